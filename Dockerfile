@@ -1,0 +1,18 @@
+# The operator, as a static binary on an image with nothing else. Both images are build arguments, so that a mirror can be used.
+ARG BUILDER_IMAGE=docker.io/library/golang:1.26
+ARG BASE_IMAGE=gcr.io/distroless/static:nonroot
+
+FROM ${BUILDER_IMAGE} AS build
+WORKDIR /src
+COPY go.mod go.sum ./
+RUN go mod download
+COPY api api
+COPY cmd cmd
+COPY internal internal
+COPY pkg pkg
+RUN CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o /out/manager ./cmd/manager
+
+FROM ${BASE_IMAGE}
+COPY --from=build /out/manager /manager
+USER 65532:65532
+ENTRYPOINT ["/manager"]

@@ -1,0 +1,69 @@
+# Syncopate. `make` lists the targets; logic of more than a few lines is in hack/.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+TOOL := go tool -modfile=hack/tools/go.mod
+LINT := go tool -modfile=hack/tools/lint/go.mod golangci-lint
+
+# Where tests find kube-apiserver, etcd and kubectl.
+export KUBEBUILDER_ASSETS ?= $(CURDIR)/bin/k8s
+
+IMAGE ?= syncopate:dev
+BUILDER_IMAGE ?= docker.io/library/golang:1.26
+BASE_IMAGE ?= gcr.io/distroless/static:nonroot
+PKG ?= ./...
+TEST_ARGS ?=
+KEEP ?=
+
+.PHONY: help
+help: ## List the targets.
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: controlplane ## Run everything on this machine and show the samples finish. KEEP=1: keep it running afterwards.
+	@KEEP='$(filter-out 0,$(KEEP))' go run ./hack/demo
+
+.PHONY: test
+test: controlplane cc redis ## Run every test but kind's, with the race detector. PKG=./internal/bus/... TEST_ARGS='-run X' narrow it.
+	go test -race -count=1 -timeout 20m $(TEST_ARGS) $(PKG)
+
+.PHONY: lint
+lint: ## Run the linters and formatters of .golangci.yml.
+	$(LINT) run --timeout 30m $(PKG)
+
+.PHONY: fmt
+fmt: ## Format the code.
+	$(LINT) fmt
+
+.PHONY: generate
+generate: ## Regenerate deep copies, CRDs and the API reference from api/.
+	hack/generate.sh .
+
+.PHONY: verify
+verify: ## Fail where generated code is stale, kustomize cannot build, vet complains, or go.mod is untidy.
+	hack/verify.sh
+
+.PHONY: build
+build: ## Build the binaries of cmd/ into bin/.
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o bin/ ./cmd/...
+
+.PHONY: image
+image: ## Build the operator's image. IMAGE, BUILDER_IMAGE and BASE_IMAGE choose the names.
+	docker build --build-arg BUILDER_IMAGE='$(BUILDER_IMAGE)' --build-arg BASE_IMAGE='$(BASE_IMAGE)' -t '$(IMAGE)' .
+
+.PHONY: controlplane
+controlplane: ## Get kube-apiserver, etcd and kubectl into bin/k8s, once: downloaded, else built from source (some minutes).
+	@hack/controlplane.sh
+
+.PHONY: redis
+redis: ## Make sure that redis-server is there. REQUIRE_REDIS=1: fail otherwise.
+	@hack/ensure-redis.sh
+
+.PHONY: cc
+cc: ## Make sure that a C compiler is there; the race detector needs one.
+	@hack/ensure-cc.sh
+
+.PHONY: bench-status
+bench-status: controlplane ## Measure what a status write costs on a real API server (docs/adr/0002).
+	go test ./test/apirules -run '^$$' -bench StatusWrite -benchtime 200x

@@ -1,0 +1,126 @@
+package v1alpha1
+
+// Conditions of a WorkflowRun. All are always present once the run was first written. Reasons are stable API: programs may
+// match them; messages are for people and say who or what blocks, since when, and when it is looked at next.
+
+// ConditionAdmitted says whether the run was let in by its tenant's gate.
+const (
+	ConditionAdmitted = "Admitted"
+
+	// ReasonAdmitted (True): the run was let in; status.admission.admittedAt says when.
+	ReasonAdmitted = "Admitted"
+	// ReasonAdmissionPending (Unknown): the run was not looked at yet, or it ended before it was admitted.
+	ReasonAdmissionPending = "Pending"
+	// ReasonSuspended (False): spec.suspend was set before the run was let in. Also a reason of Succeeded=Unknown.
+	ReasonSuspended = "Suspended"
+)
+
+// ConditionRunLockRenewed says how the run lock of the last writer fared.
+const (
+	ConditionRunLockRenewed = "RunLockRenewed"
+
+	// ReasonLockHeld (True): the lock was taken; no renewal was due yet.
+	ReasonLockHeld = "Held"
+	// ReasonLockRenewed (True): the lock was renewed at least once.
+	ReasonLockRenewed = "Renewed"
+	// ReasonLockReleased (True): the run ended, its lock is not needed any more.
+	ReasonLockReleased = "Released"
+	// ReasonRenewalFailing (False): the last renewals failed; the lease is still valid.
+	ReasonRenewalFailing = "RenewalFailing"
+	// ReasonLockStoreUnavailable (False): the lock cannot be taken because Redis cannot be used; the message has the cause.
+	ReasonLockStoreUnavailable = "LockStoreUnavailable"
+	// ReasonLockNotNeeded (Unknown): no lock was taken for the run so far.
+	ReasonLockNotNeeded = "NotTaken"
+)
+
+// ConditionRunLockAbandoned says whether a holder had to give up the run lock while it worked under it.
+const (
+	ConditionRunLockAbandoned = "RunLockAbandoned"
+
+	// ReasonLeaseDeadlineReached (True): the lease could not be renewed before its validity ended.
+	ReasonLeaseDeadlineReached = "LeaseDeadlineReached"
+	// ReasonOwnershipLost (True): Redis says that the lock is gone or another's.
+	ReasonOwnershipLost = "OwnershipLost"
+	// ReasonRenewalFailuresExceeded (True): maxConsecutiveFailures renewals failed in a row.
+	ReasonRenewalFailuresExceeded = "RenewalFailuresExceeded"
+	// ReasonNotAbandoned (False): no lease was lost.
+	ReasonNotAbandoned = "NotAbandoned"
+	// ReasonRecovered (False): a lease was lost and a later holder took over.
+	ReasonRecovered = "Recovered"
+)
+
+// ConditionDeadLettered says whether a message that belongs to the run was put aside.
+const (
+	ConditionDeadLettered = "DeadLettered"
+
+	// ReasonResultRejected (True): a worker's result with a valid token had an unusable body.
+	ReasonResultRejected = "ResultRejected"
+	// ReasonNoDeadLetters (False): none was.
+	ReasonNoDeadLetters = "NoDeadLetters"
+)
+
+// ConditionFinished says whether the run ended, in whichever way: `kubectl wait --for=condition=Finished`. Its reason when
+// True is that of Succeeded; while the run is under way it is Unknown with ReasonRunning.
+const ConditionFinished = "Finished"
+
+// ConditionSucceeded is the outcome; while Unknown its reason says what the run waits for.
+const (
+	ConditionSucceeded = "Succeeded"
+
+	// ReasonSucceeded (True): every step succeeded or was skipped.
+	ReasonSucceeded = "Succeeded"
+
+	// ReasonPending (Unknown): accepted, not yet looked at.
+	ReasonPending = "Pending"
+	// ReasonQueued (Unknown): waits for admission.
+	ReasonQueued = "Queued"
+	// ReasonRunning (Unknown): jobs are with workers or about to be.
+	ReasonRunning = "Running"
+	// ReasonWaitingForLock (Unknown): the run lock cannot be taken.
+	ReasonWaitingForLock = "WaitingForLock"
+	// ReasonBackingOff (Unknown): every unfinished step that could move waits for its next attempt.
+	ReasonBackingOff = "BackingOff"
+
+	// ReasonStepFailed (False, phase Failed): a step failed; the message names it.
+	ReasonStepFailed = "StepFailed"
+	// ReasonOutputTooLarge (False, phase Failed): a step returned more output than status can hold.
+	ReasonOutputTooLarge = "OutputTooLarge"
+	// ReasonInvalidSpec (False, phase Failed): the spec cannot be run; nothing was dispatched.
+	ReasonInvalidSpec = "InvalidSpec"
+	// ReasonTenantNotAllowed (False, phase Failed): the namespace may not run for spec.tenant; nothing was dispatched.
+	ReasonTenantNotAllowed = "TenantNotAllowed"
+	// ReasonDeadlineExceeded (False, phase TimedOut): activeDeadlineSeconds passed.
+	ReasonDeadlineExceeded = "DeadlineExceeded"
+	// ReasonQueueTimeout (False, phase TimedOut): queueTimeoutSeconds passed before the run was admitted.
+	ReasonQueueTimeout = "QueueTimeout"
+	// ReasonCancelled (False, phase Cancelled): spec.shutdown is Cancel.
+	ReasonCancelled = "Cancelled"
+	// ReasonTerminated (False, phase Cancelled): spec.shutdown is Terminate.
+	ReasonTerminated = "Terminated"
+)
+
+// Conditions that kstatus-aware tools (kubectl, Argo CD, Flux) read.
+const (
+	// ConditionReconciling is True while the run is under way.
+	ConditionReconciling = "Reconciling"
+	// ConditionStalled is True when the run ended other than by success.
+	ConditionStalled = "Stalled"
+)
+
+// ConditionReady says whether a LockPolicy is in force.
+const (
+	ConditionReady = "Ready"
+
+	// ReasonReady (True): the policy governs all its classes.
+	ReasonReady = "Ready"
+	// ReasonClassConflict (False): an older policy claims one of the classes; the message names it.
+	ReasonClassConflict = "ClassConflict"
+)
+
+// Labels and annotations on namespaces.
+const (
+	// LabelTenant names the tenant of all runs of a namespace.
+	LabelTenant = "syncopate.dev/tenant"
+	// AnnotationAllowedTenants lists, separated by commas, the tenants that runs of a namespace may name in spec.tenant.
+	AnnotationAllowedTenants = "syncopate.dev/allowed-tenants"
+)

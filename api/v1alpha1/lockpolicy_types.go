@@ -1,0 +1,177 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// LockPolicy tunes the run locks of workload classes.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Cluster,shortName=lockpol,categories=syncopate
+// +kubebuilder:printcolumn:name="Classes",type=string,JSONPath=`.spec.workloadClasses`
+// +kubebuilder:printcolumn:name="TTL",type=integer,JSONPath=`.spec.runLock.ttlSeconds`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type LockPolicy struct {
+	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard object metadata.
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec is what the policy says. Written by the platform team; changes take effect at the next take of a lock.
+	// +required
+	Spec LockPolicySpec `json:"spec"`
+	// status says whether the policy is in force. Written by the operator.
+	// +optional
+	Status *LockPolicyStatus `json:"status,omitempty"`
+}
+
+// LockPolicyList is a list of policies.
+//
+// +kubebuilder:object:root=true
+type LockPolicyList struct {
+	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard list metadata.
+	// +optional
+	metav1.ListMeta `json:"metadata,omitempty"`
+	// items are the policies.
+	Items []LockPolicy `json:"items"`
+}
+
+// LockPolicySpec is what a policy says.
+type LockPolicySpec struct {
+	// workloadClasses are the classes that the policy governs; "*" stands for every class that no other policy lists. A class
+	// listed by two policies belongs to the older one (by creation, then name); the other is not Ready (ClassConflict). 1 to 50.
+	// +required
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=50
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=63
+	// +kubebuilder:validation:items:Pattern=`^(\*|[a-z0-9]([-a-z0-9]*[a-z0-9])?)$`
+	WorkloadClasses []string `json:"workloadClasses"`
+	// runLock tunes the lock that makes one replica the only writer of a run.
+	// +optional
+	// +kubebuilder:default={}
+	RunLock RunLockPolicy `json:"runLock,omitempty"`
+}
+
+// RunLockPolicy tunes run locks. The rule keeps a lease renewable twice before its validity ends; docs/locks.md has the
+// arithmetic: validity = ttl - margin, margin = ttl * clockDriftPercent + safetyMarginMillis. The guard has(self.renewal) is
+// for the API server's check of the default {} itself, made before the defaults inside are filled in; no stored object lacks it.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.renewal) || 2 * (has(self.renewal.intervalMillis) ? self.renewal.intervalMillis : self.ttlSeconds * 1000 / 3) + self.ttlSeconds * 10 * self.renewal.clockDriftPercent + self.renewal.safetyMarginMillis < self.ttlSeconds * 1000",messageExpression="'unsafe times: 2 x interval + ttl x drift + safety margin must be less than the TTL, but 2 x %d ms + %d ms + %d ms is not less than %d ms'.format([has(self.renewal.intervalMillis) ? self.renewal.intervalMillis : self.ttlSeconds * 1000 / 3, self.ttlSeconds * 10 * self.renewal.clockDriftPercent, self.renewal.safetyMarginMillis, self.ttlSeconds * 1000])"
+// +kubebuilder:validation:XValidation:rule="!has(self.renewal) || self.renewal.timeoutMillis < (has(self.renewal.intervalMillis) ? self.renewal.intervalMillis : self.ttlSeconds * 1000 / 3)",messageExpression="'unsafe times: renewal.timeoutMillis (%d ms) must be less than the renewal interval (%d ms)'.format([self.renewal.timeoutMillis, has(self.renewal.intervalMillis) ? self.renewal.intervalMillis : self.ttlSeconds * 1000 / 3])"
+type RunLockPolicy struct {
+	// ttlSeconds is how long, in seconds, Redis keeps the lock of a holder that went silent. Default 30.
+	// +optional
+	// +default=30
+	// +kubebuilder:default=30
+	// +kubebuilder:validation:Minimum=5
+	// +kubebuilder:validation:Maximum=3600
+	TTLSeconds int64 `json:"ttlSeconds,omitempty"`
+	// lingerMillis is how long, in milliseconds, the lock is kept after the last use, so that results which arrive in a row need
+	// one take. 0 releases it at once. Default 250.
+	// +optional
+	// +default=250
+	// +kubebuilder:default=250
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=2000
+	LingerMillis *int64 `json:"lingerMillis,omitempty"`
+	// busyRetry is the wait before a busy lock is tried again.
+	// +optional
+	// +kubebuilder:default={}
+	BusyRetry BusyRetry `json:"busyRetry,omitempty"`
+	// renewal says how a held lock is kept.
+	// +optional
+	// +kubebuilder:default={}
+	Renewal RenewalPolicy `json:"renewal,omitempty"`
+}
+
+// JitterMode says whether waits are spread.
+//
+// +kubebuilder:validation:Enum=Jittered;Fixed
+type JitterMode string
+
+const (
+	// JitterModeJittered spreads each wait uniformly in [delay*(1-p), delay*(1+p)].
+	JitterModeJittered JitterMode = "Jittered"
+	// JitterModeFixed waits exactly delay.
+	JitterModeFixed JitterMode = "Fixed"
+)
+
+// BusyRetry is the wait before a busy lock is tried again.
+type BusyRetry struct {
+	// mode is Jittered, or Fixed for exactly delayMillis. Default Jittered.
+	// +optional
+	// +default="Jittered"
+	// +kubebuilder:default=Jittered
+	Mode JitterMode `json:"mode,omitempty"`
+	// delayMillis is the base wait in milliseconds. Default 500.
+	// +optional
+	// +default=500
+	// +kubebuilder:default=500
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=60000
+	DelayMillis int64 `json:"delayMillis,omitempty"`
+	// jitterPercent is p, in percent of delayMillis. Ignored when mode is Fixed. Default 30.
+	// +optional
+	// +default=30
+	// +kubebuilder:default=30
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=100
+	JitterPercent *int64 `json:"jitterPercent,omitempty"`
+}
+
+// RenewalPolicy says how a held lock is kept, and when it counts as lost.
+type RenewalPolicy struct {
+	// intervalMillis is the time between renewals, in milliseconds. Absent: a third of the TTL.
+	// +optional
+	// +kubebuilder:validation:Minimum=100
+	// +kubebuilder:validation:Maximum=3600000
+	IntervalMillis *int64 `json:"intervalMillis,omitempty"`
+	// timeoutMillis bounds one renewal, in milliseconds. Must be less than the interval. Default 1000.
+	// +optional
+	// +default=1000
+	// +kubebuilder:default=1000
+	// +kubebuilder:validation:Minimum=50
+	// +kubebuilder:validation:Maximum=60000
+	TimeoutMillis int64 `json:"timeoutMillis,omitempty"`
+	// maxConsecutiveFailures is the number of renewals failed in a row with which the lease is given up, if its validity did not
+	// end before. Default 3.
+	// +optional
+	// +default=3
+	// +kubebuilder:default=3
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=100
+	MaxConsecutiveFailures int32 `json:"maxConsecutiveFailures,omitempty"`
+	// clockDriftPercent is the share of the TTL, in percent, by which the clocks of holder and Redis may drift apart. Default 1.
+	// +optional
+	// +default=1
+	// +kubebuilder:default=1
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=50
+	ClockDriftPercent *int64 `json:"clockDriftPercent,omitempty"`
+	// safetyMarginMillis is taken off the validity on top of the drift, in milliseconds, for pauses between a check and the
+	// write that it guards. Default 3000.
+	// +optional
+	// +default=3000
+	// +kubebuilder:default=3000
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=600000
+	SafetyMarginMillis *int64 `json:"safetyMarginMillis,omitempty"`
+}
+
+// LockPolicyStatus says whether the policy is in force.
+type LockPolicyStatus struct {
+	// observedGeneration is the metadata.generation that this status reflects.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// conditions holds Ready.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=8
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}

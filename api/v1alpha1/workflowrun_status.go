@@ -1,0 +1,199 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// RunPhase is a summary of a run for people and selectors, derived from its conditions.
+//
+// +kubebuilder:validation:Enum=Pending;Queued;Running;Suspended;Succeeded;Failed;Cancelled;TimedOut
+type RunPhase string
+
+// Phases of a run. Succeeded, Failed, Cancelled and TimedOut are ends and absorbing.
+const (
+	RunPending   RunPhase = "Pending"   // accepted, not yet looked at
+	RunQueued    RunPhase = "Queued"    // waits for admission
+	RunRunning   RunPhase = "Running"   // admitted
+	RunSuspended RunPhase = "Suspended" // spec.suspend is set
+	RunSucceeded RunPhase = "Succeeded"
+	RunFailed    RunPhase = "Failed"
+	RunCancelled RunPhase = "Cancelled"
+	RunTimedOut  RunPhase = "TimedOut"
+)
+
+// StepPhase is where a step is.
+//
+// +kubebuilder:validation:Enum=Pending;Dispatched;Running;BackingOff;Succeeded;Failed;Skipped;Cancelled
+type StepPhase string
+
+// Phases of a step. Succeeded, Failed, Skipped and Cancelled are ends.
+const (
+	StepPending    StepPhase = "Pending"    // waits for the steps it depends on, or for a free place under maxParallelSteps
+	StepDispatched StepPhase = "Dispatched" // its job is, or is about to be, with NATS; no worker said Started
+	StepRunning    StepPhase = "Running"    // a worker said Started
+	StepBackingOff StepPhase = "BackingOff" // waits for nextAttemptAt
+	StepSucceeded  StepPhase = "Succeeded"
+	StepFailed     StepPhase = "Failed"
+	StepSkipped    StepPhase = "Skipped"   // its when expression was false
+	StepCancelled  StepPhase = "Cancelled" // the run ended first
+)
+
+// WorkflowRunStatus is what happened to a run so far.
+//
+// The rules are the last line of defence (guarantees G3, G7): whoever believes to hold the run lock, the API server accepts
+// no write with a lower fence, nor one with an equal fence of another lease, nor one that changes an end.
+//
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.fence) || (has(self.fence) && self.fence >= oldSelf.fence)",message="stale writer: status.fence must not decrease"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.fence) || !has(self.fence) || self.fence != oldSelf.fence || (has(self.lock) == has(oldSelf.lock) && (!has(self.lock) || self.lock.leaseID == oldSelf.lock.leaseID))",message="stale writer: an equal status.fence needs the same status.lock.leaseID"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.completedAt) || (has(self.completedAt) && self.completedAt == oldSelf.completedAt && has(self.phase) && self.phase == oldSelf.phase)",message="the run has ended: status.phase and status.completedAt cannot change"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.tenant) || (has(self.tenant) && self.tenant == oldSelf.tenant)",message="status.tenant is pinned"
+type WorkflowRunStatus struct {
+	// observedGeneration is the metadata.generation that this status reflects.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// tenant is whom the run is accounted to, pinned when the run was first seen.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Tenant string `json:"tenant,omitempty"`
+	// phase summarises the conditions for people and selectors.
+	// +optional
+	Phase RunPhase `json:"phase,omitempty"`
+	// fence is the fencing token of the last writer; it never decreases. Absent: nobody wrote under the lock yet.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	Fence *int64 `json:"fence,omitempty"`
+	// lock is the lease under which the last write was made.
+	// +optional
+	Lock *RunLockStatus `json:"lock,omitempty"`
+	// progress is "finished steps/all steps"; skipped steps count as finished.
+	// +optional
+	// +kubebuilder:validation:MaxLength=15
+	Progress string `json:"progress,omitempty"`
+	// policy is the LockPolicy in force at the last write. Absent: built-in defaults.
+	// +optional
+	Policy *PolicyReference `json:"policy,omitempty"`
+	// admission says when the run was queued and admitted.
+	// +optional
+	Admission *AdmissionStatus `json:"admission,omitempty"`
+	// startedAt is when the first step was dispatched.
+	// +optional
+	StartedAt *metav1.Time `json:"startedAt,omitempty"`
+	// completedAt is when the run ended; once set, phase and completedAt never change.
+	// +optional
+	CompletedAt *metav1.Time `json:"completedAt,omitempty"`
+	// steps is the state of each step, in the order of spec.steps.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=200
+	Steps []StepStatus `json:"steps,omitempty"`
+	// conditions are Admitted, RunLockRenewed, RunLockAbandoned, DeadLettered, Finished, Succeeded, Reconciling and Stalled; all
+	// are always present once the run was first written.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=16
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// RunLockStatus describes the lease under which a status write was made.
+type RunLockStatus struct {
+	// leaseID is the random token of the lease.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	LeaseID string `json:"leaseID"`
+	// holder names the operator replica.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Holder string `json:"holder,omitempty"`
+	// acquiredAt is when the lease was taken, by the clock of its holder.
+	// +optional
+	AcquiredAt *metav1.Time `json:"acquiredAt,omitempty"`
+	// consecutiveRenewalFailures counts renewals of the lease that failed in a row, as of the write.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	ConsecutiveRenewalFailures int32 `json:"consecutiveRenewalFailures,omitempty"`
+}
+
+// PolicyReference names a LockPolicy at a generation.
+type PolicyReference struct {
+	// name of the LockPolicy.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+	// generation of the LockPolicy.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Generation int64 `json:"generation,omitempty"`
+}
+
+// AdmissionStatus says when a run was queued and admitted.
+type AdmissionStatus struct {
+	// queuedAt is when the run was first seen, not suspended; queueTimeoutSeconds counts from it.
+	// +optional
+	QueuedAt *metav1.Time `json:"queuedAt,omitempty"`
+	// admittedAt is when the run was admitted; activeDeadlineSeconds counts from it.
+	// +optional
+	AdmittedAt *metav1.Time `json:"admittedAt,omitempty"`
+}
+
+// StepStatus is the state of one step.
+type StepStatus struct {
+	// name of the step.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=40
+	Name string `json:"name"`
+	// phase is where the step is.
+	// +required
+	Phase StepPhase `json:"phase"`
+	// attempt numbers the last attempt, from 1. Each new job of the step has a new number. 0: none yet.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Attempt int32 `json:"attempt,omitempty"`
+	// failures counts failed attempts; those in which the worker itself asked for a later retry do not count.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Failures int32 `json:"failures,omitempty"`
+	// jobID is "<run UID>/<step>/<item or ->/<attempt>" of the last attempt.
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
+	JobID string `json:"jobID,omitempty"`
+	// dispatchedAt is when the last attempt was decided, just before its job was published.
+	// +optional
+	DispatchedAt *metav1.MicroTime `json:"dispatchedAt,omitempty"`
+	// startedAt is when the worker of the last attempt said Started.
+	// +optional
+	StartedAt *metav1.MicroTime `json:"startedAt,omitempty"`
+	// completedAt is when the step ended.
+	// +optional
+	CompletedAt *metav1.MicroTime `json:"completedAt,omitempty"`
+	// nextAttemptAt is when a backing-off step is tried again.
+	// +optional
+	NextAttemptAt *metav1.MicroTime `json:"nextAttemptAt,omitempty"`
+	// output is what the worker returned: any JSON value of at most 4 KiB.
+	// +optional
+	// +kubebuilder:validation:Schemaless
+	// +kubebuilder:pruning:PreserveUnknownFields
+	Output *runtime.RawExtension `json:"output,omitempty"`
+	// error is why the last failed attempt, or the step, failed.
+	// +optional
+	Error *StepError `json:"error,omitempty"`
+}
+
+// StepError is why an attempt or a step failed.
+type StepError struct {
+	// code is a word to program against: the worker's own, or one of Timeout, StartTimeout, ExpressionError, InputTooLarge,
+	// OutputTooLarge, ResultRejected.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	Code string `json:"code"`
+	// message is for people. Cut at 1024 characters.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message,omitempty"`
+}

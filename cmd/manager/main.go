@@ -1,0 +1,39 @@
+// Command manager is the Syncopate operator: it drives WorkflowRuns. Flags say where NATS and Redis are; credentials come
+// from the environment or files, never from flags. See docs/architecture.md for the picture.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+)
+
+// version is stamped by the build.
+var version = "dev"
+
+func main() {
+	var o options
+	o.bind(flag.CommandLine)
+	logging := zap.Options{}
+	logging.BindFlags(flag.CommandLine)
+	flag.Parse()
+	ctrl.SetLogger(zap.New(zap.UseFlagOptions(&logging)))
+
+	if err := start(ctrl.SetupSignalHandler(), o); err != nil {
+		fmt.Fprintln(os.Stderr, "manager:", err)
+		os.Exit(1)
+	}
+}
+
+// start checks the options and runs the operator until ctx ends.
+func start(ctx context.Context, o options) error {
+	if err := o.complete(os.Getenv); err != nil {
+		return err
+	}
+	ctrl.Log.WithName("setup").Info("Starting", "version", version, "holder", o.holder, "nats", o.nats.url, "redis", o.redis.addrs)
+	return run(ctx, o)
+}

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+// options are the operator's settings, as flags give them and complete checks them.
+type options struct {
+	kubeconfig    string
+	namespace     string
+	holder        string
+	leaderElect   bool
+	metricsAddr   string
+	probeAddr     string
+	maxConcurrent int
+	inboxLimit    int
+	kubeQPS       float64
+	nats          natsOptions
+	redis         redisOptions
+}
+
+type natsOptions struct {
+	url           string
+	prefix        string
+	replicas      int
+	memory        bool
+	maxAckPending int
+	credsFile     string
+	caFile        string
+	certFile      string
+	keyFile       string
+	user          string // NATS_USER
+	password      string // NATS_PASSWORD
+}
+
+type redisOptions struct {
+	addrs      string
+	masterName string
+	tls        bool
+	caFile     string
+	username   string // REDIS_USERNAME
+	password   string // REDIS_PASSWORD
+}
+
+var prefixPattern = regexp.MustCompile(`^[a-z0-9-]{1,32}$`)
+
+func (o *options) bind(f *flag.FlagSet) {
+	f.StringVar(&o.namespace, "namespace", "", "Namespace of the operator's own objects (result keys, leader election); default $POD_NAMESPACE, else syncopate-system.")
+	f.StringVar(&o.holder, "holder", "", "Name of this replica in lock status; default $POD_NAME, else the host name with the process id.")
+	f.BoolVar(&o.leaderElect, "leader-elect", true, "Elect a leader among several replicas; the others stand by.")
+	f.StringVar(&o.metricsAddr, "metrics-bind-address", ":8080", "Address of the metrics endpoint; 0 switches it off.")
+	f.StringVar(&o.probeAddr, "health-probe-bind-address", ":8081", "Address of livez and readyz.")
+	f.IntVar(&o.maxConcurrent, "max-concurrent-runs", 16, "Runs worked on at the same time.")
+	f.IntVar(&o.inboxLimit, "inbox-limit", 10000, "Results that may wait in memory; more go back to NATS for a second.")
+	f.Float64Var(&o.kubeQPS, "kube-api-qps", -1, "Limit of requests a second to the API server; negative means none (its own priority and fairness applies).")
+	f.StringVar(&o.nats.url, "nats-url", "nats://127.0.0.1:4222", "NATS servers, separated by commas.")
+	f.StringVar(&o.nats.prefix, "nats-prefix", protocol.DefaultPrefix, "First token of all subjects; in capitals the first word of the streams' names.")
+	f.IntVar(&o.nats.replicas, "nats-replicas", 1, "Replicas of each stream: 1, 3 or 5.")
+	f.BoolVar(&o.nats.memory, "nats-memory-storage", false, "Keep streams in memory instead of on disk: for tests only.")
+	f.IntVar(&o.nats.maxAckPending, "nats-max-ack-pending", 10000, "Jobs of one topic that may be with workers at the same time.")
+	f.StringVar(&o.nats.credsFile, "nats-creds", "", "NATS credentials file. User and password may be given by $NATS_USER and $NATS_PASSWORD instead.")
+	f.StringVar(&o.nats.caFile, "nats-ca", "", "CA certificates to verify NATS with.")
+	f.StringVar(&o.nats.certFile, "nats-cert", "", "Client certificate for NATS.")
+	f.StringVar(&o.nats.keyFile, "nats-key", "", "Key of the client certificate for NATS.")
+	f.StringVar(&o.redis.addrs, "redis-addrs", "127.0.0.1:6379", "Redis addresses, separated by commas: one server, several cluster nodes, or sentinels with --redis-master.")
+	f.StringVar(&o.redis.masterName, "redis-master", "", "Name of the master that the sentinels watch.")
+	f.BoolVar(&o.redis.tls, "redis-tls", false, "Use TLS for Redis. User and password come from $REDIS_USERNAME and $REDIS_PASSWORD.")
+	f.StringVar(&o.redis.caFile, "redis-ca", "", "CA certificates to verify Redis with; implies --redis-tls.")
+}
+
+// complete fills in what the environment gives and refuses what cannot work.
+func (o *options) complete(getenv func(string) string) error {
+	o.namespace = firstOf(o.namespace, getenv("POD_NAMESPACE"), "syncopate-system")
+	o.holder = firstOf(o.holder, getenv("POD_NAME"))
+	if o.holder == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return fmt.Errorf("find a name for this replica: %w", err)
+		}
+		o.holder = fmt.Sprintf("%s-%d", host, os.Getpid())
+	}
+	o.nats.user, o.nats.password = getenv("NATS_USER"), getenv("NATS_PASSWORD")
+	o.redis.username, o.redis.password = getenv("REDIS_USERNAME"), getenv("REDIS_PASSWORD")
+	o.redis.tls = o.redis.tls || o.redis.caFile != ""
+	var problems []error
+	if !prefixPattern.MatchString(o.nats.prefix) {
+		problems = append(problems, fmt.Errorf("--nats-prefix %q: need 1 to 32 of a-z, 0-9, -", o.nats.prefix))
+	}
+	if r := o.nats.replicas; r != 1 && r != 3 && r != 5 {
+		problems = append(problems, fmt.Errorf("--nats-replicas %d: need 1, 3 or 5", r))
+	}
+	for addr := range strings.SplitSeq(o.redis.addrs, ",") {
+		if strings.TrimSpace(addr) == "" {
+			problems = append(problems, fmt.Errorf("--redis-addrs %q: need at least one address, and none may be empty", o.redis.addrs))
+			break
+		}
+	}
+	for name, n := range map[string]int{"--max-concurrent-runs": o.maxConcurrent, "--inbox-limit": o.inboxLimit, "--nats-max-ack-pending": o.nats.maxAckPending} {
+		if n < 1 {
+			problems = append(problems, fmt.Errorf("%s %d: need at least 1", name, n))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+func firstOf(values ...string) string {
+	for _, v := range values {
+		if v != "" {
+			return v
+		}
+	}
+	return ""
+}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+)
+
+// parse reads flags and completes them in an environment.
+func parse(t *testing.T, env map[string]string, args ...string) (options, error) {
+	t.Helper()
+	var o options
+	f := flag.NewFlagSet("manager", flag.ContinueOnError)
+	o.bind(f)
+	if err := f.Parse(args); err != nil {
+		t.Fatalf("parse %q: %v", args, err)
+	}
+	return o, o.complete(func(name string) string { return env[name] })
+}
+
+// mutation: each check taken out of complete makes its row fail.
+func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		args []string
+		want []string // words of the error; none: accepted
+	}{
+		"the defaults work":                       {nil, nil},
+		"five replicas work":                      {[]string{"--nats-replicas=5"}, nil},
+		"two replicas have no majority to lose":   {[]string{"--nats-replicas=2"}, []string{"--nats-replicas 2: need 1, 3 or 5"}},
+		"no replica":                              {[]string{"--nats-replicas=0"}, []string{"--nats-replicas 0"}},
+		"an empty prefix":                         {[]string{"--nats-prefix="}, []string{`--nats-prefix ""`}},
+		"a prefix with a dot would be two tokens": {[]string{"--nats-prefix=a.b"}, []string{`--nats-prefix "a.b"`}},
+		"a prefix in capitals":                    {[]string{"--nats-prefix=ABC"}, []string{`--nats-prefix "ABC"`}},
+		"a prefix of 33":                          {[]string{"--nats-prefix=" + strings.Repeat("a", 33)}, []string{"--nats-prefix"}},
+		"no Redis address":                        {[]string{"--redis-addrs= "}, []string{"--redis-addrs"}},
+		"commas without addresses":                {[]string{"--redis-addrs=,"}, []string{"--redis-addrs"}},
+		"an address missing between commas":       {[]string{"--redis-addrs=a:1,,b:2"}, []string{"--redis-addrs"}},
+		"several Redis addresses work":            {[]string{"--redis-addrs=a:1, b:2"}, nil},
+		"nobody works":                            {[]string{"--max-concurrent-runs=0"}, []string{"--max-concurrent-runs 0: need at least 1"}},
+		"no room for results":                     {[]string{"--inbox-limit=-1"}, []string{"--inbox-limit -1: need at least 1"}},
+		"no jobs with workers":                    {[]string{"--nats-max-ack-pending=0"}, []string{"--nats-max-ack-pending 0: need at least 1"}},
+		"all mistakes are told at once":           {[]string{"--nats-replicas=2", "--inbox-limit=0"}, []string{"--nats-replicas", "--inbox-limit"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := parse(t, nil, c.args...)
+			if (err != nil) != (len(c.want) > 0) {
+				t.Fatalf("error: %v, want words %q", err, c.want)
+			}
+			for _, w := range c.want {
+				if !strings.Contains(err.Error(), w) {
+					t.Errorf("error %q lacks %q", err, w)
+				}
+			}
+		})
+	}
+}
+
+func TestOptionsAreCompletedFromTheEnvironment(t *testing.T) {
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		env               map[string]string
+		args              []string
+		namespace, holder string
+	}{
+		"nothing is set: a default, and host with process": {nil, nil, "syncopate-system", fmt.Sprintf("%s-%d", host, os.Getpid())},
+		"in a pod: its own names":                          {map[string]string{"POD_NAMESPACE": "ns", "POD_NAME": "pod-1"}, nil, "ns", "pod-1"},
+		"flags win": {
+			map[string]string{"POD_NAMESPACE": "ns", "POD_NAME": "pod-1"},
+			[]string{"--namespace=flag", "--holder=me"}, "flag", "me",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o, err := parse(t, c.env, c.args...)
+			if err != nil || o.namespace != c.namespace || o.holder != c.holder {
+				t.Errorf("namespace %q, holder %q, error %v; want %q, %q", o.namespace, o.holder, err, c.namespace, c.holder)
+			}
+		})
+	}
+}
+
+func TestCredentialsComeFromTheEnvironment(t *testing.T) {
+	o, err := parse(t, map[string]string{"NATS_USER": "nu", "NATS_PASSWORD": "np", "REDIS_USERNAME": "ru", "REDIS_PASSWORD": "rp"}, "--redis-ca=/ca.pem")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.nats.user != "nu" || o.nats.password != "np" || o.redis.username != "ru" || o.redis.password != "rp" {
+		t.Errorf("credentials: %+v, %+v", o.nats, o.redis)
+	}
+	if !o.redis.tls {
+		t.Error("--redis-ca does not imply --redis-tls")
+	}
+}
+
+func TestRedisCertificatesMustBeReadable(t *testing.T) {
+	empty := t.TempDir() + "/ca.pem"
+	if err := os.WriteFile(empty, []byte("no certificate"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		options redisOptions
+		ok      bool
+	}{
+		"plain text":                 {redisOptions{addrs: "a:1"}, true},
+		"TLS with the system's CAs":  {redisOptions{addrs: "a:1", tls: true}, true},
+		"a file that is not there":   {redisOptions{addrs: "a:1", tls: true, caFile: empty + "x"}, false},
+		"a file with no certificate": {redisOptions{addrs: "a:1", tls: true, caFile: empty}, false},
+		"sentinels":                  {redisOptions{addrs: "a:1,b:2", masterName: "m"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client, err := newRedis(c.options)
+			if (err == nil) != c.ok {
+				t.Fatalf("error: %v", err)
+			}
+			if err == nil {
+				if err := client.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,170 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/google/uuid"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/controller/lockpolicy"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun"
+	"github.com/syncopate-dev/syncopate/internal/lockmgr"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+const (
+	leaderElectionID = "syncopate-manager"
+	// stopTimeout bounds the end: leases are released and results handed back within it.
+	stopTimeout = 10 * time.Second
+)
+
+// run wires the operator and runs it until ctx ends.
+func run(ctx context.Context, o options) error {
+	log := ctrl.Log
+	config, err := ctrl.GetConfig()
+	if err != nil {
+		return fmt.Errorf("find the API server: %w", err)
+	}
+	config.QPS = float32(o.kubeQPS)
+	scheme, err := newScheme()
+	if err != nil {
+		return err
+	}
+	keys, err := waitForKeys(ctx, config, scheme, o.namespace, log)
+	if err != nil {
+		return err
+	}
+	mgr, err := newManager(config, scheme, o)
+	if err != nil {
+		return err
+	}
+	redis, err := newRedis(o.redis)
+	if err != nil {
+		return err
+	}
+	lockMetrics := lockmgr.NewMetrics(metrics.Registry)
+	locks := lockmgr.New(redis, lockmgr.Options{
+		Holder: o.holder, Clock: clock.RealClock{}, Rand: rand.Float64, NewID: uuid.NewString,
+		Log: log.WithName("lockmgr"), Metrics: lockMetrics,
+	})
+	nats, err := bus.Connect(ctx, o.nats.busConfig(keys, log.WithName("bus")))
+	if err != nil {
+		return errors.Join(fmt.Errorf("configure NATS: %w", err), redis.Close())
+	}
+	err = errors.Join(setup(mgr, o, locks, lockMetrics, nats), mgr.Add(newReady(mgr, "redis", locks.Ping)), mgr.Add(newReady(mgr, "nats", nats.Ready)))
+	if err == nil {
+		err = mgr.Start(ctx)
+	}
+	return errors.Join(err, stop(locks, nats, redis.Close))
+}
+
+// stop releases all leases, so that the next leader need not wait for them, and closes the connections. The context that
+// asked the operator to stop has ended already, hence a new one.
+func stop(locks *lockmgr.Manager, nats *bus.Bus, closeRedis func() error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	defer cancel()
+	err := locks.Close(ctx)
+	nats.Close(ctx)
+	return errors.Join(err, closeRedis())
+}
+
+func newScheme() (*runtime.Scheme, error) {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		return nil, fmt.Errorf("register kinds: %w", err)
+	}
+	return scheme, nil
+}
+
+// waitForKeys loads the result keys, and tries again while the API server cannot be reached.
+func waitForKeys(ctx context.Context, config *rest.Config, scheme *runtime.Scheme, namespace string, log logr.Logger) (bus.Keyring, error) {
+	c, err := client.New(config, client.Options{Scheme: scheme})
+	for ; ; c, err = client.New(config, client.Options{Scheme: scheme}) {
+		if err == nil {
+			var keys bus.Keyring
+			if keys, err = loadKeys(ctx, c, namespace); err == nil {
+				return keys, nil
+			}
+		}
+		log.Error(err, "Result keys are not there yet", "retry", probePause)
+		select {
+		case <-ctx.Done():
+			return bus.Keyring{}, fmt.Errorf("load result keys: %w", err)
+		case <-time.After(probePause):
+		}
+	}
+}
+
+func newManager(config *rest.Config, scheme *runtime.Scheme, o options) (manager.Manager, error) {
+	grace := stopTimeout
+	mgr, err := ctrl.NewManager(config, ctrl.Options{
+		Scheme:                        scheme,
+		Metrics:                       metricsserver.Options{BindAddress: o.metricsAddr},
+		HealthProbeBindAddress:        o.probeAddr,
+		LivenessEndpointName:          "/livez",
+		ReadinessEndpointName:         "/readyz",
+		LeaderElection:                o.leaderElect,
+		LeaderElectionID:              leaderElectionID,
+		LeaderElectionNamespace:       o.namespace,
+		LeaderElectionReleaseOnCancel: true, // main ends right after the manager stops
+		GracefulShutdownTimeout:       &grace,
+		Client:                        client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}}}},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make manager: %w", err)
+	}
+	return mgr, errors.Join(
+		mgr.AddHealthzCheck("ping", healthz.Ping),
+		mgr.AddReadyzCheck("caches", func(r *http.Request) error {
+			ctx, cancel := context.WithTimeout(r.Context(), probeTimeout)
+			defer cancel()
+			if !mgr.GetCache().WaitForCacheSync(ctx) {
+				return errors.New("caches are not synced: is the API server reachable and are the CRDs installed?")
+			}
+			return nil
+		}),
+	)
+}
+
+func newReady(mgr manager.Manager, name string, check func(context.Context) error) *probe {
+	p := newProbe(name, clock.RealClock{}, check)
+	if err := mgr.AddReadyzCheck(name, p.ready); err != nil {
+		p.last = err // only before start: cannot happen, and readyz would say so
+	}
+	return p
+}
+
+func setup(mgr manager.Manager, o options, locks *lockmgr.Manager, lockMetrics *lockmgr.Metrics, nats *bus.Bus) error {
+	policies := &lockpolicy.Reconciler{Client: mgr.GetClient()}
+	return errors.Join(policies.SetupWithManager(mgr), workflowrun.Setup(mgr, workflowrun.Options{
+		Locks: locks, LockMetrics: lockMetrics, Bus: nats, Clock: clock.RealClock{}, Rand: rand.Float64, NewID: uuid.NewString,
+		Holder: o.holder, Registry: metrics.Registry, MaxConcurrent: o.maxConcurrent, InboxLimit: o.inboxLimit,
+	}))
+}
+
+func (n natsOptions) busConfig(keys bus.Keyring, log logr.Logger) bus.Config {
+	return bus.Config{
+		URL: n.url, Names: protocol.Names{Prefix: n.prefix}, Replicas: n.replicas, MemoryStorage: n.memory,
+		CredentialsFile: n.credsFile, CAFile: n.caFile, CertFile: n.certFile, KeyFile: n.keyFile, User: n.user, Password: n.password,
+		MaxAckPending: n.maxAckPending, Keys: keys, Clock: clock.RealClock{}, Rand: rand.Float64,
+		Log: log, Metrics: bus.NewMetrics(metrics.Registry),
+	}
+}

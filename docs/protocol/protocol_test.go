@@ -1,0 +1,217 @@
+package protocol
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+	"k8s.io/kube-openapi/pkg/validation/strfmt"
+	"k8s.io/kube-openapi/pkg/validation/validate"
+
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden messages")
+
+const token = "k1.5c0e4b6f9a"
+
+// message is how a golden file shows what is on the wire; a body is the JSON itself.
+type message struct {
+	Subject string            `json:"subject"`
+	Headers map[string]string `json:"headers,omitempty"`
+	Body    json.RawMessage   `json:"body"`
+}
+
+func names() protocol.Names { return protocol.Names{Prefix: protocol.DefaultPrefix} }
+
+func id() protocol.JobID {
+	return protocol.JobID{RunUID: "6a1f9f4e-8f0f-4a63-9f0e-2b7c9f1d3a55", Step: "fetch", Item: protocol.NoItem, Attempt: 2}
+}
+
+func encode(t *testing.T, v any) json.RawMessage {
+	t.Helper()
+	b, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func result(t *testing.T, msgID string, r protocol.Result) message {
+	t.Helper()
+	return message{Subject: names().Result(id()), Headers: map[string]string{protocol.HeaderMsgID: msgID, protocol.HeaderToken: token}, Body: encode(t, r)}
+}
+
+// golden are all messages, by file; the part of the name before the first dash is their schema.
+func golden(t *testing.T) map[string]message {
+	t.Helper()
+	msgID, failed := protocol.ResultMsgID(id(), token), &protocol.ResultError{Code: "NotFound", Message: "no such page"}
+	return map[string]message{
+		"job": {
+			Subject: names().Job("http.fetch", id()),
+			Headers: map[string]string{
+				protocol.HeaderMsgID: id().String(), protocol.HeaderFence: "17", protocol.HeaderDeadline: "2026-11-20T10:15:00Z",
+				protocol.HeaderReply: names().Result(id()), protocol.HeaderToken: token, protocol.HeaderTraceID: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+				protocol.HeaderCEID: id().String(), protocol.HeaderCEType: protocol.CETypeJob, protocol.HeaderCESubject: id().String(),
+				protocol.HeaderCESource: "/namespaces/team-a/workflowruns/nightly-report", protocol.HeaderCESpec: "1.0",
+			},
+			Body: json.RawMessage(`{"url":"https://example.org/"}`),
+		},
+		"result-started":   result(t, protocol.StartedMsgID(id(), token), protocol.Result{Status: protocol.StatusStarted}),
+		"result-succeeded": result(t, msgID, protocol.Result{Status: protocol.StatusSucceeded, Output: json.RawMessage(`{"status":200}`)}),
+		"result-failed":    result(t, msgID, protocol.Result{Status: protocol.StatusFailed, Error: failed}),
+		"result-final":     result(t, msgID, protocol.Result{Status: protocol.StatusFailed, Error: failed, Final: true}),
+		"result-retry":     result(t, msgID, protocol.Result{Status: protocol.StatusRetry, RetryAfterMillis: 1500, Error: &protocol.ResultError{Code: "Quota", Message: "too many requests"}}),
+		"control-run":      {Subject: names().Control(id().RunUID), Body: encode(t, protocol.Control{Action: protocol.ActionCancel})},
+		"control-jobs":     {Subject: names().Control(id().RunUID), Body: encode(t, protocol.Control{Action: protocol.ActionCancel, Jobs: []string{id().String()}})},
+	}
+}
+
+// mutation: renaming a header, a field or a token of a subject in pkg/protocol fails this.
+func TestGoldenMessagesAreWhatTheCodeSends(t *testing.T) {
+	for name, m := range golden(t) {
+		t.Run(name, func(t *testing.T) {
+			want, err := json.MarshalIndent(m, "", "  ")
+			if err != nil {
+				t.Fatal(err)
+			}
+			file := filepath.Join("golden", name+".json")
+			if *update {
+				if err := os.WriteFile(file, append(want, '\n'), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if diff := cmp.Diff(string(want)+"\n", read(t, file)); diff != "" {
+				t.Errorf("run go test ./docs/protocol -update, and look at the difference: %s", diff)
+			}
+		})
+	}
+	files, err := filepath.Glob("golden/*.json")
+	if err != nil || len(files) != len(golden(t)) {
+		t.Errorf("%d files, want %d (%v)", len(files), len(golden(t)), err)
+	}
+}
+
+func TestGoldenMessagesAreWhatTheCodeReads(t *testing.T) {
+	for name := range golden(t) {
+		t.Run(name, func(t *testing.T) {
+			var m message
+			if err := json.Unmarshal([]byte(read(t, filepath.Join("golden", name+".json"))), &m); err != nil {
+				t.Fatal(err)
+			}
+			switch kind, _, _ := strings.Cut(name, "-"); kind {
+			case "job":
+				if got, err := protocol.ParseJobID(m.Headers["Nats-Msg-Id"]); err != nil || got != id() {
+					t.Errorf("job id %v, %v", got, err)
+				}
+			case "result":
+				if got, err := names().ParseResult(m.Subject); err != nil || got != id() {
+					t.Errorf("subject %v, %v", got, err)
+				}
+				if _, err := protocol.DecodeResult(m.Body); err != nil {
+					t.Error(err)
+				}
+			case "control":
+				if uid, ok := names().ParseControl(m.Subject); !ok || uid != id().RunUID {
+					t.Errorf("subject %v, %v", uid, ok)
+				}
+			}
+		})
+	}
+}
+
+// mutation: a schema without one of its required members, or with another pattern, fails this or the next.
+func TestGoldenMessagesKeepTheirSchema(t *testing.T) {
+	for name := range golden(t) {
+		t.Run(name, func(t *testing.T) {
+			kind, _, _ := strings.Cut(name, "-")
+			if err := against(t, kind, read(t, filepath.Join("golden", name+".json"))); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestSchemasRefuseWhatTheCodeRefuses(t *testing.T) {
+	good := golden(t)["result-succeeded"]
+	for name, tc := range map[string]struct {
+		body string
+		ok   bool
+	}{
+		"an output of any type":        {`{"status":"Succeeded","output":[1]}`, true},
+		"fields of a later version":    {`{"status":"Succeeded","later":1}`, true},
+		"retry without an error":       {`{"status":"Retry","retryAfterMillis":0}`, true},
+		"no status":                    {`{}`, false},
+		"a status nobody knows":        {`{"status":"Done"}`, false},
+		"failed without an error":      {`{"status":"Failed"}`, false},
+		"an error that is text":        {`{"status":"Failed","error":"x"}`, false},
+		"a negative wait":              {`{"status":"Retry","retryAfterMillis":-1}`, false},
+		"a wait that is text":          {`{"status":"Retry","retryAfterMillis":"1s"}`, false},
+		"a body that is not an object": {`"Succeeded"`, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := good
+			m.Body = json.RawMessage(tc.body)
+			if err := against(t, "result", string(encode(t, m))); (err == nil) != tc.ok {
+				t.Errorf("schema: %v", err)
+			}
+			_, err := protocol.DecodeResult(m.Body)
+			if (err == nil) != tc.ok || err != nil && !errors.Is(err, protocol.ErrResult) {
+				t.Errorf("code: %v", err)
+			}
+		})
+	}
+}
+
+// mutation: a golden message that the page does not name, or a header that it leaves out, fails this.
+func TestThePageNamesEverything(t *testing.T) {
+	page := read(t, "../protocol.md")
+	want := []string{
+		"job.schema.json", "result.schema.json", "control.schema.json",
+		names().JobsStream(), names().ResultsStream(), names().ControlStream(), names().DeadLettersStream(),
+		"fnv1a32(runUID) mod 64",
+	}
+	for name, m := range golden(t) {
+		want = append(want, "golden/"+name+".json")
+		for header := range m.Headers {
+			want = append(want, "`"+header+"`")
+		}
+	}
+	for _, status := range []protocol.ResultStatus{protocol.StatusStarted, protocol.StatusSucceeded, protocol.StatusFailed, protocol.StatusRetry} {
+		want = append(want, `"status": "`+string(status)+`"`)
+	}
+	for _, w := range want {
+		if !strings.Contains(page, w) {
+			t.Errorf("docs/protocol.md does not name %s", w)
+		}
+	}
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func against(t *testing.T, kind, doc string) error {
+	t.Helper()
+	var schema spec.Schema
+	if err := json.Unmarshal([]byte(read(t, kind+".schema.json")), &schema); err != nil {
+		t.Fatal(err)
+	}
+	var data any
+	if err := json.NewDecoder(bytes.NewReader([]byte(doc))).Decode(&data); err != nil {
+		t.Fatal(err)
+	}
+	return validate.NewSchemaValidator(&schema, nil, "", strfmt.Default).Validate(data).AsError()
+}

@@ -1,0 +1,94 @@
+// Command worker-go is a sample worker: some topics to try runs with, and the shape of a worker of your own.
+//
+// It reads NATS_URL, the address of the NATS server.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/syncopate-dev/syncopate/pkg/worker"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "worker-go:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) error {
+	nc, err := worker.Connect(os.Getenv("NATS_URL"))
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	w := worker.New(nc, worker.Options{Log: logr.FromSlogHandler(slog.NewTextHandler(os.Stderr, nil))})
+	w.Handle("demo.echo", echo, worker.Concurrency(16))
+	w.Handle("demo.flaky", flaky, worker.Concurrency(16))
+	w.Handle("demo.slow", slow, worker.Concurrency(16))
+	w.Handle("demo.fail", fail)
+	w.Handle("http.fetch", fetch, worker.Concurrency(16))
+	return w.Run(ctx)
+}
+
+// echo answers its input.
+func echo(_ context.Context, job worker.Job) (any, error) {
+	return job.Input, nil
+}
+
+// flaky fails the first attempts of a step: as many as input.failures says, 1 if it says nothing.
+func flaky(_ context.Context, job worker.Job) (any, error) {
+	in := struct{ Failures int32 }{Failures: 1}
+	if err := job.Decode(&in); err != nil {
+		return nil, err
+	}
+	if job.ID.Attempt <= in.Failures {
+		return nil, worker.Fail("Flaky", fmt.Sprintf("attempt %d of a worker that fails %d times", job.ID.Attempt, in.Failures))
+	}
+	return map[string]any{"attempt": job.ID.Attempt}, nil
+}
+
+// slow takes input.millis, or until the run is cancelled.
+func slow(ctx context.Context, job worker.Job) (any, error) {
+	in := struct{ Millis int64 }{Millis: 1000}
+	if err := job.Decode(&in); err != nil {
+		return nil, err
+	}
+	timer := time.NewTimer(time.Duration(in.Millis) * time.Millisecond)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return map[string]any{"slept": in.Millis}, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// fail cannot do its job, and says that a retry does not help.
+func fail(context.Context, worker.Job) (any, error) {
+	return nil, worker.Final(errors.New("this topic always fails"))
+}
+
+// fetch stands for an HTTP client, so that samples need no network.
+func fetch(_ context.Context, job worker.Job) (any, error) {
+	var in struct{ URL string }
+	if err := job.Decode(&in); err != nil {
+		return nil, err
+	}
+	if in.URL == "" {
+		return nil, worker.Final(worker.Fail("InvalidInput", "url is missing"))
+	}
+	return map[string]any{"status": 200, "url": in.URL, "pages": []string{in.URL + "#1", in.URL + "#2"}}, nil
+}

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+	"github.com/syncopate-dev/syncopate/pkg/worker"
+)
+
+func TestTopics(t *testing.T) {
+	for name, tc := range map[string]struct {
+		handler worker.Handler
+		cause   error
+		input   string
+		attempt int32
+		want    any
+		fails   bool
+	}{
+		"flaky fails its first attempt":      {handler: flaky, input: `{}`, attempt: 1, fails: true},
+		"flaky does its second":              {handler: flaky, input: `{}`, attempt: 2, want: map[string]any{"attempt": int32(2)}},
+		"flaky fails as often as it is told": {handler: flaky, input: `{"failures":2}`, attempt: 2, fails: true},
+		"slow sleeps":                        {handler: slow, input: `{"millis":1}`, want: map[string]any{"slept": int64(1)}},
+		"slow minds its context":             {handler: slow, cause: worker.ErrCancelled, input: `{"millis":60000}`, fails: true},
+		"fail fails":                         {handler: fail, input: `{}`, fails: true},
+		"fetch wants a url":                  {handler: fetch, input: `{}`, fails: true},
+		"input that is no object is refused": {handler: flaky, input: `[]`, fails: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			if tc.cause != nil {
+				cancel(tc.cause)
+			}
+			defer cancel(nil)
+			got, err := tc.handler(ctx, worker.Job{ID: protocol.JobID{Attempt: tc.attempt}, Input: []byte(tc.input)})
+			if (err != nil) != tc.fails {
+				t.Errorf("error %v", err)
+			}
+			if tc.cause != nil && !errors.Is(err, tc.cause) {
+				t.Errorf("error %v", err)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,180 @@
+// Package workernode tests the sample worker in Node against a real nats-server.
+package workernode
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+const (
+	topic          = "demo.node"
+	installTimeout = 90 * time.Second
+	patience       = 20 * time.Second
+)
+
+// mutation: worker.mjs without the token, with the Msg-Id of Started for its result, or without its ack fails this.
+func TestTheNodeWorkerSpeaksTheProtocol(t *testing.T) {
+	dir := install(t)
+	server := natstest.Start(t)
+	js := streams(t, server.URL())
+	id := protocol.JobID{RunUID: "8b0e", Step: "fetch", Item: protocol.NoItem, Attempt: 1}
+	dispatch(t, js, id, `{"a":[1,"x"]}`)
+	run(t, dir, server.URL())
+
+	var got []protocol.Result
+	for i, msgID := range []string{protocol.StartedMsgID(id, "tok"), protocol.ResultMsgID(id, "tok")} {
+		m := result(t, js, uint64(i+1))
+		r, err := protocol.DecodeResult(m.Data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, r)
+		if m.Header.Get(protocol.HeaderMsgID) != msgID || m.Header.Get(protocol.HeaderToken) != "tok" {
+			t.Errorf("headers %v", m.Header)
+		}
+	}
+	want := []protocol.Result{{Status: protocol.StatusStarted}, {Status: protocol.StatusSucceeded, Output: []byte(`{"youSaid":{"a":[1,"x"]}}`)}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	eventually(t, "the job is acknowledged", func() bool {
+		s, err := js.Stream(t.Context(), names().JobsStream())
+		return err == nil && s.CachedInfo().State.Msgs == 0
+	})
+}
+
+func names() protocol.Names { return protocol.Names{Prefix: protocol.DefaultPrefix} }
+
+// install copies the worker to a directory of its own and installs what it needs, or skips the test.
+func install(t *testing.T) string {
+	t.Helper()
+	for _, program := range []string{"node", "npm"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skipf("%s is not installed", program)
+		}
+	}
+	dir := t.TempDir()
+	for _, file := range []string{"worker.mjs", "package.json", "package-lock.json", ".npmrc"} {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, file), b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), installTimeout)
+	defer cancel()
+	npm := exec.CommandContext(ctx, "npm", "ci", "--prefer-offline", "--no-audit", "--no-fund")
+	npm.Dir = dir
+	if out, err := npm.CombinedOutput(); err != nil {
+		t.Skipf("npm ci does not work here (%v), no network? %s", err, out)
+	}
+	return dir
+}
+
+// run starts the worker and ends it with the test.
+func run(t *testing.T, dir, url string) {
+	t.Helper()
+	var out bytes.Buffer
+	node := exec.Command("node", "worker.mjs", topic)
+	node.Dir, node.Env = dir, append(os.Environ(), "NATS_URL="+url)
+	node.Stdout, node.Stderr = &out, &out
+	if err := node.Start(); err != nil {
+		t.Fatal(err)
+	}
+	exited := sync.OnceValue(node.Wait)
+	t.Cleanup(func() {
+		kill := time.AfterFunc(patience, func() { _ = node.Process.Kill() })
+		defer kill.Stop()
+		if err := node.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Error(err)
+		}
+		if err := exited(); err != nil { // a worker that stops by itself ends with 0
+			t.Errorf("node: %v", err)
+		}
+		if t.Failed() {
+			t.Logf("output of node: %s", out.String())
+		}
+	})
+}
+
+// streams makes streams and consumer as the protocol's page says.
+func streams(t *testing.T, url string) jetstream.JetStream {
+	t.Helper()
+	nc, err := nats.Connect(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []jetstream.StreamConfig{
+		{Name: names().JobsStream(), Subjects: []string{"syncopate.jobs.>"}, Retention: jetstream.WorkQueuePolicy},
+		{Name: names().ResultsStream(), Subjects: []string{"syncopate.results.>"}},
+	} {
+		if _, err := js.CreateStream(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err = js.CreateConsumer(t.Context(), names().JobsStream(), jetstream.ConsumerConfig{
+		Durable: protocol.Durable(topic), FilterSubject: names().TopicJobs(topic), AckPolicy: jetstream.AckExplicitPolicy,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js
+}
+
+func dispatch(t *testing.T, js jetstream.JetStream, id protocol.JobID, input string) {
+	t.Helper()
+	m := nats.NewMsg(names().Job(topic, id))
+	m.Data = []byte(input)
+	m.Header.Set(protocol.HeaderMsgID, id.String())
+	m.Header.Set(protocol.HeaderReply, names().Result(id))
+	m.Header.Set(protocol.HeaderToken, "tok")
+	if _, err := js.PublishMsg(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func result(t *testing.T, js jetstream.JetStream, seq uint64) (m *jetstream.RawStreamMsg) {
+	t.Helper()
+	eventually(t, "a result comes", func() bool {
+		s, err := js.Stream(t.Context(), names().ResultsStream())
+		if err != nil {
+			return false
+		}
+		m, err = s.GetMsg(t.Context(), seq)
+		return err == nil
+	})
+	return m
+}
+
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	deadline := time.After(patience)
+	for !is() {
+		select {
+		case <-deadline:
+			t.Fatalf("never: %s", what)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Makes sure that redis-server is on the PATH. As root on a Debian system it installs the package.
+# Without one the tests that need it are skipped; with REQUIRE_REDIS=1 this fails instead.
+set -euo pipefail
+
+if command -v redis-server >/dev/null; then
+  exit 0
+fi
+if [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null; then
+  echo "redis-server is missing; installing the package" >&2
+  export DEBIAN_FRONTEND=noninteractive
+  if apt-get update -qq >&2 && apt-get install -qq -y --no-install-recommends redis-server >&2 && command -v redis-server >/dev/null; then
+    exit 0
+  fi
+fi
+echo "redis-server is missing; install Redis 6.2 or newer (Debian: apt-get install redis-server)" >&2
+if [[ ${REQUIRE_REDIS:-} == 1 ]]; then
+  exit 1
+fi
+echo "tests that need a real Redis will be skipped" >&2

@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Fails where the tree is not what its sources say: generated files, kustomize output, go vet, go.mod.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+echo "generated files"
+hack/generate.sh "$scratch"
+while IFS= read -r -d '' file; do
+  diff -u "$file" "$scratch/$file" || { echo "$file is stale: run make generate" >&2; exit 1; }
+done < <(cd "$scratch" && find . -type f -print0)
+
+echo "kustomize"
+for dir in config/default config/samples; do
+  go tool -modfile=hack/tools/go.mod kustomize build "$dir" >"$scratch/manifests.yaml"
+done
+
+echo "go vet"
+go vet ./...
+
+echo "go mod tidy"
+go mod tidy -diff

@@ -1,0 +1,146 @@
+package bus
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"regexp"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/nats-io/nats.go"
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/utils/clock"
+
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+// MaxInputBytes limits the input of a job.
+const MaxInputBytes = 256 << 10
+
+const (
+	// maxResultBytes limits a result with its headers. Outputs over 64 KiB belong in the object store; the rest up to half of
+	// the usual max_payload is room for the dead letter, which must always fit.
+	maxResultBytes = 512 << 10
+
+	resultsMaxAge     = 30 * 24 * time.Hour // only what no run ever collected gets that old
+	deadLettersMaxAge = 14 * 24 * time.Hour
+	controlMaxAge     = time.Hour
+
+	jobAckWait        = 30 * time.Second
+	deadLetterWindow  = 10 * time.Minute
+	topicRecheck      = time.Minute
+	callTimeout       = 5 * time.Second        // one request to NATS
+	publishRetryDelay = time.Second            // before jitter
+	defaultNakDelay   = 2 * time.Second        // before jitter
+	rebuildDelay      = 250 * time.Millisecond // before jitter
+	stallAfter        = 10 * time.Second
+	drainTimeout      = 2 * time.Second
+
+	pullExpiry    = 5 * time.Second
+	pullHeartbeat = time.Second
+	pullBatch     = 256
+
+	groups             = 8
+	partitionsPerGroup = protocol.Partitions / groups
+)
+
+// Config is what a Bus needs to know. Zero values of the optional fields mean the defaults given.
+type Config struct {
+	URL   string         // one or more NATS URLs, comma separated
+	Names protocol.Names // prefix of streams and subjects; default "syncopate"
+
+	CredentialsFile string // NATS credentials (JWT and seed); optional
+	User, Password  string // optional
+	CAFile          string // PEM of the authority that signed the server's certificate; optional
+	CertFile        string // PEM of the client's certificate; optional, with KeyFile
+	KeyFile         string
+
+	Replicas        int           // of the streams; default 1
+	MemoryStorage   bool          // streams in memory: lost at a restart; for development only
+	MaxBytes        MaxBytes      // size limits of the streams
+	DuplicateWindow time.Duration // of Nats-Msg-Id in jobs and results; default 2 min
+
+	MaxAckPending   int           // jobs of one topic in the hands of workers; default 10,000
+	TopicInactivity time.Duration // a topic's consumer vanishes after this time without workers; default 7 days
+
+	ResultAckWait    time.Duration // default 10 s
+	ResultAckPending int           // unsettled results of all groups together, each group gets an eighth; default 8,000
+
+	Keys Keyring // Current is required
+
+	Clock   clock.WithTicker // default: the real one
+	Rand    func() float64   // uniform in [0,1), safe for concurrent use; default math/rand
+	Log     logr.Logger
+	Metrics *Metrics // default: unregistered ones
+}
+
+// MaxBytes limits the size of each stream in bytes; 0 means unlimited. Full jobs and results refuse new messages, full dead
+// letters and controls drop the oldest.
+type MaxBytes struct{ Jobs, Results, DeadLetters, Control int64 }
+
+func (c Config) withDefaults() (Config, error) {
+	if c.Names.Prefix == "" {
+		c.Names.Prefix = protocol.DefaultPrefix
+	}
+	if !regexp.MustCompile(`^[a-z0-9-]+$`).MatchString(c.Names.Prefix) {
+		return c, fmt.Errorf("%w: prefix %q", ErrConfig, c.Names.Prefix)
+	}
+	if err := c.Keys.check(); err != nil {
+		return c, err
+	}
+	setDefault(&c.Replicas, 1)
+	setDefault(&c.DuplicateWindow, 2*time.Minute)
+	setDefault(&c.MaxAckPending, 10_000)
+	setDefault(&c.TopicInactivity, 7*24*time.Hour)
+	setDefault(&c.ResultAckWait, 10*time.Second)
+	setDefault(&c.ResultAckPending, 8_000)
+	if c.Clock == nil {
+		c.Clock = clock.RealClock{}
+	}
+	if c.Rand == nil {
+		c.Rand = rand.Float64
+	}
+	if c.Metrics == nil {
+		c.Metrics = NewMetrics(prometheus.NewRegistry())
+	}
+	return c, nil
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// groupShare is how many unsettled results one group may have, so that a hot run fills its own group only.
+func (c Config) groupShare() int { return max(1, c.ResultAckPending/groups) }
+
+func (c Config) connectOptions() []nats.Option {
+	o := []nats.Option{
+		nats.Name(c.Names.Prefix),
+		nats.RetryOnFailedConnect(true),
+		nats.MaxReconnects(-1),
+		nats.ReconnectWait(250 * time.Millisecond),
+		nats.ReconnectJitter(250*time.Millisecond, 500*time.Millisecond),
+		nats.IgnoreAuthErrorAbort(), // credentials rotate; giving up for good would need a restart
+		nats.PingInterval(5 * time.Second),
+		nats.MaxPingsOutstanding(2),
+		nats.Timeout(2 * time.Second),
+		// No buffer: what fails is known to have failed, and no job goes out after its caller gave up.
+		nats.ReconnectBufSize(-1),
+	}
+	if c.CredentialsFile != "" {
+		o = append(o, nats.UserCredentials(c.CredentialsFile))
+	}
+	if c.User != "" {
+		o = append(o, nats.UserInfo(c.User, c.Password))
+	}
+	if c.CAFile != "" {
+		o = append(o, nats.RootCAs(c.CAFile))
+	}
+	if c.CertFile != "" {
+		o = append(o, nats.ClientCert(c.CertFile, c.KeyFile))
+	}
+	return o
+}

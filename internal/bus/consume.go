@@ -1,0 +1,86 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Consume hands results to handle until ctx ends. It has a goroutine and a durable consumer for each of 8 groups of
+// partitions; handle is called by all of them concurrently, and one after the other within a group. It should only note the
+// delivery down: Settle may come later, from anywhere. Results of one run come from one group.
+//
+// When ctx has ended, Consume stops pulling, waits for running calls of handle (whose ctx is done), gives back every
+// unsettled delivery at once, waits for settlements under way, and returns. Its error says that something could not be given
+// back; it is delivered again after AckWait. Everything else that fails is tried again for as long as ctx lasts.
+func (b *Bus) Consume(ctx context.Context, handle func(context.Context, *Delivery)) error {
+	gs := make([]*group, groups)
+	for i := range gs {
+		gs[i] = newGroup(b, i, handle)
+	}
+	keeping, stopKeeping := context.WithCancel(context.WithoutCancel(ctx))
+	var keeper, running sync.WaitGroup
+	keeper.Go(func() { b.keepAlive(keeping, gs) })
+	errs := make([]error, len(gs))
+	for i, g := range gs {
+		running.Go(func() { errs[i] = g.run(ctx) })
+	}
+	running.Wait()
+	// The keeper ends last: a settlement in the middle of a dead letter must not be redelivered meanwhile.
+	stopKeeping()
+	keeper.Wait()
+	if err := b.flush(context.WithoutCancel(ctx)); err != nil {
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// keepAlive tells the server three times per AckWait that the unsettled deliveries are still wanted.
+func (b *Bus) keepAlive(ctx context.Context, gs []*group) {
+	ticker := b.clock.NewTicker(b.config.ResultAckWait / 3)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C():
+			for _, g := range gs {
+				if err := g.ledger.keepAlive(b.clock.Now()); err != nil {
+					b.log.V(1).Info("Deliveries could not be kept", "consumer", g.name, "cause", err.Error())
+				}
+			}
+		}
+	}
+}
+
+// flush waits until the NAKs of the drain are with the server: the process may end right after.
+func (b *Bus) flush(ctx context.Context) error {
+	if !b.connected() {
+		return nil // the drain has reported what it could not send
+	}
+	ctx, cancel := context.WithTimeout(ctx, drainTimeout)
+	defer cancel()
+	if err := b.nc.FlushWithContext(ctx); err != nil {
+		return fmt.Errorf("flush after drain: %w", err)
+	}
+	return nil
+}
+
+func (b *Bus) resultConsumerConfig(number int) jetstream.ConsumerConfig {
+	c := jetstream.ConsumerConfig{
+		Durable:       fmt.Sprintf("%s-results-%d", b.names.Prefix, number),
+		DeliverPolicy: jetstream.DeliverAllPolicy,
+		AckPolicy:     jetstream.AckExplicitPolicy,
+		AckWait:       b.config.ResultAckWait,
+		MaxDeliver:    -1, // the cap is the operator's: contention must never make a healthy result a dead letter
+		MaxAckPending: b.config.groupShare(),
+		// No BackOff: the server adds it to the delay of a NAK.
+	}
+	for p := number * partitionsPerGroup; p < (number+1)*partitionsPerGroup; p++ {
+		c.FilterSubjects = append(c.FilterSubjects, b.names.PartitionResults(p))
+	}
+	return c
+}

@@ -1,0 +1,140 @@
+package bus
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+// Delivery is a result that waits to be settled. Its exported fields do not change.
+type Delivery struct {
+	ID          protocol.JobID
+	Result      protocol.Result
+	Rejected    error     // the token is valid but the body is no result; wraps protocol.ErrResult. Result is empty then
+	PublishedAt time.Time // when the stream stored it
+	Deliveries  uint64    // how often it was delivered when it was handed out, from 1; may restart after the server did
+	TraceParent string    // W3C traceparent of the worker; may be empty
+
+	bus    *Bus
+	ledger *ledger
+	key    messageKey
+
+	// Guarded by ledger.mu.
+	msg   jetstream.Msg // the newest delivery of the message
+	state deliveryState
+}
+
+// messageKey names a message. The time tells apart equal sequences of a stream that was made anew.
+type messageKey struct {
+	sequence uint64
+	storedAt int64 // Unix nanoseconds
+}
+
+// deliveryState is the life of a delivery, see the package's documentation.
+type deliveryState int
+
+const (
+	stateOpen deliveryState = iota
+	stateSettling
+	stateSettled
+	stateDrained
+)
+
+// read makes a Delivery of a message. With an error it must not reach a handler: the Delivery is good for Settle only, or nil if
+// the message does not come from JetStream.
+func (b *Bus) read(l *ledger, m jetstream.Msg) (*Delivery, error) {
+	meta, err := m.Metadata()
+	if err != nil {
+		return nil, fmt.Errorf("metadata: %w", err)
+	}
+	d := &Delivery{
+		PublishedAt: meta.Timestamp, Deliveries: meta.NumDelivered, bus: b, ledger: l, msg: m,
+		key: messageKey{sequence: meta.Sequence.Stream, storedAt: meta.Timestamp.UnixNano()},
+	}
+	if d.ID, err = b.names.ParseResult(m.Subject()); err != nil {
+		return d, Permanent(reasonUndecodable, err)
+	}
+	h := nats.Header(m.Headers())
+	if !b.config.Keys.Verify(d.ID, h.Get(protocol.HeaderToken)) {
+		return d, Permanent(reasonRejected, fmt.Errorf("result of %s: %w", d.ID, ErrBadToken))
+	}
+	d.TraceParent = h.Get(protocol.HeaderTraceID)
+	if d.Result, err = protocol.DecodeResult(m.Data()); err != nil {
+		d.Result, d.Rejected = protocol.Result{}, err
+	}
+	return d, nil
+}
+
+// Settle ends a delivery as the retry contract says: nil acknowledges it and waits for the server's word; Permanent makes it a
+// dead letter; everything else has it delivered again. Until then the bus keeps the server from delivering it again.
+//
+// It may be called from any goroutine, at any time. Only the first call counts, later ones return nil; if the end of Consume
+// came first it returns ErrDrained. It works with a cancelled ctx, too: what is decided must not be lost at a shutdown.
+//
+// An error means that the settlement may not have reached the server; the message then comes again after at most AckWait, and
+// nothing needs to be done.
+func (d *Delivery) Settle(ctx context.Context, err error) error {
+	if settle, earlier := d.ledger.claim(d); !settle {
+		return earlier
+	}
+	// The caller's end must not turn a success into a redelivery; the time is short and bounded.
+	ctx, cancel := d.bus.bounded(context.WithoutCancel(ctx))
+	defer cancel()
+	v := verdictOf(err, d.bus.jittered(defaultNakDelay))
+	switch v.action {
+	case actionAck:
+		return d.ack(ctx)
+	case actionDeadLetter:
+		return d.bury(ctx, v.reason, err)
+	default:
+		return d.nak(v)
+	}
+}
+
+func (d *Delivery) ack(ctx context.Context) error {
+	m := d.ledger.take(d)
+	err := m.DoubleAck(ctx)
+	d.ledger.finish(d)
+	if err != nil {
+		return fmt.Errorf("acknowledge result of %s: %w", d.ID, err)
+	}
+	return nil
+}
+
+func (d *Delivery) nak(v verdict) error {
+	d.bus.metrics.retryDelay.WithLabelValues(v.class).Observe(v.delay.Seconds())
+	d.bus.log.V(1).Info("Result is to be delivered again", "run", d.ID.RunUID, "step", d.ID.Step, "attempt", d.ID.Attempt,
+		"class", v.class, "delay", v.delay)
+	if err := d.ledger.giveBack(d, v, d.bus.clock.Now()); err != nil {
+		return fmt.Errorf("give back result of %s: %w", d.ID, err)
+	}
+	return nil
+}
+
+// bury makes the message a dead letter. Until that is stored the message stays where it is.
+func (d *Delivery) bury(ctx context.Context, reason string, cause error) error {
+	if err := d.bus.publishDeadLetter(ctx, d.letter(reason, cause)); err != nil {
+		d.bus.log.Error(err, "Dead letter could not be stored, the message stays", "run", d.ID.RunUID, "reason", reason)
+		return d.nak(verdict{action: actionNak, delay: d.bus.jittered(defaultNakDelay), class: ClassPublishFailed})
+	}
+	d.bus.metrics.deadLetters.WithLabelValues(reason).Inc()
+	d.bus.metrics.CountResult(outcomeOf(reason))
+	d.bus.log.Info("Message became a dead letter", "run", d.ID.RunUID, "step", d.ID.Step, "attempt", d.ID.Attempt,
+		"reason", reason, "cause", cause.Error())
+	if err := d.ledger.terminate(d, reason); err != nil {
+		return fmt.Errorf("terminate result of %s: %w", d.ID, err)
+	}
+	return nil
+}
+
+func outcomeOf(reason string) string {
+	if reason == reasonUndecodable || reason == reasonRejected {
+		return OutcomeRejected
+	}
+	return OutcomeDeadLettered
+}

@@ -1,0 +1,51 @@
+// Package bus is all that Syncopate does with NATS JetStream: it owns the streams, publishes jobs, consumes results, keeps the
+// retry contract and the dead letters. It knows nothing of Kubernetes or Redis.
+//
+//	Publish ──> <PREFIX>_JOBS ──> workers ──> <PREFIX>_RESULTS ──> Consume ──> handle(Delivery)
+//	                                                                  │              │
+//	                                       bad subject, bad token     │              │ Settle(err)
+//	                                                                  ▼              ▼
+//	                                              <PREFIX>_DEADLETTERS <── ack │ NAK(delay) │ dead letter
+//
+// # Guarantees
+//
+//   - A job is stored at most once while it waits: one subject per attempt, published with "expected last sequence of the
+//     subject is 0". The window of Nats-Msg-Id is an optimisation and nothing rests on it: a work queue forgets the ids of
+//     acknowledged messages when the server restarts, and jobs outlive any window.
+//   - Recover publishes only what is neither queued nor answered, by reads that the stream's leader answers, JOBS first.
+//   - A result is acknowledged by Settle(nil) and by nothing else.
+//   - A dead letter is stored (its PubAck has come) before its message is terminated.
+//   - A message is at most one unsettled Delivery in a process: a redelivery of a message still held only renews the held one.
+//   - A poison message delays no other message: it never reaches handle, and its dead letter is written by another goroutine.
+//
+// # Retry contract
+//
+// An error says "again, in d" by having RetryDelay() time.Duration somewhere in its %w chain, and which kind of wait this is by
+// RetryClass() string. The mapping is total (see verdictOf):
+//
+//	nil                          double ack
+//	Permanent in the chain       dead letter, then Term with the reason (wins over everything else)
+//	RetryDelay d > 0             NAK with delay d, at most 24 h
+//	RetryDelay d <= 0            NAK, redelivered at once
+//	anything else                NAK with a default, jittered delay
+//
+// # Life of a delivery
+//
+//	          handle                Settle                  done
+//	admitted ───────> open ───────────────────> settling ─────────> settled
+//	                   │ ctx of Consume ends
+//	                   └──────────────────────> drained (NAKed; a later Settle does nothing and returns ErrDrained)
+//
+// Invariants: the keeper sends InProgress for open and settling deliveries only, and never after their NAK, because that would
+// turn the asked delay into AckWait. A delivery leaves the ledger before its ack or NAK leaves the process, so that a
+// redelivery that follows is always taken for a new one.
+//
+// # Failure handling
+//
+//   - NATS away: every call fails at once with ErrUnreachable inside a *RetryError. Nothing is buffered for later, since a
+//     job published after its caller gave up would be a surprise. An ack or NAK that is lost costs one AckWait.
+//   - A stream or a consumer that vanished is created again: on the next publish, recovery or subscription.
+//   - Settings of a stream or consumer that differ from ours are reported (*DriftError, log) and left alone.
+//   - A subscription that gets nothing for 10 s while messages wait is built anew.
+//   - The end of Consume: pulling stops, unsettled deliveries are NAKed, settlements under way are waited for.
+package bus

@@ -1,0 +1,130 @@
+package bus
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Sentinels. "Retry" says whether the same call may succeed later.
+var (
+	// ErrUnreachable: there is no connection to NATS. Retry.
+	ErrUnreachable = errors.New("NATS is unreachable")
+	// ErrMaxPayload: a message is larger than the server's max_payload. Retry: the server's setting can change.
+	ErrMaxPayload = errors.New("message exceeds the server's maximum payload")
+	// ErrInputTooLarge: a job's input exceeds MaxInputBytes. No retry: it is the user's mistake.
+	ErrInputTooLarge = errors.New("job input is too large")
+	// ErrInvalidJob: topic, job id or input is malformed. No retry.
+	ErrInvalidJob = errors.New("invalid job")
+	// ErrDeadlinePassed: the job's deadline is over, nobody would wait for its result. No retry.
+	ErrDeadlinePassed = errors.New("deadline of the job has passed")
+	// ErrRecentlyGone: a job is neither queued nor answered, but the server still remembers its Msg-Id and would drop it as a
+	// duplicate. Retry: after the duplicate window it is published.
+	ErrRecentlyGone = errors.New("job left the queue without a result a moment ago")
+	// ErrDrained: Settle came after Consume had given the message back. It will be delivered again.
+	ErrDrained = errors.New("delivery was given back by the drain")
+	// ErrBadToken: a result does not carry the token of its job. Such results become dead letters.
+	ErrBadToken = errors.New("token is missing or wrong")
+	// ErrConfig: Config is unusable. No retry.
+	ErrConfig = errors.New("invalid bus configuration")
+
+	// errQueueFull gives a message back that the server should not have sent yet.
+	errQueueFull = errors.New("more unsettled results than agreed")
+)
+
+// Classes of delays which the bus itself asks for, and those it knows from others: the values of the metrics' label.
+const (
+	ClassPublishFailed    = "publish_failed"
+	ClassLockBusy         = "lock_busy"
+	ClassStoreUnavailable = "store_unavailable"
+	ClassWorkerRequested  = "worker_requested"
+	ClassFenced           = "fenced"
+	ClassShutdown         = "shutdown"
+	ClassUnknown          = "unknown"
+)
+
+// RetryError is a failure that passes with time. It is part of the retry contract: RetryDelay and RetryClass are what a
+// handler's error needs to become a NAK with delay.
+type RetryError struct {
+	Class string
+	Delay time.Duration
+	Err   error
+}
+
+func (e *RetryError) Error() string { return e.Err.Error() }
+
+// Unwrap gives the cause.
+func (e *RetryError) Unwrap() error { return e.Err }
+
+// RetryDelay is how long to wait before the next try.
+func (e *RetryError) RetryDelay() time.Duration { return e.Delay }
+
+// RetryClass is the kind of the wait.
+func (e *RetryError) RetryClass() string { return e.Class }
+
+// PermanentError marks a message which no retry can help. See Permanent.
+type PermanentError struct {
+	Reason string
+	Err    error
+}
+
+func (e *PermanentError) Error() string { return e.Reason + ": " + e.Err.Error() }
+
+// Unwrap gives the cause.
+func (e *PermanentError) Unwrap() error { return e.Err }
+
+// Permanent marks err, so that Settle makes its message a dead letter. reason is one word for subjects and metrics, from a
+// fixed set in code; it must not contain data. A nil err stands for the reason alone.
+func Permanent(reason string, err error) error {
+	if err == nil {
+		err = errors.New("no retry can help")
+	}
+	return &PermanentError{Reason: reason, Err: err}
+}
+
+// Drift is one setting of a stream or consumer that is not as Config says.
+type Drift struct {
+	Object string // name of the stream or consumer
+	Field  string // name of the setting
+	Want   string // as configured
+	Got    string // as found on the server
+}
+
+// DriftError lists all drift that EnsureStreams found. The streams exist and work; somebody has to decide which side is right.
+type DriftError struct{ Drifts []Drift }
+
+func (e *DriftError) Error() string {
+	parts := make([]string, 0, len(e.Drifts))
+	for _, d := range e.Drifts {
+		parts = append(parts, fmt.Sprintf("%s: %s is %s, configured is %s", d.Object, d.Field, d.Got, d.Want))
+	}
+	return "configuration drift: " + strings.Join(parts, "; ")
+}
+
+// retryable wraps a failed NATS operation. What cannot be told apart from a passing failure is one.
+func (b *Bus) retryable(what string, err error) error {
+	switch {
+	case errors.Is(err, nats.ErrMaxPayload):
+		err = fmt.Errorf("%w: %w", ErrMaxPayload, err)
+	case errors.Is(err, ErrUnreachable):
+	case !b.connected(), errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, nats.ErrDisconnected),
+		errors.Is(err, nats.ErrConnectionClosed):
+		err = fmt.Errorf("%w: %w", ErrUnreachable, err)
+	}
+	return &RetryError{Class: ClassPublishFailed, Delay: b.jittered(publishRetryDelay), Err: fmt.Errorf("%s: %w", what, err)}
+}
+
+// wrongSequence tells that the expected last sequence of the subject was not met. certain is false for the answer of a
+// replicated stream that saw a rival still on its way: whether that one will be stored is open.
+func wrongSequence(err error) (wrong, certain bool) {
+	var api *jetstream.APIError
+	if !errors.As(err, &api) {
+		return false, false
+	}
+	certain = api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence
+	return certain || api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant, certain
+}

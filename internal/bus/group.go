@@ -1,0 +1,245 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// group consumes one eighth of the partitions.
+//
+//	subscription ──receive──> work ──> handle
+//	                  └─────> poison ──> dead letter
+//
+// receive never blocks. The queues have room for all that the server lets be unsettled; what exceeds it is given back.
+type group struct {
+	bus    *Bus
+	number int
+	name   string
+	handle func(context.Context, *Delivery)
+	ledger *ledger
+
+	work   chan *Delivery
+	poison chan poisoned
+	check  chan struct{} // asks for a look at the consumer now
+	lastAt atomic.Int64  // Unix nanoseconds of the last message
+}
+
+type poisoned struct {
+	delivery *Delivery
+	cause    error
+}
+
+func newGroup(b *Bus, number int, handle func(context.Context, *Delivery)) *group {
+	share := b.config.groupShare()
+	return &group{
+		bus: b, number: number, name: b.resultConsumerConfig(number).Durable, handle: handle, ledger: newLedger(),
+		work: make(chan *Delivery, share), poison: make(chan poisoned, share), check: make(chan struct{}, 1),
+	}
+}
+
+// run consumes until ctx ends and then drains.
+func (g *group) run(ctx context.Context) error {
+	var workers sync.WaitGroup
+	workers.Go(func() { g.dispatch(ctx) })
+	workers.Go(func() { g.buryPoison(ctx) })
+	for ctx.Err() == nil {
+		if err := g.consumeOnce(ctx); err != nil && ctx.Err() == nil {
+			g.bus.log.Info("Subscription is to be built anew", "consumer", g.name, "cause", err.Error())
+			g.bus.wait(ctx, g.bus.jittered(rebuildDelay))
+		}
+	}
+	// Pulling has stopped, so that what is given back now goes to another replica and not to this one again.
+	idle, err := g.ledger.drain()
+	workers.Wait()
+	g.awaitIdle(idle)
+	if err != nil {
+		return fmt.Errorf("drain %s: %w", g.name, err)
+	}
+	return nil
+}
+
+func (g *group) awaitIdle(idle <-chan struct{}) {
+	t := g.bus.clock.NewTimer(callTimeout + drainTimeout) // a settlement is bounded by callTimeout
+	defer t.Stop()
+	select {
+	case <-idle:
+	case <-t.C():
+	}
+}
+
+func (g *group) dispatch(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case d := <-g.work:
+			if ctx.Err() == nil && g.ledger.isOpen(d) {
+				g.handle(ctx, d)
+			}
+		}
+	}
+}
+
+func (g *group) buryPoison(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case p := <-g.poison:
+			if err := p.delivery.Settle(ctx, p.cause); err != nil {
+				g.bus.log.V(1).Info("Poison message comes again", "consumer", g.name, "cause", err.Error())
+			}
+		}
+	}
+}
+
+// consumeOnce keeps one subscription until ctx ends (nil) or it has to be built anew (why).
+func (g *group) consumeOnce(ctx context.Context) error {
+	c, err := g.bus.ensureConsumer(ctx, g.bus.names.ResultsStream(), g.bus.resultConsumerConfig(g.number))
+	if err != nil {
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			return errors.Join(err, g.bus.repairStreams(ctx))
+		}
+		return err
+	}
+	g.touch()
+	sub, err := c.Consume(func(m jetstream.Msg) { g.receive(ctx, m) },
+		jetstream.PullMaxMessages(min(pullBatch, g.bus.config.groupShare())),
+		// The library's defaults stall for 30 s at a change of leader.
+		jetstream.PullExpiry(pullExpiry), jetstream.PullHeartbeat(pullHeartbeat),
+		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) { g.onError(err) }))
+	if err != nil {
+		return fmt.Errorf("subscribe: %w", err)
+	}
+	err = g.watch(ctx, c, sub)
+	g.unsubscribe(sub)
+	return err
+}
+
+// unsubscribe waits until the last message that was on its way has been received, or is never to come.
+func (g *group) unsubscribe(sub jetstream.ConsumeContext) {
+	done := sub.Closed()
+	sub.Drain()
+	t := g.bus.clock.NewTimer(drainTimeout)
+	defer t.Stop()
+	select {
+	case <-done:
+	case <-t.C():
+	}
+}
+
+func (g *group) watch(ctx context.Context, c jetstream.Consumer, sub jetstream.ConsumeContext) error {
+	ticker := g.bus.clock.NewTicker(stallAfter / 2)
+	defer ticker.Stop()
+	closed := sub.Closed()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-closed:
+			return errors.New("subscription ended")
+		case <-g.check:
+			if err := g.gone(ctx, c); err != nil {
+				return err
+			}
+		case <-ticker.C():
+			if err := g.stalled(ctx, c); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// gone tells why the consumer cannot be used any more. That nobody answers is no reason: the connection is being made again.
+func (g *group) gone(ctx context.Context, c jetstream.Consumer) error {
+	ctx, cancel := g.bus.bounded(ctx)
+	defer cancel()
+	_, err := c.Info(ctx)
+	if errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
+		return err
+	}
+	return nil
+}
+
+// stalled tells why the subscription is suspect, if nothing came for a while.
+func (g *group) stalled(ctx context.Context, c jetstream.Consumer) error {
+	if g.bus.clock.Since(time.Unix(0, g.lastAt.Load())) < stallAfter {
+		return nil
+	}
+	ctx, cancel := g.bus.bounded(ctx)
+	defer cancel()
+	info, err := c.Info(ctx)
+	switch {
+	case errors.Is(err, jetstream.ErrConsumerNotFound), errors.Is(err, jetstream.ErrStreamNotFound):
+		return err
+	case err != nil:
+		return nil
+	case isStalled(info):
+		return fmt.Errorf("nothing came for %s: %d messages and %d pulls wait", stallAfter, info.NumPending, info.NumWaiting)
+	}
+	return nil
+}
+
+// isStalled: messages wait although there is room, or no pull request waits for what is still to come.
+func isStalled(info *jetstream.ConsumerInfo) bool {
+	room := info.NumAckPending < info.Config.MaxAckPending
+	return info.NumPending > 0 && room || info.NumWaiting == 0
+}
+
+func (g *group) onError(err error) {
+	g.bus.log.V(1).Info("Pull failed", "consumer", g.name, "cause", err.Error())
+	if !errors.Is(err, nats.ErrNoResponders) {
+		return
+	}
+	select { // nobody serves this consumer: it may be gone
+	case g.check <- struct{}{}:
+	default:
+	}
+}
+
+func (g *group) touch() { g.lastAt.Store(g.bus.clock.Now().UnixNano()) }
+
+// receive sorts a message. It must not block: it runs in the subscription's goroutine.
+func (g *group) receive(ctx context.Context, m jetstream.Msg) {
+	g.touch()
+	d, err := g.bus.read(g.ledger, m)
+	if d == nil {
+		g.bus.log.Info("Ignored a message that is not from a stream", "consumer", g.name, "cause", err.Error())
+		return
+	}
+	if g.ledger.admit(d, g.bus.clock.Now(), g.measured) != admitted {
+		return
+	}
+	if !g.enqueue(d, err) {
+		_ = d.Settle(ctx, errQueueFull) // a NAK; if it is lost, AckWait does the same
+	}
+}
+
+// enqueue returns false if the queue is full.
+func (g *group) enqueue(d *Delivery, poison error) bool {
+	if poison != nil {
+		select {
+		case g.poison <- poisoned{delivery: d, cause: poison}:
+			return true
+		default:
+			return false
+		}
+	}
+	select {
+	case g.work <- d:
+		return true
+	default:
+		return false
+	}
+}
+
+func (g *group) measured(class string, gap time.Duration) {
+	g.bus.metrics.redeliveryGap.WithLabelValues(class).Observe(gap.Seconds())
+}

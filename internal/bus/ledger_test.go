@@ -1,0 +1,196 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// wire is a message that notes what is sent about it.
+type wire struct {
+	jetstream.Msg
+	name string
+	sent *[]string
+}
+
+func (w wire) note(what string) error {
+	*w.sent = append(*w.sent, w.name+" "+what)
+	return nil
+}
+
+func (w wire) Nak() error                         { return w.note("nak") }
+func (w wire) NakWithDelay(d time.Duration) error { return w.note("nak " + d.String()) }
+func (w wire) DoubleAck(context.Context) error    { return w.note("double ack") }
+func (w wire) Ack() error                         { return w.note("ack") }
+func (w wire) InProgress() error                  { return w.note("in progress") }
+func (w wire) TermWithReason(reason string) error { return w.note("term " + reason) }
+
+func TestTheLedger(t *testing.T) {
+	const first, second = "first", "second"
+	now := time.Unix(1000, 0)
+	noGap := func(string, time.Duration) {}
+	for name, c := range map[string]struct {
+		story func(t *testing.T, l *ledger, deliver func(string) *Delivery)
+		want  []string
+	}{
+		// mutation: admit without the look at what is held makes this fail with two live deliveries of one message
+		"a redelivery of a held message renews it and is not handed out": {
+			story: func(t *testing.T, l *ledger, deliver func(string) *Delivery) {
+				d := deliver(first)
+				_ = l.admit(d, now, noGap)
+				if got := l.admit(deliver(second), now, noGap); got != renewed {
+					t.Errorf("second admission: %d, want renewed", got)
+				}
+				_ = l.keepAlive(now)
+				_, _ = l.claim(d)
+				_ = l.giveBack(d, verdict{action: actionNak, delay: time.Second}, now)
+			},
+			want: []string{"second in progress", "second nak 1s"},
+		},
+		// mutation: no drop in settled makes this fail: InProgress would turn the delay into AckWait
+		"nothing is said about a message after its NAK": {
+			story: func(_ *testing.T, l *ledger, deliver func(string) *Delivery) {
+				d := deliver(first)
+				_ = l.admit(d, now, noGap)
+				_, _ = l.claim(d)
+				_ = l.keepAlive(now)
+				_ = l.giveBack(d, verdict{action: actionNak}, now)
+				_ = l.keepAlive(now)
+			},
+			want: []string{"first in progress", "first nak 0s"},
+		},
+		// mutation: drop by key alone makes this fail: the redelivery would not be kept
+		"a redelivery during an ack is a delivery of its own": {
+			story: func(t *testing.T, l *ledger, deliver func(string) *Delivery) {
+				d, again := deliver(first), deliver(second)
+				_ = l.admit(d, now, noGap)
+				_, _ = l.claim(d)
+				_ = l.take(d)
+				if got := l.admit(again, now, noGap); got != admitted {
+					t.Errorf("admission: %d, want admitted", got)
+				}
+				l.finish(d)
+				_ = l.keepAlive(now)
+			},
+			want: []string{"second in progress"},
+		},
+		// mutation: no look at the state in drain makes this fail: it would give back what is being acknowledged
+		"the drain leaves alone what is being settled, and waits for it": {
+			story: func(t *testing.T, l *ledger, deliver func(string) *Delivery) {
+				d := deliver(first)
+				_ = l.admit(d, now, noGap)
+				_, _ = l.claim(d)
+				idle, err := l.drain()
+				if err != nil || isClosed(idle) {
+					t.Errorf("drain: %v, idle %t", err, isClosed(idle))
+				}
+				_ = l.terminate(d, "r")
+				if !isClosed(idle) { // mutation: no signalIdle in settled
+					t.Error("the drain still waits")
+				}
+			},
+			want: []string{"first term r"},
+		},
+		// mutation: no look at draining in admit makes this fail
+		"what comes after the drain is given back at once": {
+			story: func(t *testing.T, l *ledger, deliver func(string) *Delivery) {
+				open := deliver(first)
+				_ = l.admit(open, now, noGap)
+				idle, _ := l.drain()
+				late := deliver(second)
+				if got := l.admit(late, now, noGap); got != refused || !isClosed(idle) {
+					t.Errorf("admission: %d, idle %t", got, isClosed(idle))
+				}
+				if ok, err := l.claim(open); ok || !errors.Is(err, ErrDrained) {
+					t.Errorf("claim: %t, %v", ok, err)
+				}
+			},
+			want: []string{"first nak", "second nak"},
+		},
+		"a gap is measured once, with the class that was asked for": {
+			story: func(t *testing.T, l *ledger, deliver func(string) *Delivery) {
+				d := deliver(first)
+				_ = l.admit(d, now, noGap)
+				_, _ = l.claim(d)
+				_ = l.giveBack(d, verdict{action: actionNak, delay: time.Second, class: ClassLockBusy}, now)
+				var measured []string
+				note := func(class string, gap time.Duration) { measured = append(measured, class+" "+gap.String()) }
+				_ = l.admit(deliver(second), now.Add(1500*time.Millisecond), note)
+				_ = l.admit(deliver(second), now.Add(3*time.Second), note)
+				if diff := cmp.Diff([]string{"lock_busy 1.5s"}, measured); diff != "" {
+					t.Errorf("gaps (-want +got):\n%s", diff)
+				}
+			},
+			want: []string{"first nak 1s"},
+		},
+		"gaps that nobody closes are forgotten": { // mutation: no clean-up in keepAlive
+			story: func(t *testing.T, l *ledger, deliver func(string) *Delivery) {
+				d := deliver(first)
+				_ = l.admit(d, now, noGap)
+				_, _ = l.claim(d)
+				_ = l.giveBack(d, verdict{action: actionNak, delay: time.Hour}, now)
+				_ = l.keepAlive(now.Add(time.Hour))
+				if len(l.gaps) != 1 {
+					t.Error("forgotten too early")
+				}
+				_ = l.keepAlive(now.Add(time.Hour + gapMemory + time.Second))
+				if len(l.gaps) != 0 {
+					t.Error("not forgotten")
+				}
+			},
+			want: []string{"first nak 1h0m0s"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var sent []string
+			l := newLedger()
+			c.story(t, l, func(name string) *Delivery {
+				return &Delivery{ledger: l, key: messageKey{sequence: 1, storedAt: 1}, msg: wire{name: name, sent: &sent}}
+			})
+			if diff := cmp.Diff(c.want, sent); diff != "" {
+				t.Errorf("on the wire (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// mutation: Ack for DoubleAck makes this fail: a lost ack would go unnoticed.
+func TestSettleSendsWhatTheContractSays(t *testing.T) {
+	for name, c := range map[string]struct {
+		err  error
+		want string
+	}{
+		"success":          {nil, "m double ack"},
+		"a delay":          {&otherError{delay: 350 * time.Millisecond}, "m nak 350ms"},
+		"at once":          {&otherError{}, "m nak 0s"},
+		"an unknown error": {errors.New("x"), "m nak 2s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			config, err := Config{Keys: Keyring{Current: testKey}, Rand: func() float64 { return 0.5 }}.withDefaults()
+			if err != nil {
+				t.Fatal(err)
+			}
+			b := &Bus{config: config, clock: config.Clock, log: config.Log, metrics: config.Metrics}
+			var sent []string
+			d := &Delivery{bus: b, ledger: newLedger(), msg: wire{name: "m", sent: &sent}}
+			_ = d.ledger.admit(d, time.Now(), func(string, time.Duration) {})
+			settle(t, d, c.err)
+			if diff := cmp.Diff([]string{c.want}, sent); diff != "" {
+				t.Errorf("on the wire (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,52 @@
+package bus
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Outcomes of a result, for Metrics.CountResult.
+const (
+	OutcomeApplied      = "applied"
+	OutcomeStale        = "stale"
+	OutcomeDuplicate    = "duplicate"
+	OutcomeDeadLettered = "dead_lettered" // counted by the bus
+	OutcomeRejected     = "rejected"      // counted by the bus: it never reached handle
+)
+
+// Metrics are the bus's Prometheus metrics.
+type Metrics struct {
+	retryDelay    *prometheus.HistogramVec
+	redeliveryGap *prometheus.HistogramVec
+	deadLetters   *prometheus.CounterVec
+	results       *prometheus.CounterVec
+}
+
+// NewMetrics makes the metrics and registers them.
+func NewMetrics(reg prometheus.Registerer) *Metrics {
+	buckets := []float64{.01, .05, .1, .25, .35, .5, .65, 1, 2, 5, 10, 30, 60, 300}
+	m := &Metrics{
+		retryDelay: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "syncopate_retry_delay_seconds",
+			Help:    "Delay which a failed delivery asked for, by class of the wait.",
+			Buckets: buckets,
+		}, []string{"class"}),
+		redeliveryGap: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "syncopate_redelivery_gap_seconds",
+			Help:    "Time from asking for a delay to the redelivery in the same process, by class of the wait.",
+			Buckets: buckets,
+		}, []string{"class"}),
+		deadLetters: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "syncopate_dead_letters_total",
+			Help: "Messages moved to the dead letters, by reason.",
+		}, []string{"reason"}),
+		results: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "syncopate_results_total",
+			Help: "Results taken from the bus, by outcome.",
+		}, []string{"outcome"}),
+	}
+	reg.MustRegister(m.retryDelay, m.redeliveryGap, m.deadLetters, m.results)
+	return m
+}
+
+// CountResult counts a result by what became of it. The bus counts OutcomeDeadLettered and OutcomeRejected itself.
+func (m *Metrics) CountResult(outcome string) { m.results.WithLabelValues(outcome).Inc() }

@@ -1,0 +1,307 @@
+package bus
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+// tinyWindow makes the server forget Msg-Ids at once, so that nothing can rest on them.
+func tinyWindow(c *Config) { c.DuplicateWindow = 100 * time.Millisecond }
+
+// outliveWindow returns when the stream has forgotten all Msg-Ids that it knew when this was called.
+func outliveWindow(t *testing.T, b *Bus) {
+	t.Helper()
+	probe := fmt.Sprintf("probe-%d", time.Now().UnixNano())
+	try := func() bool {
+		ack, err := b.js.Publish(t.Context(), "syncopate.jobs.probe.p.p.p.p", nil, jetstream.WithMsgID(probe))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return !ack.Duplicate
+	}
+	if !try() {
+		t.Fatal("the first probe is a duplicate")
+	}
+	eventually(t, "the duplicate window is over", try)
+	if err := b.purge(t.Context(), b.names.JobsStream(), "syncopate.jobs.probe.>"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func jobsQueued(t *testing.T, b *Bus) int {
+	t.Helper()
+	return int(streamInfo(t, b, b.names.JobsStream()).State.Msgs)
+}
+
+func publish(t *testing.T, b *Bus, j Job) {
+	t.Helper()
+	if err := b.Publish(t.Context(), j); err != nil {
+		t.Fatalf("publish %s: %v", j.ID, err)
+	}
+}
+
+func TestAWorkerGetsAllThatItNeeds(t *testing.T) {
+	t.Parallel()
+	b := newBus(t, natstest.Start(t))
+	j := testJob(1)
+	j.Deadline = time.Now().Add(time.Hour)
+	j.TraceParent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	publish(t, b, j)
+
+	m := take(t, b, j.Topic)
+	h := m.Headers()
+	got := map[string]string{}
+	for _, name := range []string{
+		protocol.HeaderMsgID, protocol.HeaderCEID, protocol.HeaderCEType, protocol.HeaderCESource, protocol.HeaderFence,
+		protocol.HeaderReply, protocol.HeaderToken, protocol.HeaderDeadline, protocol.HeaderTraceID,
+	} {
+		got[name] = h.Get(name)
+	}
+	want := map[string]string{
+		protocol.HeaderMsgID: "run-1/fetch/-/1", protocol.HeaderCEID: "run-1/fetch/-/1", protocol.HeaderCEType: protocol.CETypeJob,
+		protocol.HeaderCESource: "/runs/test", protocol.HeaderFence: "7",
+		protocol.HeaderReply: b.names.Result(j.ID), protocol.HeaderToken: b.config.Keys.Sign(j.ID),
+		protocol.HeaderDeadline: j.Deadline.UTC().Format(time.RFC3339Nano), protocol.HeaderTraceID: j.TraceParent,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("headers (-want +got):\n%s", diff)
+	}
+	if string(m.Data()) != `{"n":1}` {
+		t.Errorf("body is %s", m.Data())
+	}
+	info, err := b.js.Consumer(t.Context(), b.names.JobsStream(), "web_fetch")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := info.CachedInfo().Config; c.MaxDeliver != -1 || c.MaxAckPending != 10_000 || c.InactiveThreshold == 0 || c.AckWait != jobAckWait {
+		t.Errorf("consumer of the topic: %+v", c)
+	}
+}
+
+// mutation: without WithExpectLastSequencePerSubject the last two cases store two jobs.
+func TestPublishingTwiceQueuesOneJob(t *testing.T) {
+	t.Parallel()
+	for name, between := range map[string]func(*testing.T, *natstest.Server, *Bus){
+		"at once": func(*testing.T, *natstest.Server, *Bus) {},
+		"after the duplicate window": func(t *testing.T, _ *natstest.Server, b *Bus) {
+			outliveWindow(t, b)
+		},
+		"after a restart of the server and the duplicate window": func(t *testing.T, s *natstest.Server, b *Bus) {
+			s.Restart()
+			eventually(t, "the bus is connected again", b.connected)
+			outliveWindow(t, b)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := natstest.Start(t)
+			b := newBus(t, s, tinyWindow)
+			publish(t, b, testJob(1))
+			between(t, s, b)
+			publish(t, b, testJob(1))
+			if n := jobsQueued(t, b); n != 1 {
+				t.Errorf("%d jobs are queued, want 1", n)
+			}
+		})
+	}
+}
+
+func TestAJobLeavesTheQueueAtItsDeadline(t *testing.T) {
+	t.Parallel()
+	b := newBus(t, natstest.Start(t))
+	j := testJob(1)
+	j.Deadline = time.Now().Add(200 * time.Millisecond) // JetStream counts whole seconds
+	publish(t, b, j)
+	if n := jobsQueued(t, b); n != 1 {
+		t.Fatalf("%d jobs are queued, want 1", n)
+	}
+	// mutation: without WithMsgTTL the job stays.
+	eventually(t, "the job is gone", func() bool { return jobsQueued(t, b) == 0 })
+}
+
+func TestTimeToLiveIsRoundedUpToWholeSeconds(t *testing.T) {
+	for d, want := range map[time.Duration]time.Duration{
+		-time.Second: time.Second, time.Nanosecond: time.Second, time.Second: time.Second,
+		1001 * time.Millisecond: 2 * time.Second, time.Hour: time.Hour,
+	} {
+		if got := timeToLive(d); got != want {
+			t.Errorf("timeToLive(%s) = %s, want %s", d, got, want)
+		}
+	}
+}
+
+func TestAThousandJobsFromConcurrentCallersAreQueuedQuickly(t *testing.T) {
+	b := newBus(t, natstest.Start(t))
+	start := time.Now()
+	const callers, each = 50, 20
+	var wg sync.WaitGroup
+	errs := make(chan error, callers*each)
+	for c := range callers {
+		wg.Go(func() {
+			for i := range each {
+				errs <- b.Publish(t.Context(), testJob(c*each+i))
+			}
+		})
+	}
+	wg.Wait()
+	took := time.Since(start)
+	for range callers * each {
+		if err := <-errs; err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := jobsQueued(t, b); n != callers*each {
+		t.Errorf("%d jobs are queued", n)
+	}
+	t.Logf("%d jobs in %s", callers*each, took)
+	if took > 5*time.Second { // an order of magnitude of slack for slow machines; one after the other would fail
+		t.Errorf("%d jobs took %s", callers*each, took)
+	}
+}
+
+func TestPublishRefusesWhatCannotBeAJob(t *testing.T) {
+	t.Parallel()
+	b := newBus(t, natstest.Start(t))
+	change := func(f func(*Job)) Job { j := testJob(1); f(&j); return j }
+	for name, c := range map[string]struct {
+		job  Job
+		want error
+	}{
+		"a topic with a wildcard":    {change(func(j *Job) { j.Topic = "a.*" }), ErrInvalidJob},
+		"an empty word in a topic":   {change(func(j *Job) { j.Topic = "a..b" }), ErrInvalidJob},
+		"a run UID with a dot":       {change(func(j *Job) { j.ID.RunUID = "a.b" }), ErrInvalidJob},
+		"attempt 0":                  {change(func(j *Job) { j.ID.Attempt = 0 }), ErrInvalidJob},
+		"an input that is not JSON":  {change(func(j *Job) { j.Input = json.RawMessage("{") }), ErrInvalidJob},
+		"an input above the limit":   {change(func(j *Job) { j.Input = bytes.Repeat([]byte("1"), MaxInputBytes+1) }), ErrInputTooLarge},
+		"a deadline that has passed": {change(func(j *Job) { j.Deadline = time.Now().Add(-time.Second) }), ErrDeadlinePassed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := b.Publish(t.Context(), c.job)
+			if !errors.Is(err, c.want) {
+				t.Errorf("got %v, want %v", err, c.want)
+			}
+			var retry *RetryError
+			if errors.As(err, &retry) {
+				t.Errorf("%v asks for a retry, which cannot help", err)
+			}
+		})
+	}
+}
+
+func wantRetry(t *testing.T, err, cause error) {
+	t.Helper()
+	var retry *RetryError
+	if !errors.Is(err, cause) || !errors.As(err, &retry) {
+		t.Fatalf("got %v, want a *RetryError that wraps %v", err, cause)
+	}
+	if retry.RetryDelay() <= 0 || retry.RetryClass() != ClassPublishFailed {
+		t.Errorf("delay %s, class %q", retry.RetryDelay(), retry.RetryClass())
+	}
+}
+
+func TestAMessageAboveTheServersLimitIsATypedError(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t, func(o *server.Options) { o.MaxPayload = 16 << 10 })
+	b := newBus(t, s)
+	j := testJob(1)
+	j.Input, _ = json.Marshal(map[string]string{"text": string(bytes.Repeat([]byte("x"), 20<<10))})
+	wantRetry(t, b.Publish(t.Context(), j), ErrMaxPayload)
+}
+
+// mutation: a reconnect buffer and no checks of the connection make this fail: each call waits for its time-out.
+func TestEveryCallFailsAtOnceWhileNATSIsAway(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t)
+	b := newBus(t, s)
+	publish(t, b, testJob(1))
+	s.Shutdown()
+	eventually(t, "the bus is not connected", func() bool { return !b.connected() })
+	start := time.Now()
+	for name, call := range map[string]func(context.Context) error{
+		"EnsureStreams": b.EnsureStreams,
+		"Ready":         b.Ready,
+		"Publish":       func(ctx context.Context) error { return b.Publish(ctx, testJob(2)) },
+		"Recover":       func(ctx context.Context) error { _, err := b.Recover(ctx, testJob(2)); return err },
+		"Withdraw":      func(ctx context.Context) error { return b.Withdraw(ctx, "web.fetch", jobID(1)) },
+		"WithdrawRun":   func(ctx context.Context) error { return b.WithdrawRun(ctx, []string{"web.fetch"}, "run-1") },
+		"Cancel":        func(ctx context.Context) error { return b.Cancel(ctx, "run-1", nil) },
+		"PurgeResults":  func(ctx context.Context) error { return b.PurgeResults(ctx, "run-1") },
+		"RunsWithMessages": func(ctx context.Context) error {
+			_, err := b.RunsWithMessages(ctx)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) { wantRetry(t, call(t.Context()), ErrUnreachable) })
+	}
+	if took := time.Since(start); took > callTimeout {
+		t.Errorf("all calls together took %s", took)
+	}
+	s.Restart()
+	eventually(t, "the bus is ready again", func() bool { return b.Ready(t.Context()) == nil })
+	if n := jobsQueued(t, b); n != 1 { // mutation: a reconnect buffer lets the failed publish through later
+		t.Errorf("%d jobs are queued, want the one from before", n)
+	}
+}
+
+func TestConnectDoesNotNeedNATS(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t)
+	url := s.URL()
+	s.Shutdown()
+	b, err := Connect(t.Context(), Config{URL: url, Keys: Keyring{Current: testKey}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close(context.WithoutCancel(t.Context()))
+	wantRetry(t, b.Publish(t.Context(), testJob(1)), ErrUnreachable)
+	s.Restart()
+	eventually(t, "a job can be published", func() bool { return b.Publish(t.Context(), testJob(1)) == nil })
+}
+
+// mutation: no repairStreams in ensureJobConsumer, or no forget in publish, makes one of the cases fail.
+func TestWhatVanishedIsMadeAgainByTheNextPublish(t *testing.T) {
+	t.Parallel()
+	for name, destroy := range map[string]func(context.Context, *Bus) error{
+		"the topic's consumer": func(ctx context.Context, b *Bus) error {
+			b.topics.recheck = 0 // as if a minute had passed
+			return b.js.DeleteConsumer(ctx, b.names.JobsStream(), "web_fetch")
+		},
+		"the stream": func(ctx context.Context, b *Bus) error { return b.js.DeleteStream(ctx, b.names.JobsStream()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBus(t, natstest.Start(t))
+			publish(t, b, testJob(1))
+			if err := destroy(t.Context(), b); err != nil {
+				t.Fatal(err)
+			}
+			publish(t, b, testJob(2))
+			take(t, b, "web.fetch")
+		})
+	}
+}
+
+func TestTopicsWithCommonWordsAreApart(t *testing.T) {
+	t.Parallel()
+	b := newBus(t, natstest.Start(t))
+	short, long := testJob(1), testJob(2)
+	short.Topic, long.Topic = "a", "a.b"
+	publish(t, b, short)
+	publish(t, b, long)
+	for topic, want := range map[string]string{"a": "run-1/fetch/-/1", "a.b": "run-2/fetch/-/1"} {
+		if got := take(t, b, topic).Headers().Get(protocol.HeaderMsgID); got != want {
+			t.Errorf("topic %s gave %s, want %s", topic, got, want)
+		}
+	}
+}

@@ -1,0 +1,183 @@
+package bus
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+// RecoverOutcome says where Recover found a job.
+type RecoverOutcome int
+
+// The outcomes of Recover.
+const (
+	Queued    RecoverOutcome = iota + 1 // it waits, or a worker has it
+	Answered                            // its result waits in the stream of results
+	Published                           // it was in neither place, and is queued now
+)
+
+// String gives the name of the outcome.
+func (o RecoverOutcome) String() string {
+	switch o {
+	case Queued:
+		return "Queued"
+	case Answered:
+		return "Answered"
+	case Published:
+		return "Published"
+	default:
+		return "Unknown"
+	}
+}
+
+// maxAnswersRead bounds the search for an answer with a valid token among the messages of one result subject.
+const maxAnswersRead = 32
+
+// Recover makes sure that a job whose dispatch is in the run's status is under way, whatever happened since, without giving it
+// to a second worker. It is idempotent. Errors are those of Publish.
+func (b *Bus) Recover(ctx context.Context, j Job) (RecoverOutcome, error) {
+	if err := checkNames(j.Topic, j.ID); err != nil {
+		return 0, err
+	}
+	if !b.connected() {
+		return 0, b.retryable("recover job", ErrUnreachable)
+	}
+	if err := b.topics.ensure(ctx, j.Topic); err != nil { // a queued job is of no use if no worker can bind
+		return 0, err
+	}
+	if found, err := b.find(ctx, j); err != nil || found != 0 {
+		return found, err
+	}
+	s, err := b.publish(ctx, j)
+	if err != nil {
+		return 0, err
+	}
+	switch s {
+	case storedNow:
+		return Published, nil
+	case storedBefore:
+		return Queued, nil
+	default:
+		return b.afterDuplicate(ctx, j)
+	}
+}
+
+// find looks for the job in JOBS and then for its result in RESULTS. The order matters: a worker publishes its result before
+// it acknowledges the job, so a job that is gone from JOBS has its result in RESULTS already. The other way round, a job that
+// is finished between the two looks would be seen in neither.
+func (b *Bus) find(ctx context.Context, j Job) (RecoverOutcome, error) {
+	queued, err := b.jobQueued(ctx, j)
+	if err != nil {
+		return 0, b.retryable("look for job", err)
+	}
+	if queued {
+		return Queued, nil
+	}
+	answered, err := b.jobAnswered(ctx, j)
+	if err != nil {
+		return 0, b.retryable("look for result", err)
+	}
+	if answered {
+		return Answered, nil
+	}
+	return 0, nil
+}
+
+// afterDuplicate tells the two cases apart in which the stream drops a job that find did not see: somebody else published it
+// meanwhile, or it was there and is gone without a result (withdrawn, or acknowledged by a worker that broke the protocol).
+func (b *Bus) afterDuplicate(ctx context.Context, j Job) (RecoverOutcome, error) {
+	found, err := b.find(ctx, j)
+	if err != nil || found != 0 {
+		return found, err
+	}
+	return 0, b.retryable("recover job", ErrRecentlyGone)
+}
+
+func (b *Bus) jobQueued(ctx context.Context, j Job) (bool, error) {
+	m, err := b.leaderGet(ctx, b.names.JobsStream(), getRequest{LastFor: b.names.Job(j.Topic, j.ID)})
+	return m != nil, err
+}
+
+// jobAnswered looks for any message with a valid token on the job's result subject. Started counts, too: who sent it had taken
+// the job, and publishing that again would make two workers do it. A message without a valid token does not count, or anybody
+// could keep a job from being dispatched.
+func (b *Bus) jobAnswered(ctx context.Context, j Job) (bool, error) {
+	next := uint64(1)
+	for range maxAnswersRead {
+		m, err := b.leaderGet(ctx, b.names.ResultsStream(), getRequest{Seq: next, NextFor: b.names.Result(j.ID)})
+		if err != nil || m == nil {
+			return false, err
+		}
+		if b.config.Keys.Verify(j.ID, m.header.Get(protocol.HeaderToken)) {
+			return true, nil
+		}
+		next = m.Seq + 1
+	}
+	return true, nil // a flood of forgeries: when in doubt, nothing is dispatched twice
+}
+
+type getRequest struct {
+	Seq     uint64 `json:"seq,omitempty"`
+	NextFor string `json:"next_by_subj,omitempty"`
+	LastFor string `json:"last_by_subj,omitempty"`
+}
+
+type getResponse struct {
+	Error   *jetstream.APIError `json:"error"`
+	Message *storedMessage      `json:"message"`
+}
+
+type storedMessage struct {
+	Seq     uint64 `json:"seq"`
+	Headers []byte `json:"hdrs"`
+	header  nats.Header
+}
+
+// leaderGet reads a message by the API call that only the stream's leader answers. The client library would use a direct get,
+// which any replica answers, on a stream that somebody switched to it. nil means that there is none.
+func (b *Bus) leaderGet(ctx context.Context, stream string, req getRequest) (*storedMessage, error) {
+	ctx, cancel := b.bounded(ctx)
+	defer cancel()
+	body, err := json.Marshal(req)
+	if err != nil {
+		return nil, fmt.Errorf("encode request: %w", err)
+	}
+	reply, err := b.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, body)
+	if err != nil {
+		return nil, err
+	}
+	var r getResponse
+	if err := json.Unmarshal(reply.Data, &r); err != nil {
+		return nil, fmt.Errorf("decode answer: %w", err)
+	}
+	if r.Error != nil && r.Error.ErrorCode == jetstream.JSErrCodeStreamNotFound {
+		return nil, b.repairStreams(ctx) // a stream that vanished took its messages along
+	}
+	return r.message()
+}
+
+// message is nil if there is none.
+func (r getResponse) message() (*storedMessage, error) {
+	switch {
+	case r.Error != nil && r.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound:
+		return nil, nil
+	case r.Error != nil:
+		return nil, r.Error
+	case r.Message == nil:
+		return nil, errors.New("answer has no message")
+	case len(r.Message.Headers) == 0:
+		return r.Message, nil
+	}
+	header, err := nats.DecodeHeadersMsg(r.Message.Headers)
+	if err != nil {
+		return nil, fmt.Errorf("decode headers: %w", err)
+	}
+	r.Message.header = header
+	return r.Message, nil
+}

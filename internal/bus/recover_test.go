@@ -1,0 +1,272 @@
+package bus
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+
+	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+// finish does the job as a worker does: result first, then the ack of the job.
+func finish(t *testing.T, b *Bus, j Job) {
+	t.Helper()
+	m := take(t, b, j.Topic)
+	answer(t, b, j.ID, succeeded)
+	if err := m.DoubleAck(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestRecoverPublishesOnlyWhatIsNowhere(t *testing.T) {
+	t.Parallel()
+	j := testJob(1)
+	for name, c := range map[string]struct {
+		before func(*testing.T, *natstest.Server, *Bus)
+		want   RecoverOutcome
+		queued int
+	}{
+		"a job that was never published is published": {
+			before: func(*testing.T, *natstest.Server, *Bus) {}, want: Published, queued: 1,
+		},
+		"a job that waits is left alone": { // mutation: no look into JOBS still passes thanks to the expected sequence; both gone fails
+			before: func(t *testing.T, _ *natstest.Server, b *Bus) { publish(t, b, j) }, want: Queued, queued: 1,
+		},
+		"a job that a worker has and started is left alone": {
+			before: func(t *testing.T, _ *natstest.Server, b *Bus) {
+				publish(t, b, j)
+				take(t, b, j.Topic)
+				answer(t, b, j.ID, `{"status":"Started"}`)
+			}, want: Queued, queued: 1,
+		},
+		"a finished job is not given to a second worker": { // mutation: no look into RESULTS makes this fail
+			before: func(t *testing.T, _ *natstest.Server, b *Bus) {
+				publish(t, b, j)
+				finish(t, b, j)
+			}, want: Answered, queued: 0,
+		},
+		"a finished job is not given to a second worker after a restart": {
+			before: func(t *testing.T, s *natstest.Server, b *Bus) {
+				publish(t, b, j)
+				finish(t, b, j)
+				s.Restart()
+				eventually(t, "the bus is connected again", b.connected)
+			}, want: Answered, queued: 0,
+		},
+		"a job that left the queue without a result is published again": {
+			before: func(t *testing.T, _ *natstest.Server, b *Bus) {
+				publish(t, b, j)
+				if err := b.Withdraw(t.Context(), j.Topic, j.ID); err != nil {
+					t.Fatal(err)
+				}
+			}, want: Published, queued: 1,
+		},
+		"a forged result does not keep a job from its worker": { // mutation: no check of the token in jobAnswered makes this fail
+			before: func(t *testing.T, _ *natstest.Server, b *Bus) {
+				publishRaw(t, b, b.names.Result(j.ID), succeeded, protocol.HeaderToken, "k1.forged")
+			}, want: Published, queued: 1,
+		},
+		"a result behind forged ones counts": { // mutation: looking at the first message only makes this fail
+			before: func(t *testing.T, _ *natstest.Server, b *Bus) {
+				publishRaw(t, b, b.names.Result(j.ID), succeeded)
+				answer(t, b, j.ID, succeeded)
+				publishRaw(t, b, b.names.Result(j.ID), succeeded)
+			}, want: Answered, queued: 0,
+		},
+		"a vanished stream is made again": {
+			before: func(t *testing.T, _ *natstest.Server, b *Bus) {
+				for _, s := range []string{b.names.JobsStream(), b.names.ResultsStream()} {
+					if err := b.js.DeleteStream(t.Context(), s); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}, want: Published, queued: 1,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := natstest.Start(t)
+			b := newBus(t, s, tinyWindow)
+			c.before(t, s, b)
+			var got RecoverOutcome
+			eventually(t, "the job is recovered", func() bool {
+				var err error
+				if got, err = b.Recover(t.Context(), j); err != nil && !errors.Is(err, ErrRecentlyGone) {
+					t.Fatal(err)
+				}
+				return err == nil
+			})
+			if got != c.want {
+				t.Errorf("outcome %s, want %s", got, c.want)
+			}
+			if n := jobsQueued(t, b); n != c.queued {
+				t.Errorf("%d jobs are queued, want %d", n, c.queued)
+			}
+		})
+	}
+}
+
+// A job that is finished between the two looks is seen in neither place if RESULTS is asked first.
+// mutation: the looks in the other order make this fail.
+func TestRecoverLooksIntoJobsBeforeResults(t *testing.T) {
+	t.Parallel()
+	b := newBus(t, natstest.Start(t))
+	seen := make(chan *nats.Msg, 10)
+	sub, err := b.nc.ChanSubscribe("$JS.API.STREAM.MSG.GET.*", seen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	if _, err := b.Recover(t.Context(), testJob(1)); err != nil {
+		t.Fatal(err)
+	}
+	var order []string
+	for _, m := range receive(t, "reads", seen, 2) {
+		order = append(order, m.Subject)
+	}
+	want := []string{"$JS.API.STREAM.MSG.GET.SYNCOPATE_JOBS", "$JS.API.STREAM.MSG.GET.SYNCOPATE_RESULTS"}
+	if diff := cmp.Diff(want, order); diff != "" {
+		t.Errorf("order of reads (-want +got):\n%s", diff)
+	}
+}
+
+// mutation: taking a duplicate for stored makes this fail: the run would wait for a job that is nowhere.
+func TestRecoverDoesNotTakeAForgottenJobForQueued(t *testing.T) {
+	t.Parallel()
+	b := newBus(t, natstest.Start(t)) // the window is 2 min
+	publish(t, b, testJob(1))
+	if err := b.Withdraw(t.Context(), "web.fetch", jobID(1)); err != nil {
+		t.Fatal(err)
+	}
+	outcome, err := b.Recover(t.Context(), testJob(1))
+	if outcome != 0 {
+		t.Errorf("outcome %s", outcome)
+	}
+	wantRetry(t, err, ErrRecentlyGone)
+}
+
+func TestWithdrawTakesTheRightJobs(t *testing.T) {
+	t.Parallel()
+	setup := func(t *testing.T) *Bus {
+		b := newBus(t, natstest.Start(t))
+		for _, topic := range []string{"web", "web.fetch", "gpu"} {
+			for _, run := range []int{1, 2} {
+				j := testJob(run)
+				j.Topic, j.ID.Step = topic, strings.ReplaceAll(topic, ".", "-") // a job is on one topic
+				publish(t, b, j)
+			}
+		}
+		return b
+	}
+	subjects := func(t *testing.T, b *Bus) (all []string) {
+		for s := range streamInfo(t, b, b.names.JobsStream()).State.Subjects {
+			all = append(all, s)
+		}
+		slices.Sort(all)
+		return all
+	}
+	t.Run("one job", func(t *testing.T) {
+		b := setup(t)
+		for range 2 { // again is success
+			if err := b.Withdraw(t.Context(), "web", protocol.JobID{RunUID: "run-1", Step: "web", Item: "-", Attempt: 1}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want := []string{
+			"syncopate.jobs.gpu.run-1.gpu.-.1", "syncopate.jobs.gpu.run-2.gpu.-.1",
+			"syncopate.jobs.web.fetch.run-1.web-fetch.-.1", "syncopate.jobs.web.fetch.run-2.web-fetch.-.1",
+			"syncopate.jobs.web.run-2.web.-.1",
+		}
+		if diff := cmp.Diff(want, subjects(t, b)); diff != "" {
+			t.Errorf("jobs left (-want +got):\n%s", diff)
+		}
+	})
+	t.Run("all jobs of a run on the given topics", func(t *testing.T) {
+		b := setup(t)
+		if err := b.WithdrawRun(t.Context(), []string{"web", "web.fetch"}, "run-1"); err != nil {
+			t.Fatal(err)
+		}
+		want := []string{
+			"syncopate.jobs.gpu.run-1.gpu.-.1", "syncopate.jobs.gpu.run-2.gpu.-.1",
+			"syncopate.jobs.web.fetch.run-2.web-fetch.-.1", "syncopate.jobs.web.run-2.web.-.1",
+		}
+		if diff := cmp.Diff(want, subjects(t, b)); diff != "" {
+			t.Errorf("jobs left (-want +got):\n%s", diff)
+		}
+	})
+	t.Run("names that are wildcards are refused", func(t *testing.T) { // mutation: no checkRunUID empties the queue
+		b := setup(t)
+		for _, err := range []error{
+			b.WithdrawRun(t.Context(), []string{"web"}, "*"), b.WithdrawRun(t.Context(), []string{"*"}, "run-1"),
+			b.Withdraw(t.Context(), "web", protocol.JobID{RunUID: "*", Step: "a", Item: "-", Attempt: 1}), b.PurgeResults(t.Context(), ">"),
+		} {
+			if !errors.Is(err, ErrInvalidJob) {
+				t.Errorf("got %v, want ErrInvalidJob", err)
+			}
+		}
+	})
+}
+
+func TestCancelTellsTheWorkers(t *testing.T) {
+	t.Parallel()
+	b := newBus(t, natstest.Start(t))
+	got := make(chan *nats.Msg, 10)
+	sub, err := b.nc.ChanSubscribe(b.names.Control("*"), got)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	if err := b.Cancel(t.Context(), "run-1", nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Cancel(t.Context(), "run-2", []protocol.JobID{jobID(2)}); err != nil {
+		t.Fatal(err)
+	}
+	var bodies []string
+	for _, m := range receive(t, "control messages", got, 2) {
+		bodies = append(bodies, m.Subject+" "+string(m.Data))
+	}
+	want := []string{
+		`syncopate.control.run-1 {"action":"Cancel"}`,
+		`syncopate.control.run-2 {"action":"Cancel","jobs":["run-2/fetch/-/1"]}`,
+	}
+	if diff := cmp.Diff(want, bodies); diff != "" {
+		t.Errorf("control messages (-want +got):\n%s", diff)
+	}
+}
+
+func TestRunsWithMessagesListsRunsAndTheTopicsOfTheirJobs(t *testing.T) {
+	t.Parallel()
+	b := newBus(t, natstest.Start(t))
+	for step, topic := range map[string]string{"fetch": "web.fetch", "train": "gpu"} {
+		j := testJob(1)
+		j.Topic, j.ID.Step = topic, step
+		publish(t, b, j)
+	}
+	answer(t, b, jobID(1), succeeded)
+	answer(t, b, jobID(2), succeeded)
+	publishRaw(t, b, "syncopate.results.00.bad", "x")
+	list := func() map[string][]string {
+		runs, err := b.RunsWithMessages(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, topics := range runs {
+			slices.Sort(topics)
+		}
+		return runs
+	}
+	if diff := cmp.Diff(map[string][]string{"run-1": {"gpu", "web.fetch"}, "run-2": nil}, list()); diff != "" {
+		t.Errorf("runs (-want +got):\n%s", diff)
+	}
+	if err := b.PurgeResults(t.Context(), "run-2"); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string][]string{"run-1": {"gpu", "web.fetch"}}, list()); diff != "" {
+		t.Errorf("runs after the purge (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,127 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+// maxTopics bounds the memory of known topics. Beyond it everything is asked for again, which is slow but right.
+const maxTopics = 10_000
+
+// topics makes the consumers that workers bind to, one per topic, and remembers which exist.
+type topics struct {
+	bus     *Bus
+	recheck time.Duration // the server drops unused consumers, so knowledge ages
+
+	mu    sync.Mutex
+	known map[string]*topic
+}
+
+type topic struct {
+	mu        sync.Mutex // held while asking the server: callers of one topic wait for one request
+	checkedAt time.Time
+}
+
+func newTopics(b *Bus) *topics {
+	return &topics{bus: b, recheck: topicRecheck, known: map[string]*topic{}}
+}
+
+// forget makes all topics unknown, so that the next publish asks the server.
+func (t *topics) forget() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	clear(t.known)
+}
+
+func (t *topics) get(name string) *topic {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if k := t.known[name]; k != nil {
+		return k
+	}
+	if len(t.known) >= maxTopics {
+		clear(t.known)
+	}
+	k := &topic{}
+	t.known[name] = k
+	return k
+}
+
+// ensure makes sure that the topic's consumer exists. A worker can then bind to it before the first job is there.
+func (t *topics) ensure(ctx context.Context, name string) error {
+	k := t.get(name)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if now := t.bus.clock.Now(); !k.checkedAt.IsZero() && now.Sub(k.checkedAt) < t.recheck {
+		return nil
+	}
+	if err := t.bus.ensureJobConsumer(ctx, name); err != nil {
+		return err
+	}
+	k.checkedAt = t.bus.clock.Now()
+	return nil
+}
+
+func (b *Bus) ensureJobConsumer(ctx context.Context, topic string) error {
+	want := b.jobConsumerConfig(topic)
+	_, err := b.ensureConsumer(ctx, b.names.JobsStream(), want)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		if err = b.repairStreams(ctx); err == nil {
+			_, err = b.ensureConsumer(ctx, b.names.JobsStream(), want)
+		}
+	}
+	if err != nil {
+		return b.retryable("create consumer of topic "+topic, err)
+	}
+	return nil
+}
+
+// ensureConsumer creates a consumer or takes the existing one. One with other settings is logged and used as it is.
+func (b *Bus) ensureConsumer(ctx context.Context, stream string, want jetstream.ConsumerConfig) (jetstream.Consumer, error) {
+	ctx, cancel := b.bounded(ctx)
+	defer cancel()
+	c, err := b.js.CreateConsumer(ctx, stream, want)
+	if !errors.Is(err, jetstream.ErrConsumerExists) {
+		return c, err
+	}
+	if c, err = b.js.Consumer(ctx, stream, want.Durable); err != nil {
+		return nil, err
+	}
+	for _, d := range consumerDrift(want, c.CachedInfo().Config) {
+		b.log.Info("Consumer differs from the configuration", "consumer", d.Object, "field", d.Field, "want", d.Want, "got", d.Got)
+	}
+	return c, nil
+}
+
+func (b *Bus) jobConsumerConfig(topic string) jetstream.ConsumerConfig {
+	return jetstream.ConsumerConfig{
+		Durable:           protocol.Durable(topic),
+		FilterSubject:     b.names.TopicJobs(topic),
+		DeliverPolicy:     jetstream.DeliverAllPolicy,
+		AckPolicy:         jetstream.AckExplicitPolicy,
+		AckWait:           jobAckWait,
+		MaxDeliver:        -1, // attempts are counted by the operator; a cap here would strand the job in the queue
+		MaxAckPending:     b.config.MaxAckPending,
+		InactiveThreshold: b.config.TopicInactivity,
+	}
+}
+
+func consumerDrift(want, got jetstream.ConsumerConfig) []Drift {
+	return drift(want.Durable, []setting{
+		{"filter_subject", want.FilterSubject, got.FilterSubject},
+		{"filter_subjects", want.FilterSubjects, got.FilterSubjects},
+		{"deliver_policy", want.DeliverPolicy, got.DeliverPolicy},
+		{"ack_policy", want.AckPolicy, got.AckPolicy},
+		{"ack_wait", want.AckWait, got.AckWait},
+		{"max_deliver", want.MaxDeliver, got.MaxDeliver},
+		{"max_ack_pending", want.MaxAckPending, got.MaxAckPending},
+		{"backoff", want.BackOff, got.BackOff},
+		{"inactive_threshold", want.InactiveThreshold, got.InactiveThreshold},
+	})
+}

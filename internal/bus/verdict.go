@@ -1,0 +1,79 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+)
+
+// maxNakDelay bounds what a handler may ask for. A longer delay overflows the server's clock and means "at once" there.
+const maxNakDelay = 24 * time.Hour
+
+// action is what becomes of a message.
+type action int
+
+const (
+	actionAck action = iota
+	actionNak
+	actionDeadLetter
+)
+
+// verdict is the answer of the retry contract to a handler's error.
+type verdict struct {
+	action action
+	delay  time.Duration // with actionNak; 0: at once
+	class  string        // with actionNak
+	reason string        // with actionDeadLetter
+}
+
+// verdictOf maps a handler's error. It is total: whatever is not explicit success ends in a redelivery or a dead letter.
+// fallback is the delay for errors that do not ask for one.
+func verdictOf(err error, fallback time.Duration) verdict {
+	if err == nil {
+		return verdict{action: actionAck}
+	}
+	var permanent *PermanentError
+	if errors.As(err, &permanent) {
+		return verdict{action: actionDeadLetter, reason: token(permanent.Reason)}
+	}
+	v := verdict{action: actionNak, delay: fallback, class: classOf(err)}
+	var delayed interface{ RetryDelay() time.Duration }
+	if errors.As(err, &delayed) {
+		v.delay = min(max(0, delayed.RetryDelay()), maxNakDelay)
+	}
+	return v
+}
+
+// classOf gives the class for metrics and logs. Only known classes pass: a label must not grow with what errors say.
+func classOf(err error) string {
+	var classed interface{ RetryClass() string }
+	if errors.As(err, &classed) {
+		switch c := classed.RetryClass(); c {
+		case ClassLockBusy, ClassStoreUnavailable, ClassPublishFailed, ClassWorkerRequested, ClassFenced, ClassShutdown:
+			return c
+		}
+		return ClassUnknown
+	}
+	if errors.Is(err, context.Canceled) {
+		return ClassShutdown
+	}
+	return ClassUnknown
+}
+
+const maxReasonLength = 40
+
+const wordLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+
+// token makes one subject token of a dead letter's reason: letters, digits, dashes and underscores.
+func token(reason string) string {
+	if reason == "" {
+		return "unspecified"
+	}
+	return strings.Map(func(r rune) rune {
+		if strings.ContainsRune(wordLetters, r) {
+			return r
+		}
+		return '_'
+	}, reason[:min(len(reason), maxReasonLength)])
+}

@@ -1,0 +1,258 @@
+package workflowrun
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+// actRetryDelay is the wait before effects that could not be carried out are tried again.
+const actRetryDelay = time.Second
+
+// act carries out what follows from the persisted state. Each effect is idempotent and remembered until it is done, so a
+// failure or a crash repeats it and never loses it.
+func (p *pass) act(ctx context.Context, d lifecycle.Decision) (reconcile.Result, error) {
+	failed := errors.Join(p.dispatch(ctx, d.Dispatch), p.recoverJobs(ctx))
+	ahead := p.settleAll(ctx, d.Verdicts)
+	p.record(d.Events)
+	failed = errors.Join(failed, p.withdraw(ctx), p.cleanUp(ctx))
+	p.mem.prune(p.run)
+	if failed != nil {
+		if ctx.Err() == nil { // else the lease was lost or the operator stops: both are reported where they happen
+			log.FromContext(ctx).Error(failed, "Effects are tried again", "delay", retryDelay(failed))
+		}
+		return p.again(p.clock.Now().Add(retryDelay(failed))), nil
+	}
+	if ahead {
+		return p.refresh(ctx)
+	}
+	return p.again(earliest(d.Wake, p.later)), nil
+}
+
+// retryDelay is what the error asks for, else actRetryDelay.
+func retryDelay(err error) time.Duration {
+	var r interface{ RetryDelay() time.Duration }
+	if errors.As(err, &r) && r.RetryDelay() > 0 {
+		return r.RetryDelay()
+	}
+	return actRetryDelay
+}
+
+// dispatch publishes the attempts that begin with the write just made. Nobody else can have published them before: the
+// fence and resourceVersion of that write say that it is ours.
+func (p *pass) dispatch(ctx context.Context, fresh []lifecycle.Job) error {
+	return p.eachJob(fresh, func(j lifecycle.Job) error {
+		if err := p.jobs.Publish(ctx, p.job(j)); err != nil {
+			return fmt.Errorf("publish job %s: %w", j.ID, err)
+		}
+		return nil
+	})
+}
+
+// recoverJobs brings attempts to NATS of which this process does not know whether they got there.
+func (p *pass) recoverJobs(ctx context.Context) error {
+	if p.lease == nil {
+		return nil // the holder of the lock may be about to publish the same; without it waiting is all that is safe
+	}
+	var again []lifecycle.Job
+	for _, id := range p.mem.unpublished(p.run) {
+		j, err := lifecycle.JobOf(p.run, id)
+		if err != nil {
+			return fmt.Errorf("render job %s: %w", id, err)
+		}
+		again = append(again, j)
+	}
+	return p.eachJob(again, func(j lifecycle.Job) error {
+		outcome, err := p.Reconciler.jobs.Recover(ctx, p.job(j))
+		if err != nil {
+			return fmt.Errorf("recover job %s: %w", j.ID, err)
+		}
+		p.metrics.recoveries.WithLabelValues(outcome.String()).Inc()
+		return nil
+	})
+}
+
+// eachJob does something for several jobs at a time, and remembers those for which it worked as published.
+func (p *pass) eachJob(list []lifecycle.Job, do func(lifecycle.Job) error) error {
+	var (
+		wg     sync.WaitGroup
+		mu     sync.Mutex
+		failed error
+	)
+	slots := make(chan struct{}, publishParallel)
+	for _, j := range list {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			// After a pause of the process the lease knows first that it is over, and somebody else may have recovered the job.
+			err := p.lease.Err()
+			if err == nil {
+				err = do(j)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				failed = errors.Join(failed, err)
+				return
+			}
+			p.mem.published[j.ID] = struct{}{}
+			p.dispatched(j.ID)
+		})
+	}
+	wg.Wait()
+	return failed
+}
+
+// dispatched measures the time from the decision to the PubAck.
+func (p *pass) dispatched(id protocol.JobID) {
+	for i := range p.run.Status.Steps {
+		if s := &p.run.Status.Steps[i]; s.Name == id.Step && s.DispatchedAt != nil {
+			p.metrics.dispatchLatency.Observe(p.clock.Since(s.DispatchedAt.Time).Seconds())
+			return
+		}
+	}
+}
+
+func (p *pass) job(j lifecycle.Job) bus.Job {
+	fence, _ := fenceOf(p.run)
+	return bus.Job{
+		ID: j.ID, Topic: j.Topic, Input: j.Input, Deadline: j.Deadline, Fence: fence,
+		Source: "/namespaces/" + p.run.Namespace + "/workflowruns/" + p.run.Name,
+	}
+}
+
+// settlement is what becomes of one result.
+type settlement struct {
+	letter  *letter
+	as      error
+	outcome string
+}
+
+// settleAll settles the results on which the core has a final verdict; it says whether the run is to be read live because one
+// is ahead of what is known. One that still is after that goes back to NATS: only a run that lost its past can be behind.
+func (p *pass) settleAll(ctx context.Context, verdicts []lifecycle.Verdict) (ahead bool) {
+	var list []settlement
+	applied := 0
+	for i, v := range verdicts {
+		l := p.letters[i]
+		switch v {
+		case lifecycle.Applied:
+			applied++
+			p.metrics.resultLatency.Observe(p.clock.Since(l.fact.PublishedAt).Seconds())
+			list = append(list, settlement{l, rejection(l), outcomeApplied})
+		case lifecycle.Duplicate:
+			list = append(list, settlement{l, nil, outcomeDuplicate})
+		case lifecycle.Stale:
+			list = append(list, settlement{l, nil, outcomeStale})
+		case lifecycle.Ahead:
+			if l.refreshed {
+				list = append(list, settlement{l, &again{after: actRetryDelay, class: "ahead", cause: errAhead}, ""})
+				continue
+			}
+			l.refreshed, ahead = true, true
+		case lifecycle.Waiting:
+		}
+	}
+	if applied > 0 {
+		p.metrics.resultsPerWrite.Observe(float64(applied))
+	}
+	p.settleEach(ctx, list)
+	return ahead
+}
+
+// settleEach settles several results at a time: each waits for the server's word, and a server that hangs must not keep a
+// run for the sum of their time-outs.
+func (p *pass) settleEach(ctx context.Context, list []settlement) {
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, settleParallel)
+	done := make([]*letter, 0, len(list))
+	for _, s := range list {
+		done = append(done, s.letter)
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			p.settle(ctx, s.letter, s.as, s.outcome)
+		})
+	}
+	wg.Wait()
+	p.inbox.remove(p.run.UID, done)
+}
+
+var errAhead = errors.New("the result is of an attempt that the run does not know yet")
+
+// rejection sends the bytes of an unusable result to the dead letters once the failed attempt is in status.
+func rejection(l *letter) error {
+	if l.fact.Rejected == "" {
+		return nil
+	}
+	return bus.Permanent("ResultRejected", errors.New(l.fact.Rejected))
+}
+
+// settle acks a result or hands it back. A failure is only logged: the message is then delivered again and is recognised.
+func (r *Reconciler) settle(ctx context.Context, l *letter, as error, outcome string) {
+	if outcome != "" {
+		r.metrics.results.WithLabelValues(outcome).Inc()
+		log.FromContext(ctx).V(1).Info("Result settled", "job", l.fact.ID.String(), "status", l.fact.Result.Status, "outcome", outcome)
+	}
+	if err := l.delivery.Settle(ctx, as); err != nil {
+		log.FromContext(ctx).V(1).Info("Result could not be settled and will come again", "job", l.fact.ID.String(), "error", err.Error())
+	}
+}
+
+// record publishes one event per transition.
+func (p *pass) record(list []lifecycle.Event) {
+	for _, e := range list {
+		p.events.Eventf(p.run, nil, e.Type, e.Reason, "Advance", "%s", e.Message)
+	}
+}
+
+// withdraw takes jobs back from NATS and tells their workers to stop.
+func (p *pass) withdraw(ctx context.Context) error {
+	if len(p.mem.withdrawals) == 0 {
+		return nil
+	}
+	ids := make([]protocol.JobID, 0, len(p.mem.withdrawals))
+	for _, w := range p.mem.withdrawals {
+		if err := p.jobs.Withdraw(ctx, w.Topic, w.ID); err != nil {
+			return fmt.Errorf("withdraw job %s: %w", w.ID, err)
+		}
+		ids = append(ids, w.ID)
+	}
+	if err := p.jobs.Cancel(ctx, string(p.run.UID), ids); err != nil {
+		return fmt.Errorf("cancel jobs: %w", err)
+	}
+	p.mem.withdrawals = nil
+	return nil
+}
+
+// cleanUp purges the messages of a run that ended in this process; the janitor does it for those which a crash left over.
+func (p *pass) cleanUp(ctx context.Context) error {
+	if !p.mem.cleanup {
+		return nil
+	}
+	if err := p.purge(ctx, string(p.run.UID), lifecycle.Topics(p.run)); err != nil {
+		return err
+	}
+	p.mem.cleanup = false
+	return nil
+}
+
+// purge removes all messages of a run that nobody needs any more.
+func (r *Reconciler) purge(ctx context.Context, runUID string, topics []string) error {
+	if err := r.jobs.WithdrawRun(ctx, topics, runUID); err != nil {
+		return fmt.Errorf("withdraw jobs of run: %w", err)
+	}
+	if err := r.jobs.PurgeResults(ctx, runUID); err != nil {
+		return fmt.Errorf("purge results of run: %w", err)
+	}
+	return nil
+}

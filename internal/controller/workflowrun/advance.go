@@ -1,0 +1,150 @@
+package workflowrun
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/internal/lockmgr"
+)
+
+// advance decides whether the lock is worth taking, takes it, and works under it.
+func (p *pass) advance(ctx context.Context) (reconcile.Result, error) {
+	if lifecycle.Finished(p.run) {
+		return p.finished(ctx)
+	}
+	plan := lifecycle.Decide(p.input(p.prospect()))
+	if !plan.Changed && !p.owes() {
+		// Nothing to write, so no lock: what the core says of duplicates and stale results can never change back.
+		p.mem.blockedSince = time.Time{}
+		return p.act(ctx, plan)
+	}
+	if next := p.mem.nextWrite(); plan.Changed && next.After(p.clock.Now()) {
+		return p.again(next), nil
+	}
+	lease, err := p.acquire(ctx)
+	if err != nil {
+		return p.withoutLock(ctx, err)
+	}
+	p.mem.blockedSince, p.lease = time.Time{}, lease
+	result, err := p.underLock(ctx, lease)
+	p.returnLease(ctx, lease)
+	return result, err
+}
+
+// prospect is the lock that the pass would hold if it took it: enough for the core to say whether there is anything to do.
+func (p *pass) prospect() lifecycle.Lock {
+	fence, _ := fenceOf(p.run)
+	return lifecycle.Lock{State: lifecycle.LockHeld, Fence: fence + 1, LeaseID: "prospect", Holder: p.holder}
+}
+
+// owes says whether effects of earlier writes are still to be carried out.
+func (p *pass) owes() bool {
+	return len(p.mem.withdrawals) > 0 || len(p.mem.unpublished(p.run)) > 0
+}
+
+// underLock decides, persists and acts under a lease. Work under the lease ends when it is lost: its context is cancelled.
+func (p *pass) underLock(ctx context.Context, lease *lockmgr.Lease) (reconcile.Result, error) {
+	held, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(lease.Context(), func() { cancel(context.Cause(lease.Context())) })()
+
+	d := lifecycle.Decide(p.input(lifecycle.Lock{
+		State: lifecycle.LockHeld, LeaseID: lease.ID(), Holder: p.holder, Fence: lease.Fence(),
+		AcquiredAt: lease.AcquiredAt(), Renewed: lease.Renewed(), RenewalFailures: int32(lease.RenewalFailures()), //nolint:gosec // bounded by maxConsecutiveFailures, at most 100
+		Lost: p.mem.lostLease,
+	}))
+	if d.Changed || p.mustClaim(lease) {
+		if err := p.persist(held, d); err != nil {
+			return p.refused(ctx, lease, err)
+		}
+		p.mem.lostLease = ""
+	}
+	return p.act(held, d)
+}
+
+// mustClaim says whether attempts have to be recovered from a status that another lease wrote. Such a status may be about to
+// change: its writer may still end an attempt and take its job back, and what is then published again would run twice. A write
+// under this lease's fence first makes sure that nobody else can write any more.
+func (p *pass) mustClaim(lease *lockmgr.Lease) bool {
+	_, writer := fenceOf(p.run)
+	return writer != lease.ID() && len(p.mem.unpublished(p.run)) > 0
+}
+
+// returnLease ends the use of a lease and keeps the reason if it was lost meanwhile, for the run's conditions.
+func (p *pass) returnLease(ctx context.Context, lease *lockmgr.Lease) {
+	var lost *lockmgr.LostError
+	if errors.As(lease.Err(), &lost) {
+		p.mem.lostLease = string(lost.Reason)
+	}
+	if lifecycle.Finished(p.run) {
+		lease.Drop(ctx) // nobody will need it again
+		return
+	}
+	lease.Release(ctx)
+}
+
+// refused ends a pass whose write was not accepted: nothing of it took effect, so there is no effect to carry out.
+func (p *pass) refused(ctx context.Context, lease *lockmgr.Lease, err error) (reconcile.Result, error) {
+	switch {
+	case apierrors.IsNotFound(err):
+		return reconcile.Result{}, nil
+	case apierrors.IsConflict(err):
+		p.metrics.fenceRejections.WithLabelValues("resource_version").Inc()
+	case isStaleWriter(err):
+		// The stored fence is above the lease's: another wrote meanwhile. The next take starts above it.
+		p.metrics.fenceRejections.WithLabelValues("fence_rule").Inc()
+		if lease != nil {
+			lease.Drop(ctx)
+		}
+	default:
+		return reconcile.Result{}, err
+	}
+	return p.refresh(ctx)
+}
+
+// refresh reads the run live, so that the next pass does not decide on the same stale copy again.
+func (p *pass) refresh(ctx context.Context) (reconcile.Result, error) {
+	live := p.run.DeepCopy()
+	if err := p.live.Get(ctx, p.key, live); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(fmt.Errorf("read run live: %w", err))
+	}
+	if live.UID == p.run.UID {
+		p.mem.last = live
+	}
+	return reconcile.Result{RequeueAfter: refreshDelay}, nil
+}
+
+// finished settles what still arrives for a run that has ended, purges its messages, and deletes it when its time is over.
+func (p *pass) finished(ctx context.Context) (reconcile.Result, error) {
+	d := lifecycle.Decide(p.input(p.prospect()))
+	p.settleAll(ctx, d.Verdicts)
+	if err := errors.Join(p.withdraw(ctx), p.cleanUp(ctx)); err != nil {
+		return reconcile.Result{}, err
+	}
+	if d.Delete {
+		err := p.client.Delete(ctx, p.run, client.Preconditions{UID: &p.run.UID}, client.PropagationPolicy("Background"))
+		if client.IgnoreNotFound(err) != nil {
+			return reconcile.Result{}, fmt.Errorf("delete run after its TTL: %w", err)
+		}
+		return reconcile.Result{}, nil
+	}
+	if p.mem.last == nil && !p.mem.cleanup {
+		p.memories.forget(p.key)
+	}
+	return p.again(earliest(d.Wake, p.later)), nil
+}
+
+// earliest is the earlier of two times; a zero time means never.
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || (!b.IsZero() && b.Before(a)) {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,198 @@
+package workflowrun
+
+import (
+	"context"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/internal/lockmgr"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+// Mutations that make specs below fail:
+//   - advance.go refused without refresh: a stale cache is decided on for ever.
+//   - memory.go newest that always believes the cache: the stale cache is written on again, one conflict after the other.
+//   - advance.go refused without Drop: the lease that was refused lingers.
+//   - memory.go resolve that does nothing: messages and withdrawals of a write whose answer was lost stay.
+//   - act.go settleAll that never hands back what is ahead: the API server is asked for ever.
+var _ = Describe("the API server", func() {
+	var (
+		w   *world
+		r   *replica
+		run *v1alpha1.WorkflowRun
+	)
+	BeforeEach(func(ctx SpecContext) {
+		w = newWorld(ctx, withWindow(tinyWindow))
+		r = w.newReplica(ctx, "r")
+		run = w.create(ctx, diamond())
+	}, NodeTimeout(patience))
+
+	writes := func(outcome string) float64 { return r.counter("syncopate_status_writes_total", "outcome", outcome) }
+
+	It("behind a stale cache refuses the write; nothing is dispatched; then the run goes on", func(ctx SpecContext) {
+		old := run.DeepCopy()
+		r.inFlight(ctx, run, 2)
+		other := w.newReplica(ctx, "other")
+		w.dropLock(ctx, run)
+		other.cached = func(*v1alpha1.WorkflowRun) *v1alpha1.WorkflowRun { return old }
+		other.mustPass(ctx, run)
+		Expect(w.jobsStored(ctx)).To(Equal(2))
+		Expect(other.counter("syncopate_fence_rejections_total", "by", "resource_version")).To(BeEquivalentTo(1))
+		end := w.finishBoth(ctx, run, r, other)
+		Expect(end.Status.Phase).To(Equal(v1alpha1.RunSucceeded))
+		Expect(other.counter("syncopate_fence_rejections_total")).To(BeEquivalentTo(1), "a live read ends the conflicts")
+		Expect(w.jobsStored(ctx)).To(Equal(3))
+	}, NodeTimeout(2*patience))
+
+	It("behind a stale cache is asked about a result of an attempt that the cache does not know", func(ctx SpecContext) {
+		old := run.DeepCopy()
+		r.inFlight(ctx, run, 2)
+		for _, t := range w.takeAll(ctx, 2) {
+			t.succeed(ctx)
+		}
+		r.kill(ctx)
+		w.dropLock(ctx, run)
+		other := w.newReplica(ctx, "other")
+		other.cached = func(*v1alpha1.WorkflowRun) *v1alpha1.WorkflowRun { return old }
+		end := other.finish(ctx, run)
+		Expect(end.Status.Phase).To(Equal(v1alpha1.RunSucceeded))
+		Expect(w.jobsStored(ctx)).To(Equal(3))
+	}, NodeTimeout(2*patience))
+
+	It("is asked once about a result that is ahead of the truth; it goes back with a delay", func(ctx SpecContext) {
+		r.inFlight(ctx, run, 2)
+		id := protocol.JobID{RunUID: string(run.UID), Step: "a", Item: protocol.NoItem, Attempt: 7}
+		w.say(ctx, id, succeeded(id))
+		r.pumpAll(ctx, 1)
+		reads := 0
+		r.hook = func(_ context.Context, at string) error {
+			if at == "live/before" {
+				reads++
+			}
+			return nil
+		}
+		for range 5 {
+			r.mustPass(ctx, run)
+		}
+		Expect(reads).To(Equal(1))
+		Expect(w.settledWith(run)).To(HaveLen(1))
+		Expect(w.settledWith(run)[0].err).To(MatchError(errAhead))
+		Expect(retryDelay(w.settledWith(run)[0].err)).To(Equal(actRetryDelay))
+	}, NodeTimeout(2*patience))
+
+	It("answers with conflicts in a row: no effect of any of those passes", func(ctx SpecContext) {
+		conflict := apierrors.NewConflict(v1alpha1.GroupVersion.WithResource("workflowruns").GroupResource(), run.Name, errTest)
+		r.hook = times(5, "status/before", func(context.Context) error { return conflict })
+		for range 5 {
+			r.turn(ctx, run)
+		}
+		Expect(writes("refused")).To(BeEquivalentTo(5))
+		Expect(w.jobsStored(ctx)).To(BeZero())
+		Expect(r.recorder.list()).To(BeEmpty())
+		Expect(r.finish(ctx, run).Status.Phase).To(Equal(v1alpha1.RunSucceeded))
+		Expect(w.jobsStored(ctx)).To(Equal(3))
+	}, NodeTimeout(2*patience))
+
+	It("answers 500 to writes: passes fail, nothing is dispatched or acknowledged, then the run goes on", func(ctx SpecContext) {
+		r.inFlight(ctx, run, 2)
+		w.work(ctx)
+		r.pumpAll(ctx, 2)
+		r.hook = times(3, "status/before", func(context.Context) error { return apierrors.NewInternalError(errTest) })
+		for range 3 {
+			w.clock.Step(time.Second)
+			_, err := r.pass(ctx, run)
+			Expect(err).To(HaveOccurred())
+		}
+		Expect(w.settledWith(run)).To(BeEmpty())
+		Expect(w.jobsStored(ctx)).To(Equal(2))
+		Expect(r.finish(ctx, run).Status.Phase).To(Equal(v1alpha1.RunSucceeded))
+	}, NodeTimeout(2*patience))
+
+	for place, want := range map[string]int{"first write": 1, "write of results": 2, "write of the end": 3} {
+		It("times out after it stored the "+place+": that is recognised", func(ctx SpecContext) {
+			count := 0
+			r.hook = func(_ context.Context, at string) error {
+				if at == "status/after" {
+					if count++; count == want {
+						return apierrors.NewTimeoutError("the answer is lost", 1)
+					}
+				}
+				return nil
+			}
+			end := r.finish(ctx, run)
+			Expect(end.Status.Phase).To(Equal(v1alpha1.RunSucceeded))
+			Expect(count).To(Equal(3), "no write is repeated")
+			Expect(w.jobsStored(ctx)).To(Equal(3))
+			r.mustPass(ctx, run)
+			r.mustPass(ctx, run)
+			Expect(w.messages(ctx, w.names.ResultsStream())).To(BeZero(), "the clean-up is not lost")
+			Expect(w.settledWith(run)).To(HaveLen(3))
+		}, NodeTimeout(2*patience))
+	}
+
+	It("times out after it stored the time-out of an attempt: its job is withdrawn all the same", func(ctx SpecContext) {
+		lonely := w.create(ctx, []v1alpha1.Step{{Name: "s", Job: v1alpha1.Job{Topic: topic}, StartTimeoutSeconds: 60}})
+		r.inFlight(ctx, lonely, 1)
+		Expect(w.messages(ctx, w.names.JobsStream())).To(Equal(1))
+		w.clock.Step(61 * time.Second)
+		r.hook = times(1, "status/after", func(context.Context) error { return apierrors.NewTimeoutError("the answer is lost", 1) })
+		_, err := r.pass(ctx, lonely)
+		Expect(err).To(HaveOccurred())
+		r.mustPass(ctx, lonely)
+		Expect(w.messages(ctx, w.names.JobsStream())).To(BeZero())
+	}, NodeTimeout(2*patience))
+
+	It("refuses a stale writer: the lease is dropped, the next one is above the stored fence, and there is no loop", func(ctx SpecContext) {
+		r.inFlight(ctx, run, 2)
+		now := w.get(ctx, run)
+		now.Status.Fence = ptr(int64(1000))
+		now.Status.Lock.LeaseID = "of-somebody-else"
+		Expect(w.client.Status().Update(ctx, now)).To(Succeed())
+		for _, t := range w.takeAll(ctx, 2) {
+			t.succeed(ctx)
+		}
+		r.pumpAll(ctx, 2)
+		lied := 0
+		r.request = func(q *lockmgr.Request) { // the lock manager believes in its old lease once
+			if lied == 0 {
+				q.Floor, q.FloorLeaseID = 0, ""
+			}
+			lied++
+		}
+		w.clock.Step(time.Second)
+		Expect(r.mustPass(ctx, run).RequeueAfter).To(Equal(refreshDelay))
+		Expect(r.counter("syncopate_fence_rejections_total", "by", "fence_rule")).To(BeEquivalentTo(1))
+		Expect(w.settledWith(run)).To(BeEmpty())
+		Expect(w.redis.Client().Exists(ctx, lockKey(run)).Val()).To(BeZero(), "it does not linger")
+		w.clock.Step(refreshDelay)
+		r.mustPass(ctx, run)
+		Expect(*w.get(ctx, run).Status.Fence).To(BeEquivalentTo(1001))
+		Expect(r.counter("syncopate_fence_rejections_total")).To(BeEquivalentTo(1))
+		Expect(w.settledWith(run)).To(HaveLen(2))
+	}, NodeTimeout(2*patience))
+
+	It("says that the run is gone in the middle of a pass: the pass ends without an effect", func(ctx SpecContext) {
+		r.hook = once("status/before", func() error { return w.client.Delete(ctx, run.DeepCopy()) })
+		Expect(r.mustPass(ctx, run).RequeueAfter).To(BeZero())
+		Expect(w.jobsStored(ctx)).To(BeZero())
+	}, NodeTimeout(2*patience))
+
+	It("deletes a finished run when its time to live is over, and not before", func(ctx SpecContext) {
+		w.patch(ctx, run, `{"spec":{"ttlSecondsAfterFinished":60}}`)
+		r.finish(ctx, run)
+		wait := r.mustPass(ctx, run).RequeueAfter
+		Expect(wait).To(BeNumerically("~", time.Minute, 2*time.Second))
+		w.clock.Step(wait - time.Second)
+		r.mustPass(ctx, run)
+		Expect(lifecycle.Finished(w.get(ctx, run))).To(BeTrue())
+		w.clock.Step(2 * time.Second)
+		r.mustPass(ctx, run)
+		Expect(apierrors.IsNotFound(w.client.Get(ctx, client.ObjectKeyFromObject(run), run.DeepCopy()))).To(BeTrue())
+	}, NodeTimeout(2*patience))
+})

@@ -1,0 +1,116 @@
+package workflowrun
+
+import (
+	"fmt"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+// Mutations that make specs below fail:
+//   - observe.go input that passes one letter at a time: a hundred writes.
+//   - observe.go ripe that returns everything at once: Started gets a write of its own.
+//   - memory.go nextWrite that returns the zero time: writes follow each other without a pause.
+var _ = Describe("batching", func() {
+	const started = `{"status":"Started"}`
+
+	It("applies a hundred results that wait in one write, under one take of the lock", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		r := w.newReplica(ctx, "r")
+		steps := make([]v1alpha1.Step, 100)
+		for i := range steps {
+			steps[i] = step(fmt.Sprintf("s%d", i))
+		}
+		run := w.create(ctx, steps, func(s *v1alpha1.WorkflowRunSpec) { s.MaxParallelSteps = 100 })
+		r.inFlight(ctx, run, 100)
+		Expect(r.counter("syncopate_status_writes_total")).To(BeEquivalentTo(1))
+		Expect(r.counter("syncopate_run_lock_acquisitions_total")).To(BeEquivalentTo(1))
+		for _, t := range w.takeAll(ctx, 100) {
+			t.succeed(ctx)
+		}
+		r.pumpAll(ctx, 100)
+		w.clock.Step(time.Second)
+		r.mustPass(ctx, run)
+		Expect(w.get(ctx, run).Status.Phase).To(Equal(v1alpha1.RunSucceeded))
+		Expect(r.counter("syncopate_status_writes_total")).To(BeEquivalentTo(2))
+		Expect(r.counter("syncopate_run_lock_acquisitions_total")).To(BeNumerically("<=", 2), "1 if the lease still lingered")
+		Expect(r.counter("syncopate_results_per_write")).To(BeEquivalentTo(100))
+		Expect(r.counter("syncopate_run_results_total", "outcome", "applied")).To(BeEquivalentTo(100))
+		Expect(w.settledWith(run)).To(HaveLen(100))
+		Expect(w.jobsStored(ctx)).To(Equal(100))
+	}, NodeTimeout(2*patience))
+
+	It("lets news that jobs were started wait for company, but not longer than 100 ms", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		r := w.newReplica(ctx, "r")
+		run := w.create(ctx, diamond())
+		r.inFlight(ctx, run, 2)
+		tasks := w.takeAll(ctx, 2)
+		tasks[0].say(ctx, started)
+		r.pumpAll(ctx, 1)
+		w.clock.Step(startedPatience / 2) // longer than the pause between writes
+		wait := r.mustPass(ctx, run).RequeueAfter
+		Expect(wait).To(Equal(startedPatience / 2))
+		Expect(r.counter("syncopate_status_writes_total")).To(BeEquivalentTo(1))
+		w.clock.Step(wait)
+		r.mustPass(ctx, run)
+		Expect(w.get(ctx, run).Status.Steps[stepIndex(tasks[0])].Phase).To(Equal(v1alpha1.StepRunning))
+
+		tasks[1].say(ctx, started)
+		tasks[0].succeed(ctx)
+		r.pumpAll(ctx, 2)
+		w.clock.Step(time.Second)
+		r.mustPass(ctx, run)
+		Expect(r.counter("syncopate_status_writes_total")).To(BeEquivalentTo(3), "both in one write")
+		Expect(w.settledWith(run)).To(HaveLen(3))
+	}, NodeTimeout(2*patience))
+
+	It("pauses between two writes of a run, so that results can pile up", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		r := w.newReplica(ctx, "r")
+		run := w.create(ctx, diamond())
+		r.mustPass(ctx, run)
+		tasks := w.takeAll(ctx, 2)
+		tasks[0].succeed(ctx)
+		r.pumpAll(ctx, 1)
+		wait := r.mustPass(ctx, run).RequeueAfter
+		Expect(wait).To(And(BeNumerically(">", 0), BeNumerically("<=", minWritePause)))
+		tasks[1].succeed(ctx)
+		r.pumpAll(ctx, 1)
+		w.clock.Step(wait)
+		r.mustPass(ctx, run)
+		Expect(r.counter("syncopate_status_writes_total")).To(BeEquivalentTo(2))
+		Expect(w.get(ctx, run).Status.Steps[2].Phase).To(Equal(v1alpha1.StepDispatched))
+	}, NodeTimeout(2*patience))
+
+	It("acknowledges a duplicate and a stale result without the lock and without a write", func(ctx SpecContext) {
+		w := newWorld(ctx, withWindow(tinyWindow))
+		r := w.newReplica(ctx, "r")
+		run := w.create(ctx, []v1alpha1.Step{step("a"), step("b")})
+		r.inFlight(ctx, run, 2)
+		id := protocol.JobID{RunUID: string(run.UID), Step: "a", Item: protocol.NoItem, Attempt: 1}
+		w.say(ctx, id, `{"status":"Retry","retryAfterMillis":1}`)
+		r.drive(ctx, run, func(now *v1alpha1.WorkflowRun) bool { return now.Status.Steps[0].Attempt == 2 })
+		writes, takes := r.counter("syncopate_status_writes_total"), r.counter("syncopate_run_lock_acquisitions_total")
+		w.say(ctx, id, succeeded(id))
+		r.pumpAll(ctx, 1)
+		r.mustPass(ctx, run)
+		Expect(r.counter("syncopate_run_results_total", "outcome", "stale")).To(BeEquivalentTo(1))
+		id.Attempt = 2
+		w.say(ctx, id, succeeded(id))
+		w.outliveWindow(ctx)
+		w.say(ctx, id, succeeded(id))
+		r.pumpAll(ctx, 2)
+		r.drive(ctx, run, func(now *v1alpha1.WorkflowRun) bool { return now.Status.Steps[0].Phase == v1alpha1.StepSucceeded })
+		Expect(r.counter("syncopate_run_results_total", "outcome", "duplicate")).To(BeEquivalentTo(1))
+		Expect(r.counter("syncopate_status_writes_total")).To(Equal(writes + 1))
+		Expect(r.counter("syncopate_run_lock_acquisitions_total")).To(BeNumerically("<=", takes+1))
+	}, NodeTimeout(2*patience))
+})
+
+// stepIndex is where the step of a task stands in a diamond.
+func stepIndex(t *task) int { return int(t.id.Step[0] - 'a') }

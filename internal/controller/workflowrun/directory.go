@@ -1,0 +1,92 @@
+package workflowrun
+
+import (
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+)
+
+// directory maps the UID of each run that this process has seen to its name: results name runs by UID. It also keeps what is
+// needed to clean up after a deleted run. One entry per existing run, fed by the informer's events.
+type directory struct {
+	mu      sync.Mutex
+	known   map[types.UID]entry
+	deleted map[types.NamespacedName][]remains
+}
+
+// entry is what is kept of each existing run.
+type entry struct {
+	key   types.NamespacedName
+	phase string
+}
+
+// remains is what a deleted run may have left with NATS and its workers.
+type remains struct {
+	uid      types.UID
+	topics   []string
+	finished bool
+}
+
+func newDirectory() *directory {
+	return &directory{known: map[types.UID]entry{}, deleted: map[types.NamespacedName][]remains{}}
+}
+
+// see records a run as the informer or a pass saw it.
+func (d *directory) see(run *v1alpha1.WorkflowRun) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.known[run.UID] = entry{key: types.NamespacedName{Namespace: run.Namespace, Name: run.Name}, phase: phaseOf(run)}
+}
+
+// find returns the name of a run.
+func (d *directory) find(uid types.UID) (types.NamespacedName, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	e, ok := d.known[uid]
+	return e.key, ok
+}
+
+// countPhases returns the number of runs in each phase.
+func (d *directory) countPhases() map[string]int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	counts := map[string]int{}
+	for _, e := range d.known {
+		counts[e.phase]++
+	}
+	return counts
+}
+
+// remove records that a run was deleted; takeDeleted hands its remains to the next pass.
+func (d *directory) remove(run *v1alpha1.WorkflowRun) {
+	key := types.NamespacedName{Namespace: run.Namespace, Name: run.Name}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.known, run.UID)
+	d.deleted[key] = append(d.deleted[key], remains{uid: run.UID, topics: lifecycle.Topics(run), finished: lifecycle.Finished(run)})
+}
+
+// forget takes out a run which was entered again after its removal.
+func (d *directory) forget(uid types.UID) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.known, uid)
+}
+
+func (d *directory) takeDeleted(key types.NamespacedName) []remains {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	gone := d.deleted[key]
+	delete(d.deleted, key)
+	return gone
+}
+
+// putBack returns remains whose clean-up has to be tried again.
+func (d *directory) putBack(key types.NamespacedName, gone []remains) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.deleted[key] = append(d.deleted[key], gone...)
+}

@@ -1,0 +1,128 @@
+package workflowrun
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+// memory is what this process knows of one run beyond what the API server stores. Losing it (a crash) costs look-ups, never
+// correctness. It is used by one pass at a time: the workqueue never runs two passes of a run at once.
+type memory struct {
+	uid types.UID
+	// last is the run as this process last wrote it or read it live; the cache may lag behind it.
+	last *v1alpha1.WorkflowRun
+	// published are the attempts in flight which this process knows to be with NATS. Pruned to those in status.
+	published map[protocol.JobID]struct{}
+	// withdrawals are jobs still to be taken back from NATS; entries go when that was done.
+	withdrawals []lifecycle.Withdrawal
+	// doubt is a write of which nobody knows whether it took effect; nil: none.
+	doubt *doubt
+	// cleanup says that the run ended and its messages are still to be purged.
+	cleanup bool
+	// lastWriteEnd and lastWriteTook pace writes: see nextWrite.
+	lastWriteEnd  time.Time
+	lastWriteTook time.Duration
+	// blockedSince is when the lock could not be had first, zero when it could.
+	blockedSince time.Time
+	// lostLease is the reason why this process lost its last lease of the run, until it was written.
+	lostLease string
+}
+
+// doubt is what is owed if a write took effect whose answer was lost.
+type doubt struct {
+	on       string // resourceVersion that was written to: while the run has it, nothing took effect
+	withdraw []lifecycle.Withdrawal
+}
+
+// resolve ends the doubt about a write once the run is not any more what it was written to. If it was not that write which
+// changed the run, too much is withdrawn: only what is not in flight any more, which does no harm.
+func (m *memory) resolve(run *v1alpha1.WorkflowRun) {
+	if m.doubt == nil || m.doubt.on == run.ResourceVersion {
+		return
+	}
+	inFlight := lifecycle.InFlight(run)
+	for _, w := range m.doubt.withdraw {
+		if !slices.Contains(inFlight, w.ID) {
+			m.withdrawals = append(m.withdrawals, w)
+		}
+	}
+	m.cleanup = m.cleanup || lifecycle.Finished(run)
+	m.doubt = nil
+}
+
+// nextWrite is the earliest time for the next status write: the pause lets results pile up, so that under load each write
+// applies many of them.
+func (m *memory) nextWrite() time.Time {
+	if m.lastWriteEnd.IsZero() {
+		return time.Time{}
+	}
+	return m.lastWriteEnd.Add(max(minWritePause, m.lastWriteTook))
+}
+
+// unpublished lists the attempts which are in status and not known to be with NATS.
+func (m *memory) unpublished(run *v1alpha1.WorkflowRun) []protocol.JobID {
+	var ids []protocol.JobID
+	for _, id := range lifecycle.InFlight(run) {
+		if _, ok := m.published[id]; !ok {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// prune forgets published attempts that are no longer in flight.
+func (m *memory) prune(run *v1alpha1.WorkflowRun) {
+	inFlight := lifecycle.InFlight(run)
+	if len(m.published) <= len(inFlight) {
+		return
+	}
+	kept := make(map[protocol.JobID]struct{}, len(inFlight))
+	for _, id := range inFlight {
+		if _, ok := m.published[id]; ok {
+			kept[id] = struct{}{}
+		}
+	}
+	m.published = kept
+}
+
+// memories holds the memory of each run this process works on: at most one entry per existing run.
+type memories struct {
+	mu    sync.Mutex
+	byKey map[types.NamespacedName]*memory
+}
+
+func newMemories() *memories {
+	return &memories{byKey: map[types.NamespacedName]*memory{}}
+}
+
+// of returns the memory of a run; a run of the same name with another UID starts afresh.
+func (ms *memories) of(key types.NamespacedName, uid types.UID) *memory {
+	ms.mu.Lock()
+	defer ms.mu.Unlock()
+	m, ok := ms.byKey[key]
+	if !ok || m.uid != uid {
+		m = &memory{uid: uid, published: map[protocol.JobID]struct{}{}}
+		ms.byKey[key] = m
+	}
+	return m
+}
+
+// peek returns the memory of a run, or nil.
+func (ms *memories) peek(key types.NamespacedName) *memory {
+	ms.mu.Lock()
+	defer ms.mu.Unlock()
+	return ms.byKey[key]
+}
+
+func (ms *memories) forget(key types.NamespacedName) {
+	ms.mu.Lock()
+	defer ms.mu.Unlock()
+	delete(ms.byKey, key)
+}

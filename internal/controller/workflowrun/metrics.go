@@ -1,0 +1,91 @@
+package workflowrun
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+)
+
+// Values of the label outcome of results_total that this package sets; the bus sets those of messages that never get here.
+const (
+	outcomeApplied   = "applied"
+	outcomeDuplicate = "duplicate"
+	outcomeStale     = "stale"
+)
+
+// Metrics are the figures of this package; docs/architecture.md lists them.
+type Metrics struct {
+	statusWrites    *prometheus.CounterVec
+	fenceRejections *prometheus.CounterVec
+	storeFailures   prometheus.Counter
+	results         *prometheus.CounterVec
+	recoveries      *prometheus.CounterVec
+	resultsPerWrite prometheus.Histogram
+	resultLatency   prometheus.Histogram
+	dispatchLatency prometheus.Histogram
+}
+
+// NewMetrics makes and registers the metrics.
+func NewMetrics(reg prometheus.Registerer) *Metrics {
+	latency := prometheus.ExponentialBuckets(0.001, 2, 16) // 1 ms to 33 s
+	m := &Metrics{
+		statusWrites: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "syncopate_status_writes_total", Help: "Status writes of runs, by outcome: accepted or refused.",
+		}, []string{"outcome"}),
+		fenceRejections: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "syncopate_fence_rejections_total", Help: "Status writes refused as stale, by what refused them: resource_version or fence_rule.",
+		}, []string{"by"}),
+		storeFailures: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "syncopate_lock_store_failures_total", Help: "Passes that could not take the run lock because Redis could not be used.",
+		}),
+		results: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "syncopate_run_results_total", Help: "Results settled by the run reconciler, by outcome: applied, duplicate or stale.",
+		}, []string{"outcome"}),
+		recoveries: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "syncopate_job_recoveries_total", Help: "Attempts in status that were looked up in NATS before publishing, by outcome.",
+		}, []string{"outcome"}),
+		resultsPerWrite: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "syncopate_results_per_write", Help: "Results applied by one status write.",
+			Buckets: prometheus.ExponentialBuckets(1, 2, 11),
+		}),
+		resultLatency: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "syncopate_job_result_latency_seconds", Help: "Time from a result's publication to its status write.", Buckets: latency,
+		}),
+		dispatchLatency: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "syncopate_step_dispatch_latency_seconds", Help: "Time from the decision to dispatch a step to the PubAck of its job.", Buckets: latency,
+		}),
+	}
+	reg.MustRegister(m.statusWrites, m.fenceRejections, m.storeFailures, m.results, m.recoveries,
+		m.resultsPerWrite, m.resultLatency, m.dispatchLatency)
+	return m
+}
+
+func phaseOf(run *v1alpha1.WorkflowRun) string {
+	if run.Status == nil || run.Status.Phase == "" {
+		return string(v1alpha1.RunPending)
+	}
+	return string(run.Status.Phase)
+}
+
+// phaseCounts exports the number of runs by phase, counted when it is asked for.
+type phaseCounts struct {
+	desc      *prometheus.Desc
+	directory *directory
+}
+
+func newPhaseCounts(d *directory) *phaseCounts {
+	return &phaseCounts{
+		desc:      prometheus.NewDesc("syncopate_runs", "Runs in the cache, by phase.", []string{"phase"}, nil),
+		directory: d,
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (c *phaseCounts) Describe(ch chan<- *prometheus.Desc) { ch <- c.desc }
+
+// Collect implements prometheus.Collector.
+func (c *phaseCounts) Collect(ch chan<- prometheus.Metric) {
+	for phase, n := range c.directory.countPhases() {
+		ch <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, float64(n), phase)
+	}
+}

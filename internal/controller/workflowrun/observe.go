@@ -1,0 +1,133 @@
+package workflowrun
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/internal/lockmgr"
+	"github.com/syncopate-dev/syncopate/internal/policy"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+// pass is one pass over one run: what was observed, and what is done about it.
+type pass struct {
+	*Reconciler
+	key     types.NamespacedName
+	run     *v1alpha1.WorkflowRun // as last persisted; replaced by each write
+	mem     *memory
+	letters []*letter      // results to apply in this pass
+	later   time.Time      // when results left for a later pass are ripe; zero: none
+	lease   *lockmgr.Lease // nil: without the lock
+	policy  policy.Effective
+	tenant  lifecycle.Tenant
+}
+
+// observe gathers what a pass needs; nil when the run does not exist.
+func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*pass, error) {
+	cached := &v1alpha1.WorkflowRun{}
+	if err := r.client.Get(ctx, key, cached); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil, nil //nolint:nilnil // a run that is gone is neither a pass nor an error
+		}
+		return nil, fmt.Errorf("read run: %w", err)
+	}
+	r.directory.see(cached)
+	p := &pass{Reconciler: r, key: key, mem: r.memories.of(key, cached.UID)}
+	p.run = p.mem.newest(cached)
+	p.mem.resolve(p.run)
+	p.letters, p.later = ripe(r.inbox.waiting(cached.UID), r.clock.Now())
+	if lifecycle.Finished(p.run) {
+		return p, nil
+	}
+	if err := p.observePolicy(ctx); err != nil {
+		return nil, err
+	}
+	return p, p.observeTenant(ctx)
+}
+
+// newest picks the cache's copy or this process's own, and drops the own one when the cache has caught up.
+func (m *memory) newest(cached *v1alpha1.WorkflowRun) *v1alpha1.WorkflowRun {
+	if m.last == nil {
+		return cached
+	}
+	order, err := resourceversion.CompareResourceVersion(cached.ResourceVersion, m.last.ResourceVersion)
+	if err == nil && order < 0 {
+		return m.last
+	}
+	m.last = nil
+	return cached
+}
+
+func (p *pass) observePolicy(ctx context.Context) error {
+	var list v1alpha1.LockPolicyList
+	if err := p.client.List(ctx, &list); err != nil {
+		return fmt.Errorf("list lock policies: %w", err)
+	}
+	p.policy = policy.Resolve(p.run.Spec.WorkloadClass, list.Items)
+	return nil
+}
+
+// observeTenant reads the namespace until the tenant is pinned in status.
+func (p *pass) observeTenant(ctx context.Context) error {
+	if p.run.Status != nil && p.run.Status.Tenant != "" {
+		return nil
+	}
+	ns := &corev1.Namespace{}
+	if err := p.client.Get(ctx, types.NamespacedName{Name: p.key.Namespace}, ns); err != nil {
+		return fmt.Errorf("read namespace: %w", err)
+	}
+	p.tenant = lifecycle.ResolveTenant(p.run.Spec.Tenant, ns.Name, ns.Labels, ns.Annotations)
+	return nil
+}
+
+// ripe leaves results for a later pass when all they say is that jobs were started: a status write each would double the
+// writes of a run of short jobs, and nobody waits for the news that a job began 100 ms ago.
+func ripe(waiting []*letter, now time.Time) ([]*letter, time.Time) {
+	if len(waiting) == 0 {
+		return nil, time.Time{}
+	}
+	oldest := waiting[0].since
+	for _, l := range waiting {
+		if l.fact.Result.Status != protocol.StatusStarted {
+			return waiting, time.Time{}
+		}
+		if l.since.Before(oldest) {
+			oldest = l.since
+		}
+	}
+	if at := oldest.Add(startedPatience); at.After(now) {
+		return nil, at
+	}
+	return waiting, time.Time{}
+}
+
+// input is what the core decides on, for a given state of the lock.
+func (p *pass) input(lock lifecycle.Lock) lifecycle.Input {
+	in := lifecycle.Input{Run: p.run, Now: p.clock.Now(), Lock: lock, Tenant: p.tenant}
+	for _, l := range p.letters {
+		in.Results = append(in.Results, l.fact)
+	}
+	if p.policy.Name != "" {
+		in.Policy = &v1alpha1.PolicyReference{Name: p.policy.Name, Generation: p.policy.Generation}
+	}
+	return in
+}
+
+// fenceOf returns the stored fence and the lease that wrote it; 0 and "" before the first write.
+func fenceOf(run *v1alpha1.WorkflowRun) (int64, string) {
+	if run.Status == nil || run.Status.Fence == nil {
+		return 0, ""
+	}
+	if run.Status.Lock == nil {
+		return *run.Status.Fence, ""
+	}
+	return *run.Status.Fence, run.Status.Lock.LeaseID
+}

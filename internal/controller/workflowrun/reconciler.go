@@ -1,0 +1,116 @@
+package workflowrun
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/lockmgr"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+const (
+	// minWritePause is the least time between the end of a run's status write and the start of its next one.
+	minWritePause = 10 * time.Millisecond
+	// startedPatience is how long news that jobs were started wait for company before they are worth a write of their own.
+	startedPatience = 100 * time.Millisecond
+	// resultPatience is how long results wait for a lock that cannot be had before they go back to NATS.
+	resultPatience = 3 * time.Second
+	// refreshDelay is the wait before the next pass after the run had to be read live.
+	refreshDelay = 10 * time.Millisecond
+	// publishParallel bounds the jobs that one pass publishes at the same time.
+	publishParallel = 16
+	// settleParallel bounds the results that one pass settles at the same time.
+	settleParallel = 64
+)
+
+// locks hands out run locks; *lockmgr.Manager does.
+type locks interface {
+	Acquire(ctx context.Context, r lockmgr.Request) (*lockmgr.Lease, error)
+}
+
+// jobs is where jobs go; *bus.Bus does it.
+type jobs interface {
+	Publish(ctx context.Context, j bus.Job) error
+	Recover(ctx context.Context, j bus.Job) (bus.RecoverOutcome, error)
+	Withdraw(ctx context.Context, topic string, id protocol.JobID) error
+	WithdrawRun(ctx context.Context, topics []string, runUID string) error
+	Cancel(ctx context.Context, runUID string, jobs []protocol.JobID) error
+	PurgeResults(ctx context.Context, runUID string) error
+}
+
+// Reconciler advances runs. See the package's documentation.
+type Reconciler struct {
+	client  client.Client // reads from the cache, writes directly
+	live    client.Reader // reads from the API server
+	locks   locks
+	jobs    jobs
+	events  events.EventRecorder
+	clock   clock.WithTicker
+	rand    func() float64
+	newID   func() string
+	holder  string
+	metrics *Metrics
+	locked  *lockmgr.Metrics // of lock-busy retries
+
+	inbox     *inbox
+	memories  *memories
+	directory *directory
+	breaker   *breaker
+}
+
+// Reconcile makes one pass over a run: observe, decide, persist, act.
+func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	if err := r.cleanDeleted(ctx, req.NamespacedName); err != nil {
+		return reconcile.Result{}, err
+	}
+	p, err := r.observe(ctx, req.NamespacedName)
+	if err != nil || p == nil {
+		return reconcile.Result{}, err
+	}
+	return p.advance(ctx)
+}
+
+// cleanDeleted takes back what deleted runs of this name left behind: queued jobs, unread results, parked results.
+func (r *Reconciler) cleanDeleted(ctx context.Context, key types.NamespacedName) error {
+	gone := r.directory.takeDeleted(key)
+	for i, g := range gone {
+		r.directory.forget(g.uid) // a pass that read the run before it was deleted may have entered it again
+		if m := r.memories.peek(key); m != nil && m.uid == g.uid {
+			r.memories.forget(key)
+		}
+		for _, l := range r.inbox.takeAll(g.uid) {
+			r.settle(ctx, l, nil, outcomeStale)
+		}
+		if err := r.cleanRemains(ctx, g); err != nil {
+			r.directory.putBack(key, gone[i:])
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *Reconciler) cleanRemains(ctx context.Context, g remains) error {
+	if err := r.purge(ctx, string(g.uid), g.topics); err != nil || g.finished {
+		return err
+	}
+	if err := r.jobs.Cancel(ctx, string(g.uid), nil); err != nil {
+		return fmt.Errorf("cancel jobs of deleted run: %w", err)
+	}
+	return nil
+}
+
+// again asks for another pass at a time; the zero time asks for none.
+func (r *Reconciler) again(at time.Time) reconcile.Result {
+	if at.IsZero() {
+		return reconcile.Result{}
+	}
+	return reconcile.Result{RequeueAfter: max(at.Sub(r.clock.Now()), time.Millisecond)}
+}

@@ -1,0 +1,412 @@
+package workflowrun
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/internal/lockmgr"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+// errDead is what a killed replica gets from everything it tries: nothing leaves a dead process.
+var errDead = errors.New("the process is dead")
+
+// replica is one operator process: Reconciler, inbox, strays, lock manager, bus, with connections of its own. The spec makes
+// its passes one by one. At each place where something leaves or enters the process the spec's hook is asked: its error is
+// the answer, and the place is named "<what>/before" or "<what>/after".
+type replica struct {
+	*Reconciler
+	w        *world
+	in       *intake
+	bus      *bus.Bus
+	manager  *lockmgr.Manager
+	redis    redis.UniversalClient
+	registry *prometheus.Registry
+	recorder *recorder
+
+	hook    func(ctx context.Context, place string) error
+	request func(*lockmgr.Request)                            // changes what is asked of the lock manager
+	cached  func(*v1alpha1.WorkflowRun) *v1alpha1.WorkflowRun // what the cache says instead of the truth; nil: the truth
+	dead    atomic.Bool
+	quiet   bool // consumes nothing: the spec does it
+
+	mu      sync.Mutex
+	pending []*bus.Delivery
+	busy    time.Duration // real time that passes took
+}
+
+func withClock(c clock.WithTicker) func(*replica) { return func(r *replica) { r.clock = c } }
+
+// newReplica starts a process.
+func (w *world) newReplica(ctx context.Context, holder string, adjust ...func(*replica)) *replica {
+	r := &replica{w: w, registry: prometheus.NewRegistry(), recorder: &recorder{}}
+	lockMetrics := lockmgr.NewMetrics(r.registry)
+	r.Reconciler = &Reconciler{
+		events: r.recorder, clock: w.clock, rand: rand.Float64, newID: uuid.NewString, holder: holder,
+		metrics: NewMetrics(r.registry), locked: lockMetrics,
+		inbox: newInbox(10_000), memories: newMemories(), directory: newDirectory(),
+	}
+	for _, f := range adjust {
+		f(r)
+	}
+	r.breaker = &breaker{clock: r.clock}
+	r.client = interceptor.NewClient(w.client, r.apiHooks())
+	r.live = interceptor.NewClient(w.client, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			return r.around(ctx, "live", func() error { return c.Get(ctx, key, o, opts...) })
+		},
+		List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
+			return r.around(ctx, "census", func() error { return c.List(ctx, l, opts...) })
+		},
+	})
+	r.connect(ctx, lockMetrics)
+	r.in = &intake{Reconciler: r.Reconciler}
+	r.in.strays = &strays{in: r.in}
+	r.consume(ctx)
+	return r
+}
+
+func (r *replica) connect(ctx context.Context, lockMetrics *lockmgr.Metrics) {
+	var err error
+	r.redis, err = lockmgr.NewClient(lockmgr.ClientConfig{Addrs: []string{r.w.redis.Addr()}})
+	Expect(err).NotTo(HaveOccurred())
+	r.manager = lockmgr.New(r.redis, lockmgr.Options{Holder: r.holder, Log: GinkgoLogr, Metrics: lockMetrics})
+	r.locks = hookedLocks{r}
+	r.bus, err = bus.Connect(ctx, bus.Config{
+		URL: r.w.nats.URL(), Keys: testKeys, DuplicateWindow: r.w.window, ResultAckWait: ackWait, Log: GinkgoLogr,
+	})
+	Expect(err).NotTo(HaveOccurred())
+	r.jobs = hookedJobs{r}
+	Eventually(func() error { return r.bus.EnsureStreams(ctx) }).WithContext(ctx).WithTimeout(patience).WithPolling(polling).Should(Succeed())
+}
+
+// consume collects deliveries; pump hands them on when the spec wants it.
+func (r *replica) consume(ctx context.Context) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var done sync.WaitGroup
+	done.Go(func() {
+		if r.quiet {
+			return
+		}
+		_ = r.bus.Consume(ctx, func(_ context.Context, d *bus.Delivery) { // fails when the replica was killed
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.pending = append(r.pending, d)
+		})
+	})
+	DeferCleanup(func(ctx SpecContext) {
+		cancel()
+		done.Wait()
+		_ = r.manager.Close(ctx) // fails when Redis is down
+		r.bus.Close(ctx)
+		_ = r.redis.Close() // twice when the replica was killed
+	}, NodeTimeout(patience))
+}
+
+// kill ends the process at once: connections break, nothing is handed back or released.
+func (r *replica) kill(ctx context.Context) {
+	if !r.dead.Swap(true) {
+		r.bus.Close(ctx)
+		_ = r.redis.Close()
+	}
+}
+
+// killAt kills the replica when it gets to a place for the nth time.
+func (r *replica) killAt(place string, n int) {
+	var count atomic.Int64
+	r.hook = func(ctx context.Context, at string) error {
+		if at == place && count.Add(1) == int64(n) {
+			r.kill(context.WithoutCancel(ctx))
+			return errDead
+		}
+		return nil
+	}
+}
+
+func (r *replica) at(ctx context.Context, place string) error {
+	if r.dead.Load() {
+		return errDead
+	}
+	if r.hook == nil {
+		return nil
+	}
+	return r.hook(ctx, place)
+}
+
+// around does something between its two places. An error of the hook after it hides that it was done.
+func (r *replica) around(ctx context.Context, what string, do func() error) error {
+	if err := r.at(ctx, what+"/before"); err != nil {
+		return err
+	}
+	err := do()
+	if hidden := r.at(ctx, what+"/after"); hidden != nil {
+		return hidden
+	}
+	return err
+}
+
+func (r *replica) apiHooks() interceptor.Funcs {
+	return interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			return r.around(ctx, "get", func() error {
+				if err := c.Get(ctx, key, o, opts...); err != nil {
+					return err
+				}
+				if run, ok := o.(*v1alpha1.WorkflowRun); ok && r.cached != nil {
+					if old := r.cached(run); old != nil {
+						old.DeepCopyInto(run)
+					}
+				}
+				return nil
+			})
+		},
+		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
+			return r.around(ctx, sub, func() error { return c.SubResource(sub).Update(ctx, o, opts...) })
+		},
+		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			return r.around(ctx, "delete", func() error { return c.Delete(ctx, o, opts...) })
+		},
+	}
+}
+
+type hookedLocks struct{ r *replica }
+
+func (h hookedLocks) Acquire(ctx context.Context, q lockmgr.Request) (*lockmgr.Lease, error) {
+	if err := h.r.at(ctx, "acquire/before"); err != nil {
+		return nil, err
+	}
+	if h.r.request != nil {
+		h.r.request(&q)
+	}
+	return h.r.manager.Acquire(ctx, q)
+}
+
+type hookedJobs struct{ r *replica }
+
+func (h hookedJobs) Publish(ctx context.Context, j bus.Job) error {
+	return h.r.around(ctx, "publish", func() error { return h.r.bus.Publish(ctx, j) })
+}
+
+func (h hookedJobs) Recover(ctx context.Context, j bus.Job) (outcome bus.RecoverOutcome, err error) {
+	err = h.r.around(ctx, "recover", func() error {
+		outcome, err = h.r.bus.Recover(ctx, j)
+		return err
+	})
+	return outcome, err
+}
+
+func (h hookedJobs) Withdraw(ctx context.Context, topic string, id protocol.JobID) error {
+	return h.r.around(ctx, "withdraw", func() error { return h.r.bus.Withdraw(ctx, topic, id) })
+}
+
+func (h hookedJobs) WithdrawRun(ctx context.Context, topics []string, runUID string) error {
+	return h.r.around(ctx, "withdrawRun", func() error { return h.r.bus.WithdrawRun(ctx, topics, runUID) })
+}
+
+func (h hookedJobs) Cancel(ctx context.Context, runUID string, list []protocol.JobID) error {
+	return h.r.around(ctx, "cancel", func() error { return h.r.bus.Cancel(ctx, runUID, list) })
+}
+
+func (h hookedJobs) PurgeResults(ctx context.Context, runUID string) error {
+	return h.r.around(ctx, "purgeResults", func() error { return h.r.bus.PurgeResults(ctx, runUID) })
+}
+
+// watched is a delivery whose settlement is looked at before it leaves the process.
+type watched struct {
+	*bus.Delivery
+	r    *replica
+	fact lifecycle.Result
+}
+
+func (d *watched) Settle(ctx context.Context, as error) error {
+	return d.r.around(ctx, "settle", func() error {
+		if as == nil {
+			d.r.w.checkAck(d.fact)
+		}
+		d.r.w.mu.Lock()
+		d.r.w.settled = append(d.r.w.settled, settled{id: d.fact.ID, status: d.fact.Result.Status, err: as})
+		d.r.w.mu.Unlock()
+		return d.Delivery.Settle(ctx, as)
+	})
+}
+
+// pump hands the results that have come to the inbox, and says how many.
+func (r *replica) pump(ctx context.Context) int {
+	r.mu.Lock()
+	got := r.pending
+	r.pending = nil
+	r.mu.Unlock()
+	for _, d := range got {
+		r.in.accept(ctx, d)
+	}
+	r.inbox.mu.Lock()
+	for _, letters := range r.inbox.byRun {
+		r.watch(letters)
+	}
+	r.inbox.mu.Unlock()
+	r.in.strays.mu.Lock()
+	r.watch(r.in.strays.parked)
+	r.in.strays.mu.Unlock()
+	return len(got)
+}
+
+func (r *replica) watch(letters []*letter) {
+	for _, l := range letters {
+		if d, ok := l.delivery.(*bus.Delivery); ok {
+			l.delivery = &watched{Delivery: d, r: r, fact: l.fact}
+		}
+	}
+}
+
+// pumpAll waits until n results are in the inbox.
+func (r *replica) pumpAll(ctx context.Context, n int) {
+	GinkgoHelper()
+	got := 0
+	until(ctx, fmt.Sprintf("%d results come", n), func() bool {
+		got += r.pump(ctx)
+		return got >= n
+	})
+}
+
+// pass makes one pass over a run.
+func (r *replica) pass(ctx context.Context, run *v1alpha1.WorkflowRun) (reconcile.Result, error) {
+	ctx = log.IntoContext(ctx, GinkgoLogr)
+	begin := time.Now()
+	defer func() { r.busy = time.Since(begin) }()
+	return r.Reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(run)})
+}
+
+// mustPass makes one pass that must not fail.
+func (r *replica) mustPass(ctx context.Context, run *v1alpha1.WorkflowRun) reconcile.Result {
+	GinkgoHelper()
+	res, err := r.pass(ctx, run)
+	Expect(err).NotTo(HaveOccurred())
+	return res
+}
+
+// longestStep bounds how far drive moves the clock: what is due later waits for something else than time.
+const longestStep = 5 * time.Second
+
+// turn hands out results, makes one pass, and moves the clock to the next one. Errors are retried, as the workqueue does.
+func (r *replica) turn(ctx context.Context, run *v1alpha1.WorkflowRun) {
+	r.pump(ctx)
+	res, err := r.pass(ctx, run)
+	switch {
+	case err != nil:
+		r.w.clock.Step(100 * time.Millisecond)
+	case res.RequeueAfter > 0 && res.RequeueAfter <= longestStep:
+		r.w.clock.Step(res.RequeueAfter)
+	}
+}
+
+// drive makes turns until the run is as wanted, or the replica is dead.
+func (r *replica) drive(ctx context.Context, run *v1alpha1.WorkflowRun, done func(*v1alpha1.WorkflowRun) bool) *v1alpha1.WorkflowRun {
+	GinkgoHelper()
+	var now *v1alpha1.WorkflowRun
+	until(ctx, "the run gets there", func() bool {
+		r.turn(ctx, run)
+		now = r.w.get(ctx, run)
+		return r.dead.Load() || done(now)
+	})
+	return now
+}
+
+// finish drives a run to its end, with the worker at work.
+func (r *replica) finish(ctx context.Context, run *v1alpha1.WorkflowRun) *v1alpha1.WorkflowRun {
+	GinkgoHelper()
+	return r.drive(ctx, run, func(now *v1alpha1.WorkflowRun) bool {
+		if !r.dead.Load() {
+			r.w.work(ctx)
+		}
+		return lifecycle.Finished(now)
+	})
+}
+
+// finishBoth drives a run to its end by several replicas in turn: each result comes to one of them.
+func (w *world) finishBoth(ctx context.Context, run *v1alpha1.WorkflowRun, replicas ...*replica) *v1alpha1.WorkflowRun {
+	GinkgoHelper()
+	var now *v1alpha1.WorkflowRun
+	until(ctx, "the run ends", func() bool {
+		w.work(ctx)
+		for _, r := range replicas {
+			r.turn(ctx, run)
+		}
+		now = w.get(ctx, run)
+		return lifecycle.Finished(now)
+	})
+	return now
+}
+
+// inFlight waits until n attempts are in flight and their jobs are stored.
+func (r *replica) inFlight(ctx context.Context, run *v1alpha1.WorkflowRun, n int) *v1alpha1.WorkflowRun {
+	GinkgoHelper()
+	return r.drive(ctx, run, func(now *v1alpha1.WorkflowRun) bool {
+		m := r.memories.peek(client.ObjectKeyFromObject(run))
+		return len(lifecycle.InFlight(now)) == n && m != nil && len(m.unpublished(now)) == 0
+	})
+}
+
+// counter reads a metric; labels are pairs of name and value. Absent: 0.
+func (r *replica) counter(name string, labels ...string) float64 {
+	families, err := r.registry.Gather()
+	Expect(err).NotTo(HaveOccurred())
+	sum := 0.0
+	for _, f := range families {
+		if f.GetName() != name {
+			continue
+		}
+	metrics:
+		for _, m := range f.GetMetric() {
+			for i := 0; i < len(labels); i += 2 {
+				found := false
+				for _, l := range m.GetLabel() {
+					found = found || (l.GetName() == labels[i] && l.GetValue() == labels[i+1])
+				}
+				if !found {
+					continue metrics
+				}
+			}
+			sum += m.GetCounter().GetValue() + m.GetGauge().GetValue() + m.GetHistogram().GetSampleSum()
+		}
+	}
+	return sum
+}
+
+// recorder keeps events.
+type recorder struct {
+	mu   sync.Mutex
+	seen []string // "<type> <reason> <note>"
+}
+
+// Eventf implements events.EventRecorder.
+func (r *recorder) Eventf(_, _ runtime.Object, kind, reason, _, note string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.seen = append(r.seen, kind+" "+reason+" "+fmt.Sprintf(note, args...))
+}
+
+func (r *recorder) list() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]string(nil), r.seen...)
+}

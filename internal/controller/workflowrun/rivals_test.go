@@ -1,0 +1,190 @@
+package workflowrun
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/internal/lockmgr"
+)
+
+// Two replicas that both believe to own every run. That no attempt is stored twice, no result acknowledged before it is in
+// status and no fence goes back is checked at the end of each spec (see world.check).
+//
+// Mutations that make specs below fail:
+//   - act.go eachJob without the look at the lease: "a holder that was paused" dispatches twice.
+//   - persist.go with resourceVersion taken out of the object: "both decide on the same state" dispatches twice.
+//   - act.go recoverJobs that publishes without a look-up: the job of the other is stored twice.
+var _ = Describe("two replicas that both own everything", func() {
+	It("take turns, and know each other's jobs and results", func(ctx SpecContext) {
+		w := newWorld(ctx, withWindow(tinyWindow))
+		w.policy(ctx, quick())
+		a, b := w.newReplica(ctx, "a"), w.newReplica(ctx, "b")
+		run := w.create(ctx, diamond())
+		for _, r := range []*replica{a, b, a, b} {
+			r.inFlight(ctx, run, 2)
+		}
+		w.outliveWindow(ctx)
+		end := w.finishBoth(ctx, run, a, b)
+		Expect(end.Status.Phase).To(Equal(v1alpha1.RunSucceeded))
+		Expect(w.jobsStored(ctx)).To(Equal(3))
+		Expect(b.counter("syncopate_job_recoveries_total", "outcome", "Queued")).To(BeNumerically(">=", 2))
+	}, NodeTimeout(2*patience))
+
+	It("both decide on the same state: the later write is refused and has no effect", func(ctx SpecContext) {
+		w := newWorld(ctx, withWindow(tinyWindow))
+		w.policy(ctx, v1alpha1.RunLockPolicy{LingerMillis: ptr(int64(0))}) // a does not find out before it writes
+		a, b := w.newReplica(ctx, "a"), w.newReplica(ctx, "b")
+		run := w.create(ctx, diamond())
+		a.hook = once("status/before", func() error {
+			w.dropLock(ctx, run) // Redis lost the lock
+			b.inFlight(ctx, run, 2)
+			w.work(ctx) // the worker is done with the jobs before a goes on
+			w.outliveWindow(ctx)
+			return nil
+		})
+		Expect(a.mustPass(ctx, run).RequeueAfter).To(Equal(refreshDelay))
+		Expect(w.jobsStored(ctx)).To(Equal(2), "only b's")
+		Expect(a.counter("syncopate_fence_rejections_total", "by", "resource_version")).To(BeEquivalentTo(1))
+		w.finishBoth(ctx, run, a, b)
+		Expect(w.jobsStored(ctx)).To(Equal(3))
+	}, NodeTimeout(2*patience))
+
+	It("a holder that was paused between its write and its publish does not publish what the other recovered", func(ctx SpecContext) {
+		w := newWorld(ctx, withWindow(tinyWindow))
+		w.policy(ctx, quick())
+		pausable := &resumed{FakeClock: clocktesting.NewFakeClock(time.Now())}
+		a := w.newReplica(ctx, "a")
+		a.manager = lockmgr.New(a.redis, lockmgr.Options{Holder: "a", Clock: pausable, Log: GinkgoLogr})
+		DeferCleanup(func(ctx SpecContext) { _ = a.manager.Close(ctx) })
+		b := w.newReplica(ctx, "b")
+		run := w.create(ctx, diamond())
+		a.hook = once("status/after", func() error {
+			w.dropLock(ctx, run) // the TTL passes, b takes over, a worker does the jobs
+			b.inFlight(ctx, run, 2)
+			w.work(ctx)
+			w.outliveWindow(ctx)
+			pausable.slept.Store(int64(time.Hour))
+			return nil
+		})
+		a.mustPass(ctx, run)
+		Expect(w.jobsStored(ctx)).To(Equal(2), "only b's")
+		end := w.finishBoth(ctx, run, a, b)
+		Expect(end.Status.Phase).To(Equal(v1alpha1.RunSucceeded))
+		Expect(w.jobsStored(ctx)).To(Equal(3))
+	}, NodeTimeout(2*patience))
+
+	It("a forced end by one fences out the write of the other", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		w.policy(ctx, quick())
+		a, b := w.newReplica(ctx, "a"), w.newReplica(ctx, "b")
+		run := w.create(ctx, diamond())
+		a.inFlight(ctx, run, 2)
+		w.work(ctx)
+		a.pumpAll(ctx, 0)
+		before := w.get(ctx, run)
+		a.hook = once("status/before", func() error {
+			w.patch(ctx, run, `{"spec":{"shutdown":"Cancel"}}`)
+			b.drive(ctx, run, lifecycle.Finished) // a has the lock
+			return nil
+		})
+		until(ctx, "a tries to write", func() bool {
+			a.turn(ctx, run)
+			return a.counter("syncopate_fence_rejections_total") > 0
+		})
+		end := w.get(ctx, run)
+		Expect(end.Status.Phase).To(Equal(v1alpha1.RunCancelled))
+		Expect(*end.Status.Fence).To(Equal(*before.Status.Fence + 1))
+		Expect(end.Status.Lock.LeaseID).NotTo(Equal(before.Status.Lock.LeaseID))
+		a.mustPass(ctx, run)
+		Expect(w.get(ctx, run).ResourceVersion).To(Equal(end.ResourceVersion))
+	}, NodeTimeout(2*patience))
+
+	It("work on ten runs at the same time", func(ctx SpecContext) {
+		w := newWorld(ctx, withWindow(tinyWindow))
+		w.policy(ctx, quick())
+		var runs []*v1alpha1.WorkflowRun
+		for range 10 {
+			runs = append(runs, w.create(ctx, diamond()))
+		}
+		var going sync.WaitGroup
+		working, stop := context.WithCancel(ctx)
+		defer stop()
+		for _, holder := range []string{"a", "b"} {
+			r := w.newReplica(ctx, holder, withClock(clock.RealClock{}))
+			going.Go(func() {
+				defer GinkgoRecover()
+				for working.Err() == nil {
+					r.pump(ctx)
+					for _, run := range runs {
+						_, _ = r.pass(ctx, run) // what fails is tried again
+					}
+				}
+			})
+		}
+		until(ctx, "all runs end", func() bool {
+			w.work(ctx)
+			for _, run := range runs {
+				if !lifecycle.Finished(w.get(ctx, run)) {
+					return false
+				}
+			}
+			return true
+		})
+		stop()
+		going.Wait()
+		for _, run := range runs {
+			end := w.get(ctx, run)
+			Expect(end.Status.Phase).To(Equal(v1alpha1.RunSucceeded))
+			for _, s := range end.Status.Steps {
+				Expect(s.Attempt).To(BeEquivalentTo(1))
+			}
+		}
+		Expect(w.jobsStored(ctx)).To(Equal(30))
+	}, NodeTimeout(2*patience))
+})
+
+// resumed is the clock of a process right after a pause: the time has moved on, and no timer has fired yet.
+type resumed struct {
+	*clocktesting.FakeClock
+	slept atomic.Int64 // nanoseconds
+}
+
+// Now implements clock.PassiveClock.
+func (c *resumed) Now() time.Time { return c.FakeClock.Now().Add(time.Duration(c.slept.Load())) }
+
+// Since implements clock.PassiveClock.
+func (c *resumed) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
+
+// once runs do when a place is reached for the first time.
+func once(place string, do func() error) func(context.Context, string) error {
+	return times(1, place, func(context.Context) error { return do() })
+}
+
+// times runs do the first n times when a place is reached.
+func times(n int, place string, do func(context.Context) error) func(context.Context, string) error {
+	var mu sync.Mutex
+	return func(ctx context.Context, at string) error {
+		mu.Lock()
+		due := at == place && n > 0
+		if due {
+			n--
+		}
+		mu.Unlock()
+		if !due {
+			return nil
+		}
+		return do(ctx)
+	}
+}
+
+var errTest = errors.New("the test wants it")

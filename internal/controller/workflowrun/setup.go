@@ -1,0 +1,155 @@
+package workflowrun
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/lockmgr"
+)
+
+// Options are what Setup needs beside the manager.
+type Options struct {
+	Locks         *lockmgr.Manager
+	LockMetrics   *lockmgr.Metrics
+	Bus           *bus.Bus
+	Clock         clock.WithTicker
+	Rand          func() float64 // uniform in [0,1)
+	NewID         func() string  // random lease ids for forced ends
+	Holder        string         // name of this replica
+	Registry      prometheus.Registerer
+	MaxConcurrent int // runs worked on at the same time
+	InboxLimit    int // results that wait in memory, over all runs
+}
+
+// streamRetry is the wait before the streams are asked for again while NATS cannot be reached.
+const streamRetry = time.Second
+
+// Setup adds the run controller, the consumer of results and their helpers to a manager. All run on the leader only.
+func Setup(mgr ctrl.Manager, o Options) error {
+	r := &Reconciler{
+		client: mgr.GetClient(), live: mgr.GetAPIReader(),
+		locks: o.Locks, jobs: o.Bus,
+		events: mgr.GetEventRecorder("syncopate"),
+		clock:  o.Clock, rand: o.Rand, newID: o.NewID, holder: o.Holder,
+		metrics: NewMetrics(o.Registry), locked: o.LockMetrics,
+		inbox: newInbox(o.InboxLimit), memories: newMemories(), directory: newDirectory(),
+		breaker: &breaker{clock: o.Clock},
+	}
+	if err := o.Registry.Register(newPhaseCounts(r.directory)); err != nil {
+		return fmt.Errorf("register metrics: %w", err)
+	}
+	in := &intake{Reconciler: r}
+	in.strays = &strays{in: in}
+	if err := r.setupController(mgr, in, o.MaxConcurrent); err != nil {
+		return err
+	}
+	for _, runnable := range []manager.Runnable{in.strays, &janitor{Reconciler: r, leftovers: o.Bus}, &consumer{bus: o.Bus, in: in}} {
+		if err := mgr.Add(runnable); err != nil {
+			return fmt.Errorf("add runnable: %w", err)
+		}
+	}
+	return nil
+}
+
+func (r *Reconciler) setupController(mgr ctrl.Manager, in *intake, maxConcurrent int) error {
+	c, err := controller.New("workflowrun", mgr, controller.Options{
+		Reconciler:              r,
+		MaxConcurrentReconciles: maxConcurrent,
+		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](50*time.Millisecond, 30*time.Second),
+	})
+	if err != nil {
+		return fmt.Errorf("make run controller: %w", err)
+	}
+	if err := c.Watch(source.Kind(mgr.GetCache(), client.Object(&v1alpha1.WorkflowRun{}), r.informer())); err != nil {
+		return fmt.Errorf("watch runs: %w", err)
+	}
+	capture := source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+		in.queue.Store(&q)
+		return nil
+	})
+	if err := c.Watch(capture); err != nil {
+		return fmt.Errorf("get the queue of the run controller: %w", err)
+	}
+	return nil
+}
+
+// informer turns events of the cache into entries of the directory and wake-ups. Updates of status alone wake nobody: they
+// are this process's own, or another's whose facts arrive with a result or a deadline.
+func (r *Reconciler) informer() handler.EventHandler {
+	wake := func(q workqueue.TypedRateLimitingInterface[reconcile.Request], o client.Object) {
+		q.Add(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}})
+	}
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			if run, ok := e.Object.(*v1alpha1.WorkflowRun); ok {
+				r.directory.see(run)
+			}
+			wake(q, e.Object)
+		},
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			if run, ok := e.ObjectOld.(*v1alpha1.WorkflowRun); ok && run.UID != e.ObjectNew.GetUID() {
+				r.directory.remove(run) // the watch missed that it was deleted
+			}
+			if run, ok := e.ObjectNew.(*v1alpha1.WorkflowRun); ok {
+				r.directory.see(run)
+			}
+			if e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() || e.ObjectOld.GetUID() != e.ObjectNew.GetUID() {
+				wake(q, e.ObjectNew)
+			}
+		},
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			if run, ok := e.Object.(*v1alpha1.WorkflowRun); ok {
+				r.directory.remove(run)
+			}
+			wake(q, e.Object)
+		},
+	}
+}
+
+// consumer makes the streams and takes results until its context ends.
+type consumer struct {
+	bus *bus.Bus
+	in  *intake
+}
+
+// Start implements manager.Runnable.
+func (c *consumer) Start(ctx context.Context) error {
+	for {
+		err := c.bus.EnsureStreams(ctx)
+		var drift *bus.DriftError
+		if err == nil || errors.As(err, &drift) {
+			break // the bus has logged the drift; streams with other settings work, and an administrator may want them so
+		}
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // asked to stop
+		}
+		log.FromContext(ctx).Error(err, "Streams are not ready", "retry", streamRetry)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-c.in.clock.After(streamRetry):
+		}
+	}
+	if err := c.bus.Consume(ctx, c.in.accept); err != nil {
+		return fmt.Errorf("consume results: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,132 @@
+package workflowrun
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+)
+
+const (
+	// strayTick is how often parked results look for their run in the directory.
+	strayTick = time.Second
+	// strayPatience is how long the cache may lag before the API server is asked.
+	strayPatience = 3 * time.Second
+	// censusPause is the least time between two live lists.
+	censusPause = 5 * time.Second
+	// strayLimit bounds the parked results; more go back to NATS.
+	strayLimit = 1000
+	// censusPage is the number of runs per page of a live list.
+	censusPage = 500
+)
+
+var errUnknownRun = errors.New("the run is not known yet")
+
+// strays holds results whose run is not in the cache. The cache may lag, so only a live list that began after the result came
+// may say that the run does not exist; then the result is stale and acked.
+type strays struct {
+	in         *intake
+	mu         sync.Mutex
+	parked     []*letter
+	lastCensus time.Time
+}
+
+func (s *strays) park(ctx context.Context, l *letter) {
+	s.mu.Lock()
+	full := len(s.parked) >= strayLimit
+	if !full {
+		s.parked = append(s.parked, l)
+	}
+	s.mu.Unlock()
+	if full {
+		s.in.settle(ctx, l, &again{after: censusPause, class: "inbox_full", cause: errUnknownRun}, "")
+	}
+}
+
+// Start looks after parked results until ctx ends. It runs where runs are driven: on the leader.
+func (s *strays) Start(ctx context.Context) error {
+	tick := s.in.clock.NewTicker(strayTick)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C():
+			if err := s.sort(ctx); err != nil {
+				log.FromContext(ctx).Error(err, "Results of unknown runs keep waiting")
+			}
+		}
+	}
+}
+
+// sort delivers the results whose run is known by now, and acks those whose run is gone.
+func (s *strays) sort(ctx context.Context) error {
+	now := s.in.clock.Now()
+	old := s.deliverKnown(ctx, now)
+	if old == 0 || now.Sub(s.lastCensus) < censusPause {
+		return nil
+	}
+	s.lastCensus = now
+	existing, err := s.in.census(ctx)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	parked := s.parked
+	s.parked = nil
+	s.mu.Unlock()
+	for _, l := range parked {
+		_, exists := existing[types.UID(l.fact.ID.RunUID)]
+		if exists || l.since.After(now) {
+			s.park(ctx, l) // the cache will know it; or it came after the list began, which says nothing about its run
+			continue
+		}
+		s.in.settle(ctx, l, nil, outcomeStale)
+	}
+	return nil
+}
+
+// deliverKnown returns how many of the results left have waited long enough to ask the API server.
+func (s *strays) deliverKnown(ctx context.Context, now time.Time) (old int) {
+	s.mu.Lock()
+	parked := s.parked
+	s.parked = nil
+	s.mu.Unlock()
+	for _, l := range parked {
+		if key, ok := s.in.directory.find(types.UID(l.fact.ID.RunUID)); ok {
+			s.in.deliver(ctx, key, l)
+			continue
+		}
+		if now.Sub(l.since) >= strayPatience {
+			old++
+		}
+		s.park(ctx, l)
+	}
+	return old
+}
+
+// census lists all runs live: UID to name.
+func (r *Reconciler) census(ctx context.Context) (map[types.UID]types.NamespacedName, error) {
+	all := map[types.UID]types.NamespacedName{}
+	page := &metav1.PartialObjectMetadataList{}
+	page.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("WorkflowRunList"))
+	for {
+		if err := r.live.List(ctx, page, client.Limit(censusPage), client.Continue(page.Continue)); err != nil {
+			return nil, fmt.Errorf("list runs live: %w", err)
+		}
+		for i := range page.Items {
+			all[page.Items[i].UID] = client.ObjectKeyFromObject(&page.Items[i])
+		}
+		if page.Continue == "" {
+			return all, nil
+		}
+	}
+}

@@ -1,0 +1,331 @@
+package workflowrun
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// aRun is a run of the given version whose steps, named s1, s2 and so on, are in the given phases at attempt 1.
+func aRun(version string, phases ...v1alpha1.StepPhase) *v1alpha1.WorkflowRun {
+	run := &v1alpha1.WorkflowRun{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "run", UID: "uid", ResourceVersion: version},
+		Status:     &v1alpha1.WorkflowRunStatus{},
+	}
+	for i, p := range phases {
+		name := fmt.Sprintf("s%d", i+1)
+		run.Spec.Steps = append(run.Spec.Steps, step(name))
+		run.Status.Steps = append(run.Status.Steps, v1alpha1.StepStatus{Name: name, Phase: p, Attempt: 1})
+	}
+	return run
+}
+
+func attempt(step string) protocol.JobID {
+	return protocol.JobID{RunUID: "uid", Step: step, Item: protocol.NoItem, Attempt: 1}
+}
+
+// mutation: newest that returns the cache's copy makes "own write, cache behind" fail.
+func TestNewest(t *testing.T) {
+	for name, c := range map[string]struct {
+		own, cached, want string
+		kept              bool
+	}{
+		"nothing of our own: the cache":                      {"", "5", "5", false},
+		"own write, cache behind: the own one":               {"7", "5", "7", true},
+		"own write, cache has it: the cache":                 {"7", "7", "7", false},
+		"own write, cache has a later one: the cache":        {"7", "9", "9", false},
+		"versions are numbers, not text":                     {"100", "99", "100", true},
+		"a version that is no number: the cache is believed": {"7", "x", "x", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := &memory{}
+			if c.own != "" {
+				m.last = aRun(c.own)
+			}
+			if got := m.newest(aRun(c.cached)).ResourceVersion; got != c.want {
+				t.Errorf("newest is %s, want %s", got, c.want)
+			}
+			if (m.last != nil) != c.kept {
+				t.Errorf("own copy kept: %t, want %t", m.last != nil, c.kept)
+			}
+		})
+	}
+}
+
+func TestUnpublishedAndPrune(t *testing.T) {
+	run := aRun("1", v1alpha1.StepDispatched, v1alpha1.StepRunning, v1alpha1.StepSucceeded)
+	m := &memory{published: map[protocol.JobID]struct{}{attempt("s2"): {}, attempt("s3"): {}, attempt("old"): {}}}
+	if diff := cmp.Diff([]protocol.JobID{attempt("s1")}, m.unpublished(run)); diff != "" {
+		t.Errorf("unpublished (-want +got):\n%s", diff)
+	}
+	m.prune(run)
+	if diff := cmp.Diff(map[protocol.JobID]struct{}{attempt("s2"): {}}, m.published); diff != "" {
+		t.Errorf("after prune (-want +got):\n%s", diff)
+	}
+}
+
+// mutation: nextWrite without max makes "a slow API server sets the pace" fail.
+func TestNextWrite(t *testing.T) {
+	for name, c := range map[string]struct {
+		end  time.Time
+		took time.Duration
+		want time.Time
+	}{
+		"no write yet: at once":           {time.Time{}, 0, time.Time{}},
+		"a quick write: the least pause":  {epoch, time.Millisecond, epoch.Add(minWritePause)},
+		"a slow API server sets the pace": {epoch, time.Second, epoch.Add(time.Second)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := &memory{lastWriteEnd: c.end, lastWriteTook: c.took}
+			if got := m.nextWrite(); !got.Equal(c.want) {
+				t.Errorf("next write at %s, want %s", got, c.want)
+			}
+		})
+	}
+}
+
+// mutation: resolve that withdraws what is in flight makes "the write took no effect" fail.
+func TestResolve(t *testing.T) {
+	old := lifecycle.Withdrawal{ID: attempt("s1"), Topic: topic}
+	ended := aRun("8", v1alpha1.StepCancelled)
+	ended.Status.CompletedAt = &metav1.Time{Time: epoch}
+	for name, c := range map[string]struct {
+		run      *v1alpha1.WorkflowRun
+		want     []lifecycle.Withdrawal
+		doubtful bool
+		cleanup  bool
+	}{
+		"the run is what was written to: nobody knows yet":   {aRun("7", v1alpha1.StepDispatched), nil, true, false},
+		"the attempt is over: its job is withdrawn":          {aRun("8", v1alpha1.StepBackingOff), []lifecycle.Withdrawal{old}, false, false},
+		"the write took no effect: the job is left alone":    {aRun("8", v1alpha1.StepDispatched), nil, false, false},
+		"the run has ended: withdrawn, and cleaned up after": {ended, []lifecycle.Withdrawal{old}, false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := &memory{doubt: &doubt{on: "7", withdraw: []lifecycle.Withdrawal{old}}}
+			m.resolve(c.run)
+			if diff := cmp.Diff(c.want, m.withdrawals); diff != "" {
+				t.Errorf("withdrawals (-want +got):\n%s", diff)
+			}
+			if (m.doubt != nil) != c.doubtful || m.cleanup != c.cleanup {
+				t.Errorf("doubt %t, clean-up %t; want %t, %t", m.doubt != nil, m.cleanup, c.doubtful, c.cleanup)
+			}
+		})
+	}
+}
+
+func TestMemoriesStartAfreshForAnotherRunOfTheSameName(t *testing.T) {
+	ms := newMemories()
+	key := types.NamespacedName{Name: "run"}
+	first := ms.of(key, "1")
+	if ms.of(key, "1") != first || ms.peek(key) != first {
+		t.Error("the same run has two memories")
+	}
+	if ms.of(key, "2") == first {
+		t.Error("another run has the memory of the first")
+	}
+	ms.forget(key)
+	if ms.peek(key) != nil {
+		t.Error("not forgotten")
+	}
+}
+
+// mutation: remove that does not subtract from total makes "places come back" fail.
+func TestInbox(t *testing.T) {
+	b := newInbox(3)
+	var letters []*letter
+	for range 4 {
+		letters = append(letters, &letter{})
+	}
+	for i, uid := range []types.UID{"a", "a", "b", "b"} {
+		if ok := b.put(uid, letters[i]); ok != (i < 3) {
+			t.Errorf("put %d: %t", i, ok)
+		}
+	}
+	if got := b.waiting("a"); len(got) != 2 || got[0] != letters[0] || got[1] != letters[1] {
+		t.Errorf("a's results are not in order of arrival: %v", got)
+	}
+	b.remove("a", letters[:1])
+	b.remove("a", letters[:1])                // again
+	b.remove("a", []*letter{letters[2]})      // another run's
+	b.remove("nobody", []*letter{letters[2]}) // no run
+	if got := b.waiting("a"); len(got) != 1 || got[0] != letters[1] {
+		t.Errorf("a has %v", got)
+	}
+	if b.total != 2 {
+		t.Errorf("places come back: %d taken, want 2", b.total)
+	}
+	if got := b.takeAll("a"); len(got) != 1 || b.total != 1 || len(b.waiting("a")) != 0 {
+		t.Errorf("takeAll gave %v, %d left", got, b.total)
+	}
+	b.takeAll("b")
+	if b.total != 0 || len(b.byRun) != 0 {
+		t.Errorf("empty inbox has %d results, %d runs", b.total, len(b.byRun))
+	}
+}
+
+func TestInboxIsSafeForConcurrentUse(t *testing.T) {
+	b := newInbox(1000)
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 100 {
+				l := &letter{}
+				b.put("a", l)
+				b.waiting("a")
+				b.remove("a", []*letter{l})
+			}
+		})
+	}
+	wg.Wait()
+	if b.total != 0 || len(b.byRun) != 0 {
+		t.Errorf("%d results of %d runs left", b.total, len(b.byRun))
+	}
+}
+
+func TestDirectory(t *testing.T) {
+	d := newDirectory()
+	run := aRun("1", v1alpha1.StepPending)
+	key := types.NamespacedName{Namespace: "ns", Name: "run"}
+	d.see(run)
+	d.see(run)
+	if got, ok := d.find("uid"); !ok || got != key {
+		t.Errorf("find: %v, %t", got, ok)
+	}
+	if diff := cmp.Diff(map[string]int{"Pending": 1}, d.countPhases()); diff != "" {
+		t.Errorf("phases (-want +got):\n%s", diff)
+	}
+	d.remove(run)
+	if _, ok := d.find("uid"); ok {
+		t.Error("a removed run is found")
+	}
+	gone := d.takeDeleted(key)
+	want := []remains{{uid: "uid", topics: []string{topic}}}
+	if diff := cmp.Diff(want, gone, cmp.AllowUnexported(remains{})); diff != "" {
+		t.Errorf("remains (-want +got):\n%s", diff)
+	}
+	if len(d.takeDeleted(key)) != 0 {
+		t.Error("remains are handed out twice")
+	}
+	d.putBack(key, gone)
+	if len(d.takeDeleted(key)) != 1 {
+		t.Error("remains put back are lost")
+	}
+}
+
+// mutation: open that does not look at the clock makes "closed after the pause" fail.
+func TestBreaker(t *testing.T) {
+	c := clocktesting.NewFakeClock(epoch)
+	b := &breaker{clock: c}
+	if b.open() != nil {
+		t.Error("open before anything failed")
+	}
+	cause := errors.New("refused")
+	b.trip(cause)
+	c.Step(breakerPause - time.Nanosecond)
+	if !errors.Is(b.open(), cause) {
+		t.Error("not open during the pause")
+	}
+	c.Step(time.Nanosecond)
+	if b.open() != nil {
+		t.Error("not closed after the pause")
+	}
+}
+
+// mutation: ripe that looks at the youngest makes "the oldest counts" fail.
+func TestRipe(t *testing.T) {
+	news := func(status protocol.ResultStatus, age time.Duration) *letter {
+		return &letter{fact: lifecycle.Result{Result: protocol.Result{Status: status}}, since: epoch.Add(-age)}
+	}
+	const begun, done = protocol.StatusStarted, protocol.StatusSucceeded
+	for name, c := range map[string]struct {
+		waiting []*letter
+		ripe    int
+		later   time.Time
+	}{
+		"nothing waits":                            {nil, 0, time.Time{}},
+		"a result is ripe at once":                 {[]*letter{news(done, 0)}, 1, time.Time{}},
+		"news of a start wait for company":         {[]*letter{news(begun, 0)}, 0, epoch.Add(startedPatience)},
+		"with company both are ripe":               {[]*letter{news(begun, 0), news(done, 0)}, 2, time.Time{}},
+		"the oldest counts":                        {[]*letter{news(begun, 0), news(begun, 60*time.Millisecond)}, 0, epoch.Add(40 * time.Millisecond)},
+		"after their patience they are ripe alone": {[]*letter{news(begun, startedPatience)}, 1, time.Time{}},
+		"an unusable body is ripe at once":         {[]*letter{{since: epoch, fact: lifecycle.Result{Rejected: "no JSON"}}}, 1, time.Time{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, later := ripe(c.waiting, epoch)
+			if len(got) != c.ripe || !later.Equal(c.later) {
+				t.Errorf("%d ripe, later at %s; want %d, %s", len(got), later, c.ripe, c.later)
+			}
+		})
+	}
+}
+
+func TestEarliest(t *testing.T) {
+	never := time.Time{}
+	for name, c := range map[string]struct{ a, b, want time.Time }{
+		"never and never":     {never, never, never},
+		"a time and never":    {epoch, never, epoch},
+		"never and a time":    {never, epoch, epoch},
+		"the first is sooner": {epoch, epoch.Add(1), epoch},
+		"the other is sooner": {epoch.Add(1), epoch, epoch},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := earliest(c.a, c.b); !got.Equal(c.want) {
+				t.Errorf("got %s, want %s", got, c.want)
+			}
+		})
+	}
+}
+
+func TestRetryDelay(t *testing.T) {
+	for name, c := range map[string]struct {
+		err  error
+		want time.Duration
+	}{
+		"an error without a wish":        {errTest, actRetryDelay},
+		"a wish deep in the chain":       {fmt.Errorf("a: %w", fmt.Errorf("b: %w", &again{after: 7, cause: errTest})), 7},
+		"a wish in one of several":       {errors.Join(errTest, &again{after: 7, cause: errTest}), 7},
+		"a wish of 0 would make it spin": {&again{cause: errTest}, actRetryDelay},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := retryDelay(c.err); got != c.want {
+				t.Errorf("got %s, want %s", got, c.want)
+			}
+		})
+	}
+}
+
+// A settled letter leaves the inbox even when its settlement fails: the message comes again and is recognised.
+func TestSettleEachEmptiesTheInbox(t *testing.T) {
+	r := &Reconciler{inbox: newInbox(1000)}
+	p := &pass{Reconciler: r, run: aRun("1")}
+	var list []settlement
+	for range 3 * settleParallel {
+		l := &letter{delivery: &fakeDelivery{settled: []error{nil}}} // fails: it was settled before
+		r.inbox.put("uid", l)
+		list = append(list, settlement{letter: l})
+	}
+	p.settleEach(context.Background(), list)
+	if r.inbox.total != 0 {
+		t.Errorf("%d letters left", r.inbox.total)
+	}
+	for _, s := range list {
+		if got := s.letter.delivery.(*fakeDelivery).settled; !cmp.Equal(got, []error{nil, nil}, cmpopts.EquateErrors()) {
+			t.Fatalf("settled with %v", got)
+		}
+	}
+}

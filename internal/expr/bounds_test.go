@@ -1,0 +1,238 @@
+package expr
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// What the bounds are for: each of these few characters would take gigabytes or years without one. Doublings nest a list
+// in itself, so its text is 2^40 elements long; they cost CEL some hundred units.
+func TestNobodyStallsTheOperator(t *testing.T) {
+	doubled := "[inputs.s]" + strings.Repeat(".map(x, [x, x])", 40)
+	quoted := strings.Repeat("strings.quote(", 60) + `"\\"` + strings.Repeat(")", 60)
+	for name, tc := range map[string]struct {
+		src string
+		is  error
+	}{
+		// mutation: budget.take that never refuses makes this one hang.
+		"a list of 2^40 elements as a result": {doubled, ErrTooLarge},
+		// mutation: guardedFunctions without == makes this one hang. Without its function most below hang too.
+		"equality of nested lists":        {"[" + doubled + "].map(l, l == l)", errOperands},
+		"inequality of nested lists":      {"[" + doubled + "].map(l, l != l)", errOperands},
+		"membership in nested lists":      {"[" + doubled + "].map(l, l in [l])", errOperands},
+		"replace of nothing by much":      {"inputs.s.replace('', inputs.s)", errOperands},
+		"join of one text many times":     {"inputs.l.map(x, inputs.s).join()", errOperands},
+		"join with a long separator":      {"inputs.l.map(x, '').join(inputs.s)", errOperands},
+		"quotes in quotes":                {quoted, ErrTooCostly},
+		"naive search":                    {"inputs.s.indexOf(inputs.s.substring(0, 30000) + 'b')", ErrTooCostly},
+		"a short pattern, a long machine": {"inputs.s.matches('(a{1,30}){1,30}b')", errOperands},
+		"loops in loops":                  {"inputs.l.map(x, inputs.l.map(y, inputs.l.map(z, 1)))", ErrTooCostly},
+		"text that doubles":               {"[inputs.s]" + strings.Repeat(".map(x, x + x)", 40), errOperands},
+		"a list that doubles":             {"[inputs.l]" + strings.Repeat(".map(x, x + x)", 50), ErrTooLarge},
+		"a list of more than 2^63":        {"[[1]]" + strings.Repeat(".map(x, x + x)", 70), nil},
+		"its equality":                    {"[[1]]" + strings.Repeat(".map(x,x+x)", 70) + ".map(l, l == l)", nil},
+		"a long text looked at again":     {"[inputs.s]" + strings.Repeat(".map(x, x + x)", 5) + ".map(y, inputs.l.map(x, y.size() + y.reverse().size()))", ErrTooCostly},
+		"a large text":                    {"inputs.s + inputs.s + inputs.s + inputs.s + inputs.s", ErrTooLarge},
+		"a long expression":               {"1" + strings.Repeat(" + 1", MaxExpressionLength/4), ErrTooLarge},
+	} {
+		t.Run(name, func(t *testing.T) {
+			start := time.Now()
+			_, err := Render(quote("${"+tc.src+"}"), heavy())
+			if err == nil || tc.is != nil && !errors.Is(err, tc.is) {
+				t.Errorf("got %v, want %v", err, tc.is)
+			}
+			if took := time.Since(start); took > 5*time.Second {
+				t.Errorf("took %v", took)
+			}
+			if msg := text(err); strings.ContainsRune(msg, '\n') || len(msg) > 400 {
+				t.Errorf("not one short line: %q", msg)
+			}
+		})
+	}
+}
+
+// mutation: guardedFunctions without any one of its functions makes this fail: the call is made, and free.
+func TestGuardedCallsAreChargedBeforeTheyAreMade(t *testing.T) {
+	const much, little = 1000, 20
+	v := Vars{Inputs: map[string]any{"s": strings.Repeat("a", much), "l": []any{strings.Repeat("b", much)}}}
+	for _, src := range []string{
+		"inputs.l == inputs.l", "inputs.l != inputs.l", "'x' in inputs.l", "inputs.s in {}", "inputs.l.join()", "['', '', ''].join(inputs.s)",
+		"inputs.s.replace('x', '')", "''.replace('', inputs.s)", "inputs.s.replace('x', '', 1)", "inputs.s.matches('b')", "''.matches(inputs.s)", "''.matches('a{100}')",
+		"inputs.s.indexOf('b')", "inputs.s.indexOf('b', 1)", "inputs.s.lastIndexOf('b')",
+		"inputs.s + 'b'", "inputs.s < 'b'", "inputs.s <= 'b'", "inputs.s > 'b'", "inputs.s >= 'b'",
+		"inputs.s.size()", "size(inputs.s)", "string(inputs.s)", "bytes(inputs.s)", "inputs.s.contains('b')", "inputs.s.startsWith('b')", "inputs.s.endsWith('b')",
+		"inputs.s.charAt(1)", "inputs.s.lowerAscii()", "inputs.s.upperAscii()", "inputs.s.substring(1)", "inputs.s.trim()", "inputs.s.reverse()", "inputs.s.split('b')",
+		"strings.quote(inputs.s)",
+	} {
+		t.Run(src, func(t *testing.T) {
+			p, err := compile(src)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, _, err := p.eval(v.activation()); err != nil {
+				t.Errorf("with enough: %v", err)
+			}
+			a := v.activation()
+			a[varWork] = &work{left: little}
+			if _, _, err := p.eval(a); !errors.Is(err, errOperands) {
+				t.Errorf("with little: %v", err)
+			}
+		})
+	}
+}
+
+// heavy is as much as a run may have: 64 KiB of text and a thousand numbers.
+func heavy() Vars {
+	l := make([]any, 1000)
+	for i := range l {
+		l[i] = int64(i)
+	}
+	return Vars{Inputs: map[string]any{"s": strings.Repeat("a", 64<<10), "l": l}}
+}
+
+func quote(s string) []byte {
+	b, _ := json.Marshal(s) // of a string never fails
+	return b
+}
+
+func TestUsualSizesAreWithinTheBounds(t *testing.T) {
+	for name, src := range map[string]string{
+		"a filter over a thousand elements":    `inputs.l.filter(x, x % 2 == 0 && x in inputs.l).size() == 500`,
+		"equality of large texts":              `inputs.s == inputs.s`,
+		"a pattern over a large text":          `!inputs.s.matches("^[a-z]+[0-9]$")`,
+		"replace in a large text":              `inputs.s.replace("a", "b").size() == inputs.s.size()`,
+		"a join of a thousand":                 `inputs.l.map(x, string(x)).join(", ").size() > 1000`,
+		"an expression of the longest length":  "true" + strings.Repeat(" ", MaxExpressionLength-4),
+		"an expression of the most characters": `"` + strings.Repeat("ü", MaxExpressionLength-6) + `"!=""`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			if ok, err := EvalCondition(src, heavy()); err != nil || !ok {
+				t.Errorf("%v, %v", ok, err)
+			}
+		})
+	}
+}
+
+// mutation: renderer.expression that does not count makes this fail.
+func TestExpressionsOfATemplateAreCounted(t *testing.T) {
+	list := strings.Repeat(`"${1}",`, MaxExpressions)
+	if err := CheckTemplate([]byte("[" + strings.TrimSuffix(list, ",") + "]")); err != nil {
+		t.Errorf("at the bound: %v", err)
+	}
+	if err := CheckTemplate([]byte("[" + list + `"${1}"]`)); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("past the bound: %v", err)
+	}
+}
+
+// mutation: evaluation.value that does not add up costs makes this fail.
+func TestExpressionsOfATemplateShareTheirCost(t *testing.T) {
+	one := `"${inputs.l.map(x, x + 1).size()}"`
+	if _, err := Render([]byte("["+one+"]"), heavy()); err != nil {
+		t.Errorf("one: %v", err)
+	}
+	many := "[" + strings.Repeat(one+",", MaxExpressions-1) + one + "]"
+	if _, err := Render([]byte(many), heavy()); !errors.Is(err, ErrTooCostly) {
+		t.Errorf("many: %v", err)
+	}
+}
+
+func TestTheCacheIsBoundedAndSafe(t *testing.T) {
+	c, err := newCompiler()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for g := range 4 {
+		wg.Go(func() {
+			for i := range maxCached {
+				c.keep(fmt.Sprint(g, i), &program{})
+				c.cached(fmt.Sprint(g, i-1))
+			}
+		})
+	}
+	wg.Wait()
+	if n := len(c.programs); n > maxCached { // mutation: keep without clear
+		t.Errorf("%d programs", n)
+	}
+	for range 100 { // the same program serves concurrent evaluations
+		wg.Go(func() {
+			if ok, err := EvalCondition(`steps.fetch.output.status == 200`, sample()); !ok || err != nil {
+				t.Error(ok, err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func FuzzRender(f *testing.F) {
+	for _, seed := range []string{
+		`${inputs.n}`, `$${x} ${ {"a": "}"}.a }`, `${r'\'}`, `${'''}'''}`, `${1 // }`, `${steps["sign-off"].output}`, `${`, `$`, `${[1].map(x, x)}`,
+		`${strings.quote(inputs.s)}`, `${inputs.words.join()}`, `${"a".replace()}`, `${b"\xff"}`, `${"\ud800"}`, `${optional.of(1)}`,
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		raw := quote(s)
+		check := CheckTemplate(raw)
+		out, err := Render(raw, sample())
+		if check != nil && err == nil {
+			t.Errorf("the check refuses what renders: %v", check)
+		}
+		if err == nil && !json.Valid(out) {
+			t.Errorf("not JSON: %q", out)
+		}
+		again, errAgain := Render(raw, sample())
+		if string(again) != string(out) || text(err) != text(errAgain) {
+			t.Errorf("not deterministic: %q %v, %q %v", out, err, again, errAgain)
+		}
+		if strings.ContainsRune(text(err), '\n') {
+			t.Errorf("more than a line: %v", err)
+		}
+		_, _ = EvalCondition(s, sample())
+	})
+}
+
+func FuzzRenderDocument(f *testing.F) {
+	f.Add([]byte(`{"a":["${inputs.n}",{"b":"x ${run.name}"}]}`))
+	f.Add([]byte(`"${inputs}"`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		if out, err := Render(raw, sample()); err == nil && !json.Valid(out) {
+			t.Errorf("not JSON: %q", out)
+		}
+	})
+}
+
+func BenchmarkEvalCondition(b *testing.B) {
+	v := sample()
+	for b.Loop() {
+		if _, err := EvalCondition(`steps.fetch.output.status == 200`, v); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkRender(b *testing.B) {
+	v, raw := sample(), []byte(`{"url":"https://x/${run.name}","pages":"${steps.fetch.output.pages}","n":"${inputs.n + 1}"}`)
+	for b.Loop() {
+		if _, err := Render(raw, v); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkCompile(b *testing.B) {
+	c, err := newCompiler()
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if _, err := c.make(`steps.fetch.output.status == 200 && inputs.n > 1`); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,172 @@
+package expr
+
+import (
+	"regexp/syntax"
+
+	"github.com/google/cel-go/common/operators"
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+	"github.com/google/cel-go/common/types/traits"
+)
+
+// maxWork bounds what the guarded calls of one condition or template do, in steps of roughly a nanosecond to ten.
+const maxWork = 10_000_000
+
+// work is what is left of an evaluation's maxWork.
+type work struct{ left int }
+
+func (w *work) take(n int) bool {
+	if n < 0 || n > w.left { // n < 0: it overflowed
+		w.left = 0
+		return false
+	}
+	w.left -= n
+	return true
+}
+
+// charge takes from w what a call with these operands may do, and says whether there was enough.
+type charge func(w *work, args []ref.Val) bool
+
+// guardedFunctions are the calls that can do far more than CEL's cost limit sees in time: it counts a call after it was
+// made, equality as one comparison per element however deep the elements are, and a call with operands of unknown type, as
+// all variables are, often as one unit however long the text is.
+func guardedFunctions() map[string]charge {
+	charges := map[string]charge{
+		operators.Equals:    weighAll,
+		operators.NotEquals: weighAll,
+		operators.In:        chargeIn,
+		"join":              chargeJoin,
+		"replace":           chargeReplace,
+		"matches":           chargeMatches,
+		"indexOf":           chargeSearch,
+		"lastIndexOf":       chargeSearch,
+	}
+	for _, linear := range []string{
+		operators.Add, operators.Less, operators.LessEquals, operators.Greater, operators.GreaterEquals,
+		"size", "string", "bytes", "contains", "startsWith", "endsWith",
+		"charAt", "lowerAscii", "upperAscii", "substring", "trim", "reverse", "split", "strings.quote",
+	} {
+		charges[linear] = chargeText
+	}
+	return charges
+}
+
+// weighAll charges for every node and byte of the operands.
+func weighAll(w *work, args []ref.Val) bool {
+	for _, a := range args {
+		if !weigh(w, a) {
+			return false
+		}
+	}
+	return true
+}
+
+func weigh(w *work, val ref.Val) bool {
+	if !w.take(1 + textLen(val)) {
+		return false
+	}
+	switch v := val.(type) {
+	case *types.Optional:
+		return !v.HasValue() || weigh(w, v.GetValue())
+	case traits.Mapper:
+		return weighMap(w, v)
+	case traits.Lister:
+		return weighList(w, v)
+	}
+	return true
+}
+
+func weighMap(w *work, m traits.Mapper) bool {
+	for it := m.Iterator(); it.HasNext() == types.True; {
+		key := it.Next()
+		if !weigh(w, key) || !weigh(w, m.Get(key)) {
+			return false
+		}
+	}
+	return true
+}
+
+func weighList(w *work, l traits.Lister) bool {
+	for it := l.Iterator(); it.HasNext() == types.True; {
+		if !weigh(w, it.Next()) {
+			return false
+		}
+	}
+	return true
+}
+
+// chargeText charges for the bytes of the operands that are text; the work on others does not depend on their size.
+func chargeText(w *work, args []ref.Val) bool {
+	for _, a := range args {
+		if !w.take(1 + textLen(a)) {
+			return false
+		}
+	}
+	return true
+}
+
+// chargeIn charges for a comparison with every element of a list; a map is looked up in.
+func chargeIn(w *work, args []ref.Val) bool {
+	if _, ok := args[1].(traits.Mapper); ok {
+		return weigh(w, args[0])
+	}
+	return weighAll(w, args)
+}
+
+// chargeJoin charges for the joined text: the elements, and a separator for each.
+func chargeJoin(w *work, args []ref.Val) bool {
+	list, ok := args[0].(traits.Lister)
+	if !ok || !weigh(w, list) {
+		return !ok
+	}
+	size, _ := list.Size().(types.Int)
+	return len(args) < 2 || w.take(int(size)*textLen(args[1]))
+}
+
+// chargeReplace charges for the longest text that can come out.
+func chargeReplace(w *work, args []ref.Val) bool {
+	if len(args) < 3 {
+		return true
+	}
+	text, was, now := textLen(args[0]), textLen(args[1]), textLen(args[2])
+	return w.take(text + (text/max(1, was)+1)*now)
+}
+
+// chargeMatches charges for the steps of the automaton, which a short pattern can make large: (a{1000}){2}.
+func chargeMatches(w *work, args []ref.Val) bool {
+	pattern, ok := args[len(args)-1].(types.String)
+	if !ok {
+		return true
+	}
+	if !w.take(len(pattern) * 100) { // to parse it
+		return false
+	}
+	re, err := syntax.Parse(string(pattern), syntax.Perl)
+	if err != nil {
+		return true // the call says so
+	}
+	prog, err := syntax.Compile(re.Simplify())
+	if err != nil {
+		return true
+	}
+	return w.take(len(prog.Inst)) && w.take(len(prog.Inst)*textLen(args[0])/8)
+}
+
+// chargeSearch charges for a comparison at every position.
+func chargeSearch(w *work, args []ref.Val) bool {
+	if len(args) < 2 {
+		return true
+	}
+	text, sought := textLen(args[0]), textLen(args[1])
+	return w.take(text + text*sought/8)
+}
+
+func textLen(val ref.Val) int {
+	switch v := val.(type) {
+	case types.String:
+		return len(v)
+	case types.Bytes:
+		return len(v)
+	}
+	return 0
+}

@@ -1,0 +1,159 @@
+package expr
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// CheckTemplate compiles every expression of a template. Its error is an *Error, or wraps ErrTemplate or ErrTooLarge.
+func CheckTemplate(raw []byte) error {
+	r := renderer{value: func(*program) (any, error) { return nil, nil }}
+	_, err := r.document(raw)
+	return err
+}
+
+// Render gives the template with its expressions replaced by their values, as JSON with sorted keys, in at most
+// MaxRenderedBytes. An empty template stands for {}. Its error is an *Error, or wraps ErrTemplate or ErrTooLarge.
+func Render(raw []byte, v Vars) ([]byte, error) {
+	e := evaluation{activation: v.activation(), costLeft: MaxCost, output: budget{left: MaxRenderedBytes}}
+	r := renderer{value: e.value}
+	doc, err := r.document(raw)
+	if err != nil {
+		return nil, err
+	}
+	out, err := encode(doc)
+	if err != nil {
+		return nil, err
+	}
+	if len(out) > MaxRenderedBytes {
+		return nil, errOutput
+	}
+	return out, nil
+}
+
+// evaluation is what the expressions of one template share.
+type evaluation struct {
+	activation map[string]any
+	costLeft   uint64
+	output     budget
+}
+
+func (e *evaluation) value(p *program) (any, error) {
+	out, cost, err := p.eval(e.activation)
+	if err != nil {
+		return nil, err
+	}
+	if cost > e.costLeft {
+		return nil, fmt.Errorf("%w: the template needs more than %d units", ErrTooCostly, MaxCost)
+	}
+	e.costLeft -= cost
+	return e.output.plain(out)
+}
+
+// renderer walks a document and puts value's answers in the place of expressions.
+type renderer struct {
+	value       func(*program) (any, error)
+	expressions int
+}
+
+func (r *renderer) document(raw []byte) (any, error) {
+	if len(raw) == 0 {
+		return map[string]any{}, nil
+	}
+	doc, err := decode(raw)
+	if err != nil {
+		return nil, err
+	}
+	return r.node(doc)
+}
+
+// node gives v with its expressions replaced. Keys go in order, so that of several mistakes always the same is reported.
+func (r *renderer) node(v any) (any, error) {
+	var err error
+	switch v := v.(type) {
+	case string:
+		return r.text(v)
+	case []any:
+		for i := range v {
+			if v[i], err = r.node(v[i]); err != nil {
+				return nil, err
+			}
+		}
+		return v, nil
+	case map[string]any:
+		for _, k := range slices.Sorted(maps.Keys(v)) {
+			if v[k], err = r.node(v[k]); err != nil {
+				return nil, err
+			}
+		}
+		return v, nil
+	default:
+		return v, nil
+	}
+}
+
+func (r *renderer) text(s string) (any, error) {
+	parts, err := split(s)
+	if err != nil {
+		return nil, err
+	}
+	if len(parts) == 1 && parts[0].expression {
+		return r.expression(parts[0].text)
+	}
+	var out strings.Builder
+	for _, p := range parts {
+		if !p.expression {
+			out.WriteString(p.text)
+			continue
+		}
+		v, err := r.expression(p.text)
+		if err != nil {
+			return nil, err
+		}
+		text, err := interpolated(v)
+		if err != nil {
+			return nil, wrong(p.text, err)
+		}
+		out.WriteString(text)
+	}
+	return out.String(), nil
+}
+
+func (r *renderer) expression(src string) (any, error) {
+	if r.expressions++; r.expressions > MaxExpressions {
+		return nil, fmt.Errorf("%w: more than %d expressions", ErrTooLarge, MaxExpressions)
+	}
+	p, err := compile(src)
+	if err != nil {
+		return nil, wrong(src, err)
+	}
+	v, err := r.value(p)
+	if err != nil {
+		return nil, wrong(src, err)
+	}
+	return v, nil
+}
+
+// interpolated is a value as a stretch of text.
+func interpolated(v any) (string, error) {
+	if s, ok := v.(string); ok {
+		return s, nil
+	}
+	b, err := encode(v)
+	return string(b), err
+}
+
+// encode writes JSON with sorted keys; < > & stay as they are, for the reader is a program, not a browser.
+func encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, fmt.Errorf("encode: %w", err)
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}

@@ -1,0 +1,218 @@
+package lifecycle
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+)
+
+// Decide decides what happens to a run. See the package's documentation for its contract.
+func Decide(in Input) Decision {
+	switch {
+	case in.Run == nil:
+		return Decision{Verdicts: verdicts(in.Results, Ahead)}
+	case Finished(in.Run):
+		return decideFinished(in)
+	}
+	d := newDecider(in)
+	if in.Lock.State == LockHeld {
+		d.through(d.results, d.shutdown, d.deadlines, d.firstSight, d.timeouts, d.admit, d.phase, d.starts)
+	} else {
+		d.out.Verdicts = verdicts(in.Results, Waiting)
+		d.through(d.shutdown, d.deadlines, d.queueDeadline)
+	}
+	return d.decision()
+}
+
+// Finished says whether the run ended, in whichever way.
+func Finished(run *v1alpha1.WorkflowRun) bool {
+	return run != nil && run.Status != nil && run.Status.CompletedAt != nil
+}
+
+// decider is the state of one decision.
+type decider struct {
+	in   Input
+	run  *v1alpha1.WorkflowRun
+	now  time.Time
+	st   v1alpha1.WorkflowRunStatus // becomes Decision.Status; shares nothing with in
+	plan plan
+	view *view
+	out  Decision
+
+	seen        bool     // the persisted status knows the steps: the spec was validated
+	failure     *failure // the first step that failed in this decision
+	over        bool     // the run ended in this decision
+	outcome     outcome  // how, if it did
+	outputBytes int      // of all outputs
+	errorBytes  int      // of all error messages
+}
+
+// failure is a failed step as the reason for the end of its run.
+type failure struct {
+	step   int
+	reason string
+}
+
+func newDecider(in Input) *decider {
+	d := &decider{in: in, run: in.Run, now: in.Now, plan: planOf(in.Run.Spec.Steps)}
+	if in.Run.Status != nil {
+		in.Run.Status.DeepCopyInto(&d.st)
+	}
+	d.seen = len(d.st.Steps) > 0 && aligned(in.Run.Spec.Steps, d.st.Steps)
+	if !d.seen {
+		d.st.Steps = alignedSteps(in.Run.Spec.Steps, d.st.Steps)
+	}
+	for i := range d.st.Steps {
+		s := &d.st.Steps[i]
+		if s.Output != nil {
+			d.outputBytes += len(s.Output.Raw)
+		}
+		if s.Error != nil {
+			d.errorBytes += storedBytes(s.Error.Message)
+		}
+	}
+	if d.st.Tenant == "" {
+		d.st.Tenant = in.Tenant.Name
+	}
+	d.view = newView(in.Run, &d.st, &d.plan)
+	return d
+}
+
+// through runs stages in order until one ends the run.
+func (d *decider) through(stages ...func()) {
+	for _, stage := range stages {
+		if stage(); d.over {
+			return
+		}
+	}
+}
+
+// aligned says whether status has the steps of spec, in order.
+func aligned(spec []v1alpha1.Step, steps []v1alpha1.StepStatus) bool {
+	if len(spec) != len(steps) {
+		return false
+	}
+	for i := range spec {
+		if spec[i].Name != steps[i].Name {
+			return false
+		}
+	}
+	return true
+}
+
+// alignedSteps gives each step of spec its status: the one it has, else Pending. More steps than status may hold: none.
+func alignedSteps(spec []v1alpha1.Step, steps []v1alpha1.StepStatus) []v1alpha1.StepStatus {
+	if len(spec) == 0 || len(spec) > maxSteps {
+		return nil
+	}
+	known := make(map[string]*v1alpha1.StepStatus, len(steps))
+	for i := range steps {
+		known[steps[i].Name] = &steps[i]
+	}
+	all := make([]v1alpha1.StepStatus, len(spec))
+	for i := range spec {
+		all[i] = v1alpha1.StepStatus{Name: spec[i].Name, Phase: v1alpha1.StepPending}
+		if s := known[spec[i].Name]; s != nil {
+			s.DeepCopyInto(&all[i])
+		}
+	}
+	return all
+}
+
+// decision completes the status and compares it with the persisted one.
+func (d *decider) decision() Decision {
+	switch {
+	case d.over:
+		d.writer()
+		d.endConditions()
+	case d.in.Lock.State == LockHeld:
+		d.writer()
+		d.progressConditions()
+	case d.in.Lock.State == LockUnavailable:
+		d.waitForStore()
+	default:
+		d.st = stored(d.run)
+	}
+	d.out.Status = d.st
+	d.out.Changed = !equality.Semantic.DeepEqual(durable(stored(d.run)), durable(d.st))
+	d.out.Wake = d.wake()
+	return d.out
+}
+
+// writer records who writes. A forced end, without the lock, takes the next fence with a lease of its own.
+func (d *decider) writer() {
+	d.st.ObservedGeneration = d.run.Generation
+	d.st.Policy = d.in.Policy.DeepCopy()
+	fence := d.in.Lock.Fence
+	if d.in.Lock.State != LockHeld {
+		fence = nextFence(d.st.Fence)
+	}
+	d.admittedCondition()
+	d.lockConditions()
+	d.st.Fence = &fence
+	d.st.Lock = &v1alpha1.RunLockStatus{
+		LeaseID: d.in.Lock.LeaseID, Holder: d.in.Lock.Holder, ConsecutiveRenewalFailures: max(0, d.in.Lock.RenewalFailures),
+	}
+	if !d.in.Lock.AcquiredAt.IsZero() {
+		d.st.Lock.AcquiredAt = secondPointer(d.in.Lock.AcquiredAt)
+	}
+	d.st.Progress = progress(d.st.Steps, len(d.run.Spec.Steps))
+}
+
+func nextFence(fence *int64) int64 {
+	if fence == nil || *fence < 0 || *fence+1 < 0 {
+		return 1
+	}
+	return *fence + 1
+}
+
+// phase is that of a run that goes on.
+func (d *decider) phase() {
+	was := d.st.Phase
+	d.st.Phase = v1alpha1.RunRunning
+	if d.run.Spec.Suspend {
+		d.st.Phase = v1alpha1.RunSuspended
+	}
+	switch {
+	case was != d.st.Phase && d.st.Phase == v1alpha1.RunSuspended:
+		d.event(EventNormal, v1alpha1.ReasonSuspended, "No new jobs while spec.suspend is set")
+	case was == v1alpha1.RunSuspended && d.st.Phase != was:
+		d.event(EventNormal, "Resumed", "New jobs may start")
+	}
+}
+
+func (d *decider) event(kind, reason, message string) {
+	d.out.Events = append(d.out.Events, Event{Type: kind, Reason: reason, Message: cut(message, maxMessageChars)})
+}
+
+func stored(run *v1alpha1.WorkflowRun) v1alpha1.WorkflowRunStatus {
+	if run.Status == nil {
+		return v1alpha1.WorkflowRunStatus{}
+	}
+	return *run.Status.DeepCopy()
+}
+
+// durable is the part of a status that is worth a write of its own. Fence, lock and policy describe the last writer, and ride
+// along with writes that happen anyway: a renewal or a policy edit must not cost one write per run.
+func durable(st v1alpha1.WorkflowRunStatus) v1alpha1.WorkflowRunStatus {
+	st.Fence, st.Lock, st.Policy = nil, nil, nil
+	var conditions []metav1.Condition
+	for _, c := range st.Conditions {
+		if c.Type != v1alpha1.ConditionRunLockRenewed && c.Type != v1alpha1.ConditionRunLockAbandoned {
+			conditions = append(conditions, c)
+		}
+	}
+	st.Conditions = conditions
+	return st
+}
+
+func verdicts(results []Result, v Verdict) []Verdict {
+	all := make([]Verdict, len(results))
+	for i := range all {
+		all[i] = v
+	}
+	return all
+}

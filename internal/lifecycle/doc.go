@@ -1,0 +1,83 @@
+// Package lifecycle is the pure core: it decides what happens to a WorkflowRun.
+//
+// Decide maps (spec, status, results, lock, now) to (status', effects). It does no I/O, has no clock, goroutine or logger, is
+// deterministic and total: for any input it returns a decision, never an error, and it does not change its input. Whatever
+// differs between two calls differs because a fact differs.
+//
+//	                  ┌──────────── observe ────────────┐
+//	run, results, lock, now                             │
+//	        │                                           │
+//	        ▼                                           │
+//	     Decide ──> Decision.Status ──persist──> API server (resourceVersion, fence)
+//	        │                                           │
+//	        └─────> Dispatch, Withdraw, Verdicts, Events ──act, only after the write was accepted──> NATS
+//
+// # Contract with the shell
+//
+//   - When Changed is set, Status is persisted in one write guarded by resourceVersion. If the write is refused, no effect of the
+//     decision happens; the shell observes and decides again.
+//   - Effects follow the write and are idempotent. Intent (attempt number, job id) is in status before a job leaves the process,
+//     so a crash between write and act is repaired from status: InFlight names the attempts, JobOf renders each job again, byte
+//     for byte, and the bus looks for job and result before it publishes.
+//   - Recovery needs a status that this process wrote itself under the lease it holds (status.lock.leaseID), and stops when that
+//     lease is lost. Where a new holder finds attempts that it knows nothing about, it first persists Decision.Status, even if
+//     Changed is not set: that raises the fence. Otherwise an earlier holder may still end the attempt and withdraw its job;
+//     the new holder, on its older view, finds neither job nor result and publishes an attempt that a worker is busy with.
+//     (Found by the model; the mutation noClaim shows it.)
+//   - A result is acknowledged only if its verdict is Applied, Duplicate or Stale, and only after the write (if any).
+//
+// # Run
+//
+//	            not suspended                   all steps Succeeded or Skipped
+//	Pending ─────────────────────> Running ─────────────────────────────────────> Succeeded
+//	   │  ▲                          │  ▲  └── a step Failed ───────────────────> Failed
+//	   ▼  │ suspend / resume         ▼  │  └── activeDeadlineSeconds ───────────> TimedOut
+//	Suspended                    Suspended └── shutdown ────────────────────────> Cancelled
+//
+// Ends are absorbing: Decide never changes a finished run. Pending also ends as Failed (InvalidSpec, TenantNotAllowed),
+// TimedOut (QueueTimeout) and Cancelled. The run is admitted in its first decision under the lock unless it is suspended.
+//
+// # Step
+//
+//	Pending ──when false──> Skipped
+//	   │ deps done, place free            Started            result
+//	   ├──────────────────> Dispatched ─────────> Running ──────────> Succeeded | Failed
+//	   │                      │   ▲ attempt+1        │
+//	   │                      ▼   │ nextAttemptAt    ▼
+//	   │                     BackingOff <── failure, time-out, Retry
+//	   └──expression error──> Failed                        any unfinished ──run ended──> Cancelled
+//
+// Expressions of a step see the steps on which it depends, directly or not, and no others. Those have ended when the step is
+// looked at, so an expression has one value, whenever it is evaluated: that is what makes JobOf exact.
+//
+// # Order within a decision
+//
+// Results, shutdown, deadlines, validation (at first sight), attempt time-outs, admission, starts. So a result that races with a
+// time-out or a deadline counts, and a run whose last result arrives together with spec.shutdown ends as Succeeded: the work is
+// done, and saying Cancelled would be false. All results of a batch are applied before one of them ends the run.
+//
+// # Without the lock
+//
+// When the lock is busy or Redis cannot be used, results wait (verdict Waiting) and steps stay as they are. Only shutdown,
+// activeDeadlineSeconds and queueTimeoutSeconds still end the run (guarantee G7), with fence = status.fence + 1 and a fresh
+// lease id, which fences out any holder. If Redis cannot be used, a condition says so, written without touching fence and lock.
+//
+// # Invariants (model_test.go checks them on every edge of an exhaustive exploration)
+//
+//   - I1 a result is acknowledged only when its effect is in the persisted status or it is stale by rule.
+//   - I2 each attempt has at most one effect; attempt numbers of a step grow by one.
+//   - The fence of accepted writes never decreases; ends are absorbing; at most maxParallelSteps attempts are in flight;
+//     nothing is dispatched by a suspended or ended run; every job withdrawn had been in flight.
+//   - From every reachable state an end is reachable with no more faults.
+//
+// # Bounds
+//
+// At most 200 steps; inputs and job.input 64 KiB; rendered input 256 KiB; inline output 4 KiB a step and 128 KiB a run; messages
+// about 512 characters; status below 256 KiB always. A decision costs O(steps + dependencies) plus the expressions of
+// the steps that start in it.
+//
+// # Time
+//
+// metav1.Time has a precision of one second on the wire, MicroTime of one microsecond. All times are truncated to that and in
+// UTC, so that a status read back equals the one written. Deadlines count from truncated times: up to a second early.
+package lifecycle

@@ -1,0 +1,19 @@
+package lifecycle
+
+import "errors"
+
+// ErrNotInFlight is returned by JobOf when status does not say that the attempt is with a worker: it was answered, withdrawn, or
+// never dispatched. Not worth a retry with the same status.
+var ErrNotInFlight = errors.New("attempt is not in flight")
+
+// Codes of step errors which the operator itself gives. Workers give their own.
+const (
+	CodeTimeout          = "Timeout"          // timeoutSeconds passed after Started
+	CodeStartTimeout     = "StartTimeout"     // startTimeoutSeconds passed after dispatch
+	CodeExpressionError  = "ExpressionError"  // when or job.input could not be evaluated
+	CodeInputTooLarge    = "InputTooLarge"    // the rendered input exceeds maxRenderedBytes
+	CodeOutputTooLarge   = "OutputTooLarge"   // the output exceeds maxOutputBytes, or all outputs maxOutputsBytes
+	CodeResultRejected   = "ResultRejected"   // the worker's result had an unusable body
+	CodeAttemptsExceeded = "AttemptsExceeded" // attempt numbers are used up
+	CodeUnspecified      = "Unspecified"      // the worker failed without a code
+)

@@ -1,0 +1,187 @@
+package lifecycle
+
+import (
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+func TestGoldenStories(t *testing.T) {
+	stories := map[string]func(*testing.T) *story{
+		"linear":      linearStory,
+		"diamond":     diamondStory,
+		"retry":       retryStory,
+		"cancel":      cancelStory,
+		"deadline":    deadlineStory,
+		"queue":       queueStory,
+		"suspend":     suspendStory,
+		"invalid":     invalidStory,
+		"unavailable": unavailableStory,
+		"timeouts":    timeoutsStory,
+		"rejected":    rejectedStory,
+	}
+	for name, play := range stories {
+		t.Run(name, func(t *testing.T) { play(t).golden(name) })
+	}
+}
+
+func linearStory(t *testing.T) *story {
+	run := newRun(
+		newStep("fetch", input(`{"url": "${inputs.url}", "tenant": "${run.tenant}"}`)),
+		newStep("store", after("fetch"), input(`{"n": "${steps.fetch.output.n}", "text": "n is ${steps.fetch.output.n}"}`)),
+	)
+	run.Spec.Inputs = &runtime.RawExtension{Raw: []byte(`{"url":"https://example.org"}`)}
+	run.Spec.TTLSecondsAfterFinished = new(int32(60))
+	s := newStory(t, run)
+	s.decide(0, "applied")
+	s.decide(2*time.Second, "a worker takes fetch", result("fetch", 1, protocol.StatusStarted))
+	s.decide(3*time.Second, "nothing new")
+	s.decide(0, "fetch is answered", succeeded("fetch", 1, `{"n": 7.0, "also": [1, 2.5]}`))
+	s.decide(0, "the answer is delivered again", succeeded("fetch", 1, `{"n": 8}`))
+	s.decide(time.Second, "store is answered, the worker's Started comes late", succeeded("store", 1, ``), result("store", 1, protocol.StatusStarted))
+	s.decide(time.Second, "late result", succeeded("fetch", 1, `{}`), succeeded("store", 2, `{}`))
+	s.decide(59*time.Second, "the time to live is over")
+	return s
+}
+
+func diamondStory(t *testing.T) *story {
+	s := newStory(t, newRun(
+		newStep("join", after("left", "right")), // before its dependencies in the spec
+		newStep("top"),
+		newStep("left", after("top"), when("steps.top.output.left")),
+		newStep("right", after("top"), when("steps.top.output.right")),
+		newStep("tail", after("right"), when(`steps.right.phase == "Succeeded"`)),
+	))
+	s.decide(0, "applied")
+	s.decide(time.Second, "only left is wanted: right is skipped, and tail with it", succeeded("top", 1, `{"left":true,"right":false}`))
+	s.decide(time.Second, "left is answered", succeeded("left", 1, `"done"`))
+	s.decide(time.Second, "join is answered", succeeded("join", 1, `null`))
+	return s
+}
+
+func retryStory(t *testing.T) *story {
+	s := newStory(t, newRun(newStep("flaky")))
+	s.decide(0, "applied")
+	s.decide(time.Second, "attempt 1 fails", failed("flaky", 1, "E42", "connection reset"))
+	s.decide(500*time.Millisecond, "too early")
+	s.decide(time.Second, "the wait is over")
+	s.decide(0, "late result of attempt 1", succeeded("flaky", 1, `{}`))
+	retry := result("flaky", 2, protocol.StatusRetry)
+	retry.Result.RetryAfterMillis = 5000
+	s.decide(0, "the worker of attempt 2 asks for 5 s", retry)
+	s.decide(5*time.Second, "the wait is over")
+	s.decide(time.Second, "attempt 3 succeeds", succeeded("flaky", 3, `{"ok":true}`))
+	return s
+}
+
+func cancelStory(t *testing.T) *story {
+	s := newStory(t, newRun(newStep("a"), newStep("b"), newStep("c", after("a"))))
+	s.decide(0, "applied")
+	s.decide(time.Second, "a is taken", result("a", 1, protocol.StatusStarted))
+	s.run.Spec.Shutdown = v1alpha1.ShutdownCancel
+	s.run.Generation++
+	s.lock = unavailable()
+	s.decide(time.Second, "cancelled with Redis down; b's answer waits", succeeded("b", 1, `{}`))
+	s.lock = held(9)
+	s.decide(time.Second, "Redis is back; b's answer is delivered again", succeeded("b", 1, `{}`))
+	return s
+}
+
+func deadlineStory(t *testing.T) *story {
+	run := newRun(newStep("slow"), newStep("next", after("slow")))
+	run.Spec.ActiveDeadlineSeconds = new(int32(30))
+	s := newStory(t, run)
+	s.decide(0, "applied")
+	s.decide(29*time.Second, "not yet")
+	s.lock = busy()
+	s.decide(time.Second, "the deadline passes while another holds the lock")
+	return s
+}
+
+func queueStory(t *testing.T) *story {
+	run := newRun(newStep("a"))
+	run.Spec.QueueTimeoutSeconds = new(int32(60))
+	s := newStory(t, run)
+	s.lock = unavailable()
+	s.decide(time.Second, "applied while Redis is down")
+	s.lock.Message = "i/o timeout"
+	s.decide(5*time.Second, "still down, for another cause")
+	s.decide(54*time.Second, "queueTimeoutSeconds passed since creation")
+	return s
+}
+
+func suspendStory(t *testing.T) *story {
+	run := newRun(newStep("a"), newStep("b", after("a")))
+	run.Spec.Suspend = true
+	run.Spec.QueueTimeoutSeconds = new(int32(60))
+	s := newStory(t, run)
+	s.decide(0, "applied with spec.suspend")
+	s.decide(2*time.Hour, "the queue clock does not run")
+	s.run.Spec.Suspend = false
+	s.decide(0, "resumed")
+	s.run.Spec.Suspend = true
+	s.decide(time.Second, "suspended with a job in flight")
+	s.decide(time.Second, "its result counts, nothing new starts", succeeded("a", 1, `{}`))
+	s.run.Spec.Suspend = false
+	s.decide(time.Second, "resumed again")
+	s.decide(time.Second, "b is answered", succeeded("b", 1, `{}`))
+	return s
+}
+
+func invalidStory(t *testing.T) *story {
+	s := newStory(t, newRun(
+		newStep("a", after("c")),
+		newStep("b", after("a", "nowhere"), when("inputs.x ==")),
+		newStep("c", after("b", "b")),
+		newStep("a"),
+		newStep("d", after("d"), input(`{"x": "${steps.}"}`)),
+	))
+	s.decide(0, "applied")
+	return s
+}
+
+func unavailableStory(t *testing.T) *story {
+	s := newStory(t, newRun(newStep("a"), newStep("b", after("a"))))
+	s.lock = unavailable()
+	s.decide(0, "applied while Redis is down")
+	s.lock = held(1)
+	s.decide(time.Second, "Redis is up")
+	s.lock = unavailable()
+	s.decide(time.Second, "Redis is down when the answer comes", succeeded("a", 1, `{}`))
+	s.decide(time.Second, "still down", succeeded("a", 1, `{}`))
+	s.lock = busy()
+	s.decide(time.Second, "up, but another replica has the lock", succeeded("a", 1, `{}`))
+	s.lock = held(3)
+	s.lock.Lost = v1alpha1.ReasonLeaseDeadlineReached
+	s.decide(time.Second, "a new lease; the last one was lost", succeeded("a", 1, `{}`))
+	s.lock = held(4)
+	s.lock.Renewed = true
+	s.decide(time.Second, "another lease", succeeded("b", 1, `{}`))
+	return s
+}
+
+func timeoutsStory(t *testing.T) *story {
+	run := newRun(newStep("a", maxFailures(2), initialMillis(0)), newStep("b"))
+	run.Spec.MaxParallelSteps = 1
+	s := newStory(t, run)
+	s.decide(0, "applied; one place")
+	s.decide(600*time.Second, "no worker took a; it is retried at once")
+	s.decide(time.Second, "a is taken", result("a", 2, protocol.StatusStarted))
+	s.decide(60*time.Second, "the worker is silent; its answer arrives with the time-out and counts", succeeded("a", 2, `{}`))
+	s.decide(600*time.Second, "no worker took b")
+	return s
+}
+
+func rejectedStory(t *testing.T) *story {
+	s := newStory(t, newRun(newStep("a", maxFailures(2)), newStep("b")))
+	s.decide(0, "applied")
+	bad := Result{ID: job("a", 1), Rejected: "not a result: unexpected end of JSON input"}
+	s.decide(time.Second, "an unusable result, twice", bad, bad)
+	s.decide(2*time.Second, "the wait is over")
+	s.decide(time.Second, "an unusable result again ends the run", Result{ID: job("a", 2), Rejected: "not a result: status \"Done\""})
+	return s
+}

@@ -1,0 +1,173 @@
+package lifecycle
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/expr"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+// InFlight names the attempts which status says are with workers, in step order.
+func InFlight(run *v1alpha1.WorkflowRun) []protocol.JobID {
+	if run == nil || run.Status == nil {
+		return nil
+	}
+	var ids []protocol.JobID
+	for i := range run.Status.Steps {
+		if s := &run.Status.Steps[i]; inFlight(s.Phase) {
+			ids = append(ids, jobID(run, s.Name, s.Attempt))
+		}
+	}
+	return ids
+}
+
+// JobOf renders the job of an attempt in flight again, byte for byte as when it was dispatched. Its error wraps ErrNotInFlight,
+// or is that of an expression (then status was not written by Decide).
+func JobOf(run *v1alpha1.WorkflowRun, id protocol.JobID) (Job, error) {
+	if run == nil || run.Status == nil || !aligned(run.Spec.Steps, run.Status.Steps) {
+		return Job{}, fmt.Errorf("job %s: %w", id, ErrNotInFlight)
+	}
+	p := planOf(run.Spec.Steps)
+	i, ok := p.index[id.Step]
+	if !ok {
+		return Job{}, fmt.Errorf("job %s: %w", id, ErrNotInFlight)
+	}
+	s := &run.Status.Steps[i]
+	if !inFlight(s.Phase) || jobID(run, s.Name, s.Attempt) != id || s.DispatchedAt == nil {
+		return Job{}, fmt.Errorf("job %s: %w", id, ErrNotInFlight)
+	}
+	v := newView(run, run.Status, &p)
+	input, err := v.render(i)
+	if err != nil {
+		return Job{}, fmt.Errorf("job %s: %w", id, err)
+	}
+	return Job{
+		ID: id, Topic: run.Spec.Steps[i].Job.Topic, Input: input,
+		Deadline: attemptDeadline(run, run.Status, i, s.DispatchedAt.Time),
+	}, nil
+}
+
+// Topics are the distinct topics of a run, in step order.
+func Topics(run *v1alpha1.WorkflowRun) []string {
+	if run == nil {
+		return nil
+	}
+	seen := make(map[string]bool)
+	var topics []string
+	for i := range run.Spec.Steps {
+		if t := run.Spec.Steps[i].Job.Topic; !seen[t] {
+			seen[t] = true
+			topics = append(topics, t)
+		}
+	}
+	return topics
+}
+
+func jobID(run *v1alpha1.WorkflowRun, step string, attempt int32) protocol.JobID {
+	return protocol.JobID{RunUID: string(run.UID), Step: step, Item: protocol.NoItem, Attempt: attempt}
+}
+
+// attemptDeadline is when nobody waits for the attempt any more, whatever its worker says in between.
+func attemptDeadline(run *v1alpha1.WorkflowRun, st *v1alpha1.WorkflowRunStatus, i int, dispatched time.Time) time.Time {
+	step := &run.Spec.Steps[i]
+	deadline := dispatched.Add(startTimeout(step) + attemptTimeout(step))
+	if end := activeDeadline(run, st); !end.IsZero() && end.Before(deadline) {
+		deadline = end
+	}
+	return deadline.UTC()
+}
+
+// view is what expressions see of a run.
+type view struct {
+	run     *v1alpha1.WorkflowRun
+	steps   []v1alpha1.StepStatus
+	plan    *plan
+	info    map[string]any
+	inputs  any
+	outputs map[int]any // decoded once per decision, however many steps read them
+}
+
+func newView(run *v1alpha1.WorkflowRun, st *v1alpha1.WorkflowRunStatus, p *plan) *view {
+	return &view{
+		run: run, steps: st.Steps, plan: p,
+		info: map[string]any{
+			"name": run.Name, "namespace": run.Namespace, "uid": string(run.UID),
+			"tenant": st.Tenant, "workloadClass": run.Spec.WorkloadClass,
+		},
+		outputs: make(map[int]any),
+	}
+}
+
+// vars are the variables of step i: of the other steps only those on which it depends, because these do not change any more.
+func (v *view) vars(i int) (expr.Vars, error) {
+	if v.inputs == nil {
+		inputs, err := decodeJSON(rawOf(v.run.Spec.Inputs))
+		if err != nil {
+			return expr.Vars{}, fmt.Errorf("spec.inputs: %w", err)
+		}
+		v.inputs = inputs
+	}
+	steps := make(map[string]any)
+	for _, j := range v.plan.ancestors(i) {
+		output, err := v.output(j)
+		if err != nil {
+			return expr.Vars{}, err
+		}
+		steps[v.steps[j].Name] = output
+	}
+	return expr.Vars{Inputs: v.inputs, Steps: steps, Run: v.info}, nil
+}
+
+// output is a step as expressions see it: all three keys always, null where there is nothing.
+func (v *view) output(j int) (any, error) {
+	if known, ok := v.outputs[j]; ok {
+		return known, nil
+	}
+	s := &v.steps[j]
+	seen := map[string]any{"phase": string(s.Phase), "output": nil, "error": nil}
+	if s.Output != nil && len(s.Output.Raw) > 0 {
+		value, err := decodeJSON(s.Output.Raw)
+		if err != nil {
+			return nil, fmt.Errorf("output of %s: %w", s.Name, err)
+		}
+		seen["output"] = value
+	}
+	if s.Error != nil {
+		seen["error"] = map[string]any{"code": s.Error.Code, "message": s.Error.Message}
+	}
+	v.outputs[j] = seen
+	return seen, nil
+}
+
+// wanted evaluates the when expression of step i.
+func (v *view) wanted(i int) (bool, error) {
+	src := v.run.Spec.Steps[i].When
+	if src == "" {
+		return true, nil
+	}
+	vars, err := v.vars(i)
+	if err != nil {
+		return false, err
+	}
+	ok, err := expr.EvalCondition(src, vars)
+	if err != nil {
+		return false, fmt.Errorf("when: %w", err)
+	}
+	return ok, nil
+}
+
+// render evaluates the input of step i.
+func (v *view) render(i int) (json.RawMessage, error) {
+	vars, err := v.vars(i)
+	if err != nil {
+		return nil, err
+	}
+	input, err := expr.Render(rawOf(v.run.Spec.Steps[i].Job.Input), vars)
+	if err != nil {
+		return nil, fmt.Errorf("job.input: %w", err)
+	}
+	return input, nil
+}

@@ -1,0 +1,65 @@
+package lifecycle
+
+import (
+	"time"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+)
+
+// Bounds of the API which the schema cannot express cheaply.
+const (
+	maxSteps         = 200
+	maxInputsBytes   = 64 << 10  // spec.inputs
+	maxJobInputBytes = 64 << 10  // spec.steps[].job.input, before evaluation
+	maxRenderedBytes = 256 << 10 // job.input, after evaluation
+	maxOutputBytes   = 4 << 10   // one output as stored
+	maxOutputsBytes  = 128 << 10 // all outputs of a run as stored
+	maxErrorsBytes   = 24 << 10  // all step error messages of a run as stored: what 256 KiB leave
+	maxErrorChars    = 1024      // one step error message
+	maxCodeChars     = 64        // one step error code
+	maxMessageChars  = 512       // one condition message or event
+	maxProblemsChars = 2048      // the message of InvalidSpec
+)
+
+// maxRetryAfter caps what a worker may ask for with Retry: other products honoured 140 hours blindly. A constant until
+// LockPolicy gets spec.delivery.
+const maxRetryAfter = time.Hour
+
+// minWake keeps Wake in the future for what is due at once but needs this decision persisted first.
+const minWake = time.Millisecond
+
+// Defaults repeat those of the schema for objects that did not pass an API server.
+const (
+	defaultParallel      = 20
+	defaultTimeout       = 3600
+	defaultMaxFailures   = 3
+	defaultInitialMillis = 1000
+	defaultFactorPercent = 200
+	defaultMaxMillis     = 60000
+	defaultJitterPercent = 20
+	maxBackoffMillis     = 86400000
+)
+
+func positiveOr[T int32 | int64](v, otherwise T) T {
+	if v > 0 {
+		return v
+	}
+	return otherwise
+}
+
+func valueOr[T int32 | int64](p *T, otherwise T) T {
+	if p == nil {
+		return otherwise
+	}
+	return *p
+}
+
+func seconds(s int32) time.Duration { return time.Duration(s) * time.Second }
+
+func attemptTimeout(s *v1alpha1.Step) time.Duration {
+	return seconds(positiveOr(s.TimeoutSeconds, defaultTimeout))
+}
+
+func startTimeout(s *v1alpha1.Step) time.Duration {
+	return seconds(positiveOr(s.StartTimeoutSeconds, defaultTimeout))
+}

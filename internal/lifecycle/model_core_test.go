@@ -1,0 +1,378 @@
+package lifecycle
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+// perStep is how many attempts of a step the model has room for.
+const perStep = 4
+
+// attempts is a set of attempts: bit step*perStep + attempt-1. 4 steps at most.
+type attempts uint16
+
+func attemptBit(step int, attempt int32) attempts {
+	if attempt < 1 || attempt > perStep {
+		return 0
+	}
+	return 1 << (step*perStep + int(attempt) - 1)
+}
+
+// answer is what a worker says at last about an attempt; two bits per attempt in answers.
+type answer uint8
+
+const (
+	answerNone answer = iota
+	answerSucceeded
+	answerFailed
+	answerRetry
+)
+
+type answers uint32
+
+func (a answers) of(bit int) answer { return answer(a >> (2 * bit) & 3) }
+
+func (a answers) with(bit int, v answer) answers { return a | answers(v)<<(2*bit) }
+
+func (a attempts) each(do func(bit int)) {
+	for bit := 0; a>>bit != 0; bit++ {
+		if a&(1<<bit) != 0 {
+			do(bit)
+		}
+	}
+}
+
+// lease is a lease of the model: fence 0 is none. With equal fences the process tells two leases apart.
+type lease struct {
+	fence   int16
+	process int8
+}
+
+// intent is the mutable part of spec.
+type intent struct {
+	suspend, cancel bool
+}
+
+// question is an input of Decide, in the terms of the model.
+type question struct {
+	status  int32
+	spec    intent
+	now     time.Duration
+	state   LockState
+	lease   lease
+	lost    bool
+	claim   bool // write in any case
+	finals  attempts
+	starts  attempts
+	answers answers // of finals only
+}
+
+// verdict is the decision of Decide, in the terms of the model. The error is a broken promise of Decide itself.
+type verdict struct {
+	err       error
+	changed   bool
+	next      int32 // status to persist
+	dispatch  attempts
+	withdraw  attempts
+	ackFinal  attempts // finals that may be acknowledged
+	ackStart  attempts
+	applied   attempts // finals with verdict Applied
+	forced    bool     // written without the lock
+	finished  bool
+	wake      time.Duration
+	eventText string
+}
+
+// known is a persisted status.
+type known struct {
+	status   *v1alpha1.WorkflowRunStatus // nil: never written
+	inFlight attempts
+	finished bool
+	fence    int64
+	leaseID  string
+	steps    []v1alpha1.StepStatus
+	jobs     map[int]string // rendered jobs of the attempts in flight
+}
+
+// core asks the shipped Decide, each question once.
+type core struct {
+	spec     *v1alpha1.WorkflowRun
+	index    map[string]int
+	statuses []known
+	byText   map[string]int32
+	verdicts []verdict
+	asked    map[question]int32
+}
+
+func newCore(run *v1alpha1.WorkflowRun) *core {
+	c := &core{
+		spec: run, index: planOf(run.Spec.Steps).index,
+		statuses: []known{{}}, byText: map[string]int32{}, verdicts: []verdict{{}}, asked: map[question]int32{},
+	}
+	return c
+}
+
+func (c *core) run(status int32, spec intent) *v1alpha1.WorkflowRun {
+	run := *c.spec
+	run.Spec.Suspend = spec.suspend
+	if spec.cancel {
+		run.Spec.Shutdown = v1alpha1.ShutdownCancel
+	}
+	run.Status = c.statuses[status].status
+	return &run
+}
+
+func (c *core) id(bit int) protocol.JobID {
+	return job(c.spec.Spec.Steps[bit/perStep].Name, int32(bit%perStep)+1)
+}
+
+func (c *core) bit(id protocol.JobID) attempts { return attemptBit(c.index[id.Step], id.Attempt) }
+
+// outputOf tells in the status which attempt gave an output.
+func (c *core) outputOf(bit int) string { return fmt.Sprintf(`{"by":%q,"ok":true}`, c.id(bit)) }
+
+func (c *core) results(q *question) []Result {
+	var all []Result
+	at := epoch.Add(q.now)
+	q.starts.each(func(bit int) {
+		all = append(all, Result{ID: c.id(bit), Result: protocol.Result{Status: protocol.StatusStarted}, PublishedAt: at})
+	})
+	q.finals.each(func(bit int) {
+		r := Result{ID: c.id(bit), PublishedAt: at}
+		switch q.answers.of(bit) {
+		case answerSucceeded:
+			r.Result = protocol.Result{Status: protocol.StatusSucceeded, Output: json.RawMessage(c.outputOf(bit))}
+		case answerRetry:
+			r.Result = protocol.Result{Status: protocol.StatusRetry, RetryAfterMillis: 700}
+		default:
+			r.Result = protocol.Result{Status: protocol.StatusFailed, Error: &protocol.ResultError{Code: "E"}}
+		}
+		all = append(all, r)
+	})
+	return all
+}
+
+func (q *question) lock() Lock {
+	l := Lock{State: q.state, Holder: fmt.Sprint("p", q.lease.process), Message: "m"}
+	if q.state == LockHeld {
+		l.LeaseID, l.Fence = leaseID(q.lease), int64(q.lease.fence)
+	} else {
+		l.LeaseID, l.Fence = fmt.Sprint("forced-", q.lease.process), 1 // garbage that must be ignored
+	}
+	if q.lost {
+		l.Lost = v1alpha1.ReasonOwnershipLost
+	}
+	return l
+}
+
+func leaseID(l lease) string { return fmt.Sprintf("p%d-%d", l.process, l.fence) }
+
+// ask is Decide, checked and remembered; the answer is an index into verdicts.
+func (c *core) ask(q question) int32 {
+	if i, ok := c.asked[q]; ok {
+		return i
+	}
+	run := c.run(q.status, q.spec)
+	before := run.DeepCopy()
+	results := c.results(&q)
+	out := Decide(Input{
+		Run: run, Now: epoch.Add(q.now), Results: results, Lock: q.lock(), Tenant: Tenant{Name: "team-a", Allowed: true},
+	})
+	out.Changed = out.Changed || q.claim
+	v := verdict{changed: out.Changed, forced: q.state != LockHeld}
+	for _, e := range out.Events {
+		v.eventText += e.Reason + " "
+	}
+	if !out.Wake.IsZero() {
+		v.wake = out.Wake.Sub(epoch)
+	}
+	c.sort(&v, results, out.Verdicts)
+	for _, j := range out.Dispatch {
+		v.dispatch |= c.bit(j.ID)
+	}
+	for _, w := range out.Withdraw {
+		v.withdraw |= c.bit(w.ID)
+	}
+	v.next = q.status
+	v.finished = c.statuses[q.status].finished
+	if out.Changed {
+		v.next, v.err = c.intern(q, &out)
+		v.finished = c.statuses[v.next].finished
+	}
+	v.err = errors.Join(v.err, c.check(&q, &v, &out))
+	if diff := cmp.Diff(before, run); diff != "" {
+		v.err = errors.Join(v.err, fmt.Errorf("input changed: %s", diff))
+	}
+	c.verdicts = append(c.verdicts, v)
+	c.asked[q] = int32(len(c.verdicts) - 1)
+	return c.asked[q]
+}
+
+// sort tells which of the results may be acknowledged once the decision is persisted.
+func (c *core) sort(v *verdict, results []Result, verdicts []Verdict) {
+	for i, r := range results {
+		if verdicts[i] != Applied && verdicts[i] != Duplicate && verdicts[i] != Stale {
+			continue
+		}
+		switch bit := c.bit(r.ID); {
+		case r.Result.Status == protocol.StatusStarted:
+			v.ackStart |= bit
+		case verdicts[i] == Applied:
+			v.ackFinal |= bit
+			v.applied |= bit
+		default:
+			v.ackFinal |= bit
+		}
+	}
+}
+
+// intern gives a status its number, after a round trip through JSON as the API server makes one.
+func (c *core) intern(q question, out *Decision) (int32, error) {
+	raw, err := json.Marshal(out.Status)
+	if err != nil {
+		return 0, err
+	}
+	if i, ok := c.byText[string(raw)]; ok {
+		return i, nil
+	}
+	var back v1alpha1.WorkflowRunStatus
+	if err := json.Unmarshal(raw, &back); err != nil {
+		return 0, err
+	}
+	k := known{status: &back, finished: back.CompletedAt != nil, steps: back.Steps, jobs: map[int]string{}}
+	if back.Fence != nil {
+		k.fence, k.leaseID = *back.Fence, back.Lock.LeaseID
+	}
+	c.statuses = append(c.statuses, k)
+	number := int32(len(c.statuses) - 1)
+	c.byText[string(raw)] = number
+	err = c.jobs(number, q, out)
+	if diff := cmp.Diff(out.Status, back); diff != "" {
+		err = errors.Join(err, fmt.Errorf("status changes in a round trip: %s", diff))
+	}
+	return number, err
+}
+
+// jobs renders all attempts in flight from the persisted status, as after a crash, and compares with what was rendered before.
+func (c *core) jobs(number int32, q question, out *Decision) error {
+	k, old := &c.statuses[number], &c.statuses[q.status]
+	run := c.run(number, q.spec)
+	for _, id := range InFlight(run) {
+		bit := c.index[id.Step]*perStep + int(id.Attempt) - 1
+		k.inFlight |= attemptBit(c.index[id.Step], id.Attempt)
+		j, err := JobOf(run, id)
+		if err != nil {
+			return fmt.Errorf("recover: %w", err)
+		}
+		k.jobs[bit] = fmt.Sprintf("%s %s %s %s", j.ID, j.Topic, j.Input, j.Deadline)
+		if was, ok := old.jobs[bit]; ok && was != k.jobs[bit] {
+			return fmt.Errorf("job changed: %s, then %s", was, k.jobs[bit])
+		}
+	}
+	for _, j := range out.Dispatch {
+		bit := c.index[j.ID.Step]*perStep + int(j.ID.Attempt) - 1
+		if text := fmt.Sprintf("%s %s %s %s", j.ID, j.Topic, j.Input, j.Deadline); text != k.jobs[bit] {
+			return fmt.Errorf("recovered job differs: %s, now %s", text, k.jobs[bit])
+		}
+	}
+	return nil
+}
+
+// check holds a decision against the rules, by comparing the two statuses and without trusting the verdicts.
+func (c *core) check(q *question, v *verdict, out *Decision) error {
+	old, next := &c.statuses[q.status], &c.statuses[v.next]
+	switch {
+	case !out.Wake.IsZero() && !out.Wake.After(epoch.Add(q.now)):
+		return errors.New("wake in the past")
+	case !v.changed && v.dispatch|v.withdraw|v.applied != 0:
+		return errors.New("effects without a write")
+	case old.finished && v.changed:
+		return errors.New("a finished run changed")
+	case v.dispatch != 0 && (q.spec.suspend || q.spec.cancel || next.finished):
+		return errors.New("dispatch by a suspended or ended run")
+	case v.withdraw&^old.inFlight != 0:
+		return errors.New("withdrawn, but never dispatched")
+	case q.state != LockHeld && v.applied|v.dispatch|v.ackFinal != 0 && !old.finished:
+		return errors.New("results or starts without the lock")
+	case q.state == LockHeld && v.changed && next.fence != int64(q.lease.fence):
+		return errors.New("the write does not carry the fence of its lease")
+	case q.state != LockHeld && v.changed && !next.finished && (next.fence != old.fence || next.leaseID != old.leaseID):
+		return errors.New("an unlocked write touched fence or lease")
+	}
+	return c.checkSteps(q, v, old, next)
+}
+
+func (c *core) checkSteps(q *question, v *verdict, old, next *known) error {
+	active := 0
+	for i := range next.steps {
+		var was v1alpha1.StepStatus
+		if i < len(old.steps) {
+			was = old.steps[i]
+		}
+		if inFlight(next.steps[i].Phase) {
+			active++
+		}
+		if err := c.checkStep(i, q, v, &was, &next.steps[i]); err != nil {
+			return fmt.Errorf("step %s: %w", next.steps[i].Name, err)
+		}
+	}
+	if active > parallel(c.spec) {
+		return fmt.Errorf("%d attempts in flight", active)
+	}
+	return nil
+}
+
+func (c *core) checkStep(i int, q *question, v *verdict, was, now *v1alpha1.StepStatus) error {
+	last := attemptBit(i, was.Attempt)
+	answered := inFlight(was.Phase) && (!inFlight(now.Phase) || now.Attempt != was.Attempt)
+	switch {
+	case now.Attempt != was.Attempt && now.Attempt != was.Attempt+1:
+		return fmt.Errorf("attempt %d after %d", now.Attempt, was.Attempt)
+	case now.Attempt > perStep:
+		return errors.New("more attempts than the model has room for")
+	case now.Attempt > was.Attempt && v.dispatch&attemptBit(i, now.Attempt) == 0:
+		return errors.New("a new attempt without its job")
+	case now.Attempt == was.Attempt && v.dispatch&attemptBit(i, now.Attempt) != 0 && was.Attempt > 0:
+		return errors.New("an attempt dispatched again")
+	case now.Failures > was.Failures+1:
+		return errors.New("more than one failure at once")
+	case ended(was.Phase) && !cmp.Equal(was, now):
+		return errors.New("an ended step changed")
+	case v.applied&last != 0 && !answered:
+		return errors.New("a result said to be applied has no effect")
+	case answered && v.applied&last == 0 && v.withdraw&last == 0:
+		return errors.New("an attempt ended with neither answer nor withdrawal")
+	case answered && q.finals&last != 0 && v.applied&last == 0 && q.state == LockHeld:
+		return errors.New("an answer at hand was not applied")
+	case v.applied&^q.finals != 0:
+		return errors.New("applied what was not there")
+	}
+	if now.Phase == v1alpha1.StepSucceeded && was.Phase != now.Phase {
+		if by := fmt.Sprintf("%q", job(now.Name, now.Attempt)); !strings.Contains(string(now.Output.Raw), by) {
+			return fmt.Errorf("output of another attempt: %s", now.Output.Raw)
+		}
+		if v.applied&last == 0 {
+			return errors.New("succeeded with no result")
+		}
+	}
+	// A worker's wish is no failure.
+	if v.applied&last != 0 && q.answers.of(i*perStep+int(was.Attempt)-1) == answerRetry && now.Failures != was.Failures {
+		return errors.New("Retry counted as a failure")
+	}
+	return nil
+}
+
+// fail ends the test with the way that led to the fault.
+func fail(t *testing.T, x *explorer, state int32, what string) {
+	t.Helper()
+	t.Fatalf("%s\n%s", what, strings.Join(x.path(state), "\n"))
+}

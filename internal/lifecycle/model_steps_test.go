@@ -1,0 +1,280 @@
+package lifecycle
+
+import (
+	"errors"
+	"fmt"
+)
+
+// decideSteps: decide on what the process knows, and persist in the same step. What it knows may be old: then the API
+// server refuses the write by its resourceVersion, and nothing else happens.
+func (m *model) decideSteps(all []step, w *world, i int) []step {
+	p := &w.process[i]
+	q := question{
+		status: p.view, spec: p.spec, now: w.now, lease: p.lease, lost: p.lost,
+		finals: p.finals, starts: p.starts, claim: m.mustClaim(p),
+	}
+	p.finals.each(func(bit int) { q.answers = q.answers.with(bit, w.answers.of(bit)) })
+	if p.lease.fence == 0 && p.finals|p.starts != 0 {
+		all = m.settleUnlocked(all, w, i, q)
+	}
+	switch {
+	case p.lease.fence != 0 && !m.usable(p):
+		return all
+	case p.lease.fence != 0:
+		q.state = LockHeld
+	case w.down:
+		q.state = LockUnavailable
+	case w.lock.fence != 0 || m.core.statuses[p.view].finished:
+		q.state = LockBusy
+	default:
+		return all // it takes the lock first
+	}
+	if q.state != LockHeld {
+		q.lease.process = int8(i)
+	}
+	number := m.core.ask(q)
+	v := &m.core.verdicts[number]
+	if v.err != nil {
+		return append(all, step{next: *w, name: label{text: "decide", process: -1, bit: -1}, err: v.err})
+	}
+	if !v.changed && v.ackFinal|v.ackStart == 0 {
+		return all
+	}
+	return append(all, m.persist(w, i, number, q.state))
+}
+
+// settleUnlocked: what a decision under a lock would not change needs no lock. So duplicates are acknowledged without one.
+func (m *model) settleUnlocked(all []step, w *world, i int, q question) []step {
+	q.lease = lease{fence: int16(m.core.statuses[q.status].fence) + 1, process: int8(i)}
+	number := m.core.ask(q)
+	v := &m.core.verdicts[number]
+	if v.err == nil && (v.changed || v.ackFinal|v.ackStart == 0) {
+		return all
+	}
+	s := m.persist(w, i, number, LockHeld)
+	s.err = errors.Join(s.err, v.err)
+	return append(all, s)
+}
+
+func (m *model) persist(w *world, i int, number int32, state LockState) step {
+	next := *w
+	v, p := &m.core.verdicts[number], &next.process[i]
+	fresh := p.view == w.status && p.spec == w.spec
+	if v.changed {
+		refusal := m.refuse(w, v)
+		if !fresh || refusal != nil {
+			// A refused write drops the lease; the next one is taken with a floor from a live read.
+			if w.holder(p.lease) {
+				next.lock = lease{}
+			}
+			p.lease, p.seen = lease{}, false
+			s := step{next: next, name: label{text: "p%d is refused", process: i, bit: -1}}
+			if fresh && (state != LockHeld || w.holder(w.process[i].lease)) {
+				s.err = fmt.Errorf("a write that should pass was refused: %w", refusal)
+			}
+			if m.ackEarly {
+				s.next.acked |= v.ackFinal
+				s.next.process[i].finals &^= v.ackFinal
+			}
+			return s
+		}
+		next.status = v.next
+		p.view, p.lost = v.next, false
+	}
+	p.publish, p.withdraw, p.ackFinal, p.ackStart = v.dispatch, v.withdraw, v.ackFinal, v.ackStart
+	p.finals &^= v.ackFinal
+	p.starts &^= v.ackStart
+	p.handled &= m.core.statuses[p.view].inFlight
+	s := step{next: next, name: label{text: "p%d decides and persists ( " + v.eventText + ")", process: i, bit: -1}}
+	s.err = m.invariants(w, &next, v)
+	return s
+}
+
+// refuse is the rules of the CRD.
+func (m *model) refuse(w *world, v *verdict) error {
+	old, next := &m.core.statuses[w.status], &m.core.statuses[v.next]
+	switch {
+	case next.fence < old.fence:
+		return errors.New("the fence decreases")
+	case next.fence == old.fence && next.leaseID != old.leaseID:
+		return errors.New("an equal fence of another lease")
+	case old.finished && (!next.finished || next.status.Phase != old.status.Phase):
+		return errors.New("the run has ended")
+	}
+	return nil
+}
+
+// invariants of accepted writes.
+func (m *model) invariants(old, next *world, v *verdict) error {
+	a, b := &m.core.statuses[old.status], &m.core.statuses[next.status]
+	switch {
+	case b.fence < a.fence:
+		return errors.New("I3: the fence decreased")
+	case a.finished && old.status != next.status:
+		return errors.New("an end is not absorbing")
+	case v.applied&^a.inFlight != 0:
+		return errors.New("I2: a result was applied to an attempt that was not in flight")
+	}
+	return nil
+}
+
+// workerSteps: take, say Started, answer, ack, die.
+func (m *model) workerSteps(all []step, w *world) []step {
+	(w.jobs &^ w.working).each(func(bit int) {
+		job := attempts(1) << bit
+		next := *w
+		next.working |= job
+		s := step{name: label{text: "a worker takes %s", process: -1, bit: bit}}
+		if w.ran&job != 0 && w.excused&job == 0 {
+			s.err = errors.New("I2: a worker runs an attempt again, though no worker died with it")
+		}
+		next.ran |= job
+		next.excused &^= job
+		s.next = next
+		all = append(all, s)
+	})
+	w.working.each(func(bit int) { all = m.workerAt(all, w, bit) })
+	return all
+}
+
+func (m *model) workerAt(all []step, w *world, bit int) []step {
+	job := attempts(1) << bit
+	if w.answers.of(bit) != answerNone {
+		next := *w
+		next.working &^= job
+		next.jobs &^= job
+		return append(all, step{next: next, name: label{text: "the worker acks the job %s", process: -1, bit: bit}})
+	}
+	if w.said&job == 0 && w.started > 0 {
+		next := *w
+		next.said |= job
+		next.started--
+		all = append(all, step{next: next, name: label{text: "the worker of %s says Started", process: -1, bit: bit}})
+	}
+	say := func(a answer, next world, name string, fault bool) {
+		next.answers = next.answers.with(bit, a)
+		all = append(all, step{next: next, name: label{text: name, process: -1, bit: bit}, fault: fault})
+	}
+	say(answerSucceeded, *w, "the worker of %s succeeds", false)
+	if w.failures > 0 {
+		next := *w
+		next.failures--
+		say(answerFailed, next, "the worker of %s fails", true)
+	}
+	if w.retries > 0 {
+		next := *w
+		next.retries--
+		say(answerRetry, next, "the worker of %s asks for a retry", true)
+	}
+	if w.faults > 0 {
+		next := *w
+		next.faults--
+		next.working &^= job
+		next.excused |= job
+		all = append(all, step{next: next, name: label{text: "the worker of %s dies", process: -1, bit: bit}, fault: true})
+	}
+	return all
+}
+
+func (m *model) redisSteps(all []step, w *world) []step {
+	if w.lock.fence != 0 && !m.believed(w) {
+		next := *w
+		next.lock = lease{}
+		all = append(all, step{next: next, name: label{text: "the lock of a dead process expires", process: -1, bit: -1}})
+	}
+	if w.down {
+		next := *w
+		next.down = false
+		all = append(all, step{next: next, name: label{text: "Redis is back", process: -1, bit: -1}})
+	}
+	if w.faults == 0 || m.core.statuses[w.status].finished {
+		return all
+	}
+	if w.lock.fence != 0 {
+		next := *w
+		next.faults--
+		next.lock = lease{}
+		all = append(all, step{next: next, name: label{text: "Redis loses the lock", process: -1, bit: -1}, fault: true})
+	}
+	if !w.down {
+		next := *w
+		next.faults--
+		next.down, next.lock = true, lease{}
+		all = append(all, step{next: next, name: label{text: "Redis is down", process: -1, bit: -1}, fault: true})
+	}
+	return all
+}
+
+func (m *model) believed(w *world) bool {
+	for i := range w.process {
+		if w.process[i].lease == w.lock {
+			return true
+		}
+	}
+	return false
+}
+
+func (m *model) userSteps(all []step, w *world) []step {
+	if m.core.statuses[w.status].finished {
+		return all
+	}
+	if w.cancels > 0 && !w.spec.cancel {
+		next := *w
+		next.cancels--
+		next.spec.cancel = true
+		all = append(all, step{next: next, name: label{text: "the user cancels", process: -1, bit: -1}, fault: true})
+	}
+	if w.suspends > 0 && !w.spec.suspend {
+		next := *w
+		next.suspends--
+		next.spec.suspend = true
+		all = append(all, step{next: next, name: label{text: "the user suspends", process: -1, bit: -1}, fault: true})
+	}
+	if w.spec.suspend {
+		next := *w
+		next.spec.suspend = false
+		all = append(all, step{next: next, name: label{text: "the user resumes", process: -1, bit: -1}})
+	}
+	return all
+}
+
+// timeSteps: the clock goes to the next moment that matters to the persisted run, once nothing is due.
+func (m *model) timeSteps(all []step, w *world) []step {
+	if m.core.statuses[w.status].finished || w.status == 0 {
+		return all
+	}
+	number := m.core.ask(question{
+		status: w.status, spec: w.spec, now: w.now, state: LockHeld,
+		lease: lease{fence: int16(m.core.statuses[w.status].fence) + 1},
+	})
+	v := &m.core.verdicts[number]
+	if v.err != nil || v.changed || v.wake == 0 {
+		return all
+	}
+	next := *w
+	next.now = v.wake
+	s := step{name: label{text: "the clock goes on", process: -1, bit: -1}, time: true}
+	if !m.caughtUp(w) {
+		if w.slow == 0 {
+			return all
+		}
+		next.slow--
+		s.fault = true
+	}
+	s.next = next
+	return append(all, s)
+}
+
+// caughtUp: neither a process nor a worker could do anything at once.
+func (m *model) caughtUp(w *world) bool {
+	for i := range m.procs {
+		p := &w.process[i]
+		if p.dead || !p.idle() || p.finals|p.starts != 0 || !p.seen || p.view != w.status || p.spec != w.spec {
+			return false
+		}
+		if p.lease.fence != 0 && (!w.holder(p.lease) || m.core.statuses[p.view].inFlight&^p.handled != 0) {
+			return false
+		}
+	}
+	return w.jobs|w.working == 0 && w.answered()&^w.acked == 0 && w.said&^w.heard == 0
+}

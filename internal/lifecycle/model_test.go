@@ -1,0 +1,241 @@
+package lifecycle
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+)
+
+// TestModel explores every interleaving of the shipped Decide with a shell that follows the contract in doc.go, up to a budget
+// of faults: crashes anywhere between persist and the last effect, stale reads, a second process that believes that it owns the
+// run, results delivered twice or late, lost leases (with Redis' data), Redis down, dying workers, and a user who cancels,
+// suspends and resumes. Safety is checked on every edge, and that every state can still reach an end without further faults.
+//
+// Mutations that were tried, and the check that caught each:
+//
+//	an older attempt's result is applied        "an attempt ended with neither answer nor withdrawal"
+//	an answered attempt's result is applied     "a result said to be applied has no effect"
+//	attempt+1 forgotten                         "an attempt dispatched again"
+//	starts while suspended                      "dispatch by a suspended or ended run"
+//	no limit of parallel steps                  "3 attempts in flight"
+//	fence of Lock though it is not held         "a write that should pass was refused"
+//	results applied without the lock            "results or starts without the lock"
+//	time-out, or end, without withdrawal        "an attempt ended with neither answer nor withdrawal"
+//	Retry counts as a failure                   "Retry counted as a failure"
+//	a finished run is decided like others       "a finished run changed"
+//	shutdown or deadlines before results        "an answer at hand was not applied"
+//	Wake ignores backing-off steps              "stuck: nothing in flight, nothing to wait for"
+//	times not truncated                         "status changes in a round trip"
+//	jitter not from the job id                  FuzzDecide, "not the same twice"
+//	expressions see every step                  TestJobOfRendersTheSameBytes
+//	dispatch kept when an expression fails      FuzzDecide, "job again"
+//	shell acks before it persists (ackEarly)    "lost: attempts are in flight, but with nobody"
+//	shell recovers without RESULTS (noLookup)   "I2: a worker runs an attempt again"
+//	shell recovers before it wrote (noClaim)    "I2: a worker runs an attempt again", with two processes only
+func TestModel(t *testing.T) {
+	states, edges := 0, 0
+	begin := time.Now()
+	for _, c := range modelCases() {
+		t.Run(c.name, func(t *testing.T) {
+			x := explore(t, c.model())
+			t.Logf("%d states, %d edges, %d questions to Decide, %d statuses", len(x.worlds), x.edges, len(x.model.core.asked), len(x.model.core.statuses))
+			x.liveness(t)
+			states += len(x.worlds)
+			edges += x.edges
+		})
+	}
+	figure := fmt.Sprintf("lifecycle model: %d states, %d edges in %s", states, edges, time.Since(begin).Round(time.Millisecond))
+	t.Log(figure)
+	fmt.Println(figure)
+}
+
+type modelCase struct {
+	name    string
+	run     *v1alpha1.WorkflowRun
+	procs   int
+	budgets world // only its budgets are used
+	race    bool  // small enough for the race detector
+}
+
+func (c modelCase) model() *model {
+	return &model{core: newCore(c.run), procs: c.procs, start: c.budgets}
+}
+
+func modelCases() []modelCase {
+	deadline := func(run *v1alpha1.WorkflowRun, s int32) *v1alpha1.WorkflowRun {
+		run.Spec.ActiveDeadlineSeconds = &s
+		return run
+	}
+	limit := func(run *v1alpha1.WorkflowRun, n int32) *v1alpha1.WorkflowRun {
+		run.Spec.MaxParallelSteps = n
+		return run
+	}
+	single := func() *v1alpha1.WorkflowRun { return newRun(newStep("a", maxFailures(2))) }
+	chain := func() *v1alpha1.WorkflowRun {
+		return newRun(newStep("a", maxFailures(2)), newStep("b", after("a"), maxFailures(1), input(`{"a":"${steps.a.output.by}"}`)))
+	}
+	diamond := func() *v1alpha1.WorkflowRun {
+		return newRun(newStep("a", maxFailures(1)), newStep("b", after("a"), maxFailures(1)),
+			newStep("c", after("a"), maxFailures(1), when("!steps.a.output.ok")), newStep("d", after("b", "c"), maxFailures(1)))
+	}
+	wide := func() *v1alpha1.WorkflowRun {
+		return limit(newRun(newStep("a", maxFailures(1)), newStep("b", maxFailures(1)), newStep("c", maxFailures(1))), 2)
+	}
+	cases := []modelCase{
+		{name: "one step", run: single(), procs: 1, budgets: world{faults: 2, cancels: 1, slow: 1}},
+		{name: "one step, Started", run: single(), procs: 1, budgets: world{faults: 1, cancels: 1, started: 1, slow: 1}},
+		{name: "one step, retried", run: single(), procs: 1, race: true, budgets: world{faults: 1, failures: 1, retries: 1, slow: 1}},
+		{name: "one step, suspended and resumed", run: single(), procs: 1, budgets: world{faults: 1, suspends: 1, failures: 1, slow: 1}},
+		{name: "one step, two processes", run: single(), procs: 2, budgets: world{faults: 1, slow: 1}},
+		{name: "chain, two processes", run: chain(), procs: 2, budgets: world{faults: 1}},
+		{name: "chain", run: chain(), procs: 1, race: true, budgets: world{faults: 1, cancels: 1, failures: 1}},
+		{name: "chain with a deadline", run: deadline(chain(), 700), procs: 1, budgets: world{faults: 1, slow: 2}},
+		{name: "diamond with when", run: diamond(), procs: 1, budgets: world{faults: 2, cancels: 1}},
+		{name: "parallel limit", run: wide(), procs: 1, budgets: world{faults: 1, cancels: 1}},
+		{name: "parallel limit, suspended", run: wide(), procs: 1, race: true, budgets: world{suspends: 1, failures: 1}},
+	}
+	if raceEnabled {
+		cases = slices.DeleteFunc(cases, func(c modelCase) bool { return !c.race })
+		for i := range cases {
+			cases[i].budgets.faults = min(1, cases[i].budgets.faults)
+		}
+	}
+	return cases
+}
+
+// maxWorlds bounds a case.
+const maxWorlds = 1_000_000
+
+// explorer holds the graph.
+type explorer struct {
+	model  *model
+	worlds []world
+	number map[world]int32
+	parent []int32
+	how    []label
+	edges  int
+	// edges without faults, reversed: what liveness needs
+	from, to []int32
+}
+
+func explore(t *testing.T, m *model) *explorer {
+	t.Helper()
+	x := &explorer{model: m, number: map[world]int32{}}
+	x.add(m.start, -1, label{text: "start", bit: -1})
+	for at := int32(0); int(at) < len(x.worlds); at++ {
+		if len(x.worlds) > maxWorlds {
+			fail(t, x, at, "the space has no bound, or the budgets are too large")
+		}
+		w := x.worlds[at]
+		steps := m.steps(&w)
+		for k := range steps {
+			s := &steps[k]
+			if s.err != nil {
+				fail(t, x, at, fmt.Sprintf("%s: %v", s.name.words(m.core), s.err))
+			}
+			x.edges++
+			next := x.add(s.next, at, s.name)
+			if !s.fault {
+				x.from, x.to = append(x.from, at), append(x.to, next)
+			}
+		}
+		if err := m.quiescent(&w, steps); err != nil {
+			fail(t, x, at, err.Error())
+		}
+	}
+	return x
+}
+
+func (x *explorer) add(w world, parent int32, how label) int32 {
+	if i, ok := x.number[w]; ok {
+		return i
+	}
+	i := int32(len(x.worlds))
+	x.number[w] = i
+	x.worlds = append(x.worlds, w)
+	x.parent = append(x.parent, parent)
+	x.how = append(x.how, how)
+	return i
+}
+
+func (x *explorer) path(at int32) []string {
+	var lines []string
+	for ; at >= 0; at = x.parent[at] {
+		lines = append(lines, x.how[at].words(x.model.core))
+	}
+	slices.Reverse(lines)
+	return lines
+}
+
+// quiescent: where nothing but time can go on, every attempt in flight is somewhere, and every result is settled. Without this a
+// lost job would hide behind its time-out.
+func (m *model) quiescent(w *world, steps []step) error {
+	for i := range steps {
+		if !steps[i].fault && !steps[i].time {
+			return nil
+		}
+	}
+	k := &m.core.statuses[w.status]
+	if lost := k.inFlight &^ w.jobs &^ w.working; lost != 0 {
+		return fmt.Errorf("lost: attempts %b are in flight, but with nobody", lost)
+	}
+	if left := w.answered() &^ w.acked; left != 0 {
+		return fmt.Errorf("left: results %b are never acknowledged", left)
+	}
+	if !k.finished && k.inFlight == 0 && m.idleForever(steps) {
+		return fmt.Errorf("stuck: nothing in flight, nothing to wait for")
+	}
+	return nil
+}
+
+func (m *model) idleForever(steps []step) bool {
+	for i := range steps {
+		if steps[i].time {
+			return false
+		}
+	}
+	return true
+}
+
+// liveness: from every state an end is reachable with no more faults, and with all results acknowledged.
+func (x *explorer) liveness(t *testing.T) {
+	t.Helper()
+	offsets := make([]int32, len(x.worlds)+1)
+	for _, to := range x.to {
+		offsets[to+1]++
+	}
+	for i := range x.worlds {
+		offsets[i+1] += offsets[i]
+	}
+	into := make([]int32, len(x.to))
+	fill := slices.Clone(offsets)
+	for k, to := range x.to {
+		into[fill[to]] = x.from[k]
+		fill[to]++
+	}
+	good := make([]bool, len(x.worlds))
+	var queue []int32
+	for i := range x.worlds {
+		w := &x.worlds[i]
+		if x.model.core.statuses[w.status].finished && w.answered()&^w.acked == 0 {
+			good[i] = true
+			queue = append(queue, int32(i))
+		}
+	}
+	for ; len(queue) > 0; queue = queue[1:] {
+		for _, from := range into[offsets[queue[0]]:offsets[queue[0]+1]] {
+			if !good[from] {
+				good[from] = true
+				queue = append(queue, from)
+			}
+		}
+	}
+	for i := range good {
+		if !good[i] {
+			fail(t, x, int32(i), "liveness: no end can be reached")
+		}
+	}
+}

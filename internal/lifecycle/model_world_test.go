@@ -1,0 +1,345 @@
+package lifecycle
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// world is one state of the model: everything that exists outside of Decide. It is comparable, and so its own key.
+type world struct {
+	status int32  // persisted
+	spec   intent // persisted
+	now    time.Duration
+
+	lock lease // who has the lock according to Redis
+	down bool  // Redis cannot be used
+
+	jobs    attempts // in JOBS
+	working attempts // with a worker
+	excused attempts // a worker died with it: running it again is right
+	ran     attempts // handed to a worker at least once
+	window  attempts // NATS still knows the Msg-Id of the job
+	said    attempts // Started is in RESULTS
+	heard   attempts // Started was acknowledged
+	answers answers  // final results in RESULTS
+	acked   attempts // final results acknowledged
+
+	process [2]process
+
+	// budgets left; slow: how often the clock may overtake what could be done at once
+	faults, cancels, suspends, retries, failures, started, slow int8
+}
+
+// process is the memory of an operator process.
+type process struct {
+	dead, seen bool
+	view       int32  // the run as this process last read or wrote it
+	spec       intent // likewise
+	lease      lease  // as it believes
+	lost       bool   // its last lease was lost
+	finals     attempts
+	starts     attempts // its inbox
+	handled    attempts // in flight, and published or found by this process
+
+	// effects of its last decision that are left
+	publish  attempts
+	withdraw attempts
+	ackFinal attempts
+	ackStart attempts
+
+	checking attempts // an attempt being recovered: not in JOBS, RESULTS is next
+	absent   attempts // an attempt being recovered: in neither; publish is next
+}
+
+func (p *process) idle() bool {
+	return p.publish|p.withdraw|p.ackFinal|p.ackStart|p.checking|p.absent == 0
+}
+
+// step is a possible transition.
+type step struct {
+	next  world
+	name  label
+	fault bool  // costs budget, or comes from the user: does not count for liveness
+	time  bool  // only time passes
+	err   error // the transition breaks a rule
+}
+
+// label names a transition; put into words only when a path is printed.
+type label struct {
+	text         string // "p%d" and "%s" stand for process and attempt
+	process, bit int    // -1: none
+}
+
+func (l label) words(c *core) string {
+	text := strings.Replace(l.text, "%d", strconv.Itoa(l.process), 1)
+	if l.bit >= 0 {
+		text = strings.Replace(text, "%s", c.id(l.bit).String(), 1)
+	}
+	return text
+}
+
+func (w *world) holder(l lease) bool { return l.fence != 0 && w.lock == l }
+
+// settle forgets the Msg-Ids that no process is about to publish: the dedup window is as short as it can be, and outlives
+// only a process that is between its decision and its publish. That is the one assumption about it.
+func (w *world) settle() {
+	var pending attempts
+	for i := range w.process {
+		p := &w.process[i]
+		pending |= p.publish | p.checking | p.absent
+	}
+	w.window &= pending
+}
+
+// put publishes a job: expected-last-subject-sequence 0 and Msg-Id refuse a second one.
+func (w *world) put(job attempts) {
+	if (w.jobs|w.window)&job != 0 {
+		return
+	}
+	w.jobs |= job
+	w.window |= job
+}
+
+func (w *world) answered() attempts {
+	var a attempts
+	for bit := range 16 {
+		if w.answers.of(bit) != answerNone {
+			a |= 1 << bit
+		}
+	}
+	return a
+}
+
+// model is one configuration: a DAG and its budgets.
+type model struct {
+	core  *core
+	start world
+	procs int
+	// mutations that the model itself must catch
+	ackEarly, noLookup, noClaim bool
+}
+
+func (m *model) steps(w *world) []step {
+	var all []step
+	for i := range m.procs {
+		if w.process[i].dead {
+			all = append(all, m.restart(w, i))
+			continue
+		}
+		all = m.processSteps(all, w, i)
+	}
+	all = m.workerSteps(all, w)
+	all = m.redisSteps(all, w)
+	all = m.userSteps(all, w)
+	all = m.timeSteps(all, w)
+	for i := range all {
+		all[i].next.settle()
+	}
+	return all
+}
+
+func (m *model) restart(w *world, i int) step {
+	next := *w
+	next.process[i] = process{}
+	return step{next: next, name: label{text: "p%d restarts", process: i, bit: -1}}
+}
+
+func (m *model) processSteps(all []step, w *world, i int) []step {
+	all = m.deliveries(all, w, i)
+	if w.faults > 0 {
+		all = append(all, m.crash(w, i))
+	}
+	p := &w.process[i]
+	if !p.idle() {
+		return append(all, m.act(w, i))
+	}
+	if !p.seen || p.view != w.status || p.spec != w.spec {
+		next := *w
+		q := &next.process[i]
+		q.seen, q.view, q.spec = true, w.status, w.spec
+		q.handled &= m.core.statuses[w.status].inFlight
+		all = append(all, step{next: next, name: label{text: "p%d reads the run", process: i, bit: -1}})
+	}
+	if !p.seen {
+		return all
+	}
+	all = m.lockSteps(all, w, i)
+	all = m.recoverSteps(all, w, i)
+	return m.decideSteps(all, w, i)
+}
+
+// deliveries hand results to the inbox: each once, and again as a fault.
+func (m *model) deliveries(all []step, w *world, i int) []step {
+	var inboxFinals, inboxStarts attempts
+	for k := range w.process {
+		p := &w.process[k]
+		inboxFinals |= p.finals | p.ackFinal
+		inboxStarts |= p.starts | p.ackStart
+	}
+	(w.answered() &^ inboxFinals &^ w.acked).each(func(bit int) {
+		next := *w
+		next.process[i].finals |= 1 << bit
+		all = append(all, step{next: next, name: label{text: "p%d gets the result of %s", process: i, bit: bit}})
+	})
+	(w.said &^ inboxStarts &^ w.heard).each(func(bit int) {
+		next := *w
+		next.process[i].starts |= 1 << bit
+		all = append(all, step{next: next, name: label{text: "p%d gets Started of %s", process: i, bit: bit}})
+	})
+	if w.faults > 0 {
+		(w.acked &^ inboxFinals).each(func(bit int) {
+			next := *w
+			next.faults--
+			next.acked &^= 1 << bit
+			next.process[i].finals |= 1 << bit
+			all = append(all, step{next: next, name: label{text: "p%d gets the result of %s again", process: i, bit: bit}, fault: true})
+		})
+	}
+	return all
+}
+
+// crash loses the memory: inbox, lease, effects under way. Redis does not notice.
+func (m *model) crash(w *world, i int) step {
+	next := *w
+	next.faults--
+	next.process[i] = process{dead: true}
+	return step{next: next, name: label{text: "p%d crashes", process: i, bit: -1}, fault: true}
+}
+
+func (m *model) lockSteps(all []step, w *world, i int) []step {
+	p := &w.process[i]
+	switch {
+	case p.lease.fence != 0 && !w.holder(p.lease):
+		next := *w
+		next.process[i].lease, next.process[i].lost = lease{}, true
+		all = append(all, step{next: next, name: label{text: "p%d notices that its lease is lost", process: i, bit: -1}})
+	case p.lease.fence != 0 && !m.usable(p):
+		next := *w
+		next.process[i].lease, next.lock = lease{}, lease{}
+		all = append(all, step{next: next, name: label{text: "p%d drops a lease below its floor", process: i, bit: -1}})
+	case p.lease.fence != 0 && m.procs > 1 && m.unknown(p) == 0 && w.process[1-i].finals|w.process[1-i].starts != 0:
+		next := *w
+		next.process[i].lease, next.lock = lease{}, lease{}
+		all = append(all, step{next: next, name: label{text: "p%d releases its lease", process: i, bit: -1}})
+	case p.lease.fence == 0 && w.lock.fence == 0 && !w.down && !m.core.statuses[p.view].finished:
+		// Redis lost its data, always: the floor alone keeps the fence up.
+		next := *w
+		l := lease{fence: int16(m.core.statuses[p.view].fence) + 1, process: int8(i)}
+		next.process[i].lease, next.lock = l, l
+		all = append(all, step{next: next, name: label{text: "p%d takes the lock", process: i, bit: -1}})
+	}
+	return all
+}
+
+// usable is what the lock manager promises: a lease is handed out only above the floor, the fence in the status that the process
+// knows.
+func (m *model) usable(p *process) bool {
+	k := &m.core.statuses[p.view]
+	return int64(p.lease.fence) > k.fence || (int64(p.lease.fence) == k.fence && leaseID(p.lease) == k.leaseID)
+}
+
+// recoverSteps look for attempts which status says are in flight and this process knows nothing about. First it must have
+// written the run under its lease: only then can no earlier holder withdraw the attempt in between.
+func (m *model) recoverSteps(all []step, w *world, i int) []step {
+	p := &w.process[i]
+	if p.lease.fence == 0 || !m.usable(p) || (m.mustClaim(p) && !m.noClaim) {
+		return all
+	}
+	unknown := m.unknown(p)
+	if unknown == 0 {
+		return all
+	}
+	bit := unknown & -unknown
+	next := *w
+	q := &next.process[i]
+	switch {
+	case w.jobs&bit != 0:
+		q.handled |= bit
+	case m.noLookup:
+		q.absent = bit
+	default:
+		q.checking = bit
+	}
+	return append(all, step{next: next, name: label{text: "p%d looks for a job in JOBS", process: i, bit: -1}})
+}
+
+func (m *model) unknown(p *process) attempts { return m.core.statuses[p.view].inFlight &^ p.handled }
+
+// mustClaim: attempts are to be recovered, and status was written under another lease.
+func (m *model) mustClaim(p *process) bool {
+	return p.lease.fence != 0 && m.unknown(p) != 0 && m.core.statuses[p.view].leaseID != leaseID(p.lease)
+}
+
+// act does one effect.
+func (m *model) act(w *world, i int) step {
+	next := *w
+	p := &next.process[i]
+	s := step{}
+	switch {
+	case p.checking|p.absent != 0 && !w.holder(p.lease):
+		// Recovery stops with its lease; the safety margin covers the time between this check and the call.
+		p.checking, p.absent = 0, 0
+		s.name = label{text: "p%d stops recovering", process: i, bit: -1}
+	case p.checking != 0:
+		if w.answered()&p.checking != 0 {
+			p.handled |= p.checking
+		} else {
+			p.absent = p.checking
+		}
+		p.checking = 0
+		s.name = label{text: "p%d looks for a result in RESULTS", process: i, bit: -1}
+	case p.absent != 0:
+		next.put(p.absent)
+		p.handled |= p.absent
+		p.absent = 0
+		s.name = label{text: "p%d publishes a recovered job", process: i, bit: -1}
+	case p.publish != 0:
+		bit := p.publish & -p.publish
+		s.err = m.intended(w, bit)
+		next.put(bit)
+		p.handled |= bit
+		p.publish &^= bit
+		s.name = label{text: "p%d publishes %s", process: i, bit: bits.TrailingZeros16(uint16(bit))}
+	case p.withdraw != 0:
+		next.jobs &^= p.withdraw
+		p.withdraw = 0
+		s.name = label{text: "p%d withdraws jobs", process: i, bit: -1}
+	default:
+		p.ackFinal.each(func(bit int) { s.err = errors.Join(s.err, m.mayAck(w, 1<<bit)) })
+		next.acked |= p.ackFinal
+		next.heard |= p.ackStart
+		p.ackFinal, p.ackStart = 0, 0
+		s.name = label{text: "p%d acks", process: i, bit: -1}
+	}
+	s.next = next
+	return s
+}
+
+// intended: nothing leaves the process before its intent is persisted.
+func (m *model) intended(w *world, job attempts) error {
+	step, attempt := m.where(job)
+	steps := m.core.statuses[w.status].steps
+	if step >= len(steps) || steps[step].Attempt < attempt {
+		return fmt.Errorf("a job was published before its attempt was persisted")
+	}
+	return nil
+}
+
+// mayAck is I1: what is acknowledged is in the persisted status, or stale by rule.
+func (m *model) mayAck(w *world, result attempts) error {
+	step, attempt := m.where(result)
+	s := &m.core.statuses[w.status].steps[step]
+	if s.Attempt < attempt || (s.Attempt == attempt && inFlight(s.Phase)) {
+		return fmt.Errorf("I1: a result was acknowledged, but status still waits for it")
+	}
+	return nil
+}
+
+func (m *model) where(bit attempts) (step int, attempt int32) {
+	n := bits.TrailingZeros16(uint16(bit))
+	return n / perStep, int32(n%perStep) + 1
+}

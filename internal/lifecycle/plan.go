@@ -1,0 +1,125 @@
+package lifecycle
+
+import (
+	"slices"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+)
+
+// plan is the DAG by index into spec.steps. It is total: what validation refuses it maps to steps that never get ready.
+type plan struct {
+	index      map[string]int // name -> first step of that name
+	deps       [][]int        // what a step waits for
+	dependents [][]int        // what waits for a step
+	broken     []bool         // depends on a step that does not exist
+}
+
+func planOf(steps []v1alpha1.Step) plan {
+	p := plan{
+		index:      make(map[string]int, len(steps)),
+		deps:       make([][]int, len(steps)),
+		dependents: make([][]int, len(steps)),
+		broken:     make([]bool, len(steps)),
+	}
+	for i := range steps {
+		if _, taken := p.index[steps[i].Name]; !taken {
+			p.index[steps[i].Name] = i
+		}
+	}
+	for i := range steps {
+		p.link(i, steps[i].DependsOn)
+	}
+	return p
+}
+
+func (p *plan) link(i int, names []string) {
+	if len(names) == 0 {
+		return
+	}
+	p.deps[i] = make([]int, 0, len(names))
+	for _, name := range names {
+		j, ok := p.index[name]
+		if !ok {
+			p.broken[i] = true
+			continue
+		}
+		p.deps[i] = append(p.deps[i], j)
+		p.dependents[j] = append(p.dependents[j], i)
+	}
+}
+
+// ancestors are the steps that i depends on, directly or not.
+func (p *plan) ancestors(i int) []int {
+	seen := make([]bool, len(p.deps))
+	var found []int
+	for queue := append([]int(nil), p.deps[i]...); len(queue) > 0; queue = queue[1:] {
+		j := queue[0]
+		if seen[j] {
+			continue
+		}
+		seen[j] = true
+		found = append(found, j)
+		queue = append(queue, p.deps[j]...)
+	}
+	return found
+}
+
+// cycle is the first cycle in spec order as a path that begins and ends with the same step; nil: there is none.
+func (p *plan) cycle() []int {
+	s := search{plan: p, state: make([]visit, len(p.deps))}
+	for i := range p.deps {
+		if path := s.from(i); path != nil {
+			return path
+		}
+	}
+	return nil
+}
+
+type visit uint8
+
+const (
+	unseen visit = iota
+	onPath
+	cleared
+)
+
+// search is a depth-first search; its recursion is bounded by the number of steps.
+type search struct {
+	plan  *plan
+	state []visit
+	path  []int
+}
+
+func (s *search) from(i int) []int {
+	switch s.state[i] {
+	case cleared:
+		return nil
+	case onPath:
+		k := slices.Index(s.path, i)
+		return append(slices.Clone(s.path[k:]), i)
+	case unseen:
+	}
+	s.state[i] = onPath
+	s.path = append(s.path, i)
+	for _, j := range s.plan.deps[i] {
+		if found := s.from(j); found != nil {
+			return found
+		}
+	}
+	s.state[i] = cleared
+	s.path = s.path[:len(s.path)-1]
+	return nil
+}
+
+func inFlight(p v1alpha1.StepPhase) bool {
+	return p == v1alpha1.StepDispatched || p == v1alpha1.StepRunning
+}
+
+// passed says whether dependents may go on.
+func passed(p v1alpha1.StepPhase) bool {
+	return p == v1alpha1.StepSucceeded || p == v1alpha1.StepSkipped
+}
+
+func ended(p v1alpha1.StepPhase) bool {
+	return passed(p) || p == v1alpha1.StepFailed || p == v1alpha1.StepCancelled
+}

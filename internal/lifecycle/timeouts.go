@@ -1,0 +1,132 @@
+package lifecycle
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+)
+
+// timeouts fails the attempts in flight whose time is over and withdraws their jobs.
+func (d *decider) timeouts() {
+	for i := range d.st.Steps {
+		s := &d.st.Steps[i]
+		if at := attemptEnd(&d.run.Spec.Steps[i], s); at.IsZero() || d.now.Before(at) {
+			continue
+		}
+		d.withdraw(i)
+		d.fail(i, timeoutError(&d.run.Spec.Steps[i], s), false)
+	}
+	d.endIfDone()
+}
+
+// attemptEnd is when an attempt in flight times out; zero: nothing is in flight.
+func attemptEnd(step *v1alpha1.Step, s *v1alpha1.StepStatus) time.Time {
+	switch {
+	case s.Phase == v1alpha1.StepRunning && s.StartedAt != nil:
+		return s.StartedAt.Add(attemptTimeout(step))
+	case inFlight(s.Phase) && s.DispatchedAt != nil:
+		return s.DispatchedAt.Add(startTimeout(step))
+	default:
+		return time.Time{}
+	}
+}
+
+func timeoutError(step *v1alpha1.Step, s *v1alpha1.StepStatus) v1alpha1.StepError {
+	if s.Phase == v1alpha1.StepRunning {
+		return v1alpha1.StepError{
+			Code:    CodeTimeout,
+			Message: fmt.Sprintf("no result within %s of the start at %s", attemptTimeout(step), timeText(s.StartedAt)),
+		}
+	}
+	return v1alpha1.StepError{
+		Code:    CodeStartTimeout,
+		Message: fmt.Sprintf("no worker answered within %s of the dispatch at %s", startTimeout(step), timeText(s.DispatchedAt)),
+	}
+}
+
+func (d *decider) withdraw(i int) {
+	s := &d.st.Steps[i]
+	d.out.Withdraw = append(d.out.Withdraw, Withdrawal{
+		ID: jobID(d.run, s.Name, s.Attempt), Topic: d.run.Spec.Steps[i].Job.Topic,
+	})
+}
+
+// activeDeadline is when an admitted run times out; zero: never.
+func activeDeadline(run *v1alpha1.WorkflowRun, st *v1alpha1.WorkflowRunStatus) time.Time {
+	if run.Spec.ActiveDeadlineSeconds == nil || !admitted(st) {
+		return time.Time{}
+	}
+	return st.Admission.AdmittedAt.Add(seconds(*run.Spec.ActiveDeadlineSeconds))
+}
+
+func admitted(st *v1alpha1.WorkflowRunStatus) bool {
+	return st.Admission != nil && st.Admission.AdmittedAt != nil
+}
+
+// queueEnd is when a waiting run times out; zero: never. The clock runs from queuedAt. Where that could not be written
+// because the lock was never to be had, it runs from creation; but not for a run which was last seen suspended.
+func queueEnd(run *v1alpha1.WorkflowRun, st *v1alpha1.WorkflowRunStatus) time.Time {
+	if run.Spec.QueueTimeoutSeconds == nil || admitted(st) || run.Spec.Suspend {
+		return time.Time{}
+	}
+	wait := seconds(*run.Spec.QueueTimeoutSeconds)
+	switch {
+	case st.Admission != nil && st.Admission.QueuedAt != nil:
+		return st.Admission.QueuedAt.Add(wait)
+	case reasonOf(st, v1alpha1.ConditionAdmitted) == v1alpha1.ReasonSuspended:
+		return time.Time{}
+	default:
+		return run.CreationTimestamp.Add(wait)
+	}
+}
+
+// wake is the earliest time at which this status leads to another decision with no new fact.
+func (d *decider) wake() time.Time {
+	e := earliest{}
+	if d.over {
+		e.add(expiry(d.run, &d.st))
+		return e.after(d.now)
+	}
+	e.add(activeDeadline(d.run, &d.st))
+	if d.in.Lock.State != LockHeld {
+		e.add(queueEnd(d.run, &d.st))
+		return e.after(d.now)
+	}
+	active := 0
+	for i := range d.st.Steps {
+		e.add(attemptEnd(&d.run.Spec.Steps[i], &d.st.Steps[i]))
+		if inFlight(d.st.Steps[i].Phase) {
+			active++
+		}
+	}
+	// A step whose wait is over cannot start without a place, or while the run is suspended: no wake, that takes a fact.
+	if !d.run.Spec.Suspend && active < parallel(d.run) {
+		for i := range d.st.Steps {
+			if s := &d.st.Steps[i]; s.Phase == v1alpha1.StepBackingOff && s.NextAttemptAt != nil {
+				e.add(s.NextAttemptAt.Time)
+			}
+		}
+	}
+	return e.after(d.now)
+}
+
+// earliest collects moments; zero ones do not count.
+type earliest struct{ at time.Time }
+
+func (e *earliest) add(t time.Time) {
+	if !t.IsZero() && (e.at.IsZero() || t.Before(e.at)) {
+		e.at = t
+	}
+}
+
+func (e *earliest) after(now time.Time) time.Time {
+	if !e.at.IsZero() && !e.at.After(now) {
+		return now.Add(minWake)
+	}
+	return e.at
+}
+
+func parallel(run *v1alpha1.WorkflowRun) int {
+	return int(positiveOr(run.Spec.MaxParallelSteps, defaultParallel))
+}

@@ -1,0 +1,104 @@
+package lifecycle
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+// Input is all that a decision depends on.
+type Input struct {
+	Run     *v1alpha1.WorkflowRun     // spec and status as last persisted; never changed; Status may be nil
+	Now     time.Time                 // by the operator's wall clock
+	Results []Result                  // facts waiting for this run, in order of arrival
+	Lock    Lock                      // the writer
+	Policy  *v1alpha1.PolicyReference // nil: built-in defaults
+	Tenant  Tenant                    // only used until status.tenant is pinned
+}
+
+// LockState says whether this process may write the run.
+type LockState int
+
+// States of the run lock.
+const (
+	LockHeld        LockState = iota // this process holds a valid lease
+	LockBusy                         // another lease holds the lock
+	LockUnavailable                  // Redis cannot be used
+)
+
+// Lock describes the run lock as the writer sees it.
+//
+// Held: LeaseID and Fence are those of the lease. Busy and Unavailable: LeaseID is a fresh random id for a forced end, and Fence
+// is ignored (a forced end writes status.fence + 1).
+type Lock struct {
+	State           LockState
+	LeaseID         string
+	Holder          string
+	Fence           int64
+	AcquiredAt      time.Time
+	Renewed         bool   // renewed at least once
+	RenewalFailures int32  // consecutive
+	Lost            string // condition reason why this process lost its previous lease of this run; "" if it did not
+	Message         string // Unavailable: the cause. Busy: who holds it
+}
+
+// Result is one message of a worker about one attempt.
+type Result struct {
+	ID          protocol.JobID
+	Result      protocol.Result
+	Rejected    string    // why the body is unusable; "" if it is usable
+	PublishedAt time.Time // by the server's clock
+}
+
+// Verdict says what became of a result, and so whether it may be acknowledged.
+type Verdict string
+
+// Verdicts. Applied, Duplicate and Stale are acknowledged once the decision is persisted; Ahead and Waiting never are.
+const (
+	Applied   Verdict = "Applied"   // its effect is in Decision.Status
+	Duplicate Verdict = "Duplicate" // that attempt was answered, or ended, before
+	Stale     Verdict = "Stale"     // of an older attempt, or of a finished run
+	Ahead     Verdict = "Ahead"     // of an attempt or step that status does not know: refresh and decide again
+	Waiting   Verdict = "Waiting"   // not looked at: the run lock is not held
+)
+
+// Job is one attempt to hand to a worker.
+type Job struct {
+	ID       protocol.JobID
+	Topic    string
+	Input    json.RawMessage
+	Deadline time.Time // after it nobody waits for the result
+}
+
+// Withdrawal is an attempt whose job must not start any more, and must stop if it did.
+type Withdrawal struct {
+	ID    protocol.JobID
+	Topic string
+}
+
+// Types of events, as Kubernetes knows them.
+const (
+	EventNormal  = "Normal"
+	EventWarning = "Warning"
+)
+
+// Event tells people about one transition.
+type Event struct {
+	Type    string // EventNormal or EventWarning
+	Reason  string
+	Message string
+}
+
+// Decision is what to persist, and then to do.
+type Decision struct {
+	Status   v1alpha1.WorkflowRunStatus // what to persist
+	Changed  bool                       // a write is needed: Status differs in more than fence, lock, policy and the RunLock conditions
+	Verdicts []Verdict                  // one per Input.Results
+	Dispatch []Job                      // attempts that begin with this decision, in step order
+	Withdraw []Withdrawal               // attempts in flight that this decision ended without an answer
+	Events   []Event                    // one per transition
+	Delete   bool                       // the finished run's time to live is over: delete the object
+	Wake     time.Time                  // zero, or when Decide could decide otherwise with no new fact; always after Input.Now
+}

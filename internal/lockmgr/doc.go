@@ -1,0 +1,97 @@
+// Package lockmgr holds run locks: it takes, keeps and gives back, for one process, the locks in Redis that make one replica
+// the only writer of a run. It knows nothing of Kubernetes and NATS.
+//
+// # What a run lock is for
+//
+// The lock saves wasted work and orders contenders; it is not what makes a status right. That is the fence: every take gets a
+// number above all earlier ones, every status write carries it, and the API server refuses a lower one, or an equal one of
+// another lease. So a wrong lock (Redis lost its data, a fail-over, a holder that was paused) costs work, never a wrong status.
+//
+// # Keys
+//
+//	{run:<uid>}:lock    the token of the owner, with the TTL of the policy
+//	{run:<uid>}:fence   the last fence, kept for 7 days after a take
+//
+// Both are in one slot of a Redis Cluster; {run:<uid>}:queue is kept free for waiters. Each verb is one script, and idempotent
+// by token:
+//
+//	acquire  free, or owned by the token: fence = max(INCR, floor + 1), TTL anew. Owned by another: busy
+//	renew    owned by the token: TTL anew. Anything else: not owner
+//	release  owned by the token: deleted. Anything else: nothing
+//
+// floor is the fence in the run's status, as the caller read it. So the fence rises even when Redis lost everything. Fences
+// are exact up to 2^53, where Lua's numbers end.
+//
+// An ACL user needs: ~{run:*}:* +@connection +eval +evalsha +get +set +incr +pexpire +del.
+//
+// # The deadline rule
+//
+//	sentAt     = local monotonic time just before the acquire or renew that succeeded was sent
+//	validUntil = sentAt + TTL - margin                 margin = TTL * drift + safety margin
+//	renew      : first at sentAt + interval; own timeout min(timeout, validUntil - now); after an error again in TTL/10 +-20 %
+//	lost when  : now >= validUntil                     LeaseDeadlineReached
+//	             the script says "not owner", at once  OwnershipLost
+//	             maxConsecutiveFailures in a row       RenewalFailuresExceeded
+//
+// Guarantee: unless Redis loses data, nobody works under a lease whose key may be free. Redis starts the TTL when it runs the
+// script, which is after sentAt; so the key ends at sentAt + TTL or later, and the validity ends margin before that. Nothing
+// that happens to replies enters into it. A count of failures could not give this: three failures at a third of the TTL are
+// the whole TTL, and the timeout of the last one comes on top.
+//
+//	sentAt                    sentAt+interval                          validUntil        sentAt+TTL
+//	  |--- lease is valid --------|--- renewals are tried ---------------|--- margin --------|--- key may be free
+//
+// The deadline is an event of the scheduler that is armed in advance. Lease.Err looks at the clock as well, so after a pause
+// of the process (SIGSTOP, starvation) the first check says the truth. The wall clock has no part in it. A machine that
+// sleeps stops the monotonic clock on most systems: there the fence alone protects.
+//
+// A lost lease ends its context with a *LostError as the cause. Until its user calls Release or Drop, which it does when
+// its work has returned, the run is busy in this process. A lost lock is never deleted: if it still is ours its TTL ends it,
+// or the next take of this process replaces it.
+//
+// # States of a run in this process
+//
+//	         Acquire            reply in time
+//	free ---------------> taking -----------> in use <-------------------+
+//	 ^  ^                   |                 |    |                     | Acquire, no call to Redis, if
+//	 |  +-------------------+                 |    | Release             | policy, fence and leaseID fit
+//	 |    busy; unknown: token is kept        |    v                     |
+//	 |                                        |  lingering --------------+
+//	 |   Drop, or Release without linger      |    |
+//	 +----------------------------------------+    | linger is over, or Acquire that does not fit: compare and delete
+//	 +---------------------------------------------+
+//	 |                                        |
+//	 |   Release, Drop                        v  deadline, not owner, failures
+//	 +-------------------------------------- lost
+//
+// A take and a release cost one round trip each; the renewal of a lease shorter than the interval costs nothing.
+//
+// # Lost replies
+//
+//   - Of a take: whether it happened is unknown, so Acquire fails, and keeps the token. The next try sends the same token and
+//     finds its own lock, with the same fence. Without a next try the TTL ends it; Close releases it. (A release sent at once
+//     would be no safer: nothing orders it after a take that is still on its way.)
+//   - A reply that comes after the validity has ended is worth nothing: as above.
+//   - Of a renewal: counts as failed. The deadline counts from the last renewal that is known to have succeeded.
+//   - Of a release: the token is kept as dead for one TTL, and the next take of this process may replace it. Likewise the token
+//     of a lost lease: after an outage of Redis nobody waits for locks of its own past.
+//
+// # Failure handling
+//
+// Redis out of reach: Acquire fails closed with *UnavailableError, within the renewal timeout; there is no local-only lock.
+// Leases held are worked under until their validity ends or their failures are too many. Any error of Redis, be it refused,
+// loading, read-only or a timeout, is treated alike.
+//
+// # Bounds and goroutines
+//
+// One scheduler for all leases, started by the first take: it keeps a heap of the next event of each run, and makes no call
+// itself, so no slow call delays a deadline. Background calls run in goroutines of their own, at most one per run and 64 under
+// way. Acquire, Release and Drop call Redis in the caller's goroutine. Close waits for all goroutines. What is remembered of
+// a run that is not held is forgotten after one TTL.
+//
+// # Left open
+//
+// Waiting for busy locks in a queue, the policy that goes on while Redis is away, and locks held for a whole run come later.
+// Their places: acquire.lua answers busy with 0, so that a ticket can be a negative number; noteFailure and lose are the only
+// judges of a loss; linger is a time per lease.
+package lockmgr

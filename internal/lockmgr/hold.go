@@ -1,0 +1,65 @@
+package lockmgr
+
+import (
+	"context"
+	"time"
+)
+
+// hold is the ownership of one lock, from take to release; users come and go while it lingers. Guarded by Manager.mu but for
+// the fields above the line, which never change.
+type hold struct {
+	token    string
+	fence    int64
+	takenAt  time.Time
+	repeated bool // the take was sent more than once: a late copy may bring the token back after the release
+	// ctx ends with the hold; for background calls.
+	ctx context.Context //nolint:containedctx // belongs to the renewals of this hold, which no caller waits for
+	end context.CancelFunc
+
+	// ---
+	request     Request   // of the last user
+	validUntil  time.Time // nobody may work under it from then on
+	renewAt     time.Time
+	lingerUntil time.Time // without a user: it is released then
+	renewing    bool      // a renewal is under way
+	renewed     bool      // at least one renewal succeeded
+	failures    int       // renewals failed in a row
+	user        *Lease    // nil: lingers
+	lost        *LostError
+}
+
+func newHold(ctx context.Context, req Request, t take, got reply) *hold {
+	h := &hold{token: t.token, fence: got.fence, takenAt: got.sentAt, repeated: t.repeated, request: req}
+	h.ctx, h.end = context.WithCancel(context.WithoutCancel(ctx))
+	h.extend(got.sentAt)
+	return h
+}
+
+// extend notes a take or renewal that succeeded and was sent at sentAt.
+func (h *hold) extend(sentAt time.Time) {
+	p := h.request.Policy
+	h.validUntil = sentAt.Add(p.Validity())
+	h.renewAt = sentAt.Add(p.Renewal.Interval)
+}
+
+// reusable says whether a lingering hold may serve a request. The fence rule is that of the API server: a status with a
+// higher fence, or with the same fence of another lease, would refuse every write under this hold.
+func (h *hold) reusable(req Request, now time.Time) bool {
+	current := h.fence > req.Floor || (h.fence == req.Floor && h.token == req.FloorLeaseID)
+	return current && now.Before(h.validUntil) && h.request.Policy == req.Policy
+}
+
+// nextEvent is when something is to be done about the hold without anybody asking; zero: never.
+func (h *hold) nextEvent() time.Time {
+	if h.lost != nil {
+		return time.Time{}
+	}
+	next := h.validUntil
+	if !h.renewing && h.renewAt.Before(next) {
+		next = h.renewAt
+	}
+	if h.user == nil && h.lingerUntil.Before(next) {
+		next = h.lingerUntil
+	}
+	return next
+}

@@ -1,0 +1,77 @@
+package lockmgr
+
+import (
+	"context"
+	"time"
+)
+
+// Lease is the right to work on a run, from Acquire to Release or Drop. Safe for concurrent use.
+type Lease struct {
+	manager *Manager
+	run     *run
+	hold    *hold
+	since   time.Time     // when this use began
+	linger  time.Duration // of the policy
+	// ctx is the one that the work runs under.
+	ctx    context.Context //nolint:containedctx // handed to the work; its end is how a loss is told
+	cancel context.CancelCauseFunc
+
+	// Guarded by Manager.mu.
+	err  error // why nobody may work under it any more
+	done bool  // Release or Drop was called
+}
+
+// Context is what the work must run under. It has the values of Acquire's context, but not its end: it ends when the lease is
+// lost, with a cause that is a *LostError, and when it is released, with ErrReleased, or at Manager.Close, with ErrClosed.
+func (l *Lease) Context() context.Context { return l.ctx }
+
+// ID is the random id of the lease, for status.lock.leaseID.
+func (l *Lease) ID() string { return l.hold.token }
+
+// Fence is the fencing token, above that of every earlier lease of the run.
+func (l *Lease) Fence() int64 { return l.hold.fence }
+
+// AcquiredAt is when the lock was taken, as the wall clock says.
+func (l *Lease) AcquiredAt() time.Time { return l.hold.takenAt.Round(0) }
+
+// Renewed says whether the lock was renewed at least once.
+func (l *Lease) Renewed() bool {
+	l.manager.mu.Lock()
+	defer l.manager.mu.Unlock()
+	return l.hold.renewed
+}
+
+// RenewalFailures is the number of renewals that failed in a row, up to now.
+func (l *Lease) RenewalFailures() int {
+	l.manager.mu.Lock()
+	defer l.manager.mu.Unlock()
+	return l.hold.failures
+}
+
+// Err is nil while the lease may be worked under, else the cause of its context. It looks at the clock: after a pause of the
+// whole process it is the first to know. Call it right before a write.
+func (l *Lease) Err() error {
+	m := l.manager
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if l.err == nil {
+		m.checkDeadline(l.run, l.hold)
+	}
+	return l.err
+}
+
+// Release ends the use of the lease; the work under it must have returned. The lock lingers, as the policy says, and is then
+// freed in the background. A lost lock is left alone. Only the first call of Release and Drop counts.
+func (l *Lease) Release(ctx context.Context) { l.manager.finish(ctx, l, l.linger) }
+
+// Drop is Release without lingering: for a lease whose write was refused, and would be refused again.
+func (l *Lease) Drop(ctx context.Context) { l.manager.finish(ctx, l, 0) }
+
+// fail ends the use of the lease for the given reason, unless it ended before. Needs mu. Cancelling under the mutex makes Err
+// and the context agree at all times; it runs no foreign code, context.AfterFunc has goroutines of its own.
+func (l *Lease) fail(err error) {
+	if l.err == nil {
+		l.err = err
+	}
+	l.cancel(l.err)
+}

@@ -1,0 +1,129 @@
+package lockmgr
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	mathrand "math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/redis/go-redis/v9"
+	"k8s.io/utils/clock"
+
+	"github.com/syncopate-dev/syncopate/internal/policy"
+)
+
+// renewalsAtOnce bounds the background calls under way. Without a bound a burst of renewals would queue for connections
+// while their timeouts run, and healthy leases would count failures.
+const renewalsAtOnce = 64
+
+// Options are what a Manager needs besides Redis. The zero value of each field but Holder has a sensible meaning.
+type Options struct {
+	// Holder names this process in logs.
+	Holder string
+	// Clock tells the time; the real one if nil. Its times must carry a monotonic reading: lease validity must not follow
+	// the wall clock.
+	Clock clock.WithTicker
+	// Rand is uniform in [0,1) and safe for concurrent use.
+	Rand func() float64
+	// NewID makes lease ids: unguessable, at most 64 bytes.
+	NewID func() string
+	// Log receives losses, and failing renewals at debug level. The zero value discards them.
+	Log logr.Logger
+	// Metrics counts; unregistered if nil.
+	Metrics *Metrics
+}
+
+func (o Options) withDefaults() Options {
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	if o.Rand == nil {
+		o.Rand = mathrand.Float64
+	}
+	if o.NewID == nil {
+		o.NewID = rand.Text
+	}
+	if o.Metrics == nil {
+		o.Metrics = NewMetrics(nil)
+	}
+	o.Log = o.Log.WithValues("holder", o.Holder)
+	return o
+}
+
+// Request asks for the lock of a run.
+type Request struct {
+	// RunUID is the metadata.uid of the run.
+	RunUID string
+	// Floor is the fence in the run's status as the caller read it; 0: none.
+	Floor int64
+	// FloorLeaseID is status.lock.leaseID as the caller read it; empty: none.
+	FloorLeaseID string
+	// Policy tunes the lock.
+	Policy policy.RunLock
+	// PolicyName is the name of the LockPolicy, for metrics.
+	PolicyName string
+	// Path says who asks, for metrics: reconcile (the default), result.
+	Path string
+}
+
+func (r Request) check() error {
+	if r.RunUID == "" || r.Policy.Validity() <= 0 {
+		return fmt.Errorf("%w: run %q, validity %s", ErrInvalidRequest, r.RunUID, r.Policy.Validity())
+	}
+	return nil
+}
+
+func (r Request) withDefaults() Request {
+	if r.Path == "" {
+		r.Path = "reconcile"
+	}
+	return r
+}
+
+// Manager takes, keeps and gives back the run locks of one process. Safe for concurrent use.
+type Manager struct {
+	opts  Options
+	store store
+	slots chan struct{} // one element per background call under way
+	wake  chan struct{} // the next event is earlier than the timer; capacity 1
+	stop  chan struct{} // closed when the scheduler must end
+	tasks sync.WaitGroup
+
+	mu      sync.Mutex
+	runs    map[string]*run
+	queue   eventQueue
+	armed   time.Time     // when the scheduler wakes by itself; zero: never
+	started bool          // the scheduler runs
+	closed  bool          // no more takes
+	active  int           // runs that are being taken or held
+	drained chan struct{} // closed when closed and active is 0
+}
+
+// New makes a Manager. It starts nothing and asks Redis nothing before the first Acquire. The caller must Close it.
+func New(client redis.UniversalClient, o Options) *Manager {
+	return newManager(newRedisStore(client), o)
+}
+
+func newManager(s store, o Options) *Manager {
+	return &Manager{
+		opts:    o.withDefaults(),
+		store:   s,
+		slots:   make(chan struct{}, renewalsAtOnce),
+		wake:    make(chan struct{}, 1),
+		stop:    make(chan struct{}),
+		runs:    map[string]*run{},
+		drained: make(chan struct{}),
+	}
+}
+
+func (m *Manager) now() time.Time { return m.opts.Clock.Now() }
+
+// Ping says whether Redis answers, within a second or so.
+func (m *Manager) Ping(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return m.store.Ping(ctx)
+}

@@ -1,0 +1,83 @@
+package lockmgr
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+// Outcomes of a take, as labels.
+const (
+	outcomeAcquired = "acquired"
+	outcomeBusy     = "busy"
+	outcomeError    = "error"
+)
+
+// Metrics counts what happens to run locks. Every label has few values: paths and outcomes are constants, classes are those
+// of retries, policies are cluster-scoped objects.
+type Metrics struct {
+	busyRetries    *prometheus.CounterVec
+	busyRetryDelay *prometheus.HistogramVec
+	wait           *prometheus.HistogramVec
+	hold           *prometheus.HistogramVec
+	validity       prometheus.Histogram
+	acquisitions   *prometheus.CounterVec
+	renewals       *prometheus.CounterVec
+	abandoned      *prometheus.CounterVec
+}
+
+// NewMetrics registers the metrics with reg; nil registers them nowhere.
+func NewMetrics(reg prometheus.Registerer) *Metrics {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return promauto.With(reg).NewCounterVec(prometheus.CounterOpts{Namespace: "syncopate", Name: name, Help: help}, labels)
+	}
+	histogram := func(name, help string, buckets []float64) prometheus.HistogramOpts {
+		return prometheus.HistogramOpts{Namespace: "syncopate", Name: name, Help: help, Buckets: buckets}
+	}
+	short := prometheus.ExponentialBuckets(0.0005, 2, 16) // 0.5 ms to 16 s
+	long := prometheus.ExponentialBuckets(0.001, 2.5, 14) // 1 ms to 150 s
+	return &Metrics{
+		busyRetries: counter("lock_busy_retries_total",
+			"Retries that were scheduled because a lock was busy.", "path", "class", "policy"),
+		busyRetryDelay: promauto.With(reg).NewHistogramVec(histogram("lock_busy_retry_delay_seconds",
+			"Delay of retries that were scheduled because a lock was busy.", short), []string{"path", "mode"}),
+		wait: promauto.With(reg).NewHistogramVec(histogram("run_lock_wait_seconds",
+			"How long one try to take a run lock took.", short), []string{"path", "policy", "outcome"}),
+		hold: promauto.With(reg).NewHistogramVec(histogram("run_lock_hold_seconds",
+			"How long run locks were in use, without lingering.", long), []string{"path", "policy", "outcome"}),
+		validity: promauto.With(reg).NewHistogram(histogram("run_lock_validity_remaining_seconds",
+			"How much validity was left when the use of a run lock ended.", []float64{0, 0.5, 1, 2, 3, 5, 10, 20, 30, 60, 300, 3600})),
+		acquisitions: counter("run_lock_acquisitions_total",
+			"Tries to take a run lock that went to Redis.", "outcome"),
+		renewals: counter("run_lock_renewals_total",
+			"Renewals of run locks.", "outcome", "policy"),
+		abandoned: counter("run_lock_abandoned_total",
+			"Run locks that were lost while work was done under them.", "reason", "policy", "path"),
+	}
+}
+
+// BusyRetry counts a retry after delay because of a busy lock. path says who retries (reconcile, result, admission), class is
+// that of the retry (lock_busy), policy is the name of the LockPolicy, fixed says that delay has no jitter.
+func (m *Metrics) BusyRetry(path, class, policy string, fixed bool, delay time.Duration) {
+	mode := "jittered"
+	if fixed {
+		mode = "fixed"
+	}
+	m.busyRetries.WithLabelValues(path, class, policy).Inc()
+	m.busyRetryDelay.WithLabelValues(path, mode).Observe(delay.Seconds())
+}
+
+func (m *Metrics) taken(r Request, outcome string, took time.Duration) {
+	m.acquisitions.WithLabelValues(outcome).Inc()
+	m.wait.WithLabelValues(r.Path, r.PolicyName, outcome).Observe(took.Seconds())
+}
+
+func (m *Metrics) used(r Request, lost bool, held, left time.Duration) {
+	outcome := "released"
+	if lost {
+		outcome = "lost"
+	}
+	m.hold.WithLabelValues(r.Path, r.PolicyName, outcome).Observe(held.Seconds())
+	m.validity.Observe(max(0, left).Seconds())
+}

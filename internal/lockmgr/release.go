@@ -1,0 +1,126 @@
+package lockmgr
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// finish ends the use of a lease; the hold lives on for linger.
+func (m *Manager) finish(ctx context.Context, l *Lease, linger time.Duration) {
+	m.mu.Lock()
+	if l.done {
+		m.mu.Unlock()
+		return
+	}
+	l.done = true
+	r, h := l.run, l.hold
+	m.checkDeadline(r, h)
+	now := m.now()
+	lost := h.lost != nil
+	m.opts.Metrics.used(h.request, lost, now.Sub(l.since), h.validUntil.Sub(now))
+	l.fail(ErrReleased)
+	h.user = nil
+	if !lost && linger > 0 && !m.closed {
+		h.lingerUntil = now.Add(linger)
+		m.reschedule(r)
+		m.mu.Unlock()
+		return
+	}
+	m.detach(r)
+	m.mu.Unlock()
+
+	// A lost lock is not freed: Redis is most likely out of reach, and the next take in this process replaces the token.
+	if !lost {
+		m.free(context.WithoutCancel(ctx), r, h)
+	}
+}
+
+// free frees the lock of a hold that is detached.
+func (m *Manager) free(ctx context.Context, r *run, h *hold) {
+	ctx, cancel := context.WithTimeout(ctx, h.request.Policy.Renewal.Timeout)
+	defer cancel()
+	if _, err := m.store.Release(ctx, r.uid, h.token); err != nil {
+		m.opts.Log.V(1).Info("Run lock not released, it ends with its TTL", "runUID", r.uid, "fence", h.fence, "cause", err.Error())
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if r.dead == h.token && !h.repeated {
+		r.dead = ""
+		m.reschedule(r)
+	}
+}
+
+// Close gives back all locks: lingering ones at once, those in use as soon as they are released; their contexts end with
+// ErrClosed. Acquire fails from now on. Close waits for all of it, and for all goroutines; when ctx ends first it returns its
+// error, and the rest ends with the TTL. A second call does nothing.
+func (m *Manager) Close(ctx context.Context) error {
+	m.mu.Lock()
+	if m.closed {
+		m.mu.Unlock()
+		return nil
+	}
+	owned := m.disown()
+	m.closed = true
+	m.noteDrained()
+	m.mu.Unlock()
+
+	m.releaseAll(ctx, owned)
+	var err error
+	select {
+	case <-m.drained:
+	case <-ctx.Done():
+		err = fmt.Errorf("close lock manager: locks still in use: %w", context.Cause(ctx))
+	}
+	close(m.stop)
+	m.tasks.Wait()
+	return err
+}
+
+// ownedToken is a token that may own a lock that nobody uses.
+type ownedToken struct{ runUID, token string }
+
+// disown takes all unused locks out of the books, and tells the users of the others to stop. Needs mu.
+func (m *Manager) disown() []ownedToken {
+	var owned []ownedToken
+	for _, r := range m.runs {
+		switch {
+		case r.hold != nil && r.hold.user != nil:
+			r.hold.user.fail(ErrClosed)
+			continue
+		case r.hold != nil:
+			m.detach(r)
+		case r.taking:
+			continue
+		}
+		for _, token := range []string{r.pending, r.dead} {
+			if token != "" {
+				owned = append(owned, ownedToken{r.uid, token})
+			}
+		}
+	}
+	return owned
+}
+
+// releaseAll frees locks, several at a time, until ctx ends. Errors are left to the TTL.
+func (m *Manager) releaseAll(ctx context.Context, owned []ownedToken) {
+	var calls sync.WaitGroup
+	defer calls.Wait()
+	for _, o := range owned {
+		select {
+		case m.slots <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+		calls.Go(func() {
+			defer func() { <-m.slots }()
+			callCtx, cancel := context.WithTimeout(ctx, callTimeout)
+			defer cancel()
+			if _, err := m.store.Release(callCtx, o.runUID, o.token); err != nil {
+				m.opts.Log.V(1).Info("Run lock not released, it ends with its TTL", "runUID", o.runUID, "cause", err.Error())
+			}
+		})
+	}
+}

@@ -1,0 +1,91 @@
+package lockmgr
+
+import (
+	"container/heap"
+	"time"
+)
+
+// run is what the manager knows about the lock of one run. It exists while there is something to know.
+type run struct {
+	uid    string
+	taking bool  // a take is under way
+	hold   *hold // nil: not held
+
+	// Tokens that Redis may or may not know as the owner, remembered until forgetAt, when the TTL has settled the matter.
+	pending  string // of a take whose outcome is unknown: the next take repeats it
+	dead     string // of a lease that is over, whose release may not have happened: the next take replaces it
+	forgetAt time.Time
+
+	due   time.Time // of its event in the queue
+	index int       // in the queue; -1: not in it
+}
+
+// run returns the record of a run, a new one if there is none. Needs mu.
+func (m *Manager) run(uid string) *run {
+	r, ok := m.runs[uid]
+	if !ok {
+		r = &run{uid: uid, index: -1}
+		m.runs[uid] = r
+	}
+	return r
+}
+
+// detach ends the hold of a run. Its token stays remembered as dead, since whether Redis forgot it is not yet known.
+// Needs mu.
+func (m *Manager) detach(r *run) {
+	h := r.hold
+	h.end()
+	r.hold = nil
+	if h.lost == nil || h.lost.Reason != OwnershipLost {
+		r.dead, r.forgetAt = h.token, m.now().Add(h.request.Policy.TTL)
+	}
+	m.deactivate(r)
+}
+
+// deactivate notes that a run is neither held nor being taken any more. Needs mu.
+func (m *Manager) deactivate(r *run) {
+	m.active--
+	m.reschedule(r)
+	m.noteDrained()
+}
+
+// noteDrained wakes Close when nothing is held any more. Needs mu. active only falls once closed is set, so it gets to 0 once.
+func (m *Manager) noteDrained() {
+	if m.closed && m.active == 0 {
+		close(m.drained)
+	}
+}
+
+// reschedule puts the next event of a run in its place, and drops the record of a run about which nothing is known.
+// Needs mu.
+func (m *Manager) reschedule(r *run) {
+	r.due = r.nextEvent()
+	switch {
+	case r.due.IsZero() && r.index >= 0:
+		heap.Remove(&m.queue, r.index)
+	case r.due.IsZero():
+	case r.index >= 0:
+		heap.Fix(&m.queue, r.index)
+	default:
+		heap.Push(&m.queue, r)
+	}
+	if r.idle() {
+		delete(m.runs, r.uid)
+	}
+	m.wakeScheduler()
+}
+
+// idle says that there is nothing to know about the run.
+func (r *run) idle() bool { return !r.taking && r.hold == nil && r.pending == "" && r.dead == "" }
+
+// nextEvent is when something is to be done about the run without anybody asking; zero: never.
+func (r *run) nextEvent() time.Time {
+	switch {
+	case r.hold != nil:
+		return r.hold.nextEvent()
+	case r.taking, r.idle():
+		return time.Time{}
+	default:
+		return r.forgetAt
+	}
+}

@@ -1,0 +1,116 @@
+package policy
+
+import (
+	"time"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+)
+
+// Effective is what governs the runs of a workload class.
+type Effective struct {
+	// Name is that of the LockPolicy; empty for the built-in defaults.
+	Name string
+	// Generation is the metadata.generation of the LockPolicy; 0 for the built-in defaults.
+	Generation int64
+	// RunLock tunes the run lock.
+	RunLock RunLock
+}
+
+// RunLock tunes run locks. Values can be compared with ==; internal/lockmgr does, to notice a changed policy.
+type RunLock struct {
+	// TTL is how long Redis keeps the lock of a holder that went silent.
+	TTL time.Duration
+	// Linger is how long a lease is kept after its last use; 0 releases it at once.
+	Linger time.Duration
+	// BusyRetry is the wait before a busy lock is tried again.
+	BusyRetry BusyRetry
+	// Renewal says how a held lock is kept.
+	Renewal Renewal
+}
+
+// Validity is how long a lease may be worked under, counted from before the call that took or renewed it was sent.
+func (l RunLock) Validity() time.Duration { return l.TTL - l.Renewal.Margin }
+
+// BusyRetry is the wait before a busy lock is tried again.
+type BusyRetry struct {
+	// Fixed means exactly Delay.
+	Fixed bool
+	// Delay is the base wait.
+	Delay time.Duration
+	// JitterPercent is p, in percent of Delay.
+	JitterPercent int64
+}
+
+// Wait is how long to wait, for r uniform in [0,1): uniform in [Delay*(1-p), Delay*(1+p)] and never below 0; Fixed: Delay.
+func (b BusyRetry) Wait(r float64) time.Duration {
+	if b.Fixed {
+		return b.Delay
+	}
+	spread := float64(b.Delay) * float64(b.JitterPercent) / 100
+	return max(0, b.Delay+time.Duration((2*r-1)*spread))
+}
+
+// Renewal says how a held lock is kept, and when it counts as lost.
+type Renewal struct {
+	// Interval is the time between the sending of two renewals.
+	Interval time.Duration
+	// Timeout bounds one call to Redis.
+	Timeout time.Duration
+	// MaxConsecutiveFailures is the number of renewals failed in a row with which the lease is given up.
+	MaxConsecutiveFailures int
+	// Margin is what a lease ends before Redis frees its key: TTL * clock drift + safety margin.
+	Margin time.Duration
+}
+
+// Defaults is what governs a class without any policy: the defaults of the CRD.
+func Defaults() Effective { return Effective{RunLock: runLock(v1alpha1.RunLockPolicy{})} }
+
+// Of is what a policy says, with the CRD's default for whatever is absent. nil: Defaults.
+func Of(p *v1alpha1.LockPolicy) Effective {
+	if p == nil {
+		return Defaults()
+	}
+	return Effective{Name: p.Name, Generation: p.Generation, RunLock: runLock(p.Spec.RunLock)}
+}
+
+func runLock(p v1alpha1.RunLockPolicy) RunLock {
+	ttlSeconds := orDefault(p.TTLSeconds, 30)
+	return RunLock{
+		TTL:    time.Duration(ttlSeconds) * time.Second,
+		Linger: millis(orDefaultPtr(p.LingerMillis, 250)),
+		BusyRetry: BusyRetry{
+			Fixed:         p.BusyRetry.Mode == v1alpha1.JitterModeFixed,
+			Delay:         millis(orDefault(p.BusyRetry.DelayMillis, 500)),
+			JitterPercent: orDefaultPtr(p.BusyRetry.JitterPercent, 30),
+		},
+		Renewal: renewal(p.Renewal, ttlSeconds),
+	}
+}
+
+func renewal(p v1alpha1.RenewalPolicy, ttlSeconds int64) Renewal {
+	// Whole milliseconds, rounded as the CRD's rule rounds them: what the API server checked is what is used.
+	drift := ttlSeconds * 10 * orDefaultPtr(p.ClockDriftPercent, 1)
+	return Renewal{
+		Interval:               millis(orDefaultPtr(p.IntervalMillis, ttlSeconds*1000/3)),
+		Timeout:                millis(orDefault(p.TimeoutMillis, 1000)),
+		MaxConsecutiveFailures: int(orDefault(p.MaxConsecutiveFailures, 3)),
+		Margin:                 millis(drift + orDefaultPtr(p.SafetyMarginMillis, 3000)),
+	}
+}
+
+func millis(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
+
+// orDefault is for fields whose minimum is above 0, so that 0 can only mean absent.
+func orDefault[T int32 | int64](value, fallback T) T {
+	if value == 0 {
+		return fallback
+	}
+	return value
+}
+
+func orDefaultPtr(value *int64, fallback int64) int64 {
+	if value == nil {
+		return fallback
+	}
+	return *value
+}

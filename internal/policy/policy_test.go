@@ -1,0 +1,191 @@
+package policy
+
+import (
+	"math"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+)
+
+func TestDefaults(t *testing.T) {
+	want := Effective{RunLock: RunLock{
+		TTL:       30 * time.Second,
+		Linger:    250 * time.Millisecond,
+		BusyRetry: BusyRetry{Delay: 500 * time.Millisecond, JitterPercent: 30},
+		Renewal: Renewal{
+			Interval:               10 * time.Second,
+			Timeout:                time.Second,
+			MaxConsecutiveFailures: 3,
+			Margin:                 3300 * time.Millisecond,
+		},
+	}}
+	if diff := cmp.Diff(want, Defaults()); diff != "" {
+		t.Errorf("defaults (-want +got):\n%s", diff)
+	}
+	if got := Defaults().RunLock.Validity(); got != 26700*time.Millisecond {
+		t.Errorf("validity is %s; want 26.7 s", got)
+	}
+}
+
+// The defaulting is the API server's own, on the generated CRD.
+//
+// mutation: another default in the CRD or in this package makes this fail.
+func TestAPolicyWithTheCRDsDefaultsIsTheBuiltInOne(t *testing.T) {
+	raw, err := os.ReadFile("../../config/crd/bases/syncopate.dev_lockpolicies.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var crd apiextensionsv1.CustomResourceDefinition
+	if err := yaml.UnmarshalStrict(raw, &crd); err != nil {
+		t.Fatal(err)
+	}
+	var props apiextensions.JSONSchemaProps
+	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(crd.Spec.Versions[0].Schema.OpenAPIV3Schema, &props, nil); err != nil {
+		t.Fatal(err)
+	}
+	structural, err := schema.NewStructural(&props)
+	if err != nil {
+		t.Fatal(err)
+	}
+	object := map[string]any{"spec": map[string]any{"workloadClasses": []any{"batch"}}}
+	defaulting.Default(object, structural)
+	var p v1alpha1.LockPolicy
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object, &p); err != nil {
+		t.Fatal(err)
+	}
+	if p.Spec.RunLock.Renewal.SafetyMarginMillis == nil {
+		t.Fatal("nothing was defaulted")
+	}
+	if diff := cmp.Diff(Defaults(), Of(&p)); diff != "" {
+		t.Errorf("built-in defaults and those of the CRD (-built-in +CRD):\n%s", diff)
+	}
+}
+
+func TestOf(t *testing.T) {
+	tests := map[string]struct {
+		policy *v1alpha1.LockPolicy
+		want   func(e *Effective) // changes to the defaults
+	}{
+		"no policy is the defaults": {nil, func(*Effective) {}},
+		"an empty policy is the defaults under its name": {
+			&v1alpha1.LockPolicy{ObjectMeta: metav1.ObjectMeta{Name: "batch", Generation: 4}},
+			func(e *Effective) { e.Name, e.Generation = "batch", 4 },
+		},
+		"the interval follows the TTL, in whole milliseconds": {
+			spec(v1alpha1.RunLockPolicy{TTLSeconds: 5}),
+			func(e *Effective) {
+				e.RunLock.TTL = 5 * time.Second
+				e.RunLock.Renewal.Interval = 1666 * time.Millisecond
+				e.RunLock.Renewal.Margin = 3050 * time.Millisecond
+			},
+		},
+		"zeros that mean zero are kept": {
+			spec(v1alpha1.RunLockPolicy{
+				LingerMillis: new(int64),
+				BusyRetry:    v1alpha1.BusyRetry{JitterPercent: new(int64)},
+				Renewal:      v1alpha1.RenewalPolicy{ClockDriftPercent: new(int64), SafetyMarginMillis: new(int64)},
+			}),
+			func(e *Effective) {
+				e.RunLock.Linger = 0
+				e.RunLock.BusyRetry.JitterPercent = 0
+				e.RunLock.Renewal.Margin = 0
+			},
+		},
+		"every field is taken": {
+			spec(v1alpha1.RunLockPolicy{
+				TTLSeconds:   60,
+				LingerMillis: new(int64(1)),
+				BusyRetry:    v1alpha1.BusyRetry{Mode: v1alpha1.JitterModeFixed, DelayMillis: 2, JitterPercent: new(int64(3))},
+				Renewal: v1alpha1.RenewalPolicy{
+					IntervalMillis: new(int64(4000)), TimeoutMillis: 500, MaxConsecutiveFailures: 6,
+					ClockDriftPercent: new(int64(7)), SafetyMarginMillis: new(int64(8)),
+				},
+			}),
+			func(e *Effective) {
+				e.RunLock = RunLock{
+					TTL:       60 * time.Second,
+					Linger:    time.Millisecond,
+					BusyRetry: BusyRetry{Fixed: true, Delay: 2 * time.Millisecond, JitterPercent: 3},
+					Renewal: Renewal{
+						Interval: 4 * time.Second, Timeout: 500 * time.Millisecond, MaxConsecutiveFailures: 6,
+						Margin: 4208 * time.Millisecond,
+					},
+				}
+			},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			want := Defaults()
+			test.want(&want)
+			if diff := cmp.Diff(want, Of(test.policy)); diff != "" {
+				t.Errorf("effective policy (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func spec(l v1alpha1.RunLockPolicy) *v1alpha1.LockPolicy {
+	return &v1alpha1.LockPolicy{Spec: v1alpha1.LockPolicySpec{RunLock: l}}
+}
+
+func TestWait(t *testing.T) {
+	const base = 500 * time.Millisecond
+	tests := map[string]struct {
+		retry BusyRetry
+		r     float64
+		want  time.Duration
+	}{
+		"the least":                         {BusyRetry{Delay: base, JitterPercent: 30}, 0, 350 * time.Millisecond},
+		"the middle":                        {BusyRetry{Delay: base, JitterPercent: 30}, 0.5, base},
+		"the most, which is never reached":  {BusyRetry{Delay: base, JitterPercent: 30}, 1, 650 * time.Millisecond},
+		"fixed is exact":                    {BusyRetry{Fixed: true, Delay: base, JitterPercent: 30}, 0.9, base},
+		"without jitter it is exact":        {BusyRetry{Delay: base}, 0.9, base},
+		"full jitter reaches down to zero":  {BusyRetry{Delay: base, JitterPercent: 100}, 0, 0},
+		"more than that is clamped at zero": {BusyRetry{Delay: base, JitterPercent: 300}, 0, 0},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := test.retry.Wait(test.r); got != test.want {
+				t.Errorf("wait is %s; want %s", got, test.want)
+			}
+		})
+	}
+}
+
+// A Kolmogorov-Smirnov test: with 20,000 waits, a uniform Wait fails it once in a million seeds, and the seed is fixed.
+//
+// mutation: r*r instead of r, a range of [delay, delay*(1+p)], or half the jitter make this fail.
+func TestWaitIsUniform(t *testing.T) {
+	const n, alpha = 20000, 1e-6
+	rnd := rand.New(rand.NewPCG(1, 2))
+	retry := BusyRetry{Delay: 500 * time.Millisecond, JitterPercent: 30}
+	const low, high = float64(350 * time.Millisecond), float64(650 * time.Millisecond)
+
+	waits := make([]float64, n)
+	for i := range waits {
+		waits[i] = float64(retry.Wait(rnd.Float64()))
+	}
+	slices.Sort(waits)
+	distance := 0.0
+	for i, w := range waits {
+		expected := (w - low) / (high - low)
+		distance = max(distance, math.Abs(expected-float64(i)/n), math.Abs(expected-float64(i+1)/n))
+	}
+	if limit := math.Sqrt(-math.Log(alpha/2) / 2 / n); distance > limit {
+		t.Errorf("the waits are %.4f off a uniform distribution; at most %.4f is chance", distance, limit)
+	}
+}

@@ -1,0 +1,59 @@
+package policy
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+)
+
+// anyClass stands in a policy for every class that no other policy lists.
+const anyClass = "*"
+
+// Conflict says which class a policy lists in vain, and who has it.
+type Conflict struct {
+	// Class is the first such class, in the order of the policy's spec.
+	Class string
+	// Policy is the name of the older policy that governs the class.
+	Policy string
+}
+
+// Resolve is what governs the runs of a class: the oldest policy that lists it, else the oldest with "*", else Defaults.
+func Resolve(class string, policies []v1alpha1.LockPolicy) Effective {
+	if p := owner(class, policies); p != nil {
+		return Of(p)
+	}
+	return Of(owner(anyClass, policies))
+}
+
+// Conflicts is, by name, the policies that list a class which an older policy governs.
+func Conflicts(policies []v1alpha1.LockPolicy) map[string]Conflict {
+	conflicts := map[string]Conflict{}
+	for i := range policies {
+		p := &policies[i]
+		for _, class := range p.Spec.WorkloadClasses {
+			if o := owner(class, policies); o.Name != p.Name {
+				conflicts[p.Name] = Conflict{Class: class, Policy: o.Name}
+				break
+			}
+		}
+	}
+	return conflicts
+}
+
+// owner is the oldest policy that lists the class; nil if none does.
+func owner(class string, policies []v1alpha1.LockPolicy) *v1alpha1.LockPolicy {
+	var oldest *v1alpha1.LockPolicy
+	for i := range policies {
+		p := &policies[i]
+		if slices.Contains(p.Spec.WorkloadClasses, class) && (oldest == nil || older(p, oldest) < 0) {
+			oldest = p
+		}
+	}
+	return oldest
+}
+
+// older orders by creation; by name within the same second, which is as fine as the API server's clock is.
+func older(a, b *v1alpha1.LockPolicy) int {
+	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+}

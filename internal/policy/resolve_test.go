@@ -1,0 +1,93 @@
+package policy
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+)
+
+func lockPolicy(name string, age time.Duration, classes ...string) v1alpha1.LockPolicy {
+	created := metav1.NewTime(time.Unix(1_000_000_000, 0).Add(-age))
+	return v1alpha1.LockPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: created},
+		Spec:       v1alpha1.LockPolicySpec{WorkloadClasses: classes},
+	}
+}
+
+func TestResolveAndConflicts(t *testing.T) {
+	tests := map[string]struct {
+		policies  []v1alpha1.LockPolicy
+		class     string
+		want      string // name of the policy
+		conflicts map[string]Conflict
+	}{
+		"without policies the defaults govern": {
+			class: "batch", want: "",
+		},
+		"the policy that lists the class governs": {
+			policies: []v1alpha1.LockPolicy{lockPolicy("a", 2, "web"), lockPolicy("b", 1, "batch")},
+			class:    "batch", want: "b",
+		},
+		"a class that nobody lists gets the fallback": {
+			policies: []v1alpha1.LockPolicy{lockPolicy("a", 2, "web"), lockPolicy("b", 1, "*")},
+			class:    "batch", want: "b",
+		},
+		"a class that nobody lists gets the defaults without a fallback": {
+			policies: []v1alpha1.LockPolicy{lockPolicy("a", 2, "web")},
+			class:    "batch", want: "",
+		},
+		"a listed class comes before an older fallback": {
+			policies: []v1alpha1.LockPolicy{lockPolicy("a", time.Hour, "*"), lockPolicy("b", 1, "batch")},
+			class:    "batch", want: "b",
+		},
+		"the oldest wins a class": {
+			policies: []v1alpha1.LockPolicy{lockPolicy("a", time.Minute, "batch"), lockPolicy("b", time.Hour, "web", "batch")},
+			class:    "batch", want: "b",
+			conflicts: map[string]Conflict{"a": {Class: "batch", Policy: "b"}},
+		},
+		"of equal age the first name wins": {
+			policies: []v1alpha1.LockPolicy{lockPolicy("b", time.Hour, "batch"), lockPolicy("a", time.Hour, "batch")},
+			class:    "batch", want: "a",
+			conflicts: map[string]Conflict{"b": {Class: "batch", Policy: "a"}},
+		},
+		"a policy that lost one class governs its others": {
+			policies: []v1alpha1.LockPolicy{lockPolicy("a", time.Hour, "web"), lockPolicy("b", time.Minute, "batch", "web")},
+			class:    "batch", want: "b",
+			conflicts: map[string]Conflict{"b": {Class: "web", Policy: "a"}},
+		},
+		"there is one fallback": {
+			policies: []v1alpha1.LockPolicy{lockPolicy("a", time.Minute, "*"), lockPolicy("b", time.Hour, "*")},
+			class:    "batch", want: "b",
+			conflicts: map[string]Conflict{"a": {Class: "*", Policy: "b"}},
+		},
+		"of three the oldest wins, the others are told so": {
+			policies: []v1alpha1.LockPolicy{
+				lockPolicy("a", time.Minute, "batch"), lockPolicy("b", time.Hour, "batch"), lockPolicy("c", time.Second, "batch"),
+			},
+			class: "batch", want: "b",
+			conflicts: map[string]Conflict{"a": {Class: "batch", Policy: "b"}, "c": {Class: "batch", Policy: "b"}},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if test.conflicts == nil {
+				test.conflicts = map[string]Conflict{}
+			}
+			// Twice, since the order in which a cache lists policies must not matter.
+			for range 2 {
+				if got := Resolve(test.class, test.policies).Name; got != test.want {
+					t.Errorf("class %s is governed by %q; want %q", test.class, got, test.want)
+				}
+				if diff := cmp.Diff(test.conflicts, Conflicts(test.policies)); diff != "" {
+					t.Errorf("conflicts (-want +got):\n%s", diff)
+				}
+				slices.Reverse(test.policies)
+			}
+		})
+	}
+}

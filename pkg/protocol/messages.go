@@ -1,0 +1,108 @@
+package protocol
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"unicode/utf8"
+)
+
+// Headers of a job. MsgID is JetStream's own; the ce- ones are CloudEvents 1.0, binary mode.
+const (
+	HeaderMsgID     = "Nats-Msg-Id"
+	HeaderFence     = "Syncopate-Fence"    // decimal fence of the writer that dispatched the job
+	HeaderDeadline  = "Syncopate-Deadline" // RFC 3339; after it nobody waits for the result
+	HeaderReply     = "Syncopate-Reply"    // subject of the result
+	HeaderToken     = "Syncopate-Token"    // to be sent with the result: only who got the job can answer it
+	HeaderTraceID   = "traceparent"
+	HeaderCEID      = "ce-id"
+	HeaderCEType    = "ce-type"
+	HeaderCESource  = "ce-source"
+	HeaderCESubject = "ce-subject"
+	HeaderCESpec    = "ce-specversion"
+
+	CETypeJob = "dev.syncopate.job.v1"
+)
+
+// ResultMsgID is the Nats-Msg-Id of a result: nobody without the token can take it first, and so make the good result
+// vanish as a duplicate.
+func ResultMsgID(id JobID, token string) string { return id.String() + "/" + token }
+
+// StartedMsgID is the Nats-Msg-Id of the Started message of a job.
+func StartedMsgID(id JobID, token string) string { return ResultMsgID(id, token) + "/started" }
+
+// ResultStatus says what a result is.
+type ResultStatus string
+
+// The statuses of a result. Progress is reserved.
+const (
+	StatusStarted   ResultStatus = "Started"   // the worker began; more than one does no harm
+	StatusSucceeded ResultStatus = "Succeeded" // with an output
+	StatusFailed    ResultStatus = "Failed"    // with an error; retried as the step says unless final
+	StatusRetry     ResultStatus = "Retry"     // not now, in retryAfterMillis; does not count as a failure
+)
+
+// ErrResult is returned for a body that is not a result. Not worth a retry: the attempt failed as ResultRejected.
+var ErrResult = errors.New("not a result")
+
+// Result is what a worker publishes about a job.
+type Result struct {
+	Status           ResultStatus    `json:"status"`
+	Output           json.RawMessage `json:"output,omitempty"`           // any JSON; with Succeeded
+	Error            *ResultError    `json:"error,omitempty"`            // with Failed, and optionally Retry
+	Final            bool            `json:"final,omitempty"`            // with Failed: no retry
+	RetryAfterMillis int64           `json:"retryAfterMillis,omitempty"` // with Retry; >= 0
+}
+
+// ResultError says why a job failed.
+type ResultError struct {
+	Code    string `json:"code,omitempty"` // a word to program against, at most 64 bytes
+	Message string `json:"message,omitempty"`
+}
+
+// DecodeResult reads a result's body. Unknown fields are allowed, so that the protocol can grow; its error wraps ErrResult.
+func DecodeResult(body []byte) (Result, error) {
+	// encoding/json would let it pass inside an output, and nobody who gets the output could store it.
+	if !utf8.Valid(body) {
+		return Result{}, fmt.Errorf("%w: not UTF-8", ErrResult)
+	}
+	var r Result
+	d := json.NewDecoder(bytes.NewReader(body))
+	if err := d.Decode(&r); err != nil {
+		return Result{}, fmt.Errorf("%w: %w", ErrResult, err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return Result{}, fmt.Errorf("%w: text after the JSON object", ErrResult)
+	}
+	return r, r.check()
+}
+
+func (r Result) check() error {
+	switch r.Status {
+	case StatusStarted, StatusSucceeded:
+		return nil
+	case StatusFailed:
+		if r.Error == nil {
+			return fmt.Errorf("%w: status Failed needs an error", ErrResult)
+		}
+		return nil
+	case StatusRetry:
+		if r.RetryAfterMillis < 0 {
+			return fmt.Errorf("%w: retryAfterMillis %d is negative", ErrResult, r.RetryAfterMillis)
+		}
+		return nil
+	default:
+		return fmt.Errorf("%w: status %q", ErrResult, r.Status)
+	}
+}
+
+// ActionCancel is the only action of a control message so far.
+const ActionCancel = "Cancel"
+
+// Control is a message to all workers about a run.
+type Control struct {
+	Action string   `json:"action"`         // ActionCancel
+	Jobs   []string `json:"jobs,omitempty"` // job ids to stop; empty: all jobs of the run
+}

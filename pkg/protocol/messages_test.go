@@ -1,0 +1,94 @@
+package protocol
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestResultsAreDecoded(t *testing.T) {
+	for name, c := range map[string]struct {
+		body string
+		want Result
+	}{
+		"the worker began":                 {`{"status":"Started"}`, Result{Status: StatusStarted}},
+		"success with any output":          {`{"status":"Succeeded","output":[1,"a"]}`, Result{Status: StatusSucceeded, Output: json.RawMessage(`[1,"a"]`)}},
+		"success without output":           {`{"status":"Succeeded"}`, Result{Status: StatusSucceeded}},
+		"a failure":                        {`{"status":"Failed","error":{"code":"E","message":"m"}}`, Result{Status: StatusFailed, Error: &ResultError{"E", "m"}}},
+		"a final failure":                  {`{"status":"Failed","error":{},"final":true}`, Result{Status: StatusFailed, Error: &ResultError{}, Final: true}},
+		"not now":                          {`{"status":"Retry","retryAfterMillis":1500}`, Result{Status: StatusRetry, RetryAfterMillis: 1500}},
+		"fields of a later version":        {`{"status":"Started","host":"a"}`, Result{Status: StatusStarted}},
+		"white space around":               {" {\"status\":\"Started\"}\r\n", Result{Status: StatusStarted}},
+		"a delay that is not wanted today": {`{"status":"Retry"}`, Result{Status: StatusRetry}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := DecodeResult([]byte(c.body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("result (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// mutation: taking out any one check of DecodeResult or check makes a case fail.
+func TestWhatIsNoResultIsRefused(t *testing.T) {
+	for name, body := range map[string]string{
+		"nothing":                     "",
+		"no JSON":                     "ok",
+		"half an object":              `{"status":"Started"`,
+		"two objects":                 `{"status":"Started"}{"status":"Started"}`,
+		"a tail":                      `{"status":"Started"} x`,
+		"an array":                    `[]`,
+		"null":                        `null`,
+		"no status":                   `{}`,
+		"an unknown status":           `{"status":"Done"}`,
+		"a status in small letters":   `{"status":"started"}`,
+		"the reserved status":         `{"status":"Progress"}`,
+		"a failure without an error":  `{"status":"Failed"}`,
+		"a negative delay":            `{"status":"Retry","retryAfterMillis":-1}`,
+		"a delay with a fraction":     `{"status":"Retry","retryAfterMillis":1.5}`,
+		"an output that is not UTF-8": "{\"status\":\"Succeeded\",\"output\":\"\xff\"}",
+	} {
+		t.Run(name, func(t *testing.T) {
+			if r, err := DecodeResult([]byte(body)); !errors.Is(err, ErrResult) {
+				t.Errorf("DecodeResult = %+v, %v; want ErrResult", r, err)
+			}
+		})
+	}
+}
+
+func FuzzDecodeResult(f *testing.F) {
+	f.Add([]byte(`{"status":"Succeeded","output":{"a":1}}`))
+	f.Add([]byte(`{"status":"Retry","retryAfterMillis":1}`))
+	f.Add([]byte("{\"status\":\"Succeeded\",\"output\":\"\xff\"}"))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		r, err := DecodeResult(body)
+		if err != nil {
+			if !errors.Is(err, ErrResult) {
+				t.Errorf("error %v does not wrap ErrResult", err)
+			}
+			return
+		}
+		if len(r.Output) > 0 && (!json.Valid(r.Output) || !utf8.Valid(r.Output)) {
+			t.Errorf("output %q cannot be stored", r.Output)
+		}
+		encoded, err := json.Marshal(r)
+		if err != nil {
+			t.Fatalf("encode %+v: %v", r, err)
+		}
+		again, err := DecodeResult(encoded)
+		if err != nil {
+			t.Fatalf("decode %s again: %v", encoded, err)
+		}
+		// Outputs are compared as the encoder writes them: it compacts, and escapes some letters.
+		if second, err := json.Marshal(again); err != nil || string(second) != string(encoded) {
+			t.Errorf("%s became %s, %v", encoded, second, err)
+		}
+	})
+}

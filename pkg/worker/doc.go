@@ -1,0 +1,36 @@
+// Package worker is the Go SDK for workers of Syncopate: programs that do the jobs of workflow steps.
+//
+//	nc, err := worker.Connect(os.Getenv("NATS_URL"))
+//	w := worker.New(nc, worker.Options{})
+//	w.Handle("http.fetch", fetch, worker.Concurrency(8))
+//	err = w.Run(ctx)
+//
+// It speaks the protocol of docs/protocol.md, which any language can speak, and knows nothing of the operator but that.
+//
+// # What happens to a job
+//
+//	 pull ──> deadline passed? ──────────────────────────────────────> ack
+//	  │ no
+//	  ├── publish Started;  InProgress every third of AckWait from here to the end
+//	  v
+//	handler ──> value, error or panic ──> publish ONE result ──> PubAck ──> ack
+//	  │                                        │ no PubAck: again, with backoff
+//	  ├── cancelled by the operator ───────────┼──────────────────────> ack, no result
+//	  ├── deadline passed ─────────────────────┴──────────────────────> ack, no result
+//	  └── worker stops, grace period over ────────────────────────────> NAK: another worker gets it
+//
+// # Guarantees
+//
+//   - A job is acknowledged only after the server confirmed its result, or when nobody waits for one any more.
+//   - A worker that dies, at whatever moment, loses nothing: the server gives the job to another after AckWait. A handler
+//     may therefore see a job twice, and should do no harm then; Job.ID is the same both times.
+//   - At most Concurrency handlers of a topic run in this process, and no more jobs than that are taken from the server.
+//   - A handler's panic is a failed attempt, not the end of the worker.
+//   - Run returns only when every handler returned, so it relies on handlers that mind their context.
+//
+// # What a handler returns
+//
+// A value, which becomes the step's output as JSON, or an error: Fail gives it a code, Final forbids a retry, RetryAfter says
+// "not now" without counting as a failure. Every error with a method RetryDelay() time.Duration in its chain of %w means the
+// same as RetryAfter. Any other error is a failed attempt, retried as the step says.
+package worker

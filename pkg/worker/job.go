@@ -1,0 +1,82 @@
+package worker
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+// Job is one attempt of one step.
+type Job struct {
+	// ID names the attempt; it is the same if the job is delivered again.
+	ID protocol.JobID
+	// Topic is the kind of work.
+	Topic string
+	// Input is the step's input, a JSON object.
+	Input json.RawMessage
+	// Fence is the fencing token of the writer that dispatched the job: it only grows within a run.
+	Fence int64
+	// Deadline is when nobody waits for the result any more; the handler's context has it too. Zero: none.
+	Deadline time.Time
+	// Source says which run of which cluster the job belongs to (CloudEvents source).
+	Source string
+	// TraceParent is the W3C trace context of the step; empty: none.
+	TraceParent string
+	// Delivery counts how often the server handed the job out, from 1.
+	Delivery uint64
+}
+
+// Decode reads the input into v, as encoding/json does. Its error is final: the next attempt has the same input.
+func (j Job) Decode(v any) error {
+	if err := json.Unmarshal(j.Input, v); err != nil {
+		return Final(Fail("InvalidInput", err.Error()))
+	}
+	return nil
+}
+
+// task is a job and what it takes to answer it. The token stays here, so that no handler can log it.
+type task struct {
+	Job
+	reply string
+	token string
+}
+
+// parseTask reads a job message. Its error wraps errJob.
+func parseTask(topic string, header nats.Header, body []byte, delivery uint64) (task, error) {
+	id, err := protocol.ParseJobID(header.Get(protocol.HeaderMsgID))
+	if err != nil {
+		return task{}, fmt.Errorf("%w: %w", errJob, err)
+	}
+	t := task{
+		Job: Job{
+			ID: id, Topic: topic, Input: body, Delivery: delivery,
+			Source: header.Get(protocol.HeaderCESource), TraceParent: header.Get(protocol.HeaderTraceID),
+		},
+		reply: header.Get(protocol.HeaderReply),
+		token: header.Get(protocol.HeaderToken),
+	}
+	if t.reply == "" {
+		return task{}, fmt.Errorf("%w: no %s", errJob, protocol.HeaderReply)
+	}
+	if s := header.Get(protocol.HeaderFence); s != "" {
+		if t.Fence, err = strconv.ParseInt(s, 10, 64); err != nil {
+			return task{}, fmt.Errorf("%w: %s: %w", errJob, protocol.HeaderFence, err)
+		}
+	}
+	if s := header.Get(protocol.HeaderDeadline); s != "" {
+		if t.Deadline, err = time.Parse(time.RFC3339Nano, s); err != nil {
+			return task{}, fmt.Errorf("%w: %s: %w", errJob, protocol.HeaderDeadline, err)
+		}
+	}
+	return t, nil
+}
+
+// expired says whether nobody waits for the result any more.
+func (t task) expired(now time.Time) bool {
+	return !t.Deadline.IsZero() && !now.Before(t.Deadline)
+}

@@ -1,0 +1,92 @@
+package worker
+
+import (
+	"fmt"
+	"regexp"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/nats-io/nats.go"
+
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+// Options of a Worker; the zero value is good.
+type Options struct {
+	// Prefix is the first token of all subjects. Default protocol.DefaultPrefix.
+	Prefix string
+	// GracePeriod is how long handlers may go on after Run's context ended, before theirs is cancelled. Default 20 s, which
+	// with what follows is less than the 30 s that Kubernetes gives a pod. Negative: no grace.
+	GracePeriod time.Duration
+	// BindInterval is how long the worker waits, give or take a half, before it looks again for the consumer of a topic, which
+	// the operator makes when it dispatches the first job of that topic. Default 2 s.
+	BindInterval time.Duration
+	// Log gets what the worker has to say; never a token, an input or an output. Default: nothing is logged.
+	Log logr.Logger
+}
+
+const (
+	defaultGrace = 20 * time.Second
+	defaultBind  = 2 * time.Second
+
+	defaultPull    = 2 * time.Second
+	requestTimeout = 5 * time.Second        // of one publish, acknowledgement or look-up
+	publishBackoff = 100 * time.Millisecond // before the second try to publish a result, doubled up to
+	publishCeiling = 5 * time.Second
+	defaultAckWait = 30 * time.Second // the server's, where a consumer does not say
+	maxConcurrency = 10_000
+	maxTopicLength = 100
+)
+
+func (o Options) withDefaults() Options {
+	if o.Prefix == "" {
+		o.Prefix = protocol.DefaultPrefix
+	}
+	if o.GracePeriod == 0 {
+		o.GracePeriod = defaultGrace
+	}
+	if o.BindInterval <= 0 {
+		o.BindInterval = defaultBind
+	}
+	return o
+}
+
+// HandleOption tunes one topic.
+type HandleOption func(*topic)
+
+// Concurrency is how many jobs of the topic this process works on at the same time, 1 to 10,000. Default 1.
+func Concurrency(n int) HandleOption {
+	return func(t *topic) { t.concurrency = n }
+}
+
+var topicPattern = regexp.MustCompile(`^[a-z0-9-]+(\.[a-z0-9-]+)*$`)
+
+func (t *topic) check() error {
+	switch {
+	case len(t.name) > maxTopicLength || !topicPattern.MatchString(t.name):
+		return fmt.Errorf("%w: topic %q: want words of a-z, 0-9 and dashes, joined by dots, at most %d characters", ErrConfig, t.name, maxTopicLength)
+	case t.handler == nil:
+		return fmt.Errorf("%w: topic %q has no handler", ErrConfig, t.name)
+	case t.concurrency < 1 || t.concurrency > maxConcurrency:
+		return fmt.Errorf("%w: topic %q: concurrency %d is not in 1 to %d", ErrConfig, t.name, t.concurrency, maxConcurrency)
+	}
+	return nil
+}
+
+// Connect connects to NATS as a worker should: it goes on trying for ever, also if no server is there yet. opts come last.
+func Connect(url string, opts ...nats.Option) (*nats.Conn, error) {
+	if url == "" {
+		url = nats.DefaultURL
+	}
+	all := append([]nats.Option{
+		nats.Name("syncopate-worker"),
+		nats.RetryOnFailedConnect(true),
+		nats.MaxReconnects(-1),
+		nats.ReconnectWait(time.Second),
+	}, opts...)
+	nc, err := nats.Connect(url, all...)
+	if err != nil {
+		return nil, fmt.Errorf("connect: %w", err)
+	}
+	return nc, nil
+}

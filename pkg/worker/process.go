@@ -1,0 +1,181 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+// outcome says what becomes of a job message.
+type outcome int
+
+const (
+	answered outcome = iota // the result is stored: ack, and make sure that the server has it
+	unwanted                // nobody waits for a result: ack
+	returned                // not done here: NAK
+)
+
+// process does one job from its delivery to its acknowledgement.
+func (t *topic) process(ctx context.Context, msg jetstream.Msg, ackWait time.Duration) {
+	j, err := t.parse(msg)
+	if err != nil {
+		t.log.Error(err, "Message terminated", "topic", t.name, "subject", msg.Subject())
+		t.warn(msg.TermWithReason(errJob.Error()), "terminate")
+		return
+	}
+	if j.expired(t.clock.Now()) {
+		t.log.V(1).Info("Job expired before it was started", "job", j.ID.String())
+		t.settle(ctx, msg, unwanted)
+		return
+	}
+	stop := t.keep(msg, ackWait)
+	o := t.work(ctx, j)
+	stop()
+	t.settle(ctx, msg, o)
+}
+
+func (t *topic) parse(msg jetstream.Msg) (task, error) {
+	meta, err := msg.Metadata()
+	if err != nil {
+		return task{}, fmt.Errorf("%w: %w", errJob, err)
+	}
+	return parseTask(t.name, msg.Headers(), msg.Data(), meta.NumDelivered)
+}
+
+// keep tells the server every third of AckWait that the job is under way. stop waits for the end of that.
+func (t *topic) keep(msg jetstream.Msg, ackWait time.Duration) (stop func()) {
+	if ackWait <= 0 {
+		ackWait = defaultAckWait
+	}
+	ticker := t.clock.NewTicker(ackWait / 3)
+	done := make(chan struct{})
+	var ping sync.WaitGroup
+	ping.Go(func() {
+		for {
+			select {
+			case <-ticker.C():
+				t.warn(msg.InProgress(), "tell that the job is under way")
+			case <-done:
+				return
+			}
+		}
+	})
+	return func() {
+		close(done)
+		ping.Wait()
+		ticker.Stop()
+	}
+}
+
+// work calls the handler and publishes its result.
+func (t *topic) work(ctx context.Context, j task) outcome {
+	ctx, remove := t.running.add(ctx, j.ID)
+	defer remove()
+	if !j.Deadline.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, j.Deadline)
+		defer cancel()
+	}
+	log := t.log.WithValues("job", j.ID.String(), "topic", t.name)
+	started := protocol.Result{Status: protocol.StatusStarted}
+	if err := t.publish(ctx, j, protocol.StartedMsgID(j.ID, j.token), started); err != nil {
+		log.Error(err, "Start not published") // the operator learns of the job from its result
+	}
+	output, err := t.call(ctx, j.Job)
+	if err != nil {
+		log.V(1).Info("Job failed", "cause", err.Error())
+	}
+	switch cause := context.Cause(ctx); {
+	case errors.Is(cause, ErrCancelled), j.expired(t.clock.Now()):
+		return unwanted
+	case err != nil && errors.Is(cause, ErrStopping):
+		return returned
+	}
+	return t.answer(ctx, j, resultOf(output, err))
+}
+
+// call turns a panic into an error: one bad job must not end all others of this process.
+func (t *topic) call(ctx context.Context, job Job) (output any, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			output, err = nil, Fail(CodePanic, fmt.Sprint(p))
+			t.log.Error(err, "Handler panicked", "job", job.ID.String(), "topic", t.name, "stack", string(debug.Stack()))
+		}
+	}()
+	return t.handler(ctx, job)
+}
+
+// answer publishes the result until the server confirms it, nobody waits for it, or ctx ends; it tries once in any case.
+func (t *topic) answer(ctx context.Context, j task, r protocol.Result) outcome {
+	backoff := publishBackoff
+	for {
+		err := t.publish(ctx, j, protocol.ResultMsgID(j.ID, j.token), r)
+		switch {
+		case err == nil:
+			return answered
+		case tooLarge(err) && r.Status == protocol.StatusSucceeded:
+			r = resultOf(nil, Final(Fail(CodeTooLarge, err.Error())))
+			continue
+		}
+		t.log.Error(err, "Result not published", "job", j.ID.String(), "topic", t.name)
+		t.sleep(ctx, t.jittered(backoff))
+		backoff = min(2*backoff, publishCeiling)
+		switch cause := context.Cause(ctx); {
+		case cause == nil:
+		case errors.Is(cause, ErrCancelled), j.expired(t.clock.Now()):
+			return unwanted
+		default:
+			return returned
+		}
+	}
+}
+
+func tooLarge(err error) bool {
+	return errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, jetstream.ErrStreamMessageExceedsMaximum)
+}
+
+// publish sends a result and waits for the server's PubAck. It has its own timeout: a result that is there is worth a try,
+// also when ctx has just ended.
+func (t *topic) publish(ctx context.Context, j task, msgID string, r protocol.Result) error {
+	m, err := message(j, msgID, r)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
+	defer cancel()
+	if _, err := t.js.PublishMsg(ctx, m); err != nil {
+		return fmt.Errorf("publish %s: %w", r.Status, err)
+	}
+	return nil
+}
+
+// settle acknowledges the job. A lost acknowledgement is harmless: the job comes again, and its result is a duplicate.
+func (t *topic) settle(ctx context.Context, msg jetstream.Msg, o outcome) {
+	switch o {
+	case answered:
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
+		defer cancel()
+		t.warn(msg.DoubleAck(ctx), "acknowledge")
+	case unwanted:
+		t.warn(msg.Ack(), "acknowledge") // the operator may have withdrawn the message already: no answer is waited for
+	case returned:
+		t.giveBack(msg)
+	}
+}
+
+func (t *topic) giveBack(msg jetstream.Msg) { t.warn(msg.Nak(), "give back") }
+
+// warn logs what cannot be helped here: the server delivers the job again when it hears nothing.
+func (t *topic) warn(err error, what string) {
+	if err != nil {
+		t.log.Error(err, "Server not reached", "to", what, "topic", t.name)
+	}
+}

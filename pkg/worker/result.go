@@ -1,0 +1,87 @@
+package worker
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+const (
+	maxCode    = 64   // bytes of an error's code
+	maxMessage = 2048 // bytes of an error's message: it ends in the run's status
+)
+
+// resultOf maps what a handler returned to what is published. It is total.
+func resultOf(output any, err error) protocol.Result {
+	if err == nil {
+		return succeeded(output)
+	}
+	r := protocol.Result{Status: protocol.StatusFailed, Error: describe(err)}
+	_, fin := errors.AsType[*finalError](err)
+	var d delayer
+	switch {
+	case fin:
+		r.Final = true
+	case errors.As(err, &d):
+		r.Status = protocol.StatusRetry
+		r.RetryAfterMillis = millis(d.RetryDelay())
+	}
+	return r
+}
+
+func succeeded(output any) protocol.Result {
+	r := protocol.Result{Status: protocol.StatusSucceeded}
+	if output == nil {
+		return r
+	}
+	body, err := json.Marshal(output)
+	if err != nil {
+		return resultOf(nil, Final(Fail(CodeInvalidOutput, err.Error())))
+	}
+	r.Output = body
+	return r
+}
+
+func describe(err error) *protocol.ResultError {
+	e := &protocol.ResultError{Code: CodeError, Message: err.Error()}
+	if f, ok := errors.AsType[*failureError](err); ok {
+		e.Code = f.code
+		if err.Error() == f.Error() { // nothing was wrapped around it: the code need not be said twice
+			e.Message = f.message
+		}
+	}
+	e.Code, e.Message = cut(e.Code, maxCode), cut(e.Message, maxMessage)
+	return e
+}
+
+// cut shortens s to n bytes of whole characters.
+func cut(s string, n int) string {
+	if len(s) > n {
+		s = s[:n]
+	}
+	return strings.ToValidUTF8(s, "")
+}
+
+// millis rounds up, so that no job comes back sooner than asked.
+func millis(d time.Duration) int64 {
+	return max(0, int64((d+time.Millisecond-1)/time.Millisecond))
+}
+
+// message is a result on the wire.
+func message(t task, msgID string, r protocol.Result) (*nats.Msg, error) {
+	body, err := json.Marshal(r)
+	if err != nil {
+		return nil, fmt.Errorf("encode result: %w", err)
+	}
+	m := nats.NewMsg(t.reply)
+	m.Data = body
+	m.Header.Set(protocol.HeaderMsgID, msgID)
+	m.Header.Set(protocol.HeaderToken, t.token)
+	return m, nil
+}

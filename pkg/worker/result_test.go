@@ -1,0 +1,72 @@
+package worker
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+func TestResultOf(t *testing.T) {
+	failed := func(code, message string) protocol.Result {
+		return protocol.Result{Status: protocol.StatusFailed, Error: &protocol.ResultError{Code: code, Message: message}}
+	}
+	final := func(r protocol.Result) protocol.Result { r.Final = true; return r }
+	for name, tc := range map[string]struct {
+		output any
+		err    error
+		want   protocol.Result
+	}{
+		"no value is no output":                  {want: protocol.Result{Status: protocol.StatusSucceeded}},
+		"raw JSON is the output":                 {output: json.RawMessage(`[1]`), want: protocol.Result{Status: protocol.StatusSucceeded, Output: []byte(`[1]`)}},
+		"a value without JSON form is final":     {output: math.NaN(), want: final(failed("InvalidOutput", "json: unsupported value: NaN"))},
+		"an error wins over a value":             {output: 1, err: errors.New("e"), want: failed("Error", "e")},
+		"a negative delay is none":               {err: RetryAfter(-time.Second, nil), want: protocol.Result{Status: protocol.StatusRetry, Error: &protocol.ResultError{Code: "Error", Message: "asked to be called again"}}},
+		"final wins over a delay":                {err: Final(RetryAfter(time.Second, errors.New("e"))), want: final(failed("Error", "e"))},
+		"an error formatted with %v is plain":    {err: fmt.Errorf("x: %v", RetryAfter(time.Second, errors.New("e"))), want: failed("Error", "x: e")}, //nolint:errorlint // what it loses
+		"codes and messages are cut":             {err: Fail(strings.Repeat("c", 70), strings.Repeat("ü", 2000)), want: failed(strings.Repeat("c", 64), strings.Repeat("ü", 1024))},
+		"a cut never leaves half of a character": {err: Fail("C", "x"+strings.Repeat("ü", 2000)), want: failed("C", "x"+strings.Repeat("ü", 1023))},
+		"final of nil is nil":                    {err: Final(nil), want: protocol.Result{Status: protocol.StatusSucceeded}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, resultOf(tc.output, tc.err)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func FuzzParseTask(f *testing.F) {
+	f.Add("u/s/-/1", "syncopate.results.01.u.s.-.1", "17", "2026-11-20T10:15:00Z")
+	f.Add("", "", "", "")
+	f.Fuzz(func(t *testing.T, id, reply, fence, deadline string) {
+		h := nats.Header{}
+		h.Set(protocol.HeaderMsgID, id)
+		h.Set(protocol.HeaderReply, reply)
+		h.Set(protocol.HeaderFence, fence)
+		h.Set(protocol.HeaderDeadline, deadline)
+		j, err := parseTask("a", h, nil, 1)
+		if err != nil && !errors.Is(err, errJob) || err == nil && j.ID.String() != id {
+			t.Errorf("%+v, %v", j, err)
+		}
+	})
+}
+
+func FuzzErrorText(f *testing.F) {
+	f.Add("code", "message")
+	f.Fuzz(func(t *testing.T, code, message string) {
+		r := resultOf(nil, Fail(code, message))
+		if len(r.Error.Code) > maxCode || len(r.Error.Message) > maxMessage || !utf8.ValidString(r.Error.Code+r.Error.Message) {
+			t.Errorf("%+v", r.Error)
+		}
+	})
+}

@@ -1,0 +1,260 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+func jetstreamResults(n protocol.Names) jetstream.StreamConfig {
+	return jetstream.StreamConfig{Name: n.ResultsStream(), Subjects: []string{"syncopate.results.>"}, Discard: jetstream.DiscardNew}
+}
+
+// mutation: pull that asks for more than the free slots makes ack pending exceed the bound, and this fails.
+func TestNoMoreJobsAreTakenThanCanBeWorkedOn(t *testing.T) {
+	const bound, jobs = 3, 12
+	o := newOperator(t)
+	o.topic("a")
+	for i := range jobs {
+		o.publish("a", job(fmt.Sprint("s", i)), `{}`)
+	}
+	var now, most atomic.Int32
+	full, release := make(chan struct{}), make(chan struct{})
+	w := o.worker()
+	w.Handle("a", func(context.Context, Job) (any, error) {
+		n := now.Add(1)
+		defer now.Add(-1)
+		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+		}
+		if n == bound {
+			select {
+			case <-full:
+			default:
+				close(full)
+			}
+		}
+		<-release
+		return nil, nil
+	}, Concurrency(bound))
+	o.start(w)
+	within(t, "all slots are in use", full)
+	if info := o.state("a"); info.NumAckPending != bound || info.NumPending != jobs-bound {
+		t.Errorf("%d taken, %d left", info.NumAckPending, info.NumPending)
+	}
+	close(release)
+	o.results(2 * jobs)
+	if n := most.Load(); n != bound {
+		t.Errorf("%d at the same time", n)
+	}
+	o.eventually("all are acknowledged", func() bool { return o.jobs() == 0 })
+}
+
+// mutation: a filter or durable name that does not tell the topics apart fails this; so does binding "a.b" as "a".
+func TestTopicsOfWhichOneStartsWithTheOtherAreKeptApart(t *testing.T) {
+	o := newOperator(t)
+	o.topic("a")
+	o.topic("a.b")
+	w := o.worker()
+	for _, name := range []string{"a", "a.b"} {
+		w.Handle(name, func(_ context.Context, j Job) (any, error) { return name + " got " + j.ID.Step, nil })
+	}
+	o.start(w)
+	o.publish("a", job("for-a"), `{}`)
+	o.publish("a.b", job("for-ab"), `{}`)
+	got := map[string]string{}
+	for _, r := range o.results(4) {
+		if r.Result.Status == protocol.StatusSucceeded {
+			got[string(r.Result.Output)] = ""
+		}
+	}
+	for _, want := range []string{`"a got for-a"`, `"a.b got for-ab"`} {
+		if _, ok := got[want]; !ok {
+			t.Errorf("%s is missing in %v", want, got)
+		}
+	}
+}
+
+// mutation: bind that gives up, or run that does not bind again, makes this time out.
+func TestAConsumerThatComesLateOrGoesIsWaitedFor(t *testing.T) {
+	o := newOperator(t)
+	w := o.worker()
+	w.Handle("a", func(context.Context, Job) (any, error) { return nil, nil })
+	o.start(w)
+	waits := func() int { return strings.Count(strings.Join(o.logs.all(), "\n"), "Waiting for the operator") }
+	o.eventually("the worker waits", func() bool { return waits() > 0 })
+	o.topic("a")
+	o.publish("a", job("first"), `{}`)
+	o.results(2)
+	if n := waits(); n != 1 {
+		t.Errorf("said %d times", n)
+	}
+	o.eventually("the job is acknowledged", func() bool { return o.jobs() == 0 })
+	if err := o.js.DeleteConsumer(t.Context(), o.names.JobsStream(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	o.eventually("the worker waits again", func() bool { return waits() > 1 })
+	o.topic("a")
+	o.publish("a", job("second"), `{}`)
+	o.results(4)
+}
+
+// mutation: finish that cancels at once fails "in peace"; settle without NAK fails the redelivery within AckWait.
+func TestStopLetsHandlersFinishThenGivesTheirJobsBack(t *testing.T) {
+	o := newOperator(t)
+	o.topic("quick")
+	o.topic("stubborn")
+	began := make(chan struct{}, 2)
+	w := o.worker(func(x *Options) { x.GracePeriod = 400 * time.Millisecond })
+	w.Handle("quick", func(ctx context.Context, _ Job) (any, error) {
+		began <- struct{}{}
+		select {
+		case <-time.After(100 * time.Millisecond):
+			return "in peace", nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	})
+	causes := make(chan error, 1)
+	w.Handle("stubborn", func(ctx context.Context, _ Job) (any, error) {
+		began <- struct{}{}
+		<-ctx.Done()
+		causes <- context.Cause(ctx)
+		return nil, ctx.Err()
+	})
+	stop := o.start(w)
+	o.publish("quick", job("q"), `{}`)
+	o.publish("stubborn", job("s"), `{}`)
+	<-began
+	<-began
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	if cause := <-causes; !errors.Is(cause, ErrStopping) {
+		t.Errorf("cause %v", cause)
+	}
+	if got := o.results(3); string(got[2].Result.Output) != `"in peace"` {
+		t.Errorf("got %+v", got[2].Result)
+	}
+	if n := o.jobs(); n != 1 {
+		t.Fatalf("%d jobs left, want the stubborn one", n)
+	}
+	// Given back, it comes at once and not after AckWait: the server has no outstanding delivery, or has one for redelivery.
+	c, err := o.js.Consumer(t.Context(), o.names.JobsStream(), "stubborn")
+	if err != nil {
+		t.Fatal(err)
+	}
+	batch, err := c.Fetch(1, jetstream.FetchMaxWait(shortAckWait/3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m := <-batch.Messages(); m == nil {
+		t.Error("the job was not given back")
+	}
+}
+
+// mutation: answer that is not tried once when ctx has ended fails this.
+func TestAValueThatComesAfterTheGracePeriodIsPublished(t *testing.T) {
+	o := newOperator(t)
+	o.topic("a")
+	began := make(chan struct{})
+	w := o.worker(func(x *Options) { x.GracePeriod = -1 })
+	w.Handle("a", func(ctx context.Context, _ Job) (any, error) { close(began); <-ctx.Done(); return "saved", nil })
+	stop := o.start(w)
+	o.publish("a", job("a"), `{}`)
+	<-began
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	if got := o.results(2); string(got[1].Result.Output) != `"saved"` {
+		t.Errorf("got %+v", got[1].Result)
+	}
+	if n := o.jobs(); n != 0 {
+		t.Errorf("%d jobs left", n)
+	}
+}
+
+func TestJobsThatComeWhileTheWorkerStopsGoBack(t *testing.T) {
+	o := newOperator(t)
+	o.topic("a")
+	w := o.worker()
+	w.Handle("a", func(context.Context, Job) (any, error) { return nil, nil })
+	w.pullWait = 2 * time.Second
+	ctx, cancel := context.WithCancel(t.Context())
+	top := w.topics["a"]
+	c, err := top.bind(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- top.pull(ctx, t.Context(), c, make(chan struct{}, 1)) }()
+	o.eventually("the pull waits at the server", func() bool { return o.state("a").NumWaiting == 1 })
+	cancel()
+	o.publish("a", job("a"), `{}`)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	// mutation: pull without giveBack leaves the job outstanding until AckWait.
+	batch, err := c.Fetch(1, jetstream.FetchMaxWait(shortAckWait/3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m := <-batch.Messages(); m == nil {
+		t.Error("the job was not given back")
+	}
+}
+
+func TestMistakesAreReportedByRun(t *testing.T) {
+	o := newOperator(t)
+	h := func(context.Context, Job) (any, error) { return nil, nil }
+	for name, set := range map[string]func(w *Worker){
+		"no handlers":             func(*Worker) {},
+		"a topic with capitals":   func(w *Worker) { w.Handle("A", h) },
+		"an empty topic":          func(w *Worker) { w.Handle("", h) },
+		"a topic with a wildcard": func(w *Worker) { w.Handle("a.*", h) },
+		"two handlers":            func(w *Worker) { w.Handle("a", h); w.Handle("a", h) },
+		"no handler":              func(w *Worker) { w.Handle("a", nil) },
+		"no concurrency":          func(w *Worker) { w.Handle("a", h, Concurrency(0)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := o.worker()
+			set(w)
+			if err := w.Run(t.Context()); !errors.Is(err, ErrConfig) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+func TestAClosedConnectionEndsRun(t *testing.T) {
+	o := newOperator(t)
+	o.topic("a")
+	w := o.worker()
+	w.Handle("a", func(context.Context, Job) (any, error) { return nil, nil })
+	done := make(chan error, 1)
+	go func() { done <- w.Run(t.Context()) }()
+	o.eventually("the worker takes jobs", func() bool { return o.state("a").NumWaiting == 1 })
+	w.nc.Close()
+	if err := <-done; !errors.Is(err, ErrConnectionClosed) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAWorkerOutlivesItsServer(t *testing.T) {
+	o := newOperator(t)
+	o.topic("a")
+	w := o.worker()
+	w.Handle("a", func(context.Context, Job) (any, error) { return nil, nil })
+	o.start(w)
+	o.eventually("the worker takes jobs", func() bool { return o.state("a").NumWaiting == 1 })
+	o.restart()
+	o.publish("a", job("a"), `{}`)
+	o.results(2)
+}

@@ -1,0 +1,269 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/nats-io/nats.go"
+
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+// mutation: publishing the result before Started, or without the token, or with the Msg-Id of Started, fails this.
+func TestAJobIsStartedDoneAnsweredAndAcknowledged(t *testing.T) {
+	o := newOperator(t)
+	o.topic("http.fetch")
+	deadline := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
+	o.publish("http.fetch", job("fetch"), `{"url":"u"}`, func(h nats.Header) { h.Set(protocol.HeaderDeadline, deadline.Format(time.RFC3339Nano)) })
+
+	seen := make(chan Job, 1)
+	w := o.worker()
+	w.Handle("http.fetch", func(ctx context.Context, j Job) (any, error) {
+		if d, ok := ctx.Deadline(); !ok || !d.Equal(deadline) {
+			t.Errorf("context's deadline %v, %v", d, ok)
+		}
+		seen <- j
+		var in struct{ URL string }
+		if err := j.Decode(&in); err != nil {
+			return nil, err
+		}
+		return map[string]any{"status": 200, "url": in.URL}, nil
+	}, Concurrency(8))
+	o.start(w)
+
+	got := o.results(2)
+	o.eventually("the job is acknowledged", func() bool { return o.jobs() == 0 })
+	want := []received{
+		{Result: protocol.Result{Status: protocol.StatusStarted}},
+		{Result: protocol.Result{Status: protocol.StatusSucceeded, Output: []byte(`{"status":200,"url":"u"}`)}},
+	}
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(received{}, "Header", "Subject")); diff != "" {
+		t.Error(diff)
+	}
+	for i, id := range []string{"8b0e/fetch/-/1/" + token + "/started", "8b0e/fetch/-/1/" + token} {
+		if h := got[i].Header; h.Get("Nats-Msg-Id") != id || h.Get("Syncopate-Token") != token || got[i].Subject != o.names.Result(job("fetch")) {
+			t.Errorf("result %d: %s %v", i, got[i].Subject, h)
+		}
+	}
+	wantJob := Job{
+		ID: job("fetch"), Topic: "http.fetch", Input: []byte(`{"url":"u"}`), Fence: 17, Deadline: deadline,
+		Source: "/namespaces/a/workflowruns/r", TraceParent: "00-ab-cd-01", Delivery: 1,
+	}
+	if diff := cmp.Diff(wantJob, <-seen); diff != "" {
+		t.Error(diff)
+	}
+}
+
+type later struct{}
+
+func (later) Error() string             { return "busy" }
+func (later) RetryDelay() time.Duration { return 1500 * time.Microsecond }
+
+// mutation: call without recover ends the process in "panics".
+func TestErrorsBecomeResults(t *testing.T) {
+	handlers := map[string]struct {
+		handler Handler
+		want    protocol.Result
+	}{
+		"plain": {func(context.Context, Job) (any, error) { return nil, errors.New("boom") }, protocol.Result{Status: "Failed", Error: &protocol.ResultError{Code: "Error", Message: "boom"}}},
+		"coded": {func(context.Context, Job) (any, error) {
+			return nil, fmt.Errorf("fetch: %w", Fail("NotFound", "no page"))
+		}, protocol.Result{Status: "Failed", Error: &protocol.ResultError{Code: "NotFound", Message: "fetch: NotFound: no page"}}},
+		"final":   {func(context.Context, Job) (any, error) { return nil, Final(Fail("NotFound", "no page")) }, protocol.Result{Status: "Failed", Final: true, Error: &protocol.ResultError{Code: "NotFound", Message: "no page"}}},
+		"later":   {func(context.Context, Job) (any, error) { return nil, RetryAfter(2*time.Second, errors.New("quota")) }, protocol.Result{Status: "Retry", RetryAfterMillis: 2000, Error: &protocol.ResultError{Code: "Error", Message: "quota"}}},
+		"delayer": {func(context.Context, Job) (any, error) { return nil, fmt.Errorf("deep: %w", later{}) }, protocol.Result{Status: "Retry", RetryAfterMillis: 2, Error: &protocol.ResultError{Code: "Error", Message: "deep: busy"}}},
+		"panics":  {func(context.Context, Job) (any, error) { panic("oh") }, protocol.Result{Status: "Failed", Error: &protocol.ResultError{Code: "Panic", Message: "oh"}}},
+		"large":   {func(context.Context, Job) (any, error) { return strings.Repeat("x", 128<<10), nil }, protocol.Result{Status: "Failed", Final: true, Error: &protocol.ResultError{Code: "TooLarge", Message: "publish Succeeded: nats: maximum payload exceeded"}}},
+		"input":   {func(_ context.Context, j Job) (any, error) { var v int; return nil, j.Decode(&v) }, protocol.Result{Status: "Failed", Final: true, Error: &protocol.ResultError{Code: "InvalidInput", Message: "json: cannot unmarshal object into Go value of type int"}}},
+	}
+	o := newOperator(t)
+	w := o.worker()
+	for name, h := range handlers {
+		o.topic(name)
+		o.publish(name, job(name), `{}`)
+		w.Handle(name, h.handler)
+	}
+	o.start(w)
+	got, want := map[string]protocol.Result{}, map[string]protocol.Result{}
+	for _, r := range o.results(2 * len(handlers)) {
+		if id, err := o.names.ParseResult(r.Subject); err == nil && r.Result.Status != protocol.StatusStarted {
+			got[id.Step] = r.Result
+		}
+	}
+	for name, h := range handlers {
+		want[name] = h.want
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	o.eventually("all are acknowledged", func() bool { return o.jobs() == 0 })
+}
+
+// mutation: keep without its ticker makes the server deliver the job again, and this fails.
+func TestALongJobIsNotDeliveredTwice(t *testing.T) {
+	o := newOperator(t)
+	o.topic("long")
+	o.publish("long", job("a"), `{}`)
+	var calls atomic.Int32
+	w := o.worker()
+	w.Handle("long", func(context.Context, Job) (any, error) {
+		calls.Add(1)
+		<-time.After(3 * shortAckWait)
+		return nil, nil
+	}, Concurrency(4))
+	o.start(w)
+	o.results(2)
+	o.eventually("the job is acknowledged", func() bool { return o.jobs() == 0 })
+	if n := calls.Load(); n != 1 {
+		t.Errorf("%d calls", n)
+	}
+}
+
+// mutation: settling answered jobs without waiting for publish (answer that returns at the first error) fails this.
+func TestAJobIsNotAcknowledgedBeforeItsResultIsStored(t *testing.T) {
+	o := newOperator(t)
+	o.topic("a")
+	done := make(chan struct{})
+	w := o.worker()
+	w.Handle("a", func(ctx context.Context, _ Job) (any, error) {
+		if err := o.js.DeleteStream(ctx, o.names.ResultsStream()); err != nil {
+			t.Error(err)
+		}
+		close(done)
+		return "done", nil
+	})
+	o.start(w)
+	o.publish("a", job("a"), `{}`)
+	within(t, "the handler is called", done)
+	o.eventually("a publish is refused", func() bool { return strings.Contains(strings.Join(o.logs.all(), "\n"), "Result not published") })
+	if n := o.jobs(); n != 1 {
+		t.Errorf("%d jobs, the job was acknowledged without a result", n)
+	}
+	o.stream(jetstreamResults(o.names))
+	if got := o.results(1); string(got[0].Result.Output) != `"done"` {
+		t.Errorf("got %+v", got[0].Result)
+	}
+	o.eventually("the job is acknowledged", func() bool { return o.jobs() == 0 })
+}
+
+// mutation: running.cancel that ignores the ids, or compares only the run, fails this.
+func TestCancelStopsTheNamedJobs(t *testing.T) {
+	o := newOperator(t)
+	o.topic("wait")
+	causes := make(chan string, 3)
+	var started sync.WaitGroup
+	started.Add(3)
+	release := make(chan struct{})
+	w := o.worker()
+	w.Handle("wait", func(ctx context.Context, j Job) (any, error) {
+		started.Done()
+		select {
+		case <-ctx.Done():
+			causes <- fmt.Sprint(j.ID.RunUID, "/", j.ID.Step, ": ", context.Cause(ctx))
+			return nil, ctx.Err()
+		case <-release:
+			return nil, nil
+		}
+	}, Concurrency(3))
+	o.start(w)
+	other := protocol.JobID{RunUID: "ffff", Step: "a", Item: protocol.NoItem, Attempt: 1}
+	o.publish("wait", job("a"), `{}`)
+	o.publish("wait", job("b"), `{}`)
+	o.publish("wait", other, `{}`)
+	started.Wait()
+
+	o.cancel("8b0e", protocol.Control{Action: "Unknown"})
+	o.cancel("8b0e", protocol.Control{Action: protocol.ActionCancel, Jobs: []string{job("a").String(), "8b0e/gone/-/1"}})
+	if got := <-causes; got != "8b0e/a: job cancelled" {
+		t.Error(got)
+	}
+	o.eventually("the cancelled job is acknowledged", func() bool { return o.jobs() == 2 })
+	o.cancel("8b0e", protocol.Control{Action: protocol.ActionCancel})
+	if got := <-causes; got != "8b0e/b: job cancelled" {
+		t.Error(got)
+	}
+	close(release)
+	got := o.results(4) // three times Started, and one result
+	if last := got[3]; last.Subject != o.names.Result(other) || last.Result.Status != protocol.StatusSucceeded {
+		t.Errorf("got %+v", last)
+	}
+	o.eventually("all are acknowledged", func() bool { return o.jobs() == 0 })
+}
+
+// mutation: process without its look at the deadline calls the handler, and this fails.
+func TestAnExpiredJobIsAcknowledgedWithoutWork(t *testing.T) {
+	o := newOperator(t)
+	o.topic("a")
+	o.publish("a", job("late"), `{}`, func(h nats.Header) { h.Set(protocol.HeaderDeadline, time.Now().Add(-time.Second).Format(time.RFC3339)) })
+	w := o.worker()
+	w.Handle("a", func(context.Context, Job) (any, error) { t.Error("called"); return nil, nil })
+	o.start(w)
+	o.eventually("the job is acknowledged", func() bool { return o.jobs() == 0 })
+}
+
+// mutation: work without WithDeadline makes this time out.
+func TestAJobWhoseDeadlinePassesEndsWithoutAResult(t *testing.T) {
+	o := newOperator(t)
+	o.topic("a")
+	o.publish("a", job("slow"), `{}`, func(h nats.Header) {
+		h.Set(protocol.HeaderDeadline, time.Now().Add(300*time.Millisecond).Format(time.RFC3339Nano))
+	})
+	w := o.worker()
+	w.Handle("a", func(ctx context.Context, _ Job) (any, error) { <-ctx.Done(); return nil, ctx.Err() })
+	o.start(w)
+	o.eventually("the job is acknowledged", func() bool { return o.jobs() == 0 })
+	o.publish("a", job("next"), `{}`, func(h nats.Header) {
+		h.Set(protocol.HeaderDeadline, time.Now().Add(300*time.Millisecond).Format(time.RFC3339Nano))
+	})
+	for _, r := range o.results(2) {
+		if r.Result.Status != protocol.StatusStarted {
+			t.Errorf("got %+v", r.Result)
+		}
+	}
+}
+
+// mutation: parse that takes a message without job id calls the handler; process that NAKs it loops, and this times out.
+func TestAMessageThatIsNoJobIsTerminated(t *testing.T) {
+	o := newOperator(t)
+	o.topic("a")
+	for i, edit := range []func(nats.Header){
+		func(h nats.Header) { h.Set(protocol.HeaderMsgID, "x") },
+		func(h nats.Header) { h.Del(protocol.HeaderReply) },
+		func(h nats.Header) { h.Set(protocol.HeaderDeadline, "tomorrow") },
+		func(h nats.Header) { h.Set(protocol.HeaderFence, "many") },
+	} {
+		o.publish("a", job(fmt.Sprint("s", i)), `{}`, edit)
+	}
+	w := o.worker()
+	w.Handle("a", func(context.Context, Job) (any, error) { t.Error("called"); return nil, nil })
+	o.start(w)
+	o.eventually("all are terminated", func() bool { return o.jobs() == 0 })
+}
+
+func TestTheTokenIsNeverLogged(t *testing.T) {
+	o := newOperator(t)
+	o.topic("a")
+	o.publish("a", job("good"), `{}`)
+	o.publish("a", job("bad"), `{}`, func(h nats.Header) { h.Del(protocol.HeaderReply) })
+	w := o.worker()
+	w.Handle("a", func(_ context.Context, j Job) (any, error) { return nil, fmt.Errorf("job %+v", j) })
+	stop := o.start(w)
+	o.results(2)
+	o.eventually("all are settled", func() bool { return o.jobs() == 0 })
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	for _, line := range o.logs.all() {
+		if strings.Contains(line, "secret") {
+			t.Error(line)
+		}
+	}
+}

@@ -1,0 +1,94 @@
+package apirules
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+)
+
+// Mutation: +kubebuilder:default={} taken from Step.retry makes the nested defaults vanish.
+func TestDefaultsAreFilledIn(t *testing.T) {
+	for name, c := range map[string]struct{ manifest, wantSpec string }{
+		"a minimal run": {
+			manifest: aRun(),
+			wantSpec: `
+workloadClass: default
+maxParallelSteps: 20
+steps:
+- name: a
+  job: {topic: demo.echo}
+  timeoutSeconds: 3600
+  startTimeoutSeconds: 3600
+  retry:
+    maxFailures: 3
+    backoff: {initialMillis: 1000, factorPercent: 200, maxMillis: 60000, jitterPercent: 20}
+`,
+		},
+		"a run's own values stay, zeros too": {
+			manifest: aRunOf(
+				"  workloadClass: batch",
+				"  maxParallelSteps: 1",
+				"  steps:",
+				"  - name: a",
+				"    job: {topic: t, input: {}}",
+				"    timeoutSeconds: 1",
+				"    startTimeoutSeconds: 2",
+				"    retry: {maxFailures: 1, backoff: {initialMillis: 0, factorPercent: 100, maxMillis: 0, jitterPercent: 0}}"),
+			wantSpec: `
+workloadClass: batch
+maxParallelSteps: 1
+steps:
+- name: a
+  job: {topic: t, input: {}}
+  timeoutSeconds: 1
+  startTimeoutSeconds: 2
+  retry:
+    maxFailures: 1
+    backoff: {initialMillis: 0, factorPercent: 100, maxMillis: 0, jitterPercent: 0}
+`,
+		},
+		"a minimal lock policy": {
+			manifest: aPolicy(),
+			wantSpec: `
+workloadClasses: [batch]
+runLock:
+  ttlSeconds: 30
+  lingerMillis: 250
+  busyRetry: {mode: Jittered, delayMillis: 500, jitterPercent: 30}
+  renewal: {timeoutMillis: 1000, maxConsecutiveFailures: 3, clockDriftPercent: 1, safetyMarginMillis: 3000}
+`,
+		},
+		"a lock policy's own values stay, zeros too": {
+			manifest: aPolicy("  runLock: {lingerMillis: 0, busyRetry: {mode: Fixed, jitterPercent: 0}, renewal: {clockDriftPercent: 0, safetyMarginMillis: 0}}"),
+			wantSpec: `
+workloadClasses: [batch]
+runLock:
+  ttlSeconds: 30
+  lingerMillis: 0
+  busyRetry: {mode: Fixed, delayMillis: 500, jitterPercent: 0}
+  renewal: {timeoutMillis: 1000, maxConsecutiveFailures: 3, clockDriftPercent: 0, safetyMarginMillis: 0}
+`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := mustCreate(t, c.manifest)
+			got, err := yaml.Marshal(o.Object["spec"])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(normal(t, c.wantSpec), normal(t, string(got))); diff != "" {
+				t.Errorf("spec as stored (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func normal(t *testing.T, text string) map[string]any {
+	t.Helper()
+	var v map[string]any
+	if err := yaml.Unmarshal([]byte(text), &v); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}

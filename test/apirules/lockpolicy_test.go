@@ -1,0 +1,75 @@
+package apirules
+
+import (
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+func classes(list string) string {
+	return "apiVersion: syncopate.dev/v1alpha1\nkind: LockPolicy\nmetadata: {generateName: policy-}\nspec: {workloadClasses: " + list + "}\n"
+}
+
+// Mutation: 2 * to 1 * in the first rule, or < to <= in either, makes a boundary case fail.
+func TestLockPolicyRules(t *testing.T) {
+	lock := func(fields string) string { return aPolicy("  runLock: {" + fields + "}") }
+	for name, c := range map[string]struct {
+		manifest string
+		refused  []string
+	}{
+		"defaults":                               {aPolicy(), nil},
+		"the smallest TTL cannot fit":            {lock("ttlSeconds: 5"), []string{"unsafe times: 2 x interval + ttl x drift + safety margin must be less than the TTL", "2 x 1666 ms + 50 ms + 3000 ms is not less than 5000 ms"}},
+		"the smallest TTL with a smaller margin": {lock("ttlSeconds: 5, renewal: {safetyMarginMillis: 500, timeoutMillis: 500}"), nil},
+		"the largest TTL":                        {lock("ttlSeconds: 3600"), nil},
+		"a TTL too small":                        {lock("ttlSeconds: 4"), []string{"spec.runLock.ttlSeconds"}},
+		"an interval of half the TTL":            {lock("ttlSeconds: 30, renewal: {intervalMillis: 15000, safetyMarginMillis: 0, clockDriftPercent: 0}"), []string{"2 x 15000 ms + 0 ms + 0 ms is not less than 30000 ms"}},
+		"an interval just below half":            {lock("ttlSeconds: 30, renewal: {intervalMillis: 14999, safetyMarginMillis: 0, clockDriftPercent: 0}"), nil},
+		"a drift that eats the validity":         {lock("renewal: {clockDriftPercent: 50}"), []string{"2 x 10000 ms + 15000 ms + 3000 ms is not less than 30000 ms"}},
+		"a margin that eats the validity":        {lock("renewal: {safetyMarginMillis: 9700}"), []string{"2 x 10000 ms + 300 ms + 9700 ms is not less than 30000 ms"}},
+		"a margin just small enough":             {lock("renewal: {safetyMarginMillis: 9699}"), nil},
+		"a timeout as long as the interval":      {lock("renewal: {intervalMillis: 2000, timeoutMillis: 2000}"), []string{"unsafe times: renewal.timeoutMillis (2000 ms) must be less than the renewal interval (2000 ms)"}},
+		"a timeout as long as a third":           {lock("ttlSeconds: 30, renewal: {timeoutMillis: 10000}"), []string{"renewal.timeoutMillis (10000 ms) must be less than the renewal interval (10000 ms)"}},
+		"a timeout just below the interval":      {lock("renewal: {intervalMillis: 2000, timeoutMillis: 1999}"), nil},
+		"a jitter above 100 percent":             {lock("busyRetry: {jitterPercent: 101}"), []string{"spec.runLock.busyRetry.jitterPercent"}},
+		"a negative jitter":                      {lock("busyRetry: {jitterPercent: -1}"), []string{"spec.runLock.busyRetry.jitterPercent"}},
+		"a jitter of 100 percent":                {lock("busyRetry: {jitterPercent: 100}"), nil},
+		"a delay of nothing":                     {lock("busyRetry: {delayMillis: 0}"), []string{"spec.runLock.busyRetry.delayMillis"}},
+		"an unknown mode":                        {lock("busyRetry: {mode: Random}"), []string{"spec.runLock.busyRetry.mode", `supported values: "Jittered", "Fixed"`}},
+		"no failure allowed":                     {lock("renewal: {maxConsecutiveFailures: 0}"), []string{"spec.runLock.renewal.maxConsecutiveFailures"}},
+		"a linger too long":                      {lock("lingerMillis: 2001"), []string{"spec.runLock.lingerMillis"}},
+		"a part that is not there yet":           {lock("scope: Run"), []string{`unknown field "spec.runLock.scope"`}},
+		"the fallback class":                     {classes(`["*"]`), nil},
+		"no class":                               {classes(`[]`), []string{"spec.workloadClasses", "at least 1 items"}},
+		"a class twice":                          {classes(`[a, a]`), []string{"spec.workloadClasses", "Duplicate value"}},
+		"a pattern of classes":                   {classes(`["a*"]`), []string{"spec.workloadClasses[0]"}},
+		"an empty class":                         {classes(`[""]`), []string{"spec.workloadClasses[0]"}},
+		"51 classes":                             {classes("[" + manyClasses(51) + "]"), []string{"spec.workloadClasses: Too many"}},
+		"no spec":                                {"apiVersion: syncopate.dev/v1alpha1\nkind: LockPolicy\nmetadata: {generateName: policy-}\n", []string{"spec: Required value"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := create(t, c.manifest)
+			wantRefused(t, err, c.refused...)
+		})
+	}
+}
+
+func manyClasses(n int) string {
+	names := make([]string, n)
+	for i := range names {
+		names[i] = strings.Repeat("a", i+1)
+	}
+	return strings.Join(names, ",")
+}
+
+// A policy may be changed at any time; an unsafe change leaves the safe one in force.
+func TestLockPolicyMayBeChanged(t *testing.T) {
+	o := mustCreate(t, aPolicy())
+	wantRefused(t, patch(t, o, "spec: {runLock: {ttlSeconds: 60}, workloadClasses: [other]}"))
+	wantRefused(t, patch(t, o, "spec: {runLock: {renewal: {intervalMillis: 30000}}}"), "2 x 30000 ms + 600 ms + 3000 ms is not less than 60000 ms")
+	wantRefused(t, patch(t, o, "spec: {runLock: null}"))
+	wantRefused(t, patchStatus(t, o, "status: {observedGeneration: 2}"))
+	if err := server.client.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,80 @@
+package apirules
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+)
+
+// Samples are what a new user applies first: no unknown field, and the same words work with kubectl on the directory.
+func TestSamplesApply(t *testing.T) {
+	dir := filepath.Join(moduleRoot, "config", "samples")
+	ns := namespace(t)
+	kubectl(t, "apply", "--validate=strict", "-n", ns, "-f", dir)
+	runs := &v1alpha1.WorkflowRunList{}
+	if err := server.client.List(t.Context(), runs, client.InNamespace(ns)); err != nil {
+		t.Fatal(err)
+	}
+	if len(runs.Items) != 4 {
+		t.Errorf("the samples hold %d runs, want 4", len(runs.Items))
+	}
+	// A second apply of the same files changes nothing and is not refused by a rule.
+	kubectl(t, "apply", "--validate=strict", "-n", ns, "-f", dir)
+	kubectl(t, "delete", "-n", ns, "-f", dir)
+}
+
+// What installs the operator: every object is one that the API server takes as it stands.
+func TestInstallManifestsApply(t *testing.T) {
+	var files []string
+	for _, part := range []string{"manager", "rbac"} {
+		found, err := filepath.Glob(filepath.Join(moduleRoot, "config", part, "*.yaml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, found...)
+	}
+	for _, file := range files {
+		if filepath.Base(file) == "kustomization.yaml" {
+			continue
+		}
+		for _, o := range documents(t, file) {
+			// A dry run makes no namespace, so the objects are tried in one that is there.
+			if o.GetNamespace() != "" {
+				o.SetNamespace("default")
+			}
+			if err := server.client.Create(t.Context(), o, client.DryRunAll); err != nil {
+				t.Errorf("%s: %s %s: %v", file, o.GetKind(), o.GetName(), err)
+			}
+		}
+	}
+}
+
+func documents(t *testing.T, file string) []*unstructured.Unstructured {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	decoder := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096)
+	var objects []*unstructured.Unstructured
+	for {
+		o := &unstructured.Unstructured{}
+		if err := decoder.Decode(&o.Object); errors.Is(err, io.EOF) {
+			return objects
+		} else if err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		if len(o.Object) > 0 {
+			objects = append(objects, o)
+		}
+	}
+}

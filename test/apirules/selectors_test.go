@@ -1,0 +1,151 @@
+package apirules
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+)
+
+func namespace(t *testing.T) string {
+	t.Helper()
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "selectors-"}}
+	if err := server.client.Create(t.Context(), ns); err != nil {
+		t.Fatal(err)
+	}
+	return ns.Name
+}
+
+func createIn(t *testing.T, ns, name, spec, status string) {
+	t.Helper()
+	manifest := strings.Replace(aRun(spec), "{generateName: run-, namespace: default}", "{name: "+name+", namespace: "+ns+"}", 1)
+	o := mustCreate(t, manifest)
+	if err := patchStatus(t, o, status); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Mutation: a selectablefield marker dropped makes the API server answer "field label not supported".
+func TestFieldSelectors(t *testing.T) {
+	ns := namespace(t)
+	createIn(t, ns, "one", "  workloadClass: batch", "status: {phase: Running, tenant: acme}")
+	createIn(t, ns, "two", "", "status: {phase: Succeeded, tenant: acme}")
+	createIn(t, ns, "three", "", "status: {phase: Running, tenant: other}")
+	for selector, want := range map[string][]string{
+		"status.phase=Running":                    {"one", "three"},
+		"status.phase!=Running":                   {"two"},
+		"status.tenant=acme":                      {"one", "two"},
+		"spec.workloadClass=default":              {"three", "two"},
+		"status.tenant=acme,status.phase=Running": {"one"},
+	} {
+		t.Run(selector, func(t *testing.T) {
+			list := &v1alpha1.WorkflowRunList{}
+			opts := &client.ListOptions{Namespace: ns, Raw: &metav1.ListOptions{FieldSelector: selector}}
+			if err := server.client.List(t.Context(), list, opts); err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for i := range list.Items {
+				got = append(got, list.Items[i].Name)
+			}
+			slices.Sort(got)
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("selected (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// kubectl runs the kubectl of the control plane against the test's API server and returns its words, split at two spaces.
+func kubectl(t *testing.T, args ...string) [][]string {
+	t.Helper()
+	config := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(config, server.env.KubeConfig, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), filepath.Join(assetsDirectory(), "kubectl"), append([]string{"--kubeconfig", config}, args...)...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("kubectl %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	var rows [][]string
+	for line := range strings.Lines(string(out)) {
+		var cells []string
+		for cell := range strings.SplitSeq(line, "  ") {
+			if cell = strings.TrimSpace(cell); cell != "" {
+				cells = append(cells, cell)
+			}
+		}
+		rows = append(rows, cells)
+	}
+	return rows
+}
+
+func TestKubectlShowsTheStory(t *testing.T) {
+	ns := namespace(t)
+	createIn(t, ns, "one", "  workloadClass: batch", `
+status:
+  phase: Failed
+  tenant: acme
+  progress: 3/5
+  fence: 17
+  lock: {leaseID: x, holder: manager-0}
+  policy: {name: payments, generation: 4}
+  conditions: [{type: Succeeded, status: "False", reason: StepFailed, message: step b failed, lastTransitionTime: "2026-11-20T10:00:00Z"}]
+`)
+	want := map[string][][]string{
+		"wfr": {
+			{"NAME", "PHASE", "STEPS", "TENANT", "CLASS", "REASON", "AGE"},
+			{"one", "Failed", "3/5", "acme", "batch", "StepFailed", "age"},
+		},
+		"wide": {
+			{"NAME", "PHASE", "STEPS", "TENANT", "CLASS", "REASON", "AGE", "FENCE", "POLICY", "HOLDER", "MESSAGE"},
+			{"one", "Failed", "3/5", "acme", "batch", "StepFailed", "age", "17", "payments", "manager-0", "step b failed"},
+		},
+	}
+	got := map[string][][]string{
+		"wfr":  kubectl(t, "get", "wfr", "-n", ns),
+		"wide": kubectl(t, "get", "wfr", "-n", ns, "-o", "wide"),
+	}
+	for _, rows := range got {
+		if len(rows) == 2 && len(rows[1]) > 6 {
+			rows[1][6] = "age"
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("kubectl get (-want +got):\n%s", diff)
+	}
+	if rows := kubectl(t, "get", "syncopate", "-n", ns, "--no-headers", "-o", "name"); len(rows) == 0 {
+		t.Error("the category syncopate lists nothing")
+	}
+	kubectl(t, "wait", "--for=jsonpath={.status.phase}=Failed", "-n", ns, "wfr/one", "--timeout=5s")
+	kubectl(t, "wait", "--for=condition=Succeeded=false", "-n", ns, "wfr/one", "--timeout=5s")
+}
+
+func TestKubectlShowsPolicies(t *testing.T) {
+	o := mustCreate(t, aPolicy())
+	err := patchStatus(t, o, `status: {conditions: [{type: Ready, status: "False", reason: ClassConflict, message: m, lastTransitionTime: "2026-11-20T10:00:00Z"}]}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := kubectl(t, "get", "lockpol", o.GetName())
+	want := [][]string{
+		{"NAME", "CLASSES", "TTL", "READY", "REASON", "AGE"},
+		{o.GetName(), `["batch"]`, "30", "False", "ClassConflict", "age"},
+	}
+	if len(got) == 2 && len(got[1]) == 6 {
+		got[1][5] = "age"
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("kubectl get lockpol (-want +got):\n%s", diff)
+	}
+}

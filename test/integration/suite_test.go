@@ -1,0 +1,55 @@
+// Package integration runs the operator as users do: as processes of its own against a real API server, a real nats-server
+// and a real Redis, with workers made with the public SDK. It proves the guarantees that span processes.
+package integration
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/devenv"
+)
+
+const root = "../.."
+
+var (
+	env    *devenv.Env
+	k8s    client.WithWatch
+	binary string // of the operator
+)
+
+func TestIntegration(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "Integration")
+}
+
+var _ = BeforeSuite(func(ctx context.Context) {
+	dir := GinkgoT().TempDir()
+	binary = filepath.Join(dir, "manager")
+	build := exec.CommandContext(ctx, "go", "build", "-o", binary, "./cmd/manager")
+	build.Dir = root
+	out, err := build.CombinedOutput()
+	Expect(err).NotTo(HaveOccurred(), string(out))
+
+	env, err = devenv.Start(ctx, devenv.Options{
+		Root: root, Assets: os.Getenv("KUBEBUILDER_ASSETS"), Dir: dir,
+		RequireReal: os.Getenv("REQUIRE_REDIS") == "1", Log: GinkgoWriter,
+	})
+	DeferCleanup(func() { Expect(env.Stop()).To(Succeed()) })
+	Expect(err).NotTo(HaveOccurred())
+
+	scheme := runtime.NewScheme()
+	Expect(clientgoscheme.AddToScheme(scheme)).To(Succeed())
+	Expect(v1alpha1.AddToScheme(scheme)).To(Succeed())
+	k8s, err = client.NewWithWatch(env.Config, client.Options{Scheme: scheme})
+	Expect(err).NotTo(HaveOccurred())
+}, NodeTimeout(startTimeout))

@@ -10,8 +10,8 @@ LINT := go tool -modfile=hack/tools/lint/go.mod golangci-lint
 export KUBEBUILDER_ASSETS ?= $(CURDIR)/bin/k8s
 
 IMAGE ?= syncopate:dev
-BUILDER_IMAGE ?= docker.io/library/golang:1.26
-BASE_IMAGE ?= gcr.io/distroless/static:nonroot
+BUILDER_IMAGE ?= golang:1.26
+BASE_IMAGE ?= scratch
 PKG ?= ./...
 TEST_ARGS ?=
 KEEP ?=

@@ -153,11 +153,11 @@ type RenewalPolicy struct {
 	// +kubebuilder:validation:Maximum=50
 	ClockDriftPercent *int64 `json:"clockDriftPercent,omitempty"`
 	// safetyMarginMillis is taken off the validity on top of the drift, in milliseconds, for pauses between a check and the
-	// write that it guards. Default 3000.
+	// write that it guards. At least 100, so that a holder has always stopped before its lock is free. Default 3000.
 	// +optional
 	// +default=3000
 	// +kubebuilder:default=3000
-	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Minimum=100
 	// +kubebuilder:validation:Maximum=600000
 	SafetyMarginMillis *int64 `json:"safetyMarginMillis,omitempty"`
 }

@@ -13,7 +13,6 @@ import (
 
 // options are the operator's settings, as flags give them and complete checks them.
 type options struct {
-	kubeconfig    string
 	namespace     string
 	holder        string
 	leaderElect   bool
@@ -89,6 +88,11 @@ func (o *options) complete(getenv func(string) string) error {
 	o.nats.user, o.nats.password = getenv("NATS_USER"), getenv("NATS_PASSWORD")
 	o.redis.username, o.redis.password = getenv("REDIS_USERNAME"), getenv("REDIS_PASSWORD")
 	o.redis.tls = o.redis.tls || o.redis.caFile != ""
+	return o.check()
+}
+
+// check lists everything that cannot work.
+func (o *options) check() error {
 	var problems []error
 	if !prefixPattern.MatchString(o.nats.prefix) {
 		problems = append(problems, fmt.Errorf("--nats-prefix %q: need 1 to 32 of a-z, 0-9, -", o.nats.prefix))

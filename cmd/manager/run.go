@@ -73,13 +73,12 @@ func run(ctx context.Context, o options) error {
 	if err == nil {
 		err = mgr.Start(ctx)
 	}
-	return errors.Join(err, stop(locks, nats, redis.Close))
+	return errors.Join(err, stop(context.WithoutCancel(ctx), locks, nats, redis.Close))
 }
 
-// stop releases all leases, so that the next leader need not wait for them, and closes the connections. The context that
-// asked the operator to stop has ended already, hence a new one.
-func stop(locks *lockmgr.Manager, nats *bus.Bus, closeRedis func() error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+// stop releases all leases, so that the next leader need not wait for them, and closes the connections.
+func stop(ctx context.Context, locks *lockmgr.Manager, nats *bus.Bus, closeRedis func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
 	err := locks.Close(ctx)
 	nats.Close(ctx)

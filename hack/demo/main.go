@@ -54,14 +54,9 @@ func demo(ctx context.Context, keep bool) (err error) {
 		}
 		err = os.RemoveAll(dir)
 	}()
-	begin := time.Now()
-	for _, program := range []string{"./cmd/manager", "./examples/worker-go"} {
-		if err := build(ctx, dir, program); err != nil {
-			return err
-		}
+	if err := buildAll(ctx, dir); err != nil {
+		return err
 	}
-	fmt.Printf("Built operator and sample worker in %s\n\n", time.Since(begin).Round(time.Second))
-
 	env, err := devenv.Start(ctx, devenv.Options{Root: ".", Assets: os.Getenv("KUBEBUILDER_ASSETS"), Dir: dir, Log: os.Stdout})
 	defer func() { err = errors.Join(err, env.Stop()) }()
 	if err != nil {
@@ -72,23 +67,39 @@ func demo(ctx context.Context, keep bool) (err error) {
 	if err != nil {
 		return err
 	}
-	c, err := newClient(env)
-	if err != nil {
-		return err
-	}
-	began := time.Now()
-	err = show(ctx, c, os.Stdout)
-	if err == nil {
-		fmt.Printf("\nAll runs reached their expected phase in %s.\n", time.Since(began).Round(100*time.Millisecond))
-	}
+	err = showSamples(ctx, env)
 	if keep && ctx.Err() == nil {
-		return errors.Join(err, stay(ctx, env))
+		stay(ctx, env)
 	}
 	return err
 }
 
+func buildAll(ctx context.Context, dir string) error {
+	begin := time.Now()
+	for _, program := range []string{"./cmd/manager", "./examples/worker-go"} {
+		if err := build(ctx, dir, program); err != nil {
+			return err
+		}
+	}
+	fmt.Printf("Built operator and sample worker in %s\n\n", time.Since(begin).Round(time.Second))
+	return nil
+}
+
+func showSamples(ctx context.Context, env *devenv.Env) error {
+	c, err := newClient(env)
+	if err != nil {
+		return err
+	}
+	begin := time.Now()
+	if err := show(ctx, c, os.Stdout); err != nil {
+		return err
+	}
+	fmt.Printf("\nAll runs reached their expected phase in %s.\n", time.Since(begin).Round(100*time.Millisecond))
+	return nil
+}
+
 func build(ctx context.Context, dir, program string) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(dir, filepath.Base(program)), program)
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(dir, filepath.Base(program)), program) //nolint:gosec // constants
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build %s: %w\n%s", program, err, out)
 	}
@@ -135,7 +146,7 @@ func newClient(env *devenv.Env) (client.WithWatch, error) {
 }
 
 // stay keeps everything running until the user interrupts.
-func stay(ctx context.Context, env *devenv.Env) error {
+func stay(ctx context.Context, env *devenv.Env) {
 	fmt.Printf(`
 Everything keeps running; end it with Ctrl-C. In another terminal:
 
@@ -150,5 +161,4 @@ Everything keeps running; end it with Ctrl-C. In another terminal:
 No kubectl? bin/k8s/kubectl was built along with the API server. NATS is at %s, Redis at %s.
 `, env.Kubeconfig, env.NATS.URL(), env.Redis.Addr)
 	<-ctx.Done()
-	return nil
 }

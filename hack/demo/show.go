@@ -70,7 +70,7 @@ func applySamples(ctx context.Context, c client.Client, dir string) ([]*v1alpha1
 		if err != nil {
 			return nil, fmt.Errorf("read sample: %w", err)
 		}
-		for _, doc := range strings.Split(string(text), "\n---\n") {
+		for doc := range strings.SplitSeq(string(text), "\n---\n") {
 			o, err := decode([]byte(doc))
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", file, err)

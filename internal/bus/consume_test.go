@@ -203,7 +203,7 @@ func TestARestartOfTheServerLosesNothing(t *testing.T) {
 	}
 	held := receive(t, "results before the restart", got, n/2)
 	s.Restart()
-	eventually(t, "the bus is connected again", b.connected)
+	eventually(t, "the bus is ready again", func() bool { return b.Ready(t.Context()) == nil })
 	for i := n / 2; i < n; i++ {
 		answer(t, b, jobID(i), succeeded)
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
@@ -59,7 +58,7 @@ func (b *Bus) read(l *ledger, m jetstream.Msg) (*Delivery, error) {
 	if d.ID, err = b.names.ParseResult(m.Subject()); err != nil {
 		return d, Permanent(reasonUndecodable, err)
 	}
-	h := nats.Header(m.Headers())
+	h := m.Headers()
 	if !b.config.Keys.Verify(d.ID, h.Get(protocol.HeaderToken)) {
 		return d, Permanent(reasonRejected, fmt.Errorf("result of %s: %w", d.ID, ErrBadToken))
 	}

@@ -38,8 +38,7 @@ func (b *Bus) EnsureStreams(ctx context.Context) error {
 // repairStreams is EnsureStreams for the middle of an operation, where drift is no reason to fail.
 func (b *Bus) repairStreams(ctx context.Context) error {
 	err := b.EnsureStreams(ctx)
-	var drift *DriftError
-	if errors.As(err, &drift) {
+	if _, drift := errors.AsType[*DriftError](err); drift {
 		return nil
 	}
 	return err
@@ -90,6 +89,8 @@ func (b *Bus) streamConfigs() []jetstream.StreamConfig {
 	for p := range protocol.Partitions {
 		results.Subjects = append(results.Subjects, b.names.PartitionResults(p))
 	}
+	// A result is acknowledged when it is in its run's status; then nobody needs it any more.
+	results.Retention = jetstream.WorkQueuePolicy
 	results.Discard, results.MaxAge = jetstream.DiscardNew, resultsMaxAge
 	results.MaxBytes, results.MaxMsgSize = limit(c.MaxBytes.Results), maxResultBytes
 

@@ -31,7 +31,7 @@ func TestStreamsAreCreatedOnceAndAsDesigned(t *testing.T) {
 	}
 	want := map[string]any{
 		"jobs retention": jetstream.WorkQueuePolicy, "jobs storage": jetstream.FileStorage, "jobs ttl": true, "jobs direct": false,
-		"results retention": jetstream.LimitsPolicy, "results discard": jetstream.DiscardNew, "results direct": false,
+		"results retention": jetstream.WorkQueuePolicy, "results discard": jetstream.DiscardNew, "results direct": false,
 		"results subjects": protocol.Partitions, "dead age": 14 * 24 * time.Hour, "control age": time.Hour,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

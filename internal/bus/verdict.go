@@ -33,8 +33,7 @@ func verdictOf(err error, fallback time.Duration) verdict {
 	if err == nil {
 		return verdict{action: actionAck}
 	}
-	var permanent *PermanentError
-	if errors.As(err, &permanent) {
+	if permanent, ok := errors.AsType[*PermanentError](err); ok {
 		return verdict{action: actionDeadLetter, reason: token(permanent.Reason)}
 	}
 	v := verdict{action: actionNak, delay: fallback, class: classOf(err)}

@@ -37,22 +37,26 @@ func (n Names) Job(topic string, id JobID) string {
 	return fmt.Sprintf("%s.jobs.%s.%s", n.Prefix, topic, strings.Join(id.tokens(), "."))
 }
 
+// ParseJob reads topic and job id from a subject made by Job. Its error wraps ErrJobID.
+func (n Names) ParseJob(subject string) (topic string, id JobID, err error) {
+	rest, ok := strings.CutPrefix(subject, n.Prefix+".jobs.")
+	tokens := strings.Split(rest, ".")
+	if !ok || len(tokens) < 5 {
+		return "", JobID{}, fmt.Errorf("%w: subject %q", ErrJobID, subject)
+	}
+	ends := len(tokens) - 4
+	if id, err = parseTokens(tokens[ends:]); err != nil {
+		return "", JobID{}, fmt.Errorf("subject %q: %w", subject, err)
+	}
+	return strings.Join(tokens[:ends], "."), id, nil
+}
+
 // TopicJobs is the filter for all jobs of a topic. Its fixed number of tokens keeps the topics "a" and "a.b" apart.
 func (n Names) TopicJobs(topic string) string { return n.Prefix + ".jobs." + topic + ".*.*.*.*" }
-
-// RunJobs is the filter for all jobs of a run on a topic.
-func (n Names) RunJobs(topic, runUID string) string {
-	return fmt.Sprintf("%s.jobs.%s.%s.*.*.*", n.Prefix, topic, runUID)
-}
 
 // Result is the subject on which the result of a job is published.
 func (n Names) Result(id JobID) string {
 	return fmt.Sprintf("%s.results.%02d.%s", n.Prefix, Partition(id.RunUID), strings.Join(id.tokens(), "."))
-}
-
-// RunResults is the filter for all results of a run.
-func (n Names) RunResults(runUID string) string {
-	return fmt.Sprintf("%s.results.%02d.%s.*.*.*", n.Prefix, Partition(runUID), runUID)
 }
 
 // PartitionResults is the filter for all results of one partition.

@@ -13,14 +13,14 @@ func TestNamesAreAsPublished(t *testing.T) {
 	id := JobID{RunUID: "run-1", Step: "fetch", Item: "3", Attempt: 2}
 	got := []string{
 		n.JobsStream(), n.ResultsStream(), n.DeadLettersStream(), n.ControlStream(), Names{Prefix: "my-team"}.JobsStream(),
-		n.Job("web.fetch", id), n.TopicJobs("web.fetch"), n.RunJobs("web.fetch", "run-1"), n.Result(id), n.RunResults("run-1"),
+		n.Job("web.fetch", id), n.TopicJobs("web.fetch"), n.Result(id),
 		n.PartitionResults(7), n.Control("run-1"), n.DeadLetter("rejected", "run-1"), n.DeadLetter("rejected", "a.b"), Durable("web.fetch"),
 		id.String(), ResultMsgID(id, "k.t"), StartedMsgID(id, "k.t"),
 	}
 	want := []string{
 		"SYNCOPATE_JOBS", "SYNCOPATE_RESULTS", "SYNCOPATE_DEADLETTERS", "SYNCOPATE_CONTROL", "MY_TEAM_JOBS",
-		"syncopate.jobs.web.fetch.run-1.fetch.3.2", "syncopate.jobs.web.fetch.*.*.*.*", "syncopate.jobs.web.fetch.run-1.*.*.*",
-		"syncopate.results.60.run-1.fetch.3.2", "syncopate.results.60.run-1.*.*.*",
+		"syncopate.jobs.web.fetch.run-1.fetch.3.2", "syncopate.jobs.web.fetch.*.*.*.*",
+		"syncopate.results.60.run-1.fetch.3.2",
 		"syncopate.results.07.>", "syncopate.control.run-1", "syncopate.deadletters.rejected.run-1", "syncopate.deadletters.rejected.-",
 		"web_fetch", "run-1/fetch/3/2", "run-1/fetch/3/2/k.t", "run-1/fetch/3/2/k.t/started",
 	}
@@ -87,4 +87,20 @@ func FuzzParseResult(f *testing.F) {
 			t.Errorf("%q was read as %s", s, id)
 		}
 	})
+}
+
+func TestParseJobReadsWhatJobWrote(t *testing.T) {
+	n := Names{Prefix: DefaultPrefix}
+	id := JobID{RunUID: "run-1", Step: "fetch", Item: NoItem, Attempt: 2}
+	for _, topic := range []string{"web", "web.fetch", "a.b.c"} {
+		gotTopic, gotID, err := n.ParseJob(n.Job(topic, id))
+		if err != nil || gotTopic != topic || gotID != id {
+			t.Errorf("topic %q: got %q, %v, %v", topic, gotTopic, gotID, err)
+		}
+	}
+	for _, subject := range []string{"", "syncopate.jobs.run-1.fetch.-.1", "syncopate.results.00.run-1.fetch.-.1", "other.jobs.web.run-1.fetch.-.1", "syncopate.jobs.web.run-1.fetch.-.0"} {
+		if _, _, err := n.ParseJob(subject); err == nil {
+			t.Errorf("%q was taken for a job", subject)
+		}
+	}
 }

@@ -3,6 +3,7 @@ package integration
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -99,11 +100,7 @@ func (w *world) startWorker(ctx context.Context, concurrency int, handle func(co
 func (w *world) executions() map[string]int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	all := make(map[string]int, len(w.executed))
-	for id, n := range w.executed {
-		all[id] = n
-	}
-	return all
+	return maps.Clone(w.executed)
 }
 
 // expectEachOnce says that exactly want jobs were run, each once.
@@ -165,7 +162,7 @@ func scrape(ctx context.Context, m *devenv.Manager) map[string]*dto.MetricFamily
 	Expect(err).NotTo(HaveOccurred())
 	resp, err := http.DefaultClient.Do(req)
 	Expect(err).NotTo(HaveOccurred())
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(resp.Body)
 	Expect(err).NotTo(HaveOccurred())

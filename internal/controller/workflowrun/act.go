@@ -24,7 +24,7 @@ func (p *pass) act(ctx context.Context, d lifecycle.Decision) (reconcile.Result,
 	failed := errors.Join(p.dispatch(ctx, d.Dispatch), p.recoverJobs(ctx))
 	ahead := p.settleAll(ctx, d.Verdicts)
 	p.record(d.Events)
-	failed = errors.Join(failed, p.withdraw(ctx), p.cleanUp(ctx))
+	failed = errors.Join(failed, p.withdraw(ctx))
 	p.mem.prune(p.run)
 	if failed != nil {
 		if ctx.Err() == nil { // else the lease was lost or the operator stops: both are reported where they happen
@@ -217,42 +217,27 @@ func (p *pass) record(list []lifecycle.Event) {
 
 // withdraw takes jobs back from NATS and tells their workers to stop.
 func (p *pass) withdraw(ctx context.Context) error {
-	if len(p.mem.withdrawals) == 0 {
-		return nil
-	}
-	ids := make([]protocol.JobID, 0, len(p.mem.withdrawals))
-	for _, w := range p.mem.withdrawals {
-		if err := p.jobs.Withdraw(ctx, w.Topic, w.ID); err != nil {
-			return fmt.Errorf("withdraw job %s: %w", w.ID, err)
-		}
-		ids = append(ids, w.ID)
-	}
-	if err := p.jobs.Cancel(ctx, string(p.run.UID), ids); err != nil {
-		return fmt.Errorf("cancel jobs: %w", err)
+	if err := p.takeBack(ctx, string(p.run.UID), p.mem.withdrawals); err != nil {
+		return err
 	}
 	p.mem.withdrawals = nil
 	return nil
 }
 
-// cleanUp purges the messages of a run that ended in this process; the janitor does it for those which a crash left over.
-func (p *pass) cleanUp(ctx context.Context) error {
-	if !p.mem.cleanup {
+// takeBack withdraws jobs of a run and tells their workers to stop.
+func (r *Reconciler) takeBack(ctx context.Context, runUID string, list []lifecycle.Withdrawal) error {
+	if len(list) == 0 {
 		return nil
 	}
-	if err := p.purge(ctx, string(p.run.UID), lifecycle.Topics(p.run)); err != nil {
-		return err
+	ids := make([]protocol.JobID, 0, len(list))
+	for _, w := range list {
+		if err := r.jobs.Withdraw(ctx, w.Topic, w.ID); err != nil {
+			return fmt.Errorf("withdraw job %s: %w", w.ID, err)
+		}
+		ids = append(ids, w.ID)
 	}
-	p.mem.cleanup = false
-	return nil
-}
-
-// purge removes all messages of a run that nobody needs any more.
-func (r *Reconciler) purge(ctx context.Context, runUID string, topics []string) error {
-	if err := r.jobs.WithdrawRun(ctx, topics, runUID); err != nil {
-		return fmt.Errorf("withdraw jobs of run: %w", err)
-	}
-	if err := r.jobs.PurgeResults(ctx, runUID); err != nil {
-		return fmt.Errorf("purge results of run: %w", err)
+	if err := r.jobs.Cancel(ctx, runUID, ids); err != nil {
+		return fmt.Errorf("cancel jobs: %w", err)
 	}
 	return nil
 }

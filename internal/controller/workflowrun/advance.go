@@ -53,11 +53,11 @@ func (p *pass) owes() bool {
 func (p *pass) underLock(ctx context.Context, lease *lockmgr.Lease) (reconcile.Result, error) {
 	held, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer context.AfterFunc(lease.Context(), func() { cancel(context.Cause(lease.Context())) })()
+	defer context.AfterFunc(lease.Context(), func() { cancel(context.Cause(lease.Context())) })() //nolint:contextcheck // the cause is that of the lease
 
 	d := lifecycle.Decide(p.input(lifecycle.Lock{
 		State: lifecycle.LockHeld, LeaseID: lease.ID(), Holder: p.holder, Fence: lease.Fence(),
-		AcquiredAt: lease.AcquiredAt(), Renewed: lease.Renewed(), RenewalFailures: int32(lease.RenewalFailures()), //nolint:gosec // bounded by maxConsecutiveFailures, at most 100
+		AcquiredAt: lease.AcquiredAt(), Renewed: lease.Renewed(), RenewalFailures: int32(lease.RenewalFailures()),
 		Lost: p.mem.lostLease,
 	}))
 	if d.Changed || p.mustClaim(lease) {
@@ -79,8 +79,7 @@ func (p *pass) mustClaim(lease *lockmgr.Lease) bool {
 
 // returnLease ends the use of a lease and keeps the reason if it was lost meanwhile, for the run's conditions.
 func (p *pass) returnLease(ctx context.Context, lease *lockmgr.Lease) {
-	var lost *lockmgr.LostError
-	if errors.As(lease.Err(), &lost) {
+	if lost, ok := errors.AsType[*lockmgr.LostError](lease.Err()); ok {
 		p.mem.lostLease = string(lost.Reason)
 	}
 	if lifecycle.Finished(p.run) {
@@ -121,11 +120,11 @@ func (p *pass) refresh(ctx context.Context) (reconcile.Result, error) {
 	return reconcile.Result{RequeueAfter: refreshDelay}, nil
 }
 
-// finished settles what still arrives for a run that has ended, purges its messages, and deletes it when its time is over.
+// finished settles what still arrives for a run that has ended, takes back its last jobs, and deletes it when its time is over.
 func (p *pass) finished(ctx context.Context) (reconcile.Result, error) {
 	d := lifecycle.Decide(p.input(p.prospect()))
 	p.settleAll(ctx, d.Verdicts)
-	if err := errors.Join(p.withdraw(ctx), p.cleanUp(ctx)); err != nil {
+	if err := p.withdraw(ctx); err != nil {
 		return reconcile.Result{}, err
 	}
 	if d.Delete {
@@ -135,7 +134,7 @@ func (p *pass) finished(ctx context.Context) (reconcile.Result, error) {
 		}
 		return reconcile.Result{}, nil
 	}
-	if p.mem.last == nil && !p.mem.cleanup {
+	if p.mem.last == nil {
 		p.memories.forget(p.key)
 	}
 	return p.again(earliest(d.Wake, p.later)), nil

@@ -18,6 +18,7 @@ import (
 // Mutations that make specs below fail:
 //   - advance.go refused without refresh: a stale cache is decided on for ever.
 //   - memory.go newest that always believes the cache: the stale cache is written on again, one conflict after the other.
+//   - advance.go advance.go mustClaim always false: a stale cache makes two workers do the same.
 //   - advance.go refused without Drop: the lease that was refused lingers.
 //   - memory.go resolve that does nothing: messages and withdrawals of a write whose answer was lost stay.
 //   - act.go settleAll that never hands back what is ahead: the API server is asked for ever.
@@ -63,6 +64,22 @@ var _ = Describe("the API server", func() {
 		end := other.finish(ctx, run)
 		Expect(end.Status.Phase).To(Equal(v1alpha1.RunSucceeded))
 		Expect(w.jobsStored(ctx)).To(Equal(3))
+	}, NodeTimeout(2*patience))
+
+	It("behind a cache from before results were applied and acknowledged: nothing is published again", func(ctx SpecContext) {
+		old := r.inFlight(ctx, run, 2)
+		for _, t := range w.takeAll(ctx, 2) {
+			t.succeed(ctx)
+		}
+		r.drive(ctx, run, func(now *v1alpha1.WorkflowRun) bool { return now.Status.Progress == "2/3" })
+		r.kill(ctx)
+		w.dropLock(ctx, run)
+		w.outliveWindow(ctx)
+		other := w.newReplica(ctx, "other")
+		other.cached = func(*v1alpha1.WorkflowRun) *v1alpha1.WorkflowRun { return old }
+		other.mustPass(ctx, run)
+		Expect(w.jobsStored(ctx)).To(Equal(3), "in no stream is a trace of the first two attempts")
+		Expect(other.finish(ctx, run).Status.Phase).To(Equal(v1alpha1.RunSucceeded))
 	}, NodeTimeout(2*patience))
 
 	It("is asked once about a result that is ahead of the truth; it goes back with a delay", func(ctx SpecContext) {
@@ -131,7 +148,7 @@ var _ = Describe("the API server", func() {
 			Expect(w.jobsStored(ctx)).To(Equal(3))
 			r.mustPass(ctx, run)
 			r.mustPass(ctx, run)
-			Expect(w.messages(ctx, w.names.ResultsStream())).To(BeZero(), "the clean-up is not lost")
+			Expect(w.messages(ctx, w.names.ResultsStream())).To(BeZero(), "all are acknowledged")
 			Expect(w.settledWith(run)).To(HaveLen(3))
 		}, NodeTimeout(2*patience))
 	}

@@ -25,9 +25,8 @@ type entry struct {
 
 // remains is what a deleted run may have left with NATS and its workers.
 type remains struct {
-	uid      types.UID
-	topics   []string
-	finished bool
+	uid  types.UID
+	jobs []lifecycle.Withdrawal
 }
 
 func newDirectory() *directory {
@@ -66,7 +65,7 @@ func (d *directory) remove(run *v1alpha1.WorkflowRun) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.known, run.UID)
-	d.deleted[key] = append(d.deleted[key], remains{uid: run.UID, topics: lifecycle.Topics(run), finished: lifecycle.Finished(run)})
+	d.deleted[key] = append(d.deleted[key], remains{uid: run.UID, jobs: inFlight(run)})
 }
 
 // forget takes out a run which was entered again after its removal.
@@ -89,4 +88,17 @@ func (d *directory) putBack(key types.NamespacedName, gone []remains) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.deleted[key] = append(d.deleted[key], gone...)
+}
+
+// inFlight lists the jobs of a run that are with NATS or its workers.
+func inFlight(run *v1alpha1.WorkflowRun) []lifecycle.Withdrawal {
+	topics := make(map[string]string, len(run.Spec.Steps))
+	for i := range run.Spec.Steps {
+		topics[run.Spec.Steps[i].Name] = run.Spec.Steps[i].Job.Topic
+	}
+	var jobs []lifecycle.Withdrawal
+	for _, id := range lifecycle.InFlight(run) {
+		jobs = append(jobs, lifecycle.Withdrawal{ID: id, Topic: topics[id.Step]})
+	}
+	return jobs
 }

@@ -29,7 +29,7 @@
 //	                       |              |
 //	                       v              v
 //	                   Reconciler <---- inbox        strays: results of runs which the cache does not know (yet)
-//	                    |  |   |                     janitor: messages of runs that are finished or gone
+//	                    |  |   |                     janitor: jobs of runs that are finished or gone
 //	     memory (own writes, published attempts)
 //
 // # Failure handling

@@ -10,22 +10,23 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 )
 
 // janitorPause is the time between two rounds of the janitor.
 const janitorPause = 10 * time.Minute
 
-// leftovers says which runs have messages with NATS, and removes them; *bus.Bus does.
-type leftovers interface {
-	RunsWithMessages(ctx context.Context) (map[string][]string, error)
+// queued lists the jobs that are with NATS; *bus.Bus does.
+type queued interface {
+	QueuedJobs(ctx context.Context) ([]bus.QueuedJob, error)
 }
 
-// janitor purges the messages of runs that have ended or are gone, which a crash between the end of a run and its clean-up
-// left over. Nothing depends on it but disk: late results are recognised as stale, dead jobs have a time to live.
+// janitor takes back the jobs of runs that have ended or are gone, which a crash between the end of a run and its clean-up
+// left in the queue. It saves workers useless work; a job's time to live would do the same later.
 type janitor struct {
 	*Reconciler
-	leftovers leftovers
+	queued queued
 }
 
 // Start makes a round at once and then every janitorPause until ctx ends.
@@ -34,7 +35,7 @@ func (j *janitor) Start(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		if err := j.round(ctx); err != nil && ctx.Err() == nil {
-			log.FromContext(ctx).Error(err, "Left-over messages stay until the next round")
+			log.FromContext(ctx).Error(err, "Left-over jobs stay until the next round")
 		}
 		select {
 		case <-ctx.Done():
@@ -45,24 +46,32 @@ func (j *janitor) Start(ctx context.Context) error {
 }
 
 func (j *janitor) round(ctx context.Context) error {
-	// The messages are listed before the runs: a run that is missing from the later list is gone, not new.
-	topics, err := j.leftovers.RunsWithMessages(ctx)
-	if err != nil || len(topics) == 0 {
-		return err
+	// The jobs are listed before the runs: a run that is missing from the later list is gone, not new.
+	list, err := j.queued.QueuedJobs(ctx)
+	if err != nil {
+		return fmt.Errorf("list queued jobs: %w", err)
+	}
+	if len(list) == 0 {
+		return nil
 	}
 	existing, err := j.census(ctx)
 	if err != nil {
 		return err
 	}
-	for uid, queued := range topics {
-		dead, err := j.dead(ctx, existing, types.UID(uid))
-		if err != nil {
-			return err
+	ofDead := map[types.UID]bool{}
+	for _, q := range list {
+		uid := types.UID(q.ID.RunUID)
+		dead, known := ofDead[uid]
+		if !known {
+			if dead, err = j.dead(ctx, existing, uid); err != nil {
+				return err
+			}
+			ofDead[uid] = dead
 		}
 		if !dead {
 			continue
 		}
-		if err := j.purge(ctx, uid, queued); err != nil {
+		if err := j.takeBack(ctx, q.ID.RunUID, []lifecycle.Withdrawal{{ID: q.ID, Topic: q.Topic}}); err != nil {
 			return err
 		}
 	}

@@ -64,8 +64,7 @@ func (p *pass) acquire(ctx context.Context) (*lockmgr.Lease, error) {
 		RunUID: string(p.run.UID), Floor: fence, FloorLeaseID: leaseID,
 		Policy: p.policy.RunLock, PolicyName: p.policy.Name, Path: "reconcile",
 	})
-	var down *lockmgr.UnavailableError
-	if errors.As(err, &down) {
+	if down, ok := errors.AsType[*lockmgr.UnavailableError](err); ok {
 		p.breaker.trip(fmt.Errorf("lock store unavailable: %w", down.Unwrap())) // without the run that found out
 	}
 	return lease, err
@@ -75,8 +74,7 @@ func (p *pass) acquire(ctx context.Context) (*lockmgr.Lease, error) {
 func (p *pass) withoutLock(ctx context.Context, cause error) (reconcile.Result, error) {
 	lock := lifecycle.Lock{State: lifecycle.LockBusy, LeaseID: p.newID(), Holder: p.holder, Message: cause.Error()}
 	class := "lock_busy"
-	var busy *lockmgr.BusyError
-	if !errors.As(cause, &busy) {
+	if _, busy := errors.AsType[*lockmgr.BusyError](cause); !busy {
 		lock.State, class = lifecycle.LockUnavailable, "store_unavailable"
 	}
 	d := lifecycle.Decide(p.input(lock))

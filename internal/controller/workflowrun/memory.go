@@ -24,8 +24,6 @@ type memory struct {
 	withdrawals []lifecycle.Withdrawal
 	// doubt is a write of which nobody knows whether it took effect; nil: none.
 	doubt *doubt
-	// cleanup says that the run ended and its messages are still to be purged.
-	cleanup bool
 	// lastWriteEnd and lastWriteTook pace writes: see nextWrite.
 	lastWriteEnd  time.Time
 	lastWriteTook time.Duration
@@ -53,7 +51,6 @@ func (m *memory) resolve(run *v1alpha1.WorkflowRun) {
 			m.withdrawals = append(m.withdrawals, w)
 		}
 	}
-	m.cleanup = m.cleanup || lifecycle.Finished(run)
 	m.doubt = nil
 }
 

@@ -35,10 +35,8 @@ func (p *pass) persist(ctx context.Context, d lifecycle.Decision) error {
 	}
 	p.metrics.statusWrites.WithLabelValues("accepted").Inc()
 	log.FromContext(ctx).V(1).Info("Status written", "resourceVersion", next.ResourceVersion, "fence", next.Status.Fence, "progress", next.Status.Progress)
-	wasFinished := lifecycle.Finished(p.run)
 	p.run, p.mem.last = next, next
 	p.mem.withdrawals = append(p.mem.withdrawals, d.Withdraw...)
-	p.mem.cleanup = !wasFinished && lifecycle.Finished(next)
 	return nil
 }
 

@@ -2,7 +2,6 @@ package workflowrun
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -41,9 +40,7 @@ type jobs interface {
 	Publish(ctx context.Context, j bus.Job) error
 	Recover(ctx context.Context, j bus.Job) (bus.RecoverOutcome, error)
 	Withdraw(ctx context.Context, topic string, id protocol.JobID) error
-	WithdrawRun(ctx context.Context, topics []string, runUID string) error
 	Cancel(ctx context.Context, runUID string, jobs []protocol.JobID) error
-	PurgeResults(ctx context.Context, runUID string) error
 }
 
 // Reconciler advances runs. See the package's documentation.
@@ -78,7 +75,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return p.advance(ctx)
 }
 
-// cleanDeleted takes back what deleted runs of this name left behind: queued jobs, unread results, parked results.
+// cleanDeleted takes back what deleted runs of this name left behind: queued jobs and parked results.
 func (r *Reconciler) cleanDeleted(ctx context.Context, key types.NamespacedName) error {
 	gone := r.directory.takeDeleted(key)
 	for i, g := range gone {
@@ -89,20 +86,10 @@ func (r *Reconciler) cleanDeleted(ctx context.Context, key types.NamespacedName)
 		for _, l := range r.inbox.takeAll(g.uid) {
 			r.settle(ctx, l, nil, outcomeStale)
 		}
-		if err := r.cleanRemains(ctx, g); err != nil {
+		if err := r.takeBack(ctx, string(g.uid), g.jobs); err != nil {
 			r.directory.putBack(key, gone[i:])
 			return err
 		}
-	}
-	return nil
-}
-
-func (r *Reconciler) cleanRemains(ctx context.Context, g remains) error {
-	if err := r.purge(ctx, string(g.uid), g.topics); err != nil || g.finished {
-		return err
-	}
-	if err := r.jobs.Cancel(ctx, string(g.uid), nil); err != nil {
-		return fmt.Errorf("cancel jobs of deleted run: %w", err)
 	}
 	return nil
 }

@@ -180,6 +180,13 @@ func (r *replica) apiHooks() interceptor.Funcs {
 				return nil
 			})
 		},
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			if l, ok := list.(*v1alpha1.LockPolicyList); ok {
+				l.Items = r.w.policies // policies come from the cache, at no cost
+				return nil
+			}
+			return c.List(ctx, list, opts...)
+		},
 		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
 			return r.around(ctx, sub, func() error { return c.SubResource(sub).Update(ctx, o, opts...) })
 		},
@@ -219,16 +226,8 @@ func (h hookedJobs) Withdraw(ctx context.Context, topic string, id protocol.JobI
 	return h.r.around(ctx, "withdraw", func() error { return h.r.bus.Withdraw(ctx, topic, id) })
 }
 
-func (h hookedJobs) WithdrawRun(ctx context.Context, topics []string, runUID string) error {
-	return h.r.around(ctx, "withdrawRun", func() error { return h.r.bus.WithdrawRun(ctx, topics, runUID) })
-}
-
 func (h hookedJobs) Cancel(ctx context.Context, runUID string, list []protocol.JobID) error {
 	return h.r.around(ctx, "cancel", func() error { return h.r.bus.Cancel(ctx, runUID, list) })
-}
-
-func (h hookedJobs) PurgeResults(ctx context.Context, runUID string) error {
-	return h.r.around(ctx, "purgeResults", func() error { return h.r.bus.PurgeResults(ctx, runUID) })
 }
 
 // watched is a delivery whose settlement is looked at before it leaves the process.
@@ -363,6 +362,15 @@ func (r *replica) inFlight(ctx context.Context, run *v1alpha1.WorkflowRun, n int
 	return r.drive(ctx, run, func(now *v1alpha1.WorkflowRun) bool {
 		m := r.memories.peek(client.ObjectKeyFromObject(run))
 		return len(lifecycle.InFlight(now)) == n && m != nil && len(m.unpublished(now)) == 0
+	})
+}
+
+// drained waits until all results of a finished run are acknowledged, also those that come again.
+func (r *replica) drained(ctx context.Context, run *v1alpha1.WorkflowRun) {
+	GinkgoHelper()
+	until(ctx, "all results are acknowledged", func() bool {
+		r.turn(ctx, run)
+		return r.w.messages(ctx, r.w.names.ResultsStream()) == 0
 	})
 }
 

@@ -61,7 +61,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	if err := r.setupController(mgr, in, o.MaxConcurrent); err != nil {
 		return err
 	}
-	for _, runnable := range []manager.Runnable{in.strays, &janitor{Reconciler: r, leftovers: o.Bus}, &consumer{bus: o.Bus, in: in}} {
+	for _, runnable := range []manager.Runnable{in.strays, &janitor{Reconciler: r, queued: o.Bus}, &consumer{bus: o.Bus, in: in}} {
 		if err := mgr.Add(runnable); err != nil {
 			return fmt.Errorf("add runnable: %w", err)
 		}

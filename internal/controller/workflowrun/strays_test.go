@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -95,7 +96,7 @@ var _ = Describe("a result of a run that the cache does not know", func() {
 		Expect(r.in.strays.sort(ctx)).To(Succeed())
 		Expect(r.in.strays.parked).To(ConsistOf(young), "the list says nothing about what came after it began")
 		Expect(r.counter("syncopate_run_results_total", "outcome", "stale")).To(BeEquivalentTo(1))
-		Expect(w.messages(ctx, w.names.ResultsStream())).To(Equal(1), "limits retention: acked, not removed")
+		Expect(w.messages(ctx, w.names.ResultsStream())).To(BeZero())
 	}, NodeTimeout(2*patience))
 
 	It("goes back to NATS when too many wait", func(ctx SpecContext) {
@@ -150,7 +151,7 @@ var _ = Describe("a deleted run", func() {
 		r.deleteRun(ctx, run)
 		r.directory.see(run) // by a pass that had read it before
 
-		r.hook = times(1, "purgeResults/before", func(context.Context) error { return errTest })
+		r.hook = times(1, "withdraw/before", func(context.Context) error { return errTest })
 		_, err := r.pass(ctx, run)
 		Expect(err).To(MatchError(errTest), "to be tried again")
 		r.mustPass(ctx, run)
@@ -186,7 +187,7 @@ var _ = Describe("a deleted run", func() {
 })
 
 var _ = Describe("the janitor", func() {
-	It("removes messages of runs that ended or are gone, and no others", func(ctx SpecContext) {
+	It("takes back the jobs of runs that ended or are gone, and no others", func(ctx SpecContext) {
 		w := newWorld(ctx)
 		r := w.newReplica(ctx, "r")
 		alive, ended, gone := w.create(ctx, diamond()), w.create(ctx, diamond()), w.create(ctx, diamond())
@@ -194,27 +195,26 @@ var _ = Describe("the janitor", func() {
 			r.inFlight(ctx, run, 2)
 		}
 		r.hook = func(_ context.Context, at string) error { // the process dies before each clean-up
-			if at == "withdrawRun/before" {
+			if at == "withdraw/before" {
 				return errTest
 			}
 			return nil
 		}
 		w.patch(ctx, ended, `{"spec":{"shutdown":"Cancel"}}`)
 		r.drive(ctx, ended, finished)
-		id := protocol.JobID{RunUID: string(ended.UID), Step: "a", Item: protocol.NoItem, Attempt: 1}
-		w.say(ctx, id, succeeded(id))
 		Expect(w.client.Delete(ctx, w.get(ctx, gone))).To(Succeed())
-		Expect(w.messages(ctx, w.names.JobsStream())).To(Equal(4), "the jobs of the ended run were withdrawn one by one")
+		Expect(w.messages(ctx, w.names.JobsStream())).To(Equal(6), "nothing was taken back")
 
-		j := &janitor{Reconciler: r.Reconciler, leftovers: r.bus}
+		j := &janitor{Reconciler: r.Reconciler, queued: r.bus}
 		Expect(j.round(ctx)).To(MatchError(errTest))
 		r.hook = nil
 		Expect(j.round(ctx)).To(Succeed())
 		Expect(w.messages(ctx, w.names.JobsStream())).To(Equal(2))
-		Expect(w.messages(ctx, w.names.ResultsStream())).To(BeZero())
-		left, err := r.bus.RunsWithMessages(ctx)
+		left, err := r.bus.QueuedJobs(ctx)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(left).To(Equal(map[string][]string{string(alive.UID): {topic}}))
+		for _, job := range left {
+			Expect(job.ID.RunUID).To(Equal(string(alive.UID)))
+		}
 		r.finish(ctx, alive)
 	}, NodeTimeout(2*patience))
 
@@ -222,7 +222,7 @@ var _ = Describe("the janitor", func() {
 		w := newWorld(ctx)
 		r := w.newReplica(ctx, "r")
 		rounds := make(chan struct{}, 10)
-		j := &janitor{Reconciler: r.Reconciler, leftovers: leftoverFunc(func() error { rounds <- struct{}{}; return errTest })}
+		j := &janitor{Reconciler: r.Reconciler, queued: queuedFunc(func() error { rounds <- struct{}{}; return errTest })}
 		running, stop := context.WithCancel(ctx)
 		done := make(chan error)
 		go func() { done <- j.Start(running) }()
@@ -235,9 +235,9 @@ var _ = Describe("the janitor", func() {
 	}, NodeTimeout(patience))
 })
 
-type leftoverFunc func() error
+type queuedFunc func() error
 
-func (f leftoverFunc) RunsWithMessages(context.Context) (map[string][]string, error) { return nil, f() }
+func (f queuedFunc) QueuedJobs(context.Context) ([]bus.QueuedJob, error) { return nil, f() }
 
 // fakeDelivery keeps what it was settled with.
 type fakeDelivery struct{ settled []error }

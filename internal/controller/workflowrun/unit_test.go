@@ -108,12 +108,11 @@ func TestResolve(t *testing.T) {
 		run      *v1alpha1.WorkflowRun
 		want     []lifecycle.Withdrawal
 		doubtful bool
-		cleanup  bool
 	}{
-		"the run is what was written to: nobody knows yet":   {aRun("7", v1alpha1.StepDispatched), nil, true, false},
-		"the attempt is over: its job is withdrawn":          {aRun("8", v1alpha1.StepBackingOff), []lifecycle.Withdrawal{old}, false, false},
-		"the write took no effect: the job is left alone":    {aRun("8", v1alpha1.StepDispatched), nil, false, false},
-		"the run has ended: withdrawn, and cleaned up after": {ended, []lifecycle.Withdrawal{old}, false, true},
+		"the run is what was written to: nobody knows yet": {aRun("7", v1alpha1.StepDispatched), nil, true},
+		"the attempt is over: its job is withdrawn":        {aRun("8", v1alpha1.StepBackingOff), []lifecycle.Withdrawal{old}, false},
+		"the write took no effect: the job is left alone":  {aRun("8", v1alpha1.StepDispatched), nil, false},
+		"the run has ended: its job is withdrawn":          {ended, []lifecycle.Withdrawal{old}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := &memory{doubt: &doubt{on: "7", withdraw: []lifecycle.Withdrawal{old}}}
@@ -121,8 +120,8 @@ func TestResolve(t *testing.T) {
 			if diff := cmp.Diff(c.want, m.withdrawals); diff != "" {
 				t.Errorf("withdrawals (-want +got):\n%s", diff)
 			}
-			if (m.doubt != nil) != c.doubtful || m.cleanup != c.cleanup {
-				t.Errorf("doubt %t, clean-up %t; want %t, %t", m.doubt != nil, m.cleanup, c.doubtful, c.cleanup)
+			if (m.doubt != nil) != c.doubtful {
+				t.Errorf("doubt %t; want %t", m.doubt != nil, c.doubtful)
 			}
 		})
 	}
@@ -214,7 +213,7 @@ func TestDirectory(t *testing.T) {
 		t.Error("a removed run is found")
 	}
 	gone := d.takeDeleted(key)
-	want := []remains{{uid: "uid", topics: []string{topic}}}
+	want := []remains{{uid: "uid"}}
 	if diff := cmp.Diff(want, gone, cmp.AllowUnexported(remains{})); diff != "" {
 		t.Errorf("remains (-want +got):\n%s", diff)
 	}

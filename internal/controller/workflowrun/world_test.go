@@ -45,7 +45,8 @@ type world struct {
 	window time.Duration
 	names  protocol.Names
 	js     jetstream.JetStream
-	runs   []types.NamespacedName
+
+	policies []v1alpha1.LockPolicy
 
 	mu         sync.Mutex
 	violations []string
@@ -143,6 +144,7 @@ func (w *world) policy(ctx context.Context, lock v1alpha1.RunLockPolicy) {
 		Spec:       v1alpha1.LockPolicySpec{WorkloadClasses: []string{w.ns}, RunLock: lock},
 	}
 	Expect(w.client.Create(ctx, p)).To(Succeed())
+	w.policies = append(w.policies, *p)
 	DeferCleanup(func(ctx SpecContext) { Expect(w.client.Delete(ctx, p)).To(Succeed()) })
 }
 

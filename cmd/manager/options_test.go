@@ -71,7 +71,8 @@ func TestOptionsAreCompletedFromTheEnvironment(t *testing.T) {
 		"in a pod: its own names":                          {map[string]string{"POD_NAMESPACE": "ns", "POD_NAME": "pod-1"}, nil, "ns", "pod-1"},
 		"flags win": {
 			map[string]string{"POD_NAMESPACE": "ns", "POD_NAME": "pod-1"},
-			[]string{"--namespace=flag", "--holder=me"}, "flag", "me",
+			[]string{"--namespace=flag", "--holder=me"},
+			"flag", "me",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -168,7 +168,7 @@ var _ = Describe("the API server", func() {
 	It("refuses a stale writer: the lease is dropped, the next one is above the stored fence, and there is no loop", func(ctx SpecContext) {
 		r.inFlight(ctx, run, 2)
 		now := w.get(ctx, run)
-		now.Status.Fence = ptr(int64(1000))
+		now.Status.Fence = new(int64(1000))
 		now.Status.Lock.LeaseID = "of-somebody-else"
 		Expect(w.client.Status().Update(ctx, now)).To(Succeed())
 		for _, t := range w.takeAll(ctx, 2) {

@@ -46,19 +46,19 @@ var _ = Describe("while Redis cannot be used", func() {
 				redis = redistest.Start(GinkgoTB())
 				w = newWorld(ctx, withRedis(redis))
 				lock := quick()
-				lock.Renewal.IntervalMillis = ptr(int64(900))
+				lock.Renewal.IntervalMillis = new(int64(900))
 				w.policy(ctx, lock)
 				r = w.newReplica(ctx, "r")
 			}, NodeTimeout(patience))
 
 			It("runs are cancelled, time out and are deleted; the first pass pays for all", func(ctx SpecContext) {
 				cancelled := w.create(ctx, diamond())
-				late := w.create(ctx, diamond(), func(s *v1alpha1.WorkflowRunSpec) { s.ActiveDeadlineSeconds = ptr(int32(60)) })
+				late := w.create(ctx, diamond(), func(s *v1alpha1.WorkflowRunSpec) { s.ActiveDeadlineSeconds = new(int32(60)) })
 				deleted := w.create(ctx, diamond())
 				for _, run := range []*v1alpha1.WorkflowRun{cancelled, late, deleted} {
 					r.inFlight(ctx, run, 2)
 				}
-				queued := w.create(ctx, diamond(), func(s *v1alpha1.WorkflowRunSpec) { s.QueueTimeoutSeconds = ptr(int32(60)) })
+				queued := w.create(ctx, diamond(), func(s *v1alpha1.WorkflowRunSpec) { s.QueueTimeoutSeconds = new(int32(60)) })
 				fence := *w.get(ctx, cancelled).Status.Fence
 				harm.begin(redis)
 				w.patch(ctx, cancelled, `{"spec":{"shutdown":"Cancel"}}`)
@@ -159,8 +159,11 @@ var _ = Describe("while somebody else has the lock", func() {
 		r.mustPass(ctx, run)
 		given := w.settledWith(run)
 		Expect(given).To(HaveLen(2))
-		Expect(given[0].err.(*again).class).To(Equal("lock_busy"))
-		Expect(given[0].err.(*again).after).NotTo(Equal(given[1].err.(*again).after), "each with a delay of its own")
+		var first, second *again
+		Expect(errors.As(given[0].err, &first)).To(BeTrue())
+		Expect(errors.As(given[1].err, &second)).To(BeTrue())
+		Expect(first.class).To(Equal("lock_busy"))
+		Expect(first.after).NotTo(Equal(second.after), "each with a delay of its own")
 
 		w.patch(ctx, run, `{"spec":{"shutdown":"Terminate"}}`)
 		r.mustPass(ctx, run)
@@ -194,7 +197,7 @@ var _ = Describe("while somebody else has the lock", func() {
 		tasks[1].succeed(ctx)
 		r.pumpAll(ctx, 1)
 		r.mustPass(ctx, run)
-		Expect(len(r.inbox.waiting(run.UID))).To(BeNumerically(">=", 1), "an old grudge is no reason to hand it back at once")
+		Expect(r.inbox.waiting(run.UID)).NotTo(BeEmpty(), "an old grudge is no reason to hand it back at once")
 		w.dropLock(ctx, run)
 		r.finish(ctx, run)
 	}, NodeTimeout(2*patience))

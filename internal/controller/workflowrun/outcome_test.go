@@ -77,7 +77,7 @@ var _ = Describe("a run", func() {
 		w := newWorld(ctx)
 		r := w.newReplica(ctx, "r")
 		s := step("s")
-		s.Retry = v1alpha1.Retry{MaxFailures: 2, Backoff: v1alpha1.Backoff{InitialMillis: ptr(int64(2000)), JitterPercent: ptr(int32(0))}}
+		s.Retry = v1alpha1.Retry{MaxFailures: 2, Backoff: v1alpha1.Backoff{InitialMillis: new(int64(2000)), JitterPercent: new(int32(0))}}
 		run := w.create(ctx, []v1alpha1.Step{s})
 		r.inFlight(ctx, run, 1)
 		for attempt := 1; attempt <= 2; attempt++ {

@@ -42,7 +42,7 @@ var _ = Describe("two replicas that both own everything", func() {
 
 	It("both decide on the same state: the later write is refused and has no effect", func(ctx SpecContext) {
 		w := newWorld(ctx, withWindow(tinyWindow))
-		w.policy(ctx, v1alpha1.RunLockPolicy{LingerMillis: ptr(int64(0))}) // a does not find out before it writes
+		w.policy(ctx, v1alpha1.RunLockPolicy{LingerMillis: new(int64(0))}) // a does not find out before it writes
 		a, b := w.newReplica(ctx, "a"), w.newReplica(ctx, "b")
 		run := w.create(ctx, diamond())
 		a.hook = once("status/before", func() error {

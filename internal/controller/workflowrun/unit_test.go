@@ -323,8 +323,9 @@ func TestSettleEachEmptiesTheInbox(t *testing.T) {
 		t.Errorf("%d letters left", r.inbox.total)
 	}
 	for _, s := range list {
-		if got := s.letter.delivery.(*fakeDelivery).settled; !cmp.Equal(got, []error{nil, nil}, cmpopts.EquateErrors()) {
-			t.Fatalf("settled with %v", got)
+		fake, ok := s.letter.delivery.(*fakeDelivery)
+		if !ok || !cmp.Equal(fake.settled, []error{nil, nil}, cmpopts.EquateErrors()) {
+			t.Fatalf("settled with %v", s.letter.delivery)
 		}
 	}
 }

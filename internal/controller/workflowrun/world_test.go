@@ -152,11 +152,9 @@ func (w *world) policy(ctx context.Context, lock v1alpha1.RunLockPolicy) {
 func quick() v1alpha1.RunLockPolicy {
 	return v1alpha1.RunLockPolicy{
 		TTLSeconds: 5, LingerMillis: new(int64),
-		Renewal: v1alpha1.RenewalPolicy{IntervalMillis: ptr(int64(300)), TimeoutMillis: 200},
+		Renewal: v1alpha1.RenewalPolicy{IntervalMillis: new(int64(300)), TimeoutMillis: 200},
 	}
 }
-
-func ptr[T any](v T) *T { return &v }
 
 func (w *world) get(ctx context.Context, run *v1alpha1.WorkflowRun) *v1alpha1.WorkflowRun {
 	now := &v1alpha1.WorkflowRun{}

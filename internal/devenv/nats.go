@@ -26,7 +26,7 @@ func StartNATS(dir string) (*NATS, error) {
 	n := &NATS{opts: server.Options{
 		Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: dir, NoSigs: true, NoLog: true,
 	}}
-	if err := n.start(); err != nil {
+	if err := n.Start(); err != nil {
 		return nil, err
 	}
 	if addr, ok := n.server.Addr().(*net.TCPAddr); ok {
@@ -35,7 +35,8 @@ func StartNATS(dir string) (*NATS, error) {
 	return n, nil
 }
 
-func (n *NATS) start() error {
+// Start starts the server again, at the same address with the same store, after Stop.
+func (n *NATS) Start() error {
 	opts := n.opts // the server keeps and changes what it is given
 	s, err := server.NewServer(&opts)
 	if err != nil {
@@ -62,5 +63,5 @@ func (n *NATS) Stop() {
 // Restart ends the server and starts it again at the same address with the same store.
 func (n *NATS) Restart() error {
 	n.Stop()
-	return n.start()
+	return n.Start()
 }

@@ -77,7 +77,6 @@ func (d *decider) started(i int, published time.Time) Verdict {
 		at = d.now
 	}
 	s.Phase, s.StartedAt = v1alpha1.StepRunning, microPointer(at)
-	d.event(EventNormal, "StepStarted", fmt.Sprintf("Step %s: a worker began attempt %d", s.Name, s.Attempt))
 	return Applied
 }
 

@@ -60,16 +60,18 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	lockMetrics := lockmgr.NewMetrics(metrics.Registry)
+	lockMetrics, busMetrics := lockmgr.NewMetrics(metrics.Registry), bus.NewMetrics(metrics.Registry)
 	locks := lockmgr.New(redis, lockmgr.Options{
 		Holder: o.holder, Clock: clock.RealClock{}, Rand: rand.Float64, NewID: uuid.NewString,
 		Log: log.WithName("lockmgr"), Metrics: lockMetrics,
 	})
-	nats, err := bus.Connect(ctx, o.nats.busConfig(keys, log.WithName("bus")))
+	nats, err := bus.Connect(ctx, o.nats.busConfig(keys, log.WithName("bus"), busMetrics))
 	if err != nil {
 		return errors.Join(fmt.Errorf("configure NATS: %w", err), redis.Close())
 	}
-	err = errors.Join(setup(mgr, o, locks, lockMetrics, nats), mgr.Add(newReady(mgr, "redis", locks.Ping)), mgr.Add(newReady(mgr, "nats", nats.Ready)))
+	err = errors.Join(setup(mgr, o, workflowrun.Options{
+		Locks: locks, LockMetrics: lockMetrics, Bus: nats, BusMetrics: busMetrics,
+	}), mgr.Add(newReady(mgr, "redis", locks.Ping)), mgr.Add(newReady(mgr, "nats", nats.Ready)))
 	if err == nil {
 		err = mgr.Start(ctx)
 	}
@@ -151,19 +153,19 @@ func newReady(mgr manager.Manager, name string, check func(context.Context) erro
 	return p
 }
 
-func setup(mgr manager.Manager, o options, locks *lockmgr.Manager, lockMetrics *lockmgr.Metrics, nats *bus.Bus) error {
+// setup adds the controllers; runs comes with the parts that others share.
+func setup(mgr manager.Manager, o options, runs workflowrun.Options) error {
 	policies := &lockpolicy.Reconciler{Client: mgr.GetClient()}
-	return errors.Join(policies.SetupWithManager(mgr), workflowrun.Setup(mgr, workflowrun.Options{
-		Locks: locks, LockMetrics: lockMetrics, Bus: nats, Clock: clock.RealClock{}, Rand: rand.Float64, NewID: uuid.NewString,
-		Holder: o.holder, Registry: metrics.Registry, MaxConcurrent: o.maxConcurrent, InboxLimit: o.inboxLimit,
-	}))
+	runs.Clock, runs.Rand, runs.NewID, runs.Registry = clock.RealClock{}, rand.Float64, uuid.NewString, metrics.Registry
+	runs.Holder, runs.MaxConcurrent, runs.InboxLimit = o.holder, o.maxConcurrent, o.inboxLimit
+	return errors.Join(policies.SetupWithManager(mgr), workflowrun.Setup(mgr, runs))
 }
 
-func (n natsOptions) busConfig(keys bus.Keyring, log logr.Logger) bus.Config {
+func (n natsOptions) busConfig(keys bus.Keyring, log logr.Logger, m *bus.Metrics) bus.Config {
 	return bus.Config{
 		URL: n.url, Names: protocol.Names{Prefix: n.prefix}, Replicas: n.replicas, MemoryStorage: n.memory,
 		CredentialsFile: n.credsFile, CAFile: n.caFile, CertFile: n.certFile, KeyFile: n.keyFile, User: n.user, Password: n.password,
 		MaxAckPending: n.maxAckPending, Keys: keys, Clock: clock.RealClock{}, Rand: rand.Float64,
-		Log: log, Metrics: bus.NewMetrics(metrics.Registry),
+		Log: log, Metrics: m,
 	}
 }

@@ -148,11 +148,11 @@ func (p *pass) settleAll(ctx context.Context, verdicts []lifecycle.Verdict) (ahe
 		case lifecycle.Applied:
 			applied++
 			p.metrics.resultLatency.Observe(p.clock.Since(l.fact.PublishedAt).Seconds())
-			list = append(list, settlement{l, rejection(l), outcomeApplied})
+			list = append(list, settlement{l, rejection(l), bus.OutcomeApplied})
 		case lifecycle.Duplicate:
-			list = append(list, settlement{l, nil, outcomeDuplicate})
+			list = append(list, settlement{l, nil, bus.OutcomeDuplicate})
 		case lifecycle.Stale:
-			list = append(list, settlement{l, nil, outcomeStale})
+			list = append(list, settlement{l, nil, bus.OutcomeStale})
 		case lifecycle.Ahead:
 			if l.refreshed {
 				list = append(list, settlement{l, &again{after: actRetryDelay, class: "ahead", cause: errAhead}, ""})
@@ -200,7 +200,7 @@ func rejection(l *letter) error {
 // settle acks a result or hands it back. A failure is only logged: the message is then delivered again and is recognised.
 func (r *Reconciler) settle(ctx context.Context, l *letter, as error, outcome string) {
 	if outcome != "" {
-		r.metrics.results.WithLabelValues(outcome).Inc()
+		r.results.CountResult(outcome)
 		log.FromContext(ctx).V(1).Info("Result settled", "job", l.fact.ID.String(), "status", l.fact.Result.Status, "outcome", outcome)
 	}
 	if err := l.delivery.Settle(ctx, as); err != nil {

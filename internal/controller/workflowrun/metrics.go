@@ -6,19 +6,11 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 )
 
-// Values of the label outcome of results_total that this package sets; the bus sets those of messages that never get here.
-const (
-	outcomeApplied   = "applied"
-	outcomeDuplicate = "duplicate"
-	outcomeStale     = "stale"
-)
-
 // Metrics are the figures of this package; docs/architecture.md lists them.
 type Metrics struct {
 	statusWrites    *prometheus.CounterVec
 	fenceRejections *prometheus.CounterVec
 	storeFailures   prometheus.Counter
-	results         *prometheus.CounterVec
 	recoveries      *prometheus.CounterVec
 	resultsPerWrite prometheus.Histogram
 	resultLatency   prometheus.Histogram
@@ -38,9 +30,6 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		storeFailures: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "syncopate_lock_store_failures_total", Help: "Passes that could not take the run lock because Redis could not be used.",
 		}),
-		results: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "syncopate_run_results_total", Help: "Results settled by the run reconciler, by outcome: applied, duplicate or stale.",
-		}, []string{"outcome"}),
 		recoveries: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "syncopate_job_recoveries_total", Help: "Attempts in status that were looked up in NATS before publishing, by outcome.",
 		}, []string{"outcome"}),
@@ -55,7 +44,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "syncopate_step_dispatch_latency_seconds", Help: "Time from the decision to dispatch a step to the PubAck of its job.", Buckets: latency,
 		}),
 	}
-	reg.MustRegister(m.statusWrites, m.fenceRejections, m.storeFailures, m.results, m.recoveries,
+	reg.MustRegister(m.statusWrites, m.fenceRejections, m.storeFailures, m.recoveries,
 		m.resultsPerWrite, m.resultLatency, m.dispatchLatency)
 	return m
 }

@@ -157,7 +157,7 @@ var _ = Describe("a run", func() {
 		}))
 		Expect(r.counter("syncopate_runs", "phase", "Succeeded")).To(BeEquivalentTo(1))
 		Expect(r.counter("syncopate_job_recoveries_total", "outcome", "Queued")).To(BeEquivalentTo(2))
-		Expect(r.counter("syncopate_run_results_total", "outcome", "applied")).To(BeEquivalentTo(2))
+		Expect(r.counter("syncopate_results_total", "outcome", "applied")).To(BeEquivalentTo(2))
 		Expect(r.counter("syncopate_status_writes_total", "outcome", "accepted")).To(BeEquivalentTo(3))
 		Expect(r.counter("syncopate_status_writes_total", "outcome", "refused")).To(BeZero())
 	}, NodeTimeout(2*patience))

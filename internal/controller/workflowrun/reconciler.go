@@ -56,6 +56,7 @@ type Reconciler struct {
 	holder  string
 	metrics *Metrics
 	locked  *lockmgr.Metrics // of lock-busy retries
+	results *bus.Metrics     // of results
 
 	inbox     *inbox
 	memories  *memories
@@ -84,7 +85,7 @@ func (r *Reconciler) cleanDeleted(ctx context.Context, key types.NamespacedName)
 			r.memories.forget(key)
 		}
 		for _, l := range r.inbox.takeAll(g.uid) {
-			r.settle(ctx, l, nil, outcomeStale)
+			r.settle(ctx, l, nil, bus.OutcomeStale)
 		}
 		if err := r.takeBack(ctx, string(g.uid), g.jobs); err != nil {
 			r.directory.putBack(key, gone[i:])

@@ -63,7 +63,7 @@ func (w *world) newReplica(ctx context.Context, holder string, adjust ...func(*r
 	lockMetrics := lockmgr.NewMetrics(r.registry)
 	r.Reconciler = &Reconciler{
 		events: r.recorder, clock: w.clock, rand: rand.Float64, newID: uuid.NewString, holder: holder,
-		metrics: NewMetrics(r.registry), locked: lockMetrics,
+		metrics: NewMetrics(r.registry), locked: lockMetrics, results: bus.NewMetrics(r.registry),
 		inbox: newInbox(10_000), memories: newMemories(), directory: newDirectory(),
 	}
 	for _, f := range adjust {
@@ -92,7 +92,7 @@ func (r *replica) connect(ctx context.Context, lockMetrics *lockmgr.Metrics) {
 	Expect(err).NotTo(HaveOccurred())
 	r.manager = lockmgr.New(r.redis, lockmgr.Options{Holder: r.holder, Log: GinkgoLogr, Metrics: lockMetrics})
 	r.locks = hookedLocks{r}
-	r.bus, err = bus.Connect(ctx, bus.Config{
+	r.bus, err = bus.Connect(ctx, bus.Config{Metrics: r.results,
 		URL: r.w.nats.URL(), Keys: testKeys, DuplicateWindow: r.w.window, ResultAckWait: ackWait, Log: GinkgoLogr,
 	})
 	Expect(err).NotTo(HaveOccurred())

@@ -30,6 +30,7 @@ type Options struct {
 	Locks         *lockmgr.Manager
 	LockMetrics   *lockmgr.Metrics
 	Bus           *bus.Bus
+	BusMetrics    *bus.Metrics
 	Clock         clock.WithTicker
 	Rand          func() float64 // uniform in [0,1)
 	NewID         func() string  // random lease ids for forced ends
@@ -49,7 +50,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 		locks: o.Locks, jobs: o.Bus,
 		events: mgr.GetEventRecorder("syncopate"),
 		clock:  o.Clock, rand: o.Rand, newID: o.NewID, holder: o.Holder,
-		metrics: NewMetrics(o.Registry), locked: o.LockMetrics,
+		metrics: NewMetrics(o.Registry), locked: o.LockMetrics, results: o.BusMetrics,
 		inbox: newInbox(o.InboxLimit), memories: newMemories(), directory: newDirectory(),
 		breaker: &breaker{clock: o.Clock},
 	}

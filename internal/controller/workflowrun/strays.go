@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/bus"
 )
 
 const (
@@ -89,7 +90,7 @@ func (s *strays) sort(ctx context.Context) error {
 			s.park(ctx, l) // the cache will know it; or it came after the list began, which says nothing about its run
 			continue
 		}
-		s.in.settle(ctx, l, nil, outcomeStale)
+		s.in.settle(ctx, l, nil, bus.OutcomeStale)
 	}
 	return nil
 }

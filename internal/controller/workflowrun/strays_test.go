@@ -95,7 +95,7 @@ var _ = Describe("a result of a run that the cache does not know", func() {
 		r.hook = nil
 		Expect(r.in.strays.sort(ctx)).To(Succeed())
 		Expect(r.in.strays.parked).To(ConsistOf(young), "the list says nothing about what came after it began")
-		Expect(r.counter("syncopate_run_results_total", "outcome", "stale")).To(BeEquivalentTo(1))
+		Expect(r.counter("syncopate_results_total", "outcome", "stale")).To(BeEquivalentTo(1))
 		Expect(w.messages(ctx, w.names.ResultsStream())).To(BeZero())
 	}, NodeTimeout(2*patience))
 

@@ -4,13 +4,14 @@ ARG BASE_IMAGE=scratch
 
 FROM ${BUILDER_IMAGE} AS build
 WORKDIR /src
+ARG VERSION=dev
 COPY go.mod go.sum ./
 RUN go mod download
 COPY api api
 COPY cmd cmd
 COPY internal internal
 COPY pkg pkg
-RUN CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o /out/manager ./cmd/manager
+RUN CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=${VERSION}" -o /out/manager ./cmd/manager
 
 FROM ${BASE_IMAGE}
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt

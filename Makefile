@@ -10,6 +10,7 @@ LINT := go tool -modfile=hack/tools/lint/go.mod golangci-lint
 export KUBEBUILDER_ASSETS ?= $(CURDIR)/bin/k8s
 
 IMAGE ?= syncopate:dev
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 BUILDER_IMAGE ?= golang:1.26
 BASE_IMAGE ?= scratch
 PKG ?= ./...
@@ -46,11 +47,11 @@ verify: ## Fail where generated code is stale, kustomize cannot build, vet compl
 
 .PHONY: build
 build: ## Build the binaries of cmd/ into bin/.
-	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o bin/ ./cmd/...
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/ ./cmd/...
 
 .PHONY: image
 image: ## Build the operator's image. IMAGE, BUILDER_IMAGE and BASE_IMAGE choose the names.
-	docker build --build-arg BUILDER_IMAGE='$(BUILDER_IMAGE)' --build-arg BASE_IMAGE='$(BASE_IMAGE)' -t '$(IMAGE)' .
+	docker build --build-arg BUILDER_IMAGE='$(BUILDER_IMAGE)' --build-arg BASE_IMAGE='$(BASE_IMAGE)' --build-arg VERSION='$(VERSION)' -t '$(IMAGE)' .
 
 .PHONY: controlplane
 controlplane: ## Get kube-apiserver, etcd and kubectl into bin/k8s, once: downloaded, else built from source (some minutes).

@@ -56,8 +56,8 @@ type LockPolicySpec struct {
 	RunLock RunLockPolicy `json:"runLock,omitempty"`
 }
 
-// RunLockPolicy tunes run locks. The rule keeps a lease renewable twice before its validity ends; docs/locks.md has the
-// arithmetic: validity = ttl - margin, margin = ttl * clockDriftPercent + safetyMarginMillis. The guard has(self.renewal) is
+// RunLockPolicy tunes run locks. The rule keeps a lease renewable twice before its validity ends; `go doc ./internal/lockmgr`
+// has the arithmetic ("The deadline rule"): validity = ttl - margin, margin = ttl * clockDriftPercent + safetyMarginMillis. The guard has(self.renewal) is
 // for the API server's check of the default {} itself, made before the defaults inside are filled in; no stored object lacks it.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.renewal) || 2 * (has(self.renewal.intervalMillis) ? self.renewal.intervalMillis : self.ttlSeconds * 1000 / 3) + self.ttlSeconds * 10 * self.renewal.clockDriftPercent + self.renewal.safetyMarginMillis < self.ttlSeconds * 1000",messageExpression="'unsafe times: 2 x interval + ttl x drift + safety margin must be less than the TTL, but 2 x %d ms + %d ms + %d ms is not less than %d ms'.format([has(self.renewal.intervalMillis) ? self.renewal.intervalMillis : self.ttlSeconds * 1000 / 3, self.ttlSeconds * 10 * self.renewal.clockDriftPercent, self.renewal.safetyMarginMillis, self.ttlSeconds * 1000])"
@@ -130,12 +130,13 @@ type RenewalPolicy struct {
 	// +kubebuilder:validation:Minimum=100
 	// +kubebuilder:validation:Maximum=3600000
 	IntervalMillis *int64 `json:"intervalMillis,omitempty"`
-	// timeoutMillis bounds one renewal, in milliseconds. Must be less than the interval. Default 1000.
+	// timeoutMillis bounds one renewal, in milliseconds. Must be less than the interval; at most 1000, with which the Redis
+	// client ends a call in any case. Default 1000.
 	// +optional
 	// +default=1000
 	// +kubebuilder:default=1000
 	// +kubebuilder:validation:Minimum=50
-	// +kubebuilder:validation:Maximum=60000
+	// +kubebuilder:validation:Maximum=1000
 	TimeoutMillis int64 `json:"timeoutMillis,omitempty"`
 	// maxConsecutiveFailures is the number of renewals failed in a row with which the lease is given up, if its validity did not
 	// end before. Default 3.

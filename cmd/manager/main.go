@@ -34,6 +34,6 @@ func start(ctx context.Context, o options) error {
 	if err := o.complete(os.Getenv); err != nil {
 		return err
 	}
-	ctrl.Log.WithName("setup").Info("Starting", "version", version, "holder", o.holder, "nats", o.nats.url, "redis", o.redis.addrs)
+	ctrl.Log.WithName("setup").Info("Starting", "version", version, "holder", o.holder, "nats", o.nats.redactedURL(), "redis", o.redis.addrs)
 	return run(ctx, o)
 }

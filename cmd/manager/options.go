@@ -4,6 +4,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net/url"
 	"os"
 	"regexp"
 	"strings"
@@ -47,6 +48,9 @@ type redisOptions struct {
 	username   string // REDIS_USERNAME
 	password   string // REDIS_PASSWORD
 }
+
+// maxHolder is the bound of status.lock.holder.
+const maxHolder = 253
 
 var prefixPattern = regexp.MustCompile(`^[a-z0-9-]{1,32}$`)
 
@@ -106,12 +110,28 @@ func (o *options) check() error {
 			break
 		}
 	}
-	for name, n := range map[string]int{"--max-concurrent-runs": o.maxConcurrent, "--inbox-limit": o.inboxLimit, "--nats-max-ack-pending": o.nats.maxAckPending} {
-		if n < 1 {
-			problems = append(problems, fmt.Errorf("%s %d: need at least 1", name, n))
+	for _, f := range []struct {
+		name string
+		n    int
+	}{{"--max-concurrent-runs", o.maxConcurrent}, {"--inbox-limit", o.inboxLimit}, {"--nats-max-ack-pending", o.nats.maxAckPending}} {
+		if f.n < 1 {
+			problems = append(problems, fmt.Errorf("%s %d: need at least 1", f.name, f.n))
 		}
 	}
 	return errors.Join(problems...)
+}
+
+// redactedURL is the servers' addresses without passwords.
+func (n natsOptions) redactedURL() string {
+	urls := strings.Split(n.url, ",")
+	for i, u := range urls {
+		if parsed, err := url.Parse(strings.TrimSpace(u)); err == nil {
+			urls[i] = parsed.Redacted()
+		} else {
+			urls[i] = "(unreadable)"
+		}
+	}
+	return strings.Join(urls, ",")
 }
 
 func firstOf(values ...string) string {

@@ -6,6 +6,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/go-logr/logr"
 )
 
 // parse reads flags and completes them in an environment.
@@ -113,7 +115,7 @@ func TestRedisCertificatesMustBeReadable(t *testing.T) {
 		"sentinels":                  {redisOptions{addrs: "a:1,b:2", masterName: "m"}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			client, err := newRedis(c.options)
+			client, err := newRedis(c.options, logr.Discard())
 			if (err == nil) != c.ok {
 				t.Fatalf("error: %v", err)
 			}

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -32,6 +33,8 @@ import (
 
 const (
 	leaderElectionID = "syncopate-manager"
+	// logEvery is how many tries in a row are logged as one.
+	logEvery = 15
 	// stopTimeout bounds the end: leases are released and results handed back within it.
 	stopTimeout = 10 * time.Second
 )
@@ -48,15 +51,15 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	keys, err := waitForKeys(ctx, config, scheme, o.namespace, log)
+	keys, err := waitForKeys(ctx, config, scheme, o)
 	if err != nil {
 		return err
 	}
-	mgr, err := newManager(config, scheme, o)
+	mgr, err := newManager(ctx, config, scheme, o)
 	if err != nil {
 		return err
 	}
-	redis, err := newRedis(o.redis)
+	redis, err := newRedis(o.redis, log.WithName("redis"))
 	if err != nil {
 		return err
 	}
@@ -95,17 +98,23 @@ func newScheme() (*runtime.Scheme, error) {
 	return scheme, nil
 }
 
-// waitForKeys loads the result keys, and tries again while the API server cannot be reached.
-func waitForKeys(ctx context.Context, config *rest.Config, scheme *runtime.Scheme, namespace string, log logr.Logger) (bus.Keyring, error) {
-	c, err := client.New(config, client.Options{Scheme: scheme})
-	for ; ; c, err = client.New(config, client.Options{Scheme: scheme}) {
+// waitForKeys loads the result keys, and tries again while the API server cannot be reached. Meanwhile it answers probes: the
+// manager, which does so later, is not there yet.
+func waitForKeys(ctx context.Context, config *rest.Config, scheme *runtime.Scheme, o options) (bus.Keyring, error) {
+	early, err := serveEarlyProbes(ctx, o.probeAddr)
+	if err != nil {
+		return bus.Keyring{}, err
+	}
+	defer early.stop()
+	for try := 0; ; try++ {
+		keys, err := loadKeysOnce(ctx, config, scheme, o.namespace)
 		if err == nil {
-			var keys bus.Keyring
-			if keys, err = loadKeys(ctx, c, namespace); err == nil {
-				return keys, nil
-			}
+			return keys, nil
 		}
-		log.Error(err, "Result keys are not there yet", "retry", probePause)
+		early.failed(err)
+		if try%logEvery == 0 {
+			ctrl.Log.WithName("setup").Info("Result keys are not there yet, trying on", "delay", probePause, "cause", err.Error())
+		}
 		select {
 		case <-ctx.Done():
 			return bus.Keyring{}, fmt.Errorf("load result keys: %w", err)
@@ -114,7 +123,15 @@ func waitForKeys(ctx context.Context, config *rest.Config, scheme *runtime.Schem
 	}
 }
 
-func newManager(config *rest.Config, scheme *runtime.Scheme, o options) (manager.Manager, error) {
+func loadKeysOnce(ctx context.Context, config *rest.Config, scheme *runtime.Scheme, namespace string) (bus.Keyring, error) {
+	c, err := client.New(config, client.Options{Scheme: scheme})
+	if err != nil {
+		return bus.Keyring{}, fmt.Errorf("reach the API server: %w", err)
+	}
+	return loadKeys(ctx, c, namespace)
+}
+
+func newManager(ctx context.Context, config *rest.Config, scheme *runtime.Scheme, o options) (manager.Manager, error) {
 	grace := stopTimeout
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme:                        scheme,
@@ -127,12 +144,12 @@ func newManager(config *rest.Config, scheme *runtime.Scheme, o options) (manager
 		LeaderElectionNamespace:       o.namespace,
 		LeaderElectionReleaseOnCancel: true, // main ends right after the manager stops
 		GracefulShutdownTimeout:       &grace,
-		Client:                        client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}}}},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make manager: %w", err)
 	}
 	return mgr, errors.Join(
+		warmCaches(ctx, mgr),
 		mgr.AddHealthzCheck("ping", healthz.Ping),
 		mgr.AddReadyzCheck("caches", func(r *http.Request) error {
 			ctx, cancel := context.WithTimeout(r.Context(), probeTimeout)
@@ -143,6 +160,16 @@ func newManager(config *rest.Config, scheme *runtime.Scheme, o options) (manager
 			return nil
 		}),
 	)
+}
+
+// warmCaches has replicas that stand by hold what they need when they become the leader, and readyz say whether they do.
+func warmCaches(ctx context.Context, mgr manager.Manager) error {
+	for _, kind := range []client.Object{&v1alpha1.WorkflowRun{}, &v1alpha1.LockPolicy{}, &corev1.Namespace{}} {
+		if _, err := mgr.GetCache().GetInformer(ctx, kind, cache.BlockUntilSynced(false)); err != nil {
+			return fmt.Errorf("watch %T: %w", kind, err)
+		}
+	}
+	return nil
 }
 
 func newReady(mgr manager.Manager, name string, check func(context.Context) error) *probe {

@@ -98,6 +98,9 @@ func (b *Bus) Close(ctx context.Context) {
 	}
 }
 
+// Connected says whether there is a connection to NATS, without asking it.
+func (b *Bus) Connected() bool { return b.connected() }
+
 func (b *Bus) connected() bool { return b.nc.Status() == nats.CONNECTED }
 
 // bounded limits one call to NATS: requests to a server that went away get no answer at all.

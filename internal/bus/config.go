@@ -18,9 +18,9 @@ import (
 const MaxInputBytes = 256 << 10
 
 const (
-	// maxResultBytes limits a result with its headers. Outputs over 64 KiB belong in the object store; the rest up to half of
-	// the usual max_payload is room for the dead letter, which must always fit.
-	maxResultBytes = 512 << 10
+	// maxResultBytes limits a result with its headers: outputs over 64 KiB do not belong in a result. What is unsettled is held
+	// in memory, so it also bounds that, and the dead letter of a result always fits into the usual max_payload.
+	maxResultBytes = 96 << 10
 
 	resultsMaxAge     = 30 * 24 * time.Hour // only what no run ever collected gets that old
 	deadLettersMaxAge = 14 * 24 * time.Hour
@@ -34,6 +34,7 @@ const (
 	defaultNakDelay   = 2 * time.Second        // before jitter
 	rebuildDelay      = 250 * time.Millisecond // before jitter
 	stallAfter        = 10 * time.Second
+	stallCheck        = 3 * time.Second // no multiple of pullExpiry, or check after check could meet the moment between two pulls
 	drainTimeout      = 2 * time.Second
 
 	pullExpiry    = 5 * time.Second
@@ -64,7 +65,7 @@ type Config struct {
 	TopicInactivity time.Duration // a topic's consumer vanishes after this time without workers; default 7 days
 
 	ResultAckWait    time.Duration // default 10 s
-	ResultAckPending int           // unsettled results of all groups together, each group gets an eighth; default 8,000
+	ResultAckPending int           // unsettled results of all groups together, each group gets an eighth; default 2,000
 
 	Keys Keyring // Current is required
 
@@ -93,7 +94,7 @@ func (c Config) withDefaults() (Config, error) {
 	setDefault(&c.MaxAckPending, 10_000)
 	setDefault(&c.TopicInactivity, 7*24*time.Hour)
 	setDefault(&c.ResultAckWait, 10*time.Second)
-	setDefault(&c.ResultAckPending, 8_000)
+	setDefault(&c.ResultAckPending, 2_000)
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}
 	}

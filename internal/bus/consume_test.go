@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go/jetstream"
+	"k8s.io/utils/clock"
 
 	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
@@ -327,6 +329,30 @@ func TestAStalledSubscriptionIsRecognised(t *testing.T) {
 	}
 }
 
+// mutation: confirmed that returns now makes this fail: an idle group between two pulls would be built anew.
+func TestOnlyTwoFindingsInARowAreAStall(t *testing.T) {
+	var s suspicion
+	for i, c := range []struct{ found, want bool }{
+		{true, false},
+		{false, false}, // mutation: confirmed that never forgets makes the next line fail
+		{true, false},
+		{true, true},
+	} {
+		if got := s.confirmed(c.found); got != c.want {
+			t.Errorf("check %d: confirmed = %t", i, got)
+		}
+	}
+}
+
+// mutation: UnixNano in touch makes this fail: a step of the wall clock would look like a stall, or hide one.
+func TestTheLastMessageIsTimedByTheMonotonicClock(t *testing.T) {
+	g := newGroup(&Bus{config: Config{ResultAckPending: groups}, clock: clock.RealClock{}}, 0, nil)
+	g.touch()
+	if at := g.lastAt.Load(); !strings.Contains(at.String(), "m=") {
+		t.Errorf("%s has no monotonic reading", at)
+	}
+}
+
 func TestResultConsumersCoverEveryPartitionOnce(t *testing.T) {
 	c, err := Config{Keys: Keyring{Current: testKey}}.withDefaults()
 	if err != nil {
@@ -337,7 +363,7 @@ func TestResultConsumersCoverEveryPartitionOnce(t *testing.T) {
 	for i := range groups {
 		rc := b.resultConsumerConfig(i)
 		if rc.MaxDeliver != -1 || len(rc.BackOff) != 0 || rc.AckPolicy != jetstream.AckExplicitPolicy || rc.AckWait != 10*time.Second ||
-			rc.MaxAckPending != 1000 || rc.Durable != fmt.Sprintf("syncopate-results-%d", i) {
+			rc.MaxAckPending != 250 || rc.Durable != fmt.Sprintf("syncopate-results-%d", i) {
 			t.Errorf("consumer %d: %+v", i, rc)
 		}
 		for _, f := range rc.FilterSubjects {

@@ -44,6 +44,8 @@ const (
 	ClassWorkerRequested  = "worker_requested"
 	ClassFenced           = "fenced"
 	ClassShutdown         = "shutdown"
+	ClassAhead            = "ahead"      // of an attempt that the run does not know yet
+	ClassInboxFull        = "inbox_full" // no room to let it wait
 	ClassUnknown          = "unknown"
 )
 

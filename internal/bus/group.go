@@ -27,8 +27,8 @@ type group struct {
 
 	work   chan *Delivery
 	poison chan poisoned
-	check  chan struct{} // asks for a look at the consumer now
-	lastAt atomic.Int64  // Unix nanoseconds of the last message
+	check  chan struct{}             // asks for a look at the consumer now
+	lastAt atomic.Pointer[time.Time] // of the last message; with its monotonic reading, so that no step of the wall clock counts
 }
 
 type poisoned struct {
@@ -136,9 +136,10 @@ func (g *group) unsubscribe(sub jetstream.ConsumeContext) {
 }
 
 func (g *group) watch(ctx context.Context, c jetstream.Consumer, sub jetstream.ConsumeContext) error {
-	ticker := g.bus.clock.NewTicker(stallAfter / 2)
+	ticker := g.bus.clock.NewTicker(stallCheck)
 	defer ticker.Stop()
 	closed := sub.Closed()
+	var seen suspicion
 	for {
 		select {
 		case <-ctx.Done():
@@ -150,7 +151,7 @@ func (g *group) watch(ctx context.Context, c jetstream.Consumer, sub jetstream.C
 				return err
 			}
 		case <-ticker.C():
-			if err := g.stalled(ctx, c); err != nil {
+			if err := g.stalled(ctx, c, &seen); err != nil {
 				return err
 			}
 		}
@@ -168,9 +169,10 @@ func (g *group) gone(ctx context.Context, c jetstream.Consumer) error {
 	return nil
 }
 
-// stalled tells why the subscription is suspect, if nothing came for a while.
-func (g *group) stalled(ctx context.Context, c jetstream.Consumer) error {
-	if g.bus.clock.Since(time.Unix(0, g.lastAt.Load())) < stallAfter {
+// stalled tells why the subscription has to be built anew, if nothing came for a while and it was suspect the last time too.
+func (g *group) stalled(ctx context.Context, c jetstream.Consumer, seen *suspicion) error {
+	if g.bus.clock.Since(*g.lastAt.Load()) < stallAfter {
+		seen.confirmed(false)
 		return nil
 	}
 	ctx, cancel := g.bus.bounded(ctx)
@@ -181,10 +183,20 @@ func (g *group) stalled(ctx context.Context, c jetstream.Consumer) error {
 		return err
 	case err != nil:
 		return nil
-	case isStalled(info):
+	case seen.confirmed(isStalled(info)):
 		return fmt.Errorf("nothing came for %s: %d messages and %d pulls wait", stallAfter, info.NumPending, info.NumWaiting)
 	}
 	return nil
+}
+
+// suspicion asks for the same finding in two checks in a row: between the end of one pull and the next, none waits, and a
+// message that has just come is not delivered yet.
+type suspicion struct{ before bool }
+
+func (s *suspicion) confirmed(now bool) bool {
+	before := s.before
+	s.before = now
+	return before && now
 }
 
 // isStalled: messages wait although there is room, or no pull request waits for what is still to come.
@@ -204,7 +216,10 @@ func (g *group) onError(err error) {
 	}
 }
 
-func (g *group) touch() { g.lastAt.Store(g.bus.clock.Now().UnixNano()) }
+func (g *group) touch() {
+	now := g.bus.clock.Now()
+	g.lastAt.Store(&now)
+}
 
 // receive sorts a message. It must not block: it runs in the subscription's goroutine.
 func (g *group) receive(ctx context.Context, m jetstream.Msg) {

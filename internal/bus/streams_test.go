@@ -27,12 +27,12 @@ func TestStreamsAreCreatedOnceAndAsDesigned(t *testing.T) {
 	got := map[string]any{
 		"jobs retention": jobs.Retention, "jobs storage": jobs.Storage, "jobs ttl": jobs.AllowMsgTTL, "jobs direct": jobs.AllowDirect,
 		"results retention": results.Retention, "results discard": results.Discard, "results direct": results.AllowDirect,
-		"results subjects": len(results.Subjects), "dead age": dead.MaxAge, "control age": control.MaxAge,
+		"results subjects": len(results.Subjects), "results size": results.MaxMsgSize, "dead age": dead.MaxAge, "control age": control.MaxAge,
 	}
 	want := map[string]any{
 		"jobs retention": jetstream.WorkQueuePolicy, "jobs storage": jetstream.FileStorage, "jobs ttl": true, "jobs direct": false,
 		"results retention": jetstream.WorkQueuePolicy, "results discard": jetstream.DiscardNew, "results direct": false,
-		"results subjects": protocol.Partitions, "dead age": 14 * 24 * time.Hour, "control age": time.Hour,
+		"results subjects": protocol.Partitions, "results size": int32(96 << 10), "dead age": 14 * 24 * time.Hour, "control age": time.Hour,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("streams (-want +got):\n%s", diff)

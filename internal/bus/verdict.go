@@ -49,7 +49,8 @@ func classOf(err error) string {
 	var classed interface{ RetryClass() string }
 	if errors.As(err, &classed) {
 		switch c := classed.RetryClass(); c {
-		case ClassLockBusy, ClassStoreUnavailable, ClassPublishFailed, ClassWorkerRequested, ClassFenced, ClassShutdown:
+		case ClassLockBusy, ClassStoreUnavailable, ClassPublishFailed, ClassWorkerRequested, ClassFenced,
+			ClassShutdown, ClassAhead, ClassInboxFull:
 			return c
 		}
 		return ClassUnknown

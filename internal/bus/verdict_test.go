@@ -50,6 +50,8 @@ func TestTheRetryContractIsTotal(t *testing.T) {
 		"a negative delay means at once":              {delayOnly(-time.Hour), nak(0, ClassUnknown)},
 		"an endless delay is capped":                  {delayOnly(math.MaxInt64), nak(24*time.Hour, ClassUnknown)},
 		"a class without delay waits the default":     {classOnly(ClassFenced), nak(fallback, ClassFenced)},
+		"a result from the future keeps its class":    {&otherError{time.Second, "ahead"}, nak(time.Second, ClassAhead)},
+		"a full inbox keeps its class":                {&otherError{time.Second, "inbox_full"}, nak(time.Second, ClassInboxFull)},
 		"a class that nobody knows is no label":       {&otherError{time.Second, "run-4711"}, nak(time.Second, ClassUnknown)},
 		"a failed publish of ours keeps its delay":    {&RetryError{ClassPublishFailed, time.Second, ErrUnreachable}, nak(time.Second, ClassPublishFailed)},
 		"an unknown error is delivered again":         {errors.New("boom"), nak(fallback, ClassUnknown)},

@@ -59,13 +59,16 @@ func TestNobodyStallsTheOperator(t *testing.T) {
 // mutation: guardedFunctions without any one of its functions makes this fail: the call is made, and free.
 func TestGuardedCallsAreChargedBeforeTheyAreMade(t *testing.T) {
 	const much, little = 1000, 20
-	v := Vars{Inputs: map[string]any{"s": strings.Repeat("a", much), "l": []any{strings.Repeat("b", much)}}}
+	v := Vars{Inputs: map[string]any{
+		"s": strings.Repeat("a", much), "l": []any{strings.Repeat("b", much)}, "n": strings.Repeat("0", much), "h": strings.Repeat("0h", much),
+	}}
 	for _, src := range []string{
 		"inputs.l == inputs.l", "inputs.l != inputs.l", "'x' in inputs.l", "inputs.s in {}", "inputs.l.join()", "['', '', ''].join(inputs.s)",
 		"inputs.s.replace('x', '')", "''.replace('', inputs.s)", "inputs.s.replace('x', '', 1)", "inputs.s.matches('b')", "''.matches(inputs.s)", "''.matches('a{100}')",
 		"inputs.s.indexOf('b')", "inputs.s.indexOf('b', 1)", "inputs.s.lastIndexOf('b')",
 		"inputs.s + 'b'", "inputs.s < 'b'", "inputs.s <= 'b'", "inputs.s > 'b'", "inputs.s >= 'b'",
-		"inputs.s.size()", "size(inputs.s)", "string(inputs.s)", "bytes(inputs.s)", "inputs.s.contains('b')", "inputs.s.startsWith('b')", "inputs.s.endsWith('b')",
+		"inputs.s.size()", "size(inputs.s)", "string(inputs.s)", "bytes(inputs.s)", "int(inputs.n) == 0", "uint(inputs.n) == 0u", "double(inputs.n) == 0.0",
+		"duration(inputs.h) == duration('0h')", "timestamp('2026-11-20T10:00:00Z') < timestamp('2026-11-20T10:00:01Z')", "timestamp('2026-11-20T10:00:00Z').getDate('UTC')", "inputs.s.contains('b')", "inputs.s.startsWith('b')", "inputs.s.endsWith('b')",
 		"inputs.s.charAt(1)", "inputs.s.lowerAscii()", "inputs.s.upperAscii()", "inputs.s.substring(1)", "inputs.s.trim()", "inputs.s.reverse()", "inputs.s.split('b')",
 		"strings.quote(inputs.s)",
 	} {

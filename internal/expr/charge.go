@@ -1,16 +1,19 @@
 package expr
 
 import (
-	"regexp/syntax"
-
 	"github.com/google/cel-go/common/operators"
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
 	"github.com/google/cel-go/common/types/traits"
 )
 
-// maxWork bounds what the guarded calls of one condition or template do, in steps of roughly a nanosecond to ten.
+// maxWork bounds what the guarded calls of one condition or template do, in units of some 3 ns: about as long as MaxCost takes.
 const maxWork = 10_000_000
+
+const (
+	unitsPerNode = 16    // to look at one element of a list or map
+	unitsPerZone = 4_000 // to look up a time zone by its name
+)
 
 // work is what is left of an evaluation's maxWork.
 type work struct{ left int }
@@ -43,10 +46,16 @@ func guardedFunctions() map[string]charge {
 	}
 	for _, linear := range []string{
 		operators.Add, operators.Less, operators.LessEquals, operators.Greater, operators.GreaterEquals,
-		"size", "string", "bytes", "contains", "startsWith", "endsWith",
+		"size", "string", "bytes", "int", "uint", "double", "bool", "duration", "timestamp", "contains", "startsWith", "endsWith",
 		"charAt", "lowerAscii", "upperAscii", "substring", "trim", "reverse", "split", "strings.quote",
 	} {
 		charges[linear] = chargeText
+	}
+	for _, part := range []string{
+		"getFullYear", "getMonth", "getDayOfYear", "getDate", "getDayOfMonth", "getDayOfWeek", "getHours", "getMinutes", "getSeconds",
+		"getMilliseconds",
+	} {
+		charges[part] = chargeZone
 	}
 	return charges
 }
@@ -62,7 +71,7 @@ func weighAll(w *work, args []ref.Val) bool {
 }
 
 func weigh(w *work, val ref.Val) bool {
-	if !w.take(1 + textLen(val)) {
+	if !w.take(unitsPerNode + textLen(val)) {
 		return false
 	}
 	switch v := val.(type) {
@@ -132,24 +141,9 @@ func chargeReplace(w *work, args []ref.Val) bool {
 	return w.take(text + (text/max(1, was)+1)*now)
 }
 
-// chargeMatches charges for the steps of the automaton, which a short pattern can make large: (a{1000}){2}.
-func chargeMatches(w *work, args []ref.Val) bool {
-	pattern, ok := args[len(args)-1].(types.String)
-	if !ok {
-		return true
-	}
-	if !w.take(len(pattern) * 100) { // to parse it
-		return false
-	}
-	re, err := syntax.Parse(string(pattern), syntax.Perl)
-	if err != nil {
-		return true // the call says so
-	}
-	prog, err := syntax.Compile(re.Simplify())
-	if err != nil {
-		return true
-	}
-	return w.take(len(prog.Inst)) && w.take(len(prog.Inst)*textLen(args[0])/8)
+// chargeZone charges for a time zone, if the call names one.
+func chargeZone(w *work, args []ref.Val) bool {
+	return len(args) < 2 || w.take(unitsPerZone) && chargeText(w, args[1:])
 }
 
 // chargeSearch charges for a comparison at every position.

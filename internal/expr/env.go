@@ -24,6 +24,7 @@ const (
 type program struct {
 	outputType *cel.Type
 	prog       cel.Program
+	steps      []string // names of steps that it reads, as far as the text says them
 }
 
 // eval gives the value and its cost in CEL units.
@@ -105,7 +106,7 @@ func (c *compiler) make(src string) (*program, error) {
 	if err != nil {
 		return nil, fmt.Errorf("plan: %s", oneLine(err.Error()))
 	}
-	return &program{outputType: ast.OutputType(), prog: prog}, nil
+	return &program{outputType: ast.OutputType(), prog: prog, steps: stepsRead(ast.NativeRep())}, nil
 }
 
 func (c *compiler) cached(src string) *program {

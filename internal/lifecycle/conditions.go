@@ -96,7 +96,7 @@ func (d *decider) deadLetterDefault() {
 		c.ObservedGeneration = d.run.Generation
 		return
 	}
-	d.set(v1alpha1.ConditionDeadLettered, metav1.ConditionFalse, v1alpha1.ReasonNoDeadLetters, "")
+	d.set(v1alpha1.ConditionDeadLettered, metav1.ConditionFalse, v1alpha1.ReasonNoDeadLetters, "No result with a valid token was put aside")
 }
 
 // waitForStore says that the lock cannot be taken. It is written without the lock, so it touches neither fence nor lock nor

@@ -9,6 +9,7 @@ import (
 // Bounds of the API which the schema cannot express cheaply.
 const (
 	maxSteps         = 200
+	maxSpecBytes     = 512 << 10 // of inputs, expressions and dependencies together: spec, status and annotations share etcd's 1.5 MiB
 	maxInputsBytes   = 64 << 10  // spec.inputs
 	maxJobInputBytes = 64 << 10  // spec.steps[].job.input, before evaluation
 	maxRenderedBytes = 256 << 10 // job.input, after evaluation
@@ -18,12 +19,16 @@ const (
 	maxErrorChars    = 1024      // one step error message
 	maxCodeChars     = 64        // one step error code
 	maxMessageChars  = 512       // one condition message or event
+	maxEventBytes    = 1024      // one event, as the API server counts
 	maxProblemsChars = 2048      // the message of InvalidSpec
 )
 
 // maxRetryAfter caps what a worker may ask for with Retry: other products honoured 140 hours blindly. A constant until
 // LockPolicy gets spec.delivery.
 const maxRetryAfter = time.Hour
+
+// minRetryAfter keeps a worker that asks for a retry at once from making the run spin.
+const minRetryAfter = 100 * time.Millisecond
 
 // minWake keeps Wake in the future for what is due at once but needs this decision persisted first.
 const minWake = time.Millisecond

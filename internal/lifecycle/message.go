@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -66,6 +67,9 @@ func successText(steps, skipped int) string {
 }
 
 func failureText(s *v1alpha1.StepStatus) string {
+	if s.Attempt == 0 { // it failed before it was dispatched
+		return cut(fmt.Sprintf("step %s failed: %s", s.Name, errorText(s.Error)), maxMessageChars)
+	}
 	return cut(fmt.Sprintf("step %s failed: %s (attempt %d, failures %d)", s.Name, errorText(s.Error), s.Attempt, s.Failures), maxMessageChars)
 }
 
@@ -130,6 +134,26 @@ func cut(s string, n int) string {
 		return s
 	}
 	return string([]rune(s)[:n-1]) + "…"
+}
+
+// cutBytes bounds a text to n bytes.
+func cutBytes(s string, n int) string {
+	s = cut(s, maxMessageChars)
+	for len(s) > n {
+		_, size := utf8.DecodeLastRuneInString(s)
+		s = s[:len(s)-size]
+	}
+	return s
+}
+
+// printable replaces control characters: a worker's text must not cut or colour the lines of whoever reads it.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, s)
 }
 
 // cutStored bounds a text to what takes at most n bytes in JSON.

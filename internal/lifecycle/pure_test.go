@@ -95,7 +95,7 @@ func TestBackoff(t *testing.T) {
 
 func TestRetryAfter(t *testing.T) {
 	for millis, want := range map[int64]time.Duration{
-		-1: 0, 0: 0, 1500: 1500 * time.Millisecond, 3_600_000: time.Hour, 3_600_001: time.Hour, math.MaxInt64: time.Hour, math.MinInt64: 0,
+		-1: minRetryAfter, 0: minRetryAfter, 1500: 1500 * time.Millisecond, 3_600_000: time.Hour, 3_600_001: time.Hour, math.MaxInt64: time.Hour, math.MinInt64: minRetryAfter,
 	} {
 		if got := retryAfter(millis); got != want {
 			t.Errorf("retryAfter(%d) = %s, want %s", millis, got, want)
@@ -109,6 +109,10 @@ func TestValidate(t *testing.T) {
 	many := make([]v1alpha1.Step, maxSteps+1)
 	for i := range many {
 		many[i] = newStep(fmt.Sprint("s", i))
+	}
+	bulky := make([]v1alpha1.Step, 9) // each within its own bound
+	for i := range bulky {
+		bulky[i] = newStep(fmt.Sprint("s", i), input(`{"x":"`+strings.Repeat("x", 60<<10)+`"}`))
 	}
 	tests := map[string]struct {
 		steps  []v1alpha1.Step
@@ -132,6 +136,11 @@ func TestValidate(t *testing.T) {
 		"large inputs":         {steps: []v1alpha1.Step{newStep("a")}, inputs: raw(`{"x":"` + strings.Repeat("x", maxInputsBytes) + `"}`), want: []string{"spec.inputs: 65544 bytes, more than 65536"}},
 		"a large input":        {steps: []v1alpha1.Step{newStep("a", input(`{"x":"`+strings.Repeat("x", maxJobInputBytes)+`"}`))}, want: []string{"spec.steps[0].job.input: 65544 bytes"}},
 		"inputs of no object":  {steps: []v1alpha1.Step{newStep("a")}, inputs: raw(`[1]`), want: []string{"spec.inputs: "}},
+		"a read of no step":    {steps: []v1alpha1.Step{newStep("a", when("steps.x.output == 1"))}, want: []string{`spec.steps[0].when: there is no step "x"`}},
+		"a read of itself":     {steps: []v1alpha1.Step{newStep("a", input(`{"x":"${steps.a.output}"}`))}, want: []string{"spec.steps[0].job.input: the step reads its own state"}},
+		"a read of a stranger": {steps: []v1alpha1.Step{newStep("a"), newStep("b", input(`{"x":"${steps.a.output}"}`))}, want: []string{`spec.steps[1].job.input: step "a" is read but not depended on`}},
+		"a read of ancestors":  {steps: []v1alpha1.Step{newStep("a"), newStep("b", after("a")), newStep("c", after("b"), input(`{"x":"${steps.a.phase}", "y":"${steps.?z}"}`))}},
+		"too large altogether": {steps: bulky, want: []string{"spec: ", "more than 524288 in all"}},
 		"several at once":      {steps: []v1alpha1.Step{newStep("a", after("x"), when("("))}, want: []string{"dependsOn[0]", "when"}},
 	}
 	for name, tt := range tests {

@@ -176,6 +176,7 @@ func (d *decider) setError(s *v1alpha1.StepStatus, e *v1alpha1.StepError) {
 	if e == nil {
 		return
 	}
+	e.Code, e.Message = printable(e.Code), printable(e.Message)
 	e.Code = cutStored(cut(e.Code, maxCodeChars), maxCodeChars+len(`""`))
 	if e.Code == "" {
 		e.Code = CodeUnspecified

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -28,6 +29,9 @@ func validate(spec *v1alpha1.WorkflowRunSpec, p *plan) []string {
 	case n > maxSteps:
 		return []string{fmt.Sprintf("spec.steps: %d steps, more than %d", n, maxSteps)}
 	}
+	if n := specBytes(spec); n > maxSpecBytes {
+		return []string{fmt.Sprintf("spec: %d bytes of inputs, expressions and dependencies, more than %d in all", n, maxSpecBytes)}
+	}
 	v := validator{spec: spec, plan: p}
 	v.object("spec.inputs", spec.Inputs, maxInputsBytes)
 	for i := range spec.Steps {
@@ -35,6 +39,18 @@ func validate(spec *v1alpha1.WorkflowRunSpec, p *plan) []string {
 	}
 	v.acyclic()
 	return v.problems
+}
+
+// specBytes is the size of what makes a spec large.
+func specBytes(spec *v1alpha1.WorkflowRunSpec) int {
+	n := len(rawOf(spec.Inputs))
+	for i := range spec.Steps {
+		n += len(spec.Steps[i].When) + len(rawOf(spec.Steps[i].Job.Input))
+		for _, name := range spec.Steps[i].DependsOn {
+			n += len(name)
+		}
+	}
+	return n
 }
 
 type validator struct {
@@ -57,17 +73,38 @@ func (v *validator) step(i int) {
 	}
 	v.dependencies(field+".dependsOn", s)
 	if s.When != "" {
-		if err := expr.CheckCondition(s.When); err != nil {
-			v.add(field+".when", "%v", err)
-		}
+		names, err := expr.ConditionSteps(s.When)
+		v.references(i, field+".when", names, err)
 	}
 	if len(s.Job.Topic) > maxTopicChars || !topicName.MatchString(s.Job.Topic) {
 		v.add(field+".job.topic", "%s is not words of a-z, 0-9 and dashes joined by dots, at most %d characters",
 			quote(s.Job.Topic), maxTopicChars)
 	}
 	if v.object(field+".job.input", s.Job.Input, maxJobInputBytes) {
-		if err := expr.CheckTemplate(rawOf(s.Job.Input)); err != nil {
-			v.add(field+".job.input", "%v", err)
+		names, err := expr.TemplateSteps(rawOf(s.Job.Input))
+		v.references(i, field+".job.input", names, err)
+	}
+}
+
+// references checks the steps that an expression reads: only what the step depends on has ended for certain when it starts.
+func (v *validator) references(i int, field string, names []string, err error) {
+	if err != nil {
+		v.add(field, "%v", err)
+		return
+	}
+	if len(names) == 0 {
+		return
+	}
+	ancestors := v.plan.ancestors(i)
+	for _, name := range names {
+		j, known := v.plan.index[name]
+		switch {
+		case !known:
+			v.add(field, "there is no step %s", quote(name))
+		case j == i:
+			v.add(field, "the step reads its own state")
+		case !slices.Contains(ancestors, j):
+			v.add(field, "step %s is read but not depended on; add it to dependsOn", quote(name))
 		}
 	}
 }

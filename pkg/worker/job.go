@@ -47,7 +47,7 @@ type task struct {
 }
 
 // parseTask reads a job message. Its error wraps errJob.
-func parseTask(topic string, header nats.Header, body []byte, delivery uint64) (task, error) {
+func parseTask(names protocol.Names, topic, subject string, header nats.Header, body []byte, delivery uint64) (task, error) {
 	id, err := protocol.ParseJobID(header.Get(protocol.HeaderMsgID))
 	if err != nil {
 		return task{}, fmt.Errorf("%w: %w", errJob, err)
@@ -60,8 +60,8 @@ func parseTask(topic string, header nats.Header, body []byte, delivery uint64) (
 		reply: header.Get(protocol.HeaderReply),
 		token: header.Get(protocol.HeaderToken),
 	}
-	if t.reply == "" {
-		return task{}, fmt.Errorf("%w: no %s", errJob, protocol.HeaderReply)
+	if err := t.checkSubjects(names, subject); err != nil {
+		return task{}, err
 	}
 	if s := header.Get(protocol.HeaderFence); s != "" {
 		if t.Fence, err = strconv.ParseInt(s, 10, 64); err != nil {
@@ -74,6 +74,18 @@ func parseTask(topic string, header nats.Header, body []byte, delivery uint64) (
 		}
 	}
 	return t, nil
+}
+
+// checkSubjects wants the message to be where the operator puts this job, and its answer to go where the operator waits for
+// it: who can write a header must not make workers publish elsewhere.
+func (t task) checkSubjects(names protocol.Names, subject string) error {
+	if want := names.Job(t.Topic, t.ID); subject != want {
+		return fmt.Errorf("%w: subject of %s is %s", errJob, t.ID, want)
+	}
+	if want := names.Result(t.ID); t.reply != want {
+		return fmt.Errorf("%w: %s is not %s", errJob, protocol.HeaderReply, want)
+	}
+	return nil
 }
 
 // expired says whether nobody waits for the result any more.

@@ -31,8 +31,9 @@ func (t *topic) process(ctx context.Context, msg jetstream.Msg, ackWait time.Dur
 		t.warn(msg.TermWithReason(errJob.Error()), "terminate")
 		return
 	}
-	if j.expired(t.clock.Now()) {
-		t.log.V(1).Info("Job expired before it was started", "job", j.ID.String())
+	if now := t.clock.Now(); j.expired(now) {
+		// Said aloud: if this clock is wrong, the worker drops good jobs, and nothing else tells of it.
+		t.log.Info("Job dropped, its deadline has passed by this clock", "job", j.ID.String(), "topic", t.name, "deadline", j.Deadline, "now", now)
 		t.settle(ctx, msg, unwanted)
 		return
 	}
@@ -47,7 +48,7 @@ func (t *topic) parse(msg jetstream.Msg) (task, error) {
 	if err != nil {
 		return task{}, fmt.Errorf("%w: %w", errJob, err)
 	}
-	return parseTask(t.name, msg.Headers(), msg.Data(), meta.NumDelivered)
+	return parseTask(t.names, t.name, msg.Subject(), msg.Headers(), msg.Data(), meta.NumDelivered)
 }
 
 // keep tells the server every third of AckWait that the job is under way. stop waits for the end of that.

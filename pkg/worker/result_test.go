@@ -46,16 +46,18 @@ func TestResultOf(t *testing.T) {
 }
 
 func FuzzParseTask(f *testing.F) {
-	f.Add("u/s/-/1", "syncopate.results.01.u.s.-.1", "17", "2026-11-20T10:15:00Z")
-	f.Add("", "", "", "")
-	f.Fuzz(func(t *testing.T, id, reply, fence, deadline string) {
+	names := protocol.Names{Prefix: protocol.DefaultPrefix}
+	good := protocol.JobID{RunUID: "u", Step: "s", Item: protocol.NoItem, Attempt: 1}
+	f.Add("u/s/-/1", names.Job("a", good), names.Result(good), "17", "2026-11-20T10:15:00Z")
+	f.Add("", "", "", "", "")
+	f.Fuzz(func(t *testing.T, id, subject, reply, fence, deadline string) {
 		h := nats.Header{}
 		h.Set(protocol.HeaderMsgID, id)
 		h.Set(protocol.HeaderReply, reply)
 		h.Set(protocol.HeaderFence, fence)
 		h.Set(protocol.HeaderDeadline, deadline)
-		j, err := parseTask("a", h, nil, 1)
-		if err != nil && !errors.Is(err, errJob) || err == nil && j.ID.String() != id {
+		j, err := parseTask(names, "a", subject, h, nil, 1)
+		if err != nil && !errors.Is(err, errJob) || err == nil && (j.ID.String() != id || names.Result(j.ID) != reply) {
 			t.Errorf("%+v, %v", j, err)
 		}
 	})

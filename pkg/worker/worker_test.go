@@ -107,6 +107,30 @@ func TestErrorsBecomeResults(t *testing.T) {
 	o.eventually("all are acknowledged", func() bool { return o.jobs() == 0 })
 }
 
+// mutation: tooLarge without the stream's refusal publishes the same again until the deadline, and this times out.
+func TestAResultThatTheStreamRefusesBecomesAFinalFailure(t *testing.T) {
+	o := newOperator(t)
+	config := jetstreamResults(o.names)
+	config.MaxMsgSize = 4 << 10
+	if _, err := o.js.UpdateStream(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	o.topic("a")
+	o.publish("a", job("a"), `{}`)
+	var calls atomic.Int32
+	w := o.worker()
+	w.Handle("a", func(context.Context, Job) (any, error) { calls.Add(1); return strings.Repeat("x", 8<<10), nil })
+	o.start(w)
+	got := o.results(2)[1].Result
+	if got.Status != protocol.StatusFailed || !got.Final || got.Error == nil || got.Error.Code != CodeTooLarge {
+		t.Errorf("got %+v", got)
+	}
+	o.eventually("the job is acknowledged", func() bool { return o.jobs() == 0 })
+	if n := calls.Load(); n != 1 {
+		t.Errorf("%d calls", n)
+	}
+}
+
 // mutation: keep without its ticker makes the server deliver the job again, and this fails.
 func TestALongJobIsNotDeliveredTwice(t *testing.T) {
 	o := newOperator(t)
@@ -207,6 +231,11 @@ func TestAnExpiredJobIsAcknowledgedWithoutWork(t *testing.T) {
 	w.Handle("a", func(context.Context, Job) (any, error) { t.Error("called"); return nil, nil })
 	o.start(w)
 	o.eventually("the job is acknowledged", func() bool { return o.jobs() == 0 })
+	// mutation: V(1) hides that a wrong clock drops good jobs.
+	if said := strings.Join(o.logs.all(), "\n"); !strings.Contains(said, `"level"=0 "msg"="Job dropped, its deadline has passed by this clock"`) ||
+		!strings.Contains(said, `"deadline"=`) || !strings.Contains(said, `"now"=`) {
+		t.Error(said)
+	}
 }
 
 // mutation: work without WithDeadline makes this time out.
@@ -237,6 +266,12 @@ func TestAMessageThatIsNoJobIsTerminated(t *testing.T) {
 	for i, edit := range []func(nats.Header){
 		func(h nats.Header) { h.Set(protocol.HeaderMsgID, "x") },
 		func(h nats.Header) { h.Del(protocol.HeaderReply) },
+		func(h nats.Header) { h.Set(protocol.HeaderReply, "syncopate.control.8b0e") }, // mutation: no look at the reply publishes there
+		func(h nats.Header) { h.Set(protocol.HeaderReply, o.names.Result(job("other"))) },
+		func(h nats.Header) { // mutation: no look at the subject answers the other job
+			h.Set(protocol.HeaderMsgID, job("other").String())
+			h.Set(protocol.HeaderReply, o.names.Result(job("other")))
+		},
 		func(h nats.Header) { h.Set(protocol.HeaderDeadline, "tomorrow") },
 		func(h nats.Header) { h.Set(protocol.HeaderFence, "many") },
 	} {
@@ -246,6 +281,10 @@ func TestAMessageThatIsNoJobIsTerminated(t *testing.T) {
 	w.Handle("a", func(context.Context, Job) (any, error) { t.Error("called"); return nil, nil })
 	o.start(w)
 	o.eventually("all are terminated", func() bool { return o.jobs() == 0 })
+	said := strings.Join(o.logs.all(), "\n")
+	if n := strings.Count(said, "Message terminated"); n != 7 || strings.Contains(said, "secret") {
+		t.Errorf("%d lines, want 7 without the token:\n%s", n, said)
+	}
 }
 
 func TestTheTokenIsNeverLogged(t *testing.T) {

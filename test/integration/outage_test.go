@@ -3,7 +3,11 @@ package integration
 import (
 	"context"
 	"io"
+	"net"
 	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
 	"syscall"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -31,6 +35,52 @@ func readyz(ctx context.Context, m *devenv.Manager) func() (string, error) {
 	}
 }
 
+// door is an address behind which nobody is until it is opened.
+type door struct{ addr string }
+
+func newDoor(ctx context.Context) *door {
+	GinkgoHelper()
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
+	Expect(err).NotTo(HaveOccurred())
+	defer func() { Expect(l.Close()).To(Succeed()) }()
+	return &door{addr: l.Addr().String()}
+}
+
+// open forwards connections to an address until the spec ends.
+func (d *door) open(ctx context.Context, to string) {
+	GinkgoHelper()
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", d.addr)
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(l.Close)
+	go func() {
+		for {
+			from, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go forward(ctx, from, to)
+		}
+	}()
+}
+
+// forward copies both ways until one side ends.
+func forward(ctx context.Context, from net.Conn, addr string) {
+	var dialer net.Dialer
+	to, err := dialer.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		_ = from.Close()
+		return
+	}
+	go func() {
+		_, _ = io.Copy(to, from)
+		_ = to.Close()
+	}()
+	_, _ = io.Copy(from, to)
+	_ = from.Close()
+}
+
 var _ = Describe("an operator that starts", func() {
 	It("while NATS is down says so in readyz, and loses nothing", func(ctx context.Context) {
 		w := newWorld(ctx)
@@ -43,6 +93,25 @@ var _ = Describe("an operator that starts", func() {
 		w.startWorker(ctx, 4, echo, "early.work")
 		w.eventuallyAll(ctx, v1alpha1.RunSucceeded, 3)
 		w.expectEachOnce(3)
+		Expect(m.Ready(ctx)).To(Succeed())
+	}, NodeTimeout(specTimeout))
+
+	It("while the API server is down says so in readyz, stays alive, and goes on when it is there", func(ctx context.Context) {
+		text, err := os.ReadFile(env.Kubeconfig)
+		Expect(err).NotTo(HaveOccurred())
+		door := newDoor(ctx)
+		elsewhere := filepath.Join(GinkgoT().TempDir(), "kubeconfig")
+		behind := strings.TrimPrefix(strings.TrimSuffix(env.Config.Host, "/"), "https://")
+		Expect(os.WriteFile(elsewhere, []byte(strings.ReplaceAll(string(text), behind, door.addr)), 0o600)).To(Succeed())
+
+		w := newWorld(ctx)
+		m := w.launchManager(ctx, "early", "--kubeconfig", elsewhere)
+		Eventually(readyz(ctx, m)).WithContext(ctx).WithPolling(pollInterval).Should(And(ContainSubstring("[-]apiserver"), ContainSubstring("refused")))
+		Consistently(m.Done(), 5*pollInterval).ShouldNot(BeClosed())
+		door.open(ctx, behind)
+		w.startWorker(ctx, 4, echo, "early.work")
+		w.create(ctx, 3, singleStep("early.work"))
+		w.eventuallyAll(ctx, v1alpha1.RunSucceeded, 3)
 		Expect(m.Ready(ctx)).To(Succeed())
 	}, NodeTimeout(specTimeout))
 

@@ -65,7 +65,7 @@ func (r *Reconciler) write(ctx context.Context, p *v1alpha1.LockPolicy, conflict
 	if equality.Semantic.DeepEqual(p.Status, next.Status) {
 		return nil
 	}
-	if err := r.Client.Status().Update(ctx, next, client.FieldOwner("syncopate")); err != nil {
+	if err := r.Client.Status().Update(ctx, next, client.FieldOwner("syncopate")); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("write status of lock policy %s: %w", p.Name, err)
 	}
 	return nil

@@ -35,7 +35,16 @@ func (p *pass) act(ctx context.Context, d lifecycle.Decision) (reconcile.Result,
 	if ahead {
 		return p.refresh(ctx)
 	}
-	return p.again(earliest(d.Wake, p.later)), nil
+	return p.again(p.nextLook(d.Wake)), nil
+}
+
+// nextLook is when the run is looked at again if nothing happens before.
+func (p *pass) nextLook(wake time.Time) time.Time {
+	limit := lookAgain
+	if lifecycle.Finished(p.run) {
+		limit = forgetDelay
+	}
+	return earliest(earliest(wake, p.later), p.clock.Now().Add(limit))
 }
 
 // retryDelay is what the error asks for, else actRetryDelay.
@@ -150,12 +159,12 @@ func (p *pass) settleAll(ctx context.Context, verdicts []lifecycle.Verdict) (ahe
 			p.metrics.resultLatency.Observe(p.clock.Since(l.fact.PublishedAt).Seconds())
 			list = append(list, settlement{l, rejection(l), bus.OutcomeApplied})
 		case lifecycle.Duplicate:
-			list = append(list, settlement{l, nil, bus.OutcomeDuplicate})
+			list = append(list, settlement{l, rejection(l), bus.OutcomeDuplicate})
 		case lifecycle.Stale:
-			list = append(list, settlement{l, nil, bus.OutcomeStale})
+			list = append(list, settlement{l, rejection(l), bus.OutcomeStale})
 		case lifecycle.Ahead:
 			if l.refreshed {
-				list = append(list, settlement{l, &again{after: actRetryDelay, class: "ahead", cause: errAhead}, ""})
+				list = append(list, settlement{l, &again{after: actRetryDelay, class: bus.ClassAhead, cause: errAhead}, ""})
 				continue
 			}
 			l.refreshed, ahead = true, true

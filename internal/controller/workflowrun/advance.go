@@ -10,6 +10,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
 )
@@ -22,8 +24,10 @@ func (p *pass) advance(ctx context.Context) (reconcile.Result, error) {
 	plan := lifecycle.Decide(p.input(p.prospect()))
 	if !plan.Changed && !p.owes() {
 		// Nothing to write, so no lock: what the core says of duplicates and stale results can never change back.
-		p.mem.blockedSince = time.Time{}
 		return p.act(ctx, plan)
+	}
+	if !plan.Changed && !p.jobs.Connected() {
+		return p.again(earliest(plan.Wake, p.clock.Now().Add(actRetryDelay))), nil // a lock would be of no use
 	}
 	if next := p.mem.nextWrite(); plan.Changed && next.After(p.clock.Now()) {
 		return p.again(next), nil
@@ -32,7 +36,7 @@ func (p *pass) advance(ctx context.Context) (reconcile.Result, error) {
 	if err != nil {
 		return p.withoutLock(ctx, err)
 	}
-	p.mem.blockedSince, p.lease = time.Time{}, lease
+	p.lease = lease
 	result, err := p.underLock(ctx, lease)
 	p.returnLease(ctx, lease)
 	return result, err
@@ -51,7 +55,10 @@ func (p *pass) owes() bool {
 
 // underLock decides, persists and acts under a lease. Work under the lease ends when it is lost: its context is cancelled.
 func (p *pass) underLock(ctx context.Context, lease *lockmgr.Lease) (reconcile.Result, error) {
-	held, cancel := context.WithCancelCause(ctx)
+	// An operator that stops ends what it is in the middle of; otherwise its successor would have to find out what happened.
+	bounded, stop := context.WithTimeout(context.WithoutCancel(ctx), passTimeout)
+	defer stop()
+	held, cancel := context.WithCancelCause(bounded)
 	defer cancel(nil)
 	defer context.AfterFunc(lease.Context(), func() { cancel(context.Cause(lease.Context())) })() //nolint:contextcheck // the cause is that of the lease
 
@@ -103,6 +110,8 @@ func (p *pass) refused(ctx context.Context, lease *lockmgr.Lease, err error) (re
 			lease.Drop(ctx)
 		}
 	default:
+		// Whatever the API server has against it may last; the results must not fill the inbox meanwhile.
+		p.handBack(ctx, bus.ClassPublishFailed, err)
 		return reconcile.Result{}, err
 	}
 	return p.refresh(ctx)
@@ -110,7 +119,7 @@ func (p *pass) refused(ctx context.Context, lease *lockmgr.Lease, err error) (re
 
 // refresh reads the run live, so that the next pass does not decide on the same stale copy again.
 func (p *pass) refresh(ctx context.Context) (reconcile.Result, error) {
-	live := p.run.DeepCopy()
+	live := &v1alpha1.WorkflowRun{}
 	if err := p.live.Get(ctx, p.key, live); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(fmt.Errorf("read run live: %w", err))
 	}
@@ -124,7 +133,7 @@ func (p *pass) refresh(ctx context.Context) (reconcile.Result, error) {
 func (p *pass) finished(ctx context.Context) (reconcile.Result, error) {
 	d := lifecycle.Decide(p.input(p.prospect()))
 	p.settleAll(ctx, d.Verdicts)
-	if err := p.withdraw(ctx); err != nil {
+	if err := p.withdraw(ctx); err != nil && !d.Delete {
 		return reconcile.Result{}, err
 	}
 	if d.Delete {
@@ -136,8 +145,10 @@ func (p *pass) finished(ctx context.Context) (reconcile.Result, error) {
 	}
 	if p.mem.last == nil {
 		p.memories.forget(p.key)
+		return p.again(earliest(d.Wake, p.later)), nil
 	}
-	return p.again(earliest(d.Wake, p.later)), nil
+	// The cache has not caught up; until then this process keeps a copy of its own.
+	return p.again(earliest(earliest(d.Wake, p.later), p.clock.Now().Add(forgetDelay))), nil
 }
 
 // earliest is the earlier of two times; a zero time means never.

@@ -46,7 +46,7 @@ func (in *intake) accept(ctx context.Context, d *bus.Delivery) {
 // deliver puts a result into its run's inbox and wakes the run.
 func (in *intake) deliver(ctx context.Context, key types.NamespacedName, l *letter) {
 	if !in.inbox.put(types.UID(l.fact.ID.RunUID), l) {
-		in.settle(ctx, l, &again{after: inboxFullDelay, class: "inbox_full", cause: errInboxFull}, "")
+		in.settle(ctx, l, &again{after: inboxFullDelay, class: bus.ClassInboxFull, cause: errInboxFull}, "")
 		return
 	}
 	if _, ok := in.directory.find(types.UID(l.fact.ID.RunUID)); !ok {

@@ -3,6 +3,7 @@ package workflowrun
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -12,17 +13,21 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
 // janitorPause is the time between two rounds of the janitor.
 const janitorPause = 10 * time.Minute
+
+// janitorRetry is the time until the next round when one failed.
+const janitorRetry = 30 * time.Second
 
 // queued lists the jobs that are with NATS; *bus.Bus does.
 type queued interface {
 	QueuedJobs(ctx context.Context) ([]bus.QueuedJob, error)
 }
 
-// janitor takes back the jobs of runs that have ended or are gone, which a crash between the end of a run and its clean-up
+// janitor takes back jobs that nobody waits for any more, which a crash between the end of an attempt or a run and its clean-up
 // left in the queue. It saves workers useless work; a job's time to live would do the same later.
 type janitor struct {
 	*Reconciler
@@ -31,16 +36,16 @@ type janitor struct {
 
 // Start makes a round at once and then every janitorPause until ctx ends.
 func (j *janitor) Start(ctx context.Context) error {
-	tick := j.clock.NewTicker(janitorPause)
-	defer tick.Stop()
 	for {
+		pause := janitorPause
 		if err := j.round(ctx); err != nil && ctx.Err() == nil {
-			log.FromContext(ctx).Error(err, "Left-over jobs stay until the next round")
+			pause = janitorRetry
+			log.FromContext(ctx).Info("Left-over jobs stay until the next round", "delay", pause, "cause", err.Error())
 		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-tick.C():
+		case <-j.clock.After(pause):
 		}
 	}
 }
@@ -58,17 +63,12 @@ func (j *janitor) round(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ofDead := map[types.UID]bool{}
 	for _, q := range list {
-		uid := types.UID(q.ID.RunUID)
-		dead, known := ofDead[uid]
-		if !known {
-			if dead, err = j.dead(ctx, existing, uid); err != nil {
-				return err
-			}
-			ofDead[uid] = dead
+		obsolete, err := j.obsolete(ctx, existing, q.ID)
+		if err != nil {
+			return err
 		}
-		if !dead {
+		if !obsolete {
 			continue
 		}
 		if err := j.takeBack(ctx, q.ID.RunUID, []lifecycle.Withdrawal{{ID: q.ID, Topic: q.Topic}}); err != nil {
@@ -78,9 +78,10 @@ func (j *janitor) round(ctx context.Context) error {
 	return nil
 }
 
-// dead says whether a run has ended or does not exist. Ends are absorbing, so the cache may be trusted with them.
-func (j *janitor) dead(ctx context.Context, existing map[types.UID]types.NamespacedName, uid types.UID) (bool, error) {
-	key, ok := existing[uid]
+// obsolete says whether nobody waits for a job any more: its run is gone, or has ended, or its attempt has. None of this ever
+// changes back, so the cache may be trusted with it.
+func (j *janitor) obsolete(ctx context.Context, existing map[types.UID]types.NamespacedName, id protocol.JobID) (bool, error) {
+	key, ok := existing[types.UID(id.RunUID)]
 	if !ok {
 		return true, nil
 	}
@@ -91,5 +92,11 @@ func (j *janitor) dead(ctx context.Context, existing map[types.UID]types.Namespa
 		}
 		return false, fmt.Errorf("read run: %w", err)
 	}
-	return run.UID == uid && lifecycle.Finished(run), nil
+	if string(run.UID) != id.RunUID || run.Status == nil {
+		return false, nil // the cache is behind
+	}
+	known := slices.ContainsFunc(run.Status.Steps, func(s v1alpha1.StepStatus) bool {
+		return s.Name == id.Step && s.Attempt >= id.Attempt
+	})
+	return known && !slices.Contains(lifecycle.InFlight(run), id), nil
 }

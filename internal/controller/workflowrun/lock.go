@@ -8,14 +8,20 @@ import (
 	"time"
 
 	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
+	"github.com/syncopate-dev/syncopate/internal/policy"
 )
 
 // breakerPause is how long after a failure of the lock store no other pass asks it.
 const breakerPause = time.Second
+
+// storeJitterPercent spreads the passes that come again after a failure of the lock store.
+const storeJitterPercent = 20
 
 // breaker keeps many passes from each waiting for the time-out of a lock store that is down, so that cancels and deadlines,
 // which do not need it, are not held up.
@@ -36,10 +42,22 @@ func (b *breaker) open() error {
 	return nil
 }
 
-func (b *breaker) trip(cause error) {
+// trip notes a failure; it says whether it is the first one.
+func (b *breaker) trip(cause error) (first bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	first = b.cause == nil
 	b.until, b.cause = b.clock.Now().Add(breakerPause), cause
+	return first
+}
+
+// reset notes that the store answered; it says whether it did not before.
+func (b *breaker) reset() (recovered bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	recovered = b.cause != nil
+	b.until, b.cause = time.Time{}, nil
+	return recovered
 }
 
 // again is an error that says when to come again, and why: the retry contract of internal/bus.
@@ -64,8 +82,15 @@ func (p *pass) acquire(ctx context.Context) (*lockmgr.Lease, error) {
 		RunUID: string(p.run.UID), Floor: fence, FloorLeaseID: leaseID,
 		Policy: p.policy.RunLock, PolicyName: p.policy.Name, Path: "reconcile",
 	})
-	if down, ok := errors.AsType[*lockmgr.UnavailableError](err); ok {
-		p.breaker.trip(fmt.Errorf("lock store unavailable: %w", down.Unwrap())) // without the run that found out
+	down, failed := errors.AsType[*lockmgr.UnavailableError](err)
+	switch {
+	case failed && ctx.Err() == nil: // else the operator stops, which says nothing about the store
+		cause := fmt.Errorf("lock store unavailable: %w", down.Unwrap()) // without the run that found out
+		if p.breaker.trip(cause) {
+			log.FromContext(ctx).Info("Redis cannot be used: no new work until it can", "cause", cause.Error())
+		}
+	case !failed && p.breaker.reset():
+		log.FromContext(ctx).Info("Redis can be used again")
 	}
 	return lease, err
 }
@@ -73,9 +98,9 @@ func (p *pass) acquire(ctx context.Context) (*lockmgr.Lease, error) {
 // withoutLock does what needs no lock (cancel, deadlines) and comes again for the rest.
 func (p *pass) withoutLock(ctx context.Context, cause error) (reconcile.Result, error) {
 	lock := lifecycle.Lock{State: lifecycle.LockBusy, LeaseID: p.newID(), Holder: p.holder, Message: cause.Error()}
-	class := "lock_busy"
+	class := bus.ClassLockBusy
 	if _, busy := errors.AsType[*lockmgr.BusyError](cause); !busy {
-		lock.State, class = lifecycle.LockUnavailable, "store_unavailable"
+		lock.State, class = lifecycle.LockUnavailable, bus.ClassStoreUnavailable
 	}
 	d := lifecycle.Decide(p.input(lock))
 	if d.Changed {
@@ -86,33 +111,37 @@ func (p *pass) withoutLock(ctx context.Context, cause error) (reconcile.Result, 
 			return reconcile.Result{}, err
 		}
 	}
-	now := p.clock.Now()
-	if p.mem.blockedSince.IsZero() {
-		p.mem.blockedSince = now
-	}
-	if now.Sub(p.mem.blockedSince) >= resultPatience {
-		p.handBack(ctx, class, cause)
-	}
-	return p.again(earliest(now.Add(p.retryWait(class)), d.Wake)), nil
-}
-
-// retryWait draws the wait before the next pass, and counts it.
-func (p *pass) retryWait(class string) time.Duration {
-	wait := p.busyWait()
-	if class == "lock_busy" {
+	p.handBack(ctx, class, cause)
+	wait := p.retryWait(class)
+	if class == bus.ClassLockBusy {
 		p.locked.BusyRetry("reconcile", class, p.policy.Name, p.policy.RunLock.BusyRetry.Fixed, wait)
 	} else {
 		p.metrics.storeFailures.Inc()
 	}
-	return wait
+	return p.again(earliest(p.clock.Now().Add(wait), d.Wake)), nil
 }
 
-// busyWait is the policy's wait before a busy lock is tried again, drawn anew for each use so that contenders spread.
-func (p *pass) busyWait() time.Duration { return p.policy.RunLock.BusyRetry.Wait(p.rand()) }
-
-// handBack returns all results that wait to NATS, each with a delay of its own: another replica may be able to apply them.
-func (p *pass) handBack(ctx context.Context, class string, cause error) {
-	for _, l := range p.inbox.takeAll(p.run.UID) {
-		p.settle(ctx, l, &again{after: p.busyWait(), class: class, cause: cause}, "")
+// retryWait draws a wait, anew for each use so that contenders spread. Only waits for a busy lock are the policy's.
+func (p *pass) retryWait(class string) time.Duration {
+	if class == bus.ClassLockBusy {
+		return p.policy.RunLock.BusyRetry.Wait(p.rand())
 	}
+	return policy.BusyRetry{Delay: breakerPause, JitterPercent: storeJitterPercent}.Wait(p.rand())
+}
+
+// handBack returns results that have waited for too long to NATS, each with a delay of its own: another replica may be able
+// to apply them.
+func (p *pass) handBack(ctx context.Context, class string, cause error) {
+	var list []settlement
+	for _, l := range p.inbox.waiting(p.run.UID) {
+		if p.clock.Since(l.since) < resultPatience {
+			continue
+		}
+		wait := p.retryWait(class)
+		list = append(list, settlement{l, &again{after: wait, class: class, cause: cause}, ""})
+		if class == bus.ClassLockBusy {
+			p.locked.BusyRetry("result", class, p.policy.Name, p.policy.RunLock.BusyRetry.Fixed, wait)
+		}
+	}
+	p.settleEach(ctx, list)
 }

@@ -96,7 +96,7 @@ var _ = Describe("while Redis cannot be used", func() {
 				Expect(w.settledWith(run)).To(BeEmpty(), "they wait")
 				for range 5 {
 					w.clock.Step(900 * time.Millisecond)
-					Expect(r.mustPass(ctx, run).RequeueAfter).To(And(BeNumerically(">=", 350*time.Millisecond), BeNumerically("<=", 650*time.Millisecond)))
+					Expect(r.mustPass(ctx, run).RequeueAfter).To(And(BeNumerically(">=", 800*time.Millisecond), BeNumerically("<=", 1200*time.Millisecond)), "not the policy's wait: nobody contends")
 				}
 				Expect(w.get(ctx, run).ResourceVersion).To(Equal(now.ResourceVersion), "said once")
 				given := w.settledWith(run)
@@ -105,7 +105,7 @@ var _ = Describe("while Redis cannot be used", func() {
 					var a *again
 					Expect(errors.As(s.err, &a)).To(BeTrue())
 					Expect(a.class).To(Equal("store_unavailable"))
-					Expect(a.after).To(And(BeNumerically(">=", 350*time.Millisecond), BeNumerically("<=", 650*time.Millisecond)))
+					Expect(a.after).To(And(BeNumerically(">=", 800*time.Millisecond), BeNumerically("<=", 1200*time.Millisecond)))
 				}
 				harm.end(redis)
 				end := r.finish(ctx, run)

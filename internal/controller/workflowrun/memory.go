@@ -27,8 +27,6 @@ type memory struct {
 	// lastWriteEnd and lastWriteTook pace writes: see nextWrite.
 	lastWriteEnd  time.Time
 	lastWriteTook time.Duration
-	// blockedSince is when the lock could not be had first, zero when it could.
-	blockedSince time.Time
 	// lostLease is the reason why this process lost its last lease of the run, until it was written.
 	lostLease string
 }
@@ -37,6 +35,14 @@ type memory struct {
 type doubt struct {
 	on       string // resourceVersion that was written to: while the run has it, nothing took effect
 	withdraw []lifecycle.Withdrawal
+}
+
+// doubtful notes that a write to a resourceVersion may or may not have taken effect, as may have earlier ones to the same.
+func (m *memory) doubtful(on string, withdraw []lifecycle.Withdrawal) {
+	if m.doubt != nil && m.doubt.on == on {
+		withdraw = append(m.doubt.withdraw, withdraw...)
+	}
+	m.doubt = &doubt{on: on, withdraw: withdraw}
 }
 
 // resolve ends the doubt about a write once the run is not any more what it was written to. If it was not that write which
@@ -60,7 +66,7 @@ func (m *memory) nextWrite() time.Time {
 	if m.lastWriteEnd.IsZero() {
 		return time.Time{}
 	}
-	return m.lastWriteEnd.Add(max(minWritePause, m.lastWriteTook))
+	return m.lastWriteEnd.Add(min(max(minWritePause, m.lastWriteTook), maxWritePause))
 }
 
 // unpublished lists the attempts which are in status and not known to be with NATS.

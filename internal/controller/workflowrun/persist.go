@@ -29,7 +29,7 @@ func (p *pass) persist(ctx context.Context, d lifecycle.Decision) error {
 	if err != nil {
 		p.metrics.statusWrites.WithLabelValues("refused").Inc()
 		if !apierrors.IsConflict(err) && !apierrors.IsInvalid(err) && !apierrors.IsNotFound(err) {
-			p.mem.doubt = &doubt{on: p.run.ResourceVersion, withdraw: d.Withdraw}
+			p.mem.doubtful(p.run.ResourceVersion, d.Withdraw)
 		}
 		return fmt.Errorf("write status: %w", err)
 	}

@@ -2,6 +2,7 @@ package workflowrun
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -18,6 +19,15 @@ import (
 const (
 	// minWritePause is the least time between the end of a run's status write and the start of its next one.
 	minWritePause = 10 * time.Millisecond
+	// maxWritePause bounds that time: after a write that ran into its time-out the run must go on soon.
+	maxWritePause = time.Second
+	// lookAgain is when a run under way is looked at at the latest, whatever it waits for: a safety net for wake-ups that
+	// were lost, say by a clock that was set back.
+	lookAgain = 5 * time.Minute
+	// forgetDelay is when a finished run is looked at again to drop what is remembered of it.
+	forgetDelay = 5 * time.Second
+	// passTimeout bounds the writes and effects of one pass, also while the operator stops.
+	passTimeout = 8 * time.Second
 	// startedPatience is how long news that jobs were started wait for company before they are worth a write of their own.
 	startedPatience = 100 * time.Millisecond
 	// resultPatience is how long results wait for a lock that cannot be had before they go back to NATS.
@@ -37,6 +47,7 @@ type locks interface {
 
 // jobs is where jobs go; *bus.Bus does it.
 type jobs interface {
+	Connected() bool
 	Publish(ctx context.Context, j bus.Job) error
 	Recover(ctx context.Context, j bus.Job) (bus.RecoverOutcome, error)
 	Withdraw(ctx context.Context, topic string, id protocol.JobID) error
@@ -66,14 +77,14 @@ type Reconciler struct {
 
 // Reconcile makes one pass over a run: observe, decide, persist, act.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	if err := r.cleanDeleted(ctx, req.NamespacedName); err != nil {
-		return reconcile.Result{}, err
-	}
+	// What a deleted run of the same name left must not keep this one waiting.
+	cleaned := r.cleanDeleted(ctx, req.NamespacedName)
 	p, err := r.observe(ctx, req.NamespacedName)
 	if err != nil || p == nil {
-		return reconcile.Result{}, err
+		return reconcile.Result{}, errors.Join(cleaned, err)
 	}
-	return p.advance(ctx)
+	result, err := p.advance(ctx)
+	return result, errors.Join(cleaned, err)
 }
 
 // cleanDeleted takes back what deleted runs of this name left behind: queued jobs and parked results.
@@ -85,7 +96,7 @@ func (r *Reconciler) cleanDeleted(ctx context.Context, key types.NamespacedName)
 			r.memories.forget(key)
 		}
 		for _, l := range r.inbox.takeAll(g.uid) {
-			r.settle(ctx, l, nil, bus.OutcomeStale)
+			r.settle(ctx, l, rejection(l), bus.OutcomeStale)
 		}
 		if err := r.takeBack(ctx, string(g.uid), g.jobs); err != nil {
 			r.directory.putBack(key, gone[i:])

@@ -92,8 +92,9 @@ func (r *replica) connect(ctx context.Context, lockMetrics *lockmgr.Metrics) {
 	Expect(err).NotTo(HaveOccurred())
 	r.manager = lockmgr.New(r.redis, lockmgr.Options{Holder: r.holder, Log: GinkgoLogr, Metrics: lockMetrics})
 	r.locks = hookedLocks{r}
-	r.bus, err = bus.Connect(ctx, bus.Config{Metrics: r.results,
-		URL: r.w.nats.URL(), Keys: testKeys, DuplicateWindow: r.w.window, ResultAckWait: ackWait, Log: GinkgoLogr,
+	r.bus, err = bus.Connect(ctx, bus.Config{
+		Metrics: r.results,
+		URL:     r.w.nats.URL(), Keys: testKeys, DuplicateWindow: r.w.window, ResultAckWait: ackWait, Log: GinkgoLogr,
 	})
 	Expect(err).NotTo(HaveOccurred())
 	r.jobs = hookedJobs{r}
@@ -225,6 +226,8 @@ func (h hookedJobs) Recover(ctx context.Context, j bus.Job) (outcome bus.Recover
 func (h hookedJobs) Withdraw(ctx context.Context, topic string, id protocol.JobID) error {
 	return h.r.around(ctx, "withdraw", func() error { return h.r.bus.Withdraw(ctx, topic, id) })
 }
+
+func (h hookedJobs) Connected() bool { return h.r.bus.Connected() }
 
 func (h hookedJobs) Cancel(ctx context.Context, runUID string, list []protocol.JobID) error {
 	return h.r.around(ctx, "cancel", func() error { return h.r.bus.Cancel(ctx, runUID, list) })

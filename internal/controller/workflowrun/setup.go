@@ -40,6 +40,12 @@ type Options struct {
 	InboxLimit    int // results that wait in memory, over all runs
 }
 
+// maxBackoff bounds the wait after errors of the API server: a run must go on soon after it is back.
+const maxBackoff = 5 * time.Second
+
+// streamLogEvery is how many tries to make the streams are logged as one.
+const streamLogEvery = 30
+
 // streamRetry is the wait before the streams are asked for again while NATS cannot be reached.
 const streamRetry = time.Second
 
@@ -74,7 +80,7 @@ func (r *Reconciler) setupController(mgr ctrl.Manager, in *intake, maxConcurrent
 	c, err := controller.New("workflowrun", mgr, controller.Options{
 		Reconciler:              r,
 		MaxConcurrentReconciles: maxConcurrent,
-		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](50*time.Millisecond, 30*time.Second),
+		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](50*time.Millisecond, maxBackoff),
 	})
 	if err != nil {
 		return fmt.Errorf("make run controller: %w", err)
@@ -92,8 +98,8 @@ func (r *Reconciler) setupController(mgr ctrl.Manager, in *intake, maxConcurrent
 	return nil
 }
 
-// informer turns events of the cache into entries of the directory and wake-ups. Updates of status alone wake nobody: they
-// are this process's own, or another's whose facts arrive with a result or a deadline.
+// informer turns events of the cache into entries of the directory and wake-ups. Updates of status alone wake a run only when
+// another process wrote them: it may have died before it acted on them.
 func (r *Reconciler) informer() handler.EventHandler {
 	wake := func(q workqueue.TypedRateLimitingInterface[reconcile.Request], o client.Object) {
 		q.Add(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}})
@@ -112,7 +118,7 @@ func (r *Reconciler) informer() handler.EventHandler {
 			if run, ok := e.ObjectNew.(*v1alpha1.WorkflowRun); ok {
 				r.directory.see(run)
 			}
-			if e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() || e.ObjectOld.GetUID() != e.ObjectNew.GetUID() {
+			if e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() || e.ObjectOld.GetUID() != e.ObjectNew.GetUID() || r.byAnother(e.ObjectNew) {
 				wake(q, e.ObjectNew)
 			}
 		},
@@ -125,6 +131,12 @@ func (r *Reconciler) informer() handler.EventHandler {
 	}
 }
 
+// byAnother says whether another process wrote the status of a run.
+func (r *Reconciler) byAnother(o client.Object) bool {
+	run, ok := o.(*v1alpha1.WorkflowRun)
+	return ok && run.Status != nil && run.Status.Lock != nil && run.Status.Lock.Holder != r.holder
+}
+
 // consumer makes the streams and takes results until its context ends.
 type consumer struct {
 	bus *bus.Bus
@@ -133,7 +145,7 @@ type consumer struct {
 
 // Start implements manager.Runnable.
 func (c *consumer) Start(ctx context.Context) error {
-	for {
+	for try := 0; ; try++ {
 		err := c.bus.EnsureStreams(ctx)
 		var drift *bus.DriftError
 		if err == nil || errors.As(err, &drift) {
@@ -142,7 +154,9 @@ func (c *consumer) Start(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // asked to stop
 		}
-		log.FromContext(ctx).Error(err, "Streams are not ready", "retry", streamRetry)
+		if try%streamLogEvery == 0 {
+			log.FromContext(ctx).Info("Streams are not ready, trying on", "delay", streamRetry, "cause", err.Error())
+		}
 		select {
 		case <-ctx.Done():
 			return nil

@@ -48,7 +48,7 @@ func (s *strays) park(ctx context.Context, l *letter) {
 	}
 	s.mu.Unlock()
 	if full {
-		s.in.settle(ctx, l, &again{after: censusPause, class: "inbox_full", cause: errUnknownRun}, "")
+		s.in.settle(ctx, l, &again{after: censusPause, class: bus.ClassInboxFull, cause: errUnknownRun}, "")
 	}
 }
 
@@ -90,7 +90,7 @@ func (s *strays) sort(ctx context.Context) error {
 			s.park(ctx, l) // the cache will know it; or it came after the list began, which says nothing about its run
 			continue
 		}
-		s.in.settle(ctx, l, nil, bus.OutcomeStale)
+		s.in.settle(ctx, l, rejection(l), bus.OutcomeStale)
 	}
 	return nil
 }

@@ -10,11 +10,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -327,5 +329,34 @@ func TestSettleEachEmptiesTheInbox(t *testing.T) {
 		if !ok || !cmp.Equal(fake.settled, []error{nil, nil}, cmpopts.EquateErrors()) {
 			t.Fatalf("settled with %v", s.letter.delivery)
 		}
+	}
+}
+
+// An unusable result becomes a dead letter whatever the verdict: after a crash between the status write and the dead letter it
+// comes again as a duplicate, and acknowledging it would lose its bytes. mutation: nil for duplicates makes this fail.
+func TestAnUnusableResultIsNeverAcknowledged(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	r := &Reconciler{inbox: newInbox(10), clock: clocktesting.NewFakeClock(epoch), metrics: NewMetrics(registry), results: bus.NewMetrics(registry)}
+	for _, verdict := range []lifecycle.Verdict{lifecycle.Applied, lifecycle.Duplicate, lifecycle.Stale} {
+		fake := &fakeDelivery{}
+		p := &pass{Reconciler: r, run: aRun("1"), letters: []*letter{{fact: lifecycle.Result{Rejected: "no JSON"}, delivery: fake}}}
+		p.settleAll(t.Context(), []lifecycle.Verdict{verdict})
+		if len(fake.settled) != 1 {
+			t.Fatalf("%s: settled %d times", verdict, len(fake.settled))
+		}
+		if _, ok := errors.AsType[*bus.PermanentError](fake.settled[0]); !ok {
+			t.Errorf("%s: settled with %v", verdict, fake.settled[0])
+		}
+	}
+}
+
+func TestByAnotherSaysWhoseStatusItIs(t *testing.T) {
+	r := &Reconciler{holder: "me"}
+	mine, theirs, none := aRun("1"), aRun("1"), aRun("1")
+	mine.Status.Lock = &v1alpha1.RunLockStatus{LeaseID: "x", Holder: "me"}
+	theirs.Status.Lock = &v1alpha1.RunLockStatus{LeaseID: "x", Holder: "them"}
+	none.Status.Lock = nil
+	if r.byAnother(mine) || !r.byAnother(theirs) || r.byAnother(none) {
+		t.Errorf("mine %t, theirs %t, none %t", r.byAnother(mine), r.byAnother(theirs), r.byAnother(none))
 	}
 }

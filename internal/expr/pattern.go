@@ -1,0 +1,76 @@
+package expr
+
+import (
+	"math/bits"
+	"regexp/syntax"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+)
+
+// What a pattern costs in units of work. A call compiles its pattern anew, and reads it a second time to be charged.
+const (
+	unitsPerPatternByte = 250
+	unitsPerExotic      = 10_000    // a class like \pL is a table of hundreds of ranges
+	unitsPerFolded      = 3_000_000 // a range up to any letter of Unicode without regard to case is folded letter by letter
+	unitsPerState       = 150       // to compile
+	unitsPerStep        = 10        // of one state of the automaton over one byte of the text
+)
+
+// chargeMatches charges for the pattern and for the steps of its automaton, which a short pattern can make large:
+// (a{1000}){2}. Many patterns need fewer steps than one per state and byte; which, only running them tells.
+func chargeMatches(w *work, args []ref.Val) bool {
+	pattern, ok := args[len(args)-1].(types.String)
+	if !ok {
+		return true
+	}
+	if !w.take(patternWork(string(pattern))) {
+		return false
+	}
+	re, err := syntax.Parse(string(pattern), syntax.Perl)
+	if err != nil {
+		return true // the call says so
+	}
+	states := statesOf(re)
+	return w.take(states*unitsPerState) && w.take(states*textLen(args[0])*unitsPerStep)
+}
+
+// patternWork is the work of parsing a pattern, as far as it can be told without parsing it.
+func patternWork(pattern string) int {
+	exotic := len(pattern) - utf8.RuneCountInString(pattern)
+	ranges := 0 // whose end may be beyond ASCII
+	for i := range len(pattern) - 1 {
+		next := pattern[i+1]
+		if pattern[i] == '\\' && strings.IndexByte("pPxX01234567", next) >= 0 {
+			exotic++
+		}
+		if pattern[i] == '-' && (next == '\\' || next >= utf8.RuneSelf) {
+			ranges++
+		}
+	}
+	n := len(pattern)*unitsPerPatternByte + exotic*unitsPerExotic
+	if strings.Contains(pattern, "(?") { // it may set the flag i
+		n += ranges * unitsPerFolded
+	}
+	return n
+}
+
+// statesOf is the size of the automaton: repetitions are written out in it. Classes of many ranges count more, for each letter
+// is searched in them.
+func statesOf(re *syntax.Regexp) int {
+	n := 1
+	for _, sub := range re.Sub {
+		n += 1 + statesOf(sub)
+	}
+	switch re.Op {
+	case syntax.OpLiteral:
+		n += len(re.Rune)
+	case syntax.OpCharClass:
+		n += bits.Len(uint(len(re.Rune) / 8))
+	case syntax.OpRepeat:
+		n *= max(1, re.Min+1, re.Max)
+	}
+	return n
+}

@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	_ "time/tzdata" // expressions may name time zones, and the image has no files but the operator
 
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"

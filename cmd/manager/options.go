@@ -98,6 +98,9 @@ func (o *options) complete(getenv func(string) string) error {
 // check lists everything that cannot work.
 func (o *options) check() error {
 	var problems []error
+	if len(o.holder) > maxHolder {
+		problems = append(problems, fmt.Errorf("--holder: %d characters, at most %d", len(o.holder), maxHolder))
+	}
 	if !prefixPattern.MatchString(o.nats.prefix) {
 		problems = append(problems, fmt.Errorf("--nats-prefix %q: need 1 to 32 of a-z, 0-9, -", o.nats.prefix))
 	}

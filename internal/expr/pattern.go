@@ -71,6 +71,7 @@ func statesOf(re *syntax.Regexp) int {
 		n += bits.Len(uint(len(re.Rune) / 8))
 	case syntax.OpRepeat:
 		n *= max(1, re.Min+1, re.Max)
+	default: // an operator of one state
 	}
 	return n
 }

@@ -38,10 +38,13 @@ type operator struct {
 	logs    *logs
 }
 
-func newOperator(t *testing.T) *operator {
+func newOperator(t *testing.T, edit ...func(*server.Options)) *operator {
 	t.Helper()
 	o := &operator{t: t, names: protocol.Names{Prefix: protocol.DefaultPrefix}, logs: &logs{}}
 	o.options = server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true, MaxPayload: 64 << 10}
+	for _, e := range edit {
+		e(&o.options)
+	}
 	o.serve(o.options)
 	t.Cleanup(o.shutdown)
 	o.nc = o.connect()

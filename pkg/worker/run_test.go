@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
@@ -257,4 +259,41 @@ func TestAWorkerOutlivesItsServer(t *testing.T) {
 	o.restart()
 	o.publish("a", job("a"), `{}`)
 	o.results(2)
+}
+
+// The table of docs/protocol.md, on a server that refuses everything else.
+//
+// mutation: a table without any one of its lines makes this fail.
+func TestAWorkerNeedsNoMorePermissionsThanDocumented(t *testing.T) {
+	allowed := &server.Permissions{
+		Publish: &server.SubjectPermission{Allow: []string{
+			"syncopate.results.>", "$JS.API.CONSUMER.INFO.SYNCOPATE_JOBS.a_b", "$JS.API.CONSUMER.MSG.NEXT.SYNCOPATE_JOBS.a_b", "$JS.ACK.SYNCOPATE_JOBS.a_b.>",
+		}},
+		Subscribe: &server.SubjectPermission{Allow: []string{"syncopate.control.*", "_INBOX.>"}},
+	}
+	o := newOperator(t, func(s *server.Options) {
+		s.NoAuthUser = "operator"
+		s.Users = []*server.User{{Username: "operator", Password: "o"}, {Username: "worker", Password: "w", Permissions: allowed}}
+	})
+	o.topic("a.b")
+	nc, err := Connect(o.server.ClientURL(), nats.UserInfo("worker", "w"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	w := New(nc, Options{BindInterval: 20 * time.Millisecond})
+	w.pullWait = 200 * time.Millisecond
+	w.Handle("a.b", func(ctx context.Context, j Job) (any, error) {
+		if j.ID.Step == "wait" {
+			<-ctx.Done() // until it is cancelled
+		}
+		return nil, nil
+	})
+	o.start(w)
+	o.publish("a.b", job("quick"), `{}`)
+	o.results(2)
+	o.publish("a.b", job("wait"), `{}`)
+	o.results(3)
+	o.cancel("8b0e", protocol.Control{Action: protocol.ActionCancel})
+	o.eventually("all are acknowledged", func() bool { return o.jobs() == 0 })
 }

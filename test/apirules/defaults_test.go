@@ -60,14 +60,14 @@ runLock:
 `,
 		},
 		"a lock policy's own values stay, zeros too": {
-			manifest: aPolicy("  runLock: {lingerMillis: 0, busyRetry: {mode: Fixed, jitterPercent: 0}, renewal: {clockDriftPercent: 0, safetyMarginMillis: 0}}"),
+			manifest: aPolicy("  runLock: {lingerMillis: 0, busyRetry: {mode: Fixed, jitterPercent: 0}, renewal: {clockDriftPercent: 0, safetyMarginMillis: 100}}"),
 			wantSpec: `
 workloadClasses: [batch]
 runLock:
   ttlSeconds: 30
   lingerMillis: 0
   busyRetry: {mode: Fixed, delayMillis: 500, jitterPercent: 0}
-  renewal: {timeoutMillis: 1000, maxConsecutiveFailures: 3, clockDriftPercent: 0, safetyMarginMillis: 0}
+  renewal: {timeoutMillis: 1000, maxConsecutiveFailures: 3, clockDriftPercent: 0, safetyMarginMillis: 100}
 `,
 		},
 	} {

@@ -1,6 +1,6 @@
-// Package integration runs the operator as users do: as processes of its own against a real API server, a real nats-server
+// Package e2e runs the operator as users do: as processes of its own against a real API server, a real nats-server
 // and a real Redis, with workers made with the public SDK. It proves the guarantees that span processes.
-package integration
+package e2e
 
 import (
 	"context"
@@ -27,9 +27,9 @@ var (
 	binary string // of the operator
 )
 
-func TestIntegration(t *testing.T) {
+func TestE2E(t *testing.T) {
 	RegisterFailHandler(Fail)
-	RunSpecs(t, "Integration")
+	RunSpecs(t, "E2E")
 }
 
 var _ = BeforeSuite(func(ctx context.Context) {

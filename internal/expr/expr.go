@@ -13,7 +13,7 @@ const (
 	MaxExpressionLength = 1024
 	// MaxExpressions is the number of expressions in one template.
 	MaxExpressions = 256
-	// MaxCost bounds one evaluation, and all evaluations of one template together, in CEL cost units; some 25 ms of
+	// MaxCost bounds one evaluation, and all evaluations of one template together, in CEL cost units; some 100 ms of
 	// work. A comparison costs a few, an element of a list in a macro some ten.
 	MaxCost = 250_000
 	// MaxRenderedBytes is the size of a rendered template in bytes.

@@ -1,0 +1,56 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/devenv"
+)
+
+// leader is the identity in the lease by which replicas elect one of them; empty when nobody holds it.
+func leader(ctx context.Context) func() (string, error) {
+	return func() (string, error) {
+		var lease coordinationv1.Lease
+		err := k8s.Get(ctx, client.ObjectKey{Namespace: devenv.OperatorNamespace, Name: "syncopate-manager"}, &lease)
+		if err != nil || lease.Spec.HolderIdentity == nil {
+			return "", client.IgnoreNotFound(err)
+		}
+		return *lease.Spec.HolderIdentity, nil
+	}
+}
+
+var _ = Describe("two replicas that elect a leader", func() {
+	It("have one work and the other take over when it is asked to stop", func(ctx context.Context) {
+		const runs = 60
+		w := newWorld(ctx)
+		first := w.startManager(ctx, "first", "--leader-elect=true")
+		Eventually(leader(ctx)).WithContext(ctx).WithPolling(pollInterval).ShouldNot(BeEmpty())
+		before, err := leader(ctx)()
+		Expect(err).NotTo(HaveOccurred())
+		w.startManager(ctx, "second", "--leader-elect=true") // ready although it stands by
+
+		w.startWorker(ctx, 8, echo, "elected.work")
+		h := w.record(ctx)
+		w.create(ctx, runs, singleStep("elected.work"))
+		w.atLeastDone(ctx, runs/3)
+		begin := time.Now()
+		Expect(first.Terminate(ctx)).To(Succeed(), "a leader that is asked to stop ends without an error")
+		stopped := sinceStart(begin)
+		w.eventuallyAll(ctx, v1alpha1.RunSucceeded, runs)
+		AddReportEntry("take-over", fmt.Sprintf("the leader stopped in %s, all done after %s", stopped, sinceStart(begin)))
+		w.expectEachOnce(runs)
+		after, err := leader(ctx)()
+		Expect(err).NotTo(HaveOccurred())
+		Expect(after).NotTo(Equal(before))
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		Expect(h.problems).To(BeEmpty())
+	}, NodeTimeout(specTimeout))
+})

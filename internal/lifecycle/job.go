@@ -50,22 +50,6 @@ func JobOf(run *v1alpha1.WorkflowRun, id protocol.JobID) (Job, error) {
 	}, nil
 }
 
-// Topics are the distinct topics of a run, in step order.
-func Topics(run *v1alpha1.WorkflowRun) []string {
-	if run == nil {
-		return nil
-	}
-	seen := make(map[string]bool)
-	var topics []string
-	for i := range run.Spec.Steps {
-		if t := run.Spec.Steps[i].Job.Topic; !seen[t] {
-			seen[t] = true
-			topics = append(topics, t)
-		}
-	}
-	return topics
-}
-
 func jobID(run *v1alpha1.WorkflowRun, step string, attempt int32) protocol.JobID {
 	return protocol.JobID{RunUID: string(run.UID), Step: step, Item: protocol.NoItem, Attempt: attempt}
 }

@@ -19,7 +19,7 @@ import (
 const actRetryDelay = time.Second
 
 // act carries out what follows from the persisted state. Each effect is idempotent and remembered until it is done, so a
-// failure or a crash repeats it and never loses it.
+// failure repeats it. After a crash jobs are recovered and results come again; withdrawals are made up for by the janitor.
 func (p *pass) act(ctx context.Context, d lifecycle.Decision) (reconcile.Result, error) {
 	failed := errors.Join(p.dispatch(ctx, d.Dispatch), p.recoverJobs(ctx))
 	ahead := p.settleAll(ctx, d.Verdicts)

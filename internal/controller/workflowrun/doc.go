@@ -4,7 +4,7 @@
 //
 //	observe   the run (own last write or cache, whichever is newer), the results in its inbox, its lock, the time
 //	decide    lifecycle.Decide, pure
-//	persist   ONE status patch with resourceVersion and fence; intent is stored before anything leaves the process
+//	persist   ONE status write with resourceVersion and fence; intent is stored before anything leaves the process
 //	act       publish jobs, withdraw jobs, settle results, record events; all follow from the persisted state
 //
 // # Guarantees and how they are kept

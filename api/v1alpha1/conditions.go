@@ -27,6 +27,9 @@ const (
 	ReasonLockReleased = "Released"
 	// ReasonRenewalFailing (False): the last renewals failed; the lease is still valid.
 	ReasonRenewalFailing = "RenewalFailing"
+	// ReasonContinuingUnlocked (False): the lease ended without a renewal, and the work goes on without the lock, as the policy's
+	// renewal.onFailure Continue says; the message says since when and why.
+	ReasonContinuingUnlocked = "ContinuingUnlocked"
 	// ReasonLockStoreUnavailable (False): the lock cannot be taken because Redis cannot be used; the message has the cause.
 	ReasonLockStoreUnavailable = "LockStoreUnavailable"
 	// ReasonLockNotNeeded (Unknown): no lock was taken for the run so far.

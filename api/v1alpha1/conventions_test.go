@@ -274,7 +274,7 @@ var units = map[string]*regexp.Regexp{
 
 func (f apiField) nameProblems() []string {
 	var found []string
-	if !regexp.MustCompile(`^[a-z][a-zA-Z]*$`).MatchString(f.json) {
+	if !regexp.MustCompile(`^[a-z][a-zA-Z0-9]*$`).MatchString(f.json) {
 		found = append(found, "its JSON name is not camelCase")
 	}
 	if strings.HasPrefix(f.goType, "metav1.") && strings.HasSuffix(f.goType, "Time") && !strings.HasSuffix(f.json, "At") {

@@ -7,11 +7,20 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Cluster,shortName=lockpol,categories=syncopate
-// +kubebuilder:printcolumn:name="Classes",type=string,JSONPath=`.spec.workloadClasses`
+// +kubebuilder:printcolumn:name="Classes",type=string,JSONPath=`.status.effective.classes`
+// +kubebuilder:printcolumn:name="Scope",type=string,JSONPath=`.spec.runLock.scope`
 // +kubebuilder:printcolumn:name="TTL",type=integer,JSONPath=`.spec.runLock.ttlSeconds`
+// +kubebuilder:printcolumn:name="OnFailure",type=string,JSONPath=`.spec.runLock.renewal.onFailure`
+// +kubebuilder:printcolumn:name="Wait",type=string,JSONPath=`.spec.runLock.wait.mode`
+// +kubebuilder:printcolumn:name="Retry",type=string,JSONPath=`.status.effective.busyRetryDelay`
+// +kubebuilder:printcolumn:name="Runs",type=integer,JSONPath=`.status.runs.admitted`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Validity",type=integer,JSONPath=`.status.effective.validityMillis`,priority=1
+// +kubebuilder:printcolumn:name="Queued",type=integer,JSONPath=`.status.runs.queued`,priority=1
+// +kubebuilder:printcolumn:name="Busy/min",type=integer,JSONPath=`.status.contention.busyRetriesPerMinute`,priority=1
+// +kubebuilder:printcolumn:name="P95Wait",type=integer,JSONPath=`.status.contention.p95LockWaitMillis`,priority=1
 type LockPolicy struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata is the standard object metadata.
@@ -70,6 +79,12 @@ type RunLockPolicy struct {
 	// +kubebuilder:validation:Minimum=5
 	// +kubebuilder:validation:Maximum=3600
 	TTLSeconds int64 `json:"ttlSeconds,omitempty"`
+	// scope is how long a run keeps its lock: Activation, while results are applied and for lingerMillis after; or Run, from
+	// admission to the end, so that one replica has the run for itself and renewals show in its conditions. Default Activation.
+	// +optional
+	// +default="Activation"
+	// +kubebuilder:default=Activation
+	Scope LockScope `json:"scope,omitempty"`
 	// lingerMillis is how long, in milliseconds, the lock is kept after the last use, so that results which arrive in a row need
 	// one take. 0 releases it at once. Default 250.
 	// +optional
@@ -78,6 +93,10 @@ type RunLockPolicy struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=2000
 	LingerMillis *int64 `json:"lingerMillis,omitempty"`
+	// wait says how a busy lock is waited for.
+	// +optional
+	// +kubebuilder:default={}
+	Wait LockWait `json:"wait,omitempty"`
 	// busyRetry is the wait before a busy lock is tried again.
 	// +optional
 	// +kubebuilder:default={}
@@ -86,6 +105,47 @@ type RunLockPolicy struct {
 	// +optional
 	// +kubebuilder:default={}
 	Renewal RenewalPolicy `json:"renewal,omitempty"`
+}
+
+// LockScope is how long a run keeps its lock.
+//
+// +kubebuilder:validation:Enum=Activation;Run
+type LockScope string
+
+const (
+	// LockScopeActivation keeps the lock while results are applied, and for lingerMillis after.
+	LockScopeActivation LockScope = "Activation"
+	// LockScopeRun keeps the lock from admission to the end of the run.
+	LockScopeRun LockScope = "Run"
+)
+
+// WaitMode is the way in which a busy lock is waited for.
+//
+// +kubebuilder:validation:Enum=HandOff;Poll
+type WaitMode string
+
+const (
+	// WaitModeHandOff queues in Redis: whoever releases the lock hands it to the first in line.
+	WaitModeHandOff WaitMode = "HandOff"
+	// WaitModePoll tries again after busyRetry.
+	WaitModePoll WaitMode = "Poll"
+)
+
+// LockWait says how a busy lock is waited for.
+type LockWait struct {
+	// mode is HandOff, first come first served; or Poll, try again after busyRetry. Default HandOff.
+	// +optional
+	// +default="HandOff"
+	// +kubebuilder:default=HandOff
+	Mode WaitMode `json:"mode,omitempty"`
+	// budgetMillis is how long, in milliseconds, a result waits for a busy lock before it goes back to NATS with the delay of
+	// busyRetry; and how long a place in line is kept for a run that does not ask again. Default 3000.
+	// +optional
+	// +default=3000
+	// +kubebuilder:default=3000
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=60000
+	BudgetMillis *int64 `json:"budgetMillis,omitempty"`
 }
 
 // JitterMode says whether waits are spread.
@@ -123,6 +183,18 @@ type BusyRetry struct {
 	JitterPercent *int64 `json:"jitterPercent,omitempty"`
 }
 
+// RenewalFailureMode is what happens when a held lock cannot be renewed.
+//
+// +kubebuilder:validation:Enum=Fence;Continue
+type RenewalFailureMode string
+
+const (
+	// RenewalFailureFence stops the work: nothing is dispatched or written until the lock was taken anew.
+	RenewalFailureFence RenewalFailureMode = "Fence"
+	// RenewalFailureContinue goes on, without the lock if need be, until the API server refuses a write.
+	RenewalFailureContinue RenewalFailureMode = "Continue"
+)
+
 // RenewalPolicy says how a held lock is kept, and when it counts as lost.
 type RenewalPolicy struct {
 	// intervalMillis is the time between renewals, in milliseconds. Absent: a third of the TTL.
@@ -139,13 +211,19 @@ type RenewalPolicy struct {
 	// +kubebuilder:validation:Maximum=1000
 	TimeoutMillis int64 `json:"timeoutMillis,omitempty"`
 	// maxConsecutiveFailures is the number of renewals failed in a row with which the lease is given up, if its validity did not
-	// end before. Default 3.
+	// end before. Ignored with onFailure Continue. Default 3.
 	// +optional
 	// +default=3
 	// +kubebuilder:default=3
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100
 	MaxConsecutiveFailures int32 `json:"maxConsecutiveFailures,omitempty"`
+	// onFailure is Fence, stop when the lock may be another's; or Continue, go on with a lock once held while Redis cannot be
+	// reached, for runs which rather work twice than wait. Taking a lock always fails closed. Default Fence.
+	// +optional
+	// +default="Fence"
+	// +kubebuilder:default=Fence
+	OnFailure RenewalFailureMode `json:"onFailure,omitempty"`
 	// clockDriftPercent is the share of the TTL, in percent, by which the clocks of holder and Redis may drift apart. Default 1.
 	// +optional
 	// +default=1
@@ -163,7 +241,7 @@ type RenewalPolicy struct {
 	SafetyMarginMillis *int64 `json:"safetyMarginMillis,omitempty"`
 }
 
-// LockPolicyStatus says whether the policy is in force.
+// LockPolicyStatus says whether the policy is in force, and how it fares.
 type LockPolicyStatus struct {
 	// observedGeneration is the metadata.generation that this status reflects.
 	// +optional
@@ -175,4 +253,64 @@ type LockPolicyStatus struct {
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=8
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// effective is what follows from spec and defaults.
+	// +optional
+	Effective *EffectiveLockPolicy `json:"effective,omitempty"`
+	// runs counts the unfinished runs that the policy governs. Refreshed at most every 30 s.
+	// +optional
+	Runs *PolicyRuns `json:"runs,omitempty"`
+	// contention says how much these runs wait for locks. Refreshed at most every 30 s.
+	// +optional
+	Contention *LockContention `json:"contention,omitempty"`
+}
+
+// EffectiveLockPolicy is what follows from a policy's spec and defaults.
+type EffectiveLockPolicy struct {
+	// classes are the workload classes that the policy governs, separated by commas: those of spec without the ones that belong
+	// to an older policy.
+	// +optional
+	// +kubebuilder:validation:MaxLength=4096
+	Classes string `json:"classes,omitempty"`
+	// renewIntervalMillis is the time between renewals, in milliseconds.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	RenewIntervalMillis int64 `json:"renewIntervalMillis,omitempty"`
+	// marginMillis is ttl x clock drift + safety margin, in milliseconds.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	MarginMillis int64 `json:"marginMillis,omitempty"`
+	// validityMillis is ttl - margin, in milliseconds: how long a holder works after the last renewal that succeeded was sent.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	ValidityMillis int64 `json:"validityMillis,omitempty"`
+	// busyRetryDelay is the wait before a busy lock is tried again, as "350-650ms", or "500ms" when it is fixed.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	BusyRetryDelay string `json:"busyRetryDelay,omitempty"`
+}
+
+// PolicyRuns counts unfinished runs.
+type PolicyRuns struct {
+	// admitted is the number of runs that were let in and have not ended.
+	// +required
+	// +kubebuilder:validation:Minimum=0
+	Admitted int32 `json:"admitted"`
+	// queued is the number of runs that wait to be let in.
+	// +required
+	// +kubebuilder:validation:Minimum=0
+	Queued int32 `json:"queued"`
+}
+
+// LockContention says how much runs wait for locks. The figures are those of the metrics syncopate_lock_busy_retries_total
+// and syncopate_run_lock_wait_seconds since the last refresh, of the replica that leads.
+type LockContention struct {
+	// busyRetriesPerMinute is how often a minute a busy lock was to be tried again later.
+	// +required
+	// +kubebuilder:validation:Minimum=0
+	BusyRetriesPerMinute int64 `json:"busyRetriesPerMinute"`
+	// p95LockWaitMillis is the time, in milliseconds, within which 95 of 100 locks that were taken had been waited for;
+	// estimated from the buckets of the histogram.
+	// +required
+	// +kubebuilder:validation:Minimum=0
+	P95LockWaitMillis int64 `json:"p95LockWaitMillis"`
 }

@@ -38,10 +38,13 @@ type Lock struct {
 	Holder          string
 	Fence           int64
 	AcquiredAt      time.Time
-	Renewed         bool   // renewed at least once
-	RenewalFailures int32  // consecutive
-	Lost            string // condition reason why this process lost its previous lease of this run; "" if it did not
-	Message         string // Unavailable: the cause. Busy: who holds it
+	ForRun          bool      // the lease is kept from admission to the end of the run (scope Run)
+	Renewed         bool      // renewed at least once
+	RenewalFailures int32     // consecutive
+	RenewalCause    string    // why the last renewal failed; "" if it did not
+	UnlockedSince   time.Time // the validity ended then and the work goes on without the lock; zero: it did not
+	Lost            string    // condition reason why this process lost its previous lease of this run; "" if it did not
+	Message         string    // Unavailable: the cause. Busy: who holds it
 }
 
 // Result is one message of a worker about one attempt.

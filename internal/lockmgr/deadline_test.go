@@ -183,8 +183,8 @@ func TestTheDeadlineIsTheInjectedClocks(t *testing.T) {
 		synctest.Wait()
 		clk.Step(10 * time.Second)
 		synctest.Wait()
-		if !l.Renewed() || s.count("renew", testRun) != 1 {
-			t.Errorf("renewed: %v, renewals: %d; want one at the interval", l.Renewed(), s.count("renew", testRun))
+		if !l.Status().Renewed || s.count("renew", testRun) != 1 {
+			t.Errorf("renewed: %v, renewals: %d; want one at the interval", l.Status().Renewed, s.count("renew", testRun))
 		}
 		s.script(func(string, string, int) outcome { return refused })
 		clk.Step(validity)
@@ -215,12 +215,12 @@ func TestRetriesAfterFailedRenewalsAreSpread(t *testing.T) {
 				b.fates("renew", refused, works)
 				l := b.acquire(request())
 				b.pass(10*time.Second + test.want - time.Microsecond)
-				if l.RenewalFailures() != 1 || l.Renewed() {
-					t.Errorf("before the retry: %d failures, renewed %v", l.RenewalFailures(), l.Renewed())
+				if l.Status().Failures != 1 || l.Status().Renewed {
+					t.Errorf("before the retry: %d failures, renewed %v", l.Status().Failures, l.Status().Renewed)
 				}
 				b.pass(2 * time.Microsecond)
-				if l.RenewalFailures() != 0 || !l.Renewed() {
-					t.Errorf("after the retry: %d failures, renewed %v", l.RenewalFailures(), l.Renewed())
+				if l.Status().Failures != 0 || !l.Status().Renewed {
+					t.Errorf("after the retry: %d failures, renewed %v", l.Status().Failures, l.Status().Renewed)
 				}
 				l.Release(t.Context())
 			})

@@ -57,6 +57,8 @@ type BusyError struct {
 	RunUID string
 	// Local says that the lock is in use in this process, so Redis was not asked.
 	Local bool
+	// Queued says that the caller has a place in line: its Request.Wake is called when the lock is there for it.
+	Queued bool
 
 	delay time.Duration
 }

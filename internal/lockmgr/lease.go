@@ -3,6 +3,8 @@ package lockmgr
 import (
 	"context"
 	"time"
+
+	"github.com/syncopate-dev/syncopate/internal/policy"
 )
 
 // Lease is the right to work on a run, from Acquire to Release or Drop. Safe for concurrent use.
@@ -28,24 +30,40 @@ func (l *Lease) Context() context.Context { return l.ctx }
 // ID is the random id of the lease, for status.lock.leaseID.
 func (l *Lease) ID() string { return l.hold.token }
 
-// Fence is the fencing token, above that of every earlier lease of the run.
+// Fence is the fencing token, above that of every earlier lease of the run. It rises when a lock that was gone is taken again
+// for the same lease (Continue); so ask for it right before each use.
 func (l *Lease) Fence() int64 { return l.hold.fence }
 
 // AcquiredAt is when the lock was taken, as the wall clock says.
 func (l *Lease) AcquiredAt() time.Time { return l.hold.takenAt.Round(0) }
 
-// Renewed says whether the lock was renewed at least once.
-func (l *Lease) Renewed() bool {
-	l.manager.mu.Lock()
-	defer l.manager.mu.Unlock()
-	return l.hold.renewed
+// Status is how a lease fares.
+type Status struct {
+	// Renewed says that the lock was renewed at least once.
+	Renewed bool
+	// Failures is the number of renewals that failed in a row, up to now.
+	Failures int
+	// Cause is why the last of them failed; empty without failures.
+	Cause string
+	// Unlocked says that the validity is over and the work goes on without the lock, as the policy (Continue) wants it.
+	Unlocked bool
+	// UnlockedSince is when the validity ended, as the wall clock says; zero unless Unlocked.
+	UnlockedSince time.Time
 }
 
-// RenewalFailures is the number of renewals that failed in a row, up to now.
-func (l *Lease) RenewalFailures() int {
+// Status is how the lease fares now.
+func (l *Lease) Status() Status {
 	l.manager.mu.Lock()
 	defer l.manager.mu.Unlock()
-	return l.hold.failures
+	h := l.hold
+	return Status{Renewed: h.renewed, Failures: h.failures}
+}
+
+// Policy is the one under which the lock was taken.
+func (l *Lease) Policy() policy.RunLock {
+	l.manager.mu.Lock()
+	defer l.manager.mu.Unlock()
+	return l.hold.request.Policy
 }
 
 // Err is nil while the lease may be worked under, else the cause of its context. It looks at the clock: after a pause of the

@@ -67,6 +67,16 @@ type Request struct {
 	PolicyName string
 	// Path says who asks, for metrics: reconcile (the default), result.
 	Path string
+	// Waiter tells those apart who want the lock of the same run in this process; default Path. Whoever asks again under the
+	// same name keeps its place in line.
+	Waiter string
+	// Wake is called when the caller should look at the lock of the run: after a *BusyError with Queued set, when the lock is
+	// there for it (Acquire then has it at once; after a second it goes to the next in line); and while it holds a lease, when
+	// the lease's Status or Err changed. It must not block; it is called without locks held. nil: nobody is told, and nobody
+	// waits in line.
+	Wake func()
+	// Since is when the caller began to want the lock, for metrics; zero: now.
+	Since time.Time
 }
 
 func (r Request) check() error {
@@ -79,6 +89,9 @@ func (r Request) check() error {
 func (r Request) withDefaults() Request {
 	if r.Path == "" {
 		r.Path = "reconcile"
+	}
+	if r.Waiter == "" {
+		r.Waiter = r.Path
 	}
 	return r
 }

@@ -20,8 +20,12 @@ type Effective struct {
 type RunLock struct {
 	// TTL is how long Redis keeps the lock of a holder that went silent.
 	TTL time.Duration
+	// ForRun says that a run keeps its lock from admission to its end.
+	ForRun bool
 	// Linger is how long a lease is kept after its last use; 0 releases it at once.
 	Linger time.Duration
+	// Wait says how a busy lock is waited for.
+	Wait Wait
 	// BusyRetry is the wait before a busy lock is tried again.
 	BusyRetry BusyRetry
 	// Renewal says how a held lock is kept.
@@ -30,6 +34,14 @@ type RunLock struct {
 
 // Validity is how long a lease may be worked under, counted from before the call that took or renewed it was sent.
 func (l RunLock) Validity() time.Duration { return l.TTL - l.Renewal.Margin }
+
+// Wait says how a busy lock is waited for.
+type Wait struct {
+	// Poll means to try again after BusyRetry; else the waiters queue and the lock is handed to the first.
+	Poll bool
+	// Budget is how long a result waits before it goes back to NATS, and a place in line is kept for who does not ask again.
+	Budget time.Duration
+}
 
 // BusyRetry is the wait before a busy lock is tried again.
 type BusyRetry struct {
@@ -58,6 +70,8 @@ type Renewal struct {
 	Timeout time.Duration
 	// MaxConsecutiveFailures is the number of renewals failed in a row with which the lease is given up.
 	MaxConsecutiveFailures int
+	// Continue means to go on with a lock once held while it cannot be renewed; else the work stops.
+	Continue bool
 	// Margin is what a lease ends before Redis frees its key: TTL * clock drift + safety margin.
 	Margin time.Duration
 }
@@ -77,7 +91,9 @@ func runLock(p v1alpha1.RunLockPolicy) RunLock {
 	ttlSeconds := orDefault(p.TTLSeconds, 30)
 	return RunLock{
 		TTL:    time.Duration(ttlSeconds) * time.Second,
+		ForRun: p.Scope == v1alpha1.LockScopeRun,
 		Linger: millis(orDefaultPtr(p.LingerMillis, 250)),
+		Wait:   Wait{Poll: p.Wait.Mode == v1alpha1.WaitModePoll, Budget: millis(orDefaultPtr(p.Wait.BudgetMillis, 3000))},
 		BusyRetry: BusyRetry{
 			Fixed:         p.BusyRetry.Mode == v1alpha1.JitterModeFixed,
 			Delay:         millis(orDefault(p.BusyRetry.DelayMillis, 500)),
@@ -94,6 +110,7 @@ func renewal(p v1alpha1.RenewalPolicy, ttlSeconds int64) Renewal {
 		Interval:               millis(orDefaultPtr(p.IntervalMillis, ttlSeconds*1000/3)),
 		Timeout:                millis(orDefault(p.TimeoutMillis, 1000)),
 		MaxConsecutiveFailures: int(orDefault(p.MaxConsecutiveFailures, 3)),
+		Continue:               p.OnFailure == v1alpha1.RenewalFailureContinue,
 		Margin:                 millis(drift + orDefaultPtr(p.SafetyMarginMillis, 3000)),
 	}
 }

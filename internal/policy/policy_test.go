@@ -24,6 +24,7 @@ func TestDefaults(t *testing.T) {
 	want := Effective{RunLock: RunLock{
 		TTL:       30 * time.Second,
 		Linger:    250 * time.Millisecond,
+		Wait:      Wait{Budget: 3 * time.Second},
 		BusyRetry: BusyRetry{Delay: 500 * time.Millisecond, JitterPercent: 30},
 		Renewal: Renewal{
 			Interval:               10 * time.Second,
@@ -107,21 +108,25 @@ func TestOf(t *testing.T) {
 		"every field is taken": {
 			spec(v1alpha1.RunLockPolicy{
 				TTLSeconds:   60,
+				Scope:        v1alpha1.LockScopeRun,
+				Wait:         v1alpha1.LockWait{Mode: v1alpha1.WaitModePoll, BudgetMillis: new(int64)},
 				LingerMillis: new(int64(1)),
 				BusyRetry:    v1alpha1.BusyRetry{Mode: v1alpha1.JitterModeFixed, DelayMillis: 2, JitterPercent: new(int64(3))},
 				Renewal: v1alpha1.RenewalPolicy{
 					IntervalMillis: new(int64(4000)), TimeoutMillis: 500, MaxConsecutiveFailures: 6,
-					ClockDriftPercent: new(int64(7)), SafetyMarginMillis: new(int64(8)),
+					OnFailure: v1alpha1.RenewalFailureContinue, ClockDriftPercent: new(int64(7)), SafetyMarginMillis: new(int64(8)),
 				},
 			}),
 			func(e *Effective) {
 				e.RunLock = RunLock{
 					TTL:       60 * time.Second,
+					ForRun:    true,
+					Wait:      Wait{Poll: true},
 					Linger:    time.Millisecond,
 					BusyRetry: BusyRetry{Fixed: true, Delay: 2 * time.Millisecond, JitterPercent: 3},
 					Renewal: Renewal{
 						Interval: 4 * time.Second, Timeout: 500 * time.Millisecond, MaxConsecutiveFailures: 6,
-						Margin: 4208 * time.Millisecond,
+						Continue: true, Margin: 4208 * time.Millisecond,
 					},
 				}
 			},

@@ -64,7 +64,7 @@ func (p *pass) underLock(ctx context.Context, lease *lockmgr.Lease) (reconcile.R
 
 	d := lifecycle.Decide(p.input(lifecycle.Lock{
 		State: lifecycle.LockHeld, LeaseID: lease.ID(), Holder: p.holder, Fence: lease.Fence(),
-		AcquiredAt: lease.AcquiredAt(), Renewed: lease.Renewed(), RenewalFailures: int32(lease.RenewalFailures()),
+		AcquiredAt: lease.AcquiredAt(), Renewed: lease.Status().Renewed, RenewalFailures: int32(lease.Status().Failures),
 		Lost: p.mem.lostLease,
 	}))
 	if d.Changed || p.mustClaim(lease) {

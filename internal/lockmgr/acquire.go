@@ -15,14 +15,18 @@ const spreadFraction = 0.2
 // take is one try to take a lock in Redis.
 type take struct {
 	run        *run
+	request    Request
 	token      string
 	supersedes string // token of ours that may be replaced
 	repeated   bool   // an earlier try with this token has an unknown outcome
+	forWaiters bool   // not for a caller, but for those in line
 }
 
 // Acquire takes the lock of a run. It never waits for a busy lock, and asks Redis at most once, for at most the policy's
 // renewal timeout. A lease that lingers in this process is handed out again without Redis, if the policy is the same and the
 // status shows no writer after it; else a new one replaces it.
+//
+// When the lock is busy and the policy does not poll, a caller with a Request.Wake gets a place in line: see Request.Wake.
 //
 // Errors: *BusyError (retry after its delay), *UnavailableError (Redis cannot be used or its answer is unknown; retry after
 // its delay, which repeats the same take), ErrClosed, ErrInvalidRequest. The lease must be ended with Release or Drop.
@@ -30,28 +34,30 @@ func (m *Manager) Acquire(ctx context.Context, r Request) (*Lease, error) {
 	if err := r.check(); err != nil {
 		return nil, err
 	}
-	r = r.withDefaults()
+	r = r.withDefaults(m.now())
 	lease, t, err := m.begin(ctx, r)
 	if lease != nil || err != nil {
 		return lease, err
 	}
+	got := m.ask(ctx, t)
 
-	// Invariant: the validity counts from here, before anything is sent. Redis starts the TTL later than this, so the key
-	// outlives the validity whatever the network does.
-	sentAt := m.now()
-	callCtx, cancel := context.WithTimeout(ctx, min(r.Policy.Renewal.Timeout, r.Policy.Validity()))
-	fence, ok, err := m.store.Acquire(callCtx, r.RunUID, t.token, t.supersedes, r.Floor, r.Policy.TTL)
-	cancel()
-
-	lease, err = m.settle(ctx, r, t, reply{sentAt: sentAt, fence: fence, ok: ok, err: err})
+	m.mu.Lock()
+	h, err := m.settle(ctx, t, got)
+	if err == nil && !m.closed {
+		defer m.mu.Unlock()
+		m.opts.Metrics.waited(r, outcomeAcquired, m.now().Sub(r.Since))
+		return m.handOut(ctx, t.run, h, r), nil
+	}
 	if err != nil {
+		m.mu.Unlock()
 		return nil, err
 	}
-	if m.isClosed() {
-		lease.Drop(ctx)
-		return nil, ErrClosed
-	}
-	return lease, nil
+	m.tasks.Add(1) // Close waits for the release
+	defer m.tasks.Done()
+	m.detach(t.run)
+	m.mu.Unlock()
+	m.free(context.WithoutCancel(ctx), t.run, h)
+	return nil, ErrClosed
 }
 
 // begin decides what this process knows without Redis: a lingering lease, or a busy lock, or which take to try.
@@ -61,82 +67,108 @@ func (m *Manager) begin(ctx context.Context, req Request) (*Lease, take, error) 
 	if m.closed {
 		return nil, take{}, ErrClosed
 	}
+	if !req.Policy.Wait.Poll {
+		m.listen()
+	}
 	r := m.run(req.RunUID)
-	if r.taking || (r.hold != nil && r.hold.user != nil) {
-		return nil, take{}, m.busy(req, true)
-	}
-	if h := r.hold; h != nil {
-		if h.reusable(req, m.now()) {
-			return m.handOut(ctx, r, h, req), take{}, nil
+	h := r.hold
+	switch {
+	case r.taking, h != nil && h.user != nil:
+		return nil, take{}, m.enqueue(r, req, true)
+	case h != nil && h.offered != "" && h.offered != req.Waiter:
+		return nil, take{}, m.enqueue(r, req, true)
+	case h != nil && h.reusable(req, m.now()):
+		if h.offered != "" {
+			m.opts.Metrics.waited(req, outcomeAcquired, m.now().Sub(req.Since))
 		}
+		return m.handOut(ctx, r, h, req), take{}, nil
+	case h != nil:
 		m.detach(r)
+	case m.inLine(r):
+		return nil, take{}, m.enqueue(r, req, false) // this process has its ticket; asking again would not help
 	}
-	r.taking = true
+	return nil, m.prepare(r, req), nil
+}
+
+// prepare begins a take. Needs mu.
+func (m *Manager) prepare(r *run, req Request) take {
+	r.taking, r.offered = true, false
 	m.active++
 	m.reschedule(r)
-	t := take{run: r, token: r.pending, supersedes: r.dead, repeated: r.pending != ""}
+	t := take{run: r, request: req, token: r.pending, supersedes: r.dead, repeated: r.pending != ""}
 	if !t.repeated {
-		t.token = m.opts.NewID()
+		t.token = m.process + "." + m.opts.NewID()
 	}
-	return nil, t, nil
+	return t
 }
 
 // reply is what came of a take.
 type reply struct {
 	sentAt time.Time
-	fence  int64
-	ok     bool
+	grant  grant
+	ok     bool // the lock is ours
 	err    error
 }
 
-// settle notes what came of a take.
-func (m *Manager) settle(ctx context.Context, req Request, t take, got reply) (*Lease, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	now := m.now()
-	r := t.run
+// ask tries a take in Redis.
+func (m *Manager) ask(ctx context.Context, t take) reply {
+	req := t.request
+	c := claim{runUID: req.RunUID, token: t.token, supersedes: t.supersedes, floor: req.Floor, ttl: req.Policy.TTL}
+	if req.waits() {
+		c.process = m.process
+	}
+	// Invariant: the validity counts from here, before anything is sent. Redis starts the TTL later than this, so the key
+	// outlives the validity whatever the network does.
+	sentAt := m.now()
+	ctx, cancel := context.WithTimeout(ctx, min(req.Policy.Renewal.Timeout, req.Policy.Validity()))
+	defer cancel()
+	got, err := m.store.Acquire(ctx, c)
+	return reply{sentAt: sentAt, grant: got, ok: got.fence > 0, err: err}
+}
+
+// settle notes what came of a take. Needs mu.
+func (m *Manager) settle(ctx context.Context, t take, got reply) (*hold, error) {
+	now, r, req := m.now(), t.run, t.request
 	r.taking = false
-	validUntil := got.sentAt.Add(req.Policy.Validity())
-	if got.err == nil && got.ok && !now.Before(validUntil) {
+	if got.err == nil && got.ok && !now.Before(got.sentAt.Add(req.Policy.Validity())) {
 		got.err = errLate
 	}
 	switch {
 	case got.err != nil:
 		// The take may have happened, or happen yet. The token is kept, so that the next try finds its own lock.
 		r.pending, r.forgetAt = t.token, now.Add(req.Policy.TTL)
+		m.dissolve(r)
 		m.deactivate(r)
 		m.opts.Metrics.taken(req, outcomeError, now.Sub(got.sentAt))
 		delay := time.Duration(float64(unavailableDelay) * m.spread())
 		return nil, &UnavailableError{RunUID: req.RunUID, cause: got.err, delay: delay}
 	case !got.ok:
-		m.deactivate(r)
 		m.opts.Metrics.taken(req, outcomeBusy, now.Sub(got.sentAt))
-		return nil, m.busy(req, false)
+		err := m.busy(req, false)
+		err.Queued = got.grant.queued && !m.closed && (t.forWaiters || r.place(req, now))
+		m.askLater(r, got.grant)
+		m.deactivate(r)
+		return nil, err
 	}
-	m.opts.Metrics.taken(req, outcomeAcquired, now.Sub(got.sentAt))
-	r.pending, r.dead = "", ""
-	r.hold = newHold(ctx, req, t, got)
-	return m.handOut(ctx, r, r.hold, req), nil
+	m.opts.Metrics.acquisitions.WithLabelValues(outcomeAcquired).Inc()
+	r.pending, r.dead, r.askAt = "", "", time.Time{}
+	r.hold = newHold(ctx, t, got)
+	return r.hold, nil
 }
 
-func (m *Manager) busy(req Request, local bool) error {
+func (m *Manager) busy(req Request, local bool) *BusyError {
 	return &BusyError{RunUID: req.RunUID, Local: local, delay: req.Policy.BusyRetry.Wait(m.opts.Rand())}
 }
 
 // spread is uniform in [0.8, 1.2].
 func (m *Manager) spread() float64 { return 1 - spreadFraction + 2*spreadFraction*m.opts.Rand() }
 
-func (m *Manager) isClosed() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.closed
-}
-
 // handOut gives a hold to a new user. Needs mu.
 func (m *Manager) handOut(ctx context.Context, r *run, h *hold, req Request) *Lease {
+	r.remove(req.Waiter)
 	l := &Lease{manager: m, run: r, hold: h, since: m.now(), linger: req.Policy.Linger}
 	l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	h.user, h.request, h.lingerUntil = l, req, time.Time{}
+	h.user, h.request, h.lingerUntil, h.offered = l, req, time.Time{}, ""
 	m.reschedule(r)
 	return l
 }

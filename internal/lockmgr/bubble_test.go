@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,7 +24,7 @@ type bubble struct {
 	m     *Manager
 	reg   *prometheus.Registry
 	start time.Time
-	ids   int
+	ids   atomic.Int64
 }
 
 // inBubble runs a test with a manager, whose jitter is in the middle of its range, and closes the manager after it.
@@ -47,11 +48,16 @@ func inBubble(t *testing.T, test func(t *testing.T, b *bubble)) {
 
 // newManager is another process on the same store.
 func (b *bubble) newManager(reg prometheus.Registerer) *Manager {
-	return newManager(b.store, Options{
+	m := newManager(b.store, Options{
 		Rand:    func() float64 { return 0.5 },
-		NewID:   func() string { b.ids++; return fmt.Sprintf("lease-%d", b.ids) },
+		NewID:   func() string { return fmt.Sprintf("lease-%d", b.ids.Add(1)) },
 		Metrics: NewMetrics(reg),
 	})
+	m.mu.Lock()
+	m.listen()
+	m.mu.Unlock()
+	synctest.Wait() // it listens
+	return m
 }
 
 // pass lets d pass and everything run that is due.

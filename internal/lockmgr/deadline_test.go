@@ -120,10 +120,10 @@ type stallingStore struct {
 	stall time.Duration
 }
 
-func (s *stallingStore) Acquire(ctx context.Context, runUID, token, supersedes string, floor int64, ttl time.Duration) (int64, bool, error) {
-	fence, ok, err := s.modelStore.Acquire(ctx, runUID, token, supersedes, floor, ttl)
+func (s *stallingStore) Acquire(ctx context.Context, c claim) (grant, error) {
+	got, err := s.modelStore.Acquire(ctx, c)
 	s.clock.Step(s.stall)
-	return fence, ok, err
+	return got, err
 }
 
 // mutation: settle without errLate makes this fail.

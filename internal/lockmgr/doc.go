@@ -11,18 +11,24 @@
 //
 //	{run:<uid>}:lock    the token of the owner, with the TTL of the policy
 //	{run:<uid>}:fence   the last fence, kept for 7 days after a take
+//	{run:<uid>}:queue   the processes that wait in line, first come first served
+//	{run:<uid>}:tickets when each of them loses its place if it does not ask again
 //
-// Both are in one slot of a Redis Cluster; {run:<uid>}:queue is kept free for waiters. Each verb is one script, and idempotent
-// by token:
+// All are in one slot of a Redis Cluster. A token is <process>.<random>, so that whoever waits can let the holder know. Each
+// verb is one script, and idempotent by token:
 //
-//	acquire  free, or owned by the token: fence = max(INCR, floor + 1), TTL anew. Owned by another: busy
+//	acquire  free and nobody is before the process in line, or owned by the token: fence = max(INCR, floor + 1), TTL anew.
+//	         Else busy: the process gets a place in line, and the holder hears that somebody waits
 //	renew    owned by the token: TTL anew. Anything else: not owner
-//	release  owned by the token: deleted. Anything else: nothing
+//	release  owned by the token: deleted, or kept for the first in line, who hears of it. Anything else: nothing
 //
 // floor is the fence in the run's status, as the caller read it. So the fence rises even when Redis lost everything. Fences
 // are exact up to 2^53, where Lua's numbers end.
 //
-// An ACL user needs: ~{run:*}:* +@connection +eval +evalsha +get +set +incr +pexpire +del.
+// An ACL user needs:
+//
+//	~{run:*}:* &syncopate:locks:* +@connection +eval +evalsha +get +set +incr +pexpire +del +exists +time +pttl +pexpireat
+//	+lindex +llen +lrem +rpush +zadd +zrem +zscore +zrangebyscore +publish +subscribe
 //
 // # The deadline rule
 //

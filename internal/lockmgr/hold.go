@@ -9,7 +9,6 @@ import (
 // the fields above the line, which never change.
 type hold struct {
 	token    string
-	fence    int64
 	takenAt  time.Time
 	repeated bool // the take was sent more than once: a late copy may bring the token back after the release
 	// ctx ends with the hold; for background calls.
@@ -18,18 +17,26 @@ type hold struct {
 
 	// ---
 	request     Request   // of the last user
-	validUntil  time.Time // nobody may work under it from then on
+	fence       int64     // rises when a lock that was gone is taken again
+	validUntil  time.Time // the lock may be another's from then on
+	unlocked    bool      // validUntil is over and the user goes on, as the policy wants it
 	renewAt     time.Time
 	lingerUntil time.Time // without a user: it is released then
 	renewing    bool      // a renewal is under way
 	renewed     bool      // at least one renewal succeeded
 	failures    int       // renewals failed in a row
+	failure     string    // why the last of them failed
 	user        *Lease    // nil: lingers
 	lost        *LostError
+	offered     string // without a user: the waiter it is kept for; empty: nobody
+	others      bool   // other processes wait for the lock
+	passes      int    // how often it went from one waiter of this process to the next
 }
 
-func newHold(ctx context.Context, req Request, t take, got reply) *hold {
-	h := &hold{token: t.token, fence: got.fence, takenAt: got.sentAt, repeated: t.repeated, request: req}
+func newHold(ctx context.Context, t take, got reply) *hold {
+	h := &hold{
+		token: t.token, fence: got.grant.fence, takenAt: got.sentAt, repeated: t.repeated, request: t.request, others: got.grant.others,
+	}
 	h.ctx, h.end = context.WithCancel(context.WithoutCancel(ctx))
 	h.extend(got.sentAt)
 	return h
@@ -37,6 +44,7 @@ func newHold(ctx context.Context, req Request, t take, got reply) *hold {
 
 // extend notes a take or renewal that succeeded and was sent at sentAt.
 func (h *hold) extend(sentAt time.Time) {
+	h.failures, h.failure, h.unlocked = 0, "", false
 	p := h.request.Policy
 	h.validUntil = sentAt.Add(p.Validity())
 	h.renewAt = sentAt.Add(p.Renewal.Interval)
@@ -54,12 +62,23 @@ func (h *hold) nextEvent() time.Time {
 	if h.lost != nil {
 		return time.Time{}
 	}
-	next := h.validUntil
-	if !h.renewing && h.renewAt.Before(next) {
-		next = h.renewAt
+	var next time.Time
+	if !h.unlocked {
+		next = h.validUntil
 	}
-	if h.user == nil && h.lingerUntil.Before(next) {
-		next = h.lingerUntil
+	if !h.renewing {
+		next = earliest(next, h.renewAt)
+	}
+	if h.user == nil {
+		next = earliest(next, h.lingerUntil)
 	}
 	return next
+}
+
+// earliest is the earlier of two times; a zero time means never.
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || (!b.IsZero() && b.Before(a)) {
+		return b
+	}
+	return a
 }

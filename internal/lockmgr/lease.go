@@ -32,7 +32,11 @@ func (l *Lease) ID() string { return l.hold.token }
 
 // Fence is the fencing token, above that of every earlier lease of the run. It rises when a lock that was gone is taken again
 // for the same lease (Continue); so ask for it right before each use.
-func (l *Lease) Fence() int64 { return l.hold.fence }
+func (l *Lease) Fence() int64 {
+	l.manager.mu.Lock()
+	defer l.manager.mu.Unlock()
+	return l.hold.fence
+}
 
 // AcquiredAt is when the lock was taken, as the wall clock says.
 func (l *Lease) AcquiredAt() time.Time { return l.hold.takenAt.Round(0) }
@@ -56,7 +60,12 @@ func (l *Lease) Status() Status {
 	l.manager.mu.Lock()
 	defer l.manager.mu.Unlock()
 	h := l.hold
-	return Status{Renewed: h.renewed, Failures: h.failures}
+	l.manager.checkDeadline(l.run, h) // after a pause of the process nobody else may have looked yet
+	s := Status{Renewed: h.renewed, Failures: h.failures, Cause: h.failure, Unlocked: h.unlocked}
+	if h.unlocked {
+		s.UnlockedSince = h.validUntil.Round(0)
+	}
+	return s
 }
 
 // Policy is the one under which the lock was taken.
@@ -80,10 +89,10 @@ func (l *Lease) Err() error {
 
 // Release ends the use of the lease; the work under it must have returned. The lock lingers, as the policy says, and is then
 // freed in the background. A lost lock is left alone. Only the first call of Release and Drop counts.
-func (l *Lease) Release(ctx context.Context) { l.manager.finish(ctx, l, l.linger) }
+func (l *Lease) Release(ctx context.Context) { l.manager.finish(ctx, l, true) }
 
 // Drop is Release without lingering: for a lease whose write was refused, and would be refused again.
-func (l *Lease) Drop(ctx context.Context) { l.manager.finish(ctx, l, 0) }
+func (l *Lease) Drop(ctx context.Context) { l.manager.finish(ctx, l, false) }
 
 // fail ends the use of the lease for the given reason, unless it ended before. Needs mu. Cancelling under the mutex makes Err
 // and the context agree at all times; it runs no foreign code, context.AfterFunc has goroutines of its own.

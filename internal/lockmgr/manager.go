@@ -19,6 +19,9 @@ import (
 // while their timeouts run, and healthy leases would count failures.
 const renewalsAtOnce = 64
 
+// processLength is that of the first half of lease ids: 80 random bits.
+const processLength = 16
+
 // Options are what a Manager needs besides Redis. The zero value of each field but Holder has a sensible meaning.
 type Options struct {
 	// Holder names this process in logs.
@@ -28,7 +31,7 @@ type Options struct {
 	Clock clock.WithTicker
 	// Rand is uniform in [0,1) and safe for concurrent use.
 	Rand func() float64
-	// NewID makes lease ids: unguessable, at most 64 bytes.
+	// NewID makes the second half of lease ids: unguessable, at most 47 bytes.
 	NewID func() string
 	// Log receives losses, and failing renewals at debug level. The zero value discards them.
 	Log logr.Logger
@@ -86,7 +89,10 @@ func (r Request) check() error {
 	return nil
 }
 
-func (r Request) withDefaults() Request {
+func (r Request) withDefaults(now time.Time) Request {
+	if r.Since.IsZero() {
+		r.Since = now
+	}
 	if r.Path == "" {
 		r.Path = "reconcile"
 	}
@@ -98,21 +104,23 @@ func (r Request) withDefaults() Request {
 
 // Manager takes, keeps and gives back the run locks of one process. Safe for concurrent use.
 type Manager struct {
-	opts  Options
-	store store
-	slots chan struct{} // one element per background call under way
-	wake  chan struct{} // the next event is earlier than the timer; capacity 1
-	stop  chan struct{} // closed when the scheduler must end
-	tasks sync.WaitGroup
+	opts    Options
+	process string // name of this process in tokens and in line; unguessable
+	store   store
+	slots   chan struct{} // one element per background call under way
+	wake    chan struct{} // the next event is earlier than the timer; capacity 1
+	stop    chan struct{} // closed when the scheduler must end
+	tasks   sync.WaitGroup
 
-	mu      sync.Mutex
-	runs    map[string]*run
-	queue   eventQueue
-	armed   time.Time     // when the scheduler wakes by itself; zero: never
-	started bool          // the scheduler runs
-	closed  bool          // no more takes
-	active  int           // runs that are being taken or held
-	drained chan struct{} // closed when closed and active is 0
+	mu        sync.Mutex
+	runs      map[string]*run
+	queue     eventQueue
+	armed     time.Time     // when the scheduler wakes by itself; zero: never
+	started   bool          // the scheduler runs
+	listening bool          // news are listened to
+	closed    bool          // no more takes
+	active    int           // runs that are being taken or held
+	drained   chan struct{} // closed when closed and active is 0
 }
 
 // New makes a Manager. It starts nothing and asks Redis nothing before the first Acquire. The caller must Close it.
@@ -123,6 +131,7 @@ func New(client redis.UniversalClient, o Options) *Manager {
 func newManager(s store, o Options) *Manager {
 	return &Manager{
 		opts:    o.withDefaults(),
+		process: rand.Text()[:processLength],
 		store:   s,
 		slots:   make(chan struct{}, renewalsAtOnce),
 		wake:    make(chan struct{}, 1),

@@ -25,6 +25,8 @@ type Metrics struct {
 	acquisitions   *prometheus.CounterVec
 	renewals       *prometheus.CounterVec
 	abandoned      *prometheus.CounterVec
+	unlocked       prometheus.Gauge
+	handoffs       *prometheus.CounterVec
 }
 
 // NewMetrics registers the metrics with reg; nil registers them nowhere.
@@ -43,7 +45,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		busyRetryDelay: promauto.With(reg).NewHistogramVec(histogram("lock_busy_retry_delay_seconds",
 			"Delay of retries that were scheduled because a lock was busy.", short), []string{"path", "mode"}),
 		wait: promauto.With(reg).NewHistogramVec(histogram("run_lock_wait_seconds",
-			"How long one try to take a run lock took.", short), []string{"path", "policy", "outcome"}),
+			"How long a run lock that was taken had been wanted; how long a try that failed took.", short), []string{"path", "policy", "outcome"}),
 		hold: promauto.With(reg).NewHistogramVec(histogram("run_lock_hold_seconds",
 			"How long run locks were in use, without lingering.", long), []string{"path", "policy", "outcome"}),
 		validity: promauto.With(reg).NewHistogram(histogram("run_lock_validity_remaining_seconds",
@@ -54,6 +56,12 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			"Renewals of run locks.", "outcome", "policy"),
 		abandoned: counter("run_lock_abandoned_total",
 			"Run locks that were lost while work was done under them.", "reason", "policy", "path"),
+		unlocked: promauto.With(reg).NewGauge(prometheus.GaugeOpts{
+			Namespace: "syncopate", Name: "run_locks_unlocked",
+			Help: "Runs that are worked on without their lock now, because it could not be renewed and the policy says Continue.",
+		}),
+		handoffs: counter("run_lock_handoffs_total",
+			"Run locks that went to somebody who waited in line: in the same process (local), from another (remote), or in vain (unused).", "kind"),
 	}
 }
 
@@ -68,8 +76,13 @@ func (m *Metrics) BusyRetry(path, class, policy string, fixed bool, delay time.D
 	m.busyRetryDelay.WithLabelValues(path, mode).Observe(delay.Seconds())
 }
 
+// taken counts a try that went to Redis.
 func (m *Metrics) taken(r Request, outcome string, took time.Duration) {
 	m.acquisitions.WithLabelValues(outcome).Inc()
+	m.waited(r, outcome, took)
+}
+
+func (m *Metrics) waited(r Request, outcome string, took time.Duration) {
 	m.wait.WithLabelValues(r.Path, r.PolicyName, outcome).Observe(took.Seconds())
 }
 

@@ -3,6 +3,8 @@ package lockmgr
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -37,6 +39,10 @@ type modelStore struct {
 	locks  map[string]modelLock
 	fences map[string]int64
 	calls  map[string]int // by verb and run
+
+	tickets map[string][]modelTicket // the line, by run
+	ears    map[string]func(n news, runUID string)
+	deaf    *bool // news are lost
 }
 
 type modelLock struct {
@@ -47,12 +53,15 @@ type modelLock struct {
 func newModelStore(now func() time.Time) *modelStore {
 	return &modelStore{
 		now: now, mu: &sync.Mutex{}, locks: map[string]modelLock{}, fences: map[string]int64{}, calls: map[string]int{},
+		tickets: map[string][]modelTicket{}, ears: map[string]func(news, string){}, deaf: new(bool),
 	}
 }
 
 // peer is the same store as another process sees it, with faults of its own.
 func (s *modelStore) peer() *modelStore {
-	return &modelStore{now: s.now, mu: s.mu, locks: s.locks, fences: s.fences, calls: map[string]int{}}
+	p := *s
+	p.calls, p.fate = map[string]int{}, nil
+	return &p
 }
 
 // call runs one verb with its fate.
@@ -142,6 +151,7 @@ func (s *modelStore) flush() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clear(s.locks)
+	clear(s.tickets)
 	clear(s.fences)
 }
 
@@ -160,23 +170,105 @@ func (s *modelStore) ownerOf(runUID string) string {
 }
 
 // Acquire implements store.
-func (s *modelStore) Acquire(ctx context.Context, runUID, token, supersedes string, floor int64, ttl time.Duration) (fence int64, ok bool, err error) {
-	var got int64
-	err = s.call(ctx, "acquire", runUID, func() {
-		owner := s.owner(runUID)
-		if owner != "" && owner != token && owner != supersedes {
-			return
-		}
-		if owner != token || s.fences[runUID] <= floor {
-			s.fences[runUID] = max(s.fences[runUID]+1, floor+1)
-		}
-		got = s.fences[runUID]
-		s.own(runUID, token, ttl)
-	})
+func (s *modelStore) Acquire(ctx context.Context, c claim) (grant, error) {
+	var got grant
+	err := s.call(ctx, "acquire", c.runUID, func() { got = s.acquire(c) })
 	if err != nil {
-		return 0, false, err
+		return grant{}, err
 	}
-	return got, got > 0, nil
+	return got, nil
+}
+
+// acquire is acquire.lua. Needs mu.
+func (s *modelStore) acquire(c claim) grant {
+	owner := s.owner(c.runUID)
+	if owner == c.supersedes {
+		owner = ""
+	}
+	if owner != "" && owner != c.token && (c.process == "" || owner != "~"+c.process) {
+		var ends time.Duration
+		if owner[0] == '~' {
+			ends = s.locks[c.runUID].ends.Sub(s.now())
+		}
+		return grant{queued: s.enqueue(c, owner), offered: ends}
+	}
+	if head := s.first(c.runUID); owner == "" && head != "" && head != c.process {
+		s.offer(c.runUID, head)
+		return grant{queued: s.enqueue(c, ""), offered: offerTime}
+	}
+	s.leave(c.runUID, c.process)
+	if owner != c.token || s.fences[c.runUID] <= c.floor {
+		s.fences[c.runUID] = max(s.fences[c.runUID]+1, c.floor+1)
+	}
+	s.own(c.runUID, c.token, c.ttl)
+	return grant{fence: s.fences[c.runUID], others: len(s.tickets[c.runUID]) > 0}
+}
+
+type modelTicket struct {
+	process string
+	ends    time.Time
+}
+
+func (s *modelStore) enqueue(c claim, owner string) bool {
+	if c.process == "" {
+		return false
+	}
+	ends := s.now().Add(ticketTime)
+	list := s.tickets[c.runUID]
+	i := slices.IndexFunc(list, func(t modelTicket) bool { return t.process == c.process })
+	switch {
+	case i >= 0:
+		list[i].ends = ends
+	case len(list) >= maxTickets:
+		return false
+	default:
+		s.tickets[c.runUID] = append(list, modelTicket{c.process, ends})
+	}
+	if holder, _, ok := strings.Cut(owner, "."); ok {
+		s.tell(holder, newsWanted, c.runUID)
+	}
+	return true
+}
+
+func (s *modelStore) leave(runUID, process string) {
+	s.tickets[runUID] = slices.DeleteFunc(s.tickets[runUID], func(t modelTicket) bool { return t.process == process })
+}
+
+// first is the process at the head of the line; empty: nobody waits. Needs mu.
+func (s *modelStore) first(runUID string) string {
+	s.tickets[runUID] = slices.DeleteFunc(s.tickets[runUID], func(t modelTicket) bool { return !s.now().Before(t.ends) })
+	if len(s.tickets[runUID]) == 0 {
+		return ""
+	}
+	return s.tickets[runUID][0].process
+}
+
+func (s *modelStore) offer(runUID, process string) {
+	s.locks[runUID] = modelLock{"~" + process, s.now().Add(offerTime)}
+	for i := range s.tickets[runUID] {
+		if t := &s.tickets[runUID][i]; t.process == process {
+			t.ends = s.now().Add(offerTime)
+		}
+	}
+	s.tell(process, newsOffered, runUID)
+}
+
+// tell passes news on, unless they are to be lost.
+func (s *modelStore) tell(process string, n news, runUID string) {
+	if hear := s.ears[process]; hear != nil && !*s.deaf {
+		go hear(n, runUID)
+	}
+}
+
+// Listen implements store.
+func (s *modelStore) Listen(ctx context.Context, process string, hear func(n news, runUID string)) {
+	s.mu.Lock()
+	s.ears[process] = hear
+	s.mu.Unlock()
+	<-ctx.Done()
+	s.mu.Lock()
+	delete(s.ears, process)
+	s.mu.Unlock()
 }
 
 // Renew implements store.
@@ -197,8 +289,12 @@ func (s *modelStore) Renew(ctx context.Context, runUID, token string, ttl time.D
 func (s *modelStore) Release(ctx context.Context, runUID, token string) (bool, error) {
 	owner := false
 	err := s.call(ctx, "release", runUID, func() {
-		if owner = s.owner(runUID) == token; owner {
-			delete(s.locks, runUID)
+		if owner = s.owner(runUID) == token; !owner {
+			return
+		}
+		delete(s.locks, runUID)
+		if head := s.first(runUID); head != "" {
+			s.offer(runUID, head)
 		}
 	})
 	if err != nil {

@@ -79,7 +79,7 @@ func play(t *testing.T, story []step) error {
 		st.stores[i] = b.store.peer()
 		st.m[i] = newManager(st.stores[i], Options{
 			Rand:  func() float64 { return 0.5 },
-			NewID: func() string { b.ids++; return strconv.Itoa(b.ids) },
+			NewID: func() string { return strconv.FormatInt(b.ids.Add(1), 10) },
 		})
 	}
 	for n, does := range story {

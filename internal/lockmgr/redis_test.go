@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,6 +14,8 @@ import (
 
 	"github.com/syncopate-dev/syncopate/internal/lockmgr/redistest"
 	"github.com/syncopate-dev/syncopate/internal/policy"
+	"os"
+	"regexp"
 )
 
 // fast is a policy for tests that wait for real time: validity 900 ms, renewals every 300 ms.
@@ -169,7 +172,7 @@ func TestRedisLosesItsData(t *testing.T) {
 }
 
 // dropReplies is a go-redis hook: scripts run, and their replies are lost while there are drops.
-type dropReplies struct{ drops int }
+type dropReplies struct{ drops atomic.Int64 }
 
 // DialHook implements redis.Hook.
 func (*dropReplies) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -183,8 +186,7 @@ func (*dropReplies) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 func (h *dropReplies) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
-		if h.drops > 0 && err == nil && strings.HasPrefix(cmd.Name(), "eval") {
-			h.drops--
+		if err == nil && strings.HasPrefix(cmd.Name(), "eval") && h.drops.Add(-1) >= 0 {
 			cmd.SetErr(io.EOF)
 			return io.EOF
 		}
@@ -199,13 +201,13 @@ func TestRedisReplyOfATakeIsLost(t *testing.T) {
 	hook := &dropReplies{}
 	client.AddHook(hook)
 	m := manager(t, client)
-	hook.drops = 1
+	hook.drops.Store(1)
 
 	var unavailable *UnavailableError
 	if _, err := m.Acquire(t.Context(), steady()); !errors.As(err, &unavailable) || !errors.Is(err, io.EOF) {
 		t.Fatalf("acquire without a reply: %v", err)
 	}
-	token, err := server.Client().Get(t.Context(), lockKey(testRun)).Result()
+	token, err := server.Client().Get(t.Context(), key(testRun, "lock")).Result()
 	if err != nil {
 		t.Fatalf("the take did not happen: %v", err)
 	}
@@ -218,7 +220,7 @@ func TestRedisReplyOfATakeIsLost(t *testing.T) {
 		t.Errorf("the next try got %s, fence %d; want the token of the first try, %s, and its fence", l.ID(), l.Fence(), token)
 	}
 	l.Drop(t.Context())
-	if n := server.Client().Exists(t.Context(), lockKey(testRun)).Val(); n != 0 {
+	if n := server.Client().Exists(t.Context(), key(testRun, "lock")).Val(); n != 0 {
 		t.Error("a ghost lock is left")
 	}
 }
@@ -228,12 +230,12 @@ func TestRedisKeepsALeaseThatIsRenewed(t *testing.T) {
 	server := redistest.Start(t)
 	m, client := process(t, server.Addr()), server.Client()
 	l := mustAcquire(t, m, steady())
-	if err := client.PExpire(t.Context(), lockKey(testRun), 5*time.Second).Err(); err != nil {
+	if err := client.PExpire(t.Context(), key(testRun, "lock"), 5*time.Second).Err(); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
 	defer cancel()
-	for client.PTTL(ctx, lockKey(testRun)).Val() < 6*time.Second {
+	for client.PTTL(ctx, key(testRun, "lock")).Val() < 6*time.Second {
 		if ctx.Err() != nil {
 			t.Fatal("no renewal started the TTL anew")
 		}
@@ -246,14 +248,38 @@ func TestRedisKeepsALeaseThatIsRenewed(t *testing.T) {
 
 func TestRedisNeedsOnlyTheDocumentedRights(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t, "--user", "locks", "on", ">secret",
-		"~{run:*}:*", "+@connection", "+eval", "+evalsha", "+get", "+set", "+incr", "+pexpire", "+del")
+	doc, err := os.ReadFile("doc.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rights := regexp.MustCompile(`An ACL user needs:\n//\n((?://\t.*\n)+)`).FindSubmatch(doc)
+	if rights == nil {
+		t.Fatal("doc.go names no rights")
+	}
+	user := append([]string{"--user", "locks", "on", ">secret"}, strings.Fields(strings.ReplaceAll(string(rights[1]), "//", ""))...)
+	server := redistest.Start(t, user...)
 	client, err := NewClient(ClientConfig{Addrs: []string{server.Addr()}, Username: "locks", Password: "secret"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = client.Close() })
 	m := manager(t, client)
+	heard := make(chan struct{}, 1000)
+	listening, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go m.store.Listen(listening, "probe", func(news, string) { heard <- struct{}{} })
+	for try := true; try; { // a right to listen that is missing shows in nothing else
+		if err := server.Client().Publish(t.Context(), "syncopate:locks:probe", "x y").Err(); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-heard:
+			try = false
+		case <-t.Context().Done():
+			t.Fatal("nothing is heard")
+		default:
+		}
+	}
 	if err := m.Ping(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -263,7 +289,16 @@ func TestRedisNeedsOnlyTheDocumentedRights(t *testing.T) {
 	if owner, err := m.store.Renew(t.Context(), testRun, l.ID(), time.Second); !owner || err != nil {
 		t.Errorf("renewal: owner %v, %v", owner, err)
 	}
+	woken := make(chan struct{}, 1)
+	r.Waiter, r.Wake = "second", func() { woken <- struct{}{} }
+	var busy *BusyError
+	other := manager(t, client)
+	if _, err := other.Acquire(t.Context(), r); !errors.As(err, &busy) || !busy.Queued {
+		t.Fatalf("acquire of a held lock: %v; want a place in line", err)
+	}
 	l.Drop(t.Context())
+	<-woken
+	mustAcquire(t, other, r).Drop(t.Context())
 	if owner, err := m.store.Release(t.Context(), testRun, l.ID()); owner || err != nil {
 		t.Errorf("the lock was not released: owner %v, %v", owner, err)
 	}

@@ -4,11 +4,10 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"time"
 )
 
-// finish ends the use of a lease; the hold lives on for linger.
-func (m *Manager) finish(ctx context.Context, l *Lease, linger time.Duration) {
+// finish ends the use of a lease. If the hold may be used again it goes to the next in this process, or lingers.
+func (m *Manager) finish(ctx context.Context, l *Lease, reuse bool) {
 	m.mu.Lock()
 	if l.done {
 		m.mu.Unlock()
@@ -21,17 +20,26 @@ func (m *Manager) finish(ctx context.Context, l *Lease, linger time.Duration) {
 	lost := h.lost != nil
 	m.opts.Metrics.used(h.request, lost, now.Sub(l.since), h.validUntil.Sub(now))
 	l.fail(ErrReleased)
-	h.user = nil
-	if !lost && linger > 0 && !m.closed {
-		h.lingerUntil = now.Add(linger)
+	m.noteUnlocked(h.unlocked, false)
+	h.user, h.unlocked = nil, false
+	switch {
+	case lost, m.closed, !reuse: // a lost lock is not freed: Redis is most likely out of reach, and the next take replaces the token
+	case m.passOn(r, h):
+		m.mu.Unlock()
+		return
+	case !h.others && l.linger > 0:
+		h.lingerUntil = now.Add(l.linger)
 		m.reschedule(r)
 		m.mu.Unlock()
 		return
 	}
+	m.tasks.Add(1) // before detach, which may let Close go on: it waits for the release too
+	defer m.tasks.Done()
 	m.detach(r)
+	if lost {
+		m.askNow(r)
+	}
 	m.mu.Unlock()
-
-	// A lost lock is not freed: Redis is most likely out of reach, and the next take in this process replaces the token.
 	if !lost {
 		m.free(context.WithoutCancel(ctx), r, h)
 	}
@@ -41,16 +49,17 @@ func (m *Manager) finish(ctx context.Context, l *Lease, linger time.Duration) {
 func (m *Manager) free(ctx context.Context, r *run, h *hold) {
 	ctx, cancel := context.WithTimeout(ctx, h.request.Policy.Renewal.Timeout)
 	defer cancel()
-	if _, err := m.store.Release(ctx, r.uid, h.token); err != nil {
-		m.opts.Log.V(1).Info("Run lock not released, it ends with its TTL", "runUID", r.uid, "fence", h.fence, "cause", err.Error())
-		return
+	_, err := m.store.Release(ctx, r.uid, h.token)
+	if err != nil {
+		m.opts.Log.V(1).Info("Run lock not released, it ends with its TTL", "runUID", r.uid, "cause", err.Error())
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if r.dead == h.token && !h.repeated {
+	if err == nil && r.dead == h.token && !h.repeated {
 		r.dead = ""
 		m.reschedule(r)
 	}
+	m.askNow(r)
 }
 
 // Close gives back all locks: lingering ones at once, those in use as soon as they are released; their contexts end with
@@ -86,6 +95,7 @@ type ownedToken struct{ runUID, token string }
 func (m *Manager) disown() []ownedToken {
 	var owned []ownedToken
 	for _, r := range m.runs {
+		r.waiters = nil // they are not told: whoever closes the manager has ended their work
 		switch {
 		case r.hold != nil && r.hold.user != nil:
 			r.hold.user.fail(ErrClosed)

@@ -17,52 +17,92 @@ func (m *Manager) renew(r *run, h *hold) {
 		return
 	}
 	m.mu.Lock()
-	validUntil, p := h.validUntil, h.request.Policy
+	validUntil, unlocked, req := h.validUntil, h.unlocked, h.request
 	m.mu.Unlock()
+	p := req.Policy
 
 	// As for a take: the new validity counts from before the call, and nobody waits for it beyond the old one.
 	sentAt := m.now()
-	ctx, cancel := context.WithTimeout(h.ctx, min(p.Renewal.Timeout, validUntil.Sub(sentAt)))
-	defer cancel()
+	timeout := p.Renewal.Timeout
+	if !unlocked {
+		timeout = min(timeout, validUntil.Sub(sentAt))
+	}
+	ctx, cancel := context.WithTimeout(h.ctx, timeout)
 	owner, err := m.store.Renew(ctx, r.uid, h.token, p.TTL)
-	m.noteRenewal(r, h, sentAt, owner, err)
+	cancel()
+	m.opts.Metrics.renewals.WithLabelValues(renewalOutcome(owner, err), req.PolicyName).Inc()
+	if err == nil && !owner && p.Renewal.Continue {
+		m.retake(r, h)
+		return
+	}
+	m.noteRenewal(r, h, reply{sentAt: sentAt, ok: owner, err: err})
 }
 
-// noteRenewal applies the deadline rule to what came of a renewal that was sent at sentAt.
-func (m *Manager) noteRenewal(r *run, h *hold, sentAt time.Time, owner bool, err error) {
+// retake takes a lock again that is not ours any more, for a policy that goes on: it works only while nobody else has the
+// lock. The lease keeps its token and gets a higher fence, so whatever was written meanwhile under a lower one is no obstacle.
+func (m *Manager) retake(r *run, h *hold) {
+	m.mu.Lock()
+	req, fence := h.request, h.fence
+	m.mu.Unlock()
+	sentAt := m.now()
+	ctx, cancel := context.WithTimeout(h.ctx, req.Policy.Renewal.Timeout)
+	defer cancel()
+	got, err := m.store.Acquire(ctx, claim{
+		runUID: r.uid, token: h.token, floor: max(req.Floor, fence), ttl: req.Policy.TTL,
+	})
+	m.noteRenewal(r, h, reply{sentAt: sentAt, grant: got, ok: got.fence > 0, err: err})
+}
+
+// noteRenewal applies the deadline rule to what came of a renewal, or of a lock that was taken again.
+func (m *Manager) noteRenewal(r *run, h *hold, got reply) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	h.renewing = false
 	if r.hold != h || h.lost != nil {
 		return
 	}
-	m.opts.Metrics.renewals.WithLabelValues(renewalOutcome(owner, err), h.request.PolicyName).Inc()
 	switch {
 	case m.checkDeadline(r, h):
 		return
-	case err != nil:
-		m.noteFailure(r, h, err)
-	case !owner:
+	case got.err != nil:
+		m.noteFailure(r, h, got.err)
+	case !got.ok:
 		// Not a failure to be counted with others: somebody else may own the lock by now.
 		m.lose(r, h, OwnershipLost)
+	case !m.now().Before(got.sentAt.Add(h.request.Policy.Validity())):
+		m.noteFailure(r, h, errLate)
 	default:
-		h.failures, h.renewed = 0, true
-		h.extend(sentAt)
+		was := *h
+		h.extend(got.sentAt)
+		h.renewed = true
+		h.fence = max(h.fence, got.grant.fence)
 		m.reschedule(r)
+		if !was.renewed || was.failures > 0 || was.unlocked {
+			m.tell(h)
+		}
+		m.noteUnlocked(was.unlocked, false)
 	}
 }
 
+// noteFailure counts a failed renewal; too many of them end the lease, unless the policy goes on.
 func (m *Manager) noteFailure(r *run, h *hold, err error) {
 	p := h.request.Policy
 	h.failures++
-	m.opts.Log.V(1).Info("Run lock not renewed", "runUID", r.uid, "fence", h.fence, "failures", h.failures, "cause", err.Error())
-	if h.failures >= p.Renewal.MaxConsecutiveFailures {
+	h.failure = err.Error()
+	m.opts.Log.V(1).Info("Run lock not renewed", "runUID", r.uid, "fence", h.fence, "failures", h.failures, "cause", h.failure)
+	if h.failures >= p.Renewal.MaxConsecutiveFailures && !m.goesOn(h) {
 		m.lose(r, h, RenewalFailuresExceeded)
 		return
 	}
 	h.renewAt = m.now().Add(time.Duration(float64(p.TTL) * retryFraction * m.spread()))
 	m.reschedule(r)
+	if h.failures == 1 {
+		m.tell(h)
+	}
 }
+
+// goesOn says that work under the hold goes on without the lock. A hold that nobody works under just ends.
+func (m *Manager) goesOn(h *hold) bool { return h.request.Policy.Renewal.Continue && h.user != nil }
 
 func renewalOutcome(owner bool, err error) string {
 	switch {
@@ -75,24 +115,45 @@ func renewalOutcome(owner bool, err error) string {
 	}
 }
 
-// checkDeadline says whether the validity of a hold is over, and if so notes the loss. Needs mu.
+// checkDeadline says whether a hold is lost because its validity is over, and if so notes the loss. Where the policy goes on
+// it notes that instead. Needs mu.
 //
 // Whoever looks first notes it, the scheduler's timer, a user who asks Err, or a renewal that came back: a starved goroutine
 // or a process that was paused must not see a lease as valid because nobody ticked.
 func (m *Manager) checkDeadline(r *run, h *hold) bool {
-	if r.hold != h || h.lost != nil || m.now().Before(h.validUntil) {
+	if r.hold != h || h.lost != nil || h.unlocked || m.now().Before(h.validUntil) {
 		return false
 	}
-	m.lose(r, h, LeaseDeadlineReached)
-	return true
+	if !m.goesOn(h) {
+		m.lose(r, h, LeaseDeadlineReached)
+		return true
+	}
+	h.unlocked = true
+	m.noteUnlocked(false, true)
+	m.opts.Log.Info("Run goes on without its lock", "runUID", r.uid, "fence", h.fence, "policy", h.request.PolicyName, "cause", h.failure)
+	m.reschedule(r)
+	m.tell(h)
+	return false
+}
+
+// noteUnlocked keeps count of the holds that go on without the lock.
+func (m *Manager) noteUnlocked(was, is bool) {
+	switch {
+	case is && !was:
+		m.opts.Metrics.unlocked.Inc()
+	case was && !is:
+		m.opts.Metrics.unlocked.Dec()
+	}
 }
 
 // lose notes that a hold is lost: its user is told and keeps the run busy in this process until the work has returned. A
 // lingering hold just goes, since nobody worked under it. Needs mu.
 func (m *Manager) lose(r *run, h *hold, reason Reason) {
-	h.lost = &LostError{Reason: reason, RunUID: r.uid, Fence: h.fence}
+	m.noteUnlocked(h.unlocked, false)
+	h.lost, h.unlocked = &LostError{Reason: reason, RunUID: r.uid, Fence: h.fence}, false
 	if h.user == nil {
 		m.detach(r)
+		m.askNow(r)
 		return
 	}
 	h.end()
@@ -100,4 +161,5 @@ func (m *Manager) lose(r *run, h *hold, reason Reason) {
 	m.opts.Log.Info("Run lock lost", "runUID", r.uid, "fence", h.fence, "reason", reason, "policy", h.request.PolicyName)
 	h.user.fail(h.lost)
 	m.reschedule(r)
+	m.tell(h)
 }

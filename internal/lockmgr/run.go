@@ -11,6 +11,10 @@ type run struct {
 	taking bool  // a take is under way
 	hold   *hold // nil: not held
 
+	waiters []waiter  // in line in this process
+	askAt   time.Time // when Redis is asked for them; zero: their turn comes with the end of a hold or a take
+	offered bool      // while taking: Redis offered the lock
+
 	// Tokens that Redis may or may not know as the owner, remembered until forgetAt, when the TTL has settled the matter.
 	pending  string // of a take whose outcome is unknown: the next take repeats it
 	dead     string // of a lease that is over, whose release may not have happened: the next take replaces it
@@ -39,6 +43,7 @@ func (m *Manager) detach(r *run) {
 	if h.lost == nil || h.lost.Reason != OwnershipLost {
 		r.dead, r.forgetAt = h.token, m.now().Add(h.request.Policy.TTL)
 	}
+	r.askAt = time.Time{} // askNow sets it, once the lock is given back
 	m.deactivate(r)
 }
 
@@ -76,7 +81,9 @@ func (m *Manager) reschedule(r *run) {
 }
 
 // idle says that there is nothing to know about the run.
-func (r *run) idle() bool { return !r.taking && r.hold == nil && r.pending == "" && r.dead == "" }
+func (r *run) idle() bool {
+	return !r.taking && r.hold == nil && r.pending == "" && r.dead == "" && len(r.waiters) == 0
+}
 
 // nextEvent is when something is to be done about the run without anybody asking; zero: never.
 func (r *run) nextEvent() time.Time {
@@ -85,7 +92,13 @@ func (r *run) nextEvent() time.Time {
 		return r.hold.nextEvent()
 	case r.taking, r.idle():
 		return time.Time{}
-	default:
-		return r.forgetAt
 	}
+	var next time.Time
+	if r.pending != "" || r.dead != "" {
+		next = r.forgetAt
+	}
+	if len(r.waiters) > 0 {
+		next = earliest(next, r.askAt)
+	}
+	return next
 }

@@ -101,19 +101,49 @@ func (m *Manager) runDue() (time.Duration, bool) {
 // Invariant: every branch moves the run's next event beyond now, else runDue would not end.
 func (m *Manager) fire(r *run, now time.Time) {
 	h := r.hold
+	if h == nil {
+		m.fireFree(r, now)
+		return
+	}
+	m.checkDeadline(r, h)
 	switch {
-	case h == nil:
-		r.pending, r.dead = "", ""
-		m.reschedule(r)
-	case m.checkDeadline(r, h):
+	case r.hold != h || h.lost != nil:
 	case h.user == nil && !now.Before(h.lingerUntil):
-		m.detach(r)
-		m.tasks.Go(func() { m.free(context.WithoutCancel(h.ctx), r, h) })
-	default:
+		m.endLinger(r, h)
+	case !h.renewing && !now.Before(h.renewAt):
 		h.renewing = true
 		m.tasks.Go(func() { m.renew(r, h) })
 		m.reschedule(r)
+	default:
+		m.reschedule(r)
 	}
+}
+
+// fireFree does what is due for a run that is not held. Needs mu.
+func (m *Manager) fireFree(r *run, now time.Time) {
+	if !now.Before(r.forgetAt) {
+		r.pending, r.dead = "", ""
+	}
+	if m.inLine(r) && !r.askAt.IsZero() && !now.Before(r.askAt) {
+		t := m.prepare(r, r.waiters[0].request)
+		t.forWaiters = true
+		m.tasks.Go(func() { m.claim(context.Background(), t) })
+		return
+	}
+	m.reschedule(r)
+}
+
+// endLinger ends a hold which nobody wants to use. A waiter of this process who was offered it and did not come loses its turn.
+// Needs mu.
+func (m *Manager) endLinger(r *run, h *hold) {
+	if h.offered != "" {
+		m.opts.Metrics.handoffs.WithLabelValues("unused").Inc()
+		if m.offer(r, h) {
+			return
+		}
+	}
+	m.detach(r)
+	m.tasks.Go(func() { m.free(context.WithoutCancel(h.ctx), r, h) })
 }
 
 var _ heap.Interface = (*eventQueue)(nil)

@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed" // the scripts
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -13,19 +14,61 @@ import (
 // and the status write that carries its fence; after that the floor takes over.
 const fenceTTL = 7 * 24 * time.Hour
 
+// Times of the line of waiting processes.
+const (
+	// offerTime is how long a lock is kept for whoever is next: a process in Redis, a waiter in this process.
+	offerTime = time.Second
+	// ticketTime is how long a process keeps its place without asking again: it may miss one time, not two.
+	ticketTime = 2500 * time.Millisecond
+	// maxTickets bounds the processes that wait for one run.
+	maxTickets = 64
+)
+
+// claim asks for a lock.
+type claim struct {
+	runUID     string
+	token      string
+	supersedes string // a token that may be replaced; empty: none
+	floor      int64  // the fence is above it
+	ttl        time.Duration
+	process    string // who waits in line if the lock is busy; empty: nobody
+}
+
+// grant is the answer to a claim.
+type grant struct {
+	fence   int64         // 0: busy
+	others  bool          // taken: other processes wait in line
+	queued  bool          // busy: the process waits in line
+	offered time.Duration // busy: how much longer the lock is kept for another process; 0: it is not
+}
+
+// news is what a process is told about the lock of a run.
+type news string
+
+const (
+	newsOffered news = "offered" // the lock is kept for this process: claim it
+	newsWanted  news = "wanted"  // another process waits for the lock, which this process has
+)
+
 // store is the lock in Redis, one verb per script. Each verb is idempotent by token, so that any of them may be repeated
 // when its reply was lost. An error says nothing about whether the verb took effect, or will.
 type store interface {
-	// Acquire makes token the owner unless a token other than supersedes owns the lock, and returns its fence, above floor.
-	// ok is false when the lock is busy. A token that is the owner already keeps its fence, unless floor went past it.
-	Acquire(ctx context.Context, runUID, token, supersedes string, floor int64, ttl time.Duration) (fence int64, ok bool, err error)
+	// Acquire makes token the owner unless a token other than supersedes owns the lock, or another process is before it in
+	// line. A token that is the owner already keeps its fence, unless floor went past it.
+	Acquire(ctx context.Context, c claim) (grant, error)
 	// Renew starts the TTL anew. owner is false, and nothing was changed, when token is not the owner.
 	Renew(ctx context.Context, runUID, token string, ttl time.Duration) (owner bool, err error)
-	// Release frees the lock. owner is false, and nothing was changed, when token was not the owner.
+	// Release frees the lock, or keeps it for the first in line and tells it. owner is false, and nothing was changed, when
+	// token was not the owner.
 	Release(ctx context.Context, runUID, token string) (owner bool, err error)
+	// Listen passes on the news for a process until ctx ends. News may be lost or come twice.
+	Listen(ctx context.Context, process string, hear func(n news, runUID string))
 	// Ping says whether Redis answers.
 	Ping(ctx context.Context) error
 }
+
+//go:embed scripts/queue.lua
+var queueSource string
 
 //go:embed scripts/acquire.lua
 var acquireSource string
@@ -36,7 +79,7 @@ var renewSource string
 //go:embed scripts/release.lua
 var releaseSource string
 
-// redisStore is the store. The braces make both keys of a run live in one slot of a Redis Cluster.
+// redisStore is the store. The braces make all keys of a run live in one slot of a Redis Cluster.
 type redisStore struct {
 	client                  redis.UniversalClient
 	acquire, renew, release *redis.Script
@@ -45,28 +88,34 @@ type redisStore struct {
 func newRedisStore(client redis.UniversalClient) *redisStore {
 	return &redisStore{
 		client:  client,
-		acquire: redis.NewScript(acquireSource),
+		acquire: redis.NewScript(queueSource + acquireSource),
 		renew:   redis.NewScript(renewSource),
-		release: redis.NewScript(releaseSource),
+		release: redis.NewScript(queueSource + releaseSource),
 	}
 }
 
-func lockKey(runUID string) string  { return "{run:" + runUID + "}:lock" }
-func fenceKey(runUID string) string { return "{run:" + runUID + "}:fence" }
+func key(runUID, kind string) string { return "{run:" + runUID + "}:" + kind }
 
 // Acquire implements store.
-func (s *redisStore) Acquire(ctx context.Context, runUID, token, supersedes string, floor int64, ttl time.Duration) (int64, bool, error) {
-	keys := []string{lockKey(runUID), fenceKey(runUID)}
-	fence, err := s.acquire.Run(ctx, s.client, keys, token, supersedes, ttl.Milliseconds(), floor, fenceTTL.Milliseconds()).Int64()
-	if err != nil {
-		return 0, false, fmt.Errorf("acquire run lock: %w", err)
+func (s *redisStore) Acquire(ctx context.Context, c claim) (grant, error) {
+	keys := []string{key(c.runUID, "lock"), key(c.runUID, "fence"), key(c.runUID, "queue"), key(c.runUID, "tickets")}
+	got, err := s.acquire.Run(ctx, s.client, keys, c.token, c.supersedes, c.ttl.Milliseconds(), c.floor, fenceTTL.Milliseconds(),
+		c.process, c.runUID, offerTime.Milliseconds(), ticketTime.Milliseconds(), maxTickets).Int64Slice()
+	switch {
+	case err != nil:
+		return grant{}, fmt.Errorf("acquire run lock: %w", err)
+	case len(got) == 2 && got[0] > 0:
+		return grant{fence: got[0], others: got[1] > 0}, nil
+	case len(got) == 3 && got[0] == 0:
+		return grant{queued: got[1] > 0, offered: time.Duration(max(0, got[2])) * time.Millisecond}, nil
+	default:
+		return grant{}, fmt.Errorf("acquire run lock: the script answered %v", got)
 	}
-	return fence, fence > 0, nil
 }
 
 // Renew implements store.
 func (s *redisStore) Renew(ctx context.Context, runUID, token string, ttl time.Duration) (bool, error) {
-	owner, err := s.renew.Run(ctx, s.client, []string{lockKey(runUID)}, token, ttl.Milliseconds()).Bool()
+	owner, err := s.renew.Run(ctx, s.client, []string{key(runUID, "lock")}, token, ttl.Milliseconds()).Bool()
 	if err != nil {
 		return false, fmt.Errorf("renew run lock: %w", err)
 	}
@@ -75,11 +124,31 @@ func (s *redisStore) Renew(ctx context.Context, runUID, token string, ttl time.D
 
 // Release implements store.
 func (s *redisStore) Release(ctx context.Context, runUID, token string) (bool, error) {
-	owner, err := s.release.Run(ctx, s.client, []string{lockKey(runUID)}, token).Bool()
+	keys := []string{key(runUID, "lock"), key(runUID, "queue"), key(runUID, "tickets")}
+	owner, err := s.release.Run(ctx, s.client, keys, token, runUID, offerTime.Milliseconds()).Bool()
 	if err != nil {
 		return false, fmt.Errorf("release run lock: %w", err)
 	}
 	return owner, nil
+}
+
+// Listen implements store. The client subscribes anew by itself after a lost connection.
+func (s *redisStore) Listen(ctx context.Context, process string, hear func(n news, runUID string)) {
+	subscription := s.client.Subscribe(ctx, "syncopate:locks:"+process)
+	defer func() { _ = subscription.Close() }()
+	messages := subscription.Channel()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case m, ok := <-messages:
+			if !ok {
+				return
+			}
+			kind, runUID, _ := strings.Cut(m.Payload, " ")
+			hear(news(kind), runUID)
+		}
+	}
 }
 
 // Ping implements store.

@@ -2,7 +2,9 @@ package locktest
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -12,9 +14,27 @@ import (
 
 // Store is the store under test: the verbs of internal/lockmgr's store.
 type Store interface {
-	Acquire(ctx context.Context, runUID, token, supersedes string, floor int64, ttl time.Duration) (fence int64, ok bool, err error)
+	Acquire(ctx context.Context, c Claim) (Grant, error)
 	Renew(ctx context.Context, runUID, token string, ttl time.Duration) (owner bool, err error)
 	Release(ctx context.Context, runUID, token string) (owner bool, err error)
+	// Listen passes on the news for a process until ctx ends.
+	Listen(ctx context.Context, process string, hear func(news, runUID string))
+}
+
+// Claim asks for a lock, as internal/lockmgr's claim does.
+type Claim struct {
+	RunUID, Token, Supersedes string
+	Floor                     int64
+	TTL                       time.Duration
+	Process                   string // waits in line; empty: nobody
+}
+
+// Grant is the answer, as internal/lockmgr's grant is.
+type Grant struct {
+	Fence   int64 // 0: busy
+	Others  bool
+	Queued  bool
+	Offered time.Duration
 }
 
 // Fixture is an empty store with the means to move its time and to lose its data.
@@ -34,8 +54,10 @@ const (
 // Run runs the suite. fresh makes an empty store for each test.
 func Run(t *testing.T, fresh func(t *testing.T) Fixture) {
 	t.Helper()
-	for name, test := range suite() {
-		t.Run(name, func(t *testing.T) { test(&scene{Fixture: fresh(t), t: t}) })
+	for _, tests := range []map[string]func(*scene){suite(), queueSuite()} {
+		for name, test := range tests {
+			t.Run(name, func(t *testing.T) { test(&scene{Fixture: fresh(t), t: t}) })
+		}
 	}
 }
 
@@ -133,14 +155,14 @@ func suite() map[string]func(*scene) {
 		},
 		"no other token is superseded": func(s *scene) {
 			s.takes("a", 0, 1)
-			if _, ok, err := s.Acquire(s.t.Context(), uid, "b", "c", 0, ttl); ok || err != nil {
-				s.t.Errorf("acquire: ok %v, %v; want busy", ok, err)
+			if got, err := s.Acquire(s.t.Context(), Claim{RunUID: uid, Token: "b", Supersedes: "c", TTL: ttl}); got.Fence != 0 || err != nil {
+				s.t.Errorf("acquire: %+v, %v; want busy", got, err)
 			}
 		},
 		"runs have locks and fences of their own": func(s *scene) {
 			s.takes("a", 0, 1)
-			if fence, ok, err := s.Acquire(s.t.Context(), "other", "b", "", 0, ttl); fence != 1 || !ok || err != nil {
-				s.t.Errorf("acquire of another run: fence %d, ok %v, %v; want fence 1", fence, ok, err)
+			if got, err := s.Acquire(s.t.Context(), Claim{RunUID: "other", Token: "b", TTL: ttl}); got.Fence != 1 || err != nil {
+				s.t.Errorf("acquire of another run: %+v, %v; want fence 1", got, err)
 			}
 		},
 		"one of many takes at once wins": (*scene).oneWins,
@@ -155,24 +177,25 @@ type scene struct {
 
 func (s *scene) takes(token string, floor, want int64) {
 	s.t.Helper()
-	fence, ok, err := s.Acquire(s.t.Context(), uid, token, "", floor, ttl)
-	if fence != want || !ok || err != nil {
-		s.t.Fatalf("acquire by %s: fence %d, ok %v, %v; want fence %d", token, fence, ok, err, want)
-	}
+	s.gets(Claim{Token: token, Floor: floor}, Grant{Fence: want})
 }
 
 func (s *scene) supersedes(token, old string, want int64) {
 	s.t.Helper()
-	fence, ok, err := s.Acquire(s.t.Context(), uid, token, old, 0, ttl)
-	if fence != want || !ok || err != nil {
-		s.t.Fatalf("acquire by %s in place of %s: fence %d, ok %v, %v; want fence %d", token, old, fence, ok, err, want)
-	}
+	s.gets(Claim{Token: token, Supersedes: old}, Grant{Fence: want})
 }
 
 func (s *scene) isBusy(token string, floor int64) {
 	s.t.Helper()
-	if fence, ok, err := s.Acquire(s.t.Context(), uid, token, "", floor, ttl); ok || err != nil {
-		s.t.Fatalf("acquire by %s: fence %d, ok %v, %v; want busy", token, fence, ok, err)
+	s.gets(Claim{Token: token, Floor: floor}, Grant{})
+}
+
+// gets claims the lock and fails the test unless the answer is as wanted.
+func (s *scene) gets(c Claim, want Grant) {
+	s.t.Helper()
+	c.RunUID, c.TTL = uid, ttl
+	if got, err := s.Acquire(s.t.Context(), c); got != want || err != nil {
+		s.t.Fatalf("acquire by %s: %+v, %v; want %+v", c.Token, got, err, want)
 	}
 }
 
@@ -196,12 +219,12 @@ func (s *scene) oneWins() {
 	var all sync.WaitGroup
 	for i := range contenders {
 		all.Go(func() {
-			fence, ok, err := s.Acquire(s.t.Context(), uid, fmt.Sprintf("token-%d", i), "", 0, ttl)
+			got, err := s.Acquire(s.t.Context(), Claim{RunUID: uid, Token: fmt.Sprintf("token-%d", i), TTL: ttl})
 			if err != nil {
 				s.t.Errorf("acquire: %v", err)
 			}
-			if ok {
-				wins <- fence
+			if got.Fence > 0 {
+				wins <- got.Fence
 			}
 		})
 	}
@@ -228,6 +251,7 @@ func RedisFixture(t testing.TB, s Store, client redis.UniversalClient) Fixture {
 	return f
 }
 
+// shortenTTLs moves every key towards its end, and the deadlines of tickets with it.
 func shortenTTLs(t testing.TB, client redis.UniversalClient, d time.Duration) {
 	t.Helper()
 	keys, err := client.Keys(t.Context(), "*").Result()
@@ -239,7 +263,12 @@ func shortenTTLs(t testing.TB, client redis.UniversalClient, d time.Duration) {
 		if err != nil || left <= 0 {
 			t.Fatalf("every key must have a TTL, %s has %s: %v", key, left, err)
 		}
-		if err := client.PExpire(t.Context(), key, left-d).Err(); err != nil {
+		if strings.HasSuffix(key, ":tickets") {
+			for _, process := range client.ZRange(t.Context(), key, 0, -1).Val() {
+				err = errors.Join(err, client.ZIncrBy(t.Context(), key, -float64(d.Milliseconds()), process).Err())
+			}
+		}
+		if err := errors.Join(err, client.PExpire(t.Context(), key, left-d).Err()); err != nil {
 			t.Fatalf("shorten the TTL of %s: %v", key, err)
 		}
 	}

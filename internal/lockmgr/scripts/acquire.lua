@@ -1,18 +1,64 @@
--- Takes the run lock, unless another token owns it. Idempotent: a token that owns the lock keeps it, with its fence.
+-- Takes the run lock, unless another token owns it or another process is first in line. Idempotent: a token that owns the lock
+-- keeps it, with its fence.
 --
--- KEYS[1] lock   KEYS[2] fence
+-- KEYS[1] lock  KEYS[2] fence  KEYS[3] queue  KEYS[4] tickets
 -- ARGV[1] token  ARGV[2] token that may be replaced, or ''  ARGV[3] TTL of the lock, ms
 -- ARGV[4] floor: the fence is above it                       ARGV[5] TTL of the fence, ms
+-- ARGV[6] process that waits in line if the lock is busy, or ''
+-- ARGV[7] run UID                                            ARGV[8] how long an offer stands, ms
+-- ARGV[9] how long a ticket stands, ms                       ARGV[10] most tickets of a run
 --
--- Returns the fence (1 or more), or 0 when the lock is busy.
-local owner = redis.call('GET', KEYS[1])
-if owner and owner ~= ARGV[1] and owner ~= ARGV[2] then
-  return 0
+-- Returns {fence (1 or more), processes in line}, or {0, 1 if process has a ticket, ms after which an offer to another ends}.
+local lock, queue, tickets = KEYS[1], KEYS[3], KEYS[4]
+local token, process, uid, offerMillis = ARGV[1], ARGV[6], ARGV[7], ARGV[8]
+
+-- Gives the process a ticket or moves its deadline on, and lets the owner know that somebody waits.
+local function enqueue(owner)
+  if process == '' then
+    return 0
+  end
+  if not redis.call('ZSCORE', tickets, process) then
+    if redis.call('LLEN', queue) >= tonumber(ARGV[10]) then
+      return 0
+    end
+    redis.call('RPUSH', queue, process)
+  end
+  local at = now()
+  redis.call('ZADD', tickets, at + ARGV[9], process)
+  redis.call('PEXPIREAT', queue, at + 60000)
+  redis.call('PEXPIREAT', tickets, at + 60000)
+  local holder = owner and string.match(owner, '^([^.~]+)%.')
+  if holder then
+    tell(holder, 'wanted ' .. uid)
+  end
+  return 1
+end
+
+local owner = redis.call('GET', lock)
+if owner == ARGV[2] then
+  owner = false
+end
+if owner and owner ~= token and (process == '' or owner ~= '~' .. process) then
+  local ends = 0
+  if string.sub(owner, 1, 1) == '~' then
+    ends = redis.call('PTTL', lock)
+  end
+  return {0, enqueue(owner), ends}
+end
+if not owner then
+  local head = first(queue, tickets)
+  if head and head ~= process then
+    offer(lock, tickets, head, offerMillis, uid)
+    return {0, enqueue(false), tonumber(offerMillis)}
+  end
+end
+if process ~= '' then
+  leave(queue, tickets, process)
 end
 
 local floor = tonumber(ARGV[4])
 local fence = 0
-if owner == ARGV[1] then
+if owner == token then
   fence = tonumber(redis.call('GET', KEYS[2]) or '0')
 end
 if fence <= floor then
@@ -24,5 +70,5 @@ if fence <= floor then
 end
 
 redis.call('PEXPIRE', KEYS[2], ARGV[5])
-redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[3])
-return fence
+redis.call('SET', lock, token, 'PX', ARGV[3])
+return {fence, redis.call('LLEN', queue)}

@@ -1,9 +1,15 @@
--- Frees the run lock, if the token owns it: a late release never frees a newer owner's lock.
+-- Frees the run lock, if the token owns it, or keeps it for the first in line: a late release never frees a newer owner's lock.
 --
--- KEYS[1] lock   ARGV[1] token
+-- KEYS[1] lock  KEYS[2] queue  KEYS[3] tickets
+-- ARGV[1] token  ARGV[2] run UID  ARGV[3] how long an offer stands, ms
 --
 -- Returns 1, or 0 when the token is not the owner.
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then
   return 0
 end
-return redis.call('DEL', KEYS[1])
+local head = first(KEYS[2], KEYS[3])
+if not head then
+  return redis.call('DEL', KEYS[1])
+end
+offer(KEYS[1], KEYS[3], head, ARGV[3], ARGV[2])
+return 1

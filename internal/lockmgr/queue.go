@@ -1,0 +1,186 @@
+package lockmgr
+
+import (
+	"context"
+	"slices"
+	"time"
+)
+
+const (
+	// maxWaiters bounds the waiters for one run in this process.
+	maxWaiters = 1024
+	// maxPasses is how many times in a row a lock goes from one waiter of this process to the next while other processes wait:
+	// each of them spares two calls to Redis, and all of them make others wait.
+	maxPasses = 10
+	// askTime is the longest time between two looks at whether a lock is free: news may be lost.
+	askTime = time.Second
+)
+
+// waiter is somebody in this process who waits for the lock of a run.
+type waiter struct {
+	request Request
+	until   time.Time // its place is kept until then
+}
+
+// waits says that whoever asks wants a place in line.
+func (r Request) waits() bool { return r.Wake != nil && !r.Policy.Wait.Poll }
+
+// place puts a waiter in line, or moves its end on if it is there. It says whether there was room.
+func (r *run) place(req Request, now time.Time) bool {
+	w := waiter{request: req, until: now.Add(max(req.Policy.Wait.Budget, offerTime))}
+	for i := range r.waiters {
+		if r.waiters[i].request.Waiter == req.Waiter {
+			r.waiters[i] = w
+			return true
+		}
+	}
+	if len(r.waiters) >= maxWaiters {
+		return false
+	}
+	r.waiters = append(r.waiters, w)
+	return true
+}
+
+// remove takes a waiter out of the line.
+func (r *run) remove(name string) {
+	r.waiters = slices.DeleteFunc(r.waiters, func(w waiter) bool { return w.request.Waiter == name })
+}
+
+// inLine says whether somebody in this process still waits for the run. Needs mu.
+func (m *Manager) inLine(r *run) bool {
+	now := m.now()
+	r.waiters = slices.DeleteFunc(r.waiters, func(w waiter) bool { return !now.Before(w.until) })
+	return len(r.waiters) > 0
+}
+
+// enqueue answers busy, with a place in line for who wants one. Needs mu.
+func (m *Manager) enqueue(r *run, req Request, local bool) error {
+	err := m.busy(req, local)
+	err.Queued = req.waits() && r.place(req, m.now())
+	return err
+}
+
+// askLater sets when the scheduler asks Redis again for those who wait. Needs mu.
+func (m *Manager) askLater(r *run, got grant) {
+	wait := time.Duration(float64(askTime) * (1 - spreadFraction*m.opts.Rand()))
+	if got.offered > 0 {
+		wait = min(wait, got.offered+time.Millisecond) // if the other does not come, the lock is there right then
+	}
+	if r.offered {
+		wait = 0 // the offer overtook the reply
+	}
+	r.askAt = m.now().Add(wait)
+}
+
+// askNow has the scheduler ask Redis for those who wait. Needs mu.
+func (m *Manager) askNow(r *run) {
+	if r.hold == nil && !r.taking && m.inLine(r) && !m.closed {
+		r.askAt = m.now()
+		m.reschedule(r)
+	}
+}
+
+// claim asks Redis for the lock on behalf of those who wait in this process, and offers it to the first of them. Not through
+// their own calls: the offer of Redis stands for a second only, and the time of a busy process is no concern of the others in line.
+func (m *Manager) claim(ctx context.Context, t take) {
+	m.slots <- struct{}{}
+	got := m.ask(ctx, t)
+	<-m.slots
+
+	m.mu.Lock()
+	h, err := m.settle(ctx, t, got)
+	if err == nil && !m.closed && m.offer(t.run, h) {
+		m.opts.Metrics.handoffs.WithLabelValues("remote").Inc()
+		m.mu.Unlock()
+		return
+	}
+	if err == nil {
+		m.detach(t.run)
+	}
+	m.mu.Unlock()
+	if err == nil {
+		m.free(ctx, t.run, h)
+	}
+}
+
+// offer keeps a lock that nobody uses for the first waiter of this process, and wakes it; false: nobody waits. Needs mu.
+func (m *Manager) offer(r *run, h *hold) bool {
+	if !m.inLine(r) {
+		h.offered = ""
+		return false
+	}
+	w := r.waiters[0]
+	r.waiters = r.waiters[1:]
+	h.offered, h.lingerUntil = w.request.Waiter, m.now().Add(offerTime)
+	m.reschedule(r)
+	m.tasks.Go(w.request.Wake)
+	return true
+}
+
+// passOn gives a lock whose use ended to the next waiter of this process, unless others have waited long enough. Needs mu.
+func (m *Manager) passOn(r *run, h *hold) bool {
+	if h.others && h.passes >= maxPasses || !m.offer(r, h) {
+		return false
+	}
+	h.passes++
+	m.opts.Metrics.handoffs.WithLabelValues("local").Inc()
+	return true
+}
+
+// dissolve sends all waiters away, to learn for themselves that Redis cannot be used. Needs mu.
+func (m *Manager) dissolve(r *run) {
+	for _, w := range r.waiters {
+		m.wakeUp(w.request.Wake)
+	}
+	r.waiters, r.askAt = nil, time.Time{}
+}
+
+// tell wakes the user of a lease, whose Status or Err changed. Needs mu.
+func (m *Manager) tell(h *hold) {
+	if h.user != nil && h.request.Wake != nil {
+		m.wakeUp(h.request.Wake)
+	}
+}
+
+// wakeUp calls foreign code, so in a goroutine of its own. Needs mu. Nobody is woken after Close, which waits for goroutines.
+func (m *Manager) wakeUp(wake func()) {
+	if !m.closed {
+		m.tasks.Go(wake)
+	}
+}
+
+// listen starts to listen to the news for this process, once. Needs mu.
+func (m *Manager) listen() {
+	if m.listening {
+		return
+	}
+	m.listening = true
+	ctx, cancel := context.WithCancel(context.Background())
+	m.tasks.Go(func() {
+		<-m.stop
+		cancel()
+	})
+	m.tasks.Go(func() { m.store.Listen(ctx, m.process, m.hear) })
+}
+
+// hear acts on news about the lock of a run.
+func (m *Manager) hear(n news, runUID string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r, ok := m.runs[runUID]
+	if !ok {
+		return
+	}
+	switch h := r.hold; {
+	case n == newsOffered && r.taking:
+		r.offered = true
+	case n == newsOffered:
+		m.askNow(r)
+	case n == newsWanted && h != nil:
+		h.others = true
+		if h.user == nil && h.offered == "" {
+			h.lingerUntil = m.now() // it lingers for nobody
+			m.reschedule(r)
+		}
+	}
+}

@@ -68,15 +68,14 @@ func (m *Manager) begin(ctx context.Context, req Request) (*Lease, take, error) 
 		return nil, take{}, ErrClosed
 	}
 	if !req.Policy.Wait.Poll {
-		m.listen()
+		m.listen(ctx)
 	}
 	r := m.run(req.RunUID)
 	h := r.hold
 	switch {
-	case r.taking, h != nil && h.user != nil:
-		return nil, take{}, m.enqueue(r, req, true)
-	case h != nil && h.offered != "" && h.offered != req.Waiter:
-		return nil, take{}, m.enqueue(r, req, true)
+	case m.mustWait(r, req):
+		local := r.taking || h != nil
+		return nil, take{}, m.enqueue(ctx, r, req, local)
 	case h != nil && h.reusable(req, m.now()):
 		if h.offered != "" {
 			m.opts.Metrics.waited(req, outcomeAcquired, m.now().Sub(req.Since))
@@ -84,10 +83,18 @@ func (m *Manager) begin(ctx context.Context, req Request) (*Lease, take, error) 
 		return m.handOut(ctx, r, h, req), take{}, nil
 	case h != nil:
 		m.detach(r)
-	case m.inLine(r):
-		return nil, take{}, m.enqueue(r, req, false) // this process has its ticket; asking again would not help
 	}
 	return nil, m.prepare(r, req), nil
+}
+
+// mustWait says that asking Redis would not help: the lock is used or being taken in this process, or kept for another waiter
+// of it, or this process is in line already. Needs mu.
+func (m *Manager) mustWait(r *run, req Request) bool {
+	h := r.hold
+	if h == nil {
+		return r.taking || m.inLine(r)
+	}
+	return h.user != nil || (h.offered != "" && h.offered != req.Waiter)
 }
 
 // prepare begins a take. Needs mu.
@@ -141,11 +148,11 @@ func (m *Manager) settle(ctx context.Context, t take, got reply) (*hold, error) 
 		m.deactivate(r)
 		m.opts.Metrics.taken(req, outcomeError, now.Sub(got.sentAt))
 		delay := time.Duration(float64(unavailableDelay) * m.spread())
-		return nil, &UnavailableError{RunUID: req.RunUID, cause: got.err, delay: delay}
+		return nil, &UnavailableError{RunUID: req.RunUID, cause: explain(got.err), delay: delay}
 	case !got.ok:
 		m.opts.Metrics.taken(req, outcomeBusy, now.Sub(got.sentAt))
 		err := m.busy(req, false)
-		err.Queued = got.grant.queued && !m.closed && (t.forWaiters || r.place(req, now))
+		err.Queued = got.grant.queued && !m.closed && (t.forWaiters || r.place(ctx, req, now))
 		m.askLater(r, got.grant)
 		m.deactivate(r)
 		return nil, err

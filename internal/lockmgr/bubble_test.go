@@ -54,7 +54,7 @@ func (b *bubble) newManager(reg prometheus.Registerer) *Manager {
 		Metrics: NewMetrics(reg),
 	})
 	m.mu.Lock()
-	m.listen()
+	m.listen(b.t.Context())
 	m.mu.Unlock()
 	synctest.Wait() // it listens
 	return m

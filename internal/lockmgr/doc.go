@@ -35,11 +35,14 @@
 //	sentAt     = local monotonic time just before the acquire or renew that succeeded was sent
 //	validUntil = sentAt + TTL - margin                 margin = TTL * drift + safety margin
 //	renew      : first at sentAt + interval; own timeout min(timeout, validUntil - now); after an error again in TTL/10 +-20 %
-//	lost when  : now >= validUntil                     LeaseDeadlineReached
-//	             the script says "not owner", at once  OwnershipLost
-//	             maxConsecutiveFailures in a row       RenewalFailuresExceeded
 //
-// Guarantee: unless Redis loses data, nobody works under a lease whose key may be free. Redis starts the TTL when it runs the
+//	                                             Fence                            Continue
+//	now >= validUntil                            lost: LeaseDeadlineReached       goes on, Status.Unlocked
+//	maxConsecutiveFailures in a row              lost: RenewalFailuresExceeded    goes on
+//	the script says "not owner": lock is gone    lost: OwnershipLost              takes it again with a higher fence
+//	                             is another's    lost: OwnershipLost              lost: OwnershipLost
+//
+// Guarantee: unless Redis loses data, nobody works under a lease whose key may be free, and believes that it has the lock. Redis starts the TTL when it runs the
 // script, which is after sentAt; so the key ends at sentAt + TTL or later, and the validity ends margin before that. Nothing
 // that happens to replies enters into it. A count of failures could not give this: three failures at a third of the TTL are
 // the whole TTL, and the timeout of the last one comes on top.
@@ -54,6 +57,9 @@
 // A lost lease ends its context with a *LostError as the cause. Until its user calls Release or Drop, which it does when
 // its work has returned, the run is busy in this process. A lost lock is never deleted: if it still is ours its TTL ends it,
 // or the next take of this process replaces it.
+//
+// Continue is for work that rather happens twice than waits. It covers a lease in use; a new take fails closed. What ends such a
+// lease is somebody else's lock, or the API server's refusal of its fence: its user then drops it.
 //
 // # States of a run in this process
 //
@@ -71,6 +77,28 @@
 //	 +-------------------------------------- lost
 //
 // A take and a release cost one round trip each; the renewal of a lease shorter than the interval costs nothing.
+//
+// # Waiting for a busy lock
+//
+//	mode Poll     the caller tries again after *BusyError.RetryDelay
+//	mode HandOff  the caller has a place in line, and Request.Wake is called when the lock is there for it
+//
+//	process A                 Redis                                  process B
+//	in use                                                           Acquire: busy
+//	                          queue: [B], ticket for 2.5 s   <------ ticket
+//	hears "wanted"   <------- PUBLISH
+//	Release          -------> lock = ~B for 1 s, PUBLISH     ------> hears "offered"
+//	                          lock = B.token, fence + 1      <------ claims at once, offers the lease to its first waiter for 1 s
+//	                                                                 Wake -> Acquire: no call to Redis
+//
+// Inside a process the lease goes from one waiter to the next without Redis: for as long as somebody waits if no other process
+// does, else 10 times in a row. A process has one ticket per run; it asks again every second or sooner, which keeps its place
+// and makes up for lost news. Tickets whose time is over are skipped all at once: processes that are gone cost the line a
+// second or two. The line has room for 64 processes, and for 1,024 waiters in each; beyond that: busy, without a place. A waiter
+// keeps its place for the policy's wait budget (a second at least) after it last asked. When Redis cannot be used the waiters are
+// woken to learn it from Acquire.
+//
+// A caller that polls gets no place, and does not jump the line.
 //
 // # Lost replies
 //
@@ -92,12 +120,6 @@
 //
 // One scheduler for all leases, started by the first take: it keeps a heap of the next event of each run, and makes no call
 // itself, so no slow call delays a deadline. Background calls run in goroutines of their own, at most one per run and 64 under
-// way. Acquire, Release and Drop call Redis in the caller's goroutine. Close waits for all goroutines. What is remembered of
+// way; one more listens to news. Acquire, Release and Drop call Redis in the caller's goroutine. Close waits for all goroutines. What is remembered of
 // a run that is not held is forgotten after one TTL.
-//
-// # Left open
-//
-// Waiting for busy locks in a queue, the policy that goes on while Redis is away, and locks held for a whole run come later.
-// Their places: acquire.lua answers busy with 0, so that a ticket can be a negative number; noteFailure and lose are the only
-// judges of a loss; linger is a time per lease.
 package lockmgr

@@ -3,11 +3,16 @@ package lockmgr
 import (
 	"context"
 	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
 	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"sigs.k8s.io/yaml"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/policy"
@@ -16,9 +21,32 @@ import (
 // depth is how many renewals are explored; those after them are refused, so that every lease ends.
 const depth = 3
 
+// shipped are the policies of the samples.
+func shipped(t *testing.T) map[string]v1alpha1.RunLockPolicy {
+	t.Helper()
+	files, err := filepath.Glob("../../config/samples/lockpolicy*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no sample of a policy: %v", err)
+	}
+	found := map[string]v1alpha1.RunLockPolicy{}
+	for _, file := range files {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var p v1alpha1.LockPolicy
+		if err := yaml.UnmarshalStrict(raw, &p); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		found[filepath.Base(file)] = p.Spec.RunLock
+	}
+	return found
+}
+
 // TestNoOverlapWhateverRenewalsDo explores every sequence of outcomes of a take and its first renewals, for the default
-// policy and other legal ones, on the shipped code: one lease per sequence, all in one manager. Redis's clock runs as fast as
-// the policy allows. Without loss of data a holder must stop believing before the key is free, by the safety margin at least.
+// policy, those of the samples and other legal ones, on the shipped code: one lease per sequence, all in one manager. Redis's
+// clock runs as fast as the policy allows. Without loss of data a holder must stop believing that it has the lock before the
+// key is free, by the safety margin at least; with Continue it goes on, and knows that it does so without the lock.
 //
 // mutation: validity without the margin, sentAt taken after the reply (of a take or of a renewal), and a deadline that counts
 // from renewals whose reply was lost each make this fail.
@@ -33,7 +61,9 @@ func TestNoOverlapWhateverRenewalsDo(t *testing.T) {
 		"a large drift, a tiny margin": {Renewal: v1alpha1.RenewalPolicy{
 			ClockDriftPercent: new(int64(20)), SafetyMarginMillis: new(int64(1)), MaxConsecutiveFailures: 100,
 		}},
+		"going on without the lock": {Renewal: v1alpha1.RenewalPolicy{OnFailure: v1alpha1.RenewalFailureContinue}},
 	}
+	maps.Copy(tests, shipped(t))
 	for name, p := range tests {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { explore(t, p) })
@@ -66,20 +96,35 @@ func explore(t *testing.T, p v1alpha1.RunLockPolicy) {
 	}
 }
 
-// outlive holds a lease until it is lost, and checks that it was lost in time.
+// outlive holds a lease until it is lost, or goes on without the lock, and checks that this was in time.
 func outlive(t *testing.T, m *Manager, s *modelStore, r Request, margin time.Duration) {
+	changed := make(chan struct{}, 1)
+	r.Wake = func() {
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	}
 	l, err := m.Acquire(t.Context(), r)
 	if err != nil {
 		t.Errorf("%s: acquire: %v", describe(r.RunUID), err)
 		return
 	}
-	<-l.Context().Done()
+	for l.Context().Err() == nil && !l.Status().Unlocked {
+		select {
+		case <-l.Context().Done():
+		case <-changed:
+		}
+	}
+	unlocked := l.Status().Unlocked
 	now := time.Now()
 	overlap := now.Sub(s.freeAt(r.RunUID))
 	lost := lossOf(l)
 	l.Release(context.WithoutCancel(t.Context()))
 	switch {
-	case lost == nil || lost.Reason == OwnershipLost:
+	case unlocked != r.Policy.Renewal.Continue:
+		t.Errorf("%s: goes on without the lock: %v, lost for %v", describe(r.RunUID), unlocked, lost)
+	case !unlocked && (lost == nil || lost.Reason == OwnershipLost):
 		t.Errorf("%s: lost for %v, though the key was there all the time", describe(r.RunUID), lost)
 	case overlap > -margin:
 		t.Errorf("%s: believed valid up to %s before the key was free; want %s or more", describe(r.RunUID), -overlap, margin)

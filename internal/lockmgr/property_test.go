@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-const processes = 2
+const processes = 3
 
 // step is one thing that happens in a story about one run.
 type step struct {
@@ -22,10 +22,11 @@ type step struct {
 	Fault   outcome // of the process's calls from now on
 }
 
-// TestStories plays random stories: processes take, write, release; each has its own faults between itself and Redis; Redis
-// loses its data in a few of them. Invariants, unless Redis lost its data:
-//   - one process at most may work on the run at any time,
-//   - a lease that may be worked under is not refused by the fence of the status.
+// TestStories plays random stories: processes take, wait in line, write, release; each has its own faults between itself and
+// Redis; news are lost; Redis loses its data in a few of them. One of the processes goes on when it cannot renew. Invariants,
+// unless Redis lost its data:
+//   - one process at most believes that it has the lock at any time,
+//   - a lease that has the lock is not refused by the fence of the status.
 //
 // Always: a take that knew the status gets a fence with which it may write, the fence of the status does not fall, and when
 // all is quiet the lock can be taken.
@@ -35,7 +36,7 @@ type step struct {
 // this fail.
 func TestStories(t *testing.T) {
 	does := []string{
-		"take", "take", "take", "take", "write", "write", "release", "drop", "wait", "wait", "wait", "wait", "fault", "heal", "heal", "flush",
+		"take", "take", "take", "take", "write", "write", "release", "drop", "wait", "wait", "wait", "wait", "fault", "heal", "heal", "flush", "deafen", "hear",
 	}
 	waits := []time.Duration{time.Millisecond, 500 * time.Millisecond, 3 * time.Second, 9 * time.Second, 27 * time.Second, 31 * time.Second}
 	steps := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) step {
@@ -114,6 +115,10 @@ func (st *stage) play(does step) error {
 		st.stores[does.Process].script(func(string, string, int) outcome { return does.Fault })
 	case "heal":
 		st.stores[does.Process].script(nil)
+	case "deafen", "hear":
+		st.bubble.store.mu.Lock()
+		*st.bubble.store.deaf = does.Does == "deafen"
+		st.bubble.store.mu.Unlock()
 	case "flush":
 		st.bubble.store.flush()
 		st.flushed = true
@@ -124,7 +129,7 @@ func (st *stage) play(does step) error {
 }
 
 func (st *stage) take(process int) error {
-	r := st.request()
+	r := st.request(process)
 	l, err := st.m[process].Acquire(st.t.Context(), r)
 	if err != nil {
 		return st.oneWorks() // busy and unavailable are part of the story
@@ -144,11 +149,12 @@ func (st *stage) write(l *Lease) error {
 	if valid := l != nil && l.Err() == nil; !valid {
 		return nil
 	}
+	locked := !l.Status().Unlocked
 	if l.Fence() > st.fence || (l.Fence() == st.fence && l.ID() == st.leaseID) {
 		st.fence, st.leaseID = l.Fence(), l.ID()
 		return nil
 	}
-	if st.flushed {
+	if st.flushed || !locked {
 		return nil
 	}
 	return fmt.Errorf("a valid lease with fence %d of %s was refused: the status has %d of %s", l.Fence(), l.ID(), st.fence, st.leaseID)
@@ -157,7 +163,7 @@ func (st *stage) write(l *Lease) error {
 func (st *stage) oneWorks() error {
 	valid := 0
 	for _, l := range st.leases {
-		if l != nil && l.Err() == nil {
+		if l != nil && l.Err() == nil && !l.Status().Unlocked {
 			valid++
 		}
 	}
@@ -167,11 +173,13 @@ func (st *stage) oneWorks() error {
 	return nil
 }
 
-// request knows the status. Failures are many, so that it is the deadline that counts.
-func (st *stage) request() Request {
+// request knows the status. Failures are many, so that it is the deadline that counts. The last process goes on.
+func (st *stage) request(process int) Request {
 	r := request()
 	r.Floor, r.FloorLeaseID = st.fence, st.leaseID
 	r.Policy.Renewal.MaxConsecutiveFailures = 100
+	r.Policy.Renewal.Continue = process == processes-1
+	r.Wake = func() {}
 	return r
 }
 
@@ -183,8 +191,8 @@ func (st *stage) end() error {
 			l.Release(st.t.Context())
 		}
 	}
-	st.bubble.pass(st.request().Policy.TTL + 3*time.Second)
-	l, err := st.m[0].Acquire(st.t.Context(), st.request())
+	st.bubble.pass(st.request(0).Policy.TTL + 3*time.Second)
+	l, err := st.m[0].Acquire(st.t.Context(), st.request(0))
 	if err == nil {
 		l.Drop(st.t.Context())
 	}

@@ -18,6 +18,7 @@ const (
 
 // waiter is somebody in this process who waits for the lock of a run.
 type waiter struct {
+	ctx     context.Context //nolint:containedctx // its values go with the calls that are made for it
 	request Request
 	until   time.Time // its place is kept until then
 }
@@ -26,8 +27,8 @@ type waiter struct {
 func (r Request) waits() bool { return r.Wake != nil && !r.Policy.Wait.Poll }
 
 // place puts a waiter in line, or moves its end on if it is there. It says whether there was room.
-func (r *run) place(req Request, now time.Time) bool {
-	w := waiter{request: req, until: now.Add(max(req.Policy.Wait.Budget, offerTime))}
+func (r *run) place(ctx context.Context, req Request, now time.Time) bool {
+	w := waiter{ctx: context.WithoutCancel(ctx), request: req, until: now.Add(max(req.Policy.Wait.Budget, offerTime))}
 	for i := range r.waiters {
 		if r.waiters[i].request.Waiter == req.Waiter {
 			r.waiters[i] = w
@@ -54,9 +55,9 @@ func (m *Manager) inLine(r *run) bool {
 }
 
 // enqueue answers busy, with a place in line for who wants one. Needs mu.
-func (m *Manager) enqueue(r *run, req Request, local bool) error {
+func (m *Manager) enqueue(ctx context.Context, r *run, req Request, local bool) error {
 	err := m.busy(req, local)
-	err.Queued = req.waits() && r.place(req, m.now())
+	err.Queued = req.waits() && r.place(ctx, req, m.now())
 	return err
 }
 
@@ -150,12 +151,12 @@ func (m *Manager) wakeUp(wake func()) {
 }
 
 // listen starts to listen to the news for this process, once. Needs mu.
-func (m *Manager) listen() {
+func (m *Manager) listen(ctx context.Context) {
 	if m.listening {
 		return
 	}
 	m.listening = true
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	m.tasks.Go(func() {
 		<-m.stop
 		cancel()

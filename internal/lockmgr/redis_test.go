@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -14,8 +16,6 @@ import (
 
 	"github.com/syncopate-dev/syncopate/internal/lockmgr/redistest"
 	"github.com/syncopate-dev/syncopate/internal/policy"
-	"os"
-	"regexp"
 )
 
 // fast is a policy for tests that wait for real time: validity 900 ms, renewals every 300 ms.

@@ -125,9 +125,10 @@ func (m *Manager) fireFree(r *run, now time.Time) {
 		r.pending, r.dead = "", ""
 	}
 	if m.inLine(r) && !r.askAt.IsZero() && !now.Before(r.askAt) {
-		t := m.prepare(r, r.waiters[0].request)
+		first := r.waiters[0]
+		t := m.prepare(r, first.request)
 		t.forWaiters = true
-		m.tasks.Go(func() { m.claim(context.Background(), t) })
+		m.tasks.Go(func() { m.claim(first.ctx, t) })
 		return
 	}
 	m.reschedule(r)

@@ -1,0 +1,150 @@
+package lockmgr
+
+import (
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+)
+
+// continuing is a request of a policy that goes on, which counts how often it was told that something changed.
+func continuing() (Request, *atomic.Int64) {
+	told := &atomic.Int64{}
+	r := request()
+	r.Policy.Renewal.Continue = true
+	r.Wake = func() { told.Add(1) }
+	return r, told
+}
+
+// unlocked is the gauge of leases that go on without the lock.
+func (b *bubble) unlocked() float64 { return testutil.ToFloat64(b.m.opts.Metrics.unlocked) }
+
+// mutation: checkDeadline that ignores goesOn, and a gauge that is not lowered, each make this fail.
+func TestContinueOutlivesAnOutage(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		b.fates("renew", refused)
+		r, told := continuing()
+		l := b.acquire(r)
+		b.pass(11 * time.Second)
+		if s := l.Status(); s.Failures != 1 || s.Cause == "" || s.Unlocked || told.Load() != 1 {
+			t.Errorf("after a failed renewal: %+v, told %d times", s, told.Load())
+		}
+		b.pass(time.Minute)
+		b.isValid(l)
+		s := l.Status()
+		if want := b.start.Add(validity); !s.Unlocked || !s.UnlockedSince.Equal(want.Round(0)) || s.Failures < 10 {
+			t.Errorf("long after the deadline: %+v; want unlocked since %s", s, want)
+		}
+		if told.Load() != 2 || b.unlocked() != 1 {
+			t.Errorf("told %d times, %v are counted as unlocked; want 2 and 1", told.Load(), b.unlocked())
+		}
+
+		b.store.script(nil)
+		b.pass(4 * time.Second)
+		b.isValid(l)
+		if s := l.Status(); s.Unlocked || s.Failures != 0 || !s.Renewed || told.Load() != 3 || b.unlocked() != 0 {
+			t.Errorf("after the outage: %+v, told %d times, %v unlocked", s, told.Load(), b.unlocked())
+		}
+		// The key was gone, so another could have been here: the fence is a new one, the lease is the same.
+		if l.Fence() != 2 || b.store.ownerOf(testRun) != l.ID() {
+			t.Errorf("fence %d, owner %s; want 2, %s", l.Fence(), b.store.ownerOf(testRun), l.ID())
+		}
+		l.Drop(t.Context())
+	})
+}
+
+// mutation: retake that does not stop where another has the lock makes this fail.
+func TestContinueStopsWhereAnotherHasTheLock(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		b.fates("renew", refused)
+		r, told := continuing()
+		l := b.acquire(r)
+		b.pass(40 * time.Second)
+		b.store.script(nil)
+		second := b.other(t)
+		defer closeAll(t, second)
+		theirs, err := second.Acquire(t.Context(), request())
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.pass(4 * time.Second)
+		b.isLost(l, OwnershipLost)
+		if told.Load() != 3 || b.unlocked() != 0 {
+			t.Errorf("told %d times, %v unlocked; want 3 and none", told.Load(), b.unlocked())
+		}
+		l.Release(t.Context())
+		theirs.Drop(t.Context())
+	})
+}
+
+// mutation: retake without the floor of the lease's own fence makes this fail.
+func TestContinueTakesALockThatIsGoneAgainWithAHigherFence(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		r, _ := continuing()
+		r.Floor = 7
+		l := b.acquire(r)
+		b.store.flush()
+		b.pass(10 * time.Second)
+		b.isValid(l)
+		if l.Fence() != 9 || b.store.ownerOf(testRun) != l.ID() {
+			t.Errorf("fence %d, owner %q; want 9 and its own", l.Fence(), b.store.ownerOf(testRun))
+		}
+		l.Drop(t.Context())
+	})
+}
+
+func TestFenceStopsWhereTheLockIsGone(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		l := b.acquire(request())
+		b.store.flush()
+		b.pass(10 * time.Second)
+		b.isLost(l, OwnershipLost)
+		l.Release(t.Context())
+	})
+}
+
+// A lock that nobody works under is not clung to.
+func TestContinueIsForLeasesInUse(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		b.fates("renew", refused)
+		r, _ := continuing()
+		r.Policy.Linger = time.Hour
+		b.acquire(r).Release(t.Context())
+		b.pass(time.Minute)
+		if len(b.m.runs) != 0 || b.unlocked() != 0 {
+			t.Errorf("%d runs are remembered, %v unlocked", len(b.m.runs), b.unlocked())
+		}
+	})
+}
+
+func TestATakeFailsClosedWhateverThePolicy(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		b.fates("acquire", refused)
+		r, _ := continuing()
+		var down *UnavailableError
+		if _, err := b.m.Acquire(t.Context(), r); !errors.As(err, &down) {
+			t.Errorf("acquire: %v; want unavailable", err)
+		}
+	})
+}
+
+func TestAnUnlockedLeaseMayBeReleased(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		b.store.script(func(verb, _ string, _ int) outcome {
+			if verb == "acquire" {
+				return works
+			}
+			return refused
+		})
+		r, _ := continuing()
+		l := b.acquire(r)
+		b.pass(time.Minute)
+		l.Release(t.Context())
+		b.pass(time.Minute)
+		if len(b.m.runs) != 0 || b.unlocked() != 0 {
+			t.Errorf("%d runs are remembered, %v unlocked", len(b.m.runs), b.unlocked())
+		}
+	})
+}

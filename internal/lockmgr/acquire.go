@@ -67,9 +67,7 @@ func (m *Manager) begin(ctx context.Context, req Request) (*Lease, take, error) 
 	if m.closed {
 		return nil, take{}, ErrClosed
 	}
-	if !req.Policy.Wait.Poll {
-		m.listen(ctx)
-	}
+	m.listen(ctx)
 	r := m.run(req.RunUID)
 	h := r.hold
 	switch {

@@ -186,15 +186,17 @@ func (s *modelStore) acquire(c claim) grant {
 		owner = ""
 	}
 	if owner != "" && owner != c.token && (c.process == "" || owner != "~"+c.process) {
-		var ends time.Duration
 		if owner[0] == '~' {
-			ends = s.locks[c.runUID].ends.Sub(s.now())
+			return grant{queued: s.enqueue(c), offered: s.locks[c.runUID].ends.Sub(s.now())}
 		}
-		return grant{queued: s.enqueue(c, owner), offered: ends}
+		if holder, _, ok := strings.Cut(owner, "."); ok {
+			s.tell(holder, newsWanted, c.runUID)
+		}
+		return grant{queued: s.enqueue(c)}
 	}
 	if head := s.first(c.runUID); owner == "" && head != "" && head != c.process {
 		s.offer(c.runUID, head)
-		return grant{queued: s.enqueue(c, ""), offered: offerTime}
+		return grant{queued: s.enqueue(c), offered: offerTime}
 	}
 	s.leave(c.runUID, c.process)
 	if owner != c.token || s.fences[c.runUID] <= c.floor {
@@ -209,7 +211,7 @@ type modelTicket struct {
 	ends    time.Time
 }
 
-func (s *modelStore) enqueue(c claim, owner string) bool {
+func (s *modelStore) enqueue(c claim) bool {
 	if c.process == "" {
 		return false
 	}
@@ -223,9 +225,6 @@ func (s *modelStore) enqueue(c claim, owner string) bool {
 		return false
 	default:
 		s.tickets[c.runUID] = append(list, modelTicket{c.process, ends})
-	}
-	if holder, _, ok := strings.Cut(owner, "."); ok {
-		s.tell(holder, newsWanted, c.runUID)
 	}
 	return true
 }

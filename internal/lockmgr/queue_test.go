@@ -162,6 +162,27 @@ func TestLingerEndsWhenSomebodyWaits(t *testing.T) {
 	})
 }
 
+// mutation: acquire.lua that tells the owner of tickets only makes this fail, in its counterpart in the model.
+func TestLingerEndsWhenSomebodyPolls(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		second := b.other(t)
+		defer closeAll(t, second)
+		r := request()
+		r.Policy.Linger, r.Policy.Wait.Poll = time.Hour, true
+		b.acquire(r).Release(t.Context())
+		var busy *BusyError
+		if _, err := second.Acquire(t.Context(), r); !errors.As(err, &busy) {
+			t.Fatalf("acquire: %v; want busy", err)
+		}
+		synctest.Wait()
+		l, err := second.Acquire(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Drop(t.Context())
+	})
+}
+
 // mutation: endLinger that does not look for the next waiter makes this fail.
 func TestAnOfferThatIsNotTakenGoesToTheNext(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {

@@ -118,6 +118,8 @@ func queueSuite() map[string]func(*scene) {
 			s.takes(owner, 0, 1)
 			s.gets(Claim{Token: "a", Process: "p1"}, ticketed())
 			s.hears(heard, "wanted "+uid)
+			s.isBusy("b", 0) // and that somebody polls
+			s.hears(heard, "wanted "+uid)
 		},
 		"who is first hears that the lock is there": func(s *scene) {
 			heard := s.listens("p1")

@@ -12,8 +12,8 @@
 local lock, queue, tickets = KEYS[1], KEYS[3], KEYS[4]
 local token, process, uid, offerMillis = ARGV[1], ARGV[6], ARGV[7], ARGV[8]
 
--- Gives the process a ticket or moves its deadline on, and lets the owner know that somebody waits.
-local function enqueue(owner)
+-- Gives the process a ticket or moves its deadline on.
+local function enqueue()
   if process == '' then
     return 0
   end
@@ -27,10 +27,6 @@ local function enqueue(owner)
   redis.call('ZADD', tickets, at + ARGV[9], process)
   redis.call('PEXPIREAT', queue, at + 60000)
   redis.call('PEXPIREAT', tickets, at + 60000)
-  local holder = owner and string.match(owner, '^([^.~]+)%.')
-  if holder then
-    tell(holder, 'wanted ' .. uid)
-  end
   return 1
 end
 
@@ -39,17 +35,20 @@ if owner == ARGV[2] then
   owner = false
 end
 if owner and owner ~= token and (process == '' or owner ~= '~' .. process) then
-  local ends = 0
   if string.sub(owner, 1, 1) == '~' then
-    ends = redis.call('PTTL', lock)
+    return {0, enqueue(), redis.call('PTTL', lock)}
   end
-  return {0, enqueue(owner), ends}
+  local holder = string.match(owner, '^([^.]+)%.')
+  if holder then
+    tell(holder, 'wanted ' .. uid)
+  end
+  return {0, enqueue(), 0}
 end
 if not owner then
   local head = first(queue, tickets)
   if head and head ~= process then
     offer(lock, tickets, head, offerMillis, uid)
-    return {0, enqueue(false), tonumber(offerMillis)}
+    return {0, enqueue(), tonumber(offerMillis)}
   end
 end
 if process ~= '' then

@@ -347,6 +347,23 @@ func TestClose(t *testing.T) {
 			<-stopped
 		})
 	})
+	// mutation: finish without tasks.Add makes this fail.
+	t.Run("waits for a release that its last user began", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, b *bubble) {
+			b.fates("release", happensLate)
+			l := b.acquire(request())
+			go func() {
+				<-l.Context().Done()
+				l.Release(context.WithoutCancel(t.Context()))
+			}()
+			if err := b.m.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if owner := b.store.ownerOf(testRun); owner != "" {
+				t.Errorf("after Close %s owns the lock", owner)
+			}
+		})
+	})
 	t.Run("gives up with its context and leaves locks in use to their TTL", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, b *bubble) {
 			l := b.acquire(request())

@@ -204,6 +204,9 @@ func TestAnOfferThatIsNotTakenGoesToTheNext(t *testing.T) {
 		if l.served() != 1 {
 			t.Error("the next had to wait longer than the offer stood")
 		}
+		if takes := b.store.count("acquire", testRun); takes != 1 {
+			t.Errorf("Redis was asked %d times; want 1", takes)
+		}
 		if got := testutil.ToFloat64(b.m.opts.Metrics.handoffs.WithLabelValues("unused")); got != 1 {
 			t.Errorf("%v offers were counted as unused; want 1", got)
 		}

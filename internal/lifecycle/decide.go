@@ -32,6 +32,11 @@ func Finished(run *v1alpha1.WorkflowRun) bool {
 	return run != nil && run.Status != nil && run.Status.CompletedAt != nil
 }
 
+// Admitted says whether the run was let in by its tenant's gate.
+func Admitted(run *v1alpha1.WorkflowRun) bool {
+	return run != nil && run.Status != nil && admitted(run.Status)
+}
+
 // decider is the state of one decision.
 type decider struct {
 	in   Input
@@ -134,10 +139,10 @@ func (d *decider) decision() Decision {
 	case d.in.Lock.State == LockUnavailable:
 		d.waitForStore()
 	default:
-		d.st = stored(d.run)
+		d.waitForLock()
 	}
 	d.out.Status = d.st
-	d.out.Changed = !equality.Semantic.DeepEqual(durable(stored(d.run)), durable(d.st))
+	d.out.Changed = d.lockNews() || !equality.Semantic.DeepEqual(durable(stored(d.run)), durable(d.st))
 	d.out.Wake = d.wake()
 	return d.out
 }
@@ -195,8 +200,9 @@ func stored(run *v1alpha1.WorkflowRun) v1alpha1.WorkflowRunStatus {
 	return *run.Status.DeepCopy()
 }
 
-// durable is the part of a status that is worth a write of its own. Fence, lock and policy describe the last writer, and ride
-// along with writes that happen anyway: a renewal or a policy edit must not cost one write per run.
+// durable is the part of a status of which every change is worth a write of its own. Fence, lock and policy describe the last
+// writer, and ride along with writes that happen anyway: a renewal or a policy edit must not cost one write per run. Of the
+// conditions of the run lock only transitions are worth a write: see lockNews.
 func durable(st v1alpha1.WorkflowRunStatus) v1alpha1.WorkflowRunStatus {
 	st.Fence, st.Lock, st.Policy = nil, nil, nil
 	var conditions []metav1.Condition

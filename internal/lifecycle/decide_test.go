@@ -327,21 +327,6 @@ func TestFinishedRunNeverChanges(t *testing.T) {
 	}
 }
 
-// mutation: counting policy, fence or lock as a change makes this fail.
-func TestRenewalsAndPoliciesCostNoWrite(t *testing.T) {
-	run := newRun(newStep("a"))
-	advance(t, run, epoch)
-	lock := held(5)
-	lock.Renewed, lock.RenewalFailures, lock.Lost = true, 2, v1alpha1.ReasonOwnershipLost
-	out := Decide(Input{Run: run, Now: epoch, Lock: lock, Policy: &v1alpha1.PolicyReference{Name: "p", Generation: 2}})
-	if out.Changed {
-		t.Error("a write for nothing but the writer's description")
-	}
-	if *out.Status.Fence != 5 || out.Status.Policy == nil || reasonOf(&out.Status, v1alpha1.ConditionRunLockRenewed) != v1alpha1.ReasonRenewalFailing {
-		t.Errorf("they do not ride along: %v", out.Status)
-	}
-}
-
 // mutation: letting the queue clock run from creation for a run that was last seen suspended makes this fail.
 func TestQueueClockOfASuspendedRunStartsWhenItIsResumed(t *testing.T) {
 	run := newRun(newStep("a"))

@@ -62,6 +62,31 @@
 // activeDeadlineSeconds and queueTimeoutSeconds still end the run (guarantee G7), with fence = status.fence + 1 and a fresh
 // lease id, which fences out any holder. If Redis cannot be used, a condition says so, written without touching fence and lock.
 //
+// A lease that goes on without the lock (onFailure Continue) is LockHeld: what it writes and dispatches is that of a holder, and
+// the API server is the judge of it.
+//
+// # What is said of the lock
+//
+//	RunLockRenewed                                       RunLockAbandoned
+//
+//	Held ──> Renewed <────────────┐                      NotAbandoned
+//	  └─────────┴──> RenewalFailing ──> Continuing-            │ Lock.Lost
+//	                      │             Unlocked               ▼
+//	        LockStoreUnavailable                         True (LeaseDeadlineReached, OwnershipLost,
+//	any ──> Released, when the run ends                    │ ▲   RenewalFailuresExceeded)
+//	                                                       ▼ │ Lock.Lost
+//	                                                     Recovered: the first write under a lease with no loss to tell
+//
+// RunLockRenewed is healthy (Held, Renewed, Released), RenewalFailing, ContinuingUnlocked or LockStoreUnavailable: each transition
+// between these four is worth one write. So is Held -> Renewed where the lease is kept for the run (Lock.ForRun), so that a run
+// under way shows that its lock is renewed. How many renewals failed and why the last one did is as of the last write, and costs
+// none.
+//
+// A lost lease (Lock.Lost) is told at once, also without the lock: while Redis is down together with that news, while another has
+// the lock by a write that changes nothing but RunLockAbandoned. The shell gives Lost until a status says so, and not after.
+// An event goes with each transition to RenewalFailing, ContinuingUnlocked, LockStoreUnavailable and an abandoned lock, and back
+// to Renewed from one of the first two.
+//
 // # Invariants (model_test.go checks them on every edge of an exhaustive exploration)
 //
 //   - I1 a result is acknowledged only when its effect is in the persisted status or it is stale by rule.

@@ -161,6 +161,13 @@ func (g gamble) input(run *v1alpha1.WorkflowRun, now time.Time, given []Result) 
 	if g.IntN(9) == 0 {
 		in.Lock.Lost = []string{v1alpha1.ReasonOwnershipLost, "not a reason"}[g.IntN(2)]
 	}
+	in.Lock.ForRun, in.Lock.Renewed = g.IntN(2) == 0, g.IntN(2) == 0
+	if g.IntN(4) == 0 {
+		in.Lock.RenewalFailures, in.Lock.RenewalCause = int32(g.IntN(5)-1), "i/o timeout"
+	}
+	if g.IntN(8) == 0 {
+		in.Lock.UnlockedSince = now
+	}
 	for _, id := range InFlight(run) {
 		if g.IntN(3) == 0 {
 			continue

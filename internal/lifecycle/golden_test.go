@@ -21,6 +21,8 @@ func TestGoldenStories(t *testing.T) {
 		"suspend":     suspendStory,
 		"invalid":     invalidStory,
 		"unavailable": unavailableStory,
+		"renewal":     renewalStory,
+		"unlocked":    unlockedStory,
 		"timeouts":    timeoutsStory,
 		"rejected":    rejectedStory,
 	}
@@ -161,6 +163,55 @@ func unavailableStory(t *testing.T) *story {
 	s.lock = held(4)
 	s.lock.Renewed = true
 	s.decide(time.Second, "another lease", succeeded("b", 1, `{}`))
+	return s
+}
+
+func renewalStory(t *testing.T) *story {
+	s := newStory(t, newRun(newStep("a"), newStep("b", after("a"))))
+	s.lock.ForRun = true
+	s.decide(0, "applied; the lock is kept for the run")
+	s.lock.Renewed = true
+	s.decide(10*time.Second, "renewed")
+	s.decide(10*time.Second, "renewed again")
+	s.lock.RenewalFailures, s.lock.RenewalCause = 1, "i/o timeout"
+	s.decide(10*time.Second, "a renewal fails")
+	s.lock.RenewalFailures, s.lock.RenewalCause = 2, "connection refused"
+	s.decide(3*time.Second, "another one fails, for another cause")
+	s.lock.RenewalFailures, s.lock.RenewalCause = 0, ""
+	s.decide(3*time.Second, "renewed again")
+	s.lock.RenewalFailures, s.lock.RenewalCause = 1, "i/o timeout"
+	s.decide(10*time.Second, "a renewal fails")
+	s.lock = unavailable()
+	s.lock.Lost = v1alpha1.ReasonLeaseDeadlineReached
+	s.decide(20*time.Second, "the lease ends, Redis is still down; a's answer waits", succeeded("a", 1, `{}`))
+	s.lock.Lost = ""
+	s.decide(time.Second, "still down", succeeded("a", 1, `{}`))
+	s.lock = held(2)
+	s.lock.ForRun = true
+	s.decide(time.Second, "Redis is back", succeeded("a", 1, `{}`))
+	s.lock = busy()
+	s.lock.Lost = v1alpha1.ReasonOwnershipLost
+	s.decide(time.Second, "Redis lost its data, and another replica has the lock; b's answer waits", succeeded("b", 1, `{}`))
+	s.lock = held(4)
+	s.lock.ForRun = true
+	s.decide(time.Second, "the other replica is gone", succeeded("b", 1, `{}`))
+	return s
+}
+
+func unlockedStory(t *testing.T) *story {
+	s := newStory(t, newRun(newStep("a"), newStep("b", after("a"))))
+	s.lock.ForRun, s.lock.Renewed = true, true
+	s.decide(0, "applied; the policy is Continue")
+	s.lock.RenewalFailures, s.lock.RenewalCause = 1, "i/o timeout"
+	s.decide(10*time.Second, "Redis hangs")
+	s.lock.RenewalFailures, s.lock.UnlockedSince = 5, s.now.Add(17*time.Second)
+	s.decide(17*time.Second, "the validity ends")
+	s.lock.RenewalFailures = 6
+	s.decide(3*time.Second, "a's answer is applied all the same, and b is dispatched", succeeded("a", 1, `{}`))
+	s.lock.RenewalFailures, s.lock.RenewalCause, s.lock.UnlockedSince, s.lock.Fence = 0, "", time.Time{}, 2
+	s.decide(3*time.Second, "the lock was gone and is taken again, with the next fence")
+	s.lock.RenewalFailures, s.lock.RenewalCause, s.lock.UnlockedSince = 3, "i/o timeout", s.now
+	s.decide(3*time.Second, "without the lock again when the run ends", succeeded("b", 1, `{}`))
 	return s
 }
 

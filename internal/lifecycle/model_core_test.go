@@ -4,11 +4,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
@@ -55,6 +57,12 @@ func (a attempts) each(do func(bit int)) {
 type lease struct {
 	fence   int16
 	process int8
+	raised  int8 // how often its lock was gone and taken again for it, with the next fence
+}
+
+// fares is how a lease fares: what Lock says of it beyond who holds it.
+type fares struct {
+	renewed, failing, unlocked bool
 }
 
 // intent is the mutable part of spec.
@@ -69,6 +77,8 @@ type question struct {
 	now     time.Duration
 	state   LockState
 	lease   lease
+	fares   fares
+	forRun  bool
 	lost    bool
 	claim   bool // write in any case
 	finals  attempts
@@ -165,6 +175,13 @@ func (q *question) lock() Lock {
 	l := Lock{State: q.state, Holder: fmt.Sprint("p", q.lease.process), Message: "m"}
 	if q.state == LockHeld {
 		l.LeaseID, l.Fence = leaseID(q.lease), int64(q.lease.fence)
+		l.ForRun, l.Renewed = q.forRun, q.fares.renewed
+		if q.fares.failing {
+			l.RenewalFailures, l.RenewalCause = 1, "i/o timeout"
+		}
+		if q.fares.unlocked {
+			l.UnlockedSince = epoch
+		}
 	} else {
 		l.LeaseID, l.Fence = fmt.Sprint("forced-", q.lease.process), 1 // garbage that must be ignored
 	}
@@ -174,7 +191,7 @@ func (q *question) lock() Lock {
 	return l
 }
 
-func leaseID(l lease) string { return fmt.Sprintf("p%d-%d", l.process, l.fence) }
+func leaseID(l lease) string { return fmt.Sprintf("p%d-%d", l.process, l.fence-int16(l.raised)) }
 
 // ask is Decide, checked and remembered; the answer is an index into verdicts.
 func (c *core) ask(q question) int32 {
@@ -208,13 +225,27 @@ func (c *core) ask(q question) int32 {
 		v.next, v.err = c.intern(q, &out)
 		v.finished = c.statuses[v.next].finished
 	}
-	v.err = errors.Join(v.err, c.check(&q, &v, &out))
+	v.err = errors.Join(v.err, c.check(&q, &v, &out), c.settled(&q, &v))
 	if diff := cmp.Diff(before, run); diff != "" {
 		v.err = errors.Join(v.err, fmt.Errorf("input changed: %s", diff))
 	}
 	c.verdicts = append(c.verdicts, v)
 	c.asked[q] = int32(len(c.verdicts) - 1)
 	return c.asked[q]
+}
+
+// settled: whatever is said of the lock is said once. What a decision wrote, the same facts do not change again.
+func (c *core) settled(q *question, v *verdict) error {
+	if !v.changed || v.finished {
+		return nil
+	}
+	again := Decide(Input{
+		Run: c.run(v.next, q.spec), Now: epoch.Add(q.now), Lock: q.lock(), Tenant: Tenant{Name: "team-a", Allowed: true},
+	})
+	if again.Changed {
+		return fmt.Errorf("written twice: %s", cmp.Diff(*c.statuses[v.next].status, again.Status))
+	}
+	return nil
 }
 
 // sort tells which of the results may be acknowledged once the decision is persisted.
@@ -307,8 +338,25 @@ func (c *core) check(q *question, v *verdict, out *Decision) error {
 		return errors.New("the write does not carry the fence of its lease")
 	case q.state != LockHeld && v.changed && !next.finished && (next.fence != old.fence || next.leaseID != old.leaseID):
 		return errors.New("an unlocked write touched fence or lease")
+	case q.state == LockBusy && v.changed && !next.finished && !onlyTheLoss(old.status, next.status):
+		return errors.New("a write while another has the lock changed more than RunLockAbandoned")
+	case q.lost && v.changed && !next.finished && !abandoned(next.status):
+		return errors.New("a lost lease was not told")
+	case q.lost && !v.changed && old.status != nil && !old.finished && !abandoned(old.status):
+		return errors.New("a lost lease was not told at once")
 	}
 	return c.checkSteps(q, v, old, next)
+}
+
+func onlyTheLoss(old, next *v1alpha1.WorkflowRunStatus) bool {
+	if old == nil {
+		return false
+	}
+	a, b := old.DeepCopy(), next.DeepCopy()
+	for _, st := range []*v1alpha1.WorkflowRunStatus{a, b} {
+		st.Conditions = slices.DeleteFunc(st.Conditions, func(c metav1.Condition) bool { return c.Type == v1alpha1.ConditionRunLockAbandoned })
+	}
+	return cmp.Equal(a, b)
 }
 
 func (c *core) checkSteps(q *question, v *verdict, old, next *known) error {

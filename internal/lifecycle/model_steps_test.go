@@ -10,7 +10,7 @@ import (
 func (m *model) decideSteps(all []step, w *world, i int) []step {
 	p := &w.process[i]
 	q := question{
-		status: p.view, spec: p.spec, now: w.now, lease: p.lease, lost: p.lost,
+		status: p.view, spec: p.spec, now: w.now, lease: p.lease, fares: p.fares, forRun: m.forRun, lost: m.untold(p),
 		finals: p.finals, starts: p.starts, claim: m.mustClaim(p),
 	}
 	p.finals.each(func(bit int) { q.answers = q.answers.with(bit, w.answers.of(bit)) })
@@ -30,7 +30,7 @@ func (m *model) decideSteps(all []step, w *world, i int) []step {
 		return all // it takes the lock first
 	}
 	if q.state != LockHeld {
-		q.lease.process = int8(i)
+		q.lease, q.fares = lease{process: int8(i)}, fares{}
 	}
 	number := m.core.ask(q)
 	v := &m.core.verdicts[number]
@@ -64,10 +64,10 @@ func (m *model) persist(w *world, i int, number int32, state LockState) step {
 		refusal := m.refuse(w, v)
 		if !fresh || refusal != nil {
 			// A refused write drops the lease; the next one is taken with a floor from a live read.
-			if w.holder(p.lease) {
-				next.lock = lease{}
+			if !m.forRun || !m.current(w.status, p.lease) {
+				next.drop(i)
 			}
-			p.lease, p.seen = lease{}, false
+			p.seen = false
 			s := step{next: next, name: label{text: "p%d is refused", process: i, bit: -1}}
 			if fresh && (state != LockHeld || w.holder(w.process[i].lease)) {
 				s.err = fmt.Errorf("a write that should pass was refused: %w", refusal)
@@ -88,6 +88,12 @@ func (m *model) persist(w *world, i int, number int32, state LockState) step {
 	s := step{next: next, name: label{text: "p%d decides and persists ( " + v.eventText + ")", process: i, bit: -1}}
 	s.err = m.invariants(w, &next, v)
 	return s
+}
+
+// current: the status shows no writer after a lease.
+func (m *model) current(status int32, l lease) bool {
+	k := &m.core.statuses[status]
+	return int64(l.fence) > k.fence || (int64(l.fence) == k.fence && leaseID(l) == k.leaseID)
 }
 
 // refuse is the rules of the CRD.
@@ -125,7 +131,7 @@ func (m *model) workerSteps(all []step, w *world) []step {
 		next := *w
 		next.working |= job
 		s := step{name: label{text: "a worker takes %s", process: -1, bit: bit}}
-		if w.ran&job != 0 && w.excused&job == 0 {
+		if w.ran&job != 0 && w.excused&job == 0 && !m.doubleWork() {
 			s.err = errors.New("I2: a worker runs an attempt again, though no worker died with it")
 		}
 		next.ran |= job
@@ -136,6 +142,9 @@ func (m *model) workerSteps(all []step, w *world) []step {
 	w.working.each(func(bit int) { all = m.workerAt(all, w, bit) })
 	return all
 }
+
+// doubleWork: who goes on without the lock may do what a new holder does, too.
+func (m *model) doubleWork() bool { return m.continues && m.procs > 1 }
 
 func (m *model) workerAt(all []step, w *world, bit int) []step {
 	job := attempts(1) << bit
@@ -177,6 +186,11 @@ func (m *model) workerAt(all []step, w *world, bit int) []step {
 }
 
 func (m *model) redisSteps(all []step, w *world) []step {
+	if w.down && m.forRun && w.lock.fence != 0 && m.unlocked(w) {
+		next := *w
+		next.lock = lease{}
+		all = append(all, step{next: next, name: label{text: "the lock of a process that cannot renew it expires", process: -1, bit: -1}})
+	}
 	if w.lock.fence != 0 && !m.believed(w) {
 		next := *w
 		next.lock = lease{}
@@ -189,6 +203,12 @@ func (m *model) redisSteps(all []step, w *world) []step {
 	}
 	if w.faults == 0 || m.core.statuses[w.status].finished {
 		return all
+	}
+	if m.forRun && !w.down && w.lock.fence != 0 {
+		next := *w
+		next.faults--
+		next.down = true
+		all = append(all, step{next: next, name: label{text: "Redis hangs", process: -1, bit: -1}, fault: true})
 	}
 	if w.lock.fence != 0 {
 		next := *w
@@ -203,6 +223,16 @@ func (m *model) redisSteps(all []step, w *world) []step {
 		all = append(all, step{next: next, name: label{text: "Redis is down", process: -1, bit: -1}, fault: true})
 	}
 	return all
+}
+
+// unlocked: the holder of the lock knows that its validity is over.
+func (m *model) unlocked(w *world) bool {
+	for i := range w.process {
+		if w.process[i].lease == w.lock && w.process[i].fares.unlocked {
+			return true
+		}
+	}
+	return false
 }
 
 func (m *model) believed(w *world) bool {
@@ -243,10 +273,16 @@ func (m *model) timeSteps(all []step, w *world) []step {
 	if m.core.statuses[w.status].finished || w.status == 0 {
 		return all
 	}
-	number := m.core.ask(question{
-		status: w.status, spec: w.spec, now: w.now, state: LockHeld,
+	q := question{
+		status: w.status, spec: w.spec, now: w.now, state: LockHeld, forRun: m.forRun,
 		lease: lease{fence: int16(m.core.statuses[w.status].fence) + 1},
-	})
+	}
+	for i := range w.process {
+		if p := &w.process[i]; m.forRun && p.lease.fence != 0 && m.current(w.status, p.lease) {
+			q.lease, q.fares = p.lease, p.fares
+		}
+	}
+	number := m.core.ask(q)
 	v := &m.core.verdicts[number]
 	if v.err != nil || v.changed || v.wake == 0 {
 		return all

@@ -11,8 +11,8 @@ import (
 
 // TestModel explores every interleaving of the shipped Decide with a shell that follows the contract in doc.go, up to a budget
 // of faults: crashes anywhere between persist and the last effect, stale reads, a second process that believes that it owns the
-// run, results delivered twice or late, lost leases (with Redis' data), Redis down, dying workers, and a user who cancels,
-// suspends and resumes. Safety is checked on every edge, and that every state can still reach an end without further faults.
+// run, results delivered twice or late, lost leases (with Redis' data), Redis down or hung, leases kept for the run that cannot be
+// renewed, work that goes on without the lock, dying workers, and a user who cancels, suspends and resumes. Safety is checked on every edge, and that every state can still reach an end without further faults.
 //
 // Mutations that were tried, and the check that caught each:
 //
@@ -32,6 +32,9 @@ import (
 //	jitter not from the job id                  FuzzDecide, "not the same twice"
 //	expressions see every step                  TestJobOfRendersTheSameBytes
 //	dispatch kept when an expression fails      FuzzDecide, "job again"
+//	a failing renewal is always news            "written twice"
+//	a loss is not told while the lock is busy   "a lost lease was not told"
+//	a loss is not worth a write                 "a lost lease was not told at once"
 //	shell acks before it persists (ackEarly)    "lost: attempts are in flight, but with nobody"
 //	shell recovers without RESULTS (noLookup)   "I2: a worker runs an attempt again"
 //	shell recovers before it wrote (noClaim)    "I2: a worker runs an attempt again", with two processes only
@@ -58,10 +61,12 @@ type modelCase struct {
 	procs   int
 	budgets world // only its budgets are used
 	race    bool  // small enough for the race detector
+
+	forRun, continues bool // see model
 }
 
 func (c modelCase) model() *model {
-	return &model{core: newCore(c.run), procs: c.procs, start: c.budgets}
+	return &model{core: newCore(c.run), procs: c.procs, start: c.budgets, forRun: c.forRun, continues: c.continues}
 }
 
 func modelCases() []modelCase {
@@ -95,6 +100,10 @@ func modelCases() []modelCase {
 		{name: "chain with a deadline", run: deadline(chain(), 700), procs: 1, budgets: world{faults: 1, slow: 2}},
 		{name: "diamond with when", run: diamond(), procs: 1, budgets: world{faults: 2, cancels: 1}},
 		{name: "parallel limit", run: wide(), procs: 1, budgets: world{faults: 1, cancels: 1}},
+		{name: "lock kept for the run", run: single(), procs: 1, race: true, forRun: true, budgets: world{faults: 2, failures: 1, cancels: 1}},
+		{name: "lock kept for the run, two processes", run: single(), procs: 2, forRun: true, budgets: world{faults: 1}},
+		{name: "going on without the lock", run: chain(), procs: 1, race: true, forRun: true, continues: true, budgets: world{faults: 2}},
+		{name: "going on without the lock, two processes", run: single(), procs: 2, forRun: true, continues: true, budgets: world{faults: 1}},
 		{name: "parallel limit, suspended", run: wide(), procs: 1, race: true, budgets: world{suspends: 1, failures: 1}},
 	}
 	if raceEnabled {

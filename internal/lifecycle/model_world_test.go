@@ -40,6 +40,7 @@ type process struct {
 	view       int32  // the run as this process last read or wrote it
 	spec       intent // likewise
 	lease      lease  // as it believes
+	fares      fares  // of its lease
 	lost       bool   // its last lease was lost
 	finals     attempts
 	starts     attempts // its inbox
@@ -121,6 +122,10 @@ type model struct {
 	procs int
 	// mutations that the model itself must catch
 	ackEarly, noLookup, noClaim bool
+	// forRun: leases are kept for the run, and renewals happen, fail, and work again.
+	forRun bool
+	// continues: a lease that cannot be renewed is worked under without the lock (onFailure Continue), else it is lost.
+	continues bool
 }
 
 func (m *model) steps(w *world) []step {
@@ -212,18 +217,19 @@ func (m *model) crash(w *world, i int) step {
 
 func (m *model) lockSteps(all []step, w *world, i int) []step {
 	p := &w.process[i]
+	all = m.renewalSteps(all, w, i)
 	switch {
-	case p.lease.fence != 0 && !w.holder(p.lease):
+	case p.lease.fence != 0 && !w.holder(p.lease) && (!m.continues || (w.lock.fence != 0 && !w.down)):
 		next := *w
-		next.process[i].lease, next.process[i].lost = lease{}, true
+		next.process[i].lease, next.process[i].fares, next.process[i].lost = lease{}, fares{}, true
 		all = append(all, step{next: next, name: label{text: "p%d notices that its lease is lost", process: i, bit: -1}})
 	case p.lease.fence != 0 && !m.usable(p):
 		next := *w
-		next.process[i].lease, next.lock = lease{}, lease{}
+		next.drop(i)
 		all = append(all, step{next: next, name: label{text: "p%d drops a lease below its floor", process: i, bit: -1}})
 	case p.lease.fence != 0 && m.procs > 1 && m.unknown(p) == 0 && w.process[1-i].finals|w.process[1-i].starts != 0:
 		next := *w
-		next.process[i].lease, next.lock = lease{}, lease{}
+		next.drop(i)
 		all = append(all, step{next: next, name: label{text: "p%d releases its lease", process: i, bit: -1}})
 	case p.lease.fence == 0 && w.lock.fence == 0 && !w.down && !m.core.statuses[p.view].finished:
 		// Redis lost its data, always: the floor alone keeps the fence up.
@@ -234,6 +240,52 @@ func (m *model) lockSteps(all []step, w *world, i int) []step {
 	}
 	return all
 }
+
+// drop gives a lease back.
+func (w *world) drop(i int) {
+	p := &w.process[i]
+	if w.holder(p.lease) {
+		w.lock = lease{}
+	}
+	p.lease, p.fares = lease{}, fares{}
+}
+
+// renewalSteps: a renewal works, fails, or has failed for so long that the lease ends. A lock that is gone is taken again for the
+// same lease, with the next fence.
+func (m *model) renewalSteps(all []step, w *world, i int) []step {
+	p := &w.process[i]
+	if !m.forRun || p.lease.fence == 0 {
+		return all
+	}
+	fare := func(f fares, text string) {
+		next := *w
+		next.process[i].fares = f
+		all = append(all, step{next: next, name: label{text: text, process: i, bit: -1}})
+	}
+	switch {
+	case !w.down && w.holder(p.lease) && p.fares != fares{renewed: true}:
+		fare(fares{renewed: true}, "p%d renews its lock")
+	case w.down && !p.fares.failing:
+		fare(fares{renewed: p.fares.renewed, failing: true}, "p%d cannot renew its lock")
+	case w.down && m.continues && !p.fares.unlocked:
+		fare(fares{renewed: p.fares.renewed, failing: true, unlocked: true}, "p%d goes on without the lock")
+	case w.down && !m.continues:
+		next := *w
+		next.process[i].lease, next.process[i].fares, next.process[i].lost = lease{}, fares{}, true
+		all = append(all, step{next: next, name: label{text: "p%d's lease ends", process: i, bit: -1}})
+	case m.continues && !w.down && w.lock.fence == 0 && p.lease.raised < maxRaised:
+		next := *w
+		q := &next.process[i]
+		q.lease.fence++
+		q.lease.raised++
+		q.fares, next.lock = fares{renewed: true}, q.lease
+		all = append(all, step{next: next, name: label{text: "p%d takes its lock again", process: i, bit: -1}})
+	}
+	return all
+}
+
+// maxRaised bounds how often a lease of the model is taken again; more often than locks are lost.
+const maxRaised = 3
 
 // usable is what the lock manager promises: a lease is handed out only above the floor, the fence in the status that the process
 // knows.
@@ -271,7 +323,14 @@ func (m *model) unknown(p *process) attempts { return m.core.statuses[p.view].in
 
 // mustClaim: attempts are to be recovered, and status was written under another lease.
 func (m *model) mustClaim(p *process) bool {
-	return p.lease.fence != 0 && m.unknown(p) != 0 && m.core.statuses[p.view].leaseID != leaseID(p.lease)
+	k := &m.core.statuses[p.view]
+	return p.lease.fence != 0 && m.unknown(p) != 0 && (k.leaseID != leaseID(p.lease) || k.fence != int64(p.lease.fence))
+}
+
+// untold: a lease was lost, and the status that the process knows does not say so yet.
+func (m *model) untold(p *process) bool {
+	k := &m.core.statuses[p.view]
+	return p.lost && (k.status == nil || !abandoned(k.status))
 }
 
 // act does one effect.
@@ -280,7 +339,7 @@ func (m *model) act(w *world, i int) step {
 	p := &next.process[i]
 	s := step{}
 	switch {
-	case p.checking|p.absent != 0 && !w.holder(p.lease):
+	case p.checking|p.absent != 0 && !w.holder(p.lease) && !m.continues:
 		// Recovery stops with its lease; the safety margin covers the time between this check and the call.
 		p.checking, p.absent = 0, 0
 		s.name = label{text: "p%d stops recovering", process: i, bit: -1}

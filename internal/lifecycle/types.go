@@ -97,7 +97,7 @@ type Event struct {
 // Decision is what to persist, and then to do.
 type Decision struct {
 	Status   v1alpha1.WorkflowRunStatus // what to persist
-	Changed  bool                       // a write is needed: Status differs in more than fence, lock, policy and the RunLock conditions
+	Changed  bool                       // a write is needed: Status differs in more than fence, lock, policy and details of the RunLock conditions
 	Verdicts []Verdict                  // one per Input.Results
 	Dispatch []Job                      // attempts that begin with this decision, in step order
 	Withdraw []Withdrawal               // attempts in flight that this decision ended without an answer

@@ -2,7 +2,6 @@ package workflowrun
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -21,13 +20,21 @@ func (p *pass) advance(ctx context.Context) (reconcile.Result, error) {
 	if lifecycle.Finished(p.run) {
 		return p.finished(ctx)
 	}
-	plan := lifecycle.Decide(p.input(p.prospect()))
-	if !plan.Changed && !p.owes() {
-		// Nothing to write, so no lock: what the core says of duplicates and stale results can never change back.
-		return p.act(ctx, plan)
+	p.takeKept(ctx)
+	defer p.putBack(ctx)
+	if lifecycle.Abandoned(p.run) {
+		p.mem.lostLease = "" // told
 	}
-	if !plan.Changed && !p.jobs.Connected() {
-		return p.again(earliest(plan.Wake, p.clock.Now().Add(actRetryDelay))), nil // a lock would be of no use
+	plan := lifecycle.Decide(p.input(p.prospect()))
+	if !plan.Changed && !p.wantsLock() {
+		if !p.owes() {
+			// Nothing to write, so no lock: what the core says of duplicates and stale results can never change back.
+			p.mem.busySince = time.Time{}
+			return p.act(ctx, plan)
+		}
+		if !p.jobs.Connected() {
+			return p.again(earliest(plan.Wake, p.clock.Now().Add(actRetryDelay))), nil // a lock would be of no use
+		}
 	}
 	if next := p.mem.nextWrite(); plan.Changed && next.After(p.clock.Now()) {
 		return p.again(next), nil
@@ -39,13 +46,13 @@ func (p *pass) advance(ctx context.Context) (reconcile.Result, error) {
 	p.lease = lease
 	result, err := p.underLock(ctx, lease)
 	p.returnLease(ctx, lease)
-	return result, err
+	return p.afterLease(result), err
 }
 
-// prospect is the lock that the pass would hold if it took it: enough for the core to say whether there is anything to do.
-func (p *pass) prospect() lifecycle.Lock {
-	fence, _ := fenceOf(p.run)
-	return lifecycle.Lock{State: lifecycle.LockHeld, Fence: fence + 1, LeaseID: "prospect", Holder: p.holder}
+// wantsLock says whether the lock is wanted though there may be nothing to write: because the run keeps it from its admission
+// on, or because the loss of a lease has to be told, which is a matter of how the lock is to be had now.
+func (p *pass) wantsLock() bool {
+	return p.mem.lostLease != "" || (p.kept == nil && p.policy.RunLock.ForRun && lifecycle.Admitted(p.run))
 }
 
 // owes says whether effects of earlier writes are still to be carried out.
@@ -62,44 +69,34 @@ func (p *pass) underLock(ctx context.Context, lease *lockmgr.Lease) (reconcile.R
 	defer cancel(nil)
 	defer context.AfterFunc(lease.Context(), func() { cancel(context.Cause(lease.Context())) })() //nolint:contextcheck // the cause is that of the lease
 
-	d := lifecycle.Decide(p.input(lifecycle.Lock{
-		State: lifecycle.LockHeld, LeaseID: lease.ID(), Holder: p.holder, Fence: lease.Fence(),
-		AcquiredAt: lease.AcquiredAt(), Renewed: lease.Status().Renewed, RenewalFailures: int32(lease.Status().Failures),
-		Lost: p.mem.lostLease,
-	}))
+	lock := p.lockOf(lease)
+	lock.Lost = p.mem.lostLease
+	d := lifecycle.Decide(p.input(lock))
 	if d.Changed || p.mustClaim(lease) {
 		if err := p.persist(held, d); err != nil {
 			return p.refused(ctx, lease, err)
 		}
-		p.mem.lostLease = ""
 	}
 	return p.act(held, d)
 }
 
 // mustClaim says whether attempts have to be recovered from a status that another lease wrote. Such a status may be about to
 // change: its writer may still end an attempt and take its job back, and what is then published again would run twice. A write
-// under this lease's fence first makes sure that nobody else can write any more.
+// under this lease's fence first makes sure that nobody else can write any more. The same goes for a lease that was without its
+// lock in between (a higher fence) or is now: another may have written meanwhile, and the write finds out.
 func (p *pass) mustClaim(lease *lockmgr.Lease) bool {
-	_, writer := fenceOf(p.run)
-	return writer != lease.ID() && len(p.mem.unpublished(p.run)) > 0
-}
-
-// returnLease ends the use of a lease and keeps the reason if it was lost meanwhile, for the run's conditions.
-func (p *pass) returnLease(ctx context.Context, lease *lockmgr.Lease) {
-	if lost, ok := errors.AsType[*lockmgr.LostError](lease.Err()); ok {
-		p.mem.lostLease = string(lost.Reason)
-	}
-	if lifecycle.Finished(p.run) {
-		lease.Drop(ctx) // nobody will need it again
-		return
-	}
-	lease.Release(ctx)
+	fence, writer := fenceOf(p.run)
+	ours := writer == lease.ID() && fence == lease.Fence() && !lease.Status().Unlocked
+	return !ours && len(p.mem.unpublished(p.run)) > 0
 }
 
 // refused ends a pass whose write was not accepted: nothing of it took effect, so there is no effect to carry out.
 func (p *pass) refused(ctx context.Context, lease *lockmgr.Lease, err error) (reconcile.Result, error) {
 	switch {
 	case apierrors.IsNotFound(err):
+		if lease != nil {
+			lease.Drop(ctx)
+		}
 		return reconcile.Result{}, nil
 	case apierrors.IsConflict(err):
 		p.metrics.fenceRejections.WithLabelValues("resource_version").Inc()
@@ -114,7 +111,19 @@ func (p *pass) refused(ctx context.Context, lease *lockmgr.Lease, err error) (re
 		p.handBack(ctx, bus.ClassPublishFailed, err)
 		return reconcile.Result{}, err
 	}
-	return p.refresh(ctx)
+	result, err := p.refresh(ctx)
+	if lease != nil && err == nil && !current(lease, p.newer()) {
+		lease.Drop(ctx) // another wrote; a mere edit of the spec, which is a conflict as well, does not end the lease
+	}
+	return result, err
+}
+
+// newer is the run as this process last wrote it or read it live.
+func (p *pass) newer() *v1alpha1.WorkflowRun {
+	if p.mem.last != nil {
+		return p.mem.last
+	}
+	return p.run
 }
 
 // refresh reads the run live, so that the next pass does not decide on the same stale copy again.
@@ -131,6 +140,7 @@ func (p *pass) refresh(ctx context.Context) (reconcile.Result, error) {
 
 // finished settles what still arrives for a run that has ended, takes back its last jobs, and deletes it when its time is over.
 func (p *pass) finished(ctx context.Context) (reconcile.Result, error) {
+	p.keeper.drop(ctx, p.run.UID) // if another ended it
 	d := lifecycle.Decide(p.input(p.prospect()))
 	p.settleAll(ctx, d.Verdicts)
 	if err := p.withdraw(ctx); err != nil && !d.Delete {

@@ -26,15 +26,34 @@
 // # Data flow
 //
 //	informer ---------> workqueue <---- intake <--- bus.Consume
-//	                       |              |
-//	                       v              v
+//	                     |    ^           |
+//	                     v    | Wake      v
 //	                   Reconciler <---- inbox        strays: results of runs which the cache does not know (yet)
 //	                    |  |   |                     janitor: jobs of runs that are finished or gone
-//	     memory (own writes, published attempts)
+//	     memory (own writes, published attempts)     keeper: leases between passes
+//
+// # The lock
+//
+//	scope Activation  a pass takes the lock when it has something to write or to recover, and releases it, to linger
+//	scope Run         the pass that admits the run keeps its lease, in the keeper, and so do all later ones; a run that lost it, or
+//	                  that another process left, takes it anew though there may be nothing to write
+//
+// A pass works under the kept lease without asking Redis, and no breaker stops it, unless the lease was lost, the status shows a
+// writer after it, or it is healthy and the policy says something else now: then it is given back, and the next take is under the
+// policy as it is. A lease is either in the keeper or in the hands of one pass. It ends with the run, its deletion, or the
+// operator; an unseen deletion is noticed when another run has the name.
+//
+// The lock manager wakes the run when the lease fares otherwise or is lost, so conditions change within a pass of the fact. A loss is
+// remembered until status tells it. A write that is refused because another wrote ends the lease, and the next take has the floor of
+// a live read; a write that is refused because the spec was edited does not. That is also what ends a lease that goes on without
+// its lock (onFailure Continue): two may work then, but only one of them can write, and what has to be recovered without the lock
+// is claimed by a write first.
 //
 // # Failure handling
 //
-// Lock busy: the pass ends with a jittered requeue; results that wait longer than resultPatience go back to NATS with a delay
-// of their own. Redis down: as busy, and a breaker keeps passes from each waiting for the time-out. NATS down: the attempt
-// stays in status and is recovered later. API server errors: workqueue backoff; nothing is settled.
+// Lock busy: the pass ends at once, with the policy's wait until the next (exact where it is Fixed), but no later than the first
+// result's budget ends; the lock manager wakes the run earlier if it is its turn. Results whose budget (wait.budgetMillis) is over
+// go back to NATS, each with a wait of its own. Redis down: the same with waits and a patience of its own, and a breaker keeps passes
+// from each waiting for the time-out. NATS down: the attempt stays in status and is recovered later. API server errors:
+// workqueue backoff; nothing is settled.
 package workflowrun

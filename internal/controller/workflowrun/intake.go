@@ -3,12 +3,9 @@ package workflowrun
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
@@ -19,13 +16,9 @@ const inboxFullDelay = time.Second
 
 var errInboxFull = errors.New("too many results wait to be applied")
 
-// queue is the part of the controller's workqueue that wakes a run.
-type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
-
 // intake takes results from the bus, puts them into the inbox of their run and wakes the run.
 type intake struct {
 	*Reconciler
-	queue  atomic.Pointer[queue]
 	strays *strays
 }
 
@@ -55,7 +48,5 @@ func (in *intake) deliver(ctx context.Context, key types.NamespacedName, l *lett
 		in.strays.park(ctx, l)
 		return
 	}
-	if q := in.queue.Load(); q != nil {
-		(*q).Add(reconcile.Request{NamespacedName: key})
-	}
+	in.wake(key)
 }

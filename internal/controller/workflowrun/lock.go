@@ -72,15 +72,23 @@ func (e *again) Unwrap() error             { return e.cause }
 func (e *again) RetryDelay() time.Duration { return e.after }
 func (e *again) RetryClass() string        { return e.class }
 
-// acquire takes the run's lock or fails at once.
+// waiter names the passes over a run to the lock manager: whatever a pass wants the lock for, it is the same place in line.
+const waiter = "pass"
+
+// acquire takes the run's lock or fails at once. A lease that the run kept needs no Redis, so no breaker stops it.
 func (p *pass) acquire(ctx context.Context) (*lockmgr.Lease, error) {
+	if lease := p.kept; lease != nil {
+		p.kept = nil
+		return lease, nil
+	}
 	if err := p.breaker.open(); err != nil {
 		return nil, err
 	}
 	fence, leaseID := fenceOf(p.run)
 	lease, err := p.locks.Acquire(ctx, lockmgr.Request{
 		RunUID: string(p.run.UID), Floor: fence, FloorLeaseID: leaseID,
-		Policy: p.policy.RunLock, PolicyName: p.policy.Name, Path: "reconcile",
+		Policy: p.policy.RunLock, PolicyName: p.policy.Name, Path: p.path(),
+		Waiter: waiter, Wake: func() { p.wake(p.key) }, Since: p.mem.busySince,
 	})
 	down, failed := errors.AsType[*lockmgr.UnavailableError](err)
 	switch {
@@ -92,12 +100,23 @@ func (p *pass) acquire(ctx context.Context) (*lockmgr.Lease, error) {
 	case !failed && p.breaker.reset():
 		log.FromContext(ctx).Info("Redis can be used again")
 	}
+	if err == nil {
+		p.mem.busySince = time.Time{}
+	}
 	return lease, err
 }
 
-// withoutLock does what needs no lock (cancel, deadlines) and comes again for the rest.
+// path says what the lock is wanted for.
+func (p *pass) path() string {
+	if len(p.letters) > 0 {
+		return "result"
+	}
+	return "reconcile"
+}
+
+// withoutLock does what needs no lock (cancel, deadlines, news of the lock) and comes again for the rest.
 func (p *pass) withoutLock(ctx context.Context, cause error) (reconcile.Result, error) {
-	lock := lifecycle.Lock{State: lifecycle.LockBusy, LeaseID: p.newID(), Holder: p.holder, Message: cause.Error()}
+	lock := lifecycle.Lock{State: lifecycle.LockBusy, LeaseID: p.newID(), Holder: p.holder, Message: cause.Error(), Lost: p.mem.lostLease}
 	class := bus.ClassLockBusy
 	if _, busy := errors.AsType[*lockmgr.BusyError](cause); !busy {
 		lock.State, class = lifecycle.LockUnavailable, bus.ClassStoreUnavailable
@@ -112,13 +131,18 @@ func (p *pass) withoutLock(ctx context.Context, cause error) (reconcile.Result, 
 		}
 	}
 	p.handBack(ctx, class, cause)
-	wait := p.retryWait(class)
+	now, wait := p.clock.Now(), p.retryWait(class)
+	at := earliest(now.Add(wait), d.Wake)
 	if class == bus.ClassLockBusy {
 		p.locked.BusyRetry("reconcile", class, p.policy.Name, p.policy.RunLock.BusyRetry.Fixed, wait)
+		at = earliest(at, p.budgetEnd())
+		if p.mem.busySince.IsZero() {
+			p.mem.busySince = now
+		}
 	} else {
 		p.metrics.storeFailures.Inc()
 	}
-	return p.again(earliest(p.clock.Now().Add(wait), d.Wake)), nil
+	return reconcile.Result{RequeueAfter: max(at.Sub(now), time.Millisecond)}, nil
 }
 
 // retryWait draws a wait, anew for each use so that contenders spread. Only waits for a busy lock are the policy's.
@@ -129,12 +153,25 @@ func (p *pass) retryWait(class string) time.Duration {
 	return policy.BusyRetry{Delay: breakerPause, JitterPercent: storeJitterPercent}.Wait(p.rand())
 }
 
+// budgetEnd is when the first of the results that wait has waited for a busy lock as long as the policy lets it; zero: none waits.
+func (p *pass) budgetEnd() time.Time {
+	var first time.Time
+	for _, l := range p.inbox.waiting(p.run.UID) {
+		first = earliest(first, l.since.Add(p.policy.RunLock.Wait.Budget))
+	}
+	return first
+}
+
 // handBack returns results that have waited for too long to NATS, each with a delay of its own: another replica may be able
 // to apply them.
 func (p *pass) handBack(ctx context.Context, class string, cause error) {
+	patience := resultPatience
+	if class == bus.ClassLockBusy {
+		patience = p.policy.RunLock.Wait.Budget
+	}
 	var list []settlement
 	for _, l := range p.inbox.waiting(p.run.UID) {
-		if p.clock.Since(l.since) < resultPatience {
+		if p.clock.Since(l.since) < patience {
 			continue
 		}
 		wait := p.retryWait(class)

@@ -27,8 +27,10 @@ type memory struct {
 	// lastWriteEnd and lastWriteTook pace writes: see nextWrite.
 	lastWriteEnd  time.Time
 	lastWriteTook time.Duration
-	// lostLease is the reason why this process lost its last lease of the run, until it was written.
+	// lostLease is the reason why this process lost its last lease of the run, until status tells it.
 	lostLease string
+	// busySince is when the lock that the run wants was first found busy; zero: it was not, or is not wanted any more.
+	busySince time.Time
 }
 
 // doubt is what is owed if a write took effect whose answer was lost.

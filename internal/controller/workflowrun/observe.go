@@ -25,7 +25,8 @@ type pass struct {
 	mem     *memory
 	letters []*letter      // results to apply in this pass
 	later   time.Time      // when results left for a later pass are ripe; zero: none
-	lease   *lockmgr.Lease // nil: without the lock
+	kept    *lockmgr.Lease // kept by the run, and not worked under yet; nil: none
+	lease   *lockmgr.Lease // worked under; nil: without the lock
 	policy  policy.Effective
 	tenant  lifecycle.Tenant
 }
@@ -35,11 +36,13 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*pa
 	cached := &v1alpha1.WorkflowRun{}
 	if err := r.client.Get(ctx, key, cached); err != nil {
 		if apierrors.IsNotFound(err) {
+			r.letGo(ctx, r.memories.peek(key), "")
 			return nil, nil //nolint:nilnil // a run that is gone is neither a pass nor an error
 		}
 		return nil, fmt.Errorf("read run: %w", err)
 	}
 	r.directory.see(cached)
+	r.letGo(ctx, r.memories.peek(key), cached.UID)
 	p := &pass{Reconciler: r, key: key, mem: r.memories.of(key, cached.UID)}
 	p.run = p.mem.newest(cached)
 	p.mem.resolve(p.run)

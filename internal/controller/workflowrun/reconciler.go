@@ -3,10 +3,12 @@ package workflowrun
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -30,7 +32,8 @@ const (
 	passTimeout = 8 * time.Second
 	// startedPatience is how long news that jobs were started wait for company before they are worth a write of their own.
 	startedPatience = 100 * time.Millisecond
-	// resultPatience is how long results wait for a lock that cannot be had before they go back to NATS.
+	// resultPatience is how long results wait for Redis or the API server before they go back to NATS. How long they wait for a
+	// busy lock is a matter of the policy.
 	resultPatience = 3 * time.Second
 	// refreshDelay is the wait before the next pass after the run had to be read live.
 	refreshDelay = 10 * time.Millisecond
@@ -73,6 +76,18 @@ type Reconciler struct {
 	memories  *memories
 	directory *directory
 	breaker   *breaker
+	keeper    *keeper
+	queue     atomic.Pointer[queue] // nil before the controller starts
+}
+
+// queue is the part of the controller's workqueue that wakes a run.
+type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// wake has a pass made over a run soon; it does not block.
+func (r *Reconciler) wake(key types.NamespacedName) {
+	if q := r.queue.Load(); q != nil {
+		(*q).Add(reconcile.Request{NamespacedName: key})
+	}
 }
 
 // Reconcile makes one pass over a run: observe, decide, persist, act.
@@ -91,6 +106,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 func (r *Reconciler) cleanDeleted(ctx context.Context, key types.NamespacedName) error {
 	gone := r.directory.takeDeleted(key)
 	for i, g := range gone {
+		r.keeper.drop(ctx, g.uid)
 		r.directory.forget(g.uid) // a pass that read the run before it was deleted may have entered it again
 		if m := r.memories.peek(key); m != nil && m.uid == g.uid {
 			r.memories.forget(key)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -64,7 +65,7 @@ func (w *world) newReplica(ctx context.Context, holder string, adjust ...func(*r
 	r.Reconciler = &Reconciler{
 		events: r.recorder, clock: w.clock, rand: rand.Float64, newID: uuid.NewString, holder: holder,
 		metrics: NewMetrics(r.registry), locked: lockMetrics, results: bus.NewMetrics(r.registry),
-		inbox: newInbox(10_000), memories: newMemories(), directory: newDirectory(),
+		inbox: newInbox(10_000), memories: newMemories(), directory: newDirectory(), keeper: newKeeper(),
 	}
 	for _, f := range adjust {
 		f(r)
@@ -118,6 +119,7 @@ func (r *replica) consume(ctx context.Context) {
 	DeferCleanup(func(ctx SpecContext) {
 		cancel()
 		done.Wait()
+		r.keeper.stop(ctx)
 		_ = r.manager.Close(ctx) // fails when Redis is down
 		r.bus.Close(ctx)
 		_ = r.redis.Close() // twice when the replica was killed
@@ -414,6 +416,17 @@ func (r *recorder) Eventf(_, _ runtime.Object, kind, reason, _, note string, arg
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.seen = append(r.seen, kind+" "+reason+" "+fmt.Sprintf(note, args...))
+}
+
+// count is how many events were of a type and reason.
+func (r *recorder) count(kind string) int {
+	n := 0
+	for _, e := range r.list() {
+		if strings.HasPrefix(e, kind+" ") {
+			n++
+		}
+	}
+	return n
 }
 
 func (r *recorder) list() []string {

@@ -58,17 +58,17 @@ func Setup(mgr ctrl.Manager, o Options) error {
 		clock:  o.Clock, rand: o.Rand, newID: o.NewID, holder: o.Holder,
 		metrics: NewMetrics(o.Registry), locked: o.LockMetrics, results: o.BusMetrics,
 		inbox: newInbox(o.InboxLimit), memories: newMemories(), directory: newDirectory(),
-		breaker: &breaker{clock: o.Clock},
+		breaker: &breaker{clock: o.Clock}, keeper: newKeeper(),
 	}
 	if err := o.Registry.Register(newPhaseCounts(r.directory)); err != nil {
 		return fmt.Errorf("register metrics: %w", err)
 	}
 	in := &intake{Reconciler: r}
 	in.strays = &strays{in: in}
-	if err := r.setupController(mgr, in, o.MaxConcurrent); err != nil {
+	if err := r.setupController(mgr, o.MaxConcurrent); err != nil {
 		return err
 	}
-	for _, runnable := range []manager.Runnable{in.strays, &janitor{Reconciler: r, queued: o.Bus}, &consumer{bus: o.Bus, in: in}} {
+	for _, runnable := range []manager.Runnable{in.strays, r.keeper, &janitor{Reconciler: r, queued: o.Bus}, &consumer{bus: o.Bus, in: in}} {
 		if err := mgr.Add(runnable); err != nil {
 			return fmt.Errorf("add runnable: %w", err)
 		}
@@ -76,7 +76,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	return nil
 }
 
-func (r *Reconciler) setupController(mgr ctrl.Manager, in *intake, maxConcurrent int) error {
+func (r *Reconciler) setupController(mgr ctrl.Manager, maxConcurrent int) error {
 	c, err := controller.New("workflowrun", mgr, controller.Options{
 		Reconciler:              r,
 		MaxConcurrentReconciles: maxConcurrent,
@@ -89,7 +89,7 @@ func (r *Reconciler) setupController(mgr ctrl.Manager, in *intake, maxConcurrent
 		return fmt.Errorf("watch runs: %w", err)
 	}
 	capture := source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-		in.queue.Store(&q)
+		r.queue.Store(&q)
 		return nil
 	})
 	if err := c.Watch(capture); err != nil {

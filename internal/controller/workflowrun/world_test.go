@@ -138,10 +138,13 @@ func (w *world) create(ctx context.Context, steps []v1alpha1.Step, adjust ...fun
 }
 
 // policy governs the runs of this world.
-func (w *world) policy(ctx context.Context, lock v1alpha1.RunLockPolicy) {
+func (w *world) policy(ctx context.Context, lock v1alpha1.RunLockPolicy) { w.policyOf(ctx, w.ns, lock) }
+
+// policyOf governs those of a workload class.
+func (w *world) policyOf(ctx context.Context, class string, lock v1alpha1.RunLockPolicy) {
 	p := &v1alpha1.LockPolicy{
-		ObjectMeta: metav1.ObjectMeta{Name: w.ns},
-		Spec:       v1alpha1.LockPolicySpec{WorkloadClasses: []string{w.ns}, RunLock: lock},
+		ObjectMeta: metav1.ObjectMeta{Name: class},
+		Spec:       v1alpha1.LockPolicySpec{WorkloadClasses: []string{class}, RunLock: lock},
 	}
 	Expect(w.client.Create(ctx, p)).To(Succeed())
 	w.policies = append(w.policies, *p)

@@ -1,0 +1,184 @@
+package lifecycle
+
+import (
+	"fmt"
+	"regexp"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+)
+
+// lockConditions describe the lease of a write under the lock, or of a forced end.
+func (d *decider) lockConditions() {
+	if d.over {
+		d.set(v1alpha1.ConditionRunLockRenewed, metav1.ConditionTrue, v1alpha1.ReasonLockReleased, "The run ended; its lock is not needed any more")
+	} else {
+		d.renewedCondition()
+	}
+	c := condition(&d.st, v1alpha1.ConditionRunLockAbandoned)
+	switch {
+	case d.in.Lock.Lost != "":
+		d.abandon()
+	case c == nil:
+		d.set(v1alpha1.ConditionRunLockAbandoned, metav1.ConditionFalse, v1alpha1.ReasonNotAbandoned, "")
+	case c.Status == metav1.ConditionTrue && d.in.Lock.State == LockHeld:
+		// Each loss is told once, so whoever writes under a lease and has none to tell took over later.
+		d.set(v1alpha1.ConditionRunLockAbandoned, metav1.ConditionFalse, v1alpha1.ReasonRecovered, "A later lease took over from one that was lost ("+c.Reason+")")
+	}
+}
+
+// renewedCondition says how the lease of this write fares. Its message names counts, causes and moments, never durations.
+func (d *decider) renewedCondition() {
+	was := reasonOf(&d.st, v1alpha1.ConditionRunLockRenewed)
+	status, reason, message := renewed(&d.in.Lock)
+	d.set(v1alpha1.ConditionRunLockRenewed, status, reason, message)
+	switch {
+	case reason == was:
+	case failing(reason):
+		d.event(EventWarning, reason, message)
+	case reason == v1alpha1.ReasonLockRenewed && failing(was):
+		d.event(EventNormal, reason, "The run lock was renewed again")
+	}
+}
+
+func renewed(l *Lock) (status metav1.ConditionStatus, reason, message string) {
+	cause := cut(l.RenewalCause, maxMessageChars/2)
+	switch {
+	case !l.UnlockedSince.IsZero():
+		return metav1.ConditionFalse, v1alpha1.ReasonContinuingUnlocked, fmt.Sprintf(
+			"The lease ended at %s without a renewal (%s); the work goes on without the lock until the API server refuses a write or the lock was taken again",
+			l.UnlockedSince.UTC().Format(time.RFC3339), cause)
+	case l.RenewalFailures > 0:
+		return metav1.ConditionFalse, v1alpha1.ReasonRenewalFailing, fmt.Sprintf(
+			"Renewals failed in a row: %d, the last one with: %s; the lease is still valid", l.RenewalFailures, cause)
+	case l.Renewed:
+		return metav1.ConditionTrue, v1alpha1.ReasonLockRenewed, "Held by " + l.Holder
+	default:
+		return metav1.ConditionTrue, v1alpha1.ReasonLockHeld, "Held by " + l.Holder
+	}
+}
+
+// failing says whether a reason of RunLockRenewed means that a lease is held which cannot be renewed.
+func failing(reason string) bool {
+	return reason == v1alpha1.ReasonRenewalFailing || reason == v1alpha1.ReasonContinuingUnlocked
+}
+
+// RenewalFailing says whether status tells of a lease that cannot be renewed.
+func RenewalFailing(run *v1alpha1.WorkflowRun) bool {
+	return run != nil && run.Status != nil && failing(reasonOf(run.Status, v1alpha1.ConditionRunLockRenewed))
+}
+
+// lockNews says whether the conditions of the run lock changed so that it is worth a write of its own: once per transition. How
+// many renewals failed, and why the last one, rides along with other writes.
+func (d *decider) lockNews() bool {
+	before := &v1alpha1.WorkflowRunStatus{}
+	if d.run.Status != nil {
+		before = d.run.Status
+	}
+	was, is := reasonOf(before, v1alpha1.ConditionRunLockRenewed), reasonOf(&d.st, v1alpha1.ConditionRunLockRenewed)
+	return lockHealth(was) != lockHealth(is) ||
+		// A lease that is kept for the run shows that it is renewed; for a short one that would be a write per renewal.
+		(d.in.Lock.ForRun && was == v1alpha1.ReasonLockHeld && is == v1alpha1.ReasonLockRenewed) ||
+		abandoned(before) != abandoned(&d.st)
+}
+
+// lockHealth groups the reasons of RunLockRenewed: a transition between two groups is news.
+func lockHealth(reason string) string {
+	switch reason {
+	case "", v1alpha1.ReasonRenewalFailing, v1alpha1.ReasonContinuingUnlocked, v1alpha1.ReasonLockStoreUnavailable:
+		return reason
+	default:
+		return "healthy"
+	}
+}
+
+// Abandoned says whether status tells that a lease of the run was lost, and not yet that another one took over.
+func Abandoned(run *v1alpha1.WorkflowRun) bool {
+	return run != nil && run.Status != nil && abandoned(run.Status)
+}
+
+func abandoned(st *v1alpha1.WorkflowRunStatus) bool {
+	c := condition(st, v1alpha1.ConditionRunLockAbandoned)
+	return c != nil && c.Status == metav1.ConditionTrue
+}
+
+// abandon says that this process lost a lease of the run.
+func (d *decider) abandon() {
+	reason := d.in.Lock.Lost
+	if !conditionReason.MatchString(reason) {
+		reason = v1alpha1.ReasonOwnershipLost // a reason that the API server would refuse must not block the write
+	}
+	if !abandoned(&d.st) {
+		d.event(EventWarning, v1alpha1.ConditionRunLockAbandoned, "The lease of the run was lost: "+d.in.Lock.Lost)
+	}
+	d.set(v1alpha1.ConditionRunLockAbandoned, metav1.ConditionTrue, reason, "A lease of "+d.in.Lock.Holder+" was lost while it worked under it")
+}
+
+var conditionReason = regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9_,:]{0,126}[A-Za-z0-9_])?$`)
+
+// waitForLock leaves a run alone that somebody else may be writing, but for the news that a lease of this process was lost: the
+// holder cannot know that. A run that was never written has no conditions yet; its first write tells.
+func (d *decider) waitForLock() {
+	d.st = stored(d.run)
+	if d.in.Lock.Lost != "" && d.run.Status != nil {
+		d.abandon()
+	}
+}
+
+// waitForStore says that the lock cannot be taken. It is written without the lock, so it touches neither fence nor lock nor
+// steps; and once only, whatever the cause is called the next time. A run that was suspended before its admission and is not any
+// more starts its queue clock here: with the store down that is the only trace of the moment.
+func (d *decider) waitForStore() {
+	resumed := reasonOf(&d.st, v1alpha1.ConditionAdmitted) == v1alpha1.ReasonSuspended && !d.run.Spec.Suspend
+	d.waitForLock()
+	if d.storeKnownDown() {
+		return
+	}
+	if resumed && d.st.Admission == nil {
+		d.st.Admission = &v1alpha1.AdmissionStatus{QueuedAt: secondPointer(d.now)}
+	}
+	if d.run.Status == nil {
+		d.st.Progress = progress(nil, len(d.run.Spec.Steps))
+	}
+	d.st.ObservedGeneration = d.run.Generation
+	if !admitted(&d.st) {
+		d.st.Phase = v1alpha1.RunPending
+		if d.run.Spec.Suspend {
+			d.st.Phase, d.st.Admission = v1alpha1.RunSuspended, nil
+		}
+	}
+	d.storeConditions("The run lock cannot be taken: " + d.in.Lock.Message)
+}
+
+// storeConditions are those of a run whose lock cannot be taken.
+func (d *decider) storeConditions(message string) {
+	if reasonOf(&d.st, v1alpha1.ConditionRunLockRenewed) != v1alpha1.ReasonLockStoreUnavailable {
+		d.event(EventWarning, v1alpha1.ReasonLockStoreUnavailable, message)
+	}
+	d.admittedCondition()
+	d.set(v1alpha1.ConditionRunLockRenewed, metav1.ConditionFalse, v1alpha1.ReasonLockStoreUnavailable, message)
+	switch {
+	case condition(&d.st, v1alpha1.ConditionRunLockAbandoned) != nil:
+	case d.in.Lock.Lost != "":
+		d.abandon()
+	default:
+		d.set(v1alpha1.ConditionRunLockAbandoned, metav1.ConditionFalse, v1alpha1.ReasonNotAbandoned, "")
+	}
+	d.set(v1alpha1.ConditionFinished, metav1.ConditionUnknown, v1alpha1.ReasonRunning, "")
+	d.set(v1alpha1.ConditionSucceeded, metav1.ConditionUnknown, v1alpha1.ReasonWaitingForLock, message)
+	d.set(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonWaitingForLock, "")
+	d.set(v1alpha1.ConditionStalled, metav1.ConditionFalse, v1alpha1.ReasonWaitingForLock, "")
+	d.deadLetterDefault()
+}
+
+// storeKnownDown says whether the persisted status tells all of it already.
+func (d *decider) storeKnownDown() bool {
+	if reasonOf(&d.st, v1alpha1.ConditionRunLockRenewed) != v1alpha1.ReasonLockStoreUnavailable ||
+		reasonOf(&d.st, v1alpha1.ConditionSucceeded) != v1alpha1.ReasonWaitingForLock {
+		return false
+	}
+	suspended := reasonOf(&d.st, v1alpha1.ConditionAdmitted) == v1alpha1.ReasonSuspended
+	return admitted(&d.st) || suspended == d.run.Spec.Suspend
+}

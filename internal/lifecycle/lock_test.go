@@ -1,0 +1,159 @@
+package lifecycle
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+)
+
+// lockFacts changes how the lease of held(1) fares.
+type lockFacts func(*Lock)
+
+func forRun(l *Lock)    { l.ForRun = true }
+func isRenewed(l *Lock) { l.Renewed = true }
+func fails(n int32, cause string) lockFacts {
+	return func(l *Lock) { l.RenewalFailures, l.RenewalCause = n, cause }
+}
+func goesOn(l *Lock) { l.UnlockedSince = epoch }
+
+func lockOf(facts ...lockFacts) Lock {
+	l := held(1)
+	for _, f := range facts {
+		f(&l)
+	}
+	return l
+}
+
+// What is worth a write of its own, and an event.
+//
+// mutation: lockNews that compares reasons makes "a renewal of a short lease" fail; without ForRun, "the first renewal of a lease
+// kept for the run"; with it always set, "a renewal of a short lease".
+func TestWhichNewsOfTheLockAreWorthAWrite(t *testing.T) {
+	failing, unlocked := lockOf(fails(1, "x")), lockOf(fails(3, "x"), goesOn)
+	for name, c := range map[string]struct {
+		from, to Lock
+		changed  bool
+		event    string
+	}{
+		"nothing":                                       {lockOf(), lockOf(), false, ""},
+		"a later lease":                                 {lockOf(), held(7), false, ""},
+		"a renewal of a short lease":                    {lockOf(), lockOf(isRenewed), false, ""},
+		"a lease that was not renewed":                  {lockOf(isRenewed, forRun), lockOf(forRun), false, ""},
+		"a renewal fails":                               {lockOf(), failing, true, "Warning RenewalFailing"},
+		"more failures, another cause":                  {failing, lockOf(fails(2, "y")), false, ""},
+		"the validity ends":                             {failing, unlocked, true, "Warning ContinuingUnlocked"},
+		"a longer time without the lock":                {unlocked, lockOf(fails(9, "y"), goesOn), false, ""},
+		"renewed after a failure":                       {failing, lockOf(isRenewed), true, "Normal Renewed"},
+		"renewed after a time without":                  {unlocked, lockOf(isRenewed), true, "Normal Renewed"},
+		"a new lease after a failure":                   {failing, held(7), true, ""},
+		"Redis is gone after a failure":                 {failing, unavailable(), true, "Warning LockStoreUnavailable"},
+		"Redis is back":                                 {unavailable(), lockOf(), true, ""},
+		"the first renewal of a lease kept for the run": {lockOf(forRun), lockOf(isRenewed, forRun), true, ""},
+		"the next one":                                  {lockOf(isRenewed, forRun), lockOf(isRenewed, forRun), false, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run := newRun(newStep("a"))
+			advance(t, run, epoch)
+			for _, l := range []Lock{lockOf(), c.from} {
+				if out := decideAt(run, epoch, l); out.Changed {
+					run.Status = persisted(t, &out.Status)
+				}
+			}
+			out := decideAt(run, epoch.Add(time.Second), c.to)
+			var events []string
+			for _, e := range out.Events {
+				events = append(events, e.Type+" "+e.Reason)
+			}
+			if got := strings.Join(events, ", "); out.Changed != c.changed || got != c.event {
+				t.Errorf("changed %t, events %q; want %t, %q", out.Changed, got, c.changed, c.event)
+			}
+			if out.Changed {
+				run.Status = persisted(t, &out.Status)
+			}
+			if again := decideAt(run, epoch.Add(time.Minute), c.to); again.Changed || len(again.Events) > 0 {
+				t.Errorf("told twice: %v %v", again.Status.Conditions, again.Events)
+			}
+		})
+	}
+}
+
+// mutation: counting policy, fence or lock as a change makes this fail.
+func TestFencesLeasesAndPoliciesCostNoWrite(t *testing.T) {
+	run := newRun(newStep("a"))
+	advance(t, run, epoch)
+	lock := held(5)
+	lock.Renewed = true
+	out := Decide(Input{Run: run, Now: epoch, Lock: lock, Policy: &v1alpha1.PolicyReference{Name: "p", Generation: 2}})
+	if out.Changed {
+		t.Error("a write for nothing but the writer's description")
+	}
+	if *out.Status.Fence != 5 || out.Status.Policy == nil || reasonOf(&out.Status, v1alpha1.ConditionRunLockRenewed) != v1alpha1.ReasonLockRenewed {
+		t.Errorf("they do not ride along: %v", out.Status)
+	}
+}
+
+// mutation: an event whatever the condition said before makes this fail.
+func TestALostLeaseIsToldAtOnceAndOnce(t *testing.T) {
+	lost := func(l Lock) Lock {
+		l.Lost = v1alpha1.ReasonOwnershipLost
+		return l
+	}
+	for name, lock := range map[string]Lock{"under a later lease": held(9), "without the lock": busy(), "without Redis": unavailable()} {
+		t.Run(name, func(t *testing.T) {
+			run := newRun(newStep("a"))
+			advance(t, run, epoch)
+			out := decideAt(run, epoch, lost(lock))
+			if c := condition(&out.Status, v1alpha1.ConditionRunLockAbandoned); !out.Changed || !abandoned(&out.Status) || c.Reason != v1alpha1.ReasonOwnershipLost {
+				t.Fatalf("changed %t: %v", out.Changed, c)
+			}
+			if !slices.ContainsFunc(out.Events, func(e Event) bool { return e.Reason == v1alpha1.ConditionRunLockAbandoned }) {
+				t.Errorf("events %v", out.Events)
+			}
+			run.Status = persisted(t, &out.Status)
+			if again := decideAt(run, epoch, lost(lock)); again.Changed || len(again.Events) > 0 {
+				t.Errorf("told twice: %v", again.Events)
+			}
+			out = decideAt(run, epoch, held(10))
+			if c := condition(&out.Status, v1alpha1.ConditionRunLockAbandoned); !out.Changed || c.Reason != v1alpha1.ReasonRecovered {
+				t.Errorf("changed %t: %v", out.Changed, c)
+			}
+		})
+	}
+}
+
+// mutation: waitForLock for runs without a status makes this fail: they would have one condition.
+func TestALossBeforeTheFirstWriteWaitsForIt(t *testing.T) {
+	lock := busy()
+	lock.Lost = v1alpha1.ReasonOwnershipLost
+	if out := decideAt(newRun(newStep("a")), epoch, lock); out.Changed {
+		t.Errorf("written: %v", out.Status)
+	}
+}
+
+func TestMessagesOfTheLock(t *testing.T) {
+	for name, c := range map[string]struct {
+		lock Lock
+		want []string
+	}{
+		"failing": {lockOf(fails(2, "i/o timeout")), []string{"2", "i/o timeout", "still valid"}},
+		"unlocked": {
+			lockOf(fails(5, "i/o timeout"), goesOn), []string{"2026-11-20T10:00:00Z", "i/o timeout", "without the lock", "refuses a write", "taken again"},
+		},
+		"a cause without end": {lockOf(fails(1, strings.Repeat("x", 100_000))), []string{"still valid"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, _, message := renewed(&c.lock)
+			for _, want := range c.want {
+				if !strings.Contains(message, want) {
+					t.Errorf("%q does not say %q", message, want)
+				}
+			}
+			if len(message) > maxMessageChars {
+				t.Errorf("%d characters", len(message))
+			}
+		})
+	}
+}

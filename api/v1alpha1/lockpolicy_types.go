@@ -259,7 +259,8 @@ type LockPolicyStatus struct {
 	// runs counts the unfinished runs that the policy governs. Refreshed at most every 30 s.
 	// +optional
 	Runs *PolicyRuns `json:"runs,omitempty"`
-	// contention says how much these runs wait for locks. Refreshed at most every 30 s.
+	// contention says how much these runs wait for locks. Refreshed at most every 30 s. Absent until the operator has led for
+	// 30 s; for the first 30 s of a new leader the figures are those of the one before.
 	// +optional
 	Contention *LockContention `json:"contention,omitempty"`
 }

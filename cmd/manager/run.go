@@ -182,7 +182,7 @@ func newReady(mgr manager.Manager, name string, check func(context.Context) erro
 
 // setup adds the controllers; runs comes with the parts that others share.
 func setup(mgr manager.Manager, o options, runs workflowrun.Options) error {
-	policies := &lockpolicy.Reconciler{Client: mgr.GetClient()}
+	policies := &lockpolicy.Reconciler{Client: mgr.GetClient(), Clock: clock.RealClock{}, Metrics: metrics.Registry}
 	runs.Clock, runs.Rand, runs.NewID, runs.Registry = clock.RealClock{}, rand.Float64, uuid.NewString, metrics.Registry
 	runs.Holder, runs.MaxConcurrent, runs.InboxLimit = o.holder, o.maxConcurrent, o.inboxLimit
 	return errors.Join(policies.SetupWithManager(mgr), workflowrun.Setup(mgr, runs))

@@ -3,7 +3,9 @@ package lockmgr
 import (
 	"context"
 	_ "embed" // the scripts
+	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"time"
 
@@ -20,6 +22,10 @@ const (
 	offerTime = time.Second
 	// ticketTime is how long a process keeps its place without asking again: it may miss one time, not two.
 	ticketTime = 2500 * time.Millisecond
+	// listenPause is the time between two connections for news.
+	listenPause = time.Second
+	// listenCheck is how long such a connection may be silent before it is checked.
+	listenCheck = 5 * time.Second
 	// maxTickets bounds the processes that wait for one run.
 	maxTickets = 64
 )
@@ -132,19 +138,39 @@ func (s *redisStore) Release(ctx context.Context, runUID, token string) (bool, e
 	return owner, nil
 }
 
-// Listen implements store. The client subscribes anew by itself after a lost connection.
+// Listen implements store. A connection that was lost is made anew after a pause: whoever waits asks by itself every second, so
+// news are never urgent, and a Redis that refuses to be listened to must not be asked all the time.
 func (s *redisStore) Listen(ctx context.Context, process string, hear func(n news, runUID string)) {
-	subscription := s.client.Subscribe(ctx, "syncopate:locks:"+process)
-	defer func() { _ = subscription.Close() }()
-	messages := subscription.Channel()
+	pause := time.NewTimer(0)
+	defer pause.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case m, ok := <-messages:
-			if !ok {
-				return
-			}
+		case <-pause.C:
+		}
+		s.listenOnce(ctx, process, hear)
+		pause.Reset(listenPause)
+	}
+}
+
+// listenOnce passes on news until the connection is lost or ctx ends.
+func (s *redisStore) listenOnce(ctx context.Context, process string, hear func(n news, runUID string)) {
+	subscription := s.client.Subscribe(ctx, "syncopate:locks:"+process)
+	defer func() { _ = subscription.Close() }()
+	defer context.AfterFunc(ctx, func() { _ = subscription.Close() })() // the end of its context does not end a receive
+	for asked := false; ctx.Err() == nil; {
+		got, err := subscription.ReceiveTimeout(ctx, listenCheck)
+		timeout, _ := errors.AsType[net.Error](err)
+		switch {
+		case err == nil:
+			asked = false
+		case timeout != nil && timeout.Timeout() && !asked && subscription.Ping(ctx) == nil:
+			asked = true // it may be silent because nothing happens
+		default:
+			return
+		}
+		if m, ok := got.(*redis.Message); ok {
 			kind, runUID, _ := strings.Cut(m.Payload, " ")
 			hear(news(kind), runUID)
 		}
@@ -154,7 +180,7 @@ func (s *redisStore) Listen(ctx context.Context, process string, hear func(n new
 // Ping implements store.
 func (s *redisStore) Ping(ctx context.Context) error {
 	if err := s.client.Ping(ctx).Err(); err != nil {
-		return fmt.Errorf("ping lock store: %w", err)
+		return fmt.Errorf("ping lock store: %w", explain(err))
 	}
 	return nil
 }

@@ -6,7 +6,8 @@
 //   - There is always an answer: a class that no policy lists gets the policy with "*", else the built-in Defaults, which are
 //     the defaults of the CRD.
 //   - The answer does not depend on the order of the policies: a class claimed twice belongs to the older policy, by creation
-//     time and then by name. A policy that lost a class still governs its other classes; Conflicts says which to report.
+//     time and then by name. A policy that lost a class still governs its other classes; Conflicts says which to report, and
+//     Governed what is left.
 //   - A policy made without the API server, so without its defaults, means the same as one that went through it.
 //
 // # Times

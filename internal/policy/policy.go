@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -60,6 +61,19 @@ func (b BusyRetry) Wait(r float64) time.Duration {
 	}
 	spread := float64(b.Delay) * float64(b.JitterPercent) / 100
 	return max(0, b.Delay+time.Duration((2*r-1)*spread))
+}
+
+// String is the range of the wait in milliseconds, as "350-650ms"; "500ms" when it has no range.
+func (b BusyRetry) String() string {
+	if b.Fixed || b.JitterPercent == 0 {
+		return share(b.Delay, 100) + "ms"
+	}
+	return share(b.Delay, max(0, 100-b.JitterPercent)) + "-" + share(b.Delay, 100+b.JitterPercent) + "ms"
+}
+
+// share is percent of d in milliseconds, without trailing zeros.
+func share(d time.Duration, percent int64) string {
+	return strconv.FormatFloat(float64(d.Milliseconds()*percent)/100, 'f', -1, 64)
 }
 
 // Renewal says how a held lock is kept, and when it counts as lost.

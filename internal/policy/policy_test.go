@@ -194,3 +194,28 @@ func TestWaitIsUniform(t *testing.T) {
 		t.Errorf("the waits are %.4f off a uniform distribution; at most %.4f is chance", distance, limit)
 	}
 }
+
+// mutation: a BusyRetry that prints its jitter although it is Fixed, or the delay instead of the range, makes this fail.
+func TestTextOfABusyRetry(t *testing.T) {
+	const base = 500 * time.Millisecond
+	tests := map[string]struct {
+		retry BusyRetry
+		want  string
+	}{
+		"a range":                           {BusyRetry{Delay: base, JitterPercent: 30}, "350-650ms"},
+		"fixed":                             {BusyRetry{Delay: base, Fixed: true, JitterPercent: 30}, "500ms"},
+		"without jitter":                    {BusyRetry{Delay: base}, "500ms"},
+		"full jitter begins at zero":        {BusyRetry{Delay: base, JitterPercent: 100}, "0-1000ms"},
+		"more than that is clamped at zero": {BusyRetry{Delay: base, JitterPercent: 150}, "0-1250ms"},
+		"parts of a millisecond":            {BusyRetry{Delay: 333 * time.Millisecond, JitterPercent: 7}, "309.69-356.31ms"},
+		"the least delay":                   {BusyRetry{Delay: time.Millisecond, JitterPercent: 30}, "0.7-1.3ms"},
+		"the largest delay":                 {BusyRetry{Delay: time.Minute, JitterPercent: 100}, "0-120000ms"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := test.retry.String(); got != test.want {
+				t.Errorf("the text is %q; want %q", got, test.want)
+			}
+		})
+	}
+}

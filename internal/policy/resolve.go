@@ -41,6 +41,18 @@ func Conflicts(policies []v1alpha1.LockPolicy) map[string]Conflict {
 	return conflicts
 }
 
+// Governed is the classes that p really governs, in the order of its spec: without those that belong to an older policy.
+// policies are all policies, p among them.
+func Governed(p *v1alpha1.LockPolicy, policies []v1alpha1.LockPolicy) []string {
+	var classes []string
+	for _, class := range p.Spec.WorkloadClasses {
+		if o := owner(class, policies); o != nil && o.Name == p.Name {
+			classes = append(classes, class)
+		}
+	}
+	return classes
+}
+
 // owner is the oldest policy that lists the class; nil if none does.
 func owner(class string, policies []v1alpha1.LockPolicy) *v1alpha1.LockPolicy {
 	var oldest *v1alpha1.LockPolicy

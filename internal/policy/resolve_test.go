@@ -91,3 +91,48 @@ func TestResolveAndConflicts(t *testing.T) {
 		})
 	}
 }
+
+// mutation: Governed that lists the classes of spec makes this fail.
+func TestGoverned(t *testing.T) {
+	tests := map[string]struct {
+		policies []v1alpha1.LockPolicy
+		want     map[string][]string // by policy
+	}{
+		"alone it governs all its classes, in their order": {
+			[]v1alpha1.LockPolicy{lockPolicy("a", 1, "web", "*", "batch")},
+			map[string][]string{"a": {"web", "*", "batch"}},
+		},
+		"what an older one lists is the older one's": {
+			[]v1alpha1.LockPolicy{lockPolicy("a", time.Hour, "web"), lockPolicy("b", time.Minute, "batch", "web", "*")},
+			map[string][]string{"a": {"web"}, "b": {"batch", "*"}},
+		},
+		"it may be left with nothing": {
+			[]v1alpha1.LockPolicy{lockPolicy("a", time.Hour, "web"), lockPolicy("b", time.Minute, "web")},
+			map[string][]string{"a": {"web"}, "b": nil},
+		},
+		"of equal age the first name has the class": {
+			[]v1alpha1.LockPolicy{lockPolicy("b", time.Hour, "web"), lockPolicy("a", time.Hour, "web")},
+			map[string][]string{"a": {"web"}, "b": nil},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			for range 2 {
+				got := map[string][]string{}
+				for i := range test.policies {
+					p := &test.policies[i]
+					got[p.Name] = Governed(p, test.policies)
+					for _, class := range got[p.Name] {
+						if by := Resolve(class, test.policies).Name; by != p.Name {
+							t.Errorf("%s says that it governs %s, but %q does", p.Name, class, by)
+						}
+					}
+				}
+				if diff := cmp.Diff(test.want, got); diff != "" {
+					t.Errorf("governed classes (-want +got):\n%s", diff)
+				}
+				slices.Reverse(test.policies)
+			}
+		})
+	}
+}

@@ -54,20 +54,24 @@ steps:
 workloadClasses: [batch]
 runLock:
   ttlSeconds: 30
+  scope: Activation
   lingerMillis: 250
+  wait: {mode: HandOff, budgetMillis: 3000}
   busyRetry: {mode: Jittered, delayMillis: 500, jitterPercent: 30}
-  renewal: {timeoutMillis: 1000, maxConsecutiveFailures: 3, clockDriftPercent: 1, safetyMarginMillis: 3000}
+  renewal: {timeoutMillis: 1000, maxConsecutiveFailures: 3, onFailure: Fence, clockDriftPercent: 1, safetyMarginMillis: 3000}
 `,
 		},
 		"a lock policy's own values stay, zeros too": {
-			manifest: aPolicy("  runLock: {lingerMillis: 0, busyRetry: {mode: Fixed, jitterPercent: 0}, renewal: {clockDriftPercent: 0, safetyMarginMillis: 100}}"),
+			manifest: aPolicy("  runLock: {scope: Run, lingerMillis: 0, wait: {mode: Poll, budgetMillis: 0}, busyRetry: {mode: Fixed, jitterPercent: 0}, renewal: {onFailure: Continue, clockDriftPercent: 0, safetyMarginMillis: 100}}"),
 			wantSpec: `
 workloadClasses: [batch]
 runLock:
   ttlSeconds: 30
+  scope: Run
   lingerMillis: 0
+  wait: {mode: Poll, budgetMillis: 0}
   busyRetry: {mode: Fixed, delayMillis: 500, jitterPercent: 0}
-  renewal: {timeoutMillis: 1000, maxConsecutiveFailures: 3, clockDriftPercent: 0, safetyMarginMillis: 100}
+  renewal: {timeoutMillis: 1000, maxConsecutiveFailures: 3, onFailure: Continue, clockDriftPercent: 0, safetyMarginMillis: 100}
 `,
 		},
 	} {

@@ -1,6 +1,8 @@
 package apirules
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -31,14 +33,25 @@ func TestLockPolicyRules(t *testing.T) {
 		"a timeout as long as the interval":      {lock("renewal: {intervalMillis: 900, timeoutMillis: 900}"), []string{"unsafe times: renewal.timeoutMillis (900 ms) must be less than the renewal interval (900 ms)"}},
 		"a timeout longer than the client's":     {lock("renewal: {timeoutMillis: 1001}"), []string{"spec.runLock.renewal.timeoutMillis", "less than or equal to 1000"}},
 		"a timeout just below the interval":      {lock("renewal: {intervalMillis: 900, timeoutMillis: 899}"), nil},
-		"a jitter above 100 percent":             {lock("busyRetry: {jitterPercent: 101}"), []string{"spec.runLock.busyRetry.jitterPercent"}},
-		"a negative jitter":                      {lock("busyRetry: {jitterPercent: -1}"), []string{"spec.runLock.busyRetry.jitterPercent"}},
+		"a jitter above 100 percent":             {lock("busyRetry: {jitterPercent: 101}"), []string{"spec.runLock.busyRetry.jitterPercent: Invalid value: 101", "less than or equal to 100"}},
 		"a jitter of 100 percent":                {lock("busyRetry: {jitterPercent: 100}"), nil},
 		"a delay of nothing":                     {lock("busyRetry: {delayMillis: 0}"), []string{"spec.runLock.busyRetry.delayMillis"}},
 		"an unknown mode":                        {lock("busyRetry: {mode: Random}"), []string{"spec.runLock.busyRetry.mode", `supported values: "Jittered", "Fixed"`}},
 		"no failure allowed":                     {lock("renewal: {maxConsecutiveFailures: 0}"), []string{"spec.runLock.renewal.maxConsecutiveFailures"}},
 		"a linger too long":                      {lock("lingerMillis: 2001"), []string{"spec.runLock.lingerMillis"}},
-		"a part that is not there yet":           {lock("scope: Run"), []string{`unknown field "spec.runLock.scope"`}},
+		"a part that is not there":               {lock("scopes: Run"), []string{`unknown field "spec.runLock.scopes"`}},
+		"a lock for the whole run":               {lock("scope: Run"), nil},
+		"an unknown scope":                       {lock("scope: Step"), []string{"spec.runLock.scope", `supported values: "Activation", "Run"`}},
+		"waiting by polling":                     {lock("wait: {mode: Poll, budgetMillis: 0}"), nil},
+		"an unknown way to wait":                 {lock("wait: {mode: Spin}"), []string{"spec.runLock.wait.mode", `supported values: "HandOff", "Poll"`}},
+		"the largest budget":                     {lock("wait: {budgetMillis: 60000}"), nil},
+		"a budget too large":                     {lock("wait: {budgetMillis: 60001}"), []string{"spec.runLock.wait.budgetMillis", "less than or equal to 60000"}},
+		"a lock that goes on":                    {lock("scope: Run, renewal: {onFailure: Continue}"), nil},
+		"an unknown way to fail":                 {lock("renewal: {onFailure: Ignore}"), []string{"spec.runLock.renewal.onFailure", `supported values: "Fence", "Continue"`}},
+		"a margin as long as the TTL":            {lock("renewal: {safetyMarginMillis: 29700}"), []string{"2 x 10000 ms + 300 ms + 29700 ms is not less than 30000 ms"}},
+		"a margin longer than the TTL":           {lock("ttlSeconds: 5, renewal: {safetyMarginMillis: 600000}"), []string{"2 x 1666 ms + 50 ms + 600000 ms is not less than 5000 ms"}},
+		"an interval as long as the TTL":         {lock("renewal: {intervalMillis: 30000}"), []string{"2 x 30000 ms + 300 ms + 3000 ms is not less than 30000 ms"}},
+		"a timeout longer than the interval":     {lock("renewal: {intervalMillis: 500}"), []string{"unsafe times: renewal.timeoutMillis (1000 ms) must be less than the renewal interval (500 ms)"}},
 		"the fallback class":                     {classes(`["*"]`), nil},
 		"no class":                               {classes(`[]`), []string{"spec.workloadClasses", "at least 1 items"}},
 		"a class twice":                          {classes(`[a, a]`), []string{"spec.workloadClasses", "Duplicate value"}},
@@ -51,6 +64,50 @@ func TestLockPolicyRules(t *testing.T) {
 			_, err := create(t, c.manifest)
 			wantRefused(t, err, c.refused...)
 		})
+	}
+}
+
+// Mutation: a minimum taken from a field's markers lets its case through.
+func TestLockPolicyRefusesNegativeNumbers(t *testing.T) {
+	for path, fields := range map[string]string{
+		"ttlSeconds":                     "ttlSeconds: -1",
+		"lingerMillis":                   "lingerMillis: -1",
+		"wait.budgetMillis":              "wait: {budgetMillis: -1}",
+		"busyRetry.delayMillis":          "busyRetry: {delayMillis: -1}",
+		"busyRetry.jitterPercent":        "busyRetry: {jitterPercent: -1}",
+		"renewal.intervalMillis":         "renewal: {intervalMillis: -1}",
+		"renewal.timeoutMillis":          "renewal: {timeoutMillis: -1}",
+		"renewal.maxConsecutiveFailures": "renewal: {maxConsecutiveFailures: -1}",
+		"renewal.clockDriftPercent":      "renewal: {clockDriftPercent: -1}",
+		"renewal.safetyMarginMillis":     "renewal: {safetyMarginMillis: -1}",
+	} {
+		t.Run(path, func(t *testing.T) {
+			_, err := create(t, aPolicy("  runLock: {"+fields+"}"))
+			wantRefused(t, err, "spec.runLock."+path+": Invalid value: -1", "greater than or equal to")
+		})
+	}
+}
+
+// What a user sees who applies a file: the sums, and both faults at once.
+func TestKubectlSaysWhyAPolicyIsUnsafe(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "policy.yaml")
+	manifest := strings.Replace(aPolicy("  runLock: {ttlSeconds: 5, renewal: {intervalMillis: 900, timeoutMillis: 900, safetyMarginMillis: 4000}}"),
+		"generateName: policy-", "name: unsafe", 1)
+	if err := os.WriteFile(file, []byte(manifest), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := tryKubectl(t, "apply", "-f", file)
+	if err == nil {
+		t.Fatal("accepted")
+	}
+	for _, words := range []string{
+		`The LockPolicy "unsafe" is invalid`,
+		"unsafe times: 2 x interval + ttl x drift + safety margin must be less than the TTL, but 2 x 900 ms + 50 ms + 4000 ms is not less than 5000 ms",
+		"unsafe times: renewal.timeoutMillis (900 ms) must be less than the renewal interval (900 ms)",
+	} {
+		if !strings.Contains(out, words) {
+			t.Errorf("kubectl apply does not say %q:\n%s", words, out)
+		}
 	}
 }
 
@@ -68,7 +125,9 @@ func TestLockPolicyMayBeChanged(t *testing.T) {
 	wantRefused(t, patch(t, o, "spec: {runLock: {ttlSeconds: 60}, workloadClasses: [other]}"))
 	wantRefused(t, patch(t, o, "spec: {runLock: {renewal: {intervalMillis: 30000}}}"), "2 x 30000 ms + 600 ms + 3000 ms is not less than 60000 ms")
 	wantRefused(t, patch(t, o, "spec: {runLock: null}"))
-	wantRefused(t, patchStatus(t, o, "status: {observedGeneration: 2}"))
+	wantRefused(t, patchStatus(t, o, "status: {observedGeneration: 2, runs: {admitted: 1, queued: 0}, contention: {busyRetriesPerMinute: 0, p95LockWaitMillis: 7}}"))
+	wantRefused(t, patchStatus(t, o, "status: {runs: {admitted: -1}}"), "status.runs.admitted: Invalid value: -1")
+	wantRefused(t, patchStatus(t, o, "status: {contention: {p95LockWaitMillis: -1}}"), "status.contention.p95LockWaitMillis: Invalid value: -1")
 	if err := server.client.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -26,6 +27,17 @@ func TestSamplesApply(t *testing.T) {
 	}
 	if len(runs.Items) != 4 {
 		t.Errorf("the samples hold %d runs, want 4", len(runs.Items))
+	}
+	policies := &v1alpha1.LockPolicyList{}
+	if err := server.client.List(t.Context(), policies); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for i := range policies.Items {
+		names = append(names, policies.Items[i].Name)
+	}
+	if diff := cmp.Diff([]string{"batch", "fixed-delay", "payments"}, names); diff != "" {
+		t.Errorf("policies of the samples (-want +got):\n%s", diff)
 	}
 	// A second apply of the same files changes nothing and is not refused by a rule.
 	kubectl(t, "apply", "--validate=strict", "-n", ns, "-f", dir)

@@ -65,8 +65,8 @@ func TestFieldSelectors(t *testing.T) {
 	}
 }
 
-// kubectl runs the kubectl of the control plane against the test's API server and returns its words, split at two spaces.
-func kubectl(t *testing.T, args ...string) [][]string {
+// tryKubectl runs the kubectl of the control plane against the test's API server and returns what it says.
+func tryKubectl(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	config := filepath.Join(t.TempDir(), "kubeconfig")
 	if err := os.WriteFile(config, server.env.KubeConfig, 0o600); err != nil {
@@ -74,11 +74,18 @@ func kubectl(t *testing.T, args ...string) [][]string {
 	}
 	cmd := exec.CommandContext(t.Context(), filepath.Join(assetsDirectory(), "kubectl"), append([]string{"--kubeconfig", config}, args...)...)
 	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// kubectl runs kubectl and returns its words, split at two spaces.
+func kubectl(t *testing.T, args ...string) [][]string {
+	t.Helper()
+	out, err := tryKubectl(t, args...)
 	if err != nil {
 		t.Fatalf("kubectl %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
 	var rows [][]string
-	for line := range strings.Lines(string(out)) {
+	for line := range strings.Lines(out) {
 		var cells []string
 		for cell := range strings.SplitSeq(line, "  ") {
 			if cell = strings.TrimSpace(cell); cell != "" {
@@ -132,20 +139,42 @@ status:
 }
 
 func TestKubectlShowsPolicies(t *testing.T) {
-	o := mustCreate(t, aPolicy())
-	err := patchStatus(t, o, `status: {conditions: [{type: Ready, status: "False", reason: ClassConflict, message: m, lastTransitionTime: "2026-11-20T10:00:00Z"}]}`)
-	if err != nil {
-		t.Fatal(err)
+	o := mustCreate(t, aPolicy("  runLock: {scope: Run, renewal: {onFailure: Continue}}"))
+	age := func(rows [][]string) [][]string {
+		for i, cell := range rows[0] {
+			if cell == "AGE" && len(rows) == 2 && len(rows[1]) > i {
+				rows[1][i] = "age"
+			}
+		}
+		return rows
 	}
-	got := kubectl(t, "get", "lockpol", o.GetName())
-	want := [][]string{
-		{"NAME", "CLASSES", "TTL", "READY", "REASON", "AGE"},
-		{o.GetName(), `["batch"]`, "30", "False", "ClassConflict", "age"},
-	}
+	columns := []string{"NAME", "CLASSES", "SCOPE", "TTL", "ONFAILURE", "WAIT", "RETRY", "RUNS", "READY", "REASON", "AGE"}
+	// Before the operator has looked at it the table has holes, and kubectl prints nothing there.
+	got := age(kubectl(t, "get", "lockpol", o.GetName()))
+	want := [][]string{columns, {o.GetName(), "Run", "30", "Continue", "HandOff", "age"}}
 	if len(got) == 2 && len(got[1]) == 6 {
 		got[1][5] = "age"
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("kubectl get lockpol of a new policy (-want +got):\n%s", diff)
+	}
+
+	err := patchStatus(t, o, `
+status:
+  conditions: [{type: Ready, status: "False", reason: ClassConflict, message: m, lastTransitionTime: "2026-11-20T10:00:00Z"}]
+  effective: {classes: "batch, nightly", renewIntervalMillis: 10000, marginMillis: 3300, validityMillis: 26700, busyRetryDelay: 350-650ms}
+  runs: {admitted: 40, queued: 0}
+  contention: {busyRetriesPerMinute: 1200, p95LockWaitMillis: 480}
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := []string{o.GetName(), "batch, nightly", "Run", "30", "Continue", "HandOff", "350-650ms", "40", "False", "ClassConflict", "age"}
+	if diff := cmp.Diff([][]string{columns, row}, age(kubectl(t, "get", "lockpol", o.GetName()))); diff != "" {
 		t.Errorf("kubectl get lockpol (-want +got):\n%s", diff)
+	}
+	wide := [][]string{append(columns, "VALIDITY", "QUEUED", "BUSY/MIN", "P95WAIT"), append(row, "26700", "0", "1200", "480")}
+	if diff := cmp.Diff(wide, age(kubectl(t, "get", "lockpol", o.GetName(), "-o", "wide"))); diff != "" {
+		t.Errorf("kubectl get lockpol -o wide (-want +got):\n%s", diff)
 	}
 }

@@ -2,28 +2,48 @@ package lockpolicy
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
-	"github.com/syncopate-dev/syncopate/internal/policy"
+)
+
+const (
+	// refreshEvery is the least time between two looks at runs and metrics, and the most between tries after errors.
+	refreshEvery = 30 * time.Second
+	// conflictPause is the wait after somebody else changed a policy while its status was written.
+	conflictPause = time.Second
+	// firstBackoff is the wait after the first error in a row; it doubles with each.
+	firstBackoff = 50 * time.Millisecond
 )
 
 // all is the one request of this controller: conflicts are between policies, so each change looks at all of them.
 var all = reconcile.Request{NamespacedName: client.ObjectKey{Name: "all"}}
 
-// Reconciler writes the status of all policies.
+// Reconciler writes the status of all policies. It serves one request at a time.
 type Reconciler struct {
+	// Client reads policies and runs from the cache, and writes the status of policies.
 	Client client.Client
+	// Clock tells the time.
+	Clock clock.PassiveClock
+	// Metrics are this process's own, those of internal/lockmgr among them.
+	Metrics prometheus.Gatherer
+
+	last figures
 }
 
 // SetupWithManager adds the controller to a manager.
@@ -33,6 +53,10 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	})
 	err := ctrl.NewControllerManagedBy(mgr).Named("lockpolicy").
 		Watches(&v1alpha1.LockPolicy{}, toAll, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: 1,
+			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstBackoff, refreshEvery),
+		}).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("make lock policy controller: %w", err)
@@ -46,39 +70,40 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	if err := r.Client.List(ctx, &list); err != nil {
 		return reconcile.Result{}, fmt.Errorf("list lock policies: %w", err)
 	}
-	conflicts := policy.Conflicts(list.Items)
-	for i := range list.Items {
-		if err := r.write(ctx, &list.Items[i], conflicts); err != nil {
-			return reconcile.Result{}, err
-		}
+	if len(list.Items) == 0 {
+		r.last = figures{} // of runs that nobody governs; the next policy's event begins anew
+		return reconcile.Result{}, nil
 	}
-	return reconcile.Result{}, nil
+	now := r.Clock.Now()
+	var errs []error
+	if r.last.due(now) {
+		errs = append(errs, r.refresh(ctx, now))
+	}
+	wait := r.last.next(now)
+	next := newStatuses(list.Items, r.last, now)
+	for i := range list.Items {
+		err := r.write(ctx, &list.Items[i], next.of(&list.Items[i]))
+		if apierrors.IsConflict(err) {
+			wait = min(wait, conflictPause)
+			continue
+		}
+		errs = append(errs, err)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return reconcile.Result{}, err
+	}
+	return reconcile.Result{RequeueAfter: wait}, nil
 }
 
-func (r *Reconciler) write(ctx context.Context, p *v1alpha1.LockPolicy, conflicts map[string]policy.Conflict) error {
-	next := p.DeepCopy()
-	if next.Status == nil {
-		next.Status = &v1alpha1.LockPolicyStatus{}
-	}
-	next.Status.ObservedGeneration = p.Generation
-	meta.SetStatusCondition(&next.Status.Conditions, ready(p, conflicts))
-	if equality.Semantic.DeepEqual(p.Status, next.Status) {
+// write stores a status unless it is the one that is there.
+func (r *Reconciler) write(ctx context.Context, p *v1alpha1.LockPolicy, status *v1alpha1.LockPolicyStatus) error {
+	if equality.Semantic.DeepEqual(p.Status, status) {
 		return nil
 	}
-	if err := r.Client.Status().Update(ctx, next, client.FieldOwner("syncopate")); client.IgnoreNotFound(err) != nil {
+	changed := p.DeepCopy()
+	changed.Status = status
+	if err := r.Client.Status().Update(ctx, changed, client.FieldOwner("syncopate")); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("write status of lock policy %s: %w", p.Name, err)
 	}
 	return nil
-}
-
-func ready(p *v1alpha1.LockPolicy, conflicts map[string]policy.Conflict) metav1.Condition {
-	c := metav1.Condition{
-		Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonReady,
-		Message: "In force for all its classes", ObservedGeneration: p.Generation,
-	}
-	if conflict, ok := conflicts[p.Name]; ok {
-		c.Status, c.Reason = metav1.ConditionFalse, v1alpha1.ReasonClassConflict
-		c.Message = fmt.Sprintf("Class %q belongs to the older policy %q; take it out of one of them", conflict.Class, conflict.Policy)
-	}
-	return c
 }

@@ -17,8 +17,16 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/policy"
 )
 
-// breakerPause is how long after a failure of the lock store no other pass asks it.
-const breakerPause = time.Second
+const (
+	// breakerPause is how long after a failure of the lock store no other pass asks it, and the least time after which a run
+	// that needs the lock comes again.
+	breakerPause = time.Second
+	// longestPause is the longest such time: many runs that all wait for the store must not cost much, nor wait long when it is
+	// back.
+	longestPause = 5 * time.Second
+	// pauseShare is the part of an outage that a run may wait beyond its end.
+	pauseShare = 8
+)
 
 // storeJitterPercent spreads the passes that come again after a failure of the lock store.
 const storeJitterPercent = 20
@@ -28,6 +36,7 @@ const storeJitterPercent = 20
 type breaker struct {
 	clock clock.PassiveClock
 	mu    sync.Mutex
+	since time.Time // when the first of the failures in a row was seen
 	until time.Time
 	cause error
 }
@@ -47,8 +56,21 @@ func (b *breaker) trip(cause error) (first bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	first = b.cause == nil
+	if first {
+		b.since = b.clock.Now()
+	}
 	b.until, b.cause = b.clock.Now().Add(breakerPause), cause
 	return first
+}
+
+// pause is the base of the wait of a run that needs the store: the longer it is down, the longer.
+func (b *breaker) pause() time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.cause == nil {
+		return breakerPause
+	}
+	return min(max(b.clock.Now().Sub(b.since)/pauseShare, breakerPause), longestPause)
 }
 
 // reset notes that the store answered; it says whether it did not before.
@@ -135,6 +157,7 @@ func (p *pass) withoutLock(ctx context.Context, cause error) (reconcile.Result, 
 	at := earliest(now.Add(wait), d.Wake)
 	if class == bus.ClassLockBusy {
 		p.locked.BusyRetry("reconcile", class, p.policy.Name, p.policy.RunLock.BusyRetry.Fixed, wait)
+		log.FromContext(ctx).V(1).Info("Run lock busy, tried again later", "class", class, "delay", wait, "policy", p.policy.Name)
 		at = earliest(at, p.budgetEnd())
 		if p.mem.busySince.IsZero() {
 			p.mem.busySince = now
@@ -150,7 +173,7 @@ func (p *pass) retryWait(class string) time.Duration {
 	if class == bus.ClassLockBusy {
 		return p.policy.RunLock.BusyRetry.Wait(p.rand())
 	}
-	return policy.BusyRetry{Delay: breakerPause, JitterPercent: storeJitterPercent}.Wait(p.rand())
+	return policy.BusyRetry{Delay: p.breaker.pause(), JitterPercent: storeJitterPercent}.Wait(p.rand())
 }
 
 // budgetEnd is when the first of the results that wait has waited for a busy lock as long as the policy lets it; zero: none waits.

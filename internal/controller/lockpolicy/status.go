@@ -1,0 +1,71 @@
+package lockpolicy
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/policy"
+)
+
+// statuses derives the status of each policy from all policies and the figures.
+type statuses struct {
+	policies  []v1alpha1.LockPolicy
+	conflicts map[string]policy.Conflict
+	runs      map[string]v1alpha1.PolicyRuns // by policy
+	figures   figures
+	now       time.Time
+}
+
+func newStatuses(policies []v1alpha1.LockPolicy, f figures, now time.Time) *statuses {
+	return &statuses{
+		policies: policies, conflicts: policy.Conflicts(policies), runs: f.runsByPolicy(policies), figures: f, now: now,
+	}
+}
+
+// of is the status of one policy. What is not known yet stays as it is.
+func (s *statuses) of(p *v1alpha1.LockPolicy) *v1alpha1.LockPolicyStatus {
+	next := &v1alpha1.LockPolicyStatus{}
+	if p.Status != nil {
+		next = p.Status.DeepCopy()
+	}
+	next.ObservedGeneration = p.Generation
+	meta.SetStatusCondition(&next.Conditions, s.ready(p))
+	next.Effective = effective(p, s.policies)
+	if s.figures.counted() {
+		runs := s.runs[p.Name]
+		next.Runs = &runs
+	}
+	if c := s.figures.contention(p.Name); c != nil {
+		next.Contention = c
+	}
+	return next
+}
+
+func (s *statuses) ready(p *v1alpha1.LockPolicy) metav1.Condition {
+	c := metav1.Condition{
+		Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonReady,
+		Message: "In force for all its classes", ObservedGeneration: p.Generation, LastTransitionTime: metav1.NewTime(s.now),
+	}
+	if conflict, ok := s.conflicts[p.Name]; ok {
+		c.Status, c.Reason = metav1.ConditionFalse, v1alpha1.ReasonClassConflict
+		c.Message = fmt.Sprintf("Class %q belongs to the older policy %q; take it out of one of them", conflict.Class, conflict.Policy)
+	}
+	return c
+}
+
+// effective is what follows from a policy's spec and defaults.
+func effective(p *v1alpha1.LockPolicy, policies []v1alpha1.LockPolicy) *v1alpha1.EffectiveLockPolicy {
+	lock := policy.Of(p).RunLock
+	return &v1alpha1.EffectiveLockPolicy{
+		Classes:             strings.Join(policy.Governed(p, policies), ", "),
+		RenewIntervalMillis: lock.Renewal.Interval.Milliseconds(),
+		MarginMillis:        lock.Renewal.Margin.Milliseconds(),
+		ValidityMillis:      lock.Validity().Milliseconds(),
+		BusyRetryDelay:      lock.BusyRetry.String(),
+	}
+}

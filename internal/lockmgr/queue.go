@@ -12,6 +12,9 @@ const (
 	// maxPasses is how many times in a row a lock goes from one waiter of this process to the next while other processes wait:
 	// each of them spares two calls to Redis, and all of them make others wait.
 	maxPasses = 10
+	// listenPause is the time between two connections for news. Whoever waits asks by itself every second, so news are never
+	// urgent, and a Redis that refuses to be listened to must not be asked all the time.
+	listenPause = time.Second
 	// askTime is the longest time between two looks at whether a lock is free: news may be lost.
 	askTime = time.Second
 )
@@ -161,7 +164,15 @@ func (m *Manager) listen(ctx context.Context) {
 		<-m.stop
 		cancel()
 	})
-	m.tasks.Go(func() { m.store.Listen(ctx, m.process, m.hear) })
+	m.tasks.Go(func() {
+		for ctx.Err() == nil {
+			m.store.Listen(ctx, m.process, m.hear)
+			select {
+			case <-ctx.Done():
+			case <-m.opts.Clock.After(listenPause):
+			}
+		}
+	})
 }
 
 // hear acts on news about the lock of a run.

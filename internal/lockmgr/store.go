@@ -22,9 +22,7 @@ const (
 	offerTime = time.Second
 	// ticketTime is how long a process keeps its place without asking again: it may miss one time, not two.
 	ticketTime = 2500 * time.Millisecond
-	// listenPause is the time between two connections for news.
-	listenPause = time.Second
-	// listenCheck is how long such a connection may be silent before it is checked.
+	// listenCheck is how long a connection for news may be silent before it is checked.
 	listenCheck = 5 * time.Second
 	// maxTickets bounds the processes that wait for one run.
 	maxTickets = 64
@@ -67,7 +65,7 @@ type store interface {
 	// Release frees the lock, or keeps it for the first in line and tells it. owner is false, and nothing was changed, when
 	// token was not the owner.
 	Release(ctx context.Context, runUID, token string) (owner bool, err error)
-	// Listen passes on the news for a process until ctx ends. News may be lost or come twice.
+	// Listen passes on the news for a process until ctx ends or the connection is lost. News may be lost or come twice.
 	Listen(ctx context.Context, process string, hear func(n news, runUID string))
 	// Ping says whether Redis answers.
 	Ping(ctx context.Context) error
@@ -138,24 +136,8 @@ func (s *redisStore) Release(ctx context.Context, runUID, token string) (bool, e
 	return owner, nil
 }
 
-// Listen implements store. A connection that was lost is made anew after a pause: whoever waits asks by itself every second, so
-// news are never urgent, and a Redis that refuses to be listened to must not be asked all the time.
+// Listen implements store.
 func (s *redisStore) Listen(ctx context.Context, process string, hear func(n news, runUID string)) {
-	pause := time.NewTimer(0)
-	defer pause.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-pause.C:
-		}
-		s.listenOnce(ctx, process, hear)
-		pause.Reset(listenPause)
-	}
-}
-
-// listenOnce passes on news until the connection is lost or ctx ends.
-func (s *redisStore) listenOnce(ctx context.Context, process string, hear func(n news, runUID string)) {
 	subscription := s.client.Subscribe(ctx, "syncopate:locks:"+process)
 	defer func() { _ = subscription.Close() }()
 	defer context.AfterFunc(ctx, func() { _ = subscription.Close() })() // the end of its context does not end a receive

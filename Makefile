@@ -68,3 +68,7 @@ cc: ## Make sure that a C compiler is there; the race detector needs one.
 .PHONY: bench-status
 bench-status: controlplane ## Measure what a status write costs on a real API server (docs/adr/0002).
 	go test ./test/apirules -run '^$$' -bench StatusWrite -benchtime 200x
+
+.PHONY: bench-locks
+bench-locks: redis ## Measure hand-off, polling and renewals with processes on a real Redis (docs/locks.md). Takes some minutes.
+	go test ./test/locks -run '^$$' -bench . -benchtime 1x -timeout 30m

@@ -304,6 +304,27 @@ var _ = Describe("Redis that loses all its data while two operators work", func(
 	}, NodeTimeout(specTimeout))
 })
 
+var _ = Describe("an operator that cannot log in to Redis", func() {
+	It("says why in conditions, dispatches nothing, and does not hammer it", func(ctx context.Context) {
+		w := newWorld(ctx)
+		m := w.launchManager(ctx, "misled", "--redis-tls")
+		w.create(ctx, 5, singleStep("misled.work"))
+		w.startWorker(ctx, 4, echo, "misled.work")
+		Eventually(w.reasons).WithContext(ctx).WithArguments("default", v1alpha1.ConditionRunLockRenewed).WithPolling(pollInterval).
+			Should(Equal(map[string]int{"False " + v1alpha1.ReasonLockStoreUnavailable: 5}))
+		for _, run := range w.runs(ctx) {
+			c := meta.FindStatusCondition(run.Status.Conditions, v1alpha1.ConditionRunLockRenewed)
+			Expect(c.Message).To(ContainSubstring("TLS"), "the cause, with what to look at")
+		}
+		begin := time.Now()
+		Consistently(w.executions).WithContext(ctx).WithPolling(pollInterval).WithTimeout(3 * time.Second).Should(BeEmpty())
+		tries := counter(scrape(ctx, m), "syncopate_run_lock_acquisitions_total", "error")
+		AddReportEntry("tries", fmt.Sprintf("%.0f within %s and the start", tries, sinceStart(begin)))
+		Expect(tries).To(BeNumerically("<", 30), "no spin")
+		Expect(readyz(ctx, m)()).To(ContainSubstring("[-]redis"))
+	}, NodeTimeout(specTimeout))
+})
+
 // atLeastExecuted waits until some jobs were run.
 func (w *world) atLeastExecuted(ctx context.Context, want int) {
 	GinkgoHelper()

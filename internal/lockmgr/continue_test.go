@@ -95,6 +95,28 @@ func TestContinueTakesALockThatIsGoneAgainWithAHigherFence(t *testing.T) {
 	})
 }
 
+// The lock ended, another had it in between, and the reply to taking it again is lost: a renewal would say that the lock is ours,
+// and leave the lease with a fence below that of the other.
+//
+// mutation: renew that ignores retaking makes this fail.
+func TestContinueDoesNotBelieveARenewalAfterALostReply(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		r, _ := continuing()
+		l := b.acquire(r)
+		b.store.mu.Lock()
+		delete(b.store.locks, testRun)
+		b.store.fences[testRun]++
+		b.store.mu.Unlock()
+		b.fates("acquire", works, losesReply, works)
+		b.pass(time.Minute)
+		b.isValid(l)
+		if l.Fence() != 3 || l.Status().Unlocked {
+			t.Errorf("fence %d, %+v; want 3, locked", l.Fence(), l.Status())
+		}
+		l.Drop(t.Context())
+	})
+}
+
 func TestFenceStopsWhereTheLockIsGone(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		l := b.acquire(request())

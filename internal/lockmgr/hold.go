@@ -24,6 +24,7 @@ type hold struct {
 	lingerUntil time.Time // without a user: it is released then
 	renewing    bool      // a renewal is under way
 	renewed     bool      // at least one renewal succeeded
+	retaking    bool      // the lock was gone and is being taken again; how the last try ended is not known
 	failures    int       // renewals failed in a row
 	failure     string    // why the last of them failed
 	user        *Lease    // nil: lingers
@@ -44,7 +45,7 @@ func newHold(ctx context.Context, t take, got reply) *hold {
 
 // extend notes a take or renewal that succeeded and was sent at sentAt.
 func (h *hold) extend(sentAt time.Time) {
-	h.failures, h.failure, h.unlocked = 0, "", false
+	h.failures, h.failure, h.unlocked, h.retaking = 0, "", false, false
 	p := h.request.Policy
 	h.validUntil = sentAt.Add(p.Validity())
 	h.renewAt = sentAt.Add(p.Renewal.Interval)

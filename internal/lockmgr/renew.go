@@ -17,8 +17,12 @@ func (m *Manager) renew(r *run, h *hold) {
 		return
 	}
 	m.mu.Lock()
-	validUntil, unlocked, req := h.validUntil, h.unlocked, h.request
+	validUntil, unlocked, retaking, req := h.validUntil, h.unlocked, h.retaking, h.request
 	m.mu.Unlock()
+	if retaking {
+		m.retake(r, h) // it may be ours again with a fence that we do not know: a renewal would not tell
+		return
+	}
 	p := req.Policy
 
 	// As for a take: the new validity counts from before the call, and nobody waits for it beyond the old one.
@@ -40,8 +44,10 @@ func (m *Manager) renew(r *run, h *hold) {
 
 // retake takes a lock again that is not ours any more, for a policy that goes on: it works only while nobody else has the
 // lock. The lease keeps its token and gets a higher fence, so whatever was written meanwhile under a lower one is no obstacle.
+// Until a reply says how it went it is tried again, and nothing else is: the script finds its own lock by the token.
 func (m *Manager) retake(r *run, h *hold) {
 	m.mu.Lock()
+	h.retaking = true
 	req, fence := h.request, h.fence
 	m.mu.Unlock()
 	sentAt := m.now()
@@ -50,6 +56,7 @@ func (m *Manager) retake(r *run, h *hold) {
 	got, err := m.store.Acquire(ctx, claim{
 		runUID: r.uid, token: h.token, floor: max(req.Floor, fence), ttl: req.Policy.TTL,
 	})
+	m.opts.Metrics.renewals.WithLabelValues(renewalOutcome(got.fence > 0, err), req.PolicyName).Inc()
 	m.noteRenewal(r, h, reply{sentAt: sentAt, grant: got, ok: got.fence > 0, err: err})
 }
 

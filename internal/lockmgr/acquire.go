@@ -18,7 +18,7 @@ type take struct {
 	request    Request
 	token      string
 	supersedes string // token of ours that may be replaced
-	repeated   bool   // an earlier try with this token has an unknown outcome
+	repeated   bool   // an earlier try with this token has an unknown outcome, or the client may send it twice
 	forWaiters bool   // not for a caller, but for those in line
 }
 
@@ -46,17 +46,15 @@ func (m *Manager) Acquire(ctx context.Context, r Request) (*Lease, error) {
 	if err == nil && !m.closed {
 		defer m.mu.Unlock()
 		m.opts.Metrics.waited(r, outcomeAcquired, m.now().Sub(r.Since))
-		return m.handOut(ctx, t.run, h, r), nil
+		lease = m.handOut(ctx, t.run, h, r)
+		lease.fresh = true
+		return lease, nil
 	}
 	if err != nil {
 		m.mu.Unlock()
 		return nil, err
 	}
-	m.tasks.Add(1) // Close waits for the release
-	defer m.tasks.Done()
-	m.detach(t.run)
-	m.mu.Unlock()
-	m.free(context.WithoutCancel(ctx), t.run, h)
+	m.giveBack(ctx, t.run, h)
 	return nil, ErrClosed
 }
 
@@ -100,8 +98,8 @@ func (m *Manager) prepare(r *run, req Request) take {
 	r.taking, r.offered = true, false
 	m.active++
 	m.reschedule(r)
-	t := take{run: r, request: req, token: r.pending, supersedes: r.dead, repeated: r.pending != ""}
-	if !t.repeated {
+	t := take{run: r, request: req, token: r.pending, supersedes: r.dead, repeated: r.pending != "" || m.store.Repeats()}
+	if t.token == "" {
 		t.token = m.process + "." + m.opts.NewID()
 	}
 	return t
@@ -125,7 +123,7 @@ func (m *Manager) ask(ctx context.Context, t take) reply {
 	// Invariant: the validity counts from here, before anything is sent. Redis starts the TTL later than this, so the key
 	// outlives the validity whatever the network does.
 	sentAt := m.now()
-	ctx, cancel := context.WithTimeout(ctx, min(req.Policy.Renewal.Timeout, req.Policy.Validity()))
+	ctx, cancel := m.bounded(ctx, min(req.Policy.Renewal.Timeout, req.Policy.Validity()))
 	defer cancel()
 	got, err := m.store.Acquire(ctx, c)
 	return reply{sentAt: sentAt, grant: got, ok: got.fence > 0, err: err}
@@ -146,10 +144,11 @@ func (m *Manager) settle(ctx context.Context, t take, got reply) (*hold, error) 
 		m.deactivate(r)
 		m.opts.Metrics.taken(req, outcomeError, now.Sub(got.sentAt))
 		delay := time.Duration(float64(unavailableDelay) * m.spread())
-		return nil, &UnavailableError{RunUID: req.RunUID, cause: explain(got.err), delay: delay}
+		return nil, &UnavailableError{RunUID: req.RunUID, OneRun: concernsOneRun(got.err), cause: explain(got.err), delay: delay}
 	case !got.ok:
 		m.opts.Metrics.taken(req, outcomeBusy, now.Sub(got.sentAt))
 		err := m.busy(req, false)
+		err.Asked = true
 		err.Queued = got.grant.queued && !m.closed && (t.forWaiters || r.place(ctx, req, now))
 		m.askLater(r, got.grant)
 		m.deactivate(r)

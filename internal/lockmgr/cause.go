@@ -28,6 +28,14 @@ func explain(err error) error {
 	return err
 }
 
+// concernsOneRun says that Redis answered with an error that is none of the known ones: the keys of the run are not what they
+// should be, and nothing is said about other runs.
+func concernsOneRun(err error) bool {
+	_, answered := errors.AsType[redis.Error](err)
+	_, known := errors.AsType[*explainedError](explain(err))
+	return answered && !known
+}
+
 // explainedError is an error with its meaning.
 type explainedError struct {
 	meaning string

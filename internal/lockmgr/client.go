@@ -37,7 +37,8 @@ type ClientConfig struct {
 //
 // Locks need a client of their own, because what is good for a cache is wrong here: a call must end when its context does (by
 // default go-redis ignores the context once it waits for a reply, so a 2 s context returns after 5 s when Redis hangs), and
-// the client must not repeat calls in secret, since the deadline counts from the sending of the call that succeeded.
+// the client must not repeat calls in secret, since the deadline counts from the sending of the call that succeeded. (That of a
+// cluster does so all the same; the deadline holds, because it counts from the first sending, and see store.Repeats.)
 func NewClient(c ClientConfig) (redis.UniversalClient, error) {
 	if len(c.Addrs) == 0 {
 		return nil, errors.New("lock client: no address")

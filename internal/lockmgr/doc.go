@@ -30,6 +30,8 @@
 //	~{run:*}:* &syncopate:locks:* +@connection +eval +evalsha +get +set +incr +pexpire +del +exists +time +pttl +pexpireat
 //	+lindex +llen +lrem +rpush +zadd +zrem +zscore +zrangebyscore +publish +subscribe
 //
+// and in a cluster +cluster|slots. Without the channel or the right to publish, whoever waits finds out by asking every second.
+//
 // # The deadline rule
 //
 //	sentAt     = local monotonic time just before the acquire or renew that succeeded was sent
@@ -119,7 +121,8 @@
 // # Bounds and goroutines
 //
 // One scheduler for all leases, started by the first take: it keeps a heap of the next event of each run, and makes no call
-// itself, so no slow call delays a deadline. Background calls run in goroutines of their own, at most one per run and 64 under
-// way; one more listens to news. Acquire, Release and Drop call Redis in the caller's goroutine. Close waits for all goroutines. What is remembered of
-// a run that is not held is forgotten after one TTL.
+// itself, so no slow call delays a deadline. Background calls run in goroutines of their own, at most one per run, with
+// 64 renewals and takes under way, and 16 renewals of locks that failed to be renewed before; one more listens to news. Acquire
+// calls Redis in the caller's goroutine, and so do Release and Drop unless the last renewal failed. Close waits for all
+// goroutines. What is remembered of a run that is not held is forgotten after one TTL.
 package lockmgr

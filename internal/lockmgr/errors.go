@@ -57,6 +57,8 @@ type BusyError struct {
 	RunUID string
 	// Local says that the lock is in use in this process, so Redis was not asked.
 	Local bool
+	// Asked says that this is the answer of Redis, and not what this process knows by itself.
+	Asked bool
 	// Queued says that the caller has a place in line: its Request.Wake is called when the lock is there for it.
 	Queued bool
 
@@ -83,6 +85,8 @@ func (*BusyError) RetryClass() string { return "lock_busy" }
 type UnavailableError struct {
 	// RunUID is the run whose lock was not taken.
 	RunUID string
+	// OneRun says that Redis answered, with an error that concerns this run's keys: others are most likely not affected.
+	OneRun bool
 
 	cause error
 	delay time.Duration

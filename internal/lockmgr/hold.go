@@ -8,9 +8,8 @@ import (
 // hold is the ownership of one lock, from take to release; users come and go while it lingers. Guarded by Manager.mu but for
 // the fields above the line, which never change.
 type hold struct {
-	token    string
-	takenAt  time.Time
-	repeated bool // the take was sent more than once: a late copy may bring the token back after the release
+	token   string
+	takenAt time.Time
 	// ctx ends with the hold; for background calls.
 	ctx context.Context //nolint:containedctx // belongs to the renewals of this hold, which no caller waits for
 	end context.CancelFunc
@@ -19,6 +18,7 @@ type hold struct {
 	request     Request   // of the last user
 	fence       int64     // rises when a lock that was gone is taken again
 	validUntil  time.Time // the lock may be another's from then on
+	repeated    bool      // a take was sent more than once: a late copy may bring the token back after the release
 	unlocked    bool      // validUntil is over and the user goes on, as the policy wants it
 	renewAt     time.Time
 	lingerUntil time.Time // without a user: it is released then

@@ -14,6 +14,7 @@ type Lease struct {
 	hold    *hold
 	since   time.Time     // when this use began
 	linger  time.Duration // of the policy
+	fresh   bool
 	// ctx is the one that the work runs under.
 	ctx    context.Context //nolint:containedctx // handed to the work; its end is how a loss is told
 	cancel context.CancelCauseFunc
@@ -67,6 +68,9 @@ func (l *Lease) Status() Status {
 	}
 	return s
 }
+
+// Fresh says that Redis was asked for this lease just now; else the process had the lock already.
+func (l *Lease) Fresh() bool { return l.fresh }
 
 // Policy is the one under which the lock was taken.
 func (l *Lease) Policy() policy.RunLock {

@@ -19,6 +19,10 @@ import (
 // while their timeouts run, and healthy leases would count failures.
 const renewalsAtOnce = 64
 
+// failingAtOnce bounds those for locks whose last renewal failed. They are the ones that wait for a time-out, so they must not
+// keep the others from being renewed: in a cluster one shard may hang while the rest answer.
+const failingAtOnce = 16
+
 // processLength is that of the first half of lease ids: 80 random bits.
 const processLength = 16
 
@@ -107,9 +111,12 @@ type Manager struct {
 	opts    Options
 	process string // name of this process in tokens and in line; unguessable
 	store   store
-	slots   chan struct{} // one element per background call under way
-	wake    chan struct{} // the next event is earlier than the timer; capacity 1
-	stop    chan struct{} // closed when the scheduler must end
+	slots   chan struct{}   // one element per background call under way
+	slow    chan struct{}   // the same, for locks whose last renewal failed
+	wake    chan struct{}   // the next event is earlier than the timer; capacity 1
+	stop    chan struct{}   // closed when the scheduler must end
+	life    context.Context //nolint:containedctx // ends all background calls when Close gives up
+	die     context.CancelFunc
 	tasks   sync.WaitGroup
 
 	mu        sync.Mutex
@@ -119,6 +126,7 @@ type Manager struct {
 	started   bool          // the scheduler runs
 	listening bool          // news are listened to
 	closed    bool          // no more takes
+	gone      bool          // Close does not wait any more: no calls, no goroutines
 	active    int           // runs that are being taken or held
 	drained   chan struct{} // closed when closed and active is 0
 }
@@ -129,16 +137,37 @@ func New(client redis.UniversalClient, o Options) *Manager {
 }
 
 func newManager(s store, o Options) *Manager {
+	life, die := context.WithCancel(context.Background()) //nolint:forbidigo // a Manager lives as long as its owner wants it
 	return &Manager{
+		life: life, die: die,
 		opts:    o.withDefaults(),
 		process: rand.Text()[:processLength],
 		store:   s,
 		slots:   make(chan struct{}, renewalsAtOnce),
+		slow:    make(chan struct{}, failingAtOnce),
 		wake:    make(chan struct{}, 1),
 		stop:    make(chan struct{}),
 		runs:    map[string]*run{},
 		drained: make(chan struct{}),
 	}
+}
+
+// bounded is a context for a call to Redis: it ends after timeout, and when Close gives up.
+func (m *Manager) bounded(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	forget := context.AfterFunc(m.life, cancel)
+	return ctx, func() { forget(); cancel() }
+}
+
+// slot waits for the right to make a background call; false: Close gave up, or ctx ended.
+func (m *Manager) slot(ctx context.Context, slots chan struct{}) bool {
+	select {
+	case slots <- struct{}{}:
+		return true
+	case <-ctx.Done():
+	case <-m.life.Done():
+	}
+	return false
 }
 
 func (m *Manager) now() time.Time { return m.opts.Clock.Now() }

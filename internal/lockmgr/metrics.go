@@ -37,13 +37,15 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	histogram := func(name, help string, buckets []float64) prometheus.HistogramOpts {
 		return prometheus.HistogramOpts{Namespace: "syncopate", Name: name, Help: help, Buckets: buckets}
 	}
+	// Fine around the usual 500 ms, so that jitter can be told from a fixed delay.
+	delays := []float64{0.001, 0.01, 0.05, 0.1, 0.2, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.8, 1, 1.5, 2, 5, 10, 30, 60, 120}
 	short := prometheus.ExponentialBuckets(0.0005, 2, 16) // 0.5 ms to 16 s
 	long := prometheus.ExponentialBuckets(0.001, 2.5, 14) // 1 ms to 150 s
 	return &Metrics{
 		busyRetries: counter("lock_busy_retries_total",
 			"Retries that were scheduled because a lock was busy.", "path", "class", "policy"),
 		busyRetryDelay: promauto.With(reg).NewHistogramVec(histogram("lock_busy_retry_delay_seconds",
-			"Delay of retries that were scheduled because a lock was busy.", short), []string{"path", "mode"}),
+			"Delay of retries that were scheduled because a lock was busy.", delays), []string{"path", "mode"}),
 		wait: promauto.With(reg).NewHistogramVec(histogram("run_lock_wait_seconds",
 			"How long a run lock that was taken had been wanted; how long a try that failed took.", short), []string{"path", "policy", "outcome"}),
 		hold: promauto.With(reg).NewHistogramVec(histogram("run_lock_hold_seconds",

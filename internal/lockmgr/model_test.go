@@ -302,6 +302,9 @@ func (s *modelStore) Release(ctx context.Context, runUID, token string) (bool, e
 	return owner, nil
 }
 
+// Repeats implements store.
+func (*modelStore) Repeats() bool { return false }
+
 // Ping implements store.
 func (s *modelStore) Ping(ctx context.Context) error { return s.call(ctx, "ping", "", func() {}) }
 

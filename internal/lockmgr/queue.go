@@ -87,10 +87,11 @@ func (m *Manager) askNow(r *run) {
 // claim asks Redis for the lock on behalf of those who wait in this process, and offers it to the first of them. Not through
 // their own calls: the offer of Redis stands for a second only, and the time of a busy process is no concern of the others in line.
 func (m *Manager) claim(ctx context.Context, t take) {
-	m.slots <- struct{}{}
-	got := m.ask(ctx, t)
-	<-m.slots
-
+	got := reply{sentAt: m.now(), err: ErrClosed}
+	if m.slot(ctx, m.slots) {
+		got = m.ask(ctx, t)
+		<-m.slots
+	}
 	m.mu.Lock()
 	h, err := m.settle(ctx, t, got)
 	if err == nil && !m.closed && m.offer(t.run, h) {
@@ -98,13 +99,11 @@ func (m *Manager) claim(ctx context.Context, t take) {
 		m.mu.Unlock()
 		return
 	}
-	if err == nil {
-		m.detach(t.run)
+	if err != nil {
+		m.mu.Unlock()
+		return
 	}
-	m.mu.Unlock()
-	if err == nil {
-		m.free(ctx, t.run, h)
-	}
+	m.giveBack(ctx, t.run, h)
 }
 
 // offer keeps a lock that nobody uses for the first waiter of this process, and wakes it; false: nobody waits. Needs mu.

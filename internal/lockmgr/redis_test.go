@@ -303,3 +303,56 @@ func TestRedisNeedsOnlyTheDocumentedRights(t *testing.T) {
 		t.Errorf("the lock was not released: owner %v, %v", owner, err)
 	}
 }
+
+// mutation: acquire.lua without DEL of tickets that have no line makes this fail: who is counted as waiting is not in line.
+func TestTicketsWithoutALineKeepNobodyOut(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s := newRedisStore(newTestClient(t, server.Addr()))
+	ask := func(process string) grant {
+		t.Helper()
+		got, err := s.Acquire(t.Context(), claim{runUID: testRun, token: process + ".x", ttl: time.Minute, process: process})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	ask("a")
+	ask("b")
+	if err := server.Client().Del(t.Context(), key(testRun, "queue")).Err(); err != nil {
+		t.Fatal(err)
+	}
+	ask("b")
+	ask("c")
+	if _, err := s.Release(t.Context(), testRun, "a.x"); err != nil {
+		t.Fatal(err)
+	}
+	if got := ask("b"); got.fence != 2 {
+		t.Errorf("%+v; want the lock, b is first in line", got)
+	}
+}
+
+func TestOddLocksAndFences(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s := newRedisStore(newTestClient(t, server.Addr()))
+	c := claim{runUID: testRun, token: "a.x", ttl: time.Minute, process: "a"}
+	// mutation: acquire.lua that takes an empty owner for the empty token to replace makes this fail.
+	server.Client().Set(t.Context(), key(testRun, "lock"), "", 0)
+	if got, err := s.Acquire(t.Context(), c); err != nil || got.fence != 0 {
+		t.Errorf("a lock whose owner is empty: %+v, %v; want busy", got, err)
+	}
+	server.FlushAll()
+	// mutation: acquire.lua without the bound makes this fail: it would answer a fence that is not above the floor.
+	for _, floor := range []int64{1<<53 - 1, 1 << 53, 1<<63 - 2} {
+		c.floor = floor
+		if got, err := s.Acquire(t.Context(), c); err == nil || !concernsOneRun(err) {
+			t.Errorf("floor %d: %+v, %v; want an error about this run", floor, got, err)
+		}
+	}
+	server.Client().LPush(t.Context(), key("other", "lock"), "x")
+	c.runUID, c.floor = "other", 0
+	if _, err := s.Acquire(t.Context(), c); err == nil || !concernsOneRun(err) {
+		t.Errorf("a lock of another type: %v; want an error about this run", err)
+	}
+}

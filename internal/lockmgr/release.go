@@ -33,21 +33,41 @@ func (m *Manager) finish(ctx context.Context, l *Lease, reuse bool) {
 		m.mu.Unlock()
 		return
 	}
-	m.tasks.Add(1) // before detach, which may let Close go on: it waits for the release too
-	defer m.tasks.Done()
-	m.detach(r)
 	if lost {
+		m.detach(r)
 		m.askNow(r)
+		m.mu.Unlock()
+		return
 	}
+	m.giveBack(ctx, r, h)
+}
+
+// giveBack ends a hold and frees its lock: in the caller, or, where Redis most likely does not answer, behind its back. Needs mu,
+// and unlocks it.
+func (m *Manager) giveBack(ctx context.Context, r *run, h *hold) {
+	ctx = context.WithoutCancel(ctx)
+	failing := h.failures > 0
+	m.detach(r)
+	if m.gone { // Close does not wait any more; the lock ends with its TTL
+		m.mu.Unlock()
+		return
+	}
+	m.tasks.Add(1) // Close waits for the release too
 	m.mu.Unlock()
-	if !lost {
-		m.free(context.WithoutCancel(ctx), r, h)
+	free := func() {
+		defer m.tasks.Done()
+		m.free(ctx, r, h)
 	}
+	if failing {
+		go free()
+		return
+	}
+	free()
 }
 
 // free frees the lock of a hold that is detached.
 func (m *Manager) free(ctx context.Context, r *run, h *hold) {
-	ctx, cancel := context.WithTimeout(ctx, h.request.Policy.Renewal.Timeout)
+	ctx, cancel := m.bounded(ctx, h.request.Policy.Renewal.Timeout)
 	defer cancel()
 	_, err := m.store.Release(ctx, r.uid, h.token)
 	if err != nil {
@@ -64,7 +84,7 @@ func (m *Manager) free(ctx context.Context, r *run, h *hold) {
 
 // Close gives back all locks: lingering ones at once, those in use as soon as they are released; their contexts end with
 // ErrClosed. Acquire fails from now on. Close waits for all of it, and for all goroutines; when ctx ends first it returns its
-// error, and the rest ends with the TTL. A second call does nothing.
+// error, cuts off all calls, and the rest ends with the TTL. A second call does nothing.
 func (m *Manager) Close(ctx context.Context) error {
 	m.mu.Lock()
 	if m.closed {
@@ -82,9 +102,14 @@ func (m *Manager) Close(ctx context.Context) error {
 	case <-m.drained:
 	case <-ctx.Done():
 		err = fmt.Errorf("close lock manager: locks still in use: %w", context.Cause(ctx))
+		m.die()
 	}
+	m.mu.Lock()
+	m.gone = true
+	m.mu.Unlock()
 	close(m.stop)
 	m.tasks.Wait()
+	m.die()
 	return err
 }
 

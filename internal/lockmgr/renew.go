@@ -1,21 +1,22 @@
 package lockmgr
 
-import (
-	"context"
-	"time"
-)
+import "time"
 
-// retryFraction of the TTL is the wait after a failed renewal, spread by +-spreadFraction.
+// retryFraction of the TTL, or the interval if it is shorter, is the wait after a failed renewal, spread by +-spreadFraction.
 const retryFraction = 0.1
 
 // renew tries once to renew a lock.
 func (m *Manager) renew(r *run, h *hold) {
-	select {
-	case m.slots <- struct{}{}:
-		defer func() { <-m.slots }()
-	case <-h.ctx.Done():
+	m.mu.Lock()
+	slots := m.slots
+	if h.failures > 0 {
+		slots = m.slow
+	}
+	m.mu.Unlock()
+	if !m.slot(h.ctx, slots) {
 		return
 	}
+	defer func() { <-slots }()
 	m.mu.Lock()
 	validUntil, unlocked, retaking, req := h.validUntil, h.unlocked, h.retaking, h.request
 	m.mu.Unlock()
@@ -31,7 +32,7 @@ func (m *Manager) renew(r *run, h *hold) {
 	if !unlocked {
 		timeout = min(timeout, validUntil.Sub(sentAt))
 	}
-	ctx, cancel := context.WithTimeout(h.ctx, timeout)
+	ctx, cancel := m.bounded(h.ctx, timeout)
 	owner, err := m.store.Renew(ctx, r.uid, h.token, p.TTL)
 	cancel()
 	m.opts.Metrics.renewals.WithLabelValues(renewalOutcome(owner, err), req.PolicyName).Inc()
@@ -47,11 +48,11 @@ func (m *Manager) renew(r *run, h *hold) {
 // Until a reply says how it went it is tried again, and nothing else is: the script finds its own lock by the token.
 func (m *Manager) retake(r *run, h *hold) {
 	m.mu.Lock()
-	h.retaking = true
+	h.retaking, h.repeated = true, true // a late copy may bring the token back after the release
 	req, fence := h.request, h.fence
 	m.mu.Unlock()
 	sentAt := m.now()
-	ctx, cancel := context.WithTimeout(h.ctx, req.Policy.Renewal.Timeout)
+	ctx, cancel := m.bounded(h.ctx, req.Policy.Renewal.Timeout)
 	defer cancel()
 	got, err := m.store.Acquire(ctx, claim{
 		runUID: r.uid, token: h.token, floor: max(req.Floor, fence), ttl: req.Policy.TTL,
@@ -101,7 +102,8 @@ func (m *Manager) noteFailure(r *run, h *hold, err error) {
 		m.lose(r, h, RenewalFailuresExceeded)
 		return
 	}
-	h.renewAt = m.now().Add(time.Duration(float64(p.TTL) * retryFraction * m.spread()))
+	wait := min(float64(p.TTL)*retryFraction, float64(p.Renewal.Interval))
+	h.renewAt = m.now().Add(time.Duration(wait * m.spread()))
 	m.reschedule(r)
 	if h.failures == 1 {
 		m.tell(h)

@@ -69,6 +69,8 @@ type store interface {
 	Listen(ctx context.Context, process string, hear func(n news, runUID string))
 	// Ping says whether Redis answers.
 	Ping(ctx context.Context) error
+	// Repeats says whether a verb may be sent more than once behind the caller's back.
+	Repeats() bool
 }
 
 //go:embed scripts/queue.lua
@@ -96,6 +98,12 @@ func newRedisStore(client redis.UniversalClient) *redisStore {
 		renew:   redis.NewScript(renewSource),
 		release: redis.NewScript(queueSource + releaseSource),
 	}
+}
+
+// Repeats implements store. The client of a cluster repeats a call up to three times, whatever it is told, on network errors.
+func (s *redisStore) Repeats() bool {
+	_, cluster := s.client.(*redis.ClusterClient)
+	return cluster
 }
 
 func key(runUID, kind string) string { return "{run:" + runUID + "}:" + kind }

@@ -17,6 +17,9 @@ local function enqueue()
   if process == '' then
     return 0
   end
+  if redis.call('EXISTS', queue) == 0 then
+    redis.call('DEL', tickets) -- tickets without a line, which may have been evicted, would keep their owners out of it
+  end
   if not redis.call('ZSCORE', tickets, process) then
     if redis.call('LLEN', queue) >= tonumber(ARGV[10]) then
       return 0
@@ -31,7 +34,7 @@ local function enqueue()
 end
 
 local owner = redis.call('GET', lock)
-if owner == ARGV[2] then
+if owner and ARGV[2] ~= '' and owner == ARGV[2] then
   owner = false
 end
 if owner and owner ~= token and (process == '' or owner ~= '~' .. process) then
@@ -56,6 +59,9 @@ if process ~= '' then
 end
 
 local floor = tonumber(ARGV[4])
+if floor >= 9007199254740991 then
+  return redis.error_reply('ERR no fence is left above ' .. ARGV[4])
+end
 local fence = 0
 if owner == token then
   fence = tonumber(redis.call('GET', KEYS[2]) or '0')

@@ -26,8 +26,9 @@ local function first(queue, tickets)
   return redis.call('LINDEX', queue, 0)
 end
 
+-- Without the right to publish whoever waits finds out by asking.
 local function tell(process, news)
-  redis.call('PUBLISH', 'syncopate:locks:' .. process, news)
+  redis.pcall('PUBLISH', 'syncopate:locks:' .. process, news)
 end
 
 -- Keeps the lock for a process for a while, and lets it know.

@@ -19,10 +19,6 @@ import (
 // while their timeouts run, and healthy leases would count failures.
 const renewalsAtOnce = 64
 
-// failingAtOnce bounds those for locks whose last renewal failed. They are the ones that wait for a time-out, so they must not
-// keep the others from being renewed: in a cluster one shard may hang while the rest answer.
-const failingAtOnce = 16
-
 // processLength is that of the first half of lease ids: 80 random bits.
 const processLength = 16
 
@@ -112,7 +108,6 @@ type Manager struct {
 	process string // name of this process in tokens and in line; unguessable
 	store   store
 	slots   chan struct{}   // one element per background call under way
-	slow    chan struct{}   // the same, for locks whose last renewal failed
 	wake    chan struct{}   // the next event is earlier than the timer; capacity 1
 	stop    chan struct{}   // closed when the scheduler must end
 	life    context.Context //nolint:containedctx // ends all background calls when Close gives up
@@ -144,7 +139,6 @@ func newManager(s store, o Options) *Manager {
 		process: rand.Text()[:processLength],
 		store:   s,
 		slots:   make(chan struct{}, renewalsAtOnce),
-		slow:    make(chan struct{}, failingAtOnce),
 		wake:    make(chan struct{}, 1),
 		stop:    make(chan struct{}),
 		runs:    map[string]*run{},
@@ -160,9 +154,9 @@ func (m *Manager) bounded(ctx context.Context, timeout time.Duration) (context.C
 }
 
 // slot waits for the right to make a background call; false: Close gave up, or ctx ended.
-func (m *Manager) slot(ctx context.Context, slots chan struct{}) bool {
+func (m *Manager) slot(ctx context.Context) bool {
 	select {
-	case slots <- struct{}{}:
+	case m.slots <- struct{}{}:
 		return true
 	case <-ctx.Done():
 	case <-m.life.Done():

@@ -88,7 +88,7 @@ func (m *Manager) askNow(r *run) {
 // their own calls: the offer of Redis stands for a second only, and the time of a busy process is no concern of the others in line.
 func (m *Manager) claim(ctx context.Context, t take) {
 	got := reply{sentAt: m.now(), err: ErrClosed}
-	if m.slot(ctx, m.slots) {
+	if m.slot(ctx) {
 		got = m.ask(ctx, t)
 		<-m.slots
 	}

@@ -7,16 +7,10 @@ const retryFraction = 0.1
 
 // renew tries once to renew a lock.
 func (m *Manager) renew(r *run, h *hold) {
-	m.mu.Lock()
-	slots := m.slots
-	if h.failures > 0 {
-		slots = m.slow
-	}
-	m.mu.Unlock()
-	if !m.slot(h.ctx, slots) {
+	if !m.slot(h.ctx) {
 		return
 	}
-	defer func() { <-slots }()
+	defer func() { <-m.slots }()
 	m.mu.Lock()
 	validUntil, unlocked, retaking, req := h.validUntil, h.unlocked, h.retaking, h.request
 	m.mu.Unlock()

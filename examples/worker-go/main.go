@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -40,6 +41,7 @@ func run(ctx context.Context) error {
 	w.Handle("demo.slow", slow, worker.Concurrency(16))
 	w.Handle("demo.fail", fail)
 	w.Handle("http.fetch", fetch, worker.Concurrency(16))
+	w.Handle("demo.conformance", conformance, worker.Concurrency(4))
 	return w.Run(ctx)
 }
 
@@ -91,4 +93,46 @@ func fetch(_ context.Context, job worker.Job) (any, error) {
 		return nil, worker.Final(worker.Fail("InvalidInput", "url is missing"))
 	}
 	return map[string]any{"status": 200, "url": in.URL, "pages": []string{in.URL + "#1", in.URL + "#2"}}, nil
+}
+
+// conformance is the topic of the conformance kit, see docs/workers.md.
+func conformance(ctx context.Context, job worker.Job) (any, error) {
+	var in struct {
+		Do, Code, Message string
+		Millis            int64
+		Value             json.RawMessage
+	}
+	if err := job.Decode(&in); err != nil {
+		return nil, err
+	}
+	pause := time.Duration(in.Millis) * time.Millisecond
+	switch in.Do {
+	case "succeed":
+		return value(in.Value), nil
+	case "sleep":
+		timer := time.NewTimer(pause)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			return value(in.Value), nil
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	case "fail":
+		return nil, worker.Fail(in.Code, in.Message)
+	case "final":
+		return nil, worker.Final(worker.Fail(in.Code, in.Message))
+	case "retry":
+		return nil, worker.RetryAfter(pause, nil)
+	default:
+		return nil, worker.Final(worker.Fail("InvalidInput", fmt.Sprintf("do is %q", in.Do)))
+	}
+}
+
+// value is the output given, or none.
+func value(v json.RawMessage) any {
+	if len(v) == 0 {
+		return nil
+	}
+	return v
 }

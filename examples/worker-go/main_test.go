@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"testing"
 
@@ -28,6 +29,10 @@ func TestTopics(t *testing.T) {
 		"fail fails":                         {handler: fail, input: `{}`, fails: true},
 		"fetch wants a url":                  {handler: fetch, input: `{}`, fails: true},
 		"input that is no object is refused": {handler: flaky, input: `[]`, fails: true},
+		"conformance sleeps":                 {handler: conformance, input: `{"do":"sleep","millis":1}`},
+		"conformance minds its context":      {handler: conformance, cause: worker.ErrCancelled, input: `{"do":"sleep","millis":60000}`, fails: true},
+		"conformance does what it is told":   {handler: conformance, input: `{"do":"succeed","value":[1]}`, want: json.RawMessage(`[1]`)},
+		"conformance wants to be told":       {handler: conformance, input: `{}`, fails: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())

@@ -1,39 +1,127 @@
 // A whole Syncopate worker: docs/protocol.md in code. NATS_URL=... node worker.mjs [topic]
 import { connect, headers } from "@nats-io/transport-node";
 import { jetstream } from "@nats-io/jetstream";
+import { setTimeout as sleep } from "node:timers/promises";
 
 const topic = process.argv[2] ?? "demo.node";
-const handle = async (input) => ({ youSaid: input }); // the work
+const concurrency = 4; // jobs at the same time
+const grace = 20_000; // milliseconds that they have after SIGTERM
+const log = (text) => console.error(`${topic}: ${text}`); // never a token, an input or an output
+
+// The work. What a handler throws is a failure, with code and final if it has them; with retryAfterMillis it is "not now".
+// signal is aborted when nobody wants the result any more.
+const echo = async (input) => ({ youSaid: input });
+async function conformance({ do: what, millis = 0, value, code, message }, signal) { // see docs/workers.md
+  if (what === "sleep") await sleep(millis, undefined, { signal });
+  if (what === "succeed" || what === "sleep") return value;
+  if (what === "retry") throw { retryAfterMillis: millis };
+  if (what === "fail" || what === "final") throw { code, message, final: what === "final" };
+  throw { code: "InvalidInput", message: `do is ${what}`, final: true };
+}
+const handle = topic === "demo.conformance" ? conformance : echo;
+
 const nc = await connect({ servers: process.env.NATS_URL, maxReconnectAttempts: -1, waitOnFirstConnect: true });
 const js = jetstream(nc);
+const running = new Set(); // jobs under way; stop(word) ends one without a result, word is the message that settles it
 let stopping = false;
-process.once("SIGTERM", () => (stopping = true));
+process.once("SIGTERM", () => {
+  stopping = true;
+  setTimeout(() => running.forEach((job) => job.stop("nak")), grace).unref();
+});
 
-async function work(job) {
-  const id = job.headers.get("Nats-Msg-Id"), token = job.headers.get("Syncopate-Token");
-  const publish = (result, msgID) => { // resolves with the server's PubAck
-    const h = headers();
-    h.set("Syncopate-Token", token); // proves that we got the job
-    return js.publish(job.headers.get("Syncopate-Reply"), JSON.stringify(result), { msgID, headers: h });
-  };
-  const ping = setInterval(() => job.working(), 10_000); // a third of AckWait
+nc.subscribe("syncopate.control.*", { callback: (err, m) => {
   try {
-    await publish({ status: "Started" }, `${id}/${token}/started`);
-    const result = await handle(job.json()).then(
-      (output) => ({ status: "Succeeded", output }),
-      (err) => ({ status: "Failed", error: { code: "Error", message: String(err?.message ?? err) } }));
-    await publish(result, `${id}/${token}`);
-    await job.ackAck(); // only now: a worker that dies before loses nothing
-  } finally { clearInterval(ping); }
+    const { action, jobs = [] } = m.json(), run = m.subject.split(".").at(-1);
+    if (action === "Cancel") running.forEach((job) => { // what else there may be is not for us
+      if (job.id.startsWith(`${run}/`) && (jobs.length === 0 || jobs.includes(job.id))) job.stop("ack");
+    });
+  } catch (err) { log(`control message not understood: ${err.message}`); }
+} });
+
+// read checks a message: who can write a header must not make us publish elsewhere. Undefined if it is no job.
+function read(m) {
+  const get = (name) => m.headers?.get(name) ?? "";
+  const id = get("Nats-Msg-Id"), tokens = id.replaceAll("/", "."), reply = get("Syncopate-Reply");
+  const [, answered] = reply.match(/^syncopate\.results\.\d\d\.(.+)$/) ?? [];
+  if (m.subject !== `syncopate.jobs.${topic}.${tokens}` || answered !== tokens) return;
+  const abort = new AbortController();
+  const job = { id, reply, token: get("Syncopate-Token"), deadline: Date.parse(get("Syncopate-Deadline") || "9999-01-01"), signal: abort.signal };
+  job.stop = (word) => { job.word = word; abort.abort(); };
+  return job;
 }
 
-while (!stopping) {
-  try { // the operator makes the consumer when it dispatches the topic's first job
-    const consumer = await js.consumers.get("SYNCOPATE_JOBS", topic.replaceAll(".", "_"));
-    for (let job; !stopping; job = await consumer.next({ expires: 2_000 })) if (job) await work(job);
-  } catch (err) {
-    console.error(`${topic}: ${err.message}, again in 2 s`);
-    await new Promise((resolve) => setTimeout(resolve, 2_000));
+async function publish(job, result, suffix = "") { // resolves with the server's PubAck
+  const h = headers();
+  h.set("Syncopate-Token", job.token); // proves that we got the job
+  return js.publish(job.reply, JSON.stringify(result), { msgID: `${job.id}/${job.token}${suffix}`, headers: h });
+}
+
+async function call(m, signal) {
+  let input;
+  try {
+    input = m.json();
+    if (input === null || typeof input !== "object" || Array.isArray(input)) throw new Error("not an object");
+  } catch (err) { return { status: "Failed", error: { code: "InvalidInput", message: err.message }, final: true }; }
+  return handle(input, signal).then(
+    (output) => ({ status: "Succeeded", output }),
+    (err) => err?.retryAfterMillis !== undefined ? { status: "Retry", retryAfterMillis: err.retryAfterMillis }
+      : { status: "Failed", error: { code: String(err?.code ?? "Error"), message: String(err?.message ?? err) }, final: err?.final });
+}
+
+// work does a job, publishes its result, and gives the word that settles it.
+async function work(m, job) {
+  await publish(job, { status: "Started" }, "/started").catch((err) => log(`${job.id}: Started not published: ${err.message}`));
+  let result = await call(m, job.signal);
+  for (let backoff = 100; !job.signal.aborted; backoff = Math.min(2 * backoff, 5_000)) {
+    try {
+      await publish(job, result);
+      return "ack"; // only now: a worker that dies before loses nothing
+    } catch (err) {
+      log(`${job.id}: ${err.message}, publishing again`);
+      const tooLarge = err.code === 10054 || err.message.includes("max_payload"); // the stream's limit, or the server's
+      if (tooLarge) result = { status: "Failed", error: { code: "TooLarge", message: err.message }, final: true };
+      else await sleep(backoff, undefined, { signal: job.signal }).catch(() => {});
+    }
+  }
+  return job.word;
+}
+
+async function take(m, ackWait) {
+  const job = read(m);
+  if (!job) return m.term("not a job");
+  if (Date.now() >= job.deadline) { // said aloud: a wrong clock here drops good jobs
+    log(`${job.id}: dropped, its deadline was ${new Date(job.deadline).toISOString()} and it is ${new Date().toISOString()}`);
+    return m.ack();
+  }
+  const ping = setInterval(() => m.working(), ackWait / 3);
+  const end = setTimeout(() => job.stop("ack"), Math.min(job.deadline - Date.now(), 2 ** 31 - 1));
+  running.add(job);
+  try {
+    const word = await work(m, job);
+    clearInterval(ping);
+    m[word](); // if it is lost, the job comes again and does no harm
+  } finally {
+    clearInterval(ping);
+    clearTimeout(end);
+    running.delete(job);
   }
 }
+
+// slot does one job after the other: none waits in this process while another worker could do it.
+async function slot() {
+  while (!stopping) {
+    try { // the operator makes the consumer when it dispatches the topic's first job
+      const consumer = await js.consumers.get("SYNCOPATE_JOBS", topic.replaceAll(".", "_"));
+      const ackWait = (await consumer.info(true)).config.ack_wait / 1e6; // milliseconds
+      while (!stopping) {
+        const m = await consumer.next({ expires: 2_000 });
+        if (m) await (stopping ? m.nak() : take(m, ackWait));
+      }
+    } catch (err) {
+      log(`${err.message}, again in a moment`);
+      await sleep(500 + 1500 * Math.random());
+    }
+  }
+}
+await Promise.all(Array.from({ length: concurrency }, slot));
 await nc.drain();

@@ -1,0 +1,350 @@
+#!/usr/bin/env python3
+"""A whole Syncopate worker with nothing but Python's standard library: docs/protocol.md over a socket.
+
+    NATS_URL=nats://localhost:4222 python3 worker.py [topic]
+"""
+import collections, json, os, queue, random, re, signal, socket, sys, threading, time
+from datetime import datetime
+from urllib.parse import unquote, urlparse
+
+PREFIX = os.environ.get("SYNCOPATE_PREFIX", "syncopate")
+STREAM = PREFIX.upper().replace("-", "_") + "_JOBS"
+CONCURRENCY = 4  # jobs at the same time
+GRACE = 20  # seconds that they have after SIGTERM
+
+
+def log(text):  # never a token, an input or an output
+    print(text, file=sys.stderr, flush=True)
+
+
+# ------------------------------------------------------------------------------------------------ the work
+
+class Failed(Exception):
+    """What a handler raises to give its failure a code, or to forbid a retry. Other exceptions are failures, too."""
+
+    def __init__(self, code, message, final=False):
+        super().__init__(message)
+        self.result = {"status": "Failed", "error": {"code": code, "message": message}, "final": final}
+
+
+class Retry(Exception):
+    """What a handler raises to be called again, without a failure, in that time."""
+
+    def __init__(self, millis):
+        super().__init__(millis)
+        self.result = {"status": "Retry", "retryAfterMillis": millis}
+
+
+def echo(given, stopped):
+    return {"youSaid": given}
+
+
+def conformance(given, stopped):
+    """The topic of the conformance kit, see docs/workers.md."""
+    do = given.get("do")
+    if do == "sleep":
+        stopped.wait(given.get("millis", 0) / 1000)  # stopped is set when nobody wants the result any more
+    if do in ("succeed", "sleep"):
+        return given.get("value")
+    if do in ("fail", "final"):
+        raise Failed(given.get("code", ""), given.get("message", ""), final=do == "final")
+    if do == "retry":
+        raise Retry(given.get("millis", 0))
+    raise Failed("InvalidInput", f"do is {do!r}", final=True)
+
+
+# ------------------------------------------------------------------------------------------------ NATS, as far as we need it
+
+Message = collections.namedtuple("Message", "subject reply status headers body")
+
+
+class NATS:
+    """A connection that is made again for as long as it takes. What is on its way when it breaks raises ConnectionError."""
+
+    def __init__(self, url):
+        self.url, self.sock, self.lock = urlparse(url), None, threading.Lock()
+        self.max_payload = 1 << 20
+        self.inbox, self.last, self.subs = f"_INBOX.{random.getrandbits(96):x}", 0, {}  # sid: (subject, function)
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def subscribe(self, subject, function):
+        """function gets every message, and None when the connection was lost; it must not block."""
+        with self.lock:
+            self.last += 1
+            self.subs[self.last] = (subject, function)
+            self._send(f"SUB {subject} {self.last}\r\n".encode())
+            return self.last
+
+    def publish(self, subject, body=b"", headers={}, reply=""):
+        head = ("NATS/1.0\r\n" + "".join(f"{k}: {v}\r\n" for k, v in headers.items()) + "\r\n").encode()
+        with self.lock:
+            if not self._send(f"HPUB {subject} {reply} {len(head)} {len(head) + len(body)}\r\n".encode() + head + body + b"\r\n"):
+                raise ConnectionError("not connected")
+
+    def request(self, subject, body=b"", headers={}, timeout=5):
+        """Publishes and gives the answer."""
+        answers, reply = queue.Queue(), f"{self.inbox}.{random.getrandbits(64):x}"
+        sid = self.subscribe(reply, answers.put)
+        try:
+            self.publish(subject, body, headers, reply)
+            answer = answers.get(timeout=timeout)
+        except queue.Empty:
+            with self.lock:
+                self._drop()  # who does not even say no is taken for dead
+            answer = None
+        finally:
+            with self.lock:
+                del self.subs[sid]
+                self._send(f"UNSUB {sid}\r\n".encode())
+        if answer is None or answer.status == "503":  # nobody listens
+            raise ConnectionError(f"no answer from {subject}")
+        return answer
+
+    def _send(self, data):  # under the lock
+        try:
+            self.sock.sendall(data)
+            return True
+        except (AttributeError, OSError):
+            self._drop()
+            return False
+
+    def _drop(self):
+        try:
+            self.sock.shutdown(socket.SHUT_RDWR)  # wakes the reader, which connects again
+        except (AttributeError, OSError):
+            pass
+
+    def _run(self):
+        while True:
+            try:
+                self._read(self._connect())
+            except (OSError, ValueError) as err:
+                log(f"NATS: {err}; connecting again")
+            with self.lock:
+                if self.sock:
+                    self.sock.close()
+                self.sock, lost = None, list(self.subs.values())
+            for _, function in lost:
+                function(None)
+            time.sleep(random.uniform(0.2, 1))
+
+    def _connect(self):
+        sock = socket.create_connection((self.url.hostname, self.url.port or 4222), timeout=5)
+        stream = sock.makefile("rb")
+        self.max_payload = json.loads(stream.readline()[len("INFO "):])["max_payload"]
+        hello = {"verbose": False, "headers": True, "no_responders": True, "name": "worker-python"}
+        if self.url.username:
+            hello |= {"user": unquote(self.url.username), "pass": unquote(self.url.password or "")}
+        with self.lock:
+            subs = "".join(f"SUB {subject} {sid}\r\n" for sid, (subject, _) in self.subs.items())
+            sock.sendall(f"CONNECT {json.dumps(hello)}\r\nPING\r\n{subs}".encode())
+            sock.settimeout(None)
+            self.sock = sock
+        return stream
+
+    def _read(self, stream):
+        while line := stream.readline().decode():
+            verb, *args = line.split()
+            if verb == "PING":
+                with self.lock:
+                    self._send(b"PONG\r\n")
+            elif verb == "-ERR":
+                raise ConnectionError(line.strip())
+            elif verb in ("MSG", "HMSG"):  # subject sid [reply] [bytes of headers] bytes
+                size = int(args[-1])
+                data = stream.read(size + 2)[:size]
+                head = int(args[-2]) if verb == "HMSG" else 0
+                reply = args[2] if len(args) > (4 if head else 3) else ""
+                status, headers = parse_headers(data[:head])
+                with self.lock:
+                    _, function = self.subs.get(int(args[1]), ("", lambda m: None))
+                function(Message(args[0], reply, status, headers, data[head:]))
+        raise ConnectionError("connection closed")
+
+
+def parse_headers(head):
+    first, *lines = head.decode().split("\r\n")
+    fields = (line.partition(":") for line in lines if line)
+    return first.removeprefix("NATS/1.0").strip()[:3], {name: value.strip() for name, _, value in fields}
+
+
+# ------------------------------------------------------------------------------------------------ the protocol
+
+ACK, NAK, TERM, IN_PROGRESS = b"+ACK", b"-NAK", b"+TERM", b"+WPI"
+
+
+class TooLarge(Exception):
+    """The server never takes this result."""
+
+
+class Job:
+    """A job message, read and checked; ValueError if it is none."""
+
+    def __init__(self, message, topic):
+        header = message.headers.get
+        self.id, self.token, self.reply = header("Nats-Msg-Id", ""), header("Syncopate-Token"), header("Syncopate-Reply", "")
+        self.ack, self.body = message.reply, message.body
+        # Who can write a header must not make us publish elsewhere: subject, id and reply name the same job.
+        tokens = self.id.replace("/", ".")
+        if message.subject != f"{PREFIX}.jobs.{topic}.{tokens}" or not re.fullmatch(rf"{PREFIX}\.results\.\d\d\.{re.escape(tokens)}", self.reply):
+            raise ValueError("subject, id and reply do not belong together")
+        self.deadline = seconds(header("Syncopate-Deadline"))
+        self.stopped, self.word = threading.Event(), None
+
+    def stop(self, word):
+        """Ends the job without a result; word is what it is settled with."""
+        self.word = word
+        self.stopped.set()
+
+
+def seconds(text):
+    """Unix time of an RFC 3339 time with up to nine digits behind the dot; without one, the end of time."""
+    if not text:
+        return float("inf")
+    whole, digits, zone = re.fullmatch(r"([^.Zz+]+?)(\.\d+)?([Zz]|[+-]\d\d:\d\d)", text).groups()
+    return datetime.fromisoformat(whole + zone.upper().replace("Z", "+00:00")).timestamp() + float(digits or 0)
+
+
+class Worker:
+    def __init__(self, nats, topic, handle):
+        self.nats, self.topic, self.handle = nats, topic, handle
+        self.consumer = f"{STREAM}.{topic.replace('.', '_')}"
+        self.stopping, self.running = threading.Event(), set()
+        nats.subscribe(f"{PREFIX}.control.*", self.control)
+
+    def run(self, wait):
+        """Works until wait returns, then at most GRACE seconds longer."""
+        slots = [threading.Thread(target=self.slot) for _ in range(CONCURRENCY)]
+        for slot in slots:
+            slot.start()
+        wait()
+        self.stopping.set()
+        over = time.monotonic() + GRACE
+        for slot in slots:
+            slot.join(max(0, over - time.monotonic()))
+        for job in list(self.running):
+            job.stop(NAK)
+        for slot in slots:
+            slot.join()
+        try:
+            self.info()  # its answer says that the server has read all that went before
+        except ConnectionError as err:
+            log(f"last words may be lost, their jobs come again: {err}")
+
+    def info(self):
+        return json.loads(self.nats.request(f"$JS.API.CONSUMER.INFO.{self.consumer}").body)
+
+    def slot(self):
+        """Does one job after the other: none waits in this process while another worker could do it."""
+        while not self.stopping.is_set():
+            try:
+                info = self.info()
+                if "error" in info:  # the operator makes the consumer when it dispatches the first job of the topic
+                    raise ConnectionError(info["error"]["description"])
+                while not self.stopping.is_set():
+                    self.pull(info["config"]["ack_wait"] / 1e9)
+            except ConnectionError as err:
+                log(f"{self.topic}: {err}; looking again in a moment")
+                self.stopping.wait(random.uniform(0.5, 2))
+
+    def pull(self, ack_wait):
+        ask = {"batch": 1, "expires": 2_000_000_000}  # nanoseconds
+        message = self.nats.request(f"$JS.API.CONSUMER.MSG.NEXT.{self.consumer}", json.dumps(ask).encode())
+        if message.status in ("404", "408"):  # no job in that time
+            return
+        if message.status:
+            raise ConnectionError(f"the server ended the pull with status {message.status}")
+        if self.stopping.is_set():
+            return self.nats.publish(message.reply, NAK)
+        try:
+            job = Job(message, self.topic)
+        except (ValueError, AttributeError) as err:
+            log(f"{message.subject}: terminated: {err}")
+            return self.nats.publish(message.reply, TERM)
+        self.nats.publish(job.ack, self.work(job, ack_wait))  # if it is lost, the job comes again and does no harm
+
+    def work(self, job, ack_wait):
+        """Does a job, publishes its result, and gives the word that settles it."""
+        if time.time() >= job.deadline:  # said aloud: a wrong clock here drops good jobs
+            log(f"{job.id}: dropped, its deadline was {job.deadline} and it is {time.time()}")
+            return ACK
+        done = threading.Event()
+        self.running.add(job)
+        threading.Thread(target=self.keep, args=(job, ack_wait / 3, done), daemon=True).start()
+        try:
+            try:
+                self.publish(job, b'{"status": "Started"}', "/started")
+            except ConnectionError as err:
+                log(f"{job.id}: Started not published: {err}")  # the operator learns of the job from its result
+            result = self.call(job)
+            backoff = 0.1
+            while not job.stopped.is_set():
+                try:
+                    self.publish(job, result)
+                    return ACK  # only now, when the server has the result
+                except TooLarge as err:
+                    result = encoded(Failed("TooLarge", str(err), final=True).result)
+                except ConnectionError as err:
+                    log(f"{job.id}: {err}; publishing again")
+                    job.stopped.wait(backoff)
+                    backoff = min(2 * backoff, 5)
+            return job.word
+        finally:
+            self.running.discard(job)
+            done.set()
+
+    def call(self, job):
+        try:
+            given = json.loads(job.body)
+            if not isinstance(given, dict):
+                raise ValueError("not an object")
+        except ValueError as err:
+            return encoded(Failed("InvalidInput", str(err), final=True).result)
+        try:
+            return encoded({"status": "Succeeded", "output": self.handle(given, job.stopped)})
+        except (Failed, Retry) as err:
+            return encoded(err.result)
+        except Exception as err:
+            return encoded(Failed("Error", str(err)[:2000]).result)
+
+    def publish(self, job, result, suffix=""):
+        """Returns when the server has stored the result. The same Msg-Id makes a second one a duplicate."""
+        if len(result) + 1024 > self.nats.max_payload:
+            raise TooLarge(f"{len(result)} bytes are more than the server takes")
+        headers = {"Syncopate-Token": job.token, "Nats-Msg-Id": f"{job.id}/{job.token}{suffix}"}
+        error = json.loads(self.nats.request(job.reply, result, headers).body).get("error")
+        if error:
+            raise (TooLarge if error.get("err_code") == 10054 else ConnectionError)(error["description"])
+
+    def keep(self, job, every, done):
+        """Tells the server that the job is under way, and ends it at its deadline."""
+        while not done.wait(max(0, min(every, job.deadline - time.time()))):
+            if time.time() >= job.deadline:
+                return job.stop(ACK)
+            try:
+                self.nats.publish(job.ack, IN_PROGRESS)
+            except ConnectionError:
+                pass  # the next one may come through
+
+    def control(self, message):
+        try:
+            said = json.loads(message.body)
+            if said["action"] == "Cancel":
+                run = message.subject.rpartition(".")[2]
+                for job in list(self.running):
+                    if job.id.startswith(run + "/") and (not said.get("jobs") or job.id in said["jobs"]):
+                        job.stop(ACK)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            pass  # nothing that we know
+
+
+def encoded(result):
+    return json.dumps(result, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace")
+
+
+if __name__ == "__main__":
+    topic = sys.argv[1] if len(sys.argv) > 1 else "demo.python"
+    signals = {signal.SIGTERM, signal.SIGINT}
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # also in all threads; the main thread waits for them
+    nats = NATS(os.environ.get("NATS_URL", "nats://127.0.0.1:4222"))
+    Worker(nats, topic, conformance if topic == "demo.conformance" else echo).run(lambda: signal.sigwait(signals))

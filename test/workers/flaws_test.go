@@ -1,0 +1,118 @@
+package workers
+
+import (
+	"cmp"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/syncopate-dev/syncopate/internal/devenv"
+)
+
+// flaw is what a wrong worker does, in words.
+type flaw string
+
+const (
+	none                  flaw = ""
+	otherPartition        flaw = "answers in another partition"
+	noToken               flaw = "leaves out the token"
+	resultIDWithoutToken  flaw = "takes the job id as Msg-Id of the result"
+	startedIDWithoutToken flaw = "leaves out the token in the Msg-Id of Started"
+	answersTwice          flaw = "publishes its answer twice"
+	acksFirst             flaw = "acks before it works"
+	ignoresPubAck         flaw = "takes an error for a PubAck"
+	newIDForRedelivery    flaw = "takes another Msg-Id when it does a job again"
+	numbersAsText         flaw = "turns numbers into text"
+	onlyASCII             flaw = "knows ASCII only"
+	losesCode             flaw = "loses the code of a failure"
+	losesFinal            flaw = "loses final"
+	failsForRetry         flaw = "fails where it should ask for a retry"
+	cutsOutputs           flaw = "cuts outputs at 32 KiB"
+	repeatsTooLarge       flaw = "publishes what is too large again and again"
+	obeysAnything         flaw = "takes every control message for Cancel"
+	trustsHeaders         flaw = "believes every header"
+	returnsNonsense       flaw = "gives back what is no JSON"
+	worksExpired          flaw = "works on jobs whose deadline has passed"
+	answersLate           flaw = "answers after the deadline"
+	ignoresControl        flaw = "does not listen to control messages"
+	cancelsSiblings       flaw = "cancels all jobs of a run for one"
+	neverStarts           flaw = "never says Started"
+	neverPings            flaw = "never says InProgress"
+	takesTooMany          flaw = "takes three jobs for every free place"
+	oneAtATime            flaw = "does one job at a time"
+	dropsRedelivered      flaw = "takes a redelivered job for a duplicate"
+	exitsAtOnce           flaw = "exits at SIGTERM in the middle of its jobs"
+	endsWithItsConsumer   flaw = "ends when the consumer vanishes"
+	forgetsWhatWasCutOff  flaw = "acks without a result when the connection was lost meanwhile"
+	endsWithItsServer     flaw = "ends when the server does"
+	logsToken             flaw = "logs the token"
+)
+
+// flawed says for each check which flaw it finds.
+var flawed = map[string]flaw{
+	"reply": otherPartition, "token": noToken, "result-id": resultIDWithoutToken, "started-id": startedIDWithoutToken,
+	"once": answersTwice, "order": acksFirst, "refused": ignoresPubAck, "twice": newIDForRedelivery,
+	"output": numbersAsText, "unicode": onlyASCII, "failed": losesCode, "final": losesFinal, "retry": failsForRetry,
+	"large-output": cutsOutputs, "too-large": repeatsTooLarge,
+	"unknown": obeysAnything, "forged": trustsHeaders, "not-json": returnsNonsense,
+	"deadline-passed": worksExpired, "deadline-passes": answersLate, "cancel": ignoresControl, "cancel-others": cancelsSiblings,
+	"started": neverStarts, "in-progress": neverPings, "pull-bound": takesTooMany, "overlap": oneAtATime,
+	"killed": dropsRedelivered, "shutdown": exitsAtOnce, "consumer-gone": endsWithItsConsumer,
+	"restart-working": forgetsWhatWasCutOff, "restart-idle": endsWithItsServer, "secret": logsToken,
+}
+
+const (
+	rawAckWait  = 800 * time.Millisecond
+	rawPatience = 6 * time.Second
+)
+
+// mutation: a check that always passes, or that also looks at what another one judges, makes its line fail. The kit is proven by
+// the wrong workers, and they by the right one: every flaw is one line of raw.
+func TestEveryFlawIsFoundByItsCheckAndNoOther(t *testing.T) {
+	t.Parallel()
+	flaws := []flaw{none}
+	for _, id := range IDs() {
+		if flawed[id] == none {
+			t.Errorf("nothing shows that the check %q can fail", id)
+		}
+		flaws = append(flaws, flawed[id])
+	}
+	for _, f := range flaws {
+		t.Run("a worker that "+cmp.Or(string(f), "is right"), func(t *testing.T) {
+			t.Parallel()
+			server := start(t)
+			outcomes, err := Run(t.Context(), Config{
+				URL: server.URL(), AckWait: rawAckWait, Patience: rawPatience,
+				Start: startRaw(server.URL(), f), RestartNATS: server.Restart,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var want, got []string
+			for _, o := range outcomes {
+				if f != none && flawed[o.ID] == f {
+					want = append(want, o.ID)
+				}
+				if o.Verdict != OK {
+					got = append(got, o.ID)
+				}
+				t.Logf("%s (%s)", o, o.Took.Round(time.Millisecond))
+			}
+			if diff := gocmp.Diff(want, got); diff != "" {
+				t.Errorf("checks that fail (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// start runs a NATS server until the test ends.
+func start(t *testing.T) *devenv.NATS {
+	t.Helper()
+	server, err := devenv.StartNATS(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Stop)
+	return server
+}

@@ -1,0 +1,379 @@
+package workers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+// raw is a worker of the test topic that keeps the whole protocol but for one flaw. It uses no SDK, so that every rule has a place
+// where it can be broken.
+type raw struct {
+	flaw  flaw
+	names protocol.Names
+	nc    *nats.Conn
+	js    jetstream.JetStream
+
+	life   context.Context //nolint:containedctx // of a whole process
+	die    context.CancelFunc
+	stop   chan struct{} // closed by Terminate
+	lost   atomic.Bool   // the connection was lost
+	slots  sync.WaitGroup
+	output buffer
+
+	mu      sync.Mutex
+	running map[*task]struct{}
+	done    map[string]bool // ids of jobs that were acknowledged
+}
+
+type task struct {
+	id, token, reply string
+	job              protocol.JobID
+	deadline         time.Time
+	cancel           context.CancelCauseFunc
+	again            bool // this process has done it before
+}
+
+var errCancelled = errors.New("cancelled")
+
+// startRaw is a Config.Start.
+func startRaw(url string, f flaw) func() (Process, error) {
+	return func() (Process, error) {
+		w := &raw{
+			flaw: f, names: protocol.Names{Prefix: protocol.DefaultPrefix}, stop: make(chan struct{}),
+			running: map[*task]struct{}{}, done: map[string]bool{},
+		}
+		var err error
+		w.nc, err = nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(look),
+			nats.DisconnectErrHandler(func(*nats.Conn, error) { w.lost.Store(true) }))
+		if err != nil {
+			return nil, err
+		}
+		if w.js, err = jetstream.New(w.nc); err != nil {
+			return nil, err
+		}
+		if _, err := w.nc.Subscribe(w.names.Control("*"), w.control); err != nil {
+			return nil, err
+		}
+		w.life, w.die = context.WithCancel(context.Background())
+		n := DefaultConcurrency
+		if f == oneAtATime {
+			n = 1
+		}
+		for range n {
+			w.slots.Go(w.slot)
+		}
+		return w, nil
+	}
+}
+
+func (w *raw) Kill() error {
+	w.nc.Close()
+	w.die()
+	w.slots.Wait()
+	return nil
+}
+
+func (w *raw) Terminate(context.Context) error {
+	if w.flaw == exitsAtOnce {
+		return w.Kill()
+	}
+	close(w.stop)
+	w.slots.Wait()
+	err := w.nc.FlushTimeout(time.Second)
+	w.nc.Close()
+	w.die()
+	return err
+}
+
+func (w *raw) Output() string { return w.output.String() }
+
+func (w *raw) stopping() bool {
+	select {
+	case <-w.stop:
+		return true
+	case <-w.life.Done():
+		return true
+	default:
+		return w.flaw == endsWithItsServer && w.lost.Load()
+	}
+}
+
+func (w *raw) slot() {
+	for !w.stopping() {
+		err := w.pull()
+		if w.flaw == endsWithItsConsumer && (errors.Is(err, jetstream.ErrConsumerDeleted) || errors.Is(err, jetstream.ErrConsumerNotFound)) {
+			return
+		}
+		if err != nil {
+			w.pause(look)
+		}
+	}
+}
+
+func (w *raw) pause(d time.Duration) {
+	select {
+	case <-w.life.Done():
+	case <-time.After(d):
+	}
+}
+
+func (w *raw) pull() error {
+	c, err := w.js.Consumer(w.life, w.names.JobsStream(), protocol.Durable(DefaultTopic))
+	if err != nil {
+		return err
+	}
+	batch := 1
+	if w.flaw == takesTooMany {
+		batch = 3
+	}
+	msgs, err := c.Fetch(batch, jetstream.FetchMaxWait(300*time.Millisecond))
+	if err != nil {
+		return err
+	}
+	var jobs sync.WaitGroup
+	for m := range msgs.Messages() {
+		if w.stopping() {
+			_ = m.Nak() // a loss costs an AckWait
+			continue
+		}
+		jobs.Go(func() { w.process(m, c.CachedInfo().Config.AckWait) })
+	}
+	jobs.Wait()
+	return msgs.Error()
+}
+
+func (w *raw) process(m jetstream.Msg, ackWait time.Duration) {
+	t, err := w.read(m)
+	if err != nil {
+		_ = m.TermWithReason(err.Error())
+		return
+	}
+	if meta, err := m.Metadata(); err == nil && meta.NumDelivered > 1 && w.flaw == dropsRedelivered {
+		_ = m.Ack()
+		return
+	}
+	if !t.deadline.IsZero() && time.Now().After(t.deadline) && w.flaw != worksExpired {
+		_ = m.Ack()
+		return
+	}
+	ctx, end := w.begin(t)
+	defer end()
+	if w.flaw != neverPings {
+		go w.ping(ctx, m, ackWait/3)
+	}
+	wasLost := w.lost.Load()
+	if w.flaw != neverStarts {
+		w.started(t)
+	}
+	first := w.flaw == acksFirst && !strings.Contains(string(m.Data()), "sleep") // else it would lose jobs, too
+	if first {
+		_ = m.Ack()
+	}
+	result, nak := w.handle(ctx, m.Data())
+	switch {
+	case nak:
+		_ = m.NakWithDelay(look)
+	case ctx.Err() != nil, w.flaw == forgetsWhatWasCutOff && w.lost.Load() != wasLost:
+		_ = m.Ack()
+	case w.answer(t, result) && !first:
+		w.acknowledge(t, m)
+	}
+}
+
+func (w *raw) acknowledge(t *task, m jetstream.Msg) {
+	w.mu.Lock()
+	w.done[t.id] = true
+	w.mu.Unlock()
+	ctx, cancel := context.WithTimeout(w.life, time.Second)
+	defer cancel()
+	_ = m.DoubleAck(ctx)
+}
+
+func (w *raw) read(m jetstream.Msg) (*task, error) {
+	h := m.Headers()
+	t := &task{id: h.Get(protocol.HeaderMsgID), token: h.Get(protocol.HeaderToken), reply: h.Get(protocol.HeaderReply)}
+	var err error
+	if t.job, err = protocol.ParseJobID(t.id); err != nil {
+		return nil, err
+	}
+	if w.flaw != trustsHeaders && (m.Subject() != w.names.Job(DefaultTopic, t.job) || t.reply != w.names.Result(t.job)) {
+		return nil, errors.New("forged")
+	}
+	if s := h.Get(protocol.HeaderDeadline); s != "" {
+		t.deadline, err = time.Parse(time.RFC3339Nano, s)
+	}
+	if w.flaw == logsToken {
+		fmt.Fprintln(&w.output, "job", t.id, t.token)
+	}
+	return t, err
+}
+
+// begin makes a task's context, which ends when the job is cancelled, late, or done.
+func (w *raw) begin(t *task) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(w.life)
+	t.cancel = cancel
+	stop := func() {}
+	if !t.deadline.IsZero() && w.flaw != answersLate {
+		ctx, stop = context.WithDeadline(ctx, t.deadline)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	t.again = w.done[t.id]
+	w.running[t] = struct{}{}
+	return ctx, func() {
+		stop()
+		cancel(nil)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.running, t)
+	}
+}
+
+func (w *raw) control(m *nats.Msg) {
+	uid, ok := w.names.ParseControl(m.Subject)
+	var c protocol.Control
+	err := json.Unmarshal(m.Data, &c)
+	known := ok && err == nil && c.Action == protocol.ActionCancel
+	if w.flaw == ignoresControl || !known && w.flaw != obeysAnything {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for t := range w.running {
+		if t.job.RunUID == uid && (len(c.Jobs) == 0 || slices.Contains(c.Jobs, t.id) || w.flaw == cancelsSiblings) {
+			t.cancel(errCancelled)
+		}
+	}
+}
+
+func (w *raw) ping(ctx context.Context, m jetstream.Msg, every time.Duration) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			_ = m.InProgress()
+		}
+	}
+}
+
+// handle does what the test topic has to; nak says that the flaw gives the job back.
+func (w *raw) handle(ctx context.Context, body []byte) (r protocol.Result, nak bool) {
+	var in input
+	if err := json.Unmarshal(body, &in); err != nil {
+		return failed("InvalidInput", err.Error(), true), w.flaw == returnsNonsense
+	}
+	r = protocol.Result{Status: protocol.StatusSucceeded, Output: w.spoil(in.Value)}
+	switch in.Do {
+	case "succeed":
+	case "sleep":
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Duration(in.Millis) * time.Millisecond):
+		}
+	case "fail":
+		if r = failed(in.Code, in.Message, false); w.flaw == losesCode {
+			r.Error.Code = "Error"
+		}
+	case "final":
+		r = failed(in.Code, in.Message, w.flaw != losesFinal)
+	case "retry":
+		if r = (protocol.Result{Status: protocol.StatusRetry, RetryAfterMillis: in.Millis}); w.flaw == failsForRetry {
+			r = failed("Retry", "later", false)
+		}
+	default:
+		r = failed("InvalidInput", "do", true)
+	}
+	return r, false
+}
+
+func failed(code, message string, final bool) protocol.Result {
+	return protocol.Result{Status: protocol.StatusFailed, Final: final, Error: &protocol.ResultError{Code: code, Message: message}}
+}
+
+// spoil has the flaws of outputs.
+func (w *raw) spoil(output json.RawMessage) json.RawMessage {
+	switch {
+	case w.flaw == numbersAsText && string(output) == "17":
+		return json.RawMessage(`"17"`)
+	case w.flaw == cutsOutputs && len(output) > 32<<10:
+		return json.RawMessage(`"cut"`)
+	case w.flaw == onlyASCII:
+		return json.RawMessage(strings.Map(func(r rune) rune {
+			if r > 127 {
+				return '?'
+			}
+			return r
+		}, string(output)))
+	}
+	return output
+}
+
+func (w *raw) started(t *task) {
+	id := protocol.StartedMsgID(t.job, t.token)
+	if w.flaw == startedIDWithoutToken {
+		id = t.id + "/started"
+	}
+	ctx, cancel := context.WithTimeout(w.life, time.Second)
+	defer cancel()
+	_, _ = w.js.PublishMsg(ctx, w.message(t, id, protocol.Result{Status: protocol.StatusStarted}))
+}
+
+// answer publishes until the server has it; false if the process ends before.
+func (w *raw) answer(t *task, r protocol.Result) bool {
+	id := protocol.ResultMsgID(t.job, t.token)
+	switch {
+	case w.flaw == resultIDWithoutToken:
+		id = t.id
+	case w.flaw == newIDForRedelivery && t.again:
+		id += "/again"
+	}
+	for w.life.Err() == nil {
+		ctx, cancel := context.WithTimeout(w.life, time.Second)
+		_, err := w.js.PublishMsg(ctx, w.message(t, id, r))
+		if err == nil && w.flaw == answersTwice {
+			_, err = w.js.PublishMsg(ctx, w.message(t, id, r))
+		}
+		cancel()
+		refused := (*jetstream.APIError)(nil)
+		switch {
+		case err == nil:
+			return true
+		case errors.Is(err, jetstream.ErrStreamMessageExceedsMaximum):
+			if w.flaw != repeatsTooLarge {
+				r = failed("TooLarge", err.Error(), true)
+			}
+		case errors.As(err, &refused) && w.flaw == ignoresPubAck:
+			return true
+		}
+		w.pause(look)
+	}
+	return false
+}
+
+func (w *raw) message(t *task, msgID string, r protocol.Result) *nats.Msg {
+	m := nats.NewMsg(t.reply)
+	if w.flaw == otherPartition {
+		m.Subject = strings.Replace(t.reply, fmt.Sprintf(".%02d.", protocol.Partition(t.job.RunUID)), fmt.Sprintf(".%02d.", (protocol.Partition(t.job.RunUID)+1)%protocol.Partitions), 1)
+	}
+	m.Data, _ = json.Marshal(r) // of own making
+	m.Header.Set(protocol.HeaderMsgID, msgID)
+	if w.flaw != noToken {
+		m.Header.Set(protocol.HeaderToken, t.token)
+	}
+	return m
+}

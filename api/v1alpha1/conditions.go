@@ -58,6 +58,9 @@ const (
 
 	// ReasonResultRejected (True): a worker's result with a valid token had an unusable body.
 	ReasonResultRejected = "ResultRejected"
+	// ReasonDeliveriesExhausted (True): processing a result failed as often as the policy's delivery.maxDeliveries allows; the
+	// message names step, attempt and cause. The attempt ends by its time-out, or by the result once it is redriven.
+	ReasonDeliveriesExhausted = "DeliveriesExhausted"
 	// ReasonNoDeadLetters (False): none was.
 	ReasonNoDeadLetters = "NoDeadLetters"
 )

@@ -60,9 +60,11 @@ type WorkflowRunStatus struct {
 	// phase summarises the conditions for people and selectors.
 	// +optional
 	Phase RunPhase `json:"phase,omitempty"`
-	// fence is the fencing token of the last writer; it never decreases. Absent: nobody wrote under the lock yet.
+	// fence is the fencing token of the last writer; it never decreases. Absent: nobody wrote under the lock yet. Up to 2^53-1,
+	// where the numbers of Redis' scripts end.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=9007199254740991
 	Fence *int64 `json:"fence,omitempty"`
 	// lock is the lease under which the last write was made.
 	// +optional

@@ -85,7 +85,9 @@ func run(ctx context.Context, o options) error {
 func stop(ctx context.Context, locks *lockmgr.Manager, nats *bus.Bus, closeRedis func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
-	err := locks.Close(ctx)
+	half, enough := context.WithTimeout(ctx, stopTimeout/2) // with Redis down that is all it takes; results are to be handed back too
+	defer enough()
+	err := locks.Close(half)
 	nats.Close(ctx)
 	return errors.Join(err, closeRedis())
 }

@@ -194,6 +194,55 @@ func TestThePageNamesEverything(t *testing.T) {
 	}
 }
 
+// The tables of contract.json, which a test of internal/bus compares with the code, stand on the page row by row.
+//
+// mutation: a row, cell or order that differs between the page and contract.json fails this, and so does a row too many.
+func TestThePageHasTheRetryContract(t *testing.T) {
+	var tables []struct {
+		Title   string
+		Columns []string
+		Rows    []map[string]string
+	}
+	if err := json.Unmarshal([]byte(read(t, "contract.json")), &tables); err != nil {
+		t.Fatal(err)
+	}
+	page := read(t, "../protocol.md")
+	for _, table := range tables {
+		t.Run(table.Title, func(t *testing.T) {
+			line := func(cell func(column string) string) string {
+				var b strings.Builder
+				for _, column := range table.Columns {
+					b.WriteString("| " + cell(column) + " ")
+				}
+				return b.String() + "|"
+			}
+			want := []string{line(func(column string) string { return column }), "|" + strings.Repeat("---|", len(table.Columns))}
+			for _, row := range table.Rows {
+				want = append(want, line(func(column string) string { return row[column] }))
+			}
+			if diff := cmp.Diff(want, rowsUnder(page, table.Title)); diff != "" {
+				t.Errorf("docs/protocol.md differs from contract.json (-contract +page):\n%s", diff)
+			}
+		})
+	}
+	if len(tables) != 4 {
+		t.Errorf("contract.json has %d tables", len(tables))
+	}
+}
+
+// rowsUnder is all lines of tables between a heading of the page and the next one.
+func rowsUnder(page, title string) []string {
+	_, rest, _ := strings.Cut(page, "\n### "+title+"\n")
+	section, _, _ := strings.Cut(rest, "\n#")
+	var rows []string
+	for line := range strings.Lines(section) {
+		if strings.HasPrefix(line, "|") {
+			rows = append(rows, strings.TrimRight(line, "\n"))
+		}
+	}
+	return rows
+}
+
 func read(t *testing.T, file string) string {
 	t.Helper()
 	b, err := os.ReadFile(file)

@@ -38,9 +38,12 @@ func (b *Bus) Consume(ctx context.Context, handle func(context.Context, *Deliver
 	return errors.Join(errs...)
 }
 
-// keepAlive tells the server three times per AckWait that the unsettled deliveries are still wanted.
+// keepAlives is how often per AckWait the server is told that a delivery is still wanted: one may get lost.
+const keepAlives = 3
+
+// keepAlive tells the server, several times per AckWait, that the unsettled deliveries are still wanted.
 func (b *Bus) keepAlive(ctx context.Context, gs []*group) {
-	ticker := b.clock.NewTicker(b.config.ResultAckWait / 3)
+	ticker := b.clock.NewTicker(b.config.ResultAckWait / keepAlives)
 	defer ticker.Stop()
 	for {
 		select {

@@ -27,13 +27,14 @@ const (
 	HeaderDeadDeliveries = "Syncopate-Dead-Letter-Deliveries" // how often it had been delivered
 	HeaderDeadTruncated  = "Syncopate-Dead-Letter-Truncated"  // "headers": the message's headers did not fit
 	// HeaderOriginalPrefix stands before headers of the message that mean something to the server (Nats-...). A redrive takes
-	// it off, except from the Msg-Id.
+	// it off, and leaves out the Msg-Id and what the message expected to be the last in its stream.
 	HeaderOriginalPrefix = "Syncopate-Original-"
 )
 
 const (
 	maxErrorText = 512
 	natsHeaders  = "Nats-"
+	headerDead   = "Syncopate-Dead-Letter-"
 )
 
 // letter makes the dead letter of a delivery: the original bytes and headers, and why.
@@ -42,7 +43,7 @@ func (d *Delivery) letter(reason string, cause error) *nats.Msg {
 	m.Data = d.msg.Data()
 	for name, values := range d.msg.Headers() {
 		// The server would act on these: drop the letter as a duplicate, expect a sequence, let it expire.
-		if strings.HasPrefix(strings.ToLower(name), strings.ToLower(natsHeaders)) {
+		if forServer(name) {
 			name = HeaderOriginalPrefix + name
 		}
 		m.Header[name] = values
@@ -67,6 +68,11 @@ func (d *Delivery) explain(h nats.Header, reason string, cause error) {
 	// Both are set here and not on publishing, so that the size is known before.
 	h.Set(jetstream.ExpectedStreamHeader, d.bus.names.DeadLettersStream())
 	h.Set(jetstream.MsgIDHeader, fmt.Sprintf("%s/%d/%d", d.bus.names.ResultsStream(), d.key.sequence, d.key.storedAt))
+}
+
+// forServer says whether a header means something to the server.
+func forServer(name string) bool {
+	return len(name) >= len(natsHeaders) && strings.EqualFold(name[:len(natsHeaders)], natsHeaders)
 }
 
 // headerText makes text fit into one header line.

@@ -17,6 +17,7 @@ type Delivery struct {
 	Rejected    error     // the token is valid but the body is no result; wraps protocol.ErrResult. Result is empty then
 	PublishedAt time.Time // when the stream stored it
 	Deliveries  uint64    // how often it was delivered when it was handed out, from 1; may restart after the server did
+	Failures    int       // of its deliveries, how many failed as CountsAsFailure says; as far as this process remembers
 	TraceParent string    // W3C traceparent of the worker; may be empty
 
 	bus    *Bus
@@ -24,8 +25,9 @@ type Delivery struct {
 	key    messageKey
 
 	// Guarded by ledger.mu.
-	msg   jetstream.Msg // the newest delivery of the message
-	state deliveryState
+	msg    jetstream.Msg // the newest delivery of the message
+	state  deliveryState
+	buried bool
 }
 
 // messageKey names a message. The time tells apart equal sequences of a stream that was made anew.
@@ -119,7 +121,7 @@ func (d *Delivery) nak(v verdict) error {
 func (d *Delivery) bury(ctx context.Context, reason string, cause error) error {
 	if err := d.bus.publishDeadLetter(ctx, d.letter(reason, cause)); err != nil {
 		d.bus.log.Error(err, "Dead letter could not be stored, the message stays", "run", d.ID.RunUID, "reason", reason)
-		return d.nak(verdict{action: actionNak, delay: d.bus.jittered(defaultNakDelay), class: ClassPublishFailed})
+		return d.nak(unburied(d.bus.jittered(defaultNakDelay)))
 	}
 	d.bus.metrics.deadLetters.WithLabelValues(reason).Inc()
 	d.bus.metrics.CountResult(outcomeOf(reason))
@@ -129,6 +131,14 @@ func (d *Delivery) bury(ctx context.Context, reason string, cause error) error {
 		return fmt.Errorf("terminate result of %s: %w", d.ID, err)
 	}
 	return nil
+}
+
+// Buried says whether the message was settled as a dead letter and this is stored: false after Settle with Permanent means that
+// the message stays, and comes again.
+func (d *Delivery) Buried() bool {
+	d.ledger.mu.Lock()
+	defer d.ledger.mu.Unlock()
+	return d.buried
 }
 
 func outcomeOf(reason string) string {

@@ -14,7 +14,8 @@
 //     acknowledged messages when the server restarts, and jobs outlive any window.
 //   - Recover publishes only what is neither queued nor answered, by reads that the stream's leader answers, JOBS first.
 //   - A result is acknowledged by Settle(nil) and by nothing else.
-//   - A dead letter is stored (its PubAck has come) before its message is terminated.
+//   - A dead letter is stored (its PubAck has come) before its message is terminated. If it cannot be stored, the message stays;
+//     Delivery.Buried tells which.
 //   - A message is at most one unsettled Delivery in a process: a redelivery of a message still held only renews the held one.
 //   - A poison message delays no other message: it never reaches handle, and its dead letter is written by another goroutine.
 //
@@ -28,6 +29,18 @@
 //	RetryDelay d > 0             NAK with delay d, at most 24 h
 //	RetryDelay d <= 0            NAK, redelivered at once
 //	anything else                NAK with a default, jittered delay
+//
+// docs/protocol/contract.json is this contract in full, written by the code; tests compare it with the code and the page.
+//
+// # Budget of deliveries
+//
+// Delivery.Failures is how many earlier deliveries of the message ended with a class that counts (see CountsAsFailure). Whoever
+// owns the runs decides when it is enough, and settles with Permanent. The server's own count of deliveries is no measure: waits
+// for a lock, back-pressure and shutdowns are in it.
+//
+// The count is kept beside the delay that was asked for, so within the same bound, and for 10 minutes after the message was due.
+// It is lost with the process, when another process gets the message, and beyond the bound. Each of these makes a dead letter
+// later, never sooner. A delivery that is not settled (a crash, AckWait) does not count.
 //
 // # Life of a delivery
 //

@@ -36,7 +36,8 @@ var (
 	errQueueFull = errors.New("more unsettled results than agreed")
 )
 
-// Classes of delays which the bus itself asks for, and those it knows from others: the values of the metrics' label.
+// Classes of delays which the bus itself asks for, and those it knows from others: the values of the metrics' label. CountsAsFailure
+// says which of them count for a result's budget of deliveries.
 const (
 	ClassPublishFailed    = "publish_failed"
 	ClassLockBusy         = "lock_busy"
@@ -48,6 +49,25 @@ const (
 	ClassInboxFull        = "inbox_full" // no room to let it wait
 	ClassUnknown          = "unknown"
 )
+
+// Reasons of dead letters that the owner of the runs asks for, with Permanent. The bus has two of its own, see deadletter.go.
+const (
+	// ReasonResultRejected: the token is valid, the body is no result. Its attempt has failed.
+	ReasonResultRejected = "ResultRejected"
+	// ReasonDeliveriesExhausted: processing the result failed as often as its run's policy allows.
+	ReasonDeliveriesExhausted = "DeliveriesExhausted"
+)
+
+// CountsAsFailure says whether a delivery that ended with a class counts for the budget of its result: processing it failed.
+// Contention, back-pressure, an outage or a shutdown say nothing about the result, and must never make it a dead letter.
+func CountsAsFailure(class string) bool {
+	switch class {
+	case ClassPublishFailed, ClassAhead, ClassUnknown:
+		return true
+	default:
+		return false
+	}
+}
 
 // RetryError is a failure that passes with time. It is part of the retry contract: RetryDelay and RetryClass are what a
 // handler's error needs to become a NAK with delay.

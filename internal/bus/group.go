@@ -233,7 +233,8 @@ func (g *group) receive(ctx context.Context, m jetstream.Msg) {
 		return
 	}
 	if !g.enqueue(d, err) {
-		_ = d.Settle(ctx, errQueueFull) // a NAK; if it is lost, AckWait does the same
+		// A NAK; if it is lost, AckWait does the same.
+		_ = d.Settle(ctx, &RetryError{Class: ClassInboxFull, Delay: g.bus.jittered(defaultNakDelay), Err: errQueueFull})
 	}
 }
 

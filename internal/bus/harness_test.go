@@ -24,15 +24,15 @@ const (
 
 var testKey = Key{ID: "k1", Secret: []byte("0123456789abcdef0123456789abcdef")}
 
-func testLog(t *testing.T) logr.Logger {
+func testLog(t testing.TB) logr.Logger {
 	if testing.Verbose() {
-		return testr.New(t)
+		return testr.NewWithInterface(t, testr.Options{})
 	}
 	return logr.Discard()
 }
 
 // newBus connects a Bus with its streams; it is closed when the test ends.
-func newBus(t *testing.T, s *natstest.Server, adjust ...func(*Config)) *Bus {
+func newBus(t testing.TB, s *natstest.Server, adjust ...func(*Config)) *Bus {
 	t.Helper()
 	c := Config{URL: s.URL(), Keys: Keyring{Current: testKey}, Log: testLog(t)}
 	for _, f := range adjust {
@@ -51,7 +51,7 @@ func newBus(t *testing.T, s *natstest.Server, adjust ...func(*Config)) *Bus {
 }
 
 // eventually polls until ok, or fails the test.
-func eventually(t *testing.T, what string, ok func() bool) {
+func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.NewTimer(patience)
 	defer deadline.Stop()
@@ -67,7 +67,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 }
 
 // receive takes n values from a channel, or fails the test.
-func receive[T any](t *testing.T, what string, from <-chan T, n int) []T {
+func receive[T any](t testing.TB, what string, from <-chan T, n int) []T {
 	t.Helper()
 	deadline := time.NewTimer(patience)
 	defer deadline.Stop()
@@ -104,13 +104,13 @@ func testJob(n int) Job {
 }
 
 // answer publishes a result as a worker does.
-func answer(t *testing.T, b *Bus, id protocol.JobID, body string) {
+func answer(t testing.TB, b *Bus, id protocol.JobID, body string) {
 	t.Helper()
 	token := b.config.Keys.Sign(id)
 	publishRaw(t, b, b.names.Result(id), body, protocol.HeaderToken, token, protocol.HeaderMsgID, protocol.ResultMsgID(id, token))
 }
 
-func publishRaw(t *testing.T, b *Bus, subject, body string, header ...string) {
+func publishRaw(t testing.TB, b *Bus, subject, body string, header ...string) {
 	t.Helper()
 	m := nats.NewMsg(subject)
 	m.Data = []byte(body)
@@ -125,7 +125,7 @@ func publishRaw(t *testing.T, b *Bus, subject, body string, header ...string) {
 const succeeded = `{"status":"Succeeded","output":{"ok":true}}`
 
 // consume runs Consume until stop, which waits for its end, or until the test ends.
-func consume(t *testing.T, b *Bus, handle func(context.Context, *Delivery)) (stop func()) {
+func consume(t testing.TB, b *Bus, handle func(context.Context, *Delivery)) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)

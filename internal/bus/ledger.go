@@ -8,7 +8,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// maxGaps bounds the memory of delays asked for whose redelivery has not come. Another replica may get it.
+// maxGaps bounds the memory of delays asked for whose redelivery has not come. Another replica may get it. A message beyond that
+// begins a new count of failures, so it becomes a dead letter later, not sooner.
 const maxGaps = 4096
 
 // gapMemory is how long after its time a redelivery is still expected here.
@@ -27,11 +28,12 @@ type ledger struct {
 	gaps     map[messageKey]gap
 }
 
-// gap is a delay that was asked for.
+// gap is a delay that was asked for, and what is to be known of the message when it comes again.
 type gap struct {
-	class   string
-	askedAt time.Time
-	dueAt   time.Time
+	class    string
+	askedAt  time.Time
+	dueAt    time.Time
+	failures int
 }
 
 func newLedger() *ledger {
@@ -53,6 +55,7 @@ func (l *ledger) admit(d *Delivery, now time.Time, measured func(class string, g
 	defer l.mu.Unlock()
 	if g, ok := l.gaps[d.key]; ok {
 		delete(l.gaps, d.key)
+		d.Failures = g.failures
 		measured(g.class, now.Sub(g.askedAt))
 	}
 	if l.draining {
@@ -102,7 +105,11 @@ func (l *ledger) giveBack(d *Delivery, v verdict, now time.Time) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.gaps) < maxGaps {
-		l.gaps[d.key] = gap{class: v.class, askedAt: now, dueAt: now.Add(v.delay)}
+		failures := d.Failures
+		if CountsAsFailure(v.class) {
+			failures++
+		}
+		l.gaps[d.key] = gap{class: v.class, askedAt: now, dueAt: now.Add(v.delay), failures: failures}
 	}
 	l.settled(d)
 	return d.msg.NakWithDelay(v.delay) // a delay of 0 is a plain NAK
@@ -111,6 +118,7 @@ func (l *ledger) giveBack(d *Delivery, v verdict, now time.Time) error {
 func (l *ledger) terminate(d *Delivery, reason string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	d.buried = true
 	l.settled(d)
 	return d.msg.TermWithReason(reason)
 }

@@ -3,6 +3,7 @@ package bus
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -126,6 +127,50 @@ func TestTheLedger(t *testing.T) {
 				}
 			},
 			want: []string{"first nak 1s"},
+		},
+		// mutation: failures of the delivery instead of the message, or a count of every class, makes this fail
+		"failures are counted over the deliveries of a message, and contention is not": {
+			story: func(t *testing.T, l *ledger, deliver func(string) *Delivery) {
+				for i, c := range []struct {
+					class  string
+					before int
+				}{
+					{ClassPublishFailed, 0},
+					{ClassLockBusy, 1},
+					{ClassShutdown, 1},
+					{ClassAhead, 1},
+					{ClassInboxFull, 2},
+					{ClassStoreUnavailable, 2},
+					{ClassFenced, 2},
+					{ClassUnknown, 2},
+					{ClassUnknown, 3},
+				} {
+					d := deliver(first)
+					if got := l.admit(d, now, noGap); got != admitted || d.Failures != c.before {
+						t.Errorf("delivery %d: admission %d, %d failures before; want %d", i, got, d.Failures, c.before)
+					}
+					_, _ = l.claim(d)
+					_ = l.giveBack(d, verdict{action: actionNak, delay: time.Second, class: c.class}, now)
+				}
+			},
+			want: slices.Repeat([]string{"first nak 1s"}, 9),
+		},
+		// mutation: no bound makes this fail
+		"beyond the bound a message begins a new count": {
+			story: func(t *testing.T, l *ledger, deliver func(string) *Delivery) {
+				for i := range maxGaps {
+					l.gaps[messageKey{sequence: uint64(i + 2)}] = gap{}
+				}
+				d := deliver(first)
+				_ = l.admit(d, now, noGap)
+				_, _ = l.claim(d)
+				_ = l.giveBack(d, verdict{action: actionNak, class: ClassUnknown}, now)
+				again := deliver(second)
+				if _ = l.admit(again, now, noGap); again.Failures != 0 || len(l.gaps) != maxGaps {
+					t.Errorf("%d failures, %d in memory", again.Failures, len(l.gaps))
+				}
+			},
+			want: []string{"first nak 0s"},
 		},
 		"gaps that nobody closes are forgotten": { // mutation: no clean-up in keepAlive
 			story: func(t *testing.T, l *ledger, deliver func(string) *Delivery) {

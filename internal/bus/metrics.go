@@ -1,6 +1,8 @@
 package bus
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -27,7 +29,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		retryDelay: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "syncopate_retry_delay_seconds",
-			Help:    "Delay which a failed delivery asked for, by class of the wait.",
+			Help:    "Delay which a failed delivery asked for or a worker was granted, by class of the wait.",
 			Buckets: buckets,
 		}, []string{"class"}),
 		redeliveryGap: prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -46,6 +48,11 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	}
 	reg.MustRegister(m.retryDelay, m.redeliveryGap, m.deadLetters, m.results)
 	return m
+}
+
+// ObserveRetryDelay notes a delay that was granted elsewhere than by Settle: a worker's own wish, which a status remembers.
+func (m *Metrics) ObserveRetryDelay(class string, d time.Duration) {
+	m.retryDelay.WithLabelValues(class).Observe(d.Seconds())
 }
 
 // CountResult counts a result by what became of it. The bus counts OutcomeDeadLettered and OutcomeRejected itself.

@@ -3,6 +3,7 @@ package bus
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 )
@@ -44,13 +45,24 @@ func verdictOf(err error, fallback time.Duration) verdict {
 	return v
 }
 
+// unburied is what becomes of a message whose dead letter could not be stored.
+func unburied(fallback time.Duration) verdict {
+	return verdict{action: actionNak, delay: fallback, class: ClassPublishFailed}
+}
+
+// classes are all classes of waits.
+func classes() []string {
+	return []string{
+		ClassLockBusy, ClassStoreUnavailable, ClassPublishFailed, ClassWorkerRequested, ClassFenced, ClassShutdown, ClassAhead,
+		ClassInboxFull, ClassUnknown,
+	}
+}
+
 // classOf gives the class for metrics and logs. Only known classes pass: a label must not grow with what errors say.
 func classOf(err error) string {
 	var classed interface{ RetryClass() string }
 	if errors.As(err, &classed) {
-		switch c := classed.RetryClass(); c {
-		case ClassLockBusy, ClassStoreUnavailable, ClassPublishFailed, ClassWorkerRequested, ClassFenced,
-			ClassShutdown, ClassAhead, ClassInboxFull:
+		if c := classed.RetryClass(); slices.Contains(classes(), c) {
 			return c
 		}
 		return ClassUnknown

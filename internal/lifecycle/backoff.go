@@ -35,8 +35,8 @@ func fraction(id protocol.JobID, n uint64) uint64 {
 }
 
 // retryAfter is the wait that a worker asked for with Retry, capped.
-func retryAfter(millis int64) time.Duration {
-	return time.Duration(clamp(millis, minRetryAfter.Milliseconds(), maxRetryAfter.Milliseconds())) * time.Millisecond
+func retryAfter(millis int64, limit time.Duration) time.Duration {
+	return time.Duration(clamp(millis, minRetryAfter.Milliseconds(), limit.Milliseconds())) * time.Millisecond
 }
 
 func clamp(v, low, high int64) int64 { return max(low, min(v, high)) }

@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"fmt"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,7 +22,7 @@ func (d *decider) progressConditions() {
 	d.set(v1alpha1.ConditionSucceeded, metav1.ConditionUnknown, reason, message)
 	d.set(v1alpha1.ConditionReconciling, metav1.ConditionTrue, reason, "")
 	d.set(v1alpha1.ConditionStalled, metav1.ConditionFalse, reason, "")
-	d.deadLetterDefault()
+	d.exhausted()
 }
 
 // endConditions are those of a run that ended in this decision.
@@ -31,7 +32,7 @@ func (d *decider) endConditions() {
 	d.set(v1alpha1.ConditionSucceeded, conditionStatus(won), d.outcome.reason, d.outcome.message)
 	d.set(v1alpha1.ConditionReconciling, metav1.ConditionFalse, d.outcome.reason, "")
 	d.set(v1alpha1.ConditionStalled, conditionStatus(!won), d.outcome.reason, "")
-	d.deadLetterDefault()
+	d.exhausted()
 }
 
 func (d *decider) admittedCondition() {
@@ -51,6 +52,28 @@ func (d *decider) admittedCondition() {
 func (d *decider) deadLettered(message string) {
 	d.set(v1alpha1.ConditionDeadLettered, metav1.ConditionTrue, v1alpha1.ReasonResultRejected, message)
 	d.event(EventWarning, v1alpha1.ReasonResultRejected, message)
+}
+
+// exhausted tells of results that the shell put aside. The event goes with the write that tells of them first: the same ones
+// given again, because nobody knows whether a write took effect, change nothing.
+func (d *decider) exhausted() {
+	if len(d.in.DeadLetters) == 0 {
+		d.deadLetterDefault()
+		return
+	}
+	l := newList("")
+	for i := range d.in.DeadLetters {
+		dead := &d.in.DeadLetters[i]
+		l.add(fmt.Sprintf("Result of step %s, attempt %d: put aside after %d failed deliveries, the last one with: %s",
+			dead.ID.Step, dead.ID.Attempt, dead.Failures, cut(printable(dead.Cause), maxMessageChars/2)))
+	}
+	message := l.text(maxMessageChars)
+	c := condition(&d.st, v1alpha1.ConditionDeadLettered)
+	if c == nil || c.Status != metav1.ConditionTrue || c.Reason != v1alpha1.ReasonDeliveriesExhausted || c.Message != message {
+		d.event(EventWarning, v1alpha1.ReasonDeliveriesExhausted, message)
+	}
+	d.set(v1alpha1.ConditionDeadLettered, metav1.ConditionTrue, v1alpha1.ReasonDeliveriesExhausted, message)
+	d.out.Told = true
 }
 
 func (d *decider) deadLetterDefault() {

@@ -87,6 +87,13 @@
 // An event goes with each transition to RenewalFailing, ContinuingUnlocked, LockStoreUnavailable and an abandoned lock, and back
 // to Renewed from one of the first two.
 //
+// # What is said of dead letters
+//
+// DeadLettered is NoDeadLetters until a result is put aside, and then names the last ones: ResultRejected where a worker's result
+// was unusable, DeliveriesExhausted where the shell gave up on a result (Input.DeadLetters). The shell gives those until a
+// decision has Told; that is one under the lock, or one that ends the run. The attempt is still in flight then: its time-out
+// ends it, or its result, if somebody redrives it.
+//
 // # Invariants (model_test.go checks them on every edge of an exhaustive exploration)
 //
 //   - I1 a result is acknowledged only when its effect is in the persisted status or it is stale by rule.
@@ -98,8 +105,8 @@
 // # Bounds
 //
 // At most 200 steps; inputs and job.input 64 KiB; rendered input 256 KiB; inline output 4 KiB a step and 128 KiB a run; messages
-// about 512 characters; status below 256 KiB always. A decision costs O(steps + dependencies) plus the expressions of
-// the steps that start in it.
+// about 512 characters; a wait asked for with Retry at most MaxRetryAfter; status below 256 KiB always. A decision costs
+// O(steps + dependencies) plus the expressions of the steps that start in it.
 //
 // # Time
 //

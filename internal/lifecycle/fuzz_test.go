@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -88,6 +89,9 @@ func promises(t *testing.T, in Input) Decision {
 	if Finished(in.Run) && (out.Changed || !cmp.Equal(out.Status, *in.Run.Status)) {
 		t.Fatal("a finished run changed")
 	}
+	if out.Told && (len(in.DeadLetters) == 0 || reasonOf(&out.Status, v1alpha1.ConditionDeadLettered) != v1alpha1.ReasonDeliveriesExhausted) {
+		t.Fatal("dead letters are said to be told, and are not")
+	}
 	if !out.Wake.IsZero() && !out.Wake.After(in.Now) {
 		t.Fatalf("wake at %s, now %s", out.Wake, in.Now)
 	}
@@ -160,6 +164,10 @@ func (g gamble) input(run *v1alpha1.WorkflowRun, now time.Time, given []Result) 
 	in.Lock = []Lock{held(fence + 1), held(fence + 1), held(fence + 1), busy(), unavailable()}[g.IntN(5)]
 	if g.IntN(9) == 0 {
 		in.Lock.Lost = []string{v1alpha1.ReasonOwnershipLost, "not a reason"}[g.IntN(2)]
+	}
+	in.MaxRetryAfter = time.Duration(g.IntN(4)) * time.Second
+	for n := range g.IntN(12) / 9 * g.IntN(9) {
+		in.DeadLetters = append(in.DeadLetters, DeadLetter{ID: job(fmt.Sprint("s", n), int32(n)), Failures: n, Cause: strings.Repeat("refused\n", n*n)})
 	}
 	in.Lock.ForRun, in.Lock.Renewed = g.IntN(2) == 0, g.IntN(2) == 0
 	if g.IntN(4) == 0 {

@@ -25,6 +25,7 @@ func TestGoldenStories(t *testing.T) {
 		"unlocked":    unlockedStory,
 		"timeouts":    timeoutsStory,
 		"rejected":    rejectedStory,
+		"exhausted":   exhaustedStory,
 	}
 	for name, play := range stories {
 		t.Run(name, func(t *testing.T) { play(t).golden(name) })
@@ -234,5 +235,32 @@ func rejectedStory(t *testing.T) *story {
 	s.decide(time.Second, "an unusable result, twice", bad, bad)
 	s.decide(2*time.Second, "the wait is over")
 	s.decide(time.Second, "an unusable result again ends the run", Result{ID: job("a", 2), Rejected: "not a result: status \"Done\""})
+	return s
+}
+
+func exhaustedStory(t *testing.T) *story {
+	s := newStory(t, newRun(newStep("a"), newStep("b")))
+	s.decide(0, "applied")
+	s.dead = []DeadLetter{{ID: job("a", 1), Failures: 5, Cause: "write status: admission webhook denied the request"}}
+	s.lock = busy()
+	s.decide(time.Second, "a's result was put aside; the lock is busy")
+	s.lock = unavailable()
+	s.decide(time.Second, "Redis is down: it is not told yet")
+	s.lock = held(2)
+	dead := s.dead
+	s.decide(time.Second, "told, under the lock")
+	s.dead = dead
+	s.decide(time.Second, "given again, because the answer to the write was lost")
+	s.dead = []DeadLetter{
+		{ID: job("b", 1), Failures: 5, Cause: "no"}, {ID: job("a", 1), Failures: 5, Cause: "redriven, and refused again"},
+	}
+	s.decide(time.Second, "two more")
+	s.decide(597*time.Second, "the attempts time out: the steps are retried")
+	s.decide(5*time.Second, "the waits are over")
+	s.decide(time.Second, "answered", succeeded("a", 2, `{}`))
+	s.run.Spec.Shutdown = v1alpha1.ShutdownCancel
+	s.dead = []DeadLetter{{ID: job("b", 2), Failures: 5, Cause: "no"}}
+	s.lock = unavailable()
+	s.decide(time.Second, "one more, and cancelled with Redis down: the forced end tells it")
 	return s
 }

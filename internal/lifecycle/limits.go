@@ -23,10 +23,6 @@ const (
 	maxProblemsChars = 2048      // the message of InvalidSpec
 )
 
-// maxRetryAfter caps what a worker may ask for with Retry: other products honoured 140 hours blindly. A constant until
-// LockPolicy gets spec.delivery.
-const maxRetryAfter = time.Hour
-
 // minRetryAfter keeps a worker that asks for a retry at once from making the run spin.
 const minRetryAfter = 100 * time.Millisecond
 
@@ -43,6 +39,7 @@ const (
 	defaultMaxMillis     = 60000
 	defaultJitterPercent = 20
 	maxBackoffMillis     = 86400000
+	defaultMaxRetryAfter = 30 * time.Second // of LockPolicy spec.delivery; other products honoured 140 hours blindly
 )
 
 func positiveOr[T int32 | int64](v, otherwise T) T {

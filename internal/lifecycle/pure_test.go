@@ -97,7 +97,7 @@ func TestRetryAfter(t *testing.T) {
 	for millis, want := range map[int64]time.Duration{
 		-1: minRetryAfter, 0: minRetryAfter, 1500: 1500 * time.Millisecond, 3_600_000: time.Hour, 3_600_001: time.Hour, math.MaxInt64: time.Hour, math.MinInt64: minRetryAfter,
 	} {
-		if got := retryAfter(millis); got != want {
+		if got := retryAfter(millis, time.Hour); got != want {
 			t.Errorf("retryAfter(%d) = %s, want %s", millis, got, want)
 		}
 	}

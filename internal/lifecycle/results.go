@@ -147,9 +147,16 @@ func (d *decider) postpone(i int, r protocol.Result) {
 		e := workerError(r.Error)
 		d.setError(s, &e)
 	}
-	d.backOff(s, retryAfter(r.RetryAfterMillis))
-	d.event(EventNormal, "StepBackingOff", fmt.Sprintf("Step %s: the worker of attempt %d asked for a retry at %s",
-		s.Name, s.Attempt, timeText(s.NextAttemptAt)))
+	limit := positiveOr(int64(d.in.MaxRetryAfter), int64(defaultMaxRetryAfter))
+	wait := retryAfter(r.RetryAfterMillis, time.Duration(limit))
+	d.backOff(s, wait)
+	d.out.Granted = append(d.out.Granted, wait)
+	message := fmt.Sprintf("Step %s: the worker of attempt %d asked for a retry at %s", s.Name, s.Attempt, timeText(s.NextAttemptAt))
+	if r.RetryAfterMillis > wait.Milliseconds() && wait > minRetryAfter {
+		message = fmt.Sprintf("Step %s: the worker of attempt %d asked for a retry in %d ms, more than the policy's %s; it comes at %s",
+			s.Name, s.Attempt, r.RetryAfterMillis, wait, timeText(s.NextAttemptAt))
+	}
+	d.event(EventNormal, "StepBackingOff", message)
 }
 
 func (d *decider) backOff(s *v1alpha1.StepStatus, wait time.Duration) {

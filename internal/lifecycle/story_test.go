@@ -104,6 +104,7 @@ type story struct {
 	run  *v1alpha1.WorkflowRun
 	now  time.Time
 	lock Lock
+	dead []DeadLetter // not told yet
 	out  strings.Builder
 }
 
@@ -124,9 +125,13 @@ func (s *story) decide(d time.Duration, fact string, results ...Result) Decision
 	before := stored(s.run)
 	out := Decide(Input{
 		Run: s.run, Now: s.now, Results: results, Lock: s.lock, Tenant: Tenant{Name: "team-a", Allowed: true},
+		DeadLetters: s.dead,
 	})
 	if out.Changed {
 		s.run.Status = persisted(s.t, &out.Status)
+	}
+	if out.Told {
+		s.dead = nil
 	}
 	s.write(fact, results, &before, &out)
 	return out

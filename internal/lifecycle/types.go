@@ -16,6 +16,16 @@ type Input struct {
 	Lock    Lock                      // the writer
 	Policy  *v1alpha1.PolicyReference // nil: built-in defaults
 	Tenant  Tenant                    // only used until status.tenant is pinned
+
+	DeadLetters   []DeadLetter  // put aside by the shell and not told yet: given until a decision has Told
+	MaxRetryAfter time.Duration // caps what a worker may ask for with Retry; 0: the schema's default, 30 s
+}
+
+// DeadLetter is a result of the run that was put aside because processing it failed too often.
+type DeadLetter struct {
+	ID       protocol.JobID
+	Failures int    // deliveries that failed
+	Cause    string // why the last one did
 }
 
 // LockState says whether this process may write the run.
@@ -103,5 +113,7 @@ type Decision struct {
 	Withdraw []Withdrawal               // attempts in flight that this decision ended without an answer
 	Events   []Event                    // one per transition
 	Delete   bool                       // the finished run's time to live is over: delete the object
+	Told     bool                       // Status tells of all Input.DeadLetters; false if there are none
+	Granted  []time.Duration            // one per applied Retry: the wait that its worker gets
 	Wake     time.Time                  // zero, or when Decide could decide otherwise with no new fact; always after Input.Now
 }

@@ -15,6 +15,16 @@ type Effective struct {
 	Generation int64
 	// RunLock tunes the run lock.
 	RunLock RunLock
+	// Delivery says what becomes of results that cannot be applied now.
+	Delivery Delivery
+}
+
+// Delivery bounds how results are delivered again.
+type Delivery struct {
+	// MaxDeliveries is the number of failed deliveries with which a result is put aside as a dead letter.
+	MaxDeliveries int
+	// MaxDelay caps the waits that workers ask for, and those before a delivery that failed is repeated.
+	MaxDelay time.Duration
 }
 
 // RunLock tunes run locks. Values can be compared with ==; internal/lockmgr does, to notice a changed policy.
@@ -91,14 +101,25 @@ type Renewal struct {
 }
 
 // Defaults is what governs a class without any policy: the defaults of the CRD.
-func Defaults() Effective { return Effective{RunLock: runLock(v1alpha1.RunLockPolicy{})} }
+func Defaults() Effective {
+	return Effective{RunLock: runLock(v1alpha1.RunLockPolicy{}), Delivery: delivery(v1alpha1.DeliveryPolicy{})}
+}
 
 // Of is what a policy says, with the CRD's default for whatever is absent. nil: Defaults.
 func Of(p *v1alpha1.LockPolicy) Effective {
 	if p == nil {
 		return Defaults()
 	}
-	return Effective{Name: p.Name, Generation: p.Generation, RunLock: runLock(p.Spec.RunLock)}
+	return Effective{
+		Name: p.Name, Generation: p.Generation, RunLock: runLock(p.Spec.RunLock), Delivery: delivery(p.Spec.Delivery),
+	}
+}
+
+func delivery(p v1alpha1.DeliveryPolicy) Delivery {
+	return Delivery{
+		MaxDeliveries: int(orDefault(p.MaxDeliveries, 100)),
+		MaxDelay:      time.Duration(orDefault(p.MaxDelaySeconds, 30)) * time.Second,
+	}
 }
 
 func runLock(p v1alpha1.RunLockPolicy) RunLock {

@@ -32,7 +32,7 @@ func TestDefaults(t *testing.T) {
 			MaxConsecutiveFailures: 3,
 			Margin:                 3300 * time.Millisecond,
 		},
-	}}
+	}, Delivery: Delivery{MaxDeliveries: 100, MaxDelay: 30 * time.Second}}
 	if diff := cmp.Diff(want, Defaults()); diff != "" {
 		t.Errorf("defaults (-want +got):\n%s", diff)
 	}
@@ -67,7 +67,7 @@ func TestAPolicyWithTheCRDsDefaultsIsTheBuiltInOne(t *testing.T) {
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object, &p); err != nil {
 		t.Fatal(err)
 	}
-	if p.Spec.RunLock.Renewal.SafetyMarginMillis == nil {
+	if p.Spec.RunLock.Renewal.SafetyMarginMillis == nil || p.Spec.Delivery.MaxDeliveries == 0 {
 		t.Fatal("nothing was defaulted")
 	}
 	if diff := cmp.Diff(Defaults(), Of(&p)); diff != "" {
@@ -130,6 +130,10 @@ func TestOf(t *testing.T) {
 					},
 				}
 			},
+		},
+		"the budget of deliveries and the longest delay are taken": {
+			&v1alpha1.LockPolicy{Spec: v1alpha1.LockPolicySpec{Delivery: v1alpha1.DeliveryPolicy{MaxDeliveries: 1, MaxDelaySeconds: 3600}}},
+			func(e *Effective) { e.Delivery = Delivery{MaxDeliveries: 1, MaxDelay: time.Hour} },
 		},
 	}
 	for name, test := range tests {

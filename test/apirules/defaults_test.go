@@ -59,10 +59,11 @@ runLock:
   wait: {mode: HandOff, budgetMillis: 3000}
   busyRetry: {mode: Jittered, delayMillis: 500, jitterPercent: 30}
   renewal: {timeoutMillis: 1000, maxConsecutiveFailures: 3, onFailure: Fence, clockDriftPercent: 1, safetyMarginMillis: 3000}
+delivery: {maxDeliveries: 100, maxDelaySeconds: 30}
 `,
 		},
 		"a lock policy's own values stay, zeros too": {
-			manifest: aPolicy("  runLock: {scope: Run, lingerMillis: 0, wait: {mode: Poll, budgetMillis: 0}, busyRetry: {mode: Fixed, jitterPercent: 0}, renewal: {onFailure: Continue, clockDriftPercent: 0, safetyMarginMillis: 100}}"),
+			manifest: aPolicy("  runLock: {scope: Run, lingerMillis: 0, wait: {mode: Poll, budgetMillis: 0}, busyRetry: {mode: Fixed, jitterPercent: 0}, renewal: {onFailure: Continue, clockDriftPercent: 0, safetyMarginMillis: 100}}", "  delivery: {maxDeliveries: 7}"),
 			wantSpec: `
 workloadClasses: [batch]
 runLock:
@@ -72,6 +73,7 @@ runLock:
   wait: {mode: Poll, budgetMillis: 0}
   busyRetry: {mode: Fixed, delayMillis: 500, jitterPercent: 0}
   renewal: {timeoutMillis: 1000, maxConsecutiveFailures: 3, onFailure: Continue, clockDriftPercent: 0, safetyMarginMillis: 100}
+delivery: {maxDeliveries: 7, maxDelaySeconds: 30}
 `,
 		},
 	} {

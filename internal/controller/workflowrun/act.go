@@ -22,8 +22,11 @@ const actRetryDelay = time.Second
 // failure repeats it. After a crash jobs are recovered and results come again; withdrawals are made up for by the janitor.
 func (p *pass) act(ctx context.Context, d lifecycle.Decision) (reconcile.Result, error) {
 	failed := errors.Join(p.dispatch(ctx, d.Dispatch), p.recoverJobs(ctx))
+	if d.Told {
+		p.mem.deadLetters = nil
+	}
 	ahead := p.settleAll(ctx, d.Verdicts)
-	p.record(d.Events)
+	p.record(d)
 	failed = errors.Join(failed, p.withdraw(ctx))
 	p.mem.prune(p.run)
 	if failed != nil {
@@ -164,7 +167,7 @@ func (p *pass) settleAll(ctx context.Context, verdicts []lifecycle.Verdict) (ahe
 			list = append(list, settlement{l, rejection(l), bus.OutcomeStale})
 		case lifecycle.Ahead:
 			if l.refreshed {
-				list = append(list, settlement{l, &again{after: actRetryDelay, class: bus.ClassAhead, cause: errAhead}, ""})
+				list = append(list, p.giveBack(l, p.failureWait(l.failures), bus.ClassAhead, errAhead))
 				continue
 			}
 			l.refreshed, ahead = true, true
@@ -194,6 +197,9 @@ func (p *pass) settleEach(ctx context.Context, list []settlement) {
 	}
 	wg.Wait()
 	p.inbox.remove(p.run.UID, done)
+	for _, s := range list {
+		p.noteExhausted(s)
+	}
 }
 
 var errAhead = errors.New("the result is of an attempt that the run does not know yet")
@@ -203,7 +209,7 @@ func rejection(l *letter) error {
 	if l.fact.Rejected == "" {
 		return nil
 	}
-	return bus.Permanent("ResultRejected", errors.New(l.fact.Rejected))
+	return bus.Permanent(bus.ReasonResultRejected, errors.New(l.fact.Rejected))
 }
 
 // settle acks a result or hands it back. A failure is only logged: the message is then delivered again and is recognised.
@@ -217,10 +223,13 @@ func (r *Reconciler) settle(ctx context.Context, l *letter, as error, outcome st
 	}
 }
 
-// record publishes one event per transition.
-func (p *pass) record(list []lifecycle.Event) {
-	for _, e := range list {
+// record publishes one event per transition, and counts the waits that workers were granted.
+func (p *pass) record(d lifecycle.Decision) {
+	for _, e := range d.Events {
 		p.events.Eventf(p.run, nil, e.Type, e.Reason, "Advance", "%s", e.Message)
+	}
+	for _, wait := range d.Granted {
+		p.results.ObserveRetryDelay(bus.ClassWorkerRequested, wait)
 	}
 }
 

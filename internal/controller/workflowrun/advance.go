@@ -10,7 +10,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
-	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
 )
@@ -22,9 +21,6 @@ func (p *pass) advance(ctx context.Context) (reconcile.Result, error) {
 	}
 	p.takeKept(ctx)
 	defer p.putBack(ctx)
-	if lifecycle.Abandoned(p.run) {
-		p.mem.lostLease = "" // told
-	}
 	plan := lifecycle.Decide(p.input(p.prospect()))
 	if !plan.Changed && !p.wantsLock() {
 		if !p.owes() {
@@ -44,8 +40,14 @@ func (p *pass) advance(ctx context.Context) (reconcile.Result, error) {
 		return p.withoutLock(ctx, err)
 	}
 	p.lease = lease
+	defer func() {
+		if p.lease != nil {
+			p.lease.Drop(ctx) // a bug made the pass panic: nobody must wait for its lock
+		}
+	}()
 	result, err := p.underLock(ctx, lease)
 	p.returnLease(ctx, lease)
+	p.lease = nil
 	return p.afterLease(result), err
 }
 
@@ -72,11 +74,16 @@ func (p *pass) underLock(ctx context.Context, lease *lockmgr.Lease) (reconcile.R
 	lock := p.lockOf(lease)
 	lock.Lost = p.mem.lostLease
 	d := lifecycle.Decide(p.input(lock))
+	p.carried = carried(p.letters, d.Verdicts)
 	if d.Changed || p.mustClaim(lease) {
+		if lease.Err() != nil {
+			return reconcile.Result{RequeueAfter: refreshDelay}, nil // after a pause of the process the lease knows first
+		}
 		if err := p.persist(held, d); err != nil {
 			return p.refused(ctx, lease, err)
 		}
 	}
+	p.lossTold()
 	return p.act(held, d)
 }
 
@@ -107,9 +114,7 @@ func (p *pass) refused(ctx context.Context, lease *lockmgr.Lease, err error) (re
 			lease.Drop(ctx)
 		}
 	default:
-		// Whatever the API server has against it may last; the results must not fill the inbox meanwhile.
-		p.handBack(ctx, bus.ClassPublishFailed, err)
-		return reconcile.Result{}, err
+		return p.unwritten(ctx, err)
 	}
 	result, err := p.refresh(ctx)
 	if lease != nil && err == nil && !current(lease, p.newer()) {

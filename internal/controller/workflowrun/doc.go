@@ -54,6 +54,14 @@
 // Lock busy: the pass ends at once, with the policy's wait until the next (exact where it is Fixed), but no later than the first
 // result's budget ends; the lock manager wakes the run earlier if it is its turn. Results whose budget (wait.budgetMillis) is over
 // go back to NATS, each with a wait of its own. Redis down: the same with waits and a patience of its own, and a breaker keeps passes
-// from each waiting for the time-out. NATS down: the attempt stays in status and is recovered later. API server errors:
-// workqueue backoff; nothing is settled.
+// from each waiting for the time-out. NATS down: the attempt stays in status and is recovered later. API server away, or not now
+// (no answer, 5xx, 429): workqueue backoff; nothing is acknowledged, and results whose patience is over go back to NATS.
+//
+// API server refuses a write (4xx): it may be for one of the results in it. Half of them are tried at a time until one is refused
+// alone. That one goes back to NATS as a failed delivery, with waits that grow up to the policy's maxDelaySeconds; once
+// maxDeliveries of its deliveries have failed, it becomes a dead letter. The others are applied meanwhile. A result that is
+// ahead of the run, read live, counts in the same way. The count is the bus's, so a restart begins anew. Once the dead letter is
+// stored, the next writes tell of it, in the condition DeadLettered, until one was taken; a crash in between costs the
+// condition, not the dead letter. The attempt stays in flight: its time-out ends it. Nothing else that makes results wait ever
+// makes a dead letter.
 package workflowrun

@@ -15,6 +15,8 @@ import (
 type delivery interface {
 	// Settle acks with nil, and otherwise maps the error by the retry contract.
 	Settle(ctx context.Context, err error) error
+	// Buried says whether it was settled as a dead letter that is stored.
+	Buried() bool
 }
 
 // letter is one result in an inbox.
@@ -22,6 +24,7 @@ type letter struct {
 	fact     lifecycle.Result
 	since    time.Time
 	delivery delivery
+	failures int // of earlier deliveries, those that failed and count
 	// refreshed says that the run was to be read live for this result already.
 	refreshed bool
 }

@@ -28,7 +28,7 @@ func (in *intake) accept(ctx context.Context, d *bus.Delivery) {
 	if d.Rejected != nil {
 		fact.Rejected = d.Rejected.Error()
 	}
-	l := &letter{fact: fact, since: in.clock.Now(), delivery: d}
+	l := &letter{fact: fact, since: in.clock.Now(), delivery: d, failures: d.Failures}
 	if key, ok := in.directory.find(types.UID(d.ID.RunUID)); ok {
 		in.deliver(ctx, key, l)
 		return

@@ -2,6 +2,8 @@ package workflowrun
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -40,6 +42,13 @@ func (k *keeper) has(uid types.UID) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.byRun[uid] != nil
+}
+
+// runs are those that keep a lease.
+func (k *keeper) runs() []types.UID {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.Collect(maps.Keys(k.byRun))
 }
 
 // keep takes over the lease of a run; once the operator stops it is given back instead.

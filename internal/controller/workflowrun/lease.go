@@ -62,6 +62,13 @@ func (p *pass) returnLease(ctx context.Context, lease *lockmgr.Lease) {
 	}
 }
 
+// lossTold forgets that a lease was lost once a decision that knew of it is in status: a loss is told once.
+func (p *pass) lossTold() {
+	if lifecycle.Abandoned(p.run) {
+		p.mem.lostLease = ""
+	}
+}
+
 // noteLoss keeps the reason why a lease was lost, for the run's conditions.
 func (p *pass) noteLoss(lease *lockmgr.Lease) {
 	if lost, ok := errors.AsType[*lockmgr.LostError](lease.Err()); ok {

@@ -41,12 +41,17 @@ type breaker struct {
 	cause error
 }
 
-// open returns the failure that the next pass would most likely see, or nil.
+// open returns the failure that the next pass would most likely see, or nil. After the pause one pass finds out, while the
+// others keep out for one more.
 func (b *breaker) open() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.clock.Now().Before(b.until) {
+	now := b.clock.Now()
+	if now.Before(b.until) {
 		return b.cause
+	}
+	if b.cause != nil {
+		b.until = now.Add(breakerPause)
 	}
 	return nil
 }
@@ -107,25 +112,35 @@ func (p *pass) acquire(ctx context.Context) (*lockmgr.Lease, error) {
 		return nil, err
 	}
 	fence, leaseID := fenceOf(p.run)
+	r, key := p.Reconciler, p.key // the lease outlives the pass, and must not keep it in memory
 	lease, err := p.locks.Acquire(ctx, lockmgr.Request{
 		RunUID: string(p.run.UID), Floor: fence, FloorLeaseID: leaseID,
 		Policy: p.policy.RunLock, PolicyName: p.policy.Name, Path: p.path(),
-		Waiter: waiter, Wake: func() { p.wake(p.key) }, Since: p.mem.busySince,
+		Waiter: waiter, Wake: func() { r.wake(key) }, Since: p.mem.busySince,
 	})
-	down, failed := errors.AsType[*lockmgr.UnavailableError](err)
-	switch {
-	case failed && ctx.Err() == nil: // else the operator stops, which says nothing about the store
-		cause := fmt.Errorf("lock store unavailable: %w", down.Unwrap()) // without the run that found out
-		if p.breaker.trip(cause) {
-			log.FromContext(ctx).Info("Redis cannot be used: no new work until it can", "cause", cause.Error())
-		}
-	case !failed && p.breaker.reset():
-		log.FromContext(ctx).Info("Redis can be used again")
-	}
 	if err == nil {
 		p.mem.busySince = time.Time{}
 	}
-	return lease, err
+	return lease, p.learn(ctx, lease, err)
+}
+
+// learn tells the breaker what a take says about the store, and returns its error, without the run that found out.
+func (p *pass) learn(ctx context.Context, lease *lockmgr.Lease, err error) error {
+	down, failed := errors.AsType[*lockmgr.UnavailableError](err)
+	busy, isBusy := errors.AsType[*lockmgr.BusyError](err)
+	switch {
+	case failed:
+		err = fmt.Errorf("lock store unavailable: %w", down.Unwrap())
+		// An answer about one run is no reason to keep others waiting, and the end of this process says nothing about the store.
+		if !down.OneRun && ctx.Err() == nil && p.breaker.trip(err) {
+			log.FromContext(ctx).Info("Redis cannot be used: no new work until it can", "cause", err.Error())
+		}
+	case (lease != nil && lease.Fresh()) || (isBusy && busy.Asked):
+		if p.breaker.reset() {
+			log.FromContext(ctx).Info("Redis can be used again")
+		}
+	}
+	return err
 }
 
 // path says what the lock is wanted for.
@@ -152,6 +167,7 @@ func (p *pass) withoutLock(ctx context.Context, cause error) (reconcile.Result, 
 			return reconcile.Result{}, err
 		}
 	}
+	p.lossTold()
 	p.handBack(ctx, class, cause)
 	now, wait := p.clock.Now(), p.retryWait(class)
 	at := earliest(now.Add(wait), d.Wake)
@@ -198,7 +214,7 @@ func (p *pass) handBack(ctx context.Context, class string, cause error) {
 			continue
 		}
 		wait := p.retryWait(class)
-		list = append(list, settlement{l, &again{after: wait, class: class, cause: cause}, ""})
+		list = append(list, p.giveBack(l, wait, class, cause))
 		if class == bus.ClassLockBusy {
 			p.locked.BusyRetry("result", class, p.policy.Name, p.policy.RunLock.BusyRetry.Fixed, wait)
 		}

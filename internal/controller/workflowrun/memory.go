@@ -31,6 +31,13 @@ type memory struct {
 	lostLease string
 	// busySince is when the lock that the run wants was first found busy; zero: it was not, or is not wanted any more.
 	busySince time.Time
+	// deadLetters are results that were put aside for their failures, until status tells of them. A crash in between costs the
+	// condition, not the dead letter.
+	deadLetters []lifecycle.DeadLetter
+	// atOnce bounds the results in one write after one with several was refused; 0: no bound. It is halved until a result is
+	// refused alone (blamed), and ends with the next write that is taken after that.
+	atOnce int
+	blamed bool
 }
 
 // doubt is what is owed if a write took effect whose answer was lost.

@@ -24,6 +24,7 @@ type pass struct {
 	run     *v1alpha1.WorkflowRun // as last persisted; replaced by each write
 	mem     *memory
 	letters []*letter      // results to apply in this pass
+	carried []*letter      // those of them that are in the write under the lease
 	later   time.Time      // when results left for a later pass are ripe; zero: none
 	kept    *lockmgr.Lease // kept by the run, and not worked under yet; nil: none
 	lease   *lockmgr.Lease // worked under; nil: without the lock
@@ -47,6 +48,12 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*pa
 	p.run = p.mem.newest(cached)
 	p.mem.resolve(p.run)
 	p.letters, p.later = ripe(r.inbox.waiting(cached.UID), r.clock.Now())
+	switch n := p.mem.atOnce; {
+	case len(p.letters) == 0:
+		p.mem.atOnce = 0 // whatever was refused is gone
+	case n > 0 && n < len(p.letters):
+		p.letters, p.later = p.letters[:n], r.clock.Now()
+	}
 	if lifecycle.Finished(p.run) {
 		return p, nil
 	}
@@ -114,7 +121,10 @@ func ripe(waiting []*letter, now time.Time) ([]*letter, time.Time) {
 
 // input is what the core decides on, for a given state of the lock.
 func (p *pass) input(lock lifecycle.Lock) lifecycle.Input {
-	in := lifecycle.Input{Run: p.run, Now: p.clock.Now(), Lock: lock, Tenant: p.tenant}
+	in := lifecycle.Input{
+		Run: p.run, Now: p.clock.Now(), Lock: lock, Tenant: p.tenant,
+		DeadLetters: p.mem.deadLetters, MaxRetryAfter: p.policy.Delivery.MaxDelay,
+	}
 	for _, l := range p.letters {
 		in.Results = append(in.Results, l.fact)
 	}

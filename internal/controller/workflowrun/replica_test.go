@@ -48,8 +48,11 @@ type replica struct {
 	hook    func(ctx context.Context, place string) error
 	request func(*lockmgr.Request)                            // changes what is asked of the lock manager
 	cached  func(*v1alpha1.WorkflowRun) *v1alpha1.WorkflowRun // what the cache says instead of the truth; nil: the truth
+	refuse  func(*v1alpha1.WorkflowRun) error                 // what the API server says to a write of status; nil: it may be taken
 	dead    atomic.Bool
 	quiet   bool // consumes nothing: the spec does it
+	// unsettled bounds the results of all groups that are not settled; 0: the default.
+	unsettled int
 
 	mu      sync.Mutex
 	pending []*bus.Delivery
@@ -96,6 +99,7 @@ func (r *replica) connect(ctx context.Context, lockMetrics *lockmgr.Metrics) {
 	r.bus, err = bus.Connect(ctx, bus.Config{
 		Metrics: r.results,
 		URL:     r.w.nats.URL(), Keys: testKeys, DuplicateWindow: r.w.window, ResultAckWait: ackWait, Log: GinkgoLogr,
+		ResultAckPending: r.unsettled,
 	})
 	Expect(err).NotTo(HaveOccurred())
 	r.jobs = hookedJobs{r}
@@ -191,7 +195,14 @@ func (r *replica) apiHooks() interceptor.Funcs {
 			return c.List(ctx, list, opts...)
 		},
 		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
-			return r.around(ctx, sub, func() error { return c.SubResource(sub).Update(ctx, o, opts...) })
+			return r.around(ctx, sub, func() error {
+				if run, ok := o.(*v1alpha1.WorkflowRun); ok && r.refuse != nil {
+					if err := r.refuse(run); err != nil {
+						return err
+					}
+				}
+				return c.SubResource(sub).Update(ctx, o, opts...)
+			})
 		},
 		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
 			return r.around(ctx, "delete", func() error { return c.Delete(ctx, o, opts...) })
@@ -248,7 +259,9 @@ func (d *watched) Settle(ctx context.Context, as error) error {
 			d.r.w.checkAck(d.fact)
 		}
 		d.r.w.mu.Lock()
-		d.r.w.settled = append(d.r.w.settled, settled{id: d.fact.ID, status: d.fact.Result.Status, err: as})
+		d.r.w.settled = append(d.r.w.settled, settled{
+			id: d.fact.ID, status: d.fact.Result.Status, err: as, deliveries: d.Deliveries, failures: d.Failures,
+		})
 		d.r.w.mu.Unlock()
 		return d.Delivery.Settle(ctx, as)
 	})

@@ -88,6 +88,9 @@ func (r *Reconciler) setupController(mgr ctrl.Manager, maxConcurrent int) error 
 	if err := c.Watch(source.Kind(mgr.GetCache(), client.Object(&v1alpha1.WorkflowRun{}), r.informer())); err != nil {
 		return fmt.Errorf("watch runs: %w", err)
 	}
+	if err := c.Watch(source.Kind(mgr.GetCache(), client.Object(&v1alpha1.LockPolicy{}), r.policyWatch())); err != nil {
+		return fmt.Errorf("watch lock policies: %w", err)
+	}
 	capture := source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		r.queue.Store(&q)
 		return nil
@@ -127,6 +130,31 @@ func (r *Reconciler) informer() handler.EventHandler {
 				r.directory.remove(run)
 			}
 			wake(q, e.Object)
+		},
+	}
+}
+
+// policyWatch wakes the runs that keep their lock when a policy changed, so that they take it anew under the policy of now. The
+// others look at the policy when they take the lock.
+func (r *Reconciler) policyWatch() handler.EventHandler {
+	wake := func(q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+		for _, uid := range r.keeper.runs() {
+			if key, ok := r.directory.find(uid); ok {
+				q.Add(reconcile.Request{NamespacedName: key})
+			}
+		}
+	}
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, _ event.CreateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			wake(q)
+		},
+		DeleteFunc: func(_ context.Context, _ event.DeleteEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			wake(q)
+		},
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			if e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() {
+				wake(q)
+			}
 		},
 	}
 }

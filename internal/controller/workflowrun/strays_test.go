@@ -240,7 +240,12 @@ type queuedFunc func() error
 func (f queuedFunc) QueuedJobs(context.Context) ([]bus.QueuedJob, error) { return nil, f() }
 
 // fakeDelivery keeps what it was settled with.
-type fakeDelivery struct{ settled []error }
+type fakeDelivery struct {
+	settled []error
+	buried  bool
+}
+
+func (d *fakeDelivery) Buried() bool { return d.buried }
 
 func (d *fakeDelivery) Settle(_ context.Context, err error) error {
 	d.settled = append(d.settled, err)

@@ -59,6 +59,9 @@ type settled struct {
 	id     protocol.JobID
 	status protocol.ResultStatus
 	err    error
+
+	deliveries uint64 // this one included
+	failures   int    // before this one
 }
 
 func withRedis(s *redistest.Server) func(*world) { return func(w *world) { w.redis = s } }
@@ -142,10 +145,12 @@ func (w *world) policy(ctx context.Context, lock v1alpha1.RunLockPolicy) { w.pol
 
 // policyOf governs those of a workload class.
 func (w *world) policyOf(ctx context.Context, class string, lock v1alpha1.RunLockPolicy) {
-	p := &v1alpha1.LockPolicy{
-		ObjectMeta: metav1.ObjectMeta{Name: class},
-		Spec:       v1alpha1.LockPolicySpec{WorkloadClasses: []string{class}, RunLock: lock},
-	}
+	w.policySpec(ctx, class, v1alpha1.LockPolicySpec{RunLock: lock})
+}
+
+func (w *world) policySpec(ctx context.Context, class string, spec v1alpha1.LockPolicySpec) {
+	spec.WorkloadClasses = []string{class}
+	p := &v1alpha1.LockPolicy{ObjectMeta: metav1.ObjectMeta{Name: class}, Spec: spec}
 	Expect(w.client.Create(ctx, p)).To(Succeed())
 	w.policies = append(w.policies, *p)
 	DeferCleanup(func(ctx SpecContext) { Expect(w.client.Delete(ctx, p)).To(Succeed()) })

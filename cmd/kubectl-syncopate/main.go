@@ -1,0 +1,51 @@
+// Command kubectl-syncopate is a kubectl plugin: kubectl syncopate shows workflow runs as trees, says why a run stands still, and
+// lists and redrives dead letters. See docs/kubectl-plugin.md.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"golang.org/x/term"
+	"k8s.io/utils/clock"
+
+	"github.com/syncopate-dev/syncopate/internal/plugin"
+)
+
+// version is stamped by the build.
+var version = "dev"
+
+// Exit codes.
+const (
+	exitFailure = 1
+	exitUsage   = 2
+)
+
+func main() { os.Exit(run()) }
+
+func run() int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	cmd := plugin.NewCommand(plugin.Env{
+		Out: os.Stdout, Err: os.Stderr, Color: colors(), Clock: clock.RealClock{}, Getenv: os.Getenv, Version: version,
+	})
+	err := cmd.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintln(os.Stderr, "error:", strings.Join(strings.Fields(err.Error()), " "))
+	if _, usage := errors.AsType[*plugin.UsageError](err); usage {
+		return exitUsage
+	}
+	return exitFailure
+}
+
+// colors follows https://no-color.org.
+func colors() bool {
+	return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(os.Stdout.Fd()))
+}

@@ -1,0 +1,253 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+// ErrNoLetter says that no dead letter has that number; it was redriven, deleted, or is older than 14 days. No retry.
+var ErrNoLetter = errors.New("no such dead letter")
+
+// letterPatience is after which time the server forgets the list of a tool that was killed.
+const letterPatience = 30 * time.Second
+
+// headerSize is how the server tells the size of a body that it leaves out.
+const headerSize = "Nats-Msg-Size"
+
+var (
+	reasonPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+	prefixPattern = regexp.MustCompile(`^[a-z0-9-]+$`)
+)
+
+// DeadLetters is a connection to the stream of dead letters for people's tools. It needs no keys, makes no streams and gives up
+// at once where a Bus would wait. Its methods may be called concurrently.
+type DeadLetters struct {
+	names protocol.Names
+	nc    *nats.Conn
+	js    jetstream.JetStream
+}
+
+// Letter is one message that was put aside.
+type Letter struct {
+	Sequence   uint64    // its number in the stream of dead letters
+	StoredAt   time.Time // when it was put aside
+	Reason     string    // one word
+	Cause      string    // text for people
+	RunUID     string    // "" if no run is known
+	Subject    string    // where the message was published
+	Stream     string    // stream and
+	Original   uint64    // sequence that the message had there
+	Deliveries uint64    // how often it had been delivered
+	Truncated  bool      // the message's headers did not fit and are gone
+	Size       int       // bytes of the body
+	Body       []byte    // as published; nil in a list
+
+	header nats.Header // of the letter
+}
+
+// LetterFilter picks letters; the zero value picks all.
+type LetterFilter struct{ Reason, RunUID string }
+
+// OpenDeadLetters connects once, without a second try. Of c it uses the address, the credentials and Names. Close it. Errors:
+// ErrConfig, ErrUnreachable, unreadable files.
+func OpenDeadLetters(ctx context.Context, c Config) (*DeadLetters, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("connect to NATS: %w", err)
+	}
+	if c.Names.Prefix == "" {
+		c.Names.Prefix = protocol.DefaultPrefix
+	}
+	if !prefixPattern.MatchString(c.Names.Prefix) {
+		return nil, fmt.Errorf("%w: prefix %q", ErrConfig, c.Names.Prefix)
+	}
+	silent := func(*nats.Conn, *nats.Subscription, error) {} // the library would print to stderr; nc.LastError has it
+	nc, err := nats.Connect(c.URL, append(c.connectOptions(), nats.RetryOnFailedConnect(false), nats.NoReconnect(),
+		nats.ErrorHandler(silent))...)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnreachable, err)
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		nc.Close()
+		return nil, fmt.Errorf("JetStream context: %w", err)
+	}
+	return &DeadLetters{names: c.Names, nc: nc, js: js}, nil
+}
+
+// Close closes the connection.
+func (d *DeadLetters) Close() { d.nc.Close() }
+
+// List gives the oldest letters that f picks, at most limit, without bodies, and how many more there are. Errors: ErrConfig and
+// ErrInvalidJob for a filter that cannot match, failures of NATS.
+func (d *DeadLetters) List(ctx context.Context, f LetterFilter, limit int) (letters []Letter, more int, err error) {
+	subject, err := d.subjects(f)
+	if err != nil {
+		return nil, 0, err
+	}
+	s, err := d.stream(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	c, pending, err := d.consumer(ctx, s, subject)
+	if err != nil {
+		return nil, 0, d.failed("list dead letters", err)
+	}
+	if letters, more, err = d.read(ctx, c, pending, limit); err != nil {
+		return nil, 0, d.failed("list dead letters", err)
+	}
+	return letters, more, nil
+}
+
+// consumer also says how many letters there are for it. Without a bound of time the library would wait for ever for an answer
+// that does not come, as where a permission is missing.
+func (d *DeadLetters) consumer(ctx context.Context, s jetstream.Stream, subject string) (c jetstream.Consumer, pending int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	c, err = s.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{
+		FilterSubjects: []string{subject}, HeadersOnly: true, InactiveThreshold: letterPatience,
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	info, err := c.Info(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	return c, int(info.NumPending), nil
+}
+
+// read takes up to limit of the pending letters.
+func (d *DeadLetters) read(ctx context.Context, c jetstream.Consumer, pending, limit int) ([]Letter, int, error) {
+	if pending == 0 || limit == 0 {
+		return nil, pending, nil
+	}
+	messages, err := c.Messages()
+	if err != nil {
+		return nil, 0, err
+	}
+	defer messages.Stop()
+	var letters []Letter
+	for pending > 0 && len(letters) < limit {
+		m, err := d.next(ctx, messages)
+		if err != nil {
+			return nil, 0, err
+		}
+		meta, err := m.Metadata()
+		if err != nil {
+			return nil, 0, err
+		}
+		letters = append(letters, d.letter(m.Subject(), m.Headers(), meta.Sequence.Stream, meta.Timestamp))
+		pending = int(meta.NumPending)
+	}
+	return letters, pending, nil
+}
+
+func (d *DeadLetters) next(ctx context.Context, messages jetstream.MessagesContext) (jetstream.Msg, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return messages.Next(jetstream.NextContext(ctx))
+}
+
+// Get reads one letter with its body. Errors: ErrNoLetter, failures of NATS.
+func (d *DeadLetters) Get(ctx context.Context, sequence uint64) (Letter, error) {
+	s, err := d.stream(ctx)
+	if err != nil {
+		return Letter{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	m, err := s.GetMsg(ctx, sequence)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return Letter{}, fmt.Errorf("dead letter %d: %w", sequence, ErrNoLetter)
+	}
+	if err != nil {
+		return Letter{}, d.failed(fmt.Sprintf("read dead letter %d", sequence), err)
+	}
+	l := d.letter(m.Subject, m.Header, m.Sequence, m.Time)
+	l.Body, l.Size = m.Data, len(m.Data)
+	return l, nil
+}
+
+// OriginalHeader is the headers that the message was published with, but for those that are gone (Truncated).
+func (l Letter) OriginalHeader() map[string][]string {
+	h := map[string][]string{}
+	for name, values := range l.header {
+		if original, ok := originalName(name); ok {
+			h[original] = values
+		}
+	}
+	return h
+}
+
+// originalName is the name that a header of a letter had in the message; false: it was not there.
+func originalName(name string) (string, bool) {
+	rest, moved := strings.CutPrefix(name, HeaderOriginalPrefix)
+	if moved && forServer(rest) {
+		return rest, true
+	}
+	return name, !forServer(name) && !strings.HasPrefix(name, headerDead)
+}
+
+// letter reads what the headers say. A letter that something else than Syncopate published is shown as far as it makes sense.
+func (d *DeadLetters) letter(subject string, h nats.Header, sequence uint64, at time.Time) Letter {
+	l := Letter{
+		Sequence: sequence, StoredAt: at.UTC(), Reason: h.Get(HeaderDeadReason), Cause: h.Get(HeaderDeadError),
+		Subject: h.Get(HeaderDeadSubject), Stream: h.Get(HeaderDeadStream), Truncated: h.Get(HeaderDeadTruncated) != "", header: h,
+	}
+	// What is no number stays 0.
+	l.Original, _ = strconv.ParseUint(h.Get(HeaderDeadSequence), 10, 64)
+	l.Deliveries, _ = strconv.ParseUint(h.Get(HeaderDeadDeliveries), 10, 64)
+	l.Size, _ = strconv.Atoi(h.Get(headerSize))
+	tokens := strings.Split(strings.TrimPrefix(subject, d.names.Prefix+".deadletters."), ".")
+	if l.Reason == "" {
+		l.Reason = tokens[0]
+	}
+	if uid := tokens[len(tokens)-1]; len(tokens) > 1 && uid != "-" {
+		l.RunUID = uid
+	}
+	return l
+}
+
+func (d *DeadLetters) subjects(f LetterFilter) (string, error) {
+	reason, uid := "*", "*"
+	if f.Reason != "" {
+		if reason = f.Reason; !reasonPattern.MatchString(reason) {
+			return "", fmt.Errorf("%w: reason %q", ErrConfig, reason)
+		}
+	}
+	if f.RunUID != "" {
+		if err := checkRunUID(f.RunUID); err != nil {
+			return "", err
+		}
+		uid = f.RunUID
+	}
+	return d.names.Prefix + ".deadletters." + reason + "." + uid, nil
+}
+
+func (d *DeadLetters) stream(ctx context.Context) (jetstream.Stream, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	s, err := d.js.Stream(ctx, d.names.DeadLettersStream())
+	if err != nil {
+		return nil, d.failed("stream "+d.names.DeadLettersStream(), err)
+	}
+	return s, nil
+}
+
+// failed adds what the connection noticed meanwhile: a missing permission shows as a request without an answer.
+func (d *DeadLetters) failed(what string, err error) error {
+	if noticed := d.nc.LastError(); noticed != nil && !errors.Is(err, noticed) {
+		return fmt.Errorf("%s: %w (%w)", what, err, noticed)
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}

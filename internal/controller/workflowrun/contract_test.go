@@ -1,0 +1,249 @@
+package workflowrun
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
+	"github.com/syncopate-dev/syncopate/internal/lockmgr"
+	"github.com/syncopate-dev/syncopate/internal/lockmgr/redistest"
+	"github.com/syncopate-dev/syncopate/internal/policy"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+// Dead letters and conditions call the same thing by the same name. mutation: another name on either side makes this fail.
+func TestDeadLettersHaveTheReasonsOfTheCondition(t *testing.T) {
+	for letter, condition := range map[string]string{
+		bus.ReasonResultRejected: v1alpha1.ReasonResultRejected, bus.ReasonDeliveriesExhausted: v1alpha1.ReasonDeliveriesExhausted,
+	} {
+		if letter != condition {
+			t.Errorf("the dead letter says %s, the condition %s", letter, condition)
+		}
+	}
+}
+
+// mutation: every answer a refusal, or none, makes this fail: an outage would make dead letters, or a refusal never would.
+func TestOutage(t *testing.T) {
+	group := schema.GroupResource{Resource: "workflowruns"}
+	for name, c := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"nobody answers":                   {&net.OpError{Op: "dial", Err: errTest}, true},
+		"the pass took too long":           {context.DeadlineExceeded, true},
+		"the lease was lost":               {context.Canceled, true},
+		"too many requests":                {apierrors.NewTooManyRequests("slow down", 1), true},
+		"the server is going down":         {apierrors.NewServiceUnavailable("x"), true},
+		"the server's own time-out":        {apierrors.NewTimeoutError("x", 1), true},
+		"etcd or a webhook is broken":      {apierrors.NewInternalError(errTest), true},
+		"credentials that are not yet new": {apierrors.NewUnauthorized("x"), true},
+		"an answer without a code":         {&apierrors.StatusError{}, true},
+		"a rule of the CRD":                {apierrors.NewInvalid(schema.GroupKind{}, "x", nil), false},
+		"an admission policy":              {apierrors.NewForbidden(group, "x", errTest), false},
+		"a body that is no object":         {apierrors.NewBadRequest("x"), false},
+		"a body too large":                 {apierrors.NewRequestEntityTooLargeError("x"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := outage(fmt.Errorf("write status: %w", c.err)); got != c.want {
+				t.Errorf("outage is %t", got)
+			}
+		})
+	}
+}
+
+// mutation: a budget for every class, or > for >=, makes this fail.
+func TestGiveBack(t *testing.T) {
+	for name, c := range map[string]struct {
+		class    string
+		failures int
+		dead     bool
+	}{
+		"a failure within the budget":             {bus.ClassPublishFailed, 1, false},
+		"the failure that uses the budget up":     {bus.ClassPublishFailed, 2, true},
+		"beyond it, its dead letter did not work": {bus.ClassPublishFailed, 9, true},
+		"an attempt that nobody knows":            {bus.ClassAhead, 2, true},
+		"a busy lock never counts":                {bus.ClassLockBusy, 99, false},
+		"nor does Redis":                          {bus.ClassStoreUnavailable, 99, false},
+		"nor a full inbox":                        {bus.ClassInboxFull, 99, false},
+		"nor a shutdown":                          {bus.ClassShutdown, 99, false},
+		"nor another writer":                      {bus.ClassFenced, 99, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := &pass{Reconciler: &Reconciler{}, policy: policy.Effective{Delivery: policy.Delivery{MaxDeliveries: 3}}}
+			s := p.giveBack(&letter{failures: c.failures}, time.Second, c.class, errTest)
+			dead, ok := errors.AsType[*bus.PermanentError](s.as)
+			if ok != c.dead || (ok && dead.Reason != "DeliveriesExhausted") || !errors.Is(s.as, errTest) {
+				t.Errorf("settled as %v", s.as)
+			}
+			if a, ok := errors.AsType[*again](s.as); !c.dead && (!ok || a.after != time.Second || a.class != c.class) {
+				t.Errorf("settled as %v", s.as)
+			}
+		})
+	}
+}
+
+// mutation: no limit, a limit before the jitter, or a shift without a bound makes this fail.
+func TestFailureWaitGrowsUpToThePolicysLimit(t *testing.T) {
+	for failures, want := range map[int]time.Duration{0: time.Second, 1: 2 * time.Second, 3: 8 * time.Second, 5: 30 * time.Second, 9999: 30 * time.Second} {
+		for r, percent := range map[float64]time.Duration{0: 80, 0.5: 100, 1: 120} {
+			p := &pass{Reconciler: &Reconciler{rand: func() float64 { return r }}, policy: policy.Defaults()}
+			if got, want := p.failureWait(failures), min(want*percent/100, 30*time.Second); got != want {
+				t.Errorf("after %d failures, at %v of the jitter: %s, want %s", failures, r, got, want)
+			}
+		}
+	}
+}
+
+// The contract across the packages: an error that the lock manager or this package made, through a chain of %w, to the bus, a
+// real server, and back not before its time.
+//
+// mutation: %v in the chain (the default of 2 s comes, and class unknown), or again without RetryDelay, makes this fail.
+func TestADelayArrivesAsTheLockManagerOrTheControllerAskedForIt(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	b, js := startBus(t, registry)
+	locks := busyLocks(t)
+	asked := map[protocol.JobID]time.Duration{}
+	errs := map[protocol.JobID]error{}
+	for i, d := range []time.Duration{0, 350 * time.Millisecond, 500 * time.Millisecond, 650 * time.Millisecond, 2 * time.Second} {
+		lock := policy.Defaults().RunLock
+		lock.BusyRetry = policy.BusyRetry{Fixed: true, Delay: d}
+		_, busy := locks.Acquire(t.Context(), lockmgr.Request{RunUID: "run", Policy: lock})
+		if !errors.As(busy, new(*lockmgr.BusyError)) {
+			t.Fatalf("the lock is not busy: %v", busy)
+		}
+		p := &pass{Reconciler: &Reconciler{rand: func() float64 { return 0.5 }}, policy: policy.Effective{RunLock: lock}}
+		for k, err := range []error{
+			fmt.Errorf("take the lock: %w", errors.Join(errTest, busy)),
+			fmt.Errorf("apply: %w", p.giveBack(&letter{}, p.retryWait(bus.ClassLockBusy), bus.ClassLockBusy, errTest).as),
+		} {
+			id := protocol.JobID{RunUID: fmt.Sprintf("run-%d-%d", i, k), Step: "s", Item: protocol.NoItem, Attempt: 1}
+			asked[id], errs[id] = d, err
+		}
+	}
+	names := protocol.Names{Prefix: protocol.DefaultPrefix}
+	for id := range errs {
+		m := nats.NewMsg(names.Result(id))
+		m.Data = []byte(succeeded(id))
+		m.Header.Set(protocol.HeaderToken, testKeys.Sign(id))
+		if _, err := js.PublishMsg(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for id, gap := range gaps(t, b, errs) {
+		if gap < asked[id] {
+			t.Errorf("%s: asked for %s, came after %s (%v)", id, asked[id], gap, errs[id])
+		}
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	counted, sums := map[string]uint64{}, map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if h := m.GetHistogram(); h != nil {
+				counted[f.GetName()+" "+m.GetLabel()[0].GetValue()] = h.GetSampleCount()
+				sums[f.GetName()] += h.GetSampleSum()
+			}
+		}
+	}
+	want := map[string]uint64{"syncopate_retry_delay_seconds lock_busy": 10, "syncopate_redelivery_gap_seconds lock_busy": 10}
+	if diff := cmp.Diff(want, counted); diff != "" {
+		t.Errorf("delays by class (-want +got):\n%s", diff)
+	}
+	// A gap may be longer on a slow machine; what the server was asked for may not.
+	if got := sums["syncopate_retry_delay_seconds"]; math.Abs(got-2*(0.35+0.5+0.65+2)) > 0.001 {
+		t.Errorf("the delays asked for are %.3f s together, want 7", got)
+	}
+}
+
+// gaps settles the first delivery of each result with its error, and measures until the second.
+func gaps(t *testing.T, b *bus.Bus, errs map[protocol.JobID]error) map[protocol.JobID]time.Duration {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var mu sync.Mutex
+	settledAt, measured := map[protocol.JobID]time.Time{}, map[protocol.JobID]time.Duration{}
+	err := b.Consume(ctx, func(ctx context.Context, d *bus.Delivery) {
+		mu.Lock()
+		defer mu.Unlock()
+		at, second := settledAt[d.ID]
+		if !second {
+			settledAt[d.ID] = time.Now()
+			_ = d.Settle(ctx, errs[d.ID]) // if the NAK is lost, AckWait shows as a longer gap
+			return
+		}
+		measured[d.ID] = time.Since(at)
+		_ = d.Settle(ctx, nil)
+		if len(measured) == len(errs) {
+			cancel()
+		}
+	})
+	if err != nil {
+		t.Errorf("consume: %v", err)
+	}
+	if len(measured) != len(errs) {
+		t.Fatalf("%d of %d came again", len(measured), len(errs))
+	}
+	return measured
+}
+
+// startBus connects a bus to a server of its own, and a worker's connection.
+func startBus(t *testing.T, registry *prometheus.Registry) (*bus.Bus, jetstream.JetStream) {
+	t.Helper()
+	s := natstest.Start(t)
+	b, err := bus.Connect(t.Context(), bus.Config{URL: s.URL(), Keys: testKeys, Metrics: bus.NewMetrics(registry)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.Close(context.WithoutCancel(t.Context())) })
+	nc, err := nats.Connect(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ready := func(ctx context.Context) (bool, error) { return b.EnsureStreams(ctx) == nil, nil }
+	if err := wait.PollUntilContextTimeout(t.Context(), polling, patience, true, ready); err != nil {
+		t.Fatalf("no streams: %v", err)
+	}
+	return b, js
+}
+
+// busyLocks is a lock manager whose run's lock is somebody else's.
+func busyLocks(t *testing.T) *lockmgr.Manager {
+	t.Helper()
+	s := redistest.Start(t)
+	if err := s.Client().Set(t.Context(), "{run:run}:lock", "somebody-else", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	client, err := lockmgr.NewClient(lockmgr.ClientConfig{Addrs: []string{s.Addr()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := lockmgr.New(client, lockmgr.Options{Holder: "me", Metrics: lockmgr.NewMetrics(prometheus.NewRegistry())})
+	t.Cleanup(func() {
+		_ = m.Close(context.WithoutCancel(t.Context()))
+		_ = client.Close()
+	})
+	return m
+}

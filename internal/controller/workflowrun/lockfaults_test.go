@@ -1,0 +1,152 @@
+package workflowrun
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lockmgr/redistest"
+)
+
+// mutation: open that lets everybody through after the pause makes this fail.
+func TestOnePassFindsOutWhetherTheStoreIsBack(t *testing.T) {
+	clk := clocktesting.NewFakeClock(time.Unix(0, 0))
+	b := &breaker{clock: clk}
+	b.trip(errTest)
+	for range 3 {
+		clk.Step(breakerPause)
+		through := 0
+		for range 16 {
+			if b.open() == nil {
+				through++
+			}
+		}
+		if through != 1 {
+			t.Errorf("%d of 16 passes ask the store at the same time; want 1", through)
+		}
+	}
+}
+
+// mutation: pause that does not grow, and one that is not bounded, each make this fail.
+func TestTheLongerTheStoreIsDownTheLongerRunsWait(t *testing.T) {
+	clk := clocktesting.NewFakeClock(time.Unix(0, 0))
+	b := &breaker{clock: clk}
+	b.trip(errTest)
+	for _, step := range []struct{ after, want time.Duration }{
+		{0, time.Second}, {8 * time.Second, time.Second}, {8 * time.Second, 2 * time.Second}, {time.Hour, 5 * time.Second},
+	} {
+		clk.Step(step.after)
+		b.trip(errTest)
+		if got := b.pause(); got != step.want {
+			t.Errorf("after %s more the pause is %s; want %s", step.after, got, step.want)
+		}
+	}
+	b.reset()
+	if got := b.pause(); got != time.Second {
+		t.Errorf("after the outage the pause is %s", got)
+	}
+}
+
+var _ = Describe("the lock of one run", func() {
+	// mutation: a breaker that trips on every error makes this fail.
+	It("that a script chokes on keeps no other run waiting", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		w.policy(ctx, quick())
+		r := w.newReplica(ctx, "r")
+		bad, good := w.create(ctx, diamond()), w.create(ctx, diamond())
+		Expect(w.redis.Client().LPush(ctx, lockKey(bad), "x").Err()).To(Succeed())
+		r.mustPass(ctx, bad)
+		r.mustPass(ctx, good)
+		Expect(reason(w.get(ctx, good), v1alpha1.ConditionRunLockRenewed)).To(Equal(v1alpha1.ReasonLockHeld))
+		Expect(reason(w.get(ctx, bad), v1alpha1.ConditionRunLockRenewed)).To(Equal(v1alpha1.ReasonLockStoreUnavailable))
+		w.redis.Client().Del(ctx, lockKey(bad))
+		r.finish(ctx, good)
+		r.finish(ctx, bad)
+	}, NodeTimeout(2*patience))
+
+	// mutation: a breaker that is reset by each answer that is no error makes this fail.
+	It("that is known to be busy without asking Redis says nothing about Redis", func(ctx SpecContext) {
+		redis := redistest.Start(GinkgoTB())
+		w := newWorld(ctx, withRedis(redis))
+		w.policy(ctx, quick())
+		r := w.newReplica(ctx, "r")
+		run := w.create(ctx, diamond())
+		w.takeLock(ctx, run)
+		r.mustPass(ctx, run) // waits in line from now on
+		redis.Pause()
+		defer redis.Resume()
+		r.breaker.trip(errors.New("hangs"))
+		w.clock.Step(breakerPause)
+		r.mustPass(ctx, run)
+		Expect(r.breaker.cause).To(HaveOccurred(), "nobody asked Redis")
+	}, NodeTimeout(2*patience))
+
+	// mutation: advance without its deferred function makes this fail.
+	It("is given back when a pass panics", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		w.policy(ctx, quick())
+		r := w.newReplica(ctx, "r")
+		run := w.create(ctx, diamond())
+		r.hook = once("status/before", func() error { panic("a bug that is met once") })
+		func() {
+			defer func() { _ = recover() }() // as controller-runtime does
+			_, _ = r.pass(ctx, run)
+		}()
+		Expect(w.redis.Client().Exists(ctx, lockKey(run)).Val()).To(BeZero())
+		r.hook = nil
+		r.finish(ctx, run)
+	}, NodeTimeout(2*patience))
+
+	// mutation: a loss that is kept until a later pass sees it told makes this fail.
+	It("is told to be lost once, though another took over right after", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		w.policy(ctx, forRun(v1alpha1.RenewalFailureFence))
+		a, b := w.newReplica(ctx, "a"), w.newReplica(ctx, "b")
+		run := w.create(ctx, twoSteps())
+		a.inFlight(ctx, run, 1)
+		w.dropLock(ctx, run)
+		b.mustPass(ctx, run)
+		until(ctx, "a lost it", func() bool {
+			l := a.keeper.take(run.UID)
+			lost := l.Err() != nil
+			a.keeper.keep(ctx, run.UID, l)
+			return lost
+		})
+		for range 5 {
+			a.mustPass(ctx, run)
+			w.clock.Step(50 * time.Millisecond)
+			b.mustPass(ctx, run)
+			w.clock.Step(500 * time.Millisecond)
+		}
+		told := 0
+		for _, e := range a.recorder.list() {
+			if ok, _ := ContainSubstring("RunLockAbandoned").Match(e); ok {
+				told++
+			}
+		}
+		Expect(told).To(Equal(1), "%v", a.recorder.list())
+	}, NodeTimeout(2*patience))
+
+	// mutation: policyWatch that wakes nobody makes this fail.
+	It("that the run keeps is taken anew when its policy changes", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		w.policy(ctx, forRun(v1alpha1.RenewalFailureFence))
+		r := w.newReplica(ctx, "r")
+		run := w.create(ctx, twoSteps())
+		r.inFlight(ctx, run, 1)
+		q := newQueue()
+		changed := &v1alpha1.LockPolicy{}
+		changed.Generation = 2
+		r.policyWatch().Update(ctx, event.UpdateEvent{ObjectOld: &v1alpha1.LockPolicy{}, ObjectNew: &v1alpha1.LockPolicy{}}, q)
+		Expect(q.Len()).To(BeZero(), "its status changed")
+		r.policyWatch().Update(ctx, event.UpdateEvent{ObjectOld: &v1alpha1.LockPolicy{}, ObjectNew: changed}, q)
+		Expect(q.Len()).To(Equal(1))
+		r.finish(ctx, run)
+	}, NodeTimeout(2*patience))
+})

@@ -1,0 +1,100 @@
+package workflowrun
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/internal/policy"
+)
+
+const (
+	// failurePause is the wait after the first failure of a result; it doubles with each one, up to the policy's longest delay.
+	failurePause = time.Second
+	// maxDoublings keeps the doubling far above the largest delay of a policy, and in range.
+	maxDoublings = 16
+	// maxUntold bounds the dead letters of a run that status does not tell of yet; one message would not hold more of them.
+	maxUntold = 100
+)
+
+// outage says that an error of the API server is no word on what was to be written: nobody answered, or not now.
+func outage(err error) bool {
+	var answer apierrors.APIStatus
+	if !errors.As(err, &answer) {
+		return true
+	}
+	switch code := answer.Status().Code; code {
+	case http.StatusUnauthorized, http.StatusRequestTimeout, http.StatusTooManyRequests:
+		return true
+	default:
+		return code < http.StatusBadRequest || code >= http.StatusInternalServerError
+	}
+}
+
+// unwritten ends a pass whose write the API server did not take, for a reason that may last. In an outage results go back to
+// NATS when their patience is over, and none is to blame. A refusal may be for one of the results in the write: half of them are
+// tried at a time, until one is refused alone; only that one counts as failed, and the others do not wait for it.
+func (p *pass) unwritten(ctx context.Context, cause error) (reconcile.Result, error) {
+	switch n := len(p.carried); {
+	case n == 0 || outage(cause):
+		p.handBack(ctx, bus.ClassStoreUnavailable, cause)
+		return reconcile.Result{}, cause
+	case n > 1:
+		p.mem.atOnce, p.mem.blamed = n/2, false
+		log.FromContext(ctx).Info("A write with several results is refused: fewer at a time", "results", n, "next", p.mem.atOnce, "cause", cause.Error())
+	default:
+		p.mem.atOnce, p.mem.blamed = 1, true // until a write is taken: it may be that all are refused
+		l := p.carried[0]
+		log.FromContext(ctx).Error(cause, "A result is refused", "job", l.fact.ID.String(), "failures", l.failures+1, "budget", p.policy.Delivery.MaxDeliveries)
+		p.settleEach(ctx, []settlement{p.giveBack(l, p.failureWait(l.failures), bus.ClassPublishFailed, cause)})
+	}
+	return p.again(p.mem.nextWrite()), nil
+}
+
+// carried are the results whose effect is in a decision.
+func carried(letters []*letter, verdicts []lifecycle.Verdict) []*letter {
+	var in []*letter
+	for i, v := range verdicts {
+		if v == lifecycle.Applied {
+			in = append(in, letters[i])
+		}
+	}
+	return in
+}
+
+// giveBack returns a result to NATS; once it has failed as often as the policy lets it, to the dead letters.
+func (p *pass) giveBack(l *letter, wait time.Duration, class string, cause error) settlement {
+	if bus.CountsAsFailure(class) && l.failures+1 >= p.policy.Delivery.MaxDeliveries {
+		return settlement{l, bus.Permanent(bus.ReasonDeliveriesExhausted, cause), ""}
+	}
+	return settlement{l, &again{after: wait, class: class, cause: cause}, ""}
+}
+
+// failureWait is the wait before a result that failed comes again. It grows, so that a refusal which ends after some minutes
+// does not use up the budget of all that came meanwhile.
+func (p *pass) failureWait(failures int) time.Duration {
+	limit := p.policy.Delivery.MaxDelay
+	wait := min(failurePause<<min(failures, maxDoublings), limit)
+	return min(policy.BusyRetry{Delay: wait, JitterPercent: storeJitterPercent}.Wait(p.rand()), limit)
+}
+
+// noteExhausted remembers a result that was put aside for its failures, until status tells of it.
+func (p *pass) noteExhausted(s settlement) {
+	dead, ok := errors.AsType[*bus.PermanentError](s.as)
+	if !ok || dead.Reason != bus.ReasonDeliveriesExhausted || !s.letter.delivery.Buried() {
+		return // where the dead letter could not be stored the result stays, and comes again
+	}
+	p.later = p.clock.Now()
+	if len(p.mem.deadLetters) < maxUntold {
+		p.mem.deadLetters = append(p.mem.deadLetters, lifecycle.DeadLetter{
+			ID: s.letter.fact.ID, Failures: s.letter.failures + 1, Cause: dead.Err.Error(),
+		})
+	}
+}

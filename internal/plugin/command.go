@@ -1,0 +1,80 @@
+package plugin
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Formats of the flag -o.
+const (
+	formatText  = "text"
+	formatTable = "table"
+	formatJSON  = "json"
+)
+
+// Env is what the commands take from the process.
+type Env struct {
+	Out, Err io.Writer
+	Color    bool // Out is a terminal that takes colours
+	Clock    clock.PassiveClock
+	Getenv   func(string) string
+	Version  string
+
+	// Cluster gives the API server and the namespace asked for; nil: as kubeconfig and flags say.
+	Cluster func() (client.Reader, string, error)
+}
+
+// app is one call of the plugin.
+type app struct {
+	Env
+	nats natsFlags
+}
+
+// NewCommand is kubectl syncopate with all its commands.
+func NewCommand(env Env) *cobra.Command {
+	a := &app{Env: env}
+	root := &cobra.Command{
+		Use:   "kubectl-syncopate",
+		Short: "Look at workflow runs of Syncopate, and redrive their dead letters",
+		Long: `Look at workflow runs of Syncopate, and redrive their dead letters.
+
+The cluster is found like kubectl finds it: --kubeconfig, $KUBECONFIG, ~/.kube/config, --context, --namespace.`,
+		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl syncopate"},
+		Version:       env.Version,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.SetOut(env.Out)
+	root.SetErr(env.Err)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usagef("%w; see %s --help", err, cmd.CommandPath()) })
+	if a.Cluster == nil {
+		a.Cluster = bindCluster(root.PersistentFlags())
+	}
+	group(root, a.treeCommand(), a.whyCommand(), group(&cobra.Command{
+		Use: "dead-letters", Aliases: []string{"dead-letter", "dl"}, Short: "List, show and redrive messages that were put aside", Long: deadLettersHelp,
+	}, a.listCommand(), a.showCommand(), a.redriveCommand()))
+	return root
+}
+
+// group makes parent a command that only has others.
+func group(parent *cobra.Command, commands ...*cobra.Command) *cobra.Command {
+	parent.Args = args(cobra.NoArgs)
+	parent.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	parent.AddCommand(commands...)
+	return parent
+}
+
+// note tells something that is not the answer.
+func (a *app) note(format string, values ...any) { fmt.Fprintf(a.Err, format+"\n", values...) }
+
+func (a *app) writeJSON(v any) error {
+	e := json.NewEncoder(a.Out)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}

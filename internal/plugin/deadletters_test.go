@@ -1,0 +1,354 @@
+package plugin
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+// publish sends a result as a worker does.
+func (o *operator) publish(id protocol.JobID, body, token string) {
+	o.t.Helper()
+	nc, err := nats.Connect(o.nats.URL())
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	m := nats.NewMsg(protocol.Names{Prefix: "syncopate"}.Result(id))
+	m.Data = []byte(body)
+	m.Header.Set(protocol.HeaderToken, token)
+	m.Header.Set(protocol.HeaderMsgID, protocol.ResultMsgID(id, token))
+	if _, err := js.PublishMsg(o.t.Context(), m); err != nil {
+		o.t.Fatal(err)
+	}
+}
+
+// buried is a server with three letters: 1 and 3 may be redriven, 2 is unusable; the run of 3 does not exist any more.
+func buried(t *testing.T) (*plugin, *operator) {
+	t.Helper()
+	p := newPlugin(t, testRun("team-a", "report", "uid-1"), testRun("team-b", "other", "uid-2"))
+	p.nats = natstest.Start(t)
+	o := startOperator(t, p.nats)
+	o.bury(job("uid-1", 1), "DeliveriesExhausted", succeeded)
+	o.bury(job("uid-2", 4), "ResultRejected", `{"status":"Done"}`)
+	o.bury(job("uid-3", 1), "DeliveriesExhausted", "no JSON\x1b[2J\nsecond line")
+	return p, o
+}
+
+func lettersOf(t *testing.T, p *plugin, line ...string) []uint64 {
+	t.Helper()
+	out, _, err := p.call(append([]string{"dead-letters", "list", "-o", "json"}, line...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list struct {
+		DeadLetters []struct{ Sequence uint64 }
+	}
+	if err := json.Unmarshal([]byte(out), &list); err != nil {
+		t.Fatal(err)
+	}
+	var all []uint64
+	for _, l := range list.DeadLetters {
+		all = append(all, l.Sequence)
+	}
+	return all
+}
+
+// fixed replaces what no clock of the test decides.
+func fixed(s string) string {
+	s = regexp.MustCompile(`\d{4}-\d\d-\d\dT[0-9:.]+Z`).ReplaceAllString(s, "TIME")
+	s = regexp.MustCompile(`\(\S+ ago\)`).ReplaceAllString(s, "(AGE ago)")
+	return regexp.MustCompile(`(?m)^(\d+ +)\S+ +`).ReplaceAllString(s, "${1}AGE  ")
+}
+
+// mutation: a token or a control character let through, a name looked up in one namespace only, or a field renamed makes this fail.
+func TestDeadLettersAsPeopleSeeThem(t *testing.T) {
+	t.Parallel()
+	p, o := buried(t)
+	token := o.keys.Sign(job("uid-1", 1))
+	for name, line := range map[string][]string{
+		"list.txt": {"list"}, "list.json": {"list", "-o", "json"},
+		"show.txt": {"show", "1"}, "show.json": {"show", "1", "-o", "json"},
+		"show-refused.txt": {"show", "2"}, "show-gone.txt": {"show", "3"}, "show-text.json": {"show", "3", "-o", "json"},
+	} {
+		out := p.must(append([]string{"dead-letters"}, line...)...)
+		golden(t, name, fixed(out))
+		if strings.Contains(out, token) || strings.Contains(out, "\x1b") {
+			t.Errorf("%s has a token or a control character: %q", name, out)
+		}
+	}
+}
+
+func TestAListCanBeNarrowed(t *testing.T) {
+	t.Parallel()
+	p, _ := buried(t)
+	for name, tt := range map[string]struct {
+		line []string
+		want []uint64
+	}{
+		"all":      {nil, []uint64{1, 2, 3}},
+		"a run":    {[]string{"--run", "report"}, []uint64{1}},
+		"a reason": {[]string{"--reason", "DeliveriesExhausted"}, []uint64{1, 3}},
+		"both":     {[]string{"--run", "report", "--reason", "ResultRejected"}, nil},
+		"a bound":  {[]string{"--limit", "2"}, []uint64{1, 2}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tt.want, lettersOf(t, p, tt.line...)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+	if _, notes, err := p.call("dead-letters", "list", "--limit", "2"); err != nil || !strings.Contains(notes, "1 more") {
+		t.Errorf("%q, %v", notes, err)
+	}
+	if _, _, err := p.call("dead-letters", "list", "--run", "other"); err == nil || !strings.Contains(err.Error(), "team-a/other") {
+		t.Errorf("a run of another namespace: %v", err)
+	}
+}
+
+// mutation: an error instead of a note, or no second try in the own namespace, makes this fail.
+func TestLettersAreListedWithoutTheNamesOfTheirRuns(t *testing.T) {
+	t.Parallel()
+	p, _ := buried(t)
+	for name, tt := range map[string]struct {
+		cluster    func() (client.Reader, string, error)
+		want, note string
+	}{
+		"no cluster at all": {func() (client.Reader, string, error) { return nil, "", errors.New("no\nkubeconfig") }, "uid-1", "warning: runs are shown by UID: no kubeconfig\n"},
+		"only the own namespace": {func() (client.Reader, string, error) {
+			c := fakeCluster(t, testRun("team-a", "report", "uid-1")).WithInterceptorFuncs(forbid(
+				func(_ client.ObjectList, o *client.ListOptions) bool { return o.Namespace == "" })).Build()
+			return c, "team-a", nil
+		}, "team-a/report", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			q := *p
+			q.cluster = tt.cluster
+			out, notes, err := q.call("dead-letters", "list")
+			if err != nil || !strings.Contains(out, tt.want) || !strings.Contains(out, "uid-2") || notes != tt.note {
+				t.Errorf("%s\nnotes %q, %v", out, notes, err)
+			}
+		})
+	}
+}
+
+// mutation: publishing without the original headers, or leaving the letter, makes this fail.
+func TestRedriveBringsTheResultBackToTheOperator(t *testing.T) {
+	t.Parallel()
+	p, o := buried(t)
+	if out := p.must("dead-letters", "redrive", "1", "--dry-run"); !strings.Contains(out, "dead letter 1 would be redriven to syncopate.results.") {
+		t.Errorf("dry run: %q", out)
+	}
+	if diff := cmp.Diff([]uint64{1, 2, 3}, lettersOf(t, p)); diff != "" || len(o.got) > 0 {
+		t.Fatalf("the dry run did something: %d results; letters (-want +got):\n%s", len(o.got), diff)
+	}
+	if out := p.must("dead-letters", "redrive", "--run", "report"); !strings.Contains(out, "dead letter 1 redriven to syncopate.results.") {
+		t.Errorf("redrive: %q", out)
+	}
+	d := o.next()
+	if d.ID != job("uid-1", 1) || string(d.Result.Output) != `{"pages":3}` {
+		t.Errorf("result: %+v", d)
+	}
+	if err := d.Settle(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
+	if diff := cmp.Diff([]uint64{2, 3}, lettersOf(t, p)); diff != "" {
+		t.Errorf("letters (-want +got):\n%s", diff)
+	}
+}
+
+// mutation: stopping at the first refusal, or success in spite of it, makes this fail.
+func TestRedriveRefusesWhatIsHopelessAndGoesOn(t *testing.T) {
+	t.Parallel()
+	p, o := buried(t)
+	out, notes, err := p.call("dead-letters", "redrive", "--all")
+	if err == nil || err.Error() != "1 of 3 dead letters were not redriven" {
+		t.Errorf("error: %v", err)
+	}
+	if strings.Count(out, " redriven to ") != 2 || !strings.Contains(notes, "dead letter 2: it can never be applied: its body is unusable") ||
+		!strings.Contains(notes, "--force") || strings.Count(notes, "\n") != 1 {
+		t.Errorf("out %q, notes %q", out, notes)
+	}
+	got := map[protocol.JobID]bool{o.next().ID: true, o.next().ID: true}
+	if diff := cmp.Diff(map[protocol.JobID]bool{job("uid-1", 1): true, job("uid-3", 1): true}, got); diff != "" {
+		t.Errorf("results (-want +got):\n%s", diff)
+	}
+	p.must("dead-letters", "redrive", "2", "--force")
+	if d := o.next(); d.ID != job("uid-2", 4) || d.Rejected == nil {
+		t.Errorf("by force: %+v", d)
+	}
+	_, notes, err = p.call("dead-letters", "redrive", "2")
+	if err == nil || !strings.Contains(notes, "no such dead letter") {
+		t.Errorf("gone: %v, notes %q", err, notes)
+	}
+}
+
+// mutation: an error of the wrong kind gives the wrong exit code, and makes this fail.
+func TestACommandLineThatMakesNoSenseIsAUsageError(t *testing.T) {
+	t.Parallel()
+	p := newPlugin(t, testRun("team-a", "report", "uid-1"))
+	for name, tt := range map[string]struct {
+		line  string
+		usage bool
+	}{
+		"unknown command":             {"grow report", true},
+		"unknown command in a group":  {"dead-letters drop", true},
+		"unknown flag":                {"tree report --deep", true},
+		"bad value of a flag":         {"dead-letters list --limit x", true},
+		"limit out of bounds":         {"dead-letters list --limit 0", true},
+		"unknown format":              {"tree report -o yaml", true},
+		"table is no format of why":   {"why report -o table", true},
+		"no run":                      {"tree", true},
+		"two runs":                    {"why a b", true},
+		"no number":                   {"dead-letters show first", true},
+		"number 0":                    {"dead-letters redrive 0", true},
+		"redrive of nothing":          {"dead-letters redrive", true},
+		"redrive of two things":       {"dead-letters redrive 1 --all", true},
+		"redrive of two other things": {"dead-letters redrive --reason x --all", true},
+		"a run that does not exist":   {"tree missing", false},
+		"no NATS":                     {"dead-letters list --nats-url nats://127.0.0.1:1", false},
+		"help":                        {"dead-letters redrive --help", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, _, err := p.call(strings.Fields(tt.line)...)
+			if _, usage := errors.AsType[*UsageError](err); usage != tt.usage || (err == nil && name != "help") {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}
+
+func TestTreeAndWhyOfARun(t *testing.T) {
+	t.Parallel()
+	p := newPlugin(t, testRun("team-a", "report", "uid-1"))
+	for name, line := range map[string][]string{
+		"tree.txt": {"tree", "report"}, "tree.json": {"tree", "report", "-o", "json"},
+		"why.txt": {"why", "report"}, "why.json": {"why", "report", "-o", "json"},
+	} {
+		golden(t, name, p.must(line...))
+	}
+	// mutation: colours in JSON, or none on a terminal, make this fail.
+	p.color = true
+	if out := p.must("tree", "report"); !strings.Contains(out, "\x1b[") {
+		t.Error("no colours on a terminal")
+	}
+	if out := p.must("tree", "report", "-o", "json"); strings.Contains(out, "x1b") || strings.Contains(out, "u001b") {
+		t.Error("colours in JSON")
+	}
+}
+
+// mutation: a refusal of the policies as an error makes this fail.
+func TestWhyWorksForWhoMayNotSeePolicies(t *testing.T) {
+	t.Parallel()
+	p := newPlugin(t)
+	p.cluster = func() (client.Reader, string, error) {
+		run := testRun("team-a", "report", "uid-1")
+		return fakeCluster(t, run).WithInterceptorFuncs(forbid(func(list client.ObjectList, _ *client.ListOptions) bool {
+			_, partial := list.(*metav1.PartialObjectMetadataList)
+			return !partial
+		})).Build(), "team-a", nil
+	}
+	if out := p.must("why", "report"); !strings.Contains(out, "was not looked at") {
+		t.Error(out)
+	}
+}
+
+func TestNamesOfRunsAreCompleted(t *testing.T) {
+	t.Parallel()
+	p := newPlugin(t, testRun("team-a", "report", "uid-1"), testRun("team-b", "other", "uid-2"))
+	for _, line := range []string{"tree", "why"} {
+		out, _, err := p.call("__complete", line, "")
+		if err != nil || !strings.HasPrefix(out, "report\n:4") {
+			t.Errorf("%s: %q, %v", line, out, err)
+		}
+	}
+}
+
+func TestALongBodyIsCut(t *testing.T) {
+	t.Parallel()
+	list := make([]int, 10*maxBodyLines)
+	body, err := json.Marshal(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := ShownLetter{Body: body}.bodyLines()
+	if len(lines) != maxBodyLines+1 || !strings.Contains(lines[maxBodyLines], fmt.Sprintf("%d more lines", len(list)+2-maxBodyLines)) {
+		t.Errorf("%d lines, the last %q", len(lines), lines[len(lines)-1])
+	}
+	if l := (ShownLetter{BodyText: strings.Repeat("x", 5*maxLineChars)}).bodyLines(); len(l) != 1 || len([]rune(l[0])) != maxLineChars {
+		t.Errorf("%d lines", len(l))
+	}
+}
+
+func TestABodyIsShownAsWhatItIs(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		body string
+		want ShownLetter
+	}{
+		"JSON":                     {`{"a":1}`, ShownLetter{Body: json.RawMessage(`{"a":1}`)}},
+		"text":                     {"a\nb", ShownLetter{BodyText: "a\nb"}},
+		"bytes":                    {"\xff\xfe", ShownLetter{BodyBase64: "//4="}},
+		"JSON that is not UTF-8":   {"\"\xff\"", ShownLetter{BodyBase64: "Iv8i"}},
+		"nothing":                  {"", ShownLetter{}},
+		"JSON with something else": {`{"a":1} x`, ShownLetter{BodyText: `{"a":1} x`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tt.want.Headers = map[string][]string{}
+			if diff := cmp.Diff(tt.want, shown(Letter{}, bus.Letter{Body: []byte(tt.body), StoredAt: time.Time{}})); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// The permissions are those of docs/kubectl-plugin.md; mutation: leaving one out, or not giving user and password, makes this fail.
+func TestThePermissionsOfThePageAreEnough(t *testing.T) {
+	t.Parallel()
+	const api, dead = "$JS.API.", ".SYNCOPATE_DEADLETTERS"
+	allowed := []string{
+		api + "STREAM.INFO" + dead, api + "CONSUMER.CREATE" + dead + ".>", api + "CONSUMER.INFO" + dead + ".>",
+		api + "CONSUMER.MSG.NEXT" + dead + ".>", api + "STREAM.MSG.GET" + dead, api + "STREAM.MSG.DELETE" + dead, "syncopate.results.>",
+	}
+	p := newPlugin(t, testRun("team-a", "report", "uid-1"))
+	p.nats = natstest.Start(t, func(o *server.Options) {
+		o.Users = []*server.User{{Username: "operator"}, {Username: "people", Password: "secret", Permissions: &server.Permissions{
+			Publish: &server.SubjectPermission{Allow: allowed}, Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}},
+		}}}
+		o.NoAuthUser = "operator"
+	})
+	o := startOperator(t, p.nats)
+	o.bury(job("uid-1", 1), "DeliveriesExhausted", succeeded)
+	p.env = map[string]string{"NATS_USER": "people", "NATS_PASSWORD": "secret"}
+	if out := p.must("dead-letters", "list"); !strings.Contains(out, "team-a/report") {
+		t.Error(out)
+	}
+	p.must("dead-letters", "show", "1")
+	p.must("dead-letters", "redrive", "1")
+	o.settle(nil)
+	p.env["NATS_PASSWORD"] = "wrong"
+	if _, _, err := p.call("dead-letters", "list"); err == nil || !strings.Contains(strings.ToLower(err.Error()), "authorization") {
+		t.Errorf("a wrong password: %v", err)
+	}
+}

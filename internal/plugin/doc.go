@@ -1,0 +1,16 @@
+// Package plugin is the commands of the kubectl plugin, kubectl syncopate. cmd/kubectl-syncopate gives it the process; what is said
+// about a run comes from internal/plugin/runview, and dead letters are read and redriven by internal/bus.
+//
+//	tree RUN, why RUN                    API server
+//	dead-letters list, show, redrive     NATS; the API server for the names of runs
+//
+// # Guarantees
+//
+//   - Only dead-letters redrive changes anything.
+//   - What was asked for goes to Out; notes and errors go to Err, one line each. JSON has a stable shape: fields are only added.
+//   - Colours go to a terminal only, and no text of a worker can move its cursor.
+//   - No token is shown: who has one can answer for a job.
+//   - Each call to a server is bounded, and so is each list.
+//
+// Errors: *UsageError for a command line that makes no sense (exit code 2); everything else is a failure (exit code 1).
+package plugin

@@ -1,0 +1,194 @@
+package plugin
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files of testdata")
+
+const (
+	patience  = 20 * time.Second // for what must happen
+	succeeded = `{"status":"Succeeded","output":{"pages":3}}`
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// testRun is a run in the API server.
+func testRun(namespace, name, uid string) *v1alpha1.WorkflowRun {
+	run := &v1alpha1.WorkflowRun{}
+	run.Namespace, run.Name, run.UID = namespace, name, types.UID(uid)
+	run.CreationTimestamp = metav1.Time{Time: time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)}
+	run.Spec.WorkloadClass = "default"
+	run.Spec.Steps = []v1alpha1.Step{{Name: "fetch", Job: v1alpha1.Job{Topic: "t"}}}
+	return run
+}
+
+func fakeCluster(t *testing.T, runs ...client.Object) *fake.ClientBuilder {
+	t.Helper()
+	scheme, mapper, err := kinds()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fake.NewClientBuilder().WithScheme(scheme).WithRESTMapper(mapper).WithObjects(runs...)
+}
+
+// forbid makes a cluster refuse lists of some kind and namespace.
+func forbid(refuse func(list client.ObjectList, o *client.ListOptions) bool) interceptor.Funcs {
+	return interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+		o := (&client.ListOptions{}).ApplyOptions(opts)
+		if refuse(list, o) {
+			return apierrors.NewForbidden(schema.GroupResource{Resource: "things"}, "", errors.New("no"))
+		}
+		return c.List(ctx, list, opts...)
+	}}
+}
+
+// plugin is one installation to call the commands in.
+type plugin struct {
+	t       *testing.T
+	cluster func() (client.Reader, string, error)
+	nats    *natstest.Server
+	env     map[string]string
+	color   bool
+}
+
+func newPlugin(t *testing.T, runs ...client.Object) *plugin {
+	t.Helper()
+	c := fakeCluster(t, runs...).Build()
+	return &plugin{t: t, cluster: func() (client.Reader, string, error) { return c, "team-a", nil }}
+}
+
+// call runs a command line and returns what it wrote.
+func (p *plugin) call(line ...string) (out, errOut string, err error) {
+	p.t.Helper()
+	var o, e bytes.Buffer
+	cmd := NewCommand(Env{
+		Out: &o, Err: &e, Clock: clocktesting.NewFakePassiveClock(time.Date(2026, 11, 20, 10, 10, 0, 0, time.UTC)), Color: p.color,
+		Getenv: func(name string) string { return p.env[name] }, Version: "v1.2.3", Cluster: p.cluster,
+	})
+	if p.nats != nil {
+		line = append(line, "--nats-url", p.nats.URL())
+	}
+	cmd.SetArgs(line)
+	err = cmd.ExecuteContext(p.t.Context())
+	return o.String(), e.String(), err
+}
+
+// must is call for what must succeed and note nothing.
+func (p *plugin) must(line ...string) string {
+	p.t.Helper()
+	out, errOut, err := p.call(line...)
+	if err != nil || errOut != "" {
+		p.t.Fatalf("%v: %v, notes %q", line, err, errOut)
+	}
+	return out
+}
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (-want +got); -update rewrites it:\n%s", name, diff)
+	}
+}
+
+// operator is the bus of an operator whose results come out of a channel.
+type operator struct {
+	t    *testing.T
+	bus  *bus.Bus
+	keys bus.Keyring
+	got  chan *bus.Delivery
+	nats *natstest.Server
+}
+
+func startOperator(t *testing.T, s *natstest.Server) *operator {
+	t.Helper()
+	o := &operator{t: t, nats: s, got: make(chan *bus.Delivery, 100), keys: bus.Keyring{
+		Current: bus.Key{ID: "k1", Secret: []byte("0123456789abcdef0123456789abcdef")},
+	}}
+	var err error
+	if o.bus, err = bus.Connect(t.Context(), bus.Config{URL: s.URL(), Keys: o.keys}); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(patience); o.bus.EnsureStreams(t.Context()) != nil; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("no streams")
+		}
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	done := make(chan error, 1)
+	go func() { done <- o.bus.Consume(ctx, func(_ context.Context, d *bus.Delivery) { o.got <- d }) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		o.bus.Close(context.WithoutCancel(t.Context()))
+	})
+	return o
+}
+
+// next is the next result that the operator gets.
+func (o *operator) next() *bus.Delivery {
+	o.t.Helper()
+	select {
+	case d := <-o.got:
+		return d
+	case <-time.After(patience):
+		o.t.Fatal("no result")
+		return nil
+	}
+}
+
+func (o *operator) settle(err error) {
+	o.t.Helper()
+	d := o.next()
+	if err := d.Settle(o.t.Context(), err); err != nil {
+		o.t.Fatal(err)
+	}
+}
+
+func job(uid string, attempt int32) protocol.JobID {
+	return protocol.JobID{RunUID: uid, Step: "fetch", Item: protocol.NoItem, Attempt: attempt}
+}
+
+// bury puts a result aside.
+func (o *operator) bury(id protocol.JobID, reason, body string) {
+	o.t.Helper()
+	token := o.keys.Sign(id)
+	o.publish(id, body, token)
+	o.settle(bus.Permanent(reason, errors.New("cause\x1b[31m of it")))
+}

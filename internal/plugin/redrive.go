@@ -1,0 +1,134 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/plugin/runview"
+)
+
+// redriving is what one call of redrive was told.
+type redriving struct {
+	selection
+	all, dryRun, force bool
+}
+
+func (a *app) redriveCommand() *cobra.Command {
+	var r redriving
+	cmd := &cobra.Command{
+		Use:   "redrive SEQ... | --run NAME | --reason REASON | --all",
+		Short: "Publish the messages of dead letters again",
+		Long: `Publish the messages of dead letters again: the original bytes and headers to the original subject, with a fresh Nats-Msg-Id.
+A letter is deleted when the server has stored its message.
+
+If this is interrupted in between, the letter stays and may be redriven again. That does no harm: within the window of the stream
+the server drops the second message, and later the operator recognises it as a duplicate, because an attempt is answered once.
+For the same reason nothing happens to a run that has ended, or that has given up the attempt: redrive soon.
+
+What can never be applied is refused: a forged token, a subject that names no job, a body that is unusable, headers that are
+gone. --force publishes it all the same.`,
+		Args: args(cobra.ArbitraryArgs),
+		RunE: func(cmd *cobra.Command, given []string) error {
+			sequences, err := r.check(given)
+			if err != nil {
+				return err
+			}
+			return a.redrive(cmd.Context(), r, sequences)
+		},
+	}
+	r.bind(cmd, a)
+	cmd.Flags().BoolVar(&r.all, "all", false, "All dead letters, of all runs.")
+	cmd.Flags().BoolVar(&r.dryRun, "dry-run", false, "Only say what would be done.")
+	cmd.Flags().BoolVar(&r.force, "force", false, "Also publish what can never be applied.")
+	a.nats.bind(cmd)
+	return cmd
+}
+
+// check demands exactly one way to say which letters.
+func (r redriving) check(given []string) ([]uint64, error) {
+	ways := 0
+	for _, used := range []bool{len(given) > 0, r.run != "" || r.reason != "", r.all} {
+		if used {
+			ways++
+		}
+	}
+	if ways != 1 {
+		return nil, usagef("say which dead letters: either by number, or with --run, --reason or both, or with --all")
+	}
+	if err := r.selection.check(); err != nil {
+		return nil, err
+	}
+	return sequencesOf(given)
+}
+
+func (a *app) redrive(ctx context.Context, r redriving, sequences []uint64) error {
+	d, err := a.letters(ctx)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	more := 0
+	if len(sequences) == 0 {
+		var found []bus.Letter
+		if found, more, err = a.find(ctx, d, r.selection); err != nil {
+			return err
+		}
+		for _, l := range found {
+			sequences = append(sequences, l.Sequence)
+		}
+	}
+	done, err := a.redriveEach(ctx, d, r, sequences)
+	if more > 0 {
+		a.note("%d more match; run it again, or with a higher --limit", more)
+	}
+	if err != nil {
+		return err
+	}
+	if failed := len(sequences) - done; failed > 0 {
+		return fmt.Errorf("%d of %d dead letters were not redriven", failed, len(sequences))
+	}
+	if len(sequences) == 0 {
+		a.note("no dead letters")
+	}
+	return nil
+}
+
+// redriveEach goes on after a refusal; an interruption ends it.
+func (a *app) redriveEach(ctx context.Context, d *bus.DeadLetters, r redriving, sequences []uint64) (done int, err error) {
+	for _, sequence := range sequences {
+		if err := ctx.Err(); err != nil {
+			return done, fmt.Errorf("after %d of %d dead letters: %w", done, len(sequences), err)
+		}
+		if err := a.redriveOne(ctx, d, r, sequence); err != nil {
+			a.note("%s", oneLine(err.Error()))
+			continue
+		}
+		done++
+	}
+	return done, nil
+}
+
+func (a *app) redriveOne(ctx context.Context, d *bus.DeadLetters, r redriving, sequence uint64) error {
+	l, err := d.Get(ctx, sequence)
+	if err != nil {
+		return err
+	}
+	did := "redriven"
+	if r.dryRun {
+		did, err = "would be redriven", d.Redrivable(l, r.force)
+	} else {
+		err = d.Redrive(ctx, sequence, r.force)
+	}
+	if errors.Is(err, bus.ErrHopeless) {
+		return fmt.Errorf("%w; --force publishes it all the same", err)
+	}
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(a.Out, "dead letter %d %s to %s\n", sequence, did, runview.Printable(l.Subject, maxHeaderChars))
+	return nil
+}

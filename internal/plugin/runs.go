@@ -1,0 +1,76 @@
+package plugin
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/syncopate-dev/syncopate/internal/plugin/runview"
+)
+
+func (a *app) treeCommand() *cobra.Command {
+	var format string
+	cmd := &cobra.Command{
+		Use:   "tree RUN",
+		Short: "Show the steps of a run as a tree",
+		Long: `Show the steps of a run as a tree, with phase, attempt, duration, and what they wait for or why they failed.
+
+A step stands below its last dependency in the order of the spec; WHY names the others. The duration is that of the last
+attempt: from when its worker said Started, or else from its dispatch, to its end or so far.`,
+		Args:              args(cobra.ExactArgs(1)),
+		ValidArgsFunction: a.completeRuns,
+		RunE: func(cmd *cobra.Command, given []string) error {
+			if err := output(format, formatText, formatJSON); err != nil {
+				return err
+			}
+			run, _, err := a.run(cmd.Context(), given[0])
+			if err != nil {
+				return err
+			}
+			tree := runview.TreeOf(run, a.Clock.Now())
+			if format == formatJSON {
+				return a.writeJSON(tree)
+			}
+			return tree.Text(a.Out, a.Color)
+		},
+	}
+	bindOutput(cmd, &format, formatText)
+	return cmd
+}
+
+func (a *app) whyCommand() *cobra.Command {
+	var format string
+	cmd := &cobra.Command{
+		Use:   "why RUN",
+		Short: "Say what a run waits for, since when, and when it is looked at next; or how it ended",
+		Long: `Say what a run waits for, since when, and when it is looked at next; or how it ended.
+
+It reads the run's conditions, steps, lock and deadlines, and the LockPolicies if you may see them. It asks neither Redis nor
+NATS: a holder is the one of the last write.`,
+		Args:              args(cobra.ExactArgs(1)),
+		ValidArgsFunction: a.completeRuns,
+		RunE: func(cmd *cobra.Command, given []string) error {
+			if err := output(format, formatText, formatJSON); err != nil {
+				return err
+			}
+			run, c, err := a.run(cmd.Context(), given[0])
+			if err != nil {
+				return err
+			}
+			rules, err := policies(cmd.Context(), c)
+			if err != nil {
+				return err
+			}
+			now := a.Clock.Now()
+			answer := runview.Why(run, rules, now)
+			if format == formatJSON {
+				return a.writeJSON(answer)
+			}
+			return answer.Text(a.Out, now, a.Color)
+		},
+	}
+	bindOutput(cmd, &format, formatText)
+	return cmd
+}
+
+func bindOutput(cmd *cobra.Command, format *string, standard string) {
+	cmd.Flags().StringVarP(format, "output", "o", standard, "Format: "+standard+" or json.")
+}

@@ -1,0 +1,100 @@
+package runview
+
+import (
+	"time"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+)
+
+// next is when the operator looks at the run again with no new fact: what lifecycle.Decide calls Wake.
+func (v *viewer) next() *Moment {
+	var first *Moment
+	for _, m := range v.moments() {
+		if first == nil || m.At.Before(first.At) {
+			first = &m
+		}
+	}
+	return first
+}
+
+func (v *viewer) moments() []Moment {
+	if v.answer.Ended {
+		if ttl := v.run.Spec.TTLSecondsAfterFinished; ttl != nil {
+			return []Moment{{v.st.CompletedAt.Add(time.Duration(*ttl) * time.Second).UTC(), "the run is deleted (ttlSecondsAfterFinished)"}}
+		}
+		return nil
+	}
+	var all []Moment
+	if at := v.activeDeadline(); at != nil {
+		all = append(all, Moment{*at, "the run times out (activeDeadlineSeconds)"})
+	}
+	if at := v.queueDeadline(); at != nil {
+		all = append(all, Moment{*at, "the run times out (queueTimeoutSeconds)"})
+	}
+	if v.answer.Reason == v1alpha1.ReasonWaitingForLock {
+		return all // steps do not move without the lock
+	}
+	return append(all, v.stepMoments()...)
+}
+
+// stepMoments leaves out the end of a wait that changes nothing: while suspended, or without a place, no attempt begins.
+func (v *viewer) stepMoments() []Moment {
+	var all []Moment
+	active := 0
+	for i := range v.all {
+		s := &v.all[i]
+		if at, code := s.timeout(); at != nil {
+			all = append(all, Moment{*at, "attempt of step " + s.spec.Name + " fails as " + code})
+			active++
+		}
+	}
+	if v.run.Spec.Suspend || active >= parallel(v.run) {
+		return all
+	}
+	for i := range v.all {
+		s := &v.all[i]
+		if at := microTime(s.status.NextAttemptAt); at != nil && s.status.Phase == v1alpha1.StepBackingOff {
+			all = append(all, Moment{*at, "next attempt of step " + s.spec.Name})
+		}
+	}
+	return all
+}
+
+// deadlines tells of the moments that end the run, and of an operator that is late.
+func (v *viewer) deadlines() {
+	if at := v.activeDeadline(); at != nil {
+		v.add(Fact{About: "deadline", Text: "activeDeadlineSeconds", Until: at, Then: "the run times out"})
+	}
+	if at := v.queueDeadline(); at != nil {
+		v.add(Fact{About: "deadline", Text: "queueTimeoutSeconds", Until: at, Then: "the run times out"})
+	}
+	if n := v.next(); n != nil && v.now.Sub(n.At) > patience {
+		v.late(n.At, "was due and did not happen: "+n.What)
+	} else if v.condition(v1alpha1.ConditionSucceeded) == nil && v.now.Sub(v.run.CreationTimestamp.Time) > patience {
+		v.late(v.run.CreationTimestamp.Time, "the run was not looked at")
+	}
+}
+
+func (v *viewer) late(since time.Time, text string) {
+	v.add(Fact{About: "operator", Text: text, Since: utc(since)})
+	v.advice = append(v.advice, "see whether the operator runs, leads, and is ready: its readyz names what it cannot reach")
+}
+
+func (v *viewer) activeDeadline() *time.Time {
+	if v.run.Spec.ActiveDeadlineSeconds == nil || !v.admitted() {
+		return nil
+	}
+	return utc(v.st.Admission.AdmittedAt.Add(time.Duration(*v.run.Spec.ActiveDeadlineSeconds) * time.Second))
+}
+
+// queueDeadline counts from creation where queuedAt could not be written; but not for a run that was last seen suspended.
+func (v *viewer) queueDeadline() *time.Time {
+	if v.run.Spec.QueueTimeoutSeconds == nil || v.admitted() || v.run.Spec.Suspend {
+		return nil
+	}
+	queued := v.st.Admission != nil && v.st.Admission.QueuedAt != nil
+	if c := v.condition(v1alpha1.ConditionAdmitted); !queued && c != nil && c.Reason == v1alpha1.ReasonSuspended {
+		return nil
+	}
+	return utc(v.queuedAt().Add(time.Duration(*v.run.Spec.QueueTimeoutSeconds) * time.Second))
+}

@@ -1,0 +1,81 @@
+package runview
+
+import (
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/policy"
+)
+
+// effective is the policy in force for the run's class; false: the policies are not known.
+func (v *viewer) effective() (policy.Effective, bool) {
+	if v.policies == nil {
+		return policy.Effective{}, false
+	}
+	return policy.Resolve(v.run.Spec.WorkloadClass, v.policies), true
+}
+
+// lock tells who wrote last.
+func (v *viewer) lock() {
+	if v.st.Lock == nil {
+		return
+	}
+	text := "last write by " + orDash(v.st.Lock.Holder)
+	if v.st.Fence != nil {
+		text += fmt.Sprintf(", fence %d", *v.st.Fence)
+	}
+	if n := v.st.Lock.ConsecutiveRenewalFailures; n > 0 {
+		text += fmt.Sprintf(", renewals failed in a row: %d", n)
+	}
+	if v.st.Lock.AcquiredAt != nil {
+		text += ", under a lease"
+	}
+	v.add(Fact{About: "lock", Text: text, Since: secondTime(v.st.Lock.AcquiredAt)})
+}
+
+// takeOver says how long the run waits for another holder.
+func (v *viewer) takeOver() string {
+	e, known := v.effective()
+	if !known {
+		return "another holder takes over"
+	}
+	return fmt.Sprintf("another holder takes over, at the latest %s after the last renewal", span(e.RunLock.TTL))
+}
+
+// policyFacts tells where what is in force is not what people may think.
+func (v *viewer) policyFacts() {
+	e, known := v.effective()
+	if !known {
+		return
+	}
+	was := "the built-in defaults"
+	if p := v.st.Policy; p != nil {
+		was = fmt.Sprintf("%s (generation %d)", p.Name, p.Generation)
+	}
+	is := "the built-in defaults"
+	if e.Name != "" {
+		is = fmt.Sprintf("%s (generation %d)", e.Name, e.Generation)
+	}
+	if v.st.Fence != nil && was != is {
+		v.add(Fact{About: "policy", Text: is + " is in force at the next take of the lock; the last write was under " + was})
+	}
+	for i := range v.policies {
+		v.conflict(&v.policies[i])
+	}
+}
+
+func (v *viewer) conflict(p *v1alpha1.LockPolicy) {
+	if p.Status == nil || !slices.Contains(p.Spec.WorkloadClasses, v.run.Spec.WorkloadClass) {
+		return
+	}
+	c := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionReady)
+	if c == nil {
+		return
+	}
+	if text := v.means(c); text != "" {
+		v.add(Fact{About: "policy", Text: p.Name + " " + text, Since: secondTime(&c.LastTransitionTime)})
+	}
+}

@@ -1,0 +1,76 @@
+package runview
+
+import "github.com/syncopate-dev/syncopate/api/v1alpha1"
+
+// meaning is what a reason of a condition means for people.
+type meaning struct {
+	text string // "" for what is as it should be and blocks nothing
+	help string // what to do about it; "" if nothing
+}
+
+// meaningOf also says whether this version knows the reason.
+func meaningOf(condition, reason string) (meaning, bool) {
+	m, known := meanings()[condition][reason]
+	return m, known
+}
+
+// meanings is by condition and reason. Of a run under way, Succeeded says what it waits for; of an ended one, how it ended.
+func meanings() map[string]map[string]meaning {
+	return map[string]map[string]meaning{
+		v1alpha1.ConditionAdmitted: {
+			v1alpha1.ReasonAdmitted:         {},
+			v1alpha1.ReasonAdmissionPending: {text: "waits for admission"},
+			v1alpha1.ReasonSuspended:        {text: "is not admitted while spec.suspend is set"},
+		},
+		v1alpha1.ConditionRunLockRenewed: {
+			v1alpha1.ReasonLockHeld:             {},
+			v1alpha1.ReasonLockRenewed:          {},
+			v1alpha1.ReasonLockReleased:         {},
+			v1alpha1.ReasonLockNotNeeded:        {},
+			v1alpha1.ReasonRenewalFailing:       {text: "the lock cannot be renewed; its lease is still valid", help: "see whether Redis can be reached"},
+			v1alpha1.ReasonContinuingUnlocked:   {text: "goes on without the lock, as its policy says", help: "see whether Redis can be reached"},
+			v1alpha1.ReasonLockStoreUnavailable: {text: "the lock cannot be taken, because Redis cannot be used", help: "see whether Redis can be reached"},
+		},
+		v1alpha1.ConditionRunLockAbandoned: {
+			v1alpha1.ReasonNotAbandoned:            {},
+			v1alpha1.ReasonRecovered:               {},
+			v1alpha1.ReasonLeaseDeadlineReached:    {text: "a lease was lost: it could not be renewed before its validity ended"},
+			v1alpha1.ReasonOwnershipLost:           {text: "a lease was lost: Redis says that the lock is gone or another's"},
+			v1alpha1.ReasonRenewalFailuresExceeded: {text: "a lease was lost: too many renewals failed in a row"},
+		},
+		v1alpha1.ConditionDeadLettered: {
+			v1alpha1.ReasonNoDeadLetters:  {},
+			v1alpha1.ReasonResultRejected: {text: "a result with an unusable body was put aside", help: "to see it: kubectl syncopate dead-letters list --run NAME"},
+			v1alpha1.ReasonDeliveriesExhausted: {
+				text: "a result that could not be processed was put aside",
+				help: "once the cause is gone: kubectl syncopate dead-letters redrive --run NAME",
+			},
+		},
+		v1alpha1.ConditionSucceeded: outcomes(),
+		v1alpha1.ConditionReady: { // of LockPolicies
+			v1alpha1.ReasonReady:         {},
+			v1alpha1.ReasonClassConflict: {text: "lists the class, too, and is not in force: an older policy has it"},
+		},
+	}
+}
+
+func outcomes() map[string]meaning {
+	return map[string]meaning{
+		v1alpha1.ReasonPending:        {text: "was not looked at yet"},
+		v1alpha1.ReasonQueued:         {text: "waits for admission"},
+		v1alpha1.ReasonRunning:        {text: "is under way"},
+		v1alpha1.ReasonWaitingForLock: {text: "waits for its run lock"},
+		v1alpha1.ReasonBackingOff:     {text: "waits for the next attempt of a step"},
+		v1alpha1.ReasonSuspended:      {text: "is suspended: no new jobs", help: "to resume: kubectl patch wfr NAME --type=merge -p '{\"spec\":{\"suspend\":false}}'"},
+
+		v1alpha1.ReasonSucceeded:        {text: "succeeded"},
+		v1alpha1.ReasonStepFailed:       {text: "failed"},
+		v1alpha1.ReasonOutputTooLarge:   {text: "failed: a step returned more than status can hold", help: "let the worker store large data elsewhere and return where"},
+		v1alpha1.ReasonInvalidSpec:      {text: "failed: its spec cannot be run", help: "nothing was dispatched; create a new run with the spec corrected"},
+		v1alpha1.ReasonTenantNotAllowed: {text: "failed: its namespace may not run for that tenant", help: "an administrator lists the tenant in the namespace's annotation " + v1alpha1.AnnotationAllowedTenants},
+		v1alpha1.ReasonDeadlineExceeded: {text: "timed out"},
+		v1alpha1.ReasonQueueTimeout:     {text: "timed out"},
+		v1alpha1.ReasonCancelled:        {text: "was cancelled"},
+		v1alpha1.ReasonTerminated:       {text: "was terminated"},
+	}
+}

@@ -1,0 +1,117 @@
+package runview
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+)
+
+// anyDAG is a run whose steps depend on any others, themselves and unknown ones included.
+func anyDAG(r *rand.Rand) *v1alpha1.WorkflowRun {
+	run := &v1alpha1.WorkflowRun{}
+	n := 1 + r.IntN(12)
+	for i := range n {
+		s := v1alpha1.Step{Name: fmt.Sprintf("s%d", i)}
+		for range r.IntN(4) {
+			s.DependsOn = append(s.DependsOn, fmt.Sprintf("s%d", r.IntN(n+2)))
+		}
+		run.Spec.Steps = append(run.Spec.Steps, s)
+	}
+	return run
+}
+
+// mutation: without the second loop of grow (steps on a cycle), or without shown, this fails.
+func TestATreeHasEachStepOnceBelowItsParent(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 5000 {
+		run := anyDAG(r)
+		seen := map[string]int{}
+		for i, row := range TreeOf(run, now).Steps {
+			if _, twice := seen[row.Name]; twice {
+				t.Fatalf("step %s twice: %+v", row.Name, run.Spec.Steps)
+			}
+			if above, ok := seen[row.Parent]; row.Depth > 0 && (!ok || above >= i) {
+				t.Fatalf("step %s stands above its parent %s", row.Name, row.Parent)
+			}
+			seen[row.Name] = i
+		}
+		if len(seen) != len(run.Spec.Steps) {
+			t.Fatalf("%d of %d steps: %+v", len(seen), len(run.Spec.Steps), run.Spec.Steps)
+		}
+		_ = Why(run, nil, now) // total, too
+	}
+}
+
+// mutation: the first dependency as the parent makes this fail.
+func TestAStepStandsBelowItsLastDependencyInSpecOrder(t *testing.T) {
+	t.Parallel()
+	run := &v1alpha1.WorkflowRun{}
+	for name, deps := range map[string][]string{"a": nil} {
+		run.Spec.Steps = append(run.Spec.Steps, v1alpha1.Step{Name: name, DependsOn: deps})
+	}
+	run.Spec.Steps = append(run.Spec.Steps, v1alpha1.Step{Name: "b"}, v1alpha1.Step{Name: "c"}, v1alpha1.Step{Name: "end", DependsOn: []string{"c", "a", "b"}})
+	rows := TreeOf(run, now).Steps
+	end := rows[len(rows)-1]
+	if diff := cmp.Diff([]string{"a", "b"}, end.AlsoAfter); end.Parent != "c" || diff != "" {
+		t.Errorf("parent %s, also after (-want +got):\n%s", end.Parent, diff)
+	}
+}
+
+// mutation: colours without a terminal, or widths that count them, make this fail.
+func TestColoursChangeNothingButColours(t *testing.T) {
+	t.Parallel()
+	var run v1alpha1.WorkflowRun
+	load(t, "testdata/running.yaml", &run)
+	var plain, colored bytes.Buffer
+	tree := TreeOf(&run, now)
+	if err := tree.Text(&plain, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := tree.Text(&colored, true); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(plain.String(), "\x1b") || !strings.Contains(colored.String(), "\x1b[32m✔\x1b[0m") {
+		t.Errorf("plain %q, coloured %q", plain.String(), colored.String())
+	}
+	stripped := regexp.MustCompile("\x1b\\[[0-9]*m").ReplaceAllString(colored.String(), "")
+	if diff := cmp.Diff(plain.String(), stripped); diff != "" {
+		t.Errorf("without the colours (-plain +coloured):\n%s", diff)
+	}
+}
+
+func TestSpansAreShortAndNeverNegative(t *testing.T) {
+	t.Parallel()
+	for want, d := range map[string]time.Duration{
+		"0ms": -time.Second, "350ms": 350*time.Millisecond + 999, "2.1s": 2199 * time.Millisecond, "9.9s": 9999 * time.Millisecond,
+		"10s": 10 * time.Second, "3m10s": 190 * time.Second, "5h": 5*time.Hour + time.Second,
+	} {
+		if got := span(d); got != want {
+			t.Errorf("span(%d) = %s, want %s", d, got, want)
+		}
+	}
+}
+
+// mutation: leaving out any of the classes in Printable makes this fail.
+func TestTextsCannotMoveTheCursor(t *testing.T) {
+	t.Parallel()
+	for _, r := range []rune{0, '\x1b', '\n', '\r', '\t', 0x7f, 0x9b, 0x200b, 0x202e, 0x2028, 0x2029, 0xfeff} {
+		if got := Printable("a"+string(r)+"b", 10); got != "a b" {
+			t.Errorf("%U: %q", r, got)
+		}
+	}
+	if got := Printable("a\xffb", 10); got != "a?b" {
+		t.Errorf("%q", got)
+	}
+	if got := Printable("äöüäöü", 4); got != "äöü…" {
+		t.Errorf("%q", got)
+	}
+}

@@ -1,0 +1,313 @@
+package runview
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+)
+
+const (
+	maxStepFacts = 10
+	// patience is how late the operator may be before that is worth a word.
+	patience = 30 * time.Second
+)
+
+// Answer says what a run waits for, or how it ended.
+type Answer struct {
+	Namespace string            `json:"namespace"`
+	Name      string            `json:"name"`
+	Phase     v1alpha1.RunPhase `json:"phase"`
+	Ended     bool              `json:"ended"`
+	Reason    string            `json:"reason"`          // of the condition Succeeded
+	Summary   string            `json:"summary"`         // goes on after "the run"
+	Since     *time.Time        `json:"since,omitempty"` // absent: not known
+	Facts     []Fact            `json:"facts"`
+	Next      *Moment           `json:"next,omitempty"` // absent: nothing will happen by time alone
+}
+
+// Fact is one thing that has to do with it.
+type Fact struct {
+	About string     `json:"about"` // a step's name with "step ", or what it is about
+	Text  string     `json:"text"`
+	Since *time.Time `json:"since,omitempty"`
+	Until *time.Time `json:"until,omitempty"`
+	Then  string     `json:"then,omitempty"` // what happens then
+}
+
+// Moment is when the operator looks at the run again, with no new fact.
+type Moment struct {
+	At   time.Time `json:"at"`
+	What string    `json:"what"`
+}
+
+// Why says what blocks a run. policies are all LockPolicies; nil: not known.
+func Why(run *v1alpha1.WorkflowRun, policies []v1alpha1.LockPolicy, now time.Time) Answer {
+	v := viewer{run: run, st: statusOf(run), all: stepsOf(run), policies: policies, now: now}
+	v.answer = Answer{Namespace: run.Namespace, Name: run.Name, Phase: v.st.Phase, Ended: v.st.CompletedAt != nil, Facts: []Fact{}}
+	if v.answer.Phase == "" {
+		v.answer.Phase = v1alpha1.RunPending
+	}
+	v.summary()
+	if v.answer.Ended {
+		v.ended()
+	} else {
+		v.underWay()
+	}
+	v.deadLetters()
+	v.help()
+	v.answer.Next = v.next()
+	return v.answer
+}
+
+// viewer makes one answer.
+type viewer struct {
+	run      *v1alpha1.WorkflowRun
+	st       *v1alpha1.WorkflowRunStatus
+	all      []step
+	policies []v1alpha1.LockPolicy
+	now      time.Time
+	answer   Answer
+	advice   []string
+}
+
+func (v *viewer) add(f Fact) {
+	f.About, f.Text = Printable(f.About, maxTextChars), Printable(f.Text, maxTextChars)
+	v.answer.Facts = append(v.answer.Facts, f)
+}
+
+func (v *viewer) condition(kind string) *metav1.Condition {
+	return meta.FindStatusCondition(v.st.Conditions, kind)
+}
+
+// means is the meaning of a condition; one that this version does not know is told in its own words.
+func (v *viewer) means(c *metav1.Condition) string {
+	m, known := meaningOf(c.Type, c.Reason)
+	if !known {
+		return fmt.Sprintf("%s is %s: %s: %s", c.Type, c.Status, c.Reason, c.Message)
+	}
+	if m.text != "" && m.help != "" && !slices.Contains(v.advice, m.help) {
+		v.advice = append(v.advice, m.help)
+	}
+	return m.text
+}
+
+func (v *viewer) summary() {
+	a, c := &v.answer, v.condition(v1alpha1.ConditionSucceeded)
+	if c == nil {
+		a.Reason, a.Summary, a.Since = v1alpha1.ReasonPending, "was not looked at by the operator yet", utc(v.run.CreationTimestamp.Time)
+		return
+	}
+	a.Reason, a.Summary = c.Reason, v.means(c)
+	switch {
+	case a.Ended:
+		a.Summary += ": " + c.Message
+		a.Since = secondTime(v.st.CompletedAt)
+	case c.Reason == v1alpha1.ReasonPending || c.Reason == v1alpha1.ReasonQueued:
+		a.Since = v.queuedAt()
+	case c.Reason == v1alpha1.ReasonWaitingForLock:
+		a.Since = v.transition(v1alpha1.ConditionRunLockRenewed)
+	case c.Reason == v1alpha1.ReasonRunning:
+		a.Summary, a.Since = v.running()
+	}
+	a.Summary = Printable(a.Summary, maxTextChars)
+}
+
+// running tells work from waiting for workers: the reason is Running for both.
+func (v *viewer) running() (string, *time.Time) {
+	var working, waiting []string
+	var since *time.Time
+	for i := range v.all {
+		s := &v.all[i]
+		switch s.status.Phase {
+		case v1alpha1.StepRunning:
+			working = append(working, s.spec.Name)
+		case v1alpha1.StepDispatched:
+			waiting = append(waiting, s.spec.Name)
+			since = earlier(since, microTime(s.status.DispatchedAt))
+		case v1alpha1.StepPending, v1alpha1.StepBackingOff, v1alpha1.StepSucceeded, v1alpha1.StepFailed, v1alpha1.StepSkipped,
+			v1alpha1.StepCancelled:
+		}
+	}
+	switch {
+	case len(working) > 0:
+		return "is being worked on: " + names(working), nil
+	case len(waiting) > 0:
+		return "waits for workers: " + names(waiting), since
+	default:
+		return "is under way", nil
+	}
+}
+
+func earlier(a, b *time.Time) *time.Time {
+	if a == nil || (b != nil && b.Before(*a)) {
+		return b
+	}
+	return a
+}
+
+func (v *viewer) transition(kind string) *time.Time {
+	if c := v.condition(kind); c != nil {
+		return secondTime(&c.LastTransitionTime)
+	}
+	return nil
+}
+
+func (v *viewer) queuedAt() *time.Time {
+	if v.st.Admission != nil && v.st.Admission.QueuedAt != nil {
+		return secondTime(v.st.Admission.QueuedAt)
+	}
+	return utc(v.run.CreationTimestamp.Time)
+}
+
+// underWay collects the facts of a run that did not end.
+func (v *viewer) underWay() {
+	v.wishes()
+	v.admission()
+	v.lockTrouble()
+	v.stepFacts()
+	v.policyFacts()
+	v.lock()
+	v.deadlines()
+}
+
+// wishes are changes which the operator has not answered yet.
+func (v *viewer) wishes() {
+	if t := v.run.DeletionTimestamp; t != nil {
+		v.add(Fact{About: "deletion", Text: "the run is being deleted", Since: secondTime(t)})
+	}
+	if v.run.Spec.Shutdown != "" {
+		v.add(Fact{About: "shutdown", Text: fmt.Sprintf("spec.shutdown is %s, and not carried out yet", v.run.Spec.Shutdown)})
+	}
+	if v.run.Spec.Suspend && v.answer.Reason != v1alpha1.ReasonSuspended {
+		v.add(Fact{About: "suspend", Text: "spec.suspend is set: no new jobs"})
+	}
+	if seen := v.st.ObservedGeneration; seen > 0 && seen < v.run.Generation {
+		v.add(Fact{About: "spec", Text: fmt.Sprintf("generation %d was not looked at yet; status is about %d", v.run.Generation, seen)})
+	}
+}
+
+func (v *viewer) admission() {
+	c := v.condition(v1alpha1.ConditionAdmitted)
+	if c == nil || c.Status == metav1.ConditionTrue {
+		return
+	}
+	if text := v.means(c); text != "" {
+		f := Fact{About: "admission", Text: text, Since: v.queuedAt()}
+		if c.Status == metav1.ConditionFalse {
+			f.Since = secondTime(&c.LastTransitionTime)
+		}
+		v.add(f)
+	}
+}
+
+func (v *viewer) lockTrouble() {
+	for _, kind := range []string{v1alpha1.ConditionRunLockRenewed, v1alpha1.ConditionRunLockAbandoned} {
+		c := v.condition(kind)
+		if c == nil {
+			continue
+		}
+		text := v.means(c)
+		if text == "" {
+			continue
+		}
+		if _, known := meaningOf(kind, c.Reason); known && kind == v1alpha1.ConditionRunLockRenewed {
+			text = c.Reason + ": " + join(text, c.Message)
+		} else if known {
+			text = c.Reason + ": " + join(text, v.takeOver())
+		}
+		v.add(Fact{About: "lock", Text: text, Since: secondTime(&c.LastTransitionTime)})
+	}
+}
+
+// stepFacts tells of the steps that began and did not end, and of those which only lack a place.
+func (v *viewer) stepFacts() {
+	var facts []Fact
+	var placeless []string
+	for i := range v.all {
+		s := &v.all[i]
+		if f, ok := v.stepFact(s); ok {
+			facts = append(facts, f)
+		}
+		if s.status.Phase == v1alpha1.StepPending && len(s.unknown)+len(s.waitsFor(v.all)) == 0 && v.admitted() && !v.run.Spec.Suspend {
+			placeless = append(placeless, s.spec.Name)
+		}
+	}
+	for _, f := range facts[:min(len(facts), maxStepFacts)] {
+		v.add(f)
+	}
+	if n := len(facts) - maxStepFacts; n > 0 {
+		v.add(Fact{About: "steps", Text: fmt.Sprintf("and %d more; kubectl syncopate tree shows all", n)})
+	}
+	if len(placeless) > 0 {
+		v.add(Fact{About: "steps", Text: fmt.Sprintf("%s: waits for a place (maxParallelSteps %d)", names(placeless), parallel(v.run))})
+	}
+}
+
+func (v *viewer) stepFact(s *step) (Fact, bool) {
+	f := Fact{About: "step " + s.spec.Name}
+	switch s.status.Phase {
+	case v1alpha1.StepDispatched:
+		f.Text, f.Since = fmt.Sprintf("waits for a worker of topic %s (attempt %d)", s.spec.Job.Topic, s.status.Attempt), microTime(s.status.DispatchedAt)
+		f.Until, f.Then = s.timeout()
+	case v1alpha1.StepRunning:
+		f.Text, f.Since = fmt.Sprintf("runs (attempt %d)", s.status.Attempt), microTime(s.status.StartedAt)
+		f.Until, f.Then = s.timeout()
+	case v1alpha1.StepBackingOff:
+		f.Text = join(fmt.Sprintf("backs off after attempt %d", s.status.Attempt), errorText(s.status.Error, maxTextChars/2), s.before())
+		if v.run.Spec.Suspend {
+			f.Text = join(f.Text, heldBack)
+		} else {
+			f.Until, f.Then = microTime(s.status.NextAttemptAt), "next attempt"
+		}
+	case v1alpha1.StepPending, v1alpha1.StepSucceeded, v1alpha1.StepFailed, v1alpha1.StepSkipped, v1alpha1.StepCancelled:
+		return f, false
+	}
+	return f, f.Text != ""
+}
+
+func (v *viewer) admitted() bool { return v.st.Admission != nil && v.st.Admission.AdmittedAt != nil }
+
+// ended tells of the steps that failed and of what becomes of the object.
+func (v *viewer) ended() {
+	for i := range v.all {
+		if s := &v.all[i]; s.status.Phase == v1alpha1.StepFailed {
+			v.add(Fact{About: "step " + s.spec.Name, Text: join(
+				fmt.Sprintf("failed at attempt %d", s.status.Attempt), errorText(s.status.Error, maxTextChars/2), s.before())})
+		}
+	}
+	if from := cmp.Or(v.st.StartedAt, v.queueStart()); from != nil {
+		v.add(Fact{About: "took", Text: span(v.st.CompletedAt.Sub(from.Time))})
+	}
+}
+
+func (v *viewer) queueStart() *metav1.Time {
+	if v.st.Admission == nil {
+		return nil
+	}
+	return v.st.Admission.QueuedAt
+}
+
+func (v *viewer) deadLetters() {
+	c := v.condition(v1alpha1.ConditionDeadLettered)
+	if c == nil || c.Status != metav1.ConditionTrue {
+		return
+	}
+	text := v.means(c)
+	if _, known := meaningOf(c.Type, c.Reason); known {
+		text = join(text, c.Message)
+	}
+	v.add(Fact{About: "dead letters", Text: text, Since: secondTime(&c.LastTransitionTime)})
+}
+
+func (v *viewer) help() {
+	for _, text := range v.advice {
+		v.add(Fact{About: "help", Text: strings.ReplaceAll(text, "NAME", v.run.Name+" -n "+v.run.Namespace)})
+	}
+}

@@ -1,0 +1,304 @@
+package runview
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+)
+
+// saying is what Why says about a run with one condition; "" in facts means that it says nothing of it.
+type saying struct {
+	condition, reason string
+	status            metav1.ConditionStatus
+	summary, fact     string
+	ended             bool
+}
+
+func sayings() []saying {
+	const yes, no, unknown = metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionUnknown
+	return []saying{
+		{condition: "Admitted", reason: "Admitted", status: yes},
+		{condition: "Admitted", reason: "Pending", status: unknown, fact: "admission: waits for admission"},
+		{condition: "Admitted", reason: "Suspended", status: no, fact: "admission: is not admitted while spec.suspend is set"},
+		{condition: "RunLockRenewed", reason: "Held", status: yes},
+		{condition: "RunLockRenewed", reason: "Renewed", status: yes},
+		{condition: "RunLockRenewed", reason: "Released", status: yes},
+		{condition: "RunLockRenewed", reason: "NotTaken", status: unknown},
+		{condition: "RunLockRenewed", reason: "RenewalFailing", status: no, fact: "lock: RenewalFailing: the lock cannot be renewed; its lease is still valid; MESSAGE"},
+		{condition: "RunLockRenewed", reason: "ContinuingUnlocked", status: no, fact: "lock: ContinuingUnlocked: goes on without the lock, as its policy says; MESSAGE"},
+		{condition: "RunLockRenewed", reason: "LockStoreUnavailable", status: no, fact: "lock: LockStoreUnavailable: the lock cannot be taken, because Redis cannot be used; MESSAGE"},
+		{condition: "RunLockAbandoned", reason: "NotAbandoned", status: no},
+		{condition: "RunLockAbandoned", reason: "Recovered", status: no},
+		{condition: "RunLockAbandoned", reason: "LeaseDeadlineReached", status: yes, fact: "lock: LeaseDeadlineReached: a lease was lost: it could not be renewed before its validity ended; another holder takes over, at the latest 30s after the last renewal"},
+		{condition: "RunLockAbandoned", reason: "OwnershipLost", status: yes, fact: "lock: OwnershipLost: a lease was lost: Redis says that the lock is gone or another's; another holder takes over, at the latest 30s after the last renewal"},
+		{condition: "RunLockAbandoned", reason: "RenewalFailuresExceeded", status: yes, fact: "lock: RenewalFailuresExceeded: a lease was lost: too many renewals failed in a row; another holder takes over, at the latest 30s after the last renewal"},
+		{condition: "DeadLettered", reason: "NoDeadLetters", status: no},
+		{condition: "DeadLettered", reason: "ResultRejected", status: yes, fact: "dead letters: a result with an unusable body was put aside; MESSAGE"},
+		{condition: "DeadLettered", reason: "DeliveriesExhausted", status: yes, fact: "dead letters: a result that could not be processed was put aside; MESSAGE"},
+		{condition: "Succeeded", reason: "Pending", status: unknown, summary: "was not looked at yet"},
+		{condition: "Succeeded", reason: "Queued", status: unknown, summary: "waits for admission"},
+		{condition: "Succeeded", reason: "Running", status: unknown, summary: "is under way"},
+		{condition: "Succeeded", reason: "WaitingForLock", status: unknown, summary: "waits for its run lock"},
+		{condition: "Succeeded", reason: "BackingOff", status: unknown, summary: "waits for the next attempt of a step"},
+		{condition: "Succeeded", reason: "Suspended", status: unknown, summary: "is suspended: no new jobs"},
+		{condition: "Succeeded", reason: "Succeeded", status: yes, ended: true, summary: "succeeded: MESSAGE"},
+		{condition: "Succeeded", reason: "StepFailed", status: no, ended: true, summary: "failed: MESSAGE"},
+		{condition: "Succeeded", reason: "OutputTooLarge", status: no, ended: true, summary: "failed: a step returned more than status can hold: MESSAGE"},
+		{condition: "Succeeded", reason: "InvalidSpec", status: no, ended: true, summary: "failed: its spec cannot be run: MESSAGE"},
+		{condition: "Succeeded", reason: "TenantNotAllowed", status: no, ended: true, summary: "failed: its namespace may not run for that tenant: MESSAGE"},
+		{condition: "Succeeded", reason: "DeadlineExceeded", status: no, ended: true, summary: "timed out: MESSAGE"},
+		{condition: "Succeeded", reason: "QueueTimeout", status: no, ended: true, summary: "timed out: MESSAGE"},
+		{condition: "Succeeded", reason: "Cancelled", status: no, ended: true, summary: "was cancelled: MESSAGE"},
+		{condition: "Succeeded", reason: "Terminated", status: no, ended: true, summary: "was terminated: MESSAGE"},
+		{condition: "Succeeded", reason: "FromTheFuture", status: unknown, summary: "Succeeded is Unknown: FromTheFuture: MESSAGE"},
+		{condition: "RunLockRenewed", reason: "FromTheFuture", status: no, fact: "lock: RunLockRenewed is False: FromTheFuture: MESSAGE"},
+		{condition: "Ready", reason: "Ready", status: yes},
+		{condition: "Ready", reason: "ClassConflict", status: no, fact: "policy: strict lists the class, too, and is not in force: an older policy has it"},
+	}
+}
+
+// sayingOf asks Why about a run, or a policy, with that one condition.
+func sayingOf(s saying) Answer {
+	run := &v1alpha1.WorkflowRun{Status: &v1alpha1.WorkflowRunStatus{}}
+	run.Name, run.Namespace, run.CreationTimestamp = "r", "ns", metav1.Time{Time: created}
+	run.Spec.WorkloadClass = "c"
+	c := metav1.Condition{Type: s.condition, Reason: s.reason, Status: s.status, Message: "MESSAGE", LastTransitionTime: metav1.Time{Time: created}}
+	policies := []v1alpha1.LockPolicy{}
+	if s.condition == v1alpha1.ConditionReady {
+		p := v1alpha1.LockPolicy{Status: &v1alpha1.LockPolicyStatus{Conditions: []metav1.Condition{c}}}
+		p.Name, p.Spec.WorkloadClasses = "strict", []string{"c"}
+		policies = append(policies, p)
+	} else {
+		run.Status.Conditions = append(run.Status.Conditions, c)
+	}
+	if s.ended {
+		run.Status.CompletedAt = &metav1.Time{Time: created}
+	}
+	return Why(run, policies, created)
+}
+
+// mutation: any text given to another reason, or a reason left out of meanings, makes this fail.
+func TestWhyKnowsWhatEachReasonMeans(t *testing.T) {
+	t.Parallel()
+	for _, s := range sayings() {
+		t.Run(s.condition+" "+s.reason, func(t *testing.T) {
+			t.Parallel()
+			a := sayingOf(s)
+			var facts []string
+			for _, f := range a.Facts {
+				if f.About != "help" {
+					facts = append(facts, f.About+": "+f.Text)
+				}
+			}
+			var want []string
+			if s.fact != "" {
+				want = []string{s.fact}
+			}
+			if s.summary == "" {
+				s.summary = "was not looked at by the operator yet"
+			}
+			if diff := cmp.Diff(want, facts); diff != "" || a.Summary != s.summary || a.Ended != s.ended {
+				t.Errorf("summary %q, want %q; facts (-want +got):\n%s", a.Summary, s.summary, diff)
+			}
+		})
+	}
+}
+
+// reasonsOfTheAPI reads the values of the constants Reason... from the source.
+func reasonsOfTheAPI(t *testing.T) []string {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), "../../../api/v1alpha1/conditions.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]bool{}
+	ast.Inspect(file, func(n ast.Node) bool {
+		v, ok := n.(*ast.ValueSpec)
+		if !ok {
+			return true
+		}
+		for i, name := range v.Names {
+			if lit, ok := v.Values[i].(*ast.BasicLit); ok && strings.HasPrefix(name.Name, "Reason") {
+				value, err := strconv.Unquote(lit.Value)
+				if err != nil {
+					t.Fatal(err)
+				}
+				found[value] = true
+			}
+		}
+		return true
+	})
+	return slices.Sorted(maps.Keys(found))
+}
+
+// mutation: a constant ReasonNew = "New" in the API makes this fail; tell people in meanings what it means, and here.
+func TestWhyKnowsEveryReasonOfTheAPI(t *testing.T) {
+	t.Parallel()
+	reasons := reasonsOfTheAPI(t)
+	if len(reasons) < 25 {
+		t.Fatalf("only %d reasons found in the source", len(reasons))
+	}
+	said := map[string]bool{}
+	for _, s := range sayings() {
+		if _, known := meaningOf(s.condition, s.reason); known {
+			said[s.reason] = true
+		}
+	}
+	if diff := cmp.Diff(reasons, slices.Sorted(maps.Keys(said))); diff != "" {
+		t.Errorf("reasons of the API, and those that Why knows and this test asks for (-want +got):\n%s", diff)
+	}
+}
+
+// at builds a step's status.
+func at(seconds float64) *metav1.MicroTime {
+	return &metav1.MicroTime{Time: created.Add(time.Duration(seconds * float64(time.Second)))}
+}
+
+// steady is a run under way as lifecycle.Decide leaves it.
+func steady(t *testing.T, change func(*v1alpha1.WorkflowRun)) *v1alpha1.WorkflowRun {
+	t.Helper()
+	run := &v1alpha1.WorkflowRun{}
+	run.Name, run.Namespace, run.UID, run.Generation = "r", "ns", "uid-1", 1
+	run.CreationTimestamp = metav1.Time{Time: created}
+	for _, name := range []string{"a", "b", "c"} {
+		run.Spec.Steps = append(run.Spec.Steps, v1alpha1.Step{Name: name, Job: v1alpha1.Job{Topic: "t"}})
+	}
+	run.Spec.MaxParallelSteps = 3
+	change(run)
+	return run
+}
+
+func held() lifecycle.Lock {
+	return lifecycle.Lock{State: lifecycle.LockHeld, LeaseID: "l", Holder: "h", Fence: 1, AcquiredAt: created}
+}
+
+// mutation: leaving out a kind of moment, or counting the end of a wait while suspended or without a place, makes this fail.
+func TestTheNextLookIsThatOfTheCore(t *testing.T) {
+	t.Parallel()
+	admitted := func(run *v1alpha1.WorkflowRun, steps ...v1alpha1.StepStatus) {
+		run.Status = &v1alpha1.WorkflowRunStatus{
+			Tenant: "ns", Phase: v1alpha1.RunRunning,
+			Admission: &v1alpha1.AdmissionStatus{QueuedAt: &metav1.Time{Time: created}, AdmittedAt: &metav1.Time{Time: created}}, Steps: steps,
+		}
+	}
+	running := v1alpha1.StepStatus{Name: "a", Phase: v1alpha1.StepRunning, Attempt: 1, DispatchedAt: at(0), StartedAt: at(500)}
+	dispatched := v1alpha1.StepStatus{Name: "b", Phase: v1alpha1.StepDispatched, Attempt: 1, DispatchedAt: at(100)}
+	backing := v1alpha1.StepStatus{Name: "c", Phase: v1alpha1.StepBackingOff, Attempt: 1, Failures: 1, DispatchedAt: at(1), NextAttemptAt: at(660.5)}
+	tests := map[string]struct {
+		change func(*v1alpha1.WorkflowRun)
+		lock   lifecycle.Lock
+		want   time.Duration // from creation; 0: never
+	}{
+		"an attempt runs out of its time": {lock: held(), want: 4100 * time.Second, change: func(r *v1alpha1.WorkflowRun) {
+			r.Spec.Steps[0].TimeoutSeconds = 3600
+			done := v1alpha1.StepStatus{Name: "b", Phase: v1alpha1.StepSucceeded, Attempt: 1}
+			admitted(r, running, done, v1alpha1.StepStatus{Name: "c", Phase: v1alpha1.StepSucceeded, Attempt: 1})
+		}},
+		"an attempt waits for a worker": {lock: held(), want: 700 * time.Second, change: func(r *v1alpha1.WorkflowRun) {
+			r.Spec.Steps[1].StartTimeoutSeconds = 600
+			admitted(r, running, dispatched, v1alpha1.StepStatus{Name: "c", Phase: v1alpha1.StepSucceeded, Attempt: 1})
+		}},
+		"a step backs off": {lock: held(), want: 660500 * time.Millisecond, change: func(r *v1alpha1.WorkflowRun) {
+			admitted(r, running, dispatched, backing)
+		}},
+		"a step backs off, and there is no place for it": {lock: held(), want: 3700 * time.Second, change: func(r *v1alpha1.WorkflowRun) {
+			r.Spec.MaxParallelSteps = 2
+			admitted(r, running, dispatched, backing)
+		}},
+		"a step backs off in a suspended run": {lock: held(), want: 3700 * time.Second, change: func(r *v1alpha1.WorkflowRun) {
+			r.Spec.Suspend = true
+			admitted(r, running, dispatched, backing)
+		}},
+		"the run has a deadline": {lock: held(), want: 601 * time.Second, change: func(r *v1alpha1.WorkflowRun) {
+			r.Spec.ActiveDeadlineSeconds = new(int32(601))
+			admitted(r, running, dispatched, backing)
+		}},
+		"nothing is in flight in a suspended run": {lock: held(), change: func(r *v1alpha1.WorkflowRun) {
+			r.Spec.Suspend = true
+			admitted(r, v1alpha1.StepStatus{Name: "a", Phase: v1alpha1.StepPending}, v1alpha1.StepStatus{Name: "b", Phase: v1alpha1.StepPending}, backing)
+		}},
+		"the lock store is down while steps run": {
+			lock: lifecycle.Lock{State: lifecycle.LockUnavailable, Message: "refused"}, want: 7200 * time.Second,
+			change: func(r *v1alpha1.WorkflowRun) {
+				r.Spec.ActiveDeadlineSeconds = new(int32(7200))
+				admitted(r, running, dispatched, backing)
+			},
+		},
+		"the lock store is down before admission": {
+			lock: lifecycle.Lock{State: lifecycle.LockUnavailable, Message: "refused"}, want: 900 * time.Second,
+			change: func(r *v1alpha1.WorkflowRun) { r.Spec.QueueTimeoutSeconds = new(int32(900)) },
+		},
+		"the queue clock of a run that was never suspended runs from queuedAt": {
+			lock: lifecycle.Lock{State: lifecycle.LockUnavailable, Message: "refused"}, want: 930 * time.Second,
+			change: func(r *v1alpha1.WorkflowRun) {
+				r.Spec.QueueTimeoutSeconds = new(int32(900))
+				r.Status = &v1alpha1.WorkflowRunStatus{Tenant: "ns", Admission: &v1alpha1.AdmissionStatus{QueuedAt: &metav1.Time{Time: created.Add(30 * time.Second)}}}
+			},
+		},
+		"a finished run is to be deleted": {lock: held(), want: 3660 * time.Second, change: func(r *v1alpha1.WorkflowRun) {
+			r.Spec.TTLSecondsAfterFinished = new(int32(3600))
+			admitted(r)
+			r.Status.CompletedAt = &metav1.Time{Time: created.Add(time.Minute)}
+		}},
+		"a finished run stays": {lock: held(), change: func(r *v1alpha1.WorkflowRun) {
+			admitted(r)
+			r.Status.CompletedAt = &metav1.Time{Time: created.Add(time.Minute)}
+		}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run := steady(t, tt.change)
+			d := lifecycle.Decide(lifecycle.Input{Run: run, Now: now, Lock: tt.lock, Tenant: lifecycle.Tenant{Name: "ns", Allowed: true}})
+			if len(d.Dispatch)+len(d.Withdraw) > 0 || d.Delete {
+				t.Fatalf("the scenario is not steady: %+v", d)
+			}
+			run.Status = &d.Status
+			var got time.Time
+			if n := Why(run, nil, now).Next; n != nil {
+				got = n.At
+			}
+			if !got.Equal(d.Wake) {
+				t.Errorf("next look %s, the core says %s", got, d.Wake)
+			}
+			if tt.want != 0 && !got.Equal(created.Add(tt.want)) || tt.want == 0 && !got.IsZero() {
+				t.Errorf("next look %s, want %s after creation", got, tt.want)
+			}
+		})
+	}
+}
+
+// mutation: leaving out late makes this fail.
+func TestWhySaysThatTheOperatorIsLate(t *testing.T) {
+	t.Parallel()
+	run := steady(t, func(r *v1alpha1.WorkflowRun) { r.Spec.QueueTimeoutSeconds = new(int32(60)) })
+	for name, tt := range map[string]struct {
+		after time.Duration
+		late  bool
+	}{"a moment later": {75 * time.Second, false}, "long after": {10 * time.Minute, true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run := run.DeepCopy()
+			run.Status = &v1alpha1.WorkflowRunStatus{Conditions: []metav1.Condition{{Type: "Succeeded", Status: "Unknown", Reason: "Queued"}}}
+			got := false
+			for _, f := range Why(run, nil, created.Add(tt.after)).Facts {
+				got = got || f.About == "operator"
+			}
+			if got != tt.late {
+				t.Errorf("late: %v, want %v", got, tt.late)
+			}
+		})
+	}
+}

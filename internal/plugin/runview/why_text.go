@@ -1,0 +1,61 @@
+package runview
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+)
+
+// Text writes the answer for people; now is the one that it was made for, color whether out is a terminal that takes colours.
+func (a Answer) Text(out io.Writer, now time.Time, color bool) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s/%s  %s\n", a.Namespace, a.Name, paint(string(a.Phase), runColor(a.Phase), color))
+	fmt.Fprintf(&b, "The run %s (%s)", a.Summary, a.Reason)
+	if a.Since != nil {
+		fmt.Fprintf(&b, "\nSince %s", when(*a.Since, now))
+	}
+	fmt.Fprintln(&b)
+	width := 0
+	for _, f := range a.Facts {
+		width = max(width, utf8.RuneCountInString(f.About))
+	}
+	for _, f := range a.Facts {
+		pad := strings.Repeat(" ", width-utf8.RuneCountInString(f.About))
+		fmt.Fprintf(&b, "  %s%s  %s\n", f.About, pad, f.line(now))
+	}
+	fmt.Fprintln(&b, a.nextLine(now))
+	_, err := io.WriteString(out, b.String())
+	return err
+}
+
+func (f Fact) line(now time.Time) string {
+	text := f.Text
+	if f.Since != nil {
+		text += ", since " + when(*f.Since, now)
+	}
+	if f.Until != nil {
+		text += "; " + f.Then + " at " + when(*f.Until, now)
+	}
+	return text
+}
+
+func (a Answer) nextLine(now time.Time) string {
+	switch {
+	case a.Reason == v1alpha1.ReasonWaitingForLock && a.Next == nil:
+		return "Next look: the lock is tried again every 1 to 5 s"
+	case a.Reason == v1alpha1.ReasonWaitingForLock:
+		return fmt.Sprintf("Next look: the lock is tried again every 1 to 5 s; %s: %s", when(a.Next.At, now), a.Next.What)
+	case a.Next == nil && a.Ended:
+		return "Nothing more happens: the run stays until somebody deletes it"
+	case a.Next == nil:
+		return "Next look: when something new comes (a result, a change of the spec)"
+	case a.Ended:
+		return fmt.Sprintf("Next look: %s: %s", when(a.Next.At, now), a.Next.What)
+	default:
+		return fmt.Sprintf("Next look: when something new comes, else %s: %s", when(a.Next.At, now), a.Next.What)
+	}
+}

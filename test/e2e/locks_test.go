@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -24,6 +25,8 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/devenv"
+	"github.com/syncopate-dev/syncopate/internal/lockmgr"
+	lockpolicy "github.com/syncopate-dev/syncopate/internal/policy"
 	"github.com/syncopate-dev/syncopate/pkg/worker"
 )
 
@@ -301,6 +304,64 @@ var _ = Describe("Redis that loses all its data while two operators work", func(
 		err := k8s.Status().Update(ctx, &stale)
 		Expect(apierrors.IsInvalid(err)).To(BeTrue(), "a lower fence written by hand: %v", err)
 		Expect(err).To(MatchError(ContainSubstring("stale writer")))
+	}, NodeTimeout(specTimeout))
+})
+
+// mutation: the CRD's fence rule made always true, and a Lease.Err that does not look at the clock, each make this fail.
+var _ = Describe("a holder that slept beyond its TTL", func() {
+	It("cannot write after another has written, 100 of 100 times", func(ctx context.Context) {
+		const rounds = 100
+		w := newWorld(ctx)
+		w.create(ctx, 1, singleStep("asleep.work"))
+		store := lockStore()
+		holder := func() *lockmgr.Manager {
+			m := lockmgr.New(store, lockmgr.Options{})
+			DeferCleanup(m.Close)
+			return m
+		}
+		sleeper, other := holder(), holder()
+		// No renewal is due within the TTL, so to the lock the holder is as good as asleep.
+		lock := lockpolicy.RunLock{TTL: 100 * time.Millisecond, Wait: lockpolicy.Wait{Poll: true}, Renewal: lockpolicy.Renewal{
+			Interval: time.Hour, Timeout: time.Second, MaxConsecutiveFailures: 1, Margin: 10 * time.Millisecond,
+		}}
+		take := func(m *lockmgr.Manager) *lockmgr.Lease {
+			GinkgoHelper()
+			var lease *lockmgr.Lease
+			Eventually(func(g Gomega) {
+				run := w.runs(ctx)[0]
+				r := lockmgr.Request{RunUID: string(run.UID), Policy: lock}
+				if run.Status != nil && run.Status.Fence != nil {
+					r.Floor, r.FloorLeaseID = *run.Status.Fence, run.Status.Lock.LeaseID
+				}
+				var err error
+				lease, err = m.Acquire(ctx, r)
+				g.Expect(err).NotTo(HaveOccurred())
+			}).WithContext(ctx).WithPolling(pollInterval / 10).Should(Succeed())
+			return lease
+		}
+		write := func(l *lockmgr.Lease) error {
+			run := w.runs(ctx)[0] // with the latest resourceVersion, so that nothing but the fence is in the way
+			run.Status = &v1alpha1.WorkflowRunStatus{Fence: new(l.Fence()), Lock: &v1alpha1.RunLockStatus{LeaseID: l.ID()}}
+			return k8s.Status().Update(ctx, &run)
+		}
+		stopped, refused := 0, 0
+		for range rounds {
+			asleep := take(sleeper)
+			Expect(write(asleep)).To(Succeed())
+			awake := take(other)
+			Expect(write(awake)).To(Succeed())
+			if errors.Is(asleep.Err(), lockmgr.ErrLeaseLost) {
+				stopped++
+			}
+			if err := write(asleep); apierrors.IsInvalid(err) && strings.Contains(err.Error(), "stale writer") {
+				refused++
+			}
+			asleep.Release(ctx)
+			awake.Drop(ctx)
+		}
+		AddReportEntry("stale writes", fmt.Sprintf("%d of %d stopped by the lease, %d of %d refused by the API server", stopped, rounds, refused, rounds))
+		Expect(stopped).To(Equal(rounds))
+		Expect(refused).To(Equal(rounds))
 	}, NodeTimeout(specTimeout))
 })
 

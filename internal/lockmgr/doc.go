@@ -100,7 +100,8 @@
 // keeps its place for the policy's wait budget (a second at least) after it last asked. When Redis cannot be used the waiters are
 // woken to learn it from Acquire.
 //
-// A caller that polls gets no place, and does not jump the line. A lock that lingers is given back when somebody waits or polls.
+// A caller that polls gets no place, and does not jump the line. A lock that lingers is given back when somebody waits or polls,
+// and with mode Poll it does not linger for a second after that.
 //
 // # Lost replies
 //

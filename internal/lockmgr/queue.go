@@ -15,6 +15,8 @@ const (
 	// listenPause is the time between two connections for news. Whoever waits asks by itself every second, so news are never
 	// urgent, and a Redis that refuses to be listened to must not be asked all the time.
 	listenPause = time.Second
+	// contendedTime is how long after somebody wanted a lock others are believed to want it.
+	contendedTime = time.Second
 	// askTime is the longest time between two looks at whether a lock is free: news may be lost.
 	askTime = time.Second
 )
@@ -189,6 +191,7 @@ func (m *Manager) hear(n news, runUID string) {
 		m.askNow(r)
 	case n == newsWanted && h != nil:
 		h.others = true
+		r.contendedUntil = m.now().Add(contendedTime)
 		if h.user == nil && h.offered == "" {
 			h.lingerUntil = m.now() // it lingers for nobody
 			m.reschedule(r)

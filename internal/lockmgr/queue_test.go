@@ -332,3 +332,34 @@ func TestHandoffsAreCounted(t *testing.T) {
 		}
 	})
 }
+
+// mutation: finish that lingers whoever polled a moment ago makes this fail.
+func TestAMomentAfterSomebodyPolledNothingLingers(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		second := b.other(t)
+		defer closeAll(t, second)
+		r := request()
+		r.Policy.Wait.Poll = true
+		first := b.acquire(r)
+		if _, err := second.Acquire(t.Context(), r); err == nil {
+			t.Fatal("two leases")
+		}
+		synctest.Wait()
+		first.Release(t.Context())
+		b.acquire(r).Release(t.Context()) // nobody asked for this one
+		l, err := second.Acquire(t.Context(), r)
+		if err != nil {
+			t.Fatalf("it lingers: %v", err)
+		}
+		l.Drop(t.Context())
+		b.pass(contendedTime)
+		b.acquire(r).Release(t.Context())
+		if b.store.ownerOf(testRun) == "" {
+			t.Error("long after, a lock does not linger")
+		}
+		b.pass(time.Second)
+		if len(b.m.runs) != 0 {
+			t.Errorf("%d runs are remembered", len(b.m.runs))
+		}
+	})
+}

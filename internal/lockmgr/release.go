@@ -27,7 +27,7 @@ func (m *Manager) finish(ctx context.Context, l *Lease, reuse bool) {
 	case m.passOn(r, h):
 		m.mu.Unlock()
 		return
-	case !h.others && l.linger > 0:
+	case l.linger > 0 && !h.others && (!h.request.Policy.Wait.Poll || !now.Before(r.contendedUntil)):
 		h.lingerUntil = now.Add(l.linger)
 		m.reschedule(r)
 		m.mu.Unlock()

@@ -15,6 +15,10 @@ type run struct {
 	askAt   time.Time // when Redis is asked for them; zero: their turn comes with the end of a hold or a take
 	offered bool      // while taking: Redis offered the lock
 
+	// contendedUntil is up to when others are believed to want the lock, though they are in no line. While they poll, a lock
+	// that lingers makes them come in vain.
+	contendedUntil time.Time
+
 	// Tokens that Redis may or may not know as the owner, remembered until forgetAt, when the TTL has settled the matter.
 	pending  string // of a take whose outcome is unknown: the next take repeats it
 	dead     string // of a lease that is over, whose release may not have happened: the next take replaces it
@@ -82,7 +86,7 @@ func (m *Manager) reschedule(r *run) {
 
 // idle says that there is nothing to know about the run.
 func (r *run) idle() bool {
-	return !r.taking && r.hold == nil && r.pending == "" && r.dead == "" && len(r.waiters) == 0
+	return !r.taking && r.hold == nil && r.pending == "" && r.dead == "" && len(r.waiters) == 0 && r.contendedUntil.IsZero()
 }
 
 // nextEvent is when something is to be done about the run without anybody asking; zero: never.
@@ -100,5 +104,5 @@ func (r *run) nextEvent() time.Time {
 	if len(r.waiters) > 0 {
 		next = earliest(next, r.askAt)
 	}
-	return next
+	return earliest(next, r.contendedUntil)
 }

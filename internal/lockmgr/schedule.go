@@ -124,6 +124,9 @@ func (m *Manager) fireFree(r *run, now time.Time) {
 	if !now.Before(r.forgetAt) {
 		r.pending, r.dead = "", ""
 	}
+	if !now.Before(r.contendedUntil) {
+		r.contendedUntil = time.Time{}
+	}
 	if m.inLine(r) && !r.askAt.IsZero() && !now.Before(r.askAt) {
 		first := r.waiters[0]
 		t := m.prepare(r, first.request)

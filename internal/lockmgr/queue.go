@@ -118,7 +118,7 @@ func (m *Manager) offer(r *run, h *hold) bool {
 	r.waiters = r.waiters[1:]
 	h.offered, h.lingerUntil = w.request.Waiter, m.now().Add(offerTime)
 	m.reschedule(r)
-	m.tasks.Go(w.request.Wake)
+	m.wakeUp(w.request.Wake)
 	return true
 }
 

@@ -78,7 +78,7 @@ func (r *Reconciler) countRuns(ctx context.Context) (map[string]v1alpha1.PolicyR
 			continue
 		}
 		n := counts[run.Spec.WorkloadClass]
-		if admitted(run) {
+		if lifecycle.Admitted(run) {
 			n.Admitted++
 		} else {
 			n.Queued++
@@ -86,8 +86,4 @@ func (r *Reconciler) countRuns(ctx context.Context) (map[string]v1alpha1.PolicyR
 		counts[run.Spec.WorkloadClass] = n
 	}
 	return counts, nil
-}
-
-func admitted(run *v1alpha1.WorkflowRun) bool {
-	return run.Status != nil && run.Status.Admission != nil && run.Status.Admission.AdmittedAt != nil
 }

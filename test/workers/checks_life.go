@@ -64,7 +64,7 @@ func (k *kit) begun(js []job, times int) int {
 	return n
 }
 
-// long is a job that lasts until it is cancelled. A worker that does not obey has it for some time, but not for ever.
+// long is a job that lasts until it is cancelled, or over a restart. A worker that does not obey has it for some time, not for ever.
 func (k *kit) long() time.Duration { return 3 * k.config.AckWait }
 
 // end takes jobs out of the queue, has the worker stop them, and waits for those that it has.
@@ -220,7 +220,7 @@ func checkConsumerGone(ctx context.Context, k *kit) error {
 }
 
 func checkRestartWorking(ctx context.Context, k *kit) error {
-	j, err := k.dispatch(ctx, newJob("restart"), sleep(k.config.AckWait))
+	j, err := k.dispatch(ctx, newJob("restart"), sleep(k.long())) // not done before a busy machine has stopped the server
 	if err != nil {
 		return err
 	}

@@ -35,6 +35,7 @@ type raw struct {
 	mu      sync.Mutex
 	running map[*task]struct{}
 	done    map[string]bool // ids of jobs that were acknowledged
+	cutOff  map[string]bool // ids of jobs under way when the connection was lost
 }
 
 type task struct {
@@ -52,11 +53,11 @@ func startRaw(url string, f flaw) func() (Process, error) {
 	return func() (Process, error) {
 		w := &raw{
 			flaw: f, names: protocol.Names{Prefix: protocol.DefaultPrefix}, stop: make(chan struct{}),
-			running: map[*task]struct{}{}, done: map[string]bool{},
+			running: map[*task]struct{}{}, done: map[string]bool{}, cutOff: map[string]bool{},
 		}
 		var err error
 		w.nc, err = nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(look),
-			nats.DisconnectErrHandler(func(*nats.Conn, error) { w.lost.Store(true) }))
+			nats.DisconnectErrHandler(func(*nats.Conn, error) { w.disconnected() }))
 		if err != nil {
 			return nil, err
 		}
@@ -75,6 +76,15 @@ func startRaw(url string, f flaw) func() (Process, error) {
 			w.slots.Go(w.slot)
 		}
 		return w, nil
+	}
+}
+
+func (w *raw) disconnected() {
+	w.lost.Store(true)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for t := range w.running {
+		w.cutOff[t.id] = true
 	}
 }
 
@@ -173,7 +183,6 @@ func (w *raw) process(m jetstream.Msg, ackWait time.Duration) {
 	if w.flaw != neverPings {
 		go w.ping(ctx, m, ackWait/3)
 	}
-	wasLost := w.lost.Load()
 	if w.flaw != neverStarts {
 		w.started(t)
 	}
@@ -185,11 +194,18 @@ func (w *raw) process(m jetstream.Msg, ackWait time.Duration) {
 	switch {
 	case nak:
 		_ = m.NakWithDelay(look)
-	case ctx.Err() != nil, w.flaw == forgetsWhatWasCutOff && w.lost.Load() != wasLost:
+	case ctx.Err() != nil, w.flaw == forgetsWhatWasCutOff && w.wasCutOff(t):
 		_ = m.Ack()
 	case w.answer(t, result) && !first:
 		w.acknowledge(t, m)
 	}
+}
+
+// wasCutOff says whether the connection was lost during the job, in this or in an earlier delivery: the ack may have been lost, too.
+func (w *raw) wasCutOff(t *task) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.cutOff[t.id]
 }
 
 func (w *raw) acknowledge(t *task, m jetstream.Msg) {

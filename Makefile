@@ -26,7 +26,7 @@ demo: controlplane ## Run everything on this machine and show the samples finish
 	@KEEP='$(filter-out 0,$(KEEP))' go run ./hack/demo
 
 .PHONY: test
-test: controlplane cc redis ## Run every test but kind's, with the race detector. PKG=./internal/bus/... TEST_ARGS='-run X' narrow it.
+test: controlplane cc redis workers ## Run every test but kind's, with the race detector. PKG=./internal/bus/... TEST_ARGS='-run X' narrow it.
 	go test -race -count=1 -timeout 20m $(TEST_ARGS) $(PKG)
 
 .PHONY: lint
@@ -61,6 +61,10 @@ controlplane: ## Get kube-apiserver, etcd and kubectl into bin/k8s, once: downlo
 redis: ## Make sure that redis-server is there. REQUIRE_REDIS=1: fail otherwise.
 	@hack/ensure-redis.sh
 
+.PHONY: workers
+workers: ## Make sure that workers in other languages can run: node, npm, python3. REQUIRE_WORKERS=1: fail otherwise.
+	@hack/ensure-workers.sh
+
 .PHONY: cc
 cc: ## Make sure that a C compiler is there; the race detector needs one.
 	@hack/ensure-cc.sh
@@ -72,3 +76,8 @@ bench-status: controlplane ## Measure what a status write costs on a real API se
 .PHONY: bench-locks
 bench-locks: redis ## Measure hand-off, polling and renewals with processes on a real Redis (docs/locks.md). Takes some minutes.
 	go test ./test/locks -run '^$$' -bench . -benchtime 1x -timeout 30m
+
+.PHONY: bench-admission
+bench-admission: controlplane redis ## Measure admission: decisions of both strategies, and 1,000 tenants on a real API server (docs/admission.md).
+	go test ./internal/admission -run '^$$' -bench Decision -benchtime 20x
+	ADMISSION_TENANTS=1000 go test -v -timeout 40m ./test/e2e -ginkgo.focus 'starves no tenant' -ginkgo.v -ginkgo.timeout 40m

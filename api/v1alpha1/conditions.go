@@ -11,6 +11,15 @@ const (
 	ReasonAdmitted = "Admitted"
 	// ReasonAdmissionPending (Unknown): the run was not looked at yet, or it ended before it was admitted.
 	ReasonAdmissionPending = "Pending"
+	// ReasonTenantAtCapacity (False): the tenant has as many runs under way as its LockPolicy lets it. The message says how many, and
+	// the place in line; `kubectl syncopate why` has the place now. The end of a run, or a raised limit, wakes the next in line.
+	ReasonTenantAtCapacity = "TenantAtCapacity"
+	// ReasonAdmissionBusy (False): strategy Lock only: others held the lock of the tenant for longer than maxWaitMillis.
+	ReasonAdmissionBusy = "AdmissionBusy"
+	// ReasonAdmissionUnavailable (False): Redis, which counts the runs of tenants, cannot be used; the message has the cause.
+	ReasonAdmissionUnavailable = "AdmissionUnavailable"
+	// ReasonAdmissionRebuilding (False): Redis lost its data; nobody is admitted until they are counted again.
+	ReasonAdmissionRebuilding = "AdmissionRebuilding"
 	// ReasonSuspended (False): spec.suspend was set before the run was let in. Also a reason of Succeeded=Unknown.
 	ReasonSuspended = "Suspended"
 )
@@ -89,12 +98,21 @@ const (
 
 	// ReasonStepFailed (False, phase Failed): a step failed; the message names it.
 	ReasonStepFailed = "StepFailed"
-	// ReasonOutputTooLarge (False, phase Failed): a step returned more output than status can hold.
+	// ReasonOutputTooLarge (False, phase Failed): a step returned more output than the object store takes of one step, 8 MiB.
 	ReasonOutputTooLarge = "OutputTooLarge"
 	// ReasonInvalidSpec (False, phase Failed): the spec cannot be run; nothing was dispatched.
 	ReasonInvalidSpec = "InvalidSpec"
 	// ReasonTenantNotAllowed (False, phase Failed): the namespace may not run for spec.tenant; nothing was dispatched.
 	ReasonTenantNotAllowed = "TenantNotAllowed"
+	// ReasonClassNotAllowed (False, phase Failed): the namespace may not use spec.workloadClass; nothing was dispatched.
+	ReasonClassNotAllowed = "ClassNotAllowed"
+	// ReasonTopicNotAllowed (False, phase Failed): the namespace may not use the topic of a step; nothing was dispatched.
+	ReasonTopicNotAllowed = "TopicNotAllowed"
+	// ReasonDuplicateRun (False, phase Failed): another run of the tenant has the same idempotency key and spec; the message names
+	// it.
+	ReasonDuplicateRun = "DuplicateRun"
+	// ReasonIdempotencyConflict (False, phase Failed): another run of the tenant has the same idempotency key and another spec.
+	ReasonIdempotencyConflict = "IdempotencyConflict"
 	// ReasonDeadlineExceeded (False, phase TimedOut): activeDeadlineSeconds passed.
 	ReasonDeadlineExceeded = "DeadlineExceeded"
 	// ReasonQueueTimeout (False, phase TimedOut): queueTimeoutSeconds passed before the run was admitted.
@@ -129,4 +147,10 @@ const (
 	LabelTenant = "syncopate.dev/tenant"
 	// AnnotationAllowedTenants lists, separated by commas, the tenants that runs of a namespace may name in spec.tenant.
 	AnnotationAllowedTenants = "syncopate.dev/allowed-tenants"
+	// AnnotationAllowedClasses lists, separated by commas, the workload classes that runs of a namespace may have. Absent: all,
+	// unless the operator was started with --require-allow-lists.
+	AnnotationAllowedClasses = "syncopate.dev/allowed-workload-classes"
+	// AnnotationAllowedTopics lists, separated by commas, the topics to which runs of a namespace may send jobs; "llm.*" stands for all
+	// that begin with "llm.". Absent: all, unless the operator was started with --require-allow-lists.
+	AnnotationAllowedTopics = "syncopate.dev/allowed-topics"
 )

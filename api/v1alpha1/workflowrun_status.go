@@ -140,6 +140,11 @@ type AdmissionStatus struct {
 	// admittedAt is when the run was admitted; activeDeadlineSeconds counts from it.
 	// +optional
 	AdmittedAt *metav1.Time `json:"admittedAt,omitempty"`
+	// policy is the LockPolicy under which the run was admitted, and is counted until it ends. Absent: built-in defaults, without a
+	// limit.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Policy string `json:"policy,omitempty"`
 }
 
 // StepStatus is the state of one step.
@@ -176,7 +181,10 @@ type StepStatus struct {
 	// nextAttemptAt is when a backing-off step is tried again.
 	// +optional
 	NextAttemptAt *metav1.MicroTime `json:"nextAttemptAt,omitempty"`
-	// output is what the worker returned: any JSON value of at most 4 KiB.
+	// outputRef is where the worker's output is, if it is too large for status.
+	// +optional
+	OutputRef *OutputReference `json:"outputRef,omitempty"`
+	// output is what the worker returned: any JSON value of at most 4 KiB. A larger one is in outputRef.
 	// +optional
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:pruning:PreserveUnknownFields
@@ -184,6 +192,24 @@ type StepStatus struct {
 	// error is why the last failed attempt, or the step, failed.
 	// +optional
 	Error *StepError `json:"error,omitempty"`
+}
+
+// OutputReference refers to an output in the object store of the operator's NATS.
+type OutputReference struct {
+	// name of the object: "<job id>/<hexadecimal SHA-256>".
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=256
+	Name string `json:"name"`
+	// digest of the object's bytes: "sha256:" and 64 hexadecimal digits.
+	// +required
+	// +kubebuilder:validation:MinLength=71
+	// +kubebuilder:validation:MaxLength=71
+	Digest string `json:"digest"`
+	// size of the output's JSON text in bytes.
+	// +required
+	// +kubebuilder:validation:Minimum=0
+	Size int64 `json:"size"`
 }
 
 // StepError is why an attempt or a step failed.

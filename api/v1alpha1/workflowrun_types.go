@@ -30,13 +30,14 @@ import (
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.status) || has(self.status)",message="status cannot be removed: it carries the fence"
 // +kubebuilder:validation:XValidation:rule="has(self.status) != has(oldSelf.status) || (has(self.status) && (self.status.?fence.orValue(0) != oldSelf.status.?fence.orValue(0) || (has(self.status.progress) && has(oldSelf.status.progress) && self.status.progress != oldSelf.status.progress))) || (has(self.spec.inputs) == has(oldSelf.spec.inputs) && (!has(self.spec.inputs) || self.spec.inputs == oldSelf.spec.inputs))",fieldPath=".spec.inputs",message="spec.inputs is immutable: create a new run instead"
 // +kubebuilder:validation:XValidation:rule="has(self.status) != has(oldSelf.status) || (has(self.status) && (self.status.?fence.orValue(0) != oldSelf.status.?fence.orValue(0) || (has(self.status.progress) && has(oldSelf.status.progress) && self.status.progress != oldSelf.status.progress))) || (has(self.spec.steps) == has(oldSelf.spec.steps) && (!has(self.spec.steps) || self.spec.steps == oldSelf.spec.steps))",fieldPath=".spec.steps",message="spec.steps is immutable: create a new run instead"
+// +kubebuilder:validation:XValidation:rule="self.spec.priority == oldSelf.spec.priority || !has(oldSelf.status) || !has(oldSelf.status.admission) || !has(oldSelf.status.admission.admittedAt)",fieldPath=".spec.priority",message="spec.priority cannot change after the run was admitted"
 type WorkflowRun struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata is the standard object metadata.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec is what to run; immutable but for suspend, shutdown and ttlSecondsAfterFinished. Written by the user.
+	// spec is what to run; immutable but for suspend, shutdown, ttlSecondsAfterFinished, and priority until the run is admitted. Written by the user.
 	// +required
 	Spec WorkflowRunSpec `json:"spec"`
 	// status is what happened so far. Written only by the operator, under the run lock's fence.
@@ -75,6 +76,7 @@ const (
 // +kubebuilder:validation:XValidation:rule="has(self.steps)",message="exactly one source of steps is needed: set spec.steps"
 // +kubebuilder:validation:XValidation:rule="self.workloadClass == oldSelf.workloadClass",fieldPath=".workloadClass",message="spec.workloadClass is immutable: create a new run instead"
 // +kubebuilder:validation:XValidation:rule="has(self.tenant) == has(oldSelf.tenant) && (!has(self.tenant) || self.tenant == oldSelf.tenant)",fieldPath=".tenant",message="spec.tenant is immutable: create a new run instead"
+// +kubebuilder:validation:XValidation:rule="has(self.idempotencyKey) == has(oldSelf.idempotencyKey) && (!has(self.idempotencyKey) || self.idempotencyKey == oldSelf.idempotencyKey)",fieldPath=".idempotencyKey",message="spec.idempotencyKey is immutable: create a new run instead"
 // +kubebuilder:validation:XValidation:rule="has(self.queueTimeoutSeconds) == has(oldSelf.queueTimeoutSeconds) && (!has(self.queueTimeoutSeconds) || self.queueTimeoutSeconds == oldSelf.queueTimeoutSeconds)",fieldPath=".queueTimeoutSeconds",message="spec.queueTimeoutSeconds is immutable: create a new run instead"
 // +kubebuilder:validation:XValidation:rule="has(self.activeDeadlineSeconds) == has(oldSelf.activeDeadlineSeconds) && (!has(self.activeDeadlineSeconds) || self.activeDeadlineSeconds == oldSelf.activeDeadlineSeconds)",fieldPath=".activeDeadlineSeconds",message="spec.activeDeadlineSeconds is immutable: create a new run instead"
 // +kubebuilder:validation:XValidation:rule="self.maxParallelSteps == oldSelf.maxParallelSteps",fieldPath=".maxParallelSteps",message="spec.maxParallelSteps is immutable: create a new run instead"
@@ -96,6 +98,21 @@ type WorkflowRunSpec struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	Tenant string `json:"tenant,omitempty"`
+	// priority decides who of a tenant's waiting runs is admitted first: the highest, then the oldest. It may be changed until
+	// the run is admitted. Written by the user; default 0.
+	// +optional
+	// +default=0
+	// +kubebuilder:default=0
+	// +kubebuilder:validation:Minimum=-1000000
+	// +kubebuilder:validation:Maximum=1000000
+	Priority int32 `json:"priority,omitempty"`
+	// idempotencyKey names the work: of a tenant's runs with the same key the first one runs, for as long as it exists; others end
+	// as DuplicateRun, or as IdempotencyConflict if their spec differs. Written by the user; absent: no such check.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=128
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9._:/@+=-]+$`
+	IdempotencyKey string `json:"idempotencyKey,omitempty"`
 	// suspend true stops new jobs; running jobs finish and their results are applied; deadlines go on. May be changed at any time.
 	// Absent means false.
 	// +optional

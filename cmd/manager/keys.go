@@ -14,7 +14,8 @@ import (
 )
 
 // Secret with the keys that sign job tokens, and its entries. All replicas share it, so that a restart or a fail-over accepts
-// the results of jobs dispatched before. To rotate: move current to previous, put a new current, restart the replicas.
+// the results of jobs dispatched before. To rotate: move current to previous, put a new current; running replicas follow (see
+// keywatch.go and docs/security.md).
 const (
 	keySecret       = "syncopate-result-keys"
 	entryCurrentID  = "current-id"
@@ -22,29 +23,37 @@ const (
 	entryPreviousID = "previous-id"
 	entryPrevious   = "previous"
 
-	keyBytes    = 32
-	minKeyBytes = 16
+	keyBytes = 32
 )
 
-// loadKeys reads the key Secret, and creates it when there is none.
+// loadKeys reads the key Secret at the start, and creates it when there is none.
 func loadKeys(ctx context.Context, c client.Client, namespace string) (bus.Keyring, error) {
-	key := client.ObjectKey{Namespace: namespace, Name: keySecret}
-	secret := &corev1.Secret{}
-	err := c.Get(ctx, key, secret)
+	ring, err := readKeys(ctx, c, namespace)
 	if apierrors.IsNotFound(err) {
-		if err = createKeys(ctx, c, key); err == nil {
-			err = c.Get(ctx, key, secret)
+		if err = createKeys(ctx, c, client.ObjectKey{Namespace: namespace, Name: keySecret}); err == nil {
+			ring, err = readKeys(ctx, c, namespace)
 		}
 	}
-	if err != nil {
+	return ring, err
+}
+
+// readKeys reads the key Secret as it is now. bus.ErrConfig says that it is gone or cannot be used. A running operator never makes
+// a Secret that is gone: with keys drawn anew the results under way would be refused, and those it has may be why it was deleted.
+func readKeys(ctx context.Context, c client.Reader, namespace string) (bus.Keyring, error) {
+	key := client.ObjectKey{Namespace: namespace, Name: keySecret}
+	secret := &corev1.Secret{}
+	switch err := c.Get(ctx, key, secret); {
+	case apierrors.IsNotFound(err):
+		return bus.Keyring{}, fmt.Errorf("%w: read key secret %s: %w", bus.ErrConfig, key, err)
+	case err != nil:
 		return bus.Keyring{}, fmt.Errorf("read key secret %s: %w", key, err)
 	}
 	ring := bus.Keyring{
 		Current:  bus.Key{ID: string(secret.Data[entryCurrentID]), Secret: secret.Data[entryCurrent]},
 		Previous: bus.Key{ID: string(secret.Data[entryPreviousID]), Secret: secret.Data[entryPrevious]},
 	}
-	if ring.Current.ID == "" || len(ring.Current.Secret) < minKeyBytes {
-		return bus.Keyring{}, fmt.Errorf("key secret %s: entries %s and %s (at least %d bytes) are needed", key, entryCurrentID, entryCurrent, minKeyBytes)
+	if err := ring.Check(); err != nil {
+		return bus.Keyring{}, fmt.Errorf("key secret %s: %w", key, err)
 	}
 	return ring, nil
 }

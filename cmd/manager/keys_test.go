@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -93,18 +94,24 @@ func TestKeysOfARotation(t *testing.T) {
 }
 
 func TestUnusableKeySecrets(t *testing.T) {
-	good := strings.Repeat("x", minKeyBytes)
+	good := strings.Repeat("x", 16)
 	for name, data := range map[string]map[string]string{
 		"empty":           {},
 		"no id":           {entryCurrent: good},
 		"no key":          {entryCurrentID: "k"},
 		"key too short":   {entryCurrentID: "k", entryCurrent: good[1:]},
 		"only a previous": {entryPreviousID: "k", entryPrevious: good},
+
+		"an id with a dot":        {entryCurrentID: "k.1", entryCurrent: good},
+		"an id with a line end":   {entryCurrentID: "k\n", entryCurrent: good},
+		"previous without its id": {entryCurrentID: "k", entryCurrent: good, entryPrevious: good},
+		"previous id alone":       {entryCurrentID: "k", entryCurrent: good, entryPreviousID: "j"},
+		"previous too short":      {entryCurrentID: "k", entryCurrent: good, entryPreviousID: "j", entryPrevious: good[1:]},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := loadKeys(t.Context(), apiServer(keySecretWith(data)), namespace)
-			if err == nil || !strings.Contains(err.Error(), "ns/"+keySecret) {
-				t.Errorf("error %v: must name the Secret", err)
+			if !errors.Is(err, bus.ErrConfig) || !strings.Contains(err.Error(), "ns/"+keySecret) {
+				t.Errorf("error %v: must name the Secret, and say that it cannot be used", err)
 			}
 		})
 	}

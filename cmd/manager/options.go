@@ -22,8 +22,10 @@ type options struct {
 	maxConcurrent int
 	inboxLimit    int
 	kubeQPS       float64
+	requireLists  bool
 	nats          natsOptions
 	redis         redisOptions
+	webhook       webhookOptions
 }
 
 type natsOptions struct {
@@ -62,6 +64,7 @@ func (o *options) bind(f *flag.FlagSet) {
 	f.StringVar(&o.probeAddr, "health-probe-bind-address", ":8081", "Address of livez and readyz.")
 	f.IntVar(&o.maxConcurrent, "max-concurrent-runs", 16, "Runs worked on at the same time.")
 	f.IntVar(&o.inboxLimit, "inbox-limit", 10000, "Results that may wait in memory; more go back to NATS for a second.")
+	f.BoolVar(&o.requireLists, "require-allow-lists", false, "Namespaces without the annotations allowed-workload-classes and allowed-topics may use none; else all.")
 	f.Float64Var(&o.kubeQPS, "kube-api-qps", -1, "Limit of requests a second to the API server; negative means none (its own priority and fairness applies).")
 	f.StringVar(&o.nats.url, "nats-url", "nats://127.0.0.1:4222", "NATS servers, separated by commas.")
 	f.StringVar(&o.nats.prefix, "nats-prefix", protocol.DefaultPrefix, "First token of all subjects; in capitals the first word of the streams' names.")
@@ -76,6 +79,7 @@ func (o *options) bind(f *flag.FlagSet) {
 	f.StringVar(&o.redis.masterName, "redis-master", "", "Name of the master that the sentinels watch.")
 	f.BoolVar(&o.redis.tls, "redis-tls", false, "Use TLS for Redis. User and password come from $REDIS_USERNAME and $REDIS_PASSWORD.")
 	f.StringVar(&o.redis.caFile, "redis-ca", "", "CA certificates to verify Redis with; implies --redis-tls.")
+	o.webhook.bind(f)
 }
 
 // complete fills in what the environment gives and refuses what cannot work.
@@ -121,7 +125,7 @@ func (o *options) check() error {
 			problems = append(problems, fmt.Errorf("%s %d: need at least 1", f.name, f.n))
 		}
 	}
-	return errors.Join(problems...)
+	return errors.Join(append(problems, o.webhook.check())...)
 }
 
 // redactedURL is the servers' addresses without passwords.

@@ -24,10 +24,12 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/admission"
 	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/controller/lockpolicy"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
+	"github.com/syncopate-dev/syncopate/internal/webhook"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -63,18 +65,32 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
+	secret, err := newKeySource(config, scheme, o.namespace, log.WithName("keys"), newKeyMetrics(metrics.Registry))
+	if err != nil {
+		return errors.Join(err, redis.Close())
+	}
 	lockMetrics, busMetrics := lockmgr.NewMetrics(metrics.Registry), bus.NewMetrics(metrics.Registry)
 	locks := lockmgr.New(redis, lockmgr.Options{
 		Holder: o.holder, Clock: clock.RealClock{}, Rand: rand.Float64, NewID: uuid.NewString,
 		Log: log.WithName("lockmgr"), Metrics: lockMetrics,
 	})
-	nats, err := bus.Connect(ctx, o.nats.busConfig(keys, log.WithName("bus"), busMetrics))
+	natsConfig := o.nats.busConfig(keys, log.WithName("bus"), busMetrics)
+	natsConfig.LoadKeys = secret.load
+	nats, err := bus.Connect(ctx, natsConfig)
 	if err != nil {
 		return errors.Join(fmt.Errorf("configure NATS: %w", err), redis.Close())
 	}
+	gate := admission.New(redis, admission.Options{
+		Clock: clock.RealClock{}, Rand: rand.Float64, NewID: uuid.NewString, Log: log.WithName("admission"),
+		Metrics: admission.NewMetrics(metrics.Registry, 0), Explain: lockmgr.Explain,
+		OnBusyRetry: func(policy string, fixed bool, delay time.Duration) {
+			lockMetrics.BusyRetry("admission", bus.ClassLockBusy, policy, fixed, delay)
+		},
+	})
 	err = errors.Join(setup(mgr, o, workflowrun.Options{
-		Locks: locks, LockMetrics: lockMetrics, Bus: nats, BusMetrics: busMetrics,
-	}), mgr.Add(newReady(mgr, "redis", locks.Ping)), mgr.Add(newReady(mgr, "nats", nats.Ready)))
+		Locks: locks, LockMetrics: lockMetrics, Bus: nats, BusMetrics: busMetrics, Gate: gate,
+	}), followKeys(ctx, mgr, config, o.namespace, nats.ReloadKeys),
+		mgr.Add(newReady(mgr, "redis", locks.Ping)), mgr.Add(newReady(mgr, "nats", nats.Ready)))
 	if err == nil {
 		err = mgr.Start(ctx)
 	}
@@ -186,8 +202,12 @@ func newReady(mgr manager.Manager, name string, check func(context.Context) erro
 func setup(mgr manager.Manager, o options, runs workflowrun.Options) error {
 	policies := &lockpolicy.Reconciler{Client: mgr.GetClient(), Clock: clock.RealClock{}, Metrics: metrics.Registry}
 	runs.Clock, runs.Rand, runs.NewID, runs.Registry = clock.RealClock{}, rand.Float64, uuid.NewString, metrics.Registry
-	runs.Holder, runs.MaxConcurrent, runs.InboxLimit = o.holder, o.maxConcurrent, o.inboxLimit
-	return errors.Join(policies.SetupWithManager(mgr), workflowrun.Setup(mgr, runs))
+	runs.Holder, runs.MaxConcurrent, runs.InboxLimit, runs.RequireLists = o.holder, o.maxConcurrent, o.inboxLimit, o.requireLists
+	gates, err := workflowrun.Setup(mgr, runs)
+	if err != nil {
+		return err
+	}
+	return errors.Join(policies.SetupWithManager(mgr), addWebhook(mgr, o, webhook.Options{Gate: gates}))
 }
 
 func (n natsOptions) busConfig(keys bus.Keyring, log logr.Logger, m *bus.Metrics) bus.Config {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -34,6 +35,13 @@ func names() protocol.Names { return protocol.Names{Prefix: protocol.DefaultPref
 func id() protocol.JobID {
 	return protocol.JobID{RunUID: "6a1f9f4e-8f0f-4a63-9f0e-2b7c9f1d3a55", Step: "fetch", Item: protocol.NoItem, Attempt: 2}
 }
+
+// storedOutput is a large output, for an example: it would not need to be stored.
+const storedOutput = `{"pages":["one","two"]}`
+
+func reference() protocol.OutputRef { return protocol.NewOutputRef(id(), []byte(storedOutput)) }
+
+func nuid() string { return protocol.PayloadNUID(id().RunUID, "Vj3nXbB1") }
 
 func encode(t *testing.T, v any) json.RawMessage {
 	t.Helper()
@@ -66,11 +74,17 @@ func golden(t *testing.T) map[string]message {
 		},
 		"result-started":   result(t, protocol.StartedMsgID(id(), token), protocol.Result{Status: protocol.StatusStarted}),
 		"result-succeeded": result(t, msgID, protocol.Result{Status: protocol.StatusSucceeded, Output: json.RawMessage(`{"status":200}`)}),
-		"result-failed":    result(t, msgID, protocol.Result{Status: protocol.StatusFailed, Error: failed}),
-		"result-final":     result(t, msgID, protocol.Result{Status: protocol.StatusFailed, Error: failed, Final: true}),
-		"result-retry":     result(t, msgID, protocol.Result{Status: protocol.StatusRetry, RetryAfterMillis: 1500, Error: &protocol.ResultError{Code: "Quota", Message: "too many requests"}}),
-		"control-run":      {Subject: names().Control(id().RunUID), Body: encode(t, protocol.Control{Action: protocol.ActionCancel})},
-		"control-jobs":     {Subject: names().Control(id().RunUID), Body: encode(t, protocol.Control{Action: protocol.ActionCancel, Jobs: []string{id().String()}})},
+		"result-reference": result(t, msgID, protocol.Result{Status: protocol.StatusSucceeded, OutputRef: new(reference())}),
+		"payload-chunk":    {Subject: names().PayloadChunks(nuid()), Body: json.RawMessage(storedOutput)},
+		"payload-entry": {
+			Subject: names().PayloadEntry(reference().Name), Headers: map[string]string{protocol.HeaderRollup: protocol.RollupSubject},
+			Body: encode(t, names().NewPayloadEntry(reference(), nuid(), 1)),
+		},
+		"result-failed": result(t, msgID, protocol.Result{Status: protocol.StatusFailed, Error: failed}),
+		"result-final":  result(t, msgID, protocol.Result{Status: protocol.StatusFailed, Error: failed, Final: true}),
+		"result-retry":  result(t, msgID, protocol.Result{Status: protocol.StatusRetry, RetryAfterMillis: 1500, Error: &protocol.ResultError{Code: "Quota", Message: "too many requests"}}),
+		"control-run":   {Subject: names().Control(id().RunUID), Body: encode(t, protocol.Control{Action: protocol.ActionCancel})},
+		"control-jobs":  {Subject: names().Control(id().RunUID), Body: encode(t, protocol.Control{Action: protocol.ActionCancel, Jobs: []string{id().String()}})},
 	}
 }
 
@@ -115,8 +129,17 @@ func TestGoldenMessagesAreWhatTheCodeReads(t *testing.T) {
 				if got, err := names().ParseResult(m.Subject); err != nil || got != id() {
 					t.Errorf("subject %v, %v", got, err)
 				}
-				if _, err := protocol.DecodeResult(m.Body); err != nil {
+				r, err := protocol.DecodeResult(m.Body)
+				if err == nil && r.OutputRef != nil {
+					err = r.OutputRef.Check(id())
+				}
+				if err != nil {
 					t.Error(err)
+				}
+			case "payload":
+				e, err := protocol.DecodePayloadEntry(m.Body)
+				if isEntry := m.Headers != nil; isEntry != (err == nil && e.Is(reference()) && e.NUID == nuid()) {
+					t.Errorf("entry %+v, %v", e, err)
 				}
 			case "control":
 				if uid, ok := names().ParseControl(m.Subject); !ok || uid != id().RunUID {
@@ -155,6 +178,9 @@ func TestSchemasRefuseWhatTheCodeRefuses(t *testing.T) {
 		"a negative wait":              {`{"status":"Retry","retryAfterMillis":-1}`, false},
 		"a wait that is text":          {`{"status":"Retry","retryAfterMillis":"1s"}`, false},
 		"a body that is not an object": {`"Succeeded"`, false},
+		"an output and a reference":    {`{"status":"Succeeded","output":1,"outputRef":` + string(encode(t, reference())) + `}`, false},
+		"a reference that is text":     {`{"status":"Succeeded","outputRef":"` + reference().Name + `"}`, false},
+		"a reference":                  {`{"status":"Succeeded","outputRef":` + string(encode(t, reference())) + `}`, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := good
@@ -170,11 +196,60 @@ func TestSchemasRefuseWhatTheCodeRefuses(t *testing.T) {
 	}
 }
 
+// mutation: a schema that does not ask for a member of the reference, or with another pattern or limit, fails this.
+func TestTheSchemaRefusesWhatTheCodeDoesNotTakeForAReference(t *testing.T) {
+	for name, tc := range map[string]struct {
+		edit func(*protocol.OutputRef)
+		ok   bool
+	}{
+		"one that is good":         {func(*protocol.OutputRef) {}, true},
+		"nothing":                  {func(r *protocol.OutputRef) { *r = protocol.OutputRef{} }, false},
+		"another algorithm":        {func(r *protocol.OutputRef) { r.Digest = "md5:" + r.Digest[7:] }, false},
+		"a name without a digest":  {func(r *protocol.OutputRef) { r.Name = id().String() }, false},
+		"a name without a job":     {func(r *protocol.OutputRef) { r.Name = r.Digest[7:] }, false},
+		"more than the store has":  {func(r *protocol.OutputRef) { r.Size = protocol.MaxPayloadBytes + 1 }, false},
+		"as much as the store has": {func(r *protocol.OutputRef) { r.Size = protocol.MaxPayloadBytes }, true},
+		"less than nothing":        {func(r *protocol.OutputRef) { r.Size = -1 }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ref := reference()
+			tc.edit(&ref)
+			m := golden(t)["result-succeeded"]
+			m.Body = encode(t, protocol.Result{Status: protocol.StatusSucceeded, OutputRef: &ref})
+			if err := against(t, "result", string(encode(t, m))); (err == nil) != tc.ok {
+				t.Errorf("schema: %v", err)
+			}
+			if err := ref.CheckForm(); (err == nil) != tc.ok {
+				t.Errorf("code: %v", err)
+			}
+		})
+	}
+	var m struct{ Body map[string]any }
+	if err := json.Unmarshal([]byte(read(t, "golden/result-reference.json")), &m); err != nil {
+		t.Fatal(err)
+	}
+	ref, ok := m.Body["outputRef"].(map[string]any)
+	for member := range ref {
+		less := maps.Clone(ref)
+		delete(less, member)
+		m := golden(t)["result-succeeded"]
+		m.Body = encode(t, map[string]any{"status": "Succeeded", "outputRef": less})
+		if against(t, "result", string(encode(t, m))) == nil {
+			t.Errorf("the schema takes a reference without %s", member)
+		}
+	}
+	if !ok || len(ref) != 3 {
+		t.Errorf("reference %v", ref)
+	}
+}
+
 // mutation: a golden message that the page does not name, or a header that it leaves out, fails this.
 func TestThePageNamesEverything(t *testing.T) {
 	page := read(t, "../protocol.md")
 	want := []string{
-		"job.schema.json", "result.schema.json", "control.schema.json",
+		"job.schema.json", "result.schema.json", "control.schema.json", "payload.schema.json",
+		"`" + names().PayloadsBucket() + "`", names().PayloadsStream(), "`" + names().PayloadChunks("<nuid>") + "`",
+		names().PayloadsBucket() + ".M.<name in base64url>`", "over 64 KiB", "above 8 MiB",
 		names().JobsStream(), names().ResultsStream(), names().ControlStream(), names().DeadLettersStream(),
 		"fnv1a32(runUID) mod 64",
 	}

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -100,6 +101,7 @@ func conformance(ctx context.Context, job worker.Job) (any, error) {
 	var in struct {
 		Do, Code, Message string
 		Millis            int64
+		Bytes             int
 		Value             json.RawMessage
 	}
 	if err := job.Decode(&in); err != nil {
@@ -118,6 +120,8 @@ func conformance(ctx context.Context, job worker.Job) (any, error) {
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
+	case "large":
+		return strings.Repeat("x", max(0, in.Bytes)), nil
 	case "fail":
 		return nil, worker.Fail(in.Code, in.Message)
 	case "final":

@@ -32,6 +32,7 @@ func TestTopics(t *testing.T) {
 		"conformance sleeps":                 {handler: conformance, input: `{"do":"sleep","millis":1}`},
 		"conformance minds its context":      {handler: conformance, cause: worker.ErrCancelled, input: `{"do":"sleep","millis":60000}`, fails: true},
 		"conformance does what it is told":   {handler: conformance, input: `{"do":"succeed","value":[1]}`, want: json.RawMessage(`[1]`)},
+		"conformance says a lot":             {handler: conformance, input: `{"do":"large","bytes":3}`, want: "xxx"},
 		"conformance wants to be told":       {handler: conformance, input: `{}`, fails: true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,19 +1,23 @@
 // A whole Syncopate worker: docs/protocol.md in code. NATS_URL=... node worker.mjs [topic]
 import { connect, headers } from "@nats-io/transport-node";
-import { jetstream } from "@nats-io/jetstream";
+import { JetStreamApiError, jetstream } from "@nats-io/jetstream";
+import { createHash, randomUUID } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
 
 const topic = process.argv[2] ?? "demo.node";
 const concurrency = 4; // jobs at the same time
 const grace = 20_000; // milliseconds that they have after SIGTERM
+const mostInline = 64 << 10, most = 8 << 20, chunk = 128 << 10; // bytes of an output in a result, of one at all, of a piece of it
+const bucket = "syncopate-payloads"; // the object store of large outputs
 const log = (text) => console.error(`${topic}: ${text}`); // never a token, an input or an output
 
 // The work. What a handler throws is a failure, with code and final if it has them; with retryAfterMillis it is "not now".
 // signal is aborted when nobody wants the result any more.
 const echo = async (input) => ({ youSaid: input });
-async function conformance({ do: what, millis = 0, value, code, message }, signal) { // see docs/workers.md
+async function conformance({ do: what, millis = 0, value, bytes = 0, code, message }, signal) { // see docs/workers.md
   if (what === "sleep") await sleep(millis, undefined, { signal });
   if (what === "succeed" || what === "sleep") return value;
+  if (what === "large") return "x".repeat(bytes);
   if (what === "retry") throw { retryAfterMillis: millis };
   if (what === "fail" || what === "final") throw { code, message, final: what === "final" };
   throw { code: "InvalidInput", message: `do is ${what}`, final: true };
@@ -56,15 +60,46 @@ async function publish(job, result, suffix = "") { // resolves with the server's
   return js.publish(job.reply, JSON.stringify(result), { msgID: `${job.id}/${job.token}${suffix}`, headers: h });
 }
 
+const base64url = (data) => Buffer.from(data).toString("base64").replaceAll("+", "-").replaceAll("/", "_"); // with padding
+
+// store puts an output into the object store and gives the reference to it. What is there already is not stored again. (The package
+// @nats-io/obj would do, too.) An error of the API says that a message was refused: the next try goes on with it. After all others
+// it may be there or not, as when another one was the last (10071, 10164): the next try begins anew.
+async function store(job, output) {
+  const hash = createHash("sha256").update(output).digest(), hex = hash.toString("hex");
+  const name = `${job.id}/${hex}`, digest = `SHA-256=${base64url(hash)}`, entry = `$O.${bucket}.M.${base64url(name)}`;
+  const there = await nc.request(`$JS.API.DIRECT.GET.OBJ_${bucket}.${entry}`, "", { timeout: 5_000 });
+  if (there.headers.code || !there.string().includes(digest)) {
+    const size = Math.min(chunk, nc.info.max_payload - 1024);
+    const up = job.upload ??= { nuid: `${job.id.split("/")[0]}.${randomUUID()}`, sent: 0, last: 0 };
+    const subject = `$O.${bucket}.C.${up.nuid}`, h = headers();
+    h.set("Nats-Rollup", "sub");
+    const body = JSON.stringify({ name, bucket, nuid: up.nuid, size: output.length, chunks: Math.ceil(output.length / size), digest });
+    try {
+      for (; up.sent < output.length; up.sent += size)
+        up.last = (await js.publish(subject, output.subarray(up.sent, up.sent + size), { expect: { lastSubjectSequence: up.last } })).seq;
+      await js.publish(entry, body, { headers: h, expect: { lastSubjectSequence: up.last, lastSubjectSequenceSubject: subject } });
+    } catch (err) {
+      if (!(err instanceof JetStreamApiError) || [10071, 10164].includes(err.code)) delete job.upload;
+      throw err;
+    }
+  }
+  return { name, digest: `sha256:${hex}`, size: output.length };
+}
+
+const tooLarge = (message) => ({ status: "Failed", error: { code: "TooLarge", message }, final: true });
+
 async function call(m, signal) {
   let input;
   try {
     input = m.json();
     if (input === null || typeof input !== "object" || Array.isArray(input)) throw new Error("not an object");
   } catch (err) { return { status: "Failed", error: { code: "InvalidInput", message: err.message }, final: true }; }
-  return handle(input, signal).then(
-    (output) => ({ status: "Succeeded", output }),
-    (err) => err?.retryAfterMillis !== undefined ? { status: "Retry", retryAfterMillis: err.retryAfterMillis }
+  return handle(input, signal).then((output) => {
+    const large = Buffer.from(JSON.stringify(output) ?? "");
+    if (large.length > most) return tooLarge(`the output has ${large.length} bytes, at most ${most} can be stored`);
+    return large.length > mostInline ? { status: "Succeeded", large } : { status: "Succeeded", output };
+  }).catch((err) => err?.retryAfterMillis !== undefined ? { status: "Retry", retryAfterMillis: err.retryAfterMillis }
       : { status: "Failed", error: { code: String(err?.code ?? "Error"), message: String(err?.message ?? err) }, final: err?.final });
 }
 
@@ -74,12 +109,13 @@ async function work(m, job) {
   let result = await call(m, job.signal);
   for (let backoff = 100; !job.signal.aborted; backoff = Math.min(2 * backoff, 5_000)) {
     try {
+      if (result.large) result = { status: result.status, outputRef: await store(job, result.large) };
       await publish(job, result);
       return "ack"; // only now: a worker that dies before loses nothing
     } catch (err) {
       log(`${job.id}: ${err.message}, publishing again`);
-      const tooLarge = err.code === 10054 || err.message.includes("max_payload"); // the stream's limit, or the server's
-      if (tooLarge) result = { status: "Failed", error: { code: "TooLarge", message: err.message }, final: true };
+      const never = err.code === 10054 || err.message.includes("max_payload"); // the stream's limit, or the server's
+      if (never) result = tooLarge(err.message);
       else await sleep(backoff, undefined, { signal: job.signal }).catch(() => {});
     }
   }

@@ -3,12 +3,14 @@
 
     NATS_URL=nats://localhost:4222 python3 worker.py [topic]
 """
-import collections, json, os, queue, random, re, signal, socket, sys, threading, time
+import base64, collections, hashlib, json, os, queue, random, re, signal, socket, sys, threading, time
 from datetime import datetime
 from urllib.parse import unquote, urlparse
 
 PREFIX = os.environ.get("SYNCOPATE_PREFIX", "syncopate")
 STREAM = PREFIX.upper().replace("-", "_") + "_JOBS"
+BUCKET = PREFIX + "-payloads"  # the object store of large outputs
+MOST_INLINE, MOST, CHUNK = 64 << 10, 8 << 20, 128 << 10  # bytes of an output in a result, of one at all, of a piece of it
 CONCURRENCY = 4  # jobs at the same time
 GRACE = 20  # seconds that they have after SIGTERM
 
@@ -46,6 +48,8 @@ def conformance(given, stopped):
         stopped.wait(given.get("millis", 0) / 1000)  # stopped is set when nobody wants the result any more
     if do in ("succeed", "sleep"):
         return given.get("value")
+    if do == "large":
+        return "x" * given.get("bytes", 0)
     if do in ("fail", "final"):
         raise Failed(given.get("code", ""), given.get("message", ""), final=do == "final")
     if do == "retry":
@@ -174,7 +178,11 @@ ACK, NAK, TERM, IN_PROGRESS = b"+ACK", b"-NAK", b"+TERM", b"+WPI"
 
 
 class TooLarge(Exception):
-    """The server never takes this result."""
+    """The server never takes this message."""
+
+
+class Refused(ConnectionError):
+    """The server did not store a message, and said so."""
 
 
 class Job:
@@ -190,6 +198,7 @@ class Job:
             raise ValueError("subject, id and reply do not belong together")
         self.deadline = seconds(header("Syncopate-Deadline"))
         self.stopped, self.word = threading.Event(), None
+        self.nuid, self.sent, self.last = None, 0, 0  # of an upload to the object store; last is a sequence
 
     def stop(self, word):
         """Ends the job without a result; word is what it is settled with."""
@@ -273,17 +282,19 @@ class Worker:
         threading.Thread(target=self.keep, args=(job, ack_wait / 3, done), daemon=True).start()
         try:
             try:
-                self.publish(job, b'{"status": "Started"}', "/started")
+                self.publish(job, {"status": "Started"}, "/started")
             except ConnectionError as err:
                 log(f"{job.id}: Started not published: {err}")  # the operator learns of the job from its result
-            result = self.call(job)
+            result, large = self.call(job)
             backoff = 0.1
             while not job.stopped.is_set():
                 try:
+                    if large:
+                        result, large = {"status": "Succeeded", "outputRef": self.put(job, large)}, None
                     self.publish(job, result)
                     return ACK  # only now, when the server has the result
                 except TooLarge as err:
-                    result = encoded(Failed("TooLarge", str(err), final=True).result)
+                    result, large = Failed("TooLarge", str(err), final=True).result, None
                 except ConnectionError as err:
                     log(f"{job.id}: {err}; publishing again")
                     job.stopped.wait(backoff)
@@ -294,27 +305,60 @@ class Worker:
             done.set()
 
     def call(self, job):
+        """Gives the result; or none, and the JSON text of an output that is too large for it."""
         try:
             given = json.loads(job.body)
             if not isinstance(given, dict):
                 raise ValueError("not an object")
         except ValueError as err:
-            return encoded(Failed("InvalidInput", str(err), final=True).result)
+            return Failed("InvalidInput", str(err), final=True).result, None
         try:
-            return encoded({"status": "Succeeded", "output": self.handle(given, job.stopped)})
+            output = self.handle(given, job.stopped)
+            text = encoded(output)
+            if len(text) > MOST:
+                raise Failed("TooLarge", f"the output has {len(text)} bytes, at most {MOST} can be stored", final=True)
+            return (None, text) if len(text) > MOST_INLINE else ({"status": "Succeeded", "output": output}, None)
         except (Failed, Retry) as err:
-            return encoded(err.result)
+            return err.result, None
         except Exception as err:
-            return encoded(Failed("Error", str(err)[:2000]).result)
+            return Failed("Error", str(err)[:2000]).result, None
 
     def publish(self, job, result, suffix=""):
         """Returns when the server has stored the result. The same Msg-Id makes a second one a duplicate."""
-        if len(result) + 1024 > self.nats.max_payload:
-            raise TooLarge(f"{len(result)} bytes are more than the server takes")
-        headers = {"Syncopate-Token": job.token, "Nats-Msg-Id": f"{job.id}/{job.token}{suffix}"}
-        error = json.loads(self.nats.request(job.reply, result, headers).body).get("error")
-        if error:
-            raise (TooLarge if error.get("err_code") == 10054 else ConnectionError)(error["description"])
+        self.store(job.reply, encoded(result), {"Syncopate-Token": job.token, "Nats-Msg-Id": f"{job.id}/{job.token}{suffix}"})
+
+    def store(self, subject, body, headers={}):
+        """Returns the sequence of the message when the stream of that subject has it."""
+        if len(body) + 1024 > self.nats.max_payload:
+            raise TooLarge(f"{len(body)} bytes are more than the server takes")
+        ack = json.loads(self.nats.request(subject, body, headers).body)
+        if "error" in ack:
+            kinds = {10054: TooLarge, 10071: ConnectionError, 10164: ConnectionError}  # the last two: another one was the last
+            raise kinds.get(ack["error"].get("err_code"), Refused)(ack["error"]["description"])
+        return ack["seq"]
+
+    def put(self, job, output):
+        """Puts an output into the object store and gives the reference to it. What is there already is not stored again."""
+        sha = hashlib.sha256(output)
+        name, digest = f"{job.id}/{sha.hexdigest()}", "SHA-256=" + base64url(sha.digest())
+        entry = f"$O.{BUCKET}.M.{base64url(name.encode())}"
+        there = self.nats.request(f"$JS.API.DIRECT.GET.OBJ_{BUCKET}.{entry}")
+        if there.status or digest.encode() not in there.body:
+            size = min(CHUNK, self.nats.max_payload - 1024)
+            job.nuid = job.nuid or f"{job.id.partition('/')[0]}.{random.getrandbits(96):x}"
+            chunks, expected = f"$O.{BUCKET}.C.{job.nuid}", "Nats-Expected-Last-Subject-Sequence"
+            try:
+                while job.sent < len(output):
+                    job.last = self.store(chunks, output[job.sent:job.sent + size], {expected: job.last})
+                    job.sent += size
+                self.store(entry, encoded({"name": name, "bucket": BUCKET, "nuid": job.nuid, "size": len(output), "digest": digest,
+                                           "chunks": -(-len(output) // size)}), {"Nats-Rollup": "sub", expected: job.last, expected + "-Subject": chunks})
+            except Refused:
+                raise  # the next try goes on with this message
+            except ConnectionError:
+                job.nuid, job.sent, job.last = None, 0, 0  # it may be there or not, so the next try begins anew
+                raise
+        return {"name": name, "digest": "sha256:" + sha.hexdigest(), "size": len(output)}
 
     def keep(self, job, every, done):
         """Tells the server that the job is under way, and ends it at its deadline."""
@@ -338,8 +382,12 @@ class Worker:
             pass  # nothing that we know
 
 
-def encoded(result):
-    return json.dumps(result, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace")
+def encoded(value):
+    return json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace")
+
+
+def base64url(data):
+    return base64.urlsafe_b64encode(data).decode()  # with padding
 
 
 if __name__ == "__main__":

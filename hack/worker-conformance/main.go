@@ -79,6 +79,7 @@ func parse(args []string, errs io.Writer) (c workers.Config, command []string, e
 	f.IntVar(&c.Concurrency, "concurrency", workers.DefaultConcurrency, "how many jobs the worker does at the same time")
 	f.DurationVar(&c.AckWait, "ack-wait", workers.DefaultAckWait, "of the topic's consumer; 30s for a worker that pings every 10 s whatever the consumer says")
 	f.DurationVar(&c.Patience, "patience", workers.DefaultPatience, "how long a check waits for what must happen")
+	f.BoolVar(&c.References, "references", false, "the worker has to store outputs over 64 KiB: a final failure TooLarge in their place is not enough")
 	f.BoolVar(&c.Reset, "reset", false, "delete the streams of this prefix if there are any")
 	skip := f.String("skip", "", "checks to leave out, with commas: "+strings.Join(workers.IDs(), ","))
 	if err := f.Parse(args); err != nil {

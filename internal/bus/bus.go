@@ -25,6 +25,7 @@ type Bus struct {
 	nc     *nats.Conn
 	js     jetstream.JetStream
 	topics *topics
+	keys   *liveKeys
 	closed chan struct{} // closed when the connection is
 }
 
@@ -39,6 +40,7 @@ func Connect(ctx context.Context, c Config) (*Bus, error) {
 		return nil, err
 	}
 	b := &Bus{config: c, names: c.Names, clock: c.Clock, log: c.Log, metrics: c.Metrics, closed: make(chan struct{})}
+	b.keys = newLiveKeys(c)
 	b.topics = newTopics(b)
 	if b.nc, err = nats.Connect(c.URL, append(c.connectOptions(), b.observers()...)...); err != nil {
 		return nil, fmt.Errorf("connect to NATS: %w", err)

@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"regexp"
@@ -68,6 +69,10 @@ type Config struct {
 	ResultAckPending int           // unsettled results of all groups together, each group gets an eighth; default 2,000
 
 	Keys Keyring // Current is required
+	// LoadKeys reads the keys as they are now; nil: Keys for ever. It is called one call at a time, by ReloadKeys and before a
+	// token is refused, each time with at most 5 s. ErrConfig in its error means that there are none that can be used, any other
+	// error that they could not be read.
+	LoadKeys func(context.Context) (Keyring, error)
 
 	Clock   clock.WithTicker // default: the real one
 	Rand    func() float64   // uniform in [0,1), safe for concurrent use; default math/rand
@@ -75,9 +80,9 @@ type Config struct {
 	Metrics *Metrics // default: unregistered ones
 }
 
-// MaxBytes limits the size of each stream in bytes; 0 means unlimited. Full jobs and results refuse new messages, full dead
-// letters and controls drop the oldest.
-type MaxBytes struct{ Jobs, Results, DeadLetters, Control int64 }
+// MaxBytes limits the size of each stream in bytes; 0 means unlimited. Full jobs, results and payloads refuse new messages,
+// full dead letters and controls drop the oldest.
+type MaxBytes struct{ Jobs, Results, DeadLetters, Control, Payloads int64 }
 
 func (c Config) withDefaults() (Config, error) {
 	if c.Names.Prefix == "" {
@@ -86,7 +91,7 @@ func (c Config) withDefaults() (Config, error) {
 	if !regexp.MustCompile(`^[a-z0-9-]+$`).MatchString(c.Names.Prefix) {
 		return c, fmt.Errorf("%w: prefix %q", ErrConfig, c.Names.Prefix)
 	}
-	if err := c.Keys.check(); err != nil {
+	if err := c.Keys.Check(); err != nil {
 		return c, err
 	}
 	setDefault(&c.Replicas, 1)

@@ -39,9 +39,10 @@ const (
 
 // letter makes the dead letter of a delivery: the original bytes and headers, and why.
 func (d *Delivery) letter(reason string, cause error) *nats.Msg {
+	original := d.ledger.message(d)
 	m := nats.NewMsg(d.bus.names.DeadLetter(reason, d.ID.RunUID))
-	m.Data = d.msg.Data()
-	for name, values := range d.msg.Headers() {
+	m.Data = original.Data()
+	for name, values := range original.Headers() {
 		// The server would act on these: drop the letter as a duplicate, expect a sequence, let it expire.
 		if forServer(name) {
 			name = HeaderOriginalPrefix + name
@@ -59,7 +60,7 @@ func (d *Delivery) letter(reason string, cause error) *nats.Msg {
 func (d *Delivery) explain(h nats.Header, reason string, cause error) {
 	h.Set(HeaderDeadReason, reason)
 	h.Set(HeaderDeadError, headerText(cause.Error()))
-	h.Set(HeaderDeadSubject, d.msg.Subject())
+	h.Set(HeaderDeadSubject, d.ledger.message(d).Subject())
 	h.Set(HeaderDeadStream, d.bus.names.ResultsStream())
 	h.Set(HeaderDeadSequence, strconv.FormatUint(d.key.sequence, 10))
 	h.Set(HeaderDeadDeliveries, strconv.FormatUint(d.Deliveries, 10))

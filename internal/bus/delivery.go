@@ -60,15 +60,21 @@ func (b *Bus) read(l *ledger, m jetstream.Msg) (*Delivery, error) {
 	if d.ID, err = b.names.ParseResult(m.Subject()); err != nil {
 		return d, Permanent(reasonUndecodable, err)
 	}
-	h := m.Headers()
-	if !b.config.Keys.Verify(d.ID, h.Get(protocol.HeaderToken)) {
+	if !b.keys.verify(d.ID, tokenOf(m)) {
 		return d, Permanent(reasonRejected, fmt.Errorf("result of %s: %w", d.ID, ErrBadToken))
 	}
-	d.TraceParent = h.Get(protocol.HeaderTraceID)
-	if d.Result, err = protocol.DecodeResult(m.Data()); err != nil {
-		d.Result, d.Rejected = protocol.Result{}, err
-	}
+	d.decode(m)
 	return d, nil
+}
+
+func tokenOf(m jetstream.Msg) string { return m.Headers().Get(protocol.HeaderToken) }
+
+// decode reads what an authentic message says.
+func (d *Delivery) decode(m jetstream.Msg) {
+	d.TraceParent = m.Headers().Get(protocol.HeaderTraceID)
+	if d.Result, d.Rejected = protocol.DecodeResult(m.Data()); d.Rejected != nil {
+		d.Result = protocol.Result{}
+	}
 }
 
 // Settle ends a delivery as the retry contract says: nil acknowledges it and waits for the server's word; Permanent makes it a

@@ -17,7 +17,8 @@
 //   - A dead letter is stored (its PubAck has come) before its message is terminated. If it cannot be stored, the message stays;
 //     Delivery.Buried tells which.
 //   - A message is at most one unsettled Delivery in a process: a redelivery of a message still held only renews the held one.
-//   - A poison message delays no other message: it never reaches handle, and its dead letter is written by another goroutine.
+//   - A poison message delays no other message: it never reaches handle, and it is judged, and its dead letter written, by another
+//     goroutine.
 //
 // # Retry contract
 //
@@ -31,6 +32,14 @@
 //	anything else                NAK with a default, jittered delay
 //
 // docs/protocol/contract.json is this contract in full, written by the code; tests compare it with the code and the page.
+//
+// # Keys
+//
+// Config.LoadKeys lets the keys that sign tokens be rotated while the bus works. ReloadKeys has it read them; and no token that some
+// key could have made is refused, by Consume or Recover, but by keys read after it had come. So a result that another process
+// dispatched with a newer key is no forgery here. A read serves all tokens that came before it began, and reads are at least 100 ms
+// apart. While keys cannot be read such a result stays (class store_unavailable) and such a job is not dispatched again; where there
+// are none that can be used, those at hand judge: a result at its third delivery, Recover at once.
 //
 // # Budget of deliveries
 //
@@ -52,6 +61,12 @@
 // Invariants: the keeper sends InProgress for open and settling deliveries only, and never after their NAK, because that would
 // turn the asked delay into AckWait. A delivery leaves the ledger before its ack or NAK leaves the process, so that a
 // redelivery that follows is always taken for a new one.
+//
+// # Large outputs
+//
+// The object store <prefix>-payloads holds outputs that are too large for status, under names made of their digests. Payload tells
+// an object that is not there, or not whole (ErrPayloadUnusable, a fact), from a store that cannot be asked (*RetryError). An entry
+// is published when all parts are confirmed. Nothing expires; DropPayloads leaves nothing behind.
 //
 // # Failure handling
 //

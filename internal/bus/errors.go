@@ -29,6 +29,8 @@ var (
 	ErrDrained = errors.New("delivery was given back by the drain")
 	// ErrBadToken: a result does not carry the token of its job. Such results become dead letters.
 	ErrBadToken = errors.New("token is missing or wrong")
+	// ErrPayloadUnusable: an output is not in the object store, or not all of it is. No retry: it is a fact, and no outage.
+	ErrPayloadUnusable = errors.New("the output is not in the object store")
 	// ErrConfig: Config is unusable. No retry.
 	ErrConfig = errors.New("invalid bus configuration")
 

@@ -34,6 +34,7 @@ type group struct {
 type poisoned struct {
 	delivery *Delivery
 	cause    error
+	at       time.Time // when it came
 }
 
 func newGroup(b *Bus, number int, handle func(context.Context, *Delivery)) *group {
@@ -93,7 +94,15 @@ func (g *group) buryPoison(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case p := <-g.poison:
-			if err := p.delivery.Settle(ctx, p.cause); err != nil {
+			cause := g.secondLook(ctx, p)
+			if ctx.Err() != nil {
+				return // the drain gives it back
+			}
+			if cause == nil {
+				g.accept(ctx, p.delivery, nil)
+				continue
+			}
+			if err := p.delivery.Settle(ctx, cause); err != nil {
 				g.bus.log.V(1).Info("Poison message comes again", "consumer", g.name, "cause", err.Error())
 			}
 		}
@@ -232,7 +241,12 @@ func (g *group) receive(ctx context.Context, m jetstream.Msg) {
 	if g.ledger.admit(d, g.bus.clock.Now(), g.measured) != admitted {
 		return
 	}
-	if !g.enqueue(d, err) {
+	g.accept(ctx, d, err)
+}
+
+// accept queues a delivery, or gives it back if the queue is full.
+func (g *group) accept(ctx context.Context, d *Delivery, poison error) {
+	if !g.enqueue(d, poison) {
 		// A NAK; if it is lost, AckWait does the same.
 		_ = d.Settle(ctx, &RetryError{Class: ClassInboxFull, Delay: g.bus.jittered(defaultNakDelay), Err: errQueueFull})
 	}
@@ -242,7 +256,7 @@ func (g *group) receive(ctx context.Context, m jetstream.Msg) {
 func (g *group) enqueue(d *Delivery, poison error) bool {
 	if poison != nil {
 		select {
-		case g.poison <- poisoned{delivery: d, cause: poison}:
+		case g.poison <- poisoned{delivery: d, cause: poison, at: g.bus.clock.Now()}:
 			return true
 		default:
 			return false

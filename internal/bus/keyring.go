@@ -5,7 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
-	"strings"
+	"regexp"
 
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -14,9 +14,15 @@ import (
 // out of reach of guessing.
 const minSecretBytes = 16
 
+// idPattern keeps out of a token what a header cannot carry, and the dot that ends the id.
+var idPattern = regexp.MustCompile(`^[!-\-/-~]{1,64}$`)
+
+// tokenPattern is what a token looks like, whatever its key.
+var tokenPattern = regexp.MustCompile(`^[!-\-/-~]{1,64}\.[A-Za-z0-9_-]{43}$`)
+
 // Key signs job ids.
 type Key struct {
-	ID     string // without dots; public
+	ID     string // 1 to 64 printable ASCII characters without space and dot; public
 	Secret []byte // at least 16 bytes
 }
 
@@ -33,11 +39,12 @@ func (k Keyring) Verify(id protocol.JobID, token string) bool {
 	return current || previous
 }
 
-func (k Keyring) check() error {
+// Check says why the keys cannot be used: ErrConfig. There need not be a previous key, but half of one is a mistake.
+func (k Keyring) Check() error {
 	if err := k.Current.check(); err != nil {
 		return fmt.Errorf("current key: %w", err)
 	}
-	if len(k.Previous.Secret) == 0 {
+	if k.Previous.ID == "" && len(k.Previous.Secret) == 0 {
 		return nil
 	}
 	if err := k.Previous.check(); err != nil {
@@ -47,8 +54,8 @@ func (k Keyring) check() error {
 }
 
 func (k Key) check() error {
-	if k.ID == "" || strings.Contains(k.ID, ".") {
-		return fmt.Errorf("%w: key id %q must be a word without dots", ErrConfig, k.ID)
+	if !idPattern.MatchString(k.ID) {
+		return fmt.Errorf("%w: key id %q must be 1 to 64 printable characters without spaces, line ends and dots", ErrConfig, k.ID)
 	}
 	if len(k.Secret) < minSecretBytes {
 		return fmt.Errorf("%w: secret of key %q has %d bytes, need %d", ErrConfig, k.ID, len(k.Secret), minSecretBytes)

@@ -148,6 +148,13 @@ func (l *ledger) signalIdle() {
 	}
 }
 
+// message is the newest delivery of the message.
+func (l *ledger) message(d *Delivery) jetstream.Msg {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return d.msg
+}
+
 // isOpen tells whether anybody still has to do something about d.
 func (l *ledger) isOpen(d *Delivery) bool {
 	l.mu.Lock()

@@ -117,7 +117,7 @@ func (b *Bus) jobMessage(j Job) *nats.Msg {
 	m.Header.Set(protocol.HeaderCESubject, id)
 	m.Header.Set(protocol.HeaderFence, strconv.FormatInt(j.Fence, 10))
 	m.Header.Set(protocol.HeaderReply, b.names.Result(j.ID))
-	m.Header.Set(protocol.HeaderToken, b.config.Keys.Sign(j.ID))
+	m.Header.Set(protocol.HeaderToken, b.keys.sign(j.ID))
 	if !j.Deadline.IsZero() {
 		m.Header.Set(protocol.HeaderDeadline, j.Deadline.UTC().Format(time.RFC3339Nano))
 	}

@@ -108,14 +108,16 @@ func (b *Bus) jobQueued(ctx context.Context, j Job) (bool, error) {
 // the job, and publishing that again would make two workers do it. A message without a valid token does not count, or anybody
 // could keep a job from being dispatched.
 func (b *Bus) jobAnswered(ctx context.Context, j Job) (bool, error) {
-	next := uint64(1)
+	since, next := b.clock.Now(), uint64(1)
 	for range maxAnswersRead {
 		m, err := b.leaderGet(ctx, b.names.ResultsStream(), getRequest{Seq: next, NextFor: b.names.Result(j.ID)})
 		if err != nil || m == nil {
 			return false, err
 		}
-		if b.config.Keys.Verify(j.ID, m.header.Get(protocol.HeaderToken)) {
-			return true, nil
+		// With keys that cannot be used the token is judged by those at hand: a broken Secret must not stop dispatch.
+		valid, err := b.keys.authentic(ctx, j.ID, m.header.Get(protocol.HeaderToken), since)
+		if valid || err != nil && !errors.Is(err, ErrConfig) {
+			return valid, err
 		}
 		next = m.Seq + 1
 	}
@@ -136,6 +138,7 @@ type getResponse struct {
 type storedMessage struct {
 	Seq     uint64 `json:"seq"`
 	Headers []byte `json:"hdrs"`
+	Data    []byte `json:"data"`
 	header  nats.Header
 }
 

@@ -26,6 +26,11 @@ func (b *Bus) EnsureStreams(ctx context.Context) error {
 		}
 		drifts = append(drifts, streamDrift(want, got)...)
 	}
+	found, err := b.ensurePayloads(ctx)
+	if err != nil {
+		return b.retryable("create object store", err)
+	}
+	drifts = append(drifts, found...)
 	if len(drifts) == 0 {
 		return nil
 	}

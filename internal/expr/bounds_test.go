@@ -48,7 +48,7 @@ func TestNobodyStallsTheOperator(t *testing.T) {
 			if err == nil || tc.is != nil && !errors.Is(err, tc.is) {
 				t.Errorf("got %v, want %v", err, tc.is)
 			}
-			if took := time.Since(start); took > 5*time.Second {
+			if took := time.Since(start); took > 20*time.Second {
 				t.Errorf("took %v", took)
 			}
 			if msg := text(err); strings.ContainsRune(msg, '\n') || len(msg) > 400 {

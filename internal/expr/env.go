@@ -25,6 +25,7 @@ type program struct {
 	outputType *cel.Type
 	prog       cel.Program
 	steps      []string // names of steps that it reads, as far as the text says them
+	outputs    Outputs  // of which it reads the output
 }
 
 // eval gives the value and its cost in CEL units.
@@ -106,7 +107,9 @@ func (c *compiler) make(src string) (*program, error) {
 	if err != nil {
 		return nil, fmt.Errorf("plan: %s", oneLine(err.Error()))
 	}
-	return &program{outputType: ast.OutputType(), prog: prog, steps: stepsRead(ast.NativeRep())}, nil
+	return &program{
+		outputType: ast.OutputType(), prog: prog, steps: stepsRead(ast.NativeRep()), outputs: outputsRead(ast.NativeRep()),
+	}, nil
 }
 
 func (c *compiler) cached(src string) *program {

@@ -33,6 +33,69 @@ func TemplateSteps(raw []byte) ([]string, error) {
 	return slices.Compact(names), nil
 }
 
+// Outputs says of which steps an expression reads the output, so that nobody has to load the others.
+type Outputs struct {
+	Names []string // steps whose output, or which as a whole, it reads by name; sorted
+	All   bool     // it reads steps in a way that their names do not tell: any of them may be meant
+}
+
+// ConditionOutputs says which outputs a condition reads. Its error is that of CheckCondition.
+func ConditionOutputs(src string) (Outputs, error) {
+	p, err := condition(src)
+	if err != nil {
+		return Outputs{}, err
+	}
+	return p.outputs, nil
+}
+
+// TemplateOutputs says which outputs the expressions of a template read. Its error is that of CheckTemplate.
+func TemplateOutputs(raw []byte) (Outputs, error) {
+	var all Outputs
+	r := renderer{value: func(p *program) (any, error) {
+		all.Names = append(all.Names, p.outputs.Names...)
+		all.All = all.All || p.outputs.All
+		return nil, nil
+	}}
+	if _, err := r.document(raw); err != nil {
+		return Outputs{}, err
+	}
+	slices.Sort(all.Names)
+	all.Names = slices.Compact(all.Names)
+	return all, nil
+}
+
+// outputsRead finds the outputs in the tree of an expression. Reading a field of a step that is known not to be its output is no
+// reason to load it; everything else is.
+func outputsRead(a *ast.AST) Outputs {
+	reads := map[string]int{} // of a step, less those of other fields
+	mentions := 0             // of `steps`, less those that name a step
+	ast.PostOrderVisit(a.Expr(), ast.NewExprVisitor(func(e ast.Expr) {
+		if isSteps(e) {
+			mentions++
+		}
+		if name, ok := stepRead(e); ok {
+			mentions--
+			reads[name]++
+		}
+		if e.Kind() == ast.SelectKind && slices.Contains(besidesOutput(), e.AsSelect().FieldName()) {
+			if name, ok := stepRead(e.AsSelect().Operand()); ok {
+				reads[name]--
+			}
+		}
+	}))
+	out := Outputs{All: mentions > 0}
+	for name, n := range reads {
+		if n > 0 {
+			out.Names = append(out.Names, name)
+		}
+	}
+	slices.Sort(out.Names)
+	return out
+}
+
+// besidesOutput are the other fields of a step.
+func besidesOutput() []string { return []string{"phase", "error", "outputRef"} }
+
 // stepsRead finds the names in the tree of an expression.
 func stepsRead(a *ast.AST) []string {
 	var names []string

@@ -2,7 +2,6 @@ package lifecycle
 
 import (
 	"fmt"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -33,20 +32,6 @@ func (d *decider) endConditions() {
 	d.set(v1alpha1.ConditionReconciling, metav1.ConditionFalse, d.outcome.reason, "")
 	d.set(v1alpha1.ConditionStalled, conditionStatus(!won), d.outcome.reason, "")
 	d.exhausted()
-}
-
-func (d *decider) admittedCondition() {
-	switch {
-	case admitted(&d.st):
-		d.set(v1alpha1.ConditionAdmitted, metav1.ConditionTrue, v1alpha1.ReasonAdmitted,
-			"Admitted at "+d.st.Admission.AdmittedAt.UTC().Format(time.RFC3339))
-	case d.over:
-		d.set(v1alpha1.ConditionAdmitted, metav1.ConditionUnknown, v1alpha1.ReasonAdmissionPending, "The run ended before it was admitted")
-	case d.run.Spec.Suspend:
-		d.set(v1alpha1.ConditionAdmitted, metav1.ConditionFalse, v1alpha1.ReasonSuspended, "spec.suspend is set")
-	default:
-		d.set(v1alpha1.ConditionAdmitted, metav1.ConditionUnknown, v1alpha1.ReasonAdmissionPending, "Waits for admission")
-	}
 }
 
 func (d *decider) deadLettered(message string) {

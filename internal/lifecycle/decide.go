@@ -51,8 +51,9 @@ type decider struct {
 	failure     *failure // the first step that failed in this decision
 	over        bool     // the run ended in this decision
 	outcome     outcome  // how, if it did
-	outputBytes int      // of all outputs
+	outputBytes int      // of all outputs in status
 	errorBytes  int      // of all error messages
+	postponed   bool     // a step waits for the next decision, which can load what it reads
 }
 
 // failure is a failed step as the reason for the end of its run.
@@ -72,9 +73,7 @@ func newDecider(in Input) *decider {
 	}
 	for i := range d.st.Steps {
 		s := &d.st.Steps[i]
-		if s.Output != nil {
-			d.outputBytes += len(s.Output.Raw)
-		}
+		d.outputBytes += len(rawOf(s.Output))
 		if s.Error != nil {
 			d.errorBytes += storedBytes(s.Error.Message)
 		}
@@ -82,7 +81,7 @@ func newDecider(in Input) *decider {
 	if d.st.Tenant == "" {
 		d.st.Tenant = in.Tenant.Name
 	}
-	d.view = newView(in.Run, &d.st, &d.plan)
+	d.view = newView(in.Run, &d.st, &d.plan, in.Payloads)
 	return d
 }
 
@@ -178,8 +177,11 @@ func nextFence(fence *int64) int64 {
 func (d *decider) phase() {
 	was := d.st.Phase
 	d.st.Phase = v1alpha1.RunRunning
-	if d.run.Spec.Suspend {
+	switch {
+	case d.run.Spec.Suspend:
 		d.st.Phase = v1alpha1.RunSuspended
+	case d.queued():
+		d.st.Phase = v1alpha1.RunQueued
 	}
 	switch {
 	case was != d.st.Phase && d.st.Phase == v1alpha1.RunSuspended:

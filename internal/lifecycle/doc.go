@@ -24,18 +24,26 @@
 //     Changed is not set: that raises the fence. Otherwise an earlier holder may still end the attempt and withdraw its job;
 //     the new holder, on its older view, finds neither job nor result and publishes an attempt that a worker is busy with.
 //     (Found by the model; the mutation noClaim shows it.)
+//   - Decide is asked until a decision lacks nothing, or what it lacks cannot be had now.
 //   - A result is acknowledged only if its verdict is Applied, Duplicate or Stale, and only after the write (if any).
 //
 // # Run
 //
-//	            not suspended                   all steps Succeeded or Skipped
-//	Pending ─────────────────────> Running ─────────────────────────────────────> Succeeded
-//	   │  ▲                          │  ▲  └── a step Failed ───────────────────> Failed
-//	   ▼  │ suspend / resume         ▼  │  └── activeDeadlineSeconds ───────────> TimedOut
-//	Suspended                    Suspended └── shutdown ────────────────────────> Cancelled
+//	             gate open                      all steps Succeeded or Skipped
+//	Pending ────────────────────> Running ──────────────────────────────────────> Succeeded
+//	   │  ▲ └─ gate ─> Queued ──────^ │  ▲  └── a step Failed ──────────────────> Failed
+//	   ▼  │    shut    suspend/resume ▼  │  └── activeDeadlineSeconds ──────────> TimedOut
+//	Suspended                     Suspended └── shutdown ───────────────────────> Cancelled
 //
-// Ends are absorbing: Decide never changes a finished run. Pending also ends as Failed (InvalidSpec, TenantNotAllowed),
-// TimedOut (QueueTimeout) and Cancelled. The run is admitted in its first decision under the lock unless it is suspended.
+// Ends are absorbing: Decide never changes a finished run. Pending and Queued also end as Failed (InvalidSpec, TenantNotAllowed,
+// ClassNotAllowed, TopicNotAllowed, DuplicateRun, IdempotencyConflict), TimedOut (QueueTimeout) and Cancelled.
+//
+// # Admission
+//
+// A run that is neither admitted nor suspended needs its idempotency key, if it has one, and its tenant's gate. Both are facts
+// (Input.Claim, Input.Gate) which the shell asks for when a decision needs them, after it has read the run: so whatever changed the
+// run since, the write of a grant that is out of date is refused by its resourceVersion. What is not known admits nobody. The message of
+// Admitted=False has the place in line of the moment when the reason came up; it is not rewritten as the line moves.
 //
 // # Step
 //
@@ -94,6 +102,13 @@
 // decision has Told; that is one under the lock, or one that ends the run. The attempt is still in flight then: its time-out
 // ends it, or its result, if somebody redrives it.
 //
+// # Large outputs
+//
+// What does not fit into status is in the object store, and status has a reference (OutputRef). Decide reads and writes nothing: a
+// decision lists what it lacks (Needs), the shell supplies it (Input.Payloads), and Decide decides again. A result whose output is
+// not known yet has the verdict Waiting, and a step whose expressions read one does not start; the rest of such a decision is
+// good, and the shell uses it when the object store cannot be asked.
+//
 // # Invariants (model_test.go checks them on every edge of an exhaustive exploration)
 //
 //   - I1 a result is acknowledged only when its effect is in the persisted status or it is stale by rule.
@@ -104,7 +119,7 @@
 //
 // # Bounds
 //
-// At most 200 steps; inputs and job.input 64 KiB; rendered input 256 KiB; inline output 4 KiB a step and 128 KiB a run; messages
+// At most 200 steps; inputs and job.input 64 KiB; rendered input 256 KiB; output in status 4 KiB a step and 128 KiB a run, in the object store 8 MiB; messages
 // about 512 characters; a wait asked for with Retry at most MaxRetryAfter; status below 256 KiB always. A decision costs
 // O(steps + dependencies) plus the expressions of the steps that start in it.
 //

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 )
 
@@ -68,14 +70,18 @@ func (d *decider) queueDeadline() {
 }
 
 func (d *decider) whyLocked() string {
+	c := condition(&d.st, v1alpha1.ConditionAdmitted)
 	switch d.in.Lock.State {
 	case LockUnavailable:
 		return ": the run lock cannot be taken: " + d.in.Lock.Message
 	case LockBusy:
 		return ": the run lock is busy"
-	default:
-		return ""
+	case LockHeld:
+		if c != nil && c.Status == metav1.ConditionFalse {
+			return ": " + c.Message
+		}
 	}
+	return ""
 }
 
 // end ends the run: unfinished steps are cancelled, jobs in flight withdrawn.
@@ -108,12 +114,15 @@ func decideFinished(in Input) Decision {
 		index = planOf(in.Run.Spec.Steps).index
 	}
 	for k := range in.Results {
-		_, verdict := judge(in.Run, in.Run.Status.Steps, index, in.Results[k].ID)
+		i, verdict := judge(in.Run, in.Run.Status.Steps, index, in.Results[k].ID)
 		if verdict == Ahead {
 			verdict = Stale // nothing about this run will ever be applied
 		}
 		if verdict == Applied {
 			verdict = Duplicate
+		}
+		if verdict == Duplicate {
+			out.rejectAgain(k, &in.Results[k], &in.Run.Status.Steps[i])
 		}
 		out.Verdicts[k] = verdict
 	}

@@ -12,7 +12,7 @@ const (
 	CodeStartTimeout     = "StartTimeout"     // startTimeoutSeconds passed after dispatch
 	CodeExpressionError  = "ExpressionError"  // when or job.input could not be evaluated
 	CodeInputTooLarge    = "InputTooLarge"    // the rendered input exceeds maxRenderedBytes
-	CodeOutputTooLarge   = "OutputTooLarge"   // the output exceeds maxOutputBytes, or all outputs maxOutputsBytes
+	CodeOutputTooLarge   = "OutputTooLarge"   // the output exceeds protocol.MaxPayloadBytes
 	CodeResultRejected   = "ResultRejected"   // the worker's result had an unusable body
 	CodeAttemptsExceeded = "AttemptsExceeded" // attempt numbers are used up
 	CodeUnspecified      = "Unspecified"      // the worker failed without a code

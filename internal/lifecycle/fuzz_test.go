@@ -103,7 +103,7 @@ func promises(t *testing.T, in Input) Decision {
 			t.Fatalf("not settled in one decision:\n%s", cmp.Diff(out.Status, again.Status))
 		}
 		for _, j := range out.Dispatch {
-			if again, err := JobOf(next.Run, j.ID); err != nil || !cmp.Equal(again, j) {
+			if again, err := JobOf(next.Run, j.ID, nil); err != nil || !cmp.Equal(again, j) {
 				t.Fatalf("job %v again: %v, %v", j, again, err)
 			}
 		}
@@ -156,7 +156,11 @@ func (g gamble) run() *v1alpha1.WorkflowRun {
 }
 
 func (g gamble) input(run *v1alpha1.WorkflowRun, now time.Time, given []Result) Input {
-	in := Input{Run: run, Now: now, Results: given, Tenant: Tenant{Name: "team-a", Allowed: g.IntN(50) != 0}}
+	in := letIn(Input{Run: run, Now: now, Results: given})
+	in.Tenant.Allowed, in.Permits.AnyTopic = g.IntN(50) != 0, g.IntN(50) != 0
+	if g.IntN(4) == 0 {
+		in.Gate = Gate{State: GateState(g.IntN(int(GateRebuilding) + 1)), Used: g.IntN(3), Limit: g.IntN(3), Cause: "refused"}
+	}
 	fence := int64(0)
 	if run.Status != nil && run.Status.Fence != nil {
 		fence = *run.Status.Fence

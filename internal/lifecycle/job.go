@@ -24,9 +24,10 @@ func InFlight(run *v1alpha1.WorkflowRun) []protocol.JobID {
 	return ids
 }
 
-// JobOf renders the job of an attempt in flight again, byte for byte as when it was dispatched. Its error wraps ErrNotInFlight,
-// or is that of an expression (then status was not written by Decide).
-func JobOf(run *v1alpha1.WorkflowRun, id protocol.JobID) (Job, error) {
+// JobOf renders the job of an attempt in flight again, byte for byte as when it was dispatched, given the outputs that
+// InputOutputs names. Its error wraps ErrNotInFlight, or is that of an expression (then status was not written by Decide, or an
+// output is not in the object store any more).
+func JobOf(run *v1alpha1.WorkflowRun, id protocol.JobID, payloads Payloads) (Job, error) {
 	if run == nil || run.Status == nil || !aligned(run.Spec.Steps, run.Status.Steps) {
 		return Job{}, fmt.Errorf("job %s: %w", id, ErrNotInFlight)
 	}
@@ -39,7 +40,7 @@ func JobOf(run *v1alpha1.WorkflowRun, id protocol.JobID) (Job, error) {
 	if !inFlight(s.Phase) || jobID(run, s.Name, s.Attempt) != id || s.DispatchedAt == nil {
 		return Job{}, fmt.Errorf("job %s: %w", id, ErrNotInFlight)
 	}
-	v := newView(run, run.Status, &p)
+	v := newView(run, run.Status, &p, payloads)
 	input, err := v.render(i)
 	if err != nil {
 		return Job{}, fmt.Errorf("job %s: %w", id, err)
@@ -66,17 +67,18 @@ func attemptDeadline(run *v1alpha1.WorkflowRun, st *v1alpha1.WorkflowRunStatus, 
 
 // view is what expressions see of a run.
 type view struct {
-	run     *v1alpha1.WorkflowRun
-	steps   []v1alpha1.StepStatus
-	plan    *plan
-	info    map[string]any
-	inputs  any
-	outputs map[int]any // decoded once per decision, however many steps read them
+	run      *v1alpha1.WorkflowRun
+	steps    []v1alpha1.StepStatus
+	plan     *plan
+	payloads Payloads
+	info     map[string]any
+	inputs   any
+	outputs  map[int]any // decoded once per decision, however many steps read them
 }
 
-func newView(run *v1alpha1.WorkflowRun, st *v1alpha1.WorkflowRunStatus, p *plan) *view {
+func newView(run *v1alpha1.WorkflowRun, st *v1alpha1.WorkflowRunStatus, p *plan, payloads Payloads) *view {
 	return &view{
-		run: run, steps: st.Steps, plan: p,
+		run: run, steps: st.Steps, plan: p, payloads: payloads,
 		info: map[string]any{
 			"name": run.Name, "namespace": run.Namespace, "uid": string(run.UID),
 			"tenant": st.Tenant, "workloadClass": run.Spec.WorkloadClass,
@@ -105,15 +107,21 @@ func (v *view) vars(i int) (expr.Vars, error) {
 	return expr.Vars{Inputs: v.inputs, Steps: steps, Run: v.info}, nil
 }
 
-// output is a step as expressions see it: all three keys always, null where there is nothing.
+// output is a step as expressions see it: all four keys always, null where there is nothing. Nobody reads an output that is in
+// the object store and not loaded: see loaded.
 func (v *view) output(j int) (any, error) {
 	if known, ok := v.outputs[j]; ok {
 		return known, nil
 	}
 	s := &v.steps[j]
-	seen := map[string]any{"phase": string(s.Phase), "output": nil, "error": nil}
-	if s.Output != nil && len(s.Output.Raw) > 0 {
-		value, err := decodeJSON(s.Output.Raw)
+	seen := map[string]any{"phase": string(s.Phase), "output": nil, "outputRef": nil, "error": nil}
+	raw := rawOf(s.Output)
+	if s.OutputRef != nil {
+		seen["outputRef"] = map[string]any{"name": s.OutputRef.Name, "digest": s.OutputRef.Digest, "size": s.OutputRef.Size}
+		raw = v.payloads[s.OutputRef.Name].Data
+	}
+	if len(raw) > 0 {
+		value, err := decodeJSON(raw)
 		if err != nil {
 			return nil, fmt.Errorf("output of %s: %w", s.Name, err)
 		}
@@ -132,6 +140,13 @@ func (v *view) wanted(i int) (bool, error) {
 	if src == "" {
 		return true, nil
 	}
+	reads, err := expr.ConditionOutputs(src)
+	if err == nil {
+		err = v.loaded(i, reads)
+	}
+	if err != nil {
+		return false, fmt.Errorf("when: %w", err)
+	}
 	vars, err := v.vars(i)
 	if err != nil {
 		return false, err
@@ -145,11 +160,19 @@ func (v *view) wanted(i int) (bool, error) {
 
 // render evaluates the input of step i.
 func (v *view) render(i int) (json.RawMessage, error) {
+	raw := rawOf(v.run.Spec.Steps[i].Job.Input)
+	reads, err := expr.TemplateOutputs(raw)
+	if err == nil {
+		err = v.loaded(i, reads)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("job.input: %w", err)
+	}
 	vars, err := v.vars(i)
 	if err != nil {
 		return nil, err
 	}
-	input, err := expr.Render(rawOf(v.run.Spec.Steps[i].Job.Input), vars)
+	input, err := expr.Render(raw, vars)
 	if err != nil {
 		return nil, fmt.Errorf("job.input: %w", err)
 	}

@@ -4,23 +4,26 @@ import (
 	"time"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
 // Bounds of the API which the schema cannot express cheaply.
 const (
 	maxSteps         = 200
-	maxSpecBytes     = 512 << 10 // of inputs, expressions and dependencies together: spec, status and annotations share etcd's 1.5 MiB
-	maxInputsBytes   = 64 << 10  // spec.inputs
-	maxJobInputBytes = 64 << 10  // spec.steps[].job.input, before evaluation
-	maxRenderedBytes = 256 << 10 // job.input, after evaluation
-	maxOutputBytes   = 4 << 10   // one output as stored
-	maxOutputsBytes  = 128 << 10 // all outputs of a run as stored
-	maxErrorsBytes   = 24 << 10  // all step error messages of a run as stored: what 256 KiB leave
-	maxErrorChars    = 1024      // one step error message
-	maxCodeChars     = 64        // one step error code
-	maxMessageChars  = 512       // one condition message or event
-	maxEventBytes    = 1024      // one event, as the API server counts
-	maxProblemsChars = 2048      // the message of InvalidSpec
+	maxSpecBytes     = 512 << 10                // of inputs, expressions and dependencies together: spec, status and annotations share etcd's 1.5 MiB
+	maxInputsBytes   = 64 << 10                 // spec.inputs
+	maxJobInputBytes = 64 << 10                 // spec.steps[].job.input, before evaluation
+	maxRenderedBytes = 256 << 10                // job.input, after evaluation
+	maxOutputBytes   = 4 << 10                  // one output as stored
+	maxOutputsBytes  = 128 << 10                // all outputs of a run as stored, with room for a reference for each step
+	refBytes         = 330                      // one reference to an output as stored
+	maxLoadedBytes   = protocol.MaxPayloadBytes // outputs in the object store that one expression, or one decision, reads
+	maxErrorsBytes   = 24 << 10                 // all step error messages of a run as stored: what 256 KiB leave
+	maxErrorChars    = 1024                     // one step error message
+	maxCodeChars     = 64                       // one step error code
+	maxMessageChars  = 512                      // one condition message or event
+	maxEventBytes    = 1024                     // one event, as the API server counts
+	maxProblemsChars = 2048                     // the message of InvalidSpec
 )
 
 // minRetryAfter keeps a worker that asks for a retry at once from making the run spin.

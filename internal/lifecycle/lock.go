@@ -144,7 +144,9 @@ func (d *decider) waitForStore() {
 	}
 	d.st.ObservedGeneration = d.run.Generation
 	if !admitted(&d.st) {
-		d.st.Phase = v1alpha1.RunPending
+		if d.st.Phase != v1alpha1.RunQueued {
+			d.st.Phase = v1alpha1.RunPending
+		}
 		if d.run.Spec.Suspend {
 			d.st.Phase, d.st.Admission = v1alpha1.RunSuspended, nil
 		}

@@ -13,6 +13,9 @@ import (
 // waitsFor says what a run under way waits for: the reason and message of Succeeded=Unknown. The message names moments, never
 // durations or the present, so that it changes only with a transition.
 func (d *decider) waitsFor() (reason, message string) {
+	if c := condition(&d.st, v1alpha1.ConditionAdmitted); d.queued() && c != nil {
+		return v1alpha1.ReasonQueued, cut(c.Message, maxMessageChars)
+	}
 	active, backing := 0, 0
 	for i := range d.st.Steps {
 		switch {

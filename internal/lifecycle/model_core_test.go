@@ -80,6 +80,7 @@ type question struct {
 	fares   fares
 	forRun  bool
 	lost    bool
+	full    bool // the tenant's gate admits nobody
 	claim   bool // write in any case
 	finals  attempts
 	starts  attempts
@@ -201,9 +202,7 @@ func (c *core) ask(q question) int32 {
 	run := c.run(q.status, q.spec)
 	before := run.DeepCopy()
 	results := c.results(&q)
-	out := Decide(Input{
-		Run: run, Now: epoch.Add(q.now), Results: results, Lock: q.lock(), Tenant: Tenant{Name: "team-a", Allowed: true},
-	})
+	out := Decide(q.input(run, results))
 	out.Changed = out.Changed || q.claim
 	v := verdict{changed: out.Changed, forced: q.state != LockHeld}
 	for _, e := range out.Events {
@@ -234,14 +233,20 @@ func (c *core) ask(q question) int32 {
 	return c.asked[q]
 }
 
+func (q *question) input(run *v1alpha1.WorkflowRun, results []Result) Input {
+	in := letIn(Input{Run: run, Now: epoch.Add(q.now), Results: results, Lock: q.lock()})
+	if q.full {
+		in.Gate = Gate{State: GateFull, Used: 2, Limit: 2, Position: 1, Waiting: 1}
+	}
+	return in
+}
+
 // settled: whatever is said of the lock is said once. What a decision wrote, the same facts do not change again.
 func (c *core) settled(q *question, v *verdict) error {
 	if !v.changed || v.finished {
 		return nil
 	}
-	again := Decide(Input{
-		Run: c.run(v.next, q.spec), Now: epoch.Add(q.now), Lock: q.lock(), Tenant: Tenant{Name: "team-a", Allowed: true},
-	})
+	again := Decide(q.input(c.run(v.next, q.spec), nil))
 	if again.Changed {
 		return fmt.Errorf("written twice: %s", cmp.Diff(*c.statuses[v.next].status, again.Status))
 	}
@@ -300,7 +305,7 @@ func (c *core) jobs(number int32, q question, out *Decision) error {
 	for _, id := range InFlight(run) {
 		bit := c.index[id.Step]*perStep + int(id.Attempt) - 1
 		k.inFlight |= attemptBit(c.index[id.Step], id.Attempt)
-		j, err := JobOf(run, id)
+		j, err := JobOf(run, id, nil)
 		if err != nil {
 			return fmt.Errorf("recover: %w", err)
 		}
@@ -330,6 +335,10 @@ func (c *core) check(q *question, v *verdict, out *Decision) error {
 		return errors.New("a finished run changed")
 	case v.dispatch != 0 && (q.spec.suspend || q.spec.cancel || next.finished):
 		return errors.New("dispatch by a suspended or ended run")
+	case v.dispatch != 0 && !admitted(next.status):
+		return errors.New("dispatch by a run that was not admitted")
+	case q.full && v.changed && admitted(next.status) && !(old.status != nil && admitted(old.status)):
+		return errors.New("admitted against the gate")
 	case v.withdraw&^old.inFlight != 0:
 		return errors.New("withdrawn, but never dispatched")
 	case q.state != LockHeld && v.applied|v.dispatch|v.ackFinal != 0 && !old.finished:

@@ -11,7 +11,7 @@ func (m *model) decideSteps(all []step, w *world, i int) []step {
 	p := &w.process[i]
 	q := question{
 		status: p.view, spec: p.spec, now: w.now, lease: p.lease, fares: p.fares, forRun: m.forRun, lost: m.untold(p),
-		finals: p.finals, starts: p.starts, claim: m.mustClaim(p),
+		finals: p.finals, starts: p.starts, claim: m.mustClaim(p), full: m.shut(w, p.view),
 	}
 	p.finals.each(func(bit int) { q.answers = q.answers.with(bit, w.answers.of(bit)) })
 	if p.lease.fence == 0 && p.finals|p.starts != 0 {
@@ -268,13 +268,34 @@ func (m *model) userSteps(all []step, w *world) []step {
 	return all
 }
 
+// shut says whether the gate admits nobody; of a run that is admitted it is not asked.
+func (m *model) shut(w *world, status int32) bool {
+	st := m.core.statuses[status].status
+	return w.full && (st == nil || !admitted(st))
+}
+
+// gateSteps: a slot of the tenant becomes free, and somebody else may take it before the run is admitted.
+func (m *model) gateSteps(all []step, w *world) []step {
+	next := *w
+	next.full = !w.full
+	switch st := m.core.statuses[w.status].status; {
+	case w.full:
+		return append(all, step{next: next, name: label{text: "a slot becomes free", process: -1, bit: -1}})
+	case m.gated && w.faults > 0 && (st == nil || !admitted(st)):
+		next.faults--
+		return append(all, step{next: next, name: label{text: "another takes the slot", process: -1, bit: -1}, fault: true})
+	default:
+		return all
+	}
+}
+
 // timeSteps: the clock goes to the next moment that matters to the persisted run, once nothing is due.
 func (m *model) timeSteps(all []step, w *world) []step {
 	if m.core.statuses[w.status].finished || w.status == 0 {
 		return all
 	}
 	q := question{
-		status: w.status, spec: w.spec, now: w.now, state: LockHeld, forRun: m.forRun,
+		status: w.status, spec: w.spec, now: w.now, state: LockHeld, forRun: m.forRun, full: m.shut(w, w.status),
 		lease: lease{fence: int16(m.core.statuses[w.status].fence) + 1},
 	}
 	for i := range w.process {

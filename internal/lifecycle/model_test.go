@@ -12,7 +12,7 @@ import (
 // TestModel explores every interleaving of the shipped Decide with a shell that follows the contract in doc.go, up to a budget
 // of faults: crashes anywhere between persist and the last effect, stale reads, a second process that believes that it owns the
 // run, results delivered twice or late, lost leases (with Redis' data), Redis down or hung, leases kept for the run that cannot be
-// renewed, work that goes on without the lock, dying workers, and a user who cancels, suspends and resumes. Safety is checked on every edge, and that every state can still reach an end without further faults.
+// renewed, work that goes on without the lock, dying workers, a tenant at its limit, and a user who cancels, suspends and resumes. Safety is checked on every edge, and that every state can still reach an end without further faults.
 //
 // Mutations that were tried, and the check that caught each:
 //
@@ -32,6 +32,8 @@ import (
 //	jitter not from the job id                  FuzzDecide, "not the same twice"
 //	expressions see every step                  TestJobOfRendersTheSameBytes
 //	dispatch kept when an expression fails      FuzzDecide, "job again"
+//	admitted though the gate is full            "admitted against the gate"
+//	starts though it is not admitted            "dispatch by a run that was not admitted"
 //	a failing renewal is always news            "written twice"
 //	a loss is not told while the lock is busy   "a lost lease was not told"
 //	a loss is not worth a write                 "a lost lease was not told at once"
@@ -62,11 +64,13 @@ type modelCase struct {
 	budgets world // only its budgets are used
 	race    bool  // small enough for the race detector
 
-	forRun, continues bool // see model
+	gated, forRun, continues bool // see model
 }
 
 func (c modelCase) model() *model {
-	return &model{core: newCore(c.run), procs: c.procs, start: c.budgets, forRun: c.forRun, continues: c.continues}
+	m := &model{core: newCore(c.run), procs: c.procs, start: c.budgets, gated: c.gated, forRun: c.forRun, continues: c.continues}
+	m.start.full = c.gated
+	return m
 }
 
 func modelCases() []modelCase {
@@ -104,6 +108,8 @@ func modelCases() []modelCase {
 		{name: "lock kept for the run, two processes", run: single(), procs: 2, forRun: true, budgets: world{faults: 1}},
 		{name: "going on without the lock", run: chain(), procs: 1, race: true, forRun: true, continues: true, budgets: world{faults: 2}},
 		{name: "going on without the lock, two processes", run: single(), procs: 2, forRun: true, continues: true, budgets: world{faults: 1}},
+		{name: "at the tenant's limit", run: single(), procs: 1, race: true, gated: true, budgets: world{faults: 2, cancels: 1, suspends: 1}},
+		{name: "at the tenant's limit, two processes", run: single(), procs: 2, gated: true, budgets: world{faults: 1}},
 		{name: "parallel limit, suspended", run: wide(), procs: 1, race: true, budgets: world{suspends: 1, failures: 1}},
 	}
 	if raceEnabled {

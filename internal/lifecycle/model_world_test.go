@@ -17,6 +17,7 @@ type world struct {
 
 	lock lease // who has the lock according to Redis
 	down bool  // Redis cannot be used
+	full bool  // the tenant has as many runs as it may
 
 	jobs    attempts // in JOBS
 	working attempts // with a worker
@@ -122,6 +123,8 @@ type model struct {
 	procs int
 	// mutations that the model itself must catch
 	ackEarly, noLookup, noClaim bool
+	// gated: the tenant is at its limit at first.
+	gated bool
 	// forRun: leases are kept for the run, and renewals happen, fail, and work again.
 	forRun bool
 	// continues: a lease that cannot be renewed is worked under without the lock (onFailure Continue), else it is lost.
@@ -137,6 +140,7 @@ func (m *model) steps(w *world) []step {
 		}
 		all = m.processSteps(all, w, i)
 	}
+	all = m.gateSteps(all, w)
 	all = m.workerSteps(all, w)
 	all = m.redisSteps(all, w)
 	all = m.userSteps(all, w)

@@ -5,8 +5,6 @@ import (
 	"math"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime"
-
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -15,7 +13,7 @@ import (
 func (d *decider) results() {
 	d.out.Verdicts = make([]Verdict, len(d.in.Results))
 	for k := range d.in.Results {
-		d.out.Verdicts[k] = d.apply(&d.in.Results[k])
+		d.out.Verdicts[k] = d.apply(k)
 	}
 	d.endIfDone()
 }
@@ -38,26 +36,30 @@ func judge(run *v1alpha1.WorkflowRun, steps []v1alpha1.StepStatus, index map[str
 	}
 }
 
-func (d *decider) apply(r *Result) Verdict {
+func (d *decider) apply(k int) Verdict {
+	r := &d.in.Results[k]
 	i, verdict := judge(d.run, d.st.Steps, d.plan.index, r.ID)
-	if verdict != Applied {
+	switch {
+	case verdict == Duplicate:
+		d.out.rejectAgain(k, r, &d.st.Steps[i])
+		return Duplicate
+	case verdict != Applied:
 		return verdict
-	}
-	if r.Rejected != "" {
-		d.reject(i, r.Rejected)
+	case r.Rejected != "":
+		d.reject(k, i, r.Rejected)
 		return Applied
 	}
 	switch r.Result.Status {
 	case protocol.StatusStarted:
 		return d.started(i, r.PublishedAt)
 	case protocol.StatusSucceeded:
-		d.succeed(i, r.Result.Output)
+		return d.succeed(k, i)
 	case protocol.StatusFailed:
 		d.fail(i, workerError(r.Result.Error), r.Result.Final)
 	case protocol.StatusRetry:
 		d.postpone(i, r.Result)
 	default:
-		d.reject(i, fmt.Sprintf("status %q", cut(string(r.Result.Status), maxCodeChars)))
+		d.reject(k, i, fmt.Sprintf("status %q", cut(string(r.Result.Status), maxCodeChars)))
 	}
 	return Applied
 }
@@ -80,50 +82,48 @@ func (d *decider) started(i int, published time.Time) Verdict {
 	return Applied
 }
 
-func (d *decider) succeed(i int, raw []byte) {
+func (d *decider) succeed(k, i int) Verdict {
 	s := &d.st.Steps[i]
-	var output *runtime.RawExtension
-	if len(raw) > 0 {
-		canonical, err := canonicalJSON(raw)
-		if err != nil {
-			d.reject(i, "output: "+err.Error())
-			return
-		}
-		// The schema has no null: a null output is an absent one.
-		if string(canonical) != "null" {
-			output = &runtime.RawExtension{Raw: canonical}
-		}
-	}
-	if output != nil {
-		if problem := d.oversize(len(output.Raw)); problem != "" {
-			s.Failures = inc(s.Failures)
-			d.stepFailed(i, v1alpha1.StepError{Code: CodeOutputTooLarge, Message: problem}, v1alpha1.ReasonOutputTooLarge)
-			return
-		}
-		d.outputBytes += len(output.Raw)
-	}
-	d.setError(s, nil)
-	s.Phase, s.Output, s.CompletedAt = v1alpha1.StepSucceeded, output, microPointer(d.now)
-	d.event(EventNormal, "StepSucceeded", fmt.Sprintf("Step %s succeeded (attempt %d)", s.Name, s.Attempt))
-}
-
-func (d *decider) oversize(n int) string {
+	kept, problem := d.keep(&d.in.Results[k])
 	switch {
-	case n > maxOutputBytes:
-		return fmt.Sprintf("the output has %d bytes, more than the %d that status holds of one step", n, maxOutputBytes)
-	case d.outputBytes+n > maxOutputsBytes:
-		return fmt.Sprintf("the outputs of all steps have %d bytes, more than the %d that status holds", d.outputBytes+n, maxOutputsBytes)
-	default:
-		return ""
+	case kept.lacking:
+		return Waiting
+	case problem != nil && problem.Code == CodeResultRejected:
+		d.reject(k, i, problem.Message)
+		return Applied
+	case problem != nil:
+		s.Failures = inc(s.Failures)
+		d.stepFailed(i, *problem, v1alpha1.ReasonOutputTooLarge)
+		return Applied
 	}
+	d.outputBytes += len(rawOf(kept.output))
+	d.setError(s, nil)
+	s.Phase, s.Output, s.OutputRef, s.CompletedAt = v1alpha1.StepSucceeded, kept.output, kept.ref, microPointer(d.now)
+	d.event(EventNormal, "StepSucceeded", fmt.Sprintf("Step %s succeeded (attempt %d)", s.Name, s.Attempt))
+	return Applied
 }
 
 // reject counts an unusable result as a failed attempt; the bus keeps its bytes as a dead letter.
-func (d *decider) reject(i int, why string) {
+func (d *decider) reject(k, i int, why string) {
 	s := &d.st.Steps[i]
+	d.out.rejectResult(k, why)
 	message := fmt.Sprintf("result of step %s, attempt %d: %s", s.Name, s.Attempt, why)
 	d.deadLettered(message)
 	d.fail(i, v1alpha1.StepError{Code: CodeResultRejected, Message: why}, false)
+}
+
+func (out *Decision) rejectResult(k int, why string) {
+	if out.Rejected == nil {
+		out.Rejected = map[int]string{}
+	}
+	out.Rejected[k] = why
+}
+
+// rejectAgain has a result put aside that was rejected before, by a process that died before it was settled.
+func (out *Decision) rejectAgain(k int, r *Result, s *v1alpha1.StepStatus) {
+	if r.Result.Status != protocol.StatusStarted && s.Error != nil && s.Error.Code == CodeResultRejected {
+		out.rejectResult(k, s.Error.Message)
+	}
 }
 
 // fail ends an attempt as failed: the step backs off, or fails for good.

@@ -18,35 +18,12 @@ func (d *decider) firstSight() {
 	if d.seen {
 		return
 	}
-	if (d.run.Status == nil || d.run.Status.Tenant == "") && !d.in.Tenant.Allowed {
-		d.end(v1alpha1.RunFailed, v1alpha1.ReasonTenantNotAllowed, fmt.Sprintf(
-			"spec.tenant: namespace %q may not run for tenant %q: its annotation %s does not list it",
-			d.run.Namespace, cut(d.in.Tenant.Name, maxCodeChars), v1alpha1.AnnotationAllowedTenants))
+	if d.unpermitted() {
 		return
 	}
 	if problems := validate(&d.run.Spec, &d.plan); len(problems) > 0 {
 		d.end(v1alpha1.RunFailed, v1alpha1.ReasonInvalidSpec, problemsText(problems))
 	}
-}
-
-// admit lets the run in. The tenant's gate has no limit yet, so queuedAt and admittedAt are the same moment. While the run is
-// suspended its queue clock does not run.
-func (d *decider) admit() {
-	if admitted(&d.st) {
-		return
-	}
-	if d.run.Spec.Suspend {
-		d.st.Admission = nil
-		return
-	}
-	if d.st.Admission == nil {
-		d.st.Admission = &v1alpha1.AdmissionStatus{}
-	}
-	if d.st.Admission.QueuedAt == nil {
-		d.st.Admission.QueuedAt = secondPointer(d.now)
-	}
-	d.st.Admission.AdmittedAt = secondPointer(d.now)
-	d.event(EventNormal, v1alpha1.ReasonAdmitted, "Admitted for tenant "+d.st.Tenant)
 }
 
 // launch is an attempt that begins if the whole stage succeeds.
@@ -59,24 +36,25 @@ type launch struct {
 // evaluated only when it has a place, so once. Attempts are committed at the end: if an expression fails, the run ends and
 // nothing of this stage was dispatched.
 func (d *decider) starts() {
-	if d.run.Spec.Suspend {
+	if d.run.Spec.Suspend || !admitted(&d.st) {
 		return
 	}
 	var launches []launch
 	queue, waiting, active := d.candidates()
 	for places := parallel(d.run) - active; places > 0 && queue.Len() > 0; {
 		i := queue.first()
-		skip, input, problem := d.prepare(i)
-		switch {
-		case problem != nil:
-			d.stepFailed(i, *problem, v1alpha1.ReasonStepFailed)
+		switch is := d.prepare(i); {
+		case is.lacking:
+			// What the step reads is not here yet: this decision will be made again, or the step is left for the next one.
+		case is.problem != nil:
+			d.stepFailed(i, *is.problem, v1alpha1.ReasonStepFailed)
 			d.endIfDone()
 			return
-		case skip:
+		case is.skipped:
 			d.skip(i)
 			d.release(i, queue, waiting)
 		default:
-			launches = append(launches, launch{i, input})
+			launches = append(launches, launch{i, is.input})
 			places--
 		}
 	}
@@ -120,33 +98,51 @@ func (d *decider) release(i int, queue *byIndex, waiting []int) {
 	}
 }
 
+// prepared is what became of the expressions of a step: its input if all else is zero.
+type prepared struct {
+	input   json.RawMessage
+	skipped bool                // its when expression is false
+	lacking bool                // outputs that they read are not loaded
+	problem *v1alpha1.StepError // why they cannot be evaluated
+}
+
 // prepare evaluates the expressions of a step that has a place.
-func (d *decider) prepare(i int) (skip bool, input json.RawMessage, problem *v1alpha1.StepError) {
+func (d *decider) prepare(i int) prepared {
 	s := &d.st.Steps[i]
 	if s.Attempt == math.MaxInt32 {
-		return false, nil, &v1alpha1.StepError{Code: CodeAttemptsExceeded, Message: "no attempt number is left"}
+		return prepared{problem: &v1alpha1.StepError{Code: CodeAttemptsExceeded, Message: "no attempt number is left"}}
 	}
 	if s.Phase == v1alpha1.StepPending {
 		wanted, err := d.view.wanted(i)
-		if err != nil {
-			return false, nil, &v1alpha1.StepError{Code: CodeExpressionError, Message: err.Error()}
-		}
-		if !wanted {
-			return true, nil, nil
+		switch {
+		case err != nil:
+			return d.unprepared(err)
+		case !wanted:
+			return prepared{skipped: true}
 		}
 	}
 	input, err := d.view.render(i)
 	switch {
-	case errors.Is(err, expr.ErrTooLarge):
-		return false, nil, &v1alpha1.StepError{Code: CodeInputTooLarge, Message: err.Error()}
 	case err != nil:
-		return false, nil, &v1alpha1.StepError{Code: CodeExpressionError, Message: err.Error()}
+		return d.unprepared(err)
 	case len(input) > maxRenderedBytes:
-		return false, nil, &v1alpha1.StepError{Code: CodeInputTooLarge, Message: fmt.Sprintf(
-			"job.input has %d bytes after evaluation, more than %d", len(input), maxRenderedBytes)}
+		return prepared{problem: &v1alpha1.StepError{Code: CodeInputTooLarge, Message: fmt.Sprintf(
+			"job.input has %d bytes after evaluation, more than %d", len(input), maxRenderedBytes)}}
 	default:
-		return false, input, nil
+		return prepared{input: input}
 	}
+}
+
+// unprepared says what an error of an expression means.
+func (d *decider) unprepared(err error) prepared {
+	code := CodeExpressionError
+	if errors.Is(err, expr.ErrTooLarge) {
+		code = CodeInputTooLarge
+	}
+	if d.lack(err) {
+		return prepared{lacking: true}
+	}
+	return prepared{problem: &v1alpha1.StepError{Code: code, Message: err.Error()}}
 }
 
 func (d *decider) skip(i int) {

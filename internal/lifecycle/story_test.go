@@ -123,10 +123,7 @@ func (s *story) decide(d time.Duration, fact string, results ...Result) Decision
 		}
 	}
 	before := stored(s.run)
-	out := Decide(Input{
-		Run: s.run, Now: s.now, Results: results, Lock: s.lock, Tenant: Tenant{Name: "team-a", Allowed: true},
-		DeadLetters: s.dead,
-	})
+	out := Decide(letIn(Input{Run: s.run, Now: s.now, Results: results, Lock: s.lock, DeadLetters: s.dead}))
 	if out.Changed {
 		s.run.Status = persisted(s.t, &out.Status)
 	}

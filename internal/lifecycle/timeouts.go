@@ -89,17 +89,14 @@ func (d *decider) wake() time.Time {
 		return e.after(d.now)
 	}
 	e.add(activeDeadline(d.run, &d.st))
+	e.add(queueEnd(d.run, &d.st))
 	if d.in.Lock.State != LockHeld {
-		e.add(queueEnd(d.run, &d.st))
 		return e.after(d.now)
 	}
-	active := 0
-	for i := range d.st.Steps {
-		e.add(attemptEnd(&d.run.Spec.Steps[i], &d.st.Steps[i]))
-		if inFlight(d.st.Steps[i].Phase) {
-			active++
-		}
+	if d.postponed {
+		e.add(d.now)
 	}
+	active := d.attemptEnds(&e)
 	// A step whose wait is over cannot start without a place, or while the run is suspended: no wake, that takes a fact.
 	if !d.run.Spec.Suspend && active < parallel(d.run) {
 		for i := range d.st.Steps {
@@ -109,6 +106,17 @@ func (d *decider) wake() time.Time {
 		}
 	}
 	return e.after(d.now)
+}
+
+// attemptEnds adds when attempts in flight end, and counts them.
+func (d *decider) attemptEnds(e *earliest) (active int) {
+	for i := range d.st.Steps {
+		e.add(attemptEnd(&d.run.Spec.Steps[i], &d.st.Steps[i]))
+		if inFlight(d.st.Steps[i].Phase) {
+			active++
+		}
+	}
+	return active
 }
 
 // earliest collects moments; zero ones do not count.

@@ -16,7 +16,11 @@ type Input struct {
 	Lock    Lock                      // the writer
 	Policy  *v1alpha1.PolicyReference // nil: built-in defaults
 	Tenant  Tenant                    // only used until status.tenant is pinned
+	Permits Permits                   // only used at first sight
+	Gate    Gate                      // only used until the run is admitted, under the lock
+	Claim   Claim                     // of spec.idempotencyKey; only used until the run is admitted, under the lock
 
+	Payloads      Payloads      // outputs in the object store that were looked at for this decision
 	DeadLetters   []DeadLetter  // put aside by the shell and not told yet: given until a decision has Told
 	MaxRetryAfter time.Duration // caps what a worker may ask for with Retry; 0: the schema's default, 30 s
 }
@@ -106,6 +110,7 @@ type Event struct {
 
 // Decision is what to persist, and then to do.
 type Decision struct {
+	Needs    Needs                      // what it lacks of outputs in the object store
 	Status   v1alpha1.WorkflowRunStatus // what to persist
 	Changed  bool                       // a write is needed: Status differs in more than fence, lock, policy and details of the RunLock conditions
 	Verdicts []Verdict                  // one per Input.Results
@@ -114,6 +119,7 @@ type Decision struct {
 	Events   []Event                    // one per transition
 	Delete   bool                       // the finished run's time to live is over: delete the object
 	Told     bool                       // Status tells of all Input.DeadLetters; false if there are none
+	Rejected map[int]string             // by index of Input.Results, why one is unusable: its bytes are put aside when it is settled
 	Granted  []time.Duration            // one per applied Retry: the wait that its worker gets
 	Wake     time.Time                  // zero, or when Decide could decide otherwise with no new fact; always after Input.Now
 }

@@ -144,7 +144,7 @@ func (m *Manager) settle(ctx context.Context, t take, got reply) (*hold, error) 
 		m.deactivate(r)
 		m.opts.Metrics.taken(req, outcomeError, now.Sub(got.sentAt))
 		delay := time.Duration(float64(unavailableDelay) * m.spread())
-		return nil, &UnavailableError{RunUID: req.RunUID, OneRun: concernsOneRun(got.err), cause: explain(got.err), delay: delay}
+		return nil, &UnavailableError{RunUID: req.RunUID, OneRun: concernsOneRun(got.err), cause: Explain(got.err), delay: delay}
 	case !got.ok:
 		m.opts.Metrics.taken(req, outcomeBusy, now.Sub(got.sentAt))
 		err := m.busy(req, false)

@@ -13,10 +13,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// explain puts before an error of the lock store what it means and what to do about it, for the condition and the event that a
+// Explain puts before an error of the lock store what it means and what to do about it, for the condition and the event that a
 // user sees. The error stays what it is to errors.Is and errors.As, and its text is kept at the end. An error that says all
 // there is to say (a cancelled context, a late reply) is returned as it is.
-func explain(err error) error {
+func Explain(err error) error {
 	if _, done := errors.AsType[*explainedError](err); err == nil || done {
 		return err
 	}
@@ -32,7 +32,7 @@ func explain(err error) error {
 // should be, and nothing is said about other runs.
 func concernsOneRun(err error) bool {
 	_, answered := errors.AsType[redis.Error](err)
-	_, known := errors.AsType[*explainedError](explain(err))
+	_, known := errors.AsType[*explainedError](Explain(err))
 	return answered && !known
 }
 

@@ -72,11 +72,11 @@ func TestErrorsOfTheStoreSayWhatToDo(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			wrapped := fmt.Errorf("acquire run lock: %w", test.err)
-			got := explain(wrapped)
+			got := Explain(wrapped)
 			if text := got.Error(); !strings.HasPrefix(text, test.want) || !strings.HasSuffix(text, ": "+wrapped.Error()) {
 				t.Errorf("the text is %q; want it to begin with %q and to end with the error's own", text, test.want)
 			}
-			if !errors.Is(got, wrapped) || explain(got).Error() != got.Error() {
+			if !errors.Is(got, wrapped) || Explain(got).Error() != got.Error() {
 				t.Error("the error is not what it was, or is explained twice")
 			}
 		})
@@ -94,7 +94,7 @@ func TestErrorsThatSayAllThereIsToSay(t *testing.T) {
 		"an error of something new": errors.New("out of order"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := explain(err); fmt.Sprint(got) != fmt.Sprint(err) {
+			if got := Explain(err); fmt.Sprint(got) != fmt.Sprint(err) {
 				t.Errorf("explained as %q", got)
 			}
 		})

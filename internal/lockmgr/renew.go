@@ -90,7 +90,7 @@ func (m *Manager) noteRenewal(r *run, h *hold, got reply) {
 func (m *Manager) noteFailure(r *run, h *hold, err error) {
 	p := h.request.Policy
 	h.failures++
-	h.failure = explain(err).Error()
+	h.failure = Explain(err).Error()
 	m.opts.Log.V(1).Info("Run lock not renewed", "runUID", r.uid, "fence", h.fence, "failures", h.failures, "cause", h.failure)
 	if h.failures >= p.Renewal.MaxConsecutiveFailures && !m.goesOn(h) {
 		m.lose(r, h, RenewalFailuresExceeded)

@@ -170,7 +170,7 @@ func (s *redisStore) Listen(ctx context.Context, process string, hear func(n new
 // Ping implements store.
 func (s *redisStore) Ping(ctx context.Context) error {
 	if err := s.client.Ping(ctx).Err(); err != nil {
-		return fmt.Errorf("ping lock store: %w", explain(err))
+		return fmt.Errorf("ping lock store: %w", Explain(err))
 	}
 	return nil
 }

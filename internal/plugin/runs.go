@@ -3,6 +3,7 @@ package plugin
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/plugin/runview"
 )
 
@@ -43,7 +44,8 @@ func (a *app) whyCommand() *cobra.Command {
 		Short: "Say what a run waits for, since when, and when it is looked at next; or how it ended",
 		Long: `Say what a run waits for, since when, and when it is looked at next; or how it ended.
 
-It reads the run's conditions, steps, lock and deadlines, and the LockPolicies if you may see them. It asks neither Redis nor
+It reads the run's conditions, steps, lock and deadlines, the LockPolicies if you may see them and, for a run that waits to be
+admitted, the other runs of its tenant. It asks neither Redis nor
 NATS: a holder is the one of the last write.`,
 		Args:              args(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.completeRuns,
@@ -61,6 +63,13 @@ NATS: a holder is the one of the last write.`,
 			}
 			now := a.Clock.Now()
 			answer := runview.Why(run, rules, now)
+			if answer.Phase == v1alpha1.RunQueued {
+				others, _, err := allRuns(cmd.Context(), c, run.Namespace)
+				if err != nil {
+					return err
+				}
+				answer.Stands(runview.PlaceOf(run, others, rules))
+			}
 			if format == formatJSON {
 				return a.writeJSON(answer)
 			}

@@ -15,8 +15,44 @@ type Effective struct {
 	Generation int64
 	// RunLock tunes the run lock.
 	RunLock RunLock
+	// Admission bounds how many runs of a tenant are under way.
+	Admission Admission
 	// Delivery says what becomes of results that cannot be applied now.
 	Delivery Delivery
+}
+
+// Admission bounds how many runs of a tenant are under way at the same time.
+type Admission struct {
+	// Reject has the webhook refuse runs at the limit; else they wait.
+	Reject bool
+	// Lock is that of strategy Lock; nil: Atomic.
+	Lock *AdmissionLock
+
+	// Default is the limit of each tenant that has none of its own; NoLimit: there is none.
+	Default int
+	// Tenants have limits of their own.
+	Tenants map[string]int
+}
+
+// AdmissionLock tunes the lock of a tenant with strategy Lock.
+type AdmissionLock struct {
+	// TTL is how long Redis keeps the lock of a holder that went silent.
+	TTL time.Duration
+	// MaxWait is how long the lock is tried for.
+	MaxWait time.Duration
+	// Retry is the wait between two tries.
+	Retry BusyRetry
+}
+
+// NoLimit is what Limit returns where there is none.
+const NoLimit = -1
+
+// Limit is how many runs of a tenant may be under way, or NoLimit.
+func (a Admission) Limit(tenant string) int {
+	if n, ok := a.Tenants[tenant]; ok {
+		return n
+	}
+	return a.Default
 }
 
 // Delivery bounds how results are delivered again.
@@ -102,7 +138,9 @@ type Renewal struct {
 
 // Defaults is what governs a class without any policy: the defaults of the CRD.
 func Defaults() Effective {
-	return Effective{RunLock: runLock(v1alpha1.RunLockPolicy{}), Delivery: delivery(v1alpha1.DeliveryPolicy{})}
+	return Effective{
+		RunLock: runLock(v1alpha1.RunLockPolicy{}), Admission: admission(v1alpha1.AdmissionPolicy{}), Delivery: delivery(v1alpha1.DeliveryPolicy{}),
+	}
 }
 
 // Of is what a policy says, with the CRD's default for whatever is absent. nil: Defaults.
@@ -111,8 +149,34 @@ func Of(p *v1alpha1.LockPolicy) Effective {
 		return Defaults()
 	}
 	return Effective{
-		Name: p.Name, Generation: p.Generation, RunLock: runLock(p.Spec.RunLock), Delivery: delivery(p.Spec.Delivery),
+		Name: p.Name, Generation: p.Generation, RunLock: runLock(p.Spec.RunLock), Admission: admission(p.Spec.Admission),
+		Delivery: delivery(p.Spec.Delivery),
 	}
+}
+
+func admission(p v1alpha1.AdmissionPolicy) Admission {
+	a := Admission{Reject: p.OnLimit == v1alpha1.OnLimitReject, Default: NoLimit}
+	if p.MaxConcurrentRuns != nil {
+		a.Default = int(*p.MaxConcurrentRuns)
+	}
+	if len(p.Tenants) > 0 {
+		a.Tenants = make(map[string]int, len(p.Tenants))
+		for _, t := range p.Tenants {
+			a.Tenants[t.Name] = int(t.MaxConcurrentRuns)
+		}
+	}
+	if p.Strategy == v1alpha1.AdmissionStrategyLock {
+		a.Lock = &AdmissionLock{
+			TTL:     time.Duration(orDefault(p.Lock.TTLSeconds, 10)) * time.Second,
+			MaxWait: millis(orDefaultPtr(p.Lock.MaxWaitMillis, 2000)),
+			Retry: BusyRetry{
+				Fixed:         p.Lock.Retry.Mode == v1alpha1.JitterModeFixed,
+				Delay:         millis(orDefault(p.Lock.Retry.DelayMillis, 10)),
+				JitterPercent: orDefaultPtr(p.Lock.Retry.JitterPercent, 30),
+			},
+		}
+	}
+	return a
 }
 
 func delivery(p v1alpha1.DeliveryPolicy) Delivery {

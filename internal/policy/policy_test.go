@@ -32,7 +32,7 @@ func TestDefaults(t *testing.T) {
 			MaxConsecutiveFailures: 3,
 			Margin:                 3300 * time.Millisecond,
 		},
-	}, Delivery: Delivery{MaxDeliveries: 100, MaxDelay: 30 * time.Second}}
+	}, Admission: Admission{Default: NoLimit}, Delivery: Delivery{MaxDeliveries: 100, MaxDelay: 30 * time.Second}}
 	if diff := cmp.Diff(want, Defaults()); diff != "" {
 		t.Errorf("defaults (-want +got):\n%s", diff)
 	}
@@ -221,5 +221,53 @@ func TestTextOfABusyRetry(t *testing.T) {
 				t.Errorf("the text is %q; want %q", got, test.want)
 			}
 		})
+	}
+}
+
+// mutation: 0 taken for absent makes "none at all" fail.
+func TestLimitsOfTenants(t *testing.T) {
+	tests := map[string]struct {
+		spec v1alpha1.AdmissionPolicy
+		want map[string]int
+	}{
+		"no limit":    {v1alpha1.AdmissionPolicy{}, map[string]int{"acme": NoLimit}},
+		"the same":    {v1alpha1.AdmissionPolicy{MaxConcurrentRuns: new(int32(10))}, map[string]int{"acme": 10, "other": 10}},
+		"none at all": {v1alpha1.AdmissionPolicy{MaxConcurrentRuns: new(int32(0))}, map[string]int{"acme": 0}},
+		"one's own": {
+			v1alpha1.AdmissionPolicy{MaxConcurrentRuns: new(int32(10)), Tenants: []v1alpha1.TenantLimit{{Name: "acme", MaxConcurrentRuns: 50}, {Name: "shut", MaxConcurrentRuns: 0}}},
+			map[string]int{"acme": 50, "shut": 0, "other": 10},
+		},
+		"only one's own": {
+			v1alpha1.AdmissionPolicy{Tenants: []v1alpha1.TenantLimit{{Name: "acme", MaxConcurrentRuns: 1}}}, map[string]int{"acme": 1, "other": NoLimit},
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			a := Of(&v1alpha1.LockPolicy{Spec: v1alpha1.LockPolicySpec{Admission: tt.spec}}).Admission
+			for tenant, want := range tt.want {
+				if got := a.Limit(tenant); got != want {
+					t.Errorf("limit of %s is %d, want %d", tenant, got, want)
+				}
+			}
+		})
+	}
+}
+
+func TestTheLockOfTenants(t *testing.T) {
+	p := &v1alpha1.LockPolicy{Spec: v1alpha1.LockPolicySpec{Admission: v1alpha1.AdmissionPolicy{
+		Strategy: v1alpha1.AdmissionStrategyLock, OnLimit: v1alpha1.OnLimitReject,
+	}}}
+	want := Admission{Reject: true, Default: NoLimit, Lock: &AdmissionLock{
+		TTL: 10 * time.Second, MaxWait: 2 * time.Second, Retry: BusyRetry{Delay: 10 * time.Millisecond, JitterPercent: 30},
+	}}
+	if diff := cmp.Diff(want, Of(p).Admission); diff != "" {
+		t.Errorf("defaults of strategy Lock (-want +got):\n%s", diff)
+	}
+	p.Spec.Admission.Lock = v1alpha1.AdmissionLock{
+		TTLSeconds: 5, MaxWaitMillis: new(int64(0)), Retry: v1alpha1.AdmissionRetry{Mode: v1alpha1.JitterModeFixed, DelayMillis: 20},
+	}
+	want.Lock = &AdmissionLock{TTL: 5 * time.Second, Retry: BusyRetry{Fixed: true, Delay: 20 * time.Millisecond, JitterPercent: 30}}
+	if diff := cmp.Diff(want, Of(p).Admission); diff != "" {
+		t.Errorf("strategy Lock (-want +got):\n%s", diff)
 	}
 }

@@ -28,6 +28,9 @@ func TestSumsInTheSamples(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if !strings.Contains(string(raw), "runLock:") {
+			continue // a policy about something else has no sums
+		}
 		var p v1alpha1.LockPolicy
 		if err := yaml.UnmarshalStrict(raw, &p); err != nil {
 			t.Fatalf("%s: %v", file, err)

@@ -6,4 +6,5 @@
 //	operator --job--> <prefix>.jobs.<topic>.<runUID>.<step>.<item>.<attempt>          stream <PREFIX>_JOBS
 //	worker --result--> <prefix>.results.<partition>.<runUID>.<step>.<item>.<attempt>  stream <PREFIX>_RESULTS
 //	operator --cancel--> <prefix>.control.<runUID>                                    stream <PREFIX>_CONTROL
+//	worker --large output--> $O.<prefix>-payloads.>                                   object store <prefix>-payloads
 package protocol

@@ -14,6 +14,9 @@ func TestMessagesAreAsPublished(t *testing.T) {
 		`{"status":"Failed","error":{"code":"E","message":"m"},"final":true}`: Result{
 			Status: StatusFailed, Error: &ResultError{Code: "E", Message: "m"}, Final: true,
 		},
+		`{"status":"Succeeded","outputRef":{"name":"n","digest":"sha256:d","size":1}}`: Result{
+			Status: StatusSucceeded, OutputRef: &OutputRef{Name: "n", Digest: "sha256:d", Size: 1},
+		},
 		`{"status":"Retry","retryAfterMillis":1500}`: Result{Status: StatusRetry, RetryAfterMillis: 1500},
 	} {
 		got, err := json.Marshal(v)

@@ -51,6 +51,7 @@ var ErrResult = errors.New("not a result")
 type Result struct {
 	Status           ResultStatus    `json:"status"`
 	Output           json.RawMessage `json:"output,omitempty"`           // any JSON; with Succeeded
+	OutputRef        *OutputRef      `json:"outputRef,omitempty"`        // with Succeeded, instead of output: where a large one is
 	Error            *ResultError    `json:"error,omitempty"`            // with Failed, and optionally Retry
 	Final            bool            `json:"final,omitempty"`            // with Failed: no retry
 	RetryAfterMillis int64           `json:"retryAfterMillis,omitempty"` // with Retry; >= 0
@@ -81,7 +82,12 @@ func DecodeResult(body []byte) (Result, error) {
 
 func (r Result) check() error {
 	switch r.Status {
-	case StatusStarted, StatusSucceeded:
+	case StatusStarted:
+		return nil
+	case StatusSucceeded:
+		if r.OutputRef != nil && len(r.Output) > 0 {
+			return fmt.Errorf("%w: both output and outputRef", ErrResult)
+		}
 		return nil
 	case StatusFailed:
 		if r.Error == nil {

@@ -17,6 +17,7 @@ func TestResultsAreDecoded(t *testing.T) {
 		"the worker began":                 {`{"status":"Started"}`, Result{Status: StatusStarted}},
 		"success with any output":          {`{"status":"Succeeded","output":[1,"a"]}`, Result{Status: StatusSucceeded, Output: json.RawMessage(`[1,"a"]`)}},
 		"success without output":           {`{"status":"Succeeded"}`, Result{Status: StatusSucceeded}},
+		"success with a reference":         {`{"status":"Succeeded","outputRef":{"name":"n","digest":"d","size":70000,"later":1}}`, Result{Status: StatusSucceeded, OutputRef: &OutputRef{"n", "d", 70000}}},
 		"a failure":                        {`{"status":"Failed","error":{"code":"E","message":"m"}}`, Result{Status: StatusFailed, Error: &ResultError{"E", "m"}}},
 		"a final failure":                  {`{"status":"Failed","error":{},"final":true}`, Result{Status: StatusFailed, Error: &ResultError{}, Final: true}},
 		"not now":                          {`{"status":"Retry","retryAfterMillis":1500}`, Result{Status: StatusRetry, RetryAfterMillis: 1500}},
@@ -52,6 +53,9 @@ func TestWhatIsNoResultIsRefused(t *testing.T) {
 		"the reserved status":         `{"status":"Progress"}`,
 		"a failure without an error":  `{"status":"Failed"}`,
 		"a negative delay":            `{"status":"Retry","retryAfterMillis":-1}`,
+		"an output and a reference":   `{"status":"Succeeded","output":null,"outputRef":{"name":"n","digest":"d","size":1}}`,
+		"a reference that is text":    `{"status":"Succeeded","outputRef":"n"}`,
+		"a size with a fraction":      `{"status":"Succeeded","outputRef":{"size":1.5}}`,
 		"a delay with a fraction":     `{"status":"Retry","retryAfterMillis":1.5}`,
 		"an output that is not UTF-8": "{\"status\":\"Succeeded\",\"output\":\"\xff\"}",
 	} {

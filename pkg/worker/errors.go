@@ -29,7 +29,10 @@ const (
 	CodeError         = "Error"         // the handler's error has no code
 	CodePanic         = "Panic"         // the handler panicked
 	CodeInvalidOutput = "InvalidOutput" // the handler's value has no JSON form; final
-	CodeTooLarge      = "TooLarge"      // the result is larger than the server takes; final
+	CodeTooLarge      = "TooLarge"      // the output is larger than protocol.MaxPayloadBytes, or than the server takes; final
+
+	CodeInvalidPayload  = "InvalidPayload"  // what Job.Payload was given is no reference, or the object is not what it promises; final
+	CodePayloadNotFound = "PayloadNotFound" // what Job.Payload was to read is not in the object store
 )
 
 type failureError struct{ code, message string }

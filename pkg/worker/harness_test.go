@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
 	shortAckWait = 600 * time.Millisecond
-	patience     = 10 * time.Second
+	patience     = 30 * time.Second
 	token        = "k1.secret-token"
 )
 
@@ -55,7 +55,50 @@ func newOperator(t *testing.T, edit ...func(*server.Options)) *operator {
 	o.stream(jetstream.StreamConfig{Name: o.names.JobsStream(), Subjects: []string{"syncopate.jobs.>"}, Retention: jetstream.WorkQueuePolicy, AllowMsgTTL: true})
 	o.stream(jetstreamResults(o.names))
 	o.stream(jetstream.StreamConfig{Name: o.names.ControlStream(), Subjects: []string{"syncopate.control.*"}, MaxAge: time.Minute})
+	o.makeStore()
 	return o
+}
+
+// makeStore makes the object store of large outputs.
+func (o *operator) makeStore() {
+	o.t.Helper()
+	if _, err := o.js.CreateObjectStore(o.t.Context(), jetstream.ObjectStoreConfig{Bucket: o.names.PayloadsBucket()}); err != nil {
+		o.t.Fatal(err)
+	}
+}
+
+// store is the object store as the library of NATS sees it.
+func (o *operator) store() jetstream.ObjectStore {
+	o.t.Helper()
+	s, err := o.js.ObjectStore(o.t.Context(), o.names.PayloadsBucket())
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	return s
+}
+
+// limitStore changes a limit of the object store.
+func (o *operator) limitStore(edit func(*jetstream.StreamConfig)) {
+	o.t.Helper()
+	s, err := o.js.Stream(o.t.Context(), o.names.PayloadsStream())
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	c := s.CachedInfo().Config
+	edit(&c)
+	if _, err := o.js.UpdateStream(o.t.Context(), c); err != nil {
+		o.t.Fatal(err)
+	}
+}
+
+// inStore counts the messages of the object store: chunks and entries.
+func (o *operator) inStore() uint64 {
+	o.t.Helper()
+	s, err := o.js.Stream(o.t.Context(), o.names.PayloadsStream())
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	return s.CachedInfo().State.Msgs
 }
 
 func (o *operator) serve(options server.Options) {
@@ -79,13 +122,24 @@ func (o *operator) shutdown() {
 // restart stops the server and starts it again with the same port and the same data.
 func (o *operator) restart() {
 	o.t.Helper()
+	o.up(o.down())
+}
+
+// down stops the server, and gives the port of which up needs to start it again.
+func (o *operator) down() (port int) {
+	o.t.Helper()
 	address, ok := o.server.Addr().(*net.TCPAddr)
 	if !ok {
 		o.t.Fatalf("address %v", o.server.Addr())
 	}
-	options := o.options
-	options.Port = address.Port
 	o.shutdown()
+	return address.Port
+}
+
+func (o *operator) up(port int) {
+	o.t.Helper()
+	options := o.options
+	options.Port = port
 	o.serve(options)
 	o.eventually("the operator is connected again", o.nc.IsConnected)
 }

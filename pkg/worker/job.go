@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -29,6 +30,11 @@ type Job struct {
 	TraceParent string
 	// Delivery counts how often the server handed the job out, from 1.
 	Delivery uint64
+	// Payload reads a large output of an earlier step, to which the input refers as {"name", "digest", "size"}, and checks that it
+	// is the one that the reference promises. It waits for a server that is away until ctx ends. Its errors may be returned as they
+	// are: the step fails for good with CodeInvalidPayload if the object is another one, and the attempt with CodePayloadNotFound
+	// if there is none. In a test of a handler it is what the test sets.
+	Payload func(ctx context.Context, ref protocol.OutputRef) (json.RawMessage, error) `json:"-"`
 }
 
 // Decode reads the input into v, as encoding/json does. Its error is final: the next attempt has the same input.

@@ -30,7 +30,7 @@ const (
 	defaultBind  = 2 * time.Second
 
 	defaultPull    = 2 * time.Second
-	requestTimeout = 5 * time.Second        // of one publish, acknowledgement or look-up
+	requestTimeout = 5 * time.Second        // of one publish, acknowledgement or look-up; each chunk of an output is one
 	publishBackoff = 100 * time.Millisecond // before the second try to publish a result, doubled up to
 	publishCeiling = 5 * time.Second
 	defaultAckWait = 30 * time.Second // the server's, where a consumer does not say

@@ -48,7 +48,9 @@ func (t *topic) parse(msg jetstream.Msg) (task, error) {
 	if err != nil {
 		return task{}, fmt.Errorf("%w: %w", errJob, err)
 	}
-	return parseTask(t.names, t.name, msg.Subject(), msg.Headers(), msg.Data(), meta.NumDelivered)
+	j, err := parseTask(t.names, t.name, msg.Subject(), msg.Headers(), msg.Data(), meta.NumDelivered)
+	j.Payload = t.payload
+	return j, err
 }
 
 // keep tells the server every third of AckWait that the job is under way. stop waits for the end of that.
@@ -116,27 +118,49 @@ func (t *topic) call(ctx context.Context, job Job) (output any, err error) {
 
 // answer publishes the result until the server confirms it, nobody waits for it, or ctx ends; it tries once in any case.
 func (t *topic) answer(ctx context.Context, j task, r protocol.Result) outcome {
+	var large *upload
+	if len(r.Output) > protocol.MaxInlineOutputBytes {
+		large = t.upload(j.ID, r.Output)
+	}
 	backoff := publishBackoff
 	for {
-		err := t.publish(ctx, j, protocol.ResultMsgID(j.ID, j.token), r)
+		err := t.deliver(ctx, j, r, large)
 		switch {
 		case err == nil:
 			return answered
+		case tooLarge(err) && large == nil && len(r.Output) > 0:
+			large = t.upload(j.ID, r.Output) // less than the protocol allows, but more than this server does
+			continue
 		case tooLarge(err) && r.Status == protocol.StatusSucceeded:
-			r = resultOf(nil, Final(Fail(CodeTooLarge, err.Error())))
+			r, large = resultOf(nil, Final(Fail(CodeTooLarge, err.Error()))), nil
 			continue
 		}
 		t.log.Error(err, "Result not published", "job", j.ID.String(), "topic", t.name)
 		t.sleep(ctx, t.jittered(backoff))
 		backoff = min(2*backoff, publishCeiling)
-		switch cause := context.Cause(ctx); {
-		case cause == nil:
-		case errors.Is(cause, ErrCancelled), j.expired(t.clock.Now()):
-			return unwanted
-		default:
-			return returned
+		if ctx.Err() != nil {
+			return t.unanswered(ctx, j)
 		}
 	}
+}
+
+// unanswered says what becomes of a job whose context ended before its result was stored.
+func (t *topic) unanswered(ctx context.Context, j task) outcome {
+	if errors.Is(context.Cause(ctx), ErrCancelled) || j.expired(t.clock.Now()) {
+		return unwanted
+	}
+	return returned
+}
+
+// deliver publishes a result once. A large output comes before it: a reference to what is not there would fail the attempt.
+func (t *topic) deliver(ctx context.Context, j task, r protocol.Result, large *upload) error {
+	if large != nil {
+		if err := large.store(ctx); err != nil {
+			return err
+		}
+		r.Output, r.OutputRef = nil, &large.ref
+	}
+	return t.publish(ctx, j, protocol.ResultMsgID(j.ID, j.token), r)
 }
 
 func tooLarge(err error) bool {
@@ -150,7 +174,7 @@ func (t *topic) publish(ctx context.Context, j task, msgID string, r protocol.Re
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
+	ctx, cancel := briefly(context.WithoutCancel(ctx))
 	defer cancel()
 	if _, err := t.js.PublishMsg(ctx, m); err != nil {
 		return fmt.Errorf("publish %s: %w", r.Status, err)
@@ -162,7 +186,7 @@ func (t *topic) publish(ctx context.Context, j task, msgID string, r protocol.Re
 func (t *topic) settle(ctx context.Context, msg jetstream.Msg, o outcome) {
 	switch o {
 	case answered:
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
+		ctx, cancel := briefly(context.WithoutCancel(ctx))
 		defer cancel()
 		t.warn(msg.DoubleAck(ctx), "acknowledge")
 	case unwanted:

@@ -44,6 +44,9 @@ func succeeded(output any) protocol.Result {
 	if err != nil {
 		return resultOf(nil, Final(Fail(CodeInvalidOutput, err.Error())))
 	}
+	if len(body) > protocol.MaxPayloadBytes {
+		return resultOf(nil, Final(Fail(CodeTooLarge, fmt.Sprintf("the output has %d bytes, at most %d can be stored", len(body), protocol.MaxPayloadBytes))))
+	}
 	r.Output = body
 	return r
 }

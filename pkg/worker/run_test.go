@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -268,6 +269,8 @@ func TestAWorkerNeedsNoMorePermissionsThanDocumented(t *testing.T) {
 	allowed := &server.Permissions{
 		Publish: &server.SubjectPermission{Allow: []string{
 			"syncopate.results.>", "$JS.API.CONSUMER.INFO.SYNCOPATE_JOBS.a_b", "$JS.API.CONSUMER.MSG.NEXT.SYNCOPATE_JOBS.a_b", "$JS.ACK.SYNCOPATE_JOBS.a_b.>",
+			"$O.syncopate-payloads.>", "$JS.API.STREAM.INFO.OBJ_syncopate-payloads", "$JS.API.DIRECT.GET.OBJ_syncopate-payloads",
+			"$JS.API.DIRECT.GET.OBJ_syncopate-payloads.>",
 		}},
 		Subscribe: &server.SubjectPermission{Allow: []string{"syncopate.control.*", "_INBOX.>"}},
 	}
@@ -284,16 +287,35 @@ func TestAWorkerNeedsNoMorePermissionsThanDocumented(t *testing.T) {
 	w := New(nc, Options{BindInterval: 20 * time.Millisecond})
 	w.pullWait = 200 * time.Millisecond
 	w.Handle("a.b", func(ctx context.Context, j Job) (any, error) {
-		if j.ID.Step == "wait" {
+		switch j.ID.Step {
+		case "wait":
 			<-ctx.Done() // until it is cancelled
+		case "large":
+			return strings.Repeat("x", protocol.MaxInlineOutputBytes), nil
+		case "read":
+			var ref protocol.OutputRef
+			if err := j.Decode(&ref); err != nil {
+				return nil, err
+			}
+			data, err := j.Payload(ctx, ref)
+			return len(data), err
 		}
 		return nil, nil
 	})
 	o.start(w)
 	o.publish("a.b", job("quick"), `{}`)
 	o.results(2)
+	o.publish("a.b", job("large"), `{}`)
+	ref := o.results(4)[3].Result.OutputRef
+	if ref == nil {
+		t.Fatal("no reference")
+	}
+	o.publish("a.b", job("read"), encoded(t, ref))
+	if got := string(o.results(6)[5].Result.Output); got != strconv.FormatInt(ref.Size, 10) {
+		t.Errorf("read %s of %d bytes", got, ref.Size)
+	}
 	o.publish("a.b", job("wait"), `{}`)
-	o.results(3)
+	o.results(7)
 	o.cancel("8b0e", protocol.Control{Action: protocol.ActionCancel})
 	o.eventually("all are acknowledged", func() bool { return o.jobs() == 0 })
 }

@@ -1,11 +1,10 @@
 package workers
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -32,6 +31,9 @@ func checks() []check {
 		{"retry", "`{\"status\": \"Retry\", \"retryAfterMillis\": 1500}`", nothing, checkRetry},
 		{"large-output", "The stream takes no result above 96 KiB", nothing, checkLargeOutput},
 		{"too-large", "so do not publish the same again", nothing, checkTooLarge},
+		{"claim-check", "An output whose JSON text is over 64 KiB goes to the object store", nothing, checkClaimCheck},
+		{"stored-first", "Publish the result only when the store has confirmed the whole object.", nothing, checkStoredFirst},
+		{"over-limit", "an output above 8 MiB is a final failure with the code `TooLarge`.", nothing, checkOverLimit},
 
 		{"unknown", "Ignore members and headers that you do not know.", nothing, checkUnknown},
 		{"forged", "A message that is no job is terminated", nothing, checkForged},
@@ -146,7 +148,7 @@ func checkOrder(ctx context.Context, k *kit) error {
 
 func checkOutput(ctx context.Context, k *kit) error {
 	for _, value := range []string{`{"a":[1,"x",null,true,-0.5]}`, `"text"`, `17`, `[]`} {
-		if err := k.output1(ctx, "output", value); err != nil {
+		if err := k.output1(ctx, "output", json.RawMessage(value)); err != nil {
 			return err
 		}
 	}
@@ -155,27 +157,10 @@ func checkOutput(ctx context.Context, k *kit) error {
 
 func checkUnicode(ctx context.Context, k *kit) error {
 	const escapes = `"\u0000\u001f\u2028\ud83c\udfb7\"\\\/"`
-	if err := k.output1(ctx, "escapes", escapes); err != nil {
+	if err := k.output1(ctx, "escapes", json.RawMessage(escapes)); err != nil {
 		return err
 	}
-	return k.output1(ctx, "unicode", `{"größe":"日本語, עברית, e\u0301, 🎷, a\tb"}`)
-}
-
-func checkLargeOutput(ctx context.Context, k *kit) error {
-	return k.output1(ctx, "large", `"`+strings.Repeat("0123456789abcdef", 60<<10/16)+`"`)
-}
-
-// output1 has the worker give back a value.
-func (k *kit) output1(ctx context.Context, step, value string) error {
-	_, es, err := k.do(ctx, step, input{Do: "succeed", Value: json.RawMessage(value)})
-	if err != nil {
-		return err
-	}
-	got := es[first(es, answer)]
-	if got.result.Status != protocol.StatusSucceeded || !sameJSON([]byte(value), got.result.Output) {
-		return &Failure{Expected: "Succeeded with the output " + shortened(value), Saw: got.String()}
-	}
-	return nil
+	return k.output1(ctx, "unicode", json.RawMessage(`{"größe":"日本語, עברית, e\u0301, 🎷, a\tb"}`))
 }
 
 func sameJSON(a, b []byte) bool {
@@ -221,57 +206,25 @@ func (k *kit) result(ctx context.Context, in input, want protocol.Result) error 
 	return nil
 }
 
-// maxAttempts to publish what the stream never takes show that they would go on for ever.
-const maxAttempts = 4
-
-// checkTooLarge leaves open how a worker gets rid of a large output: a final failure in its place, or a reference to it.
-func checkTooLarge(ctx context.Context, k *kit) error {
-	value := bytes.Repeat([]byte("0123456789abcdef"), 120<<10/16)
-	j, err := k.dispatch(ctx, newJob("too-large"), input{Do: "succeed", Value: []byte(`"` + string(value) + `"`)})
-	if err != nil {
-		return err
-	}
-	const expected = "another answer in the place of one above 96 KiB"
-	if err := k.await(ctx, expected, func() (bool, error) {
-		es := k.tap.of(j)
-		stored, err := k.stored(ctx, j.id)
-		if err == nil && len(stored) == 0 && (count(es, answer) >= maxAttempts || count(afterAnswer(es), acked) > 0) {
-			return false, k.saw(j, expected)
-		}
-		return len(stored) == 1 && count(es, acked) > 0, err
-	}); err != nil {
-		return k.saw(j, expected)
-	}
-	es := k.tap.of(j)
-	last := es[0]
-	for _, e := range es {
-		if e.kind == answer {
-			last = e
-		}
-	}
-	if last.result.Status == protocol.StatusFailed && !last.result.Final {
-		return &Failure{Expected: "a failure that is final, for the next attempt's result has the same size", Saw: last.String()}
-	}
-	return nil
-}
-
-// checkRefused lets the stream of results be full for a while.
+// checkRefused lets the stream of results be full for a while: until the worker has tried twice, or let go of the job.
 func checkRefused(ctx context.Context, k *kit) error {
-	if err := k.fill(ctx, true); err != nil {
+	undo, err := k.limit(ctx, k.names.ResultsStream(), full)
+	if err != nil {
 		return err
 	}
 	j, err := k.dispatch(ctx, newJob("refused"), quick)
 	if err != nil {
-		return err
+		return errors.Join(err, undo())
 	}
-	// Until the worker has tried twice, or let go of the job. One that does not try again does the job again after AckWait.
-	enough := time.Now().Add(3 * k.config.AckWait)
 	var es []event
+	var enough time.Time // one that does not try again does the job again after AckWait
 	waited := k.await(ctx, "the answer is refused", func() (bool, error) {
-		es = k.tap.of(j)
-		return count(es, answer) > 1 || count(afterAnswer(es), acked, returned, ended) > 0 || time.Now().After(enough), nil
+		if es = k.tap.of(j); enough.IsZero() && count(es, answer) > 0 {
+			enough = time.Now().Add(3 * k.config.AckWait)
+		}
+		return count(es, answer) > 1 || count(afterAnswer(es), acked, returned, ended) > 0 || !enough.IsZero() && time.Now().After(enough), nil
 	})
-	if err := k.fill(ctx, false); err != nil {
+	if err := undo(); err != nil {
 		return err
 	}
 	if waited == nil && count(afterAnswer(es), acked, ended) > 0 {
@@ -288,24 +241,6 @@ func checkRefused(ctx context.Context, k *kit) error {
 func afterAnswer(es []event) []event {
 	if at := first(es, answer); at >= 0 {
 		return es[at:]
-	}
-	return nil
-}
-
-// fill makes the stream of results refuse everything, or not.
-func (k *kit) fill(ctx context.Context, full bool) error {
-	s, err := k.js.Stream(ctx, k.names.ResultsStream())
-	if err != nil {
-		return fmt.Errorf("stream of results: %w", err)
-	}
-	config := s.CachedInfo().Config
-	config.MaxMsgs = -1
-	if full {
-		// What earlier checks left is as much as may be in it.
-		config.MaxMsgs = max(1, int64(s.CachedInfo().State.Msgs))
-	}
-	if _, err := k.js.UpdateStream(ctx, config); err != nil {
-		return fmt.Errorf("limit stream of results: %w", err)
 	}
 	return nil
 }

@@ -15,7 +15,7 @@ func unchanged(*nats.Msg) {}
 // checkUnknown adds to a job, and says to the worker, what a later version of the protocol may.
 func checkUnknown(ctx context.Context, k *kit) error {
 	id := newJob("unknown")
-	body := fmt.Appendf(nil, `{"do":"sleep","millis":%d,"later":{"a":[null]}}`, k.config.AckWait.Milliseconds())
+	body := fmt.Appendf(nil, `{"do":"sleep","millis":%d,"later":{"a":[null]}}`, 2*k.config.AckWait.Milliseconds())
 	j, err := k.forge(ctx, id, body, func(m *nats.Msg) {
 		m.Header.Add("Syncopate-Later", "a")
 		m.Header.Add("Syncopate-Later", "b: c")
@@ -31,6 +31,14 @@ func checkUnknown(ctx context.Context, k *kit) error {
 		if _, err := k.js.Publish(ctx, k.names.Control(id.RunUID), []byte(said)); err != nil {
 			return err
 		}
+	}
+	return k.unmoved(ctx, j)
+}
+
+// unmoved wants a job that goes on to its end, whatever was just said to the worker.
+func (k *kit) unmoved(ctx context.Context, j job) error {
+	if k.answered([]job{j}) {
+		return fmt.Errorf("%w whether a message ends a job: it was done before", errInconclusive)
 	}
 	return k.succeeds(ctx, j)
 }
@@ -160,7 +168,7 @@ func (k *kit) givesUp(ctx context.Context, j job) error {
 // checkCancel cancels a whole run; then a job by its id, which it takes out of the queue before, as the operator does.
 func checkCancel(ctx context.Context, k *kit) error {
 	for _, named := range []bool{false, true} {
-		j, err := k.dispatch(ctx, newJob("cancel"), sleep(2*k.config.AckWait))
+		j, err := k.dispatch(ctx, newJob("cancel"), sleep(k.long()))
 		if err != nil {
 			return err
 		}
@@ -174,6 +182,9 @@ func checkCancel(ctx context.Context, k *kit) error {
 				return err
 			}
 		}
+		if k.answered([]job{j}) {
+			return fmt.Errorf("%w whether a job can be cancelled: it was done before", errInconclusive)
+		}
 		if err := k.bus.Cancel(ctx, j.id.RunUID, ids); err != nil {
 			return err
 		}
@@ -186,7 +197,7 @@ func checkCancel(ctx context.Context, k *kit) error {
 
 // checkCancelOthers cancels another run, and another job of the same run.
 func checkCancelOthers(ctx context.Context, k *kit) error {
-	j, err := k.dispatch(ctx, newJob("stays"), sleep(k.config.AckWait))
+	j, err := k.dispatch(ctx, newJob("stays"), sleep(2*k.config.AckWait))
 	if err != nil {
 		return err
 	}
@@ -201,5 +212,5 @@ func checkCancelOthers(ctx context.Context, k *kit) error {
 	if err := k.bus.Cancel(ctx, j.id.RunUID, []protocol.JobID{sibling}); err != nil {
 		return err
 	}
-	return k.succeeds(ctx, j)
+	return k.unmoved(ctx, j)
 }

@@ -104,35 +104,45 @@ func checkOverlap(ctx context.Context, k *kit) error {
 	return k.end(ctx, js)
 }
 
-// checkPullBound looks at how many jobs are taken until the worker has spoken twice of as many as it can do: by then it would have
-// pulled more. After the first is done it does not look any more: its ack may come in after the next pull.
+// checkPullBound looks at how many jobs are taken for some time, and until the worker has spoken twice of as many as it can do: by then
+// it would have pulled more. After the first is done it does not look any more: its ack may come in after the next pull.
 func checkPullBound(ctx context.Context, k *kit) error {
 	n, most := k.config.Concurrency, 0
 	js, err := k.several(ctx, n+2, k.long())
 	if err != nil {
 		return err
 	}
+	var begun time.Time
+	long := false // it was looked long enough
 	if err := k.await(ctx, "jobs are worked on", func() (bool, error) {
 		info, err := k.info(ctx)
-		if k.answered(js) {
-			return true, nil
+		if k.answered(js) || err != nil {
+			return err == nil, err
 		}
-		if err == nil {
-			most = max(most, info.NumAckPending)
+		most = max(most, info.NumAckPending)
+		switch {
+		case begun.IsZero() && k.begun(js, 1) > 0:
+			begun = time.Now()
+		case !begun.IsZero():
+			passed := time.Since(begun)
+			long = k.begun(js, 2) >= n && passed > k.config.AckWait || passed > 2*k.config.AckWait
 		}
-		return k.begun(js, 2) >= n, err
+		return long, nil
 	}); err != nil {
 		return k.saw(js[0], "signs of work")
 	}
-	if most > n {
+	switch {
+	case most > n:
 		return &Failure{Expected: fmt.Sprintf("at most %d jobs taken", n), Saw: strconv.Itoa(most)}
+	case !long:
+		return fmt.Errorf("%w whether jobs are taken too soon: one was done before", errInconclusive)
 	}
 	return k.end(ctx, js)
 }
 
 // checkKilled kills the worker in the middle of a job.
 func checkKilled(ctx context.Context, k *kit) error {
-	j, err := k.dispatch(ctx, newJob("killed"), sleep(k.config.AckWait))
+	j, err := k.dispatch(ctx, newJob("killed"), sleep(2*k.config.AckWait))
 	if err != nil {
 		return err
 	}
@@ -142,8 +152,12 @@ func checkKilled(ctx context.Context, k *kit) error {
 	if err := k.stop(); err != nil {
 		return err
 	}
+	done := k.answered([]job{j})
 	if err := k.start(); err != nil {
 		return err
+	}
+	if done {
+		return fmt.Errorf("%w what becomes of a job whose worker is killed: it was done before", errInconclusive)
 	}
 	if err := k.survived(ctx, j); err != nil {
 		return err
@@ -154,12 +168,15 @@ func checkKilled(ctx context.Context, k *kit) error {
 
 // checkShutdown stops a worker that has as many jobs as it can do, while more wait.
 func checkShutdown(ctx context.Context, k *kit) error {
-	js, err := k.several(ctx, k.config.Concurrency+2, k.config.AckWait/2)
+	js, err := k.several(ctx, k.config.Concurrency+2, k.config.AckWait)
 	if err != nil {
 		return err
 	}
 	if err := k.working(ctx, js[0]); err != nil {
 		return err
+	}
+	if k.answered(js) {
+		return fmt.Errorf("%w how a worker stops in the middle of its jobs: one was done before", errInconclusive)
 	}
 	stopped := k.terminate(ctx)
 	if err := k.start(); err != nil {
@@ -207,8 +224,16 @@ func (k *kit) terminate(ctx context.Context) error {
 	return nil
 }
 
-// checkConsumerGone takes the topic's consumer away from an idle worker, and makes it again.
+// checkConsumerGone takes the topic's consumer away from an idle worker, and makes it again. It is best done while the worker waits
+// for a job, so that it is told; one that asks now and then only is not waited for.
 func checkConsumerGone(ctx context.Context, k *kit) error {
+	enough := time.Now().Add(k.config.AckWait)
+	if err := k.await(ctx, "a pull waits", func() (bool, error) {
+		info, err := k.info(ctx)
+		return err == nil && (info.NumWaiting > 0 || time.Now().After(enough)), err
+	}); err != nil {
+		return err
+	}
 	if err := k.js.DeleteConsumer(ctx, k.names.JobsStream(), k.consumer.Durable); err != nil {
 		return fmt.Errorf("delete consumer: %w", err)
 	}

@@ -42,6 +42,9 @@ type Config struct {
 	// Patience is how long a check waits for what must happen; default DefaultPatience.
 	Patience time.Duration
 
+	// References says that a worker has to put large outputs into the object store: a final failure in their place is not enough.
+	References bool
+
 	// Start starts the worker. Nil: it runs already, and checks that kill or stop it are skipped.
 	Start func() (Process, error)
 	// RestartNATS stops the server and starts it at the same address with the same data. Nil: its checks are skipped.

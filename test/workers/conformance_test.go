@@ -47,7 +47,7 @@ func conforms(t *testing.T, dir string, args ...string) {
 	command := Command{Dir: dir, Args: args, Env: []string{"NATS_URL=" + server.URL()}}
 	var last Process
 	Test(t, Config{
-		URL: server.URL(), AckWait: childAckWait, RestartNATS: server.Restart,
+		URL: server.URL(), AckWait: childAckWait, References: true, RestartNATS: server.Restart,
 		Start: func() (Process, error) {
 			p, err := command.Start()
 			last = p

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -22,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) {
 	// Nearly all of it is waiting, so more at a time than there are processors. -parallel wins over this.
-	if err := flag.Set("test.parallel", "20"); err != nil {
+	if err := flag.Set("test.parallel", "10"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -193,6 +194,33 @@ func TestWhatTheKitCannotDoIsSkipped(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// mutation: a check that takes a failure for what References asks for, or that never does, makes this fail.
+func TestAWorkerWithoutAnObjectStorePassesUnlessItNeedsOne(t *testing.T) {
+	t.Parallel()
+	skip := slices.DeleteFunc(IDs(), func(id string) bool {
+		return slices.Contains([]string{"large-output", "claim-check", "stored-first", "over-limit"}, id)
+	})
+	for needed, want := range map[bool]map[string]Verdict{
+		false: {"large-output": OK, "claim-check": OK, "stored-first": OK, "over-limit": OK},
+		true:  {"large-output": OK, "claim-check": Failed, "stored-first": Failed, "over-limit": OK},
+	} {
+		s := natstest.Start(t)
+		outcomes, err := Run(t.Context(), Config{URL: s.URL(), AckWait: rawAckWait, Skip: skip, References: needed, Start: startRaw(s.URL(), hasNoStore)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]Verdict{}
+		for _, o := range outcomes {
+			if o.Verdict != Skipped {
+				got[o.ID] = o.Verdict
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("needed: %t (-want +got):\n%s", needed, diff)
+		}
 	}
 }
 

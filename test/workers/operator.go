@@ -23,6 +23,8 @@ const (
 	// jobWindow is the least window of Msg-Ids that the server allows: after it a job can be stored a second time.
 	jobWindow = 100 * time.Millisecond
 	look      = 20 * time.Millisecond // between two looks at what does not tell of itself
+	// ownTimeout of what the kit asks the server. It says nothing about the worker, so there is much of it.
+	ownTimeout = 30 * time.Second
 )
 
 // operator is the operator's side of the protocol.
@@ -53,12 +55,12 @@ func connect(ctx context.Context, c Config) (*operator, error) {
 	if o.bus, err = bus.Connect(ctx, bus.Config{URL: c.URL, Names: o.names, Keys: o.keys, Log: c.Log}); err != nil {
 		return nil, err
 	}
-	o.nc, err = nats.Connect(c.URL, nats.Name("worker-conformance"), nats.MaxReconnects(-1), nats.ReconnectWait(look))
+	o.nc, err = nats.Connect(c.URL, nats.Name("worker-conformance"), nats.Timeout(ownTimeout), nats.MaxReconnects(-1), nats.ReconnectWait(look))
 	if err != nil {
 		o.bus.Close(ctx)
 		return nil, fmt.Errorf("connect to NATS: %w", err)
 	}
-	if o.js, err = jetstream.New(o.nc); err != nil {
+	if o.js, err = jetstream.New(o.nc, jetstream.WithDefaultTimeout(ownTimeout)); err != nil {
 		return nil, fmt.Errorf("JetStream context: %w", err)
 	}
 	return o, o.await(ctx, "the operator is connected", func() (bool, error) { return o.bus.Connected(), nil })
@@ -74,7 +76,10 @@ func (o *operator) prepare(ctx context.Context) error {
 	if err := o.clear(ctx, o.config.Reset); err != nil {
 		return err
 	}
-	if err := o.bus.EnsureStreams(ctx); err != nil {
+	if err := o.await(ctx, "the streams are made", func() (bool, error) {
+		err := o.bus.EnsureStreams(ctx)
+		return err == nil, err
+	}); err != nil {
 		return err
 	}
 	// Before the first message: a server that has begun to count down the old window may go on with it.
@@ -95,7 +100,9 @@ func (o *operator) prepare(ctx context.Context) error {
 
 // clear deletes all streams of the prefix, or says that there are some.
 func (o *operator) clear(ctx context.Context, allowed bool) error {
-	for _, name := range []string{o.names.JobsStream(), o.names.ResultsStream(), o.names.DeadLettersStream(), o.names.ControlStream()} {
+	for _, name := range []string{
+		o.names.JobsStream(), o.names.ResultsStream(), o.names.DeadLettersStream(), o.names.ControlStream(), o.names.PayloadsStream(),
+	} {
 		_, err := o.js.Stream(ctx, name)
 		switch {
 		case errors.Is(err, jetstream.ErrStreamNotFound):
@@ -156,6 +163,7 @@ func newJob(step string) protocol.JobID {
 type input struct {
 	Do      string          `json:"do"`
 	Millis  int64           `json:"millis,omitempty"`
+	Bytes   int             `json:"bytes,omitempty"`
 	Value   json.RawMessage `json:"value,omitempty"`
 	Code    string          `json:"code,omitempty"`
 	Message string          `json:"message,omitempty"`
@@ -276,7 +284,7 @@ func (o *operator) await(ctx context.Context, what string, done func() (bool, er
 		}
 		select {
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return errors.Join(context.Cause(ctx), err)
 		case <-tick.C:
 		}
 	}

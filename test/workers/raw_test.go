@@ -29,6 +29,7 @@ type raw struct {
 	die    context.CancelFunc
 	stop   chan struct{} // closed by Terminate
 	lost   atomic.Bool   // the connection was lost
+	over   atomic.Bool   // the consumer was, and with it the worker
 	slots  sync.WaitGroup
 	output buffer
 
@@ -48,6 +49,9 @@ type task struct {
 
 var errCancelled = errors.New("cancelled")
 
+// rawTimeout of a request: long for a busy machine, short enough to ask again soon when a restart swallowed it.
+const rawTimeout = 3 * time.Second
+
 // startRaw is a Config.Start.
 func startRaw(url string, f flaw) func() (Process, error) {
 	return func() (Process, error) {
@@ -56,7 +60,7 @@ func startRaw(url string, f flaw) func() (Process, error) {
 			running: map[*task]struct{}{}, done: map[string]bool{}, cutOff: map[string]bool{},
 		}
 		var err error
-		w.nc, err = nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(look),
+		w.nc, err = nats.Connect(url, nats.Timeout(DefaultPatience), nats.MaxReconnects(-1), nats.ReconnectWait(look),
 			nats.DisconnectErrHandler(func(*nats.Conn, error) { w.disconnected() }))
 		if err != nil {
 			return nil, err
@@ -101,7 +105,7 @@ func (w *raw) Terminate(context.Context) error {
 	}
 	close(w.stop)
 	w.slots.Wait()
-	err := w.nc.FlushTimeout(time.Second)
+	err := w.nc.FlushTimeout(rawPatience)
 	w.nc.Close()
 	w.die()
 	return err
@@ -116,7 +120,7 @@ func (w *raw) stopping() bool {
 	case <-w.life.Done():
 		return true
 	default:
-		return w.flaw == endsWithItsServer && w.lost.Load()
+		return w.flaw == endsWithItsServer && w.lost.Load() || w.over.Load()
 	}
 }
 
@@ -124,6 +128,7 @@ func (w *raw) slot() {
 	for !w.stopping() {
 		err := w.pull()
 		if w.flaw == endsWithItsConsumer && (errors.Is(err, jetstream.ErrConsumerDeleted) || errors.Is(err, jetstream.ErrConsumerNotFound)) {
+			w.over.Store(true)
 			return
 		}
 		if err != nil {
@@ -144,23 +149,24 @@ func (w *raw) pull() error {
 	if err != nil {
 		return err
 	}
-	batch := 1
-	if w.flaw == takesTooMany {
-		batch = 3
-	}
-	msgs, err := c.Fetch(batch, jetstream.FetchMaxWait(300*time.Millisecond))
+	msgs, err := c.Fetch(1, jetstream.FetchMaxWait(time.Second))
 	if err != nil {
 		return err
 	}
 	var jobs sync.WaitGroup
+	defer jobs.Wait()
 	for m := range msgs.Messages() {
 		if w.stopping() {
 			_ = m.Nak() // a loss costs an AckWait
 			continue
 		}
-		jobs.Go(func() { w.process(m, c.CachedInfo().Config.AckWait) })
+		work := func() { w.process(m, c.CachedInfo().Config.AckWait) }
+		if w.flaw == takesTooMany {
+			w.slots.Go(work)
+		} else {
+			jobs.Go(work)
+		}
 	}
-	jobs.Wait()
 	return msgs.Error()
 }
 
@@ -212,7 +218,7 @@ func (w *raw) acknowledge(t *task, m jetstream.Msg) {
 	w.mu.Lock()
 	w.done[t.id] = true
 	w.mu.Unlock()
-	ctx, cancel := context.WithTimeout(w.life, time.Second)
+	ctx, cancel := context.WithTimeout(w.life, rawTimeout)
 	defer cancel()
 	_ = m.DoubleAck(ctx)
 }
@@ -296,6 +302,8 @@ func (w *raw) handle(ctx context.Context, body []byte) (r protocol.Result, nak b
 	r = protocol.Result{Status: protocol.StatusSucceeded, Output: w.spoil(in.Value)}
 	switch in.Do {
 	case "succeed":
+	case "large":
+		r.Output = json.RawMessage(`"` + strings.Repeat("x", in.Bytes) + `"`)
 	case "sleep":
 		select {
 		case <-ctx.Done():
@@ -326,7 +334,7 @@ func (w *raw) spoil(output json.RawMessage) json.RawMessage {
 	switch {
 	case w.flaw == numbersAsText && string(output) == "17":
 		return json.RawMessage(`"17"`)
-	case w.flaw == cutsOutputs && len(output) > 32<<10:
+	case w.flaw == cutsOutputs && len(output) > 32<<10 && len(output) <= protocol.MaxInlineOutputBytes:
 		return json.RawMessage(`"cut"`)
 	case w.flaw == onlyASCII:
 		return json.RawMessage(strings.Map(func(r rune) rune {
@@ -344,7 +352,7 @@ func (w *raw) started(t *task) {
 	if w.flaw == startedIDWithoutToken {
 		id = t.id + "/started"
 	}
-	ctx, cancel := context.WithTimeout(w.life, time.Second)
+	ctx, cancel := context.WithTimeout(w.life, rawTimeout)
 	defer cancel()
 	_, _ = w.js.PublishMsg(ctx, w.message(t, id, protocol.Result{Status: protocol.StatusStarted}))
 }
@@ -358,8 +366,12 @@ func (w *raw) answer(t *task, r protocol.Result) bool {
 	case w.flaw == newIDForRedelivery && t.again:
 		id += "/again"
 	}
+	r, ok := w.offload(t, r)
+	if !ok {
+		return false
+	}
 	for w.life.Err() == nil {
-		ctx, cancel := context.WithTimeout(w.life, time.Second)
+		ctx, cancel := context.WithTimeout(w.life, rawTimeout)
 		_, err := w.js.PublishMsg(ctx, w.message(t, id, r))
 		if err == nil && w.flaw == answersTwice {
 			_, err = w.js.PublishMsg(ctx, w.message(t, id, r))

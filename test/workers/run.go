@@ -36,6 +36,7 @@ func (f *Failure) Error() string { return "expected " + f.Expected + "; saw " + 
 type kit struct {
 	*operator
 	tap     *tap
+	pace    *pace
 	process Process // nil if it is not the kit's
 	output  string  // of earlier processes
 }
@@ -60,6 +61,8 @@ func Run(ctx context.Context, c Config) (outcomes []Outcome, err error) {
 		return nil, err
 	}
 	defer k.tap.close()
+	k.pace = startPace(ctx)
+	defer k.pace.stop()
 	if err := k.start(); err != nil {
 		return nil, err
 	}
@@ -86,7 +89,7 @@ func (k *kit) judge(ctx context.Context, c check) Outcome {
 		return o
 	}
 	begin := time.Now()
-	if err := c.run(ctx, k); err != nil {
+	if err := k.try(ctx, c); err != nil {
 		o.Verdict, o.Detail = Failed, err.Error()
 	}
 	o.Took = time.Since(begin)

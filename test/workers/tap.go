@@ -81,12 +81,12 @@ const tapBuffer = 64 << 10
 func listen(c Config, names protocol.Names) (*tap, error) {
 	t := &tap{names: names, stream: names.JobsStream()}
 	var err error
-	if t.nc, err = nats.Connect(c.URL, nats.Name("worker-conformance tap"), nats.MaxReconnects(-1), nats.ReconnectWait(look)); err != nil {
+	if t.nc, err = nats.Connect(c.URL, nats.Name("worker-conformance tap"), nats.Timeout(ownTimeout), nats.MaxReconnects(-1), nats.ReconnectWait(look)); err != nil {
 		return nil, fmt.Errorf("connect the tap: %w", err)
 	}
 	// One channel for all: it keeps the order in which they came.
 	heard := make(chan *nats.Msg, tapBuffer)
-	for _, subject := range []string{names.Prefix + ".results.>", names.Prefix + ".control.>", "$JS.ACK.>"} {
+	for _, subject := range []string{names.Prefix + ".results.>", names.Prefix + ".control.>", names.PayloadChunks(">"), "$JS.ACK.>"} {
 		if _, err := t.nc.ChanSubscribe(subject, heard); err != nil {
 			t.nc.Close()
 			return nil, fmt.Errorf("subscribe the tap: %w", err)
@@ -177,9 +177,39 @@ func (t *tap) of(j job) []event {
 
 // on gives what was published on a subject.
 func (t *tap) on(subject string) []event {
+	return t.where(func(e event) bool { return e.subject == subject })
+}
+
+// len is how much was said so far.
+func (t *tap) len() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(t.all), func(e event) bool { return e.subject != subject })
+	return len(t.all)
+}
+
+// redelivered says whether a job was delivered more than once, as far as the worker spoke of it, since a len.
+func (t *tap) redelivered(since int) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	begun := map[string]bool{}
+	for _, e := range t.all[since:] {
+		if e.delivered > 1 || e.kind == started && begun[e.subject] {
+			return true
+		}
+		begun[e.subject] = begun[e.subject] || e.kind == started
+	}
+	return false
+}
+
+// under gives what was published on subjects that begin so.
+func (t *tap) under(prefix string) []event {
+	return t.where(func(e event) bool { return strings.HasPrefix(e.subject, prefix) })
+}
+
+func (t *tap) where(is func(event) bool) []event {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(t.all), func(e event) bool { return !is(e) })
 }
 
 func count(es []event, kinds ...kind) int {

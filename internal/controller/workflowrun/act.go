@@ -1,6 +1,7 @@
 package workflowrun
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,9 +26,9 @@ func (p *pass) act(ctx context.Context, d lifecycle.Decision) (reconcile.Result,
 	if d.Told {
 		p.mem.deadLetters = nil
 	}
-	ahead := p.settleAll(ctx, d.Verdicts)
+	ahead := p.settleAll(ctx, d)
 	p.record(d)
-	failed = errors.Join(failed, p.withdraw(ctx))
+	failed = errors.Join(failed, p.withdraw(ctx), p.leaveIfOver(ctx))
 	p.mem.prune(p.run)
 	if failed != nil {
 		if ctx.Err() == nil { // else the lease was lost or the operator stops: both are reported where they happen
@@ -77,7 +78,7 @@ func (p *pass) recoverJobs(ctx context.Context) error {
 	}
 	var again []lifecycle.Job
 	for _, id := range p.mem.unpublished(p.run) {
-		j, err := lifecycle.JobOf(p.run, id)
+		j, err := p.renderedJob(ctx, id)
 		if err != nil {
 			return fmt.Errorf("render job %s: %w", id, err)
 		}
@@ -151,11 +152,12 @@ type settlement struct {
 
 // settleAll settles the results on which the core has a final verdict; it says whether the run is to be read live because one
 // is ahead of what is known. One that still is after that goes back to NATS: only a run that lost its past can be behind.
-func (p *pass) settleAll(ctx context.Context, verdicts []lifecycle.Verdict) (ahead bool) {
+func (p *pass) settleAll(ctx context.Context, d lifecycle.Decision) (ahead bool) {
 	var list []settlement
 	applied := 0
-	for i, v := range verdicts {
+	for i, v := range d.Verdicts {
 		l := p.letters[i]
+		l.fact.Rejected = cmp.Or(d.Rejected[i], l.fact.Rejected)
 		switch v {
 		case lifecycle.Applied:
 			applied++
@@ -172,6 +174,7 @@ func (p *pass) settleAll(ctx context.Context, verdicts []lifecycle.Verdict) (ahe
 			}
 			l.refreshed, ahead = true, true
 		case lifecycle.Waiting:
+			list = append(list, p.tired(l)...)
 		}
 	}
 	if applied > 0 {

@@ -2,6 +2,7 @@ package workflowrun
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -21,7 +22,8 @@ func (p *pass) advance(ctx context.Context) (reconcile.Result, error) {
 	}
 	p.takeKept(ctx)
 	defer p.putBack(ctx)
-	plan := lifecycle.Decide(p.input(p.prospect()))
+	plan := p.decide(ctx, p.prospect())
+	p.mem.outputs = p.found.facts()
 	if !plan.Changed && !p.wantsLock() {
 		if !p.owes() {
 			// Nothing to write, so no lock: what the core says of duplicates and stale results can never change back.
@@ -73,7 +75,7 @@ func (p *pass) underLock(ctx context.Context, lease *lockmgr.Lease) (reconcile.R
 
 	lock := p.lockOf(lease)
 	lock.Lost = p.mem.lostLease
-	d := lifecycle.Decide(p.input(lock))
+	d := p.decide(held, lock)
 	p.carried = carried(p.letters, d.Verdicts)
 	if d.Changed || p.mustClaim(lease) {
 		if lease.Err() != nil {
@@ -147,8 +149,8 @@ func (p *pass) refresh(ctx context.Context) (reconcile.Result, error) {
 func (p *pass) finished(ctx context.Context) (reconcile.Result, error) {
 	p.keeper.drop(ctx, p.run.UID) // if another ended it
 	d := lifecycle.Decide(p.input(p.prospect()))
-	p.settleAll(ctx, d.Verdicts)
-	if err := p.withdraw(ctx); err != nil && !d.Delete {
+	p.settleAll(ctx, d)
+	if err := errors.Join(p.withdraw(ctx), p.leaveIfOver(ctx)); err != nil && !d.Delete {
 		return reconcile.Result{}, err
 	}
 	if d.Delete {

@@ -112,7 +112,7 @@ var _ = Describe("a crash", func() {
 			w.dropLock(ctx, run)
 			second := w.newReplica(ctx, "second")
 			Expect(second.drive(ctx, run, finished).Status.Phase).To(Equal(v1alpha1.RunCancelled))
-			Expect((&janitor{Reconciler: second.Reconciler, queued: second.bus}).round(ctx)).To(Succeed())
+			Expect((&janitor{Reconciler: second.Reconciler, stock: second.bus}).takeBackJobs(ctx)).To(Succeed())
 			Expect(w.messages(ctx, w.names.JobsStream())).To(BeZero())
 		}, NodeTimeout(2*patience))
 	}

@@ -27,6 +27,12 @@ type entry struct {
 type remains struct {
 	uid  types.UID
 	jobs []lifecycle.Withdrawal
+	// outputs are the names of its objects in the object store. Those of which status does not know are left to the janitor.
+	outputs []string
+	// tenant and key are of the idempotency key that it may own; key "": none.
+	tenant, key string
+	// stay is where it has a slot or a place in line; nil: nowhere.
+	stay *stay
 }
 
 func newDirectory() *directory {
@@ -65,7 +71,15 @@ func (d *directory) remove(run *v1alpha1.WorkflowRun) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.known, run.UID)
-	d.deleted[key] = append(d.deleted[key], remains{uid: run.UID, jobs: inFlight(run)})
+	d.deleted[key] = append(d.deleted[key], remainsOf(run))
+}
+
+func remainsOf(run *v1alpha1.WorkflowRun) remains {
+	left := remains{uid: run.UID, jobs: inFlight(run), outputs: outputsOf(run), stay: stayOf(run)}
+	if run.Status != nil && run.Status.Tenant != "" {
+		left.tenant, left.key = run.Status.Tenant, run.Spec.IdempotencyKey
+	}
+	return left
 }
 
 // forget takes out a run which was entered again after its removal.

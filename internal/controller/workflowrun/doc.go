@@ -49,6 +49,19 @@
 // its lock (onFailure Continue): two may work then, but only one of them can write, and what has to be recovered without the lock
 // is claimed by a write first.
 //
+// # Admission
+//
+// A run that is not admitted asks its tenant's gate in each pass that could admit it, after it was read (askGate); its idempotency key
+// likewise. What a pass has asked for is remembered (memory.stay) until it is given up: when the run ended, was deleted, was suspended
+// before its admission, or is governed by another policy. Who is next is woken by the gates; nobody polls. What a dead process had
+// taken is given up by its successor, from status, or by the janitor of the gates.
+//
+// # Large outputs
+//
+// A pass stores and reads outputs in the object store as its decisions ask for it, before it takes the lock (decide). While the
+// store cannot be asked, results with such outputs wait, and go back to NATS after their patience; everything else goes on. What a
+// deleted run had there is dropped with its jobs; what no status named, by the janitor.
+//
 // # Failure handling
 //
 // Lock busy: the pass ends at once, with the policy's wait until the next (exact where it is Fixed), but no later than the first

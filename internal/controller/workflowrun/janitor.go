@@ -2,6 +2,7 @@ package workflowrun
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -22,25 +23,30 @@ const janitorPause = 10 * time.Minute
 // janitorRetry is the time until the next round when one failed.
 const janitorRetry = 30 * time.Second
 
-// queued lists the jobs that are with NATS; *bus.Bus does.
-type queued interface {
+// stock lists what is with NATS; *bus.Bus does.
+type stock interface {
 	QueuedJobs(ctx context.Context) ([]bus.QueuedJob, error)
+	Payloads(ctx context.Context) ([]string, error)
+	LooseParts(ctx context.Context) ([]string, error)
+	DropParts(ctx context.Context, parts []string) error
 }
 
 // janitor takes back jobs that nobody waits for any more, which a crash between the end of an attempt or a run and its clean-up
-// left in the queue. It saves workers useless work; a job's time to live would do the same later.
+// left in the queue; that saves workers useless work, and a job's time to live would do the same later. And it drops the outputs of
+// runs that are gone.
 type janitor struct {
 	*Reconciler
-	queued queued
+	stock stock
+	loose map[string]struct{} // parts of outputs that belonged to no object in the last round
 }
 
 // Start makes a round at once and then every janitorPause until ctx ends.
 func (j *janitor) Start(ctx context.Context) error {
 	for {
 		pause := janitorPause
-		if err := j.round(ctx); err != nil && ctx.Err() == nil {
+		if err := errors.Join(j.takeBackJobs(ctx), j.dropOrphans(ctx), j.dropParts(ctx)); err != nil && ctx.Err() == nil {
 			pause = janitorRetry
-			log.FromContext(ctx).Info("Left-over jobs stay until the next round", "delay", pause, "cause", err.Error())
+			log.FromContext(ctx).Info("Left-over jobs or outputs stay until the next round", "delay", pause, "cause", err.Error())
 		}
 		select {
 		case <-ctx.Done():
@@ -50,9 +56,9 @@ func (j *janitor) Start(ctx context.Context) error {
 	}
 }
 
-func (j *janitor) round(ctx context.Context) error {
+func (j *janitor) takeBackJobs(ctx context.Context) error {
 	// The jobs are listed before the runs: a run that is missing from the later list is gone, not new.
-	list, err := j.queued.QueuedJobs(ctx)
+	list, err := j.stock.QueuedJobs(ctx)
 	if err != nil {
 		return fmt.Errorf("list queued jobs: %w", err)
 	}

@@ -34,6 +34,10 @@ type memory struct {
 	// deadLetters are results that were put aside for their failures, until status tells of them. A crash in between costs the
 	// condition, not the dead letter.
 	deadLetters []lifecycle.DeadLetter
+	// stay is where this process has got a slot or a place in line for the run, and not given it up; nil: nowhere.
+	stay *stay
+	// outputs is what was found out about outputs in the object store for the results that wait, without their bytes.
+	outputs lifecycle.Payloads
 	// atOnce bounds the results in one write after one with several was refused; 0: no bound. It is halved until a result is
 	// refused alone (blamed), and ends with the next write that is taken after that.
 	atOnce int

@@ -28,8 +28,13 @@ type pass struct {
 	later   time.Time      // when results left for a later pass are ripe; zero: none
 	kept    *lockmgr.Lease // kept by the run, and not worked under yet; nil: none
 	lease   *lockmgr.Lease // worked under; nil: without the lock
+	found   *found         // in the object store
+	lacking error          // why outputs in the object store that are needed could not be stored or read; nil: they could
 	policy  policy.Effective
 	tenant  lifecycle.Tenant
+	permits lifecycle.Permits
+	gate    lifecycle.Gate  // what the tenant's gate said in this pass
+	claim   lifecycle.Claim // what was found out about the idempotency key in this pass
 }
 
 // observe gathers what a pass needs; nil when the run does not exist.
@@ -54,6 +59,10 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*pa
 	case n > 0 && n < len(p.letters):
 		p.letters, p.later = p.letters[:n], r.clock.Now()
 	}
+	if len(p.letters) == 0 {
+		p.mem.outputs = nil // only results ask for checks
+	}
+	p.found = newFound(p.mem.outputs)
 	if lifecycle.Finished(p.run) {
 		return p, nil
 	}
@@ -95,6 +104,7 @@ func (p *pass) observeTenant(ctx context.Context) error {
 		return fmt.Errorf("read namespace: %w", err)
 	}
 	p.tenant = lifecycle.ResolveTenant(p.run.Spec.Tenant, ns.Name, ns.Labels, ns.Annotations)
+	p.permits = lifecycle.ResolvePermits(ns.Annotations, p.requireLists)
 	return nil
 }
 
@@ -123,7 +133,8 @@ func ripe(waiting []*letter, now time.Time) ([]*letter, time.Time) {
 func (p *pass) input(lock lifecycle.Lock) lifecycle.Input {
 	in := lifecycle.Input{
 		Run: p.run, Now: p.clock.Now(), Lock: lock, Tenant: p.tenant,
-		DeadLetters: p.mem.deadLetters, MaxRetryAfter: p.policy.Delivery.MaxDelay,
+		Permits: p.permits, Gate: p.gate, Claim: p.claim,
+		Payloads: p.found.payloads, DeadLetters: p.mem.deadLetters, MaxRetryAfter: p.policy.Delivery.MaxDelay,
 	}
 	for _, l := range p.letters {
 		in.Results = append(in.Results, l.fact)

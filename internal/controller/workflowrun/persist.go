@@ -36,6 +36,9 @@ func (p *pass) persist(ctx context.Context, d lifecycle.Decision) error {
 	p.metrics.statusWrites.WithLabelValues("accepted").Inc()
 	log.FromContext(ctx).V(1).Info("Status written", "resourceVersion", next.ResourceVersion, "fence", next.Status.Fence, "progress", next.Status.Progress)
 	p.run, p.mem.last = next, next
+	if p.mem.stay == nil && over(next) {
+		p.mem.stay = stayOf(next) // by another process, before this one drove the run
+	}
 	if p.mem.blamed {
 		p.mem.atOnce, p.mem.blamed = 0, false
 	}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
@@ -39,6 +40,8 @@ const (
 	refreshDelay = 10 * time.Millisecond
 	// publishParallel bounds the jobs that one pass publishes at the same time.
 	publishParallel = 16
+	// nextPriority is that of runs whose turn it is at their tenant's gate; others have 0.
+	nextPriority = 10
 	// settleParallel bounds the results that one pass settles at the same time.
 	settleParallel = 64
 )
@@ -63,11 +66,19 @@ type Reconciler struct {
 	live    client.Reader // reads from the API server
 	locks   locks
 	jobs    jobs
-	events  events.EventRecorder
-	clock   clock.WithTicker
-	rand    func() float64
-	newID   func() string
-	holder  string
+	outputs outputs
+	gates   gates
+	// policyChanged tells the gates that limits may be others now.
+	policyChanged func()
+
+	events events.EventRecorder
+	clock  clock.WithTicker
+	rand   func() float64
+	newID  func() string
+	holder string
+	// requireLists: namespaces without lists of classes and topics permit none.
+	requireLists bool
+
 	metrics *Metrics
 	locked  *lockmgr.Metrics // of lock-busy retries
 	results *bus.Metrics     // of results
@@ -90,6 +101,20 @@ func (r *Reconciler) wake(key types.NamespacedName) {
 	}
 }
 
+// wakeNext has a pass made over a run that may be let in, before those over others that wait for a pass: a slot that nobody uses is
+// time lost for its tenant, and new runs of others can wait for it.
+func (r *Reconciler) wakeNext(key types.NamespacedName) {
+	q := r.queue.Load()
+	if q == nil {
+		return
+	}
+	if prior, ok := (*q).(priorityqueue.PriorityQueue[reconcile.Request]); ok {
+		prior.AddWithOpts(priorityqueue.AddOpts{Priority: new(nextPriority)}, reconcile.Request{NamespacedName: key})
+		return
+	}
+	(*q).Add(reconcile.Request{NamespacedName: key})
+}
+
 // Reconcile makes one pass over a run: observe, decide, persist, act.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	// What a deleted run of the same name left must not keep this one waiting.
@@ -109,12 +134,15 @@ func (r *Reconciler) cleanDeleted(ctx context.Context, key types.NamespacedName)
 		r.keeper.drop(ctx, g.uid)
 		r.directory.forget(g.uid) // a pass that read the run before it was deleted may have entered it again
 		if m := r.memories.peek(key); m != nil && m.uid == g.uid {
+			if m.stay != nil {
+				g.stay, gone[i].stay = m.stay, m.stay // its status need not have told
+			}
 			r.memories.forget(key)
 		}
 		for _, l := range r.inbox.takeAll(g.uid) {
 			r.settle(ctx, l, rejection(l), bus.OutcomeStale)
 		}
-		if err := r.takeBack(ctx, string(g.uid), g.jobs); err != nil {
+		if err := errors.Join(r.takeBack(ctx, string(g.uid), g.jobs), r.outputs.DropPayloads(ctx, g.outputs), r.leaveGone(ctx, g)); err != nil {
 			r.directory.putBack(key, gone[i:])
 			return err
 		}

@@ -68,7 +68,7 @@ func (w *world) newReplica(ctx context.Context, holder string, adjust ...func(*r
 	r.Reconciler = &Reconciler{
 		events: r.recorder, clock: w.clock, rand: rand.Float64, newID: uuid.NewString, holder: holder,
 		metrics: NewMetrics(r.registry), locked: lockMetrics, results: bus.NewMetrics(r.registry),
-		inbox: newInbox(10_000), memories: newMemories(), directory: newDirectory(), keeper: newKeeper(),
+		gates: everyone{}, inbox: newInbox(10_000), memories: newMemories(), directory: newDirectory(), keeper: newKeeper(),
 	}
 	for _, f := range adjust {
 		f(r)
@@ -102,7 +102,7 @@ func (r *replica) connect(ctx context.Context, lockMetrics *lockmgr.Metrics) {
 		ResultAckPending: r.unsettled,
 	})
 	Expect(err).NotTo(HaveOccurred())
-	r.jobs = hookedJobs{r}
+	r.jobs, r.outputs = hookedJobs{r}, hookedOutputs{r}
 	Eventually(func() error { return r.bus.EnsureStreams(ctx) }).WithContext(ctx).WithTimeout(patience).WithPolling(polling).Should(Succeed())
 }
 

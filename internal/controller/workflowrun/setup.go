@@ -21,7 +21,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/admission"
 	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/gatekeeper"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
 )
 
@@ -36,8 +38,10 @@ type Options struct {
 	NewID         func() string  // random lease ids for forced ends
 	Holder        string         // name of this replica
 	Registry      prometheus.Registerer
-	MaxConcurrent int // runs worked on at the same time
-	InboxLimit    int // results that wait in memory, over all runs
+	Gate          *admission.Gate // nil: no limits and no idempotency keys
+	RequireLists  bool            // namespaces without lists of allowed classes and topics permit none
+	MaxConcurrent int             // runs worked on at the same time
+	InboxLimit    int             // results that wait in memory, over all runs
 }
 
 // maxBackoff bounds the wait after errors of the API server: a run must go on soon after it is back.
@@ -49,31 +53,52 @@ const streamLogEvery = 30
 // streamRetry is the wait before the streams are asked for again while NATS cannot be reached.
 const streamRetry = time.Second
 
-// Setup adds the run controller, the consumer of results and their helpers to a manager. All run on the leader only.
-func Setup(mgr ctrl.Manager, o Options) error {
+// Setup adds the run controller, the consumer of results and their helpers to a manager. All run on the leader only. The keeper of
+// the tenants' gates may be used on any replica; nil if there are none.
+func Setup(mgr ctrl.Manager, o Options) (*gatekeeper.Keeper, error) {
 	r := &Reconciler{
 		client: mgr.GetClient(), live: mgr.GetAPIReader(),
-		locks: o.Locks, jobs: o.Bus,
+		locks: o.Locks, jobs: o.Bus, outputs: o.Bus, requireLists: o.RequireLists,
 		events: mgr.GetEventRecorder("syncopate"),
 		clock:  o.Clock, rand: o.Rand, newID: o.NewID, holder: o.Holder,
 		metrics: NewMetrics(o.Registry), locked: o.LockMetrics, results: o.BusMetrics,
 		inbox: newInbox(o.InboxLimit), memories: newMemories(), directory: newDirectory(),
 		breaker: &breaker{clock: o.Clock}, keeper: newKeeper(),
 	}
+	gates := r.keepGates(mgr, o)
 	if err := o.Registry.Register(newPhaseCounts(r.directory)); err != nil {
-		return fmt.Errorf("register metrics: %w", err)
+		return nil, fmt.Errorf("register metrics: %w", err)
 	}
 	in := &intake{Reconciler: r}
 	in.strays = &strays{in: in}
 	if err := r.setupController(mgr, o.MaxConcurrent); err != nil {
-		return err
+		return nil, err
 	}
-	for _, runnable := range []manager.Runnable{in.strays, r.keeper, &janitor{Reconciler: r, queued: o.Bus}, &consumer{bus: o.Bus, in: in}} {
+	for _, runnable := range []manager.Runnable{in.strays, r.keeper, &janitor{Reconciler: r, stock: o.Bus}, &consumer{bus: o.Bus, in: in}} {
 		if err := mgr.Add(runnable); err != nil {
-			return fmt.Errorf("add runnable: %w", err)
+			return nil, fmt.Errorf("add runnable: %w", err)
 		}
 	}
-	return nil
+	if gates != nil {
+		if err := mgr.Add(gates); err != nil {
+			return nil, fmt.Errorf("add the keeper of the gates: %w", err)
+		}
+	}
+	return gates, nil
+}
+
+// keepGates makes the keeper of the tenants' gates; nil: everybody is let in.
+func (r *Reconciler) keepGates(mgr ctrl.Manager, o Options) *gatekeeper.Keeper {
+	r.gates, r.policyChanged = everyone{}, func() {}
+	if o.Gate == nil {
+		return nil
+	}
+	keeper := gatekeeper.New(gatekeeper.Options{
+		Gate: o.Gate, Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Wake: r.wakeNext, Clock: o.Clock, NewID: o.NewID,
+		Log: mgr.GetLogger().WithName("gatekeeper"), Metrics: gatekeeper.NewMetrics(o.Registry),
+	})
+	r.gates, r.policyChanged = keptGates{keeper}, keeper.PolicyChanged
+	return keeper
 }
 
 func (r *Reconciler) setupController(mgr ctrl.Manager, maxConcurrent int) error {
@@ -134,10 +159,11 @@ func (r *Reconciler) informer() handler.EventHandler {
 	}
 }
 
-// policyWatch wakes the runs that keep their lock when a policy changed, so that they take it anew under the policy of now. The
-// others look at the policy when they take the lock.
+// policyWatch wakes the runs that keep their lock when a policy changed, so that they take it anew under the policy of now, and those
+// that wait to be admitted. The others look at the policy when they take the lock.
 func (r *Reconciler) policyWatch() handler.EventHandler {
 	wake := func(q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+		r.policyChanged()
 		for _, uid := range r.keeper.runs() {
 			if key, ok := r.directory.find(uid); ok {
 				q.Add(reconcile.Request{NamespacedName: key})

@@ -205,10 +205,10 @@ var _ = Describe("the janitor", func() {
 		Expect(w.client.Delete(ctx, w.get(ctx, gone))).To(Succeed())
 		Expect(w.messages(ctx, w.names.JobsStream())).To(Equal(6), "nothing was taken back")
 
-		j := &janitor{Reconciler: r.Reconciler, queued: r.bus}
-		Expect(j.round(ctx)).To(MatchError(errTest))
+		j := &janitor{Reconciler: r.Reconciler, stock: r.bus}
+		Expect(j.takeBackJobs(ctx)).To(MatchError(errTest))
 		r.hook = nil
-		Expect(j.round(ctx)).To(Succeed())
+		Expect(j.takeBackJobs(ctx)).To(Succeed())
 		Expect(w.messages(ctx, w.names.JobsStream())).To(Equal(2))
 		left, err := r.bus.QueuedJobs(ctx)
 		Expect(err).NotTo(HaveOccurred())
@@ -222,7 +222,7 @@ var _ = Describe("the janitor", func() {
 		w := newWorld(ctx)
 		r := w.newReplica(ctx, "r")
 		rounds := make(chan struct{}, 10)
-		j := &janitor{Reconciler: r.Reconciler, queued: queuedFunc(func() error { rounds <- struct{}{}; return errTest })}
+		j := &janitor{Reconciler: r.Reconciler, stock: stockFunc{r.bus, func() error { rounds <- struct{}{}; return errTest }}}
 		running, stop := context.WithCancel(ctx)
 		done := make(chan error)
 		go func() { done <- j.Start(running) }()
@@ -235,9 +235,13 @@ var _ = Describe("the janitor", func() {
 	}, NodeTimeout(patience))
 })
 
-type queuedFunc func() error
+// stockFunc is a stock whose jobs cannot be listed.
+type stockFunc struct {
+	stock
+	jobs func() error
+}
 
-func (f queuedFunc) QueuedJobs(context.Context) ([]bus.QueuedJob, error) { return nil, f() }
+func (s stockFunc) QueuedJobs(context.Context) ([]bus.QueuedJob, error) { return nil, s.jobs() }
 
 // fakeDelivery keeps what it was settled with.
 type fakeDelivery struct {

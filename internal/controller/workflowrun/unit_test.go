@@ -340,7 +340,7 @@ func TestAnUnusableResultIsNeverAcknowledged(t *testing.T) {
 	for _, verdict := range []lifecycle.Verdict{lifecycle.Applied, lifecycle.Duplicate, lifecycle.Stale} {
 		fake := &fakeDelivery{}
 		p := &pass{Reconciler: r, run: aRun("1"), letters: []*letter{{fact: lifecycle.Result{Rejected: "no JSON"}, delivery: fake}}}
-		p.settleAll(t.Context(), []lifecycle.Verdict{verdict})
+		p.settleAll(t.Context(), lifecycle.Decision{Verdicts: []lifecycle.Verdict{verdict}})
 		if len(fake.settled) != 1 {
 			t.Fatalf("%s: settled %d times", verdict, len(fake.settled))
 		}

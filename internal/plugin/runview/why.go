@@ -29,7 +29,17 @@ type Answer struct {
 	Summary   string            `json:"summary"`         // goes on after "the run"
 	Since     *time.Time        `json:"since,omitempty"` // absent: not known
 	Facts     []Fact            `json:"facts"`
-	Next      *Moment           `json:"next,omitempty"` // absent: nothing will happen by time alone
+	Next      *Moment           `json:"next,omitempty"`  // absent: nothing will happen by time alone
+	Place     *Place            `json:"place,omitempty"` // in the tenant's line, as it is now
+}
+
+// Stands adds the place of a run that waits to be admitted; nil: it has none.
+func (a *Answer) Stands(p *Place) {
+	if p == nil {
+		return
+	}
+	a.Place = p
+	a.Facts = append(a.Facts, Fact{About: "line", Text: Printable(p.text(), maxTextChars)})
 }
 
 // Fact is one thing that has to do with it.
@@ -202,6 +212,9 @@ func (v *viewer) admission() {
 		f := Fact{About: "admission", Text: text, Since: v.queuedAt()}
 		if c.Status == metav1.ConditionFalse {
 			f.Since = secondTime(&c.LastTransitionTime)
+		}
+		if c.Reason == v1alpha1.ReasonAdmissionBusy || c.Reason == v1alpha1.ReasonAdmissionUnavailable {
+			f.Text += "; " + c.Message
 		}
 		v.add(f)
 	}

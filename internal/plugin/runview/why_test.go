@@ -37,6 +37,10 @@ func sayings() []saying {
 		{condition: "RunLockRenewed", reason: "Released", status: yes},
 		{condition: "RunLockRenewed", reason: "NotTaken", status: unknown},
 		{condition: "RunLockRenewed", reason: "RenewalFailing", status: no, fact: "lock: RenewalFailing: the lock cannot be renewed; its lease is still valid; MESSAGE"},
+		{condition: "Admitted", reason: "TenantAtCapacity", status: no, fact: "admission: the tenant has as many runs under way as its LockPolicy lets it"},
+		{condition: "Admitted", reason: "AdmissionBusy", status: no, fact: "admission: the admission lock of the tenant is busy; MESSAGE"},
+		{condition: "Admitted", reason: "AdmissionUnavailable", status: no, fact: "admission: nobody is admitted, because Redis cannot be used; MESSAGE"},
+		{condition: "Admitted", reason: "AdmissionRebuilding", status: no, fact: "admission: Redis lost its data; nobody is admitted until the runs are counted again"},
 		{condition: "RunLockRenewed", reason: "ContinuingUnlocked", status: no, fact: "lock: ContinuingUnlocked: goes on without the lock, as its policy says; MESSAGE"},
 		{condition: "RunLockRenewed", reason: "LockStoreUnavailable", status: no, fact: "lock: LockStoreUnavailable: the lock cannot be taken, because Redis cannot be used; MESSAGE"},
 		{condition: "RunLockAbandoned", reason: "NotAbandoned", status: no},
@@ -55,8 +59,12 @@ func sayings() []saying {
 		{condition: "Succeeded", reason: "Suspended", status: unknown, summary: "is suspended: no new jobs"},
 		{condition: "Succeeded", reason: "Succeeded", status: yes, ended: true, summary: "succeeded: MESSAGE"},
 		{condition: "Succeeded", reason: "StepFailed", status: no, ended: true, summary: "failed: MESSAGE"},
-		{condition: "Succeeded", reason: "OutputTooLarge", status: no, ended: true, summary: "failed: a step returned more than status can hold: MESSAGE"},
+		{condition: "Succeeded", reason: "OutputTooLarge", status: no, ended: true, summary: "failed: a step returned more than the object store takes: MESSAGE"},
 		{condition: "Succeeded", reason: "InvalidSpec", status: no, ended: true, summary: "failed: its spec cannot be run: MESSAGE"},
+		{condition: "Succeeded", reason: "ClassNotAllowed", status: no, ended: true, summary: "failed: its namespace may not use its workload class: MESSAGE"},
+		{condition: "Succeeded", reason: "TopicNotAllowed", status: no, ended: true, summary: "failed: its namespace may not use a topic: MESSAGE"},
+		{condition: "Succeeded", reason: "DuplicateRun", status: no, ended: true, summary: "was not run: another run does the same work: MESSAGE"},
+		{condition: "Succeeded", reason: "IdempotencyConflict", status: no, ended: true, summary: "was not run: another run has its idempotency key: MESSAGE"},
 		{condition: "Succeeded", reason: "TenantNotAllowed", status: no, ended: true, summary: "failed: its namespace may not run for that tenant: MESSAGE"},
 		{condition: "Succeeded", reason: "DeadlineExceeded", status: no, ended: true, summary: "timed out: MESSAGE"},
 		{condition: "Succeeded", reason: "QueueTimeout", status: no, ended: true, summary: "timed out: MESSAGE"},
@@ -261,7 +269,7 @@ func TestTheNextLookIsThatOfTheCore(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			run := steady(t, tt.change)
-			d := lifecycle.Decide(lifecycle.Input{Run: run, Now: now, Lock: tt.lock, Tenant: lifecycle.Tenant{Name: "ns", Allowed: true}})
+			d := lifecycle.Decide(lifecycle.Input{Run: run, Now: now, Lock: tt.lock, Tenant: lifecycle.Tenant{Name: "ns", Allowed: true}, Permits: lifecycle.Permits{AnyClass: true, AnyTopic: true}, Gate: lifecycle.Gate{State: lifecycle.GateOpen}})
 			if len(d.Dispatch)+len(d.Withdraw) > 0 || d.Delete {
 				t.Fatalf("the scenario is not steady: %+v", d)
 			}

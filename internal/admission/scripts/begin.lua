@@ -1,0 +1,18 @@
+-- Begins a rebuild: closes the data, and marks it with a token, by which its end knows that nothing was lost in between. All who
+-- rebuild at the same time get the same token. Data that is there stays: rather too much than too little.
+--
+-- KEYS[1] the hash  ARGV[1] floor  ARGV[2] token
+--
+-- Returns {'ok', token}. If the data is open already nothing happens.
+if open(ARGV[1]) then
+  return {'ok', ARGV[2]}
+end
+local id = server()
+local token, of = string.match(redis.call('HGET', data, ':rebuild') or '', '^(%S+) (.+)$')
+if of == id then
+  return {'ok', token}
+end
+redis.call('HDEL', data, ':epoch')
+redis.call('HSET', data, ':rebuild', ARGV[2] .. ' ' .. id)
+tidy()
+return {'ok', ARGV[2]}

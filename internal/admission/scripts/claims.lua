@@ -1,0 +1,10 @@
+-- All idempotency keys of a tenant.
+--
+-- KEYS[1] claims, as in claim.lua  ARGV[1] floor
+--
+-- Returns {'ok', term, {field, value, ...}}, or {'closed', why}.
+local term, why = open(ARGV[1])
+if not term then
+  return {'closed', why}
+end
+return {'ok', term, redis.call('HGETALL', data)}

@@ -1,0 +1,31 @@
+-- Takes from runs whatever they have: slot, place, reservation. Says who is next: all in line that can be admitted now.
+--
+-- ARGV[1] floor  ARGV[2] limit, below 0: none  ARGV[3...] uids
+--
+-- Returns {'ok', term, used, waiting, reserved, slots freed, places freed, uid...}, or {'closed', why}; what the runs had is
+-- gone even then, but the rebuild that is due may bring it back, so the caller repeats it afterwards.
+local max, slotsFreed, placesFreed = tonumber(ARGV[2]), 0, 0
+
+heal(now())
+for i = 3, #ARGV do
+  slotsFreed = slotsFreed + redis.call('HDEL', slots, ARGV[i])
+  placesFreed = placesFreed + leave(ARGV[i])
+  redis.call('ZREM', reserved, ARGV[i])
+end
+local term, why = open(ARGV[1])
+if not term then
+  return {'closed', why}
+end
+if slotsFreed > 0 then
+  tidy()
+end
+local answer = head(term)
+answer[6], answer[7] = slotsFreed, placesFreed
+local free = room(max)
+if free and free <= 0 then
+  return answer
+end
+for i, member in ipairs(redis.call('ZRANGE', line, 0, free and free - 1 or -1)) do
+  answer[7 + i] = string.match(member, '[^ ]+$')
+end
+return answer

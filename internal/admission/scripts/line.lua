@@ -1,0 +1,50 @@
+-- What the scripts of slots share.
+--
+-- KEYS[1] slots: a hash, uid -> when it was taken, ms, and the epoch
+-- KEYS[2] line: a sorted set of members with score 0, so in order of their bytes: '<priority> <created> <name> <uid>'
+-- KEYS[3] places: a hash, uid -> member of the line
+-- KEYS[4] reserved: a sorted set, uid by when the reservation ends, ms
+-- KEYS[5] the lock of strategy Lock
+local slots, line, places, reserved, lock = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+
+-- Only for slots that are open: the epoch is a field too.
+local function used()
+  return redis.call('HLEN', slots) - 1
+end
+
+-- Drops what is over. A line without its places, or the other way round, is what an eviction left: whoever waits asks again.
+local function heal(at)
+  if redis.call('EXISTS', line, places) == 1 then
+    redis.call('DEL', line, places)
+  end
+  redis.call('ZREMRANGEBYSCORE', reserved, '-inf', at)
+end
+
+-- Returns how many places uid had: 0 or 1.
+local function leave(uid)
+  local member = redis.call('HGET', places, uid)
+  if not member then
+    return 0
+  end
+  redis.call('ZREM', line, member)
+  return redis.call('HDEL', places, uid)
+end
+
+-- How many more slots there are, reservations taken off; nil without a limit.
+local function room(max)
+  if max >= 0 then
+    return max - used() - redis.call('ZCARD', reserved)
+  end
+end
+
+-- How every answer begins.
+local function head(term)
+  return {'ok', term, used(), redis.call('ZCARD', line), redis.call('ZCARD', reserved)}
+end
+
+-- A slot for uid, which may have one already. Returns 1 if it had none.
+local function take(uid, at)
+  leave(uid)
+  redis.call('ZREM', reserved, uid)
+  return redis.call('HSETNX', slots, uid, string.format('%.0f', at))
+end

@@ -1,0 +1,271 @@
+package bus
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+// The contract names the settings; this is what goes over the wire.
+// mutation: Consume without PullExpiry, PullHeartbeat or PullMaxMessages makes this fail: the library's defaults.
+func TestPullsAreShortAndHaveAHeartbeat(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t)
+	nc, err := nats.Connect(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	pulls := make(chan *nats.Msg, 1000)
+	b := newBus(t, s)
+	if _, err := nc.ChanSubscribe("$JS.API.CONSUMER.MSG.NEXT."+b.names.ResultsStream()+".>", pulls); err != nil {
+		t.Fatal(err)
+	}
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	collect(t, b)
+	seen := map[string]bool{}
+	for len(seen) < groups {
+		m := receive(t, "a pull of each group", pulls, 1)[0]
+		var pull struct {
+			Batch     int           `json:"batch"`
+			Expires   time.Duration `json:"expires"`
+			Heartbeat time.Duration `json:"idle_heartbeat"`
+		}
+		if err := json.Unmarshal(m.Data, &pull); err != nil {
+			t.Fatal(err)
+		}
+		// The library asks for a moment less than it is told.
+		if pull.Expires > pullExpiry || pull.Expires < pullExpiry/2 || pull.Heartbeat != pullHeartbeat || pull.Batch != b.config.groupShare() {
+			t.Fatalf("pull %+v", pull)
+		}
+		seen[m.Subject[strings.LastIndex(m.Subject, ".")+1:]] = true
+	}
+}
+
+// mutation: MaxAckPending that is not the group's share makes the first part fail, one consumer for all groups the second.
+func TestAGroupThatIsFullHoldsNoMoreAndDelaysNoOther(t *testing.T) {
+	t.Parallel()
+	const share, n = 4, 100
+	b := newBus(t, natstest.Start(t), func(c *Config) { c.ResultAckPending = share * groups })
+	got, _ := collect(t, b)
+	hot := inGroup(n)
+	for _, id := range hot {
+		answer(t, b, id, succeeded)
+	}
+	held := receive(t, "what a group may have", got, share)
+	var cold []protocol.JobID
+	for i := 0; len(cold) < n; i++ {
+		if id := jobID(i); groupOf(id) != groupOf(hot[0]) {
+			cold = append(cold, id)
+			answer(t, b, id, succeeded)
+		}
+	}
+	for range n {
+		d := receive(t, "results of other groups", got, 1)[0]
+		if groupOf(d.ID) == groupOf(hot[0]) {
+			t.Fatal("the full group got one more")
+		}
+		settle(t, d, nil)
+	}
+	for _, d := range held {
+		settle(t, d, nil)
+	}
+	for range n - share {
+		settle(t, receive(t, "the rest of the group", got, 1)[0], nil)
+	}
+	eventually(t, "all are acknowledged", func() bool { return unsettled(t, b) == 0 })
+}
+
+// storedWire is a message of a stream that notes what is sent about it.
+type storedWire struct {
+	wire
+	sequence uint64
+	subject  string
+	header   nats.Header
+}
+
+func (m storedWire) Subject() string      { return m.subject }
+func (m storedWire) Headers() nats.Header { return m.header }
+func (m storedWire) Data() []byte         { return []byte(succeeded) }
+func (m storedWire) Metadata() (*jetstream.MsgMetadata, error) {
+	return &jetstream.MsgMetadata{Sequence: jetstream.SequencePair{Stream: m.sequence}, NumDelivered: 1}, nil
+}
+
+// More than the group's share comes when a subscription was built anew while results were held.
+// mutation: an ack for what finds no place, or a wait for a place, makes this fail.
+func TestWhatFindsNoPlaceInAQueueGoesBack(t *testing.T) {
+	c, err := Config{Keys: Keyring{Current: testKey}, ResultAckPending: groups, Rand: func() float64 { return 0.5 }}.withDefaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &Bus{config: c, names: c.Names, clock: c.Clock, log: c.Log, metrics: c.Metrics, keys: newLiveKeys(c)}
+	for name, token := range map[string]func(protocol.JobID) string{
+		"results":   b.keys.sign,
+		"forgeries": func(protocol.JobID) string { return "none" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newGroup(b, groupOf(jobID(0)), nil)
+			var sent []string
+			for i, id := range inGroup(3) {
+				g.receive(t.Context(), storedWire{
+					wire: wire{name: fmt.Sprint(i), sent: &sent}, sequence: uint64(i + 1), subject: b.names.Result(id),
+					header: nats.Header{protocol.HeaderToken: {token(id)}},
+				})
+			}
+			if diff := cmp.Diff([]string{"1 nak 2s", "2 nak 2s"}, sent); diff != "" {
+				t.Errorf("on the wire (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// stuck is a consumer of which the server says always the same.
+type stuck struct {
+	jetstream.Consumer
+	info jetstream.ConsumerInfo
+	asks chan struct{}
+}
+
+func (s *stuck) Info(context.Context) (*jetstream.ConsumerInfo, error) {
+	s.asks <- struct{}{}
+	return &s.info, nil
+}
+
+// openSubscription never ends.
+type openSubscription struct{ jetstream.ConsumeContext }
+
+func (openSubscription) Closed() <-chan struct{} { return nil }
+
+// mutation: watch without its ticker, or stalled that finds nothing, makes the first line fail; one that does not wait for stallAfter
+// the others.
+func TestTheWatchdogEndsASubscriptionThatGetsNothingThoughMessagesWait(t *testing.T) {
+	for name, c := range map[string]struct {
+		info    jetstream.ConsumerInfo
+		touched bool // a message came shortly before each check
+		ends    bool
+	}{
+		"messages wait": {jetstream.ConsumerInfo{NumPending: 1, NumWaiting: 1, Config: jetstream.ConsumerConfig{MaxAckPending: 10}}, false, true},
+		"none waits":    {jetstream.ConsumerInfo{NumWaiting: 1, Config: jetstream.ConsumerConfig{MaxAckPending: 10}}, false, false},
+		"they come":     {jetstream.ConsumerInfo{NumPending: 1, NumWaiting: 1, Config: jetstream.ConsumerConfig{MaxAckPending: 10}}, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fake := clocktesting.NewFakeClock(time.Now())
+			b := &Bus{config: Config{ResultAckPending: groups}, clock: fake}
+			g := newGroup(b, 0, nil)
+			g.touch()
+			consumer := &stuck{info: c.info, asks: make(chan struct{}, 100)}
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			done := make(chan error, 1)
+			go func() { done <- g.watch(ctx, consumer, openSubscription{}) }()
+			eventually(t, "it watches", fake.HasWaiters)
+			checks := int(2*stallAfter/stallCheck) + 1
+			for range checks {
+				if c.touched {
+					g.touch()
+				}
+				before := len(consumer.asks)
+				fake.Step(stallCheck)
+				if fake.Since(*g.lastAt.Load()) >= stallAfter {
+					eventually(t, "it looks", func() bool { return len(consumer.asks) > before || len(done) > 0 })
+				}
+			}
+			if !c.ends {
+				stop()
+			}
+			if err := receive(t, "it ends", done, 1)[0]; (err != nil) != c.ends {
+				t.Errorf("ends with %v", err)
+			}
+			if c.touched && len(consumer.asks) != 0 {
+				t.Error("the server was asked although messages come")
+			}
+		})
+	}
+}
+
+// What a forger can know is the job's id, not its token, so he cannot take the Msg-Id of the good result; what he sends is no
+// duplicate of it either. mutation: a result's Msg-Id without the token (protocol.ResultMsgID) makes this fail.
+func TestAForgedResultCannotMakeTheGoodOneADuplicate(t *testing.T) {
+	t.Parallel()
+	b := newBus(t, natstest.Start(t))
+	id, other := jobID(1), jobID(1)
+	other.Attempt = 2
+	token := b.keys.sign(id)
+	forged := []string{
+		id.String(), protocol.ResultMsgID(id, ""), protocol.ResultMsgID(id, b.keys.sign(other)),
+		protocol.StartedMsgID(id, ""), protocol.ResultMsgID(other, b.keys.sign(other)),
+	}
+	for i, msgID := range forged {
+		publishRaw(t, b, b.names.Result(id), `{"status":"Failed","final":true,"error":{"code":"F"}}`,
+			protocol.HeaderToken, b.keys.sign(other), protocol.HeaderMsgID, msgID, "X-Try", fmt.Sprint(i))
+	}
+	answer(t, b, id, succeeded) // the worker's own
+	got, _ := collect(t, b)
+	d := receive(t, "the good result", got, 1)[0]
+	if d.ID != id || d.Result.Status != protocol.StatusSucceeded || tokenOf(d.msg) != token {
+		t.Errorf("delivery %+v", d)
+	}
+	settle(t, d, nil)
+	eventually(t, "the others are put aside", func() bool { return unsettled(t, b) == 0 })
+	if n := len(deadLetters(t, b)); n != len(forged) || len(got) != 0 {
+		t.Errorf("%d dead letters, %d more deliveries", n, len(got))
+	}
+}
+
+// A handler that never settles, in the middle of a SIGTERM: whatever was handed out goes back without an ack, also what is still in
+// the bus's own queue. mutation: dispatch that goes on after ctx has ended, or a drain of what was handed out only, makes this fail.
+func TestTheEndGivesBackAlsoWhatWaitsInTheBus(t *testing.T) {
+	t.Parallel()
+	const n = 20
+	s := natstest.Start(t)
+	a := newBus(t, s, ackWait(time.Minute))
+	entered, leave := make(chan struct{}, n), make(chan struct{})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- a.Consume(ctx, func(context.Context, *Delivery) {
+			entered <- struct{}{}
+			<-leave
+		})
+	}()
+	for _, id := range inGroup(n) {
+		answer(t, a, id, succeeded)
+	}
+	receive(t, "the first is being handled", entered, 1)
+	eventually(t, "all are with the first bus", func() bool {
+		c, err := a.js.Consumer(t.Context(), a.names.ResultsStream(), a.resultConsumerConfig(groupOf(jobID(0))).Durable)
+		return err == nil && c.CachedInfo().NumAckPending == n
+	})
+	cancel()
+	close(leave)
+	if err := receive(t, "Consume returns", done, 1)[0]; err != nil {
+		t.Error(err)
+	}
+	if len(entered) != 0 {
+		t.Errorf("%d more were handed out after the end", len(entered))
+	}
+	b := newBus(t, s, ackWait(time.Minute))
+	got, _ := collect(t, b)
+	seen := map[protocol.JobID]bool{}
+	for _, d := range receive(t, "all of them again", got, n) {
+		seen[d.ID] = true
+		settle(t, d, nil)
+	}
+	if len(seen) != n {
+		t.Errorf("%d of %d came again", len(seen), n)
+	}
+	eventually(t, "all are acknowledged", func() bool { return unsettled(t, b) == 0 })
+}

@@ -1,0 +1,142 @@
+package bus
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// DropPayloads removes objects; that one is not there is success. Errors: *RetryError.
+//
+// Both of an object's subjects are purged: the library's own way leaves a mark of each object behind, for ever.
+func (b *Bus) DropPayloads(ctx context.Context, names []string) error {
+	if len(names) > 0 && !b.connected() {
+		return b.retryable("drop outputs", ErrUnreachable)
+	}
+	for _, name := range names {
+		e, err := b.payloadEntry(ctx, name)
+		if err != nil && !errors.Is(err, ErrPayloadUnusable) {
+			return b.retryable("drop output", err)
+		}
+		subjects := []string{b.names.PayloadEntry(name)}
+		if err == nil { // its parts first: while the object has its name, somebody will come back to it
+			subjects = []string{b.names.PayloadChunks(e.NUID), b.names.PayloadEntry(name)}
+		}
+		for _, s := range subjects {
+			if err := b.purgePayload(ctx, s); err != nil {
+				return b.retryable("drop output", err)
+			}
+		}
+	}
+	return nil
+}
+
+// purgePayload empties one subject of the object store. Nobody consumes from it, so nothing that waits is disturbed (ADR 0007).
+func (b *Bus) purgePayload(ctx context.Context, subject string) error {
+	ctx, cancel := b.bounded(ctx)
+	defer cancel()
+	s, err := b.js.Stream(ctx, b.names.PayloadsStream())
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return s.Purge(ctx, jetstream.WithPurgeSubject(subject))
+}
+
+// Payloads lists the names of all objects, for whoever drops those of deleted runs. It reads the list of all subjects, so it is
+// for now and then. Errors: *RetryError.
+func (b *Bus) Payloads(ctx context.Context) ([]string, error) {
+	entries := b.names.PayloadEntry("")
+	subjects, err := b.payloadSubjects(ctx, entries)
+	if err != nil {
+		return nil, b.retryable("list outputs", err)
+	}
+	var names []string
+	for _, s := range subjects {
+		// What is no object's is nobody's to drop.
+		if name, err := base64.URLEncoding.DecodeString(strings.TrimPrefix(s, entries)); err == nil {
+			names = append(names, string(name))
+		}
+	}
+	return names, nil
+}
+
+// payloadSubjects lists the subjects with a prefix that have messages.
+func (b *Bus) payloadSubjects(ctx context.Context, prefix string) ([]string, error) {
+	if !b.connected() {
+		return nil, ErrUnreachable
+	}
+	ctx, cancel := b.bounded(ctx)
+	defer cancel()
+	s, err := b.js.Stream(ctx, b.names.PayloadsStream())
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	info, err := s.Info(ctx, jetstream.WithSubjectFilter(prefix+">"))
+	if err != nil {
+		return nil, err
+	}
+	subjects := make([]string, 0, len(info.State.Subjects))
+	for s := range info.State.Subjects {
+		subjects = append(subjects, s)
+	}
+	return subjects, nil
+}
+
+// LooseParts lists, as subjects, what is in the object store without belonging to an object: uploads that are under way, that
+// were broken off, or that another upload of the same output overtook. The same parts in two lists some minutes apart are not
+// under way. Errors: *RetryError.
+func (b *Bus) LooseParts(ctx context.Context) ([]string, error) {
+	parts, err := b.payloadSubjects(ctx, b.names.PayloadChunks(""))
+	if err != nil {
+		return nil, b.retryable("list parts of outputs", err)
+	}
+	if len(parts) == 0 {
+		return nil, nil
+	}
+	names, err := b.Payloads(ctx) // after the parts: what has got its entry meanwhile is not loose
+	if err != nil {
+		return nil, err
+	}
+	owned := make(map[string]bool, len(names))
+	for _, name := range names {
+		e, err := b.payloadEntry(ctx, name)
+		switch {
+		case err == nil:
+			owned[b.names.PayloadChunks(e.NUID)] = true
+		case !errors.Is(err, ErrPayloadUnusable):
+			return nil, b.retryable("look for parts of outputs", err)
+		}
+	}
+	var loose []string
+	for _, p := range parts {
+		if !owned[p] {
+			loose = append(loose, p)
+		}
+	}
+	return loose, nil
+}
+
+// DropParts removes what LooseParts listed. Errors: *RetryError.
+func (b *Bus) DropParts(ctx context.Context, parts []string) error {
+	if len(parts) > 0 && !b.connected() {
+		return b.retryable("drop parts of outputs", ErrUnreachable)
+	}
+	for _, p := range parts {
+		if !strings.HasPrefix(p, b.names.PayloadChunks("")) {
+			continue // only what LooseParts lists
+		}
+		if err := b.purgePayload(ctx, p); err != nil {
+			return b.retryable("drop parts of outputs", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,261 @@
+package workflowrun
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/admission"
+	"github.com/syncopate-dev/syncopate/internal/gatekeeper"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/internal/policy"
+)
+
+// woken are the runs that a gate woke and that had no pass since.
+type woken struct {
+	mu   sync.Mutex
+	keys map[types.NamespacedName]bool
+}
+
+func (w *woken) add(key types.NamespacedName) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.keys[key] = true
+}
+
+func (w *woken) take(run *v1alpha1.WorkflowRun) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	key := client.ObjectKeyFromObject(run)
+	was := w.keys[key]
+	delete(w.keys, key)
+	return was
+}
+
+// gated gives a replica real gates, on the Redis of its world.
+func (r *replica) gated(ctx context.Context) *woken {
+	w := &woken{keys: map[types.NamespacedName]bool{}}
+	k := gatekeeper.New(gatekeeper.Options{
+		Gate: admission.New(r.redis, admission.Options{}), Client: r.client, Live: r.live, Wake: w.add, Clock: r.clock, Log: GinkgoLogr,
+	})
+	r.gates = keptGates{k}
+	// A leader opens the gates of a Redis that is new. Its later rounds would wake runs as well, so it ends here.
+	leading, stop := context.WithCancel(ctx)
+	var done sync.WaitGroup
+	done.Go(func() { _ = k.Start(leading) })
+	probe := &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{Namespace: r.w.ns, Name: "probe", UID: types.UID(r.w.ns)}}
+	until(ctx, "the gates are open", func() bool {
+		_, err := k.Reserve(ctx, probe, r.w.ns, policy.Effective{Name: "probe"}, 0)
+		return err == nil
+	})
+	stop()
+	done.Wait()
+	clear(w.keys)
+	return w
+}
+
+// limit makes the policy of a world one with a limit.
+func (w *world) limit(ctx context.Context, n int32) {
+	w.policySpec(ctx, w.ns, v1alpha1.LockPolicySpec{RunLock: quick(), Admission: v1alpha1.AdmissionPolicy{MaxConcurrentRuns: &n}})
+}
+
+func admittedReason(run *v1alpha1.WorkflowRun) string {
+	if run.Status == nil {
+		return ""
+	}
+	for _, c := range run.Status.Conditions {
+		if c.Type == v1alpha1.ConditionAdmitted {
+			return c.Reason
+		}
+	}
+	return ""
+}
+
+func withReason(reason string) func(*v1alpha1.WorkflowRun) bool {
+	return func(run *v1alpha1.WorkflowRun) bool { return admittedReason(run) == reason }
+}
+
+// Mutations that make specs below fail:
+//   - gate.go leaveIfOver does nothing: nobody is woken when a run ends, is cancelled, is suspended.
+//   - gate.go leaveGone does nothing: nobody is woken when a run is deleted, and its key is never free.
+//   - gate.go askGate without leaving the old place: the run is in two lines.
+//   - persist.go without stayOf: the successor of a process does not free what the dead one had taken.
+var _ = Describe("the gate of a tenant", func() {
+	ends := map[string]func(ctx context.Context, w *world, r *replica, run *v1alpha1.WorkflowRun){
+		"succeeds": func(ctx context.Context, w *world, r *replica, run *v1alpha1.WorkflowRun) { r.finish(ctx, run) },
+		"is cancelled": func(ctx context.Context, w *world, r *replica, run *v1alpha1.WorkflowRun) {
+			w.patch(ctx, run, `{"spec":{"shutdown":"Cancel"}}`)
+			r.drive(ctx, run, lifecycle.Finished)
+		},
+		"is deleted": func(ctx context.Context, w *world, r *replica, run *v1alpha1.WorkflowRun) {
+			r.deleteRun(ctx, run)
+			r.mustPass(ctx, run)
+		},
+		"is deleted after its time to live": func(ctx context.Context, w *world, r *replica, run *v1alpha1.WorkflowRun) {
+			w.patch(ctx, run, `{"spec":{"ttlSecondsAfterFinished":0,"shutdown":"Terminate"}}`)
+			until(ctx, "it is gone", func() bool {
+				r.turn(ctx, run)
+				return client.IgnoreNotFound(w.client.Get(ctx, client.ObjectKeyFromObject(run), &v1alpha1.WorkflowRun{})) == nil &&
+					w.client.Get(ctx, client.ObjectKeyFromObject(run), &v1alpha1.WorkflowRun{}) != nil
+			})
+		},
+	}
+	for how, end := range ends {
+		It(fmt.Sprintf("lets the next run in when one %s, and wakes it", how), func(ctx SpecContext) {
+			w := newWorld(ctx)
+			w.limit(ctx, 1)
+			r := w.newReplica(ctx, "r")
+			woken := r.gated(ctx)
+			first, second := w.create(ctx, []v1alpha1.Step{step("a")}), w.create(ctx, []v1alpha1.Step{step("a")})
+			r.inFlight(ctx, first, 1)
+			waiting := r.drive(ctx, second, withReason(v1alpha1.ReasonTenantAtCapacity))
+			Expect(waiting.Status.Phase).To(Equal(v1alpha1.RunQueued))
+			Expect(waiting.Status.Admission.AdmittedAt).To(BeNil())
+			Expect(woken.take(second)).To(BeFalse())
+			writes := r.counter("syncopate_status_writes_total")
+			for range 3 {
+				r.mustPass(ctx, second)
+			}
+			Expect(r.counter("syncopate_status_writes_total")).To(Equal(writes), "waiting costs no writes")
+			end(ctx, w, r, first)
+			Expect(woken.take(second)).To(BeTrue(), "nobody polls")
+			running := r.inFlight(ctx, second, 1)
+			Expect(running.Status.Admission.Policy).To(Equal(w.ns))
+			r.finish(ctx, second)
+		}, NodeTimeout(2*patience))
+	}
+
+	It("is left by a run that is suspended while it waits, and asked again when that is over", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		w.limit(ctx, 1)
+		r := w.newReplica(ctx, "r")
+		woken := r.gated(ctx)
+		var runs []*v1alpha1.WorkflowRun
+		for range 3 {
+			runs = append(runs, w.create(ctx, []v1alpha1.Step{step("a")}))
+		}
+		r.inFlight(ctx, runs[0], 1)
+		for _, run := range runs[1:] {
+			r.drive(ctx, run, withReason(v1alpha1.ReasonTenantAtCapacity))
+		}
+		w.patch(ctx, runs[1], `{"spec":{"suspend":true}}`)
+		r.drive(ctx, runs[1], withReason(v1alpha1.ReasonSuspended))
+		r.finish(ctx, runs[0])
+		Expect(woken.take(runs[1])).To(BeFalse(), "it does not wait any more")
+		Expect(woken.take(runs[2])).To(BeTrue())
+		r.inFlight(ctx, runs[2], 1)
+		w.patch(ctx, runs[1], `{"spec":{"suspend":false}}`)
+		r.drive(ctx, runs[1], withReason(v1alpha1.ReasonTenantAtCapacity))
+		r.finish(ctx, runs[2])
+		r.finish(ctx, runs[1])
+	}, NodeTimeout(2*patience))
+
+	It("gets back what a process had taken that died", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		w.limit(ctx, 1)
+		first := w.newReplica(ctx, "first")
+		first.gated(ctx)
+		run, next := w.create(ctx, []v1alpha1.Step{step("a")}), w.create(ctx, []v1alpha1.Step{step("a")})
+		first.inFlight(ctx, run, 1)
+		first.kill(ctx)
+		w.dropLock(ctx, run)
+		second := w.newReplica(ctx, "second")
+		woken := second.gated(ctx)
+		second.drive(ctx, next, withReason(v1alpha1.ReasonTenantAtCapacity))
+		second.finish(ctx, run)
+		Expect(woken.take(next)).To(BeTrue())
+		second.finish(ctx, next)
+	}, NodeTimeout(2*patience))
+
+	It("counts a run under one policy at a time", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		w.limit(ctx, 1)
+		r := w.newReplica(ctx, "r")
+		r.gated(ctx)
+		first, second := w.create(ctx, []v1alpha1.Step{step("a")}), w.create(ctx, []v1alpha1.Step{step("a")})
+		r.inFlight(ctx, first, 1)
+		r.drive(ctx, second, withReason(v1alpha1.ReasonTenantAtCapacity))
+		old := w.policies[0].Name
+		w.policies[0].Name = old + "-new"
+		Expect(r.drive(ctx, second, finishedOrAdmitted).Status.Admission.Policy).To(Equal(old+"-new"), "the gate of the new policy has room")
+		book, err := admission.New(r.redis, admission.Options{}).Book(ctx, admission.Key{Policy: old, Tenant: w.ns})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(book.Line).To(BeEmpty())
+		Expect(book.Slots).To(HaveLen(1))
+		r.finish(ctx, first)
+		r.finish(ctx, second)
+		for _, name := range []string{old, old + "-new"} {
+			book, err := admission.New(r.redis, admission.Options{}).Book(ctx, admission.Key{Policy: name, Tenant: w.ns})
+			Expect(err).NotTo(HaveOccurred())
+			Expect(book.Slots).To(BeEmpty(), name)
+		}
+	}, NodeTimeout(2*patience))
+
+	It("lets one of the runs with the same idempotency key in, until that is gone", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		w.limit(ctx, 10)
+		r := w.newReplica(ctx, "r")
+		r.gated(ctx)
+		keyed := func(spec *v1alpha1.WorkflowRunSpec) { spec.IdempotencyKey = "report-1" }
+		first, same := w.create(ctx, []v1alpha1.Step{step("a")}, keyed), w.create(ctx, []v1alpha1.Step{step("a")}, keyed)
+		other := w.create(ctx, []v1alpha1.Step{step("b")}, keyed)
+		r.inFlight(ctx, first, 1)
+		for run, reason := range map[*v1alpha1.WorkflowRun]string{same: v1alpha1.ReasonDuplicateRun, other: v1alpha1.ReasonIdempotencyConflict} {
+			end := r.drive(ctx, run, lifecycle.Finished)
+			Expect(end.Status.Phase).To(Equal(v1alpha1.RunFailed))
+			for _, c := range end.Status.Conditions {
+				if c.Type == v1alpha1.ConditionSucceeded {
+					Expect(c.Reason).To(Equal(reason))
+					Expect(c.Message).To(ContainSubstring(w.ns + "/" + first.Name))
+				}
+			}
+		}
+		r.finish(ctx, first)
+		late := w.create(ctx, []v1alpha1.Step{step("a")}, keyed)
+		r.drive(ctx, late, lifecycle.Finished)
+		r.deleteRun(ctx, first)
+		r.mustPass(ctx, first)
+		again := w.create(ctx, []v1alpha1.Step{step("a")}, keyed)
+		Expect(r.finish(ctx, again).Status.Phase).To(Equal(v1alpha1.RunSucceeded))
+	}, NodeTimeout(2*patience))
+
+	It("admits nobody while Redis is down, says so, and goes on by itself", func(ctx SpecContext) {
+		redis := suite.redis
+		w := newWorld(ctx, withRedis(redis))
+		w.limit(ctx, 1)
+		r := w.newReplica(ctx, "r")
+		r.gated(ctx)
+		r.gates = failingGates{r.gates, &admission.UnavailableError{}}
+		run := w.create(ctx, []v1alpha1.Step{step("a")})
+		waiting := r.drive(ctx, run, withReason(v1alpha1.ReasonAdmissionUnavailable))
+		Expect(waiting.Status.Phase).To(Equal(v1alpha1.RunQueued))
+		Expect(r.mustPass(ctx, run).RequeueAfter).To(And(BeNumerically(">", 0), BeNumerically("<=", 5*time.Second)), "it looks again by itself")
+		r.gates = failingGates{r.gates.(failingGates).gates, nil}
+		r.finish(ctx, run)
+	}, NodeTimeout(2*patience))
+})
+
+func finishedOrAdmitted(run *v1alpha1.WorkflowRun) bool {
+	return lifecycle.Finished(run) || lifecycle.Admitted(run)
+}
+
+// failingGates fail to admit while err is set.
+type failingGates struct {
+	gates
+	err error
+}
+
+func (f failingGates) Admit(ctx context.Context, run *v1alpha1.WorkflowRun, tenant string, p policy.Effective) (admission.Answer, error) {
+	if f.err != nil {
+		return admission.Answer{}, f.err
+	}
+	return f.gates.Admit(ctx, run, tenant, p)
+}

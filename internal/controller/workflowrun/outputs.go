@@ -1,0 +1,239 @@
+package workflowrun
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+const (
+	// supplyParallel bounds the outputs that one pass stores or reads at the same time, and so their memory.
+	supplyParallel = 8
+	// keptBytes bounds what a pass keeps of the outputs that it only had to check, in case the next step reads them.
+	keptBytes = 1 << 20
+)
+
+// outputs is where outputs are that are too large for status; *bus.Bus has them.
+type outputs interface {
+	StorePayload(ctx context.Context, ref protocol.OutputRef, data []byte) error
+	Payload(ctx context.Context, ref protocol.OutputRef) ([]byte, error)
+	DropPayloads(ctx context.Context, names []string) error
+}
+
+// decide decides, finds out what the decision lacks, and decides again until it lacks nothing. If the object store cannot be
+// asked, what the decision lacks is left undone, to be tried again soon: the rest of it is good, a cancel above all.
+func (p *pass) decide(ctx context.Context, lock lifecycle.Lock) lifecycle.Decision {
+	for {
+		d := lifecycle.Decide(p.input(lock))
+		if d.Needs.Claim {
+			p.askClaim(ctx)
+		}
+		if d.Needs.Admission {
+			p.askGate(ctx)
+		}
+		switch {
+		case !d.Needs.Any():
+			return d
+		case !d.Needs.Outputs():
+			continue
+		}
+		if err := p.supply(ctx, d.Needs); err != nil {
+			if ctx.Err() == nil {
+				log.FromContext(ctx).Info("Outputs in the object store wait", "delay", retryDelay(err), "cause", err.Error())
+			}
+			p.lacking = err
+			p.later = earliest(p.later, p.clock.Now().Add(retryDelay(err)))
+			return d
+		}
+	}
+}
+
+// supply stores and reads what a decision lacks. What it finds out is a fact about the output; its error is not.
+func (p *pass) supply(ctx context.Context, n lifecycle.Needs) error {
+	var tasks []func() error
+	for _, s := range n.Store {
+		tasks = append(tasks, func() error {
+			if err := p.outputs.StorePayload(ctx, s.Ref, s.Data); err != nil {
+				return err
+			}
+			p.found.note(s.Ref.Name, lifecycle.Payload{Data: s.Data})
+			return nil
+		})
+	}
+	for _, ref := range n.Check {
+		tasks = append(tasks, func() error { return p.read(ctx, ref, keptBytes) })
+	}
+	for _, ref := range n.Load {
+		tasks = append(tasks, func() error { return p.read(ctx, ref, protocol.MaxPayloadBytes) })
+	}
+	var (
+		wg     sync.WaitGroup
+		mu     sync.Mutex
+		failed error
+	)
+	slots := make(chan struct{}, supplyParallel)
+	for _, task := range tasks {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			if err := task(); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				failed = errors.Join(failed, err)
+			}
+		})
+	}
+	wg.Wait()
+	return failed
+}
+
+// tired gives a result back that has waited too long for the object store.
+func (p *pass) tired(l *letter) []settlement {
+	if p.lacking == nil || p.clock.Since(l.since) < resultPatience {
+		return nil
+	}
+	return []settlement{p.giveBack(l, p.retryWait(bus.ClassStoreUnavailable), bus.ClassStoreUnavailable, p.lacking)}
+}
+
+// read notes what is to be said of an output, with its bytes if all that is kept stays within a bound.
+func (p *pass) read(ctx context.Context, ref protocol.OutputRef, bound int) error {
+	data, err := p.outputs.Payload(ctx, ref)
+	switch {
+	case errors.Is(err, bus.ErrPayloadUnusable):
+		p.found.note(ref.Name, lifecycle.Payload{Problem: err.Error()})
+		return nil
+	case err != nil:
+		return fmt.Errorf("output %s: %w", ref.Name, err)
+	}
+	if problem := lifecycle.PayloadProblem(ref, data); problem != "" {
+		p.found.note(ref.Name, lifecycle.Payload{Problem: problem})
+		return nil
+	}
+	p.found.keep(ref.Name, data, bound)
+	return nil
+}
+
+// found is what a pass found in the object store. Between passes only what is to be said of outputs is remembered, not their bytes.
+type found struct {
+	mu       sync.Mutex
+	payloads lifecycle.Payloads
+	bytes    int
+}
+
+func newFound(before lifecycle.Payloads) *found {
+	f := &found{payloads: lifecycle.Payloads{}}
+	maps.Copy(f.payloads, before)
+	return f
+}
+
+func (f *found) note(name string, payload lifecycle.Payload) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.payloads[name] = payload
+}
+
+func (f *found) keep(name string, data []byte, bound int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.bytes+len(data) > bound {
+		f.payloads[name] = lifecycle.Payload{}
+		return
+	}
+	f.bytes += len(data)
+	f.payloads[name] = lifecycle.Payload{Data: data}
+}
+
+// facts are the findings without the bytes.
+func (f *found) facts() lifecycle.Payloads {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	facts := make(lifecycle.Payloads, len(f.payloads))
+	for name, payload := range f.payloads {
+		facts[name] = lifecycle.Payload{Problem: payload.Problem}
+	}
+	return facts
+}
+
+// renderedJob renders the job of an attempt again, with the outputs that its input is made of.
+func (p *pass) renderedJob(ctx context.Context, id protocol.JobID) (lifecycle.Job, error) {
+	var lack lifecycle.Needs
+	for _, ref := range lifecycle.InputOutputs(p.run, id) {
+		if p.found.payloads[ref.Name].Data == nil {
+			lack.Load = append(lack.Load, ref)
+		}
+	}
+	if err := p.supply(ctx, lack); err != nil {
+		return lifecycle.Job{}, err
+	}
+	return lifecycle.JobOf(p.run, id, p.found.payloads)
+}
+
+// outputsOf names the outputs of a run in the object store, as far as its status tells.
+func outputsOf(run *v1alpha1.WorkflowRun) []string {
+	if run.Status == nil {
+		return nil
+	}
+	var names []string
+	for i := range run.Status.Steps {
+		if ref := run.Status.Steps[i].OutputRef; ref != nil {
+			names = append(names, ref.Name)
+		}
+	}
+	return names
+}
+
+// dropOrphans takes outputs of deleted runs out of the object store: those that no status names, and those whose operator died
+// before it had dropped them.
+func (j *janitor) dropOrphans(ctx context.Context) error {
+	// Listed before the runs: a run that is missing from the later list is gone, not new.
+	names, err := j.stock.Payloads(ctx)
+	if err != nil {
+		return fmt.Errorf("list outputs: %w", err)
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	existing, err := j.census(ctx)
+	if err != nil {
+		return err
+	}
+	var orphans []string
+	for _, name := range names {
+		uid, ok := protocol.PayloadRun(name)
+		if _, exists := existing[types.UID(uid)]; ok && !exists {
+			orphans = append(orphans, name)
+		}
+	}
+	return j.outputs.DropPayloads(ctx, orphans)
+}
+
+// dropParts drops parts that belong to no object, when they did not in the round before either: an upload takes seconds.
+func (j *janitor) dropParts(ctx context.Context) error {
+	parts, err := j.stock.LooseParts(ctx)
+	if err != nil {
+		return fmt.Errorf("list loose parts: %w", err)
+	}
+	var old []string
+	seen := make(map[string]struct{}, len(parts))
+	for _, part := range parts {
+		seen[part] = struct{}{}
+		if _, before := j.loose[part]; before {
+			old = append(old, part)
+		}
+	}
+	if err := j.stock.DropParts(ctx, old); err != nil {
+		return err
+	}
+	j.loose = seen
+	return nil
+}

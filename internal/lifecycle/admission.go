@@ -1,0 +1,200 @@
+package lifecycle
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+)
+
+// GateState is what the tenant's gate says of a run that is not admitted.
+type GateState int
+
+// States of the gate. The zero value admits nobody.
+const (
+	GateUnasked     GateState = iota // it was not asked; Needs.Admission says that it has to be
+	GateOpen                         // the run may be admitted by this decision: it has a slot, or there is no limit
+	GateFull                         // the tenant has as many runs under way as it may
+	GateBusy                         // strategy Lock: the lock of the tenant was not to be had
+	GateUnavailable                  // it could not be asked
+	GateRebuilding                   // it lost its data, and admits nobody until the runs are counted again
+)
+
+// Gate is what the tenant's gate answered, after the run of this decision was read.
+type Gate struct {
+	State    GateState
+	Used     int    // runs of the tenant that are under way under the policy
+	Limit    int    // how many may be
+	Position int    // of the run in line, from 1
+	Waiting  int    // runs in line
+	Ahead    string // namespace/name of the run just ahead; "" for the first
+	Cause    string // GateBusy, GateUnavailable, GateRebuilding: for people
+}
+
+// ClaimState is what became of a run's claim of its idempotency key.
+type ClaimState int
+
+// States of a claim. The zero value is no claim.
+const (
+	ClaimUnasked ClaimState = iota
+	ClaimOurs               // the run is the first with its key
+	ClaimTaken              // another run has it
+	ClaimUnavailable
+)
+
+// Claim is what was found out about the idempotency key of a run.
+type Claim struct {
+	State ClaimState
+	Owner string // ClaimTaken: namespace/name of the run that has it
+	Same  bool   // ClaimTaken: that run has the same spec
+	Cause string // ClaimUnavailable: for people
+}
+
+// admit lets the run in if its key and its tenant's gate let it. While the run is suspended its queue clock does not run.
+func (d *decider) admit() {
+	if admitted(&d.st) {
+		return
+	}
+	if d.run.Spec.Suspend {
+		d.st.Admission = nil
+		return
+	}
+	if d.st.Admission == nil {
+		d.st.Admission = &v1alpha1.AdmissionStatus{}
+	}
+	if d.st.Admission.QueuedAt == nil {
+		d.st.Admission.QueuedAt = secondPointer(d.now)
+	}
+	if !d.claimed() {
+		return
+	}
+	switch d.in.Gate.State {
+	case GateOpen:
+		d.st.Admission.AdmittedAt = secondPointer(d.now)
+		if d.in.Policy != nil {
+			d.st.Admission.Policy = d.in.Policy.Name
+		}
+		d.event(EventNormal, v1alpha1.ReasonAdmitted, "Admitted for tenant "+d.st.Tenant)
+	case GateUnasked:
+		d.out.Needs.Admission = true
+	case GateFull, GateBusy, GateUnavailable, GateRebuilding:
+	}
+}
+
+// claimed says whether the run may go on by its idempotency key; if another run has it, the run ends.
+func (d *decider) claimed() bool {
+	key := d.run.Spec.IdempotencyKey
+	if key == "" {
+		return true
+	}
+	switch d.in.Claim.State {
+	case ClaimOurs:
+		return true
+	case ClaimUnasked:
+		d.out.Needs.Claim = true
+	case ClaimTaken:
+		if d.in.Claim.Same {
+			d.end(v1alpha1.RunFailed, v1alpha1.ReasonDuplicateRun, fmt.Sprintf(
+				"run %s of tenant %s has the same idempotency key and the same spec: see there", d.in.Claim.Owner, d.st.Tenant))
+		} else {
+			d.end(v1alpha1.RunFailed, v1alpha1.ReasonIdempotencyConflict, fmt.Sprintf(
+				"run %s of tenant %s has the same idempotency key and another spec", d.in.Claim.Owner, d.st.Tenant))
+		}
+	case ClaimUnavailable:
+	}
+	return false
+}
+
+// queued says whether the run waits to be admitted.
+func (d *decider) queued() bool { return !admitted(&d.st) && !d.run.Spec.Suspend }
+
+func (d *decider) admittedCondition() {
+	switch {
+	case admitted(&d.st):
+		d.set(v1alpha1.ConditionAdmitted, metav1.ConditionTrue, v1alpha1.ReasonAdmitted,
+			"Admitted at "+d.st.Admission.AdmittedAt.UTC().Format(time.RFC3339))
+	case d.over:
+		d.set(v1alpha1.ConditionAdmitted, metav1.ConditionUnknown, v1alpha1.ReasonAdmissionPending, "The run ended before it was admitted")
+	case d.run.Spec.Suspend:
+		d.set(v1alpha1.ConditionAdmitted, metav1.ConditionFalse, v1alpha1.ReasonSuspended, "spec.suspend is set")
+	default:
+		d.waitingCondition()
+	}
+}
+
+// waitingCondition says why the run is not admitted. The place in line is that of the moment at which the run began to wait for
+// this reason: keeping it up to date would cost a write per run and change of the line.
+func (d *decider) waitingCondition() {
+	reason, message := d.whyNotAdmitted()
+	was := condition(&d.st, v1alpha1.ConditionAdmitted)
+	switch {
+	case reason == "" && was != nil && was.Status == metav1.ConditionFalse && was.Reason != v1alpha1.ReasonSuspended:
+		d.set(v1alpha1.ConditionAdmitted, was.Status, was.Reason, was.Message) // nobody was asked: what was said stands
+		return
+	case reason == "":
+		d.set(v1alpha1.ConditionAdmitted, metav1.ConditionUnknown, v1alpha1.ReasonAdmissionPending, "Waits for admission")
+		return
+	case was != nil && was.Reason == reason && head(was.Message) == head(message):
+		message = was.Message
+	}
+	if d.in.Lock.State == LockHeld && (was == nil || was.Reason != reason) { // else the event of the lock tells
+		kind := EventWarning
+		if reason == v1alpha1.ReasonTenantAtCapacity {
+			kind = EventNormal
+		}
+		d.event(kind, reason, message)
+	}
+	d.set(v1alpha1.ConditionAdmitted, metav1.ConditionFalse, reason, message)
+}
+
+// head is the part of a message about waiting that tells one reason from another; the rest is of one moment.
+func head(message string) string {
+	h, _, _ := strings.Cut(message, momentSeparator)
+	return h
+}
+
+const momentSeparator = "; "
+
+// whyNotAdmitted is the reason and message of Admitted=False; "" if nobody was asked.
+func (d *decider) whyNotAdmitted() (reason, message string) {
+	g := &d.in.Gate
+	at := d.now.UTC().Format(time.RFC3339)
+	switch {
+	case d.in.Lock.State == LockUnavailable:
+		return v1alpha1.ReasonAdmissionUnavailable, "Nobody is admitted while Redis cannot be used" + momentSeparator + cut(d.in.Lock.Message, maxMessageChars/2)
+	case d.in.Claim.State == ClaimUnavailable:
+		return v1alpha1.ReasonAdmissionUnavailable, "The idempotency key cannot be claimed" + momentSeparator + cut(d.in.Claim.Cause, maxMessageChars/2)
+	}
+	switch g.State {
+	case GateUnasked, GateOpen:
+		return "", ""
+	case GateFull:
+		return v1alpha1.ReasonTenantAtCapacity, cut(d.capacityText(at), maxMessageChars)
+	case GateBusy:
+		return v1alpha1.ReasonAdmissionBusy, "The admission lock of tenant " + d.st.Tenant + " is busy" + momentSeparator + cut(g.Cause, maxMessageChars/2)
+	case GateRebuilding:
+		return v1alpha1.ReasonAdmissionRebuilding, "Redis lost what it knew of admitted runs; nobody is admitted until they are counted again"
+	case GateUnavailable:
+		return v1alpha1.ReasonAdmissionUnavailable, "Nobody is admitted while Redis cannot be used" + momentSeparator + cut(g.Cause, maxMessageChars/2)
+	}
+	return "", ""
+}
+
+func (d *decider) capacityText(at string) string {
+	g, policy := &d.in.Gate, ""
+	if d.in.Policy != nil {
+		policy = d.in.Policy.Name
+	}
+	if g.Limit == 0 {
+		return fmt.Sprintf("LockPolicy %s admits no runs of tenant %s: its limit is 0", policy, d.st.Tenant)
+	}
+	text := fmt.Sprintf("Tenant %s has %d runs under way, of at most %d by LockPolicy %s%splace %d of %d in line at %s",
+		d.st.Tenant, g.Used, g.Limit, policy, momentSeparator, g.Position, g.Waiting, at)
+	if g.Ahead != "" {
+		text += ", behind " + g.Ahead
+	}
+	return text
+}

@@ -1,0 +1,83 @@
+package lifecycle
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+// kept is where the output of a step is: in status, in the object store, or nowhere if there is none.
+type kept struct {
+	output  *runtime.RawExtension
+	ref     *v1alpha1.OutputReference
+	lacking bool // not known yet: it is in Decision.Needs
+}
+
+// keep finds the place of a result's output. Its problem has the code ResultRejected or OutputTooLarge.
+func (d *decider) keep(r *Result) (kept, *v1alpha1.StepError) {
+	if ref := r.Result.OutputRef; ref != nil {
+		return d.referred(r.ID, *ref)
+	}
+	if len(r.Result.Output) == 0 {
+		return kept{}, nil
+	}
+	canonical, err := canonicalJSON(r.Result.Output)
+	switch {
+	case err != nil:
+		return kept{}, rejected("output: " + err.Error())
+	case string(canonical) == "null": // the schema has no null: a null output is an absent one
+		return kept{}, nil
+	case len(canonical) <= maxOutputBytes && d.outputBytes+len(canonical) <= d.roomForOutputs():
+		return kept{output: &runtime.RawExtension{Raw: canonical}}, nil
+	}
+	return d.moved(protocol.NewOutputRef(r.ID, canonical), canonical)
+}
+
+// roomForOutputs is what outputs in status may take, if each step should need a reference.
+func (d *decider) roomForOutputs() int { return maxOutputsBytes - refBytes*len(d.st.Steps) }
+
+// moved is an output that is too large for status, and goes to the object store.
+func (d *decider) moved(ref protocol.OutputRef, data []byte) (kept, *v1alpha1.StepError) {
+	p, known := d.in.Payloads[ref.Name]
+	switch {
+	case !known:
+		d.out.Needs.Store = append(d.out.Needs.Store, StoredOutput{Ref: ref, Data: data})
+		return kept{lacking: true}, nil
+	case p.Problem != "":
+		return kept{}, rejected("output: " + p.Problem)
+	default:
+		return kept{ref: reference(ref)}, nil
+	}
+}
+
+// referred is an output that its worker put into the object store.
+func (d *decider) referred(id protocol.JobID, ref protocol.OutputRef) (kept, *v1alpha1.StepError) {
+	if ref.Size > protocol.MaxPayloadBytes {
+		return kept{}, &v1alpha1.StepError{Code: CodeOutputTooLarge, Message: fmt.Sprintf(
+			"the output has %d bytes, more than the %d that the object store takes of one step", ref.Size, protocol.MaxPayloadBytes)}
+	}
+	if err := ref.Check(id); err != nil {
+		return kept{}, rejected("outputRef: " + err.Error())
+	}
+	p, known := d.in.Payloads[ref.Name]
+	switch {
+	case !known:
+		d.out.Needs.Check = append(d.out.Needs.Check, ref)
+		return kept{lacking: true}, nil
+	case p.Problem != "":
+		return kept{}, rejected("outputRef: " + p.Problem)
+	default:
+		return kept{ref: reference(ref)}, nil
+	}
+}
+
+func rejected(why string) *v1alpha1.StepError {
+	return &v1alpha1.StepError{Code: CodeResultRejected, Message: why}
+}
+
+func reference(r protocol.OutputRef) *v1alpha1.OutputReference {
+	return &v1alpha1.OutputReference{Name: r.Name, Digest: r.Digest, Size: r.Size}
+}

@@ -1,0 +1,94 @@
+package runview
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+)
+
+var midnight = time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)
+
+// waiting is a run that was created so many minutes after midnight and waits since then.
+func waiting(name, tenant string, minute int, priority int32) v1alpha1.WorkflowRun {
+	at := metav1.NewTime(midnight.Add(time.Duration(minute) * time.Minute))
+	return v1alpha1.WorkflowRun{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: name, UID: types.UID(name), CreationTimestamp: at},
+		Spec:       v1alpha1.WorkflowRunSpec{WorkloadClass: "batch", Priority: priority},
+		Status:     &v1alpha1.WorkflowRunStatus{Tenant: tenant, Phase: v1alpha1.RunQueued, Admission: &v1alpha1.AdmissionStatus{QueuedAt: &at}},
+	}
+}
+
+func underWay(name, tenant, policy string) v1alpha1.WorkflowRun {
+	run := waiting(name, tenant, 0, 0)
+	run.Status.Phase, run.Status.Admission.AdmittedAt, run.Status.Admission.Policy = v1alpha1.RunRunning, run.Status.Admission.QueuedAt, policy
+	return run
+}
+
+func batch(limit int32) []v1alpha1.LockPolicy {
+	return []v1alpha1.LockPolicy{{
+		ObjectMeta: metav1.ObjectMeta{Name: "batch-policy"},
+		Spec:       v1alpha1.LockPolicySpec{WorkloadClasses: []string{"batch"}, Admission: v1alpha1.AdmissionPolicy{MaxConcurrentRuns: &limit}},
+	}}
+}
+
+// mutation: finished runs counted, or runs that wait counted under the policy of their last write, makes this fail.
+func TestTenantsAreCounted(t *testing.T) {
+	over := underWay("over", "acme", "batch-policy")
+	over.Status.CompletedAt = over.Status.Admission.QueuedAt
+	suspended := underWay("suspended", "acme", "batch-policy")
+	suspended.Status.Phase = v1alpha1.RunSuspended
+	old := waiting("moved", "acme", 3, 0)
+	old.Status.Policy = &v1alpha1.PolicyReference{Name: "old-policy"}
+	runs := []v1alpha1.WorkflowRun{
+		over, suspended, underWay("a", "acme", "batch-policy"), underWay("b", "acme", "old-policy"), underWay("c", "free", ""),
+		waiting("w", "acme", 7, 0), old, {},
+	}
+	var b strings.Builder
+	if err := TenantsText(&b, Tenants(runs, batch(2)), midnight.Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	want := `TENANT   POLICY         LIMIT   USED   WAITING   OLDEST
+acme     batch-policy   2       2      2         57m
+acme     old-policy     ?       1      0         -
+free     -              none    1      0         -
+`
+	if diff := cmp.Diff(want, b.String()); diff != "" {
+		t.Errorf("table (-want +got):\n%s", diff)
+	}
+}
+
+// mutation: another order than that of the gate makes this fail.
+func TestThePlaceInLine(t *testing.T) {
+	runs := []v1alpha1.WorkflowRun{
+		waiting("late", "acme", 9, 0), waiting("urgent", "acme", 8, 5), waiting("early-b", "acme", 1, 0), waiting("early-a", "acme", 1, 0),
+		waiting("last", "acme", 0, -1), waiting("other", "another", 0, 100), underWay("a", "acme", "batch-policy"), underWay("b", "acme", "batch-policy"),
+	}
+	for i, name := range []string{"urgent", "early-a", "early-b", "late", "last"} {
+		for k := range runs {
+			if runs[k].Name != name {
+				continue
+			}
+			want := fmt.Sprintf("place %d of 5 in line now", i+1)
+			if i > 0 {
+				want += ", behind team-a/" + []string{"urgent", "early-a", "early-b", "late"}[i-1]
+			}
+			want += "; 2 of at most 2 runs of the tenant are under way"
+			if diff := cmp.Diff(want, PlaceOf(&runs[k], runs, batch(2)).text()); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", name, diff)
+			}
+		}
+	}
+	if p := PlaceOf(&runs[6], runs, batch(2)); p != nil {
+		t.Errorf("a run under way has place %+v", p)
+	}
+	if p := PlaceOf(&runs[0], nil, nil); p.Position != 1 || p.Of != 1 || p.Limit != nil {
+		t.Errorf("where nothing may be read: %+v", p)
+	}
+}

@@ -1,0 +1,141 @@
+package certs
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"fmt"
+	"math/big"
+	"net"
+	"slices"
+	"time"
+)
+
+const (
+	day = 24 * time.Hour
+
+	authorityLife = 5 * 365 * day
+	authorityLead = 365 * day // the next one is made that long before the end
+	servingLife   = 90 * day
+	servingLead   = 30 * day // renewed that long before the end
+	settle        = time.Hour
+	skew          = time.Hour // clocks may differ by that much
+)
+
+// pair is a certificate with its key.
+type pair struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+// material is what the Secret holds. The zero value holds nothing.
+type material struct {
+	authorities []pair // oldest first
+	serving     *pair
+}
+
+// renewed is the material as it should be at a time, for the given DNS names and IP addresses; changed says whether it is another one.
+func (m material) renewed(now time.Time, hosts []string) (next material, changed bool, err error) {
+	next = material{authorities: slices.Clone(m.authorities), serving: m.serving}
+	next.authorities = slices.DeleteFunc(next.authorities, func(p pair) bool { return !now.Before(p.cert.NotAfter) })
+	changed = len(next.authorities) != len(m.authorities)
+	if n := len(next.authorities); n == 0 || next.authorities[n-1].left(now) < authorityLead {
+		p, err := newAuthority(now)
+		if err != nil {
+			return m, false, err
+		}
+		next.authorities, changed = append(next.authorities, p), true
+	}
+	if !next.serves(now, hosts) {
+		p, err := next.issuer(now).issue(now, hosts)
+		if err != nil {
+			return m, false, err
+		}
+		next.serving, changed = &p, true
+	}
+	return next, changed, nil
+}
+
+// serves says whether the serving certificate will do for some time. That it may not be valid yet is no reason to replace it: the
+// replica that made it has a clock that is ahead, and two would replace each other's for ever.
+func (m material) serves(now time.Time, hosts []string) bool {
+	if m.serving == nil || m.serving.left(now) <= servingLead || !slices.Equal(hostsOf(m.serving.cert), sorted(hosts)) {
+		return false
+	}
+	return slices.ContainsFunc(m.authorities, func(a pair) bool { return m.serving.cert.CheckSignatureFrom(a.cert) == nil })
+}
+
+// issuer is the newest authority that everybody has heard of, or the newest if there is none of use. There is one at least.
+func (m material) issuer(now time.Time) pair {
+	for _, a := range slices.Backward(m.authorities) {
+		if made := a.cert.NotBefore.Add(skew); now.Sub(made) >= settle && a.left(now) > servingLead {
+			return a
+		}
+	}
+	return m.authorities[len(m.authorities)-1]
+}
+
+func (p pair) left(now time.Time) time.Duration { return p.cert.NotAfter.Sub(now) }
+
+func newAuthority(now time.Time) (pair, error) {
+	return sign(&x509.Certificate{
+		Subject: pkix.Name{CommonName: "syncopate-webhook-ca"}, NotBefore: now.Add(-skew), NotAfter: now.Add(authorityLife),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}, nil)
+}
+
+// issue makes a serving certificate, which ends with its authority at the latest.
+func (p pair) issue(now time.Time, hosts []string) (pair, error) {
+	end := now.Add(servingLife)
+	if p.cert.NotAfter.Before(end) {
+		end = p.cert.NotAfter
+	}
+	c := &x509.Certificate{
+		Subject: pkix.Name{CommonName: "syncopate-webhook"}, NotBefore: now.Add(-skew), NotAfter: end,
+		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	for _, h := range hosts {
+		if ip := net.ParseIP(h); ip != nil {
+			c.IPAddresses = append(c.IPAddresses, ip)
+		} else {
+			c.DNSNames = append(c.DNSNames, h)
+		}
+	}
+	return sign(c, &p)
+}
+
+// sign makes a key and a certificate for it; without an issuer it signs itself.
+func sign(template *x509.Certificate, issuer *pair) (pair, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return pair{}, fmt.Errorf("make key: %w", err)
+	}
+	if template.SerialNumber, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127)); err != nil {
+		return pair{}, fmt.Errorf("draw serial number: %w", err)
+	}
+	if issuer == nil {
+		issuer = &pair{cert: template, key: key}
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, issuer.cert, key.Public(), issuer.key)
+	if err != nil {
+		return pair{}, fmt.Errorf("sign certificate: %w", err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		return pair{}, fmt.Errorf("read certificate just made: %w", err)
+	}
+	return pair{cert: cert, key: key}, nil
+}
+
+// hostsOf is the names and addresses of a certificate, in order.
+func hostsOf(c *x509.Certificate) []string {
+	hosts := slices.Clone(c.DNSNames)
+	for _, ip := range c.IPAddresses {
+		hosts = append(hosts, ip.String())
+	}
+	return sorted(hosts)
+}
+
+func sorted(s []string) []string { return slices.Sorted(slices.Values(s)) }

@@ -1,0 +1,55 @@
+// Package webhook answers the API server when a WorkflowRun is created: no, with 429, if its policy says onLimit: Reject and its
+// tenant is at its limit. It is optional: policies with onLimit: Queue, the default, never need it.
+//
+// # What it is, and what it is not
+//
+// The limit (G4) does not rest on it. Every run, however it came in, is admitted by the controller, which asks the same gate. The
+// webhook only says no before there is an object, so that a client can go elsewhere. If it is passed over (it is down and its
+// failurePolicy is Ignore), a run beyond the limit is created and waits, as with Queue.
+//
+//	CREATE workflowruns --> API server: schema, CEL rules, match conditions
+//	                          |
+//	                          v
+//	   policy of the class, from the cache ------------- not Reject ------------------------------------> allowed, nobody asked
+//	   tenant, from the namespace; limit; name --------- not allowed, no limit, name taken -------------> allowed, nobody asked
+//	   gate.Reserve(UID of the object, 10 s) ----------- room -----------------------------------------> allowed
+//	                          |                           no room: 429 TooManyRequests, TenantAtCapacity
+//	                          +-------------------------- no answer: 503 ServiceUnavailable, AdmissionUnavailable,
+//	                                                      AdmissionBusy or AdmissionRebuilding
+//
+// # Guarantees
+//
+//   - Of runs of a Reject policy that are created at the same time, no more are allowed than have room: each that is allowed has a
+//     reservation by its UID, which validating admission sees as it will be stored. The controller's Admit turns it into a slot.
+//   - Each refusal has details.retryAfterSeconds, hence a Retry-After header, and one cause whose type is the reason; the message
+//     begins with that reason. 429 says tenant, policy, limit and how it is used.
+//   - A dry run gets the same answer and leaves nothing behind.
+//   - A request is answered within a second less than the API server waits, and within 9 s in any case.
+//   - A policy that does not reject costs two reads from memory, and works with Redis down.
+//
+// # Reservations
+//
+// They last for 10 s (reservation). That covers the way of the object into the store and through the watch to the controller's first
+// look; whoever is looked at later stands in line, in the order of creation. If the creation fails after the webhook said yes
+// (another webhook, a quota), the slot stays reserved for as long: validating webhooks are asked at the same time, and nobody is told
+// the end. A name that is taken would be the common case of that, so it is looked up first, in the cache and then live, and the API
+// server is left to say AlreadyExists.
+//
+// # Whom it does not judge
+//
+// A run of a tenant that its namespace may not name is let through without a question: nothing is reserved with a tenant for somebody
+// who may not name it, and the controller ends it (TenantNotAllowed). So its owner finds the same condition on the run with and
+// without the webhook, and whatever the policy says; likewise what else the controller refuses. Runs that are created suspended or
+// shut down ask for no slot now; the former wait in line when they are resumed.
+//
+// # Failure handling
+//
+// What cannot be decided is a 503 with its reason, never a yes: nothing but a yes of the gate or a case above lets a run in. A gate that
+// cannot be reached is asked three times, so that a pause of the process or a restart of Redis need not be seen. Of a burst 16 are
+// with the gate at a time, the others wait, except for strategy Lock, whose waits for one tenant must not keep up others. A process that has just started waits for its caches, within the time of the request. While policies cannot be read at all even runs of
+// classes that do not reject get 503 (AdmissionUnavailable), as nobody knows their class's policy.
+//
+// # Certificates
+//
+// Either from a directory, read again when it changes, or made and renewed by package certs.
+package webhook

@@ -1,0 +1,181 @@
+package webhook
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	hooks "sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/admission"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/internal/policy"
+)
+
+const (
+	// reservation is how long a slot is kept for a run whose creation was allowed: see "Reservations" in the package documentation.
+	reservation = 10 * time.Second
+	// atOnce bounds the questions that are with the gate. A burst waits for its turn here, as long as its requests may take, instead
+	// of for a connection to Redis, where the second that a call has would run out.
+	atOnce = 16
+	// maxTries is how often the gate is asked that cannot be reached. The first call may have happened: it is idempotent by UID.
+	maxTries = 3
+)
+
+// errColdCaches is the cause of a 503 of a process that has just started.
+var errColdCaches = errors.New("the operator has just started and does not know the policies yet")
+
+// reserver keeps slots for runs that do not exist yet. run is as in the admission request, with its UID; a ttl of 0 only asks. Errors
+// of package admission say when to try again.
+type reserver interface {
+	Reserve(ctx context.Context, run *v1alpha1.WorkflowRun, tenant string, p policy.Effective, ttl time.Duration) (admission.Answer, error)
+}
+
+// handler answers admission requests. Safe for concurrent use.
+type handler struct {
+	cache   client.Reader
+	live    client.Reader // for what the cache may not have yet
+	synced  func(context.Context) bool
+	gate    reserver
+	ttl     time.Duration  // of reservations
+	rand    func() float64 // uniform in [0,1)
+	metrics *metrics
+
+	warm  atomic.Bool   // the cache was synced once
+	turns chan struct{} // one for each question that is with the gate
+}
+
+// scene is what there is to know about a run that is to be created.
+type scene struct {
+	run    *v1alpha1.WorkflowRun
+	policy policy.Effective
+	tenant lifecycle.Tenant
+	taken  bool // its name, by another run
+}
+
+// Handle implements the handler of controller-runtime's webhooks.
+func (h *handler) Handle(ctx context.Context, req hooks.Request) hooks.Response {
+	a := h.decide(ctx, req)
+	h.metrics.answered(a.outcome)
+	return a.response(req.Name)
+}
+
+func (h *handler) decide(ctx context.Context, req hooks.Request) answer {
+	if !isCreation(req) {
+		return notAsked()
+	}
+	run := &v1alpha1.WorkflowRun{}
+	if err := json.Unmarshal(req.Object.Raw, run); err != nil {
+		return malformed(err)
+	}
+	run.Namespace = req.Namespace
+	limit := budgetOf(ctx)
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+
+	s, err := h.observe(ctx, run)
+	switch {
+	case err != nil:
+		return unanswered(err)
+	case !s.asks():
+		return notAsked()
+	}
+	ttl := h.ttl
+	if req.DryRun != nil && *req.DryRun {
+		ttl = 0
+	}
+	got, err := h.reserve(ctx, s, within(s.policy, limit), ttl)
+	switch {
+	case err != nil:
+		return unanswered(err)
+	case !got.Admitted:
+		return atCapacity(s.tenant.Name, s.policy.Name, got, h.rand())
+	default:
+		return admitted()
+	}
+}
+
+// reserve asks the gate, in turn. Strategy Lock has no turns: who waits for the lock of one tenant must not keep up the others.
+func (h *handler) reserve(ctx context.Context, s scene, p policy.Effective, ttl time.Duration) (admission.Answer, error) {
+	if p.Admission.Lock == nil {
+		select {
+		case h.turns <- struct{}{}:
+			defer func() { <-h.turns }()
+		case <-ctx.Done():
+			return admission.Answer{}, fmt.Errorf("too many creations at once: %w", context.Cause(ctx))
+		}
+	}
+	for try := 1; ; try++ {
+		a, err := h.gate.Reserve(ctx, s.run, s.tenant.Name, p, ttl)
+		if !unreachable(err) || try == maxTries || ctx.Err() != nil {
+			return a, err
+		}
+	}
+}
+
+// observe gathers what the answer depends on, and leaves out what is not needed because of what was found before.
+func (h *handler) observe(ctx context.Context, run *v1alpha1.WorkflowRun) (scene, error) {
+	s := scene{run: run}
+	if err := h.warmUp(ctx); err != nil {
+		return s, err
+	}
+	var policies v1alpha1.LockPolicyList
+	if err := h.cache.List(ctx, &policies); err != nil {
+		return s, fmt.Errorf("list lock policies: %w", err)
+	}
+	s.policy = policy.Resolve(run.Spec.WorkloadClass, policies.Items)
+	if !s.refusable() {
+		return s, nil
+	}
+	ns, err := h.namespace(ctx, run.Namespace)
+	if err != nil {
+		return s, fmt.Errorf("read namespace: %w", err)
+	}
+	s.tenant = lifecycle.ResolveTenant(run.Spec.Tenant, ns.Name, ns.Labels, ns.Annotations)
+	if !s.limited() {
+		return s, nil
+	}
+	if s.taken, err = h.taken(ctx, client.ObjectKeyFromObject(run)); err != nil {
+		return s, fmt.Errorf("look up the name: %w", err)
+	}
+	return s, nil
+}
+
+// warmUp waits for the caches of a process that has just started.
+func (h *handler) warmUp(ctx context.Context) error {
+	if h.warm.Load() {
+		return nil
+	}
+	if !h.synced(ctx) {
+		return errColdCaches
+	}
+	h.warm.Store(true)
+	return nil
+}
+
+// namespace reads it live if it is not in the cache: one file often makes a namespace and a run in it.
+func (h *handler) namespace(ctx context.Context, name string) (*corev1.Namespace, error) {
+	ns := &corev1.Namespace{}
+	err := h.cache.Get(ctx, client.ObjectKey{Name: name}, ns)
+	if apierrors.IsNotFound(err) {
+		err = h.live.Get(ctx, client.ObjectKey{Name: name}, ns)
+	}
+	return ns, err
+}
+
+// taken says whether there is a run of that name. The cache alone may still have one that was just deleted, to be made anew.
+func (h *handler) taken(ctx context.Context, key client.ObjectKey) (bool, error) {
+	other := &v1alpha1.WorkflowRun{}
+	err := h.cache.Get(ctx, key, other)
+	if err == nil {
+		err = h.live.Get(ctx, key, other)
+	}
+	return err == nil, client.IgnoreNotFound(err)
+}

@@ -1,0 +1,445 @@
+package webhook
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	hooks "sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/admission"
+	"github.com/syncopate-dev/syncopate/internal/policy"
+)
+
+// asked is one call of the gate.
+type asked struct {
+	UID, Tenant, Policy string
+	TTL, MaxWait        time.Duration
+}
+
+// stubGate answers as it is told, and remembers what it was asked.
+type stubGate struct {
+	answer admission.Answer
+	err    error
+	errs   int // how many of the next calls end with err; 0: all
+	calls  []asked
+	bound  time.Duration // of the last call's context, at the start of it
+}
+
+func (g *stubGate) Reserve(ctx context.Context, run *v1alpha1.WorkflowRun, tenant string, p policy.Effective, ttl time.Duration) (admission.Answer, error) {
+	a := asked{UID: string(run.UID), Tenant: tenant, Policy: p.Name, TTL: ttl}
+	if p.Admission.Lock != nil {
+		a.MaxWait = p.Admission.Lock.MaxWait
+	}
+	g.calls = append(g.calls, a)
+	deadline, _ := ctx.Deadline()
+	g.bound = time.Until(deadline)
+	if g.errs > 0 && len(g.calls) > g.errs {
+		return g.answer, nil
+	}
+	return g.answer, g.err
+}
+
+func testScheme(t testing.TB) *runtime.Scheme {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	return scheme
+}
+
+func objects(t testing.TB, o ...client.Object) client.WithWatch {
+	t.Helper()
+	return fake.NewClientBuilder().WithScheme(testScheme(t)).WithObjects(o...).Build()
+}
+
+// lockPolicy governs the class of its name.
+func lockPolicy(name string, a v1alpha1.AdmissionPolicy) *v1alpha1.LockPolicy {
+	return &v1alpha1.LockPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       v1alpha1.LockPolicySpec{WorkloadClasses: []string{name}, Admission: a},
+	}
+}
+
+func rejecting(limit int32) v1alpha1.AdmissionPolicy {
+	return v1alpha1.AdmissionPolicy{MaxConcurrentRuns: &limit, OnLimit: v1alpha1.OnLimitReject}
+}
+
+func underLock(a v1alpha1.AdmissionPolicy, maxWaitMillis int64) v1alpha1.AdmissionPolicy {
+	a.Strategy, a.Lock.MaxWaitMillis = v1alpha1.AdmissionStrategyLock, &maxWaitMillis
+	return a
+}
+
+func namespace(name string, annotations map[string]string) *corev1.Namespace {
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations, Labels: map[string]string{v1alpha1.LabelTenant: "acme"}}}
+}
+
+// creation is the request of the API server for a run of a class, changed as the test wants it.
+func creation(t testing.TB, class string, change func(*v1alpha1.WorkflowRun, *hooks.Request)) hooks.Request {
+	t.Helper()
+	run := &v1alpha1.WorkflowRun{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "run", UID: "uid-1"},
+		Spec:       v1alpha1.WorkflowRunSpec{WorkloadClass: class},
+	}
+	req := hooks.Request{AdmissionRequest: admissionv1.AdmissionRequest{
+		UID: "request", Operation: admissionv1.Create, Namespace: "team", Name: "run",
+		Resource: metav1.GroupVersionResource{Group: "syncopate.dev", Version: "v1alpha1", Resource: "workflowruns"},
+	}}
+	if change != nil {
+		change(run, &req)
+	}
+	if req.Object.Raw == nil {
+		raw, err := json.Marshal(run)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Object.Raw = raw
+	}
+	return req
+}
+
+func newHandler(cache, live client.Reader, gate reserver) *handler {
+	return &handler{
+		cache: cache, live: live, gate: gate, synced: func(context.Context) bool { return true },
+		rand: func() float64 { return 0.5 }, metrics: newMetrics(prometheus.NewRegistry()), ttl: reservation, turns: make(chan struct{}, 1),
+	}
+}
+
+// Which creations cost a question, and which one.
+//
+// mutation: each condition of refusable, limited and asks taken out makes a row fail, and so does a reservation for a dry run.
+func TestWhatTheGateIsAsked(t *testing.T) {
+	one := &asked{UID: "uid-1", Tenant: "acme", Policy: "payments", TTL: reservation}
+	with := func(change func(*asked)) *asked {
+		a := *one
+		change(&a)
+		return &a
+	}
+	tests := map[string]struct {
+		class  string
+		change func(*v1alpha1.WorkflowRun, *hooks.Request)
+		want   *asked
+	}{
+		"a run of a policy that rejects": {"payments", nil, one},
+		"a dry run reserves nothing":     {"payments", func(_ *v1alpha1.WorkflowRun, r *hooks.Request) { r.DryRun = new(true) }, with(func(a *asked) { a.TTL = 0 })},
+		"not a dry run":                  {"payments", func(_ *v1alpha1.WorkflowRun, r *hooks.Request) { r.DryRun = new(false) }, one},
+		"a limit of none":                {"closed", nil, with(func(a *asked) { a.Policy = "closed" })},
+		"a tenant that it may name": {
+			"payments", func(run *v1alpha1.WorkflowRun, _ *hooks.Request) { run.Spec.Tenant = "globex" }, with(func(a *asked) { a.Tenant = "globex" }),
+		},
+		"a lock within the time of the request":        {"locked", nil, with(func(a *asked) { a.Policy, a.MaxWait = "locked", 2*time.Second })},
+		"a wait for the lock that leaves time to tell": {"patient", nil, with(func(a *asked) { a.Policy, a.MaxWait = "patient", 6*time.Second })},
+
+		"a tenant that it may not name": {"payments", func(run *v1alpha1.WorkflowRun, _ *hooks.Request) { run.Spec.Tenant = "initech" }, nil},
+		"a tenant without a limit":      {"some", func(run *v1alpha1.WorkflowRun, _ *hooks.Request) { run.Spec.Tenant = "" }, nil},
+		"a policy that queues":          {"batch", nil, nil},
+		"no policy":                     {"unheard-of", nil, nil},
+		"suspended":                     {"payments", func(run *v1alpha1.WorkflowRun, _ *hooks.Request) { run.Spec.Suspend = true }, nil},
+		"to be cancelled": {
+			"payments", func(run *v1alpha1.WorkflowRun, _ *hooks.Request) { run.Spec.Shutdown = v1alpha1.ShutdownCancel }, nil,
+		},
+		"a name that is taken":       {"payments", func(run *v1alpha1.WorkflowRun, _ *hooks.Request) { run.Name = "old" }, nil},
+		"a name that was just freed": {"payments", func(run *v1alpha1.WorkflowRun, _ *hooks.Request) { run.Name = "deleted" }, one},
+		"an update":                  {"payments", func(_ *v1alpha1.WorkflowRun, r *hooks.Request) { r.Operation = admissionv1.Update }, nil},
+		"a deletion":                 {"payments", func(_ *v1alpha1.WorkflowRun, r *hooks.Request) { r.Operation = admissionv1.Delete }, nil},
+		"a status":                   {"payments", func(_ *v1alpha1.WorkflowRun, r *hooks.Request) { r.SubResource = "status" }, nil},
+		"another resource":           {"payments", func(_ *v1alpha1.WorkflowRun, r *hooks.Request) { r.Resource.Resource = "lockpolicies" }, nil},
+		"another group":              {"payments", func(_ *v1alpha1.WorkflowRun, r *hooks.Request) { r.Resource.Group = "example.com" }, nil},
+	}
+	old := &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "old"}}
+	deleted := &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "deleted"}}
+	live := objects(t, old)
+	cache := objects(t, old.DeepCopy(), deleted, namespace("team", map[string]string{v1alpha1.AnnotationAllowedTenants: "globex, hooli"}),
+		lockPolicy("payments", rejecting(2)), lockPolicy("closed", rejecting(0)),
+		lockPolicy("batch", v1alpha1.AdmissionPolicy{MaxConcurrentRuns: new(int32(2)), OnLimit: v1alpha1.OnLimitQueue}),
+		lockPolicy("some", v1alpha1.AdmissionPolicy{OnLimit: v1alpha1.OnLimitReject, Tenants: []v1alpha1.TenantLimit{{Name: "globex", MaxConcurrentRuns: 1}}}),
+		lockPolicy("locked", underLock(rejecting(2), 2000)), lockPolicy("patient", underLock(rejecting(2), 10000)))
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			gate := &stubGate{answer: admission.Answer{Admitted: true}}
+			h := newHandler(cache, live, gate)
+			got := h.Handle(t.Context(), creation(t, test.class, test.change))
+			if !got.Allowed {
+				t.Errorf("refused: %+v", got.Result)
+			}
+			var want []asked
+			outcome := outcomeNotAsked
+			if test.want != nil {
+				want, outcome = []asked{*test.want}, outcomeAdmitted
+			}
+			if diff := cmp.Diff(want, gate.calls); diff != "" {
+				t.Errorf("asked (-want +got):\n%s", diff)
+			}
+			if n := testutil.ToFloat64(h.metrics.answers.WithLabelValues(outcome)); n != 1 {
+				t.Errorf("%v answers counted as %s", n, outcome)
+			}
+		})
+	}
+}
+
+// plannedError is an error as package admission has them; its own cannot be made outside.
+type plannedError struct {
+	reason string
+	delay  time.Duration
+}
+
+func (plannedError) Error() string               { return "no luck" }
+func (e plannedError) Reason() string            { return e.reason }
+func (e plannedError) RetryDelay() time.Duration { return e.delay }
+
+// What the client gets for what the gate says.
+//
+// mutation: a retry that is rounded down, a cause that is lost, or a 503 for a full tenant makes a row fail.
+func TestAnswers(t *testing.T) {
+	tests := map[string]struct {
+		answer  admission.Answer
+		err     error
+		code    int32
+		reason  metav1.StatusReason
+		cause   string
+		message string
+		retry   int32
+		outcome string
+	}{
+		"full": {
+			answer: admission.Answer{Limit: 2, Used: 1, Reserved: 1, Waiting: 3}, code: 429, reason: metav1.StatusReasonTooManyRequests, cause: "TenantAtCapacity",
+			message: "tenant acme is at its limit of 2 under way at a time (LockPolicy payments): 1 under way, 1 being created, 3 waiting", retry: 2, outcome: outcomeRejected,
+		},
+		"none at all": {
+			answer: admission.Answer{Limit: 0}, code: 429, reason: metav1.StatusReasonTooManyRequests, cause: "TenantAtCapacity",
+			message: "tenant acme is admitted none: LockPolicy payments sets its limit to 0 (0 under way)", retry: 2, outcome: outcomeRejected,
+		},
+		"no Redis": {
+			err: plannedError{v1alpha1.ReasonAdmissionUnavailable, 1100 * time.Millisecond}, code: 503, reason: metav1.StatusReasonServiceUnavailable,
+			cause: "AdmissionUnavailable", message: "no luck", retry: 2, outcome: outcomeUnavailable,
+		},
+		"a lock that is not free": {
+			err: fmt.Errorf("reserve: %w", plannedError{v1alpha1.ReasonAdmissionBusy, 400 * time.Millisecond}), code: 503, reason: metav1.StatusReasonServiceUnavailable,
+			cause: "AdmissionBusy", message: "reserve: no luck", retry: 1, outcome: outcomeBusy,
+		},
+		"data that was lost": {
+			err: plannedError{v1alpha1.ReasonAdmissionRebuilding, time.Second}, code: 503, reason: metav1.StatusReasonServiceUnavailable,
+			cause: "AdmissionRebuilding", message: "no luck", retry: 1, outcome: outcomeRebuilding,
+		},
+		"anything else": {
+			err: errors.New("cache gone"), code: 503, reason: metav1.StatusReasonServiceUnavailable,
+			cause: "AdmissionUnavailable", message: "cache gone", retry: 1, outcome: outcomeUnavailable,
+		},
+	}
+	cache := objects(t, namespace("team", nil), lockPolicy("payments", rejecting(2)))
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			h := newHandler(cache, cache, &stubGate{answer: test.answer, err: test.err})
+			got := h.Handle(t.Context(), creation(t, "payments", nil))
+			want := &metav1.Status{
+				Status: metav1.StatusFailure, Code: test.code, Reason: test.reason, Message: test.cause + ": " + test.message,
+				Details: &metav1.StatusDetails{
+					Name: "run", Group: "syncopate.dev", Kind: "workflowruns", RetryAfterSeconds: test.retry,
+					Causes: []metav1.StatusCause{{Type: metav1.CauseType(test.cause), Message: test.message}},
+				},
+			}
+			if diff := cmp.Diff(want, got.Result); got.Allowed || diff != "" {
+				t.Errorf("allowed: %v, status (-want +got):\n%s", got.Allowed, diff)
+			}
+			if n := testutil.ToFloat64(h.metrics.answers.WithLabelValues(test.outcome)); n != 1 {
+				t.Errorf("%v answers counted as %s", n, test.outcome)
+			}
+		})
+	}
+}
+
+// mutation: more tries, fewer, or tries for those who waited already make a row fail.
+func TestAGateThatCannotBeReachedIsAskedAgain(t *testing.T) {
+	tests := map[string]struct {
+		reason  string
+		errs    int
+		allowed bool
+		calls   int
+	}{
+		"reached at the third try":   {v1alpha1.ReasonAdmissionUnavailable, 2, true, 3},
+		"not reached":                {v1alpha1.ReasonAdmissionUnavailable, 0, false, 3},
+		"a lock that was waited for": {v1alpha1.ReasonAdmissionBusy, 1, false, 1},
+		"data that is rebuilt":       {v1alpha1.ReasonAdmissionRebuilding, 1, false, 1},
+	}
+	cache := objects(t, namespace("team", nil), lockPolicy("payments", rejecting(2)))
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			gate := &stubGate{answer: admission.Answer{Admitted: true}, err: plannedError{test.reason, time.Second}, errs: test.errs}
+			got := newHandler(cache, cache, gate).Handle(t.Context(), creation(t, "payments", nil))
+			if got.Allowed != test.allowed || len(gate.calls) != test.calls {
+				t.Errorf("allowed: %v after %d calls", got.Allowed, len(gate.calls))
+			}
+		})
+	}
+}
+
+// mutation: the same wait for all makes this fail.
+func TestThoseRefusedTogetherComeBackApart(t *testing.T) {
+	got := map[int32]bool{}
+	for _, r := range []float64{0, 0.32, 0.34, 0.65, 0.67, 0.999999} {
+		got[atCapacity("acme", "p", admission.Answer{Limit: 1}, r).response("run").Result.Details.RetryAfterSeconds] = true
+	}
+	if diff := cmp.Diff(map[int32]bool{1: true, 2: true, 3: true}, got); diff != "" {
+		t.Errorf("seconds (-want +got):\n%s", diff)
+	}
+}
+
+func TestAnObjectThatIsNoneIsRefusedForGood(t *testing.T) {
+	cache := objects(t)
+	got := newHandler(cache, cache, &stubGate{}).Handle(t.Context(), creation(t, "payments", func(_ *v1alpha1.WorkflowRun, r *hooks.Request) {
+		r.Object.Raw = []byte(`{"spec": 1}`)
+	}))
+	if got.Allowed || got.Result.Code != 400 || got.Result.Details.RetryAfterSeconds != 0 {
+		t.Errorf("answer %+v", got.Result)
+	}
+}
+
+// One file makes a namespace and a run in it: the cache does not have the namespace yet.
+//
+// mutation: the namespace read from the cache alone makes this fail.
+func TestANamespaceThatTheCacheDoesNotHaveYetIsReadLive(t *testing.T) {
+	gate := &stubGate{answer: admission.Answer{Admitted: true}}
+	h := newHandler(objects(t, lockPolicy("payments", rejecting(2))), objects(t, namespace("team", nil)), gate)
+	got := h.Handle(t.Context(), creation(t, "payments", nil))
+	if !got.Allowed || len(gate.calls) != 1 || gate.calls[0].Tenant != "acme" {
+		t.Errorf("answer %+v, asked %+v", got.Result, gate.calls)
+	}
+}
+
+// mutation: an error of a read taken for "not found" makes a row fail.
+func TestWhatCannotBeReadIsNoYes(t *testing.T) {
+	errDown := errors.New("etcd is down")
+	whole := objects(t, namespace("team", nil), lockPolicy("payments", rejecting(2)), &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "run"}})
+	failing := func(kind client.Object) client.Reader {
+		return interceptor.NewClient(whole, interceptor.Funcs{
+			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+				if fmt.Sprintf("%T", o) == fmt.Sprintf("%T", kind) {
+					return errDown
+				}
+				return c.Get(ctx, key, o, opts...)
+			},
+			List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
+				if _, ok := kind.(*v1alpha1.LockPolicy); ok {
+					return errDown
+				}
+				return c.List(ctx, l, opts...)
+			},
+		})
+	}
+	tests := map[string]struct{ cache, live client.Reader }{
+		"policies":          {failing(&v1alpha1.LockPolicy{}), whole},
+		"the namespace":     {failing(&corev1.Namespace{}), whole},
+		"the name":          {failing(&v1alpha1.WorkflowRun{}), whole},
+		"the name, live":    {whole, failing(&v1alpha1.WorkflowRun{})},
+		"no such namespace": {objects(t, lockPolicy("payments", rejecting(2))), objects(t)},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			gate := &stubGate{answer: admission.Answer{Admitted: true}}
+			got := newHandler(test.cache, test.live, gate).Handle(t.Context(), creation(t, "payments", nil))
+			if got.Allowed || got.Result.Code != 503 || got.Result.Details.RetryAfterSeconds < 1 || len(gate.calls) != 0 {
+				t.Errorf("answer %+v, asked %d times", got.Result, len(gate.calls))
+			}
+		})
+	}
+}
+
+// mutation: a handler that does not wait for the caches takes "no policy" for an answer, and lets the run in.
+func TestAProcessThatJustStartedWaitsForItsCaches(t *testing.T) {
+	cache := objects(t, namespace("team", nil), lockPolicy("payments", rejecting(2)))
+	h := newHandler(cache, cache, &stubGate{answer: admission.Answer{Admitted: true}})
+	waits, synced := 0, false
+	h.synced = func(ctx context.Context) bool {
+		if _, bounded := ctx.Deadline(); !bounded {
+			t.Error("waits without an end")
+		}
+		waits++
+		return synced
+	}
+	if got := h.Handle(t.Context(), creation(t, "payments", nil)); got.Allowed || got.Result.Code != 503 || !strings.Contains(got.Result.Message, "just started") {
+		t.Errorf("answer %+v", got.Result)
+	}
+	synced = true
+	for range 2 {
+		if got := h.Handle(t.Context(), creation(t, "payments", nil)); !got.Allowed {
+			t.Errorf("answer %+v", got.Result)
+		}
+	}
+	if waits != 2 {
+		t.Errorf("looked %d times; after the first success there is no need to", waits)
+	}
+}
+
+// mutation: a turn that is not given back, or taken for strategy Lock too, makes this fail.
+func TestABurstTakesTurns(t *testing.T) {
+	cache := objects(t, namespace("team", nil), lockPolicy("payments", rejecting(2)), lockPolicy("locked", underLock(rejecting(2), 0)))
+	gate := &stubGate{answer: admission.Answer{Admitted: true}}
+	h := newHandler(cache, cache, gate)
+	h.turns <- struct{}{} // somebody is with the gate
+	ctx := withBudget(t.Context(), httptest.NewRequest(http.MethodPost, Path+"?timeout=1s", nil))
+	if got := h.Handle(ctx, creation(t, "payments", nil)); got.Allowed || got.Result.Code != 503 || !strings.Contains(got.Result.Message, "too many") {
+		t.Errorf("answer %+v", got.Result)
+	}
+	if got := h.Handle(ctx, creation(t, "locked", nil)); !got.Allowed {
+		t.Errorf("answer %+v to who has to wait for nobody", got.Result)
+	}
+	<-h.turns
+	for range 3 {
+		if got := h.Handle(ctx, creation(t, "payments", nil)); !got.Allowed {
+			t.Errorf("answer %+v", got.Result)
+		}
+	}
+}
+
+// mutation: a budget that does not heed the API server's makes a row fail.
+func TestARequestIsAnsweredBeforeTheAPIServerGivesUp(t *testing.T) {
+	tests := map[string]struct {
+		query          string
+		bound, maxWait time.Duration
+	}{
+		"as shipped":                {"?timeout=10s", 9 * time.Second, 6 * time.Second},
+		"less":                      {"?timeout=5s", 4 * time.Second, time.Second},
+		"hardly any time":           {"?timeout=1s", shortest, 0},
+		"more than is needed":       {"?timeout=30s", longest, 6 * time.Second},
+		"not said":                  {"", longest, 6 * time.Second},
+		"said in another language":  {"?timeout=never", longest, 6 * time.Second},
+		"less than none, by an odd": {"?timeout=-5s", shortest, 0},
+	}
+	cache := objects(t, namespace("team", nil), lockPolicy("payments", underLock(rejecting(2), 10000)))
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			gate := &stubGate{answer: admission.Answer{Admitted: true}}
+			r := httptest.NewRequest(http.MethodPost, Path+test.query, nil)
+			newHandler(cache, cache, gate).Handle(withBudget(t.Context(), r), creation(t, "payments", nil))
+			if len(gate.calls) != 1 || gate.bound > test.bound || gate.calls[0].MaxWait != test.maxWait {
+				t.Errorf("asked %+v within %s", gate.calls, gate.bound)
+			}
+		})
+	}
+}
+
+func TestThePolicyOfTheCacheIsNotChanged(t *testing.T) {
+	p := policy.Effective{Admission: policy.Admission{Lock: &policy.AdmissionLock{MaxWait: 8 * time.Second}}}
+	if got := within(p, 5*time.Second); got.Admission.Lock.MaxWait != 2*time.Second || p.Admission.Lock.MaxWait != 8*time.Second {
+		t.Errorf("waits %s, and the original %s", got.Admission.Lock.MaxWait, p.Admission.Lock.MaxWait)
+	}
+}

@@ -130,24 +130,33 @@ func (d *decider) admittedCondition() {
 func (d *decider) waitingCondition() {
 	reason, message := d.whyNotAdmitted()
 	was := condition(&d.st, v1alpha1.ConditionAdmitted)
-	switch {
-	case reason == "" && was != nil && was.Status == metav1.ConditionFalse && was.Reason != v1alpha1.ReasonSuspended:
-		d.set(v1alpha1.ConditionAdmitted, was.Status, was.Reason, was.Message) // nobody was asked: what was said stands
-		return
-	case reason == "":
+	if reason == "" {
+		if was != nil && was.Status == metav1.ConditionFalse && was.Reason != v1alpha1.ReasonSuspended {
+			d.set(v1alpha1.ConditionAdmitted, was.Status, was.Reason, was.Message) // nobody was asked: what was said stands
+			return
+		}
 		d.set(v1alpha1.ConditionAdmitted, metav1.ConditionUnknown, v1alpha1.ReasonAdmissionPending, "Waits for admission")
 		return
-	case was != nil && was.Reason == reason && head(was.Message) == head(message):
-		message = was.Message
 	}
-	if d.in.Lock.State == LockHeld && (was == nil || was.Reason != reason) { // else the event of the lock tells
-		kind := EventWarning
-		if reason == v1alpha1.ReasonTenantAtCapacity {
-			kind = EventNormal
+	if was != nil && was.Reason == reason {
+		if head(was.Message) == head(message) {
+			message = was.Message
 		}
-		d.event(kind, reason, message)
+	} else {
+		d.toldToWait(reason, message)
 	}
 	d.set(v1alpha1.ConditionAdmitted, metav1.ConditionFalse, reason, message)
+}
+
+// toldToWait is the event of a run that begins to wait for another reason.
+func (d *decider) toldToWait(reason, message string) {
+	kind := EventWarning
+	if reason == v1alpha1.ReasonTenantAtCapacity {
+		kind = EventNormal
+	}
+	if d.in.Lock.State == LockHeld { // else the event of the lock tells
+		d.event(kind, reason, message)
+	}
 }
 
 // head is the part of a message about waiting that tells one reason from another; the rest is of one moment.

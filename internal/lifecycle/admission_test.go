@@ -24,8 +24,10 @@ func TestARunWaitsForItsGate(t *testing.T) {
 		event   string
 	}{
 		"not asked": {Gate{}, "", "Waits for admission", ""},
-		"at the limit": {full(2), v1alpha1.ReasonTenantAtCapacity,
-			"Tenant team-a has 2 runs under way, of at most 2 by LockPolicy batch; place 2 of 5 in line at 2026-01-02T10:00:00Z, behind team-a/first", "Normal"},
+		"at the limit": {
+			full(2), v1alpha1.ReasonTenantAtCapacity,
+			"Tenant team-a has 2 runs under way, of at most 2 by LockPolicy batch; place 2 of 5 in line at 2026-01-02T10:00:00Z, behind team-a/first", "Normal",
+		},
 		"at a limit of 0":   {Gate{State: GateFull, Position: 1, Waiting: 1}, v1alpha1.ReasonTenantAtCapacity, "LockPolicy batch admits no runs of tenant team-a: its limit is 0", "Normal"},
 		"its lock is busy":  {Gate{State: GateBusy, Cause: "tried for 2 s"}, v1alpha1.ReasonAdmissionBusy, "The admission lock of tenant team-a is busy; tried for 2 s", "Warning"},
 		"it lost its data":  {Gate{State: GateRebuilding}, v1alpha1.ReasonAdmissionRebuilding, "Redis lost what it knew of admitted runs; nobody is admitted until they are counted again", "Warning"},

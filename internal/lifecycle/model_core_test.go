@@ -337,7 +337,7 @@ func (c *core) check(q *question, v *verdict, out *Decision) error {
 		return errors.New("dispatch by a suspended or ended run")
 	case v.dispatch != 0 && !admitted(next.status):
 		return errors.New("dispatch by a run that was not admitted")
-	case q.full && v.changed && admitted(next.status) && !(old.status != nil && admitted(old.status)):
+	case q.full && v.changed && admitted(next.status) && (old.status == nil || !admitted(old.status)):
 		return errors.New("admitted against the gate")
 	case v.withdraw&^old.inFlight != 0:
 		return errors.New("withdrawn, but never dispatched")

@@ -233,12 +233,13 @@ var _ = Describe("the gate of a tenant", func() {
 		w.limit(ctx, 1)
 		r := w.newReplica(ctx, "r")
 		r.gated(ctx)
-		r.gates = failingGates{r.gates, &admission.UnavailableError{}}
+		open := r.gates
+		r.gates = failingGates{open, &admission.UnavailableError{}}
 		run := w.create(ctx, []v1alpha1.Step{step("a")})
 		waiting := r.drive(ctx, run, withReason(v1alpha1.ReasonAdmissionUnavailable))
 		Expect(waiting.Status.Phase).To(Equal(v1alpha1.RunQueued))
 		Expect(r.mustPass(ctx, run).RequeueAfter).To(And(BeNumerically(">", 0), BeNumerically("<=", 5*time.Second)), "it looks again by itself")
-		r.gates = failingGates{r.gates.(failingGates).gates, nil}
+		r.gates = open
 		r.finish(ctx, run)
 	}, NodeTimeout(2*patience))
 })
@@ -247,15 +248,12 @@ func finishedOrAdmitted(run *v1alpha1.WorkflowRun) bool {
 	return lifecycle.Finished(run) || lifecycle.Admitted(run)
 }
 
-// failingGates fail to admit while err is set.
+// failingGates fail to admit.
 type failingGates struct {
 	gates
 	err error
 }
 
-func (f failingGates) Admit(ctx context.Context, run *v1alpha1.WorkflowRun, tenant string, p policy.Effective) (admission.Answer, error) {
-	if f.err != nil {
-		return admission.Answer{}, f.err
-	}
-	return f.gates.Admit(ctx, run, tenant, p)
+func (f failingGates) Admit(context.Context, *v1alpha1.WorkflowRun, string, policy.Effective) (admission.Answer, error) {
+	return admission.Answer{}, f.err
 }

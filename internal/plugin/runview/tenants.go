@@ -43,15 +43,10 @@ func Tenants(runs []v1alpha1.WorkflowRun, policies []v1alpha1.LockPolicy) []Tena
 		run := &runs[i]
 		st := statusOf(run)
 		switch {
-		case st.CompletedAt != nil || st.Tenant == "":
-		case st.Admission != nil && st.Admission.AdmittedAt != nil:
+		case hasSlot(run):
 			of(key{st.Admission.Policy, st.Tenant}).Used++
 		case queued(run):
-			t := of(key{lineOf(run, policies), st.Tenant})
-			t.Waiting++
-			if at := utc(queuedAt(run)); t.Oldest == nil || at.Before(*t.Oldest) {
-				t.Oldest = at
-			}
+			of(key{lineOf(run, policies), st.Tenant}).wait(utc(queuedAt(run)))
 		}
 	}
 	list := make([]Tenant, 0, len(all))
@@ -60,6 +55,19 @@ func Tenants(runs []v1alpha1.WorkflowRun, policies []v1alpha1.LockPolicy) []Tena
 	}
 	slices.SortFunc(list, func(a, b Tenant) int { return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Policy, b.Policy)) })
 	return list
+}
+
+func (t *Tenant) wait(since *time.Time) {
+	t.Waiting++
+	if t.Oldest == nil || since.Before(*t.Oldest) {
+		t.Oldest = since
+	}
+}
+
+// hasSlot says whether a run is under way.
+func hasSlot(run *v1alpha1.WorkflowRun) bool {
+	st := statusOf(run)
+	return st.CompletedAt == nil && st.Admission != nil && st.Admission.AdmittedAt != nil
 }
 
 // queued says whether a run waits to be admitted.
@@ -136,30 +144,25 @@ func PlaceOf(run *v1alpha1.WorkflowRun, runs []v1alpha1.WorkflowRun, policies []
 	line, tenant := lineOf(run, policies), statusOf(run).Tenant
 	place := &Place{Position: 1}
 	place.Limit, _ = limitOf(line, tenant, policies)
-	var ahead *v1alpha1.WorkflowRun
+	var waiting []*v1alpha1.WorkflowRun
 	for i := range runs {
 		other := &runs[i]
-		st := statusOf(other)
 		switch {
-		case st.Tenant != tenant || st.CompletedAt != nil:
-		case st.Admission != nil && st.Admission.AdmittedAt != nil:
-			if st.Admission.Policy == line {
-				place.Used++
-			}
+		case statusOf(other).Tenant != tenant:
+		case hasSlot(other) && statusOf(other).Admission.Policy == line:
+			place.Used++
 		case queued(other) && lineOf(other, policies) == line:
-			place.Of++
-			if inLine(other, run) < 0 {
-				place.Position++
-				if ahead == nil || inLine(ahead, other) < 0 {
-					ahead = other
-				}
-			}
+			waiting = append(waiting, other)
 		}
 	}
-	if ahead != nil {
-		place.Ahead = ahead.Namespace + "/" + ahead.Name
+	slices.SortFunc(waiting, inLine)
+	for _, other := range waiting {
+		if inLine(other, run) < 0 {
+			place.Position++
+			place.Ahead = other.Namespace + "/" + other.Name
+		}
 	}
-	place.Of = max(place.Of, place.Position)
+	place.Of = max(len(waiting), place.Position)
 	return place
 }
 

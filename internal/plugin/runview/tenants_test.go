@@ -48,7 +48,8 @@ func TestTenantsAreCounted(t *testing.T) {
 	old.Status.Policy = &v1alpha1.PolicyReference{Name: "old-policy"}
 	runs := []v1alpha1.WorkflowRun{
 		over, suspended, underWay("a", "acme", "batch-policy"), underWay("b", "acme", "old-policy"), underWay("c", "free", ""),
-		waiting("w", "acme", 7, 0), old, {},
+		waiting("w", "acme", 7, 0), old,
+		{},
 	}
 	var b strings.Builder
 	if err := TenantsText(&b, Tenants(runs, batch(2)), midnight.Add(time.Hour)); err != nil {

@@ -64,7 +64,7 @@ func install(t *testing.T) string {
 	t.Helper()
 	for _, program := range []string{"node", "npm"} {
 		if _, err := exec.LookPath(program); err != nil {
-			t.Skipf("%s is not installed", program)
+			skip(t, "%s is not installed", program)
 		}
 	}
 	dir := t.TempDir()
@@ -82,7 +82,7 @@ func install(t *testing.T) string {
 	npm := exec.CommandContext(ctx, "npm", "ci", "--prefer-offline", "--no-audit", "--no-fund")
 	npm.Dir = dir
 	if out, err := npm.CombinedOutput(); err != nil {
-		t.Skipf("npm ci does not work here (%v), no network? %s", err, out)
+		skip(t, "npm ci does not work here (%v), no network? %s", err, out)
 	}
 	return dir
 }
@@ -177,4 +177,13 @@ func eventually(t *testing.T, what string, is func() bool) {
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
+}
+
+// skip leaves the test out, unless workers are required.
+func skip(t *testing.T, why string, values ...any) {
+	t.Helper()
+	if os.Getenv("REQUIRE_WORKERS") == "1" {
+		t.Fatalf(why, values...)
+	}
+	t.Skipf(why, values...)
 }

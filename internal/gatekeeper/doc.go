@@ -50,7 +50,8 @@
 //	           answer shows whether it was admitted meanwhile
 //	finish     each key with the runs that are admitted and not over, and idempotency keys with the admitted runs that have them
 //	register   last: until here nobody opens anything by himself
-//	wake       all that wait; and a round, for runs that ended meanwhile
+//
+// and then the round goes on: it frees what runs have that ended meanwhile, and wakes all that lost their places.
 //
 // A process that was granted a slot before the loss, and is paused before it writes, read the run before it was marked: the API server
 // refuses its write. Whoever reads the run later finds the gate closed, or open and right. A write that was in time is in the list or in

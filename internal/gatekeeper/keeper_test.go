@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -217,33 +218,37 @@ func TestTheEndOfAReservationLetsTheNextOneIn(t *testing.T) {
 	w.boss.asks(a, true)
 }
 
-// mutation: each with a width of 1 makes this hang, one that is not bounded makes it fail, as does one that goes on after an error.
+// mutation: each with a width of 1, or without one, makes this fail, as does one that goes on after an error.
 func TestEachIsBoundedAndStopsAtTheFirstError(t *testing.T) {
 	var mu sync.Mutex
-	var now, most, done int
-	full := make(chan struct{}) // until as many are under way as may be
-	err := each(t.Context(), make([]int, 100), func(context.Context, int) error {
-		mu.Lock()
-		now++
-		most = max(most, now)
-		if now == width && done == 0 {
-			close(full)
+	var begun, done int
+	synctest.Test(t, func(t *testing.T) {
+		free, ended := make(chan struct{}), make(chan error)
+		go func() {
+			ended <- each(t.Context(), make([]int, 100), func(context.Context, int) error {
+				mu.Lock()
+				begun++
+				mu.Unlock()
+				<-free
+				mu.Lock()
+				defer mu.Unlock()
+				done++
+				return nil
+			})
+		}()
+		synctest.Wait()
+		if begun != width {
+			t.Errorf("%d are under way at a time, want %d", begun, width)
 		}
-		mu.Unlock()
-		<-full
-		mu.Lock()
-		defer mu.Unlock()
-		now--
-		done++
-		return nil
+		close(free)
+		if err := <-ended; err != nil || done != 100 {
+			t.Errorf("%v after %d, want all 100", err, done)
+		}
 	})
-	if err != nil || most != width || done != 100 || now != 0 {
-		t.Errorf("%v; most %d, done %d, left %d; want most %d, done 100", err, most, done, now, width)
-	}
 
 	broken := errors.New("test")
 	done = 0
-	err = each(t.Context(), make([]int, 1000), func(context.Context, int) error {
+	err := each(t.Context(), make([]int, 1000), func(context.Context, int) error {
 		mu.Lock()
 		defer mu.Unlock()
 		if done++; done == 3 {

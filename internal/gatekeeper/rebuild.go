@@ -55,11 +55,6 @@ func (k *Keeper) rebuild(ctx context.Context, lost loss) (err error) {
 	if err := r.run(ctx); err != nil {
 		return fmt.Errorf("rebuild admission data: %w", err)
 	}
-	for _, run := range r.runs {
-		if run.waits() {
-			k.wake(run.name)
-		}
-	}
 	k.log.Info("Admission data was lost and is rebuilt", "all", lost.register, "gates", len(r.tokens), "runs", len(r.runs),
 		"marked", r.touched, "took", k.clock.Since(began).String())
 	return nil

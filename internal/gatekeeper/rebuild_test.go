@@ -41,7 +41,7 @@ func (w *world) atMost(limit int) {
 	}
 }
 
-// mutation: a rebuild that finishes with no slots makes this fail, as does one that wakes nobody.
+// mutation: a rebuild that finishes with no slots makes this fail.
 // mutation: openedIfNew that opens whatever is closed makes this fail: b is let in at once.
 func TestAfterALossNobodyIsLetInUntilTheRunsAreCounted(t *testing.T) {
 	w := newWorld(t)
@@ -60,6 +60,8 @@ func TestAfterALossNobodyIsLetInUntilTheRunsAreCounted(t *testing.T) {
 			t.Error("no round was asked for")
 		}
 	}
+	w.boss.rebuilds()
+	w.holds(runs(a), nil)
 	w.boss.woke()
 	w.boss.looks()
 	w.boss.wakes("b", "c")
@@ -121,7 +123,7 @@ func TestAWriteThatIsJustInTimeIsCounted(t *testing.T) {
 					once.Do(func() { w.write(slow, admittedUnder(policyName)) })
 				}
 			}
-			w.boss.looks()
+			w.boss.rebuilds()
 			if a, err := w.boss.Admit(w.ctx(), w.get(late.Name), tenant, p); a.Admitted || err != nil || a.Used != 1 {
 				t.Fatalf("admit: %+v, %v; want the run to be counted", a, err)
 			}
@@ -138,63 +140,84 @@ func TestARunThatOnlyTheLiveListHasIsCounted(t *testing.T) {
 	w.boss.looks()
 	a := w.keeper().admits(w.run("a"))
 	w.server.FlushAll()
-	w.boss.looks()
-	w.boss.asks(w.run("b"), false)
+	w.boss.rebuilds()
+	w.keeper().asks(w.run("b"), false)
 	w.holds(runs(a), runs(w.get("b")))
 }
 
-// All data is lost again before each single call to Redis or to the API server of a rebuild, in turn. A run was admitted, another was
-// granted a slot and is not written yet, and when all is over a third asks.
-// mutation: enter before finishAll makes this fail, as does begin after list.
+// Something happens before each single call to Redis or to the API server of a rebuild, in turn. One run was admitted before, another
+// was granted a slot and is not written yet; two more ask all the time, and when all is over even more.
+// mutation: enter before finishAll makes the first case fail, a list before begin the second.
 func TestDataMayBeLostAgainAnywhereInARebuild(t *testing.T) {
-	for n := 1; ; n++ {
-		w := newWorld(t)
-		w.policy("batch", 2)
-		w.boss.looks()
-		w.boss.admits(w.run("a"))
-		paused, slow, third := w.keeper(), w.run("slow"), w.run("third")
-		paused.asks(slow, true)
-		w.server.FlushAll()
-
-		// The same with somebody who takes every chance to be let in while the leader works.
-		var mu sync.Mutex
-		calls, greedy := 0, w.keeper()
-		granted := map[string]*v1alpha1.WorkflowRun{}
-		step := func() {
-			mu.Lock()
-			defer mu.Unlock()
-			if calls++; calls == n {
-				w.server.FlushAll()
+	for name, happens := range map[string]func(w *world, other *keeper){
+		"all data is lost again": func(w *world, _ *keeper) { w.server.FlushAll() },
+		"another leader rebuilds, lets a run in, and all data is lost again": func(w *world, other *keeper) {
+			w.server.FlushAll()
+			other.looks()
+			run := w.run("rival")
+			if a, err := other.Admit(w.ctx(), run, tenant, w.effective("batch")); err == nil && a.Admitted {
+				w.write(run, admittedUnder("batch"))
 			}
-			run := w.get(third.Name)
-			if got, err := greedy.Admit(w.ctx(), run, tenant, w.effective("batch")); err == nil && got.Admitted {
+			w.server.FlushAll()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for n := 1; lostAgain(t, n, happens); n++ {
+				t.Logf("before call %d", n)
+			}
+		})
+	}
+}
+
+// lostAgain has it happen before call n of a rebuild; false if there are not so many.
+func lostAgain(t *testing.T, n int, happens func(*world, *keeper)) bool {
+	t.Helper()
+	w := newWorld(t)
+	w.policy("batch", 2)
+	w.boss.looks()
+	w.boss.admits(w.run("a"))
+	paused, other, greedy := w.keeper(), w.keeper(), w.keeper()
+	slow, third, fourth := w.run("slow"), w.run("third"), w.run("fourth")
+	paused.asks(slow, true)
+	w.server.FlushAll()
+
+	p := w.effective("batch")
+	var mu sync.Mutex
+	calls := 0
+	granted := map[string]*v1alpha1.WorkflowRun{}
+	step := func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if calls++; calls == n {
+			happens(w, other)
+		}
+		for _, name := range []string{third.Name, fourth.Name} {
+			run := w.get(name)
+			if got, err := greedy.Admit(w.ctx(), run, tenant, p); err == nil && got.Admitted {
 				granted[run.ResourceVersion] = run
 			}
 		}
-		w.boss.beforeR, w.boss.beforeA = step, func(string) { step() }
-		_, err := w.boss.round(w.ctx())
-		w.boss.beforeR, w.boss.beforeA = nil, nil
-		if err != nil && !isClosed(err) && !errors.Is(err, admission.ErrRebuildLost) && !errors.Is(err, errRestless) {
-			t.Fatalf("round with a loss before call %d: %v", n, err)
-		}
-		w.boss.looks()
-		_, _ = w.tryWrite(slow, admittedUnder("batch"))
-		for _, run := range granted {
-			_, _ = w.tryWrite(run, admittedUnder("batch"))
-		}
-		w.boss.looks()
-		w.atMost(2)
-		for i := range 3 { // whoever has no slot by now may ask
-			run := w.run(fmt.Sprint("more-", i))
-			if got, err := w.boss.Admit(w.ctx(), run, tenant, w.effective("batch")); err == nil && got.Admitted {
-				w.write(run, admittedUnder("batch"))
-			}
-		}
-		w.atMost(2)
-		if calls < n {
-			return
+	}
+	w.boss.beforeR, w.boss.beforeA = step, func(string) { step() }
+	_, err := w.boss.round(w.ctx())
+	w.boss.beforeR, w.boss.beforeA = nil, nil
+	if err != nil && !isClosed(err) && !errors.Is(err, admission.ErrRebuildLost) && !errors.Is(err, errRestless) {
+		t.Fatalf("round, disturbed before call %d: %v", n, err)
+	}
+	_, _ = w.tryWrite(slow, admittedUnder("batch"))
+	for _, run := range granted {
+		_, _ = w.tryWrite(run, admittedUnder("batch"))
+	}
+	w.boss.looks()
+	w.atMost(2)
+	for i := range 3 { // whoever has no slot by now may ask
+		run := w.run(fmt.Sprint("more-", i))
+		if got, err := w.boss.Admit(w.ctx(), run, tenant, p); err == nil && got.Admitted {
+			w.write(run, admittedUnder("batch"))
 		}
 	}
+	w.atMost(2)
+	return calls >= n
 }
 
 // mutation: mark that takes any conflict for another run makes the busy case fail: the grant is written after all.

@@ -364,6 +364,17 @@ func (k *keeper) looks() {
 	}
 }
 
+// rebuilds is the part of a round that comes first, without the rest, which would repair what it does wrong.
+func (k *keeper) rebuilds() {
+	k.w.t.Helper()
+	_, lost, err := k.inspect(k.w.ctx())
+	must(k.w.t, err)
+	if lost.nothing() {
+		k.w.t.Fatal("nothing is lost")
+	}
+	must(k.w.t, k.rebuild(k.w.ctx(), lost))
+}
+
 // woke is who was woken since it was last asked, sorted, each once.
 func (k *keeper) woke() []string {
 	k.mu.Lock()

@@ -46,8 +46,10 @@
 //
 // What cannot be decided is a 503 with its reason, never a yes: nothing but a yes of the gate or a case above lets a run in. A gate that
 // cannot be reached is asked three times, so that a pause of the process or a restart of Redis need not be seen. Of a burst 16 are
-// with the gate at a time, the others wait, except for strategy Lock, whose waits for one tenant must not keep up others. A process that has just started waits for its caches, within the time of the request. While policies cannot be read at all even runs of
-// classes that do not reject get 503 (AdmissionUnavailable), as nobody knows their class's policy.
+// with the gate at a time, the others wait, except for strategy Lock, whose waits for one tenant must not keep up others. While
+// policies cannot be read even runs of classes that do not reject get 503 (AdmissionUnavailable), as nobody knows their class's policy.
+//
+// A process listens once its caches are synced. When it ends it answers what it has been asked, for a second.
 //
 // # Certificates
 //

@@ -3,9 +3,7 @@ package webhook
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -29,9 +27,6 @@ const (
 	maxTries = 3
 )
 
-// errColdCaches is the cause of a 503 of a process that has just started.
-var errColdCaches = errors.New("the operator has just started and does not know the policies yet")
-
 // reserver keeps slots for runs that do not exist yet. run is as in the admission request, with its UID; a ttl of 0 only asks. Errors
 // of package admission say when to try again.
 type reserver interface {
@@ -42,14 +37,11 @@ type reserver interface {
 type handler struct {
 	cache   client.Reader
 	live    client.Reader // for what the cache may not have yet
-	synced  func(context.Context) bool
 	gate    reserver
 	ttl     time.Duration  // of reservations
 	rand    func() float64 // uniform in [0,1)
+	turns   chan struct{}  // one for each question that is with the gate
 	metrics *metrics
-
-	warm  atomic.Bool   // the cache was synced once
-	turns chan struct{} // one for each question that is with the gate
 }
 
 // scene is what there is to know about a run that is to be created.
@@ -123,9 +115,6 @@ func (h *handler) reserve(ctx context.Context, s scene, p policy.Effective, ttl 
 // observe gathers what the answer depends on, and leaves out what is not needed because of what was found before.
 func (h *handler) observe(ctx context.Context, run *v1alpha1.WorkflowRun) (scene, error) {
 	s := scene{run: run}
-	if err := h.warmUp(ctx); err != nil {
-		return s, err
-	}
 	var policies v1alpha1.LockPolicyList
 	if err := h.cache.List(ctx, &policies); err != nil {
 		return s, fmt.Errorf("list lock policies: %w", err)
@@ -146,18 +135,6 @@ func (h *handler) observe(ctx context.Context, run *v1alpha1.WorkflowRun) (scene
 		return s, fmt.Errorf("look up the name: %w", err)
 	}
 	return s, nil
-}
-
-// warmUp waits for the caches of a process that has just started.
-func (h *handler) warmUp(ctx context.Context) error {
-	if h.warm.Load() {
-		return nil
-	}
-	if !h.synced(ctx) {
-		return errColdCaches
-	}
-	h.warm.Store(true)
-	return nil
 }
 
 // namespace reads it live if it is not in the cache: one file often makes a namespace and a run in it.

@@ -119,7 +119,7 @@ func creation(t testing.TB, class string, change func(*v1alpha1.WorkflowRun, *ho
 
 func newHandler(cache, live client.Reader, gate reserver) *handler {
 	return &handler{
-		cache: cache, live: live, gate: gate, synced: func(context.Context) bool { return true },
+		cache: cache, live: live, gate: gate,
 		rand: func() float64 { return 0.5 }, metrics: newMetrics(prometheus.NewRegistry()), ttl: reservation, turns: make(chan struct{}, 1),
 	}
 }
@@ -360,32 +360,6 @@ func TestWhatCannotBeReadIsNoYes(t *testing.T) {
 				t.Errorf("answer %+v, asked %d times", got.Result, len(gate.calls))
 			}
 		})
-	}
-}
-
-// mutation: a handler that does not wait for the caches takes "no policy" for an answer, and lets the run in.
-func TestAProcessThatJustStartedWaitsForItsCaches(t *testing.T) {
-	cache := objects(t, namespace("team", nil), lockPolicy("payments", rejecting(2)))
-	h := newHandler(cache, cache, &stubGate{answer: admission.Answer{Admitted: true}})
-	waits, synced := 0, false
-	h.synced = func(ctx context.Context) bool {
-		if _, bounded := ctx.Deadline(); !bounded {
-			t.Error("waits without an end")
-		}
-		waits++
-		return synced
-	}
-	if got := h.Handle(t.Context(), creation(t, "payments", nil)); got.Allowed || got.Result.Code != 503 || !strings.Contains(got.Result.Message, "just started") {
-		t.Errorf("answer %+v", got.Result)
-	}
-	synced = true
-	for range 2 {
-		if got := h.Handle(t.Context(), creation(t, "payments", nil)); !got.Allowed {
-			t.Errorf("answer %+v", got.Result)
-		}
-	}
-	if waits != 2 {
-		t.Errorf("looked %d times; after the first success there is no need to", waits)
 	}
 }
 

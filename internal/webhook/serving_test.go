@@ -131,8 +131,7 @@ var _ = Describe("While the webhook is down", func() {
 var _ = Describe("Certificates that the operator makes", func() {
 	// The first is made 61 days ago and so in its last 30 days; when the operator's clock is put right, it renews.
 	//
-	// mutation: a Source that looks at the Secret only when it starts makes this fail, and so does one that makes a new authority with
-	// each certificate and serves at once.
+	// mutation: a Source that looks at the Secret only when it starts makes this fail.
 	It("are renewed without a restart and without a failed call", func(ctx SpecContext) {
 		w := newWorld(ctx, suite.redis)
 		clock := testingclock.NewFakeClock(time.Now().Add(-61 * 24 * time.Hour))

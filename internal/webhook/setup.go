@@ -3,9 +3,12 @@ package webhook
 import (
 	"cmp"
 	"crypto/tls"
+	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -15,7 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	server "sigs.k8s.io/controller-runtime/pkg/webhook"
 	hooks "sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"github.com/syncopate-dev/syncopate/internal/webhook/certs"
@@ -49,47 +51,28 @@ type Options struct {
 	Registry    prometheus.Registerer
 }
 
-// source has the certificate to serve with, while it runs.
-type source interface {
-	manager.Runnable
-	GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error)
-}
-
-// Setup adds the webhook to a manager, on all replicas, with the readiness check "webhook". The manager's cache must have
-// WorkflowRuns, LockPolicies and Namespaces.
+// Setup adds the webhook to a manager, on all replicas, with the readiness check "webhook". The manager's cache should have
+// WorkflowRuns, LockPolicies and Namespaces before it starts.
 func Setup(mgr manager.Manager, o Options) error {
 	m := newMetrics(o.Registry)
 	certificates, err := o.source(mgr, m)
 	if err != nil {
 		return err
 	}
-	s := server.NewServer(server.Options{Host: o.Host, Port: o.Port, TLSOpts: []func(*tls.Config){func(c *tls.Config) {
-		c.MinVersion = tls.VersionTLS12
-		c.GetCertificate = certificates.GetCertificate
-	}}})
-	s.Register(Path, &hooks.Webhook{Handler: o.handler(mgr, m), WithContextFunc: withBudget})
-	for _, r := range []manager.Runnable{certificates, s} {
-		if err := mgr.Add(r); err != nil {
-			return fmt.Errorf("add webhook: %w", err)
-		}
+	hook, err := hooks.StandaloneWebhook(&hooks.Webhook{Handler: &handler{
+		cache: mgr.GetClient(), live: mgr.GetAPIReader(), gate: o.Gate, rand: o.Rand,
+		ttl: cmp.Or(o.Reservation, reservation), turns: make(chan struct{}, atOnce), metrics: m,
+	}, WithContextFunc: withBudget}, hooks.StandaloneOptions{Logger: o.Log, MetricsPath: Path})
+	if err != nil {
+		return fmt.Errorf("make webhook: %w", err)
 	}
-	started := s.StartedChecker()
-	if err := mgr.AddReadyzCheck("webhook", func(r *http.Request) error {
-		if _, err := certificates.GetCertificate(nil); err != nil {
-			return err
-		}
-		return started(r)
-	}); err != nil {
-		return fmt.Errorf("add readiness of the webhook: %w", err)
+	mux := http.NewServeMux()
+	mux.Handle(Path, hook)
+	s := &server{addr: net.JoinHostPort(o.Host, strconv.Itoa(o.Port)), handler: mux, certificates: certificates, log: o.Log}
+	if err := errors.Join(mgr.Add(certificates), mgr.Add(s), mgr.AddReadyzCheck("webhook", s.ready)); err != nil {
+		return fmt.Errorf("add webhook: %w", err)
 	}
 	return nil
-}
-
-func (o Options) handler(mgr manager.Manager, m *metrics) *handler {
-	return &handler{
-		cache: mgr.GetClient(), live: mgr.GetAPIReader(), synced: mgr.GetCache().WaitForCacheSync, gate: o.Gate, rand: o.Rand,
-		ttl: cmp.Or(o.Reservation, reservation), turns: make(chan struct{}, atOnce), metrics: m,
-	}
 }
 
 // source is the certificates of a directory, or the operator's own.

@@ -45,9 +45,9 @@
 // # Rebuild
 //
 //	begin      the register, if it is closed; and each key that was lost or that runs have
-//	list       all runs, live; if one has a key that was not begun: begin it, and list again
+//	list       all runs, live
 //	mark       each run that may still be admitted: a change of its annotation syncopate.dev/admission-rebuilt moves its resourceVersion. The
-//	           answer shows whether it was admitted meanwhile
+//	           answer shows whether it was admitted meanwhile. If one has a key that was not begun: begin it, and list again
 //	finish     each key with the runs that are admitted and not over, and idempotency keys with the admitted runs that have them
 //	register   last: until here nobody opens anything by himself
 //

@@ -35,12 +35,15 @@ func TestHistoryUnderFaults(t *testing.T) {
 	for i := range count {
 		w.run(fmt.Sprintf("r%02d", i), func(s *v1alpha1.WorkflowRunSpec) { s.Priority = int32(i % 3) })
 	}
-	s := &story{world: w, p: w.effective("batch"), left: map[string]bool{}, granted: map[string]bool{}, paused: make(chan struct{})}
+	s := &story{
+		world: w, p: w.effective("batch"), left: map[string]bool{}, granted: map[string]bool{}, paused: make(chan struct{}),
+	}
 	for i := range count {
 		s.left[fmt.Sprintf("r%02d", i)] = true
 	}
-	ctx, stop := context.WithCancel(w.ctx())
+	ctx, stop := context.WithCancel(t.Context())
 	var all sync.WaitGroup
+	t.Cleanup(func() { stop(); all.Wait() })
 	for range 2 {
 		leader := w.keeper()
 		all.Go(func() { s.lead(ctx, leader) })
@@ -85,31 +88,15 @@ type story struct {
 	granted map[string]bool // those of them that were granted a slot at least once
 	paused  chan struct{}   // closed when those that are paused go on
 	refused int             // writes by the API server
-
-	lastRound error // for whoever has to find out why it does not end
-	lastAdmit string
 }
 
 func (s *story) until(left int) {
 	s.t.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+	s.world.until(fmt.Sprint(left, " runs are left"), func() bool {
 		s.mu.Lock()
-		n := len(s.left)
-		s.mu.Unlock()
-		if n <= left {
-			return
-		}
-		if time.Now().After(end) {
-			s.resume()
-			for _, key := range []string{slotsKey, registerKey} {
-				s.t.Log(key, s.redis.HGetAll(s.ctx(), key))
-			}
-			s.t.Log(s.redis.ZRange(s.ctx(), "{adm:batch:acme}:line", 0, -1))
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.t.Fatalf("%d runs do not end: %v; granted %v; last round: %v; last Admit: %v", n, s.left, s.granted, s.lastRound, s.lastAdmit)
-		}
-	}
+		defer s.mu.Unlock()
+		return len(s.left) <= left
+	})
 }
 
 // pause waits until the next loss is over, or for so long that others have gone on.
@@ -133,10 +120,7 @@ func (s *story) resume() {
 
 func (s *story) lead(ctx context.Context, k *keeper) {
 	for ctx.Err() == nil {
-		_, err := k.round(ctx)
-		s.mu.Lock()
-		s.lastRound = err
-		s.mu.Unlock()
+		_, _ = k.round(ctx)
 		select {
 		case <-ctx.Done():
 		case <-k.kicked:
@@ -193,11 +177,7 @@ func (s *story) advance(ctx context.Context, k *keeper, r *rand.Rand, name strin
 			s.leave(ctx, k, r, run)
 		}
 	default:
-		a, err := k.Admit(ctx, run, tenant, s.p)
-		s.mu.Lock()
-		s.lastAdmit = fmt.Sprintf("%s: %+v, %v", name, a, err)
-		s.mu.Unlock()
-		if err != nil || !a.Admitted {
+		if a, err := k.Admit(ctx, run, tenant, s.p); err != nil || !a.Admitted {
 			return
 		}
 		s.mu.Lock()
@@ -258,10 +238,13 @@ func (w *world) watch() *chronicle {
 		defer close(done)
 		for from := now.ResourceVersion; ctx.Err() == nil; {
 			watcher, err := w.client.Watch(ctx, &v1alpha1.WorkflowRunList{}, &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: from}})
-			if err != nil {
-				continue
+			if err == nil {
+				from = c.record(watcher, from)
 			}
-			from = c.record(watcher, from)
+			select {
+			case <-ctx.Done():
+			case <-time.After(polling): // it may be overloaded
+			}
 		}
 	}()
 	w.t.Cleanup(func() { stop(); <-done })
@@ -288,17 +271,11 @@ func (c *chronicle) record(watcher watch.Interface, last string) string {
 func (c *chronicle) catchUp() {
 	c.w.t.Helper()
 	last := c.w.run("last", suspended)
-	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+	c.w.until("the watch has told everything", func() bool {
 		c.mu.Lock()
-		seen := slices.ContainsFunc(c.events, func(e watch.Event) bool { return version(e) >= versionOf(last) })
-		c.mu.Unlock()
-		if seen {
-			return
-		}
-		if time.Now().After(end) {
-			c.w.t.Fatal("the watch does not tell what happens")
-		}
-	}
+		defer c.mu.Unlock()
+		return slices.ContainsFunc(c.events, func(e watch.Event) bool { return version(e) >= versionOf(last) })
+	})
 }
 
 // most is how many runs of batch were admitted and not over at a time.

@@ -32,7 +32,6 @@ const fieldOwner = client.FieldOwner("syncopate")
 type rebuilding struct {
 	*Keeper
 	lost    loss
-	id      string
 	tokens  map[admission.Key]string // of the keys that are being rebuilt
 	runs    map[types.UID]fact
 	claims  map[types.UID]admission.Claim // of those with idempotency keys
@@ -44,7 +43,7 @@ type rebuilding struct {
 // Errors: admission.ErrRebuildLost: begin anew.
 func (k *Keeper) rebuild(ctx context.Context, lost loss) (err error) {
 	began := k.clock.Now()
-	r := &rebuilding{Keeper: k, lost: lost, id: k.newID(), tokens: map[admission.Key]string{}}
+	r := &rebuilding{Keeper: k, lost: lost, tokens: map[admission.Key]string{}}
 	defer func() {
 		outcome := outcomeDone
 		if err != nil {
@@ -67,7 +66,7 @@ func (r *rebuilding) run(ctx context.Context) error {
 		if register, err = r.gate.BeginRebuildKeys(ctx, registerTenant); err != nil {
 			return err
 		}
-		// What the cache knows is begun first; then the first list usually has no other keys.
+		// What the cache knows is begun first; then usually one list will do.
 		if err := r.fromCache(ctx); err != nil {
 			return err
 		}
@@ -96,22 +95,16 @@ func (r *rebuilding) fromCache(ctx context.Context) error {
 	return err
 }
 
-// count lists all runs, live, until all keys that they have were begun before the list; and marks those that may still be admitted.
+// count lists all runs, live, and marks those that may still be admitted, until all keys that any of them has were begun before the
+// list: those of the list, and those of runs that were admitted between the list and the mark.
 func (r *rebuilding) count(ctx context.Context) error {
 	for range maxLists {
 		if err := r.list(ctx); err != nil {
 			return err
 		}
-		if more, err := r.beginNew(ctx); err != nil || more {
-			if err != nil {
-				return err
-			}
-			continue
-		}
 		if err := r.touch(ctx); err != nil {
 			return err
 		}
-		// Who was admitted between the list and the mark may be so under a key that nobody had in the list.
 		if more, err := r.beginNew(ctx); err != nil || !more {
 			return err
 		}
@@ -205,9 +198,10 @@ func (r *rebuilding) touch(ctx context.Context) error {
 		}
 	}
 	r.touched = len(pending)
+	id := r.newID() // another one each time: the same changes nothing
 	var mu sync.Mutex
 	return each(ctx, pending, func(ctx context.Context, run fact) error {
-		now, err := r.mark(ctx, run, r.id)
+		now, err := r.mark(ctx, run, id)
 		mu.Lock()
 		defer mu.Unlock()
 		if delete(r.runs, run.uid); now != nil {

@@ -16,6 +16,8 @@ const (
 	roundPause = 30 * time.Second
 	// roundRetry is the time until the next round when one failed.
 	roundRetry = time.Second
+	// logEvery is how many failed rounds in a row are logged as one.
+	logEvery = 30
 	// reservationSlack is how long after the end of a reservation the round comes that lets the next one in.
 	reservationSlack = 10 * time.Millisecond
 	// maxRebuilds bounds the rebuilds in one round.
@@ -28,12 +30,17 @@ var errRestless = errors.New("admission data keeps being lost while it is rebuil
 // Start makes a round at once, and then every 30 s, and whenever one is asked for, until ctx ends. It must run in one process only, the
 // leader: two do no harm, but twice the work.
 func (k *Keeper) Start(ctx context.Context) error {
-	for {
+	for failures := 0; ; {
 		kicked := k.kicked
 		pause, err := k.round(ctx)
-		if err != nil && ctx.Err() == nil {
+		if err == nil {
+			failures = 0
+		} else if ctx.Err() == nil {
 			pause, kicked = roundRetry, nil // whoever asks for a round gets that one
-			k.log.Info("Gates of tenants were not looked after, trying again", "delay", pause, "cause", err.Error())
+			if failures%logEvery == 0 {
+				k.log.Info("Gates of tenants were not looked after, trying on", "delay", pause, "cause", err.Error())
+			}
+			failures++
 		}
 		timer := k.clock.NewTimer(pause)
 		select {

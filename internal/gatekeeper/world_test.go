@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -27,8 +28,11 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/policy"
 )
 
-// patience ends a hung test; it is no expectation about speed.
-const patience = 60 * time.Second
+const (
+	// patience ends a hung test; it is no expectation about speed.
+	patience = 60 * time.Second
+	polling  = 2 * time.Millisecond
+)
 
 // tenant is that of the runs of tests, unless they say otherwise.
 const tenant = "acme"
@@ -96,6 +100,15 @@ func (w *world) ctx() context.Context {
 	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
 	w.t.Cleanup(cancel)
 	return ctx
+}
+
+// until polls; it ends the test when it takes too long.
+func (w *world) until(what string, done func() bool) {
+	w.t.Helper()
+	err := wait.PollUntilContextTimeout(w.ctx(), polling, patience, true, func(context.Context) (bool, error) { return done(), nil })
+	if err != nil {
+		w.t.Fatalf("%s: %v", what, err)
+	}
 }
 
 // keeper starts another process.
@@ -342,6 +355,19 @@ func (k *keeper) admits(run *v1alpha1.WorkflowRun) *v1alpha1.WorkflowRun {
 	return k.w.write(run, admittedUnder("batch"))
 }
 
+// tries is what the controller does with a run whatever the answer is.
+func (k *keeper) tries(name string) {
+	k.w.t.Helper()
+	run := k.w.get(name)
+	a, err := k.Admit(k.w.ctx(), run, tenant, k.w.effective("batch"))
+	if err != nil && !isClosed(err) {
+		k.w.t.Fatalf("admit %s: %v", name, err)
+	}
+	if a.Admitted && !factOf(run).admitted() {
+		_, _ = k.w.tryWrite(run, admittedUnder("batch"))
+	}
+}
+
 // isClosed fails the test unless the gate says that its data is being rebuilt.
 func (k *keeper) isClosed(run *v1alpha1.WorkflowRun) {
 	k.w.t.Helper()
@@ -465,11 +491,7 @@ func (r running) makesARound(f func()) {
 	r.w.t.Helper()
 	before := r.calls.of("register")
 	f()
-	for end := time.Now().Add(patience); r.calls.of("register") == before || !r.w.clock.HasWaiters(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			r.w.t.Fatal("no round")
-		}
-	}
+	r.w.until("a round is made", func() bool { return r.calls.of("register") > before && r.w.clock.HasWaiters() })
 }
 
 // rests fails the test if the next round is not waited for after f.

@@ -206,6 +206,33 @@ var _ = Describe("Without a decision", func() {
 	}, SpecTimeout(2*patience))
 })
 
+var _ = Describe("With the gatekeeper", func() {
+	It("goes on by itself after Redis lost its data", func(ctx SpecContext) {
+		server := redistest.Start(GinkgoTB())
+		w := newWorld(ctx, server)
+		w.register(ctx, w.operator(setting{gatekeeper: true}), closed)
+		class := w.policy(ctx, "payments", rejecting(1))
+		w.guarded(ctx)
+		settled := func(name string) int {
+			GinkgoHelper()
+			var code int
+			Eventually(ctx, func() int {
+				got := w.create(ctx, w.run(class, name), "")
+				if code = got.code; code == http.StatusServiceUnavailable {
+					Expect(got.cause()).To(Equal(v1alpha1.ReasonAdmissionRebuilding))
+				}
+				return code
+			}).WithTimeout(patience).WithPolling(polling).ShouldNot(Equal(http.StatusServiceUnavailable))
+			return code
+		}
+		Expect(settled("first")).To(Equal(http.StatusCreated))
+		Expect(settled("second")).To(Equal(http.StatusTooManyRequests))
+		server.FlushAll()
+		Expect(settled("third")).To(Equal(http.StatusCreated), "reservations are lost too, and whoever had one waits in line")
+		Expect(settled("fourth")).To(Equal(http.StatusTooManyRequests))
+	}, SpecTimeout(2*patience))
+})
+
 var _ = Describe("What the gate is not asked", func() {
 	It("is anything but a creation under a policy that rejects", func(ctx SpecContext) {
 		w := newWorld(ctx, suite.redis)

@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"testing"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -90,7 +91,7 @@ var _ = Describe("While the webhook is down", func() {
 		w.guarded(ctx)
 		Expect(w.create(ctx, w.run(class, "refused"), "").code).To(Equal(http.StatusTooManyRequests))
 
-		down := int32(freePort())
+		down := int32(freePort(GinkgoTB()))
 		w.change(ctx, func(h *admissionv1.ValidatingWebhook) { h.ClientConfig.Service.Port = &down })
 		Eventually(ctx, func() int { return w.create(ctx, w.run(class, "ignored"), "").code }).
 			WithTimeout(patience).WithPolling(polling).Should(Equal(http.StatusCreated))
@@ -116,7 +117,7 @@ var _ = Describe("While the webhook is down", func() {
 	It("a class that is left out by a match condition needs no webhook, even with failurePolicy Fail", func(ctx SpecContext) {
 		w := newWorld(ctx, suite.redis)
 		class := w.policy(ctx, "payments", rejecting(0))
-		w.register(ctx, freePort(), closed, func(h *admissionv1.ValidatingWebhook) {
+		w.register(ctx, freePort(GinkgoTB()), closed, func(h *admissionv1.ValidatingWebhook) {
 			// The one that the shipped configuration shows, with another class.
 			h.MatchConditions = append(h.MatchConditions, admissionv1.MatchCondition{
 				Name: "class-rejects", Expression: "object.spec.workloadClass in ['" + class + "', 'ledger']",
@@ -215,7 +216,7 @@ var _ = Describe("Certificates of a directory", func() {
 		dir, bundle := GinkgoT().TempDir(), []byte(nil)
 		put := func(version, old string) {
 			GinkgoHelper()
-			cert, key := selfSigned(w.service + "." + operatorNamespace + ".svc")
+			cert, key := selfSigned(GinkgoTB(), w.service+"."+operatorNamespace+".svc")
 			bundle = append(bundle, cert...)
 			Expect(os.Mkdir(filepath.Join(dir, version), 0o700)).To(Succeed())
 			Expect(os.WriteFile(filepath.Join(dir, version, "tls.crt"), cert, 0o600)).To(Succeed())
@@ -243,19 +244,23 @@ var _ = Describe("Certificates of a directory", func() {
 	}, SpecTimeout(2*patience))
 })
 
-func selfSigned(host string) (cert, key []byte) {
-	GinkgoHelper()
+func selfSigned(t testing.TB, host string) (cert, key []byte) {
+	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	Expect(err).NotTo(HaveOccurred())
-	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
-	Expect(err).NotTo(HaveOccurred())
+	if err != nil {
+		t.Fatal(err)
+	}
 	template := &x509.Certificate{
-		SerialNumber: serial, DNSNames: []string{host}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		SerialNumber: big.NewInt(time.Now().UnixNano()), DNSNames: []string{host}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
-	Expect(err).NotTo(HaveOccurred())
+	if err != nil {
+		t.Fatal(err)
+	}
 	pkcs8, err := x509.MarshalPKCS8PrivateKey(private)
-	Expect(err).NotTo(HaveOccurred())
+	if err != nil {
+		t.Fatal(err)
+	}
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})
 }
 

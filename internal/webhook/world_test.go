@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"strings"
 	"sync/atomic"
+	"testing"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -32,6 +33,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/admission"
+	"github.com/syncopate-dev/syncopate/internal/gatekeeper"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr/redistest"
 	"github.com/syncopate-dev/syncopate/internal/policy"
 )
@@ -124,10 +126,10 @@ func newWorld(ctx context.Context, server *redistest.Server) *world {
 
 // setting is what differs between operators.
 type setting struct {
-	config        *rest.Config // nil: as an administrator
-	certDir       string
-	clock         clock.WithTicker
-	configuration string // that it writes; default the world's
+	config     *rest.Config // nil: as an administrator
+	certDir    string
+	clock      clock.WithTicker
+	gatekeeper bool // the real one, and not the world's stand-in
 }
 
 // operator runs a manager with nothing but the webhook until the spec ends, and returns its port.
@@ -139,17 +141,20 @@ func (w *world) operator(s setting) (port int) {
 	if s.clock == nil {
 		s.clock = clock.RealClock{}
 	}
-	if s.configuration == "" {
-		s.configuration = w.ns
-	}
-	port = freePort()
+	port = freePort(GinkgoTB())
 	mgr, err := ctrl.NewManager(s.config, ctrl.Options{
 		Scheme: testScheme(GinkgoTB()), Metrics: metricsserver.Options{BindAddress: "0"}, Logger: GinkgoLogr,
 		Cache: cache.Options{SyncPeriod: new(time.Hour)},
 	})
 	Expect(err).NotTo(HaveOccurred())
+	var gate reserver = w.keeper
+	if s.gatekeeper {
+		keeper := gatekeeper.New(gatekeeper.Options{Gate: w.keeper.gate, Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Log: GinkgoLogr})
+		Expect(mgr.Add(keeper)).To(Succeed())
+		gate = keeper
+	}
 	Expect(Setup(mgr, Options{
-		Gate: w.keeper, Host: "localhost", Port: port, CertDir: s.certDir, Namespace: operatorNamespace, Service: w.service, Configuration: s.configuration,
+		Gate: gate, Host: "localhost", Port: port, CertDir: s.certDir, Namespace: operatorNamespace, Service: w.service, Configuration: w.ns,
 		Reservation: time.Hour, // no spec is to depend on how fast this machine is
 		Clock:       s.clock, Rand: rand.Float64, Log: GinkgoLogr, Registry: prometheus.NewRegistry(),
 	})).To(Succeed())
@@ -163,10 +168,12 @@ func (w *world) operator(s setting) (port int) {
 	return port
 }
 
-func freePort() int {
-	GinkgoHelper()
+func freePort(t testing.TB) int {
+	t.Helper()
 	l, err := net.Listen("tcp", "localhost:0")
-	Expect(err).NotTo(HaveOccurred())
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer func() { _ = l.Close() }()
 	addr, _ := l.Addr().(*net.TCPAddr)
 	return addr.Port

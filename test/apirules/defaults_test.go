@@ -15,6 +15,7 @@ func TestDefaultsAreFilledIn(t *testing.T) {
 			wantSpec: `
 workloadClass: default
 maxParallelSteps: 20
+priority: 0
 steps:
 - name: a
   job: {topic: demo.echo}
@@ -38,6 +39,7 @@ steps:
 			wantSpec: `
 workloadClass: batch
 maxParallelSteps: 1
+priority: 0
 steps:
 - name: a
   job: {topic: t, input: {}}
@@ -59,6 +61,7 @@ runLock:
   wait: {mode: HandOff, budgetMillis: 3000}
   busyRetry: {mode: Jittered, delayMillis: 500, jitterPercent: 30}
   renewal: {timeoutMillis: 1000, maxConsecutiveFailures: 3, onFailure: Fence, clockDriftPercent: 1, safetyMarginMillis: 3000}
+admission: {onLimit: Queue, strategy: Atomic, lock: {ttlSeconds: 10, maxWaitMillis: 2000, retry: {mode: Jittered, delayMillis: 10, jitterPercent: 30}}}
 delivery: {maxDeliveries: 100, maxDelaySeconds: 30}
 `,
 		},
@@ -73,6 +76,7 @@ runLock:
   wait: {mode: Poll, budgetMillis: 0}
   busyRetry: {mode: Fixed, delayMillis: 500, jitterPercent: 0}
   renewal: {timeoutMillis: 1000, maxConsecutiveFailures: 3, onFailure: Continue, clockDriftPercent: 0, safetyMarginMillis: 100}
+admission: {onLimit: Queue, strategy: Atomic, lock: {ttlSeconds: 10, maxWaitMillis: 2000, retry: {mode: Jittered, delayMillis: 10, jitterPercent: 30}}}
 delivery: {maxDeliveries: 7, maxDelaySeconds: 30}
 `,
 		},

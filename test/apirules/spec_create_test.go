@@ -69,7 +69,13 @@ func TestSpecAtCreate(t *testing.T) {
 		"an unknown way to shut down":    {aRun("  shutdown: Stop"), []string{"spec.shutdown", `supported values: "Cancel", "Terminate"`}},
 		"an empty way to shut down":      {aRun(`  shutdown: ""`), []string{"spec.shutdown"}},
 		"a run made to be cancelled":     {aRun("  shutdown: Cancel"), nil},
-		"a field that does not exist":    {aRun("  idempotencyKey: x"), []string{`unknown field "spec.idempotencyKey"`}},
+		"an idempotency key":             {aRun("  idempotencyKey: report/2026-11-20@1"), nil},
+		"an empty idempotency key":       {aRun(`  idempotencyKey: ""`), []string{"spec.idempotencyKey"}},
+		"a key of 129 characters":        {aRun("  idempotencyKey: " + strings.Repeat("k", 129)), []string{"spec.idempotencyKey: Too long"}},
+		"a key with a space":             {aRun(`  idempotencyKey: "a b"`), []string{"spec.idempotencyKey"}},
+		"an absurd priority":             {aRun("  priority: 1000001"), []string{"spec.priority", "less than or equal to 1000000"}},
+		"a priority below all":           {aRun("  priority: -1000000"), nil},
+		"a field that does not exist":    {aRun("  templateRef: x"), []string{`unknown field "spec.templateRef"`}},
 		"a step field not there yet":     {aRunOf(step("name: a, onFailure: Continue, " + topic)), []string{`unknown field "spec.steps[0].onFailure"`}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -12,6 +12,7 @@ func everything() string {
 	return aRun(
 		"  workloadClass: batch",
 		"  tenant: acme",
+		"  idempotencyKey: report-1",
 		"  suspend: true",
 		"  shutdown: Cancel",
 		"  queueTimeoutSeconds: 60",
@@ -36,6 +37,10 @@ func TestSpecIsImmutable(t *testing.T) {
 		"tenant changed":               {everything(), "spec: {tenant: other}", immutable("tenant")},
 		"tenant removed":               {everything(), "spec: {tenant: null}", immutable("tenant")},
 		"tenant added":                 {aRun(), "spec: {tenant: acme}", immutable("tenant")},
+		"idempotency key changed":      {everything(), "spec: {idempotencyKey: other}", immutable("idempotencyKey")},
+		"idempotency key removed":      {everything(), "spec: {idempotencyKey: null}", immutable("idempotencyKey")},
+		"idempotency key added":        {aRun(), "spec: {idempotencyKey: k}", immutable("idempotencyKey")},
+		"priority of a waiting run":    {everything(), "spec: {priority: 7}", nil},
 		"queue timeout changed":        {everything(), "spec: {queueTimeoutSeconds: 61}", immutable("queueTimeoutSeconds")},
 		"queue timeout removed":        {everything(), "spec: {queueTimeoutSeconds: null}", immutable("queueTimeoutSeconds")},
 		"queue timeout added":          {aRun(), "spec: {queueTimeoutSeconds: 1}", immutable("queueTimeoutSeconds")},

@@ -153,7 +153,13 @@ func checkDeadlinePasses(ctx context.Context, k *kit) error {
 	if err != nil {
 		return err
 	}
-	return k.givesUp(ctx, j)
+	if err := k.givesUp(ctx, j); err != nil {
+		return err
+	}
+	if count(k.tap.of(j), started, ping) == 0 {
+		return fmt.Errorf("%w what becomes of a job at its deadline: it came too late", errInconclusive)
+	}
+	return nil
 }
 
 // givesUp wants a job that ends without a result.

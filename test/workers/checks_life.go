@@ -168,7 +168,7 @@ func checkKilled(ctx context.Context, k *kit) error {
 
 // checkShutdown stops a worker that has as many jobs as it can do, while more wait.
 func checkShutdown(ctx context.Context, k *kit) error {
-	js, err := k.several(ctx, k.config.Concurrency+2, k.config.AckWait)
+	js, err := k.several(ctx, k.config.Concurrency+2, 2*k.config.AckWait)
 	if err != nil {
 		return err
 	}
@@ -251,6 +251,9 @@ func checkRestartWorking(ctx context.Context, k *kit) error {
 	}
 	if err := k.working(ctx, j); err != nil {
 		return err
+	}
+	if k.answered([]job{j}) {
+		return fmt.Errorf("%w what becomes of a job over a restart: it was done before", errInconclusive)
 	}
 	if err := k.restartNATS(ctx); err != nil {
 		return err

@@ -22,7 +22,7 @@ import (
 
 const (
 	// patience ends a hung spec; it is no expectation about speed.
-	patience = 30 * time.Second
+	patience = time.Minute
 	polling  = 5 * time.Millisecond
 )
 

@@ -1,0 +1,106 @@
+package webhook
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/http"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+)
+
+// stubSource has a certificate, or none.
+type stubSource struct{ err error }
+
+func (stubSource) Start(context.Context) error { return nil }
+
+func (s stubSource) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	return &tls.Certificate{}, s.err
+}
+
+// mutation: ready that does not look at one of the two makes this fail.
+func TestReadiness(t *testing.T) {
+	errNone := errors.New("no certificate")
+	s := &server{certificates: stubSource{errNone}}
+	if err := s.ready(nil); !errors.Is(err, errNotListening) {
+		t.Errorf("error %v", err)
+	}
+	s.listening.Store(true)
+	if err := s.ready(nil); !errors.Is(err, errNone) {
+		t.Errorf("error %v", err)
+	}
+	s.certificates = stubSource{}
+	if err := s.ready(nil); err != nil {
+		t.Error(err)
+	}
+}
+
+// mutation: a server that waits for its connections without an end makes this fail.
+func TestARequestThatHangsDoesNotKeepTheProcess(t *testing.T) {
+	cert, key := selfSigned(t, "hook")
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr, arrived := net.JoinHostPort("localhost", strconv.Itoa(freePort(t))), make(chan struct{})
+	s := &server{addr: addr, log: logr.Discard(), certificates: pairSource{&pair}, handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		close(arrived)
+		<-r.Context().Done()
+	})}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Start(ctx) }()
+	asked := make(chan struct{})
+	go func() {
+		defer close(asked)
+		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+		for ctx.Err() == nil {
+			resp, err := client.Get("https://" + addr + Path)
+			if _, refused := errors.AsType[*net.OpError](err); !refused {
+				if err == nil {
+					_ = resp.Body.Close()
+				}
+				return
+			}
+			time.Sleep(polling)
+		}
+	}()
+	<-arrived
+	stop()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(patience):
+		t.Fatal("it does not end")
+	}
+	<-asked
+}
+
+type pairSource struct{ pair *tls.Certificate }
+
+func (pairSource) Start(context.Context) error { return nil }
+
+func (s pairSource) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	return s.pair, nil
+}
+
+func TestAnAddressInUseIsAnError(t *testing.T) {
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "localhost:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	s := &server{addr: l.Addr().String(), certificates: stubSource{}, log: logr.Discard()}
+	if err := s.Start(t.Context()); err == nil {
+		t.Error("no error")
+	}
+	if s.ready(nil) == nil {
+		t.Error("ready")
+	}
+}

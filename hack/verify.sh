@@ -13,7 +13,7 @@ while IFS= read -r -d '' file; do
 done < <(cd "$scratch" && find . -type f -print0)
 
 echo "kustomize"
-for dir in config/default config/samples; do
+for dir in config/default config/default-webhook config/samples; do
   go tool -modfile=hack/tools/go.mod kustomize build "$dir" >"$scratch/manifests.yaml"
 done
 

@@ -1,0 +1,224 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+const (
+	pullWait    = 2 * time.Second // of one pull; as long the clerks take to stop
+	publishWait = 2 * time.Second // for one PubAck
+	errorPause  = 100 * time.Millisecond
+	quick       = 20 * time.Millisecond // the longest job that is not slow
+)
+
+// clerks are the workers. They keep the protocol as docs/protocol.md has it, write all that they publish into the ledger, and are
+// troublesome within the rules: slow, forgetful, and they say things twice.
+type clerks struct {
+	w      *world
+	plan   plan
+	byName map[string]map[string][]ending
+	ledger *ledger
+
+	working sync.WaitGroup
+	copies  sync.WaitGroup // results that are still to be published once more; only those who work add to it
+	goHome  context.CancelFunc
+}
+
+// task is one job in the hands of a clerk.
+type task struct {
+	id                protocol.JobID
+	job, reply, token string
+	kind              ending
+	again             bool // the server has delivered it before
+	rand              *rand.Rand
+}
+
+func (w *world) startClerks(ctx context.Context, p plan, l *ledger) *clerks {
+	opening, goHome := context.WithCancel(ctx)
+	c := &clerks{w: w, plan: p, byName: p.byName(), ledger: l, goHome: goHome}
+	for range p.size.workers {
+		c.working.Go(func() { c.serve(opening, ctx) })
+	}
+	w.tb.Cleanup(c.close)
+	return c
+}
+
+// close lets all finish what they are working on, and publish what they still mean to publish twice.
+func (c *clerks) close() {
+	c.goHome()
+	c.working.Wait()
+	c.copies.Wait()
+}
+
+// serve takes one job after the other until the first context ends, and works on it under the second. Errors are those of a
+// server that is away.
+func (c *clerks) serve(opening, ctx context.Context) {
+	for opening.Err() == nil {
+		consumer, err := c.w.js.Consumer(opening, c.w.names.JobsStream(), protocol.Durable(topic))
+		for err == nil && opening.Err() == nil {
+			err = c.pull(ctx, consumer)
+		}
+		linger(opening, errorPause)
+	}
+}
+
+func (c *clerks) pull(ctx context.Context, consumer jetstream.Consumer) error {
+	batch, err := consumer.Fetch(1, jetstream.FetchMaxWait(pullWait))
+	if err != nil {
+		return err
+	}
+	for msg := range batch.Messages() {
+		c.work(ctx, msg)
+	}
+	return batch.Error()
+}
+
+func (c *clerks) work(ctx context.Context, msg jetstream.Msg) {
+	t, ok := c.read(msg)
+	if !ok {
+		_ = msg.Term() // what is strange is in the ledger already
+		return
+	}
+	linger(ctx, t.duration(c.plan.size))
+	started := fmt.Appendf(nil, `{"status":%q}`, protocol.StatusStarted)
+	first := t.rand.IntN(10)
+	if first < 4 {
+		c.publish(ctx, t, "/started", started, false)
+	}
+	body := c.compose(ctx, t)
+	if !c.publish(ctx, t, "", body, true) {
+		return // the test is over
+	}
+	if first == 9 {
+		c.publish(ctx, t, "/started", started, false) // too late: nobody is to fall for it
+	}
+	c.repeat(ctx, t, body)
+	if t.again || t.rand.IntN(50) > 0 { // else it is forgotten, and comes again after AckWait
+		_ = msg.Ack() // a lost one means the same
+	}
+}
+
+// read finds out which job it is and how it is to end.
+func (c *clerks) read(msg jetstream.Msg) (task, bool) {
+	h := msg.Headers()
+	t := task{job: h.Get(protocol.HeaderMsgID), reply: h.Get(protocol.HeaderReply), token: h.Get(protocol.HeaderToken)}
+	id, err := protocol.ParseJobID(t.job)
+	meta, noMeta := msg.Metadata()
+	endings := c.byName[runOf(h.Get(protocol.HeaderCESource))][id.Step]
+	if err != nil || noMeta != nil || int(id.Attempt) > len(endings) {
+		c.ledger.wonder(fmt.Sprintf("job %q of %s, %d attempts planned", t.job, h.Get(protocol.HeaderCESource), len(endings)))
+		return t, false
+	}
+	t.id, t.kind, t.again = id, endings[id.Attempt-1], meta.NumDelivered > 1
+	c.ledger.take(t.job, t.kind, meta.Sequence.Stream)
+	hash := fnv.New64a()
+	_, _ = fmt.Fprint(hash, runOf(h.Get(protocol.HeaderCESource)), t.job[len(id.RunUID):]) // a hash never fails; UIDs change, what clerks do does not
+	t.rand = rand.New(rand.NewPCG(c.plan.seed, hash.Sum64()))
+	return t, true
+}
+
+// duration is how long a job takes: one in a hundred is slow.
+func (t task) duration(s size) time.Duration {
+	if t.rand.IntN(100) == 0 {
+		return time.Duration(t.rand.Int64N(int64(s.slow)))
+	}
+	return time.Duration(t.rand.Int64N(int64(quick)))
+}
+
+// compose makes a result, as planned, with a value of its own, and notes it. Some outputs are too large for status, and some of these
+// too large for a result: they go to the object store first.
+func (c *clerks) compose(ctx context.Context, t task) []byte {
+	value := c.ledger.value(t.job)
+	padding := 0
+	if t.kind == succeeds {
+		padding = [...]int{8_000, 8_000, 80_000}[t.rand.IntN(3)] * (t.rand.IntN(20) / 19)
+	}
+	if padding == 0 {
+		c.ledger.offer(t.job, value)
+		return t.kind.body(value, t.wait())
+	}
+	data := output(value, padding)
+	ref := protocol.NewOutputRef(t.id, data)
+	c.ledger.offer(t.job, ref.Name)
+	if len(data) <= protocol.MaxInlineOutputBytes {
+		return encode(protocol.Result{Status: protocol.StatusSucceeded, Output: data})
+	}
+	c.upload(ctx, ref.Name, data)
+	return encode(protocol.Result{Status: protocol.StatusSucceeded, OutputRef: &ref})
+}
+
+// upload goes on until the object store has the output.
+func (c *clerks) upload(ctx context.Context, name string, data []byte) {
+	for ctx.Err() == nil {
+		bounded, cancel := context.WithTimeout(ctx, publishWait)
+		store, err := c.w.js.ObjectStore(bounded, c.w.names.PayloadsBucket())
+		if err == nil {
+			_, err = store.PutBytes(bounded, name, data)
+		}
+		cancel()
+		if err == nil {
+			c.ledger.uploaded()
+			return
+		}
+		linger(ctx, errorPause)
+	}
+}
+
+// wait is what a Retry asks for.
+func (t task) wait() time.Duration { return time.Duration(t.rand.IntN(300)) * time.Millisecond }
+
+// repeat publishes copies of the result just published: at once and late, with the same Msg-Id and with others, with the same body
+// and with others, as workers do whose job came twice.
+func (c *clerks) repeat(ctx context.Context, t task, body []byte) {
+	late := time.Duration(t.rand.Int64N(int64(c.plan.size.late)))
+	switch t.rand.IntN(12) {
+	case 0:
+		c.publish(ctx, t, "", body, true)
+	case 1:
+		c.publish(ctx, t, "", c.compose(ctx, t), true)
+	case 2:
+		c.publish(ctx, t, "/again", c.compose(ctx, t), true)
+	case 3:
+		c.copies.Go(func() {
+			linger(ctx, late)
+			c.publish(ctx, t, "", body, true)
+		})
+	case 4, 5:
+		other := c.compose(ctx, t)
+		c.copies.Go(func() {
+			linger(ctx, late)
+			c.publish(ctx, t, "/late", other, true)
+		})
+	}
+}
+
+// publish goes on until the server confirms that it has the message; false: the test ended before.
+func (c *clerks) publish(ctx context.Context, t task, suffix string, body []byte, result bool) bool {
+	m := nats.NewMsg(t.reply)
+	m.Data = body
+	m.Header.Set(protocol.HeaderMsgID, t.job+"/"+t.token+suffix)
+	m.Header.Set(protocol.HeaderToken, t.token)
+	for ctx.Err() == nil {
+		bounded, cancel := context.WithTimeout(ctx, publishWait)
+		ack, err := c.w.js.PublishMsg(bounded, m)
+		cancel()
+		if err == nil {
+			if result {
+				c.ledger.confirm(t.job, ack.Duplicate)
+			}
+			return true
+		}
+		linger(ctx, errorPause)
+	}
+	return false
+}

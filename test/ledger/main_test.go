@@ -1,0 +1,98 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/devenv"
+)
+
+const (
+	root = "../.."
+	// startTimeout bounds the build of the operator and the start of the control plane, on a machine that does other things too.
+	startTimeout = 4 * time.Minute
+)
+
+// site is what all tests of this process share: a control plane, Redis, and the operator's binary. Each test has a nats-server,
+// a namespace and operators of its own.
+var site struct {
+	once   sync.Once
+	err    error
+	env    *devenv.Env
+	k8s    client.WithWatch
+	binary string
+	dir    string
+}
+
+func TestMain(m *testing.M) {
+	if config, ok := os.LookupEnv(serverEnv); ok {
+		os.Exit(serveNATS(config))
+	}
+	code := m.Run()
+	closeSite()
+	os.Exit(code)
+}
+
+// needSite opens the site for the first test that needs it.
+func needSite(ctx context.Context, tb testing.TB) {
+	tb.Helper()
+	site.once.Do(func() {
+		ctx, cancel := context.WithTimeout(ctx, startTimeout)
+		defer cancel()
+		site.err = openSite(ctx)
+	})
+	if site.err != nil {
+		tb.Fatal(site.err)
+	}
+}
+
+func openSite(ctx context.Context) error {
+	ctrllog.SetLogger(logr.Discard())
+	var err error
+	if site.dir, err = os.MkdirTemp("", "ledger"); err != nil {
+		return err
+	}
+	site.binary = filepath.Join(site.dir, "manager")
+	build := exec.CommandContext(ctx, "go", "build", "-o", site.binary, "./cmd/manager")
+	build.Dir = root
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the operator: %w\n%s", err, out)
+	}
+	site.env, err = devenv.Start(ctx, devenv.Options{
+		Root: root, Assets: os.Getenv("KUBEBUILDER_ASSETS"), Dir: site.dir, RequireReal: os.Getenv("REQUIRE_REDIS") == "1",
+	})
+	if err != nil {
+		return err
+	}
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		return err
+	}
+	site.k8s, err = client.NewWithWatch(site.env.Config, client.Options{Scheme: scheme})
+	return err
+}
+
+func closeSite() {
+	if site.env != nil {
+		if err := site.env.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+	}
+	if site.dir != "" {
+		_ = os.RemoveAll(site.dir)
+	}
+}

@@ -1,0 +1,176 @@
+package ledger
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+// topic of all jobs.
+const topic = "ledger.work"
+
+// ending is how an attempt ends.
+type ending string
+
+const (
+	succeeds ending = "Succeeded"
+	fails    ending = "Failed"
+	retries  ending = "Retry"
+	endsRun  ending = "Failed, final"
+)
+
+// size is how much a ledger test does.
+type size struct {
+	runs    int
+	steps   int // of each run; a quarter as many attempts beyond the first of each step are spread over them
+	workers int // jobs worked on at the same time
+	patience,
+	slow, // the longest job
+	late time.Duration // the longest time until a late copy of a result is published
+}
+
+// results is how many attempts are answered.
+func (s size) results() int { return s.runs * (s.steps + s.steps/4) }
+
+// plan says how every attempt of every step of every run ends. It follows from seed and size.
+type plan struct {
+	seed uint64
+	size size
+	runs []script
+}
+
+// script is the plan of one run: for each step, how its attempts end, in order.
+type script [][]ending
+
+const (
+	lanes = 8 // a step depends on the one that stands so many before it; the last step depends on the last of each lane
+	// doomed is how many runs there are for each one that ends with a final failure.
+	doomed = 10
+)
+
+func makePlan(seed uint64, s size) plan {
+	p := plan{seed: seed, size: s}
+	for run := range s.runs {
+		r := rand.New(rand.NewPCG(seed, uint64(run)))
+		steps := make(script, s.steps)
+		for range s.steps / 4 {
+			i := r.IntN(s.steps)
+			steps[i] = append(steps[i], []ending{fails, retries}[r.IntN(2)])
+		}
+		for i := range steps {
+			steps[i] = append(steps[i], succeeds)
+		}
+		if run%doomed == doomed-1 {
+			last := steps[s.steps-1]
+			last[len(last)-1] = endsRun
+		}
+		p.runs = append(p.runs, steps)
+	}
+	return p
+}
+
+func runName(i int) string  { return fmt.Sprintf("run-%04d", i) }
+func stepName(i int) string { return fmt.Sprintf("step-%03d", i) }
+
+// steps makes the specification of a run.
+func (p plan) spec() v1alpha1.WorkflowRunSpec {
+	wait, none := int64(50), int32(0)
+	spec := v1alpha1.WorkflowRunSpec{MaxParallelSteps: lanes}
+	for i := range p.size.steps {
+		step := v1alpha1.Step{Name: stepName(i), Job: v1alpha1.Job{Topic: topic, Input: input(i)}, Retry: v1alpha1.Retry{
+			MaxFailures: 1000, Backoff: v1alpha1.Backoff{InitialMillis: &wait, MaxMillis: &wait, JitterPercent: &none},
+		}}
+		first, last := i-lanes, i-lanes
+		if i == p.size.steps-1 {
+			last = i - 1
+		}
+		for on := max(0, first); on <= last; on++ {
+			step.DependsOn = append(step.DependsOn, stepName(on))
+		}
+		spec.Steps = append(spec.Steps, step)
+	}
+	return spec
+}
+
+func input(i int) *runtime.RawExtension {
+	return &runtime.RawExtension{Raw: fmt.Appendf(nil, `{"number":%d}`, i)}
+}
+
+func (p plan) objects() []*v1alpha1.WorkflowRun {
+	runs := make([]*v1alpha1.WorkflowRun, p.size.runs)
+	for i := range runs {
+		runs[i] = &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{Name: runName(i)}, Spec: p.spec()}
+	}
+	return runs
+}
+
+// byName is the plan by name of run and step.
+func (p plan) byName() map[string]map[string][]ending {
+	all := make(map[string]map[string][]ending, len(p.runs))
+	for i, s := range p.runs {
+		all[runName(i)] = make(map[string][]ending, len(s))
+		for k, endings := range s {
+			all[runName(i)][stepName(k)] = endings
+		}
+	}
+	return all
+}
+
+// body is a result that ends an attempt as planned, and carries a value that no other result has.
+func (e ending) body(value string, wait time.Duration) []byte {
+	result := protocol.Result{Error: &protocol.ResultError{Code: "Planned", Message: value}}
+	switch e {
+	case fails:
+		result.Status = protocol.StatusFailed
+	case endsRun:
+		result.Status, result.Final = protocol.StatusFailed, true
+	case retries:
+		result.Status, result.RetryAfterMillis = protocol.StatusRetry, wait.Milliseconds()
+	default:
+		result = protocol.Result{Status: protocol.StatusSucceeded, Output: output(value, 0)}
+	}
+	return encode(result)
+}
+
+// output is one with a value, as canonical JSON, and as large as wanted.
+func output(value string, padding int) []byte {
+	return fmt.Appendf(nil, `{"padding":%q,"value":%q}`, strings.Repeat("x", padding), value)
+}
+
+func encode(r protocol.Result) []byte {
+	body, err := json.Marshal(r)
+	if err != nil {
+		return []byte(err.Error()) // no JSON: the run that gets it fails
+	}
+	return body
+}
+
+// valueOf finds the value in the status of a step; "" if there is none. That of a large output is the name of its object, which has
+// the digest in it.
+func valueOf(s *v1alpha1.StepStatus) string {
+	switch {
+	case s.OutputRef != nil:
+		return s.OutputRef.Name
+	case s.Output != nil:
+		var output struct{ Value string }
+		if err := json.Unmarshal(s.Output.Raw, &output); err != nil {
+			return err.Error()
+		}
+		return output.Value
+	case s.Error != nil:
+		return s.Error.Message
+	default:
+		return ""
+	}
+}
+
+// runOf is the name of the run in the CloudEvents source of a job.
+func runOf(source string) string { return source[strings.LastIndex(source, "/")+1:] }

@@ -24,6 +24,7 @@ func TestAudit(t *testing.T) {
 		want    string
 	}{
 		"ended, with a slot":                           {has: slot, run: func(f *fact) { admitted(f); f.finished = true }, limit: 9, want: "over"},
+		"ended before it was admitted, with a slot":    {has: slot, run: func(f *fact) { f.finished = true }, limit: 9, want: "over"},
 		"ended, in line":                               {has: place, run: func(f *fact) { f.finished = true }, limit: 9, want: "over"},
 		"unknown, with a slot":                         {has: slot, unknown: true, limit: 9, want: "unknown"},
 		"unknown, in line":                             {has: place, unknown: true, limit: 9, want: "unknown"},

@@ -302,7 +302,7 @@ var _ = Describe("an outage of the API server", func() {
 
 var _ = Describe("contention", func() {
 	It("makes no dead letter: 1,000 results of one run, each given back more often than the budget has it", func(ctx SpecContext) {
-		const steps, each, budget = 200, 5, 5
+		const steps, each, budget = 200, 5, 2
 		w := newWorld(ctx)
 		lock := quick()
 		lock.Wait = v1alpha1.LockWait{Mode: v1alpha1.WaitModePoll, BudgetMillis: new(int64)}
@@ -326,11 +326,11 @@ var _ = Describe("contention", func() {
 			r.turn(ctx, run)
 			sixth := 0
 			for _, s := range w.settledWith(run) {
-				if s.deliveries == budget+1 {
+				if s.deliveries > budget { // a busy machine may lose one to AckWait, so not every number is seen of each
 					sixth++
 				}
 			}
-			return sixth == steps*each
+			return sixth >= steps*each
 		})
 		Expect(w.messages(ctx, w.names.DeadLettersStream())).To(BeZero())
 		for _, s := range w.settledWith(run) {

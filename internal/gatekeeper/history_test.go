@@ -28,7 +28,7 @@ import (
 //
 // mutation: touch that does nothing makes this fail, as does open that does not ask the register, or Leave before the end is written.
 func TestHistoryUnderFaults(t *testing.T) {
-	const limit, count, flushes = 3, 40, 4
+	const limit, count, flushes = 3, 60, 4
 	w := newWorld(t)
 	w.policy("batch", limit)
 	h := w.watch()
@@ -53,16 +53,22 @@ func TestHistoryUnderFaults(t *testing.T) {
 		all.Go(func() { s.work(ctx, k, r) })
 	}
 	for i := range flushes {
-		s.until(count - (i+1)*count/(flushes+1))
+		s.until("as many wait as may, and work is under way", func() bool {
+			return s.waiting == holders && len(s.left) <= count-(i+1)*count/(flushes+2)
+		})
+		s.mu.Lock()
+		before := s.written
+		s.mu.Unlock()
 		if i%2 == 0 {
 			w.server.FlushAll()
 		} else {
 			must(t, w.redis.Del(w.ctx(), slotsKey).Err())
 		}
-		s.resume() // those that were paused since the last loss
+		// Those that were granted a slot before the loss go on when others were let in for it.
+		s.until("others are let in", func() bool { return s.written >= before+limit })
+		s.resume(i == flushes-1)
 	}
-	s.until(0)
-	s.resume()
+	s.until("all runs are over", func() bool { return len(s.left) == 0 })
 	stop()
 	all.Wait()
 
@@ -78,6 +84,9 @@ func TestHistoryUnderFaults(t *testing.T) {
 	}
 }
 
+// holders is how many of the four processes may be paused at a time.
+const holders = 2
+
 // story is what the processes do.
 type story struct {
 	*world
@@ -86,36 +95,45 @@ type story struct {
 	mu      sync.Mutex
 	left    map[string]bool // runs that are not over
 	granted map[string]bool // those of them that were granted a slot at least once
-	paused  chan struct{}   // closed when those that are paused go on
+	paused  chan struct{}   // closed when those that wait go on
+	waiting int             // for that
+	written int             // how many runs were admitted
 	refused int             // writes by the API server
 }
 
-func (s *story) until(left int) {
+func (s *story) until(what string, done func() bool) {
 	s.t.Helper()
-	s.world.until(fmt.Sprint(left, " runs are left"), func() bool {
+	s.world.until(what, func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return len(s.left) <= left
+		return done()
 	})
 }
 
-// pause waits until the next loss is over, or for so long that others have gone on.
+// pause is where some of those that were granted a slot wait until others were let in after a loss.
 func (s *story) pause(ctx context.Context) {
 	s.mu.Lock()
-	paused := s.paused
+	paused, free := s.paused, s.waiting < holders
+	if free {
+		s.waiting++
+	}
 	s.mu.Unlock()
-	select {
-	case <-ctx.Done():
-	case <-paused:
-	case <-time.After(300 * time.Millisecond):
+	if free {
+		select {
+		case <-ctx.Done():
+		case <-paused:
+		}
 	}
 }
 
-func (s *story) resume() {
+// resume has them go on; if it is the last time, nobody waits any more.
+func (s *story) resume(last bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	close(s.paused)
-	s.paused = make(chan struct{})
+	if s.waiting = 0; !last {
+		s.paused = make(chan struct{})
+	}
 }
 
 func (s *story) lead(ctx context.Context, k *keeper) {
@@ -183,13 +201,17 @@ func (s *story) advance(ctx context.Context, k *keeper, r *rand.Rand, name strin
 		s.mu.Lock()
 		s.granted[name] = true
 		s.mu.Unlock()
-		switch r.IntN(6) {
+		switch r.IntN(5) {
 		case 0:
 			return // it crashes here
-		case 1:
+		case 1, 2:
 			s.pause(ctx)
 		}
-		s.tries(ctx, k, run, admittedUnder("batch"))
+		if s.tries(ctx, k, run, admittedUnder("batch")) {
+			s.mu.Lock()
+			s.written++
+			s.mu.Unlock()
+		}
 	}
 }
 

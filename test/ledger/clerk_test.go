@@ -2,12 +2,14 @@ package ledger
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -153,25 +155,34 @@ func (c *clerks) compose(ctx context.Context, t task) []byte {
 	if len(data) <= protocol.MaxInlineOutputBytes {
 		return encode(protocol.Result{Status: protocol.StatusSucceeded, Output: data})
 	}
-	c.upload(ctx, ref.Name, data)
+	c.upload(ctx, t, ref, data)
 	return encode(protocol.Result{Status: protocol.StatusSucceeded, OutputRef: &ref})
 }
 
-// upload goes on until the object store has the output.
-func (c *clerks) upload(ctx context.Context, name string, data []byte) {
-	for ctx.Err() == nil {
-		bounded, cancel := context.WithTimeout(ctx, publishWait)
-		store, err := c.w.js.ObjectStore(bounded, c.w.names.PayloadsBucket())
-		if err == nil {
-			_, err = store.PutBytes(bounded, name, data)
+// upload goes on until the object store has the output: first its bytes, then the entry that names them. It does so by hand: the
+// library's way leaves a goroutine behind when the server goes away, which may end the process later.
+func (c *clerks) upload(ctx context.Context, t task, ref protocol.OutputRef, data []byte) {
+	nuid := protocol.PayloadNUID(t.id.RunUID, uuid.NewString())
+	entry, err := json.Marshal(c.w.names.NewPayloadEntry(ref, nuid, 1))
+	if err != nil {
+		c.ledger.wonder(err.Error())
+		return
+	}
+	parts := []*nats.Msg{
+		{Subject: c.w.names.PayloadChunks(nuid), Data: data},
+		{Subject: c.w.names.PayloadEntry(ref.Name), Data: entry, Header: nats.Header{protocol.HeaderRollup: {protocol.RollupSubject}}},
+	}
+	for _, m := range parts {
+		// A part that is stored twice would spoil the object; the server knows it by its id.
+		if m.Header == nil {
+			m.Header = nats.Header{}
 		}
-		cancel()
-		if err == nil {
-			c.ledger.uploaded()
+		m.Header.Set(protocol.HeaderMsgID, uuid.NewString())
+		if _, ok := c.persist(ctx, m); !ok {
 			return
 		}
-		linger(ctx, errorPause)
 	}
+	c.ledger.uploaded()
 }
 
 // wait is what a Retry asks for.
@@ -208,17 +219,23 @@ func (c *clerks) publish(ctx context.Context, t task, suffix string, body []byte
 	m.Data = body
 	m.Header.Set(protocol.HeaderMsgID, t.job+"/"+t.token+suffix)
 	m.Header.Set(protocol.HeaderToken, t.token)
+	ack, ok := c.persist(ctx, m)
+	if ok && result {
+		c.ledger.confirm(t.job, ack.Duplicate)
+	}
+	return ok
+}
+
+// persist publishes a message until the server confirms it; false: the test ended before.
+func (c *clerks) persist(ctx context.Context, m *nats.Msg) (*jetstream.PubAck, bool) {
 	for ctx.Err() == nil {
 		bounded, cancel := context.WithTimeout(ctx, publishWait)
 		ack, err := c.w.js.PublishMsg(bounded, m)
 		cancel()
 		if err == nil {
-			if result {
-				c.ledger.confirm(t.job, ack.Duplicate)
-			}
-			return true
+			return ack, true
 		}
 		linger(ctx, errorPause)
 	}
-	return false
+	return nil, false
 }

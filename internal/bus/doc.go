@@ -68,6 +68,11 @@
 // an object that is not there, or not whole (ErrPayloadUnusable, a fact), from a store that cannot be asked (*RetryError). An entry
 // is published when all parts are confirmed. Nothing expires; DropPayloads leaves nothing behind.
 //
+// # Workers of a topic
+//
+// Workers asks the consumer that they share, and nothing else: what it says of pull requests and jobs, and what that cannot tell, is in
+// the fields' comments. That nobody answers is an error, never "no workers".
+//
 // # Failure handling
 //
 //   - NATS away: every call fails at once with ErrUnreachable inside a *RetryError. Nothing is buffered for later, since a

@@ -23,7 +23,7 @@ func (a jsonAdapter) NativeToValue(value any) ref.Val {
 	case undecodable:
 		return types.WrapErr(v.err)
 	case map[string]any:
-		return types.NewStringInterfaceMap(a, v)
+		return inOrder(types.NewStringInterfaceMap(a, v))
 	case []any:
 		return types.NewDynamicList(a, v)
 	default:
@@ -34,7 +34,7 @@ func (a jsonAdapter) NativeToValue(value any) ref.Val {
 // undecodable stands for raw JSON that is none: an error only where an expression looks at it.
 type undecodable struct{ err error }
 
-// decoded is v with all raw JSON in it decoded; it copies what it changes.
+// decoded is v with all raw JSON in it decoded and large maps in order; it copies what it changes.
 func decoded(v any) any {
 	switch v := v.(type) {
 	case json.RawMessage:
@@ -42,11 +42,14 @@ func decoded(v any) any {
 		if err != nil {
 			return undecodable{err}
 		}
-		return d
+		return decoded(d)
 	case map[string]any:
 		m := make(map[string]any, len(v))
 		for k, e := range v {
 			m[k] = decoded(e)
+		}
+		if len(m) > smallMap {
+			return jsonAdapter{}.NativeToValue(m)
 		}
 		return m
 	case []any:

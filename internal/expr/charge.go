@@ -7,47 +7,37 @@ import (
 	"github.com/google/cel-go/common/types/traits"
 )
 
-// maxWork bounds what the guarded calls of one condition or template do, in units of some 3 ns: about as long as MaxCost takes.
-const maxWork = 10_000_000
-
 const (
 	unitsPerNode = 16    // to look at one element of a list or map
 	unitsPerZone = 4_000 // to look up a time zone by its name
+
+	maxElements = 10_000_000 // of a list that is added to another; more than an output can have
 )
-
-// work is what is left of an evaluation's maxWork.
-type work struct{ left int }
-
-func (w *work) take(n int) bool {
-	if n < 0 || n > w.left { // n < 0: it overflowed
-		w.left = 0
-		return false
-	}
-	w.left -= n
-	return true
-}
 
 // charge takes from w what a call with these operands may do, and says whether there was enough.
 type charge func(w *work, args []ref.Val) bool
 
-// guardedFunctions are the calls that can do far more than CEL's cost limit sees in time: it counts a call after it was
-// made, equality as one comparison per element however deep the elements are, and a call with operands of unknown type, as
-// all variables are, often as one unit however long the text is.
+// guardedFunctions are the calls whose work depends on the size of their operands.
 func guardedFunctions() map[string]charge {
 	charges := map[string]charge{
 		operators.Equals:    weighAll,
 		operators.NotEquals: weighAll,
 		operators.In:        chargeIn,
+		operators.Add:       chargeAdd,
 		"join":              chargeJoin,
 		"replace":           chargeReplace,
 		"matches":           chargeMatches,
 		"indexOf":           chargeSearch,
 		"lastIndexOf":       chargeSearch,
+		"optional.unwrap":   chargeElements,
+		"unwrapOpt":         chargeElements,
 	}
 	for _, linear := range []string{
-		operators.Add, operators.Less, operators.LessEquals, operators.Greater, operators.GreaterEquals,
+		operators.Less, operators.LessEquals, operators.Greater, operators.GreaterEquals,
 		"size", "string", "bytes", "int", "uint", "double", "bool", "duration", "timestamp", "contains", "startsWith", "endsWith",
 		"charAt", "lowerAscii", "upperAscii", "substring", "trim", "reverse", "split", "strings.quote",
+		// These cost little; they are here for the sake of their mistakes, which a guarded call tells better.
+		operators.Subtract, operators.Multiply, operators.Divide, operators.Modulo, operators.Negate, operators.LogicalNot,
 	} {
 		charges[linear] = chargeText
 	}
@@ -114,12 +104,34 @@ func chargeText(w *work, args []ref.Val) bool {
 	return true
 }
 
+// chargeAdd charges for text. Lists are not copied, but one more addition doubles a list, and the elements of 2^63 cannot be counted.
+func chargeAdd(w *work, args []ref.Val) bool {
+	for _, a := range args {
+		if l, isList := a.(traits.Lister); isList {
+			if size, _ := l.Size().(types.Int); size > maxElements {
+				return w.take(-1)
+			}
+		}
+	}
+	return chargeText(w, args)
+}
+
 // chargeIn charges for a comparison with every element of a list; a map is looked up in.
 func chargeIn(w *work, args []ref.Val) bool {
 	if _, ok := args[1].(traits.Mapper); ok {
 		return weigh(w, args[0])
 	}
 	return weighAll(w, args)
+}
+
+// chargeElements charges for the elements of a list, but not for what is in them.
+func chargeElements(w *work, args []ref.Val) bool {
+	list, ok := args[0].(traits.Lister)
+	if !ok {
+		return true
+	}
+	size, _ := list.Size().(types.Int)
+	return w.take(int(size) * unitsPerNode)
 }
 
 // chargeJoin charges for the joined text: the elements, and a separator for each.

@@ -16,71 +16,87 @@ const (
 	varInputs = "inputs"
 	varSteps  = "steps"
 	varRun    = "run"
+	varItem   = "item"
 
 	maxCached = 2048 // compiled expressions; some 20 KiB each
 )
 
+// source is what a program is made of.
+type source struct {
+	text string
+	item bool // there is a variable item
+}
+
 // program is a compiled expression; safe for concurrent use.
 type program struct {
+	source
+	env        *cel.Env
 	outputType *cel.Type
 	prog       cel.Program
 	steps      []string // names of steps that it reads, as far as the text says them
 	outputs    Outputs  // of which it reads the output
 }
 
-// eval gives the value and its cost in CEL units.
-func (p *program) eval(activation map[string]any) (ref.Val, uint64, error) {
-	out, details, err := p.prog.Eval(activation)
-	if err != nil {
-		return nil, 0, evalError(err)
+// eval gives the value. The activation has an evaluation's work in it.
+func (p *program) eval(activation map[string]any) (ref.Val, error) {
+	out, _, err := p.prog.Eval(activation)
+	switch w, ok := activation[varWork].(*work); {
+	case ok && w.stopped != nil:
+		return nil, w.stopped
+	case err != nil:
+		return nil, errors.New(oneLine(p.told(err)))
+	default:
+		return out, nil
 	}
-	var cost uint64
-	if c := details.ActualCost(); c != nil {
-		cost = *c
-	}
-	return out, cost, nil
 }
 
-// compiler is the CEL environment with the programs that it made.
+// compiler is the CEL environments with the programs that it made.
 type compiler struct {
-	env   *cel.Env
-	guard *guard
+	env     *cel.Env
+	itemEnv *cel.Env // has the variable item, too
+	guard   *guard
 
 	mu       sync.Mutex
-	programs map[string]*program
+	programs map[source]*program
 }
 
 // sharedCompiler is the package's only state (see doc.go). Its error would be a defect of newCompiler, which has no input.
 var sharedCompiler = sync.OnceValues(newCompiler)
 
 func newCompiler() (*compiler, error) {
-	env, err := cel.NewEnv(
-		cel.CustomTypeAdapter(jsonAdapter{}),
-		cel.Variable(varInputs, cel.DynType),
-		cel.Variable(varSteps, cel.DynType),
-		cel.Variable(varRun, cel.DynType),
-		cel.OptionalTypes(),
-		cel.CrossTypeNumericComparisons(true),
-		ext.Strings(),
-		cel.Function("format", cel.DisableDeclaration(true),
-			cel.MemberOverload("string_format", []*cel.Type{cel.StringType, cel.ListType(cel.DynType)}, cel.StringType)),
-	)
-	if err != nil {
-		return nil, fmt.Errorf("make the CEL environment: %w", err)
+	env, err := newEnv()
+	itemEnv, errItem := newEnv(cel.Variable(varItem, cel.DynType))
+	if err := errors.Join(err, errItem); err != nil {
+		return nil, fmt.Errorf("make the CEL environments: %w", err)
 	}
 	g, err := newGuard(env)
 	if err != nil {
 		return nil, fmt.Errorf("make the CEL guard: %w", err)
 	}
-	return &compiler{env: env, guard: g, programs: map[string]*program{}}, nil
+	return &compiler{env: env, itemEnv: itemEnv, guard: g, programs: map[source]*program{}}, nil
+}
+
+func newEnv(more ...cel.EnvOption) (*cel.Env, error) {
+	return cel.NewEnv(append([]cel.EnvOption{
+		cel.CustomTypeAdapter(jsonAdapter{}),
+		cel.Variable(varInputs, cel.DynType),
+		cel.Variable(varSteps, cel.DynType),
+		cel.Variable(varRun, cel.DynType),
+		cel.EnableMacroCallTracking(), // for the text of a part with macros in it
+		cel.OptionalTypes(),
+		cel.CrossTypeNumericComparisons(true),
+		ext.Strings(),
+		cel.Function("format", cel.DisableDeclaration(true),
+			cel.MemberOverload("string_format", []*cel.Type{cel.StringType, cel.ListType(cel.DynType)}, cel.StringType)),
+	}, more...)...)
 }
 
 // compile gives the program of src. Only good programs are cached: a bad expression ends its run, so it is seen once.
-func compile(src string) (*program, error) {
+func compile(src source) (*program, error) {
 	switch {
-	case strings.TrimSpace(src) == "":
+	case strings.TrimSpace(src.text) == "":
 		return nil, errors.New("it is empty")
-	case utf8.RuneCountInString(src) > MaxExpressionLength:
+	case utf8.RuneCountInString(src.text) > MaxExpressionLength:
 		return nil, fmt.Errorf("%w: more than %d characters", ErrTooLarge, MaxExpressionLength)
 	}
 	c, err := sharedCompiler()
@@ -98,28 +114,32 @@ func compile(src string) (*program, error) {
 	return p, nil
 }
 
-func (c *compiler) make(src string) (*program, error) {
-	ast, iss := c.env.Compile(src)
+func (c *compiler) make(src source) (*program, error) {
+	env := c.env
+	if src.item {
+		env = c.itemEnv
+	}
+	ast, iss := env.Compile(src.text)
 	if iss.Err() != nil {
 		return nil, compileError(iss)
 	}
-	prog, err := c.env.Program(ast, cel.CostLimit(MaxCost), cel.CustomDecoratorV2(c.guard.decorate))
+	prog, err := env.Program(ast, cel.CustomDecoratorV2(c.guard.decorate))
 	if err != nil {
 		return nil, fmt.Errorf("plan: %s", oneLine(err.Error()))
 	}
 	return &program{
-		outputType: ast.OutputType(), prog: prog, steps: stepsRead(ast.NativeRep()), outputs: outputsRead(ast.NativeRep()),
+		source: src, env: env, outputType: ast.OutputType(), prog: prog, steps: stepsRead(ast.NativeRep()), outputs: outputsRead(ast.NativeRep()),
 	}, nil
 }
 
-func (c *compiler) cached(src string) *program {
+func (c *compiler) cached(src source) *program {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.programs[src]
 }
 
 // keep forgets everything when the cache is full: that is rare, and needs no order of use.
-func (c *compiler) keep(src string, p *program) {
+func (c *compiler) keep(src source, p *program) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.programs) >= maxCached {

@@ -28,7 +28,9 @@ func (e *Error) Unwrap() error { return e.Cause }
 var (
 	// ErrNotBool: a condition is, or gave, something else than true or false.
 	ErrNotBool = errors.New("not a bool")
-	// ErrTooLarge: an expression is too long, a template has too many of them, or a result is too large.
+	// ErrNotList: the expression for a list is, or gave, something else.
+	ErrNotList = errors.New("not a list")
+	// ErrTooLarge: an expression is too long, a template has too many of them, or a result is too large or nested too deep.
 	ErrTooLarge = errors.New("too large")
 	// ErrTooCostly: an evaluation was stopped at its cost limit.
 	ErrTooCostly = errors.New("too costly")
@@ -51,24 +53,16 @@ func wrong(expression string, err error) error {
 
 // compileError is the first of CEL's issues in one line; its own text spans several and draws a caret.
 func compileError(iss *cel.Issues) error {
-	for _, e := range iss.Errors() {
-		message := strings.ReplaceAll(e.Message, " (in container '')", "")
-		message, _, _ = strings.Cut(message, " expecting {") // a list of all that CEL knows
-		return fmt.Errorf("column %d: %s", e.Location.Column()+1, oneLine(message))
+	all := iss.Errors()
+	if len(all) == 0 {
+		return errors.New(oneLine(iss.Err().Error()))
 	}
-	return errors.New(oneLine(iss.Err().Error()))
-}
-
-// evalError is CEL's evaluation error in one line.
-func evalError(err error) error {
-	text := err.Error()
-	if strings.Contains(text, "actual cost limit exceeded") {
-		return fmt.Errorf("%w: it needs more than %d units", ErrTooCostly, MaxCost)
+	message := strings.ReplaceAll(all[0].Message, " (in container '')", "")
+	message, _, _ = strings.Cut(message, " expecting {") // a list of all that CEL knows
+	if message == "undeclared reference to '"+varItem+"'" {
+		message += ": only what is evaluated for each item of a list has one"
 	}
-	if strings.Contains(text, errOperands.Error()) {
-		return fmt.Errorf("%w: %w", ErrTooCostly, errOperands)
-	}
-	return errors.New(oneLine(text))
+	return fmt.Errorf("column %d: %s", all[0].Location.Column()+1, oneLine(message))
 }
 
 func oneLine(s string) string {

@@ -5,10 +5,12 @@ import (
 	"fmt"
 
 	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/common"
 	"github.com/google/cel-go/common/functions"
 	"github.com/google/cel-go/common/operators"
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
+	"github.com/google/cel-go/common/types/traits"
 	"github.com/google/cel-go/interpreter"
 )
 
@@ -17,7 +19,11 @@ const varWork = "@work"
 
 var errOperands = errors.New("operands are too large")
 
-// guard replaces guarded calls in an expression's plan.
+// guard has the plan of an expression take from its work at every node, before the node does something, and has mistakes say
+// what was found where (finding.go).
+//
+// Invariant: each turn of a loop takes at least one unit, and a loop whose evaluation was stopped makes no other turn. The body of
+// a loop is a call or && || ?:, which are nodes; its condition is the literal true or a call, and both are false when stopped.
 type guard struct {
 	charges  map[string]charge
 	bindings map[string]*functions.Overload // by overload id and by function
@@ -38,15 +44,91 @@ func newGuard(env *cel.Env) (*guard, error) {
 }
 
 func (g *guard) decorate(i interpreter.InterpretableV2) (interpreter.InterpretableV2, error) {
-	call, ok := i.(interpreter.InterpretableCall)
-	if !ok || g.charges[call.Function()] == nil {
+	switch i := i.(type) {
+	case *tellingAttribute: // CEL decorates an attribute again for each key that it adds
 		return i, nil
+	case interpreter.InterpretableAttribute:
+		return &tellingAttribute{i}, nil
+	case interpreter.InterpretableConst:
+		return &guardedConst{i}, nil
+	case interpreter.InterpretableCall:
+		return g.call(i), nil
+	case interpreter.InterpretableConstructor:
+		return &guardedNode{InterpretableV2: i, cost: constructorCost(i)}, nil
+	default: // a loop, && and ||
+		return &guardedNode{InterpretableV2: i, cost: 1}, nil
+	}
+}
+
+// constructorCost is what CEL says that a list or map costs to make.
+func constructorCost(i interpreter.InterpretableConstructor) int {
+	if i.Type() == types.ListType {
+		return common.ListCreateBaseCost
+	}
+	return common.MapCreateBaseCost
+}
+
+func (g *guard) call(call interpreter.InterpretableCall) interpreter.InterpretableV2 {
+	if g.charges[call.Function()] == nil {
+		return &guardedNode{InterpretableV2: call, cost: 1}
 	}
 	binding := g.bindings[call.OverloadID()]
 	if binding == nil {
 		binding = g.bindings[call.Function()]
 	}
-	return &guardedCall{InterpretableCall: call, charge: g.charges[call.Function()], binding: binding}, nil
+	return &guardedCall{InterpretableCall: call, charge: g.charges[call.Function()], binding: binding}
+}
+
+// stepped takes n cost units of the evaluation and says whether it may go on.
+func stepped(vars interpreter.Activation, n int) bool {
+	w := workOf(vars)
+	return w != nil && w.step(n)
+}
+
+// workOf is nil, so that nothing goes on, if somebody evaluates without work: that would be a defect.
+func workOf(vars interpreter.Activation) *work {
+	found, _ := vars.ResolveName(varWork)
+	w, _ := found.(*work)
+	return w
+}
+
+// guardedNode takes some units and then does what it always did.
+type guardedNode struct {
+	interpreter.InterpretableV2
+	cost int
+}
+
+// Eval is the older form of Exec.
+func (n *guardedNode) Eval(vars interpreter.Activation) ref.Val {
+	return n.Exec(interpreter.AsFrame(vars))
+}
+
+// Exec implements interpreter.InterpretableV2.
+func (n *guardedNode) Exec(frame *interpreter.ExecutionFrame) ref.Val {
+	if !stepped(frame, n.cost) {
+		return types.False
+	}
+	out := n.InterpretableV2.Exec(frame)
+	if m, isMap := out.(traits.Mapper); isMap {
+		return types.LabelErrNode(n.ID(), checkKeys(m))
+	}
+	return out
+}
+
+// guardedConst costs nothing, but does not keep a loop going that was stopped.
+type guardedConst struct{ interpreter.InterpretableConst }
+
+// Eval is the older form of Exec.
+func (c *guardedConst) Eval(vars interpreter.Activation) ref.Val {
+	return c.Exec(interpreter.AsFrame(vars))
+}
+
+// Exec implements interpreter.InterpretableV2.
+func (c *guardedConst) Exec(frame *interpreter.ExecutionFrame) ref.Val {
+	if c.Value() == types.True && !stepped(frame, 0) {
+		return types.False
+	}
+	return c.Value()
 }
 
 // guardedCall evaluates the operands of a call, charges for it, and then makes it.
@@ -70,11 +152,14 @@ func (c *guardedCall) Exec(frame *interpreter.ExecutionFrame) ref.Val {
 			return args[i]
 		}
 	}
-	found, _ := frame.ResolveName(varWork)
-	if w, ok := found.(*work); !ok || !c.charge(w, args) {
-		return types.LabelErrNode(c.ID(), types.WrapErr(errOperands))
+	if w := workOf(frame); w == nil || !w.step(1) || !c.charge(w, args) {
+		return types.False
 	}
-	return types.LabelErrNode(c.ID(), c.call(args))
+	out := c.call(args)
+	if err, failed := out.(*types.Err); failed {
+		return types.WrapErr(&finding{error: err, node: c.ID(), operands: args})
+	}
+	return out
 }
 
 func (c *guardedCall) call(args []ref.Val) ref.Val {

@@ -10,8 +10,8 @@ import (
 
 // ConditionSteps lists the steps that a condition reads by name, steps.NAME or steps["NAME"], each once. Optional reads,
 // steps.?NAME, do not count: they are a question whether there is such a step. Its error is that of CheckCondition.
-func ConditionSteps(src string) ([]string, error) {
-	p, err := condition(src)
+func ConditionSteps(src string, with ...Option) ([]string, error) {
+	p, err := condition(src, hasItem(with))
 	if err != nil {
 		return nil, err
 	}
@@ -20,9 +20,9 @@ func ConditionSteps(src string) ([]string, error) {
 
 // TemplateSteps lists the steps that the expressions of a template read, as ConditionSteps does. Its error is that of
 // CheckTemplate.
-func TemplateSteps(raw []byte) ([]string, error) {
+func TemplateSteps(raw []byte, with ...Option) ([]string, error) {
 	var names []string
-	r := renderer{value: func(p *program) (any, error) {
+	r := renderer{item: hasItem(with), value: func(p *program) (any, error) {
 		names = append(names, p.steps...)
 		return nil, nil
 	}}
@@ -40,8 +40,8 @@ type Outputs struct {
 }
 
 // ConditionOutputs says which outputs a condition reads. Its error is that of CheckCondition.
-func ConditionOutputs(src string) (Outputs, error) {
-	p, err := condition(src)
+func ConditionOutputs(src string, with ...Option) (Outputs, error) {
+	p, err := condition(src, hasItem(with))
 	if err != nil {
 		return Outputs{}, err
 	}
@@ -49,9 +49,9 @@ func ConditionOutputs(src string) (Outputs, error) {
 }
 
 // TemplateOutputs says which outputs the expressions of a template read. Its error is that of CheckTemplate.
-func TemplateOutputs(raw []byte) (Outputs, error) {
+func TemplateOutputs(raw []byte, with ...Option) (Outputs, error) {
 	var all Outputs
-	r := renderer{value: func(p *program) (any, error) {
+	r := renderer{item: hasItem(with), value: func(p *program) (any, error) {
 		all.Names = append(all.Names, p.outputs.Names...)
 		all.All = all.All || p.outputs.All
 		return nil, nil

@@ -10,17 +10,39 @@ import (
 )
 
 // CheckTemplate compiles every expression of a template. Its error is an *Error, or wraps ErrTemplate or ErrTooLarge.
-func CheckTemplate(raw []byte) error {
-	r := renderer{value: func(*program) (any, error) { return nil, nil }}
+func CheckTemplate(raw []byte, with ...Option) error {
+	r := renderer{item: hasItem(with), value: func(*program) (any, error) { return nil, nil }}
 	_, err := r.document(raw)
 	return err
 }
 
 // Render gives the template with its expressions replaced by their values, as JSON with sorted keys, in at most
 // MaxRenderedBytes. An empty template stands for {}. Its error is an *Error, or wraps ErrTemplate or ErrTooLarge.
-func Render(raw []byte, v Vars) ([]byte, error) {
-	e := evaluation{activation: v.activation(), costLeft: MaxCost, output: budget{left: MaxRenderedBytes}}
-	r := renderer{value: e.value}
+func Render(raw []byte, v Vars) ([]byte, error) { return Prepare(v).render(raw, v.Item, v.HasItem) }
+
+// evaluation is what the expressions of one template share.
+type evaluation struct {
+	activation map[string]any
+	output     budget
+}
+
+func (e *evaluation) value(p *program) (any, error) {
+	out, err := p.eval(e.activation)
+	if err != nil {
+		return nil, err
+	}
+	return e.output.plain(out)
+}
+
+// renderer walks a document and puts value's answers in the place of expressions.
+type renderer struct {
+	value       func(*program) (any, error)
+	item        bool // there is a variable item
+	expressions int
+}
+
+// bytes is the document with its expressions replaced, as JSON.
+func (r *renderer) bytes(raw []byte) ([]byte, error) {
 	doc, err := r.document(raw)
 	if err != nil {
 		return nil, err
@@ -33,31 +55,6 @@ func Render(raw []byte, v Vars) ([]byte, error) {
 		return nil, errOutput
 	}
 	return out, nil
-}
-
-// evaluation is what the expressions of one template share.
-type evaluation struct {
-	activation map[string]any
-	costLeft   uint64
-	output     budget
-}
-
-func (e *evaluation) value(p *program) (any, error) {
-	out, cost, err := p.eval(e.activation)
-	if err != nil {
-		return nil, err
-	}
-	if cost > e.costLeft {
-		return nil, fmt.Errorf("%w: the template needs more than %d units", ErrTooCostly, MaxCost)
-	}
-	e.costLeft -= cost
-	return e.output.plain(out)
-}
-
-// renderer walks a document and puts value's answers in the place of expressions.
-type renderer struct {
-	value       func(*program) (any, error)
-	expressions int
 }
 
 func (r *renderer) document(raw []byte) (any, error) {
@@ -127,7 +124,7 @@ func (r *renderer) expression(src string) (any, error) {
 	if r.expressions++; r.expressions > MaxExpressions {
 		return nil, fmt.Errorf("%w: more than %d expressions", ErrTooLarge, MaxExpressions)
 	}
-	p, err := compile(src)
+	p, err := compile(source{text: src, item: r.item})
 	if err != nil {
 		return nil, wrong(src, err)
 	}

@@ -2,8 +2,10 @@ package expr
 
 import (
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
@@ -14,7 +16,10 @@ var errOutput = fmt.Errorf("%w: the result has more than %d bytes", ErrTooLarge,
 
 // budget bounds what is made of CEL values. A CEL list can hold the same list many times over, so a small value can have an
 // endless text; it must be refused while it is walked.
-type budget struct{ left int }
+type budget struct {
+	left  int // bytes
+	depth int // of lists and maps around what is looked at
+}
 
 // take spends n bytes.
 func (b *budget) take(n int) error {
@@ -23,6 +28,16 @@ func (b *budget) take(n int) error {
 	}
 	return nil
 }
+
+// enter goes into a list or map.
+func (b *budget) enter() error {
+	if b.depth++; b.depth > MaxDepth {
+		return fmt.Errorf("%w: lists and maps are nested deeper than %d", ErrTooLarge, MaxDepth)
+	}
+	return nil
+}
+
+func (b *budget) leave() { b.depth-- }
 
 // plain makes of a CEL value what encoding/json writes as intended.
 func (b *budget) plain(val ref.Val) (any, error) {
@@ -45,8 +60,10 @@ func (b *budget) plain(val ref.Val) (any, error) {
 		return b.object(v)
 	case traits.Lister:
 		return b.array(v)
+	case *types.Err: // raw JSON that is none, in a list or map
+		return nil, errors.New(oneLine(v.Error()))
 	default:
-		return nil, fmt.Errorf("a %s has no JSON form", typeName(val))
+		return nil, fmt.Errorf("%s has no JSON form", article(kind(val)))
 	}
 }
 
@@ -58,6 +75,13 @@ func scalar(val ref.Val) (any, error) {
 }
 
 func (b *budget) array(l traits.Lister) (any, error) {
+	if err := b.enter(); err != nil {
+		return nil, err
+	}
+	defer b.leave()
+	if size, _ := l.Size().(types.Int); int(size) > b.left { // each element takes a byte at least
+		return nil, errOutput
+	}
 	list := []any{}
 	for it := l.Iterator(); it.HasNext() == types.True; {
 		v, err := b.plain(it.Next())
@@ -70,6 +94,10 @@ func (b *budget) array(l traits.Lister) (any, error) {
 }
 
 func (b *budget) object(m traits.Mapper) (any, error) {
+	if err := b.enter(); err != nil {
+		return nil, err
+	}
+	defer b.leave()
 	object := map[string]any{}
 	for it := m.Iterator(); it.HasNext() == types.True; {
 		key := it.Next()
@@ -94,7 +122,7 @@ func (b *budget) object(m traits.Mapper) (any, error) {
 func textOf(val ref.Val) (string, error) {
 	text, ok := val.ConvertToType(types.StringType).(types.String)
 	if !ok {
-		return "", fmt.Errorf("a %s has no text form", typeName(val))
+		return "", fmt.Errorf("%s has no text form", article(kind(val)))
 	}
 	return string(text), nil
 }
@@ -113,4 +141,26 @@ func unwrapOptional(val ref.Val) ref.Val {
 	}
 }
 
-func typeName(val ref.Val) string { return val.Type().TypeName() }
+// kind is the type of a value by the name that people write for it.
+func kind(val ref.Val) string {
+	switch name := val.Type().TypeName(); name {
+	case "null_type":
+		return "null"
+	case "optional_type":
+		return "optional"
+	default:
+		return strings.ToLower(name[strings.LastIndexByte(name, '.')+1:]) // google.protobuf.Timestamp
+	}
+}
+
+// article puts a or an before a kind; there is only one null.
+func article(kind string) string {
+	switch {
+	case kind == "null":
+		return kind
+	case strings.HasPrefix(kind, "int"), strings.HasPrefix(kind, "opt"):
+		return "an " + kind
+	default:
+		return "a " + kind
+	}
+}

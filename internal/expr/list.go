@@ -1,0 +1,114 @@
+package expr
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+	"github.com/google/cel-go/common/types/traits"
+)
+
+// Bounds of a list.
+const (
+	// MaxListItems is the number of its items.
+	MaxListItems = 10_000
+	// MaxListBytes bounds all its items together, in bytes; each is bounded by MaxRenderedBytes and MaxDepth. A list can hold the
+	// same large text in each item, so what it is made of says nothing about its size.
+	MaxListBytes = 4 << 20
+	// MaxListCost bounds its evaluation, in cost units, instead of MaxCost: it is made once for all of its items, and 10,000 of
+	// them may have 100 units each.
+	MaxListCost = 1_000_000
+)
+
+// CheckList compiles src, which is one ${expression} with nothing around it, and wants its type to be a list, or unknown until it
+// is evaluated. Its error is an *Error.
+func CheckList(src string, with ...Option) error {
+	_, err := list(src, hasItem(with))
+	return err
+}
+
+// EvalList evaluates src, as in CheckList, to the items of a list: nil, bool, int64, uint64, float64, string, []any and
+// map[string]any. They are nobody else's, so they may be kept, and they stand for Vars.Item without a conversion. To write
+// them as JSON and read them back does not give the same: 2.0 would become 2, which is an int.
+//
+// Its error is an *Error; one that wraps ErrNotList if src gave something else, and ErrTooLarge if the list is beyond the bounds.
+func EvalList(src string, v Vars) ([]any, error) {
+	p, err := list(src, v.HasItem)
+	if err != nil {
+		return nil, err
+	}
+	out, err := p.eval(v.activation(MaxListCost))
+	if err != nil {
+		return nil, wrong(p.text, err)
+	}
+	items, err := itemsOf(out)
+	if err != nil {
+		return nil, wrong(p.text, err)
+	}
+	return items, nil
+}
+
+// ListSteps lists the steps that src reads, as ConditionSteps does. Its error is that of CheckList.
+func ListSteps(src string, with ...Option) ([]string, error) {
+	p, err := list(src, hasItem(with))
+	if err != nil {
+		return nil, err
+	}
+	return p.steps, nil
+}
+
+// ListOutputs says which outputs src reads. Its error is that of CheckList.
+func ListOutputs(src string, with ...Option) (Outputs, error) {
+	p, err := list(src, hasItem(with))
+	if err != nil {
+		return Outputs{}, err
+	}
+	return p.outputs, nil
+}
+
+func list(src string, item bool) (*program, error) {
+	parts, err := split(src)
+	if err != nil {
+		return nil, err
+	}
+	if len(parts) != 1 || !parts[0].expression {
+		return nil, wrong(src, errors.New("it must be one ${...} with nothing before or after it"))
+	}
+	text := parts[0].text
+	p, err := compile(source{text: text, item: item})
+	if err != nil {
+		return nil, wrong(text, err)
+	}
+	if t := p.outputType; t.Kind() != types.ListKind && !t.IsExactType(cel.DynType) {
+		return nil, wrong(text, fmt.Errorf("%w, it is %s", ErrNotList, article(cel.FormatCELType(t))))
+	}
+	return p, nil
+}
+
+// itemsOf makes plain values of a CEL list, within the bounds.
+func itemsOf(val ref.Val) ([]any, error) {
+	val = unwrapOptional(val)
+	l, ok := val.(traits.Lister)
+	if !ok {
+		return nil, fmt.Errorf("%w, it gave %s", ErrNotList, article(kind(val)))
+	}
+	size, _ := l.Size().(types.Int)
+	if size > MaxListItems {
+		return nil, fmt.Errorf("%w: the list has %d items, more than %d", ErrTooLarge, size, MaxListItems)
+	}
+	items, left := make([]any, size), MaxListBytes
+	for i := range items {
+		b := budget{left: MaxRenderedBytes}
+		item, err := b.plain(l.Get(types.Int(i)))
+		if err != nil {
+			return nil, fmt.Errorf("item %d: %w", i, err)
+		}
+		if left -= MaxRenderedBytes - b.left; left < 0 {
+			return nil, fmt.Errorf("%w: the items have more than %d bytes together", ErrTooLarge, MaxListBytes)
+		}
+		items[i] = item
+	}
+	return items, nil
+}

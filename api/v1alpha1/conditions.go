@@ -82,7 +82,7 @@ const ConditionFinished = "Finished"
 const (
 	ConditionSucceeded = "Succeeded"
 
-	// ReasonSucceeded (True): every step succeeded or was skipped.
+	// ReasonSucceeded (True): every step succeeded, was skipped, or failed with onFailure Continue.
 	ReasonSucceeded = "Succeeded"
 
 	// ReasonPending (Unknown): accepted, not yet looked at.
@@ -96,10 +96,24 @@ const (
 	// ReasonBackingOff (Unknown): every unfinished step that could move waits for its next attempt.
 	ReasonBackingOff = "BackingOff"
 
+	// ReasonWaitingForWorkers (Unknown): jobs wait whose topic has no workers that get on: nobody pulls, or nothing is taken or done.
+	ReasonWaitingForWorkers = "WaitingForWorkers"
+	// ReasonWaitingForApproval (Unknown): nothing goes on but approvals, which wait for a decision.
+	ReasonWaitingForApproval = "WaitingForApproval"
+	// ReasonDelayed (Unknown): nothing goes on but delays.
+	ReasonDelayed = "Delayed"
+	// ReasonFinalizing (Unknown): the finally steps run; status.ending says how the run will end.
+	ReasonFinalizing = "Finalizing"
+
 	// ReasonStepFailed (False, phase Failed): a step failed; the message names it.
 	ReasonStepFailed = "StepFailed"
 	// ReasonOutputTooLarge (False, phase Failed): a step returned more output than the object store takes of one step, 8 MiB.
 	ReasonOutputTooLarge = "OutputTooLarge"
+	// ReasonOutputsFailed (False, phase Failed): spec.outputs could not be evaluated; the message says why.
+	ReasonOutputsFailed = "OutputsFailed"
+	// ReasonFinallyTimeout (False, phase Failed): the steps had succeeded, but the finally steps took longer than
+	// finallyTimeoutSeconds.
+	ReasonFinallyTimeout = "FinallyTimeout"
 	// ReasonInvalidSpec (False, phase Failed): the spec cannot be run; nothing was dispatched.
 	ReasonInvalidSpec = "InvalidSpec"
 	// ReasonTenantNotAllowed (False, phase Failed): the namespace may not run for spec.tenant; nothing was dispatched.

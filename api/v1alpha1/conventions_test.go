@@ -20,6 +20,9 @@ import (
 var exempt = map[string]string{
 	// As in CronJob and Job, whose users know it; a third state would be a new field.
 	"WorkflowRunSpec.suspend: bool": "suspend is a bool everywhere in Kubernetes",
+	// Ends of a wait, not the moments of something.
+	"Delay.until: is a point in time, its name should end with At":             "delay: {until: ...} reads as it is said",
+	"StepStatus.delayedUntil: is a point in time, its name should end with At": "as delay.until",
 }
 
 // The conventions of the API, checked on its source, so that a field cannot be added without them.

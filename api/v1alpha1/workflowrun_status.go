@@ -24,7 +24,7 @@ const (
 
 // StepPhase is where a step is.
 //
-// +kubebuilder:validation:Enum=Pending;Dispatched;Running;BackingOff;Succeeded;Failed;Skipped;Cancelled
+// +kubebuilder:validation:Enum=Pending;Dispatched;Running;BackingOff;WaitingForApproval;Delayed;Succeeded;Failed;Skipped;Cancelled
 type StepPhase string
 
 // Phases of a step. Succeeded, Failed, Skipped and Cancelled are ends.
@@ -33,6 +33,8 @@ const (
 	StepDispatched StepPhase = "Dispatched" // its job is, or is about to be, with NATS; no worker said Started
 	StepRunning    StepPhase = "Running"    // a worker said Started
 	StepBackingOff StepPhase = "BackingOff" // waits for nextAttemptAt
+	StepWaiting    StepPhase = "WaitingForApproval"
+	StepDelayed    StepPhase = "Delayed" // waits until delayedUntil
 	StepSucceeded  StepPhase = "Succeeded"
 	StepFailed     StepPhase = "Failed"
 	StepSkipped    StepPhase = "Skipped"   // its when expression was false
@@ -85,7 +87,19 @@ type WorkflowRunStatus struct {
 	// completedAt is when the run ended; once set, phase and completedAt never change.
 	// +optional
 	CompletedAt *metav1.Time `json:"completedAt,omitempty"`
-	// steps is the state of each step, in the order of spec.steps.
+	// ending is how the run will end when the steps of spec.finally are over. It stands from then on.
+	// +optional
+	Ending *EndingStatus `json:"ending,omitempty"`
+	// outputs is what the run returned, evaluated from spec.outputs when its steps had succeeded: a JSON object of at most 4 KiB. A
+	// larger one is in outputsRef.
+	// +optional
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:pruning:PreserveUnknownFields
+	Outputs *runtime.RawExtension `json:"outputs,omitempty"`
+	// outputsRef is where outputs is, if it is too large for status.
+	// +optional
+	OutputsRef *OutputReference `json:"outputsRef,omitempty"`
+	// steps is the state of each step, in the order of spec.steps, then of spec.finally.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=200
@@ -97,6 +111,25 @@ type WorkflowRunStatus struct {
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=16
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// EndingStatus is the outcome of a run whose finally steps run.
+type EndingStatus struct {
+	// phase in which the run will end; Succeeded becomes Failed if a finally step fails.
+	// +required
+	Phase RunPhase `json:"phase"`
+	// reason is the coming reason of the condition Succeeded.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	Reason string `json:"reason"`
+	// message is the coming message of the condition Succeeded.
+	// +optional
+	// +kubebuilder:validation:MaxLength=2048
+	Message string `json:"message,omitempty"`
+	// announcedAt is when all other steps were over; finallyTimeoutSeconds counts from it.
+	// +required
+	AnnouncedAt metav1.MicroTime `json:"announcedAt"`
 }
 
 // RunLockStatus describes the lease under which a status write was made.
@@ -172,19 +205,25 @@ type StepStatus struct {
 	// dispatchedAt is when the last attempt was decided, just before its job was published.
 	// +optional
 	DispatchedAt *metav1.MicroTime `json:"dispatchedAt,omitempty"`
-	// startedAt is when the worker of the last attempt said Started.
+	// startedAt is when the worker of the last attempt said Started, when an approval began to wait, or when a delay began.
 	// +optional
 	StartedAt *metav1.MicroTime `json:"startedAt,omitempty"`
 	// completedAt is when the step ended.
 	// +optional
 	CompletedAt *metav1.MicroTime `json:"completedAt,omitempty"`
+	// delayedUntil is when a delay ends.
+	// +optional
+	DelayedUntil *metav1.MicroTime `json:"delayedUntil,omitempty"`
+	// approval is who decided what, when an approval was decided.
+	// +optional
+	Approval *ApprovalStatus `json:"approval,omitempty"`
 	// nextAttemptAt is when a backing-off step is tried again.
 	// +optional
 	NextAttemptAt *metav1.MicroTime `json:"nextAttemptAt,omitempty"`
 	// outputRef is where the worker's output is, if it is too large for status.
 	// +optional
 	OutputRef *OutputReference `json:"outputRef,omitempty"`
-	// output is what the worker returned: any JSON value of at most 4 KiB. A larger one is in outputRef.
+	// output is what the worker, or the approver, returned: any JSON value of at most 4 KiB. A larger one is in outputRef.
 	// +optional
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:pruning:PreserveUnknownFields
@@ -215,7 +254,7 @@ type OutputReference struct {
 // StepError is why an attempt or a step failed.
 type StepError struct {
 	// code is a word to program against: the worker's own, or one of Timeout, StartTimeout, ExpressionError, InputTooLarge,
-	// OutputTooLarge, ResultRejected.
+	// OutputTooLarge, ResultRejected, AttemptsExceeded, Rejected (by an approver), ApprovalTimeout.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
@@ -224,4 +263,26 @@ type StepError struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
+}
+
+// ApprovalStatus is a decision about an approval.
+type ApprovalStatus struct {
+	// decision is Approve or Reject.
+	// +required
+	Decision ApprovalDecision `json:"decision"`
+	// approver is the user who created the StepApproval. Absent: nobody decided in time.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Approver string `json:"approver,omitempty"`
+	// name of the StepApproval. Absent: nobody decided in time.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name,omitempty"`
+	// comment of the approver.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Comment string `json:"comment,omitempty"`
+	// decidedAt is when the StepApproval was created, or when the time was over.
+	// +required
+	DecidedAt metav1.MicroTime `json:"decidedAt"`
 }

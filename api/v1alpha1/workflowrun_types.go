@@ -7,7 +7,7 @@ import (
 
 // WorkflowRun is one execution of a DAG of steps. Each step is a job that a long-lived worker takes over NATS.
 //
-// spec.inputs and spec.steps are compared only in writes that leave status.fence and status.progress as they were. The API server
+// spec.inputs, spec.steps, spec.finally and spec.outputs are compared only in writes that leave status.fence and status.progress as they were. The API server
 // takes spec from the stored object in a write of status, and status from the stored object in any other write, so a write in
 // which the status differs cannot change spec; comparing 200 steps would cost more than a fifth of it (ADR 0002).
 //
@@ -30,6 +30,8 @@ import (
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.status) || has(self.status)",message="status cannot be removed: it carries the fence"
 // +kubebuilder:validation:XValidation:rule="has(self.status) != has(oldSelf.status) || (has(self.status) && (self.status.?fence.orValue(0) != oldSelf.status.?fence.orValue(0) || (has(self.status.progress) && has(oldSelf.status.progress) && self.status.progress != oldSelf.status.progress))) || (has(self.spec.inputs) == has(oldSelf.spec.inputs) && (!has(self.spec.inputs) || self.spec.inputs == oldSelf.spec.inputs))",fieldPath=".spec.inputs",message="spec.inputs is immutable: create a new run instead"
 // +kubebuilder:validation:XValidation:rule="has(self.status) != has(oldSelf.status) || (has(self.status) && (self.status.?fence.orValue(0) != oldSelf.status.?fence.orValue(0) || (has(self.status.progress) && has(oldSelf.status.progress) && self.status.progress != oldSelf.status.progress))) || (has(self.spec.steps) == has(oldSelf.spec.steps) && (!has(self.spec.steps) || self.spec.steps == oldSelf.spec.steps))",fieldPath=".spec.steps",message="spec.steps is immutable: create a new run instead"
+// +kubebuilder:validation:XValidation:rule="has(self.status) != has(oldSelf.status) || (has(self.status) && (self.status.?fence.orValue(0) != oldSelf.status.?fence.orValue(0) || (has(self.status.progress) && has(oldSelf.status.progress) && self.status.progress != oldSelf.status.progress))) || (has(self.spec.finally) == has(oldSelf.spec.finally) && (!has(self.spec.finally) || self.spec.finally == oldSelf.spec.finally))",fieldPath=".spec.finally",message="spec.finally is immutable: create a new run instead"
+// +kubebuilder:validation:XValidation:rule="has(self.status) != has(oldSelf.status) || (has(self.status) && (self.status.?fence.orValue(0) != oldSelf.status.?fence.orValue(0) || (has(self.status.progress) && has(oldSelf.status.progress) && self.status.progress != oldSelf.status.progress))) || (has(self.spec.outputs) == has(oldSelf.spec.outputs) && (!has(self.spec.outputs) || self.spec.outputs == oldSelf.spec.outputs))",fieldPath=".spec.outputs",message="spec.outputs is immutable: create a new run instead"
 // +kubebuilder:validation:XValidation:rule="self.spec.priority == oldSelf.spec.priority || !has(oldSelf.status) || !has(oldSelf.status.admission) || !has(oldSelf.status.admission.admittedAt)",fieldPath=".spec.priority",message="spec.priority cannot change after the run was admitted"
 type WorkflowRun struct {
 	metav1.TypeMeta `json:",inline"`
@@ -63,9 +65,10 @@ type WorkflowRunList struct {
 type ShutdownMode string
 
 const (
-	// ShutdownCancel ends the run as Cancelled: queued jobs are withdrawn, workers in the middle of a job are told to stop.
+	// ShutdownCancel ends the run as Cancelled: queued jobs are withdrawn, workers in the middle of a job are told to stop, then
+	// the steps of spec.finally run.
 	ShutdownCancel ShutdownMode = "Cancel"
-	// ShutdownTerminate ends the run as Cancelled at once, skipping whatever Cancel would still run.
+	// ShutdownTerminate ends the run as Cancelled at once: the steps of spec.finally do not run, or stop.
 	ShutdownTerminate ShutdownMode = "Terminate"
 )
 
@@ -79,6 +82,7 @@ const (
 // +kubebuilder:validation:XValidation:rule="has(self.idempotencyKey) == has(oldSelf.idempotencyKey) && (!has(self.idempotencyKey) || self.idempotencyKey == oldSelf.idempotencyKey)",fieldPath=".idempotencyKey",message="spec.idempotencyKey is immutable: create a new run instead"
 // +kubebuilder:validation:XValidation:rule="has(self.queueTimeoutSeconds) == has(oldSelf.queueTimeoutSeconds) && (!has(self.queueTimeoutSeconds) || self.queueTimeoutSeconds == oldSelf.queueTimeoutSeconds)",fieldPath=".queueTimeoutSeconds",message="spec.queueTimeoutSeconds is immutable: create a new run instead"
 // +kubebuilder:validation:XValidation:rule="has(self.activeDeadlineSeconds) == has(oldSelf.activeDeadlineSeconds) && (!has(self.activeDeadlineSeconds) || self.activeDeadlineSeconds == oldSelf.activeDeadlineSeconds)",fieldPath=".activeDeadlineSeconds",message="spec.activeDeadlineSeconds is immutable: create a new run instead"
+// +kubebuilder:validation:XValidation:rule="self.finallyTimeoutSeconds == oldSelf.finallyTimeoutSeconds",fieldPath=".finallyTimeoutSeconds",message="spec.finallyTimeoutSeconds is immutable: create a new run instead"
 // +kubebuilder:validation:XValidation:rule="self.maxParallelSteps == oldSelf.maxParallelSteps",fieldPath=".maxParallelSteps",message="spec.maxParallelSteps is immutable: create a new run instead"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.shutdown) || (has(self.shutdown) && (self.shutdown == oldSelf.shutdown || self.shutdown == 'Terminate'))",message="spec.shutdown goes one way: unset, Cancel, Terminate; it cannot be taken back"
 type WorkflowRunSpec struct {
@@ -127,12 +131,20 @@ type WorkflowRunSpec struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=31536000
 	QueueTimeoutSeconds *int32 `json:"queueTimeoutSeconds,omitempty"`
-	// activeDeadlineSeconds bounds, in seconds, the time from admission to the end of the run, suspended time included.
-	// Past it the run ends as TimedOut with reason DeadlineExceeded. Absent: no bound.
+	// activeDeadlineSeconds bounds, in seconds, the time from admission to the end of spec.steps, suspended time included.
+	// Past it the run ends as TimedOut with reason DeadlineExceeded, after the steps of spec.finally. Absent: no bound.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=31536000
 	ActiveDeadlineSeconds *int32 `json:"activeDeadlineSeconds,omitempty"`
+	// finallyTimeoutSeconds bounds, in seconds, the steps of spec.finally together, from when the run has nothing else to do.
+	// Past it those that are not over are cancelled and the run ends. Default 300.
+	// +optional
+	// +default=300
+	// +kubebuilder:default=300
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=31536000
+	FinallyTimeoutSeconds int32 `json:"finallyTimeoutSeconds,omitempty"`
 	// ttlSecondsAfterFinished is how long, in seconds, the finished run is kept before the operator deletes it.
 	// May be changed at any time. Absent: kept until somebody deletes it. 0: deleted at once.
 	// +optional
@@ -151,17 +163,35 @@ type WorkflowRunSpec struct {
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:pruning:PreserveUnknownFields
 	Inputs *runtime.RawExtension `json:"inputs,omitempty"`
-	// steps is the DAG: a step starts when all steps that it depends on have succeeded or were skipped. 1 to 200 steps;
-	// names are unique. Optional in the schema because other sources of steps may come.
+	// steps is the DAG: a step starts when all steps that it depends on are over, and none of them failed without onFailure
+	// Continue. 1 to 200 steps; names are unique in steps and finally together. Optional in the schema because other sources of
+	// steps may come.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=200
 	// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || [self.map(s, s.name)].all(names, names.all(n, names.exists_one(m, m == n)))",optionalOldSelf=true,message="step names must be unique"
+	// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || self.all(s, [has(s.job), has(s.approval), has(s.delay)].exists_one(k, k))",optionalOldSelf=true,message="each step needs exactly one of job, approval and delay"
 	Steps []Step `json:"steps,omitempty"`
+	// finally are steps that run when all others are over, whether the run succeeded, failed, was cancelled or is out of time; not
+	// if it was terminated or never admitted. They are jobs or delays, and depend on each other only. Their expressions see all
+	// steps of the run, and how it ended in run.phase, run.reason and run.message. If one fails, a run that would have succeeded
+	// fails. At most 20. Absent: none.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=20
+	// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || self.all(s, [has(s.job), has(s.delay)].exists_one(k, k) && !has(s.approval))",optionalOldSelf=true,message="each finally step needs exactly one of job and delay"
+	Finally []Step `json:"finally,omitempty"`
+	// outputs is a JSON object that the run returns in status.outputs when it succeeds. Strings in it may hold ${...} CEL
+	// expressions over inputs, run and all steps; a string that is one whole expression keeps the type of its value. At most
+	// 64 KiB before evaluation. If it cannot be evaluated the run fails as OutputsFailed. Absent: none.
+	// +optional
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:pruning:PreserveUnknownFields
+	Outputs *runtime.RawExtension `json:"outputs,omitempty"`
 }
 
-// Step is one node of the DAG.
+// Step is one node of the DAG: a job, an approval or a delay.
 type Step struct {
 	// name identifies the step in the run; expressions read it as steps.NAME, or steps["NAME"] where the name has a dash.
 	// +required
@@ -169,7 +199,8 @@ type Step struct {
 	// +kubebuilder:validation:MaxLength=40
 	// +kubebuilder:validation:Pattern=`^[a-z0-9-]+$`
 	Name string `json:"name"`
-	// dependsOn names the steps that must have succeeded or been skipped before this one starts. At most 50. Absent: none.
+	// dependsOn names the steps that must be over before this one starts: succeeded, skipped, or failed with onFailure Continue. At
+	// most 50. Absent: none.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=50
@@ -182,10 +213,22 @@ type Step struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=1024
 	When string `json:"when,omitempty"`
-	// job is the work that a worker does.
-	// +required
-	Job Job `json:"job"`
-	// timeoutSeconds bounds, in seconds, one attempt, from when its worker says Started. Past it the attempt failed with code
+	// job is work that a worker does.
+	// +optional
+	Job *Job `json:"job,omitempty"`
+	// approval waits until somebody decides.
+	// +optional
+	Approval *Approval `json:"approval,omitempty"`
+	// delay waits for a time.
+	// +optional
+	Delay *Delay `json:"delay,omitempty"`
+	// onFailure says what a failure of this step means for its run. FailRun: the run fails. Continue: it goes on, and so do the
+	// steps that depend on this one; they see its phase and error. Default FailRun.
+	// +optional
+	// +default="FailRun"
+	// +kubebuilder:default=FailRun
+	OnFailure FailureAction `json:"onFailure,omitempty"`
+	// timeoutSeconds bounds, in seconds, one attempt of a job, from when its worker says Started. Past it the attempt failed with code
 	// Timeout. Default 3600.
 	// +optional
 	// +default=3600
@@ -201,10 +244,68 @@ type Step struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=31536000
 	StartTimeoutSeconds int32 `json:"startTimeoutSeconds,omitempty"`
-	// retry says how often and when a failed attempt is tried again.
+	// retry says how often and when a failed attempt of a job is tried again.
 	// +optional
 	// +kubebuilder:default={}
 	Retry Retry `json:"retry,omitempty"`
+}
+
+// FailureAction says what a failed step means for its run.
+//
+// +kubebuilder:validation:Enum=FailRun;Continue
+type FailureAction string
+
+const (
+	// FailRun makes the run fail, once its finally steps are over.
+	FailRun FailureAction = "FailRun"
+	// FailureContinue lets the run and the steps that depend on the failed one go on.
+	FailureContinue FailureAction = "Continue"
+)
+
+// Approval is a step that waits for a person, or for a program with the permission. Creating a StepApproval decides it.
+type Approval struct {
+	// message tells the approver what is asked. Plain text. Absent: nothing but the name of the step.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message,omitempty"`
+	// timeoutSeconds bounds, in seconds, the wait from when the step asks. Absent: no bound but that of the run.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=31536000
+	TimeoutSeconds *int32 `json:"timeoutSeconds,omitempty"`
+	// onTimeout is the decision when nobody decided in time. Default Reject.
+	// +optional
+	// +default="Reject"
+	// +kubebuilder:default=Reject
+	OnTimeout ApprovalDecision `json:"onTimeout,omitempty"`
+}
+
+// ApprovalDecision is yes or no.
+//
+// +kubebuilder:validation:Enum=Approve;Reject
+type ApprovalDecision string
+
+const (
+	// Approve lets the step succeed.
+	Approve ApprovalDecision = "Approve"
+	// Reject makes the step fail with code Rejected.
+	Reject ApprovalDecision = "Reject"
+)
+
+// Delay is a step that waits for a time and then succeeds.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.seconds) != has(self.until)",message="a delay needs exactly one of seconds and until"
+type Delay struct {
+	// seconds is how long to wait, from when the step starts.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=31536000
+	Seconds *int32 `json:"seconds,omitempty"`
+	// until is the time to wait for. One before the creation of the run is refused; one that has come when the step starts ends it
+	// at once.
+	// +optional
+	Until *metav1.Time `json:"until,omitempty"`
 }
 
 // Job is work for one worker.
@@ -226,6 +327,14 @@ type Job struct {
 
 // Retry says how often and when a failed attempt is tried again.
 type Retry struct {
+	// onCodes lists the error codes after which an attempt is tried again: a worker's own, or Timeout and StartTimeout. Other failures
+	// fail the step at once. A worker can always forbid a retry of its failure. At most 20. Absent: all codes.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=20
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=64
+	OnCodes []string `json:"onCodes,omitempty"`
 	// maxFailures is the number of failed attempts with which the step fails; 1 means no retry. Default 3.
 	// +optional
 	// +default=3

@@ -20,6 +20,7 @@ type options struct {
 	metricsAddr   string
 	probeAddr     string
 	maxConcurrent int
+	maxWrites     int
 	inboxLimit    int
 	kubeQPS       float64
 	requireLists  bool
@@ -63,6 +64,7 @@ func (o *options) bind(f *flag.FlagSet) {
 	f.StringVar(&o.metricsAddr, "metrics-bind-address", ":8080", "Address of the metrics endpoint; 0 switches it off.")
 	f.StringVar(&o.probeAddr, "health-probe-bind-address", ":8081", "Address of livez and readyz.")
 	f.IntVar(&o.maxConcurrent, "max-concurrent-runs", 16, "Runs worked on at the same time.")
+	f.IntVar(&o.maxWrites, "max-concurrent-writes", 4, "Status writes at the same time. More than the API server has cores to work on only wait there, where runs whose turn it is at their tenant's gate cannot go first.")
 	f.IntVar(&o.inboxLimit, "inbox-limit", 10000, "Results that may wait in memory; more go back to NATS for a second.")
 	f.BoolVar(&o.requireLists, "require-allow-lists", false, "Namespaces without the annotations allowed-workload-classes and allowed-topics may use none; else all.")
 	f.Float64Var(&o.kubeQPS, "kube-api-qps", -1, "Limit of requests a second to the API server; negative means none (its own priority and fairness applies).")
@@ -120,7 +122,7 @@ func (o *options) check() error {
 	for _, f := range []struct {
 		name string
 		n    int
-	}{{"--max-concurrent-runs", o.maxConcurrent}, {"--inbox-limit", o.inboxLimit}, {"--nats-max-ack-pending", o.nats.maxAckPending}} {
+	}{{"--max-concurrent-runs", o.maxConcurrent}, {"--max-concurrent-writes", o.maxWrites}, {"--inbox-limit", o.inboxLimit}, {"--nats-max-ack-pending", o.nats.maxAckPending}} {
 		if f.n < 1 {
 			problems = append(problems, fmt.Errorf("%s %d: need at least 1", f.name, f.n))
 		}

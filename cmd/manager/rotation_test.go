@@ -178,7 +178,7 @@ func (s *site) dispatch(adjust ...func(*v1alpha1.WorkflowRunSpec)) dispatched {
 	run := &v1alpha1.WorkflowRun{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("run-%d", n)},
 		Spec: v1alpha1.WorkflowRunSpec{Steps: []v1alpha1.Step{{
-			Name: "work", Job: v1alpha1.Job{Topic: topic}, StartTimeoutSeconds: 600,
+			Name: "work", Job: &v1alpha1.Job{Topic: topic}, StartTimeoutSeconds: 600,
 		}}},
 	}
 	for _, f := range adjust {

@@ -27,6 +27,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/admission"
 	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/controller/lockpolicy"
+	"github.com/syncopate-dev/syncopate/internal/controller/stepapproval"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
 	"github.com/syncopate-dev/syncopate/internal/webhook"
@@ -87,7 +88,7 @@ func run(ctx context.Context, o options) error {
 			lockMetrics.BusyRetry("admission", bus.ClassLockBusy, policy, fixed, delay)
 		},
 	})
-	err = errors.Join(setup(mgr, o, workflowrun.Options{
+	err = errors.Join(setup(ctx, mgr, o, workflowrun.Options{
 		Locks: locks, LockMetrics: lockMetrics, Bus: nats, BusMetrics: busMetrics, Gate: gate,
 	}), followKeys(ctx, mgr, config, o.namespace, nats.ReloadKeys),
 		mgr.Add(newReady(mgr, "redis", locks.Ping)), mgr.Add(newReady(mgr, "nats", nats.Ready)))
@@ -182,7 +183,7 @@ func newManager(ctx context.Context, config *rest.Config, scheme *runtime.Scheme
 
 // warmCaches has replicas that stand by hold what they need when they become the leader, and readyz say whether they do.
 func warmCaches(ctx context.Context, mgr manager.Manager) error {
-	for _, kind := range []client.Object{&v1alpha1.WorkflowRun{}, &v1alpha1.LockPolicy{}, &corev1.Namespace{}} {
+	for _, kind := range []client.Object{&v1alpha1.WorkflowRun{}, &v1alpha1.LockPolicy{}, &v1alpha1.StepApproval{}, &corev1.Namespace{}} {
 		if _, err := mgr.GetCache().GetInformer(ctx, kind, cache.BlockUntilSynced(false)); err != nil {
 			return fmt.Errorf("watch %T: %w", kind, err)
 		}
@@ -199,15 +200,17 @@ func newReady(mgr manager.Manager, name string, check func(context.Context) erro
 }
 
 // setup adds the controllers; runs comes with the parts that others share.
-func setup(mgr manager.Manager, o options, runs workflowrun.Options) error {
+func setup(ctx context.Context, mgr manager.Manager, o options, runs workflowrun.Options) error {
 	policies := &lockpolicy.Reconciler{Client: mgr.GetClient(), Clock: clock.RealClock{}, Metrics: metrics.Registry}
 	runs.Clock, runs.Rand, runs.NewID, runs.Registry = clock.RealClock{}, rand.Float64, uuid.NewString, metrics.Registry
-	runs.Holder, runs.MaxConcurrent, runs.InboxLimit, runs.RequireLists = o.holder, o.maxConcurrent, o.inboxLimit, o.requireLists
-	gates, err := workflowrun.Setup(mgr, runs)
+	runs.Holder, runs.MaxConcurrent, runs.MaxWrites = o.holder, o.maxConcurrent, o.maxWrites
+	runs.InboxLimit, runs.RequireLists = o.inboxLimit, o.requireLists
+	gates, err := workflowrun.Setup(ctx, mgr, runs)
 	if err != nil {
 		return err
 	}
-	return errors.Join(policies.SetupWithManager(mgr), addWebhook(mgr, o, webhook.Options{Gate: gates}))
+	approvals := &stepapproval.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader()}
+	return errors.Join(policies.SetupWithManager(mgr), approvals.SetupWithManager(mgr), addWebhook(mgr, o, webhook.Options{Gate: gates}))
 }
 
 func (n natsOptions) busConfig(keys bus.Keyring, log logr.Logger, m *bus.Metrics) bus.Config {

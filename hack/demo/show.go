@@ -12,8 +12,10 @@ import (
 	"time"
 
 	"golang.org/x/term"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -25,7 +27,9 @@ const (
 	expectAnnotation = "demo.syncopate.dev/expect"
 	// cancelAnnotation on a sample asks the demo to cancel it once this step is with a worker.
 	cancelAnnotation = "demo.syncopate.dev/cancel-during"
-	refresh          = 200 * time.Millisecond
+	// approveAnnotation on a sample asks the demo to approve this step once it asks.
+	approveAnnotation = "demo.syncopate.dev/approve"
+	refresh           = 200 * time.Millisecond
 )
 
 var errWrongEnd = errors.New("runs did not reach the phase that they are meant to reach")
@@ -113,7 +117,7 @@ func decode(doc []byte) (client.Object, error) {
 	return o, nil
 }
 
-// look reads the runs, and cancels those that ask for it.
+// look reads the runs, and cancels or approves those that ask for it.
 func look(ctx context.Context, c client.Client, samples []*v1alpha1.WorkflowRun) ([]*v1alpha1.WorkflowRun, error) {
 	runs := make([]*v1alpha1.WorkflowRun, 0, len(samples))
 	for _, s := range samples {
@@ -121,11 +125,16 @@ func look(ctx context.Context, c client.Client, samples []*v1alpha1.WorkflowRun)
 		if err := c.Get(ctx, client.ObjectKeyFromObject(s), run); err != nil {
 			return nil, fmt.Errorf("read run: %w", err)
 		}
-		if run.Spec.Shutdown == "" && withWorker(run, run.Annotations[cancelAnnotation]) {
+		if run.Spec.Shutdown == "" && inPhase(run, run.Annotations[cancelAnnotation], v1alpha1.StepRunning) {
 			before := run.DeepCopy()
 			run.Spec.Shutdown = v1alpha1.ShutdownCancel
 			if err := c.Patch(ctx, run, client.MergeFrom(before)); err != nil {
 				return nil, fmt.Errorf("cancel run: %w", err)
+			}
+		}
+		if step := run.Annotations[approveAnnotation]; inPhase(run, step, v1alpha1.StepWaiting) {
+			if err := approve(ctx, c, run, step); err != nil {
+				return nil, err
 			}
 		}
 		runs = append(runs, run)
@@ -133,9 +142,27 @@ func look(ctx context.Context, c client.Client, samples []*v1alpha1.WorkflowRun)
 	return runs, nil
 }
 
-func withWorker(run *v1alpha1.WorkflowRun, step string) bool {
+// approve decides as `kubectl syncopate approve` does.
+func approve(ctx context.Context, c client.Client, run *v1alpha1.WorkflowRun, step string) error {
+	var review authenticationv1.SelfSubjectReview
+	if err := c.Create(ctx, &review); err != nil {
+		return fmt.Errorf("ask who we are: %w", err)
+	}
+	decision := &v1alpha1.StepApproval{
+		ObjectMeta: metav1.ObjectMeta{Namespace: run.Namespace, Name: run.Name + "-" + step},
+		Spec: v1alpha1.StepApprovalSpec{
+			Run: run.Name, RunUID: string(run.UID), Step: step, Decision: v1alpha1.Approve, Approver: review.Status.UserInfo.Username, Comment: "by the demo",
+		},
+	}
+	if err := c.Create(ctx, decision); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("approve: %w", err)
+	}
+	return nil
+}
+
+func inPhase(run *v1alpha1.WorkflowRun, step string, phase v1alpha1.StepPhase) bool {
 	return run.Status != nil && slices.ContainsFunc(run.Status.Steps, func(s v1alpha1.StepStatus) bool {
-		return s.Name == step && s.Phase == v1alpha1.StepRunning
+		return s.Name == step && s.Phase == phase
 	})
 }
 

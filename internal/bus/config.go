@@ -66,7 +66,7 @@ type Config struct {
 	TopicInactivity time.Duration // a topic's consumer vanishes after this time without workers; default 7 days
 
 	ResultAckWait    time.Duration // default 10 s
-	ResultAckPending int           // unsettled results of all groups together, each group gets an eighth; default 2,000
+	ResultAckPending int           // unsettled results of all groups together, each group gets an eighth; default 8,000
 
 	Keys Keyring // Current is required
 	// LoadKeys reads the keys as they are now; nil: Keys for ever. It is called one call at a time, by ReloadKeys and before a
@@ -99,7 +99,7 @@ func (c Config) withDefaults() (Config, error) {
 	setDefault(&c.MaxAckPending, 10_000)
 	setDefault(&c.TopicInactivity, 7*24*time.Hour)
 	setDefault(&c.ResultAckWait, 10*time.Second)
-	setDefault(&c.ResultAckPending, 2_000)
+	setDefault(&c.ResultAckPending, 8_000)
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}
 	}

@@ -218,7 +218,7 @@ func TestTheFirstOfTwoWithOneKeyHasIt(t *testing.T) {
 func TestSpecHash(t *testing.T) {
 	base := func() v1alpha1.WorkflowRunSpec {
 		return v1alpha1.WorkflowRunSpec{
-			WorkloadClass: "batch", Steps: []v1alpha1.Step{{Name: "a", Job: v1alpha1.Job{Topic: "t"}}},
+			WorkloadClass: "batch", Steps: []v1alpha1.Step{{Name: "a", Job: &v1alpha1.Job{Topic: "t"}}},
 			Inputs: &runtime.RawExtension{Raw: []byte(`{"a":1,"b":{"c":[1,2],"d":null}}`)},
 		}
 	}

@@ -271,7 +271,7 @@ func (w *world) create(name string, change ...func(*v1alpha1.WorkflowRunSpec)) *
 	w.t.Helper()
 	run := &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"}}
 	run.Spec.WorkloadClass = "batch"
-	run.Spec.Steps = []v1alpha1.Step{{Name: "a", Job: v1alpha1.Job{Topic: "t"}}}
+	run.Spec.Steps = []v1alpha1.Step{{Name: "a", Job: &v1alpha1.Job{Topic: "t"}}}
 	for _, f := range change {
 		f(&run.Spec)
 	}

@@ -19,7 +19,7 @@ func Decide(in Input) Decision {
 	}
 	d := newDecider(in)
 	if in.Lock.State == LockHeld {
-		d.through(d.results, d.shutdown, d.deadlines, d.firstSight, d.timeouts, d.admit, d.phase, d.starts)
+		d.through(d.results, d.approvals, d.shutdown, d.deadlines, d.firstSight, d.timeouts, d.admit, d.phase, d.starts)
 	} else {
 		d.out.Verdicts = verdicts(in.Results, Waiting)
 		d.through(d.shutdown, d.deadlines, d.queueDeadline)
@@ -48,7 +48,8 @@ type decider struct {
 	out  Decision
 
 	seen        bool     // the persisted status knows the steps: the spec was validated
-	failure     *failure // the first step that failed in this decision
+	failure     *failure // the first step that failed in this decision, if that ends the run
+	begun       bool     // the finally steps were let in by this decision
 	over        bool     // the run ended in this decision
 	outcome     outcome  // how, if it did
 	outputBytes int      // of all outputs in status
@@ -63,14 +64,15 @@ type failure struct {
 }
 
 func newDecider(in Input) *decider {
-	d := &decider{in: in, run: in.Run, now: in.Now, plan: planOf(in.Run.Spec.Steps)}
+	d := &decider{in: in, run: in.Run, now: in.Now, plan: planOf(in.Run)}
 	if in.Run.Status != nil {
 		in.Run.Status.DeepCopyInto(&d.st)
 	}
-	d.seen = len(d.st.Steps) > 0 && aligned(in.Run.Spec.Steps, d.st.Steps)
+	d.seen = len(d.st.Steps) > 0 && aligned(d.plan.steps, d.st.Steps)
 	if !d.seen {
-		d.st.Steps = alignedSteps(in.Run.Spec.Steps, d.st.Steps)
+		d.st.Steps = alignedSteps(d.plan.steps, d.st.Steps)
 	}
+	d.outputBytes = len(rawOf(d.st.Outputs))
 	for i := range d.st.Steps {
 		s := &d.st.Steps[i]
 		d.outputBytes += len(rawOf(s.Output))
@@ -135,6 +137,8 @@ func (d *decider) decision() Decision {
 	case d.in.Lock.State == LockHeld:
 		d.writer()
 		d.progressConditions()
+	case d.begun:
+		d.forcedBeginning()
 	case d.in.Lock.State == LockUnavailable:
 		d.waitForStore()
 	default:
@@ -146,7 +150,7 @@ func (d *decider) decision() Decision {
 	return d.out
 }
 
-// writer records who writes. A forced end, without the lock, takes the next fence with a lease of its own.
+// writer records who writes. A forced end, or the beginning of one, without the lock, takes the next fence with a lease of its own.
 func (d *decider) writer() {
 	d.st.ObservedGeneration = d.run.Generation
 	d.st.Policy = d.in.Policy.DeepCopy()
@@ -155,7 +159,11 @@ func (d *decider) writer() {
 		fence = nextFence(d.st.Fence)
 	}
 	d.admittedCondition()
-	d.lockConditions()
+	if d.over || d.in.Lock.State == LockHeld {
+		d.lockConditions()
+	} else if d.in.Lock.Lost != "" {
+		d.abandon()
+	}
 	d.st.Fence = &fence
 	d.st.Lock = &v1alpha1.RunLockStatus{
 		LeaseID: d.in.Lock.LeaseID, Holder: d.in.Lock.Holder, ConsecutiveRenewalFailures: max(0, d.in.Lock.RenewalFailures),
@@ -163,7 +171,7 @@ func (d *decider) writer() {
 	if !d.in.Lock.AcquiredAt.IsZero() {
 		d.st.Lock.AcquiredAt = secondPointer(d.in.Lock.AcquiredAt)
 	}
-	d.st.Progress = progress(d.st.Steps, len(d.run.Spec.Steps))
+	d.st.Progress = progress(d.st.Steps, len(d.plan.steps))
 }
 
 func nextFence(fence *int64) int64 {

@@ -24,6 +24,8 @@
 //     Changed is not set: that raises the fence. Otherwise an earlier holder may still end the attempt and withdraw its job;
 //     the new holder, on its older view, finds neither job nor result and publishes an attempt that a worker is busy with.
 //     (Found by the model; the mutation noClaim shows it.)
+//   - What is written without the lock (an end, or its announcement) may race with a recovery by whoever has the lock: a job that was
+//     withdrawn may be published once more. Its result has no effect.
 //   - Decide is asked until a decision lacks nothing, or what it lacks cannot be had now.
 //   - A result is acknowledged only if its verdict is Applied, Duplicate or Stale, and only after the write (if any).
 //
@@ -34,6 +36,11 @@
 //	   │  ▲ └─ gate ─> Queued ──────^ │  ▲  └── a step Failed ──────────────────> Failed
 //	   ▼  │    shut    suspend/resume ▼  │  └── activeDeadlineSeconds ──────────> TimedOut
 //	Suspended                     Suspended └── shutdown ───────────────────────> Cancelled
+//
+// Where spec.finally has steps, a run that was admitted does not end at once: status.ending says how it will, unfinished steps are
+// cancelled, and the finally steps run, until they are over or finallyTimeoutSeconds passed. They all are tried, whatever becomes of
+// one; those that depend on one that failed are cancelled in the end. Then the run ends as announced, but a success whose clean-up
+// failed is a failure. Once announced nothing changes the outcome but that and Terminate, which ends the run at once.
 //
 // Ends are absorbing: Decide never changes a finished run. Pending and Queued also end as Failed (InvalidSpec, TenantNotAllowed,
 // ClassNotAllowed, TopicNotAllowed, DuplicateRun, IdempotencyConflict), TimedOut (QueueTimeout) and Cancelled.
@@ -55,19 +62,26 @@
 //	   │                     BackingOff <── failure, time-out, Retry
 //	   └──expression error──> Failed                        any unfinished ──run ended──> Cancelled
 //
-// Expressions of a step see the steps on which it depends, directly or not, and no others. Those have ended when the step is
-// looked at, so an expression has one value, whenever it is evaluated: that is what makes JobOf exact.
+//	approval:  Pending ──> WaitingForApproval ── the first StepApproval, or onTimeout ──> Succeeded | Failed
+//	delay:     Pending ──> Delayed ── delayedUntil ──> Succeeded
+//
+// Approvals and delays need no worker: they take no place of maxParallelSteps, and delays go on while the run is suspended. A failed
+// step ends its run, unless its onFailure is Continue: then those that depend on it go on as if it had succeeded.
+//
+// Expressions of a step see the steps on which it depends, directly or not, and no others; those of finally steps see all of
+// spec.steps, too, and the announced end. Those have ended when the step is looked at, so an expression has one value, whenever it is
+// evaluated: that is what makes JobOf exact. spec.outputs see all of spec.steps, and are evaluated once, when the last one is over.
 //
 // # Order within a decision
 //
-// Results, shutdown, deadlines, validation (at first sight), attempt time-outs, admission, starts. So a result that races with a
+// Results, approvals, shutdown, deadlines, validation (at first sight), attempt time-outs, admission, starts. So a result that races with a
 // time-out or a deadline counts, and a run whose last result arrives together with spec.shutdown ends as Succeeded: the work is
 // done, and saying Cancelled would be false. All results of a batch are applied before one of them ends the run.
 //
 // # Without the lock
 //
 // When the lock is busy or Redis cannot be used, results wait (verdict Waiting) and steps stay as they are. Only shutdown,
-// activeDeadlineSeconds and queueTimeoutSeconds still end the run (guarantee G7), with fence = status.fence + 1 and a fresh
+// activeDeadlineSeconds, finallyTimeoutSeconds and queueTimeoutSeconds still end the run, or announce its end (guarantee G7), with fence = status.fence + 1 and a fresh
 // lease id, which fences out any holder. If Redis cannot be used, a condition says so, written without touching fence and lock.
 //
 // A lease that goes on without the lock (onFailure Continue) is LockHeld: what it writes and dispatches is that of a holder, and

@@ -9,50 +9,64 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 )
 
-// endIfDone ends the run when a step failed, or when all passed.
+// endIfDone ends the run when a step failed whose failure ends it, or when nothing is left to do.
 func (d *decider) endIfDone() {
-	if d.over {
-		return
+	switch {
+	case d.over:
+	case d.st.Ending != nil:
+		d.endIfCleanedUp()
+	case d.failure != nil:
+		d.finish(v1alpha1.RunFailed, d.failure.reason, failureText(&d.st.Steps[d.failure.step]))
+	default:
+		d.endIfAllOver()
 	}
-	if d.failure != nil {
-		d.end(v1alpha1.RunFailed, d.failure.reason, failureText(&d.st.Steps[d.failure.step]))
-		return
-	}
-	skipped := 0
-	for i := range d.st.Steps {
+}
+
+// endIfAllOver ends the run when the last of spec.steps is over.
+func (d *decider) endIfAllOver() {
+	for i := range min(d.plan.main, len(d.st.Steps)) {
+		s := &d.st.Steps[i]
 		switch {
-		case d.st.Steps[i].Phase == v1alpha1.StepFailed:
-			d.end(v1alpha1.RunFailed, v1alpha1.ReasonStepFailed, failureText(&d.st.Steps[i]))
+		case s.Phase == v1alpha1.StepFailed && d.fatal(i):
+			d.finish(v1alpha1.RunFailed, v1alpha1.ReasonStepFailed, failureText(s))
 			return
-		case !passed(d.st.Steps[i].Phase):
+		case !d.plan.lets(i, s.Phase):
 			return
-		case d.st.Steps[i].Phase == v1alpha1.StepSkipped:
-			skipped++
 		}
 	}
 	if len(d.st.Steps) == 0 {
 		return // not yet validated
 	}
-	d.end(v1alpha1.RunSucceeded, v1alpha1.ReasonSucceeded, successText(len(d.st.Steps), skipped))
-}
-
-// shutdown ends the run as its user wishes. Terminate differs from Cancel only once there are clean-up steps.
-func (d *decider) shutdown() {
-	switch d.run.Spec.Shutdown {
-	case v1alpha1.ShutdownTerminate:
-		d.end(v1alpha1.RunCancelled, v1alpha1.ReasonTerminated, "spec.shutdown is Terminate; "+stateText(d.st.Steps))
-	case "":
-	default: // Cancel, and whatever a later version may add: the wish is to end
-		d.end(v1alpha1.RunCancelled, v1alpha1.ReasonCancelled, "spec.shutdown is Cancel; "+stateText(d.st.Steps))
+	if d.returnOutputs() {
+		d.finish(v1alpha1.RunSucceeded, v1alpha1.ReasonSucceeded, successText(d.st.Steps[:d.plan.main]))
 	}
 }
 
-// deadlines ends a run that took too long since it was admitted or, where that clock was started, waited too long before.
+// shutdown ends the run as its user wishes. Once the finally steps run, Cancel has nothing left to change.
+func (d *decider) shutdown() {
+	switch d.run.Spec.Shutdown {
+	case v1alpha1.ShutdownTerminate:
+		d.end(v1alpha1.RunCancelled, v1alpha1.ReasonTerminated, "spec.shutdown is Terminate; "+stateText(d.st.Steps, nothingMore))
+	case "":
+	default: // Cancel, and whatever a later version may add: the wish is to end
+		if d.st.Ending != nil {
+			return
+		}
+		d.finish(v1alpha1.RunCancelled, v1alpha1.ReasonCancelled, "spec.shutdown is Cancel; "+stateText(d.st.Steps, nothingMore))
+	}
+}
+
+// deadlines ends a run that took too long since it was admitted or, where that clock was started, waited too long before; and one whose
+// finally steps took too long.
 func (d *decider) deadlines() {
 	if at := activeDeadline(d.run, &d.st); !at.IsZero() && !d.now.Before(at) {
-		d.end(v1alpha1.RunTimedOut, v1alpha1.ReasonDeadlineExceeded, fmt.Sprintf(
+		d.finish(v1alpha1.RunTimedOut, v1alpha1.ReasonDeadlineExceeded, fmt.Sprintf(
 			"activeDeadlineSeconds (%d) passed since the admission at %s; %s", *d.run.Spec.ActiveDeadlineSeconds,
-			d.st.Admission.AdmittedAt.UTC().Format(time.RFC3339), stateText(d.st.Steps)))
+			d.st.Admission.AdmittedAt.UTC().Format(time.RFC3339), stateText(d.st.Steps, nothingMore)))
+		return
+	}
+	if at := finallyEnd(d.run, &d.st); !at.IsZero() && !d.now.Before(at) {
+		d.cleanUpTimedOut()
 		return
 	}
 	if d.st.Admission != nil && d.st.Admission.QueuedAt != nil {
@@ -84,19 +98,10 @@ func (d *decider) whyLocked() string {
 	return ""
 }
 
-// end ends the run: unfinished steps are cancelled, jobs in flight withdrawn.
+// end ends the run: unfinished steps are cancelled, jobs in flight withdrawn. See finish for a run that may have finally steps.
 func (d *decider) end(phase v1alpha1.RunPhase, reason, message string) {
 	d.over = true
-	for i := range d.st.Steps {
-		s := &d.st.Steps[i]
-		if ended(s.Phase) {
-			continue
-		}
-		if inFlight(s.Phase) {
-			d.withdraw(i)
-		}
-		s.Phase, s.CompletedAt, s.NextAttemptAt = v1alpha1.StepCancelled, microPointer(d.now), nil
-	}
+	d.cancelSteps(len(d.st.Steps))
 	d.st.Phase, d.st.CompletedAt = phase, secondPointer(d.now)
 	d.outcome = outcome{phase: phase, reason: reason, message: message}
 	kind := EventWarning
@@ -106,12 +111,26 @@ func (d *decider) end(phase v1alpha1.RunPhase, reason, message string) {
 	d.event(kind, reason, message)
 }
 
+// cancelSteps cancels the unfinished ones of the first n steps.
+func (d *decider) cancelSteps(n int) {
+	for i := range min(n, len(d.st.Steps)) {
+		s := &d.st.Steps[i]
+		if ended(s.Phase) {
+			continue
+		}
+		if inFlight(s.Phase) {
+			d.withdraw(i)
+		}
+		s.Phase, s.CompletedAt, s.NextAttemptAt = v1alpha1.StepCancelled, microPointer(d.now), nil
+	}
+}
+
 // decideFinished is the decision about an ended run: it stays as it is until its time to live is over.
 func decideFinished(in Input) Decision {
 	out := Decision{Status: stored(in.Run), Verdicts: make([]Verdict, len(in.Results))}
 	var index map[string]int
 	if len(in.Results) > 0 {
-		index = planOf(in.Run.Spec.Steps).index
+		index = planOf(in.Run).index
 	}
 	for k := range in.Results {
 		i, verdict := judge(in.Run, in.Run.Status.Steps, index, in.Results[k].ID)

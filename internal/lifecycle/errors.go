@@ -15,5 +15,7 @@ const (
 	CodeOutputTooLarge   = "OutputTooLarge"   // the output exceeds protocol.MaxPayloadBytes
 	CodeResultRejected   = "ResultRejected"   // the worker's result had an unusable body
 	CodeAttemptsExceeded = "AttemptsExceeded" // attempt numbers are used up
+	CodeRejected         = "Rejected"         // an approver said no
+	CodeApprovalTimeout  = "ApprovalTimeout"  // nobody decided in time
 	CodeUnspecified      = "Unspecified"      // the worker failed without a code
 )

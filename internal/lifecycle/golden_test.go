@@ -26,6 +26,10 @@ func TestGoldenStories(t *testing.T) {
 		"timeouts":    timeoutsStory,
 		"rejected":    rejectedStory,
 		"exhausted":   exhaustedStory,
+		"approval":    approvalStory,
+		"delay":       delayStory,
+		"finally":     finallyStory,
+		"continue":    continueStory,
 	}
 	for name, play := range stories {
 		t.Run(name, func(t *testing.T) { play(t).golden(name) })

@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -24,16 +25,32 @@ func InFlight(run *v1alpha1.WorkflowRun) []protocol.JobID {
 	return ids
 }
 
+// InFlightJobs are those attempts as what has to be taken back when their run is gone.
+func InFlightJobs(run *v1alpha1.WorkflowRun) []Withdrawal {
+	ids := InFlight(run)
+	if len(ids) == 0 {
+		return nil
+	}
+	p := planOf(run)
+	all := make([]Withdrawal, 0, len(ids))
+	for _, id := range ids {
+		if i, ok := p.index[id.Step]; ok && p.steps[i].Job != nil {
+			all = append(all, Withdrawal{ID: id, Topic: p.steps[i].Job.Topic})
+		}
+	}
+	return all
+}
+
 // JobOf renders the job of an attempt in flight again, byte for byte as when it was dispatched, given the outputs that
 // InputOutputs names. Its error wraps ErrNotInFlight, or is that of an expression (then status was not written by Decide, or an
 // output is not in the object store any more).
 func JobOf(run *v1alpha1.WorkflowRun, id protocol.JobID, payloads Payloads) (Job, error) {
-	if run == nil || run.Status == nil || !aligned(run.Spec.Steps, run.Status.Steps) {
+	if run == nil || run.Status == nil || !aligned(stepsOf(run), run.Status.Steps) {
 		return Job{}, fmt.Errorf("job %s: %w", id, ErrNotInFlight)
 	}
-	p := planOf(run.Spec.Steps)
+	p := planOf(run)
 	i, ok := p.index[id.Step]
-	if !ok {
+	if !ok || p.steps[i].Job == nil {
 		return Job{}, fmt.Errorf("job %s: %w", id, ErrNotInFlight)
 	}
 	s := &run.Status.Steps[i]
@@ -46,8 +63,8 @@ func JobOf(run *v1alpha1.WorkflowRun, id protocol.JobID, payloads Payloads) (Job
 		return Job{}, fmt.Errorf("job %s: %w", id, err)
 	}
 	return Job{
-		ID: id, Topic: run.Spec.Steps[i].Job.Topic, Input: input,
-		Deadline: attemptDeadline(run, run.Status, i, s.DispatchedAt.Time),
+		ID: id, Topic: p.steps[i].Job.Topic, Input: input,
+		Deadline: attemptDeadline(run, run.Status, &p, i),
 	}, nil
 }
 
@@ -56,10 +73,14 @@ func jobID(run *v1alpha1.WorkflowRun, step string, attempt int32) protocol.JobID
 }
 
 // attemptDeadline is when nobody waits for the attempt any more, whatever its worker says in between.
-func attemptDeadline(run *v1alpha1.WorkflowRun, st *v1alpha1.WorkflowRunStatus, i int, dispatched time.Time) time.Time {
-	step := &run.Spec.Steps[i]
-	deadline := dispatched.Add(startTimeout(step) + attemptTimeout(step))
-	if end := activeDeadline(run, st); !end.IsZero() && end.Before(deadline) {
+func attemptDeadline(run *v1alpha1.WorkflowRun, st *v1alpha1.WorkflowRunStatus, p *plan, i int) time.Time {
+	step := &p.steps[i]
+	deadline := st.Steps[i].DispatchedAt.Add(startTimeout(step) + attemptTimeout(step))
+	end := activeDeadline(run, st)
+	if p.isFinally(i) {
+		end = finallyEnd(run, st)
+	}
+	if !end.IsZero() && end.Before(deadline) {
 		deadline = end
 	}
 	return deadline.UTC()
@@ -69,6 +90,7 @@ func attemptDeadline(run *v1alpha1.WorkflowRun, st *v1alpha1.WorkflowRunStatus, 
 type view struct {
 	run      *v1alpha1.WorkflowRun
 	steps    []v1alpha1.StepStatus
+	ending   *v1alpha1.EndingStatus
 	plan     *plan
 	payloads Payloads
 	info     map[string]any
@@ -78,7 +100,7 @@ type view struct {
 
 func newView(run *v1alpha1.WorkflowRun, st *v1alpha1.WorkflowRunStatus, p *plan, payloads Payloads) *view {
 	return &view{
-		run: run, steps: st.Steps, plan: p, payloads: payloads,
+		run: run, steps: st.Steps, ending: st.Ending, plan: p, payloads: payloads,
 		info: map[string]any{
 			"name": run.Name, "namespace": run.Namespace, "uid": string(run.UID),
 			"tenant": st.Tenant, "workloadClass": run.Spec.WorkloadClass,
@@ -87,8 +109,8 @@ func newView(run *v1alpha1.WorkflowRun, st *v1alpha1.WorkflowRunStatus, p *plan,
 	}
 }
 
-// vars are the variables of step i: of the other steps only those on which it depends, because these do not change any more.
-func (v *view) vars(i int) (expr.Vars, error) {
+// vars are the variables of an expression that may read some steps.
+func (v *view) vars(reads []int) (expr.Vars, error) {
 	if v.inputs == nil {
 		inputs, err := decodeJSON(rawOf(v.run.Spec.Inputs))
 		if err != nil {
@@ -97,7 +119,7 @@ func (v *view) vars(i int) (expr.Vars, error) {
 		v.inputs = inputs
 	}
 	steps := make(map[string]any)
-	for _, j := range v.plan.ancestors(i) {
+	for _, j := range reads {
 		output, err := v.output(j)
 		if err != nil {
 			return expr.Vars{}, err
@@ -107,14 +129,32 @@ func (v *view) vars(i int) (expr.Vars, error) {
 	return expr.Vars{Inputs: v.inputs, Steps: steps, Run: v.info}, nil
 }
 
-// output is a step as expressions see it: all four keys always, null where there is nothing. Nobody reads an output that is in
+// varsOf are the variables of step i: of the other steps only those that do not change any more.
+func (v *view) varsOf(i int) (expr.Vars, error) {
+	vars, err := v.vars(v.plan.sees(i))
+	if err == nil && v.plan.isFinally(i) {
+		vars.Run = v.infoOfEnd()
+	}
+	return vars, err
+}
+
+// infoOfEnd is what finally steps see of their run. The outcome is as it was when they began: it stands from then on.
+func (v *view) infoOfEnd() map[string]any {
+	info := maps.Clone(v.info)
+	if e := v.ending; e != nil {
+		info["phase"], info["reason"], info["message"] = string(e.Phase), e.Reason, e.Message
+	}
+	return info
+}
+
+// output is a step as expressions see it: all keys always, null where there is nothing. Nobody reads an output that is in
 // the object store and not loaded: see loaded.
 func (v *view) output(j int) (any, error) {
 	if known, ok := v.outputs[j]; ok {
 		return known, nil
 	}
 	s := &v.steps[j]
-	seen := map[string]any{"phase": string(s.Phase), "output": nil, "outputRef": nil, "error": nil}
+	seen := map[string]any{"phase": string(s.Phase), "output": nil, "outputRef": nil, "error": nil, "approval": nil}
 	raw := rawOf(s.Output)
 	if s.OutputRef != nil {
 		seen["outputRef"] = map[string]any{"name": s.OutputRef.Name, "digest": s.OutputRef.Digest, "size": s.OutputRef.Size}
@@ -127,6 +167,9 @@ func (v *view) output(j int) (any, error) {
 		}
 		seen["output"] = value
 	}
+	if a := s.Approval; a != nil {
+		seen["approval"] = map[string]any{"decision": string(a.Decision), "approver": a.Approver, "comment": a.Comment}
+	}
 	if s.Error != nil {
 		seen["error"] = map[string]any{"code": s.Error.Code, "message": s.Error.Message}
 	}
@@ -136,18 +179,18 @@ func (v *view) output(j int) (any, error) {
 
 // wanted evaluates the when expression of step i.
 func (v *view) wanted(i int) (bool, error) {
-	src := v.run.Spec.Steps[i].When
+	src := v.plan.steps[i].When
 	if src == "" {
 		return true, nil
 	}
 	reads, err := expr.ConditionOutputs(src)
 	if err == nil {
-		err = v.loaded(i, reads)
+		err = v.loaded(v.plan.sees(i), reads)
 	}
 	if err != nil {
 		return false, fmt.Errorf("when: %w", err)
 	}
-	vars, err := v.vars(i)
+	vars, err := v.varsOf(i)
 	if err != nil {
 		return false, err
 	}
@@ -160,15 +203,15 @@ func (v *view) wanted(i int) (bool, error) {
 
 // render evaluates the input of step i.
 func (v *view) render(i int) (json.RawMessage, error) {
-	raw := rawOf(v.run.Spec.Steps[i].Job.Input)
+	raw := rawOf(v.plan.steps[i].Job.Input)
 	reads, err := expr.TemplateOutputs(raw)
 	if err == nil {
-		err = v.loaded(i, reads)
+		err = v.loaded(v.plan.sees(i), reads)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("job.input: %w", err)
 	}
-	vars, err := v.vars(i)
+	vars, err := v.varsOf(i)
 	if err != nil {
 		return nil, err
 	}

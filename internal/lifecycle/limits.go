@@ -21,6 +21,8 @@ const (
 	maxErrorsBytes   = 24 << 10                 // all step error messages of a run as stored: what 256 KiB leave
 	maxErrorChars    = 1024                     // one step error message
 	maxCodeChars     = 64                       // one step error code
+	maxCommentChars  = 1024                     // the comment of an approver, also in bytes as stored
+	maxNameChars     = 253                      // a name of a user or an object
 	maxMessageChars  = 512                      // one condition message or event
 	maxEventBytes    = 1024                     // one event, as the API server counts
 	maxProblemsChars = 2048                     // the message of InvalidSpec
@@ -34,15 +36,16 @@ const minWake = time.Millisecond
 
 // Defaults repeat those of the schema for objects that did not pass an API server.
 const (
-	defaultParallel      = 20
-	defaultTimeout       = 3600
-	defaultMaxFailures   = 3
-	defaultInitialMillis = 1000
-	defaultFactorPercent = 200
-	defaultMaxMillis     = 60000
-	defaultJitterPercent = 20
-	maxBackoffMillis     = 86400000
-	defaultMaxRetryAfter = 30 * time.Second // of LockPolicy spec.delivery; other products honoured 140 hours blindly
+	defaultParallel       = 20
+	defaultFinallyTimeout = 300
+	defaultTimeout        = 3600
+	defaultMaxFailures    = 3
+	defaultInitialMillis  = 1000
+	defaultFactorPercent  = 200
+	defaultMaxMillis      = 60000
+	defaultJitterPercent  = 20
+	maxBackoffMillis      = 86400000
+	defaultMaxRetryAfter  = 30 * time.Second // of LockPolicy spec.delivery; other products honoured 140 hours blindly
 )
 
 func positiveOr[T int32 | int64](v, otherwise T) T {

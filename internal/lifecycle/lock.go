@@ -140,7 +140,7 @@ func (d *decider) waitForStore() {
 		d.st.Admission = &v1alpha1.AdmissionStatus{QueuedAt: secondPointer(d.now)}
 	}
 	if d.run.Status == nil {
-		d.st.Progress = progress(nil, len(d.run.Spec.Steps))
+		d.st.Progress = progress(nil, len(d.plan.steps))
 	}
 	d.st.ObservedGeneration = d.run.Generation
 	if !admitted(&d.st) {
@@ -151,8 +151,10 @@ func (d *decider) waitForStore() {
 			d.st.Phase, d.st.Admission = v1alpha1.RunSuspended, nil
 		}
 	}
-	d.storeConditions("The run lock cannot be taken: " + d.in.Lock.Message)
+	d.storeConditions(d.storeMessage())
 }
+
+func (d *decider) storeMessage() string { return "The run lock cannot be taken: " + d.in.Lock.Message }
 
 // storeConditions are those of a run whose lock cannot be taken.
 func (d *decider) storeConditions(message string) {

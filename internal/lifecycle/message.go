@@ -2,8 +2,10 @@ package lifecycle
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -16,36 +18,102 @@ func (d *decider) waitsFor() (reason, message string) {
 	if c := condition(&d.st, v1alpha1.ConditionAdmitted); d.queued() && c != nil {
 		return v1alpha1.ReasonQueued, cut(c.Message, maxMessageChars)
 	}
-	active, backing := 0, 0
-	for i := range d.st.Steps {
-		switch {
-		case inFlight(d.st.Steps[i].Phase):
-			active++
-		case d.st.Steps[i].Phase == v1alpha1.StepBackingOff:
-			backing++
-		}
-	}
-	text := stateText(d.st.Steps)
-	switch {
-	case d.run.Spec.Suspend:
+	text := stateText(d.st.Steps, d.workersText)
+	if d.run.Spec.Suspend {
 		return v1alpha1.ReasonSuspended, cut("suspended by spec.suspend; "+text, maxMessageChars)
-	case active == 0 && backing > 0:
-		return v1alpha1.ReasonBackingOff, text
+	}
+	if e := d.st.Ending; e != nil {
+		return v1alpha1.ReasonFinalizing, cut(fmt.Sprintf("the finally steps run since %s, then the run ends as %s (%s); %s",
+			e.AnnouncedAt.UTC().Format(time.RFC3339), e.Phase, e.Reason, text), maxMessageChars)
+	}
+	return d.waitingReason(), text
+}
+
+// waitingReason is what steps wait for if nothing is with workers: what may take longest, and needs somebody, first.
+func (d *decider) waitingReason() string {
+	in := map[v1alpha1.StepPhase]int{}
+	for i := range d.st.Steps {
+		in[d.st.Steps[i].Phase]++
+	}
+	switch {
+	case in[v1alpha1.StepRunning] == 0 && d.lacksWorkers():
+		return v1alpha1.ReasonWaitingForWorkers
+	case in[v1alpha1.StepDispatched]+in[v1alpha1.StepRunning] > 0:
+		return v1alpha1.ReasonRunning
+	case in[v1alpha1.StepWaiting] > 0:
+		return v1alpha1.ReasonWaitingForApproval
+	case in[v1alpha1.StepBackingOff] > 0:
+		return v1alpha1.ReasonBackingOff
+	case in[v1alpha1.StepDelayed] > 0:
+		return v1alpha1.ReasonDelayed
 	default:
-		return v1alpha1.ReasonRunning, text
+		return v1alpha1.ReasonRunning
 	}
 }
 
-// stateText tells how far the steps are and what the unfinished ones that began wait for.
-func stateText(steps []v1alpha1.StepStatus) string {
+// lacksWorkers says whether an attempt waits whose topic has no workers that get on.
+func (d *decider) lacksWorkers() bool {
+	for i := range d.st.Steps {
+		if d.workersText(i) != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// workersText says what is wrong with the workers that a dispatched attempt waits for; "" if nothing is known to be. Moments only:
+// how many jobs and workers there are is said by kubectl syncopate why.
+func (d *decider) workersText(i int) string {
+	job := d.plan.steps[i].Job
+	if job == nil || d.st.Steps[i].Phase != v1alpha1.StepDispatched {
+		return ""
+	}
+	w := d.in.Workers[job.Topic]
+	since := w.Since.UTC().Format(time.RFC3339)
+	switch w.State {
+	case WorkersAbsent:
+		return fmt.Sprintf(": nobody pulls jobs of topic %s since %s", job.Topic, since)
+	case WorkersStuck:
+		return fmt.Sprintf(": the workers of topic %s get nothing done since %s", job.Topic, since)
+	case WorkersUnknown, WorkersPull:
+	}
+	return ""
+}
+
+func nothingMore(int) string { return "" }
+
+// WaitedFor names the topics of attempts that no worker has begun, each once.
+func WaitedFor(run *v1alpha1.WorkflowRun) []string {
+	if run == nil || run.Status == nil || Finished(run) {
+		return nil
+	}
+	steps := stepsOf(run)
+	if !aligned(steps, run.Status.Steps) {
+		return nil
+	}
+	var topics []string
+	for i := range steps {
+		if job := steps[i].Job; job != nil && run.Status.Steps[i].Phase == v1alpha1.StepDispatched && !slices.Contains(topics, job.Topic) {
+			topics = append(topics, job.Topic)
+		}
+	}
+	return topics
+}
+
+// stateText tells how far the steps are and what the unfinished ones that began wait for; more adds to what a dispatched one does.
+func stateText(steps []v1alpha1.StepStatus, more func(int) string) string {
 	l := newList(fmt.Sprintf("%s steps finished", strings.Replace(progress(steps, len(steps)), "/", " of ", 1)))
 	for i := range steps {
 		switch s := &steps[i]; s.Phase {
 		case v1alpha1.StepRunning:
 			l.add(fmt.Sprintf("%s runs since %s (attempt %d)", s.Name, timeText(s.StartedAt), s.Attempt))
 		case v1alpha1.StepDispatched:
-			l.add(fmt.Sprintf("%s waits for a worker since %s (attempt %d)", s.Name, timeText(s.DispatchedAt), s.Attempt))
+			l.add(fmt.Sprintf("%s waits for a worker since %s (attempt %d)%s", s.Name, timeText(s.DispatchedAt), s.Attempt, more(i)))
 		case v1alpha1.StepPending, v1alpha1.StepSucceeded, v1alpha1.StepFailed, v1alpha1.StepSkipped, v1alpha1.StepCancelled:
+		case v1alpha1.StepWaiting:
+			l.add(fmt.Sprintf("%s waits for an approval since %s", s.Name, timeText(s.StartedAt)))
+		case v1alpha1.StepDelayed:
+			l.add(fmt.Sprintf("%s is delayed until %s", s.Name, timeText(s.DelayedUntil)))
 		case v1alpha1.StepBackingOff:
 			l.add(fmt.Sprintf("%s waits for its next attempt at %s (attempt %d: %s)", s.Name, timeText(s.NextAttemptAt), s.Attempt, errorText(s.Error)))
 		}
@@ -61,10 +129,23 @@ func problemsText(problems []string) string {
 	return l.text(maxProblemsChars)
 }
 
-func successText(steps, skipped int) string {
-	text := fmt.Sprintf("%d of %d steps succeeded", steps-skipped, steps)
+func successText(steps []v1alpha1.StepStatus) string {
+	skipped, failed := 0, 0
+	for i := range steps {
+		switch steps[i].Phase {
+		case v1alpha1.StepSkipped:
+			skipped++
+		case v1alpha1.StepFailed:
+			failed++
+		default:
+		}
+	}
+	text := fmt.Sprintf("%d of %d steps succeeded", len(steps)-skipped-failed, len(steps))
 	if skipped > 0 {
 		text += fmt.Sprintf(", %d skipped", skipped)
+	}
+	if failed > 0 {
+		text += fmt.Sprintf(", %d failed with onFailure Continue", failed)
 	}
 	return text
 }

@@ -67,7 +67,9 @@ type fares struct {
 
 // intent is the mutable part of spec.
 type intent struct {
-	suspend, cancel bool
+	suspend, cancel, terminate bool
+	// decided is what the user said of the approval step, if there is one.
+	decided v1alpha1.ApprovalDecision
 }
 
 // question is an input of Decide, in the terms of the model.
@@ -126,7 +128,7 @@ type core struct {
 
 func newCore(run *v1alpha1.WorkflowRun) *core {
 	c := &core{
-		spec: run, index: planOf(run.Spec.Steps).index,
+		spec: run, index: planOf(run).index,
 		statuses: []known{{}}, byText: map[string]int32{}, verdicts: []verdict{{}}, asked: map[question]int32{},
 	}
 	return c
@@ -135,7 +137,10 @@ func newCore(run *v1alpha1.WorkflowRun) *core {
 func (c *core) run(status int32, spec intent) *v1alpha1.WorkflowRun {
 	run := *c.spec
 	run.Spec.Suspend = spec.suspend
-	if spec.cancel {
+	switch {
+	case spec.terminate:
+		run.Spec.Shutdown = v1alpha1.ShutdownTerminate
+	case spec.cancel:
 		run.Spec.Shutdown = v1alpha1.ShutdownCancel
 	}
 	run.Status = c.statuses[status].status
@@ -143,7 +148,7 @@ func (c *core) run(status int32, spec intent) *v1alpha1.WorkflowRun {
 }
 
 func (c *core) id(bit int) protocol.JobID {
-	return job(c.spec.Spec.Steps[bit/perStep].Name, int32(bit%perStep)+1)
+	return job(stepsOf(c.spec)[bit/perStep].Name, int32(bit%perStep)+1)
 }
 
 func (c *core) bit(id protocol.JobID) attempts { return attemptBit(c.index[id.Step], id.Attempt) }
@@ -235,6 +240,9 @@ func (c *core) ask(q question) int32 {
 
 func (q *question) input(run *v1alpha1.WorkflowRun, results []Result) Input {
 	in := letIn(Input{Run: run, Now: epoch.Add(q.now), Results: results, Lock: q.lock()})
+	if q.spec.decided != "" {
+		in.Approvals = []Approval{{Name: "x", Step: "ok", Decision: q.spec.decided, Approver: "ann", At: epoch}}
+	}
 	if q.full {
 		in.Gate = Gate{State: GateFull, Used: 2, Limit: 2, Position: 1, Waiting: 1}
 	}
@@ -333,7 +341,7 @@ func (c *core) check(q *question, v *verdict, out *Decision) error {
 		return errors.New("effects without a write")
 	case old.finished && v.changed:
 		return errors.New("a finished run changed")
-	case v.dispatch != 0 && (q.spec.suspend || q.spec.cancel || next.finished):
+	case v.dispatch != 0 && (q.spec.suspend || q.spec.terminate || (q.spec.cancel && next.status.Ending == nil) || next.finished):
 		return errors.New("dispatch by a suspended or ended run")
 	case v.dispatch != 0 && !admitted(next.status):
 		return errors.New("dispatch by a run that was not admitted")
@@ -345,16 +353,40 @@ func (c *core) check(q *question, v *verdict, out *Decision) error {
 		return errors.New("results or starts without the lock")
 	case q.state == LockHeld && v.changed && next.fence != int64(q.lease.fence):
 		return errors.New("the write does not carry the fence of its lease")
-	case q.state != LockHeld && v.changed && !next.finished && (next.fence != old.fence || next.leaseID != old.leaseID):
+	case q.state != LockHeld && v.changed && !next.finished && !begins(old, next) && (next.fence != old.fence || next.leaseID != old.leaseID):
 		return errors.New("an unlocked write touched fence or lease")
-	case q.state == LockBusy && v.changed && !next.finished && !onlyTheLoss(old.status, next.status):
+	case q.state == LockBusy && v.changed && !next.finished && !begins(old, next) && !onlyTheLoss(old.status, next.status):
 		return errors.New("a write while another has the lock changed more than RunLockAbandoned")
 	case q.lost && v.changed && !next.finished && !abandoned(next.status):
 		return errors.New("a lost lease was not told")
 	case q.lost && !v.changed && old.status != nil && !old.finished && !abandoned(old.status):
 		return errors.New("a lost lease was not told at once")
 	}
+	if err := checkEnding(q, old, next); err != nil {
+		return err
+	}
 	return c.checkSteps(q, v, old, next)
+}
+
+// begins says whether the end of the run is announced by a write.
+func begins(old, next *known) bool {
+	return next.status.Ending != nil && (old.status == nil || old.status.Ending == nil)
+}
+
+// checkEnding: the announced end stands, finally steps begin after it, and it comes as announced, unless the clean-up failed or was
+// terminated.
+func checkEnding(q *question, old, next *known) error {
+	if old.status == nil || old.status.Ending == nil {
+		return nil
+	}
+	e := old.status.Ending
+	switch {
+	case next.status.Ending == nil || !cmp.Equal(e, next.status.Ending):
+		return errors.New("the announced end changed")
+	case next.finished && !q.spec.terminate && next.status.Phase != e.Phase && (e.Phase != v1alpha1.RunSucceeded || next.status.Phase != v1alpha1.RunFailed):
+		return fmt.Errorf("announced %s, ended as %s", e.Phase, next.status.Phase)
+	}
+	return nil
 }
 
 func onlyTheLoss(old, next *v1alpha1.WorkflowRunStatus) bool {
@@ -378,7 +410,7 @@ func (c *core) checkSteps(q *question, v *verdict, old, next *known) error {
 		if inFlight(next.steps[i].Phase) {
 			active++
 		}
-		if err := c.checkStep(i, q, v, &was, &next.steps[i]); err != nil {
+		if err := c.checkStep(i, q, v, &was, &next.steps[i], next.status); err != nil {
 			return fmt.Errorf("step %s: %w", next.steps[i].Name, err)
 		}
 	}
@@ -388,7 +420,9 @@ func (c *core) checkSteps(q *question, v *verdict, old, next *known) error {
 	return nil
 }
 
-func (c *core) checkStep(i int, q *question, v *verdict, was, now *v1alpha1.StepStatus) error {
+func (c *core) isJob(i int) bool { return stepsOf(c.spec)[i].Job != nil }
+
+func (c *core) checkStep(i int, q *question, v *verdict, was, now *v1alpha1.StepStatus, next *v1alpha1.WorkflowRunStatus) error {
 	last := attemptBit(i, was.Attempt)
 	answered := inFlight(was.Phase) && (!inFlight(now.Phase) || now.Attempt != was.Attempt)
 	switch {
@@ -413,7 +447,10 @@ func (c *core) checkStep(i int, q *question, v *verdict, was, now *v1alpha1.Step
 	case v.applied&^q.finals != 0:
 		return errors.New("applied what was not there")
 	}
-	if now.Phase == v1alpha1.StepSucceeded && was.Phase != now.Phase {
+	if i >= len(c.spec.Spec.Steps) && now.Attempt > 0 && next.Ending == nil {
+		return errors.New("a finally step began before the end was announced")
+	}
+	if c.isJob(i) && now.Phase == v1alpha1.StepSucceeded && was.Phase != now.Phase {
 		if by := fmt.Sprintf("%q", job(now.Name, now.Attempt)); !strings.Contains(string(now.Output.Raw), by) {
 			return fmt.Errorf("output of another attempt: %s", now.Output.Raw)
 		}

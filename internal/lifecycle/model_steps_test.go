@@ -3,6 +3,8 @@ package lifecycle
 import (
 	"errors"
 	"fmt"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 )
 
 // decideSteps: decide on what the process knows, and persist in the same step. What it knows may be old: then the API
@@ -79,6 +81,11 @@ func (m *model) persist(w *world, i int, number int32, state LockState) step {
 			return s
 		}
 		next.status = v.next
+		if v.forced {
+			// Whoever has the lock may be recovering the attempts that this write ended, and publish one that was withdrawn: its worker
+			// works for nothing, and the janitor takes back what no worker has taken.
+			next.void |= v.withdraw
+		}
 		p.view, p.lost = v.next, false
 	}
 	p.publish, p.withdraw, p.ackFinal, p.ackStart = v.dispatch, v.withdraw, v.ackFinal, v.ackStart
@@ -131,7 +138,7 @@ func (m *model) workerSteps(all []step, w *world) []step {
 		next := *w
 		next.working |= job
 		s := step{name: label{text: "a worker takes %s", process: -1, bit: bit}}
-		if w.ran&job != 0 && w.excused&job == 0 && !m.doubleWork() {
+		if w.ran&job != 0 && (w.excused|w.void)&job == 0 && !m.doubleWork() {
 			s.err = errors.New("I2: a worker runs an attempt again, though no worker died with it")
 		}
 		next.ran |= job
@@ -253,6 +260,20 @@ func (m *model) userSteps(all []step, w *world) []step {
 		next.cancels--
 		next.spec.cancel = true
 		all = append(all, step{next: next, name: label{text: "the user cancels", process: -1, bit: -1}, fault: true})
+	}
+	if w.terminates > 0 && !w.spec.terminate {
+		next := *w
+		next.terminates--
+		next.spec.terminate = true
+		all = append(all, step{next: next, name: label{text: "the user terminates", process: -1, bit: -1}, fault: true})
+	}
+	if w.decisions > 0 {
+		for _, d := range []v1alpha1.ApprovalDecision{v1alpha1.Approve, v1alpha1.Reject} {
+			next := *w
+			next.decisions--
+			next.spec.decided = d
+			all = append(all, step{next: next, name: label{text: "the user decides: " + string(d), process: -1, bit: -1}})
+		}
 	}
 	if w.suspends > 0 && !w.spec.suspend {
 		next := *w

@@ -93,7 +93,32 @@ func modelCases() []modelCase {
 	wide := func() *v1alpha1.WorkflowRun {
 		return limit(newRun(newStep("a", maxFailures(1)), newStep("b", maxFailures(1)), newStep("c", maxFailures(1))), 2)
 	}
+	waits := func() *v1alpha1.WorkflowRun {
+		return newRun(newStep("ok", approval(func(a *v1alpha1.Approval) { a.TimeoutSeconds = new(int32(900)) })), newStep("d", delay(30), after("ok")), newStep("b", after("d"), maxFailures(1)))
+	}
+	cleans := func() *v1alpha1.WorkflowRun {
+		run := newRun(newStep("a", maxFailures(1)))
+		run.Spec.Finally = []v1alpha1.Step{newStep("f", maxFailures(1), input(`{"end":"${run.phase}"}`)), newStep("g", after("f"), maxFailures(1))}
+		run.Spec.FinallyTimeoutSeconds = 650
+		return run
+	}
+	cleansOnce := func() *v1alpha1.WorkflowRun {
+		run := cleans()
+		run.Spec.Finally = run.Spec.Finally[:1]
+		return run
+	}
+	goesOn := func() *v1alpha1.WorkflowRun {
+		return newRun(newStep("a", maxFailures(1), continues), newStep("b", after("a"), maxFailures(1), input(`{"a":"${steps.a.phase}"}`)))
+	}
 	cases := []modelCase{
+		{name: "approval and delay", run: waits(), procs: 1, race: true, budgets: world{faults: 3, decisions: 1, slow: 1}},
+		{name: "approval and delay, suspended and cancelled", run: waits(), procs: 1, budgets: world{faults: 1, decisions: 1, cancels: 1, suspends: 1}},
+		{name: "approval and delay, two processes", run: waits(), procs: 2, budgets: world{faults: 1, decisions: 1}},
+		{name: "clean-up", run: cleans(), procs: 1, race: true, budgets: world{faults: 1, cancels: 1, failures: 1}},
+		{name: "clean-up, terminated", run: cleans(), procs: 1, budgets: world{cancels: 1, terminates: 1, failures: 1, slow: 1}},
+		{name: "clean-up, two processes", run: cleansOnce(), procs: 2, budgets: world{faults: 1}},
+		{name: "clean-up, two processes, cancelled", run: cleansOnce(), procs: 2, budgets: world{cancels: 1}},
+		{name: "a failure that does not matter", run: goesOn(), procs: 1, race: true, budgets: world{faults: 3, failures: 2}},
 		{name: "one step", run: single(), procs: 1, budgets: world{faults: 2, cancels: 1, slow: 1}},
 		{name: "one step, Started", run: single(), procs: 1, budgets: world{faults: 1, cancels: 1, started: 1, slow: 1}},
 		{name: "one step, retried", run: single(), procs: 1, race: true, budgets: world{faults: 1, failures: 1, retries: 1, slow: 1}},

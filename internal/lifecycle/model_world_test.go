@@ -22,6 +22,7 @@ type world struct {
 	jobs    attempts // in JOBS
 	working attempts // with a worker
 	excused attempts // a worker died with it: running it again is right
+	void    attempts // ended by a write without the lock
 	ran     attempts // handed to a worker at least once
 	window  attempts // NATS still knows the Msg-Id of the job
 	said    attempts // Started is in RESULTS
@@ -32,7 +33,7 @@ type world struct {
 	process [2]process
 
 	// budgets left; slow: how often the clock may overtake what could be done at once
-	faults, cancels, suspends, retries, failures, started, slow int8
+	faults, cancels, terminates, suspends, decisions, retries, failures, started, slow int8
 }
 
 // process is the memory of an operator process.

@@ -98,26 +98,26 @@ func (d *decider) lack(err error) bool {
 
 // InputOutputs names the outputs in the object store that JobOf needs for an attempt.
 func InputOutputs(run *v1alpha1.WorkflowRun, id protocol.JobID) []protocol.OutputRef {
-	if run == nil || run.Status == nil || !aligned(run.Spec.Steps, run.Status.Steps) {
+	if run == nil || run.Status == nil || !aligned(stepsOf(run), run.Status.Steps) {
 		return nil
 	}
-	p := planOf(run.Spec.Steps)
+	p := planOf(run)
 	i, ok := p.index[id.Step]
-	if !ok {
+	if !ok || p.steps[i].Job == nil {
 		return nil
 	}
-	reads, err := expr.TemplateOutputs(rawOf(run.Spec.Steps[i].Job.Input))
+	reads, err := expr.TemplateOutputs(rawOf(p.steps[i].Job.Input))
 	if err != nil {
 		return nil // JobOf says so
 	}
 	v := newView(run, run.Status, &p, nil)
-	return v.offloaded(i, reads)
+	return v.offloaded(p.sees(i), reads)
 }
 
-// offloaded are the outputs in the object store among those that an expression of step i reads.
-func (v *view) offloaded(i int, reads expr.Outputs) []protocol.OutputRef {
+// offloaded are the outputs in the object store among those of some steps that an expression reads.
+func (v *view) offloaded(steps []int, reads expr.Outputs) []protocol.OutputRef {
 	var refs []protocol.OutputRef
-	for _, j := range v.plan.ancestors(i) {
+	for _, j := range steps {
 		s := &v.steps[j]
 		if s.OutputRef != nil && (reads.All || slices.Contains(reads.Names, s.Name)) {
 			refs = append(refs, protocol.OutputRef{Name: s.OutputRef.Name, Digest: s.OutputRef.Digest, Size: s.OutputRef.Size})
@@ -126,9 +126,9 @@ func (v *view) offloaded(i int, reads expr.Outputs) []protocol.OutputRef {
 	return refs
 }
 
-// loaded makes sure that the outputs which an expression of step i reads are there: a *missingError names those to be loaded.
-func (v *view) loaded(i int, reads expr.Outputs) error {
-	refs := v.offloaded(i, reads)
+// loaded makes sure that the outputs of some steps which an expression reads are there: a *missingError names those to be loaded.
+func (v *view) loaded(steps []int, reads expr.Outputs) error {
+	refs := v.offloaded(steps, reads)
 	total := int64(0)
 	var missing []protocol.OutputRef
 	for _, r := range refs {

@@ -62,11 +62,11 @@ func (d *decider) unpermitted() bool {
 			d.run.Namespace, cut(class, maxCodeChars), v1alpha1.AnnotationAllowedClasses))
 		return true
 	}
-	for i := range d.run.Spec.Steps {
-		if topic := d.run.Spec.Steps[i].Job.Topic; !d.in.Permits.topic(topic) {
+	for i := range d.plan.steps {
+		if job := d.plan.steps[i].Job; job != nil && !d.in.Permits.topic(job.Topic) {
 			d.end(v1alpha1.RunFailed, v1alpha1.ReasonTopicNotAllowed, fmt.Sprintf(
-				"spec.steps[%d].job.topic: namespace %q may not use topic %q: its annotation %s does not list it",
-				i, d.run.Namespace, cut(topic, maxCodeChars), v1alpha1.AnnotationAllowedTopics))
+				"%s.job.topic: namespace %q may not use topic %q: its annotation %s does not list it",
+				d.plan.field(i), d.run.Namespace, cut(job.Topic, maxCodeChars), v1alpha1.AnnotationAllowedTopics))
 			return true
 		}
 	}

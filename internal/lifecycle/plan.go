@@ -6,16 +6,29 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 )
 
-// plan is the DAG by index into spec.steps. It is total: what validation refuses it maps to steps that never get ready.
+// plan is the DAG by index into spec.steps and, after those, spec.finally. It is total: what validation refuses it maps to steps
+// that never get ready.
 type plan struct {
+	steps      []v1alpha1.Step
+	main       int            // how many of them are spec.steps
 	index      map[string]int // name -> first step of that name
 	deps       [][]int        // what a step waits for
 	dependents [][]int        // what waits for a step
-	broken     []bool         // depends on a step that does not exist
+	broken     []bool         // depends on a step that does not exist, or from the other list
 }
 
-func planOf(steps []v1alpha1.Step) plan {
+// stepsOf are all steps of a run: spec.steps, then spec.finally.
+func stepsOf(run *v1alpha1.WorkflowRun) []v1alpha1.Step {
+	if len(run.Spec.Finally) == 0 {
+		return run.Spec.Steps
+	}
+	return append(slices.Clip(run.Spec.Steps), run.Spec.Finally...)
+}
+
+func planOf(run *v1alpha1.WorkflowRun) plan {
+	steps := stepsOf(run)
 	p := plan{
+		steps: steps, main: len(run.Spec.Steps),
 		index:      make(map[string]int, len(steps)),
 		deps:       make([][]int, len(steps)),
 		dependents: make([][]int, len(steps)),
@@ -39,13 +52,34 @@ func (p *plan) link(i int, names []string) {
 	p.deps[i] = make([]int, 0, len(names))
 	for _, name := range names {
 		j, ok := p.index[name]
-		if !ok {
+		if !ok || p.isFinally(i) != p.isFinally(j) {
 			p.broken[i] = true
 			continue
 		}
 		p.deps[i] = append(p.deps[i], j)
 		p.dependents[j] = append(p.dependents[j], i)
 	}
+}
+
+// isFinally says whether a step is one of spec.finally.
+func (p *plan) isFinally(i int) bool { return i >= p.main }
+
+// sees are the steps that the expressions of i may read: those that it depends on, directly or not, and from spec.finally also all
+// of spec.steps.
+func (p *plan) sees(i int) []int {
+	seen := p.ancestors(i)
+	if p.isFinally(i) {
+		seen = append(p.mainSteps(), seen...)
+	}
+	return seen
+}
+
+func (p *plan) mainSteps() []int {
+	all := make([]int, p.main)
+	for i := range all {
+		all[i] = i
+	}
+	return all
 }
 
 // ancestors are the steps that i depends on, directly or not.
@@ -115,9 +149,14 @@ func inFlight(p v1alpha1.StepPhase) bool {
 	return p == v1alpha1.StepDispatched || p == v1alpha1.StepRunning
 }
 
-// passed says whether dependents may go on.
+// passed says whether a step is over and did what it should.
 func passed(p v1alpha1.StepPhase) bool {
 	return p == v1alpha1.StepSucceeded || p == v1alpha1.StepSkipped
+}
+
+// lets says whether the steps that depend on step i may go on.
+func (p *plan) lets(i int, phase v1alpha1.StepPhase) bool {
+	return passed(phase) || (phase == v1alpha1.StepFailed && p.steps[i].OnFailure == v1alpha1.FailureContinue)
 }
 
 func ended(p v1alpha1.StepPhase) bool {

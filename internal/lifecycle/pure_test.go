@@ -121,7 +121,7 @@ func TestValidate(t *testing.T) {
 	}{
 		"a good one":           {steps: []v1alpha1.Step{newStep("a"), newStep("b", after("a"), when("true"))}},
 		"no steps":             {want: []string{"spec.steps: at least one"}},
-		"too many steps":       {steps: many, want: []string{"spec.steps: 201 steps, more than 200"}},
+		"too many steps":       {steps: many, want: []string{"spec.steps: 201 steps, those of spec.finally included, more than 200"}},
 		"duplicate names":      {steps: []v1alpha1.Step{newStep("a"), newStep("a")}, want: []string{`spec.steps[1].name: "a" is already the name of spec.steps[0]`}},
 		"a bad name":           {steps: []v1alpha1.Step{newStep("A b")}, want: []string{`spec.steps[0].name: "A b"`}},
 		"an unknown step":      {steps: []v1alpha1.Step{newStep("a", after("x"))}, want: []string{`spec.steps[0].dependsOn[0]: there is no step "x"`}},
@@ -172,7 +172,7 @@ func TestMessagesAreBounded(t *testing.T) {
 	for i := range steps {
 		steps[i] = v1alpha1.StepStatus{Name: fmt.Sprintf("%040d", i), Phase: v1alpha1.StepDispatched, Attempt: 1, DispatchedAt: microPointer(epoch)}
 	}
-	text := stateText(steps)
+	text := stateText(steps, nothingMore)
 	if len(text) > maxMessageChars || !strings.HasSuffix(text, " more") {
 		t.Errorf("%d characters: %s", len(text), text)
 	}

@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -128,9 +129,9 @@ func (out *Decision) rejectAgain(k int, r *Result, s *v1alpha1.StepStatus) {
 
 // fail ends an attempt as failed: the step backs off, or fails for good.
 func (d *decider) fail(i int, e v1alpha1.StepError, final bool) {
-	s, step := &d.st.Steps[i], &d.run.Spec.Steps[i]
+	s, step := &d.st.Steps[i], &d.plan.steps[i]
 	s.Failures = inc(s.Failures)
-	if final || s.Failures >= positiveOr(step.Retry.MaxFailures, defaultMaxFailures) {
+	if final || !retryable(step, e.Code) || s.Failures >= positiveOr(step.Retry.MaxFailures, defaultMaxFailures) {
 		d.stepFailed(i, e, v1alpha1.ReasonStepFailed)
 		return
 	}
@@ -167,11 +168,21 @@ func (d *decider) stepFailed(i int, e v1alpha1.StepError, reason string) {
 	s := &d.st.Steps[i]
 	d.setError(s, &e)
 	s.Phase, s.CompletedAt, s.NextAttemptAt = v1alpha1.StepFailed, microPointer(d.now), nil
-	if d.failure == nil {
+	if d.failure == nil && d.fatal(i) {
 		d.failure = &failure{step: i, reason: reason} // the event of the run's end tells it
 		return
 	}
 	d.event(EventWarning, "StepFailed", failureText(s))
+}
+
+// fatal says whether the failure of a step ends the steps of its run. Finally steps are all tried, whatever becomes of one.
+func (d *decider) fatal(i int) bool {
+	return !d.plan.isFinally(i) && d.plan.steps[i].OnFailure != v1alpha1.FailureContinue
+}
+
+// retryable says whether a step is tried again after a failure with this code.
+func retryable(step *v1alpha1.Step, code string) bool {
+	return len(step.Retry.OnCodes) == 0 || slices.Contains(step.Retry.OnCodes, code)
 }
 
 // setError keeps messages within a budget for the whole run, so that status stays below its bound with 200 failing steps.

@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/expr"
@@ -21,24 +24,35 @@ func (d *decider) firstSight() {
 	if d.unpermitted() {
 		return
 	}
-	if problems := validate(&d.run.Spec, &d.plan); len(problems) > 0 {
+	if problems := validate(d.run, &d.plan); len(problems) > 0 {
 		d.end(v1alpha1.RunFailed, v1alpha1.ReasonInvalidSpec, problemsText(problems))
 	}
 }
 
-// launch is an attempt that begins if the whole stage succeeds.
+// launch is a step that begins if the whole stage succeeds.
 type launch struct {
 	step  int
-	input json.RawMessage
+	input json.RawMessage // of a job
 }
 
-// starts begins attempts in spec order, as far as there are places, and skips what is not wanted. A step's expressions are
-// evaluated only when it has a place, so once. Attempts are committed at the end: if an expression fails, the run ends and
-// nothing of this stage was dispatched.
+// starts begins steps in spec order, as far as there are places, and skips what is not wanted. When the last of spec.steps is over
+// by that, the finally steps begin in the same decision.
 func (d *decider) starts() {
 	if d.run.Spec.Suspend || !admitted(&d.st) {
 		return
 	}
+	main := d.st.Ending == nil
+	d.startSome()
+	d.endIfDone()
+	if main && d.st.Ending != nil && !d.over {
+		d.startSome()
+		d.endIfDone()
+	}
+}
+
+// startSome begins steps. The expressions of a step are evaluated only when it has a place, so once. Steps are committed at the end:
+// if an expression fails, and the run ends with it, nothing of this was dispatched.
+func (d *decider) startSome() {
 	var launches []launch
 	queue, waiting, active := d.candidates()
 	for places := parallel(d.run) - active; places > 0 && queue.Len() > 0; {
@@ -48,10 +62,15 @@ func (d *decider) starts() {
 			// What the step reads is not here yet: this decision will be made again, or the step is left for the next one.
 		case is.problem != nil:
 			d.stepFailed(i, *is.problem, v1alpha1.ReasonStepFailed)
-			d.endIfDone()
-			return
+			if d.failure != nil {
+				return
+			}
+			d.release(i, queue, waiting)
 		case is.skipped:
 			d.skip(i)
+			d.release(i, queue, waiting)
+		case d.plan.steps[i].Job == nil:
+			d.await(i)
 			d.release(i, queue, waiting)
 		default:
 			launches = append(launches, launch{i, is.input})
@@ -63,7 +82,49 @@ func (d *decider) starts() {
 	for _, l := range launches {
 		d.commit(l)
 	}
-	d.endIfDone()
+}
+
+// await begins a step that needs no worker. A delay whose time has come is over at once.
+func (d *decider) await(i int) {
+	s, step := &d.st.Steps[i], &d.plan.steps[i]
+	s.StartedAt = microPointer(d.now)
+	if d.st.StartedAt == nil {
+		d.st.StartedAt = secondPointer(d.now)
+	}
+	if step.Approval != nil {
+		s.Phase = v1alpha1.StepWaiting
+		text := fmt.Sprintf("Step %s waits for an approval", s.Name)
+		if step.Approval.Message != "" {
+			text += ": " + printable(step.Approval.Message)
+		}
+		d.event(EventNormal, v1alpha1.ReasonWaitingForApproval, text)
+		d.approveIfDecided(i) // it may have been decided before it was asked for
+		return
+	}
+	s.Phase, s.DelayedUntil = v1alpha1.StepDelayed, delayEnd(step.Delay, d.now)
+	if !d.now.Before(s.DelayedUntil.Time) {
+		d.delayOver(i)
+		return
+	}
+	d.event(EventNormal, "StepDelayed", fmt.Sprintf("Step %s waits until %s", s.Name, timeText(s.DelayedUntil)))
+}
+
+// delayEnd is when a delay that begins now is over.
+func delayEnd(delay *v1alpha1.Delay, now time.Time) *metav1.MicroTime {
+	switch {
+	case delay != nil && delay.Until != nil:
+		return microPointer(delay.Until.Time)
+	case delay != nil && delay.Seconds != nil:
+		return microPointer(now.Add(seconds(*delay.Seconds)))
+	default: // refused by validation
+		return microPointer(now)
+	}
+}
+
+func (d *decider) delayOver(i int) {
+	s := &d.st.Steps[i]
+	s.Phase, s.CompletedAt = v1alpha1.StepSucceeded, microPointer(d.now)
+	d.event(EventNormal, "StepSucceeded", fmt.Sprintf("Step %s: its time has come", s.Name))
 }
 
 // candidates are the steps that could start, how many dependencies each pending step still waits for, and how many attempts
@@ -73,7 +134,7 @@ func (d *decider) candidates() (queue *byIndex, waiting []int, active int) {
 	for i := range d.st.Steps {
 		s := &d.st.Steps[i]
 		for _, j := range d.plan.deps[i] {
-			if !passed(d.st.Steps[j].Phase) {
+			if !d.plan.lets(j, d.st.Steps[j].Phase) {
 				waiting[i]++
 			}
 		}
@@ -81,18 +142,26 @@ func (d *decider) candidates() (queue *byIndex, waiting []int, active int) {
 		case inFlight(s.Phase):
 			active++
 		case s.Phase == v1alpha1.StepBackingOff && due(d.now, s.NextAttemptAt),
-			s.Phase == v1alpha1.StepPending && waiting[i] == 0 && !d.plan.broken[i]:
+			s.Phase == v1alpha1.StepPending && waiting[i] == 0 && d.startable(i):
 			heap.Push(queue, i)
 		}
 	}
 	return queue, waiting, active
 }
 
-// release makes the dependents of a skipped step candidates.
+// startable says whether a pending step may start, once what it depends on is over.
+func (d *decider) startable(i int) bool {
+	return !d.plan.broken[i] && d.plan.isFinally(i) == (d.st.Ending != nil)
+}
+
+// release makes the dependents of a step that is over candidates.
 func (d *decider) release(i int, queue *byIndex, waiting []int) {
+	if !d.plan.lets(i, d.st.Steps[i].Phase) {
+		return
+	}
 	for _, j := range d.plan.dependents[i] {
 		waiting[j]--
-		if waiting[j] == 0 && d.st.Steps[j].Phase == v1alpha1.StepPending && !d.plan.broken[j] {
+		if waiting[j] == 0 && d.st.Steps[j].Phase == v1alpha1.StepPending && d.startable(j) {
 			heap.Push(queue, j)
 		}
 	}
@@ -120,6 +189,9 @@ func (d *decider) prepare(i int) prepared {
 		case !wanted:
 			return prepared{skipped: true}
 		}
+	}
+	if d.plan.steps[i].Job == nil {
+		return prepared{}
 	}
 	input, err := d.view.render(i)
 	switch {
@@ -161,9 +233,9 @@ func (d *decider) commit(l launch) {
 	if d.st.StartedAt == nil {
 		d.st.StartedAt = secondPointer(d.now)
 	}
-	topic := d.run.Spec.Steps[l.step].Job.Topic
+	topic := d.plan.steps[l.step].Job.Topic
 	d.out.Dispatch = append(d.out.Dispatch, Job{
-		ID: id, Topic: topic, Input: l.input, Deadline: attemptDeadline(d.run, &d.st, l.step, s.DispatchedAt.Time),
+		ID: id, Topic: topic, Input: l.input, Deadline: attemptDeadline(d.run, &d.st, &d.plan, l.step),
 	})
 	d.event(EventNormal, "StepDispatched", fmt.Sprintf("Step %s: attempt %d goes to topic %s", s.Name, s.Attempt, topic))
 }

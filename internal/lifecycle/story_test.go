@@ -37,7 +37,7 @@ type stepOption func(*v1alpha1.Step)
 // newStep is a step with topic "t.<name>".
 func newStep(name string, options ...stepOption) v1alpha1.Step {
 	s := v1alpha1.Step{
-		Name: name, Job: v1alpha1.Job{Topic: "t." + name}, TimeoutSeconds: 60, StartTimeoutSeconds: 600,
+		Name: name, Job: &v1alpha1.Job{Topic: "t." + name}, TimeoutSeconds: 60, StartTimeoutSeconds: 600,
 		Retry: v1alpha1.Retry{MaxFailures: 3},
 	}
 	for _, o := range options {
@@ -57,6 +57,29 @@ func when(src string) stepOption {
 func input(raw string) stepOption {
 	return func(s *v1alpha1.Step) { s.Job.Input = &runtime.RawExtension{Raw: []byte(raw)} }
 }
+
+func approval(adjust func(*v1alpha1.Approval)) stepOption {
+	return func(s *v1alpha1.Step) {
+		s.Job, s.Approval = nil, &v1alpha1.Approval{OnTimeout: v1alpha1.Reject}
+		adjust(s.Approval)
+	}
+}
+
+func delay(n int32) stepOption {
+	return func(s *v1alpha1.Step) { s.Job, s.Delay = nil, &v1alpha1.Delay{Seconds: &n} }
+}
+
+func delayUntil(at time.Time) stepOption {
+	return func(s *v1alpha1.Step) { s.Job, s.Delay = nil, &v1alpha1.Delay{Until: &metav1.Time{Time: at}} }
+}
+
+func continues(s *v1alpha1.Step) { s.OnFailure = v1alpha1.FailureContinue }
+
+func retryOn(codes ...string) stepOption {
+	return func(s *v1alpha1.Step) { s.Retry.OnCodes = codes }
+}
+
+func raw(text string) *runtime.RawExtension { return &runtime.RawExtension{Raw: []byte(text)} }
 
 func maxFailures(n int32) stepOption {
 	return func(s *v1alpha1.Step) { s.Retry.MaxFailures = n }
@@ -105,6 +128,7 @@ type story struct {
 	now  time.Time
 	lock Lock
 	dead []DeadLetter // not told yet
+	said []Approval
 	out  strings.Builder
 }
 
@@ -123,7 +147,7 @@ func (s *story) decide(d time.Duration, fact string, results ...Result) Decision
 		}
 	}
 	before := stored(s.run)
-	out := Decide(letIn(Input{Run: s.run, Now: s.now, Results: results, Lock: s.lock, DeadLetters: s.dead}))
+	out := Decide(letIn(Input{Run: s.run, Now: s.now, Results: results, Lock: s.lock, DeadLetters: s.dead, Approvals: s.said}))
 	if out.Changed {
 		s.run.Status = persisted(s.t, &out.Status)
 	}
@@ -204,6 +228,12 @@ func (s *story) changes(before, after *v1alpha1.WorkflowRunStatus) {
 		}
 		s.line("step %s: %s -> %s%s", now.Name, orNone(string(was.Phase)), now.Phase, stepDetail(&now))
 	}
+	if e := after.Ending; e != nil && before.Ending == nil {
+		s.line("ending: %s/%s since %s", e.Phase, e.Reason, clockText(e.AnnouncedAt.Time))
+	}
+	if after.Outputs != nil && before.Outputs == nil {
+		s.line("outputs: %s", after.Outputs.Raw)
+	}
 	for _, c := range after.Conditions {
 		if was := condition(before, c.Type); was == nil || was.Status != c.Status || was.Reason != c.Reason || was.Message != c.Message {
 			s.line("condition %s=%s/%s since %s: %s", c.Type, c.Status, c.Reason, clockText(c.LastTransitionTime.Time), c.Message)
@@ -218,6 +248,12 @@ func stepDetail(st *v1alpha1.StepStatus) string {
 	}
 	if st.Failures > 0 {
 		fmt.Fprintf(&b, ", failures %d", st.Failures)
+	}
+	if st.DelayedUntil != nil {
+		fmt.Fprintf(&b, ", until %s", clockText(st.DelayedUntil.Time))
+	}
+	if a := st.Approval; a != nil {
+		fmt.Fprintf(&b, ", %s by %q at %s: %q", a.Decision, a.Approver, clockText(a.DecidedAt.Time), a.Comment)
 	}
 	if st.NextAttemptAt != nil {
 		fmt.Fprintf(&b, ", next at %s", clockText(st.NextAttemptAt.Time))

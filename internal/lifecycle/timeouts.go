@@ -7,17 +7,38 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 )
 
-// timeouts fails the attempts in flight whose time is over and withdraws their jobs.
+// timeouts ends what waits and whose time is over: attempts in flight fail, and their jobs are withdrawn; delays succeed; approvals
+// are decided as their steps say.
 func (d *decider) timeouts() {
 	for i := range d.st.Steps {
-		s := &d.st.Steps[i]
-		if at := attemptEnd(&d.run.Spec.Steps[i], s); at.IsZero() || d.now.Before(at) {
+		s, step := &d.st.Steps[i], &d.plan.steps[i]
+		at := stepEnd(step, s)
+		if at.IsZero() || d.now.Before(at) {
 			continue
 		}
-		d.withdraw(i)
-		d.fail(i, timeoutError(&d.run.Spec.Steps[i], s), false)
+		switch s.Phase {
+		case v1alpha1.StepDelayed:
+			d.delayOver(i)
+		case v1alpha1.StepWaiting:
+			d.approvalOver(i, at)
+		default:
+			d.withdraw(i)
+			d.fail(i, timeoutError(step, s), false)
+		}
 	}
 	d.endIfDone()
+}
+
+// stepEnd is when a step that waits for something is not to wait any longer; zero: it does not wait, or for ever.
+func stepEnd(step *v1alpha1.Step, s *v1alpha1.StepStatus) time.Time {
+	switch {
+	case s.Phase == v1alpha1.StepDelayed && s.DelayedUntil != nil:
+		return s.DelayedUntil.Time
+	case s.Phase == v1alpha1.StepWaiting:
+		return approvalEnd(step, s)
+	default:
+		return attemptEnd(step, s)
+	}
 }
 
 // attemptEnd is when an attempt in flight times out; zero: nothing is in flight.
@@ -46,15 +67,16 @@ func timeoutError(step *v1alpha1.Step, s *v1alpha1.StepStatus) v1alpha1.StepErro
 }
 
 func (d *decider) withdraw(i int) {
-	s := &d.st.Steps[i]
-	d.out.Withdraw = append(d.out.Withdraw, Withdrawal{
-		ID: jobID(d.run, s.Name, s.Attempt), Topic: d.run.Spec.Steps[i].Job.Topic,
-	})
+	s, job := &d.st.Steps[i], d.plan.steps[i].Job
+	if job == nil {
+		return // no status that Decide wrote is like that
+	}
+	d.out.Withdraw = append(d.out.Withdraw, Withdrawal{ID: jobID(d.run, s.Name, s.Attempt), Topic: job.Topic})
 }
 
-// activeDeadline is when an admitted run times out; zero: never.
+// activeDeadline is when an admitted run times out; zero: never, or its steps are over.
 func activeDeadline(run *v1alpha1.WorkflowRun, st *v1alpha1.WorkflowRunStatus) time.Time {
-	if run.Spec.ActiveDeadlineSeconds == nil || !admitted(st) {
+	if run.Spec.ActiveDeadlineSeconds == nil || !admitted(st) || st.Ending != nil {
 		return time.Time{}
 	}
 	return st.Admission.AdmittedAt.Add(seconds(*run.Spec.ActiveDeadlineSeconds))
@@ -89,6 +111,7 @@ func (d *decider) wake() time.Time {
 		return e.after(d.now)
 	}
 	e.add(activeDeadline(d.run, &d.st))
+	e.add(finallyEnd(d.run, &d.st))
 	e.add(queueEnd(d.run, &d.st))
 	if d.in.Lock.State != LockHeld {
 		return e.after(d.now)
@@ -96,7 +119,7 @@ func (d *decider) wake() time.Time {
 	if d.postponed {
 		e.add(d.now)
 	}
-	active := d.attemptEnds(&e)
+	active := d.stepEnds(&e)
 	// A step whose wait is over cannot start without a place, or while the run is suspended: no wake, that takes a fact.
 	if !d.run.Spec.Suspend && active < parallel(d.run) {
 		for i := range d.st.Steps {
@@ -108,10 +131,10 @@ func (d *decider) wake() time.Time {
 	return e.after(d.now)
 }
 
-// attemptEnds adds when attempts in flight end, and counts them.
-func (d *decider) attemptEnds(e *earliest) (active int) {
+// stepEnds adds when steps do not wait any longer, and counts the attempts in flight.
+func (d *decider) stepEnds(e *earliest) (active int) {
 	for i := range d.st.Steps {
-		e.add(attemptEnd(&d.run.Spec.Steps[i], &d.st.Steps[i]))
+		e.add(stepEnd(&d.plan.steps[i], &d.st.Steps[i]))
 		if inFlight(d.st.Steps[i].Phase) {
 			active++
 		}

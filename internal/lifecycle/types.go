@@ -20,6 +20,9 @@ type Input struct {
 	Gate    Gate                      // only used until the run is admitted, under the lock
 	Claim   Claim                     // of spec.idempotencyKey; only used until the run is admitted, under the lock
 
+	Workers   map[string]Workers // of the topics that WaitedFor names, as far as it is known
+	Approvals []Approval         // all decisions about approvals of the run that are known; the first for a step counts
+
 	Payloads      Payloads      // outputs in the object store that were looked at for this decision
 	DeadLetters   []DeadLetter  // put aside by the shell and not told yet: given until a decision has Told
 	MaxRetryAfter time.Duration // caps what a worker may ask for with Retry; 0: the schema's default, 30 s
@@ -30,6 +33,34 @@ type DeadLetter struct {
 	ID       protocol.JobID
 	Failures int    // deliveries that failed
 	Cause    string // why the last one did
+}
+
+// WorkersState is what the workers of a topic do.
+type WorkersState int
+
+// States of workers. The zero value says nothing.
+const (
+	WorkersUnknown WorkersState = iota
+	WorkersPull
+	WorkersAbsent // nobody pulls jobs
+	WorkersStuck  // jobs wait, and for long none was taken or done
+)
+
+// Workers are those of one topic.
+type Workers struct {
+	State WorkersState
+	Since time.Time // when that was first seen
+}
+
+// Approval is a decision about an approval step.
+type Approval struct {
+	Name     string // of its StepApproval
+	Step     string
+	Decision v1alpha1.ApprovalDecision
+	Approver string
+	Comment  string
+	Output   json.RawMessage // nil: none
+	At       time.Time       // when it was created
 }
 
 // LockState says whether this process may write the run.

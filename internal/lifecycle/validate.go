@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -22,31 +23,43 @@ var (
 const maxTopicChars = 100
 
 // validate lists what is wrong with a spec, each with its field, in spec order; empty: it can be run.
-func validate(spec *v1alpha1.WorkflowRunSpec, p *plan) []string {
-	switch n := len(spec.Steps); {
-	case n == 0:
+func validate(run *v1alpha1.WorkflowRun, p *plan) []string {
+	spec := &run.Spec
+	switch n := len(p.steps); {
+	case len(spec.Steps) == 0:
 		return []string{"spec.steps: at least one step is needed"}
 	case n > maxSteps:
-		return []string{fmt.Sprintf("spec.steps: %d steps, more than %d", n, maxSteps)}
+		return []string{fmt.Sprintf("spec.steps: %d steps, those of spec.finally included, more than %d", n, maxSteps)}
 	}
-	if n := specBytes(spec); n > maxSpecBytes {
+	if n := specBytes(spec, p); n > maxSpecBytes {
 		return []string{fmt.Sprintf("spec: %d bytes of inputs, expressions and dependencies, more than %d in all", n, maxSpecBytes)}
 	}
-	v := validator{spec: spec, plan: p}
+	v := validator{run: run, plan: p}
 	v.object("spec.inputs", spec.Inputs, maxInputsBytes)
-	for i := range spec.Steps {
+	for i := range p.steps {
 		v.step(i)
 	}
 	v.acyclic()
+	v.outputs()
 	return v.problems
 }
 
 // specBytes is the size of what makes a spec large.
-func specBytes(spec *v1alpha1.WorkflowRunSpec) int {
-	n := len(rawOf(spec.Inputs))
-	for i := range spec.Steps {
-		n += len(spec.Steps[i].When) + len(rawOf(spec.Steps[i].Job.Input))
-		for _, name := range spec.Steps[i].DependsOn {
+func specBytes(spec *v1alpha1.WorkflowRunSpec, p *plan) int {
+	n := len(rawOf(spec.Inputs)) + len(rawOf(spec.Outputs))
+	for i := range p.steps {
+		s := &p.steps[i]
+		n += len(s.When)
+		if s.Job != nil {
+			n += len(rawOf(s.Job.Input))
+		}
+		if s.Approval != nil {
+			n += len(s.Approval.Message)
+		}
+		for _, code := range s.Retry.OnCodes {
+			n += len(code)
+		}
+		for _, name := range s.DependsOn {
 			n += len(name)
 		}
 	}
@@ -54,7 +67,7 @@ func specBytes(spec *v1alpha1.WorkflowRunSpec) int {
 }
 
 type validator struct {
-	spec     *v1alpha1.WorkflowRunSpec
+	run      *v1alpha1.WorkflowRun
 	plan     *plan
 	problems []string
 }
@@ -63,26 +76,90 @@ func (v *validator) add(field, format string, args ...any) {
 	v.problems = append(v.problems, field+": "+fmt.Sprintf(format, args...))
 }
 
+// field is where a step stands.
+func (p *plan) field(i int) string {
+	if p.isFinally(i) {
+		return fmt.Sprintf("spec.finally[%d]", i-p.main)
+	}
+	return fmt.Sprintf("spec.steps[%d]", i)
+}
+
 func (v *validator) step(i int) {
-	s, field := &v.spec.Steps[i], fmt.Sprintf("spec.steps[%d]", i)
+	s, field := &v.plan.steps[i], v.plan.field(i)
 	if !stepName.MatchString(s.Name) {
 		v.add(field+".name", "%s is not 1 to 40 of a-z, 0-9 and dashes", quote(s.Name))
 	}
 	if first := v.plan.index[s.Name]; first != i {
-		v.add(field+".name", "%s is already the name of spec.steps[%d]", quote(s.Name), first)
+		v.add(field+".name", "%s is already the name of %s", quote(s.Name), v.plan.field(first))
 	}
-	v.dependencies(field+".dependsOn", s)
+	v.dependencies(i, field+".dependsOn")
 	if s.When != "" {
 		names, err := expr.ConditionSteps(s.When)
 		v.references(i, field+".when", names, err)
 	}
-	if len(s.Job.Topic) > maxTopicChars || !topicName.MatchString(s.Job.Topic) {
-		v.add(field+".job.topic", "%s is not words of a-z, 0-9 and dashes joined by dots, at most %d characters",
-			quote(s.Job.Topic), maxTopicChars)
+	v.kind(i, field)
+}
+
+// kind checks what a step does.
+func (v *validator) kind(i int, field string) {
+	s, finally := &v.plan.steps[i], v.plan.isFinally(i)
+	kinds := 0
+	for _, has := range []bool{s.Job != nil, s.Approval != nil, s.Delay != nil} {
+		if has {
+			kinds++
+		}
 	}
-	if v.object(field+".job.input", s.Job.Input, maxJobInputBytes) {
-		names, err := expr.TemplateSteps(rawOf(s.Job.Input))
-		v.references(i, field+".job.input", names, err)
+	switch {
+	case finally && (kinds != 1 || s.Approval != nil):
+		v.add(field, "a finally step needs exactly one of job and delay")
+	case kinds != 1:
+		v.add(field, "a step needs exactly one of job, approval and delay")
+	case s.Job != nil:
+		v.job(i, field+".job", s.Job)
+	case s.Delay != nil:
+		v.delay(field+".delay", s.Delay)
+	}
+}
+
+func (v *validator) job(i int, field string, job *v1alpha1.Job) {
+	if len(job.Topic) > maxTopicChars || !topicName.MatchString(job.Topic) {
+		v.add(field+".topic", "%s is not words of a-z, 0-9 and dashes joined by dots, at most %d characters",
+			quote(job.Topic), maxTopicChars)
+	}
+	if v.object(field+".input", job.Input, maxJobInputBytes) {
+		names, err := expr.TemplateSteps(rawOf(job.Input))
+		v.references(i, field+".input", names, err)
+	}
+}
+
+func (v *validator) delay(field string, delay *v1alpha1.Delay) {
+	created := v.run.CreationTimestamp
+	switch {
+	case (delay.Seconds == nil) == (delay.Until == nil):
+		v.add(field, "a delay needs exactly one of seconds and until")
+	case delay.Seconds != nil && *delay.Seconds < 1:
+		v.add(field+".seconds", "%d is not positive", *delay.Seconds)
+	case delay.Until != nil && delay.Until.Before(&created):
+		v.add(field+".until", "%s is before the creation of the run at %s",
+			delay.Until.UTC().Format(time.RFC3339), created.UTC().Format(time.RFC3339))
+	}
+}
+
+// outputs checks spec.outputs, which may read all of spec.steps.
+func (v *validator) outputs() {
+	raw := rawOf(v.run.Spec.Outputs)
+	if !v.object("spec.outputs", v.run.Spec.Outputs, maxJobInputBytes) {
+		return
+	}
+	names, err := expr.TemplateSteps(raw)
+	if err != nil {
+		v.add("spec.outputs", "%v", err)
+		return
+	}
+	for _, name := range names {
+		if j, known := v.plan.index[name]; !known || v.plan.isFinally(j) {
+			v.add("spec.outputs", "there is no step %s in spec.steps", quote(name))
+		}
 	}
 }
 
@@ -95,7 +172,7 @@ func (v *validator) references(i int, field string, names []string, err error) {
 	if len(names) == 0 {
 		return
 	}
-	ancestors := v.plan.ancestors(i)
+	sees := v.plan.sees(i)
 	for _, name := range names {
 		j, known := v.plan.index[name]
 		switch {
@@ -103,17 +180,18 @@ func (v *validator) references(i int, field string, names []string, err error) {
 			v.add(field, "there is no step %s", quote(name))
 		case j == i:
 			v.add(field, "the step reads its own state")
-		case !slices.Contains(ancestors, j):
+		case !slices.Contains(sees, j):
 			v.add(field, "step %s is read but not depended on; add it to dependsOn", quote(name))
 		}
 	}
 }
 
-func (v *validator) dependencies(field string, s *v1alpha1.Step) {
+func (v *validator) dependencies(i int, field string) {
+	s := &v.plan.steps[i]
 	seen := make(map[string]bool, len(s.DependsOn))
 	for k, name := range s.DependsOn {
 		at := fmt.Sprintf("%s[%d]", field, k)
-		_, known := v.plan.index[name]
+		j, known := v.plan.index[name]
 		switch {
 		case seen[name]:
 			v.add(at, "%s is listed twice", quote(name))
@@ -121,6 +199,10 @@ func (v *validator) dependencies(field string, s *v1alpha1.Step) {
 			v.add(at, "step %s depends on itself", quote(name))
 		case !known:
 			v.add(at, "there is no step %s", quote(name))
+		case v.plan.isFinally(i) && !v.plan.isFinally(j):
+			v.add(at, "%s is not a finally step: all other steps are over when these begin", quote(name))
+		case v.plan.isFinally(j) && !v.plan.isFinally(i):
+			v.add(at, "%s is a finally step: those begin when all others are over", quote(name))
 		}
 		seen[name] = true
 	}
@@ -153,9 +235,9 @@ func (v *validator) acyclic() {
 	}
 	names := make([]string, 0, len(path))
 	for _, i := range path {
-		names = append(names, v.spec.Steps[i].Name)
+		names = append(names, v.plan.steps[i].Name)
 	}
-	v.add("spec.steps", "cycle, each step depends on the next: %s", strings.Join(names, " -> "))
+	v.add(strings.TrimRight(v.plan.field(path[0]), "[]0123456789"), "cycle, each step depends on the next: %s", strings.Join(names, " -> "))
 }
 
 func quote(s string) string { return fmt.Sprintf("%q", cut(s, maxCodeChars)) }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,14 +26,14 @@ const (
 )
 
 // bindCluster adds kubectl's flags and returns what connects as they say.
-func bindCluster(flags *pflag.FlagSet) func() (client.Reader, string, error) {
+func bindCluster(flags *pflag.FlagSet) func() (client.Client, string, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	overrides := &clientcmd.ConfigOverrides{}
 	flags.StringVar(&rules.ExplicitPath, "kubeconfig", "", "Path of the kubeconfig file.")
 	names := clientcmd.RecommendedConfigOverrideFlags("")
 	names.Timeout.Default = "30s"
 	clientcmd.BindOverrideFlags(overrides, flags, names)
-	return func() (client.Reader, string, error) {
+	return func() (client.Client, string, error) {
 		config := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides)
 		namespace, _, err := config.Namespace()
 		if err != nil {
@@ -57,18 +58,20 @@ func bindCluster(flags *pflag.FlagSet) func() (client.Reader, string, error) {
 // kinds also says where the kinds are, so that the server need not be asked.
 func kinds() (*runtime.Scheme, meta.RESTMapper, error) {
 	scheme := runtime.NewScheme()
-	if err := errors.Join(v1alpha1.AddToScheme(scheme), metav1.AddMetaToScheme(scheme)); err != nil {
+	if err := errors.Join(v1alpha1.AddToScheme(scheme), metav1.AddMetaToScheme(scheme), authenticationv1.AddToScheme(scheme)); err != nil {
 		return nil, nil, fmt.Errorf("register kinds: %w", err)
 	}
 	mapper := meta.NewDefaultRESTMapper(nil)
 	mapper.Add(v1alpha1.GroupVersion.WithKind("WorkflowRun"), meta.RESTScopeNamespace)
+	mapper.Add(v1alpha1.GroupVersion.WithKind("StepApproval"), meta.RESTScopeNamespace)
+	mapper.Add(authenticationv1.SchemeGroupVersion.WithKind("SelfSubjectReview"), meta.RESTScopeRoot)
 	mapper.AddSpecific(v1alpha1.GroupVersion.WithKind("LockPolicy"), v1alpha1.GroupVersion.WithResource("lockpolicies"),
 		v1alpha1.GroupVersion.WithResource("lockpolicy"), meta.RESTScopeRoot)
 	return scheme, mapper, nil
 }
 
 // run reads one run.
-func (a *app) run(ctx context.Context, name string) (*v1alpha1.WorkflowRun, client.Reader, error) {
+func (a *app) run(ctx context.Context, name string) (*v1alpha1.WorkflowRun, client.Client, error) {
 	c, namespace, err := a.Cluster()
 	if err != nil {
 		return nil, nil, err

@@ -26,7 +26,7 @@ type Env struct {
 	Version  string
 
 	// Cluster gives the API server and the namespace asked for; nil: as kubeconfig and flags say.
-	Cluster func() (client.Reader, string, error)
+	Cluster func() (client.Client, string, error)
 }
 
 // app is one call of the plugin.
@@ -40,8 +40,8 @@ func NewCommand(env Env) *cobra.Command {
 	a := &app{Env: env}
 	root := &cobra.Command{
 		Use:   "kubectl-syncopate",
-		Short: "Look at workflow runs of Syncopate and their tenants, and redrive dead letters",
-		Long: `Look at workflow runs of Syncopate and their tenants, and redrive dead letters.
+		Short: "Look at workflow runs of Syncopate and their tenants, decide approvals, and redrive dead letters",
+		Long: `Look at workflow runs of Syncopate and their tenants, decide approvals, and redrive dead letters.
 
 The cluster is found like kubectl finds it: --kubeconfig, $KUBECONFIG, ~/.kube/config, --context, --namespace.`,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl syncopate"},
@@ -55,7 +55,7 @@ The cluster is found like kubectl finds it: --kubeconfig, $KUBECONFIG, ~/.kube/c
 	if a.Cluster == nil {
 		a.Cluster = bindCluster(root.PersistentFlags())
 	}
-	group(root, a.treeCommand(), a.whyCommand(), a.tenantsCommand(), group(&cobra.Command{
+	group(root, a.treeCommand(), a.whyCommand(), a.approveCommand(), a.rejectCommand(), a.tenantsCommand(), group(&cobra.Command{
 		Use: "dead-letters", Aliases: []string{"dead-letter", "dl"}, Short: "List, show and redrive messages that were put aside", Long: deadLettersHelp,
 	}, a.listCommand(), a.showCommand(), a.redriveCommand()))
 	return root

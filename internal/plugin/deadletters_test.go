@@ -130,11 +130,11 @@ func TestLettersAreListedWithoutTheNamesOfTheirRuns(t *testing.T) {
 	t.Parallel()
 	p, _ := buried(t)
 	for name, tt := range map[string]struct {
-		cluster    func() (client.Reader, string, error)
+		cluster    func() (client.Client, string, error)
 		want, note string
 	}{
-		"no cluster at all": {func() (client.Reader, string, error) { return nil, "", errors.New("no\nkubeconfig") }, "uid-1", "warning: runs are shown by UID: no kubeconfig\n"},
-		"only the own namespace": {func() (client.Reader, string, error) {
+		"no cluster at all": {func() (client.Client, string, error) { return nil, "", errors.New("no\nkubeconfig") }, "uid-1", "warning: runs are shown by UID: no kubeconfig\n"},
+		"only the own namespace": {func() (client.Client, string, error) {
 			c := fakeCluster(t, testRun("team-a", "report", "uid-1")).WithInterceptorFuncs(forbid(
 				func(_ client.ObjectList, o *client.ListOptions) bool { return o.Namespace == "" })).Build()
 			return c, "team-a", nil
@@ -261,7 +261,7 @@ func TestTreeAndWhyOfARun(t *testing.T) {
 func TestWhyWorksForWhoMayNotSeePolicies(t *testing.T) {
 	t.Parallel()
 	p := newPlugin(t)
-	p.cluster = func() (client.Reader, string, error) {
+	p.cluster = func() (client.Client, string, error) {
 		run := testRun("team-a", "report", "uid-1")
 		return fakeCluster(t, run).WithInterceptorFuncs(forbid(func(list client.ObjectList, _ *client.ListOptions) bool {
 			_, partial := list.(*metav1.PartialObjectMetadataList)

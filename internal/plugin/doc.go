@@ -2,11 +2,14 @@
 // about a run comes from internal/plugin/runview, and dead letters are read and redriven by internal/bus.
 //
 //	tree RUN, why RUN                    API server
+//	approve RUN STEP, reject RUN STEP    API server
 //	dead-letters list, show, redrive     NATS; the API server for the names of runs
 //
 // # Guarantees
 //
-//   - Only dead-letters redrive changes anything.
+//   - Only approve, reject and dead-letters redrive change anything.
+//   - approve and reject decide in the name that the API server knows the caller by, and about the one run that they read: not about a
+//     later one of its name. They refuse what could have no effect.
 //   - What was asked for goes to Out; notes and errors go to Err, one line each. JSON has a stable shape: fields are only added.
 //   - Colours go to a terminal only, and no text of a worker can move its cursor.
 //   - No token is shown: who has one can answer for a job.

@@ -42,7 +42,7 @@ func testRun(namespace, name, uid string) *v1alpha1.WorkflowRun {
 	run.Namespace, run.Name, run.UID = namespace, name, types.UID(uid)
 	run.CreationTimestamp = metav1.Time{Time: time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)}
 	run.Spec.WorkloadClass = "default"
-	run.Spec.Steps = []v1alpha1.Step{{Name: "fetch", Job: v1alpha1.Job{Topic: "t"}}}
+	run.Spec.Steps = []v1alpha1.Step{{Name: "fetch", Job: &v1alpha1.Job{Topic: "t"}}}
 	return run
 }
 
@@ -52,7 +52,15 @@ func fakeCluster(t *testing.T, runs ...client.Object) *fake.ClientBuilder {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return fake.NewClientBuilder().WithScheme(scheme).WithRESTMapper(mapper).WithObjects(runs...)
+	byRun := func(o client.Object) []string {
+		a, ok := o.(*v1alpha1.StepApproval)
+		if !ok {
+			return nil
+		}
+		return []string{a.Spec.Run}
+	}
+	return fake.NewClientBuilder().WithScheme(scheme).WithRESTMapper(mapper).WithObjects(runs...).
+		WithIndex(&v1alpha1.StepApproval{}, "spec.run", byRun)
 }
 
 // forbid makes a cluster refuse lists of some kind and namespace.
@@ -69,7 +77,7 @@ func forbid(refuse func(list client.ObjectList, o *client.ListOptions) bool) int
 // plugin is one installation to call the commands in.
 type plugin struct {
 	t       *testing.T
-	cluster func() (client.Reader, string, error)
+	cluster func() (client.Client, string, error)
 	nats    *natstest.Server
 	env     map[string]string
 	color   bool
@@ -78,7 +86,7 @@ type plugin struct {
 func newPlugin(t *testing.T, runs ...client.Object) *plugin {
 	t.Helper()
 	c := fakeCluster(t, runs...).Build()
-	return &plugin{t: t, cluster: func() (client.Reader, string, error) { return c, "team-a", nil }}
+	return &plugin{t: t, cluster: func() (client.Client, string, error) { return c, "team-a", nil }}
 }
 
 // call runs a command line and returns what it wrote.

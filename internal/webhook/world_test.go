@@ -242,7 +242,7 @@ func (w *world) run(class, name string) *v1alpha1.WorkflowRun {
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "WorkflowRun"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name},
 		Spec: v1alpha1.WorkflowRunSpec{
-			WorkloadClass: class, Steps: []v1alpha1.Step{{Name: "step", Job: v1alpha1.Job{Topic: "work"}}},
+			WorkloadClass: class, Steps: []v1alpha1.Step{{Name: "step", Job: &v1alpha1.Job{Topic: "work"}}},
 		},
 	}
 }

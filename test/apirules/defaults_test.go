@@ -15,10 +15,12 @@ func TestDefaultsAreFilledIn(t *testing.T) {
 			wantSpec: `
 workloadClass: default
 maxParallelSteps: 20
+finallyTimeoutSeconds: 300
 priority: 0
 steps:
 - name: a
   job: {topic: demo.echo}
+  onFailure: FailRun
   timeoutSeconds: 3600
   startTimeoutSeconds: 3600
   retry:
@@ -30,24 +32,55 @@ steps:
 			manifest: aRunOf(
 				"  workloadClass: batch",
 				"  maxParallelSteps: 1",
+				"  finallyTimeoutSeconds: 1",
 				"  steps:",
 				"  - name: a",
 				"    job: {topic: t, input: {}}",
+				"    onFailure: Continue",
 				"    timeoutSeconds: 1",
 				"    startTimeoutSeconds: 2",
 				"    retry: {maxFailures: 1, backoff: {initialMillis: 0, factorPercent: 100, maxMillis: 0, jitterPercent: 0}}"),
 			wantSpec: `
 workloadClass: batch
 maxParallelSteps: 1
+finallyTimeoutSeconds: 1
 priority: 0
 steps:
 - name: a
   job: {topic: t, input: {}}
+  onFailure: Continue
   timeoutSeconds: 1
   startTimeoutSeconds: 2
   retry:
     maxFailures: 1
     backoff: {initialMillis: 0, factorPercent: 100, maxMillis: 0, jitterPercent: 0}
+`,
+		},
+		"an approval, a delay and a finally step": {
+			manifest: aRunOf("  steps: [{name: a, approval: {}}]", "  finally: [{name: b, delay: {seconds: 1}}]"),
+			wantSpec: `
+workloadClass: default
+maxParallelSteps: 20
+finallyTimeoutSeconds: 300
+priority: 0
+steps:
+- name: a
+  approval: {onTimeout: Reject}
+  onFailure: FailRun
+  timeoutSeconds: 3600
+  startTimeoutSeconds: 3600
+  retry:
+    maxFailures: 3
+    backoff: {initialMillis: 1000, factorPercent: 200, maxMillis: 60000, jitterPercent: 20}
+finally:
+- name: b
+  delay: {seconds: 1}
+  onFailure: FailRun
+  timeoutSeconds: 3600
+  startTimeoutSeconds: 3600
+  retry:
+    maxFailures: 3
+    backoff: {initialMillis: 1000, factorPercent: 200, maxMillis: 60000, jitterPercent: 20}
 `,
 		},
 		"a minimal lock policy": {

@@ -19,6 +19,9 @@ func everything() string {
 		"  activeDeadlineSeconds: 60",
 		"  ttlSecondsAfterFinished: 60",
 		"  maxParallelSteps: 5",
+		"  finallyTimeoutSeconds: 60",
+		"  finally: [{name: f, job: {topic: t}}]",
+		"  outputs: {a: {b: [1, x]}}",
 		"  inputs: {a: {b: [1, x]}}")
 }
 
@@ -52,6 +55,21 @@ func TestSpecIsImmutable(t *testing.T) {
 		"inputs changed at depth":      {everything(), "spec: {inputs: {a: {b: [1, y]}}}", immutable("inputs")},
 		"inputs removed":               {everything(), "spec: {inputs: null}", immutable("inputs")},
 		"inputs added":                 {aRun(), "spec: {inputs: {}}", immutable("inputs")},
+		"finally time-out changed":     {everything(), "spec: {finallyTimeoutSeconds: 61}", immutable("finallyTimeoutSeconds")},
+		"finally time-out removed":     {everything(), "spec: {finallyTimeoutSeconds: null}", immutable("finallyTimeoutSeconds")},
+		"finally time-out kept":        {everything(), "spec: {finallyTimeoutSeconds: 60}", nil},
+		"outputs changed at depth":     {everything(), "spec: {outputs: {a: {b: [1, y]}}}", immutable("outputs")},
+		"outputs removed":              {everything(), "spec: {outputs: null}", immutable("outputs")},
+		"outputs added":                {aRun(), "spec: {outputs: {}}", immutable("outputs")},
+		"the same outputs again":       {everything(), "spec: {outputs: {a: {b: [1, x]}}}", nil},
+		"finally steps removed":        {everything(), "spec: {finally: null}", immutable("finally")},
+		"finally steps emptied":        {everything(), "spec: {finally: []}", immutable("finally")},
+		"finally steps added":          {aRun(), "spec: {finally: [{name: f, job: {topic: t}}]}", immutable("finally")},
+		"a finally step's topic":       {everything(), "spec: {finally: [{name: f, job: {topic: u}}]}", immutable("finally")},
+		"the same finally steps again": {everything(), "spec: {finally: [{name: f, job: {topic: t}}]}", nil},
+		"a job made an approval":       {aRun(), "spec: {steps: [{name: a, approval: {}}]}", immutable("steps")},
+		"a delay made longer":          {kinds("delay: {seconds: 1}"), "spec: {steps: [{name: a, delay: {seconds: 2}}]}", immutable("steps")},
+		"another answer to failure":    {aRun(), "spec: {steps: [{name: a, job: {topic: demo.echo}, onFailure: Continue}]}", immutable("steps")},
 		"a step added":                 {aRun(), "spec: {steps: [{name: a, job: {topic: demo.echo}}, {name: b, job: {topic: t}}]}", immutable("steps")},
 		"a step's topic changed":       {aRun(), "spec: {steps: [{name: a, job: {topic: t}}]}", immutable("steps")},
 		"a step's input changed":       {aRunOf(step("name: a, job: {topic: t, input: {x: 1}}")), "spec: {steps: [{name: a, job: {topic: t, input: {x: 2}}}]}", immutable("steps")},
@@ -87,6 +105,7 @@ func TestMetadataUpdatesTripNoRule(t *testing.T) {
 		"a run with all":  everything(),
 		"a run of 200":    aRunOf(nSteps(200)),
 		"a lock policy":   aPolicy(),
+		"a run of kinds":  aRunOf("  steps: [{name: a, approval: {}}, {name: b, delay: {until: \"2026-11-20T10:00:00Z\"}}]", "  finally: [{name: f, delay: {seconds: 1}}]"),
 		"a run with JSON": aRunOf(step("name: a, job: {topic: t, input: {none: null, f: 1.5, l: [[]], o: {}}}")),
 	} {
 		t.Run(name, func(t *testing.T) {

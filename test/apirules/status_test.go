@@ -134,13 +134,16 @@ func TestStatusChangesOnlyThroughItsEndpoint(t *testing.T) {
 		t.Errorf("the class became %q through the status endpoint", class)
 	}
 	// The rule on spec.steps looks away when the fence differs; neither endpoint lets both change.
-	const smuggled = "spec: {inputs: {}, steps: [{name: b, job: {topic: t}}]}\nstatus: {fence: 9, progress: 9/9, lock: {leaseID: p}}"
-	wantRefused(t, patch(t, o, smuggled), "spec.steps is immutable", "spec.inputs is immutable")
+	const smuggled = "spec: {inputs: {}, outputs: {}, steps: [{name: b, job: {topic: t}}], finally: [{name: f, job: {topic: t}}]}\n" +
+		"status: {fence: 9, progress: 9/9, lock: {leaseID: p}}"
+	wantRefused(t, patch(t, o, smuggled), "spec.steps is immutable", "spec.inputs is immutable", "spec.finally is immutable", "spec.outputs is immutable")
 	if err := patchStatus(t, o, smuggled); err != nil {
 		t.Fatal(err)
 	}
-	if inputs, found, _ := unstructured.NestedMap(o.Object, "spec", "inputs"); found {
-		t.Errorf("inputs became %v through the status endpoint", inputs)
+	for _, field := range []string{"inputs", "outputs", "finally"} {
+		if value, found, _ := unstructured.NestedFieldNoCopy(o.Object, "spec", field); found {
+			t.Errorf("%s became %v through the status endpoint", field, value)
+		}
 	}
 	made := mustCreate(t, aRun()+held+"\n")
 	if _, found := made.Object["status"]; found {

@@ -210,8 +210,8 @@ var _ = Describe("Redis that hangs while runs hold their locks", func() {
 			for i := range each {
 				run := &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: fmt.Sprintf("%s-%02d", class, i)}}
 				run.Spec = v1alpha1.WorkflowRunSpec{WorkloadClass: class, Steps: []v1alpha1.Step{
-					{Name: "first", Job: v1alpha1.Job{Topic: "hung.first"}},
-					{Name: "second", DependsOn: []string{"first"}, Job: v1alpha1.Job{Topic: "hung.second"}},
+					{Name: "first", Job: &v1alpha1.Job{Topic: "hung.first"}},
+					{Name: "second", DependsOn: []string{"first"}, Job: &v1alpha1.Job{Topic: "hung.second"}},
 				}}
 				Expect(k8s.Create(ctx, run)).To(Succeed())
 			}
@@ -274,7 +274,7 @@ var _ = Describe("Redis that loses all its data while two operators work", func(
 		w.startWorker(ctx, 16, echo, "flushed.work")
 		var spec v1alpha1.WorkflowRunSpec
 		for i := range steps {
-			s := v1alpha1.Step{Name: fmt.Sprintf("s%d", i), Job: v1alpha1.Job{Topic: "flushed.work"}}
+			s := v1alpha1.Step{Name: fmt.Sprintf("s%d", i), Job: &v1alpha1.Job{Topic: "flushed.work"}}
 			if i > 0 {
 				s.DependsOn = []string{fmt.Sprintf("s%d", i-1)}
 			}

@@ -62,7 +62,7 @@ var _ = Describe("one run with 100 parallel steps", func() {
 		w.startWorker(ctx, width, echo, "wide.work")
 		spec := v1alpha1.WorkflowRunSpec{MaxParallelSteps: width}
 		for i := range width {
-			spec.Steps = append(spec.Steps, v1alpha1.Step{Name: fmt.Sprintf("s-%03d", i), Job: v1alpha1.Job{Topic: "wide.work"}})
+			spec.Steps = append(spec.Steps, v1alpha1.Step{Name: fmt.Sprintf("s-%03d", i), Job: &v1alpha1.Job{Topic: "wide.work"}})
 		}
 		begin := time.Now()
 		w.create(ctx, 1, spec)

@@ -47,7 +47,8 @@ var _ = Describe("a user with kubectl", func() {
 		})
 
 		kubectl(ctx, "apply", "-f", filepath.Join(root, "config", "samples"))
-		kubectl(ctx, "wait", "--for=condition=Finished", "--timeout=60s", "wfr/linear", "wfr/diamond", "wfr/flaky")
+		kubectl(ctx, "wait", "--for=condition=Finished", "--timeout=60s", "wfr/linear", "wfr/diamond", "wfr/flaky", "wfr/clean-up")
+		kubectl(ctx, "wait", `--for=jsonpath={.status.conditions[?(@.type=="Succeeded")].reason}=WaitingForApproval`, "--timeout=60s", "wfr/sign-off")
 		kubectl(ctx, "wait", "--for=condition=Succeeded", "--timeout=60s", "wfr/linear")
 		kubectl(ctx, "wait", "--for=jsonpath={.status.steps[0].phase}=Running", "--timeout=60s", "wfr/cancelled")
 		kubectl(ctx, "patch", "wfr/cancelled", "--type=merge", "-p", `{"spec":{"shutdown":"Cancel"}}`)

@@ -186,7 +186,7 @@ func counter(families map[string]*dto.MetricFamily, name, value string) float64 
 
 // singleStep is a run of one job.
 func singleStep(topic string) v1alpha1.WorkflowRunSpec {
-	return v1alpha1.WorkflowRunSpec{Steps: []v1alpha1.Step{{Name: "work", Job: v1alpha1.Job{Topic: topic}}}}
+	return v1alpha1.WorkflowRunSpec{Steps: []v1alpha1.Step{{Name: "work", Job: &v1alpha1.Job{Topic: topic}}}}
 }
 
 // sinceStart is for figures that specs print.

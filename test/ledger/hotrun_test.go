@@ -328,7 +328,7 @@ func (s *stove) clear(ctx context.Context) {
 func parallelSteps(topic string, n int) v1alpha1.WorkflowRunSpec {
 	spec := v1alpha1.WorkflowRunSpec{MaxParallelSteps: int32(n)}
 	for i := range n {
-		spec.Steps = append(spec.Steps, v1alpha1.Step{Name: stepName(i), Job: v1alpha1.Job{Topic: topic}})
+		spec.Steps = append(spec.Steps, v1alpha1.Step{Name: stepName(i), Job: &v1alpha1.Job{Topic: topic}})
 	}
 	return spec
 }

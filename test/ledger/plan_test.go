@@ -85,7 +85,7 @@ func (p plan) spec() v1alpha1.WorkflowRunSpec {
 	wait, none := int64(50), int32(0)
 	spec := v1alpha1.WorkflowRunSpec{MaxParallelSteps: lanes}
 	for i := range p.size.steps {
-		step := v1alpha1.Step{Name: stepName(i), Job: v1alpha1.Job{Topic: topic, Input: input(i)}, Retry: v1alpha1.Retry{
+		step := v1alpha1.Step{Name: stepName(i), Job: &v1alpha1.Job{Topic: topic, Input: input(i)}, Retry: v1alpha1.Retry{
 			MaxFailures: 1000, Backoff: v1alpha1.Backoff{InitialMillis: &wait, MaxMillis: &wait, JitterPercent: &none},
 		}}
 		first, last := i-lanes, i-lanes

@@ -21,7 +21,7 @@ func (w *world) run(class string, status *v1alpha1.WorkflowRunStatus) *v1alpha1.
 	run := &v1alpha1.WorkflowRun{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "run-", Namespace: "default"},
 		Spec: v1alpha1.WorkflowRunSpec{
-			WorkloadClass: class, Steps: []v1alpha1.Step{{Name: "a", Job: v1alpha1.Job{Topic: "demo.echo"}}},
+			WorkloadClass: class, Steps: []v1alpha1.Step{{Name: "a", Job: &v1alpha1.Job{Topic: "demo.echo"}}},
 		},
 	}
 	if err := w.client.Create(w.t.Context(), run); err != nil {

@@ -22,14 +22,16 @@ const actRetryDelay = time.Second
 // act carries out what follows from the persisted state. Each effect is idempotent and remembered until it is done, so a
 // failure repeats it. After a crash jobs are recovered and results come again; withdrawals are made up for by the janitor.
 func (p *pass) act(ctx context.Context, d lifecycle.Decision) (reconcile.Result, error) {
-	failed := errors.Join(p.dispatch(ctx, d.Dispatch), p.recoverJobs(ctx))
+	failed := p.leaveIfOver(ctx) // first: somebody may be waiting for the slot
+	failed = errors.Join(failed, p.dispatch(ctx, d.Dispatch), p.recoverJobs(ctx))
 	if d.Told {
 		p.mem.deadLetters = nil
 	}
 	ahead := p.settleAll(ctx, d)
 	p.record(d)
-	failed = errors.Join(failed, p.withdraw(ctx), p.leaveIfOver(ctx))
+	failed = errors.Join(failed, p.withdraw(ctx))
 	p.mem.prune(p.run)
+	p.later = earliest(p.later, p.watchWorkers())
 	if failed != nil {
 		if ctx.Err() == nil { // else the lease was lost or the operator stops: both are reported where they happen
 			log.FromContext(ctx).Error(failed, "Effects are tried again", "delay", retryDelay(failed))

@@ -34,7 +34,7 @@ func (p *pass) advance(ctx context.Context) (reconcile.Result, error) {
 			return p.again(earliest(plan.Wake, p.clock.Now().Add(actRetryDelay))), nil // a lock would be of no use
 		}
 	}
-	if next := p.mem.nextWrite(); plan.Changed && next.After(p.clock.Now()) {
+	if next := p.mem.nextWrite(len(p.letters)); plan.Changed && next.After(p.clock.Now()) {
 		return p.again(next), nil
 	}
 	lease, err := p.acquire(ctx)
@@ -148,6 +148,7 @@ func (p *pass) refresh(ctx context.Context) (reconcile.Result, error) {
 // finished settles what still arrives for a run that has ended, takes back its last jobs, and deletes it when its time is over.
 func (p *pass) finished(ctx context.Context) (reconcile.Result, error) {
 	p.keeper.drop(ctx, p.run.UID) // if another ended it
+	p.crews.Forget(p.key)
 	d := lifecycle.Decide(p.input(p.prospect()))
 	p.settleAll(ctx, d)
 	if err := errors.Join(p.withdraw(ctx), p.leaveIfOver(ctx)); err != nil && !d.Delete {

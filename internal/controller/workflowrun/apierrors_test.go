@@ -164,7 +164,7 @@ var _ = Describe("the API server", func() {
 	}
 
 	It("times out after it stored the time-out of an attempt: its job is withdrawn all the same", func(ctx SpecContext) {
-		lonely := w.create(ctx, []v1alpha1.Step{{Name: "s", Job: v1alpha1.Job{Topic: topic}, StartTimeoutSeconds: 60}})
+		lonely := w.create(ctx, []v1alpha1.Step{{Name: "s", Job: &v1alpha1.Job{Topic: topic}, StartTimeoutSeconds: 60}})
 		r.inFlight(ctx, lonely, 1)
 		Expect(w.messages(ctx, w.names.JobsStream())).To(Equal(1))
 		w.clock.Step(61 * time.Second)

@@ -75,7 +75,7 @@ func (d *directory) remove(run *v1alpha1.WorkflowRun) {
 }
 
 func remainsOf(run *v1alpha1.WorkflowRun) remains {
-	left := remains{uid: run.UID, jobs: inFlight(run), outputs: outputsOf(run), stay: stayOf(run)}
+	left := remains{uid: run.UID, jobs: lifecycle.InFlightJobs(run), outputs: outputsOf(run), stay: stayOf(run)}
 	if run.Status != nil && run.Status.Tenant != "" {
 		left.tenant, left.key = run.Status.Tenant, run.Spec.IdempotencyKey
 	}
@@ -102,17 +102,4 @@ func (d *directory) putBack(key types.NamespacedName, gone []remains) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.deleted[key] = append(d.deleted[key], gone...)
-}
-
-// inFlight lists the jobs of a run that are with NATS or its workers.
-func inFlight(run *v1alpha1.WorkflowRun) []lifecycle.Withdrawal {
-	topics := make(map[string]string, len(run.Spec.Steps))
-	for i := range run.Spec.Steps {
-		topics[run.Spec.Steps[i].Name] = run.Spec.Steps[i].Job.Topic
-	}
-	var jobs []lifecycle.Withdrawal
-	for _, id := range lifecycle.InFlight(run) {
-		jobs = append(jobs, lifecycle.Withdrawal{ID: id, Topic: topics[id.Step]})
-	}
-	return jobs
 }

@@ -21,7 +21,8 @@
 // is looked up in JOBS and RESULTS before it is published. This holds after a crash at any point between persist and act.
 //
 // Batching: results that arrive while a write is under way wait in the inbox; the next pass applies all of them in one write,
-// which does not start before max(10 ms, duration of the last write).
+// which does not start before max(10 ms, duration of the last write, and once more for each ten results that it applied) is over,
+// and a second at most: a run with many results at a time has large writes, and all runs share one API server.
 //
 // # Data flow
 //

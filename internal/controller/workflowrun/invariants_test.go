@@ -2,6 +2,7 @@ package workflowrun
 
 import (
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -100,8 +101,14 @@ func (c *statusCheck) steps() {
 		phases[c.st.Steps[i].Name] = c.st.Steps[i].Phase
 	}
 	passed, active := 0, 0
+	spec := append(slices.Clone(c.run.Spec.Steps), c.run.Spec.Finally...)
+	goesOn := map[string]bool{}
+	for i := range spec {
+		goesOn[spec[i].Name] = spec[i].OnFailure == v1alpha1.FailureContinue
+	}
 	for i := range c.st.Steps {
 		s := &c.st.Steps[i]
+		c.must(i < len(c.run.Spec.Steps) || s.Attempt == 0 || c.st.Ending != nil, "finally step %s began before the end was announced", s.Name)
 		c.step(s)
 		if isInFlight(s.Phase) {
 			active++
@@ -109,12 +116,12 @@ func (c *statusCheck) steps() {
 		if isEnded(s.Phase) && s.Phase != v1alpha1.StepCancelled {
 			passed++
 		}
-		for _, dep := range c.run.Spec.Steps[i].DependsOn {
-			ready := phases[dep] == v1alpha1.StepSucceeded || phases[dep] == v1alpha1.StepSkipped
+		for _, dep := range spec[i].DependsOn {
+			ready := phases[dep] == v1alpha1.StepSucceeded || phases[dep] == v1alpha1.StepSkipped || (phases[dep] == v1alpha1.StepFailed && goesOn[dep])
 			c.must(s.Attempt == 0 || ready, "step %s began before %s (%s)", s.Name, dep, phases[dep])
 		}
 	}
-	c.must(c.st.Progress == fmt.Sprintf("%d/%d", passed, len(c.run.Spec.Steps)), "progress %s, want %d", c.st.Progress, passed)
+	c.must(c.st.Progress == fmt.Sprintf("%d/%d", passed, len(spec)), "progress %s, want %d", c.st.Progress, passed)
 	c.must(active <= int(c.run.Spec.MaxParallelSteps), "%d steps in flight", active)
 }
 

@@ -24,9 +24,11 @@ type memory struct {
 	withdrawals []lifecycle.Withdrawal
 	// doubt is a write of which nobody knows whether it took effect; nil: none.
 	doubt *doubt
-	// lastWriteEnd and lastWriteTook pace writes: see nextWrite.
+	// lastWriteEnd, lastWriteTook and lastWriteApplied pace writes: see nextWrite.
 	lastWriteEnd  time.Time
 	lastWriteTook time.Duration
+	// lastWriteApplied is how many results the last write applied.
+	lastWriteApplied int
 	// lostLease is the reason why this process lost its last lease of the run, until status tells it.
 	lostLease string
 	// busySince is when the lock that the run wants was first found busy; zero: it was not, or is not wanted any more.
@@ -74,12 +76,18 @@ func (m *memory) resolve(run *v1alpha1.WorkflowRun) {
 }
 
 // nextWrite is the earliest time for the next status write: the pause lets results pile up, so that under load each write
-// applies many of them.
-func (m *memory) nextWrite() time.Time {
+// applies many of them. A run with many results at a time leaves more time to others: its writes are large, and they all go through
+// one API server. But no longer than until a crowd waits: the runs that share its consumer get no results while all places of that
+// are taken.
+func (m *memory) nextWrite(waiting int) time.Time {
 	if m.lastWriteEnd.IsZero() {
 		return time.Time{}
 	}
-	return m.lastWriteEnd.Add(min(max(minWritePause, m.lastWriteTook), maxWritePause))
+	pause := m.lastWriteTook
+	if waiting < crowd {
+		pause += m.lastWriteTook * time.Duration(m.lastWriteApplied) / resultsPerPause
+	}
+	return m.lastWriteEnd.Add(min(max(minWritePause, pause), maxWritePause))
 }
 
 // unpublished lists the attempts which are in status and not known to be with NATS.

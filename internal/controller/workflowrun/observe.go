@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
@@ -33,6 +34,8 @@ type pass struct {
 	policy  policy.Effective
 	tenant  lifecycle.Tenant
 	permits lifecycle.Permits
+	decided []lifecycle.Approval // decisions about approval steps
+	workers map[string]lifecycle.Workers
 	gate    lifecycle.Gate  // what the tenant's gate said in this pass
 	claim   lifecycle.Claim // what was found out about the idempotency key in this pass
 }
@@ -69,7 +72,24 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*pa
 	if err := p.observePolicy(ctx); err != nil {
 		return nil, err
 	}
+	p.observeWorkers()
+	if err := p.observeApprovals(ctx); err != nil {
+		return nil, err
+	}
 	return p, p.observeTenant(ctx)
+}
+
+// observeApprovals reads the decisions about the run. One that the cache does not know yet wakes the run when it comes.
+func (p *pass) observeApprovals(ctx context.Context) error {
+	if !lifecycle.AsksForApproval(p.run) {
+		return nil
+	}
+	var list v1alpha1.StepApprovalList
+	if err := p.client.List(ctx, &list, client.InNamespace(p.key.Namespace), client.MatchingFields{approvalRun: p.key.Name}); err != nil {
+		return fmt.Errorf("list step approvals: %w", err)
+	}
+	p.decided = lifecycle.Approvals(p.run, list.Items)
+	return nil
 }
 
 // newest picks the cache's copy or this process's own, and drops the own one when the cache has caught up.
@@ -133,7 +153,7 @@ func ripe(waiting []*letter, now time.Time) ([]*letter, time.Time) {
 func (p *pass) input(lock lifecycle.Lock) lifecycle.Input {
 	in := lifecycle.Input{
 		Run: p.run, Now: p.clock.Now(), Lock: lock, Tenant: p.tenant,
-		Permits: p.permits, Gate: p.gate, Claim: p.claim,
+		Permits: p.permits, Gate: p.gate, Claim: p.claim, Approvals: p.decided, Workers: p.workers,
 		Payloads: p.found.payloads, DeadLetters: p.mem.deadLetters, MaxRetryAfter: p.policy.Delivery.MaxDelay,
 	}
 	for _, l := range p.letters {

@@ -189,6 +189,9 @@ func outputsOf(run *v1alpha1.WorkflowRun) []string {
 			names = append(names, ref.Name)
 		}
 	}
+	if ref := run.Status.OutputsRef; ref != nil {
+		names = append(names, ref.Name)
+	}
 	return names
 }
 

@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 )
 
@@ -22,10 +23,16 @@ const fieldOwner = client.FieldOwner("syncopate")
 func (p *pass) persist(ctx context.Context, d lifecycle.Decision) error {
 	next := p.run.DeepCopy()
 	next.Status = &d.Status
+	done, err := p.mayWrite(ctx, next)
+	if err != nil {
+		return err
+	}
+	defer done()
 	begin := p.clock.Now()
-	err := p.client.Status().Update(ctx, next, fieldOwner)
+	err = p.client.Status().Update(ctx, next, fieldOwner)
 	p.mem.lastWriteEnd = p.clock.Now()
 	p.mem.lastWriteTook = p.mem.lastWriteEnd.Sub(begin)
+	p.mem.lastWriteApplied = applied(d.Verdicts)
 	if err != nil {
 		p.metrics.statusWrites.WithLabelValues("refused").Inc()
 		if !apierrors.IsConflict(err) && !apierrors.IsInvalid(err) && !apierrors.IsNotFound(err) {
@@ -44,6 +51,30 @@ func (p *pass) persist(ctx context.Context, d lifecycle.Decision) error {
 	}
 	p.mem.withdrawals = append(p.mem.withdrawals, d.Withdraw...)
 	return nil
+}
+
+// mayWrite waits for a place among the status writes that are under way. If all passes wrote at once, the API server would have the
+// queue, and a run whose turn it is at its tenant's gate would wait in it behind all others; here it need not wait.
+func (p *pass) mayWrite(ctx context.Context, next *v1alpha1.WorkflowRun) (done func(), err error) {
+	if p.writes == nil || (lifecycle.Admitted(next) && !lifecycle.Admitted(p.run)) {
+		return func() {}, nil
+	}
+	select {
+	case p.writes <- struct{}{}:
+		return func() { <-p.writes }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait to write status: %w", context.Cause(ctx))
+	}
+}
+
+func applied(verdicts []lifecycle.Verdict) int {
+	n := 0
+	for _, v := range verdicts {
+		if v == lifecycle.Applied {
+			n++
+		}
+	}
+	return n
 }
 
 // isStaleWriter says whether the API server's fence rules refused a write.

@@ -22,6 +22,10 @@ import (
 const (
 	// minWritePause is the least time between the end of a run's status write and the start of its next one.
 	minWritePause = 10 * time.Millisecond
+	// resultsPerPause is how many results in one write make the pause after it longer by the duration of that write.
+	resultsPerPause = 10
+	// crowd is how many results of a run make it write after the plain pause.
+	crowd = 100
 	// maxWritePause bounds that time: after a write that ran into its time-out the run must go on soon.
 	maxWritePause = time.Second
 	// lookAgain is when a run under way is looked at at the latest, whatever it waits for: a safety net for wake-ups that
@@ -68,6 +72,7 @@ type Reconciler struct {
 	jobs    jobs
 	outputs outputs
 	gates   gates
+	crews   crews
 	// policyChanged tells the gates that limits may be others now.
 	policyChanged func()
 
@@ -78,6 +83,9 @@ type Reconciler struct {
 	holder string
 	// requireLists: namespaces without lists of classes and topics permit none.
 	requireLists bool
+
+	// writes has a place for each status write that may be under way at the same time; nil: any number.
+	writes chan struct{}
 
 	metrics *Metrics
 	locked  *lockmgr.Metrics // of lock-busy retries
@@ -130,6 +138,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 // cleanDeleted takes back what deleted runs of this name left behind: queued jobs and parked results.
 func (r *Reconciler) cleanDeleted(ctx context.Context, key types.NamespacedName) error {
 	gone := r.directory.takeDeleted(key)
+	if len(gone) > 0 {
+		r.crews.Forget(key)
+	}
 	for i, g := range gone {
 		r.keeper.drop(ctx, g.uid)
 		r.directory.forget(g.uid) // a pass that read the run before it was deleted may have entered it again

@@ -23,6 +23,7 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/admission"
 	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/crew"
 	"github.com/syncopate-dev/syncopate/internal/gatekeeper"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
 )
@@ -41,6 +42,7 @@ type Options struct {
 	Gate          *admission.Gate // nil: no limits and no idempotency keys
 	RequireLists  bool            // namespaces without lists of allowed classes and topics permit none
 	MaxConcurrent int             // runs worked on at the same time
+	MaxWrites     int             // status writes at the same time, but for those that let a run in; 0: any number
 	InboxLimit    int             // results that wait in memory, over all runs
 }
 
@@ -55,7 +57,7 @@ const streamRetry = time.Second
 
 // Setup adds the run controller, the consumer of results and their helpers to a manager. All run on the leader only. The keeper of
 // the tenants' gates may be used on any replica; nil if there are none.
-func Setup(mgr ctrl.Manager, o Options) (*gatekeeper.Keeper, error) {
+func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*gatekeeper.Keeper, error) {
 	r := &Reconciler{
 		client: mgr.GetClient(), live: mgr.GetAPIReader(),
 		locks: o.Locks, jobs: o.Bus, outputs: o.Bus, requireLists: o.RequireLists,
@@ -65,16 +67,24 @@ func Setup(mgr ctrl.Manager, o Options) (*gatekeeper.Keeper, error) {
 		inbox: newInbox(o.InboxLimit), memories: newMemories(), directory: newDirectory(),
 		breaker: &breaker{clock: o.Clock}, keeper: newKeeper(),
 	}
+	if o.MaxWrites > 0 {
+		r.writes = make(chan struct{}, o.MaxWrites)
+	}
+	workers := newCrew(o.Bus, r.wake, crew.Options{Clock: o.Clock, Log: mgr.GetLogger().WithName("crew")})
+	r.crews = workers
 	gates := r.keepGates(mgr, o)
 	if err := o.Registry.Register(newPhaseCounts(r.directory)); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
 	in := &intake{Reconciler: r}
 	in.strays = &strays{in: in}
-	if err := r.setupController(mgr, o.MaxConcurrent); err != nil {
+	if err := r.setupController(ctx, mgr, o.MaxConcurrent); err != nil {
 		return nil, err
 	}
-	for _, runnable := range []manager.Runnable{in.strays, r.keeper, &janitor{Reconciler: r, stock: o.Bus}, &consumer{bus: o.Bus, in: in}} {
+	for _, runnable := range []manager.Runnable{in.strays, r.keeper, &janitor{Reconciler: r, stock: o.Bus}, manager.RunnableFunc(func(ctx context.Context) error {
+		workers.Run(ctx)
+		return nil
+	}), &consumer{bus: o.Bus, in: in}} {
 		if err := mgr.Add(runnable); err != nil {
 			return nil, fmt.Errorf("add runnable: %w", err)
 		}
@@ -101,7 +111,7 @@ func (r *Reconciler) keepGates(mgr ctrl.Manager, o Options) *gatekeeper.Keeper {
 	return keeper
 }
 
-func (r *Reconciler) setupController(mgr ctrl.Manager, maxConcurrent int) error {
+func (r *Reconciler) setupController(ctx context.Context, mgr ctrl.Manager, maxConcurrent int) error {
 	c, err := controller.New("workflowrun", mgr, controller.Options{
 		Reconciler:              r,
 		MaxConcurrentReconciles: maxConcurrent,
@@ -115,6 +125,9 @@ func (r *Reconciler) setupController(mgr ctrl.Manager, maxConcurrent int) error 
 	}
 	if err := c.Watch(source.Kind(mgr.GetCache(), client.Object(&v1alpha1.LockPolicy{}), r.policyWatch())); err != nil {
 		return fmt.Errorf("watch lock policies: %w", err)
+	}
+	if err := watchApprovals(ctx, mgr, c); err != nil {
+		return err
 	}
 	capture := source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		r.queue.Store(&q)
@@ -183,6 +196,31 @@ func (r *Reconciler) policyWatch() handler.EventHandler {
 			}
 		},
 	}
+}
+
+// approvalRun is the field by which decisions are found.
+const approvalRun = "spec.run"
+
+// watchApprovals wakes the run about which somebody decided. Decisions do not change.
+func watchApprovals(ctx context.Context, mgr ctrl.Manager, c controller.Controller) error {
+	index := func(o client.Object) []string {
+		if a, ok := o.(*v1alpha1.StepApproval); ok {
+			return []string{a.Spec.Run}
+		}
+		return nil
+	}
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &v1alpha1.StepApproval{}, approvalRun, index); err != nil {
+		return fmt.Errorf("index step approvals: %w", err)
+	}
+	watch := handler.Funcs{CreateFunc: func(_ context.Context, e event.CreateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+		if a, ok := e.Object.(*v1alpha1.StepApproval); ok {
+			q.Add(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: a.Namespace, Name: a.Spec.Run}})
+		}
+	}}
+	if err := c.Watch(source.Kind(mgr.GetCache(), client.Object(&v1alpha1.StepApproval{}), watch)); err != nil {
+		return fmt.Errorf("watch step approvals: %w", err)
+	}
+	return nil
 }
 
 // byAnother says whether another process wrote the status of a run.

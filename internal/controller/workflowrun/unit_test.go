@@ -81,20 +81,25 @@ func TestUnpublishedAndPrune(t *testing.T) {
 	}
 }
 
-// mutation: nextWrite without max makes "a slow API server sets the pace" fail.
+// mutation: nextWrite without max makes "a slow API server sets the pace" fail; without lastWriteApplied "many results" fails.
 func TestNextWrite(t *testing.T) {
 	for name, c := range map[string]struct {
-		end  time.Time
-		took time.Duration
-		want time.Time
+		end     time.Time
+		took    time.Duration
+		applied int
+		waiting int
+		want    time.Time
 	}{
-		"no write yet: at once":           {time.Time{}, 0, time.Time{}},
-		"a quick write: the least pause":  {epoch, time.Millisecond, epoch.Add(minWritePause)},
-		"a slow API server sets the pace": {epoch, time.Second, epoch.Add(time.Second)},
+		"no write yet: at once":              {time.Time{}, 0, 0, 0, time.Time{}},
+		"a quick write: the least pause":     {epoch, time.Millisecond, 1, 0, epoch.Add(minWritePause)},
+		"a slow API server sets the pace":    {epoch, time.Second, 0, 0, epoch.Add(time.Second)},
+		"many results: time for others":      {epoch, 20 * time.Millisecond, 50, crowd - 1, epoch.Add(120 * time.Millisecond)},
+		"a crowd waits: no longer than that": {epoch, 20 * time.Millisecond, 50, crowd, epoch.Add(20 * time.Millisecond)},
+		"however many, it is soon its turn":  {epoch, 100 * time.Millisecond, 1000, 0, epoch.Add(maxWritePause)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := &memory{lastWriteEnd: c.end, lastWriteTook: c.took}
-			if got := m.nextWrite(); !got.Equal(c.want) {
+			m := &memory{lastWriteEnd: c.end, lastWriteTook: c.took, lastWriteApplied: c.applied}
+			if got := m.nextWrite(c.waiting); !got.Equal(c.want) {
 				t.Errorf("next write at %s, want %s", got, c.want)
 			}
 		})

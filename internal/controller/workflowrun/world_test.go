@@ -122,7 +122,7 @@ func (w *world) check(ctx context.Context) {
 
 // step is a step that depends on others.
 func step(name string, deps ...string) v1alpha1.Step {
-	return v1alpha1.Step{Name: name, DependsOn: deps, Job: v1alpha1.Job{Topic: topic}}
+	return v1alpha1.Step{Name: name, DependsOn: deps, Job: &v1alpha1.Job{Topic: topic}}
 }
 
 // diamond is two steps and one after both.

@@ -31,6 +31,9 @@ func (v *viewer) moments() []Moment {
 	if at := v.queueDeadline(); at != nil {
 		all = append(all, Moment{*at, "the run times out (queueTimeoutSeconds)"})
 	}
+	if at := v.finallyDeadline(); at != nil {
+		all = append(all, Moment{*at, "the run ends, whether its finally steps are over or not (finallyTimeoutSeconds)"})
+	}
 	if v.answer.Reason == v1alpha1.ReasonWaitingForLock {
 		return all // steps do not move without the lock
 	}
@@ -46,6 +49,9 @@ func (v *viewer) stepMoments() []Moment {
 		if at, code := s.timeout(); at != nil {
 			all = append(all, Moment{*at, "attempt of step " + s.spec.Name + " fails as " + code})
 			active++
+		}
+		if at, what := s.ripe(); at != nil {
+			all = append(all, Moment{*at, what})
 		}
 	}
 	if v.run.Spec.Suspend || active >= parallel(v.run) {
@@ -81,8 +87,8 @@ func (v *viewer) late(since time.Time, text string) {
 }
 
 func (v *viewer) activeDeadline() *time.Time {
-	if v.run.Spec.ActiveDeadlineSeconds == nil || !v.admitted() {
-		return nil
+	if v.run.Spec.ActiveDeadlineSeconds == nil || !v.admitted() || v.st.Ending != nil {
+		return nil // the finally steps have a bound of their own
 	}
 	return utc(v.st.Admission.AdmittedAt.Add(time.Duration(*v.run.Spec.ActiveDeadlineSeconds) * time.Second))
 }

@@ -63,16 +63,22 @@ func meanings() map[string]map[string]meaning {
 
 func outcomes() map[string]meaning {
 	return map[string]meaning{
-		v1alpha1.ReasonPending:        {text: "was not looked at yet"},
-		v1alpha1.ReasonQueued:         {text: "waits for admission"},
-		v1alpha1.ReasonRunning:        {text: "is under way"},
-		v1alpha1.ReasonWaitingForLock: {text: "waits for its run lock"},
-		v1alpha1.ReasonBackingOff:     {text: "waits for the next attempt of a step"},
-		v1alpha1.ReasonSuspended:      {text: "is suspended: no new jobs", help: "to resume: kubectl patch wfr NAME --type=merge -p '{\"spec\":{\"suspend\":false}}'"},
+		v1alpha1.ReasonPending:            {text: "was not looked at yet"},
+		v1alpha1.ReasonQueued:             {text: "waits for admission"},
+		v1alpha1.ReasonRunning:            {text: "is under way"},
+		v1alpha1.ReasonWaitingForLock:     {text: "waits for its run lock"},
+		v1alpha1.ReasonBackingOff:         {text: "waits for the next attempt of a step"},
+		v1alpha1.ReasonWaitingForWorkers:  {text: "waits for workers that get on with its jobs", help: "see whether workers of that topic run and can reach NATS"},
+		v1alpha1.ReasonWaitingForApproval: {text: "waits for an approval"},
+		v1alpha1.ReasonDelayed:            {text: "waits until a delay is over"},
+		v1alpha1.ReasonFinalizing:         {text: "runs its finally steps"},
+		v1alpha1.ReasonSuspended:          {text: "is suspended: no new jobs", help: "to resume: kubectl patch wfr NAME --type=merge -p '{\"spec\":{\"suspend\":false}}'"},
 
 		v1alpha1.ReasonSucceeded:           {text: "succeeded"},
 		v1alpha1.ReasonStepFailed:          {text: "failed"},
 		v1alpha1.ReasonOutputTooLarge:      {text: "failed: a step returned more than the object store takes", help: "let the worker store large data elsewhere and return where"},
+		v1alpha1.ReasonOutputsFailed:       {text: "failed: its steps succeeded, but its outputs could not be evaluated"},
+		v1alpha1.ReasonFinallyTimeout:      {text: "failed: its steps succeeded, but its finally steps took too long"},
 		v1alpha1.ReasonInvalidSpec:         {text: "failed: its spec cannot be run", help: "nothing was dispatched; create a new run with the spec corrected"},
 		v1alpha1.ReasonTenantNotAllowed:    {text: "failed: its namespace may not run for that tenant", help: "an administrator lists the tenant in the namespace's annotation " + v1alpha1.AnnotationAllowedTenants},
 		v1alpha1.ReasonClassNotAllowed:     {text: "failed: its namespace may not use its workload class", help: "an administrator lists the class in the namespace's annotation " + v1alpha1.AnnotationAllowedClasses},

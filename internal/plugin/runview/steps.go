@@ -14,21 +14,38 @@ const (
 	defaultParallel       = 20
 )
 
+// Kind is what a step is.
+type Kind string
+
+// Kinds of steps.
+const (
+	KindJob      Kind = "job"
+	KindApproval Kind = "approval"
+	KindDelay    Kind = "delay"
+)
+
 // step is one step with its state and its place in the DAG.
 type step struct {
 	spec    *v1alpha1.Step
+	finally bool // of spec.finally
 	status  v1alpha1.StepStatus
 	deps    []int    // steps that it depends on, in spec order
 	unknown []string // names that it depends on and that are no step
 }
 
-// stepsOf gives each step of spec its status: the one it has, else Pending.
+// stepsOf gives each step of spec, then of finally, its status: the one it has, else Pending.
 func stepsOf(run *v1alpha1.WorkflowRun) []step {
 	index := map[string]int{}
-	all := make([]step, len(run.Spec.Steps))
-	for i := range run.Spec.Steps {
-		s := &run.Spec.Steps[i]
-		all[i] = step{spec: s, status: v1alpha1.StepStatus{Name: s.Name, Phase: v1alpha1.StepPending}}
+	all := make([]step, len(run.Spec.Steps)+len(run.Spec.Finally))
+	for i := range all {
+		finally := i >= len(run.Spec.Steps)
+		var s *v1alpha1.Step
+		if finally {
+			s = &run.Spec.Finally[i-len(run.Spec.Steps)]
+		} else {
+			s = &run.Spec.Steps[i]
+		}
+		all[i] = step{spec: s, finally: finally, status: v1alpha1.StepStatus{Name: s.Name, Phase: v1alpha1.StepPending}}
 		if _, taken := index[s.Name]; !taken {
 			index[s.Name] = i
 		}
@@ -72,8 +89,34 @@ func inFlight(p v1alpha1.StepPhase) bool {
 	return p == v1alpha1.StepDispatched || p == v1alpha1.StepRunning
 }
 
-func passed(p v1alpha1.StepPhase) bool {
-	return p == v1alpha1.StepSucceeded || p == v1alpha1.StepSkipped
+// passed says whether the steps that depend on this one may go on.
+func (s *step) passed() bool {
+	switch s.status.Phase {
+	case v1alpha1.StepSucceeded, v1alpha1.StepSkipped:
+		return true
+	case v1alpha1.StepFailed:
+		return s.spec.OnFailure == v1alpha1.FailureContinue
+	default:
+		return false
+	}
+}
+
+func (s *step) kind() Kind {
+	switch {
+	case s.spec.Approval != nil:
+		return KindApproval
+	case s.spec.Delay != nil:
+		return KindDelay
+	default:
+		return KindJob
+	}
+}
+
+func (s *step) topic() string {
+	if s.spec.Job == nil {
+		return ""
+	}
+	return s.spec.Job.Topic
 }
 
 // timeout is when the attempt in flight fails, and the code with which; nil: none is in flight.
@@ -99,7 +142,7 @@ func seconds(n int32) time.Duration {
 func (s *step) waitsFor(all []step) []string {
 	var open []string
 	for _, i := range s.deps {
-		if !passed(all[i].status.Phase) {
+		if !all[i].passed() {
 			open = append(open, all[i].spec.Name)
 		}
 	}
@@ -149,17 +192,24 @@ func failures(n int32) string {
 	return fmt.Sprintf("%d failures", n)
 }
 
-// pending says why a step has not begun.
+// pending says why a step has not begun; "" if it never will.
 func (s *step) pending(run *v1alpha1.WorkflowRun, all []step) string {
+	if statusOf(run).CompletedAt != nil {
+		return ""
+	}
 	switch open := s.waitsFor(all); {
 	case len(s.unknown) > 0:
 		return "depends on " + names(s.unknown) + ", which is no step"
+	case s.finally && statusOf(run).Ending == nil:
+		return "runs when all other steps are over"
 	case len(open) > 0:
 		return "waits for " + names(open)
 	case run.Spec.Suspend:
 		return "spec.suspend is set"
 	case statusOf(run).Admission == nil || run.Status.Admission.AdmittedAt == nil:
 		return "the run is not admitted"
+	case s.kind() != KindJob:
+		return "begins as soon as possible"
 	default:
 		return fmt.Sprintf("waits for a place (maxParallelSteps %d)", parallel(run))
 	}

@@ -30,12 +30,15 @@ type Row struct {
 	Parent         string             `json:"parent,omitempty"`
 	Depth          int                `json:"depth"`
 	AlsoAfter      []string           `json:"alsoAfter,omitempty"`
-	Topic          string             `json:"topic"`
+	Kind           Kind               `json:"kind"`
+	Finally        bool               `json:"finally,omitempty"` // of spec.finally
+	Topic          string             `json:"topic"`             // of a job
 	Phase          v1alpha1.StepPhase `json:"phase"`
 	Attempt        int32              `json:"attempt"`
 	Failures       int32              `json:"failures"`
 	StartedAt      *time.Time         `json:"startedAt,omitempty"` // of the last attempt; the dispatch where its worker never said Started
 	CompletedAt    *time.Time         `json:"completedAt,omitempty"`
+	DelayedUntil   *time.Time         `json:"delayedUntil,omitempty"`
 	DurationMillis *int64             `json:"durationMillis,omitempty"` // of the last attempt, so far if it goes on
 	Why            string             `json:"why,omitempty"`
 
@@ -55,7 +58,7 @@ func TreeOf(run *v1alpha1.WorkflowRun, now time.Time) Tree {
 		t.Phase = v1alpha1.RunPending
 	}
 	if t.Progress == "" {
-		t.Progress = fmt.Sprintf("0/%d", len(run.Spec.Steps))
+		t.Progress = fmt.Sprintf("0/%d", len(run.Spec.Steps)+len(run.Spec.Finally))
 	}
 	if st.Lock != nil {
 		t.Holder = Printable(st.Lock.Holder, maxTextChars)
@@ -120,9 +123,9 @@ func (g *grower) show(i, parent, depth int, branch, below string) {
 func (g *grower) row(i, parent, depth int, branch string) Row {
 	s := &g.all[i]
 	r := Row{
-		Name: s.spec.Name, Depth: depth, AlsoAfter: s.also(g.all), Topic: s.spec.Job.Topic,
+		Name: s.spec.Name, Depth: depth, AlsoAfter: s.also(g.all), Kind: s.kind(), Finally: s.finally, Topic: s.topic(),
 		Phase: s.status.Phase, Attempt: s.status.Attempt, Failures: s.status.Failures,
-		StartedAt: s.began(), CompletedAt: microTime(s.status.CompletedAt), branch: branch,
+		StartedAt: s.began(), CompletedAt: microTime(s.status.CompletedAt), DelayedUntil: microTime(s.status.DelayedUntil), branch: branch,
 	}
 	if parent >= 0 {
 		r.Parent = g.all[parent].spec.Name
@@ -141,27 +144,38 @@ func (g *grower) why(s *step) string {
 	if others := s.also(g.all); len(others) > 0 {
 		also = "also after " + names(others)
 	}
-	return join(g.state(s), also)
+	return join(g.state(s), also, g.place(s))
+}
+
+// place tells that a step is one of finally, unless it says so itself because it waits for the others.
+func (g *grower) place(s *step) string {
+	if s.finally && (s.status.Phase != v1alpha1.StepPending || statusOf(g.run).Ending != nil) {
+		return "finally"
+	}
+	return ""
 }
 
 func (g *grower) state(s *step) string {
 	cause := errorText(s.status.Error, maxErrorChars)
 	switch s.status.Phase {
 	case v1alpha1.StepPending:
-		if statusOf(g.run).CompletedAt != nil {
-			return ""
-		}
 		return s.pending(g.run, g.all)
 	case v1alpha1.StepDispatched:
 		return s.waitsForWorker(g.now)
 	case v1alpha1.StepBackingOff:
 		return join(cause, s.nextAttempt(g.run, g.now))
+	case v1alpha1.StepWaiting:
+		return join(s.asks(g.now), s.command(g.run))
+	case v1alpha1.StepDelayed:
+		return s.delayed(g.now)
 	case v1alpha1.StepSkipped:
 		return "when: " + Printable(s.spec.When, maxErrorChars)
 	case v1alpha1.StepCancelled:
 		return join("the run ended first", cause)
-	case v1alpha1.StepRunning, v1alpha1.StepSucceeded, v1alpha1.StepFailed:
-		return join(cause, s.before())
+	case v1alpha1.StepFailed:
+		return join(cause, s.before(), s.shrug())
+	case v1alpha1.StepRunning, v1alpha1.StepSucceeded: // why an approval failed is its error
+		return join(cause, s.decided(g.now), s.before())
 	default: // of a newer operator
 		return cause
 	}

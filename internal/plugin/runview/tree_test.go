@@ -23,7 +23,17 @@ func anyDAG(r *rand.Rand) *v1alpha1.WorkflowRun {
 		for range r.IntN(4) {
 			s.DependsOn = append(s.DependsOn, fmt.Sprintf("s%d", r.IntN(n+2)))
 		}
-		run.Spec.Steps = append(run.Spec.Steps, s)
+		switch r.IntN(3) {
+		case 0:
+			s.Approval = &v1alpha1.Approval{}
+		case 1:
+			s.Delay = &v1alpha1.Delay{}
+		}
+		if r.IntN(5) == 0 {
+			run.Spec.Finally = append(run.Spec.Finally, s)
+		} else {
+			run.Spec.Steps = append(run.Spec.Steps, s)
+		}
 	}
 	return run
 }
@@ -44,8 +54,8 @@ func TestATreeHasEachStepOnceBelowItsParent(t *testing.T) {
 			}
 			seen[row.Name] = i
 		}
-		if len(seen) != len(run.Spec.Steps) {
-			t.Fatalf("%d of %d steps: %+v", len(seen), len(run.Spec.Steps), run.Spec.Steps)
+		if want := len(run.Spec.Steps) + len(run.Spec.Finally); len(seen) != want {
+			t.Fatalf("%d of %d steps: %+v", len(seen), want, run.Spec)
 		}
 		_ = Why(run, nil, now) // total, too
 	}

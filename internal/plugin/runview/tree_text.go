@@ -20,25 +20,24 @@ type sign struct {
 }
 
 func signOf(p v1alpha1.StepPhase) sign {
-	switch p {
-	case v1alpha1.StepPending:
-		return sign{"·", "2"}
-	case v1alpha1.StepDispatched:
-		return sign{"◌", "36"}
-	case v1alpha1.StepRunning:
-		return sign{"●", "36"}
-	case v1alpha1.StepBackingOff:
-		return sign{"↻", "33"}
-	case v1alpha1.StepSucceeded:
-		return sign{"✔", "32"}
-	case v1alpha1.StepFailed:
-		return sign{"✖", "31"}
-	case v1alpha1.StepSkipped:
-		return sign{"○", "2"}
-	case v1alpha1.StepCancelled:
-		return sign{"⊘", "33"}
-	default:
-		return sign{"?", ""}
+	if s, known := signs()[p]; known {
+		return s
+	}
+	return sign{"?", ""}
+}
+
+func signs() map[v1alpha1.StepPhase]sign {
+	return map[v1alpha1.StepPhase]sign{
+		v1alpha1.StepPending:    {"·", "2"},
+		v1alpha1.StepDispatched: {"◌", "36"},
+		v1alpha1.StepRunning:    {"●", "36"},
+		v1alpha1.StepBackingOff: {"↻", "33"},
+		v1alpha1.StepWaiting:    {"◇", "33"},
+		v1alpha1.StepDelayed:    {"◔", "36"},
+		v1alpha1.StepSucceeded:  {"✔", "32"},
+		v1alpha1.StepFailed:     {"✖", "31"},
+		v1alpha1.StepSkipped:    {"○", "2"},
+		v1alpha1.StepCancelled:  {"⊘", "33"},
 	}
 }
 

@@ -85,6 +85,7 @@ type viewer struct {
 	now      time.Time
 	answer   Answer
 	advice   []string
+	asked    []*step // approvals that wait
 }
 
 func (v *viewer) add(f Fact) {
@@ -115,18 +116,37 @@ func (v *viewer) summary() {
 		return
 	}
 	a.Reason, a.Summary = c.Reason, v.means(c)
-	switch {
-	case a.Ended:
+	if a.Ended {
 		a.Summary += ": " + c.Message
 		a.Since = secondTime(v.st.CompletedAt)
-	case c.Reason == v1alpha1.ReasonPending || c.Reason == v1alpha1.ReasonQueued:
-		a.Since = v.queuedAt()
-	case c.Reason == v1alpha1.ReasonWaitingForLock:
-		a.Since = v.transition(v1alpha1.ConditionRunLockRenewed)
-	case c.Reason == v1alpha1.ReasonRunning:
-		a.Summary, a.Since = v.running()
+	} else {
+		v.waits()
 	}
 	a.Summary = Printable(a.Summary, maxTextChars)
+}
+
+// waits tells what a run under way waits for, and since when.
+func (v *viewer) waits() {
+	a := &v.answer
+	switch a.Reason {
+	case v1alpha1.ReasonPending, v1alpha1.ReasonQueued:
+		a.Since = v.queuedAt()
+	case v1alpha1.ReasonWaitingForLock:
+		a.Since = v.transition(v1alpha1.ConditionRunLockRenewed)
+	case v1alpha1.ReasonRunning:
+		a.Summary, a.Since = v.running()
+	case v1alpha1.ReasonWaitingForWorkers:
+		_, a.Since = v.running()
+		a.Summary += ": " + v.condition(v1alpha1.ConditionSucceeded).Message
+	case v1alpha1.ReasonWaitingForApproval:
+		a.Summary, a.Since = v.waiting(a.Summary, v1alpha1.StepWaiting)
+	case v1alpha1.ReasonDelayed:
+		a.Summary, a.Since = v.waiting(a.Summary, v1alpha1.StepDelayed)
+	case v1alpha1.ReasonFinalizing:
+		if v.st.Ending != nil {
+			a.Since = microTime(&v.st.Ending.AnnouncedAt)
+		}
+	}
 }
 
 // running tells work from waiting for workers: the reason is Running for both.
@@ -141,8 +161,8 @@ func (v *viewer) running() (string, *time.Time) {
 		case v1alpha1.StepDispatched:
 			waiting = append(waiting, s.spec.Name)
 			since = earlier(since, microTime(s.status.DispatchedAt))
-		case v1alpha1.StepPending, v1alpha1.StepBackingOff, v1alpha1.StepSucceeded, v1alpha1.StepFailed, v1alpha1.StepSkipped,
-			v1alpha1.StepCancelled:
+		case v1alpha1.StepPending, v1alpha1.StepBackingOff, v1alpha1.StepWaiting, v1alpha1.StepDelayed, v1alpha1.StepSucceeded,
+			v1alpha1.StepFailed, v1alpha1.StepSkipped, v1alpha1.StepCancelled:
 		}
 	}
 	switch {
@@ -153,6 +173,22 @@ func (v *viewer) running() (string, *time.Time) {
 	default:
 		return "is under way", nil
 	}
+}
+
+// waiting names the steps of a phase, and says since when the first of them waits.
+func (v *viewer) waiting(text string, phase v1alpha1.StepPhase) (string, *time.Time) {
+	var steps []string
+	var since *time.Time
+	for i := range v.all {
+		if s := &v.all[i]; s.status.Phase == phase {
+			steps = append(steps, s.spec.Name)
+			since = earlier(since, microTime(s.status.StartedAt))
+		}
+	}
+	if len(steps) > 0 {
+		text += ": " + names(steps)
+	}
+	return text, since
 }
 
 func earlier(a, b *time.Time) *time.Time {
@@ -179,6 +215,7 @@ func (v *viewer) queuedAt() *time.Time {
 // underWay collects the facts of a run that did not end.
 func (v *viewer) underWay() {
 	v.wishes()
+	v.ending()
 	v.admission()
 	v.lockTrouble()
 	v.stepFacts()
@@ -248,7 +285,7 @@ func (v *viewer) stepFacts() {
 		if f, ok := v.stepFact(s); ok {
 			facts = append(facts, f)
 		}
-		if s.status.Phase == v1alpha1.StepPending && len(s.unknown)+len(s.waitsFor(v.all)) == 0 && v.admitted() && !v.run.Spec.Suspend {
+		if v.placeless(s) {
 			placeless = append(placeless, s.spec.Name)
 		}
 	}
@@ -263,11 +300,19 @@ func (v *viewer) stepFacts() {
 	}
 }
 
+// placeless says whether nothing but a place among the parallel steps is missing for a step to begin.
+func (v *viewer) placeless(s *step) bool {
+	if s.status.Phase != v1alpha1.StepPending || s.kind() != KindJob || !v.admitted() || v.run.Spec.Suspend {
+		return false
+	}
+	return len(s.unknown)+len(s.waitsFor(v.all)) == 0 && (!s.finally || v.st.Ending != nil)
+}
+
 func (v *viewer) stepFact(s *step) (Fact, bool) {
 	f := Fact{About: "step " + s.spec.Name}
 	switch s.status.Phase {
 	case v1alpha1.StepDispatched:
-		f.Text, f.Since = fmt.Sprintf("waits for a worker of topic %s (attempt %d)", s.spec.Job.Topic, s.status.Attempt), microTime(s.status.DispatchedAt)
+		f.Text, f.Since = fmt.Sprintf("waits for a worker of topic %s (attempt %d)", s.topic(), s.status.Attempt), microTime(s.status.DispatchedAt)
 		f.Until, f.Then = s.timeout()
 	case v1alpha1.StepRunning:
 		f.Text, f.Since = fmt.Sprintf("runs (attempt %d)", s.status.Attempt), microTime(s.status.StartedAt)
@@ -279,6 +324,11 @@ func (v *viewer) stepFact(s *step) (Fact, bool) {
 		} else {
 			f.Until, f.Then = microTime(s.status.NextAttemptAt), "next attempt"
 		}
+	case v1alpha1.StepWaiting:
+		v.approvalFact(s, &f)
+	case v1alpha1.StepDelayed:
+		f.Text, f.Since = "delayed", microTime(s.status.StartedAt)
+		f.Until, f.Then = microTime(s.status.DelayedUntil), "goes on"
 	case v1alpha1.StepPending, v1alpha1.StepSucceeded, v1alpha1.StepFailed, v1alpha1.StepSkipped, v1alpha1.StepCancelled:
 		return f, false
 	}
@@ -292,7 +342,7 @@ func (v *viewer) ended() {
 	for i := range v.all {
 		if s := &v.all[i]; s.status.Phase == v1alpha1.StepFailed {
 			v.add(Fact{About: "step " + s.spec.Name, Text: join(
-				fmt.Sprintf("failed at attempt %d", s.status.Attempt), errorText(s.status.Error, maxTextChars/2), s.before())})
+				s.failed(), errorText(s.status.Error, maxTextChars/2), s.before(), s.shrug())})
 		}
 	}
 	if from := cmp.Or(v.st.StartedAt, v.queueStart()); from != nil {
@@ -320,6 +370,13 @@ func (v *viewer) deadLetters() {
 }
 
 func (v *viewer) help() {
+	switch len(v.asked) {
+	case 0:
+	case 1:
+		v.advice = append(v.advice, "to decide: kubectl syncopate approve NAME "+v.asked[0].spec.Name+", or reject instead of approve")
+	default:
+		v.advice = append(v.advice, "to decide: kubectl syncopate approve NAME STEP, or reject instead of approve")
+	}
 	for _, text := range v.advice {
 		v.add(Fact{About: "help", Text: strings.ReplaceAll(text, "NAME", v.run.Name+" -n "+v.run.Namespace)})
 	}

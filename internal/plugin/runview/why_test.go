@@ -56,10 +56,16 @@ func sayings() []saying {
 		{condition: "Succeeded", reason: "Running", status: unknown, summary: "is under way"},
 		{condition: "Succeeded", reason: "WaitingForLock", status: unknown, summary: "waits for its run lock"},
 		{condition: "Succeeded", reason: "BackingOff", status: unknown, summary: "waits for the next attempt of a step"},
+		{condition: "Succeeded", reason: "WaitingForWorkers", status: unknown, summary: "waits for workers that get on with its jobs: MESSAGE"},
+		{condition: "Succeeded", reason: "WaitingForApproval", status: unknown, summary: "waits for an approval"},
+		{condition: "Succeeded", reason: "Delayed", status: unknown, summary: "waits until a delay is over"},
+		{condition: "Succeeded", reason: "Finalizing", status: unknown, summary: "runs its finally steps"},
 		{condition: "Succeeded", reason: "Suspended", status: unknown, summary: "is suspended: no new jobs"},
 		{condition: "Succeeded", reason: "Succeeded", status: yes, ended: true, summary: "succeeded: MESSAGE"},
 		{condition: "Succeeded", reason: "StepFailed", status: no, ended: true, summary: "failed: MESSAGE"},
 		{condition: "Succeeded", reason: "OutputTooLarge", status: no, ended: true, summary: "failed: a step returned more than the object store takes: MESSAGE"},
+		{condition: "Succeeded", reason: "OutputsFailed", status: no, ended: true, summary: "failed: its steps succeeded, but its outputs could not be evaluated: MESSAGE"},
+		{condition: "Succeeded", reason: "FinallyTimeout", status: no, ended: true, summary: "failed: its steps succeeded, but its finally steps took too long: MESSAGE"},
 		{condition: "Succeeded", reason: "InvalidSpec", status: no, ended: true, summary: "failed: its spec cannot be run: MESSAGE"},
 		{condition: "Succeeded", reason: "ClassNotAllowed", status: no, ended: true, summary: "failed: its namespace may not use its workload class: MESSAGE"},
 		{condition: "Succeeded", reason: "TopicNotAllowed", status: no, ended: true, summary: "failed: its namespace may not use a topic: MESSAGE"},
@@ -181,7 +187,7 @@ func steady(t *testing.T, change func(*v1alpha1.WorkflowRun)) *v1alpha1.Workflow
 	run.Name, run.Namespace, run.UID, run.Generation = "r", "ns", "uid-1", 1
 	run.CreationTimestamp = metav1.Time{Time: created}
 	for _, name := range []string{"a", "b", "c"} {
-		run.Spec.Steps = append(run.Spec.Steps, v1alpha1.Step{Name: name, Job: v1alpha1.Job{Topic: "t"}})
+		run.Spec.Steps = append(run.Spec.Steps, v1alpha1.Step{Name: name, Job: &v1alpha1.Job{Topic: "t"}})
 	}
 	run.Spec.MaxParallelSteps = 3
 	change(run)
@@ -255,6 +261,36 @@ func TestTheNextLookIsThatOfTheCore(t *testing.T) {
 				r.Status = &v1alpha1.WorkflowRunStatus{Tenant: "ns", Admission: &v1alpha1.AdmissionStatus{QueuedAt: &metav1.Time{Time: created.Add(30 * time.Second)}}}
 			},
 		},
+		"a delay is to end, also while the run is suspended": {lock: held(), want: 615 * time.Second, change: func(r *v1alpha1.WorkflowRun) {
+			r.Spec.Suspend = true
+			r.Spec.Steps[0] = v1alpha1.Step{Name: "a", Delay: &v1alpha1.Delay{Seconds: new(int32(600))}}
+			admitted(r, v1alpha1.StepStatus{Name: "a", Phase: v1alpha1.StepDelayed, StartedAt: at(15), DelayedUntil: at(615)}, dispatched, backing)
+		}},
+		"an approval has a time-out": {lock: held(), want: 650 * time.Second, change: func(r *v1alpha1.WorkflowRun) {
+			r.Spec.Steps[0] = v1alpha1.Step{Name: "a", Approval: &v1alpha1.Approval{TimeoutSeconds: new(int32(600))}}
+			admitted(r, v1alpha1.StepStatus{Name: "a", Phase: v1alpha1.StepWaiting, StartedAt: at(50)}, dispatched, backing)
+		}},
+		"an approval has none": {lock: held(), want: 660500 * time.Millisecond, change: func(r *v1alpha1.WorkflowRun) {
+			r.Spec.Steps[0] = v1alpha1.Step{Name: "a", Approval: &v1alpha1.Approval{}}
+			admitted(r, v1alpha1.StepStatus{Name: "a", Phase: v1alpha1.StepWaiting, StartedAt: at(50)}, dispatched, backing)
+		}},
+		"approvals and delays take no place of a job": {lock: held(), want: 660500 * time.Millisecond, change: func(r *v1alpha1.WorkflowRun) {
+			r.Spec.MaxParallelSteps = 1
+			r.Spec.Steps[0] = v1alpha1.Step{Name: "a", Approval: &v1alpha1.Approval{}}
+			r.Spec.Steps[1] = v1alpha1.Step{Name: "b", Delay: &v1alpha1.Delay{Seconds: new(int32(800))}}
+			admitted(r, v1alpha1.StepStatus{Name: "a", Phase: v1alpha1.StepWaiting, StartedAt: at(50)},
+				v1alpha1.StepStatus{Name: "b", Phase: v1alpha1.StepDelayed, StartedAt: at(50), DelayedUntil: at(850)}, backing)
+		}},
+		"the finally steps have a bound of their own": {lock: held(), want: 800 * time.Second, change: func(r *v1alpha1.WorkflowRun) {
+			r.Spec.ActiveDeadlineSeconds = new(int32(601))
+			r.Spec.FinallyTimeoutSeconds = 300
+			r.Spec.Finally = []v1alpha1.Step{{Name: "clean", Job: &v1alpha1.Job{Topic: "t"}}}
+			done := func(name string) v1alpha1.StepStatus {
+				return v1alpha1.StepStatus{Name: name, Phase: v1alpha1.StepSucceeded, Attempt: 1}
+			}
+			admitted(r, done("a"), done("b"), done("c"), v1alpha1.StepStatus{Name: "clean", Phase: v1alpha1.StepRunning, Attempt: 1, DispatchedAt: at(500), StartedAt: at(501)})
+			r.Status.Ending = &v1alpha1.EndingStatus{Phase: v1alpha1.RunSucceeded, Reason: v1alpha1.ReasonSucceeded, AnnouncedAt: *at(500)}
+		}},
 		"a finished run is to be deleted": {lock: held(), want: 3660 * time.Second, change: func(r *v1alpha1.WorkflowRun) {
 			r.Spec.TTLSecondsAfterFinished = new(int32(3600))
 			admitted(r)

@@ -52,7 +52,7 @@ func (a Answer) nextLine(now time.Time) string {
 	case a.Next == nil && a.Ended:
 		return "Nothing more happens: the run stays until somebody deletes it"
 	case a.Next == nil:
-		return "Next look: when something new comes (a result, a change of the spec)"
+		return "Next look: when something new comes (a result, a decision, a change of the spec)"
 	case a.Ended:
 		return fmt.Sprintf("Next look: %s: %s", when(a.Next.At, now), a.Next.What)
 	default:

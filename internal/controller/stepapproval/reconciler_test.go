@@ -1,0 +1,221 @@
+package stepapproval
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+)
+
+func owner(run *v1alpha1.WorkflowRun) metav1.OwnerReference {
+	return metav1.OwnerReference{APIVersion: "syncopate.dev/v1alpha1", Kind: "WorkflowRun", Name: run.Name, UID: run.UID}
+}
+
+// mutation: a controller reference, blockOwnerDeletion, a run taken by its name alone, other owners replaced, or a write that is
+// made although the owner is there: each makes a case of this fail.
+func TestADecisionBelongsToTheRunThatItMeans(t *testing.T) {
+	w := newWorld(t)
+	run := w.run("report")
+	w.inALaterSecond(run.CreationTimestamp)
+	other := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "chat", UID: "1"}
+	stale := metav1.OwnerReference{APIVersion: "syncopate.dev/v1alpha1", Kind: "WorkflowRun", Name: "report", UID: "earlier"}
+	for name, c := range map[string]struct {
+		run, uid string
+		owners   []metav1.OwnerReference
+		want     []metav1.OwnerReference
+		patches  int64
+	}{
+		"by its UID":                       {run: "report", uid: string(run.UID), want: []metav1.OwnerReference{owner(run)}, patches: 1},
+		"by its name, made later":          {run: "report", want: []metav1.OwnerReference{owner(run)}, patches: 1},
+		"of an earlier run of that name":   {run: "report", uid: "earlier"},
+		"of a run that is not there":       {run: "nobody"},
+		"that belongs to something else":   {run: "report", owners: []metav1.OwnerReference{other}, want: []metav1.OwnerReference{other, owner(run)}, patches: 1},
+		"that belongs to it already":       {run: "report", owners: []metav1.OwnerReference{owner(run)}, want: []metav1.OwnerReference{owner(run)}},
+		"that belongs to an earlier run":   {run: "report", uid: string(run.UID), owners: []metav1.OwnerReference{stale}, want: []metav1.OwnerReference{stale, owner(run)}, patches: 1},
+		"that somebody gave the owner too": {run: "report", uid: string(run.UID), owners: []metav1.OwnerReference{owner(run), other}, want: []metav1.OwnerReference{owner(run), other}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := w.decide(c.run, c.uid, c.owners...)
+			before := w.patches.Load()
+			for range 2 {
+				if result, err := w.look(a); err != nil || result != (reconcile.Result{}) {
+					t.Fatalf("result %+v, error %v", result, err)
+				}
+			}
+			if diff := cmp.Diff(c.want, w.owners(a)); diff != "" {
+				t.Errorf("owners (-want +got):\n%s", diff)
+			}
+			if got := w.patches.Load() - before; got != c.patches {
+				t.Errorf("%d patches in two looks, want %d", got, c.patches)
+			}
+		})
+	}
+}
+
+// A decision that was made before the run, or in the same second, is not about it.
+// mutation: an owner by name alone makes this fail.
+func TestADecisionFromBeforeTheRunIsLeftAlone(t *testing.T) {
+	w := newWorld(t)
+	a := w.decide("report", "")
+	w.run("report")
+	if _, err := w.look(a); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.owners(a); len(got) > 0 {
+		t.Errorf("owners %v", got)
+	}
+}
+
+// mutation: a patch without the version that was read drops the other owner, and this fails.
+func TestAChangeInBetweenIsNotOverwritten(t *testing.T) {
+	w := newWorld(t)
+	run := w.run("report")
+	a := w.decide("report", string(run.UID))
+	theirs := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "chat", UID: "1"}
+	w.beforePatch = func() {
+		w.beforePatch = nil
+		changed := a.DeepCopy()
+		changed.OwnerReferences = []metav1.OwnerReference{theirs}
+		if err := w.client.Update(t.Context(), changed); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := w.look(a); err != nil {
+		t.Fatalf("a conflict is an error: %v", err)
+	}
+	if diff := cmp.Diff([]metav1.OwnerReference{theirs}, w.owners(a)); diff != "" {
+		t.Errorf("owners after the conflict (-want +got):\n%s", diff)
+	}
+	if _, err := w.look(a); err != nil { // the event of their change
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]metav1.OwnerReference{theirs, owner(run)}, w.owners(a)); diff != "" {
+		t.Errorf("owners (-want +got):\n%s", diff)
+	}
+}
+
+// mutation: an error that is dropped, or an absent object that is one, makes this fail.
+func TestErrorsAreTriedAgainAndAbsenceIsNone(t *testing.T) {
+	w := newWorld(t)
+	run := w.run("report")
+	a := w.decide("report", string(run.UID))
+	down := errors.New("down")
+	w.r.Live = interceptor.NewClient(w.client, interceptor.Funcs{
+		Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+			return down
+		},
+	})
+	if _, err := w.look(a); !errors.Is(err, down) {
+		t.Errorf("the run cannot be read: %v", err)
+	}
+	w.r.Live = w.client
+	w.beforePatch = func() {
+		if err := w.client.Delete(t.Context(), a); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := w.look(a); err != nil {
+		t.Errorf("deleted before the patch: %v", err)
+	}
+	if _, err := w.look(a); err != nil {
+		t.Errorf("deleted before the look: %v", err)
+	}
+}
+
+// The wiring: an event is enough, with the rights of nobody's hand.
+// mutation: For another kind, or no Complete, makes this fail.
+func TestTheControllerFollowsEvents(t *testing.T) {
+	w := newWorld(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	mgr, err := ctrl.NewManager(server.config, ctrl.Options{
+		Scheme: server.scheme, Metrics: metricsserver.Options{BindAddress: "0"},
+		Controller: config.Controller{SkipNameValidation: new(true)}, // for -count=2
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader()}
+	if err := r.SetupWithManager(mgr); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- mgr.Start(ctx) }()
+	defer func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+	run := w.run("report")
+	a := w.decide("report", string(run.UID))
+	w.awaitOwner(a, owner(run))
+}
+
+// mutation: NeedLeaderElection false makes this fail.
+func TestItRunsOnTheLeaderOnly(t *testing.T) {
+	mgr := &recordingManager{}
+	var err error
+	mgr.Manager, err = ctrl.NewManager(server.config, ctrl.Options{
+		Scheme: server.scheme, Metrics: metricsserver.Options{BindAddress: "0"},
+		Controller: config.Controller{SkipNameValidation: new(true)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := (&Reconciler{}).SetupWithManager(mgr); err != nil {
+		t.Fatal(err)
+	}
+	if len(mgr.added) != 1 {
+		t.Fatalf("%d runnables", len(mgr.added))
+	}
+	if r, ok := mgr.added[0].(manager.LeaderElectionRunnable); !ok || !r.NeedLeaderElection() {
+		t.Error("it runs on replicas that stand by")
+	}
+}
+
+// recordingManager keeps what is added to it.
+type recordingManager struct {
+	manager.Manager
+	added []manager.Runnable
+}
+
+// Add implements manager.Manager.
+func (m *recordingManager) Add(r manager.Runnable) error {
+	m.added = append(m.added, r)
+	return nil
+}
+
+// awaitOwner watches a decision until it has the owner.
+func (w *world) awaitOwner(a *v1alpha1.StepApproval, want metav1.OwnerReference) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
+	defer cancel()
+	events, err := w.client.Watch(ctx, &v1alpha1.StepApprovalList{}, client.InNamespace(w.ns), client.MatchingFields{"metadata.name": a.Name})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer events.Stop()
+	for e := range events.ResultChan() {
+		got, ok := e.Object.(*v1alpha1.StepApproval)
+		if !ok || e.Type == watch.Deleted {
+			continue
+		}
+		if cmp.Equal([]metav1.OwnerReference{want}, got.OwnerReferences) {
+			return
+		}
+	}
+	w.t.Fatal("the decision has no owner")
+}

@@ -1,0 +1,164 @@
+package stepapproval
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+)
+
+// server is the API server that all tests share; each has a namespace of its own.
+var server struct {
+	config *rest.Config
+	scheme *runtime.Scheme
+}
+
+func TestMain(m *testing.M) {
+	// Connections to the API server are kept alive after the last request; nobody owns them.
+	goleak.VerifyTestMain(withServer{m},
+		goleak.IgnoreTopFunction("internal/poll.runtime_pollWait"),
+		goleak.IgnoreTopFunction("net/http.(*persistConn).writeLoop"),
+		goleak.IgnoreTopFunction("net/http.(*http2ClientConn).readLoop"),
+		goleak.IgnoreTopFunction("k8s.io/klog/v2.(*flushDaemon).run.func1"),
+	)
+}
+
+// withServer runs the tests while there is an API server.
+type withServer struct{ m *testing.M }
+
+// Run implements goleak.TestingM.
+func (w withServer) Run() int {
+	root := filepath.Join("..", "..", "..")
+	assets := os.Getenv("KUBEBUILDER_ASSETS")
+	if assets == "" {
+		assets = filepath.Join(root, "bin", "k8s")
+	}
+	env := &envtest.Environment{
+		BinaryAssetsDirectory: assets,
+		CRDDirectoryPaths:     []string{filepath.Join(root, "config", "crd", "bases")},
+		ErrorIfCRDPathMissing: true,
+	}
+	config, err := env.Start()
+	defer func() { // also when only a part of it was started
+		if err := env.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, "stop the API server:", err)
+		}
+	}()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "start the API server (make controlplane builds it):", err)
+		return 1
+	}
+	config.QPS = -1
+	server.config, server.scheme = config, runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(server.scheme); err != nil {
+			fmt.Fprintln(os.Stderr, "build the scheme:", err)
+			return 1
+		}
+	}
+	return w.m.Run()
+}
+
+// world is a namespace, and a reconciler on the API server driven by hand.
+type world struct {
+	t       *testing.T
+	client  client.WithWatch
+	ns      string
+	r       *Reconciler
+	patches atomic.Int64
+	// beforePatch, if set, is called before each of them.
+	beforePatch func()
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	c, err := client.NewWithWatch(server.config, client.Options{Scheme: server.scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "owner-"}}
+	if err := c.Create(t.Context(), ns); err != nil {
+		t.Fatal(err)
+	}
+	w := &world{t: t, client: c, ns: ns.Name}
+	counted := interceptor.NewClient(c, interceptor.Funcs{
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			w.patches.Add(1)
+			if w.beforePatch != nil {
+				w.beforePatch()
+			}
+			return c.Patch(ctx, o, p, opts...)
+		},
+	})
+	w.r = &Reconciler{Client: counted, Live: c}
+	return w
+}
+
+func (w *world) run(name string) *v1alpha1.WorkflowRun {
+	w.t.Helper()
+	run := &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name}}
+	run.Spec.Steps = []v1alpha1.Step{{Name: "publish", Approval: &v1alpha1.Approval{}}}
+	if err := w.client.Create(w.t.Context(), run); err != nil {
+		w.t.Fatal(err)
+	}
+	return run
+}
+
+// decide makes a decision about a run of that name; the UID may be empty.
+func (w *world) decide(run, uid string, owners ...metav1.OwnerReference) *v1alpha1.StepApproval {
+	w.t.Helper()
+	a := &v1alpha1.StepApproval{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, GenerateName: "decision-", OwnerReferences: owners}}
+	a.Spec = v1alpha1.StepApprovalSpec{Run: run, RunUID: uid, Step: "publish", Decision: v1alpha1.Approve, Approver: "jane"}
+	if err := w.client.Create(w.t.Context(), a); err != nil {
+		w.t.Fatal(err)
+	}
+	return a
+}
+
+// inALaterSecond waits until the API server's clock gives times after the given one.
+func (w *world) inALaterSecond(than metav1.Time) {
+	w.t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		probe := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, GenerateName: "clock-"}}
+		if err := w.client.Create(w.t.Context(), probe); err != nil {
+			w.t.Fatal(err)
+		}
+		if probe.CreationTimestamp.After(than.Time) {
+			return
+		}
+		if time.Now().After(deadline) {
+			w.t.Fatal("the clock stands still")
+		}
+	}
+}
+
+// look has the reconciler look once.
+func (w *world) look(a *v1alpha1.StepApproval) (reconcile.Result, error) {
+	return w.r.Reconcile(w.t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(a)})
+}
+
+// owners is who owns the decision now.
+func (w *world) owners(a *v1alpha1.StepApproval) []metav1.OwnerReference {
+	w.t.Helper()
+	got := &v1alpha1.StepApproval{}
+	if err := w.client.Get(w.t.Context(), client.ObjectKeyFromObject(a), got); err != nil {
+		w.t.Fatal(err)
+	}
+	return got.OwnerReferences
+}

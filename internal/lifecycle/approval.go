@@ -1,0 +1,128 @@
+package lifecycle
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+// AsksForApproval says whether decisions about a run are of interest: it goes on, and has approval steps.
+func AsksForApproval(run *v1alpha1.WorkflowRun) bool {
+	if run == nil || Finished(run) {
+		return false
+	}
+	return slices.ContainsFunc(run.Spec.Steps, func(s v1alpha1.Step) bool { return s.Approval != nil })
+}
+
+// Approvals are the decisions about a run in the order in which they count: the oldest first.
+func Approvals(run *v1alpha1.WorkflowRun, all []v1alpha1.StepApproval) []Approval {
+	all = slices.Clone(all)
+	slices.SortFunc(all, func(a, b v1alpha1.StepApproval) int {
+		if a.Precedes(&b) {
+			return -1
+		}
+		return 1
+	})
+	var list []Approval
+	for i := range all {
+		if a := &all[i]; a.Means(run) {
+			list = append(list, Approval{
+				Name: a.Name, Step: a.Spec.Step, Decision: a.Spec.Decision, Approver: a.Spec.Approver,
+				Comment: a.Spec.Comment, Output: outputOf(a), At: a.CreationTimestamp.Time,
+			})
+		}
+	}
+	return list
+}
+
+func outputOf(a *v1alpha1.StepApproval) json.RawMessage {
+	if a.Spec.Output == nil {
+		return nil
+	}
+	return a.Spec.Output.Raw
+}
+
+// approvals applies decisions about the steps that wait for one.
+func (d *decider) approvals() {
+	for i := range d.st.Steps {
+		if d.st.Steps[i].Phase == v1alpha1.StepWaiting {
+			d.approveIfDecided(i)
+		}
+	}
+	d.endIfDone()
+}
+
+// approveIfDecided applies the first decision about a step. Later ones have no effect, also while the first one's output is on its
+// way to the object store.
+func (d *decider) approveIfDecided(i int) {
+	for k := range d.in.Approvals {
+		if d.in.Approvals[k].Step == d.st.Steps[i].Name {
+			d.approve(i, &d.in.Approvals[k])
+			return
+		}
+	}
+}
+
+func (d *decider) approve(i int, a *Approval) {
+	s := &d.st.Steps[i]
+	said := &v1alpha1.ApprovalStatus{
+		Decision: a.Decision, Approver: cut(a.Approver, maxNameChars), Name: cut(a.Name, maxNameChars),
+		Comment: cutStored(cut(printable(a.Comment), maxCommentChars), maxCommentChars), DecidedAt: *microPointer(a.At),
+	}
+	if a.Decision != v1alpha1.Approve {
+		s.Approval = said
+		d.stepFailed(i, v1alpha1.StepError{Code: CodeRejected, Message: withComment("rejected by "+said.Approver, said.Comment)}, v1alpha1.ReasonStepFailed)
+		return
+	}
+	kept, problem := d.keep(&Result{ID: approvalID(d.run, s.Name), Result: protocol.Result{Output: a.Output}})
+	switch {
+	case kept.lacking:
+		return // the object store has to take it first
+	case problem != nil:
+		s.Approval = said
+		d.stepFailed(i, *problem, v1alpha1.ReasonStepFailed)
+		return
+	}
+	s.Approval = said
+	d.outputBytes += len(rawOf(kept.output))
+	s.Phase, s.Output, s.OutputRef, s.CompletedAt = v1alpha1.StepSucceeded, kept.output, kept.ref, microPointer(d.now)
+	d.event(EventNormal, "StepApproved", fmt.Sprintf("Step %s: %s", s.Name, withComment("approved by "+said.Approver, said.Comment)))
+}
+
+// approvalID names the output of an approval as if it were that of a job.
+func approvalID(run *v1alpha1.WorkflowRun, step string) protocol.JobID { return jobID(run, step, 1) }
+
+func withComment(text, comment string) string {
+	if comment == "" {
+		return text
+	}
+	return text + ": " + comment
+}
+
+// approvalEnd is when an approval is decided without anybody; zero: never.
+func approvalEnd(step *v1alpha1.Step, s *v1alpha1.StepStatus) time.Time {
+	if step.Approval == nil || step.Approval.TimeoutSeconds == nil || s.StartedAt == nil {
+		return time.Time{}
+	}
+	return s.StartedAt.Add(seconds(*step.Approval.TimeoutSeconds))
+}
+
+// approvalOver decides an approval that nobody decided in time.
+func (d *decider) approvalOver(i int, at time.Time) {
+	s, approval := &d.st.Steps[i], d.plan.steps[i].Approval
+	said := &v1alpha1.ApprovalStatus{Decision: v1alpha1.Reject, DecidedAt: *microPointer(at)}
+	s.Approval = said
+	if approval.OnTimeout == v1alpha1.Approve {
+		said.Decision = v1alpha1.Approve
+		s.Phase, s.CompletedAt = v1alpha1.StepSucceeded, microPointer(d.now)
+		d.event(EventNormal, "StepApproved", fmt.Sprintf("Step %s: approved, since nobody decided within %d s", s.Name, *approval.TimeoutSeconds))
+		return
+	}
+	d.stepFailed(i, v1alpha1.StepError{
+		Code: CodeApprovalTimeout, Message: fmt.Sprintf("nobody decided within %d s of %s", *approval.TimeoutSeconds, timeText(s.StartedAt)),
+	}, v1alpha1.ReasonStepFailed)
+}

@@ -1,0 +1,90 @@
+package lifecycle
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+)
+
+// finish ends spec.steps: what is not over is cancelled. Then the run ends, or its finally steps run first. A run that was never
+// admitted has nothing to clean up.
+func (d *decider) finish(phase v1alpha1.RunPhase, reason, message string) {
+	if len(d.run.Spec.Finally) == 0 || !admitted(&d.st) {
+		d.end(phase, reason, message)
+		return
+	}
+	d.begun = true
+	d.cancelSteps(d.plan.main)
+	d.st.Ending = &v1alpha1.EndingStatus{
+		Phase: phase, Reason: reason, Message: cut(message, maxMessageChars), AnnouncedAt: *microPointer(d.now),
+	}
+	d.view.ending = d.st.Ending
+	d.event(EventNormal, v1alpha1.ReasonFinalizing, fmt.Sprintf("The run is about to end as %s (%s); its finally steps run: %s", phase, reason, message))
+}
+
+// forcedBeginning is the write that announces an end without the lock: the finally steps begin when the lock is to be had.
+func (d *decider) forcedBeginning() {
+	d.writer()
+	d.progressConditions()
+	if d.in.Lock.State == LockUnavailable {
+		d.storeConditions(d.storeMessage())
+	}
+}
+
+// finallyEnd is when the finally steps are out of time; zero: they do not run.
+func finallyEnd(run *v1alpha1.WorkflowRun, st *v1alpha1.WorkflowRunStatus) time.Time {
+	if st.Ending == nil {
+		return time.Time{}
+	}
+	return st.Ending.AnnouncedAt.Add(seconds(positiveOr(run.Spec.FinallyTimeoutSeconds, defaultFinallyTimeout)))
+}
+
+// endIfCleanedUp ends the run when its finally steps are over, or wait for one that failed.
+func (d *decider) endIfCleanedUp() {
+	for i := d.plan.main; i < len(d.st.Steps); i++ {
+		if !ended(d.st.Steps[i].Phase) && !d.blocked(i) {
+			return
+		}
+	}
+	for i := d.plan.main; i < len(d.st.Steps); i++ {
+		s := &d.st.Steps[i]
+		if s.Phase == v1alpha1.StepFailed && d.plan.steps[i].OnFailure != v1alpha1.FailureContinue {
+			d.endAsAnnounced(v1alpha1.ReasonStepFailed, failureText(s))
+			return
+		}
+	}
+	e := d.st.Ending
+	d.end(e.Phase, e.Reason, e.Message)
+}
+
+// blocked says whether a finally step waits for one that failed, directly or not.
+func (d *decider) blocked(i int) bool {
+	if d.st.Steps[i].Phase != v1alpha1.StepPending {
+		return false
+	}
+	for _, j := range d.plan.ancestors(i) {
+		if ended(d.st.Steps[j].Phase) && !d.plan.lets(j, d.st.Steps[j].Phase) {
+			return true
+		}
+	}
+	return false
+}
+
+// cleanUpTimedOut ends a run whose finally steps took too long.
+func (d *decider) cleanUpTimedOut() {
+	d.endAsAnnounced(v1alpha1.ReasonFinallyTimeout, fmt.Sprintf("finallyTimeoutSeconds (%d) passed since %s; %s",
+		positiveOr(d.run.Spec.FinallyTimeoutSeconds, defaultFinallyTimeout),
+		d.st.Ending.AnnouncedAt.UTC().Format(time.RFC3339), stateText(d.st.Steps, nothingMore)))
+}
+
+// endAsAnnounced ends a run whose clean-up failed: as announced, but a success becomes a failure for that reason.
+func (d *decider) endAsAnnounced(reason, message string) {
+	e := d.st.Ending
+	if e.Phase == v1alpha1.RunSucceeded {
+		d.end(v1alpha1.RunFailed, reason, message)
+		return
+	}
+	d.event(EventWarning, reason, message)
+	d.end(e.Phase, e.Reason, cut(e.Message+"; then "+message, maxMessageChars))
+}

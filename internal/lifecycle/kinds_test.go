@@ -1,0 +1,293 @@
+package lifecycle
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+func approvalStory(t *testing.T) *story {
+	wait := int32(60)
+	s := newStory(t, newRun(
+		newStep("draft"),
+		newStep("sign-off", after("draft"), approval(func(a *v1alpha1.Approval) { a.Message = "publish?" })),
+		newStep("publish", after("sign-off"), input(`{"by": "${steps['sign-off'].approval.approver}", "to": "${steps['sign-off'].output.to}"}`)),
+		newStep("later", approval(func(a *v1alpha1.Approval) { a.TimeoutSeconds, a.OnTimeout = &wait, v1alpha1.Approve })),
+		newStep("veto", after("publish"), approval(func(*v1alpha1.Approval) {})),
+	))
+	s.decide(0, "applied")
+	s.decide(time.Second, "draft is answered; sign-off asks", succeeded("draft", 1, `{}`))
+	s.said = []Approval{
+		{Name: "x", Step: "sign-off", Decision: v1alpha1.Approve, Approver: "ann", Comment: "well done", Output: []byte(`{"to":"all"}`), At: s.now.Add(30 * time.Second)},
+		{Name: "y", Step: "sign-off", Decision: v1alpha1.Reject, Approver: "bob", At: s.now.Add(31 * time.Second)},
+		{Name: "z", Step: "veto", Decision: v1alpha1.Reject, Approver: "bob", Comment: "not\x1b[31m now", At: s.now.Add(31 * time.Second)},
+		{Name: "z", Step: "draft", Decision: v1alpha1.Reject, Approver: "bob", At: s.now.Add(31 * time.Second)},
+		{Name: "z", Step: "nowhere", Decision: v1alpha1.Reject, Approver: "bob", At: s.now.Add(31 * time.Second)},
+	}
+	s.lock = busy()
+	s.decide(31*time.Second, "two decide, while another has the lock; a third one decides before it is asked")
+	s.lock = held(2)
+	s.decide(time.Second, "the first one counts")
+	s.decide(0, "nothing new")
+	s.decide(28*time.Second, "nobody decided about later")
+	s.decide(time.Second, "publish is answered, and veto was decided before it asked", succeeded("publish", 1, `{}`))
+	return s
+}
+
+func delayStory(t *testing.T) *story {
+	run := newRun(
+		newStep("cool-down", delay(30)),
+		newStep("past", delayUntil(epoch.Add(time.Second))),
+		newStep("dawn", after("past"), delayUntil(epoch.Add(40*time.Second))),
+		newStep("unwanted", after("past"), delay(10), when("false")),
+		newStep("work", after("cool-down", "unwanted")),
+	)
+	run.Spec.MaxParallelSteps = 1
+	s := newStory(t, run)
+	s.decide(2*time.Second, "applied; past's time has come already")
+	s.run.Spec.Suspend = true
+	s.decide(time.Second, "suspended")
+	s.lock = unavailable()
+	s.decide(30*time.Second, "Redis is down when the first delay ends")
+	s.lock = held(2)
+	s.decide(0, "Redis is back; time passes for a suspended run, too, but no job starts")
+	s.run.Spec.Suspend = false
+	s.decide(time.Second, "resumed")
+	s.decide(5*time.Second, "the night is over")
+	s.decide(time.Second, "work is answered", succeeded("work", 1, `{}`))
+	return s
+}
+
+// cleaned is a run of two steps with two that clean up.
+func cleaned() *v1alpha1.WorkflowRun {
+	run := newRun(newStep("a"), newStep("b", after("a")))
+	run.Spec.Finally = []v1alpha1.Step{
+		newStep("release", maxFailures(1), input(`{"phase": "${run.phase}", "a": "${steps.a.phase}", "b": "${steps.b.output}"}`)),
+		newStep("notify", after("release"), input(`{"text": "${run.reason}: ${run.message}"}`)),
+		newStep("log"),
+	}
+	run.Spec.FinallyTimeoutSeconds = 30
+	return run
+}
+
+func finallyStory(t *testing.T) *story {
+	run := cleaned()
+	run.Spec.ActiveDeadlineSeconds = new(int32(60))
+	run.Spec.Outputs = raw(`{"b": "${steps.b.output.n}", "who": "${run.name}"}`)
+	s := newStory(t, run)
+	s.decide(0, "applied")
+	s.decide(time.Second, "a is answered", succeeded("a", 1, `{}`))
+	s.decide(time.Second, "b is answered: the finally steps begin", succeeded("b", 1, `{"n":3}`))
+	s.run.Spec.Shutdown = v1alpha1.ShutdownCancel
+	s.decide(time.Second, "cancelled: there is nothing left to cancel; b's answer again", succeeded("b", 1, `{"n":4}`))
+	s.decide(time.Second, "release fails: notify never starts", failed("release", 1, "E", "no route"))
+	s.decide(time.Second, "log is answered: the clean-up failed, so the run did", succeeded("log", 1, `{}`))
+	return s
+}
+
+func continueStory(t *testing.T) *story {
+	s := newStory(t, newRun(
+		newStep("probe", continues, maxFailures(1)),
+		newStep("report", after("probe"), input(`{"code": "${steps.probe.error.code}", "phase": "${steps.probe.phase}"}`)),
+		newStep("picky", retryOn("Busy", CodeTimeout), maxFailures(3), initialMillis(0), continues),
+		newStep("broken", continues, input(`{"x": "${inputs.nothing}"}`)),
+		newStep("after-broken", after("broken")),
+	))
+	s.decide(0, "applied; broken cannot start, and the run goes on")
+	s.decide(time.Second, "probe fails", failed("probe", 1, "E", "refused"), failed("picky", 1, "Busy", ""))
+	s.decide(time.Second, "the wait is over")
+	s.decide(time.Second, "picky fails with a code that is not tried again", failed("picky", 2, "Fatal", "no"))
+	s.decide(time.Second, "the others are answered", succeeded("report", 1, `{}`), succeeded("after-broken", 1, `{}`))
+	return s
+}
+
+// ends plays a run to a moment, does something, and tells how it ended.
+func TestARunWithCleanUpEnds(t *testing.T) {
+	running := func(s *story) { s.decide(0, "") }
+	cleaning := func(s *story) {
+		s.decide(0, "")
+		s.decide(time.Second, "", failed("a", 1, "E", "first"), result("a", 1, protocol.StatusStarted))
+		s.run.Spec.Suspend = false
+	}
+	answered := func(s *story) {
+		s.decide(time.Second, "", succeeded("release", 1, `{}`), succeeded("log", 1, `{}`))
+		s.decide(time.Second, "", succeeded("notify", 1, `{}`))
+	}
+	for name, c := range map[string]struct {
+		adjust func(*v1alpha1.WorkflowRun)
+		plays  []func(*story)
+		want   string
+	}{
+		"after a cancel, the clean-up runs": {
+			nil,
+			[]func(*story){running, func(s *story) {
+				s.run.Spec.Shutdown = v1alpha1.ShutdownCancel
+				s.decide(time.Second, "")
+			}, answered},
+			"Cancelled/Cancelled 3/5 a=Cancelled b=Cancelled release=Succeeded notify=Succeeded log=Succeeded",
+		},
+		"after a failure, the clean-up runs": {
+			nil,
+			[]func(*story){cleaning, answered},
+			"Failed/StepFailed 4/5 a=Failed b=Cancelled release=Succeeded notify=Succeeded log=Succeeded",
+		},
+		"after the deadline, the clean-up runs": {
+			func(r *v1alpha1.WorkflowRun) { r.Spec.ActiveDeadlineSeconds = new(int32(10)) },
+			[]func(*story){running, func(s *story) { s.decide(10*time.Second, "") }, answered},
+			"TimedOut/DeadlineExceeded 3/5 a=Cancelled b=Cancelled release=Succeeded notify=Succeeded log=Succeeded",
+		},
+		"a terminate ends at once": {nil, []func(*story){running, func(s *story) {
+			s.run.Spec.Shutdown = v1alpha1.ShutdownTerminate
+			s.decide(time.Second, "")
+		}}, "Cancelled/Terminated 0/5 a=Cancelled b=Cancelled release=Cancelled notify=Cancelled log=Cancelled"},
+		"a terminate ends the clean-up": {nil, []func(*story){cleaning, func(s *story) {
+			s.run.Spec.Shutdown = v1alpha1.ShutdownTerminate
+			s.decide(time.Second, "")
+		}}, "Cancelled/Terminated 1/5 a=Failed b=Cancelled release=Cancelled notify=Cancelled log=Cancelled"},
+		"a run that was not admitted has nothing to clean up": {nil, []func(*story){func(s *story) {
+			s.run.Spec.Suspend = true
+			s.decide(0, "")
+			s.run.Spec.Shutdown = v1alpha1.ShutdownCancel
+			s.decide(time.Second, "")
+		}}, "Cancelled/Cancelled 0/5 a=Cancelled b=Cancelled release=Cancelled notify=Cancelled log=Cancelled"},
+		"an invalid run has nothing to clean up": {
+			func(r *v1alpha1.WorkflowRun) { r.Spec.Finally[1].DependsOn = []string{"a"} },
+			[]func(*story){running},
+			"Failed/InvalidSpec 0/5 a=Cancelled b=Cancelled release=Cancelled notify=Cancelled log=Cancelled",
+		},
+		"the clean-up has its own time": {
+			nil,
+			[]func(*story){cleaning, func(s *story) { s.decide(30*time.Second, "") }},
+			"Failed/StepFailed 1/5 a=Failed b=Cancelled release=Cancelled notify=Cancelled log=Cancelled",
+		},
+		"a success whose clean-up took too long is none": {nil, []func(*story){running, func(s *story) {
+			s.decide(0, "", succeeded("a", 1, `{}`))
+			s.decide(0, "", succeeded("b", 1, `{}`))
+			s.decide(30*time.Second, "")
+		}}, "Failed/FinallyTimeout 2/5 a=Succeeded b=Succeeded release=Cancelled notify=Cancelled log=Cancelled"},
+		"a clean-up step that may fail changes nothing": {
+			func(r *v1alpha1.WorkflowRun) { r.Spec.Finally[0].OnFailure = v1alpha1.FailureContinue },
+			[]func(*story){running, func(s *story) {
+				s.decide(0, "", succeeded("a", 1, `{}`))
+				s.decide(0, "", succeeded("b", 1, `{}`))
+				s.decide(0, "", failed("release", 1, "E", ""), succeeded("log", 1, `{}`))
+				s.decide(0, "", succeeded("notify", 1, `{}`))
+			}},
+			"Succeeded/Succeeded 5/5 a=Succeeded b=Succeeded release=Failed notify=Succeeded log=Succeeded",
+		},
+		"Redis is down all the time: a cancel begins the clean-up, and its time ends it": {nil, []func(*story){running, func(s *story) {
+			s.run.Spec.Shutdown, s.lock = v1alpha1.ShutdownCancel, unavailable()
+			s.decide(time.Second, "")
+			s.decide(time.Second, "")
+			s.decide(29*time.Second, "")
+		}}, "Cancelled/Cancelled 0/5 a=Cancelled b=Cancelled release=Cancelled notify=Cancelled log=Cancelled"},
+		"Redis comes back during the clean-up": {nil, []func(*story){running, func(s *story) {
+			s.run.Spec.Shutdown, s.lock = v1alpha1.ShutdownCancel, busy()
+			s.decide(time.Second, "")
+			s.lock = held(7)
+			s.decide(time.Second, "")
+		}, answered}, "Cancelled/Cancelled 3/5 a=Cancelled b=Cancelled release=Succeeded notify=Succeeded log=Succeeded"},
+		"all clean-up is skipped": {
+			func(r *v1alpha1.WorkflowRun) {
+				for i := range r.Spec.Finally {
+					r.Spec.Finally[i].When = `run.phase == "Cancelled"`
+				}
+			},
+			[]func(*story){cleaning},
+			"Failed/StepFailed 4/5 a=Failed b=Cancelled release=Skipped notify=Skipped log=Skipped",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run := cleaned()
+			run.Spec.Steps[0].Retry.MaxFailures = 1
+			if c.adjust != nil {
+				c.adjust(run)
+			}
+			s := newStory(t, run)
+			for _, play := range c.plays {
+				play(s)
+			}
+			if got := endText(s.run); got != c.want {
+				t.Errorf("got  %s\nwant %s\n%s", got, c.want, s.out.String())
+			}
+		})
+	}
+}
+
+func endText(run *v1alpha1.WorkflowRun) string {
+	text := string(run.Status.Phase) + "/" + reasonOf(run.Status, v1alpha1.ConditionSucceeded) + " " + run.Status.Progress
+	for _, s := range run.Status.Steps {
+		text += " " + s.Name + "=" + string(s.Phase)
+	}
+	return text
+}
+
+func TestOutputsOfARun(t *testing.T) {
+	for name, c := range map[string]struct {
+		outputs string
+		want    string // of the condition Succeeded
+		has     string
+	}{
+		"keep their types":                   {`{"n": "${steps.a.output.n}", "s": "is ${steps.a.output.n}"}`, "1 of 1 steps succeeded", `{"n":7,"s":"is 7"}`},
+		"a missing value fails the run":      {`{"n": "${steps.a.output.m}"}`, "outputs: ", ""},
+		"a step that does not exist":         {`{"n": "${steps.z.output}"}`, `spec.outputs: there is no step "z" in spec.steps`, ""},
+		"a finally step is not over by then": {`{"n": "${steps.f.output}"}`, `spec.outputs: there is no step "f" in spec.steps`, ""},
+		"not an object":                      {`[1]`, `spec.outputs: "[1]" is not a JSON object`, ""},
+		"no expression":                      {`{"n": "${steps.}"}`, "spec.outputs: ", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run := newRun(newStep("a"))
+			run.Spec.Finally = []v1alpha1.Step{newStep("f", when("false"))}
+			run.Spec.Outputs = raw(c.outputs)
+			s := newStory(t, run)
+			s.decide(0, "")
+			s.decide(time.Second, "", succeeded("a", 1, `{"n":7}`))
+			if got := condition(s.run.Status, v1alpha1.ConditionSucceeded).Message; !strings.HasPrefix(got, c.want) {
+				t.Errorf("message %q, want %q", got, c.want)
+			}
+			if s.run.Status.CompletedAt == nil {
+				t.Error("the run goes on")
+			}
+			has := ""
+			if s.run.Status.Outputs != nil {
+				has = string(s.run.Status.Outputs.Raw)
+			}
+			if has != c.has {
+				t.Errorf("outputs %q, want %q", has, c.has)
+			}
+		})
+	}
+}
+
+func TestDecisionsAreAboutOneRun(t *testing.T) {
+	run := newRun(newStep("a", approval(func(*v1alpha1.Approval) {})))
+	at := func(d time.Duration) metav1.Time { return metav1.Time{Time: epoch.Add(d)} }
+	for name, c := range map[string]struct {
+		adjust func(*v1alpha1.StepApproval)
+		want   bool
+	}{
+		"by name, made later":              {func(a *v1alpha1.StepApproval) { a.CreationTimestamp = at(time.Second) }, true},
+		"by name, made in the same second": {func(a *v1alpha1.StepApproval) { a.CreationTimestamp = at(0) }, false},
+		"by name, made before":             {func(a *v1alpha1.StepApproval) { a.CreationTimestamp = at(-time.Second) }, false},
+		"by UID, made in the same second":  {func(a *v1alpha1.StepApproval) { a.Spec.RunUID, a.CreationTimestamp = "u-1", at(0) }, true},
+		"by the UID of an earlier run":     {func(a *v1alpha1.StepApproval) { a.Spec.RunUID, a.CreationTimestamp = "u-0", at(time.Second) }, false},
+		"of a run of another name":         {func(a *v1alpha1.StepApproval) { a.Spec.Run, a.CreationTimestamp = "other", at(time.Second) }, false},
+		"of a run in another namespace":    {func(a *v1alpha1.StepApproval) { a.Namespace, a.CreationTimestamp = "team-b", at(time.Second) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := v1alpha1.StepApproval{
+				ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "team-a"},
+				Spec:       v1alpha1.StepApprovalSpec{Run: "report", Step: "a", Decision: v1alpha1.Approve, Approver: "ann"},
+			}
+			c.adjust(&a)
+			if got := Approvals(run, []v1alpha1.StepApproval{a}); (len(got) == 1) != c.want {
+				t.Errorf("got %v", got)
+			}
+		})
+	}
+}

@@ -1,0 +1,60 @@
+package lifecycle
+
+import (
+	"fmt"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/expr"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+// returnOutputs evaluates spec.outputs and says whether the run has succeeded by that: false if it failed, or if what the
+// expressions read has to be loaded, or what they made to be stored, first.
+func (d *decider) returnOutputs() bool {
+	if d.run.Spec.Outputs == nil {
+		return true
+	}
+	output, err := d.view.returned(rawOf(d.run.Spec.Outputs))
+	if err != nil {
+		if !d.lack(err) {
+			d.finish(v1alpha1.RunFailed, v1alpha1.ReasonOutputsFailed, cut(err.Error(), maxMessageChars))
+		}
+		return false
+	}
+	kept, problem := d.keep(&Result{ID: outputsID(d.run), Result: protocol.Result{Output: output}})
+	switch {
+	case kept.lacking:
+		return false
+	case problem != nil:
+		d.finish(v1alpha1.RunFailed, v1alpha1.ReasonOutputsFailed, cut("outputs: "+problem.Message, maxMessageChars))
+		return false
+	}
+	d.outputBytes += len(rawOf(kept.output))
+	d.st.Outputs, d.st.OutputsRef = kept.output, kept.ref
+	return true
+}
+
+// outputsID names the outputs of a run as if they were those of a job. A step of that name does no harm: an object's name has the
+// digest of its content.
+func outputsID(run *v1alpha1.WorkflowRun) protocol.JobID { return jobID(run, "outputs", 1) }
+
+// returned evaluates spec.outputs, which see all of spec.steps.
+func (v *view) returned(raw []byte) ([]byte, error) {
+	steps := v.plan.mainSteps()
+	reads, err := expr.TemplateOutputs(raw)
+	if err == nil {
+		err = v.loaded(steps, reads)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("outputs: %w", err)
+	}
+	vars, err := v.vars(steps)
+	if err != nil {
+		return nil, err
+	}
+	output, err := expr.Render(raw, vars)
+	if err != nil {
+		return nil, fmt.Errorf("outputs: %w", err)
+	}
+	return output, nil
+}

@@ -1,0 +1,95 @@
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/plugin/runview"
+)
+
+const maxNameChars = 253
+
+// decidable refuses a decision that could have no effect, and says why.
+func (a *app) decidable(run *v1alpha1.WorkflowRun, step string) error {
+	named := func(s v1alpha1.Step) bool { return s.Name == step }
+	at := slices.IndexFunc(run.Spec.Steps, named)
+	if at < 0 && !slices.ContainsFunc(run.Spec.Finally, named) {
+		return fmt.Errorf("run %s/%s has no step %q%s", run.Namespace, run.Name, step, choice(run))
+	}
+	if at < 0 || run.Spec.Steps[at].Approval == nil {
+		return fmt.Errorf("step %s of run %s/%s is no approval%s", step, run.Namespace, run.Name, choice(run))
+	}
+	s := stepStatus(run, step)
+	if s.Approval != nil {
+		return fmt.Errorf("step %s was decided already: %s", step, runview.Decided(s.Approval, a.Clock.Now()))
+	}
+	if st := run.Status; st != nil && st.CompletedAt != nil {
+		return fmt.Errorf("run %s/%s is over: it ended as %s at %s", run.Namespace, run.Name, st.Phase, st.CompletedAt.UTC().Format(timeFormat))
+	}
+	if over(s.Phase) {
+		return fmt.Errorf("step %s is over (%s): there is nothing to decide", step, s.Phase)
+	}
+	return nil
+}
+
+// choice names the steps that can be decided.
+func choice(run *v1alpha1.WorkflowRun) string {
+	if names := approvalsOf(run); len(names) > 0 {
+		return "; its approvals are: " + runview.Printable(strings.Join(names, ", "), maxHeaderChars)
+	}
+	return ", and no approvals at all"
+}
+
+func approvalsOf(run *v1alpha1.WorkflowRun) []string {
+	var names []string
+	for i := range run.Spec.Steps {
+		if run.Spec.Steps[i].Approval != nil {
+			names = append(names, run.Spec.Steps[i].Name)
+		}
+	}
+	return names
+}
+
+func stepStatus(run *v1alpha1.WorkflowRun, step string) v1alpha1.StepStatus {
+	if run.Status != nil {
+		for i := range run.Status.Steps {
+			if run.Status.Steps[i].Name == step {
+				return run.Status.Steps[i]
+			}
+		}
+	}
+	return v1alpha1.StepStatus{Name: step, Phase: v1alpha1.StepPending}
+}
+
+func over(p v1alpha1.StepPhase) bool {
+	return slices.Contains([]v1alpha1.StepPhase{v1alpha1.StepSucceeded, v1alpha1.StepFailed, v1alpha1.StepSkipped, v1alpha1.StepCancelled}, p)
+}
+
+// undecided refuses a decision after one that the run does not show yet: it may be suspended, or the step not wait yet. Who may not
+// list decisions learns of that one from the status of the step. One page is enough to find one.
+func (a *app) undecided(ctx context.Context, c client.Reader, run *v1alpha1.WorkflowRun, step string) error {
+	var list v1alpha1.StepApprovalList
+	err := c.List(ctx, &list, client.InNamespace(run.Namespace), client.MatchingFields{"spec.run": run.Name}, client.Limit(pageSize))
+	if apierrors.IsForbidden(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("list decisions: %w", err)
+	}
+	var first *v1alpha1.StepApproval
+	for i := range list.Items {
+		if d := &list.Items[i]; d.Spec.Step == step && d.Means(run) && (first == nil || d.Precedes(first)) {
+			first = d
+		}
+	}
+	if first == nil {
+		return nil
+	}
+	return fmt.Errorf("step %s was decided already, and the run does not show it yet: %s", step, runview.Decided(statusOf(first), a.Clock.Now()))
+}

@@ -1,0 +1,144 @@
+package runview
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+)
+
+const (
+	maxAskChars           = 200 // what an approval asks, and a comment
+	defaultFinallySeconds = 300 // where spec did not pass an API server
+)
+
+// asks is what an approval that waits wants to be told.
+func (s *step) asks(now time.Time) string {
+	text := "waits for an approval"
+	if at := microTime(s.status.StartedAt); at != nil {
+		text += " since " + when(*at, now)
+	}
+	if m := s.message(); m != "" {
+		text += ": " + m
+	}
+	return text
+}
+
+func (s *step) message() string {
+	if s.spec.Approval == nil {
+		return ""
+	}
+	return Printable(s.spec.Approval.Message, maxAskChars)
+}
+
+// command decides the step.
+func (s *step) command(run *v1alpha1.WorkflowRun) string {
+	return fmt.Sprintf("kubectl syncopate approve %s %s -n %s", run.Name, s.spec.Name, run.Namespace)
+}
+
+func (s *step) delayed(now time.Time) string {
+	if at := microTime(s.status.DelayedUntil); at != nil {
+		return "delayed until " + when(*at, now)
+	}
+	return "delayed"
+}
+
+// decided is who decided an approval, and how.
+func (s *step) decided(now time.Time) string {
+	if s.status.Approval == nil {
+		return ""
+	}
+	return Decided(s.status.Approval, now)
+}
+
+// Decided tells of a decision: "approved by jane at T (1h ago): comment".
+func Decided(a *v1alpha1.ApprovalStatus, now time.Time) string {
+	did := string(a.Decision)
+	switch a.Decision {
+	case v1alpha1.Approve:
+		did = "approved"
+	case v1alpha1.Reject:
+		did = "rejected"
+	}
+	by := " by " + Printable(a.Approver, maxErrorChars)
+	if a.Approver == "" {
+		by = ", as nobody decided in time,"
+	}
+	text := fmt.Sprintf("%s%s at %s", did, by, when(a.DecidedAt.Time, now))
+	if a.Comment != "" {
+		text += ": " + Printable(a.Comment, maxAskChars)
+	}
+	return text
+}
+
+// failed is how a step failed.
+func (s *step) failed() string {
+	if s.kind() == KindJob {
+		return fmt.Sprintf("failed at attempt %d", s.status.Attempt)
+	}
+	return "failed"
+}
+
+// shrug tells that a failure did not stop the run.
+func (s *step) shrug() string {
+	if s.spec.OnFailure == v1alpha1.FailureContinue {
+		return "the run goes on all the same (onFailure Continue)"
+	}
+	return ""
+}
+
+// ripe is when an approval or a delay ends by time alone, and how; nil: it does not.
+func (s *step) ripe() (at *time.Time, what string) {
+	switch {
+	case s.status.Phase == v1alpha1.StepDelayed:
+		return microTime(s.status.DelayedUntil), "the delay " + s.spec.Name + " is over"
+	case s.status.Phase == v1alpha1.StepWaiting && s.spec.Approval != nil && s.spec.Approval.TimeoutSeconds != nil && s.status.StartedAt != nil:
+		return utc(s.status.StartedAt.Add(seconds(*s.spec.Approval.TimeoutSeconds))), fmt.Sprintf("%s is %s, as nobody decided", s.spec.Name, s.onTimeout())
+	default:
+		return nil, ""
+	}
+}
+
+func (s *step) onTimeout() string {
+	if s.spec.Approval.OnTimeout == v1alpha1.Approve {
+		return "approved"
+	}
+	return "rejected"
+}
+
+// approvalFact tells what is asked, and how to answer. One command is enough for people.
+func (v *viewer) approvalFact(s *step, f *Fact) {
+	f.Text, f.Since = "waits for an approval", microTime(s.status.StartedAt)
+	if m := s.message(); m != "" {
+		f.Text += ": " + m
+	}
+	if at, _ := s.ripe(); at != nil {
+		f.Until, f.Then = at, "if nobody decides, it is "+s.onTimeout()
+	}
+	v.asked = append(v.asked, s)
+}
+
+// ending tells how a run will end whose finally steps run.
+func (v *viewer) ending() {
+	e := v.st.Ending
+	if e == nil {
+		return
+	}
+	text := fmt.Sprintf("the run will end as %s (%s)", e.Phase, e.Reason)
+	if e.Message != "" {
+		text += ": " + Printable(e.Message, maxTextChars/2)
+	}
+	v.add(Fact{About: "ending", Text: text, Since: microTime(&e.AnnouncedAt), Until: v.finallyDeadline(), Then: "the finally steps that are not over are cancelled"})
+}
+
+// finallyDeadline is when the finally steps are out of time; nil: they do not run yet.
+func (v *viewer) finallyDeadline() *time.Time {
+	if v.st.Ending == nil {
+		return nil
+	}
+	bound := v.run.Spec.FinallyTimeoutSeconds
+	if bound <= 0 {
+		bound = defaultFinallySeconds
+	}
+	return utc(v.st.Ending.AnnouncedAt.Add(time.Duration(bound) * time.Second))
+}

@@ -365,3 +365,26 @@ func TestByAnotherSaysWhoseStatusItIs(t *testing.T) {
 		t.Errorf("mine %t, theirs %t, none %t", r.byAnother(mine), r.byAnother(theirs), r.byAnother(none))
 	}
 }
+
+// mutation: mayWrite without the exception makes this fail, as does one that does not give its place back.
+func TestAWriteThatLetsARunInWaitsForNoOther(t *testing.T) {
+	waits, admitted := aRun("7", v1alpha1.StepPending), aRun("7", v1alpha1.StepPending)
+	admitted.Status.Admission = &v1alpha1.AdmissionStatus{AdmittedAt: &metav1.Time{Time: epoch}}
+	r := &Reconciler{writes: make(chan struct{}, 1)}
+	done, err := (&pass{Reconciler: r, run: waits}).mayWrite(t.Context(), waits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errTest)
+	if _, err := (&pass{Reconciler: r, run: admitted}).mayWrite(ctx, admitted); !errors.Is(err, errTest) {
+		t.Errorf("a write of a run that is in already did not wait: %v", err)
+	}
+	if _, err := (&pass{Reconciler: r, run: waits}).mayWrite(ctx, admitted); err != nil {
+		t.Errorf("a write that lets a run in: %v", err)
+	}
+	done()
+	if _, err := (&pass{Reconciler: r, run: admitted}).mayWrite(t.Context(), admitted); err != nil {
+		t.Errorf("after a write was done: %v", err)
+	}
+}

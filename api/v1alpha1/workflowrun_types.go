@@ -182,7 +182,8 @@ type WorkflowRunSpec struct {
 	// +kubebuilder:validation:MaxItems=20
 	// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || self.all(s, [has(s.job), has(s.delay)].exists_one(k, k) && !has(s.approval))",optionalOldSelf=true,message="each finally step needs exactly one of job and delay"
 	Finally []Step `json:"finally,omitempty"`
-	// outputs is a JSON object that the run returns in status.outputs when it succeeds. Strings in it may hold ${...} CEL
+	// outputs is a JSON object that the run returns in status.outputs when its steps have succeeded, whatever becomes of its finally
+	// steps. Strings in it may hold ${...} CEL
 	// expressions over inputs, run and all steps; a string that is one whole expression keeps the type of its value. At most
 	// 64 KiB before evaluation. If it cannot be evaluated the run fails as OutputsFailed. Absent: none.
 	// +optional

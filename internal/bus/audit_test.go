@@ -48,7 +48,7 @@ func TestPullsAreShortAndHaveAHeartbeat(t *testing.T) {
 			t.Fatal(err)
 		}
 		// The library asks for a moment less than it is told.
-		if pull.Expires > pullExpiry || pull.Expires < pullExpiry/2 || pull.Heartbeat != pullHeartbeat || pull.Batch != b.config.groupShare() {
+		if pull.Expires > pullExpiry || pull.Expires < pullExpiry/2 || pull.Heartbeat != pullHeartbeat || pull.Batch != min(pullBatch, b.config.groupShare()) {
 			t.Fatalf("pull %+v", pull)
 		}
 		seen[m.Subject[strings.LastIndex(m.Subject, ".")+1:]] = true

@@ -10,8 +10,8 @@ import (
 // Each call is legal and repeated a thousand times, with the worst text a run may have for it. Without its charge most take
 // from one second to minutes; with it a few tens of milliseconds, with the race detector some hundred.
 //
-// mutation: patternWork without unitsPerFolded makes this fail; TestNobodyStallsTheOperator and
-// TestGuardedCallsAreChargedBeforeTheyAreMade look at the charges one by one.
+// TestNobodyStallsTheOperator, TestGuardedCallsAreChargedBeforeTheyAreMade and TestFewFoldedPatternsAreTooMany look at the charges
+// one by one.
 func TestWhateverIsWrittenEndsSoon(t *testing.T) {
 	const bound = 30 * time.Second // the slowest takes 0.8 s with the race detector, and the machine may be busy
 	l := make([]any, 1000)
@@ -51,6 +51,17 @@ func TestWhateverIsWrittenEndsSoon(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A class of letters without regard to case takes some 10 ms to compile, however short it is.
+//
+// mutation: patternWork without unitsPerFolded makes this fail.
+func TestFewFoldedPatternsAreTooMany(t *testing.T) {
+	for _, pattern := range []string{`r'(?i)[B-\x{1e942}]'`, `'(?i)[B-𞥂]'`} {
+		if _, err := EvalCondition(`[1, 2, 3, 4, 5, 6, 7, 8, 9, 10].exists(x, ''.matches(`+pattern+`))`, Vars{}); !errors.Is(err, ErrTooCostly) {
+			t.Errorf("%s: %v", pattern, err)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package expr
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -192,7 +193,9 @@ func TestNoListStallsTheOperator(t *testing.T) {
 	l := make([]any, MaxListItems)
 	for i := range l {
 		l[i] = map[string]any{"n": int64(i), "s": strings.Repeat("a", 100)}
-		keys[strings.Repeat("k", i%50)+string(rune('a'+i%26))+time.Duration(i).String()] = true
+	}
+	for i := range 50_000 {
+		keys[fmt.Sprint("key", i)] = true
 	}
 	v := Vars{Inputs: map[string]any{
 		"l": l, "s": strings.Repeat("a", 60<<10), "keys": keys,
@@ -218,7 +221,6 @@ func TestNoListStallsTheOperator(t *testing.T) {
 		"a list that doubles":             {"[inputs.l]" + strings.Repeat(".map(x, x + x)", 50), errOperands},
 		"a sum in each":                   {"inputs.l.map(x, inputs.l + inputs.l).map(y, y.size())", nil},
 		"one very deep":                   {"[inputs.deep]", ErrTooLarge},
-		"very deep ones compared":         {"inputs.l.filter(x, inputs.deep == inputs.deep)", ErrTooCostly},
 		"a mistake in each":               {"inputs.l.filter(x, inputs.keys.nope || true)", nil},
 		"a mistake of a call in each":     {"inputs.l.filter(x, inputs.keys - 1 == 2 || true)", nil},
 		"a mistake in each, and no end":   {"inputs.l.filter(x, inputs.keys.nope)", nil},

@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+	"github.com/google/cel-go/common/types/traits"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -143,7 +146,7 @@ func TestAListWithoutASizeIsAnError(t *testing.T) {
 
 // A stopped evaluation has no value, even if || would not mind the error; and it ends, whatever loops it is in.
 //
-// mutation: eval that looks at the error only makes this fail; guardedConst that stays true makes it hang.
+// mutation: eval that looks at the error only makes this fail.
 func TestAStoppedEvaluationHasNoValue(t *testing.T) {
 	for _, src := range []string{
 		`inputs.s.matches('(a{1,30}){1,30}b') || true`,
@@ -160,7 +163,7 @@ func TestAStoppedEvaluationHasNoValue(t *testing.T) {
 
 // Wherever it is that an evaluation runs out, it ends with an error, and with enough it does not.
 //
-// mutation: any node of the plan that does not ask whether it may go on makes this fail, or is one that needs not ask.
+// mutation: guardedNode, guardedCall, tellingAttribute or Qualify that does not ask whether it may go on makes this fail.
 func TestAnEvaluationEndsWhereverItRunsOut(t *testing.T) {
 	for src, want := range map[string]any{
 		`inputs.list[0] + inputs[inputs.words[1] == "b" ? "n" : "f"]`:                       int64(9007199254740994),
@@ -217,6 +220,65 @@ func TestWhatIsNotChargedTakesConstantTime(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, free); diff != "" {
 		t.Errorf("functions without charge (-want +got):\n%s", diff)
+	}
+}
+
+// The cost is part of what users are told: see doc.go.
+//
+// mutation: any node without its cost makes this fail.
+func TestWhatTheNodesOfAnExpressionCost(t *testing.T) {
+	for src, want := range map[string]int{
+		`true`: 0, `inputs`: 1, `inputs.object.b`: 3, `inputs.list[0]`: 3, `inputs.words[inputs.f == 1.5 ? 0 : 1]`: 6, `inputs.?nope.?x`: 2,
+		`inputs.?object.?b`: 3, `has(inputs.f)`: 2, `1 + 2`: 1, `[1, 2]`: 10, `{"a": 1}`: 30, `true || false`: 1, `size([])`: 11,
+		`[1, 2].map(x, x)`: 1 + 10 + 10 + 2*(1+10+1+1) + 1,
+	} {
+		p, err := compile(source{text: src})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := sample().activation(MaxCost)
+		if _, err := p.eval(a); err != nil {
+			t.Errorf("%s: %v", src, err)
+		}
+		if w, _ := a[varWork].(*work); MaxCost-w.cost != want {
+			t.Errorf("%s costs %d, want %d", src, MaxCost-w.cost, want)
+		}
+	}
+}
+
+// endless is a list that counts how often somebody asked for the next of its elements.
+type endless struct {
+	traits.Lister
+	asked int
+}
+
+func (l *endless) Iterator() traits.Iterator { return &steps{Iterator: l.Lister.Iterator(), list: l} }
+
+type steps struct {
+	traits.Iterator
+	list *endless
+}
+
+func (s *steps) HasNext() ref.Val { return types.True }
+
+func (s *steps) Next() ref.Val {
+	if s.list.asked++; s.list.asked > 1_000_000 {
+		panic("asked for a million elements")
+	}
+	return types.IntZero
+}
+
+// mutation: guardedConst that stays true makes the first of these ask for a million.
+func TestALoopThatWasStoppedMakesNoOtherTurn(t *testing.T) {
+	for _, src := range []string{
+		`l.map(x, x)`, `l.filter(x, x == 1)`, `l.exists(x, x == 1)`, `l.all(x, x == 0)`, `l.exists_one(x, x == 1)`, `l.map(x, x == 0, x)`,
+		`l.map(x, l.map(y, l.exists(z, false)))`, `l.all(x, l.exists(y, l.nope) || true)`,
+	} {
+		l := &endless{Lister: types.NewDynamicList(jsonAdapter{}, []any{int64(0)})}
+		_, err := EvalCondition("dyn("+strings.ReplaceAll(src, "l.", "inputs.l.")+") == 1", Vars{Inputs: map[string]any{"l": l}})
+		if !errors.Is(err, ErrTooCostly) || l.asked > MaxCost {
+			t.Errorf("%s: %d elements, %v", src, l.asked, err)
+		}
 	}
 }
 

@@ -90,23 +90,28 @@ func TestIndicesOutsideAreInNoSet(t *testing.T) {
 
 // mutation: AddRange that changes a span in place makes this fail; so does one with append for slices.Concat.
 func TestACopyDoesNotChange(t *testing.T) {
-	s, err := Parse("0-5,7,9-12,20-30")
-	if err != nil {
-		t.Fatal(err)
-	}
-	copied, text := s, s.String()
-	s.Add(8)
-	s.Add(13)
-	s.Remove(3)
-	s.Remove(30)
-	s.AddRange(40, 50)
-	if copied.String() != text {
-		t.Errorf("the copy is %s now", copied)
-	}
-	union, rest := copied.Union(Set{}), copied.Minus(Set{})
-	copied.Add(6)
-	if union.String() != text || rest.String() != text {
-		t.Errorf("a union is %s now, a difference %s", union, rest)
+	const text = "0-5,7,9-12,20-30"
+	for name, change := range map[string]func(*Set){
+		"an index between two ranges": func(s *Set) { s.Add(8) },
+		"an index at an end":          func(s *Set) { s.Add(13) },
+		"an index at a start":         func(s *Set) { s.Add(19) },
+		"an index alone":              func(s *Set) { s.Add(15) },
+		"a range over all":            func(s *Set) { s.AddRange(0, 40) },
+		"one less inside":             func(s *Set) { s.Remove(3) },
+		"one less at an end":          func(s *Set) { s.Remove(30) },
+		"one less alone":              func(s *Set) { s.Remove(7) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := Parse(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			copied, union, rest := s, s.Union(Set{}), s.Minus(Set{})
+			change(&s)
+			if s.String() == text || copied.String() != text || union.String() != text || rest.String() != text {
+				t.Errorf("changed to %s: the copy is %s, a union %s, a difference %s", s, copied, union, rest)
+			}
+		})
 	}
 }
 

@@ -56,25 +56,33 @@ func (d *decider) approvals() {
 	d.endIfDone()
 }
 
-// approveIfDecided applies the first decision about a step. Later ones have no effect, also while the first one's output is on its
-// way to the object store.
+// approveIfDecided applies the first decision about a step.
 func (d *decider) approveIfDecided(i int) {
-	for k := range d.in.Approvals {
-		if d.in.Approvals[k].Step == d.st.Steps[i].Name {
-			d.approve(i, &d.in.Approvals[k])
-			return
-		}
+	if a := d.decisionOn(i); a != nil {
+		d.approve(i, a)
 	}
 }
 
-func (d *decider) approve(i int, a *Approval) {
+// decisionOn is the first decision about a step, also while its output is on its way to the object store; nil: there is none, or it
+// was made when the time to decide was over.
+func (d *decider) decisionOn(i int) *Approval {
 	s := &d.st.Steps[i]
-	said := &v1alpha1.ApprovalStatus{
-		Decision: a.Decision, Approver: cut(a.Approver, maxNameChars), Name: cut(a.Name, maxNameChars),
-		Comment: cutStored(cut(printable(a.Comment), maxCommentChars), maxCommentChars), DecidedAt: *microPointer(a.At),
+	for k := range d.in.Approvals {
+		if a := &d.in.Approvals[k]; a.Step == s.Name {
+			end := approvalEnd(&d.plan.steps[i], s)
+			if !end.IsZero() && a.At.After(end) && !d.now.Before(end) {
+				return nil
+			}
+			return a
+		}
 	}
+	return nil
+}
+
+func (d *decider) approve(i int, a *Approval) {
+	s, said := &d.st.Steps[i], d.saidBy(a)
 	if a.Decision != v1alpha1.Approve {
-		s.Approval = said
+		d.say(s, said)
 		d.stepFailed(i, v1alpha1.StepError{Code: CodeRejected, Message: withComment("rejected by "+said.Approver, said.Comment)}, v1alpha1.ReasonStepFailed)
 		return
 	}
@@ -83,14 +91,34 @@ func (d *decider) approve(i int, a *Approval) {
 	case kept.lacking:
 		return // the object store has to take it first
 	case problem != nil:
-		s.Approval = said
+		d.say(s, said)
 		d.stepFailed(i, *problem, v1alpha1.ReasonStepFailed)
 		return
 	}
-	s.Approval = said
+	d.say(s, said)
 	d.outputBytes += len(rawOf(kept.output))
 	s.Phase, s.Output, s.OutputRef, s.CompletedAt = v1alpha1.StepSucceeded, kept.output, kept.ref, microPointer(d.now)
 	d.event(EventNormal, "StepApproved", fmt.Sprintf("Step %s: %s", s.Name, withComment("approved by "+said.Approver, said.Comment)))
+}
+
+// saidBy is a decision as status shows it: within a bound for the whole run, but with the beginning of each approver's name.
+func (d *decider) saidBy(a *Approval) *v1alpha1.ApprovalStatus {
+	left := max(0, maxSaidBytes-d.saidBytes)
+	fit := func(text string, chars, least int) string {
+		text = cutStored(cut(printable(text), chars), max(left, least))
+		left = max(0, left-storedBytes(text))
+		return text
+	}
+	return &v1alpha1.ApprovalStatus{
+		Decision: a.Decision, DecidedAt: *microPointer(a.At),
+		Approver: fit(a.Approver, maxNameChars, leastNameBytes), Name: fit(a.Name, maxNameChars, 0), Comment: fit(a.Comment, maxCommentChars, 0),
+	}
+}
+
+// say notes a decision in status.
+func (d *decider) say(s *v1alpha1.StepStatus, said *v1alpha1.ApprovalStatus) {
+	s.Approval = said
+	d.saidBytes += storedBytes(said.Approver) + storedBytes(said.Name) + storedBytes(said.Comment)
 }
 
 // approvalID names the output of an approval as if it were that of a job.

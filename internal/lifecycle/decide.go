@@ -49,11 +49,14 @@ type decider struct {
 
 	seen        bool     // the persisted status knows the steps: the spec was validated
 	failure     *failure // the first step that failed in this decision, if that ends the run
+	asked       bool     // spec.outputs were evaluated in this decision
+	outputsLack bool     // and lack something of the object store
 	begun       bool     // the finally steps were let in by this decision
 	over        bool     // the run ended in this decision
 	outcome     outcome  // how, if it did
 	outputBytes int      // of all outputs in status
 	errorBytes  int      // of all error messages
+	saidBytes   int      // of all that approvers said
 	postponed   bool     // a step waits for the next decision, which can load what it reads
 }
 
@@ -78,6 +81,9 @@ func newDecider(in Input) *decider {
 		d.outputBytes += len(rawOf(s.Output))
 		if s.Error != nil {
 			d.errorBytes += storedBytes(s.Error.Message)
+		}
+		if a := s.Approval; a != nil {
+			d.saidBytes += storedBytes(a.Approver) + storedBytes(a.Name) + storedBytes(a.Comment)
 		}
 	}
 	if d.st.Tenant == "" {

@@ -70,7 +70,7 @@
 //
 // Expressions of a step see the steps on which it depends, directly or not, and no others; those of finally steps see all of
 // spec.steps, too, and the announced end. Those have ended when the step is looked at, so an expression has one value, whenever it is
-// evaluated: that is what makes JobOf exact. spec.outputs see all of spec.steps, and are evaluated once, when the last one is over.
+// evaluated: that is what makes JobOf exact. spec.outputs see all of spec.steps, and are evaluated when the last one is over.
 //
 // # Order within a decision
 //

@@ -34,8 +34,8 @@ func (d *decider) endIfAllOver() {
 			return
 		}
 	}
-	if len(d.st.Steps) == 0 {
-		return // not yet validated
+	if d.plan.main == 0 || len(d.st.Steps) == 0 {
+		return // not yet validated, or refused by it in a moment
 	}
 	if d.returnOutputs() {
 		d.finish(v1alpha1.RunSucceeded, v1alpha1.ReasonSucceeded, successText(d.st.Steps[:d.plan.main]))

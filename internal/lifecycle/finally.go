@@ -14,13 +14,17 @@ func (d *decider) finish(phase v1alpha1.RunPhase, reason, message string) {
 		d.end(phase, reason, message)
 		return
 	}
-	d.begun = true
+	d.begun, d.failure = true, nil // the failure is told by the announcement, and ends nothing more
 	d.cancelSteps(d.plan.main)
 	d.st.Ending = &v1alpha1.EndingStatus{
 		Phase: phase, Reason: reason, Message: cut(message, maxMessageChars), AnnouncedAt: *microPointer(d.now),
 	}
 	d.view.ending = d.st.Ending
-	d.event(EventNormal, v1alpha1.ReasonFinalizing, fmt.Sprintf("The run is about to end as %s (%s); its finally steps run: %s", phase, reason, message))
+	what := "its finally steps run"
+	if d.run.Spec.Suspend {
+		what = "its finally steps begin if spec.suspend is taken back in time"
+	}
+	d.event(EventNormal, v1alpha1.ReasonFinalizing, fmt.Sprintf("The run is about to end as %s (%s); %s: %s", phase, reason, what, message))
 }
 
 // forcedBeginning is the write that announces an end without the lock: the finally steps begin when the lock is to be had.
@@ -86,5 +90,5 @@ func (d *decider) endAsAnnounced(reason, message string) {
 		return
 	}
 	d.event(EventWarning, reason, message)
-	d.end(e.Phase, e.Reason, cut(e.Message+"; then "+message, maxMessageChars))
+	d.end(e.Phase, e.Reason, cut(e.Message, maxMessageChars/2)+"; then "+cut(message, maxMessageChars/2))
 }

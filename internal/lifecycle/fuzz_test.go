@@ -3,7 +3,9 @@ package lifecycle
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -40,6 +42,7 @@ func FuzzDecide(f *testing.F) {
 		if json.Unmarshal(spec, &run.Spec) != nil {
 			run = g.run()
 		}
+		jobs := seenJobs{}
 		if len(status) > 0 && json.Unmarshal(status, &run.Status) != nil {
 			run.Status = nil
 		}
@@ -49,16 +52,21 @@ func FuzzDecide(f *testing.F) {
 		}
 		now := epoch
 		for range 12 {
-			in := g.input(run, now, given)
+			in := g.stored(g.input(run, now, given))
 			out := promises(t, in)
+			ending(t, in.Run.Status, &out.Status, run.Spec.Shutdown)
 			if out.Changed {
 				run.Status = readBack(t, &out.Status)
+				jobs.check(t, run, &out, in.Payloads)
+			}
+			if len(spec)+len(status) == 0 {
+				movesOn(t, in, &out)
 			}
 			if g.IntN(8) == 0 {
 				run.Spec.Suspend = !run.Spec.Suspend
 			}
 			if g.IntN(20) == 0 {
-				run.Spec.Shutdown = v1alpha1.ShutdownCancel
+				run.Spec.Shutdown = []v1alpha1.ShutdownMode{v1alpha1.ShutdownCancel, v1alpha1.ShutdownCancel, v1alpha1.ShutdownTerminate}[g.IntN(3)]
 			}
 			now = now.Add(time.Duration(g.IntN(400_000)) * time.Millisecond)
 			if !out.Wake.IsZero() && g.IntN(2) == 0 {
@@ -89,6 +97,9 @@ func promises(t *testing.T, in Input) Decision {
 	if Finished(in.Run) && (out.Changed || !cmp.Equal(out.Status, *in.Run.Status)) {
 		t.Fatal("a finished run changed")
 	}
+	if n := out.Needs.Store; len(n) > 1 && slices.ContainsFunc(n[1:], func(s StoredOutput) bool { return s.Ref == n[0].Ref }) {
+		t.Fatalf("%s is to be stored twice", n[0].Ref.Name)
+	}
 	if out.Told && (len(in.DeadLetters) == 0 || reasonOf(&out.Status, v1alpha1.ConditionDeadLettered) != v1alpha1.ReasonDeliveriesExhausted) {
 		t.Fatal("dead letters are said to be told, and are not")
 	}
@@ -103,12 +114,82 @@ func promises(t *testing.T, in Input) Decision {
 			t.Fatalf("not settled in one decision:\n%s", cmp.Diff(out.Status, again.Status))
 		}
 		for _, j := range out.Dispatch {
-			if again, err := JobOf(next.Run, j.ID, nil); err != nil || !cmp.Equal(again, j) {
+			if again, err := JobOf(next.Run, j.ID, in.Payloads); err != nil || !cmp.Equal(again, j) {
 				t.Fatalf("job %v again: %v, %v", j, again, err)
 			}
 		}
 	}
 	return out
+}
+
+// seenJobs are the jobs of a run as they were first rendered, and the outputs they were rendered with.
+type seenJobs map[protocol.JobID]struct {
+	job      Job
+	payloads Payloads
+}
+
+// check makes sure that what is in flight is rendered as it was at first, and that nothing else was dispatched.
+func (all seenJobs) check(t *testing.T, run *v1alpha1.WorkflowRun, out *Decision, payloads Payloads) {
+	t.Helper()
+	for _, j := range out.Dispatch {
+		if _, twice := all[j.ID]; twice {
+			t.Fatalf("%s is dispatched twice", j.ID)
+		}
+		if !slices.Contains(InFlight(run), j.ID) {
+			t.Fatalf("%s is dispatched and not in flight", j.ID)
+		}
+		for _, w := range out.Withdraw {
+			if w.ID == j.ID {
+				t.Fatalf("%s is dispatched and withdrawn", j.ID)
+			}
+		}
+		all[j.ID] = struct {
+			job      Job
+			payloads Payloads
+		}{j, payloads}
+	}
+	for _, id := range InFlight(run) {
+		first, known := all[id]
+		if !known {
+			continue // of a status that the fuzzer made
+		}
+		if again, err := JobOf(run, id, first.payloads); err != nil || !cmp.Equal(again, first.job) {
+			t.Fatalf("job %s is another one now: %v\n%s", id, err, cmp.Diff(first.job, again))
+		}
+	}
+}
+
+// ending checks that an announced end stands.
+func ending(t *testing.T, before, after *v1alpha1.WorkflowRunStatus, shutdown v1alpha1.ShutdownMode) {
+	t.Helper()
+	if before == nil || before.Ending == nil || before.CompletedAt != nil {
+		return
+	}
+	if !cmp.Equal(before.Ending, after.Ending) {
+		t.Fatalf("another end:\n%s", cmp.Diff(before.Ending, after.Ending))
+	}
+	switch e := after.Ending.Phase; {
+	case after.CompletedAt == nil, after.Phase == e, e == v1alpha1.RunSucceeded && after.Phase == v1alpha1.RunFailed:
+	case reasonOf(after, v1alpha1.ConditionSucceeded) == v1alpha1.ReasonInvalidSpec: // of a status that the fuzzer made
+	case after.Phase != v1alpha1.RunCancelled || shutdown != v1alpha1.ShutdownTerminate:
+		t.Fatalf("ended as %s, announced as %s", after.Phase, e)
+	}
+}
+
+// movesOn checks that a run which nothing holds up has a step that does something, or ended.
+func movesOn(t *testing.T, in Input, out *Decision) {
+	t.Helper()
+	run := in.Run.DeepCopy()
+	run.Status = &out.Status
+	if in.Lock.State != LockHeld || Finished(run) || !Admitted(run) || run.Spec.Suspend || out.Needs.Any() {
+		return
+	}
+	for i := range out.Status.Steps {
+		if p := out.Status.Steps[i].Phase; p != v1alpha1.StepPending && !ended(p) {
+			return
+		}
+	}
+	t.Fatalf("nothing goes on, and nothing will: %s", mustJSON(t, out.Status))
 }
 
 // readBack is the status as the API server gives it back. Strange statuses of the fuzzer may not have a JSON form.
@@ -143,8 +224,15 @@ func (g gamble) run() *v1alpha1.WorkflowRun {
 			s.When = []string{"false", "true", fmt.Sprintf("steps.%s.phase == 'Skipped'", s.DependsOn[0]), "steps.x.output == 1"}[g.IntN(4)]
 			s.Job.Input = &runtime.RawExtension{Raw: fmt.Appendf(nil, `{"v":"${steps.%s.output}"}`, s.DependsOn[0])}
 		}
-		run.Spec.Steps = append(run.Spec.Steps, s)
+		run.Spec.Steps = append(run.Spec.Steps, g.kind(s))
 	}
+	for i := range g.IntN(4) {
+		run.Spec.Finally = append(run.Spec.Finally, g.cleaning(i))
+	}
+	if g.IntN(4) == 0 {
+		run.Spec.Outputs = raw([]string{`{}`, `{"s":"${steps.s0.output}","o":"${steps.s0.?output.?x}"}`, `{"x":"${steps.s0.output.x}"}`, `[]`}[g.IntN(4)])
+	}
+	run.Spec.FinallyTimeoutSeconds = int32(g.IntN(900))
 	run.Spec.MaxParallelSteps = int32(g.IntN(4))
 	run.Spec.Suspend = g.IntN(6) == 0
 	for _, p := range []**int32{&run.Spec.ActiveDeadlineSeconds, &run.Spec.QueueTimeoutSeconds, &run.Spec.TTLSecondsAfterFinished} {
@@ -155,8 +243,106 @@ func (g gamble) run() *v1alpha1.WorkflowRun {
 	return run
 }
 
+// kind makes a step now and then one that needs no worker, one that may fail, or one that is picky about retries.
+func (g gamble) kind(s v1alpha1.Step) v1alpha1.Step {
+	if g.IntN(4) == 0 {
+		s.OnFailure = v1alpha1.FailureContinue
+	}
+	if g.IntN(4) == 0 {
+		s.Retry.OnCodes = []string{"E", CodeTimeout}
+	}
+	switch g.IntN(8) {
+	case 0:
+		delay(int32(1 + g.IntN(900)))(&s)
+	case 1:
+		delayUntil(epoch.Add(time.Duration(g.IntN(3000)) * time.Second))(&s)
+	case 2, 3:
+		approval(func(a *v1alpha1.Approval) {
+			a.Message, a.OnTimeout = "sure?", []v1alpha1.ApprovalDecision{v1alpha1.Approve, v1alpha1.Reject, ""}[g.IntN(3)]
+			if g.IntN(2) == 0 {
+				a.TimeoutSeconds = new(int32(1 + g.IntN(900)))
+			}
+		})(&s)
+	}
+	return s
+}
+
+// cleaning is step i of spec.finally.
+func (g gamble) cleaning(i int) v1alpha1.Step {
+	f := newStep(fmt.Sprint("f", i), maxFailures(int32(g.IntN(3))))
+	if i > 0 && g.IntN(2) == 0 {
+		f.DependsOn = []string{fmt.Sprint("f", i-1)}
+	}
+	switch g.IntN(6) {
+	case 0:
+		f.When = `run.phase == "Failed"`
+	case 1:
+		input(`{"x":"${inputs.nothing}"}`)(&f)
+	case 2:
+		input(`{"s":"${steps.s0}","run":"${run}"}`)(&f)
+	case 3:
+		delay(int32(1 + g.IntN(600)))(&f)
+	}
+	if g.IntN(4) == 0 {
+		f.OnFailure = v1alpha1.FailureContinue
+	}
+	return f
+}
+
+// decisions are approvals of some steps, with what only approvers would write.
+func (g gamble) decisions(now time.Time) []Approval {
+	var all []Approval
+	for i := range 8 {
+		if g.IntN(6) != 0 {
+			continue
+		}
+		all = append(all, Approval{
+			Name: fmt.Sprint("d", i), Step: fmt.Sprint("s", i), Approver: "ann\x1b", Comment: strings.Repeat("é\n", g.IntN(600)),
+			Decision: []v1alpha1.ApprovalDecision{v1alpha1.Approve, v1alpha1.Approve, v1alpha1.Reject, "Odd"}[g.IntN(4)],
+			Output:   []json.RawMessage{nil, []byte(`{"x":1.0}`), []byte(`{"x":`), []byte(`null`), []byte(`{"x":"` + strings.Repeat("o", 5000) + `"}`)}[g.IntN(5)],
+			At:       now.Add(time.Duration(g.IntN(9)-4) * time.Second),
+		})
+	}
+	return all
+}
+
+func (g gamble) crews() map[string]Workers {
+	all := map[string]Workers{}
+	for i := range 8 {
+		all[fmt.Sprint("t.s", i)] = Workers{State: WorkersState(g.IntN(5)), Since: epoch}
+		all[fmt.Sprint("t.f", i)] = Workers{State: WorkersState(g.IntN(5)), Since: epoch}
+	}
+	return all
+}
+
+// stored is what an object store has that can now and then not be asked, and has now and then lost something.
+func (g gamble) stored(in Input) Input {
+	for range 4 {
+		n := Decide(in).Needs
+		if !n.Outputs() || g.IntN(4) == 0 {
+			return in
+		}
+		all := Payloads{}
+		maps.Copy(all, in.Payloads)
+		for _, s := range n.Store {
+			all[s.Ref.Name] = Payload{Data: s.Data}
+			if g.IntN(20) == 0 {
+				all[s.Ref.Name] = Payload{Problem: "it is gone"}
+			}
+		}
+		for _, ref := range append(n.Check, n.Load...) {
+			all[ref.Name] = Payload{Problem: "it is gone"}
+		}
+		in.Payloads = all
+	}
+	return in
+}
+
 func (g gamble) input(run *v1alpha1.WorkflowRun, now time.Time, given []Result) Input {
-	in := letIn(Input{Run: run, Now: now, Results: given})
+	in := letIn(Input{Run: run, Now: now, Results: given, Workers: g.crews()})
+	if run.Status != nil { // nobody decides about a run that nobody has seen
+		in.Approvals = g.decisions(now)
+	}
 	in.Tenant.Allowed, in.Permits.AnyTopic = g.IntN(50) != 0, g.IntN(50) != 0
 	if g.IntN(4) == 0 {
 		in.Gate = Gate{State: GateState(g.IntN(int(GateRebuilding) + 1)), Used: g.IntN(3), Limit: g.IntN(3), Cause: "refused"}
@@ -188,7 +374,10 @@ func (g gamble) input(run *v1alpha1.WorkflowRun, now time.Time, given []Result) 
 		r.Result.Status = []protocol.ResultStatus{
 			protocol.StatusStarted, protocol.StatusSucceeded, protocol.StatusSucceeded, protocol.StatusFailed, protocol.StatusRetry, "Odd",
 		}[g.IntN(6)]
-		r.Result.Output = []json.RawMessage{nil, []byte(`{"x":1.0}`), []byte(`{"x":`), []byte(`"text"`), []byte(` null `)}[g.IntN(5)]
+		r.Result.Output = []json.RawMessage{
+			nil, []byte(`{"x":1.0}`), []byte(`{"x":`), []byte(`"text"`), []byte(` null `), []byte(`{"x":"` + strings.Repeat("o", 5000) + `"}`),
+		}[g.IntN(6)]
+		r.Result.Error = []*protocol.ResultError{nil, {Code: "E", Message: "\x00no"}, {Code: "F"}}[g.IntN(3)]
 		r.Result.Final = g.IntN(5) == 0
 		r.Result.RetryAfterMillis = int64(g.IntN(9000)) - 100
 		r.ID.Attempt += int32(g.IntN(12) / 10)

@@ -155,7 +155,10 @@ func (v *view) output(j int) (any, error) {
 	}
 	s := &v.steps[j]
 	seen := map[string]any{"phase": string(s.Phase), "output": nil, "outputRef": nil, "error": nil, "approval": nil}
-	raw := rawOf(s.Output)
+	var raw []byte
+	if s.Output != nil {
+		raw = s.Output.Raw
+	}
 	if s.OutputRef != nil {
 		seen["outputRef"] = map[string]any{"name": s.OutputRef.Name, "digest": s.OutputRef.Digest, "size": s.OutputRef.Size}
 		raw = v.payloads[s.OutputRef.Name].Data

@@ -192,6 +192,11 @@ func TestARunWithCleanUpEnds(t *testing.T) {
 			s.lock = held(7)
 			s.decide(time.Second, "")
 		}, answered}, "Cancelled/Cancelled 3/5 a=Cancelled b=Cancelled release=Succeeded notify=Succeeded log=Succeeded"},
+		"the deadline of the run does not end the clean-up": {
+			func(r *v1alpha1.WorkflowRun) { r.Spec.ActiveDeadlineSeconds = new(int32(10)) },
+			[]func(*story){cleaning, func(s *story) { s.decide(20*time.Second, "") }, answered},
+			"Failed/StepFailed 4/5 a=Failed b=Cancelled release=Succeeded notify=Succeeded log=Succeeded",
+		},
 		"all clean-up is skipped": {
 			func(r *v1alpha1.WorkflowRun) {
 				for i := range r.Spec.Finally {
@@ -287,6 +292,43 @@ func TestDecisionsAreAboutOneRun(t *testing.T) {
 			c.adjust(&a)
 			if got := Approvals(run, []v1alpha1.StepApproval{a}); (len(got) == 1) != c.want {
 				t.Errorf("got %v", got)
+			}
+		})
+	}
+}
+
+// mutation: each case of validator.kind, delay and dependencies that is left out makes this fail.
+func TestBadStepsAreNamed(t *testing.T) {
+	both := func(s *v1alpha1.Step) { s.Delay = &v1alpha1.Delay{Seconds: new(int32(1))} }
+	neither := func(s *v1alpha1.Step) { s.Job = nil }
+	for name, c := range map[string]struct {
+		steps, finally []v1alpha1.Step
+		want           string
+	}{
+		"a step of two kinds":                   {steps: []v1alpha1.Step{newStep("a", both)}, want: "spec.steps[0]: a step needs exactly one of job, approval and delay"},
+		"a step of no kind":                     {steps: []v1alpha1.Step{newStep("a", neither)}, want: "spec.steps[0]: a step needs exactly one of job, approval and delay"},
+		"a finally step of no kind":             {finally: []v1alpha1.Step{newStep("f", neither)}, want: "spec.finally[0]: a finally step needs exactly one of job and delay"},
+		"an approval in finally":                {finally: []v1alpha1.Step{newStep("f", approval(func(*v1alpha1.Approval) {}))}, want: "spec.finally[0]: a finally step needs exactly one of job and delay"},
+		"a delay until before the creation":     {steps: []v1alpha1.Step{newStep("d", delayUntil(epoch.Add(-time.Second)))}, want: "spec.steps[0].delay.until: 2026-11-20T09:59:59Z is before the creation of the run at 2026-11-20T10:00:00Z"},
+		"a delay of nothing":                    {steps: []v1alpha1.Step{newStep("d", neither, func(s *v1alpha1.Step) { s.Delay = &v1alpha1.Delay{} })}, want: "spec.steps[0].delay: a delay needs exactly one of seconds and until"},
+		"a delay of no time":                    {steps: []v1alpha1.Step{newStep("d", delay(0))}, want: "spec.steps[0].delay.seconds: 0 is not positive"},
+		"a finally step that depends on a step": {finally: []v1alpha1.Step{newStep("f", after("z"))}, want: `spec.finally[0].dependsOn[0]: "z" is not a finally step`},
+		"a step that depends on a finally step": {steps: []v1alpha1.Step{newStep("a", after("f"))}, finally: []v1alpha1.Step{newStep("f")}, want: `spec.steps[1].dependsOn[0]: "f" is a finally step`},
+		"a name in both lists":                  {finally: []v1alpha1.Step{newStep("z")}, want: `spec.finally[0].name: "z" is already the name of spec.steps[0]`},
+		"a cycle of finally steps":              {finally: []v1alpha1.Step{newStep("f", after("g")), newStep("g", after("f"))}, want: "spec.finally: cycle"},
+		"a step that reads a finally step":      {steps: []v1alpha1.Step{newStep("a", when("steps.f.output == 1"))}, finally: []v1alpha1.Step{newStep("f")}, want: `spec.steps[1].when: step "f" is read but not depended on`},
+		"a bad topic in finally":                {finally: []v1alpha1.Step{newStep("f", func(s *v1alpha1.Step) { s.Job.Topic = "a..b" })}, want: `spec.finally[0].job.topic: "a..b"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run := newRun(append([]v1alpha1.Step{newStep("z")}, c.steps...)...)
+			if len(c.steps) == 1 && !strings.Contains(c.want, "spec.steps[1]") {
+				run.Spec.Steps = c.steps
+			}
+			run.Spec.Finally = c.finally
+			out := decideAt(run, epoch, held(1))
+			got := condition(&out.Status, v1alpha1.ConditionSucceeded)
+			if got.Reason != v1alpha1.ReasonInvalidSpec || !strings.Contains(got.Message, c.want) || len(out.Dispatch) > 0 {
+				t.Errorf("%s: %s, dispatched %d; want %s", got.Reason, got.Message, len(out.Dispatch), c.want)
 			}
 		})
 	}

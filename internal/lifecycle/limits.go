@@ -21,6 +21,8 @@ const (
 	maxErrorsBytes   = 24 << 10                 // all step error messages of a run as stored: what 256 KiB leave
 	maxErrorChars    = 1024                     // one step error message
 	maxCodeChars     = 64                       // one step error code
+	maxSaidBytes     = 24 << 10                 // what approvers said in a run, as stored: names and comments
+	leastNameBytes   = 64                       // of each approver's name, whatever others said
 	maxCommentChars  = 1024                     // the comment of an approver, also in bytes as stored
 	maxNameChars     = 253                      // a name of a user or an object
 	maxMessageChars  = 512                      // one condition message or event

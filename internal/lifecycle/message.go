@@ -19,10 +19,17 @@ func (d *decider) waitsFor() (reason, message string) {
 		return v1alpha1.ReasonQueued, cut(c.Message, maxMessageChars)
 	}
 	text := stateText(d.st.Steps, d.workersText)
-	if d.run.Spec.Suspend {
-		return v1alpha1.ReasonSuspended, cut("suspended by spec.suspend; "+text, maxMessageChars)
+	if d.outputsLack {
+		text = "its outputs wait to be read or stored; " + text
 	}
-	if e := d.st.Ending; e != nil {
+	e := d.st.Ending
+	switch {
+	case d.run.Spec.Suspend && e != nil:
+		return v1alpha1.ReasonSuspended, cut(fmt.Sprintf("suspended by spec.suspend, so no finally step begins; the run ends as %s (%s) by %s; %s",
+			e.Phase, e.Reason, finallyEnd(d.run, &d.st).UTC().Format(time.RFC3339), text), maxMessageChars)
+	case d.run.Spec.Suspend:
+		return v1alpha1.ReasonSuspended, cut("suspended by spec.suspend; "+text, maxMessageChars)
+	case e != nil:
 		return v1alpha1.ReasonFinalizing, cut(fmt.Sprintf("the finally steps run since %s, then the run ends as %s (%s); %s",
 			e.AnnouncedAt.UTC().Format(time.RFC3339), e.Phase, e.Reason, text), maxMessageChars)
 	}
@@ -69,15 +76,39 @@ func (d *decider) workersText(i int) string {
 		return ""
 	}
 	w := d.in.Workers[job.Topic]
+	if w.State == WorkersUnknown {
+		return d.saidOfWorkers(job.Topic)
+	}
 	since := w.Since.UTC().Format(time.RFC3339)
 	switch w.State {
 	case WorkersAbsent:
-		return fmt.Sprintf(": nobody pulls jobs of topic %s since %s", job.Topic, since)
+		return absentText(job.Topic) + since
 	case WorkersStuck:
-		return fmt.Sprintf(": the workers of topic %s get nothing done since %s", job.Topic, since)
+		return stuckText(job.Topic) + since
 	case WorkersUnknown, WorkersPull:
 	}
 	return ""
+}
+
+// saidOfWorkers is what the condition says of the workers of a topic: it stands while nothing is known of them, as after a restart.
+func (d *decider) saidOfWorkers(topic string) string {
+	if d.run.Status == nil || reasonOf(d.run.Status, v1alpha1.ConditionSucceeded) != v1alpha1.ReasonWaitingForWorkers {
+		return ""
+	}
+	message := condition(d.run.Status, v1alpha1.ConditionSucceeded).Message
+	for _, begin := range []string{absentText(topic), stuckText(topic)} {
+		if at := strings.Index(message, begin); at >= 0 {
+			text, _, _ := strings.Cut(message[at:], ";")
+			return text
+		}
+	}
+	return ""
+}
+
+func absentText(topic string) string { return ": nobody pulls jobs of topic " + topic + " since " }
+
+func stuckText(topic string) string {
+	return ": the workers of topic " + topic + " get nothing done since "
 }
 
 func nothingMore(int) string { return "" }

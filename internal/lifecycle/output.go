@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -44,7 +45,9 @@ func (d *decider) moved(ref protocol.OutputRef, data []byte) (kept, *v1alpha1.St
 	p, known := d.in.Payloads[ref.Name]
 	switch {
 	case !known:
-		d.out.Needs.Store = append(d.out.Needs.Store, StoredOutput{Ref: ref, Data: data})
+		if !slices.ContainsFunc(d.out.Needs.Store, func(s StoredOutput) bool { return s.Ref == ref }) {
+			d.out.Needs.Store = append(d.out.Needs.Store, StoredOutput{Ref: ref, Data: data})
+		}
 		return kept{lacking: true}, nil
 	case p.Problem != "":
 		return kept{}, rejected("output: " + p.Problem)

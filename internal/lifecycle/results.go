@@ -130,6 +130,7 @@ func (out *Decision) rejectAgain(k int, r *Result, s *v1alpha1.StepStatus) {
 // fail ends an attempt as failed: the step backs off, or fails for good.
 func (d *decider) fail(i int, e v1alpha1.StepError, final bool) {
 	s, step := &d.st.Steps[i], &d.plan.steps[i]
+	e.Code = normalCode(e.Code)
 	s.Failures = inc(s.Failures)
 	if final || !retryable(step, e.Code) || s.Failures >= positiveOr(step.Retry.MaxFailures, defaultMaxFailures) {
 		d.stepFailed(i, e, v1alpha1.ReasonStepFailed)
@@ -194,13 +195,18 @@ func (d *decider) setError(s *v1alpha1.StepStatus, e *v1alpha1.StepError) {
 	if e == nil {
 		return
 	}
-	e.Code, e.Message = printable(e.Code), printable(e.Message)
-	e.Code = cutStored(cut(e.Code, maxCodeChars), maxCodeChars+len(`""`))
-	if e.Code == "" {
-		e.Code = CodeUnspecified
-	}
+	e.Code, e.Message = normalCode(e.Code), printable(e.Message)
 	e.Message = cutStored(cut(e.Message, maxErrorChars), max(0, maxErrorsBytes-d.errorBytes))
 	d.errorBytes += storedBytes(e.Message)
+}
+
+// normalCode is an error code as status shows it.
+func normalCode(code string) string {
+	code = cutStored(cut(printable(code), maxCodeChars), maxCodeChars+len(`""`))
+	if code == "" {
+		return CodeUnspecified
+	}
+	return code
 }
 
 func workerError(e *protocol.ResultError) v1alpha1.StepError {

@@ -14,9 +14,13 @@ func (d *decider) returnOutputs() bool {
 	if d.run.Spec.Outputs == nil {
 		return true
 	}
+	if d.asked {
+		return false // what it lacked a moment ago it still lacks
+	}
+	d.asked = true
 	output, err := d.view.returned(rawOf(d.run.Spec.Outputs))
 	if err != nil {
-		if !d.lack(err) {
+		if d.outputsLack = d.lack(err); !d.outputsLack {
 			d.finish(v1alpha1.RunFailed, v1alpha1.ReasonOutputsFailed, cut(err.Error(), maxMessageChars))
 		}
 		return false
@@ -24,6 +28,7 @@ func (d *decider) returnOutputs() bool {
 	kept, problem := d.keep(&Result{ID: outputsID(d.run), Result: protocol.Result{Output: output}})
 	switch {
 	case kept.lacking:
+		d.outputsLack = true
 		return false
 	case problem != nil:
 		d.finish(v1alpha1.RunFailed, v1alpha1.ReasonOutputsFailed, cut("outputs: "+problem.Message, maxMessageChars))

@@ -55,27 +55,31 @@ func (d *decider) starts() {
 func (d *decider) startSome() {
 	var launches []launch
 	queue, waiting, active := d.candidates()
-	for places := parallel(d.run) - active; places > 0 && queue.Len() > 0; {
+	for places := parallel(d.run) - active; queue.Len() > 0; {
 		i := queue.first()
-		switch is := d.prepare(i); {
+		job := d.plan.steps[i].Job
+		if job != nil && places <= 0 {
+			continue // approvals and delays need no place
+		}
+		is := d.prepare(i)
+		switch {
 		case is.lacking:
-			// What the step reads is not here yet: this decision will be made again, or the step is left for the next one.
-		case is.problem != nil:
-			d.stepFailed(i, *is.problem, v1alpha1.ReasonStepFailed)
-			if d.failure != nil {
-				return
-			}
-			d.release(i, queue, waiting)
-		case is.skipped:
-			d.skip(i)
-			d.release(i, queue, waiting)
-		case d.plan.steps[i].Job == nil:
-			d.await(i)
-			d.release(i, queue, waiting)
-		default:
+			continue // what the step reads is not here yet: this decision is made again, or the step is left for the next one
+		case is.input != nil:
 			launches = append(launches, launch{i, is.input})
 			places--
+			continue
+		case is.problem != nil:
+			d.stepFailed(i, *is.problem, v1alpha1.ReasonStepFailed)
+		case is.skipped:
+			d.skip(i)
+		default:
+			d.await(i)
 		}
+		if d.failure != nil {
+			return
+		}
+		d.release(i, queue, waiting)
 	}
 	// A skipped step may have let in one that stands before it in the spec.
 	slices.SortFunc(launches, func(a, b launch) int { return a.step - b.step })

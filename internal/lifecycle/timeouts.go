@@ -20,7 +20,9 @@ func (d *decider) timeouts() {
 		case v1alpha1.StepDelayed:
 			d.delayOver(i)
 		case v1alpha1.StepWaiting:
-			d.approvalOver(i, at)
+			if d.decisionOn(i) == nil {
+				d.approvalOver(i, at)
+			}
 		default:
 			d.withdraw(i)
 			d.fail(i, timeoutError(step, s), false)
@@ -116,7 +118,7 @@ func (d *decider) wake() time.Time {
 	if d.in.Lock.State != LockHeld {
 		return e.after(d.now)
 	}
-	if d.postponed {
+	if d.postponed && !d.out.Needs.Outputs() { // else the shell comes again when it has them
 		e.add(d.now)
 	}
 	active := d.stepEnds(&e)
@@ -134,7 +136,9 @@ func (d *decider) wake() time.Time {
 // stepEnds adds when steps do not wait any longer, and counts the attempts in flight.
 func (d *decider) stepEnds(e *earliest) (active int) {
 	for i := range d.st.Steps {
-		e.add(stepEnd(&d.plan.steps[i], &d.st.Steps[i]))
+		if s := &d.st.Steps[i]; s.Phase != v1alpha1.StepWaiting || d.decisionOn(i) == nil { // else it waits for the object store
+			e.add(stepEnd(&d.plan.steps[i], s))
+		}
 		if inFlight(d.st.Steps[i].Phase) {
 			active++
 		}

@@ -103,12 +103,7 @@ func (v *validator) step(i int) {
 // kind checks what a step does.
 func (v *validator) kind(i int, field string) {
 	s, finally := &v.plan.steps[i], v.plan.isFinally(i)
-	kinds := 0
-	for _, has := range []bool{s.Job != nil, s.Approval != nil, s.Delay != nil} {
-		if has {
-			kinds++
-		}
-	}
+	kinds := kindsOf(s)
 	switch {
 	case finally && (kinds != 1 || s.Approval != nil):
 		v.add(field, "a finally step needs exactly one of job and delay")
@@ -116,8 +111,25 @@ func (v *validator) kind(i int, field string) {
 		v.add(field, "a step needs exactly one of job, approval and delay")
 	case s.Job != nil:
 		v.job(i, field+".job", s.Job)
+	case s.Approval != nil:
+		v.approval(field+".approval", s.Approval)
 	case s.Delay != nil:
 		v.delay(field+".delay", s.Delay)
+	}
+}
+
+func kindsOf(s *v1alpha1.Step) (n int) {
+	for _, has := range []bool{s.Job != nil, s.Approval != nil, s.Delay != nil} {
+		if has {
+			n++
+		}
+	}
+	return n
+}
+
+func (v *validator) approval(field string, a *v1alpha1.Approval) {
+	if a.TimeoutSeconds != nil && *a.TimeoutSeconds < 1 {
+		v.add(field+".timeoutSeconds", "%d is not positive", *a.TimeoutSeconds)
 	}
 }
 

@@ -272,11 +272,15 @@ func checkRestartIdle(ctx context.Context, k *kit) error {
 	return k.survived(ctx, j)
 }
 
+// restartPatience is what a server and its clients may need for a restart on a busy machine.
+const restartPatience = time.Minute
+
 func (k *kit) restartNATS(ctx context.Context) error {
 	if err := k.config.RestartNATS(); err != nil {
 		return fmt.Errorf("restart NATS: %w", err)
 	}
-	return k.await(ctx, "the operator is connected again", func() (bool, error) {
+	// How long a server takes to come back says nothing about the worker.
+	return k.awaitFor(ctx, max(k.config.Patience, restartPatience), "the operator is connected again", func() (bool, error) {
 		_, err := k.js.AccountInfo(ctx)
 		return err == nil && k.bus.Connected() && k.tap.nc.IsConnected(), nil
 	})

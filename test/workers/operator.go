@@ -270,7 +270,11 @@ var errNever = errors.New("never")
 
 // await looks until done or an error. Errors of a server that is away are no errors here.
 func (o *operator) await(ctx context.Context, what string, done func() (bool, error)) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, o.config.Patience, fmt.Errorf("%w within %s: %s", errNever, o.config.Patience, what))
+	return o.awaitFor(ctx, o.config.Patience, what, done)
+}
+
+func (o *operator) awaitFor(ctx context.Context, patience time.Duration, what string, done func() (bool, error)) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("%w within %s: %s", errNever, patience, what))
 	defer cancel()
 	tick := time.NewTicker(look)
 	defer tick.Stop()

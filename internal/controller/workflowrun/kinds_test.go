@@ -203,7 +203,7 @@ var _ = Describe("a wish of the user", func() {
 				if verb == "suspend and resume" {
 					w.patch(ctx, run, `{"spec":{"suspend":false}}`)
 					if s.name == "backing off" {
-						w.clock.Step(time.Hour)
+						w.clock.Step(2 * time.Hour) // an hour, and its jitter
 					}
 					if stepOf(w.get(ctx, run), "review").Phase == v1alpha1.StepWaiting || s.reached == nil {
 						w.decide(ctx, run, "review", v1alpha1.Approve)
@@ -257,6 +257,10 @@ var _ = Describe("workers", func() {
 		known := &knownWorkers{state: map[string]crew.State{topic: {Kind: crew.NobodyPulls, Since: w.clock.Now()}}}
 		r.crews = known
 		run := w.create(ctx, twoSteps())
+		for stepOf(w.get(ctx, run), "a").Phase != v1alpha1.StepDispatched {
+			Expect(stepOf(w.get(ctx, run), "a").Phase).To(BeEmpty())
+			Expect(r.mustPass(ctx, run).RequeueAfter).To(BeNumerically("<=", newsDelay), "what is known already is told soon")
+		}
 		told := r.drive(ctx, run, func(now *v1alpha1.WorkflowRun) bool {
 			return now.Status != nil && reasonOf(now, v1alpha1.ConditionSucceeded) == v1alpha1.ReasonWaitingForWorkers
 		})
@@ -271,6 +275,9 @@ var _ = Describe("workers", func() {
 			return reasonOf(now, v1alpha1.ConditionSucceeded) == v1alpha1.ReasonRunning
 		})
 		r.finish(ctx, run)
+		r.turn(ctx, run)
+		Expect(known.watched).To(BeEmpty())
+		known.Watch(client.ObjectKeyFromObject(run), topic) // as if another process had ended it
 		r.turn(ctx, run)
 		Expect(known.watched).To(BeEmpty())
 	}, NodeTimeout(2*patience))

@@ -50,6 +50,7 @@ func run(ctx context.Context, o options) error {
 		return fmt.Errorf("find the API server: %w", err)
 	}
 	config.QPS = float32(o.kubeQPS)
+	config.Wrap(newEventWrites)
 	scheme, err := newScheme()
 	if err != nil {
 		return err

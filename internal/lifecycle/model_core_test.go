@@ -119,6 +119,7 @@ type known struct {
 // core asks the shipped Decide, each question once.
 type core struct {
 	spec     *v1alpha1.WorkflowRun
+	plan     plan
 	index    map[string]int
 	statuses []known
 	byText   map[string]int32
@@ -128,7 +129,7 @@ type core struct {
 
 func newCore(run *v1alpha1.WorkflowRun) *core {
 	c := &core{
-		spec: run, index: planOf(run).index,
+		spec: run, plan: planOf(run), index: planOf(run).index,
 		statuses: []known{{}}, byText: map[string]int32{}, verdicts: []verdict{{}}, asked: map[question]int32{},
 	}
 	return c
@@ -416,6 +417,26 @@ func (c *core) checkSteps(q *question, v *verdict, old, next *known) error {
 	}
 	if active > parallel(c.spec) {
 		return fmt.Errorf("%d attempts in flight", active)
+	}
+	if v.dispatch&v.withdraw != 0 {
+		return errors.New("a job is withdrawn by the decision that dispatches it")
+	}
+	if q.state == LockHeld && v.changed && !next.finished && !q.spec.suspend && admitted(next.status) {
+		return c.checkProgress(next, active)
+	}
+	return nil
+}
+
+// checkProgress: what could start by a decision did.
+func (c *core) checkProgress(next *known, active int) error {
+	for i := range next.steps {
+		ready := next.steps[i].Phase == v1alpha1.StepPending && c.plan.isFinally(i) == (next.status.Ending != nil)
+		for _, j := range c.plan.deps[i] {
+			ready = ready && c.plan.lets(j, next.steps[j].Phase)
+		}
+		if ready && (!c.isJob(i) || active < parallel(c.spec)) {
+			return fmt.Errorf("step %s could have started", next.steps[i].Name)
+		}
 	}
 	return nil
 }

@@ -37,6 +37,8 @@ import (
 //	a failing renewal is always news            "written twice"
 //	a loss is not told while the lock is busy   "a lost lease was not told"
 //	a loss is not worth a write                 "a lost lease was not told at once"
+//	clean-up ends with a failed expression      "could have started"
+//	starts go on after the run failed           "dispatch by a suspended or ended run"
 //	shell acks before it persists (ackEarly)    "lost: attempts are in flight, but with nobody"
 //	shell recovers without RESULTS (noLookup)   "I2: a worker runs an attempt again"
 //	shell recovers before it wrote (noClaim)    "I2: a worker runs an attempt again", with two processes only
@@ -94,11 +96,13 @@ func modelCases() []modelCase {
 		return limit(newRun(newStep("a", maxFailures(1)), newStep("b", maxFailures(1)), newStep("c", maxFailures(1))), 2)
 	}
 	waits := func() *v1alpha1.WorkflowRun {
-		return newRun(newStep("ok", approval(func(a *v1alpha1.Approval) { a.TimeoutSeconds = new(int32(900)) })), newStep("d", delay(30), after("ok")), newStep("b", after("d"), maxFailures(1)))
+		return newRun(newStep("d", delay(30)), newStep("ok", after("d"), approval(func(a *v1alpha1.Approval) { a.TimeoutSeconds = new(int32(900)) })),
+			newStep("b", after("d"), maxFailures(1)))
 	}
 	cleans := func() *v1alpha1.WorkflowRun {
 		run := newRun(newStep("a", maxFailures(1)))
-		run.Spec.Finally = []v1alpha1.Step{newStep("f", maxFailures(1), input(`{"end":"${run.phase}"}`)), newStep("g", after("f"), maxFailures(1))}
+		run.Spec.Finally = []v1alpha1.Step{newStep("f", maxFailures(1), input(`{"end":"${run.phase}"}`)), newStep("g", after("f"), maxFailures(1)),
+			newStep("h", input(`{"x":"${inputs.nothing}"}`))} // its expression fails
 		run.Spec.FinallyTimeoutSeconds = 650
 		return run
 	}

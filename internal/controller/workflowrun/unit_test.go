@@ -388,3 +388,13 @@ func TestAWriteThatLetsARunInWaitsForNoOther(t *testing.T) {
 		t.Errorf("after a write was done: %v", err)
 	}
 }
+
+// mutation: outputsOf without those of the run makes this fail.
+func TestOutputsOfNamesAllObjectsOfARun(t *testing.T) {
+	run := aRun("7", v1alpha1.StepSucceeded, v1alpha1.StepSucceeded)
+	run.Status.Steps[1].OutputRef = &v1alpha1.OutputReference{Name: "of a step"}
+	run.Status.OutputsRef = &v1alpha1.OutputReference{Name: "of the run"}
+	if diff := cmp.Diff([]string{"of a step", "of the run"}, outputsOf(run)); diff != "" {
+		t.Errorf("outputs (-want +got):\n%s", diff)
+	}
+}

@@ -101,8 +101,10 @@ func modelCases() []modelCase {
 	}
 	cleans := func() *v1alpha1.WorkflowRun {
 		run := newRun(newStep("a", maxFailures(1)))
-		run.Spec.Finally = []v1alpha1.Step{newStep("f", maxFailures(1), input(`{"end":"${run.phase}"}`)), newStep("g", after("f"), maxFailures(1)),
-			newStep("h", input(`{"x":"${inputs.nothing}"}`))} // its expression fails
+		run.Spec.Finally = []v1alpha1.Step{
+			newStep("f", maxFailures(1), input(`{"end":"${run.phase}"}`)), newStep("g", after("f"), maxFailures(1)),
+			newStep("h", input(`{"x":"${inputs.nothing}"}`)),
+		} // its expression fails
 		run.Spec.FinallyTimeoutSeconds = 650
 		return run
 	}

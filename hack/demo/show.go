@@ -189,7 +189,7 @@ type table struct {
 }
 
 func (t *table) draw(runs []*v1alpha1.WorkflowRun) {
-	lines := []string{fmt.Sprintf("%-12s %-10s %-6s %-14s %s", "RUN", "PHASE", "STEPS", "REASON", "STEPS IN DETAIL")}
+	lines := []string{fmt.Sprintf("%-12s %-10s %-6s %-18s %s", "RUN", "PHASE", "STEPS", "REASON", "STEPS IN DETAIL")}
 	for _, run := range runs {
 		lines = append(lines, line(run))
 	}
@@ -224,5 +224,5 @@ func line(run *v1alpha1.WorkflowRun) string {
 	if c := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionSucceeded); c != nil {
 		reason = c.Reason
 	}
-	return fmt.Sprintf("%-12s %-10s %-6s %-14s %s", run.Name, status.Phase, status.Progress, reason, strings.Join(steps, ", "))
+	return fmt.Sprintf("%-12s %-10s %-6s %-18s %s", run.Name, status.Phase, status.Progress, reason, strings.Join(steps, ", "))
 }

@@ -118,7 +118,7 @@ func (d *decider) cancelSteps(n int) {
 		if ended(s.Phase) {
 			continue
 		}
-		if inFlight(s.Phase) {
+		if withWorker(s) {
 			d.withdraw(i)
 		}
 		s.Phase, s.CompletedAt, s.NextAttemptAt = v1alpha1.StepCancelled, microPointer(d.now), nil

@@ -18,7 +18,7 @@ func InFlight(run *v1alpha1.WorkflowRun) []protocol.JobID {
 	}
 	var ids []protocol.JobID
 	for i := range run.Status.Steps {
-		if s := &run.Status.Steps[i]; inFlight(s.Phase) {
+		if s := &run.Status.Steps[i]; withWorker(s) {
 			ids = append(ids, jobID(run, s.Name, s.Attempt))
 		}
 	}
@@ -54,7 +54,7 @@ func JobOf(run *v1alpha1.WorkflowRun, id protocol.JobID, payloads Payloads) (Job
 		return Job{}, fmt.Errorf("job %s: %w", id, ErrNotInFlight)
 	}
 	s := &run.Status.Steps[i]
-	if !inFlight(s.Phase) || jobID(run, s.Name, s.Attempt) != id || s.DispatchedAt == nil {
+	if !withWorker(s) || jobID(run, s.Name, s.Attempt) != id || s.DispatchedAt == nil {
 		return Job{}, fmt.Errorf("job %s: %w", id, ErrNotInFlight)
 	}
 	v := newView(run, run.Status, &p, payloads)

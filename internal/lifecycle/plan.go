@@ -145,6 +145,10 @@ func (s *search) from(i int) []int {
 	return nil
 }
 
+// withWorker says whether an attempt of the step's own job is with NATS or a worker.
+func withWorker(s *v1alpha1.StepStatus) bool { return inFlight(s.Phase) }
+
+// inFlight says whether a step is under way and takes a place of maxParallelSteps.
 func inFlight(p v1alpha1.StepPhase) bool {
 	return p == v1alpha1.StepDispatched || p == v1alpha1.StepRunning
 }

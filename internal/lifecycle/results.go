@@ -30,7 +30,7 @@ func judge(run *v1alpha1.WorkflowRun, steps []v1alpha1.StepStatus, index map[str
 		return i, Ahead
 	case id.Attempt < s.Attempt:
 		return i, Stale
-	case inFlight(s.Phase):
+	case withWorker(s):
 		return i, Applied
 	default:
 		return i, Duplicate

@@ -46,9 +46,9 @@ func stepEnd(step *v1alpha1.Step, s *v1alpha1.StepStatus) time.Time {
 // attemptEnd is when an attempt in flight times out; zero: nothing is in flight.
 func attemptEnd(step *v1alpha1.Step, s *v1alpha1.StepStatus) time.Time {
 	switch {
-	case s.Phase == v1alpha1.StepRunning && s.StartedAt != nil:
+	case withWorker(s) && s.Phase == v1alpha1.StepRunning && s.StartedAt != nil:
 		return s.StartedAt.Add(attemptTimeout(step))
-	case inFlight(s.Phase) && s.DispatchedAt != nil:
+	case withWorker(s) && s.DispatchedAt != nil:
 		return s.DispatchedAt.Add(startTimeout(step))
 	default:
 		return time.Time{}

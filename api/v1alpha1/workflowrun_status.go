@@ -198,14 +198,14 @@ type StepStatus struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Failures int32 `json:"failures,omitempty"`
-	// jobID is "<run UID>/<step>/<item or ->/<attempt>" of the last attempt.
+	// jobID is "<run UID>/<step>/<item or ->/<attempt>" of the last attempt. Absent for a step with forEach.
 	// +optional
 	// +kubebuilder:validation:MaxLength=128
 	JobID string `json:"jobID,omitempty"`
-	// dispatchedAt is when the last attempt was decided, just before its job was published.
+	// dispatchedAt is when the last attempt was decided, just before its job was published; of a step with forEach, the last ones.
 	// +optional
 	DispatchedAt *metav1.MicroTime `json:"dispatchedAt,omitempty"`
-	// startedAt is when the worker of the last attempt said Started, when an approval began to wait, or when a delay began.
+	// startedAt is when the worker of the last attempt said Started, or when an approval, a delay or a step with forEach began.
 	// +optional
 	StartedAt *metav1.MicroTime `json:"startedAt,omitempty"`
 	// completedAt is when the step ended.
@@ -217,6 +217,9 @@ type StepStatus struct {
 	// approval is who decided what, when an approval was decided.
 	// +optional
 	Approval *ApprovalStatus `json:"approval,omitempty"`
+	// forEach is the state of the items, if the step has forEach and began.
+	// +optional
+	ForEach *ForEachStatus `json:"forEach,omitempty"`
 	// nextAttemptAt is when a backing-off step is tried again.
 	// +optional
 	NextAttemptAt *metav1.MicroTime `json:"nextAttemptAt,omitempty"`
@@ -231,6 +234,82 @@ type StepStatus struct {
 	// error is why the last failed attempt, or the step, failed.
 	// +optional
 	Error *StepError `json:"error,omitempty"`
+}
+
+// ForEachStatus is the state of the items of a step, by index from 0. Its size depends on how many items are under way, not on how
+// many there are.
+type ForEachStatus struct {
+	// total is the number of items.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=10000
+	Total int32 `json:"total"`
+	// begun is how many items were begun: those from this index on were not.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Begun int32 `json:"begun,omitempty"`
+	// succeeded is how many items succeeded.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Succeeded int32 `json:"succeeded,omitempty"`
+	// failed is how many items failed for good.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Failed int32 `json:"failed,omitempty"`
+	// failedItems are the items that failed for good, as ranges such as "0-5,7"; only the first ones if there are many of them in the
+	// run.
+	// +optional
+	// +kubebuilder:validation:MaxLength=4096
+	FailedItems string `json:"failedItems,omitempty"`
+	// groups are the items under way: those that are at the same point. Items that are in none of them and were begun are over.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=500
+	Groups []ItemGroup `json:"groups,omitempty"`
+	// outputs are those of items that succeeded, by index, until they are put together as the step's output.
+	// +optional
+	// +kubebuilder:validation:Schemaless
+	// +kubebuilder:pruning:PreserveUnknownFields
+	Outputs *runtime.RawExtension `json:"outputs,omitempty"`
+	// outputRefs are where more of them are.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=100
+	OutputRefs []OutputReference `json:"outputRefs,omitempty"`
+	// outputBytes is the size of all outputs of items so far, in bytes.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	OutputBytes int64 `json:"outputBytes,omitempty"`
+}
+
+// ItemGroup is some items of a step that are at the same point. Where there would be too many groups, those with about the same
+// times are made one, with the later time.
+type ItemGroup struct {
+	// items of the group, as ranges such as "0-5,7".
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=8192
+	Items string `json:"items"`
+	// phase is Dispatched, Running or BackingOff.
+	// +required
+	Phase StepPhase `json:"phase"`
+	// attempt numbers the last attempt of each of them, from 1.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Attempt int32 `json:"attempt,omitempty"`
+	// failures counts the failed attempts of each of them.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Failures int32 `json:"failures,omitempty"`
+	// dispatchedAt is when the attempt was decided.
+	// +optional
+	DispatchedAt *metav1.MicroTime `json:"dispatchedAt,omitempty"`
+	// startedAt is when the workers said Started.
+	// +optional
+	StartedAt *metav1.MicroTime `json:"startedAt,omitempty"`
+	// nextAttemptAt is when they are tried again.
+	// +optional
+	NextAttemptAt *metav1.MicroTime `json:"nextAttemptAt,omitempty"`
 }
 
 // OutputReference refers to an output in the object store of the operator's NATS.
@@ -254,7 +333,7 @@ type OutputReference struct {
 // StepError is why an attempt or a step failed.
 type StepError struct {
 	// code is a word to program against: the worker's own, or one of Timeout, StartTimeout, ExpressionError, InputTooLarge,
-	// OutputTooLarge, ResultRejected, AttemptsExceeded, Rejected (by an approver), ApprovalTimeout.
+	// OutputTooLarge, OutputLost, ResultRejected, AttemptsExceeded, Rejected (by an approver), ApprovalTimeout.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64

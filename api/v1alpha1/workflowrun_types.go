@@ -172,6 +172,7 @@ type WorkflowRunSpec struct {
 	// +kubebuilder:validation:MaxItems=200
 	// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || [self.map(s, s.name)].all(names, names.all(n, names.exists_one(m, m == n)))",optionalOldSelf=true,message="step names must be unique"
 	// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || self.all(s, [has(s.job), has(s.approval), has(s.delay)].exists_one(k, k))",optionalOldSelf=true,message="each step needs exactly one of job, approval and delay"
+	// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || self.all(s, !has(s.forEach) || has(s.job))",optionalOldSelf=true,message="forEach needs a job"
 	Steps []Step `json:"steps,omitempty"`
 	// finally are steps that run when all others are over, whether the run succeeded, failed, was cancelled or is out of time; not
 	// if it was terminated or never admitted. They are jobs or delays, and depend on each other only. Their expressions see all
@@ -180,6 +181,7 @@ type WorkflowRunSpec struct {
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=20
+	// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || self.all(s, !has(s.forEach) || has(s.job))",optionalOldSelf=true,message="forEach needs a job"
 	// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || self.all(s, [has(s.job), has(s.delay)].exists_one(k, k) && !has(s.approval))",optionalOldSelf=true,message="each finally step needs exactly one of job and delay"
 	Finally []Step `json:"finally,omitempty"`
 	// outputs is a JSON object that the run returns in status.outputs when its steps have succeeded, whatever becomes of its finally
@@ -217,6 +219,9 @@ type Step struct {
 	// job is work that a worker does.
 	// +optional
 	Job *Job `json:"job,omitempty"`
+	// forEach makes the step one job for each item of a list. Expressions in job.input read the item as item. Absent: one job.
+	// +optional
+	ForEach *ForEach `json:"forEach,omitempty"`
 	// approval waits until somebody decides.
 	// +optional
 	Approval *Approval `json:"approval,omitempty"`
@@ -261,6 +266,45 @@ const (
 	FailRun FailureAction = "FailRun"
 	// FailureContinue lets the run and the steps that depend on the failed one go on.
 	FailureContinue FailureAction = "Continue"
+)
+
+// ForEach makes a step one job for each item of a list. The step succeeds when all items are over; its output is the list of theirs, in
+// the order of the items, null for an item that has none or that failed.
+type ForEach struct {
+	// items is one ${...} CEL expression that gives a list, over inputs, steps and run; evaluated when the step starts. At most
+	// 10,000 items and 4 MiB; none is a success with the output []. The outputs of all items may have 8 MiB together. A run may have 20
+	// steps with forEach, and 2,000 of their jobs at a time.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
+	Items string `json:"items"`
+	// maxParallel is how many items may be under way at the same time, those that wait for another attempt included. The step itself
+	// counts as one for maxParallelSteps. Default 10.
+	// +optional
+	// +default=10
+	// +kubebuilder:default=10
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
+	MaxParallel int32 `json:"maxParallel,omitempty"`
+	// onItemFailure says what an item means that failed for good, after the attempts that retry allows each of them. FailStep: the step
+	// fails at once, and the jobs of other items are taken back. Collect: the others go on, and the step succeeds without the
+	// outputs of those that failed. Default FailStep.
+	// +optional
+	// +default="FailStep"
+	// +kubebuilder:default=FailStep
+	OnItemFailure ItemFailureAction `json:"onItemFailure,omitempty"`
+}
+
+// ItemFailureAction says what a failed item means for its step.
+//
+// +kubebuilder:validation:Enum=FailStep;Collect
+type ItemFailureAction string
+
+const (
+	// FailStep makes the step fail with its first failed item.
+	FailStep ItemFailureAction = "FailStep"
+	// Collect lets the step succeed whatever becomes of its items.
+	Collect ItemFailureAction = "Collect"
 )
 
 // Approval is a step that waits for a person, or for a program with the permission. Creating a StepApproval decides it.
@@ -317,7 +361,7 @@ type Job struct {
 	// +kubebuilder:validation:MaxLength=100
 	// +kubebuilder:validation:Pattern=`^[a-z0-9-]+(\.[a-z0-9-]+)*$`
 	Topic string `json:"topic"`
-	// input is a JSON object given to the worker. Strings in it may hold ${...} CEL expressions over inputs, steps and run; a
+	// input is a JSON object given to the worker. Strings in it may hold ${...} CEL expressions over inputs, steps, run and item; a
 	// string that is one whole expression keeps the type of its value. At most 64 KiB before and 256 KiB after evaluation.
 	// Absent means {}.
 	// +optional

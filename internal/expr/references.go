@@ -94,7 +94,7 @@ func outputsRead(a *ast.AST) Outputs {
 }
 
 // besidesOutput are the other fields of a step.
-func besidesOutput() []string { return []string{"phase", "error", "outputRef"} }
+func besidesOutput() []string { return []string{"phase", "error", "outputRef", "items", "approval"} }
 
 // stepsRead finds the names in the tree of an expression.
 func stepsRead(a *ast.AST) []string {

@@ -57,7 +57,12 @@ type decider struct {
 	outputBytes int      // of all outputs in status
 	errorBytes  int      // of all error messages
 	saidBytes   int      // of all that approvers said
-	postponed   bool     // a step waits for the next decision, which can load what it reads
+	postponed   bool     // something waits for the next decision, which can load what it reads, or has room for it
+	again       bool     // a step ended in the middle of starts: others may start by that
+	assembling  bool     // the output of a step with forEach waits for the object store
+
+	items         []*items // by step: of those with forEach that are under way
+	itemsRendered int      // bytes of inputs of their jobs
 }
 
 // failure is a failed step as the reason for the end of its run.
@@ -79,6 +84,9 @@ func newDecider(in Input) *decider {
 	for i := range d.st.Steps {
 		s := &d.st.Steps[i]
 		d.outputBytes += len(rawOf(s.Output))
+		if isForEach(s) && s.ForEach.Outputs != nil {
+			d.outputBytes += len(s.ForEach.Outputs.Raw)
+		}
 		if s.Error != nil {
 			d.errorBytes += storedBytes(s.Error.Message)
 		}
@@ -90,6 +98,8 @@ func newDecider(in Input) *decider {
 		d.st.Tenant = in.Tenant.Name
 	}
 	d.view = newView(in.Run, &d.st, &d.plan, in.Payloads)
+	d.items = make([]*items, len(d.st.Steps))
+	d.readItems()
 	return d
 }
 
@@ -136,6 +146,7 @@ func alignedSteps(spec []v1alpha1.Step, steps []v1alpha1.StepStatus) []v1alpha1.
 
 // decision completes the status and compares it with the persisted one.
 func (d *decider) decision() Decision {
+	d.storeItems()
 	switch {
 	case d.over:
 		d.writer()

@@ -121,6 +121,7 @@ func (d *decider) cancelSteps(n int) {
 		if withWorker(s) {
 			d.withdraw(i)
 		}
+		d.dropItems(i)
 		s.Phase, s.CompletedAt, s.NextAttemptAt = v1alpha1.StepCancelled, microPointer(d.now), nil
 	}
 }

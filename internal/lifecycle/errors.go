@@ -13,6 +13,7 @@ const (
 	CodeExpressionError  = "ExpressionError"  // when or job.input could not be evaluated
 	CodeInputTooLarge    = "InputTooLarge"    // the rendered input exceeds maxRenderedBytes
 	CodeOutputTooLarge   = "OutputTooLarge"   // the output exceeds protocol.MaxPayloadBytes
+	CodeOutputLost       = "OutputLost"       // outputs of items are not in the object store any more
 	CodeResultRejected   = "ResultRejected"   // the worker's result had an unusable body
 	CodeAttemptsExceeded = "AttemptsExceeded" // attempt numbers are used up
 	CodeRejected         = "Rejected"         // an approver said no

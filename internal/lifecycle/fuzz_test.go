@@ -251,7 +251,16 @@ func (g gamble) kind(s v1alpha1.Step) v1alpha1.Step {
 	if g.IntN(4) == 0 {
 		s.Retry.OnCodes = []string{"E", CodeTimeout}
 	}
-	switch g.IntN(8) {
+	switch g.IntN(10) {
+	case 8, 9:
+		s.ForEach = &v1alpha1.ForEach{
+			Items: []string{
+				"${[1, 'two', null]}", "${[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]}", "${[]}", "${inputs.nothing}", "${['<a>', {'b': 2.5}]}", "${'x'}",
+				"${['" + strings.Repeat("é", 300) + "', 2]}", "${[1].map(x, inputs.?list.orValue([x, x]))}",
+			}[g.IntN(8)],
+			MaxParallel: int32(g.IntN(5)), OnItemFailure: []v1alpha1.ItemFailureAction{v1alpha1.FailStep, v1alpha1.Collect, ""}[g.IntN(3)],
+		}
+		s.Job.Input = raw([]string{`{}`, `{"i":"${item}"}`, `{"i":"${item + 1}"}`}[g.IntN(3)])
 	case 0:
 		delay(int32(1 + g.IntN(900)))(&s)
 	case 1:

@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"time"
@@ -18,11 +19,26 @@ func InFlight(run *v1alpha1.WorkflowRun) []protocol.JobID {
 	}
 	var ids []protocol.JobID
 	for i := range run.Status.Steps {
-		if s := &run.Status.Steps[i]; withWorker(s) {
+		switch s := &run.Status.Steps[i]; {
+		case withWorker(s):
 			ids = append(ids, jobID(run, s.Name, s.Attempt))
+		case isForEach(s) && !ended(s.Phase):
+			ids = append(ids, itemsInFlight(run, s)...)
 		}
 	}
 	return ids
+}
+
+// Over says whether status knows an attempt as one that is not in flight any more.
+func Over(run *v1alpha1.WorkflowRun, id protocol.JobID) bool {
+	if run == nil || run.Status == nil {
+		return false
+	}
+	i, verdict := judge(run, run.Status.Steps, planOf(run).index, id)
+	if verdict != Ahead && isForEach(&run.Status.Steps[i]) {
+		_, verdict = judgeItem(&run.Status.Steps[i], groupsOf(run.Status.Steps[i].ForEach), id)
+	}
+	return verdict == Duplicate || verdict == Stale
 }
 
 // InFlightJobs are those attempts as what has to be taken back when their run is gone.
@@ -41,31 +57,132 @@ func InFlightJobs(run *v1alpha1.WorkflowRun) []Withdrawal {
 	return all
 }
 
-// JobOf renders the job of an attempt in flight again, byte for byte as when it was dispatched, given the outputs that
-// InputOutputs names. Its error wraps ErrNotInFlight, or is that of an expression (then status was not written by Decide, or an
-// output is not in the object store any more).
-func JobOf(run *v1alpha1.WorkflowRun, id protocol.JobID, payloads Payloads) (Job, error) {
-	if run == nil || run.Status == nil || !aligned(stepsOf(run), run.Status.Steps) {
+func itemsInFlight(run *v1alpha1.WorkflowRun, s *v1alpha1.StepStatus) []protocol.JobID {
+	var ids []protocol.JobID
+	groups := groupsOf(s.ForEach)
+	for k := range groups {
+		if !inFlight(groups[k].phase) {
+			continue
+		}
+		for item := range groups[k].set.All() {
+			ids = append(ids, itemJobID(run, s.Name, item, groups[k].attempt))
+		}
+	}
+	return ids
+}
+
+// Rendering renders jobs of a run again, byte for byte as when they were dispatched, but for the deadline of an item, which may be
+// later. It is not safe for concurrent use.
+type Rendering struct {
+	run   *v1alpha1.WorkflowRun
+	plan  plan
+	view  *view
+	lists map[string][]any
+	items map[int]*itemRenderer // by step
+}
+
+// NewRendering is that of a run as it is, with outputs in the object store, which may become more while it is used, and the Lists of
+// a decision about the run, which may be nil.
+func NewRendering(run *v1alpha1.WorkflowRun, payloads Payloads, lists map[string][]any) *Rendering {
+	r := &Rendering{run: run, lists: lists, items: map[int]*itemRenderer{}}
+	if run != nil && run.Status != nil && aligned(stepsOf(run), run.Status.Steps) {
+		r.plan = planOf(run)
+		r.view = newView(run, run.Status, &r.plan, payloads)
+	}
+	return r
+}
+
+// find is the step of an attempt in flight, the item or -1, and when the attempt was dispatched.
+func (r *Rendering) find(id protocol.JobID) (step, item int, dispatchedAt time.Time, ok bool) {
+	if r.view == nil {
+		return 0, 0, time.Time{}, false
+	}
+	i, ok := r.plan.index[id.Step]
+	if !ok || r.plan.steps[i].Job == nil {
+		return 0, 0, time.Time{}, false
+	}
+	s := &r.run.Status.Steps[i]
+	if isForEach(s) && r.plan.steps[i].ForEach != nil {
+		item, at, ok := itemDispatched(s, id)
+		return i, item, at, ok && id == itemJobID(r.run, s.Name, item, id.Attempt)
+	}
+	if !withWorker(s) || jobID(r.run, s.Name, s.Attempt) != id || s.DispatchedAt == nil {
+		return 0, 0, time.Time{}, false
+	}
+	return i, -1, s.DispatchedAt.Time, true
+}
+
+// Job is an attempt in flight, given the outputs that Needs names. Its error wraps ErrNotInFlight, or is that of an expression (then
+// status was not written by Decide, or an output is not in the object store any more).
+func (r *Rendering) Job(id protocol.JobID) (Job, error) {
+	i, item, at, ok := r.find(id)
+	if !ok {
 		return Job{}, fmt.Errorf("job %s: %w", id, ErrNotInFlight)
 	}
-	p := planOf(run)
-	i, ok := p.index[id.Step]
-	if !ok || p.steps[i].Job == nil {
-		return Job{}, fmt.Errorf("job %s: %w", id, ErrNotInFlight)
-	}
-	s := &run.Status.Steps[i]
-	if !withWorker(s) || jobID(run, s.Name, s.Attempt) != id || s.DispatchedAt == nil {
-		return Job{}, fmt.Errorf("job %s: %w", id, ErrNotInFlight)
-	}
-	v := newView(run, run.Status, &p, payloads)
-	input, err := v.render(i)
+	input, err := r.input(i, item)
 	if err != nil {
 		return Job{}, fmt.Errorf("job %s: %w", id, err)
 	}
 	return Job{
-		ID: id, Topic: p.steps[i].Job.Topic, Input: input,
-		Deadline: attemptDeadline(run, run.Status, &p, i),
+		ID: id, Topic: r.plan.steps[i].Job.Topic, Input: input,
+		Deadline: attemptDeadline(r.run, r.run.Status, &r.plan, i, at),
 	}, nil
+}
+
+func (r *Rendering) input(i, item int) (json.RawMessage, error) {
+	if item < 0 {
+		return r.view.render(i)
+	}
+	if r.items[i] == nil {
+		list, known := r.lists[r.plan.steps[i].Name]
+		if !known {
+			var err error
+			if list, err = r.view.list(i); err != nil {
+				return nil, err
+			}
+		}
+		made, err := r.view.itemRenderer(i, list)
+		if err != nil {
+			return nil, err
+		}
+		r.items[i] = made
+	}
+	input, problem := r.items[i].render(item)
+	if problem != nil {
+		return nil, errors.New(problem.Message)
+	}
+	return input, nil
+}
+
+// Needs names the outputs in the object store that Job needs for an attempt.
+func (r *Rendering) Needs(id protocol.JobID) []protocol.OutputRef {
+	i, item, _, ok := r.find(id)
+	if !ok {
+		return nil
+	}
+	if item >= 0 && r.items[i] != nil {
+		return nil
+	}
+	step := &r.plan.steps[i]
+	reads, err := expr.TemplateOutputs(rawOf(step.Job.Input), withItem(step)...)
+	if err != nil {
+		return nil // Job says so
+	}
+	refs := r.view.offloaded(r.plan.sees(i), reads)
+	if _, known := r.lists[step.Name]; item >= 0 && !known {
+		if reads, err = expr.ListOutputs(step.ForEach.Items); err == nil {
+			refs = append(refs, r.view.offloaded(r.plan.sees(i), reads)...)
+		}
+	}
+	return refs
+}
+
+// withItem says whether the expressions of a step's job may read item.
+func withItem(step *v1alpha1.Step) []expr.Option {
+	if step.ForEach == nil {
+		return nil
+	}
+	return []expr.Option{expr.WithItem}
 }
 
 func jobID(run *v1alpha1.WorkflowRun, step string, attempt int32) protocol.JobID {
@@ -73,9 +190,9 @@ func jobID(run *v1alpha1.WorkflowRun, step string, attempt int32) protocol.JobID
 }
 
 // attemptDeadline is when nobody waits for the attempt any more, whatever its worker says in between.
-func attemptDeadline(run *v1alpha1.WorkflowRun, st *v1alpha1.WorkflowRunStatus, p *plan, i int) time.Time {
+func attemptDeadline(run *v1alpha1.WorkflowRun, st *v1alpha1.WorkflowRunStatus, p *plan, i int, dispatchedAt time.Time) time.Time {
 	step := &p.steps[i]
-	deadline := st.Steps[i].DispatchedAt.Add(startTimeout(step) + attemptTimeout(step))
+	deadline := dispatchedAt.Add(startTimeout(step) + attemptTimeout(step))
 	end := activeDeadline(run, st)
 	if p.isFinally(i) {
 		end = finallyEnd(run, st)
@@ -154,7 +271,7 @@ func (v *view) output(j int) (any, error) {
 		return known, nil
 	}
 	s := &v.steps[j]
-	seen := map[string]any{"phase": string(s.Phase), "output": nil, "outputRef": nil, "error": nil, "approval": nil}
+	seen := map[string]any{"phase": string(s.Phase), "output": nil, "outputRef": nil, "error": nil, "approval": nil, "items": nil}
 	var raw []byte
 	if s.Output != nil {
 		raw = s.Output.Raw
@@ -169,6 +286,9 @@ func (v *view) output(j int) (any, error) {
 			return nil, fmt.Errorf("output of %s: %w", s.Name, err)
 		}
 		seen["output"] = value
+	}
+	if f := s.ForEach; f != nil {
+		seen["items"] = map[string]any{"total": int64(f.Total), "succeeded": int64(f.Succeeded), "failed": int64(f.Failed)}
 	}
 	if a := s.Approval; a != nil {
 		seen["approval"] = map[string]any{"decision": string(a.Decision), "approver": a.Approver, "comment": a.Comment}

@@ -19,6 +19,9 @@ func (d *decider) waitsFor() (reason, message string) {
 		return v1alpha1.ReasonQueued, cut(c.Message, maxMessageChars)
 	}
 	text := stateText(d.st.Steps, d.workersText)
+	if d.assembling {
+		text = "outputs of items wait to be read or stored; " + text
+	}
 	if d.outputsLack {
 		text = "its outputs wait to be read or stored; " + text
 	}
@@ -40,6 +43,10 @@ func (d *decider) waitsFor() (reason, message string) {
 func (d *decider) waitingReason() string {
 	in := map[v1alpha1.StepPhase]int{}
 	for i := range d.st.Steps {
+		if it := d.items[i]; it != nil {
+			it.phases(in)
+			continue
+		}
 		in[d.st.Steps[i].Phase]++
 	}
 	switch {
@@ -72,7 +79,7 @@ func (d *decider) lacksWorkers() bool {
 // how many jobs and workers there are is said by kubectl syncopate why.
 func (d *decider) workersText(i int) string {
 	job := d.plan.steps[i].Job
-	if job == nil || d.st.Steps[i].Phase != v1alpha1.StepDispatched {
+	if job == nil || !waitsForWorker(&d.st.Steps[i], d.items[i]) {
 		return ""
 	}
 	w := d.in.Workers[job.Topic]
@@ -92,10 +99,14 @@ func (d *decider) workersText(i int) string {
 
 // saidOfWorkers is what the condition says of the workers of a topic: it stands while nothing is known of them, as after a restart.
 func (d *decider) saidOfWorkers(topic string) string {
-	if d.run.Status == nil || reasonOf(d.run.Status, v1alpha1.ConditionSucceeded) != v1alpha1.ReasonWaitingForWorkers {
+	if d.run.Status == nil {
 		return ""
 	}
-	message := condition(d.run.Status, v1alpha1.ConditionSucceeded).Message
+	c := condition(d.run.Status, v1alpha1.ConditionSucceeded)
+	if c == nil {
+		return ""
+	}
+	message := c.Message
 	for _, begin := range []string{absentText(topic), stuckText(topic)} {
 		if at := strings.Index(message, begin); at >= 0 {
 			text, _, _ := strings.Cut(message[at:], ";")
@@ -113,6 +124,16 @@ func stuckText(topic string) string {
 
 func nothingMore(int) string { return "" }
 
+// waitsForWorker says whether nobody began the attempt of a step, or one of an item.
+func waitsForWorker(s *v1alpha1.StepStatus, it *items) bool {
+	if it == nil || ended(s.Phase) {
+		return s.Phase == v1alpha1.StepDispatched
+	}
+	in := map[v1alpha1.StepPhase]int{}
+	it.phases(in)
+	return in[v1alpha1.StepDispatched] > 0
+}
+
 // WaitedFor names the topics of attempts that no worker has begun, each once.
 func WaitedFor(run *v1alpha1.WorkflowRun) []string {
 	if run == nil || run.Status == nil || Finished(run) {
@@ -124,7 +145,12 @@ func WaitedFor(run *v1alpha1.WorkflowRun) []string {
 	}
 	var topics []string
 	for i := range steps {
-		if job := steps[i].Job; job != nil && run.Status.Steps[i].Phase == v1alpha1.StepDispatched && !slices.Contains(topics, job.Topic) {
+		s := &run.Status.Steps[i]
+		var it *items
+		if isForEach(s) {
+			it = &items{groups: groupsOf(s.ForEach)}
+		}
+		if job := steps[i].Job; job != nil && waitsForWorker(s, it) && !slices.Contains(topics, job.Topic) {
 			topics = append(topics, job.Topic)
 		}
 	}
@@ -137,6 +163,10 @@ func stateText(steps []v1alpha1.StepStatus, more func(int) string) string {
 	for i := range steps {
 		switch s := &steps[i]; s.Phase {
 		case v1alpha1.StepRunning:
+			if isForEach(s) {
+				l.add(itemsText(s) + more(i))
+				continue
+			}
 			l.add(fmt.Sprintf("%s runs since %s (attempt %d)", s.Name, timeText(s.StartedAt), s.Attempt))
 		case v1alpha1.StepDispatched:
 			l.add(fmt.Sprintf("%s waits for a worker since %s (attempt %d)%s", s.Name, timeText(s.DispatchedAt), s.Attempt, more(i)))
@@ -150,6 +180,16 @@ func stateText(steps []v1alpha1.StepStatus, more func(int) string) string {
 		}
 	}
 	return l.text(maxMessageChars)
+}
+
+// itemsText tells how far the items of a step are.
+func itemsText(s *v1alpha1.StepStatus) string {
+	f := s.ForEach
+	text := fmt.Sprintf("%s runs since %s: %d of %d items are over", s.Name, timeText(s.StartedAt), f.Succeeded+f.Failed, f.Total)
+	if f.Failed > 0 {
+		text += fmt.Sprintf(" (%d failed)", f.Failed)
+	}
+	return text
 }
 
 func problemsText(problems []string) string {

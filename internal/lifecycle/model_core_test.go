@@ -11,8 +11,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/itemset"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -105,6 +107,76 @@ type verdict struct {
 	eventText string
 }
 
+// slot is what has attempts: a step, or an item of one.
+type slot struct {
+	step int
+	item int // -1: the step itself
+}
+
+// itemsOfModel is how many items a step with forEach has in the model.
+const itemsOfModel = 2
+
+func slotsOf(run *v1alpha1.WorkflowRun) []slot {
+	var all []slot
+	for i, s := range stepsOf(run) {
+		if s.ForEach == nil {
+			all = append(all, slot{i, -1})
+			continue
+		}
+		for item := range itemsOfModel {
+			all = append(all, slot{i, item})
+		}
+	}
+	return all
+}
+
+// statusOf is a slot as if it were a step. The attempt of an item that is over is not known any more: the highest.
+func (at slot) statusOf(steps []v1alpha1.StepStatus) v1alpha1.StepStatus {
+	if at.step >= len(steps) {
+		return v1alpha1.StepStatus{}
+	}
+	s := steps[at.step]
+	if at.item < 0 {
+		return s
+	}
+	over := v1alpha1.StepStatus{Name: s.Name, Phase: s.Phase, Attempt: perStep}
+	switch {
+	case s.ForEach == nil:
+		return v1alpha1.StepStatus{Name: s.Name, Phase: s.Phase}
+	case s.Phase == v1alpha1.StepSucceeded:
+		over.Output = itemOf(s.Output.Raw, at.item)
+		if over.Output == nil {
+			over.Phase = v1alpha1.StepFailed
+		}
+		return over
+	case ended(s.Phase):
+		return over
+	}
+	for _, g := range groupsOf(s.ForEach) {
+		if g.set.Contains(at.item) {
+			return v1alpha1.StepStatus{Name: s.Name, Phase: g.phase, Attempt: g.attempt, Failures: g.failures}
+		}
+	}
+	if at.item >= int(s.ForEach.Begun) {
+		return v1alpha1.StepStatus{Name: s.Name, Phase: v1alpha1.StepPending}
+	}
+	over.Phase = v1alpha1.StepSucceeded
+	if failed, _ := itemset.Parse(s.ForEach.FailedItems); failed.Contains(at.item) {
+		over.Phase = v1alpha1.StepFailed
+	} else if all, err := decodeOutputs(s.ForEach.Outputs.Raw); err == nil {
+		over.Output = &runtime.RawExtension{Raw: all[fmt.Sprint(at.item)]}
+	}
+	return over
+}
+
+func itemOf(list []byte, item int) *runtime.RawExtension {
+	var all []json.RawMessage
+	if json.Unmarshal(list, &all) != nil || item >= len(all) || string(all[item]) == "null" {
+		return nil
+	}
+	return &runtime.RawExtension{Raw: all[item]}
+}
+
 // known is a persisted status.
 type known struct {
 	status   *v1alpha1.WorkflowRunStatus // nil: never written
@@ -113,6 +185,7 @@ type known struct {
 	fence    int64
 	leaseID  string
 	steps    []v1alpha1.StepStatus
+	slots    []v1alpha1.StepStatus
 	jobs     map[int]string // rendered jobs of the attempts in flight
 }
 
@@ -120,7 +193,7 @@ type known struct {
 type core struct {
 	spec     *v1alpha1.WorkflowRun
 	plan     plan
-	index    map[string]int
+	slots    []slot
 	statuses []known
 	byText   map[string]int32
 	verdicts []verdict
@@ -129,7 +202,7 @@ type core struct {
 
 func newCore(run *v1alpha1.WorkflowRun) *core {
 	c := &core{
-		spec: run, plan: planOf(run), index: planOf(run).index,
+		spec: run, plan: planOf(run), slots: slotsOf(run),
 		statuses: []known{{}}, byText: map[string]int32{}, verdicts: []verdict{{}}, asked: map[question]int32{},
 	}
 	return c
@@ -149,10 +222,22 @@ func (c *core) run(status int32, spec intent) *v1alpha1.WorkflowRun {
 }
 
 func (c *core) id(bit int) protocol.JobID {
-	return job(stepsOf(c.spec)[bit/perStep].Name, int32(bit%perStep)+1)
+	at := c.slots[bit/perStep]
+	id := job(stepsOf(c.spec)[at.step].Name, int32(bit%perStep)+1)
+	if at.item >= 0 {
+		id.Item = fmt.Sprint(at.item)
+	}
+	return id
 }
 
-func (c *core) bit(id protocol.JobID) attempts { return attemptBit(c.index[id.Step], id.Attempt) }
+// number is the first bit of the slot of a job.
+func (c *core) number(id protocol.JobID) int {
+	return slices.IndexFunc(c.slots, func(at slot) bool {
+		return stepsOf(c.spec)[at.step].Name == id.Step && (at.item < 0 || fmt.Sprint(at.item) == id.Item)
+	})
+}
+
+func (c *core) bit(id protocol.JobID) attempts { return attemptBit(c.number(id), id.Attempt) }
 
 // outputOf tells in the status which attempt gave an output.
 func (c *core) outputOf(bit int) string { return fmt.Sprintf(`{"by":%q,"ok":true}`, c.id(bit)) }
@@ -297,6 +382,9 @@ func (c *core) intern(q question, out *Decision) (int32, error) {
 	if back.Fence != nil {
 		k.fence, k.leaseID = *back.Fence, back.Lock.LeaseID
 	}
+	for _, at := range c.slots {
+		k.slots = append(k.slots, at.statusOf(back.Steps))
+	}
 	c.statuses = append(c.statuses, k)
 	number := int32(len(c.statuses) - 1)
 	c.byText[string(raw)] = number
@@ -312,8 +400,8 @@ func (c *core) jobs(number int32, q question, out *Decision) error {
 	k, old := &c.statuses[number], &c.statuses[q.status]
 	run := c.run(number, q.spec)
 	for _, id := range InFlight(run) {
-		bit := c.index[id.Step]*perStep + int(id.Attempt) - 1
-		k.inFlight |= attemptBit(c.index[id.Step], id.Attempt)
+		bit := c.number(id)*perStep + int(id.Attempt) - 1
+		k.inFlight |= c.bit(id)
 		j, err := JobOf(run, id, nil)
 		if err != nil {
 			return fmt.Errorf("recover: %w", err)
@@ -324,7 +412,7 @@ func (c *core) jobs(number int32, q question, out *Decision) error {
 		}
 	}
 	for _, j := range out.Dispatch {
-		bit := c.index[j.ID.Step]*perStep + int(j.ID.Attempt) - 1
+		bit := c.number(j.ID)*perStep + int(j.ID.Attempt) - 1
 		if text := fmt.Sprintf("%s %s %s %s", j.ID, j.Topic, j.Input, j.Deadline); text != k.jobs[bit] {
 			return fmt.Errorf("recovered job differs: %s, now %s", text, k.jobs[bit])
 		}
@@ -404,15 +492,20 @@ func onlyTheLoss(old, next *v1alpha1.WorkflowRunStatus) bool {
 func (c *core) checkSteps(q *question, v *verdict, old, next *known) error {
 	active := 0
 	for i := range next.steps {
-		var was v1alpha1.StepStatus
-		if i < len(old.steps) {
-			was = old.steps[i]
-		}
 		if inFlight(next.steps[i].Phase) {
 			active++
 		}
-		if err := c.checkStep(i, q, v, &was, &next.steps[i], next.status); err != nil {
-			return fmt.Errorf("step %s: %w", next.steps[i].Name, err)
+	}
+	for i, at := range c.slots {
+		was, now := at.statusOf(old.steps), at.statusOf(next.steps)
+		if at.item >= 0 && ended(now.Phase) {
+			now.Attempt = was.Attempt
+			if ended(was.Phase) {
+				was.Phase, was.Output = now.Phase, now.Output // its step ended
+			}
+		}
+		if err := c.checkStep(i, q, v, &was, &now, next.status); err != nil {
+			return fmt.Errorf("%s: %w", c.id(i*perStep), err)
 		}
 	}
 	if active > parallel(c.spec) {
@@ -437,11 +530,17 @@ func (c *core) checkProgress(next *known, active int) error {
 		if ready && (!c.isJob(i) || active < parallel(c.spec)) {
 			return fmt.Errorf("step %s could have started", next.steps[i].Name)
 		}
+		if f := next.steps[i].ForEach; f != nil && !ended(next.steps[i].Phase) {
+			it := items{st: f, groups: groupsOf(f)}
+			if it.done() || (f.Begun < f.Total && it.underWay() < int(c.plan.steps[i].ForEach.MaxParallel)) {
+				return fmt.Errorf("items of step %s could have gone on", next.steps[i].Name)
+			}
+		}
 	}
 	return nil
 }
 
-func (c *core) isJob(i int) bool { return stepsOf(c.spec)[i].Job != nil }
+func (c *core) isJob(step int) bool { return stepsOf(c.spec)[step].Job != nil }
 
 func (c *core) checkStep(i int, q *question, v *verdict, was, now *v1alpha1.StepStatus, next *v1alpha1.WorkflowRunStatus) error {
 	last := attemptBit(i, was.Attempt)
@@ -468,11 +567,11 @@ func (c *core) checkStep(i int, q *question, v *verdict, was, now *v1alpha1.Step
 	case v.applied&^q.finals != 0:
 		return errors.New("applied what was not there")
 	}
-	if i >= len(c.spec.Spec.Steps) && now.Attempt > 0 && next.Ending == nil {
+	if c.slots[i].step >= len(c.spec.Spec.Steps) && now.Attempt > 0 && next.Ending == nil {
 		return errors.New("a finally step began before the end was announced")
 	}
-	if c.isJob(i) && now.Phase == v1alpha1.StepSucceeded && was.Phase != now.Phase {
-		if by := fmt.Sprintf("%q", job(now.Name, now.Attempt)); !strings.Contains(string(now.Output.Raw), by) {
+	if c.isJob(c.slots[i].step) && now.Phase == v1alpha1.StepSucceeded && was.Phase != now.Phase {
+		if by := fmt.Sprintf("%q", c.id(i*perStep+int(was.Attempt)-1)); !strings.Contains(string(now.Output.Raw), by) {
 			return fmt.Errorf("output of another attempt: %s", now.Output.Raw)
 		}
 		if v.applied&last == 0 {

@@ -113,10 +113,20 @@ func modelCases() []modelCase {
 		run.Spec.Finally = run.Spec.Finally[:1]
 		return run
 	}
+	each := func(parallel int32, onFailure v1alpha1.ItemFailureAction, options ...stepOption) *v1alpha1.WorkflowRun {
+		return newRun(newStep("e", append(options, forEach("${['x', 'y']}", parallel, onFailure))...),
+			newStep("z", after("e"), maxFailures(1), input(`{"of":"${steps.e.output}"}`)))
+	}
 	goesOn := func() *v1alpha1.WorkflowRun {
 		return newRun(newStep("a", maxFailures(1), continues), newStep("b", after("a"), maxFailures(1), input(`{"a":"${steps.a.phase}"}`)))
 	}
 	cases := []modelCase{
+		{name: "items", run: each(2, v1alpha1.Collect, maxFailures(1)), procs: 1, race: true, budgets: world{faults: 3}},
+		{name: "items, one at a time, retried", run: each(1, v1alpha1.Collect, maxFailures(2)), procs: 1, race: true, budgets: world{faults: 1, failures: 2, retries: 1}},
+		{name: "items, one fails for all", run: each(2, v1alpha1.FailStep, maxFailures(1)), procs: 1, budgets: world{faults: 1, failures: 1, cancels: 1}},
+		{name: "items, Started", run: each(2, v1alpha1.Collect, maxFailures(1)), procs: 1, budgets: world{started: 1, slow: 1}},
+		{name: "items, suspended", run: each(1, v1alpha1.Collect, maxFailures(2)), procs: 1, budgets: world{suspends: 1, failures: 1}},
+		{name: "items, two processes", run: each(2, v1alpha1.FailStep, maxFailures(1)), procs: 2, budgets: world{cancels: 1}},
 		{name: "approval and delay", run: waits(), procs: 1, race: true, budgets: world{faults: 3, decisions: 1, slow: 1}},
 		{name: "approval and delay, suspended and cancelled", run: waits(), procs: 1, budgets: world{faults: 1, decisions: 1, cancels: 1, suspends: 1}},
 		{name: "approval and delay, two processes", run: waits(), procs: 2, budgets: world{faults: 1, decisions: 1}},

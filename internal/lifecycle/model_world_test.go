@@ -386,7 +386,7 @@ func (m *model) act(w *world, i int) step {
 // intended: nothing leaves the process before its intent is persisted.
 func (m *model) intended(w *world, job attempts) error {
 	step, attempt := m.where(job)
-	steps := m.core.statuses[w.status].steps
+	steps := m.core.statuses[w.status].slots
 	if step >= len(steps) || steps[step].Attempt < attempt {
 		return fmt.Errorf("a job was published before its attempt was persisted")
 	}
@@ -396,7 +396,7 @@ func (m *model) intended(w *world, job attempts) error {
 // mayAck is I1: what is acknowledged is in the persisted status, or stale by rule.
 func (m *model) mayAck(w *world, result attempts) error {
 	step, attempt := m.where(result)
-	s := &m.core.statuses[w.status].steps[step]
+	s := &m.core.statuses[w.status].slots[step]
 	if s.Attempt < attempt || (s.Attempt == attempt && inFlight(s.Phase)) {
 		return fmt.Errorf("I1: a result was acknowledged, but status still waits for it")
 	}

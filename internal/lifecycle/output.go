@@ -37,8 +37,14 @@ func (d *decider) keep(r *Result) (kept, *v1alpha1.StepError) {
 	return d.moved(protocol.NewOutputRef(r.ID, canonical), canonical)
 }
 
-// roomForOutputs is what outputs in status may take, if each step should need a reference.
-func (d *decider) roomForOutputs() int { return maxOutputsBytes - refBytes*len(d.st.Steps) }
+// roomForOutputs is what outputs in status may take, if each step should need a reference, and items of steps what they may.
+func (d *decider) roomForOutputs() int {
+	room := maxOutputsBytes - refBytes*len(d.st.Steps)
+	if slices.ContainsFunc(d.plan.steps, func(s v1alpha1.Step) bool { return s.ForEach != nil }) {
+		room -= itemsBytes
+	}
+	return room
+}
 
 // moved is an output that is too large for status, and goes to the object store.
 func (d *decider) moved(ref protocol.OutputRef, data []byte) (kept, *v1alpha1.StepError) {
@@ -58,12 +64,8 @@ func (d *decider) moved(ref protocol.OutputRef, data []byte) (kept, *v1alpha1.St
 
 // referred is an output that its worker put into the object store.
 func (d *decider) referred(id protocol.JobID, ref protocol.OutputRef) (kept, *v1alpha1.StepError) {
-	if ref.Size > protocol.MaxPayloadBytes {
-		return kept{}, &v1alpha1.StepError{Code: CodeOutputTooLarge, Message: fmt.Sprintf(
-			"the output has %d bytes, more than the %d that the object store takes of one step", ref.Size, protocol.MaxPayloadBytes)}
-	}
-	if err := ref.Check(id); err != nil {
-		return kept{}, rejected("outputRef: " + err.Error())
+	if problem := referenceProblem(id, ref); problem != nil {
+		return kept{}, problem
 	}
 	p, known := d.in.Payloads[ref.Name]
 	switch {
@@ -75,6 +77,18 @@ func (d *decider) referred(id protocol.JobID, ref protocol.OutputRef) (kept, *v1
 	default:
 		return kept{ref: reference(ref)}, nil
 	}
+}
+
+// referenceProblem says why a result of a job may not have a reference.
+func referenceProblem(id protocol.JobID, ref protocol.OutputRef) *v1alpha1.StepError {
+	if ref.Size > protocol.MaxPayloadBytes {
+		return &v1alpha1.StepError{Code: CodeOutputTooLarge, Message: fmt.Sprintf(
+			"the output has %d bytes, more than the %d that the object store takes of one step", ref.Size, protocol.MaxPayloadBytes)}
+	}
+	if err := ref.Check(id); err != nil {
+		return rejected("outputRef: " + err.Error())
+	}
+	return nil
 }
 
 func rejected(why string) *v1alpha1.StepError {

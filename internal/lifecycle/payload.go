@@ -8,7 +8,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/expr"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -94,24 +93,6 @@ func (d *decider) lack(err error) bool {
 	}
 	d.out.Needs.load(missing.refs)
 	return true
-}
-
-// InputOutputs names the outputs in the object store that JobOf needs for an attempt.
-func InputOutputs(run *v1alpha1.WorkflowRun, id protocol.JobID) []protocol.OutputRef {
-	if run == nil || run.Status == nil || !aligned(stepsOf(run), run.Status.Steps) {
-		return nil
-	}
-	p := planOf(run)
-	i, ok := p.index[id.Step]
-	if !ok || p.steps[i].Job == nil {
-		return nil
-	}
-	reads, err := expr.TemplateOutputs(rawOf(p.steps[i].Job.Input))
-	if err != nil {
-		return nil // JobOf says so
-	}
-	v := newView(run, run.Status, &p, nil)
-	return v.offloaded(p.sees(i), reads)
 }
 
 // offloaded are the outputs in the object store among those of some steps that an expression reads.

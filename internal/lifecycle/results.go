@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -16,16 +18,24 @@ func (d *decider) results() {
 	for k := range d.in.Results {
 		d.out.Verdicts[k] = d.apply(k)
 	}
+	for _, it := range d.items {
+		if it != nil {
+			d.succeedItems(it)
+			d.settleItems(it)
+		}
+	}
 	d.endIfDone()
 }
 
 // judge compares an attempt with the persisted one of its step. Applied means: this attempt is in flight.
 func judge(run *v1alpha1.WorkflowRun, steps []v1alpha1.StepStatus, index map[string]int, id protocol.JobID) (int, Verdict) {
 	i, known := index[id.Step]
-	if !known || i >= len(steps) || id.RunUID != string(run.UID) || id.Item != protocol.NoItem {
+	if !known || i >= len(steps) || id.RunUID != string(run.UID) || (id.Item != protocol.NoItem) != isForEach(&steps[i]) {
 		return 0, Ahead
 	}
 	switch s := &steps[i]; {
+	case isForEach(s):
+		return i, Duplicate // see judgeItem
 	case id.Attempt > s.Attempt:
 		return i, Ahead
 	case id.Attempt < s.Attempt:
@@ -41,6 +51,8 @@ func (d *decider) apply(k int) Verdict {
 	r := &d.in.Results[k]
 	i, verdict := judge(d.run, d.st.Steps, d.plan.index, r.ID)
 	switch {
+	case verdict != Ahead && isForEach(&d.st.Steps[i]):
+		return d.applyItem(k, i)
 	case verdict == Duplicate:
 		d.out.rejectAgain(k, r, &d.st.Steps[i])
 		return Duplicate
@@ -72,15 +84,19 @@ func (d *decider) started(i int, published time.Time) Verdict {
 	if s.Phase == v1alpha1.StepRunning {
 		return Duplicate
 	}
+	s.Phase, s.StartedAt = v1alpha1.StepRunning, d.startedAt(published, s.DispatchedAt)
+	return Applied
+}
+
+func (d *decider) startedAt(published time.Time, dispatched *metav1.MicroTime) *metav1.MicroTime {
 	at := published
-	if s.DispatchedAt != nil && at.Before(s.DispatchedAt.Time) {
-		at = s.DispatchedAt.Time
+	if dispatched != nil && at.Before(dispatched.Time) {
+		at = dispatched.Time
 	}
 	if at.After(d.now) {
 		at = d.now
 	}
-	s.Phase, s.StartedAt = v1alpha1.StepRunning, microPointer(at)
-	return Applied
+	return microPointer(at)
 }
 
 func (d *decider) succeed(k, i int) Verdict {
@@ -132,7 +148,7 @@ func (d *decider) fail(i int, e v1alpha1.StepError, final bool) {
 	s, step := &d.st.Steps[i], &d.plan.steps[i]
 	e.Code = normalCode(e.Code)
 	s.Failures = inc(s.Failures)
-	if final || !retryable(step, e.Code) || s.Failures >= positiveOr(step.Retry.MaxFailures, defaultMaxFailures) {
+	if final || isLast(step, e.Code, s.Failures) {
 		d.stepFailed(i, e, v1alpha1.ReasonStepFailed)
 		return
 	}
@@ -149,16 +165,22 @@ func (d *decider) postpone(i int, r protocol.Result) {
 		e := workerError(r.Error)
 		d.setError(s, &e)
 	}
-	limit := positiveOr(int64(d.in.MaxRetryAfter), int64(defaultMaxRetryAfter))
-	wait := retryAfter(r.RetryAfterMillis, time.Duration(limit))
+	wait := d.grant(r)
 	d.backOff(s, wait)
-	d.out.Granted = append(d.out.Granted, wait)
 	message := fmt.Sprintf("Step %s: the worker of attempt %d asked for a retry at %s", s.Name, s.Attempt, timeText(s.NextAttemptAt))
 	if r.RetryAfterMillis > wait.Milliseconds() && wait > minRetryAfter {
 		message = fmt.Sprintf("Step %s: the worker of attempt %d asked for a retry in %d ms, more than the policy's %s; it comes at %s",
 			s.Name, s.Attempt, r.RetryAfterMillis, wait, timeText(s.NextAttemptAt))
 	}
 	d.event(EventNormal, "StepBackingOff", message)
+}
+
+// grant is the wait that a worker gets which asked for one.
+func (d *decider) grant(r protocol.Result) time.Duration {
+	limit := positiveOr(int64(d.in.MaxRetryAfter), int64(defaultMaxRetryAfter))
+	wait := retryAfter(r.RetryAfterMillis, time.Duration(limit))
+	d.out.Granted = append(d.out.Granted, wait)
+	return wait
 }
 
 func (d *decider) backOff(s *v1alpha1.StepStatus, wait time.Duration) {
@@ -181,9 +203,10 @@ func (d *decider) fatal(i int) bool {
 	return !d.plan.isFinally(i) && d.plan.steps[i].OnFailure != v1alpha1.FailureContinue
 }
 
-// retryable says whether a step is tried again after a failure with this code.
-func retryable(step *v1alpha1.Step, code string) bool {
-	return len(step.Retry.OnCodes) == 0 || slices.Contains(step.Retry.OnCodes, code)
+// isLast says whether a job is not tried again after this many failures, the last one with a code.
+func isLast(step *v1alpha1.Step, code string, failures int32) bool {
+	retryable := len(step.Retry.OnCodes) == 0 || slices.Contains(step.Retry.OnCodes, code)
+	return !retryable || failures >= positiveOr(step.Retry.MaxFailures, defaultMaxFailures)
 }
 
 // setError keeps messages within a budget for the whole run, so that status stays below its bound with 200 failing steps.

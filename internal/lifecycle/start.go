@@ -31,8 +31,11 @@ func (d *decider) firstSight() {
 
 // launch is a step that begins if the whole stage succeeds.
 type launch struct {
-	step  int
-	input json.RawMessage // of a job
+	step     int
+	item     int // of a step with forEach
+	attempt  int32
+	failures int32
+	input    json.RawMessage
 }
 
 // starts begins steps in spec order, as far as there are places, and skips what is not wanted. When the last of spec.steps is over
@@ -42,12 +45,22 @@ func (d *decider) starts() {
 		return
 	}
 	main := d.st.Ending == nil
-	d.startSome()
-	d.endIfDone()
+	d.startAll()
 	if main && d.st.Ending != nil && !d.over {
-		d.startSome()
-		d.endIfDone()
+		d.startAll()
 	}
+}
+
+// startAll begins steps until none more can begin: one with forEach may end as it begins.
+func (d *decider) startAll() {
+	for d.again = true; d.again; {
+		d.again = false
+		d.startSome()
+		if d.failure != nil {
+			break
+		}
+	}
+	d.endIfDone()
 }
 
 // startSome begins steps. The expressions of a step are evaluated only when it has a place, so once. Steps are committed at the end:
@@ -57,34 +70,55 @@ func (d *decider) startSome() {
 	queue, waiting, active := d.candidates()
 	for places := parallel(d.run) - active; queue.Len() > 0; {
 		i := queue.first()
-		job := d.plan.steps[i].Job
-		if job != nil && places <= 0 {
+		if d.plan.steps[i].Job != nil && places <= 0 {
 			continue // approvals and delays need no place
 		}
-		is := d.prepare(i)
-		switch {
+		switch is := d.prepare(i); {
 		case is.lacking:
 			continue // what the step reads is not here yet: this decision is made again, or the step is left for the next one
 		case is.input != nil:
-			launches = append(launches, launch{i, is.input})
+			launches = append(launches, launch{step: i, input: is.input})
 			places--
 			continue
-		case is.problem != nil:
-			d.stepFailed(i, *is.problem, v1alpha1.ReasonStepFailed)
-		case is.skipped:
-			d.skip(i)
 		default:
-			d.await(i)
+			d.begin(i, is)
 		}
 		if d.failure != nil {
 			return
 		}
+		if inFlight(d.st.Steps[i].Phase) {
+			places--
+		}
 		d.release(i, queue, waiting)
 	}
+	if launches = append(launches, d.itemLaunches()...); d.failure == nil {
+		d.commitAll(launches)
+	}
+}
+
+// begin begins a step that is no single job, or ends it at once.
+func (d *decider) begin(i int, is prepared) {
+	switch {
+	case is.problem != nil:
+		d.stepFailed(i, *is.problem, v1alpha1.ReasonStepFailed)
+	case is.skipped:
+		d.skip(i)
+	case is.list != nil:
+		d.beginItems(i, is.list)
+	default:
+		d.await(i)
+	}
+}
+
+func (d *decider) commitAll(launches []launch) {
 	// A skipped step may have let in one that stands before it in the spec.
-	slices.SortFunc(launches, func(a, b launch) int { return a.step - b.step })
+	slices.SortStableFunc(launches, func(a, b launch) int { return a.step - b.step })
 	for _, l := range launches {
-		d.commit(l)
+		if isForEach(&d.st.Steps[l.step]) {
+			d.commitItem(l)
+		} else {
+			d.commit(l)
+		}
 	}
 }
 
@@ -174,6 +208,7 @@ func (d *decider) release(i int, queue *byIndex, waiting []int) {
 // prepared is what became of the expressions of a step: its input if all else is zero.
 type prepared struct {
 	input   json.RawMessage
+	list    []any               // of a step with forEach
 	skipped bool                // its when expression is false
 	lacking bool                // outputs that they read are not loaded
 	problem *v1alpha1.StepError // why they cannot be evaluated
@@ -194,19 +229,26 @@ func (d *decider) prepare(i int) prepared {
 			return prepared{skipped: true}
 		}
 	}
-	if d.plan.steps[i].Job == nil {
+	switch step := &d.plan.steps[i]; {
+	case step.Job == nil:
 		return prepared{}
+	case step.ForEach != nil:
+		return d.prepareList(i)
 	}
 	input, err := d.view.render(i)
 	switch {
 	case err != nil:
 		return d.unprepared(err)
 	case len(input) > maxRenderedBytes:
-		return prepared{problem: &v1alpha1.StepError{Code: CodeInputTooLarge, Message: fmt.Sprintf(
-			"job.input has %d bytes after evaluation, more than %d", len(input), maxRenderedBytes)}}
+		return prepared{problem: inputTooLarge(len(input))}
 	default:
 		return prepared{input: input}
 	}
+}
+
+func inputTooLarge(n int) *v1alpha1.StepError {
+	return &v1alpha1.StepError{Code: CodeInputTooLarge, Message: fmt.Sprintf(
+		"job.input has %d bytes after evaluation, more than %d", n, maxRenderedBytes)}
 }
 
 // unprepared says what an error of an expression means.
@@ -239,7 +281,7 @@ func (d *decider) commit(l launch) {
 	}
 	topic := d.plan.steps[l.step].Job.Topic
 	d.out.Dispatch = append(d.out.Dispatch, Job{
-		ID: id, Topic: topic, Input: l.input, Deadline: attemptDeadline(d.run, &d.st, &d.plan, l.step),
+		ID: id, Topic: topic, Input: l.input, Deadline: attemptDeadline(d.run, &d.st, &d.plan, l.step, s.DispatchedAt.Time),
 	})
 	d.event(EventNormal, "StepDispatched", fmt.Sprintf("Step %s: attempt %d goes to topic %s", s.Name, s.Attempt, topic))
 }

@@ -258,6 +258,18 @@ func stepDetail(st *v1alpha1.StepStatus) string {
 	if st.NextAttemptAt != nil {
 		fmt.Fprintf(&b, ", next at %s", clockText(st.NextAttemptAt.Time))
 	}
+	if f := st.ForEach; f != nil {
+		fmt.Fprintf(&b, ", items %d begun, %d succeeded, %d failed (%s) of %d", f.Begun, f.Succeeded, f.Failed, f.FailedItems, f.Total)
+		for _, g := range f.Groups {
+			fmt.Fprintf(&b, "; %s %s attempt %d, failures %d", g.Items, g.Phase, g.Attempt, g.Failures)
+			if g.NextAttemptAt != nil {
+				fmt.Fprintf(&b, ", next at %s", clockText(g.NextAttemptAt.Time))
+			}
+		}
+		if f.Outputs != nil {
+			fmt.Fprintf(&b, "; holds %s", f.Outputs.Raw)
+		}
+	}
 	if st.Output != nil {
 		fmt.Fprintf(&b, ", output %s", st.Output.Raw)
 	}

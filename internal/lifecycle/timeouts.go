@@ -28,6 +28,7 @@ func (d *decider) timeouts() {
 			d.fail(i, timeoutError(step, s), false)
 		}
 	}
+	d.itemTimeouts()
 	d.endIfDone()
 }
 
@@ -122,6 +123,7 @@ func (d *decider) wake() time.Time {
 		e.add(d.now)
 	}
 	active := d.stepEnds(&e)
+	d.itemsWake(&e)
 	// A step whose wait is over cannot start without a place, or while the run is suspended: no wake, that takes a fact.
 	if !d.run.Spec.Suspend && active < parallel(d.run) {
 		for i := range d.st.Steps {

@@ -23,6 +23,8 @@ type Input struct {
 	Workers   map[string]Workers // of the topics that WaitedFor names, as far as it is known
 	Approvals []Approval         // all decisions about approvals of the run that are known; the first for a step counts
 
+	Lists map[string][]any // Lists of an earlier decision about the run, by step; what is not there is evaluated
+
 	Payloads      Payloads      // outputs in the object store that were looked at for this decision
 	DeadLetters   []DeadLetter  // put aside by the shell and not told yet: given until a decision has Told
 	MaxRetryAfter time.Duration // caps what a worker may ask for with Retry; 0: the schema's default, 30 s
@@ -148,6 +150,7 @@ type Decision struct {
 	Dispatch []Job                      // attempts that begin with this decision, in step order
 	Withdraw []Withdrawal               // attempts in flight that this decision ended without an answer
 	Events   []Event                    // one per transition
+	Lists    map[string][]any           // items of steps with forEach that were looked at, by step: worth keeping for the next decision
 	Delete   bool                       // the finished run's time to live is over: delete the object
 	Told     bool                       // Status tells of all Input.DeadLetters; false if there are none
 	Rejected map[int]string             // by index of Input.Results, why one is unusable: its bytes are put aside when it is settled

@@ -53,6 +53,9 @@ func specBytes(spec *v1alpha1.WorkflowRunSpec, p *plan) int {
 		if s.Job != nil {
 			n += len(rawOf(s.Job.Input))
 		}
+		if s.ForEach != nil {
+			n += len(s.ForEach.Items)
+		}
 		if s.Approval != nil {
 			n += len(s.Approval.Message)
 		}
@@ -69,6 +72,7 @@ func specBytes(spec *v1alpha1.WorkflowRunSpec, p *plan) int {
 type validator struct {
 	run      *v1alpha1.WorkflowRun
 	plan     *plan
+	forEachs int // steps with forEach so far
 	problems []string
 }
 
@@ -109,8 +113,11 @@ func (v *validator) kind(i int, field string) {
 		v.add(field, "a finally step needs exactly one of job and delay")
 	case kinds != 1:
 		v.add(field, "a step needs exactly one of job, approval and delay")
+	case s.ForEach != nil && s.Job == nil:
+		v.add(field+".forEach", "it needs a job")
 	case s.Job != nil:
 		v.job(i, field+".job", s.Job)
+		v.forEach(i, field+".forEach")
 	case s.Approval != nil:
 		v.approval(field+".approval", s.Approval)
 	case s.Delay != nil:
@@ -139,8 +146,23 @@ func (v *validator) job(i int, field string, job *v1alpha1.Job) {
 			quote(job.Topic), maxTopicChars)
 	}
 	if v.object(field+".input", job.Input, maxJobInputBytes) {
-		names, err := expr.TemplateSteps(rawOf(job.Input))
+		names, err := expr.TemplateSteps(rawOf(job.Input), withItem(&v.plan.steps[i])...)
 		v.references(i, field+".input", names, err)
+	}
+}
+
+func (v *validator) forEach(i int, field string) {
+	f := v.plan.steps[i].ForEach
+	if f == nil {
+		return
+	}
+	names, err := expr.ListSteps(f.Items)
+	v.references(i, field+".items", names, err)
+	if f.MaxParallel < 0 || f.MaxParallel > maxItemsParallel {
+		v.add(field+".maxParallel", "%d is not in 1..%d", f.MaxParallel, maxItemsParallel)
+	}
+	if v.forEachs++; v.forEachs == maxForEachSteps+1 {
+		v.add(field, "a run may have %d steps with forEach", maxForEachSteps)
 	}
 }
 

@@ -30,6 +30,7 @@ func (p *pass) act(ctx context.Context, d lifecycle.Decision) (reconcile.Result,
 	ahead := p.settleAll(ctx, d)
 	p.record(d)
 	failed = errors.Join(failed, p.withdraw(ctx))
+	p.dropUnused(ctx)
 	p.mem.prune(p.run)
 	p.later = earliest(p.later, p.watchWorkers())
 	if failed != nil {
@@ -78,22 +79,15 @@ func (p *pass) recoverJobs(ctx context.Context) error {
 	if p.lease == nil {
 		return nil // the holder of the lock may be about to publish the same; without it waiting is all that is safe
 	}
-	var again []lifecycle.Job
-	for _, id := range p.mem.unpublished(p.run) {
-		j, err := p.renderedJob(ctx, id)
-		if err != nil {
-			return fmt.Errorf("render job %s: %w", id, err)
-		}
-		again = append(again, j)
-	}
-	return p.eachJob(again, func(j lifecycle.Job) error {
+	again, err := p.renderedJobs(ctx, p.mem.unpublished(p.run))
+	return errors.Join(err, p.eachJob(again, func(j lifecycle.Job) error {
 		outcome, err := p.Reconciler.jobs.Recover(ctx, p.job(j))
 		if err != nil {
 			return fmt.Errorf("recover job %s: %w", j.ID, err)
 		}
 		p.metrics.recoveries.WithLabelValues(outcome.String()).Inc()
 		return nil
-	})
+	}))
 }
 
 // eachJob does something for several jobs at a time, and remembers those for which it worked as published.
@@ -252,15 +246,44 @@ func (r *Reconciler) takeBack(ctx context.Context, runUID string, list []lifecyc
 	if len(list) == 0 {
 		return nil
 	}
+	// Several at a time: a step with forEach may have a thousand jobs.
+	var (
+		wg     sync.WaitGroup
+		mu     sync.Mutex
+		failed error
+	)
+	slots := make(chan struct{}, publishParallel)
 	ids := make([]protocol.JobID, 0, len(list))
 	for _, w := range list {
-		if err := r.jobs.Withdraw(ctx, w.Topic, w.ID); err != nil {
-			return fmt.Errorf("withdraw job %s: %w", w.ID, err)
-		}
 		ids = append(ids, w.ID)
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			if err := r.jobs.Withdraw(ctx, w.Topic, w.ID); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				failed = fmt.Errorf("withdraw job %s: %w", w.ID, err)
+			}
+		})
+	}
+	wg.Wait()
+	if failed != nil {
+		return failed
 	}
 	if err := r.jobs.Cancel(ctx, runUID, ids); err != nil {
 		return fmt.Errorf("cancel jobs: %w", err)
 	}
 	return nil
+}
+
+// dropUnused drops the objects that the status does not refer to any more, such as outputs of items that were put together. What fails
+// here is dropped with the run.
+func (p *pass) dropUnused(ctx context.Context) {
+	if len(p.unused) == 0 {
+		return
+	}
+	if err := p.outputs.DropPayloads(ctx, p.unused); err != nil {
+		log.FromContext(ctx).Info("Outputs that are not needed any more stay until the run is deleted", "cause", err.Error())
+	}
+	p.unused = nil
 }

@@ -22,6 +22,9 @@ func (p *pass) advance(ctx context.Context) (reconcile.Result, error) {
 	}
 	p.takeKept(ctx)
 	defer p.putBack(ctx)
+	if next := p.tooEarly(); !next.IsZero() {
+		return p.again(next), nil
+	}
 	plan := p.decide(ctx, p.prospect())
 	p.mem.outputs = p.found.facts()
 	if !plan.Changed && !p.wantsLock() {
@@ -33,9 +36,6 @@ func (p *pass) advance(ctx context.Context) (reconcile.Result, error) {
 		if !p.jobs.Connected() {
 			return p.again(earliest(plan.Wake, p.clock.Now().Add(actRetryDelay))), nil // a lock would be of no use
 		}
-	}
-	if next := p.mem.nextWrite(len(p.letters)); plan.Changed && next.After(p.clock.Now()) {
-		return p.again(next), nil
 	}
 	lease, err := p.acquire(ctx)
 	if err != nil {
@@ -51,6 +51,19 @@ func (p *pass) advance(ctx context.Context) (reconcile.Result, error) {
 	p.returnLease(ctx, lease)
 	p.lease = nil
 	return p.afterLease(result), err
+}
+
+// tooEarly is when the run may be written next, if it is to be written and that time has not come; else zero. It is asked before what
+// a decision lacks is found out and stored: the next decision will have more results, and other outputs of items to store.
+func (p *pass) tooEarly() time.Time {
+	next := p.mem.nextWrite(len(p.letters))
+	if !next.After(p.clock.Now()) {
+		return time.Time{}
+	}
+	if d := lifecycle.Decide(p.input(p.prospect())); d.Changed || d.Needs.Any() {
+		return next
+	}
+	return time.Time{}
 }
 
 // wantsLock says whether the lock is wanted though there may be nothing to write: because the run keeps it from its admission
@@ -149,6 +162,7 @@ func (p *pass) refresh(ctx context.Context) (reconcile.Result, error) {
 func (p *pass) finished(ctx context.Context) (reconcile.Result, error) {
 	p.keeper.drop(ctx, p.run.UID) // if another ended it
 	p.crews.Forget(p.key)
+	p.lists.keep(p.run.UID, nil)
 	d := lifecycle.Decide(p.input(p.prospect()))
 	p.settleAll(ctx, d)
 	if err := errors.Join(p.withdraw(ctx), p.leaveIfOver(ctx)); err != nil && !d.Delete {

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/itemset"
 )
 
 // checkStatus returns what is wrong with the status of a run, whatever happened to it before.
@@ -125,6 +126,24 @@ func (c *statusCheck) steps() {
 	c.must(active <= int(c.run.Spec.MaxParallelSteps), "%d steps in flight", active)
 }
 
+// items: each is in one group at most, and all are accounted for.
+func (c *statusCheck) items(s *v1alpha1.StepStatus) {
+	f := s.ForEach
+	if f == nil {
+		return
+	}
+	all := itemset.Set{}
+	for _, g := range f.Groups {
+		set, err := itemset.Parse(g.Items)
+		c.must(err == nil, "step %s: items %q: %v", s.Name, g.Items, err)
+		c.must(set.Minus(all).Len() == set.Len(), "step %s: items %s are in two groups", s.Name, g.Items)
+		all = all.Union(set)
+	}
+	over := int(f.Succeeded + f.Failed)
+	c.must(all.Len()+over == int(f.Begun) || (isEnded(s.Phase) && over <= int(f.Begun)), "step %s: items %+v", s.Name, f)
+	c.must(!isEnded(s.Phase) || (f.Groups == nil && f.OutputRefs == nil && f.Outputs == nil), "step %s: is over, items %+v", s.Name, f)
+}
+
 func (c *statusCheck) step(s *v1alpha1.StepStatus) {
 	id := ""
 	if s.Attempt > 0 {
@@ -132,8 +151,9 @@ func (c *statusCheck) step(s *v1alpha1.StepStatus) {
 	}
 	c.must(s.JobID == id, "step %s: job id %q, want %q", s.Name, s.JobID, id)
 	c.must(isEnded(s.Phase) || c.st.CompletedAt == nil, "step %s is %s in a finished run", s.Name, s.Phase)
-	c.must(!isInFlight(s.Phase) || (s.Attempt > 0 && s.DispatchedAt != nil), "step %s: in flight, %+v", s.Name, s)
+	c.must(!isInFlight(s.Phase) || s.ForEach != nil || (s.Attempt > 0 && s.DispatchedAt != nil), "step %s: in flight, %+v", s.Name, s)
 	c.must((s.Phase == v1alpha1.StepBackingOff) == (s.NextAttemptAt != nil), "step %s: %s, next attempt at %v", s.Name, s.Phase, s.NextAttemptAt)
 	c.must(isEnded(s.Phase) == (s.CompletedAt != nil), "step %s: %s, completed at %v", s.Name, s.Phase, s.CompletedAt)
+	c.items(s)
 	c.must(s.Output == nil || s.Phase == v1alpha1.StepSucceeded, "step %s: %s with an output", s.Name, s.Phase)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -101,8 +100,5 @@ func (j *janitor) obsolete(ctx context.Context, existing map[types.UID]types.Nam
 	if string(run.UID) != id.RunUID || run.Status == nil {
 		return false, nil // the cache is behind
 	}
-	known := slices.ContainsFunc(run.Status.Steps, func(s v1alpha1.StepStatus) bool {
-		return s.Name == id.Step && s.Attempt >= id.Attempt
-	})
-	return known && !slices.Contains(lifecycle.InFlight(run), id), nil
+	return lifecycle.Over(run, id), nil
 }

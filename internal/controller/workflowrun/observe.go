@@ -30,6 +30,7 @@ type pass struct {
 	kept    *lockmgr.Lease // kept by the run, and not worked under yet; nil: none
 	lease   *lockmgr.Lease // worked under; nil: without the lock
 	found   *found         // in the object store
+	unused  []string       // names of outputs to which the last write does not refer any more
 	lacking error          // why outputs in the object store that are needed could not be stored or read; nil: they could
 	policy  policy.Effective
 	tenant  lifecycle.Tenant
@@ -55,7 +56,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*pa
 	p := &pass{Reconciler: r, key: key, mem: r.memories.of(key, cached.UID)}
 	p.run = p.mem.newest(cached)
 	p.mem.resolve(p.run)
-	p.letters, p.later = ripe(r.inbox.waiting(cached.UID), r.clock.Now())
+	p.letters, p.later = ripe(r.inbox.waiting(cached.UID), r.clock.Now(), p.run)
 	switch n := p.mem.atOnce; {
 	case len(p.letters) == 0:
 		p.mem.atOnce = 0 // whatever was refused is gone
@@ -128,25 +129,48 @@ func (p *pass) observeTenant(ctx context.Context) error {
 	return nil
 }
 
-// ripe leaves results for a later pass when all they say is that jobs were started: a status write each would double the
-// writes of a run of short jobs, and nobody waits for the news that a job began 100 ms ago.
-func ripe(waiting []*letter, now time.Time) ([]*letter, time.Time) {
+// ripe leaves results for a later pass when they can wait for company: news that jobs were started, as a status write each would double
+// the writes of a run of short jobs, and nobody waits for the news that a job began 100 ms ago; and results of a few of many items.
+func ripe(waiting []*letter, now time.Time, run *v1alpha1.WorkflowRun) ([]*letter, time.Time) {
 	if len(waiting) == 0 {
 		return nil, time.Time{}
 	}
-	oldest := waiting[0].since
+	at := waiting[0].since
 	for _, l := range waiting {
-		if l.fact.Result.Status != protocol.StatusStarted {
-			return waiting, time.Time{}
-		}
-		if l.since.Before(oldest) {
-			oldest = l.since
+		if l.since.Before(at) {
+			at = l.since
 		}
 	}
-	if at := oldest.Add(startedPatience); at.After(now) {
+	if at = at.Add(patienceWith(waiting, run)); at.After(now) {
 		return nil, at
 	}
 	return waiting, time.Time{}
+}
+
+// patienceWith is how long results wait for company from when the oldest came.
+func patienceWith(waiting []*letter, run *v1alpha1.WorkflowRun) time.Duration {
+	finals, ofItems := 0, 0
+	for _, l := range waiting {
+		isItem, final := l.fact.ID.Item != protocol.NoItem, l.fact.Result.Status != protocol.StatusStarted
+		switch {
+		case final && !isItem:
+			return 0
+		case final:
+			finals++
+		case isItem:
+			ofItems++
+		}
+	}
+	switch {
+	case finals > 0 && finals*itemShare >= len(lifecycle.InFlight(run)):
+		return 0
+	case finals > 0:
+		return itemPatience
+	case ofItems == len(waiting):
+		return itemStartedPatience
+	default:
+		return startedPatience
+	}
 }
 
 // input is what the core decides on, for a given state of the lock.
@@ -154,7 +178,7 @@ func (p *pass) input(lock lifecycle.Lock) lifecycle.Input {
 	in := lifecycle.Input{
 		Run: p.run, Now: p.clock.Now(), Lock: lock, Tenant: p.tenant,
 		Permits: p.permits, Gate: p.gate, Claim: p.claim, Approvals: p.decided, Workers: p.workers,
-		Payloads: p.found.payloads, DeadLetters: p.mem.deadLetters, MaxRetryAfter: p.policy.Delivery.MaxDelay,
+		Lists: p.lists.of(p.run.UID), Payloads: p.found.payloads, DeadLetters: p.mem.deadLetters, MaxRetryAfter: p.policy.Delivery.MaxDelay,
 	}
 	for _, l := range p.letters {
 		in.Results = append(in.Results, l.fact)

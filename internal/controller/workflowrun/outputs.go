@@ -35,6 +35,7 @@ type outputs interface {
 func (p *pass) decide(ctx context.Context, lock lifecycle.Lock) lifecycle.Decision {
 	for {
 		d := lifecycle.Decide(p.input(lock))
+		p.lists.keep(p.run.UID, d.Lists)
 		if d.Needs.Claim {
 			p.askClaim(ctx)
 		}
@@ -164,18 +165,27 @@ func (f *found) facts() lifecycle.Payloads {
 	return facts
 }
 
-// renderedJob renders the job of an attempt again, with the outputs that its input is made of.
-func (p *pass) renderedJob(ctx context.Context, id protocol.JobID) (lifecycle.Job, error) {
-	var lack lifecycle.Needs
-	for _, ref := range lifecycle.InputOutputs(p.run, id) {
-		if p.found.payloads[ref.Name].Data == nil {
-			lack.Load = append(lack.Load, ref)
+// renderedJobs renders the jobs of attempts again, with the outputs that their inputs are made of.
+func (p *pass) renderedJobs(ctx context.Context, ids []protocol.JobID) ([]lifecycle.Job, error) {
+	rendering := lifecycle.NewRendering(p.run, p.found.payloads, p.lists.of(p.run.UID))
+	all := make([]lifecycle.Job, 0, len(ids))
+	for _, id := range ids {
+		var lack lifecycle.Needs
+		for _, ref := range rendering.Needs(id) {
+			if p.found.payloads[ref.Name].Data == nil {
+				lack.Load = append(lack.Load, ref)
+			}
 		}
+		if err := p.supply(ctx, lack); err != nil {
+			return all, err
+		}
+		j, err := rendering.Job(id)
+		if err != nil {
+			return all, fmt.Errorf("render job %s: %w", id, err)
+		}
+		all = append(all, j)
 	}
-	if err := p.supply(ctx, lack); err != nil {
-		return lifecycle.Job{}, err
-	}
-	return lifecycle.JobOf(p.run, id, p.found.payloads)
+	return all, nil
 }
 
 // outputsOf names the outputs of a run in the object store, as far as its status tells.
@@ -185,8 +195,14 @@ func outputsOf(run *v1alpha1.WorkflowRun) []string {
 	}
 	var names []string
 	for i := range run.Status.Steps {
-		if ref := run.Status.Steps[i].OutputRef; ref != nil {
-			names = append(names, ref.Name)
+		s := &run.Status.Steps[i]
+		if s.OutputRef != nil {
+			names = append(names, s.OutputRef.Name)
+		}
+		if s.ForEach != nil {
+			for k := range s.ForEach.OutputRefs {
+				names = append(names, s.ForEach.OutputRefs[k].Name)
+			}
 		}
 	}
 	if ref := run.Status.OutputsRef; ref != nil {

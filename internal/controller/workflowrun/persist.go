@@ -3,6 +3,7 @@ package workflowrun
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -42,6 +43,7 @@ func (p *pass) persist(ctx context.Context, d lifecycle.Decision) error {
 	}
 	p.metrics.statusWrites.WithLabelValues("accepted").Inc()
 	log.FromContext(ctx).V(1).Info("Status written", "resourceVersion", next.ResourceVersion, "fence", next.Status.Fence, "progress", next.Status.Progress)
+	p.unused = append(p.unused, missingFrom(outputsOf(next), outputsOf(p.run))...)
 	p.run, p.mem.last = next, next
 	if p.mem.stay == nil && over(next) {
 		p.mem.stay = stayOf(next) // by another process, before this one drove the run
@@ -65,6 +67,16 @@ func (p *pass) mayWrite(ctx context.Context, next *v1alpha1.WorkflowRun) (done f
 	case <-ctx.Done():
 		return nil, fmt.Errorf("wait to write status: %w", context.Cause(ctx))
 	}
+}
+
+// missingFrom are the names among those of before that are not in a list.
+func missingFrom(list, before []string) (gone []string) {
+	for _, name := range before {
+		if !slices.Contains(list, name) {
+			gone = append(gone, name)
+		}
+	}
+	return gone
 }
 
 func applied(verdicts []lifecycle.Verdict) int {

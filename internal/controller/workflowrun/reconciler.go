@@ -37,6 +37,12 @@ const (
 	passTimeout = 8 * time.Second
 	// startedPatience is how long news that jobs were started wait for company before they are worth a write of their own.
 	startedPatience = 100 * time.Millisecond
+	// itemPatience is how long results of items of a step with forEach wait for others, and itemShare that they are enough when one of
+	// so many that are in flight came: each write costs the same, however many results it applies.
+	itemPatience = 100 * time.Millisecond
+	itemShare    = 8
+	// itemStartedPatience is startedPatience for items: there may be a thousand of them.
+	itemStartedPatience = time.Second
 	// resultPatience is how long results wait for Redis or the API server before they go back to NATS. How long they wait for a
 	// busy lock is a matter of the policy.
 	resultPatience = 3 * time.Second
@@ -93,6 +99,7 @@ type Reconciler struct {
 
 	inbox     *inbox
 	memories  *memories
+	lists     *lists
 	directory *directory
 	breaker   *breaker
 	keeper    *keeper
@@ -143,6 +150,7 @@ func (r *Reconciler) cleanDeleted(ctx context.Context, key types.NamespacedName)
 	}
 	for i, g := range gone {
 		r.keeper.drop(ctx, g.uid)
+		r.lists.keep(g.uid, nil)
 		r.directory.forget(g.uid) // a pass that read the run before it was deleted may have entered it again
 		if m := r.memories.peek(key); m != nil && m.uid == g.uid {
 			if m.stay != nil {

@@ -68,7 +68,7 @@ func (w *world) newReplica(ctx context.Context, holder string, adjust ...func(*r
 	r.Reconciler = &Reconciler{
 		events: r.recorder, clock: w.clock, rand: rand.Float64, newID: uuid.NewString, holder: holder,
 		metrics: NewMetrics(r.registry), locked: lockMetrics, results: bus.NewMetrics(r.registry),
-		gates: everyone{}, crews: &knownWorkers{}, policyChanged: func() {}, inbox: newInbox(10_000), memories: newMemories(), directory: newDirectory(), keeper: newKeeper(),
+		gates: everyone{}, crews: &knownWorkers{}, policyChanged: func() {}, inbox: newInbox(10_000), memories: newMemories(), lists: newLists(), directory: newDirectory(), keeper: newKeeper(),
 	}
 	for _, f := range adjust {
 		f(r)

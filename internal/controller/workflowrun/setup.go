@@ -64,7 +64,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*gatekeeper.Keeper
 		events: mgr.GetEventRecorder("syncopate"),
 		clock:  o.Clock, rand: o.Rand, newID: o.NewID, holder: o.Holder,
 		metrics: NewMetrics(o.Registry), locked: o.LockMetrics, results: o.BusMetrics,
-		inbox: newInbox(o.InboxLimit), memories: newMemories(), directory: newDirectory(),
+		inbox: newInbox(o.InboxLimit), memories: newMemories(), lists: newLists(), directory: newDirectory(),
 		breaker: &breaker{clock: o.Clock}, keeper: newKeeper(),
 	}
 	if o.MaxWrites > 0 {

@@ -255,7 +255,15 @@ func TestBreaker(t *testing.T) {
 // mutation: ripe that looks at the youngest makes "the oldest counts" fail.
 func TestRipe(t *testing.T) {
 	news := func(status protocol.ResultStatus, age time.Duration) *letter {
-		return &letter{fact: lifecycle.Result{Result: protocol.Result{Status: status}}, since: epoch.Add(-age)}
+		return &letter{fact: lifecycle.Result{ID: protocol.JobID{Item: protocol.NoItem}, Result: protocol.Result{Status: status}}, since: epoch.Add(-age)}
+	}
+	many := &v1alpha1.WorkflowRun{Status: &v1alpha1.WorkflowRunStatus{Steps: []v1alpha1.StepStatus{{
+		Name: "all", Phase: v1alpha1.StepRunning,
+		ForEach: &v1alpha1.ForEachStatus{Total: 24, Begun: 24, Groups: []v1alpha1.ItemGroup{{Items: "0-23", Phase: v1alpha1.StepDispatched, Attempt: 1}}},
+	}}}}
+	ofItem := func(l *letter) *letter {
+		l.fact.ID.Item = "3"
+		return l
 	}
 	const begun, done = protocol.StatusStarted, protocol.StatusSucceeded
 	for name, c := range map[string]struct {
@@ -269,10 +277,14 @@ func TestRipe(t *testing.T) {
 		"with company both are ripe":               {[]*letter{news(begun, 0), news(done, 0)}, 2, time.Time{}},
 		"the oldest counts":                        {[]*letter{news(begun, 0), news(begun, 60*time.Millisecond)}, 0, epoch.Add(40 * time.Millisecond)},
 		"after their patience they are ripe alone": {[]*letter{news(begun, startedPatience)}, 1, time.Time{}},
-		"an unusable body is ripe at once":         {[]*letter{{since: epoch, fact: lifecycle.Result{Rejected: "no JSON"}}}, 1, time.Time{}},
+		"a few of many items wait for others":      {[]*letter{ofItem(news(done, 0)), ofItem(news(begun, 10*time.Millisecond))}, 0, epoch.Add(itemPatience - 10*time.Millisecond)},
+		"enough of many items are ripe":            {[]*letter{ofItem(news(done, 0)), ofItem(news(done, 0)), ofItem(news(done, 0))}, 3, time.Time{}},
+		"an item and a step are ripe":              {[]*letter{ofItem(news(done, 0)), news(done, 0)}, 2, time.Time{}},
+		"items that were begun have more patience": {[]*letter{ofItem(news(begun, 0))}, 0, epoch.Add(itemStartedPatience)},
+		"an unusable body is ripe at once":         {[]*letter{{since: epoch, fact: lifecycle.Result{ID: protocol.JobID{Item: protocol.NoItem}, Rejected: "no JSON"}}}, 1, time.Time{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, later := ripe(c.waiting, epoch)
+			got, later := ripe(c.waiting, epoch, many)
 			if len(got) != c.ripe || !later.Equal(c.later) {
 				t.Errorf("%d ripe, later at %s; want %d, %s", len(got), later, c.ripe, c.later)
 			}

@@ -3,6 +3,7 @@ package workflowrun
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -258,6 +259,9 @@ func accounted(run *v1alpha1.WorkflowRun, fact lifecycle.Result) bool {
 		return false
 	}
 	for _, s := range run.Status.Steps {
+		if s.Name == fact.ID.Step && s.ForEach != nil {
+			return lifecycle.Over(run, fact.ID) || (fact.Result.Status == protocol.StatusStarted && slices.Contains(lifecycle.InFlight(run), fact.ID))
+		}
 		if s.Name == fact.ID.Step {
 			started := fact.Result.Status == protocol.StatusStarted && s.Phase == v1alpha1.StepRunning
 			return s.Attempt > fact.ID.Attempt || (s.Attempt == fact.ID.Attempt && (started || !isInFlight(s.Phase)))

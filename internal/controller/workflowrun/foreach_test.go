@@ -1,0 +1,203 @@
+package workflowrun
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+)
+
+// fanOut is a step over the list of the inputs, and one that reads its output.
+func fanOut(items int, parallel int32, onFailure v1alpha1.ItemFailureAction) ([]v1alpha1.Step, func(*v1alpha1.WorkflowRunSpec)) {
+	all := step("all")
+	all.ForEach = &v1alpha1.ForEach{Items: "${inputs.list}", MaxParallel: parallel, OnItemFailure: onFailure}
+	all.Job.Input = &runtime.RawExtension{Raw: []byte(`{"number":"${item}"}`)}
+	count := step("count", "all")
+	count.Job.Input = &runtime.RawExtension{Raw: []byte(`{"n":"${size(steps.all.output)}"}`)}
+	list := make([]int, items)
+	for i := range list {
+		list[i] = i
+	}
+	return []v1alpha1.Step{all, count}, func(spec *v1alpha1.WorkflowRunSpec) {
+		text, err := json.Marshal(map[string]any{"list": list})
+		Expect(err).NotTo(HaveOccurred())
+		spec.Inputs = &runtime.RawExtension{Raw: text}
+	}
+}
+
+// long is a result whose output is too large for a few of them to be kept in status.
+func long(t *task) string {
+	return fmt.Sprintf(`{"status":"Succeeded","output":{"job":%q,"pad":%q}}`, t.id, strings.Repeat("x", 1500))
+}
+
+// Mutations that make specs below fail:
+//   - act.go renderedJobs that gives nothing: items hang after a crash between persist and publish.
+//   - outputs.go outputsOf without OutputRefs: objects stay when the list is put together.
+//   - advance.go wouldWrite that is always false: more objects are stored than writes are made.
+var _ = Describe("a step for each item", func() {
+	type point struct {
+		place string
+		nth   int
+	}
+	points := []point{{"publish/after", 2}, {"publish/before", 4}, {"store/before", 1}, {"store/after", 1}, {"store/after", 2}, {"settle/before", 3}, {"drop/before", 1}}
+	for nth := 1; nth <= 6; nth++ {
+		points = append(points, point{"status/before", nth}, point{"status/after", nth})
+	}
+	for _, p := range points {
+		It(fmt.Sprintf("is recovered from a crash at %s, for the %d. time", p.place, p.nth), func(ctx SpecContext) {
+			w := newWorld(ctx, withWindow(tinyWindow))
+			run := w.createFanOut(ctx, 8, 3)
+			answer := func() {
+				for _, t := range w.take(ctx) {
+					t.say(ctx, long(t))
+					Expect(t.msg.DoubleAck(ctx)).To(Succeed())
+				}
+			}
+			first := w.newReplica(ctx, "first")
+			first.killAt(p.place, p.nth)
+			first.drive(ctx, run, func(now *v1alpha1.WorkflowRun) bool {
+				answer()
+				return lifecycle.Finished(now)
+			})
+			w.outliveWindow(ctx)
+			w.dropLock(ctx, run)
+			second := w.newReplica(ctx, "second")
+			end := second.drive(ctx, run, func(now *v1alpha1.WorkflowRun) bool {
+				answer()
+				return lifecycle.Finished(now)
+			})
+			Expect(end.Status.Phase).To(Equal(v1alpha1.RunSucceeded))
+			Expect(w.jobsStored(ctx)).To(Equal(9), "each item, and the step after them, is stored once")
+			second.drained(ctx, run)
+			ref := stepOf(end, "all").OutputRef
+			Expect(ref).NotTo(BeNil())
+			store, err := w.js.ObjectStore(ctx, w.names.PayloadsBucket())
+			Expect(err).NotTo(HaveOccurred())
+			text, err := store.GetBytes(ctx, ref.Name)
+			Expect(err).NotTo(HaveOccurred())
+			var list []struct{ Job string }
+			Expect(json.Unmarshal(text, &list)).To(Succeed())
+			Expect(list).To(HaveLen(8))
+			for i, item := range list {
+				Expect(item.Job).To(Equal(fmt.Sprintf("%s/all/%d/1", run.UID, i)))
+			}
+		}, NodeTimeout(2*patience))
+	}
+
+	It("of a thousand items takes few writes, few takes of the lock and little room; nothing but its output is left", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		r := w.newReplica(ctx, "r")
+		run := w.createFanOut(ctx, 1000, 1000)
+		largest := 0
+		var tasks []*task
+		end := r.drive(ctx, run, func(now *v1alpha1.WorkflowRun) bool {
+			largest = max(largest, statusBytes(now))
+			tasks = append(tasks, w.take(ctx)...)
+			n := min(len(tasks), 60)
+			for _, t := range tasks[:n] {
+				t.succeed(ctx)
+			}
+			tasks = tasks[n:]
+			return lifecycle.Finished(now)
+		})
+		Expect(end.Status.Phase).To(Equal(v1alpha1.RunSucceeded))
+		Expect(stepOf(end, "all").ForEach.Succeeded).To(BeEquivalentTo(1000))
+		Expect(r.counter("syncopate_status_writes_total")).To(BeNumerically("<=", 60))
+		Expect(r.counter("syncopate_run_lock_acquisitions_total")).To(BeNumerically("<=", 60))
+		Expect(largest).To(BeNumerically("<", 32<<10))
+		Expect(w.objects(ctx)).To(ConsistOf(stepOf(end, "all").OutputRef.Name))
+		GinkgoWriter.Printf("writes %v, largest status %d bytes\n", r.counter("syncopate_status_writes_total"), largest)
+	}, NodeTimeout(4*patience))
+
+	It("that is cancelled leaves no job in the queue, and its workers are told", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		r := w.newReplica(ctx, "r")
+		run := w.createFanOut(ctx, 300, 200)
+		r.inFlight(ctx, run, 200)
+		w.patch(ctx, run, `{"spec":{"shutdown":"Cancel"}}`)
+		Expect(r.drive(ctx, run, finished).Status.Phase).To(Equal(v1alpha1.RunCancelled))
+		Expect(w.messages(ctx, w.names.JobsStream())).To(BeZero())
+	}, NodeTimeout(2*patience))
+
+	It("has jobs of ended items taken back by the janitor, and no others", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		first := w.newReplica(ctx, "first")
+		run := w.createFanOut(ctx, 4, 4)
+		first.inFlight(ctx, run, 4)
+		tasks := w.takeAll(ctx, 4)
+		tasks[0].say(ctx, `{"status":"Failed","final":true,"error":{"code":"E"}}`)
+		first.killAt("withdraw/before", 1)
+		first.drive(ctx, run, func(*v1alpha1.WorkflowRun) bool { return false })
+		w.dropLock(ctx, run)
+		second := w.newReplica(ctx, "second")
+		Expect(second.drive(ctx, run, finished).Status.Phase).To(Equal(v1alpha1.RunFailed))
+		Expect((&janitor{Reconciler: second.Reconciler, stock: second.bus}).takeBackJobs(ctx)).To(Succeed())
+		Expect(w.messages(ctx, w.names.JobsStream())).To(BeZero())
+	}, NodeTimeout(2*patience))
+
+	DescribeTable("is refused by the API server when it cannot be meant", func(ctx SpecContext, adjust func(*v1alpha1.Step), want string) {
+		w := newWorld(ctx)
+		steps, inputs := fanOut(2, 2, "")
+		adjust(&steps[0])
+		run := &v1alpha1.WorkflowRun{Spec: v1alpha1.WorkflowRunSpec{Steps: steps}}
+		inputs(&run.Spec)
+		run.GenerateName, run.Namespace = "run-", w.ns
+		Expect(w.client.Create(ctx, run, client.DryRunAll)).To(MatchError(ContainSubstring(want)))
+	},
+		Entry("without a job", func(s *v1alpha1.Step) { s.Job, s.Delay = nil, &v1alpha1.Delay{Seconds: new(int32(1))} }, "forEach needs a job"),
+		Entry("with too many at a time", func(s *v1alpha1.Step) { s.ForEach.MaxParallel = 1001 }, "maxParallel"),
+		Entry("with an unknown action", func(s *v1alpha1.Step) { s.ForEach.OnItemFailure = "Ignore" }, "onItemFailure"),
+	)
+})
+
+// createFanOut makes a run with a step for each of some items.
+func (w *world) createFanOut(ctx SpecContext, items int, parallel int32) *v1alpha1.WorkflowRun {
+	steps, inputs := fanOut(items, parallel, v1alpha1.FailStep)
+	return w.create(ctx, steps, inputs)
+}
+
+func statusBytes(run *v1alpha1.WorkflowRun) int {
+	text, err := json.Marshal(run.Status)
+	Expect(err).NotTo(HaveOccurred())
+	return len(text)
+}
+
+// mutations: lists of other runs kept beyond the bound, or bytes not given back, make this fail.
+func TestListsAreForgottenWhenThereAreTooMany(t *testing.T) {
+	l := newLists()
+	for i := range 20 {
+		l.keep(types.UID(fmt.Sprint(i)), map[string][]any{"all": {strings.Repeat("x", 10<<20)}})
+		if l.bytes > maxListBytes {
+			t.Fatalf("%d bytes", l.bytes)
+		}
+	}
+	if n := len(l.byRun); n != 6 || l.of("19") == nil {
+		t.Errorf("%d runs", n)
+	}
+	l.keep("20", map[string][]any{"all": {strings.Repeat("x", maxListBytes)}})
+	if l.of("20") != nil {
+		t.Error("what is too large was kept")
+	}
+	for uid := range l.byRun {
+		l.keep(uid, nil)
+	}
+	if l.bytes != 0 || len(l.byRun) != 0 {
+		t.Errorf("%d bytes of %d runs are left", l.bytes, len(l.byRun))
+	}
+	again := map[string][]any{"all": {map[string]any{"a": []any{1, "b"}}}}
+	l.keep("x", again)
+	before := l.bytes
+	l.keep("x", map[string][]any{"all": again["all"]})
+	if l.bytes != before || before == 0 {
+		t.Errorf("%d bytes, then %d", before, l.bytes)
+	}
+}

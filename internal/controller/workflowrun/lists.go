@@ -1,0 +1,98 @@
+package workflowrun
+
+import (
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// maxListBytes bounds what is remembered of lists of all runs, as far as listBytes knows it.
+const maxListBytes = 64 << 20
+
+// lists remembers what lists the steps with forEach of runs go over, so that they are not evaluated again for each decision. All of
+// it follows from the runs: what does not fit is forgotten, and costs time only.
+type lists struct {
+	mu    sync.Mutex
+	byRun map[types.UID]remembered
+	bytes int
+}
+
+type remembered struct {
+	bySteps map[string][]any
+	bytes   int
+}
+
+func newLists() *lists { return &lists{byRun: map[types.UID]remembered{}} }
+
+func (l *lists) of(uid types.UID) map[string][]any {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.byRun[uid].bySteps
+}
+
+// keep remembers the lists of a run in place of those before; none: it is forgotten.
+func (l *lists) keep(uid types.UID, bySteps map[string][]any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	before := l.byRun[uid]
+	if sameLists(before.bySteps, bySteps) {
+		return
+	}
+	l.bytes -= before.bytes
+	delete(l.byRun, uid)
+	if len(bySteps) == 0 {
+		return
+	}
+	now := remembered{bySteps: bySteps}
+	for _, list := range bySteps {
+		now.bytes += listBytes(list)
+	}
+	for other, r := range l.byRun {
+		if l.bytes+now.bytes <= maxListBytes {
+			break
+		}
+		l.bytes -= r.bytes
+		delete(l.byRun, other)
+	}
+	if now.bytes <= maxListBytes {
+		l.byRun[uid] = now
+		l.bytes += now.bytes
+	}
+}
+
+// sameLists says whether both are the same lists, without looking into them: they are never changed.
+func sameLists(a, b map[string][]any) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for step, list := range a {
+		other, ok := b[step]
+		if !ok || len(list) != len(other) || (len(list) > 0 && &list[0] != &other[0]) {
+			return false
+		}
+	}
+	return true
+}
+
+// listBytes is about what a value takes in memory.
+func listBytes(v any) int {
+	const header = 16
+	switch v := v.(type) {
+	case string:
+		return header + len(v)
+	case []any:
+		n := header
+		for _, item := range v {
+			n += header + listBytes(item)
+		}
+		return n
+	case map[string]any:
+		n := header
+		for name, item := range v {
+			n += 2*header + len(name) + listBytes(item)
+		}
+		return n
+	default:
+		return header
+	}
+}

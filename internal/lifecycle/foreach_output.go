@@ -1,0 +1,279 @@
+package lifecycle
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+// The outputs of items are kept in status while they are small, then in the object store, as many in one object as come with one
+// decision: a write costs one object at most, and status has one reference for each. When the last item is over they are put
+// together as the list that is the step's output.
+
+// freshOutput is the output of an item that succeeds with this decision.
+type freshOutput struct {
+	raw     json.RawMessage // nil: none
+	results []int           // by index of Input.Results: the ones that say so
+}
+
+// succeedItem notes that an item succeeds. Its verdict is final only if succeedItems finds a place for the output.
+func (d *decider) succeedItem(k int, it *items, item int) Verdict {
+	if known := it.fresh[item]; known != nil {
+		known.results = append(known.results, k)
+		return Duplicate
+	}
+	raw, lacking, problem := d.itemOutput(&d.in.Results[k])
+	switch {
+	case lacking:
+		return Waiting
+	case problem != nil && problem.Code == CodeResultRejected:
+		d.rejectItem(k, it, item, problem.Message)
+	case problem == nil && it.st.OutputBytes+int64(len(raw)) > maxItemsOutput:
+		problem = &v1alpha1.StepError{Code: CodeOutputTooLarge, Message: fmt.Sprintf(
+			"the outputs of all items have more than %d bytes with this one", maxItemsOutput)}
+		fallthrough
+	case problem != nil:
+		d.itemFailed(it, item, *problem)
+	default:
+		it.st.OutputBytes += int64(len(raw))
+		it.fresh[item] = &freshOutput{raw: raw, results: []int{k}}
+	}
+	return Applied
+}
+
+// itemOutput is the output of an item as it is kept; one that its worker put into the object store has to be loaded first.
+func (d *decider) itemOutput(r *Result) (raw json.RawMessage, lacking bool, problem *v1alpha1.StepError) {
+	raw = r.Result.Output
+	if ref := r.Result.OutputRef; ref != nil {
+		p := d.in.Payloads[ref.Name]
+		switch problem = referenceProblem(r.ID, *ref); {
+		case problem != nil:
+			return nil, false, problem
+		case p.Problem != "":
+			return nil, false, rejected("outputRef: " + p.Problem)
+		case p.Data == nil:
+			return nil, d.lack(&missingError{[]protocol.OutputRef{*ref}}), nil
+		}
+		raw = p.Data
+	}
+	if len(raw) == 0 {
+		return nil, false, nil
+	}
+	raw, err := canonicalJSON(raw)
+	if err != nil {
+		return nil, false, rejected("output: " + err.Error())
+	}
+	if string(raw) == "null" {
+		raw = nil
+	}
+	return raw, false, nil
+}
+
+// succeedItems ends the items that succeed with this decision, once there is a place for their outputs. If the object store has to
+// take or give something first, their results wait.
+func (d *decider) succeedItems(it *items) {
+	if len(it.fresh) == 0 {
+		return
+	}
+	kept, problem := d.keepOutputs(it)
+	if !kept && problem == nil {
+		for _, f := range it.fresh {
+			it.st.OutputBytes -= int64(len(f.raw))
+			for _, k := range f.results {
+				d.out.Verdicts[k] = Waiting
+			}
+		}
+		clear(it.fresh)
+		return
+	}
+	if problem != nil {
+		it.problem = problem
+	}
+	for item := range it.fresh {
+		it.take(item)
+		it.st.Succeeded++
+	}
+	clear(it.fresh)
+	if it.st.Failed == 0 {
+		d.setError(&d.st.Steps[it.step], nil)
+	}
+}
+
+// held are the outputs of items in status.
+func (it *items) held() []byte {
+	if it.st.Outputs == nil {
+		return nil
+	}
+	return it.st.Outputs.Raw
+}
+
+// keepOutputs finds a place for the fresh outputs; not ok without a problem: the object store has to take or give something first. A
+// problem means that outputs of earlier items are lost.
+func (d *decider) keepOutputs(it *items) (ok bool, problem *v1alpha1.StepError) {
+	all, err := decodeOutputs(it.held())
+	if err != nil {
+		return false, lostOutputs(err.Error())
+	}
+	for item, f := range it.fresh {
+		if f.raw != nil {
+			all[strconv.Itoa(item)] = f.raw
+		}
+	}
+	if it.st.Begun >= it.st.Total && it.underWay() == len(it.fresh) {
+		return d.putTogether(it, all) // the last ones need no object of their own
+	}
+	text, err := json.Marshal(all)
+	if err != nil {
+		return false, lostOutputs(err.Error())
+	}
+	if len(text) <= maxHeldBytes && d.outputBytes-len(it.held())+len(text) <= d.roomForOutputs() {
+		d.hold(it, text)
+		return true, nil
+	}
+	return d.storeBatch(it, all)
+}
+
+// storeBatch finds a place in the object store for outputs of items; when there are many objects, all are made one.
+func (d *decider) storeBatch(it *items, all map[string]json.RawMessage) (ok bool, problem *v1alpha1.StepError) {
+	refs := it.st.OutputRefs
+	if len(refs) >= share(maxBatches, d.forEachSteps()) {
+		if ok, problem = d.loadOutputs(refs, all); !ok {
+			return false, problem
+		}
+		refs = nil
+	}
+	text, err := json.Marshal(all)
+	if err != nil {
+		return false, lostOutputs(err.Error())
+	}
+	stored, problem := d.moved(protocol.NewOutputRef(jobID(d.run, d.st.Steps[it.step].Name, 1), text), text)
+	if stored.lacking || problem != nil {
+		return false, problem
+	}
+	d.hold(it, nil)
+	it.st.OutputRefs = append(slices.Clip(refs), *stored.ref)
+	return true, nil
+}
+
+// putTogether finds a place for the output of the step, given the outputs of items that are not in objects yet.
+func (d *decider) putTogether(it *items, all map[string]json.RawMessage) (ok bool, problem *v1alpha1.StepError) {
+	if ok, problem = d.loadOutputs(it.st.OutputRefs, all); !ok {
+		return false, problem
+	}
+	place, problem := d.keep(&Result{
+		ID: jobID(d.run, d.st.Steps[it.step].Name, 1), Result: protocol.Result{Output: listOf(all, int(it.st.Total))},
+	})
+	if place.lacking || problem != nil {
+		return false, problem
+	}
+	it.output = &place
+	return true, nil
+}
+
+// hold makes a text the outputs of items in status.
+func (d *decider) hold(it *items, text []byte) {
+	d.outputBytes += len(text) - len(it.held())
+	it.st.Outputs = nil
+	if len(text) > len("{}") {
+		it.st.Outputs = &runtime.RawExtension{Raw: text}
+	}
+}
+
+// loadOutputs adds the outputs of items in some objects to a map; not ok without a problem: they have to be loaded first.
+func (d *decider) loadOutputs(refs []v1alpha1.OutputReference, all map[string]json.RawMessage) (ok bool, problem *v1alpha1.StepError) {
+	var missing []protocol.OutputRef
+	for _, r := range refs {
+		p := d.in.Payloads[r.Name]
+		if p.Problem != "" {
+			return false, lostOutputs(p.Problem)
+		}
+		if p.Data == nil {
+			missing = append(missing, protocol.OutputRef{Name: r.Name, Digest: r.Digest, Size: r.Size})
+			continue
+		}
+		part, err := decodeOutputs(p.Data)
+		if err != nil {
+			return false, lostOutputs(err.Error())
+		}
+		maps.Copy(all, part)
+	}
+	if len(missing) > 0 {
+		d.lack(&missingError{missing})
+		return false, nil
+	}
+	return true, nil
+}
+
+func decodeOutputs(raw []byte) (map[string]json.RawMessage, error) {
+	all := map[string]json.RawMessage{}
+	if len(raw) == 0 {
+		return all, nil
+	}
+	if err := json.Unmarshal(raw, &all); err != nil {
+		return nil, fmt.Errorf("not an object of outputs: %w", err)
+	}
+	return all, nil
+}
+
+func lostOutputs(why string) *v1alpha1.StepError {
+	return &v1alpha1.StepError{Code: CodeOutputLost, Message: "outputs of items: " + why}
+}
+
+func (d *decider) forEachSteps() (n int) {
+	for _, it := range d.items {
+		if it != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// finishItems ends a step whose items are all over: it succeeds with the list of their outputs, once that has its place.
+func (d *decider) finishItems(it *items) {
+	s := &d.st.Steps[it.step]
+	if it.output == nil {
+		all, err := decodeOutputs(it.held())
+		if err != nil {
+			it.problem = lostOutputs(err.Error())
+		} else if _, it.problem = d.putTogether(it, all); it.problem == nil && it.output == nil {
+			d.assembling = true
+			return
+		}
+	}
+	if it.problem != nil {
+		d.settleItems(it)
+		return
+	}
+	place := it.output
+	d.dropItems(it.step)
+	d.outputBytes += len(rawOf(place.output))
+	s.Phase, s.Output, s.OutputRef, s.CompletedAt = v1alpha1.StepSucceeded, place.output, place.ref, microPointer(d.now)
+	text := fmt.Sprintf("Step %s succeeded with %d items", s.Name, it.st.Total)
+	if it.st.Failed > 0 {
+		text += fmt.Sprintf(", %d of them failed", it.st.Failed)
+	}
+	d.event(EventNormal, "StepSucceeded", text)
+}
+
+// listOf is the outputs of items as a JSON list, null where there is none.
+func listOf(all map[string]json.RawMessage, total int) []byte {
+	text := []byte("[")
+	for item := range total {
+		if item > 0 {
+			text = append(text, ',')
+		}
+		if raw, ok := all[strconv.Itoa(item)]; ok {
+			text = append(text, raw...)
+		} else {
+			text = append(text, "null"...)
+		}
+	}
+	return append(text, ']')
+}

@@ -1,0 +1,309 @@
+package lifecycle
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/expr"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+// prepareList evaluates the items of a step that has a place.
+func (d *decider) prepareList(i int) prepared {
+	list, err := d.listOfItems(i)
+	if err != nil {
+		return d.unprepared(err)
+	}
+	return prepared{list: list}
+}
+
+// listOfItems is the list of a step with forEach: it has one value, whenever it is evaluated, so it may be remembered.
+func (d *decider) listOfItems(i int) ([]any, error) {
+	name := d.st.Steps[i].Name
+	list, known := d.in.Lists[name]
+	if !known {
+		list, known = d.out.Lists[name]
+	}
+	if !known {
+		var err error
+		if list, err = d.view.list(i); err != nil {
+			return nil, err
+		}
+	}
+	if d.out.Lists == nil {
+		d.out.Lists = map[string][]any{}
+	}
+	d.out.Lists[name] = list
+	return list, nil
+}
+
+// beginItems begins a step with forEach; its first jobs go out with this decision. An empty list is a success at once.
+func (d *decider) beginItems(i int, list []any) {
+	s := &d.st.Steps[i]
+	s.Phase, s.StartedAt, s.ForEach = v1alpha1.StepRunning, microPointer(d.now), &v1alpha1.ForEachStatus{Total: int32(len(list))}
+	if d.st.StartedAt == nil {
+		d.st.StartedAt = secondPointer(d.now)
+	}
+	d.items[i] = d.newItems(i)
+	d.event(EventNormal, "StepStarted", fmt.Sprintf("Step %s: %d items, for topic %s", s.Name, len(list), d.plan.steps[i].Job.Topic))
+	if len(list) == 0 {
+		d.finishItems(d.items[i])
+	}
+}
+
+// itemLaunches are the jobs of items that go out now. Steps whose last items fail before they are dispatched end by that.
+func (d *decider) itemLaunches() []launch {
+	var all []launch
+	room := maxUnderWay
+	for _, it := range d.items {
+		if it != nil {
+			room -= it.underWay()
+		}
+	}
+	for _, it := range d.items {
+		if it == nil {
+			continue
+		}
+		some := d.launchesOf(it, room)
+		if len(some) == 0 {
+			d.settleItems(it)
+		} else {
+			d.tellItems(it)
+		}
+		if d.failure != nil {
+			return nil
+		}
+		if d.items[it.step] == nil {
+			d.again = true // what waits for the step may start
+			continue
+		}
+		for _, l := range some {
+			if l.attempt == 1 {
+				room--
+			}
+		}
+		all = append(all, some...)
+	}
+	return all
+}
+
+// launchesOf renders the jobs of the items of a step that go out now: those whose wait is over, then new ones, as far as there are
+// places.
+func (d *decider) launchesOf(it *items, room int) []launch {
+	free := min(int(positiveOr(d.plan.steps[it.step].ForEach.MaxParallel, defaultMaxParallel))-it.underWay(), room, int(it.st.Total-it.st.Begun))
+	queue := d.dueItems(it)
+	if len(queue)+max(0, free) == 0 || it.crowded(d.forEachSteps()) {
+		return nil
+	}
+	r, err := d.rendererOf(it.step)
+	if err != nil {
+		it.problem = d.unprepared(err).problem // nil: what it reads is not here yet
+		return nil
+	}
+	var launches []launch
+	for _, l := range queue {
+		launches = d.launchItem(launches, it, r, l)
+	}
+	launches = d.launchNew(launches, it, r, free)
+	if it.problem != nil {
+		return nil
+	}
+	d.postponed = d.postponed || d.renderedEnough(r)
+	return launches
+}
+
+// launchNew adds new items to those that go out. One whose input cannot be evaluated fails, and leaves its place to the next one.
+func (d *decider) launchNew(launches []launch, it *items, r *itemRenderer, free int) []launch {
+	full := len(launches) + free
+	for item := int(it.st.Begun); item < int(it.st.Total) && len(launches) < full; item++ {
+		if it.problem != nil || d.renderedEnough(r) {
+			break
+		}
+		launches = d.launchItem(launches, it, r, launch{step: it.step, item: item, attempt: 1})
+	}
+	return launches
+}
+
+// launchItem adds an item to those that go out, unless its input cannot be evaluated, or this decision has rendered enough.
+func (d *decider) launchItem(launches []launch, it *items, r *itemRenderer, l launch) []launch {
+	if d.renderedEnough(r) {
+		return launches // the rest goes out with the next decision
+	}
+	problem := attemptsExceeded(l.attempt)
+	if problem == nil {
+		l.input, problem = r.render(l.item)
+	}
+	if problem != nil {
+		it.st.Begun = max(it.st.Begun, int32(l.item)+1)
+		d.itemFailed(it, l.item, *problem)
+		return launches
+	}
+	d.itemsRendered += len(l.input)
+	return append(launches, l)
+}
+
+func (d *decider) renderedEnough(r *itemRenderer) bool {
+	return d.itemsRendered > maxItemsRendered || r.scope.Spent() > maxItemsCost
+}
+
+func attemptsExceeded(attempt int32) *v1alpha1.StepError {
+	if attempt > 0 {
+		return nil
+	}
+	return &v1alpha1.StepError{Code: CodeAttemptsExceeded, Message: "no attempt number is left"}
+}
+
+// dueItems are the items whose wait for another attempt is over.
+func (d *decider) dueItems(it *items) []launch {
+	var queue []launch
+	for k := range it.groups {
+		g := &it.groups[k]
+		if g.phase != v1alpha1.StepBackingOff || !due(d.now, g.nextAttemptAt) {
+			continue
+		}
+		next := int32(-1)
+		if g.attempt < math.MaxInt32 {
+			next = g.attempt + 1
+		}
+		for item := range g.set.All() {
+			queue = append(queue, launch{step: it.step, item: item, attempt: next, failures: g.failures})
+		}
+	}
+	return queue
+}
+
+// crowded says whether so many groups are in flight that more would make status too large: some have to be over first.
+func (it *items) crowded(active int) bool {
+	n := 0
+	for k := range it.groups {
+		if inFlight(it.groups[k].phase) && it.groups[k].set.Len() > 0 {
+			n++
+		}
+	}
+	return n >= share(maxGroups, active)
+}
+
+// commitItem makes an attempt of an item its last one.
+func (d *decider) commitItem(l launch) {
+	it, s := d.items[l.step], &d.st.Steps[l.step]
+	if it == nil {
+		return // the step failed by another item
+	}
+	it.take(l.item)
+	it.put(l.item, itemGroup{phase: v1alpha1.StepDispatched, attempt: l.attempt, failures: l.failures, dispatchedAt: microPointer(d.now)})
+	it.st.Begun = max(it.st.Begun, int32(l.item)+1)
+	s.DispatchedAt = microPointer(d.now)
+	d.out.Dispatch = append(d.out.Dispatch, Job{
+		ID: itemJobID(d.run, s.Name, l.item, l.attempt), Topic: d.plan.steps[l.step].Job.Topic, Input: l.input,
+		Deadline: attemptDeadline(d.run, &d.st, &d.plan, l.step, s.DispatchedAt.Time),
+	})
+}
+
+// itemRenderer renders the inputs of the jobs of a step's items, all with the same variables but the item.
+type itemRenderer struct {
+	raw   []byte
+	list  []any
+	scope *expr.Scope
+}
+
+func (d *decider) rendererOf(i int) (*itemRenderer, error) {
+	list, err := d.listOfItems(i)
+	if err != nil {
+		return nil, err
+	}
+	return d.view.itemRenderer(i, list)
+}
+
+// itemRenderer is that of step i.
+func (v *view) itemRenderer(i int, list []any) (*itemRenderer, error) {
+	raw := rawOf(v.plan.steps[i].Job.Input)
+	reads, err := expr.TemplateOutputs(raw, expr.WithItem)
+	if err == nil {
+		err = v.loaded(v.plan.sees(i), reads)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("job.input: %w", err)
+	}
+	vars, err := v.varsOf(i)
+	if err != nil {
+		return nil, err
+	}
+	return &itemRenderer{raw: raw, list: list, scope: expr.Prepare(vars)}, nil
+}
+
+// render is the input of the job of an item, or why there is none.
+func (r *itemRenderer) render(item int) (json.RawMessage, *v1alpha1.StepError) {
+	if item >= len(r.list) {
+		return nil, &v1alpha1.StepError{Code: CodeExpressionError, Message: fmt.Sprintf("there are %d items only", len(r.list))}
+	}
+	input, err := r.scope.Render(r.raw, r.list[item])
+	switch {
+	case errors.Is(err, expr.ErrTooLarge):
+		return nil, &v1alpha1.StepError{Code: CodeInputTooLarge, Message: "job.input: " + err.Error()}
+	case err != nil:
+		return nil, &v1alpha1.StepError{Code: CodeExpressionError, Message: "job.input: " + err.Error()}
+	case len(input) > maxRenderedBytes:
+		return nil, inputTooLarge(len(input))
+	default:
+		return input, nil
+	}
+}
+
+// list evaluates the items of step i.
+func (v *view) list(i int) ([]any, error) {
+	src := v.plan.steps[i].ForEach.Items
+	reads, err := expr.ListOutputs(src)
+	if err == nil {
+		err = v.loaded(v.plan.sees(i), reads)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("forEach.items: %w", err)
+	}
+	vars, err := v.varsOf(i)
+	if err != nil {
+		return nil, err
+	}
+	list, err := expr.EvalList(src, vars)
+	if err != nil {
+		return nil, fmt.Errorf("forEach.items: %w", err)
+	}
+	return list, nil
+}
+
+// itemsWake adds when something is due among the items of steps.
+func (d *decider) itemsWake(e *earliest) {
+	for i, it := range d.items {
+		if it == nil {
+			continue
+		}
+		for k := range it.groups {
+			g := &it.groups[k]
+			e.add(groupEnd(&d.plan.steps[i], g))
+			if g.phase == v1alpha1.StepBackingOff && g.nextAttemptAt != nil && !d.run.Spec.Suspend && !it.crowded(d.forEachSteps()) {
+				e.add(g.nextAttemptAt.Time)
+			}
+		}
+	}
+}
+
+// itemDispatched finds the item of an attempt in flight, and when it was dispatched.
+func itemDispatched(s *v1alpha1.StepStatus, id protocol.JobID) (item int, dispatchedAt time.Time, ok bool) {
+	if !isForEach(s) || ended(s.Phase) {
+		return 0, time.Time{}, false
+	}
+	groups := groupsOf(s.ForEach)
+	item, verdict := judgeItem(s, groups, id)
+	if verdict != Applied {
+		return 0, time.Time{}, false
+	}
+	for k := range groups {
+		if groups[k].set.Contains(item) && groups[k].dispatchedAt != nil {
+			return item, groups[k].dispatchedAt.Time, true
+		}
+	}
+	return 0, time.Time{}, false
+}

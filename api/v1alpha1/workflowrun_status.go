@@ -266,7 +266,7 @@ type ForEachStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=500
 	Groups []ItemGroup `json:"groups,omitempty"`
-	// outputs are those of items that succeeded, by index, until they are put together as the step's output.
+	// outputs are those of items that succeeded, as [[item, output], ...], until they are put together as the step's output.
 	// +optional
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:pruning:PreserveUnknownFields

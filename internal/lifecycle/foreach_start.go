@@ -228,10 +228,12 @@ func (v *view) itemRenderer(i int, list []any) (*itemRenderer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("job.input: %w", err)
 	}
-	vars, err := v.varsOf(i)
+	vars, err := v.varsBut(v.plan.sees(i))
 	if err != nil {
 		return nil, err
 	}
+	// Decoded only if an expression reads them: the list itself is often there, and long.
+	vars.Inputs, vars.Run = json.RawMessage(rawOf(v.run.Spec.Inputs)), v.infoFor(i)
 	return &itemRenderer{raw: raw, list: list, scope: expr.Prepare(vars)}, nil
 }
 

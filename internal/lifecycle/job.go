@@ -228,13 +228,21 @@ func newView(run *v1alpha1.WorkflowRun, st *v1alpha1.WorkflowRunStatus, p *plan,
 
 // vars are the variables of an expression that may read some steps.
 func (v *view) vars(reads []int) (expr.Vars, error) {
+	vars, err := v.varsBut(reads)
+	if err != nil {
+		return expr.Vars{}, err
+	}
 	if v.inputs == nil {
-		inputs, err := decodeJSON(rawOf(v.run.Spec.Inputs))
-		if err != nil {
+		if v.inputs, err = decodeJSON(rawOf(v.run.Spec.Inputs)); err != nil {
 			return expr.Vars{}, fmt.Errorf("spec.inputs: %w", err)
 		}
-		v.inputs = inputs
 	}
+	vars.Inputs = v.inputs
+	return vars, nil
+}
+
+// varsBut are all variables but inputs.
+func (v *view) varsBut(reads []int) (expr.Vars, error) {
 	steps := make(map[string]any)
 	for _, j := range reads {
 		output, err := v.output(j)
@@ -243,16 +251,22 @@ func (v *view) vars(reads []int) (expr.Vars, error) {
 		}
 		steps[v.steps[j].Name] = output
 	}
-	return expr.Vars{Inputs: v.inputs, Steps: steps, Run: v.info}, nil
+	return expr.Vars{Steps: steps, Run: v.info}, nil
 }
 
 // varsOf are the variables of step i: of the other steps only those that do not change any more.
 func (v *view) varsOf(i int) (expr.Vars, error) {
 	vars, err := v.vars(v.plan.sees(i))
-	if err == nil && v.plan.isFinally(i) {
-		vars.Run = v.infoOfEnd()
-	}
+	vars.Run = v.infoFor(i)
 	return vars, err
+}
+
+// infoFor is what step i sees of its run.
+func (v *view) infoFor(i int) map[string]any {
+	if v.plan.isFinally(i) {
+		return v.infoOfEnd()
+	}
+	return v.info
 }
 
 // infoOfEnd is what finally steps see of their run. The outcome is as it was when they began: it stands from then on.

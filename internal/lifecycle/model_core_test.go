@@ -163,8 +163,8 @@ func (at slot) statusOf(steps []v1alpha1.StepStatus) v1alpha1.StepStatus {
 	over.Phase = v1alpha1.StepSucceeded
 	if failed, _ := itemset.Parse(s.ForEach.FailedItems); failed.Contains(at.item) {
 		over.Phase = v1alpha1.StepFailed
-	} else if all, err := decodeOutputs(s.ForEach.Outputs.Raw); err == nil {
-		over.Output = &runtime.RawExtension{Raw: all[fmt.Sprint(at.item)]}
+	} else if list, err := listOf([][]byte{s.ForEach.Outputs.Raw}, itemsOfModel); err == nil {
+		over.Output = itemOf(list, at.item)
 	}
 	return over
 }

@@ -78,22 +78,22 @@
 // with job ids of its own, and is in status only while it is under way: items at the same point (phase, attempt, failures, times) are one
 // group. Items from begun on did not begin; those before, and in no group, are over.
 //
-//	              place free             Started              result
-//	from begun on ──────────> Dispatched ──────> Running ──────────────> over: counted, its output kept
-//	                            │  ▲ attempt+1     │
-//	                            ▼  │ due           ▼
-//	                           BackingOff <── failure, time-out, Retry     keeps its place
+//		              place free             Started              result
+//		from begun on ──────────> Dispatched ──────> Running ──────────────> over: counted, its output kept
+//		                            │  ▲ attempt+1     │
+//		                            ▼  │ due           ▼
+//		                           BackingOff <── failure, time-out, Retry     keeps its place
 //
-//   - What is kept is bounded: 2,000 items of a run are under way at most; where there would be too many groups, those with the same
-//     history are made one with the later time, then those that back off, with the higher attempt and more failures. So an item may time
-//     out later than asked, and numbers of attempts may be left out, but none is used twice.
-//   - Items that fail together are tried again together.
-//   - The outputs of all items that succeed with one decision go to one place: into status while they are few, else into one object.
-//     Nothing succeeds before its output has its place. When the last item is over, they become the step's output.
-//   - A decision renders so many inputs at most; the rest goes out with the next one, at once.
-//   - The list has one value, so the shell hands it back (Lists); without it, it is evaluated again.
-//   - FailStep: the first item that fails for good ends the step when all results of the decision were applied; the jobs of the others are
-//     withdrawn. Collect: the step succeeds when all are over.
+//	  - What is kept is bounded: 2,000 items of a run are under way at most; where there would be too many groups, those with the same
+//	    history are made one with the later time, then those that back off, with the higher attempt and more failures. So an item may time
+//	    out later than asked, and numbers of attempts may be left out, but none is used twice.
+//	  - Items that fail together are tried again together.
+//	  - The outputs of all items that succeed with one decision go to one place: into status while they are few, else into one object.
+//	    Nothing succeeds before its output has its place. When the last item is over, they become the step's output.
+//	  - A decision renders so many inputs at most; the rest goes out with the next one, at once.
+//	  - The list has one value, so the shell hands it back (Lists); without it, it is evaluated again.
+//	  - FailStep: the first item that fails for good ends the step when all results of the decision were applied; the jobs of the others are
+//	    withdrawn. Collect: the step succeeds when all are over.
 //
 // # Order within a decision
 //

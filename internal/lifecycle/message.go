@@ -18,17 +18,17 @@ func (d *decider) waitsFor() (reason, message string) {
 	if c := condition(&d.st, v1alpha1.ConditionAdmitted); d.queued() && c != nil {
 		return v1alpha1.ReasonQueued, cut(c.Message, maxMessageChars)
 	}
-	text := stateText(d.st.Steps, d.workersText)
+	text := stateText(d.st.Steps, d.moreText)
 	if d.outputsLack {
 		text = "its outputs wait to be read or stored; " + text
 	}
 	e := d.st.Ending
 	switch {
 	case d.run.Spec.Suspend && e != nil:
-		return v1alpha1.ReasonSuspended, cut(fmt.Sprintf("suspended by spec.suspend, so no finally step begins; the run ends as %s (%s) by %s; %s",
-			e.Phase, e.Reason, finallyEnd(d.run, &d.st).UTC().Format(time.RFC3339), text), maxMessageChars)
+		return v1alpha1.ReasonSuspended, cut(fmt.Sprintf("suspended by %s, so no finally step begins; the run ends as %s (%s) by %s; %s",
+			d.suspender(), e.Phase, e.Reason, finallyEnd(d.run, &d.st).UTC().Format(time.RFC3339), text), maxMessageChars)
 	case d.run.Spec.Suspend:
-		return v1alpha1.ReasonSuspended, cut("suspended by spec.suspend; "+text, maxMessageChars)
+		return v1alpha1.ReasonSuspended, cut("suspended by "+d.suspender()+"; "+text, maxMessageChars)
 	case e != nil:
 		return v1alpha1.ReasonFinalizing, cut(fmt.Sprintf("the finally steps run since %s, then the run ends as %s (%s); %s",
 			e.AnnouncedAt.UTC().Format(time.RFC3339), e.Phase, e.Reason, text), maxMessageChars)
@@ -137,6 +137,10 @@ func stateText(steps []v1alpha1.StepStatus, more func(int) string) string {
 	for i := range steps {
 		switch s := &steps[i]; s.Phase {
 		case v1alpha1.StepRunning:
+			if s.ChildRun != nil {
+				l.add(fmt.Sprintf("%s runs as child run %s since %s%s", s.Name, s.ChildRun.Name, timeText(s.StartedAt), more(i)))
+				continue
+			}
 			l.add(fmt.Sprintf("%s runs since %s (attempt %d)", s.Name, timeText(s.StartedAt), s.Attempt))
 		case v1alpha1.StepDispatched:
 			l.add(fmt.Sprintf("%s waits for a worker since %s (attempt %d)%s", s.Name, timeText(s.DispatchedAt), s.Attempt, more(i)))

@@ -24,7 +24,7 @@ func (d *decider) firstSight() {
 	if d.unpermitted() {
 		return
 	}
-	if problems := validate(d.run, &d.plan); len(problems) > 0 {
+	if problems := validate(d.unborn(), &d.plan); len(problems) > 0 {
 		d.end(v1alpha1.RunFailed, v1alpha1.ReasonInvalidSpec, problemsText(problems))
 	}
 }
@@ -57,8 +57,7 @@ func (d *decider) startSome() {
 	queue, waiting, active := d.candidates()
 	for places := parallel(d.run) - active; queue.Len() > 0; {
 		i := queue.first()
-		job := d.plan.steps[i].Job
-		if job != nil && places <= 0 {
+		if takesPlace(&d.plan.steps[i]) && places <= 0 {
 			continue // approvals and delays need no place
 		}
 		is := d.prepare(i)
@@ -84,6 +83,10 @@ func (d *decider) startSome() {
 	// A skipped step may have let in one that stands before it in the spec.
 	slices.SortFunc(launches, func(a, b launch) int { return a.step - b.step })
 	for _, l := range launches {
+		if d.plan.steps[l.step].Run != nil {
+			d.commitChild(l)
+			continue
+		}
 		d.commit(l)
 	}
 }
@@ -194,16 +197,17 @@ func (d *decider) prepare(i int) prepared {
 			return prepared{skipped: true}
 		}
 	}
-	if d.plan.steps[i].Job == nil {
+	if !takesPlace(&d.plan.steps[i]) {
 		return prepared{}
 	}
 	input, err := d.view.render(i)
 	switch {
 	case err != nil:
 		return d.unprepared(err)
-	case len(input) > maxRenderedBytes:
+	case len(input) > maxRendered(&d.plan.steps[i]):
+		_, field := template(&d.plan.steps[i])
 		return prepared{problem: &v1alpha1.StepError{Code: CodeInputTooLarge, Message: fmt.Sprintf(
-			"job.input has %d bytes after evaluation, more than %d", len(input), maxRenderedBytes)}}
+			"%s has %d bytes after evaluation, more than %d", field, len(input), maxRendered(&d.plan.steps[i]))}}
 	default:
 		return prepared{input: input}
 	}

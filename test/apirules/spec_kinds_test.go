@@ -25,7 +25,7 @@ func nFinally(n int) string {
 func TestKindsOfSteps(t *testing.T) {
 	const (
 		job       = "job: {topic: t}"
-		oneOf     = "each step needs exactly one of job, approval and delay"
+		oneOf     = "each step needs exactly one of job, approval, delay and run"
 		finallyOf = "each finally step needs exactly one of job and delay"
 		delayOf   = "a delay needs exactly one of seconds and until"
 	)

@@ -30,7 +30,7 @@ func (p *pass) advance(ctx context.Context) (reconcile.Result, error) {
 			p.mem.busySince = time.Time{}
 			return p.act(ctx, plan)
 		}
-		if !p.jobs.Connected() {
+		if !p.jobs.Connected() && len(p.mem.unborn(p.run, p.clock.Now())) == 0 {
 			return p.again(earliest(plan.Wake, p.clock.Now().Add(actRetryDelay))), nil // a lock would be of no use
 		}
 	}
@@ -61,7 +61,7 @@ func (p *pass) wantsLock() bool {
 
 // owes says whether effects of earlier writes are still to be carried out.
 func (p *pass) owes() bool {
-	return len(p.mem.withdrawals) > 0 || len(p.mem.unpublished(p.run)) > 0
+	return len(p.mem.withdrawals) > 0 || len(p.mem.unpublished(p.run)) > 0 || len(p.mem.unborn(p.run, p.clock.Now())) > 0
 }
 
 // underLock decides, persists and acts under a lease. Work under the lease ends when it is lost: its context is cancelled.

@@ -38,6 +38,9 @@ type pass struct {
 	workers map[string]lifecycle.Workers
 	gate    lifecycle.Gate  // what the tenant's gate said in this pass
 	claim   lifecycle.Claim // what was found out about the idempotency key in this pass
+
+	parent   *lifecycle.Parent          // that the run claims; nil: none
+	children map[string]lifecycle.Child // by name
 }
 
 // observe gathers what a pass needs; nil when the run does not exist.
@@ -74,6 +77,9 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*pa
 	}
 	p.observeWorkers()
 	if err := p.observeApprovals(ctx); err != nil {
+		return nil, err
+	}
+	if err := p.observeFamily(ctx); err != nil {
 		return nil, err
 	}
 	return p, p.observeTenant(ctx)
@@ -153,7 +159,7 @@ func ripe(waiting []*letter, now time.Time) ([]*letter, time.Time) {
 func (p *pass) input(lock lifecycle.Lock) lifecycle.Input {
 	in := lifecycle.Input{
 		Run: p.run, Now: p.clock.Now(), Lock: lock, Tenant: p.tenant,
-		Permits: p.permits, Gate: p.gate, Claim: p.claim, Approvals: p.decided, Workers: p.workers,
+		Permits: p.permits, Gate: p.gate, Claim: p.claim, Approvals: p.decided, Workers: p.workers, Parent: p.parent, Children: p.children,
 		Payloads: p.found.payloads, DeadLetters: p.mem.deadLetters, MaxRetryAfter: p.policy.Delivery.MaxDelay,
 	}
 	for _, l := range p.letters {

@@ -149,15 +149,20 @@ func (r *Reconciler) informer() handler.EventHandler {
 		CreateFunc: func(_ context.Context, e event.CreateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 			if run, ok := e.Object.(*v1alpha1.WorkflowRun); ok {
 				r.directory.see(run)
+				r.wakeRelatives(q, nil, run)
 			}
 			wake(q, e.Object)
 		},
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 			if run, ok := e.ObjectOld.(*v1alpha1.WorkflowRun); ok && run.UID != e.ObjectNew.GetUID() {
 				r.directory.remove(run) // the watch missed that it was deleted
+				r.wakeRelatives(q, run, nil)
 			}
 			if run, ok := e.ObjectNew.(*v1alpha1.WorkflowRun); ok {
 				r.directory.see(run)
+				if was, ok := e.ObjectOld.(*v1alpha1.WorkflowRun); ok && was.UID == run.UID {
+					r.wakeRelatives(q, was, run)
+				}
 			}
 			if e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() || e.ObjectOld.GetUID() != e.ObjectNew.GetUID() || r.byAnother(e.ObjectNew) {
 				wake(q, e.ObjectNew)
@@ -166,6 +171,7 @@ func (r *Reconciler) informer() handler.EventHandler {
 		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 			if run, ok := e.Object.(*v1alpha1.WorkflowRun); ok {
 				r.directory.remove(run)
+				r.wakeRelatives(q, run, nil)
 			}
 			wake(q, e.Object)
 		},

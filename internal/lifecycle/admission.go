@@ -123,7 +123,7 @@ func (d *decider) admittedCondition() {
 	case d.over:
 		d.set(v1alpha1.ConditionAdmitted, metav1.ConditionUnknown, v1alpha1.ReasonAdmissionPending, "The run ended before it was admitted")
 	case d.run.Spec.Suspend:
-		d.set(v1alpha1.ConditionAdmitted, metav1.ConditionFalse, v1alpha1.ReasonSuspended, d.suspended())
+		d.set(v1alpha1.ConditionAdmitted, metav1.ConditionFalse, v1alpha1.ReasonSuspended, d.suspension().is)
 	default:
 		d.waitingCondition()
 	}

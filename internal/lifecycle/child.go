@@ -149,8 +149,8 @@ func maxRendered(step *v1alpha1.Step) int {
 	return maxRenderedBytes
 }
 
-// commitChild names the child run of a step in status. The write that does so comes before the child, and nobody but its parent
-// knows the name before: so a child that is there, and was made as it is to be made, is ours.
+// commitChild names the child run of a step in status, before it is created. Its name can be foreseen, so whoever finds a run of that
+// name looks whether it is as it would have been created.
 func (d *decider) commitChild(l launch) {
 	s := &d.st.Steps[l.step]
 	child := childToCreate(d.run, &d.plan.steps[l.step], l.input)

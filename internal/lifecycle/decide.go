@@ -202,7 +202,7 @@ func (d *decider) phase() {
 	}
 	switch {
 	case was != d.st.Phase && d.st.Phase == v1alpha1.RunSuspended:
-		d.event(EventNormal, v1alpha1.ReasonSuspended, "No new jobs while "+d.suspended())
+		d.event(EventNormal, v1alpha1.ReasonSuspended, "No new jobs while "+d.suspension().is)
 	case was == v1alpha1.RunSuspended && d.st.Phase != was:
 		d.event(EventNormal, "Resumed", "New jobs may start")
 	}

@@ -25,10 +25,10 @@ func (d *decider) waitsFor() (reason, message string) {
 	e := d.st.Ending
 	switch {
 	case d.run.Spec.Suspend && e != nil:
-		return v1alpha1.ReasonSuspended, cut(fmt.Sprintf("suspended by %s, so no finally step begins; the run ends as %s (%s) by %s; %s",
-			d.suspender(), e.Phase, e.Reason, finallyEnd(d.run, &d.st).UTC().Format(time.RFC3339), text), maxMessageChars)
+		return v1alpha1.ReasonSuspended, cut(fmt.Sprintf("suspended %s, so no finally step begins; the run ends as %s (%s) by %s; %s",
+			d.suspension().by, e.Phase, e.Reason, finallyEnd(d.run, &d.st).UTC().Format(time.RFC3339), text), maxMessageChars)
 	case d.run.Spec.Suspend:
-		return v1alpha1.ReasonSuspended, cut("suspended by "+d.suspender()+"; "+text, maxMessageChars)
+		return v1alpha1.ReasonSuspended, cut("suspended "+d.suspension().by+"; "+text, maxMessageChars)
 	case e != nil:
 		return v1alpha1.ReasonFinalizing, cut(fmt.Sprintf("the finally steps run since %s, then the run ends as %s (%s); %s",
 			e.AnnouncedAt.UTC().Format(time.RFC3339), e.Phase, e.Reason, text), maxMessageChars)

@@ -164,18 +164,13 @@ func (d *decider) parentText() string {
 	return fmt.Sprintf("Waits for run %s, its parent by its owner reference, to name it in its status", d.in.Parent.Claim.Name)
 }
 
-// suspender is what suspends the run.
-func (d *decider) suspender() string {
-	if d.in.Run.Spec.Suspend || d.in.Parent == nil {
-		return "spec.suspend"
-	}
-	return "the suspension of its parent run " + d.in.Parent.Claim.Name
-}
+// suspension is what is said of a suspended run: what suspends it, that it does, and what would resume it.
+type suspension struct{ by, is, end string }
 
-// suspended says that it is.
-func (d *decider) suspended() string {
+func (d *decider) suspension() suspension {
 	if d.in.Run.Spec.Suspend || d.in.Parent == nil {
-		return "spec.suspend is set"
+		return suspension{by: "by spec.suspend", is: "spec.suspend is set", end: "spec.suspend is taken back"}
 	}
-	return "its parent run " + d.in.Parent.Claim.Name + " is suspended"
+	parent := "its parent run " + d.in.Parent.Claim.Name
+	return suspension{by: "with " + parent, is: parent + " is suspended", end: parent + " is resumed"}
 }

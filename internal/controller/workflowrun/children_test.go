@@ -233,7 +233,7 @@ var _ = Describe("a child run", func() {
 		r.driveAll(ctx, "the leaf waits", func() bool { return inPhase("ask", v1alpha1.StepWaiting)(w.get(ctx, leaf)) })
 		w.patch(ctx, run, `{"spec":{"suspend":true}}`)
 		r.driveAll(ctx, "all are suspended", func() bool { return w.get(ctx, leaf).Status.Phase == v1alpha1.RunSuspended })
-		Expect(messageOf(w.get(ctx, leaf), v1alpha1.ConditionSucceeded)).To(ContainSubstring("the suspension of its parent run " + child.Name))
+		Expect(messageOf(w.get(ctx, leaf), v1alpha1.ConditionSucceeded)).To(ContainSubstring("suspended with its parent run " + child.Name))
 		w.decide(ctx, leaf, "ask", v1alpha1.Approve)
 		r.driveAll(ctx, "the approval counts", func() bool { return inPhase("ask", v1alpha1.StepSucceeded)(w.get(ctx, leaf)) })
 		for range 3 {

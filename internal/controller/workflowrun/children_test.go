@@ -303,7 +303,7 @@ var _ = Describe("a child run", func() {
 		return []metav1.OwnerReference{*metav1.NewControllerRef(run, v1alpha1.GroupVersion.WithKind("WorkflowRun"))}
 	}
 	for whose, owners := range map[string]func(*v1alpha1.WorkflowRun) []metav1.OwnerReference{
-		"a run that nobody owns":                        func(*v1alpha1.WorkflowRun) []metav1.OwnerReference { return nil },
+		"a run that nobody owns":                       func(*v1alpha1.WorkflowRun) []metav1.OwnerReference { return nil },
 		"a run that it owns and that has another spec": owned,
 	} {
 		It("whose name has "+whose+" makes its step fail", func(ctx SpecContext) {

@@ -52,7 +52,7 @@ type replica struct {
 	// refuseCreation is what the API server says to the creation of an object; nil: it may be taken.
 	refuseCreation func(client.Object) error
 	dead           atomic.Bool
-	quiet   bool // consumes nothing: the spec does it
+	quiet          bool // consumes nothing: the spec does it
 	// unsettled bounds the results of all groups that are not settled; 0: the default.
 	unsettled int
 

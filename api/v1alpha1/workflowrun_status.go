@@ -179,7 +179,7 @@ type AdmissionStatus struct {
 	// +optional
 	AdmittedAt *metav1.Time `json:"admittedAt,omitempty"`
 	// policy is the LockPolicy under which the run was admitted, and is counted until it ends. Absent: built-in defaults, without a
-	// limit.
+	// limit, or a child run, which is in the slot of its root.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Policy string `json:"policy,omitempty"`

@@ -62,12 +62,7 @@ func (d *decider) admit() {
 		d.st.Admission = nil
 		return
 	}
-	if d.st.Admission == nil {
-		d.st.Admission = &v1alpha1.AdmissionStatus{}
-	}
-	if d.st.Admission.QueuedAt == nil {
-		d.st.Admission.QueuedAt = secondPointer(d.now)
-	}
+	d.queue()
 	if d.in.Parent != nil {
 		d.admitChild()
 		return
@@ -85,6 +80,16 @@ func (d *decider) admit() {
 	case GateUnasked:
 		d.out.Needs.Admission = true
 	case GateFull, GateBusy, GateUnavailable, GateRebuilding:
+	}
+}
+
+// queue starts the queue clock.
+func (d *decider) queue() {
+	if d.st.Admission == nil {
+		d.st.Admission = &v1alpha1.AdmissionStatus{}
+	}
+	if d.st.Admission.QueuedAt == nil {
+		d.st.Admission.QueuedAt = secondPointer(d.now)
 	}
 }
 

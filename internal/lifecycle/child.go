@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -163,6 +164,18 @@ func (d *decider) commitChild(l launch) {
 	d.event(EventNormal, "StepStarted", fmt.Sprintf("Step %s begins as child run %s", s.Name, child.Name))
 }
 
+// launch makes the steps that have a place begin, in spec order: a skipped step may have let in one that stands before it.
+func (d *decider) launch(launches []launch) {
+	slices.SortFunc(launches, func(a, b launch) int { return a.step - b.step })
+	for _, l := range launches {
+		if d.plan.steps[l.step].Run != nil {
+			d.commitChild(l)
+			continue
+		}
+		d.commit(l)
+	}
+}
+
 // children applies what became of child runs. All of them count before one ends the run.
 func (d *decider) children() {
 	for i := range d.st.Steps {
@@ -177,20 +190,29 @@ func (d *decider) children() {
 }
 
 func (d *decider) child(i int, c *Child) {
-	s := &d.st.Steps[i]
-	named := s.ChildRun.UID
+	if s := &d.st.Steps[i]; s.ChildRun.UID == "" {
+		d.unconfirmed(i, s.ChildRun, c)
+		return
+	}
 	switch {
-	case c.State == ChildThere && named == "":
-		s.ChildRun.UID = cut(c.UID, maxCodeChars)
+	case c.State == ChildThere && c.UID == d.st.Steps[i].ChildRun.UID:
 		d.childEnded(i, c)
-	case c.State == ChildThere && named == c.UID:
-		d.childEnded(i, c)
-	case c.State == ChildThere, c.State == ChildGone && named != "": // another one has its name: it is gone
+	case c.State == ChildThere, c.State == ChildGone: // also if another one has its name
 		d.childFailed(i, CodeChildDeleted, "it was deleted before it ended")
-	case c.State == ChildTaken && named == "":
+	}
+}
+
+// unconfirmed is for a child that status names without a uid.
+func (d *decider) unconfirmed(i int, named *v1alpha1.ChildRunStatus, c *Child) {
+	switch c.State {
+	case ChildThere:
+		named.UID = cut(c.UID, maxCodeChars)
+		d.childEnded(i, c)
+	case ChildTaken:
 		d.childFailed(i, CodeNameTaken, c.Cause)
-	case c.State == ChildRefused && named == "":
+	case ChildRefused:
 		d.childFailed(i, CodeInvalidSpec, c.Cause)
+	case ChildUnknown, ChildGone, ChildPostponed:
 	}
 }
 

@@ -93,12 +93,12 @@ func decideEarly(in Input) Decision {
 // adopted is a run as its parent wants it: suspended while that is.
 func adopted(in *Input) *v1alpha1.WorkflowRun {
 	p := in.Parent
-	if p == nil || !p.Suspended || !(p.Named || Admitted(in.Run)) {
-		return in.Run
+	if p != nil && p.Suspended && (p.Named || Admitted(in.Run)) {
+		run := *in.Run
+		run.Spec.Suspend = true
+		return &run
 	}
-	run := *in.Run
-	run.Spec.Suspend = true
-	return &run
+	return in.Run
 }
 
 // claimParent pins the parent that a run claims, with its tenant: that is whom its root is accounted to.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -80,15 +79,7 @@ func (d *decider) startSome() {
 		}
 		d.release(i, queue, waiting)
 	}
-	// A skipped step may have let in one that stands before it in the spec.
-	slices.SortFunc(launches, func(a, b launch) int { return a.step - b.step })
-	for _, l := range launches {
-		if d.plan.steps[l.step].Run != nil {
-			d.commitChild(l)
-			continue
-		}
-		d.commit(l)
-	}
+	d.launch(launches)
 }
 
 // await begins a step that needs no worker. A delay whose time has come is over at once.

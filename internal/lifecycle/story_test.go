@@ -261,7 +261,7 @@ func stepDetail(st *v1alpha1.StepStatus) string {
 		fmt.Fprintf(&b, ", %s by %q at %s: %q", a.Decision, a.Approver, clockText(a.DecidedAt.Time), a.Comment)
 	}
 	if c := st.ChildRun; c != nil {
-		fmt.Fprintf(&b, ", child %s uid %s", c.Name, orNone(string(c.UID)))
+		fmt.Fprintf(&b, ", child %s uid %s", c.Name, orNone(c.UID))
 	}
 	if st.NextAttemptAt != nil {
 		fmt.Fprintf(&b, ", next at %s", clockText(st.NextAttemptAt.Time))

@@ -230,7 +230,7 @@ func (v *validator) dependencies(i int, field string) {
 }
 
 // object checks a field that must hold a JSON object of bounded size, and says whether it does.
-func (v *validator) object(field string, e *runtime.RawExtension, limit int) bool {
+func (v *validator) object(field string, e *runtime.RawExtension, limit int) bool { //nolint:unparam // each field has a bound of its own
 	raw := rawOf(e)
 	if len(raw) > limit {
 		v.add(field, "%d bytes, more than %d", len(raw), limit)

@@ -149,10 +149,7 @@ var _ = Describe("a child run", func() {
 		w.limit(ctx, 1)
 		r := w.newReplica(ctx, "r")
 		r.gated(ctx)
-		run := w.create(ctx, []v1alpha1.Step{w.childStep("sub", draws[:strings.Index(draws, `,
-	"outputs"`)]+`}`), approvalStep("ok", "sub")}, func(spec *v1alpha1.WorkflowRunSpec) {
-			spec.Steps[0].Run.Inputs = &runtime.RawExtension{Raw: []byte(`{"n":1}`)}
-		})
+		run := w.create(ctx, []v1alpha1.Step{w.childStep("sub", `{"workloadClass":"CLASS","steps":[{"name":"a","job":{"topic":"work"}}]}`), approvalStep("ok", "sub")})
 		r.driveAll(ctx, "the child has ended", func() bool { return inPhase("ok", v1alpha1.StepWaiting)(w.get(ctx, run)) })
 		next := w.create(ctx, []v1alpha1.Step{step("a")})
 		r.drive(ctx, next, withReason(v1alpha1.ReasonTenantAtCapacity))

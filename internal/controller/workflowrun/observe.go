@@ -76,13 +76,18 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*pa
 		return nil, err
 	}
 	p.observeWorkers()
+	return p, p.observeOthers(ctx)
+}
+
+// observeOthers reads the other objects that matter to the run.
+func (p *pass) observeOthers(ctx context.Context) error {
 	if err := p.observeApprovals(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	if err := p.observeFamily(ctx); err != nil {
-		return nil, err
+		return err
 	}
-	return p, p.observeTenant(ctx)
+	return p.observeTenant(ctx)
 }
 
 // observeApprovals reads the decisions about the run. One that the cache does not know yet wakes the run when it comes.

@@ -22,7 +22,7 @@ func (r *Reconciler) wakeRelatives(q workqueue.TypedRateLimitingInterface[reconc
 	wake := func(name string) {
 		q.Add(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: run.Namespace, Name: name}})
 	}
-	if claim := run.ClaimsParent(); claim != nil && (was == nil || now == nil || lifecycle.Finished(was) != lifecycle.Finished(now)) {
+	if claim := run.ClaimsParent(); claim != nil && concernsParent(was, now) {
 		wake(claim.Name)
 	}
 	switch {
@@ -36,6 +36,11 @@ func (r *Reconciler) wakeRelatives(q workqueue.TypedRateLimitingInterface[reconc
 			wake(name)
 		}
 	}
+}
+
+// concernsParent says whether an event of a child is of interest to its parent: it is new, has ended, or is gone.
+func concernsParent(was, now *v1alpha1.WorkflowRun) bool {
+	return was == nil || now == nil || lifecycle.Finished(was) != lifecycle.Finished(now)
 }
 
 // toAll is what all children of a run want to know of it.

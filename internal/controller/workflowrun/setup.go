@@ -154,15 +154,9 @@ func (r *Reconciler) informer() handler.EventHandler {
 			wake(q, e.Object)
 		},
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-			if run, ok := e.ObjectOld.(*v1alpha1.WorkflowRun); ok && run.UID != e.ObjectNew.GetUID() {
-				r.directory.remove(run) // the watch missed that it was deleted
-				r.wakeRelatives(q, run, nil)
-			}
-			if run, ok := e.ObjectNew.(*v1alpha1.WorkflowRun); ok {
-				r.directory.see(run)
-				if was, ok := e.ObjectOld.(*v1alpha1.WorkflowRun); ok && was.UID == run.UID {
-					r.wakeRelatives(q, was, run)
-				}
+			was, _ := e.ObjectOld.(*v1alpha1.WorkflowRun)
+			if run, ok := e.ObjectNew.(*v1alpha1.WorkflowRun); ok && was != nil {
+				r.changed(q, was, run)
 			}
 			if e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() || e.ObjectOld.GetUID() != e.ObjectNew.GetUID() || r.byAnother(e.ObjectNew) {
 				wake(q, e.ObjectNew)
@@ -176,6 +170,19 @@ func (r *Reconciler) informer() handler.EventHandler {
 			wake(q, e.Object)
 		},
 	}
+}
+
+// changed keeps the directory, and wakes the relatives of a run.
+func (r *Reconciler) changed(q workqueue.TypedRateLimitingInterface[reconcile.Request], was, now *v1alpha1.WorkflowRun) {
+	if was.UID != now.UID { // the watch missed that it was deleted
+		r.directory.remove(was)
+		r.wakeRelatives(q, was, nil)
+		r.directory.see(now)
+		r.wakeRelatives(q, nil, now)
+		return
+	}
+	r.directory.see(now)
+	r.wakeRelatives(q, was, now)
 }
 
 // policyWatch wakes the runs that keep their lock when a policy changed, so that they take it anew under the policy of now, and those

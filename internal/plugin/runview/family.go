@@ -84,6 +84,14 @@ func (v *viewer) parent() {
 	v.add(Fact{About: "parent", Text: text})
 }
 
+// suspender is why a run is suspended.
+func suspender(run *v1alpha1.WorkflowRun) string {
+	if run.Spec.Suspend {
+		return "spec.suspend is set"
+	}
+	return "the parent run is suspended"
+}
+
 // suspendedByParent says whether the run is suspended because its parent is.
 func (v *viewer) suspendedByParent() bool {
 	return !v.run.Spec.Suspend && suspended(v.run) && v.answer.Reason == v1alpha1.ReasonSuspended

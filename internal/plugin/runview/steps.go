@@ -212,10 +212,8 @@ func (s *step) pending(run *v1alpha1.WorkflowRun, all []step) string {
 		return "runs when all other steps are over"
 	case len(open) > 0:
 		return "waits for " + names(open)
-	case run.Spec.Suspend:
-		return "spec.suspend is set"
 	case suspended(run):
-		return "the parent run is suspended"
+		return suspender(run)
 	case statusOf(run).Admission == nil || run.Status.Admission.AdmittedAt == nil:
 		return "the run is not admitted"
 	case !s.takesPlace():

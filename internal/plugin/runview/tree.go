@@ -39,7 +39,7 @@ type Row struct {
 	StartedAt      *time.Time         `json:"startedAt,omitempty"` // of the last attempt; the dispatch where its worker never said Started
 	CompletedAt    *time.Time         `json:"completedAt,omitempty"`
 	DelayedUntil   *time.Time         `json:"delayedUntil,omitempty"`
-	ChildRun       string             `json:"childRun,omitempty"` // the name of a child run
+	ChildRun       string             `json:"childRun,omitempty"`       // the name of a child run
 	DurationMillis *int64             `json:"durationMillis,omitempty"` // of the last attempt, so far if it goes on
 	Why            string             `json:"why,omitempty"`
 

@@ -268,7 +268,7 @@ func TestSpecsOfChildrenAreChecked(t *testing.T) {
 				}
 				return
 			}
-			if got.Reason != v1alpha1.ReasonInvalidSpec || !strings.Contains(got.Message, c.want) || len(out.Create)+len(out.Dispatch) > 0 {
+			if got.Reason != v1alpha1.ReasonInvalidSpec || !strings.HasPrefix(got.Message, c.want) || len(out.Create)+len(out.Dispatch) > 0 {
 				t.Errorf("%s: %s; want %s", got.Reason, cut(got.Message, 600), c.want)
 			}
 		})

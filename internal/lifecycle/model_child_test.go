@@ -67,7 +67,7 @@ func (m *model) kidFact(w *world, p *process) kidFact {
 		return kidFact{}
 	case uid == "":
 		return kidFact{state: ChildThere, kid: kid{uid: p.born, state: kidThere}}
-	case w.kid.state != kidGone && kidUID(w.kid.uid) == uid:
+	case w.kid.state != kidGone: // it may be another one, of a process that was paused before it created it
 		return kidFact{state: ChildThere, kid: w.kid}
 	default:
 		return kidFact{state: ChildGone}

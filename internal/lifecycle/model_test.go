@@ -41,7 +41,8 @@ import (
 //	starts go on after the run failed           "dispatch by a suspended or ended run"
 //	shell acks before it persists (ackEarly)    "lost: attempts are in flight, but with nobody"
 //	shell recovers without RESULTS (noLookup)   "I2: a worker runs an attempt again"
-//	a step succeeds with any child of its name  "said to be deleted, and is there", or "another child"
+//	another child of the name is waited for     "stuck: nothing in flight, nothing to wait for"
+//	a child's uid is not confirmed              "stuck: nothing in flight, nothing to wait for"
 //	shell never creates a child again (noBirth) "stuck: nothing in flight, nothing to wait for"
 //	shell recovers before it wrote (noClaim)    "I2: a worker runs an attempt again", with two processes only
 func TestModel(t *testing.T) {
@@ -123,7 +124,7 @@ func modelCases() []modelCase {
 	}
 	cases := []modelCase{
 		{name: "a child run", run: withChild(), procs: 1, race: true, budgets: world{faults: 2, cancels: 1}},
-		{name: "a child run, two processes", run: withChild(), procs: 2, budgets: world{faults: 1}},
+		{name: "a child run, two processes", run: newRun(newStep("sub", childRun(oneJob, ""))), procs: 2, budgets: world{faults: 2}},
 		{name: "approval and delay", run: waits(), procs: 1, race: true, budgets: world{faults: 3, decisions: 1, slow: 1}},
 		{name: "approval and delay, suspended and cancelled", run: waits(), procs: 1, budgets: world{faults: 1, decisions: 1, cancels: 1, suspends: 1}},
 		{name: "approval and delay, two processes", run: waits(), procs: 2, budgets: world{faults: 1, decisions: 1}},

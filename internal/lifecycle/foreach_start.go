@@ -249,7 +249,7 @@ func (r *itemRenderer) render(item int) (json.RawMessage, *v1alpha1.StepError) {
 	case err != nil:
 		return nil, &v1alpha1.StepError{Code: CodeExpressionError, Message: "job.input: " + err.Error()}
 	case len(input) > maxRenderedBytes:
-		return nil, inputTooLarge(len(input))
+		return nil, inputTooLarge("job.input", len(input), maxRenderedBytes)
 	default:
 		return input, nil
 	}

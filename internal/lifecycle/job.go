@@ -340,13 +340,13 @@ func (v *view) wanted(i int) (bool, error) {
 
 // render evaluates the input of step i.
 func (v *view) render(i int) (json.RawMessage, error) {
-	raw := rawOf(v.plan.steps[i].Job.Input)
+	raw, field := template(&v.plan.steps[i])
 	reads, err := expr.TemplateOutputs(raw)
 	if err == nil {
 		err = v.loaded(v.plan.sees(i), reads)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("job.input: %w", err)
+		return nil, fmt.Errorf("%s: %w", field, err)
 	}
 	vars, err := v.varsOf(i)
 	if err != nil {
@@ -354,7 +354,15 @@ func (v *view) render(i int) (json.RawMessage, error) {
 	}
 	input, err := expr.Render(raw, vars)
 	if err != nil {
-		return nil, fmt.Errorf("job.input: %w", err)
+		return nil, fmt.Errorf("%s: %w", field, err)
 	}
 	return input, nil
+}
+
+// template is what is evaluated when a step that takes a place starts, and the field in which it stands.
+func template(step *v1alpha1.Step) (raw []byte, field string) {
+	if step.Run != nil {
+		return rawOf(step.Run.Inputs), "run.inputs"
+	}
+	return rawOf(step.Job.Input), "job.input"
 }

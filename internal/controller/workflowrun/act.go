@@ -23,7 +23,7 @@ const actRetryDelay = time.Second
 // failure repeats it. After a crash jobs are recovered and results come again; withdrawals are made up for by the janitor.
 func (p *pass) act(ctx context.Context, d lifecycle.Decision) (reconcile.Result, error) {
 	failed := p.leaveIfOver(ctx) // first: somebody may be waiting for the slot
-	failed = errors.Join(failed, p.dispatch(ctx, d.Dispatch), p.recoverJobs(ctx))
+	failed = errors.Join(failed, p.dispatch(ctx, d.Dispatch), p.recoverJobs(ctx), p.createChildren(ctx, d.Create))
 	if d.Told {
 		p.mem.deadLetters = nil
 	}

@@ -33,7 +33,7 @@ func (p *pass) advance(ctx context.Context) (reconcile.Result, error) {
 			p.mem.busySince = time.Time{}
 			return p.act(ctx, plan)
 		}
-		if !p.jobs.Connected() {
+		if !p.payable() {
 			return p.again(earliest(plan.Wake, p.clock.Now().Add(actRetryDelay))), nil // a lock would be of no use
 		}
 	}
@@ -74,8 +74,14 @@ func (p *pass) wantsLock() bool {
 
 // owes says whether effects of earlier writes are still to be carried out.
 func (p *pass) owes() bool {
-	return len(p.mem.withdrawals) > 0 || len(p.mem.unpublished(p.run)) > 0
+	return len(p.mem.withdrawals) > 0 || len(p.mem.unpublished(p.run)) > 0 || !p.owesOnlyNATS()
 }
+
+// owesOnlyNATS says whether no child run is to be created.
+func (p *pass) owesOnlyNATS() bool { return len(p.mem.unborn(p.run, p.clock.Now())) == 0 }
+
+// payable says whether anything that is owed can be carried out now.
+func (p *pass) payable() bool { return p.jobs.Connected() || !p.owesOnlyNATS() }
 
 // underLock decides, persists and acts under a lease. Work under the lease ends when it is lost: its context is cancelled.
 func (p *pass) underLock(ctx context.Context, lease *lockmgr.Lease) (reconcile.Result, error) {

@@ -39,6 +39,9 @@ type pass struct {
 	workers map[string]lifecycle.Workers
 	gate    lifecycle.Gate  // what the tenant's gate said in this pass
 	claim   lifecycle.Claim // what was found out about the idempotency key in this pass
+
+	parent   *lifecycle.Parent          // that the run claims; nil: none
+	children map[string]lifecycle.Child // by name
 }
 
 // observe gathers what a pass needs; nil when the run does not exist.
@@ -74,10 +77,18 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*pa
 		return nil, err
 	}
 	p.observeWorkers()
+	return p, p.observeOthers(ctx)
+}
+
+// observeOthers reads the other objects that matter to the run.
+func (p *pass) observeOthers(ctx context.Context) error {
 	if err := p.observeApprovals(ctx); err != nil {
-		return nil, err
+		return err
 	}
-	return p, p.observeTenant(ctx)
+	if err := p.observeFamily(ctx); err != nil {
+		return err
+	}
+	return p.observeTenant(ctx)
 }
 
 // observeApprovals reads the decisions about the run. One that the cache does not know yet wakes the run when it comes.
@@ -177,7 +188,7 @@ func patienceWith(waiting []*letter, run *v1alpha1.WorkflowRun) time.Duration {
 func (p *pass) input(lock lifecycle.Lock) lifecycle.Input {
 	in := lifecycle.Input{
 		Run: p.run, Now: p.clock.Now(), Lock: lock, Tenant: p.tenant,
-		Permits: p.permits, Gate: p.gate, Claim: p.claim, Approvals: p.decided, Workers: p.workers,
+		Permits: p.permits, Gate: p.gate, Claim: p.claim, Approvals: p.decided, Workers: p.workers, Parent: p.parent, Children: p.children,
 		Lists: p.lists.of(p.run.UID), Payloads: p.found.payloads, DeadLetters: p.mem.deadLetters, MaxRetryAfter: p.policy.Delivery.MaxDelay,
 	}
 	for _, l := range p.letters {

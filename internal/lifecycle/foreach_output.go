@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -227,7 +228,10 @@ func joined(parts [][]byte) []byte {
 
 // listOf is the outputs of items as a JSON list, null where there is none.
 func listOf(parts [][]byte, total int) ([]byte, error) {
-	all := make([]json.RawMessage, total)
+	all := make([][]byte, total)
+	for i := range all {
+		all[i] = []byte("null")
+	}
 	for _, p := range parts {
 		if len(p) == 0 {
 			continue
@@ -244,17 +248,7 @@ func listOf(parts [][]byte, total int) ([]byte, error) {
 			all[item] = pair[1]
 		}
 	}
-	text := []byte("[")
-	for item, raw := range all {
-		if item > 0 {
-			text = append(text, ',')
-		}
-		if raw == nil {
-			raw = json.RawMessage("null")
-		}
-		text = append(text, raw...)
-	}
-	return append(text, ']'), nil
+	return slices.Concat([]byte("["), bytes.Join(all, []byte(",")), []byte("]")), nil
 }
 
 func lostOutputs(why string) *v1alpha1.StepError {

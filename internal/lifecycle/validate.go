@@ -113,13 +113,12 @@ func (v *validator) step(i int) {
 
 // kind checks what a step does.
 func (v *validator) kind(i int, field string) {
-	s, finally := &v.plan.steps[i], v.plan.isFinally(i)
-	kinds := kindsOf(s)
+	s := &v.plan.steps[i]
+	if needs := kindsAllowed(s, v.plan.isFinally(i)); needs != "" {
+		v.add(field, "%s", needs)
+		return
+	}
 	switch {
-	case finally && (kinds != 1 || s.Approval != nil || s.Run != nil):
-		v.add(field, "a finally step needs exactly one of job and delay")
-	case kinds != 1:
-		v.add(field, "a step needs exactly one of job, approval, delay and run")
 	case s.ForEach != nil && s.Job == nil:
 		v.add(field+".forEach", "it needs a job")
 	case s.Job != nil:
@@ -131,6 +130,19 @@ func (v *validator) kind(i int, field string) {
 		v.delay(field+".delay", s.Delay)
 	case s.Run != nil:
 		v.child(i, field+".run", s.Run)
+	}
+}
+
+// kindsAllowed says what a step needs that has another number or sort of kinds.
+func kindsAllowed(s *v1alpha1.Step, finally bool) string {
+	n := kindsOf(s)
+	switch {
+	case finally && (n != 1 || s.Approval != nil || s.Run != nil):
+		return "a finally step needs exactly one of job and delay"
+	case n != 1:
+		return "a step needs exactly one of job, approval, delay and run"
+	default:
+		return ""
 	}
 }
 

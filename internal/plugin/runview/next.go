@@ -49,6 +49,7 @@ func (v *viewer) stepMoments() []Moment {
 		if at, code := s.timeout(); at != nil {
 			all = append(all, Moment{*at, "attempt of step " + s.spec.Name + " fails as " + code})
 		}
+		all = append(all, s.itemMoments(suspended(v.run))...)
 		if inFlight(s.status.Phase) {
 			active++
 		}

@@ -128,7 +128,7 @@ func (s *step) topic() string {
 // timeout is when the attempt in flight fails, and the code with which; nil: none is in flight.
 func (s *step) timeout() (at *time.Time, code string) {
 	switch {
-	case s.status.ChildRun != nil: // it is bounded by its own deadline
+	case s.status.ChildRun != nil, s.status.ForEach != nil: // bounded by its own deadline, or item by item
 		return nil, ""
 	case s.status.Phase == v1alpha1.StepRunning && s.status.StartedAt != nil:
 		return utc(s.status.StartedAt.Add(seconds(s.spec.TimeoutSeconds))), "Timeout"

@@ -39,6 +39,7 @@ type Row struct {
 	StartedAt      *time.Time         `json:"startedAt,omitempty"` // of the last attempt; the dispatch where its worker never said Started
 	CompletedAt    *time.Time         `json:"completedAt,omitempty"`
 	DelayedUntil   *time.Time         `json:"delayedUntil,omitempty"`
+	Items          *Items             `json:"items,omitempty"`          // of a step with forEach
 	ChildRun       string             `json:"childRun,omitempty"`       // the name of a child run
 	DurationMillis *int64             `json:"durationMillis,omitempty"` // of the last attempt, so far if it goes on
 	Why            string             `json:"why,omitempty"`
@@ -132,6 +133,7 @@ func (g *grower) row(i, parent, depth int, branch string) Row {
 	if parent >= 0 {
 		r.Parent = g.all[parent].spec.Name
 	}
+	r.Items = s.items()
 	if s.status.ChildRun != nil {
 		r.ChildRun = s.status.ChildRun.Name
 	}
@@ -176,11 +178,11 @@ func (g *grower) state(s *step) string {
 	case v1alpha1.StepSkipped:
 		return "when: " + Printable(s.spec.When, maxErrorChars)
 	case v1alpha1.StepCancelled:
-		return join("the run ended first", g.family.child(s), cause)
+		return join("the run ended first", s.items().text(), g.family.child(s), cause)
 	case v1alpha1.StepFailed:
-		return join(cause, s.before(), s.shrug())
+		return join(cause, s.items().text(), s.before(), s.shrug())
 	case v1alpha1.StepRunning, v1alpha1.StepSucceeded: // why an approval failed is its error
-		return join(g.family.child(s), cause, s.decided(g.now), s.before())
+		return join(s.items().text(), g.family.child(s), cause, s.decided(g.now), s.before())
 	default: // of a newer operator
 		return cause
 	}

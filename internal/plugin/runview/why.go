@@ -167,6 +167,11 @@ func (v *viewer) running() (string, *time.Time) {
 		s := &v.all[i]
 		switch s.status.Phase {
 		case v1alpha1.StepRunning:
+			if n := s.items(); n != nil && n.Running == 0 && n.Dispatched > 0 {
+				waiting = append(waiting, s.spec.Name)
+				since = earlier(since, s.waitsSince())
+				continue
+			}
 			working = append(working, s.spec.Name)
 		case v1alpha1.StepDispatched:
 			waiting = append(waiting, s.spec.Name)
@@ -328,6 +333,10 @@ func (v *viewer) stepFact(s *step) (Fact, bool) {
 	case v1alpha1.StepRunning:
 		if s.status.ChildRun != nil {
 			v.childFact(s, &f)
+			break
+		}
+		if n := s.items(); n != nil {
+			f.Text, f.Since = join(n.text(), errorText(s.status.Error, maxTextChars/2)), microTime(s.status.StartedAt)
 			break
 		}
 		f.Text, f.Since = fmt.Sprintf("runs (attempt %d)", s.status.Attempt), microTime(s.status.StartedAt)

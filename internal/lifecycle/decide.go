@@ -63,8 +63,10 @@ type decider struct {
 	again       bool     // a step ended in the middle of starts: others may start by that
 	assembling  bool     // the output of a step with forEach waits for the object store
 
-	items         []*items // by step: of those with forEach that are under way
-	itemsRendered int      // bytes of inputs of their jobs
+	parts         map[string]bool // objects with outputs of items, by name
+	partsAsked    int64           // bytes of those that this decision reads
+	items         []*items        // by step: of those with forEach that are under way
+	itemsRendered int             // bytes of inputs of their jobs
 }
 
 // failure is a failed step as the reason for the end of its run.

@@ -26,10 +26,6 @@ type freshOutput struct {
 
 // succeedItem notes that an item succeeds. Its verdict is final only if succeedItems finds a place for the output.
 func (d *decider) succeedItem(k int, it *items, item int) Verdict {
-	if known := it.fresh[item]; known != nil {
-		known.results = append(known.results, k)
-		return Duplicate
-	}
 	raw, lacking, problem := d.itemOutput(&d.in.Results[k])
 	switch {
 	case lacking:
@@ -73,6 +69,9 @@ func (d *decider) itemOutput(r *Result) (raw json.RawMessage, lacking bool, prob
 	}
 	if string(raw) == "null" {
 		raw = nil
+	}
+	if len(raw) > maxDepth && !json.Valid(slices.Concat([]byte("[["), raw, []byte("]]"))) {
+		return nil, false, rejected("output: it is nested too deep to be put into a list")
 	}
 	return raw, false, nil
 }
@@ -121,6 +120,9 @@ func (d *decider) keepOutputs(it *items) (ok bool, problem *v1alpha1.StepError) 
 	text := it.withFresh()
 	if it.st.Begun >= it.st.Total && it.underWay() == len(it.fresh) {
 		return d.putTogether(it, text) // the last ones need no object of their own
+	}
+	if len(text) == len(it.held()) {
+		return true, nil // none of them has an output
 	}
 	if len(text) <= maxHeldBytes && d.outputBytes-len(it.held())+len(text) <= d.roomForOutputs() {
 		d.hold(it, text)
@@ -183,10 +185,11 @@ func (d *decider) loadOutputs(refs []v1alpha1.OutputReference) (parts [][]byte, 
 			missing = append(missing, protocol.OutputRef{Name: r.Name, Digest: r.Digest, Size: r.Size})
 		default:
 			parts = append(parts, p.Data)
+			d.partsAsked += int64(len(p.Data))
 		}
 	}
 	if len(missing) > 0 {
-		d.lack(&missingError{missing})
+		d.lackParts(missing)
 		return nil, nil
 	}
 	return parts, nil

@@ -310,7 +310,9 @@ func (v *view) output(j int) (any, error) {
 	if s.Error != nil {
 		seen["error"] = map[string]any{"code": s.Error.Code, "message": s.Error.Message}
 	}
-	v.outputs[j] = seen
+	if s.OutputRef == nil || len(raw) > 0 { // else it may be loaded later
+		v.outputs[j] = seen
+	}
 	return seen, nil
 }
 

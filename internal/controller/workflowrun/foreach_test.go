@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -127,6 +128,29 @@ var _ = Describe("a step for each item", func() {
 		Expect(r.drive(ctx, run, finished).Status.Phase).To(Equal(v1alpha1.RunCancelled))
 		Expect(w.messages(ctx, w.names.JobsStream())).To(BeZero())
 	}, NodeTimeout(2*patience))
+
+	for end, lead := range map[string]time.Duration{"is cancelled": 0, "times out": time.Hour - 80*time.Millisecond} {
+		It("has results that wait for others counted when it "+end, func(ctx SpecContext) {
+			w := newWorld(ctx)
+			r := w.newReplica(ctx, "r")
+			run := w.createFanOut(ctx, 40, 40)
+			r.inFlight(ctx, run, 40)
+			w.clock.Step(lead)
+			w.takeAll(ctx, 40)[7].succeed(ctx)
+			r.pumpAll(ctx, 1)
+			w.clock.Step(itemPatience / 2)
+			r.mustPass(ctx, run)
+			Expect(stepOf(w.get(ctx, run), "all").ForEach.Succeeded).To(BeZero(), "it waits for others")
+			w.clock.Step(itemPatience / 3)
+			if lead == 0 {
+				w.patch(ctx, run, `{"spec":{"shutdown":"Cancel"}}`)
+			}
+			r.mustPass(ctx, run)
+			now := stepOf(w.get(ctx, run), "all").ForEach
+			Expect(now.Succeeded).To(BeEquivalentTo(1))
+			Expect(now.Groups == nil || now.Groups[0].Phase == v1alpha1.StepBackingOff).To(BeTrue(), "it was cancelled, or timed out")
+		}, NodeTimeout(2*patience))
+	}
 
 	It("has jobs of ended items taken back by the janitor, and no others", func(ctx SpecContext) {
 		w := newWorld(ctx)

@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"strings"
@@ -25,9 +26,7 @@ func TestAnObjectThatWasDroppedIsStoredAgain(t *testing.T) {
 	pass := func(results ...Result) {
 		before := refNames(run)
 		in := letIn(Input{Run: run, Now: epoch, Lock: held(1), Results: results, Payloads: Payloads{}})
-		for name, p := range facts {
-			in.Payloads[name] = p
-		}
+		maps.Copy(in.Payloads, facts)
 		var out Decision
 		for n := 0; ; n++ {
 			if out = Decide(in); !out.Needs.Any() {

@@ -217,12 +217,6 @@ func (c *chance) pass() Decision {
 		return out
 	}
 	wasOver := Finished(c.run)
-	var over []string
-	for i := range out.Status.Steps {
-		if s := &out.Status.Steps[i]; ended(s.Phase) {
-			over = append(over, s.Name)
-		}
-	}
 	before := refNames(c.run)
 	if out.Changed {
 		c.run.Status = c.persisted(&out.Status)

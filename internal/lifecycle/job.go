@@ -301,6 +301,15 @@ func (v *view) output(j int) (any, error) {
 		}
 		seen["output"] = value
 	}
+	seeState(seen, s)
+	if s.OutputRef == nil || len(raw) > 0 { // else it may be loaded later
+		v.outputs[j] = seen
+	}
+	return seen, nil
+}
+
+// seeState adds what is known of a step beside its output.
+func seeState(seen map[string]any, s *v1alpha1.StepStatus) {
 	if f := s.ForEach; f != nil {
 		seen["items"] = map[string]any{"total": int64(f.Total), "succeeded": int64(f.Succeeded), "failed": int64(f.Failed)}
 	}
@@ -310,10 +319,6 @@ func (v *view) output(j int) (any, error) {
 	if s.Error != nil {
 		seen["error"] = map[string]any{"code": s.Error.Code, "message": s.Error.Message}
 	}
-	if s.OutputRef == nil || len(raw) > 0 { // else it may be loaded later
-		v.outputs[j] = seen
-	}
-	return seen, nil
 }
 
 // wanted evaluates the when expression of step i.

@@ -2,6 +2,7 @@ package runview
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -32,7 +33,7 @@ func (s *step) items() *Items {
 		if err != nil {
 			continue
 		}
-		switch f.Groups[i].Phase { //nolint:exhaustive // items are in no other phase
+		switch f.Groups[i].Phase {
 		case v1alpha1.StepRunning:
 			n.Running += set.Len()
 		case v1alpha1.StepDispatched:
@@ -49,23 +50,23 @@ func (n *Items) text() string {
 	if n == nil {
 		return ""
 	}
-	text := fmt.Sprintf("%d of %d items over", n.Succeeded+n.Failed, n.Total)
-	if n.Failed > 0 {
-		text += fmt.Sprintf(" (%d failed", n.Failed)
-		if n.FailedItems != "" {
-			text += ": " + n.FailedItems
-		}
-		text += ")"
+	over := fmt.Sprintf("%d of %d items over", n.Succeeded+n.Failed, n.Total)
+	switch {
+	case n.FailedItems != "":
+		over += fmt.Sprintf(" (%d failed: %s)", n.Failed, n.FailedItems)
+	case n.Failed > 0:
+		over += fmt.Sprintf(" (%d failed)", n.Failed)
 	}
+	parts := []string{over}
 	for _, part := range []struct {
 		count int
 		what  string
 	}{{n.Running, "running"}, {n.Dispatched, "waiting for workers"}, {n.BackingOff, "backing off"}, {int(n.Pending), "to begin"}} {
 		if part.count > 0 {
-			text += fmt.Sprintf(", %d %s", part.count, part.what)
+			parts = append(parts, fmt.Sprintf("%d %s", part.count, part.what))
 		}
 	}
-	return text
+	return strings.Join(parts, ", ")
 }
 
 // itemMoments are when something is due among the items of a step: the first time-out, and the first next attempt.

@@ -41,11 +41,11 @@ fmt: ## Format the code.
 	$(LINT) fmt
 
 .PHONY: generate
-generate: ## Regenerate deep copies, CRDs and the API reference from api/.
+generate: ## Regenerate deep copies, CRDs and the API reference from api/, and what the chart has copies of.
 	hack/generate.sh .
 
 .PHONY: verify
-verify: ## Fail where generated code is stale, kustomize cannot build, vet complains, or go.mod is untidy.
+verify: ## Fail where generated code is stale, kustomize cannot build, the chart differs from it, alerts fail their tests, vet complains, or go.mod is untidy.
 	hack/verify.sh
 
 .PHONY: build

@@ -68,6 +68,18 @@ func runWithServer(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, "make a client:", err)
 		return 1
 	}
+	home, err := os.MkdirTemp("", "helm-") // plugins and repositories of whoever runs this are not wanted
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "make a home for helm:", err)
+		return 1
+	}
+	defer func() { _ = os.RemoveAll(home) }()
+	for _, name := range []string{"HELM_CONFIG_HOME", "HELM_CACHE_HOME", "HELM_DATA_HOME"} {
+		if err := os.Setenv(name, home); err != nil {
+			fmt.Fprintln(os.Stderr, "make a home for helm:", err)
+			return 1
+		}
+	}
 	path, err := run(nil, "go", "tool", "-modfile=hack/tools/helm/go.mod", "-n", "helm") // builds it, if need be
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "build helm:", err)

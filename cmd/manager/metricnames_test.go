@@ -200,19 +200,88 @@ type alerts struct {
 	}
 }
 
-// mutation: an alert without a page, with another's page, or that the list of runbooks has with another severity or time makes this fail,
-// and so does a page that is not in the list.
-func TestEachAlertHasItsRunbook(t *testing.T) {
+// What an expression groups by are labels of the metrics in it: a label that no series has gives one group without a name.
+// mutation: a label of a metric that the code names otherwise than the rules or the dashboard makes this fail.
+func TestExpressionsGroupByLabelsThatThereAre(t *testing.T) {
+	metrics := known(t)
+	grouping := regexp.MustCompile(`\bby \(([^)]*)\)`)
+	for _, expr := range expressions(t) {
+		has := sets.New[string]()
+		for _, use := range aMetric.FindAllString(expr, -1) {
+			name, _, _ := strings.Cut(use, "{")
+			labels, _ := lookUp(metrics, name)
+			has = has.Union(labels)
+		}
+		for _, by := range grouping.FindAllStringSubmatch(expr, -1) {
+			for label := range strings.SplitSeq(by[1], ",") {
+				if label = strings.TrimSpace(label); !has.Has(label) && !notOfThisProcess.Has(label) {
+					t.Errorf("%q is no label in %s", label, expr)
+				}
+			}
+		}
+	}
+}
+
+// expressions are those of the alerts and of the dashboard.
+func expressions(t *testing.T) []string {
+	t.Helper()
+	var all []string
+	for _, g := range readRules(t).Spec.Groups {
+		for _, r := range g.Rules {
+			all = append(all, r.Expr)
+		}
+	}
+	for _, p := range readDashboard(t).Panels {
+		for _, target := range p.Targets {
+			all = append(all, target.Expr)
+		}
+	}
+	if len(all) < 50 {
+		t.Fatalf("only %d expressions were found", len(all))
+	}
+	return all
+}
+
+func readRules(t *testing.T) (rules alerts) {
+	t.Helper()
 	data, err := os.ReadFile(filepath.Join(root, "config/monitoring/prometheus_rule.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var rules alerts
 	if err := yaml.Unmarshal(data, &rules); err != nil {
 		t.Fatal(err)
 	}
+	return rules
+}
+
+// dashboard is what is asked of Grafana's here.
+type dashboard struct {
+	Panels []struct {
+		ID                       int
+		Type, Title, Description string
+		GridPos                  struct{ X, Y, W, H int }
+		Datasource               struct{ UID string }
+		Targets                  []struct{ Expr string }
+	}
+}
+
+func readDashboard(t *testing.T) (d dashboard) {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(root, "config/monitoring/dashboard.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(data, &d); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// mutation: an alert without a page, with another's page, or that the list of runbooks has with another severity or time makes this fail,
+// and so does a page that is not in the list.
+func TestEachAlertHasItsRunbook(t *testing.T) {
 	want := map[string]string{}
-	for _, g := range rules.Spec.Groups {
+	for _, g := range readRules(t).Spec.Groups {
 		for _, r := range g.Rules {
 			page := "docs/runbooks/" + r.Alert + ".md"
 			if url := r.Annotations["runbook_url"]; url != "https://github.com/syncopate-dev/syncopate/blob/main/"+page {
@@ -253,24 +322,8 @@ func TestEachAlertHasItsRunbook(t *testing.T) {
 // source that is chosen.
 // mutation: two panels at one place, a panel without a query, or with a data source of somebody's own makes this fail.
 func TestTheDashboardIsComplete(t *testing.T) {
-	data, err := os.ReadFile(filepath.Join(root, "config/monitoring/dashboard.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var dashboard struct {
-		Panels []struct {
-			ID                       int
-			Type, Title, Description string
-			GridPos                  struct{ X, Y, W, H int }
-			Datasource               struct{ UID string }
-			Targets                  []struct{ Expr string }
-		}
-	}
-	if err := json.Unmarshal(data, &dashboard); err != nil {
-		t.Fatal(err)
-	}
 	taken, titles := map[string]string{}, sets.New[string]()
-	for _, p := range dashboard.Panels {
+	for _, p := range readDashboard(t).Panels {
 		for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
 			place := fmt.Sprintf("%d/%d", x, p.GridPos.Y)
 			if before, is := taken[place]; is || x >= 24 {

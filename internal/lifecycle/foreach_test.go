@@ -411,6 +411,37 @@ func TestItemsOfASuspendedRun(t *testing.T) {
 	}
 }
 
+// mutation: items not looked at by waitsForWorker makes this fail.
+func TestItemsThatNobodyTakesAreTold(t *testing.T) {
+	run := fanOut(3, 2, "")
+	advance(t, run, epoch)
+	if diff := cmp.Diff([]string{"t.all"}, WaitedFor(run)); diff != "" {
+		t.Errorf("waits for (-want +got):\n%s", diff)
+	}
+	nobody := map[string]Workers{"t.all": {State: WorkersAbsent, Since: epoch}}
+	reason := func(results ...Result) string {
+		out := Decide(Input{Run: run, Now: epoch, Lock: held(1), Workers: nobody, Results: results})
+		run.Status = persisted(t, &out.Status)
+		c := condition(&out.Status, v1alpha1.ConditionSucceeded)
+		if c.Reason == v1alpha1.ReasonWaitingForWorkers && !strings.Contains(c.Message, "nobody pulls jobs of topic t.all") {
+			t.Errorf("message %s", c.Message)
+		}
+		return c.Reason
+	}
+	if got := reason(); got != v1alpha1.ReasonWaitingForWorkers {
+		t.Errorf("reason %s while all wait", got)
+	}
+	if got := reason(ofItem(0, result("all", 1, protocol.StatusStarted))); got != v1alpha1.ReasonRunning {
+		t.Errorf("reason %s while one runs", got)
+	}
+	if got := reason(ofItem(0, retryIn("all", 1, 1000))); got != v1alpha1.ReasonWaitingForWorkers {
+		t.Errorf("reason %s while one backs off and the other waits", got)
+	}
+	if got := reason(ofItem(1, retryIn("all", 1, 1000))); got != v1alpha1.ReasonBackingOff || len(WaitedFor(run)) > 0 {
+		t.Errorf("reason %s while all back off, and keep their places", got)
+	}
+}
+
 func TestCancelTakesItemsBack(t *testing.T) {
 	run := fanOut(10, 4, "")
 	advance(t, run, epoch)

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/itemset"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -209,5 +210,110 @@ func TestMergedItemsKeepTheirAttempts(t *testing.T) {
 	}
 	if f := run.Status.Steps[0].ForEach; f.FailedItems != "" {
 		t.Errorf("items %s failed for good after one failure of 3 allowed", f.FailedItems)
+	}
+}
+
+// mutation: a wait of its own for each item makes this fail: a thousand items that time out together would be a thousand groups.
+func TestItemsThatFailTogetherAreTriedAgainTogether(t *testing.T) {
+	run := fanOut(4, 4, v1alpha1.Collect)
+	advance(t, run, epoch)
+	advance(t, run, epoch, ofItem(0, failed("all", 1, "E", "")), ofItem(1, failed("all", 1, "E", "")), ofItem(3, failed("all", 1, "F", "")))
+	advance(t, run, epoch, ofItem(2, failed("all", 1, "E", "")))
+	groups := run.Status.Steps[0].ForEach.Groups
+	if len(groups) != 2 || groups[0].Items+" "+groups[1].Items != "0-1,3 2" && groups[0].Items+" "+groups[1].Items != "2 0-1,3" {
+		t.Errorf("groups %s", mustJSON(t, groups))
+	}
+}
+
+// mutations: the earlier time, or the lower attempt, of two groups makes this fail.
+func TestGroupsThatAreMadeOneHaveTheLaterTimes(t *testing.T) {
+	early, late := microPointer(epoch), microPointer(epoch.Add(time.Minute))
+	set := func(item int) (s itemset.Set) { s.Add(item); return s }
+	may := func(_, _ *itemGroup) bool { return true }
+	got := merged([]itemGroup{
+		{set: set(0), phase: v1alpha1.StepBackingOff, attempt: 3, failures: 1, nextAttemptAt: early},
+		{set: set(2), phase: v1alpha1.StepBackingOff, attempt: 2, failures: 2, nextAttemptAt: late},
+	}, 1, may)
+	if g := got[0]; len(got) != 1 || g.set.String() != "0,2" || g.attempt != 3 || g.failures != 1 || !g.nextAttemptAt.Equal(late) {
+		t.Errorf("%d groups, the first %+v", len(got), g)
+	}
+	got = merged([]itemGroup{
+		{set: set(1), phase: v1alpha1.StepRunning, attempt: 1, dispatchedAt: early, startedAt: late},
+		{set: set(2), phase: v1alpha1.StepRunning, attempt: 1, dispatchedAt: late, startedAt: early},
+	}, 1, may)
+	if g := got[0]; !g.dispatchedAt.Equal(late) || !g.startedAt.Equal(late) {
+		t.Errorf("%+v", g)
+	}
+}
+
+// mutation: no room kept for items in roomForOutputs makes this fail.
+func TestOutputsLeaveRoomForItemsInStatus(t *testing.T) {
+	steps := []v1alpha1.Step{newStep("all", forEach("${inputs.list}", 10, ""))}
+	for i := range 20 {
+		steps = append(steps, newStep(fmt.Sprint("s", i)))
+	}
+	run, o := newRun(steps...), objects{}
+	run.Spec.MaxParallelSteps = 30
+	run.Spec.Inputs = raw(`{"list":` + numbers(3) + `}`)
+	o.advance(t, run, epoch)
+	inline := 0
+	for i := range 20 {
+		o.advance(t, run, epoch, succeeded(fmt.Sprint("s", i), 1, text(4000)))
+		inline += len(textOf(run.Status.Steps[i+1].Output))
+	}
+	if limit := maxOutputsBytes - itemsBytes; inline == 0 || inline > limit {
+		t.Errorf("%d bytes of outputs in status, at most %d leave room for items", inline, limit)
+	}
+}
+
+// mutation: no bound of failedItems makes this fail.
+func TestFailedItemsAreListedAsLongAsThereIsRoom(t *testing.T) {
+	var steps []v1alpha1.Step
+	for i := range 6 {
+		steps = append(steps, newStep(fmt.Sprint("s", i), forEach("${inputs.list}", 1000, v1alpha1.Collect), maxFailures(1)))
+	}
+	run, o, now := newRun(steps...), objects{}, epoch
+	run.Spec.Inputs = raw(`{"list":` + numbers(4000) + `}`)
+	o.advance(t, run, now)
+	for !Finished(run) {
+		var results []Result
+		for _, id := range InFlight(run) {
+			r := Result{ID: id, Result: protocol.Result{Status: protocol.StatusSucceeded}}
+			if itemOfID(t, id)%2 == 0 {
+				r.Result = protocol.Result{Status: protocol.StatusFailed, Error: &protocol.ResultError{Code: "E"}}
+			}
+			results = append(results, r)
+		}
+		o.advance(t, run, now, results...)
+	}
+	all := 0
+	for i := range run.Status.Steps {
+		f := run.Status.Steps[i].ForEach
+		set, err := itemset.Parse(f.FailedItems)
+		if err != nil || len(f.FailedItems) > 4096 || f.Failed != 2000 || set.Minus(itemset.Set{}).Len() > 2000 {
+			t.Errorf("step %d: %d failed, listed in %d characters: %v", i, f.Failed, len(f.FailedItems), err)
+		}
+		all += len(f.FailedItems)
+	}
+	if all > maxFailedBytes || all < maxFailedBytes/2 {
+		t.Errorf("%d characters in all", all)
+	}
+}
+
+// mutation: Over that takes all attempts of a step with forEach for over makes this fail: the janitor would take their jobs.
+func TestOverSaysWhichAttemptsOfItemsAreOver(t *testing.T) {
+	run := fanOut(5, 3, v1alpha1.Collect)
+	advance(t, run, epoch)
+	advance(t, run, epoch, ofItem(0, succeeded("all", 1, `1`)), ofItem(1, retryIn("all", 1, 100)))
+	for id, want := range map[protocol.JobID]bool{
+		itemJob("all", 0, 1): true, itemJob("all", 1, 1): true, itemJob("all", 1, 2): false, itemJob("all", 2, 1): false,
+		itemJob("all", 3, 1): false, itemJob("all", 4, 1): false, job("all", 1): false, job("other", 1): false,
+	} {
+		if got := Over(run, id); got != want {
+			t.Errorf("%s: over %v", id, got)
+		}
+	}
+	if Over(nil, itemJob("all", 0, 1)) || Over(newRun(newStep("a")), job("a", 1)) {
+		t.Error("what was never seen is not over")
 	}
 }

@@ -282,10 +282,6 @@ func (p *pass) dropUnused(ctx context.Context) {
 	if len(p.unused) == 0 {
 		return
 	}
-	for _, name := range p.unused {
-		p.found.forget(name)
-		delete(p.mem.outputs, name)
-	}
 	if err := p.outputs.DropPayloads(ctx, p.unused); err != nil {
 		log.FromContext(ctx).Info("Outputs that are not needed any more stay until the run is deleted", "cause", err.Error())
 	}

@@ -25,7 +25,7 @@ func (p *pass) advance(ctx context.Context) (reconcile.Result, error) {
 	if next := p.tooEarly(); !next.IsZero() {
 		return p.again(next), nil
 	}
-	plan := p.plan(ctx)
+	plan := p.decide(ctx, p.prospect())
 	p.mem.outputs = p.found.facts()
 	if !plan.Changed && !p.wantsLock() {
 		if !p.owes() {
@@ -53,22 +53,12 @@ func (p *pass) advance(ctx context.Context) (reconcile.Result, error) {
 	return p.afterLease(result), err
 }
 
-// plan is what would be decided under the lock. If that changes the run, results that wait for others count, too: they came before a
-// time-out or a cancel, and after it they would have no effect.
-func (p *pass) plan(ctx context.Context) lifecycle.Decision {
-	d := p.decide(ctx, p.prospect())
-	if d.Changed && p.takeUnripe() {
-		d = p.decide(ctx, p.prospect())
+// takeUnripe makes the results that wait for others count in this pass: it may write a time-out or a cancel, and after that they would
+// have no effect, though they came before it.
+func (p *pass) takeUnripe() {
+	if len(p.unripe) > 0 {
+		p.letters, p.unripe, p.later = p.unripe, nil, time.Time{}
 	}
-	return d
-}
-
-func (p *pass) takeUnripe() bool {
-	if len(p.unripe) == 0 {
-		return false
-	}
-	p.letters, p.unripe, p.later = p.unripe, nil, time.Time{}
-	return true
 }
 
 // tooEarly is when the run may be written next, if it is to be written and that time has not come; else zero. It is asked before what
@@ -110,7 +100,7 @@ func (p *pass) underLock(ctx context.Context, lease *lockmgr.Lease) (reconcile.R
 	defer cancel(nil)
 	defer context.AfterFunc(lease.Context(), func() { cancel(context.Cause(lease.Context())) })() //nolint:contextcheck // the cause is that of the lease
 
-	p.takeUnripe() // something may have become due meanwhile
+	p.takeUnripe()
 	lock := p.lockOf(lease)
 	lock.Lost = p.mem.lostLease
 	d := p.decide(held, lock)

@@ -157,13 +157,6 @@ func (f *found) keep(name string, data []byte, bound int) {
 	f.payloads[name] = lifecycle.Payload{Data: data}
 }
 
-// forget drops what was found out about an object that is there no more.
-func (f *found) forget(name string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.payloads, name)
-}
-
 // facts are the findings without the bytes.
 func (f *found) facts() lifecycle.Payloads {
 	f.mu.Lock()

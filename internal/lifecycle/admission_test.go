@@ -108,6 +108,21 @@ func TestAQueueTimeOutSaysWhatWasWaitedFor(t *testing.T) {
 	}
 }
 
+// mutation: whyLocked that takes any message of Admitted for a reason makes this fail.
+func TestAQueueTimeOutOfARunThatNobodyAskedForGivesNoReason(t *testing.T) {
+	run := newRun(newStep("a"))
+	run.Spec.QueueTimeoutSeconds = new(int32(60))
+	in := letIn(Input{Run: run, Now: epoch, Lock: held(1)})
+	in.Gate = Gate{}
+	out := Decide(in)
+	run.Status = persisted(t, &out.Status)
+	in.Now = epoch.Add(time.Minute)
+	out = Decide(in)
+	if diff := cmp.Diff("not admitted within queueTimeoutSeconds (60)", condition(&out.Status, v1alpha1.ConditionSucceeded).Message); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // mutation: a claim that is not known taken for ours makes "not asked" and "not to be had" fail.
 func TestIdempotencyKeys(t *testing.T) {
 	tests := map[string]struct {

@@ -189,6 +189,10 @@ func TestJobOfRendersTheSameBytes(t *testing.T) {
 			t.Errorf("JobOf(%s): no error, though it is not in flight", id)
 		}
 	}
+	run.Spec.Steps[2].Job.Input = raw(`{"x":"${"}`) // which nobody validated
+	if _, err := JobOf(run, job("b", 1), nil); err == nil || InputOutputs(run, job("b", 1)) != nil {
+		t.Errorf("an input that is no template: %v", err)
+	}
 }
 
 // mutation: leaving out maxErrorsBytes or maxOutputsBytes makes this fail.

@@ -157,3 +157,32 @@ func TestMessagesOfTheLock(t *testing.T) {
 		})
 	}
 }
+
+// mutation: a reason left out of failing, or abandoned that does not look at the condition's status, makes this fail.
+func TestWhatStatusTellsOfALease(t *testing.T) {
+	lost := held(2)
+	lost.Lost = v1alpha1.ReasonOwnershipLost
+	for name, c := range map[string]struct {
+		locks              []Lock // each of one write
+		failing, abandoned bool
+	}{
+		"nothing was written":    {nil, false, false},
+		"it is held":             {[]Lock{lockOf()}, false, false},
+		"a renewal failed":       {[]Lock{lockOf(fails(1, "x"))}, true, false},
+		"it goes on unlocked":    {[]Lock{lockOf(fails(3, "x"), goesOn)}, true, false},
+		"it is renewed again":    {[]Lock{lockOf(fails(1, "x")), lockOf(isRenewed)}, false, false},
+		"one before it was lost": {[]Lock{lost}, false, true},
+		"a later one took over":  {[]Lock{lost, held(3)}, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run := newRun(newStep("a"))
+			for _, l := range c.locks {
+				out := decideAt(run, epoch, l)
+				run.Status = persisted(t, &out.Status)
+			}
+			if RenewalFailing(run) != c.failing || Abandoned(run) != c.abandoned {
+				t.Errorf("failing %v, abandoned %v", RenewalFailing(run), Abandoned(run))
+			}
+		})
+	}
+}

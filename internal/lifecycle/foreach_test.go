@@ -189,6 +189,15 @@ func TestAnItemWhoseInputIsTooLargeFails(t *testing.T) {
 	}
 }
 
+// mutation: launchesOf that does not look at the problem makes this fail: the first item is with a worker when its step has failed.
+func TestAnItemThatCannotBeginTakesOthersAlong(t *testing.T) {
+	run := newRun(newStep("all", forEach("${[1, 'two', 3]}", 3, v1alpha1.FailStep), input(`{"x":"${item + 1}"}`)))
+	out := advance(t, run, epoch)
+	if got := outcomeOf(run.Status); got != "Failed/StepFailed" || len(out.Dispatch) > 0 {
+		t.Errorf("%s, dispatched %v", got, names(out.Dispatch))
+	}
+}
+
 // The list and the inputs have one value each, so they may be made again whenever a process has forgotten them; not so if an output
 // that they read is gone. mutation: errors of the list or of the input that are dropped make a case fail.
 func TestItemsWhoseListOrInputIsGone(t *testing.T) {
@@ -220,6 +229,13 @@ func TestItemsWhoseListOrInputIsGone(t *testing.T) {
 				t.Errorf("got %s, want %s", text, tt.want)
 			}
 		})
+	}
+	r := NewRendering(begun(), tests["all is there"].payloads, nil)
+	if refs := r.Needs(itemJob("all", 0, 1)); len(refs) != 2 {
+		t.Errorf("at first it needs %v", refs)
+	}
+	if _, err := r.Job(itemJob("all", 0, 1)); err != nil || len(r.Needs(itemJob("all", 0, 1))) > 0 {
+		t.Errorf("then it needs %v: %v", r.Needs(itemJob("all", 0, 1)), err)
 	}
 	run := begun()
 	delete(o, list.Name)

@@ -390,6 +390,13 @@ func TestUnknownWorkersAreNoNews(t *testing.T) {
 	if decide(WorkersUnknown).Changed {
 		t.Error("a write, though nothing is known")
 	}
+	if message := func() string { return condition(run.Status, v1alpha1.ConditionSucceeded).Message }; !decide(WorkersStuck).Changed ||
+		!strings.Contains(message(), "the workers of topic t.a get nothing done since") {
+		t.Errorf("not told that they get nothing done: %s", message())
+	}
+	if !decide(WorkersPull).Changed || reasonOf(run.Status, v1alpha1.ConditionSucceeded) != v1alpha1.ReasonRunning {
+		t.Error("not told that they get on again")
+	}
 }
 
 func TestWaitedForNamesTopicsOnce(t *testing.T) {

@@ -97,6 +97,9 @@ func TestNothingIsKnownOfARunWithoutASuitableStatus(t *testing.T) {
 			if topics := WaitedFor(run); len(topics) > 0 {
 				t.Errorf("topics %v", topics)
 			}
+			if known := run != nil && run.Status != nil; !known && len(Children(run)) > 0 || Admitted(run) != known {
+				t.Errorf("children %v, admitted %v", Children(run), Admitted(run))
+			}
 			if Over(run, job("x", 1)) || Finished(run) || Abandoned(run) || RenewalFailing(run) {
 				t.Error("something is over, finished or wrong with the lock")
 			}

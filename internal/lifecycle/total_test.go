@@ -142,6 +142,8 @@ func told(st *v1alpha1.WorkflowRunStatus) string {
 	return text
 }
 
+// mutation: attempts or failures that are counted beyond what their type holds, endIfAllOver that does not look for failed steps, or
+// decideFinished that applies results, makes a case fail.
 func TestStepsThatNobodyWroteLikeThat(t *testing.T) {
 	const most = math.MaxInt32
 	for name, c := range map[string]struct {
@@ -194,6 +196,7 @@ func TestStepsThatNobodyWroteLikeThat(t *testing.T) {
 }
 
 // The API server takes only JSON, so what reads anything else was not written by it: that fails, and says where.
+// mutation: an output whose error is dropped makes this fail.
 func TestWhatIsNoJSONFailsWhatReadsIt(t *testing.T) {
 	const notJSON = "ExpressionError: output of a: not JSON"
 	reads := newStep("b", after("a"), input(`{"x":"${steps.a.output}"}`))
@@ -242,6 +245,7 @@ func itemsOf(t *testing.T, odd func(*v1alpha1.Step, *v1alpha1.ForEachStatus)) *v
 	return run
 }
 
+// mutation: an item equal to the length of the list, or to total in listOf, taken for one of them makes a case fail.
 func TestItemsThatNobodyWroteLikeThat(t *testing.T) {
 	second := epoch.Add(time.Second)
 	for name, c := range map[string]struct {
@@ -296,6 +300,7 @@ func TestItemsThatNobodyWroteLikeThat(t *testing.T) {
 	}
 }
 
+// mutation: itemDispatched that does not look at the moment makes this fail.
 func TestAnItemThatWasNeverDispatchedHasNoJob(t *testing.T) {
 	run := itemsOf(t, func(_ *v1alpha1.Step, f *v1alpha1.ForEachStatus) { f.Groups[0].DispatchedAt = nil })
 	if _, err := JobOf(run, itemJob("all", 0, 1), nil); !errors.Is(err, ErrNotInFlight) {

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Fails where the tree is not what its sources say: generated files, kustomize output, the chart, alerts, go vet, go.mod.
+# Fails where the tree is not what its sources say: generated files, kustomize output, the chart, alerts, go vet, go.mod; and where
+# a statement of the core is reached by no test.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -26,6 +27,9 @@ go run -C hack/tools/rules . "$PWD/config/monitoring/prometheus_rule.yaml" "$PWD
 echo "go vet"
 go vet ./...
 go vet -C hack/tools/rules ./...
+
+echo "coverage of the core"
+hack/core-coverage.sh
 
 echo "go mod tidy"
 go mod tidy -diff

@@ -190,7 +190,6 @@ func (d *decider) whyNotAdmitted() (reason, message string) {
 	}
 	switch g.State {
 	case GateUnasked, GateOpen:
-		return "", ""
 	case GateFull:
 		return v1alpha1.ReasonTenantAtCapacity, cut(d.capacityText(at), maxMessageChars)
 	case GateBusy:

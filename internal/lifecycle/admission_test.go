@@ -108,6 +108,32 @@ func TestAQueueTimeOutSaysWhatWasWaitedFor(t *testing.T) {
 	}
 }
 
+// mutation: whyLocked that takes any message of Admitted for a reason, or mixes up states of the lock, makes this fail.
+func TestAQueueTimeOutSaysWhatKeptTheLock(t *testing.T) {
+	for name, c := range map[string]struct {
+		lock Lock
+		want string
+	}{
+		"the gate was never asked":     {held(2), "not admitted within queueTimeoutSeconds (60)"},
+		"another has the lock":         {busy(), "not admitted within queueTimeoutSeconds (60): the run lock is busy"},
+		"Redis is down and tells that": {unavailable(), "not admitted within queueTimeoutSeconds (60): the run lock cannot be taken: dial tcp: connection refused"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run := newRun(newStep("a"))
+			run.Spec.QueueTimeoutSeconds = new(int32(60))
+			in := letIn(Input{Run: run, Now: epoch, Lock: held(1)})
+			in.Gate = Gate{}
+			out := Decide(in)
+			run.Status = persisted(t, &out.Status)
+			in.Now, in.Lock = epoch.Add(time.Minute), c.lock
+			out = Decide(in)
+			if diff := cmp.Diff(c.want, condition(&out.Status, v1alpha1.ConditionSucceeded).Message); diff != "" || outcomeOf(&out.Status) != "TimedOut/QueueTimeout" {
+				t.Errorf("%s %s", outcomeOf(&out.Status), diff)
+			}
+		})
+	}
+}
+
 // mutation: a claim that is not known taken for ours makes "not asked" and "not to be had" fail.
 func TestIdempotencyKeys(t *testing.T) {
 	tests := map[string]struct {

@@ -164,6 +164,49 @@ func TestAChildRunIsRenderedTheSameAgain(t *testing.T) {
 		if _, err := ChildOf(run, step, payloads); !errors.Is(err, ErrNotInFlight) {
 			t.Errorf("child of %s: %v", step, err)
 		}
+		if refs := ChildInputs(run, step); len(refs) > 0 {
+			t.Errorf("inputs of the child of %s: %v", step, refs)
+		}
+	}
+	if _, err := ChildOf(run, "sub", nil); err == nil || errors.Is(err, ErrNotInFlight) || !strings.Contains(err.Error(), "run.inputs: 1 outputs are to be loaded") {
+		t.Errorf("without what it reads: %v", err)
+	}
+	run.Spec.Steps[1].Run.Inputs = raw(`{"n":"${"}`)
+	if _, err := ChildOf(run, "sub", payloads); err == nil || ChildInputs(run, "sub") != nil {
+		t.Errorf("inputs that nobody validated: %v", err)
+	}
+}
+
+// mutation: a field of Child that SeenChild does not fill, or fills of a run that goes on, makes this fail.
+func TestWhatAChildTellsItsParent(t *testing.T) {
+	ref := &v1alpha1.OutputReference{Name: "u-c/outputs/-/1/x", Digest: "sha256:x", Size: 9000}
+	at := metav1.Time{Time: epoch}
+	why := []metav1.Condition{{Type: v1alpha1.ConditionSucceeded, Reason: "Because", Message: "of that"}}
+	for name, c := range map[string]struct {
+		status *v1alpha1.WorkflowRunStatus
+		want   Child
+	}{
+		"nothing is written yet": {nil, Child{}},
+		"it goes on":             {&v1alpha1.WorkflowRunStatus{Phase: v1alpha1.RunRunning, Outputs: raw(`{}`), Conditions: why}, Child{}},
+		"it returned something": {
+			&v1alpha1.WorkflowRunStatus{Phase: v1alpha1.RunSucceeded, CompletedAt: &at, Outputs: raw(`{"y":1}`), Conditions: why},
+			Child{Finished: true, Phase: v1alpha1.RunSucceeded, Reason: "Because", Message: "of that", Output: []byte(`{"y":1}`)},
+		},
+		"it returned something large": {
+			&v1alpha1.WorkflowRunStatus{Phase: v1alpha1.RunSucceeded, CompletedAt: &at, OutputsRef: ref, Conditions: why},
+			Child{Finished: true, Phase: v1alpha1.RunSucceeded, Reason: "Because", Message: "of that", OutputRef: ref},
+		},
+		"it ended, and does not say why": {
+			&v1alpha1.WorkflowRunStatus{Phase: v1alpha1.RunFailed, CompletedAt: &at}, Child{Finished: true, Phase: v1alpha1.RunFailed},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run := &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{UID: "u-c"}, Status: c.status}
+			c.want.State, c.want.UID = ChildThere, "u-c"
+			if diff := cmp.Diff(c.want, SeenChild(run)); diff != "" {
+				t.Error(diff)
+			}
+		})
 	}
 }
 
@@ -186,6 +229,10 @@ func TestLargeOutputsOfAChildBelongToItsParent(t *testing.T) {
 	in.Payloads[out.Needs.Store[0].Ref.Name] = Payload{Data: data}
 	if s := Decide(in).Status.Steps[0]; s.Phase != v1alpha1.StepSucceeded || s.OutputRef == nil || !strings.HasPrefix(s.OutputRef.Name, "u-1/sub/") {
 		t.Errorf("%+v", s)
+	}
+	in.Payloads[out.Needs.Store[0].Ref.Name] = Payload{Problem: "no room"}
+	if s := Decide(in).Status.Steps[0]; s.Phase != v1alpha1.StepFailed || s.Error.Code != CodeResultRejected || !strings.Contains(s.Error.Message, "no room") {
+		t.Errorf("not to be stored: %+v", s)
 	}
 	in.Payloads = Payloads{ref.Name: {Problem: "it is gone"}}
 	if s := Decide(in).Status.Steps[0]; s.Phase != v1alpha1.StepFailed || !strings.Contains(s.Error.Message, "it is gone") {
@@ -238,6 +285,7 @@ func TestSpecsOfChildrenAreChecked(t *testing.T) {
 		"good on five levels":           {nest(4), "", ""},
 		"six levels":                    {nest(5), "", "spec.steps[0].run.spec.steps[0].run.spec.steps[0].run.spec.steps[0].run.spec.steps[0].run: nested too deep"},
 		"no object":                     {`[]`, "", "spec.steps[0].run.spec: "},
+		"no spec at all":                {``, "", "spec.steps[0].run.spec.steps: at least one step is needed"},
 		"no steps":                      {`{}`, "", "spec.steps[0].run.spec.steps: at least one step is needed"},
 		"an unknown field":              {`{` + steps + `,"step":[]}`, "", `spec.steps[0].run.spec: unknown field "step"`},
 		"an unknown field of a step":    {`{"steps":[{"name":"x","jobs":{}}]}`, "", `spec.steps[0].run.spec: unknown field "steps[0].jobs"`},

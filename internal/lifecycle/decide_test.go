@@ -109,6 +109,7 @@ func TestVerdicts(t *testing.T) {
 		want   Verdict
 	}{
 		"the attempt in flight":              {succeeded("a", 2, `1`), Applied},
+		"that the attempt was begun, twice":  {result("d", 1, protocol.StatusStarted), Duplicate},
 		"an older attempt":                   {succeeded("a", 1, `1`), Stale},
 		"an attempt that status has not yet": {succeeded("a", 3, `1`), Ahead},
 		"a step that has not started":        {succeeded("b", 1, `1`), Ahead},
@@ -119,9 +120,9 @@ func TestVerdicts(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			run := newRun(newStep("a", initialMillis(0)), newStep("b", after("a")), newStep("c"))
+			run := newRun(newStep("a", initialMillis(0)), newStep("b", after("a")), newStep("c"), newStep("d"))
 			advance(t, run, epoch)
-			advance(t, run, epoch, failed("a", 1, "E", ""), failed("c", 1, "E", ""))
+			advance(t, run, epoch, failed("a", 1, "E", ""), failed("c", 1, "E", ""), result("d", 1, protocol.StatusStarted))
 			if got := decideAt(run, epoch, held(1), tt.result).Verdicts[0]; got != tt.want {
 				t.Errorf("verdict %s, want %s", got, tt.want)
 			}
@@ -188,6 +189,10 @@ func TestJobOfRendersTheSameBytes(t *testing.T) {
 		if _, err := JobOf(run, id, nil); err == nil {
 			t.Errorf("JobOf(%s): no error, though it is not in flight", id)
 		}
+	}
+	run.Spec.Steps[2].Job.Input = raw(`{"x":"${"}`) // which nobody validated
+	if _, err := JobOf(run, job("b", 1), nil); err == nil || InputOutputs(run, job("b", 1)) != nil {
+		t.Errorf("an input that is no template: %v", err)
 	}
 }
 

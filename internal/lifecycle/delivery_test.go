@@ -48,6 +48,43 @@ func TestAWorkersWishIsGrantedUpToThePolicysLimit(t *testing.T) {
 	}
 }
 
+// A worker may say why it asks for a retry, of a job or of an item; and what it says in no known way is a failure.
+//
+// mutation: a Retry whose error is dropped, or a status that is taken for granted, makes a case fail.
+func TestWhatAWorkerSaysBesideGoodAndBad(t *testing.T) {
+	retry := result("a", 1, protocol.StatusRetry)
+	retry.Result.Error = &protocol.ResultError{Code: "Busy", Message: "at noon"}
+	odd := result("a", 1, "Half-done")
+	for name, c := range map[string]struct {
+		result   Result
+		want     string
+		failures int32
+		rejected string
+	}{
+		"a failure without a reason": {result("a", 1, protocol.StatusFailed), "Unspecified", 1, ""},
+		"a retry with a reason":      {retry, "Busy: at noon", 0, ""},
+		"a status that nobody knows": {odd, `ResultRejected: status "Half-done"`, 1, `status "Half-done"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run := dispatched(t)
+			out := decideAt(run, epoch, held(1), c.result)
+			if s := out.Status.Steps[0]; s.Phase != v1alpha1.StepBackingOff || s.Failures != c.failures || errorText(s.Error) != c.want {
+				t.Errorf("step %s, %d failures, %s", s.Phase, s.Failures, errorText(s.Error))
+			}
+			run = newRun(newStep("a", forEach("${[1]}", 1, "")))
+			advance(t, run, epoch)
+			items := decideAt(run, epoch, held(1), ofItem(0, c.result))
+			s := items.Status.Steps[0]
+			if g := s.ForEach.Groups[0]; g.Phase != v1alpha1.StepBackingOff || g.Failures != c.failures || !strings.Contains(errorText(s.Error), ": item 0") {
+				t.Errorf("item %s, %d failures, %s", g.Phase, g.Failures, errorText(s.Error))
+			}
+			if out.Rejected[0] != c.rejected || items.Rejected[0] != c.rejected {
+				t.Errorf("put aside %v, %v", out.Rejected, items.Rejected)
+			}
+		})
+	}
+}
+
 // mutation: another default here or in the policy makes this fail.
 func TestTheDefaultLimitIsThePolicys(t *testing.T) {
 	if got := policy.Defaults().Delivery.MaxDelay; got != defaultMaxRetryAfter {

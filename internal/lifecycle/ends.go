@@ -12,7 +12,6 @@ import (
 // endIfDone ends the run when a step failed whose failure ends it, or when nothing is left to do.
 func (d *decider) endIfDone() {
 	switch {
-	case d.over:
 	case d.st.Ending != nil:
 		d.endIfCleanedUp()
 	case d.failure != nil:

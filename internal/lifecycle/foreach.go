@@ -58,6 +58,9 @@ func (g *itemGroup) since() time.Time {
 // isForEach says whether a step has begun as one job for each item.
 func isForEach(s *v1alpha1.StepStatus) bool { return s.ForEach != nil }
 
+// fansOut says whether a step is to be one job for each item. Validation refuses forEach without a job.
+func fansOut(step *v1alpha1.Step) bool { return step.ForEach != nil && step.Job != nil }
+
 // groupsOf reads the groups of a step; what cannot be read was not written by Decide, and is left out.
 func groupsOf(st *v1alpha1.ForEachStatus) []itemGroup {
 	groups := make([]itemGroup, 0, len(st.Groups))
@@ -78,7 +81,7 @@ func groupsOf(st *v1alpha1.ForEachStatus) []itemGroup {
 // readItems reads the items of the steps under way.
 func (d *decider) readItems() {
 	for i := range d.st.Steps {
-		if s := &d.st.Steps[i]; isForEach(s) && !ended(s.Phase) && d.plan.steps[i].ForEach != nil && d.seen {
+		if s := &d.st.Steps[i]; isForEach(s) && !ended(s.Phase) && fansOut(&d.plan.steps[i]) && d.seen {
 			d.items[i] = d.newItems(i)
 		}
 	}

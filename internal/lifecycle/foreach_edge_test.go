@@ -149,6 +149,9 @@ func TestLateResultsOfItemsOfAFinishedRun(t *testing.T) {
 	if len(out.Rejected) > 0 || out.Verdicts[0] != Duplicate {
 		t.Errorf("verdicts %v, rejected %v", out.Verdicts, out.Rejected)
 	}
+	if out = decideAt(run, epoch, held(1), bad); out.Rejected[0] != "not JSON" || out.Verdicts[0] != Duplicate {
+		t.Errorf("the bad one again: verdicts %v, rejected %v", out.Verdicts, out.Rejected)
+	}
 }
 
 // Where status has no room for outputs, items without any need no object; and objects are not named twice.

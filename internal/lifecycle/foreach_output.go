@@ -215,17 +215,16 @@ func (it *items) withFresh() []byte {
 
 // joined is one text of several; a nil one has no outputs.
 func joined(parts [][]byte) []byte {
-	var text []byte
+	text := []byte("[")
 	for _, p := range parts {
 		if len(p) < len("[]") {
 			continue
 		}
-		text = append(append(text, ','), p[1:len(p)-1]...)
+		if len(text) > len("[") {
+			text = append(text, ',')
+		}
+		text = append(text, p[1:len(p)-1]...)
 	}
-	if text == nil {
-		return nil
-	}
-	text[0] = '['
 	return append(text, ']')
 }
 

@@ -134,10 +134,6 @@ func (d *decider) noteItemError(it *items, item int, e v1alpha1.StepError) strin
 
 // settleItems tells what became of items, and ends their step if that is what follows.
 func (d *decider) settleItems(it *items) {
-	i := it.step
-	if d.items[i] == nil {
-		return // it has ended
-	}
 	d.tellItems(it)
 	switch {
 	case it.problem != nil:
@@ -146,8 +142,8 @@ func (d *decider) settleItems(it *items) {
 			reason = v1alpha1.ReasonOutputTooLarge
 		}
 		e := *it.problem
-		d.dropItems(i)
-		d.stepFailed(i, e, reason)
+		d.dropItems(it.step)
+		d.stepFailed(it.step, e, reason)
 	case it.done():
 		d.finishItems(it)
 	}
@@ -189,12 +185,10 @@ func (d *decider) dropItems(i int) {
 }
 
 func (d *decider) withdrawItems(i int, g *itemGroup) {
-	job := d.plan.steps[i].Job
-	if job == nil {
-		return // no status that Decide wrote is like that
-	}
 	for item := range g.set.All() {
-		d.out.Withdraw = append(d.out.Withdraw, Withdrawal{ID: itemJobID(d.run, d.st.Steps[i].Name, item, g.attempt), Topic: job.Topic})
+		d.out.Withdraw = append(d.out.Withdraw, Withdrawal{
+			ID: itemJobID(d.run, d.st.Steps[i].Name, item, g.attempt), Topic: d.plan.steps[i].Job.Topic,
+		})
 	}
 }
 

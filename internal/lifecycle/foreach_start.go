@@ -193,9 +193,6 @@ func (it *items) crowded(active int) bool {
 // commitItem makes an attempt of an item its last one.
 func (d *decider) commitItem(l launch) {
 	it, s := d.items[l.step], &d.st.Steps[l.step]
-	if it == nil {
-		return // the step failed by another item
-	}
 	it.take(l.item)
 	it.put(l.item, itemGroup{phase: v1alpha1.StepDispatched, attempt: l.attempt, failures: l.failures, dispatchedAt: microPointer(d.now)})
 	it.st.Begun = max(it.st.Begun, int32(l.item)+1)
@@ -251,8 +248,6 @@ func (r *itemRenderer) render(item int) (json.RawMessage, *v1alpha1.StepError) {
 		return nil, &v1alpha1.StepError{Code: CodeInputTooLarge, Message: "job.input: " + err.Error()}
 	case err != nil:
 		return nil, &v1alpha1.StepError{Code: CodeExpressionError, Message: "job.input: " + err.Error()}
-	case len(input) > maxRenderedBytes:
-		return nil, inputTooLarge("job.input", len(input), maxRenderedBytes)
 	default:
 		return input, nil
 	}
@@ -307,9 +302,6 @@ func (d *decider) itemsWake(e *earliest) {
 
 // itemDispatched finds the item of an attempt in flight, and when it was dispatched.
 func itemDispatched(s *v1alpha1.StepStatus, id protocol.JobID) (item int, dispatchedAt time.Time, ok bool) {
-	if !isForEach(s) || ended(s.Phase) {
-		return 0, time.Time{}, false
-	}
 	groups := groupsOf(s.ForEach)
 	item, verdict := judgeItem(s, groups, id)
 	if verdict != Applied {

@@ -167,6 +167,82 @@ func TestOneDecisionRendersSoMuchOnly(t *testing.T) {
 	if n := len(InFlight(run)); n != 300 || out.Changed {
 		t.Errorf("%d in flight, changed %v", n, out.Changed)
 	}
+	late := out.Wake // all of them time out together, and are tried again together
+	advance(t, run, late)
+	late = late.Add(time.Minute)
+	if out = advance(t, run, late); len(out.Dispatch) < 20 || len(out.Dispatch) > 200 || !out.Wake.Equal(late.Add(minWake)) {
+		t.Fatalf("%d jobs again, wake %s", len(out.Dispatch), out.Wake)
+	}
+	if out = advance(t, run, out.Wake); len(out.Dispatch) < 20 {
+		t.Errorf("%d jobs with the next decision", len(out.Dispatch))
+	}
+}
+
+// mutation: ErrTooLarge not looked at in itemRenderer.render makes this fail.
+func TestAnItemWhoseInputIsTooLargeFails(t *testing.T) {
+	run := newRun(newStep("all", forEach("${inputs.list}", 2, v1alpha1.Collect), input(`{"x":["${item}","${item}","${item}","${item}","${item}"]}`)))
+	run.Spec.Inputs = raw(`{"list":[` + text(60<<10) + `,"small"]}`)
+	out := advance(t, run, epoch)
+	s := run.Status.Steps[0]
+	if s.ForEach.FailedItems != "0" || s.Error.Code != CodeInputTooLarge || len(out.Dispatch) != 1 || out.Dispatch[0].ID != itemJob("all", 1, 1) {
+		t.Errorf("%s: %s, dispatched %v", s.ForEach.FailedItems, errorText(s.Error), names(out.Dispatch))
+	}
+}
+
+// mutation: launchesOf that does not look at the problem makes this fail: the first item is with a worker when its step has failed.
+func TestAnItemThatCannotBeginTakesOthersAlong(t *testing.T) {
+	run := newRun(newStep("all", forEach("${[1, 'two', 3]}", 3, v1alpha1.FailStep), input(`{"x":"${item + 1}"}`)))
+	out := advance(t, run, epoch)
+	if got := outcomeOf(run.Status); got != "Failed/StepFailed" || len(out.Dispatch) > 0 {
+		t.Errorf("%s, dispatched %v", got, names(out.Dispatch))
+	}
+}
+
+// The list and the inputs have one value each, so they may be made again whenever a process has forgotten them; not so if an output
+// that they read is gone. mutation: errors of the list or of the input that are dropped make a case fail.
+func TestItemsWhoseListOrInputIsGone(t *testing.T) {
+	o := objects{}
+	begun := func() *v1alpha1.WorkflowRun {
+		run := newRun(newStep("a"), newStep("b"), newStep("all", after("a", "b"), forEach("${steps.a.output}", 1, ""), input(`{"i":"${item}","b":"${steps.b.output}"}`)))
+		o.advance(t, run, epoch)
+		o.advance(t, run, epoch, o.put("a", 1, `["x","y"]`), o.put("b", 1, `1`))
+		return run
+	}
+	list, other := protocol.NewOutputRef(job("a", 1), []byte(`["x","y"]`)), protocol.NewOutputRef(job("b", 1), []byte(`1`))
+	known := map[string][]any{"all": {"x", "y"}}
+	tests := map[string]struct {
+		payloads Payloads
+		lists    map[string][]any
+		want     string // the input, or the end of the error
+	}{
+		"all is there":                     {Payloads{list.Name: {Data: []byte(`["x","y"]`)}, other.Name: {Data: []byte(`1`)}}, nil, `{"b":1,"i":"x"}`},
+		"the list is remembered":           {Payloads{other.Name: {Data: []byte(`1`)}}, known, `{"b":1,"i":"x"}`},
+		"what the input reads is not here": {Payloads{list.Name: {Data: []byte(`["x","y"]`)}}, known, "job.input: 1 outputs are to be loaded"},
+		"the list is gone":                 {Payloads{list.Name: {Problem: "gone"}}, nil, "forEach.items: output " + list.Name + ": gone"},
+		"what the input reads is gone":     {Payloads{other.Name: {Problem: "gone"}}, known, "job.input: output " + other.Name + ": gone"},
+		"the item is not in the list":      {Payloads{other.Name: {Data: []byte(`1`)}}, map[string][]any{"all": {}}, "there are 0 items only"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, err := NewRendering(begun(), tt.payloads, tt.lists).Job(itemJob("all", 0, 1))
+			if text := string(got.Input) + fmt.Sprint(err); !strings.Contains(text, tt.want) {
+				t.Errorf("got %s, want %s", text, tt.want)
+			}
+		})
+	}
+	r := NewRendering(begun(), tests["all is there"].payloads, nil)
+	if refs := r.Needs(itemJob("all", 0, 1)); len(refs) != 2 {
+		t.Errorf("at first it needs %v", refs)
+	}
+	if _, err := r.Job(itemJob("all", 0, 1)); err != nil || len(r.Needs(itemJob("all", 0, 1))) > 0 {
+		t.Errorf("then it needs %v: %v", r.Needs(itemJob("all", 0, 1)), err)
+	}
+	run := begun()
+	delete(o, list.Name)
+	o.advance(t, run, epoch, ofItem(0, succeeded("all", 1, `1`)))
+	if got := errorText(run.Status.Steps[2].Error); outcomeOf(run.Status) != "Failed/StepFailed" || !strings.HasPrefix(got, "ExpressionError: forEach.items: ") {
+		t.Errorf("the second item: %s: %s", outcomeOf(run.Status), got)
+	}
 }
 
 // mutation: fresh outputs kept although they could not be stored, or counted twice, make this fail.
@@ -213,6 +289,8 @@ func TestOutputsOfItemsGoToTheObjectStore(t *testing.T) {
 
 func TestOutputsOfItems(t *testing.T) {
 	o := objects{}
+	promised := o.ofItem(0, `{"x":2}`)
+	delete(o, promised.Result.OutputRef.Name)
 	lost := func(run *v1alpha1.WorkflowRun) {
 		for _, ref := range run.Status.Steps[0].ForEach.OutputRefs {
 			delete(o, ref.Name)
@@ -228,7 +306,8 @@ func TestOutputsOfItems(t *testing.T) {
 		"keep their types":                        {succeeded("all", 1, `1.0`), succeeded("all", 1, `"<a>"`), nil, "Succeeded/Succeeded", `[1,"\u003ca\u003e"]`},
 		"may be in the object store":              {o.ofItem(0, `{"x": 1}`), succeeded("all", 1, `2`), nil, "Succeeded/Succeeded", `[{"x":1},2]`},
 		"that are no JSON are a failure":          {succeeded("all", 1, `{"x":`), succeeded("all", 1, `2`), nil, "Failed/StepFailed", ``},
-		"that are promised and not there as well": {ofItem(0, referring("all", 1, 9)), succeeded("all", 1, `2`), nil, "Failed/StepFailed", ``},
+		"that belong to another job as well":      {ofItem(0, referring("all", 1, 9)), succeeded("all", 1, `2`), nil, "Failed/StepFailed", ``},
+		"that are promised and not there as well": {promised, succeeded("all", 1, `2`), nil, "Failed/StepFailed", ``},
 		"that nobody can take fail the item":      {ofItem(0, referring("all", 1, 9<<20)), succeeded("all", 1, `2`), nil, "Failed/OutputTooLarge", ``},
 		"that are lost fail the step":             {succeeded("all", 1, text(6<<10)), succeeded("all", 1, `2`), lost, "Failed/StepFailed", ``},
 	}
@@ -249,6 +328,19 @@ func TestOutputsOfItems(t *testing.T) {
 				t.Errorf("output %s, want %s", got, tt.output)
 			}
 		})
+	}
+}
+
+// mutation: finishItems that does not look at the problem of putTogether makes this fail.
+func TestOutputsThatAreLostFailAStepWhoseLastItemFails(t *testing.T) {
+	o, run := objects{}, fanOut(2, 2, v1alpha1.Collect)
+	maxFailures(1)(&run.Spec.Steps[0])
+	o.advance(t, run, epoch)
+	o.advance(t, run, epoch, ofItem(0, succeeded("all", 1, text(6<<10))))
+	clear(o)
+	o.advance(t, run, epoch, ofItem(1, failed("all", 1, "E", "no")))
+	if got := errorText(run.Status.Steps[0].Error); outcomeOf(run.Status) != "Failed/StepFailed" || !strings.HasPrefix(got, "OutputLost: ") {
+		t.Errorf("%s: %s", outcomeOf(run.Status), got)
 	}
 }
 

@@ -25,13 +25,9 @@ func decodeJSON(raw []byte) (any, error) {
 func canonicalJSON(raw []byte) ([]byte, error) {
 	const rounds = 3 // -0.0 needs two: "-0", "0"
 	for range rounds {
-		v, err := decodeJSON(raw)
+		next, err := encodedAgain(raw)
 		if err != nil {
 			return nil, err
-		}
-		next, err := json.Marshal(v)
-		if err != nil {
-			return nil, fmt.Errorf("not JSON: %w", err)
 		}
 		if bytes.Equal(next, raw) {
 			break
@@ -39,6 +35,14 @@ func canonicalJSON(raw []byte) ([]byte, error) {
 		raw = next
 	}
 	return raw, nil
+}
+
+func encodedAgain(raw []byte) ([]byte, error) {
+	v, err := decodeJSON(raw)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(v)
 }
 
 // rawOf is the JSON text of a field that may be absent.

@@ -390,17 +390,28 @@ func TestUnknownWorkersAreNoNews(t *testing.T) {
 	if decide(WorkersUnknown).Changed {
 		t.Error("a write, though nothing is known")
 	}
+	if message := func() string { return condition(run.Status, v1alpha1.ConditionSucceeded).Message }; !decide(WorkersStuck).Changed ||
+		!strings.Contains(message(), "the workers of topic t.a get nothing done since") {
+		t.Errorf("not told that they get nothing done: %s", message())
+	}
+	if !decide(WorkersPull).Changed || reasonOf(run.Status, v1alpha1.ConditionSucceeded) != v1alpha1.ReasonRunning {
+		t.Error("not told that they get on again")
+	}
 }
 
 func TestWaitedForNamesTopicsOnce(t *testing.T) {
-	run := newRun(newStep("a"), newStep("b"), newStep("c", after("a")), newStep("d", delay(1)))
+	run := newRun(newStep("a"), newStep("b"), newStep("c", after("a")), newStep("d", delay(1)), newStep("e", forEach("${[1]}", 1, "")))
 	run.Spec.Steps[1].Job.Topic = "t.a"
 	if got := WaitedFor(run); got != nil {
 		t.Errorf("before it was seen: %v", got)
 	}
 	advance(t, run, epoch)
-	if diff := cmp.Diff([]string{"t.a"}, WaitedFor(run)); diff != "" {
+	if diff := cmp.Diff([]string{"t.a", "t.e"}, WaitedFor(run)); diff != "" {
 		t.Error(diff)
+	}
+	advance(t, run, epoch, ofItem(0, result("e", 1, protocol.StatusStarted)))
+	if diff := cmp.Diff([]string{"t.a"}, WaitedFor(run)); diff != "" {
+		t.Errorf("the only item was begun: %s", diff)
 	}
 	run.Status.Steps = run.Status.Steps[:2]
 	if got := WaitedFor(run); got != nil {
@@ -457,5 +468,25 @@ func TestApprovalsOfARun(t *testing.T) {
 	run.Status = &out.Status
 	if AsksForApproval(run) {
 		t.Error("a run that ended asks for approval")
+	}
+}
+
+// mutation: the order of Approvals turned round, or Means not asked, makes this fail.
+func TestOlderApprovalsComeFirst(t *testing.T) {
+	said := func(name, run string, after time.Duration) v1alpha1.StepApproval {
+		return v1alpha1.StepApproval{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "team-a", CreationTimestamp: metav1.Time{Time: epoch.Add(after)}},
+			Spec:       v1alpha1.StepApprovalSpec{Run: run, Step: "a"},
+		}
+	}
+	var got []string
+	for _, a := range Approvals(newRun(), []v1alpha1.StepApproval{
+		said("late", "report", 3*time.Second), said("b", "report", 2*time.Second), said("first", "report", time.Second),
+		said("foreign", "other", time.Second), said("a", "report", 2*time.Second),
+	}) {
+		got = append(got, a.Name)
+	}
+	if diff := cmp.Diff([]string{"first", "a", "b", "late"}, got); diff != "" {
+		t.Error(diff)
 	}
 }

@@ -14,7 +14,7 @@ const (
 	maxSpecBytes     = 512 << 10                          // of inputs, expressions and dependencies together: spec, status and annotations share etcd's 1.5 MiB
 	maxInputsBytes   = 64 << 10                           // spec.inputs
 	maxJobInputBytes = 64 << 10                           // spec.steps[].job.input, before evaluation
-	maxRenderedBytes = 256 << 10                          // job.input, after evaluation
+	maxRenderedBytes = expr.MaxRenderedBytes              // job.input, after evaluation
 	maxOutputBytes   = 4 << 10                            // one output as stored
 	maxOutputsBytes  = 128 << 10                          // all outputs of a run as stored, with room for a reference for each step
 	refBytes         = 330                                // one reference to an output as stored

@@ -124,6 +124,53 @@ func TestALostLeaseIsToldAtOnceAndOnce(t *testing.T) {
 	}
 }
 
+// mutation: abandon left out of writer or of storeConditions, or a reason that is not looked at, makes a case fail.
+func TestALostLeaseIsToldWithOtherNews(t *testing.T) {
+	cancelled := cleaned()
+	advance(t, cancelled, epoch)
+	cancelled.Spec.Shutdown = v1alpha1.ShutdownCancel
+	for name, c := range map[string]struct {
+		run  *v1alpha1.WorkflowRun
+		lock Lock
+		lost string
+		news string // reason of an event that goes with it
+	}{
+		"an end is announced without the lock":     {cancelled, busy(), v1alpha1.ReasonLeaseDeadlineReached, v1alpha1.ReasonFinalizing},
+		"Redis is down before the first write":     {newRun(newStep("a")), unavailable(), v1alpha1.ReasonLeaseDeadlineReached, v1alpha1.ReasonLockStoreUnavailable},
+		"the cause cannot be a condition's reason": {newRun(newStep("a")), held(2), "not a reason", v1alpha1.ReasonAdmitted},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.lock.Lost = c.lost
+			out := decideAt(c.run, epoch, c.lock)
+			want := c.lost
+			if strings.Contains(want, " ") {
+				want = v1alpha1.ReasonOwnershipLost
+			}
+			if got := condition(&out.Status, v1alpha1.ConditionRunLockAbandoned); !abandoned(&out.Status) || got.Reason != want {
+				t.Errorf("condition %+v", got)
+			}
+			for _, reason := range []string{c.news, v1alpha1.ConditionRunLockAbandoned} {
+				if !slices.ContainsFunc(out.Events, func(e Event) bool { return e.Reason == reason }) {
+					t.Errorf("no event %s: %v", reason, out.Events)
+				}
+			}
+		})
+	}
+}
+
+// mutation: waitForStore that does not look at suspend makes this fail.
+func TestARunThatIsSuspendedWhileRedisIsDownSaysSo(t *testing.T) {
+	run := newRun(newStep("a"))
+	in := letIn(Input{Run: run, Now: epoch, Lock: held(1)})
+	in.Gate = full(1)
+	out := Decide(in)
+	run.Status = persisted(t, &out.Status)
+	run.Spec.Suspend, in.Lock = true, unavailable()
+	if out = Decide(in); out.Status.Phase != v1alpha1.RunSuspended || out.Status.Admission != nil {
+		t.Errorf("phase %s, queue clock %+v", out.Status.Phase, out.Status.Admission)
+	}
+}
+
 // mutation: waitForLock for runs without a status makes this fail: they would have one condition.
 func TestALossBeforeTheFirstWriteWaitsForIt(t *testing.T) {
 	lock := busy()
@@ -153,6 +200,35 @@ func TestMessagesOfTheLock(t *testing.T) {
 			}
 			if len(message) > maxMessageChars {
 				t.Errorf("%d characters", len(message))
+			}
+		})
+	}
+}
+
+// mutation: a reason left out of failing, or abandoned that does not look at the condition's status, makes this fail.
+func TestWhatStatusTellsOfALease(t *testing.T) {
+	lost := held(2)
+	lost.Lost = v1alpha1.ReasonOwnershipLost
+	for name, c := range map[string]struct {
+		locks              []Lock // each of one write
+		failing, abandoned bool
+	}{
+		"nothing was written":    {nil, false, false},
+		"it is held":             {[]Lock{lockOf()}, false, false},
+		"a renewal failed":       {[]Lock{lockOf(fails(1, "x"))}, true, false},
+		"it goes on unlocked":    {[]Lock{lockOf(fails(3, "x"), goesOn)}, true, false},
+		"it is renewed again":    {[]Lock{lockOf(fails(1, "x")), lockOf(isRenewed)}, false, false},
+		"one before it was lost": {[]Lock{lost}, false, true},
+		"a later one took over":  {[]Lock{lost, held(3)}, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run := newRun(newStep("a"))
+			for _, l := range c.locks {
+				out := decideAt(run, epoch, l)
+				run.Status = persisted(t, &out.Status)
+			}
+			if RenewalFailing(run) != c.failing || Abandoned(run) != c.abandoned {
+				t.Errorf("failing %v, abandoned %v", RenewalFailing(run), Abandoned(run))
 			}
 		})
 	}

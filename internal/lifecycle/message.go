@@ -317,9 +317,6 @@ func printable(s string) string {
 
 // cutStored bounds a text to what takes at most n bytes in JSON.
 func cutStored(s string, n int) string {
-	if storedBytes(s) <= n {
-		return s
-	}
 	used := storedBytes("")
 	for i, r := range s {
 		if used += storedBytes(string(r)) - storedBytes(""); used > n {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -135,6 +136,7 @@ func TestValidate(t *testing.T) {
 		"a bad template":       {steps: []v1alpha1.Step{newStep("a", input(`{"x":["${1 +}"]}`))}, want: []string{"spec.steps[0].job.input: ", "1 +"}},
 		"large inputs":         {steps: []v1alpha1.Step{newStep("a")}, inputs: raw(`{"x":"` + strings.Repeat("x", maxInputsBytes) + `"}`), want: []string{"spec.inputs: 65544 bytes, more than 65536"}},
 		"a large input":        {steps: []v1alpha1.Step{newStep("a", input(`{"x":"`+strings.Repeat("x", maxJobInputBytes)+`"}`))}, want: []string{"spec.steps[0].job.input: 65544 bytes"}},
+		"inputs of no JSON":    {steps: []v1alpha1.Step{newStep("a")}, inputs: raw(`{"x":`), want: []string{"spec.inputs: not JSON"}},
 		"inputs of no object":  {steps: []v1alpha1.Step{newStep("a")}, inputs: raw(`[1]`), want: []string{"spec.inputs: "}},
 		"a read of no step":    {steps: []v1alpha1.Step{newStep("a", when("steps.x.output == 1"))}, want: []string{`spec.steps[0].when: there is no step "x"`}},
 		"a read of itself":     {steps: []v1alpha1.Step{newStep("a", input(`{"x":"${steps.a.output}"}`))}, want: []string{"spec.steps[0].job.input: the step reads its own state"}},
@@ -182,6 +184,17 @@ func TestMessagesAreBounded(t *testing.T) {
 	}
 	if text := problemsText(problems); len([]rune(text)) > maxProblemsChars || !strings.Contains(text, " more") {
 		t.Errorf("%d characters: %s", len(text), text)
+	}
+	if text := cutBytes(strings.Repeat("…", 2*maxMessageChars), maxEventBytes); len(text) > maxEventBytes || len(text) < maxEventBytes-3 || !utf8.ValidString(text) {
+		t.Errorf("an event of %d bytes: %s", len(text), text)
+	}
+	for _, s := range []string{"", "abc", "<é\u2028>", strings.Repeat("<é", 20)} {
+		for n := range 40 {
+			got := cutStored(s, n)
+			if !strings.HasPrefix(s, got) || (got != "" && storedBytes(got) > n) || (got != s && storedBytes(s) <= n) {
+				t.Errorf("cutStored(%q, %d) = %q", s, n, got)
+			}
+		}
 	}
 	for in, want := range map[string]string{"abc": "abc", "äöüß": "äö…", "a\xffb": "a?b", "\xff\xff\xff\xff\xffx": "?x"} {
 		if got := cut(in, 3); got != want {

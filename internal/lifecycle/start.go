@@ -117,7 +117,7 @@ func (d *decider) commitAll(launches []launch) {
 		switch step := &d.plan.steps[l.step]; {
 		case step.Run != nil:
 			d.commitChild(l)
-		case step.ForEach != nil:
+		case fansOut(step):
 			d.commitItem(l)
 		default:
 			d.commit(l)
@@ -235,7 +235,7 @@ func (d *decider) prepare(i int) prepared {
 	switch step := &d.plan.steps[i]; {
 	case !takesPlace(step):
 		return prepared{}
-	case step.ForEach != nil:
+	case fansOut(step):
 		return d.prepareList(i)
 	}
 	input, err := d.view.render(i)

@@ -32,7 +32,7 @@ demo: controlplane ## Run everything on this machine and show the samples finish
 test: controlplane cc redis workers ## Run every test but kind's, with the race detector. PKG=./internal/bus/... TEST_ARGS='-run X' narrow it.
 	go test -race -count=1 -timeout 20m $(TEST_ARGS) $(PKG)
 	@# The race detector makes the exploration of the core ten times as slow, so it is a small one there. This is the whole of it.
-	[ '$(PKG)' != ./... ] || go test -count=1 -v -run '^TestModel$$' ./internal/lifecycle | grep -E '^(lifecycle model|FAIL|---|ok)'
+	[ '$(PKG)' != ./... ] || go test -count=1 -timeout 10m ./internal/lifecycle
 
 .PHONY: lint
 lint: ## Run the linters and formatters of .golangci.yml.

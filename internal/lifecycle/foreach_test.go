@@ -355,6 +355,7 @@ func (o objects) ofItem(item int, output string) Result {
 
 // mutation: the sum of all outputs not looked at makes this fail.
 func TestOutputsOfAllItemsHaveABound(t *testing.T) {
+	skipUnderRace(t)
 	o, run := objects{}, fanOut(9, 9, v1alpha1.Collect)
 	o.advance(t, run, epoch)
 	for i := range 9 {
@@ -569,8 +570,11 @@ func TestGroupsOfItemsAreBounded(t *testing.T) {
 	run.Spec.Steps[0].Retry.MaxFailures = 1000
 	now, o := epoch, objects{}
 	o.advance(t, run, now)
-	largest := 0
-	for round := range 250 {
+	largest, rounds, least := 0, 250, int32(1000)
+	if raceEnabled { // ten times as slow
+		rounds, least = 60, 100
+	}
+	for round := range rounds {
 		now = now.Add(1700 * time.Millisecond)
 		var results []Result
 		for k, id := range InFlight(run) {
@@ -596,7 +600,7 @@ func TestGroupsOfItemsAreBounded(t *testing.T) {
 		t.Errorf("status had %d bytes", largest)
 	}
 	f := run.Status.Steps[0].ForEach
-	if f.Succeeded < 1000 {
+	if f.Succeeded < least {
 		t.Errorf("%d succeeded only", f.Succeeded)
 	}
 	t.Logf("status at most %d bytes; %d succeeded, %d groups", largest, f.Succeeded, len(f.Groups))
@@ -627,7 +631,11 @@ func TestStatusIsBoundedWithManyItems(t *testing.T) {
 	run.Spec.Inputs = raw(`{"list":` + numbers(9000) + `}`)
 	o, now, largest := objects{}, epoch, 0
 	o.advance(t, run, now)
-	for range 30 {
+	rounds := 30
+	if raceEnabled {
+		rounds = 8
+	}
+	for range rounds {
 		var results []Result
 		for _, id := range InFlight(run) {
 			item := itemOfID(t, id)

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"net/http"
 	"slices"
@@ -11,6 +13,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/syncopate-dev/syncopate/internal/devenv"
 )
@@ -41,8 +45,26 @@ func scrapeOne(ctx context.Context, m *devenv.Manager) (families map[string]*dto
 		return nil, fmt.Errorf("read metrics: %w", err)
 	}
 	defer func() { err = errors.Join(err, resp.Body.Close()) }()
+	return parseMetrics(resp.Body)
+}
+
+// scrapeServer reads the metrics of the API server.
+func scrapeServer(ctx context.Context, config *rest.Config) (metrics, error) {
+	c, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("read metrics: %w", err)
+	}
+	text, err := c.RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read metrics: %w", err)
+	}
+	families, err := parseMetrics(bytes.NewReader(text))
+	return metrics{families}, err
+}
+
+func parseMetrics(text io.Reader) (map[string]*dto.MetricFamily, error) {
 	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err = parser.TextToMetricFamilies(resp.Body)
+	families, err := parser.TextToMetricFamilies(text)
 	if err != nil {
 		return nil, fmt.Errorf("read metrics: %w", err)
 	}

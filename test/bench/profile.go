@@ -14,8 +14,8 @@ import (
 
 )
 
-// profileTime is how long the CPU is looked at, at most: the end of the load cuts it short.
-const profileTime = 30
+// profileTime is how many seconds of CPU time are looked at.
+const profileTime = 10
 
 // profileArgs are the flags of an operator that is to be profiled, if one is; the address is the same for all, one at a time.
 func (w *world) profileArgs(args ...string) []string {

@@ -5,7 +5,6 @@ import "context"
 const childEnv = "BENCH_CHILD"
 
 func childMain(string) int { return 0 }
-func latency(context.Context, *stage, *report) error { return nil }
 func scale(context.Context, *stage, *report) error { return nil }
 func policyChange(context.Context, *stage, *report) error { return nil }
 func contention(context.Context, *stage, *report) error { return nil }

@@ -197,16 +197,21 @@ func (p *passage) addCPU(pids map[string]int, sign time.Duration) {
 	}
 }
 
-// awaitAll waits until the operator's cache has all runs as succeeded.
+// awaitAll waits until all jobs were done, then until the operator's cache has all runs as succeeded. Metrics are not read before:
+// that would cost the operator CPU time which is measured.
 func (w *world) awaitAll(ctx context.Context, m *devenv.Manager, l load) error {
 	bar := progress(l.name, l.runs*l.jobs)
-	done := w.executed.Load()
+	before := w.executed.Load()
 	err := until(ctx, func() (bool, error) {
+		done := int(w.executed.Load() - before)
+		_ = bar.Set(min(done, l.runs*l.jobs)) // to stderr
+		if done < l.runs*l.jobs {
+			return false, nil
+		}
 		now, err := scrape(ctx, m)
 		if err != nil {
 			return false, err
 		}
-		_ = bar.Set(int(w.executed.Load() - done)) // to stderr
 		return int(now.sum("syncopate_runs", labels{"phase": string(v1alpha1.RunSucceeded)})) >= l.runs, nil
 	})
 	return errors.Join(err, bar.Finish())

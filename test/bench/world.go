@@ -124,17 +124,19 @@ func (w *world) create(ctx context.Context, prefix string, count int, spec *v1al
 	g.SetLimit(createParallel)
 	for i := range count {
 		g.Go(func() error {
-			run := &v1alpha1.WorkflowRun{
-				ObjectMeta: metav1.ObjectMeta{Namespace: w.name, Name: fmt.Sprintf("%s-%05d", prefix, i)}, Spec: *spec.DeepCopy(),
-			}
-			if err := w.k8s.Create(ctx, run); err != nil {
-				return fmt.Errorf("create run: %w", err)
-			}
-			_ = bar.Add(1) // to stderr
-			return nil
+			defer func() { _ = bar.Add(1) }() // to stderr
+			return w.createOne(ctx, fmt.Sprintf("%s-%05d", prefix, i), spec)
 		})
 	}
 	return errors.Join(g.Wait(), bar.Finish())
+}
+
+func (w *world) createOne(ctx context.Context, name string, spec *v1alpha1.WorkflowRunSpec) error {
+	run := &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{Namespace: w.name, Name: name}, Spec: *spec.DeepCopy()}
+	if err := w.k8s.Create(ctx, run); err != nil {
+		return fmt.Errorf("create run: %w", err)
+	}
+	return nil
 }
 
 func (w *world) runs(ctx context.Context) ([]v1alpha1.WorkflowRun, error) {

@@ -150,14 +150,14 @@ func (r *report) printGoals(w io.Writer) {
 			continue
 		}
 		if !begun {
-			fmt.Fprintf(out, "\ncase\tfigure\tgoal\tmeasured\t\n")
+			fmt.Fprintf(out, "\nwhere\tfigure\tgoal\tmeasured\t\n")
 			begun = true
 		}
 		verdict := "met"
 		if !f.met() {
 			verdict = "MISSED"
 		}
-		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\n", f.Case, f.Name, f.goal(), number(f.Value), verdict)
+		fmt.Fprintf(out, "%s: %s\t%s\t%s\t%s\t%s\n", f.Case, f.Table, f.Name, f.goal(), number(f.Value), verdict)
 	}
 	_ = out.Flush() // to the terminal
 }

@@ -35,6 +35,7 @@ test: controlplane cc redis workers ## Run every test but kind's, with the race 
 .PHONY: lint
 lint: ## Run the linters and formatters of .golangci.yml.
 	$(LINT) run --timeout 30m $(PKG)
+	cd test/bench && go tool -modfile=../../hack/tools/lint/go.mod golangci-lint run --config ../../.golangci.yml --timeout 30m ./...
 
 .PHONY: fmt
 fmt: ## Format the code.
@@ -103,7 +104,7 @@ BENCH = cd test/bench && go run . $(BENCH_ARGS)
 SUITES = throughput latency scale policy contention admission
 
 .PHONY: bench
-bench: controlplane redis ## Run every suite of docs/benchmarks, in a quarter of an hour. BENCH_ARGS=-short: small sizes; -update: write JSON and plots.
+bench: controlplane redis ## Run every suite of docs/benchmarks, in a quarter of an hour. BENCH_ARGS=-short: small sizes; -update: write results and plots.
 	$(BENCH)
 
 .PHONY: $(SUITES:%=bench-%)
@@ -116,7 +117,8 @@ bench-policy: ## Measure a change of a LockPolicy under load.
 bench-contention: ## Measure contenders of one run lock, by strategy, beside other libraries.
 bench-admission: ## Measure many starts at once for one tenant, and what clients make of refusals.
 
-.PHONY: $(SUITES:%=profile-%)
-$(SUITES:%=profile-%): profile-%: controlplane redis
+PROFILES = throughput latency scale
+.PHONY: $(PROFILES:%=profile-%)
+$(PROFILES:%=profile-%): profile-%: controlplane redis
 	$(BENCH) -profile '$(CURDIR)/bin/profiles/$*' $*
-profile-throughput: ## Write CPU and heap profiles of the operator under that load to bin/profiles. Likewise profile-latency, -scale, -policy.
+profile-throughput: ## Write CPU and heap profiles of the operator under that load to bin/profiles. Likewise profile-latency and profile-scale.

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
-
 )
 
 // profileTime is how many seconds of CPU time are looked at.
@@ -46,7 +45,9 @@ func (w *world) profile(ctx context.Context, load string) func() error {
 	looking, stop := context.WithCancel(ctx)
 	done := make(chan error, 1)
 	name := strings.NewReplacer(" ", "-", ",", "").Replace(load)
-	go func() { done <- w.fetch(looking, fmt.Sprintf("profile?seconds=%d", profileSeconds(w)), name+".cpu.pprof") }()
+	go func() {
+		done <- w.fetch(looking, fmt.Sprintf("profile?seconds=%d", profileSeconds(w)), name+".cpu.pprof")
+	}()
 	return func() error {
 		defer stop()
 		heap := w.fetch(ctx, "heap?gc=1", name+".heap.pprof")
@@ -71,7 +72,7 @@ func (w *world) fetch(ctx context.Context, what, file string) (err error) {
 	if err := os.MkdirAll(w.options.profile, 0o750); err != nil {
 		return fmt.Errorf("profile: %w", err)
 	}
-	out, err := os.Create(filepath.Join(w.options.profile, file)) //nolint:gosec // the directory is the user's choice
+	out, err := os.Create(filepath.Join(w.options.profile, file))
 	if err != nil {
 		return fmt.Errorf("profile: %w", err)
 	}

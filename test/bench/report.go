@@ -2,11 +2,8 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -175,27 +172,4 @@ func number(v float64) string {
 	default:
 		return strconv.FormatFloat(v, 'f', 2, 64)
 	}
-}
-
-// write stores the report as JSON, and its plots, in dir; an empty dir stores nothing.
-func (r *report) write(dir string) error {
-	if dir == "" {
-		return nil
-	}
-	if err := os.MkdirAll(dir, 0o750); err != nil {
-		return fmt.Errorf("make directory of results: %w", err)
-	}
-	text, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return fmt.Errorf("encode report: %w", err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, r.Suite+".json"), append(text, '\n'), 0o600); err != nil {
-		return fmt.Errorf("write report: %w", err)
-	}
-	for _, p := range r.plots {
-		if err := p.draw(filepath.Join(dir, r.Suite+"-"+p.name+".svg")); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -111,7 +111,7 @@ func (w *world) work(ctx context.Context, topic string, concurrency int, h worke
 	go func() { done <- wk.Run(running) }()
 	w.cleanups = append(w.cleanups, func() {
 		stop()
-		<-done // what is measured was measured
+		_ = <-done // what is measured was measured
 		nc.Close()
 	})
 	return nil

@@ -18,6 +18,8 @@ const (
 	// waveTime is how much of the beginning the picture of attempts shows, in bins of waveBin.
 	waveTime = 4 * time.Second
 	waveBin  = 20 * time.Millisecond
+	// drainTime is how much the picture of turns shows.
+	drainTime = 10 * time.Second
 )
 
 // contest is a number of contenders that each need the same lock once.
@@ -63,7 +65,7 @@ func contention(ctx context.Context, st *stage, r *report) error {
 	r.note("Fairness: Jain's index of how many turns each process had had when half of all were over; 1 is equal shares.")
 	r.note("redislock polls with its exponential back-off (16 to 512 ms), redsync with its own defaults (50 to 250 ms at random); neither has fences.")
 	r.plot(linePlot{title: "Commands to Redis, by " + waveBin.String() + ": " + main.String(), x: "s", y: "commands", series: waves}.of("waves"))
-	r.plot(linePlot{title: "Turns that are over: " + main.String(), x: "s", y: "contenders", series: turns}.of("drain"))
+	r.plot(linePlot{title: "Turns that are over, in the first " + drainTime.String() + ": " + main.String(), x: "s", y: "contenders", series: turns}.of("drain"))
 	return nil
 }
 
@@ -178,6 +180,9 @@ func (o *outcome) turns() plotter.XYs {
 	percentile(ends, 100) // sorts them
 	points := plotter.XYs{{X: 0, Y: 0}}
 	for i, at := range ends {
+		if at > drainTime {
+			break
+		}
 		points = append(points, plotter.XY{X: at.Seconds(), Y: float64(i + 1)})
 	}
 	return points

@@ -18,6 +18,7 @@ import (
 const (
 	plotWidth  = 20 * vg.Centimeter
 	plotHeight = 9 * vg.Centimeter
+	plotMargin = 3 * vg.Millimeter
 	barWidth   = 14 * vg.Millimeter
 )
 
@@ -25,7 +26,6 @@ const (
 type plot struct {
 	name string
 	make func() (*gonum.Plot, error)
-	tall vg.Length // more height than usual
 }
 
 // draw writes the picture as SVG.
@@ -34,8 +34,8 @@ func (p plot) draw(file string) (err error) {
 	if err != nil {
 		return fmt.Errorf("plot %s: %w", p.name, err)
 	}
-	canvas := vgsvg.New(plotWidth, plotHeight+p.tall)
-	made.Draw(draw.New(canvas))
+	canvas := vgsvg.New(plotWidth, plotHeight)
+	made.Draw(draw.Crop(draw.New(canvas), plotMargin, -plotMargin, plotMargin, -plotMargin))
 	out, err := os.Create(file)
 	if err != nil {
 		return fmt.Errorf("plot %s: %w", p.name, err)
@@ -115,7 +115,8 @@ func (b barPlot) make(figures []*figure) (*gonum.Plot, error) {
 		}
 	}
 	p.NominalX(cases...)
-	p.Y.Max *= 1.25 // room for the legend
+	p.X.Min, p.X.Max = -0.5, float64(len(cases))-0.5
+	p.Y.Max *= 1.3 // room for the legend
 	return p, nil
 }
 
@@ -161,5 +162,7 @@ func (l linePlot) make() (*gonum.Plot, error) {
 		p.Add(line)
 		p.Legend.Add(s.name, line)
 	}
+	p.Y.Min = 0
+	p.Y.Max *= 1.3 // room for the legend
 	return p, nil
 }

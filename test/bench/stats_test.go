@@ -5,9 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	dto "github.com/prometheus/client_model/go"
-
 	"github.com/google/go-cmp/cmp"
+	dto "github.com/prometheus/client_model/go"
 )
 
 // mutation: an index that is one too high or too low makes this fail.

@@ -13,17 +13,17 @@ func (r *report) write(dir string) error {
 	if dir == "" {
 		return nil
 	}
-	if err := os.MkdirAll(dir, 0o750); err != nil {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("make directory of results: %w", err)
 	}
 	text, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return fmt.Errorf("encode report: %w", err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, r.Suite+".json"), append(text, '\n'), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, r.Suite+".json"), append(text, '\n'), 0o644); err != nil {
 		return fmt.Errorf("write report: %w", err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, r.Suite+".md"), []byte(r.page()), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, r.Suite+".md"), []byte(r.page()), 0o644); err != nil {
 		return fmt.Errorf("write report: %w", err)
 	}
 	for _, p := range r.plots {

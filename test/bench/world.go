@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -111,7 +112,9 @@ func (w *world) work(ctx context.Context, topic string, concurrency int, h worke
 	go func() { done <- wk.Run(running) }()
 	w.cleanups = append(w.cleanups, func() {
 		stop()
-		_ = <-done // what is measured was measured
+		if err := <-done; err != nil {
+			fmt.Fprintln(os.Stderr, "worker:", err)
+		}
 		nc.Close()
 	})
 	return nil

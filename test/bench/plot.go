@@ -120,11 +120,10 @@ func (b barPlot) make(figures []*figure) (*gonum.Plot, error) {
 	return p, nil
 }
 
-// series is a line, or dots.
+// series is a line.
 type series struct {
 	name   string
 	points plotter.XYs
-	dots   bool
 }
 
 // linePlot shows series over one axis.
@@ -144,16 +143,6 @@ func (l linePlot) make() (*gonum.Plot, error) {
 			continue
 		}
 		slices.SortFunc(s.points, func(a, b plotter.XY) int { return cmp.Compare(a.X, b.X) })
-		if s.dots {
-			dots, err := plotter.NewScatter(s.points)
-			if err != nil {
-				return nil, err
-			}
-			dots.GlyphStyle = draw.GlyphStyle{Color: palette(i), Radius: vg.Points(1), Shape: draw.CircleGlyph{}}
-			p.Add(dots)
-			p.Legend.Add(s.name, dots)
-			continue
-		}
 		line, err := plotter.NewLine(s.points)
 		if err != nil {
 			return nil, err

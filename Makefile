@@ -37,6 +37,7 @@ test: controlplane cc redis workers ## Run every test but kind's, with the race 
 .PHONY: lint
 lint: ## Run the linters and formatters of .golangci.yml.
 	$(LINT) run --timeout 30m $(PKG)
+	cd test/bench && go tool -modfile=../../hack/tools/lint/go.mod golangci-lint run --config ../../.golangci.yml --timeout 30m ./...
 
 .PHONY: fmt
 fmt: ## Format the code.
@@ -95,7 +96,31 @@ bench-status: controlplane ## Measure what a status write costs on a real API se
 bench-locks: redis ## Measure hand-off, polling and renewals with processes on a real Redis (docs/locks.md). Takes some minutes.
 	go test ./test/locks -run '^$$' -bench . -benchtime 1x -timeout 30m
 
-.PHONY: bench-admission
-bench-admission: controlplane redis ## Measure admission: decisions of both strategies, and 1,000 tenants on a real API server (docs/admission.md).
+.PHONY: bench-tenants
+bench-tenants: controlplane redis ## Measure admission by Go benchmarks: decisions of both strategies, and 1,000 tenants on a real API server (docs/admission.md).
 	go test ./internal/admission -run '^$$' -bench Decision -benchtime 20x
 	ADMISSION_TENANTS=1000 go test -v -timeout 40m ./test/e2e -ginkgo.focus 'starves no tenant' -ginkgo.v -ginkgo.timeout 40m
+
+BENCH_ARGS ?=
+BENCH = cd test/bench && go run . $(BENCH_ARGS)
+SUITES = throughput latency scale policy contention admission
+
+.PHONY: bench
+bench: controlplane redis ## Run every suite of docs/benchmarks, in a quarter of an hour. BENCH_ARGS=-short: small sizes; -update: write results and plots.
+	$(BENCH)
+
+.PHONY: $(SUITES:%=bench-%)
+$(SUITES:%=bench-%): bench-%: controlplane redis
+	$(BENCH) $*
+bench-throughput: ## Measure runs and steps a second, beside what the API server can write.
+bench-latency: ## Measure the time from a worker's result to the next job.
+bench-scale: ## Measure what runs cost that wait: memory, writes, restarts. BENCH_ARGS=-large: 20,000 runs.
+bench-policy: ## Measure a change of a LockPolicy under load.
+bench-contention: ## Measure contenders of one run lock, by strategy, beside other libraries.
+bench-admission: ## Measure many starts at once for one tenant, and what clients make of refusals.
+
+PROFILES = throughput latency scale
+.PHONY: $(PROFILES:%=profile-%)
+$(PROFILES:%=profile-%): profile-%: controlplane redis
+	$(BENCH) -profile '$(CURDIR)/bin/profiles/$*' $*
+profile-throughput: ## Write CPU and heap profiles of the operator under that load to bin/profiles. Likewise profile-latency and profile-scale.

@@ -27,9 +27,11 @@ go run -C hack/tools/rules . "$PWD/config/monitoring/prometheus_rule.yaml" "$PWD
 echo "go vet"
 go vet ./...
 go vet -C hack/tools/rules ./...
+go vet -C test/bench ./...
 
 echo "coverage of the core"
 hack/core-coverage.sh
 
 echo "go mod tidy"
 go mod tidy -diff
+go -C test/bench mod tidy -diff

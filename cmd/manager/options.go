@@ -19,6 +19,7 @@ type options struct {
 	leaderElect   bool
 	metricsAddr   string
 	probeAddr     string
+	pprofAddr     string
 	maxConcurrent int
 	maxWrites     int
 	inboxLimit    int
@@ -63,6 +64,7 @@ func (o *options) bind(f *flag.FlagSet) {
 	f.BoolVar(&o.leaderElect, "leader-elect", true, "Elect a leader among several replicas; the others stand by.")
 	f.StringVar(&o.metricsAddr, "metrics-bind-address", ":8080", "Address of the metrics endpoint; 0 switches it off.")
 	f.StringVar(&o.probeAddr, "health-probe-bind-address", ":8081", "Address of livez and readyz.")
+	f.StringVar(&o.pprofAddr, "pprof-bind-address", pprofOff, "Loopback address of profiles (net/http/pprof), as 127.0.0.1:6060, or localhost:6060; 0 switches them off. They show what is in memory, so other addresses are refused.")
 	f.IntVar(&o.maxConcurrent, "max-concurrent-runs", 16, "Runs worked on at the same time.")
 	f.IntVar(&o.maxWrites, "max-concurrent-writes", 4, "Status writes at the same time. More than the API server has cores to work on only wait there, where runs whose turn it is at their tenant's gate cannot go first.")
 	f.IntVar(&o.inboxLimit, "inbox-limit", 10000, "Results that may wait in memory; more go back to NATS for a second.")
@@ -127,7 +129,7 @@ func (o *options) check() error {
 			problems = append(problems, fmt.Errorf("%s %d: need at least 1", f.name, f.n))
 		}
 	}
-	return errors.Join(append(problems, o.webhook.check())...)
+	return errors.Join(append(problems, checkPprof(o.pprofAddr), o.webhook.check())...)
 }
 
 // redactedURL is the servers' addresses without passwords.

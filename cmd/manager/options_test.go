@@ -43,6 +43,10 @@ func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
 		"nobody works":                            {[]string{"--max-concurrent-runs=0"}, []string{"--max-concurrent-runs 0: need at least 1"}},
 		"no room for results":                     {[]string{"--inbox-limit=-1"}, []string{"--inbox-limit -1: need at least 1"}},
 		"no jobs with workers":                    {[]string{"--nats-max-ack-pending=0"}, []string{"--nats-max-ack-pending 0: need at least 1"}},
+		"profiles for this machine only work":     {[]string{"--pprof-bind-address=127.0.0.1:6060"}, nil},
+		"profiles by a loopback name work":        {[]string{"--pprof-bind-address=localhost:6060"}, nil},
+		"profiles for everybody":                  {[]string{"--pprof-bind-address=:6060"}, []string{`--pprof-bind-address ":6060"`}},
+		"profiles on another address":             {[]string{"--pprof-bind-address=10.0.0.1:6060"}, []string{"--pprof-bind-address"}},
 		"all mistakes are told at once":           {[]string{"--nats-replicas=2", "--inbox-limit=0"}, []string{"--nats-replicas", "--inbox-limit"}},
 	} {
 		t.Run(name, func(t *testing.T) {

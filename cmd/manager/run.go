@@ -158,6 +158,7 @@ func newManager(ctx context.Context, config *rest.Config, scheme *runtime.Scheme
 		Scheme:                        scheme,
 		Metrics:                       metricsserver.Options{BindAddress: o.metricsAddr},
 		HealthProbeBindAddress:        o.probeAddr,
+		PprofBindAddress:              o.pprofAddr,
 		LivenessEndpointName:          "/livez",
 		ReadinessEndpointName:         "/readyz",
 		LeaderElection:                o.leaderElect,

@@ -70,6 +70,9 @@ func (p *Process) Terminate(ctx context.Context) error {
 	}
 }
 
+// PID is the process' number, by which the kernel tells what it uses.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
 // Done is closed when the process has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 

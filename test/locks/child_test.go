@@ -15,6 +15,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
 	"github.com/syncopate-dev/syncopate/internal/policy"
+	"github.com/syncopate-dev/syncopate/test/contend"
 )
 
 // closeLimit bounds how long a child takes to give its locks back at its end.
@@ -31,7 +32,7 @@ type child struct {
 	config   childConfig
 	parent   *peer
 	client   redis.UniversalClient
-	commands *commandCount
+	commands *contend.Commands
 	registry *prometheus.Registry
 	manager  *lockmgr.Manager
 	crew     crew
@@ -43,7 +44,7 @@ type child struct {
 // childMain is the whole life of a child process, which ends with its stdin.
 func childMain(config string) int {
 	logging.Disable() // that Redis is away is what tests want
-	c := &child{commands: &commandCount{}, registry: prometheus.NewRegistry(), leases: map[string]*lockmgr.Lease{}}
+	c := &child{commands: &contend.Commands{}, registry: prometheus.NewRegistry(), leases: map[string]*lockmgr.Lease{}}
 	if err := json.Unmarshal([]byte(config), &c.config); err != nil {
 		fmt.Fprintln(os.Stderr, "child: config:", err)
 		return 1
@@ -120,7 +121,7 @@ func (c *child) take(ctx context.Context, in takeArgs) (taken, error) {
 	var lease *lockmgr.Lease
 	var err error
 	if in.Wait {
-		lease, err = acquire(ctx, c.manager, func(context.Context) (lockmgr.Request, error) { return request, nil })
+		lease, err = contend.Acquire(ctx, c.manager, func(context.Context) (lockmgr.Request, error) { return request, nil })
 	} else {
 		lease, err = c.manager.Acquire(ctx, request)
 	}

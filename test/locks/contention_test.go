@@ -18,6 +18,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr/redistest"
 	"github.com/syncopate-dev/syncopate/internal/policy"
+	"github.com/syncopate-dev/syncopate/test/contend"
 )
 
 const (
@@ -52,7 +53,7 @@ type contended struct {
 
 // warm makes a child ready: connected, and its scripts loaded.
 func (c *child) warm(ctx context.Context, p policy.RunLock) (none, error) {
-	l, err := acquire(ctx, c.manager, func(context.Context) (lockmgr.Request, error) {
+	l, err := contend.Acquire(ctx, c.manager, func(context.Context) (lockmgr.Request, error) {
 		return lockmgr.Request{RunUID: "warm-" + c.config.Name, Policy: p}, nil
 	})
 	if err == nil {
@@ -62,21 +63,21 @@ func (c *child) warm(ctx context.Context, p policy.RunLock) (none, error) {
 }
 
 func (c *child) contend(ctx context.Context, in contendArgs) (contended, error) {
-	c.commands.n.Store(0)
+	c.commands.N.Store(0)
 	out := contended{Acquisitions: make([]acquisition, in.Contenders)}
 	var contenders sync.WaitGroup
 	for i := range in.Contenders {
 		contenders.Go(func() { out.Acquisitions[i] = c.useOnce(ctx, in, "contender-"+strconv.Itoa(i)) })
 	}
 	contenders.Wait()
-	out.Commands = c.commands.n.Load()
+	out.Commands = c.commands.N.Load()
 	return out, context.Cause(ctx)
 }
 
 // useOnce takes the lock once and holds it for a while.
 func (c *child) useOnce(ctx context.Context, in contendArgs, waiter string) acquisition {
 	start := instant()
-	lease, err := acquire(ctx, c.manager, func(context.Context) (lockmgr.Request, error) {
+	lease, err := contend.Acquire(ctx, c.manager, func(context.Context) (lockmgr.Request, error) {
 		return lockmgr.Request{RunUID: in.Run, Waiter: waiter, Policy: in.Policy}, nil
 	})
 	if err != nil {

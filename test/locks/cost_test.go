@@ -13,6 +13,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr/redistest"
 	"github.com/syncopate-dev/syncopate/internal/policy"
+	"github.com/syncopate-dev/syncopate/test/contend"
 )
 
 const (
@@ -55,11 +56,11 @@ type watched struct {
 
 // watch measures for a while.
 func (c *child) watch(ctx context.Context, d time.Duration) (watched, error) {
-	start, cpu, commands := instant(), cpuTime(), c.commands.n.Load()
-	if err := wait(ctx, d, nil); err != nil {
+	start, cpu, commands := instant(), cpuTime(), c.commands.N.Load()
+	if err := contend.Wait(ctx, d, nil); err != nil {
 		return watched{}, err
 	}
-	w := watched{CPU: cpuTime() - cpu, Took: instant() - start, Commands: c.commands.n.Load() - commands}
+	w := watched{CPU: cpuTime() - cpu, Took: instant() - start, Commands: c.commands.N.Load() - commands}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, l := range c.leases {
@@ -128,7 +129,7 @@ func serverCPU(b *testing.B, c *redis.Client) time.Duration {
 
 // overhead takes and drops a lock again and again.
 func (c *child) overhead(ctx context.Context, n int) (watched, error) {
-	start, commands := instant(), c.commands.n.Load()
+	start, commands := instant(), c.commands.N.Load()
 	for range n {
 		l, err := c.manager.Acquire(ctx, lockmgr.Request{RunUID: "uncontended", Policy: policy.Defaults().RunLock})
 		if err != nil {
@@ -136,7 +137,7 @@ func (c *child) overhead(ctx context.Context, n int) (watched, error) {
 		}
 		l.Drop(ctx)
 	}
-	return watched{Took: instant() - start, Commands: c.commands.n.Load() - commands}, nil
+	return watched{Took: instant() - start, Commands: c.commands.N.Load() - commands}, nil
 }
 
 // BenchmarkUncontended measures what a take and a release cost when nobody else wants the lock.

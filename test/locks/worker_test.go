@@ -12,6 +12,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
 	"github.com/syncopate-dev/syncopate/internal/policy"
+	"github.com/syncopate-dev/syncopate/test/contend"
 )
 
 // How workers of the nemesis test spend their time.
@@ -129,13 +130,13 @@ func (c *child) report(context.Context, none) (report, error) {
 func (w *worker) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		w.cycle(ctx)
-		_ = wait(ctx, time.Duration(w.rand.Int64N(int64(w.job.Rest))), nil) // run ends
+		_ = contend.Wait(ctx, time.Duration(w.rand.Int64N(int64(w.job.Rest))), nil) // run ends
 	}
 }
 
 // cycle is one take, and says whether a write was accepted.
 func (w *worker) cycle(ctx context.Context) (wrote bool) {
-	lease, err := acquire(ctx, w.child.manager, w.request)
+	lease, err := contend.Acquire(ctx, w.child.manager, w.request)
 	if err != nil {
 		return false
 	}
@@ -182,7 +183,7 @@ func (w *worker) hold(ctx context.Context, lease *lockmgr.Lease) {
 	}
 	for end := instant() + work; instant() < end; {
 		w.claim(lease)
-		if (long && w.child.crew.calm.Load()) || ctx.Err() != nil || wait(lease.Context(), sampleEvery, nil) != nil {
+		if (long && w.child.crew.calm.Load()) || ctx.Err() != nil || contend.Wait(lease.Context(), sampleEvery, nil) != nil {
 			return
 		}
 	}
@@ -208,7 +209,7 @@ func (w *worker) write(ctx context.Context, lease *lockmgr.Lease, asked object) 
 			return ""
 		}
 		if w.rand.IntN(laggedWrites) == 0 {
-			_ = wait(ctx, time.Duration(w.rand.Int64N(int64(lagAtMost))), nil) // the call below ends
+			_ = contend.Wait(ctx, time.Duration(w.rand.Int64N(int64(lagAtMost))), nil) // the call below ends
 		}
 		v, err := w.child.writeRun(ctx, write{
 			Run: w.job.Run, LeaseID: lease.ID(), Fence: lease.Fence(), Version: w.asked.Version, Asked: asked,

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+)
+
+// writers is how many clients write at the same time for C.
+const writers = 32
+
+// ceiling measures C: plain status updates a second on runs of a spec, by 32 writers, without any operator. Each writer has objects of
+// its own and writes one after the other, a whole status like that of a run under way. The objects are gone when it returns.
+func (w *world) ceiling(ctx context.Context, spec *v1alpha1.WorkflowRunSpec, d time.Duration) (perSecond float64, err error) {
+	if err := w.create(ctx, "plain", writers, spec); err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, w.deleteRuns(ctx)) }()
+	runs, err := w.runs(ctx)
+	if err != nil {
+		return 0, err
+	}
+	var written atomic.Int64
+	write := func(ctx context.Context, end time.Time) error {
+		g, ctx := errgroup.WithContext(ctx)
+		for i := range runs {
+			g.Go(func() error {
+				for time.Now().Before(end) {
+					if err := w.writeStatus(ctx, &runs[i]); err != nil {
+						return err
+					}
+					written.Add(1)
+				}
+				return nil
+			})
+		}
+		return g.Wait()
+	}
+	if err := write(ctx, time.Now().Add(d/8)); err != nil { // connections, and the API server's caches
+		return 0, err
+	}
+	written.Store(0)
+	begin := time.Now()
+	err = write(ctx, begin.Add(d))
+	return float64(written.Load()) / time.Since(begin).Seconds(), err
+}
+
+// oneByOne measures how long a status write takes when nobody else writes, in milliseconds: the median.
+func (w *world) oneByOne(ctx context.Context, spec *v1alpha1.WorkflowRunSpec, n int) (median float64, err error) {
+	if err := w.create(ctx, "plain", 1, spec); err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, w.deleteRuns(ctx)) }()
+	runs, err := w.runs(ctx)
+	if err != nil {
+		return 0, err
+	}
+	var took []time.Duration
+	for range n {
+		begin := time.Now()
+		if err := w.writeStatus(ctx, &runs[0]); err != nil {
+			return 0, err
+		}
+		took = append(took, time.Since(begin))
+		time.Sleep(20 * time.Millisecond) // at rest
+	}
+	return millis(percentile(took, 50)), nil
+}
+
+// writeStatus puts a whole status, as the operator does, with the next fence.
+func (w *world) writeStatus(ctx context.Context, run *v1alpha1.WorkflowRun) error {
+	fence := int64(1)
+	if run.Status != nil {
+		fence += *run.Status.Fence
+	}
+	run.Status = plainStatus(run, fence)
+	if err := w.k8s.Status().Update(ctx, run); err != nil {
+		return fmt.Errorf("write status: %w", err)
+	}
+	return nil
+}
+
+// plainStatus is that of a run whose steps are all but over.
+func plainStatus(run *v1alpha1.WorkflowRun, n int64) *v1alpha1.WorkflowRunStatus {
+	now := metav1.Now()
+	micro := metav1.NowMicro()
+	s := &v1alpha1.WorkflowRunStatus{
+		ObservedGeneration: 1, Tenant: run.Namespace, Phase: v1alpha1.RunRunning, Fence: &n,
+		Lock:      &v1alpha1.RunLockStatus{LeaseID: fmt.Sprintf("1a2b3c4d5e6f.%020d", n), Holder: "syncopate-0", AcquiredAt: &now},
+		Progress:  fmt.Sprintf("%d/%d", len(run.Spec.Steps)-1, len(run.Spec.Steps)),
+		Admission: &v1alpha1.AdmissionStatus{QueuedAt: &run.CreationTimestamp, AdmittedAt: &run.CreationTimestamp}, StartedAt: &run.CreationTimestamp,
+	}
+	for _, step := range run.Spec.Steps {
+		st := v1alpha1.StepStatus{Name: step.Name, Phase: v1alpha1.StepSucceeded, Attempt: 1, DispatchedAt: &micro, StartedAt: &micro, CompletedAt: &micro}
+		if step.ForEach == nil {
+			st.JobID = string(run.UID) + "/" + step.Name + "/-/1"
+			st.Output = &runtime.RawExtension{Raw: fmt.Appendf(nil, `{"n":%d}`, n)}
+		} else {
+			st.Phase, st.CompletedAt = v1alpha1.StepRunning, nil
+			st.ForEach = &v1alpha1.ForEachStatus{Total: 5, Begun: 5, Succeeded: 4, Groups: []v1alpha1.ItemGroup{{
+				Items: "4", Phase: v1alpha1.StepDispatched, Attempt: 1, DispatchedAt: &micro,
+			}}}
+		}
+		s.Steps = append(s.Steps, st)
+	}
+	for _, c := range []string{
+		v1alpha1.ConditionAdmitted, v1alpha1.ConditionRunLockRenewed, v1alpha1.ConditionRunLockAbandoned, v1alpha1.ConditionDeadLettered,
+		v1alpha1.ConditionFinished, v1alpha1.ConditionSucceeded, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled,
+	} {
+		s.Conditions = append(s.Conditions, metav1.Condition{
+			Type: c, Status: metav1.ConditionUnknown, Reason: "Running", Message: fmt.Sprint("as of write ", n),
+			LastTransitionTime: now, ObservedGeneration: 1,
+		})
+	}
+	return s
+}

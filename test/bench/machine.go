@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// busyLoad is the load average per core from which on figures say more about the machine's other work.
+const busyLoad = 0.3
+
+// machine is what figures were measured on.
+type machine struct {
+	CPU        string  `json:"cpu"`
+	Cores      int     `json:"cores"`
+	MemoryMiB  int     `json:"memoryMiB"`
+	Kernel     string  `json:"kernel"`
+	Go         string  `json:"go"`
+	APIServer  string  `json:"kubeAPIServer"`
+	Etcd       string  `json:"etcd"`
+	Redis      string  `json:"redis"`
+	NATS       string  `json:"nats"`
+	Commit     string  `json:"commit"`
+	Load       float64 `json:"load"` // average of one minute, when the program began
+	BusyAtHead bool    `json:"busy"` // others used the machine
+}
+
+func lookAtMachine(ctx context.Context, o options) machine {
+	assets := assetsOf(o)
+	m := machine{
+		CPU: field("/proc/cpuinfo", "model name"), Cores: runtime.NumCPU(), MemoryMiB: memoryMiB(), Kernel: firstLine(os.ReadFile("/proc/sys/kernel/osrelease")),
+		Go: runtime.Version(), NATS: server.VERSION,
+		APIServer: says(ctx, filepath.Join(assets, "kube-apiserver"), "--version"),
+		Etcd:      says(ctx, filepath.Join(assets, "etcd"), "--version"),
+		Redis:     says(ctx, "redis-server", "--version"),
+		Commit:    says(ctx, "git", "-C", o.root, "describe", "--always", "--dirty"),
+		Load:      loadAverage(),
+	}
+	m.BusyAtHead = m.Load > busyLoad*float64(m.Cores)
+	return m
+}
+
+func (m machine) print(w io.Writer) {
+	fmt.Fprintf(w, "%s, %d cores, %d MiB, Linux %s\n%s; %s; %s; nats-server %s; %s; commit %s\nload average %.2f\n",
+		m.CPU, m.Cores, m.MemoryMiB, m.Kernel, m.APIServer, m.Etcd, m.Redis, m.NATS, m.Go, m.Commit, m.Load)
+	if m.BusyAtHead {
+		fmt.Fprintln(w, "WARNING: the machine is busy with other work. Absolute figures mean little, ratios are blurred.")
+	}
+}
+
+// loadAverage is that of the last minute; 0 where the system does not tell.
+func loadAverage() float64 {
+	first, _, _ := strings.Cut(firstLine(os.ReadFile("/proc/loadavg")), " ")
+	load, err := strconv.ParseFloat(first, 64)
+	if err != nil {
+		return 0
+	}
+	return load
+}
+
+func memoryMiB() int {
+	kib, err := strconv.Atoi(strings.TrimSuffix(field("/proc/meminfo", "MemTotal"), " kB"))
+	if err != nil {
+		return 0
+	}
+	return kib >> 10
+}
+
+// field reads "name : value" from a file of /proc; empty if it is not there.
+func field(file, name string) string {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(text)) {
+		if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == name {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// says is the first line that a program prints; "unknown" if it cannot be run.
+func says(ctx context.Context, program string, args ...string) string {
+	out, err := exec.CommandContext(ctx, program, args...).Output()
+	if err != nil {
+		return "unknown"
+	}
+	return firstLine(out, nil)
+}
+
+func firstLine(text []byte, err error) string {
+	if err != nil {
+		return ""
+	}
+	line, _, _ := strings.Cut(string(text), "\n")
+	return strings.TrimSpace(line)
+}
+
+func assetsOf(o options) string {
+	if dir := os.Getenv("KUBEBUILDER_ASSETS"); dir != "" {
+		return dir
+	}
+	return filepath.Join(o.root, "bin", "k8s")
+}

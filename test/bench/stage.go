@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/devenv"
+)
+
+// stage has the servers that suites share. They are started by the first suite that needs them.
+type stage struct {
+	options options
+
+	dir    string
+	env    *devenv.Env
+	k8s    client.WithWatch
+	binary string // of the operator
+	worlds int
+}
+
+// open starts the control plane and builds the operator, once.
+func (s *stage) open(ctx context.Context) error {
+	if s.k8s != nil {
+		return nil
+	}
+	var err error
+	if s.dir, err = os.MkdirTemp("", "syncopate-bench-"); err != nil {
+		return fmt.Errorf("make directory: %w", err)
+	}
+	fmt.Fprintln(os.Stderr, "building the operator, starting kube-apiserver, etcd, nats-server and redis-server")
+	s.binary = filepath.Join(s.dir, "manager")
+	build := exec.CommandContext(ctx, "go", "build", "-o", s.binary, "./cmd/manager")
+	build.Dir = s.options.root
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the operator: %w\n%s", err, out)
+	}
+	s.env, err = devenv.Start(ctx, devenv.Options{Root: s.options.root, Assets: os.Getenv("KUBEBUILDER_ASSETS"), Dir: s.dir, RequireReal: true})
+	if err != nil {
+		return err
+	}
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		return fmt.Errorf("register kinds: %w", err)
+	}
+	s.k8s, err = client.NewWithWatch(s.env.Config, client.Options{Scheme: scheme})
+	if err != nil {
+		return fmt.Errorf("make client: %w", err)
+	}
+	return nil
+}
+
+// close ends what open started.
+func (s *stage) close(log io.Writer) {
+	if s.env != nil {
+		if err := s.env.Stop(); err != nil {
+			fmt.Fprintln(log, "stop the servers:", err)
+		}
+	}
+	if s.dir != "" {
+		_ = os.RemoveAll(s.dir) // below the system's directory for such files
+	}
+}
+
+// size picks the small size with -short.
+func (s *stage) size(full, short int) int {
+	if s.options.short {
+		return short
+	}
+	return full
+}

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	dto "github.com/prometheus/client_model/go"
+)
+
+// mutation: an index that is one too high or too low makes this fail.
+func TestPercentileIsTheLeastValueThatCoversTheShare(t *testing.T) {
+	for name, c := range map[string]struct {
+		all  []int
+		p    int
+		want int
+	}{
+		"nothing measured":             {nil, 95, 0},
+		"one value is every share":     {[]int{7}, 1, 7},
+		"the median of an even number": {[]int{4, 1, 3, 2}, 50, 2},
+		"95 of a hundred":              {hundred(), 95, 95},
+		"all":                          {hundred(), 100, 100},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := percentile(c.all, c.p); got != c.want {
+				t.Errorf("p%d is %d; want %d", c.p, got, c.want)
+			}
+		})
+	}
+}
+
+func hundred() []int {
+	all := make([]int, 100)
+	for i := range all {
+		all[i] = 100 - i
+	}
+	return all
+}
+
+// mutation: leaving out the number of shares makes this fail.
+func TestJainIsOneForEqualSharesAndLeastForOneWinner(t *testing.T) {
+	for name, c := range map[string]struct {
+		shares []float64
+		want   float64
+	}{
+		"equal":             {[]float64{3, 3, 3}, 1},
+		"one has all":       {[]float64{5, 0, 0, 0}, 0.25},
+		"nobody has a turn": {[]float64{0, 0}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := jain(c.shares); math.Abs(got-c.want) > 1e-9 {
+				t.Errorf("index %v; want %v", got, c.want)
+			}
+		})
+	}
+}
+
+const exported = `# TYPE wait histogram
+wait_bucket{outcome="acquired",le="0.1"} %A
+wait_bucket{outcome="acquired",le="0.2"} %B
+wait_bucket{outcome="acquired",le="+Inf"} %C
+wait_sum{outcome="acquired"} %S
+wait_count{outcome="acquired"} %C
+wait_bucket{outcome="busy",le="0.1"} 1000
+wait_bucket{outcome="busy",le="+Inf"} 1000
+wait_sum{outcome="busy"} 1
+wait_count{outcome="busy"} 1000
+# TYPE requests counter
+requests{method="GET",code="200"} 5
+requests{method="PUT",code="200"} 2
+requests{method="PUT",code="409"} 1
+`
+
+func parsed(t *testing.T, values ...string) metrics {
+	t.Helper()
+	text := strings.NewReplacer("%A", values[0], "%B", values[1], "%C", values[2], "%S", values[3]).Replace(exported)
+	families, err := parseMetrics(strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return metrics{families}
+}
+
+// mutation: not subtracting what was there before, or not looking at labels, makes this fail.
+func TestAHistogramOfTheTimeBetweenTwoLooksHasItsOwnQuantiles(t *testing.T) {
+	before, after := parsed(t, "100", "100", "100", "1"), parsed(t, "100", "110", "110", "2.5")
+	h := between(before, after, "wait", labels{"outcome": "acquired"})
+	got := []float64{h.count, h.mean(), h.quantile(0.5), h.quantile(1)}
+	if diff := cmp.Diff([]float64{10, 0.15, 0.15, 0.2}, got, cmp.Comparer(func(a, b float64) bool { return math.Abs(a-b) < 1e-9 })); diff != "" {
+		t.Errorf("count, mean, median and maximum (-want +got):\n%s", diff)
+	}
+}
+
+func TestWhatIsBeyondTheLastBucketCountsAsItsBound(t *testing.T) {
+	h := between(parsed(t, "0", "0", "0", "0"), parsed(t, "0", "0", "4", "9"), "wait", labels{"outcome": "acquired"})
+	if got := h.quantile(0.95); got != 0.2 {
+		t.Errorf("p95 is %v; want 0.2", got)
+	}
+}
+
+// mutation: a label that is missing from the metric and counts as a match makes this fail.
+func TestASumIsOverTheMetricsThatHaveAllLabels(t *testing.T) {
+	m := parsed(t, "0", "0", "0", "0")
+	for name, c := range map[string]struct {
+		where labels
+		want  float64
+	}{
+		"all":               {nil, 8},
+		"one label":         {labels{"method": "PUT"}, 3},
+		"two labels":        {labels{"method": "PUT", "code": "409"}, 1},
+		"a label not there": {labels{"method": "PUT", "host": ""}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := m.sum("requests", c.where); got != c.want {
+				t.Errorf("sum %v; want %v", got, c.want)
+			}
+		})
+	}
+	if got := (metrics{map[string]*dto.MetricFamily{}}).sum("requests", nil); got != 0 {
+		t.Errorf("a metric that is not there sums up to %v", got)
+	}
+}

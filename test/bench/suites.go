@@ -1,0 +1,21 @@
+package main
+
+import "context"
+
+// suite is one benchmark.
+type suite struct {
+	name, about string
+	run         func(context.Context, *stage, *report) error
+}
+
+// suites are all benchmarks, in the order in which they run.
+func suites() []suite {
+	return []suite{
+		{"throughput", "runs and steps a second beside what the API server can write", throughput},
+		{"latency", "a worker's result published, to the next job in a worker's hands", latency},
+		{"scale", "what many runs that wait cost: memory, writes, a restart", scale},
+		{"policy", "a LockPolicy changed live from Fixed to Jittered to HandOff", policyChange},
+		{"contention", "many contenders for one run lock, by strategy, beside other libraries", contention},
+		{"admission", "many starts at once for one tenant, by strategy, and what clients make of refusals", admissions},
+	}
+}

@@ -16,7 +16,8 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 func TestEventsAreWrittenOneAtATime(t *testing.T) {
 	errWritten, errGone := errors.New("written"), errors.New("gone")
 	hold, written := make(chan struct{}), make(chan struct{})
-	tripper := newEventWrites(roundTripper(func(r *http.Request) (*http.Response, error) {
+	queue := newEventQueue()
+	tripper := queue.wrap(roundTripper(func(r *http.Request) (*http.Response, error) {
 		if r.Header.Get("Hold") != "" {
 			close(written)
 			<-hold
@@ -36,6 +37,9 @@ func TestEventsAreWrittenOneAtATime(t *testing.T) {
 	first := make(chan error)
 	go func() { first <- do(t.Context(), http.MethodPost, events, "yes") }()
 	<-written
+	if n := queue.Waiting(); n != 1 {
+		t.Errorf("%d events are being written or wait", n)
+	}
 	gone, cancel := context.WithCancelCause(t.Context())
 	cancel(errGone)
 	if err := do(gone, http.MethodPost, events, ""); !errors.Is(err, errGone) {
@@ -55,5 +59,8 @@ func TestEventsAreWrittenOneAtATime(t *testing.T) {
 	}
 	if err := do(t.Context(), http.MethodPost, events, ""); !errors.Is(err, errWritten) {
 		t.Errorf("the next event: %v", err)
+	}
+	if n := queue.Waiting(); n != 0 {
+		t.Errorf("%d events are being written or wait, though all were", n)
 	}
 }

@@ -50,7 +50,8 @@ func run(ctx context.Context, o options) error {
 		return fmt.Errorf("find the API server: %w", err)
 	}
 	config.QPS = float32(o.kubeQPS)
-	config.Wrap(newEventWrites)
+	eventQueue := newEventQueue()
+	config.Wrap(eventQueue.wrap)
 	scheme, err := newScheme()
 	if err != nil {
 		return err
@@ -91,7 +92,7 @@ func run(ctx context.Context, o options) error {
 		},
 	})
 	err = errors.Join(setup(ctx, mgr, o, workflowrun.Options{
-		Locks: locks, LockMetrics: lockMetrics, Bus: nats, BusMetrics: busMetrics, Gate: gate,
+		Locks: locks, LockMetrics: lockMetrics, Bus: nats, BusMetrics: busMetrics, Gate: gate, EventsWaiting: eventQueue.Waiting,
 	}), followKeys(ctx, mgr, config, o.namespace, nats.ReloadKeys),
 		mgr.Add(newReady(mgr, "redis", locks.Ping)), mgr.Add(newReady(mgr, "nats", nats.Ready)))
 	if err == nil {

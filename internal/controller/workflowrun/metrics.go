@@ -11,6 +11,7 @@ type Metrics struct {
 	statusWrites    *prometheus.CounterVec
 	fenceRejections *prometheus.CounterVec
 	storeFailures   prometheus.Counter
+	eventsDropped   prometheus.Counter
 	recoveries      *prometheus.CounterVec
 	resultsPerWrite prometheus.Histogram
 	resultLatency   prometheus.Histogram
@@ -30,6 +31,9 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		storeFailures: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "syncopate_lock_store_failures_total", Help: "Passes that could not take the run lock because Redis could not be used.",
 		}),
+		eventsDropped: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "syncopate_events_dropped_total", Help: "Events left out because too many waited to be written. Status tells what they would have.",
+		}),
 		recoveries: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "syncopate_job_recoveries_total", Help: "Attempts in status that were looked up in NATS before publishing, by outcome.",
 		}, []string{"outcome"}),
@@ -44,7 +48,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "syncopate_step_dispatch_latency_seconds", Help: "Time from the decision to dispatch a step to the PubAck of its job.", Buckets: latency,
 		}),
 	}
-	reg.MustRegister(m.statusWrites, m.fenceRejections, m.storeFailures, m.recoveries,
+	reg.MustRegister(m.statusWrites, m.fenceRejections, m.storeFailures, m.recoveries, m.eventsDropped,
 		m.resultsPerWrite, m.resultLatency, m.dispatchLatency)
 	return m
 }

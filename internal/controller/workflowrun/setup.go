@@ -43,6 +43,7 @@ type Options struct {
 	RequireLists  bool            // namespaces without lists of allowed classes and topics permit none
 	MaxConcurrent int             // runs worked on at the same time
 	MaxWrites     int             // status writes at the same time, but for those that let a run in; 0: any number
+	EventsWaiting func() int      // how many events wait to be written; nil: not bounded
 	InboxLimit    int             // results that wait in memory, over all runs
 }
 
@@ -66,6 +67,9 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*gatekeeper.Keeper
 		metrics: NewMetrics(o.Registry), locked: o.LockMetrics, results: o.BusMetrics,
 		inbox: newInbox(o.InboxLimit), memories: newMemories(), lists: newLists(), directory: newDirectory(),
 		breaker: &breaker{clock: o.Clock}, keeper: newKeeper(),
+	}
+	if o.EventsWaiting != nil {
+		r.events = &boundedEvents{r.events, o.EventsWaiting, r.metrics.eventsDropped}
 	}
 	if o.MaxWrites > 0 {
 		r.writes = make(chan struct{}, o.MaxWrites)

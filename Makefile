@@ -10,16 +10,19 @@ LINT := go tool -modfile=hack/tools/lint/go.mod golangci-lint
 export KUBEBUILDER_ASSETS ?= $(CURDIR)/bin/k8s
 
 IMAGE ?= syncopate:dev
+WORKER_IMAGE ?= syncopate-worker:dev
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 BUILDER_IMAGE ?= golang:1.26
 BASE_IMAGE ?= scratch
+IMAGE_ARGS = --build-arg BUILDER_IMAGE='$(BUILDER_IMAGE)' --build-arg BASE_IMAGE='$(BASE_IMAGE)' --build-arg VERSION='$(VERSION)' --build-arg COMMIT='$(COMMIT)' $(if $(GOPROXY),--build-arg GOPROXY='$(GOPROXY)')
 PKG ?= ./...
 TEST_ARGS ?=
 KEEP ?=
 
 .PHONY: help
 help: ## List the targets.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-22s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: controlplane ## Run everything on this machine and show the samples finish. KEEP=1: keep it running afterwards.
@@ -38,20 +41,33 @@ fmt: ## Format the code.
 	$(LINT) fmt
 
 .PHONY: generate
-generate: ## Regenerate deep copies, CRDs and the API reference from api/.
+generate: ## Regenerate deep copies, CRDs and the API reference from api/, and what the chart has copies of.
 	hack/generate.sh .
 
 .PHONY: verify
-verify: ## Fail where generated code is stale, kustomize cannot build, vet complains, or go.mod is untidy.
+verify: ## Fail where generated code is stale, kustomize cannot build, the chart differs from it, alerts fail their tests, vet complains, or go.mod is untidy.
 	hack/verify.sh
 
 .PHONY: build
-build: ## Build the binaries of cmd/ into bin/.
-	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/ ./cmd/...
+build: ## Build the operator, the kubectl plugin and the sample worker into bin/. GOOS and GOARCH choose another platform.
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)' -o bin/ ./cmd/...
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o bin/ ./examples/worker-go
 
 .PHONY: image
-image: ## Build the operator's image. IMAGE, BUILDER_IMAGE and BASE_IMAGE choose the names.
-	docker build --build-arg BUILDER_IMAGE='$(BUILDER_IMAGE)' --build-arg BASE_IMAGE='$(BASE_IMAGE)' --build-arg VERSION='$(VERSION)' -t '$(IMAGE)' .
+image: ## Build the operator's image. IMAGE names it; BUILDER_IMAGE and BASE_IMAGE say what it is built with and stands on.
+	docker build $(IMAGE_ARGS) --target manager -t '$(IMAGE)' .
+
+.PHONY: image-worker
+image-worker: ## Build an image of the sample worker, WORKER_IMAGE.
+	docker build $(IMAGE_ARGS) --target worker -t '$(WORKER_IMAGE)' .
+
+.PHONY: image-prebuilt
+image-prebuilt: ## The same image as of `image` without a builder image: compiled here, then put on BASE_IMAGE. Needs no registry.
+	BASE_IMAGE='$(BASE_IMAGE)' VERSION='$(VERSION)' COMMIT='$(COMMIT)' hack/image-prebuilt.sh manager '$(IMAGE)'
+
+.PHONY: image-worker-prebuilt
+image-worker-prebuilt: ## The same for the sample worker.
+	BASE_IMAGE='$(BASE_IMAGE)' VERSION='$(VERSION)' COMMIT='$(COMMIT)' hack/image-prebuilt.sh worker '$(WORKER_IMAGE)'
 
 .PHONY: controlplane
 controlplane: ## Get kube-apiserver, etcd and kubectl into bin/k8s, once: downloaded, else built from source (some minutes).

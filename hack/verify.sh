@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fails where the tree is not what its sources say: generated files, kustomize output, go vet, go.mod.
+# Fails where the tree is not what its sources say: generated files, kustomize output, the chart, alerts, go vet, go.mod.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -13,12 +13,19 @@ while IFS= read -r -d '' file; do
 done < <(cd "$scratch" && find . -type f -print0)
 
 echo "kustomize"
-for dir in config/default config/default-webhook config/samples; do
+for dir in config/default config/default-webhook config/monitoring config/network-policy config/samples; do
   go tool -modfile=hack/tools/go.mod kustomize build "$dir" >"$scratch/manifests.yaml"
 done
 
+echo "chart"
+hack/compare-charts.sh
+
+echo "alerts"
+go run -C hack/tools/rules . "$PWD/config/monitoring/prometheus_rule.yaml" "$PWD/config/monitoring/rules_test.yaml"
+
 echo "go vet"
 go vet ./...
+go vet -C hack/tools/rules ./...
 
 echo "go mod tidy"
 go mod tidy -diff

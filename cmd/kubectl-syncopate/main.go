@@ -14,11 +14,12 @@ import (
 	"golang.org/x/term"
 	"k8s.io/utils/clock"
 
+	"github.com/syncopate-dev/syncopate/internal/buildinfo"
 	"github.com/syncopate-dev/syncopate/internal/plugin"
 )
 
-// version is stamped by the build.
-var version = "dev"
+// version and commit are stamped by the build.
+var version, commit string
 
 // Exit codes.
 const (
@@ -32,7 +33,7 @@ func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	cmd := plugin.NewCommand(plugin.Env{
-		Out: os.Stdout, Err: os.Stderr, Color: colors(), Clock: clock.RealClock{}, Getenv: os.Getenv, Version: version,
+		Out: os.Stdout, Err: os.Stderr, Color: colors(), Clock: clock.RealClock{}, Getenv: os.Getenv, Build: buildinfo.Of(version, commit),
 	})
 	err := cmd.ExecuteContext(ctx)
 	if err == nil {

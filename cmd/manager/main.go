@@ -13,15 +13,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 )
 
-// version is stamped by the build.
-var version = "dev"
-
 func main() {
 	var o options
 	o.bind(flag.CommandLine)
 	logging := zap.Options{}
 	logging.BindFlags(flag.CommandLine)
+	ask := flag.Bool("version", false, "Print the version and exit.")
 	flag.Parse()
+	if *ask {
+		fmt.Println("manager", build())
+		return
+	}
 	ctrl.SetLogger(zap.New(zap.UseFlagOptions(&logging)))
 
 	if err := start(ctrl.SetupSignalHandler(), o); err != nil {
@@ -35,6 +37,6 @@ func start(ctx context.Context, o options) error {
 	if err := o.complete(os.Getenv); err != nil {
 		return err
 	}
-	ctrl.Log.WithName("setup").Info("Starting", "version", version, "holder", o.holder, "nats", o.nats.redactedURL(), "redis", o.redis.addrs)
+	ctrl.Log.WithName("setup").Info("Starting", "version", build().Version, "commit", build().Commit, "holder", o.holder, "nats", o.nats.redactedURL(), "redis", o.redis.addrs)
 	return run(ctx, o)
 }

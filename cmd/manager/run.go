@@ -71,6 +71,7 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return errors.Join(err, redis.Close())
 	}
+	newBuildMetric(metrics.Registry)
 	lockMetrics, busMetrics := lockmgr.NewMetrics(metrics.Registry), bus.NewMetrics(metrics.Registry)
 	locks := lockmgr.New(redis, lockmgr.Options{
 		Holder: o.holder, Clock: clock.RealClock{}, Rand: rand.Float64, NewID: uuid.NewString,

@@ -8,6 +8,8 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/syncopate-dev/syncopate/internal/buildinfo"
 )
 
 // Formats of the flag -o.
@@ -23,7 +25,7 @@ type Env struct {
 	Color    bool // Out is a terminal that takes colours
 	Clock    clock.PassiveClock
 	Getenv   func(string) string
-	Version  string
+	Build    buildinfo.Info
 
 	// Cluster gives the API server and the namespace asked for; nil: as kubeconfig and flags say.
 	Cluster func() (client.Client, string, error)
@@ -45,7 +47,7 @@ func NewCommand(env Env) *cobra.Command {
 
 The cluster is found like kubectl finds it: --kubeconfig, $KUBECONFIG, ~/.kube/config, --context, --namespace.`,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl syncopate"},
-		Version:       env.Version,
+		Version:       env.Build.Version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
@@ -57,7 +59,7 @@ The cluster is found like kubectl finds it: --kubeconfig, $KUBECONFIG, ~/.kube/c
 	}
 	group(root, a.treeCommand(), a.whyCommand(), a.approveCommand(), a.rejectCommand(), a.tenantsCommand(), group(&cobra.Command{
 		Use: "dead-letters", Aliases: []string{"dead-letter", "dl"}, Short: "List, show and redrive messages that were put aside", Long: deadLettersHelp,
-	}, a.listCommand(), a.showCommand(), a.redriveCommand()))
+	}, a.listCommand(), a.showCommand(), a.redriveCommand()), a.versionCommand())
 	return root
 }
 
@@ -67,6 +69,17 @@ func group(parent *cobra.Command, commands ...*cobra.Command) *cobra.Command {
 	parent.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	parent.AddCommand(commands...)
 	return parent
+}
+
+func (a *app) versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Print the version of this plugin", Args: args(cobra.NoArgs),
+		Long: "Print the version of this plugin, and what it was built from. No cluster is asked.",
+		RunE: func(*cobra.Command, []string) error {
+			fmt.Fprintln(a.Out, "kubectl-syncopate", a.Build)
+			return nil
+		},
+	}
 }
 
 // note tells something that is not the answer.

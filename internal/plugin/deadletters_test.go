@@ -218,6 +218,7 @@ func TestACommandLineThatMakesNoSenseIsAUsageError(t *testing.T) {
 		"unknown format":              {"tree report -o yaml", true},
 		"table is no format of why":   {"why report -o table", true},
 		"no run":                      {"tree", true},
+		"version of something else":   {"version x", true},
 		"two runs":                    {"why a b", true},
 		"no number":                   {"dead-letters show first", true},
 		"number 0":                    {"dead-letters redrive 0", true},
@@ -235,6 +236,16 @@ func TestACommandLineThatMakesNoSenseIsAUsageError(t *testing.T) {
 				t.Errorf("%v", err)
 			}
 		})
+	}
+}
+
+// mutation: a version command that asks the cluster, or prints the version only, makes this fail.
+func TestThePluginSaysItsVersionWithoutACluster(t *testing.T) {
+	t.Parallel()
+	p := newPlugin(t)
+	p.cluster = func() (client.Client, string, error) { return nil, "", errors.New("no cluster") }
+	if out, want := p.must("version"), "kubectl-syncopate v1.2.3 (commit 1a2b3c, go1.26.8, linux/amd64)\n"; out != want {
+		t.Errorf("got %q, want %q", out, want)
 	}
 }
 

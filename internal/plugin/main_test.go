@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/buildinfo"
 	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
@@ -95,7 +96,7 @@ func (p *plugin) call(line ...string) (out, errOut string, err error) {
 	var o, e bytes.Buffer
 	cmd := NewCommand(Env{
 		Out: &o, Err: &e, Clock: clocktesting.NewFakePassiveClock(time.Date(2026, 11, 20, 10, 10, 0, 0, time.UTC)), Color: p.color,
-		Getenv: func(name string) string { return p.env[name] }, Version: "v1.2.3", Cluster: p.cluster,
+		Getenv: func(name string) string { return p.env[name] }, Build: buildinfo.Info{Version: "v1.2.3", Commit: "1a2b3c", Go: "go1.26.8", Platform: "linux/amd64"}, Cluster: p.cluster,
 	})
 	if p.nats != nil {
 		line = append(line, "--nats-url", p.nats.URL())

@@ -1,0 +1,87 @@
+{{/* All names begin with syncopate, whatever the release is called: there is one operator in a cluster, since its CRDs and roles are
+the cluster's, and its documentation names its objects. A second release is refused by Helm, which finds them owned. */}}
+
+{{- define "syncopate.labels" -}}
+app.kubernetes.io/name: syncopate
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{- define "syncopate.selector" -}}
+app.kubernetes.io/name: syncopate
+app.kubernetes.io/component: manager
+{{- end }}
+
+{{- define "syncopate.image" -}}
+{{- if .Values.image.digest -}}
+{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- else -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end }}
+{{- end }}
+
+{{- define "syncopate.subject" -}}
+kind: ServiceAccount
+name: syncopate
+namespace: {{ .Release.Namespace }}
+{{- end }}
+
+{{- define "syncopate.args" -}}
+- --leader-elect=true
+- --nats-url={{ .Values.nats.url }}
+- --redis-addrs={{ .Values.redis.addrs }}
+- --metrics-bind-address=:8080
+- --health-probe-bind-address=:8081
+- --zap-log-level={{ .Values.logLevel }}
+{{- with .Values.nats.prefix }}
+- --nats-prefix={{ . }}
+{{- end }}
+{{- if ne (int .Values.nats.streamReplicas) 1 }}
+- --nats-replicas={{ .Values.nats.streamReplicas }}
+{{- end }}
+{{- if .Values.nats.auth.credsKey }}
+- --nats-creds=/run/nats-creds/{{ .Values.nats.auth.credsKey }}
+{{- end }}
+{{- if .Values.nats.tls.caSecret }}
+- --nats-ca=/run/nats-ca/{{ .Values.nats.tls.caKey }}
+{{- end }}
+{{- if .Values.nats.tls.clientSecret }}
+- --nats-cert=/run/nats-client/tls.crt
+- --nats-key=/run/nats-client/tls.key
+{{- end }}
+{{- with .Values.redis.masterName }}
+- --redis-master={{ . }}
+{{- end }}
+{{- if .Values.redis.tls.enabled }}
+- --redis-tls=true
+{{- if .Values.redis.tls.caSecret }}
+- --redis-ca=/run/redis-ca/{{ .Values.redis.tls.caKey }}
+{{- end }}
+{{- end }}
+{{- if .Values.webhook.enabled }}
+- --webhook-bind-address=:9443
+{{- if ne .Values.webhook.certificates "operator" }}
+- --webhook-cert-dir=/run/webhook-certs
+{{- end }}
+{{- end }}
+{{- with .Values.extraArgs }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* Name and Secret of each directory under /run, as JSON: the Deployment mounts them. */}}
+{{- define "syncopate.mounts" -}}
+{{- $mounts := list -}}
+{{- if .Values.nats.auth.credsKey -}}{{- $mounts = append $mounts (dict "name" "nats-creds" "secret" .Values.nats.auth.existingSecret) -}}{{- end -}}
+{{- with .Values.nats.tls.caSecret -}}{{- $mounts = append $mounts (dict "name" "nats-ca" "secret" .) -}}{{- end -}}
+{{- with .Values.nats.tls.clientSecret -}}{{- $mounts = append $mounts (dict "name" "nats-client" "secret" .) -}}{{- end -}}
+{{- if .Values.redis.tls.enabled -}}
+{{- with .Values.redis.tls.caSecret -}}{{- $mounts = append $mounts (dict "name" "redis-ca" "secret" .) -}}{{- end -}}
+{{- end -}}
+{{- if and .Values.webhook.enabled (ne .Values.webhook.certificates "operator") -}}
+{{- $mounts = append $mounts (dict "name" "webhook-certs" "secret" (ternary "syncopate-webhook-tls" .Values.webhook.secretName (eq .Values.webhook.certificates "cert-manager"))) -}}
+{{- end -}}
+{{- toJson $mounts -}}
+{{- end }}

@@ -1,0 +1,161 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// The load of these specs: chains of three jobs, of which a third is over when something dies.
+const (
+	loadRuns  = 24
+	loadLimit = 4
+	jobMillis = 300
+)
+
+// leader is the pod of the operator that has the lead.
+func leader(ctx context.Context) string {
+	GinkgoHelper()
+	var name string
+	Eventually(func() string {
+		lease := &coordinationv1.Lease{}
+		if k8s.Get(ctx, client.ObjectKey{Namespace: operatorNS, Name: "syncopate-manager"}, lease) == nil && lease.Spec.HolderIdentity != nil {
+			name, _, _ = strings.Cut(*lease.Spec.HolderIdentity, "_")
+		}
+		return name
+	}).WithContext(ctx).WithPolling(pollInterval).ShouldNot(BeEmpty())
+	return name
+}
+
+// kill deletes a pod without giving it a moment.
+func kill(ctx context.Context, namespace, name string) {
+	GinkgoHelper()
+	kubectl(ctx, "-n", namespace, "delete", "pod", name, "--force", "--grace-period=0")
+}
+
+// underLoad has a fault happen in the middle of 24 runs and checks that nothing is lost, nothing done twice and the limit kept.
+// It returns the world for further questions.
+func underLoad(ctx context.Context, fault func()) *world {
+	GinkgoHelper()
+	w := newWorld(ctx, loadLimit)
+	w.create(ctx, loadRuns, w.chain(jobMillis)...)
+	w.finished(ctx, loadRuns/3)
+	begin := time.Now()
+	fault()
+	w.nothingLostNothingTwice(ctx, 3*loadRuns)
+	Expect(w.history.mostInside()).To(Equal(loadLimit), "the limit was never used")
+	AddReportEntry("all done after the fault in", since(begin))
+	return w
+}
+
+func faultStories() {
+	It("the operator's leading pod is deleted in the middle of runs, and the other goes on", func(ctx context.Context) {
+		before := leader(ctx)
+		w := underLoad(ctx, func() { kubectl(ctx, "-n", operatorNS, "delete", "pod", before) })
+		Expect(leader(ctx)).NotTo(Equal(before))
+		Expect(w.history.writers()).To(BeNumerically(">=", 2))
+		operatorReady(ctx, operatorNS)
+	}, SpecTimeout(specTimeout))
+
+	It("the leader is killed, and the other takes over when its lease ran out", func(ctx context.Context) {
+		before := leader(ctx)
+		underLoad(ctx, func() { kill(ctx, operatorNS, before) })
+		Expect(leader(ctx)).NotTo(Equal(before))
+		operatorReady(ctx, operatorNS)
+	}, SpecTimeout(specTimeout))
+
+	It("the operator is rolled out again under a stream of runs", func(ctx context.Context) {
+		w := newWorld(ctx, 8)
+		rolled := make(chan struct{})
+		go func() {
+			defer GinkgoRecover()
+			defer close(rolled)
+			w.finished(ctx, 5)
+			kubectl(ctx, "-n", operatorNS, "rollout", "restart", "deployment/syncopate")
+			operatorReady(ctx, operatorNS)
+		}()
+		w.stream(ctx, rolled, w.chain(jobMillis)...)
+		AddReportEntry("runs created meanwhile", w.created)
+		w.nothingLostNothingTwice(ctx, 3*w.created)
+	}, SpecTimeout(specTimeout))
+
+	It("Redis is deleted in the middle of runs", func(ctx context.Context) {
+		underLoad(ctx, func() {
+			kubectl(ctx, "-n", redisNS, "delete", "pod", "redis-0")
+			kubectl(ctx, "-n", redisNS, "rollout", "status", "statefulset/redis", waitFlag)
+		})
+		operatorReady(ctx, operatorNS)
+	}, SpecTimeout(specTimeout))
+
+	It("Redis comes back without its data", func(ctx context.Context) {
+		underLoad(ctx, func() {
+			kubectl(ctx, "-n", redisNS, "delete", "pvc", "data-redis-0", "--wait=false")
+			kubectl(ctx, "-n", redisNS, "delete", "pod", "redis-0")
+			// The StatefulSet may have made the new pod while the old claim was still there.
+			Eventually(func() error {
+				_, err := try(ctx, "", "kubectl", "-n", redisNS, "rollout", "status", "statefulset/redis", "--timeout=20s")
+				if err != nil {
+					_, _ = try(ctx, "", "kubectl", "-n", redisNS, "delete", "pod", "redis-0")
+				}
+				return err
+			}).WithContext(ctx).WithPolling(listInterval).Should(Succeed())
+		})
+		operatorReady(ctx, operatorNS)
+	}, SpecTimeout(specTimeout))
+
+	It("NATS is deleted in the middle of runs", func(ctx context.Context) {
+		underLoad(ctx, func() {
+			kubectl(ctx, "-n", natsNS, "delete", "pod", "nats-0")
+			kubectl(ctx, "-n", natsNS, "rollout", "status", "statefulset/nats", waitFlag)
+		})
+		operatorReady(ctx, operatorNS)
+	}, SpecTimeout(specTimeout))
+
+	It("a worker that is deleted in the middle of a job ends it first", func(ctx context.Context) {
+		w := newWorld(ctx, 1)
+		w.create(ctx, 1, w.job("long", 5000))
+		pod := w.workerOf(ctx)
+		kubectl(ctx, "-n", workersNS, "delete", "pod", pod)
+		w.nothingLostNothingTwice(ctx, 1)
+		kubectl(ctx, "-n", workersNS, "rollout", "status", "deployment/tally", waitFlag)
+	}, SpecTimeout(specTimeout))
+
+	It("a worker is killed in the middle of a job, and another one does it", func(ctx context.Context) {
+		w := newWorld(ctx, 1)
+		w.create(ctx, 1, w.job("long", 5000), w.job("next", 0, "long"))
+		pod := w.workerOf(ctx)
+		begin := time.Now()
+		kill(ctx, workersNS, pod)
+		w.allSucceed(ctx)
+		AddReportEntry("done after the worker was killed in", since(begin))
+		begun, done := readLedger(ctx, w.namespace)
+		Expect(done).To(HaveLen(2))
+		for id, by := range done {
+			Expect(by).To(HaveLen(1), "job %s was done more than once: %v", id, by)
+			Expect(by).NotTo(ContainElement(pod))
+		}
+		long := w.get(ctx, "run-000").Status.Steps[0].JobID
+		Expect(begun[long]).To(HaveLen(2), fmt.Sprintf("job %s: %v", long, begun))
+		kubectl(ctx, "-n", workersNS, "rollout", "status", "deployment/tally", waitFlag)
+	}, SpecTimeout(specTimeout))
+}
+
+// workerOf waits until a job of the world began and returns the pod that does it.
+func (w *world) workerOf(ctx context.Context) string {
+	GinkgoHelper()
+	var pod string
+	Eventually(func() string {
+		begun, _ := readLedger(ctx, w.namespace)
+		for _, by := range begun {
+			pod = by[0]
+		}
+		return pod
+	}).WithContext(ctx).WithPolling(pollInterval).ShouldNot(BeEmpty())
+	return pod
+}

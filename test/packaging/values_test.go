@@ -1,0 +1,146 @@
+package packaging
+
+import (
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
+)
+
+// mutation: each pattern, bound or check taken out of values.schema.json or templates/validate.yaml makes its row fail.
+func TestBadValuesAreRefusedWithTheirNames(t *testing.T) {
+	for name, c := range map[string]struct {
+		set  []string
+		want []string // words of the error
+	}{
+		"a value that does not exist":                {[]string{"replicaCount=3"}, []string{"replicaCount"}},
+		"a typing error further down":                {[]string{"nats.uri=nats://x:4222"}, []string{"/nats", "uri"}},
+		"no replica":                                 {[]string{"replicas=0"}, []string{"/replicas", "minimum"}},
+		"replicas in words":                          {[]string{"replicas=two"}, []string{"/replicas", "want integer"}},
+		"a password in the address of NATS":          {[]string{"nats.url=nats://user:secret@nats:4222"}, []string{"/nats/url"}},
+		"NATS without a scheme":                      {[]string{"nats.url=nats:4222"}, []string{"/nats/url"}},
+		"two replicas of streams":                    {[]string{"nats.streamReplicas=2"}, []string{"/nats/streamReplicas"}},
+		"a prefix in capitals":                       {[]string{"nats.prefix=ABC"}, []string{"/nats/prefix"}},
+		"Redis without a port":                       {[]string{"redis.addrs=redis"}, []string{"/redis/addrs"}},
+		"Redis as a URL":                             {[]string{"redis.addrs=redis://:secret@redis:6379"}, []string{"/redis/addrs"}},
+		"another maker of certificates":              {[]string{"webhook.certificates=vault"}, []string{"/webhook/certificates"}},
+		"certificates of one's own, and no name":     {[]string{"webhook.enabled=true", "webhook.certificates=secret"}, []string{"webhook.secretName", "webhook.caBundle"}},
+		"a Secret for certificates that others make": {[]string{"webhook.secretName=x"}, []string{"webhook.secretName", "certificates: secret"}},
+		"a CA for Redis without TLS":                 {[]string{"redis.tls.caSecret=x"}, []string{"redis.tls.enabled"}},
+		"a credentials file of no Secret":            {[]string{"nats.auth.existingSecret=", "nats.auth.credsKey=a.creds"}, []string{"nats.auth.existingSecret"}},
+		"a log level that does not exist":            {[]string{"logLevel=chatty"}, []string{"/logLevel"}},
+		"no drain, ever":                             {[]string{"podDisruptionBudget.maxUnavailable=0"}, []string{"podDisruptionBudget.maxUnavailable", "drained"}},
+		"a flag that has a value of its own":         {[]string{"extraArgs={--leader-elect=false}"}, []string{"extraArgs", "--leader-elect=false"}},
+		"an argument that is no flag":                {[]string{"extraArgs={nats}"}, []string{"/extraArgs/0"}},
+		"a digest that is none":                      {[]string{"image.digest=latest"}, []string{"/image/digest"}},
+		"a pull policy in lower case":                {[]string{"image.pullPolicy=always"}, []string{"/image/pullPolicy"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var args []string
+			for _, s := range c.set {
+				args = append(args, "--set", s)
+			}
+			_, err := helm(t, args...)
+			if err == nil {
+				t.Fatal("accepted")
+			}
+			for _, word := range c.want {
+				if !strings.Contains(err.Error(), word) {
+					t.Errorf("refused without %q: %v", word, err)
+				}
+			}
+		})
+	}
+}
+
+// What an installation says about NATS, Redis and certificates arrives at the operator: as flags that it has, files that are mounted, and
+// variables that it reads.
+// mutation: a flag, a mount or a variable left out of the templates makes this fail.
+func TestValuesReachTheOperator(t *testing.T) {
+	d := deployment(t, "--values", "test/packaging/testdata/elaborate.yaml")
+	container := d.Spec.Template.Spec.Containers[0]
+	args := sets.New(container.Args...)
+	for _, want := range []string{
+		"--nats-url=tls://nats-0.example.org:4222,tls://nats-1.example.org:4222", "--nats-prefix=team-a", "--nats-replicas=3",
+		"--nats-creds=/run/nats-creds/operator.creds", "--nats-ca=/run/nats-ca/ca.crt", "--nats-cert=/run/nats-client/tls.crt",
+		"--nats-key=/run/nats-client/tls.key", "--redis-addrs=sentinel-0:26379,sentinel-1:26379", "--redis-master=primary", "--redis-tls=true",
+		"--redis-ca=/run/redis-ca/ca.pem", "--webhook-bind-address=:9443", "--webhook-cert-dir=/run/webhook-certs", "--zap-log-level=2",
+		"--max-concurrent-runs=32",
+	} {
+		if !args.Has(want) {
+			t.Errorf("no %s in %q", want, container.Args)
+		}
+	}
+	secrets := map[string]string{}
+	for _, v := range d.Spec.Template.Spec.Volumes {
+		secrets[v.Name] = v.Secret.SecretName
+	}
+	for _, m := range container.VolumeMounts {
+		want := map[string]string{
+			"/run/nats-creds": "nats-operator", "/run/nats-ca": "nats-ca", "/run/nats-client": "nats-client", "/run/redis-ca": "redis-ca",
+			"/run/webhook-certs": "webhook-tls",
+		}[m.MountPath]
+		if want == "" || secrets[m.Name] != want || !m.ReadOnly {
+			t.Errorf("at %s is Secret %q, want %q, read-only", m.MountPath, secrets[m.Name], want)
+		}
+	}
+	if len(container.VolumeMounts) != 5 {
+		t.Errorf("mounts %v", container.VolumeMounts)
+	}
+	env := map[string]string{}
+	for _, e := range container.Env {
+		if e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil {
+			env[e.Name] = e.ValueFrom.SecretKeyRef.Name + "/" + e.ValueFrom.SecretKeyRef.Key
+		}
+	}
+	if len(env) != 2 || env["REDIS_USERNAME"] != "redis-operator/name" || env["REDIS_PASSWORD"] != "redis-operator/password" {
+		t.Errorf("variables from Secrets: %v", env)
+	}
+	if want := "example.org/team/syncopate@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"; container.Image != want {
+		t.Errorf("image %s", container.Image)
+	}
+}
+
+// Every flag that the chart passes is one that the operator has; those of kustomize are the same.
+// mutation: a flag with another name in the templates makes this fail.
+func TestTheOperatorKnowsItsFlags(t *testing.T) {
+	help := exec.Command("go", "run", "./cmd/manager", "--help")
+	help.Dir = moduleRoot
+	said, err := help.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, said)
+	}
+	var containers []corev1.Container
+	for _, args := range [][]string{nil, {"--set", "webhook.enabled=true"}, {"--values", "test/packaging/testdata/elaborate.yaml"}} {
+		containers = append(containers, deployment(t, args...).Spec.Template.Spec.Containers...)
+	}
+	for _, c := range containers {
+		for _, arg := range c.Args {
+			name, _, _ := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
+			if !regexp.MustCompile(`(?m)^  -` + name + `\b`).Match(said) {
+				t.Errorf("the operator has no flag --%s", name)
+			}
+		}
+	}
+}
+
+func deployment(t *testing.T, args ...string) *appsv1.Deployment {
+	t.Helper()
+	for _, o := range objects(t, mustHelm(t, args...)) {
+		if o.GetKind() != "Deployment" {
+			continue
+		}
+		d := &appsv1.Deployment{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, d); err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	t.Fatal("there is no Deployment")
+	return nil
+}

@@ -32,6 +32,10 @@ demo: controlplane ## Run everything on this machine and show the samples finish
 test: controlplane cc redis workers ## Run every test but kind's, with the race detector. PKG=./internal/bus/... TEST_ARGS='-run X' narrow it.
 	go test -race -count=1 -timeout 20m $(TEST_ARGS) $(PKG)
 
+.PHONY: test-e2e
+test-e2e: ## Run the end-to-end suite on a kind cluster that it makes, or on that of E2E_KUBECONFIG. See docs/testing.md. KEEP=1: keep the cluster.
+	@hack/test-e2e.sh
+
 .PHONY: lint
 lint: ## Run the linters and formatters of .golangci.yml.
 	$(LINT) run --timeout 30m $(PKG)
@@ -97,9 +101,3 @@ bench-locks: redis ## Measure hand-off, polling and renewals with processes on a
 bench-admission: controlplane redis ## Measure admission: decisions of both strategies, and 1,000 tenants on a real API server (docs/admission.md).
 	go test ./internal/admission -run '^$$' -bench Decision -benchtime 20x
 	ADMISSION_TENANTS=1000 go test -v -timeout 40m ./test/e2e -ginkgo.focus 'starves no tenant' -ginkgo.v -ginkgo.timeout 40m
-
-.PHONY: test-e2e
-test-e2e: ## Run the end-to-end suite on a kind cluster that it makes, or on that of E2E_KUBECONFIG. hack/test-e2e.sh lists the variables, docs/testing.md the rest.
-	@KIND_IMAGE='$(KIND_IMAGE)' KIND_CLUSTER='$(KIND_CLUSTER)' KEEP='$(filter-out 0,$(KEEP))' BASE_IMAGE='$(BASE_IMAGE)' \
-	  IMAGE='$(filter-out syncopate:dev,$(IMAGE))' WORKER_IMAGE='$(filter-out syncopate-worker:dev,$(WORKER_IMAGE))' \
-	  TEST_ARGS='$(TEST_ARGS)' hack/test-e2e.sh

@@ -18,7 +18,9 @@ cluster=${KIND_CLUSTER:-syncopate-e2e}
 export E2E_IMAGE=${IMAGE:-syncopate:e2e} E2E_NEXT_IMAGE=${NEXT_IMAGE:-syncopate:e2e-next}
 export E2E_WORKER_IMAGE=${WORKER_IMAGE:-syncopate-worker:e2e} E2E_TALLY_IMAGE=${TALLY_IMAGE:-syncopate-e2e-tally:e2e}
 export E2E_REDIS_IMAGE=${REDIS_IMAGE:-redis:8} E2E_NATS_IMAGE=${NATS_IMAGE:-nats:2.12}
-export E2E_ARTIFACTS=$artifacts E2E_KUBECONFIG=${E2E_KUBECONFIG:-} E2E_KEEP=${KEEP:-}
+keep=${KEEP:-}
+[[ $keep != 0 ]] || keep=
+export E2E_ARTIFACTS=$artifacts E2E_KUBECONFIG=${E2E_KUBECONFIG:-} E2E_KEEP=$keep
 base=${BASE_IMAGE:-scratch}
 
 rm -rf "$artifacts"
@@ -52,17 +54,15 @@ load() {
   docker image inspect -f '{{index .RepoTags 0}} {{.Size}}' "${here[@]}" >"$artifacts/images.txt"
 }
 
-made=
+made= # by this script, so it is deleted by it
 finish() {
   status=$?
-  if [[ -n $made && -z $E2E_KEEP ]]; then
+  if [[ -n $made && -z $keep ]]; then
     kind delete cluster --name "$cluster"
-  elif [[ -z $E2E_KEEP ]]; then
-    :
-  else
+  elif [[ -n $keep ]]; then
     echo "kept: export KUBECONFIG=$E2E_KUBECONFIG"
   fi
-  echo "make test-e2e: $([[ $status == 0 ]] && echo passed || echo failed) after $((SECONDS / 60)) min $((SECONDS % 60)) s; $artifacts has the logs and junit.xml"
+  echo "make test-e2e $([[ $status == 0 ]] && echo passed || echo failed) after $((SECONDS / 60)) min $((SECONDS % 60)) s; logs and junit.xml are in $artifacts"
 }
 trap finish EXIT
 
@@ -73,6 +73,7 @@ if [[ -z $E2E_KUBECONFIG ]]; then
     kind export kubeconfig --name "$cluster" --kubeconfig "$E2E_KUBECONFIG"
   else
     made=1
+    export E2E_KEEP=1 # what is in it goes with it
     kind create cluster --name "$cluster" --kubeconfig "$E2E_KUBECONFIG" --wait 5m ${KIND_IMAGE:+--image "$KIND_IMAGE"}
   fi
   load

@@ -3,12 +3,15 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -33,6 +36,32 @@ func leader(ctx context.Context) string {
 	return name
 }
 
+// crash ends the process of a container at once and waits until it is there again, ready. Nothing inside of a container can send
+// SIGKILL to its first process; Go ends a program at SIGQUIT without running any more of it, which comes to the same.
+func crash(ctx context.Context, namespace, pod, container string, user int) {
+	GinkgoHelper()
+	restarts := func() (count int32, ready bool) {
+		p := &corev1.Pod{}
+		Expect(k8s.Get(ctx, client.ObjectKey{Namespace: namespace, Name: pod}, p)).To(Succeed())
+		for _, c := range p.Status.ContainerStatuses {
+			if c.Name == container {
+				return c.RestartCount, c.Ready
+			}
+		}
+		return 0, false
+	}
+	before, _ := restarts()
+	profile := filepath.Join(config.artifacts, fmt.Sprintf("debug-as-%d.json", user))
+	Expect(os.WriteFile(profile, fmt.Appendf(nil, `{"securityContext":{"runAsUser":%d,"runAsGroup":%d}}`, user, user), 0o600)).To(Succeed())
+	kubectl(ctx, "-n", namespace, "debug", pod, "--target="+container, "--image="+config.redis, "--image-pull-policy=IfNotPresent",
+		"--profile=restricted", "--custom="+profile, "--", "sh", "-c", "kill -QUIT 1")
+	Eventually(func(g Gomega) {
+		count, ready := restarts()
+		g.Expect(count).To(BeNumerically(">", before))
+		g.Expect(ready).To(BeTrue())
+	}).WithContext(ctx).WithPolling(pollInterval).Should(Succeed())
+}
+
 // kill deletes a pod without giving it a moment.
 func kill(ctx context.Context, namespace, name string) {
 	GinkgoHelper()
@@ -41,13 +70,13 @@ func kill(ctx context.Context, namespace, name string) {
 
 // underLoad has a fault happen in the middle of 24 runs and checks that nothing is lost, nothing done twice and the limit kept.
 // It returns the world for further questions.
-func underLoad(ctx context.Context, fault func()) *world {
+func underLoad(ctx context.Context, fault func(*world)) *world {
 	GinkgoHelper()
 	w := newWorld(ctx, loadLimit)
 	w.create(ctx, loadRuns, w.chain(jobMillis)...)
 	w.finished(ctx, loadRuns/3)
 	begin := time.Now()
-	fault()
+	fault(w)
 	w.nothingLostNothingTwice(ctx, 3*loadRuns)
 	Expect(w.history.mostInside()).To(Equal(loadLimit), "the limit was never used")
 	AddReportEntry("all done after the fault in", since(begin))
@@ -57,16 +86,26 @@ func underLoad(ctx context.Context, fault func()) *world {
 func faultStories() {
 	It("the operator's leading pod is deleted in the middle of runs, and the other goes on", func(ctx context.Context) {
 		before := leader(ctx)
-		w := underLoad(ctx, func() { kubectl(ctx, "-n", operatorNS, "delete", "pod", before) })
+		w := underLoad(ctx, func(*world) { kubectl(ctx, "-n", operatorNS, "delete", "pod", before) })
 		Expect(leader(ctx)).NotTo(Equal(before))
 		Expect(w.history.writers()).To(BeNumerically(">=", 2))
 		operatorReady(ctx, operatorNS)
 	}, SpecTimeout(specTimeout))
 
-	It("the leader is killed, and the other takes over when its lease ran out", func(ctx context.Context) {
+	It("the leading pod is deleted by force", func(ctx context.Context) {
 		before := leader(ctx)
-		underLoad(ctx, func() { kill(ctx, operatorNS, before) })
+		underLoad(ctx, func(*world) { kill(ctx, operatorNS, before) })
 		Expect(leader(ctx)).NotTo(Equal(before))
+		operatorReady(ctx, operatorNS)
+	}, SpecTimeout(specTimeout))
+
+	It("the leader crashes, and the other takes over when its lease ran out", func(ctx context.Context) {
+		before := leader(ctx)
+		underLoad(ctx, func(w *world) {
+			w.crashed = before
+			crash(ctx, operatorNS, before, "manager", 65532)
+		})
+		kubectl(ctx, "-n", operatorNS, "delete", "pod", before) // it counts its restarts
 		operatorReady(ctx, operatorNS)
 	}, SpecTimeout(specTimeout))
 
@@ -86,7 +125,7 @@ func faultStories() {
 	}, SpecTimeout(specTimeout))
 
 	It("Redis is deleted in the middle of runs", func(ctx context.Context) {
-		underLoad(ctx, func() {
+		underLoad(ctx, func(*world) {
 			kubectl(ctx, "-n", redisNS, "delete", "pod", "redis-0")
 			kubectl(ctx, "-n", redisNS, "rollout", "status", "statefulset/redis", waitFlag)
 		})
@@ -94,7 +133,7 @@ func faultStories() {
 	}, SpecTimeout(specTimeout))
 
 	It("Redis comes back without its data", func(ctx context.Context) {
-		underLoad(ctx, func() {
+		underLoad(ctx, func(*world) {
 			kubectl(ctx, "-n", redisNS, "delete", "pvc", "data-redis-0", "--wait=false")
 			kubectl(ctx, "-n", redisNS, "delete", "pod", "redis-0")
 			// The StatefulSet may have made the new pod while the old claim was still there.
@@ -110,10 +149,15 @@ func faultStories() {
 	}, SpecTimeout(specTimeout))
 
 	It("NATS is deleted in the middle of runs", func(ctx context.Context) {
-		underLoad(ctx, func() {
+		underLoad(ctx, func(*world) {
 			kubectl(ctx, "-n", natsNS, "delete", "pod", "nats-0")
 			kubectl(ctx, "-n", natsNS, "rollout", "status", "statefulset/nats", waitFlag)
 		})
+		operatorReady(ctx, operatorNS)
+	}, SpecTimeout(specTimeout))
+
+	It("NATS crashes in the middle of runs", func(ctx context.Context) {
+		underLoad(ctx, func(*world) { crash(ctx, natsNS, "nats-0", "nats", 1000) })
 		operatorReady(ctx, operatorNS)
 	}, SpecTimeout(specTimeout))
 

@@ -29,6 +29,7 @@ var (
 type world struct {
 	namespace string // and tenant, class, policy, ledger
 	created   int
+	crashed   string // the operator's pod that the spec made crash
 	history   *history
 }
 
@@ -187,5 +188,5 @@ func (w *world) allSucceed(ctx context.Context) {
 	}
 	w.finished(ctx, w.created)
 	w.history.expectKept()
-	expectNoCrash(ctx)
+	expectNoCrash(ctx, w.crashed)
 }

@@ -18,6 +18,8 @@ import (
 
 // history is every state that the runs of a tenant had, in the order in which the API server accepted them.
 type history struct {
+	stop func() // watching, and waits until it ended
+
 	mu       sync.Mutex
 	tenant   string
 	limit    int
@@ -51,10 +53,11 @@ func watchHistory(ctx context.Context, tenant string, limit int) *history {
 			h.see(e)
 		}
 	}()
-	DeferCleanup(func() {
+	h.stop = sync.OnceFunc(func() {
 		watcher.Stop()
 		<-done
 	})
+	DeferCleanup(h.stop)
 	return h
 }
 

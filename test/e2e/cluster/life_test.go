@@ -111,6 +111,7 @@ func uninstallStories() {
 	It("uninstalling leaves nothing, and nothing that hangs", func(ctx context.Context) {
 		w := newWorld(ctx, 2)
 		w.waitingRuns(ctx)
+		w.history.stop() // what it watches goes away
 		begin := time.Now()
 		kubectl(ctx, "delete", "-k", operatorOverlay(config.next, ""), waitFlag)
 		AddReportEntry("uninstalled in", since(begin))

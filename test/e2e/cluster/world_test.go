@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -157,13 +156,19 @@ func (w *world) finished(ctx context.Context, count int) {
 // nothingLostNothingTwice waits until all runs succeeded and asks the questions of doc.go. jobs is how many there were in all.
 func (w *world) nothingLostNothingTwice(ctx context.Context, jobs int) {
 	GinkgoHelper()
+	for id, by := range w.nothingLost(ctx, jobs) {
+		Expect(by).To(HaveLen(1), "job %s was begun more than once", id)
+	}
+}
+
+// nothingLost is the same for faults after which a worker may be given a job again. It returns who began each job.
+func (w *world) nothingLost(ctx context.Context, jobs int) map[string][]string {
+	GinkgoHelper()
 	w.allSucceed(ctx)
 	begun, done := readLedger(ctx, w.namespace)
 	Expect(done).To(HaveLen(jobs))
-	for id := range done {
-		Expect(begun[id]).To(HaveLen(1), "job %s was begun more than once: %s", id, strings.Join(begun[id], ", "))
-	}
 	Expect(begun).To(HaveLen(jobs))
+	return begun
 }
 
 // allSucceed waits for all runs of the world, and checks their status and their history.

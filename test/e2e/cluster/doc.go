@@ -21,7 +21,7 @@
 //
 //   - nothing lost: every run reached its end, and the ledger has every job;
 //   - nothing twice: the ledger has every job once, and status has one attempt of each step. The exceptions are a worker that is killed,
-//     whose job another one gets, and a crash of NATS, which forgets acknowledgements of the last moment: there a job may be begun
+//     whose job another one gets, and NATS going away between a result and the acknowledgement of its job: there a job may be begun
 //     again, but it counts once;
 //   - limits kept: in no state that the API server had were more runs of the tenant under way than its policy allows;
 //   - one writer: no fence went back, and no end changed (history);

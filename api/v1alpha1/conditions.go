@@ -20,6 +20,9 @@ const (
 	ReasonAdmissionUnavailable = "AdmissionUnavailable"
 	// ReasonAdmissionRebuilding (False): Redis lost its data; nobody is admitted until they are counted again.
 	ReasonAdmissionRebuilding = "AdmissionRebuilding"
+	// ReasonWaitingForParent (False): the run says by an owner reference that it is a child of another run, whose status does not name
+	// it. It begins when it does, and ends with that run.
+	ReasonWaitingForParent = "WaitingForParent"
 	// ReasonSuspended (False): spec.suspend was set before the run was let in. Also a reason of Succeeded=Unknown.
 	ReasonSuspended = "Suspended"
 )
@@ -89,7 +92,7 @@ const (
 	ReasonPending = "Pending"
 	// ReasonQueued (Unknown): waits for admission.
 	ReasonQueued = "Queued"
-	// ReasonRunning (Unknown): jobs are with workers or about to be.
+	// ReasonRunning (Unknown): jobs are with workers or about to be, or child runs are under way.
 	ReasonRunning = "Running"
 	// ReasonWaitingForLock (Unknown): the run lock cannot be taken.
 	ReasonWaitingForLock = "WaitingForLock"
@@ -131,9 +134,9 @@ const (
 	ReasonDeadlineExceeded = "DeadlineExceeded"
 	// ReasonQueueTimeout (False, phase TimedOut): queueTimeoutSeconds passed before the run was admitted.
 	ReasonQueueTimeout = "QueueTimeout"
-	// ReasonCancelled (False, phase Cancelled): spec.shutdown is Cancel.
+	// ReasonCancelled (False, phase Cancelled): spec.shutdown is Cancel, or the parent of a child run does not wait for it any more.
 	ReasonCancelled = "Cancelled"
-	// ReasonTerminated (False, phase Cancelled): spec.shutdown is Terminate.
+	// ReasonTerminated (False, phase Cancelled): spec.shutdown is Terminate, also that of the parent of a child run.
 	ReasonTerminated = "Terminated"
 )
 

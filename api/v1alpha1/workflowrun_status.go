@@ -31,7 +31,7 @@ type StepPhase string
 const (
 	StepPending    StepPhase = "Pending"    // waits for the steps it depends on, or for a free place under maxParallelSteps
 	StepDispatched StepPhase = "Dispatched" // its job is, or is about to be, with NATS; no worker said Started
-	StepRunning    StepPhase = "Running"    // a worker said Started
+	StepRunning    StepPhase = "Running"    // a worker said Started; or its child run is, or is about to be, under way
 	StepBackingOff StepPhase = "BackingOff" // waits for nextAttemptAt
 	StepWaiting    StepPhase = "WaitingForApproval"
 	StepDelayed    StepPhase = "Delayed" // waits until delayedUntil
@@ -50,6 +50,7 @@ const (
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.fence) || !has(self.fence) || self.fence != oldSelf.fence || (has(self.lock) == has(oldSelf.lock) && (!has(self.lock) || self.lock.leaseID == oldSelf.lock.leaseID))",message="stale writer: an equal status.fence needs the same status.lock.leaseID"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.completedAt) || (has(self.completedAt) && self.completedAt == oldSelf.completedAt && has(self.phase) && self.phase == oldSelf.phase)",message="the run has ended: status.phase and status.completedAt cannot change"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.tenant) || (has(self.tenant) && self.tenant == oldSelf.tenant)",message="status.tenant is pinned"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.parent) || (has(self.parent) && self.parent == oldSelf.parent)",message="status.parent is pinned"
 type WorkflowRunStatus struct {
 	// observedGeneration is the metadata.generation that this status reflects.
 	// +optional
@@ -59,6 +60,10 @@ type WorkflowRunStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Tenant string `json:"tenant,omitempty"`
+	// parent is the run of which this one claims to be a child, pinned when the run was first seen. Such a run begins only if the
+	// parent's status names it, and then uses the slot of the run at the top. Absent: it is no child.
+	// +optional
+	Parent *ParentStatus `json:"parent,omitempty"`
 	// phase summarises the conditions for people and selectors.
 	// +optional
 	Phase RunPhase `json:"phase,omitempty"`
@@ -174,7 +179,7 @@ type AdmissionStatus struct {
 	// +optional
 	AdmittedAt *metav1.Time `json:"admittedAt,omitempty"`
 	// policy is the LockPolicy under which the run was admitted, and is counted until it ends. Absent: built-in defaults, without a
-	// limit.
+	// limit, or a child run, which is in the slot of its root.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Policy string `json:"policy,omitempty"`
@@ -205,7 +210,8 @@ type StepStatus struct {
 	// dispatchedAt is when the last attempt was decided, just before its job was published; of a step with forEach, the last ones.
 	// +optional
 	DispatchedAt *metav1.MicroTime `json:"dispatchedAt,omitempty"`
-	// startedAt is when the worker of the last attempt said Started, or when an approval, a delay or a step with forEach began.
+	// startedAt is when the worker of the last attempt said Started, when an approval began to wait, or when a delay, a child run or a
+	// step with forEach began.
 	// +optional
 	StartedAt *metav1.MicroTime `json:"startedAt,omitempty"`
 	// completedAt is when the step ended.
@@ -226,11 +232,15 @@ type StepStatus struct {
 	// outputRef is where the worker's output is, if it is too large for status.
 	// +optional
 	OutputRef *OutputReference `json:"outputRef,omitempty"`
-	// output is what the worker, or the approver, returned: any JSON value of at most 4 KiB. A larger one is in outputRef.
+	// output is what the worker, the approver or the child run returned: any JSON value of at most 4 KiB. A larger one is in
+	// outputRef.
 	// +optional
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:pruning:PreserveUnknownFields
 	Output *runtime.RawExtension `json:"output,omitempty"`
+	// childRun names the run of a step that is a child run, from when the step starts.
+	// +optional
+	ChildRun *ChildRunStatus `json:"childRun,omitempty"`
 	// error is why the last failed attempt, or the step, failed.
 	// +optional
 	Error *StepError `json:"error,omitempty"`
@@ -266,7 +276,7 @@ type ForEachStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=500
 	Groups []ItemGroup `json:"groups,omitempty"`
-	// outputs are those of items that succeeded, by index, until they are put together as the step's output.
+	// outputs are those of items that succeeded, as [[item, output], ...], until they are put together as the step's output.
 	// +optional
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:pruning:PreserveUnknownFields
@@ -333,7 +343,8 @@ type OutputReference struct {
 // StepError is why an attempt or a step failed.
 type StepError struct {
 	// code is a word to program against: the worker's own, or one of Timeout, StartTimeout, ExpressionError, InputTooLarge,
-	// OutputTooLarge, OutputLost, ResultRejected, AttemptsExceeded, Rejected (by an approver), ApprovalTimeout.
+	// OutputTooLarge, OutputLost, ResultRejected, AttemptsExceeded, Rejected (by an approver), ApprovalTimeout, or of a child run ChildFailed,
+	// ChildCancelled, ChildTimedOut, ChildDeleted, NameTaken, InvalidSpec.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64

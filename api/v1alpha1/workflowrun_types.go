@@ -151,7 +151,8 @@ type WorkflowRunSpec struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=31536000
 	TTLSecondsAfterFinished *int32 `json:"ttlSecondsAfterFinished,omitempty"`
-	// maxParallelSteps is how many steps may be with workers at the same time. Default 20.
+	// maxParallelSteps is how many steps may be with workers, or be child runs under way, at the same time. The steps of a child
+	// count for the child. Default 20.
 	// +optional
 	// +default=20
 	// +kubebuilder:default=20
@@ -171,7 +172,7 @@ type WorkflowRunSpec struct {
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=200
 	// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || [self.map(s, s.name)].all(names, names.all(n, names.exists_one(m, m == n)))",optionalOldSelf=true,message="step names must be unique"
-	// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || self.all(s, [has(s.job), has(s.approval), has(s.delay)].exists_one(k, k))",optionalOldSelf=true,message="each step needs exactly one of job, approval and delay"
+	// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || self.all(s, [has(s.job), has(s.approval), has(s.delay), has(s.run)].exists_one(k, k))",optionalOldSelf=true,message="each step needs exactly one of job, approval, delay and run"
 	// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || self.all(s, !has(s.forEach) || has(s.job))",optionalOldSelf=true,message="forEach needs a job"
 	Steps []Step `json:"steps,omitempty"`
 	// finally are steps that run when all others are over, whether the run succeeded, failed, was cancelled or is out of time; not
@@ -182,7 +183,7 @@ type WorkflowRunSpec struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=20
 	// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || self.all(s, !has(s.forEach) || has(s.job))",optionalOldSelf=true,message="forEach needs a job"
-	// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || self.all(s, [has(s.job), has(s.delay)].exists_one(k, k) && !has(s.approval))",optionalOldSelf=true,message="each finally step needs exactly one of job and delay"
+	// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || self.all(s, [has(s.job), has(s.delay)].exists_one(k, k) && !has(s.approval) && !has(s.run))",optionalOldSelf=true,message="each finally step needs exactly one of job and delay"
 	Finally []Step `json:"finally,omitempty"`
 	// outputs is a JSON object that the run returns in status.outputs when its steps have succeeded, whatever becomes of its finally
 	// steps. Strings in it may hold ${...} CEL
@@ -194,7 +195,7 @@ type WorkflowRunSpec struct {
 	Outputs *runtime.RawExtension `json:"outputs,omitempty"`
 }
 
-// Step is one node of the DAG: a job, an approval or a delay.
+// Step is one node of the DAG: a job, an approval, a delay or a child run.
 type Step struct {
 	// name identifies the step in the run; expressions read it as steps.NAME, or steps["NAME"] where the name has a dash.
 	// +required
@@ -228,6 +229,9 @@ type Step struct {
 	// delay waits for a time.
 	// +optional
 	Delay *Delay `json:"delay,omitempty"`
+	// run is a run of its own, with steps and outputs. Not in spec.finally.
+	// +optional
+	Run *ChildRun `json:"run,omitempty"`
 	// onFailure says what a failure of this step means for its run. FailRun: the run fails. Continue: it goes on, and so do the
 	// steps that depend on this one; they see its phase and error. Default FailRun.
 	// +optional

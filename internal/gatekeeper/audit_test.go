@@ -6,12 +6,14 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/admission"
 )
 
-// mutation: each case of slot and place, when left out, makes its line of this table fail.
+// mutation: each case of slot and place, when left out, makes its line of this table fail; so does pending or under that counts a child.
 func TestAudit(t *testing.T) {
 	at := admission.Key{Policy: "batch", Tenant: "acme"}
 	admitted := func(f *fact) { f.admittedAt, f.policy = time.Unix(1, 0), "batch" }
@@ -45,6 +47,9 @@ func TestAudit(t *testing.T) {
 		"suspended after it was admitted, with a slot": {has: slot, run: func(f *fact) { admitted(f); f.suspended = true }, limit: 9, want: ""},
 		"waits under another policy, with a slot":      {has: slot, run: func(f *fact) { f.class = "else" }, limit: 9, want: "misplace"},
 		"waits under another policy, in line":          {has: place, run: func(f *fact) { f.class = "else" }, limit: 9, want: "misplace"},
+		"a child, with neither":                        {has: neither, run: func(f *fact) { f.child = true }, limit: 9, want: ""},
+		"a child that was let in, with neither":        {has: neither, run: func(f *fact) { admitted(f); f.child = true }, limit: 9, want: ""},
+		"a child that was let in, with a slot":         {has: slot, run: func(f *fact) { admitted(f); f.child = true }, limit: 9, want: "over"},
 		"ended, with neither":                          {has: neither, run: func(f *fact) { f.finished = true }, limit: 9, want: ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -105,5 +110,26 @@ func TestAuditWakesAsManyAsThereIsRoomFor(t *testing.T) {
 	}
 	if diff := cmp.Diff([]types.UID{"a", "b"}, woken); diff != "" {
 		t.Errorf("woken (-want +got):\n%s", diff)
+	}
+}
+
+// mutation: factOf without child makes this fail.
+func TestWhoClaimsAParentIsNotOfTheGates(t *testing.T) {
+	owner := &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{Name: "boss", UID: "u-1"}}
+	owned := metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(owner, v1alpha1.GroupVersion.WithKind("WorkflowRun"))}}
+	for name, c := range map[string]struct {
+		run  *v1alpha1.WorkflowRun
+		want bool
+	}{
+		"nobody's":               {&v1alpha1.WorkflowRun{}, false},
+		"a run's":                {&v1alpha1.WorkflowRun{ObjectMeta: owned}, true},
+		"pinned":                 {&v1alpha1.WorkflowRun{Status: &v1alpha1.WorkflowRunStatus{Fence: new(int64(1)), Parent: &v1alpha1.ParentStatus{Name: "boss", UID: "u-1"}}}, true},
+		"a run's since too late": {&v1alpha1.WorkflowRun{ObjectMeta: owned, Status: &v1alpha1.WorkflowRunStatus{Fence: new(int64(1))}}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if f := factOf(c.run); f.child != c.want || f.waits() == c.want {
+				t.Errorf("child %t, waits %t", f.child, f.waits())
+			}
+		})
 	}
 }

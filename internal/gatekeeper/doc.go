@@ -27,6 +27,9 @@
 //     sleeps for longer than that, whatever was lost between the one who freed a slot and the one who waits.
 //   - One idempotency key, one run: of those that are admitted with the same key and tenant, no two exist at the same time.
 //
+// Child runs are not of the gates: they are in the slot of their root. A run that claims a parent (v1alpha1.WorkflowRun.ClaimsParent) is
+// neither counted nor marked nor woken, whether the claim is true or not.
+//
 // # The register: never used, or lost
 //
 // The gate says of both that it has no data. The difference matters: who opens a gate whose data was lost forgets the runs that

@@ -27,6 +27,7 @@ type fact struct {
 	tenant string // pinned in status; "": not yet
 	key    string // idempotency key; "": none
 
+	child      bool // claims to be a child run: it has a slot of its root, or will never have any
 	finished   bool
 	refused    bool // ended because another run has its idempotency key
 	suspended  bool
@@ -37,7 +38,7 @@ type fact struct {
 func factOf(run *v1alpha1.WorkflowRun) fact {
 	f := fact{
 		uid: run.UID, name: client.ObjectKeyFromObject(run), class: run.Spec.WorkloadClass, key: run.Spec.IdempotencyKey,
-		suspended: run.Spec.Suspend,
+		suspended: run.Spec.Suspend, child: run.ClaimsParent() != nil,
 	}
 	st := run.Status
 	if st == nil {
@@ -58,11 +59,11 @@ func (f fact) admitted() bool { return !f.admittedAt.IsZero() }
 
 // under says whether the run has to have a slot of a key.
 func (f fact) under(at admission.Key) bool {
-	return f.admitted() && !f.finished && at.Policy != "" && f.policy == at.Policy && f.tenant == at.Tenant
+	return f.admitted() && !f.finished && !f.child && at.Policy != "" && f.policy == at.Policy && f.tenant == at.Tenant
 }
 
-// pending says whether the run may still be admitted some day.
-func (f fact) pending() bool { return !f.admitted() && !f.finished }
+// pending says whether the run may still be admitted by a gate some day.
+func (f fact) pending() bool { return !f.admitted() && !f.finished && !f.child }
 
 // waits says whether the run is to be admitted as soon as there is room.
 func (f fact) waits() bool { return f.pending() && !f.suspended }

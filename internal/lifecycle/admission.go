@@ -62,11 +62,10 @@ func (d *decider) admit() {
 		d.st.Admission = nil
 		return
 	}
-	if d.st.Admission == nil {
-		d.st.Admission = &v1alpha1.AdmissionStatus{}
-	}
-	if d.st.Admission.QueuedAt == nil {
-		d.st.Admission.QueuedAt = secondPointer(d.now)
+	d.queue()
+	if d.in.Parent != nil {
+		d.admitChild()
+		return
 	}
 	if !d.claimed() {
 		return
@@ -81,6 +80,16 @@ func (d *decider) admit() {
 	case GateUnasked:
 		d.out.Needs.Admission = true
 	case GateFull, GateBusy, GateUnavailable, GateRebuilding:
+	}
+}
+
+// queue starts the queue clock.
+func (d *decider) queue() {
+	if d.st.Admission == nil {
+		d.st.Admission = &v1alpha1.AdmissionStatus{}
+	}
+	if d.st.Admission.QueuedAt == nil {
+		d.st.Admission.QueuedAt = secondPointer(d.now)
 	}
 }
 
@@ -115,11 +124,11 @@ func (d *decider) admittedCondition() {
 	switch {
 	case admitted(&d.st):
 		d.set(v1alpha1.ConditionAdmitted, metav1.ConditionTrue, v1alpha1.ReasonAdmitted,
-			"Admitted at "+d.st.Admission.AdmittedAt.UTC().Format(time.RFC3339))
+			"Admitted at "+d.st.Admission.AdmittedAt.UTC().Format(time.RFC3339)+d.slotText())
 	case d.over:
 		d.set(v1alpha1.ConditionAdmitted, metav1.ConditionUnknown, v1alpha1.ReasonAdmissionPending, "The run ended before it was admitted")
 	case d.run.Spec.Suspend:
-		d.set(v1alpha1.ConditionAdmitted, metav1.ConditionFalse, v1alpha1.ReasonSuspended, "spec.suspend is set")
+		d.set(v1alpha1.ConditionAdmitted, metav1.ConditionFalse, v1alpha1.ReasonSuspended, d.suspension().is)
 	default:
 		d.waitingCondition()
 	}
@@ -151,7 +160,7 @@ func (d *decider) waitingCondition() {
 // toldToWait is the event of a run that begins to wait for another reason.
 func (d *decider) toldToWait(reason, message string) {
 	kind := EventWarning
-	if reason == v1alpha1.ReasonTenantAtCapacity {
+	if reason == v1alpha1.ReasonTenantAtCapacity || reason == v1alpha1.ReasonWaitingForParent {
 		kind = EventNormal
 	}
 	if d.in.Lock.State == LockHeld { // else the event of the lock tells
@@ -174,6 +183,8 @@ func (d *decider) whyNotAdmitted() (reason, message string) {
 	switch {
 	case d.in.Lock.State == LockUnavailable:
 		return v1alpha1.ReasonAdmissionUnavailable, "Nobody is admitted while Redis cannot be used" + momentSeparator + cut(d.in.Lock.Message, maxMessageChars/2)
+	case d.in.Parent != nil:
+		return v1alpha1.ReasonWaitingForParent, d.parentText()
 	case d.in.Claim.State == ClaimUnavailable:
 		return v1alpha1.ReasonAdmissionUnavailable, "The idempotency key cannot be claimed" + momentSeparator + cut(d.in.Claim.Cause, maxMessageChars/2)
 	}

@@ -16,13 +16,15 @@ func Decide(in Input) Decision {
 		return Decision{Verdicts: verdicts(in.Results, Ahead)}
 	case Finished(in.Run):
 		return decideFinished(in)
+	case in.early():
+		return decideEarly(in)
 	}
 	d := newDecider(in)
 	if in.Lock.State == LockHeld {
-		d.through(d.results, d.approvals, d.shutdown, d.deadlines, d.firstSight, d.timeouts, d.admit, d.phase, d.starts)
+		d.through(d.results, d.approvals, d.children, d.parent, d.shutdown, d.deadlines, d.firstSight, d.timeouts, d.admit, d.phase, d.starts)
 	} else {
 		d.out.Verdicts = verdicts(in.Results, Waiting)
-		d.through(d.shutdown, d.deadlines, d.queueDeadline)
+		d.through(d.parent, d.shutdown, d.deadlines, d.queueDeadline)
 	}
 	return d.decision()
 }
@@ -61,8 +63,10 @@ type decider struct {
 	again       bool     // a step ended in the middle of starts: others may start by that
 	assembling  bool     // the output of a step with forEach waits for the object store
 
-	items         []*items // by step: of those with forEach that are under way
-	itemsRendered int      // bytes of inputs of their jobs
+	parts         map[string]bool // objects with outputs of items, by name
+	partsAsked    int64           // bytes of those that this decision reads
+	items         []*items        // by step: of those with forEach that are under way
+	itemsRendered int             // bytes of inputs of their jobs
 }
 
 // failure is a failed step as the reason for the end of its run.
@@ -72,7 +76,7 @@ type failure struct {
 }
 
 func newDecider(in Input) *decider {
-	d := &decider{in: in, run: in.Run, now: in.Now, plan: planOf(in.Run)}
+	d := &decider{in: in, run: adopted(&in), now: in.Now, plan: planOf(in.Run)}
 	if in.Run.Status != nil {
 		in.Run.Status.DeepCopyInto(&d.st)
 	}
@@ -94,8 +98,9 @@ func newDecider(in Input) *decider {
 			d.saidBytes += storedBytes(a.Approver) + storedBytes(a.Name) + storedBytes(a.Comment)
 		}
 	}
+	d.claimParent()
 	if d.st.Tenant == "" {
-		d.st.Tenant = in.Tenant.Name
+		d.st.Tenant = d.in.Tenant.Name
 	}
 	d.view = newView(in.Run, &d.st, &d.plan, in.Payloads)
 	d.items = make([]*items, len(d.st.Steps))
@@ -210,7 +215,7 @@ func (d *decider) phase() {
 	}
 	switch {
 	case was != d.st.Phase && d.st.Phase == v1alpha1.RunSuspended:
-		d.event(EventNormal, v1alpha1.ReasonSuspended, "No new jobs while spec.suspend is set")
+		d.event(EventNormal, v1alpha1.ReasonSuspended, "No new jobs while "+d.suspension().is)
 	case was == v1alpha1.RunSuspended && d.st.Phase != was:
 		d.event(EventNormal, "Resumed", "New jobs may start")
 	}

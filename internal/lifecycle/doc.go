@@ -10,7 +10,7 @@
 //	        ▼                                           │
 //	     Decide ──> Decision.Status ──persist──> API server (resourceVersion, fence)
 //	        │                                           │
-//	        └─────> Dispatch, Withdraw, Verdicts, Events ──act, only after the write was accepted──> NATS
+//	        └─────> Dispatch, Withdraw, Create, Verdicts, Events ──act, only after the write was accepted──> NATS, API server
 //
 // # Contract with the shell
 //
@@ -64,6 +64,7 @@
 //
 //	approval:  Pending ──> WaitingForApproval ── the first StepApproval, or onTimeout ──> Succeeded | Failed
 //	delay:     Pending ──> Delayed ── delayedUntil ──> Succeeded
+//	child run: Pending ──> Running, named ──> with its uid ── its end, or that it is gone ──> Succeeded | Failed
 //
 // Approvals and delays need no worker: they take no place of maxParallelSteps, and delays go on while the run is suspended. A failed
 // step ends its run, unless its onFailure is Continue: then those that depend on it go on as if it had succeeded.
@@ -72,15 +73,55 @@
 // spec.steps, too, and the announced end. Those have ended when the step is looked at, so an expression has one value, whenever it is
 // evaluated: that is what makes JobOf exact. spec.outputs see all of spec.steps, and are evaluated when the last one is over.
 //
+// # A step for each item
+//
+// A step with forEach evaluates its list once, when it starts, and is Running until all items are over. An item has attempts of its own,
+// with job ids of its own, and is in status only while it is under way: items at the same point (phase, attempt, failures, times) are one
+// group. Items from begun on did not begin; those before, and in no group, are over. An item that backs off keeps its place.
+//
+//	              place free             Started              result
+//	from begun on ──────────> Dispatched ──────> Running ──────────────> over: counted, its output kept
+//	                            │  ▲ attempt+1     │
+//	                            ▼  │ due           ▼
+//	                           BackingOff <── failure, time-out, Retry
+//
+// What is kept is bounded. 2,000 items of a run are under way at most. Where there would be too many groups, those with the same history are
+// made one with the later time, then those that back off, with the higher attempt and more failures. So an item may time out later than
+// asked, and numbers of attempts may be left out, but none is used twice. Items that fail together are tried again together.
+//
+// The outputs of all items that succeed with one decision go to one place: into status while they are few, else into one object. Nothing
+// succeeds before its output has its place. When the last item is over, they become the step's output.
+//
+// A decision renders so many inputs at most; the rest goes out with the next one, at once. The list has one value, so the shell hands it
+// back (Lists); without it, it is evaluated again.
+//
+// With FailStep the first item that fails for good ends the step when all results of the decision were applied, and the jobs of the others
+// are withdrawn. With Collect the step succeeds when all are over.
+//
+// # Child runs
+//
+// A step that is a child run takes a place, and has no attempts: its phase is Running from the write that names the child. That write
+// comes first (Decision.Create); whoever has the lock creates what status names without a uid, as often as it takes: ChildOf renders it again,
+// and the shell tells a child that is there from a foreign run. Input.Children says what became of it; the next write has its uid,
+// which never changes. A child that is gone then is gone for good. Its outputs become the step's, under the parent's name.
+//
+// The child's side is Input.Parent: what the parent that a run claims says of it. A child is let in when its parent's status names it, by name
+// and uid; nothing else does that, and no gate is asked. It has no slot: its root has. It ends when its parent does not wait for it any
+// more (also without the lock), and is suspended while its parent is. All of that is pulled: each level reads the one above, so a crash has
+// nothing to forget. Before its first write a child is left alone for two seconds, in which its parent names it: that saves a write.
+//
+// The specs of all levels, five at most, are validated at first sight of the run at the top. A child is validated again by itself, for
+// what its namespace permits; and by the API server, whose rules the core does not know.
+//
 // # Order within a decision
 //
-// Results, approvals, shutdown, deadlines, validation (at first sight), attempt time-outs, admission, starts. So a result that races with a
+// Results, approvals, child runs, the parent's end, shutdown, deadlines, validation (at first sight), attempt time-outs, admission, starts. So a result that races with a
 // time-out or a deadline counts, and a run whose last result arrives together with spec.shutdown ends as Succeeded: the work is
 // done, and saying Cancelled would be false. All results of a batch are applied before one of them ends the run.
 //
 // # Without the lock
 //
-// When the lock is busy or Redis cannot be used, results wait (verdict Waiting) and steps stay as they are. Only shutdown,
+// When the lock is busy or Redis cannot be used, results wait (verdict Waiting) and steps stay as they are. Only shutdown, the parent's end,
 // activeDeadlineSeconds, finallyTimeoutSeconds and queueTimeoutSeconds still end the run, or announce its end (guarantee G7), with fence = status.fence + 1 and a fresh
 // lease id, which fences out any holder. If Redis cannot be used, a condition says so, written without touching fence and lock.
 //
@@ -127,15 +168,17 @@
 //
 //   - I1 a result is acknowledged only when its effect is in the persisted status or it is stale by rule.
 //   - I2 each attempt has at most one effect; attempt numbers of a step grow by one.
-//   - The fence of accepted writes never decreases; ends are absorbing; at most maxParallelSteps attempts are in flight;
+//   - The fence of accepted writes never decreases; ends are absorbing; at most maxParallelSteps attempts, or steps with items, are in flight;
 //     nothing is dispatched by a suspended or ended run; every job withdrawn had been in flight.
 //   - From every reachable state an end is reachable with no more faults.
 //
 // # Bounds
 //
 // At most 200 steps; inputs and job.input 64 KiB; rendered input 256 KiB; output in status 4 KiB a step and 128 KiB a run, in the object store 8 MiB; messages
-// about 512 characters; a wait asked for with Retry at most MaxRetryAfter; status below 256 KiB always. A decision costs
-// O(steps + dependencies) plus the expressions of the steps that start in it.
+// about 512 characters; a wait asked for with Retry at most MaxRetryAfter; status below 256 KiB always;
+// 20 steps with forEach, 10,000 items each, whose outputs have 8 MiB together. A decision costs
+// O(steps + dependencies + items under way) plus the expressions of the steps and items that start in it, and once the list of a step
+// with forEach when it starts and when it is over.
 //
 // # Time
 //

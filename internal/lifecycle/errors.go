@@ -18,5 +18,11 @@ const (
 	CodeAttemptsExceeded = "AttemptsExceeded" // attempt numbers are used up
 	CodeRejected         = "Rejected"         // an approver said no
 	CodeApprovalTimeout  = "ApprovalTimeout"  // nobody decided in time
+	CodeChildFailed      = "ChildFailed"      // the child run failed
+	CodeChildCancelled   = "ChildCancelled"   // the child run was cancelled
+	CodeChildTimedOut    = "ChildTimedOut"    // the child run timed out
+	CodeChildDeleted     = "ChildDeleted"     // the child run was deleted before it ended
+	CodeNameTaken        = "NameTaken"        // another run has the name of the child run
+	CodeInvalidSpec      = "InvalidSpec"      // the API server refused the child run
 	CodeUnspecified      = "Unspecified"      // the worker failed without a code
 )

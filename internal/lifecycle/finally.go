@@ -22,7 +22,7 @@ func (d *decider) finish(phase v1alpha1.RunPhase, reason, message string) {
 	d.view.ending = d.st.Ending
 	what := "its finally steps run"
 	if d.run.Spec.Suspend {
-		what = "its finally steps begin if spec.suspend is taken back in time"
+		what = "its finally steps begin if " + d.suspension().end + " in time"
 	}
 	d.event(EventNormal, v1alpha1.ReasonFinalizing, fmt.Sprintf("The run is about to end as %s (%s); %s: %s", phase, reason, what, message))
 }

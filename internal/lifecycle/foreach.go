@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/expr"
 	"github.com/syncopate-dev/syncopate/internal/itemset"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -77,7 +78,7 @@ func groupsOf(st *v1alpha1.ForEachStatus) []itemGroup {
 // readItems reads the items of the steps under way.
 func (d *decider) readItems() {
 	for i := range d.st.Steps {
-		if s := &d.st.Steps[i]; isForEach(s) && !ended(s.Phase) {
+		if s := &d.st.Steps[i]; isForEach(s) && !ended(s.Phase) && d.plan.steps[i].ForEach != nil && d.seen {
 			d.items[i] = d.newItems(i)
 		}
 	}
@@ -85,6 +86,14 @@ func (d *decider) readItems() {
 
 func (d *decider) newItems(i int) *items {
 	st := d.st.Steps[i].ForEach
+	st.Total = min(max(st.Total, 0), expr.MaxListItems)
+	st.Begun = min(max(st.Begun, 0), st.Total)
+	for k := range st.OutputRefs {
+		if d.parts == nil {
+			d.parts = map[string]bool{}
+		}
+		d.parts[st.OutputRefs[k].Name] = true
+	}
 	it := &items{step: i, st: st, groups: groupsOf(st), fresh: map[int]*freshOutput{}, waits: map[[2]int32]time.Time{}}
 	it.failed, _ = itemset.Parse(st.FailedItems) // not readable: not written by Decide
 	return it
@@ -249,7 +258,7 @@ func merged(groups []itemGroup, limit int, may func(a, b *itemGroup) bool) []ite
 			if !may(&groups[k], &groups[k+1]) {
 				continue
 			}
-			if g := groups[k+1].since().Sub(groups[k].since()).Abs(); best < 0 || g < gap {
+			if g := groups[k+1].since().Sub(groups[k].since()).Abs(); best < 0 || g <= gap { // of equal ones the youngest: the oldest is to time out first
 				best, gap = k, g
 			}
 		}
@@ -258,7 +267,7 @@ func merged(groups []itemGroup, limit int, may func(a, b *itemGroup) bool) []ite
 		}
 		a, b := &groups[best], &groups[best+1]
 		*a = itemGroup{
-			set: a.set.Union(b.set), phase: a.phase, attempt: max(a.attempt, b.attempt), failures: max(a.failures, b.failures),
+			set: a.set.Union(b.set), phase: a.phase, attempt: max(a.attempt, b.attempt), failures: min(a.failures, b.failures),
 			dispatchedAt: later(a.dispatchedAt, b.dispatchedAt), startedAt: later(a.startedAt, b.startedAt),
 			nextAttemptAt: later(a.nextAttemptAt, b.nextAttemptAt),
 		}

@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -25,10 +26,6 @@ type freshOutput struct {
 
 // succeedItem notes that an item succeeds. Its verdict is final only if succeedItems finds a place for the output.
 func (d *decider) succeedItem(k int, it *items, item int) Verdict {
-	if known := it.fresh[item]; known != nil {
-		known.results = append(known.results, k)
-		return Duplicate
-	}
 	raw, lacking, problem := d.itemOutput(&d.in.Results[k])
 	switch {
 	case lacking:
@@ -72,6 +69,9 @@ func (d *decider) itemOutput(r *Result) (raw json.RawMessage, lacking bool, prob
 	}
 	if string(raw) == "null" {
 		raw = nil
+	}
+	if len(raw) > maxDepth && !json.Valid(slices.Concat([]byte("[["), raw, []byte("]]"))) {
+		return nil, false, rejected("output: it is nested too deep to be put into a list")
 	}
 	return raw, false, nil
 }
@@ -117,41 +117,24 @@ func (it *items) held() []byte {
 // keepOutputs finds a place for the fresh outputs; not ok without a problem: the object store has to take or give something first. A
 // problem means that outputs of earlier items are lost.
 func (d *decider) keepOutputs(it *items) (ok bool, problem *v1alpha1.StepError) {
-	all, err := decodeOutputs(it.held())
-	if err != nil {
-		return false, lostOutputs(err.Error())
-	}
-	for item, f := range it.fresh {
-		if f.raw != nil {
-			all[strconv.Itoa(item)] = f.raw
-		}
-	}
+	text := it.withFresh()
 	if it.st.Begun >= it.st.Total && it.underWay() == len(it.fresh) {
-		return d.putTogether(it, all) // the last ones need no object of their own
+		return d.putTogether(it, text) // the last ones need no object of their own
 	}
-	text, err := json.Marshal(all)
-	if err != nil {
-		return false, lostOutputs(err.Error())
+	if len(text) == len(it.held()) {
+		return true, nil // none of them has an output
 	}
 	if len(text) <= maxHeldBytes && d.outputBytes-len(it.held())+len(text) <= d.roomForOutputs() {
 		d.hold(it, text)
 		return true, nil
 	}
-	return d.storeBatch(it, all)
-}
-
-// storeBatch finds a place in the object store for outputs of items; when there are many objects, all are made one.
-func (d *decider) storeBatch(it *items, all map[string]json.RawMessage) (ok bool, problem *v1alpha1.StepError) {
 	refs := it.st.OutputRefs
-	if len(refs) >= share(maxBatches, d.forEachSteps()) {
-		if ok, problem = d.loadOutputs(refs, all); !ok {
+	if len(refs) >= share(maxBatches, d.forEachSteps()) { // all are made one
+		before, problem := d.loadOutputs(refs)
+		if before == nil {
 			return false, problem
 		}
-		refs = nil
-	}
-	text, err := json.Marshal(all)
-	if err != nil {
-		return false, lostOutputs(err.Error())
+		text, refs = joined(append(before, text)), nil
 	}
 	stored, problem := d.moved(protocol.NewOutputRef(jobID(d.run, d.st.Steps[it.step].Name, 1), text), text)
 	if stored.lacking || problem != nil {
@@ -163,13 +146,16 @@ func (d *decider) storeBatch(it *items, all map[string]json.RawMessage) (ok bool
 }
 
 // putTogether finds a place for the output of the step, given the outputs of items that are not in objects yet.
-func (d *decider) putTogether(it *items, all map[string]json.RawMessage) (ok bool, problem *v1alpha1.StepError) {
-	if ok, problem = d.loadOutputs(it.st.OutputRefs, all); !ok {
+func (d *decider) putTogether(it *items, text []byte) (ok bool, problem *v1alpha1.StepError) {
+	parts, problem := d.loadOutputs(it.st.OutputRefs)
+	if parts == nil {
 		return false, problem
 	}
-	place, problem := d.keep(&Result{
-		ID: jobID(d.run, d.st.Steps[it.step].Name, 1), Result: protocol.Result{Output: listOf(all, int(it.st.Total))},
-	})
+	list, err := listOf(append(parts, text), int(it.st.Total))
+	if err != nil {
+		return false, lostOutputs(err.Error())
+	}
+	place, problem := d.keep(&Result{ID: jobID(d.run, d.st.Steps[it.step].Name, 1), Result: protocol.Result{Output: list}})
 	if place.lacking || problem != nil {
 		return false, problem
 	}
@@ -181,45 +167,91 @@ func (d *decider) putTogether(it *items, all map[string]json.RawMessage) (ok boo
 func (d *decider) hold(it *items, text []byte) {
 	d.outputBytes += len(text) - len(it.held())
 	it.st.Outputs = nil
-	if len(text) > len("{}") {
+	if len(text) > 0 {
 		it.st.Outputs = &runtime.RawExtension{Raw: text}
 	}
 }
 
-// loadOutputs adds the outputs of items in some objects to a map; not ok without a problem: they have to be loaded first.
-func (d *decider) loadOutputs(refs []v1alpha1.OutputReference, all map[string]json.RawMessage) (ok bool, problem *v1alpha1.StepError) {
+// loadOutputs are the texts in some objects; nil without a problem: they have to be loaded first.
+func (d *decider) loadOutputs(refs []v1alpha1.OutputReference) (parts [][]byte, problem *v1alpha1.StepError) {
 	var missing []protocol.OutputRef
+	parts = make([][]byte, 0, len(refs)+1)
 	for _, r := range refs {
 		p := d.in.Payloads[r.Name]
-		if p.Problem != "" {
-			return false, lostOutputs(p.Problem)
-		}
-		if p.Data == nil {
+		switch {
+		case p.Problem != "":
+			return nil, lostOutputs(p.Problem)
+		case p.Data == nil:
 			missing = append(missing, protocol.OutputRef{Name: r.Name, Digest: r.Digest, Size: r.Size})
-			continue
+		default:
+			parts = append(parts, p.Data)
+			d.partsAsked += int64(len(p.Data))
 		}
-		part, err := decodeOutputs(p.Data)
-		if err != nil {
-			return false, lostOutputs(err.Error())
-		}
-		maps.Copy(all, part)
 	}
 	if len(missing) > 0 {
-		d.lack(&missingError{missing})
-		return false, nil
+		d.lackParts(missing)
+		return nil, nil
 	}
-	return true, nil
+	return parts, nil
 }
 
-func decodeOutputs(raw []byte) (map[string]json.RawMessage, error) {
-	all := map[string]json.RawMessage{}
-	if len(raw) == 0 {
-		return all, nil
+// Outputs of items are kept as the JSON text [[item, output], ...], so that more are added without a look at those before: what a
+// result costs must not depend on how many came earlier. The API server gives the text back as it was.
+
+// withFresh is the outputs in status and the fresh ones; nil if there are none.
+func (it *items) withFresh() []byte {
+	var text []byte
+	for _, item := range slices.Sorted(maps.Keys(it.fresh)) {
+		if raw := it.fresh[item].raw; raw != nil {
+			text = fmt.Appendf(text, ",[%d,%s]", item, raw)
+		}
 	}
-	if err := json.Unmarshal(raw, &all); err != nil {
-		return nil, fmt.Errorf("not an object of outputs: %w", err)
+	if text == nil {
+		return it.held()
 	}
-	return all, nil
+	text[0] = '['
+	return joined([][]byte{it.held(), append(text, ']')})
+}
+
+// joined is one text of several; a nil one has no outputs.
+func joined(parts [][]byte) []byte {
+	var text []byte
+	for _, p := range parts {
+		if len(p) < len("[]") {
+			continue
+		}
+		text = append(append(text, ','), p[1:len(p)-1]...)
+	}
+	if text == nil {
+		return nil
+	}
+	text[0] = '['
+	return append(text, ']')
+}
+
+// listOf is the outputs of items as a JSON list, null where there is none.
+func listOf(parts [][]byte, total int) ([]byte, error) {
+	all := make([][]byte, total)
+	for i := range all {
+		all[i] = []byte("null")
+	}
+	for _, p := range parts {
+		if len(p) == 0 {
+			continue
+		}
+		var some [][2]json.RawMessage
+		if err := json.Unmarshal(p, &some); err != nil {
+			return nil, fmt.Errorf("not a list of outputs: %w", err)
+		}
+		for _, pair := range some {
+			item, err := strconv.Atoi(string(pair[0]))
+			if err != nil || item < 0 || item >= total {
+				return nil, fmt.Errorf("there is no item %.20q", pair[0])
+			}
+			all[item] = pair[1]
+		}
+	}
+	return slices.Concat([]byte("["), bytes.Join(all, []byte(",")), []byte("]")), nil
 }
 
 func lostOutputs(why string) *v1alpha1.StepError {
@@ -239,10 +271,7 @@ func (d *decider) forEachSteps() (n int) {
 func (d *decider) finishItems(it *items) {
 	s := &d.st.Steps[it.step]
 	if it.output == nil {
-		all, err := decodeOutputs(it.held())
-		if err != nil {
-			it.problem = lostOutputs(err.Error())
-		} else if _, it.problem = d.putTogether(it, all); it.problem == nil && it.output == nil {
+		if _, it.problem = d.putTogether(it, it.held()); it.problem == nil && it.output == nil {
 			d.assembling = true
 			return
 		}
@@ -260,20 +289,4 @@ func (d *decider) finishItems(it *items) {
 		text += fmt.Sprintf(", %d of them failed", it.st.Failed)
 	}
 	d.event(EventNormal, "StepSucceeded", text)
-}
-
-// listOf is the outputs of items as a JSON list, null where there is none.
-func listOf(all map[string]json.RawMessage, total int) []byte {
-	text := []byte("[")
-	for item := range total {
-		if item > 0 {
-			text = append(text, ',')
-		}
-		if raw, ok := all[strconv.Itoa(item)]; ok {
-			text = append(text, raw...)
-		} else {
-			text = append(text, "null"...)
-		}
-	}
-	return append(text, ']')
 }

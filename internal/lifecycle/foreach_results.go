@@ -10,7 +10,7 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-// startedTogether is how far apart workers may say Started for their items to count as one group, with the later time.
+// startedTogether is within which time items that were begun count as one group: as begun at its end.
 const startedTogether = time.Second
 
 // applyItem applies what a worker said about an item of step i. A success takes effect with all others of the decision, in
@@ -23,10 +23,14 @@ func (d *decider) applyItem(k, i int) Verdict {
 	}
 	item, verdict := judgeItem(&d.st.Steps[i], groups, r.ID)
 	if verdict != Applied {
-		if verdict == Duplicate && r.Rejected != "" { // by a process that died before it was settled
-			d.out.rejectResult(k, r.Rejected)
+		if verdict == Duplicate {
+			d.out.rejectAgain(k, r, &d.st.Steps[i])
 		}
 		return verdict
+	}
+	if f := it.fresh[item]; f != nil { // it succeeds with this decision: whatever else is said of the attempt comes too late
+		f.results = append(f.results, k)
+		return Duplicate
 	}
 	if r.Rejected != "" {
 		d.rejectItem(k, it, item, r.Rejected)
@@ -53,16 +57,8 @@ func (d *decider) startedItem(it *items, item int, published time.Time) Verdict 
 		return Duplicate
 	}
 	it.take(item)
-	g.phase, g.startedAt = v1alpha1.StepRunning, d.startedAt(published, g.dispatchedAt)
-	for k := range it.groups {
-		near := &it.groups[k]
-		if near.phase == g.phase && near.history() == g.history() && near.dispatchedAt.Equal(g.dispatchedAt) &&
-			near.startedAt != nil && g.startedAt.Sub(near.startedAt.Time).Abs() <= startedTogether {
-			near.startedAt = later(near.startedAt, g.startedAt)
-			near.set.Add(item)
-			return Applied
-		}
-	}
+	at := d.startedAt(published, g.dispatchedAt).Time
+	g.phase, g.startedAt = v1alpha1.StepRunning, microPointer(at.Add(startedTogether-1).Truncate(startedTogether))
 	it.put(item, g)
 	return Applied
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -139,6 +140,7 @@ func (d *decider) launchItem(launches []launch, it *items, r *itemRenderer, l la
 	}
 	if problem != nil {
 		it.st.Begun = max(it.st.Begun, int32(l.item)+1)
+		d.again = d.again || l.attempt != 1 // its place is free
 		d.itemFailed(it, l.item, *problem)
 		return launches
 	}
@@ -176,15 +178,16 @@ func (d *decider) dueItems(it *items) []launch {
 	return queue
 }
 
-// crowded says whether so many groups are in flight that more would make status too large: some have to be over first.
+// crowded says whether items in flight have so many histories that more groups could not be made few enough: some have to be over
+// first.
 func (it *items) crowded(active int) bool {
-	n := 0
+	seen := map[[2]int32]bool{}
 	for k := range it.groups {
-		if inFlight(it.groups[k].phase) && it.groups[k].set.Len() > 0 {
-			n++
+		if g := &it.groups[k]; inFlight(g.phase) && g.set.Len() > 0 {
+			seen[g.history()] = true
 		}
 	}
-	return n >= share(maxGroups, active)
+	return len(seen) >= share(maxGroups, active)
 }
 
 // commitItem makes an attempt of an item its last one.
@@ -228,10 +231,12 @@ func (v *view) itemRenderer(i int, list []any) (*itemRenderer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("job.input: %w", err)
 	}
-	vars, err := v.varsOf(i)
+	vars, err := v.varsBut(v.plan.sees(i))
 	if err != nil {
 		return nil, err
 	}
+	// Decoded only if an expression reads them: the list itself is often there, and long.
+	vars.Inputs, vars.Run = json.RawMessage(rawOf(v.run.Spec.Inputs)), v.infoFor(i)
 	return &itemRenderer{raw: raw, list: list, scope: expr.Prepare(vars)}, nil
 }
 
@@ -247,10 +252,19 @@ func (r *itemRenderer) render(item int) (json.RawMessage, *v1alpha1.StepError) {
 	case err != nil:
 		return nil, &v1alpha1.StepError{Code: CodeExpressionError, Message: "job.input: " + err.Error()}
 	case len(input) > maxRenderedBytes:
-		return nil, inputTooLarge(len(input))
+		return nil, inputTooLarge("job.input", len(input), maxRenderedBytes)
 	default:
 		return input, nil
 	}
+}
+
+// withInput are some outputs, and those that the input of step i reads.
+func (v *view) withInput(i int, reads expr.Outputs) expr.Outputs {
+	more, err := expr.TemplateOutputs(rawOf(v.plan.steps[i].Job.Input), expr.WithItem)
+	if err != nil {
+		return reads // itemRenderer says so
+	}
+	return expr.Outputs{All: reads.All || more.All, Names: slices.Concat(reads.Names, more.Names)}
 }
 
 // list evaluates the items of step i.
@@ -258,7 +272,8 @@ func (v *view) list(i int) ([]any, error) {
 	src := v.plan.steps[i].ForEach.Items
 	reads, err := expr.ListOutputs(src)
 	if err == nil {
-		err = v.loaded(v.plan.sees(i), reads)
+		// Both are read together when a job is rendered again.
+		err = v.loaded(v.plan.sees(i), v.withInput(i, reads))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("forEach.items: %w", err)

@@ -171,23 +171,27 @@ func TestOneDecisionRendersSoMuchOnly(t *testing.T) {
 
 // mutation: fresh outputs kept although they could not be stored, or counted twice, make this fail.
 func TestOutputsOfItemsGoToTheObjectStore(t *testing.T) {
-	o, run := objects{}, fanOut(300, 100, v1alpha1.Collect)
+	const items = 700
+	o, run := objects{}, fanOut(items, 100, v1alpha1.Collect)
 	o.advance(t, run, epoch)
 	big := func(item int) string { return fmt.Sprintf(`{"n":%d,"pad":%q}`, item, strings.Repeat("y", 900)) }
 	rounds := 0
 	for ; !Finished(run); rounds++ {
 		ids := InFlight(run)
-		if len(ids) == 0 || rounds > 300 {
+		if len(ids) == 0 || rounds > items {
 			t.Fatalf("round %d: nothing in flight: %s", rounds, mustJSON(t, run.Status))
 		}
 		var results []Result
-		for _, id := range ids[:min(3, len(ids))] {
+		for _, id := range ids[:min(5, len(ids))] {
 			item := itemOfID(t, id)
 			results = append(results, ofItem(item, succeeded("all", 1, big(item))))
 		}
 		without := Decide(Input{Run: run, Now: epoch, Lock: held(1), Results: results})
 		if needs := without.Needs; needs.Outputs() && slices.Contains(without.Verdicts, Applied) {
 			t.Fatalf("applied, though the object store has to take it first: %v", without.Verdicts)
+		}
+		if now, then := run.Status.Steps[0].ForEach, without.Status.Steps[0].ForEach; without.Needs.Outputs() && now.OutputBytes != then.OutputBytes {
+			t.Fatalf("%d bytes of outputs, %d though none was kept", now.OutputBytes, then.OutputBytes)
 		}
 		out := o.advance(t, run, epoch, results...)
 		if slices.ContainsFunc(out.Verdicts, func(v Verdict) bool { return v != Applied }) {
@@ -202,7 +206,7 @@ func TestOutputsOfItemsGoToTheObjectStore(t *testing.T) {
 		t.Fatalf("no reference: %s", mustJSON(t, run.Status))
 	}
 	var list []struct{ N int }
-	if err := json.Unmarshal(o[ref.Name], &list); err != nil || len(list) != 300 || list[299].N != 299 || list[7].N != 7 {
+	if err := json.Unmarshal(o[ref.Name], &list); err != nil || len(list) != items || list[items-1].N != items-1 || list[7].N != 7 {
 		t.Errorf("the list has %d items: %v", len(list), err)
 	}
 }
@@ -255,6 +259,55 @@ func (o objects) ofItem(item int, output string) Result {
 	o[ref.Name] = []byte(output)
 	r.Result.OutputRef = &ref
 	return r
+}
+
+// mutation: the sum of all outputs not looked at makes this fail.
+func TestOutputsOfAllItemsHaveABound(t *testing.T) {
+	o, run := objects{}, fanOut(9, 9, v1alpha1.Collect)
+	o.advance(t, run, epoch)
+	for i := range 9 {
+		o.advance(t, run, epoch, o.ofItem(i, text(1<<20)))
+	}
+	o.advance(t, run, epoch) // what one decision reads is bounded, too
+	s := run.Status.Steps[0]
+	if s.Phase != v1alpha1.StepSucceeded || s.ForEach.Failed != 2 || s.Error.Code != CodeOutputTooLarge || s.OutputRef.Size > protocol.MaxPayloadBytes {
+		t.Errorf("step: %s", mustJSON(t, s))
+	}
+}
+
+// mutations: an older attempt's result taken for the last one's, or one of an item that is over for news, make a case fail.
+func TestVerdictsOnItems(t *testing.T) {
+	run := fanOut(4, 3, v1alpha1.Collect)
+	advance(t, run, epoch)
+	advance(t, run, epoch, ofItem(0, succeeded("all", 1, `1`)), ofItem(1, retryIn("all", 1, 0)))
+	advance(t, run, epoch.Add(time.Second))
+	tests := map[string]struct {
+		result Result
+		want   Verdict
+	}{
+		"of an item that is over":             {ofItem(0, succeeded("all", 1, `2`)), Duplicate},
+		"of an older attempt":                 {ofItem(1, succeeded("all", 1, `2`)), Stale},
+		"of the last attempt":                 {ofItem(1, succeeded("all", 2, `2`)), Applied},
+		"of an attempt to come":               {ofItem(1, succeeded("all", 3, `2`)), Ahead},
+		"of an item that begins later":        {ofItem(9, succeeded("all", 1, `2`)), Ahead},
+		"of a strange item":                   {Result{ID: protocol.JobID{RunUID: "u-1", Step: "all", Item: "x", Attempt: 1}}, Ahead},
+		"of the step as a whole":              {succeeded("all", 1, `2`), Ahead},
+		"of another run":                      {Result{ID: protocol.JobID{RunUID: "u-2", Step: "all", Item: "1", Attempt: 2}}, Ahead},
+		"that an item in flight was begun":    {ofItem(2, result("all", 1, protocol.StatusStarted)), Applied},
+		"that an item that is over was begun": {ofItem(0, result("all", 1, protocol.StatusStarted)), Duplicate},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			out := decideAt(run, epoch.Add(time.Second), held(1), tt.result)
+			if out.Verdicts[0] != tt.want {
+				t.Errorf("%s, want %s", out.Verdicts[0], tt.want)
+			}
+			twice := decideAt(run, epoch.Add(time.Second), held(1), tt.result, tt.result)
+			if tt.want == Applied && twice.Verdicts[1] != Duplicate {
+				t.Errorf("the second time %s", twice.Verdicts[1])
+			}
+		})
+	}
 }
 
 func TestBadLists(t *testing.T) {
@@ -355,6 +408,37 @@ func TestItemsOfASuspendedRun(t *testing.T) {
 	run.Spec.Suspend = false
 	if out = advance(t, run, epoch.Add(time.Minute)); len(out.Dispatch) != 2 {
 		t.Errorf("dispatched %v", out.Dispatch)
+	}
+}
+
+// mutation: items not looked at by waitsForWorker makes this fail.
+func TestItemsThatNobodyTakesAreTold(t *testing.T) {
+	run := fanOut(3, 2, "")
+	advance(t, run, epoch)
+	if diff := cmp.Diff([]string{"t.all"}, WaitedFor(run)); diff != "" {
+		t.Errorf("waits for (-want +got):\n%s", diff)
+	}
+	nobody := map[string]Workers{"t.all": {State: WorkersAbsent, Since: epoch}}
+	reason := func(results ...Result) string {
+		out := Decide(Input{Run: run, Now: epoch, Lock: held(1), Workers: nobody, Results: results})
+		run.Status = persisted(t, &out.Status)
+		c := condition(&out.Status, v1alpha1.ConditionSucceeded)
+		if c.Reason == v1alpha1.ReasonWaitingForWorkers && !strings.Contains(c.Message, "nobody pulls jobs of topic t.all") {
+			t.Errorf("message %s", c.Message)
+		}
+		return c.Reason
+	}
+	if got := reason(); got != v1alpha1.ReasonWaitingForWorkers {
+		t.Errorf("reason %s while all wait", got)
+	}
+	if got := reason(ofItem(0, result("all", 1, protocol.StatusStarted))); got != v1alpha1.ReasonRunning {
+		t.Errorf("reason %s while one runs", got)
+	}
+	if got := reason(ofItem(0, retryIn("all", 1, 1000))); got != v1alpha1.ReasonWaitingForWorkers {
+		t.Errorf("reason %s while one backs off and the other waits", got)
+	}
+	if got := reason(ofItem(1, retryIn("all", 1, 1000))); got != v1alpha1.ReasonBackingOff || len(WaitedFor(run)) > 0 {
+		t.Errorf("reason %s while all back off, and keep their places", got)
 	}
 }
 

@@ -91,7 +91,7 @@ func promises(t *testing.T, in Input) Decision {
 	if len(out.Verdicts) != len(in.Results) {
 		t.Fatalf("%d verdicts for %d results", len(out.Verdicts), len(in.Results))
 	}
-	if !out.Changed && len(out.Dispatch)+len(out.Withdraw) > 0 {
+	if !out.Changed && len(out.Dispatch)+len(out.Withdraw)+len(out.Create) > 0 {
 		t.Fatalf("effects without a write: %v %v", out.Dispatch, out.Withdraw)
 	}
 	if Finished(in.Run) && (out.Changed || !cmp.Equal(out.Status, *in.Run.Status)) {
@@ -112,6 +112,11 @@ func promises(t *testing.T, in Input) Decision {
 		next.Run.Status, next.Results = &out.Status, nil
 		if again := Decide(next); again.Changed {
 			t.Fatalf("not settled in one decision:\n%s", cmp.Diff(out.Status, again.Status))
+		}
+		for _, c := range out.Create {
+			if again, err := ChildOf(next.Run, c.Step, in.Payloads); err != nil || !cmp.Equal(again, c) {
+				t.Fatalf("child %v again: %v, %v", c, again, err)
+			}
 		}
 		for _, j := range out.Dispatch {
 			if again, err := JobOf(next.Run, j.ID, in.Payloads); err != nil || !cmp.Equal(again, j) {
@@ -181,7 +186,8 @@ func movesOn(t *testing.T, in Input, out *Decision) {
 	t.Helper()
 	run := in.Run.DeepCopy()
 	run.Status = &out.Status
-	if in.Lock.State != LockHeld || Finished(run) || !Admitted(run) || run.Spec.Suspend || out.Needs.Any() {
+	suspended := run.Spec.Suspend || (in.Parent != nil && in.Parent.Suspended)
+	if in.Lock.State != LockHeld || Finished(run) || !Admitted(run) || suspended || out.Needs.Any() {
 		return
 	}
 	for i := range out.Status.Steps {
@@ -272,6 +278,12 @@ func (g gamble) kind(s v1alpha1.Step) v1alpha1.Step {
 				a.TimeoutSeconds = new(int32(1 + g.IntN(900)))
 			}
 		})(&s)
+	case 4:
+		inputs := ""
+		if len(s.DependsOn) > 0 {
+			inputs = fmt.Sprintf(`{"v":"${steps.%s.output}"}`, s.DependsOn[0])
+		}
+		childRun([]string{oneJob, oneJob, oneJob, `{"steps":[]}`}[g.IntN(4)], inputs)(&s)
 	}
 	return s
 }
@@ -311,6 +323,25 @@ func (g gamble) decisions(now time.Time) []Approval {
 			Output:   []json.RawMessage{nil, []byte(`{"x":1.0}`), []byte(`{"x":`), []byte(`null`), []byte(`{"x":"` + strings.Repeat("o", 5000) + `"}`)}[g.IntN(5)],
 			At:       now.Add(time.Duration(g.IntN(9)-4) * time.Second),
 		})
+	}
+	return all
+}
+
+// children are what may be seen of child runs.
+func (g gamble) children(run *v1alpha1.WorkflowRun) map[string]Child {
+	all := map[string]Child{}
+	for _, s := range Children(run) {
+		uid := s.ChildRun.UID
+		if uid == "" || g.IntN(9) == 0 {
+			uid = fmt.Sprint("u-", g.IntN(3))
+		}
+		c := Child{State: ChildState(g.IntN(int(ChildPostponed) + 1)), UID: uid, Finished: g.IntN(2) == 0, Cause: "no\x00"}
+		c.Phase = []v1alpha1.RunPhase{v1alpha1.RunSucceeded, v1alpha1.RunSucceeded, v1alpha1.RunFailed, v1alpha1.RunTimedOut, "Odd"}[g.IntN(5)]
+		c.Output = []json.RawMessage{nil, []byte(`{"x":1.0}`), []byte(`{"x":`), []byte(`{"x":"` + strings.Repeat("o", 5000) + `"}`)}[g.IntN(4)]
+		if g.IntN(6) == 0 {
+			c.OutputRef = &v1alpha1.OutputReference{Name: "u-9/outputs/-/1/x", Digest: "sha256:x", Size: int64(g.IntN(9000))}
+		}
+		all[s.ChildRun.Name] = c
 	}
 	return all
 }
@@ -355,6 +386,13 @@ func (g gamble) input(run *v1alpha1.WorkflowRun, now time.Time, given []Result) 
 	in.Tenant.Allowed, in.Permits.AnyTopic = g.IntN(50) != 0, g.IntN(50) != 0
 	if g.IntN(4) == 0 {
 		in.Gate = Gate{State: GateState(g.IntN(int(GateRebuilding) + 1)), Used: g.IntN(3), Limit: g.IntN(3), Cause: "refused"}
+	}
+	in.Children = g.children(run)
+	if g.IntN(6) == 0 {
+		in.Parent = &Parent{
+			Claim: v1alpha1.ParentStatus{Name: "p", UID: "u-p"}, Tenant: "team-a", Named: g.IntN(4) != 0, Suspended: g.IntN(4) == 0,
+			Terminated: g.IntN(40) == 0, Over: []string{"", "", "", "is gone"}[g.IntN(4)],
+		}
 	}
 	fence := int64(0)
 	if run.Status != nil && run.Status.Fence != nil {

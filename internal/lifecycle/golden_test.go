@@ -30,6 +30,8 @@ func TestGoldenStories(t *testing.T) {
 		"delay":       delayStory,
 		"finally":     finallyStory,
 		"continue":    continueStory,
+		"child":       childStory,
+		"family":      familyStory,
 	}
 	for name, play := range stories {
 		t.Run(name, func(t *testing.T) { play(t).golden(name) })

@@ -228,13 +228,21 @@ func newView(run *v1alpha1.WorkflowRun, st *v1alpha1.WorkflowRunStatus, p *plan,
 
 // vars are the variables of an expression that may read some steps.
 func (v *view) vars(reads []int) (expr.Vars, error) {
+	vars, err := v.varsBut(reads)
+	if err != nil {
+		return expr.Vars{}, err
+	}
 	if v.inputs == nil {
-		inputs, err := decodeJSON(rawOf(v.run.Spec.Inputs))
-		if err != nil {
+		if v.inputs, err = decodeJSON(rawOf(v.run.Spec.Inputs)); err != nil {
 			return expr.Vars{}, fmt.Errorf("spec.inputs: %w", err)
 		}
-		v.inputs = inputs
 	}
+	vars.Inputs = v.inputs
+	return vars, nil
+}
+
+// varsBut are all variables but inputs.
+func (v *view) varsBut(reads []int) (expr.Vars, error) {
 	steps := make(map[string]any)
 	for _, j := range reads {
 		output, err := v.output(j)
@@ -243,16 +251,22 @@ func (v *view) vars(reads []int) (expr.Vars, error) {
 		}
 		steps[v.steps[j].Name] = output
 	}
-	return expr.Vars{Inputs: v.inputs, Steps: steps, Run: v.info}, nil
+	return expr.Vars{Steps: steps, Run: v.info}, nil
 }
 
 // varsOf are the variables of step i: of the other steps only those that do not change any more.
 func (v *view) varsOf(i int) (expr.Vars, error) {
 	vars, err := v.vars(v.plan.sees(i))
-	if err == nil && v.plan.isFinally(i) {
-		vars.Run = v.infoOfEnd()
-	}
+	vars.Run = v.infoFor(i)
 	return vars, err
+}
+
+// infoFor is what step i sees of its run.
+func (v *view) infoFor(i int) map[string]any {
+	if v.plan.isFinally(i) {
+		return v.infoOfEnd()
+	}
+	return v.info
 }
 
 // infoOfEnd is what finally steps see of their run. The outcome is as it was when they began: it stands from then on.
@@ -287,6 +301,15 @@ func (v *view) output(j int) (any, error) {
 		}
 		seen["output"] = value
 	}
+	seeState(seen, s)
+	if s.OutputRef == nil || len(raw) > 0 { // else it may be loaded later
+		v.outputs[j] = seen
+	}
+	return seen, nil
+}
+
+// seeState adds what is known of a step beside its output.
+func seeState(seen map[string]any, s *v1alpha1.StepStatus) {
 	if f := s.ForEach; f != nil {
 		seen["items"] = map[string]any{"total": int64(f.Total), "succeeded": int64(f.Succeeded), "failed": int64(f.Failed)}
 	}
@@ -296,8 +319,6 @@ func (v *view) output(j int) (any, error) {
 	if s.Error != nil {
 		seen["error"] = map[string]any{"code": s.Error.Code, "message": s.Error.Message}
 	}
-	v.outputs[j] = seen
-	return seen, nil
 }
 
 // wanted evaluates the when expression of step i.
@@ -326,13 +347,13 @@ func (v *view) wanted(i int) (bool, error) {
 
 // render evaluates the input of step i.
 func (v *view) render(i int) (json.RawMessage, error) {
-	raw := rawOf(v.plan.steps[i].Job.Input)
+	raw, field := template(&v.plan.steps[i])
 	reads, err := expr.TemplateOutputs(raw)
 	if err == nil {
 		err = v.loaded(v.plan.sees(i), reads)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("job.input: %w", err)
+		return nil, fmt.Errorf("%s: %w", field, err)
 	}
 	vars, err := v.varsOf(i)
 	if err != nil {
@@ -340,7 +361,15 @@ func (v *view) render(i int) (json.RawMessage, error) {
 	}
 	input, err := expr.Render(raw, vars)
 	if err != nil {
-		return nil, fmt.Errorf("job.input: %w", err)
+		return nil, fmt.Errorf("%s: %w", field, err)
 	}
 	return input, nil
+}
+
+// template is what is evaluated when a step that takes a place starts, and the field in which it stands.
+func template(step *v1alpha1.Step) (raw []byte, field string) {
+	if step.Run != nil {
+		return rawOf(step.Run.Inputs), "run.inputs"
+	}
+	return rawOf(step.Job.Input), "job.input"
 }

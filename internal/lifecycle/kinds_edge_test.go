@@ -412,7 +412,7 @@ func TestWaitedForNamesTopicsOnce(t *testing.T) {
 func TestRefusedKinds(t *testing.T) {
 	early, seconds := metav1.Time{Time: epoch.Add(-time.Second)}, int32(-1)
 	for want, step := range map[string]v1alpha1.Step{
-		"exactly one of job, approval and delay":                    {Name: "a"},
+		"exactly one of job, approval, delay and run":               {Name: "a"},
 		"a delay needs exactly one of seconds and until":            {Name: "a", Delay: &v1alpha1.Delay{}},
 		"spec.steps[0].delay.seconds: -1 is not positive":           {Name: "a", Delay: &v1alpha1.Delay{Seconds: &seconds}},
 		"is before the creation of the run":                         {Name: "a", Delay: &v1alpha1.Delay{Until: &early}},

@@ -305,8 +305,8 @@ func TestBadStepsAreNamed(t *testing.T) {
 		steps, finally []v1alpha1.Step
 		want           string
 	}{
-		"a step of two kinds":                   {steps: []v1alpha1.Step{newStep("a", both)}, want: "spec.steps[0]: a step needs exactly one of job, approval and delay"},
-		"a step of no kind":                     {steps: []v1alpha1.Step{newStep("a", neither)}, want: "spec.steps[0]: a step needs exactly one of job, approval and delay"},
+		"a step of two kinds":                   {steps: []v1alpha1.Step{newStep("a", both)}, want: "spec.steps[0]: a step needs exactly one of job, approval, delay and run"},
+		"a step of no kind":                     {steps: []v1alpha1.Step{newStep("a", neither)}, want: "spec.steps[0]: a step needs exactly one of job, approval, delay and run"},
 		"a finally step of no kind":             {finally: []v1alpha1.Step{newStep("f", neither)}, want: "spec.finally[0]: a finally step needs exactly one of job and delay"},
 		"an approval in finally":                {finally: []v1alpha1.Step{newStep("f", approval(func(*v1alpha1.Approval) {}))}, want: "spec.finally[0]: a finally step needs exactly one of job and delay"},
 		"a delay until before the creation":     {steps: []v1alpha1.Step{newStep("d", delayUntil(epoch.Add(-time.Second)))}, want: "spec.steps[0].delay.until: 2026-11-20T09:59:59Z is before the creation of the run at 2026-11-20T10:00:00Z"},

@@ -30,12 +30,13 @@ const (
 	maxUnderWay      = 2000                               // items of a run that are with workers or wait for another attempt
 	maxGroups        = 96                                 // groups of items of a run, in flight and backing off each
 	minShare         = 4                                  // of these each step with forEach may have
-	maxBatches       = 64                                 // references to outputs of items of a run
+	maxBatches       = 24                                 // references to outputs of items of a run
 	maxHeldBytes     = 4 << 10                            // outputs of the items of one step in status
 	maxItemsOutput   = protocol.MaxPayloadBytes - 256<<10 // outputs of all items of a step; a list of them with its keys must fit into one object
 	maxFailedChars   = 4 << 10                            // failedItems of a step
 	maxFailedBytes   = 16 << 10                           // and of a run
 	itemsBytes       = 100 << 10                          // what status may need for the items of a run, outputs in it apart
+	maxDepth         = 4 << 10                            // nesting that JSON readers surely take
 	maxItemsRendered = 8 << 20                            // bytes of the inputs of jobs of items that one decision renders
 	maxItemsCost     = 4 * expr.MaxCost                   // and what that costs
 	maxNameChars     = 253                                // a name of a user or an object

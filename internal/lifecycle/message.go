@@ -18,7 +18,7 @@ func (d *decider) waitsFor() (reason, message string) {
 	if c := condition(&d.st, v1alpha1.ConditionAdmitted); d.queued() && c != nil {
 		return v1alpha1.ReasonQueued, cut(c.Message, maxMessageChars)
 	}
-	text := stateText(d.st.Steps, d.workersText)
+	text := stateText(d.st.Steps, d.moreText)
 	if d.assembling {
 		text = "outputs of items wait to be read or stored; " + text
 	}
@@ -28,10 +28,10 @@ func (d *decider) waitsFor() (reason, message string) {
 	e := d.st.Ending
 	switch {
 	case d.run.Spec.Suspend && e != nil:
-		return v1alpha1.ReasonSuspended, cut(fmt.Sprintf("suspended by spec.suspend, so no finally step begins; the run ends as %s (%s) by %s; %s",
-			e.Phase, e.Reason, finallyEnd(d.run, &d.st).UTC().Format(time.RFC3339), text), maxMessageChars)
+		return v1alpha1.ReasonSuspended, cut(fmt.Sprintf("suspended %s, so no finally step begins; the run ends as %s (%s) by %s; %s",
+			d.suspension().by, e.Phase, e.Reason, finallyEnd(d.run, &d.st).UTC().Format(time.RFC3339), text), maxMessageChars)
 	case d.run.Spec.Suspend:
-		return v1alpha1.ReasonSuspended, cut("suspended by spec.suspend; "+text, maxMessageChars)
+		return v1alpha1.ReasonSuspended, cut("suspended "+d.suspension().by+"; "+text, maxMessageChars)
 	case e != nil:
 		return v1alpha1.ReasonFinalizing, cut(fmt.Sprintf("the finally steps run since %s, then the run ends as %s (%s); %s",
 			e.AnnouncedAt.UTC().Format(time.RFC3339), e.Phase, e.Reason, text), maxMessageChars)
@@ -163,6 +163,10 @@ func stateText(steps []v1alpha1.StepStatus, more func(int) string) string {
 	for i := range steps {
 		switch s := &steps[i]; s.Phase {
 		case v1alpha1.StepRunning:
+			if s.ChildRun != nil {
+				l.add(fmt.Sprintf("%s runs as child run %s since %s%s", s.Name, s.ChildRun.Name, timeText(s.StartedAt), more(i)))
+				continue
+			}
 			if isForEach(s) {
 				l.add(itemsText(s) + more(i))
 				continue

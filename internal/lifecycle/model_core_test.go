@@ -86,6 +86,7 @@ type question struct {
 	lost    bool
 	full    bool // the tenant's gate admits nobody
 	claim   bool // write in any case
+	kid     kidFact
 	finals  attempts
 	starts  attempts
 	answers answers // of finals only
@@ -98,6 +99,7 @@ type verdict struct {
 	next      int32 // status to persist
 	dispatch  attempts
 	withdraw  attempts
+	create    bool
 	ackFinal  attempts // finals that may be acknowledged
 	ackStart  attempts
 	applied   attempts // finals with verdict Applied
@@ -163,8 +165,8 @@ func (at slot) statusOf(steps []v1alpha1.StepStatus) v1alpha1.StepStatus {
 	over.Phase = v1alpha1.StepSucceeded
 	if failed, _ := itemset.Parse(s.ForEach.FailedItems); failed.Contains(at.item) {
 		over.Phase = v1alpha1.StepFailed
-	} else if all, err := decodeOutputs(s.ForEach.Outputs.Raw); err == nil {
-		over.Output = &runtime.RawExtension{Raw: all[fmt.Sprint(at.item)]}
+	} else if list, err := listOf([][]byte{s.ForEach.Outputs.Raw}, itemsOfModel); err == nil {
+		over.Output = itemOf(list, at.item)
 	}
 	return over
 }
@@ -309,6 +311,7 @@ func (c *core) ask(q question) int32 {
 	for _, w := range out.Withdraw {
 		v.withdraw |= c.bit(w.ID)
 	}
+	v.create = len(out.Create) > 0
 	v.next = q.status
 	v.finished = c.statuses[q.status].finished
 	if out.Changed {
@@ -329,6 +332,7 @@ func (q *question) input(run *v1alpha1.WorkflowRun, results []Result) Input {
 	if q.spec.decided != "" {
 		in.Approvals = []Approval{{Name: "x", Step: "ok", Decision: q.spec.decided, Approver: "ann", At: epoch}}
 	}
+	in.Children = q.kid.children(run)
 	if q.full {
 		in.Gate = Gate{State: GateFull, Used: 2, Limit: 2, Position: 1, Waiting: 1}
 	}
@@ -426,7 +430,7 @@ func (c *core) check(q *question, v *verdict, out *Decision) error {
 	switch {
 	case !out.Wake.IsZero() && !out.Wake.After(epoch.Add(q.now)):
 		return errors.New("wake in the past")
-	case !v.changed && v.dispatch|v.withdraw|v.applied != 0:
+	case !v.changed && (v.dispatch|v.withdraw|v.applied != 0 || v.create):
 		return errors.New("effects without a write")
 	case old.finished && v.changed:
 		return errors.New("a finished run changed")
@@ -527,7 +531,7 @@ func (c *core) checkProgress(next *known, active int) error {
 		for _, j := range c.plan.deps[i] {
 			ready = ready && c.plan.lets(j, next.steps[j].Phase)
 		}
-		if ready && (!c.isJob(i) || active < parallel(c.spec)) {
+		if ready && (!takesPlace(&c.plan.steps[i]) || active < parallel(c.spec)) {
 			return fmt.Errorf("step %s could have started", next.steps[i].Name)
 		}
 		if f := next.steps[i].ForEach; f != nil && !ended(next.steps[i].Phase) {
@@ -543,6 +547,9 @@ func (c *core) checkProgress(next *known, active int) error {
 func (c *core) isJob(step int) bool { return stepsOf(c.spec)[step].Job != nil }
 
 func (c *core) checkStep(i int, q *question, v *verdict, was, now *v1alpha1.StepStatus, next *v1alpha1.WorkflowRunStatus) error {
+	if c.plan.steps[c.slots[i].step].Run != nil {
+		return checkKid(q, was, now)
+	}
 	last := attemptBit(i, was.Attempt)
 	answered := inFlight(was.Phase) && (!inFlight(now.Phase) || now.Attempt != was.Attempt)
 	switch {

@@ -13,7 +13,7 @@ func (m *model) decideSteps(all []step, w *world, i int) []step {
 	p := &w.process[i]
 	q := question{
 		status: p.view, spec: p.spec, now: w.now, lease: p.lease, fares: p.fares, forRun: m.forRun, lost: m.untold(p),
-		finals: p.finals, starts: p.starts, claim: m.mustClaim(p), full: m.shut(w, p.view),
+		finals: p.finals, starts: p.starts, claim: m.mustClaim(p), full: m.shut(w, p.view), kid: m.kidFact(w, p),
 	}
 	p.finals.each(func(bit int) { q.answers = q.answers.with(bit, w.answers.of(bit)) })
 	if p.lease.fence == 0 && p.finals|p.starts != 0 {
@@ -89,6 +89,7 @@ func (m *model) persist(w *world, i int, number int32, state LockState) step {
 		p.view, p.lost = v.next, false
 	}
 	p.publish, p.withdraw, p.ackFinal, p.ackStart = v.dispatch, v.withdraw, v.ackFinal, v.ackStart
+	p.create = v.create
 	p.finals &^= v.ackFinal
 	p.starts &^= v.ackStart
 	p.handled &= m.core.statuses[p.view].inFlight
@@ -347,6 +348,9 @@ func (m *model) timeSteps(all []step, w *world) []step {
 func (m *model) caughtUp(w *world) bool {
 	for i := range m.procs {
 		p := &w.process[i]
+		if uid, named := m.core.namedKid(p.view); named && (uid == "" || w.kid.state != kidThere) {
+			return false
+		}
 		if p.dead || !p.idle() || p.finals|p.starts != 0 || !p.seen || p.view != w.status || p.spec != w.spec {
 			return false
 		}

@@ -41,6 +41,9 @@ import (
 //	starts go on after the run failed           "dispatch by a suspended or ended run"
 //	shell acks before it persists (ackEarly)    "lost: attempts are in flight, but with nobody"
 //	shell recovers without RESULTS (noLookup)   "I2: a worker runs an attempt again"
+//	another child of the name is waited for     "stuck: nothing in flight, nothing to wait for"
+//	a child's uid is not confirmed              "stuck: nothing in flight, nothing to wait for"
+//	shell never creates a child again (noBirth) "stuck: nothing in flight, nothing to wait for"
 //	shell recovers before it wrote (noClaim)    "I2: a worker runs an attempt again", with two processes only
 func TestModel(t *testing.T) {
 	states, edges := 0, 0
@@ -120,6 +123,9 @@ func modelCases() []modelCase {
 	goesOn := func() *v1alpha1.WorkflowRun {
 		return newRun(newStep("a", maxFailures(1), continues), newStep("b", after("a"), maxFailures(1), input(`{"a":"${steps.a.phase}"}`)))
 	}
+	withChild := func() *v1alpha1.WorkflowRun {
+		return newRun(newStep("sub", childRun(oneJob, "")), newStep("b", after("sub"), maxFailures(1), input(`{"a":"${steps.sub.output.by}"}`)))
+	}
 	cases := []modelCase{
 		{name: "items", run: each(2, v1alpha1.Collect, maxFailures(1)), procs: 1, race: true, budgets: world{faults: 3}},
 		{name: "items, one at a time, retried", run: each(1, v1alpha1.Collect, maxFailures(2)), procs: 1, race: true, budgets: world{faults: 1, failures: 2, retries: 1}},
@@ -127,6 +133,8 @@ func modelCases() []modelCase {
 		{name: "items, Started", run: each(2, v1alpha1.Collect, maxFailures(1)), procs: 1, budgets: world{started: 1, slow: 1}},
 		{name: "items, suspended", run: each(1, v1alpha1.Collect, maxFailures(2)), procs: 1, budgets: world{suspends: 1, failures: 1}},
 		{name: "items, two processes", run: each(2, v1alpha1.FailStep, maxFailures(1)), procs: 2, budgets: world{cancels: 1}},
+		{name: "a child run", run: withChild(), procs: 1, race: true, budgets: world{faults: 2, cancels: 1}},
+		{name: "a child run, two processes", run: newRun(newStep("sub", childRun(oneJob, ""))), procs: 2, budgets: world{faults: 2}},
 		{name: "approval and delay", run: waits(), procs: 1, race: true, budgets: world{faults: 3, decisions: 1, slow: 1}},
 		{name: "approval and delay, suspended and cancelled", run: waits(), procs: 1, budgets: world{faults: 1, decisions: 1, cancels: 1, suspends: 1}},
 		{name: "approval and delay, two processes", run: waits(), procs: 2, budgets: world{faults: 1, decisions: 1}},

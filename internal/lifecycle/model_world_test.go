@@ -30,6 +30,8 @@ type world struct {
 	answers answers  // final results in RESULTS
 	acked   attempts // final results acknowledged
 
+	kid kid // the child run, if a step is one
+
 	process [2]process
 
 	// budgets left; slow: how often the clock may overtake what could be done at once
@@ -54,12 +56,15 @@ type process struct {
 	ackFinal attempts
 	ackStart attempts
 
+	create bool // a child run
+	born   int8 // the child that it created, or found; 0: it knows of none
+
 	checking attempts // an attempt being recovered: not in JOBS, RESULTS is next
 	absent   attempts // an attempt being recovered: in neither; publish is next
 }
 
 func (p *process) idle() bool {
-	return p.publish|p.withdraw|p.ackFinal|p.ackStart|p.checking|p.absent == 0
+	return p.publish|p.withdraw|p.ackFinal|p.ackStart|p.checking|p.absent == 0 && !p.create
 }
 
 // step is a possible transition.
@@ -123,7 +128,7 @@ type model struct {
 	start world
 	procs int
 	// mutations that the model itself must catch
-	ackEarly, noLookup, noClaim bool
+	ackEarly, noLookup, noClaim, noBirth bool
 	// gated: the tenant is at its limit at first.
 	gated bool
 	// forRun: leases are kept for the run, and renewals happen, fail, and work again.
@@ -143,6 +148,7 @@ func (m *model) steps(w *world) []step {
 	}
 	all = m.gateSteps(all, w)
 	all = m.workerSteps(all, w)
+	all = m.kidSteps(all, w)
 	all = m.redisSteps(all, w)
 	all = m.userSteps(all, w)
 	all = m.timeSteps(all, w)
@@ -179,6 +185,7 @@ func (m *model) processSteps(all []step, w *world, i int) []step {
 	}
 	all = m.lockSteps(all, w, i)
 	all = m.recoverSteps(all, w, i)
+	all = m.birthSteps(all, w, i)
 	return m.decideSteps(all, w, i)
 }
 
@@ -361,6 +368,8 @@ func (m *model) act(w *world, i int) step {
 		p.handled |= p.absent
 		p.absent = 0
 		s.name = label{text: "p%d publishes a recovered job", process: i, bit: -1}
+	case p.create:
+		return m.giveBirth(w, i)
 	case p.publish != 0:
 		bit := p.publish & -p.publish
 		s.err = m.intended(w, bit)

@@ -69,6 +69,21 @@ type missingError struct{ refs []protocol.OutputRef }
 
 func (e *missingError) Error() string { return fmt.Sprintf("%d outputs are to be loaded", len(e.refs)) }
 
+// lackParts notes which objects with outputs of items are to be loaded, to be made one. They have a bound of their own, beside that of
+// lack: results that wait to be applied with them must not keep them out. What is too much for one decision is left to the next one.
+func (d *decider) lackParts(refs []protocol.OutputRef) {
+	wanted := int64(0)
+	for _, r := range refs {
+		wanted += r.Size
+	}
+	if d.partsAsked > 0 && d.partsAsked+wanted > maxLoadedBytes {
+		d.postponed = true
+		return
+	}
+	d.partsAsked += wanted
+	d.out.Needs.load(refs)
+}
+
 // lack notes which outputs an expression reads that are not loaded, and says whether that is why it failed. What is more than one
 // decision may read is left to the next one.
 func (d *decider) lack(err error) bool {
@@ -77,11 +92,15 @@ func (d *decider) lack(err error) bool {
 		return false
 	}
 	loaded := int64(0)
-	for _, p := range d.in.Payloads {
-		loaded += int64(len(p.Data))
+	for name, p := range d.in.Payloads {
+		if !d.parts[name] {
+			loaded += int64(len(p.Data))
+		}
 	}
 	for _, r := range d.out.Needs.Load {
-		loaded += r.Size
+		if !d.parts[r.Name] {
+			loaded += r.Size
+		}
 	}
 	wanted := int64(0)
 	for _, r := range missing.refs {

@@ -146,7 +146,9 @@ func (s *search) from(i int) []int {
 }
 
 // withWorker says whether an attempt of the step's own job is with NATS or a worker.
-func withWorker(s *v1alpha1.StepStatus) bool { return inFlight(s.Phase) && !isForEach(s) }
+func withWorker(s *v1alpha1.StepStatus) bool {
+	return inFlight(s.Phase) && !isForEach(s) && s.ChildRun == nil
+}
 
 // inFlight says whether a step is under way and takes a place of maxParallelSteps.
 func inFlight(p v1alpha1.StepPhase) bool {

@@ -138,7 +138,12 @@ func (out *Decision) rejectResult(k int, why string) {
 
 // rejectAgain has a result put aside that was rejected before, by a process that died before it was settled.
 func (out *Decision) rejectAgain(k int, r *Result, s *v1alpha1.StepStatus) {
-	if r.Result.Status != protocol.StatusStarted && s.Error != nil && s.Error.Code == CodeResultRejected {
+	switch {
+	case isForEach(s): // its error may be that of another item
+		if r.Rejected != "" {
+			out.rejectResult(k, r.Rejected)
+		}
+	case r.Result.Status != protocol.StatusStarted && s.Error != nil && s.Error.Code == CodeResultRejected:
 		out.rejectResult(k, s.Error.Message)
 	}
 }

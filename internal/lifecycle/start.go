@@ -24,7 +24,7 @@ func (d *decider) firstSight() {
 	if d.unpermitted() {
 		return
 	}
-	if problems := validate(d.run, &d.plan); len(problems) > 0 {
+	if problems := validate(d.unborn(), &d.plan); len(problems) > 0 {
 		d.end(v1alpha1.RunFailed, v1alpha1.ReasonInvalidSpec, problemsText(problems))
 	}
 }
@@ -70,7 +70,7 @@ func (d *decider) startSome() {
 	queue, waiting, active := d.candidates()
 	for places := parallel(d.run) - active; queue.Len() > 0; {
 		i := queue.first()
-		if d.plan.steps[i].Job != nil && places <= 0 {
+		if takesPlace(&d.plan.steps[i]) && places <= 0 {
 			continue // approvals and delays need no place
 		}
 		switch is := d.prepare(i); {
@@ -114,9 +114,12 @@ func (d *decider) commitAll(launches []launch) {
 	// A skipped step may have let in one that stands before it in the spec.
 	slices.SortStableFunc(launches, func(a, b launch) int { return a.step - b.step })
 	for _, l := range launches {
-		if isForEach(&d.st.Steps[l.step]) {
+		switch step := &d.plan.steps[l.step]; {
+		case step.Run != nil:
+			d.commitChild(l)
+		case step.ForEach != nil:
 			d.commitItem(l)
-		} else {
+		default:
 			d.commit(l)
 		}
 	}
@@ -230,7 +233,7 @@ func (d *decider) prepare(i int) prepared {
 		}
 	}
 	switch step := &d.plan.steps[i]; {
-	case step.Job == nil:
+	case !takesPlace(step):
 		return prepared{}
 	case step.ForEach != nil:
 		return d.prepareList(i)
@@ -239,16 +242,16 @@ func (d *decider) prepare(i int) prepared {
 	switch {
 	case err != nil:
 		return d.unprepared(err)
-	case len(input) > maxRenderedBytes:
-		return prepared{problem: inputTooLarge(len(input))}
+	case len(input) > maxRendered(&d.plan.steps[i]):
+		_, field := template(&d.plan.steps[i])
+		return prepared{problem: inputTooLarge(field, len(input), maxRendered(&d.plan.steps[i]))}
 	default:
 		return prepared{input: input}
 	}
 }
 
-func inputTooLarge(n int) *v1alpha1.StepError {
-	return &v1alpha1.StepError{Code: CodeInputTooLarge, Message: fmt.Sprintf(
-		"job.input has %d bytes after evaluation, more than %d", n, maxRenderedBytes)}
+func inputTooLarge(field string, n, limit int) *v1alpha1.StepError {
+	return &v1alpha1.StepError{Code: CodeInputTooLarge, Message: fmt.Sprintf("%s has %d bytes after evaluation, more than %d", field, n, limit)}
 }
 
 // unprepared says what an error of an expression means.

@@ -123,13 +123,15 @@ func failed(step string, attempt int32, code, message string) Result {
 
 // story plays facts against Decide and the API server (a JSON round trip), and writes down what happens.
 type story struct {
-	t    *testing.T
-	run  *v1alpha1.WorkflowRun
-	now  time.Time
-	lock Lock
-	dead []DeadLetter // not told yet
-	said []Approval
-	out  strings.Builder
+	t      *testing.T
+	run    *v1alpha1.WorkflowRun
+	now    time.Time
+	lock   Lock
+	dead   []DeadLetter // not told yet
+	said   []Approval
+	kids   map[string]Child
+	parent *Parent
+	out    strings.Builder
 }
 
 func newStory(t *testing.T, run *v1alpha1.WorkflowRun) *story {
@@ -147,7 +149,7 @@ func (s *story) decide(d time.Duration, fact string, results ...Result) Decision
 		}
 	}
 	before := stored(s.run)
-	out := Decide(letIn(Input{Run: s.run, Now: s.now, Results: results, Lock: s.lock, DeadLetters: s.dead, Approvals: s.said}))
+	out := Decide(letIn(Input{Run: s.run, Now: s.now, Results: results, Lock: s.lock, DeadLetters: s.dead, Approvals: s.said, Children: s.kids, Parent: s.parent}))
 	if out.Changed {
 		s.run.Status = persisted(s.t, &out.Status)
 	}
@@ -193,6 +195,9 @@ func (s *story) write(fact string, results []Result, before *v1alpha1.WorkflowRu
 	}
 	for _, j := range out.Dispatch {
 		s.line("dispatch %s to %s, until %s: %s", j.ID, j.Topic, clockText(j.Deadline), j.Input)
+	}
+	for _, c := range out.Create {
+		s.line("create %s for step %s, inputs %s", c.Name, c.Step, rawOf(c.Spec.Inputs))
 	}
 	for _, w := range out.Withdraw {
 		s.line("withdraw %s from %s", w.ID, w.Topic)
@@ -254,6 +259,9 @@ func stepDetail(st *v1alpha1.StepStatus) string {
 	}
 	if a := st.Approval; a != nil {
 		fmt.Fprintf(&b, ", %s by %q at %s: %q", a.Decision, a.Approver, clockText(a.DecidedAt.Time), a.Comment)
+	}
+	if c := st.ChildRun; c != nil {
+		fmt.Fprintf(&b, ", child %s uid %s", c.Name, orNone(c.UID))
 	}
 	if st.NextAttemptAt != nil {
 		fmt.Fprintf(&b, ", next at %s", clockText(st.NextAttemptAt.Time))

@@ -20,6 +20,9 @@ type Input struct {
 	Gate    Gate                      // only used until the run is admitted, under the lock
 	Claim   Claim                     // of spec.idempotencyKey; only used until the run is admitted, under the lock
 
+	Children map[string]Child // by name: what was seen of the child runs that Children names
+	Parent   *Parent          // of a run that claims one; nil: it does not
+
 	Workers   map[string]Workers // of the topics that WaitedFor names, as far as it is known
 	Approvals []Approval         // all decisions about approvals of the run that are known; the first for a step counts
 
@@ -148,6 +151,7 @@ type Decision struct {
 	Changed  bool                       // a write is needed: Status differs in more than fence, lock, policy and details of the RunLock conditions
 	Verdicts []Verdict                  // one per Input.Results
 	Dispatch []Job                      // attempts that begin with this decision, in step order
+	Create   []ChildToCreate            // child runs that begin with this decision, in step order
 	Withdraw []Withdrawal               // attempts in flight that this decision ended without an answer
 	Events   []Event                    // one per transition
 	Lists    map[string][]any           // items of steps with forEach that were looked at, by step: worth keeping for the next decision

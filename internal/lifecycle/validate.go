@@ -23,7 +23,10 @@ var (
 const maxTopicChars = 100
 
 // validate lists what is wrong with a spec, each with its field, in spec order; empty: it can be run.
-func validate(run *v1alpha1.WorkflowRun, p *plan) []string {
+func validate(run *v1alpha1.WorkflowRun, p *plan) []string { return validateAt(run, p, 1) }
+
+// validateAt is validate for a run that is nested in others: level 1 is the one at the top.
+func validateAt(run *v1alpha1.WorkflowRun, p *plan, level int) []string {
 	spec := &run.Spec
 	switch n := len(p.steps); {
 	case len(spec.Steps) == 0:
@@ -34,7 +37,7 @@ func validate(run *v1alpha1.WorkflowRun, p *plan) []string {
 	if n := specBytes(spec, p); n > maxSpecBytes {
 		return []string{fmt.Sprintf("spec: %d bytes of inputs, expressions and dependencies, more than %d in all", n, maxSpecBytes)}
 	}
-	v := validator{run: run, plan: p}
+	v := validator{run: run, plan: p, level: level}
 	v.object("spec.inputs", spec.Inputs, maxInputsBytes)
 	for i := range p.steps {
 		v.step(i)
@@ -59,6 +62,9 @@ func specBytes(spec *v1alpha1.WorkflowRunSpec, p *plan) int {
 		if s.Approval != nil {
 			n += len(s.Approval.Message)
 		}
+		if s.Run != nil {
+			n += len(rawOf(s.Run.Inputs)) + len(s.Run.Spec.Raw)
+		}
 		for _, code := range s.Retry.OnCodes {
 			n += len(code)
 		}
@@ -73,6 +79,7 @@ type validator struct {
 	run      *v1alpha1.WorkflowRun
 	plan     *plan
 	forEachs int // steps with forEach so far
+	level    int
 	problems []string
 }
 
@@ -106,13 +113,12 @@ func (v *validator) step(i int) {
 
 // kind checks what a step does.
 func (v *validator) kind(i int, field string) {
-	s, finally := &v.plan.steps[i], v.plan.isFinally(i)
-	kinds := kindsOf(s)
+	s := &v.plan.steps[i]
+	if needs := kindsAllowed(s, v.plan.isFinally(i)); needs != "" {
+		v.add(field, "%s", needs)
+		return
+	}
 	switch {
-	case finally && (kinds != 1 || s.Approval != nil):
-		v.add(field, "a finally step needs exactly one of job and delay")
-	case kinds != 1:
-		v.add(field, "a step needs exactly one of job, approval and delay")
 	case s.ForEach != nil && s.Job == nil:
 		v.add(field+".forEach", "it needs a job")
 	case s.Job != nil:
@@ -122,11 +128,26 @@ func (v *validator) kind(i int, field string) {
 		v.approval(field+".approval", s.Approval)
 	case s.Delay != nil:
 		v.delay(field+".delay", s.Delay)
+	case s.Run != nil:
+		v.child(i, field+".run", s.Run)
+	}
+}
+
+// kindsAllowed says what a step needs that has another number or sort of kinds.
+func kindsAllowed(s *v1alpha1.Step, finally bool) string {
+	n := kindsOf(s)
+	switch {
+	case finally && (n != 1 || s.Approval != nil || s.Run != nil):
+		return "a finally step needs exactly one of job and delay"
+	case n != 1:
+		return "a step needs exactly one of job, approval, delay and run"
+	default:
+		return ""
 	}
 }
 
 func kindsOf(s *v1alpha1.Step) (n int) {
-	for _, has := range []bool{s.Job != nil, s.Approval != nil, s.Delay != nil} {
+	for _, has := range []bool{s.Job != nil, s.Approval != nil, s.Delay != nil, s.Run != nil} {
 		if has {
 			n++
 		}
@@ -243,7 +264,7 @@ func (v *validator) dependencies(i int, field string) {
 }
 
 // object checks a field that must hold a JSON object of bounded size, and says whether it does.
-func (v *validator) object(field string, e *runtime.RawExtension, limit int) bool {
+func (v *validator) object(field string, e *runtime.RawExtension, limit int) bool { //nolint:unparam // each field has a bound of its own
 	raw := rawOf(e)
 	if len(raw) > limit {
 		v.add(field, "%d bytes, more than %d", len(raw), limit)

@@ -22,11 +22,15 @@ attempt: from when its worker said Started, or else from its dispatch, to its en
 			if err := output(format, formatText, formatJSON); err != nil {
 				return err
 			}
-			run, _, err := a.run(cmd.Context(), given[0])
+			run, c, err := a.run(cmd.Context(), given[0])
 			if err != nil {
 				return err
 			}
-			tree := runview.TreeOf(run, a.Clock.Now())
+			kids, err := children(cmd.Context(), c, run)
+			if err != nil {
+				return err
+			}
+			tree := runview.TreeOf(run, a.Clock.Now(), kids...)
 			if format == formatJSON {
 				return a.writeJSON(tree)
 			}
@@ -44,7 +48,7 @@ func (a *app) whyCommand() *cobra.Command {
 		Short: "Say what a run waits for, since when, and when it is looked at next; or how it ended",
 		Long: `Say what a run waits for, since when, and when it is looked at next; or how it ended.
 
-It reads the run's conditions, steps, lock and deadlines, the LockPolicies if you may see them and, for a run that waits to be
+It reads the run's conditions, steps, child runs, lock and deadlines, the LockPolicies if you may see them and, for a run that waits to be
 admitted, the other runs of its tenant. It asks neither Redis nor
 NATS: a holder is the one of the last write.`,
 		Args:              args(cobra.ExactArgs(1)),
@@ -61,8 +65,12 @@ NATS: a holder is the one of the last write.`,
 			if err != nil {
 				return err
 			}
+			kids, err := children(cmd.Context(), c, run)
+			if err != nil {
+				return err
+			}
 			now := a.Clock.Now()
-			answer := runview.Why(run, rules, now)
+			answer := runview.Why(run, rules, now, kids...)
 			if answer.Phase == v1alpha1.RunQueued {
 				others, _, err := allRuns(cmd.Context(), c, run.Namespace)
 				if err != nil {

@@ -42,6 +42,9 @@
 // without the webhook, and whatever the policy says; likewise what else the controller refuses. Runs that are created suspended or
 // shut down ask for no slot now; the former wait in line when they are resumed.
 //
+// A run with a controller among its owners that is a WorkflowRun claims to be a child run, and child runs are in the slot of their root.
+// The claim gets nobody in: the controller never lets such a run in but under a parent whose status names it by its uid.
+//
 // # Failure handling
 //
 // What cannot be decided is a 503 with its reason, never a yes: nothing but a yes of the gate or a case above lets a run in. A gate that

@@ -153,7 +153,13 @@ func TestWhatTheGateIsAsked(t *testing.T) {
 		"a tenant without a limit":      {"some", func(run *v1alpha1.WorkflowRun, _ *hooks.Request) { run.Spec.Tenant = "" }, nil},
 		"a policy that queues":          {"batch", nil, nil},
 		"no policy":                     {"unheard-of", nil, nil},
-		"suspended":                     {"payments", func(run *v1alpha1.WorkflowRun, _ *hooks.Request) { run.Spec.Suspend = true }, nil},
+		"a child run, as it says": {"payments", func(run *v1alpha1.WorkflowRun, _ *hooks.Request) {
+			run.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(run, v1alpha1.GroupVersion.WithKind("WorkflowRun"))}
+		}, nil},
+		"owned by something else": {"payments", func(run *v1alpha1.WorkflowRun, _ *hooks.Request) {
+			run.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(run, v1alpha1.GroupVersion.WithKind("CronRun"))}
+		}, &asked{UID: "uid-1", Tenant: "acme", Policy: "payments", TTL: reservation}},
+		"suspended": {"payments", func(run *v1alpha1.WorkflowRun, _ *hooks.Request) { run.Spec.Suspend = true }, nil},
 		"to be cancelled": {
 			"payments", func(run *v1alpha1.WorkflowRun, _ *hooks.Request) { run.Spec.Shutdown = v1alpha1.ShutdownCancel }, nil,
 		},

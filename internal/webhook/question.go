@@ -29,9 +29,10 @@ func isCreation(req hooks.Request) bool {
 		req.Resource.Resource == "workflowruns" && req.SubResource == ""
 }
 
-// refusable says whether a run of this policy may be refused at its creation at all.
+// refusable says whether a run of this policy may be refused at its creation at all. One that claims to be a child run asks for no slot:
+// the controller lets it in only if its parent, which has one, names it.
 func (s scene) refusable() bool {
-	return s.policy.Name != "" && s.policy.Admission.Reject && !s.run.Spec.Suspend && s.run.Spec.Shutdown == ""
+	return s.run.ClaimsParent() == nil && s.policy.Name != "" && s.policy.Admission.Reject && !s.run.Spec.Suspend && s.run.Spec.Shutdown == ""
 }
 
 // limited says whether the tenant's slots are to be asked for: it is one that the namespace may name, and it has a limit.

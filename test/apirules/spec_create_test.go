@@ -75,7 +75,11 @@ func TestSpecAtCreate(t *testing.T) {
 		"an absurd priority":             {aRun("  priority: 1000001"), []string{"spec.priority", "less than or equal to 1000000"}},
 		"a priority below all":           {aRun("  priority: -1000000"), nil},
 		"a field that does not exist":    {aRun("  templateRef: x"), []string{`unknown field "spec.templateRef"`}},
-		"a step field not there yet":     {aRunOf(step("name: a, forEach: {items: x}, " + topic)), []string{`unknown field "spec.steps[0].forEach"`}},
+		"a step field not there":         {aRunOf(step("name: a, withItems: [x], " + topic)), []string{`unknown field "spec.steps[0].withItems"`}},
+		"a job for each item":            {aRunOf(step("name: a, forEach: {items: x, maxParallel: 1000, onItemFailure: Collect}, " + topic)), nil},
+		"for each of nothing":            {aRunOf(step("name: a, forEach: {maxParallel: 3}, " + topic)), []string{"spec.steps[0].forEach.items"}},
+		"for each item no job":           {aRunOf(step("name: a, forEach: {items: x}, delay: {seconds: 3}")), []string{"forEach needs a job"}},
+		"too many items at a time":       {aRunOf(step("name: a, forEach: {items: x, maxParallel: 1001}, " + topic)), []string{"spec.steps[0].forEach.maxParallel"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := create(t, c.manifest)

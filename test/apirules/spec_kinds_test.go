@@ -25,7 +25,7 @@ func nFinally(n int) string {
 func TestKindsOfSteps(t *testing.T) {
 	const (
 		job       = "job: {topic: t}"
-		oneOf     = "each step needs exactly one of job, approval and delay"
+		oneOf     = "each step needs exactly one of job, approval, delay and run"
 		finallyOf = "each finally step needs exactly one of job and delay"
 		delayOf   = "a delay needs exactly one of seconds and until"
 	)
@@ -42,6 +42,14 @@ func TestKindsOfSteps(t *testing.T) {
 		"a job and an approval":           {kinds(job + ", approval: {}"), []string{"spec.steps", oneOf}},
 		"a job and a delay":               {kinds(job + ", delay: {seconds: 1}"), []string{"spec.steps", oneOf}},
 		"an approval and a delay":         {kinds("approval: {}, delay: {seconds: 1}"), []string{"spec.steps", oneOf}},
+		"a child run":                     {kinds("run: {spec: {steps: [{name: x, nothing: known, job: {topic: t}}]}}"), nil},
+		"a child run with inputs":         {kinds("run: {inputs: {a: '${inputs.a}'}, spec: {}}"), nil},
+		"a child run without a spec":      {kinds("run: {}"), []string{"spec.steps[0].run.spec: Required value"}},
+		"a child run of a list":           {kinds("run: {spec: []}"), []string{"spec.steps[0].run.spec", "must be of type object"}},
+		"a child run given a list":        {kinds("run: {inputs: [], spec: {}}"), []string{"spec.steps[0].run.inputs", "must be of type object"}},
+		"a job and a child run":           {kinds(job + ", run: {spec: {}}"), []string{"spec.steps", oneOf}},
+		"a finally child run":             {finally("{name: f, run: {spec: {}}}"), []string{"spec.finally", finallyOf}},
+		"a finally job and child run":     {finally("{name: f, " + job + ", run: {spec: {}}}"), []string{"spec.finally", finallyOf}},
 		"a step of all kinds":             {kinds(job + ", approval: {}, delay: {seconds: 1}"), []string{"spec.steps", oneOf}},
 		"the second step of no kind":      {aRunOf("  steps: [{name: a, " + job + "}, {name: b}]"), []string{"spec.steps", oneOf}},
 		"a delay of no time":              {kinds("delay: {}"), []string{"spec.steps[0].delay", delayOf}},

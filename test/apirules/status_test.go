@@ -17,6 +17,8 @@ const (
 	staleLease = "stale writer: an equal status.fence needs the same status.lock.leaseID"
 	hasEnded   = "the run has ended: status.phase and status.completedAt cannot change"
 	pinned     = "status.tenant is pinned"
+	child      = "status: {tenant: acme, fence: 7, lock: {leaseID: mine}, parent: {name: boss, uid: u-1, root: top}}"
+	pinnedToo  = "status.parent is pinned"
 	noRemoval  = "status cannot be removed: it carries the fence"
 )
 
@@ -48,6 +50,10 @@ func TestStatusRules(t *testing.T) {
 		"the tenant changed":                       {held, "status: {tenant: other}", []string{pinned}},
 		"the tenant removed":                       {held, "status: {tenant: null}", []string{pinned}},
 		"the tenant changed with a higher fence":   {held, "status: {fence: 8, lock: {leaseID: o}, tenant: other}", []string{pinned}},
+		"the parent changed":                       {child, "status: {parent: {name: other}}", []string{pinnedToo}},
+		"the root changed":                         {child, "status: {parent: {root: null}}", []string{pinnedToo}},
+		"the parent removed":                       {child, "status: {fence: 8, lock: {leaseID: o}, parent: null}", []string{pinnedToo}},
+		"the parent kept":                          {child, "status: {fence: 8, lock: {leaseID: o}}", nil},
 		"the tenant pinned late":                   {bare, "status: {tenant: acme}", nil},
 		"the run ends":                             {held, "status: {phase: Failed, completedAt: '2026-11-20T10:00:01Z'}", nil},
 		"after the end, the phase changes":         {ended, "status: {fence: 8, lock: {leaseID: o}, phase: Failed}", []string{hasEnded}},

@@ -2,11 +2,13 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/pkg/worker"
@@ -82,3 +84,65 @@ var _ = Describe("one run with 100 parallel steps", func() {
 		Expect(takes).To(BeNumerically("<=", 20))
 	}, NodeTimeout(specTimeout))
 })
+
+var _ = Describe("one step with 1,000 items", func() {
+	It("costs at most 60 status writes and 60 lock takes, with a status below 32 KiB, and dispatches no attempt twice", func(ctx context.Context) {
+		w := newWorld(ctx)
+		m := w.startManager(ctx, "only")
+		w.startWorker(ctx, 64, echo, "items.work")
+		begin := time.Now()
+		largest := w.fanOut(ctx, "items.work", 1000, 1000)
+		took := sinceStart(begin)
+		w.expectEachOnce(1000)
+		families := scrape(ctx, m)
+		writes := counter(families, "syncopate_status_writes_total", "accepted")
+		takes := counter(families, "syncopate_run_lock_acquisitions_total", "acquired")
+		AddReportEntry("1,000 items", fmt.Sprintf("%s, %.0f status writes, %.0f lock takes, status at most %d bytes", took, writes, takes, largest))
+		Expect(writes).To(BeNumerically("<=", 60))
+		Expect(takes).To(BeNumerically("<=", 60))
+		Expect(largest).To(BeNumerically("<", 32<<10))
+	}, NodeTimeout(specTimeout))
+
+	It("loses none though the operator is killed and restarted in the middle", func(ctx context.Context) {
+		w := newWorld(ctx)
+		first := w.startManager(ctx, "first")
+		w.startWorker(ctx, 8, echo, "items.work")
+		done := make(chan struct{})
+		go func() {
+			defer GinkgoRecover()
+			defer close(done)
+			w.fanOut(ctx, "items.work", 600, 100)
+		}()
+		w.atLeastDone(ctx, 200)
+		Expect(first.Kill()).To(Succeed())
+		w.startManager(ctx, "second", "--leader-elect=false")
+		Eventually(done).WithContext(ctx).WithPolling(pollInterval).Should(BeClosed())
+		w.expectEachOnce(600)
+	}, NodeTimeout(specTimeout))
+})
+
+// fanOut runs one step for some items to its end, and returns the largest size of its status that was seen.
+func (w *world) fanOut(ctx context.Context, topic string, items int, parallel int32) (largest int) {
+	GinkgoHelper()
+	list, err := json.Marshal(map[string]any{"list": make([]int, items)})
+	Expect(err).NotTo(HaveOccurred())
+	w.create(ctx, 1, v1alpha1.WorkflowRunSpec{
+		Inputs: &runtime.RawExtension{Raw: list},
+		Steps: []v1alpha1.Step{{
+			Name: "all", ForEach: &v1alpha1.ForEach{Items: "${inputs.list}", MaxParallel: parallel},
+			Job: &v1alpha1.Job{Topic: topic, Input: &runtime.RawExtension{Raw: []byte(`{"n":"${item}"}`)}},
+		}},
+	})
+	Eventually(func() v1alpha1.RunPhase {
+		run := &w.runs(ctx)[0]
+		if run.Status == nil {
+			return ""
+		}
+		text, err := json.Marshal(run.Status)
+		Expect(err).NotTo(HaveOccurred())
+		largest = max(largest, len(text))
+		return run.Status.Phase
+	}).WithContext(ctx).WithPolling(pollInterval).Should(Equal(v1alpha1.RunSucceeded))
+	Expect(w.runs(ctx)[0].Status.Steps[0].ForEach.Succeeded).To(BeEquivalentTo(items))
+	return largest
+}

@@ -56,10 +56,10 @@ func TestWhatTheOperatorMayDo(t *testing.T) {
 		right
 		want string
 	}{
-		{right{all, "syncopate.dev/workflowruns", "", team}, "get list watch patch delete"},
-		{right{all, "syncopate.dev/workflowruns", "", ""}, "get list watch patch delete"},
+		{right{all, "syncopate.dev/workflowruns", "", team}, "get list watch create patch delete"},
+		{right{all, "syncopate.dev/workflowruns", "", ""}, "get list watch create patch delete"},
 		{right{all, "syncopate.dev/workflowruns/status", "", team}, "update"},
-		{right{all, "syncopate.dev/workflowruns/finalizers", "", team}, ""},
+		{right{all, "syncopate.dev/workflowruns/finalizers", "", team}, "update"},
 		{right{all, "syncopate.dev/lockpolicies", "", ""}, "get list watch"},
 		{right{all, "syncopate.dev/lockpolicies/status", "", ""}, "update"},
 		{right{all, "syncopate.dev/stepapprovals", "", team}, "get list watch patch"},

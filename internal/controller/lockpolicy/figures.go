@@ -74,7 +74,7 @@ func (r *Reconciler) countRuns(ctx context.Context) (map[string]v1alpha1.PolicyR
 	counts := map[string]v1alpha1.PolicyRuns{}
 	for i := range list.Items {
 		run := &list.Items[i]
-		if lifecycle.Finished(run) {
+		if lifecycle.Finished(run) || run.ClaimsParent() != nil { // a child is in the slot of its root
 			continue
 		}
 		n := counts[run.Spec.WorkloadClass]

@@ -54,7 +54,7 @@ func (w *world) expectRuns(want map[string]v1alpha1.PolicyRuns) {
 	}
 }
 
-// mutation: countRuns that does not look at lifecycle.Finished; runsByPolicy that counts the classes of spec, or none for "*";
+// mutation: countRuns that does not look at lifecycle.Finished, or counts children; runsByPolicy that counts the classes of spec, or none for "*";
 // a refresh at each pass: each makes a part of this story fail.
 func TestRunsAreCountedByTheirPolicy(t *testing.T) {
 	w := newWorld(t)
@@ -68,6 +68,9 @@ func TestRunsAreCountedByTheirPolicy(t *testing.T) {
 	first := w.run("web", in)
 	w.run("shop", in.DeepCopy())
 	w.run("shop", queued)
+	child := in.DeepCopy()
+	child.Parent = &v1alpha1.ParentStatus{Name: "boss", UID: "u-1"}
+	w.run("shop", child) // in the slot of its root
 	w.run("shop", nil)
 	w.run("shop", ended)
 	w.run("shop", endedInQueue)

@@ -23,7 +23,7 @@ const actRetryDelay = time.Second
 // failure repeats it. After a crash jobs are recovered and results come again; withdrawals are made up for by the janitor.
 func (p *pass) act(ctx context.Context, d lifecycle.Decision) (reconcile.Result, error) {
 	failed := p.leaveIfOver(ctx) // first: somebody may be waiting for the slot
-	failed = errors.Join(failed, p.dispatch(ctx, d.Dispatch), p.recoverJobs(ctx))
+	failed = errors.Join(failed, p.dispatch(ctx, d.Dispatch), p.recoverJobs(ctx), p.createChildren(ctx, d.Create))
 	if d.Told {
 		p.mem.deadLetters = nil
 	}
@@ -281,6 +281,10 @@ func (r *Reconciler) takeBack(ctx context.Context, runUID string, list []lifecyc
 func (p *pass) dropUnused(ctx context.Context) {
 	if len(p.unused) == 0 {
 		return
+	}
+	for _, name := range p.unused {
+		p.found.forget(name)
+		delete(p.mem.outputs, name)
 	}
 	if err := p.outputs.DropPayloads(ctx, p.unused); err != nil {
 		log.FromContext(ctx).Info("Outputs that are not needed any more stay until the run is deleted", "cause", err.Error())

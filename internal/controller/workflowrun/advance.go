@@ -25,7 +25,7 @@ func (p *pass) advance(ctx context.Context) (reconcile.Result, error) {
 	if next := p.tooEarly(); !next.IsZero() {
 		return p.again(next), nil
 	}
-	plan := p.decide(ctx, p.prospect())
+	plan := p.plan(ctx)
 	p.mem.outputs = p.found.facts()
 	if !plan.Changed && !p.wantsLock() {
 		if !p.owes() {
@@ -33,7 +33,7 @@ func (p *pass) advance(ctx context.Context) (reconcile.Result, error) {
 			p.mem.busySince = time.Time{}
 			return p.act(ctx, plan)
 		}
-		if !p.jobs.Connected() {
+		if !p.payable() {
 			return p.again(earliest(plan.Wake, p.clock.Now().Add(actRetryDelay))), nil // a lock would be of no use
 		}
 	}
@@ -51,6 +51,24 @@ func (p *pass) advance(ctx context.Context) (reconcile.Result, error) {
 	p.returnLease(ctx, lease)
 	p.lease = nil
 	return p.afterLease(result), err
+}
+
+// plan is what would be decided under the lock. If that changes the run, results that wait for others count, too: they came before a
+// time-out or a cancel, and after it they would have no effect.
+func (p *pass) plan(ctx context.Context) lifecycle.Decision {
+	d := p.decide(ctx, p.prospect())
+	if d.Changed && p.takeUnripe() {
+		d = p.decide(ctx, p.prospect())
+	}
+	return d
+}
+
+func (p *pass) takeUnripe() bool {
+	if len(p.unripe) == 0 {
+		return false
+	}
+	p.letters, p.unripe, p.later = p.unripe, nil, time.Time{}
+	return true
 }
 
 // tooEarly is when the run may be written next, if it is to be written and that time has not come; else zero. It is asked before what
@@ -74,8 +92,14 @@ func (p *pass) wantsLock() bool {
 
 // owes says whether effects of earlier writes are still to be carried out.
 func (p *pass) owes() bool {
-	return len(p.mem.withdrawals) > 0 || len(p.mem.unpublished(p.run)) > 0
+	return len(p.mem.withdrawals) > 0 || len(p.mem.unpublished(p.run)) > 0 || !p.owesOnlyNATS()
 }
+
+// owesOnlyNATS says whether no child run is to be created.
+func (p *pass) owesOnlyNATS() bool { return len(p.mem.unborn(p.run, p.clock.Now())) == 0 }
+
+// payable says whether anything that is owed can be carried out now.
+func (p *pass) payable() bool { return p.jobs.Connected() || !p.owesOnlyNATS() }
 
 // underLock decides, persists and acts under a lease. Work under the lease ends when it is lost: its context is cancelled.
 func (p *pass) underLock(ctx context.Context, lease *lockmgr.Lease) (reconcile.Result, error) {
@@ -86,6 +110,7 @@ func (p *pass) underLock(ctx context.Context, lease *lockmgr.Lease) (reconcile.R
 	defer cancel(nil)
 	defer context.AfterFunc(lease.Context(), func() { cancel(context.Cause(lease.Context())) })() //nolint:contextcheck // the cause is that of the lease
 
+	p.takeUnripe() // something may have become due meanwhile
 	lock := p.lockOf(lease)
 	lock.Lost = p.mem.lostLease
 	d := p.decide(held, lock)

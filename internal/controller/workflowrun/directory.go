@@ -15,12 +15,16 @@ type directory struct {
 	mu      sync.Mutex
 	known   map[types.UID]entry
 	deleted map[types.NamespacedName][]remains
+	// families are the runs that claim to be children of others.
+	families family
 }
 
 // entry is what is kept of each existing run.
 type entry struct {
 	key   types.NamespacedName
 	phase string
+	// parent is the UID of the run whose child an unfinished run claims to be; "" if it does not.
+	parent string
 }
 
 // remains is what a deleted run may have left with NATS and its workers.
@@ -36,14 +40,16 @@ type remains struct {
 }
 
 func newDirectory() *directory {
-	return &directory{known: map[types.UID]entry{}, deleted: map[types.NamespacedName][]remains{}}
+	return &directory{known: map[types.UID]entry{}, deleted: map[types.NamespacedName][]remains{}, families: family{}}
 }
 
 // see records a run as the informer or a pass saw it.
 func (d *directory) see(run *v1alpha1.WorkflowRun) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.known[run.UID] = entry{key: types.NamespacedName{Namespace: run.Namespace, Name: run.Name}, phase: phaseOf(run)}
+	d.known[run.UID] = entry{
+		key: types.NamespacedName{Namespace: run.Namespace, Name: run.Name}, phase: phaseOf(run), parent: d.related(run),
+	}
 }
 
 // find returns the name of a run.
@@ -70,6 +76,7 @@ func (d *directory) remove(run *v1alpha1.WorkflowRun) {
 	key := types.NamespacedName{Namespace: run.Namespace, Name: run.Name}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.unrelated(run.UID)
 	delete(d.known, run.UID)
 	d.deleted[key] = append(d.deleted[key], remainsOf(run))
 }
@@ -86,6 +93,7 @@ func remainsOf(run *v1alpha1.WorkflowRun) remains {
 func (d *directory) forget(uid types.UID) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.unrelated(uid)
 	delete(d.known, uid)
 }
 

@@ -57,6 +57,18 @@
 // before its admission, or is governed by another policy. Who is next is woken by the gates; nobody polls. What a dead process had
 // taken is given up by its successor, from status, or by the janitor of the gates.
 //
+// # Child runs
+//
+// A child that status names without a uid is created under the lock, after the write, by this process or whoever finds it so
+// (createChildren); what became of that is remembered (memory.births), and told by the next write. AlreadyExists is looked into: the run of
+// that name is the child only if it is owned by the parent and has the spec that a dry run says the child would have. The API server
+// refuses for good (Invalid, BadRequest): the step fails. Anything else is tried again, after birthDelay.
+//
+// Parent and children are read from the cache where that has the right uid, else live: that a run is gone is only known from a
+// live read. The informer's events wake relatives of a run (wakeRelatives): the parent when a child is new, ends or is gone; a child when
+// its step changed; all who claim a run as their parent when it is suspended, shut down, changes its phase, or is gone. A watch has the events of all
+// runs in order, so a child that is known was named by a version of its parent that is known.
+//
 // # Large outputs
 //
 // A pass stores and reads outputs in the object store as its decisions ask for it, before it takes the lock (decide). While the

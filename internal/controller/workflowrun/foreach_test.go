@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -118,6 +119,65 @@ var _ = Describe("a step for each item", func() {
 		GinkgoWriter.Printf("writes %v, largest status %d bytes\n", r.counter("syncopate_status_writes_total"), largest)
 	}, NodeTimeout(4*patience))
 
+	// The matrix of kinds_test.go for items: whatever they are doing, a wish of the user ends, and leaves nothing behind.
+	states := map[string]string{
+		"with jobs in the queue": ``,
+		"with jobs at work":      `{"status":"Started"}`,
+		"backing off":            `{"status":"Retry","retryAfterMillis":4000,"error":{"code":"Busy"}}`,
+		"some of them failed":    `{"status":"Failed","final":true,"error":{"code":"E"}}`,
+	}
+	verbs := map[string]v1alpha1.RunPhase{
+		`{"spec":{"suspend":true}}`: v1alpha1.RunSucceeded, `{"spec":{"shutdown":"Cancel"}}`: v1alpha1.RunCancelled,
+		`{"spec":{"shutdown":"Terminate"}}`: v1alpha1.RunCancelled, "delete": "",
+	}
+	for name, said := range states {
+		for verb, want := range verbs {
+			It(fmt.Sprintf("%s answers to %s, and nothing is left", name, verb), func(ctx SpecContext) {
+				w := newWorld(ctx)
+				r := w.newReplica(ctx, "r")
+				steps, inputs := fanOut(12, 6, v1alpha1.Collect)
+				run := w.create(ctx, steps, inputs)
+				r.inFlight(ctx, run, 6)
+				atWork := w.takeAll(ctx, 6)
+				for _, t := range atWork[:3] {
+					if said != "" {
+						t.say(ctx, said)
+					}
+				}
+				if said != "" {
+					r.pumpAll(ctx, 3)
+					w.clock.Step(itemStartedPatience)
+					r.mustPass(ctx, run)
+				}
+				if want == "" {
+					last := w.get(ctx, run)
+					Expect(w.client.Delete(ctx, run)).To(Succeed())
+					r.directory.remove(last)
+					r.turn(ctx, run)
+				} else {
+					w.patch(ctx, run, verb)
+					for range 3 {
+						r.turn(ctx, run)
+					}
+				}
+				for _, t := range atWork {
+					t.succeed(ctx) // in time after a resume, else too late
+				}
+				if want == v1alpha1.RunSucceeded {
+					Expect(stepOf(w.get(ctx, run), "all").ForEach.Begun).To(BeEquivalentTo(min(12, 6+3*btoi(name == "some of them failed"))), "nothing begins while it is suspended")
+					w.patch(ctx, run, `{"spec":{"suspend":false}}`)
+				}
+				if want != "" {
+					Expect(r.finish(ctx, run).Status.Phase).To(Equal(want))
+					r.drained(ctx, run)
+				}
+				Expect((&janitor{Reconciler: r.Reconciler, stock: r.bus}).takeBackJobs(ctx)).To(Succeed())
+				Expect(w.messages(ctx, w.names.JobsStream())).To(BeZero())
+				until(ctx, "the lock is free", func() bool { w.clock.Step(time.Second); return !w.locked(ctx, run) })
+			}, NodeTimeout(2*patience))
+		}
+	}
+
 	It("that is cancelled leaves no job in the queue, and its workers are told", func(ctx SpecContext) {
 		w := newWorld(ctx)
 		r := w.newReplica(ctx, "r")
@@ -127,6 +187,29 @@ var _ = Describe("a step for each item", func() {
 		Expect(r.drive(ctx, run, finished).Status.Phase).To(Equal(v1alpha1.RunCancelled))
 		Expect(w.messages(ctx, w.names.JobsStream())).To(BeZero())
 	}, NodeTimeout(2*patience))
+
+	for end, lead := range map[string]time.Duration{"is cancelled": 0, "times out": time.Hour - 80*time.Millisecond} {
+		It("has results that wait for others counted when it "+end, func(ctx SpecContext) {
+			w := newWorld(ctx)
+			r := w.newReplica(ctx, "r")
+			run := w.createFanOut(ctx, 40, 40)
+			r.inFlight(ctx, run, 40)
+			w.clock.Step(lead)
+			w.takeAll(ctx, 40)[7].succeed(ctx)
+			r.pumpAll(ctx, 1)
+			w.clock.Step(itemPatience / 2)
+			r.mustPass(ctx, run)
+			Expect(stepOf(w.get(ctx, run), "all").ForEach.Succeeded).To(BeZero(), "it waits for others")
+			w.clock.Step(itemPatience / 3)
+			if lead == 0 {
+				w.patch(ctx, run, `{"spec":{"shutdown":"Cancel"}}`)
+			}
+			r.mustPass(ctx, run)
+			now := stepOf(w.get(ctx, run), "all").ForEach
+			Expect(now.Succeeded).To(BeEquivalentTo(1))
+			Expect(now.Groups == nil || now.Groups[0].Phase == v1alpha1.StepBackingOff).To(BeTrue(), "it was cancelled, or timed out")
+		}, NodeTimeout(2*patience))
+	}
 
 	It("has jobs of ended items taken back by the janitor, and no others", func(ctx SpecContext) {
 		w := newWorld(ctx)
@@ -163,6 +246,13 @@ var _ = Describe("a step for each item", func() {
 func (w *world) createFanOut(ctx SpecContext, items int, parallel int32) *v1alpha1.WorkflowRun {
 	steps, inputs := fanOut(items, parallel, v1alpha1.FailStep)
 	return w.create(ctx, steps, inputs)
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 func statusBytes(run *v1alpha1.WorkflowRun) int {

@@ -152,7 +152,7 @@ func over(run *v1alpha1.WorkflowRun) bool {
 func stayOf(run *v1alpha1.WorkflowRun) *stay {
 	st := run.Status
 	switch {
-	case st == nil || st.Tenant == "":
+	case st == nil || st.Tenant == "" || st.Parent != nil: // a child has the slot of its root, and never one of its own
 		return nil
 	case st.Admission != nil && st.Admission.AdmittedAt != nil:
 		return &stay{tenant: st.Tenant, policy: st.Admission.Policy}

@@ -91,6 +91,9 @@ func (c *statusCheck) writer() {
 	c.must(*c.st.Fence > 0, "fence %d", *c.st.Fence)
 	c.must(c.st.Lock != nil && c.st.Lock.LeaseID != "" && c.st.Lock.LeaseID != "prospect", "lock %+v", c.st.Lock)
 	c.must(c.st.Tenant != "", "no tenant")
+	if c.st.Parent != nil {
+		c.must(c.st.Admission == nil || c.st.Admission.Policy == "", "a child that is counted at the gate of %s", c.run.Name)
+	}
 }
 
 func (c *statusCheck) steps() {
@@ -151,7 +154,8 @@ func (c *statusCheck) step(s *v1alpha1.StepStatus) {
 	}
 	c.must(s.JobID == id, "step %s: job id %q, want %q", s.Name, s.JobID, id)
 	c.must(isEnded(s.Phase) || c.st.CompletedAt == nil, "step %s is %s in a finished run", s.Name, s.Phase)
-	c.must(!isInFlight(s.Phase) || s.ForEach != nil || (s.Attempt > 0 && s.DispatchedAt != nil), "step %s: in flight, %+v", s.Name, s)
+	c.must(s.ChildRun == nil || (s.Attempt == 0 && s.StartedAt != nil), "step %s: child run, %+v", s.Name, s)
+	c.must(!isInFlight(s.Phase) || s.ForEach != nil || s.ChildRun != nil || (s.Attempt > 0 && s.DispatchedAt != nil), "step %s: in flight, %+v", s.Name, s)
 	c.must((s.Phase == v1alpha1.StepBackingOff) == (s.NextAttemptAt != nil), "step %s: %s, next attempt at %v", s.Name, s.Phase, s.NextAttemptAt)
 	c.must(isEnded(s.Phase) == (s.CompletedAt != nil), "step %s: %s, completed at %v", s.Name, s.Phase, s.CompletedAt)
 	c.items(s)

@@ -38,6 +38,8 @@ type memory struct {
 	deadLetters []lifecycle.DeadLetter
 	// stay is where this process has got a slot or a place in line for the run, and not given it up; nil: nowhere.
 	stay *stay
+	// births is what became of the creation of child runs, by name, until status has their uid.
+	births map[string]birth
 	// outputs is what was found out about outputs in the object store for the results that wait, without their bytes.
 	outputs lifecycle.Payloads
 	// atOnce bounds the results in one write after one with several was refused; 0: no bound. It is halved until a result is

@@ -25,6 +25,7 @@ type pass struct {
 	run     *v1alpha1.WorkflowRun // as last persisted; replaced by each write
 	mem     *memory
 	letters []*letter      // results to apply in this pass
+	unripe  []*letter      // results left for a later pass, unless the run changes in this one
 	carried []*letter      // those of them that are in the write under the lease
 	later   time.Time      // when results left for a later pass are ripe; zero: none
 	kept    *lockmgr.Lease // kept by the run, and not worked under yet; nil: none
@@ -39,6 +40,9 @@ type pass struct {
 	workers map[string]lifecycle.Workers
 	gate    lifecycle.Gate  // what the tenant's gate said in this pass
 	claim   lifecycle.Claim // what was found out about the idempotency key in this pass
+
+	parent   *lifecycle.Parent          // that the run claims; nil: none
+	children map[string]lifecycle.Child // by name
 }
 
 // observe gathers what a pass needs; nil when the run does not exist.
@@ -56,7 +60,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*pa
 	p := &pass{Reconciler: r, key: key, mem: r.memories.of(key, cached.UID)}
 	p.run = p.mem.newest(cached)
 	p.mem.resolve(p.run)
-	p.letters, p.later = ripe(r.inbox.waiting(cached.UID), r.clock.Now(), p.run)
+	p.letters, p.unripe, p.later = ripe(r.inbox.waiting(cached.UID), r.clock.Now(), p.run)
 	switch n := p.mem.atOnce; {
 	case len(p.letters) == 0:
 		p.mem.atOnce = 0 // whatever was refused is gone
@@ -74,10 +78,18 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*pa
 		return nil, err
 	}
 	p.observeWorkers()
+	return p, p.observeOthers(ctx)
+}
+
+// observeOthers reads the other objects that matter to the run.
+func (p *pass) observeOthers(ctx context.Context) error {
 	if err := p.observeApprovals(ctx); err != nil {
-		return nil, err
+		return err
 	}
-	return p, p.observeTenant(ctx)
+	if err := p.observeFamily(ctx); err != nil {
+		return err
+	}
+	return p.observeTenant(ctx)
 }
 
 // observeApprovals reads the decisions about the run. One that the cache does not know yet wakes the run when it comes.
@@ -131,9 +143,9 @@ func (p *pass) observeTenant(ctx context.Context) error {
 
 // ripe leaves results for a later pass when they can wait for company: news that jobs were started, as a status write each would double
 // the writes of a run of short jobs, and nobody waits for the news that a job began 100 ms ago; and results of a few of many items.
-func ripe(waiting []*letter, now time.Time, run *v1alpha1.WorkflowRun) ([]*letter, time.Time) {
+func ripe(waiting []*letter, now time.Time, run *v1alpha1.WorkflowRun) (letters, unripe []*letter, later time.Time) {
 	if len(waiting) == 0 {
-		return nil, time.Time{}
+		return nil, nil, time.Time{}
 	}
 	at := waiting[0].since
 	for _, l := range waiting {
@@ -142,9 +154,9 @@ func ripe(waiting []*letter, now time.Time, run *v1alpha1.WorkflowRun) ([]*lette
 		}
 	}
 	if at = at.Add(patienceWith(waiting, run)); at.After(now) {
-		return nil, at
+		return nil, waiting, at
 	}
-	return waiting, time.Time{}
+	return waiting, nil, time.Time{}
 }
 
 // patienceWith is how long results wait for company from when the oldest came.
@@ -177,7 +189,7 @@ func patienceWith(waiting []*letter, run *v1alpha1.WorkflowRun) time.Duration {
 func (p *pass) input(lock lifecycle.Lock) lifecycle.Input {
 	in := lifecycle.Input{
 		Run: p.run, Now: p.clock.Now(), Lock: lock, Tenant: p.tenant,
-		Permits: p.permits, Gate: p.gate, Claim: p.claim, Approvals: p.decided, Workers: p.workers,
+		Permits: p.permits, Gate: p.gate, Claim: p.claim, Approvals: p.decided, Workers: p.workers, Parent: p.parent, Children: p.children,
 		Lists: p.lists.of(p.run.UID), Payloads: p.found.payloads, DeadLetters: p.mem.deadLetters, MaxRetryAfter: p.policy.Delivery.MaxDelay,
 	}
 	for _, l := range p.letters {

@@ -19,6 +19,9 @@ import (
 const (
 	// supplyParallel bounds the outputs that one pass stores or reads at the same time, and so their memory.
 	supplyParallel = 8
+	// loadedBytes bounds what a pass keeps of outputs that a decision reads: as much as the core asks for at once, for expressions and
+	// results on the one hand, and for outputs of items that are made one on the other.
+	loadedBytes = 2 * protocol.MaxPayloadBytes
 	// keptBytes bounds what a pass keeps of the outputs that it only had to check, in case the next step reads them.
 	keptBytes = 1 << 20
 )
@@ -75,7 +78,7 @@ func (p *pass) supply(ctx context.Context, n lifecycle.Needs) error {
 		tasks = append(tasks, func() error { return p.read(ctx, ref, keptBytes) })
 	}
 	for _, ref := range n.Load {
-		tasks = append(tasks, func() error { return p.read(ctx, ref, protocol.MaxPayloadBytes) })
+		tasks = append(tasks, func() error { return p.read(ctx, ref, loadedBytes) })
 	}
 	var (
 		wg     sync.WaitGroup
@@ -152,6 +155,13 @@ func (f *found) keep(name string, data []byte, bound int) {
 	}
 	f.bytes += len(data)
 	f.payloads[name] = lifecycle.Payload{Data: data}
+}
+
+// forget drops what was found out about an object that is there no more.
+func (f *found) forget(name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.payloads, name)
 }
 
 // facts are the findings without the bytes.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
 // fieldOwner names the operator in managedFields.
@@ -43,7 +44,7 @@ func (p *pass) persist(ctx context.Context, d lifecycle.Decision) error {
 	}
 	p.metrics.statusWrites.WithLabelValues("accepted").Inc()
 	log.FromContext(ctx).V(1).Info("Status written", "resourceVersion", next.ResourceVersion, "fence", next.Status.Fence, "progress", next.Status.Progress)
-	p.unused = append(p.unused, missingFrom(outputsOf(next), outputsOf(p.run))...)
+	p.unused = append(p.unused, missingFrom(outputsOf(next), append(outputsOf(p.run), p.takenOver(d.Verdicts)...))...)
 	p.run, p.mem.last = next, next
 	if p.mem.stay == nil && over(next) {
 		p.mem.stay = stayOf(next) // by another process, before this one drove the run
@@ -67,6 +68,16 @@ func (p *pass) mayWrite(ctx context.Context, next *v1alpha1.WorkflowRun) (done f
 	case <-ctx.Done():
 		return nil, fmt.Errorf("wait to write status: %w", context.Cause(ctx))
 	}
+}
+
+// takenOver are the objects of items' workers whose bytes are with those of other items now.
+func (p *pass) takenOver(verdicts []lifecycle.Verdict) (names []string) {
+	for i, v := range verdicts {
+		if fact := &p.letters[i].fact; v == lifecycle.Applied && fact.ID.Item != protocol.NoItem && fact.Result.OutputRef != nil {
+			names = append(names, fact.Result.OutputRef.Name)
+		}
+	}
+	return names
 }
 
 // missingFrom are the names among those of before that are not in a list.

@@ -49,8 +49,10 @@ type replica struct {
 	request func(*lockmgr.Request)                            // changes what is asked of the lock manager
 	cached  func(*v1alpha1.WorkflowRun) *v1alpha1.WorkflowRun // what the cache says instead of the truth; nil: the truth
 	refuse  func(*v1alpha1.WorkflowRun) error                 // what the API server says to a write of status; nil: it may be taken
-	dead    atomic.Bool
-	quiet   bool // consumes nothing: the spec does it
+	// refuseCreation is what the API server says to the creation of an object; nil: it may be taken.
+	refuseCreation func(client.Object) error
+	dead           atomic.Bool
+	quiet          bool // consumes nothing: the spec does it
 	// unsettled bounds the results of all groups that are not settled; 0: the default.
 	unsettled int
 
@@ -193,6 +195,16 @@ func (r *replica) apiHooks() interceptor.Funcs {
 				return nil
 			}
 			return c.List(ctx, list, opts...)
+		},
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			return r.around(ctx, "create", func() error {
+				if r.refuseCreation != nil {
+					if err := r.refuseCreation(o); err != nil {
+						return err
+					}
+				}
+				return c.Create(ctx, o, opts...)
+			})
 		},
 		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
 			return r.around(ctx, sub, func() error {

@@ -149,15 +149,14 @@ func (r *Reconciler) informer() handler.EventHandler {
 		CreateFunc: func(_ context.Context, e event.CreateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 			if run, ok := e.Object.(*v1alpha1.WorkflowRun); ok {
 				r.directory.see(run)
+				r.wakeRelatives(q, nil, run)
 			}
 			wake(q, e.Object)
 		},
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-			if run, ok := e.ObjectOld.(*v1alpha1.WorkflowRun); ok && run.UID != e.ObjectNew.GetUID() {
-				r.directory.remove(run) // the watch missed that it was deleted
-			}
-			if run, ok := e.ObjectNew.(*v1alpha1.WorkflowRun); ok {
-				r.directory.see(run)
+			was, _ := e.ObjectOld.(*v1alpha1.WorkflowRun)
+			if run, ok := e.ObjectNew.(*v1alpha1.WorkflowRun); ok && was != nil {
+				r.changed(q, was, run)
 			}
 			if e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() || e.ObjectOld.GetUID() != e.ObjectNew.GetUID() || r.byAnother(e.ObjectNew) {
 				wake(q, e.ObjectNew)
@@ -166,10 +165,24 @@ func (r *Reconciler) informer() handler.EventHandler {
 		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 			if run, ok := e.Object.(*v1alpha1.WorkflowRun); ok {
 				r.directory.remove(run)
+				r.wakeRelatives(q, run, nil)
 			}
 			wake(q, e.Object)
 		},
 	}
+}
+
+// changed keeps the directory, and wakes the relatives of a run.
+func (r *Reconciler) changed(q workqueue.TypedRateLimitingInterface[reconcile.Request], was, now *v1alpha1.WorkflowRun) {
+	if was.UID != now.UID { // the watch missed that it was deleted
+		r.directory.remove(was)
+		r.wakeRelatives(q, was, nil)
+		r.directory.see(now)
+		r.wakeRelatives(q, nil, now)
+		return
+	}
+	r.directory.see(now)
+	r.wakeRelatives(q, was, now)
 }
 
 // policyWatch wakes the runs that keep their lock when a policy changed, so that they take it anew under the policy of now, and those

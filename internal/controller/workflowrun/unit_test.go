@@ -284,8 +284,8 @@ func TestRipe(t *testing.T) {
 		"an unusable body is ripe at once":         {[]*letter{{since: epoch, fact: lifecycle.Result{ID: protocol.JobID{Item: protocol.NoItem}, Rejected: "no JSON"}}}, 1, time.Time{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, later := ripe(c.waiting, epoch, many)
-			if len(got) != c.ripe || !later.Equal(c.later) {
+			got, unripe, later := ripe(c.waiting, epoch, many)
+			if len(got) != c.ripe || len(got)+len(unripe) != len(c.waiting) || !later.Equal(c.later) {
 				t.Errorf("%d ripe, later at %s; want %d, %s", len(got), later, c.ripe, c.later)
 			}
 		})

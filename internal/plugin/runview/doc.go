@@ -2,8 +2,8 @@
 // when that is looked at next, or how it ended. Both are pure functions of objects and the time, without clock or I/O; the same
 // input gives the same bytes.
 //
-//	WorkflowRun ──┬──> TreeOf(run, now) ────────> Tree ──> text, JSON
-//	              └──> Why(run, policies, now) ──> Answer ─> text, JSON
+//	WorkflowRun ──┬──> TreeOf(run, now, kids) ──> Tree ──> text, JSON
+//	              └──> Why(run, policies, ...) ──> Answer ─> text, JSON
 //	LockPolicies ─────────┘
 //
 // # Guarantees

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -83,8 +84,8 @@ func TestTreeAndWhyAsPeopleSeeThem(t *testing.T) {
 			t.Parallel()
 			var run v1alpha1.WorkflowRun
 			load(t, path, &run)
-			tree := TreeOf(&run, now)
-			why := Why(&run, []v1alpha1.LockPolicy{samplePolicy(t, 3)}, now)
+			tree := TreeOf(&run, now, kidsOf(&run)...)
+			why := Why(&run, []v1alpha1.LockPolicy{samplePolicy(t, 3)}, now, kidsOf(&run)...)
 			var out bytes.Buffer
 			if err := tree.Text(&out, false); err != nil {
 				t.Fatal(err)
@@ -99,4 +100,20 @@ func TestTreeAndWhyAsPeopleSeeThem(t *testing.T) {
 			golden(t, name+".why.json", asJSON(t, why))
 		})
 	}
+}
+
+// kidsOf are the child runs that a run's status names, and one of the name and another uid.
+func kidsOf(run *v1alpha1.WorkflowRun) []v1alpha1.WorkflowRun {
+	var kids []v1alpha1.WorkflowRun
+	for _, s := range statusOf(run).Steps {
+		if s.ChildRun == nil || s.ChildRun.UID == "" || s.ChildRun.UID == "unread" {
+			continue
+		}
+		kid := v1alpha1.WorkflowRun{Status: &v1alpha1.WorkflowRunStatus{Phase: v1alpha1.RunRunning, Progress: "1/3"}}
+		kid.Name, kid.UID = s.ChildRun.Name, types.UID(s.ChildRun.UID)
+		other := *kid.DeepCopy()
+		other.UID, other.Status.Phase = "another", v1alpha1.RunFailed
+		kids = append(kids, kid, other)
+	}
+	return kids
 }

@@ -48,6 +48,9 @@ func (v *viewer) stepMoments() []Moment {
 		s := &v.all[i]
 		if at, code := s.timeout(); at != nil {
 			all = append(all, Moment{*at, "attempt of step " + s.spec.Name + " fails as " + code})
+		}
+		all = append(all, s.itemMoments(suspended(v.run))...)
+		if inFlight(s.status.Phase) {
 			active++
 		}
 		if at, what := s.ripe(); at != nil {

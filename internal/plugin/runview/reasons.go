@@ -25,6 +25,7 @@ func meanings() map[string]map[string]meaning {
 				text: "the tenant has as many runs under way as its LockPolicy lets it",
 				help: "to see who uses the slots: kubectl syncopate tenants",
 			},
+			v1alpha1.ReasonWaitingForParent:     {text: "waits for its parent run to name it in its status"},
 			v1alpha1.ReasonAdmissionBusy:        {text: "the admission lock of the tenant is busy", help: "strategy: Atomic in the LockPolicy needs no such lock"},
 			v1alpha1.ReasonAdmissionUnavailable: {text: "nobody is admitted, because Redis cannot be used", help: "see whether Redis can be reached"},
 			v1alpha1.ReasonAdmissionRebuilding:  {text: "Redis lost its data; nobody is admitted until the runs are counted again"},

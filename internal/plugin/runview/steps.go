@@ -22,6 +22,7 @@ const (
 	KindJob      Kind = "job"
 	KindApproval Kind = "approval"
 	KindDelay    Kind = "delay"
+	KindRun      Kind = "run" // a child run
 )
 
 // step is one step with its state and its place in the DAG.
@@ -107,10 +108,15 @@ func (s *step) kind() Kind {
 		return KindApproval
 	case s.spec.Delay != nil:
 		return KindDelay
+	case s.spec.Run != nil:
+		return KindRun
 	default:
 		return KindJob
 	}
 }
+
+// takesPlace says whether the step is one of those that maxParallelSteps bounds.
+func (s *step) takesPlace() bool { return s.kind() == KindJob || s.kind() == KindRun }
 
 func (s *step) topic() string {
 	if s.spec.Job == nil {
@@ -122,6 +128,8 @@ func (s *step) topic() string {
 // timeout is when the attempt in flight fails, and the code with which; nil: none is in flight.
 func (s *step) timeout() (at *time.Time, code string) {
 	switch {
+	case s.status.ChildRun != nil, s.status.ForEach != nil: // bounded by its own deadline, or item by item
+		return nil, ""
 	case s.status.Phase == v1alpha1.StepRunning && s.status.StartedAt != nil:
 		return utc(s.status.StartedAt.Add(seconds(s.spec.TimeoutSeconds))), "Timeout"
 	case inFlight(s.status.Phase) && s.status.DispatchedAt != nil:
@@ -204,11 +212,11 @@ func (s *step) pending(run *v1alpha1.WorkflowRun, all []step) string {
 		return "runs when all other steps are over"
 	case len(open) > 0:
 		return "waits for " + names(open)
-	case run.Spec.Suspend:
-		return "spec.suspend is set"
+	case suspended(run):
+		return suspender(run)
 	case statusOf(run).Admission == nil || run.Status.Admission.AdmittedAt == nil:
 		return "the run is not admitted"
-	case s.kind() != KindJob:
+	case !s.takesPlace():
 		return "begins as soon as possible"
 	default:
 		return fmt.Sprintf("waits for a place (maxParallelSteps %d)", parallel(run))

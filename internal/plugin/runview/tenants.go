@@ -64,14 +64,16 @@ func (t *Tenant) wait(since *time.Time) {
 	}
 }
 
-// hasSlot says whether a run is under way.
+// hasSlot says whether a run is under way in a slot of its own: a child run is in that of its root.
 func hasSlot(run *v1alpha1.WorkflowRun) bool {
 	st := statusOf(run)
-	return st.CompletedAt == nil && st.Admission != nil && st.Admission.AdmittedAt != nil
+	return st.Parent == nil && st.CompletedAt == nil && st.Admission != nil && st.Admission.AdmittedAt != nil
 }
 
-// queued says whether a run waits to be admitted.
-func queued(run *v1alpha1.WorkflowRun) bool { return statusOf(run).Phase == v1alpha1.RunQueued }
+// queued says whether a run waits in its tenant's line to be admitted.
+func queued(run *v1alpha1.WorkflowRun) bool {
+	return statusOf(run).Phase == v1alpha1.RunQueued && statusOf(run).Parent == nil
+}
 
 func queuedAt(run *v1alpha1.WorkflowRun) time.Time {
 	if a := statusOf(run).Admission; a != nil && a.QueuedAt != nil {

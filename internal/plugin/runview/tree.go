@@ -39,14 +39,16 @@ type Row struct {
 	StartedAt      *time.Time         `json:"startedAt,omitempty"` // of the last attempt; the dispatch where its worker never said Started
 	CompletedAt    *time.Time         `json:"completedAt,omitempty"`
 	DelayedUntil   *time.Time         `json:"delayedUntil,omitempty"`
+	Items          *Items             `json:"items,omitempty"`          // of a step with forEach
+	ChildRun       string             `json:"childRun,omitempty"`       // the name of a child run
 	DurationMillis *int64             `json:"durationMillis,omitempty"` // of the last attempt, so far if it goes on
 	Why            string             `json:"why,omitempty"`
 
 	branch string // what is drawn before the name
 }
 
-// TreeOf is the tree of a run at a moment.
-func TreeOf(run *v1alpha1.WorkflowRun, now time.Time) Tree {
+// TreeOf is the tree of a run at a moment. children are its child runs, as far as they are known.
+func TreeOf(run *v1alpha1.WorkflowRun, now time.Time, children ...v1alpha1.WorkflowRun) Tree {
 	st := statusOf(run)
 	t := Tree{
 		Namespace: run.Namespace, Name: run.Name, Phase: st.Phase, Progress: st.Progress, Tenant: st.Tenant,
@@ -63,7 +65,7 @@ func TreeOf(run *v1alpha1.WorkflowRun, now time.Time) Tree {
 	if st.Lock != nil {
 		t.Holder = Printable(st.Lock.Holder, maxTextChars)
 	}
-	g := grower{run: run, all: stepsOf(run), now: now}
+	g := grower{run: run, all: stepsOf(run), now: now, family: familyOf(children)}
 	g.grow()
 	t.Steps = append(t.Steps, g.rows...)
 	return t
@@ -77,6 +79,7 @@ type grower struct {
 	shown    []bool
 	rows     []Row
 	now      time.Time
+	family   family
 }
 
 func (g *grower) grow() {
@@ -130,6 +133,10 @@ func (g *grower) row(i, parent, depth int, branch string) Row {
 	if parent >= 0 {
 		r.Parent = g.all[parent].spec.Name
 	}
+	r.Items = s.items()
+	if s.status.ChildRun != nil {
+		r.ChildRun = s.status.ChildRun.Name
+	}
 	if d := s.took(g.now); d != nil {
 		ms := d.Milliseconds()
 		r.DurationMillis = &ms
@@ -171,11 +178,11 @@ func (g *grower) state(s *step) string {
 	case v1alpha1.StepSkipped:
 		return "when: " + Printable(s.spec.When, maxErrorChars)
 	case v1alpha1.StepCancelled:
-		return join("the run ended first", cause)
+		return join("the run ended first", s.items().text(), g.family.child(s), cause)
 	case v1alpha1.StepFailed:
-		return join(cause, s.before(), s.shrug())
+		return join(cause, s.items().text(), s.before(), s.shrug())
 	case v1alpha1.StepRunning, v1alpha1.StepSucceeded: // why an approval failed is its error
-		return join(cause, s.decided(g.now), s.before())
+		return join(s.items().text(), g.family.child(s), cause, s.decided(g.now), s.before())
 	default: // of a newer operator
 		return cause
 	}

@@ -23,7 +23,9 @@ func anyDAG(r *rand.Rand) *v1alpha1.WorkflowRun {
 		for range r.IntN(4) {
 			s.DependsOn = append(s.DependsOn, fmt.Sprintf("s%d", r.IntN(n+2)))
 		}
-		switch r.IntN(3) {
+		switch r.IntN(4) {
+		case 3:
+			s.Run = &v1alpha1.ChildRun{}
 		case 0:
 			s.Approval = &v1alpha1.Approval{}
 		case 1:

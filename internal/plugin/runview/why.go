@@ -57,9 +57,9 @@ type Moment struct {
 	What string    `json:"what"`
 }
 
-// Why says what blocks a run. policies are all LockPolicies; nil: not known.
-func Why(run *v1alpha1.WorkflowRun, policies []v1alpha1.LockPolicy, now time.Time) Answer {
-	v := viewer{run: run, st: statusOf(run), all: stepsOf(run), policies: policies, now: now}
+// Why says what blocks a run. policies are all LockPolicies; nil: not known. children are its child runs, as far as they are known.
+func Why(run *v1alpha1.WorkflowRun, policies []v1alpha1.LockPolicy, now time.Time, children ...v1alpha1.WorkflowRun) Answer {
+	v := viewer{run: run, st: statusOf(run), all: stepsOf(run), policies: policies, now: now, family: familyOf(children)}
 	v.answer = Answer{Namespace: run.Namespace, Name: run.Name, Phase: v.st.Phase, Ended: v.st.CompletedAt != nil, Facts: []Fact{}}
 	if v.answer.Phase == "" {
 		v.answer.Phase = v1alpha1.RunPending
@@ -86,6 +86,7 @@ type viewer struct {
 	answer   Answer
 	advice   []string
 	asked    []*step // approvals that wait
+	family   family
 }
 
 func (v *viewer) add(f Fact) {
@@ -103,10 +104,16 @@ func (v *viewer) means(c *metav1.Condition) string {
 	if !known {
 		return fmt.Sprintf("%s is %s: %s: %s", c.Type, c.Status, c.Reason, c.Message)
 	}
-	if m.text != "" && m.help != "" && !slices.Contains(v.advice, m.help) {
-		v.advice = append(v.advice, m.help)
+	if m.text != "" && m.help != "" {
+		v.advise(m.help)
 	}
 	return m.text
+}
+
+func (v *viewer) advise(text string) {
+	if !slices.Contains(v.advice, text) {
+		v.advice = append(v.advice, text)
+	}
 }
 
 func (v *viewer) summary() {
@@ -116,6 +123,9 @@ func (v *viewer) summary() {
 		return
 	}
 	a.Reason, a.Summary = c.Reason, v.means(c)
+	if v.suspendedByParent() {
+		a.Summary, v.advice = "is suspended with its parent run "+v.st.Parent.Name, []string{"to resume: resume run " + v.st.Parent.Name}
+	}
 	if a.Ended {
 		a.Summary += ": " + c.Message
 		a.Since = secondTime(v.st.CompletedAt)
@@ -157,6 +167,11 @@ func (v *viewer) running() (string, *time.Time) {
 		s := &v.all[i]
 		switch s.status.Phase {
 		case v1alpha1.StepRunning:
+			if n := s.items(); n != nil && n.Running == 0 && n.Dispatched > 0 {
+				waiting = append(waiting, s.spec.Name)
+				since = earlier(since, s.waitsSince())
+				continue
+			}
 			working = append(working, s.spec.Name)
 		case v1alpha1.StepDispatched:
 			waiting = append(waiting, s.spec.Name)
@@ -215,6 +230,7 @@ func (v *viewer) queuedAt() *time.Time {
 // underWay collects the facts of a run that did not end.
 func (v *viewer) underWay() {
 	v.wishes()
+	v.parent()
 	v.ending()
 	v.admission()
 	v.lockTrouble()
@@ -302,7 +318,7 @@ func (v *viewer) stepFacts() {
 
 // placeless says whether nothing but a place among the parallel steps is missing for a step to begin.
 func (v *viewer) placeless(s *step) bool {
-	if s.status.Phase != v1alpha1.StepPending || s.kind() != KindJob || !v.admitted() || v.run.Spec.Suspend {
+	if s.status.Phase != v1alpha1.StepPending || !s.takesPlace() || !v.admitted() || suspended(v.run) {
 		return false
 	}
 	return len(s.unknown)+len(s.waitsFor(v.all)) == 0 && (!s.finally || v.st.Ending != nil)
@@ -315,6 +331,14 @@ func (v *viewer) stepFact(s *step) (Fact, bool) {
 		f.Text, f.Since = fmt.Sprintf("waits for a worker of topic %s (attempt %d)", s.topic(), s.status.Attempt), microTime(s.status.DispatchedAt)
 		f.Until, f.Then = s.timeout()
 	case v1alpha1.StepRunning:
+		if s.status.ChildRun != nil {
+			v.childFact(s, &f)
+			break
+		}
+		if n := s.items(); n != nil {
+			f.Text, f.Since = join(n.text(), errorText(s.status.Error, maxTextChars/2)), microTime(s.status.StartedAt)
+			break
+		}
 		f.Text, f.Since = fmt.Sprintf("runs (attempt %d)", s.status.Attempt), microTime(s.status.StartedAt)
 		f.Until, f.Then = s.timeout()
 	case v1alpha1.StepBackingOff:

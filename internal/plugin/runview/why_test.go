@@ -32,6 +32,7 @@ func sayings() []saying {
 		{condition: "Admitted", reason: "Admitted", status: yes},
 		{condition: "Admitted", reason: "Pending", status: unknown, fact: "admission: waits for admission"},
 		{condition: "Admitted", reason: "Suspended", status: no, fact: "admission: is not admitted while spec.suspend is set"},
+		{condition: "Admitted", reason: "WaitingForParent", status: no, fact: "admission: waits for its parent run to name it in its status"},
 		{condition: "RunLockRenewed", reason: "Held", status: yes},
 		{condition: "RunLockRenewed", reason: "Renewed", status: yes},
 		{condition: "RunLockRenewed", reason: "Released", status: yes},
@@ -280,6 +281,12 @@ func TestTheNextLookIsThatOfTheCore(t *testing.T) {
 			r.Spec.Steps[1] = v1alpha1.Step{Name: "b", Delay: &v1alpha1.Delay{Seconds: new(int32(800))}}
 			admitted(r, v1alpha1.StepStatus{Name: "a", Phase: v1alpha1.StepWaiting, StartedAt: at(50)},
 				v1alpha1.StepStatus{Name: "b", Phase: v1alpha1.StepDelayed, StartedAt: at(50), DelayedUntil: at(850)}, backing)
+		}},
+		"a child run takes a place and has no time-out of its step": {lock: held(), want: 700 * time.Second, change: func(r *v1alpha1.WorkflowRun) {
+			r.Spec.MaxParallelSteps = 2
+			r.Spec.Steps[0] = v1alpha1.Step{Name: "a", Run: &v1alpha1.ChildRun{}}
+			r.Spec.Steps[1].StartTimeoutSeconds = 600
+			admitted(r, v1alpha1.StepStatus{Name: "a", Phase: v1alpha1.StepRunning, StartedAt: at(1), ChildRun: &v1alpha1.ChildRunStatus{Name: "x", UID: "y"}}, dispatched, backing)
 		}},
 		"the finally steps have a bound of their own": {lock: held(), want: 800 * time.Second, change: func(r *v1alpha1.WorkflowRun) {
 			r.Spec.ActiveDeadlineSeconds = new(int32(601))

@@ -1,0 +1,103 @@
+package workflowrun
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+)
+
+// boss is a run with two child runs under way.
+func boss() *v1alpha1.WorkflowRun {
+	return &v1alpha1.WorkflowRun{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "boss", UID: "u-boss"},
+		Status: &v1alpha1.WorkflowRunStatus{Phase: v1alpha1.RunRunning, Fence: new(int64(1)), Steps: []v1alpha1.StepStatus{
+			{Name: "a", Phase: v1alpha1.StepRunning, ChildRun: &v1alpha1.ChildRunStatus{Name: "kid-a"}},
+			{Name: "b", Phase: v1alpha1.StepRunning, ChildRun: &v1alpha1.ChildRunStatus{Name: "kid-b", UID: "u-b"}},
+			{Name: "c", Phase: v1alpha1.StepRunning},
+		}},
+	}
+}
+
+func kid(name string) *v1alpha1.WorkflowRun {
+	return &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "ns", Name: name, UID: types.UID("u-" + name),
+		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(boss(), v1alpha1.GroupVersion.WithKind("WorkflowRun"))},
+	}}
+}
+
+func finishedKid(name string) *v1alpha1.WorkflowRun {
+	run := kid(name)
+	run.Status = &v1alpha1.WorkflowRunStatus{
+		Phase: v1alpha1.RunSucceeded, CompletedAt: &metav1.Time{Time: epoch}, Fence: new(int64(1)), Parent: &v1alpha1.ParentStatus{Name: "boss", UID: "u-boss"},
+	}
+	return run
+}
+
+// mutation: each call of wakeRelatives in setup.go, and each of its cases, that is left out makes this fail.
+func TestRelativesWakeEachOther(t *testing.T) {
+	changed := func(change func(*v1alpha1.WorkflowRun)) any {
+		now := boss()
+		change(now)
+		return event.UpdateEvent{ObjectOld: boss(), ObjectNew: now}
+	}
+	for name, c := range map[string]struct {
+		event any
+		want  []string // the run itself included, where it is woken
+	}{
+		"a child is created":          {event.CreateEvent{Object: kid("kid-a")}, []string{"boss", "kid-a"}},
+		"a child is deleted":          {event.DeleteEvent{Object: kid("kid-a")}, []string{"boss", "kid-a"}},
+		"a child ends":                {event.UpdateEvent{ObjectOld: kid("kid-a"), ObjectNew: finishedKid("kid-a")}, []string{"boss"}},
+		"a child moves on":            {event.UpdateEvent{ObjectOld: kid("kid-a"), ObjectNew: kid("kid-a")}, nil},
+		"the parent is deleted":       {event.DeleteEvent{Object: boss()}, []string{"boss", "kid-a", "kid-b", "liar"}},
+		"the parent moves on":         {changed(func(p *v1alpha1.WorkflowRun) { p.Status.Steps[2].Phase = v1alpha1.StepSucceeded }), nil},
+		"the parent names a child":    {changed(func(p *v1alpha1.WorkflowRun) { p.Status.Steps[0].ChildRun.UID = "u-a" }), []string{"kid-a"}},
+		"a step of the parent ends":   {changed(func(p *v1alpha1.WorkflowRun) { p.Status.Steps[1].Phase = v1alpha1.StepCancelled }), []string{"kid-b"}},
+		"the parent is to suspend":    {changed(func(p *v1alpha1.WorkflowRun) { p.Spec.Suspend = true }), []string{"kid-a", "kid-b", "liar"}},
+		"the parent suspends":         {changed(func(p *v1alpha1.WorkflowRun) { p.Status.Phase = v1alpha1.RunSuspended }), []string{"kid-a", "kid-b", "liar"}},
+		"the parent is to terminate":  {changed(func(p *v1alpha1.WorkflowRun) { p.Spec.Shutdown = v1alpha1.ShutdownTerminate }), []string{"kid-a", "kid-b", "liar"}},
+		"the parent ends":             {changed(func(p *v1alpha1.WorkflowRun) { p.Status.Phase = v1alpha1.RunFailed }), []string{"kid-a", "kid-b", "liar"}},
+		"another run takes its place": {changed(func(p *v1alpha1.WorkflowRun) { p.UID = "u-new" }), []string{"boss", "kid-a", "kid-b", "liar"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := &Reconciler{directory: newDirectory(), holder: "me"}
+			for _, run := range []*v1alpha1.WorkflowRun{boss(), kid("kid-a"), kid("kid-b"), kid("liar"), kid("old"), finishedKid("old"), kid("gone")} {
+				r.directory.see(run)
+			}
+			r.directory.remove(kid("gone"))
+			if diff := cmp.Diff(c.want, wokenBy(t, r, c.event)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// wokenBy are the runs that an event of the informer wakes.
+func wokenBy(t *testing.T, r *Reconciler, e any) []string {
+	t.Helper()
+	q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	t.Cleanup(q.ShutDown)
+	switch e := e.(type) {
+	case event.CreateEvent:
+		r.informer().Create(t.Context(), e, q)
+	case event.UpdateEvent:
+		r.informer().Update(t.Context(), e, q)
+	case event.DeleteEvent:
+		r.informer().Delete(t.Context(), e, q)
+	}
+	var names []string
+	for q.Len() > 0 {
+		key, _ := q.Get()
+		names = append(names, key.Name)
+		q.Done(key)
+	}
+	slices.Sort(names)
+	return names
+}

@@ -1,0 +1,295 @@
+package lifecycle
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+// oneJob is the spec of a child with one job.
+const oneJob = `{"steps":[{"name":"x","job":{"topic":"t.x"}}],"outputs":{"y":"${steps.x.output}"}}`
+
+func childRun(spec, inputs string) stepOption {
+	return func(s *v1alpha1.Step) {
+		s.Job, s.Run = nil, &v1alpha1.ChildRun{Spec: runtime.RawExtension{Raw: []byte(spec)}}
+		if inputs != "" {
+			s.Run.Inputs = raw(inputs)
+		}
+	}
+}
+
+func childStory(t *testing.T) *story {
+	run := newRun(
+		newStep("a"),
+		newStep("sub", after("a"), childRun(oneJob, `{"n":"${steps.a.output.n}"}`)),
+		newStep("other", childRun(oneJob, ""), continues),
+		newStep("z", after("sub", "other"), input(`{"y":"${steps.sub.output.y}","why":"${steps.other.error.code}"}`)),
+	)
+	run.Spec.MaxParallelSteps = 2
+	s := newStory(t, run)
+	s.decide(0, "applied: a and other take both places")
+	other := s.run.Status.Steps[2].ChildRun.Name
+	s.kids = map[string]Child{other: {State: ChildPostponed, Cause: "exceeded quota"}}
+	s.decide(time.Second, "other cannot be created")
+	s.kids[other] = Child{State: ChildThere, UID: "u-other"}
+	s.decide(time.Second, "other was created, and is confirmed; a is answered", succeeded("a", 1, `{"n":7}`))
+	sub := s.run.Status.Steps[1].ChildRun.Name
+	s.kids[sub] = Child{State: ChildThere, UID: "u-sub"}
+	s.kids[other] = Child{State: ChildThere, UID: "u-other", Finished: true, Phase: v1alpha1.RunFailed, Reason: "StepFailed", Message: "step x failed: E: no"}
+	s.decide(time.Second, "sub is there; other failed")
+	s.lock = busy()
+	s.kids[sub] = Child{State: ChildThere, UID: "u-sub", Finished: true, Phase: v1alpha1.RunSucceeded, Output: []byte(`{"y":1.0}`)}
+	s.decide(time.Second, "sub succeeded, while another has the lock")
+	s.lock = held(2)
+	s.decide(time.Second, "sub's outputs are the step's output")
+	s.decide(time.Second, "z is answered", succeeded("z", 1, `{}`))
+	return s
+}
+
+// beginning is a run whose child has begun, confirmed or not.
+func beginning(t *testing.T, uid string, options ...stepOption) *v1alpha1.WorkflowRun {
+	t.Helper()
+	run := newRun(newStep("sub", append([]stepOption{childRun(oneJob, "")}, options...)...))
+	advance(t, run, epoch)
+	run.Status.Steps[0].ChildRun.UID = uid
+	return run
+}
+
+func decideWith(run *v1alpha1.WorkflowRun, lock Lock, c Child) Decision {
+	in := letIn(Input{Run: run, Now: epoch.Add(time.Second), Lock: lock})
+	if steps := Children(run); len(steps) > 0 {
+		in.Children = map[string]Child{steps[0].ChildRun.Name: c}
+	}
+	return objects{}.decide(in)
+}
+
+// mutation: each case of decider.child and childEnded that is left out, or does not compare uids, makes this fail.
+func TestWhatBecomesOfAStepThatIsAChildRun(t *testing.T) {
+	over := func(phase v1alpha1.RunPhase) Child {
+		return Child{State: ChildThere, UID: "u-c", Finished: true, Phase: phase, Reason: "Because", Message: "of that", Output: []byte(`{"y":1.0}`)}
+	}
+	for name, c := range map[string]struct {
+		uid   string
+		child Child
+		want  string // phase of the step, uid of the child, and error or output
+	}{
+		"nothing is known of it":                   {"", Child{}, "Running /"},
+		"nothing is known of it, confirmed":        {"u-c", Child{}, "Running u-c/"},
+		"it is there":                              {"", Child{State: ChildThere, UID: "u-c"}, "Running u-c/"},
+		"it is there, confirmed":                   {"u-c", Child{State: ChildThere, UID: "u-c"}, "Running u-c/"},
+		"another has its name":                     {"u-c", Child{State: ChildThere, UID: "u-d"}, "Failed u-c/ChildDeleted: child run NAME: it was deleted before it ended"},
+		"another has its name, and has ended":      {"u-d", over(v1alpha1.RunSucceeded), "Failed u-d/ChildDeleted: child run NAME: it was deleted before it ended"},
+		"it is gone":                               {"u-c", Child{State: ChildGone}, "Failed u-c/ChildDeleted: child run NAME: it was deleted before it ended"},
+		"it is gone, and was never there":          {"", Child{State: ChildGone}, "Running /"},
+		"it succeeded":                             {"u-c", over(v1alpha1.RunSucceeded), `Succeeded u-c/{"y":1}`},
+		"it ended before it was confirmed":         {"", over(v1alpha1.RunFailed), "Failed u-c/ChildFailed: child run NAME: Because: of that"},
+		"it failed":                                {"u-c", over(v1alpha1.RunFailed), "Failed u-c/ChildFailed: child run NAME: Because: of that"},
+		"it was cancelled":                         {"u-c", over(v1alpha1.RunCancelled), "Failed u-c/ChildCancelled: child run NAME: Because: of that"},
+		"it timed out":                             {"u-c", over(v1alpha1.RunTimedOut), "Failed u-c/ChildTimedOut: child run NAME: Because: of that"},
+		"its name is taken":                        {"", Child{State: ChildTaken, Cause: "by x"}, "Failed /NameTaken: child run NAME: by x"},
+		"its name is taken, as an old view has it": {"u-c", Child{State: ChildTaken, Cause: "by x"}, "Running u-c/"},
+		"it is refused":                            {"", Child{State: ChildRefused, Cause: "no"}, "Failed /InvalidSpec: child run NAME: no"},
+		"it is refused, as an old view has it":     {"u-c", Child{State: ChildRefused, Cause: "no"}, "Running u-c/"},
+		"it cannot be created now":                 {"", Child{State: ChildPostponed, Cause: "quota"}, "Running /"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run := beginning(t, c.uid)
+			s := decideWith(run, held(1), c.child).Status.Steps[0]
+			got := fmt.Sprintf("%s %s/", s.Phase, s.ChildRun.UID)
+			switch {
+			case s.Error != nil:
+				got += errorText(s.Error)
+			case s.Output != nil:
+				got += string(s.Output.Raw)
+			}
+			if want := strings.ReplaceAll(c.want, "NAME", s.ChildRun.Name); got != want {
+				t.Errorf("got %s, want %s", got, want)
+			}
+			for _, lock := range []Lock{busy(), unavailable()} {
+				if out := decideWith(run, lock, c.child); !cmp.Equal(out.Status.Steps, run.Status.Steps) || len(out.Create) > 0 {
+					t.Errorf("a step changed without the lock: %+v", out.Status.Steps)
+				}
+			}
+		})
+	}
+}
+
+// mutation: withWorker that does not look at childRun makes this fail.
+func TestAChildRunIsNoJob(t *testing.T) {
+	run := beginning(t, "u-c")
+	if ids := InFlight(run); len(ids) > 0 {
+		t.Errorf("jobs in flight: %v", ids)
+	}
+	if out := decideAt(run, epoch.Add(100*time.Hour), held(1)); out.Changed || !out.Wake.IsZero() || len(out.Withdraw) > 0 {
+		t.Errorf("a child run times out like a job: %+v", out)
+	}
+	late := Result{ID: job("sub", 1), Result: protocol.Result{Status: protocol.StatusSucceeded}}
+	if out := decideAt(run, epoch.Add(time.Second), held(1), late); out.Verdicts[0] != Ahead {
+		t.Errorf("a result for a child run: %v", out.Verdicts)
+	}
+	run.Spec.Shutdown = v1alpha1.ShutdownCancel
+	if out := decideAt(run, epoch.Add(time.Second), held(1)); len(out.Withdraw) > 0 || out.Status.Steps[0].Phase != v1alpha1.StepCancelled {
+		t.Errorf("cancelled: %+v, withdrawn %v", out.Status.Steps, out.Withdraw)
+	}
+}
+
+func TestAChildRunIsRenderedTheSameAgain(t *testing.T) {
+	run := newRun(newStep("a"), newStep("sub", after("a"), childRun(oneJob, `{"n":"${steps.a.output}"}`)))
+	store := objects{}
+	store.advance(t, run, epoch)
+	out := store.advance(t, run, epoch.Add(time.Second), store.put("a", 1, text(5000)))
+	if len(out.Create) != 1 || !strings.Contains(string(out.Create[0].Spec.Inputs.Raw), "xxxx") {
+		t.Fatalf("created %+v", out.Create)
+	}
+	payloads := Payloads{}
+	for _, ref := range ChildInputs(run, "sub") {
+		payloads[ref.Name] = Payload{Data: store[ref.Name]}
+	}
+	again, err := ChildOf(run, "sub", payloads)
+	if diff := cmp.Diff(out.Create[0], again); err != nil || diff != "" {
+		t.Errorf("%v\n%s", err, diff)
+	}
+	for _, step := range []string{"a", "nowhere"} {
+		if _, err := ChildOf(run, step, payloads); !errors.Is(err, ErrNotInFlight) {
+			t.Errorf("child of %s: %v", step, err)
+		}
+	}
+}
+
+// mutation: childSucceeded without Payloads makes this fail.
+func TestLargeOutputsOfAChildBelongToItsParent(t *testing.T) {
+	run, data := beginning(t, "u-c"), []byte(text(100_000))
+	ref := protocol.NewOutputRef(protocol.JobID{RunUID: "u-c", Step: "outputs", Item: protocol.NoItem, Attempt: 1}, data)
+	in := letIn(Input{Run: run, Now: epoch, Lock: held(1), Children: map[string]Child{
+		run.Status.Steps[0].ChildRun.Name: {State: ChildThere, UID: "u-c", Finished: true, Phase: v1alpha1.RunSucceeded, OutputRef: reference(ref)},
+	}})
+	out := Decide(in)
+	if diff := cmp.Diff(Needs{Load: []protocol.OutputRef{ref}}, out.Needs); diff != "" {
+		t.Fatalf("needs: %s", diff)
+	}
+	in.Payloads = Payloads{ref.Name: {Data: data}}
+	out = Decide(in)
+	if len(out.Needs.Store) != 1 || out.Needs.Store[0].Ref.Check(job("sub", 1)) != nil || len(out.Needs.Load) > 0 {
+		t.Fatalf("needs: %+v", out.Needs)
+	}
+	in.Payloads[out.Needs.Store[0].Ref.Name] = Payload{Data: data}
+	if s := Decide(in).Status.Steps[0]; s.Phase != v1alpha1.StepSucceeded || s.OutputRef == nil || !strings.HasPrefix(s.OutputRef.Name, "u-1/sub/") {
+		t.Errorf("%+v", s)
+	}
+	in.Payloads = Payloads{ref.Name: {Problem: "it is gone"}}
+	if s := Decide(in).Status.Steps[0]; s.Phase != v1alpha1.StepFailed || !strings.Contains(s.Error.Message, "it is gone") {
+		t.Errorf("%+v", s)
+	}
+}
+
+// mutation: maxRendered that is that of jobs makes this fail.
+func TestInputsOfAChildAreBounded(t *testing.T) {
+	run := newRun(newStep("a"), newStep("sub", after("a"), childRun(oneJob, `{"n":"${steps.a.output}"}`)))
+	store := objects{}
+	store.advance(t, run, epoch)
+	out := store.advance(t, run, epoch.Add(time.Second), store.put("a", 1, text(70_000)))
+	if e := out.Status.Steps[1].Error; e == nil || e.Code != CodeInputTooLarge || len(out.Create) > 0 {
+		t.Errorf("error %+v, created %d", e, len(out.Create))
+	}
+}
+
+// mutation: childName that does not cut, or cuts the hash, makes this fail.
+func TestNamesOfChildren(t *testing.T) {
+	label := regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+	seen := map[string]bool{}
+	for _, parent := range []string{"a", "nightly.report", strings.Repeat("n", 63), strings.Repeat("n.", 120) + "n"} {
+		for _, uid := range []types.UID{"u-1", "u-2"} {
+			for _, step := range []string{"s", "-", strings.Repeat("s", 40), strings.Repeat("-", 40)} {
+				run := &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{Name: parent, UID: uid}}
+				name := childName(run, step)
+				if !label.MatchString(name) || seen[name] || name != childName(run, step) || !strings.Contains(name, step) {
+					t.Errorf("%s, step %s: %s", parent, step, name)
+				}
+				seen[name] = true
+			}
+		}
+	}
+}
+
+// nest is a spec with runs down to a level.
+func nest(level int) string {
+	if level == 1 {
+		return oneJob
+	}
+	return `{"steps":[{"name":"s","run":{"spec":` + nest(level-1) + `}}]}`
+}
+
+// mutation: each check of childSpec and validator.child that is left out makes this fail.
+func TestSpecsOfChildrenAreChecked(t *testing.T) {
+	steps := `"steps":[{"name":"x","job":{"topic":"t.x"}}]`
+	for name, c := range map[string]struct{ spec, inputs, want string }{
+		"good":                          {oneJob, `{"n":1}`, ""},
+		"good on five levels":           {nest(4), "", ""},
+		"six levels":                    {nest(5), "", "spec.steps[0].run.spec.steps[0].run.spec.steps[0].run.spec.steps[0].run.spec.steps[0].run: nested too deep"},
+		"no object":                     {`[]`, "", "spec.steps[0].run.spec: "},
+		"no steps":                      {`{}`, "", "spec.steps[0].run.spec.steps: at least one step is needed"},
+		"an unknown field":              {`{` + steps + `,"step":[]}`, "", `spec.steps[0].run.spec: unknown field "step"`},
+		"an unknown field of a step":    {`{"steps":[{"name":"x","jobs":{}}]}`, "", `spec.steps[0].run.spec: unknown field "steps[0].jobs"`},
+		"a field twice":                 {`{` + steps + `,` + steps + `}`, "", `spec.steps[0].run.spec: duplicate field "steps"`},
+		"a bad topic":                   {`{"steps":[{"name":"x","job":{"topic":"T"}}]}`, "", `spec.steps[0].run.spec.steps[0].job.topic: "T"`},
+		"a bad topic two levels down":   {`{"steps":[{"name":"s","run":{"spec":{"steps":[{"name":"x","job":{"topic":"T"}}]}}}]}`, "", `spec.steps[0].run.spec.steps[0].run.spec.steps[0].job.topic: "T"`},
+		"an expression of the parent's": {`{"steps":[{"name":"x","when":"steps.sub.phase == ''","job":{"topic":"t"}}]}`, "", `spec.steps[0].run.spec.steps[0].when: there is no step "sub"`},
+		"inputs in spec":                {`{` + steps + `,"inputs":{}}`, "", "spec.steps[0].run.spec: inputs are given beside spec"},
+		"a tenant":                      {`{` + steps + `,"tenant":"x"}`, "", "spec.steps[0].run.spec: tenant is"},
+		"a priority":                    {`{` + steps + `,"priority":1}`, "", "spec.steps[0].run.spec: priority is"},
+		"an idempotency key":            {`{` + steps + `,"idempotencyKey":"k"}`, "", "spec.steps[0].run.spec: idempotencyKey is"},
+		"a queue time-out":              {`{` + steps + `,"queueTimeoutSeconds":1}`, "", "spec.steps[0].run.spec: queueTimeoutSeconds is"},
+		"a time to live":                {`{` + steps + `,"ttlSecondsAfterFinished":1}`, "", "spec.steps[0].run.spec: ttlSecondsAfterFinished is"},
+		"suspended":                     {`{` + steps + `,"suspend":true}`, "", "spec.steps[0].run.spec: suspend is"},
+		"shut down":                     {`{` + steps + `,"shutdown":"Cancel"}`, "", "spec.steps[0].run.spec: shutdown is"},
+		"inputs that are no object":     {oneJob, `[]`, "spec.steps[0].run.inputs: "},
+		"inputs that read what is not":  {oneJob, `{"a":"${steps.z.output}"}`, `spec.steps[0].run.inputs: step "z" is read but not depended on`},
+		"inputs that are too large":     {oneJob, `{"a":` + text(70_000) + `}`, "spec.steps[0].run.inputs: 70"},
+		"a spec that is too large":      {`{` + steps + `,"outputs":{"a":` + text(600_000) + `}}`, "", "spec: 600"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run := newRun(newStep("sub", childRun(c.spec, c.inputs)), newStep("z"))
+			out := decideAt(run, epoch, held(1))
+			got := condition(&out.Status, v1alpha1.ConditionSucceeded)
+			if c.want == "" {
+				if got.Reason != v1alpha1.ReasonRunning || len(out.Create) != 1 {
+					t.Errorf("%s: %s, created %d", got.Reason, got.Message, len(out.Create))
+				}
+				return
+			}
+			if got.Reason != v1alpha1.ReasonInvalidSpec || !strings.HasPrefix(got.Message, c.want) || len(out.Create)+len(out.Dispatch) > 0 {
+				t.Errorf("%s: %s; want %s", got.Reason, cut(got.Message, 600), c.want)
+			}
+		})
+	}
+}
+
+func TestAChildRunMayNotCleanUp(t *testing.T) {
+	run := newRun(newStep("a"))
+	run.Spec.Finally = []v1alpha1.Step{newStep("f", childRun(oneJob, ""))}
+	out := decideAt(run, epoch, held(1))
+	if got := condition(&out.Status, v1alpha1.ConditionSucceeded); !strings.Contains(got.Message, "spec.finally[0]: a finally step needs exactly one of job and delay") {
+		t.Errorf("%s: %s", got.Reason, got.Message)
+	}
+}
+
+// What a delay waits for may come between the creation of the root and that of the child. mutation: unborn returns d.run.
+func TestADelayOfAChildMayBeOver(t *testing.T) {
+	run := newRun(newStep("d", delayUntil(epoch.Add(-time.Second))))
+	in := letIn(Input{Run: run, Now: epoch, Lock: held(1), Parent: &Parent{Claim: v1alpha1.ParentStatus{Name: "p", UID: "u-p", Root: "p"}, Tenant: "acme", Named: true}})
+	out := objects{}.decide(in)
+	if got := outcomeOf(&out.Status); got != "Succeeded/Succeeded" {
+		t.Error(got)
+	}
+}

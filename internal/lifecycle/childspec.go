@@ -1,0 +1,73 @@
+package lifecycle
+
+import (
+	"fmt"
+
+	kjson "sigs.k8s.io/json"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/expr"
+)
+
+// maxLevels bounds how deep runs are nested, the one at the top included.
+const maxLevels = 5
+
+// childSpec decodes the spec of a child run, and says what is wrong with its fields.
+func childSpec(run *v1alpha1.ChildRun) (spec v1alpha1.WorkflowRunSpec, problems []string) {
+	raw := run.Spec.Raw
+	if len(raw) == 0 {
+		raw = []byte("{}")
+	}
+	strict, err := kjson.UnmarshalStrict(raw, &spec)
+	if err != nil {
+		return v1alpha1.WorkflowRunSpec{}, []string{err.Error()}
+	}
+	for _, e := range strict {
+		problems = append(problems, e.Error())
+	}
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{
+		{"tenant", spec.Tenant != ""},
+		{"priority", spec.Priority != 0},
+		{"idempotencyKey", spec.IdempotencyKey != ""},
+		{"queueTimeoutSeconds", spec.QueueTimeoutSeconds != nil},
+		{"ttlSecondsAfterFinished", spec.TTLSecondsAfterFinished != nil},
+		{"suspend", spec.Suspend},
+		{"shutdown", spec.Shutdown != ""},
+	} {
+		if f.set {
+			problems = append(problems, f.name+" is that of the run at the top, a child run cannot have one")
+		}
+	}
+	if spec.Inputs != nil {
+		problems = append(problems, "inputs are given beside spec, in run.inputs")
+	}
+	return spec, problems
+}
+
+// child checks a step that is a child run, with all that is nested in it.
+func (v *validator) child(i int, field string, run *v1alpha1.ChildRun) {
+	if v.object(field+".inputs", run.Inputs, maxJobInputBytes) {
+		names, err := expr.TemplateSteps(rawOf(run.Inputs))
+		v.references(i, field+".inputs", names, err)
+	}
+	if v.level >= maxLevels {
+		v.add(field, "nested too deep: a run may have runs below it up to level %d, and this would be level %d", maxLevels, v.level+1)
+		return
+	}
+	spec, problems := childSpec(run)
+	for _, problem := range problems {
+		v.add(field+".spec", "%s", cut(problem, maxMessageChars/2))
+	}
+	if len(problems) > 0 {
+		return
+	}
+	child := &v1alpha1.WorkflowRun{Spec: spec}
+	child.CreationTimestamp = v.run.CreationTimestamp
+	p := planOf(child)
+	for _, problem := range validateAt(child, &p, v.level+1) {
+		v.problems = append(v.problems, fmt.Sprintf("%s.%s", field, problem))
+	}
+}

@@ -1,0 +1,181 @@
+package lifecycle
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+)
+
+// aParent is a run that names the run report/u-1 as the child of its step sub.
+func aParent() *v1alpha1.WorkflowRun {
+	return &v1alpha1.WorkflowRun{
+		ObjectMeta: metav1.ObjectMeta{Name: "boss", Namespace: "team-a", UID: "u-p"},
+		Status: &v1alpha1.WorkflowRunStatus{Phase: v1alpha1.RunRunning, Tenant: "acme", Steps: []v1alpha1.StepStatus{
+			{Name: "sub", Phase: v1alpha1.StepRunning, ChildRun: &v1alpha1.ChildRunStatus{Name: "report", UID: "u-1"}},
+		}},
+	}
+}
+
+// ownedRun is a run that claims that parent.
+func ownedRun(steps ...v1alpha1.Step) *v1alpha1.WorkflowRun {
+	run := newRun(steps...)
+	run.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(aParent(), v1alpha1.GroupVersion.WithKind("WorkflowRun"))}
+	return run
+}
+
+func ended1(parent *v1alpha1.WorkflowRun, phase v1alpha1.RunPhase, reason string) {
+	parent.Status.Phase, parent.Status.CompletedAt = phase, secondPointer(epoch)
+	parent.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionSucceeded, Reason: reason}}
+}
+
+// mutation: each line of SeenParent and Parent.names that is left out makes this fail.
+func TestWhatARunSeesOfItsParent(t *testing.T) {
+	claim := v1alpha1.ParentStatus{Name: "boss", UID: "u-p", Root: "boss"}
+	for name, c := range map[string]struct {
+		adjust func(child, parent *v1alpha1.WorkflowRun)
+		want   *Parent
+	}{
+		"named":                 {func(_, _ *v1alpha1.WorkflowRun) {}, &Parent{Claim: claim, Tenant: "acme", Named: true}},
+		"not named yet":         {func(_, p *v1alpha1.WorkflowRun) { p.Status.Steps[0].ChildRun.UID = "" }, &Parent{Claim: claim, Tenant: "acme"}},
+		"not known":             {func(_, p *v1alpha1.WorkflowRun) { p.Status.Steps[0].ChildRun = nil }, &Parent{Claim: claim, Tenant: "acme"}},
+		"without status":        {func(_, p *v1alpha1.WorkflowRun) { p.Status = nil }, &Parent{Claim: claim}},
+		"another named":         {func(_, p *v1alpha1.WorkflowRun) { p.Status.Steps[0].ChildRun.UID = "u-2" }, &Parent{Claim: claim, Tenant: "acme", Over: "has another run of this name as the child of step sub"}},
+		"the step ended":        {func(_, p *v1alpha1.WorkflowRun) { p.Status.Steps[0].Phase = v1alpha1.StepCancelled }, &Parent{Claim: claim, Tenant: "acme", Named: true, Over: "does not wait for it: step sub is Cancelled"}},
+		"it ended":              {func(_, p *v1alpha1.WorkflowRun) { ended1(p, v1alpha1.RunFailed, "StepFailed") }, &Parent{Claim: claim, Tenant: "acme", Named: true, Over: "ended as Failed (StepFailed)"}},
+		"it ended at once":      {func(_, p *v1alpha1.WorkflowRun) { ended1(p, v1alpha1.RunCancelled, v1alpha1.ReasonTerminated) }, &Parent{Claim: claim, Tenant: "acme", Named: true, Terminated: true, Over: "ended as Cancelled (Terminated)"}},
+		"it is to end":          {func(_, p *v1alpha1.WorkflowRun) { p.Spec.Shutdown = v1alpha1.ShutdownTerminate }, &Parent{Claim: claim, Tenant: "acme", Named: true, Terminated: true}},
+		"it is to be suspended": {func(_, p *v1alpha1.WorkflowRun) { p.Spec.Suspend = true }, &Parent{Claim: claim, Tenant: "acme", Named: true, Suspended: true}},
+		"it is suspended":       {func(_, p *v1alpha1.WorkflowRun) { p.Status.Phase = v1alpha1.RunSuspended }, &Parent{Claim: claim, Tenant: "acme", Named: true, Suspended: true}},
+		"another of its name":   {func(_, p *v1alpha1.WorkflowRun) { p.UID = "u-q" }, &Parent{Claim: v1alpha1.ParentStatus{Name: "boss", UID: "u-p"}, Over: "is gone"}},
+		"a child itself": {
+			func(_, p *v1alpha1.WorkflowRun) {
+				p.Status.Parent = &v1alpha1.ParentStatus{Name: "top", UID: "u-t", Root: "top"}
+			},
+			&Parent{Claim: v1alpha1.ParentStatus{Name: "boss", UID: "u-p", Root: "top"}, Tenant: "acme", Named: true},
+		},
+		"no owner":          {func(c, _ *v1alpha1.WorkflowRun) { c.OwnerReferences = nil }, nil},
+		"no controller":     {func(c, _ *v1alpha1.WorkflowRun) { c.OwnerReferences[0].Controller = nil }, nil},
+		"another kind":      {func(c, _ *v1alpha1.WorkflowRun) { c.OwnerReferences[0].Kind = "CronRun" }, nil},
+		"an owner too late": {func(c, _ *v1alpha1.WorkflowRun) { c.Status = &v1alpha1.WorkflowRunStatus{Fence: new(int64(1))} }, nil},
+		"an owner taken away": {func(c, _ *v1alpha1.WorkflowRun) {
+			c.OwnerReferences, c.Status = nil, &v1alpha1.WorkflowRunStatus{Fence: new(int64(1)), Parent: &v1alpha1.ParentStatus{Name: "boss", UID: "u-p"}}
+		}, &Parent{Claim: claim, Tenant: "acme", Named: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			child, parent := ownedRun(newStep("a")), aParent()
+			c.adjust(child, parent)
+			if diff := cmp.Diff(c.want, SeenParent(child, parent)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func (s *story) seeing(parent *v1alpha1.WorkflowRun) { s.parent = SeenParent(s.run, parent) }
+
+func familyStory(t *testing.T) *story {
+	run, parent := ownedRun(newStep("a"), newStep("b", after("a"))), aParent()
+	run.Spec.Finally = []v1alpha1.Step{newStep("f")}
+	s := newStory(t, run)
+	parent.Status.Steps[0].ChildRun.UID = ""
+	s.seeing(parent)
+	s.decide(0, "created, and not named by its parent yet")
+	s.decide(3*time.Second, "still not named")
+	parent.Status.Steps[0].ChildRun.UID = "u-1"
+	s.seeing(parent)
+	s.decide(time.Second, "named")
+	parent.Status.Phase = v1alpha1.RunSuspended
+	s.seeing(parent)
+	s.decide(time.Second, "its parent is suspended; a is answered", succeeded("a", 1, `{}`))
+	parent.Status.Phase = v1alpha1.RunRunning
+	s.seeing(parent)
+	s.decide(time.Second, "its parent is resumed")
+	parent.Status.Steps[0].Phase = v1alpha1.StepCancelled
+	s.seeing(parent)
+	s.lock = unavailable()
+	s.decide(time.Second, "its parent is cancelled, while Redis is down")
+	s.lock = held(9)
+	s.decide(time.Second, "Redis is back")
+	parent.Spec.Shutdown = v1alpha1.ShutdownTerminate
+	s.seeing(parent)
+	s.decide(time.Second, "its parent is terminated")
+	return s
+}
+
+// mutation: Decide without the stage parent, also without the lock, makes this fail; and finish for the terminated.
+func TestARunEndsWithItsParent(t *testing.T) {
+	gone := &Parent{Claim: v1alpha1.ParentStatus{Name: "boss", UID: "u-p"}, Over: "is gone"}
+	terminated := &Parent{Claim: gone.Claim, Terminated: true, Over: "ended as Cancelled (Terminated)"}
+	for name, c := range map[string]struct {
+		parent   *Parent
+		lock     Lock
+		results  []Result
+		admitted bool
+		want     string
+	}{
+		"gone":                                   {gone, held(1), nil, true, "Running/Finalizing"},
+		"gone, while the lock is busy":           {gone, busy(), nil, true, "Running/Finalizing"},
+		"gone, while Redis is down":              {gone, unavailable(), nil, true, "Running/WaitingForLock"},
+		"gone, before it was let in":             {gone, held(1), nil, false, "Cancelled/Cancelled"},
+		"gone, before it was written":            {gone, busy(), nil, false, "Cancelled/Cancelled"},
+		"terminated":                             {terminated, held(1), nil, true, "Cancelled/Terminated"},
+		"terminated, while the lock is busy":     {terminated, busy(), nil, true, "Cancelled/Terminated"},
+		"gone, as the last result arrives":       {gone, held(1), []Result{succeeded("a", 1, `{}`)}, true, "Running/Finalizing"},
+		"terminated, as the last result arrives": {terminated, held(1), []Result{succeeded("a", 1, `{}`)}, true, "Cancelled/Terminated"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run := ownedRun(newStep("a"))
+			run.Spec.Finally = []v1alpha1.Step{newStep("f")}
+			in := letIn(Input{Run: run, Now: epoch.Add(time.Hour), Lock: held(1), Parent: SeenParent(run, aParent())})
+			if c.admitted {
+				run.Status = persisted(t, new(Decide(in).Status))
+			}
+			in.Lock, in.Parent, in.Results = c.lock, c.parent, c.results
+			out := Decide(in)
+			if got := outcomeOf(&out.Status); got != c.want {
+				t.Errorf("got %s, want %s", got, c.want)
+			}
+			if out.Status.Parent == nil || out.Status.Parent.UID != "u-p" {
+				t.Errorf("pinned %+v", out.Status.Parent)
+			}
+		})
+	}
+}
+
+// A child is asked for neither gate nor key; a run that only claims to be one is not let in by an open gate.
+// mutation: admit without the case of a parent makes this fail.
+func TestAChildNeedsNoGate(t *testing.T) {
+	for name, c := range map[string]struct {
+		adjust   func(*Parent)
+		admitted bool
+	}{
+		"named":     {func(*Parent) {}, true},
+		"not named": {func(p *Parent) { p.Named = false }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run := ownedRun(newStep("a"))
+			run.Spec.IdempotencyKey = "k"
+			in := letIn(Input{Run: run, Now: epoch.Add(time.Hour), Lock: held(1), Parent: SeenParent(run, aParent())})
+			c.adjust(in.Parent)
+			in.Tenant = Tenant{Name: "other"}
+			in.Policy = &v1alpha1.PolicyReference{Name: "p"}
+			out := Decide(in)
+			if admitted(&out.Status) != c.admitted || out.Needs.Any() || out.Status.Tenant != "acme" || out.Status.Admission.Policy != "" {
+				t.Errorf("needs %+v, tenant %s, admission %+v", out.Needs, out.Status.Tenant, out.Status.Admission)
+			}
+			got := condition(&out.Status, v1alpha1.ConditionAdmitted)
+			if want := map[bool]string{true: "under the slot of run boss", false: "Waits for run boss"}[c.admitted]; !strings.Contains(got.Message, want) {
+				t.Errorf("%s: %s", got.Reason, got.Message)
+			}
+			in.Gate = Gate{State: GateFull}
+			if again := Decide(in); admitted(&again.Status) != c.admitted {
+				t.Error("a gate was asked")
+			}
+		})
+	}
+}

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// The load of these specs: chains of three jobs, of which a third is over when something dies.
+// The load of these specs, of which a third is over when something dies.
 const (
 	loadRuns  = 24
 	loadLimit = 4
@@ -68,11 +68,11 @@ func kill(ctx context.Context, namespace, name string) {
 	kubectl(ctx, "-n", namespace, "delete", "pod", name, "--force", "--grace-period=0")
 }
 
-// load makes a world with 24 runs of three jobs each, and returns when a third of them is over.
+// load makes a world with 24 runs of five jobs each, with a list and a child, and returns when a third of them is over.
 func load(ctx context.Context) *world {
 	GinkgoHelper()
 	w := newWorld(ctx, loadLimit)
-	w.create(ctx, loadRuns, w.chain(jobMillis)...)
+	w.create(ctx, loadRuns, w.all(jobMillis)...)
 	w.finished(ctx, loadRuns/3)
 	return w
 }
@@ -84,7 +84,7 @@ func underLoad(ctx context.Context, fault func(*world)) *world {
 	w := load(ctx)
 	begin := time.Now()
 	fault(w)
-	w.nothingLostNothingTwice(ctx, 3*loadRuns)
+	w.nothingLostNothingTwice(ctx, jobsOfAll*loadRuns)
 	Expect(w.history.mostInside()).To(Equal(loadLimit), "the limit was never used")
 	AddReportEntry("all done after the fault in", since(begin))
 	return w
@@ -99,7 +99,7 @@ func withoutNATS(ctx context.Context, fault func()) {
 	begin := time.Now()
 	fault()
 	again := 0
-	for _, by := range w.nothingLost(ctx, 3*loadRuns) {
+	for _, by := range w.nothingLost(ctx, jobsOfAll*loadRuns) {
 		again += len(by) - 1
 	}
 	AddReportEntry("all done after the fault in", since(begin))
@@ -144,9 +144,9 @@ func faultStories() {
 			kubectl(ctx, "-n", operatorNS, "rollout", "restart", "deployment/syncopate")
 			operatorReady(ctx, operatorNS)
 		}()
-		w.stream(ctx, rolled, w.chain(jobMillis)...)
+		w.stream(ctx, rolled, w.all(jobMillis)...)
 		AddReportEntry("runs created meanwhile", w.created)
-		w.nothingLostNothingTwice(ctx, 3*w.created)
+		w.nothingLostNothingTwice(ctx, jobsOfAll*w.created)
 	}, SpecTimeout(specTimeout))
 
 	It("Redis is deleted in the middle of runs", func(ctx context.Context) {

@@ -76,6 +76,9 @@ func (h *history) see(e watch.Event) {
 	if run.Status.Lock != nil {
 		h.holders[run.Status.Lock.Holder]++
 	}
+	if isChild(run) {
+		return
+	}
 	over := e.Type == watch.Deleted || run.Status.CompletedAt != nil
 	if over {
 		h.ended[key] = true

@@ -106,7 +106,8 @@ func permissionStories() {
 			{true, "update", "workflowruns.syncopate.dev --subresource=status", "default"},
 			{true, "create", "events.events.k8s.io", "default"},
 			{true, "get", "secrets/syncopate-result-keys", operatorNS},
-			{false, "create", "workflowruns.syncopate.dev", "default"},
+			{true, "create", "workflowruns.syncopate.dev", "default"}, // children
+			{false, "deletecollection", "workflowruns.syncopate.dev", "default"},
 			{false, "update", "workflowruns.syncopate.dev", "default"},
 			{false, "create", "stepapprovals.syncopate.dev", "default"},
 			{false, "update", "lockpolicies.syncopate.dev", "default"},

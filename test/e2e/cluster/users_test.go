@@ -23,7 +23,7 @@ func userStories() {
 		DeferCleanup(func(ctx context.Context) {
 			kubectl(ctx, "-n", w.namespace, "delete", "--ignore-not-found", "-f", "config/samples/")
 		}, NodeTimeout(specTimeout))
-		in("wait", "--for=condition=Finished", waitFlag, "wfr/linear", "wfr/diamond", "wfr/flaky", "wfr/clean-up")
+		in("wait", "--for=condition=Finished", waitFlag, "wfr/linear", "wfr/diamond", "wfr/flaky", "wfr/clean-up", "wfr/fan-out", "wfr/child-run")
 		in("wait", "--for=condition=Succeeded", waitFlag, "wfr/linear")
 		in("wait", "--for=jsonpath={.status.steps[0].phase}=Running", waitFlag, "wfr/cancelled")
 		in("patch", "wfr/cancelled", "--type=merge", "-p", `{"spec":{"shutdown":"Cancel"}}`)
@@ -56,17 +56,17 @@ spec:
 
 	It("a run that is deleted takes with it what it owns", func(ctx context.Context) {
 		w := newWorld(ctx, 1)
-		w.create(ctx, 1, v1alpha1.Step{Name: "review", Approval: &v1alpha1.Approval{}}, w.job("publish", 60_000, "review"))
+		w.create(ctx, 1, v1alpha1.Step{Name: "review", Approval: &v1alpha1.Approval{}}, w.child("publish", 60_000, "review"))
 		Eventually(w.reason(ctx, "run-000")).WithContext(ctx).WithPolling(pollInterval).Should(Equal(v1alpha1.ReasonWaitingForApproval))
 		create(ctx, w.approval(ctx, "run-000", "review", whoami(ctx)))
-		Eventually(w.stepRuns(ctx, "run-000", 1)).WithContext(ctx).WithPolling(pollInterval).Should(BeTrue())
-		decisions := func() string { return kubectl(ctx, "-n", w.namespace, "get", "stepapprovals", "-o", "name") }
-		Expect(decisions()).NotTo(BeEmpty())
+		w.begun(ctx, 1)
+		owned := func() string { return kubectl(ctx, "-n", w.namespace, "get", "wfr,stepapprovals", "-o", "name") }
+		Expect(strings.Fields(owned())).To(HaveLen(3), "the run, its child and the decision")
 
 		kubectl(ctx, "-n", w.namespace, "delete", "wfr", "run-000", waitFlag)
 		err := k8s.Get(ctx, client.ObjectKey{Namespace: w.namespace, Name: "run-000"}, &v1alpha1.WorkflowRun{})
 		Expect(apierrors.IsNotFound(err)).To(BeTrue(), "%v", err)
-		Eventually(decisions).WithContext(ctx).WithPolling(listInterval).Should(BeEmpty())
+		Eventually(owned).WithContext(ctx).WithPolling(listInterval).Should(BeEmpty())
 		// Its place is free, though it was under way: the next one is let in.
 		w.create(ctx, 1, w.job("work", 0))
 		kubectl(ctx, "-n", w.namespace, "wait", "--for=condition=Succeeded", waitFlag, "wfr/run-001")

@@ -69,9 +69,26 @@ func (w *world) job(name string, millis int, after ...string) v1alpha1.Step {
 	}}}
 }
 
-// chain is three jobs one after the other.
-func (w *world) chain(millis int) []v1alpha1.Step {
-	return []v1alpha1.Step{w.job("first", millis), w.job("second", millis, "first"), w.job("third", millis, "second")}
+// child is a step that is a run of its own, of one job.
+func (w *world) child(name string, millis int, after ...string) v1alpha1.Step {
+	return v1alpha1.Step{Name: name, DependsOn: after, Run: &v1alpha1.ChildRun{Spec: runtime.RawExtension{
+		Raw: fmt.Appendf(nil, `{"steps":[{"name":"only","job":{"topic":%q,"input":%s}}]}`, topic, w.job("", millis).Job.Input.Raw),
+	}}}
+}
+
+// jobsOfAll is how many jobs the steps of all have.
+const jobsOfAll = 5
+
+// all is one step of each kind with jobs, one after the other.
+func (w *world) all(millis int) []v1alpha1.Step {
+	list := w.job("list", millis, "first")
+	list.ForEach = &v1alpha1.ForEach{Items: "${[1, 2]}"}
+	return []v1alpha1.Step{w.job("first", millis), list, w.child("child", millis, "list"), w.job("last", millis, "child")}
+}
+
+// isChild says whether a run belongs to another one, in whose place at the gate it runs.
+func isChild(run *v1alpha1.WorkflowRun) bool {
+	return len(run.OwnerReferences) > 0
 }
 
 // run is an object for steps, not created yet.
@@ -179,13 +196,18 @@ func (w *world) allSucceed(ctx context.Context) {
 		g.Expect(k8s.List(ctx, &list, client.InNamespace(w.namespace))).To(Succeed())
 		phases := map[v1alpha1.RunPhase]int{}
 		for i := range list.Items {
-			if s := list.Items[i].Status; s != nil {
-				phases[s.Phase]++
+			switch run := &list.Items[i]; {
+			case isChild(run): // the parent waits for it
+			case run.Status == nil:
+				phases[v1alpha1.RunPending]++
+			default:
+				phases[run.Status.Phase]++
 			}
 		}
 		g.Expect(phases).To(Equal(map[v1alpha1.RunPhase]int{v1alpha1.RunSucceeded: w.created}))
 	}).WithContext(ctx).WithPolling(listInterval).Should(Succeed())
 	for _, run := range list.Items {
+		Expect(run.Status.Phase).To(Equal(v1alpha1.RunSucceeded), run.Name)
 		Expect(meta.IsStatusConditionTrue(run.Status.Conditions, v1alpha1.ConditionDeadLettered)).To(BeFalse(), run.Name)
 		for _, step := range run.Status.Steps {
 			Expect(step.Attempt).To(BeNumerically("<=", 1), "%s: attempts of %s", run.Name, step.Name)

@@ -12,6 +12,8 @@ import (
 	. "github.com/onsi/gomega"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -66,6 +68,25 @@ func crash(ctx context.Context, namespace, pod, container string, user int) {
 func kill(ctx context.Context, namespace, name string) {
 	GinkgoHelper()
 	kubectl(ctx, "-n", namespace, "delete", "pod", name, "--force", "--grace-period=0")
+}
+
+// loseVolume deletes the only pod of a StatefulSet and its volume, and waits until both are there again.
+func loseVolume(ctx context.Context, namespace, name string) {
+	GinkgoHelper()
+	claim := &corev1.PersistentVolumeClaim{}
+	key := client.ObjectKey{Namespace: namespace, Name: "data-" + name + "-0"}
+	Expect(k8s.Get(ctx, key, claim)).To(Succeed())
+	before := claim.UID
+	Expect(k8s.Delete(ctx, claim)).To(Succeed()) // takes effect when no pod uses it
+	Eventually(func() (bool, error) {
+		if err := client.IgnoreNotFound(k8s.Delete(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name + "-0"}})); err != nil {
+			return false, err
+		}
+		now := &corev1.PersistentVolumeClaim{}
+		err := k8s.Get(ctx, key, now)
+		return apierrors.IsNotFound(err) || now.UID != before, client.IgnoreNotFound(err)
+	}).WithContext(ctx).WithPolling(listInterval).Should(BeTrue())
+	kubectl(ctx, "-n", namespace, "rollout", "status", "statefulset/"+name, waitFlag)
 }
 
 // load makes a world with 24 runs of five jobs each, with a list and a child, and returns when a third of them is over.
@@ -158,18 +179,7 @@ func faultStories() {
 	}, SpecTimeout(specTimeout))
 
 	It("Redis comes back without its data", func(ctx context.Context) {
-		underLoad(ctx, func(*world) {
-			kubectl(ctx, "-n", redisNS, "delete", "pvc", "data-redis-0", "--wait=false")
-			kubectl(ctx, "-n", redisNS, "delete", "pod", "redis-0")
-			// The StatefulSet may have made the new pod while the old claim was still there.
-			Eventually(func() error {
-				_, err := try(ctx, "", "kubectl", "-n", redisNS, "rollout", "status", "statefulset/redis", "--timeout=20s")
-				if err != nil {
-					_, _ = try(ctx, "", "kubectl", "-n", redisNS, "delete", "pod", "redis-0")
-				}
-				return err
-			}).WithContext(ctx).WithPolling(listInterval).Should(Succeed())
-		})
+		underLoad(ctx, func(*world) { loseVolume(ctx, redisNS, "redis") })
 		operatorReady(ctx, operatorNS)
 	}, SpecTimeout(specTimeout))
 

@@ -194,6 +194,15 @@ func faultStories() {
 		withoutNATS(ctx, func() { crash(ctx, natsNS, "nats-0", "nats", 1000) })
 	}, SpecTimeout(specTimeout))
 
+	// The lost jobs are found when the operator starts: it looks up what it dispatched. Without that they are given again when their
+	// startTimeoutSeconds or timeoutSeconds are over, an hour by default.
+	It("NATS comes back without its data, and lost jobs are done when the operator is started again", func(ctx context.Context) {
+		withoutNATS(ctx, func() {
+			loseVolume(ctx, natsNS, "nats")
+			kubectl(ctx, "-n", operatorNS, "rollout", "restart", "deployment/syncopate")
+		})
+	}, SpecTimeout(specTimeout))
+
 	It("a worker that is deleted in the middle of a job ends it first", func(ctx context.Context) {
 		w := newWorld(ctx, 1)
 		w.create(ctx, 1, w.job("long", 5000))

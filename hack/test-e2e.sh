@@ -20,11 +20,11 @@ export E2E_WORKER_IMAGE=${WORKER_IMAGE:-syncopate-worker:e2e} E2E_TALLY_IMAGE=${
 export E2E_REDIS_IMAGE=${REDIS_IMAGE:-redis:8} E2E_NATS_IMAGE=${NATS_IMAGE:-nats:2.12}
 keep=${KEEP:-}
 [[ $keep != 0 ]] || keep=
-export E2E_ARTIFACTS=$artifacts E2E_KUBECONFIG=${E2E_KUBECONFIG:-} E2E_KEEP=$keep
+export E2E_ARTIFACTS=$artifacts E2E_KEEP=$keep E2E_KUBECONFIG=${E2E_KUBECONFIG:+$(realpath "$E2E_KUBECONFIG")}
 base=${BASE_IMAGE:-scratch}
 
-rm -rf "$artifacts"
 mkdir -p "$artifacts"
+rm -rf "$artifacts"/{logs,failed,overlays,junit.xml,images.txt,rbac.txt} # of the run before
 if ! command -v kubectl >/dev/null; then
   hack/controlplane.sh
   export PATH="$PWD/bin/k8s:$PATH"

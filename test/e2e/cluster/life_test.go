@@ -51,11 +51,11 @@ func lifeStories() {
 		w.create(ctx, 1, v1alpha1.Step{Name: "pause", Delay: &v1alpha1.Delay{Seconds: new(int32(40))}}, w.job("after", 0, "pause")) // for a time
 		w.create(ctx, 1, w.job("long", 30_000), w.job("after", 0, "long"))
 		w.create(ctx, 1, w.child("child", 30_000), w.job("after", 0, "child")) // for a worker
-		w.create(ctx, 6, w.job("work", jobMillis))                             // for a place
 		Eventually(w.reason(ctx, "run-000")).WithContext(ctx).WithPolling(pollInterval).Should(Equal(v1alpha1.ReasonWaitingForApproval))
 		Eventually(w.reason(ctx, "run-001")).WithContext(ctx).WithPolling(pollInterval).Should(Equal(v1alpha1.ReasonDelayed))
 		Eventually(w.stepRuns(ctx, "run-002", 0)).WithContext(ctx).WithPolling(pollInterval).Should(BeTrue())
-		w.begun(ctx, 2)
+		w.begun(ctx, 2)                            // now all places are taken, and nothing that is quick got in between
+		w.create(ctx, 6, w.job("work", jobMillis)) // for a place
 		Eventually(w.reason(ctx, "run-009")).WithContext(ctx).WithPolling(pollInterval).Should(Equal(v1alpha1.ReasonQueued))
 		before := leader(ctx)
 
@@ -81,7 +81,7 @@ func (w *world) begun(ctx context.Context, jobs int) {
 	Eventually(func() int {
 		begun, _ := readLedger(ctx, w.namespace)
 		return len(begun)
-	}).WithContext(ctx).WithPolling(listInterval).Should(Equal(jobs))
+	}).WithContext(ctx).WithPolling(listInterval).Should(BeNumerically(">=", jobs))
 }
 
 // gone waits until an object is there no more.

@@ -214,7 +214,7 @@ func faultStories() {
 
 	It("a worker is killed in the middle of a job, and another one does it", func(ctx context.Context) {
 		w := newWorld(ctx, 1)
-		w.create(ctx, 1, w.job("long", 5000), w.job("next", 0, "long"))
+		w.create(ctx, 1, w.job("long", 10_000), w.job("next", 0, "long"))
 		pod := w.workerOf(ctx)
 		begin := time.Now()
 		kill(ctx, workersNS, pod)

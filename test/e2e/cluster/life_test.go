@@ -64,7 +64,7 @@ func lifeStories() {
   patch: '[{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--max-concurrent-runs=8"}]'
 `))
 		operatorReady(ctx, operatorNS)
-		Expect(leader(ctx)).NotTo(Equal(before))
+		leadMoves(ctx, before)
 		for _, pod := range operatorPods(ctx) {
 			Expect(pod.Spec.Containers[0].Image).To(Equal(config.next))
 		}

@@ -314,7 +314,7 @@ type ItemGroup struct {
 	// dispatchedAt is when the attempt was decided.
 	// +optional
 	DispatchedAt *metav1.MicroTime `json:"dispatchedAt,omitempty"`
-	// startedAt is when the workers said Started.
+	// startedAt is when the workers said Started, rounded up to the second.
 	// +optional
 	StartedAt *metav1.MicroTime `json:"startedAt,omitempty"`
 	// nextAttemptAt is when they are tried again.

@@ -86,8 +86,8 @@
 //	                           BackingOff <── failure, time-out, Retry
 //
 // What is kept is bounded. 2,000 items of a run are under way at most. Where there would be too many groups, those with the same history are
-// made one with the later time, then those that back off, with the higher attempt and more failures. So an item may time out later than
-// asked, and numbers of attempts may be left out, but none is used twice. Items that fail together are tried again together.
+// made one with the later time, then those that back off, with the higher attempt and fewer failures. So an item may time out later, or be
+// tried more often, than asked, and numbers of attempts may be left out, but none is used twice. Items that fail together are tried again together.
 //
 // The outputs of all items that succeed with one decision go to one place: into status while they are few, else into one object. Nothing
 // succeeds before its output has its place. When the last item is over, they become the step's output.

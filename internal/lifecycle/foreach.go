@@ -17,7 +17,7 @@ import (
 // items is the state of the items of a step under way, within one decision.
 type items struct {
 	step   int
-	st     *v1alpha1.ForEachStatus // its counts and outputs are kept up to date; groups and failedItems are written by store
+	st     *v1alpha1.ForEachStatus // its counts and outputs are kept up to date; groups are written by storeItems, failedItems by listFailed
 	groups []itemGroup
 	failed itemset.Set // as far as status lists them
 

@@ -157,6 +157,7 @@ func newManager(ctx context.Context, config *rest.Config, scheme *runtime.Scheme
 	grace := stopTimeout
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme:                        scheme,
+		Cache:                         cache.Options{DefaultTransform: cache.TransformStripManagedFields()}, // nobody asks, and runs are many
 		Metrics:                       metricsserver.Options{BindAddress: o.metricsAddr},
 		HealthProbeBindAddress:        o.probeAddr,
 		PprofBindAddress:              o.pprofAddr,

@@ -76,7 +76,7 @@ var _ = Describe("a crash", func() {
 		Expect(end.Status.Phase).To(Equal(v1alpha1.RunSucceeded))
 		for _, s := range end.Status.Steps {
 			Expect(s.Attempt).To(BeEquivalentTo(1))
-			Expect(string(s.Output.Raw)).To(MatchJSON(fmt.Sprintf(`{"job":%q}`, s.JobID)))
+			Expect(string(s.Output.Raw)).To(MatchJSON(fmt.Sprintf(`{"z":[1,0,1000,null],"html":"<&>","job":%q}`, s.JobID)))
 		}
 		Expect(w.jobsStored(ctx)).To(Equal(3), "each attempt is stored exactly once")
 		second.drained(ctx, run)

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
@@ -21,12 +23,14 @@ type history struct {
 
 	mu     sync.Mutex
 	writes map[types.UID][]*v1alpha1.WorkflowRun
+	// believed is what writers of this process take for stored, by uid and resourceVersion.
+	believed map[types.UID]map[string]*v1alpha1.WorkflowRun
 }
 
 func newHistory(ctx context.Context, c client.WithWatch) *history {
 	w, err := c.Watch(ctx, &v1alpha1.WorkflowRunList{})
 	Expect(err).NotTo(HaveOccurred())
-	h := &history{watch: w, writes: map[types.UID][]*v1alpha1.WorkflowRun{}}
+	h := &history{watch: w, writes: map[types.UID][]*v1alpha1.WorkflowRun{}, believed: map[types.UID]map[string]*v1alpha1.WorkflowRun{}}
 	h.done.Go(func() {
 		for e := range w.ResultChan() {
 			if run, ok := e.Object.(*v1alpha1.WorkflowRun); ok && e.Type != watch.Deleted {
@@ -42,6 +46,39 @@ func newHistory(ctx context.Context, c client.WithWatch) *history {
 func (h *history) stop() {
 	h.watch.Stop()
 	h.done.Wait()
+}
+
+// believe records what a writer goes on with after its write was accepted.
+func (h *history) believe(run *v1alpha1.WorkflowRun) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.believed[run.UID] == nil {
+		h.believed[run.UID] = map[string]*v1alpha1.WorkflowRun{}
+	}
+	h.believed[run.UID][run.ResourceVersion] = run.DeepCopy()
+}
+
+// checkBeliefs returns where a writer went on with another status or spec than the one that was stored. Writers do not read back what
+// they wrote, so that must be exactly what is stored.
+//
+// mutation: times in nanoseconds, or outputs in the worker's own bytes, make this fail (lifecycle: newDecider, canonicalJSON).
+func (h *history) checkBeliefs(versions []*v1alpha1.WorkflowRun) []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var wrong []string
+	for _, stored := range versions {
+		believed := h.believed[stored.UID][stored.ResourceVersion]
+		if believed == nil {
+			continue
+		}
+		if diff := cmp.Diff(stored.Status, believed.Status, cmpopts.EquateEmpty()); diff != "" {
+			wrong = append(wrong, fmt.Sprintf("run %s: status (-stored +believed):\n%s", stored.Name, diff))
+		}
+		if diff := cmp.Diff(stored.Spec, believed.Spec); diff != "" {
+			wrong = append(wrong, fmt.Sprintf("run %s: spec (-stored +believed):\n%s", stored.Name, diff))
+		}
+	}
+	return wrong
 }
 
 // of returns the versions of a run once the given one is among them.

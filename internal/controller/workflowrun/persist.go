@@ -7,16 +7,12 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
-
-// fieldOwner names the operator in managedFields.
-const fieldOwner = client.FieldOwner("syncopate")
 
 // persist stores a decision: one status write, guarded by resourceVersion and, at the API server, by the fence rules. After
 // an error nobody knows whether it took effect (a time-out); the next pass reads what is stored and recovers from there.
@@ -31,7 +27,7 @@ func (p *pass) persist(ctx context.Context, d lifecycle.Decision) error {
 	}
 	defer done()
 	begin := p.clock.Now()
-	err = p.client.Status().Update(ctx, next, fieldOwner)
+	err = p.statuses.Put(ctx, next)
 	p.mem.lastWriteEnd = p.clock.Now()
 	p.mem.lastWriteTook = p.mem.lastWriteEnd.Sub(begin)
 	p.mem.lastWriteApplied = applied(d.Verdicts)

@@ -72,13 +72,14 @@ type jobs interface {
 
 // Reconciler advances runs. See the package's documentation.
 type Reconciler struct {
-	client  client.Client // reads from the cache, writes directly
-	live    client.Reader // reads from the API server
-	locks   locks
-	jobs    jobs
-	outputs outputs
-	gates   gates
-	crews   crews
+	client   client.Client // reads from the cache, writes directly
+	live     client.Reader // reads from the API server
+	statuses statuses
+	locks    locks
+	jobs     jobs
+	outputs  outputs
+	gates    gates
+	crews    crews
 	// policyChanged tells the gates that limits may be others now.
 	policyChanged func()
 

@@ -76,7 +76,7 @@ func (w *world) newReplica(ctx context.Context, holder string, adjust ...func(*r
 		f(r)
 	}
 	r.breaker = &breaker{clock: r.clock}
-	r.client = interceptor.NewClient(w.client, r.apiHooks())
+	r.client, r.statuses = interceptor.NewClient(w.client, r.apiHooks()), hookedStatuses{r}
 	r.live = interceptor.NewClient(w.client, interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 			return r.around(ctx, "live", func() error { return c.Get(ctx, key, o, opts...) })
@@ -206,20 +206,28 @@ func (r *replica) apiHooks() interceptor.Funcs {
 				return c.Create(ctx, o, opts...)
 			})
 		},
-		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
-			return r.around(ctx, sub, func() error {
-				if run, ok := o.(*v1alpha1.WorkflowRun); ok && r.refuse != nil {
-					if err := r.refuse(run); err != nil {
-						return err
-					}
-				}
-				return c.SubResource(sub).Update(ctx, o, opts...)
-			})
-		},
 		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
 			return r.around(ctx, "delete", func() error { return c.Delete(ctx, o, opts...) })
 		},
 	}
+}
+
+// hookedStatuses are the real ones, with what the spec does before and after.
+type hookedStatuses struct{ r *replica }
+
+func (h hookedStatuses) Put(ctx context.Context, run *v1alpha1.WorkflowRun) error {
+	return h.r.around(ctx, "status", func() error {
+		if h.r.refuse != nil {
+			if err := h.r.refuse(run); err != nil {
+				return err
+			}
+		}
+		if err := suite.statuses.Put(ctx, run); err != nil {
+			return err
+		}
+		suite.history.believe(run)
+		return nil
+	})
 }
 
 type hookedLocks struct{ r *replica }

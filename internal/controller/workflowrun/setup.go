@@ -59,8 +59,12 @@ const streamRetry = time.Second
 // Setup adds the run controller, the consumer of results and their helpers to a manager. All run on the leader only. The keeper of
 // the tenants' gates may be used on any replica; nil if there are none.
 func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*gatekeeper.Keeper, error) {
+	statuses, err := newStatusWriter(mgr.GetConfig(), mgr.GetScheme(), mgr.GetHTTPClient())
+	if err != nil {
+		return nil, err
+	}
 	r := &Reconciler{
-		client: mgr.GetClient(), live: mgr.GetAPIReader(),
+		client: mgr.GetClient(), live: mgr.GetAPIReader(), statuses: statuses,
 		locks: o.Locks, jobs: o.Bus, outputs: o.Bus, requireLists: o.RequireLists,
 		events: mgr.GetEventRecorder("syncopate"),
 		clock:  o.Clock, rand: o.Rand, newID: o.NewID, holder: o.Holder,

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -28,9 +29,10 @@ const (
 
 // suite is what all specs share: one control plane, one Redis for the specs that do not harm it, one record of all writes.
 var suite struct {
-	client  client.WithWatch
-	redis   *redistest.Server
-	history *history
+	client   client.WithWatch
+	statuses *statusWriter
+	redis    *redistest.Server
+	history  *history
 }
 
 func TestMain(m *testing.M) {
@@ -70,6 +72,11 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	Expect(clientgoscheme.AddToScheme(scheme)).To(Succeed())
 	Expect(v1alpha1.AddToScheme(scheme)).To(Succeed())
 	suite.client, err = client.NewWithWatch(config, client.Options{Scheme: scheme})
+	Expect(err).NotTo(HaveOccurred())
+
+	http, err := rest.HTTPClientFor(config)
+	Expect(err).NotTo(HaveOccurred())
+	suite.statuses, err = newStatusWriter(config, scheme, http)
 	Expect(err).NotTo(HaveOccurred())
 
 	suite.redis = redistest.Start(GinkgoTB())

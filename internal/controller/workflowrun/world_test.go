@@ -112,6 +112,7 @@ func (w *world) check(ctx context.Context) {
 			return len(versions)
 		}).WithContext(ctx).WithTimeout(patience).WithPolling(polling).Should(BeNumerically(">", 0), "the watch has seen the last write")
 		Expect(checkHistory(versions)).To(BeEmpty())
+		Expect(suite.history.checkBeliefs(versions)).To(BeEmpty())
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -329,8 +330,9 @@ func (w *world) say(ctx context.Context, id protocol.JobID, body string) {
 	}).WithContext(ctx).WithTimeout(patience).WithPolling(polling).Should(Succeed())
 }
 
+// succeeded is a result with an output that the API server would store in other bytes.
 func succeeded(id protocol.JobID) string {
-	return fmt.Sprintf(`{"status":"Succeeded","output":{"job":%q}}`, id)
+	return fmt.Sprintf(`{"status":"Succeeded","output":{"z":[1.0, -0.0, 1e3, null], "html":"<&>", "job":%q}}`, id)
 }
 
 // succeed answers a job and then acknowledges it, in the order that the protocol asks for.

@@ -1,0 +1,62 @@
+package workflowrun
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+)
+
+// fieldOwner names the operator in managedFields.
+const fieldOwner = client.FieldOwner("syncopate")
+
+// onlyMetadata asks the API server to answer with an object's metadata, in the form that is cheapest to read.
+const onlyMetadata = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+
+var errNoVersion = errors.New("the API server's answer to a status write has no resourceVersion")
+
+// statuses stores the status of runs.
+type statuses interface {
+	// Put replaces the status of a run, if its resourceVersion is that of the stored one, and gives the run its new
+	// resourceVersion. Errors are those of the API server.
+	Put(ctx context.Context, run *v1alpha1.WorkflowRun) error
+}
+
+// statusWriter is statuses at the API server. The API server stores what was written, byte for byte (lifecycle writes JSON and times
+// in the form in which they come back), so nothing is read back but the version: to read the whole run again after each write would
+// be half of what a write costs the operator.
+type statusWriter struct{ runs rest.Interface }
+
+func newStatusWriter(config *rest.Config, scheme *runtime.Scheme, c *http.Client) (*statusWriter, error) {
+	kind := v1alpha1.GroupVersion.WithKind("WorkflowRun")
+	runs, err := apiutil.RESTClientForGVK(kind, false, false, config, serializer.NewCodecFactory(scheme), c)
+	if err != nil {
+		return nil, fmt.Errorf("make client of runs: %w", err)
+	}
+	return &statusWriter{runs}, nil
+}
+
+// Put implements statuses.
+func (w *statusWriter) Put(ctx context.Context, run *v1alpha1.WorkflowRun) error {
+	var stored metav1.PartialObjectMetadata
+	err := w.runs.Put().Namespace(run.Namespace).Resource("workflowruns").Name(run.Name).SubResource("status").
+		VersionedParams(&metav1.UpdateOptions{FieldManager: string(fieldOwner)}, metav1.ParameterCodec).
+		SetHeader("Accept", onlyMetadata).Body(run).Do(ctx).Into(&stored)
+	switch {
+	case err != nil:
+		return err //nolint:wrapcheck // callers ask for the reason, and say what they did
+	case stored.ResourceVersion == "":
+		return errNoVersion
+	}
+	run.ResourceVersion = stored.ResourceVersion
+	return nil
+}

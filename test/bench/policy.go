@@ -166,6 +166,11 @@ func (p *rollout) measure(ctx context.Context, name string, d time.Duration) err
 	result := between(before, after, "syncopate_job_result_latency_seconds", nil)
 	s.add("p50 result to status", "ms", 1000*result.quantile(0.50))
 	s.add("p95 result to status", "ms", 1000*result.quantile(0.95))
-	s.add("refused writes", "/min", (after.sum("syncopate_status_writes_total", labels{"outcome": "refused"})-before.sum("syncopate_status_writes_total", labels{"outcome": "refused"}))/took.Minutes())
+	writes := func(outcome string) float64 {
+		where := labels{"outcome": outcome}
+		return after.sum("syncopate_status_writes_total", where) - before.sum("syncopate_status_writes_total", where)
+	}
+	s.add("status writes", "/s", writes("accepted")/took.Seconds())
+	s.add("refused writes", "/min", writes("refused")/took.Minutes())
 	return nil
 }

@@ -64,7 +64,7 @@ func (p *pass) takeUnripe() {
 // tooEarly is when the run may be written next, if it is to be written and that time has not come; else zero. It is asked before what
 // a decision lacks is found out and stored: the next decision will have more results, and other outputs of items to store.
 func (p *pass) tooEarly() time.Time {
-	next := p.mem.nextWrite(len(p.letters))
+	next := p.mem.nextWrite(len(p.letters), lastOfMany(p.letters, p.mem.lastWriteApplied, p.run))
 	if !next.After(p.clock.Now()) {
 		return time.Time{}
 	}

@@ -185,6 +185,22 @@ func patienceWith(waiting []*letter, run *v1alpha1.WorkflowRun) time.Duration {
 	}
 }
 
+// lastOfMany says whether results of all jobs that are in flight wait, and these are few beside those of the last write: nobody else
+// can come, and what a large write owes to others is owed by the many, not by these.
+func lastOfMany(letters []*letter, lastApplied int, run *v1alpha1.WorkflowRun) bool {
+	if len(letters) == 0 || lastApplied < itemShare {
+		return false
+	}
+	finals := 0
+	for _, l := range letters {
+		if l.fact.Result.Status != protocol.StatusStarted {
+			finals++
+		}
+	}
+	inFlight := len(lifecycle.InFlight(run))
+	return finals >= inFlight && inFlight*itemShare <= lastApplied
+}
+
 // input is what the core decides on, for a given state of the lock.
 func (p *pass) input(lock lifecycle.Lock) lifecycle.Input {
 	in := lifecycle.Input{

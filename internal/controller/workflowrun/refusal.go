@@ -55,7 +55,7 @@ func (p *pass) unwritten(ctx context.Context, cause error) (reconcile.Result, er
 		log.FromContext(ctx).Error(cause, "A result is refused", "job", l.fact.ID.String(), "failures", l.failures+1, "budget", p.policy.Delivery.MaxDeliveries)
 		p.settleEach(ctx, []settlement{p.giveBack(l, p.failureWait(l.failures), bus.ClassPublishFailed, cause)})
 	}
-	return p.again(p.mem.nextWrite(0)), nil
+	return p.again(p.mem.nextWrite(0, false)), nil
 }
 
 // carried are the results whose effect is in a decision.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -88,22 +89,56 @@ func TestNextWrite(t *testing.T) {
 		took    time.Duration
 		applied int
 		waiting int
+		last    bool
 		want    time.Time
 	}{
-		"no write yet: at once":              {time.Time{}, 0, 0, 0, time.Time{}},
-		"a quick write: the least pause":     {epoch, time.Millisecond, 1, 0, epoch.Add(minWritePause)},
-		"a slow API server sets the pace":    {epoch, time.Second, 0, 0, epoch.Add(time.Second)},
-		"many results: time for others":      {epoch, 20 * time.Millisecond, 50, crowd - 1, epoch.Add(120 * time.Millisecond)},
-		"a crowd waits: no longer than that": {epoch, 20 * time.Millisecond, 50, crowd, epoch.Add(20 * time.Millisecond)},
-		"however many, it is soon its turn":  {epoch, 100 * time.Millisecond, 1000, 0, epoch.Add(maxWritePause)},
+		"no write yet: at once":              {time.Time{}, 0, 0, 0, false, time.Time{}},
+		"a quick write: the least pause":     {epoch, time.Millisecond, 1, 0, false, epoch.Add(minWritePause)},
+		"a slow API server sets the pace":    {epoch, time.Second, 0, 0, false, epoch.Add(time.Second)},
+		"many results: time for others":      {epoch, 20 * time.Millisecond, 50, crowd - 1, false, epoch.Add(120 * time.Millisecond)},
+		"a crowd waits: no longer than that": {epoch, 20 * time.Millisecond, 50, crowd, false, epoch.Add(20 * time.Millisecond)},
+		"the last few: no longer than that":  {epoch, 20 * time.Millisecond, 50, 3, true, epoch.Add(20 * time.Millisecond)},
+		"however many, it is soon its turn":  {epoch, 100 * time.Millisecond, 1000, 0, false, epoch.Add(maxWritePause)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := &memory{lastWriteEnd: c.end, lastWriteTook: c.took, lastWriteApplied: c.applied}
-			if got := m.nextWrite(c.waiting); !got.Equal(c.want) {
+			if got := m.nextWrite(c.waiting, c.last); !got.Equal(c.want) {
 				t.Errorf("next write at %s, want %s", got, c.want)
 			}
 		})
 	}
+}
+
+// mutation: without finals, with Started counted as one, without inFlight or without its share, one of the cases fails.
+func TestLastOfMany(t *testing.T) {
+	inFlight := func(n int) *v1alpha1.WorkflowRun {
+		return aRun("8", slices.Repeat([]v1alpha1.StepPhase{v1alpha1.StepRunning}, n)...)
+	}
+	finals, started := aLetter(protocol.StatusSucceeded), aLetter(protocol.StatusStarted)
+	for name, c := range map[string]struct {
+		letters []*letter
+		applied int
+		run     *v1alpha1.WorkflowRun
+		want    bool
+	}{
+		"nothing came":                       {nil, 100, inFlight(2), false},
+		"the last two of a hundred":          {[]*letter{finals, finals}, 98, inFlight(2), true},
+		"one of two, the other will come":    {[]*letter{finals}, 98, inFlight(2), false},
+		"one of two, the other just began":   {[]*letter{finals, started}, 98, inFlight(2), false},
+		"all of a wave as large as the last": {[]*letter{finals, finals}, 2, inFlight(2), false},
+		"two after not so many":              {[]*letter{finals, finals}, 2*itemShare - 1, inFlight(2), false},
+		"nothing in flight, little before":   {[]*letter{finals}, itemShare - 1, inFlight(0), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := lastOfMany(c.letters, c.applied, c.run); got != c.want {
+				t.Errorf("last of many: %t, want %t", got, c.want)
+			}
+		})
+	}
+}
+
+func aLetter(s protocol.ResultStatus) *letter {
+	return &letter{fact: lifecycle.Result{Result: protocol.Result{Status: s}}}
 }
 
 // mutation: resolve that withdraws what is in flight makes "the write took no effect" fail.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync/atomic"
 	"time"
 
@@ -17,16 +18,22 @@ import (
 // writers is how many clients write at the same time for C.
 const writers = 32
 
+// plainWrites is what status updates without any operator come to.
+type plainWrites struct {
+	perSecond float64       // C
+	clientCPU time.Duration // that one costs the client that writes, which is this process
+}
+
 // ceiling measures C: plain status updates a second on runs of a spec, by 32 writers, without any operator. Each writer has objects of
 // its own and writes one after the other, a whole status like that of a run under way. The objects are gone when it returns.
-func (w *world) ceiling(ctx context.Context, spec *v1alpha1.WorkflowRunSpec, d time.Duration) (perSecond float64, err error) {
+func (w *world) ceiling(ctx context.Context, spec *v1alpha1.WorkflowRunSpec, d time.Duration) (p plainWrites, err error) {
 	if err := w.create(ctx, "plain", writers, spec); err != nil {
-		return 0, err
+		return p, err
 	}
 	defer func() { err = errors.Join(err, w.deleteRuns(ctx)) }()
 	runs, err := w.runs(ctx)
 	if err != nil {
-		return 0, err
+		return p, err
 	}
 	var written atomic.Int64
 	write := func(ctx context.Context, end time.Time) error {
@@ -45,12 +52,15 @@ func (w *world) ceiling(ctx context.Context, spec *v1alpha1.WorkflowRunSpec, d t
 		return g.Wait()
 	}
 	if err := write(ctx, time.Now().Add(d/8)); err != nil { // connections, and the API server's caches
-		return 0, err
+		return p, err
 	}
 	written.Store(0)
-	begin := time.Now()
-	err = write(ctx, begin.Add(d))
-	return float64(written.Load()) / time.Since(begin).Seconds(), err
+	begin, used := time.Now(), cpuTime(os.Getpid())
+	if err := write(ctx, begin.Add(d)); err != nil {
+		return p, err
+	}
+	count := max(written.Load(), 1)
+	return plainWrites{float64(count) / time.Since(begin).Seconds(), (cpuTime(os.Getpid()) - used) / time.Duration(count)}, nil
 }
 
 // oneByOne measures how long a status write takes when nobody else writes, in milliseconds: the median.

@@ -66,6 +66,7 @@ func throughput(ctx context.Context, st *stage, r *report) error {
 		m.cpu.atMost(0.8)
 	}
 	r.note("C: status updates a second on the same objects by %d writers, without an operator; the mean of before and after. All processes share the machine's cores.", writers)
+	r.note("A plain client's writes: the CPU time of as many status writes as the operator made, by the client that measures C.")
 	r.note("Time runs from the first dispatch to the end of the last step, by the operator's stamps. A job does nothing; up to %d are with the worker at a time.", workerConcurrency)
 	r.plot(barPlot{
 		title: "Steps a second, as a share of plain status writes a second (C)", y: "steps/s / C", table: "beside C", names: []string{"steps/s / C"},
@@ -218,8 +219,8 @@ func (w *world) awaitAll(ctx context.Context, m *devenv.Manager, l load) error {
 }
 
 // report puts what was measured into the tables.
-func (p *passage) report(r *report, l load, before, after float64) *measured {
-	c := (before + after) / 2
+func (p *passage) report(r *report, l load, before, after plainWrites) *measured {
+	c := (before.perSecond + after.perSecond) / 2
 	seconds, runs, steps := p.took.Seconds(), float64(l.runs), float64(l.runs*l.jobs)
 	add := func(name string, where labels) float64 { return p.after.sum(name, where) - p.before.sum(name, where) }
 	accepted := labels{"outcome": "accepted"}
@@ -231,13 +232,14 @@ func (p *passage) report(r *report, l load, before, after float64) *measured {
 	s.add("took", "s", seconds)
 	s.add("runs/s", "", runs/seconds)
 	s.add("steps/s", "", steps/seconds)
-	s.add("C before", "/s", before)
-	s.add("C after", "/s", after)
+	s.add("C before", "/s", before.perSecond)
+	s.add("C after", "/s", after.perSecond)
 	m.runsToC = s.add("runs/s / C", "", runs/seconds/c)
 	m.stepsToC = s.add("steps/s / C", "", steps/seconds/c)
 
 	s = r.in("what a run costs", l.name)
-	m.writes = s.add("status writes per run", "", add("syncopate_status_writes_total", accepted)/runs)
+	writes := add("syncopate_status_writes_total", accepted)
+	m.writes = s.add("status writes per run", "", writes/runs)
 	s.add("refused per run", "", add("syncopate_status_writes_total", labels{"outcome": "refused"})/runs)
 	s.add("other API writes per run", "", (p.after.apiWrites()-p.before.apiWrites()-add("syncopate_status_writes_total", nil))/runs)
 	s.add("lock takes per run", "", add("syncopate_run_lock_acquisitions_total", labels{"outcome": "acquired"})/runs)
@@ -252,5 +254,6 @@ func (p *passage) report(r *report, l load, before, after float64) *measured {
 			m.cpu = f
 		}
 	}
+	s.add("a plain client's writes", "", (before.clientCPU+after.clientCPU).Seconds()/2*writes/steps*1000)
 	return m
 }

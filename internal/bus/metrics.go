@@ -21,6 +21,7 @@ type Metrics struct {
 	redeliveryGap *prometheus.HistogramVec
 	deadLetters   *prometheus.CounterVec
 	results       *prometheus.CounterVec
+	dataLosses    *prometheus.CounterVec
 }
 
 // NewMetrics makes the metrics and registers them.
@@ -45,8 +46,12 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "syncopate_results_total",
 			Help: "Results taken from the bus, by outcome.",
 		}, []string{"outcome"}),
+		dataLosses: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "syncopate_nats_data_losses_total",
+			Help: "How often NATS was found to have lost data, by stream: jobs or results.",
+		}, []string{"stream"}),
 	}
-	reg.MustRegister(m.retryDelay, m.redeliveryGap, m.deadLetters, m.results)
+	reg.MustRegister(m.retryDelay, m.redeliveryGap, m.deadLetters, m.results, m.dataLosses)
 	return m
 }
 

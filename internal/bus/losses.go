@@ -44,7 +44,7 @@ func newLosses(b *Bus) *losses {
 	jobs, results := b.names.JobsStream(), b.names.ResultsStream()
 	return &losses{
 		bus: b, recheck: make(chan struct{}, 1), noticed: make(chan struct{}, 1), watched: []string{jobs, results},
-		marks: map[string]*mark{jobs: {label: "jobs"}, results: {label: "results"}},
+		marks: map[string]*mark{jobs: {label: labelJobs}, results: {label: labelResults}},
 	}
 }
 

@@ -7,8 +7,10 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
@@ -170,8 +172,7 @@ func recreate(t *testing.T, b *Bus, stream string) {
 	}
 }
 
-// Mutations that make this fail: no look in the reconnect handler, or no watchStreams in Consume ("comes back empty", "an earlier
-// state"); a look that ends at its first failure; judge that is not asked by ensureStream ("by a publish of our own").
+// Mutations that make this fail: no watchStreams in Consume; judge that is not asked by ensureStream ("by a publish of our own").
 func TestALossOfDataIsNoticedOnce(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -355,6 +356,45 @@ func TestAResultOfTheStreamBeforeIsNotSettledInTheOneAfter(t *testing.T) {
 	}
 }
 
+// mutation: a reconnect handler without look makes this time out: a loss would be noticed ten seconds later.
+func TestAReconnectAsksForALook(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t)
+	b := newBus(t, s)
+	s.Restart()
+	receive(t, "a look is asked for", b.losses.recheck, 1)
+}
+
+// mutation: watchStreams that waits for its ticker after a look that failed makes this time out.
+func TestALookIsTriedUntilItSucceeds(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t)
+	fake := clocktesting.NewFakeClock(time.Now())
+	b := newBus(t, s, func(c *Config) { c.Clock = fake })
+	b.nc.SetReconnectHandler(func(*nats.Conn) {}) // no second look
+	s.Shutdown()
+	eventually(t, "disconnected", func() bool { return !b.connected() })
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		b.watchStreams(ctx)
+	}()
+	b.losses.look()
+	eventually(t, "it looks", func() bool { return len(b.losses.recheck) == 0 })
+	begin := fake.Now()
+	s.RestartEmpty()
+	eventually(t, "connected", b.connected)
+	eventually(t, "the losses are noticed", func() bool {
+		if fake.Waiters() == 2 && fake.Since(begin) < streamCheck/2 { // its ticker, and the timer until it tries again
+			fake.Step(2 * rebuildDelay)
+		}
+		return b.Losses() == 2
+	})
+	cancel()
+	eventually(t, "it ends", func() bool { return isClosed(done) })
+}
+
 // mutation: watchStreams that keeps trying without a bound on ctx makes this time out.
 func TestTheWatchOfTheStreamsEndsWithItsContext(t *testing.T) {
 	t.Parallel()
@@ -370,6 +410,5 @@ func TestTheWatchOfTheStreamsEndsWithItsContext(t *testing.T) {
 	}()
 	eventually(t, "it looks", func() bool { return len(b.losses.recheck) == 0 })
 	cancel()
-	receive(t, "it ends", done, 0)
 	eventually(t, "it ends", func() bool { return isClosed(done) })
 }

@@ -266,7 +266,7 @@ func TestAWorkerOutlivesItsServer(t *testing.T) {
 
 // The server comes back with nothing while the worker has a job; the operator makes its streams anew and publishes the job again.
 //
-// mutation: pull that ignores the error of a batch, or answer that gives up at its first failure, makes this time out.
+// mutation: answer that gives up at its first failure makes this time out.
 func TestAWorkerOutlivesTheDataOfItsServer(t *testing.T) {
 	o := newOperator(t)
 	o.topic("a")

@@ -112,6 +112,7 @@ func TestWhatFindsNoPlaceInAQueueGoesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := &Bus{config: c, names: c.Names, clock: c.Clock, log: c.Log, metrics: c.Metrics, keys: newLiveKeys(c)}
+	b.losses = newLosses(b)
 	for name, token := range map[string]func(protocol.JobID) string{
 		"results":   b.keys.sign,
 		"forgeries": func(protocol.JobID) string { return "none" },

@@ -25,6 +25,7 @@ type Bus struct {
 	nc     *nats.Conn
 	js     jetstream.JetStream
 	topics *topics
+	losses *losses
 	keys   *liveKeys
 	closed chan struct{} // closed when the connection is
 }
@@ -41,7 +42,7 @@ func Connect(ctx context.Context, c Config) (*Bus, error) {
 	}
 	b := &Bus{config: c, names: c.Names, clock: c.Clock, log: c.Log, metrics: c.Metrics, closed: make(chan struct{})}
 	b.keys = newLiveKeys(c)
-	b.topics = newTopics(b)
+	b.topics, b.losses = newTopics(b), newLosses(b)
 	if b.nc, err = nats.Connect(c.URL, append(c.connectOptions(), b.observers()...)...); err != nil {
 		return nil, fmt.Errorf("connect to NATS: %w", err)
 	}
@@ -62,6 +63,7 @@ func (b *Bus) observers() []nats.Option {
 		}),
 		nats.ReconnectHandler(func(nc *nats.Conn) {
 			b.topics.forget() // the server may have come back without its data
+			b.losses.look()
 			b.log.Info("Reconnected to NATS", "server", nc.ConnectedServerName())
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { b.log.Error(err, "NATS error") }),

@@ -35,7 +35,8 @@ const (
 	defaultNakDelay   = 2 * time.Second        // before jitter
 	rebuildDelay      = 250 * time.Millisecond // before jitter
 	stallAfter        = 10 * time.Second
-	stallCheck        = 3 * time.Second // no multiple of pullExpiry, or check after check could meet the moment between two pulls
+	streamCheck       = 10 * time.Second // for what no reconnect tells: streams made anew by others, other nodes of a cluster
+	stallCheck        = 3 * time.Second  // no multiple of pullExpiry, or check after check could meet the moment between two pulls
 	drainTimeout      = 2 * time.Second
 
 	pullExpiry    = 5 * time.Second

@@ -16,6 +16,8 @@ import (
 // When ctx has ended, Consume stops pulling, waits for running calls of handle (whose ctx is done), gives back every
 // unsettled delivery at once, waits for settlements under way, and returns. Its error says that something could not be given
 // back; it is delivered again after AckWait. Everything else that fails is tried again for as long as ctx lasts.
+//
+// While it lasts, it also watches the streams for a loss of data, see Losses.
 func (b *Bus) Consume(ctx context.Context, handle func(context.Context, *Delivery)) error {
 	gs := make([]*group, groups)
 	for i := range gs {
@@ -24,6 +26,7 @@ func (b *Bus) Consume(ctx context.Context, handle func(context.Context, *Deliver
 	keeping, stopKeeping := context.WithCancel(context.WithoutCancel(ctx))
 	var keeper, running sync.WaitGroup
 	keeper.Go(func() { b.keepAlive(keeping, gs) })
+	keeper.Go(func() { b.watchStreams(keeping) })
 	errs := make([]error, len(gs))
 	for i, g := range gs {
 		running.Go(func() { errs[i] = g.run(ctx) })

@@ -53,8 +53,10 @@ func (b *Bus) read(l *ledger, m jetstream.Msg) (*Delivery, error) {
 	if err != nil {
 		return nil, fmt.Errorf("metadata: %w", err)
 	}
+	stream := b.names.ResultsStream()
+	b.losses.delivered(stream, meta.Sequence.Stream, meta.Timestamp, meta.NumDelivered == 1)
 	d := &Delivery{
-		PublishedAt: meta.Timestamp, Deliveries: meta.NumDelivered, bus: b, ledger: l, msg: m,
+		PublishedAt: meta.Timestamp, Deliveries: meta.NumDelivered, bus: b, ledger: l, msg: b.losses.guard(stream, m),
 		key: messageKey{sequence: meta.Sequence.Stream, storedAt: meta.Timestamp.UnixNano()},
 	}
 	if d.ID, err = b.names.ParseResult(m.Subject()); err != nil {

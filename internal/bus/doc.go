@@ -73,11 +73,34 @@
 // Workers asks the consumer that they share, and nothing else: what it says of pull requests and jobs, and what that cannot tell, is in
 // the fields' comments. That nobody answers is an error, never "no workers".
 //
+// # Loss of data
+//
+// JOBS and RESULTS may lose what was confirmed: all of it with their volume, or the end that was not on disk when the machine crashed.
+// Each of these tells, and is logged and counted once:
+//
+//	identity   the stream was created at another time than the one known here, whoever made it anew
+//	length     its last sequence is below one that it is known to have had: by a look, a PubAck, a job read or a result delivered
+//	order      it gives a sequence again: to a job published after one had it, or to a result stored after the one that came with it.
+//	           This finds a lost end also if as much was stored since
+//
+// Identity and length are looked at after each reconnect, until that succeeds, and before what is made anew is used: on a single server
+// a connection is lost before data is. They are looked at every 10 s too, which is for streams that others delete and for a cluster,
+// where another node's loss breaks no connection of ours. Losses grows before LossNoticed tells; whoever keeps in mind that a job was
+// stored keeps what Losses said before the publish, and Recover is for what was kept with less. Without a loss nothing grows, and
+// nothing is looked up.
+//
+// A delivery from before a noticed loss is not settled: its sequence may be that of another result by now, and the server asks for no
+// more. If its message is still there, it comes again after AckWait.
+//
+// Not seen: messages that somebody deletes or purges; a lost end of RESULTS of which nothing had come here yet, and one of JOBS that
+// another bus has filled before the look. Then time-outs end the attempts. A worker's acknowledgement of a lost job may, by its
+// sequence, take out one that another worker of the topic has; it is lost if that worker dies, too.
+//
 // # Failure handling
 //
 //   - NATS away: every call fails at once with ErrUnreachable inside a *RetryError. Nothing is buffered for later, since a
 //     job published after its caller gave up would be a surprise. An ack or NAK that is lost costs one AckWait.
-//   - A stream or a consumer that vanished is created again: on the next publish, recovery or subscription.
+//   - A stream or a consumer that vanished is created again: on the next publish, recovery, subscription or look.
 //   - Settings of a stream or consumer that differ from ours are reported (*DriftError, log) and left alone.
 //   - A subscription that gets nothing for 10 s while messages wait is built anew.
 //   - The end of Consume: pulling stops, unsettled deliveries are NAKed, settlements under way are waited for.

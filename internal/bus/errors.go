@@ -34,6 +34,8 @@ var (
 	// ErrConfig: Config is unusable. No retry.
 	ErrConfig = errors.New("invalid bus configuration")
 
+	// errStreamLost: a message was to be settled after its stream had lost data. If it is still there, it is delivered again.
+	errStreamLost = errors.New("the stream lost data after the message had come")
 	// errQueueFull gives a message back that the server should not have sent yet.
 	errQueueFull = errors.New("more unsettled results than agreed")
 )

@@ -193,7 +193,7 @@ func (l *ledger) drain() (<-chan struct{}, error) {
 		}
 		d.state = stateDrained
 		l.drop(d)
-		if err := d.msg.Nak(); err != nil {
+		if err := d.msg.Nak(); err != nil && !errors.Is(err, errStreamLost) {
 			errs = append(errs, err)
 		}
 	}

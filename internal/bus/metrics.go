@@ -15,12 +15,19 @@ const (
 	OutcomeRejected     = "rejected"      // counted by the bus: it never reached handle
 )
 
+// Labels of the streams that are watched for losses of data.
+const (
+	labelJobs    = "jobs"
+	labelResults = "results"
+)
+
 // Metrics are the bus's Prometheus metrics.
 type Metrics struct {
 	retryDelay    *prometheus.HistogramVec
 	redeliveryGap *prometheus.HistogramVec
 	deadLetters   *prometheus.CounterVec
 	results       *prometheus.CounterVec
+	dataLosses    *prometheus.CounterVec
 }
 
 // NewMetrics makes the metrics and registers them.
@@ -45,8 +52,15 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "syncopate_results_total",
 			Help: "Results taken from the bus, by outcome.",
 		}, []string{"outcome"}),
+		dataLosses: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "syncopate_nats_data_losses_total",
+			Help: "How often NATS was found to have lost data, by stream: jobs or results.",
+		}, []string{"stream"}),
 	}
-	reg.MustRegister(m.retryDelay, m.redeliveryGap, m.deadLetters, m.results)
+	for _, stream := range []string{labelJobs, labelResults} {
+		m.dataLosses.WithLabelValues(stream) // there from the start, so that the first loss is an increase
+	}
+	reg.MustRegister(m.retryDelay, m.redeliveryGap, m.deadLetters, m.results, m.dataLosses)
 	return m
 }
 

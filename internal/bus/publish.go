@@ -81,12 +81,14 @@ func (b *Bus) store(ctx context.Context, j Job) (stored, error) {
 	if !j.Deadline.IsZero() {
 		opts = append(opts, jetstream.WithMsgTTL(timeToLive(j.Deadline.Sub(b.clock.Now()))))
 	}
+	before := b.losses.before(b.names.JobsStream())
 	ack, err := b.js.PublishMsg(ctx, b.jobMessage(j), opts...)
 	wrong, certain := wrongSequence(err)
 	switch {
 	case err == nil && ack.Duplicate:
 		return storedForgone, nil
 	case err == nil:
+		b.losses.acked(before, ack.Sequence)
 		return storedNow, nil
 	case wrong && certain:
 		return storedBefore, nil

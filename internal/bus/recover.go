@@ -100,7 +100,11 @@ func (b *Bus) afterDuplicate(ctx context.Context, j Job) (RecoverOutcome, error)
 }
 
 func (b *Bus) jobQueued(ctx context.Context, j Job) (bool, error) {
+	before := b.losses.before(b.names.JobsStream())
 	m, err := b.leaderGet(ctx, b.names.JobsStream(), getRequest{LastFor: b.names.Job(j.Topic, j.ID)})
+	if m != nil {
+		b.losses.present(before, m.Seq)
+	}
 	return m != nil, err
 }
 

@@ -52,13 +52,16 @@ func (b *Bus) repairStreams(ctx context.Context) error {
 func (b *Bus) ensureStream(ctx context.Context, want jetstream.StreamConfig) (jetstream.StreamConfig, error) {
 	ctx, cancel := b.bounded(ctx)
 	defer cancel()
-	s, err := b.js.Stream(ctx, want.Name)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		s, err = b.js.CreateStream(ctx, want)
-	}
-	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // another replica was faster, with other settings
-		s, err = b.js.Stream(ctx, want.Name)
-	}
+	s, err := b.inspect(want.Name, func() (jetstream.Stream, error) {
+		s, err := b.js.Stream(ctx, want.Name)
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			s, err = b.js.CreateStream(ctx, want)
+		}
+		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // another replica was faster, with other settings
+			s, err = b.js.Stream(ctx, want.Name)
+		}
+		return s, err
+	})
 	if err != nil {
 		return jetstream.StreamConfig{}, err
 	}

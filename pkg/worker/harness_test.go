@@ -52,11 +52,17 @@ func newOperator(t *testing.T, edit ...func(*server.Options)) *operator {
 	if o.js, err = jetstream.New(o.nc); err != nil {
 		t.Fatal(err)
 	}
+	o.makeStreams()
+	return o
+}
+
+// makeStreams makes all that the operator makes when it starts.
+func (o *operator) makeStreams() {
+	o.t.Helper()
 	o.stream(jetstream.StreamConfig{Name: o.names.JobsStream(), Subjects: []string{"syncopate.jobs.>"}, Retention: jetstream.WorkQueuePolicy, AllowMsgTTL: true})
 	o.stream(jetstreamResults(o.names))
 	o.stream(jetstream.StreamConfig{Name: o.names.ControlStream(), Subjects: []string{"syncopate.control.*"}, MaxAge: time.Minute})
 	o.makeStore()
-	return o
 }
 
 // makeStore makes the object store of large outputs.
@@ -123,6 +129,14 @@ func (o *operator) shutdown() {
 func (o *operator) restart() {
 	o.t.Helper()
 	o.up(o.down())
+}
+
+// restartEmpty starts the server again without the data.
+func (o *operator) restartEmpty() {
+	o.t.Helper()
+	port := o.down()
+	o.options.StoreDir = o.t.TempDir()
+	o.up(port)
 }
 
 // down stops the server, and gives the port of which up needs to start it again.

@@ -264,6 +264,37 @@ func TestAWorkerOutlivesItsServer(t *testing.T) {
 	o.results(2)
 }
 
+// The server comes back with nothing while the worker has a job; the operator makes its streams anew and publishes the job again.
+//
+// mutation: answer that gives up at its first failure makes this time out.
+func TestAWorkerOutlivesTheDataOfItsServer(t *testing.T) {
+	o := newOperator(t)
+	o.topic("a")
+	began, end := make(chan string, 2), make(chan struct{})
+	w := o.worker()
+	w.Handle("a", func(_ context.Context, j Job) (any, error) {
+		began <- j.ID.String()
+		<-end
+		return nil, nil
+	}, Concurrency(2))
+	o.start(w)
+	o.publish("a", job("a"), `{}`)
+	<-began
+	o.results(1)
+	o.restartEmpty()
+	close(end)
+	o.eventually("the worker cannot tell its result", func() bool {
+		return strings.Contains(strings.Join(o.logs.all(), "\n"), "Result not published")
+	})
+	o.makeStreams()
+	o.results(1)
+	o.topic("a")
+	o.publish("a", job("a"), `{}`)
+	<-began
+	o.results(2) // the second one of the job is a duplicate
+	o.eventually("the job is acknowledged", func() bool { return o.jobs() == 0 })
+}
+
 // The table of docs/protocol.md, on a server that refuses everything else.
 //
 // mutation: a table without any one of its lines makes this fail.

@@ -1,6 +1,7 @@
 package natstest
 
 import (
+	"os"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ const startTimeout = 10 * time.Second
 // Server is a running nats-server.
 type Server struct {
 	tb      testing.TB
+	stores  string // all stores are in it, so that it outlives the server
 	options *server.Options
 	running *server.Server
 }
@@ -19,15 +21,15 @@ type Server struct {
 // Start runs a server until the test ends. adjust may change its options before.
 func Start(tb testing.TB, adjust ...func(*server.Options)) *Server {
 	tb.Helper()
-	s := &Server{tb: tb, options: &server.Options{
+	s := &Server{tb: tb, stores: tb.TempDir(), options: &server.Options{
 		ServerName: "natstest",
 		Host:       "127.0.0.1",
 		Port:       server.RANDOM_PORT,
 		JetStream:  true,
-		StoreDir:   tb.TempDir(),
 		NoLog:      true,
 		NoSigs:     true,
 	}}
+	s.options.StoreDir = s.newStore()
 	for _, f := range adjust {
 		f(s.options)
 	}
@@ -59,6 +61,41 @@ func (s *Server) URL() string { return s.running.ClientURL() }
 func (s *Server) Shutdown() {
 	s.running.Shutdown()
 	s.running.WaitForShutdown()
+}
+
+// RestartEmpty stops the server and starts it on the same port, with an empty store.
+func (s *Server) RestartEmpty() {
+	s.tb.Helper()
+	s.RestartOn(s.newStore())
+}
+
+func (s *Server) newStore() string {
+	s.tb.Helper()
+	dir, err := os.MkdirTemp(s.stores, "store-")
+	if err != nil {
+		s.tb.Fatal(err)
+	}
+	return dir
+}
+
+// CopyStore restarts the server and gives a copy of the store as it was in between.
+func (s *Server) CopyStore() (dir string) {
+	s.tb.Helper()
+	s.Shutdown()
+	dir = s.newStore()
+	if err := os.CopyFS(dir, os.DirFS(s.options.StoreDir)); err != nil {
+		s.tb.Fatalf("copy the store: %v", err)
+	}
+	s.start()
+	return dir
+}
+
+// RestartOn stops the server and starts it on the same port, on a store that CopyStore gave.
+func (s *Server) RestartOn(dir string) {
+	s.tb.Helper()
+	s.Shutdown()
+	s.options.StoreDir = dir
+	s.start()
 }
 
 // Restart stops the server and starts it on the same port and store.

@@ -79,7 +79,7 @@ func (p *pass) recoverJobs(ctx context.Context) error {
 	if p.lease == nil {
 		return nil // the holder of the lock may be about to publish the same; without it waiting is all that is safe
 	}
-	again, err := p.renderedJobs(ctx, p.mem.unpublished(p.run))
+	again, err := p.renderedJobs(ctx, p.mem.unpublished(p.run, p.losses))
 	return errors.Join(err, p.eachJob(again, func(j lifecycle.Job) error {
 		outcome, err := p.Reconciler.jobs.Recover(ctx, p.job(j))
 		if err != nil {
@@ -113,7 +113,7 @@ func (p *pass) eachJob(list []lifecycle.Job, do func(lifecycle.Job) error) error
 				failed = errors.Join(failed, err)
 				return
 			}
-			p.mem.published[j.ID] = struct{}{}
+			p.mem.published[j.ID] = p.losses
 			p.dispatched(j.ID)
 		})
 	}

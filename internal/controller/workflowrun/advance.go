@@ -82,7 +82,7 @@ func (p *pass) wantsLock() bool {
 
 // owes says whether effects of earlier writes are still to be carried out.
 func (p *pass) owes() bool {
-	return len(p.mem.withdrawals) > 0 || len(p.mem.unpublished(p.run)) > 0 || !p.owesOnlyNATS()
+	return len(p.mem.withdrawals) > 0 || len(p.mem.unpublished(p.run, p.losses)) > 0 || !p.owesOnlyNATS()
 }
 
 // owesOnlyNATS says whether no child run is to be created.
@@ -124,7 +124,7 @@ func (p *pass) underLock(ctx context.Context, lease *lockmgr.Lease) (reconcile.R
 func (p *pass) mustClaim(lease *lockmgr.Lease) bool {
 	fence, writer := fenceOf(p.run)
 	ours := writer == lease.ID() && fence == lease.Fence() && !lease.Status().Unlocked
-	return !ours && len(p.mem.unpublished(p.run)) > 0
+	return !ours && len(p.mem.unpublished(p.run, p.losses)) > 0
 }
 
 // refused ends a pass whose write was not accepted: nothing of it took effect, so there is no effect to carry out.

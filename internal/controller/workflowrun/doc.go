@@ -18,7 +18,13 @@
 // that could, "no such run", is decided on a live list (see strays).
 //
 // No attempt is dispatched twice: an attempt that is in status and not known to this process as published is recovered, that
-// is looked up in JOBS and RESULTS before it is published. This holds after a crash at any point between persist and act.
+// is looked up in JOBS and RESULTS before it is published. This holds after a crash at any point between persist and act. The one
+// exception is a job that NATS has lost while a worker had it: nobody can know, so it is published again, and two may do it. One result
+// counts.
+//
+// Progress after NATS lost data (G5): an attempt is known as published until the next loss that the bus notices. A pass takes the number
+// of losses when it begins and keeps it with what it publishes, so a job that the stream before took, while the loss was noticed, is
+// looked up as well. All runs that have not ended are woken (watchLosses). A plain reconnect changes nothing.
 //
 // Batching: results that arrive while a write is under way wait in the inbox; the next pass applies all of them in one write,
 // which does not start before max(10 ms, duration of the last write, and once more for each ten results that it applied) is over,

@@ -18,8 +18,9 @@ type memory struct {
 	uid types.UID
 	// last is the run as this process last wrote it or read it live; the cache may lag behind it.
 	last *v1alpha1.WorkflowRun
-	// published are the attempts in flight which this process knows to be with NATS. Pruned to those in status.
-	published map[protocol.JobID]struct{}
+	// published are the attempts in flight which this process knew to be with NATS, with how often NATS had lost data before that was
+	// found out: after another loss nobody knows it any more. Pruned to those in status.
+	published map[protocol.JobID]uint64
 	// withdrawals are jobs still to be taken back from NATS; entries go when that was done.
 	withdrawals []lifecycle.Withdrawal
 	// doubt is a write of which nobody knows whether it took effect; nil: none.
@@ -92,11 +93,11 @@ func (m *memory) nextWrite(waiting int, last bool) time.Time {
 	return m.lastWriteEnd.Add(min(max(minWritePause, pause), maxWritePause))
 }
 
-// unpublished lists the attempts which are in status and not known to be with NATS.
-func (m *memory) unpublished(run *v1alpha1.WorkflowRun) []protocol.JobID {
+// unpublished lists the attempts which are in status and not known to be with NATS, which has lost data so many times.
+func (m *memory) unpublished(run *v1alpha1.WorkflowRun, losses uint64) []protocol.JobID {
 	var ids []protocol.JobID
 	for _, id := range lifecycle.InFlight(run) {
-		if _, ok := m.published[id]; !ok {
+		if at, ok := m.published[id]; !ok || at != losses {
 			ids = append(ids, id)
 		}
 	}
@@ -109,10 +110,10 @@ func (m *memory) prune(run *v1alpha1.WorkflowRun) {
 	if len(m.published) <= len(inFlight) {
 		return
 	}
-	kept := make(map[protocol.JobID]struct{}, len(inFlight))
+	kept := make(map[protocol.JobID]uint64, len(inFlight))
 	for _, id := range inFlight {
-		if _, ok := m.published[id]; ok {
-			kept[id] = struct{}{}
+		if at, ok := m.published[id]; ok {
+			kept[id] = at
 		}
 	}
 	m.published = kept
@@ -134,7 +135,7 @@ func (ms *memories) of(key types.NamespacedName, uid types.UID) *memory {
 	defer ms.mu.Unlock()
 	m, ok := ms.byKey[key]
 	if !ok || m.uid != uid {
-		m = &memory{uid: uid, published: map[protocol.JobID]struct{}{}}
+		m = &memory{uid: uid, published: map[protocol.JobID]uint64{}}
 		ms.byKey[key] = m
 	}
 	return m

@@ -32,6 +32,7 @@ type pass struct {
 	lease   *lockmgr.Lease // worked under; nil: without the lock
 	found   *found         // in the object store
 	unused  []string       // names of outputs to which the last write does not refer any more
+	losses  uint64         // how often NATS had lost data when the pass began: what it publishes is known to be there until the next loss
 	lacking error          // why outputs in the object store that are needed could not be stored or read; nil: they could
 	policy  policy.Effective
 	tenant  lifecycle.Tenant
@@ -57,7 +58,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*pa
 	}
 	r.directory.see(cached)
 	r.letGo(ctx, r.memories.peek(key), cached.UID)
-	p := &pass{Reconciler: r, key: key, mem: r.memories.of(key, cached.UID)}
+	p := &pass{Reconciler: r, key: key, mem: r.memories.of(key, cached.UID), losses: r.jobs.Losses()}
 	p.run = p.mem.newest(cached)
 	p.mem.resolve(p.run)
 	p.letters, p.unripe, p.later = ripe(r.inbox.waiting(cached.UID), r.clock.Now(), p.run)

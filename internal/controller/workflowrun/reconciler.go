@@ -64,6 +64,8 @@ type locks interface {
 // jobs is where jobs go; *bus.Bus does it.
 type jobs interface {
 	Connected() bool
+	// Losses is how often NATS has lost data, as far as is known.
+	Losses() uint64
 	Publish(ctx context.Context, j bus.Job) error
 	Recover(ctx context.Context, j bus.Job) (bus.RecoverOutcome, error)
 	Withdraw(ctx context.Context, topic string, id protocol.JobID) error

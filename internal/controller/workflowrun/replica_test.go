@@ -262,6 +262,8 @@ func (h hookedJobs) Withdraw(ctx context.Context, topic string, id protocol.JobI
 
 func (h hookedJobs) Connected() bool { return h.r.bus.Connected() }
 
+func (h hookedJobs) Losses() uint64 { return h.r.bus.Losses() }
+
 func (h hookedJobs) Cancel(ctx context.Context, runUID string, list []protocol.JobID) error {
 	return h.r.around(ctx, "cancel", func() error { return h.r.bus.Cancel(ctx, runUID, list) })
 }
@@ -399,7 +401,7 @@ func (r *replica) inFlight(ctx context.Context, run *v1alpha1.WorkflowRun, n int
 	GinkgoHelper()
 	return r.drive(ctx, run, func(now *v1alpha1.WorkflowRun) bool {
 		m := r.memories.peek(client.ObjectKeyFromObject(run))
-		return len(lifecycle.InFlight(now)) == n && m != nil && len(m.unpublished(now)) == 0
+		return len(lifecycle.InFlight(now)) == n && m != nil && len(m.unpublished(now, r.bus.Losses())) == 0
 	})
 }
 

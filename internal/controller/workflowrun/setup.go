@@ -92,6 +92,9 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*gatekeeper.Keeper
 	for _, runnable := range []manager.Runnable{in.strays, r.keeper, &janitor{Reconciler: r, stock: o.Bus}, manager.RunnableFunc(func(ctx context.Context) error {
 		workers.Run(ctx)
 		return nil
+	}), manager.RunnableFunc(func(ctx context.Context) error {
+		r.watchLosses(ctx, o.Bus.LossNoticed())
+		return nil
 	}), &consumer{bus: o.Bus, in: in}} {
 		if err := mgr.Add(runnable); err != nil {
 			return nil, fmt.Errorf("add runnable: %w", err)

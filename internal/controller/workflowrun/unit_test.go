@@ -72,12 +72,12 @@ func TestNewest(t *testing.T) {
 
 func TestUnpublishedAndPrune(t *testing.T) {
 	run := aRun("1", v1alpha1.StepDispatched, v1alpha1.StepRunning, v1alpha1.StepSucceeded)
-	m := &memory{published: map[protocol.JobID]struct{}{attempt("s2"): {}, attempt("s3"): {}, attempt("old"): {}}}
-	if diff := cmp.Diff([]protocol.JobID{attempt("s1")}, m.unpublished(run)); diff != "" {
+	m := &memory{published: map[protocol.JobID]uint64{attempt("s2"): 1, attempt("s3"): 1, attempt("old"): 1}}
+	if diff := cmp.Diff([]protocol.JobID{attempt("s1")}, m.unpublished(run, 1)); diff != "" {
 		t.Errorf("unpublished (-want +got):\n%s", diff)
 	}
 	m.prune(run)
-	if diff := cmp.Diff(map[protocol.JobID]struct{}{attempt("s2"): {}}, m.published); diff != "" {
+	if diff := cmp.Diff(map[protocol.JobID]uint64{attempt("s2"): 1}, m.published); diff != "" {
 		t.Errorf("after prune (-want +got):\n%s", diff)
 	}
 }

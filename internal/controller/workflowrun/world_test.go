@@ -194,9 +194,33 @@ func (w *world) outliveWindow(ctx context.Context) {
 	Eventually(time.Now).WithContext(ctx).WithTimeout(patience).WithPolling(polling).Should(BeTemporally(">", over))
 }
 
+// loseNATS has NATS restarted with another store, which has not all that was in the one before, and waits until the worker is back and
+// the replica knows of the loss. Each job may be given to workers once more.
+func (w *world) loseNATS(ctx context.Context, r *replica, restart func()) {
+	GinkgoHelper()
+	restart()
+	w.connected(ctx)
+	w.lossTold(ctx, r)
+}
+
+// lossTold waits until a replica is told of a loss of data.
+func (w *world) lossTold(ctx context.Context, r *replica) {
+	GinkgoHelper()
+	Eventually(r.bus.LossNoticed()).WithContext(ctx).WithTimeout(patience).Should(Receive())
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	clear(w.stored)
+}
+
 // restartNATS waits until the worker is back, too.
 func (w *world) restartNATS(ctx context.Context) {
 	w.nats.Restart()
+	w.connected(ctx)
+}
+
+// connected waits until the worker is connected, and JetStream answers.
+func (w *world) connected(ctx context.Context) {
+	GinkgoHelper()
 	Eventually(func() error {
 		_, err := w.js.AccountInfo(ctx)
 		return err

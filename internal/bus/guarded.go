@@ -1,0 +1,63 @@
+package bus
+
+import (
+	"context"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// guarded is a message that is settled only while its stream is the one that it came from. In the one after, its sequence may be that
+// of a result which nobody has applied, and the server asks for no more than the sequence.
+type guarded struct {
+	jetstream.Msg
+	of     *losses
+	stream string
+	losses uint64
+}
+
+func (l *losses) guard(stream string, m jetstream.Msg) jetstream.Msg {
+	return guarded{Msg: m, of: l, stream: stream, losses: l.of(stream)}
+}
+
+func (g guarded) check() error {
+	if g.of.of(g.stream) != g.losses {
+		return errStreamLost
+	}
+	return nil
+}
+
+func (g guarded) DoubleAck(ctx context.Context) error {
+	if err := g.check(); err != nil {
+		return err
+	}
+	return g.Msg.DoubleAck(ctx)
+}
+
+func (g guarded) Nak() error {
+	if err := g.check(); err != nil {
+		return err
+	}
+	return g.Msg.Nak()
+}
+
+func (g guarded) NakWithDelay(d time.Duration) error {
+	if err := g.check(); err != nil {
+		return err
+	}
+	return g.Msg.NakWithDelay(d)
+}
+
+func (g guarded) InProgress() error {
+	if err := g.check(); err != nil {
+		return err
+	}
+	return g.Msg.InProgress()
+}
+
+func (g guarded) TermWithReason(reason string) error {
+	if err := g.check(); err != nil {
+		return err
+	}
+	return g.Msg.TermWithReason(reason)
+}

@@ -1,0 +1,175 @@
+package workflowrun
+
+import (
+	"context"
+	"errors"
+
+	"github.com/nats-io/nats.go/jetstream"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+)
+
+// Mutations that make specs below fail:
+//   - memory.go unpublished that does not compare losses: the runs wait for their time-outs.
+//   - act.go eachJob that records the losses of now, not of when the pass began: the job that the old stream took is never looked for.
+//   - act.go dispatch for recoverJobs: the jobs that are still there are stored twice.
+//   - losses.go watchLosses that wakes nobody, or notEnded that trusts the cache with "Pending".
+var _ = Describe("when NATS loses its data while the operator runs", func() {
+	var (
+		w *world
+		r *replica
+	)
+	BeforeEach(func(ctx SpecContext) {
+		w = newWorld(ctx)
+		r = w.newReplica(ctx, "r")
+	}, NodeTimeout(patience))
+
+	// ends drives runs to their ends, with the worker at work. No attempt may run out of time, so each step has only one.
+	ends := func(ctx SpecContext, runs ...*v1alpha1.WorkflowRun) {
+		GinkgoHelper()
+		begin := w.clock.Now()
+		for _, run := range runs {
+			end := r.finish(ctx, run)
+			Expect(end.Status.Phase).To(Equal(v1alpha1.RunSucceeded), run.Name)
+			for _, s := range end.Status.Steps {
+				Expect(s.Attempt).To(BeNumerically("<=", 1), s.Name)
+			}
+		}
+		until(ctx, "all results are acknowledged", func() bool {
+			for _, run := range runs {
+				r.turn(ctx, run)
+			}
+			return w.messages(ctx, w.names.ResultsStream()) == 0
+		})
+		Expect(w.clock.Since(begin).Minutes()).To(BeNumerically("<", 30), "of the hour that an attempt has")
+	}
+	recoveries := func(outcome string) float64 {
+		return r.counter("syncopate_job_recoveries_total", "outcome", outcome)
+	}
+
+	It("the runs under way end, wherever their jobs were", func(ctx SpecContext) {
+		queued, taken, answered, items := w.create(ctx, diamond()), w.create(ctx, diamond()), w.create(ctx, diamond()), w.createFanOut(ctx, 20, 20)
+		r.inFlight(ctx, taken, 2)
+		atWork := w.takeAll(ctx, 2)
+		r.inFlight(ctx, answered, 2)
+		for _, t := range w.takeAll(ctx, 2) {
+			t.succeed(ctx) // the operator has the results, and has not written them
+		}
+		until(ctx, "the results come", func() bool {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return len(r.pending) == 2
+		})
+		r.inFlight(ctx, queued, 2)
+		r.inFlight(ctx, items, 20)
+
+		w.loseNATS(ctx, r, w.nats.RestartEmpty)
+		atWork[0].say(ctx, succeeded(atWork[0].id)) // a worker that was at it when the data was lost
+		ends(ctx, queued, taken, answered, items)
+		Expect(recoveries("Published")).To(BeNumerically(">=", 22), "those that were queued")
+		Expect(r.counter("syncopate_nats_data_losses_total")).To(BeEquivalentTo(2), "of jobs and of results")
+	}, NodeTimeout(3*patience))
+
+	It("the runs under way end although another made the streams anew first", func(ctx SpecContext) {
+		run := w.create(ctx, diamond())
+		r.inFlight(ctx, run, 2)
+		var configs []jetstream.StreamConfig
+		for _, name := range []string{w.names.JobsStream(), w.names.ResultsStream()} {
+			s, err := w.js.Stream(ctx, name)
+			Expect(err).NotTo(HaveOccurred())
+			configs = append(configs, s.CachedInfo().Config)
+			Expect(w.js.DeleteStream(ctx, name)).To(Succeed())
+			_, err = w.js.CreateStream(ctx, configs[len(configs)-1])
+			Expect(err).NotTo(HaveOccurred())
+		}
+		w.lossTold(ctx, r)
+		ends(ctx, run)
+	}, NodeTimeout(2*patience))
+
+	It("only what was in the lost end of a stream is published again", func(ctx SpecContext) {
+		kept := w.create(ctx, diamond())
+		r.inFlight(ctx, kept, 2)
+		store := w.nats.CopyStore()
+		w.connected(ctx)
+		until(ctx, "the operator is connected again", r.bus.Connected)
+		lost := w.create(ctx, diamond())
+		r.inFlight(ctx, lost, 2)
+
+		w.loseNATS(ctx, r, func() { w.nats.RestartOn(store) })
+		ends(ctx, kept, lost)
+		Expect(recoveries("Queued")).To(BeEquivalentTo(2), "those that were in the copy")
+		Expect(recoveries("Published")).To(BeEquivalentTo(2))
+		Expect(w.jobsStored(ctx)).To(Equal(6))
+	}, NodeTimeout(2*patience))
+
+	for place, published := range map[string]int{"publish/after": 1, "recover/after": 2} {
+		It("a job that the stream took just before it was lost is published again, at "+place, func(ctx SpecContext) {
+			run := w.create(ctx, []v1alpha1.Step{step("a")})
+			lost := false
+			r.hook = func(ctx context.Context, at string) error {
+				switch {
+				case at == "publish/before" && place == "recover/after":
+					return errors.New("away") // so that the next pass recovers
+				case at == place && !lost:
+					lost = true
+					w.loseNATS(ctx, r, w.nats.RestartEmpty) // and this is noticed before the pass learns that the job was stored
+					until(ctx, "both losses are noticed", func() bool { return r.bus.Losses() == 2 })
+				}
+				return nil
+			}
+			ends(ctx, run)
+			Expect(lost).To(BeTrue())
+			Expect(recoveries("Published")).To(BeEquivalentTo(published))
+		}, NodeTimeout(2*patience))
+	}
+
+	It("nothing is published or looked up again when NATS only restarts", func(ctx SpecContext) {
+		runs := []*v1alpha1.WorkflowRun{w.create(ctx, diamond()), w.create(ctx, diamond())}
+		for _, run := range runs {
+			r.inFlight(ctx, run, 2)
+		}
+		w.restartNATS(ctx)
+		until(ctx, "the operator is connected again", r.bus.Connected)
+		for _, run := range runs {
+			r.turn(ctx, run)
+		}
+		ends(ctx, runs...)
+		Expect(w.jobsStored(ctx)).To(Equal(6))
+		Expect(r.bus.Losses()).To(BeZero())
+		Expect(recoveries("Queued") + recoveries("Answered") + recoveries("Published")).To(BeZero())
+	}, NodeTimeout(2*patience))
+
+	It("all runs that have not ended are woken", func(ctx SpecContext) {
+		over, fresh, waiting := w.create(ctx, []v1alpha1.Step{step("a")}), w.create(ctx, diamond()), w.create(ctx, diamond())
+		r.directory.see(r.finish(ctx, over))
+		r.directory.see(fresh) // the cache does not know yet what was dispatched for it
+		r.inFlight(ctx, fresh, 2)
+		r.directory.see(r.inFlight(ctx, waiting, 2))
+		r.directory.see(fresh)
+		q := newQueue()
+		r.queue.Store(&q)
+		news := make(chan struct{}, 1)
+		running(ctx, func(ctx context.Context) error {
+			r.watchLosses(ctx, news)
+			return nil
+		})
+		news <- struct{}{}
+		woken := map[types.NamespacedName]bool{}
+		until(ctx, "two runs are woken", func() bool {
+			for q.Len() > 0 {
+				req, _ := q.Get()
+				woken[req.NamespacedName] = true
+				q.Done(req)
+			}
+			return len(woken) == 2
+		})
+		Expect(woken).To(HaveKey(client.ObjectKeyFromObject(fresh)))
+		Expect(woken).To(HaveKey(client.ObjectKeyFromObject(waiting)))
+		Expect(lifecycle.Finished(w.get(ctx, over))).To(BeTrue())
+	}, NodeTimeout(2*patience))
+})

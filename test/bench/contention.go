@@ -63,7 +63,7 @@ func contention(ctx context.Context, st *stage, r *report) error {
 	}
 	r.note("All contenders come at the same moment and need the lock once. Ideal: the same holds one after the other, without a lock, on this machine.")
 	r.note("Fairness: Jain's index of how many turns each process had had when half of all were over; 1 is equal shares.")
-	r.note("redislock polls with its exponential back-off (16 to 512 ms), redsync with its own defaults (50 to 250 ms at random); neither has fences.")
+	r.note("redislock polls with its exponential back-off (16 to 512 ms), redsync with its own defaults (50 to 250 ms at random), rueidislock hears of changes of the key; none has fences.")
 	r.plot(linePlot{title: "Commands to Redis, by " + waveBin.String() + ": " + main.String(), x: "s", y: "commands", series: waves}.of("waves"))
 	r.plot(linePlot{title: "Turns that are over, in the first " + drainTime.String() + ": " + main.String(), x: "s", y: "contenders", series: turns}.of("drain"))
 	return nil

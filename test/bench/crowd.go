@@ -141,12 +141,16 @@ func contendFor(text string) error {
 	}
 	var mu sync.Mutex
 	var attempts []time.Time
-	client.AddHook(&contend.Commands{On: func() {
+	command := func() {
 		mu.Lock()
 		defer mu.Unlock()
 		attempts = append(attempts, time.Now())
-	}})
-	take, end := chosen[0].open(client, config.Name)
+	}
+	client.AddHook(&contend.Commands{On: command})
+	take, end, err := chosen[0].open(opening{client: client, address: config.Redis, command: command, process: config.Name})
+	if err != nil {
+		return err
+	}
 	fmt.Println("ready")
 	var nanos int64
 	if _, err := fmt.Scanln(&nanos); err != nil {

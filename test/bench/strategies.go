@@ -11,6 +11,8 @@ import (
 	"github.com/go-redsync/redsync/v4"
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis"
+	"github.com/redis/rueidis/rueidislock"
 
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
 	"github.com/syncopate-dev/syncopate/internal/policy"
@@ -28,7 +30,15 @@ type strategy struct {
 	name string
 	wave bool // it is in the picture of attempts
 	// open makes it ready in a process, end ends it.
-	open func(client redis.UniversalClient, process string) (take acquire, end func(context.Context) error)
+	open func(o opening) (take acquire, end func(context.Context) error, err error)
+}
+
+// opening is what a strategy needs to be made ready.
+type opening struct {
+	client  redis.UniversalClient // its commands are counted
+	address string                // of Redis, for a strategy with a client of its own,
+	command func()                // which tells of each command just before it sends that
+	process string
 }
 
 // strategies are those of a LockPolicy, then other libraries.
@@ -44,6 +54,7 @@ func strategies() []strategy {
 		{"Poll fixed", true, lockPolicy(fixed)},
 		{"bsm/redislock", false, redisLock},
 		{"redsync", false, redSync},
+		{"rueidislock", false, rueidisLock},
 	}
 }
 
@@ -51,9 +62,9 @@ func ours(names ...string) []strategy {
 	return slices.DeleteFunc(strategies(), func(s strategy) bool { return !slices.Contains(names, s.name) })
 }
 
-func lockPolicy(p policy.RunLock) func(redis.UniversalClient, string) (acquire, func(context.Context) error) {
-	return func(client redis.UniversalClient, process string) (acquire, func(context.Context) error) {
-		m := lockmgr.New(client, lockmgr.Options{Holder: process})
+func lockPolicy(p policy.RunLock) func(opening) (acquire, func(context.Context) error, error) {
+	return func(o opening) (acquire, func(context.Context) error, error) {
+		m := lockmgr.New(o.client, lockmgr.Options{Holder: o.process})
 		return func(ctx context.Context, contender int) (func(context.Context), error) {
 			lease, err := contend.Acquire(ctx, m, func(context.Context) (lockmgr.Request, error) {
 				return lockmgr.Request{RunUID: "contended", Waiter: strconv.Itoa(contender), Policy: p}, nil
@@ -62,14 +73,14 @@ func lockPolicy(p policy.RunLock) func(redis.UniversalClient, string) (acquire, 
 				return nil, err
 			}
 			return lease.Release, nil
-		}, m.Close
+		}, m.Close, nil
 	}
 }
 
 func nothing(context.Context) error { return nil }
 
-func redisLock(client redis.UniversalClient, _ string) (acquire, func(context.Context) error) {
-	locks := redislock.New(client)
+func redisLock(o opening) (acquire, func(context.Context) error, error) {
+	locks := redislock.New(o.client)
 	return func(ctx context.Context, _ int) (func(context.Context), error) {
 		l, err := locks.Obtain(ctx, "contended", lockTTL, &redislock.Options{
 			RetryStrategy: redislock.ExponentialBackoff(16*time.Millisecond, 512*time.Millisecond),
@@ -78,16 +89,53 @@ func redisLock(client redis.UniversalClient, _ string) (acquire, func(context.Co
 			return nil, fmt.Errorf("redislock: %w", err)
 		}
 		return func(ctx context.Context) { _ = l.Release(ctx) }, nil // the TTL frees it otherwise
-	}, nothing
+	}, nothing, nil
 }
 
-func redSync(client redis.UniversalClient, _ string) (acquire, func(context.Context) error) {
-	locks := redsync.New(goredis.NewPool(client))
+func redSync(o opening) (acquire, func(context.Context) error, error) {
+	locks := redsync.New(goredis.NewPool(o.client))
 	return func(ctx context.Context, _ int) (func(context.Context), error) {
 		m := locks.NewMutex("contended", redsync.WithExpiry(lockTTL), redsync.WithTries(1<<20))
 		if err := m.LockContext(ctx); err != nil {
 			return nil, fmt.Errorf("redsync: %w", err)
 		}
 		return func(ctx context.Context) { _, _ = m.UnlockContext(ctx) }, nil // the TTL frees it otherwise
-	}, nothing
+	}, nothing, nil
+}
+
+// rueidisLock waits for news of the key by client-side caching. One key, as there is one Redis.
+func rueidisLock(o opening) (acquire, func(context.Context) error, error) {
+	locks, err := rueidislock.NewLocker(rueidislock.LockerOption{
+		ClientOption: rueidis.ClientOption{InitAddress: []string{o.address}},
+		ClientBuilder: func(option rueidis.ClientOption) (rueidis.Client, error) {
+			c, err := rueidis.NewClient(option)
+			return counted{c, o.command}, err
+		},
+		KeyMajority: 1, KeyValidity: lockTTL, NoLoopTracking: true,
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("rueidislock: %w", err)
+	}
+	return func(ctx context.Context, _ int) (func(context.Context), error) {
+			_, release, err := locks.WithContext(ctx, "contended")
+			if err != nil {
+				return nil, fmt.Errorf("rueidislock: %w", err)
+			}
+			return func(context.Context) { release() }, nil
+		}, func(context.Context) error {
+			locks.Close()
+			return nil
+		}, nil
+}
+
+// counted tells of each command. Scripts, which is all that rueidislock sends, go through Do.
+type counted struct {
+	rueidis.Client
+	command func()
+}
+
+// Do implements rueidis.Client.
+func (c counted) Do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResult {
+	c.command()
+	return c.Client.Do(ctx, cmd)
 }

@@ -110,7 +110,7 @@ BENCH = cd test/bench && go run . $(BENCH_ARGS)
 SUITES = throughput latency scale policy contention admission
 
 .PHONY: bench
-bench: controlplane redis ## Run every suite of docs/benchmarks, in a quarter of an hour. BENCH_ARGS=-short: small sizes; -update: write results and plots.
+bench: controlplane redis ## Run every suite of docs/benchmarks, in ten minutes or so. BENCH_ARGS=-short: small sizes; -update: write results and plots.
 	$(BENCH)
 
 .PHONY: $(SUITES:%=bench-%)

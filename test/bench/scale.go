@@ -87,7 +87,7 @@ func (s *scaling) measure(ctx context.Context, n int) error {
 	return s.restart(ctx, in, n)
 }
 
-// settled waits until all runs wait and nothing happens any more.
+// settled waits until all runs wait and nothing happens any more: no pass is made, and no event is left to write.
 func (s *scaling) settled(ctx context.Context, n int) error {
 	last := -1.0
 	return until(ctx, func() (bool, error) {
@@ -96,9 +96,9 @@ func (s *scaling) settled(ctx context.Context, n int) error {
 		if err != nil {
 			return false, err
 		}
-		passes := now.sum("controller_runtime_reconcile_total", nil)
-		same := passes == last
-		last = passes
+		done := now.sum("controller_runtime_reconcile_total", nil) + now.apiWrites()
+		same := done == last
+		last = done
 		return same && int(now.sum("syncopate_runs", labels{"phase": string(v1alpha1.RunRunning)})) >= n, nil
 	})
 }

@@ -1,8 +1,8 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
-	"errors"
 	"fmt"
 	"image/color"
 	"os"
@@ -36,13 +36,21 @@ func (p plot) draw(file string) (err error) {
 	}
 	canvas := vgsvg.New(plotWidth, plotHeight)
 	made.Draw(draw.Crop(draw.New(canvas), plotMargin, -plotMargin, plotMargin, -plotMargin))
-	out, err := os.Create(file)
-	if err != nil {
+	var out bytes.Buffer
+	if _, err := canvas.WriteTo(&out); err != nil {
 		return fmt.Errorf("plot %s: %w", p.name, err)
 	}
-	_, err = canvas.WriteTo(out)
-	return errors.Join(err, out.Close())
+	if err := os.WriteFile(file, bytes.ReplaceAll(out.Bytes(), []byte(plotFont), []byte(plotFonts)), 0o600); err != nil {
+		return fmt.Errorf("plot %s: %w", p.name, err)
+	}
+	return nil
 }
+
+// plotFonts are as wide as plotFont, with which the pictures are laid out, and which not every machine has.
+const (
+	plotFont  = "font-family:Liberation Serif"
+	plotFonts = plotFont + ",Times New Roman,Times,serif"
+)
 
 // palette are colours that most people can tell apart (Okabe and Ito).
 func palette(i int) color.Color {

@@ -54,7 +54,7 @@ func (b *Bus) read(l *ledger, m jetstream.Msg) (*Delivery, error) {
 		return nil, fmt.Errorf("metadata: %w", err)
 	}
 	stream := b.names.ResultsStream()
-	b.losses.delivered(stream, meta.Sequence.Stream, meta.Timestamp, meta.NumDelivered == 1)
+	b.losses.delivered(stream, meta.Sequence.Stream, meta.Timestamp)
 	d := &Delivery{
 		PublishedAt: meta.Timestamp, Deliveries: meta.NumDelivered, bus: b, ledger: l, msg: b.losses.guard(stream, m),
 		key: messageKey{sequence: meta.Sequence.Stream, storedAt: meta.Timestamp.UnixNano()},

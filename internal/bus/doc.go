@@ -80,12 +80,13 @@
 //
 //	identity   the stream was created at another time than the one known here, whoever made it anew
 //	length     its last sequence is below one that it is known to have had: by a look, a PubAck, a job read or a result delivered
-//	order      it gives a sequence again: to a job published after one had it, or to a result stored after the one that came with it.
-//	           This finds a lost end also if as much was stored since
+//	order      it gives a sequence again: to a job published after one had it, or to a result that was stored at another time than the
+//	           one that had come with it, among the latest 4,096. This finds a lost end also if as much was stored since
 //
 // Identity and length are looked at after each reconnect, until that succeeds, and before what is made anew is used: on a single server
 // a connection is lost before data is. They are looked at every 10 s too, which is for streams that others delete and for a cluster,
-// where another node's loss breaks no connection of ours. Losses grows before LossNoticed tells; whoever keeps in mind that a job was
+// where another node's loss breaks no connection of ours. What a cluster says while the stream has no leader is no evidence: any server
+// answers then, also one that lags. Losses grows before LossNoticed tells; whoever keeps in mind that a job was
 // stored keeps what Losses said before the publish, and Recover is for what was kept with less. Without a loss nothing grows, and
 // nothing is looked up.
 //

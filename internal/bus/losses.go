@@ -27,10 +27,18 @@ type mark struct {
 	losses  uint64    // how often it was not what it had been
 	created time.Time // tells the stream from another of its name; zero: not known
 	last    uint64    // highest sequence that it is known to have had
-	// delivered and deliveredAt are of the highest message that came for the first time, and when that was stored.
-	delivered   uint64
-	deliveredAt time.Time
+	// came are the latest messages that were delivered, each in the place of its sequence; nil: none.
+	came []arrival
 }
+
+// arrival is a message that was delivered.
+type arrival struct {
+	seq      uint64
+	storedAt time.Time
+}
+
+// rememberedArrivals is how many messages that were delivered are known: more than may be unsettled at a time.
+const rememberedArrivals = 4096
 
 // sighting is what was known of a stream when a request about it began. What comes of the request counts only if nothing was noticed
 // meanwhile: else nobody knows whether it is of the stream before or of the one after.
@@ -98,19 +106,24 @@ func (l *losses) present(s sighting, seq uint64) {
 	}
 }
 
-// delivered takes a result that came. One that comes for the first time, at or before the place of another and was stored after that,
-// has a sequence that was given twice.
-func (l *losses) delivered(stream string, seq uint64, storedAt time.Time, first bool) {
+// delivered takes a result that came. If another came with the same sequence, one that was stored at another time, the sequence was
+// given twice. Stamps of different sequences say nothing: clocks are set back, and servers take over from each other.
+func (l *losses) delivered(stream string, seq uint64, storedAt time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	m := l.marks[stream]
-	switch {
-	case storedAt.Before(m.created): // on its way when its stream was made anew
-	case seq > m.delivered:
-		m.delivered, m.deliveredAt, m.last = seq, storedAt, max(m.last, seq)
-	case first && storedAt.After(m.deliveredAt):
-		l.notice(m, "a sequence was given again", mark{last: seq, delivered: seq, deliveredAt: storedAt})
+	if storedAt.Before(m.created) {
+		return // on its way when its stream was made anew
 	}
+	if m.came == nil {
+		m.came = make([]arrival, rememberedArrivals)
+	}
+	place := &m.came[seq%rememberedArrivals]
+	if place.seq == seq && !place.storedAt.Equal(storedAt) {
+		l.notice(m, "a sequence was given again", mark{last: seq})
+		return
+	}
+	*place, m.last = arrival{seq, storedAt}, max(m.last, seq)
 }
 
 // judge takes what the server says of a stream.

@@ -29,7 +29,7 @@ func losing(t *testing.T) *losses {
 }
 
 // Mutations that make this fail: each case of judge, acked and delivered left out; sighting.losses not looked at; a loss by acked or
-// delivered that keeps created.
+// delivered that keeps created, or what came before it.
 func TestWhatIsEvidenceOfALoss(t *testing.T) {
 	const jobs, results = "SYNCOPATE_JOBS", "SYNCOPATE_RESULTS"
 	at := func(n int) time.Time { return time.Unix(int64(n), 0) }
@@ -71,7 +71,7 @@ func TestWhatIsEvidenceOfALoss(t *testing.T) {
 			l.judge(l.before(jobs), info(1, 4))
 		}, 1},
 		"a stream that was longer when a result came": {func(l *losses) {
-			l.delivered(results, 5, at(1), true)
+			l.delivered(results, 5, at(1))
 			l.judge(l.before(results), info(1, 4))
 		}, 1},
 		"a job that was stored while the server answered": {func(l *losses) {
@@ -102,21 +102,30 @@ func TestWhatIsEvidenceOfALoss(t *testing.T) {
 			l.judge(l.before(jobs), info(2, 1))
 		}, 1},
 		"results that come again": {func(l *losses) {
-			l.delivered(results, 5, at(5), true)
-			l.delivered(results, 3, at(3), true) // to a consumer that was made anew, or of another one
-			l.delivered(results, 3, at(6), false)
-			l.delivered(results, 5, at(5), true)
+			l.delivered(results, 5, at(5))
+			l.delivered(results, 3, at(3)) // to a consumer that was made anew, or of another one
+			l.delivered(results, 3, at(3))
+			l.delivered(results, 5, at(5))
+		}, 0},
+		"results in any order, and a clock that was set back": {func(l *losses) {
+			l.delivered(results, 5, at(50))
+			l.delivered(results, 6, at(20))
+			l.delivered(results, 4, at(60))
+			l.delivered(results, 6+rememberedArrivals, at(21))
+			l.delivered(results, 6, at(20))
 		}, 0},
 		"a result with the sequence of one before": {func(l *losses) {
-			l.delivered(results, 5, at(5), true)
-			l.delivered(results, 4, at(6), true)
-			l.delivered(results, 5, at(7), true)
+			l.delivered(results, 4, at(4))
+			l.delivered(results, 5, at(5))
+			l.delivered(results, 4, at(6))
+			l.delivered(results, 4, at(6))
+			l.delivered(results, 5, at(7))
 			l.judge(l.before(results), info(1, 5))
 		}, 1},
 		"a result that was on its way when the stream was made anew": {func(l *losses) {
 			l.judge(l.before(results), info(1, 5))
 			l.judge(l.before(results), info(9, 0))
-			l.delivered(results, 5, at(5), true)
+			l.delivered(results, 5, at(5))
 			l.judge(l.before(results), info(9, 0))
 		}, 1},
 	} {
@@ -282,9 +291,9 @@ func TestWhatIsNoLossIsNotTakenForOne(t *testing.T) {
 		},
 		"a consumer that vanished": func(t *testing.T, _ *natstest.Server, b *Bus) {
 			name := b.resultConsumerConfig(protocol.Partition("run-2") / partitionsPerGroup).Durable
-			if err := b.js.DeleteConsumer(t.Context(), b.names.ResultsStream(), name); err != nil {
-				t.Fatal(err)
-			}
+			eventually(t, "made, and deleted", func() bool {
+				return b.js.DeleteConsumer(t.Context(), b.names.ResultsStream(), name) == nil
+			})
 		},
 		"settings that are changed": func(t *testing.T, _ *natstest.Server, b *Bus) {
 			config := streamInfo(t, b, b.names.JobsStream()).Config
@@ -411,4 +420,38 @@ func TestTheWatchOfTheStreamsEndsWithItsContext(t *testing.T) {
 	eventually(t, "it looks", func() bool { return len(b.losses.recheck) == 0 })
 	cancel()
 	eventually(t, "it ends", func() bool { return isClosed(done) })
+}
+
+// answered is what a server said of a stream.
+type answered struct {
+	jetstream.Stream
+	info *jetstream.StreamInfo
+}
+
+func (a answered) CachedInfo() *jetstream.StreamInfo { return a.info }
+
+// mutation: inspect that judges whatever it is told makes this fail.
+func TestAClusterWithoutALeaderTellsNothing(t *testing.T) {
+	for name, c := range map[string]struct {
+		cluster *jetstream.ClusterInfo
+		want    uint64
+	}{
+		"a single server":          {nil, 1},
+		"a cluster":                {&jetstream.ClusterInfo{Leader: "n1"}, 1},
+		"a cluster without leader": {&jetstream.ClusterInfo{}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := losing(t)
+			b := l.bus
+			b.losses = l
+			l.acked(l.before(b.names.JobsStream()), 5)
+			shorter := &jetstream.StreamInfo{Created: time.Unix(1, 0), State: jetstream.StreamState{LastSeq: 4}, Cluster: c.cluster}
+			if _, err := b.inspect(b.names.JobsStream(), func() (jetstream.Stream, error) { return answered{info: shorter}, nil }); err != nil {
+				t.Fatal(err)
+			}
+			if got := b.Losses(); got != c.want {
+				t.Errorf("%d losses, want %d", got, c.want)
+			}
+		})
+	}
 }

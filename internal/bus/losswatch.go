@@ -29,11 +29,24 @@ func (b *Bus) watchStreams(ctx context.Context) {
 			again = true
 		case <-ticker.C():
 		}
-		for err := b.checkStreams(ctx); err != nil; err = b.checkStreams(ctx) {
-			b.log.V(1).Info("Streams could not be looked at", "cause", err.Error())
-			if !again || !b.wait(ctx, b.jittered(rebuildDelay)) {
-				break
-			}
+		b.lookUntilSeen(ctx, again)
+	}
+}
+
+// lookUntilSeen looks at the streams; if that fails and it is to be done again, then after pauses that grow, until it succeeds or ctx
+// ends.
+func (b *Bus) lookUntilSeen(ctx context.Context, again bool) {
+	for pause := rebuildDelay; ; pause = min(2*pause, streamCheck) {
+		err := b.checkStreams(ctx)
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		b.log.V(1).Info("Streams could not be looked at", "cause", err.Error())
+		if again && pause == streamCheck {
+			b.log.Info("Streams cannot be looked at since the connection to NATS is back", "cause", err.Error())
+		}
+		if !again || !b.wait(ctx, b.jittered(pause)) {
+			return
 		}
 	}
 }
@@ -62,6 +75,12 @@ func (b *Bus) checkStream(ctx context.Context, name string) error {
 	return err
 }
 
+// leaderless says whether a cluster answered that has no leader for the stream at the moment: then any server does, also one that lags
+// behind, and nothing follows from what it lacks. The next look tells.
+func leaderless(info *jetstream.StreamInfo) bool {
+	return info.Cluster != nil && info.Cluster.Leader == ""
+}
+
 // inspect has ask get a stream from the server, and judges what it is.
 func (b *Bus) inspect(name string, ask func() (jetstream.Stream, error)) (jetstream.Stream, error) {
 	l := b.losses
@@ -72,7 +91,7 @@ func (b *Bus) inspect(name string, ask func() (jetstream.Stream, error)) (jetstr
 	defer l.requests.Unlock()
 	before := l.before(name)
 	s, err := ask()
-	if err == nil {
+	if err == nil && !leaderless(s.CachedInfo()) {
 		l.judge(before, s.CachedInfo())
 	}
 	return s, err

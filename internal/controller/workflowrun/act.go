@@ -34,15 +34,26 @@ func (p *pass) act(ctx context.Context, d lifecycle.Decision) (reconcile.Result,
 	p.mem.prune(p.run)
 	p.later = earliest(p.later, p.watchWorkers())
 	if failed != nil {
-		if ctx.Err() == nil { // else the lease was lost or the operator stops: both are reported where they happen
-			log.FromContext(ctx).Error(failed, "Effects are tried again", "delay", retryDelay(failed))
-		}
-		return p.again(p.clock.Now().Add(retryDelay(failed))), nil
+		return p.effectsAgain(ctx, failed), nil
 	}
 	if ahead {
 		return p.refresh(ctx)
 	}
 	return p.again(p.nextLook(d.Wake)), nil
+}
+
+// effectsAgain has effects that failed tried again. An error that says when is planned for: that Redis or NATS is away is told once,
+// where it is found out, and not by each run that ends meanwhile.
+func (p *pass) effectsAgain(ctx context.Context, failed error) reconcile.Result {
+	wait := retryDelay(failed)
+	switch l := log.FromContext(ctx); {
+	case ctx.Err() != nil: // the lease was lost or the operator stops: both are reported where they happen
+	case saysWhen(failed) > 0:
+		l.V(1).Info("Effects are tried again", "delay", wait, "cause", failed.Error())
+	default:
+		l.Error(failed, "Effects are tried again", "delay", wait)
+	}
+	return p.again(p.clock.Now().Add(wait))
 }
 
 // nextLook is when the run is looked at again if nothing happens before.
@@ -56,11 +67,19 @@ func (p *pass) nextLook(wake time.Time) time.Time {
 
 // retryDelay is what the error asks for, else actRetryDelay.
 func retryDelay(err error) time.Duration {
-	var r interface{ RetryDelay() time.Duration }
-	if errors.As(err, &r) && r.RetryDelay() > 0 {
-		return r.RetryDelay()
+	if wait := saysWhen(err); wait > 0 {
+		return wait
 	}
 	return actRetryDelay
+}
+
+// saysWhen is the delay that an error asks for; 0: it asks for none.
+func saysWhen(err error) time.Duration {
+	var r interface{ RetryDelay() time.Duration }
+	if errors.As(err, &r) {
+		return max(r.RetryDelay(), 0)
+	}
+	return 0
 }
 
 // dispatch publishes the attempts that begin with the write just made. Nobody else can have published them before: the

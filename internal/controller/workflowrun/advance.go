@@ -168,6 +168,7 @@ func (p *pass) refresh(ctx context.Context) (reconcile.Result, error) {
 		return reconcile.Result{}, client.IgnoreNotFound(fmt.Errorf("read run live: %w", err))
 	}
 	if live.UID == p.run.UID {
+		live.ManagedFields = nil // as in the cache
 		p.mem.last = live
 	}
 	return reconcile.Result{RequeueAfter: refreshDelay}, nil
@@ -181,7 +182,7 @@ func (p *pass) finished(ctx context.Context) (reconcile.Result, error) {
 	d := lifecycle.Decide(p.input(p.prospect()))
 	p.settleAll(ctx, d)
 	if err := errors.Join(p.withdraw(ctx), p.leaveIfOver(ctx)); err != nil && !d.Delete {
-		return reconcile.Result{}, err
+		return p.effectsAgain(ctx, err), nil
 	}
 	if d.Delete {
 		err := p.client.Delete(ctx, p.run, client.Preconditions{UID: &p.run.UID}, client.PropagationPolicy("Background"))

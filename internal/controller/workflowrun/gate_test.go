@@ -2,6 +2,7 @@ package workflowrun
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -243,6 +244,36 @@ var _ = Describe("the gate of a tenant", func() {
 		r.finish(ctx, run)
 	}, NodeTimeout(2*patience))
 })
+
+// mutation: finished that returns the error, or retryDelay that ignores what it asks for, makes this fail.
+var _ = Describe("a slot that cannot be given up", func() {
+	It("is given up later, as the error asks for, and that is no error of the run that ended", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		w.limit(ctx, 1)
+		r := w.newReplica(ctx, "r")
+		r.gated(ctx)
+		run, next := w.create(ctx, []v1alpha1.Step{step("a")}), w.create(ctx, []v1alpha1.Step{step("a")})
+		r.inFlight(ctx, run, 1)
+		open := r.gates
+		r.gates = stuckGates{open, &again{after: 3 * time.Second, cause: errors.New("Redis is away")}}
+		r.finish(ctx, run)
+		Expect(r.mustPass(ctx, run).RequeueAfter).To(Equal(3 * time.Second))
+		r.drive(ctx, next, func(now *v1alpha1.WorkflowRun) bool {
+			return now.Status != nil && now.Status.Phase == v1alpha1.RunQueued
+		})
+		r.gates = open
+		r.mustPass(ctx, run)
+		r.finish(ctx, next)
+	}, NodeTimeout(2*patience))
+})
+
+// stuckGates cannot be left.
+type stuckGates struct {
+	gates
+	err error
+}
+
+func (s stuckGates) Leave(context.Context, types.UID, string, string) error { return s.err }
 
 func finishedOrAdmitted(run *v1alpha1.WorkflowRun) bool {
 	return lifecycle.Finished(run) || lifecycle.Admitted(run)

@@ -129,8 +129,7 @@ var _ = Describe("a run", func() {
 		w.clock.Step(time.Second)
 		r.mustPass(ctx, run)
 		Expect(w.get(ctx, run).Status.Phase).To(Equal(v1alpha1.RunCancelled), "the end does not wait for NATS")
-		_, err := r.pass(ctx, run)
-		Expect(err).To(MatchError(errTest))
+		Expect(r.mustPass(ctx, run).RequeueAfter).To(Equal(actRetryDelay))
 		Expect(w.messages(ctx, w.names.ControlStream())).To(BeZero())
 		r.hook = nil
 		r.mustPass(ctx, run)

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 )
@@ -37,6 +38,10 @@ type statuses interface {
 type statusWriter struct{ runs rest.Interface }
 
 func newStatusWriter(config *rest.Config, scheme *runtime.Scheme, c *http.Client) (*statusWriter, error) {
+	config = rest.CopyConfig(config)
+	if config.WarningHandler == nil && config.WarningHandlerWithContext == nil { // as for the manager's own client
+		config.WarningHandlerWithContext = log.NewKubeAPIWarningLogger(log.KubeAPIWarningLoggerOptions{Deduplicate: true})
+	}
 	kind := v1alpha1.GroupVersion.WithKind("WorkflowRun")
 	runs, err := apiutil.RESTClientForGVK(kind, false, false, config, serializer.NewCodecFactory(scheme), c)
 	if err != nil {

@@ -20,8 +20,9 @@ import (
 // fieldOwner names the operator in managedFields.
 const fieldOwner = client.FieldOwner("syncopate")
 
-// onlyMetadata asks the API server to answer with an object's metadata, in the form that is cheapest to read.
-const onlyMetadata = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+// onlyMetadata asks the API server to answer with an object's metadata, preferably in the form that is cheapest to read.
+const onlyMetadata = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1," +
+	"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
 var errNoVersion = errors.New("the API server's answer to a status write has no resourceVersion")
 

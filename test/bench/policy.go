@@ -172,5 +172,7 @@ func (p *rollout) measure(ctx context.Context, name string, d time.Duration) err
 	}
 	s.add("status writes", "/s", writes("accepted")/took.Seconds())
 	s.add("refused writes", "/min", writes("refused")/took.Minutes())
+	const lookUps = "syncopate_job_recoveries_total"
+	s.add("jobs looked up", "/s", (after.sum(lookUps, nil)-before.sum(lookUps, nil))/took.Seconds())
 	return nil
 }

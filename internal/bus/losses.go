@@ -37,7 +37,8 @@ type arrival struct {
 	storedAt time.Time
 }
 
-// rememberedArrivals is how many messages that were delivered are known: more than may be unsettled at a time.
+// rememberedArrivals is how many messages that were delivered are known, in 128 KiB. It is a lost end of that many results that is
+// noticed although as many were stored before the next look.
 const rememberedArrivals = 4096
 
 // sighting is what was known of a stream when a request about it began. What comes of the request counts only if nothing was noticed

@@ -393,7 +393,10 @@ func TestALookIsTriedUntilItSucceeds(t *testing.T) {
 	eventually(t, "it looks", func() bool { return len(b.losses.recheck) == 0 })
 	begin := fake.Now()
 	s.RestartEmpty()
-	eventually(t, "connected", b.connected)
+	eventually(t, "JetStream answers", func() bool { // so that no more pauses are needed than there are before the ticker
+		_, err := b.js.AccountInfo(t.Context())
+		return err == nil
+	})
 	eventually(t, "the losses are noticed", func() bool {
 		if fake.Waiters() == 2 && fake.Since(begin) < streamCheck/2 { // its ticker, and the timer until it tries again
 			fake.Step(2 * rebuildDelay)

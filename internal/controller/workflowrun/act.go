@@ -42,14 +42,14 @@ func (p *pass) act(ctx context.Context, d lifecycle.Decision) (reconcile.Result,
 	return p.again(p.nextLook(d.Wake)), nil
 }
 
-// effectsAgain has effects that failed tried again. An error that says when is planned for: that Redis or NATS is away is told once,
-// where it is found out, and not by each run that ends meanwhile.
+// effectsAgain has effects that failed tried again. An error that says when is planned for, so it is logged as news and not as an error
+// with a stack trace: while Redis or NATS is away, each run that ends has one.
 func (p *pass) effectsAgain(ctx context.Context, failed error) reconcile.Result {
 	wait := retryDelay(failed)
 	switch l := log.FromContext(ctx); {
 	case ctx.Err() != nil: // the lease was lost or the operator stops: both are reported where they happen
 	case saysWhen(failed) > 0:
-		l.V(1).Info("Effects are tried again", "delay", wait, "cause", failed.Error())
+		l.Info("Effects are tried again", "delay", wait, "cause", failed.Error())
 	default:
 		l.Error(failed, "Effects are tried again", "delay", wait)
 	}

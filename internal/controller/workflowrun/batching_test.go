@@ -1,6 +1,7 @@
 package workflowrun
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 //   - observe.go input that passes one letter at a time: a hundred writes.
 //   - observe.go ripe that returns everything at once: Started gets a write of its own.
 //   - memory.go nextWrite that returns the zero time: writes follow each other without a pause.
+//   - advance.go tooEarly that does not ask lastOfMany: the last few wait like the many.
 var _ = Describe("batching", func() {
 	const started = `{"status":"Started"}`
 
@@ -85,6 +87,40 @@ var _ = Describe("batching", func() {
 		r.mustPass(ctx, run)
 		Expect(r.counter("syncopate_status_writes_total")).To(BeEquivalentTo(2))
 		Expect(w.get(ctx, run).Status.Steps[2].Phase).To(Equal(v1alpha1.StepDispatched))
+	}, NodeTimeout(2*patience))
+
+	It("pauses for longer after a write of many results, but not for the last few of them", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		r := w.newReplica(ctx, "r")
+		const took = 20 * time.Millisecond
+		r.hook = func(_ context.Context, at string) error {
+			if at == "status/before" {
+				w.clock.Step(took)
+			}
+			return nil
+		}
+		steps := make([]v1alpha1.Step, 18)
+		for i := range steps {
+			steps[i] = step(fmt.Sprintf("s%d", i))
+		}
+		run := w.create(ctx, steps, func(s *v1alpha1.WorkflowRunSpec) { s.MaxParallelSteps = int32(len(steps)) })
+		r.inFlight(ctx, run, len(steps))
+		tasks := w.takeAll(ctx, len(steps))
+		for _, t := range tasks[:16] {
+			t.succeed(ctx)
+		}
+		r.pumpAll(ctx, 16)
+		w.clock.Step(time.Second)
+		r.mustPass(ctx, run)
+		tasks[16].succeed(ctx)
+		r.pumpAll(ctx, 1)
+		Expect(r.mustPass(ctx, run).RequeueAfter).To(Equal(took+16*took/resultsPerPause), "the other may come")
+		tasks[17].succeed(ctx)
+		r.pumpAll(ctx, 1)
+		Expect(r.mustPass(ctx, run).RequeueAfter).To(Equal(took), "nobody else can come")
+		w.clock.Step(took)
+		r.mustPass(ctx, run)
+		Expect(w.get(ctx, run).Status.Phase).To(Equal(v1alpha1.RunSucceeded))
 	}, NodeTimeout(2*patience))
 
 	It("acknowledges a duplicate and a stale result without the lock and without a write", func(ctx SpecContext) {

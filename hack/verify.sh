@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Fails where the tree is not what its sources say: generated files, kustomize output, the chart, alerts, go vet, go.mod; and where
-# a statement of the core is reached by no test.
+# Fails where the tree is not what its sources say: generated files, kustomize output, the chart, alerts, go vet, go.mod; where
+# a statement of the core is reached by no test, or docs/bugs.md names a test that is not there.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -31,6 +31,9 @@ go vet -C test/bench ./...
 
 echo "coverage of the core"
 hack/core-coverage.sh
+
+echo "tests of past bugs"
+go run ./hack/bugs
 
 echo "go mod tidy"
 go mod tidy -diff

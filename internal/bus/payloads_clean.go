@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -52,7 +54,7 @@ func (b *Bus) purgePayload(ctx context.Context, subject string) error {
 // for now and then. Errors: *RetryError.
 func (b *Bus) Payloads(ctx context.Context) ([]string, error) {
 	entries := b.names.PayloadEntry("")
-	subjects, err := b.payloadSubjects(ctx, entries)
+	subjects, _, err := b.payloadSubjects(ctx, entries)
 	if err != nil {
 		return nil, b.retryable("list outputs", err)
 	}
@@ -66,45 +68,58 @@ func (b *Bus) Payloads(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// payloadSubjects lists the subjects with a prefix that have messages.
-func (b *Bus) payloadSubjects(ctx context.Context, prefix string) ([]string, error) {
+// payloadSubjects lists the subjects with a prefix that have messages, and says when that was by the server's clock.
+func (b *Bus) payloadSubjects(ctx context.Context, prefix string) (subjects []string, at time.Time, err error) {
 	if !b.connected() {
-		return nil, ErrUnreachable
+		return nil, at, ErrUnreachable
 	}
 	ctx, cancel := b.bounded(ctx)
 	defer cancel()
 	s, err := b.js.Stream(ctx, b.names.PayloadsStream())
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return nil, nil
+		return nil, at, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, at, err
 	}
 	info, err := s.Info(ctx, jetstream.WithSubjectFilter(prefix+">"))
 	if err != nil {
-		return nil, err
+		return nil, at, err
 	}
-	subjects := make([]string, 0, len(info.State.Subjects))
+	subjects = make([]string, 0, len(info.State.Subjects))
 	for s := range info.State.Subjects {
 		subjects = append(subjects, s)
 	}
-	return subjects, nil
+	return subjects, info.TimeStamp, nil
 }
 
-// LooseParts lists, as subjects, what is in the object store without belonging to an object: uploads that are under way, that
-// were broken off, or that another upload of the same output overtook. The same parts in two lists some minutes apart are not
-// under way. Errors: *RetryError.
-func (b *Bus) LooseParts(ctx context.Context) ([]string, error) {
-	parts, err := b.payloadSubjects(ctx, b.names.PayloadChunks(""))
+// LooseParts lists, as subjects, what is in the object store without belonging to an object, and has got no part for at least a time
+// (0: any): uploads that were broken off, or that another upload of the same output overtook. Whether an upload is under way is told by
+// the last of its parts: a slow one takes long, but not long between two parts. Both times are the server's. Errors: *RetryError.
+func (b *Bus) LooseParts(ctx context.Context, silent time.Duration) ([]string, error) {
+	loose, at, err := b.looseParts(ctx)
 	if err != nil {
 		return nil, b.retryable("list parts of outputs", err)
 	}
-	if len(parts) == 0 {
-		return nil, nil
+	var parts []string
+	for subject, last := range loose {
+		if at.Sub(last) >= silent {
+			parts = append(parts, subject)
+		}
+	}
+	slices.Sort(parts)
+	return parts, nil
+}
+
+// looseParts are the subjects of parts that belong to no object, with when the last part came, and when the server was asked.
+func (b *Bus) looseParts(ctx context.Context) (loose map[string]time.Time, at time.Time, err error) {
+	parts, at, err := b.payloadSubjects(ctx, b.names.PayloadChunks(""))
+	if err != nil || len(parts) == 0 {
+		return nil, at, err
 	}
 	names, err := b.Payloads(ctx) // after the parts: what has got its entry meanwhile is not loose
 	if err != nil {
-		return nil, err
+		return nil, at, err
 	}
 	owned := make(map[string]bool, len(names))
 	for _, name := range names {
@@ -113,16 +128,23 @@ func (b *Bus) LooseParts(ctx context.Context) ([]string, error) {
 		case err == nil:
 			owned[b.names.PayloadChunks(e.NUID)] = true
 		case !errors.Is(err, ErrPayloadUnusable):
-			return nil, b.retryable("look for parts of outputs", err)
+			return nil, at, err
 		}
 	}
-	var loose []string
+	loose = map[string]time.Time{}
 	for _, p := range parts {
-		if !owned[p] {
-			loose = append(loose, p)
+		if owned[p] {
+			continue
+		}
+		m, err := b.leaderGet(ctx, b.names.PayloadsStream(), getRequest{LastFor: p})
+		switch {
+		case err != nil:
+			return nil, at, err
+		case m != nil:
+			loose[p] = m.Time
 		}
 	}
-	return loose, nil
+	return loose, at, nil
 }
 
 // DropParts removes what LooseParts listed. Errors: *RetryError.

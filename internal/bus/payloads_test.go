@@ -7,6 +7,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go/jetstream"
@@ -236,7 +237,7 @@ func TestPartsWithoutAnObjectAreLoose(t *testing.T) {
 	if _, err := b.js.Publish(t.Context(), loose, []byte("part")); err != nil {
 		t.Fatal(err)
 	}
-	got, err := b.LooseParts(t.Context())
+	got, err := b.LooseParts(t.Context(), 0)
 	if err != nil || !cmp.Equal([]string{loose}, got) {
 		t.Fatalf("got %v, %v", got, err)
 	}
@@ -246,9 +247,36 @@ func TestPartsWithoutAnObjectAreLoose(t *testing.T) {
 	if n := payloadMessages(t, b); n != 2 {
 		t.Errorf("%d messages are left", n)
 	}
-	if got, err = b.LooseParts(t.Context()); err != nil || len(got) > 0 {
+	if got, err = b.LooseParts(t.Context(), 0); err != nil || len(got) > 0 {
 		t.Errorf("got %v, %v", got, err)
 	}
+}
+
+// mutation: LooseParts that does not compare, or looks at the first part of an upload, makes this fail.
+func TestAnUploadIsUnderWayUntilItsPartsStopComing(t *testing.T) {
+	b := newBus(t, natstest.Start(t))
+	upload := func() (last, at time.Time) {
+		if _, err := b.js.Publish(t.Context(), b.names.PayloadChunks("slow"), []byte("part")); err != nil {
+			t.Fatal(err)
+		}
+		loose, at, err := b.looseParts(t.Context())
+		if err != nil || len(loose) != 1 {
+			t.Fatalf("%v, %v", loose, err)
+		}
+		return loose[b.names.PayloadChunks("slow")], at
+	}
+	first, _ := upload()
+	second, at := upload()
+	if !second.After(first) || second.After(at) {
+		t.Errorf("the last part came at %s, then at %s, asked at %s", first, second, at)
+	}
+	if got, err := b.LooseParts(t.Context(), time.Hour); err != nil || len(got) > 0 {
+		t.Errorf("broken off: %v, %v", got, err)
+	}
+	eventually(t, "it is broken off", func() bool {
+		got, err := b.LooseParts(t.Context(), 100*time.Millisecond)
+		return err == nil && len(got) == 1
+	})
 }
 
 func TestAnObjectStoreThatVanishedIsMadeAgain(t *testing.T) {
@@ -265,7 +293,7 @@ func TestAnObjectStoreThatVanishedIsMadeAgain(t *testing.T) {
 		},
 		"drop":       func(ctx context.Context) error { return b.DropPayloads(ctx, []string{ref.Name}) },
 		"list":       func(ctx context.Context) error { _, err := b.Payloads(ctx); return err },
-		"list parts": func(ctx context.Context) error { _, err := b.LooseParts(ctx); return err },
+		"list parts": func(ctx context.Context) error { _, err := b.LooseParts(ctx, 0); return err },
 	} {
 		t.Run(what, func(t *testing.T) {
 			if err := b.js.DeleteObjectStore(t.Context(), b.names.PayloadsBucket()); err != nil {
@@ -289,7 +317,7 @@ func TestWithoutNATSOutputsAreAnOutage(t *testing.T) {
 	ref := protocol.NewOutputRef(jobID(1), []byte("1"))
 	_, read := b.Payload(t.Context(), ref)
 	_, list := b.Payloads(t.Context())
-	_, parts := b.LooseParts(t.Context())
+	_, parts := b.LooseParts(t.Context(), 0)
 	for what, err := range map[string]error{
 		"store": b.StorePayload(t.Context(), ref, []byte("1")), "read": read, "list": list, "parts": parts,
 		"drop": b.DropPayloads(t.Context(), []string{ref.Name}), "drop parts": b.DropParts(t.Context(), []string{"p"}),

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -140,9 +141,10 @@ type getResponse struct {
 }
 
 type storedMessage struct {
-	Seq     uint64 `json:"seq"`
-	Headers []byte `json:"hdrs"`
-	Data    []byte `json:"data"`
+	Seq     uint64    `json:"seq"`
+	Headers []byte    `json:"hdrs"`
+	Data    []byte    `json:"data"`
+	Time    time.Time `json:"time"` // when the stream stored it
 	header  nats.Header
 }
 

@@ -22,11 +22,15 @@ const janitorPause = 10 * time.Minute
 // janitorRetry is the time until the next round when one failed.
 const janitorRetry = 30 * time.Second
 
+// uploadSilence is after how long without another part an upload is taken for broken off. What it stored until then takes room; if it
+// goes on later, its output misses parts and its attempt fails. So it is as long as a job may take by default.
+const uploadSilence = time.Hour
+
 // stock lists what is with NATS; *bus.Bus does.
 type stock interface {
 	QueuedJobs(ctx context.Context) ([]bus.QueuedJob, error)
 	Payloads(ctx context.Context) ([]string, error)
-	LooseParts(ctx context.Context) ([]string, error)
+	LooseParts(ctx context.Context, silent time.Duration) ([]string, error)
 	DropParts(ctx context.Context, parts []string) error
 }
 
@@ -36,7 +40,6 @@ type stock interface {
 type janitor struct {
 	*Reconciler
 	stock stock
-	loose map[string]struct{} // parts of outputs that belonged to no object in the last round
 }
 
 // Start makes a round at once and then every janitorPause until ctx ends.

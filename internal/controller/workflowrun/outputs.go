@@ -239,23 +239,11 @@ func (j *janitor) dropOrphans(ctx context.Context) error {
 	return j.outputs.DropPayloads(ctx, orphans)
 }
 
-// dropParts drops parts that belong to no object, when they did not in the round before either: an upload takes seconds.
+// dropParts drops parts that belong to no object and are not about to: nobody uploads any more.
 func (j *janitor) dropParts(ctx context.Context) error {
-	parts, err := j.stock.LooseParts(ctx)
+	parts, err := j.stock.LooseParts(ctx, uploadSilence)
 	if err != nil {
 		return fmt.Errorf("list loose parts: %w", err)
 	}
-	var old []string
-	seen := make(map[string]struct{}, len(parts))
-	for _, part := range parts {
-		seen[part] = struct{}{}
-		if _, before := j.loose[part]; before {
-			old = append(old, part)
-		}
-	}
-	if err := j.stock.DropParts(ctx, old); err != nil {
-		return err
-	}
-	j.loose = seen
-	return nil
+	return j.stock.DropParts(ctx, parts)
 }

@@ -41,6 +41,16 @@ const (
 	StepCancelled  StepPhase = "Cancelled" // the run ended first
 )
 
+// DeadLetterReason is why an answer was put aside while its attempt is in flight.
+//
+// +kubebuilder:validation:Enum=DeliveriesExhausted
+type DeadLetterReason string
+
+// Reasons of dead letters that leave their attempt in flight. (One that is rejected ends it, see StepError.)
+const (
+	DeadLetterExhausted DeadLetterReason = ReasonDeliveriesExhausted // writes with it were refused too often
+)
+
 // WorkflowRunStatus is what happened to a run so far.
 //
 // The rules are the last line of defence (guarantees G3, G7): whoever believes to hold the run lock, the API server accepts
@@ -248,6 +258,11 @@ type StepStatus struct {
 	// error is why the last failed attempt, or the step, failed.
 	// +optional
 	Error *StepError `json:"error,omitempty"`
+	// deadLetter is why the answer to the attempt in flight was put aside as a dead letter. It is written before that is done. The
+	// attempt goes to no other worker: its time-out ends it, or its answer if somebody redrives it. Absent: none was put aside, or
+	// the attempt is over.
+	// +optional
+	DeadLetter DeadLetterReason `json:"deadLetter,omitempty"`
 }
 
 // ForEachStatus is the state of the items of a step, by index from 0. Its size depends on how many items are under way, not on how
@@ -324,6 +339,10 @@ type ItemGroup struct {
 	// nextAttemptAt is when they are tried again.
 	// +optional
 	NextAttemptAt *metav1.MicroTime `json:"nextAttemptAt,omitempty"`
+	// deadLetter is why the answers of all of them were put aside as dead letters, see the field of that name of a step. Absent: none
+	// was.
+	// +optional
+	DeadLetter DeadLetterReason `json:"deadLetter,omitempty"`
 }
 
 // OutputReference refers to an output in the object store of the operator's NATS.

@@ -39,16 +39,18 @@ func (d *decider) deadLettered(message string) {
 	d.event(EventWarning, v1alpha1.ReasonResultRejected, message)
 }
 
-// exhausted tells of results that the shell put aside. The event goes with the write that tells of them first: the same ones
-// given again, because nobody knows whether a write took effect, change nothing.
+// exhausted tells of results that the shell is about to put aside. The event goes with the write that tells of them first: the same
+// ones given again, because nobody knows whether a write took effect, or because the dead letter could not be stored, change nothing.
 func (d *decider) exhausted() {
-	if len(d.in.DeadLetters) == 0 {
+	fresh := d.freshLetters()
+	d.out.Told = len(d.in.DeadLetters) > 0
+	if len(fresh) == 0 {
 		d.deadLetterDefault()
 		return
 	}
 	l := newList("")
-	for i := range d.in.DeadLetters {
-		dead := &d.in.DeadLetters[i]
+	for i := range fresh {
+		dead := &fresh[i]
 		l.add(fmt.Sprintf("Result of step %s, attempt %d: put aside after %d failed deliveries, the last one with: %s",
 			dead.ID.Step, dead.ID.Attempt, dead.Failures, cut(printable(dead.Cause), maxMessageChars/2)))
 	}
@@ -58,7 +60,6 @@ func (d *decider) exhausted() {
 		d.event(EventWarning, v1alpha1.ReasonDeliveriesExhausted, message)
 	}
 	d.set(v1alpha1.ConditionDeadLettered, metav1.ConditionTrue, v1alpha1.ReasonDeliveriesExhausted, message)
-	d.out.Told = true
 }
 
 func (d *decider) deadLetterDefault() {

@@ -21,7 +21,7 @@ func Decide(in Input) Decision {
 	}
 	d := newDecider(in)
 	if in.Lock.State == LockHeld {
-		d.through(d.results, d.approvals, d.children, d.parent, d.shutdown, d.deadlines, d.firstSight, d.timeouts, d.admit, d.phase, d.starts)
+		d.through(d.results, d.deadLetters, d.approvals, d.children, d.parent, d.shutdown, d.deadlines, d.firstSight, d.timeouts, d.admit, d.phase, d.starts)
 	} else {
 		d.out.Verdicts = verdicts(in.Results, Waiting)
 		d.through(d.parent, d.shutdown, d.deadlines, d.queueDeadline)
@@ -151,6 +151,7 @@ func alignedSteps(spec []v1alpha1.Step, steps []v1alpha1.StepStatus) []v1alpha1.
 
 // decision completes the status and compares it with the persisted one.
 func (d *decider) decision() Decision {
+	d.forgetLetters()
 	d.storeItems()
 	switch {
 	case d.over:

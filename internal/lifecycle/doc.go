@@ -17,7 +17,7 @@
 //   - When Changed is set, Status is persisted in one write guarded by resourceVersion. If the write is refused, no effect of the
 //     decision happens; the shell observes and decides again.
 //   - Effects follow the write and are idempotent. Intent (attempt number, job id) is in status before a job leaves the process,
-//     so a crash between write and act is repaired from status: InFlight names the attempts, JobOf renders each job again, byte
+//     so a crash between write and act is repaired from status: Unanswered names the attempts, JobOf renders each job again, byte
 //     for byte, and the bus looks for job and result before it publishes.
 //   - Recovery needs a status that this process wrote itself under the lease it holds (status.lock.leaseID), and stops when that
 //     lease is lost. Where a new holder finds attempts that it knows nothing about, it first persists Decision.Status, even if
@@ -153,9 +153,13 @@
 // # What is said of dead letters
 //
 // DeadLettered is NoDeadLetters until a result is put aside, and then names the last ones: ResultRejected where a worker's result
-// was unusable, DeliveriesExhausted where the shell gave up on a result (Input.DeadLetters). The shell gives those until a
-// decision has Told; that is one under the lock, or one that ends the run. The attempt is still in flight then: its time-out
-// ends it, or its result, if somebody redrives it.
+// was unusable, DeliveriesExhausted where the shell gives up on a result (Input.DeadLetters). The shell gives those until a
+// decision has Told; that is one under the lock, or one that ends the run. Only then does it put them aside.
+//
+// An attempt whose answer is put aside is still in flight: its time-out ends it, or its answer, if somebody redrives it. Status says so of
+// the step, or of a group of items (deadLetter), and Unanswered leaves it out: neither job nor answer is with NATS any more, so whoever
+// recovers it by looking there would give it to another worker. (The model's mutation buryEarly shows it.) A rejected result ends
+// its attempt, which is the same fact. One that comes again, as its process died before it was put aside, is put aside then.
 //
 // # Large outputs
 //

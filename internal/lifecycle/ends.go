@@ -127,21 +127,19 @@ func (d *decider) cancelSteps(n int) {
 
 // decideFinished is the decision about an ended run: it stays as it is until its time to live is over.
 func decideFinished(in Input) Decision {
-	out := Decision{Status: stored(in.Run), Verdicts: make([]Verdict, len(in.Results))}
+	// All attempts are over, which is all that status can say of results that are put aside.
+	out := Decision{Status: stored(in.Run), Verdicts: make([]Verdict, len(in.Results)), Told: len(in.DeadLetters) > 0}
 	var index map[string]int
 	if len(in.Results) > 0 {
 		index = planOf(in.Run).index
 	}
 	for k := range in.Results {
 		i, verdict := judge(in.Run, in.Run.Status.Steps, index, in.Results[k].ID)
-		if verdict == Ahead {
-			verdict = Stale // nothing about this run will ever be applied
-		}
 		if verdict == Applied {
 			verdict = Duplicate
 		}
-		if verdict == Duplicate {
-			out.rejectAgain(k, &in.Results[k], &in.Run.Status.Steps[i])
+		if out.unapplied(k, &in.Results[k], in.Run.Status.Steps, i, verdict) == Ahead {
+			verdict = Stale // nothing about this run will ever be applied
 		}
 		out.Verdicts[k] = verdict
 	}

@@ -40,6 +40,7 @@ type itemGroup struct {
 	phase                                  v1alpha1.StepPhase
 	attempt, failures                      int32
 	dispatchedAt, startedAt, nextAttemptAt *metav1.MicroTime
+	deadLetter                             v1alpha1.DeadLetterReason
 }
 
 // history is what makes items different for good.
@@ -72,7 +73,7 @@ func groupsOf(st *v1alpha1.ForEachStatus) []itemGroup {
 		}
 		groups = append(groups, itemGroup{
 			set: set, phase: g.Phase, attempt: g.Attempt, failures: g.Failures,
-			dispatchedAt: g.DispatchedAt, startedAt: g.StartedAt, nextAttemptAt: g.NextAttemptAt,
+			dispatchedAt: g.DispatchedAt, startedAt: g.StartedAt, nextAttemptAt: g.NextAttemptAt, deadLetter: g.DeadLetter,
 		})
 	}
 	return groups
@@ -128,7 +129,7 @@ func (it *items) put(item int, g itemGroup) {
 }
 
 func same(a, b *itemGroup) bool {
-	return a.phase == b.phase && a.history() == b.history() &&
+	return a.phase == b.phase && a.history() == b.history() && a.deadLetter == b.deadLetter &&
 		a.dispatchedAt.Equal(b.dispatchedAt) && a.startedAt.Equal(b.startedAt) && a.nextAttemptAt.Equal(b.nextAttemptAt)
 }
 
@@ -186,7 +187,7 @@ func (d *decider) storeItems() {
 			g := &it.groups[k]
 			it.st.Groups = append(it.st.Groups, v1alpha1.ItemGroup{
 				Items: g.set.String(), Phase: g.phase, Attempt: g.attempt, Failures: g.failures,
-				DispatchedAt: g.dispatchedAt, StartedAt: g.startedAt, NextAttemptAt: g.nextAttemptAt,
+				DispatchedAt: g.dispatchedAt, StartedAt: g.startedAt, NextAttemptAt: g.nextAttemptAt, DeadLetter: g.deadLetter,
 			})
 		}
 	}
@@ -228,7 +229,7 @@ func (it *items) bound(active int) {
 	it.groups = slices.DeleteFunc(it.groups, func(g itemGroup) bool { return g.set.Len() == 0 })
 	slices.SortFunc(it.groups, compareGroups)
 	it.groups = merged(it.groups, share(maxGroups, active), func(a, b *itemGroup) bool {
-		return a.phase == b.phase && a.history() == b.history()
+		return a.phase == b.phase && a.history() == b.history() && a.deadLetter == b.deadLetter
 	})
 	it.groups = merged(it.groups, share(maxGroups, active), func(a, b *itemGroup) bool {
 		return a.phase == v1alpha1.StepBackingOff && b.phase == a.phase
@@ -240,7 +241,7 @@ func compareGroups(a, b itemGroup) int {
 	second, _ := b.set.First()
 	return cmp.Or(
 		cmp.Compare(phaseOrder(a.phase), phaseOrder(b.phase)), cmp.Compare(a.attempt, b.attempt), cmp.Compare(a.failures, b.failures),
-		a.since().Compare(b.since()), cmp.Compare(first, second),
+		cmp.Compare(a.deadLetter, b.deadLetter), a.since().Compare(b.since()), cmp.Compare(first, second),
 	)
 }
 
@@ -272,7 +273,7 @@ func merged(groups []itemGroup, limit int, may func(a, b *itemGroup) bool) []ite
 		*a = itemGroup{
 			set: a.set.Union(b.set), phase: a.phase, attempt: max(a.attempt, b.attempt), failures: min(a.failures, b.failures),
 			dispatchedAt: later(a.dispatchedAt, b.dispatchedAt), startedAt: later(a.startedAt, b.startedAt),
-			nextAttemptAt: later(a.nextAttemptAt, b.nextAttemptAt),
+			nextAttemptAt: later(a.nextAttemptAt, b.nextAttemptAt), deadLetter: a.deadLetter,
 		}
 		groups = slices.Delete(groups, best+1, best+2)
 	}

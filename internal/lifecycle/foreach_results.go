@@ -23,10 +23,7 @@ func (d *decider) applyItem(k, i int) Verdict {
 	}
 	item, verdict := judgeItem(&d.st.Steps[i], groups, r.ID)
 	if verdict != Applied {
-		if verdict == Duplicate {
-			d.out.rejectAgain(k, r, &d.st.Steps[i])
-		}
-		return verdict
+		return d.out.unapplied(k, r, d.st.Steps, i, verdict)
 	}
 	if f := it.fresh[item]; f != nil { // it succeeds with this decision: whatever else is said of the attempt comes too late
 		f.results = append(f.results, k)

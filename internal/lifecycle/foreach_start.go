@@ -181,10 +181,14 @@ func (d *decider) dueItems(it *items) []launch {
 // crowded says whether items in flight have so many histories that more groups could not be made few enough: some have to be over
 // first.
 func (it *items) crowded(active int) bool {
-	seen := map[[2]int32]bool{}
+	type apart struct {
+		history    [2]int32
+		deadLetter v1alpha1.DeadLetterReason
+	}
+	seen := map[apart]bool{}
 	for k := range it.groups {
 		if g := &it.groups[k]; inFlight(g.phase) && g.set.Len() > 0 {
-			seen[g.history()] = true
+			seen[apart{g.history(), g.deadLetter}] = true
 		}
 	}
 	return len(seen) >= share(maxGroups, active)

@@ -14,16 +14,26 @@ import (
 
 // InFlight names the attempts which status says are with workers, in step order.
 func InFlight(run *v1alpha1.WorkflowRun) []protocol.JobID {
+	return inFlightWhere(run, func(v1alpha1.DeadLetterReason) bool { return true })
+}
+
+// Unanswered names those attempts in flight of which job or answer has to be with NATS. The others were answered, and the answer was
+// put aside: neither is there any more, and the attempt must not be published again.
+func Unanswered(run *v1alpha1.WorkflowRun) []protocol.JobID {
+	return inFlightWhere(run, func(aside v1alpha1.DeadLetterReason) bool { return aside == "" })
+}
+
+func inFlightWhere(run *v1alpha1.WorkflowRun, wanted func(v1alpha1.DeadLetterReason) bool) []protocol.JobID {
 	if run == nil || run.Status == nil {
 		return nil
 	}
 	var ids []protocol.JobID
 	for i := range run.Status.Steps {
 		switch s := &run.Status.Steps[i]; {
-		case withWorker(s):
+		case withWorker(s) && wanted(s.DeadLetter):
 			ids = append(ids, jobID(run, s.Name, s.Attempt))
 		case isForEach(s) && !ended(s.Phase):
-			ids = append(ids, itemsInFlight(run, s)...)
+			ids = append(ids, itemsInFlight(run, s, wanted)...)
 		}
 	}
 	return ids
@@ -57,11 +67,11 @@ func InFlightJobs(run *v1alpha1.WorkflowRun) []Withdrawal {
 	return all
 }
 
-func itemsInFlight(run *v1alpha1.WorkflowRun, s *v1alpha1.StepStatus) []protocol.JobID {
+func itemsInFlight(run *v1alpha1.WorkflowRun, s *v1alpha1.StepStatus, wanted func(v1alpha1.DeadLetterReason) bool) []protocol.JobID {
 	var ids []protocol.JobID
 	groups := groupsOf(s.ForEach)
 	for k := range groups {
-		if !inFlight(groups[k].phase) {
+		if !inFlight(groups[k].phase) || !wanted(groups[k].deadLetter) {
 			continue
 		}
 		for item := range groups[k].set.All() {

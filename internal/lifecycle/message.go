@@ -127,7 +127,7 @@ func nothingMore(int) string { return "" }
 // waitsForWorker says whether nobody began the attempt of a step, or one of an item.
 func waitsForWorker(s *v1alpha1.StepStatus, it *items) bool {
 	if it == nil || ended(s.Phase) {
-		return s.Phase == v1alpha1.StepDispatched
+		return s.Phase == v1alpha1.StepDispatched && s.DeadLetter == ""
 	}
 	in := map[v1alpha1.StepPhase]int{}
 	it.phases(in)
@@ -171,9 +171,9 @@ func stateText(steps []v1alpha1.StepStatus, more func(int) string) string {
 				l.add(itemsText(s) + more(i))
 				continue
 			}
-			l.add(fmt.Sprintf("%s runs since %s (attempt %d)", s.Name, timeText(s.StartedAt), s.Attempt))
+			l.add(fmt.Sprintf("%s runs since %s (attempt %d)%s", s.Name, timeText(s.StartedAt), s.Attempt, asideText(s)))
 		case v1alpha1.StepDispatched:
-			l.add(fmt.Sprintf("%s waits for a worker since %s (attempt %d)%s", s.Name, timeText(s.DispatchedAt), s.Attempt, more(i)))
+			l.add(fmt.Sprintf("%s waits for a worker since %s (attempt %d)%s%s", s.Name, timeText(s.DispatchedAt), s.Attempt, asideText(s), more(i)))
 		case v1alpha1.StepPending, v1alpha1.StepSucceeded, v1alpha1.StepFailed, v1alpha1.StepSkipped, v1alpha1.StepCancelled:
 		case v1alpha1.StepWaiting:
 			l.add(fmt.Sprintf("%s waits for an approval since %s", s.Name, timeText(s.StartedAt)))
@@ -184,6 +184,14 @@ func stateText(steps []v1alpha1.StepStatus, more func(int) string) string {
 		}
 	}
 	return l.text(maxMessageChars)
+}
+
+// asideText says that nobody works at an attempt in flight any more.
+func asideText(s *v1alpha1.StepStatus) string {
+	if s.DeadLetter == "" {
+		return ""
+	}
+	return ": its answer is a dead letter"
 }
 
 // itemsText tells how far the items of a step are.

@@ -89,6 +89,7 @@ type question struct {
 	kid     kidFact
 	finals  attempts
 	starts  attempts
+	doomed  attempts
 	answers answers // of finals only
 }
 
@@ -103,6 +104,7 @@ type verdict struct {
 	ackFinal  attempts // finals that may be acknowledged
 	ackStart  attempts
 	applied   attempts // finals with verdict Applied
+	told      bool     // status says what is put aside
 	forced    bool     // written without the lock
 	finished  bool
 	wake      time.Duration
@@ -183,12 +185,14 @@ func itemOf(list []byte, item int) *runtime.RawExtension {
 type known struct {
 	status   *v1alpha1.WorkflowRunStatus // nil: never written
 	inFlight attempts
-	finished bool
-	fence    int64
-	leaseID  string
-	steps    []v1alpha1.StepStatus
-	slots    []v1alpha1.StepStatus
-	jobs     map[int]string // rendered jobs of the attempts in flight
+	// unanswered are those of them whose job or answer has to be with NATS.
+	unanswered attempts
+	finished   bool
+	fence      int64
+	leaseID    string
+	steps      []v1alpha1.StepStatus
+	slots      []v1alpha1.StepStatus
+	jobs       map[int]string // rendered jobs of the attempts in flight
 }
 
 // core asks the shipped Decide, each question once.
@@ -295,7 +299,7 @@ func (c *core) ask(q question) int32 {
 	run := c.run(q.status, q.spec)
 	before := run.DeepCopy()
 	results := c.results(&q)
-	out := Decide(q.input(run, results))
+	out := Decide(c.input(&q, run, results))
 	out.Changed = out.Changed || q.claim
 	v := verdict{changed: out.Changed, forced: q.state != LockHeld}
 	for _, e := range out.Events {
@@ -311,7 +315,7 @@ func (c *core) ask(q question) int32 {
 	for _, w := range out.Withdraw {
 		v.withdraw |= c.bit(w.ID)
 	}
-	v.create = len(out.Create) > 0
+	v.create, v.told = len(out.Create) > 0, out.Told
 	v.next = q.status
 	v.finished = c.statuses[q.status].finished
 	if out.Changed {
@@ -327,12 +331,15 @@ func (c *core) ask(q question) int32 {
 	return c.asked[q]
 }
 
-func (q *question) input(run *v1alpha1.WorkflowRun, results []Result) Input {
+func (c *core) input(q *question, run *v1alpha1.WorkflowRun, results []Result) Input {
 	in := letIn(Input{Run: run, Now: epoch.Add(q.now), Results: results, Lock: q.lock()})
 	if q.spec.decided != "" {
 		in.Approvals = []Approval{{Name: "x", Step: "ok", Decision: q.spec.decided, Approver: "ann", At: epoch}}
 	}
 	in.Children = q.kid.children(run)
+	q.doomed.each(func(bit int) {
+		in.DeadLetters = append(in.DeadLetters, DeadLetter{ID: c.id(bit), Failures: 1, Cause: "refused"})
+	})
 	if q.full {
 		in.Gate = Gate{State: GateFull, Used: 2, Limit: 2, Position: 1, Waiting: 1}
 	}
@@ -344,7 +351,7 @@ func (c *core) settled(q *question, v *verdict) error {
 	if !v.changed || v.finished {
 		return nil
 	}
-	again := Decide(q.input(c.run(v.next, q.spec), nil))
+	again := Decide(c.input(q, c.run(v.next, q.spec), nil))
 	if again.Changed {
 		return fmt.Errorf("written twice: %s", cmp.Diff(*c.statuses[v.next].status, again.Status))
 	}
@@ -403,9 +410,13 @@ func (c *core) intern(q question, out *Decision) (int32, error) {
 func (c *core) jobs(number int32, q question, out *Decision) error {
 	k, old := &c.statuses[number], &c.statuses[q.status]
 	run := c.run(number, q.spec)
+	unanswered := Unanswered(run)
 	for _, id := range InFlight(run) {
 		bit := c.number(id)*perStep + int(id.Attempt) - 1
 		k.inFlight |= c.bit(id)
+		if slices.Contains(unanswered, id) {
+			k.unanswered |= c.bit(id)
+		}
 		j, err := JobOf(run, id, nil)
 		if err != nil {
 			return fmt.Errorf("recover: %w", err)
@@ -457,6 +468,9 @@ func (c *core) check(q *question, v *verdict, out *Decision) error {
 	}
 	if err := checkEnding(q, old, next); err != nil {
 		return err
+	}
+	if v.told && next.unanswered&q.doomed != 0 {
+		return errors.New("to be put aside, but status does not say so")
 	}
 	return c.checkSteps(q, v, old, next)
 }

@@ -13,10 +13,10 @@ func (m *model) decideSteps(all []step, w *world, i int) []step {
 	p := &w.process[i]
 	q := question{
 		status: p.view, spec: p.spec, now: w.now, lease: p.lease, fares: p.fares, forRun: m.forRun, lost: m.untold(p),
-		finals: p.finals, starts: p.starts, claim: m.mustClaim(p), full: m.shut(w, p.view), kid: m.kidFact(w, p),
+		finals: p.finals, starts: p.starts, doomed: p.doomed, claim: m.mustClaim(p), full: m.shut(w, p.view), kid: m.kidFact(w, p),
 	}
 	p.finals.each(func(bit int) { q.answers = q.answers.with(bit, w.answers.of(bit)) })
-	if p.lease.fence == 0 && p.finals|p.starts != 0 {
+	if p.lease.fence == 0 && p.finals|p.starts|p.doomed != 0 {
 		all = m.settleUnlocked(all, w, i, q)
 	}
 	switch {
@@ -39,7 +39,7 @@ func (m *model) decideSteps(all []step, w *world, i int) []step {
 	if v.err != nil {
 		return append(all, step{next: *w, name: label{text: "decide", process: -1, bit: -1}, err: v.err})
 	}
-	if !v.changed && v.ackFinal|v.ackStart == 0 {
+	if !v.changed && v.ackFinal|v.ackStart == 0 && (!v.told || p.doomed == 0) {
 		return all
 	}
 	return append(all, m.persist(w, i, number, q.state))
@@ -50,7 +50,7 @@ func (m *model) settleUnlocked(all []step, w *world, i int, q question) []step {
 	q.lease = lease{fence: int16(m.core.statuses[q.status].fence) + 1, process: int8(i)}
 	number := m.core.ask(q)
 	v := &m.core.verdicts[number]
-	if v.err == nil && (v.changed || v.ackFinal|v.ackStart == 0) {
+	if v.err == nil && (v.changed || (v.ackFinal|v.ackStart == 0 && (!v.told || q.doomed == 0))) {
 		return all
 	}
 	s := m.persist(w, i, number, LockHeld)
@@ -92,6 +92,9 @@ func (m *model) persist(w *world, i int, number int32, state LockState) step {
 	p.create = v.create
 	p.finals &^= v.ackFinal
 	p.starts &^= v.ackStart
+	if v.told {
+		p.bury, p.doomed = p.doomed, 0
+	}
 	p.handled &= m.core.statuses[p.view].inFlight
 	s := step{next: next, name: label{text: "p%d decides and persists ( " + v.eventText + ")", process: i, bit: -1}}
 	s.err = m.invariants(w, &next, v)
@@ -351,10 +354,10 @@ func (m *model) caughtUp(w *world) bool {
 		if uid, named := m.core.namedKid(p.view); named && (uid == "" || w.kid.state != kidThere) {
 			return false
 		}
-		if p.dead || !p.idle() || p.finals|p.starts != 0 || !p.seen || p.view != w.status || p.spec != w.spec {
+		if p.dead || !p.idle() || p.finals|p.starts|p.doomed != 0 || !p.seen || p.view != w.status || p.spec != w.spec {
 			return false
 		}
-		if p.lease.fence != 0 && (!w.holder(p.lease) || m.core.statuses[p.view].inFlight&^p.handled != 0) {
+		if p.lease.fence != 0 && (!w.holder(p.lease) || m.core.statuses[p.view].unanswered&^p.handled != 0) {
 			return false
 		}
 	}

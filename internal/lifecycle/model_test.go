@@ -45,6 +45,7 @@ import (
 //	a child's uid is not confirmed              "stuck: nothing in flight, nothing to wait for"
 //	shell never creates a child again (noBirth) "stuck: nothing in flight, nothing to wait for"
 //	shell recovers before it wrote (noClaim)    "I2: a worker runs an attempt again", with two processes only
+//	put aside before status says so (buryEarly) "lost: attempts are in flight, but with nobody"
 func TestModel(t *testing.T) {
 	states, edges := 0, 0
 	begin := time.Now()
@@ -159,6 +160,9 @@ func modelCases() []modelCase {
 		{name: "going on without the lock, two processes", run: single(), procs: 2, forRun: true, continues: true, budgets: world{faults: 1}},
 		{name: "at the tenant's limit", run: single(), procs: 1, race: true, gated: true, budgets: world{faults: 2, cancels: 1, suspends: 1}},
 		{name: "at the tenant's limit, two processes", run: single(), procs: 2, gated: true, budgets: world{faults: 1}},
+		{name: "dead letters", run: single(), procs: 1, race: true, budgets: world{faults: 2, refusals: 2, redrives: 1, slow: 1}},
+		{name: "dead letters, two processes", run: newRun(newStep("a", maxFailures(1))), procs: 2, budgets: world{faults: 1, refusals: 1, redrives: 1}},
+		{name: "dead letters of items", run: each(2, v1alpha1.Collect, maxFailures(1)), procs: 1, budgets: world{faults: 1, refusals: 1, redrives: 1}},
 		{name: "parallel limit, suspended", run: wide(), procs: 1, race: true, budgets: world{suspends: 1, failures: 1}},
 	}
 	if raceEnabled {
@@ -243,7 +247,7 @@ func (m *model) quiescent(w *world, steps []step) error {
 		}
 	}
 	k := &m.core.statuses[w.status]
-	if lost := k.inFlight &^ w.jobs &^ w.working; lost != 0 {
+	if lost := k.unanswered &^ w.jobs &^ w.working; lost != 0 {
 		return fmt.Errorf("lost: attempts %b are in flight, but with nobody", lost)
 	}
 	if left := w.answered() &^ w.acked; left != 0 {

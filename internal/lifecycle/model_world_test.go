@@ -29,6 +29,7 @@ type world struct {
 	heard   attempts // Started was acknowledged
 	answers answers  // final results in RESULTS
 	acked   attempts // final results acknowledged
+	aside   attempts // final results put aside as dead letters: not in RESULTS any more
 
 	kid kid // the child run, if a step is one
 
@@ -36,6 +37,7 @@ type world struct {
 
 	// budgets left; slow: how often the clock may overtake what could be done at once
 	faults, cancels, terminates, suspends, decisions, retries, failures, started, slow int8
+	refusals, redrives                                                                 int8
 }
 
 // process is the memory of an operator process.
@@ -48,6 +50,7 @@ type process struct {
 	lost       bool   // its last lease was lost
 	finals     attempts
 	starts     attempts // its inbox
+	doomed     attempts // finals in its inbox that were refused too often: to be put aside when status says so
 	handled    attempts // in flight, and published or found by this process
 
 	// effects of its last decision that are left
@@ -55,6 +58,7 @@ type process struct {
 	withdraw attempts
 	ackFinal attempts
 	ackStart attempts
+	bury     attempts
 
 	create bool // a child run
 	born   int8 // the child that it created, or found; 0: it knows of none
@@ -64,7 +68,7 @@ type process struct {
 }
 
 func (p *process) idle() bool {
-	return p.publish|p.withdraw|p.ackFinal|p.ackStart|p.checking|p.absent == 0 && !p.create
+	return p.publish|p.withdraw|p.ackFinal|p.ackStart|p.bury|p.checking|p.absent == 0 && !p.create
 }
 
 // step is a possible transition.
@@ -112,6 +116,7 @@ func (w *world) put(job attempts) {
 	w.window |= job
 }
 
+// answered are the attempts with a final result in RESULTS, or that had one which was acknowledged.
 func (w *world) answered() attempts {
 	var a attempts
 	for bit := range 16 {
@@ -119,7 +124,7 @@ func (w *world) answered() attempts {
 			a |= 1 << bit
 		}
 	}
-	return a
+	return a &^ w.aside
 }
 
 // model is one configuration: a DAG and its budgets.
@@ -128,7 +133,7 @@ type model struct {
 	start world
 	procs int
 	// mutations that the model itself must catch
-	ackEarly, noLookup, noClaim, noBirth bool
+	ackEarly, noLookup, noClaim, noBirth, buryEarly bool
 	// gated: the tenant is at its limit at first.
 	gated bool
 	// forRun: leases are kept for the run, and renewals happen, fail, and work again.
@@ -151,6 +156,7 @@ func (m *model) steps(w *world) []step {
 	all = m.kidSteps(all, w)
 	all = m.redisSteps(all, w)
 	all = m.userSteps(all, w)
+	all = m.redriveSteps(all, w)
 	all = m.timeSteps(all, w)
 	for i := range all {
 		all[i].next.settle()
@@ -194,7 +200,7 @@ func (m *model) deliveries(all []step, w *world, i int) []step {
 	var inboxFinals, inboxStarts attempts
 	for k := range w.process {
 		p := &w.process[k]
-		inboxFinals |= p.finals | p.ackFinal
+		inboxFinals |= p.finals | p.ackFinal | p.doomed | p.bury
 		inboxStarts |= p.starts | p.ackStart
 	}
 	(w.answered() &^ inboxFinals &^ w.acked).each(func(bit int) {
@@ -207,6 +213,7 @@ func (m *model) deliveries(all []step, w *world, i int) []step {
 		next.process[i].starts |= 1 << bit
 		all = append(all, step{next: next, name: label{text: "p%d gets Started of %s", process: i, bit: bit}})
 	})
+	all = m.refusals(all, w, i)
 	if w.faults > 0 {
 		(w.acked &^ inboxFinals).each(func(bit int) {
 			next := *w
@@ -216,6 +223,40 @@ func (m *model) deliveries(all []step, w *world, i int) []step {
 			all = append(all, step{next: next, name: label{text: "p%d gets the result of %s again", process: i, bit: bit}, fault: true})
 		})
 	}
+	return all
+}
+
+// refusals: writes with a result are refused until its deliveries are used up.
+func (m *model) refusals(all []step, w *world, i int) []step {
+	if w.refusals == 0 || w.process[i].lease.fence == 0 {
+		return all
+	}
+	(w.process[i].finals & m.core.statuses[w.process[i].view].inFlight).each(func(bit int) {
+		next := *w
+		next.refusals--
+		p := &next.process[i]
+		p.finals &^= 1 << bit
+		p.doomed |= 1 << bit
+		if m.buryEarly {
+			next.aside |= 1 << bit
+			p.doomed &^= 1 << bit
+		}
+		all = append(all, step{next: next, name: label{text: "p%d cannot write the result of %s", process: i, bit: bit}, fault: true})
+	})
+	return all
+}
+
+// redriveSteps: somebody publishes a dead letter again.
+func (m *model) redriveSteps(all []step, w *world) []step {
+	if w.redrives == 0 {
+		return all
+	}
+	w.aside.each(func(bit int) {
+		next := *w
+		next.redrives--
+		next.aside &^= 1 << bit
+		all = append(all, step{next: next, name: label{text: "somebody redrives the result of %s", process: -1, bit: bit}, fault: true})
+	})
 	return all
 }
 
@@ -239,7 +280,7 @@ func (m *model) lockSteps(all []step, w *world, i int) []step {
 		next := *w
 		next.drop(i)
 		all = append(all, step{next: next, name: label{text: "p%d drops a lease below its floor", process: i, bit: -1}})
-	case p.lease.fence != 0 && m.procs > 1 && m.unknown(p) == 0 && w.process[1-i].finals|w.process[1-i].starts != 0:
+	case p.lease.fence != 0 && m.procs > 1 && m.unknown(p) == 0 && w.process[1-i].finals|w.process[1-i].starts|w.process[1-i].doomed != 0:
 		next := *w
 		next.drop(i)
 		all = append(all, step{next: next, name: label{text: "p%d releases its lease", process: i, bit: -1}})
@@ -331,7 +372,7 @@ func (m *model) recoverSteps(all []step, w *world, i int) []step {
 	return append(all, step{next: next, name: label{text: "p%d looks for a job in JOBS", process: i, bit: -1}})
 }
 
-func (m *model) unknown(p *process) attempts { return m.core.statuses[p.view].inFlight &^ p.handled }
+func (m *model) unknown(p *process) attempts { return m.core.statuses[p.view].unanswered &^ p.handled }
 
 // mustClaim: attempts are to be recovered, and status was written under another lease.
 func (m *model) mustClaim(p *process) bool {
@@ -381,6 +422,10 @@ func (m *model) act(w *world, i int) step {
 		next.jobs &^= p.withdraw
 		p.withdraw = 0
 		s.name = label{text: "p%d withdraws jobs", process: i, bit: -1}
+	case p.bury != 0:
+		next.aside |= p.bury
+		p.bury = 0
+		s.name = label{text: "p%d puts results aside", process: i, bit: -1}
 	default:
 		p.ackFinal.each(func(bit int) { s.err = errors.Join(s.err, m.mayAck(w, 1<<bit)) })
 		next.acked |= p.ackFinal

@@ -53,11 +53,8 @@ func (d *decider) apply(k int) Verdict {
 	switch {
 	case verdict != Ahead && isForEach(&d.st.Steps[i]):
 		return d.applyItem(k, i)
-	case verdict == Duplicate:
-		d.out.rejectAgain(k, r, &d.st.Steps[i])
-		return Duplicate
 	case verdict != Applied:
-		return verdict
+		return d.out.unapplied(k, r, d.st.Steps, i, verdict)
 	case r.Rejected != "":
 		d.reject(k, i, r.Rejected)
 		return Applied
@@ -136,16 +133,41 @@ func (out *Decision) rejectResult(k int, why string) {
 	out.Rejected[k] = why
 }
 
-// rejectAgain has a result put aside that was rejected before, by a process that died before it was settled.
-func (out *Decision) rejectAgain(k int, r *Result, s *v1alpha1.StepStatus) {
-	switch {
-	case isForEach(s): // its error may be that of another item
-		if r.Rejected != "" {
-			out.rejectResult(k, r.Rejected)
-		}
-	case r.Result.Status != protocol.StatusStarted && s.Error != nil && s.Error.Code == CodeResultRejected:
+// unapplied is the verdict on a result that has no effect; i is its step, if that is known.
+func (out *Decision) unapplied(k int, r *Result, steps []v1alpha1.StepStatus, i int, v Verdict) Verdict {
+	if v != Ahead {
+		out.rejectAgain(k, r, &steps[i], v)
+	}
+	return v
+}
+
+// rejectAgain has a result put aside that was rejected before, by a process that died before it was settled. By now the step may be at
+// another attempt, and of an item nothing is known any more: then the result itself says that it was.
+func (out *Decision) rejectAgain(k int, r *Result, s *v1alpha1.StepStatus, v Verdict) {
+	switch why := unusable(r); {
+	case why != "":
+		out.rejectResult(k, why)
+	case v == Duplicate && !isForEach(s) && r.Result.Status != protocol.StatusStarted && s.Error != nil && s.Error.Code == CodeResultRejected:
 		out.rejectResult(k, s.Error.Message)
 	}
+}
+
+// unusable says why a result is rejected whatever the state of its attempt; "": it may be usable. Of an output in the object store only
+// the reference is looked at.
+func unusable(r *Result) string {
+	switch {
+	case r.Rejected != "" || r.Result.Status != protocol.StatusSucceeded:
+		return r.Rejected
+	case r.Result.OutputRef != nil:
+		if problem := referenceProblem(r.ID, *r.Result.OutputRef); problem != nil && problem.Code == CodeResultRejected {
+			return problem.Message
+		}
+	case len(r.Result.Output) > 0:
+		if _, err := canonicalJSON(r.Result.Output); err != nil {
+			return "output: " + err.Error()
+		}
+	}
+	return ""
 }
 
 // fail ends an attempt as failed: the step backs off, or fails for good.

@@ -278,7 +278,7 @@ func (d *decider) commit(l launch) {
 	s.Attempt++
 	id := jobID(d.run, s.Name, s.Attempt)
 	s.Phase, s.JobID = v1alpha1.StepDispatched, id.String()
-	s.DispatchedAt, s.StartedAt, s.NextAttemptAt = microPointer(d.now), nil, nil
+	s.DispatchedAt, s.StartedAt, s.NextAttemptAt, s.DeadLetter = microPointer(d.now), nil, nil, ""
 	if d.st.StartedAt == nil {
 		d.st.StartedAt = secondPointer(d.now)
 	}

@@ -254,6 +254,9 @@ func stepDetail(st *v1alpha1.StepStatus) string {
 	if st.Failures > 0 {
 		fmt.Fprintf(&b, ", failures %d", st.Failures)
 	}
+	if st.DeadLetter != "" {
+		fmt.Fprintf(&b, ", dead letter %s", st.DeadLetter)
+	}
 	if st.DelayedUntil != nil {
 		fmt.Fprintf(&b, ", until %s", clockText(st.DelayedUntil.Time))
 	}

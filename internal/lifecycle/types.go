@@ -29,13 +29,14 @@ type Input struct {
 	Lists map[string][]any // Lists of an earlier decision about the run, by step; what is not there is evaluated
 
 	Payloads      Payloads      // outputs in the object store that were looked at for this decision
-	DeadLetters   []DeadLetter  // put aside by the shell and not told yet: given until a decision has Told
+	DeadLetters   []DeadLetter  // results that the shell is to put aside: given until a decision has Told, and put aside after that
 	MaxRetryAfter time.Duration // caps what a worker may ask for with Retry; 0: the schema's default, 30 s
 }
 
-// DeadLetter is a result of the run that was put aside because processing it failed too often.
+// DeadLetter is a result of the run that is put aside because processing it failed too often.
 type DeadLetter struct {
 	ID       protocol.JobID
+	Started  bool   // it says only that a worker began: the answer is still to come
 	Failures int    // deliveries that failed
 	Cause    string // why the last one did
 }
@@ -156,7 +157,7 @@ type Decision struct {
 	Events   []Event                    // one per transition
 	Lists    map[string][]any           // items of steps with forEach that were looked at, by step: worth keeping for the next decision
 	Delete   bool                       // the finished run's time to live is over: delete the object
-	Told     bool                       // Status tells of all Input.DeadLetters; false if there are none
+	Told     bool                       // Status tells of all Input.DeadLetters: they may be put aside; false if there are none
 	Rejected map[int]string             // by index of Input.Results, why one is unusable: its bytes are put aside when it is settled
 	Granted  []time.Duration            // one per applied Retry: the wait that its worker gets
 	Wake     time.Time                  // zero, or when Decide could decide otherwise with no new fact; always after Input.Now

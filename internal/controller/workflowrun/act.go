@@ -24,9 +24,7 @@ const actRetryDelay = time.Second
 func (p *pass) act(ctx context.Context, d lifecycle.Decision) (reconcile.Result, error) {
 	failed := p.leaveIfOver(ctx) // first: somebody may be waiting for the slot
 	failed = errors.Join(failed, p.dispatch(ctx, d.Dispatch), p.recoverJobs(ctx), p.createChildren(ctx, d.Create))
-	if d.Told {
-		p.mem.deadLetters = nil
-	}
+	p.bury(ctx, d)
 	ahead := p.settleAll(ctx, d)
 	p.record(d)
 	failed = errors.Join(failed, p.withdraw(ctx))
@@ -199,9 +197,12 @@ func (p *pass) settleAll(ctx context.Context, d lifecycle.Decision) (ahead bool)
 	return ahead
 }
 
-// settleEach settles several results at a time: each waits for the server's word, and a server that hangs must not keep a
+// settleEach settles results, but for those whose deliveries are used up: these wait until status says so.
+func (p *pass) settleEach(ctx context.Context, list []settlement) { p.settleNow(ctx, p.hold(list)) }
+
+// settleNow settles several results at a time: each waits for the server's word, and a server that hangs must not keep a
 // run for the sum of their time-outs.
-func (p *pass) settleEach(ctx context.Context, list []settlement) {
+func (p *pass) settleNow(ctx context.Context, list []settlement) {
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, settleParallel)
 	done := make([]*letter, 0, len(list))
@@ -215,9 +216,6 @@ func (p *pass) settleEach(ctx context.Context, list []settlement) {
 	}
 	wg.Wait()
 	p.inbox.remove(p.run.UID, done)
-	for _, s := range list {
-		p.noteExhausted(s)
-	}
 }
 
 var errAhead = errors.New("the result is of an attempt that the run does not know yet")

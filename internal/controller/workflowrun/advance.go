@@ -180,6 +180,7 @@ func (p *pass) finished(ctx context.Context) (reconcile.Result, error) {
 	p.crews.Forget(p.key)
 	p.lists.keep(p.run.UID, nil)
 	d := lifecycle.Decide(p.input(p.prospect()))
+	p.bury(ctx, d)
 	p.settleAll(ctx, d)
 	if err := errors.Join(p.withdraw(ctx), p.leaveIfOver(ctx)); err != nil && !d.Delete {
 		return p.effectsAgain(ctx, err), nil

@@ -13,7 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/bus"
@@ -65,8 +64,7 @@ func (w *world) deadLetters(ctx context.Context) []*jetstream.RawStreamMsg {
 // Mutations that make specs below fail:
 //   - refusal.go giveBack without the budget, or with > for >=: too many tries.
 //   - refusal.go unwritten that does not halve: the neighbour fails as often, and is put aside too.
-//   - refusal.go noteExhausted without Buried: the condition tells of a dead letter that does not exist.
-//   - act.go act that forgets the dead letters before they are told: no condition after a second refusal.
+//   - refusal.go bury that does not look at Told: no condition after a second refusal.
 //   - bus.CountsAsFailure true for lock_busy: contention makes dead letters.
 //   - observe.go input without MaxRetryAfter; act.go record without Granted.
 //   - observe.go observe that ignores atOnce: the write with the refused result is tried for ever.
@@ -168,8 +166,7 @@ var _ = Describe("a result that the API server refuses", func() {
 			return nil
 		}
 		r.drive(ctx, run, func(now *v1alpha1.WorkflowRun) bool {
-			m := r.memories.peek(client.ObjectKeyFromObject(run))
-			return reason(now, v1alpha1.ConditionDeadLettered) == v1alpha1.ReasonDeliveriesExhausted && len(m.deadLetters) == 0
+			return reason(now, v1alpha1.ConditionDeadLettered) == v1alpha1.ReasonDeliveriesExhausted && len(r.inbox.waiting(run.UID)) == 0
 		})
 		written := w.get(ctx, run).ResourceVersion
 		for range 5 {
@@ -188,9 +185,10 @@ var _ = Describe("a result that the API server refuses", func() {
 		r.refuse = refusing("a", 1)
 		r.inFlight(ctx, run, 1)
 		w.takeAll(ctx, 1)[0].succeed(ctx)
-		until(ctx, "it is put aside", func() bool {
+		until(ctx, "it is given up", func() bool {
 			r.turn(ctx, run)
-			return w.messages(ctx, w.names.DeadLettersStream()) == 1
+			_, doomed := apart(r.inbox.waiting(run.UID))
+			return len(doomed) == 1
 		})
 		r.hook = func(_ context.Context, at string) error {
 			if at == "acquire/before" {
@@ -202,6 +200,7 @@ var _ = Describe("a result that the API server refuses", func() {
 			return reason(now, v1alpha1.ConditionRunLockRenewed) == v1alpha1.ReasonLockStoreUnavailable
 		})
 		Expect(reason(w.get(ctx, run), v1alpha1.ConditionDeadLettered)).To(Equal(v1alpha1.ReasonNoDeadLetters))
+		Expect(w.messages(ctx, w.names.DeadLettersStream())).To(BeZero(), "status says so first")
 		r.hook = nil
 		r.drive(ctx, run, func(now *v1alpha1.WorkflowRun) bool {
 			return reason(now, v1alpha1.ConditionDeadLettered) == v1alpha1.ReasonDeliveriesExhausted
@@ -210,7 +209,7 @@ var _ = Describe("a result that the API server refuses", func() {
 		r.drive(ctx, run, finished)
 	}, NodeTimeout(2*patience))
 
-	It("stays where it is, and is not told of, while the dead letter cannot be stored", func(ctx SpecContext) {
+	It("stays where it is while the dead letter cannot be stored", func(ctx SpecContext) {
 		budget(ctx, 1)
 		stream, err := w.js.Stream(ctx, w.names.DeadLettersStream())
 		Expect(err).NotTo(HaveOccurred())
@@ -223,18 +222,17 @@ var _ = Describe("a result that the API server refuses", func() {
 		r.refuse = refusing("a", 1)
 		r.inFlight(ctx, run, 1)
 		w.takeAll(ctx, 1)[0].succeed(ctx)
-		r.drive(ctx, run, func(*v1alpha1.WorkflowRun) bool { return len(w.settledWith(run)) == 1 })
+		r.drive(ctx, run, func(*v1alpha1.WorkflowRun) bool { return len(w.settledWith(run)) == 2 })
 		r.turn(ctx, run)
-		Expect(reason(w.get(ctx, run), v1alpha1.ConditionDeadLettered)).To(Equal(v1alpha1.ReasonNoDeadLetters))
+		Expect(reason(w.get(ctx, run), v1alpha1.ConditionDeadLettered)).To(Equal(v1alpha1.ReasonDeliveriesExhausted))
 		Expect(w.messages(ctx, w.names.DeadLettersStream())).To(BeZero())
+		Expect(w.messages(ctx, w.names.ResultsStream())).To(Equal(1))
 
 		config.MaxMsgSize = -1
 		_, err = w.js.UpdateStream(ctx, config)
 		Expect(err).NotTo(HaveOccurred())
-		r.drive(ctx, run, func(now *v1alpha1.WorkflowRun) bool {
-			return reason(now, v1alpha1.ConditionDeadLettered) == v1alpha1.ReasonDeliveriesExhausted
-		})
-		Expect(w.messages(ctx, w.names.DeadLettersStream())).To(Equal(1))
+		r.drive(ctx, run, func(*v1alpha1.WorkflowRun) bool { return w.messages(ctx, w.names.DeadLettersStream()) == 1 })
+		Expect(r.recorder.count("Warning DeliveriesExhausted")).To(Equal(1), "not with each try")
 		w.patch(ctx, run, `{"spec":{"shutdown":"Cancel"}}`)
 		r.drive(ctx, run, finished)
 	}, NodeTimeout(2*patience))

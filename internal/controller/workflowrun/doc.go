@@ -92,8 +92,9 @@
 // API server refuses a write (4xx): it may be for one of the results in it. Half of them are tried at a time until one is refused
 // alone. That one goes back to NATS as a failed delivery, with waits that grow up to the policy's maxDelaySeconds; once
 // maxDeliveries of its deliveries have failed, it becomes a dead letter. The others are applied meanwhile. A result that is
-// ahead of the run, read live, counts in the same way. The count is the bus's, so a restart begins anew. Once the dead letter is
-// stored, the next writes tell of it, in the condition DeadLettered, until one was taken; a crash in between costs the
-// condition, not the dead letter. The attempt stays in flight: its time-out ends it. Nothing else that makes results wait ever
-// makes a dead letter.
+// ahead of the run, read live, counts in the same way. The count is the bus's, so a restart begins anew. The next writes say
+// that the answer of that attempt is a dead letter, until one is taken; only then is it put aside (bury). Whoever is the leader then does not
+// look for the attempt in NATS, and so does not publish it again. A crash in between leaves the result where it is: it comes again, and is
+// tried again. The attempt stays in flight: its time-out ends it, or its answer, redriven. Nothing else that makes results wait
+// ever makes a dead letter.
 package workflowrun

@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 )
 
@@ -27,6 +28,8 @@ type letter struct {
 	failures int // of earlier deliveries, those that failed and count
 	// refreshed says that the run was to be read live for this result already.
 	refreshed bool
+	// exhausted is the settlement of a result whose deliveries are used up, which waits until status says so; nil: they are not.
+	exhausted *bus.PermanentError
 }
 
 // inbox holds the results that wait for each run. It is bounded: beyond that a result goes back to NATS.

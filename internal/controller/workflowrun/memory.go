@@ -34,9 +34,6 @@ type memory struct {
 	lostLease string
 	// busySince is when the lock that the run wants was first found busy; zero: it was not, or is not wanted any more.
 	busySince time.Time
-	// deadLetters are results that were put aside for their failures, until status tells of them. A crash in between costs the
-	// condition, not the dead letter.
-	deadLetters []lifecycle.DeadLetter
 	// stay is where this process has got a slot or a place in line for the run, and not given it up; nil: nowhere.
 	stay *stay
 	// births is what became of the creation of child runs, by name, until status has their uid.
@@ -93,10 +90,11 @@ func (m *memory) nextWrite(waiting int, last bool) time.Time {
 	return m.lastWriteEnd.Add(min(max(minWritePause, pause), maxWritePause))
 }
 
-// unpublished lists the attempts which are in status and not known to be with NATS, which has lost data so many times.
+// unpublished lists the attempts which are in status and not known to be with NATS, which has lost data so many times. Those whose
+// answer is a dead letter have nothing there to look for.
 func (m *memory) unpublished(run *v1alpha1.WorkflowRun, losses uint64) []protocol.JobID {
 	var ids []protocol.JobID
-	for _, id := range lifecycle.InFlight(run) {
+	for _, id := range lifecycle.Unanswered(run) {
 		if at, ok := m.published[id]; !ok || at != losses {
 			ids = append(ids, id)
 		}

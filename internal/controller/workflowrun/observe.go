@@ -26,6 +26,7 @@ type pass struct {
 	mem     *memory
 	letters []*letter      // results to apply in this pass
 	unripe  []*letter      // results left for a later pass, unless the run changes in this one
+	doomed  []*letter      // results to put aside once status says so
 	carried []*letter      // those of them that are in the write under the lease
 	later   time.Time      // when results left for a later pass are ripe; zero: none
 	kept    *lockmgr.Lease // kept by the run, and not worked under yet; nil: none
@@ -61,7 +62,9 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*pa
 	p := &pass{Reconciler: r, key: key, mem: r.memories.of(key, cached.UID), losses: r.jobs.Losses()}
 	p.run = p.mem.newest(cached)
 	p.mem.resolve(p.run)
-	p.letters, p.unripe, p.later = ripe(r.inbox.waiting(cached.UID), r.clock.Now(), p.run)
+	var waiting []*letter
+	waiting, p.doomed = apart(r.inbox.waiting(cached.UID))
+	p.letters, p.unripe, p.later = ripe(waiting, r.clock.Now(), p.run)
 	switch n := p.mem.atOnce; {
 	case len(p.letters) == 0:
 		p.mem.atOnce = 0 // whatever was refused is gone
@@ -175,7 +178,7 @@ func patienceWith(waiting []*letter, run *v1alpha1.WorkflowRun) time.Duration {
 		}
 	}
 	switch {
-	case finals > 0 && finals*itemShare >= len(lifecycle.InFlight(run)):
+	case finals > 0 && finals*itemShare >= len(lifecycle.Unanswered(run)):
 		return 0
 	case finals > 0:
 		return itemPatience
@@ -198,7 +201,7 @@ func lastOfMany(letters []*letter, lastApplied int, run *v1alpha1.WorkflowRun) b
 			finals++
 		}
 	}
-	inFlight := len(lifecycle.InFlight(run))
+	inFlight := len(lifecycle.Unanswered(run))
 	return finals >= inFlight && inFlight*itemShare <= lastApplied
 }
 
@@ -207,7 +210,7 @@ func (p *pass) input(lock lifecycle.Lock) lifecycle.Input {
 	in := lifecycle.Input{
 		Run: p.run, Now: p.clock.Now(), Lock: lock, Tenant: p.tenant,
 		Permits: p.permits, Gate: p.gate, Claim: p.claim, Approvals: p.decided, Workers: p.workers, Parent: p.parent, Children: p.children,
-		Lists: p.lists.of(p.run.UID), Payloads: p.found.payloads, DeadLetters: p.mem.deadLetters, MaxRetryAfter: p.policy.Delivery.MaxDelay,
+		Lists: p.lists.of(p.run.UID), Payloads: p.found.payloads, DeadLetters: deadLetters(p.doomed), MaxRetryAfter: p.policy.Delivery.MaxDelay,
 	}
 	for _, l := range p.letters {
 		in.Results = append(in.Results, l.fact)

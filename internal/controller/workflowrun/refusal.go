@@ -13,6 +13,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/internal/policy"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
 const (
@@ -20,8 +21,6 @@ const (
 	failurePause = time.Second
 	// maxDoublings keeps the doubling far above the largest delay of a policy, and in range.
 	maxDoublings = 16
-	// maxUntold bounds the dead letters of a run that status does not tell of yet; one message would not hold more of them.
-	maxUntold = 100
 )
 
 // outage says that an error of the API server is no word on what was to be written: nobody answered, or not now.
@@ -85,16 +84,52 @@ func (p *pass) failureWait(failures int) time.Duration {
 	return min(policy.BusyRetry{Delay: wait, JitterPercent: storeJitterPercent}.Wait(p.rand()), limit)
 }
 
-// noteExhausted remembers a result that was put aside for its failures, until status tells of it.
-func (p *pass) noteExhausted(s settlement) {
-	dead, ok := errors.AsType[*bus.PermanentError](s.as)
-	if !ok || dead.Reason != bus.ReasonDeliveriesExhausted || !s.letter.delivery.Buried() {
-		return // where the dead letter could not be stored the result stays, and comes again
+// hold keeps back the results whose deliveries are used up: status says so first. Whoever is the next leader would find neither job nor
+// result of an attempt that is in flight, and give it to another worker.
+func (p *pass) hold(list []settlement) (others []settlement) {
+	for _, s := range list {
+		dead, ok := errors.AsType[*bus.PermanentError](s.as)
+		if !ok || dead.Reason != bus.ReasonDeliveriesExhausted {
+			others = append(others, s)
+			continue
+		}
+		s.letter.exhausted, p.later = dead, p.clock.Now()
 	}
-	p.later = p.clock.Now()
-	if len(p.mem.deadLetters) < maxUntold {
-		p.mem.deadLetters = append(p.mem.deadLetters, lifecycle.DeadLetter{
-			ID: s.letter.fact.ID, Failures: s.letter.failures + 1, Cause: dead.Err.Error(),
+	return others
+}
+
+// bury puts aside the results of which status says by now that they are. Where a dead letter cannot be stored, the result stays, and
+// comes again.
+func (p *pass) bury(ctx context.Context, d lifecycle.Decision) {
+	if !d.Told {
+		return
+	}
+	list := make([]settlement, 0, len(p.doomed))
+	for _, l := range p.doomed {
+		list = append(list, settlement{l, l.exhausted, ""})
+	}
+	p.settleNow(ctx, list)
+}
+
+// apart tells results that are to be put aside from those to be applied.
+func apart(waiting []*letter) (rest, doomed []*letter) {
+	for _, l := range waiting {
+		if l.exhausted != nil {
+			doomed = append(doomed, l)
+			continue
+		}
+		rest = append(rest, l)
+	}
+	return rest, doomed
+}
+
+// deadLetters are results that are to be put aside, as the core knows them.
+func deadLetters(doomed []*letter) []lifecycle.DeadLetter {
+	list := make([]lifecycle.DeadLetter, 0, len(doomed))
+	for _, l := range doomed {
+		list = append(list, lifecycle.DeadLetter{
+			ID: l.fact.ID, Started: l.fact.Result.Status == protocol.StatusStarted, Failures: l.failures + 1, Cause: l.exhausted.Err.Error(),
 		})
 	}
+	return list
 }

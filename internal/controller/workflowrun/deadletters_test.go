@@ -38,7 +38,6 @@ func (w *world) redrive(ctx context.Context) {
 // Mutations that make specs below fail:
 //   - refusal.go hold that holds nothing back: 2 jobs, not 1, are stored after a change of leader.
 //   - memory.go unpublished with InFlight: the same.
-//   - refusal.go bury that does not look at Told: the answer leaves the queue though no write is taken.
 var _ = Describe("an attempt whose answer became a dead letter", func() {
 	var (
 		w     *world

@@ -64,7 +64,7 @@ func (w *world) deadLetters(ctx context.Context) []*jetstream.RawStreamMsg {
 // Mutations that make specs below fail:
 //   - refusal.go giveBack without the budget, or with > for >=: too many tries.
 //   - refusal.go unwritten that does not halve: the neighbour fails as often, and is put aside too.
-//   - refusal.go bury that does not look at Told: no condition after a second refusal.
+//   - refusal.go bury that does not look at Told: the result is put aside while Redis is away, before status says so.
 //   - bus.CountsAsFailure true for lock_busy: contention makes dead letters.
 //   - observe.go input without MaxRetryAfter; act.go record without Granted.
 //   - observe.go observe that ignores atOnce: the write with the refused result is tried for ever.

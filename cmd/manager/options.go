@@ -33,6 +33,7 @@ type options struct {
 type natsOptions struct {
 	url           string
 	prefix        string
+	takeOver      string
 	replicas      int
 	memory        bool
 	maxAckPending int
@@ -72,6 +73,7 @@ func (o *options) bind(f *flag.FlagSet) {
 	f.Float64Var(&o.kubeQPS, "kube-api-qps", -1, "Limit of requests a second to the API server; negative means none (its own priority and fairness applies).")
 	f.StringVar(&o.nats.url, "nats-url", "nats://127.0.0.1:4222", "NATS servers, separated by commas.")
 	f.StringVar(&o.nats.prefix, "nats-prefix", protocol.DefaultPrefix, "First token of all subjects; in capitals the first word of the streams' names.")
+	f.StringVar(&o.nats.takeOver, "nats-take-over", "", "Installation (the UID of its cluster's namespace kube-system) whose streams become this cluster's: after a cluster was restored or replaced, when the other one is gone for good.")
 	f.IntVar(&o.nats.replicas, "nats-replicas", 1, "Replicas of each stream: 1, 3 or 5.")
 	f.BoolVar(&o.nats.memory, "nats-memory-storage", false, "Keep streams in memory instead of on disk: for tests only.")
 	f.IntVar(&o.nats.maxAckPending, "nats-max-ack-pending", 10000, "Jobs of one topic that may be with workers at the same time.")

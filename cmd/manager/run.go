@@ -56,7 +56,7 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	keys, err := waitForKeys(ctx, config, scheme, o)
+	self, err := waitForIdentity(ctx, config, scheme, o)
 	if err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func run(ctx context.Context, o options) error {
 		Holder: o.holder, Clock: clock.RealClock{}, Rand: rand.Float64, NewID: uuid.NewString,
 		Log: log.WithName("lockmgr"), Metrics: lockMetrics,
 	})
-	natsConfig := o.nats.busConfig(keys, log.WithName("bus"), busMetrics)
+	natsConfig := o.nats.busConfig(self, log.WithName("bus"), busMetrics)
 	natsConfig.LoadKeys = secret.load
 	nats, err := bus.Connect(ctx, natsConfig)
 	if err != nil {
@@ -120,18 +120,18 @@ func newScheme() (*runtime.Scheme, error) {
 	return scheme, nil
 }
 
-// waitForKeys loads the result keys, and tries again while the API server cannot be reached. Meanwhile it answers probes: the
-// manager, which does so later, is not there yet.
-func waitForKeys(ctx context.Context, config *rest.Config, scheme *runtime.Scheme, o options) (bus.Keyring, error) {
+// waitForIdentity loads the result keys and the cluster's name, and tries again while the API server cannot be reached. Meanwhile it
+// answers probes: the manager, which does so later, is not there yet.
+func waitForIdentity(ctx context.Context, config *rest.Config, scheme *runtime.Scheme, o options) (identity, error) {
 	early, err := serveEarlyProbes(ctx, o.probeAddr)
 	if err != nil {
-		return bus.Keyring{}, err
+		return identity{}, err
 	}
 	defer early.stop()
 	for try := 0; ; try++ {
-		keys, err := loadKeysOnce(ctx, config, scheme, o.namespace)
+		self, err := loadOnce(ctx, config, scheme, o.namespace)
 		if err == nil {
-			return keys, nil
+			return self, nil
 		}
 		early.failed(err)
 		if try%logEvery == 0 {
@@ -139,18 +139,18 @@ func waitForKeys(ctx context.Context, config *rest.Config, scheme *runtime.Schem
 		}
 		select {
 		case <-ctx.Done():
-			return bus.Keyring{}, fmt.Errorf("load result keys: %w", err)
+			return identity{}, fmt.Errorf("load result keys: %w", err)
 		case <-time.After(probePause):
 		}
 	}
 }
 
-func loadKeysOnce(ctx context.Context, config *rest.Config, scheme *runtime.Scheme, namespace string) (bus.Keyring, error) {
+func loadOnce(ctx context.Context, config *rest.Config, scheme *runtime.Scheme, namespace string) (identity, error) {
 	c, err := client.New(config, client.Options{Scheme: scheme})
 	if err != nil {
-		return bus.Keyring{}, fmt.Errorf("reach the API server: %w", err)
+		return identity{}, fmt.Errorf("reach the API server: %w", err)
 	}
-	return loadKeys(ctx, c, namespace)
+	return loadIdentity(ctx, c, namespace)
 }
 
 func newManager(ctx context.Context, config *rest.Config, scheme *runtime.Scheme, o options) (manager.Manager, error) {
@@ -218,11 +218,11 @@ func setup(ctx context.Context, mgr manager.Manager, o options, runs workflowrun
 	return errors.Join(policies.SetupWithManager(mgr), approvals.SetupWithManager(mgr), addWebhook(mgr, o, webhook.Options{Gate: gates}))
 }
 
-func (n natsOptions) busConfig(keys bus.Keyring, log logr.Logger, m *bus.Metrics) bus.Config {
+func (n natsOptions) busConfig(self identity, log logr.Logger, m *bus.Metrics) bus.Config {
 	return bus.Config{
 		URL: n.url, Names: protocol.Names{Prefix: n.prefix}, Replicas: n.replicas, MemoryStorage: n.memory,
 		CredentialsFile: n.credsFile, CAFile: n.caFile, CertFile: n.certFile, KeyFile: n.keyFile, User: n.user, Password: n.password,
-		MaxAckPending: n.maxAckPending, Keys: keys, Clock: clock.RealClock{}, Rand: rand.Float64,
+		Installation: self.installation, TakeOver: n.takeOver, MaxAckPending: n.maxAckPending, Keys: self.keys, Clock: clock.RealClock{}, Rand: rand.Float64,
 		Log: log, Metrics: m,
 	}
 }

@@ -24,6 +24,7 @@ type Bus struct {
 
 	nc     *nats.Conn
 	js     jetstream.JetStream
+	owner  owner
 	topics *topics
 	losses *losses
 	keys   *liveKeys
@@ -71,7 +72,7 @@ func (b *Bus) observers() []nats.Option {
 	}
 }
 
-// Ready tells whether the bus can work: connected, and the streams of jobs and results are there.
+// Ready tells whether the bus can work: connected, and the streams of jobs and results are there, and not another installation's.
 func (b *Bus) Ready(ctx context.Context) error {
 	ctx, cancel := b.bounded(ctx)
 	defer cancel()
@@ -79,7 +80,11 @@ func (b *Bus) Ready(ctx context.Context) error {
 		return b.retryable("bus not ready", ErrUnreachable)
 	}
 	for _, name := range []string{b.names.JobsStream(), b.names.ResultsStream()} {
-		if _, err := b.js.Stream(ctx, name); err != nil {
+		s, err := b.js.Stream(ctx, name)
+		if err == nil {
+			err = b.check(s.CachedInfo().Config)
+		}
+		if err != nil {
 			return b.retryable("stream "+name, err)
 		}
 	}
@@ -102,8 +107,10 @@ func (b *Bus) Close(ctx context.Context) {
 	}
 }
 
-// Connected says whether there is a connection to NATS, without asking it.
-func (b *Bus) Connected() bool { return b.connected() }
+// Connected says whether there is a connection to NATS, and, as far as is known, nobody else's streams, without asking it.
+func (b *Bus) Connected() bool {
+	return b.owner.get().foreign == nil && b.connected()
+}
 
 func (b *Bus) connected() bool { return b.nc.Status() == nats.CONNECTED }
 

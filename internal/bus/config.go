@@ -58,6 +58,11 @@ type Config struct {
 	CertFile        string // PEM of the client's certificate; optional, with KeyFile
 	KeyFile         string
 
+	// Installation names all operators that share keys and runs; streams that belong to another one are left alone, see ForeignError.
+	// Empty: nobody's name, and whose the streams are does not matter.
+	Installation string
+	TakeOver     string // an installation whose streams become this one's
+
 	Replicas        int           // of the streams; default 1
 	MemoryStorage   bool          // streams in memory: lost at a restart; for development only
 	MaxBytes        MaxBytes      // size limits of the streams

@@ -17,8 +17,11 @@ import (
 // unsettled delivery at once, waits for settlements under way, and returns. Its error says that something could not be given
 // back; it is delivered again after AckWait. Everything else that fails is tried again for as long as ctx lasts.
 //
-// While it lasts, it also watches the streams for a loss of data, see Losses.
+// While it lasts, it also watches the streams for a loss of data, see Losses, and for another installation that takes them over: then it
+// ends as if ctx had ended, with a *ForeignError.
 func (b *Bus) Consume(ctx context.Context, handle func(context.Context, *Delivery)) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
 	gs := make([]*group, groups)
 	for i := range gs {
 		gs[i] = newGroup(b, i, handle)
@@ -26,7 +29,11 @@ func (b *Bus) Consume(ctx context.Context, handle func(context.Context, *Deliver
 	keeping, stopKeeping := context.WithCancel(context.WithoutCancel(ctx))
 	var keeper, running sync.WaitGroup
 	keeper.Go(func() { b.keepAlive(keeping, gs) })
-	keeper.Go(func() { b.watchStreams(keeping) })
+	keeper.Go(func() {
+		if err := b.watchStreams(keeping); err != nil {
+			stop(err)
+		}
+	})
 	errs := make([]error, len(gs))
 	for i, g := range gs {
 		running.Go(func() { errs[i] = g.run(ctx) })
@@ -37,6 +44,9 @@ func (b *Bus) Consume(ctx context.Context, handle func(context.Context, *Deliver
 	keeper.Wait()
 	if err := b.flush(context.WithoutCancel(ctx)); err != nil {
 		errs = append(errs, err)
+	}
+	if cause := context.Cause(ctx); isForeign(cause) {
+		errs = append(errs, cause)
 	}
 	return errors.Join(errs...)
 }

@@ -111,6 +111,9 @@ func (g *group) buryPoison(ctx context.Context) {
 
 // consumeOnce keeps one subscription until ctx ends (nil) or it has to be built anew (why).
 func (g *group) consumeOnce(ctx context.Context) error {
+	if err := g.bus.usable(ctx); err != nil {
+		return err
+	}
 	c, err := g.bus.ensureConsumer(ctx, g.bus.names.ResultsStream(), g.bus.resultConsumerConfig(g.number))
 	if err != nil {
 		if errors.Is(err, jetstream.ErrStreamNotFound) {

@@ -387,7 +387,7 @@ func TestALookIsTriedUntilItSucceeds(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		b.watchStreams(ctx)
+		_ = b.watchStreams(ctx)
 	}()
 	b.losses.look()
 	eventually(t, "it looks", func() bool { return len(b.losses.recheck) == 0 })
@@ -418,7 +418,7 @@ func TestTheWatchOfTheStreamsEndsWithItsContext(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		b.watchStreams(ctx)
+		_ = b.watchStreams(ctx)
 	}()
 	eventually(t, "it looks", func() bool { return len(b.losses.recheck) == 0 })
 	cancel()

@@ -16,37 +16,39 @@ func (l *losses) look() {
 }
 
 // watchStreams looks at the streams now and then, and after each reconnect until it has seen them: JetStream answers later than the
-// server. It returns when ctx ends.
-func (b *Bus) watchStreams(ctx context.Context) {
+// server. It returns nil when ctx ends, and a *ForeignError when somebody took the streams over.
+func (b *Bus) watchStreams(ctx context.Context) error {
 	ticker := b.clock.NewTicker(streamCheck)
 	defer ticker.Stop()
 	for {
 		again := false
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case <-b.losses.recheck:
 			again = true
 		case <-ticker.C():
 		}
-		b.lookUntilSeen(ctx, again)
+		if err := b.lookUntilSeen(ctx, again); isForeign(err) {
+			return err
+		}
 	}
 }
 
 // lookUntilSeen looks at the streams; if that fails and it is to be done again, then after pauses that grow, until it succeeds or ctx
-// ends.
-func (b *Bus) lookUntilSeen(ctx context.Context, again bool) {
+// ends. It gives the error of the last look.
+func (b *Bus) lookUntilSeen(ctx context.Context, again bool) error {
 	for pause := rebuildDelay; ; pause = min(2*pause, streamCheck) {
 		err := b.checkStreams(ctx)
-		if err == nil || ctx.Err() != nil {
-			return
+		if err == nil || ctx.Err() != nil || isForeign(err) {
+			return err
 		}
 		b.log.V(1).Info("Streams could not be looked at", "cause", err.Error())
 		if again && pause == streamCheck {
 			b.log.Info("Streams cannot be looked at since the connection to NATS is back", "cause", err.Error())
 		}
 		if !again || !b.wait(ctx, b.jittered(pause)) {
-			return
+			return err
 		}
 	}
 }
@@ -71,8 +73,11 @@ func (b *Bus) checkStreams(ctx context.Context) error {
 func (b *Bus) checkStream(ctx context.Context, name string) error {
 	ctx, cancel := b.bounded(ctx)
 	defer cancel()
-	_, err := b.inspect(name, func() (jetstream.Stream, error) { return b.js.Stream(ctx, name) })
-	return err
+	s, err := b.inspect(name, func() (jetstream.Stream, error) { return b.js.Stream(ctx, name) })
+	if err != nil {
+		return err
+	}
+	return b.check(s.CachedInfo().Config)
 }
 
 // leaderless says whether a cluster answered that has no leader for the stream at the moment: then any server does, also one that lags

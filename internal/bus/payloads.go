@@ -23,7 +23,7 @@ const (
 func (b *Bus) payloadConfig() jetstream.ObjectStoreConfig {
 	c := jetstream.ObjectStoreConfig{
 		Bucket: b.names.PayloadsBucket(), Description: "Outputs of Syncopate runs that are too large for their status",
-		MaxBytes: limit(b.config.MaxBytes.Payloads), Storage: jetstream.FileStorage, Replicas: b.config.Replicas,
+		MaxBytes: limit(b.config.MaxBytes.Payloads), Storage: jetstream.FileStorage, Replicas: b.config.Replicas, Metadata: b.metadata(),
 	}
 	if b.config.MemoryStorage {
 		c.Storage = jetstream.MemoryStorage
@@ -46,7 +46,10 @@ func (b *Bus) ensurePayloads(ctx context.Context) ([]Drift, error) {
 	if err != nil {
 		return nil, err
 	}
-	got := s.CachedInfo().Config
+	got, err := b.own(ctx, s.CachedInfo().Config)
+	if err != nil {
+		return nil, err
+	}
 	return drift(got.Name, []setting{
 		{"storage", want.Storage, got.Storage},
 		{"num_replicas", want.Replicas, got.Replicas},
@@ -57,8 +60,8 @@ func (b *Bus) ensurePayloads(ctx context.Context) ([]Drift, error) {
 
 // StorePayload puts an output into the object store; that it is there already is success. Errors: *RetryError.
 func (b *Bus) StorePayload(ctx context.Context, ref protocol.OutputRef, data []byte) error {
-	if !b.connected() {
-		return b.retryable("store output", ErrUnreachable)
+	if err := b.usable(ctx); err != nil {
+		return b.retryable("store output", err)
 	}
 	// The name is made of the digest: what has the name is the same bytes. It is not written again, or a reader in the middle of
 	// it would lose them.
@@ -129,8 +132,8 @@ func (b *Bus) whole(ctx context.Context, ref protocol.OutputRef) (bool, error) {
 // Payload reads an output, at most protocol.MaxPayloadBytes. It compares neither size nor digest with the reference: that is for
 // who knows what was promised. Errors: ErrPayloadUnusable, *RetryError.
 func (b *Bus) Payload(ctx context.Context, ref protocol.OutputRef) ([]byte, error) {
-	if !b.connected() {
-		return nil, b.retryable("read output", ErrUnreachable)
+	if err := b.usable(ctx); err != nil {
+		return nil, b.retryable("read output", err)
 	}
 	data, err := b.readPayload(ctx, ref.Name, func() (protocol.PayloadEntry, error) { return b.payloadEntry(ctx, ref.Name) })
 	if err != nil && !errors.Is(err, ErrPayloadUnusable) {

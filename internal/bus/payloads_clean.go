@@ -15,8 +15,11 @@ import (
 //
 // Both of an object's subjects are purged: the library's own way leaves a mark of each object behind, for ever.
 func (b *Bus) DropPayloads(ctx context.Context, names []string) error {
-	if len(names) > 0 && !b.connected() {
-		return b.retryable("drop outputs", ErrUnreachable)
+	if len(names) == 0 {
+		return nil
+	}
+	if err := b.usable(ctx); err != nil {
+		return b.retryable("drop outputs", err)
 	}
 	for _, name := range names {
 		e, err := b.payloadEntry(ctx, name)
@@ -70,8 +73,8 @@ func (b *Bus) Payloads(ctx context.Context) ([]string, error) {
 
 // payloadSubjects lists the subjects with a prefix that have messages, and says when that was by the server's clock.
 func (b *Bus) payloadSubjects(ctx context.Context, prefix string) (subjects []string, at time.Time, err error) {
-	if !b.connected() {
-		return nil, at, ErrUnreachable
+	if err := b.usable(ctx); err != nil {
+		return nil, at, err
 	}
 	ctx, cancel := b.bounded(ctx)
 	defer cancel()
@@ -117,19 +120,9 @@ func (b *Bus) looseParts(ctx context.Context) (loose map[string]time.Time, at ti
 	if err != nil || len(parts) == 0 {
 		return nil, at, err
 	}
-	names, err := b.Payloads(ctx) // after the parts: what has got its entry meanwhile is not loose
+	owned, err := b.ownedParts(ctx) // after the parts: what has got its entry meanwhile is not loose
 	if err != nil {
 		return nil, at, err
-	}
-	owned := make(map[string]bool, len(names))
-	for _, name := range names {
-		e, err := b.payloadEntry(ctx, name)
-		switch {
-		case err == nil:
-			owned[b.names.PayloadChunks(e.NUID)] = true
-		case !errors.Is(err, ErrPayloadUnusable):
-			return nil, at, err
-		}
 	}
 	loose = map[string]time.Time{}
 	for _, p := range parts {
@@ -147,10 +140,32 @@ func (b *Bus) looseParts(ctx context.Context) (loose map[string]time.Time, at ti
 	return loose, at, nil
 }
 
+// ownedParts are the subjects of the parts of objects.
+func (b *Bus) ownedParts(ctx context.Context) (map[string]bool, error) {
+	names, err := b.Payloads(ctx)
+	if err != nil {
+		return nil, err
+	}
+	owned := make(map[string]bool, len(names))
+	for _, name := range names {
+		e, err := b.payloadEntry(ctx, name)
+		switch {
+		case err == nil:
+			owned[b.names.PayloadChunks(e.NUID)] = true
+		case !errors.Is(err, ErrPayloadUnusable):
+			return nil, err
+		}
+	}
+	return owned, nil
+}
+
 // DropParts removes what LooseParts listed. Errors: *RetryError.
 func (b *Bus) DropParts(ctx context.Context, parts []string) error {
-	if len(parts) > 0 && !b.connected() {
-		return b.retryable("drop parts of outputs", ErrUnreachable)
+	if len(parts) == 0 {
+		return nil
+	}
+	if err := b.usable(ctx); err != nil {
+		return b.retryable("drop parts of outputs", err)
 	}
 	for _, p := range parts {
 		if !strings.HasPrefix(p, b.names.PayloadChunks("")) {

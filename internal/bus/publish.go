@@ -49,8 +49,8 @@ func (b *Bus) publish(ctx context.Context, j Job) (stored, error) {
 	if err := j.check(b.clock.Now()); err != nil {
 		return 0, err
 	}
-	if !b.connected() {
-		return 0, b.retryable("publish job", ErrUnreachable)
+	if err := b.usable(ctx); err != nil {
+		return 0, b.retryable("publish job", err)
 	}
 	if err := b.topics.ensure(ctx, j.Topic); err != nil {
 		return 0, err

@@ -46,8 +46,8 @@ func (b *Bus) Recover(ctx context.Context, j Job) (RecoverOutcome, error) {
 	if err := checkNames(j.Topic, j.ID); err != nil {
 		return 0, err
 	}
-	if !b.connected() {
-		return 0, b.retryable("recover job", ErrUnreachable)
+	if err := b.usable(ctx); err != nil {
+		return 0, b.retryable("recover job", err)
 	}
 	if err := b.topics.ensure(ctx, j.Topic); err != nil { // a queued job is of no use if no worker can bind
 		return 0, err

@@ -13,7 +13,7 @@ import (
 
 // EnsureStreams creates the streams that are absent. What exists with other settings is left as it is, logged, and returned as
 // a *DriftError after all streams were looked at: somebody changed it on purpose, or the flags changed and an administrator has
-// to follow. Other errors are *RetryError.
+// to follow. Other errors are *RetryError; a *ForeignError is in it if the streams are another installation's.
 func (b *Bus) EnsureStreams(ctx context.Context) error {
 	if !b.connected() {
 		return b.retryable("create streams", ErrUnreachable)
@@ -31,6 +31,7 @@ func (b *Bus) EnsureStreams(ctx context.Context) error {
 		return b.retryable("create object store", err)
 	}
 	drifts = append(drifts, found...)
+	b.owner.set(nil, b.clock.Now())
 	if len(drifts) == 0 {
 		return nil
 	}
@@ -65,7 +66,7 @@ func (b *Bus) ensureStream(ctx context.Context, want jetstream.StreamConfig) (je
 	if err != nil {
 		return jetstream.StreamConfig{}, err
 	}
-	return s.CachedInfo().Config, nil
+	return b.own(ctx, s.CachedInfo().Config)
 }
 
 func (b *Bus) streamConfigs() []jetstream.StreamConfig {
@@ -76,6 +77,7 @@ func (b *Bus) streamConfigs() []jetstream.StreamConfig {
 		Retention:  jetstream.LimitsPolicy,
 		Discard:    jetstream.DiscardOld,
 		Duplicates: c.DuplicateWindow,
+		Metadata:   b.metadata(),
 		MaxMsgSize: -1,
 		// Direct gets are answered by any replica. Recovery must not ask one that lags behind.
 		AllowDirect: false,

@@ -25,8 +25,8 @@ func (b *Bus) Withdraw(ctx context.Context, topic string, id protocol.JobID) err
 	if err := checkNames(topic, id); err != nil {
 		return err
 	}
-	if !b.connected() {
-		return b.retryable("withdraw job", ErrUnreachable)
+	if err := b.usable(ctx); err != nil {
+		return b.retryable("withdraw job", err)
 	}
 	last := getRequest{LastFor: b.names.Job(topic, id)}
 	m, err := b.leaderGet(ctx, b.names.JobsStream(), last)
@@ -61,8 +61,8 @@ func (b *Bus) Cancel(ctx context.Context, runUID string, jobs []protocol.JobID) 
 	if err := checkRunUID(runUID); err != nil {
 		return err
 	}
-	if !b.connected() {
-		return b.retryable("publish cancel", ErrUnreachable)
+	if err := b.usable(ctx); err != nil {
+		return b.retryable("publish cancel", err)
 	}
 	names := make([]string, 0, len(jobs))
 	for _, id := range jobs {
@@ -106,8 +106,8 @@ type QueuedJob struct {
 // QueuedJobs lists all jobs in the queue, for whoever withdraws those of ended or deleted runs. It reads the list of all
 // subjects, so it is for now and then. Errors: *RetryError.
 func (b *Bus) QueuedJobs(ctx context.Context) ([]QueuedJob, error) {
-	if !b.connected() {
-		return nil, b.retryable("list jobs", ErrUnreachable)
+	if err := b.usable(ctx); err != nil {
+		return nil, b.retryable("list jobs", err)
 	}
 	ctx, cancel := b.bounded(ctx)
 	defer cancel()

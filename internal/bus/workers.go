@@ -51,8 +51,8 @@ func (b *Bus) Workers(ctx context.Context, topic string) (Workers, error) {
 	if err := checkTopic(topic); err != nil {
 		return Workers{}, err
 	}
-	if !b.connected() {
-		return Workers{}, b.retryable("ask about workers of "+topic, ErrUnreachable)
+	if err := b.usable(ctx); err != nil {
+		return Workers{}, b.retryable("ask about workers of "+topic, err)
 	}
 	ctx, cancel := b.bounded(ctx)
 	defer cancel()

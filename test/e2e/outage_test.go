@@ -10,12 +10,15 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/devenv"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
 // readyz returns what the operator says about itself, part by part.
@@ -94,6 +97,39 @@ var _ = Describe("an operator that starts", func() {
 		w.eventuallyAll(ctx, v1alpha1.RunSucceeded, 3)
 		w.expectEachOnce(3)
 		Expect(m.Ready(ctx)).To(Succeed())
+	}, NodeTimeout(specTimeout))
+
+	// mutation: an operator that does not name its cluster to the bus makes this fail.
+	It("on the streams of another cluster leaves them alone, says so in readyz, and takes them over when it is told to", func(ctx context.Context) {
+		w := newWorld(ctx)
+		nc, err := nats.Connect(env.NATS.URL())
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(nc.Close)
+		js, err := jetstream.New(nc)
+		Expect(err).NotTo(HaveOccurred())
+		names := protocol.Names{Prefix: w.prefix}
+		jobs := jetstream.StreamConfig{
+			Name: names.JobsStream(), Subjects: []string{w.prefix + ".jobs.>"}, Retention: jetstream.WorkQueuePolicy, AllowMsgTTL: true,
+			Metadata: map[string]string{"syncopate.dev/installation": "another"},
+		}
+		_, err = js.CreateStream(ctx, jobs)
+		Expect(err).NotTo(HaveOccurred())
+
+		m := w.launchManager(ctx, "early")
+		w.create(ctx, 3, singleStep("early.work"))
+		Eventually(readyz(ctx, m)).WithContext(ctx).WithPolling(pollInterval).Should(And(ContainSubstring("[-]nats"), ContainSubstring("[+]redis")))
+		Eventually(w.phases).WithContext(ctx).WithPolling(pollInterval).Should(Equal(map[v1alpha1.RunPhase]int{v1alpha1.RunRunning: 3}))
+		s, err := js.Stream(ctx, names.JobsStream())
+		Expect(err).NotTo(HaveOccurred())
+		Expect(s.CachedInfo().State.Msgs).To(BeZero())
+		Expect(s.CachedInfo().State.Consumers).To(BeZero())
+		Expect(os.ReadFile(m.Log)).To(ContainSubstring("belongs to installation another"))
+		Expect(m.Terminate(ctx)).To(Succeed())
+
+		heir := w.startManager(ctx, "heir", "--nats-take-over", "another")
+		w.startWorker(ctx, 4, echo, "early.work")
+		w.eventuallyAll(ctx, v1alpha1.RunSucceeded, 3)
+		Expect(heir.Ready(ctx)).To(Succeed())
 	}, NodeTimeout(specTimeout))
 
 	It("while the API server is down says so in readyz, stays alive, and goes on when it is there", func(ctx context.Context) {

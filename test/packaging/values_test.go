@@ -66,7 +66,7 @@ func TestValuesReachTheOperator(t *testing.T) {
 	container := d.Spec.Template.Spec.Containers[0]
 	args := sets.New(container.Args...)
 	for _, want := range []string{
-		"--nats-url=tls://nats-0.example.org:4222,tls://nats-1.example.org:4222", "--nats-prefix=team-a", "--nats-replicas=3",
+		"--nats-url=tls://nats-0.example.org:4222,tls://nats-1.example.org:4222", "--nats-prefix=team-a", "--nats-take-over=old-cluster", "--nats-replicas=3",
 		"--nats-creds=/run/nats-creds/operator.creds", "--nats-ca=/run/nats-ca/ca.crt", "--nats-cert=/run/nats-client/tls.crt",
 		"--nats-key=/run/nats-client/tls.key", "--redis-addrs=sentinel-0:26379,sentinel-1:26379", "--redis-master=primary", "--redis-tls=true",
 		"--redis-ca=/run/redis-ca/ca.pem", "--webhook-bind-address=:9443", "--webhook-cert-dir=/run/webhook-certs", "--zap-log-level=2",

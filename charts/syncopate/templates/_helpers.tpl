@@ -38,6 +38,9 @@ namespace: {{ .Release.Namespace }}
 {{- with .Values.nats.prefix }}
 - --nats-prefix={{ . }}
 {{- end }}
+{{- with .Values.nats.takeOver }}
+- --nats-take-over={{ . }}
+{{- end }}
 {{- if ne (int .Values.nats.streamReplicas) 1 }}
 - --nats-replicas={{ .Values.nats.streamReplicas }}
 {{- end }}

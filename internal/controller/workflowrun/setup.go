@@ -259,28 +259,42 @@ type consumer struct {
 	in  *intake
 }
 
-// Start implements manager.Runnable.
+// Start implements manager.Runnable. It goes on to wait for the streams when another installation took them over.
 func (c *consumer) Start(ctx context.Context) error {
+	for {
+		if !c.streams(ctx) {
+			return nil
+		}
+		err := c.bus.Consume(ctx, c.in.accept)
+		if _, foreign := errors.AsType[*bus.ForeignError](err); foreign && ctx.Err() == nil {
+			log.FromContext(ctx).Error(err, "Results are not taken any more")
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("consume results: %w", err)
+		}
+		return nil
+	}
+}
+
+// streams makes the streams, and tries until they are there and ours; false: ctx ended.
+func (c *consumer) streams(ctx context.Context) bool {
 	for try := 0; ; try++ {
 		err := c.bus.EnsureStreams(ctx)
 		var drift *bus.DriftError
 		if err == nil || errors.As(err, &drift) {
-			break // the bus has logged the drift; streams with other settings work, and an administrator may want them so
+			return true // the bus has logged the drift; streams with other settings work, and an administrator may want them so
 		}
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // asked to stop
+			return false
 		}
 		if try%streamLogEvery == 0 {
 			log.FromContext(ctx).Info("Streams are not ready, trying on", "delay", streamRetry, "cause", err.Error())
 		}
 		select {
 		case <-ctx.Done():
-			return nil
+			return false
 		case <-c.in.clock.After(streamRetry):
 		}
 	}
-	if err := c.bus.Consume(ctx, c.in.accept); err != nil {
-		return fmt.Errorf("consume results: %w", err)
-	}
-	return nil
 }

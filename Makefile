@@ -107,10 +107,10 @@ bench-tenants: controlplane redis ## Measure admission by Go benchmarks: decisio
 
 BENCH_ARGS ?=
 BENCH = cd test/bench && go run . $(BENCH_ARGS)
-SUITES = throughput latency scale policy contention admission
+SUITES = throughput latency scale policy contention hostile admission
 
 .PHONY: bench
-bench: controlplane redis ## Run every suite of docs/benchmarks, in ten minutes or so. BENCH_ARGS=-short: small sizes; -update: write results and plots.
+bench: controlplane redis ## Run every suite of docs/benchmarks, in twenty minutes or so. BENCH_ARGS=-short: small sizes; -update: write results and plots.
 	$(BENCH)
 
 .PHONY: $(SUITES:%=bench-%)
@@ -121,6 +121,7 @@ bench-latency: ## Measure the time from a worker's result to the next job.
 bench-scale: ## Measure what runs cost that wait: memory, writes, restarts. BENCH_ARGS=-large: 20,000 runs.
 bench-policy: ## Measure a change of a LockPolicy under load.
 bench-contention: ## Measure contenders of one run lock, by strategy, beside other libraries.
+bench-hostile: ## Measure neighbours of tenants who do harm, and the operator's memory. BENCH_ARGS='-kinds backlog': one kind.
 bench-admission: ## Measure many starts at once for one tenant, and what clients make of refusals.
 
 PROFILES = throughput latency scale

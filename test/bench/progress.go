@@ -7,6 +7,8 @@ import (
 
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
+
+	"github.com/syncopate-dev/syncopate/test/hostile"
 )
 
 // progress shows on stderr how far a measurement is: a bar on a terminal, else one line when it begins.
@@ -19,4 +21,13 @@ func progress(what string, total int) *progressbar.ProgressBar {
 		progressbar.OptionSetDescription(what), progressbar.OptionSetWriter(os.Stderr), progressbar.OptionSetWidth(30),
 		progressbar.OptionShowCount(), progressbar.OptionThrottle(200*time.Millisecond), progressbar.OptionClearOnFinish(),
 	)
+}
+
+// progressLine tells on stderr what came of a kind of harm.
+func progressLine(name string, without, with hostile.Latencies, sc *hostile.Scene, found hostile.Finding) {
+	killed, ended := sc.Operators.Deaths()
+	fmt.Fprintf(os.Stderr, "%s: without %s; beside %s; operator %.0f MiB, %d killed, %d ended badly\n", name, without, with, sc.Operators.Peak(), killed, ended)
+	for _, what := range append(found.Lost, found.Twice...) {
+		fmt.Fprintln(os.Stderr, "  ", what)
+	}
 }

@@ -16,6 +16,7 @@ func suites() []suite {
 		{"scale", "what many runs that wait cost: memory, writes, a restart", scale},
 		{"policy", "a LockPolicy changed live from Fixed to Jittered to HandOff", policyChange},
 		{"contention", "many contenders for one run lock, by strategy, beside other libraries", contention},
+		{"hostile", "neighbours of tenants who do harm, kind by kind and all together; the operator's memory", hostilePlay},
 		{"admission", "many starts at once for one tenant, by strategy, and what clients make of refusals", admissions},
 	}
 }

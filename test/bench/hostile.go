@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/syncopate-dev/syncopate/test/hostile"
+)
+
+const (
+	// neighbourPace is the time between two runs of the neighbours: a quarter of what two cores can do.
+	neighbourPace = 100 * time.Millisecond
+	// neighbourPatience is how long after the last one was created their runs are waited for.
+	neighbourPatience = 45 * time.Second
+	// fairRatio is what neighbours may wait beside harm, in parts of what they wait without.
+	fairRatio = 1.5
+	// memoryGoal of an operator, in MiB; the shipped pod has 512.
+	memoryGoal = 400
+)
+
+// hostilePlay measures neighbours with and without each kind of harm beside them, and with all together.
+func hostilePlay(ctx context.Context, st *stage, r *report) error {
+	kinds := hostile.Kinds()
+	if st.options.kinds != "" {
+		wanted := strings.Split(st.options.kinds, ",")
+		kinds = slices.DeleteFunc(kinds, func(k hostile.Kind) bool { return !slices.Contains(wanted, k.Name) })
+	}
+	for _, k := range kinds {
+		if err := st.beside(ctx, r, k.Name, k); err != nil {
+			return fmt.Errorf("%s: %w", k.Name, err)
+		}
+		r.note("%s: %s.", k.Name, k.About)
+	}
+	if len(kinds) > 1 {
+		if err := st.beside(ctx, r, "all together", kinds...); err != nil {
+			return fmt.Errorf("all together: %w", err)
+		}
+	}
+	r.note("Neighbours: chains of 2 of four tenants in a namespace of their own, one each %s for %s without harm, then as long beside it; from creation to the end as a watch sees it. What had not ended %s later counts so.",
+		neighbourPace, st.neighbourTime(), neighbourPatience)
+	r.note("One operator without leader election, and two for the moment of a change of owner. Beyond %d MiB it is killed and started again.", hostile.MemoryLimit)
+	r.plot(barPlot{title: "Neighbours' p99 beside harm, in parts of that without", y: "ratio", table: "neighbours", names: []string{"p99 ratio"}}.of(r, "ratio"))
+	r.plot(barPlot{title: "The most memory of an operator", y: "MiB", table: "operator", names: []string{"most RSS"}}.of(r, "memory"))
+	return nil
+}
+
+func (s *stage) neighbourTime() time.Duration { return time.Duration(s.size(20, 4)) * time.Second }
+
+// beside measures in a scene of its own: first without harm, then beside the kinds.
+func (s *stage) beside(ctx context.Context, r *report, name string, kinds ...hostile.Kind) (err error) {
+	if err := s.open(ctx); err != nil {
+		return err
+	}
+	s.worlds++
+	sc := &hostile.Scene{Env: s.env, Client: s.k8s, Binary: s.binary, Name: fmt.Sprintf("hostile-%d", s.worlds)}
+	defer func() { err = errors.Join(err, sc.Close(ctx)) }()
+	if err := hostile.Open(ctx, sc); err != nil {
+		return err
+	}
+	n, err := sc.Neighbours(ctx, neighbourPace)
+	if n != nil {
+		defer func() { err = errors.Join(err, n.Close(ctx)) }()
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := n.Measure(ctx, 2*time.Second, neighbourPatience); err != nil { // connections, caches
+		return err
+	}
+	without, err := n.Measure(ctx, s.neighbourTime(), neighbourPatience)
+	if err != nil {
+		return err
+	}
+	with, found, err := s.measureBeside(ctx, sc, n, kinds)
+	if err != nil {
+		return err
+	}
+	progressLine(name, without, with, sc, found)
+	tellNeighbours(r, name, without, with)
+	tellOperator(r, name, sc, found, n)
+	return nil
+}
+
+// measureBeside measures while all kinds are under way.
+func (s *stage) measureBeside(ctx context.Context, sc *hostile.Scene, n *hostile.Neighbours, kinds []hostile.Kind) (with hostile.Latencies, found hostile.Finding, err error) {
+	var attacks []*hostile.Attack
+	defer func() {
+		for _, a := range attacks {
+			f, stopErr := a.Stop(ctx)
+			found.Rounds += f.Rounds
+			found.Lost, found.Twice = append(found.Lost, f.Lost...), append(found.Twice, f.Twice...)
+			err = errors.Join(err, stopErr)
+		}
+	}()
+	if attacks, err = sc.Attacks(ctx, s.options.short, kinds...); err != nil {
+		return with, found, err
+	}
+	with, err = n.Measure(ctx, s.neighbourTime(), neighbourPatience)
+	return with, found, err
+}
+
+func tellNeighbours(r *report, name string, without, with hostile.Latencies) {
+	s := r.in("neighbours", name)
+	s.add("runs", "", float64(with.Runs))
+	s.add("p50 without", "ms", millis(without.P50))
+	s.add("p99 without", "ms", millis(without.P99))
+	s.add("p50 beside", "ms", millis(with.P50))
+	s.add("p99 beside", "ms", millis(with.P99))
+	s.add("p50 ratio", "", with.P50.Seconds()/without.P50.Seconds())
+	s.add("p99 ratio", "", with.P99.Seconds()/without.P99.Seconds()).atMost(fairRatio)
+	s.add("not succeeded", "", float64(len(with.Unfinished)+len(with.Failed))).atMost(0)
+}
+
+func tellOperator(r *report, name string, sc *hostile.Scene, found hostile.Finding, n *hostile.Neighbours) {
+	killed, ended := sc.Operators.Deaths()
+	s := r.in("operator", name)
+	s.add("most RSS", "MiB", sc.Operators.Peak()).atMost(memoryGoal)
+	s.add("killed for it", "", float64(killed)).atMost(0)
+	s.add("ended badly", "", float64(ended)).atMost(0)
+	s.add("rounds", "", float64(found.Rounds)).atLeast(1)
+	s.add("timely results lost", "", float64(len(found.Lost))).atMost(0)
+	s.add("dispatched twice", "", float64(len(found.Twice)+len(n.Twice()))).atMost(0)
+}

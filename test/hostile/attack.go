@@ -1,0 +1,200 @@
+package hostile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+const (
+	// underWayLimit bounds how long an attack may take to become one.
+	underWayLimit = 2 * time.Minute
+	// lastRound bounds how long Stop waits for the end of the round under way.
+	lastRound = 15 * time.Second
+)
+
+// Kind is one way to do harm.
+type Kind struct {
+	// Name is for namespaces and tables.
+	Name string
+	// About says what the tenant does, in one sentence without its end.
+	About string
+
+	play func(context.Context, *Attack) error // until ctx ends
+}
+
+// Kinds are all ways, in the order in which the review listed them.
+func Kinds() []Kind {
+	return []Kind{
+		{"late-results", "results are stored in time, and delivered after the time-out", lateResults},
+		{"large-outputs", "outputs of 8 MiB of small objects are read by expressions", largeOutputs},
+		{"costly-specs", "200 steps, each with the costliest condition and input that is valid", costlySpecs},
+		{"parked-results", "1,000 results of one run wait with delays; another run has no room left in its object", parkedResults},
+		{"backlog", "results of 60 KiB wait by the thousand", backlog},
+		{"refused-results", "writes are refused until results are dead letters, then the owner changes", refusedResults},
+		{"late-publishes", "the publishes of an owner arrive after a take-over, beyond any deduplication window", latePublishes},
+	}
+}
+
+// Attack is a kind at work in its namespace.
+type Attack struct {
+	*tenant
+	kind  Kind
+	small bool
+
+	stop     context.CancelFunc
+	ending   chan struct{} // no round begins any more
+	over     chan struct{} // play has returned
+	ready    chan struct{}
+	isReady  sync.Once
+	stopping sync.Once
+
+	mu      sync.Mutex
+	err     error
+	finding Finding
+}
+
+// Finding is what came of an attack.
+type Finding struct {
+	// Rounds is how often the harm was done.
+	Rounds int
+	// Lost results were stored in time and counted as time-outs.
+	Lost []string
+	// Twice are jobs that were stored a second time after a worker had had them.
+	Twice []string
+}
+
+// Attacks begins kinds, all at a time, and returns when each is under way. small is for tests. Those that are returned have to be
+// stopped, also with an error.
+func (s *Scene) Attacks(ctx context.Context, small bool, kinds ...Kind) ([]*Attack, error) {
+	var all []*Attack
+	for _, k := range kinds {
+		a, err := s.attack(ctx, k, small)
+		if err != nil {
+			return all, err
+		}
+		all = append(all, a)
+	}
+	waiting, cancel := context.WithTimeout(ctx, underWayLimit)
+	defer cancel()
+	for _, a := range all {
+		if err := a.await(waiting); err != nil {
+			return all, err
+		}
+	}
+	return all, nil
+}
+
+func (s *Scene) attack(ctx context.Context, k Kind, small bool) (*Attack, error) {
+	t, err := s.tenant(ctx, k.Name)
+	if err != nil {
+		return nil, err
+	}
+	playing, stop := context.WithCancel(context.WithoutCancel(ctx))
+	a := &Attack{tenant: t, kind: k, small: small, stop: stop, ready: make(chan struct{}), ending: make(chan struct{}), over: make(chan struct{})}
+	go func() {
+		defer close(a.over)
+		if err := k.play(playing, a); err != nil && playing.Err() == nil {
+			a.note(func(*Finding) { a.err = fmt.Errorf("%s: %w", k.Name, err) })
+		}
+	}()
+	return a, nil
+}
+
+// await waits until the attack is under way.
+func (a *Attack) await(ctx context.Context) error {
+	select {
+	case <-a.ready:
+		return nil
+	case <-a.over:
+		return fmt.Errorf("%s ended before it was under way", a.kind.Name)
+	case <-ctx.Done():
+		return fmt.Errorf("%s is not under way: %w", a.kind.Name, context.Cause(ctx))
+	}
+}
+
+// Kind is what is played.
+func (a *Attack) Kind() Kind { return a.kind }
+
+// Stop ends the attack, after the round under way if that ends soon, undoes what it did, and says what it found. Once is enough.
+func (a *Attack) Stop(ctx context.Context) (Finding, error) {
+	a.stopping.Do(func() { a.end(ctx) })
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.finding, a.err
+}
+
+func (a *Attack) end(ctx context.Context) {
+	close(a.ending)
+	patience := time.NewTimer(lastRound)
+	defer patience.Stop()
+	select {
+	case <-a.over:
+	case <-patience.C:
+	case <-ctx.Done():
+	}
+	a.stop()
+	<-a.over
+	err := a.close(context.WithoutCancel(ctx))
+	a.note(func(f *Finding) {
+		f.Twice = a.log.twice()
+		a.err = errors.Join(a.err, err)
+	})
+}
+
+// underWay says that the attack is one.
+func (a *Attack) underWay() { a.isReady.Do(func() { close(a.ready) }) }
+
+func (a *Attack) note(f func(*Finding)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	f(&a.finding)
+}
+
+// size picks the small size in tests.
+func (a *Attack) size(full, small int) int {
+	if a.small {
+		return small
+	}
+	return full
+}
+
+// rounds plays one round after the other, each bounded, until ctx ends. A round that is not over in time is no error: what hinders
+// the operator hinders the attack, too.
+func (a *Attack) rounds(ctx context.Context, atMost time.Duration, round func(ctx context.Context, n int) error) error {
+	for n := 0; !a.isEnding(); n++ {
+		bounded, cancel := context.WithTimeout(ctx, atMost)
+		err := round(bounded, n)
+		cancel()
+		if ctx.Err() != nil || err != nil && !errors.Is(err, context.DeadlineExceeded) {
+			return err
+		}
+		a.note(func(f *Finding) { f.Rounds++ })
+	}
+	return nil
+}
+
+func (a *Attack) isEnding() bool {
+	select {
+	case <-a.ending:
+		return true
+	default:
+		return false
+	}
+}
+
+// gate holds workers back until it opens.
+type gate struct{ open chan struct{} }
+
+func newGate() *gate { return &gate{open: make(chan struct{})} }
+
+func (g *gate) wait(ctx context.Context) error {
+	select {
+	case <-g.open:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("held back: %w", context.Cause(ctx))
+	}
+}

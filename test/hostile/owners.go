@@ -1,0 +1,261 @@
+package hostile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/pkg/worker"
+)
+
+const (
+	// shortWindow is the deduplication window of JOBS in this play: over when a late publish arrives, as two minutes would be.
+	shortWindow = 100 * time.Millisecond
+	// takeOver bounds how long a new owner may take to begin with a run.
+	takeOver = 10 * time.Second
+	// redispatch is how long the play waits for a job that comes again though it should not.
+	redispatch = time.Second
+)
+
+// refusedResults has the API server refuse all writes that say of a run that a step succeeded. So results become dead letters; then
+// another operator takes over, which finds neither the job nor its result.
+func refusedResults(ctx context.Context, a *Attack) error {
+	if err := a.policy(ctx, v1alpha1.LockPolicySpec{
+		RunLock:  v1alpha1.RunLockPolicy{LingerMillis: new(int64(0))},
+		Delivery: v1alpha1.DeliveryPolicy{MaxDeliveries: 2, MaxDelaySeconds: 1},
+	}); err != nil {
+		return err
+	}
+	if err := errors.Join(a.shortenWindow(ctx), a.forbidSuccess(ctx)); err != nil {
+		return err
+	}
+	err := a.serve(ctx, "hostile.refused", a.size(20, 5), func(context.Context, worker.Job) (any, error) { return nil, nil })
+	if err != nil {
+		return err
+	}
+	return a.rounds(ctx, roundLimit, func(ctx context.Context, n int) error {
+		var runs []*v1alpha1.WorkflowRun
+		for i := range a.size(20, 5) {
+			run := &v1alpha1.WorkflowRun{ObjectMeta: named("refused", n, i), Spec: v1alpha1.WorkflowRunSpec{Steps: []v1alpha1.Step{step("work", "hostile.refused")}}}
+			if err := a.create(ctx, run); err != nil {
+				return err
+			}
+			runs = append(runs, run)
+		}
+		a.underWay()
+		for _, run := range runs {
+			if err := a.deadLetter(ctx, string(run.UID)); err != nil {
+				return err
+			}
+		}
+		if err := a.scene.Operators.Change(ctx); err != nil {
+			return err
+		}
+		linger(ctx, redispatch)
+		return a.deleteRuns(ctx)
+	})
+}
+
+// deadLetter waits until there is one of a run.
+func (a *Attack) deadLetter(ctx context.Context, runUID string) error {
+	names := a.scene.names()
+	return until(ctx, func() (bool, error) {
+		s, err := a.scene.js.Stream(ctx, names.DeadLettersStream())
+		if err != nil {
+			return false, fmt.Errorf("look for dead letters: %w", err)
+		}
+		info, err := s.Info(ctx, jetstream.WithSubjectFilter(names.Prefix+".deadletters.*."+runUID))
+		if err != nil {
+			return false, fmt.Errorf("look for dead letters: %w", err)
+		}
+		return len(info.State.Subjects) > 0, nil
+	})
+}
+
+// forbidSuccess is an admission policy that is wrong, and returns when the API server obeys it.
+func (a *Attack) forbidSuccess(ctx context.Context) error {
+	deny := &admissionv1.ValidatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: a.namespace},
+		Spec: admissionv1.ValidatingAdmissionPolicySpec{
+			FailurePolicy: new(admissionv1.Fail),
+			MatchConstraints: &admissionv1.MatchResources{
+				NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": a.namespace}},
+				ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
+					Operations: []admissionv1.OperationType{admissionv1.Update},
+					Rule: admissionv1.Rule{
+						APIGroups: []string{v1alpha1.GroupVersion.Group}, APIVersions: []string{v1alpha1.GroupVersion.Version},
+						Resources: []string{"workflowruns/status"},
+					},
+				}}},
+			},
+			Validations: []admissionv1.Validation{{
+				Expression: `!has(object.status) || !has(object.status.steps) || !object.status.steps.exists(s, s.phase == "Succeeded")`, Message: "no success here",
+			}},
+		},
+	}
+	binding := &admissionv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: a.namespace},
+		Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName: a.namespace, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
+		},
+	}
+	if err := errors.Join(a.make(ctx, deny), a.make(ctx, binding)); err != nil {
+		return err
+	}
+	probe := &v1alpha1.WorkflowRun{ObjectMeta: named("probe"), Spec: v1alpha1.WorkflowRunSpec{Suspend: true, Steps: []v1alpha1.Step{step("work", "hostile.refused")}}}
+	if err := a.create(ctx, probe); err != nil {
+		return err
+	}
+	return until(ctx, func() (bool, error) {
+		if err := a.read(ctx, probe); err != nil || probe.Status == nil || len(probe.Status.Steps) == 0 {
+			return false, err
+		}
+		probe.Status.Steps[0].Phase = v1alpha1.StepSucceeded
+		err := a.scene.Client.Status().Update(ctx, probe, client.DryRunAll)
+		if apierrors.IsConflict(err) {
+			return false, nil
+		}
+		return err != nil, nil
+	})
+}
+
+// latePublishes keeps what an operator publishes for runs of two steps, has another operator take the runs over after the first
+// step, and publishes the job of that step as the first operator would have, had it been stopped between its last look at its
+// lease and the publish. The deduplication window is over by then.
+func latePublishes(ctx context.Context, a *Attack) error {
+	first, second := "hostile.first", "hostile.second"
+	kept, err := a.keep(first)
+	if err != nil {
+		return err
+	}
+	if err := a.serve(ctx, first, 20, func(context.Context, worker.Job) (any, error) { return nil, nil }); err != nil {
+		return err
+	}
+	held := &held{gates: map[string]*gate{}}
+	if err := a.serve(ctx, second, 20, func(ctx context.Context, job worker.Job) (any, error) {
+		return nil, held.of(job.ID.RunUID).wait(ctx)
+	}); err != nil {
+		return err
+	}
+	if err := a.shortenWindow(ctx); err != nil {
+		return err
+	}
+	spec := v1alpha1.WorkflowRunSpec{Steps: []v1alpha1.Step{step("first", first), step("second", second, "first")}}
+	return a.rounds(ctx, roundLimit, func(ctx context.Context, n int) error { return a.publishLate(ctx, n, spec, kept, held) })
+}
+
+// held are the gates of runs, by UID.
+type held struct {
+	mu    sync.Mutex
+	gates map[string]*gate
+}
+
+func (h *held) of(uid string) *gate {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.gates[uid] == nil {
+		h.gates[uid] = newGate()
+	}
+	return h.gates[uid]
+}
+
+func (a *Attack) publishLate(ctx context.Context, n int, spec v1alpha1.WorkflowRunSpec, kept *kept, held *held) error {
+	var runs []*v1alpha1.WorkflowRun
+	for i := range a.size(20, 5) {
+		run := &v1alpha1.WorkflowRun{ObjectMeta: named("publish", n, i), Spec: *spec.DeepCopy()}
+		if err := a.create(ctx, run); err != nil {
+			return err
+		}
+		runs = append(runs, run)
+	}
+	defer func() {
+		for _, run := range runs {
+			close(held.of(string(run.UID)).open)
+		}
+	}()
+	for _, run := range runs {
+		if err := until(ctx, func() (bool, error) { return a.log.jobs(string(run.UID)) >= 2, nil }); err != nil {
+			return err
+		}
+		if err := a.read(ctx, run); err != nil {
+			return err
+		}
+	}
+	a.underWay()
+	if err := a.scene.Operators.Change(ctx); err != nil {
+		return err
+	}
+	for _, run := range runs {
+		fence := *run.Status.Fence
+		if err := within(ctx, takeOver, func() (bool, error) {
+			err := a.read(ctx, run)
+			return run.Status != nil && *run.Status.Fence > fence, err
+		}); err != nil {
+			return err
+		}
+		if m := kept.of(string(run.UID)); m != nil {
+			if _, err := a.scene.nc.RequestMsgWithContext(ctx, m); err != nil {
+				return fmt.Errorf("publish late: %w", err)
+			}
+		}
+	}
+	linger(ctx, redispatch)
+	return nil
+}
+
+// kept are job messages as an operator published them, by the UID of their run.
+type kept struct {
+	mu       sync.Mutex
+	messages map[string]*nats.Msg
+}
+
+func (k *kept) of(uid string) *nats.Msg {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.messages[uid]
+}
+
+// keep keeps all jobs of a topic.
+func (a *Attack) keep(topic string) (*kept, error) {
+	k := &kept{messages: map[string]*nats.Msg{}}
+	names := a.scene.names()
+	sub, err := a.scene.nc.Subscribe(names.TopicJobs(topic), func(m *nats.Msg) {
+		if _, id, err := names.ParseJob(m.Subject); err == nil {
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			k.messages[id.RunUID] = &nats.Msg{Subject: m.Subject, Header: m.Header, Data: m.Data}
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listen to jobs: %w", err)
+	}
+	a.cleanups = append(a.cleanups, func(context.Context) error { return sub.Unsubscribe() })
+	if err := a.scene.nc.FlushTimeout(takeOver); err != nil {
+		return nil, fmt.Errorf("listen to jobs: %w", err)
+	}
+	return k, nil
+}
+
+// shortenWindow makes the deduplication window of JOBS as short as it can be.
+func (a *Attack) shortenWindow(ctx context.Context) error {
+	s, err := a.scene.js.Stream(ctx, a.scene.names().JobsStream())
+	if err != nil {
+		return fmt.Errorf("look at the stream of jobs: %w", err)
+	}
+	config := s.CachedInfo().Config
+	config.Duplicates = shortWindow
+	if _, err := a.scene.js.UpdateStream(ctx, config); err != nil {
+		return fmt.Errorf("shorten the window of the stream of jobs: %w", err)
+	}
+	return nil
+}

@@ -37,6 +37,7 @@ type natsOptions struct {
 	replicas      int
 	memory        bool
 	maxAckPending int
+	maxTopics     int
 	credsFile     string
 	caFile        string
 	certFile      string
@@ -77,6 +78,7 @@ func (o *options) bind(f *flag.FlagSet) {
 	f.IntVar(&o.nats.replicas, "nats-replicas", 1, "Replicas of each stream: 1, 3 or 5.")
 	f.BoolVar(&o.nats.memory, "nats-memory-storage", false, "Keep streams in memory instead of on disk: for tests only.")
 	f.IntVar(&o.nats.maxAckPending, "nats-max-ack-pending", 10000, "Jobs of one topic that may be with workers at the same time.")
+	f.IntVar(&o.nats.maxTopics, "nats-max-topics", 1000, "Topics with a consumer in NATS. Jobs of one more wait until others were unused for 7 days; see syncopate.dev/allowed-topics.")
 	f.StringVar(&o.nats.credsFile, "nats-creds", "", "NATS credentials file. User and password may be given by $NATS_USER and $NATS_PASSWORD instead.")
 	f.StringVar(&o.nats.caFile, "nats-ca", "", "CA certificates to verify NATS with.")
 	f.StringVar(&o.nats.certFile, "nats-cert", "", "Client certificate for NATS.")
@@ -126,7 +128,7 @@ func (o *options) check() error {
 	for _, f := range []struct {
 		name string
 		n    int
-	}{{"--max-concurrent-runs", o.maxConcurrent}, {"--max-concurrent-writes", o.maxWrites}, {"--inbox-limit", o.inboxLimit}, {"--nats-max-ack-pending", o.nats.maxAckPending}} {
+	}{{"--max-concurrent-runs", o.maxConcurrent}, {"--max-concurrent-writes", o.maxWrites}, {"--inbox-limit", o.inboxLimit}, {"--nats-max-ack-pending", o.nats.maxAckPending}, {"--nats-max-topics", o.nats.maxTopics}} {
 		if f.n < 1 {
 			problems = append(problems, fmt.Errorf("%s %d: need at least 1", f.name, f.n))
 		}

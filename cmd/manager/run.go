@@ -222,7 +222,7 @@ func (n natsOptions) busConfig(self identity, log logr.Logger, m *bus.Metrics) b
 	return bus.Config{
 		URL: n.url, Names: protocol.Names{Prefix: n.prefix}, Replicas: n.replicas, MemoryStorage: n.memory,
 		CredentialsFile: n.credsFile, CAFile: n.caFile, CertFile: n.certFile, KeyFile: n.keyFile, User: n.user, Password: n.password,
-		Installation: self.installation, TakeOver: n.takeOver, MaxAckPending: n.maxAckPending, Keys: self.keys, Clock: clock.RealClock{}, Rand: rand.Float64,
+		Installation: self.installation, TakeOver: n.takeOver, MaxAckPending: n.maxAckPending, MaxTopics: n.maxTopics, Keys: self.keys, Clock: clock.RealClock{}, Rand: rand.Float64,
 		Log: log, Metrics: m,
 	}
 }

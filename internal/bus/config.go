@@ -69,6 +69,7 @@ type Config struct {
 	DuplicateWindow time.Duration // of Nats-Msg-Id in jobs and results; default 2 min
 
 	MaxAckPending   int           // jobs of one topic in the hands of workers; default 10,000
+	MaxTopics       int           // topics with a consumer; jobs of another one wait; default 1,000
 	TopicInactivity time.Duration // a topic's consumer vanishes after this time without workers; default 7 days
 
 	ResultAckWait    time.Duration // default 10 s
@@ -103,6 +104,7 @@ func (c Config) withDefaults() (Config, error) {
 	setDefault(&c.Replicas, 1)
 	setDefault(&c.DuplicateWindow, 2*time.Minute)
 	setDefault(&c.MaxAckPending, 10_000)
+	setDefault(&c.MaxTopics, 1_000)
 	setDefault(&c.TopicInactivity, 7*24*time.Hour)
 	setDefault(&c.ResultAckWait, 10*time.Second)
 	setDefault(&c.ResultAckPending, 8_000)

@@ -20,6 +20,8 @@ var (
 	ErrInputTooLarge = errors.New("job input is too large")
 	// ErrInvalidJob: topic, job id or input is malformed. No retry.
 	ErrInvalidJob = errors.New("invalid job")
+	// ErrTooManyTopics: the job's topic is new, and there are Config.MaxTopics. Retry: unused ones go after Config.TopicInactivity.
+	ErrTooManyTopics = errors.New("too many topics")
 	// ErrDeadlinePassed: the job's deadline is over, nobody would wait for its result. No retry.
 	ErrDeadlinePassed = errors.New("deadline of the job has passed")
 	// ErrRecentlyGone: a job is neither queued nor answered, but the server still remembers its Msg-Id and would drop it as a

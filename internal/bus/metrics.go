@@ -28,6 +28,7 @@ type Metrics struct {
 	deadLetters   *prometheus.CounterVec
 	results       *prometheus.CounterVec
 	dataLosses    *prometheus.CounterVec
+	topicsRefused prometheus.Counter
 }
 
 // NewMetrics makes the metrics and registers them.
@@ -57,10 +58,14 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Help: "How often NATS was found to have lost data, by stream: jobs or results.",
 		}, []string{"stream"}),
 	}
+	m.topicsRefused = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "syncopate_topics_refused_total",
+		Help: "How often a job was not published because its topic would have been one too many.",
+	})
 	for _, stream := range []string{labelJobs, labelResults} {
 		m.dataLosses.WithLabelValues(stream) // there from the start, so that the first loss is an increase
 	}
-	reg.MustRegister(m.retryDelay, m.redeliveryGap, m.deadLetters, m.results, m.dataLosses)
+	reg.MustRegister(m.retryDelay, m.redeliveryGap, m.deadLetters, m.results, m.dataLosses, m.topicsRefused)
 	return m
 }
 

@@ -3,6 +3,7 @@ package bus
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -18,6 +19,8 @@ const maxTopics = 10_000
 type topics struct {
 	bus     *Bus
 	recheck time.Duration // the server drops unused consumers, so knowledge ages
+
+	creating sync.Mutex // held while counting and making a consumer
 
 	mu    sync.Mutex
 	known map[string]*topic
@@ -69,15 +72,58 @@ func (t *topics) ensure(ctx context.Context, name string) error {
 }
 
 func (b *Bus) ensureJobConsumer(ctx context.Context, topic string) error {
-	want := b.jobConsumerConfig(topic)
-	_, err := b.ensureConsumer(ctx, b.names.JobsStream(), want)
+	err := b.topicConsumer(ctx, topic)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		if err = b.repairStreams(ctx); err == nil {
-			_, err = b.ensureConsumer(ctx, b.names.JobsStream(), want)
+			err = b.topicConsumer(ctx, topic)
 		}
 	}
 	if err != nil {
 		return b.retryable("create consumer of topic "+topic, err)
+	}
+	return nil
+}
+
+// topicConsumer makes the consumer of a topic if there is none, and not too many: each costs the server memory, files, and in a cluster
+// a Raft group, and whoever may write a step may name a topic.
+func (b *Bus) topicConsumer(ctx context.Context, topic string) error {
+	want := b.jobConsumerConfig(topic)
+	known, err := b.consumerExists(ctx, want.Durable)
+	if err != nil {
+		return err
+	}
+	if !known { // one at a time, or all that count at the same moment find room
+		b.topics.creating.Lock()
+		defer b.topics.creating.Unlock()
+		if err := b.roomForTopic(ctx); err != nil {
+			return err
+		}
+	}
+	_, err = b.ensureConsumer(ctx, b.names.JobsStream(), want)
+	return err
+}
+
+func (b *Bus) consumerExists(ctx context.Context, durable string) (bool, error) {
+	ctx, cancel := b.bounded(ctx)
+	defer cancel()
+	_, err := b.js.Consumer(ctx, b.names.JobsStream(), durable)
+	if errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// roomForTopic is ErrTooManyTopics if another consumer would be one too many.
+func (b *Bus) roomForTopic(ctx context.Context) error {
+	ctx, cancel := b.bounded(ctx)
+	defer cancel()
+	s, err := b.js.Stream(ctx, b.names.JobsStream())
+	if err != nil {
+		return err
+	}
+	if n := s.CachedInfo().State.Consumers; n >= b.config.MaxTopics {
+		b.metrics.topicsRefused.Inc()
+		return fmt.Errorf("%w: %d, at most %d", ErrTooManyTopics, n, b.config.MaxTopics)
 	}
 	return nil
 }

@@ -1,0 +1,71 @@
+package bus
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
+)
+
+func jobOf(topic string, n int) Job {
+	j := testJob(n)
+	j.Topic = topic
+	return j
+}
+
+// Everybody who may write a step may name a topic, and each one was a durable consumer.
+//
+// mutations: no bound, or one that refuses topics that are there already, makes this fail.
+func TestTopicsAreBounded(t *testing.T) {
+	b := newBus(t, natstest.Start(t), func(c *Config) { c.MaxTopics = 3 })
+	refused := 0
+	for n := range 6 {
+		switch err := b.Publish(t.Context(), jobOf(fmt.Sprint("made.up-", n), n)); {
+		case errors.Is(err, ErrTooManyTopics):
+			if retry, ok := errors.AsType[*RetryError](err); !ok || retry.Delay <= 0 {
+				t.Errorf("does not say when to retry: %v", err)
+			}
+			refused++
+		case err != nil:
+			t.Fatal(err)
+		}
+	}
+	info := streamInfo(t, b, b.names.JobsStream())
+	if refused != 3 || info.State.Consumers != 3 || info.State.Msgs != 3 {
+		t.Errorf("%d topics refused, %d consumers and %d jobs, want 3 of each", refused, info.State.Consumers, info.State.Msgs)
+	}
+	b.topics.forget() // as after a restart of the operator
+	if err := b.Publish(t.Context(), jobOf("made.up-0", 10)); err != nil {
+		t.Errorf("a topic that is there: %v", err)
+	}
+	if err := b.js.DeleteConsumer(t.Context(), b.names.JobsStream(), b.jobConsumerConfig("made.up-1").Durable); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Publish(t.Context(), jobOf("made.up-5", 5)); err != nil {
+		t.Errorf("when there is room again: %v", err)
+	}
+	if n := testutil.ToFloat64(b.metrics.topicsRefused); n != 3 {
+		t.Errorf("counted %v", n)
+	}
+}
+
+// The operator looks at the consumers of topics whose jobs wait every few seconds. That must not keep those alive that nobody pulls from.
+//
+// mutation: Workers that binds to the consumer by creating it makes this fail.
+func TestALookDoesNotKeepATopicAlive(t *testing.T) {
+	b := newBus(t, natstest.Start(t), func(c *Config) { c.TopicInactivity = time.Second })
+	if err := b.Publish(t.Context(), testJob(1)); err != nil {
+		t.Fatal(err)
+	}
+	if w, err := b.Workers(t.Context(), "web.fetch"); err != nil || !w.Exists {
+		t.Fatalf("%+v, %v", w, err)
+	}
+	eventually(t, "the consumer is gone, though it is looked at every 10 ms", func() bool {
+		w, err := b.Workers(t.Context(), "web.fetch")
+		return err == nil && !w.Exists
+	})
+}

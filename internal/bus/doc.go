@@ -13,6 +13,8 @@
 //     subject is 0". The window of Nats-Msg-Id is an optimisation and nothing rests on it: a work queue forgets the ids of
 //     acknowledged messages when the server restarts, and jobs outlive any window.
 //   - Recover publishes only what is neither queued nor answered, by reads that the stream's leader answers, JOBS first.
+//   - Answers tells what RESULTS holds of a run's results, delivered or not, as its leader sees it. A
+//     leader that was cut off and does not know it yet may answer too, as it may to Recover.
 //   - A result is acknowledged by Settle(nil) and by nothing else.
 //   - A dead letter is stored (its PubAck has come) before its message is terminated. If it cannot be stored, the message stays;
 //     Delivery.Buried tells which.

@@ -9,8 +9,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
 // RecoverOutcome says where Recover found a job.
@@ -36,9 +34,6 @@ func (o RecoverOutcome) String() string {
 		return "Unknown"
 	}
 }
-
-// maxAnswersRead bounds the search for an answer with a valid token among the messages of one result subject.
-const maxAnswersRead = 32
 
 // Recover makes sure that a job whose dispatch is in the run's status is under way, whatever happened since, without giving it
 // to a second worker. It is idempotent. Errors are those of Publish.
@@ -113,18 +108,14 @@ func (b *Bus) jobQueued(ctx context.Context, j Job) (bool, error) {
 // the job, and publishing that again would make two workers do it. A message without a valid token does not count, or anybody
 // could keep a job from being dispatched.
 func (b *Bus) jobAnswered(ctx context.Context, j Job) (bool, error) {
-	since, next := b.clock.Now(), uint64(1)
+	s := b.scanResults(b.names.Result(j.ID), 1)
 	for range maxAnswersRead {
-		m, err := b.leaderGet(ctx, b.names.ResultsStream(), getRequest{Seq: next, NextFor: b.names.Result(j.ID)})
-		if err != nil || m == nil {
+		switch m, err := s.next(ctx); {
+		case err != nil || m == nil:
 			return false, err
+		case m.authentic:
+			return true, nil
 		}
-		// With keys that cannot be used the token is judged by those at hand: a broken Secret must not stop dispatch.
-		valid, err := b.keys.authentic(ctx, j.ID, m.header.Get(protocol.HeaderToken), since)
-		if valid || err != nil && !errors.Is(err, ErrConfig) {
-			return valid, err
-		}
-		next = m.Seq + 1
 	}
 	return true, nil // a flood of forgeries: when in doubt, nothing is dispatched twice
 }
@@ -142,9 +133,10 @@ type getResponse struct {
 
 type storedMessage struct {
 	Seq     uint64    `json:"seq"`
+	Subject string    `json:"subject"`
+	Time    time.Time `json:"time"` // when the stream stored it
 	Headers []byte    `json:"hdrs"`
 	Data    []byte    `json:"data"`
-	Time    time.Time `json:"time"` // when the stream stored it
 	header  nats.Header
 }
 

@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
 // Decide decides what happens to a run. See the package's documentation for its contract.
@@ -23,10 +24,31 @@ func Decide(in Input) Decision {
 	if in.Lock.State == LockHeld {
 		d.through(d.results, d.deadLetters, d.approvals, d.children, d.parent, d.shutdown, d.deadlines, d.firstSight, d.timeouts, d.admit, d.phase, d.starts)
 	} else {
-		d.out.Verdicts = verdicts(in.Results, Waiting)
-		d.through(d.parent, d.shutdown, d.deadlines, d.queueDeadline)
+		d = decideUnlocked(in)
 	}
 	return d.decision()
+}
+
+// decideUnlocked ends the run, or announces its end, if it has to end now. Results count in a write that happens anyway, since after
+// it they would have no effect; for them alone nothing is written.
+func decideUnlocked(in Input) *decider {
+	d := newDecider(in)
+	d.out.Verdicts = verdicts(in.Results, Waiting)
+	forced := []func(*decider){(*decider).parent, (*decider).shutdown, (*decider).deadlines, (*decider).queueDeadline}
+	d.throughAll(forced)
+	if (!d.over && !d.begun) || len(in.Results) == 0 {
+		return d
+	}
+	with := newDecider(in)
+	with.throughAll(append([]func(*decider){(*decider).results}, forced...))
+	if with.over || with.begun {
+		return with
+	}
+	// A result at hand waits for the object store, and the deadline for it.
+	none := newDecider(in)
+	none.out.Verdicts = verdicts(in.Results, Waiting)
+	none.out.Needs, none.deferred = with.out.Needs, true
+	return none
 }
 
 // Finished says whether the run ended, in whichever way.
@@ -62,6 +84,10 @@ type decider struct {
 	postponed   bool     // something waits for the next decision, which can load what it reads, or has room for it
 	again       bool     // a step ended in the middle of starts: others may start by that
 	assembling  bool     // the output of a step with forEach waits for the object store
+	deferred    bool     // a time-out that is due waits for answers
+	outOfTime   bool     // it is a deadline of the run: nothing begins any more
+
+	unsettled map[protocol.JobID]bool // attempts whose answers at hand wait for the object store
 
 	parts         map[string]bool // objects with outputs of items, by name
 	partsAsked    int64           // bytes of those that this decision reads
@@ -106,6 +132,15 @@ func newDecider(in Input) *decider {
 	d.items = make([]*items, len(d.st.Steps))
 	d.readItems()
 	return d
+}
+
+// throughAll is through for stages of any decider.
+func (d *decider) throughAll(stages []func(*decider)) {
+	for _, stage := range stages {
+		if stage(d); d.over {
+			return
+		}
+	}
 }
 
 // through runs stages in order until one ends the run.
@@ -169,7 +204,7 @@ func (d *decider) decision() Decision {
 	}
 	d.out.Status = d.st
 	d.out.Changed = d.lockNews() || !equality.Semantic.DeepEqual(durable(stored(d.run)), durable(d.st))
-	d.out.Wake = d.wake()
+	d.out.Wake, d.out.Deferred = d.wake(), d.deferred
 	return d.out
 }
 

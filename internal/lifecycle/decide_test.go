@@ -18,10 +18,11 @@ func decideAt(run *v1alpha1.WorkflowRun, now time.Time, lock Lock, results ...Re
 	return objects{}.decide(letIn(Input{Run: run, Now: now, Lock: lock, Results: results}))
 }
 
-// letIn is an input for a run that its namespace and its tenant's gate let in.
+// letIn is an input for a run that its namespace and its tenant's gate let in, and about which the stream was asked.
 func letIn(in Input) Input {
 	in.Tenant, in.Permits = Tenant{Name: "team-a", Allowed: true}, Permits{AnyClass: true, AnyTopic: true}
 	in.Gate = Gate{State: GateOpen}
+	in.Answers = Answers{AsOf: in.Now}
 	return in
 }
 

@@ -25,7 +25,7 @@
 //     the new holder, on its older view, finds neither job nor result and publishes an attempt that a worker is busy with.
 //     (Found by the model; the mutation noClaim shows it.)
 //   - What is written without the lock (an end, or its announcement) may race with a recovery by whoever has the lock: a job that was
-//     withdrawn may be published once more. Its result has no effect.
+//     withdrawn, or answered with that write, may be published once more. Its result has no effect.
 //   - Decide is asked until a decision lacks nothing, or what it lacks cannot be had now.
 //   - A result is acknowledged only if its verdict is Applied, Duplicate or Stale, and only after the write (if any).
 //
@@ -119,11 +119,28 @@
 // time-out or a deadline counts, and a run whose last result arrives together with spec.shutdown ends as Succeeded: the work is
 // done, and saying Cancelled would be false. All results of a batch are applied before one of them ends the run.
 //
+// # Answers before time-outs
+//
+// A time-out of an attempt is decided only when the stream of results has no answer to it. Not all that
+// it has was delivered: a leader may have died, and what was given back with a delay comes later. So
+// where attempts in flight are about to time out, by themselves or by a deadline of the run, Decide
+// leaves that undone and says so (Needs.Answers), and decides the rest. The shell asks the leader of the
+// stream for all results of the run, once for however many time-outs, adds them to Results, and says as
+// of when (Answers.AsOf): that covers the time-outs due by then. What was found counts as if it had been
+// delivered, Started too: it moves the time-out. A result that came late counts if nobody had decided
+// before, delivered or found: no two clocks are compared.
+//
+// An answer at hand whose output waits for the object store keeps its attempt from timing out, too.
+// While a deadline of the run waits, nothing begins. What cannot be had is waited for at most a minute
+// from when the shell first could not have it (Answers.MissingSince); status says why, then time-outs
+// are decided without, and say so. Cancel, Terminate, suspension and delays never wait.
+//
 // # Without the lock
 //
 // When the lock is busy or Redis cannot be used, results wait (verdict Waiting) and steps stay as they are. Only shutdown, the parent's end,
 // activeDeadlineSeconds, finallyTimeoutSeconds and queueTimeoutSeconds still end the run, or announce its end (guarantee G7), with fence = status.fence + 1 and a fresh
-// lease id, which fences out any holder. If Redis cannot be used, a condition says so, written without touching fence and lock.
+// lease id, which fences out any holder. Results at hand, or found in the stream, count in such a write, and may make it another
+// end: after it they would have no effect. For them alone nothing is written. If Redis cannot be used, a condition says so, written without touching fence and lock.
 //
 // A lease that goes on without the lock (onFailure Continue) is LockHeld: what it writes and dispatches is that of a holder, and
 // the API server is the judge of it.
@@ -174,12 +191,14 @@
 //   - I2 each attempt has at most one effect; attempt numbers of a step grow by one.
 //   - The fence of accepted writes never decreases; ends are absorbing; at most maxParallelSteps attempts, or steps with items, are in flight;
 //     nothing is dispatched by a suspended or ended run; every job withdrawn had been in flight.
+//   - J7: no attempt times out while an answer to it is stored that came in time.
 //   - From every reachable state an end is reachable with no more faults.
 //
 // # Bounds
 //
 // At most 200 steps; inputs and job.input 64 KiB; rendered input 256 KiB; output in status 4 KiB a step and 128 KiB a run, in the object store 8 MiB; messages
 // about 512 characters; a wait asked for with Retry at most MaxRetryAfter; status below 256 KiB always;
+// a time-out that waits for answers that cannot be had: a minute;
 // 20 steps with forEach, 10,000 items each, whose outputs have 8 MiB together. A decision costs
 // O(steps + dependencies + items under way) plus the expressions of the steps and items that start in it, and once the list of a step
 // with forEach when it starts and when it is over.

@@ -58,13 +58,13 @@ func (d *decider) shutdown() {
 // deadlines ends a run that took too long since it was admitted or, where that clock was started, waited too long before; and one whose
 // finally steps took too long.
 func (d *decider) deadlines() {
-	if at := activeDeadline(d.run, &d.st); !at.IsZero() && !d.now.Before(at) {
+	if d.runTimedOut(activeDeadline(d.run, &d.st)) {
 		d.finish(v1alpha1.RunTimedOut, v1alpha1.ReasonDeadlineExceeded, fmt.Sprintf(
 			"activeDeadlineSeconds (%d) passed since the admission at %s; %s", *d.run.Spec.ActiveDeadlineSeconds,
 			d.st.Admission.AdmittedAt.UTC().Format(time.RFC3339), stateText(d.st.Steps, nothingMore)))
 		return
 	}
-	if at := finallyEnd(d.run, &d.st); !at.IsZero() && !d.now.Before(at) {
+	if d.runTimedOut(finallyEnd(d.run, &d.st)) {
 		d.cleanUpTimedOut()
 		return
 	}

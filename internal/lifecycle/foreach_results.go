@@ -208,13 +208,15 @@ func (d *decider) itemTimeouts() {
 		}
 		step := &d.plan.steps[i]
 		for _, g := range append([]itemGroup(nil), it.groups...) {
-			if at := groupEnd(step, &g); at.IsZero() || d.now.Before(at) {
+			if !d.timedOut(groupEnd(step, &g)) {
 				continue
 			}
-			d.withdrawItems(i, &g)
-			e := timeoutError(step, &v1alpha1.StepStatus{Phase: g.phase, DispatchedAt: g.dispatchedAt, StartedAt: g.startedAt})
+			e := d.timeoutError(step, &v1alpha1.StepStatus{Phase: g.phase, DispatchedAt: g.dispatchedAt, StartedAt: g.startedAt})
 			for item := range g.set.All() {
-				d.failItem(it, item, e, false)
+				if id := itemJobID(d.run, d.st.Steps[i].Name, item, g.attempt); !d.answered(id) {
+					d.out.Withdraw = append(d.out.Withdraw, Withdrawal{ID: id, Topic: step.Job.Topic})
+					d.failItem(it, item, e, false)
+				}
 			}
 		}
 		d.settleItems(it)

@@ -94,7 +94,7 @@ func cancelStory(t *testing.T) *story {
 	s.run.Spec.Shutdown = v1alpha1.ShutdownCancel
 	s.run.Generation++
 	s.lock = unavailable()
-	s.decide(time.Second, "cancelled with Redis down; b's answer waits", succeeded("b", 1, `{}`))
+	s.decide(time.Second, "cancelled with Redis down; b's answer counts", succeeded("b", 1, `{}`))
 	s.lock = held(9)
 	s.decide(time.Second, "Redis is back; b's answer is delivered again", succeeded("b", 1, `{}`))
 	return s

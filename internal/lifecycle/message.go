@@ -25,6 +25,7 @@ func (d *decider) waitsFor() (reason, message string) {
 	if d.outputsLack {
 		text = "its outputs wait to be read or stored; " + text
 	}
+	text = d.noteDeferred(text)
 	e := d.st.Ending
 	switch {
 	case d.run.Spec.Suspend && e != nil:

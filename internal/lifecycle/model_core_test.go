@@ -90,7 +90,8 @@ type question struct {
 	finals  attempts
 	starts  attempts
 	doomed  attempts
-	answers answers // of finals only
+	answers answers       // of finals only
+	asOf    time.Duration // when the stream was asked; 0: it was not
 }
 
 // verdict is the decision of Decide, in the terms of the model. The error is a broken promise of Decide itself.
@@ -106,6 +107,9 @@ type verdict struct {
 	applied   attempts // finals with verdict Applied
 	told      bool     // status says what is put aside
 	forced    bool     // written without the lock
+	timedOut  attempts // that it ended for their time-outs, or a deadline of the run
+	unstarted attempts // those of them that it ended because nobody said Started
+	asks      bool     // for what the stream has stored
 	finished  bool
 	wake      time.Duration
 	eventText string
@@ -315,13 +319,14 @@ func (c *core) ask(q question) int32 {
 	for _, w := range out.Withdraw {
 		v.withdraw |= c.bit(w.ID)
 	}
-	v.create, v.told = len(out.Create) > 0, out.Told
+	v.create, v.told, v.asks = len(out.Create) > 0, out.Told, out.Needs.Answers
 	v.next = q.status
 	v.finished = c.statuses[q.status].finished
 	if out.Changed {
 		v.next, v.err = c.intern(q, &out)
 		v.finished = c.statuses[v.next].finished
 	}
+	v.timedOut, v.unstarted = c.timeouts(&q, &v)
 	v.err = errors.Join(v.err, c.check(&q, &v, &out), c.settled(&q, &v))
 	if diff := cmp.Diff(before, run); diff != "" {
 		v.err = errors.Join(v.err, fmt.Errorf("input changed: %s", diff))
@@ -340,6 +345,9 @@ func (c *core) input(q *question, run *v1alpha1.WorkflowRun, results []Result) I
 	q.doomed.each(func(bit int) {
 		in.DeadLetters = append(in.DeadLetters, DeadLetter{ID: c.id(bit), Failures: 1, Cause: "refused"})
 	})
+	if in.Answers = (Answers{}); q.asOf != 0 {
+		in.Answers.AsOf = epoch.Add(q.asOf)
+	}
 	if q.full {
 		in.Gate = Gate{State: GateFull, Used: 2, Limit: 2, Position: 1, Waiting: 1}
 	}
@@ -453,7 +461,7 @@ func (c *core) check(q *question, v *verdict, out *Decision) error {
 		return errors.New("admitted against the gate")
 	case v.withdraw&^old.inFlight != 0:
 		return errors.New("withdrawn, but never dispatched")
-	case q.state != LockHeld && v.applied|v.dispatch|v.ackFinal != 0 && !old.finished:
+	case q.state != LockHeld && v.dispatch != 0, q.state != LockHeld && v.applied|v.ackFinal != 0 && !old.finished && !next.finished && !begins(old, next):
 		return errors.New("results or starts without the lock")
 	case q.state == LockHeld && v.changed && next.fence != int64(q.lease.fence):
 		return errors.New("the write does not carry the fence of its lease")
@@ -532,7 +540,7 @@ func (c *core) checkSteps(q *question, v *verdict, old, next *known) error {
 	if v.dispatch&v.withdraw != 0 {
 		return errors.New("a job is withdrawn by the decision that dispatches it")
 	}
-	if q.state == LockHeld && v.changed && !next.finished && !q.spec.suspend && admitted(next.status) {
+	if q.state == LockHeld && v.changed && !v.asks && !next.finished && !q.spec.suspend && admitted(next.status) {
 		return c.checkProgress(next, active)
 	}
 	return nil

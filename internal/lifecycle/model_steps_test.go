@@ -13,10 +13,10 @@ func (m *model) decideSteps(all []step, w *world, i int) []step {
 	p := &w.process[i]
 	q := question{
 		status: p.view, spec: p.spec, now: w.now, lease: p.lease, fares: p.fares, forRun: m.forRun, lost: m.untold(p),
-		finals: p.finals, starts: p.starts, doomed: p.doomed, claim: m.mustClaim(p), full: m.shut(w, p.view), kid: m.kidFact(w, p),
+		finals: p.finals | p.found, starts: p.starts | p.begun, doomed: p.doomed, asOf: p.asOf, claim: m.mustClaim(p), full: m.shut(w, p.view), kid: m.kidFact(w, p),
 	}
-	p.finals.each(func(bit int) { q.answers = q.answers.with(bit, w.answers.of(bit)) })
-	if p.lease.fence == 0 && p.finals|p.starts|p.doomed != 0 {
+	q.finals.each(func(bit int) { q.answers = q.answers.with(bit, w.answers.of(bit)) })
+	if p.lease.fence == 0 && q.finals|q.starts|q.doomed != 0 {
 		all = m.settleUnlocked(all, w, i, q)
 	}
 	switch {
@@ -39,10 +39,53 @@ func (m *model) decideSteps(all []step, w *world, i int) []step {
 	if v.err != nil {
 		return append(all, step{next: *w, name: label{text: "decide", process: -1, bit: -1}, err: v.err})
 	}
-	if !v.changed && v.ackFinal|v.ackStart == 0 && (!v.told || p.doomed == 0) {
+	switch {
+	case v.asks:
+		return append(all, m.question(w, i))
+	case v.changed || v.ackFinal&p.finals|v.ackStart&p.starts != 0, v.told && p.doomed != 0:
+		return append(all, m.persist(w, i, number, q.state))
+	case p.asOf != 0:
+		next := *w
+		next.process[i].forget()
+		return append(all, step{next: next, name: label{text: "p%d's pass ends", process: i, bit: -1}})
+	default:
 		return all
 	}
-	return append(all, m.persist(w, i, number, q.state))
+}
+
+// question: the stream's leader is asked for all results of the run that are not settled.
+func (m *model) question(w *world, i int) step {
+	next := *w
+	p := &next.process[i]
+	p.asOf = w.now
+	if !m.blindQuestion {
+		p.found, p.begun = w.answered()&^w.acked&^p.doomed, w.said&^w.heard
+	}
+	return step{next: next, name: label{text: "p%d asks the stream", process: i, bit: -1}}
+}
+
+// nothingTimely is J7: what timed out had no answer that came in time, unless it was refused for good.
+func (m *model) nothingTimely(w *world, i int, v *verdict) error {
+	switch {
+	case v.timedOut&w.answered()&^w.acked&^w.late&^w.process[i].doomed != 0:
+		return errors.New("J7: timed out, though an answer was stored in time")
+	case v.unstarted&w.said&^w.heard&^w.tardy != 0:
+		return errors.New("J7: timed out before its start, though Started was stored in time")
+	}
+	return nil
+}
+
+// forget ends a pass: what it found in the stream is not known to the next one.
+func (p *process) forget() { p.asOf, p.found, p.begun = 0, 0, 0 }
+
+// parkSteps: results go back to NATS, which delivers them again some time.
+func (m *model) parkSteps(all []step, w *world, i int) []step {
+	if p := &w.process[i]; !m.parks || !w.down || p.finals|p.starts == 0 {
+		return all
+	}
+	next := *w
+	next.process[i].finals, next.process[i].starts = 0, 0
+	return append(all, step{next: next, name: label{text: "p%d gives its results back", process: i, bit: -1}})
 }
 
 // settleUnlocked: what a decision under a lock would not change needs no lock. So duplicates are acknowledged without one.
@@ -50,7 +93,7 @@ func (m *model) settleUnlocked(all []step, w *world, i int, q question) []step {
 	q.lease = lease{fence: int16(m.core.statuses[q.status].fence) + 1, process: int8(i)}
 	number := m.core.ask(q)
 	v := &m.core.verdicts[number]
-	if v.err == nil && (v.changed || (v.ackFinal|v.ackStart == 0 && (!v.told || q.doomed == 0))) {
+	if p := &w.process[i]; v.err == nil && (v.changed || (v.ackFinal&p.finals|v.ackStart&p.starts == 0 && (!v.told || q.doomed == 0))) {
 		return all
 	}
 	s := m.persist(w, i, number, LockHeld)
@@ -61,6 +104,7 @@ func (m *model) settleUnlocked(all []step, w *world, i int, q question) []step {
 func (m *model) persist(w *world, i int, number int32, state LockState) step {
 	next := *w
 	v, p := &m.core.verdicts[number], &next.process[i]
+	p.forget()
 	fresh := p.view == w.status && p.spec == w.spec
 	if v.changed {
 		refusal := m.refuse(w, v)
@@ -84,11 +128,12 @@ func (m *model) persist(w *world, i int, number int32, state LockState) step {
 		if v.forced {
 			// Whoever has the lock may be recovering the attempts that this write ended, and publish one that was withdrawn: its worker
 			// works for nothing, and the janitor takes back what no worker has taken.
-			next.void |= v.withdraw
+			// Likewise one whose result counted in this write, if that is acknowledged between the two looks.
+			next.void |= v.withdraw | v.applied
 		}
 		p.view, p.lost = v.next, false
 	}
-	p.publish, p.withdraw, p.ackFinal, p.ackStart = v.dispatch, v.withdraw, v.ackFinal, v.ackStart
+	p.publish, p.withdraw, p.ackFinal, p.ackStart = v.dispatch, v.withdraw, v.ackFinal&p.finals, v.ackStart&p.starts
 	p.create = v.create
 	p.finals &^= v.ackFinal
 	p.starts &^= v.ackStart
@@ -97,7 +142,7 @@ func (m *model) persist(w *world, i int, number int32, state LockState) step {
 	}
 	p.handled &= m.core.statuses[p.view].inFlight
 	s := step{next: next, name: label{text: "p%d decides and persists ( " + v.eventText + ")", process: i, bit: -1}}
-	s.err = m.invariants(w, &next, v)
+	s.err = errors.Join(m.invariants(w, &next, v), m.nothingTimely(w, i, v))
 	return s
 }
 
@@ -169,10 +214,16 @@ func (m *model) workerAt(all []step, w *world, bit int) []step {
 		next := *w
 		next.said |= job
 		next.started--
+		if m.core.overdue(w.status, bit, w.now) {
+			next.tardy |= job
+		}
 		all = append(all, step{next: next, name: label{text: "the worker of %s says Started", process: -1, bit: bit}})
 	}
 	say := func(a answer, next world, name string, fault bool) {
 		next.answers = next.answers.with(bit, a)
+		if m.core.overdue(w.status, bit, w.now) {
+			next.late |= job
+		}
 		all = append(all, step{next: next, name: label{text: name, process: -1, bit: bit}, fault: fault})
 	}
 	say(answerSucceeded, *w, "the worker of %s succeeds", false)
@@ -330,7 +381,7 @@ func (m *model) timeSteps(all []step, w *world) []step {
 	}
 	number := m.core.ask(q)
 	v := &m.core.verdicts[number]
-	if v.err != nil || v.changed || v.wake == 0 {
+	if v.err != nil || v.changed || v.asks || v.wake == 0 {
 		return all
 	}
 	next := *w

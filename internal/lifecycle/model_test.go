@@ -44,6 +44,11 @@ import (
 //	another child of the name is waited for     "stuck: nothing in flight, nothing to wait for"
 //	a child's uid is not confirmed              "stuck: nothing in flight, nothing to wait for"
 //	shell never creates a child again (noBirth) "stuck: nothing in flight, nothing to wait for"
+//	attempts time out without the question      "J7: timed out, though an answer was stored in time"
+//	deadlines do without the question           "J7: timed out, though an answer was stored in time"
+//	the forced deadline leaves results out      "J7: timed out, though an answer was stored in time"
+//	the question is whose answer nobody reads (blindQuestion) "J7: timed out, though an answer was stored in time"
+//	Started that was found is left out          "J7: timed out before its start, though Started was stored in time"
 //	shell recovers before it wrote (noClaim)    "I2: a worker runs an attempt again", with two processes only
 //	put aside before status says so (buryEarly) "lost: attempts are in flight, but with nobody"
 func TestModel(t *testing.T) {
@@ -70,11 +75,11 @@ type modelCase struct {
 	budgets world // only its budgets are used
 	race    bool  // small enough for the race detector
 
-	gated, forRun, continues bool // see model
+	gated, forRun, continues, parks bool // see model
 }
 
 func (c modelCase) model() *model {
-	m := &model{core: newCore(c.run), procs: c.procs, start: c.budgets, gated: c.gated, forRun: c.forRun, continues: c.continues}
+	m := &model{core: newCore(c.run), procs: c.procs, start: c.budgets, gated: c.gated, forRun: c.forRun, continues: c.continues, parks: c.parks}
 	m.start.full = c.gated
 	return m
 }
@@ -163,6 +168,11 @@ func modelCases() []modelCase {
 		{name: "dead letters", run: single(), procs: 1, race: true, budgets: world{faults: 2, refusals: 2, redrives: 1, slow: 1}},
 		{name: "dead letters, two processes", run: newRun(newStep("a", maxFailures(1))), procs: 2, budgets: world{faults: 1, refusals: 1, redrives: 1}},
 		{name: "dead letters of items", run: each(2, v1alpha1.Collect, maxFailures(1)), procs: 1, budgets: world{faults: 1, refusals: 1, redrives: 1}},
+		{name: "answers stored and not delivered", run: single(), procs: 1, race: true, parks: true, budgets: world{faults: 1, started: 1, slow: 1}},
+		{name: "answers stored and not delivered, two processes", run: deadline(single(), 700), procs: 2, budgets: world{faults: 1, slow: 1}},
+		{name: "answers stored and not delivered, without the lock", run: deadline(goesOn(), 500), procs: 1, race: true, parks: true, budgets: world{faults: 1, failures: 1, slow: 1}},
+		{name: "answers stored and not delivered, to items", run: each(2, v1alpha1.Collect, maxFailures(2)), procs: 1, parks: true, budgets: world{faults: 1, slow: 1}},
+		{name: "answers stored and not delivered, in the clean-up", run: cleansOnce(), procs: 1, parks: true, budgets: world{faults: 1, slow: 1}},
 		{name: "parallel limit, suspended", run: wide(), procs: 1, race: true, budgets: world{suspends: 1, failures: 1}},
 	}
 	if raceEnabled {

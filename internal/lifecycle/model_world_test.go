@@ -28,6 +28,8 @@ type world struct {
 	said    attempts // Started is in RESULTS
 	heard   attempts // Started was acknowledged
 	answers answers  // final results in RESULTS
+	late    attempts // those of them that were stored after their time
+	tardy   attempts // Started was stored after its time
 	acked   attempts // final results acknowledged
 	aside   attempts // final results put aside as dead letters: not in RESULTS any more
 
@@ -49,9 +51,12 @@ type process struct {
 	fares      fares  // of its lease
 	lost       bool   // its last lease was lost
 	finals     attempts
-	starts     attempts // its inbox
-	doomed     attempts // finals in its inbox that were refused too often: to be put aside when status says so
-	handled    attempts // in flight, and published or found by this process
+	starts     attempts      // its inbox
+	doomed     attempts      // finals in its inbox that were refused too often: to be put aside when status says so
+	handled    attempts      // in flight, and published or found by this process
+	asOf       time.Duration // when it asked the stream in this pass; 0: it did not
+	found      attempts      // final results that it found there
+	begun      attempts      // likewise Started
 
 	// effects of its last decision that are left
 	publish  attempts
@@ -133,9 +138,11 @@ type model struct {
 	start world
 	procs int
 	// mutations that the model itself must catch
-	ackEarly, noLookup, noClaim, noBirth, buryEarly bool
+	ackEarly, noLookup, noClaim, noBirth, buryEarly, blindQuestion bool
 	// gated: the tenant is at its limit at first.
 	gated bool
+	// parks: results are given back with a delay while Redis cannot be used.
+	parks bool
 	// forRun: leases are kept for the run, and renewals happen, fail, and work again.
 	forRun bool
 	// continues: a lease that cannot be renewed is worked under without the lock (onFailure Continue), else it is lost.
@@ -159,7 +166,10 @@ func (m *model) steps(w *world) []step {
 	all = m.redriveSteps(all, w)
 	all = m.timeSteps(all, w)
 	for i := range all {
-		all[i].next.settle()
+		next := &all[i].next
+		next.settle()
+		open := m.core.statuses[next.status].inFlight // of others nobody asks any more
+		next.late, next.tardy = next.late&open, next.tardy&open
 	}
 	return all
 }
@@ -192,6 +202,7 @@ func (m *model) processSteps(all []step, w *world, i int) []step {
 	all = m.lockSteps(all, w, i)
 	all = m.recoverSteps(all, w, i)
 	all = m.birthSteps(all, w, i)
+	all = m.parkSteps(all, w, i)
 	return m.decideSteps(all, w, i)
 }
 
@@ -255,6 +266,9 @@ func (m *model) redriveSteps(all []step, w *world) []step {
 		next := *w
 		next.redrives--
 		next.aside &^= 1 << bit
+		if m.core.overdue(w.status, bit, w.now) {
+			next.late |= 1 << bit // it is stored anew
+		}
 		all = append(all, step{next: next, name: label{text: "somebody redrives the result of %s", process: -1, bit: bit}, fault: true})
 	})
 	return all

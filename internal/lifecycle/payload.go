@@ -39,11 +39,12 @@ type StoredOutput struct {
 }
 
 // Needs is what a decision lacks: the shell asks, stores and reads what is named, adds what it found to the input, and decides
-// again. Each round is about outputs that the one before did not know, so it ends. If the object store cannot be asked, the decision
-// holds as it is: what it lacks is left undone.
+// again. Each round is about outputs that the one before did not know, or about time-outs that were not due then, so it ends. If the
+// object store or the stream cannot be asked, the decision holds as it is: what it lacks is left undone.
 type Needs struct {
 	Admission bool // the tenant's gate is to be asked: Input.Gate
 	Claim     bool // the idempotency key is to be claimed: Input.Claim
+	Answers   bool // the stream is to be asked for results of the run, since a time-out is due: Input.Answers and Results
 
 	Store []StoredOutput       // outputs that are too large for status
 	Check []protocol.OutputRef // outputs that a result refers to: whether they are there
@@ -51,7 +52,7 @@ type Needs struct {
 }
 
 // Any says whether anything is lacking.
-func (n *Needs) Any() bool { return n.Admission || n.Claim || n.Outputs() }
+func (n *Needs) Any() bool { return n.Admission || n.Claim || n.Answers || n.Outputs() }
 
 // Outputs says whether anything is lacking of the object store.
 func (n *Needs) Outputs() bool { return len(n.Store) > 0 || len(n.Check) > 0 || len(n.Load) > 0 }

@@ -24,6 +24,7 @@ func (d *decider) results() {
 			d.settleItems(it)
 		}
 	}
+	d.noteUnsettled()
 	d.endIfDone()
 }
 

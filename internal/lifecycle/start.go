@@ -41,7 +41,7 @@ type launch struct {
 // starts begins steps in spec order, as far as there are places, and skips what is not wanted. When the last of spec.steps is over
 // by that, the finally steps begin in the same decision.
 func (d *decider) starts() {
-	if d.run.Spec.Suspend || !admitted(&d.st) {
+	if d.run.Spec.Suspend || !admitted(&d.st) || d.outOfTime {
 		return
 	}
 	main := d.st.Ending == nil

@@ -24,8 +24,10 @@ func (d *decider) timeouts() {
 				d.approvalOver(i, at)
 			}
 		default:
-			d.withdraw(i)
-			d.fail(i, timeoutError(step, s), false)
+			if d.timedOut(at) && !d.answered(jobID(d.run, s.Name, s.Attempt)) {
+				d.withdraw(i)
+				d.fail(i, d.timeoutError(step, s), false)
+			}
 		}
 	}
 	d.itemTimeouts()
@@ -56,16 +58,16 @@ func attemptEnd(step *v1alpha1.Step, s *v1alpha1.StepStatus) time.Time {
 	}
 }
 
-func timeoutError(step *v1alpha1.Step, s *v1alpha1.StepStatus) v1alpha1.StepError {
+func (d *decider) timeoutError(step *v1alpha1.Step, s *v1alpha1.StepStatus) v1alpha1.StepError {
 	if s.Phase == v1alpha1.StepRunning {
 		return v1alpha1.StepError{
 			Code:    CodeTimeout,
-			Message: fmt.Sprintf("no result within %s of the start at %s", attemptTimeout(step), timeText(s.StartedAt)),
+			Message: fmt.Sprintf("no result within %s of the start at %s%s", attemptTimeout(step), timeText(s.StartedAt), d.unheardText()),
 		}
 	}
 	return v1alpha1.StepError{
 		Code:    CodeStartTimeout,
-		Message: fmt.Sprintf("no worker answered within %s of the dispatch at %s", startTimeout(step), timeText(s.DispatchedAt)),
+		Message: fmt.Sprintf("no worker answered within %s of the dispatch at %s%s", startTimeout(step), timeText(s.DispatchedAt), d.unheardText()),
 	}
 }
 
@@ -108,7 +110,7 @@ func queueEnd(run *v1alpha1.WorkflowRun, st *v1alpha1.WorkflowRunStatus) time.Ti
 
 // wake is the earliest time at which this status leads to another decision with no new fact.
 func (d *decider) wake() time.Time {
-	e := earliest{}
+	e := d.noneYet()
 	if d.over {
 		e.add(expiry(d.run, &d.st))
 		return e.after(d.now)
@@ -120,7 +122,7 @@ func (d *decider) wake() time.Time {
 		return e.after(d.now)
 	}
 	if d.postponed && !d.out.Needs.Outputs() { // else the shell comes again when it has them
-		e.add(d.now)
+		e.at = d.now
 	}
 	active := d.stepEnds(&e)
 	d.itemsWake(&e)
@@ -148,11 +150,11 @@ func (d *decider) stepEnds(e *earliest) (active int) {
 	return active
 }
 
-// earliest collects moments; zero ones do not count.
-type earliest struct{ at time.Time }
+// earliest collects moments; zero ones do not count, nor those until beyond, if it is set.
+type earliest struct{ at, beyond time.Time }
 
 func (e *earliest) add(t time.Time) {
-	if !t.IsZero() && (e.at.IsZero() || t.Before(e.at)) {
+	if !t.IsZero() && (e.beyond.IsZero() || t.After(e.beyond)) && (e.at.IsZero() || t.Before(e.at)) {
 		e.at = t
 	}
 }

@@ -26,6 +26,8 @@ type Input struct {
 	Workers   map[string]Workers // of the topics that WaitedFor names, as far as it is known
 	Approvals []Approval         // all decisions about approvals of the run that are known; the first for a step counts
 
+	Answers Answers // of the stream of results: asked for where a time-out is due
+
 	Lists map[string][]any // Lists of an earlier decision about the run, by step; what is not there is evaluated
 
 	Payloads      Payloads      // outputs in the object store that were looked at for this decision
@@ -156,6 +158,7 @@ type Decision struct {
 	Withdraw []Withdrawal               // attempts in flight that this decision ended without an answer
 	Events   []Event                    // one per transition
 	Lists    map[string][]any           // items of steps with forEach that were looked at, by step: worth keeping for the next decision
+	Deferred bool                       // a time-out that is due waits for answers: see Answers
 	Delete   bool                       // the finished run's time to live is over: delete the object
 	Told     bool                       // Status tells of all Input.DeadLetters: they may be put aside; false if there are none
 	Rejected map[int]string             // by index of Input.Results, why one is unusable: its bytes are put aside when it is settled

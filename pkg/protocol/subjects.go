@@ -59,6 +59,11 @@ func (n Names) Result(id JobID) string {
 	return fmt.Sprintf("%s.results.%02d.%s", n.Prefix, Partition(id.RunUID), strings.Join(id.tokens(), "."))
 }
 
+// RunResults is the filter for all results of one run.
+func (n Names) RunResults(runUID string) string {
+	return fmt.Sprintf("%s.results.%02d.%s.>", n.Prefix, Partition(runUID), runUID)
+}
+
 // PartitionResults is the filter for all results of one partition.
 func (n Names) PartitionResults(partition int) string {
 	return fmt.Sprintf("%s.results.%02d.>", n.Prefix, partition)

@@ -25,6 +25,7 @@ func (p *pass) act(ctx context.Context, d lifecycle.Decision) (reconcile.Result,
 	failed := p.leaveIfOver(ctx) // first: somebody may be waiting for the slot
 	failed = errors.Join(failed, p.dispatch(ctx, d.Dispatch), p.recoverJobs(ctx), p.createChildren(ctx, d.Create))
 	p.bury(ctx, d)
+	p.answersHeard(d)
 	ahead := p.settleAll(ctx, d)
 	p.record(d)
 	failed = errors.Join(failed, p.withdraw(ctx))
@@ -170,6 +171,10 @@ func (p *pass) settleAll(ctx context.Context, d lifecycle.Decision) (ahead bool)
 	applied := 0
 	for i, v := range d.Verdicts {
 		l := p.letters[i]
+		if l.delivery == nil {
+			applied += p.countFound(l, v)
+			continue
+		}
 		l.fact.Rejected = cmp.Or(d.Rejected[i], l.fact.Rejected)
 		switch v {
 		case lifecycle.Applied:
@@ -195,6 +200,17 @@ func (p *pass) settleAll(ctx context.Context, d lifecycle.Decision) (ahead bool)
 	}
 	p.settleEach(ctx, list)
 	return ahead
+}
+
+// countFound counts a result that was found in the stream and applied; its delivery is settled as a
+// duplicate. What else may have become of it is told by its delivery.
+func (p *pass) countFound(l *letter, v lifecycle.Verdict) int {
+	if v != lifecycle.Applied {
+		return 0
+	}
+	p.metrics.resultLatency.Observe(p.clock.Since(l.fact.PublishedAt).Seconds())
+	p.results.CountResult(bus.OutcomeApplied)
+	return 1
 }
 
 // settleEach settles results, but for those whose deliveries are used up: these wait until status says so.

@@ -57,7 +57,7 @@ func (p *pass) advance(ctx context.Context) (reconcile.Result, error) {
 // have no effect, though they came before it.
 func (p *pass) takeUnripe() {
 	if len(p.unripe) > 0 {
-		p.letters, p.unripe, p.later = p.unripe, nil, time.Time{}
+		p.letters, p.unripe, p.later = append(p.unripe, p.letters...), nil, time.Time{}
 	}
 }
 

@@ -75,6 +75,16 @@
 // its step changed; all who claim a run as their parent when it is suspended, shut down, changes its phase, or is gone. A watch has the events of all
 // runs in order, so a child that is known was named by a version of its parent that is known.
 //
+// # Answers before time-outs
+//
+// Where a decision lacks answers because a time-out is due, the pass asks the stream for all results of
+// the run (ask), before it takes the lock. What it finds is a letter without a delivery: it is applied,
+// and its delivery, which comes as well, is a duplicate. It reads so many at a time, and goes on where
+// it ended once what it found is in status. While the stream cannot be asked the next question waits as
+// long as the bus asks for; a minute after the first that failed the core does without. What is found
+// and refused by the API server is not asked for again before a wait that grows. No request is made
+// while nothing times out.
+//
 // # Large outputs
 //
 // A pass stores and reads outputs in the object store as its decisions ask for it, before it takes the lock (decide). While the

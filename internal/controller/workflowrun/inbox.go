@@ -24,8 +24,8 @@ type delivery interface {
 type letter struct {
 	fact     lifecycle.Result
 	since    time.Time
-	delivery delivery
-	failures int // of earlier deliveries, those that failed and count
+	delivery delivery // nil: it was read in the stream, and is not ours to settle
+	failures int      // of earlier deliveries, those that failed and count
 	// refreshed says that the run was to be read live for this result already.
 	refreshed bool
 	// exhausted is the settlement of a result whose deliveries are used up, which waits until status says so; nil: they are not.

@@ -158,8 +158,9 @@ func (p *pass) withoutLock(ctx context.Context, cause error) (reconcile.Result, 
 	if _, busy := errors.AsType[*lockmgr.BusyError](cause); !busy {
 		lock.State, class = lifecycle.LockUnavailable, bus.ClassStoreUnavailable
 	}
-	d := lifecycle.Decide(p.input(lock))
+	d := p.decide(ctx, lock)
 	if d.Changed {
+		p.carried = carried(p.letters, d.Verdicts)
 		if err := p.persist(ctx, d); err != nil {
 			return p.refused(ctx, nil, err)
 		}

@@ -40,6 +40,8 @@ type memory struct {
 	births map[string]birth
 	// outputs is what was found out about outputs in the object store for the results that wait, without their bytes.
 	outputs lifecycle.Payloads
+	// asking is about results that were not delivered, or given back, while a time-out is due.
+	asking asking
 	// atOnce bounds the results in one write after one with several was refused; 0: no bound. It is halved until a result is
 	// refused alone (blamed), and ends with the next write that is taken after that.
 	atOnce int

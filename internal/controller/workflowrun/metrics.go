@@ -13,6 +13,7 @@ type Metrics struct {
 	storeFailures   prometheus.Counter
 	eventsDropped   prometheus.Counter
 	recoveries      *prometheus.CounterVec
+	answersAsked    *prometheus.CounterVec
 	resultsPerWrite prometheus.Histogram
 	resultLatency   prometheus.Histogram
 	dispatchLatency prometheus.Histogram
@@ -37,6 +38,10 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		recoveries: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "syncopate_job_recoveries_total", Help: "Attempts in status that were looked up in NATS before publishing, by outcome.",
 		}, []string{"outcome"}),
+		answersAsked: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "syncopate_timeout_questions_total",
+			Help: "Questions for stored results because a time-out was due, by outcome: none, found, partly or failed.",
+		}, []string{"outcome"}),
 		resultsPerWrite: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "syncopate_results_per_write", Help: "Results applied by one status write.",
 			Buckets: prometheus.ExponentialBuckets(1, 2, 11),
@@ -48,7 +53,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "syncopate_step_dispatch_latency_seconds", Help: "Time from the decision to dispatch a step to the PubAck of its job.", Buckets: latency,
 		}),
 	}
-	reg.MustRegister(m.statusWrites, m.fenceRejections, m.storeFailures, m.recoveries, m.eventsDropped,
+	reg.MustRegister(m.statusWrites, m.fenceRejections, m.storeFailures, m.recoveries, m.eventsDropped, m.answersAsked,
 		m.resultsPerWrite, m.resultLatency, m.dispatchLatency)
 	return m
 }

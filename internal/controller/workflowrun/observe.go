@@ -40,8 +40,12 @@ type pass struct {
 	permits lifecycle.Permits
 	decided []lifecycle.Approval // decisions about approval steps
 	workers map[string]lifecycle.Workers
+	from    uint64          // from where on RESULTS is asked next; 0: it was not asked in this pass
+	more    bool            // there was more than is read at a time
 	gate    lifecycle.Gate  // what the tenant's gate said in this pass
 	claim   lifecycle.Claim // what was found out about the idempotency key in this pass
+
+	answeredUntil time.Time // what was stored until then was found in this pass, or had come; zero: that is not known
 
 	parent   *lifecycle.Parent          // that the run claims; nil: none
 	children map[string]lifecycle.Child // by name
@@ -210,7 +214,8 @@ func (p *pass) input(lock lifecycle.Lock) lifecycle.Input {
 	in := lifecycle.Input{
 		Run: p.run, Now: p.clock.Now(), Lock: lock, Tenant: p.tenant,
 		Permits: p.permits, Gate: p.gate, Claim: p.claim, Approvals: p.decided, Workers: p.workers, Parent: p.parent, Children: p.children,
-		Lists: p.lists.of(p.run.UID), Payloads: p.found.payloads, DeadLetters: deadLetters(p.doomed), MaxRetryAfter: p.policy.Delivery.MaxDelay,
+		Answers: p.answers(), Lists: p.lists.of(p.run.UID), Payloads: p.found.payloads,
+		DeadLetters: deadLetters(p.doomed), MaxRetryAfter: p.policy.Delivery.MaxDelay,
 	}
 	for _, l := range p.letters {
 		in.Results = append(in.Results, l.fact)

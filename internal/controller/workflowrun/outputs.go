@@ -33,32 +33,47 @@ type outputs interface {
 	DropPayloads(ctx context.Context, names []string) error
 }
 
-// decide decides, finds out what the decision lacks, and decides again until it lacks nothing. If the object store cannot be
+// decide decides, finds out what the decision lacks, and decides again until it lacks nothing. If the object store or the stream cannot be
 // asked, what the decision lacks is left undone, to be tried again soon: the rest of it is good, a cancel above all.
 func (p *pass) decide(ctx context.Context, lock lifecycle.Lock) lifecycle.Decision {
 	for {
 		d := lifecycle.Decide(p.input(lock))
 		p.lists.keep(p.run.UID, d.Lists)
-		if d.Needs.Claim {
-			p.askClaim(ctx)
-		}
-		if d.Needs.Admission {
-			p.askGate(ctx)
-		}
+		asked := p.askAbout(ctx, d.Needs)
 		switch {
-		case !d.Needs.Any():
+		case !d.Needs.Outputs() && !asked:
 			return d
 		case !d.Needs.Outputs():
 			continue
 		}
 		if err := p.supply(ctx, d.Needs); err != nil {
-			if ctx.Err() == nil {
-				log.FromContext(ctx).Info("Outputs in the object store wait", "delay", retryDelay(err), "cause", err.Error())
-			}
-			p.lacking = err
-			p.later = earliest(p.later, p.clock.Now().Add(retryDelay(err)))
+			p.outputsMissing(ctx, d, err)
 			return d
 		}
+	}
+}
+
+// askAbout asks what a decision lacks beside outputs, and says whether another one knows more.
+func (p *pass) askAbout(ctx context.Context, n lifecycle.Needs) bool {
+	if n.Claim {
+		p.askClaim(ctx)
+	}
+	if n.Admission {
+		p.askGate(ctx)
+	}
+	answered := n.Answers && p.ask(ctx)
+	return n.Claim || n.Admission || answered
+}
+
+// outputsMissing has what a decision lacks of the object store tried again.
+func (p *pass) outputsMissing(ctx context.Context, d lifecycle.Decision, cause error) {
+	if ctx.Err() == nil {
+		log.FromContext(ctx).Info("Outputs in the object store wait", "delay", retryDelay(cause), "cause", cause.Error())
+	}
+	p.lacking = cause
+	p.later = earliest(p.later, p.clock.Now().Add(retryDelay(cause)))
+	if d.Deferred {
+		p.answersMissing(retryDelay(cause), cause.Error())
 	}
 }
 

@@ -70,6 +70,8 @@ type jobs interface {
 	Recover(ctx context.Context, j bus.Job) (bus.RecoverOutcome, error)
 	Withdraw(ctx context.Context, topic string, id protocol.JobID) error
 	Cancel(ctx context.Context, runUID string, jobs []protocol.JobID) error
+	// Answers reads results of a run that are stored and not settled.
+	Answers(ctx context.Context, runUID string, from uint64) (bus.AnswerPage, error)
 }
 
 // Reconciler advances runs. See the package's documentation.

@@ -45,6 +45,8 @@ func (p *pass) unwritten(ctx context.Context, cause error) (reconcile.Result, er
 	case n == 0 || outage(cause):
 		p.handBack(ctx, bus.ClassStoreUnavailable, cause)
 		return reconcile.Result{}, cause
+	case p.foundRefused(cause):
+		log.FromContext(ctx).Info("A write with results that were not delivered is refused: they wait", "results", n, "cause", cause.Error())
 	case n > 1:
 		p.mem.atOnce, p.mem.blamed = n/2, false
 		log.FromContext(ctx).Info("A write with several results is refused: fewer at a time", "results", n, "next", p.mem.atOnce, "cause", cause.Error())

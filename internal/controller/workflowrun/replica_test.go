@@ -260,6 +260,14 @@ func (h hookedJobs) Withdraw(ctx context.Context, topic string, id protocol.JobI
 	return h.r.around(ctx, "withdraw", func() error { return h.r.bus.Withdraw(ctx, topic, id) })
 }
 
+func (h hookedJobs) Answers(ctx context.Context, runUID string, from uint64) (page bus.AnswerPage, err error) {
+	err = h.r.around(ctx, "answers", func() error {
+		page, err = h.r.bus.Answers(ctx, runUID, from)
+		return err
+	})
+	return page, err
+}
+
 func (h hookedJobs) Connected() bool { return h.r.bus.Connected() }
 
 func (h hookedJobs) Losses() uint64 { return h.r.bus.Losses() }

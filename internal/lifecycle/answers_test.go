@@ -1,0 +1,194 @@
+package lifecycle
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+// overdueRun is a run whose step a was dispatched at epoch and times out after a minute, and whose step
+// b may take longer.
+func overdueRun(t *testing.T) *v1alpha1.WorkflowRun {
+	t.Helper()
+	a := newStep("a", maxFailures(1))
+	a.TimeoutSeconds, a.StartTimeoutSeconds = 60, 60
+	run := newRun(a, newStep("b", maxFailures(1)), newStep("c", after("b"), maxFailures(1)))
+	advance(t, run, epoch)
+	return run
+}
+
+func unasked(run *v1alpha1.WorkflowRun, now time.Time, results ...Result) Input {
+	in := letIn(Input{Run: run, Now: now, Lock: held(1), Results: results})
+	in.Answers = Answers{}
+	return in
+}
+
+// mutation: timedOut that forgets Needs, or AsOf, or compares AsOf with nothing, fails one of these.
+func TestATimeOutWaitsForWhatTheStreamHasStoredByThen(t *testing.T) {
+	t.Parallel()
+	due := epoch.Add(time.Minute)
+	for name, c := range map[string]struct {
+		asOf time.Time
+		want v1alpha1.StepPhase
+		asks bool
+	}{
+		"nobody asked":            {time.Time{}, v1alpha1.StepDispatched, true},
+		"asked before it was due": {due.Add(-time.Microsecond), v1alpha1.StepDispatched, true},
+		"asked when it was due":   {due, v1alpha1.StepFailed, false},
+		"asked after that":        {due.Add(time.Second), v1alpha1.StepFailed, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := unasked(overdueRun(t), due.Add(time.Second))
+			in.Answers.AsOf = c.asOf
+			out := Decide(in)
+			if got := out.Status.Steps[0].Phase; got != c.want || out.Needs.Answers != c.asks || out.Deferred != c.asks {
+				t.Errorf("a is %s, asks %t, deferred %t; want %s, %t", got, out.Needs.Answers, out.Deferred, c.want, c.asks)
+			}
+		})
+	}
+}
+
+// mutation: a question while nothing is due, or for what has no worker, fails one of these.
+func TestNothingIsAskedWhileNoAttemptTimesOut(t *testing.T) {
+	t.Parallel()
+	for name, in := range map[string]Input{
+		"an attempt in flight, in time": unasked(overdueRun(t), epoch.Add(59*time.Second)),
+		"a delay that is over": func() Input {
+			run := newRun(newStep("d", delay(30)))
+			advance(t, run, epoch)
+			return unasked(run, epoch.Add(time.Hour))
+		}(),
+		"a deadline while nothing is with workers": func() Input {
+			run := newRun(newStep("ok", approval(func(*v1alpha1.Approval) {})))
+			run.Spec.ActiveDeadlineSeconds = new(int32(60))
+			advance(t, run, epoch)
+			return unasked(run, epoch.Add(time.Hour))
+		}(),
+		"a cancel at the time of a deadline": func() Input {
+			run := overdueRun(t)
+			run.Spec.ActiveDeadlineSeconds, run.Spec.Shutdown = new(int32(60)), v1alpha1.ShutdownCancel
+			return unasked(run, epoch.Add(time.Hour))
+		}(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			if out := Decide(in); out.Needs.Answers || out.Deferred {
+				t.Errorf("asks; the run is %s", out.Status.Phase)
+			}
+		})
+	}
+}
+
+// mutation: a decision that leaves the rest undone while a time-out waits makes this fail.
+func TestTheRestOfARunGoesOnWhileATimeOutWaits(t *testing.T) {
+	t.Parallel()
+	run := overdueRun(t)
+	out := Decide(unasked(run, epoch.Add(2*time.Minute), Result{ID: job("b", 1), Result: protocol.Result{Status: protocol.StatusSucceeded}}))
+	if len(out.Dispatch) != 1 || out.Dispatch[0].ID != job("c", 1) || out.Status.Steps[0].Phase != v1alpha1.StepDispatched {
+		t.Errorf("dispatched %v, a is %s", out.Dispatch, out.Status.Steps[0].Phase)
+	}
+}
+
+// mutation: no outOfTime makes this fail: c starts in a run whose time is over.
+func TestNothingBeginsWhileADeadlineWaits(t *testing.T) {
+	t.Parallel()
+	run := overdueRun(t)
+	run.Spec.ActiveDeadlineSeconds = new(int32(60))
+	out := Decide(unasked(run, epoch.Add(2*time.Minute), Result{ID: job("b", 1), Result: protocol.Result{Status: protocol.StatusSucceeded}}))
+	if !out.Needs.Answers || len(out.Dispatch) > 0 || out.Status.CompletedAt != nil || out.Status.Steps[1].Phase != v1alpha1.StepSucceeded {
+		t.Errorf("asks %t, dispatches %v, run %s", out.Needs.Answers, out.Dispatch, out.Status.Phase)
+	}
+}
+
+// mutations: no bound; a wake at what waits; words that change from decision to decision, each fail.
+func TestWhenTheStreamCannotBeAskedATimeOutWaitsForAMinute(t *testing.T) {
+	t.Parallel()
+	run := overdueRun(t)
+	since := epoch.Add(2 * time.Minute)
+	in := unasked(run, since)
+	in.Answers = Answers{MissingSince: since, Cause: "NATS is unreachable"}
+	out := Decide(in)
+	message := condition(&out.Status, v1alpha1.ConditionSucceeded).Message
+	for _, want := range []string{"time-outs wait until " + since.Add(time.Minute).Format(time.RFC3339), "NATS is unreachable", since.Format(time.RFC3339)} {
+		if !strings.Contains(message, want) {
+			t.Errorf("message %q does not say %q", message, want)
+		}
+	}
+	if !out.Changed || len(out.Events) != 1 || out.Events[0].Reason != "TimeoutWaits" || !out.Wake.Equal(since.Add(time.Minute)) {
+		t.Errorf("changed %t, wake %s, events %v", out.Changed, out.Wake, out.Events)
+	}
+	run.Status = persisted(t, &out.Status)
+	in.Now = since.Add(time.Minute - time.Millisecond)
+	if out = Decide(in); out.Changed || len(out.Events) > 0 || !out.Deferred {
+		t.Errorf("told again: %v", out.Events)
+	}
+	in.Now = since.Add(time.Minute)
+	out = Decide(in)
+	s := out.Status.Steps[0]
+	if s.Phase != v1alpha1.StepFailed || s.Error.Code != CodeStartTimeout || !strings.Contains(s.Error.Message, "NATS is unreachable") || out.Deferred {
+		t.Errorf("after a minute: %s, %+v", s.Phase, s.Error)
+	}
+}
+
+// mutations: answered that is always false; the deadline, or the forced one, that does not look at
+// unsettled; the acknowledgement of results that no write has, each fail.
+func TestAnAnswerThatWaitsForTheObjectStoreIsNoTimeOut(t *testing.T) {
+	t.Parallel()
+	big := objects{}.put("a", 1, strings.Repeat("x", 100_000))
+	small := Result{ID: job("b", 1), Result: protocol.Result{Status: protocol.StatusSucceeded}}
+	for name, c := range map[string]struct {
+		deadline *int32
+		lock     Lock
+	}{
+		"an attempt":                        {nil, held(1)},
+		"a run":                             {new(int32(60)), held(1)},
+		"a run whose lock is not to be had": {new(int32(60)), unavailable()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run := overdueRun(t)
+			run.Spec.ActiveDeadlineSeconds = c.deadline
+			now := epoch.Add(2 * time.Minute)
+			in := letIn(Input{Run: run, Now: now, Lock: c.lock, Results: []Result{big, small}})
+			out := Decide(in)
+			if !out.Needs.Outputs() || !out.Deferred || out.Status.Steps[0].Phase != v1alpha1.StepDispatched || out.Verdicts[0] != Waiting {
+				t.Errorf("needs %+v, deferred %t, a is %s, verdicts %v", out.Needs, out.Deferred, out.Status.Steps[0].Phase, out.Verdicts)
+			}
+			if applied := out.Verdicts[1] == Applied; applied != (c.lock.State == LockHeld) {
+				t.Errorf("verdict on b: %s", out.Verdicts[1])
+			}
+			in.Answers.MissingSince, in.Answers.Cause = now.Add(-time.Minute), "no quorum"
+			if out = Decide(in); out.Status.Steps[0].Phase == v1alpha1.StepDispatched || out.Deferred {
+				t.Errorf("after a minute a is %s", out.Status.Steps[0].Phase)
+			}
+		})
+	}
+}
+
+// mutation: an unlocked decision that leaves results out, or applies them to a run that does not end,
+// makes this fail.
+func TestResultsAtHandCountInAnEndWithoutTheLock(t *testing.T) {
+	t.Parallel()
+	run := newRun(newStep("a", maxFailures(1)), newStep("b", maxFailures(1)))
+	run.Spec.ActiveDeadlineSeconds = new(int32(60))
+	advance(t, run, epoch)
+	a := Result{ID: job("a", 1), Result: protocol.Result{Status: protocol.StatusSucceeded}}
+	b := Result{ID: job("b", 1), Result: protocol.Result{Status: protocol.StatusSucceeded}}
+	if out := decideAt(run, epoch.Add(time.Second), busy(), a); out.Changed || out.Verdicts[0] != Waiting {
+		t.Errorf("in time: changed %t, verdicts %v", out.Changed, out.Verdicts)
+	}
+	out := decideAt(run, epoch.Add(time.Minute), busy(), a)
+	if out.Status.Phase != v1alpha1.RunTimedOut || out.Status.Steps[0].Phase != v1alpha1.StepSucceeded || len(out.Withdraw) != 1 {
+		t.Errorf("with one result: %s, a %s, withdrawn %v", out.Status.Phase, out.Status.Steps[0].Phase, out.Withdraw)
+	}
+	out = decideAt(run, epoch.Add(time.Minute), busy(), a, b)
+	if diff := cmp.Diff([]Verdict{Applied, Applied}, out.Verdicts); diff != "" || out.Status.Phase != v1alpha1.RunSucceeded {
+		t.Errorf("with both: %s %s", out.Status.Phase, diff)
+	}
+	if got, was := *out.Status.Fence, *run.Status.Fence; got != was+1 {
+		t.Errorf("fence %d after %d", got, was)
+	}
+}

@@ -34,6 +34,10 @@ test: controlplane cc redis workers ## Run every test but kind's, with the race 
 	@# The race detector makes the exploration of the core ten times as slow, so it is a small one there. This is the whole of it.
 	[ '$(PKG)' != ./... ] || go test -count=1 -timeout 10m ./internal/lifecycle
 
+.PHONY: test-hostile
+test-hostile: controlplane redis ## Play eight namespaces, seven of which do harm, and expect the eighth's runs to succeed in time. Needs a machine of its own for some minutes.
+	HOSTILE=1 go test -count=1 -timeout 10m -v ./test/e2e -ginkgo.focus 'eight namespaces' -ginkgo.v
+
 .PHONY: test-e2e
 test-e2e: ## Run the end-to-end suite on a kind cluster that it makes, or on that of E2E_KUBECONFIG. See docs/testing.md. KEEP=1: keep the cluster.
 	@hack/test-e2e.sh

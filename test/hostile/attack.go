@@ -186,9 +186,15 @@ func (a *Attack) isEnding() bool {
 }
 
 // gate holds workers back until it opens.
-type gate struct{ open chan struct{} }
+type gate struct {
+	open chan struct{}
+	once sync.Once
+}
 
 func newGate() *gate { return &gate{open: make(chan struct{})} }
+
+// pass opens the gate, if it was closed.
+func (g *gate) pass() { g.once.Do(func() { close(g.open) }) }
 
 func (g *gate) wait(ctx context.Context) error {
 	select {

@@ -7,7 +7,7 @@
 //	  ├────── Neighbours   namespace <name>-neighbour: chains at a steady pace, of several tenants; time from creation to end
 //	  └────── Attack       namespace <name>-<kind>: runs, workers, locks, until Stop; then what it found
 //
-// The suite hostile of test/bench uses it for figures.
+// Users are a spec of test/e2e (small sizes and loose bounds) and the suite hostile of test/bench (figures).
 //
 // # What an attack finds
 //

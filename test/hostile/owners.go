@@ -129,23 +129,22 @@ func (a *Attack) forbidSuccess(ctx context.Context) error {
 	})
 }
 
-// latePublishes keeps what an operator publishes for runs of two steps, has another operator take the runs over after the first
-// step, and publishes the job of that step as the first operator would have, had it been stopped between its last look at its
-// lease and the publish. The deduplication window is over by then.
+// latePublishes keeps what an operator publishes for runs of two steps, has another operator take the runs over while a worker has the
+// job of the first one, and, when that was answered and acknowledged, publishes the job as the first operator would have, had it been
+// stopped between its last look at its lease and the publish. The deduplication window is over by then.
 func latePublishes(ctx context.Context, a *Attack) error {
 	first, second := "hostile.first", "hostile.second"
 	kept, err := a.keep(first)
 	if err != nil {
 		return err
 	}
-	if err := a.serve(ctx, first, 20, func(context.Context, worker.Job) (any, error) { return nil, nil }); err != nil {
-		return err
-	}
 	held := &held{gates: map[string]*gate{}}
-	if err := a.serve(ctx, second, 20, func(ctx context.Context, job worker.Job) (any, error) {
-		return nil, held.of(job.ID.RunUID).wait(ctx)
-	}); err != nil {
-		return err
+	for _, topic := range []string{first, second} {
+		if err := a.serve(ctx, topic, 20, func(ctx context.Context, job worker.Job) (any, error) {
+			return nil, held.of(job.ID.RunUID, job.ID.Step).wait(ctx)
+		}); err != nil {
+			return err
+		}
 	}
 	if err := a.shortenWindow(ctx); err != nil {
 		return err
@@ -154,19 +153,20 @@ func latePublishes(ctx context.Context, a *Attack) error {
 	return a.rounds(ctx, roundLimit, func(ctx context.Context, n int) error { return a.publishLate(ctx, n, spec, kept, held) })
 }
 
-// held are the gates of runs, by UID.
+// held are the gates of runs, by UID and step.
 type held struct {
 	mu    sync.Mutex
 	gates map[string]*gate
 }
 
-func (h *held) of(uid string) *gate {
+func (h *held) of(uid, step string) *gate {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.gates[uid] == nil {
-		h.gates[uid] = newGate()
+	key := uid + "/" + step
+	if h.gates[key] == nil {
+		h.gates[key] = newGate()
 	}
-	return h.gates[uid]
+	return h.gates[key]
 }
 
 func (a *Attack) publishLate(ctx context.Context, n int, spec v1alpha1.WorkflowRunSpec, kept *kept, held *held) error {
@@ -180,11 +180,12 @@ func (a *Attack) publishLate(ctx context.Context, n int, spec v1alpha1.WorkflowR
 	}
 	defer func() {
 		for _, run := range runs {
-			close(held.of(string(run.UID)).open)
+			held.of(string(run.UID), "first").pass()
+			held.of(string(run.UID), "second").pass()
 		}
 	}()
 	for _, run := range runs {
-		if err := until(ctx, func() (bool, error) { return a.log.jobs(string(run.UID)) >= 2, nil }); err != nil {
+		if err := until(ctx, func() (bool, error) { return a.log.jobs(string(run.UID)) >= 1, nil }); err != nil {
 			return err
 		}
 		if err := a.read(ctx, run); err != nil {
@@ -196,20 +197,31 @@ func (a *Attack) publishLate(ctx context.Context, n int, spec v1alpha1.WorkflowR
 		return err
 	}
 	for _, run := range runs {
-		fence := *run.Status.Fence
-		if err := within(ctx, takeOver, func() (bool, error) {
-			err := a.read(ctx, run)
-			return run.Status != nil && *run.Status.Fence > fence, err
-		}); err != nil {
+		if err := a.afterTakeOver(ctx, run, kept, held); err != nil {
 			return err
-		}
-		if m := kept.of(string(run.UID)); m != nil {
-			if _, err := a.scene.nc.RequestMsgWithContext(ctx, m); err != nil {
-				return fmt.Errorf("publish late: %w", err)
-			}
 		}
 	}
 	linger(ctx, redispatch)
+	return nil
+}
+
+// afterTakeOver waits until another owner has written to a run, lets its first step end, and publishes that step's job again.
+func (a *Attack) afterTakeOver(ctx context.Context, run *v1alpha1.WorkflowRun, kept *kept, held *held) error {
+	fence, uid := *run.Status.Fence, string(run.UID)
+	if err := within(ctx, takeOver, func() (bool, error) {
+		err := a.read(ctx, run)
+		return run.Status != nil && *run.Status.Fence > fence, err
+	}); err != nil {
+		return err
+	}
+	held.of(uid, "first").pass()
+	if err := until(ctx, func() (bool, error) { return a.log.jobs(uid) >= 2, nil }); err != nil {
+		return err
+	}
+	linger(ctx, shortWindow)
+	if _, err := a.scene.nc.RequestMsgWithContext(ctx, kept.of(uid)); err != nil {
+		return fmt.Errorf("publish late: %w", err)
+	}
 	return nil
 }
 

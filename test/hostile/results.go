@@ -197,7 +197,7 @@ func (a *Attack) waitTogether(ctx context.Context, topic string, runs, items int
 			return err
 		}
 	}
-	close(answers.open)
+	answers.pass()
 	last := protocol.JobID{RunUID: string(all[runs-1].UID), Step: "all", Item: fmt.Sprint(items - 1), Attempt: 1}
 	if err := until(ctx, func() (bool, error) { return !a.log.answered(last).IsZero(), nil }); err != nil {
 		return err

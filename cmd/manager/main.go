@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"runtime/debug"
 	_ "time/tzdata" // expressions may name time zones, and the image has no files but the operator
 
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -37,6 +38,9 @@ func start(ctx context.Context, o options) error {
 	if err := o.complete(os.Getenv); err != nil {
 		return err
 	}
-	ctrl.Log.WithName("setup").Info("Starting", "version", build().Version, "commit", build().Commit, "holder", o.holder, "nats", o.nats.redactedURL(), "redis", o.redis.addrs)
+	if o.memoryGoal > 0 {
+		debug.SetMemoryLimit(o.memoryGoal)
+	}
+	ctrl.Log.WithName("setup").Info("Starting", "version", build().Version, "commit", build().Commit, "holder", o.holder, "nats", o.nats.redactedURL(), "redis", o.redis.addrs, "memoryGoal", o.memoryGoal)
 	return run(ctx, o)
 }

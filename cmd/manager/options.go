@@ -24,6 +24,8 @@ type options struct {
 	maxWrites     int
 	inboxLimit    int
 	kubeQPS       float64
+	memoryPercent int
+	memoryGoal    int64 // bytes; 0: none
 	requireLists  bool
 	nats          natsOptions
 	redis         redisOptions
@@ -67,11 +69,12 @@ func (o *options) bind(f *flag.FlagSet) {
 	f.StringVar(&o.metricsAddr, "metrics-bind-address", ":8080", "Address of the metrics endpoint; 0 switches it off.")
 	f.StringVar(&o.probeAddr, "health-probe-bind-address", ":8081", "Address of livez and readyz.")
 	f.StringVar(&o.pprofAddr, "pprof-bind-address", pprofOff, "Loopback address of profiles (net/http/pprof), as 127.0.0.1:6060, or localhost:6060; 0 switches them off. They show what is in memory, so other addresses are refused.")
-	f.IntVar(&o.maxConcurrent, "max-concurrent-runs", 16, "Runs worked on at the same time.")
+	f.IntVar(&o.maxConcurrent, "max-concurrent-runs", 16, "Runs worked on at the same time. Those of one namespace have half of the places at most.")
 	f.IntVar(&o.maxWrites, "max-concurrent-writes", 4, "Status writes at the same time. More than the API server has cores to work on only wait there, where runs whose turn it is at their tenant's gate cannot go first.")
 	f.IntVar(&o.inboxLimit, "inbox-limit", 10000, "Results that may wait in memory; more go back to NATS for a second.")
 	f.BoolVar(&o.requireLists, "require-allow-lists", false, "Namespaces without the annotations allowed-workload-classes and allowed-topics may use none; else all.")
 	f.Float64Var(&o.kubeQPS, "kube-api-qps", -1, "Limit of requests a second to the API server; negative means none (its own priority and fairness applies).")
+	f.IntVar(&o.memoryPercent, "memory-percent", 75, "Share of $MEMORY_LIMIT, the container's limit in bytes, that the garbage collector aims at; 0: none. $GOMEMLIMIT goes before it.")
 	f.StringVar(&o.nats.url, "nats-url", "nats://127.0.0.1:4222", "NATS servers, separated by commas.")
 	f.StringVar(&o.nats.prefix, "nats-prefix", protocol.DefaultPrefix, "First token of all subjects; in capitals the first word of the streams' names.")
 	f.StringVar(&o.nats.takeOver, "nats-take-over", "", "Installation (the UID of its cluster's namespace kube-system) whose streams become this cluster's: after a cluster was restored or replaced, when the other one is gone for good.")
@@ -103,6 +106,10 @@ func (o *options) complete(getenv func(string) string) error {
 	}
 	o.nats.user, o.nats.password = getenv("NATS_USER"), getenv("NATS_PASSWORD")
 	o.redis.username, o.redis.password = getenv("REDIS_USERNAME"), getenv("REDIS_PASSWORD")
+	var err error
+	if o.memoryGoal, err = memoryGoal(o.memoryPercent, getenv); err != nil {
+		return err
+	}
 	o.redis.tls = o.redis.tls || o.redis.caFile != ""
 	return o.check()
 }

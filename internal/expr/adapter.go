@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
+
+	"github.com/syncopate-dev/syncopate/internal/document"
 )
 
 // jsonAdapter makes CEL values of what JSON decodes to.
@@ -20,6 +22,8 @@ func (a jsonAdapter) NativeToValue(value any) ref.Val {
 	switch v := value.(type) {
 	case json.Number:
 		return number(v)
+	case document.Value:
+		return documentValue(v)
 	case undecodable:
 		return types.WrapErr(v.err)
 	case map[string]any:

@@ -280,3 +280,8 @@ func BenchmarkCompile(b *testing.B) {
 		}
 	}
 }
+
+// activation is what CEL looks names up in.
+func (v Vars) activation(maxCost int) map[string]any {
+	return Prepare(v).activation(v.Item, v.HasItem, newWork(maxCost))
+}

@@ -18,7 +18,8 @@ const (
 	varRun    = "run"
 	varItem   = "item"
 
-	maxCached = 2048 // compiled expressions; some 20 KiB each
+	maxCached     = 2048      // compiled expressions
+	maxCachedText = 512 << 10 // bytes of their text: each takes some 90 bytes when it is compiled
 )
 
 // source is what a program is made of.
@@ -58,6 +59,7 @@ type compiler struct {
 
 	mu       sync.Mutex
 	programs map[source]*program
+	text     int // bytes of the text of all of them
 }
 
 // sharedCompiler is the package's only state (see doc.go). Its error would be a defect of newCompiler, which has no input.
@@ -142,8 +144,12 @@ func (c *compiler) cached(src source) *program {
 func (c *compiler) keep(src source, p *program) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.programs) >= maxCached {
+	if len(c.programs) >= maxCached || c.text+len(src.text) > maxCachedText {
 		clear(c.programs)
+		c.text = 0
+	}
+	if c.programs[src] == nil { // two may have compiled it at the same time
+		c.text += len(src.text)
 	}
 	c.programs[src] = p
 }

@@ -25,7 +25,7 @@ const (
 )
 
 // Vars are the variables of an evaluation. Values are what JSON decodes to: nil, bool, string, any Go number, json.Number,
-// json.RawMessage (decoded when it is looked at), []any and map[string]any of the same. Whole numbers should come as int64 or
+// json.RawMessage (decoded when it is looked at), document.Value (read where it is, and never copied), []any and map[string]any of the same. Whole numbers should come as int64 or
 // json.Number: a float64 has lost digits already. Nil Inputs, Steps and Run stand for {}. Nothing is changed.
 type Vars struct {
 	Inputs any
@@ -34,11 +34,6 @@ type Vars struct {
 	// Item is the variable item, and there is one only if HasItem is true: nil is an item, too.
 	Item    any
 	HasItem bool
-}
-
-// activation is what CEL looks names up in.
-func (v Vars) activation(maxCost int) map[string]any {
-	return Prepare(v).activation(v.Item, v.HasItem, newWork(maxCost))
 }
 
 // Option says in which place an expression stands.
@@ -56,12 +51,17 @@ func CheckCondition(src string, with ...Option) error {
 }
 
 // EvalCondition evaluates src to true or false. Its error is an *Error; one that wraps ErrNotBool if src gave something else.
-func EvalCondition(src string, v Vars) (bool, error) {
-	p, err := condition(src, v.HasItem)
+func EvalCondition(src string, v Vars) (bool, error) { return Prepare(v).Condition(src) }
+
+// Condition is the function EvalCondition with the variables of the scope.
+func (s *Scope) Condition(src string) (bool, error) {
+	p, err := condition(src, s.hasItem)
 	if err != nil {
 		return false, err
 	}
-	out, err := p.eval(v.activation(MaxCost))
+	w := s.work(MaxCost)
+	out, err := p.eval(s.activation(s.item, s.hasItem, w))
+	s.spent += w.spent() + compileCost(src)
 	if err != nil {
 		return false, wrong(src, err)
 	}

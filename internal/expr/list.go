@@ -17,6 +17,9 @@ const (
 	// MaxListBytes bounds all its items together, in bytes; each is bounded by MaxRenderedBytes and MaxDepth. A list can hold the
 	// same large text in each item, so what it is made of says nothing about its size.
 	MaxListBytes = 4 << 20
+	// MaxListMemory bounds what all its items take in memory, in bytes, by MemoryOf: an object with one key has ten bytes of text and
+	// takes some 400.
+	MaxListMemory = 16 << 20
 	// MaxListCost bounds its evaluation, in cost units, instead of MaxCost: it is made once for all of its items, and 10,000 of
 	// them may have 100 units each.
 	MaxListCost = 1_000_000
@@ -34,12 +37,17 @@ func CheckList(src string, with ...Option) error {
 // them as JSON and read them back does not give the same: 2.0 would become 2, which is an int.
 //
 // Its error is an *Error; one that wraps ErrNotList if src gave something else, and ErrTooLarge if the list is beyond the bounds.
-func EvalList(src string, v Vars) ([]any, error) {
-	p, err := list(src, v.HasItem)
+func EvalList(src string, v Vars) ([]any, error) { return Prepare(v).List(src) }
+
+// List is the function EvalList with the variables of the scope.
+func (s *Scope) List(src string) ([]any, error) {
+	p, err := list(src, s.hasItem)
 	if err != nil {
 		return nil, err
 	}
-	out, err := p.eval(v.activation(MaxListCost))
+	w := s.work(MaxListCost)
+	out, err := p.eval(s.activation(s.item, s.hasItem, w))
+	s.spent += w.spent() + compileCost(src)
 	if err != nil {
 		return nil, wrong(p.text, err)
 	}
@@ -98,9 +106,9 @@ func itemsOf(val ref.Val) ([]any, error) {
 	if size > MaxListItems {
 		return nil, fmt.Errorf("%w: the list has %d items, more than %d", ErrTooLarge, size, MaxListItems)
 	}
-	items, left := make([]any, size), MaxListBytes
+	items, left, memory := make([]any, size), MaxListBytes, MaxListMemory
 	for i := range items {
-		b := budget{left: MaxRenderedBytes}
+		b := budget{left: MaxRenderedBytes, memory: memory}
 		item, err := b.plain(l.Get(types.Int(i)))
 		if err != nil {
 			return nil, fmt.Errorf("item %d: %w", i, err)
@@ -108,7 +116,7 @@ func itemsOf(val ref.Val) ([]any, error) {
 		if left -= MaxRenderedBytes - b.left; left < 0 {
 			return nil, fmt.Errorf("%w: the items have more than %d bytes together", ErrTooLarge, MaxListBytes)
 		}
-		items[i] = item
+		items[i], memory = item, b.memory
 	}
 	return items, nil
 }

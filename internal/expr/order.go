@@ -21,7 +21,8 @@ type orderedMap struct {
 }
 
 func inOrder(m traits.Mapper) traits.Mapper {
-	if _, already := m.(*orderedMap); already {
+	switch m.(type) {
+	case *orderedMap, documentMap:
 		return m
 	}
 	return &orderedMap{Mapper: m}
@@ -56,7 +57,8 @@ func compareKeys(x, y ref.Val) int {
 // checkKeys is a map that an expression made, in order, or an error: CEL allows no other types of keys, but does not look. Lists
 // have no order, and NaN is not even equal to itself.
 func checkKeys(m traits.Mapper) ref.Val {
-	if _, checked := m.(*orderedMap); checked {
+	switch m.(type) {
+	case *orderedMap, documentMap:
 		return m
 	}
 	for it := m.Iterator(); it.HasNext() == types.True; {

@@ -2,22 +2,33 @@ package expr
 
 import "sync"
 
-const bytesPerCost = 10 // to read and write JSON
+const (
+	bytesPerCost     = 10  // to read and write JSON
+	costToCompile    = 200 // an expression
+	costPerCharacter = 8   // of it
+)
+
+// compileCost is what it takes to compile an expression, in cost units. It is counted also if a compiled one is found, so that what
+// somebody counts does not depend on what others evaluated before.
+func compileCost(src string) int { return costToCompile + costPerCharacter*len(src) }
 
 // Scope is variables made ready for many templates. Raw JSON in them is decoded once, when the first template names its
 // variable, so rendering one template for each of many items takes the same time per item however many there are, and
 // however large the other variables. A Scope is not safe for concurrent use.
 type Scope struct {
-	shared map[string]func() any
-	spent  int
+	shared  map[string]func() any
+	item    any
+	hasItem bool
+	spent   int
+	limit   int // of each evaluation, if above 0 and below that of the package
 }
 
-// Prepare makes a Scope of v but for its item. The values of v must not change while the Scope is in use.
+// Prepare makes a Scope of v. The values of v must not change while the Scope is in use.
 func Prepare(v Vars) *Scope {
 	if v.Inputs == nil {
 		v.Inputs = map[string]any{}
 	}
-	return &Scope{shared: map[string]func() any{
+	return &Scope{item: v.Item, hasItem: v.HasItem, shared: map[string]func() any{
 		varInputs: sync.OnceValue(func() any { return decoded(v.Inputs) }),
 		varSteps:  sync.OnceValue(func() any { return decoded(v.Steps) }),
 		varRun:    sync.OnceValue(func() any { return decoded(v.Run) }),
@@ -25,19 +36,42 @@ func Prepare(v Vars) *Scope {
 }
 
 // Render is the function Render for one item, which is the variable item. Each call has the bounds of a template to itself.
-func (s *Scope) Render(raw []byte, item any) ([]byte, error) { return s.render(raw, item, true) }
+func (s *Scope) Render(raw []byte, item any) ([]byte, error) {
+	out, _, err := s.render(raw, item, true)
+	return out, err
+}
+
+// Template is the function Render for the variables of the scope.
+func (s *Scope) Template(raw []byte) ([]byte, error) {
+	out, compiled, err := s.render(raw, s.item, s.hasItem)
+	s.spent += compiled
+	return out, err
+}
 
 // Spent is what all calls so far took, in cost units: a call that took all that its bounds allow counts about 2*MaxCost. The bounds
 // hold for each call, so who renders for thousands of items at once looks at the sum, stops, and goes on another time.
 func (s *Scope) Spent() int { return s.spent }
 
-func (s *Scope) render(raw []byte, item any, hasItem bool) ([]byte, error) {
-	w := newWork(MaxCost)
-	e := evaluation{activation: s.activation(item, hasItem, w), output: budget{left: MaxRenderedBytes}}
+// Limit bounds the cost of each evaluation from now on, where that is less than always; 0: as always. One that is stopped by it says
+// ErrTooCostly, and may be good.
+func (s *Scope) Limit(cost int) { s.limit = cost }
+
+// work is that of one evaluation.
+func (s *Scope) work(most int) *work {
+	if s.limit > 0 {
+		most = min(most, s.limit)
+	}
+	return newWork(most)
+}
+
+// render also says what it takes to compile the template's expressions.
+func (s *Scope) render(raw []byte, item any, hasItem bool) (out []byte, compiled int, err error) {
+	w := s.work(MaxCost)
+	e := evaluation{activation: s.activation(item, hasItem, w), output: budget{left: MaxRenderedBytes, memory: MaxListMemory}}
 	r := renderer{value: e.value, item: hasItem}
-	out, err := r.bytes(raw)
+	out, err = r.bytes(raw)
 	s.spent += w.spent() + (len(raw)+len(out))/bytesPerCost
-	return out, err
+	return out, r.compiled, err
 }
 
 // activation is what CEL looks names up in. It is made for one evaluation or template: CEL keeps in it what the functions give.

@@ -18,7 +18,7 @@ func CheckTemplate(raw []byte, with ...Option) error {
 
 // Render gives the template with its expressions replaced by their values, as JSON with sorted keys, in at most
 // MaxRenderedBytes. An empty template stands for {}. Its error is an *Error, or wraps ErrTemplate or ErrTooLarge.
-func Render(raw []byte, v Vars) ([]byte, error) { return Prepare(v).render(raw, v.Item, v.HasItem) }
+func Render(raw []byte, v Vars) ([]byte, error) { return Prepare(v).Template(raw) }
 
 // evaluation is what the expressions of one template share.
 type evaluation struct {
@@ -39,6 +39,7 @@ type renderer struct {
 	value       func(*program) (any, error)
 	item        bool // there is a variable item
 	expressions int
+	compiled    int // what it takes to compile them, in cost units
 }
 
 // bytes is the document with its expressions replaced, as JSON.
@@ -124,6 +125,7 @@ func (r *renderer) expression(src string) (any, error) {
 	if r.expressions++; r.expressions > MaxExpressions {
 		return nil, fmt.Errorf("%w: more than %d expressions", ErrTooLarge, MaxExpressions)
 	}
+	r.compiled += compileCost(src)
 	p, err := compile(source{text: src, item: r.item})
 	if err != nil {
 		return nil, wrong(src, err)

@@ -17,8 +17,59 @@ var errOutput = fmt.Errorf("%w: the result has more than %d bytes", ErrTooLarge,
 // budget bounds what is made of CEL values. A CEL list can hold the same list many times over, so a small value can have an
 // endless text; it must be refused while it is walked.
 type budget struct {
-	left  int // bytes
-	depth int // of lists and maps around what is looked at
+	left   int // bytes
+	memory int // bytes that the plain values may still take
+	depth  int // of lists and maps around what is looked at
+}
+
+// What plain values take in memory, in bytes, at least as much as they do.
+const (
+	valueMemory  = 24  // in a list or alone, with the number that it refers to
+	textMemory   = 32  // beside its bytes
+	listMemory   = 48  // beside its elements
+	objectMemory = 48  // empty
+	groupMemory  = 320 // of a map, for each eight keys
+	keysPerGroup = 7   // that it holds before the map grows
+)
+
+var errMemory = fmt.Errorf("%w: the values take more than %d bytes of memory", ErrTooLarge, MaxListMemory)
+
+// hold spends n bytes of memory.
+func (b *budget) hold(n int) error {
+	if b.memory -= n; b.memory < 0 {
+		return errMemory
+	}
+	return nil
+}
+
+// objectBytes is what a map with some keys takes, without the keys' text and the values. Maps double, so half of one may be empty.
+func objectBytes(keys int) int {
+	if keys == 0 {
+		return objectMemory
+	}
+	return objectMemory + groupMemory*(1+2*(keys-1)/keysPerGroup)
+}
+
+// MemoryOf is about what a plain value takes in memory, in bytes: an item of a list that EvalList gave.
+func MemoryOf(v any) int {
+	switch v := v.(type) {
+	case string:
+		return valueMemory + textMemory + len(v)
+	case []any:
+		n := valueMemory + listMemory
+		for _, e := range v {
+			n += MemoryOf(e)
+		}
+		return n
+	case map[string]any:
+		n := valueMemory + objectBytes(len(v))
+		for k, e := range v {
+			n += textMemory + len(k) + MemoryOf(e)
+		}
+		return n
+	default:
+		return valueMemory
+	}
 }
 
 // take spends n bytes.
@@ -42,7 +93,7 @@ func (b *budget) leave() { b.depth-- }
 // plain makes of a CEL value what encoding/json writes as intended.
 func (b *budget) plain(val ref.Val) (any, error) {
 	val = unwrapOptional(val)
-	if err := b.take(1); err != nil {
+	if err := errors.Join(b.take(1), b.hold(valueMemory)); err != nil {
 		return nil, err
 	}
 	switch v := val.(type) {
@@ -51,7 +102,7 @@ func (b *budget) plain(val ref.Val) (any, error) {
 	case types.Bool, types.Int, types.Uint, types.Double:
 		return scalar(v)
 	case types.String:
-		return string(v), b.take(len(v))
+		return string(v), errors.Join(b.take(len(v)), b.hold(textMemory+len(v)))
 	case types.Bytes:
 		return base64.StdEncoding.EncodeToString(v), b.take(base64.StdEncoding.EncodedLen(len(v)))
 	case types.Timestamp, types.Duration:
@@ -82,6 +133,9 @@ func (b *budget) array(l traits.Lister) (any, error) {
 	if size, _ := l.Size().(types.Int); int(size) > b.left { // each element takes a byte at least
 		return nil, errOutput
 	}
+	if err := b.hold(listMemory); err != nil {
+		return nil, err
+	}
 	list := []any{}
 	for it := l.Iterator(); it.HasNext() == types.True; {
 		v, err := b.plain(it.Next())
@@ -98,6 +152,13 @@ func (b *budget) object(m traits.Mapper) (any, error) {
 		return nil, err
 	}
 	defer b.leave()
+	size, _ := m.Size().(types.Int)
+	if int(size) > b.left {
+		return nil, errOutput
+	}
+	if err := b.hold(objectBytes(int(size))); err != nil {
+		return nil, err
+	}
 	object := map[string]any{}
 	for it := m.Iterator(); it.HasNext() == types.True; {
 		key := it.Next()
@@ -108,7 +169,7 @@ func (b *budget) object(m traits.Mapper) (any, error) {
 		if _, twice := object[name]; twice {
 			return nil, fmt.Errorf("two keys of a map are %q as text", name)
 		}
-		if err := b.take(len(name)); err != nil {
+		if err := errors.Join(b.take(len(name)+1), b.hold(textMemory+len(name))); err != nil {
 			return nil, err
 		}
 		if object[name], err = b.plain(m.Get(key)); err != nil {

@@ -89,10 +89,12 @@ type decider struct {
 
 	unsettled map[protocol.JobID]bool // attempts whose answers at hand wait for the object store
 
-	parts         map[string]bool // objects with outputs of items, by name
-	partsAsked    int64           // bytes of those that this decision reads
-	items         []*items        // by step: of those with forEach that are under way
-	itemsRendered int             // bytes of inputs of their jobs
+	parts      map[string]bool // objects with outputs of items, by name
+	partsAsked int64           // bytes of those that this decision reads
+	items      []*items        // by step: of those with forEach that are under way
+
+	progressed int  // steps and items that begin, or end as they do, with this decision
+	left       bool // an expression is left for the next decision
 }
 
 // failure is a failed step as the reason for the end of its run.
@@ -129,6 +131,7 @@ func newDecider(in Input) *decider {
 		d.st.Tenant = d.in.Tenant.Name
 	}
 	d.view = newView(in.Run, &d.st, &d.plan, in.Payloads)
+	d.view.done = &evaluations{known: in.Evaluated, glance: in.Glance, quick: in.Quick, more: d.may}
 	d.items = make([]*items, len(d.st.Steps))
 	d.readItems()
 	return d
@@ -204,6 +207,8 @@ func (d *decider) decision() Decision {
 	}
 	d.out.Status = d.st
 	d.out.Changed = d.lockNews() || !equality.Semantic.DeepEqual(durable(stored(d.run)), durable(d.st))
+	d.out.Changed = d.out.Changed || d.in.Glance && d.left
+	d.out.Cut, d.out.Evaluated = d.left && !d.in.Glance, d.view.done.all()
 	d.out.Wake, d.out.Deferred = d.wake(), d.deferred
 	return d.out
 }

@@ -92,11 +92,19 @@
 // The outputs of all items that succeed with one decision go to one place: into status while they are few, else into one object. Nothing
 // succeeds before its output has its place. When the last item is over, they become the step's output.
 //
-// A decision renders so many inputs at most; the rest goes out with the next one, at once. The list has one value, so the shell hands it
+// What a decision renders is in its budget, as all expressions are; the rest goes out with the next one, at once. The list has one value, so the shell hands it
 // back (Lists); without it, it is evaluated again.
 //
 // With FailStep the first item that fails for good ends the step when all results of the decision were applied, and the jobs of the others
 // are withdrawn. With Collect the step succeeds when all are over.
+//
+// # What expressions may take
+//
+// The decisions of one pass share a budget: cost units of expr, and bytes of what is rendered. What is over it is left for the next write
+// (Cut), in order. As long as nothing began with a decision, and nothing is lacking, one more expression is evaluated, so each write gets ahead; what
+// that takes beyond the budget is what one step may take. Input.Evaluated has what the decisions of the pass before gave, with a hash of what
+// each place saw: equal sights give equal values. A Quick decision stops where it would be noticed, and a Glance before the first expression;
+// the shell makes the same decision again then, or none.
 //
 // # Child runs
 //

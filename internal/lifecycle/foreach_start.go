@@ -31,6 +31,9 @@ func (d *decider) listOfItems(i int) ([]any, error) {
 	}
 	if !known {
 		var err error
+		if d.view.done.enough() {
+			return nil, errEnough
+		}
 		if list, err = d.view.list(i); err != nil {
 			return nil, err
 		}
@@ -113,7 +116,6 @@ func (d *decider) launchesOf(it *items, room int) []launch {
 	if it.problem != nil {
 		return nil
 	}
-	d.postponed = d.postponed || d.renderedEnough(r)
 	return launches
 }
 
@@ -121,7 +123,7 @@ func (d *decider) launchesOf(it *items, room int) []launch {
 func (d *decider) launchNew(launches []launch, it *items, r *itemRenderer, free int) []launch {
 	full := len(launches) + free
 	for item := int(it.st.Begun); item < int(it.st.Total) && len(launches) < full; item++ {
-		if it.problem != nil || d.renderedEnough(r) {
+		if it.problem != nil || d.left {
 			break
 		}
 		launches = d.launchItem(launches, it, r, launch{step: it.step, item: item, attempt: 1})
@@ -131,25 +133,21 @@ func (d *decider) launchNew(launches []launch, it *items, r *itemRenderer, free 
 
 // launchItem adds an item to those that go out, unless its input cannot be evaluated, or this decision has rendered enough.
 func (d *decider) launchItem(launches []launch, it *items, r *itemRenderer, l launch) []launch {
-	if d.renderedEnough(r) {
-		return launches // the rest goes out with the next decision
-	}
 	problem := attemptsExceeded(l.attempt)
 	if problem == nil {
-		l.input, problem = r.render(l.item)
+		var err error
+		if l.input, problem, err = r.render(l.item); d.leave(err) {
+			return launches // it goes out with the next decision
+		}
 	}
+	d.progressed++
 	if problem != nil {
 		it.st.Begun = max(it.st.Begun, int32(l.item)+1)
 		d.again = d.again || l.attempt != 1 // its place is free
 		d.itemFailed(it, l.item, *problem)
 		return launches
 	}
-	d.itemsRendered += len(l.input)
 	return append(launches, l)
-}
-
-func (d *decider) renderedEnough(r *itemRenderer) bool {
-	return d.itemsRendered > maxItemsRendered || r.scope.Spent() > maxItemsCost
 }
 
 func attemptsExceeded(attempt int32) *v1alpha1.StepError {
@@ -212,6 +210,8 @@ type itemRenderer struct {
 	raw   []byte
 	list  []any
 	scope *expr.Scope
+	done  *evaluations
+	place string
 }
 
 func (d *decider) rendererOf(i int) (*itemRenderer, error) {
@@ -238,22 +238,31 @@ func (v *view) itemRenderer(i int, list []any) (*itemRenderer, error) {
 	}
 	// Decoded only if an expression reads them: the list itself is often there, and long.
 	vars.Inputs, vars.Run = json.RawMessage(rawOf(v.run.Spec.Inputs)), v.infoFor(i)
-	return &itemRenderer{raw: raw, list: list, scope: expr.Prepare(vars)}, nil
+	place := v.place(fmt.Sprintf("%d/input", i), v.plan.sees(i), v.plan.isFinally(i))
+	scope := expr.Prepare(vars)
+	scope.Limit(v.done.limit())
+	return &itemRenderer{raw: raw, list: list, scope: scope, done: v.done, place: place}, nil
 }
 
-// render is the input of the job of an item, or why there is none.
-func (r *itemRenderer) render(item int) (json.RawMessage, *v1alpha1.StepError) {
+// render is the input of the job of an item, or why there is none. Its error is that it is left for the next decision.
+func (r *itemRenderer) render(item int) (json.RawMessage, *v1alpha1.StepError, error) {
 	if item >= len(r.list) {
-		return nil, &v1alpha1.StepError{Code: CodeExpressionError, Message: fmt.Sprintf("there are %d items only", len(r.list))}
+		return nil, &v1alpha1.StepError{Code: CodeExpressionError, Message: fmt.Sprintf("there are %d items only", len(r.list))}, nil
 	}
-	input, err := r.scope.Render(r.raw, r.list[item])
+	input, err := r.done.value(fmt.Sprintf("%s/%d", r.place, item), len(r.raw), func() (json.RawMessage, int, error) {
+		before := r.scope.Spent()
+		input, err := r.scope.Render(r.raw, r.list[item])
+		return input, r.scope.Spent() - before, err
+	})
 	switch {
+	case errors.Is(err, errEnough):
+		return nil, nil, err
 	case errors.Is(err, expr.ErrTooLarge):
-		return nil, &v1alpha1.StepError{Code: CodeInputTooLarge, Message: "job.input: " + err.Error()}
+		return nil, &v1alpha1.StepError{Code: CodeInputTooLarge, Message: "job.input: " + err.Error()}, nil
 	case err != nil:
-		return nil, &v1alpha1.StepError{Code: CodeExpressionError, Message: "job.input: " + err.Error()}
+		return nil, &v1alpha1.StepError{Code: CodeExpressionError, Message: "job.input: " + err.Error()}, nil //nolint:nilerr // it is the item's
 	default:
-		return input, nil
+		return input, nil, nil
 	}
 }
 
@@ -281,7 +290,13 @@ func (v *view) list(i int) ([]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, err := expr.EvalList(src, vars)
+	scope := expr.Prepare(vars)
+	scope.Limit(v.done.limit())
+	list, err := scope.List(src)
+	v.done.fresh.Cost += scope.Spent() + costOfPlace
+	if v.done.quick && errors.Is(err, expr.ErrTooCostly) {
+		return nil, errEnough
+	}
 	if err != nil {
 		return nil, fmt.Errorf("forEach.items: %w", err)
 	}

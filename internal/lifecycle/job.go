@@ -157,11 +157,11 @@ func (r *Rendering) input(i, item int) (json.RawMessage, error) {
 		}
 		r.items[i] = made
 	}
-	input, problem := r.items[i].render(item)
+	input, problem, err := r.items[i].render(item)
 	if problem != nil {
 		return nil, errors.New(problem.Message)
 	}
-	return input, nil
+	return input, err
 }
 
 // Needs names the outputs in the object store that Job needs for an attempt.
@@ -222,7 +222,9 @@ type view struct {
 	payloads Payloads
 	info     map[string]any
 	inputs   any
-	outputs  map[int]any // decoded once per decision, however many steps read them
+	outputs  map[int]any    // decoded once per decision, however many steps read them
+	states   map[int]uint64 // hashes of what is seen of the steps
+	done     *evaluations
 }
 
 func newView(run *v1alpha1.WorkflowRun, st *v1alpha1.WorkflowRunStatus, p *plan, payloads Payloads) *view {
@@ -232,7 +234,7 @@ func newView(run *v1alpha1.WorkflowRun, st *v1alpha1.WorkflowRunStatus, p *plan,
 			"name": run.Name, "namespace": run.Namespace, "uid": string(run.UID),
 			"tenant": st.Tenant, "workloadClass": run.Spec.WorkloadClass,
 		},
-		outputs: make(map[int]any),
+		outputs: make(map[int]any), states: make(map[int]uint64), done: &evaluations{},
 	}
 }
 
@@ -243,7 +245,7 @@ func (v *view) vars(reads []int) (expr.Vars, error) {
 		return expr.Vars{}, err
 	}
 	if v.inputs == nil {
-		if v.inputs, err = decodeJSON(rawOf(v.run.Spec.Inputs)); err != nil {
+		if v.inputs, err = parseJSON(rawOf(v.run.Spec.Inputs)); err != nil {
 			return expr.Vars{}, fmt.Errorf("spec.inputs: %w", err)
 		}
 	}
@@ -305,7 +307,7 @@ func (v *view) output(j int) (any, error) {
 		raw = v.payloads[s.OutputRef.Name].Data
 	}
 	if len(raw) > 0 {
-		value, err := decodeJSON(raw)
+		value, err := parseJSON(raw)
 		if err != nil {
 			return nil, fmt.Errorf("output of %s: %w", s.Name, err)
 		}
@@ -344,15 +346,10 @@ func (v *view) wanted(i int) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("when: %w", err)
 	}
-	vars, err := v.varsOf(i)
-	if err != nil {
-		return false, err
-	}
-	ok, err := expr.EvalCondition(src, vars)
-	if err != nil {
-		return false, fmt.Errorf("when: %w", err)
-	}
-	return ok, nil
+	said, err := v.done.value(v.place(fmt.Sprintf("%d/when", i), v.plan.sees(i), v.plan.isFinally(i)), len(src), func() (json.RawMessage, int, error) {
+		return v.wantedBy(i)
+	})
+	return string(said) == "true", err
 }
 
 // render evaluates the input of step i.
@@ -365,15 +362,17 @@ func (v *view) render(i int) (json.RawMessage, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", field, err)
 	}
-	vars, err := v.varsOf(i)
-	if err != nil {
-		return nil, err
-	}
-	input, err := expr.Render(raw, vars)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", field, err)
-	}
-	return input, nil
+	return v.done.value(v.place(fmt.Sprintf("%d/input", i), v.plan.sees(i), v.plan.isFinally(i)), len(raw), func() (json.RawMessage, int, error) {
+		vars, err := v.varsOf(i)
+		if err != nil {
+			return nil, 0, err
+		}
+		input, cost, err := v.templateBy(raw, vars)
+		if err != nil {
+			return nil, cost, fmt.Errorf("%s: %w", field, err)
+		}
+		return input, cost, nil
+	})
 }
 
 // template is what is evaluated when a step that takes a place starts, and the field in which it stands.

@@ -37,13 +37,18 @@ const (
 	maxFailedBytes   = 16 << 10                           // and of a run
 	itemsBytes       = 100 << 10                          // what status may need for the items of a run, outputs in it apart
 	maxDepth         = 4 << 10                            // nesting that JSON readers surely take
-	maxItemsRendered = 8 << 20                            // bytes of the inputs of jobs of items that one decision renders
-	maxItemsCost     = 4 * expr.MaxCost                   // and what that costs
+	maxDecisionCost  = expr.MaxCost                       // what the expressions of the decisions of one pass may take before they wait for the next
+	maxQuickCost     = expr.MaxCost / 12                  // and those of a quick decision: some 4 ms
+	maxQuickBytes    = 4 << 10                            // of a template that a quick decision evaluates: it may have to be compiled
+	costOfPlace      = 20                                 // of each condition and template, beside its expressions
 	maxNameChars     = 253                                // a name of a user or an object
 	maxMessageChars  = 512                                // one condition message or event
 	maxEventBytes    = 1024                               // one event, as the API server counts
 	maxProblemsChars = 2048                               // the message of InvalidSpec
 )
+
+// maxRenderedTogether is how many bytes of inputs the decisions of one pass render before others wait for the next.
+const maxRenderedTogether = 4 << 20
 
 // minRetryAfter keeps a worker that asks for a retry at once from making the run spin.
 const minRetryAfter = 100 * time.Millisecond

@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"encoding/json"
 	"fmt"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -19,6 +20,9 @@ func (d *decider) returnOutputs() bool {
 	}
 	d.asked = true
 	output, err := d.view.returned(rawOf(d.run.Spec.Outputs))
+	if d.leave(err) {
+		return false
+	}
 	if err != nil {
 		if d.outputsLack = d.lack(err); !d.outputsLack {
 			d.finish(v1alpha1.RunFailed, v1alpha1.ReasonOutputsFailed, cut(err.Error(), maxMessageChars))
@@ -53,13 +57,15 @@ func (v *view) returned(raw []byte) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("outputs: %w", err)
 	}
-	vars, err := v.vars(steps)
-	if err != nil {
-		return nil, err
-	}
-	output, err := expr.Render(raw, vars)
-	if err != nil {
-		return nil, fmt.Errorf("outputs: %w", err)
-	}
-	return output, nil
+	return v.done.value(v.place("outputs", steps, false), len(raw), func() (json.RawMessage, int, error) {
+		vars, err := v.vars(steps)
+		if err != nil {
+			return nil, 0, err
+		}
+		output, cost, err := v.templateBy(raw, vars)
+		if err != nil {
+			return nil, cost, fmt.Errorf("outputs: %w", err)
+		}
+		return output, cost, nil
+	})
 }

@@ -24,9 +24,14 @@ func (d *decider) firstSight() {
 	if d.unpermitted() {
 		return
 	}
+	if known := d.in.Evaluated; known != nil && known.Valid {
+		return
+	}
 	if problems := validate(d.unborn(), &d.plan); len(problems) > 0 {
 		d.end(v1alpha1.RunFailed, v1alpha1.ReasonInvalidSpec, problemsText(problems))
+		return
 	}
+	d.view.done.fresh.Valid = true
 }
 
 // launch is a step that begins if the whole stage succeeds.
@@ -79,8 +84,10 @@ func (d *decider) startSome() {
 		case is.input != nil:
 			launches = append(launches, launch{step: i, input: is.input})
 			places--
+			d.progressed++
 			continue
 		default:
+			d.progressed++
 			d.begin(i, is)
 		}
 		if d.failure != nil {
@@ -260,7 +267,7 @@ func (d *decider) unprepared(err error) prepared {
 	if errors.Is(err, expr.ErrTooLarge) {
 		code = CodeInputTooLarge
 	}
-	if d.lack(err) {
+	if d.leave(err) || d.lack(err) {
 		return prepared{lacking: true}
 	}
 	return prepared{problem: &v1alpha1.StepError{Code: code, Message: err.Error()}}

@@ -30,6 +30,10 @@ type Input struct {
 
 	Lists map[string][]any // Lists of an earlier decision about the run, by step; what is not there is evaluated
 
+	Evaluated *Evaluated // Evaluated of an earlier decision of the same pass; nil: there was none
+	Quick     bool       // evaluates only what takes a few milliseconds; what takes longer is Cut, even if nothing begins
+	Glance    bool       // only says whether the run would change: no expression is evaluated, and a step that could begin counts as a change
+
 	Payloads      Payloads      // outputs in the object store that were looked at for this decision
 	DeadLetters   []DeadLetter  // results that the shell is to put aside: given until a decision has Told, and put aside after that
 	MaxRetryAfter time.Duration // caps what a worker may ask for with Retry; 0: the schema's default, 30 s
@@ -149,19 +153,22 @@ type Event struct {
 
 // Decision is what to persist, and then to do.
 type Decision struct {
-	Needs    Needs                      // what it lacks of outputs in the object store
-	Status   v1alpha1.WorkflowRunStatus // what to persist
-	Changed  bool                       // a write is needed: Status differs in more than fence, lock, policy and details of the RunLock conditions
-	Verdicts []Verdict                  // one per Input.Results
-	Dispatch []Job                      // attempts that begin with this decision, in step order
-	Create   []ChildToCreate            // child runs that begin with this decision, in step order
-	Withdraw []Withdrawal               // attempts in flight that this decision ended without an answer
-	Events   []Event                    // one per transition
-	Lists    map[string][]any           // items of steps with forEach that were looked at, by step: worth keeping for the next decision
-	Deferred bool                       // a time-out that is due waits for answers: see Answers
-	Delete   bool                       // the finished run's time to live is over: delete the object
-	Told     bool                       // Status tells of all Input.DeadLetters: they may be put aside; false if there are none
-	Rejected map[int]string             // by index of Input.Results, why one is unusable: its bytes are put aside when it is settled
-	Granted  []time.Duration            // one per applied Retry: the wait that its worker gets
-	Wake     time.Time                  // zero, or when Decide could decide otherwise with no new fact; always after Input.Now
+	Needs     Needs                      // what it lacks of outputs in the object store
+	Status    v1alpha1.WorkflowRunStatus // what to persist
+	Changed   bool                       // a write is needed: Status differs in more than fence, lock, policy and details of the RunLock conditions
+	Verdicts  []Verdict                  // one per Input.Results
+	Dispatch  []Job                      // attempts that begin with this decision, in step order
+	Create    []ChildToCreate            // child runs that begin with this decision, in step order
+	Withdraw  []Withdrawal               // attempts in flight that this decision ended without an answer
+	Events    []Event                    // one per transition
+	Lists     map[string][]any           // items of steps with forEach that were looked at, by step: worth keeping for the next decision
+	Evaluated *Evaluated                 // what expressions gave so far, for the next decision of this pass; nil: none was evaluated
+	Cut       bool                       // expressions are left for the next decision, which is to be made at once: those so far took what a pass may
+
+	Deferred bool            // a time-out that is due waits for answers: see Answers
+	Delete   bool            // the finished run's time to live is over: delete the object
+	Told     bool            // Status tells of all Input.DeadLetters: they may be put aside; false if there are none
+	Rejected map[int]string  // by index of Input.Results, why one is unusable: its bytes are put aside when it is settled
+	Granted  []time.Duration // one per applied Retry: the wait that its worker gets
+	Wake     time.Time       // zero, or when Decide could decide otherwise with no new fact; always after Input.Now
 }

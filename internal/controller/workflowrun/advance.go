@@ -68,7 +68,9 @@ func (p *pass) tooEarly() time.Time {
 	if !next.After(p.clock.Now()) {
 		return time.Time{}
 	}
-	if d := lifecycle.Decide(p.input(p.prospect())); d.Changed || d.Needs.Any() {
+	in := p.input(p.prospect())
+	in.Glance = true // what expressions give is a matter of the decision that is written
+	if d := lifecycle.Decide(in); d.Changed || d.Needs.Any() {
 		return next
 	}
 	return time.Time{}
@@ -94,27 +96,35 @@ func (p *pass) payable() bool { return p.jobs.Connected() || !p.owesOnlyNATS() }
 // underLock decides, persists and acts under a lease. Work under the lease ends when it is lost: its context is cancelled.
 func (p *pass) underLock(ctx context.Context, lease *lockmgr.Lease) (reconcile.Result, error) {
 	// An operator that stops ends what it is in the middle of; otherwise its successor would have to find out what happened.
-	bounded, stop := context.WithTimeout(context.WithoutCancel(ctx), passTimeout)
-	defer stop()
-	held, cancel := context.WithCancelCause(bounded)
+	held, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	defer context.AfterFunc(lease.Context(), func() { cancel(context.Cause(lease.Context())) })() //nolint:contextcheck // the cause is that of the lease
 
 	p.takeUnripe()
 	lock := p.lockOf(lease)
 	lock.Lost = p.mem.lostLease
-	d := p.decide(held, lock)
+	d := p.decideWithin(held, lock)
+	// The write has its time to itself: what it took to decide must not make it fail.
+	bounded, stop := context.WithTimeout(held, passTimeout)
+	defer stop()
 	p.carried = carried(p.letters, d.Verdicts)
 	if d.Changed || p.mustClaim(lease) {
 		if lease.Err() != nil {
 			return reconcile.Result{RequeueAfter: refreshDelay}, nil // after a pause of the process the lease knows first
 		}
-		if err := p.persist(held, d); err != nil {
+		if err := p.persist(bounded, d); err != nil {
 			return p.refused(ctx, lease, err)
 		}
 	}
 	p.lossTold()
-	return p.act(held, d)
+	return p.act(bounded, d)
+}
+
+// decideWithin decides under a lease, in a time of its own.
+func (p *pass) decideWithin(held context.Context, lock lifecycle.Lock) lifecycle.Decision {
+	bounded, stop := context.WithTimeout(held, decideTimeout)
+	defer stop()
+	return p.decide(bounded, lock)
 }
 
 // mustClaim says whether attempts have to be recovered from a status that another lease wrote. Such a status may be about to

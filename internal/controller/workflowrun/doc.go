@@ -30,6 +30,14 @@
 // which does not start before max(10 ms, duration of the last write, and once more for each ten results that it applied) is over,
 // and a second at most: a run with many results at a time has large writes, and all runs share one API server.
 //
+// # Shares
+//
+// Passes, status writes and desks are places that namespaces share (shares): who has the fewest is next. A run whose namespace has its share
+// of the passes waits in a line (turns), not on a worker, and is woken for its turn; a namespace gets another pass only if more are free than it
+// has. A pass begins with quick decisions; when one is cut, or large outputs are to be read, it sits down at a desk, of which there are two at most, and
+// keeps that to its end. So what large runs hold in memory is bounded for the process, and a core is left to the others. Status writes that
+// let a run in wait for no place.
+//
 // # Data flow
 //
 //	informer ---------> workqueue <---- intake <--- bus.Consume

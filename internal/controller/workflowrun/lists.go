@@ -4,9 +4,11 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/syncopate-dev/syncopate/internal/expr"
 )
 
-// maxListBytes bounds what is remembered of lists of all runs, as far as listBytes knows it.
+// maxListBytes bounds what is remembered of lists of all runs, in bytes, by expr.MemoryOf.
 const maxListBytes = 64 << 20
 
 // lists remembers what lists the steps with forEach of runs go over, so that they are not evaluated again for each decision. All of
@@ -45,7 +47,7 @@ func (l *lists) keep(uid types.UID, bySteps map[string][]any) {
 	}
 	now := remembered{bySteps: bySteps}
 	for _, list := range bySteps {
-		now.bytes += listBytes(list)
+		now.bytes += expr.MemoryOf(list)
 	}
 	for other, r := range l.byRun {
 		if l.bytes+now.bytes <= maxListBytes {
@@ -72,27 +74,4 @@ func sameLists(a, b map[string][]any) bool {
 		}
 	}
 	return true
-}
-
-// listBytes is about what a value takes in memory.
-func listBytes(v any) int {
-	const header = 16
-	switch v := v.(type) {
-	case string:
-		return header + len(v)
-	case []any:
-		n := header
-		for _, item := range v {
-			n += header + listBytes(item)
-		}
-		return n
-	case map[string]any:
-		n := header
-		for name, item := range v {
-			n += 2*header + len(name) + listBytes(item)
-		}
-		return n
-	default:
-		return header
-	}
 }

@@ -17,6 +17,10 @@ type Metrics struct {
 	resultsPerWrite prometheus.Histogram
 	resultLatency   prometheus.Histogram
 	dispatchLatency prometheus.Histogram
+	decisionsCut    prometheus.Counter
+	placesUsed      *prometheus.GaugeVec
+	placeWaits      *prometheus.CounterVec
+	placesWaiting   *prometheus.GaugeVec
 }
 
 // NewMetrics makes and registers the metrics.
@@ -53,9 +57,44 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "syncopate_step_dispatch_latency_seconds", Help: "Time from the decision to dispatch a step to the PubAck of its job.", Buckets: latency,
 		}),
 	}
-	reg.MustRegister(m.statusWrites, m.fenceRejections, m.storeFailures, m.recoveries, m.eventsDropped, m.answersAsked,
+	m.decisionsCut = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "syncopate_decisions_cut_total", Help: "Status writes that leave steps or items to the next one, because expressions took what a pass may.",
+	})
+	m.placesUsed = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "syncopate_places_used", Help: "Places in use that tenants share, by kind: pass, write, desk (costly expressions and large outputs).",
+	}, []string{"kind"})
+	m.placeWaits = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "syncopate_place_waits_total", Help: "Requests for a place that had to wait, by kind: pass, write, desk.",
+	}, []string{"kind"})
+	m.placesWaiting = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "syncopate_places_waiting", Help: "Requests that wait for a place now, by kind: pass, write, desk.",
+	}, []string{"kind"})
+	reg.MustRegister(m.decisionsCut, m.placesUsed, m.placeWaits, m.placesWaiting, m.statusWrites, m.fenceRejections, m.storeFailures, m.recoveries, m.eventsDropped, m.answersAsked,
 		m.resultsPerWrite, m.resultLatency, m.dispatchLatency)
 	return m
+}
+
+// placeMetrics are those of one kind of places; the zero value counts nothing.
+type placeMetrics struct {
+	used    prometheus.Gauge
+	waits   prometheus.Counter
+	waiting prometheus.Gauge
+}
+
+func (m *Metrics) places(kind string) placeMetrics {
+	return placeMetrics{m.placesUsed.WithLabelValues(kind), m.placeWaits.WithLabelValues(kind), m.placesWaiting.WithLabelValues(kind)}
+}
+
+// changed notes how many places are in use and how many requests wait, more or fewer than before.
+func (m placeMetrics) changed(used, waiting int) {
+	if m.used == nil {
+		return
+	}
+	m.used.Add(float64(used))
+	m.waiting.Add(float64(waiting))
+	if waiting > 0 {
+		m.waits.Inc()
+	}
 }
 
 func phaseOf(run *v1alpha1.WorkflowRun) string {

@@ -34,16 +34,19 @@ type pass struct {
 	found   *found         // in the object store
 	unused  []string       // names of outputs to which the last write does not refer any more
 	losses  uint64         // how often NATS had lost data when the pass began: what it publishes is known to be there until the next loss
-	lacking error          // why outputs in the object store that are needed could not be stored or read; nil: they could
-	policy  policy.Effective
-	tenant  lifecycle.Tenant
-	permits lifecycle.Permits
-	decided []lifecycle.Approval // decisions about approval steps
-	workers map[string]lifecycle.Workers
-	from    uint64          // from where on RESULTS is asked next; 0: it was not asked in this pass
-	more    bool            // there was more than is read at a time
-	gate    lifecycle.Gate  // what the tenant's gate said in this pass
-	claim   lifecycle.Claim // what was found out about the idempotency key in this pass
+	desk    func()         // gives the desk back that the pass has; nil: it has none
+	// evaluated is what expressions gave in the decisions of this pass so far.
+	evaluated *lifecycle.Evaluated
+	lacking   error // why outputs in the object store that are needed could not be stored or read; nil: they could
+	policy    policy.Effective
+	tenant    lifecycle.Tenant
+	permits   lifecycle.Permits
+	decided   []lifecycle.Approval // decisions about approval steps
+	workers   map[string]lifecycle.Workers
+	from      uint64          // from where on RESULTS is asked next; 0: it was not asked in this pass
+	more      bool            // there was more than is read at a time
+	gate      lifecycle.Gate  // what the tenant's gate said in this pass
+	claim     lifecycle.Claim // what was found out about the idempotency key in this pass
 
 	answeredUntil time.Time // what was stored until then was found in this pass, or had come; zero: that is not known
 
@@ -215,6 +218,7 @@ func (p *pass) input(lock lifecycle.Lock) lifecycle.Input {
 		Run: p.run, Now: p.clock.Now(), Lock: lock, Tenant: p.tenant,
 		Permits: p.permits, Gate: p.gate, Claim: p.claim, Approvals: p.decided, Workers: p.workers, Parent: p.parent, Children: p.children,
 		Answers: p.answers(), Lists: p.lists.of(p.run.UID), Payloads: p.found.payloads,
+		Evaluated: p.evaluated, Quick: p.desks != nil && p.desk == nil,
 		DeadLetters: deadLetters(p.doomed), MaxRetryAfter: p.policy.Delivery.MaxDelay,
 	}
 	for _, l := range p.letters {

@@ -17,8 +17,10 @@ import (
 )
 
 const (
-	// supplyParallel bounds the outputs that one pass stores or reads at the same time, and so their memory.
+	// supplyParallel bounds the outputs that one pass stores or reads at the same time; so many of the largest that they take loadedBytes.
 	supplyParallel = 8
+	// deskBytes is how much a pass reads of outputs without a desk.
+	deskBytes = 256 << 10
 	// loadedBytes bounds what a pass keeps of outputs that a decision reads: as much as the core asks for at once, for expressions and
 	// results on the one hand, and for outputs of items that are made one on the other.
 	loadedBytes = 2 * protocol.MaxPayloadBytes
@@ -38,9 +40,12 @@ type outputs interface {
 func (p *pass) decide(ctx context.Context, lock lifecycle.Lock) lifecycle.Decision {
 	for {
 		d := lifecycle.Decide(p.input(lock))
+		p.evaluated = d.Evaluated
 		p.lists.keep(p.run.UID, d.Lists)
 		asked := p.askAbout(ctx, d.Needs)
 		switch {
+		case d.Cut && p.sitDown(ctx):
+			continue // with time for what takes long
 		case !d.Needs.Outputs() && !asked:
 			return d
 		case !d.Needs.Outputs():
@@ -79,6 +84,10 @@ func (p *pass) outputsMissing(ctx context.Context, d lifecycle.Decision, cause e
 
 // supply stores and reads what a decision lacks. What it finds out is a fact about the output; its error is not.
 func (p *pass) supply(ctx context.Context, n lifecycle.Needs) error {
+	bytes := bytesOf(n)
+	if err := p.deskFor(ctx, bytes); err != nil {
+		return err
+	}
 	var tasks []func() error
 	for _, s := range n.Store {
 		tasks = append(tasks, func() error {
@@ -100,7 +109,7 @@ func (p *pass) supply(ctx context.Context, n lifecycle.Needs) error {
 		mu     sync.Mutex
 		failed error
 	)
-	slots := make(chan struct{}, supplyParallel)
+	slots := make(chan struct{}, suppliedAtOnce(bytes))
 	for _, task := range tasks {
 		slots <- struct{}{}
 		wg.Go(func() {

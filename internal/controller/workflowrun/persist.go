@@ -39,6 +39,9 @@ func (p *pass) persist(ctx context.Context, d lifecycle.Decision) error {
 		return fmt.Errorf("write status: %w", err)
 	}
 	p.metrics.statusWrites.WithLabelValues("accepted").Inc()
+	if d.Cut {
+		p.metrics.decisionsCut.Inc()
+	}
 	log.FromContext(ctx).V(1).Info("Status written", "resourceVersion", next.ResourceVersion, "fence", next.Status.Fence, "progress", next.Status.Progress)
 	p.unused = append(p.unused, missingFrom(outputsOf(next), append(outputsOf(p.run), p.takenOver(d.Verdicts)...))...)
 	p.run, p.mem.last = next, next
@@ -58,12 +61,7 @@ func (p *pass) mayWrite(ctx context.Context, next *v1alpha1.WorkflowRun) (done f
 	if p.writes == nil || (lifecycle.Admitted(next) && !lifecycle.Admitted(p.run)) {
 		return func() {}, nil
 	}
-	select {
-	case p.writes <- struct{}{}:
-		return func() { <-p.writes }, nil
-	case <-ctx.Done():
-		return nil, fmt.Errorf("wait to write status: %w", context.Cause(ctx))
-	}
+	return p.writes.wait(ctx, p.key.Namespace)
 }
 
 // takenOver are the objects of items' workers whose bytes are with those of other items now.

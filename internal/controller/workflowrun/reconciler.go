@@ -33,7 +33,9 @@ const (
 	lookAgain = 5 * time.Minute
 	// forgetDelay is when a finished run is looked at again to drop what is remembered of it.
 	forgetDelay = 5 * time.Second
-	// passTimeout bounds the writes and effects of one pass, also while the operator stops.
+	// decideTimeout bounds what a decision under the lock asks of the object store.
+	decideTimeout = 8 * time.Second
+	// passTimeout bounds the write and the effects of one pass, from when it was decided on, also while the operator stops.
 	passTimeout = 8 * time.Second
 	// startedPatience is how long news that jobs were started wait for company before they are worth a write of their own.
 	startedPatience = 100 * time.Millisecond
@@ -96,7 +98,11 @@ type Reconciler struct {
 	requireLists bool
 
 	// writes has a place for each status write that may be under way at the same time; nil: any number.
-	writes chan struct{}
+	writes *shares
+	// turns has a place for each pass that may be under way; nil: any number.
+	turns *turns
+	// desks has a place for each pass that may do what takes long; nil: all passes may.
+	desks *shares
 
 	metrics *Metrics
 	locked  *lockmgr.Metrics // of lock-busy retries
@@ -137,12 +143,20 @@ func (r *Reconciler) wakeNext(key types.NamespacedName) {
 
 // Reconcile makes one pass over a run: observe, decide, persist, act.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	if r.turns != nil {
+		turn, may := r.turns.enter(req.NamespacedName)
+		if !may {
+			return reconcile.Result{}, nil // it is woken
+		}
+		defer r.turns.leave(turn)
+	}
 	// What a deleted run of the same name left must not keep this one waiting.
 	cleaned := r.cleanDeleted(ctx, req.NamespacedName)
 	p, err := r.observe(ctx, req.NamespacedName)
 	if err != nil || p == nil {
 		return reconcile.Result{}, errors.Join(cleaned, err)
 	}
+	defer p.standUp()
 	result, err := p.advance(ctx)
 	return result, errors.Join(cleaned, err)
 }

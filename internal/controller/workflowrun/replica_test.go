@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -72,6 +73,8 @@ func (w *world) newReplica(ctx context.Context, holder string, adjust ...func(*r
 		metrics: NewMetrics(r.registry), locked: lockMetrics, results: bus.NewMetrics(r.registry),
 		gates: everyone{}, crews: &knownWorkers{}, policyChanged: func() {}, inbox: newInbox(10_000), memories: newMemories(), lists: newLists(), directory: newDirectory(), keeper: newKeeper(),
 	}
+	r.desks = newShares(1, false, placeMetrics{})
+	r.turns = newTurns(16, placeMetrics{}, func(types.NamespacedName) {})
 	for _, f := range adjust {
 		f(r)
 	}

@@ -76,8 +76,10 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*gatekeeper.Keeper
 		r.events = &boundedEvents{r.events, o.EventsWaiting, r.metrics.eventsDropped}
 	}
 	if o.MaxWrites > 0 {
-		r.writes = make(chan struct{}, o.MaxWrites)
+		r.writes = newShares(o.MaxWrites, false, r.metrics.places("write"))
 	}
+	r.turns = newTurns(o.MaxConcurrent, r.metrics.places("pass"), r.wake)
+	r.desks = newShares(desksOf(coresOfProcess()), false, r.metrics.places("desk"))
 	workers := newCrew(o.Bus, r.wake, crew.Options{Clock: o.Clock, Log: mgr.GetLogger().WithName("crew")})
 	r.crews = workers
 	gates := r.keepGates(mgr, o)
@@ -125,7 +127,7 @@ func (r *Reconciler) keepGates(mgr ctrl.Manager, o Options) *gatekeeper.Keeper {
 func (r *Reconciler) setupController(ctx context.Context, mgr ctrl.Manager, maxConcurrent int) error {
 	c, err := controller.New("workflowrun", mgr, controller.Options{
 		Reconciler:              r,
-		MaxConcurrentReconciles: maxConcurrent,
+		MaxConcurrentReconciles: maxConcurrent + 1, // one says to runs that have to wait for their turn that they have
 		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](50*time.Millisecond, maxBackoff),
 	})
 	if err != nil {

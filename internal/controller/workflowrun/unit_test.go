@@ -417,7 +417,7 @@ func TestByAnotherSaysWhoseStatusItIs(t *testing.T) {
 func TestAWriteThatLetsARunInWaitsForNoOther(t *testing.T) {
 	waits, admitted := aRun("7", v1alpha1.StepPending), aRun("7", v1alpha1.StepPending)
 	admitted.Status.Admission = &v1alpha1.AdmissionStatus{AdmittedAt: &metav1.Time{Time: epoch}}
-	r := &Reconciler{writes: make(chan struct{}, 1)}
+	r := &Reconciler{writes: newShares(1, false, placeMetrics{})}
 	done, err := (&pass{Reconciler: r, run: waits}).mayWrite(t.Context(), waits)
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,173 @@
+package document
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"runtime"
+	"strings"
+	"testing"
+
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+)
+
+// plain is a value as the API server's decoder gives it.
+func plain(t *testing.T, v Value) any {
+	t.Helper()
+	switch v.Kind() {
+	case Null:
+		return nil
+	case True, False:
+		return v.Kind() == True
+	case Number:
+		n, err := v.Number()
+		if err != nil {
+			t.Skip(err)
+		}
+		return n
+	case String:
+		return v.Text()
+	case List:
+		list := []any{}
+		for i := range v.Len() {
+			list = append(list, plain(t, v.Index(i)))
+		}
+		return list
+	default:
+		object := map[string]any{}
+		for i := range v.Len() {
+			object[v.Key(i)] = plain(t, v.At(i))
+			if i > 0 && v.Key(i-1) >= v.Key(i) {
+				t.Errorf("key %q stands after %q", v.Key(i), v.Key(i-1))
+			}
+			if got, ok := v.Lookup(v.Key(i)); !ok || got != v.At(i) {
+				t.Errorf("key %q is not found", v.Key(i))
+			}
+		}
+		if _, ok := v.Lookup("no such key"); ok {
+			t.Error("there is a key that nobody wrote")
+		}
+		return object
+	}
+}
+
+// canonical is the canonical form by the standard library.
+func canonical(text []byte) (string, error) {
+	for range 3 {
+		var v any
+		if err := utiljson.Unmarshal(text, &v); err != nil {
+			return "", err
+		}
+		next, err := json.Marshal(v)
+		if err != nil {
+			return "", err
+		}
+		text = next
+	}
+	return string(text), nil
+}
+
+func check(t *testing.T, text string) {
+	t.Helper()
+	var want any
+	wantErr := utiljson.Unmarshal([]byte(text), &want)
+	d, err := Parse([]byte(text))
+	if err != nil {
+		if json.Valid([]byte(text)) {
+			t.Fatalf("%.200q: %v", text, err)
+		}
+		return
+	}
+	if !json.Valid([]byte(text)) {
+		t.Fatalf("%.200q is no JSON and was taken", text)
+	}
+	out, err := d.Root().AppendCanonical(nil)
+	if (err == nil) != (wantErr == nil) {
+		t.Fatalf("%.200q: error %v, want %v", text, err, wantErr)
+	}
+	if wantErr != nil {
+		return
+	}
+	if got := plain(t, d.Root()); !reflect.DeepEqual(want, got) {
+		t.Errorf("%.200q:\n got %.300v\nwant %.300v", text, got, want)
+	}
+	if form, _ := canonical([]byte(text)); form != string(out) {
+		t.Errorf("canonical form of %.200q:\n got %.300q\nwant %.300q", text, out, form)
+	}
+}
+
+func examples() []string {
+	return []string{
+		`null`, ` true `, `false`, `0`, `-0`, `-0.0`, `1.0`, `1e2`, `1E400`, `-12`, `9223372036854775807`, `9223372036854775808`,
+		`18446744073709551615`, `1e-7`, `1.5e21`, `123456789012345678901234567890`, `0.000001`, `5e-324`,
+		`""`, `"a"`, `"\u0061\n\t\b\f\r\"\\\/"`, `"\ud83d\ude00"`, `"\ud83d"`, `"\ud83dx"`, `"\ud83d\u0041"`, `"\ude00\ud83d"`, "\"\xff\xfe\"", `"<>&\u2028` + "\u2028\u2029" + `"`,
+		"\"\u007f\u0080\"", `"\u0000\u001f"`,
+		`[]`, `{}`, `[[]]`, `[{}]`, `[1, [2, [3, {"a": [4]}]], 5]`, "[\n1 ,\t2\r]",
+		`{"b":1,"a":2}`, `{"a":1,"a":2}`, `{"a":1,"\u0061":[3]}`, `{"":0,"":{"":1}}`, `{"é":1,"\u00e9":2,"z":3,"\uffff":4,"😀":5}`, `{"a":{"c":1,"b":{"y":1,"x":[true,null]}},"A":[]}`,
+		"{\"\xff\":1,\"\xfe\":2,\"\\ufffd\":3}",
+		`{`, `[1,]`, `{"a"}`, `1 2`, ``, `"`, `nul`, `{"a":1,}`, "\"\x01\"",
+		strings.Repeat("[", 9_000) + strings.Repeat("]", 9_000), strings.Repeat("[", 11_000) + strings.Repeat("]", 11_000),
+	}
+}
+
+// Mutations that this finds: of equal keys the first is kept; parts are not turned round; -0 is written as such.
+func TestADocumentMeansWhatTheAPIServerMakesOfIt(t *testing.T) {
+	for _, text := range examples() {
+		check(t, text)
+	}
+}
+
+func FuzzDocument(f *testing.F) {
+	for _, text := range examples() {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if len(text) < 1<<16 {
+			check(t, text)
+		}
+	})
+}
+
+// Mutation that this finds: nodes are appended to a slice that grows.
+func TestADocumentTakesFiveTimesItsTextAtMost(t *testing.T) {
+	for _, element := range []string{`0`, `{}`, `[]`, `{"":0}`, `{"a":1,"b":2}`, `"\n"`, `[[[[]]]]`, `{"\u0062":1,"\u0061":2}`} {
+		t.Run(element, func(t *testing.T) {
+			n := 4 << 20 / (len(element) + 1)
+			text := []byte("[" + strings.Repeat(element+",", n-1) + element + "]")
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			d, err := Parse(text)
+			runtime.ReadMemStats(&after)
+			if err != nil || d.Root().Len() != n {
+				t.Fatal(err)
+			}
+			if got := after.TotalAlloc - before.TotalAlloc; got > uint64(4*len(text)+64<<10) {
+				t.Errorf("%d bytes of text took %d more", len(text), got)
+			}
+			if d.Bytes() > 5*len(text)+64 {
+				t.Errorf("it says that it takes %d bytes for %d", d.Bytes(), len(text))
+			}
+		})
+	}
+}
+
+func TestATextThatIsTooLargeIsRefused(t *testing.T) {
+	if _, err := Parse(make([]byte, MaxBytes+1)); err == nil {
+		t.Error("it was taken")
+	}
+}
+
+func BenchmarkParse(b *testing.B) {
+	for _, element := range []string{`{"a":1}`, `1`, `{"id":"0123456789","url":"https://example.org/a/b"}`, `{"\u0062":1,"\u0061":2}`} {
+		text := []byte("[" + strings.Repeat(element+",", 8<<20/(len(element)+1)-1) + element + "]")
+		b.Run(fmt.Sprintf("%.12s", element), func(b *testing.B) {
+			b.SetBytes(int64(len(text)))
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := Parse(text); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

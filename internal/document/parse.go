@@ -1,0 +1,211 @@
+package document
+
+import (
+	"bytes"
+	"sort"
+	"unicode/utf8"
+)
+
+// parser fills the nodes of a valid text from both ends. From the front: parts of lists and objects that were read as a whole. From the
+// back, as a stack: values whose list or object goes on. All of them together are as many as were counted, so neither reaches the other.
+type parser struct {
+	Document
+	at    int // in the text
+	front int // nodes that have their place
+	top   int // of the stack; nodes from there on are on it
+}
+
+// count is the number of values and keys in a valid text.
+func count(text []byte) (n int) {
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; c {
+		case ' ', '\t', '\r', '\n', ',', ':', ']', '}':
+			continue
+		case '[', '{':
+		case '"':
+			i = stringEnd(text, i+1)
+		default:
+			i = scalarEnd(text, i) - 1
+		}
+		n++
+	}
+	return n
+}
+
+// stringEnd is the index of the quote that ends the string which begins at i.
+func stringEnd(text []byte, i int) int {
+	for text[i] != '"' {
+		if text[i] == '\\' {
+			i++
+		}
+		i++
+	}
+	return i
+}
+
+// scalarEnd is the index after the number, or true, false or null, that begins at i.
+func scalarEnd(text []byte, i int) int {
+	for i < len(text) && bytes.IndexByte([]byte(" \t\r\n,:]}"), text[i]) < 0 {
+		i++
+	}
+	return i
+}
+
+// value reads a value and pushes it. Its recursion is bounded by the depth that encoding/json allows.
+func (p *parser) value() {
+	p.skip()
+	switch p.text[p.at] {
+	case '[':
+		p.list()
+	case '{':
+		p.object()
+	case '"':
+		p.string()
+	default:
+		p.scalar()
+	}
+}
+
+func (p *parser) skip() {
+	for p.text[p.at] <= ' ' {
+		p.at++
+	}
+}
+
+// next skips to the next token, and over it if it is a comma or a colon; it says whether it ends what is being read.
+func (p *parser) next(end byte) (ended bool) {
+	p.skip()
+	switch p.text[p.at] {
+	case end:
+		p.at++
+		return true
+	case ',', ':':
+		p.at++
+		p.skip()
+	}
+	return false
+}
+
+func (p *parser) push(n node) {
+	p.top--
+	p.nodes[p.top] = n
+}
+
+func (p *parser) list() {
+	p.at++
+	before := p.top
+	for !p.next(']') {
+		p.value()
+	}
+	n := before - p.top
+	first := p.settle(before)
+	p.top = before
+	p.push(newNode(List, first, n))
+}
+
+// settle gives the parts that were pushed since then their place, and says where it is; the stack is as long as before once they are popped.
+func (p *parser) settle(before int) (first int) {
+	parts := p.nodes[p.top:before]
+	for i, j := 0, len(parts)-1; i < j; i, j = i+1, j-1 {
+		parts[i], parts[j] = parts[j], parts[i]
+	}
+	first = p.front
+	p.front += copy(p.nodes[first:first+len(parts)], parts)
+	return first
+}
+
+func (p *parser) object() {
+	p.at++
+	before := p.top
+	for !p.next('}') {
+		p.string()
+		p.next(':')
+		p.value()
+	}
+	first := p.settle(before)
+	n := p.inOrder(p.nodes[first:p.front])
+	p.front = first + 2*n
+	p.top = before
+	p.push(newNode(Object, first, n))
+}
+
+func (p *parser) string() {
+	begin := p.at + 1
+	end := stringEnd(p.text, begin)
+	p.at = end + 1
+	kind := String
+	if raw := p.text[begin:end]; bytes.IndexByte(raw, '\\') >= 0 || !utf8.Valid(raw) {
+		kind = escaped
+	}
+	p.push(newNode(kind, begin, end-begin))
+}
+
+func (p *parser) scalar() {
+	begin := p.at
+	p.at = scalarEnd(p.text, begin)
+	kind := Number
+	switch p.text[begin] {
+	case 'n':
+		kind = Null
+	case 'f':
+		kind = False
+	case 't':
+		kind = True
+	}
+	p.push(newNode(kind, begin, p.at-begin))
+}
+
+// inOrder sorts keys with their values, keeps the last of those that are the same, and says how many there are.
+func (p *parser) inOrder(nodes []node) int {
+	o := byKey{&p.Document, nodes}
+	if o.ordered() {
+		return o.Len()
+	}
+	sort.Sort(o)
+	kept := 0
+	for i := range o.Len() {
+		if i+1 < o.Len() && o.compare(i, i+1) == 0 {
+			continue
+		}
+		nodes[2*kept], nodes[2*kept+1] = nodes[2*i], nodes[2*i+1]
+		kept++
+	}
+	return kept
+}
+
+// byKey sorts keys with their values by text; those with the same text as they stand in the document.
+type byKey struct {
+	doc   *Document
+	nodes []node
+}
+
+func (o byKey) Len() int { return len(o.nodes) / 2 }
+
+func (o byKey) Less(i, j int) bool {
+	c := o.compare(i, j)
+	return c < 0 || c == 0 && o.nodes[2*i].at < o.nodes[2*j].at
+}
+
+func (o byKey) Swap(i, j int) {
+	o.nodes[2*i], o.nodes[2*j] = o.nodes[2*j], o.nodes[2*i]
+	o.nodes[2*i+1], o.nodes[2*j+1] = o.nodes[2*j+1], o.nodes[2*i+1]
+}
+
+func (o byKey) compare(i, j int) int {
+	a, b := o.nodes[2*i], o.nodes[2*j]
+	if a.kind() != escaped && b.kind() != escaped {
+		return bytes.Compare(o.doc.raw(a), o.doc.raw(b))
+	}
+	c := cursor{text: o.doc.raw(a)}
+	return c.compare(&cursor{text: o.doc.raw(b)})
+}
+
+// ordered says whether all keys are in order, and none is there twice.
+func (o byKey) ordered() bool {
+	for i := 1; i < o.Len(); i++ {
+		if o.compare(i-1, i) >= 0 {
+			return false
+		}
+	}
+	return true
+}

@@ -23,6 +23,7 @@ type options struct {
 	maxConcurrent int
 	maxWrites     int
 	inboxLimit    int
+	inboxBytes    int64
 	kubeQPS       float64
 	memoryPercent int
 	memoryGoal    int64 // bytes; 0: none
@@ -33,19 +34,20 @@ type options struct {
 }
 
 type natsOptions struct {
-	url           string
-	prefix        string
-	takeOver      string
-	replicas      int
-	memory        bool
-	maxAckPending int
-	maxTopics     int
-	credsFile     string
-	caFile        string
-	certFile      string
-	keyFile       string
-	user          string // NATS_USER
-	password      string // NATS_PASSWORD
+	url              string
+	prefix           string
+	takeOver         string
+	replicas         int
+	memory           bool
+	resultAckPending int
+	maxAckPending    int
+	maxTopics        int
+	credsFile        string
+	caFile           string
+	certFile         string
+	keyFile          string
+	user             string // NATS_USER
+	password         string // NATS_PASSWORD
 }
 
 type redisOptions struct {
@@ -60,6 +62,9 @@ type redisOptions struct {
 // maxHolder is the bound of status.lock.holder.
 const maxHolder = 253
 
+// leastInboxBytes is what a result of any size needs to find room beside others.
+const leastInboxBytes = 1 << 20
+
 var prefixPattern = regexp.MustCompile(`^[a-z0-9-]{1,32}$`)
 
 func (o *options) bind(f *flag.FlagSet) {
@@ -71,7 +76,8 @@ func (o *options) bind(f *flag.FlagSet) {
 	f.StringVar(&o.pprofAddr, "pprof-bind-address", pprofOff, "Loopback address of profiles (net/http/pprof), as 127.0.0.1:6060, or localhost:6060; 0 switches them off. They show what is in memory, so other addresses are refused.")
 	f.IntVar(&o.maxConcurrent, "max-concurrent-runs", 16, "Runs worked on at the same time. Those of one namespace have half of the places at most.")
 	f.IntVar(&o.maxWrites, "max-concurrent-writes", 4, "Status writes at the same time. More than the API server has cores to work on only wait there, where runs whose turn it is at their tenant's gate cannot go first.")
-	f.IntVar(&o.inboxLimit, "inbox-limit", 10000, "Results that may wait in memory; more go back to NATS for a second.")
+	f.IntVar(&o.inboxLimit, "inbox-limit", 10000, "Results that may wait in memory; more go back to NATS for a while. A run, and a namespace, has a share of them.")
+	f.Int64Var(&o.inboxBytes, "inbox-bytes", 96<<20, "Bytes that they may hold of the memory; a run, and a namespace, has a share of them.")
 	f.BoolVar(&o.requireLists, "require-allow-lists", false, "Namespaces without the annotations allowed-workload-classes and allowed-topics may use none; else all.")
 	f.Float64Var(&o.kubeQPS, "kube-api-qps", -1, "Limit of requests a second to the API server; negative means none (its own priority and fairness applies).")
 	f.IntVar(&o.memoryPercent, "memory-percent", 75, "Share of $MEMORY_LIMIT, the container's limit in bytes, that the garbage collector aims at; 0: none. $GOMEMLIMIT goes before it.")
@@ -82,6 +88,7 @@ func (o *options) bind(f *flag.FlagSet) {
 	f.BoolVar(&o.nats.memory, "nats-memory-storage", false, "Keep streams in memory instead of on disk: for tests only.")
 	f.IntVar(&o.nats.maxAckPending, "nats-max-ack-pending", 10000, "Jobs of one topic that may be with workers at the same time.")
 	f.IntVar(&o.nats.maxTopics, "nats-max-topics", 1000, "Topics with a consumer in NATS. Jobs of one more wait until others were unused for 7 days; see syncopate.dev/allowed-topics.")
+	f.IntVar(&o.nats.resultAckPending, "nats-result-ack-pending", 8_000_000, "Results that NATS may keep account of until they are in status, in eight consumers, each an eighth: also those given back for a while. It bounds NATS' bookkeeping, about 100 bytes each; a small value lets the delayed results of one run hold up those of others.")
 	f.StringVar(&o.nats.credsFile, "nats-creds", "", "NATS credentials file. User and password may be given by $NATS_USER and $NATS_PASSWORD instead.")
 	f.StringVar(&o.nats.caFile, "nats-ca", "", "CA certificates to verify NATS with.")
 	f.StringVar(&o.nats.certFile, "nats-cert", "", "Client certificate for NATS.")
@@ -135,10 +142,13 @@ func (o *options) check() error {
 	for _, f := range []struct {
 		name string
 		n    int
-	}{{"--max-concurrent-runs", o.maxConcurrent}, {"--max-concurrent-writes", o.maxWrites}, {"--inbox-limit", o.inboxLimit}, {"--nats-max-ack-pending", o.nats.maxAckPending}, {"--nats-max-topics", o.nats.maxTopics}} {
+	}{{"--max-concurrent-runs", o.maxConcurrent}, {"--max-concurrent-writes", o.maxWrites}, {"--inbox-limit", o.inboxLimit}, {"--nats-max-ack-pending", o.nats.maxAckPending}, {"--nats-max-topics", o.nats.maxTopics}, {"--nats-result-ack-pending", o.nats.resultAckPending}} {
 		if f.n < 1 {
 			problems = append(problems, fmt.Errorf("%s %d: need at least 1", f.name, f.n))
 		}
+	}
+	if o.inboxBytes < leastInboxBytes {
+		problems = append(problems, fmt.Errorf("--inbox-bytes %d: need at least %d", o.inboxBytes, leastInboxBytes))
 	}
 	return errors.Join(append(problems, checkPprof(o.pprofAddr), o.webhook.check())...)
 }

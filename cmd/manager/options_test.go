@@ -41,6 +41,7 @@ func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
 		"an address missing between commas":       {[]string{"--redis-addrs=a:1,,b:2"}, []string{"--redis-addrs"}},
 		"several Redis addresses work":            {[]string{"--redis-addrs=a:1, b:2"}, nil},
 		"nobody works":                            {[]string{"--max-concurrent-runs=0"}, []string{"--max-concurrent-runs 0: need at least 1"}},
+		"no bytes for results":                    {[]string{"--inbox-bytes=1000"}, []string{"--inbox-bytes 1000: need at least 1048576"}},
 		"no room for results":                     {[]string{"--inbox-limit=-1"}, []string{"--inbox-limit -1: need at least 1"}},
 		"no jobs with workers":                    {[]string{"--nats-max-ack-pending=0"}, []string{"--nats-max-ack-pending 0: need at least 1"}},
 		"profiles for this machine only work":     {[]string{"--pprof-bind-address=127.0.0.1:6060"}, nil},

@@ -209,7 +209,7 @@ func setup(ctx context.Context, mgr manager.Manager, o options, runs workflowrun
 	policies := &lockpolicy.Reconciler{Client: mgr.GetClient(), Clock: clock.RealClock{}, Metrics: metrics.Registry}
 	runs.Clock, runs.Rand, runs.NewID, runs.Registry = clock.RealClock{}, rand.Float64, uuid.NewString, metrics.Registry
 	runs.Holder, runs.MaxConcurrent, runs.MaxWrites = o.holder, o.maxConcurrent, o.maxWrites
-	runs.InboxLimit, runs.RequireLists = o.inboxLimit, o.requireLists
+	runs.InboxLimit, runs.InboxBytes, runs.RequireLists = o.inboxLimit, o.inboxBytes, o.requireLists
 	gates, err := workflowrun.Setup(ctx, mgr, runs)
 	if err != nil {
 		return err
@@ -222,7 +222,8 @@ func (n natsOptions) busConfig(self identity, log logr.Logger, m *bus.Metrics) b
 	return bus.Config{
 		URL: n.url, Names: protocol.Names{Prefix: n.prefix}, Replicas: n.replicas, MemoryStorage: n.memory,
 		CredentialsFile: n.credsFile, CAFile: n.caFile, CertFile: n.certFile, KeyFile: n.keyFile, User: n.user, Password: n.password,
-		Installation: self.installation, TakeOver: n.takeOver, MaxAckPending: n.maxAckPending, MaxTopics: n.maxTopics, Keys: self.keys, Clock: clock.RealClock{}, Rand: rand.Float64,
+		Installation: self.installation, TakeOver: n.takeOver, MaxAckPending: n.maxAckPending, ResultAckPending: n.resultAckPending,
+		MaxTopics: n.maxTopics, Keys: self.keys, Clock: clock.RealClock{}, Rand: rand.Float64,
 		Log: log, Metrics: m,
 	}
 }

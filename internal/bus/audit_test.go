@@ -89,48 +89,47 @@ func TestAGroupThatIsFullHoldsNoMoreAndDelaysNoOther(t *testing.T) {
 	eventually(t, "all are acknowledged", func() bool { return unsettled(t, b) == 0 })
 }
 
-// storedWire is a message of a stream that notes what is sent about it.
-type storedWire struct {
-	wire
-	sequence uint64
-	subject  string
-	header   nats.Header
-}
-
-func (m storedWire) Subject() string      { return m.subject }
-func (m storedWire) Headers() nats.Header { return m.header }
-func (m storedWire) Data() []byte         { return []byte(succeeded) }
-func (m storedWire) Metadata() (*jetstream.MsgMetadata, error) {
-	return &jetstream.MsgMetadata{Sequence: jetstream.SequencePair{Stream: m.sequence}, NumDelivered: 1}, nil
-}
-
-// More than the group's share comes when a subscription was built anew while results were held.
-// mutation: an ack for what finds no place, or a wait for a place, makes this fail.
-func TestWhatFindsNoPlaceInAQueueGoesBack(t *testing.T) {
-	c, err := Config{Keys: Keyring{Current: testKey}, ResultAckPending: groups, Rand: func() float64 { return 0.5 }}.withDefaults()
+// mutation: no bound of bytes, a place that is not given back, an ack for what finds no room, or a wait that does not grow, makes this fail.
+func TestPoisonThatFindsNoRoomGoesBackAtAPace(t *testing.T) {
+	c, err := Config{Keys: Keyring{Current: testKey}, Rand: func() float64 { return 0.5 }}.withDefaults()
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &Bus{config: c, names: c.Names, clock: c.Clock, log: c.Log, metrics: c.Metrics, keys: newLiveKeys(c)}
-	b.losses = newLosses(b)
-	for name, token := range map[string]func(protocol.JobID) string{
-		"results":   b.keys.sign,
-		"forgeries": func(protocol.JobID) string { return "none" },
-	} {
-		t.Run(name, func(t *testing.T) {
-			g := newGroup(b, groupOf(jobID(0)), nil)
-			var sent []string
-			for i, id := range inGroup(3) {
-				g.receive(t.Context(), storedWire{
-					wire: wire{name: fmt.Sprint(i), sent: &sent}, sequence: uint64(i + 1), subject: b.names.Result(id),
-					header: nats.Header{protocol.HeaderToken: {token(id)}},
-				})
-			}
-			if diff := cmp.Diff([]string{"1 nak 2s", "2 nak 2s"}, sent); diff != "" {
-				t.Errorf("on the wire (-want +got):\n%s", diff)
-			}
-		})
+	b := &Bus{config: c, names: c.Names, clock: clocktesting.NewFakeClock(time.Now()), log: c.Log, metrics: c.Metrics}
+	g := newGroup(b, 0, nil)
+	var sent []string
+	arrive := func(name string, size int) {
+		d := &Delivery{bus: b, ledger: g.ledger, key: messageKey{sequence: uint64(len(name))}, Size: size, receipt: wire{name: name, sent: &sent}}
+		_ = g.ledger.admit(d, b.clock.Now(), g.measured)
+		g.setAside(t.Context(), poisoned{delivery: d, cause: ErrBadToken, at: b.clock.Now()})
 	}
+	arrive("one", poisonBytes) // as large as all there is
+	arrive("another", 1)
+	arrive("and one more", 1)
+	p := <-g.burial.queue
+	g.burial.done(p)
+	arrive("after it", 1)
+	if diff := cmp.Diff([]string{"another nak 2.002s", "and one more nak 2.004s"}, sent); diff != "" || len(g.burial.queue) != 1 {
+		t.Errorf("%d wait, on the wire (-want +got):\n%s", len(g.burial.queue), diff)
+	}
+}
+
+// mutation: a receive that does not wait, or waits beyond the end, makes this fail.
+func TestNothingMoreIsReceivedWhileTheHandlerHasNoPlace(t *testing.T) {
+	c, err := Config{Keys: Keyring{Current: testKey}}.withDefaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := newGroup(&Bus{config: c, names: c.Names, clock: c.Clock}, 0, nil)
+	for range workQueue {
+		g.accept(t.Context(), &Delivery{})
+	}
+	ctx, end := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); g.accept(ctx, &Delivery{}) }()
+	nothing(t, "accepted without a place", done, 50*time.Millisecond)
+	end()
+	receive(t, "accept returns at the end", done, 1)
 }
 
 // stuck is a consumer of which the server says always the same.
@@ -204,7 +203,6 @@ func TestAForgedResultCannotMakeTheGoodOneADuplicate(t *testing.T) {
 	b := newBus(t, natstest.Start(t))
 	id, other := jobID(1), jobID(1)
 	other.Attempt = 2
-	token := b.keys.sign(id)
 	forged := []string{
 		id.String(), protocol.ResultMsgID(id, ""), protocol.ResultMsgID(id, b.keys.sign(other)),
 		protocol.StartedMsgID(id, ""), protocol.ResultMsgID(other, b.keys.sign(other)),
@@ -216,7 +214,7 @@ func TestAForgedResultCannotMakeTheGoodOneADuplicate(t *testing.T) {
 	answer(t, b, id, succeeded) // the worker's own
 	got, _ := collect(t, b)
 	d := receive(t, "the good result", got, 1)[0]
-	if d.ID != id || d.Result.Status != protocol.StatusSucceeded || tokenOf(d.msg) != token {
+	if d.ID != id || d.Result.Status != protocol.StatusSucceeded {
 		t.Errorf("delivery %+v", d)
 	}
 	settle(t, d, nil)

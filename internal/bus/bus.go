@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -28,7 +29,8 @@ type Bus struct {
 	topics *topics
 	losses *losses
 	keys   *liveKeys
-	closed chan struct{} // closed when the connection is
+	groups atomic.Pointer[[]*group] // of Consume; nil: it was not called yet
+	closed chan struct{}            // closed when the connection is
 }
 
 // Connect makes a Bus. It does not need NATS to be there: the connection is made, and made again, in the background for as

@@ -19,8 +19,8 @@ import (
 const MaxInputBytes = 256 << 10
 
 const (
-	// maxResultBytes limits a result with its headers: outputs over 64 KiB do not belong in a result. What is unsettled is held
-	// in memory, so it also bounds that, and the dead letter of a result always fits into the usual max_payload.
+	// maxResultBytes limits a result with its headers: outputs over 64 KiB do not belong in a result. So the dead letter of a result
+	// always fits into the usual max_payload.
 	maxResultBytes = 96 << 10
 
 	resultsMaxAge     = 30 * 24 * time.Hour // only what no run ever collected gets that old
@@ -42,6 +42,12 @@ const (
 	pullExpiry    = 5 * time.Second
 	pullHeartbeat = time.Second
 	pullBatch     = 256
+	// pullBytes bounds one pull: of each group, two pulls may wait in the client's buffer. A larger message would never come.
+	pullBytes = 1 << 20
+	// pullSlack is what the server counts of a message beside its body and headers: subjects.
+	pullSlack = 8 << 10
+
+	workQueue = 64 // results of a group that wait for the handler
 
 	groups             = 8
 	partitionsPerGroup = protocol.Partitions / groups
@@ -73,7 +79,7 @@ type Config struct {
 	TopicInactivity time.Duration // a topic's consumer vanishes after this time without workers; default 7 days
 
 	ResultAckWait    time.Duration // default 10 s
-	ResultAckPending int           // unsettled results of all groups together, each group gets an eighth; default 8,000
+	ResultAckPending int           // unsettled results that NATS keeps account of, each group an eighth; default 8,000,000
 
 	Keys Keyring // Current is required
 	// LoadKeys reads the keys as they are now; nil: Keys for ever. It is called one call at a time, by ReloadKeys and before a
@@ -107,7 +113,7 @@ func (c Config) withDefaults() (Config, error) {
 	setDefault(&c.MaxTopics, 1_000)
 	setDefault(&c.TopicInactivity, 7*24*time.Hour)
 	setDefault(&c.ResultAckWait, 10*time.Second)
-	setDefault(&c.ResultAckPending, 8_000)
+	setDefault(&c.ResultAckPending, 8_000_000)
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}
 	}
@@ -127,7 +133,8 @@ func setDefault[T comparable](field *T, value T) {
 	}
 }
 
-// groupShare is how many unsettled results one group may have, so that a hot run fills its own group only.
+// groupShare is how many unsettled results one group may have. What was given back with a delay is among them, so this is no bound
+// of what the operator holds: it is as large as the server's bookkeeping may get, some 100 bytes for each.
 func (c Config) groupShare() int { return max(1, c.ResultAckPending/groups) }
 
 func (c Config) connectOptions() []nats.Option {

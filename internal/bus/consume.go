@@ -26,6 +26,7 @@ func (b *Bus) Consume(ctx context.Context, handle func(context.Context, *Deliver
 	for i := range gs {
 		gs[i] = newGroup(b, i, handle)
 	}
+	b.groups.Store(&gs)
 	keeping, stopKeeping := context.WithCancel(context.WithoutCancel(ctx))
 	var keeper, running sync.WaitGroup
 	keeper.Go(func() { b.keepAlive(keeping, gs) })
@@ -49,6 +50,21 @@ func (b *Bus) Consume(ctx context.Context, handle func(context.Context, *Deliver
 		errs = append(errs, cause)
 	}
 	return errors.Join(errs...)
+}
+
+// Parked is how many results this process gave back that have not come again, by class of the wait. Of each group it remembers some
+// thousands; there may be more.
+func (b *Bus) Parked() map[string]int {
+	parked := map[string]int{}
+	for _, class := range classes() {
+		parked[class] = 0
+	}
+	if gs := b.groups.Load(); gs != nil {
+		for _, g := range *gs {
+			g.ledger.parked(parked)
+		}
+	}
+	return parked
 }
 
 // keepAlives is how often per AckWait the server is told that a delivery is still wanted: one may get lost.

@@ -363,7 +363,7 @@ func TestResultConsumersCoverEveryPartitionOnce(t *testing.T) {
 	for i := range groups {
 		rc := b.resultConsumerConfig(i)
 		if rc.MaxDeliver != -1 || len(rc.BackOff) != 0 || rc.AckPolicy != jetstream.AckExplicitPolicy || rc.AckWait != 10*time.Second ||
-			rc.MaxAckPending != 1000 || rc.Durable != fmt.Sprintf("syncopate-results-%d", i) {
+			rc.MaxAckPending != 1_000_000 || rc.Durable != fmt.Sprintf("syncopate-results-%d", i) {
 			t.Errorf("consumer %d: %+v", i, rc)
 		}
 		for _, f := range rc.FilterSubjects {

@@ -96,7 +96,7 @@ func jitterRange(d time.Duration) string {
 func drained() string {
 	var sent []string
 	l := newLedger()
-	d := &Delivery{ledger: l, msg: wire{name: "m", sent: &sent}}
+	d := &Delivery{ledger: l, receipt: wire{name: "m", sent: &sent}}
 	l.admit(d, time.Time{}, nil)
 	if _, err := l.drain(); err != nil || !cmp.Equal(sent, []string{"m nak"}) {
 		return fmt.Sprintf("%v (%v)", sent, err)

@@ -37,12 +37,35 @@ const (
 	headerDead   = "Syncopate-Dead-Letter-"
 )
 
+// storeLetter returns after the dead letter of a delivery is stored.
+func (d *Delivery) storeLetter(ctx context.Context, reason string, cause error) error {
+	o := d.original
+	if o == nil {
+		var err error
+		if o, err = d.bus.readBack(ctx, d.key); err != nil {
+			return err
+		}
+	}
+	return d.bus.publishDeadLetter(ctx, d.letter(o, reason, cause))
+}
+
+// readBack reads a result that was delivered, and let go, from the stream: it stays there until it is settled.
+func (b *Bus) readBack(ctx context.Context, key messageKey) (*original, error) {
+	m, err := b.leaderGet(ctx, b.names.ResultsStream(), getRequest{Seq: key.sequence})
+	switch {
+	case err != nil:
+		return nil, b.retryable("read the message of a dead letter", err)
+	case m == nil || m.Time.UnixNano() != key.storedAt:
+		return nil, b.retryable("read the message of a dead letter", errMessageGone)
+	}
+	return &original{header: m.header, body: m.Data}, nil
+}
+
 // letter makes the dead letter of a delivery: the original bytes and headers, and why.
-func (d *Delivery) letter(reason string, cause error) *nats.Msg {
-	original := d.ledger.message(d)
+func (d *Delivery) letter(o *original, reason string, cause error) *nats.Msg {
 	m := nats.NewMsg(d.bus.names.DeadLetter(reason, d.ID.RunUID))
-	m.Data = original.Data()
-	for name, values := range original.Headers() {
+	m.Data = o.body
+	for name, values := range o.header {
 		// The server would act on these: drop the letter as a duplicate, expect a sequence, let it expire.
 		if forServer(name) {
 			name = HeaderOriginalPrefix + name
@@ -60,7 +83,7 @@ func (d *Delivery) letter(reason string, cause error) *nats.Msg {
 func (d *Delivery) explain(h nats.Header, reason string, cause error) {
 	h.Set(HeaderDeadReason, reason)
 	h.Set(HeaderDeadError, headerText(cause.Error()))
-	h.Set(HeaderDeadSubject, d.ledger.message(d).Subject())
+	h.Set(HeaderDeadSubject, d.subject)
 	h.Set(HeaderDeadStream, d.bus.names.ResultsStream())
 	h.Set(HeaderDeadSequence, strconv.FormatUint(d.key.sequence, 10))
 	h.Set(HeaderDeadDeliveries, strconv.FormatUint(d.Deliveries, 10))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
@@ -19,15 +20,26 @@ type Delivery struct {
 	Deliveries  uint64    // how often it was delivered when it was handed out, from 1; may restart after the server did
 	Failures    int       // of its deliveries, how many failed as CountsAsFailure says; as far as this process remembers
 	TraceParent string    // W3C traceparent of the worker; may be empty
+	Size        int       // bytes of the body, as published: about what the delivery holds in memory
 
-	bus    *Bus
-	ledger *ledger
-	key    messageKey
+	bus     *Bus
+	ledger  *ledger
+	key     messageKey
+	subject string // that it was published to
+	// original is the message, while nobody knows whether it is authentic. Else it is let go when it is decoded: what is needed of it
+	// later, for a dead letter, is in the stream.
+	original *original
 
 	// Guarded by ledger.mu.
-	msg    jetstream.Msg // the newest delivery of the message
-	state  deliveryState
-	buried bool
+	receipt receipt // of the newest delivery of the message
+	state   deliveryState
+	buried  bool
+}
+
+// original is a message as it was published.
+type original struct {
+	header nats.Header
+	body   []byte
 }
 
 // messageKey names a message. The time tells apart equal sequences of a stream that was made anew.
@@ -56,27 +68,29 @@ func (b *Bus) read(l *ledger, m jetstream.Msg) (*Delivery, error) {
 	stream := b.names.ResultsStream()
 	b.losses.delivered(stream, meta.Sequence.Stream, meta.Timestamp)
 	d := &Delivery{
-		PublishedAt: meta.Timestamp, Deliveries: meta.NumDelivered, bus: b, ledger: l, msg: b.losses.guard(stream, m),
-		key: messageKey{sequence: meta.Sequence.Stream, storedAt: meta.Timestamp.UnixNano()},
+		PublishedAt: meta.Timestamp, Deliveries: meta.NumDelivered, bus: b, ledger: l,
+		receipt: b.losses.guard(stream, b.receiptOf(m)), original: &original{header: m.Headers(), body: m.Data()}, Size: len(m.Data()),
+		key: messageKey{sequence: meta.Sequence.Stream, storedAt: meta.Timestamp.UnixNano()}, subject: m.Subject(),
 	}
 	if d.ID, err = b.names.ParseResult(m.Subject()); err != nil {
 		return d, Permanent(reasonUndecodable, err)
 	}
-	if !b.keys.verify(d.ID, tokenOf(m)) {
+	if !b.keys.verify(d.ID, d.original.token()) {
 		return d, Permanent(reasonRejected, fmt.Errorf("result of %s: %w", d.ID, ErrBadToken))
 	}
-	d.decode(m)
+	d.decode()
 	return d, nil
 }
 
-func tokenOf(m jetstream.Msg) string { return m.Headers().Get(protocol.HeaderToken) }
+func (o *original) token() string { return o.header.Get(protocol.HeaderToken) }
 
-// decode reads what an authentic message says.
-func (d *Delivery) decode(m jetstream.Msg) {
-	d.TraceParent = m.Headers().Get(protocol.HeaderTraceID)
-	if d.Result, d.Rejected = protocol.DecodeResult(m.Data()); d.Rejected != nil {
+// decode reads what an authentic message says, and lets the message go.
+func (d *Delivery) decode() {
+	d.TraceParent = d.original.header.Get(protocol.HeaderTraceID)
+	if d.Result, d.Rejected = protocol.DecodeResult(d.original.body); d.Rejected != nil {
 		d.Result = protocol.Result{}
 	}
+	d.original = nil
 }
 
 // Settle ends a delivery as the retry contract says: nil acknowledges it and waits for the server's word; Permanent makes it a
@@ -127,7 +141,8 @@ func (d *Delivery) nak(v verdict) error {
 
 // bury makes the message a dead letter. Until that is stored the message stays where it is.
 func (d *Delivery) bury(ctx context.Context, reason string, cause error) error {
-	if err := d.bus.publishDeadLetter(ctx, d.letter(reason, cause)); err != nil {
+	err := d.storeLetter(ctx, reason, cause)
+	if err != nil {
 		d.bus.log.Error(err, "Dead letter could not be stored, the message stays", "run", d.ID.RunUID, "reason", reason)
 		return d.nak(unburied(d.bus.jittered(defaultNakDelay)))
 	}

@@ -19,8 +19,9 @@
 //   - A dead letter is stored (its PubAck has come) before its message is terminated. If it cannot be stored, the message stays;
 //     Delivery.Buried tells which.
 //   - A message is at most one unsettled Delivery in a process: a redelivery of a message still held only renews the held one.
-//   - A poison message delays no other message: it never reaches handle, and it is judged, and its dead letter written, by another
-//     goroutine.
+//   - A poison message delays no other message: it never reaches handle, and it is judged, and its dead letter written, by other
+//     goroutines. What finds no room among those that wait for this is given back, and comes again at a pace of its own.
+//   - What was given back delays no other message: the bound of what the server may have unsettled is for its bookkeeping only.
 //
 // # Retry contract
 //
@@ -49,7 +50,8 @@
 // owns the runs decides when it is enough, and settles with Permanent. The server's own count of deliveries is no measure: waits
 // for a lock, back-pressure and shutdowns are in it.
 //
-// The count is kept beside the delay that was asked for, so within the same bound, and for 10 minutes after the message was due.
+// The count is kept beside the delay that was asked for, within a bound of which a run has a share, and for 10 minutes after the
+// message was due.
 // It is lost with the process, when another process gets the message, and beyond the bound. Each of these makes a dead letter
 // later, never sooner. A delivery that is not settled (a crash, AckWait) does not count.
 //
@@ -63,6 +65,13 @@
 // Invariants: the keeper sends InProgress for open and settling deliveries only, and never after their NAK, because that would
 // turn the asked delay into AckWait. A delivery leaves the ledger before its ack or NAK leaves the process, so that a
 // redelivery that follows is always taken for a new one.
+//
+// # Memory
+//
+// A Delivery holds what was decoded, once, and Size says about how much that is. Its message is let go: settling needs a subject, and the
+// body of a dead letter is read from the stream again. A message of which nobody knows whether it is authentic is held whole, 2 MiB of
+// them in a group. Of each group, two pulls of 1 MiB may be on their way, or of one message if the stream takes larger ones. Receiving
+// waits for handle. How much is held after that is for whoever holds it: Settle with a delay frees it.
 //
 // # Large outputs
 //
@@ -104,7 +113,8 @@
 //   - NATS away: every call fails at once with ErrUnreachable inside a *RetryError. Nothing is buffered for later, since a
 //     job published after its caller gave up would be a surprise. An ack or NAK that is lost costs one AckWait.
 //   - A stream or a consumer that vanished is created again: on the next publish, recovery, subscription or look.
-//   - Settings of a stream or consumer that differ from ours are reported (*DriftError, log) and left alone.
+//   - Settings of a stream or consumer that differ from ours are reported (*DriftError, log) and left alone, but for a consumer of
+//     results that may have less unsettled than Config says: earlier versions made it so, and it gets our bound if the server lets it.
 //   - A subscription that gets nothing for 10 s while messages wait is built anew.
 //   - The end of Consume: pulling stops, unsettled deliveries are NAKed, settlements under way are waited for.
 package bus

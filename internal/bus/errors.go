@@ -38,8 +38,9 @@ var (
 
 	// errStreamLost: a message was to be settled after its stream had lost data. If it is still there, it is delivered again.
 	errStreamLost = errors.New("the stream lost data after the message had come")
-	// errQueueFull gives a message back that the server should not have sent yet.
-	errQueueFull = errors.New("more unsettled results than agreed")
+	// errMessageGone: a message that was to become a dead letter is not in its stream any more. If it is after all, it is delivered
+	// again.
+	errMessageGone = errors.New("the message is not in its stream any more")
 )
 
 // Classes of delays which the bus itself asks for, and those it knows from others: the values of the metrics' label. CountsAsFailure

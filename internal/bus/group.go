@@ -17,7 +17,8 @@ import (
 //	subscription ──receive──> work ──> handle
 //	                  └─────> poison ──> dead letter
 //
-// receive never blocks. The queues have room for all that the server lets be unsettled; what exceeds it is given back.
+// receive waits for the handler, which is only to note deliveries down: so little is held between the server and the handler. It does
+// not wait for poison: what finds no room in that queue is given back, and comes again at a pace of its own.
 type group struct {
 	bus    *Bus
 	number int
@@ -26,22 +27,15 @@ type group struct {
 	ledger *ledger
 
 	work   chan *Delivery
-	poison chan poisoned
+	burial *burial                   // of poison
 	check  chan struct{}             // asks for a look at the consumer now
 	lastAt atomic.Pointer[time.Time] // of the last message; with its monotonic reading, so that no step of the wall clock counts
 }
 
-type poisoned struct {
-	delivery *Delivery
-	cause    error
-	at       time.Time // when it came
-}
-
 func newGroup(b *Bus, number int, handle func(context.Context, *Delivery)) *group {
-	share := b.config.groupShare()
 	return &group{
 		bus: b, number: number, name: b.resultConsumerConfig(number).Durable, handle: handle, ledger: newLedger(),
-		work: make(chan *Delivery, share), poison: make(chan poisoned, share), check: make(chan struct{}, 1),
+		work: make(chan *Delivery, workQueue), burial: newBurial(), check: make(chan struct{}, 1),
 	}
 }
 
@@ -49,7 +43,9 @@ func newGroup(b *Bus, number int, handle func(context.Context, *Delivery)) *grou
 func (g *group) run(ctx context.Context) error {
 	var workers sync.WaitGroup
 	workers.Go(func() { g.dispatch(ctx) })
-	workers.Go(func() { g.buryPoison(ctx) })
+	for range buriers {
+		workers.Go(func() { g.buryPoison(ctx) })
+	}
 	for ctx.Err() == nil {
 		if err := g.consumeOnce(ctx); err != nil && ctx.Err() == nil {
 			g.bus.log.Info("Subscription is to be built anew", "consumer", g.name, "cause", err.Error())
@@ -88,27 +84,6 @@ func (g *group) dispatch(ctx context.Context) {
 	}
 }
 
-func (g *group) buryPoison(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case p := <-g.poison:
-			cause := g.secondLook(ctx, p)
-			if ctx.Err() != nil {
-				return // the drain gives it back
-			}
-			if cause == nil {
-				g.accept(ctx, p.delivery, nil)
-				continue
-			}
-			if err := p.delivery.Settle(ctx, cause); err != nil {
-				g.bus.log.V(1).Info("Poison message comes again", "consumer", g.name, "cause", err.Error())
-			}
-		}
-	}
-}
-
 // consumeOnce keeps one subscription until ctx ends (nil) or it has to be built anew (why).
 func (g *group) consumeOnce(ctx context.Context) error {
 	if err := g.bus.usable(ctx); err != nil {
@@ -121,9 +96,13 @@ func (g *group) consumeOnce(ctx context.Context) error {
 		}
 		return err
 	}
+	size, err := g.bus.largestResult(ctx)
+	if err != nil {
+		return err
+	}
 	g.touch()
 	sub, err := c.Consume(func(m jetstream.Msg) { g.receive(ctx, m) },
-		jetstream.PullMaxMessages(min(pullBatch, g.bus.config.groupShare())),
+		jetstream.PullMaxMessagesWithBytesLimit(min(pullBatch, g.bus.config.groupShare()), max(pullBytes, size+pullSlack)),
 		// The library's defaults stall for 30 s at a change of leader.
 		jetstream.PullExpiry(pullExpiry), jetstream.PullHeartbeat(pullHeartbeat),
 		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) { g.onError(err) }))
@@ -233,7 +212,7 @@ func (g *group) touch() {
 	g.lastAt.Store(&now)
 }
 
-// receive sorts a message. It must not block: it runs in the subscription's goroutine.
+// receive sorts a message.
 func (g *group) receive(ctx context.Context, m jetstream.Msg) {
 	g.touch()
 	d, err := g.bus.read(g.ledger, m)
@@ -244,32 +223,18 @@ func (g *group) receive(ctx context.Context, m jetstream.Msg) {
 	if g.ledger.admit(d, g.bus.clock.Now(), g.measured) != admitted {
 		return
 	}
-	g.accept(ctx, d, err)
+	if err != nil {
+		g.setAside(ctx, poisoned{delivery: d, cause: err, at: g.bus.clock.Now()})
+		return
+	}
+	g.accept(ctx, d)
 }
 
-// accept queues a delivery, or gives it back if the queue is full.
-func (g *group) accept(ctx context.Context, d *Delivery, poison error) {
-	if !g.enqueue(d, poison) {
-		// A NAK; if it is lost, AckWait does the same.
-		_ = d.Settle(ctx, &RetryError{Class: ClassInboxFull, Delay: g.bus.jittered(defaultNakDelay), Err: errQueueFull})
-	}
-}
-
-// enqueue returns false if the queue is full.
-func (g *group) enqueue(d *Delivery, poison error) bool {
-	if poison != nil {
-		select {
-		case g.poison <- poisoned{delivery: d, cause: poison, at: g.bus.clock.Now()}:
-			return true
-		default:
-			return false
-		}
-	}
+// accept queues a delivery for the handler. While it waits for a place nothing more is pulled. At the end the drain gives it back.
+func (g *group) accept(ctx context.Context, d *Delivery) {
 	select {
 	case g.work <- d:
-		return true
-	default:
-		return false
+	case <-ctx.Done():
 	}
 }
 

@@ -3,21 +3,19 @@ package bus
 import (
 	"context"
 	"time"
-
-	"github.com/nats-io/nats.go/jetstream"
 )
 
 // guarded is a message that is settled only while its stream is the one that it came from. In the one after, its sequence may be that
 // of a result which nobody has applied, and the server asks for no more than the sequence.
 type guarded struct {
-	jetstream.Msg
+	receipt
 	of     *losses
 	stream string
 	losses uint64
 }
 
-func (l *losses) guard(stream string, m jetstream.Msg) jetstream.Msg {
-	return guarded{Msg: m, of: l, stream: stream, losses: l.of(stream)}
+func (l *losses) guard(stream string, m receipt) receipt {
+	return guarded{receipt: m, of: l, stream: stream, losses: l.of(stream)}
 }
 
 func (g guarded) check() error {
@@ -31,33 +29,33 @@ func (g guarded) DoubleAck(ctx context.Context) error {
 	if err := g.check(); err != nil {
 		return err
 	}
-	return g.Msg.DoubleAck(ctx)
+	return g.receipt.DoubleAck(ctx)
 }
 
 func (g guarded) Nak() error {
 	if err := g.check(); err != nil {
 		return err
 	}
-	return g.Msg.Nak()
+	return g.receipt.Nak()
 }
 
 func (g guarded) NakWithDelay(d time.Duration) error {
 	if err := g.check(); err != nil {
 		return err
 	}
-	return g.Msg.NakWithDelay(d)
+	return g.receipt.NakWithDelay(d)
 }
 
 func (g guarded) InProgress() error {
 	if err := g.check(); err != nil {
 		return err
 	}
-	return g.Msg.InProgress()
+	return g.receipt.InProgress()
 }
 
 func (g guarded) TermWithReason(reason string) error {
 	if err := g.check(); err != nil {
 		return err
 	}
-	return g.Msg.TermWithReason(reason)
+	return g.receipt.TermWithReason(reason)
 }

@@ -124,11 +124,11 @@ func (g *group) secondLook(ctx context.Context, p poisoned) error {
 	if !errors.Is(p.cause, ErrBadToken) {
 		return p.cause
 	}
-	d, m := p.delivery, p.delivery.ledger.message(p.delivery)
-	ok, err := g.bus.keys.authentic(ctx, d.ID, tokenOf(m), p.at)
+	d := p.delivery
+	ok, err := g.bus.keys.authentic(ctx, d.ID, d.original.token(), p.at)
 	switch {
 	case ok:
-		d.decode(m)
+		d.decode()
 		return nil
 	case err == nil:
 		return p.cause

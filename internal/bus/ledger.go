@@ -5,12 +5,16 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
+	"github.com/syncopate-dev/syncopate/internal/share"
 )
 
-// maxGaps bounds the memory of delays asked for whose redelivery has not come. Another replica may get it. A message beyond that
-// begins a new count of failures, so it becomes a dead letter later, not sooner.
-const maxGaps = 4096
+const (
+	// maxGaps bounds the memory of delays asked for whose redelivery has not come. Another replica may get it. It is for messages
+	// that failed before: beyond it one begins a new count, so it becomes a dead letter later, not sooner. A run has a share of it.
+	maxGaps = 4096
+	// maxMeasured bounds it for those that did not fail, whose gap is a mere figure: others must not go uncounted for it.
+	maxMeasured = 4096
+)
 
 // gapMemory is how long after its time a redelivery is still expected here.
 const gapMemory = 10 * time.Minute
@@ -26,10 +30,12 @@ type ledger struct {
 	draining bool
 	idle     chan struct{} // closed when draining and nothing is settling
 	gaps     map[messageKey]gap
+	failed   *share.Room // of those of gaps that failed, by run
 }
 
 // gap is a delay that was asked for, and what is to be known of the message when it comes again.
 type gap struct {
+	run      string
 	class    string
 	askedAt  time.Time
 	dueAt    time.Time
@@ -37,7 +43,7 @@ type gap struct {
 }
 
 func newLedger() *ledger {
-	return &ledger{held: map[messageKey]*Delivery{}, gaps: map[messageKey]gap{}, idle: make(chan struct{})}
+	return &ledger{held: map[messageKey]*Delivery{}, gaps: map[messageKey]gap{}, failed: share.NewRoom(maxGaps), idle: make(chan struct{})}
 }
 
 // admission is the answer of admit.
@@ -54,16 +60,16 @@ func (l *ledger) admit(d *Delivery, now time.Time, measured func(class string, g
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if g, ok := l.gaps[d.key]; ok {
-		delete(l.gaps, d.key)
+		l.forget(d.key, g)
 		d.Failures = g.failures
 		measured(g.class, now.Sub(g.askedAt))
 	}
 	if l.draining {
-		_ = d.msg.Nak() // if it is lost, AckWait does the same
+		_ = d.receipt.Nak() // if it is lost, AckWait does the same
 		return refused
 	}
 	if held := l.held[d.key]; held != nil {
-		held.msg = d.msg
+		held.receipt = d.receipt
 		return renewed
 	}
 	l.held[d.key] = d
@@ -87,11 +93,11 @@ func (l *ledger) claim(d *Delivery) (ok bool, earlier error) {
 }
 
 // take removes the delivery before its ack is sent, so that a redelivery after a lost ack is a new one.
-func (l *ledger) take(d *Delivery) jetstream.Msg {
+func (l *ledger) take(d *Delivery) receipt {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.drop(d)
-	return d.msg
+	return d.receipt
 }
 
 func (l *ledger) finish(d *Delivery) {
@@ -104,15 +110,41 @@ func (l *ledger) finish(d *Delivery) {
 func (l *ledger) giveBack(d *Delivery, v verdict, now time.Time) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.gaps) < maxGaps {
-		failures := d.Failures
-		if CountsAsFailure(v.class) {
-			failures++
-		}
-		l.gaps[d.key] = gap{class: v.class, askedAt: now, dueAt: now.Add(v.delay), failures: failures}
+	failures := d.Failures
+	if CountsAsFailure(v.class) {
+		failures++
 	}
+	l.remember(d.key, gap{run: d.ID.RunUID, class: v.class, askedAt: now, dueAt: now.Add(v.delay), failures: failures})
 	l.settled(d)
-	return d.msg.NakWithDelay(v.delay) // a delay of 0 is a plain NAK
+	return d.receipt.NakWithDelay(v.delay) // a delay of 0 is a plain NAK
+}
+
+// remember keeps a gap if there is room for it. l.mu is held.
+func (l *ledger) remember(key messageKey, g gap) {
+	if old, ok := l.gaps[key]; ok { // its redelivery went elsewhere, and came back
+		l.forget(key, old)
+	}
+	if g.failures == 0 && len(l.gaps)-int(l.failed.Used()) >= maxMeasured || g.failures > 0 && !l.failed.Take("", g.run, 1) {
+		return
+	}
+	l.gaps[key] = g
+}
+
+// forget drops a gap. l.mu is held.
+func (l *ledger) forget(key messageKey, g gap) {
+	delete(l.gaps, key)
+	if g.failures > 0 {
+		l.failed.Free("", g.run, 1)
+	}
+}
+
+// parked counts, by class, the deliveries that were given back and have not come again, as far as they are remembered.
+func (l *ledger) parked(into map[string]int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, g := range l.gaps {
+		into[g.class]++
+	}
 }
 
 func (l *ledger) terminate(d *Delivery, reason string) error {
@@ -120,7 +152,7 @@ func (l *ledger) terminate(d *Delivery, reason string) error {
 	defer l.mu.Unlock()
 	d.buried = true
 	l.settled(d)
-	return d.msg.TermWithReason(reason)
+	return d.receipt.TermWithReason(reason)
 }
 
 // settled ends a settlement. l.mu is held.
@@ -148,13 +180,6 @@ func (l *ledger) signalIdle() {
 	}
 }
 
-// message is the newest delivery of the message.
-func (l *ledger) message(d *Delivery) jetstream.Msg {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return d.msg
-}
-
 // isOpen tells whether anybody still has to do something about d.
 func (l *ledger) isOpen(d *Delivery) bool {
 	l.mu.Lock()
@@ -168,13 +193,13 @@ func (l *ledger) keepAlive(now time.Time) error {
 	defer l.mu.Unlock()
 	var first error
 	for _, d := range l.held {
-		if err := d.msg.InProgress(); err != nil && first == nil {
+		if err := d.receipt.InProgress(); err != nil && first == nil {
 			first = err
 		}
 	}
 	for key, g := range l.gaps {
 		if now.Sub(g.dueAt) > gapMemory {
-			delete(l.gaps, key)
+			l.forget(key, g)
 		}
 	}
 	return first
@@ -193,7 +218,7 @@ func (l *ledger) drain() (<-chan struct{}, error) {
 		}
 		d.state = stateDrained
 		l.drop(d)
-		if err := d.msg.Nak(); err != nil && !errors.Is(err, errStreamLost) {
+		if err := d.receipt.Nak(); err != nil && !errors.Is(err, errStreamLost) {
 			errs = append(errs, err)
 		}
 	}

@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
 // wire is a message that notes what is sent about it.
@@ -155,22 +158,48 @@ func TestTheLedger(t *testing.T) {
 			},
 			want: slices.Repeat([]string{"first nak 1s"}, 9),
 		},
+		// mutation: no bound, or none of its own for those that did not fail, makes this fail
+		"of messages that did not fail so many gaps are kept, and they take no place of those that did": {
+			story: func(t *testing.T, l *ledger, deliver func(string) *Delivery) {
+				for i := range 2 * maxMeasured {
+					l.remember(messageKey{sequence: uint64(i + 2)}, gap{class: ClassLockBusy})
+				}
+				if len(l.gaps) != maxMeasured {
+					t.Errorf("%d gaps are kept", len(l.gaps))
+				}
+				failsOnce(t, l, deliver(first), deliver(second), 1)
+			},
+			want: []string{"first nak 0s"},
+		},
+		// mutation: a bound that does not tell runs apart makes this fail: the neighbour's poison is never put aside
+		"a run whose messages all fail takes no place of another's": {
+			story: func(t *testing.T, l *ledger, deliver func(string) *Delivery) {
+				for i := range 2 * maxGaps {
+					l.remember(messageKey{sequence: uint64(i + 2)}, gap{run: "hot", failures: 1})
+				}
+				if len(l.gaps) >= maxGaps {
+					t.Errorf("one run has %d gaps", len(l.gaps))
+				}
+				failsOnce(t, l, deliver(first), deliver(second), 1)
+			},
+			want: []string{"first nak 0s"},
+		},
 		// mutation: no bound makes this fail
 		"beyond the bound a message begins a new count": {
 			story: func(t *testing.T, l *ledger, deliver func(string) *Delivery) {
-				for i := range maxGaps {
-					l.gaps[messageKey{sequence: uint64(i + 2)}] = gap{}
+				for i := range 2 * maxGaps {
+					l.remember(messageKey{sequence: uint64(i + 2)}, gap{run: strconv.Itoa(i), failures: 1})
 				}
-				d := deliver(first)
-				_ = l.admit(d, now, noGap)
-				_, _ = l.claim(d)
-				_ = l.giveBack(d, verdict{action: actionNak, class: ClassUnknown}, now)
-				again := deliver(second)
-				if _ = l.admit(again, now, noGap); again.Failures != 0 || len(l.gaps) != maxGaps {
-					t.Errorf("%d failures, %d in memory", again.Failures, len(l.gaps))
+				failsOnce(t, l, deliver(first), deliver(second), 0)
+				if len(l.gaps) != maxGaps {
+					t.Errorf("%d in memory", len(l.gaps))
+				}
+				l.keepAlive(now.Add(24 * time.Hour)) //nolint:errcheck // nothing is held but the second, which notes it
+				if l.failed.Used() != 0 {
+					t.Errorf("%d places are taken after all is forgotten", l.failed.Used())
 				}
 			},
-			want: []string{"first nak 0s"},
+			want: []string{"first nak 0s", "second in progress"},
 		},
 		"gaps that nobody closes are forgotten": { // mutation: no clean-up in keepAlive
 			story: func(t *testing.T, l *ledger, deliver func(string) *Delivery) {
@@ -194,12 +223,24 @@ func TestTheLedger(t *testing.T) {
 			var sent []string
 			l := newLedger()
 			c.story(t, l, func(name string) *Delivery {
-				return &Delivery{ledger: l, key: messageKey{sequence: 1, storedAt: 1}, msg: wire{name: name, sent: &sent}}
+				return &Delivery{ledger: l, ID: protocol.JobID{RunUID: "r"}, key: messageKey{sequence: 1, storedAt: 1}, receipt: wire{name: name, sent: &sent}}
 			})
 			if diff := cmp.Diff(c.want, sent); diff != "" {
 				t.Errorf("on the wire (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// failsOnce has a delivery fail; the next one of the same message is to know of so many failures.
+func failsOnce(t *testing.T, l *ledger, d, next *Delivery, want int) {
+	t.Helper()
+	noGap := func(string, time.Duration) {}
+	_ = l.admit(d, time.Unix(1000, 0), noGap)
+	_, _ = l.claim(d)
+	_ = l.giveBack(d, verdict{action: actionNak, class: ClassUnknown}, time.Unix(1000, 0))
+	if _ = l.admit(next, time.Unix(1000, 0), noGap); next.Failures != want {
+		t.Errorf("%d failures are known, want %d", next.Failures, want)
 	}
 }
 
@@ -230,7 +271,7 @@ func TestSettleSendsWhatTheContractSays(t *testing.T) {
 			}
 			b := &Bus{config: config, clock: config.Clock, log: config.Log, metrics: config.Metrics}
 			var sent []string
-			d := &Delivery{bus: b, ledger: newLedger(), msg: wire{name: "m", sent: &sent}}
+			d := &Delivery{bus: b, ledger: newLedger(), receipt: wire{name: "m", sent: &sent}}
 			_ = d.ledger.admit(d, time.Now(), func(string, time.Duration) {})
 			settle(t, d, c.err)
 			if diff := cmp.Diff([]string{c.want}, sent); diff != "" {

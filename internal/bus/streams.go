@@ -115,6 +115,20 @@ func (b *Bus) streamConfigs() []jetstream.StreamConfig {
 	return []jetstream.StreamConfig{jobs, results, dead, control}
 }
 
+// largestResult is how many bytes a message of the stream of results may have: an administrator may have changed the stream.
+func (b *Bus) largestResult(ctx context.Context) (int, error) {
+	ctx, cancel := b.bounded(ctx)
+	defer cancel()
+	s, err := b.js.Stream(ctx, b.names.ResultsStream())
+	if err != nil {
+		return 0, fmt.Errorf("look at the stream of results: %w", err)
+	}
+	if n := int(s.CachedInfo().Config.MaxMsgSize); n > 0 {
+		return n, nil
+	}
+	return int(b.nc.MaxPayload()), nil
+}
+
 // limit gives JetStream's spelling of "unlimited".
 func limit(n int64) int64 {
 	if n <= 0 {

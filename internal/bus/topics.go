@@ -132,17 +132,42 @@ func (b *Bus) roomForTopic(ctx context.Context) error {
 func (b *Bus) ensureConsumer(ctx context.Context, stream string, want jetstream.ConsumerConfig) (jetstream.Consumer, error) {
 	ctx, cancel := b.bounded(ctx)
 	defer cancel()
-	c, err := b.js.CreateConsumer(ctx, stream, want)
-	if !errors.Is(err, jetstream.ErrConsumerExists) {
-		return c, err
+	c, refused := b.js.CreateConsumer(ctx, stream, want)
+	if refused == nil {
+		return c, nil
 	}
-	if c, err = b.js.Consumer(ctx, stream, want.Durable); err != nil {
-		return nil, err
+	// It exists, with other settings; or an account may have no new one with these, and the old one works.
+	c, err := b.js.Consumer(ctx, stream, want.Durable)
+	if err != nil {
+		if errors.Is(refused, jetstream.ErrConsumerExists) {
+			return nil, err
+		}
+		return nil, refused
 	}
+	c = b.raiseBound(ctx, stream, want, c)
 	for _, d := range consumerDrift(want, c.CachedInfo().Config) {
 		b.log.Info("Consumer differs from the configuration", "consumer", d.Object, "field", d.Field, "want", d.Want, "got", d.Got)
 	}
 	return c, nil
+}
+
+// raiseBound lets a consumer of results have as much unsettled as Config says, if it may have less. Earlier versions made it with a
+// bound that lets one run hold up the others of its group, and that nobody was told to change. More is left as it is, and so is
+// everything else. Where the server refuses, as beyond the limits of an account, it works as it is, which the caller reports as drift.
+func (b *Bus) raiseBound(ctx context.Context, stream string, want jetstream.ConsumerConfig, c jetstream.Consumer) jetstream.Consumer {
+	raised := c.CachedInfo().Config
+	if stream != b.names.ResultsStream() || raised.MaxAckPending < 0 || raised.MaxAckPending >= want.MaxAckPending {
+		return c
+	}
+	was := raised.MaxAckPending
+	raised.MaxAckPending = want.MaxAckPending
+	updated, err := b.js.UpdateConsumer(ctx, stream, raised)
+	if err != nil {
+		b.log.Error(err, "Consumer keeps its bound: delayed results of one run can hold up those of others", "consumer", raised.Durable, "bound", was)
+		return c
+	}
+	b.log.Info("Consumer has the bound of this version", "consumer", raised.Durable, "was", was, "is", want.MaxAckPending)
+	return updated
 }
 
 func (b *Bus) jobConsumerConfig(topic string) jetstream.ConsumerConfig {

@@ -38,6 +38,12 @@
 // keeps that to its end. So what large runs hold in memory is bounded for the process, and a core is left to the others. Status writes that
 // let a run in wait for no place.
 //
+// # The inbox
+//
+// Results wait in memory within a bound of places and one of bytes. A run and a namespace have a share of what is free, so nobody's
+// flood keeps another's results out. What finds no room goes back to NATS, each with a wait that grows with what its namespace has
+// waiting there. Results of runs that the cache does not know wait in an inbox of their own, where runs have shares.
+//
 // # Data flow
 //
 //	informer ---------> workqueue <---- intake <--- bus.Consume

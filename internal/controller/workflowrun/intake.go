@@ -9,9 +9,10 @@ import (
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/internal/policy"
 )
 
-// inboxFullDelay is the wait before a result that found the inbox full comes again.
+// inboxFullDelay is the least wait, before jitter, until a result comes again that found no room.
 const inboxFullDelay = time.Second
 
 var errInboxFull = errors.New("too many results wait to be applied")
@@ -28,7 +29,7 @@ func (in *intake) accept(ctx context.Context, d *bus.Delivery) {
 	if d.Rejected != nil {
 		fact.Rejected = d.Rejected.Error()
 	}
-	l := &letter{fact: fact, since: in.clock.Now(), delivery: d, failures: d.Failures}
+	l := &letter{fact: fact, since: in.clock.Now(), delivery: d, failures: d.Failures, size: d.Size}
 	if key, ok := in.directory.find(types.UID(d.ID.RunUID)); ok {
 		in.deliver(ctx, key, l)
 		return
@@ -38,8 +39,8 @@ func (in *intake) accept(ctx context.Context, d *bus.Delivery) {
 
 // deliver puts a result into its run's inbox and wakes the run.
 func (in *intake) deliver(ctx context.Context, key types.NamespacedName, l *letter) {
-	if !in.inbox.put(types.UID(l.fact.ID.RunUID), l) {
-		in.settle(ctx, l, &again{after: inboxFullDelay, class: bus.ClassInboxFull, cause: errInboxFull}, "")
+	if !in.inbox.put(key.Namespace, types.UID(l.fact.ID.RunUID), l) {
+		in.refuse(ctx, l, in.inbox.comeBack(key.Namespace, l, in.clock.Now()), errInboxFull)
 		return
 	}
 	if _, ok := in.directory.find(types.UID(l.fact.ID.RunUID)); !ok {
@@ -49,4 +50,11 @@ func (in *intake) deliver(ctx context.Context, key types.NamespacedName, l *lett
 		return
 	}
 	in.wake(key)
+}
+
+// refuse gives back a result that found no room. Its wait grows with what its tenant has waiting.
+func (in *intake) refuse(ctx context.Context, l *letter, comeBack time.Duration, cause error) {
+	in.metrics.refusals.Inc()
+	least := policy.BusyRetry{Delay: inboxFullDelay, JitterPercent: storeJitterPercent}.Wait(in.rand())
+	in.settle(ctx, l, &again{after: least + comeBack, class: bus.ClassInboxFull, cause: cause}, "")
 }

@@ -79,8 +79,7 @@ func (m *memory) resolve(run *v1alpha1.WorkflowRun) {
 
 // nextWrite is the earliest time for the next status write: the pause lets results pile up, so that under load each write
 // applies many of them. A run with many results at a time leaves more time to others: its writes are large, and they all go through
-// one API server. But no longer than until a crowd waits: the runs that share its consumer get no results while all places of that
-// are taken. And not for the last few of many, see lastOfMany.
+// one API server. But no longer than until a crowd waits, which holds memory. And not for the last few of many, see lastOfMany.
 func (m *memory) nextWrite(waiting int, last bool) time.Time {
 	if m.lastWriteEnd.IsZero() {
 		return time.Time{}

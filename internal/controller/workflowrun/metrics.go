@@ -12,6 +12,7 @@ type Metrics struct {
 	fenceRejections *prometheus.CounterVec
 	storeFailures   prometheus.Counter
 	eventsDropped   prometheus.Counter
+	refusals        prometheus.Counter
 	recoveries      *prometheus.CounterVec
 	answersAsked    *prometheus.CounterVec
 	resultsPerWrite prometheus.Histogram
@@ -38,6 +39,9 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		}),
 		eventsDropped: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "syncopate_events_dropped_total", Help: "Events left out because too many waited to be written. Status tells what they would have.",
+		}),
+		refusals: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "syncopate_inbox_refusals_total", Help: "Results that found no room to wait in memory, and went back to NATS.",
 		}),
 		recoveries: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "syncopate_job_recoveries_total", Help: "Attempts in status that were looked up in NATS before publishing, by outcome.",
@@ -69,7 +73,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m.placesWaiting = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "syncopate_places_waiting", Help: "Requests that wait for a place now, by kind: pass, write, desk.",
 	}, []string{"kind"})
-	reg.MustRegister(m.decisionsCut, m.placesUsed, m.placeWaits, m.placesWaiting, m.statusWrites, m.fenceRejections, m.storeFailures, m.recoveries, m.eventsDropped, m.answersAsked,
+	reg.MustRegister(m.decisionsCut, m.placesUsed, m.placeWaits, m.placesWaiting, m.statusWrites, m.fenceRejections, m.storeFailures, m.recoveries, m.eventsDropped, m.answersAsked, m.refusals,
 		m.resultsPerWrite, m.resultLatency, m.dispatchLatency)
 	return m
 }
@@ -124,5 +128,50 @@ func (c *phaseCounts) Describe(ch chan<- *prometheus.Desc) { ch <- c.desc }
 func (c *phaseCounts) Collect(ch chan<- prometheus.Metric) {
 	for phase, n := range c.directory.countPhases() {
 		ch <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, float64(n), phase)
+	}
+}
+
+// waitingResults exports what waits to be applied, counted when it is asked for: here, and given back to NATS.
+type waitingResults struct {
+	in     *intake
+	parked func() map[string]int
+
+	results, bytes, limit, oldest, given *prometheus.Desc
+}
+
+func newWaitingResults(in *intake, parked func() map[string]int) *waitingResults {
+	desc := prometheus.NewDesc
+	return &waitingResults{
+		in: in, parked: parked,
+		results: desc("syncopate_inbox_results", "Results that wait in memory for their run's next write.", nil, nil),
+		bytes:   desc("syncopate_inbox_bytes", "What results that wait hold of the memory.", nil, nil),
+		limit:   desc("syncopate_inbox_limit_bytes", "What they may hold of it.", nil, nil),
+		oldest:  desc("syncopate_inbox_oldest_seconds", "Time since NATS stored the oldest result that waits in memory; 0: none waits.", nil, nil),
+		given:   desc("syncopate_results_parked", "Results given back to NATS that have not come again, by class of the wait, as far as they are remembered.", []string{"class"}, nil),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (c *waitingResults) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.results, c.bytes, c.limit, c.oldest, c.given} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *waitingResults) Collect(ch chan<- prometheus.Metric) {
+	known, strays := c.in.inbox.backlog(), c.in.strays.parked.backlog()
+	oldest := 0.0
+	if at := earliest(known.oldest, strays.oldest); !at.IsZero() {
+		oldest = max(0, c.in.clock.Since(at).Seconds())
+	}
+	for desc, v := range map[*prometheus.Desc]float64{
+		c.results: float64(known.results + strays.results), c.bytes: float64(known.bytes + strays.bytes),
+		c.limit: float64(known.limit + strays.limit), c.oldest: oldest,
+	} {
+		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, v)
+	}
+	for class, n := range c.parked() {
+		ch <- prometheus.MustNewConstMetric(c.given, prometheus.GaugeValue, float64(n), class)
 	}
 }

@@ -71,7 +71,7 @@ func (w *world) newReplica(ctx context.Context, holder string, adjust ...func(*r
 	r.Reconciler = &Reconciler{
 		events: r.recorder, clock: w.clock, rand: rand.Float64, newID: uuid.NewString, holder: holder,
 		metrics: NewMetrics(r.registry), locked: lockMetrics, results: bus.NewMetrics(r.registry),
-		gates: everyone{}, crews: &knownWorkers{}, policyChanged: func() {}, inbox: newInbox(10_000), memories: newMemories(), lists: newLists(), directory: newDirectory(), keeper: newKeeper(),
+		gates: everyone{}, crews: &knownWorkers{}, policyChanged: func() {}, inbox: newInbox(10_000, 96<<20), memories: newMemories(), lists: newLists(), directory: newDirectory(), keeper: newKeeper(),
 	}
 	r.desks = newShares(1, false, placeMetrics{})
 	r.turns = newTurns(16, placeMetrics{}, func(types.NamespacedName) {})
@@ -90,7 +90,7 @@ func (w *world) newReplica(ctx context.Context, holder string, adjust ...func(*r
 	})
 	r.connect(ctx, lockMetrics)
 	r.in = &intake{Reconciler: r.Reconciler}
-	r.in.strays = &strays{in: r.in}
+	r.in.strays = newStrays(r.in)
 	r.consume(ctx)
 	return r
 }
@@ -309,14 +309,13 @@ func (r *replica) pump(ctx context.Context) int {
 	for _, d := range got {
 		r.in.accept(ctx, d)
 	}
-	r.inbox.mu.Lock()
-	for _, letters := range r.inbox.byRun {
-		r.watch(letters)
+	for _, box := range []*inbox{r.inbox, r.in.strays.parked} {
+		box.mu.Lock()
+		for _, letters := range box.byRun {
+			r.watch(letters)
+		}
+		box.mu.Unlock()
 	}
-	r.inbox.mu.Unlock()
-	r.in.strays.mu.Lock()
-	r.watch(r.in.strays.parked)
-	r.in.strays.mu.Unlock()
 	return len(got)
 }
 

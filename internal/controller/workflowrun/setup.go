@@ -45,6 +45,7 @@ type Options struct {
 	MaxWrites     int             // status writes at the same time, but for those that let a run in; 0: any number
 	EventsWaiting func() int      // how many events wait to be written; nil: not bounded
 	InboxLimit    int             // results that wait in memory, over all runs
+	InboxBytes    int64           // of them in memory, over all runs
 }
 
 // maxBackoff bounds the wait after errors of the API server: a run must go on soon after it is back.
@@ -69,7 +70,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*gatekeeper.Keeper
 		events: mgr.GetEventRecorder("syncopate"),
 		clock:  o.Clock, rand: o.Rand, newID: o.NewID, holder: o.Holder,
 		metrics: NewMetrics(o.Registry), locked: o.LockMetrics, results: o.BusMetrics,
-		inbox: newInbox(o.InboxLimit), memories: newMemories(), lists: newLists(), directory: newDirectory(),
+		inbox: newInbox(o.InboxLimit, o.InboxBytes), memories: newMemories(), lists: newLists(), directory: newDirectory(),
 		breaker: &breaker{clock: o.Clock}, keeper: newKeeper(),
 	}
 	if o.EventsWaiting != nil {
@@ -83,11 +84,11 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*gatekeeper.Keeper
 	workers := newCrew(o.Bus, r.wake, crew.Options{Clock: o.Clock, Log: mgr.GetLogger().WithName("crew")})
 	r.crews = workers
 	gates := r.keepGates(mgr, o)
-	if err := o.Registry.Register(newPhaseCounts(r.directory)); err != nil {
+	in := &intake{Reconciler: r}
+	in.strays = newStrays(in)
+	if err := errors.Join(o.Registry.Register(newPhaseCounts(r.directory)), o.Registry.Register(newWaitingResults(in, o.Bus.Parked))); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
-	in := &intake{Reconciler: r}
-	in.strays = &strays{in: in}
 	if err := r.setupController(ctx, mgr, o.MaxConcurrent); err != nil {
 		return nil, err
 	}

@@ -62,9 +62,7 @@ var _ = Describe("the helpers of the controller", func() {
 		id := protocol.JobID{RunUID: "11111111-2222-3333-4444-555555555555", Step: "a", Item: protocol.NoItem, Attempt: 1}
 		w.say(ctx, id, succeeded(id))
 		until(ctx, "the result comes", func() bool {
-			r.in.strays.mu.Lock()
-			defer r.in.strays.mu.Unlock()
-			return len(r.in.strays.parked) == 1
+			return r.in.strays.parked.backlog().results == 1
 		})
 		_, err := w.js.Stream(ctx, w.names.JobsStream())
 		Expect(err).NotTo(HaveOccurred())

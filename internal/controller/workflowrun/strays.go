@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,8 +23,10 @@ const (
 	strayPatience = 3 * time.Second
 	// censusPause is the least time between two live lists.
 	censusPause = 5 * time.Second
-	// strayLimit bounds the parked results; more go back to NATS.
+	// strayLimit and strayBytes bound the parked results; more go back to NATS. A run has a share of them: whose runs they are is not
+	// known, and somebody may send results of runs that are gone for as long as he wants.
 	strayLimit = 1000
+	strayBytes = 16 << 20
 	// censusPage is the number of runs per page of a live list.
 	censusPage = 500
 )
@@ -35,20 +37,17 @@ var errUnknownRun = errors.New("the run is not known yet")
 // may say that the run does not exist; then the result is stale and acked.
 type strays struct {
 	in         *intake
-	mu         sync.Mutex
-	parked     []*letter
+	parked     *inbox
 	lastCensus time.Time
 }
 
+func newStrays(in *intake) *strays {
+	return &strays{in: in, parked: newInbox(strayLimit, strayBytes)}
+}
+
 func (s *strays) park(ctx context.Context, l *letter) {
-	s.mu.Lock()
-	full := len(s.parked) >= strayLimit
-	if !full {
-		s.parked = append(s.parked, l)
-	}
-	s.mu.Unlock()
-	if full {
-		s.in.settle(ctx, l, &again{after: censusPause, class: bus.ClassInboxFull, cause: errUnknownRun}, "")
+	if !s.parked.put("", types.UID(l.fact.ID.RunUID), l) {
+		s.in.refuse(ctx, l, max(censusPause, s.parked.comeBack("", l, s.in.clock.Now())), errUnknownRun)
 	}
 }
 
@@ -80,36 +79,38 @@ func (s *strays) sort(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	parked := s.parked
-	s.parked = nil
-	s.mu.Unlock()
-	for _, l := range parked {
-		_, exists := existing[types.UID(l.fact.ID.RunUID)]
-		if exists || l.since.After(now) {
-			s.park(ctx, l) // the cache will know it; or it came after the list began, which says nothing about its run
-			continue
+	for _, uid := range s.parked.runs() {
+		if _, exists := existing[uid]; exists {
+			continue // the cache will know it
 		}
-		s.in.settle(ctx, l, rejection(l), bus.OutcomeStale)
+		s.drop(ctx, uid, now)
 	}
 	return nil
 }
 
+// drop acks the results of a run that is gone. What came after the list began, which says nothing about its run, stays.
+func (s *strays) drop(ctx context.Context, uid types.UID, began time.Time) {
+	gone := slices.DeleteFunc(s.parked.waiting(uid), func(l *letter) bool { return l.since.After(began) })
+	s.parked.remove(uid, gone)
+	for _, l := range gone {
+		s.in.settle(ctx, l, rejection(l), bus.OutcomeStale)
+	}
+}
+
 // deliverKnown returns how many of the results left have waited long enough to ask the API server.
 func (s *strays) deliverKnown(ctx context.Context, now time.Time) (old int) {
-	s.mu.Lock()
-	parked := s.parked
-	s.parked = nil
-	s.mu.Unlock()
-	for _, l := range parked {
-		if key, ok := s.in.directory.find(types.UID(l.fact.ID.RunUID)); ok {
-			s.in.deliver(ctx, key, l)
+	for _, uid := range s.parked.runs() {
+		if key, ok := s.in.directory.find(uid); ok {
+			for _, l := range s.parked.takeAll(uid) {
+				s.in.deliver(ctx, key, l)
+			}
 			continue
 		}
-		if now.Sub(l.since) >= strayPatience {
-			old++
+		for _, l := range s.parked.waiting(uid) {
+			if now.Sub(l.since) >= strayPatience {
+				old++
+			}
 		}
-		s.park(ctx, l)
 	}
 	return old
 }

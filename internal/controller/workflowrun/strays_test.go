@@ -8,6 +8,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -55,14 +56,14 @@ var _ = Describe("a result of a run that the cache does not know", func() {
 			Expect(r.in.strays.sort(ctx)).To(Succeed())
 		}
 		Expect(w.settledWith(run)).To(BeEmpty())
-		Expect(r.in.strays.parked).To(HaveLen(2), "the live list has the run")
+		Expect(r.in.strays.parked.backlog().results).To(BeEquivalentTo(2), "the live list has the run")
 
 		q := newQueue()
 		r.in.queue.Store(&q)
 		r.informer().Create(ctx, event.CreateEvent{Object: run}, newQueue())
 		w.clock.Step(strayTick)
 		Expect(r.in.strays.sort(ctx)).To(Succeed())
-		Expect(r.in.strays.parked).To(BeEmpty())
+		Expect(r.in.strays.parked.backlog()).To(Equal(backlog{limit: strayBytes}))
 		Expect(q.Len()).To(Equal(1))
 		woken, _ := q.Get()
 		Expect(woken.NamespacedName).To(Equal(client.ObjectKeyFromObject(run)))
@@ -85,7 +86,7 @@ var _ = Describe("a result of a run that the cache does not know", func() {
 		Expect(lists).To(BeZero(), "the cache gets %s to catch up", strayPatience)
 		w.clock.Step(strayPatience)
 		Expect(r.in.strays.sort(ctx)).To(MatchError(errTest), "the API server does not answer")
-		Expect(r.in.strays.parked).To(HaveLen(1))
+		Expect(r.in.strays.parked.backlog().results).To(BeEquivalentTo(1))
 		Expect(r.in.strays.sort(ctx)).To(Succeed())
 		Expect(lists).To(Equal(1), "at most one list in %s", censusPause)
 
@@ -94,37 +95,49 @@ var _ = Describe("a result of a run that the cache does not know", func() {
 		r.in.strays.park(ctx, young)
 		r.hook = nil
 		Expect(r.in.strays.sort(ctx)).To(Succeed())
-		Expect(r.in.strays.parked).To(ConsistOf(young), "the list says nothing about what came after it began")
+		Expect(r.in.strays.parked.waiting(types.UID(gone.RunUID))).To(ConsistOf(young), "the list says nothing about what came after it began")
 		Expect(r.counter("syncopate_results_total", "outcome", "stale")).To(BeEquivalentTo(1))
 		Expect(w.messages(ctx, w.names.ResultsStream())).To(BeZero())
 	}, NodeTimeout(2*patience))
 
-	It("goes back to NATS when too many wait", func(ctx SpecContext) {
-		last := &fakeDelivery{}
-		for i := range strayLimit + 1 {
+	It("goes back to NATS when too many wait, and leaves room for those of another run", func(ctx SpecContext) {
+		park := func(run string) *fakeDelivery {
 			d := &fakeDelivery{}
-			if i == strayLimit {
-				d = last
-			}
-			r.in.strays.park(ctx, &letter{since: w.clock.Now(), delivery: d})
+			r.in.strays.park(ctx, &letter{fact: lifecycle.Result{ID: protocol.JobID{RunUID: run}}, since: w.clock.Now(), delivery: d})
+			return d
 		}
-		Expect(r.in.strays.parked).To(HaveLen(strayLimit))
+		var last *fakeDelivery
+		for range strayLimit + 1 {
+			last = park("gone")
+		}
+		Expect(r.in.strays.parked.waiting("gone")).To(HaveLen(strayLimit / 3)) // mutation: one list for all runs makes this fail
 		Expect(last.settled).To(HaveLen(1))
 		Expect(last.settled[0]).To(MatchError(errUnknownRun))
-		Expect(retryDelay(last.settled[0])).To(Equal(censusPause))
+		Expect(retryDelay(last.settled[0])).To(BeNumerically(">=", censusPause))
+		Expect(park("new").settled).To(BeEmpty())
+		Expect(r.counter("syncopate_inbox_refusals_total")).To(BeEquivalentTo(strayLimit + 1 - strayLimit/3))
 	}, NodeTimeout(patience))
 
-	It("goes back to NATS when the inbox is full", func(ctx SpecContext) {
-		run := w.create(ctx, diamond())
-		r.directory.see(run)
-		r.inbox.limit = 1
-		full := &fakeDelivery{}
-		id := protocol.JobID{RunUID: string(run.UID)}
-		r.in.deliver(ctx, client.ObjectKeyFromObject(run), &letter{fact: lifecycle.Result{ID: id}, delivery: &fakeDelivery{}})
-		r.in.deliver(ctx, client.ObjectKeyFromObject(run), &letter{fact: lifecycle.Result{ID: id}, delivery: full})
-		Expect(full.settled).To(HaveLen(1))
-		Expect(full.settled[0]).To(MatchError(errInboxFull))
-		Expect(retryDelay(full.settled[0])).To(Equal(inboxFullDelay))
+	It("goes back to NATS when its run has its share of the inbox, with a delay that grows; another run's gets in", func(ctx SpecContext) {
+		hot, cold := w.create(ctx, diamond()), w.create(ctx, diamond())
+		r.inbox = newInbox(100, 30*letterBytes)
+		deliver := func(run *v1alpha1.WorkflowRun) *fakeDelivery {
+			d := &fakeDelivery{}
+			r.directory.see(run)
+			r.in.deliver(ctx, client.ObjectKeyFromObject(run), &letter{fact: lifecycle.Result{ID: protocol.JobID{RunUID: string(run.UID)}}, delivery: d})
+			return d
+		}
+		var refused []error
+		for range 3 * comeBackRate {
+			refused = append(refused, deliver(hot).settled...)
+		}
+		Expect(r.inbox.waiting(hot.UID)).To(HaveLen(10)) // mutation: no share of bytes for a run makes this fail
+		Expect(refused).To(HaveLen(3*comeBackRate - 10))
+		Expect(refused[0]).To(MatchError(errInboxFull))
+		Expect(retryDelay(refused[0])).To(BeNumerically("~", inboxFullDelay, inboxFullDelay/2))
+		// mutation: the same wait for all makes this fail: they come back all at once, and are served before what is new.
+		Expect(retryDelay(refused[len(refused)-1])).To(BeNumerically("~", 3*time.Second+inboxFullDelay, time.Second))
+		Expect(deliver(cold).settled).To(BeEmpty())
 	}, NodeTimeout(patience))
 
 	It("does not wait in the inbox of a run that was deleted while it was on its way", func(ctx SpecContext) {
@@ -134,8 +147,8 @@ var _ = Describe("a result of a run that the cache does not know", func() {
 		r.deleteRun(ctx, run)
 		r.mustPass(ctx, run)
 		r.in.deliver(ctx, key, &letter{fact: lifecycle.Result{ID: protocol.JobID{RunUID: string(run.UID)}}, since: w.clock.Now(), delivery: &fakeDelivery{}})
-		Expect(r.inbox.total).To(BeZero())
-		Expect(r.in.strays.parked).To(HaveLen(1))
+		Expect(r.inbox.backlog().results).To(BeZero())
+		Expect(r.in.strays.parked.backlog().results).To(BeEquivalentTo(1))
 	}, NodeTimeout(patience))
 })
 
@@ -157,7 +170,7 @@ var _ = Describe("a deleted run", func() {
 		r.mustPass(ctx, run)
 		Expect(w.messages(ctx, w.names.JobsStream())).To(BeZero())
 		Expect(w.messages(ctx, w.names.ResultsStream())).To(BeZero())
-		Expect(r.inbox.total).To(BeZero())
+		Expect(r.inbox.backlog().results).To(BeZero())
 		Expect(r.memories.byKey).To(BeEmpty())
 		Expect(r.directory.known).To(BeEmpty())
 		Expect(r.directory.deleted).To(BeEmpty())

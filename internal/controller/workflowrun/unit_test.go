@@ -185,56 +185,65 @@ func TestMemoriesStartAfreshForAnotherRunOfTheSameName(t *testing.T) {
 	}
 }
 
-// mutation: remove that does not subtract from total makes "places come back" fail.
+// mutation: remove or takeAll that does not give room back makes "room comes back" fail; put that keeps a place, when there are no bytes
+// left, the last line.
 func TestInbox(t *testing.T) {
-	b := newInbox(3)
+	b := newInbox(6, 1<<20)
 	var letters []*letter
-	for range 4 {
-		letters = append(letters, &letter{})
+	for i := range 5 {
+		letters = append(letters, &letter{size: i})
 	}
-	for i, uid := range []types.UID{"a", "a", "b", "b"} {
-		if ok := b.put(uid, letters[i]); ok != (i < 3) {
+	for i, uid := range []types.UID{"a", "a", "a", "b", "b"} {
+		if ok := b.put("ns-"+string(uid), uid, letters[i]); ok != (i != 2 && i != 4) {
 			t.Errorf("put %d: %t", i, ok)
 		}
 	}
 	if got := b.waiting("a"); len(got) != 2 || got[0] != letters[0] || got[1] != letters[1] {
 		t.Errorf("a's results are not in order of arrival: %v", got)
 	}
+	if got := b.backlog(); got.results != 3 || got.bytes != 3*letterBytes+0+1+3 || got.limit != 1<<20 {
+		t.Errorf("%+v wait", got)
+	}
 	b.remove("a", letters[:1])
 	b.remove("a", letters[:1])                // again
-	b.remove("a", []*letter{letters[2]})      // another run's
-	b.remove("nobody", []*letter{letters[2]}) // no run
+	b.remove("a", []*letter{letters[3]})      // another run's
+	b.remove("nobody", []*letter{letters[3]}) // no run
 	if got := b.waiting("a"); len(got) != 1 || got[0] != letters[1] {
 		t.Errorf("a has %v", got)
 	}
-	if b.total != 2 {
-		t.Errorf("places come back: %d taken, want 2", b.total)
+	if got := b.backlog(); got.results != 2 || got.bytes != 2*letterBytes+1+3 {
+		t.Errorf("room comes back: %+v", got)
 	}
-	if got := b.takeAll("a"); len(got) != 1 || b.total != 1 || len(b.waiting("a")) != 0 {
-		t.Errorf("takeAll gave %v, %d left", got, b.total)
+	if got := b.takeAll("a"); len(got) != 1 || b.backlog().results != 1 || len(b.waiting("a")) != 0 {
+		t.Errorf("takeAll gave %v, %+v left", got, b.backlog())
 	}
 	b.takeAll("b")
-	if b.total != 0 || len(b.byRun) != 0 {
-		t.Errorf("empty inbox has %d results, %d runs", b.total, len(b.byRun))
+	if got := b.backlog(); got.results != 0 || got.bytes != 0 || len(b.byRun) != 0 {
+		t.Errorf("empty inbox: %+v, %d runs", got, len(b.byRun))
+	}
+	large := &letter{size: 1 << 19}
+	if !b.put("ns", "a", large) || b.put("ns", "a", large) || b.backlog().results != 1 {
+		t.Errorf("large results: %+v", b.backlog())
 	}
 }
 
 func TestInboxIsSafeForConcurrentUse(t *testing.T) {
-	b := newInbox(1000)
+	b := newInbox(1000, 1<<20)
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
 			for range 100 {
 				l := &letter{}
-				b.put("a", l)
+				b.put("ns", "a", l)
 				b.waiting("a")
+				b.backlog()
 				b.remove("a", []*letter{l})
 			}
 		})
 	}
 	wg.Wait()
-	if b.total != 0 || len(b.byRun) != 0 {
-		t.Errorf("%d results of %d runs left", b.total, len(b.byRun))
+	if b.backlog().results != 0 || len(b.byRun) != 0 {
+		t.Errorf("%+v of %d runs left", b.backlog(), len(b.byRun))
 	}
 }
 
@@ -364,17 +373,17 @@ func TestRetryDelay(t *testing.T) {
 
 // A settled letter leaves the inbox even when its settlement fails: the message comes again and is recognised.
 func TestSettleEachEmptiesTheInbox(t *testing.T) {
-	r := &Reconciler{inbox: newInbox(1000)}
+	r := &Reconciler{inbox: newInbox(1000, 96<<20)}
 	p := &pass{Reconciler: r, run: aRun("1")}
 	var list []settlement
 	for range 3 * settleParallel {
 		l := &letter{delivery: &fakeDelivery{settled: []error{nil}}} // fails: it was settled before
-		r.inbox.put("uid", l)
+		r.inbox.put("ns", "uid", l)
 		list = append(list, settlement{letter: l})
 	}
 	p.settleEach(context.Background(), list)
-	if r.inbox.total != 0 {
-		t.Errorf("%d letters left", r.inbox.total)
+	if left := r.inbox.backlog().results; left != 0 {
+		t.Errorf("%d letters left", left)
 	}
 	for _, s := range list {
 		fake, ok := s.letter.delivery.(*fakeDelivery)
@@ -388,7 +397,7 @@ func TestSettleEachEmptiesTheInbox(t *testing.T) {
 // comes again as a duplicate, and acknowledging it would lose its bytes. mutation: nil for duplicates makes this fail.
 func TestAnUnusableResultIsNeverAcknowledged(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	r := &Reconciler{inbox: newInbox(10), clock: clocktesting.NewFakeClock(epoch), metrics: NewMetrics(registry), results: bus.NewMetrics(registry)}
+	r := &Reconciler{inbox: newInbox(10, 96<<20), clock: clocktesting.NewFakeClock(epoch), metrics: NewMetrics(registry), results: bus.NewMetrics(registry)}
 	for _, verdict := range []lifecycle.Verdict{lifecycle.Applied, lifecycle.Duplicate, lifecycle.Stale} {
 		fake := &fakeDelivery{}
 		p := &pass{Reconciler: r, run: aRun("1"), letters: []*letter{{fact: lifecycle.Result{Rejected: "no JSON"}, delivery: fake}}}

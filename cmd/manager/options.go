@@ -139,6 +139,11 @@ func (o *options) check() error {
 			break
 		}
 	}
+	return errors.Join(append(append(problems, o.checkBounds()...), checkPprof(o.pprofAddr), o.webhook.check())...)
+}
+
+// checkBounds lists the bounds that leave no room for anything.
+func (o *options) checkBounds() (problems []error) {
 	for _, f := range []struct {
 		name string
 		n    int
@@ -150,7 +155,7 @@ func (o *options) check() error {
 	if o.inboxBytes < leastInboxBytes {
 		problems = append(problems, fmt.Errorf("--inbox-bytes %d: need at least %d", o.inboxBytes, leastInboxBytes))
 	}
-	return errors.Join(append(problems, checkPprof(o.pprofAddr), o.webhook.check())...)
+	return problems
 }
 
 // redactedURL is the servers' addresses without passwords.

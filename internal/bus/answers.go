@@ -45,8 +45,8 @@ func (b *Bus) Answers(ctx context.Context, runUID string, from uint64) (AnswerPa
 	if err := checkRunUID(runUID); err != nil {
 		return AnswerPage{}, err
 	}
-	if !b.connected() {
-		return AnswerPage{}, b.retryable("look for results", ErrUnreachable)
+	if err := b.usable(ctx); err != nil {
+		return AnswerPage{}, b.retryable("look for results", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
 	defer cancel()

@@ -58,11 +58,12 @@ func TestAnotherInstallationTakesNothing(t *testing.T) {
 	_, listed := b.Payloads(ctx)
 	_, loose := b.LooseParts(ctx, 0)
 	_, workers := b.Workers(ctx, job.Topic)
+	_, answers := b.Answers(ctx, job.ID.RunUID, 1)
 	for what, err := range map[string]error{
 		"ensure": b.EnsureStreams(ctx), "ready": b.Ready(ctx), "publish": b.Publish(ctx, testJob(2)), "recover": recovered,
 		"withdraw": b.Withdraw(ctx, job.Topic, job.ID), "cancel": b.Cancel(ctx, job.ID.RunUID, nil), "queue": queued,
 		"store": b.StorePayload(ctx, ref, []byte("1")), "read": read, "drop": b.DropPayloads(ctx, []string{ref.Name}),
-		"list": listed, "parts": loose, "drop parts": b.DropParts(ctx, []string{"x"}), "workers": workers,
+		"list": listed, "parts": loose, "drop parts": b.DropParts(ctx, []string{"x"}), "workers": workers, "answers": answers,
 	} {
 		wantForeign(t, what, err, "a", "b")
 		if retry, ok := errors.AsType[*RetryError](err); !ok || retry.Delay <= 0 {

@@ -47,10 +47,7 @@ func (r *replica) countPlace(place string) func() int64 {
 // Mutations that make specs below fail:
 //   - lifecycle timedOut that is true for whatever is due: all that say that an answer counts.
 //   - answers.go ask that forgets p.letters: the same.
-//   - answers.go ask without asking.next: a question at each pass while the stream cannot be asked.
 //   - answers.go answersHeard that keeps no from: the second half of many items is never read.
-//   - answers.go foundRefused that is always false: a refused answer is tried without a pause.
-//   - lock.go withoutLock that decides without asking: a deadline without the lock times out.
 var _ = Describe("an answer that was stored in time", func() {
 	var w *world
 

@@ -8,6 +8,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
 // Sentinels. "Retry" says whether the same call may succeed later.
@@ -36,6 +38,8 @@ var (
 	// ErrConfig: Config is unusable. No retry.
 	ErrConfig = errors.New("invalid bus configuration")
 
+	// errFenceGone: the fence message of an epoch is not in the stream, as far as the server knows that answered. Retry.
+	errFenceGone = errors.New("the fence message of the job is not there")
 	// errStreamLost: a message was to be settled after its stream had lost data. If it is still there, it is delivered again.
 	errStreamLost = errors.New("the stream lost data after the message had come")
 	// errMessageGone: a message that was to become a dead letter is not in its stream any more. If it is after all, it is delivered
@@ -115,6 +119,17 @@ func Permanent(reason string, err error) error {
 	return &PermanentError{Reason: reason, Err: err}
 }
 
+// FencedError refuses the dispatch of an attempt: a writer with a higher fence has begun to recover it. Whoever gets it is not the holder
+// any more, or has to become it anew with a fence above By. The same call never succeeds later.
+type FencedError struct {
+	ID        protocol.JobID
+	Fence, By int64 // of the caller, and of the other
+}
+
+func (e *FencedError) Error() string {
+	return fmt.Sprintf("job %s: a writer with fence %d has taken over from fence %d", e.ID, e.By, e.Fence)
+}
+
 // Drift is one setting of a stream or consumer that is not as Config says.
 type Drift struct {
 	Object string // name of the stream or consumer
@@ -147,13 +162,10 @@ func (b *Bus) retryable(what string, err error) error {
 	return &RetryError{Class: ClassPublishFailed, Delay: b.jittered(publishRetryDelay), Err: fmt.Errorf("%s: %w", what, err)}
 }
 
-// wrongSequence tells that the expected last sequence of the subject was not met. certain is false for the answer of a
-// replicated stream that saw a rival still on its way: whether that one will be stored is open.
-func wrongSequence(err error) (wrong, certain bool) {
+// wrongSequence tells that the expected last sequence was not met, or that a replicated stream saw a rival still on its way: whether
+// that one will be stored is open.
+func wrongSequence(err error) bool {
 	var api *jetstream.APIError
-	if !errors.As(err, &api) {
-		return false, false
-	}
-	certain = api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence
-	return certain || api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant, certain
+	return errors.As(err, &api) &&
+		(api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
 }

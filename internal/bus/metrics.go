@@ -29,6 +29,7 @@ type Metrics struct {
 	results       *prometheus.CounterVec
 	dataLosses    *prometheus.CounterVec
 	topicsRefused prometheus.Counter
+	fences        prometheus.Counter
 }
 
 // NewMetrics makes the metrics and registers them.
@@ -57,6 +58,10 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "syncopate_nats_data_losses_total",
 			Help: "How often NATS was found to have lost data, by stream: jobs or results.",
 		}, []string{"stream"}),
+		fences: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "syncopate_job_fences_total",
+			Help: "Fence messages stored: each begins a new epoch of an attempt that another process, or an earlier try, may have published.",
+		}),
 	}
 	m.topicsRefused = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "syncopate_topics_refused_total",
@@ -65,7 +70,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	for _, stream := range []string{labelJobs, labelResults} {
 		m.dataLosses.WithLabelValues(stream) // there from the start, so that the first loss is an increase
 	}
-	reg.MustRegister(m.retryDelay, m.redeliveryGap, m.deadLetters, m.results, m.dataLosses, m.topicsRefused)
+	reg.MustRegister(m.retryDelay, m.redeliveryGap, m.deadLetters, m.results, m.dataLosses, m.topicsRefused, m.fences)
 	return m
 }
 

@@ -24,6 +24,8 @@ type Job struct {
 	Deadline    time.Time       // after it nobody waits for the result and the job leaves the queue; zero: never
 	Source      string          // ce-source
 	TraceParent string          // W3C traceparent; optional
+	// Epoch is what the last Fence for the attempt gave; 0: there was none. The stream takes the job in this epoch only.
+	Epoch uint64
 }
 
 // stored says what the stream did with a job.
@@ -38,8 +40,9 @@ const (
 // Publish puts a job into the queue and waits until it is stored; that the job is there already is success. It makes the
 // topic's consumer if that is unknown, and streams that vanished.
 //
-// ErrInvalidJob, ErrInputTooLarge and ErrDeadlinePassed are final. All else is a *RetryError of class publish_failed, after
-// which it is open whether the job was stored: the next call for this job must be Recover.
+// ErrInvalidJob, ErrInputTooLarge and ErrDeadlinePassed are final. A *FencedError says that the caller has been taken over from. All else
+// is a *RetryError of class publish_failed, after which it is open whether the job was stored: the next call for this job must be
+// Recover.
 func (b *Bus) Publish(ctx context.Context, j Job) error {
 	_, err := b.publish(ctx, j)
 	return err
@@ -63,6 +66,9 @@ func (b *Bus) publish(ctx context.Context, j Job) (stored, error) {
 		}
 		s, err = b.store(ctx, j)
 	}
+	if _, fenced := errors.AsType[*FencedError](err); fenced {
+		return 0, err
+	}
 	if err != nil {
 		return 0, b.retryable("publish job", err)
 	}
@@ -75,7 +81,7 @@ func (b *Bus) store(ctx context.Context, j Job) (stored, error) {
 	opts := []jetstream.PublishOpt{
 		jetstream.WithMsgID(j.ID.String()),
 		jetstream.WithExpectStream(b.names.JobsStream()),
-		jetstream.WithExpectLastSequencePerSubject(0),
+		jetstream.WithExpectLastSequenceForSubject(j.Epoch, b.names.Dispatch(j.Topic, j.ID)),
 		jetstream.WithRetryAttempts(1),
 	}
 	if !j.Deadline.IsZero() {
@@ -83,19 +89,14 @@ func (b *Bus) store(ctx context.Context, j Job) (stored, error) {
 	}
 	before := b.losses.before(b.names.JobsStream())
 	ack, err := b.js.PublishMsg(ctx, b.jobMessage(j), opts...)
-	wrong, certain := wrongSequence(err)
 	switch {
 	case err == nil && ack.Duplicate:
 		return storedForgone, nil
 	case err == nil:
 		b.losses.acked(before, ack.Sequence)
 		return storedNow, nil
-	case wrong && certain:
-		return storedBefore, nil
-	case wrong: // a rival is on its way; it counts once it is there
-		if found, lookErr := b.jobQueued(ctx, j); lookErr == nil && found {
-			return storedBefore, nil
-		}
+	case wrongSequence(err):
+		return b.refused(ctx, j, err)
 	}
 	return 0, err
 }

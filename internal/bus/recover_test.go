@@ -46,6 +46,26 @@ func TestRecoverPublishesOnlyWhatIsNowhere(t *testing.T) {
 				answer(t, b, j.ID, `{"status":"Started"}`)
 			}, want: Queued, queued: 1,
 		},
+		"a job that JOBS lost while its worker was at it is published again": { // mutation: Started taken for an answer makes this fail
+			before: func(t *testing.T, _ *natstest.Server, b *Bus) {
+				publish(t, b, j)
+				take(t, b, j.Topic)
+				answer(t, b, j.ID, `{"status":"Started"}`)
+				if err := b.Withdraw(t.Context(), j.Topic, j.ID); err != nil {
+					t.Fatal(err)
+				}
+			}, want: Published, queued: 1,
+		},
+		"a job that was started and is finished is not given to a second worker": {
+			before: func(t *testing.T, _ *natstest.Server, b *Bus) {
+				publish(t, b, j)
+				answer(t, b, j.ID, `{"status":"Started"}`)
+				publishRaw(t, b, b.names.Result(j.ID), "no result", protocol.HeaderToken, b.config.Keys.Sign(j.ID))
+				if err := take(t, b, j.Topic).DoubleAck(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}, want: Answered, queued: 0,
+		},
 		"a finished job is not given to a second worker": { // mutation: no look into RESULTS makes this fail
 			before: func(t *testing.T, _ *natstest.Server, b *Bus) {
 				publish(t, b, j)

@@ -29,6 +29,7 @@ func (b *Bus) Withdraw(ctx context.Context, topic string, id protocol.JobID) err
 		return b.retryable("withdraw job", err)
 	}
 	last := getRequest{LastFor: b.names.Job(topic, id)}
+	seen := b.losses.before(b.names.JobsStream())
 	m, err := b.leaderGet(ctx, b.names.JobsStream(), last)
 	if err != nil {
 		return b.retryable("look for job", err)
@@ -36,7 +37,7 @@ func (b *Bus) Withdraw(ctx context.Context, topic string, id protocol.JobID) err
 	if m == nil {
 		return nil
 	}
-	if err = b.deleteMessage(ctx, b.names.JobsStream(), m.Seq); err == nil {
+	if err = b.deleteMessage(ctx, seen, m.Seq); err == nil {
 		return nil
 	}
 	if m, lookErr := b.leaderGet(ctx, b.names.JobsStream(), last); lookErr == nil && m == nil {
@@ -45,14 +46,37 @@ func (b *Bus) Withdraw(ctx context.Context, topic string, id protocol.JobID) err
 	return b.retryable("delete job", err)
 }
 
-func (b *Bus) deleteMessage(ctx context.Context, stream string, seq uint64) error {
+// deleteMessage deletes a message of a stream by its sequence, if the stream has not lost data since it was seen: the sequence may be
+// that of another message by now. Of a loss that is not noticed yet, all that was published before is looked up when it is.
+func (b *Bus) deleteMessage(ctx context.Context, seen sighting, seq uint64) error {
 	ctx, cancel := b.bounded(ctx)
 	defer cancel()
-	s, err := b.js.Stream(ctx, stream)
+	body, err := json.Marshal(deleteRequest{Seq: seq, NoErase: true})
+	if err != nil {
+		return fmt.Errorf("encode request: %w", err)
+	}
+	if b.losses.of(seen.stream) != seen.losses {
+		return errStreamLost
+	}
+	reply, err := b.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.DELETE."+seen.stream, body)
 	if err != nil {
 		return err
 	}
-	return s.DeleteMsg(ctx, seq)
+	var r struct {
+		Error *jetstream.APIError `json:"error"`
+	}
+	if err := json.Unmarshal(reply.Data, &r); err != nil {
+		return fmt.Errorf("decode answer: %w", err)
+	}
+	if r.Error != nil {
+		return r.Error
+	}
+	return nil
+}
+
+type deleteRequest struct {
+	Seq     uint64 `json:"seq"`
+	NoErase bool   `json:"no_erase"` // the bytes need not be overwritten
 }
 
 // Cancel tells all workers to stop the given jobs of a run; none given means all its jobs. Workers may miss it, so that a late

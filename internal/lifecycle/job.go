@@ -67,6 +67,23 @@ func InFlightJobs(run *v1alpha1.WorkflowRun) []Withdrawal {
 	return all
 }
 
+// Outlines are the jobs of those attempts without their inputs, so that nothing is evaluated or loaded for them.
+func Outlines(run *v1alpha1.WorkflowRun) []Job {
+	ids := InFlight(run)
+	r := NewRendering(run, nil, nil)
+	all := make([]Job, 0, len(ids))
+	for _, id := range ids {
+		if i, _, at, ok := r.find(id); ok {
+			all = append(all, r.outline(id, i, at))
+		}
+	}
+	return all
+}
+
+func (r *Rendering) outline(id protocol.JobID, i int, dispatchedAt time.Time) Job {
+	return Job{ID: id, Topic: r.plan.steps[i].Job.Topic, Deadline: attemptDeadline(r.run, r.run.Status, &r.plan, i, dispatchedAt)}
+}
+
 func itemsInFlight(run *v1alpha1.WorkflowRun, s *v1alpha1.StepStatus, wanted func(v1alpha1.DeadLetterReason) bool) []protocol.JobID {
 	var ids []protocol.JobID
 	groups := groupsOf(s.ForEach)
@@ -133,10 +150,9 @@ func (r *Rendering) Job(id protocol.JobID) (Job, error) {
 	if err != nil {
 		return Job{}, fmt.Errorf("job %s: %w", id, err)
 	}
-	return Job{
-		ID: id, Topic: r.plan.steps[i].Job.Topic, Input: input,
-		Deadline: attemptDeadline(r.run, r.run.Status, &r.plan, i, at),
-	}, nil
+	j := r.outline(id, i, at)
+	j.Input = input
+	return j, nil
 }
 
 func (r *Rendering) input(i, item int) (json.RawMessage, error) {

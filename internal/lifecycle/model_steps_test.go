@@ -42,6 +42,8 @@ func (m *model) decideSteps(all []step, w *world, i int) []step {
 	switch {
 	case v.asks:
 		return append(all, m.question(w, i))
+	case m.mustBar(p, v):
+		return append(all, m.bar(w, i, v))
 	case v.changed || v.ackFinal&p.finals|v.ackStart&p.starts != 0, v.told && p.doomed != 0:
 		return append(all, m.persist(w, i, number, q.state))
 	case p.asOf != 0:
@@ -88,6 +90,30 @@ func (m *model) parkSteps(all []step, w *world, i int) []step {
 	return append(all, step{next: next, name: label{text: "p%d gives its results back", process: i, bit: -1}})
 }
 
+// mustBar: a run that another wrote last, or an end without the lock, is written only when all attempts in flight are fenced: an answer may
+// be acknowledged after it, and then nobody can tell a late publish from a first one.
+func (m *model) mustBar(p *process, v *verdict) bool {
+	k := &m.core.statuses[p.view]
+	foreign := k.leaseID != fmt.Sprintf("p%d-%d", p.lease.process, p.wrote)
+	return v.changed && k.inFlight != 0 && !p.barred && !m.noFence && !m.noBar && ((foreign && !v.forced) || (v.forced && v.withdraw|v.applied != 0))
+}
+
+// bar fences all attempts in flight. Without the lock it is told of a higher fence in vain: whoever has that one has fenced, too.
+func (m *model) bar(w *world, i int, v *verdict) step {
+	next := *w
+	p := &next.process[i]
+	fence := p.lease.fence
+	if v.forced {
+		fence = int16(m.core.statuses[v.next].fence)
+	}
+	if next.fence(m.core.statuses[p.view].inFlight, fence) && !v.forced {
+		next.fencedOut(i)
+		return step{next: next, name: label{text: "p%d is told of a higher fence before it writes", process: i, bit: -1}}
+	}
+	p.barred = true
+	return step{next: next, name: label{text: "p%d fences what is in flight", process: i, bit: -1}}
+}
+
 // settleUnlocked: what a decision under a lock would not change needs no lock. So duplicates are acknowledged without one.
 func (m *model) settleUnlocked(all []step, w *world, i int, q question) []step {
 	q.lease = lease{fence: int16(m.core.statuses[q.status].fence) + 1, process: int8(i)}
@@ -113,7 +139,7 @@ func (m *model) persist(w *world, i int, number int32, state LockState) step {
 			if !m.forRun || !m.current(w.status, p.lease) {
 				next.drop(i)
 			}
-			p.seen = false
+			p.seen, p.barred = false, false
 			s := step{next: next, name: label{text: "p%d is refused", process: i, bit: -1}}
 			if fresh && (state != LockHeld || w.holder(w.process[i].lease)) {
 				s.err = fmt.Errorf("a write that should pass was refused: %w", refusal)
@@ -125,13 +151,10 @@ func (m *model) persist(w *world, i int, number int32, state LockState) step {
 			return s
 		}
 		next.status = v.next
-		if v.forced {
-			// Whoever has the lock may be recovering the attempts that this write ended, and publish one that was withdrawn: its worker
-			// works for nothing, and the janitor takes back what no worker has taken.
-			// Likewise one whose result counted in this write, if that is acknowledged between the two looks.
-			next.void |= v.withdraw | v.applied
+		if !v.forced {
+			p.wrote = p.lease.fence - int16(p.lease.raised)
 		}
-		p.view, p.lost = v.next, false
+		p.view, p.lost, p.barred = v.next, false, false
 	}
 	p.publish, p.withdraw, p.ackFinal, p.ackStart = v.dispatch, v.withdraw, v.ackFinal&p.finals, v.ackStart&p.starts
 	p.create = v.create
@@ -187,7 +210,7 @@ func (m *model) workerSteps(all []step, w *world) []step {
 		next := *w
 		next.working |= job
 		s := step{name: label{text: "a worker takes %s", process: -1, bit: bit}}
-		if w.ran&job != 0 && (w.excused|w.void)&job == 0 && !m.doubleWork() {
+		if w.ran&job != 0 && w.excused&job == 0 {
 			s.err = errors.New("I2: a worker runs an attempt again, though no worker died with it")
 		}
 		next.ran |= job
@@ -198,9 +221,6 @@ func (m *model) workerSteps(all []step, w *world) []step {
 	w.working.each(func(bit int) { all = m.workerAt(all, w, bit) })
 	return all
 }
-
-// doubleWork: who goes on without the lock may do what a new holder does, too.
-func (m *model) doubleWork() bool { return m.continues && m.procs > 1 }
 
 func (m *model) workerAt(all []step, w *world, bit int) []step {
 	job := attempts(1) << bit

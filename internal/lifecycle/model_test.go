@@ -154,6 +154,7 @@ func modelCases() []modelCase {
 		{name: "one step, retried", run: single(), procs: 1, race: true, budgets: world{faults: 1, failures: 1, retries: 1, slow: 1}},
 		{name: "one step, suspended and resumed", run: single(), procs: 1, budgets: world{faults: 1, suspends: 1, failures: 1, slow: 1}},
 		{name: "one step, two processes", run: single(), procs: 2, budgets: world{faults: 1, slow: 1}},
+		{name: "one step, two processes, lock lost twice", run: single(), procs: 2, budgets: world{faults: 2}},
 		{name: "chain, two processes", run: chain(), procs: 2, budgets: world{faults: 1}},
 		{name: "chain", run: chain(), procs: 1, race: true, budgets: world{faults: 1, cancels: 1, failures: 1}},
 		{name: "chain with a deadline", run: deadline(chain(), 700), procs: 1, budgets: world{faults: 1, slow: 2}},

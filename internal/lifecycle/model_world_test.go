@@ -22,9 +22,9 @@ type world struct {
 	jobs    attempts // in JOBS
 	working attempts // with a worker
 	excused attempts // a worker died with it: running it again is right
-	void    attempts // ended by a write without the lock
 	ran     attempts // handed to a worker at least once
-	window  attempts // NATS still knows the Msg-Id of the job
+	fenced  attempts // with a fence message in JOBS
+	fences  [16]int8 // the fence in it
 	said    attempts // Started is in RESULTS
 	heard   attempts // Started was acknowledged
 	answers answers  // final results in RESULTS
@@ -68,13 +68,20 @@ type process struct {
 	create bool // a child run
 	born   int8 // the child that it created, or found; 0: it knows of none
 
+	barred bool  // all attempts in flight are fenced for its next write
+	wrote  int16 // names the lease under which it last wrote
+
+	looking  attempts // an attempt being recovered: fenced, JOBS is next
 	checking attempts // an attempt being recovered: not in JOBS, RESULTS is next
 	absent   attempts // an attempt being recovered: in neither; publish is next
+	current  bool     // its fence message is still the last one
 }
 
 func (p *process) idle() bool {
-	return p.publish|p.withdraw|p.ackFinal|p.ackStart|p.bury|p.checking|p.absent == 0 && !p.create
+	return p.publish|p.withdraw|p.ackFinal|p.ackStart|p.bury|p.recovering() == 0 && !p.create
 }
+
+func (p *process) recovering() attempts { return p.looking | p.checking | p.absent }
 
 // step is a possible transition.
 type step struct {
@@ -101,24 +108,51 @@ func (l label) words(c *core) string {
 
 func (w *world) holder(l lease) bool { return l.fence != 0 && w.lock == l }
 
-// settle forgets the Msg-Ids that no process is about to publish: the dedup window is as short as it can be, and outlives
-// only a process that is between its decision and its publish. That is the one assumption about it.
-func (w *world) settle() {
-	var pending attempts
-	for i := range w.process {
-		p := &w.process[i]
-		pending |= p.publish | p.checking | p.absent
-	}
-	w.window &= pending
+// fence stores fence messages, unless there is one of a higher fence: then it says so. Whoever recovers one of the attempts is not in the
+// last epoch any more.
+func (w *world) fence(of attempts, fence int16) (refused bool) {
+	of.each(func(bit int) {
+		job := attempts(1) << bit
+		if int16(w.fences[bit]) > fence {
+			refused = true
+			return
+		}
+		w.fenced |= job
+		w.fences[bit] = int8(fence)
+		for i := range w.process {
+			if p := &w.process[i]; p.recovering()&job != 0 {
+				p.current = false
+			}
+		}
+	})
+	return refused
 }
 
-// put publishes a job: expected-last-subject-sequence 0 and Msg-Id refuse a second one.
-func (w *world) put(job attempts) {
-	if (w.jobs|w.window)&job != 0 {
-		return
+// forget takes out fence messages that do not matter any more: nobody can publish or recover their attempts.
+func (m *model) forget(w *world) {
+	matters := m.core.statuses[w.status].inFlight
+	for i := range w.process {
+		p := &w.process[i]
+		matters |= p.publish | p.recovering()
+		if p.seen {
+			matters |= m.core.statuses[p.view].inFlight
+		}
+	}
+	(w.fenced &^ matters).each(func(bit int) { w.fences[bit] = 0 })
+	w.fenced &= matters
+}
+
+// put publishes a job of an epoch, last or not, at any time: the process may have been paused before. It says whether the job is there.
+// The stream refuses it if the last message about the attempt is another than the one expected.
+func (w *world) put(job attempts, last bool) (there bool, err error) {
+	switch {
+	case !last:
+		return w.jobs&job != 0, nil
+	case w.jobs&job != 0:
+		return true, errors.New("J3: a job is in the queue twice")
 	}
 	w.jobs |= job
-	w.window |= job
+	return true, nil
 }
 
 // answered are the attempts with a final result in RESULTS, or that had one which was acknowledged.
@@ -138,7 +172,7 @@ type model struct {
 	start world
 	procs int
 	// mutations that the model itself must catch
-	ackEarly, noLookup, noClaim, noBirth, buryEarly, blindQuestion bool
+	ackEarly, noLookup, noClaim, noBirth, noFence, noBar, buryEarly, blindQuestion bool
 	// gated: the tenant is at its limit at first.
 	gated bool
 	// parks: results are given back with a delay while Redis cannot be used.
@@ -167,7 +201,7 @@ func (m *model) steps(w *world) []step {
 	all = m.timeSteps(all, w)
 	for i := range all {
 		next := &all[i].next
-		next.settle()
+		m.forget(next)
 		open := m.core.statuses[next.status].inFlight // of others nobody asks any more
 		next.late, next.tardy = next.late&open, next.tardy&open
 	}
@@ -194,6 +228,7 @@ func (m *model) processSteps(all []step, w *world, i int) []step {
 		q := &next.process[i]
 		q.seen, q.view, q.spec = true, w.status, w.spec
 		q.handled &= m.core.statuses[w.status].inFlight
+		q.barred = false
 		all = append(all, step{next: next, name: label{text: "p%d reads the run", process: i, bit: -1}})
 	}
 	if !p.seen {
@@ -288,7 +323,7 @@ func (m *model) lockSteps(all []step, w *world, i int) []step {
 	switch {
 	case p.lease.fence != 0 && !w.holder(p.lease) && (!m.continues || (w.lock.fence != 0 && !w.down)):
 		next := *w
-		next.process[i].lease, next.process[i].fares, next.process[i].lost = lease{}, fares{}, true
+		next.process[i].lease, next.process[i].fares, next.process[i].lost, next.process[i].barred = lease{}, fares{}, true, false
 		all = append(all, step{next: next, name: label{text: "p%d notices that its lease is lost", process: i, bit: -1}})
 	case p.lease.fence != 0 && !m.usable(p):
 		next := *w
@@ -302,7 +337,7 @@ func (m *model) lockSteps(all []step, w *world, i int) []step {
 		// Redis lost its data, always: the floor alone keeps the fence up.
 		next := *w
 		l := lease{fence: int16(m.core.statuses[p.view].fence) + 1, process: int8(i)}
-		next.process[i].lease, next.lock = l, l
+		next.process[i].lease, next.lock, next.process[i].barred = l, l, false
 		all = append(all, step{next: next, name: label{text: "p%d takes the lock", process: i, bit: -1}})
 	}
 	return all
@@ -314,7 +349,7 @@ func (w *world) drop(i int) {
 	if w.holder(p.lease) {
 		w.lock = lease{}
 	}
-	p.lease, p.fares = lease{}, fares{}
+	p.lease, p.fares, p.barred = lease{}, fares{}, false
 }
 
 // renewalSteps: a renewal works, fails, or has failed for so long that the lease ends. A lock that is gone is taken again for the
@@ -338,13 +373,14 @@ func (m *model) renewalSteps(all []step, w *world, i int) []step {
 		fare(fares{renewed: p.fares.renewed, failing: true, unlocked: true}, "p%d goes on without the lock")
 	case w.down && !m.continues:
 		next := *w
-		next.process[i].lease, next.process[i].fares, next.process[i].lost = lease{}, fares{}, true
+		next.process[i].lease, next.process[i].fares, next.process[i].lost, next.process[i].barred = lease{}, fares{}, true, false
 		all = append(all, step{next: next, name: label{text: "p%d's lease ends", process: i, bit: -1}})
 	case m.continues && !w.down && w.lock.fence == 0 && p.lease.raised < maxRaised:
 		next := *w
 		q := &next.process[i]
 		q.lease.fence++
 		q.lease.raised++
+		q.barred = false
 		q.fares, next.lock = fares{renewed: true}, q.lease
 		all = append(all, step{next: next, name: label{text: "p%d takes its lock again", process: i, bit: -1}})
 	}
@@ -375,15 +411,18 @@ func (m *model) recoverSteps(all []step, w *world, i int) []step {
 	bit := unknown & -unknown
 	next := *w
 	q := &next.process[i]
-	switch {
-	case w.jobs&bit != 0:
-		q.handled |= bit
-	case m.noLookup:
-		q.absent = bit
-	default:
-		q.checking = bit
+	if !m.noFence && next.fence(bit, p.lease.fence) {
+		next.fencedOut(i)
+		return append(all, step{next: next, name: label{text: "p%d is told of a higher fence", process: i, bit: -1}})
 	}
-	return append(all, step{next: next, name: label{text: "p%d looks for a job in JOBS", process: i, bit: -1}})
+	q.looking, q.current = bit, true
+	return append(all, step{next: next, name: label{text: "p%d fences %s to recover it", process: i, bit: bits.TrailingZeros16(uint16(bit))}})
+}
+
+// fencedOut: a process that is told of a higher fence gives its lease back and reads the run.
+func (w *world) fencedOut(i int) {
+	w.drop(i)
+	w.process[i].seen = false
 }
 
 func (m *model) unknown(p *process) attempts { return m.core.statuses[p.view].unanswered &^ p.handled }
@@ -406,31 +445,38 @@ func (m *model) act(w *world, i int) step {
 	p := &next.process[i]
 	s := step{}
 	switch {
-	case p.checking|p.absent != 0 && !w.holder(p.lease) && !m.continues:
-		// Recovery stops with its lease; the safety margin covers the time between this check and the call.
-		p.checking, p.absent = 0, 0
-		s.name = label{text: "p%d stops recovering", process: i, bit: -1}
+	case p.looking != 0:
+		switch {
+		case w.jobs&p.looking != 0:
+			p.handled |= p.looking
+		case m.noLookup:
+			p.absent = p.looking
+		default:
+			p.checking = p.looking
+		}
+		p.looking = 0
+		p.current = p.current && p.recovering() != 0
+		s.name = label{text: "p%d looks for a job in JOBS", process: i, bit: -1}
 	case p.checking != 0:
-		if w.answered()&p.checking != 0 {
+		if w.answered()&^w.acked&p.checking != 0 {
 			p.handled |= p.checking
 		} else {
 			p.absent = p.checking
 		}
 		p.checking = 0
+		p.current = p.current && p.recovering() != 0
 		s.name = label{text: "p%d looks for a result in RESULTS", process: i, bit: -1}
 	case p.absent != 0:
-		next.put(p.absent)
-		p.handled |= p.absent
+		bit := p.absent
 		p.absent = 0
+		s.err = m.publish(&next, i, bit, p.current || m.noFence)
 		s.name = label{text: "p%d publishes a recovered job", process: i, bit: -1}
 	case p.create:
 		return m.giveBirth(w, i)
 	case p.publish != 0:
 		bit := p.publish & -p.publish
-		s.err = m.intended(w, bit)
-		next.put(bit)
-		p.handled |= bit
 		p.publish &^= bit
+		s.err = errors.Join(m.intended(w, bit), m.publish(&next, i, bit, w.fenced&bit == 0))
 		s.name = label{text: "p%d publishes %s", process: i, bit: bits.TrailingZeros16(uint16(bit))}
 	case p.withdraw != 0:
 		next.jobs &^= p.withdraw
@@ -449,6 +495,22 @@ func (m *model) act(w *world, i int) step {
 	}
 	s.next = next
 	return s
+}
+
+// publish publishes a job, and learns what became of it.
+func (m *model) publish(next *world, i int, bit attempts, last bool) error {
+	p := &next.process[i]
+	if m.noFence && next.jobs&bit != 0 {
+		last = false // expected-last-sequence 0 of the job's own subject
+	}
+	there, err := next.put(bit, last)
+	switch {
+	case there:
+		p.handled |= bit
+	case p.lease.fence != 0 && int16(next.fences[bits.TrailingZeros16(uint16(bit))]) > p.lease.fence:
+		next.fencedOut(i)
+	}
+	return err
 }
 
 // intended: nothing leaves the process before its intent is persisted.

@@ -37,11 +37,29 @@ func (n Names) Job(topic string, id JobID) string {
 	return fmt.Sprintf("%s.jobs.%s.%s", n.Prefix, topic, strings.Join(id.tokens(), "."))
 }
 
+// fenceWord takes the place of a topic's first word in the subjects of fence messages. No topic has it, so no filter of a topic, and
+// no worker, gets them.
+const fenceWord = "_fence"
+
+// Fence is the subject of the fence messages of an attempt: what the operator stores before it looks up whether the job was published.
+func (n Names) Fence(topic string, id JobID) string { return n.Job(firstWord(topic, fenceWord), id) }
+
+// Dispatch is the filter for the job of an attempt and its fence messages, and nothing else.
+func (n Names) Dispatch(topic string, id JobID) string { return n.Job(firstWord(topic, "*"), id) }
+
+// firstWord is a topic with another first word.
+func firstWord(topic, word string) string {
+	if _, rest, more := strings.Cut(topic, "."); more {
+		return word + "." + rest
+	}
+	return word
+}
+
 // ParseJob reads topic and job id from a subject made by Job. Its error wraps ErrJobID.
 func (n Names) ParseJob(subject string) (topic string, id JobID, err error) {
 	rest, ok := strings.CutPrefix(subject, n.Prefix+".jobs.")
 	tokens := strings.Split(rest, ".")
-	if !ok || len(tokens) < 5 {
+	if !ok || len(tokens) < 5 || tokens[0] == fenceWord {
 		return "", JobID{}, fmt.Errorf("%w: subject %q", ErrJobID, subject)
 	}
 	ends := len(tokens) - 4

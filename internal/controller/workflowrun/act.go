@@ -32,6 +32,9 @@ func (p *pass) act(ctx context.Context, d lifecycle.Decision) (reconcile.Result,
 	p.dropUnused(ctx)
 	p.mem.prune(p.run)
 	p.later = earliest(p.later, p.watchWorkers())
+	if f, ok := errors.AsType[*bus.FencedError](failed); ok && p.lease != nil {
+		return p.fencedOut(ctx, p.lease, f)
+	}
 	if failed != nil {
 		return p.effectsAgain(ctx, failed), nil
 	}
@@ -153,7 +156,7 @@ func (p *pass) job(j lifecycle.Job) bus.Job {
 	fence, _ := fenceOf(p.run)
 	return bus.Job{
 		ID: j.ID, Topic: j.Topic, Input: j.Input, Deadline: j.Deadline, Fence: fence,
-		Source: "/namespaces/" + p.run.Namespace + "/workflowruns/" + p.run.Name,
+		Source: "/namespaces/" + p.run.Namespace + "/workflowruns/" + p.run.Name, Epoch: p.epochs[j.ID],
 	}
 }
 

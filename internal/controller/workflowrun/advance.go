@@ -112,6 +112,11 @@ func (p *pass) underLock(ctx context.Context, lease *lockmgr.Lease) (reconcile.R
 		if lease.Err() != nil {
 			return reconcile.Result{RequeueAfter: refreshDelay}, nil // after a pause of the process the lease knows first
 		}
+		if err := p.fence(bounded, lease.Fence()); err != nil {
+			if result, err := p.unfenced(ctx, lease, err); result != nil {
+				return *result, err
+			}
+		}
 		if err := p.persist(bounded, d); err != nil {
 			return p.refused(ctx, lease, err)
 		}

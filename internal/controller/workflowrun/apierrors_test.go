@@ -166,13 +166,13 @@ var _ = Describe("the API server", func() {
 	It("times out after it stored the time-out of an attempt: its job is withdrawn all the same", func(ctx SpecContext) {
 		lonely := w.create(ctx, []v1alpha1.Step{{Name: "s", Job: &v1alpha1.Job{Topic: topic}, StartTimeoutSeconds: 60}})
 		r.inFlight(ctx, lonely, 1)
-		Expect(w.messages(ctx, w.names.JobsStream())).To(Equal(1))
+		Expect(w.jobsQueued(ctx)).To(Equal(1))
 		w.clock.Step(61 * time.Second)
 		r.hook = times(1, "status/after", func(context.Context) error { return apierrors.NewTimeoutError("the answer is lost", 1) })
 		_, err := r.pass(ctx, lonely)
 		Expect(err).To(HaveOccurred())
 		r.mustPass(ctx, lonely)
-		Expect(w.messages(ctx, w.names.JobsStream())).To(BeZero())
+		Expect(w.jobsQueued(ctx)).To(BeZero())
 	}, NodeTimeout(2*patience))
 
 	It("refuses a stale writer: the lease is dropped, the next one is above the stored fence, and there is no loop", func(ctx SpecContext) {

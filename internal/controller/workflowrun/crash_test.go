@@ -80,7 +80,7 @@ var _ = Describe("a crash", func() {
 		}
 		Expect(w.jobsStored(ctx)).To(Equal(3), "each attempt is stored exactly once")
 		second.drained(ctx, run)
-		Expect(w.messages(ctx, w.names.JobsStream())).To(BeZero())
+		Expect(w.jobsQueued(ctx)).To(BeZero())
 	}
 	for _, p := range points {
 		name := fmt.Sprintf("at %s, for the %d. time", p.place, p.nth)
@@ -113,7 +113,7 @@ var _ = Describe("a crash", func() {
 			second := w.newReplica(ctx, "second")
 			Expect(second.drive(ctx, run, finished).Status.Phase).To(Equal(v1alpha1.RunCancelled))
 			Expect((&janitor{Reconciler: second.Reconciler, stock: second.bus}).takeBackJobs(ctx)).To(Succeed())
-			Expect(w.messages(ctx, w.names.JobsStream())).To(BeZero())
+			Expect(w.jobsQueued(ctx)).To(BeZero())
 		}, NodeTimeout(2*patience))
 	}
 

@@ -172,7 +172,7 @@ var _ = Describe("a step for each item", func() {
 					r.drained(ctx, run)
 				}
 				Expect((&janitor{Reconciler: r.Reconciler, stock: r.bus}).takeBackJobs(ctx)).To(Succeed())
-				Expect(w.messages(ctx, w.names.JobsStream())).To(BeZero())
+				Expect(w.jobsQueued(ctx)).To(BeZero())
 				until(ctx, "the lock is free", func() bool { w.clock.Step(time.Second); return !w.locked(ctx, run) })
 			}, NodeTimeout(2*patience))
 		}
@@ -185,7 +185,7 @@ var _ = Describe("a step for each item", func() {
 		r.inFlight(ctx, run, 200)
 		w.patch(ctx, run, `{"spec":{"shutdown":"Cancel"}}`)
 		Expect(r.drive(ctx, run, finished).Status.Phase).To(Equal(v1alpha1.RunCancelled))
-		Expect(w.messages(ctx, w.names.JobsStream())).To(BeZero())
+		Expect(w.jobsQueued(ctx)).To(BeZero())
 	}, NodeTimeout(2*patience))
 
 	for end, lead := range map[string]time.Duration{"is cancelled": 0, "times out": time.Hour - 80*time.Millisecond} {
@@ -224,7 +224,7 @@ var _ = Describe("a step for each item", func() {
 		second := w.newReplica(ctx, "second")
 		Expect(second.drive(ctx, run, finished).Status.Phase).To(Equal(v1alpha1.RunFailed))
 		Expect((&janitor{Reconciler: second.Reconciler, stock: second.bus}).takeBackJobs(ctx)).To(Succeed())
-		Expect(w.messages(ctx, w.names.JobsStream())).To(BeZero())
+		Expect(w.jobsQueued(ctx)).To(BeZero())
 	}, NodeTimeout(2*patience))
 
 	DescribeTable("is refused by the API server when it cannot be meant", func(ctx SpecContext, adjust func(*v1alpha1.Step), want string) {

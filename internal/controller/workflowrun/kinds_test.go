@@ -217,7 +217,7 @@ var _ = Describe("a wish of the user", func() {
 					r.drained(ctx, run)
 				}
 				Expect((&janitor{Reconciler: r.Reconciler, stock: r.bus}).takeBackJobs(ctx)).To(Succeed())
-				Expect(w.messages(ctx, w.names.JobsStream())).To(BeZero())
+				Expect(w.jobsQueued(ctx)).To(BeZero())
 				until(ctx, "the lock is free", func() bool { w.clock.Step(time.Second); return !w.locked(ctx, run) })
 			}, NodeTimeout(2*patience))
 		}

@@ -112,6 +112,9 @@ func (p *pass) acquire(ctx context.Context) (*lockmgr.Lease, error) {
 		return nil, err
 	}
 	fence, leaseID := fenceOf(p.run)
+	if p.mem.floor > fence {
+		fence, leaseID = p.mem.floor, ""
+	}
 	r, key := p.Reconciler, p.key // the lease outlives the pass, and must not keep it in memory
 	lease, err := p.locks.Acquire(ctx, lockmgr.Request{
 		RunUID: string(p.run.UID), Floor: fence, FloorLeaseID: leaseID,
@@ -161,6 +164,7 @@ func (p *pass) withoutLock(ctx context.Context, cause error) (reconcile.Result, 
 	d := p.decide(ctx, lock)
 	if d.Changed {
 		p.carried = carried(p.letters, d.Verdicts)
+		p.fenceForced(ctx, d)
 		if err := p.persist(ctx, d); err != nil {
 			return p.refused(ctx, nil, err)
 		}

@@ -78,7 +78,7 @@ var _ = Describe("while Redis cannot be used", func() {
 
 				r.deleteRun(ctx, deleted)
 				r.mustPass(ctx, deleted)
-				Expect(w.messages(ctx, w.names.JobsStream())).To(BeZero(), "jobs of ended and deleted runs are withdrawn")
+				Expect(w.jobsQueued(ctx)).To(BeZero(), "jobs of ended and deleted runs are withdrawn")
 			}, NodeTimeout(2*patience))
 
 			It("results are parked, then handed back and never acknowledged; the run goes on when Redis is back", func(ctx SpecContext) {
@@ -174,7 +174,7 @@ var _ = Describe("while somebody else has the lock", func() {
 		late := end.DeepCopy() // the holder comes late, with the right resourceVersion and its old fence
 		late.Status = before.Status.DeepCopy()
 		Expect(isStaleWriter(w.client.Status().Update(ctx, late))).To(BeTrue())
-		Expect(w.messages(ctx, w.names.JobsStream())).To(BeZero())
+		Expect(w.jobsQueued(ctx)).To(BeZero())
 	}, NodeTimeout(2*patience))
 
 	It("patience begins anew once there was nothing to do", func(ctx SpecContext) {

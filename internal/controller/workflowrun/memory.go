@@ -21,6 +21,12 @@ type memory struct {
 	// published are the attempts in flight which this process knew to be with NATS, with how often NATS had lost data before that was
 	// found out: after another loss nobody knows it any more. Pruned to those in status.
 	published map[protocol.JobID]uint64
+	// writer is the lease under which this process last wrote the run. While status shows it nobody else has written since. "": none.
+	writer string
+	// floor is the highest fence of others that NATS has told of; a lease at or below it could dispatch nothing.
+	floor int64
+	// unfencedSince is when the first write as a new holder was first put off because NATS could not be told; zero: it was not.
+	unfencedSince time.Time
 	// withdrawals are jobs still to be taken back from NATS; entries go when that was done.
 	withdrawals []lifecycle.Withdrawal
 	// doubt is a write of which nobody knows whether it took effect; nil: none.

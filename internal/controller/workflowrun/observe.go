@@ -24,17 +24,18 @@ type pass struct {
 	key     types.NamespacedName
 	run     *v1alpha1.WorkflowRun // as last persisted; replaced by each write
 	mem     *memory
-	letters []*letter      // results to apply in this pass
-	unripe  []*letter      // results left for a later pass, unless the run changes in this one
-	doomed  []*letter      // results to put aside once status says so
-	carried []*letter      // those of them that are in the write under the lease
-	later   time.Time      // when results left for a later pass are ripe; zero: none
-	kept    *lockmgr.Lease // kept by the run, and not worked under yet; nil: none
-	lease   *lockmgr.Lease // worked under; nil: without the lock
-	found   *found         // in the object store
-	unused  []string       // names of outputs to which the last write does not refer any more
-	losses  uint64         // how often NATS had lost data when the pass began: what it publishes is known to be there until the next loss
-	desk    func()         // gives the desk back that the pass has; nil: it has none
+	letters []*letter                 // results to apply in this pass
+	unripe  []*letter                 // results left for a later pass, unless the run changes in this one
+	doomed  []*letter                 // results to put aside once status says so
+	carried []*letter                 // those of them that are in the write under the lease
+	later   time.Time                 // when results left for a later pass are ripe; zero: none
+	kept    *lockmgr.Lease            // kept by the run, and not worked under yet; nil: none
+	lease   *lockmgr.Lease            // worked under; nil: without the lock
+	epochs  map[protocol.JobID]uint64 // of attempts, as far as they were begun in this pass
+	found   *found                    // in the object store
+	unused  []string                  // names of outputs to which the last write does not refer any more
+	losses  uint64                    // how often NATS had lost data when the pass began: what it publishes is known to be there until the next loss
+	desk    func()                    // gives the desk back that the pass has; nil: it has none
 	// evaluated is what expressions gave in the decisions of this pass so far.
 	evaluated *lifecycle.Evaluated
 	lacking   error // why outputs in the object store that are needed could not be stored or read; nil: they could

@@ -134,7 +134,7 @@ var _ = Describe("a run", func() {
 		r.hook = nil
 		r.mustPass(ctx, run)
 		Expect(w.messages(ctx, w.names.ControlStream())).To(Equal(1))
-		Expect(w.messages(ctx, w.names.JobsStream())).To(BeZero())
+		Expect(w.jobsQueued(ctx)).To(BeZero())
 		r.mustPass(ctx, run)
 		Expect(w.messages(ctx, w.names.ControlStream())).To(Equal(1), "told once")
 	}, NodeTimeout(2*patience))

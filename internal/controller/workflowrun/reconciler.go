@@ -69,6 +69,7 @@ type jobs interface {
 	// Losses is how often NATS has lost data, as far as is known.
 	Losses() uint64
 	Publish(ctx context.Context, j bus.Job) error
+	Fence(ctx context.Context, j bus.Job) (epoch uint64, err error)
 	Recover(ctx context.Context, j bus.Job) (bus.RecoverOutcome, error)
 	Withdraw(ctx context.Context, topic string, id protocol.JobID) error
 	Cancel(ctx context.Context, runUID string, jobs []protocol.JobID) error

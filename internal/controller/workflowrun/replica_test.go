@@ -89,6 +89,7 @@ func (w *world) newReplica(ctx context.Context, holder string, adjust ...func(*r
 		},
 	})
 	r.connect(ctx, lockMetrics)
+	w.replicas = append(w.replicas, r)
 	r.in = &intake{Reconciler: r.Reconciler}
 	r.in.strays = newStrays(r.in)
 	r.consume(ctx)
@@ -249,6 +250,14 @@ type hookedJobs struct{ r *replica }
 
 func (h hookedJobs) Publish(ctx context.Context, j bus.Job) error {
 	return h.r.around(ctx, "publish", func() error { return h.r.bus.Publish(ctx, j) })
+}
+
+func (h hookedJobs) Fence(ctx context.Context, j bus.Job) (epoch uint64, err error) {
+	err = h.r.around(ctx, "fence", func() error {
+		epoch, err = h.r.bus.Fence(ctx, j)
+		return err
+	})
+	return epoch, err
 }
 
 func (h hookedJobs) Recover(ctx context.Context, j bus.Job) (outcome bus.RecoverOutcome, err error) {

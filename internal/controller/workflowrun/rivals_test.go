@@ -13,6 +13,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
 )
@@ -24,6 +25,8 @@ import (
 //   - act.go eachJob without the look at the lease: "a holder that was paused" dispatches twice.
 //   - persist.go with resourceVersion taken out of the object: "both decide on the same state" dispatches twice.
 //   - act.go recoverJobs that publishes without a look-up: the job of the other is stored twice.
+//   - takeover.go fence that does nothing: "a holder that was paused in its recovery" dispatches twice.
+//   - lock.go acquire without the floor that NATS told of: "is told of a higher fence" never gets on.
 var _ = Describe("two replicas that both own everything", func() {
 	It("take turns, and know each other's jobs and results", func(ctx SpecContext) {
 		w := newWorld(ctx, withWindow(tinyWindow))
@@ -81,6 +84,119 @@ var _ = Describe("two replicas that both own everything", func() {
 		end := w.finishBoth(ctx, run, a, b)
 		Expect(end.Status.Phase).To(Equal(v1alpha1.RunSucceeded))
 		Expect(w.jobsStored(ctx)).To(Equal(3))
+	}, NodeTimeout(2*patience))
+
+	// The lease says yes, and then the process stands still: nothing that it looks at itself can help any more.
+	for name, after := range map[string]func(context.Context, *world){
+		"beyond the window": func(ctx context.Context, w *world) { w.outliveWindow(ctx) },
+		"over a restart of NATS": func(ctx context.Context, w *world) {
+			w.restartNATS(ctx)
+			w.outliveWindow(ctx)
+		},
+	} {
+		It("a holder that was paused between its last look at the lease and its publish, "+name+", publishes nothing", func(ctx SpecContext) {
+			w := newWorld(ctx, withWindow(tinyWindow))
+			w.policy(ctx, quick())
+			a, b := w.newReplica(ctx, "a"), w.newReplica(ctx, "b")
+			a.manager = lockmgr.New(a.redis, lockmgr.Options{Holder: "a", Clock: clocktesting.NewFakeClock(time.Now()), Log: GinkgoLogr})
+			DeferCleanup(func(ctx SpecContext) { _ = a.manager.Close(ctx) })
+			run := w.create(ctx, diamond())
+			var paused sync.Once
+			a.hook = func(_ context.Context, at string) error {
+				defer GinkgoRecover()
+				if at == "publish/before" {
+					paused.Do(func() { // the other publish of the pass waits with this one
+						w.dropLock(ctx, run)
+						b.inFlight(ctx, run, 2)
+						w.work(ctx)
+						after(ctx, w)
+						until(ctx, "the replica is connected", a.bus.Connected)
+					})
+				}
+				return nil
+			}
+			a.mustPass(ctx, run)
+			w.work(ctx) // if it was stored again, the worker does it again
+			Expect(w.jobsStored(ctx)).To(Equal(2), "only b's")
+			end := w.finishBoth(ctx, run, a, b)
+			Expect(end.Status.Phase).To(Equal(v1alpha1.RunSucceeded))
+			Expect(w.jobsStored(ctx)).To(Equal(3))
+		}, NodeTimeout(2*patience))
+	}
+
+	// What the second one recovers is answered, applied and acknowledged by the third one: nothing but the epoch of the attempt tells.
+	It("a holder that was paused in its recovery does not publish what is done since", func(ctx SpecContext) {
+		w := newWorld(ctx, withWindow(tinyWindow))
+		w.policy(ctx, quick())
+		a, b, c := w.newReplica(ctx, "a"), w.newReplica(ctx, "b", quietly), w.newReplica(ctx, "c", quietly)
+		b.manager = lockmgr.New(b.redis, lockmgr.Options{Holder: "b", Clock: clocktesting.NewFakeClock(time.Now()), Log: GinkgoLogr})
+		DeferCleanup(func(ctx SpecContext) { _ = b.manager.Close(ctx) })
+		run := w.create(ctx, []v1alpha1.Step{step("a")})
+		a.inFlight(ctx, run, 1)
+		job := w.takeAll(ctx, 1)[0]
+		w.dropLock(ctx, run)
+		b.hook = once("recover/before", func() error {
+			defer GinkgoRecover()
+			w.dropLock(ctx, run)
+			job.succeed(ctx)
+			a.drive(ctx, run, lifecycle.Finished)
+			a.drained(ctx, run)
+			w.outliveWindow(ctx)
+			return nil
+		})
+		b.mustPass(ctx, run)
+		Expect(w.jobsStored(ctx)).To(Equal(1))
+		Expect(w.jobsQueued(ctx)).To(BeZero())
+		Expect(b.counter("syncopate_fence_rejections_total", "by", "nats_fence")).To(BeEquivalentTo(1))
+		c.mustPass(ctx, run)
+		Expect(w.jobsStored(ctx)).To(Equal(1))
+	}, NodeTimeout(2*patience))
+
+	It("who is told of a higher fence by NATS takes the lock above it", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		w.policy(ctx, quick())
+		a, b := w.newReplica(ctx, "a"), w.newReplica(ctx, "b")
+		run := w.create(ctx, diamond())
+		inFlight := lifecycle.Outlines(a.inFlight(ctx, run, 2))
+		// Somebody had the lock, told NATS, and wrote nothing; then Redis lost its data.
+		_, err := b.bus.Fence(ctx, bus.Job{ID: inFlight[0].ID, Topic: inFlight[0].Topic, Deadline: inFlight[0].Deadline, Fence: 50})
+		Expect(err).NotTo(HaveOccurred())
+		w.dropLock(ctx, run)
+		b.inFlight(ctx, run, 2)
+		Expect(b.counter("syncopate_fence_rejections_total", "by", "nats_fence")).To(BeEquivalentTo(1))
+		Expect(*w.get(ctx, run).Status.Fence).To(BeEquivalentTo(51))
+		Expect(w.finishBoth(ctx, run, a, b).Status.Phase).To(Equal(v1alpha1.RunSucceeded))
+		Expect(w.jobsStored(ctx)).To(Equal(3))
+	}, NodeTimeout(2*patience))
+
+	It("a new holder waits a minute for NATS before it writes, and not longer", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		w.policy(ctx, quick())
+		a, b := w.newReplica(ctx, "a"), w.newReplica(ctx, "b")
+		run := w.create(ctx, diamond())
+		before := a.inFlight(ctx, run, 2)
+		w.dropLock(ctx, run)
+		b.hook = func(_ context.Context, at string) error {
+			if at == "fence/before" {
+				return errTest
+			}
+			return nil
+		}
+		w.patch(ctx, run, `{"spec":{"shutdown":"Cancel"}}`)
+		begin := w.clock.Now()
+		end := b.drive(ctx, run, lifecycle.Finished)
+		Expect(end.Status.Phase).To(Equal(v1alpha1.RunCancelled))
+		Expect(*end.Status.Fence).To(BeNumerically(">", *before.Status.Fence))
+		Expect(w.clock.Since(begin)).To(And(BeNumerically(">=", fencePatience), BeNumerically("<", 2*fencePatience)))
+	}, NodeTimeout(2*patience))
+
+	It("nothing is fenced in ordinary work", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		r := w.newReplica(ctx, "r")
+		for range 3 {
+			Expect(r.finish(ctx, w.create(ctx, diamond())).Status.Phase).To(Equal(v1alpha1.RunSucceeded))
+		}
+		Expect(r.counter("syncopate_job_fences_total")).To(BeZero())
 	}, NodeTimeout(2*patience))
 
 	It("a forced end by one fences out the write of the other", func(ctx SpecContext) {
@@ -152,6 +268,9 @@ var _ = Describe("two replicas that both own everything", func() {
 		Expect(w.jobsStored(ctx)).To(Equal(30))
 	}, NodeTimeout(2*patience))
 })
+
+// quietly leaves the results to other replicas.
+func quietly(r *replica) { r.quiet = true }
 
 // resumed is the clock of a process right after a pause: the time has moved on, and no timer has fired yet.
 type resumed struct {

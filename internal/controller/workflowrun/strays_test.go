@@ -168,7 +168,7 @@ var _ = Describe("a deleted run", func() {
 		_, err := r.pass(ctx, run)
 		Expect(err).To(MatchError(errTest), "to be tried again")
 		r.mustPass(ctx, run)
-		Expect(w.messages(ctx, w.names.JobsStream())).To(BeZero())
+		Expect(w.jobsQueued(ctx)).To(BeZero())
 		Expect(w.messages(ctx, w.names.ResultsStream())).To(BeZero())
 		Expect(r.inbox.backlog().results).To(BeZero())
 		Expect(r.memories.byKey).To(BeEmpty())
@@ -195,7 +195,7 @@ var _ = Describe("a deleted run", func() {
 		Expect(end.UID).NotTo(Equal(old.UID))
 		_, known := r.directory.find(old.UID)
 		Expect(known).To(BeFalse())
-		Expect(w.messages(ctx, w.names.JobsStream())).To(BeZero(), "the old run's jobs are gone")
+		Expect(w.jobsQueued(ctx)).To(BeZero(), "the old run's jobs are gone")
 	}, NodeTimeout(2*patience))
 })
 
@@ -216,13 +216,13 @@ var _ = Describe("the janitor", func() {
 		w.patch(ctx, ended, `{"spec":{"shutdown":"Cancel"}}`)
 		r.drive(ctx, ended, finished)
 		Expect(w.client.Delete(ctx, w.get(ctx, gone))).To(Succeed())
-		Expect(w.messages(ctx, w.names.JobsStream())).To(Equal(6), "nothing was taken back")
+		Expect(w.jobsQueued(ctx)).To(Equal(6), "nothing was taken back")
 
 		j := &janitor{Reconciler: r.Reconciler, stock: r.bus}
 		Expect(j.takeBackJobs(ctx)).To(MatchError(errTest))
 		r.hook = nil
 		Expect(j.takeBackJobs(ctx)).To(Succeed())
-		Expect(w.messages(ctx, w.names.JobsStream())).To(Equal(2))
+		Expect(w.jobsQueued(ctx)).To(Equal(2))
 		left, err := r.bus.QueuedJobs(ctx)
 		Expect(err).NotTo(HaveOccurred())
 		for _, job := range left {

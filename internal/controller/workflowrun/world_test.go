@@ -48,6 +48,7 @@ type world struct {
 	js     jetstream.JetStream
 
 	policies []v1alpha1.LockPolicy
+	replicas []*replica // all that there were, dead ones too
 
 	mu         sync.Mutex
 	violations []string
@@ -229,7 +230,26 @@ func (w *world) connected(ctx context.Context) {
 
 // jobsStored is how many jobs were ever stored, whether they are still there or not.
 func (w *world) jobsStored(ctx context.Context) int {
-	return int(w.stream(ctx, w.names.JobsStream()).LastSeq)
+	fences := 0
+	for _, r := range w.replicas {
+		fences += int(r.counter("syncopate_job_fences_total"))
+	}
+	return int(w.stream(ctx, w.names.JobsStream()).LastSeq) - fences
+}
+
+// jobsQueued is how many jobs wait, or are with workers.
+func (w *world) jobsQueued(ctx context.Context) int {
+	s, err := w.js.Stream(ctx, w.names.JobsStream())
+	Expect(err).NotTo(HaveOccurred())
+	info, err := s.Info(ctx, jetstream.WithSubjectFilter(">"))
+	Expect(err).NotTo(HaveOccurred())
+	n := 0
+	for subject := range info.State.Subjects {
+		if _, _, err := w.names.ParseJob(subject); err == nil { // else it is a fence message
+			n++
+		}
+	}
+	return n
 }
 
 // messages is how many messages a stream has now.

@@ -9,10 +9,11 @@
 //
 // # Guarantees
 //
-//   - A job is stored at most once while it waits: one subject per attempt, published with "expected last sequence of the
-//     subject is 0". The window of Nats-Msg-Id is an optimisation and nothing rests on it: a work queue forgets the ids of
-//     acknowledged messages when the server restarts, and jobs outlive any window.
-//   - Recover publishes only what is neither queued nor answered, by reads that the stream's leader answers, JOBS first.
+//   - A job is stored at most once in each epoch of its attempt, and in the last one only: see below. The window of Nats-Msg-Id is an
+//     optimisation and nothing rests on it: a work queue forgets the ids of acknowledged messages when the server restarts, and jobs
+//     outlive any window.
+//   - Recover publishes only what is neither queued nor answered, by reads that the stream's leader answers, JOBS first. Started is no
+//     answer: a job that a worker has is in JOBS until it is answered.
 //   - Answers tells what RESULTS holds of a run's results, delivered or not, as its leader sees it. A
 //     leader that was cut off and does not know it yet may answer too, as it may to Recover.
 //   - A result is acknowledged by Settle(nil) and by nothing else.
@@ -22,6 +23,24 @@
 //   - A poison message delays no other message: it never reaches handle, and it is judged, and its dead letter written, by other
 //     goroutines. What finds no room among those that wait for this is given back, and comes again at a pace of its own.
 //   - What was given back delays no other message: the bound of what the server may have unsettled is for its bookkeeping only.
+//
+// # Epochs of a dispatch
+//
+// Fence stores a fence message of an attempt in JOBS, which begins a new epoch. Jobs and fence messages are stored only if the last message
+// about their attempt, of either kind, is the one that their sender knows (Job.Epoch; 0: none). So what was published in an earlier epoch is
+// refused, however late it comes: by a process that was paused, or from a connection that its sender has given up.
+//
+//	P publishes a job (0) ...                            ... is resumed, and the stream has the fence message: refused
+//	Q            fence (0) -> N, looks, publishes (N), a worker does the job, and the result is settled
+//
+// A fence message has the fence of its sender, and one with a lower fence than the last message is not sent: *FencedError. The look into
+// JOBS that follows counts only if the server that answers has the fence message. Fence messages are on the job's subject with
+// another first word of the topic, which no topic can have. They vanish an hour after the deadline of the attempt, from which on workers
+// drop its job; Fence deletes the one before. In a cluster a message that is on its way keeps others about the same attempt out.
+//
+// The look into RESULTS is answered by who leads it. One that is new has all that was confirmed before it answers (nats-server 2.15; tested).
+// One that was paused and has not heard yet that it leads no more may miss the last results: then a job whose recovery meets that
+// moment may be done twice.
 //
 // # Retry contract
 //
@@ -102,7 +121,8 @@
 // nothing is looked up.
 //
 // A delivery from before a noticed loss is not settled: its sequence may be that of another result by now, and the server asks for no
-// more. If its message is still there, it comes again after AckWait.
+// more. If its message is still there, it comes again after AckWait. Withdraw deletes by sequence, too, and not after a noticed loss. Of one
+// that is not noticed yet it may delete another job, which whoever published it before noticing looks up then.
 //
 // Not seen: messages that somebody deletes or purges; a lost end of RESULTS of which nothing had come here yet, and one of JOBS that
 // another bus has filled before the look. Then time-outs end the attempts. A worker's acknowledgement of a lost job may, by its

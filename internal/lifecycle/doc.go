@@ -24,8 +24,9 @@
 //     Changed is not set: that raises the fence. Otherwise an earlier holder may still end the attempt and withdraw its job;
 //     the new holder, on its older view, finds neither job nor result and publishes an attempt that a worker is busy with.
 //     (Found by the model; the mutation noClaim shows it.)
-//   - What is written without the lock (an end, or its announcement) may race with a recovery by whoever has the lock: a job that was
-//     withdrawn, or answered with that write, may be published once more. Its result has no effect.
+//   - A process may be paused before any publish, and go on when others have recovered, applied and acknowledged. So the shell fences the
+//     attempts in flight (Outlines) before it writes a run that another wrote last, or an end without the lock: NATS refuses then
+//     what is published on older knowledge. (The model pauses processes at any time; the mutations noFence and noBar show it.)
 //   - Decide is asked until a decision lacks nothing, or what it lacks cannot be had now.
 //   - A result is acknowledged only if its verdict is Applied, Duplicate or Stale, and only after the write (if any).
 //

@@ -50,6 +50,8 @@ import (
 //	the question is whose answer nobody reads (blindQuestion) "J7: timed out, though an answer was stored in time"
 //	Started that was found is left out          "J7: timed out before its start, though Started was stored in time"
 //	shell recovers before it wrote (noClaim)    "I2: a worker runs an attempt again", with two processes only
+//	no fence messages (noFence)                 "I2: a worker runs an attempt again", with two processes only
+//	fences only what it recovers (noBar)        "I2: a worker runs an attempt again", with two processes and two lost locks
 //	put aside before status says so (buryEarly) "lost: attempts are in flight, but with nobody"
 func TestModel(t *testing.T) {
 	states, edges := 0, 0

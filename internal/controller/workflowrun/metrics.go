@@ -32,7 +32,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "syncopate_status_writes_total", Help: "Status writes of runs, by outcome: accepted or refused.",
 		}, []string{"outcome"}),
 		fenceRejections: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "syncopate_fence_rejections_total", Help: "Status writes refused as stale, by what refused them: resource_version or fence_rule.",
+			Name: "syncopate_fence_rejections_total", Help: "What was refused as stale, by what refused it: status writes by resource_version or fence_rule, dispatches by nats_fence.",
 		}, []string{"by"}),
 		storeFailures: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "syncopate_lock_store_failures_total", Help: "Passes that could not take the run lock because Redis could not be used.",

@@ -117,6 +117,8 @@ const (
 	// ReasonFinallyTimeout (False, phase Failed): the steps had succeeded, but the finally steps took longer than
 	// finallyTimeoutSeconds.
 	ReasonFinallyTimeout = "FinallyTimeout"
+	// ReasonObjectTooLarge (False, phase Failed): the run's object, with its labels and all else, leaves no room for its status.
+	ReasonObjectTooLarge = "ObjectTooLarge"
 	// ReasonInvalidSpec (False, phase Failed): the spec cannot be run; nothing was dispatched.
 	ReasonInvalidSpec = "InvalidSpec"
 	// ReasonTenantNotAllowed (False, phase Failed): the namespace may not run for spec.tenant; nothing was dispatched.

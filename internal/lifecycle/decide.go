@@ -22,7 +22,7 @@ func Decide(in Input) Decision {
 	}
 	d := newDecider(in)
 	if in.Lock.State == LockHeld {
-		d.through(d.results, d.deadLetters, d.approvals, d.children, d.parent, d.shutdown, d.deadlines, d.firstSight, d.timeouts, d.admit, d.phase, d.starts)
+		d.through(d.results, d.deadLetters, d.approvals, d.children, d.parent, d.shutdown, d.deadlines, d.noRoom, d.firstSight, d.timeouts, d.admit, d.phase, d.starts)
 	} else {
 		d = decideUnlocked(in)
 	}
@@ -195,6 +195,7 @@ func (d *decider) decision() Decision {
 	case d.over:
 		d.writer()
 		d.endConditions()
+		d.cutToForm()
 	case d.in.Lock.State == LockHeld:
 		d.writer()
 		d.progressConditions()

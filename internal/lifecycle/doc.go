@@ -187,6 +187,14 @@
 // recovers it by looking there would give it to another worker. (The model's mutation buryEarly shows it.) A rejected result ends
 // its attempt, which is the same fact. One that comes again, as its process died before it was put aside, is put aside then.
 //
+// # Where there is no room
+//
+// The API server's limit is that of the whole object, and whoever may edit a run may fill it with labels. A write refused for its size that
+// has no result in it, or ends the run, is not repeated: with Input.Form the run ends, as it would have, else as Failed (ObjectTooLarge), and
+// finally steps do not run. The short form leaves out outputs of steps and texts; the bare one all steps and outputs, so a run whose spec.outputs
+// would go has failed. The bare form is smaller than any status of a run under way, so it fits wherever one was written. What was left
+// out is said by the message of Succeeded and an event.
+//
 // # Large outputs
 //
 // What does not fit into status is in the object store, and status has a reference (OutputRef). Decide reads and writes nothing: a

@@ -100,6 +100,9 @@ func (d *decider) whyLocked() string {
 // end ends the run: unfinished steps are cancelled, jobs in flight withdrawn. See finish for a run that may have finally steps.
 func (d *decider) end(phase v1alpha1.RunPhase, reason, message string) {
 	d.over = true
+	if d.in.Form == FormBare && phase == v1alpha1.RunSucceeded && d.run.Spec.Outputs != nil {
+		phase, reason, message = v1alpha1.RunFailed, v1alpha1.ReasonObjectTooLarge, "its steps succeeded, but its outputs do not fit"
+	}
 	d.cancelSteps(len(d.st.Steps))
 	d.st.Phase, d.st.CompletedAt = phase, secondPointer(d.now)
 	d.outcome = outcome{phase: phase, reason: reason, message: message}

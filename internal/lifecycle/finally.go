@@ -10,7 +10,7 @@ import (
 // finish ends spec.steps: what is not over is cancelled. Then the run ends, or its finally steps run first. A run that was never
 // admitted has nothing to clean up.
 func (d *decider) finish(phase v1alpha1.RunPhase, reason, message string) {
-	if len(d.run.Spec.Finally) == 0 || !admitted(&d.st) {
+	if len(d.run.Spec.Finally) == 0 || !admitted(&d.st) || d.in.Form != FormFull {
 		d.end(phase, reason, message)
 		return
 	}

@@ -36,6 +36,7 @@ type Input struct {
 
 	Payloads      Payloads      // outputs in the object store that were looked at for this decision
 	DeadLetters   []DeadLetter  // results that the shell is to put aside: given until a decision has Told, and put aside after that
+	Form          Form          // how much of an end the API server has room for
 	MaxRetryAfter time.Duration // caps what a worker may ask for with Retry; 0: the schema's default, 30 s
 }
 
@@ -46,6 +47,16 @@ type DeadLetter struct {
 	Failures int    // deliveries that failed
 	Cause    string // why the last one did
 }
+
+// Form says how much of its status a run that ends has room for. With another than FormFull a run does not go on: it ends in that form.
+type Form int
+
+// Forms of an end.
+const (
+	FormFull  Form = iota // all of it
+	FormShort             // without outputs of steps, approvers' words, texts of errors, and most of what conditions say
+	FormBare              // without steps and outputs, too: no larger than any status that was written before
+)
 
 // WorkersState is what the workers of a topic do.
 type WorkersState int

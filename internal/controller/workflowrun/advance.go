@@ -20,6 +20,9 @@ func (p *pass) advance(ctx context.Context) (reconcile.Result, error) {
 	if lifecycle.Finished(p.run) {
 		return p.finished(ctx)
 	}
+	if until := p.stuck(); !until.IsZero() {
+		return p.again(until), nil
+	}
 	p.takeKept(ctx)
 	defer p.putBack(ctx)
 	if next := p.tooEarly(); !next.IsZero() {

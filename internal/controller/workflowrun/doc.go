@@ -116,6 +116,11 @@
 // from each waiting for the time-out. NATS down: the attempt stays in status and is recovered later. API server away, or not now
 // (no answer, 5xx, 429): workqueue backoff; nothing is acknowledged, and results whose patience is over go back to NATS.
 //
+// API server has no room for the object (etcd's limit, 1.5 MiB): a result that does not fit counts as refused, see below. A write without
+// results, or one that ends the run, is followed by an end that needs less room (shrink). If not even the least fits, which is only so before
+// the first write, the run gives up its place at the gate and is tried again after 5 s, 10 s and so on up to five minutes, until the
+// object is another; each try is an event and counted.
+//
 // API server refuses a write (4xx): it may be for one of the results in it. Half of them are tried at a time until one is refused
 // alone. That one goes back to NATS as a failed delivery, with waits that grow up to the policy's maxDelaySeconds; once
 // maxDeliveries of its deliveries have failed, it becomes a dead letter. The others are applied meanwhile. A result that is

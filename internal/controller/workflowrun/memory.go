@@ -52,6 +52,8 @@ type memory struct {
 	// refused alone (blamed), and ends with the next write that is taken after that.
 	atOnce int
 	blamed bool
+	// full is set while the API server has no room for the run's status.
+	full *full
 }
 
 // doubt is what is owed if a write took effect whose answer was lost.

@@ -13,6 +13,7 @@ type Metrics struct {
 	storeFailures   prometheus.Counter
 	eventsDropped   prometheus.Counter
 	refusals        prometheus.Counter
+	tooLarge        *prometheus.CounterVec
 	recoveries      *prometheus.CounterVec
 	answersAsked    *prometheus.CounterVec
 	resultsPerWrite prometheus.Histogram
@@ -43,6 +44,10 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		refusals: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "syncopate_inbox_refusals_total", Help: "Results that found no room to wait in memory, and went back to NATS.",
 		}),
+		tooLarge: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "syncopate_status_too_large_total",
+			Help: "Status writes refused for the size of the object, which then ends in a smaller form, by the form refused: full, short or bare.",
+		}, []string{"form"}),
 		recoveries: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "syncopate_job_recoveries_total", Help: "Attempts in status that were looked up in NATS before publishing, by outcome.",
 		}, []string{"outcome"}),
@@ -73,7 +78,10 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m.placesWaiting = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "syncopate_places_waiting", Help: "Requests that wait for a place now, by kind: pass, write, desk.",
 	}, []string{"kind"})
-	reg.MustRegister(m.decisionsCut, m.placesUsed, m.placeWaits, m.placesWaiting, m.statusWrites, m.fenceRejections, m.storeFailures, m.recoveries, m.eventsDropped, m.answersAsked, m.refusals,
+	for _, form := range forms {
+		m.tooLarge.WithLabelValues(form) // from 0 on: an alert is about its increase
+	}
+	reg.MustRegister(m.decisionsCut, m.placesUsed, m.placeWaits, m.placesWaiting, m.statusWrites, m.fenceRejections, m.storeFailures, m.tooLarge, m.recoveries, m.eventsDropped, m.answersAsked, m.refusals,
 		m.resultsPerWrite, m.resultLatency, m.dispatchLatency)
 	return m
 }

@@ -27,6 +27,7 @@ type pass struct {
 	letters []*letter                 // results to apply in this pass
 	unripe  []*letter                 // results left for a later pass, unless the run changes in this one
 	doomed  []*letter                 // results to put aside once status says so
+	ending  bool                      // the last write that was tried ends the run
 	carried []*letter                 // those of them that are in the write under the lease
 	later   time.Time                 // when results left for a later pass are ripe; zero: none
 	kept    *lockmgr.Lease            // kept by the run, and not worked under yet; nil: none
@@ -70,6 +71,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*pa
 	p := &pass{Reconciler: r, key: key, mem: r.memories.of(key, cached.UID), losses: r.jobs.Losses()}
 	p.run = p.mem.newest(cached)
 	p.mem.resolve(p.run)
+	p.mem.roomAgain(p.run)
 	var waiting []*letter
 	waiting, p.doomed = apart(r.inbox.waiting(cached.UID))
 	p.letters, p.unripe, p.later = ripe(waiting, r.clock.Now(), p.run)
@@ -220,7 +222,7 @@ func (p *pass) input(lock lifecycle.Lock) lifecycle.Input {
 		Permits: p.permits, Gate: p.gate, Claim: p.claim, Approvals: p.decided, Workers: p.workers, Parent: p.parent, Children: p.children,
 		Answers: p.answers(), Lists: p.lists.of(p.run.UID), Payloads: p.found.payloads,
 		Evaluated: p.evaluated, Quick: p.desks != nil && p.desk == nil,
-		DeadLetters: deadLetters(p.doomed), MaxRetryAfter: p.policy.Delivery.MaxDelay,
+		DeadLetters: deadLetters(p.doomed), Form: p.form(), MaxRetryAfter: p.policy.Delivery.MaxDelay,
 	}
 	for _, l := range p.letters {
 		in.Results = append(in.Results, l.fact)

@@ -21,6 +21,7 @@ import (
 func (p *pass) persist(ctx context.Context, d lifecycle.Decision) error {
 	next := p.run.DeepCopy()
 	next.Status = &d.Status
+	p.ending = lifecycle.Finished(next)
 	done, err := p.mayWrite(ctx, next)
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -23,11 +24,25 @@ const (
 	maxDoublings = 16
 )
 
+// tooLarge says that the API server, or etcd behind it, has no room for an object. etcd's answer comes as an internal error.
+func tooLarge(err error) bool {
+	var answer apierrors.APIStatus
+	if !errors.As(err, &answer) {
+		return false
+	}
+	text := answer.Status().Message
+	return answer.Status().Code == http.StatusRequestEntityTooLarge || strings.Contains(text, "etcdserver: request is too large") ||
+		(strings.Contains(text, "code = ResourceExhausted") && strings.Contains(text, "larger than max"))
+}
+
 // outage says that an error of the API server is no word on what was to be written: nobody answered, or not now.
 func outage(err error) bool {
 	var answer apierrors.APIStatus
 	if !errors.As(err, &answer) {
 		return true
+	}
+	if tooLarge(err) {
+		return false
 	}
 	switch code := answer.Status().Code; code {
 	case http.StatusUnauthorized, http.StatusRequestTimeout, http.StatusTooManyRequests:
@@ -42,6 +57,8 @@ func outage(err error) bool {
 // tried at a time, until one is refused alone; only that one counts as failed, and the others do not wait for it.
 func (p *pass) unwritten(ctx context.Context, cause error) (reconcile.Result, error) {
 	switch n := len(p.carried); {
+	case tooLarge(cause) && (n == 0 || p.ending):
+		return p.shrink(ctx, cause), nil
 	case n == 0 || outage(cause):
 		p.handBack(ctx, bus.ClassStoreUnavailable, cause)
 		return reconcile.Result{}, cause

@@ -1,0 +1,136 @@
+package workflowrun
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+)
+
+// fill makes the metadata of a run as large as the API server takes it, but for about 100 bytes: a cancel needs some. Labels have no bound of their own either, but many
+// of them take the API server minutes; one owner's name is as large.
+func (w *world) fill(ctx context.Context, run *v1alpha1.WorkflowRun) {
+	GinkgoHelper()
+	fits := func(n int) bool {
+		text := fmt.Sprintf(`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","uid":"x","name":%q}]}}`, strings.Repeat("x", n))
+		err := w.client.Patch(ctx, run.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(text)))
+		if err != nil {
+			Expect(err).To(MatchError(ContainSubstring("etcdserver: request is too large")))
+		}
+		return err == nil
+	}
+	least, most := 1<<20, 1600<<10
+	for most-least > 16 {
+		if n := (least + most) / 2; fits(n) {
+			least = n
+		} else {
+			most = n
+		}
+	}
+	Expect(fits(least - 100)).To(BeTrue())
+}
+
+// narrow makes a run of two steps, one after the other, whose object is full once the first one is in flight.
+func (w *world) narrow(ctx context.Context, r *replica, adjust ...func(*v1alpha1.WorkflowRunSpec)) (*v1alpha1.WorkflowRun, *task) {
+	GinkgoHelper()
+	run := w.create(ctx, []v1alpha1.Step{step("a"), step("b", "a")}, adjust...)
+	r.inFlight(ctx, run, 1)
+	t := w.takeAll(ctx, 1)[0]
+	w.fill(ctx, run)
+	return run, t
+}
+
+// The limit is etcd's own, 1.5 MiB an object.
+//
+// Mutations that make specs below fail:
+//   - refusal.go outage without tooLarge: results come again for ever, and no end is written.
+//   - refusal.go shrink that stays at the short form: an end does not fit.
+//   - room.go bare that keeps the steps: the same.
+//   - advance.go advance that does not look at stuck: writes follow each other.
+var _ = Describe("a run whose object is full", func() {
+	var (
+		w *world
+		r *replica
+	)
+	BeforeEach(func(ctx SpecContext) {
+		w = newWorld(ctx)
+		w.policySpec(ctx, w.ns, v1alpha1.LockPolicySpec{Delivery: v1alpha1.DeliveryPolicy{MaxDeliveries: 2, MaxDelaySeconds: 1}})
+		r = w.newReplica(ctx, "r")
+	}, NodeTimeout(patience))
+	told := func(end *v1alpha1.WorkflowRun) {
+		GinkgoHelper()
+		c := meta.FindStatusCondition(end.Status.Conditions, v1alpha1.ConditionSucceeded)
+		Expect(c.Message).To(ContainSubstring("no room"))
+		Expect(r.recorder.count("Warning ObjectTooLarge")).To(BeNumerically(">=", 1))
+		Expect(r.counter("syncopate_status_too_large_total")).To(BeNumerically(">=", 1))
+	}
+
+	It("ends; its result is a dead letter, and not tried for ever", func(ctx SpecContext) {
+		run, t := w.narrow(ctx, r)
+		t.succeed(ctx)
+		end := r.drive(ctx, run, finished)
+		Expect(end.Status.Phase).To(Equal(v1alpha1.RunFailed))
+		Expect(reason(end, v1alpha1.ConditionSucceeded)).To(Equal("ObjectTooLarge"))
+		Expect(reason(end, v1alpha1.ConditionDeadLettered)).To(Equal(v1alpha1.ReasonDeliveriesExhausted))
+		told(end)
+		r.drained(ctx, run)
+		Expect(w.messages(ctx, w.names.DeadLettersStream())).To(Equal(1))
+	}, NodeTimeout(2*patience))
+
+	It("is cancelled", func(ctx SpecContext) {
+		run, _ := w.narrow(ctx, r)
+		w.patch(ctx, run, `{"spec":{"shutdown":"Cancel"}}`)
+		end := r.drive(ctx, run, finished)
+		Expect(end.Status.Phase).To(Equal(v1alpha1.RunCancelled))
+		Expect(reason(end, v1alpha1.ConditionSucceeded)).To(Equal(v1alpha1.ReasonCancelled))
+		told(end)
+		Expect(w.messages(ctx, w.names.JobsStream())).To(BeZero(), "its job is withdrawn")
+	}, NodeTimeout(2*patience))
+
+	It("is cancelled without the lock, and at once though it has finally steps", func(ctx SpecContext) {
+		run, _ := w.narrow(ctx, r, func(s *v1alpha1.WorkflowRunSpec) { s.Finally = []v1alpha1.Step{step("f")} })
+		w.takeLock(ctx, run)
+		w.patch(ctx, run, `{"spec":{"shutdown":"Cancel"}}`)
+		end := r.drive(ctx, run, finished)
+		Expect(end.Status.Phase).To(Equal(v1alpha1.RunCancelled))
+		told(end)
+	}, NodeTimeout(2*patience))
+
+	It("times out", func(ctx SpecContext) {
+		run, _ := w.narrow(ctx, r, func(s *v1alpha1.WorkflowRunSpec) { s.ActiveDeadlineSeconds = new(int32(600)) })
+		w.clock.Step(601 * time.Second)
+		end := r.drive(ctx, run, finished)
+		Expect(end.Status.Phase).To(Equal(v1alpha1.RunTimedOut))
+		told(end)
+	}, NodeTimeout(2*patience))
+
+	It("before its first write is tried again now and then, says why, keeps no slot, and goes on when there is room", func(ctx SpecContext) {
+		run := w.create(ctx, diamond())
+		w.fill(ctx, run)
+		for range 10 {
+			r.turn(ctx, run)
+		}
+		writes := func() float64 { return r.counter("syncopate_status_writes_total", "outcome", "refused") }
+		before, began := writes(), w.clock.Now()
+		for w.clock.Since(began) < 30*time.Minute {
+			wait := r.mustPass(ctx, run).RequeueAfter
+			Expect(wait).To(BeNumerically(">", time.Second))
+			w.clock.Step(wait)
+		}
+		Expect(writes() - before).To(BeNumerically("<=", 12))
+		Expect(r.recorder.count("Warning ObjectTooLarge")).To(BeNumerically(">=", 1))
+		Expect(r.memories.peek(client.ObjectKeyFromObject(run)).stay).To(BeNil(), "it keeps no slot")
+		Expect(w.get(ctx, run).Status).To(BeNil())
+
+		w.patch(ctx, run, `{"metadata":{"ownerReferences":null}}`)
+		Expect(r.finish(ctx, run).Status.Phase).To(Equal(v1alpha1.RunSucceeded))
+	}, NodeTimeout(2*patience))
+})

@@ -104,3 +104,36 @@ func TestAShortEndLeavesOutWhatIsLong(t *testing.T) {
 	}
 }
 
+// mutation: noRoom that does not look at the announced end makes this fail.
+func TestAnAnnouncedEndStandsWhereThereIsNoRoom(t *testing.T) {
+	for want, r := range map[string]Result{
+		"Failed/ObjectTooLarge": succeeded("a", 1, "7"),
+		"Failed/StepFailed":     failed("a", 1, "E", "no"),
+	} {
+		run := newRun(newStep("a", maxFailures(1)))
+		run.Spec.Finally = []v1alpha1.Step{newStep("f")}
+		advance(t, run, epoch)
+		advance(t, run, epoch, r)
+		out := Decide(letIn(Input{Run: run, Now: epoch, Lock: held(1), Form: FormShort}))
+		if got := outcomeOf(&out.Status); got != want || out.Status.Ending == nil || out.Status.Ending.Message != "" {
+			t.Errorf("%s, want %s; ending %+v", got, want, out.Status.Ending)
+		}
+		if len(out.Withdraw) != 1 {
+			t.Errorf("withdrawn %v", out.Withdraw)
+		}
+	}
+}
+
+// mutation: short that keeps what approvers said, which items failed, or when a child run began makes this fail.
+func TestAShortEndOfEachKindOfStep(t *testing.T) {
+	begun, over := microPointer(epoch), microPointer(epoch.Add(time.Minute))
+	st := &v1alpha1.WorkflowRunStatus{Steps: []v1alpha1.StepStatus{
+		{Name: "ok", StartedAt: begun, CompletedAt: over, Approval: &v1alpha1.ApprovalStatus{Comment: "well done"}},
+		{Name: "all", StartedAt: begun, CompletedAt: over, ForEach: &v1alpha1.ForEachStatus{Total: 3, FailedItems: "1-2"}},
+		{Name: "sub", StartedAt: begun, CompletedAt: over, ChildRun: &v1alpha1.ChildRunStatus{Name: "x"}},
+	}}
+	short(st)
+	if s := st.Steps; s[0].Approval.Comment != "" || s[1].ForEach.FailedItems != "" || s[0].StartedAt != nil || !s[2].StartedAt.Equal(over) {
+		t.Errorf("%+v", st.Steps)
+	}
+}

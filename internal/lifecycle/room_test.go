@@ -43,6 +43,7 @@ func TestABareEndFitsWhereTheLastWriteDid(t *testing.T) {
 					run.Status = persisted(t, &out.Status)
 					end(run)
 					in.Run, in.Now, in.Lock, in.Form = run, epoch.Add(time.Hour), lock, FormBare
+					in.Answers = Answers{AsOf: in.Now}
 					out = Decide(in)
 					if lock.State == LockBusy && name == "no room" {
 						if out.Status.CompletedAt != nil {

@@ -33,8 +33,8 @@ func (b *Bus) Fence(ctx context.Context, j Job) (epoch uint64, err error) {
 	if err := checkNames(j.Topic, j.ID); err != nil {
 		return 0, err
 	}
-	if !b.connected() {
-		return 0, b.retryable("fence job", ErrUnreachable)
+	if err := b.usable(ctx); err != nil {
+		return 0, b.retryable("fence job", err)
 	}
 	last := dispatchMark{}
 	for range maxFenceTries {

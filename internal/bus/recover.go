@@ -62,6 +62,11 @@ func (b *Bus) Recover(ctx context.Context, j Job) (RecoverOutcome, error) {
 	if found, err := b.find(ctx, j); err != nil || found != 0 {
 		return found, err
 	}
+	return b.publishAbsent(ctx, j)
+}
+
+// publishAbsent publishes what was found nowhere.
+func (b *Bus) publishAbsent(ctx context.Context, j Job) (RecoverOutcome, error) {
 	s, err := b.publish(ctx, j)
 	if err != nil {
 		return 0, err

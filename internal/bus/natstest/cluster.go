@@ -1,6 +1,7 @@
 package natstest
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/url"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // Cluster is three servers with JetStream, of which any one may be away.
@@ -73,16 +75,10 @@ func (c *Cluster) URL() string {
 
 func (c *Cluster) await(what string, done func() bool) {
 	c.tb.Helper()
-	over := time.NewTimer(2 * startTimeout)
-	defer over.Stop()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for !done() {
-		select {
-		case <-tick.C:
-		case <-over.C:
-			c.tb.Fatalf("not within %s: %s", 2*startTimeout, what)
-		}
+	err := wait.PollUntilContextTimeout(c.tb.Context(), 10*time.Millisecond, 2*startTimeout, true,
+		func(context.Context) (bool, error) { return done(), nil })
+	if err != nil {
+		c.tb.Fatalf("%s: %v", what, err)
 	}
 }
 

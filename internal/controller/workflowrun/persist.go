@@ -46,9 +46,7 @@ func (p *pass) persist(ctx context.Context, d lifecycle.Decision) error {
 	log.FromContext(ctx).V(1).Info("Status written", "resourceVersion", next.ResourceVersion, "fence", next.Status.Fence, "progress", next.Status.Progress)
 	p.unused = append(p.unused, missingFrom(outputsOf(next), append(outputsOf(p.run), p.takenOver(d.Verdicts)...))...)
 	p.run, p.mem.last = next, next
-	if p.lease != nil {
-		p.mem.writer = p.lease.ID()
-	}
+	p.noteWriter()
 	if p.mem.stay == nil && over(next) {
 		p.mem.stay = stayOf(next) // by another process, before this one drove the run
 	}

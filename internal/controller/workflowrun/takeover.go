@@ -46,6 +46,13 @@ func (p *pass) fence(ctx context.Context, fence int64) error {
 	return err
 }
 
+// noteWriter remembers the lease under which a write was accepted.
+func (p *pass) noteWriter() {
+	if p.lease != nil {
+		p.mem.writer = p.lease.ID()
+	}
+}
+
 // unfenced says what becomes of a pass that could not fence: nil, it goes on.
 func (p *pass) unfenced(ctx context.Context, lease *lockmgr.Lease, cause error) (*reconcile.Result, error) {
 	if f, ok := errors.AsType[*bus.FencedError](cause); ok {

@@ -104,7 +104,7 @@ var _ = Describe("a run whose object is full", func() {
 		told(end)
 	}, NodeTimeout(2*patience))
 
-	It("times out", func(ctx SpecContext) {
+	It("times out at its deadline", func(ctx SpecContext) {
 		run, _ := w.narrow(ctx, r, func(s *v1alpha1.WorkflowRunSpec) { s.ActiveDeadlineSeconds = new(int32(600)) })
 		w.clock.Step(601 * time.Second)
 		end := r.drive(ctx, run, finished)

@@ -123,7 +123,7 @@ func (v *view) state(j int) uint64 {
 	s := &v.steps[j]
 	fmt.Fprintf(h, "%s,", s.Phase)
 	if s.Output != nil {
-		h.Write(s.Output.Raw)
+		_, _ = h.Write(s.Output.Raw) // a hash never fails
 	}
 	if ref := s.OutputRef; ref != nil {
 		fmt.Fprintf(h, ",%s,%s,%d", ref.Name, ref.Digest, ref.Size)

@@ -192,3 +192,18 @@ func TestResultsAtHandCountInAnEndWithoutTheLock(t *testing.T) {
 		t.Errorf("fence %d after %d", got, was)
 	}
 }
+
+// mutation: anyWithWorker that does not look at items makes this fail.
+func TestADeadlineWaitsForAnswersOfItems(t *testing.T) {
+	t.Parallel()
+	run := newRun(newStep("a", forEach("${[1, 2]}", 2, v1alpha1.Collect)))
+	run.Spec.ActiveDeadlineSeconds = new(int32(60))
+	advance(t, run, epoch)
+	if out := Decide(unasked(run, epoch.Add(time.Minute))); !out.Needs.Answers || out.Status.Phase != v1alpha1.RunRunning {
+		t.Errorf("asks %t, the run is %s", out.Needs.Answers, out.Status.Phase)
+	}
+	advance(t, run, epoch.Add(time.Second), ofItem(0, failed("a", 1, "x", "")), ofItem(1, failed("a", 1, "x", "")))
+	if out := Decide(unasked(run, epoch.Add(time.Minute))); out.Needs.Answers || out.Status.Phase != v1alpha1.RunTimedOut {
+		t.Errorf("with no item in flight it asks %t, the run is %s", out.Needs.Answers, out.Status.Phase)
+	}
+}

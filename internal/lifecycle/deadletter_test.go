@@ -119,3 +119,45 @@ func TestARejectedResultIsPutAsideAfterItsAttemptIsOver(t *testing.T) {
 		})
 	}
 }
+
+// mutation: items.deadLetter that does not look at the verdict makes this fail: the attempt of now would be marked.
+func TestADeadLetterOfAnItemsEarlierAttemptMarksNothing(t *testing.T) {
+	run := newRun(newStep("a", forEach("${[1, 2]}", 2, "")))
+	advance(t, run, epoch)
+	advance(t, run, epoch, ofItem(0, failed("a", 1, "x", "")))
+	advance(t, run, epoch.Add(time.Hour-time.Minute))
+	id := ofItem(0, result("a", 1, protocol.StatusStarted)).ID
+	out := givenUp(run, epoch.Add(time.Hour-time.Minute), DeadLetter{ID: id, Failures: 1, Cause: "no"})
+	for _, g := range out.Status.Steps[0].ForEach.Groups {
+		if g.DeadLetter != "" {
+			t.Errorf("group %+v", g)
+		}
+	}
+}
+
+// mutation: unusable that does not look at references makes this fail: the result would be acknowledged away.
+func TestAResultWithAReferenceOfAnotherJobIsPutAsideAgain(t *testing.T) {
+	run := dispatched(t)
+	advance(t, run, epoch, failed("a", 1, "x", ""))
+	foreign := referring("a", 1, 5000)
+	foreign.Result.OutputRef.Name = referring("b", 1, 5000).Result.OutputRef.Name
+	if out := decideAt(run, epoch, held(1), foreign); out.Verdicts[0] != Duplicate || out.Rejected[0] == "" {
+		t.Errorf("verdict %s, rejected %q", out.Verdicts[0], out.Rejected[0])
+	}
+	own := referring("a", 1, 5000)
+	if out := decideAt(run, epoch, held(1), own); out.Verdicts[0] != Duplicate || out.Rejected[0] != "" {
+		t.Errorf("a good one: verdict %s, rejected %q", out.Verdicts[0], out.Rejected[0])
+	}
+}
+
+// mutation: Outlines that leaves something out of what a job is known by makes this fail.
+func TestAnOutlineIsTheJobWithoutItsInput(t *testing.T) {
+	run := newRun(newStep("a", input(`{"x":1}`)), newStep("e", forEach("${[1, 2]}", 2, "")))
+	jobs := advance(t, run, epoch).Dispatch
+	for i := range jobs {
+		jobs[i].Input = nil
+	}
+	if diff := cmp.Diff(jobs, Outlines(run)); diff != "" {
+		t.Errorf("outlines (-want +got):\n%s", diff)
+	}
+}

@@ -164,3 +164,36 @@ func BenchmarkCostlyDecision(b *testing.B) {
 		}
 	}
 }
+
+// A quick decision leaves what takes long, and says so; the whole decision after it does it.
+//
+// mutation: evaluations.limit that is always 0, or leave that is always false, makes cases fail.
+func TestAQuickDecisionLeavesWhatTakesLong(t *testing.T) {
+	outputs := newRun(newStep("a"))
+	outputs.Spec.Inputs, outputs.Spec.Outputs = raw(`{"l":`+numbers(120)+`}`), raw(`{"x":"${`+costly+`}"}`)
+	advance(t, outputs, epoch)
+	list := newRun(newStep("a", forEach("${inputs.l.filter(a, inputs.l.all(b, a + b >= 0))}", 3, v1alpha1.Collect)))
+	list.Spec.Inputs = raw(`{"l":` + numbers(120) + `}`)
+	for name, c := range map[string]struct {
+		run     *v1alpha1.WorkflowRun
+		results []Result
+		done    func(st *v1alpha1.WorkflowRunStatus) bool
+	}{
+		"a condition and an input": {run: costlyRun(1), done: func(st *v1alpha1.WorkflowRunStatus) bool { return st.Steps[0].Phase == v1alpha1.StepDispatched }},
+		"a list":                   {run: list, done: func(st *v1alpha1.WorkflowRunStatus) bool { return st.Steps[0].Phase == v1alpha1.StepRunning }},
+		"the outputs of a run": {run: outputs, results: []Result{succeeded("a", 1, "1")}, done: func(st *v1alpha1.WorkflowRunStatus) bool {
+			return st.Phase == v1alpha1.RunSucceeded
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := letIn(Input{Run: c.run, Now: epoch, Lock: held(1), Results: c.results, Quick: true})
+			if out := Decide(in); !out.Cut || c.done(&out.Status) {
+				t.Errorf("quick: cut %t, the run is %s, its step %s", out.Cut, out.Status.Phase, out.Status.Steps[0].Phase)
+			}
+			in.Quick = false
+			if out := Decide(in); !c.done(&out.Status) {
+				t.Errorf("whole: the run is %s, its step %+v", out.Status.Phase, out.Status.Steps[0])
+			}
+		})
+	}
+}

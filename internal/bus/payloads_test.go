@@ -252,7 +252,7 @@ func TestPartsWithoutAnObjectAreLoose(t *testing.T) {
 	}
 }
 
-// mutation: LooseParts that does not compare, or looks at the first part of an upload, makes this fail.
+// mutation: LooseParts that looks at the first part of an upload makes this fail.
 func TestAnUploadIsUnderWayUntilItsPartsStopComing(t *testing.T) {
 	b := newBus(t, natstest.Start(t))
 	upload := func() (last, at time.Time) {

@@ -80,6 +80,7 @@ func outcomes() map[string]meaning {
 		v1alpha1.ReasonOutputTooLarge:      {text: "failed: a step returned more than the object store takes", help: "let the worker store large data elsewhere and return where"},
 		v1alpha1.ReasonOutputsFailed:       {text: "failed: its steps succeeded, but its outputs could not be evaluated"},
 		v1alpha1.ReasonFinallyTimeout:      {text: "failed: its steps succeeded, but its finally steps took too long"},
+		v1alpha1.ReasonObjectTooLarge:      {text: "failed: its object has no room for its status", help: "labels, annotations and other metadata take the room: create a new run with fewer"},
 		v1alpha1.ReasonInvalidSpec:         {text: "failed: its spec cannot be run", help: "nothing was dispatched; create a new run with the spec corrected"},
 		v1alpha1.ReasonTenantNotAllowed:    {text: "failed: its namespace may not run for that tenant", help: "an administrator lists the tenant in the namespace's annotation " + v1alpha1.AnnotationAllowedTenants},
 		v1alpha1.ReasonClassNotAllowed:     {text: "failed: its namespace may not use its workload class", help: "an administrator lists the class in the namespace's annotation " + v1alpha1.AnnotationAllowedClasses},

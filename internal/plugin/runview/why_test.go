@@ -65,6 +65,7 @@ func sayings() []saying {
 		{condition: "Succeeded", reason: "Succeeded", status: yes, ended: true, summary: "succeeded: MESSAGE"},
 		{condition: "Succeeded", reason: "StepFailed", status: no, ended: true, summary: "failed: MESSAGE"},
 		{condition: "Succeeded", reason: "OutputTooLarge", status: no, ended: true, summary: "failed: a step returned more than the object store takes: MESSAGE"},
+		{condition: "Succeeded", reason: "ObjectTooLarge", status: no, ended: true, summary: "failed: its object has no room for its status: MESSAGE"},
 		{condition: "Succeeded", reason: "OutputsFailed", status: no, ended: true, summary: "failed: its steps succeeded, but its outputs could not be evaluated: MESSAGE"},
 		{condition: "Succeeded", reason: "FinallyTimeout", status: no, ended: true, summary: "failed: its steps succeeded, but its finally steps took too long: MESSAGE"},
 		{condition: "Succeeded", reason: "InvalidSpec", status: no, ended: true, summary: "failed: its spec cannot be run: MESSAGE"},

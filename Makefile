@@ -114,7 +114,7 @@ BENCH = cd test/bench && go run . $(BENCH_ARGS)
 SUITES = throughput latency scale policy contention hostile admission
 
 .PHONY: bench
-bench: controlplane redis ## Run every suite of docs/benchmarks, in twenty minutes or so. BENCH_ARGS=-short: small sizes; -update: write results and plots.
+bench: controlplane redis ## Run every suite of docs/benchmarks. BENCH_ARGS=-short: small sizes; -update: write results and plots.
 	$(BENCH)
 
 .PHONY: $(SUITES:%=bench-%)

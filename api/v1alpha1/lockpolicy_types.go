@@ -21,6 +21,8 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:printcolumn:name="Queued",type=integer,JSONPath=`.status.runs.queued`,priority=1
 // +kubebuilder:printcolumn:name="Busy/min",type=integer,JSONPath=`.status.contention.busyRetriesPerMinute`,priority=1
 // +kubebuilder:printcolumn:name="P95Wait",type=integer,JSONPath=`.status.contention.p95LockWaitMillis`,priority=1
+// +kubebuilder:printcolumn:name="P99Wait",type=integer,JSONPath=`.status.contention.p99LockWaitMillis`,priority=1
+// +kubebuilder:printcolumn:name="AdmBusy/min",type=integer,JSONPath=`.status.contention.paths[?(@.path=="admission")].busyRetriesPerMinute`,priority=1
 type LockPolicy struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata is the standard object metadata.
@@ -453,15 +455,60 @@ type PolicyRuns struct {
 }
 
 // LockContention says how much runs wait for locks. The figures are those of the metrics syncopate_lock_busy_retries_total
-// and syncopate_run_lock_wait_seconds since the last refresh, of the replica that leads.
+// and syncopate_run_lock_wait_seconds since the last refresh, of the replica that leads. Those of its first level are of run
+// locks only: admission locks are polled every few milliseconds, and would hide them.
 type LockContention struct {
-	// busyRetriesPerMinute is how often a minute a busy lock was to be tried again later.
+	// busyRetriesPerMinute is how often a minute a busy run lock was to be tried again later.
 	// +required
 	// +kubebuilder:validation:Minimum=0
 	BusyRetriesPerMinute int64 `json:"busyRetriesPerMinute"`
-	// p95LockWaitMillis is the time, in milliseconds, within which 95 of 100 locks that were taken had been waited for;
+	// p95LockWaitMillis is the time, in milliseconds, within which 95 of 100 run locks that were taken had been waited for;
 	// estimated from the buckets of the histogram.
 	// +required
 	// +kubebuilder:validation:Minimum=0
 	P95LockWaitMillis int64 `json:"p95LockWaitMillis"`
+	// p99LockWaitMillis is the same for 99 of 100, in milliseconds. Absent: 0.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	P99LockWaitMillis int64 `json:"p99LockWaitMillis,omitempty"`
+	// paths are the figures by what a lock was wanted for.
+	// +optional
+	// +listType=map
+	// +listMapKey=path
+	// +kubebuilder:validation:MaxItems=8
+	Paths []PathContention `json:"paths,omitempty"`
+}
+
+// LockPath is what a lock is wanted for, as the label path of metrics has it.
+// +kubebuilder:validation:Enum=reconcile;result;admission
+type LockPath string
+
+// The paths.
+const (
+	// PathReconcile is a run lock for a pass that no result waits for.
+	PathReconcile LockPath = "reconcile"
+	// PathResult is a run lock for a pass that results wait for.
+	PathResult LockPath = "result"
+	// PathAdmission is the admission lock of a tenant, with admission.strategy Lock.
+	PathAdmission LockPath = "admission"
+)
+
+// PathContention is the contention of one path.
+type PathContention struct {
+	// path is what the lock was wanted for: reconcile and result are run locks, admission is the lock of a tenant.
+	// +required
+	Path LockPath `json:"path"`
+	// busyRetriesPerMinute is how often a minute a busy lock was to be tried again later.
+	// +required
+	// +kubebuilder:validation:Minimum=0
+	BusyRetriesPerMinute int64 `json:"busyRetriesPerMinute"`
+	// p95LockWaitMillis is as above, of this path, in milliseconds. Absent: 0, or the path is admission, whose waits are known by tenant: the
+	// metric syncopate_admission_lock_wait_seconds has them.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	P95LockWaitMillis int64 `json:"p95LockWaitMillis,omitempty"`
+	// p99LockWaitMillis is the same for 99 of 100, in milliseconds.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	P99LockWaitMillis int64 `json:"p99LockWaitMillis,omitempty"`
 }

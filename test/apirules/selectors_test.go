@@ -164,7 +164,11 @@ status:
   conditions: [{type: Ready, status: "False", reason: ClassConflict, message: m, lastTransitionTime: "2026-11-20T10:00:00Z"}]
   effective: {classes: "batch, nightly", renewIntervalMillis: 10000, marginMillis: 3300, validityMillis: 26700, busyRetryDelay: 350-650ms}
   runs: {admitted: 40, queued: 0}
-  contention: {busyRetriesPerMinute: 1200, p95LockWaitMillis: 480}
+  contention:
+    busyRetriesPerMinute: 1200
+    p95LockWaitMillis: 480
+    p99LockWaitMillis: 910
+    paths: [{path: reconcile, busyRetriesPerMinute: 1200, p95LockWaitMillis: 480}, {path: admission, busyRetriesPerMinute: 27897}]
 `)
 	if err != nil {
 		t.Fatal(err)
@@ -173,7 +177,7 @@ status:
 	if diff := cmp.Diff([][]string{columns, row}, age(kubectl(t, "get", "lockpol", o.GetName()))); diff != "" {
 		t.Errorf("kubectl get lockpol (-want +got):\n%s", diff)
 	}
-	wide := [][]string{append(columns, "VALIDITY", "QUEUED", "BUSY/MIN", "P95WAIT"), append(row, "26700", "0", "1200", "480")}
+	wide := [][]string{append(columns, "VALIDITY", "QUEUED", "BUSY/MIN", "P95WAIT", "P99WAIT", "ADMBUSY/MIN"), append(row, "26700", "0", "1200", "480", "910", "27897")}
 	if diff := cmp.Diff(wide, age(kubectl(t, "get", "lockpol", o.GetName(), "-o", "wide"))); diff != "" {
 		t.Errorf("kubectl get lockpol -o wide (-want +got):\n%s", diff)
 	}

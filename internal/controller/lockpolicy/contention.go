@@ -19,8 +19,14 @@ const (
 	lockWaitMetric    = "syncopate_run_lock_wait_seconds"
 )
 
-// lockWaits is how much the runs of a policy waited for locks, over all paths.
-type lockWaits struct {
+// runPaths are the paths of run locks. Admission locks are polled every few milliseconds: their retries say nothing about run locks.
+var runPaths = []v1alpha1.LockPath{v1alpha1.PathReconcile, v1alpha1.PathResult}
+
+// lockWaits is how much the runs of a policy waited for locks, by what they were wanted for.
+type lockWaits map[v1alpha1.LockPath]pathWaits
+
+// pathWaits are those of one path.
+type pathWaits struct {
 	busyRetries float64
 	acquired    buckets // waits for locks that were taken, in seconds
 }
@@ -37,8 +43,8 @@ func readWaits(metrics prometheus.Gatherer) (map[string]lockWaits, error) {
 	waits := map[string]lockWaits{}
 	for _, family := range families {
 		for _, m := range family.GetMetric() {
-			name := label(m, "policy")
-			w := waits[name]
+			policy, path := label(m, "policy"), v1alpha1.LockPath(label(m, "path"))
+			w := waits[policy][path]
 			switch {
 			case family.GetName() == busyRetriesMetric:
 				w.busyRetries += m.GetCounter().GetValue()
@@ -47,7 +53,10 @@ func readWaits(metrics prometheus.Gatherer) (map[string]lockWaits, error) {
 			default:
 				continue
 			}
-			waits[name] = w
+			if waits[policy] == nil {
+				waits[policy] = lockWaits{}
+			}
+			waits[policy][path] = w
 		}
 	}
 	return waits, nil
@@ -64,16 +73,23 @@ func label(m *dto.Metric, name string) string {
 
 // plus adds the counts of a series; all series of a metric have the same bounds.
 func (b buckets) plus(h *dto.Histogram) buckets {
-	sum := maps.Clone(b)
-	if sum == nil {
-		sum = buckets{}
-	}
+	added := buckets{math.Inf(1): h.GetSampleCount()}
 	for _, bucket := range h.GetBucket() {
 		if !math.IsInf(bucket.GetUpperBound(), 1) {
-			sum[bucket.GetUpperBound()] += bucket.GetCumulativeCount()
+			added[bucket.GetUpperBound()] = bucket.GetCumulativeCount()
 		}
 	}
-	sum[math.Inf(1)] += h.GetSampleCount()
+	return b.and(added)
+}
+
+// and is the sum of two.
+func (b buckets) and(other buckets) buckets {
+	sum := buckets{}
+	for _, one := range []buckets{b, other} {
+		for bound, n := range one {
+			sum[bound] += n
+		}
+	}
 	return sum
 }
 
@@ -106,10 +122,32 @@ func (b buckets) quantile(q float64) float64 {
 	return lower
 }
 
+// minus is what was added since before.
+func (w pathWaits) minus(before pathWaits) pathWaits {
+	return pathWaits{busyRetries: w.busyRetries - before.busyRetries, acquired: w.acquired.minus(before.acquired)}
+}
+
+// percentile is in milliseconds.
+func (w pathWaits) percentile(q float64) int64 {
+	return int64(math.Round(w.acquired.quantile(q) * 1000))
+}
+
 // contention is what was added between two readings, a window apart.
 func contention(before, after lockWaits, window time.Duration) *v1alpha1.LockContention {
-	return &v1alpha1.LockContention{
-		BusyRetriesPerMinute: int64(math.Round((after.busyRetries - before.busyRetries) / window.Minutes())),
-		P95LockWaitMillis:    int64(math.Round(after.acquired.minus(before.acquired).quantile(0.95) * 1000)),
+	c := &v1alpha1.LockContention{}
+	perMinute := func(retries float64) int64 { return int64(math.Round(retries / window.Minutes())) }
+	var runs pathWaits
+	for _, path := range append(slices.Clone(runPaths), v1alpha1.PathAdmission) {
+		added := after[path].minus(before[path])
+		c.Paths = append(c.Paths, v1alpha1.PathContention{
+			Path: path, BusyRetriesPerMinute: perMinute(added.busyRetries),
+			P95LockWaitMillis: added.percentile(0.95), P99LockWaitMillis: added.percentile(0.99),
+		})
+		if slices.Contains(runPaths, path) {
+			runs = pathWaits{runs.busyRetries + added.busyRetries, runs.acquired.and(added.acquired)}
+		}
 	}
+	c.BusyRetriesPerMinute = perMinute(runs.busyRetries)
+	c.P95LockWaitMillis, c.P99LockWaitMillis = runs.percentile(0.95), runs.percentile(0.99)
+	return c
 }

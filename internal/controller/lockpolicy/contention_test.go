@@ -7,8 +7,10 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
 	"github.com/syncopate-dev/syncopate/internal/policy"
 )
@@ -56,7 +58,8 @@ func TestMetricsOfLockmgr(t *testing.T) {
 	metrics := lockmgr.NewMetrics(registry)
 	locks := lockmgr.New(client, lockmgr.Options{Metrics: metrics})
 	for _, run := range []string{"a", "b"} {
-		lease, err := locks.Acquire(t.Context(), lockmgr.Request{RunUID: run, Policy: policy.Defaults().RunLock, PolicyName: "batch"})
+		request := lockmgr.Request{RunUID: run, Policy: policy.Defaults().RunLock, PolicyName: "batch", Path: "result"}
+		lease, err := locks.Acquire(t.Context(), request)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -65,14 +68,22 @@ func TestMetricsOfLockmgr(t *testing.T) {
 	metrics.BusyRetry("reconcile", "lock_busy", "batch", false, time.Second)
 	metrics.BusyRetry("result", "lock_busy", "batch", true, time.Second)
 	metrics.BusyRetry("result", "lock_busy", "batch", true, time.Second)
+	metrics.BusyRetry("admission", "lock_busy", "batch", true, time.Second)
 
 	waits, err := readWaits(registry)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := waits["batch"]
-	if p95 := got.acquired.quantile(0.95); got.busyRetries != 3 || got.acquired[math.Inf(1)] != 2 || p95 <= 0 || p95 > 20 {
-		t.Errorf("read %+v, p95 %v s; want 3 busy retries and 2 waits", got, p95)
+	got := map[v1alpha1.LockPath]float64{}
+	for path, w := range waits["batch"] {
+		got[path] = w.busyRetries
+	}
+	want := map[v1alpha1.LockPath]float64{v1alpha1.PathReconcile: 1, v1alpha1.PathResult: 2, v1alpha1.PathAdmission: 1}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("busy retries (-want +got):\n%s", diff)
+	}
+	if a := waits["batch"][v1alpha1.PathResult].acquired; a[math.Inf(1)] != 2 || a.quantile(0.95) <= 0 || a.quantile(0.95) > 20 {
+		t.Errorf("read %+v; want 2 waits", a)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()

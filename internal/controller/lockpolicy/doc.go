@@ -19,9 +19,10 @@
 // # Contention
 //
 // The figures are computed from this process's own metrics, so that status and metrics cannot say different things: what was
-// added to the counter of busy retries since the last refresh, per minute, and the 95th percentile of the waits added to the
-// histogram meanwhile, as histogram_quantile estimates it. Only runs of the leader take locks, and only the leader runs this
-// controller. Two samples are needed: for the first 30 s of a leader the figures of the one before stay.
+// added to the counter of busy retries since the last refresh, per minute, and the 95th and 99th percentiles of the waits added to
+// the histogram meanwhile, as histogram_quantile estimates them. They are by path, what a lock was wanted for. The sum is of run
+// locks only: admission locks are polled every few milliseconds, and would hide them. Only runs of the leader take locks, and
+// only the leader runs this controller. Two samples are needed: for the first 30 s of a leader the figures of the one before stay.
 //
 // # Failures
 //

@@ -16,6 +16,7 @@ type GateState int
 // States of the gate. The zero value admits nobody.
 const (
 	GateUnasked     GateState = iota // it was not asked; Needs.Admission says that it has to be
+	GateAsked                        // it was asked, and its answer will wake the run: what is said of it stands
 	GateOpen                         // the run may be admitted by this decision: it has a slot, or there is no limit
 	GateFull                         // the tenant has as many runs under way as it may
 	GateBusy                         // strategy Lock: the lock of the tenant was not to be had
@@ -79,7 +80,7 @@ func (d *decider) admit() {
 		d.event(EventNormal, v1alpha1.ReasonAdmitted, "Admitted for tenant "+d.st.Tenant)
 	case GateUnasked:
 		d.out.Needs.Admission = true
-	case GateFull, GateBusy, GateUnavailable, GateRebuilding:
+	case GateAsked, GateFull, GateBusy, GateUnavailable, GateRebuilding:
 	}
 }
 
@@ -189,7 +190,7 @@ func (d *decider) whyNotAdmitted() (reason, message string) {
 		return v1alpha1.ReasonAdmissionUnavailable, "The idempotency key cannot be claimed" + momentSeparator + cut(d.in.Claim.Cause, maxMessageChars/2)
 	}
 	switch g.State {
-	case GateUnasked, GateOpen:
+	case GateUnasked, GateAsked, GateOpen:
 	case GateFull:
 		return v1alpha1.ReasonTenantAtCapacity, cut(d.capacityText(at), maxMessageChars)
 	case GateBusy:

@@ -23,7 +23,8 @@ func TestARunWaitsForItsGate(t *testing.T) {
 		message string
 		event   string
 	}{
-		"not asked": {Gate{}, "", "Waits for admission", ""},
+		"not asked":        {Gate{}, "", "Waits for admission", ""},
+		"not answered yet": {Gate{State: GateAsked}, "", "Waits for admission", ""},
 		"at the limit": {
 			full(2), v1alpha1.ReasonTenantAtCapacity,
 			"Tenant team-a has 2 runs under way, of at most 2 by LockPolicy batch; place 2 of 5 in line at 2026-01-02T10:00:00Z, behind team-a/first", "Normal",
@@ -80,6 +81,7 @@ func TestWaitingIsToldOnce(t *testing.T) {
 	}{
 		"the line moved":            {full(1), false},
 		"nobody was asked":          {Gate{}, false},
+		"nobody has answered":       {Gate{State: GateAsked}, false},
 		"the limit was raised":      {Gate{State: GateFull, Used: 3, Limit: 3, Position: 4, Waiting: 5}, true},
 		"Redis went down meanwhile": {Gate{State: GateUnavailable, Cause: "x"}, true},
 	} {

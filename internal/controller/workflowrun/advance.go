@@ -30,15 +30,8 @@ func (p *pass) advance(ctx context.Context) (reconcile.Result, error) {
 	}
 	plan := p.decide(ctx, p.prospect())
 	p.mem.outputs = p.found.facts()
-	if !plan.Changed && !p.wantsLock() {
-		if !p.owes() {
-			// Nothing to write, so no lock: what the core says of duplicates and stale results can never change back.
-			p.mem.busySince = time.Time{}
-			return p.act(ctx, plan)
-		}
-		if !p.payable() {
-			return p.again(earliest(plan.Wake, p.clock.Now().Add(actRetryDelay))), nil // a lock would be of no use
-		}
+	if result, done, err := p.noLock(ctx, plan); done {
+		return result, err
 	}
 	lease, err := p.acquire(ctx)
 	if err != nil {
@@ -54,6 +47,24 @@ func (p *pass) advance(ctx context.Context) (reconcile.Result, error) {
 	p.returnLease(ctx, lease)
 	p.lease = nil
 	return p.afterLease(result), err
+}
+
+// noLock ends a pass for which the lock would be of no use, or is not of use yet.
+func (p *pass) noLock(ctx context.Context, plan lifecycle.Decision) (result reconcile.Result, done bool, err error) {
+	at := p.gateAnswers()
+	switch {
+	case plan.Changed && !at.IsZero():
+		return p.again(earliest(plan.Wake, at)), true, nil
+	case plan.Changed || p.wantsLock():
+	case !p.owes():
+		// Nothing to write, so no lock: what the core says of duplicates and stale results can never change back.
+		p.mem.busySince = time.Time{}
+		result, err = p.act(ctx, plan)
+		return result, true, err
+	case !p.payable():
+		return p.again(earliest(plan.Wake, p.clock.Now().Add(actRetryDelay))), true, nil
+	}
+	return reconcile.Result{}, false, nil
 }
 
 // takeUnripe makes the results that wait for others count in this pass: it may write a time-out or a cancel, and after that they would

@@ -80,6 +80,9 @@
 // before its admission, or is governed by another policy. Who is next is woken by the gates; nobody polls. What a dead process had
 // taken is given up by its successor, from status, or by the janitor of the gates.
 //
+// A gate of strategy Lock makes its callers wait for the lock of the tenant. That wait is in a goroutine of its own (gateAsks): the pass
+// ends, and the run is woken when the answer is there. Each lock has a share of the places for such questions.
+//
 // # Child runs
 //
 // A child that status names without a uid is created under the lock, after the write, by this process or whoever finds it so

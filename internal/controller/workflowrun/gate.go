@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -17,8 +18,10 @@ import (
 
 // gates let runs in, tenant by tenant. See internal/gatekeeper.
 type gates interface {
-	// Admit asks for a slot for a run as it was read before.
+	// Admit asks for a slot for a run as it was read before. An *askedError says that the answer will wake the run.
 	Admit(ctx context.Context, run *v1alpha1.WorkflowRun, tenant string, p policy.Effective) (admission.Answer, error)
+	// Wrote is told that this process wrote a run, from one resourceVersion to another.
+	Wrote(uid types.UID, from, to string)
 	// Leave takes from a run whatever it has under a policy, and wakes who is next.
 	Leave(ctx context.Context, uid types.UID, tenant, policyName string) error
 	// Claim claims the run's idempotency key; an error says that it is not known whose it is.
@@ -39,6 +42,9 @@ func (k keptGates) Claim(ctx context.Context, run *v1alpha1.WorkflowRun, tenant 
 	return lifecycle.Claim{State: lifecycle.ClaimTaken, Owner: owner.Name, Same: owner.Same}, nil
 }
 
+// Wrote implements gates.
+func (keptGates) Wrote(types.UID, string, string) {}
+
 // everyone lets every run in: there are no limits and no keys.
 type everyone struct{}
 
@@ -46,6 +52,9 @@ type everyone struct{}
 func (everyone) Admit(context.Context, *v1alpha1.WorkflowRun, string, policy.Effective) (admission.Answer, error) {
 	return admission.Answer{Admitted: true}, nil
 }
+
+// Wrote implements gates.
+func (everyone) Wrote(types.UID, string, string) {}
 
 // Leave implements gates.
 func (everyone) Leave(context.Context, types.UID, string, string) error { return nil }
@@ -84,6 +93,10 @@ func (p *pass) askGate(ctx context.Context) {
 	}
 	p.mem.stay = &at // before the answer, which may get lost
 	answer, err := p.gates.Admit(ctx, p.run, at.tenant, p.policy)
+	if asked, ok := errors.AsType[*askedError](err); ok {
+		p.gate, p.askedAt = lifecycle.Gate{State: lifecycle.GateAsked}, asked.since
+		return
+	}
 	if err != nil {
 		p.gate = gateOf(err)
 		p.comeAgain(ctx, err, "Gate not asked")
@@ -107,6 +120,18 @@ func gateOf(err error) lifecycle.Gate {
 		g.State = lifecycle.GateRebuilding
 	}
 	return g
+}
+
+// gateAnswers is when a pass stops to wait for the answer of the run's gate without a word: until then nothing is written, since the answer
+// most likely comes with it. Zero: nobody was asked, or that time is over.
+func (p *pass) gateAnswers() time.Time {
+	if p.gate.State != lifecycle.GateAsked {
+		return time.Time{}
+	}
+	if at := p.askedAt.Add(gatePatience); at.After(p.clock.Now()) {
+		return at
+	}
+	return time.Time{}
 }
 
 func (p *pass) comeAgain(ctx context.Context, err error, what string) {

@@ -45,9 +45,17 @@ func (w *woken) take(run *v1alpha1.WorkflowRun) bool {
 func (r *replica) gated(ctx context.Context) *woken {
 	w := &woken{keys: map[types.NamespacedName]bool{}}
 	k := gatekeeper.New(gatekeeper.Options{
-		Gate: admission.New(r.redis, admission.Options{}), Client: r.client, Live: r.live, Wake: w.add, Clock: r.clock, Log: GinkgoLogr,
+		Gate: admission.New(r.redis, admission.Options{Clock: r.clock}), Client: r.client, Live: r.live, Wake: w.add, Clock: r.clock, Log: GinkgoLogr,
 	})
-	r.gates = keptGates{k}
+	asks := newGateAsks(keptGates{k}, r.clock, placeMetrics{}, func(key types.NamespacedName, _ bool) { w.add(key) })
+	r.gates = asks
+	asking, end := context.WithCancel(context.WithoutCancel(ctx))
+	var ended sync.WaitGroup
+	ended.Go(func() { _ = asks.Start(asking) })
+	DeferCleanup(func() {
+		end()
+		ended.Wait()
+	})
 	// A leader opens the gates of a Redis that is new. Its later rounds would wake runs as well, so it ends here.
 	leading, stop := context.WithCancel(ctx)
 	var done sync.WaitGroup

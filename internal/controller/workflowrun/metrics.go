@@ -70,13 +70,13 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		Name: "syncopate_decisions_cut_total", Help: "Status writes that leave steps or items to the next one, because expressions took what a pass may.",
 	})
 	m.placesUsed = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "syncopate_places_used", Help: "Places in use that tenants share, by kind: pass, write, desk (costly expressions and large outputs).",
+		Name: "syncopate_places_used", Help: "Places in use that tenants share, by kind: pass, write, desk (costly expressions and large outputs), gate (questions to gates of strategy Lock).",
 	}, []string{"kind"})
 	m.placeWaits = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "syncopate_place_waits_total", Help: "Requests for a place that had to wait, by kind: pass, write, desk.",
+		Name: "syncopate_place_waits_total", Help: "Requests for a place that had to wait, by kind: pass, write, desk, gate.",
 	}, []string{"kind"})
 	m.placesWaiting = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "syncopate_places_waiting", Help: "Requests that wait for a place now, by kind: pass, write, desk.",
+		Name: "syncopate_places_waiting", Help: "Requests that wait for a place now, by kind: pass, write, desk, gate.",
 	}, []string{"kind"})
 	for _, form := range forms {
 		m.tooLarge.WithLabelValues(form) // from 0 on: an alert is about its increase

@@ -48,6 +48,7 @@ type pass struct {
 	from      uint64          // from where on RESULTS is asked next; 0: it was not asked in this pass
 	more      bool            // there was more than is read at a time
 	gate      lifecycle.Gate  // what the tenant's gate said in this pass
+	askedAt   time.Time       // when the answer of the gate, which is not there yet, was asked for
 	claim     lifecycle.Claim // what was found out about the idempotency key in this pass
 
 	answeredUntil time.Time // what was stored until then was found in this pass, or had come; zero: that is not known

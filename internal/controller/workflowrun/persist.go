@@ -45,6 +45,7 @@ func (p *pass) persist(ctx context.Context, d lifecycle.Decision) error {
 	}
 	log.FromContext(ctx).V(1).Info("Status written", "resourceVersion", next.ResourceVersion, "fence", next.Status.Fence, "progress", next.Status.Progress)
 	p.unused = append(p.unused, missingFrom(outputsOf(next), append(outputsOf(p.run), p.takenOver(d.Verdicts)...))...)
+	p.gates.Wrote(p.run.UID, p.run.ResourceVersion, next.ResourceVersion)
 	p.run, p.mem.last = next, next
 	p.noteWriter()
 	if p.mem.stay == nil && over(next) {

@@ -83,7 +83,10 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*gatekeeper.Keeper
 	r.desks = newShares(desksOf(coresOfProcess()), false, r.metrics.places("desk"))
 	workers := newCrew(o.Bus, r.wake, crew.Options{Clock: o.Clock, Log: mgr.GetLogger().WithName("crew")})
 	r.crews = workers
-	gates := r.keepGates(mgr, o)
+	gates, err := r.keepGates(mgr, o)
+	if err != nil {
+		return nil, err
+	}
 	in := &intake{Reconciler: r}
 	in.strays = newStrays(in)
 	if err := errors.Join(o.Registry.Register(newPhaseCounts(r.directory)), o.Registry.Register(newWaitingResults(in, o.Bus.Parked))); err != nil {
@@ -103,26 +106,34 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*gatekeeper.Keeper
 			return nil, fmt.Errorf("add runnable: %w", err)
 		}
 	}
-	if gates != nil {
-		if err := mgr.Add(gates); err != nil {
-			return nil, fmt.Errorf("add the keeper of the gates: %w", err)
-		}
-	}
 	return gates, nil
 }
 
 // keepGates makes the keeper of the tenants' gates; nil: everybody is let in.
-func (r *Reconciler) keepGates(mgr ctrl.Manager, o Options) *gatekeeper.Keeper {
+func (r *Reconciler) keepGates(mgr ctrl.Manager, o Options) (*gatekeeper.Keeper, error) {
 	r.gates, r.policyChanged = everyone{}, func() {}
 	if o.Gate == nil {
-		return nil
+		return nil, nil //nolint:nilnil // see above
 	}
 	keeper := gatekeeper.New(gatekeeper.Options{
 		Gate: o.Gate, Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Wake: r.wakeNext, Clock: o.Clock, NewID: o.NewID,
 		Log: mgr.GetLogger().WithName("gatekeeper"), Metrics: gatekeeper.NewMetrics(o.Registry),
 	})
-	r.gates, r.policyChanged = keptGates{keeper}, keeper.PolicyChanged
-	return keeper
+	asks := newGateAsks(keptGates{keeper}, o.Clock, r.metrics.places("gate"), r.wakeAnswered)
+	r.gates, r.policyChanged = asks, keeper.PolicyChanged
+	if err := errors.Join(mgr.Add(keeper), mgr.Add(asks)); err != nil {
+		return nil, fmt.Errorf("add the gates: %w", err)
+	}
+	return keeper, nil
+}
+
+// wakeAnswered has a pass made over a run whose gate answered.
+func (r *Reconciler) wakeAnswered(key types.NamespacedName, admitted bool) {
+	if admitted {
+		r.wakeNext(key)
+		return
+	}
+	r.wake(key)
 }
 
 func (r *Reconciler) setupController(ctx context.Context, mgr ctrl.Manager, maxConcurrent int) error {

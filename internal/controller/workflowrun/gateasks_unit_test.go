@@ -1,0 +1,195 @@
+package workflowrun
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/admission"
+	"github.com/syncopate-dev/syncopate/internal/policy"
+)
+
+// slowGates answer when the test lets them, tenant by tenant.
+type slowGates struct {
+	everyone
+	mu      sync.Mutex
+	free    map[string]chan struct{} // closed: the lock of the tenant is free
+	inside  map[string]int           // questions that poll now
+	most    map[string]int
+	left    []types.UID
+	entered chan string
+}
+
+func (s *slowGates) Admit(ctx context.Context, _ *v1alpha1.WorkflowRun, tenant string, _ policy.Effective) (admission.Answer, error) {
+	s.mu.Lock()
+	s.inside[tenant]++
+	s.most[tenant] = max(s.most[tenant], s.inside[tenant])
+	free := s.free[tenant]
+	s.mu.Unlock()
+	s.entered <- tenant
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.inside[tenant]--
+	}()
+	select {
+	case <-free:
+		return admission.Answer{Admitted: true}, nil
+	case <-ctx.Done():
+		return admission.Answer{}, context.Cause(ctx)
+	}
+}
+
+func (s *slowGates) Leave(_ context.Context, uid types.UID, _, _ string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.left = append(s.left, uid)
+	return nil
+}
+
+// asker is a play of questions to slow gates.
+type asker struct {
+	*gateAsks
+	t     *testing.T
+	slow  *slowGates
+	clock *clocktesting.FakeClock
+	woken chan types.NamespacedName
+}
+
+func newAsker(t *testing.T, tenants ...string) *asker {
+	t.Helper()
+	a := &asker{
+		t: t, clock: clocktesting.NewFakeClock(time.Unix(1000, 0)), woken: make(chan types.NamespacedName, 1000),
+		slow: &slowGates{free: map[string]chan struct{}{}, inside: map[string]int{}, most: map[string]int{}, entered: make(chan string, 1000)},
+	}
+	for _, tenant := range tenants {
+		a.slow.free[tenant] = make(chan struct{})
+	}
+	a.gateAsks = newGateAsks(a.slow, a.clock, placeMetrics{}, func(key types.NamespacedName, _ bool) { a.woken <- key })
+	ctx, stop := context.WithCancel(t.Context())
+	var ended sync.WaitGroup
+	ended.Go(func() { _ = a.Start(ctx) })
+	t.Cleanup(func() {
+		stop()
+		ended.Wait()
+	})
+	return a
+}
+
+func lockedPolicy() policy.Effective {
+	return policy.Effective{Name: "batch", Admission: policy.Admission{Lock: &policy.AdmissionLock{}}}
+}
+
+// admit asks for a run, in a version, and says whether there is an answer.
+func (a *asker) admit(tenant, name, version string) bool {
+	a.t.Helper()
+	run := &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: tenant, UID: types.UID(name), ResourceVersion: version}}
+	answer, err := a.Admit(a.t.Context(), run, tenant, lockedPolicy())
+	if _, asked := errors.AsType[*askedError](err); asked {
+		return false
+	}
+	if err != nil || !answer.Admitted {
+		a.t.Fatalf("%s: %+v, %v", name, answer, err)
+	}
+	return true
+}
+
+// enters waits until a question of a tenant is with the gate.
+func (a *asker) enters(tenant string) {
+	a.t.Helper()
+	if got := <-a.slow.entered; got != tenant {
+		a.t.Fatalf("a question of %s is with the gate, want one of %s", got, tenant)
+	}
+}
+
+// mutation: shares without the name of the lock, or newShares that is not sparing, makes this fail.
+func TestOneLockLeavesPlacesForTheQuestionsOfOthers(t *testing.T) {
+	a := newAsker(t, "dead", "fine")
+	for i := range 10 * gatePlaces {
+		if a.admit("dead", fmt.Sprint("dead-", i), "1") {
+			t.Fatal("the dead answer")
+		}
+	}
+	for range gatePlaces / 2 {
+		a.enters("dead")
+	}
+	close(a.slow.free["fine"])
+	if a.admit("fine", "fine-1", "1") {
+		t.Fatal("an answer in the pass that asks")
+	}
+	a.enters("fine")
+	if key := <-a.woken; key.Name != "fine-1" {
+		t.Fatalf("%s is woken", key)
+	}
+	if !a.admit("fine", "fine-1", "1") {
+		t.Fatal("the answer is lost")
+	}
+	if most := a.slow.most["dead"]; most != gatePlaces/2 {
+		t.Errorf("%d questions of one lock are under way, want %d", most, gatePlaces/2)
+	}
+}
+
+// An answer is for the run as it was read when the gate was asked, or as this process wrote it since.
+//
+// mutation: without the comparison of versions the second case fails, with Wrote that does nothing the third.
+func TestAnAnswerIsForTheRunAsItWasRead(t *testing.T) {
+	for name, c := range map[string]struct {
+		version string
+		wrote   bool
+		taken   bool
+	}{
+		"the same version":           {"1", false, true},
+		"another wrote":              {"2", false, false},
+		"this process wrote":         {"2", true, true},
+		"it wrote, and then another": {"3", true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newAsker(t, "acme")
+			a.admit("acme", "run", "1")
+			a.enters("acme")
+			if c.wrote {
+				a.Wrote("run", "1", "2")
+			}
+			close(a.slow.free["acme"])
+			<-a.woken
+			got := a.admit("acme", "run", c.version)
+			if got != c.taken {
+				t.Errorf("the answer is taken: %t, want %t", got, c.taken)
+			}
+			if !got {
+				a.enters("acme") // it is asked anew
+			}
+		})
+	}
+}
+
+// What the gate gives to a question whose run has left is left as well, and the run asks anew only after that.
+//
+// mutation: Leave that does not give the question up makes the first fail, an end without Leave the second.
+func TestAQuestionIsGivenUpWithItsRun(t *testing.T) {
+	a := newAsker(t, "acme")
+	a.admit("acme", "run", "1")
+	a.enters("acme")
+	if err := a.Leave(t.Context(), "run", "acme", "batch"); err != nil {
+		t.Fatal(err)
+	}
+	<-a.woken
+	a.slow.mu.Lock()
+	left := len(a.slow.left)
+	a.slow.mu.Unlock()
+	if left != 2 {
+		t.Errorf("the gate was left %d times, want once at once and once after the question ended", left)
+	}
+	if a.admit("acme", "run", "1") {
+		t.Error("the answer to a question that was given up is taken")
+	}
+	a.enters("acme")
+}

@@ -1,0 +1,70 @@
+package workflowrun
+
+import (
+	"context"
+	"fmt"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+)
+
+// lockedLimit makes the policy of a class one with a limit that is kept under a lock of the tenant.
+func (w *world) lockedLimit(ctx context.Context, class string, n int32) {
+	w.policySpec(ctx, class, v1alpha1.LockPolicySpec{RunLock: quick(), Admission: v1alpha1.AdmissionPolicy{
+		MaxConcurrentRuns: &n, Strategy: v1alpha1.AdmissionStrategyLock,
+	}})
+}
+
+func (w *world) gateLock(class string) string { return fmt.Sprintf("{adm:%s:%s}:lock", class, w.ns) }
+
+var _ = Describe("the lock of a tenant at its gate (strategy Lock)", func() {
+	It("keeps no worker while the dead hold it, nor runs of other classes", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		w.lockedLimit(ctx, w.ns, 100)
+		other := w.ns + "-other"
+		w.lockedLimit(ctx, other, 1)
+		r := w.newReplica(ctx, "r")
+		woken := r.gated(ctx)
+		Expect(w.redis.Client().Set(ctx, w.gateLock(w.ns), "the dead", 0).Err()).To(Succeed())
+
+		By("making a pass over each of 40 runs of the tenant")
+		var runs []*v1alpha1.WorkflowRun
+		for range 40 {
+			runs = append(runs, w.create(ctx, []v1alpha1.Step{step("a")}))
+		}
+		passed := make(chan struct{})
+		go func() {
+			defer GinkgoRecover()
+			defer close(passed)
+			for _, run := range runs {
+				r.mustPass(ctx, run)
+			}
+		}()
+		Eventually(passed).WithContext(ctx).WithTimeout(patience/4).Should(BeClosed(), "no pass waits for the lock")
+
+		By("letting a run of another class in meanwhile")
+		free := w.create(ctx, []v1alpha1.Step{step("a")}, func(s *v1alpha1.WorkflowRunSpec) { s.WorkloadClass = other })
+		until(ctx, "it is admitted", func() bool {
+			r.mustPass(ctx, free)
+			return lifecycle.Admitted(w.get(ctx, free))
+		})
+		for _, run := range runs {
+			Expect(lifecycle.Admitted(w.get(ctx, run))).To(BeFalse())
+		}
+
+		By("freeing the lock: each is woken when it has its answer, and let in")
+		Expect(w.redis.Client().Del(ctx, w.gateLock(w.ns)).Err()).To(Succeed())
+		for _, run := range runs {
+			until(ctx, "it is admitted", func() bool {
+				w.clock.Step(polling)
+				if woken.take(run) {
+					r.mustPass(ctx, run)
+				}
+				return lifecycle.Admitted(w.get(ctx, run))
+			})
+		}
+	}, NodeTimeout(2*patience))
+})

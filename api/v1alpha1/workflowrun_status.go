@@ -70,6 +70,11 @@ type WorkflowRunStatus struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// minWriterVersion is the least version of the format of status that an operator has to know to write this status. One that knows
+	// less leaves the run alone: it would drop what it does not know. Absent: any may write it.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	MinWriterVersion int32 `json:"minWriterVersion,omitempty"`
 	// tenant is whom the run is accounted to, pinned when the run was first seen.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63

@@ -122,6 +122,7 @@ func classTable() *table {
 		ClassShutdown:         "the operator stops",
 		ClassAhead:            "the result is of an attempt that the run does not know, read live",
 		ClassInboxFull:        "too many results wait in memory",
+		ClassNeedsNewer:       "the run needs an operator of a newer version",
 		ClassUnknown:          "an error that says nothing of it",
 	}
 	out := newTable("Classes of waits", "class", "means", "counts")
@@ -190,7 +191,7 @@ func TestTheContractIsWhatTheCodeDoes(t *testing.T) {
 func TestOnlyFailuresOfProcessingCount(t *testing.T) {
 	want := map[string]bool{
 		"lock_busy": false, "store_unavailable": false, "publish_failed": true, "worker_requested": false, "fenced": false,
-		"shutdown": false, "ahead": true, "inbox_full": false, "unknown": true,
+		"shutdown": false, "ahead": true, "inbox_full": false, "needs_newer": false, "unknown": true,
 	}
 	got := map[string]bool{}
 	for _, c := range classes() {

@@ -56,8 +56,9 @@ const (
 	ClassWorkerRequested  = "worker_requested"
 	ClassFenced           = "fenced"
 	ClassShutdown         = "shutdown"
-	ClassAhead            = "ahead"      // of an attempt that the run does not know yet
-	ClassInboxFull        = "inbox_full" // no room to let it wait
+	ClassAhead            = "ahead"       // of an attempt that the run does not know yet
+	ClassInboxFull        = "inbox_full"  // no room to let it wait
+	ClassNeedsNewer       = "needs_newer" // its run needs an operator of a newer version
 	ClassUnknown          = "unknown"
 )
 

@@ -54,7 +54,7 @@ func unburied(fallback time.Duration) verdict {
 func classes() []string {
 	return []string{
 		ClassLockBusy, ClassStoreUnavailable, ClassPublishFailed, ClassWorkerRequested, ClassFenced, ClassShutdown, ClassAhead,
-		ClassInboxFull, ClassUnknown,
+		ClassInboxFull, ClassNeedsNewer, ClassUnknown,
 	}
 }
 

@@ -45,12 +45,18 @@ func TestAudit(t *testing.T) {
 		"suspended, with a slot":                       {has: slot, run: func(f *fact) { f.suspended = true }, limit: 9, want: "misplace"},
 		"suspended, in line":                           {has: place, run: func(f *fact) { f.suspended = true }, limit: 9, want: "misplace"},
 		"suspended after it was admitted, with a slot": {has: slot, run: func(f *fact) { admitted(f); f.suspended = true }, limit: 9, want: ""},
-		"waits under another policy, with a slot":      {has: slot, run: func(f *fact) { f.class = "else" }, limit: 9, want: "misplace"},
-		"waits under another policy, in line":          {has: place, run: func(f *fact) { f.class = "else" }, limit: 9, want: "misplace"},
-		"a child, with neither":                        {has: neither, run: func(f *fact) { f.child = true }, limit: 9, want: ""},
-		"a child that was let in, with neither":        {has: neither, run: func(f *fact) { admitted(f); f.child = true }, limit: 9, want: ""},
-		"a child that was let in, with a slot":         {has: slot, run: func(f *fact) { admitted(f); f.child = true }, limit: 9, want: "over"},
-		"ended, with neither":                          {has: neither, run: func(f *fact) { f.finished = true }, limit: 9, want: ""},
+		"needs a newer operator, in line": {
+			has: place, run: func(f *fact) {
+				newer := &v1alpha1.WorkflowRun{Status: &v1alpha1.WorkflowRunStatus{MinWriterVersion: v1alpha1.WriterVersion + 1}}
+				f.suspended = factOf(newer).suspended
+			}, limit: 9, want: "misplace",
+		},
+		"waits under another policy, with a slot": {has: slot, run: func(f *fact) { f.class = "else" }, limit: 9, want: "misplace"},
+		"waits under another policy, in line":     {has: place, run: func(f *fact) { f.class = "else" }, limit: 9, want: "misplace"},
+		"a child, with neither":                   {has: neither, run: func(f *fact) { f.child = true }, limit: 9, want: ""},
+		"a child that was let in, with neither":   {has: neither, run: func(f *fact) { admitted(f); f.child = true }, limit: 9, want: ""},
+		"a child that was let in, with a slot":    {has: slot, run: func(f *fact) { admitted(f); f.child = true }, limit: 9, want: "over"},
+		"ended, with neither":                     {has: neither, run: func(f *fact) { f.finished = true }, limit: 9, want: ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := &view{runs: map[types.UID]fact{}, classes: map[string]string{"batch": "batch", "else": "else"}}

@@ -29,8 +29,8 @@ type fact struct {
 
 	child      bool // claims to be a child run: it has a slot of its root, or will never have any
 	finished   bool
-	refused    bool // ended because another run has its idempotency key
-	suspended  bool
+	refused    bool      // ended because another run has its idempotency key
+	suspended  bool      // or left alone, because it needs a newer operator
 	admittedAt time.Time // zero: not admitted
 	policy     string    // under which it was admitted
 }
@@ -38,7 +38,7 @@ type fact struct {
 func factOf(run *v1alpha1.WorkflowRun) fact {
 	f := fact{
 		uid: run.UID, name: client.ObjectKeyFromObject(run), class: run.Spec.WorkloadClass, key: run.Spec.IdempotencyKey,
-		suspended: run.Spec.Suspend, child: run.ClaimsParent() != nil,
+		suspended: run.Spec.Suspend || run.NeedsNewer() > 0, child: run.ClaimsParent() != nil,
 	}
 	st := run.Status
 	if st == nil {

@@ -44,7 +44,7 @@ type Child struct {
 
 // SeenChild is what a child run that exists tells its parent.
 func SeenChild(run *v1alpha1.WorkflowRun) Child {
-	c := Child{State: ChildThere, UID: string(run.UID), Finished: Finished(run)}
+	c := Child{State: ChildThere, UID: string(run.UID), Finished: Finished(run) && run.NeedsNewer() == 0}
 	if !c.Finished {
 		return c
 	}

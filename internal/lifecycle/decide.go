@@ -15,6 +15,8 @@ func Decide(in Input) Decision {
 	switch {
 	case in.Run == nil:
 		return Decision{Verdicts: verdicts(in.Results, Ahead)}
+	case in.newer() > 0:
+		return decideNewer(in)
 	case Finished(in.Run):
 		return decideFinished(in)
 	case in.early():
@@ -191,6 +193,7 @@ func alignedSteps(spec []v1alpha1.Step, steps []v1alpha1.StepStatus) []v1alpha1.
 func (d *decider) decision() Decision {
 	d.forgetLetters()
 	d.storeItems()
+	d.st.MinWriterVersion = v1alpha1.WriterVersion
 	switch {
 	case d.over:
 		d.writer()
@@ -274,11 +277,11 @@ func stored(run *v1alpha1.WorkflowRun) v1alpha1.WorkflowRunStatus {
 	return *run.Status.DeepCopy()
 }
 
-// durable is the part of a status of which every change is worth a write of its own. Fence, lock and policy describe the last
+// durable is the part of a status of which every change is worth a write of its own. Fence, lock, policy and version describe the last
 // writer, and ride along with writes that happen anyway: a renewal or a policy edit must not cost one write per run. Of the
 // conditions of the run lock only transitions are worth a write: see lockNews.
 func durable(st v1alpha1.WorkflowRunStatus) v1alpha1.WorkflowRunStatus {
-	st.Fence, st.Lock, st.Policy = nil, nil, nil
+	st.Fence, st.Lock, st.Policy, st.MinWriterVersion = nil, nil, nil, 0
 	var conditions []metav1.Condition
 	for _, c := range st.Conditions {
 		if c.Type != v1alpha1.ConditionRunLockRenewed && c.Type != v1alpha1.ConditionRunLockAbandoned {

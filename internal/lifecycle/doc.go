@@ -187,6 +187,11 @@
 // recovers it by looking there would give it to another worker. (The model's mutation buryEarly shows it.) A rejected result ends
 // its attempt, which is the same fact. One that comes again, as its process died before it was put aside, is put aside then.
 //
+// # Versions of status
+//
+// Status says which version of its format a writer has to know (minWriterVersion). Decide leaves a run alone that needs a newer one: it says so
+// (NeedsNewer) and nothing else, whatever happens to the run. The same goes for a child run whose parent needs one. The end of such a child is not read.
+//
 // # Where there is no room
 //
 // The API server's limit is that of the whole object, and whoever may edit a run may fill it with labels. A write refused for its size that

@@ -22,6 +22,7 @@ type Parent struct {
 	Over       string                // why it does not wait for this run any more, to go on after its name; "" if it may
 	Terminated bool                  // it is to end at once, or did
 	Suspended  bool
+	NeedsNewer int32 // the version that this core lacks to read what the parent says; 0: it lacks none
 }
 
 // SeenParent is what a run sees of the parent that it claims; parent nil: that is gone. nil: the run claims none.
@@ -42,6 +43,7 @@ func SeenParent(run, parent *v1alpha1.WorkflowRun) *Parent {
 		return p
 	}
 	p.Tenant, p.Suspended = st.Tenant, p.Suspended || st.Phase == v1alpha1.RunSuspended
+	p.NeedsNewer = parent.NeedsNewer()
 	p.names(st.Steps, run)
 	if Finished(parent) {
 		reason := reasonOf(st, v1alpha1.ConditionSucceeded)

@@ -72,7 +72,7 @@ func short(st *v1alpha1.WorkflowRunStatus) {
 // is smaller than any status of a run under way, which has steps or a message, and more about its conditions, lock and policy.
 // So it fits wherever the last write did, whatever was added to the object since. (TestABareEndFitsWhereTheLastWriteDid)
 func bare(st *v1alpha1.WorkflowRunStatus) {
-	st.ObservedGeneration, st.Progress = 0, ""
+	st.ObservedGeneration, st.Progress, st.MinWriterVersion = 0, "", 0
 	st.Steps, st.Outputs, st.OutputsRef, st.Ending, st.StartedAt, st.Policy = nil, nil, nil, nil, nil, nil
 	st.Lock = &v1alpha1.RunLockStatus{LeaseID: st.Lock.LeaseID}
 	all := st.Conditions

@@ -176,10 +176,11 @@ type Decision struct {
 	Evaluated *Evaluated                 // what expressions gave so far, for the next decision of this pass; nil: none was evaluated
 	Cut       bool                       // expressions are left for the next decision, which is to be made at once: those so far took what a pass may
 
-	Deferred bool            // a time-out that is due waits for answers: see Answers
-	Delete   bool            // the finished run's time to live is over: delete the object
-	Told     bool            // Status tells of all Input.DeadLetters: they may be put aside; false if there are none
-	Rejected map[int]string  // by index of Input.Results, why one is unusable: its bytes are put aside when it is settled
-	Granted  []time.Duration // one per applied Retry: the wait that its worker gets
-	Wake     time.Time       // zero, or when Decide could decide otherwise with no new fact; always after Input.Now
+	NeedsNewer int32           // the run is left alone: the version that an operator has to know for it; 0: this core knows it
+	Deferred   bool            // a time-out that is due waits for answers: see Answers
+	Delete     bool            // the finished run's time to live is over: delete the object
+	Told       bool            // Status tells of all Input.DeadLetters: they may be put aside; false if there are none
+	Rejected   map[int]string  // by index of Input.Results, why one is unusable: its bytes are put aside when it is settled
+	Granted    []time.Duration // one per applied Retry: the wait that its worker gets
+	Wake       time.Time       // zero, or when Decide could decide otherwise with no new fact; always after Input.Now
 }

@@ -23,6 +23,7 @@ type directory struct {
 type entry struct {
 	key   types.NamespacedName
 	phase string
+	newer bool // needs a newer operator
 	// parent is the UID of the run whose child an unfinished run claims to be; "" if it does not.
 	parent string
 }
@@ -48,7 +49,7 @@ func (d *directory) see(run *v1alpha1.WorkflowRun) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.known[run.UID] = entry{
-		key: types.NamespacedName{Namespace: run.Namespace, Name: run.Name}, phase: phaseOf(run), parent: d.related(run),
+		key: types.NamespacedName{Namespace: run.Namespace, Name: run.Name}, phase: phaseOf(run), newer: run.NeedsNewer() > 0, parent: d.related(run),
 	}
 }
 
@@ -69,6 +70,19 @@ func (d *directory) countPhases() map[string]int {
 		counts[e.phase]++
 	}
 	return counts
+}
+
+// countNewer returns the number of runs that need a newer operator.
+func (d *directory) countNewer() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n := 0
+	for _, e := range d.known {
+		if e.newer {
+			n++
+		}
+	}
+	return n
 }
 
 // remove records that a run was deleted; takeDeleted hands its remains to the next pass.

@@ -103,5 +103,8 @@ func (j *janitor) obsolete(ctx context.Context, existing map[types.UID]types.Nam
 	if string(run.UID) != id.RunUID || run.Status == nil {
 		return false, nil // the cache is behind
 	}
+	if run.NeedsNewer() > 0 {
+		return false, nil // what its status says of the attempt may be read wrongly
+	}
 	return lifecycle.Over(run, id), nil
 }

@@ -52,6 +52,8 @@ type memory struct {
 	// refused alone (blamed), and ends with the next write that is taken after that.
 	atOnce int
 	blamed bool
+	// toldNewer is the version of operators that the run needs, once people were told that this one leaves it alone.
+	toldNewer int32
 	// full is set while the API server has no room for the run's status.
 	full *full
 }

@@ -116,27 +116,33 @@ func phaseOf(run *v1alpha1.WorkflowRun) string {
 	return string(run.Status.Phase)
 }
 
-// phaseCounts exports the number of runs by phase, counted when it is asked for.
+// phaseCounts exports the number of runs by phase, and of those that need a newer operator, counted when it is asked for.
 type phaseCounts struct {
 	desc      *prometheus.Desc
+	newer     *prometheus.Desc
 	directory *directory
 }
 
 func newPhaseCounts(d *directory) *phaseCounts {
 	return &phaseCounts{
 		desc:      prometheus.NewDesc("syncopate_runs", "Runs in the cache, by phase.", []string{"phase"}, nil),
+		newer:     prometheus.NewDesc("syncopate_runs_need_newer", "Runs in the cache that are left alone, because a newer operator wrote them.", nil, nil),
 		directory: d,
 	}
 }
 
 // Describe implements prometheus.Collector.
-func (c *phaseCounts) Describe(ch chan<- *prometheus.Desc) { ch <- c.desc }
+func (c *phaseCounts) Describe(ch chan<- *prometheus.Desc) {
+	ch <- c.desc
+	ch <- c.newer
+}
 
 // Collect implements prometheus.Collector.
 func (c *phaseCounts) Collect(ch chan<- prometheus.Metric) {
 	for phase, n := range c.directory.countPhases() {
 		ch <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, float64(n), phase)
 	}
+	ch <- prometheus.MustNewConstMetric(c.newer, prometheus.GaugeValue, float64(c.directory.countNewer()))
 }
 
 // waitingResults exports what waits to be applied, counted when it is asked for: here, and given back to NATS.

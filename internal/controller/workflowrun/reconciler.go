@@ -158,6 +158,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, errors.Join(cleaned, err)
 	}
 	defer p.standUp()
+	if cause := p.needsNewer(); cause != nil {
+		return p.leaveToNewer(ctx, cause), cleaned
+	}
 	result, err := p.advance(ctx)
 	return result, errors.Join(cleaned, err)
 }

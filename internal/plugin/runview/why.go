@@ -228,6 +228,7 @@ func (v *viewer) queuedAt() *time.Time {
 
 // underWay collects the facts of a run that did not end.
 func (v *viewer) underWay() {
+	v.newer()
 	v.wishes()
 	v.parent()
 	v.ending()
@@ -237,6 +238,14 @@ func (v *viewer) underWay() {
 	v.policyFacts()
 	v.lock()
 	v.deadlines()
+}
+
+// newer tells that operators as old as this code leave the run alone.
+func (v *viewer) newer() {
+	if version := v.run.NeedsNewer(); version > 0 {
+		v.add(Fact{About: "operator", Text: fmt.Sprintf("a newer operator wrote the run: one that does not know version %d of its status leaves it alone", version)})
+		v.advise("bring the newer operator back, or cancel the run and let it end before you go back to an older one (event NeedsNewerOperator)")
+	}
 }
 
 // wishes are changes which the operator has not answered yet.

@@ -332,6 +332,21 @@ func TestTheNextLookIsThatOfTheCore(t *testing.T) {
 	}
 }
 
+// mutation: leaving out newer makes this fail.
+func TestWhySaysThatARunNeedsANewerOperator(t *testing.T) {
+	t.Parallel()
+	run := steady(t, func(r *v1alpha1.WorkflowRun) { r.Status = &v1alpha1.WorkflowRunStatus{} })
+	for version, want := range map[int32]bool{0: false, v1alpha1.WriterVersion: false, v1alpha1.WriterVersion + 1: true} {
+		run.Status.MinWriterVersion = version
+		got := slices.ContainsFunc(Why(run, nil, created).Facts, func(f Fact) bool {
+			return f.About == "operator" && strings.Contains(f.Text, "does not know version 2 of its status")
+		})
+		if got != want {
+			t.Errorf("version %d: said %t", version, got)
+		}
+	}
+}
+
 // mutation: leaving out late makes this fail.
 func TestWhySaysThatTheOperatorIsLate(t *testing.T) {
 	t.Parallel()

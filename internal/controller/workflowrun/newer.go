@@ -1,0 +1,56 @@
+package workflowrun
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/policy"
+)
+
+// newerDelay is the least wait, before jitter, until a result comes again whose run needs a newer operator. That comes with a roll-out: it
+// is a matter of minutes or hours, and each return costs the way from NATS for nothing.
+const newerDelay = 30 * time.Second
+
+// newerError says that a run needs an operator of a newer version.
+type newerError struct{ version int32 }
+
+func (e *newerError) Error() string {
+	return fmt.Sprintf("the run needs an operator that writes version %d of its status; this one writes version %d", e.version, v1alpha1.WriterVersion)
+}
+
+// needsNewer says whether the run, or its parent, needs an operator of a newer version; nil: it does not.
+func (p *pass) needsNewer() *newerError {
+	version := p.run.NeedsNewer()
+	if p.parent != nil {
+		version = max(version, p.parent.NeedsNewer)
+	}
+	if version == 0 {
+		return nil
+	}
+	return &newerError{version}
+}
+
+// leaveToNewer ends a pass over a run that needs a newer operator: no lock, no write, no job; its results go back to NATS, where they
+// count as no failure. People are told once by this process, and the metric counts such runs.
+func (p *pass) leaveToNewer(ctx context.Context, cause *newerError) reconcile.Result {
+	p.keeper.drop(ctx, p.run.UID)
+	if p.mem.toldNewer != cause.version {
+		p.mem.toldNewer = cause.version
+		log.FromContext(ctx).Info("The run is left alone", "cause", cause.Error())
+		p.events.Eventf(p.run, nil, corev1.EventTypeWarning, "NeedsNewerOperator", "Advance", "Left alone: %s", cause.Error())
+	}
+	var list []settlement
+	for _, l := range p.inbox.waiting(p.run.UID) {
+		wait := policy.BusyRetry{Delay: newerDelay, JitterPercent: storeJitterPercent}.Wait(p.rand()) + p.inbox.comeBack(p.key.Namespace, l, p.clock.Now())
+		list = append(list, settlement{l, &again{after: wait, class: bus.ClassNeedsNewer, cause: cause}, ""})
+	}
+	p.settleNow(ctx, list)
+	return p.again(p.clock.Now().Add(lookAgain))
+}

@@ -101,6 +101,8 @@ const (
 
 	// ReasonWaitingForWorkers (Unknown): jobs wait whose topic has no workers that get on: nobody pulls, or nothing is taken or done.
 	ReasonWaitingForWorkers = "WaitingForWorkers"
+	// ReasonWaitingForNATS (Unknown): NATS does not answer, so jobs do not go out and results do not come in; the message says since when.
+	ReasonWaitingForNATS = "WaitingForNATS"
 	// ReasonWaitingForApproval (Unknown): nothing goes on but approvals, which wait for a decision.
 	ReasonWaitingForApproval = "WaitingForApproval"
 	// ReasonDelayed (Unknown): nothing goes on but delays.

@@ -91,10 +91,14 @@ func run(ctx context.Context, o options) error {
 			lockMetrics.BusyRetry("admission", bus.ClassLockBusy, policy, fixed, delay)
 		},
 	})
+	alive, err := apiServerAnswers(config)
+	if err != nil {
+		return errors.Join(err, stop(context.WithoutCancel(ctx), locks, nats, redis.Close))
+	}
 	err = errors.Join(setup(ctx, mgr, o, workflowrun.Options{
 		Locks: locks, LockMetrics: lockMetrics, Bus: nats, BusMetrics: busMetrics, Gate: gate, EventsWaiting: eventQueue.Waiting,
 	}), followKeys(ctx, mgr, config, o.namespace, nats.ReloadKeys),
-		mgr.Add(newReady(mgr, "redis", locks.Ping)), mgr.Add(newReady(mgr, "nats", nats.Ready)))
+		mgr.Add(newReady(mgr, "redis", locks.Ping)), mgr.Add(newReady(mgr, "nats", nats.Ready)), mgr.Add(newReady(mgr, "apiserver", alive)))
 	if err == nil {
 		err = mgr.Start(ctx)
 	}

@@ -95,7 +95,7 @@ func TestPoisonThatFindsNoRoomGoesBackAtAPace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &Bus{config: c, names: c.Names, clock: clocktesting.NewFakeClock(time.Now()), log: c.Log, metrics: c.Metrics}
+	b := &Bus{config: c, names: c.Names, clock: clocktesting.NewFakeClock(time.Now()), log: c.Log, metrics: c.Metrics, pulse: newPulse()}
 	g := newGroup(b, 0, nil)
 	var sent []string
 	arrive := func(name string, size int) {
@@ -163,7 +163,7 @@ func TestTheWatchdogEndsASubscriptionThatGetsNothingThoughMessagesWait(t *testin
 	} {
 		t.Run(name, func(t *testing.T) {
 			fake := clocktesting.NewFakeClock(time.Now())
-			b := &Bus{config: Config{ResultAckPending: groups}, clock: fake}
+			b := &Bus{config: Config{ResultAckPending: groups}, clock: fake, pulse: newPulse()}
 			g := newGroup(b, 0, nil)
 			g.touch()
 			consumer := &stuck{info: c.info, asks: make(chan struct{}, 100)}

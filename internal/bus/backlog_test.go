@@ -155,7 +155,7 @@ func TestAResultThatWaitsIsHeldOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &Bus{config: c, names: c.Names, clock: c.Clock, log: c.Log, metrics: c.Metrics, keys: newLiveKeys(c)}
+	b := &Bus{config: c, names: c.Names, clock: c.Clock, log: c.Log, metrics: c.Metrics, keys: newLiveKeys(c), pulse: newPulse()}
 	b.losses = newLosses(b)
 	per := heldPerResult(t, b, 400, size)
 	t.Logf("%d bytes are held for a result of %d", per, size)

@@ -28,6 +28,7 @@ type Bus struct {
 	owner  owner
 	topics *topics
 	losses *losses
+	pulse  *pulse
 	keys   *liveKeys
 	groups atomic.Pointer[[]*group] // of Consume; nil: it was not called yet
 	closed chan struct{}            // closed when the connection is
@@ -45,7 +46,7 @@ func Connect(ctx context.Context, c Config) (*Bus, error) {
 	}
 	b := &Bus{config: c, names: c.Names, clock: c.Clock, log: c.Log, metrics: c.Metrics, closed: make(chan struct{})}
 	b.keys = newLiveKeys(c)
-	b.topics, b.losses = newTopics(b), newLosses(b)
+	b.topics, b.losses, b.pulse = newTopics(b), newLosses(b), newPulse()
 	if b.nc, err = nats.Connect(c.URL, append(c.connectOptions(), b.observers()...)...); err != nil {
 		return nil, fmt.Errorf("connect to NATS: %w", err)
 	}
@@ -78,7 +79,7 @@ func (b *Bus) observers() []nats.Option {
 func (b *Bus) Ready(ctx context.Context) error {
 	ctx, cancel := b.bounded(ctx)
 	defer cancel()
-	if !b.connected() {
+	if !b.reachable() {
 		return b.retryable("bus not ready", ErrUnreachable)
 	}
 	for _, name := range []string{b.names.JobsStream(), b.names.ResultsStream()} {
@@ -109,16 +110,24 @@ func (b *Bus) Close(ctx context.Context) {
 	}
 }
 
-// Connected says whether there is a connection to NATS, and, as far as is known, nobody else's streams, without asking it.
+// Connected says whether there is a connection to NATS on which it answers, and nobody else's streams, as far as is known: it is not asked.
 func (b *Bus) Connected() bool {
-	return b.owner.get().foreign == nil && b.connected()
+	return b.owner.get().foreign == nil && b.reachable()
 }
+
+// reachable does not ask the connection during an outage: what hangs on a full socket may hold its lock.
+func (b *Bus) reachable() bool { return !b.pulse.known() && b.connected() }
 
 func (b *Bus) connected() bool { return b.nc.Status() == nats.CONNECTED }
 
-// bounded limits one call to NATS: requests to a server that went away get no answer at all.
+// bounded limits one call to NATS: requests to a server that went away get no answer at all. It ends when an outage is noticed.
 func (b *Bus) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	leave := b.pulse.join(cancel)
+	return ctx, func() {
+		leave()
+		cancel()
+	}
 }
 
 // jittered is uniform in d +- 20 %, so that what failed together does not come back together.

@@ -358,7 +358,7 @@ func TestResultConsumersCoverEveryPartitionOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &Bus{config: c, names: c.Names}
+	b := &Bus{config: c, names: c.Names, pulse: newPulse()}
 	seen := map[string]int{}
 	for i := range groups {
 		rc := b.resultConsumerConfig(i)

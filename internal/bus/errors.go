@@ -156,7 +156,7 @@ func (b *Bus) retryable(what string, err error) error {
 	case errors.Is(err, nats.ErrMaxPayload):
 		err = fmt.Errorf("%w: %w", ErrMaxPayload, err)
 	case errors.Is(err, ErrUnreachable):
-	case !b.connected(), errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, nats.ErrDisconnected),
+	case !b.reachable(), errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, nats.ErrDisconnected),
 		errors.Is(err, nats.ErrConnectionClosed):
 		err = fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}

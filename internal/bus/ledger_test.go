@@ -269,7 +269,7 @@ func TestSettleSendsWhatTheContractSays(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			b := &Bus{config: config, clock: config.Clock, log: config.Log, metrics: config.Metrics}
+			b := &Bus{config: config, clock: config.Clock, log: config.Log, metrics: config.Metrics, pulse: newPulse()}
 			var sent []string
 			d := &Delivery{bus: b, ledger: newLedger(), receipt: wire{name: "m", sent: &sent}}
 			_ = d.ledger.admit(d, time.Now(), func(string, time.Duration) {})

@@ -23,7 +23,7 @@ func losing(t *testing.T) *losses {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &Bus{config: c, names: c.Names, clock: c.Clock, log: c.Log, metrics: c.Metrics}
+	b := &Bus{config: c, names: c.Names, clock: c.Clock, log: c.Log, metrics: c.Metrics, pulse: newPulse()}
 	b.topics = newTopics(b)
 	return newLosses(b)
 }

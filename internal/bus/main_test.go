@@ -4,6 +4,13 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if natstest.Main() {
+		return
+	}
+	goleak.VerifyTestMain(m)
+}

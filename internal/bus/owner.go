@@ -57,7 +57,7 @@ func (o *owner) set(foreign error, now time.Time) {
 // usable says why NATS cannot be used: it is not there, or the streams are another installation's. Before the first use it makes sure
 // that they are ours. Then watchStreams finds out, within streamCheck, that somebody took them over.
 func (b *Bus) usable(ctx context.Context) error {
-	if !b.connected() {
+	if !b.reachable() {
 		return ErrUnreachable
 	}
 	if b.config.Installation == "" {

@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -19,6 +20,9 @@ func (d *decider) waitsFor() (reason, message string) {
 		return v1alpha1.ReasonQueued, cut(c.Message, maxMessageChars)
 	}
 	text := stateText(d.st.Steps, d.moreText)
+	if d.lacksNATS() {
+		text = d.natsText() + "; " + d.outageText()
+	}
 	if d.assembling {
 		text = "outputs of items wait to be read or stored; " + text
 	}
@@ -51,6 +55,8 @@ func (d *decider) waitingReason() string {
 		in[d.st.Steps[i].Phase]++
 	}
 	switch {
+	case d.lacksNATS():
+		return v1alpha1.ReasonWaitingForNATS
 	case in[v1alpha1.StepRunning] == 0 && d.lacksWorkers():
 		return v1alpha1.ReasonWaitingForWorkers
 	case in[v1alpha1.StepDispatched]+in[v1alpha1.StepRunning] > 0:
@@ -100,6 +106,11 @@ func (d *decider) workersText(i int) string {
 
 // saidOfWorkers is what the condition says of the workers of a topic: it stands while nothing is known of them, as after a restart.
 func (d *decider) saidOfWorkers(topic string) string {
+	return cmp.Or(d.said(absentText(topic)), d.said(stuckText(topic)))
+}
+
+// said is the part of the persisted message of Succeeded that begins with a text; "" if there is none.
+func (d *decider) said(begin string) string {
 	if d.run.Status == nil {
 		return ""
 	}
@@ -107,14 +118,37 @@ func (d *decider) saidOfWorkers(topic string) string {
 	if c == nil {
 		return ""
 	}
-	message := c.Message
-	for _, begin := range []string{absentText(topic), stuckText(topic)} {
-		if at := strings.Index(message, begin); at >= 0 {
-			text, _, _ := strings.Cut(message[at:], ";")
-			return text
+	at := strings.Index(c.Message, begin)
+	if at < 0 {
+		return ""
+	}
+	text, _, _ := strings.Cut(c.Message[at:], ";")
+	return text
+}
+
+// lacksNATS says whether an attempt is in flight while NATS does not answer: then neither its job nor its result gets through.
+func (d *decider) lacksNATS() bool {
+	if d.in.NATSDown.IsZero() {
+		return false
+	}
+	in := map[v1alpha1.StepPhase]int{}
+	for i := range d.st.Steps {
+		s := &d.st.Steps[i]
+		if withWorker(s) && s.DeadLetter == "" {
+			in[s.Phase]++
+		}
+		if d.items[i] != nil {
+			d.items[i].phases(in)
 		}
 	}
-	return ""
+	return in[v1alpha1.StepDispatched]+in[v1alpha1.StepRunning] > 0
+}
+
+const natsBegin = "NATS does not answer since "
+
+// natsText keeps the moment that the condition tells: another process, say after a restart, noticed the outage later.
+func (d *decider) natsText() string {
+	return cmp.Or(d.said(natsBegin), natsBegin+d.in.NATSDown.UTC().Format(time.RFC3339)+": no job goes out and no result comes in")
 }
 
 func absentText(topic string) string { return ": nobody pulls jobs of topic " + topic + " since " }
@@ -160,31 +194,52 @@ func WaitedFor(run *v1alpha1.WorkflowRun) []string {
 
 // stateText tells how far the steps are and what the unfinished ones that began wait for; more adds to what a dispatched one does.
 func stateText(steps []v1alpha1.StepStatus, more func(int) string) string {
+	return stepsText(steps, func(i int) string { return stepText(&steps[i], more(i)) })
+}
+
+// outageText is stateText while NATS does not answer: whether a worker has a job, or is done with it, is not known.
+func (d *decider) outageText() string {
+	return stepsText(d.st.Steps, func(i int) string {
+		s := &d.st.Steps[i]
+		if withWorker(s) && s.DeadLetter == "" {
+			return fmt.Sprintf("%s was dispatched at %s (attempt %d)", s.Name, timeText(s.DispatchedAt), s.Attempt)
+		}
+		return stepText(s, d.childText(i))
+	})
+}
+
+func stepsText(steps []v1alpha1.StepStatus, text func(int) string) string {
 	l := newList(fmt.Sprintf("%s steps finished", strings.Replace(progress(steps, len(steps)), "/", " of ", 1)))
 	for i := range steps {
-		switch s := &steps[i]; s.Phase {
-		case v1alpha1.StepRunning:
-			if s.ChildRun != nil {
-				l.add(fmt.Sprintf("%s runs as child run %s since %s%s", s.Name, s.ChildRun.Name, timeText(s.StartedAt), more(i)))
-				continue
-			}
-			if isForEach(s) {
-				l.add(itemsText(s) + more(i))
-				continue
-			}
-			l.add(fmt.Sprintf("%s runs since %s (attempt %d)%s", s.Name, timeText(s.StartedAt), s.Attempt, asideText(s)))
-		case v1alpha1.StepDispatched:
-			l.add(fmt.Sprintf("%s waits for a worker since %s (attempt %d)%s%s", s.Name, timeText(s.DispatchedAt), s.Attempt, asideText(s), more(i)))
-		case v1alpha1.StepPending, v1alpha1.StepSucceeded, v1alpha1.StepFailed, v1alpha1.StepSkipped, v1alpha1.StepCancelled:
-		case v1alpha1.StepWaiting:
-			l.add(fmt.Sprintf("%s waits for an approval since %s", s.Name, timeText(s.StartedAt)))
-		case v1alpha1.StepDelayed:
-			l.add(fmt.Sprintf("%s is delayed until %s", s.Name, timeText(s.DelayedUntil)))
-		case v1alpha1.StepBackingOff:
-			l.add(fmt.Sprintf("%s waits for its next attempt at %s (attempt %d: %s)", s.Name, timeText(s.NextAttemptAt), s.Attempt, errorText(s.Error)))
+		if t := text(i); t != "" {
+			l.add(t)
 		}
 	}
 	return l.text(maxMessageChars)
+}
+
+// stepText is what a step that began waits for; "" of one that did not, or is over.
+func stepText(s *v1alpha1.StepStatus, more string) string {
+	switch s.Phase {
+	case v1alpha1.StepRunning:
+		switch {
+		case s.ChildRun != nil:
+			return fmt.Sprintf("%s runs as child run %s since %s%s", s.Name, s.ChildRun.Name, timeText(s.StartedAt), more)
+		case isForEach(s):
+			return itemsText(s) + more
+		}
+		return fmt.Sprintf("%s runs since %s (attempt %d)%s", s.Name, timeText(s.StartedAt), s.Attempt, asideText(s))
+	case v1alpha1.StepDispatched:
+		return fmt.Sprintf("%s waits for a worker since %s (attempt %d)%s%s", s.Name, timeText(s.DispatchedAt), s.Attempt, asideText(s), more)
+	case v1alpha1.StepPending, v1alpha1.StepSucceeded, v1alpha1.StepFailed, v1alpha1.StepSkipped, v1alpha1.StepCancelled:
+	case v1alpha1.StepWaiting:
+		return fmt.Sprintf("%s waits for an approval since %s", s.Name, timeText(s.StartedAt))
+	case v1alpha1.StepDelayed:
+		return fmt.Sprintf("%s is delayed until %s", s.Name, timeText(s.DelayedUntil))
+	case v1alpha1.StepBackingOff:
+		return fmt.Sprintf("%s waits for its next attempt at %s (attempt %d: %s)", s.Name, timeText(s.NextAttemptAt), s.Attempt, errorText(s.Error))
+	}
+	return ""
 }
 
 // asideText says that nobody works at an attempt in flight any more.

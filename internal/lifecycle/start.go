@@ -13,6 +13,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/expr"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
 // firstSight refuses a run that may not or cannot run, before anything is dispatched. The spec is immutable, so this happens
@@ -293,7 +294,16 @@ func (d *decider) commit(l launch) {
 	d.out.Dispatch = append(d.out.Dispatch, Job{
 		ID: id, Topic: topic, Input: l.input, Deadline: attemptDeadline(d.run, &d.st, &d.plan, l.step, s.DispatchedAt.Time),
 	})
-	d.event(EventNormal, "StepDispatched", fmt.Sprintf("Step %s: attempt %d goes to topic %s", s.Name, s.Attempt, topic))
+}
+
+// Dispatched tells that a job was taken by NATS. It is no event of a decision: nothing has gone out when that is persisted. Of an item
+// nothing is told: ok is false.
+func Dispatched(j Job) (e Event, ok bool) {
+	if j.ID.Item != protocol.NoItem {
+		return Event{}, false
+	}
+	message := fmt.Sprintf("Step %s: attempt %d goes to topic %s", j.ID.Step, j.ID.Attempt, j.Topic)
+	return Event{Type: EventNormal, Reason: "StepDispatched", Message: cutBytes(message, maxEventBytes)}, true
 }
 
 // first takes the first step out; the heap must not be empty.

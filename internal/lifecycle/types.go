@@ -26,6 +26,8 @@ type Input struct {
 	Workers   map[string]Workers // of the topics that WaitedFor names, as far as it is known
 	Approvals []Approval         // all decisions about approvals of the run that are known; the first for a step counts
 
+	NATSDown time.Time // since when NATS does not answer: no job goes out, and no result comes in; zero: it answers, as far as is known
+
 	Answers Answers // of the stream of results: asked for where a time-out is due
 
 	Lists map[string][]any // Lists of an earlier decision about the run, by step; what is not there is evaluated

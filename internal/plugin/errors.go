@@ -1,10 +1,13 @@
 package plugin
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 // UsageError is a command line that makes no sense. No retry helps.
@@ -33,4 +36,24 @@ func output(format string, known ...string) error {
 		return nil
 	}
 	return usagef("--output %q: need one of %v", format, known)
+}
+
+// UnansweredError says that the API server did not answer in time, or cannot be reached. Retry.
+type UnansweredError struct{ Err error }
+
+func (e *UnansweredError) Error() string {
+	return "the API server does not answer: " + e.Err.Error() + "\nWhile it does not, the operator cannot write either, and no run goes on: workers " +
+		"go on with the jobs that they have, and results wait in NATS"
+}
+
+// Unwrap gives the cause.
+func (e *UnansweredError) Unwrap() error { return e.Err }
+
+// unanswered tells an API server that does not answer from one that refuses.
+func unanswered(err error) error {
+	var said apierrors.APIStatus
+	if err == nil || errors.As(err, &said) || errors.Is(err, context.Canceled) {
+		return err
+	}
+	return &UnansweredError{err}
 }

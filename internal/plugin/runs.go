@@ -1,7 +1,11 @@
 package plugin
 
 import (
+	"context"
+	"time"
+
 	"github.com/spf13/cobra"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/plugin/runview"
@@ -41,6 +45,17 @@ attempt: from when its worker said Started, or else from its dispatch, to its en
 	return cmd
 }
 
+// whyPatience is how long the API server may take to show the run: who asks why a run waits is to know soon if that is why.
+const whyPatience = 5 * time.Second
+
+// runSoon reads one run, and says so if the API server does not answer.
+func (a *app) runSoon(ctx context.Context, name string) (*v1alpha1.WorkflowRun, client.Client, error) {
+	ctx, cancel := context.WithTimeout(ctx, whyPatience)
+	defer cancel()
+	run, c, err := a.run(ctx, name)
+	return run, c, unanswered(err)
+}
+
 func (a *app) whyCommand() *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
@@ -57,7 +72,7 @@ NATS: a holder is the one of the last write.`,
 			if err := output(format, formatText, formatJSON); err != nil {
 				return err
 			}
-			run, c, err := a.run(cmd.Context(), given[0])
+			run, c, err := a.runSoon(cmd.Context(), given[0])
 			if err != nil {
 				return err
 			}

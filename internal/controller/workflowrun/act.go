@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -87,11 +88,11 @@ func saysWhen(err error) time.Duration {
 // dispatch publishes the attempts that begin with the write just made. Nobody else can have published them before: the
 // fence and resourceVersion of that write say that it is ours.
 func (p *pass) dispatch(ctx context.Context, fresh []lifecycle.Job) error {
-	return p.eachJob(fresh, func(j lifecycle.Job) error {
+	return p.eachJob(fresh, func(j lifecycle.Job) (bool, error) {
 		if err := p.jobs.Publish(ctx, p.job(j)); err != nil {
-			return fmt.Errorf("publish job %s: %w", j.ID, err)
+			return true, fmt.Errorf("publish job %s: %w", j.ID, err)
 		}
-		return nil
+		return true, nil
 	})
 }
 
@@ -101,18 +102,19 @@ func (p *pass) recoverJobs(ctx context.Context) error {
 		return nil // the holder of the lock may be about to publish the same; without it waiting is all that is safe
 	}
 	again, err := p.renderedJobs(ctx, p.mem.unpublished(p.run, p.losses))
-	return errors.Join(err, p.eachJob(again, func(j lifecycle.Job) error {
+	return errors.Join(err, p.eachJob(again, func(j lifecycle.Job) (bool, error) {
 		outcome, err := p.Reconciler.jobs.Recover(ctx, p.job(j))
 		if err != nil {
-			return fmt.Errorf("recover job %s: %w", j.ID, err)
+			return false, fmt.Errorf("recover job %s: %w", j.ID, err)
 		}
 		p.metrics.recoveries.WithLabelValues(outcome.String()).Inc()
-		return nil
+		return outcome == bus.Published, nil
 	}))
 }
 
-// eachJob does something for several jobs at a time, and remembers those for which it worked as published.
-func (p *pass) eachJob(list []lifecycle.Job, do func(lifecycle.Job) error) error {
+// eachJob does something for several jobs at a time, and remembers those for which it worked as published. do also says whether the job
+// goes out for the first time by it, as far as is known: people are told when it has.
+func (p *pass) eachJob(list []lifecycle.Job, do func(lifecycle.Job) (first bool, err error)) error {
 	var (
 		wg     sync.WaitGroup
 		mu     sync.Mutex
@@ -124,28 +126,35 @@ func (p *pass) eachJob(list []lifecycle.Job, do func(lifecycle.Job) error) error
 		wg.Go(func() {
 			defer func() { <-slots }()
 			// After a pause of the process the lease knows first that it is over, and somebody else may have recovered the job.
-			err := p.lease.Err()
+			first, err := false, p.lease.Err()
 			if err == nil {
-				err = do(j)
+				first, err = do(j)
 			}
 			mu.Lock()
 			defer mu.Unlock()
+			if first {
+				p.mem.untold[j.ID] = true
+			}
 			if err != nil {
 				failed = errors.Join(failed, err)
 				return
 			}
 			p.mem.published[j.ID] = p.losses
-			p.dispatched(j.ID)
+			p.dispatched(j)
 		})
 	}
 	wg.Wait()
 	return failed
 }
 
-// dispatched measures the time from the decision to the PubAck.
-func (p *pass) dispatched(id protocol.JobID) {
+// dispatched measures the time from the decision to the PubAck, and tells of it.
+func (p *pass) dispatched(j lifecycle.Job) {
+	if e, worth := lifecycle.Dispatched(j); worth && p.mem.untold[j.ID] {
+		p.told = append(p.told, e)
+	}
+	delete(p.mem.untold, j.ID)
 	for i := range p.run.Status.Steps {
-		if s := &p.run.Status.Steps[i]; s.Name == id.Step && s.DispatchedAt != nil {
+		if s := &p.run.Status.Steps[i]; s.Name == j.ID.Step && s.DispatchedAt != nil {
 			p.metrics.dispatchLatency.Observe(p.clock.Since(s.DispatchedAt.Time).Seconds())
 			return
 		}
@@ -258,9 +267,9 @@ func (r *Reconciler) settle(ctx context.Context, l *letter, as error, outcome st
 	}
 }
 
-// record publishes one event per transition, and counts the waits that workers were granted.
+// record publishes one event per transition and per job that NATS took, and counts the waits that workers were granted.
 func (p *pass) record(d lifecycle.Decision) {
-	for _, e := range d.Events {
+	for _, e := range slices.Concat(d.Events, p.told) {
 		p.events.Eventf(p.run, nil, e.Type, e.Reason, "Advance", "%s", e.Message)
 	}
 	for _, wait := range d.Granted {

@@ -8,17 +8,19 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 )
 
-// watchLosses wakes all runs that have not ended whenever NATS is found to have lost data, until ctx ends. Their next passes look up what they
-// had dispatched. A pass that is made at the moment is made again: the queue sees to that.
-func (r *Reconciler) watchLosses(ctx context.Context, noticed <-chan struct{}) {
+// watchNATS wakes all runs that have not ended whenever NATS is found to have lost data, or an outage of it began or ended, until ctx
+// ends. Their next passes look up what they had dispatched, and tell of the outage. A pass that is made at the moment is made again: the
+// queue sees to that.
+func (r *Reconciler) watchNATS(ctx context.Context, lost, outage <-chan struct{}) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-noticed:
-			for _, key := range r.directory.notEnded() {
-				r.wake(key)
-			}
+		case <-lost:
+		case <-outage:
+		}
+		for _, key := range r.directory.notEnded() {
+			r.wake(key)
 		}
 	}
 }

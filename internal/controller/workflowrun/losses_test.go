@@ -155,7 +155,7 @@ var _ = Describe("when NATS loses its data while the operator runs", func() {
 		r.queue.Store(&q)
 		news := make(chan struct{}, 1)
 		running(ctx, func(ctx context.Context) error {
-			r.watchLosses(ctx, news)
+			r.watchNATS(ctx, news, nil)
 			return nil
 		})
 		news <- struct{}{}

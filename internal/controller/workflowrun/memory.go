@@ -1,6 +1,7 @@
 package workflowrun
 
 import (
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -21,6 +22,8 @@ type memory struct {
 	// published are the attempts in flight which this process knew to be with NATS, with how often NATS had lost data before that was
 	// found out: after another loss nobody knows it any more. Pruned to those in status.
 	published map[protocol.JobID]uint64
+	// untold are attempts whose publish failed, so that their event waits until it is made up for. Pruned like published.
+	untold map[protocol.JobID]bool
 	// writer is the lease under which this process last wrote the run. While status shows it nobody else has written since. "": none.
 	writer string
 	// floor is the highest fence of others that NATS has told of; a lease at or below it could dispatch nothing.
@@ -116,6 +119,7 @@ func (m *memory) unpublished(run *v1alpha1.WorkflowRun, losses uint64) []protoco
 // prune forgets published attempts that are no longer in flight.
 func (m *memory) prune(run *v1alpha1.WorkflowRun) {
 	inFlight := lifecycle.InFlight(run)
+	maps.DeleteFunc(m.untold, func(id protocol.JobID, _ bool) bool { return !slices.Contains(inFlight, id) })
 	if len(m.published) <= len(inFlight) {
 		return
 	}
@@ -144,7 +148,7 @@ func (ms *memories) of(key types.NamespacedName, uid types.UID) *memory {
 	defer ms.mu.Unlock()
 	m, ok := ms.byKey[key]
 	if !ok || m.uid != uid {
-		m = &memory{uid: uid, published: map[protocol.JobID]uint64{}}
+		m = &memory{uid: uid, published: map[protocol.JobID]uint64{}, untold: map[protocol.JobID]bool{}}
 		ms.byKey[key] = m
 	}
 	return m

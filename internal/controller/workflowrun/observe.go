@@ -51,7 +51,8 @@ type pass struct {
 	askedAt   time.Time       // when the answer of the gate, which is not there yet, was asked for
 	claim     lifecycle.Claim // what was found out about the idempotency key in this pass
 
-	answeredUntil time.Time // what was stored until then was found in this pass, or had come; zero: that is not known
+	told          []lifecycle.Event // of jobs that NATS took in this pass
+	answeredUntil time.Time         // what was stored until then was found in this pass, or had come; zero: that is not known
 
 	parent   *lifecycle.Parent          // that the run claims; nil: none
 	children map[string]lifecycle.Child // by name
@@ -220,7 +221,7 @@ func lastOfMany(letters []*letter, lastApplied int, run *v1alpha1.WorkflowRun) b
 func (p *pass) input(lock lifecycle.Lock) lifecycle.Input {
 	in := lifecycle.Input{
 		Run: p.run, Now: p.clock.Now(), Lock: lock, Tenant: p.tenant,
-		Permits: p.permits, Gate: p.gate, Claim: p.claim, Approvals: p.decided, Workers: p.workers, Parent: p.parent, Children: p.children,
+		Permits: p.permits, Gate: p.gate, Claim: p.claim, Approvals: p.decided, Workers: p.workers, NATSDown: p.jobs.Outage(), Parent: p.parent, Children: p.children,
 		Answers: p.answers(), Lists: p.lists.of(p.run.UID), Payloads: p.found.payloads,
 		Evaluated: p.evaluated, Quick: p.desks != nil && p.desk == nil,
 		DeadLetters: deadLetters(p.doomed), Form: p.form(), MaxRetryAfter: p.policy.Delivery.MaxDelay,

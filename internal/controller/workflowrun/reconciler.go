@@ -66,6 +66,8 @@ type locks interface {
 // jobs is where jobs go; *bus.Bus does it.
 type jobs interface {
 	Connected() bool
+	// Outage is since when NATS does not answer; zero: it does, as far as is known.
+	Outage() time.Time
 	// Losses is how often NATS has lost data, as far as is known.
 	Losses() uint64
 	Publish(ctx context.Context, j bus.Job) error

@@ -52,6 +52,7 @@ type replica struct {
 	refuse  func(*v1alpha1.WorkflowRun) error                 // what the API server says to a write of status; nil: it may be taken
 	// refuseCreation is what the API server says to the creation of an object; nil: it may be taken.
 	refuseCreation func(client.Object) error
+	outage         time.Time // since when the bus says that NATS does not answer
 	dead           atomic.Bool
 	quiet          bool // consumes nothing: the spec does it
 	// unsettled bounds the results of all groups that are not settled; 0: the default.
@@ -280,7 +281,9 @@ func (h hookedJobs) Answers(ctx context.Context, runUID string, from uint64) (pa
 	return page, err
 }
 
-func (h hookedJobs) Connected() bool { return h.r.bus.Connected() }
+func (h hookedJobs) Connected() bool { return h.r.bus.Connected() && h.r.outage.IsZero() }
+
+func (h hookedJobs) Outage() time.Time { return h.r.outage }
 
 func (h hookedJobs) Losses() uint64 { return h.r.bus.Losses() }
 

@@ -99,7 +99,10 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*gatekeeper.Keeper
 		workers.Run(ctx)
 		return nil
 	}), manager.RunnableFunc(func(ctx context.Context) error {
-		r.watchLosses(ctx, o.Bus.LossNoticed())
+		r.watchNATS(ctx, o.Bus.LossNoticed(), o.Bus.OutageChanged())
+		return nil
+	}), manager.RunnableFunc(func(ctx context.Context) error {
+		o.Bus.Watch(ctx)
 		return nil
 	}), &consumer{bus: o.Bus, in: in}} {
 		if err := mgr.Add(runnable); err != nil {

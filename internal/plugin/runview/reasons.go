@@ -70,6 +70,7 @@ func outcomes() map[string]meaning {
 		v1alpha1.ReasonWaitingForLock:     {text: "waits for its run lock"},
 		v1alpha1.ReasonBackingOff:         {text: "waits for the next attempt of a step"},
 		v1alpha1.ReasonWaitingForWorkers:  {text: "waits for workers that get on with its jobs", help: "see whether workers of that topic run and can reach NATS"},
+		v1alpha1.ReasonWaitingForNATS:     {text: "waits for NATS", help: "see whether NATS can be reached: readyz of the operator says so"},
 		v1alpha1.ReasonWaitingForApproval: {text: "waits for an approval"},
 		v1alpha1.ReasonDelayed:            {text: "waits until a delay is over"},
 		v1alpha1.ReasonFinalizing:         {text: "runs its finally steps"},

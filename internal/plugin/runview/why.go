@@ -147,6 +147,8 @@ func (v *viewer) waits() {
 	case v1alpha1.ReasonWaitingForWorkers:
 		_, a.Since = v.running()
 		a.Summary += ": " + v.condition(v1alpha1.ConditionSucceeded).Message
+	case v1alpha1.ReasonWaitingForNATS:
+		a.Summary += ": " + v.condition(v1alpha1.ConditionSucceeded).Message
 	case v1alpha1.ReasonWaitingForApproval:
 		a.Summary, a.Since = v.waiting(a.Summary, v1alpha1.StepWaiting)
 	case v1alpha1.ReasonDelayed:
@@ -336,19 +338,9 @@ func (v *viewer) stepFact(s *step) (Fact, bool) {
 	f := Fact{About: "step " + s.spec.Name}
 	switch s.status.Phase {
 	case v1alpha1.StepDispatched:
-		f.Text, f.Since = fmt.Sprintf("waits for a worker of topic %s (attempt %d)", s.topic(), s.status.Attempt), microTime(s.status.DispatchedAt)
-		f.Until, f.Then = s.timeout()
+		v.dispatchedFact(s, &f)
 	case v1alpha1.StepRunning:
-		if s.status.ChildRun != nil {
-			v.childFact(s, &f)
-			break
-		}
-		if n := s.items(); n != nil {
-			f.Text, f.Since = join(n.text(), errorText(s.status.Error, maxTextChars/2)), microTime(s.status.StartedAt)
-			break
-		}
-		f.Text, f.Since = fmt.Sprintf("runs (attempt %d)", s.status.Attempt), microTime(s.status.StartedAt)
-		f.Until, f.Then = s.timeout()
+		v.runningFact(s, &f)
 	case v1alpha1.StepBackingOff:
 		f.Text = join(fmt.Sprintf("backs off after attempt %d", s.status.Attempt), errorText(s.status.Error, maxTextChars/2), s.before())
 		if v.run.Spec.Suspend {
@@ -366,6 +358,34 @@ func (v *viewer) stepFact(s *step) (Fact, bool) {
 	}
 	return f, f.Text != ""
 }
+
+// dispatchedFact claims nothing of the worker while nothing can be known of it.
+func (v *viewer) dispatchedFact(s *step, f *Fact) {
+	f.Text, f.Since = fmt.Sprintf("waits for a worker of topic %s (attempt %d)", s.topic(), s.status.Attempt), microTime(s.status.DispatchedAt)
+	if v.noNATS() {
+		f.Text = fmt.Sprintf("dispatched to topic %s (attempt %d); whether a worker has it is not known while NATS does not answer", s.topic(), s.status.Attempt)
+	}
+	f.Until, f.Then = s.timeout()
+}
+
+func (v *viewer) runningFact(s *step, f *Fact) {
+	if s.status.ChildRun != nil {
+		v.childFact(s, f)
+		return
+	}
+	f.Since = microTime(s.status.StartedAt)
+	if n := s.items(); n != nil {
+		f.Text = join(n.text(), errorText(s.status.Error, maxTextChars/2))
+		return
+	}
+	f.Text = fmt.Sprintf("runs (attempt %d)", s.status.Attempt)
+	if v.noNATS() {
+		f.Text = fmt.Sprintf("began (attempt %d); whether it is over is not known while NATS does not answer", s.status.Attempt)
+	}
+	f.Until, f.Then = s.timeout()
+}
+
+func (v *viewer) noNATS() bool { return v.answer.Reason == v1alpha1.ReasonWaitingForNATS }
 
 func (v *viewer) admitted() bool { return v.st.Admission != nil && v.st.Admission.AdmittedAt != nil }
 

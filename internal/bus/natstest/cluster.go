@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,8 @@ import (
 // Cluster is three servers with JetStream, of which any one may be away.
 type Cluster struct {
 	tb      testing.TB
+	stores  string // all stores are in it, so that they outlive their servers
+	options []*server.Options
 	servers []*server.Server
 }
 
@@ -24,34 +27,30 @@ const clusterSize = 3
 // StartCluster runs a cluster until the test ends. It is ready when it has a leader.
 func StartCluster(tb testing.TB) *Cluster {
 	tb.Helper()
-	c := &Cluster{tb: tb}
+	c := &Cluster{tb: tb, stores: tb.TempDir()}
 	var routes []*url.URL
 	ports := freePorts(tb, clusterSize)
 	for _, port := range ports {
 		routes = append(routes, &url.URL{Scheme: "nats", Host: fmt.Sprintf("127.0.0.1:%d", port)})
 	}
 	for i, port := range ports {
-		s, err := server.NewServer(&server.Options{
+		c.options = append(c.options, &server.Options{
 			ServerName: fmt.Sprintf("n%d", i+1), Host: "127.0.0.1", Port: server.RANDOM_PORT,
-			JetStream: true, StoreDir: tb.TempDir(), NoLog: true, NoSigs: true,
+			JetStream: true, StoreDir: c.newStore(), NoLog: true, NoSigs: true,
 			Cluster: server.ClusterOpts{Name: "natstest", Host: "127.0.0.1", Port: port}, Routes: routes,
 		})
-		if err != nil {
-			tb.Fatalf("new nats-server: %v", err)
-		}
-		s.Start()
-		c.servers = append(c.servers, s)
+		c.servers = append(c.servers, c.begin(i))
 	}
 	tb.Cleanup(func() {
-		for _, s := range c.servers {
-			s.Shutdown()
-			s.WaitForShutdown()
+		for i := range c.servers {
+			c.Stop(i)
 		}
 	})
-	for _, s := range c.servers {
+	for i, s := range c.servers {
 		if !s.ReadyForConnections(startTimeout) {
 			tb.Fatalf("nats-server is not ready after %s", startTimeout)
 		}
+		c.options[i].Port = addressPort(tb, s)
 	}
 	c.await("the cluster has a leader", func() bool {
 		for _, s := range c.servers {
@@ -62,6 +61,54 @@ func StartCluster(tb testing.TB) *Cluster {
 		return false
 	})
 	return c
+}
+
+// begin starts a server; it need not be ready.
+func (c *Cluster) begin(i int) *server.Server {
+	c.tb.Helper()
+	s, err := server.NewServer(c.options[i].Clone())
+	if err != nil {
+		c.tb.Fatalf("new nats-server: %v", err)
+	}
+	s.Start()
+	return s
+}
+
+// Start starts a server that was stopped, on the same port. What needs others may have to wait for them.
+func (c *Cluster) Start(i int) {
+	c.tb.Helper()
+	c.servers[i] = c.begin(i)
+	if !c.servers[i].ReadyForConnections(startTimeout) {
+		c.tb.Fatalf("nats-server is not ready after %s", startTimeout)
+	}
+}
+
+// Stop stops a server and waits for it.
+func (c *Cluster) Stop(i int) {
+	c.servers[i].Shutdown()
+	c.servers[i].WaitForShutdown()
+}
+
+// CopyStore is a copy of the store of a server that is stopped.
+func (c *Cluster) CopyStore(i int) (dir string) {
+	c.tb.Helper()
+	dir = c.newStore()
+	if err := os.CopyFS(dir, os.DirFS(c.options[i].StoreDir)); err != nil {
+		c.tb.Fatalf("copy the store: %v", err)
+	}
+	return dir
+}
+
+// PutBack gives a server that is stopped a store that CopyStore gave: all that came after it is lost.
+func (c *Cluster) PutBack(i int, dir string) { c.options[i].StoreDir = dir }
+
+func (c *Cluster) newStore() string {
+	c.tb.Helper()
+	dir, err := os.MkdirTemp(c.stores, "store-")
+	if err != nil {
+		c.tb.Fatal(err)
+	}
+	return dir
 }
 
 // URL names all servers, with commas between.

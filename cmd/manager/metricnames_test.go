@@ -340,7 +340,7 @@ func TestTheDashboardIsComplete(t *testing.T) {
 		}
 	}
 	for _, title := range []string{
-		"Busy retries by policy", "Delays of busy retries", "p95 wait for a run lock", "Result latency", "Runs in line", "Dead letters",
+		"Busy retries by policy", "Delays of busy retries", "Wait for a run lock, p95 and p99", "Result latency", "Runs in line", "Dead letters",
 		"Renewal failures by policy", "Fences: stale writes refused, per hour",
 	} {
 		if !titles.Has(title) {

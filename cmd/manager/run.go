@@ -90,6 +90,7 @@ func run(ctx context.Context, o options) error {
 		OnBusyRetry: func(policy string, fixed bool, delay time.Duration) {
 			lockMetrics.BusyRetry("admission", bus.ClassLockBusy, policy, fixed, delay)
 		},
+		OnTaken: func(policy string, retries int) { lockMetrics.Taken("admission", policy, retries) },
 	})
 	alive, err := apiServerAnswers(config)
 	if err != nil {

@@ -69,7 +69,7 @@ func (g *Gate) decide(ctx context.Context, surface string, k Key, l Limits, scri
 	if l.Lock == nil {
 		a, err = script(ctx, "")
 	} else {
-		a, err = g.locked(ctx, k, *l.Lock, script)
+		a, err = g.locked(ctx, surface, k, *l.Lock, script)
 	}
 	g.opts.Metrics.decided(k.Tenant, strategyOf(l), surface, outcomeOf(surface, a, err), g.opts.Clock.Since(began))
 	return a, err
@@ -85,11 +85,13 @@ func (g *Gate) stand(k Key, l Limits, got reply) Answer {
 
 // locked makes a decision under the lock of the tenant. The decision is the one of strategy Atomic, and is not made unless the
 // lock still is the token's, so a holder that was paused does nothing.
-func (g *Gate) locked(ctx context.Context, k Key, s LockSettings, script func(context.Context, string) (Answer, error)) (Answer, error) {
+func (g *Gate) locked(
+	ctx context.Context, surface string, k Key, s LockSettings, script func(context.Context, string) (Answer, error),
+) (Answer, error) {
 	token := g.opts.NewID()
 	began := g.opts.Clock.Now()
 	unlock, err := g.lock(ctx, k, s, token)
-	g.opts.Metrics.lockWaited(k.Tenant, lockOutcomeOf(err), g.opts.Clock.Since(began))
+	g.opts.Metrics.lockWaited(k.Tenant, surface, lockOutcomeOf(err), g.opts.Clock.Since(began))
 	defer unlock()
 	if err != nil {
 		return Answer{}, err
@@ -105,12 +107,13 @@ func (g *Gate) locked(ctx context.Context, k Key, s LockSettings, script func(co
 // be ours.
 func (g *Gate) lock(ctx context.Context, k Key, s LockSettings, token string) (unlock func(), err error) {
 	began := g.opts.Clock.Now()
-	for {
+	for retries := 0; ; retries++ {
 		got, err := g.trySet(ctx, k, s.TTL, token)
 		switch {
 		case err != nil:
 			return func() { g.unlock(ctx, k, token) }, g.unavailable(k, err)
 		case got:
+			g.opts.OnTaken(k.Policy, retries)
 			return func() { g.unlock(ctx, k, token) }, nil
 		}
 		waited := g.opts.Clock.Since(began)

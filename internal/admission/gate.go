@@ -99,6 +99,8 @@ type Options struct {
 	Explain func(error) error
 	// OnBusyRetry is called before each wait for a busy lock of strategy Lock, and counts it; nil: nobody does.
 	OnBusyRetry func(policy string, fixed bool, delay time.Duration)
+	// OnTaken is called when a lock of strategy Lock was had after so many retries, and counts it; nil: nobody does.
+	OnTaken func(policy string, retries int)
 }
 
 func (o Options) withDefaults() Options {
@@ -119,6 +121,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.OnBusyRetry == nil {
 		o.OnBusyRetry = func(string, bool, time.Duration) {}
+	}
+	if o.OnTaken == nil {
+		o.OnTaken = func(string, int) {}
 	}
 	return o
 }

@@ -3,6 +3,7 @@ package admission
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -98,6 +99,7 @@ func TestHowABusyLockIsWaitedFor(t *testing.T) {
 					}
 					delays = append(delays, delay)
 				}
+				s.gate.opts.OnTaken = func(string, int) { t.Error("a lock was counted that was not had") }
 				must(t, client.Set(t.Context(), lockKey(s), "another", 0).Err(), "take the lock")
 
 				var err error
@@ -185,6 +187,27 @@ func TestTheLockIsGivenBack(t *testing.T) {
 			}
 			isFree(t, s)
 		})
+	})
+}
+
+// mutation: a count of tries instead of retries makes this fail.
+func TestALockThatIsHadIsCountedWithItsRetries(t *testing.T) {
+	onEach(t, func(t *testing.T, client *redis.Client) {
+		s := newScene(t, client, &LockSettings{TTL: patience, MaxWait: patience, Retry: policy.BusyRetry{Delay: time.Millisecond}}, 2)
+		var taken []string
+		s.gate.opts.OnTaken = func(policy string, retries int) { taken = append(taken, fmt.Sprintf("%s after %d", policy, retries)) }
+		s.admits(run("a", 0, 0))
+		busy := 0
+		s.gate.opts.OnBusyRetry = func(string, bool, time.Duration) {
+			if busy++; busy == 3 {
+				must(t, client.Del(t.Context(), lockKey(s)).Err(), "free the lock")
+			}
+		}
+		must(t, client.Set(t.Context(), lockKey(s), "another", 0).Err(), "take the lock")
+		s.admits(run("b", 0, 0))
+		if diff := cmp.Diff([]string{"batch after 0", "batch after 3"}, taken); diff != "" {
+			t.Errorf("taken (-want +got):\n%s", diff)
+		}
 	})
 }
 

@@ -57,7 +57,7 @@ func NewMetrics(reg prometheus.Registerer, tenants int) *Metrics {
 		decisions: histogram("admission_decision_seconds",
 			"How long it took to decide on the admission of a run.", "tenant", "strategy", "surface", "outcome"),
 		lockWait: histogram("admission_lock_wait_seconds",
-			"How long the admission lock of a tenant was waited for; strategy Lock only.", "tenant", "outcome"),
+			"How long the admission lock of a tenant was waited for; strategy Lock only.", "tenant", "surface", "outcome"),
 		slots:   gauge("admission_slots", "Admitted runs, as of the last answer about the tenant."),
 		waiting: gauge("admission_queue_length", "Runs in line, as of the last answer about the tenant."),
 		drift: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
@@ -89,8 +89,8 @@ func (m *Metrics) decided(tenant, strategy, surface, outcome string, took time.D
 	m.decisions.WithLabelValues(m.label(tenant), strategy, surface, outcome).Observe(took.Seconds())
 }
 
-func (m *Metrics) lockWaited(tenant, outcome string, took time.Duration) {
-	m.lockWait.WithLabelValues(m.label(tenant), outcome).Observe(took.Seconds())
+func (m *Metrics) lockWaited(tenant, surface, outcome string, took time.Duration) {
+	m.lockWait.WithLabelValues(m.label(tenant), surface, outcome).Observe(took.Seconds())
 }
 
 func (m *Metrics) stands(k Key, a Answer) {

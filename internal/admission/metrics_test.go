@@ -63,8 +63,8 @@ syncopate_admission_slots{policy="batch",tenant="acme"} 2
 		"syncopate_admission_decision_seconds acme unavailable webhook atomic":    1,
 		"syncopate_admission_decision_seconds 0 rebuilding controller atomic":     1,
 		"syncopate_admission_decision_seconds other rebuilding controller atomic": 2,
-		"syncopate_admission_lock_wait_seconds acme acquired":                     1,
-		"syncopate_admission_lock_wait_seconds acme busy":                         1,
+		"syncopate_admission_lock_wait_seconds acme acquired controller":          1,
+		"syncopate_admission_lock_wait_seconds acme busy controller":              1,
 	}); diff != "" {
 		t.Error(diff)
 	}

@@ -139,7 +139,7 @@ func heldPerResult(t *testing.T, b *Bus, n, size int) int {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = l.admit(d, time.Unix(0, 0), func(string, time.Duration) {})
+		_ = l.admit(d, time.Unix(0, 0), func(string, time.Duration, time.Duration) {})
 		held = append(held, d)
 	}
 	runtime.GC()

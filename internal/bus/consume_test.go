@@ -92,6 +92,9 @@ func TestARedeliveryComesAfterTheDelayAskedFor(t *testing.T) {
 	if n := histogramCount(t, metrics.redeliveryGap, ClassLockBusy); n != 5 {
 		t.Errorf("%d gaps counted, want 5", n)
 	}
+	if n := histogramCount(t, metrics.redeliveryAsked, ClassLockBusy); n != 5 {
+		t.Errorf("%d delays counted beside the gaps, want 5", n)
+	}
 }
 
 // mutation: no keeper, or a keeper at AckWait*2, makes this fail.

@@ -118,7 +118,6 @@ func classTable() *table {
 		ClassStoreUnavailable: "Redis or the API server cannot be used now",
 		ClassPublishFailed:    "the API server refuses the write of the result; or the dead letter cannot be stored",
 		ClassWorkerRequested:  "the worker said Retry; the run waits, not the message",
-		ClassFenced:           "another writer took over",
 		ClassShutdown:         "the operator stops",
 		ClassAhead:            "the result is of an attempt that the run does not know, read live",
 		ClassInboxFull:        "too many results wait in memory",
@@ -190,7 +189,7 @@ func TestTheContractIsWhatTheCodeDoes(t *testing.T) {
 // mutation: counting every class, or none, makes this fail; contention would make dead letters.
 func TestOnlyFailuresOfProcessingCount(t *testing.T) {
 	want := map[string]bool{
-		"lock_busy": false, "store_unavailable": false, "publish_failed": true, "worker_requested": false, "fenced": false,
+		"lock_busy": false, "store_unavailable": false, "publish_failed": true, "worker_requested": false,
 		"shutdown": false, "ahead": true, "inbox_full": false, "needs_newer": false, "unknown": true,
 	}
 	got := map[string]bool{}

@@ -54,7 +54,6 @@ const (
 	ClassLockBusy         = "lock_busy"
 	ClassStoreUnavailable = "store_unavailable"
 	ClassWorkerRequested  = "worker_requested"
-	ClassFenced           = "fenced"
 	ClassShutdown         = "shutdown"
 	ClassAhead            = "ahead"       // of an attempt that the run does not know yet
 	ClassInboxFull        = "inbox_full"  // no room to let it wait

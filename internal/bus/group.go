@@ -238,6 +238,7 @@ func (g *group) accept(ctx context.Context, d *Delivery) {
 	}
 }
 
-func (g *group) measured(class string, gap time.Duration) {
+func (g *group) measured(class string, asked, gap time.Duration) {
+	g.bus.metrics.redeliveryAsked.WithLabelValues(class).Observe(asked.Seconds())
 	g.bus.metrics.redeliveryGap.WithLabelValues(class).Observe(gap.Seconds())
 }

@@ -55,14 +55,15 @@ const (
 	refused            // the ledger is draining; the message was given back
 )
 
-// admit takes a new delivery. measured is called with the asked class and the measured gap if the delivery follows a NAK.
-func (l *ledger) admit(d *Delivery, now time.Time, measured func(class string, gap time.Duration)) admission {
+// admit takes a new delivery. measured is called with the class and the delay that were asked for, and the measured gap, if the
+// delivery follows a NAK.
+func (l *ledger) admit(d *Delivery, now time.Time, measured func(class string, asked, gap time.Duration)) admission {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if g, ok := l.gaps[d.key]; ok {
 		l.forget(d.key, g)
 		d.Failures = g.failures
-		measured(g.class, now.Sub(g.askedAt))
+		measured(g.class, g.dueAt.Sub(g.askedAt), now.Sub(g.askedAt))
 	}
 	if l.draining {
 		_ = d.receipt.Nak() // if it is lost, AckWait does the same

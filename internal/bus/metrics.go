@@ -25,11 +25,14 @@ const (
 type Metrics struct {
 	retryDelay    *prometheus.HistogramVec
 	redeliveryGap *prometheus.HistogramVec
-	deadLetters   *prometheus.CounterVec
-	results       *prometheus.CounterVec
-	dataLosses    *prometheus.CounterVec
-	topicsRefused prometheus.Counter
-	fences        prometheus.Counter
+	// redeliveryAsked has the delays of the same redeliveries as redeliveryGap: the two can be compared. retryDelay also has those
+	// that came again elsewhere, or not yet.
+	redeliveryAsked *prometheus.HistogramVec
+	deadLetters     *prometheus.CounterVec
+	results         *prometheus.CounterVec
+	dataLosses      *prometheus.CounterVec
+	topicsRefused   prometheus.Counter
+	fences          prometheus.Counter
 }
 
 // NewMetrics makes the metrics and registers them.
@@ -44,6 +47,11 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		redeliveryGap: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "syncopate_redelivery_gap_seconds",
 			Help:    "Time from asking for a delay to the redelivery in the same process, by class of the wait.",
+			Buckets: buckets,
+		}, []string{"class"}),
+		redeliveryAsked: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "syncopate_redelivery_asked_seconds",
+			Help:    "Delay that was asked for, of the redeliveries in syncopate_redelivery_gap_seconds, by class of the wait.",
 			Buckets: buckets,
 		}, []string{"class"}),
 		deadLetters: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -70,7 +78,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	for _, stream := range []string{labelJobs, labelResults} {
 		m.dataLosses.WithLabelValues(stream) // there from the start, so that the first loss is an increase
 	}
-	reg.MustRegister(m.retryDelay, m.redeliveryGap, m.deadLetters, m.results, m.dataLosses, m.topicsRefused, m.fences)
+	reg.MustRegister(m.retryDelay, m.redeliveryGap, m.redeliveryAsked, m.deadLetters, m.results, m.dataLosses, m.topicsRefused, m.fences)
 	return m
 }
 

@@ -53,7 +53,7 @@ func unburied(fallback time.Duration) verdict {
 // classes are all classes of waits.
 func classes() []string {
 	return []string{
-		ClassLockBusy, ClassStoreUnavailable, ClassPublishFailed, ClassWorkerRequested, ClassFenced, ClassShutdown, ClassAhead,
+		ClassLockBusy, ClassStoreUnavailable, ClassPublishFailed, ClassWorkerRequested, ClassShutdown, ClassAhead,
 		ClassInboxFull, ClassNeedsNewer, ClassUnknown,
 	}
 }

@@ -49,7 +49,7 @@ func TestTheRetryContractIsTotal(t *testing.T) {
 		"no delay means at once":                      {delayOnly(0), nak(0, ClassUnknown)},
 		"a negative delay means at once":              {delayOnly(-time.Hour), nak(0, ClassUnknown)},
 		"an endless delay is capped":                  {delayOnly(math.MaxInt64), nak(24*time.Hour, ClassUnknown)},
-		"a class without delay waits the default":     {classOnly(ClassFenced), nak(fallback, ClassFenced)},
+		"a class without delay waits the default":     {classOnly(ClassShutdown), nak(fallback, ClassShutdown)},
 		"a result from the future keeps its class":    {&otherError{time.Second, "ahead"}, nak(time.Second, ClassAhead)},
 		"a full inbox keeps its class":                {&otherError{time.Second, "inbox_full"}, nak(time.Second, ClassInboxFull)},
 		"a class that nobody knows is no label":       {&otherError{time.Second, "run-4711"}, nak(time.Second, ClassUnknown)},

@@ -45,7 +45,7 @@ func (m *Manager) Acquire(ctx context.Context, r Request) (*Lease, error) {
 	h, err := m.settle(ctx, t, got)
 	if err == nil && !m.closed {
 		defer m.mu.Unlock()
-		m.opts.Metrics.waited(r, outcomeAcquired, m.now().Sub(r.Since))
+		m.opts.Metrics.had(r, m.now())
 		lease = m.handOut(ctx, t.run, h, r)
 		lease.fresh = true
 		return lease, nil
@@ -74,7 +74,7 @@ func (m *Manager) begin(ctx context.Context, req Request) (*Lease, take, error) 
 		return nil, take{}, m.enqueue(ctx, r, req, local)
 	case h != nil && h.reusable(req, m.now()):
 		if h.offered != "" {
-			m.opts.Metrics.waited(req, outcomeAcquired, m.now().Sub(req.Since))
+			m.opts.Metrics.had(req, m.now())
 		}
 		return m.handOut(ctx, r, h, req), take{}, nil
 	case h != nil:
@@ -142,11 +142,11 @@ func (m *Manager) settle(ctx context.Context, t take, got reply) (*hold, error) 
 		r.pending, r.forgetAt = t.token, now.Add(req.Policy.TTL)
 		m.dissolve(r)
 		m.deactivate(r)
-		m.opts.Metrics.taken(req, outcomeError, now.Sub(got.sentAt))
+		m.opts.Metrics.failed(req, outcomeError, now.Sub(got.sentAt))
 		delay := time.Duration(float64(unavailableDelay) * m.spread())
 		return nil, &UnavailableError{RunUID: req.RunUID, OneRun: concernsOneRun(got.err), cause: Explain(got.err), delay: delay}
 	case !got.ok:
-		m.opts.Metrics.taken(req, outcomeBusy, now.Sub(got.sentAt))
+		m.opts.Metrics.failed(req, outcomeBusy, now.Sub(got.sentAt))
 		err := m.busy(req, false)
 		err.Asked = true
 		err.Queued = got.grant.queued && !m.closed && (t.forWaiters || r.place(ctx, req, now))
@@ -172,7 +172,7 @@ func (m *Manager) handOut(ctx context.Context, r *run, h *hold, req Request) *Le
 	r.remove(req.Waiter)
 	l := &Lease{manager: m, run: r, hold: h, since: m.now(), linger: req.Policy.Linger}
 	l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	h.user, h.request, h.lingerUntil, h.offered = l, req, time.Time{}, ""
+	h.user, h.request, h.lingerUntil, h.offered, h.countedUntil = l, req, time.Time{}, "", l.since
 	m.reschedule(r)
 	return l
 }

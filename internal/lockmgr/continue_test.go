@@ -13,13 +13,18 @@ import (
 func continuing() (Request, *atomic.Int64) {
 	told := &atomic.Int64{}
 	r := request()
-	r.Policy.Renewal.Continue = true
+	r.Policy.Renewal.Continue, r.PolicyName = true, "batch"
 	r.Wake = func() { told.Add(1) }
 	return r, told
 }
 
 // unlocked is the gauge of leases that go on without the lock.
 func (b *bubble) unlocked() float64 { return testutil.ToFloat64(b.m.opts.Metrics.unlocked) }
+
+// leased is the time of leases in a state, in seconds.
+func (b *bubble) leased(state string) float64 {
+	return testutil.ToFloat64(b.m.opts.Metrics.leaseTime.WithLabelValues(state, "batch"))
+}
 
 // mutation: checkDeadline that ignores goesOn, and a gauge that is not lowered, each make this fail.
 func TestContinueOutlivesAnOutage(t *testing.T) {
@@ -40,6 +45,9 @@ func TestContinueOutlivesAnOutage(t *testing.T) {
 		if told.Load() != 2 || b.unlocked() != 1 {
 			t.Errorf("told %d times, %v are counted as unlocked; want 2 and 1", told.Load(), b.unlocked())
 		}
+		if counted := b.leased(stateValid) + b.leased(stateInvalid); counted < 65 || b.leased(stateInvalid) < 30 {
+			t.Errorf("%v s of 71 are counted during the outage, %v as not valid", counted, b.leased(stateInvalid))
+		}
 
 		b.store.script(nil)
 		b.pass(4 * time.Second)
@@ -52,6 +60,10 @@ func TestContinueOutlivesAnOutage(t *testing.T) {
 			t.Errorf("fence %d, owner %s; want 2, %s", l.Fence(), b.store.ownerOf(testRun), l.ID())
 		}
 		l.Drop(t.Context())
+		// Of 75 s all but those from the end of the validity to the renewal were covered: about 72 s are too many to be made up for at the end.
+		if valid, invalid := b.leased(stateValid), b.leased(stateInvalid); valid+invalid != 75 || invalid < 71-validity.Seconds() || valid < validity.Seconds() {
+			t.Errorf("valid for %v s, not for %v s", valid, invalid)
+		}
 	})
 }
 

@@ -29,9 +29,11 @@ type hold struct {
 	failure     string    // why the last of them failed
 	user        *Lease    // nil: lingers
 	lost        *LostError
-	offered     string // without a user: the waiter it is kept for; empty: nobody
-	others      bool   // other processes wait for the lock
-	passes      int    // how often it went from one waiter of this process to the next
+	// countedUntil is up to when the metrics know how long the lease of the user was valid.
+	countedUntil time.Time
+	offered      string // without a user: the waiter it is kept for; empty: nobody
+	others       bool   // other processes wait for the lock
+	passes       int    // how often it went from one waiter of this process to the next
 }
 
 func newHold(ctx context.Context, t take, got reply) *hold {

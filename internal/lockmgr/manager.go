@@ -80,6 +80,8 @@ type Request struct {
 	Wake func()
 	// Since is when the caller began to want the lock, for metrics; zero: now.
 	Since time.Time
+	// Retries is how often the caller tried again since then, for metrics.
+	Retries int
 }
 
 func (r Request) check() error {

@@ -1,6 +1,7 @@
 package lockmgr
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -14,6 +15,15 @@ const (
 	outcomeError    = "error"
 )
 
+// States of leases, as labels.
+const (
+	stateValid   = "valid"
+	stateInvalid = "invalid"
+)
+
+// retriesMore is the label of two retries and more.
+const retriesMore = "more"
+
 // Metrics counts what happens to run locks. Every label has few values: paths and outcomes are constants, classes are those
 // of retries, policies are cluster-scoped objects.
 type Metrics struct {
@@ -26,6 +36,8 @@ type Metrics struct {
 	renewals       *prometheus.CounterVec
 	abandoned      *prometheus.CounterVec
 	unlocked       prometheus.Gauge
+	leaseTime      *prometheus.CounterVec
+	taken          *prometheus.CounterVec
 	handoffs       *prometheus.CounterVec
 }
 
@@ -62,6 +74,10 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Namespace: "syncopate", Name: "run_locks_unlocked",
 			Help: "Runs that are worked on without their lock now, because it could not be renewed and the policy says Continue.",
 		}),
+		leaseTime: counter("run_lock_lease_seconds_total",
+			"Time in which runs were worked on under a lease, by whether it was valid, or had lost one and wanted it back (invalid).", "state", "policy"),
+		taken: counter("locks_taken_total",
+			"Locks that were had, by how often they had been tried again before: 0, 1 or more.", "path", "policy", "retries"),
 		handoffs: counter("run_lock_handoffs_total",
 			"Run locks that went to somebody who waited in line: in the same process (local), from another (remote), or in vain (unused).", "kind"),
 	}
@@ -78,8 +94,36 @@ func (m *Metrics) BusyRetry(path, class, policy string, fixed bool, delay time.D
 	m.busyRetryDelay.WithLabelValues(path, mode).Observe(delay.Seconds())
 }
 
-// taken counts a try that went to Redis.
-func (m *Metrics) taken(r Request, outcome string, took time.Duration) {
+// Taken counts a lock that was had after so many retries. path and policy are as in BusyRetry.
+func (m *Metrics) Taken(path, policy string, retries int) {
+	label := retriesMore
+	if retries <= 1 {
+		label = strconv.Itoa(max(0, retries))
+	}
+	m.taken.WithLabelValues(path, policy, label).Inc()
+}
+
+// Leaseless counts time in which a run that lost its lease wanted a new one.
+func (m *Metrics) Leaseless(policy string, d time.Duration) {
+	m.leaseTime.WithLabelValues(stateInvalid, policy).Add(max(0, d).Seconds())
+}
+
+// leased counts time of a lease in use.
+func (m *Metrics) leased(r Request, valid, invalid time.Duration) {
+	m.leaseTime.WithLabelValues(stateValid, r.PolicyName).Add(valid.Seconds())
+	if invalid > 0 {
+		m.Leaseless(r.PolicyName, invalid)
+	}
+}
+
+// had counts a lock that somebody had wanted.
+func (m *Metrics) had(r Request, now time.Time) {
+	m.Taken(r.Path, r.PolicyName, r.Retries)
+	m.waited(r, outcomeAcquired, now.Sub(r.Since))
+}
+
+// failed counts a try that went to Redis, and did not get the lock.
+func (m *Metrics) failed(r Request, outcome string, took time.Duration) {
 	m.acquisitions.WithLabelValues(outcome).Inc()
 	m.waited(r, outcome, took)
 }

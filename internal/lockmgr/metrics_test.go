@@ -17,6 +17,7 @@ func TestMetrics(t *testing.T) {
 		if _, err := b.m.Acquire(t.Context(), r); err == nil {
 			t.Fatal("the take succeeded")
 		}
+		r.Retries = 3
 		l := b.acquire(r)
 		b.isBusy(b.m, true) // does not go to Redis
 		b.fates("renew", works, refused)
@@ -25,6 +26,8 @@ func TestMetrics(t *testing.T) {
 		l.Release(t.Context())
 		b.m.opts.Metrics.BusyRetry("reconcile", "lock_busy", "batch", false, 400*time.Millisecond)
 		b.m.opts.Metrics.BusyRetry("reconcile", "lock_busy", "batch", true, 500*time.Millisecond)
+
+		b.m.opts.Metrics.Taken("admission", "batch", 1)
 
 		want := `
 # HELP syncopate_lock_busy_retries_total Retries that were scheduled because a lock was busy.
@@ -41,9 +44,14 @@ syncopate_run_lock_acquisitions_total{outcome="error"} 1
 # TYPE syncopate_run_lock_renewals_total counter
 syncopate_run_lock_renewals_total{outcome="error",policy="batch"} 3
 syncopate_run_lock_renewals_total{outcome="ok",policy="batch"} 1
+# HELP syncopate_locks_taken_total Locks that were had, by how often they had been tried again before: 0, 1 or more.
+# TYPE syncopate_locks_taken_total counter
+syncopate_locks_taken_total{path="admission",policy="batch",retries="1"} 1
+syncopate_locks_taken_total{path="result",policy="batch",retries="more"} 1
 `
 		if err := testutil.GatherAndCompare(b.reg, strings.NewReader(want), "syncopate_lock_busy_retries_total",
-			"syncopate_run_lock_abandoned_total", "syncopate_run_lock_acquisitions_total", "syncopate_run_lock_renewals_total"); err != nil {
+			"syncopate_run_lock_abandoned_total", "syncopate_run_lock_acquisitions_total", "syncopate_run_lock_renewals_total",
+			"syncopate_locks_taken_total"); err != nil {
 			t.Error(err)
 		}
 		for name, want := range map[string]int{

@@ -16,6 +16,7 @@ func (m *Manager) finish(ctx context.Context, l *Lease, reuse bool) {
 	l.done = true
 	r, h := l.run, l.hold
 	m.checkDeadline(r, h)
+	m.countLease(h)
 	now := m.now()
 	lost := h.lost != nil
 	m.opts.Metrics.used(h.request, lost, now.Sub(l.since), h.validUntil.Sub(now))

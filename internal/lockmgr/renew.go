@@ -63,6 +63,7 @@ func (m *Manager) noteRenewal(r *run, h *hold, got reply) {
 	if r.hold != h || h.lost != nil {
 		return
 	}
+	m.countLease(h)
 	switch {
 	case m.checkDeadline(r, h):
 		return
@@ -139,6 +140,19 @@ func (m *Manager) checkDeadline(r *run, h *hold) bool {
 	return false
 }
 
+// countLease counts the time of the lease in use since it was last counted. It is called at each renewal, so the figures of a lease
+// that lives for hours are of now. Needs mu.
+func (m *Manager) countLease(h *hold) {
+	now := m.now()
+	if h.user == nil || h.lost != nil || !now.After(h.countedUntil) {
+		return
+	}
+	total := now.Sub(h.countedUntil)
+	valid := min(total, max(0, h.validUntil.Sub(h.countedUntil)))
+	m.opts.Metrics.leased(h.request, valid, total-valid)
+	h.countedUntil = now
+}
+
 // noteUnlocked keeps count of the holds that go on without the lock.
 func (m *Manager) noteUnlocked(was, is bool) {
 	switch {
@@ -152,6 +166,7 @@ func (m *Manager) noteUnlocked(was, is bool) {
 // lose notes that a hold is lost: its user is told and keeps the run busy in this process until the work has returned. A
 // lingering hold just goes, since nobody worked under it. Needs mu.
 func (m *Manager) lose(r *run, h *hold, reason Reason) {
+	m.countLease(h)
 	m.noteUnlocked(h.unlocked, false)
 	h.lost, h.unlocked = &LostError{Reason: reason, RunUID: r.uid, Fence: h.fence}, false
 	if h.user == nil {

@@ -62,7 +62,8 @@ type active struct {
 	firing firing
 }
 
-// test evaluates all rules from 0 to the last expectation, every interval, as Prometheus would, and says what is not as expected.
+// test evaluates the rules of which something is expected from 0 to the last expectation, every interval, as Prometheus would, and says
+// what is not as expected. The others are left out: hours of a story cost seconds with all of them.
 // What was looked at is noted in seen.
 func (b *rulebook) test(ctx context.Context, g group, interval time.Duration, seen map[string]map[bool]bool) []error {
 	data, err := b.load(g)
@@ -70,14 +71,19 @@ func (b *rulebook) test(ctx context.Context, g group, interval time.Duration, se
 		return []error{err}
 	}
 	var end time.Duration
+	asked := map[string]bool{}
 	for _, e := range g.Alerts {
 		end = max(end, time.Duration(e.At))
+		asked[e.Name] = true
 	}
 	states := make([]map[uint64]active, len(b.rules))
 	var problems []error
 	for at := time.Duration(0); at <= end; at += interval {
 		now := time.Unix(0, 0).UTC().Add(at)
 		for i, r := range b.rules {
+			if !asked[r.Alert] {
+				continue
+			}
 			next, err := b.step(ctx, r, data, now, states[i])
 			if err != nil {
 				return append(problems, fmt.Errorf("%s at %s: %w", r.Alert, at, err))

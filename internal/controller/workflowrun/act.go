@@ -191,7 +191,7 @@ func (p *pass) settleAll(ctx context.Context, d lifecycle.Decision) (ahead bool)
 		switch v {
 		case lifecycle.Applied:
 			applied++
-			p.metrics.resultLatency.Observe(p.clock.Since(l.fact.PublishedAt).Seconds())
+			p.metrics.applied(p.policy.Name, p.clock.Since(l.fact.PublishedAt))
 			list = append(list, settlement{l, rejection(l), bus.OutcomeApplied})
 		case lifecycle.Duplicate:
 			list = append(list, settlement{l, rejection(l), bus.OutcomeDuplicate})
@@ -220,7 +220,7 @@ func (p *pass) countFound(l *letter, v lifecycle.Verdict) int {
 	if v != lifecycle.Applied {
 		return 0
 	}
-	p.metrics.resultLatency.Observe(p.clock.Since(l.fact.PublishedAt).Seconds())
+	p.metrics.applied(p.policy.Name, p.clock.Since(l.fact.PublishedAt))
 	p.results.CountResult(bus.OutcomeApplied)
 	return 1
 }

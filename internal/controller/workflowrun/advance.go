@@ -58,7 +58,7 @@ func (p *pass) noLock(ctx context.Context, plan lifecycle.Decision) (result reco
 	case plan.Changed || p.wantsLock():
 	case !p.owes():
 		// Nothing to write, so no lock: what the core says of duplicates and stale results can never change back.
-		p.mem.busySince = time.Time{}
+		p.waitedEnough()
 		result, err = p.act(ctx, plan)
 		return result, true, err
 	case !p.payable():

@@ -73,6 +73,9 @@ func (p *pass) lossTold() {
 func (p *pass) noteLoss(lease *lockmgr.Lease) {
 	if lost, ok := errors.AsType[*lockmgr.LostError](lease.Err()); ok {
 		p.mem.lostLease = string(lost.Reason)
+		if p.mem.leaselessSince.IsZero() {
+			p.mem.leaselessSince = p.clock.Now()
+		}
 	}
 }
 

@@ -119,10 +119,10 @@ func (p *pass) acquire(ctx context.Context) (*lockmgr.Lease, error) {
 	lease, err := p.locks.Acquire(ctx, lockmgr.Request{
 		RunUID: string(p.run.UID), Floor: fence, FloorLeaseID: leaseID,
 		Policy: p.policy.RunLock, PolicyName: p.policy.Name, Path: p.path(),
-		Waiter: waiter, Wake: func() { r.wake(key) }, Since: p.mem.busySince,
+		Waiter: waiter, Wake: func() { r.wake(key) }, Since: p.mem.busySince, Retries: p.mem.busyRetries,
 	})
 	if err == nil {
-		p.mem.busySince = time.Time{}
+		p.waitedEnough()
 	}
 	return lease, p.learn(ctx, lease, err)
 }
@@ -173,6 +173,7 @@ func (p *pass) withoutLock(ctx context.Context, cause error) (reconcile.Result, 
 		}
 	}
 	p.lossTold()
+	p.countLeaseless()
 	p.handBack(ctx, class, cause)
 	now, wait := p.clock.Now(), p.retryWait(class)
 	at := earliest(now.Add(wait), d.Wake)
@@ -180,6 +181,7 @@ func (p *pass) withoutLock(ctx context.Context, cause error) (reconcile.Result, 
 		p.locked.BusyRetry("reconcile", class, p.policy.Name, p.policy.RunLock.BusyRetry.Fixed, wait)
 		log.FromContext(ctx).V(1).Info("Run lock busy, tried again later", "class", class, "delay", wait, "policy", p.policy.Name)
 		at = earliest(at, p.budgetEnd())
+		p.mem.busyRetries++
 		if p.mem.busySince.IsZero() {
 			p.mem.busySince = now
 		}

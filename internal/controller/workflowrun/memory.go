@@ -43,6 +43,12 @@ type memory struct {
 	lostLease string
 	// busySince is when the lock that the run wants was first found busy; zero: it was not, or is not wanted any more.
 	busySince time.Time
+	// busyRetries is how often it was tried again since then.
+	busyRetries int
+	// leaselessSince is up to when metrics know how long the run has wanted a lease again after it lost one; zero: it has one, or wants none.
+	leaselessSince time.Time
+	// inHand is set once this process has looked after the run: it does what is due, and no lock keeps it from it.
+	inHand bool
 	// stay is where this process has got a slot or a place in line for the run, and not given it up; nil: nowhere.
 	stay *stay
 	// births is what became of the creation of child runs, by name, until status has their uid.

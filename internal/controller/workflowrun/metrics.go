@@ -1,6 +1,8 @@
 package workflowrun
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -17,7 +19,8 @@ type Metrics struct {
 	recoveries      *prometheus.CounterVec
 	answersAsked    *prometheus.CounterVec
 	resultsPerWrite prometheus.Histogram
-	resultLatency   prometheus.Histogram
+	resultLatency   *prometheus.HistogramVec
+	takeOver        prometheus.Histogram
 	dispatchLatency prometheus.Histogram
 	decisionsCut    prometheus.Counter
 	placesUsed      *prometheus.GaugeVec
@@ -59,8 +62,13 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "syncopate_results_per_write", Help: "Results applied by one status write.",
 			Buckets: prometheus.ExponentialBuckets(1, 2, 11),
 		}),
-		resultLatency: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "syncopate_job_result_latency_seconds", Help: "Time from a result's publication to its status write.", Buckets: latency,
+		resultLatency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "syncopate_job_result_latency_seconds", Help: "Time from a result's publication to its status write, by LockPolicy.", Buckets: latency,
+		}, []string{"policy"}),
+		takeOver: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "syncopate_take_over_seconds",
+			Help:    "Time from the moment at which this process led to that at which it looked after a run of an earlier leader.",
+			Buckets: []float64{.1, .5, 1, 2, 5, 10, 15, 30, 45, 60, 90, 120, 300, 600},
 		}),
 		dispatchLatency: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "syncopate_step_dispatch_latency_seconds", Help: "Time from the decision to dispatch a step to the PubAck of its job.", Buckets: latency,
@@ -82,8 +90,13 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		m.tooLarge.WithLabelValues(form) // from 0 on: an alert is about its increase
 	}
 	reg.MustRegister(m.decisionsCut, m.placesUsed, m.placeWaits, m.placesWaiting, m.statusWrites, m.fenceRejections, m.storeFailures, m.tooLarge, m.recoveries, m.eventsDropped, m.answersAsked, m.refusals,
-		m.resultsPerWrite, m.resultLatency, m.dispatchLatency)
+		m.resultsPerWrite, m.resultLatency, m.takeOver, m.dispatchLatency)
 	return m
+}
+
+// applied notes a result that is in status now, and how long that took.
+func (m *Metrics) applied(policy string, took time.Duration) {
+	m.resultLatency.WithLabelValues(policy).Observe(took.Seconds())
 }
 
 // placeMetrics are those of one kind of places; the zero value counts nothing.

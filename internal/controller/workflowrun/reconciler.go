@@ -117,7 +117,8 @@ type Reconciler struct {
 	directory *directory
 	breaker   *breaker
 	keeper    *keeper
-	queue     atomic.Pointer[queue] // nil before the controller starts
+	queue     atomic.Pointer[queue]     // nil before the controller starts
+	leading   atomic.Pointer[time.Time] // since when; nil before the controller starts
 }
 
 // queue is the part of the controller's workqueue that wakes a run.

@@ -321,6 +321,7 @@ var _ = Describe("scope Run, while Redis hangs", func() {
 		Expect(r.finish(ctx, strict).Status.Phase).To(Equal(v1alpha1.RunSucceeded))
 		Expect(reason(w.get(ctx, strict), v1alpha1.ConditionRunLockAbandoned)).To(Equal(v1alpha1.ReasonRecovered))
 		Expect(w.jobsStored(ctx)).To(Equal(4))
+		Expect(r.counter("syncopate_run_lock_lease_seconds_total", "state", "invalid")).To(BeNumerically(">", 0), "of both")
 		Expect(r.counter("syncopate_run_locks_unlocked")).To(BeZero())
 		for kind, want := range map[string]int{
 			"Warning RenewalFailing": 2, "Warning ContinuingUnlocked": 1, "Warning RunLockAbandoned": 1, "Warning LockStoreUnavailable": 1, "Normal Renewed": 1,
@@ -472,7 +473,8 @@ var _ = Describe("a busy lock", func() {
 			Expect(r.counter("syncopate_lock_busy_retries_total", "path", "reconcile")).To(BeEquivalentTo(20))
 			Expect(r.counter("syncopate_lock_busy_retry_delay_seconds", "path", "reconcile")).To(BeNumerically("~", sum.Seconds(), 1e-6))
 			w.dropLock(ctx, run)
-			r.mustPass(ctx, run)
+			r.inFlight(ctx, run, 1)
+			Expect(r.counter("syncopate_locks_taken_total", "path", "reconcile", "retries", "more")).To(BeEquivalentTo(1))
 		}, NodeTimeout(2*patience))
 	}
 
@@ -505,6 +507,7 @@ var _ = Describe("a busy lock", func() {
 		Expect(r.counter("syncopate_lock_busy_retries_total", "path", "result", "class", "lock_busy")).To(BeEquivalentTo(2))
 		w.dropLock(ctx, run)
 		Expect(lifecycle.Finished(r.finish(ctx, run))).To(BeTrue())
+		Expect(r.counter("syncopate_job_result_latency_seconds", "policy", w.ns)).To(BeNumerically(">", 1), "by policy")
 	}, NodeTimeout(2*patience))
 
 	It("is told apart by what it is wanted for", func(ctx SpecContext) {
@@ -529,9 +532,11 @@ var _ = Describe("a busy lock", func() {
 		Expect(asked[0].Path).To(Equal("reconcile"))
 		Expect(asked[0].Since).To(BeZero())
 		Expect(asked[1].Since).To(Equal(found), "when it was first found busy")
+		Expect([]int{asked[0].Retries, asked[1].Retries, asked[2].Retries}).To(Equal([]int{0, 1, 2}))
 		last := asked[len(asked)-1]
 		Expect(last.Path).To(Equal("result"))
 		Expect(last.Since).To(BeZero(), "it was free")
+		Expect(last.Retries).To(BeZero(), "and was not tried for before")
 		Expect(last.Waiter).To(Equal(asked[0].Waiter), "one place in line for all that a run wants")
 	}, NodeTimeout(2*patience))
 })

@@ -158,6 +158,8 @@ func (r *Reconciler) setupController(ctx context.Context, mgr ctrl.Manager, maxC
 		return err
 	}
 	capture := source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+		began := r.clock.Now()
+		r.leading.Store(&began)
 		r.queue.Store(&q)
 		return nil
 	})

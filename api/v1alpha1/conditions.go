@@ -162,6 +162,10 @@ const (
 	ReasonClassConflict = "ClassConflict"
 )
 
+// AnnotationCreatedBy on a run names the user who created it. The operator copies it to child runs, which it creates itself, so that admission policies
+// can look at who created their root. It is true only where a policy makes it so: see config/policies/created-by.yaml.
+const AnnotationCreatedBy = "syncopate.dev/created-by"
+
 // Labels and annotations on namespaces.
 const (
 	// LabelTenant names the tenant of all runs of a namespace.

@@ -202,15 +202,19 @@ func (p *pass) notBorn(ctx context.Context, err error) (birth, error) {
 	return birth{fact: lifecycle.Child{State: lifecycle.ChildPostponed, Cause: err.Error()}, again: p.clock.Now().Add(wait)}, nil
 }
 
-// childRun is a child run as it is created.
+// childRun is a child run as it is created. It says who created its parent, and so its root, for admission policies that look at users.
 func (p *pass) childRun(c lifecycle.ChildToCreate) *v1alpha1.WorkflowRun {
-	return &v1alpha1.WorkflowRun{
+	run := &v1alpha1.WorkflowRun{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: p.key.Namespace, Name: c.Name,
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(p.run, v1alpha1.GroupVersion.WithKind("WorkflowRun"))},
 		},
 		Spec: c.Spec,
 	}
+	if by, ok := p.run.Annotations[v1alpha1.AnnotationCreatedBy]; ok {
+		run.Annotations = map[string]string{v1alpha1.AnnotationCreatedBy: by}
+	}
+	return run
 }
 
 // whose says whether the run that has the name of a child run is that child: created before a crash, say. It has to be as it would be

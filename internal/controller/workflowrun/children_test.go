@@ -111,13 +111,14 @@ func messageOf(run *v1alpha1.WorkflowRun, kind string) string {
 //   - parent.go admitChild without Named: a forged owner reference gets a free pass.
 //   - parent.go adopted returns in.Run: a child goes on while its parent is suspended.
 var _ = Describe("a child run", func() {
-	It("runs in the slot of its root, at any depth, and passes its outputs up", func(ctx SpecContext) {
+	It("runs in the slot of its root, at any depth, with its signature, and passes its outputs up", func(ctx SpecContext) {
 		w := newWorld(ctx)
 		w.limit(ctx, 1)
 		r := w.newReplica(ctx, "r")
 		r.gated(ctx)
 		middle := `{"workloadClass":"CLASS","steps":[{"name":"deep","run":{"inputs":{"n":"${inputs.n}"},"spec":` + draws + `}}],"outputs":{"job":"${steps.deep.output.job}","n":"${steps.deep.output.n}"}}`
 		run := w.create(ctx, w.parentOf(middle))
+		w.patch(ctx, run, `{"metadata":{"annotations":{"syncopate.dev/created-by":"ann","other":"x"}}}`)
 		end := r.finishAll(ctx, run)
 		Expect(endOf(end)).To(Equal("Succeeded/Succeeded"))
 		runs := w.all(ctx)
@@ -130,6 +131,7 @@ var _ = Describe("a child run", func() {
 			}
 			Expect(endOf(one)).To(Equal("Succeeded/Succeeded"))
 			Expect(one.Status.Parent.Root).To(Equal(run.Name))
+			Expect(one.Annotations).To(Equal(map[string]string{v1alpha1.AnnotationCreatedBy: "ann"}))
 			Expect(one.Status.Tenant).To(Equal(end.Status.Tenant))
 			Expect(messageOf(one, v1alpha1.ConditionAdmitted)).To(ContainSubstring("under the slot of run " + run.Name))
 			if s := stepOf(one, "draw"); s.Name != "" {

@@ -146,9 +146,10 @@ const (
 
 // Conditions that kstatus-aware tools (kubectl, Argo CD, Flux) read.
 const (
-	// ConditionReconciling is True while the run is under way.
+	// ConditionReconciling is True while the run is under way; its message is that of Succeeded, shortened.
 	ConditionReconciling = "Reconciling"
-	// ConditionStalled is True when the run ended other than by success.
+	// ConditionStalled is True when the run ended other than by success, and of a LockPolicy that is not Ready: nothing but a change by
+	// somebody ends that. The message says why.
 	ConditionStalled = "Stalled"
 )
 
@@ -158,7 +159,7 @@ const (
 
 	// ReasonReady (True): the policy governs all its classes.
 	ReasonReady = "Ready"
-	// ReasonClassConflict (False): an older policy claims one of the classes; the message names it.
+	// ReasonClassConflict (False): an older policy claims one of the classes; the message names it. The policy governs its other classes.
 	ReasonClassConflict = "ClassConflict"
 )
 

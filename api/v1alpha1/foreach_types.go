@@ -13,8 +13,6 @@ type ForEach struct {
 	// maxParallel is how many items may be under way at the same time, those that wait for another attempt included. The step itself
 	// counts as one for maxParallelSteps. Default 10.
 	// +optional
-	// +default=10
-	// +kubebuilder:default=10
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	MaxParallel int32 `json:"maxParallel,omitempty"`
@@ -22,8 +20,6 @@ type ForEach struct {
 	// fails at once, and the jobs of other items are taken back. Collect: the others go on, and the step succeeds without the
 	// outputs of those that failed. Default FailStep.
 	// +optional
-	// +default="FailStep"
-	// +kubebuilder:default=FailStep
 	OnItemFailure ItemFailureAction `json:"onItemFailure,omitempty"`
 }
 

@@ -32,8 +32,9 @@ type LockPolicy struct {
 	// spec is what the policy says. Written by the platform team; changes take effect at the next take of a lock.
 	// +required
 	Spec LockPolicySpec `json:"spec"`
-	// status says whether the policy is in force. Written by the operator.
+	// status says whether the policy is in force. Written by the operator. Until it has been, observedGeneration is -1.
 	// +optional
+	// +kubebuilder:default:={"observedGeneration":-1}
 	Status *LockPolicyStatus `json:"status,omitempty"`
 }
 
@@ -395,11 +396,11 @@ type RenewalPolicy struct {
 
 // LockPolicyStatus says whether the policy is in force, and how it fares.
 type LockPolicyStatus struct {
-	// observedGeneration is the metadata.generation that this status reflects.
+	// observedGeneration is the metadata.generation that this status reflects; -1: no operator has looked at the policy yet.
 	// +optional
-	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Minimum=-1
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// conditions holds Ready.
+	// conditions holds Ready, and Stalled for tools that know kstatus.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

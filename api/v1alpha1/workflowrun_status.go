@@ -66,9 +66,9 @@ const (
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.tenant) || (has(self.tenant) && self.tenant == oldSelf.tenant)",message="status.tenant is pinned"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.parent) || (has(self.parent) && self.parent == oldSelf.parent)",message="status.parent is pinned"
 type WorkflowRunStatus struct {
-	// observedGeneration is the metadata.generation that this status reflects.
+	// observedGeneration is the metadata.generation that this status reflects; -1: no operator has looked at the run yet.
 	// +optional
-	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Minimum=-1
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// minWriterVersion is the least version of the format of status that an operator has to know to write this status. One that knows
 	// less leaves the run alone: it would drop what it does not know. Absent: any may write it.

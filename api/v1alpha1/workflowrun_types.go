@@ -27,7 +27,6 @@ import (
 // +kubebuilder:printcolumn:name="Policy",type=string,priority=1,JSONPath=`.status.policy.name`
 // +kubebuilder:printcolumn:name="Holder",type=string,priority=1,JSONPath=`.status.lock.holder`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Succeeded")].message`
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.status) || has(self.status)",message="status cannot be removed: it carries the fence"
 // +kubebuilder:validation:XValidation:rule="has(self.status) != has(oldSelf.status) || (has(self.status) && (self.status.?fence.orValue(0) != oldSelf.status.?fence.orValue(0) || (has(self.status.progress) && has(oldSelf.status.progress) && self.status.progress != oldSelf.status.progress))) || (has(self.spec.inputs) == has(oldSelf.spec.inputs) && (!has(self.spec.inputs) || self.spec.inputs == oldSelf.spec.inputs))",fieldPath=".spec.inputs",message="spec.inputs is immutable: create a new run instead"
 // +kubebuilder:validation:XValidation:rule="has(self.status) != has(oldSelf.status) || (has(self.status) && (self.status.?fence.orValue(0) != oldSelf.status.?fence.orValue(0) || (has(self.status.progress) && has(oldSelf.status.progress) && self.status.progress != oldSelf.status.progress))) || (has(self.spec.steps) == has(oldSelf.spec.steps) && (!has(self.spec.steps) || self.spec.steps == oldSelf.spec.steps))",fieldPath=".spec.steps",message="spec.steps is immutable: create a new run instead"
 // +kubebuilder:validation:XValidation:rule="has(self.status) != has(oldSelf.status) || (has(self.status) && (self.status.?fence.orValue(0) != oldSelf.status.?fence.orValue(0) || (has(self.status.progress) && has(oldSelf.status.progress) && self.status.progress != oldSelf.status.progress))) || (has(self.spec.finally) == has(oldSelf.spec.finally) && (!has(self.spec.finally) || self.spec.finally == oldSelf.spec.finally))",fieldPath=".spec.finally",message="spec.finally is immutable: create a new run instead"
@@ -42,8 +41,10 @@ type WorkflowRun struct {
 	// spec is what to run; immutable but for suspend, shutdown, ttlSecondsAfterFinished, and priority until the run is admitted. Written by the user.
 	// +required
 	Spec WorkflowRunSpec `json:"spec"`
-	// status is what happened so far. Written only by the operator, under the run lock's fence.
+	// status is what happened so far. Written only by the operator, under the run lock's fence. Until it has been, observedGeneration is
+	// -1, so that tools do not take a run for done at which nobody has looked.
 	// +optional
+	// +kubebuilder:default:={"observedGeneration":-1}
 	Status *WorkflowRunStatus `json:"status,omitempty"`
 }
 
@@ -165,8 +166,7 @@ type WorkflowRunSpec struct {
 	// +kubebuilder:pruning:PreserveUnknownFields
 	Inputs *runtime.RawExtension `json:"inputs,omitempty"`
 	// steps is the DAG: a step starts when all steps that it depends on are over, and none of them failed without onFailure
-	// Continue. 1 to 200 steps; names are unique in steps and finally together. Optional in the schema because other sources of
-	// steps may come.
+	// Continue. 1 to 200 steps; names are unique in steps and finally together.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
@@ -195,7 +195,8 @@ type WorkflowRunSpec struct {
 	Outputs *runtime.RawExtension `json:"outputs,omitempty"`
 }
 
-// Step is one node of the DAG: a job, an approval, a delay or a child run.
+// Step is one node of the DAG: a job, an approval, a delay or a child run. Defaults of its fields are not stored: steps are one value in
+// server-side apply, and who applies a manifest again must find in it what he wrote (ADR 35).
 type Step struct {
 	// name identifies the step in the run; expressions read it as steps.NAME, or steps["NAME"] where the name has a dash.
 	// +required
@@ -235,28 +236,21 @@ type Step struct {
 	// onFailure says what a failure of this step means for its run. FailRun: the run fails. Continue: it goes on, and so do the
 	// steps that depend on this one; they see its phase and error. Default FailRun.
 	// +optional
-	// +default="FailRun"
-	// +kubebuilder:default=FailRun
 	OnFailure FailureAction `json:"onFailure,omitempty"`
 	// timeoutSeconds bounds, in seconds, one attempt of a job, from when its worker says Started. Past it the attempt failed with code
 	// Timeout. Default 3600.
 	// +optional
-	// +default=3600
-	// +kubebuilder:default=3600
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=31536000
 	TimeoutSeconds int32 `json:"timeoutSeconds,omitempty"`
 	// startTimeoutSeconds bounds, in seconds, the time from an attempt's dispatch until its worker says Started. A worker that
 	// never says so must answer within this time. Past it the attempt failed with code StartTimeout. Default 3600.
 	// +optional
-	// +default=3600
-	// +kubebuilder:default=3600
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=31536000
 	StartTimeoutSeconds int32 `json:"startTimeoutSeconds,omitempty"`
 	// retry says how often and when a failed attempt of a job is tried again.
 	// +optional
-	// +kubebuilder:default={}
 	Retry Retry `json:"retry,omitempty"`
 }
 
@@ -286,8 +280,6 @@ type Approval struct {
 	TimeoutSeconds *int32 `json:"timeoutSeconds,omitempty"`
 	// onTimeout is the decision when nobody decided in time. Default Reject.
 	// +optional
-	// +default="Reject"
-	// +kubebuilder:default=Reject
 	OnTimeout ApprovalDecision `json:"onTimeout,omitempty"`
 }
 
@@ -347,14 +339,11 @@ type Retry struct {
 	OnCodes []string `json:"onCodes,omitempty"`
 	// maxFailures is the number of failed attempts with which the step fails; 1 means no retry. Default 3.
 	// +optional
-	// +default=3
-	// +kubebuilder:default=3
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	MaxFailures int32 `json:"maxFailures,omitempty"`
 	// backoff is the wait before the next attempt.
 	// +optional
-	// +kubebuilder:default={}
 	Backoff Backoff `json:"backoff,omitempty"`
 }
 
@@ -363,29 +352,21 @@ type Retry struct {
 type Backoff struct {
 	// initialMillis is the wait after the first failure, in milliseconds. Default 1000.
 	// +optional
-	// +default=1000
-	// +kubebuilder:default=1000
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=86400000
 	InitialMillis *int64 `json:"initialMillis,omitempty"`
 	// factorPercent multiplies the wait with each failure, in percent: 200 doubles it, 100 keeps it. Default 200.
 	// +optional
-	// +default=200
-	// +kubebuilder:default=200
 	// +kubebuilder:validation:Minimum=100
 	// +kubebuilder:validation:Maximum=1000
 	FactorPercent int32 `json:"factorPercent,omitempty"`
 	// maxMillis caps the wait before jitter, in milliseconds. Default 60000.
 	// +optional
-	// +default=60000
-	// +kubebuilder:default=60000
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=86400000
 	MaxMillis *int64 `json:"maxMillis,omitempty"`
 	// jitterPercent spreads the wait uniformly by this share to both sides. Default 20.
 	// +optional
-	// +default=20
-	// +kubebuilder:default=20
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100
 	JitterPercent *int32 `json:"jitterPercent,omitempty"`

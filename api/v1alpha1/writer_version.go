@@ -12,3 +12,6 @@ func (r *WorkflowRun) NeedsNewer() int32 {
 	}
 	return r.Status.MinWriterVersion
 }
+
+// Unwritten says whether no operator has written the run's status yet: the API server gives it the default of the schema.
+func (r *WorkflowRun) Unwritten() bool { return r.Status == nil || r.Status.ObservedGeneration < 0 }

@@ -231,7 +231,7 @@ func (s *site) phase(j dispatched) v1alpha1.RunPhase {
 	if err := s.k8s.Get(s.t.Context(), client.ObjectKey{Namespace: "default", Name: j.run}, run); err != nil {
 		s.t.Fatal(err)
 	}
-	if run.Status == nil {
+	if run.Unwritten() {
 		return v1alpha1.RunPending
 	}
 	return run.Status.Phase

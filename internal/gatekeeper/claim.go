@@ -120,6 +120,7 @@ func claimOf(run *v1alpha1.WorkflowRun) (admission.Claim, error) {
 func specHash(spec v1alpha1.WorkflowRunSpec) (string, error) {
 	spec.Suspend, spec.Shutdown, spec.TTLSecondsAfterFinished, spec.Priority = false, "", nil, 0
 	spec.Tenant, spec.IdempotencyKey = "", ""
+	spec.Steps, spec.Finally = withDefaults(spec.Steps), withDefaults(spec.Finally)
 	raw, err := json.Marshal(spec)
 	if err != nil {
 		return "", err

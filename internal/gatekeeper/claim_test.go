@@ -218,7 +218,11 @@ func TestTheFirstOfTwoWithOneKeyHasIt(t *testing.T) {
 func TestSpecHash(t *testing.T) {
 	base := func() v1alpha1.WorkflowRunSpec {
 		return v1alpha1.WorkflowRunSpec{
-			WorkloadClass: "batch", Steps: []v1alpha1.Step{{Name: "a", Job: &v1alpha1.Job{Topic: "t"}}},
+			WorkloadClass: "batch", Steps: []v1alpha1.Step{
+				{Name: "a", Job: &v1alpha1.Job{Topic: "t"}},
+				{Name: "b", Approval: &v1alpha1.Approval{}},
+				{Name: "c", Job: &v1alpha1.Job{Topic: "t"}, ForEach: &v1alpha1.ForEach{Items: "${[1]}"}},
+			},
 			Inputs: &runtime.RawExtension{Raw: []byte(`{"a":1,"b":{"c":[1,2],"d":null}}`)},
 		}
 	}
@@ -231,18 +235,29 @@ func TestSpecHash(t *testing.T) {
 		change func(*v1alpha1.WorkflowRunSpec)
 		same   bool
 	}{
-		"suspend is no work":                {func(s *v1alpha1.WorkflowRunSpec) { s.Suspend = true }, true},
-		"shutdown is no work":               {func(s *v1alpha1.WorkflowRunSpec) { s.Shutdown = v1alpha1.ShutdownCancel }, true},
-		"how long it is kept is no work":    {func(s *v1alpha1.WorkflowRunSpec) { s.TTLSecondsAfterFinished = &ttl }, true},
-		"priority is no work":               {func(s *v1alpha1.WorkflowRunSpec) { s.Priority = 9 }, true},
-		"the tenant may be named or not":    {func(s *v1alpha1.WorkflowRunSpec) { s.Tenant = "acme" }, true},
-		"the key itself is no work":         {withKey("k"), true},
-		"order of fields does not matter":   {raw(`{"b": {"d":null, "c":[1,2]}, "a":1}`), true},
-		"another class is another work":     {ofClass("else"), false},
-		"another topic is another work":     {ofTopic("else"), false},
-		"another input is another work":     {raw(`{"a":2,"b":{"c":[1,2],"d":null}}`), false},
-		"order of a list matters":           {raw(`{"a":1,"b":{"c":[2,1],"d":null}}`), false},
-		"null and absent differ":            {raw(`{"a":1,"b":{"c":[1,2]}}`), false},
+		"suspend is no work":              {func(s *v1alpha1.WorkflowRunSpec) { s.Suspend = true }, true},
+		"shutdown is no work":             {func(s *v1alpha1.WorkflowRunSpec) { s.Shutdown = v1alpha1.ShutdownCancel }, true},
+		"how long it is kept is no work":  {func(s *v1alpha1.WorkflowRunSpec) { s.TTLSecondsAfterFinished = &ttl }, true},
+		"priority is no work":             {func(s *v1alpha1.WorkflowRunSpec) { s.Priority = 9 }, true},
+		"the tenant may be named or not":  {func(s *v1alpha1.WorkflowRunSpec) { s.Tenant = "acme" }, true},
+		"the key itself is no work":       {withKey("k"), true},
+		"order of fields does not matter": {raw(`{"b": {"d":null, "c":[1,2]}, "a":1}`), true},
+		"another class is another work":   {ofClass("else"), false},
+		"another topic is another work":   {ofTopic("else"), false},
+		"another input is another work":   {raw(`{"a":2,"b":{"c":[1,2],"d":null}}`), false},
+		"order of a list matters":         {raw(`{"a":1,"b":{"c":[2,1],"d":null}}`), false},
+		"null and absent differ":          {raw(`{"a":1,"b":{"c":[1,2]}}`), false},
+		"a default may be said or not": {func(s *v1alpha1.WorkflowRunSpec) {
+			twenty, second, minute := int32(20), int64(1000), int64(60000)
+			s.Steps[0].OnFailure, s.Steps[0].TimeoutSeconds, s.Steps[0].StartTimeoutSeconds = v1alpha1.FailRun, 3600, 3600
+			s.Steps[0].Retry = v1alpha1.Retry{MaxFailures: 3, Backoff: v1alpha1.Backoff{
+				InitialMillis: &second, FactorPercent: 200, MaxMillis: &minute, JitterPercent: &twenty,
+			}}
+			s.Steps[1].Approval = &v1alpha1.Approval{OnTimeout: v1alpha1.Reject}
+			s.Steps[2].ForEach = &v1alpha1.ForEach{Items: "${[1]}", MaxParallel: 10, OnItemFailure: v1alpha1.FailStep}
+		}, true},
+		"another time-out is another work":  {func(s *v1alpha1.WorkflowRunSpec) { s.Steps[0].TimeoutSeconds = 3601 }, false},
+		"no backoff is another work":        {func(s *v1alpha1.WorkflowRunSpec) { s.Steps[0].Retry.Backoff.InitialMillis = new(int64(0)) }, false},
 		"a time limit is work":              {func(s *v1alpha1.WorkflowRunSpec) { s.ActiveDeadlineSeconds = &wait }, false},
 		"no inputs are other inputs":        {func(s *v1alpha1.WorkflowRunSpec) { s.Inputs = nil }, false},
 		"large numbers are not rounded off": {raw(`{"a":1.0000000000000000001,"b":{"c":[1,2],"d":null}}`), false},

@@ -19,7 +19,7 @@ func (d *decider) progressConditions() {
 	reason, message := d.waitsFor()
 	d.set(v1alpha1.ConditionFinished, metav1.ConditionUnknown, v1alpha1.ReasonRunning, "")
 	d.set(v1alpha1.ConditionSucceeded, metav1.ConditionUnknown, reason, message)
-	d.set(v1alpha1.ConditionReconciling, metav1.ConditionTrue, reason, "")
+	d.set(v1alpha1.ConditionReconciling, metav1.ConditionTrue, reason, cut(message, maxToolChars))
 	d.set(v1alpha1.ConditionStalled, metav1.ConditionFalse, reason, "")
 	d.exhausted()
 }
@@ -30,7 +30,11 @@ func (d *decider) endConditions() {
 	d.set(v1alpha1.ConditionFinished, metav1.ConditionTrue, d.outcome.reason, d.outcome.message)
 	d.set(v1alpha1.ConditionSucceeded, conditionStatus(won), d.outcome.reason, d.outcome.message)
 	d.set(v1alpha1.ConditionReconciling, metav1.ConditionFalse, d.outcome.reason, "")
-	d.set(v1alpha1.ConditionStalled, conditionStatus(!won), d.outcome.reason, "")
+	stalled := "" // of a run that is fine
+	if !won {
+		stalled = cut(d.outcome.message, maxToolChars)
+	}
+	d.set(v1alpha1.ConditionStalled, conditionStatus(!won), d.outcome.reason, stalled)
 	d.exhausted()
 }
 

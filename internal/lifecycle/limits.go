@@ -43,6 +43,7 @@ const (
 	costOfPlace      = 20                                 // of each condition and template, beside its expressions
 	maxNameChars     = 253                                // a name of a user or an object
 	maxMessageChars  = 512                                // one condition message or event
+	maxToolChars     = 256                                // the message of Reconciling and Stalled, which repeats that of Succeeded
 	maxEventBytes    = 1024                               // one event, as the API server counts
 	maxProblemsChars = 2048                               // the message of InvalidSpec
 )

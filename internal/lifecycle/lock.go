@@ -122,7 +122,7 @@ var conditionReason = regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9_,:]{0,126}[A-Za-z
 // holder cannot know that. A run that was never written has no conditions yet; its first write tells.
 func (d *decider) waitForLock() {
 	d.st = stored(d.run)
-	if d.in.Lock.Lost != "" && d.run.Status != nil {
+	if d.in.Lock.Lost != "" && !d.run.Unwritten() {
 		d.abandon()
 	}
 }
@@ -139,7 +139,7 @@ func (d *decider) waitForStore() {
 	if resumed && d.st.Admission == nil {
 		d.st.Admission = &v1alpha1.AdmissionStatus{QueuedAt: secondPointer(d.now)}
 	}
-	if d.run.Status == nil {
+	if d.run.Unwritten() {
 		d.st.Progress = progress(nil, len(d.plan.steps))
 	}
 	d.st.ObservedGeneration = d.run.Generation
@@ -172,7 +172,7 @@ func (d *decider) storeConditions(message string) {
 	}
 	d.set(v1alpha1.ConditionFinished, metav1.ConditionUnknown, v1alpha1.ReasonRunning, "")
 	d.set(v1alpha1.ConditionSucceeded, metav1.ConditionUnknown, v1alpha1.ReasonWaitingForLock, message)
-	d.set(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonWaitingForLock, "")
+	d.set(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonWaitingForLock, cut(message, maxToolChars))
 	d.set(v1alpha1.ConditionStalled, metav1.ConditionFalse, v1alpha1.ReasonWaitingForLock, "")
 	d.deadLetterDefault()
 }

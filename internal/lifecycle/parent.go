@@ -82,7 +82,7 @@ func rootOf(parent *v1alpha1.WorkflowRun) string {
 // early says whether a run claims a parent that can be expected to name it in a moment.
 func (in *Input) early() bool {
 	p := in.Parent
-	return p != nil && !p.Named && p.Over == "" && !p.Terminated && in.Run.Status == nil && in.Now.Before(in.namingEnd())
+	return p != nil && !p.Named && p.Over == "" && !p.Terminated && in.Run.Unwritten() && in.Now.Before(in.namingEnd())
 }
 
 func (in *Input) namingEnd() time.Time { return in.Run.CreationTimestamp.Add(namingPatience) }

@@ -79,7 +79,7 @@ func bare(st *v1alpha1.WorkflowRunStatus) {
 	st.Conditions = nil
 	for _, c := range all {
 		message := ""
-		if c.Type == v1alpha1.ConditionSucceeded {
+		if c.Type == v1alpha1.ConditionSucceeded || c.Type == v1alpha1.ConditionStalled && c.Status == metav1.ConditionTrue {
 			message = leftOut
 		}
 		st.Conditions = append(st.Conditions, metav1.Condition{

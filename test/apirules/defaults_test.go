@@ -7,7 +7,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Mutation: +kubebuilder:default={} taken from Step.retry makes the nested defaults vanish.
+// Those of steps are not: see TestManagersWhoApplyTheSameManifestAreInNoConflict.
+// Mutation: +kubebuilder:default={} taken from RunLockPolicy.renewal makes the nested defaults vanish.
 func TestDefaultsAreFilledIn(t *testing.T) {
 	for name, c := range map[string]struct{ manifest, wantSpec string }{
 		"a minimal run": {
@@ -20,12 +21,6 @@ priority: 0
 steps:
 - name: a
   job: {topic: demo.echo}
-  onFailure: FailRun
-  timeoutSeconds: 3600
-  startTimeoutSeconds: 3600
-  retry:
-    maxFailures: 3
-    backoff: {initialMillis: 1000, factorPercent: 200, maxMillis: 60000, jitterPercent: 20}
 `,
 		},
 		"a run's own values stay, zeros too": {
@@ -65,22 +60,10 @@ finallyTimeoutSeconds: 300
 priority: 0
 steps:
 - name: a
-  approval: {onTimeout: Reject}
-  onFailure: FailRun
-  timeoutSeconds: 3600
-  startTimeoutSeconds: 3600
-  retry:
-    maxFailures: 3
-    backoff: {initialMillis: 1000, factorPercent: 200, maxMillis: 60000, jitterPercent: 20}
+  approval: {}
 finally:
 - name: b
   delay: {seconds: 1}
-  onFailure: FailRun
-  timeoutSeconds: 3600
-  startTimeoutSeconds: 3600
-  retry:
-    maxFailures: 3
-    backoff: {initialMillis: 1000, factorPercent: 200, maxMillis: 60000, jitterPercent: 20}
 `,
 		},
 		"a minimal lock policy": {

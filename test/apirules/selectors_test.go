@@ -101,6 +101,7 @@ func TestKubectlShowsTheStory(t *testing.T) {
 	ns := namespace(t)
 	createIn(t, ns, "one", "  workloadClass: batch", `
 status:
+  observedGeneration: 1
   phase: Failed
   tenant: acme
   progress: 3/5

@@ -88,7 +88,7 @@ func (w *world) oneByOne(ctx context.Context, spec *v1alpha1.WorkflowRunSpec, n 
 // writeStatus puts a whole status, as the operator does, with the next fence.
 func (w *world) writeStatus(ctx context.Context, run *v1alpha1.WorkflowRun) error {
 	fence := int64(1)
-	if run.Status != nil {
+	if !run.Unwritten() {
 		fence += *run.Status.Fence
 	}
 	run.Status = plainStatus(run, fence)

@@ -57,7 +57,7 @@ func echo(_ context.Context, job worker.Job) (any, error) { return job.Input, ni
 // span is from the first dispatch of any job to the end of the last step, by the operator's own stamps.
 func span(runs []v1alpha1.WorkflowRun) (begin, end time.Time) {
 	for i := range runs {
-		if runs[i].Status == nil {
+		if runs[i].Unwritten() {
 			continue
 		}
 		for _, s := range runs[i].Status.Steps {
@@ -76,7 +76,7 @@ func span(runs []v1alpha1.WorkflowRun) (begin, end time.Time) {
 
 func allIn(runs []v1alpha1.WorkflowRun, phase v1alpha1.RunPhase) error {
 	for i := range runs {
-		if runs[i].Status == nil || runs[i].Status.Phase != phase {
+		if runs[i].Unwritten() || runs[i].Status.Phase != phase {
 			return fmt.Errorf("%w: %s", errWrongEnd, runs[i].Name)
 		}
 	}

@@ -174,7 +174,7 @@ func (s *scaling) approveOne(ctx context.Context) (key client.ObjectKey, err err
 		return key, err
 	}
 	for i := range runs {
-		if runs[i].Status != nil && runs[i].Status.Phase == v1alpha1.RunRunning {
+		if !runs[i].Unwritten() && runs[i].Status.Phase == v1alpha1.RunRunning {
 			return client.ObjectKeyFromObject(&runs[i]), s.approve(ctx, &runs[i])
 		}
 	}

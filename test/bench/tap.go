@@ -97,7 +97,7 @@ func (t *tap) hear(m *nats.Msg) {
 func (t *tap) see() {
 	for e := range t.watch.ResultChan() {
 		run, ok := e.Object.(*v1alpha1.WorkflowRun)
-		if !ok || run.Status == nil {
+		if !ok || run.Unwritten() {
 			continue
 		}
 		now := time.Now()

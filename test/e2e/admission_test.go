@@ -65,7 +65,7 @@ func (w *world) watchGates(ctx context.Context, limit int) *turnstile {
 
 func (t *turnstile) see(e watch.Event) {
 	run, ok := e.Object.(*v1alpha1.WorkflowRun)
-	if !ok || run.Status == nil || run.Status.Admission == nil {
+	if !ok || run.Unwritten() || run.Status.Admission == nil {
 		return
 	}
 	t.mu.Lock()

@@ -16,7 +16,7 @@ import (
 func (w *world) succeededReason(ctx context.Context, name string) func() string {
 	return func() string {
 		run := w.get(ctx, name)
-		if run.Status == nil {
+		if run.Unwritten() {
 			return ""
 		}
 		if c := meta.FindStatusCondition(run.Status.Conditions, v1alpha1.ConditionSucceeded); c != nil {

@@ -80,7 +80,7 @@ func (w *world) reasons(ctx context.Context, class, condition string) map[string
 			continue
 		}
 		c := &metav1.Condition{}
-		if run.Status != nil {
+		if !run.Unwritten() {
 			if found := meta.FindStatusCondition(run.Status.Conditions, condition); found != nil {
 				c = found
 			}
@@ -330,7 +330,7 @@ var _ = Describe("a holder that slept beyond its TTL", func() {
 			Eventually(func(g Gomega) {
 				run := w.runs(ctx)[0]
 				r := lockmgr.Request{RunUID: string(run.UID), Policy: lock}
-				if run.Status != nil && run.Status.Fence != nil {
+				if !run.Unwritten() && run.Status.Fence != nil {
 					r.Floor, r.FloorLeaseID = *run.Status.Fence, run.Status.Lock.LeaseID
 				}
 				var err error

@@ -166,7 +166,7 @@ var _ = Describe("an operator that starts", func() {
 			var list v1alpha1.WorkflowRunList
 			g.Expect(k8s.List(ctx, &list, client.InNamespace(w.namespace))).To(Succeed())
 			for i := range list.Items {
-				g.Expect(list.Items[i].Status).NotTo(BeNil())
+				g.Expect(list.Items[i].Unwritten()).To(BeFalse())
 				g.Expect(list.Items[i].Status.Conditions).To(ContainElement(And(
 					HaveField("Type", v1alpha1.ConditionRunLockRenewed), HaveField("Reason", v1alpha1.ReasonLockStoreUnavailable))))
 			}

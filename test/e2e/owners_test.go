@@ -55,7 +55,7 @@ func (w *world) record(ctx context.Context) *history {
 
 func (h *history) see(e watch.Event) {
 	run, ok := e.Object.(*v1alpha1.WorkflowRun)
-	if !ok || e.Type != watch.Modified || run.Status == nil || run.Status.Fence == nil {
+	if !ok || e.Type != watch.Modified || run.Unwritten() || run.Status.Fence == nil {
 		return
 	}
 	h.mu.Lock()

@@ -162,7 +162,7 @@ var _ = Describe("a user with kubectl syncopate", func() {
 		Expect(k8s.Create(ctx, run)).To(Succeed())
 		phases := func() []v1alpha1.StepPhase {
 			var all []v1alpha1.StepPhase
-			if now := w.get(ctx, "report"); now.Status != nil {
+			if now := w.get(ctx, "report"); !now.Unwritten() {
 				for _, s := range now.Status.Steps {
 					all = append(all, s.Phase)
 				}

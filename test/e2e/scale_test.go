@@ -135,7 +135,7 @@ func (w *world) fanOut(ctx context.Context, topic string, items int, parallel in
 	})
 	Eventually(func() v1alpha1.RunPhase {
 		run := &w.runs(ctx)[0]
-		if run.Status == nil {
+		if run.Unwritten() {
 			return ""
 		}
 		text, err := json.Marshal(run.Status)

@@ -140,7 +140,7 @@ func (w *world) phases(ctx context.Context) map[v1alpha1.RunPhase]int {
 	Expect(k8s.List(ctx, &list, client.InNamespace(w.namespace))).To(Succeed())
 	counts := map[v1alpha1.RunPhase]int{}
 	for i := range list.Items {
-		if list.Items[i].Status == nil {
+		if list.Items[i].Unwritten() {
 			counts[v1alpha1.RunPending]++
 			continue
 		}

@@ -195,7 +195,7 @@ func (w *world) awaitSteps(ctx context.Context, step string, n int) {
 		done := 0
 		var missing string
 		for _, run := range w.runs(ctx) {
-			if run.Status != nil && slices.ContainsFunc(run.Status.Steps, func(s v1alpha1.StepStatus) bool {
+			if !run.Unwritten() && slices.ContainsFunc(run.Status.Steps, func(s v1alpha1.StepStatus) bool {
 				return s.Name == step && s.Phase == v1alpha1.StepSucceeded
 			}) {
 				done++

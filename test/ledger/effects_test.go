@@ -15,13 +15,13 @@ type effect struct {
 
 // effects finds what the results in a write did.
 func effects(was, next *v1alpha1.WorkflowRun) []effect {
-	if next.Status == nil {
+	if next.Unwritten() {
 		return nil
 	}
 	var found []effect
 	for i := range next.Status.Steps {
 		before := v1alpha1.StepStatus{}
-		if was != nil && was.Status != nil && i < len(was.Status.Steps) {
+		if was != nil && !was.Unwritten() && i < len(was.Status.Steps) {
 			before = was.Status.Steps[i]
 		}
 		if e, ok := stepEffect(&before, &next.Status.Steps[i]); ok {

@@ -83,7 +83,7 @@ func (h *history) finished() int {
 	defer h.mu.Unlock()
 	n := 0
 	for _, run := range h.last {
-		if run.Status != nil && run.Status.CompletedAt != nil {
+		if !run.Unwritten() && run.Status.CompletedAt != nil {
 			n++
 		}
 	}

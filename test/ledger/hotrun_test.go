@@ -107,7 +107,7 @@ func newStove(ctx context.Context, tb testing.TB, h heat) *stove {
 	w.follow(ctx, func(_, next *v1alpha1.WorkflowRun, at time.Time) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if _, known := s.ends[string(next.UID)]; !known && next.Status != nil && next.Status.CompletedAt != nil {
+		if _, known := s.ends[string(next.UID)]; !known && !next.Unwritten() && next.Status.CompletedAt != nil {
 			s.ends[string(next.UID)] = at
 		}
 	})
@@ -195,7 +195,7 @@ func (s *stove) copyOfLast(ctx context.Context) *v1alpha1.WorkflowRun {
 	runs[0].Spec.Suspend = true
 	s.w.create(ctx, runs)
 	await(ctx, s.w.tb, s.heat.patience, "the operator has seen the run", func() string {
-		if runs[0] = s.w.run(ctx, runs[0].Name); runs[0].Status == nil {
+		if runs[0] = s.w.run(ctx, runs[0].Name); runs[0].Unwritten() {
 			return "not yet"
 		}
 		return ""
@@ -317,7 +317,7 @@ func (s *stove) clear(ctx context.Context) {
 	s.w.expectSettled(ctx, s.heat.patience)
 	s.w.expectDeadLetters(ctx, 0)
 	for _, run := range s.w.runs(ctx) {
-		if run.Status == nil || run.Status.Phase != v1alpha1.RunSucceeded {
+		if run.Unwritten() || run.Status.Phase != v1alpha1.RunSucceeded {
 			s.w.tb.Errorf("run %s did not succeed", run.Name)
 		}
 	}

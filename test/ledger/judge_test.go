@@ -64,7 +64,7 @@ func judgeFinals(a account) []string {
 	for i := range a.Finals {
 		run := &a.Finals[i]
 		phase, steps := v1alpha1.RunSucceeded, []v1alpha1.StepStatus(nil)
-		if run.Status != nil {
+		if !run.Unwritten() {
 			steps = run.Status.Steps
 		}
 		for k := range steps {

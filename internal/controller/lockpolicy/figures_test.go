@@ -218,7 +218,7 @@ func TestAUserChangesAPolicyWhileItsStatusIsWritten(t *testing.T) {
 		t.Fatalf("reconcile: %+v, %v; want to come again soon, without an error", res, err)
 	}
 	w.status("b")
-	if p := w.get("a"); p.Status != nil || p.Spec.RunLock.TTLSeconds != 60 {
+	if p := w.get("a"); p.Status.ObservedGeneration != -1 || p.Spec.RunLock.TTLSeconds != 60 {
 		t.Errorf("the user's change met %+v", p)
 	}
 	w.pass()
@@ -248,7 +248,7 @@ func TestWhatTheSpecSaysIsWrittenWithoutFigures(t *testing.T) {
 				}
 			}
 			got := w.status("a")
-			if got.Effective == nil || len(got.Conditions) != 1 || got.Runs != nil || got.Contention != nil {
+			if got.Effective == nil || len(got.Conditions) != 2 || got.Runs != nil || got.Contention != nil {
 				t.Errorf("status is %+v", got)
 			}
 			w.r.Client, w.r.Metrics = healthy.Client, healthy.Metrics

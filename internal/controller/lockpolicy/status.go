@@ -34,7 +34,9 @@ func (s *statuses) of(p *v1alpha1.LockPolicy) *v1alpha1.LockPolicyStatus {
 		next = p.Status.DeepCopy()
 	}
 	next.ObservedGeneration = p.Generation
-	meta.SetStatusCondition(&next.Conditions, s.ready(p))
+	ready := s.ready(p)
+	meta.SetStatusCondition(&next.Conditions, ready)
+	meta.SetStatusCondition(&next.Conditions, stalled(ready))
 	next.Effective = effective(p, s.policies)
 	if s.figures.counted() {
 		runs := s.runs[p.Name]
@@ -54,6 +56,16 @@ func (s *statuses) ready(p *v1alpha1.LockPolicy) metav1.Condition {
 	if conflict, ok := s.conflicts[p.Name]; ok {
 		c.Status, c.Reason = metav1.ConditionFalse, v1alpha1.ReasonClassConflict
 		c.Message = fmt.Sprintf("Class %q belongs to the older policy %q; take it out of one of them", conflict.Class, conflict.Policy)
+	}
+	return c
+}
+
+// stalled tells tools that a policy which is not ready stays so until somebody changes one.
+func stalled(ready metav1.Condition) metav1.Condition {
+	c := ready
+	c.Type, c.Status = v1alpha1.ConditionStalled, metav1.ConditionFalse
+	if ready.Status != metav1.ConditionTrue {
+		c.Status = metav1.ConditionTrue
 	}
 	return c
 }

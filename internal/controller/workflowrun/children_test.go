@@ -288,7 +288,7 @@ var _ = Describe("a child run", func() {
 		}
 		run := w.create(ctx, []v1alpha1.Step{w.childStep("sub", waits)})
 		waiting := r.drive(ctx, run, func(now *v1alpha1.WorkflowRun) bool {
-			return now.Status != nil && strings.Contains(messageOf(now, v1alpha1.ConditionSucceeded), "cannot be created now: exceeded quota, try 1")
+			return !now.Unwritten() && strings.Contains(messageOf(now, v1alpha1.ConditionSucceeded), "cannot be created now: exceeded quota, try 1")
 		})
 		r.drive(ctx, run, func(*v1alpha1.WorkflowRun) bool { return tries > 3 })
 		Expect(w.get(ctx, run).ResourceVersion).To(Equal(waiting.ResourceVersion), "it is told once")

@@ -77,7 +77,7 @@ func (w *world) limit(ctx context.Context, n int32) {
 }
 
 func admittedReason(run *v1alpha1.WorkflowRun) string {
-	if run.Status == nil {
+	if run.Unwritten() {
 		return ""
 	}
 	for _, c := range run.Status.Conditions {
@@ -267,7 +267,7 @@ var _ = Describe("a slot that cannot be given up", func() {
 		r.finish(ctx, run)
 		Expect(r.mustPass(ctx, run).RequeueAfter).To(Equal(3 * time.Second))
 		r.drive(ctx, next, func(now *v1alpha1.WorkflowRun) bool {
-			return now.Status != nil && now.Status.Phase == v1alpha1.RunQueued
+			return !now.Unwritten() && now.Status.Phase == v1alpha1.RunQueued
 		})
 		r.gates = open
 		r.mustPass(ctx, run)

@@ -97,7 +97,7 @@ func checkHistory(versions []*v1alpha1.WorkflowRun) []string {
 	var wrong []string
 	ends := map[string]int{}
 	for i, next := range versions {
-		if i == 0 || next.Status == nil {
+		if i == 0 || next.Unwritten() {
 			continue
 		}
 		was := versions[i-1]
@@ -107,7 +107,7 @@ func checkHistory(versions []*v1alpha1.WorkflowRun) []string {
 		if fence < oldFence || (fence == oldFence && lease != oldLease) {
 			wrong = append(wrong, at+fmt.Sprintf("fence %d of %q after %d of %q", fence, lease, oldFence, oldLease))
 		}
-		if was.Status == nil {
+		if was.Unwritten() {
 			continue
 		}
 		if was.Status.CompletedAt != nil && was.Status.Phase != next.Status.Phase {

@@ -13,7 +13,7 @@ import (
 
 // checkStatus returns what is wrong with the status of a run, whatever happened to it before.
 func checkStatus(run *v1alpha1.WorkflowRun) []string {
-	if run.Status == nil {
+	if run.Unwritten() {
 		return nil
 	}
 	c := &statusCheck{run: run, st: run.Status}

@@ -47,7 +47,7 @@ func (w *world) decide(ctx context.Context, run *v1alpha1.WorkflowRun, step stri
 }
 
 func stepOf(run *v1alpha1.WorkflowRun, name string) v1alpha1.StepStatus {
-	if run.Status != nil {
+	if !run.Unwritten() {
 		for _, s := range run.Status.Steps {
 			if s.Name == name {
 				return s
@@ -124,7 +124,7 @@ var _ = Describe("a wish of the user", func() {
 	states := []state{
 		{name: "not looked at yet"},
 		{name: "suspended before its admission", adjust: func(s *v1alpha1.WorkflowRunSpec) { s.Suspend = true }, reached: func(run *v1alpha1.WorkflowRun) bool {
-			return run.Status != nil && run.Status.Phase == v1alpha1.RunSuspended
+			return !run.Unwritten() && run.Status.Phase == v1alpha1.RunSuspended
 		}},
 		{name: "with a job in the queue", reached: inPhase("draft", v1alpha1.StepDispatched)},
 		{name: "backing off", reached: inPhase("draft", v1alpha1.StepBackingOff)},
@@ -261,7 +261,7 @@ var _ = Describe("workers", func() {
 			Expect(r.mustPass(ctx, run).RequeueAfter).To(BeNumerically("<=", newsDelay), "what is known already is told soon")
 		}
 		told := r.drive(ctx, run, func(now *v1alpha1.WorkflowRun) bool {
-			return now.Status != nil && reasonOf(now, v1alpha1.ConditionSucceeded) == v1alpha1.ReasonWaitingForWorkers
+			return !now.Unwritten() && reasonOf(now, v1alpha1.ConditionSucceeded) == v1alpha1.ReasonWaitingForWorkers
 		})
 		Expect(meta.FindStatusCondition(told.Status.Conditions, v1alpha1.ConditionSucceeded).Message).To(ContainSubstring("nobody pulls jobs of topic " + topic))
 		Expect(known.watched).To(HaveKeyWithValue(client.ObjectKeyFromObject(run), []string{topic}))

@@ -16,7 +16,7 @@ import (
 )
 
 func reason(run *v1alpha1.WorkflowRun, kind string) string {
-	if run.Status == nil {
+	if run.Unwritten() {
 		return ""
 	}
 	if c := meta.FindStatusCondition(run.Status.Conditions, kind); c != nil {

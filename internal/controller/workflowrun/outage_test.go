@@ -30,7 +30,7 @@ var _ = Describe("NATS that does not answer", func() {
 			return nil
 		}
 		told := r.drive(ctx, run, func(now *v1alpha1.WorkflowRun) bool {
-			return now.Status != nil && reasonOf(now, v1alpha1.ConditionSucceeded) == v1alpha1.ReasonWaitingForNATS
+			return !now.Unwritten() && reasonOf(now, v1alpha1.ConditionSucceeded) == v1alpha1.ReasonWaitingForNATS
 		})
 		Expect(stepOf(told, "a").Phase).To(Equal(v1alpha1.StepDispatched))
 		Expect(r.recorder.count(dispatched)).To(BeZero())

@@ -66,7 +66,7 @@ func (w *world) lockStory(ctx context.Context, run *v1alpha1.WorkflowRun) []stri
 	})
 	var story []string
 	for _, v := range versions {
-		if v.Status != nil {
+		if !v.Unwritten() {
 			story = append(story, reason(v, v1alpha1.ConditionRunLockRenewed)+" "+reason(v, v1alpha1.ConditionRunLockAbandoned))
 		}
 	}

@@ -300,7 +300,7 @@ func accounted(run *v1alpha1.WorkflowRun, fact lifecycle.Result) bool {
 	if lifecycle.Finished(run) {
 		return true
 	}
-	if run.Status == nil {
+	if run.Unwritten() {
 		return false
 	}
 	for _, s := range run.Status.Steps {

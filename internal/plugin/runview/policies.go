@@ -68,8 +68,9 @@ func (v *viewer) policyFacts() {
 }
 
 func (v *viewer) conflict(p *v1alpha1.LockPolicy) {
-	if p.Status == nil || !slices.Contains(p.Spec.WorkloadClasses, v.run.Spec.WorkloadClass) {
-		return
+	class := v.run.Spec.WorkloadClass
+	if p.Status == nil || !slices.Contains(p.Spec.WorkloadClasses, class) || slices.Contains(policy.Governed(p, v.policies), class) {
+		return // another class of its is the older policy's
 	}
 	c := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionReady)
 	if c == nil {

@@ -57,7 +57,7 @@ func meanings() map[string]map[string]meaning {
 		v1alpha1.ConditionSucceeded: outcomes(),
 		v1alpha1.ConditionReady: { // of LockPolicies
 			v1alpha1.ReasonReady:         {},
-			v1alpha1.ReasonClassConflict: {text: "lists the class, too, and is not in force: an older policy has it"},
+			v1alpha1.ReasonClassConflict: {text: "lists the class, too, and is not in force for it: an older policy has it"},
 		},
 	}
 }

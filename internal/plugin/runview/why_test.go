@@ -82,7 +82,7 @@ func sayings() []saying {
 		{condition: "Succeeded", reason: "FromTheFuture", status: unknown, summary: "Succeeded is Unknown: FromTheFuture: MESSAGE"},
 		{condition: "RunLockRenewed", reason: "FromTheFuture", status: no, fact: "lock: RunLockRenewed is False: FromTheFuture: MESSAGE"},
 		{condition: "Ready", reason: "Ready", status: yes},
-		{condition: "Ready", reason: "ClassConflict", status: no, fact: "policy: strict lists the class, too, and is not in force: an older policy has it"},
+		{condition: "Ready", reason: "ClassConflict", status: no, fact: "policy: strict lists the class, too, and is not in force for it: an older policy has it"},
 	}
 }
 
@@ -95,8 +95,10 @@ func sayingOf(s saying) Answer {
 	policies := []v1alpha1.LockPolicy{}
 	if s.condition == v1alpha1.ConditionReady {
 		p := v1alpha1.LockPolicy{Status: &v1alpha1.LockPolicyStatus{Conditions: []metav1.Condition{c}}}
-		p.Name, p.Spec.WorkloadClasses = "strict", []string{"c"}
-		policies = append(policies, p)
+		p.Name, p.Spec.WorkloadClasses, p.CreationTimestamp = "strict", []string{"c"}, metav1.Time{Time: created}
+		older := v1alpha1.LockPolicy{Spec: p.Spec}
+		older.Name = "older"
+		policies = append(policies, p, older)
 	} else {
 		run.Status.Conditions = append(run.Status.Conditions, c)
 	}
@@ -368,5 +370,26 @@ func TestWhySaysThatTheOperatorIsLate(t *testing.T) {
 				t.Errorf("late: %v, want %v", got, tt.late)
 			}
 		})
+	}
+}
+
+// mutation: a conflict that is told of each class of a policy makes this fail.
+func TestWhySaysOfAPolicyWhatHoldsForTheRunsClass(t *testing.T) {
+	t.Parallel()
+	older, younger := v1alpha1.LockPolicy{}, v1alpha1.LockPolicy{}
+	older.Name, older.Spec.WorkloadClasses, older.CreationTimestamp = "older", []string{"batch"}, metav1.Time{Time: created}
+	younger.Name, younger.Spec.WorkloadClasses, younger.CreationTimestamp = "younger", []string{"batch", "gpu"}, metav1.Time{Time: created.Add(time.Second)}
+	younger.Status = &v1alpha1.LockPolicyStatus{Conditions: []metav1.Condition{{
+		Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonClassConflict,
+	}}}
+	for class, told := range map[string]bool{"batch": true, "gpu": false} {
+		run := steady(t, func(r *v1alpha1.WorkflowRun) { r.Spec.WorkloadClass = class })
+		got := false
+		for _, f := range Why(run, []v1alpha1.LockPolicy{older, younger}, created).Facts {
+			got = got || f.About == "policy" && strings.Contains(f.Text, "not in force")
+		}
+		if got != told {
+			t.Errorf("a run of class %s is told that the policy is not in force: %t, want %t", class, got, told)
+		}
 	}
 }

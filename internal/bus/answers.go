@@ -112,7 +112,7 @@ func (s *resultScan) next(ctx context.Context) (*scanned, error) {
 
 func (m *scanned) answer() Answer {
 	a := Answer{ID: m.id, PublishedAt: m.Time}
-	if a.Result, a.Rejected = protocol.DecodeResult(m.Data); a.Rejected != nil {
+	if a.Result, a.Rejected = decodeResult(m.Data); a.Rejected != nil {
 		a.Result = protocol.Result{}
 	}
 	return a

@@ -87,7 +87,7 @@ func (o *original) token() string { return o.header.Get(protocol.HeaderToken) }
 // decode reads what an authentic message says, and lets the message go.
 func (d *Delivery) decode() {
 	d.TraceParent = d.original.header.Get(protocol.HeaderTraceID)
-	if d.Result, d.Rejected = protocol.DecodeResult(d.original.body); d.Rejected != nil {
+	if d.Result, d.Rejected = decodeResult(d.original.body); d.Rejected != nil {
 		d.Result = protocol.Result{}
 	}
 	d.original = nil

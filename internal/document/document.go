@@ -65,14 +65,15 @@ func Parse(text []byte) (*Document, error) {
 	if len(text) > MaxBytes {
 		return nil, fmt.Errorf("%w: %d bytes, more than %d", ErrTooLarge, len(text), MaxBytes)
 	}
-	if !json.Valid(text) {
+	n, ok := count(text)
+	if !ok {
 		var discarded json.RawMessage
 		if err := json.Unmarshal(text, &discarded); err != nil {
 			return nil, err //nolint:wrapcheck // it says where and what
 		}
 		return nil, errors.New("not JSON")
 	}
-	p := parser{Document: Document{text: text, nodes: make([]node, count(text))}}
+	p := parser{Document: Document{text: text, nodes: make([]node, n)}}
 	p.top = len(p.nodes)
 	p.value()
 	return &p.Document, nil

@@ -71,6 +71,9 @@ func check(t *testing.T, text string) {
 	t.Helper()
 	var want any
 	wantErr := utiljson.Unmarshal([]byte(text), &want)
+	if Valid([]byte(text)) != json.Valid([]byte(text)) {
+		t.Fatalf("%.200q: valid %t", text, Valid([]byte(text)))
+	}
 	d, err := Parse([]byte(text))
 	if err != nil {
 		if json.Valid([]byte(text)) {
@@ -104,6 +107,8 @@ func examples() []string {
 		"\"\u007f\u0080\"", `"\u0000\u001f"`,
 		`[]`, `{}`, `[[]]`, `[{}]`, `[1, [2, [3, {"a": [4]}]], 5]`, "[\n1 ,\t2\r]",
 		`{"b":1,"a":2}`, `{"a":1,"a":2}`, `{"a":1,"\u0061":[3]}`, `{"":0,"":{"":1}}`, `{"é":1,"\u00e9":2,"z":3,"\uffff":4,"😀":5}`, `{"a":{"c":1,"b":{"y":1,"x":[true,null]}},"A":[]}`,
+		`{"a" : "b" , "c":[ ] }`, `"\u00g0"`, `"\u00"`, `"\x"`, `"\`, `"long enough for eight \" and \\ more"`, "\"long enough for eight \x1f\"", `01`, `-`, `1.`, `.5`, `1e`, `1e+`, `1e+05`, `+1`, `tru`, `truex`,
+		`{"a":1 "b":2}`, `{1:2}`, `{"a":}`, `{,}`, `[,]`, `[1 2]`, `[1`, `{"a":1`, `"a`, "\ufeff1", "1\x00", "\v1", `[1]]`, `{}{}`,
 		"{\"\xff\":1,\"\xfe\":2,\"\\ufffd\":3}",
 		`{`, `[1,]`, `{"a"}`, `1 2`, ``, `"`, `nul`, `{"a":1,}`, "\"\x01\"",
 		strings.Repeat("[", 9_000) + strings.Repeat("]", 9_000), strings.Repeat("[", 11_000) + strings.Repeat("]", 11_000),
@@ -126,6 +131,20 @@ func FuzzDocument(f *testing.F) {
 			check(t, text)
 		}
 	})
+}
+
+// mutation: Fields that takes a text for its end, keeps blanks around a value, or leaves keys escaped makes this fail.
+func TestFieldsAreThoseOfTheText(t *testing.T) {
+	fields, ok := Fields([]byte(" {\"a\" : [1, 2] ,\"\\u0061\":\"x\\\"y\",\"b\":{ \"c\": null } } "))
+	want := []Field{{"a", []byte("[1, 2]"), 8}, {"a", []byte(`"x\"y"`), 25}, {"b", []byte(`{ "c": null }`), 36}}
+	if !ok || !reflect.DeepEqual(fields, want) {
+		t.Errorf("%v %+v", ok, fields)
+	}
+	for _, text := range []string{`[]`, `1`, ``, `{"a":1}x`, `{"a":1`, `{"a":nul}`} {
+		if fields, ok := Fields([]byte(text)); ok {
+			t.Errorf("%q has the fields %+v", text, fields)
+		}
+	}
 }
 
 // Mutation that this finds: nodes are appended to a slice that grows.
@@ -158,7 +177,7 @@ func TestATextThatIsTooLargeIsRefused(t *testing.T) {
 }
 
 func BenchmarkParse(b *testing.B) {
-	for _, element := range []string{`{"a":1}`, `1`, `{"id":"0123456789","url":"https://example.org/a/b"}`, `{"\u0062":1,"\u0061":2}`} {
+	for _, element := range []string{`{"a":1}`, `1`, `{"id":"0123456789","url":"https://example.org/a/b"}`, `{"\u0062":1,"\u0061":2}`, `"` + strings.Repeat("x", 60<<10) + `"`} {
 		text := []byte("[" + strings.Repeat(element+",", 8<<20/(len(element)+1)-1) + element + "]")
 		b.Run(fmt.Sprintf("%.12s", element), func(b *testing.B) {
 			b.SetBytes(int64(len(text)))

@@ -15,30 +15,9 @@ type parser struct {
 	top   int // of the stack; nodes from there on are on it
 }
 
-// count is the number of values and keys in a valid text.
-func count(text []byte) (n int) {
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; c {
-		case ' ', '\t', '\r', '\n', ',', ':', ']', '}':
-			continue
-		case '[', '{':
-		case '"':
-			i = stringEnd(text, i+1)
-		default:
-			i = scalarEnd(text, i) - 1
-		}
-		n++
-	}
-	return n
-}
-
 // stringEnd is the index of the quote that ends the string which begins at i.
 func stringEnd(text []byte, i int) int {
-	for text[i] != '"' {
-		if text[i] == '\\' {
-			i++
-		}
-		i++
+	for i = plainEnd(text, i); text[i] != '"'; i = plainEnd(text, i+2) { // behind what is escaped; the digits of \u are plain
 	}
 	return i
 }

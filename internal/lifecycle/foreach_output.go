@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/document"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -70,7 +71,7 @@ func (d *decider) itemOutput(r *Result) (raw json.RawMessage, lacking bool, prob
 	if string(raw) == "null" {
 		raw = nil
 	}
-	if len(raw) > maxDepth && !json.Valid(slices.Concat([]byte("[["), raw, []byte("]]"))) {
+	if len(raw) > maxDepth && !document.Valid(slices.Concat([]byte("[["), raw, []byte("]]"))) {
 		return nil, false, rejected("output: it is nested too deep to be put into a list")
 	}
 	return raw, false, nil
@@ -200,22 +201,26 @@ func (d *decider) loadOutputs(refs []v1alpha1.OutputReference) (parts [][]byte, 
 
 // withFresh is the outputs in status and the fresh ones; nil if there are none.
 func (it *items) withFresh() []byte {
-	var text []byte
+	var parts [][]byte
 	for _, item := range slices.Sorted(maps.Keys(it.fresh)) {
 		if raw := it.fresh[item].raw; raw != nil {
-			text = fmt.Appendf(text, ",[%d,%s]", item, raw)
+			parts = append(parts, slices.Concat(fmt.Appendf(nil, "[%d,", item), raw, []byte("]")))
 		}
 	}
-	if text == nil {
+	if parts == nil {
 		return it.held()
 	}
-	text[0] = '['
-	return joined([][]byte{it.held(), append(text, ']')})
+	all := slices.Concat([]byte("["), bytes.Join(parts, []byte(",")), []byte("]"))
+	return joined([][]byte{it.held(), all})
 }
 
 // joined is one text of several; a nil one has no outputs.
 func joined(parts [][]byte) []byte {
-	text := []byte("[")
+	size := 0
+	for _, p := range parts {
+		size += len(p)
+	}
+	text := append(make([]byte, 0, size+len("[]")), '[')
 	for _, p := range parts {
 		if len(p) < len("[]") {
 			continue

@@ -1,13 +1,13 @@
 package lifecycle
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"unicode/utf8"
 
+	"github.com/syncopate-dev/syncopate/internal/document"
 	"github.com/syncopate-dev/syncopate/internal/expr"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -26,7 +26,7 @@ func PayloadProblem(ref protocol.OutputRef, data []byte) string {
 	if err := ref.CheckBytes(data); err != nil {
 		return strings.TrimPrefix(err.Error(), protocol.ErrOutputRef.Error()+": ") // whose job it is was checked before
 	}
-	if !utf8.Valid(data) || !json.Valid(data) {
+	if !utf8.Valid(data) || !document.Valid(data) {
 		return "the object is not JSON in UTF-8"
 	}
 	return ""

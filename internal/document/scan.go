@@ -1,0 +1,261 @@
+package document
+
+import (
+	"encoding/binary"
+	"strconv"
+	"strings"
+)
+
+// maxNesting is that of encoding/json.
+const maxNesting = 10_000
+
+// Field is one of an object, as it is in a text: a key that stands there twice is two fields.
+type Field struct {
+	Key   string
+	Value []byte // part of the text, without blanks around it
+	At    int    // where in the text it begins
+}
+
+// Fields are those of the object that a text is; not ok: the text is no JSON, or no object. Nothing but the keys is copied.
+func Fields(text []byte) (fields []Field, ok bool) {
+	s := scanner{text: text}
+	s.skip()
+	if s.peek() != '{' {
+		return nil, false
+	}
+	ok = s.members(func(key []byte, begin int) {
+		fields = append(fields, Field{Key: unescaped(key), Value: text[begin:s.at], At: begin})
+	})
+	s.skip()
+	return fields, ok && s.at == len(text)
+}
+
+// Valid says what json.Valid says, several times as fast.
+func Valid(text []byte) bool {
+	_, ok := count(text)
+	return ok
+}
+
+// count is the number of values and keys in a text; not ok: it is not what encoding/json takes for JSON.
+func count(text []byte) (n int, ok bool) {
+	s := scanner{text: text}
+	s.skip()
+	ok = s.value()
+	s.skip()
+	return s.n, ok && s.at == len(text)
+}
+
+// scanner checks a text in one pass. Its methods say whether what they read is JSON.
+type scanner struct {
+	text  []byte
+	at    int
+	n     int // values and keys so far
+	depth int
+}
+
+// peek is the next byte; 0, which is none of JSON, at the end.
+func (s *scanner) peek() byte {
+	if s.at < len(s.text) {
+		return s.text[s.at]
+	}
+	return 0
+}
+
+// take reads one byte if it is the next.
+func (s *scanner) take(b byte) bool {
+	if s.peek() != b {
+		return false
+	}
+	s.at++
+	return true
+}
+
+func (s *scanner) skip() {
+	for s.at < len(s.text) && (s.text[s.at] == ' ' || s.text[s.at] == '\n' || s.text[s.at] == '\t' || s.text[s.at] == '\r') {
+		s.at++
+	}
+}
+
+func (s *scanner) value() bool {
+	switch c := s.peek(); c {
+	case '{':
+		return s.members(nil)
+	case '[':
+		return s.elements()
+	case '"':
+		return s.string()
+	case 't':
+		return s.word("true")
+	case 'f':
+		return s.word("false")
+	case 'n':
+		return s.word("null")
+	default:
+		return s.number()
+	}
+}
+
+func (s *scanner) word(w string) bool {
+	s.n++
+	begin := s.at
+	s.at = min(s.at+len(w), len(s.text))
+	return string(s.text[begin:s.at]) == w
+}
+
+// open reads the first byte of a list or an object, whose end was not read yet.
+func (s *scanner) open() bool {
+	s.n++
+	s.at++
+	s.depth++
+	s.skip()
+	return s.depth <= maxNesting
+}
+
+// closed reads what follows a part: a comma, after which there is another one, or the end.
+func (s *scanner) closed(end byte) (over, ok bool) {
+	s.skip()
+	if s.take(end) {
+		s.depth--
+		return true, true
+	}
+	ok = s.take(',')
+	s.skip()
+	return false, ok
+}
+
+func (s *scanner) elements() bool {
+	if !s.open() {
+		return false
+	}
+	if s.take(']') {
+		s.depth--
+		return true
+	}
+	for {
+		if !s.value() {
+			return false
+		}
+		if over, ok := s.closed(']'); over || !ok {
+			return ok
+		}
+	}
+}
+
+// members reads an object, and tells of each key, without quotes, and where its value begins, once it was read.
+func (s *scanner) members(tell func(key []byte, begin int)) bool {
+	if !s.open() {
+		return false
+	}
+	if s.take('}') {
+		s.depth--
+		return true
+	}
+	for {
+		if !s.member(tell) {
+			return false
+		}
+		if over, ok := s.closed('}'); over || !ok {
+			return ok
+		}
+	}
+}
+
+func (s *scanner) member(tell func(key []byte, begin int)) bool {
+	begin := s.at
+	if !s.string() {
+		return false
+	}
+	key := s.text[begin+1 : s.at-1]
+	s.skip()
+	if !s.take(':') {
+		return false
+	}
+	s.skip()
+	begin = s.at
+	if !s.value() {
+		return false
+	}
+	if tell != nil {
+		tell(key, begin)
+	}
+	return true
+}
+
+func (s *scanner) string() bool {
+	s.n++
+	if !s.take('"') {
+		return false
+	}
+	for {
+		s.at = plainEnd(s.text, s.at)
+		switch s.peek() {
+		case '"':
+			s.at++
+			return true
+		case '\\':
+			if !s.escape() {
+				return false
+			}
+		default:
+			return false // a control character, or the end
+		}
+	}
+}
+
+func (s *scanner) escape() bool {
+	s.at++
+	c := s.peek()
+	s.at++
+	if c != 'u' {
+		return c != 0 && strings.IndexByte(`"\/bfnrt`, c) >= 0
+	}
+	if s.at+4 > len(s.text) {
+		return false
+	}
+	_, err := strconv.ParseUint(string(s.text[s.at:s.at+4]), 16, 16)
+	s.at += 4
+	return err == nil
+}
+
+func (s *scanner) number() bool {
+	s.n++
+	s.take('-')
+	if !s.take('0') && !s.digits() {
+		return false
+	}
+	if s.take('.') && !s.digits() {
+		return false
+	}
+	if s.take('e') || s.take('E') {
+		_ = s.take('+') || s.take('-')
+		return s.digits()
+	}
+	return true
+}
+
+func (s *scanner) digits() bool {
+	begin := s.at
+	for c := s.peek(); c >= '0' && c <= '9'; c = s.peek() {
+		s.at++
+	}
+	return s.at > begin
+}
+
+// plainEnd is the index, from i on, of the first byte that is not simply part of a string: a quote, a backslash, or below a blank.
+func plainEnd(text []byte, i int) int {
+	for i+8 <= len(text) && allPlain(binary.LittleEndian.Uint64(text[i:])) {
+		i += 8
+	}
+	for i < len(text) && text[i] >= ' ' && text[i] != '"' && text[i] != '\\' {
+		i++
+	}
+	return i
+}
+
+// allPlain says whether none of eight bytes is a quote, a backslash, or below a blank: a byte minus its bound has borrowed its highest bit if it
+// was below, or was zero.
+func allPlain(b uint64) bool {
+	const each, high = 0x0101010101010101, 0x8080808080808080
+	quote, backslash := b^each*'"', b^each*'\\'
+	return ((b-each*' ')&^b|(quote-each)&^quote|(backslash-each)&^backslash)&high == 0
+}

@@ -25,6 +25,9 @@ func (p *pass) advance(ctx context.Context) (reconcile.Result, error) {
 	}
 	p.takeKept(ctx)
 	defer p.putBack(ctx)
+	if err := p.deskFor(ctx, bytesOfLetters(p.letters)); err != nil {
+		return reconcile.Result{}, err
+	}
 	if next := p.tooEarly(); !next.IsZero() {
 		return p.again(next), nil
 	}
@@ -32,6 +35,9 @@ func (p *pass) advance(ctx context.Context) (reconcile.Result, error) {
 	p.mem.outputs = p.found.facts()
 	if result, done, err := p.noLock(ctx, plan); done {
 		return result, err
+	}
+	if err := p.sitDownForSize(ctx); err != nil {
+		return reconcile.Result{}, err
 	}
 	lease, err := p.acquire(ctx)
 	if err != nil {

@@ -4,13 +4,21 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"time"
 
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-// maxDesks bounds the desks of a process, and so what all passes together hold of large outputs: some 100 MiB each at most.
-const maxDesks = 2
+const (
+	// maxDesks bounds the desks of a process, and so what all passes together hold of large outputs: some 100 MiB each at most.
+	maxDesks = 2
+	// largeObject is from how many bytes on a run is written from a desk: of 200 steps a status write takes the API server twenty times
+	// as long as of one.
+	largeObject = 64 << 10
+	// maxRest bounds how long a desk stays empty after its use.
+	maxRest = time.Second
+)
 
 // desksOf is how many passes may do what takes long, or much memory, on so many cores at the same time: one core at least is left to the
 // others, if there are two.
@@ -29,16 +37,67 @@ func (p *pass) sitDown(ctx context.Context) bool {
 	if err != nil {
 		return false // what the decision began is good; the rest is for the next pass
 	}
-	p.desk = done
+	begin := p.clock.Now()
+	p.desk = func() { p.rest(begin, done) }
 	return true
 }
 
-// deskFor makes sure that outputs of so many bytes may be in memory.
-func (p *pass) deskFor(ctx context.Context, bytes int64) error {
-	if bytes <= deskBytes || p.desks == nil || p.desk != nil || p.sitDown(ctx) {
+// rest gives a desk back that was had since then: if others want passes, after as long as it was had. What is done at desks, here and at
+// the API server, takes half of the time at most then, and leaves the other half to them.
+func (p *pass) rest(begin time.Time, done func()) {
+	pause := min(p.clock.Since(begin), maxRest)
+	if p.turns == nil || !p.turns.others(p.key.Namespace, begin.Add(-maxRest)) {
+		pause = 0
+	}
+	if pause <= 0 {
+		done()
+		return
+	}
+	p.clock.AfterFunc(pause, done)
+}
+
+// sitDownForSize gives a desk to a pass that is about to write a large object. It is asked before the lock is taken: who waits then is in
+// nobody's way. The size is that of the last write; of the first one it is known too late for that.
+func (p *pass) sitDownForSize(ctx context.Context) error {
+	if p.mem.lastWriteBytes <= largeObject {
 		return nil
 	}
-	return fmt.Errorf("outputs of %d bytes: wait for a desk: %w", bytes, context.Cause(ctx))
+	return p.needDesk(ctx)
+}
+
+// results of so many bytes are applied in one write; the rest with the next one. One is, whatever it has.
+const appliedBytes = 4 << 20
+
+// within leaves results for the next pass that are too much for one.
+func within(letters []*letter, bytes int64) []*letter {
+	for i, l := range letters {
+		if bytes -= l.bytes(); bytes < 0 && i > 0 {
+			return letters[:i]
+		}
+	}
+	return letters
+}
+
+func bytesOfLetters(letters []*letter) (bytes int64) {
+	for _, l := range letters {
+		bytes += l.bytes()
+	}
+	return bytes
+}
+
+// deskFor makes sure that outputs of so many bytes may be in memory, or be read.
+func (p *pass) deskFor(ctx context.Context, bytes int64) error {
+	if bytes <= deskBytes {
+		return nil
+	}
+	return p.needDesk(ctx)
+}
+
+func (p *pass) needDesk(ctx context.Context) error {
+	if p.desks == nil || p.desk != nil || p.sitDown(ctx) {
+		return nil
+	}
+	return fmt.Errorf("wait for a desk: %w", context.Cause(ctx))
 }
 
 // suppliedAtOnce is how many outputs of so many bytes together are stored or read at the same time.

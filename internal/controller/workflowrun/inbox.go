@@ -19,8 +19,8 @@ const (
 	letterBytes = 1 << 10
 	// comeBackRate is how many results a second, and comeBackBytes how many of their bytes, come again that found no room. Each of
 	// them costs its way from NATS, for nothing if there is still no room.
-	comeBackRate  = 1000
-	comeBackBytes = 64 << 20
+	comeBackRate  = 500
+	comeBackBytes = 16 << 20
 	// longestComeBack bounds the wait of one.
 	longestComeBack = time.Minute
 )

@@ -37,6 +37,8 @@ type memory struct {
 	// lastWriteEnd, lastWriteTook and lastWriteApplied pace writes: see nextWrite.
 	lastWriteEnd  time.Time
 	lastWriteTook time.Duration
+	// lastWriteBytes is the size of the object in the last write that was tried.
+	lastWriteBytes int
 	// lastWriteApplied is how many results the last write applied.
 	lastWriteApplied int
 	// lostLease is the reason why this process lost its last lease of the run, until status tells it.

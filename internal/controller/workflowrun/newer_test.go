@@ -34,7 +34,9 @@ var _ = Describe("a run that a newer operator wrote", func() {
 		*newer.Status.Fence++
 		b := &newer.Status.Steps[1] // as far as the old one can tell nobody waits for it
 		b.Phase, b.CompletedAt, newer.Status.Progress = v1alpha1.StepSkipped, b.DispatchedAt, "1/2"
-		Expect(suite.statuses.Put(ctx, newer)).To(Succeed())
+		body, err := encoded(newer)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(suite.statuses.Put(ctx, newer, body)).To(Succeed())
 
 		r.request = func(*lockmgr.Request) { w.violation("the lock was asked for") }
 		t.succeed(ctx)

@@ -22,15 +22,10 @@ func (p *pass) persist(ctx context.Context, d lifecycle.Decision) error {
 	next := p.run.DeepCopy()
 	next.Status = &d.Status
 	p.ending = lifecycle.Finished(next)
-	done, err := p.mayWrite(ctx, next)
-	if err != nil {
+	tried, err := p.put(ctx, next)
+	if !tried {
 		return err
 	}
-	defer done()
-	begin := p.clock.Now()
-	err = p.statuses.Put(ctx, next)
-	p.mem.lastWriteEnd = p.clock.Now()
-	p.mem.lastWriteTook = p.mem.lastWriteEnd.Sub(begin)
 	p.mem.lastWriteApplied = applied(d.Verdicts)
 	if err != nil {
 		p.metrics.statusWrites.WithLabelValues("refused").Inc()
@@ -58,11 +53,33 @@ func (p *pass) persist(ctx context.Context, d lifecycle.Decision) error {
 	return nil
 }
 
+// put writes a status when it may be written, and says whether that was tried: if not, nothing took effect.
+func (p *pass) put(ctx context.Context, next *v1alpha1.WorkflowRun) (tried bool, err error) {
+	body, err := encoded(next)
+	if err != nil {
+		return false, err
+	}
+	p.mem.lastWriteBytes = len(body)
+	done, err := p.mayWrite(ctx, next)
+	if err != nil {
+		return false, err
+	}
+	defer done()
+	begin := p.clock.Now()
+	err = p.statuses.Put(ctx, next, body)
+	p.mem.lastWriteEnd = p.clock.Now()
+	p.mem.lastWriteTook = p.mem.lastWriteEnd.Sub(begin)
+	return true, err //nolint:wrapcheck // persist says what it is about
+}
+
 // mayWrite waits for a place among the status writes that are under way. If all passes wrote at once, the API server would have the
 // queue, and a run whose turn it is at its tenant's gate would wait in it behind all others; here it need not wait.
 func (p *pass) mayWrite(ctx context.Context, next *v1alpha1.WorkflowRun) (done func(), err error) {
 	if p.writes == nil || (lifecycle.Admitted(next) && !lifecycle.Admitted(p.run)) {
 		return func() {}, nil
+	}
+	if err := p.sitDownForSize(ctx); err != nil {
+		return nil, err
 	}
 	return p.writes.wait(ctx, p.key.Namespace)
 }

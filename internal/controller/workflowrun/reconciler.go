@@ -93,7 +93,7 @@ type Reconciler struct {
 	policyChanged func()
 
 	events events.EventRecorder
-	clock  clock.WithTicker
+	clock  clock.WithTickerAndDelayedExecution
 	rand   func() float64
 	newID  func() string
 	holder string
@@ -148,6 +148,7 @@ func (r *Reconciler) wakeNext(key types.NamespacedName) {
 // Reconcile makes one pass over a run: observe, decide, persist, act.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	if r.turns != nil {
+		r.turns.see(req.Namespace, r.clock.Now())
 		turn, may := r.turns.enter(req.NamespacedName)
 		if !may {
 			return reconcile.Result{}, nil // it is woken

@@ -63,7 +63,9 @@ type replica struct {
 	busy    time.Duration // real time that passes took
 }
 
-func withClock(c clock.WithTicker) func(*replica) { return func(r *replica) { r.clock = c } }
+func withClock(c clock.WithTickerAndDelayedExecution) func(*replica) {
+	return func(r *replica) { r.clock = c }
+}
 
 // newReplica starts a process.
 func (w *world) newReplica(ctx context.Context, holder string, adjust ...func(*replica)) *replica {
@@ -220,14 +222,14 @@ func (r *replica) apiHooks() interceptor.Funcs {
 // hookedStatuses are the real ones, with what the spec does before and after.
 type hookedStatuses struct{ r *replica }
 
-func (h hookedStatuses) Put(ctx context.Context, run *v1alpha1.WorkflowRun) error {
+func (h hookedStatuses) Put(ctx context.Context, run *v1alpha1.WorkflowRun, body []byte) error {
 	return h.r.around(ctx, "status", func() error {
 		if h.r.refuse != nil {
 			if err := h.r.refuse(run); err != nil {
 				return err
 			}
 		}
-		if err := suite.statuses.Put(ctx, run); err != nil {
+		if err := suite.statuses.Put(ctx, run, body); err != nil {
 			return err
 		}
 		suite.history.believe(run)

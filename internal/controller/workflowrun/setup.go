@@ -34,7 +34,7 @@ type Options struct {
 	LockMetrics   *lockmgr.Metrics
 	Bus           *bus.Bus
 	BusMetrics    *bus.Metrics
-	Clock         clock.WithTicker
+	Clock         clock.WithTickerAndDelayedExecution
 	Rand          func() float64 // uniform in [0,1)
 	NewID         func() string  // random lease ids for forced ends
 	Holder        string         // name of this replica

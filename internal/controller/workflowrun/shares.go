@@ -1,16 +1,19 @@
 package workflowrun
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 )
 
 // shares gives places to tenants, so that none can have all of them. Of those who wait, the tenant with the fewest places is next, and of
-// two with as many the one that waits longer; the requests of one tenant come one after the other.
+// two with as many the one that had none for longer; the requests of one tenant come one after the other.
 type shares struct {
 	// sparing leaves places free for others: a tenant gets one only if more are free than it has, so half of all at most, and each
 	// of n tenants gets an n+1st. One that has none gets any place that is free.
@@ -21,8 +24,12 @@ type shares struct {
 	free  int
 	used  map[string]int       // places by tenant; none with 0
 	lines map[string][]*ticket // who waits, by tenant; none without
-	turn  uint64               // counts requests
+	last  map[string]uint64    // when a tenant last got a place, in turns; who did not for lastTurns is forgotten
+	turn  uint64               // counts requests and places
 }
+
+// lastTurns is for how many turns it is remembered when a tenant had a place: it bounds the memory.
+const lastTurns = 1 << 10
 
 // ticket is a request for a place that waits, or has it.
 type ticket struct {
@@ -33,7 +40,7 @@ type ticket struct {
 }
 
 func newShares(places int, sparing bool, m placeMetrics) *shares {
-	return &shares{sparing: sparing, metrics: m, free: places, used: map[string]int{}, lines: map[string][]*ticket{}}
+	return &shares{sparing: sparing, metrics: m, free: places, used: map[string]int{}, lines: map[string][]*ticket{}, last: map[string]uint64{}}
 }
 
 // take gives a tenant a place at once (has), or has it wait for one.
@@ -61,6 +68,11 @@ func (s *shares) grant(t *ticket) {
 	t.has = true
 	s.free--
 	s.used[t.tenant]++
+	s.turn++
+	s.last[t.tenant] = s.turn
+	if s.turn%lastTurns == 0 {
+		maps.DeleteFunc(s.last, func(_ string, at uint64) bool { return s.turn-at >= lastTurns })
+	}
 	s.metrics.changed(1, 0)
 }
 
@@ -105,12 +117,16 @@ func (s *shares) first() (next *ticket) {
 		if !s.may(tenant) {
 			continue
 		}
-		fewer := next != nil && s.used[tenant] < s.used[next.tenant]
-		if next == nil || fewer || s.used[tenant] == s.used[next.tenant] && line[0].turn < next.turn {
+		if next == nil || s.before(line[0], next) {
 			next = line[0]
 		}
 	}
 	return next
+}
+
+// before says whether a request goes before that of another tenant.
+func (s *shares) before(a, b *ticket) bool {
+	return cmp.Or(cmp.Compare(s.used[a.tenant], s.used[b.tenant]), cmp.Compare(s.last[a.tenant], s.last[b.tenant]), cmp.Compare(a.turn, b.turn)) < 0
 }
 
 // drop takes a request out of its line.
@@ -154,10 +170,34 @@ type turns struct {
 
 	mu      sync.Mutex
 	waiting map[types.NamespacedName]*ticket
+	seen    [2]sighting // the last two tenants of whom a run wanted a pass, the later one first
+}
+
+// sighting is when a run of a tenant last wanted a pass.
+type sighting struct {
+	tenant string
+	at     time.Time
 }
 
 func newTurns(places int, m placeMetrics, wake func(types.NamespacedName)) *turns {
 	return &turns{shares: newShares(places, true, m), wake: wake, waiting: map[types.NamespacedName]*ticket{}}
+}
+
+// see notes that a run of a tenant wants a pass.
+func (t *turns) see(tenant string, now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.seen[0].tenant != tenant {
+		t.seen[1] = t.seen[0]
+	}
+	t.seen[0] = sighting{tenant, now}
+}
+
+// others says whether a run of another tenant wanted a pass since then.
+func (t *turns) others(tenant string, since time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.ContainsFunc(t.seen[:], func(s sighting) bool { return s.tenant != tenant && s.tenant != "" && !s.at.Before(since) })
 }
 
 // enter says whether a pass may be made over a run now; if not, the run is woken when it may. The workqueue has each run once, so nobody

@@ -71,6 +71,39 @@ func TestThePlaceThatGetsFreeGoesToTheTenantWithTheFewest(t *testing.T) {
 	}
 }
 
+// mutation: before that compares the requests' turns first, or grant that does not note the tenant's, makes this fail.
+func TestAPlaceGoesRoundAmongTenants(t *testing.T) {
+	s := newShares(1, false, placeMetrics{})
+	var order []string
+	ask := func(tenant string, n int) (all []*ticket) {
+		for range n {
+			all = append(all, s.take(tenant, func() { order = append(order, tenant) }))
+		}
+		return all
+	}
+	all := append(ask("a", 4), ask("b", 2)...)
+	all = append(all, ask("c", 1)...)
+	for len(all) > 0 {
+		i := slices.IndexFunc(all, s.has)
+		s.give(all[i])
+		all = slices.Delete(all, i, i+1)
+	}
+	if want := []string{"b", "c", "a", "b", "a", "a"}; !slices.Equal(order, want) {
+		t.Errorf("places went to %v, want %v", order, want)
+	}
+}
+
+// mutation: nobody is forgotten.
+func TestSharesForgetTenantsThatAreGone(t *testing.T) {
+	s := newShares(1, false, placeMetrics{})
+	for i := range 4 * lastTurns {
+		s.give(s.take(fmt.Sprint(i), func() {}))
+	}
+	if len(s.last) > lastTurns {
+		t.Errorf("%d tenants are remembered", len(s.last))
+	}
+}
+
 // Mutation that this finds: give of a request that waits does not take it out of its line.
 func TestARequestThatIsGivenUpTakesNoPlace(t *testing.T) {
 	s := newShares(1, false, placeMetrics{})

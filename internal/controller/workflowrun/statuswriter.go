@@ -2,6 +2,7 @@ package workflowrun
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -29,8 +30,19 @@ var errNoVersion = errors.New("the API server's answer to a status write has no 
 // statuses stores the status of runs.
 type statuses interface {
 	// Put replaces the status of a run, if its resourceVersion is that of the stored one, and gives the run its new
-	// resourceVersion. Errors are those of the API server.
-	Put(ctx context.Context, run *v1alpha1.WorkflowRun) error
+	// resourceVersion. The body is the run, encoded. Errors are those of the API server.
+	Put(ctx context.Context, run *v1alpha1.WorkflowRun, body []byte) error
+}
+
+// encoded is a run as it is sent to the API server.
+func encoded(run *v1alpha1.WorkflowRun) ([]byte, error) {
+	sent := *run
+	sent.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("WorkflowRun"))
+	body, err := json.Marshal(&sent)
+	if err != nil {
+		return nil, fmt.Errorf("encode run: %w", err)
+	}
+	return body, nil
 }
 
 // statusWriter is statuses at the API server. The API server stores what was written, byte for byte (lifecycle writes JSON and times
@@ -52,11 +64,11 @@ func newStatusWriter(config *rest.Config, scheme *runtime.Scheme, c *http.Client
 }
 
 // Put implements statuses.
-func (w *statusWriter) Put(ctx context.Context, run *v1alpha1.WorkflowRun) error {
+func (w *statusWriter) Put(ctx context.Context, run *v1alpha1.WorkflowRun, body []byte) error {
 	var stored metav1.PartialObjectMetadata
 	err := w.runs.Put().Namespace(run.Namespace).Resource("workflowruns").Name(run.Name).SubResource("status").
 		VersionedParams(&metav1.UpdateOptions{FieldManager: string(fieldOwner)}, metav1.ParameterCodec).
-		SetHeader("Accept", onlyMetadata).Body(run).Do(ctx).Into(&stored)
+		SetHeader("Accept", onlyMetadata).SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body).Do(ctx).Into(&stored)
 	switch {
 	case err != nil:
 		return err //nolint:wrapcheck // callers ask for the reason, and say what they did

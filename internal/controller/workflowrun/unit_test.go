@@ -426,21 +426,21 @@ func TestByAnotherSaysWhoseStatusItIs(t *testing.T) {
 func TestAWriteThatLetsARunInWaitsForNoOther(t *testing.T) {
 	waits, admitted := aRun("7", v1alpha1.StepPending), aRun("7", v1alpha1.StepPending)
 	admitted.Status.Admission = &v1alpha1.AdmissionStatus{AdmittedAt: &metav1.Time{Time: epoch}}
-	r := &Reconciler{writes: newShares(1, false, placeMetrics{})}
-	done, err := (&pass{Reconciler: r, run: waits}).mayWrite(t.Context(), waits)
+	r, none := &Reconciler{writes: newShares(1, false, placeMetrics{})}, &memory{}
+	done, err := (&pass{Reconciler: r, run: waits, mem: none}).mayWrite(t.Context(), waits)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errTest)
-	if _, err := (&pass{Reconciler: r, run: admitted}).mayWrite(ctx, admitted); !errors.Is(err, errTest) {
+	if _, err := (&pass{Reconciler: r, run: admitted, mem: none}).mayWrite(ctx, admitted); !errors.Is(err, errTest) {
 		t.Errorf("a write of a run that is in already did not wait: %v", err)
 	}
-	if _, err := (&pass{Reconciler: r, run: waits}).mayWrite(ctx, admitted); err != nil {
+	if _, err := (&pass{Reconciler: r, run: waits, mem: none}).mayWrite(ctx, admitted); err != nil {
 		t.Errorf("a write that lets a run in: %v", err)
 	}
 	done()
-	if _, err := (&pass{Reconciler: r, run: admitted}).mayWrite(t.Context(), admitted); err != nil {
+	if _, err := (&pass{Reconciler: r, run: admitted, mem: none}).mayWrite(t.Context(), admitted); err != nil {
 		t.Errorf("after a write was done: %v", err)
 	}
 }

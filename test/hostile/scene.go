@@ -27,6 +27,10 @@ import (
 // lookEvery is the time between two looks at what does not tell of itself.
 const lookEvery = 50 * time.Millisecond
 
+// longestLook is the longest time between two looks at a run: to read a large one costs the API server as much as a write of it, and
+// what the tenants' own clients ask of it is no harm that the operator could keep from the neighbours.
+const longestLook = time.Second
+
 // Scene is where a play takes place: an environment that is shared with others, and names of its own in it.
 type Scene struct {
 	// Env has the servers.
@@ -94,6 +98,19 @@ func (s *Scene) dial() (*nats.Conn, error) {
 		return nil, fmt.Errorf("connect to NATS: %w", err)
 	}
 	return nc, nil
+}
+
+// allAnswered says whether the results of all jobs of a topic are stored: a worker acknowledges a job after that.
+func (s *Scene) allAnswered(ctx context.Context, topic string) (bool, error) {
+	jobs, err := s.js.Stream(ctx, s.names().JobsStream())
+	if err != nil {
+		return false, fmt.Errorf("look at the jobs: %w", err)
+	}
+	info, err := jobs.Info(ctx, jetstream.WithSubjectFilter(s.names().TopicJobs(topic)))
+	if err != nil {
+		return false, fmt.Errorf("look at the jobs: %w", err)
+	}
+	return len(info.State.Subjects) == 0, nil
 }
 
 func (s *Scene) names() protocol.Names { return protocol.Names{Prefix: s.Name} }
@@ -184,10 +201,16 @@ func (t *tenant) read(ctx context.Context, run *v1alpha1.WorkflowRun) error {
 
 // finished waits until a run has ended.
 func (t *tenant) finished(ctx context.Context, run *v1alpha1.WorkflowRun) error {
-	return until(ctx, func() (bool, error) {
-		err := t.read(ctx, run)
-		return run.Status != nil && run.Status.CompletedAt != nil, err
-	})
+	for pause := lookEvery; ; pause = min(pause*3/2, longestLook) {
+		if err := t.read(ctx, run); err != nil || run.Status != nil && run.Status.CompletedAt != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait: %w", context.Cause(ctx))
+		case <-time.After(pause):
+		}
+	}
 }
 
 // serve works on topics until the tenant closes. h may wait for as long as ctx lives.

@@ -98,6 +98,7 @@ func costlySpecs(ctx context.Context, a *Attack) error {
 				return err
 			}
 			a.underWay()
+			a.note(func(f *Finding) { f.Rounds++ }) // it takes minutes to its end
 			if err := a.finished(ctx, run); err != nil {
 				return err
 			}

@@ -70,7 +70,7 @@ func TestAPolicyAboutUsersHoldsForChildRuns(t *testing.T) {
 		"a child run of hers, of that class":        {operatorUser, "eve", "gpu", "root", notGPU},
 		"a child run of an unsigned run":            {operatorUser, "", "gpu", "root", notGPU},
 		"eve's run, signed by jane":                 {"eve", "jane", "gpu", "", must},
-		"eve's run, unsigned":                       {"eve", "", "gpu", "", must},
+		"eve's run, unsigned":                       {"eve", "", "batch", "", must},
 		"what eve says is a child run of jane's":    {"eve", "jane", "gpu", "root", must},
 		"what eve says is a child run, of her own":  {"eve", "eve", "gpu", "root", notGPU},
 		"a run of an unsigned class, that eve made": {"eve", "eve", "other", "root", ""},

@@ -161,3 +161,30 @@ func TestAnOutlineIsTheJobWithoutItsInput(t *testing.T) {
 		t.Errorf("outlines (-want +got):\n%s", diff)
 	}
 }
+
+// An attempt has one answer, and a bad one is an answer. A good result that follows comes too late, and is a duplicate as any other; it
+// is not put aside for what was wrong with the one before.
+//
+// mutation: rejectAgain that goes by the error of the step alone makes this fail.
+func TestAGoodResultIsNotPutAsideForABadOneBefore(t *testing.T) {
+	bad := result("a", 1, "")
+	bad.Rejected = "no result: invalid character 'x'"
+	good := map[string]Result{
+		"Succeeded": succeeded("a", 1, "7"), "without output": result("a", 1, protocol.StatusSucceeded), "by reference": referring("a", 1, 5000),
+		"Failed": failed("a", 1, "x", ""), "Retry": result("a", 1, protocol.StatusRetry), "Started": result("a", 1, protocol.StatusStarted),
+	}
+	for failures, when := range map[int32]string{3: "while its step backs off", 1: "after its step failed"} {
+		for what, r := range good {
+			t.Run(what+" "+when, func(t *testing.T) {
+				run := newRun(newStep("a", maxFailures(failures)))
+				advance(t, run, epoch)
+				if first := advance(t, run, epoch, bad); first.Rejected[0] != bad.Rejected {
+					t.Fatalf("rejected %v", first.Rejected)
+				}
+				if out := decideAt(run, epoch, held(1), r, bad); out.Verdicts[0] != Duplicate || out.Rejected[0] != "" || out.Rejected[1] != bad.Rejected {
+					t.Errorf("verdict %s, rejected %v", out.Verdicts[0], out.Rejected)
+				}
+			})
+		}
+	}
+}

@@ -10,6 +10,9 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
+// shownDigest is how many bytes of a digest people are shown: enough to tell two outputs of one attempt apart.
+const shownDigest = len("sha256:") + 12
+
 // kept is where the output of a step is: in status, in the object store, or nowhere if there is none.
 type kept struct {
 	output  *runtime.RawExtension
@@ -73,10 +76,15 @@ func (d *decider) referred(id protocol.JobID, ref protocol.OutputRef) (kept, *v1
 		d.out.Needs.Check = append(d.out.Needs.Check, ref)
 		return kept{lacking: true}, nil
 	case p.Problem != "":
-		return kept{}, rejected("outputRef: " + p.Problem)
+		return kept{}, rejected("outputRef: " + p.Problem + objectOf(ref))
 	default:
 		return kept{ref: reference(ref)}, nil
 	}
+}
+
+// objectOf ends what is said of an object, and names it: by the beginning of its digest.
+func objectOf(ref protocol.OutputRef) string {
+	return " (object " + ref.Digest[:min(len(ref.Digest), shownDigest)] + ")"
 }
 
 // referenceProblem says why a result of a job may not have a reference.

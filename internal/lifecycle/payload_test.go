@@ -244,18 +244,24 @@ func TestAnOutputThatVanishedFailsTheStepThatReadsIt(t *testing.T) {
 	}
 }
 
-// mutation: rejectAgain that does nothing makes this fail.
+// mutation: rejectAgain that does nothing, or takes each object for the rejected one, makes this fail.
 func TestARejectedResultIsPutAsideHoweverOftenItComes(t *testing.T) {
 	run := newRun(newStep("a", maxFailures(2)))
 	advance(t, run, epoch)
 	bad := referring("a", 1, 100)
-	want := map[int]string{0: "outputRef: there is no object " + bad.Result.OutputRef.Name}
+	want := map[int]string{0: "outputRef: there is no object " + bad.Result.OutputRef.Name + objectOf(*bad.Result.OutputRef)}
 	out := objects{}.advance(t, run, epoch, bad)
 	if diff := cmp.Diff(want, out.Rejected); diff != "" {
 		t.Errorf("at first (-want +got):\n%s", diff)
 	}
 	if out = decideWithoutStore(run, []Result{bad, result("a", 1, protocol.StatusStarted)}); !cmp.Equal(want, out.Rejected) {
 		t.Errorf("as a duplicate: %v", out.Rejected)
+	}
+	other := protocol.NewOutputRef(bad.ID, []byte("other"))
+	good := bad
+	good.Result.OutputRef = &other
+	if out = decideWithoutStore(run, []Result{good}); out.Verdicts[0] != Duplicate || len(out.Rejected) != 0 {
+		t.Errorf("a result with another object: %s, %v", out.Verdicts[0], out.Rejected)
 	}
 	run.Spec.Shutdown = v1alpha1.ShutdownCancel
 	advance(t, run, epoch)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -143,12 +144,15 @@ func (out *Decision) unapplied(k int, r *Result, steps []v1alpha1.StepStatus, i 
 }
 
 // rejectAgain has a result put aside that was rejected before, by a process that died before it was settled. By now the step may be at
-// another attempt, and of an item nothing is known any more: then the result itself says that it was.
+// another attempt, and of an item nothing is known any more: so the result itself has to say that it was. Only what was wrong with an object
+// in the store is not seen in its reference: the step's error names that object, unless another took its place. Whatever else was said of the attempt
+// is good, and a duplicate.
 func (out *Decision) rejectAgain(k int, r *Result, s *v1alpha1.StepStatus, v Verdict) {
 	switch why := unusable(r); {
 	case why != "":
 		out.rejectResult(k, why)
-	case v == Duplicate && !isForEach(s) && r.Result.Status != protocol.StatusStarted && s.Error != nil && s.Error.Code == CodeResultRejected:
+	case v == Duplicate && !isForEach(s) && r.Result.OutputRef != nil && s.Error != nil && s.Error.Code == CodeResultRejected &&
+		strings.HasSuffix(s.Error.Message, objectOf(*r.Result.OutputRef)):
 		out.rejectResult(k, s.Error.Message)
 	}
 }

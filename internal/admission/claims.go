@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -19,6 +21,8 @@ type Claim struct {
 	Name string
 	// SpecHash tells specs apart: a claim with another one is no repetition.
 	SpecHash string
+	// Reserved says of an owner that its run is about to be created, and has time left for that: it may not exist yet. Answers only.
+	Reserved bool
 }
 
 // ClaimKey claims an idempotency key of a tenant for a run that exists. The first wins; owner is who that was: c, or what c's run
@@ -30,11 +34,36 @@ func (g *Gate) ClaimKey(ctx context.Context, tenant, key string, c Claim) (owner
 	if err := errors.Join(k.check(), checkClaim(key, c)); err != nil {
 		return Claim{}, err
 	}
-	got, err := g.askClaims(ctx, g.scripts.claim, k, field(key), c.value())
+	return g.claimFor(ctx, k, key, c, 0)
+}
+
+// ReserveKey is ClaimKey for a run that is about to be created, for ttl by the clock of Redis: that long the claim stands though the run
+// does not exist. ClaimKey of the same UID makes it one for good. A ttl of 0 only asks, for a dry run; the owner is then empty if there
+// is none.
+//
+// Errors: as ClaimKey.
+func (g *Gate) ReserveKey(ctx context.Context, tenant, key string, c Claim, ttl time.Duration) (owner Claim, err error) {
+	k := Key{Tenant: tenant}
+	if err := errors.Join(k.check(), checkClaim(key, c)); err != nil {
+		return Claim{}, err
+	}
+	if ttl <= 0 {
+		return g.claimFor(ctx, k, key, c, onlyAsks)
+	}
+	return g.claimFor(ctx, k, key, c, ttl.Milliseconds())
+}
+
+// onlyAsks is the time of a claim that is not made.
+const onlyAsks = -1
+
+func (g *Gate) claimFor(ctx context.Context, k Key, key string, c Claim, millis int64) (Claim, error) {
+	got, err := g.askClaims(ctx, g.scripts.claim, k, field(key), c.value(), millis)
 	if err != nil {
 		return Claim{}, err
 	}
-	return parseClaim(got.text(1)), nil
+	owner, _ := parseClaim(got.text(1))
+	owner.Reserved = got.number(2) == 1
+	return owner, nil
 }
 
 // YieldKey frees an idempotency key if the run of that UID owns it: the run is gone. Idempotent.
@@ -61,10 +90,12 @@ func (g *Gate) Claims(ctx context.Context, tenant string) (map[string]Claim, err
 	if err != nil {
 		return nil, err
 	}
-	owners := map[string]Claim{}
+	owners, now := map[string]Claim{}, int64(got.number(2))
 	for fields := got.list(1); len(fields) > 1; fields = fields[2:] {
 		if key, ok := strings.CutPrefix(fields.text(0), "="); ok {
-			owners[key] = parseClaim(fields.text(1))
+			owner, until := parseClaim(fields.text(1))
+			owner.Reserved = until > now
+			owners[key] = owner
 		}
 	}
 	return owners, nil
@@ -121,10 +152,13 @@ func field(key string) string { return "=" + key }
 
 func (c Claim) value() string { return c.UID + " " + c.Name + " " + c.SpecHash }
 
-func parseClaim(value string) Claim {
+// parseClaim reads a claim, and until when its run may be created, in ms by the clock of Redis; 0: it exists.
+func parseClaim(value string) (c Claim, until int64) {
 	uid, rest, _ := strings.Cut(value, " ")
-	name, hash, _ := strings.Cut(rest, " ")
-	return Claim{UID: uid, Name: name, SpecHash: hash}
+	name, rest, _ := strings.Cut(rest, " ")
+	hash, end, _ := strings.Cut(rest, " ")
+	until, _ = strconv.ParseInt(end, 10, 64)
+	return Claim{UID: uid, Name: name, SpecHash: hash}, until
 }
 
 func checkClaim(key string, c Claim) error {
@@ -132,7 +166,7 @@ func checkClaim(key string, c Claim) error {
 		return fmt.Errorf("%w: idempotency key %.100q", ErrInvalidRequest, key)
 	}
 	if !plain(c.Name) || !plain(c.SpecHash) {
-		return fmt.Errorf("%w: claim %.100q", ErrInvalidRequest, c)
+		return fmt.Errorf("%w: claim %.100q", ErrInvalidRequest, c.value())
 	}
 	return checkUIDs(c.UID)
 }

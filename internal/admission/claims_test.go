@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
@@ -73,6 +74,36 @@ func TestIdempotencyKeys(t *testing.T) {
 			must(s.t, s.gate.FinishRebuildKeys(s.t.Context(), "other", token, nil), "finish")
 			if owner, err := s.gate.ClaimKey(s.t.Context(), "other", "report", claimOf("b")); owner != claimOf("b") || err != nil {
 				s.t.Errorf("claim: %+v, %v", owner, err)
+			}
+		},
+		// mutation: a time that is forgotten, one that is not counted by the clock of Redis, or a question that claims makes this fail.
+		"a run that is about to be created has the key until its time is over, or for good when it exists": func(s *scene) {
+			asked, err := s.gate.ReserveKey(s.t.Context(), "acme", "report", claimOf("b"), 0)
+			if (asked != Claim{}) || err != nil {
+				s.t.Fatalf("asked for: %+v, %v; want nobody", asked, err)
+			}
+			reserved := func(uid string, ttl time.Duration, owner string, stands bool) {
+				s.t.Helper()
+				want := claimOf(owner)
+				want.Reserved = stands
+				if got, err := s.gate.ReserveKey(s.t.Context(), "acme", "report", claimOf(uid), ttl); got != want || err != nil {
+					s.t.Fatalf("reserve by %s: %+v, %v; want %+v", uid, got, err, want)
+				}
+			}
+			reserved("a", time.Hour, "a", true)
+			reserved("b", time.Hour, "a", true)
+			reserved("b", 0, "a", true)
+			if list, err := s.gate.Claims(s.t.Context(), "acme"); err != nil || !list["report"].Reserved {
+				s.t.Fatalf("listed: %+v, %v", list, err)
+			}
+			s.claims("report", "a", "a")
+			reserved("b", time.Hour, "a", false)
+			s.yields("report", "a")
+			reserved("b", time.Millisecond, "b", true)
+			for over := false; !over; {
+				got, err := s.gate.ReserveKey(s.t.Context(), "acme", "report", claimOf("c"), 0)
+				must(s.t, err, "ask")
+				over = got == claimOf("b")
 			}
 		},
 		// mutation: field() that does not set keys apart from the epoch makes this fail.

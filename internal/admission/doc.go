@@ -25,7 +25,8 @@
 //	{adm:<policy>:<tenant>}:places    hash: UID -> member of the line
 //	{adm:<policy>:<tenant>}:reserved  sorted set: UID by the end of its reservation
 //	{adm:<policy>:<tenant>}:lock      strategy Lock only: the token of the holder
-//	{admkeys:<tenant>}:keys           hash: "=" and the idempotency key -> "<uid> <name> <hash of the spec>"; and the epoch
+//	{admkeys:<tenant>}:keys           hash: "=" and the idempotency key -> "<uid> <name> <hash of the spec>[ <end of its
+//	                                  reservation>]"; and the epoch
 //
 // Keys of a tenant are in one slot of a Redis Cluster. A slot never ends by time: a caller that was paused would let in one run too
 // many. Only reservations do, and what holds nothing but an epoch, or was not touched for 7 days and is no slot.
@@ -104,7 +105,8 @@
 //
 // # Idempotency keys
 //
-// Per tenant, first come first served; the claim names run and hash of the spec, so the caller can tell a repetition from a conflict.
+// Per tenant, first come first served, also for runs that are about to be created: their claim has an end, by the clock of Redis, until
+// which it stands though the run does not exist. The claim names run and hash of the spec, so the caller can tell a repetition from a conflict.
 // A claim is held until it is yielded, which compares the UID; a claim whose run is gone is yielded by whoever finds that out. The
 // data has an epoch and is rebuilt like slots; claims from the objects replace those that the closed data still held.
 //

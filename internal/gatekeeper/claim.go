@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -21,6 +22,10 @@ const maxClaimTries = 4
 
 // errClaimContended is returned when the owners of an idempotency key changed all the time. Try again.
 var errClaimContended = errors.New("the owner of the idempotency key keeps changing")
+
+// errBeingCreated is returned to a run that exists while another one has its key, which is about to be created and has time left for that.
+// Try again: it is there in a moment, or its time is over.
+var errBeingCreated = errors.New("a run is being created that has the idempotency key")
 
 // Owner is the run that has an idempotency key.
 type Owner struct {
@@ -54,18 +59,67 @@ func (k *Keeper) Claim(ctx context.Context, run *v1alpha1.WorkflowRun, tenant st
 		if first.UID == ours.UID {
 			return nil, nil //nolint:nilnil // ours
 		}
-		theirs, err := k.claimant(ctx, first)
-		if err != nil {
-			return nil, err
+		owner, err := k.rival(ctx, first, ours, false)
+		if err != nil || owner != nil {
+			return owner, err
 		}
-		if theirs.UID != "" {
-			return &Owner{Name: theirs.Name, Same: theirs.SpecHash == ours.SpecHash}, nil
+		if first.Reserved {
+			return nil, fmt.Errorf("%w: run %s", errBeingCreated, first.Name)
 		}
 		if err := k.gate.YieldKey(ctx, tenant, run.Spec.IdempotencyKey, first.UID); err != nil {
 			return nil, fmt.Errorf("take over an idempotency key: %w", err)
 		}
 	}
 	return nil, errClaimContended
+}
+
+// ReserveKey claims spec.idempotencyKey for a run that is about to be created, for ttl; Claim of the same UID makes it one for good. run is
+// as in the admission request. A ttl of 0 only asks. owner nil: it is ours, or nobody's. A run that is about to be created counts as
+// owner while it has time left, whether it exists or not; of equal creations at the same moment one has the key.
+//
+// Errors: as Claim.
+func (k *Keeper) ReserveKey(ctx context.Context, run *v1alpha1.WorkflowRun, tenant string, ttl time.Duration) (owner *Owner, err error) {
+	ours, err := claimOf(run)
+	if err != nil {
+		return nil, err
+	}
+	for range maxClaimTries {
+		first, err := k.reserveKey(ctx, tenant, run.Spec.IdempotencyKey, ours, ttl)
+		if err != nil {
+			return nil, fmt.Errorf("reserve the idempotency key: %w", err)
+		}
+		if first.UID == "" || first.UID == ours.UID {
+			return nil, nil //nolint:nilnil // nobody else's
+		}
+		owner, err := k.rival(ctx, first, ours, true)
+		if err != nil || owner != nil || ttl <= 0 {
+			return owner, err
+		}
+		if err := k.gate.YieldKey(ctx, tenant, run.Spec.IdempotencyKey, first.UID); err != nil {
+			return nil, fmt.Errorf("take over an idempotency key: %w", err)
+		}
+	}
+	return nil, errClaimContended
+}
+
+// rival is who has the key by a claim that is not ours; nil: nobody any more. unborn counts runs that are about to be created, too.
+func (k *Keeper) rival(ctx context.Context, first, ours admission.Claim, unborn bool) (*Owner, error) {
+	theirs, err := k.claimant(ctx, first)
+	if err == nil && theirs.UID == "" && unborn && first.Reserved {
+		theirs = first
+	}
+	if err != nil || theirs.UID == "" {
+		return nil, err
+	}
+	return &Owner{Name: theirs.Name, Same: theirs.SpecHash == ours.SpecHash}, nil
+}
+
+func (k *Keeper) reserveKey(ctx context.Context, tenant, key string, c admission.Claim, ttl time.Duration) (first admission.Claim, err error) {
+	err = k.opened(ctx, admission.Key{Tenant: tenant}, func() (err error) {
+		first, err = k.gate.ReserveKey(ctx, tenant, key, c, ttl)
+		return err
+	})
+	return first, err
 }
 
 // Yield gives an idempotency key up if it is that of the run: the run is gone. Idempotent. While the data is being rebuilt there is

@@ -141,6 +141,46 @@ func TestARoundGivesUpKeysOfRunsThatAreGone(t *testing.T) {
 	}
 }
 
+// Who asks before the run exists is told who will be first, though that one does not exist either.
+//
+// mutation: a run that does not exist yet taken for one that is gone makes this fail: by whoever claims, or by a round.
+func TestAKeyIsReservedForARunThatIsAboutToBeCreated(t *testing.T) {
+	w := newWorld(t)
+	w.boss.looks()
+	reserves := func(run *v1alpha1.WorkflowRun, ttl time.Duration, want *Owner) {
+		t.Helper()
+		got, err := w.boss.ReserveKey(w.ctx(), run, tenant, ttl)
+		if diff := cmp.Diff(want, got); diff != "" || err != nil {
+			t.Fatalf("reserve for %s: %v; owner (-want +got):\n%s", run.Name, err, diff)
+		}
+	}
+	unborn := func(name, topic string) *v1alpha1.WorkflowRun {
+		run := w.run(name, withKey("k"), ofTopic(topic))
+		w.remove(run)
+		return run
+	}
+	first, second, other := unborn("first", "t"), unborn("second", "t"), unborn("other", "else")
+	reserves(first, 0, nil)
+	reserves(second, 0, nil)
+	reserves(first, time.Hour, nil)
+	reserves(first, time.Hour, nil)
+	reserves(second, time.Hour, &Owner{Name: "default/first", Same: true})
+	reserves(second, 0, &Owner{Name: "default/first", Same: true})
+	reserves(other, time.Hour, &Owner{Name: "default/first"})
+	w.boss.looks() // a round
+	passedBy := w.run("passed-by", withKey("k"))
+	if owner, err := w.boss.Claim(w.ctx(), passedBy, tenant); owner != nil || !errors.Is(err, errBeingCreated) {
+		t.Errorf("a run that exists: %+v, %v; want to come again", owner, err)
+	}
+	must(t, w.boss.Yield(w.ctx(), first.UID, tenant, "k")) // it was not created after all
+	reserves(second, time.Millisecond, nil)
+	for owner := (&Owner{}); owner != nil; { // until its time is over
+		var err error
+		owner, err = w.boss.ReserveKey(w.ctx(), other, tenant, time.Hour)
+		must(t, err)
+	}
+}
+
 // mutation: Yield that does nothing makes this fail.
 func TestYield(t *testing.T) {
 	w := newWorld(t)

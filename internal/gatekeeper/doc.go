@@ -3,7 +3,7 @@
 // when Redis lost its data, and repairs every difference between slots and runs.
 //
 //	controller --- Admit, Leave, Claim, Yield ---> Keeper ---> admission.Gate (Redis)
-//	webhook ------ Reserve ----------------------->  |   \--> cache; API server: live reads, marks
+//	webhook ------ Reserve, ReserveKey ----------->  |   \--> cache; API server: live reads, marks
 //	policies ----- PolicyChanged ----------------->  |
 //	controller <-- Wake ---------------------------- +
 //	                                                 ^
@@ -74,7 +74,7 @@
 //	slot or place of a run that waits         marked, read, and taken back, if it is so for 10 s: its policy changed, or it was suspended,
 //	elsewhere or is suspended                 and nobody left
 //	waits, and has no place; or its turn is   woken
-//	idempotency key of a run that is gone     Yield
+//	idempotency key of a run that is gone     Yield, but not while the run is about to be created
 //
 // # Limits of this
 //

@@ -205,13 +205,14 @@ func (k *Keeper) takeBack(ctx context.Context, v *view, at admission.Key, limits
 	return errors.Join(k.putBack(ctx, stay{at, run.uid}, run.name), k.wakeNext(ctx, at, limits, next))
 }
 
-// yieldGone gives up the idempotency keys of runs that are gone, or were themselves refused for their key.
+// yieldGone gives up the idempotency keys of runs that are gone, or were themselves refused for their key. One that is about to be created
+// is not gone.
 func (k *Keeper) yieldGone(ctx context.Context, v *view, h holdings, gone map[types.UID]bool) error {
 	type claimed struct{ tenant, key, uid string }
 	var loose []claimed
 	for tenant, owners := range h.claims {
 		for key, c := range owners {
-			if gone[types.UID(c.UID)] || v.runs[types.UID(c.UID)].refused {
+			if (gone[types.UID(c.UID)] && !c.Reserved) || v.runs[types.UID(c.UID)].refused {
 				loose = append(loose, claimed{tenant, key, c.UID})
 			}
 		}

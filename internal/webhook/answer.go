@@ -13,6 +13,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/admission"
+	"github.com/syncopate-dev/syncopate/internal/gatekeeper"
 )
 
 const (
@@ -59,6 +60,19 @@ func atCapacity(tenant, policyName string, a admission.Answer, r float64) answer
 		cause: v1alpha1.ReasonTenantAtCapacity, message: message,
 		retry: time.Second + time.Duration(r*capacityWaits)*time.Second,
 	}
+}
+
+// taken refuses a run whose idempotency key another one has. There is nothing to try again: the work is that of the other.
+func duplicate(tenant string, owner gatekeeper.Owner) answer {
+	a := answer{
+		outcome: outcomeDuplicate, code: http.StatusConflict, reason: metav1.StatusReasonConflict, cause: v1alpha1.ReasonDuplicateRun,
+		message: fmt.Sprintf("run %s of tenant %s has the same idempotency key and the same spec: see there", owner.Name, tenant),
+	}
+	if !owner.Same {
+		a.cause, a.message = v1alpha1.ReasonIdempotencyConflict,
+			fmt.Sprintf("run %s of tenant %s has the same idempotency key and another spec", owner.Name, tenant)
+	}
+	return a
 }
 
 // planned is an error that says why nothing was decided, and when to try again. Those of package admission do.

@@ -12,16 +12,21 @@
 //	                          v
 //	   policy of the class, from the cache ------------- not Reject ------------------------------------> allowed, nobody asked
 //	   tenant, from the namespace; limit; name --------- not allowed, no limit, name taken -------------> allowed, nobody asked
-//	   gate.Reserve(UID of the object, 10 s) ----------- room -----------------------------------------> allowed
-//	                          |                           no room: 429 TooManyRequests, TenantAtCapacity
+//	   idempotency key, if it has one ------------------ another run has it: 409 Conflict, DuplicateRun or IdempotencyConflict
+//	   gate.Reserve(UID of the object, 10 s) ----------- no room: 429 TooManyRequests, TenantAtCapacity
+//	   the key for 10 s -------------------------------- nobody else's ---------------------------------> allowed
 //	                          +-------------------------- no answer: 503 ServiceUnavailable, AdmissionUnavailable,
 //	                                                      AdmissionBusy or AdmissionRebuilding
 //
 // # Guarantees
 //
+//   - Of runs of a Reject policy with one idempotency key that are created at the same time one is allowed, and the others are told its name.
+//     The key is reserved as slots are, by UID, so it stands before the run exists; the controller's Claim makes it the run's. It is asked
+//     for first, so that a repetition is told so though there is no room, and claimed last, so that who is refused for the key
+//     is told of a run that has room. Whoever loses it in between gives its slot up.
 //   - Of runs of a Reject policy that are created at the same time, no more are allowed than have room: each that is allowed has a
 //     reservation by its UID, which validating admission sees as it will be stored. The controller's Admit turns it into a slot.
-//   - Each refusal has details.retryAfterSeconds, hence a Retry-After header, and one cause whose type is the reason; the message
+//   - Each refusal but that for the key has details.retryAfterSeconds, hence a Retry-After header, and one cause whose type is the reason; the message
 //     begins with that reason. 429 says tenant, policy, limit and how it is used.
 //   - A dry run gets the same answer and leaves nothing behind.
 //   - A request is answered within a second less than the API server waits, and within 9 s in any case.

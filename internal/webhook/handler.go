@@ -8,11 +8,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	hooks "sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/admission"
+	"github.com/syncopate-dev/syncopate/internal/gatekeeper"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/internal/policy"
 )
@@ -31,6 +33,10 @@ const (
 // of package admission say when to try again.
 type reserver interface {
 	Reserve(ctx context.Context, run *v1alpha1.WorkflowRun, tenant string, p policy.Effective, ttl time.Duration) (admission.Answer, error)
+	// ReserveKey claims the run's idempotency key for as long; owner is another run that has it, nil: none.
+	ReserveKey(ctx context.Context, run *v1alpha1.WorkflowRun, tenant string, ttl time.Duration) (owner *gatekeeper.Owner, err error)
+	// Leave gives up what Reserve kept for a run that is not created after all.
+	Leave(ctx context.Context, uid types.UID, tenant, policyName string) error
 }
 
 // handler answers admission requests. Safe for concurrent use.
@@ -83,32 +89,80 @@ func (h *handler) decide(ctx context.Context, req hooks.Request) answer {
 	if req.DryRun != nil && *req.DryRun {
 		ttl = 0
 	}
-	got, err := h.reserve(ctx, s, within(s.policy, limit), ttl)
+	return h.judge(ctx, s, within(s.policy, limit), ttl)
+}
+
+// judge asks for the run's idempotency key, if it has one, and for a slot, if its tenant has a limit.
+func (h *handler) judge(ctx context.Context, s scene, p policy.Effective, ttl time.Duration) answer {
+	if a, refused := h.keyOf(ctx, s, 0); refused {
+		return a
+	}
+	if s.limited() {
+		got, err := h.reserve(ctx, s, p, ttl)
+		if err != nil {
+			return unanswered(err)
+		}
+		if !got.Admitted {
+			return atCapacity(s.tenant.Name, s.policy.Name, got, h.rand())
+		}
+	}
+	a, refused := h.keyOf(ctx, s, ttl)
+	if !refused {
+		return admitted()
+	}
+	if s.limited() && ttl > 0 {
+		// If this fails the reservation ends by itself.
+		_ = h.gate.Leave(ctx, s.run.UID, s.tenant.Name, s.policy.Name)
+	}
+	return a
+}
+
+// keyOf asks for the idempotency key of a run: first whether another has it, so that a repetition is told so though there is no room, and
+// once there is room, for ttl. So whoever is refused for the key is told of a run that has room, too.
+func (h *handler) keyOf(ctx context.Context, s scene, ttl time.Duration) (a answer, refused bool) {
+	if s.run.Spec.IdempotencyKey == "" {
+		return answer{}, false
+	}
+	done, err := h.turn(ctx)
+	if err != nil {
+		return unanswered(err), true
+	}
+	defer done()
+	owner, err := h.gate.ReserveKey(ctx, s.run, s.tenant.Name, ttl)
 	switch {
 	case err != nil:
-		return unanswered(err)
-	case !got.Admitted:
-		return atCapacity(s.tenant.Name, s.policy.Name, got, h.rand())
+		return unanswered(err), true
+	case owner != nil:
+		return duplicate(s.tenant.Name, *owner), true
 	default:
-		return admitted()
+		return answer{}, false
 	}
 }
 
 // reserve asks the gate, in turn. Strategy Lock has no turns: who waits for the lock of one tenant must not keep up the others.
 func (h *handler) reserve(ctx context.Context, s scene, p policy.Effective, ttl time.Duration) (admission.Answer, error) {
 	if p.Admission.Lock == nil {
-		select {
-		case h.turns <- struct{}{}:
-			defer func() { <-h.turns }()
-		case <-ctx.Done():
-			return admission.Answer{}, fmt.Errorf("too many creations at once: %w", context.Cause(ctx))
+		done, err := h.turn(ctx)
+		if err != nil {
+			return admission.Answer{}, err
 		}
+		defer done()
 	}
 	for try := 1; ; try++ {
 		a, err := h.gate.Reserve(ctx, s.run, s.tenant.Name, p, ttl)
 		if !unreachable(err) || try == maxTries || ctx.Err() != nil {
 			return a, err
 		}
+	}
+}
+
+// turn waits for one.
+func (h *handler) turn(ctx context.Context) (done func(), err error) {
+	select {
+	case h.turns <- struct{}{}:
+		return func() { <-h.turns }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("too many creations at once: %w", context.Cause(ctx))
 	}
 }
 
@@ -128,7 +182,7 @@ func (h *handler) observe(ctx context.Context, run *v1alpha1.WorkflowRun) (scene
 		return s, fmt.Errorf("read namespace: %w", err)
 	}
 	s.tenant = lifecycle.ResolveTenant(run.Spec.Tenant, ns.Name, ns.Labels, ns.Annotations)
-	if !s.limited() {
+	if !s.limited() && !s.keyed() {
 		return s, nil
 	}
 	if s.taken, err = h.taken(ctx, client.ObjectKeyFromObject(run)); err != nil {

@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -26,6 +27,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/admission"
+	"github.com/syncopate-dev/syncopate/internal/gatekeeper"
 	"github.com/syncopate-dev/syncopate/internal/policy"
 )
 
@@ -41,7 +43,11 @@ type stubGate struct {
 	err    error
 	errs   int // how many of the next calls end with err; 0: all
 	calls  []asked
-	bound  time.Duration // of the last call's context, at the start of it
+	owner  *gatekeeper.Owner // of idempotency keys
+	late   bool              // it has the key only once there is room
+	keys   []time.Duration   // what keys were asked for
+	left   []string          // who left
+	bound  time.Duration     // of the last call's context, at the start of it
 }
 
 func (g *stubGate) Reserve(ctx context.Context, run *v1alpha1.WorkflowRun, tenant string, p policy.Effective, ttl time.Duration) (admission.Answer, error) {
@@ -56,6 +62,19 @@ func (g *stubGate) Reserve(ctx context.Context, run *v1alpha1.WorkflowRun, tenan
 		return g.answer, nil
 	}
 	return g.answer, g.err
+}
+
+func (g *stubGate) ReserveKey(_ context.Context, _ *v1alpha1.WorkflowRun, _ string, ttl time.Duration) (*gatekeeper.Owner, error) {
+	g.keys = append(g.keys, ttl)
+	if g.late && len(g.keys) == 1 {
+		return nil, nil //nolint:nilnil // as the interface has it
+	}
+	return g.owner, nil
+}
+
+func (g *stubGate) Leave(_ context.Context, uid types.UID, tenant, policyName string) error {
+	g.left = append(g.left, fmt.Sprint(uid, " ", tenant, " ", policyName))
+	return nil
 }
 
 func testScheme(t testing.TB) *runtime.Scheme {
@@ -197,6 +216,63 @@ func TestWhatTheGateIsAsked(t *testing.T) {
 			}
 			if n := testutil.ToFloat64(h.metrics.answers.WithLabelValues(outcome)); n != 1 {
 				t.Errorf("%v answers counted as %s", n, outcome)
+			}
+		})
+	}
+}
+
+// mutation: a key that is asked for only once there is room, or claimed before, or a slot that is kept by whoever is refused for the key
+// makes a row fail.
+func TestIdempotencyKeysAreClaimedOnceThereIsRoom(t *testing.T) {
+	other, another := &gatekeeper.Owner{Name: "team/first", Same: true}, &gatekeeper.Owner{Name: "team/first"}
+	const same, differs = "DuplicateRun: run team/first of tenant acme has the same idempotency key and the same spec: see there",
+		"IdempotencyConflict: run team/first of tenant acme has the same idempotency key and another spec"
+	for name, test := range map[string]struct {
+		class   string
+		gate    stubGate
+		dryRun  bool
+		code    int32
+		message string
+		keys    []time.Duration
+		slots   int
+		left    []string
+	}{
+		"nobody has it":                    {class: "payments", gate: stubGate{answer: admission.Answer{Admitted: true}}, keys: []time.Duration{0, reservation}, slots: 1},
+		"another has it":                   {class: "payments", gate: stubGate{owner: other}, code: 409, message: same, keys: []time.Duration{0}},
+		"another has it, for another spec": {class: "payments", gate: stubGate{owner: another}, code: 409, message: differs, keys: []time.Duration{0}},
+		"there is no room": {
+			class: "payments", gate: stubGate{answer: admission.Answer{Limit: 1}}, code: 429, keys: []time.Duration{0}, slots: 1,
+			message: "TenantAtCapacity: tenant acme is at its limit of 1 under way at a time (LockPolicy payments): 0 under way, 0 being created, 0 waiting",
+		},
+		"another got it meanwhile": {
+			class: "payments", gate: stubGate{answer: admission.Answer{Admitted: true}, owner: other, late: true}, code: 409, message: same,
+			keys: []time.Duration{0, reservation}, slots: 1, left: []string{"uid-1 acme payments"},
+		},
+		"a dry run claims nothing": {
+			class: "payments", gate: stubGate{answer: admission.Answer{Admitted: true}}, dryRun: true, keys: []time.Duration{0, 0}, slots: 1,
+		},
+		"no limit for the tenant": {class: "some", keys: []time.Duration{0, reservation}},
+		"a policy that queues":    {class: "batch"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cache := objects(t, namespace("team", nil), lockPolicy("payments", rejecting(2)), lockPolicy("some", v1alpha1.AdmissionPolicy{OnLimit: v1alpha1.OnLimitReject}),
+				lockPolicy("batch", v1alpha1.AdmissionPolicy{MaxConcurrentRuns: new(int32(2)), OnLimit: v1alpha1.OnLimitQueue}))
+			got := newHandler(cache, cache, &test.gate).Handle(t.Context(), creation(t, test.class, func(run *v1alpha1.WorkflowRun, r *hooks.Request) {
+				run.Spec.IdempotencyKey, r.DryRun = "k", &test.dryRun
+			}))
+			var code int32
+			var message string
+			if !got.Allowed {
+				code, message = got.Result.Code, got.Result.Message
+			}
+			if code != test.code || message != test.message || (code == 409) != (!got.Allowed && got.Result.Details.RetryAfterSeconds == 0) {
+				t.Errorf("answered %d %q; want %d %q", code, message, test.code, test.message)
+			}
+			if diff := cmp.Diff(test.keys, test.gate.keys); diff != "" || len(test.gate.calls) != test.slots {
+				t.Errorf("asked for %d slots, keys (-want +got):\n%s", len(test.gate.calls), diff)
+			}
+			if diff := cmp.Diff(test.left, test.gate.left); diff != "" {
+				t.Errorf("left (-want +got):\n%s", diff)
 			}
 		})
 	}

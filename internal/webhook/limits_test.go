@@ -16,6 +16,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/admission"
+	"github.com/syncopate-dev/syncopate/internal/gatekeeper"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr/redistest"
 )
 
@@ -84,12 +85,12 @@ var _ = Describe("At the limit", func() {
 		Expect(book.Reserved).To(BeEmpty(), "the slots are those that were reserved: by the UID of the object that was stored")
 	}, SpecTimeout(2*patience))
 
-	It("refuses nobody with 503 while Redis is up, with 400 runs and a limit far away", func(ctx SpecContext) {
+	It("refuses nobody with 503 while Redis is up, with 400 runs at the same moment and a limit far away", func(ctx SpecContext) {
 		w := newWorld(ctx, suite.redis)
 		w.register(ctx, w.operator(setting{}), closed, patient)
 		class := w.policy(ctx, "wide", rejecting(100000))
 		w.guarded(ctx)
-		Expect(count(w.burst(ctx, class, 400, 50, 100000))).To(Equal(map[int]int{http.StatusCreated: 400}))
+		Expect(count(w.burst(ctx, class, 400, 400, 100000))).To(Equal(map[int]int{http.StatusCreated: 400}))
 	}, SpecTimeout(3*patience))
 
 	It("says that a tenant is admitted none", func(ctx SpecContext) {
@@ -230,6 +231,53 @@ var _ = Describe("With the gatekeeper", func() {
 		server.FlushAll()
 		Expect(settled("third")).To(Equal(http.StatusCreated), "reservations are lost too, and whoever had one waits in line")
 		Expect(settled("fourth")).To(Equal(http.StatusTooManyRequests))
+	}, SpecTimeout(2*patience))
+})
+
+var _ = Describe("Idempotency keys", func() {
+	// mutation: a key that is claimed for runs that exist only lets in all ten.
+	It("let in one of ten equal creations at once, and tell nine its name; none leaves an object or a slot behind", func(ctx SpecContext) {
+		w := newWorld(ctx, suite.redis)
+		w.register(ctx, w.operator(setting{gatekeeper: true}), closed, patient)
+		class := w.policy(ctx, "payments", rejecting(20))
+		w.guarded(ctx)
+		const equal = 10
+		replies := make([]reply, equal)
+		var all sync.WaitGroup
+		for i := range equal {
+			all.Go(func() {
+				defer GinkgoRecover()
+				run := w.run(class, fmt.Sprintf("run-%d", i))
+				run.Spec.IdempotencyKey = "invoice-7"
+				replies[i] = w.create(ctx, run, "")
+			})
+		}
+		all.Wait()
+		Expect(count(replies)).To(Equal(map[int]int{http.StatusCreated: 1, http.StatusConflict: equal - 1}))
+		var runs v1alpha1.WorkflowRunList
+		Expect(suite.client.List(ctx, &runs, client.InNamespace(w.ns))).To(Succeed())
+		Expect(runs.Items).To(HaveLen(1))
+		for _, r := range replies {
+			if r.code != http.StatusCreated {
+				Expect(r.cause()).To(Equal(v1alpha1.ReasonDuplicateRun))
+				Expect(r.status.Message).To(ContainSubstring("run " + w.ns + "/" + runs.Items[0].Name + " of tenant " + w.ns + " has the same idempotency key"))
+				Expect(r.header.Get("Retry-After")).To(BeEmpty())
+			}
+		}
+		book, err := w.keeper.gate.Book(ctx, admission.Key{Policy: class, Tenant: w.ns})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(book.Reserved).To(HaveLen(1), "of the one that was created")
+
+		// Its controller finds the key its own, and later creations find it taken, with whatever spec, as long as it exists.
+		live := gatekeeper.New(gatekeeper.Options{Gate: w.keeper.gate, Client: suite.client, Live: suite.client, Log: GinkgoLogr})
+		owner, err := live.Claim(ctx, &runs.Items[0], w.ns)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(owner).To(BeNil())
+		other := w.run(class, "other")
+		other.Spec.IdempotencyKey, other.Spec.Steps[0].Job.Topic = "invoice-7", "else"
+		Expect(w.create(ctx, other, "").cause()).To(Equal(v1alpha1.ReasonIdempotencyConflict))
+		Expect(suite.client.Delete(ctx, &runs.Items[0])).To(Succeed())
+		Expect(w.create(ctx, other, "").code).To(Equal(http.StatusCreated), "the first is gone")
 	}, SpecTimeout(2*patience))
 })
 

@@ -7,11 +7,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// Outcomes of requests, as labels. Beside not_asked and malformed they are those of syncopate_admission_decision_seconds.
+// Outcomes of requests, as labels. Beside not_asked, duplicate and malformed they are those of syncopate_admission_decision_seconds.
 const (
 	outcomeNotAsked    = "not_asked"
 	outcomeAdmitted    = "admitted"
 	outcomeRejected    = "rejected"
+	outcomeDuplicate   = "duplicate" // another run has the idempotency key
 	outcomeBusy        = "busy"
 	outcomeUnavailable = "unavailable"
 	outcomeRebuilding  = "rebuilding"
@@ -36,7 +37,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		}),
 	}
 	for _, outcome := range []string{
-		outcomeNotAsked, outcomeAdmitted, outcomeRejected, outcomeBusy, outcomeUnavailable, outcomeRebuilding, outcomeMalformed,
+		outcomeNotAsked, outcomeAdmitted, outcomeRejected, outcomeDuplicate, outcomeBusy, outcomeUnavailable, outcomeRebuilding, outcomeMalformed,
 	} {
 		m.answers.WithLabelValues(outcome)
 	}

@@ -23,6 +23,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
@@ -82,6 +83,13 @@ func (k *keeper) Reserve(ctx context.Context, run *v1alpha1.WorkflowRun, tenant 
 	}
 	return k.gate.Reserve(ctx, key, limitsOf(p, tenant), gateRun(run), ttl)
 }
+
+// ReserveKey and Leave are those of the gatekeeper, which specs of keys have.
+func (*keeper) ReserveKey(context.Context, *v1alpha1.WorkflowRun, string, time.Duration) (*gatekeeper.Owner, error) {
+	return nil, nil //nolint:nilnil // as the interface has it
+}
+
+func (*keeper) Leave(context.Context, types.UID, string, string) error { return nil }
 
 // admit is what the controller does when it sees the run.
 func (k *keeper) admit(ctx context.Context, run *v1alpha1.WorkflowRun, tenant string, limit int) admission.Answer {

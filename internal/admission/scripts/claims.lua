@@ -2,9 +2,9 @@
 --
 -- KEYS[1] claims, as in claim.lua  ARGV[1] floor
 --
--- Returns {'ok', term, {field, value, ...}}, or {'closed', why}.
+-- Returns {'ok', term, {field, value, ...}, ms of now}, or {'closed', why}.
 local term, why = open(ARGV[1])
 if not term then
   return {'closed', why}
 end
-return {'ok', term, redis.call('HGETALL', data)}
+return {'ok', term, redis.call('HGETALL', data), now()}

@@ -56,7 +56,7 @@ generate: ## Regenerate deep copies, CRDs and the API reference from api/, and w
 	hack/generate.sh .
 
 .PHONY: verify
-verify: ## Fail where generated code is stale, kustomize cannot build, the chart differs from it, alerts fail their tests, vet complains, no test reaches a part of the core, a test that docs/bugs.md names is gone, or go.mod is untidy.
+verify: ## Fail where generated code is stale, kustomize cannot build, the chart differs from it, alerts fail their tests, vet complains, no test reaches a part of the core, a test that docs/bugs.md names is gone, a quoted figure is not that of its result file, or go.mod is untidy.
 	hack/verify.sh
 
 .PHONY: build
@@ -126,7 +126,7 @@ bench-scale: ## Measure what runs cost that wait: memory, writes, restarts. BENC
 bench-policy: ## Measure a change of a LockPolicy under load.
 bench-contention: ## Measure contenders of one run lock, by strategy, beside other libraries.
 bench-hostile: ## Measure neighbours of tenants who do harm, and the operator's memory. BENCH_ARGS='-kinds backlog': one kind.
-bench-admission: ## Measure many starts at once for one tenant, and what clients make of refusals.
+bench-admission: ## Measure many starts at once for one tenant, what clients make of refusals, and a burst against one hot lock.
 
 PROFILES = throughput latency scale
 .PHONY: $(PROFILES:%=profile-%)

@@ -41,7 +41,7 @@ const clientJob = 300 * time.Millisecond
 const far = 100000
 
 // admissions measures many starts at once for one tenant: decisions alone, then creations through the API server and the webhook, then
-// what clients make of refusals.
+// what clients make of refusals, and a burst against one hot lock.
 func admissions(ctx context.Context, st *stage, r *report) (err error) {
 	if err := decisions(ctx, st, r); err != nil {
 		return err
@@ -63,6 +63,9 @@ func admissions(ctx context.Context, st *stage, r *report) (err error) {
 		}
 	}
 	if err := d.clients(ctx, r, few); err != nil {
+		return err
+	}
+	if err := d.hotLock(ctx, r, st.size(10, 4)); err != nil {
 		return err
 	}
 	r.note("Starts are creations through the API server and the webhook, without any retry of the client. Without a policy: the same creations, of which the gate is not asked.")

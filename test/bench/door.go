@@ -222,7 +222,7 @@ func (d *door) comeAgain(ctx context.Context, r *report, how retry, class string
 	begin := time.Now()
 	answers, err := d.eachOf(n, func(i int) (answer, error) {
 		defer func() { _ = bar.Add(1) }() // to stderr
-		return d.persist(ctx, fmt.Sprintf("client-%d-%05d", begin.UnixMilli(), i), class, how)
+		return d.persist(ctx, fmt.Sprintf("client-%d-%05d", begin.UnixMilli(), i), class, chain(1), how)
 	})
 	if err := errors.Join(err, bar.Finish()); err != nil {
 		return 0, err
@@ -259,11 +259,11 @@ func (d *door) comeAgain(ctx context.Context, r *report, how retry, class string
 }
 
 // persist starts a run, and tries again until it is created.
-func (d *door) persist(ctx context.Context, name, class string, how retry) (answer, error) {
+func (d *door) persist(ctx context.Context, name, class string, spec *v1alpha1.WorkflowRunSpec, how retry) (answer, error) {
 	begin := time.Now()
 	refused := map[int]int{}
 	for try := 0; ; try++ {
-		a, err := d.start(ctx, name, class, chain(1))
+		a, err := d.start(ctx, name, class, spec)
 		if err != nil {
 			return a, err
 		}

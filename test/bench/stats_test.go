@@ -4,9 +4,11 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	dto "github.com/prometheus/client_model/go"
+	"gonum.org/v1/plot/plotter"
 )
 
 // mutation: an index that is one too high or too low makes this fail.
@@ -119,5 +121,43 @@ func TestASumIsOverTheMetricsThatHaveAllLabels(t *testing.T) {
 	}
 	if got := (metrics{map[string]*dto.MetricFamily{}}).sum("requests", nil); got != 0 {
 		t.Errorf("a metric that is not there sums up to %v", got)
+	}
+}
+
+// mutation: another command, lock or policy that counts makes this fail.
+func TestAttemptsAreReadFromMonitor(t *testing.T) {
+	begin := time.Unix(1_700_000_000, 0)
+	var attempts []time.Time
+	for line, want := range map[string]bool{
+		`+1700000000.010000 [0 127.0.0.1:5] "set" "{adm:gate-3:bench-1}:lock" "TOKEN" "px" "10000" "nx"`: true,
+		`+1700000000.120000 [0 127.0.0.1:5] "SET" "{adm:gate-3:bench-1}:lock" "TOKEN" "nx"`:              true,
+		`+1700000000.010000 [0 127.0.0.1:5] "get" "{adm:gate-3:bench-1}:lock"`:                           false,
+		`+1700000000.010000 [0 127.0.0.1:5] "set" "{adm:gate-30:bench-1}:lock" "TOKEN"`:                  false,
+		`+1700000000.010000 [0 lua] "set" "{run:1}:lock" "TOKEN" "px"`:                                   false,
+		"+OK": false,
+	} {
+		at, ok := attemptOf(line+"\r\n", "gate-3")
+		if ok != want {
+			t.Errorf("%s counts: %v", line, ok)
+		}
+		if ok {
+			attempts = append(attempts, at)
+		}
+	}
+	if diff := cmp.Diff(plotter.XYs{{X: 0, Y: 1}, {X: 0.05, Y: 0}, {X: 0.1, Y: 1}}, binned("x", attempts, begin).points); diff != "" {
+		t.Errorf("over time (-want +got):\n%s", diff)
+	}
+}
+
+func TestTenTimesTheUsualComesAtOnce(t *testing.T) {
+	offsets := hotOffsets(4)
+	burst := 0
+	for _, at := range offsets {
+		if at == hotLead {
+			burst++
+		}
+	}
+	if burst != 41 || len(offsets) != 60 {
+		t.Errorf("%d of %d starts come at once; want 41 of 60", burst, len(offsets))
 	}
 }

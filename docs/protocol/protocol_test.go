@@ -66,7 +66,7 @@ func golden(t *testing.T) map[string]message {
 			Subject: names().Job("http.fetch", id()),
 			Headers: map[string]string{
 				protocol.HeaderMsgID: id().String(), protocol.HeaderFence: "17", protocol.HeaderDeadline: "2026-11-20T10:15:00Z",
-				protocol.HeaderReply: names().Result(id()), protocol.HeaderToken: token, protocol.HeaderTraceID: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+				protocol.HeaderReply: names().Result(id()), protocol.HeaderToken: token,
 				protocol.HeaderCEID: id().String(), protocol.HeaderCEType: protocol.CETypeJob, protocol.HeaderCESubject: id().String(),
 				protocol.HeaderCESource: "/namespaces/team-a/workflowruns/nightly-report", protocol.HeaderCESpec: "1.0",
 			},

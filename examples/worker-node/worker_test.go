@@ -29,25 +29,48 @@ const (
 // mutation: worker.mjs without the token, with the Msg-Id of Started for its result, or without its ack fails this.
 func TestTheNodeWorkerSpeaksTheProtocol(t *testing.T) {
 	dir := install(t)
+	done := protocol.Result{Status: protocol.StatusSucceeded, Output: []byte(`{"youSaid":{"a":[1,"x"]}}`)}
+	for file, want := range map[string]map[string]protocol.Result{
+		"worker.mjs": {protocol.StartedMsgID(aJob, "tok"): {Status: protocol.StatusStarted}, protocol.ResultMsgID(aJob, "tok"): done},
+		"short.mjs":  {protocol.ResultMsgID(aJob, "tok"): done},
+	} {
+		t.Run(file, func(t *testing.T) { speaks(t, dir, file, want) })
+	}
+}
+
+// mutation: a page that says less than is there makes this fail.
+func TestTheShortWorkerIsShort(t *testing.T) {
+	text, err := os.ReadFile("short.mjs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lines := bytes.Count(text, []byte("\n")); lines >= 40 {
+		t.Errorf("short.mjs has %d lines; the documentation says under 40", lines)
+	}
+}
+
+var aJob = protocol.JobID{RunUID: "8b0e", Step: "fetch", Item: protocol.NoItem, Attempt: 1}
+
+// speaks gives one job to a worker, which is to publish these results and to acknowledge the job.
+func speaks(t *testing.T, dir, file string, want map[string]protocol.Result) {
+	t.Helper()
 	server := natstest.Start(t)
 	js := streams(t, server.URL())
-	id := protocol.JobID{RunUID: "8b0e", Step: "fetch", Item: protocol.NoItem, Attempt: 1}
-	dispatch(t, js, id, `{"a":[1,"x"]}`)
-	run(t, dir, server.URL())
+	dispatch(t, js, aJob, `{"a":[1,"x"]}`)
+	run(t, dir, file, server.URL())
 
-	var got []protocol.Result
-	for i, msgID := range []string{protocol.StartedMsgID(id, "tok"), protocol.ResultMsgID(id, "tok")} {
-		m := result(t, js, uint64(i+1))
+	got := map[string]protocol.Result{}
+	for i := range want {
+		m := result(t, js, uint64(len(got)+1))
 		r, err := protocol.DecodeResult(m.Data)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got = append(got, r)
-		if m.Header.Get(protocol.HeaderMsgID) != msgID || m.Header.Get(protocol.HeaderToken) != "tok" {
-			t.Errorf("headers %v", m.Header)
+		got[m.Header.Get(protocol.HeaderMsgID)] = r
+		if m.Header.Get(protocol.HeaderToken) != "tok" {
+			t.Errorf("headers of %s: %v", i, m.Header)
 		}
 	}
-	want := []protocol.Result{{Status: protocol.StatusStarted}, {Status: protocol.StatusSucceeded, Output: []byte(`{"youSaid":{"a":[1,"x"]}}`)}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
@@ -68,7 +91,7 @@ func install(t *testing.T) string {
 		}
 	}
 	dir := t.TempDir()
-	for _, file := range []string{"worker.mjs", "package.json", "package-lock.json", ".npmrc"} {
+	for _, file := range []string{"worker.mjs", "short.mjs", "package.json", "package-lock.json", ".npmrc"} {
 		b, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -88,10 +111,10 @@ func install(t *testing.T) string {
 }
 
 // run starts the worker and ends it with the test.
-func run(t *testing.T, dir, url string) {
+func run(t *testing.T, dir, file, url string) {
 	t.Helper()
 	var out bytes.Buffer
-	node := exec.Command("node", "worker.mjs", topic)
+	node := exec.Command("node", file, topic)
 	node.Dir, node.Env = dir, append(os.Environ(), "NATS_URL="+url)
 	node.Stdout, node.Stderr = &out, &out
 	if err := node.Start(); err != nil {

@@ -19,7 +19,6 @@ type Delivery struct {
 	PublishedAt time.Time // when the stream stored it
 	Deliveries  uint64    // how often it was delivered when it was handed out, from 1; may restart after the server did
 	Failures    int       // of its deliveries, how many failed as CountsAsFailure says; as far as this process remembers
-	TraceParent string    // W3C traceparent of the worker; may be empty
 	Size        int       // bytes of the body, as published: about what the delivery holds in memory
 
 	bus     *Bus
@@ -86,7 +85,6 @@ func (o *original) token() string { return o.header.Get(protocol.HeaderToken) }
 
 // decode reads what an authentic message says, and lets the message go.
 func (d *Delivery) decode() {
-	d.TraceParent = d.original.header.Get(protocol.HeaderTraceID)
 	if d.Result, d.Rejected = decodeResult(d.original.body); d.Rejected != nil {
 		d.Result = protocol.Result{}
 	}

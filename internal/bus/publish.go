@@ -17,13 +17,12 @@ import (
 
 // Job is one attempt of one step, for a worker.
 type Job struct {
-	ID          protocol.JobID
-	Topic       string
-	Input       json.RawMessage // valid JSON, at most MaxInputBytes; empty means {}
-	Fence       int64           // of the writer that dispatches it
-	Deadline    time.Time       // after it nobody waits for the result and the job leaves the queue; zero: never
-	Source      string          // ce-source
-	TraceParent string          // W3C traceparent; optional
+	ID       protocol.JobID
+	Topic    string
+	Input    json.RawMessage // valid JSON, at most MaxInputBytes; empty means {}
+	Fence    int64           // of the writer that dispatches it
+	Deadline time.Time       // after it nobody waits for the result and the job leaves the queue; zero: never
+	Source   string          // ce-source
 	// Epoch is what the last Fence for the attempt gave; 0: there was none. The stream takes the job in this epoch only.
 	Epoch uint64
 }
@@ -123,9 +122,6 @@ func (b *Bus) jobMessage(j Job) *nats.Msg {
 	m.Header.Set(protocol.HeaderToken, b.keys.sign(j.ID))
 	if !j.Deadline.IsZero() {
 		m.Header.Set(protocol.HeaderDeadline, j.Deadline.UTC().Format(time.RFC3339Nano))
-	}
-	if j.TraceParent != "" {
-		m.Header.Set(protocol.HeaderTraceID, j.TraceParent)
 	}
 	return m
 }

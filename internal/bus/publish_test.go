@@ -69,7 +69,6 @@ func TestAWorkerGetsAllThatItNeeds(t *testing.T) {
 	b := newBus(t, natstest.Start(t))
 	j := testJob(1)
 	j.Deadline = time.Now().Add(time.Hour)
-	j.TraceParent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	publish(t, b, j)
 
 	m := take(t, b, j.Topic)
@@ -77,7 +76,7 @@ func TestAWorkerGetsAllThatItNeeds(t *testing.T) {
 	got := map[string]string{}
 	for _, name := range []string{
 		protocol.HeaderMsgID, protocol.HeaderCEID, protocol.HeaderCEType, protocol.HeaderCESource, protocol.HeaderFence,
-		protocol.HeaderReply, protocol.HeaderToken, protocol.HeaderDeadline, protocol.HeaderTraceID,
+		protocol.HeaderReply, protocol.HeaderToken, protocol.HeaderDeadline,
 	} {
 		got[name] = h.Get(name)
 	}
@@ -85,7 +84,7 @@ func TestAWorkerGetsAllThatItNeeds(t *testing.T) {
 		protocol.HeaderMsgID: "run-1/fetch/-/1", protocol.HeaderCEID: "run-1/fetch/-/1", protocol.HeaderCEType: protocol.CETypeJob,
 		protocol.HeaderCESource: "/runs/test", protocol.HeaderFence: "7",
 		protocol.HeaderReply: b.names.Result(j.ID), protocol.HeaderToken: b.config.Keys.Sign(j.ID),
-		protocol.HeaderDeadline: j.Deadline.UTC().Format(time.RFC3339Nano), protocol.HeaderTraceID: j.TraceParent,
+		protocol.HeaderDeadline: j.Deadline.UTC().Format(time.RFC3339Nano),
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("headers (-want +got):\n%s", diff)

@@ -16,7 +16,6 @@ const (
 	HeaderDeadline  = "Syncopate-Deadline" // RFC 3339; after it nobody waits for the result
 	HeaderReply     = "Syncopate-Reply"    // subject of the result
 	HeaderToken     = "Syncopate-Token"    //nolint:gosec // a name, no credential; to be sent with the result: only who got the job can answer it
-	HeaderTraceID   = "traceparent"
 	HeaderCEID      = "ce-id"
 	HeaderCEType    = "ce-type"
 	HeaderCESource  = "ce-source"

@@ -196,7 +196,7 @@ func (o *operator) publish(topic string, id protocol.JobID, input string, edit .
 	m.Data = []byte(input)
 	for k, v := range map[string]string{
 		protocol.HeaderMsgID: id.String(), protocol.HeaderReply: o.names.Result(id), protocol.HeaderToken: token, protocol.HeaderFence: "17",
-		protocol.HeaderCESource: "/namespaces/a/workflowruns/r", protocol.HeaderTraceID: "00-ab-cd-01",
+		protocol.HeaderCESource: "/namespaces/a/workflowruns/r",
 	} {
 		m.Header.Set(k, v)
 	}

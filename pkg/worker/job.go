@@ -26,8 +26,6 @@ type Job struct {
 	Deadline time.Time
 	// Source says which run of which cluster the job belongs to (CloudEvents source).
 	Source string
-	// TraceParent is the W3C trace context of the step; empty: none.
-	TraceParent string
 	// Delivery counts how often the server handed the job out, from 1.
 	Delivery uint64
 	// Payload reads a large output of an earlier step, to which the input refers as {"name", "digest", "size"}, and checks that it
@@ -61,7 +59,7 @@ func parseTask(names protocol.Names, topic, subject string, header nats.Header, 
 	t := task{
 		Job: Job{
 			ID: id, Topic: topic, Input: body, Delivery: delivery,
-			Source: header.Get(protocol.HeaderCESource), TraceParent: header.Get(protocol.HeaderTraceID),
+			Source: header.Get(protocol.HeaderCESource),
 		},
 		reply: header.Get(protocol.HeaderReply),
 		token: header.Get(protocol.HeaderToken),

@@ -1,0 +1,38 @@
+// The least that is a worker. It does one job at a time; what it leaves out is in worker.mjs: Started, Retry, cancelling, large outputs,
+// codes of errors, publishing again without doing the job again. NATS_URL=... node short.mjs [topic]
+import { connect, headers } from "@nats-io/transport-node";
+import { jetstream } from "@nats-io/jetstream";
+
+const topic = process.argv[2] ?? "demo.node";
+const handle = async (input) => ({ youSaid: input }); // the work; what it throws fails the attempt
+const nc = await connect({ servers: process.env.NATS_URL, maxReconnectAttempts: -1, waitOnFirstConnect: true });
+const js = jetstream(nc);
+let stopping = false;
+process.once("SIGTERM", () => { stopping = true; });
+
+async function work(m, ackWait) {
+  const get = (name) => m.headers?.get(name) ?? "", id = get("Nats-Msg-Id"), reply = get("Syncopate-Reply"), token = get("Syncopate-Token");
+  const tokens = id.replaceAll("/", "."), [, answered] = reply.match(/^syncopate\.results\.\d\d\.(.+)$/) ?? [];
+  if (m.subject !== `syncopate.jobs.${topic}.${tokens}` || answered !== tokens) return m.term("not a job");
+  if (Date.now() >= Date.parse(get("Syncopate-Deadline") || "9999-01-01")) return m.ack(); // nobody waits for it
+  const ping = setInterval(() => m.working(), ackWait / 3), h = headers(); // else another worker gets the job, too
+  h.set("Syncopate-Token", token); // proves that we got the job
+  try {
+    const result = await Promise.resolve().then(() => handle(m.json())).then((output) => ({ status: "Succeeded", output }))
+      .catch((err) => ({ status: "Failed", error: { code: "Error", message: String(err?.message ?? err) } }));
+    await js.publish(reply, JSON.stringify(result), { msgID: `${id}/${token}`, headers: h }); // with the server's PubAck
+    m.ack(); // only now: a worker that dies before loses nothing
+  } finally { clearInterval(ping); }
+}
+
+while (!stopping) {
+  try { // the operator makes the consumer when it dispatches the topic's first job
+    const consumer = await js.consumers.get("SYNCOPATE_JOBS", topic.replaceAll(".", "_"));
+    const ackWait = (await consumer.info(true)).config.ack_wait / 1e6; // milliseconds
+    while (!stopping) {
+      const m = await consumer.next({ expires: 2_000 });
+      if (m) await (stopping ? m.nak() : work(m, ackWait));
+    }
+  } catch (err) { console.error(`${topic}: ${err.message}, again in a moment`); await new Promise((go) => setTimeout(go, 1_000)); }
+}
+await nc.drain();

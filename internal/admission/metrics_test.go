@@ -97,3 +97,28 @@ func counts(t *testing.T, reg *prometheus.Registry, want map[string]int) string 
 	}
 	return cmp.Diff(want, got)
 }
+
+// The objectives count what is within a bound; it has to be that of a bucket (docs/slo.md).
+//
+// mutation: other buckets make this fail.
+func TestBoundsOfObjectivesAreBuckets(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	NewMetrics(reg, 1).decided("acme", "lock", surfaceWebhook, outcomeAdmitted, 0)
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, bound := range map[string]float64{"syncopate_admission_decision_seconds": 0.512} {
+		found := false
+		for _, f := range families {
+			for _, m := range f.GetMetric() {
+				for _, b := range m.GetHistogram().GetBucket() {
+					found = found || (f.GetName() == name && b.GetUpperBound() == bound)
+				}
+			}
+		}
+		if !found {
+			t.Errorf("%s has no bucket up to %v", name, bound)
+		}
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
@@ -68,4 +69,29 @@ syncopate_locks_taken_total{path="result",policy="batch",retries="more"} 1
 			t.Errorf("lint: %v, %v", problems, err)
 		}
 	})
+}
+
+// The objectives count what is within a bound; it has to be that of a bucket (docs/slo.md).
+//
+// mutation: other buckets make this fail.
+func TestBoundsOfObjectivesAreBuckets(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	NewMetrics(reg).waited(Request{}, outcomeAcquired, 0)
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, bound := range map[string]float64{"syncopate_run_lock_wait_seconds": 2.048} {
+		found := false
+		for _, f := range families {
+			for _, m := range f.GetMetric() {
+				for _, b := range m.GetHistogram().GetBucket() {
+					found = found || (f.GetName() == name && b.GetUpperBound() == bound)
+				}
+			}
+		}
+		if !found {
+			t.Errorf("%s has no bucket up to %v", name, bound)
+		}
+	}
 }

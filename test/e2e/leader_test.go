@@ -34,7 +34,7 @@ var _ = Describe("two replicas that elect a leader", func() {
 		Eventually(leader(ctx)).WithContext(ctx).WithPolling(pollInterval).ShouldNot(BeEmpty())
 		before, err := leader(ctx)()
 		Expect(err).NotTo(HaveOccurred())
-		w.startManager(ctx, "second", "--leader-elect=true") // ready although it stands by
+		second := w.startManager(ctx, "second", "--leader-elect=true") // ready although it stands by
 
 		w.startWorker(ctx, 8, echo, "elected.work")
 		h := w.record(ctx)
@@ -46,6 +46,9 @@ var _ = Describe("two replicas that elect a leader", func() {
 		w.eventuallyAll(ctx, v1alpha1.RunSucceeded, runs)
 		AddReportEntry("take-over", fmt.Sprintf("the leader stopped in %s, all done after %s", stopped, sinceStart(begin)))
 		w.expectEachOnce(runs)
+		takeOvers := scrape(ctx, second)["syncopate_take_over_seconds"].GetMetric()[0].GetHistogram()
+		Expect(takeOvers.GetSampleCount()).To(BeNumerically(">", 0), "runs that the first had begun")
+		Expect(takeOvers.GetSampleSum()/float64(takeOvers.GetSampleCount())).To(BeNumerically("<", 30), "seconds: its locks were given back")
 		after, err := leader(ctx)()
 		Expect(err).NotTo(HaveOccurred())
 		Expect(after).NotTo(Equal(before))

@@ -137,3 +137,30 @@ syncopate_run_lock_lease_seconds_total{policy="strict",state="invalid"} %v
 	p.waitedEnough()
 	expect(16)
 }
+
+// The objectives count what is within a bound; it has to be that of a bucket (docs/slo.md).
+//
+// mutation: other buckets make this fail.
+func TestBoundsOfObjectivesAreBuckets(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	m := NewMetrics(reg)
+	m.applied("batch", 0)
+	m.takeOver.Observe(0)
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, bound := range map[string]float64{"syncopate_job_result_latency_seconds": 2.048, "syncopate_take_over_seconds": 60} {
+		found := false
+		for _, f := range families {
+			for _, m := range f.GetMetric() {
+				for _, b := range m.GetHistogram().GetBucket() {
+					found = found || (f.GetName() == name && b.GetUpperBound() == bound)
+				}
+			}
+		}
+		if !found {
+			t.Errorf("%s has no bucket up to %v", name, bound)
+		}
+	}
+}

@@ -147,6 +147,8 @@ func (o *operator) down() (port int) {
 		o.t.Fatalf("address %v", o.server.Addr())
 	}
 	o.shutdown()
+	// Until it is noticed, a request goes to the old server and is lost.
+	o.eventually("the operator noticed", func() bool { return !o.nc.IsConnected() })
 	return address.Port
 }
 

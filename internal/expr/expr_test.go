@@ -31,7 +31,7 @@ func TestRender(t *testing.T) {
 	for name, tc := range map[string]struct{ in, want string }{
 		"text without expressions stays as it is":                 {`{"a":"b","n":1.0,"l":[null,true]}`, `{"a":"b","l":[null,true],"n":1.0}`},
 		"an empty template stands for an empty object":            {``, `{}`},
-		"keys are not templates":                                  {`{"${inputs.n}":1}`, `{"${inputs.n}":1}`},
+		"keys are not templates":                                  {`{"$${inputs.n}":1,"$n":2}`, `{"$${inputs.n}":1,"$n":2}`},
 		"keys are sorted and HTML is not escaped":                 {`{"b":"<&>","a":1}`, `{"a":1,"b":"<&>"}`},
 		"a whole expression keeps a large integer":                {`{"v":"${inputs.n}"}`, `{"v":9007199254740993}`},
 		"a whole expression keeps an unsigned integer":            {`{"v":"${inputs.big}"}`, `{"v":18446744073709551615}`},
@@ -212,5 +212,20 @@ func TestGoNumbersAreTaken(t *testing.T) {
 	}
 	if _, err := Render([]byte(`"${inputs.f}"`), v); err == nil || !strings.Contains(err.Error(), "number 1e400 is out of range") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// What is stored already is rendered as ever: only a new template is refused. mutation: a check in Render makes this fail.
+func TestAnExpressionInAKeyIsNoneForRender(t *testing.T) {
+	const template = `{"${inputs.n}":1}`
+	var wrong *Error
+	if err := CheckTemplate([]byte(template)); !errors.As(err, &wrong) || wrong.Expression != "${inputs.n}" {
+		t.Errorf("check: %v", err)
+	}
+	if got, err := Render([]byte(template), sample()); err != nil || string(got) != template {
+		t.Errorf("render: %s, %v", got, err)
+	}
+	if err := CheckTemplate([]byte(`{"${":1}`)); !errors.As(err, &wrong) {
+		t.Errorf("a key that begins like one: %v", err)
 	}
 }

@@ -22,7 +22,7 @@ func ConditionSteps(src string, with ...Option) ([]string, error) {
 // CheckTemplate.
 func TemplateSteps(raw []byte, with ...Option) ([]string, error) {
 	var names []string
-	r := renderer{item: hasItem(with), value: func(p *program) (any, error) {
+	r := renderer{check: true, item: hasItem(with), value: func(p *program) (any, error) {
 		names = append(names, p.steps...)
 		return nil, nil
 	}}

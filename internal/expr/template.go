@@ -3,6 +3,7 @@ package expr
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,7 +12,7 @@ import (
 
 // CheckTemplate compiles every expression of a template. Its error is an *Error, or wraps ErrTemplate or ErrTooLarge.
 func CheckTemplate(raw []byte, with ...Option) error {
-	r := renderer{item: hasItem(with), value: func(*program) (any, error) { return nil, nil }}
+	r := renderer{item: hasItem(with), check: true, value: func(*program) (any, error) { return nil, nil }}
 	_, err := r.document(raw)
 	return err
 }
@@ -38,6 +39,7 @@ func (e *evaluation) value(p *program) (any, error) {
 type renderer struct {
 	value       func(*program) (any, error)
 	item        bool // there is a variable item
+	check       bool // mistakes that do not keep it from being rendered count, too
 	expressions int
 	compiled    int // what it takes to compile them, in cost units
 }
@@ -84,6 +86,9 @@ func (r *renderer) node(v any) (any, error) {
 		return v, nil
 	case map[string]any:
 		for _, k := range slices.Sorted(maps.Keys(v)) {
+			if r.check && hasExpression(k) {
+				return nil, wrong(k, errKey)
+			}
 			if v[k], err = r.node(v[k]); err != nil {
 				return nil, err
 			}
@@ -92,6 +97,12 @@ func (r *renderer) node(v any) (any, error) {
 	default:
 		return v, nil
 	}
+}
+
+// hasExpression says whether a text would be evaluated, or be refused, as a value.
+func hasExpression(s string) bool {
+	parts, err := split(s)
+	return err != nil || slices.ContainsFunc(parts, func(p part) bool { return p.expression })
 }
 
 func (r *renderer) text(s string) (any, error) {
@@ -145,6 +156,9 @@ func interpolated(v any) (string, error) {
 	b, err := encode(v)
 	return string(b), err
 }
+
+// errKey refuses what somebody may take for an expression, and what would stay as it is.
+var errKey = errors.New("an expression may stand in a value only, not in a key")
 
 // encode writes JSON with sorted keys; < > & stay as they are, for the reader is a program, not a browser.
 func encode(v any) ([]byte, error) {

@@ -77,7 +77,7 @@ func (d *decider) deadLetterDefault() {
 // set writes a condition; its transition time changes only with its status.
 func (d *decider) set(kind string, status metav1.ConditionStatus, reason, message string) {
 	next := metav1.Condition{
-		Type: kind, Status: status, Reason: reason, Message: cut(message, maxProblemsChars),
+		Type: kind, Status: status, Reason: reason, Message: cut(printable(message), maxProblemsChars),
 		ObservedGeneration: d.run.Generation, LastTransitionTime: secondTime(d.now),
 	}
 	c := condition(&d.st, kind)

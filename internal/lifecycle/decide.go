@@ -267,7 +267,7 @@ func (d *decider) phase() {
 }
 
 func (d *decider) event(kind, reason, message string) {
-	d.out.Events = append(d.out.Events, Event{Type: kind, Reason: reason, Message: cutBytes(message, maxEventBytes)})
+	d.out.Events = append(d.out.Events, Event{Type: kind, Reason: reason, Message: cutBytes(printable(message), maxEventBytes)})
 }
 
 func stored(run *v1alpha1.WorkflowRun) v1alpha1.WorkflowRunStatus {

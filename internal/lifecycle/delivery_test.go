@@ -22,12 +22,12 @@ func TestAWorkersWishIsGrantedUpToThePolicysLimit(t *testing.T) {
 		want  time.Duration
 		said  string
 	}{
-		"less than the limit is granted":           {1500, 10 * time.Second, 1500 * time.Millisecond, "asked for a retry at"},
-		"the limit itself is granted":              {10_000, 10 * time.Second, 10 * time.Second, "asked for a retry at"},
+		"less than the limit is granted":           {1500, 10 * time.Second, 1500 * time.Millisecond, "asked for a retry in 1500 ms; it comes at"},
+		"the limit itself is granted":              {10_000, 10 * time.Second, 10 * time.Second, "asked for a retry in 10000 ms; it comes at"},
 		"more than the limit is cut":               {10_001, 10 * time.Second, 10 * time.Second, "in 10001 ms, more than the policy's 10s"},
 		"140 hours are cut":                        {504_000_000, time.Hour, time.Hour, "more than the policy's 1h0m0s"},
 		"without a limit it is that of the schema": {60_000, 0, 30 * time.Second, "more than the policy's 30s"},
-		"nothing is a little":                      {0, 10 * time.Second, minRetryAfter, "asked for a retry at"},
+		"nothing is a little":                      {0, 10 * time.Second, minRetryAfter, "asked for a retry; it comes at"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			run := dispatched(t)

@@ -37,7 +37,7 @@ func (d *decider) endIfAllOver() {
 		return // not yet validated, or refused by it in a moment
 	}
 	if d.returnOutputs() {
-		d.finish(v1alpha1.RunSucceeded, v1alpha1.ReasonSucceeded, successText(d.st.Steps[:d.plan.main]))
+		d.finish(v1alpha1.RunSucceeded, v1alpha1.ReasonSucceeded, successText(d.st.Steps[:d.plan.main], len(d.st.Steps)-d.plan.main))
 	}
 }
 

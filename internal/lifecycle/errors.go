@@ -16,6 +16,7 @@ const (
 	CodeOutputLost       = "OutputLost"       // outputs of items are not in the object store any more
 	CodeResultRejected   = "ResultRejected"   // the worker's result had an unusable body
 	CodeAttemptsExceeded = "AttemptsExceeded" // attempt numbers are used up
+	CodeRetryRequested   = "RetryRequested"   // no failure: the worker asked to be asked later, and said of no error
 	CodeRejected         = "Rejected"         // an approver said no
 	CodeApprovalTimeout  = "ApprovalTimeout"  // nobody decided in time
 	CodeChildFailed      = "ChildFailed"      // the child run failed

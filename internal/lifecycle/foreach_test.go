@@ -408,13 +408,13 @@ func TestBadLists(t *testing.T) {
 		"not a list":        {`${inputs.x}`, CodeExpressionError, "list"},
 		"a missing value":   {`${inputs.nothing}`, CodeExpressionError, "nothing"},
 		"too many":          {`${inputs.list + inputs.list}`, CodeInputTooLarge, "10002 items, more than 10000"},
-		"nested too deep":   {`${inputs.deep}`, CodeInputTooLarge, "nested deeper than 100"},
+		"nested too deep":   {`${[[[inputs.deep]]]}`, CodeInputTooLarge, "nested deeper than 100"},
 		"too costly a list": {`${inputs.list.map(a, inputs.list.map(b, inputs.list.map(c, c)))}`, CodeExpressionError, "cost"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			run := newRun(newStep("all", forEach(tt.items, 1, "")))
-			run.Spec.Inputs = raw(fmt.Sprintf(`{"x":{"a":1},"list":%s,"deep":[%s%s]}`, numbers(5001), strings.Repeat("[", 120), strings.Repeat("]", 120)))
+			run.Spec.Inputs = raw(fmt.Sprintf(`{"x":{"a":1},"list":%s,"deep":[%s%s]}`, numbers(5001), strings.Repeat("[", 98), strings.Repeat("]", 98)))
 			out := advance(t, run, epoch)
 			s := run.Status.Steps[0]
 			if s.Phase != v1alpha1.StepFailed || s.Error.Code != tt.code || !strings.Contains(s.Error.Message, tt.message) || !strings.Contains(s.Error.Message, "forEach.items") {

@@ -36,6 +36,7 @@ const (
 	maxFailedChars   = 4 << 10                            // failedItems of a step
 	maxFailedBytes   = 16 << 10                           // and of a run
 	itemsBytes       = 100 << 10                          // what status may need for the items of a run, outputs in it apart
+	maxInputDepth    = 100                                // nesting of inputs and templates of a spec: tools that list runs read it
 	maxDepth         = 4 << 10                            // nesting that JSON readers surely take
 	maxDecisionCost  = expr.MaxCost                       // what the expressions of the decisions of one pass may take before they wait for the next
 	maxQuickCost     = expr.MaxCost / 12                  // and those of a quick decision: some 4 ms

@@ -153,9 +153,9 @@ func (d *decider) natsText() string {
 
 func absentText(topic string) string { return ": nobody pulls jobs of topic " + topic + " since " }
 
-func stuckText(topic string) string {
-	return ": the workers of topic " + topic + " get nothing done since "
-}
+const stuckWords = " get nothing done since "
+
+func stuckText(topic string) string { return ": the workers of topic " + topic + stuckWords }
 
 func nothingMore(int) string { return "" }
 
@@ -230,6 +230,9 @@ func stepText(s *v1alpha1.StepStatus, more string) string {
 		}
 		return fmt.Sprintf("%s runs since %s (attempt %d)%s", s.Name, timeText(s.StartedAt), s.Attempt, asideText(s))
 	case v1alpha1.StepDispatched:
+		if strings.Contains(more, stuckWords) { // a worker may have it, and be one of them
+			return fmt.Sprintf("%s was dispatched at %s (attempt %d)%s", s.Name, timeText(s.DispatchedAt), s.Attempt, more)
+		}
 		return fmt.Sprintf("%s waits for a worker since %s (attempt %d)%s%s", s.Name, timeText(s.DispatchedAt), s.Attempt, asideText(s), more)
 	case v1alpha1.StepPending, v1alpha1.StepSucceeded, v1alpha1.StepFailed, v1alpha1.StepSkipped, v1alpha1.StepCancelled:
 	case v1alpha1.StepWaiting:
@@ -268,7 +271,8 @@ func problemsText(problems []string) string {
 	return l.text(maxProblemsChars)
 }
 
-func successText(steps []v1alpha1.StepStatus) string {
+// successText counts the steps that decide about success; those of spec.finally are named apart, since status.progress counts them, too.
+func successText(steps []v1alpha1.StepStatus, finally int) string {
 	skipped, failed := 0, 0
 	for i := range steps {
 		switch steps[i].Phase {
@@ -285,6 +289,9 @@ func successText(steps []v1alpha1.StepStatus) string {
 	}
 	if failed > 0 {
 		text += fmt.Sprintf(", %d failed with onFailure Continue", failed)
+	}
+	if finally > 0 {
+		text += fmt.Sprintf(" (beside them %d of spec.finally)", finally)
 	}
 	return text
 }
@@ -369,10 +376,11 @@ func cutBytes(s string, n int) string {
 	return s
 }
 
-// printable replaces control characters: a worker's text must not cut or colour the lines of whoever reads it.
+// printable replaces characters that control a terminal or the direction of text: what a user or a worker writes must not cut, colour or
+// turn round the lines of whoever reads it.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
+		if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) {
 			return ' '
 		}
 		return r

@@ -193,18 +193,30 @@ func (d *decider) fail(i int, e v1alpha1.StepError, final bool) {
 // postpone honours a worker's wish to be asked later. It is no failure; only the run's deadline bounds it.
 func (d *decider) postpone(i int, r protocol.Result) {
 	s := &d.st.Steps[i]
-	if r.Error != nil {
-		e := workerError(r.Error)
-		d.setError(s, &e)
-	}
 	wait := d.grant(r)
-	d.backOff(s, wait)
-	message := fmt.Sprintf("Step %s: the worker of attempt %d asked for a retry at %s", s.Name, s.Attempt, timeText(s.NextAttemptAt))
-	if r.RetryAfterMillis > wait.Milliseconds() && wait > minRetryAfter {
-		message = fmt.Sprintf("Step %s: the worker of attempt %d asked for a retry in %d ms, more than the policy's %s; it comes at %s",
-			s.Name, s.Attempt, r.RetryAfterMillis, wait, timeText(s.NextAttemptAt))
+	wish := retryWish(r, wait)
+	e := v1alpha1.StepError{Code: CodeRetryRequested, Message: wish}
+	if r.Error != nil {
+		e = workerError(r.Error)
 	}
-	d.event(EventNormal, "StepBackingOff", message)
+	if r.Error != nil && r.RetryAfterMillis > 0 {
+		e.Message = strings.TrimPrefix(e.Message+"; "+wish, "; ")
+	}
+	d.setError(s, &e)
+	d.backOff(s, wait)
+	d.event(EventNormal, "StepBackingOff", fmt.Sprintf("Step %s: the worker of attempt %d %s; it comes at %s", s.Name, s.Attempt, wish, timeText(s.NextAttemptAt)))
+}
+
+// retryWish is what a worker asked for with Retry, and what bounds it.
+func retryWish(r protocol.Result, wait time.Duration) string {
+	if r.RetryAfterMillis <= 0 {
+		return "asked for a retry"
+	}
+	text := fmt.Sprintf("asked for a retry in %d ms", r.RetryAfterMillis)
+	if r.RetryAfterMillis > wait.Milliseconds() && wait > minRetryAfter {
+		text += fmt.Sprintf(", more than the policy's %s", wait)
+	}
+	return text
 }
 
 // grant is the wait that a worker gets which asked for one.

@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -279,7 +280,23 @@ func (v *validator) object(field string, e *runtime.RawExtension, limit int) boo
 		v.add(field, "%s is not a JSON object", quote(string(bytes.TrimSpace(raw))))
 		return false
 	}
+	if deeper(value, maxInputDepth) {
+		v.add(field, "nested more than %d deep", maxInputDepth)
+		return false
+	}
 	return true
+}
+
+// deeper says whether a value has more lists and objects in each other than n.
+func deeper(value any, n int) bool {
+	switch v := value.(type) {
+	case map[string]any:
+		return n == 0 || slices.ContainsFunc(slices.Collect(maps.Values(v)), func(inner any) bool { return deeper(inner, n-1) })
+	case []any:
+		return n == 0 || slices.ContainsFunc(v, func(inner any) bool { return deeper(inner, n-1) })
+	default:
+		return false
+	}
 }
 
 // acyclic reports the first cycle of two steps or more; self-dependencies have a message of their own.

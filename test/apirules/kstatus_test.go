@@ -17,7 +17,7 @@ func TestHealthChecksWaitForWhatNobodyHasLookedAt(t *testing.T) {
 	}{
 		"a run":       {aRun(), status.InProgressStatus, "WorkflowRun generation is 1, but latest observed generation is -1"},
 		"a policy":    {aPolicy(), status.InProgressStatus, "LockPolicy generation is 1, but latest observed generation is -1"},
-		"an approval": {"apiVersion: syncopate.dev/v1alpha1\nkind: StepApproval\nmetadata: {generateName: a-, namespace: default}\nspec: {run: r, step: s, decision: Approve, approver: ann}\n", status.CurrentStatus, ""},
+		"an approval": {"apiVersion: syncopate.dev/v1alpha1\nkind: StepApproval\nmetadata: {generateName: a-, namespace: default}\nspec: {run: r, step: s, decision: Approve, approver: admin}\n", status.CurrentStatus, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := mustCreate(t, c.manifest)

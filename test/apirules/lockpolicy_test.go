@@ -46,6 +46,8 @@ func TestLockPolicyRules(t *testing.T) {
 		"an unknown way to wait":                 {lock("wait: {mode: Spin}"), []string{"spec.runLock.wait.mode", `supported values: "HandOff", "Poll"`}},
 		"the largest budget":                     {lock("wait: {budgetMillis: 60000}"), nil},
 		"a budget too large":                     {lock("wait: {budgetMillis: 60001}"), []string{"spec.runLock.wait.budgetMillis", "less than or equal to 60000"}},
+		"a lock that goes on for a moment":       {lock("scope: Activation, renewal: {onFailure: Continue}"), []string{"renewal.onFailure Continue needs scope Run"}},
+		"a lock that goes on by default scope":   {lock("renewal: {onFailure: Continue}"), []string{"renewal.onFailure Continue needs scope Run"}},
 		"a lock that goes on":                    {lock("scope: Run, renewal: {onFailure: Continue}"), nil},
 		"an unknown way to fail":                 {lock("renewal: {onFailure: Ignore}"), []string{"spec.runLock.renewal.onFailure", `supported values: "Fence", "Continue"`}},
 		"a margin as long as the TTL":            {lock("renewal: {safetyMarginMillis: 29700}"), []string{"2 x 10000 ms + 300 ms + 29700 ms is not less than 30000 ms"}},

@@ -28,6 +28,14 @@ func span(d time.Duration) string {
 	}
 }
 
+// spanOfSeconds is the time between two moments of which only the second is known.
+func spanOfSeconds(d time.Duration) string {
+	if d < time.Second {
+		return "less than a second"
+	}
+	return duration.HumanDuration(d)
+}
+
 // when is a moment with its distance from now.
 func when(t, now time.Time) string {
 	text := t.UTC().Format(time.RFC3339)

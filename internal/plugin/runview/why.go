@@ -362,8 +362,13 @@ func (v *viewer) stepFact(s *step) (Fact, bool) {
 // dispatchedFact claims nothing of the worker while nothing can be known of it.
 func (v *viewer) dispatchedFact(s *step, f *Fact) {
 	f.Text, f.Since = fmt.Sprintf("waits for a worker of topic %s (attempt %d)", s.topic(), s.status.Attempt), microTime(s.status.DispatchedAt)
-	if v.noNATS() {
+	at := s.status.DispatchedAt
+	switch {
+	case v.noNATS():
 		f.Text = fmt.Sprintf("dispatched to topic %s (attempt %d); whether a worker has it is not known while NATS does not answer", s.topic(), s.status.Attempt)
+	case at != nil && v.now.Sub(at.Time) > patience:
+		v.advise("if a worker says that it answered: a result with a wrong token, or of an attempt that is not there, is put aside; " +
+			"kubectl syncopate dead-letters list --run NAME shows it")
 	}
 	f.Until, f.Then = s.timeout()
 }
@@ -398,7 +403,7 @@ func (v *viewer) ended() {
 		}
 	}
 	if from := cmp.Or(v.st.StartedAt, v.queueStart()); from != nil {
-		v.add(Fact{About: "took", Text: span(v.st.CompletedAt.Sub(from.Time))})
+		v.add(Fact{About: "took", Text: spanOfSeconds(v.st.CompletedAt.Sub(from.Time))})
 	}
 }
 

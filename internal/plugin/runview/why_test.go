@@ -393,3 +393,39 @@ func TestWhySaysOfAPolicyWhatHoldsForTheRunsClass(t *testing.T) {
 		}
 	}
 }
+
+// mutation: a step that waits for long without the hint makes this fail.
+func TestWhyTellsWhereAnAnswerMayBeThatDoesNotCount(t *testing.T) {
+	t.Parallel()
+	run := steady(t, func(r *v1alpha1.WorkflowRun) {
+		r.Status = &v1alpha1.WorkflowRunStatus{
+			ObservedGeneration: 1, Phase: v1alpha1.RunRunning, Steps: []v1alpha1.StepStatus{{Name: "a", Phase: v1alpha1.StepDispatched, Attempt: 1, DispatchedAt: at(0)}},
+			Conditions: []metav1.Condition{{Type: v1alpha1.ConditionSucceeded, Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonRunning}},
+		}
+	})
+	for after, want := range map[time.Duration]bool{patience: false, patience + time.Second: true} {
+		got := false
+		for _, f := range Why(run, nil, created.Add(after)).Facts {
+			got = got || f.About == "help" && strings.Contains(f.Text, "wrong token") && strings.Contains(f.Text, "dead-letters list --run r -n ns")
+		}
+		if got != want {
+			t.Errorf("after %s: %t, want %t", after, got, want)
+		}
+	}
+}
+
+// mutation: span for times of which only the second is known makes this fail.
+func TestWhyDoesNotTellMillisecondsThatNobodyKnows(t *testing.T) {
+	t.Parallel()
+	for seconds, want := range map[int]string{0: "less than a second", 1: "1s", 9: "9s"} {
+		run := steady(t, func(r *v1alpha1.WorkflowRun) {
+			begin, end := metav1.Time{Time: created}, metav1.Time{Time: created.Add(time.Duration(seconds) * time.Second)}
+			r.Status = &v1alpha1.WorkflowRunStatus{Phase: v1alpha1.RunSucceeded, StartedAt: &begin, CompletedAt: &end}
+		})
+		for _, f := range Why(run, nil, now).Facts {
+			if f.About == "took" && f.Text != want {
+				t.Errorf("took %q, want %q", f.Text, want)
+			}
+		}
+	}
+}

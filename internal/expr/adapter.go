@@ -38,9 +38,11 @@ func (a jsonAdapter) NativeToValue(value any) ref.Val {
 // undecodable stands for raw JSON that is none: an error only where an expression looks at it.
 type undecodable struct{ err error }
 
-// decoded is v with all raw JSON in it decoded and large maps in order; it copies what it changes.
+// decoded is v with all raw JSON in it decoded, numbers as CEL has them, and large maps in order; it copies what it changes.
 func decoded(v any) any {
 	switch v := v.(type) {
+	case json.Number: // an index has to be a number of CEL's
+		return number(v)
 	case json.RawMessage:
 		d, err := decode(v)
 		if err != nil {

@@ -155,11 +155,34 @@ func (c *guardedCall) Exec(frame *interpreter.ExecutionFrame) ref.Val {
 	if w := workOf(frame); w == nil || !w.step(1) || !c.charge(w, args) {
 		return types.False
 	}
-	out := c.call(args)
+	out := c.call(alike(c.Function(), args))
 	if err, failed := out.(*types.Err); failed {
 		return types.WrapErr(&finding{error: err, node: c.ID(), operands: args})
 	}
 	return out
+}
+
+// alike are the operands of a sum, a difference, a product or a quotient as doubles if one of them is, and otherwise as they are. JSON
+// makes 2 of 2.0, so what kind of number a variable is depends on its value; CEL has no arithmetic for two kinds.
+func alike(function string, args []ref.Val) []ref.Val {
+	switch function {
+	case operators.Add, operators.Subtract, operators.Multiply, operators.Divide:
+	default:
+		return args
+	}
+	if len(args) != 2 || !isNumber(args[0]) || !isNumber(args[1]) || (args[0].Type() != types.DoubleType && args[1].Type() != types.DoubleType) {
+		return args
+	}
+	return []ref.Val{args[0].ConvertToType(types.DoubleType), args[1].ConvertToType(types.DoubleType)}
+}
+
+func isNumber(val ref.Val) bool {
+	switch val.(type) {
+	case types.Int, types.Uint, types.Double:
+		return true
+	default:
+		return false
+	}
 }
 
 func (c *guardedCall) call(args []ref.Val) ref.Val {

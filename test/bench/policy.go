@@ -163,9 +163,11 @@ func (p *rollout) measure(ctx context.Context, name string, d time.Duration) err
 	s.add("lock takes", "/s", wait.count/took.Seconds())
 	s.add("busy retries", "/min", (after.sum(retries, nil)-before.sum(retries, nil))/took.Minutes())
 	s.add("p95 lock wait", "ms", 1000*wait.quantile(0.95))
+	s.add("p99 lock wait", "ms", 1000*wait.quantile(0.99))
 	result := between(before, after, "syncopate_job_result_latency_seconds", nil)
 	s.add("p50 result to status", "ms", 1000*result.quantile(0.50))
 	s.add("p95 result to status", "ms", 1000*result.quantile(0.95))
+	s.add("p99 result to status", "ms", 1000*result.quantile(0.99))
 	writes := func(outcome string) float64 {
 		where := labels{"outcome": outcome}
 		return after.sum("syncopate_status_writes_total", where) - before.sum("syncopate_status_writes_total", where)

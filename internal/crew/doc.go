@@ -13,11 +13,15 @@
 //	Stuck         there are workers, but what waits does not move:
 //	                - jobs are queued and are not given to the workers that pull (too many are unanswered), or
 //	                - jobs are queued behind busy workers, and for StuckAfter none was done nor given to a worker, or
-//	                - jobs are given to workers again and again (2 times at least), and for StuckAfter none was done
+//	                - jobs are given to workers again and again (2 times at least), and for StuckAfter none was done, or
+//	                - all jobs are with workers, and for two fifths of AckWait none said that one is in progress
 //
 // A worker whose places are all taken does not pull, so no pull request alone means nothing: what counts then is when workers last gave
 // a sign. One with a job gives it every third of AckWait, so after two fifths of AckWait without one, no job is with anybody.
 // See judge for the rules in their order; it is a pure function of the answers.
+//
+// With an AckWait of 30 s a worker that takes jobs and hangs is told 12 s after its last sign, and the time of two answers: 18.4 s. That its
+// job is given out again is one, the first time: another worker gets the same patience.
 //
 // A question that fails forgets what was seen before it. It takes StuckAfter from then on to see that nothing moves.
 //

@@ -28,6 +28,7 @@ type memory struct {
 	last       Workers
 	any        bool      // there was an answer: last is it
 	signAt     time.Time // when workers gave their last sign
+	heardAt    time.Time // the same, but that jobs were given out again and again is none: whoever has one may be as silent as those before
 	movedAt    time.Time // when a job was last seen to be done, or given to a worker for the first time; or the first answer
 	deliveries uint64    // at movedAt
 	emptyAt    time.Time // when no job was queued the last time; zero: never
@@ -54,6 +55,8 @@ func (m *memory) judge(w Workers, now time.Time, patience time.Duration) verdict
 		return verdict{NobodyPulls, now}
 	case !moved && (withheld || stalled):
 		return verdict{Stuck, still}
+	case !moved && w.Queued == 0 && w.Busy > 0 && now.Sub(m.heardAt) > w.AckWait*2/5:
+		return verdict{Stuck, m.heardAt} // all jobs are with workers, and none says that one is in progress
 	default:
 		return verdict{Pulling, now}
 	}
@@ -80,6 +83,9 @@ func (m *memory) see(w Workers, now time.Time) (moved bool) {
 		if !w.LastSign.IsZero() { // else the server has just started, and workers get their time
 			m.signAt = now.Add(-max(0, w.At.Sub(w.LastSign)))
 		}
+	}
+	if anew || moved || w.Deliveries == m.last.Deliveries || w.Deliveries-m.deliveries < again {
+		m.heardAt = m.signAt
 	}
 	if anew || moved {
 		m.movedAt, m.deliveries = now, w.Deliveries

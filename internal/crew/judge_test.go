@@ -105,6 +105,16 @@ func TestWhatAnswersMean(t *testing.T) {
 			{at: 73, w: Workers{Pulling: 1, Deliveries: 3, Reached: 1}, sign: 69, ack: 72, want: Pulling},
 			{at: 110, w: Workers{Pulling: 1, Deliveries: 3, Reached: 1}, sign: 69, ack: 72, want: Pulling},
 		},
+		// mutation: silence of those that pull which does not count makes this fail; so does a second delivery that is no sign.
+		"a worker takes jobs and hangs": {
+			{at: 10, w: Workers{Pulling: 1, Busy: 1, Deliveries: 1, Reached: 1}, sign: 9, want: Pulling},
+			{at: 20, w: Workers{Pulling: 1, Busy: 1, Deliveries: 1, Reached: 1}, sign: 9, want: Pulling},
+			{at: 22, w: Workers{Pulling: 1, Busy: 1, Deliveries: 1, Reached: 1}, sign: 9, want: Stuck, since: 9},
+			{at: 40, w: Workers{Pulling: 1, Busy: 1, Deliveries: 2, Reached: 1}, sign: 39, want: Pulling},
+			{at: 52, w: Workers{Pulling: 1, Busy: 1, Deliveries: 2, Reached: 1}, sign: 39, want: Stuck, since: 39},
+			{at: 70, w: Workers{Pulling: 1, Busy: 1, Deliveries: 3, Reached: 1}, sign: 69, want: Stuck, since: 10},
+			{at: 73, w: Workers{Pulling: 1, Deliveries: 3, Reached: 1}, sign: 69, ack: 72, want: Pulling},
+		},
 		"a worker died, and another one does its job": { // mutation: again = 1 makes this fail
 			{at: 10, w: Workers{Busy: 1, Pulling: 1, Deliveries: 1, Reached: 1}, sign: 9, want: Pulling},
 			{at: 40, w: Workers{Busy: 1, Deliveries: 2, Reached: 1}, sign: 39, want: Pulling},

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Fails where the tree is not what its sources say: generated files, kustomize output, the chart, alerts, go vet, go.mod; where
-# a statement of the core is reached by no test, docs/bugs.md names a test that is not there, or a quoted figure is not that of its file.
+# a statement of the core is reached by no test, docs/bugs.md names a test that is not there, a quoted figure is not that of its file, or an
+# error is made of the text of another.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -34,6 +35,9 @@ hack/core-coverage.sh
 
 echo "tests of past bugs"
 go run ./hack/bugs
+
+echo "errors made of texts"
+go run ./hack/errtext
 
 echo "quoted figures"
 go run ./hack/figures

@@ -127,7 +127,7 @@ func (c *compiler) make(src source) (*program, error) {
 	}
 	prog, err := env.Program(ast, cel.CustomDecoratorV2(c.guard.decorate))
 	if err != nil {
-		return nil, fmt.Errorf("plan: %s", oneLine(err.Error()))
+		return nil, fmt.Errorf("plan: %s", oneLine(err.Error())) // errtext: CEL says it in several lines
 	}
 	return &program{
 		source: src, env: env, outputType: ast.OutputType(), prog: prog, steps: stepsRead(ast.NativeRep()), outputs: outputsRead(ast.NativeRep()),

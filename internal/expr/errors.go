@@ -55,7 +55,7 @@ func wrong(expression string, err error) error {
 func compileError(iss *cel.Issues) error {
 	all := iss.Errors()
 	if len(all) == 0 {
-		return errors.New(oneLine(iss.Err().Error()))
+		return errors.New(oneLine(iss.Err().Error())) // errtext: CEL says it in several lines
 	}
 	message := strings.ReplaceAll(all[0].Message, " (in container '')", "")
 	message, _, _ = strings.Cut(message, " expecting {") // a list of all that CEL knows

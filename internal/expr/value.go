@@ -112,7 +112,7 @@ func (b *budget) plain(val ref.Val) (any, error) {
 	case traits.Lister:
 		return b.array(v)
 	case *types.Err: // raw JSON that is none, in a list or map
-		return nil, errors.New(oneLine(v.Error()))
+		return nil, errors.New(oneLine(v.Error())) // errtext: CEL says it in several lines
 	default:
 		return nil, fmt.Errorf("%s has no JSON form", article(kind(val)))
 	}

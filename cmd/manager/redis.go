@@ -2,11 +2,7 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
-	"errors"
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/go-logr/logr"
@@ -14,8 +10,6 @@ import (
 
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
 )
-
-var errNoCertificate = errors.New("no PEM certificate in it")
 
 // redisLogger puts what go-redis says into the operator's log: it says each failed connection, which is much during an outage.
 type redisLogger struct{ log logr.Logger }
@@ -32,18 +26,9 @@ func newRedis(o redisOptions, log logr.Logger) (redis.UniversalClient, error) {
 		Addrs: strings.Split(strings.ReplaceAll(o.addrs, " ", ""), ","), MasterName: o.masterName,
 		Username: o.username, Password: o.password,
 	}
-	if o.tls {
-		config.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
-	}
-	if o.caFile != "" {
-		pem, err := os.ReadFile(o.caFile)
-		if err != nil {
-			return nil, fmt.Errorf("read --redis-ca: %w", err)
-		}
-		config.TLS.RootCAs = x509.NewCertPool()
-		if !config.TLS.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("read --redis-ca %s: %w", o.caFile, errNoCertificate)
-		}
+	var err error
+	if config.TLS, err = lockmgr.TLSConfig(o.tls, o.caFile); err != nil {
+		return nil, fmt.Errorf("--redis-ca: %w", err)
 	}
 	client, err := lockmgr.NewClient(config)
 	if err != nil {

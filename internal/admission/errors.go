@@ -143,5 +143,5 @@ func (g *Gate) busy(k Key, waited time.Duration) error {
 
 // spread is uniform in [0.8, 1.2] times d.
 func (g *Gate) spread(d time.Duration) time.Duration {
-	return time.Duration(float64(d) * (1 - spreadFraction + 2*spreadFraction*g.opts.Rand()))
+	return time.Duration(float64(d) * (1 - spreadFraction + 2*spreadFraction*g.opts.Spread()))
 }

@@ -85,8 +85,10 @@ type Answer struct {
 type Options struct {
 	// Clock tells the time; the real one if nil.
 	Clock clock.Clock
-	// Rand is uniform in [0,1) and safe for concurrent use.
+	// Rand is uniform in [0,1) and safe for concurrent use. It spreads waits for the busy lock of strategy Lock, as policies say.
 	Rand func() float64
+	// Spread is as Rand, for the waits that errors ask for; Rand if nil. One that is always 0.5 makes them exact.
+	Spread func() float64
 	// NewID makes tokens: unguessable, without spaces.
 	NewID func() string
 	// Log receives what is not worth an error, at debug level. The zero value discards it.
@@ -109,6 +111,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Rand == nil {
 		o.Rand = mathrand.Float64
+	}
+	if o.Spread == nil {
+		o.Spread = o.Rand
 	}
 	if o.NewID == nil {
 		o.NewID = rand.Text

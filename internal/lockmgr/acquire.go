@@ -147,7 +147,8 @@ func (m *Manager) settle(ctx context.Context, t take, got reply) (*hold, error) 
 		return nil, &UnavailableError{RunUID: req.RunUID, OneRun: concernsOneRun(got.err), cause: Explain(got.err), delay: delay}
 	case !got.ok:
 		m.opts.Metrics.failed(req, outcomeBusy, now.Sub(got.sentAt))
-		err := m.busy(req, false)
+		r.see(got.grant, now)
+		err := m.busy(r, req, false)
 		err.Asked = true
 		err.Queued = got.grant.queued && !m.closed && (t.forWaiters || r.place(ctx, req, now))
 		m.askLater(r, got.grant)
@@ -155,17 +156,28 @@ func (m *Manager) settle(ctx context.Context, t take, got reply) (*hold, error) 
 		return nil, err
 	}
 	m.opts.Metrics.acquisitions.WithLabelValues(outcomeAcquired).Inc()
-	r.pending, r.dead, r.askAt = "", "", time.Time{}
+	r.pending, r.dead, r.askAt, r.seen = "", "", time.Time{}, Owner{}
 	r.hold = newHold(ctx, t, got)
 	return r.hold, nil
 }
 
-func (m *Manager) busy(req Request, local bool) *BusyError {
-	return &BusyError{RunUID: req.RunUID, Local: local, delay: req.Policy.BusyRetry.Wait(m.opts.Rand())}
+// see notes who has the lock. While it is offered to somebody in line, whoever had it last is what is known.
+func (r *run) see(g grant, now time.Time) {
+	if g.owner == "" {
+		return
+	}
+	r.seen = Owner{Token: g.owner}
+	if g.left >= 0 {
+		r.seen.Ends = now.Add(g.left).Round(0)
+	}
+}
+
+func (m *Manager) busy(r *run, req Request, local bool) *BusyError {
+	return &BusyError{RunUID: req.RunUID, Local: local, Owner: r.seen, delay: req.Policy.BusyRetry.Wait(m.opts.Rand())}
 }
 
 // spread is uniform in [0.8, 1.2].
-func (m *Manager) spread() float64 { return 1 - spreadFraction + 2*spreadFraction*m.opts.Rand() }
+func (m *Manager) spread() float64 { return 1 - spreadFraction + 2*spreadFraction*m.opts.Spread() }
 
 // handOut gives a hold to a new user. Needs mu.
 func (m *Manager) handOut(ctx context.Context, r *run, h *hold, req Request) *Lease {

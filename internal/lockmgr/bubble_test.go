@@ -50,6 +50,7 @@ func inBubble(t *testing.T, test func(t *testing.T, b *bubble)) {
 func (b *bubble) newManager(reg prometheus.Registerer) *Manager {
 	m := newManager(b.store, Options{
 		Rand:    func() float64 { return 0.5 },
+		Spread:  func() float64 { return 0.5 },
 		NewID:   func() string { return fmt.Sprintf("lease-%d", b.ids.Add(1)) },
 		Metrics: NewMetrics(reg),
 	})

@@ -2,7 +2,10 @@ package lockmgr
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
+	"fmt"
+	"os"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -31,6 +34,29 @@ type ClientConfig struct {
 	TLS *tls.Config
 	// PoolSize bounds the connections per node; 0 means 64.
 	PoolSize int
+}
+
+// errNoCertificate is returned by TLSConfig for a file without a certificate. Not worth a retry.
+var errNoCertificate = errors.New("no PEM certificate in it")
+
+// TLSConfig is TLS for a client: as the system's certificates say, or those of a file, which implies it; nil: none.
+func TLSConfig(use bool, caFile string) (*tls.Config, error) {
+	if !use && caFile == "" {
+		return nil, nil //nolint:nilnil // as in ClientConfig
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if caFile == "" {
+		return config, nil
+	}
+	pem, err := os.ReadFile(caFile)
+	if err != nil {
+		return nil, fmt.Errorf("read CA certificates: %w", err)
+	}
+	config.RootCAs = x509.NewCertPool()
+	if !config.RootCAs.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("read CA certificates %s: %w", caFile, errNoCertificate)
+	}
+	return config, nil
 }
 
 // NewClient makes a client for locks only; it connects when it is first used. The caller closes it, after Manager.Close.

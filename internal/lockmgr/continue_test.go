@@ -182,3 +182,72 @@ func TestAnUnlockedLeaseMayBeReleased(t *testing.T) {
 		}
 	})
 }
+
+// An incident: Redis is away, runs go on, and they are to stop now.
+//
+// mutation: OnFailure that only sets the policy makes the second and third fail; one that ends every lease the first.
+func TestALeaseCanBeToldToStopWhileRedisIsAway(t *testing.T) {
+	for name, c := range map[string]struct {
+		away time.Duration // for how long, when it is told
+		want Reason        // at once; "": later, as Fence has it
+	}{
+		"a renewal failed, and the lease is valid": {11 * time.Second, ""},
+		"too many failed":                          {25 * time.Second, RenewalFailuresExceeded},
+		"it goes on without the lock":              {time.Minute, LeaseDeadlineReached},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bubble) {
+				b.fates("renew", refused)
+				r, _ := continuing()
+				l := b.acquire(r)
+				b.pass(c.away)
+				b.isValid(l)
+				l.OnFailure(false)
+				want := c.want
+				if want == "" {
+					b.isValid(l)
+					b.pass(10 * time.Second)
+					want = RenewalFailuresExceeded
+				}
+				b.isLost(l, want)
+				if b.unlocked() != 0 || l.Policy().Renewal.Continue {
+					t.Errorf("%v unlocked, %+v", b.unlocked(), l.Policy().Renewal)
+				}
+				l.OnFailure(true) // too late
+				b.isLost(l, want)
+				l.Release(t.Context())
+			})
+		})
+	}
+}
+
+// A lock that was gone and may be ours again, or another's, is not ours for Fence.
+func TestALeaseThatTakesItsLockAgainStopsWhenToldTo(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		r, _ := continuing()
+		l := b.acquire(r)
+		b.store.flush()
+		b.fates("acquire", refused)
+		b.pass(11 * time.Second)
+		b.isValid(l)
+		l.OnFailure(false)
+		b.isLost(l, OwnershipLost)
+		l.Release(t.Context())
+	})
+}
+
+// And the other way: work that is to go on.
+func TestALeaseCanBeToldToGoOnWhileRedisIsAway(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		b.fates("renew", refused)
+		l := b.acquire(request())
+		b.pass(11 * time.Second)
+		l.OnFailure(true)
+		b.pass(time.Minute)
+		b.isValid(l)
+		if s := l.Status(); !s.Unlocked || b.unlocked() != 1 {
+			t.Errorf("%+v, %v unlocked", s, b.unlocked())
+		}
+		l.Drop(t.Context())
+	})
+}

@@ -211,7 +211,7 @@ func TestRetriesAfterFailedRenewalsAreSpread(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bubble) {
-				b.m.opts.Rand = func() float64 { return test.rand }
+				b.m.opts.Spread = func() float64 { return test.rand }
 				b.fates("renew", refused, works)
 				l := b.acquire(request())
 				b.pass(10*time.Second + test.want - time.Microsecond)

@@ -63,6 +63,9 @@
 // Continue is for work that rather happens twice than waits. It covers a lease in use; a new take fails closed. What ends such a
 // lease is somebody else's lock, or the API server's refusal of its fence: its user then drops it.
 //
+// Lease.OnFailure switches between the two columns while the lease is held, also during an outage: a lease that would be lost under Fence is
+// lost at once.
+//
 // # States of a run in this process
 //
 //	         Acquire            reply in time
@@ -100,6 +103,8 @@
 // keeps its place for the policy's wait budget (a second at least) after it last asked. When Redis cannot be used the waiters are
 // woken to learn it from Acquire.
 //
+// With each refusal Redis says who owns the lock and when it ends (BusyError.Owner), so that whoever waits can tell people.
+//
 // A caller that polls gets no place, and does not jump the line. A lock that lingers is given back when somebody waits or polls,
 // and with mode Poll it does not linger for a second after that.
 //
@@ -110,7 +115,7 @@
 //     would be no safer: nothing orders it after a take that is still on its way.)
 //   - A reply that comes after the validity has ended is worth nothing: as above.
 //   - Of a renewal: counts as failed. The deadline counts from the last renewal that is known to have succeeded.
-//   - Of a release: the token is kept as dead for one TTL, and the next take of this process may replace it. Likewise the token
+//   - Of a release: it is tried once more, at once. The token is kept as dead for one TTL, and the next take of this process may replace it. Likewise the token
 //     of a lost lease: after an outage of Redis nobody waits for locks of its own past.
 //
 // # Failure handling

@@ -3,6 +3,7 @@ package lockmgr
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -61,8 +62,25 @@ type BusyError struct {
 	Asked bool
 	// Queued says that the caller has a place in line: its Request.Wake is called when the lock is there for it.
 	Queued bool
+	// Owner is who has the lock, as Redis said when it was last asked.
+	Owner Owner
 
 	delay time.Duration
+}
+
+// Owner is who has a lock. The zero value: that is not known.
+type Owner struct {
+	// Token is that of the holder's lease; the part before the point is that of its process.
+	Token string
+	// Ends is when the lock ends if its holder does not renew it; zero: it does not end by itself.
+	Ends time.Time
+}
+
+// SameProcess says whether two tokens are of one process.
+func SameProcess(a, b string) bool {
+	p, _, ok := strings.Cut(a, ".")
+	q, _, too := strings.Cut(b, ".")
+	return ok && too && p == q
 }
 
 // Error implements error.

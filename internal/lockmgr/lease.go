@@ -72,7 +72,7 @@ func (l *Lease) Status() Status {
 // Fresh says that Redis was asked for this lease just now; else the process had the lock already.
 func (l *Lease) Fresh() bool { return l.fresh }
 
-// Policy is the one under which the lock was taken.
+// Policy is the one under which the lock was taken, with what OnFailure said since.
 func (l *Lease) Policy() policy.RunLock {
 	l.manager.mu.Lock()
 	defer l.manager.mu.Unlock()
@@ -105,4 +105,26 @@ func (l *Lease) fail(err error) {
 		l.err = err
 	}
 	l.cancel(l.err)
+}
+
+// OnFailure says what becomes of the lease when it cannot be renewed, from now on: it goes on, or ends. A lease that could not be renewed
+// for too long already ends by that at once.
+func (l *Lease) OnFailure(goOn bool) {
+	m := l.manager
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	h := l.hold
+	if l.done || h.lost != nil || h.request.Policy.Renewal.Continue == goOn {
+		return
+	}
+	h.request.Policy.Renewal.Continue = goOn
+	switch {
+	case goOn:
+	case h.retaking: // whose the lock is by now is not known
+		m.lose(l.run, h, OwnershipLost)
+	case h.unlocked:
+		m.lose(l.run, h, LeaseDeadlineReached)
+	case h.failures >= h.request.Policy.Renewal.MaxConsecutiveFailures:
+		m.lose(l.run, h, RenewalFailuresExceeded)
+	}
 }

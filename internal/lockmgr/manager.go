@@ -29,8 +29,10 @@ type Options struct {
 	// Clock tells the time; the real one if nil. Its times must carry a monotonic reading: lease validity must not follow
 	// the wall clock.
 	Clock clock.WithTicker
-	// Rand is uniform in [0,1) and safe for concurrent use.
+	// Rand is uniform in [0,1) and safe for concurrent use. It spreads waits for busy locks, as policies say.
 	Rand func() float64
+	// Spread is as Rand, for all other waits: those before Redis is tried again; Rand if nil. One that is always 0.5 makes them exact.
+	Spread func() float64
 	// NewID makes the second half of lease ids: unguessable, at most 47 bytes.
 	NewID func() string
 	// Log receives losses, and failing renewals at debug level. The zero value discards them.
@@ -45,6 +47,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Rand == nil {
 		o.Rand = mathrand.Float64
+	}
+	if o.Spread == nil {
+		o.Spread = o.Rand
 	}
 	if o.NewID == nil {
 		o.NewID = rand.Text

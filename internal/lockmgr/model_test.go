@@ -192,7 +192,7 @@ func (s *modelStore) acquire(c claim) grant {
 		if holder, _, ok := strings.Cut(owner, "."); ok {
 			s.tell(holder, newsWanted, c.runUID)
 		}
-		return grant{queued: s.enqueue(c)}
+		return grant{queued: s.enqueue(c), owner: owner, left: s.locks[c.runUID].ends.Sub(s.now())}
 	}
 	if head := s.first(c.runUID); owner == "" && head != "" && head != c.process {
 		s.offer(c.runUID, head)

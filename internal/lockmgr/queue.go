@@ -61,14 +61,14 @@ func (m *Manager) inLine(r *run) bool {
 
 // enqueue answers busy, with a place in line for who wants one. Needs mu.
 func (m *Manager) enqueue(ctx context.Context, r *run, req Request, local bool) error {
-	err := m.busy(req, local)
+	err := m.busy(r, req, local)
 	err.Queued = req.waits() && r.place(ctx, req, m.now())
 	return err
 }
 
 // askLater sets when the scheduler asks Redis again for those who wait. Needs mu.
 func (m *Manager) askLater(r *run, got grant) {
-	wait := time.Duration(float64(askTime) * (1 - spreadFraction*m.opts.Rand()))
+	wait := time.Duration(float64(askTime) * (1 - spreadFraction*m.opts.Spread()))
 	if got.offered > 0 {
 		wait = min(wait, got.offered+time.Millisecond) // if the other does not come, the lock is there right then
 	}

@@ -66,11 +66,26 @@ func (m *Manager) giveBack(ctx context.Context, r *run, h *hold) {
 	free()
 }
 
-// free frees the lock of a hold that is detached.
+// free frees the lock of a hold that is detached. If that fails it is tried once more, at once, or another replica would wait for the TTL
+// because a connection broke; not by the caller, whom a Redis that hangs must not keep twice as long.
 func (m *Manager) free(ctx context.Context, r *run, h *hold) {
+	err := m.release(ctx, r.uid, h)
+	if err == nil {
+		m.freed(r, h, nil)
+		return
+	}
+	m.tasks.Go(func() { m.freed(r, h, m.release(ctx, r.uid, h)) })
+}
+
+func (m *Manager) release(ctx context.Context, runUID string, h *hold) error {
 	ctx, cancel := m.bounded(ctx, h.request.Policy.Renewal.Timeout)
 	defer cancel()
-	_, err := m.store.Release(ctx, r.uid, h.token)
+	_, err := m.store.Release(ctx, runUID, h.token)
+	return err
+}
+
+// freed notes what came of a release.
+func (m *Manager) freed(r *run, h *hold, err error) {
 	if err != nil {
 		m.opts.Log.V(1).Info("Run lock not released, it ends with its TTL", "runUID", r.uid, "cause", err.Error())
 	}

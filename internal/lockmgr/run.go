@@ -15,6 +15,9 @@ type run struct {
 	askAt   time.Time // when Redis is asked for them; zero: their turn comes with the end of a hold or a take
 	offered bool      // while taking: Redis offered the lock
 
+	// seen is who had the lock when Redis was last asked for it in vain.
+	seen Owner
+
 	// contendedUntil is up to when others are believed to want the lock, though they are in no line. While they poll, a lock
 	// that lingers makes them come in vain.
 	contendedUntil time.Time

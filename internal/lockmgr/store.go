@@ -44,6 +44,8 @@ type grant struct {
 	others  bool          // taken: other processes wait in line
 	queued  bool          // busy: the process waits in line
 	offered time.Duration // busy: how much longer the lock is kept for another process; 0: it is not
+	owner   string        // busy: the token that owns the lock; empty: none, it is offered
+	left    time.Duration // busy with an owner: after which the lock ends, if it is not renewed; below 0: it does not end
 }
 
 // news is what a process is told about the lock of a run.
@@ -112,16 +114,39 @@ func key(runUID, kind string) string { return "{run:" + runUID + "}:" + kind }
 func (s *redisStore) Acquire(ctx context.Context, c claim) (grant, error) {
 	keys := []string{key(c.runUID, "lock"), key(c.runUID, "fence"), key(c.runUID, "queue"), key(c.runUID, "tickets")}
 	got, err := s.acquire.Run(ctx, s.client, keys, c.token, c.supersedes, c.ttl.Milliseconds(), c.floor, fenceTTL.Milliseconds(),
-		c.process, c.runUID, offerTime.Milliseconds(), ticketTime.Milliseconds(), maxTickets).Int64Slice()
-	switch {
-	case err != nil:
+		c.process, c.runUID, offerTime.Milliseconds(), ticketTime.Milliseconds(), maxTickets).Slice()
+	if err != nil {
 		return grant{}, fmt.Errorf("acquire run lock: %w", err)
-	case len(got) == 2 && got[0] > 0:
-		return grant{fence: got[0], others: got[1] > 0}, nil
-	case len(got) == 3 && got[0] == 0:
-		return grant{queued: got[1] > 0, offered: time.Duration(max(0, got[2])) * time.Millisecond}, nil
-	default:
+	}
+	g, ok := grantOf(got)
+	if !ok {
 		return grant{}, fmt.Errorf("acquire run lock: the script answered %v", got)
+	}
+	return g, nil
+}
+
+// grantOf reads an answer of acquire.lua.
+func grantOf(got []any) (g grant, ok bool) {
+	n, owner := [4]int64{}, ""
+	for i, v := range got {
+		if i < len(n) {
+			n[i], ok = v.(int64)
+		} else {
+			owner, ok = v.(string)
+		}
+		if !ok {
+			return grant{}, false
+		}
+	}
+	switch words := len(got); {
+	case words == 2 && n[0] > 0:
+		return grant{fence: n[0], others: n[1] > 0}, true
+	case words == 3 && n[0] == 0:
+		return grant{queued: n[1] > 0, offered: time.Duration(max(0, n[2])) * time.Millisecond}, true
+	case words == 5 && n[0] == 0:
+		return grant{queued: n[1] > 0, owner: owner, left: time.Duration(n[3]) * time.Millisecond}, true
+	default:
+		return grant{}, false
 	}
 }
 

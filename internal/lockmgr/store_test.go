@@ -36,7 +36,7 @@ func (s underTest) Acquire(ctx context.Context, c locktest.Claim) (locktest.Gran
 	if offered > offerTime/2 {
 		offered = offerTime // some milliseconds of it are over
 	}
-	return locktest.Grant{Fence: got.fence, Others: got.others, Queued: got.queued, Offered: offered}, err
+	return locktest.Grant{Fence: got.fence, Others: got.others, Queued: got.queued, Offered: offered, Owner: got.owner, Left: got.left}, err
 }
 
 // Listen implements locktest.Store.

@@ -8,7 +8,8 @@
 -- ARGV[7] run UID                                            ARGV[8] how long an offer stands, ms
 -- ARGV[9] how long a ticket stands, ms                       ARGV[10] most tickets of a run
 --
--- Returns {fence (1 or more), processes in line}, or {0, 1 if process has a ticket, ms after which an offer to another ends}.
+-- Returns {fence (1 or more), processes in line}; or {0, 1 if process has a ticket, ms after which an offer to another ends}; or, where a
+-- token owns the lock, {0, 1 if process has a ticket, 0, ms after which the lock ends (-1: it does not), token}.
 local lock, queue, tickets = KEYS[1], KEYS[3], KEYS[4]
 local token, process, uid, offerMillis = ARGV[1], ARGV[6], ARGV[7], ARGV[8]
 
@@ -45,7 +46,7 @@ if owner and owner ~= token and (process == '' or owner ~= '~' .. process) then
   if holder then
     tell(holder, 'wanted ' .. uid)
   end
-  return {0, enqueue(), 0}
+  return {0, enqueue(), 0, redis.call('PTTL', lock), owner}
 end
 if not owner then
   local head = first(queue, tickets)

@@ -1,0 +1,59 @@
+package lockmgr
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/syncopate-dev/syncopate/internal/lockmgr/redistest"
+)
+
+// An offer is no owner, and a lock without a TTL does not end.
+func TestLocksAsPeopleSeeThem(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	client := newTestClient(t, server.Addr())
+	m, r := process(t, server.Addr()), steady()
+	l := mustAcquire(t, m, r)
+	s := newRedisStore(client)
+	for _, uid := range []string{testRun, "offered"} {
+		if _, err := s.Acquire(t.Context(), claim{runUID: uid, token: "p1.a", ttl: time.Minute}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Acquire(t.Context(), claim{runUID: uid, token: "p2.b", ttl: time.Minute, process: "p2"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.Release(t.Context(), "offered", "p1.a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := client.Set(t.Context(), key("by-hand", "lock"), "mine", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	uids := []string{"free", testRun, "offered", "by-hand"}
+	for range lookAtOnce {
+		uids = append(uids, "another")
+	}
+	got, err := Look(t.Context(), client, uids)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]Sight{
+		"free": {Left: -2}, "another": {Left: -2},
+		testRun:   {Token: l.ID(), Left: r.Policy.TTL, Fence: 1, Waiting: 1},
+		"offered": {Offered: true, Left: offerTime, Fence: 1, Waiting: 1},
+		"by-hand": {Token: "mine", Left: -1},
+	}
+	roughly := cmp.Comparer(func(a, b time.Duration) bool { return (a > 0) == (b > 0) && (a > 0 || a == b) })
+	if diff := cmp.Diff(want, got, roughly, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("locks (-want +got):\n%s", diff)
+	}
+	l.Drop(t.Context())
+	server.Pause()
+	defer server.Resume()
+	if _, err := Look(t.Context(), client, uids); err == nil {
+		t.Error("a Redis that hangs answers")
+	}
+}

@@ -44,6 +44,9 @@ const (
 	ReasonContinuingUnlocked = "ContinuingUnlocked"
 	// ReasonLockStoreUnavailable (False): the lock cannot be taken because Redis cannot be used; the message has the cause.
 	ReasonLockStoreUnavailable = "LockStoreUnavailable"
+	// ReasonLockBusy (False): the lock was waited for in vain for longer than wait.budgetMillis; the message says who holds it, who waits and
+	// since when, and when it ends if its holder is gone. Written once by whoever waits; the holder's next write takes it back.
+	ReasonLockBusy = "LockBusy"
 	// ReasonLockNotNeeded (Unknown): no lock was taken for the run so far.
 	ReasonLockNotNeeded = "NotTaken"
 )
@@ -94,7 +97,7 @@ const (
 	ReasonQueued = "Queued"
 	// ReasonRunning (Unknown): jobs are with workers or about to be, or child runs are under way.
 	ReasonRunning = "Running"
-	// ReasonWaitingForLock (Unknown): the run lock cannot be taken.
+	// ReasonWaitingForLock (Unknown): the run lock cannot be taken, as Redis cannot be used or another holds the lock.
 	ReasonWaitingForLock = "WaitingForLock"
 	// ReasonBackingOff (Unknown): every unfinished step that could move waits for its next attempt.
 	ReasonBackingOff = "BackingOff"

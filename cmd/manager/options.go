@@ -4,6 +4,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"net/url"
 	"os"
 	"regexp"
@@ -28,6 +29,7 @@ type options struct {
 	memoryPercent int
 	memoryGoal    int64 // bytes; 0: none
 	requireLists  bool
+	exactDelays   bool
 	nats          natsOptions
 	redis         redisOptions
 	webhook       webhookOptions
@@ -79,6 +81,7 @@ func (o *options) bind(f *flag.FlagSet) {
 	f.IntVar(&o.inboxLimit, "inbox-limit", 10000, "Results that may wait in memory; more go back to NATS for a while. A run, and a namespace, has a share of them.")
 	f.Int64Var(&o.inboxBytes, "inbox-bytes", 96<<20, "Bytes that they may hold of the memory; a run, and a namespace, has a share of them.")
 	f.BoolVar(&o.requireLists, "require-allow-lists", false, "Namespaces without the annotations allowed-workload-classes and allowed-topics may use none; else all.")
+	f.BoolVar(&o.exactDelays, "exact-delays", false, "Wait exactly as long as is documented before what failed is tried again, without the +-20 % that keeps many from coming back together. Waits for busy locks are as their LockPolicy says in any case.")
 	f.Float64Var(&o.kubeQPS, "kube-api-qps", -1, "Limit of requests a second to the API server; negative means none (its own priority and fairness applies).")
 	f.IntVar(&o.memoryPercent, "memory-percent", 75, "Share of $MEMORY_LIMIT, the container's limit in bytes, that the garbage collector aims at; 0: none. $GOMEMLIMIT goes before it.")
 	f.StringVar(&o.nats.url, "nats-url", "nats://127.0.0.1:4222", "NATS servers, separated by commas.")
@@ -156,6 +159,14 @@ func (o *options) checkBounds() (problems []error) {
 		problems = append(problems, fmt.Errorf("--inbox-bytes %d: need at least %d", o.inboxBytes, leastInboxBytes))
 	}
 	return problems
+}
+
+// spread draws for all waits but those for busy locks: uniform, or always the middle of their range.
+func (o *options) spread() func() float64 {
+	if o.exactDelays {
+		return func() float64 { return 0.5 }
+	}
+	return rand.Float64
 }
 
 // redactedURL is the servers' addresses without passwords.

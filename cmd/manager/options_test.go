@@ -132,3 +132,25 @@ func TestRedisCertificatesMustBeReadable(t *testing.T) {
 		})
 	}
 }
+
+// mutation: spread that ignores the flag makes this fail.
+func TestDelaysAreExactWhereThatIsWanted(t *testing.T) {
+	for _, c := range []struct {
+		args  []string
+		exact bool
+	}{{nil, false}, {[]string{"--exact-delays"}, true}} {
+		o, err := parse(t, nil, c.args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		draw, others := o.spread(), 0
+		for range 100 {
+			if draw() != 0.5 {
+				others++
+			}
+		}
+		if (others == 0) != c.exact {
+			t.Errorf("%v: %d of 100 draws are not the middle", c.args, others)
+		}
+	}
+}

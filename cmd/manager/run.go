@@ -75,17 +75,17 @@ func run(ctx context.Context, o options) error {
 	newBuildMetric(metrics.Registry)
 	lockMetrics, busMetrics := lockmgr.NewMetrics(metrics.Registry), bus.NewMetrics(metrics.Registry)
 	locks := lockmgr.New(redis, lockmgr.Options{
-		Holder: o.holder, Clock: clock.RealClock{}, Rand: rand.Float64, NewID: uuid.NewString,
+		Holder: o.holder, Clock: clock.RealClock{}, Rand: rand.Float64, Spread: o.spread(), NewID: uuid.NewString,
 		Log: log.WithName("lockmgr"), Metrics: lockMetrics,
 	})
 	natsConfig := o.nats.busConfig(self, log.WithName("bus"), busMetrics)
-	natsConfig.LoadKeys = secret.load
+	natsConfig.LoadKeys, natsConfig.Rand = secret.load, o.spread()
 	nats, err := bus.Connect(ctx, natsConfig)
 	if err != nil {
 		return errors.Join(fmt.Errorf("configure NATS: %w", err), redis.Close())
 	}
 	gate := admission.New(redis, admission.Options{
-		Clock: clock.RealClock{}, Rand: rand.Float64, NewID: uuid.NewString, Log: log.WithName("admission"),
+		Clock: clock.RealClock{}, Rand: rand.Float64, Spread: o.spread(), NewID: uuid.NewString, Log: log.WithName("admission"),
 		Metrics: admission.NewMetrics(metrics.Registry, 0), Explain: lockmgr.Explain,
 		OnBusyRetry: func(policy string, fixed bool, delay time.Duration) {
 			lockMetrics.BusyRetry("admission", bus.ClassLockBusy, policy, fixed, delay)
@@ -213,6 +213,7 @@ func newReady(mgr manager.Manager, name string, check func(context.Context) erro
 func setup(ctx context.Context, mgr manager.Manager, o options, runs workflowrun.Options) error {
 	policies := &lockpolicy.Reconciler{Client: mgr.GetClient(), Clock: clock.RealClock{}, Metrics: metrics.Registry}
 	runs.Clock, runs.Rand, runs.NewID, runs.Registry = clock.RealClock{}, rand.Float64, uuid.NewString, metrics.Registry
+	runs.Spread = o.spread()
 	runs.Holder, runs.MaxConcurrent, runs.MaxWrites = o.holder, o.maxConcurrent, o.maxWrites
 	runs.InboxLimit, runs.InboxBytes, runs.RequireLists = o.inboxLimit, o.inboxBytes, o.requireLists
 	gates, err := workflowrun.Setup(ctx, mgr, runs)
@@ -228,7 +229,7 @@ func (n natsOptions) busConfig(self identity, log logr.Logger, m *bus.Metrics) b
 		URL: n.url, Names: protocol.Names{Prefix: n.prefix}, Replicas: n.replicas, MemoryStorage: n.memory,
 		CredentialsFile: n.credsFile, CAFile: n.caFile, CertFile: n.certFile, KeyFile: n.keyFile, User: n.user, Password: n.password,
 		Installation: self.installation, TakeOver: n.takeOver, MaxAckPending: n.maxAckPending, ResultAckPending: n.resultAckPending,
-		MaxTopics: n.maxTopics, Keys: self.keys, Clock: clock.RealClock{}, Rand: rand.Float64,
+		MaxTopics: n.maxTopics, Keys: self.keys, Clock: clock.RealClock{},
 		Log: log, Metrics: m,
 	}
 }

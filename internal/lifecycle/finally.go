@@ -32,7 +32,7 @@ func (d *decider) forcedBeginning() {
 	d.writer()
 	d.progressConditions()
 	if d.in.Lock.State == LockUnavailable {
-		d.storeConditions(d.storeMessage())
+		d.waitConditions(v1alpha1.ReasonLockStoreUnavailable, d.storeMessage())
 	}
 }
 

@@ -118,22 +118,38 @@ func (d *decider) abandon() {
 
 var conditionReason = regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9_,:]{0,126}[A-Za-z0-9_])?$`)
 
-// waitForLock leaves a run alone that somebody else may be writing, but for the news that a lease of this process was lost: the
-// holder cannot know that. A run that was never written has no conditions yet; its first write tells.
+// waitForLock leaves a run alone that somebody else may be writing, but for the news that a lease of this process was lost, which the holder
+// cannot know, and that the lock has been waited for too long: a holder that is gone tells nobody. One that is there takes that back.
 func (d *decider) waitForLock() {
+	if d.in.Lock.Overdue {
+		d.sayWaits(v1alpha1.ReasonLockBusy, d.in.Lock.Message)
+		return
+	}
+	d.leaveAlone()
+}
+
+// leaveAlone keeps what is stored. A run that was never written has no conditions yet; its first write tells of a lease that was lost.
+func (d *decider) leaveAlone() {
 	d.st = stored(d.run)
-	if d.in.Lock.Lost != "" && !d.run.Unwritten() {
-		d.abandon()
+	if d.in.Lock.Lost == "" || d.run.Unwritten() {
+		return
+	}
+	d.abandon()
+	if d.in.Lock.State == LockBusy { // or the lease that was lost would be said to be held
+		d.set(v1alpha1.ConditionRunLockRenewed, metav1.ConditionFalse, v1alpha1.ReasonLockBusy, d.in.Lock.Message)
 	}
 }
 
-// waitForStore says that the lock cannot be taken. It is written without the lock, so it touches neither fence nor lock nor
+// waitForStore says that the lock cannot be taken because Redis cannot be used.
+func (d *decider) waitForStore() { d.sayWaits(v1alpha1.ReasonLockStoreUnavailable, d.storeMessage()) }
+
+// sayWaits says that the lock cannot be taken. It is written without the lock, so it touches neither fence nor lock nor
 // steps; and once only, whatever the cause is called the next time. A run that was suspended before its admission and is not any
 // more starts its queue clock here: with the store down that is the only trace of the moment.
-func (d *decider) waitForStore() {
+func (d *decider) sayWaits(reason, message string) {
 	resumed := reasonOf(&d.st, v1alpha1.ConditionAdmitted) == v1alpha1.ReasonSuspended && !d.run.Spec.Suspend
-	d.waitForLock()
-	if d.storeKnownDown() {
+	d.leaveAlone()
+	if d.saysWaits(reason, message) {
 		return
 	}
 	if resumed && d.st.Admission == nil {
@@ -151,18 +167,18 @@ func (d *decider) waitForStore() {
 			d.st.Phase, d.st.Admission = v1alpha1.RunSuspended, nil
 		}
 	}
-	d.storeConditions(d.storeMessage())
+	d.waitConditions(reason, message)
 }
 
 func (d *decider) storeMessage() string { return "The run lock cannot be taken: " + d.in.Lock.Message }
 
-// storeConditions are those of a run whose lock cannot be taken.
-func (d *decider) storeConditions(message string) {
-	if reasonOf(&d.st, v1alpha1.ConditionRunLockRenewed) != v1alpha1.ReasonLockStoreUnavailable {
-		d.event(EventWarning, v1alpha1.ReasonLockStoreUnavailable, message)
+// waitConditions are those of a run whose lock cannot be taken.
+func (d *decider) waitConditions(reason, message string) {
+	if !sameWait(condition(&d.st, v1alpha1.ConditionRunLockRenewed), reason, message) {
+		d.event(EventWarning, reason, message)
 	}
 	d.admittedCondition()
-	d.set(v1alpha1.ConditionRunLockRenewed, metav1.ConditionFalse, v1alpha1.ReasonLockStoreUnavailable, message)
+	d.set(v1alpha1.ConditionRunLockRenewed, metav1.ConditionFalse, reason, message)
 	switch {
 	case condition(&d.st, v1alpha1.ConditionRunLockAbandoned) != nil:
 	case d.in.Lock.Lost != "":
@@ -177,12 +193,22 @@ func (d *decider) storeConditions(message string) {
 	d.deadLetterDefault()
 }
 
-// storeKnownDown says whether the persisted status tells all of it already.
-func (d *decider) storeKnownDown() bool {
-	if reasonOf(&d.st, v1alpha1.ConditionRunLockRenewed) != v1alpha1.ReasonLockStoreUnavailable ||
+// sameWait says whether a condition tells of the same wait: for Redis, or for the same holder.
+func sameWait(was *metav1.Condition, reason, message string) bool {
+	return was != nil && was.Reason == reason && (reason != v1alpha1.ReasonLockBusy || head(was.Message) == head(message))
+}
+
+// saysWaits says whether the persisted status tells all of it already.
+func (d *decider) saysWaits(reason, message string) bool {
+	if !sameWait(condition(&d.st, v1alpha1.ConditionRunLockRenewed), reason, message) ||
 		reasonOf(&d.st, v1alpha1.ConditionSucceeded) != v1alpha1.ReasonWaitingForLock {
 		return false
 	}
 	suspended := reasonOf(&d.st, v1alpha1.ConditionAdmitted) == v1alpha1.ReasonSuspended
 	return admitted(&d.st) || suspended == d.run.Spec.Suspend
+}
+
+// SaysLockBusy says whether status tells that somebody waits for the run's lock.
+func SaysLockBusy(run *v1alpha1.WorkflowRun) bool {
+	return run != nil && run.Status != nil && reasonOf(run.Status, v1alpha1.ConditionRunLockRenewed) == v1alpha1.ReasonLockBusy
 }

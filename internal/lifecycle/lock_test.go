@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 )
 
@@ -112,6 +114,9 @@ func TestALostLeaseIsToldAtOnceAndOnce(t *testing.T) {
 			if !slices.ContainsFunc(out.Events, func(e Event) bool { return e.Reason == v1alpha1.ConditionRunLockAbandoned }) {
 				t.Errorf("events %v", out.Events)
 			}
+			if c := condition(&out.Status, v1alpha1.ConditionRunLockRenewed); lock.State != LockHeld && c.Status != metav1.ConditionFalse {
+				t.Errorf("a lease that was lost is said to be held: %v", c)
+			}
 			run.Status = persisted(t, &out.Status)
 			if again := decideAt(run, epoch, lost(lock)); again.Changed || len(again.Events) > 0 {
 				t.Errorf("told twice: %v", again.Events)
@@ -124,7 +129,7 @@ func TestALostLeaseIsToldAtOnceAndOnce(t *testing.T) {
 	}
 }
 
-// mutation: abandon left out of writer or of storeConditions, or a reason that is not looked at, makes a case fail.
+// mutation: abandon left out of writer or of waitConditions, or a reason that is not looked at, makes a case fail.
 func TestALostLeaseIsToldWithOtherNews(t *testing.T) {
 	cancelled := cleaned()
 	advance(t, cancelled, epoch)
@@ -158,7 +163,7 @@ func TestALostLeaseIsToldWithOtherNews(t *testing.T) {
 	}
 }
 
-// mutation: waitForStore that does not look at suspend makes this fail.
+// mutation: sayWaits that does not look at suspend makes this fail.
 func TestARunThatIsSuspendedWhileRedisIsDownSaysSo(t *testing.T) {
 	run := newRun(newStep("a"))
 	in := letIn(Input{Run: run, Now: epoch, Lock: held(1)})
@@ -171,7 +176,7 @@ func TestARunThatIsSuspendedWhileRedisIsDownSaysSo(t *testing.T) {
 	}
 }
 
-// mutation: waitForLock for runs without a status makes this fail: they would have one condition.
+// mutation: leaveAlone for runs without a status makes this fail: they would have one condition.
 func TestALossBeforeTheFirstWriteWaitsForIt(t *testing.T) {
 	lock := busy()
 	lock.Lost = v1alpha1.ReasonOwnershipLost

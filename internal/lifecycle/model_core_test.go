@@ -468,7 +468,7 @@ func (c *core) check(q *question, v *verdict, out *Decision) error {
 	case q.state != LockHeld && v.changed && !next.finished && !begins(old, next) && (next.fence != old.fence || next.leaseID != old.leaseID):
 		return errors.New("an unlocked write touched fence or lease")
 	case q.state == LockBusy && v.changed && !next.finished && !begins(old, next) && !onlyTheLoss(old.status, next.status):
-		return errors.New("a write while another has the lock changed more than RunLockAbandoned")
+		return errors.New("a write while another has the lock changed more than RunLockAbandoned and RunLockRenewed")
 	case q.lost && v.changed && !next.finished && !abandoned(next.status):
 		return errors.New("a lost lease was not told")
 	case q.lost && !v.changed && old.status != nil && !old.finished && !abandoned(old.status):
@@ -510,7 +510,9 @@ func onlyTheLoss(old, next *v1alpha1.WorkflowRunStatus) bool {
 	}
 	a, b := old.DeepCopy(), next.DeepCopy()
 	for _, st := range []*v1alpha1.WorkflowRunStatus{a, b} {
-		st.Conditions = slices.DeleteFunc(st.Conditions, func(c metav1.Condition) bool { return c.Type == v1alpha1.ConditionRunLockAbandoned })
+		st.Conditions = slices.DeleteFunc(st.Conditions, func(c metav1.Condition) bool {
+			return c.Type == v1alpha1.ConditionRunLockAbandoned || c.Type == v1alpha1.ConditionRunLockRenewed
+		})
 	}
 	return cmp.Equal(a, b)
 }

@@ -115,6 +115,7 @@ type Lock struct {
 	UnlockedSince   time.Time // the validity ended then and the work goes on without the lock; zero: it did not
 	Lost            string    // condition reason why this process lost its previous lease of this run; "" if it did not
 	Message         string    // Unavailable: the cause. Busy: who holds it
+	Overdue         bool      // Busy: it was waited for longer than may go unsaid
 }
 
 // Result is one message of a worker about one attempt.

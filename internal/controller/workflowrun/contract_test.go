@@ -101,7 +101,7 @@ func TestGiveBack(t *testing.T) {
 func TestFailureWaitGrowsUpToThePolicysLimit(t *testing.T) {
 	for failures, want := range map[int]time.Duration{0: time.Second, 1: 2 * time.Second, 3: 8 * time.Second, 5: 30 * time.Second, 9999: 30 * time.Second} {
 		for r, percent := range map[float64]time.Duration{0: 80, 0.5: 100, 1: 120} {
-			p := &pass{Reconciler: &Reconciler{rand: func() float64 { return r }}, policy: policy.Defaults()}
+			p := &pass{Reconciler: &Reconciler{spread: func() float64 { return r }}, policy: policy.Defaults()}
 			if got, want := p.failureWait(failures), min(want*percent/100, 30*time.Second); got != want {
 				t.Errorf("after %d failures, at %v of the jitter: %s, want %s", failures, r, got, want)
 			}

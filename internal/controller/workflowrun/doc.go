@@ -73,6 +73,12 @@
 // its lock (onFailure Continue): two may work then, but only one of them can write, and what has to be recovered without the lock
 // is claimed by a write first.
 //
+// # Busy locks
+//
+// A pass that finds the lock busy ends; its run comes again (withoutLock). What it learns of the holder is remembered (memory.busy). Once the
+// wait is longer than the policy's budget, and the holder showed no life, one write without the lock says whose lock it is and when it ends
+// (lifecycle.Lock.Overdue; ADR 32). A process that keeps the lease is woken by that write (saidBusy), and takes it back with its next one.
+//
 // # Admission
 //
 // A run that is not admitted asks its tenant's gate in each pass that could admit it, after it was read (askGate); its idempotency key

@@ -110,7 +110,7 @@ func (a *asker) enters(tenant string) {
 	}
 }
 
-// mutation: shares without the name of the lock, or newShares that is not sparing, makes this fail.
+// mutation: shares without the name of the lock makes this fail.
 func TestOneLockLeavesPlacesForTheQuestionsOfOthers(t *testing.T) {
 	a := newAsker(t, "dead", "fine")
 	for i := range 10 * gatePlaces {
@@ -173,7 +173,7 @@ func TestAnAnswerIsForTheRunAsItWasRead(t *testing.T) {
 
 // What the gate gives to a question whose run has left is left as well, and the run asks anew only after that.
 //
-// mutation: Leave that does not give the question up makes the first fail, an end without Leave the second.
+// mutation: Leave that does not give the question up, or an end of it without Leave, makes this fail.
 func TestAQuestionIsGivenUpWithItsRun(t *testing.T) {
 	a := newAsker(t, "acme")
 	a.admit("acme", "run", "1")

@@ -55,6 +55,6 @@ func (in *intake) deliver(ctx context.Context, key types.NamespacedName, l *lett
 // refuse gives back a result that found no room. Its wait grows with what its tenant has waiting.
 func (in *intake) refuse(ctx context.Context, l *letter, comeBack time.Duration, cause error) {
 	in.metrics.refusals.Inc()
-	least := policy.BusyRetry{Delay: inboxFullDelay, JitterPercent: storeJitterPercent}.Wait(in.rand())
+	least := policy.BusyRetry{Delay: inboxFullDelay, JitterPercent: storeJitterPercent}.Wait(in.spread())
 	in.settle(ctx, l, &again{after: least + comeBack, class: bus.ClassInboxFull, cause: cause}, "")
 }

@@ -81,11 +81,11 @@ func (c *statusCheck) end(won metav1.ConditionStatus) {
 	c.is(v1alpha1.ConditionStalled, lost)
 }
 
-// writer: only the news that the lock store is down may be written without a fence.
+// writer: only the news that the lock cannot be had may be written without a fence.
 func (c *statusCheck) writer() {
 	if c.st.Fence == nil {
 		reason := meta.FindStatusCondition(c.st.Conditions, v1alpha1.ConditionRunLockRenewed)
-		c.must(reason != nil && reason.Reason == v1alpha1.ReasonLockStoreUnavailable, "no fence")
+		c.must(reason != nil && (reason.Reason == v1alpha1.ReasonLockStoreUnavailable || reason.Reason == v1alpha1.ReasonLockBusy), "no fence")
 		return
 	}
 	c.must(*c.st.Fence > 0, "fence %d", *c.st.Fence)

@@ -15,12 +15,14 @@ import (
 
 // takeKept takes the lease that the run kept, if it may still be worked under. A lease that is healthy, but not as the policy
 // wants it now, is given back, so that the next take is; one that cannot be renewed could most likely not be taken anew, and is
-// kept under the policy that it was taken under.
+// kept under the policy that it was taken under. Only what becomes of it is as the policy says now: whoever sees an outage may want the
+// runs of a class to stop, or to go on.
 func (p *pass) takeKept(ctx context.Context) {
 	lease := p.keeper.take(p.run.UID)
 	if lease == nil {
 		return
 	}
+	lease.OnFailure(p.policy.RunLock.Renewal.Continue)
 	switch status := lease.Status(); {
 	case lease.Err() != nil:
 		p.noteLoss(lease)

@@ -28,7 +28,7 @@ const (
 	pauseShare = 8
 )
 
-// storeJitterPercent spreads the passes that come again after a failure of the lock store.
+// storeJitterPercent spreads all waits but those for busy locks, which policies tune.
 const storeJitterPercent = 20
 
 // breaker keeps many passes from each waiting for the time-out of a lock store that is down, so that cancels and deadlines,
@@ -119,7 +119,7 @@ func (p *pass) acquire(ctx context.Context) (*lockmgr.Lease, error) {
 	lease, err := p.locks.Acquire(ctx, lockmgr.Request{
 		RunUID: string(p.run.UID), Floor: fence, FloorLeaseID: leaseID,
 		Policy: p.policy.RunLock, PolicyName: p.policy.Name, Path: p.path(),
-		Waiter: waiter, Wake: func() { r.wake(key) }, Since: p.mem.busySince, Retries: p.mem.busyRetries,
+		Waiter: waiter, Wake: func() { r.wake(key) }, Since: p.mem.busy.since, Retries: p.mem.busyRetries,
 	})
 	if err == nil {
 		p.waitedEnough()
@@ -156,11 +156,7 @@ func (p *pass) path() string {
 
 // withoutLock does what needs no lock (cancel, deadlines, news of the lock) and comes again for the rest.
 func (p *pass) withoutLock(ctx context.Context, cause error) (reconcile.Result, error) {
-	lock := lifecycle.Lock{State: lifecycle.LockBusy, LeaseID: p.newID(), Holder: p.holder, Message: cause.Error(), Lost: p.mem.lostLease}
-	class := bus.ClassLockBusy
-	if _, busy := errors.AsType[*lockmgr.BusyError](cause); !busy {
-		lock.State, class = lifecycle.LockUnavailable, bus.ClassStoreUnavailable
-	}
+	lock, class := p.noLease(cause)
 	d := p.decide(ctx, lock)
 	if d.Changed {
 		p.carried = carried(p.letters, d.Verdicts)
@@ -182,13 +178,31 @@ func (p *pass) withoutLock(ctx context.Context, cause error) (reconcile.Result, 
 		log.FromContext(ctx).V(1).Info("Run lock busy, tried again later", "class", class, "delay", wait, "policy", p.policy.Name)
 		at = earliest(at, p.budgetEnd())
 		p.mem.busyRetries++
-		if p.mem.busySince.IsZero() {
-			p.mem.busySince = now
+		if due := p.mem.busy.overdueAt(p.policy.RunLock); due.After(now) {
+			at = earliest(at, due)
 		}
+		p.mem.busy.looked(p.run)
 	} else {
 		p.metrics.storeFailures.Inc()
 	}
 	return reconcile.Result{RequeueAfter: max(at.Sub(now), time.Millisecond)}, nil
+}
+
+// noLease describes to the core a lock that could not be taken, and says of which class the retry is.
+func (p *pass) noLease(cause error) (lock lifecycle.Lock, class string) {
+	lock = lifecycle.Lock{State: lifecycle.LockUnavailable, LeaseID: p.newID(), Holder: p.holder, Message: cause.Error(), Lost: p.mem.lostLease}
+	busy, isBusy := errors.AsType[*lockmgr.BusyError](cause)
+	if !isBusy {
+		return lock, bus.ClassStoreUnavailable
+	}
+	now, b := p.clock.Now(), &p.mem.busy
+	b.look(p.run, busy.Owner, now)
+	lock.State = lifecycle.LockBusy
+	if !busy.Local {
+		lock.Message = b.text(p.run, busy.Owner, p.holder, p.policy.RunLock.BusyRetry)
+		lock.Overdue = !b.overdueAt(p.policy.RunLock).After(now)
+	}
+	return lock, bus.ClassLockBusy
 }
 
 // retryWait draws a wait, anew for each use so that contenders spread. Only waits for a busy lock are the policy's.
@@ -196,7 +210,7 @@ func (p *pass) retryWait(class string) time.Duration {
 	if class == bus.ClassLockBusy {
 		return p.policy.RunLock.BusyRetry.Wait(p.rand())
 	}
-	return policy.BusyRetry{Delay: p.breaker.pause(), JitterPercent: storeJitterPercent}.Wait(p.rand())
+	return policy.BusyRetry{Delay: p.breaker.pause(), JitterPercent: storeJitterPercent}.Wait(p.spread())
 }
 
 // budgetEnd is when the first of the results that wait has waited for a busy lock as long as the policy lets it; zero: none waits.

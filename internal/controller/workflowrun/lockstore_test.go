@@ -134,7 +134,7 @@ var _ = Describe("while Redis cannot be used", func() {
 })
 
 var _ = Describe("while somebody else has the lock", func() {
-	It("nothing is written, retries are spread, results are handed back, and a forced end fences the holder out", func(ctx SpecContext) {
+	It("nothing is written before that is too long, retries are spread, results are handed back, and a forced end fences the holder out", func(ctx SpecContext) {
 		w := newWorld(ctx)
 		w.policy(ctx, quick())
 		r := w.newReplica(ctx, "r")
@@ -165,6 +165,8 @@ var _ = Describe("while somebody else has the lock", func() {
 		Expect(first.class).To(Equal("lock_busy"))
 		Expect(first.after).NotTo(Equal(second.after), "each with a delay of its own")
 
+		Expect(saysBusy(w.get(ctx, run))).To(BeTrue(), "then it is told")
+		w.clock.Step(minWritePause)
 		w.patch(ctx, run, `{"spec":{"shutdown":"Terminate"}}`)
 		r.mustPass(ctx, run)
 		end := w.get(ctx, run)

@@ -43,9 +43,9 @@ type memory struct {
 	lastWriteApplied int
 	// lostLease is the reason why this process lost its last lease of the run, until status tells it.
 	lostLease string
-	// busySince is when the lock that the run wants was first found busy; zero: it was not, or is not wanted any more.
-	busySince time.Time
-	// busyRetries is how often it was tried again since then.
+	// busy is about the lock that the run waits for.
+	busy busyWait
+	// busyRetries is how often it was tried again since it was first found busy.
 	busyRetries int
 	// leaselessSince is up to when metrics know how long the run has wanted a lease again after it lost one; zero: it has one, or wants none.
 	leaselessSince time.Time

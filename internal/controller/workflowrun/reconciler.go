@@ -94,7 +94,8 @@ type Reconciler struct {
 
 	events events.EventRecorder
 	clock  clock.WithTickerAndDelayedExecution
-	rand   func() float64
+	rand   func() float64 // spreads waits for busy locks, as policies say
+	spread func() float64 // spreads all other waits; uniform in [0,1) likewise
 	newID  func() string
 	holder string
 	// requireLists: namespaces without lists of classes and topics permit none.

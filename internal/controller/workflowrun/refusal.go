@@ -100,7 +100,7 @@ func (p *pass) giveBack(l *letter, wait time.Duration, class string, cause error
 func (p *pass) failureWait(failures int) time.Duration {
 	limit := p.policy.Delivery.MaxDelay
 	wait := min(failurePause<<min(failures, maxDoublings), limit)
-	return min(policy.BusyRetry{Delay: wait, JitterPercent: storeJitterPercent}.Wait(p.rand()), limit)
+	return min(policy.BusyRetry{Delay: wait, JitterPercent: storeJitterPercent}.Wait(p.spread()), limit)
 }
 
 // hold keeps back the results whose deliveries are used up: status says so first. Whoever is the next leader would find neither job nor

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
@@ -330,6 +331,39 @@ var _ = Describe("scope Run, while Redis hangs", func() {
 		}
 	}, NodeTimeout(2*patience))
 
+	// mutation: takeKept without OnFailure makes this fail.
+	It("stops a Continue run that goes on without its lock when its class is switched to Fence meanwhile", func(ctx SpecContext) {
+		redis := redistest.Start(GinkgoTB())
+		w := newWorld(ctx, withRedis(redis))
+		w.policy(ctx, forRun(v1alpha1.RenewalFailureContinue))
+		r := w.newReplica(ctx, "r")
+		q := r.awake()
+		run := w.create(ctx, twoSteps())
+		r.inFlight(ctx, run, 1)
+		says := func(kind, want string) func() bool {
+			return func() bool {
+				w.clock.Step(20 * time.Millisecond)
+				return reason(w.get(ctx, run), kind) == want
+			}
+		}
+		redis.Pause()
+		r.woken(ctx, q, "unlocked", says(v1alpha1.ConditionRunLockRenewed, v1alpha1.ReasonContinuingUnlocked))
+
+		By("switching the class")
+		was := w.policies[0].DeepCopy()
+		w.policies[0].Spec.RunLock.Renewal.OnFailure = v1alpha1.RenewalFailureFence
+		w.policies[0].Generation++
+		r.policyWatch().Update(ctx, event.UpdateEvent{ObjectOld: was, ObjectNew: &w.policies[0]}, q)
+		r.woken(ctx, q, "abandoned", says(v1alpha1.ConditionRunLockAbandoned, v1alpha1.ReasonLeaseDeadlineReached))
+		w.work(ctx)
+		r.pumpAll(ctx, 1)
+		r.mustPass(ctx, run)
+		Expect(w.get(ctx, run).Status.Progress).To(Equal("0/2"), "its result waits")
+		redis.Resume()
+		Expect(r.finish(ctx, run).Status.Phase).To(Equal(v1alpha1.RunSucceeded))
+		Expect(reason(w.get(ctx, run), v1alpha1.ConditionRunLockAbandoned)).To(Equal(v1alpha1.ReasonRecovered))
+	}, NodeTimeout(2*patience))
+
 	// unlocked is a run whose holder goes on without the lock; its cache does not get on.
 	unlocked := func(ctx context.Context) (*world, *replica, *v1alpha1.WorkflowRun, *int) {
 		w := newWorld(ctx)
@@ -498,7 +532,7 @@ var _ = Describe("a busy lock", func() {
 		Expect(w.settledWith(run)).To(BeEmpty())
 		Expect(r.counter("syncopate_lock_busy_retry_delay_seconds", "path", "reconcile")).To(BeNumerically("~", 1.4, 1e-9), "the delays as drawn")
 		w.clock.Step(200 * time.Millisecond)
-		Expect(r.mustPass(ctx, run).RequeueAfter).To(Equal(700 * time.Millisecond))
+		Expect(r.mustPass(ctx, run).RequeueAfter).To(Equal(100*time.Millisecond), "the run says then whose lock it waits for")
 		given := w.settledWith(run)
 		Expect(given).To(HaveLen(2))
 		for _, s := range given {

@@ -25,6 +25,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/crew"
 	"github.com/syncopate-dev/syncopate/internal/gatekeeper"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
 )
 
@@ -35,7 +36,8 @@ type Options struct {
 	Bus           *bus.Bus
 	BusMetrics    *bus.Metrics
 	Clock         clock.WithTickerAndDelayedExecution
-	Rand          func() float64 // uniform in [0,1)
+	Rand          func() float64 // uniform in [0,1); for waits for busy locks
+	Spread        func() float64 // as Rand, for all other waits; always 0.5: they are exact
 	NewID         func() string  // random lease ids for forced ends
 	Holder        string         // name of this replica
 	Registry      prometheus.Registerer
@@ -68,7 +70,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*gatekeeper.Keeper
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), statuses: statuses,
 		locks: o.Locks, jobs: o.Bus, outputs: o.Bus, requireLists: o.RequireLists,
 		events: mgr.GetEventRecorder("syncopate"),
-		clock:  o.Clock, rand: o.Rand, newID: o.NewID, holder: o.Holder,
+		clock:  o.Clock, rand: o.Rand, spread: o.Spread, newID: o.NewID, holder: o.Holder,
 		metrics: NewMetrics(o.Registry), locked: o.LockMetrics, results: o.BusMetrics,
 		inbox: newInbox(o.InboxLimit, o.InboxBytes), memories: newMemories(), lists: newLists(), directory: newDirectory(),
 		breaker: &breaker{clock: o.Clock}, keeper: newKeeper(),
@@ -188,7 +190,7 @@ func (r *Reconciler) informer() handler.EventHandler {
 			if run, ok := e.ObjectNew.(*v1alpha1.WorkflowRun); ok && was != nil {
 				r.changed(q, was, run)
 			}
-			if e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() || e.ObjectOld.GetUID() != e.ObjectNew.GetUID() || r.byAnother(e.ObjectNew) {
+			if e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() || e.ObjectOld.GetUID() != e.ObjectNew.GetUID() || r.byAnother(e.ObjectNew) || r.saidBusy(e.ObjectNew) {
 				wake(q, e.ObjectNew)
 			}
 		},
@@ -270,6 +272,12 @@ func watchApprovals(ctx context.Context, mgr ctrl.Manager, c controller.Controll
 func (r *Reconciler) byAnother(o client.Object) bool {
 	run, ok := o.(*v1alpha1.WorkflowRun)
 	return ok && run.Status != nil && run.Status.Lock != nil && run.Status.Lock.Holder != r.holder
+}
+
+// saidBusy says whether another process says that it waits in vain for a lock which this one keeps: that is to be taken back.
+func (r *Reconciler) saidBusy(o client.Object) bool {
+	run, ok := o.(*v1alpha1.WorkflowRun)
+	return ok && lifecycle.SaysLockBusy(run) && r.keeper.has(run.UID)
 }
 
 // consumer makes the streams and takes results until its context ends.

@@ -9,7 +9,7 @@ import (
 // waitedEnough ends the wait for a lock: the run has it, or wants it no more.
 func (p *pass) waitedEnough() {
 	p.countLeaseless()
-	p.mem.busySince, p.mem.busyRetries, p.mem.leaselessSince = time.Time{}, 0, time.Time{}
+	p.mem.busy, p.mem.busyRetries, p.mem.leaselessSince = busyWait{}, 0, time.Time{}
 	p.noteInHand()
 }
 

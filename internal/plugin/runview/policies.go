@@ -38,11 +38,31 @@ func (v *viewer) lock() {
 
 // takeOver says how long the run waits for another holder.
 func (v *viewer) takeOver() string {
+	if c := v.condition(v1alpha1.ConditionRunLockRenewed); c != nil && c.Reason == v1alpha1.ReasonLockBusy {
+		return "" // that one says whose the lock is, and when it ends
+	}
 	e, known := v.effective()
 	if !known {
 		return "another holder takes over"
 	}
 	return fmt.Sprintf("another holder takes over, at the latest %s after the last renewal", span(e.RunLock.TTL))
+}
+
+// retried says how often a lock that cannot be taken is tried again.
+func (v *viewer) retried() string {
+	c := v.condition(v1alpha1.ConditionRunLockRenewed)
+	if c == nil || c.Reason != v1alpha1.ReasonLockBusy {
+		return "every 1 to 5 s"
+	}
+	e, known := v.effective()
+	switch {
+	case !known:
+		return "as runLock.busyRetry of its policy says"
+	case e.RunLock.Wait.Poll:
+		return "every " + e.RunLock.BusyRetry.String()
+	default:
+		return "every " + e.RunLock.BusyRetry.String() + ", and at once when it is handed on"
+	}
 }
 
 // policyFacts tells where what is in force is not what people may think.

@@ -37,6 +37,7 @@ func meanings() map[string]map[string]meaning {
 			v1alpha1.ReasonLockNotNeeded:        {},
 			v1alpha1.ReasonRenewalFailing:       {text: "the lock cannot be renewed; its lease is still valid", help: "see whether Redis can be reached"},
 			v1alpha1.ReasonContinuingUnlocked:   {text: "goes on without the lock, as its policy says", help: "see whether Redis can be reached"},
+			v1alpha1.ReasonLockBusy:             {text: "another holds the lock", help: "to see the lock itself: kubectl syncopate locks NAME"},
 			v1alpha1.ReasonLockStoreUnavailable: {text: "the lock cannot be taken, because Redis cannot be used", help: "see whether Redis can be reached"},
 		},
 		v1alpha1.ConditionRunLockAbandoned: {

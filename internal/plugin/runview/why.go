@@ -30,6 +30,9 @@ type Answer struct {
 	Facts     []Fact            `json:"facts"`
 	Next      *Moment           `json:"next,omitempty"`  // absent: nothing will happen by time alone
 	Place     *Place            `json:"place,omitempty"` // in the tenant's line, as it is now
+	Lock      *Lock             `json:"lock,omitempty"`  // as Redis has it now; absent: it was not asked
+
+	retried string // how often a lock that cannot be taken is tried again
 }
 
 // Stands adds the place of a run that waits to be admitted; nil: it has none.
@@ -141,7 +144,7 @@ func (v *viewer) waits() {
 	case v1alpha1.ReasonPending, v1alpha1.ReasonQueued:
 		a.Since = v.queuedAt()
 	case v1alpha1.ReasonWaitingForLock:
-		a.Since = v.transition(v1alpha1.ConditionRunLockRenewed)
+		a.Since, a.retried = v.transition(v1alpha1.ConditionRunLockRenewed), v.retried()
 	case v1alpha1.ReasonRunning:
 		a.Summary, a.Since = v.running()
 	case v1alpha1.ReasonWaitingForWorkers:

@@ -43,6 +43,7 @@ func sayings() []saying {
 		{condition: "Admitted", reason: "AdmissionUnavailable", status: no, fact: "admission: nobody is admitted, because Redis cannot be used; MESSAGE"},
 		{condition: "Admitted", reason: "AdmissionRebuilding", status: no, fact: "admission: Redis lost its data; nobody is admitted until the runs are counted again"},
 		{condition: "RunLockRenewed", reason: "ContinuingUnlocked", status: no, fact: "lock: ContinuingUnlocked: goes on without the lock, as its policy says; MESSAGE"},
+		{condition: "RunLockRenewed", reason: "LockBusy", status: no, fact: "lock: LockBusy: another holds the lock; MESSAGE"},
 		{condition: "RunLockRenewed", reason: "LockStoreUnavailable", status: no, fact: "lock: LockStoreUnavailable: the lock cannot be taken, because Redis cannot be used; MESSAGE"},
 		{condition: "RunLockAbandoned", reason: "NotAbandoned", status: no},
 		{condition: "RunLockAbandoned", reason: "Recovered", status: no},
@@ -428,4 +429,43 @@ func TestWhyDoesNotTellMillisecondsThatNobodyKnows(t *testing.T) {
 			}
 		}
 	}
+}
+
+// What is known of a lock that another holds is in the condition: nothing else is promised, and the policy says when it is tried again.
+//
+// mutation: takeOver that does not look at LockBusy makes this fail.
+func TestWhyTellsOfABusyLock(t *testing.T) {
+	run := &v1alpha1.WorkflowRun{Spec: v1alpha1.WorkflowRunSpec{WorkloadClass: "batch"}, Status: &v1alpha1.WorkflowRunStatus{Conditions: []metav1.Condition{
+		{Type: v1alpha1.ConditionSucceeded, Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonWaitingForLock},
+		{Type: v1alpha1.ConditionRunLockRenewed, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonLockBusy, Message: "held by operator-1"},
+		{Type: v1alpha1.ConditionRunLockAbandoned, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonOwnershipLost},
+	}}}
+	for name, c := range map[string]struct {
+		policies []v1alpha1.LockPolicy
+		next     string
+	}{
+		"by hand-off":                 {[]v1alpha1.LockPolicy{samplePolicy(t, 1)}, "the lock is tried again every 500-1500ms, and at once when it is handed on"},
+		"by polling":                  {[]v1alpha1.LockPolicy{polling(samplePolicy(t, 1))}, "the lock is tried again every 500-1500ms\n"},
+		"policies that are not known": {nil, "the lock is tried again as runLock.busyRetry of its policy says"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out strings.Builder
+			if err := Why(run, c.policies, now).Text(&out, now, false); err != nil {
+				t.Fatal(err)
+			}
+			for _, want := range []string{"waits for its run lock (WaitingForLock)", "LockBusy: another holds the lock; held by operator-1", c.next, "kubectl syncopate locks"} {
+				if !strings.Contains(out.String(), want) {
+					t.Errorf("it does not say %q:\n%s", want, out.String())
+				}
+			}
+			if strings.Contains(out.String(), "after the last renewal") {
+				t.Errorf("it promises an end:\n%s", out.String())
+			}
+		})
+	}
+}
+
+func polling(p v1alpha1.LockPolicy) v1alpha1.LockPolicy {
+	p.Spec.RunLock.Wait.Mode = v1alpha1.WaitModePoll
+	return p
 }

@@ -46,9 +46,9 @@ func (f Fact) line(now time.Time) string {
 func (a Answer) nextLine(now time.Time) string {
 	switch {
 	case a.Reason == v1alpha1.ReasonWaitingForLock && a.Next == nil:
-		return "Next look: the lock is tried again every 1 to 5 s"
+		return "Next look: the lock is tried again " + a.retried
 	case a.Reason == v1alpha1.ReasonWaitingForLock:
-		return fmt.Sprintf("Next look: the lock is tried again every 1 to 5 s; %s: %s", when(a.Next.At, now), a.Next.What)
+		return fmt.Sprintf("Next look: the lock is tried again %s; %s: %s", a.retried, when(a.Next.At, now), a.Next.What)
 	case a.Next == nil && a.Ended:
 		return "Nothing more happens: the run stays until somebody deletes it"
 	case a.Next == nil:

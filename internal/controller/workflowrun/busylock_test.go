@@ -1,0 +1,98 @@
+package workflowrun
+
+import (
+	"context"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+)
+
+// longLived keeps the lock of a run from its admission to its end, for so long after a death.
+func longLived() v1alpha1.RunLockPolicy {
+	return v1alpha1.RunLockPolicy{Scope: v1alpha1.LockScopeRun, TTLSeconds: 120}
+}
+
+func renewedOf(run *v1alpha1.WorkflowRun) metav1.Condition {
+	if c := meta.FindStatusCondition(run.Status.Conditions, v1alpha1.ConditionRunLockRenewed); c != nil {
+		return *c
+	}
+	return metav1.Condition{}
+}
+
+func saysBusy(run *v1alpha1.WorkflowRun) bool {
+	return run.Status != nil && renewedOf(run).Reason == v1alpha1.ReasonLockBusy
+}
+
+// passes makes so many, with the time between them that they ask for.
+func (r *replica) passes(ctx context.Context, run *v1alpha1.WorkflowRun, n int) {
+	GinkgoHelper()
+	for range n {
+		r.turn(ctx, run)
+	}
+}
+
+var _ = Describe("a run lock that stays busy", func() {
+	It("is told by whoever waits for it, once: whose it is, and until when at the latest", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		w.policy(ctx, longLived())
+		first := w.newReplica(ctx, "first")
+		run := w.create(ctx, []v1alpha1.Step{step("a")})
+		first.inFlight(ctx, run, 1)
+		first.kill(ctx)
+		second := w.newReplica(ctx, "second")
+		begin := w.clock.Now()
+		told := second.drive(ctx, run, saysBusy)
+		Expect(w.clock.Since(begin)).To(BeNumerically("<=", 4*time.Second), "the budget is 3 s")
+		Expect(renewedOf(told).Message).To(And(
+			ContainSubstring("held by first since "), ContainSubstring("second waits for it since "),
+			ContainSubstring("if its holder is gone, it ends at "), ContainSubstring("tried again every 350-650ms")))
+		Expect(reason(told, v1alpha1.ConditionSucceeded)).To(Equal(v1alpha1.ReasonWaitingForLock))
+		Expect(told.Status.Fence).To(Equal(w.get(ctx, run).Status.Fence))
+		second.passes(ctx, run, 30)
+		Expect(second.counter("syncopate_status_writes_total")).To(Equal(1.0), "no write per retry")
+		Expect(second.recorder.count("Warning LockBusy")).To(Equal(1))
+
+		By("ending the lock, as its TTL does")
+		w.dropLock(ctx, run)
+		Expect(second.finish(ctx, run).Status.Phase).To(Equal(v1alpha1.RunSucceeded))
+	}, NodeTimeout(2*patience))
+
+	It("explains a run that was resumed and stays Suspended; a key of nobody's does not end by itself", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		w.policy(ctx, quick())
+		r := w.newReplica(ctx, "r")
+		run := w.create(ctx, []v1alpha1.Step{step("a")})
+		r.inFlight(ctx, run, 1)
+		w.patch(ctx, run, `{"spec":{"suspend":true}}`)
+		r.drive(ctx, run, func(now *v1alpha1.WorkflowRun) bool { return now.Status.Phase == v1alpha1.RunSuspended })
+		w.takeLock(ctx, run)
+		w.patch(ctx, run, `{"spec":{"suspend":false}}`)
+		told := r.drive(ctx, run, saysBusy)
+		Expect(told.Status.Phase).To(Equal(v1alpha1.RunSuspended))
+		Expect(renewedOf(told).Message).To(And(
+			ContainSubstring("held by a key that no operator wrote"), ContainSubstring("does not end by itself"), ContainSubstring("delete the key "+lockKey(run))))
+		w.dropLock(ctx, run)
+		r.finish(ctx, run)
+	}, NodeTimeout(2*patience))
+
+	It("is taken back by a holder that is there, and not told again while that shows life", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		w.policy(ctx, longLived())
+		holder, waiter := w.newReplica(ctx, "holder"), w.newReplica(ctx, "waiter")
+		run := w.create(ctx, []v1alpha1.Step{step("a")})
+		holder.inFlight(ctx, run, 1)
+		told := waiter.drive(ctx, run, saysBusy)
+		Expect(holder.saidBusy(told)).To(BeTrue(), "it is woken by that")
+		Expect(waiter.saidBusy(told)).To(BeFalse())
+		back := holder.drive(ctx, run, func(now *v1alpha1.WorkflowRun) bool { return !saysBusy(now) })
+		Expect(reason(back, v1alpha1.ConditionSucceeded)).To(Equal(v1alpha1.ReasonRunning))
+		waiter.passes(ctx, run, 30)
+		Expect(saysBusy(w.get(ctx, run))).To(BeFalse(), "the holder has written since")
+		holder.finish(ctx, run)
+	}, NodeTimeout(2*patience))
+})

@@ -42,8 +42,8 @@ func NewCommand(env Env) *cobra.Command {
 	a := &app{Env: env}
 	root := &cobra.Command{
 		Use:   "kubectl-syncopate",
-		Short: "Look at workflow runs of Syncopate and their tenants, decide approvals, and redrive dead letters",
-		Long: `Look at workflow runs of Syncopate and their tenants, decide approvals, and redrive dead letters.
+		Short: "Look at workflow runs of Syncopate, their tenants and locks, decide approvals, and redrive dead letters",
+		Long: `Look at workflow runs of Syncopate, their tenants and locks, decide approvals, and redrive dead letters.
 
 The cluster is found like kubectl finds it: --kubeconfig, $KUBECONFIG, ~/.kube/config, --context, --namespace.`,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl syncopate"},
@@ -57,7 +57,7 @@ The cluster is found like kubectl finds it: --kubeconfig, $KUBECONFIG, ~/.kube/c
 	if a.Cluster == nil {
 		a.Cluster = bindCluster(root.PersistentFlags())
 	}
-	group(root, a.treeCommand(), a.whyCommand(), a.approveCommand(), a.rejectCommand(), a.tenantsCommand(), group(&cobra.Command{
+	group(root, a.treeCommand(), a.whyCommand(), a.approveCommand(), a.rejectCommand(), a.tenantsCommand(), a.locksCommand(), group(&cobra.Command{
 		Use: "dead-letters", Aliases: []string{"dead-letter", "dl"}, Short: "List, show and redrive messages that were put aside", Long: deadLettersHelp,
 	}, a.listCommand(), a.showCommand(), a.redriveCommand()), a.versionCommand())
 	return root

@@ -58,14 +58,15 @@ func (a *app) runSoon(ctx context.Context, name string) (*v1alpha1.WorkflowRun, 
 
 func (a *app) whyCommand() *cobra.Command {
 	var format string
+	var store redisFlags
 	cmd := &cobra.Command{
 		Use:   "why RUN",
 		Short: "Say what a run waits for, since when, and when it is looked at next; or how it ended",
 		Long: `Say what a run waits for, since when, and when it is looked at next; or how it ended.
 
 It reads the run's conditions, steps, child runs, lock and deadlines, the LockPolicies if you may see them and, for a run that waits to be
-admitted, the other runs of its tenant. It asks neither Redis nor
-NATS: a holder is the one of the last write.`,
+admitted, the other runs of its tenant. With --redis-addrs it also reads the run's lock: who holds it now, until when, and how many wait.
+Else a holder is the one of the last write. It does not ask NATS.`,
 		Args:              args(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.completeRuns,
 		RunE: func(cmd *cobra.Command, given []string) error {
@@ -93,12 +94,16 @@ NATS: a holder is the one of the last write.`,
 				}
 				answer.Stands(runview.PlaceOf(run, others, rules))
 			}
+			if err := a.seeLock(cmd.Context(), &store, &answer, run, rules); err != nil {
+				return err
+			}
 			if format == formatJSON {
 				return a.writeJSON(answer)
 			}
 			return answer.Text(a.Out, now, a.Color)
 		},
 	}
+	store.bind(cmd, "")
 	bindOutput(cmd, &format, formatText)
 	return cmd
 }

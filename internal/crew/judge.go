@@ -43,23 +43,33 @@ type verdict struct {
 // judge says what an answer means after those before it, and remembers it. patience is how long nothing may move behind busy workers.
 func (m *memory) judge(w Workers, now time.Time, patience time.Duration) verdict {
 	moved := m.see(w, now)
+	if !m.somebody(now, moved) {
+		return verdict{NobodyPulls, now}
+	}
+	if since, is := m.stands(now, patience); is && !moved {
+		return verdict{Stuck, since}
+	}
+	return verdict{Pulling, now}
+}
+
+// stands tells that what waits does not move, and since when.
+func (m *memory) stands(now time.Time, patience time.Duration) (since time.Time, is bool) {
+	w, still := m.last, m.movedAt
 	repeated := w.Deliveries-m.deliveries >= again
-	still := m.movedAt
 	if !repeated && m.emptyAt.After(still) {
 		still = m.emptyAt
 	}
-	withheld := w.Pulling > 0 && w.Queued > 0
-	stalled := (w.Queued > 0 || repeated) && now.Sub(still) > patience
 	switch {
-	case !m.somebody(now, moved):
-		return verdict{NobodyPulls, now}
-	case !moved && (withheld || stalled):
-		return verdict{Stuck, still}
-	case !moved && w.Queued == 0 && w.Busy > 0 && now.Sub(m.heardAt) > w.AckWait*2/5:
-		return verdict{Stuck, m.heardAt} // all jobs are with workers, and none says that one is in progress
+	case w.Pulling > 0 && w.Queued > 0, (w.Queued > 0 || repeated) && now.Sub(still) > patience:
+		return still, true
 	default:
-		return verdict{Pulling, now}
+		return m.heardAt, m.hangs(now)
 	}
+}
+
+// hangs tells that all jobs are with workers, and none says that one is in progress.
+func (m *memory) hangs(now time.Time) bool {
+	return m.last.Queued == 0 && m.last.Busy > 0 && now.Sub(m.heardAt) > m.last.AckWait*2/5
 }
 
 // somebody tells that there is a worker: one pulls, or has a job and says so, or did something a moment ago, as those that do short
@@ -79,22 +89,32 @@ func (m *memory) see(w Workers, now time.Time) (moved bool) {
 	anew := !m.any || w.Deliveries < m.last.Deliveries // or the consumer was made again
 	moved = !anew && (w.Reached > m.last.Reached || w.LastAck.After(m.last.LastAck))
 	if anew || !w.LastSign.Equal(m.last.LastSign) {
-		m.signAt = now
-		if !w.LastSign.IsZero() { // else the server has just started, and workers get their time
-			m.signAt = now.Add(-max(0, w.At.Sub(w.LastSign)))
-		}
-	}
-	if anew || moved || w.Deliveries == m.last.Deliveries || w.Deliveries-m.deliveries < again {
-		m.heardAt = m.signAt
+		m.signAt = signAt(w, now)
 	}
 	if anew || moved {
 		m.movedAt, m.deliveries = now, w.Deliveries
 	}
+	m.hear(w)
 	if w.Queued == 0 {
 		m.emptyAt = now
 	}
 	m.last, m.any = w, true
 	return moved
+}
+
+// hear takes the last sign, unless it may be no more than that jobs were given out again and again.
+func (m *memory) hear(w Workers) {
+	if w.Deliveries == m.last.Deliveries || w.Deliveries-m.deliveries < again {
+		m.heardAt = m.signAt
+	}
+}
+
+// signAt is when workers gave their last sign, by our clock.
+func signAt(w Workers, now time.Time) time.Time {
+	if w.LastSign.IsZero() {
+		return now // the server has just started, and workers get their time
+	}
+	return now.Add(-max(0, w.At.Sub(w.LastSign)))
 }
 
 // silent tells that no worker gave a sign for longer than the protocol allows, a third of AckWait, and a little for late ones.

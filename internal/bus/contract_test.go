@@ -135,7 +135,7 @@ func reasonTable() *table {
 	out := newTable("Reasons of dead letters", "reason", "of a result")
 	out.add("`"+reasonUndecodable+"`", "whose subject names no job")
 	out.add("`"+reasonRejected+"`", "whose token is missing or wrong")
-	out.add("`"+ReasonResultRejected+"`", "with a valid token and a body that is no result; the attempt has failed")
+	out.add("`"+ReasonResultRejected+"`", "with a valid token and a body that is no result, or whose output cannot be used; the attempt has failed, or was answered before")
 	out.add("`"+ReasonDeliveriesExhausted+"`", "of which `delivery.maxDeliveries` deliveries failed and counted")
 	return out
 }

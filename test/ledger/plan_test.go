@@ -166,7 +166,8 @@ func valueOf(s *v1alpha1.StepStatus) string {
 		}
 		return output.Value
 	case s.Error != nil:
-		return s.Error.Message
+		value, _, _ := strings.Cut(s.Error.Message, "; asked for a retry in ") // what the operator adds to a worker's wish
+		return value
 	default:
 		return ""
 	}

@@ -241,8 +241,10 @@ var _ = Describe("the janitor", func() {
 		go func() { done <- j.Start(running) }()
 		Eventually(rounds).WithContext(ctx).Should(Receive())
 		Consistently(rounds, 50*time.Millisecond).ShouldNot(Receive())
-		w.clock.Step(janitorPause)
-		Eventually(rounds).WithContext(ctx).Should(Receive())
+		Eventually(func() chan struct{} {
+			w.clock.Step(janitorPause) // it need not have begun to wait yet
+			return rounds
+		}).WithContext(ctx).Should(Receive())
 		stop()
 		Eventually(done).WithContext(ctx).Should(Receive(BeNil()))
 	}, NodeTimeout(patience))

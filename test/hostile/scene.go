@@ -100,17 +100,20 @@ func (s *Scene) dial() (*nats.Conn, error) {
 	return nc, nil
 }
 
-// allAnswered says whether the results of all jobs of a topic are stored: a worker acknowledges a job after that.
+// allAnswered says whether the results of all jobs of a topic are stored: a worker acknowledges a job after that. While the server is too
+// busy to say, they are not.
 func (s *Scene) allAnswered(ctx context.Context, topic string) (bool, error) {
 	jobs, err := s.js.Stream(ctx, s.names().JobsStream())
-	if err != nil {
-		return false, fmt.Errorf("look at the jobs: %w", err)
+	if err == nil {
+		var info *jetstream.StreamInfo
+		if info, err = jobs.Info(ctx, jetstream.WithSubjectFilter(s.names().TopicJobs(topic))); err == nil {
+			return len(info.State.Subjects) == 0, nil
+		}
 	}
-	info, err := jobs.Info(ctx, jetstream.WithSubjectFilter(s.names().TopicJobs(topic)))
-	if err != nil {
-		return false, fmt.Errorf("look at the jobs: %w", err)
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		return false, nil
 	}
-	return len(info.State.Subjects) == 0, nil
+	return false, fmt.Errorf("look at the jobs: %w", err)
 }
 
 func (s *Scene) names() protocol.Names { return protocol.Names{Prefix: s.Name} }

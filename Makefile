@@ -30,7 +30,7 @@ demo: controlplane ## Run everything on this machine and show the samples finish
 
 .PHONY: test
 test: controlplane cc redis workers ## Run every test but kind's, with the race detector. PKG=./internal/bus/... TEST_ARGS='-run X' narrow it.
-	go test -race -p 4 -count=1 -timeout 20m $(TEST_ARGS) $(PKG)
+	go test -race -p 3 -count=1 -timeout 20m $(TEST_ARGS) $(PKG)
 	@# The race detector makes the exploration of the core ten times as slow, so it is a small one there. This is the whole of it.
 	[ '$(PKG)' != ./... ] || go test -count=1 -timeout 10m ./internal/lifecycle
 

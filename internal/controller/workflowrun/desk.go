@@ -13,8 +13,8 @@ import (
 const (
 	// maxDesks bounds the desks of a process, and so what all passes together hold of large outputs: some 100 MiB each at most.
 	maxDesks = 2
-	// largeObject is from how many bytes on a run is written from a desk: of 200 steps a status write takes the API server twenty times
-	// as long as of one.
+	// largeObject is from how many bytes on a run is written from a desk: of 200 steps a status write takes some six times as long as of
+	// five.
 	largeObject = 64 << 10
 	// maxRest bounds how long a desk stays empty after its use.
 	maxRest = time.Second
@@ -63,19 +63,6 @@ func (p *pass) sitDownForSize(ctx context.Context) error {
 		return nil
 	}
 	return p.needDesk(ctx)
-}
-
-// results of so many bytes are applied in one write; the rest with the next one. One is, whatever it has.
-const appliedBytes = 4 << 20
-
-// within leaves results for the next pass that are too much for one.
-func within(letters []*letter, bytes int64) []*letter {
-	for i, l := range letters {
-		if bytes -= l.bytes(); bytes < 0 && i > 0 {
-			return letters[:i]
-		}
-	}
-	return letters
 }
 
 func bytesOfLetters(letters []*letter) (bytes int64) {

@@ -88,16 +88,6 @@ func TestALargeRunIsWrittenFromADesk(t *testing.T) {
 	}
 }
 
-// mutation: within that lets none pass if the first is too large, or does not count what letters take beside their bodies.
-func TestResultsOfOneWriteAreBoundedInBytes(t *testing.T) {
-	letters := []*letter{{size: 5000}, {size: 1000}, {size: 1000}}
-	for bytes, want := range map[int64]int{0: 1, 5000 + letterBytes: 1, 6000 + 2*letterBytes - 1: 1, 6000 + 2*letterBytes: 2, 1 << 20: 3} {
-		if n := len(within(letters, bytes)); n != want {
-			t.Errorf("of %d bytes %d results pass, want %d", bytes, n, want)
-		}
-	}
-}
-
 // mutation: encoded without kind and version makes this fail.
 func TestARunIsEncodedAsTheAPIServerWantsIt(t *testing.T) {
 	run := aRun("7", v1alpha1.StepPending)

@@ -37,7 +37,7 @@ type memory struct {
 	// lastWriteEnd, lastWriteTook and lastWriteApplied pace writes: see nextWrite.
 	lastWriteEnd  time.Time
 	lastWriteTook time.Duration
-	// lastWriteBytes is the size of the object in the last write that was tried.
+	// lastWriteBytes is the size of the object in the last write that was wanted.
 	lastWriteBytes int
 	// lastWriteApplied is how many results the last write applied.
 	lastWriteApplied int

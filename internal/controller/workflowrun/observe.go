@@ -77,9 +77,6 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*pa
 	var waiting []*letter
 	waiting, p.doomed = apart(r.inbox.waiting(cached.UID))
 	p.letters, p.unripe, p.later = ripe(waiting, r.clock.Now(), p.run)
-	if few := within(p.letters, appliedBytes); len(few) < len(p.letters) {
-		p.letters, p.later = few, r.clock.Now()
-	}
 	switch n := p.mem.atOnce; {
 	case len(p.letters) == 0:
 		p.mem.atOnce = 0 // whatever was refused is gone

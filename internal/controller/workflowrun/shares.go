@@ -70,7 +70,7 @@ func (s *shares) grant(t *ticket) {
 	s.used[t.tenant]++
 	s.turn++
 	s.last[t.tenant] = s.turn
-	if s.turn%lastTurns == 0 {
+	if len(s.last) > 2*lastTurns { // those of the last turns are half of it at most
 		maps.DeleteFunc(s.last, func(_ string, at uint64) bool { return s.turn-at >= lastTurns })
 	}
 	s.metrics.changed(1, 0)

@@ -93,13 +93,16 @@ func TestAPlaceGoesRoundAmongTenants(t *testing.T) {
 	}
 }
 
-// mutation: nobody is forgotten.
+// mutation: nobody is forgotten, or only at turns of a certain number: a request that is given up shifts them.
 func TestSharesForgetTenantsThatAreGone(t *testing.T) {
 	s := newShares(1, false, placeMetrics{})
+	first := s.take("first", func() {})
+	s.give(s.take("gives up", func() {}))
+	s.give(first)
 	for i := range 4 * lastTurns {
 		s.give(s.take(fmt.Sprint(i), func() {}))
 	}
-	if len(s.last) > lastTurns {
+	if len(s.last) > 2*lastTurns {
 		t.Errorf("%d tenants are remembered", len(s.last))
 	}
 }

@@ -106,7 +106,7 @@ bench-locks: redis ## Measure hand-off, polling and renewals with processes on a
 
 .PHONY: bench-tenants
 bench-tenants: controlplane redis ## Measure admission by Go benchmarks: decisions of both strategies, and 1,000 tenants on a real API server (docs/admission.md).
-	go test ./internal/admission -run '^$$' -bench Decision -benchtime 20x
+	go test ./internal/quota/store -run '^$$' -bench Decision -benchtime 20x
 	ADMISSION_TENANTS=1000 go test -v -timeout 40m ./test/e2e -ginkgo.focus 'starves no tenant' -ginkgo.v -ginkgo.timeout 40m
 
 BENCH_ARGS ?=

@@ -24,12 +24,12 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
-	"github.com/syncopate-dev/syncopate/internal/admission"
 	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/controller/lockpolicy"
 	"github.com/syncopate-dev/syncopate/internal/controller/stepapproval"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
+	"github.com/syncopate-dev/syncopate/internal/quota/store"
 	"github.com/syncopate-dev/syncopate/internal/webhook"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -84,9 +84,9 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("configure NATS: %w", err), redis.Close())
 	}
-	gate := admission.New(redis, admission.Options{
+	gate := store.New(redis, store.Options{
 		Clock: clock.RealClock{}, Rand: rand.Float64, Spread: o.spread(), NewID: uuid.NewString, Log: log.WithName("admission"),
-		Metrics: admission.NewMetrics(metrics.Registry, 0), Explain: lockmgr.Explain,
+		Metrics: store.NewMetrics(metrics.Registry, 0), Explain: lockmgr.Explain,
 		OnBusyRetry: func(policy string, fixed bool, delay time.Duration) {
 			lockMetrics.BusyRetry("admission", bus.ClassLockBusy, policy, fixed, delay)
 		},

@@ -12,8 +12,8 @@ import (
 	hooks "sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
-	"github.com/syncopate-dev/syncopate/internal/admission"
-	"github.com/syncopate-dev/syncopate/internal/gatekeeper"
+	quota "github.com/syncopate-dev/syncopate/internal/quota/controller"
+	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
 
 const (
@@ -49,7 +49,7 @@ func malformed(err error) answer {
 }
 
 // atCapacity refuses a run of a tenant without room. r is uniform in [0,1).
-func atCapacity(tenant, policyName string, a admission.Answer, r float64) answer {
+func atCapacity(tenant, policyName string, a store.Answer, r float64) answer {
 	message := fmt.Sprintf("tenant %s is at its limit of %d under way at a time (LockPolicy %s): %d under way, %d being created, %d waiting",
 		tenant, a.Limit, policyName, a.Used, a.Reserved, a.Waiting)
 	if a.Limit == 0 {
@@ -63,7 +63,7 @@ func atCapacity(tenant, policyName string, a admission.Answer, r float64) answer
 }
 
 // taken refuses a run whose idempotency key another one has. There is nothing to try again: the work is that of the other.
-func duplicate(tenant string, owner gatekeeper.Owner) answer {
+func duplicate(tenant string, owner quota.Owner) answer {
 	a := answer{
 		outcome: outcomeDuplicate, code: http.StatusConflict, reason: metav1.StatusReasonConflict, cause: v1alpha1.ReasonDuplicateRun,
 		message: fmt.Sprintf("run %s of tenant %s has the same idempotency key and the same spec: see there", owner.Name, tenant),

@@ -13,10 +13,10 @@ import (
 	hooks "sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
-	"github.com/syncopate-dev/syncopate/internal/admission"
-	"github.com/syncopate-dev/syncopate/internal/gatekeeper"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/internal/policy"
+	quota "github.com/syncopate-dev/syncopate/internal/quota/controller"
+	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
 
 const (
@@ -32,9 +32,9 @@ const (
 // reserver keeps slots for runs that do not exist yet. run is as in the admission request, with its UID; a ttl of 0 only asks. Errors
 // of package admission say when to try again.
 type reserver interface {
-	Reserve(ctx context.Context, run *v1alpha1.WorkflowRun, tenant string, p policy.Effective, ttl time.Duration) (admission.Answer, error)
+	Reserve(ctx context.Context, run *v1alpha1.WorkflowRun, tenant string, p policy.Effective, ttl time.Duration) (store.Answer, error)
 	// ReserveKey claims the run's idempotency key for as long; owner is another run that has it, nil: none.
-	ReserveKey(ctx context.Context, run *v1alpha1.WorkflowRun, tenant string, ttl time.Duration) (owner *gatekeeper.Owner, err error)
+	ReserveKey(ctx context.Context, run *v1alpha1.WorkflowRun, tenant string, ttl time.Duration) (owner *quota.Owner, err error)
 	// Leave gives up what Reserve kept for a run that is not created after all.
 	Leave(ctx context.Context, uid types.UID, tenant, policyName string) error
 }
@@ -140,11 +140,11 @@ func (h *handler) keyOf(ctx context.Context, s scene, ttl time.Duration) (a answ
 }
 
 // reserve asks the gate, in turn. Strategy Lock has no turns: who waits for the lock of one tenant must not keep up the others.
-func (h *handler) reserve(ctx context.Context, s scene, p policy.Effective, ttl time.Duration) (admission.Answer, error) {
+func (h *handler) reserve(ctx context.Context, s scene, p policy.Effective, ttl time.Duration) (store.Answer, error) {
 	if p.Admission.Lock == nil {
 		done, err := h.turn(ctx)
 		if err != nil {
-			return admission.Answer{}, err
+			return store.Answer{}, err
 		}
 		defer done()
 	}

@@ -26,9 +26,9 @@ import (
 	hooks "sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
-	"github.com/syncopate-dev/syncopate/internal/admission"
-	"github.com/syncopate-dev/syncopate/internal/gatekeeper"
 	"github.com/syncopate-dev/syncopate/internal/policy"
+	quota "github.com/syncopate-dev/syncopate/internal/quota/controller"
+	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
 
 // asked is one call of the gate.
@@ -39,18 +39,18 @@ type asked struct {
 
 // stubGate answers as it is told, and remembers what it was asked.
 type stubGate struct {
-	answer admission.Answer
+	answer store.Answer
 	err    error
 	errs   int // how many of the next calls end with err; 0: all
 	calls  []asked
-	owner  *gatekeeper.Owner // of idempotency keys
-	late   bool              // it has the key only once there is room
-	keys   []time.Duration   // what keys were asked for
-	left   []string          // who left
-	bound  time.Duration     // of the last call's context, at the start of it
+	owner  *quota.Owner    // of idempotency keys
+	late   bool            // it has the key only once there is room
+	keys   []time.Duration // what keys were asked for
+	left   []string        // who left
+	bound  time.Duration   // of the last call's context, at the start of it
 }
 
-func (g *stubGate) Reserve(ctx context.Context, run *v1alpha1.WorkflowRun, tenant string, p policy.Effective, ttl time.Duration) (admission.Answer, error) {
+func (g *stubGate) Reserve(ctx context.Context, run *v1alpha1.WorkflowRun, tenant string, p policy.Effective, ttl time.Duration) (store.Answer, error) {
 	a := asked{UID: string(run.UID), Tenant: tenant, Policy: p.Name, TTL: ttl}
 	if p.Admission.Lock != nil {
 		a.MaxWait = p.Admission.Lock.MaxWait
@@ -64,7 +64,7 @@ func (g *stubGate) Reserve(ctx context.Context, run *v1alpha1.WorkflowRun, tenan
 	return g.answer, g.err
 }
 
-func (g *stubGate) ReserveKey(_ context.Context, _ *v1alpha1.WorkflowRun, _ string, ttl time.Duration) (*gatekeeper.Owner, error) {
+func (g *stubGate) ReserveKey(_ context.Context, _ *v1alpha1.WorkflowRun, _ string, ttl time.Duration) (*quota.Owner, error) {
 	g.keys = append(g.keys, ttl)
 	if g.late && len(g.keys) == 1 {
 		return nil, nil //nolint:nilnil // as the interface has it
@@ -200,7 +200,7 @@ func TestWhatTheGateIsAsked(t *testing.T) {
 		lockPolicy("locked", underLock(rejecting(2), 2000)), lockPolicy("patient", underLock(rejecting(2), 10000)))
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			gate := &stubGate{answer: admission.Answer{Admitted: true}}
+			gate := &stubGate{answer: store.Answer{Admitted: true}}
 			h := newHandler(cache, live, gate)
 			got := h.Handle(t.Context(), creation(t, test.class, test.change))
 			if !got.Allowed {
@@ -224,7 +224,7 @@ func TestWhatTheGateIsAsked(t *testing.T) {
 // mutation: a key that is asked for only once there is room, or claimed before, or a slot that is kept by whoever is refused for the key
 // makes a row fail.
 func TestIdempotencyKeysAreClaimedOnceThereIsRoom(t *testing.T) {
-	other, another := &gatekeeper.Owner{Name: "team/first", Same: true}, &gatekeeper.Owner{Name: "team/first"}
+	other, another := &quota.Owner{Name: "team/first", Same: true}, &quota.Owner{Name: "team/first"}
 	const same, differs = "DuplicateRun: run team/first of tenant acme has the same idempotency key and the same spec: see there",
 		"IdempotencyConflict: run team/first of tenant acme has the same idempotency key and another spec"
 	for name, test := range map[string]struct {
@@ -237,19 +237,19 @@ func TestIdempotencyKeysAreClaimedOnceThereIsRoom(t *testing.T) {
 		slots   int
 		left    []string
 	}{
-		"nobody has it":                    {class: "payments", gate: stubGate{answer: admission.Answer{Admitted: true}}, keys: []time.Duration{0, reservation}, slots: 1},
+		"nobody has it":                    {class: "payments", gate: stubGate{answer: store.Answer{Admitted: true}}, keys: []time.Duration{0, reservation}, slots: 1},
 		"another has it":                   {class: "payments", gate: stubGate{owner: other}, code: 409, message: same, keys: []time.Duration{0}},
 		"another has it, for another spec": {class: "payments", gate: stubGate{owner: another}, code: 409, message: differs, keys: []time.Duration{0}},
 		"there is no room": {
-			class: "payments", gate: stubGate{answer: admission.Answer{Limit: 1}}, code: 429, keys: []time.Duration{0}, slots: 1,
+			class: "payments", gate: stubGate{answer: store.Answer{Limit: 1}}, code: 429, keys: []time.Duration{0}, slots: 1,
 			message: "TenantAtCapacity: tenant acme is at its limit of 1 under way at a time (LockPolicy payments): 0 under way, 0 being created, 0 waiting",
 		},
 		"another got it meanwhile": {
-			class: "payments", gate: stubGate{answer: admission.Answer{Admitted: true}, owner: other, late: true}, code: 409, message: same,
+			class: "payments", gate: stubGate{answer: store.Answer{Admitted: true}, owner: other, late: true}, code: 409, message: same,
 			keys: []time.Duration{0, reservation}, slots: 1, left: []string{"uid-1 acme payments"},
 		},
 		"a dry run claims nothing": {
-			class: "payments", gate: stubGate{answer: admission.Answer{Admitted: true}}, dryRun: true, keys: []time.Duration{0, 0}, slots: 1,
+			class: "payments", gate: stubGate{answer: store.Answer{Admitted: true}}, dryRun: true, keys: []time.Duration{0, 0}, slots: 1,
 		},
 		"no limit for the tenant": {class: "some", keys: []time.Duration{0, reservation}},
 		"a policy that queues":    {class: "batch"},
@@ -293,7 +293,7 @@ func (e plannedError) RetryDelay() time.Duration { return e.delay }
 // mutation: a retry that is rounded down, a cause that is lost, or a 503 for a full tenant makes a row fail.
 func TestAnswers(t *testing.T) {
 	tests := map[string]struct {
-		answer  admission.Answer
+		answer  store.Answer
 		err     error
 		code    int32
 		reason  metav1.StatusReason
@@ -303,11 +303,11 @@ func TestAnswers(t *testing.T) {
 		outcome string
 	}{
 		"full": {
-			answer: admission.Answer{Limit: 2, Used: 1, Reserved: 1, Waiting: 3}, code: 429, reason: metav1.StatusReasonTooManyRequests, cause: "TenantAtCapacity",
+			answer: store.Answer{Limit: 2, Used: 1, Reserved: 1, Waiting: 3}, code: 429, reason: metav1.StatusReasonTooManyRequests, cause: "TenantAtCapacity",
 			message: "tenant acme is at its limit of 2 under way at a time (LockPolicy payments): 1 under way, 1 being created, 3 waiting", retry: 2, outcome: outcomeRejected,
 		},
 		"none at all": {
-			answer: admission.Answer{Limit: 0}, code: 429, reason: metav1.StatusReasonTooManyRequests, cause: "TenantAtCapacity",
+			answer: store.Answer{Limit: 0}, code: 429, reason: metav1.StatusReasonTooManyRequests, cause: "TenantAtCapacity",
 			message: "tenant acme is admitted none: LockPolicy payments sets its limit to 0 (0 under way)", retry: 2, outcome: outcomeRejected,
 		},
 		"no Redis": {
@@ -365,7 +365,7 @@ func TestAGateThatCannotBeReachedIsAskedAgain(t *testing.T) {
 	cache := objects(t, namespace("team", nil), lockPolicy("payments", rejecting(2)))
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			gate := &stubGate{answer: admission.Answer{Admitted: true}, err: plannedError{test.reason, time.Second}, errs: test.errs}
+			gate := &stubGate{answer: store.Answer{Admitted: true}, err: plannedError{test.reason, time.Second}, errs: test.errs}
 			got := newHandler(cache, cache, gate).Handle(t.Context(), creation(t, "payments", nil))
 			if got.Allowed != test.allowed || len(gate.calls) != test.calls {
 				t.Errorf("allowed: %v after %d calls", got.Allowed, len(gate.calls))
@@ -378,7 +378,7 @@ func TestAGateThatCannotBeReachedIsAskedAgain(t *testing.T) {
 func TestThoseRefusedTogetherComeBackApart(t *testing.T) {
 	got := map[int32]bool{}
 	for _, r := range []float64{0, 0.32, 0.34, 0.65, 0.67, 0.999999} {
-		got[atCapacity("acme", "p", admission.Answer{Limit: 1}, r).response("run").Result.Details.RetryAfterSeconds] = true
+		got[atCapacity("acme", "p", store.Answer{Limit: 1}, r).response("run").Result.Details.RetryAfterSeconds] = true
 	}
 	if diff := cmp.Diff(map[int32]bool{1: true, 2: true, 3: true}, got); diff != "" {
 		t.Errorf("seconds (-want +got):\n%s", diff)
@@ -399,7 +399,7 @@ func TestAnObjectThatIsNoneIsRefusedForGood(t *testing.T) {
 //
 // mutation: the namespace read from the cache alone makes this fail.
 func TestANamespaceThatTheCacheDoesNotHaveYetIsReadLive(t *testing.T) {
-	gate := &stubGate{answer: admission.Answer{Admitted: true}}
+	gate := &stubGate{answer: store.Answer{Admitted: true}}
 	h := newHandler(objects(t, lockPolicy("payments", rejecting(2))), objects(t, namespace("team", nil)), gate)
 	got := h.Handle(t.Context(), creation(t, "payments", nil))
 	if !got.Allowed || len(gate.calls) != 1 || gate.calls[0].Tenant != "acme" {
@@ -436,7 +436,7 @@ func TestWhatCannotBeReadIsNoYes(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			gate := &stubGate{answer: admission.Answer{Admitted: true}}
+			gate := &stubGate{answer: store.Answer{Admitted: true}}
 			got := newHandler(test.cache, test.live, gate).Handle(t.Context(), creation(t, "payments", nil))
 			if got.Allowed || got.Result.Code != 503 || got.Result.Details.RetryAfterSeconds < 1 || len(gate.calls) != 0 {
 				t.Errorf("answer %+v, asked %d times", got.Result, len(gate.calls))
@@ -448,7 +448,7 @@ func TestWhatCannotBeReadIsNoYes(t *testing.T) {
 // mutation: a turn that is not given back, or taken for strategy Lock too, makes this fail.
 func TestABurstTakesTurns(t *testing.T) {
 	cache := objects(t, namespace("team", nil), lockPolicy("payments", rejecting(2)), lockPolicy("locked", underLock(rejecting(2), 0)))
-	gate := &stubGate{answer: admission.Answer{Admitted: true}}
+	gate := &stubGate{answer: store.Answer{Admitted: true}}
 	h := newHandler(cache, cache, gate)
 	h.turns <- struct{}{} // somebody is with the gate
 	ctx := withBudget(t.Context(), httptest.NewRequest(http.MethodPost, Path+"?timeout=1s", nil))
@@ -483,7 +483,7 @@ func TestARequestIsAnsweredBeforeTheAPIServerGivesUp(t *testing.T) {
 	cache := objects(t, namespace("team", nil), lockPolicy("payments", underLock(rejecting(2), 10000)))
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			gate := &stubGate{answer: admission.Answer{Admitted: true}}
+			gate := &stubGate{answer: store.Answer{Admitted: true}}
 			r := httptest.NewRequest(http.MethodPost, Path+test.query, nil)
 			newHandler(cache, cache, gate).Handle(withBudget(t.Context(), r), creation(t, "payments", nil))
 			if len(gate.calls) != 1 || gate.bound > test.bound || gate.calls[0].MaxWait != test.maxWait {

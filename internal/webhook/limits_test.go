@@ -15,9 +15,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
-	"github.com/syncopate-dev/syncopate/internal/admission"
-	"github.com/syncopate-dev/syncopate/internal/gatekeeper"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr/redistest"
+	quota "github.com/syncopate-dev/syncopate/internal/quota/controller"
+	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
 
 // burst creates n runs, so many at the same time, each once; those that are created take their slots, as the controller sees to.
@@ -79,7 +79,7 @@ var _ = Describe("At the limit", func() {
 		var runs v1alpha1.WorkflowRunList
 		Expect(suite.client.List(ctx, &runs, client.InNamespace(w.ns))).To(Succeed())
 		Expect(runs.Items).To(HaveLen(2))
-		book, err := w.keeper.gate.Book(ctx, admission.Key{Policy: class, Tenant: w.ns})
+		book, err := w.keeper.gate.Book(ctx, store.Key{Policy: class, Tenant: w.ns})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(book.Slots).To(HaveLen(2))
 		Expect(book.Reserved).To(BeEmpty(), "the slots are those that were reserved: by the UID of the object that was stored")
@@ -120,7 +120,7 @@ var _ = Describe("At the limit", func() {
 		created := make(chan error, 1)
 		go func() { created <- suite.client.Create(ctx, w.run(class, "second")) }()
 		Eventually(ctx, w.keeper.asked.Load).WithTimeout(patience).Should(BeNumerically(">=", 2), "the client was refused once")
-		_, err := w.keeper.gate.Release(ctx, admission.Key{Policy: class, Tenant: w.ns}, admission.Limits{Max: 1}, string(first.UID))
+		_, err := w.keeper.gate.Release(ctx, store.Key{Policy: class, Tenant: w.ns}, store.Limits{Max: 1}, string(first.UID))
 		Expect(err).NotTo(HaveOccurred())
 		Eventually(ctx, created).WithTimeout(patience).Should(Receive(Succeed()))
 		Expect(w.keeper.asked.Load()).To(BeNumerically(">=", 3))
@@ -137,7 +137,7 @@ var _ = Describe("A dry run", func() {
 		for range 3 {
 			Expect(w.create(ctx, w.run(class, "dry"), "?dryRun=All").code).To(Equal(http.StatusCreated))
 		}
-		book, err := w.keeper.gate.Book(ctx, admission.Key{Policy: class, Tenant: w.ns})
+		book, err := w.keeper.gate.Book(ctx, store.Key{Policy: class, Tenant: w.ns})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(book.Reserved).To(BeEmpty())
 
@@ -267,12 +267,12 @@ var _ = Describe("Idempotency keys", func() {
 				Expect(r.header.Get("Retry-After")).To(BeEmpty())
 			}
 		}
-		book, err := w.keeper.gate.Book(ctx, admission.Key{Policy: class, Tenant: w.ns})
+		book, err := w.keeper.gate.Book(ctx, store.Key{Policy: class, Tenant: w.ns})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(book.Reserved).To(HaveLen(1), "of the one that was created")
 
 		// Its controller finds the key its own, and later creations find it taken, with whatever spec, as long as it exists.
-		live := gatekeeper.New(gatekeeper.Options{Gate: w.keeper.gate, Client: suite.client, Live: suite.client, Log: GinkgoLogr})
+		live := quota.New(quota.Options{Gate: w.keeper.gate, Client: suite.client, Live: suite.client, Log: GinkgoLogr})
 		owner, err := live.Claim(ctx, &runs.Items[0], w.ns)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(owner).To(BeNil())

@@ -33,10 +33,10 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
-	"github.com/syncopate-dev/syncopate/internal/admission"
-	"github.com/syncopate-dev/syncopate/internal/gatekeeper"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr/redistest"
 	"github.com/syncopate-dev/syncopate/internal/policy"
+	quota "github.com/syncopate-dev/syncopate/internal/quota/controller"
+	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
 
 // world is a namespace of runs with the webhook in front of it: its own policies, and its own configuration of the API server.
@@ -49,10 +49,10 @@ type world struct {
 
 // keeper is the gate as the webhook sees it, on a real Redis. It opens keys that were never used, as internal/gatekeeper does.
 type keeper struct {
-	gate    *admission.Gate
+	gate    *store.Store
 	asked   atomic.Int64
 	shut    atomic.Bool // closed keys stay closed
-	metrics *admission.Metrics
+	metrics *store.Metrics
 }
 
 func newKeeper(server *redistest.Server) *keeper {
@@ -62,16 +62,16 @@ func newKeeper(server *redistest.Server) *keeper {
 		DialTimeout: time.Second, ReadTimeout: time.Second, WriteTimeout: time.Second, PoolTimeout: time.Second,
 	})
 	DeferCleanup(c.Close)
-	k := &keeper{metrics: admission.NewMetrics(nil, 0)}
-	k.gate = admission.New(c, admission.Options{Metrics: k.metrics})
+	k := &keeper{metrics: store.NewMetrics(nil, 0)}
+	k.gate = store.New(c, store.Options{Metrics: k.metrics})
 	return k
 }
 
-func (k *keeper) Reserve(ctx context.Context, run *v1alpha1.WorkflowRun, tenant string, p policy.Effective, ttl time.Duration) (admission.Answer, error) {
+func (k *keeper) Reserve(ctx context.Context, run *v1alpha1.WorkflowRun, tenant string, p policy.Effective, ttl time.Duration) (store.Answer, error) {
 	k.asked.Add(1)
-	key := admission.Key{Policy: p.Name, Tenant: tenant}
+	key := store.Key{Policy: p.Name, Tenant: tenant}
 	a, err := k.gate.Reserve(ctx, key, limitsOf(p, tenant), gateRun(run), ttl)
-	if _, closed := errors.AsType[*admission.RebuildingError](err); !closed || k.shut.Load() {
+	if _, closed := errors.AsType[*store.RebuildingError](err); !closed || k.shut.Load() {
 		return a, err
 	}
 	token, err := k.gate.BeginRebuild(ctx, key)
@@ -79,39 +79,39 @@ func (k *keeper) Reserve(ctx context.Context, run *v1alpha1.WorkflowRun, tenant 
 		err = k.gate.FinishRebuild(ctx, key, token, nil)
 	}
 	if err != nil {
-		return admission.Answer{}, err
+		return store.Answer{}, err
 	}
 	return k.gate.Reserve(ctx, key, limitsOf(p, tenant), gateRun(run), ttl)
 }
 
 // ReserveKey and Leave are those of the gatekeeper, which specs of keys have.
-func (*keeper) ReserveKey(context.Context, *v1alpha1.WorkflowRun, string, time.Duration) (*gatekeeper.Owner, error) {
+func (*keeper) ReserveKey(context.Context, *v1alpha1.WorkflowRun, string, time.Duration) (*quota.Owner, error) {
 	return nil, nil //nolint:nilnil // as the interface has it
 }
 
 func (*keeper) Leave(context.Context, types.UID, string, string) error { return nil }
 
 // admit is what the controller does when it sees the run.
-func (k *keeper) admit(ctx context.Context, run *v1alpha1.WorkflowRun, tenant string, limit int) admission.Answer {
+func (k *keeper) admit(ctx context.Context, run *v1alpha1.WorkflowRun, tenant string, limit int) store.Answer {
 	GinkgoHelper()
-	var a admission.Answer
+	var a store.Answer
 	Eventually(ctx, func() (err error) {
-		a, err = k.gate.Admit(ctx, admission.Key{Policy: run.Spec.WorkloadClass, Tenant: tenant}, admission.Limits{Max: limit}, gateRun(run))
+		a, err = k.gate.Admit(ctx, store.Key{Policy: run.Spec.WorkloadClass, Tenant: tenant}, store.Limits{Max: limit}, gateRun(run))
 		return err
 	}).WithTimeout(patience).WithPolling(polling).Should(Succeed())
 	return a
 }
 
-func limitsOf(p policy.Effective, tenant string) admission.Limits {
-	l := admission.Limits{Max: p.Admission.Limit(tenant)}
+func limitsOf(p policy.Effective, tenant string) store.Limits {
+	l := store.Limits{Max: p.Admission.Limit(tenant)}
 	if s := p.Admission.Lock; s != nil {
-		l.Lock = &admission.LockSettings{TTL: s.TTL, MaxWait: s.MaxWait, Retry: s.Retry}
+		l.Lock = &store.LockSettings{TTL: s.TTL, MaxWait: s.MaxWait, Retry: s.Retry}
 	}
 	return l
 }
 
-func gateRun(run *v1alpha1.WorkflowRun) admission.Run {
-	return admission.Run{
+func gateRun(run *v1alpha1.WorkflowRun) store.Run {
+	return store.Run{
 		UID: string(run.UID), Name: run.Namespace + "/" + run.Name, Priority: run.Spec.Priority, Created: run.CreationTimestamp.Time,
 	}
 }
@@ -157,7 +157,7 @@ func (w *world) operator(s setting) (port int) {
 	Expect(err).NotTo(HaveOccurred())
 	var gate reserver = w.keeper
 	if s.gatekeeper {
-		keeper := gatekeeper.New(gatekeeper.Options{Gate: w.keeper.gate, Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Log: GinkgoLogr})
+		keeper := quota.New(quota.Options{Gate: w.keeper.gate, Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Log: GinkgoLogr})
 		Expect(mgr.Add(keeper)).To(Succeed())
 		gate = keeper
 	}

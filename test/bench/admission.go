@@ -78,7 +78,7 @@ func admissions(ctx context.Context, st *stage, r *report) (err error) {
 // decisions runs the benchmark of package admission: a hundred decisions at once on Redis alone.
 func decisions(ctx context.Context, st *stage, r *report) error {
 	bar := progress("decisions on Redis alone", 1)
-	cmd := exec.CommandContext(ctx, "go", "test", "./internal/admission", "-run", "^$", "-bench", "Decision$", "-benchtime", fmt.Sprintf("%dx", st.size(20, 3)))
+	cmd := exec.CommandContext(ctx, "go", "test", "./internal/quota/store", "-run", "^$", "-bench", "Decision$", "-benchtime", fmt.Sprintf("%dx", st.size(20, 3)))
 	cmd.Dir = st.options.root
 	out, err := cmd.CombinedOutput()
 	if err != nil {

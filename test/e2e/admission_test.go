@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
-	"github.com/syncopate-dev/syncopate/internal/admission"
+	"github.com/syncopate-dev/syncopate/internal/quota/store"
 	"github.com/syncopate-dev/syncopate/pkg/worker"
 )
 
@@ -150,10 +150,10 @@ func limited(ctx context.Context, class string, limit int32, adjust ...func(*v1a
 // noSlots says that nobody has, or waits for, a slot any more.
 func (w *world) noSlots(ctx context.Context, policy string, tenants ...string) {
 	GinkgoHelper()
-	gate := admission.New(lockStore(), admission.Options{})
+	gate := store.New(lockStore(), store.Options{})
 	Eventually(func(g Gomega) {
 		for _, tenant := range tenants {
-			book, err := gate.Book(ctx, admission.Key{Policy: policy, Tenant: tenant})
+			book, err := gate.Book(ctx, store.Key{Policy: policy, Tenant: tenant})
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(book.Slots).To(BeEmpty(), tenant)
 			g.Expect(book.Line).To(BeEmpty(), tenant)

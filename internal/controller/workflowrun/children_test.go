@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
-	"github.com/syncopate-dev/syncopate/internal/admission"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
 
 // childStep is a step that is a child run. CLASS in its spec is the class of the world.
@@ -140,7 +140,7 @@ var _ = Describe("a child run", func() {
 		}
 		Expect(string(stepOf(end, "sub").Output.Raw)).To(MatchJSON(fmt.Sprintf(`{"job":%q,"n":%q}`, leaf, stepOf(end, "first").JobID)))
 		Expect(stepOf(end, "sub").JobID).To(BeEmpty())
-		book, err := admission.New(r.redis, admission.Options{}).Book(ctx, admission.Key{Policy: w.ns, Tenant: w.ns})
+		book, err := store.New(r.redis, store.Options{}).Book(ctx, store.Key{Policy: w.ns, Tenant: w.ns})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(book.Slots).To(BeEmpty())
 		Expect(book.Line).To(BeEmpty())
@@ -155,7 +155,7 @@ var _ = Describe("a child run", func() {
 		r.driveAll(ctx, "the child has ended", func() bool { return inPhase("ok", v1alpha1.StepWaiting)(w.get(ctx, run)) })
 		next := w.create(ctx, []v1alpha1.Step{step("a")})
 		r.drive(ctx, next, withReason(v1alpha1.ReasonTenantAtCapacity))
-		book, err := admission.New(r.redis, admission.Options{}).Book(ctx, admission.Key{Policy: w.ns, Tenant: w.ns})
+		book, err := store.New(r.redis, store.Options{}).Book(ctx, store.Key{Policy: w.ns, Tenant: w.ns})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(book.Slots).To(HaveLen(1))
 		Expect(book.Slots[0].UID).To(Equal(string(run.UID)))

@@ -10,16 +10,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
-	"github.com/syncopate-dev/syncopate/internal/admission"
-	"github.com/syncopate-dev/syncopate/internal/gatekeeper"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/internal/policy"
+	quota "github.com/syncopate-dev/syncopate/internal/quota/controller"
+	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
 
 // gates let runs in, tenant by tenant. See internal/gatekeeper.
 type gates interface {
 	// Admit asks for a slot for a run as it was read before. An *askedError says that the answer will wake the run.
-	Admit(ctx context.Context, run *v1alpha1.WorkflowRun, tenant string, p policy.Effective) (admission.Answer, error)
+	Admit(ctx context.Context, run *v1alpha1.WorkflowRun, tenant string, p policy.Effective) (store.Answer, error)
 	// Wrote is told that this process wrote a run, from one resourceVersion to another.
 	Wrote(uid types.UID, from, to string)
 	// Leave takes from a run whatever it has under a policy, and wakes who is next.
@@ -31,11 +31,11 @@ type gates interface {
 }
 
 // keptGates are the gates of a gatekeeper.
-type keptGates struct{ *gatekeeper.Keeper }
+type keptGates struct{ *quota.Controller }
 
 // Claim implements gates.
 func (k keptGates) Claim(ctx context.Context, run *v1alpha1.WorkflowRun, tenant string) (lifecycle.Claim, error) {
-	owner, err := k.Keeper.Claim(ctx, run, tenant)
+	owner, err := k.Controller.Claim(ctx, run, tenant)
 	if err != nil || owner == nil {
 		return lifecycle.Claim{State: lifecycle.ClaimOurs}, err
 	}
@@ -49,8 +49,8 @@ func (keptGates) Wrote(types.UID, string, string) {}
 type everyone struct{}
 
 // Admit implements gates.
-func (everyone) Admit(context.Context, *v1alpha1.WorkflowRun, string, policy.Effective) (admission.Answer, error) {
-	return admission.Answer{Admitted: true}, nil
+func (everyone) Admit(context.Context, *v1alpha1.WorkflowRun, string, policy.Effective) (store.Answer, error) {
+	return store.Answer{Admitted: true}, nil
 }
 
 // Wrote implements gates.
@@ -113,10 +113,10 @@ func (p *pass) askGate(ctx context.Context) {
 // gateOf says what an error of the gate means.
 func gateOf(err error) lifecycle.Gate {
 	g := lifecycle.Gate{State: lifecycle.GateUnavailable, Cause: err.Error()}
-	if _, ok := errors.AsType[*admission.BusyError](err); ok {
+	if _, ok := errors.AsType[*store.BusyError](err); ok {
 		g.State = lifecycle.GateBusy
 	}
-	if _, ok := errors.AsType[*admission.RebuildingError](err); ok {
+	if _, ok := errors.AsType[*store.RebuildingError](err); ok {
 		g.State = lifecycle.GateRebuilding
 	}
 	return g

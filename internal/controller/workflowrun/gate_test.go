@@ -14,10 +14,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
-	"github.com/syncopate-dev/syncopate/internal/admission"
-	"github.com/syncopate-dev/syncopate/internal/gatekeeper"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/internal/policy"
+	quota "github.com/syncopate-dev/syncopate/internal/quota/controller"
+	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
 
 // woken are the runs that a gate woke and that had no pass since.
@@ -44,8 +44,8 @@ func (w *woken) take(run *v1alpha1.WorkflowRun) bool {
 // gated gives a replica real gates, on the Redis of its world.
 func (r *replica) gated(ctx context.Context) *woken {
 	w := &woken{keys: map[types.NamespacedName]bool{}}
-	k := gatekeeper.New(gatekeeper.Options{
-		Gate: admission.New(r.redis, admission.Options{Clock: r.clock}), Client: r.client, Live: r.live, Wake: w.add, Clock: r.clock, Log: GinkgoLogr,
+	k := quota.New(quota.Options{
+		Gate: store.New(r.redis, store.Options{Clock: r.clock}), Client: r.client, Live: r.live, Wake: w.add, Clock: r.clock, Log: GinkgoLogr,
 	})
 	asks := newGateAsks(keptGates{k}, r.clock, placeMetrics{}, func(key types.NamespacedName, _ bool) { w.add(key) })
 	r.gates = asks
@@ -195,14 +195,14 @@ var _ = Describe("the gate of a tenant", func() {
 		old := w.policies[0].Name
 		w.policies[0].Name = old + "-new"
 		Expect(r.drive(ctx, second, finishedOrAdmitted).Status.Admission.Policy).To(Equal(old+"-new"), "the gate of the new policy has room")
-		book, err := admission.New(r.redis, admission.Options{}).Book(ctx, admission.Key{Policy: old, Tenant: w.ns})
+		book, err := store.New(r.redis, store.Options{}).Book(ctx, store.Key{Policy: old, Tenant: w.ns})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(book.Line).To(BeEmpty())
 		Expect(book.Slots).To(HaveLen(1))
 		r.finish(ctx, first)
 		r.finish(ctx, second)
 		for _, name := range []string{old, old + "-new"} {
-			book, err := admission.New(r.redis, admission.Options{}).Book(ctx, admission.Key{Policy: name, Tenant: w.ns})
+			book, err := store.New(r.redis, store.Options{}).Book(ctx, store.Key{Policy: name, Tenant: w.ns})
 			Expect(err).NotTo(HaveOccurred())
 			Expect(book.Slots).To(BeEmpty(), name)
 		}
@@ -243,7 +243,7 @@ var _ = Describe("the gate of a tenant", func() {
 		r := w.newReplica(ctx, "r")
 		r.gated(ctx)
 		open := r.gates
-		r.gates = failingGates{open, &admission.UnavailableError{}}
+		r.gates = failingGates{open, &store.UnavailableError{}}
 		run := w.create(ctx, []v1alpha1.Step{step("a")})
 		waiting := r.drive(ctx, run, withReason(v1alpha1.ReasonAdmissionUnavailable))
 		Expect(waiting.Status.Phase).To(Equal(v1alpha1.RunQueued))
@@ -293,6 +293,6 @@ type failingGates struct {
 	err error
 }
 
-func (f failingGates) Admit(context.Context, *v1alpha1.WorkflowRun, string, policy.Effective) (admission.Answer, error) {
-	return admission.Answer{}, f.err
+func (f failingGates) Admit(context.Context, *v1alpha1.WorkflowRun, string, policy.Effective) (store.Answer, error) {
+	return store.Answer{}, f.err
 }

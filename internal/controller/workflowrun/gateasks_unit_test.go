@@ -13,8 +13,8 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
-	"github.com/syncopate-dev/syncopate/internal/admission"
 	"github.com/syncopate-dev/syncopate/internal/policy"
+	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
 
 // slowGates answer when the test lets them, tenant by tenant.
@@ -28,7 +28,7 @@ type slowGates struct {
 	entered chan string
 }
 
-func (s *slowGates) Admit(ctx context.Context, _ *v1alpha1.WorkflowRun, tenant string, _ policy.Effective) (admission.Answer, error) {
+func (s *slowGates) Admit(ctx context.Context, _ *v1alpha1.WorkflowRun, tenant string, _ policy.Effective) (store.Answer, error) {
 	s.mu.Lock()
 	s.inside[tenant]++
 	s.most[tenant] = max(s.most[tenant], s.inside[tenant])
@@ -42,9 +42,9 @@ func (s *slowGates) Admit(ctx context.Context, _ *v1alpha1.WorkflowRun, tenant s
 	}()
 	select {
 	case <-free:
-		return admission.Answer{Admitted: true}, nil
+		return store.Answer{Admitted: true}, nil
 	case <-ctx.Done():
-		return admission.Answer{}, context.Cause(ctx)
+		return store.Answer{}, context.Cause(ctx)
 	}
 }
 

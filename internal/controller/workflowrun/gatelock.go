@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
-	"github.com/syncopate-dev/syncopate/internal/admission"
 	"github.com/syncopate-dev/syncopate/internal/policy"
+	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
 
 const (
@@ -32,7 +32,7 @@ func (*askedError) Error() string { return "the gate was asked; its answer is no
 // lock has a share of the places; who finds none waits in a line, and not on a worker either.
 //
 // An answer is for the run as it was read when its gate was asked. A write of this process carries that on; any other ends it, and the
-// gate is asked again: see admission.Gate.Admit, and what a rebuild relies on.
+// gate is asked again: see store.Gate.Admit, and what a rebuild relies on.
 //
 //	Admit: no answer yet    --> asked --> answered --> wake; the next Admit takes the answer
 //	Leave: given up         --> its end is waited for, and what it may have got is left
@@ -57,7 +57,7 @@ type gateAsk struct {
 	cancel  context.CancelFunc
 	given   bool // up: nobody takes the answer
 	done    bool
-	answer  admission.Answer
+	answer  store.Answer
 	err     error
 }
 
@@ -66,7 +66,7 @@ func newGateAsks(g gates, c clock.PassiveClock, m placeMetrics, wake func(key ty
 }
 
 // Admit implements gates. With strategy Lock it does not wait: its error is an *askedError until the answer is there.
-func (g *gateAsks) Admit(ctx context.Context, run *v1alpha1.WorkflowRun, tenant string, p policy.Effective) (admission.Answer, error) {
+func (g *gateAsks) Admit(ctx context.Context, run *v1alpha1.WorkflowRun, tenant string, p policy.Effective) (store.Answer, error) {
 	if p.Admission.Lock == nil {
 		return g.gates.Admit(ctx, run, tenant, p)
 	}
@@ -75,14 +75,14 @@ func (g *gateAsks) Admit(ctx context.Context, run *v1alpha1.WorkflowRun, tenant 
 	a := g.byRun[run.UID]
 	switch {
 	case a != nil && !a.done:
-		return admission.Answer{}, &askedError{a.since}
+		return store.Answer{}, &askedError{a.since}
 	case a != nil && !a.given && a.version == run.ResourceVersion && a.at == stay{tenant, p.Name}:
 		delete(g.byRun, run.UID)
 		return a.answer, a.err
 	case g.stopped:
-		return admission.Answer{}, &askedError{g.clock.Now()} // a successor will ask
+		return store.Answer{}, &askedError{g.clock.Now()} // a successor will ask
 	}
-	return admission.Answer{}, &askedError{g.ask(ctx, run, tenant, p)}
+	return store.Answer{}, &askedError{g.ask(ctx, run, tenant, p)}
 }
 
 // ask begins a question, and says when. Needs mu.
@@ -99,10 +99,10 @@ func (g *gateAsks) ask(ctx context.Context, run *v1alpha1.WorkflowRun, tenant st
 	return a.since
 }
 
-func (g *gateAsks) answer(ctx context.Context, run *v1alpha1.WorkflowRun, at stay, p policy.Effective) (admission.Answer, error) {
+func (g *gateAsks) answer(ctx context.Context, run *v1alpha1.WorkflowRun, at stay, p policy.Effective) (store.Answer, error) {
 	done, err := g.shares.wait(ctx, at.policy+"/"+at.tenant) // one share for each lock
 	if err != nil {
-		return admission.Answer{}, err
+		return store.Answer{}, err
 	}
 	defer done()
 	return g.gates.Admit(ctx, run, at.tenant, p)
@@ -110,7 +110,7 @@ func (g *gateAsks) answer(ctx context.Context, run *v1alpha1.WorkflowRun, at sta
 
 // answered notes an answer and wakes its run. Of a question that was given up, what it may have got is left: the call may have taken
 // effect after its run left.
-func (g *gateAsks) answered(ctx context.Context, uid types.UID, a *gateAsk, answer admission.Answer, err error) {
+func (g *gateAsks) answered(ctx context.Context, uid types.UID, a *gateAsk, answer store.Answer, err error) {
 	a.cancel()
 	g.mu.Lock()
 	given := a.given

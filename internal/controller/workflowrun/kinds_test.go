@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
-	"github.com/syncopate-dev/syncopate/internal/crew"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/internal/liveness"
 )
 
 func approvalStep(name string, deps ...string) v1alpha1.Step {
@@ -233,7 +233,7 @@ func reasonOf(run *v1alpha1.WorkflowRun, kind string) string {
 
 // knownWorkers are crews that know what a spec says.
 type knownWorkers struct {
-	state   map[string]crew.State
+	state   map[string]liveness.State
 	watched map[types.NamespacedName][]string
 }
 
@@ -244,8 +244,8 @@ func (k *knownWorkers) Watch(key types.NamespacedName, topics ...string) {
 	k.watched[key] = topics
 }
 
-func (k *knownWorkers) Forget(key types.NamespacedName) { delete(k.watched, key) }
-func (k *knownWorkers) State(topic string) crew.State   { return k.state[topic] }
+func (k *knownWorkers) Forget(key types.NamespacedName)   { delete(k.watched, key) }
+func (k *knownWorkers) State(topic string) liveness.State { return k.state[topic] }
 
 // Mutations that make this fail: watchWorkers that is not called; one that does not look at what is known already; workersText that
 // is "".
@@ -253,7 +253,7 @@ var _ = Describe("workers", func() {
 	It("that do not pull are told, and told no more when they do; a finished run is watched no more", func(ctx SpecContext) {
 		w := newWorld(ctx)
 		r := w.newReplica(ctx, "r")
-		known := &knownWorkers{state: map[string]crew.State{topic: {Kind: crew.NobodyPulls, Since: w.clock.Now()}}}
+		known := &knownWorkers{state: map[string]liveness.State{topic: {Kind: liveness.NobodyPulls, Since: w.clock.Now()}}}
 		r.crews = known
 		run := w.create(ctx, twoSteps())
 		for stepOf(w.get(ctx, run), "a").Phase != v1alpha1.StepDispatched {
@@ -269,7 +269,7 @@ var _ = Describe("workers", func() {
 			r.turn(ctx, run)
 		}
 		Expect(w.get(ctx, run).ResourceVersion).To(Equal(told.ResourceVersion), "it is told once")
-		known.state[topic] = crew.State{Kind: crew.Pulling}
+		known.state[topic] = liveness.State{Kind: liveness.Pulling}
 		r.drive(ctx, run, func(now *v1alpha1.WorkflowRun) bool {
 			return reasonOf(now, v1alpha1.ConditionSucceeded) == v1alpha1.ReasonRunning
 		})

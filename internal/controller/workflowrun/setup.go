@@ -21,12 +21,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
-	"github.com/syncopate-dev/syncopate/internal/admission"
 	"github.com/syncopate-dev/syncopate/internal/bus"
-	"github.com/syncopate-dev/syncopate/internal/crew"
-	"github.com/syncopate-dev/syncopate/internal/gatekeeper"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/internal/liveness"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
+	quota "github.com/syncopate-dev/syncopate/internal/quota/controller"
+	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
 
 // Options are what Setup needs beside the manager.
@@ -41,13 +41,13 @@ type Options struct {
 	NewID         func() string  // random lease ids for forced ends
 	Holder        string         // name of this replica
 	Registry      prometheus.Registerer
-	Gate          *admission.Gate // nil: no limits and no idempotency keys
-	RequireLists  bool            // namespaces without lists of allowed classes and topics permit none
-	MaxConcurrent int             // runs worked on at the same time
-	MaxWrites     int             // status writes at the same time, but for those that let a run in; 0: any number
-	EventsWaiting func() int      // how many events wait to be written; nil: not bounded
-	InboxLimit    int             // results that wait in memory, over all runs
-	InboxBytes    int64           // of them in memory, over all runs
+	Gate          *store.Store // nil: no limits and no idempotency keys
+	RequireLists  bool         // namespaces without lists of allowed classes and topics permit none
+	MaxConcurrent int          // runs worked on at the same time
+	MaxWrites     int          // status writes at the same time, but for those that let a run in; 0: any number
+	EventsWaiting func() int   // how many events wait to be written; nil: not bounded
+	InboxLimit    int          // results that wait in memory, over all runs
+	InboxBytes    int64        // of them in memory, over all runs
 }
 
 // maxBackoff bounds the wait after errors of the API server: a run must go on soon after it is back.
@@ -61,7 +61,7 @@ const streamRetry = time.Second
 
 // Setup adds the run controller, the consumer of results and their helpers to a manager. All run on the leader only. The keeper of
 // the tenants' gates may be used on any replica; nil if there are none.
-func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*gatekeeper.Keeper, error) {
+func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*quota.Controller, error) {
 	statuses, err := newStatusWriter(mgr.GetConfig(), mgr.GetScheme(), mgr.GetHTTPClient())
 	if err != nil {
 		return nil, err
@@ -83,7 +83,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*gatekeeper.Keeper
 	}
 	r.turns = newTurns(o.MaxConcurrent, r.metrics.places("pass"), r.wake)
 	r.desks = newShares(desksOf(coresOfProcess()), false, r.metrics.places("desk"))
-	workers := newCrew(o.Bus, r.wake, crew.Options{Clock: o.Clock, Log: mgr.GetLogger().WithName("crew")})
+	workers := newCrew(o.Bus, r.wake, liveness.Options{Clock: o.Clock, Log: mgr.GetLogger().WithName("crew")})
 	r.crews = workers
 	gates, err := r.keepGates(mgr, o)
 	if err != nil {
@@ -115,14 +115,14 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*gatekeeper.Keeper
 }
 
 // keepGates makes the keeper of the tenants' gates; nil: everybody is let in.
-func (r *Reconciler) keepGates(mgr ctrl.Manager, o Options) (*gatekeeper.Keeper, error) {
+func (r *Reconciler) keepGates(mgr ctrl.Manager, o Options) (*quota.Controller, error) {
 	r.gates, r.policyChanged = everyone{}, func() {}
 	if o.Gate == nil {
 		return nil, nil //nolint:nilnil // see above
 	}
-	keeper := gatekeeper.New(gatekeeper.Options{
+	keeper := quota.New(quota.Options{
 		Gate: o.Gate, Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Wake: r.wakeNext, Clock: o.Clock, NewID: o.NewID,
-		Log: mgr.GetLogger().WithName("gatekeeper"), Metrics: gatekeeper.NewMetrics(o.Registry),
+		Log: mgr.GetLogger().WithName("quota"), Metrics: quota.NewMetrics(o.Registry),
 	})
 	asks := newGateAsks(keptGates{keeper}, o.Clock, r.metrics.places("gate"), r.wakeAnswered)
 	r.gates, r.policyChanged = asks, keeper.PolicyChanged

@@ -7,25 +7,25 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
-	"github.com/syncopate-dev/syncopate/internal/crew"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/internal/liveness"
 )
 
-// crews know what the workers of topics do; *crew.Crew does.
+// crews know what the workers of topics do; *liveness.Crew does.
 type crews interface {
 	Watch(key types.NamespacedName, topics ...string)
 	Forget(key types.NamespacedName)
-	State(topic string) crew.State
+	State(topic string) liveness.State
 }
 
 // newsDelay is the wait before what is known of workers is told of a run whose jobs have just been dispatched.
 const newsDelay = 100 * time.Millisecond
 
 // newCrew watches the topics for whose workers runs wait.
-func newCrew(b *bus.Bus, wake func(types.NamespacedName), o crew.Options) *crew.Crew[types.NamespacedName] {
-	return crew.New(func(ctx context.Context, topic string) (crew.Workers, error) {
+func newCrew(b *bus.Bus, wake func(types.NamespacedName), o liveness.Options) *liveness.Watcher[types.NamespacedName] {
+	return liveness.New(func(ctx context.Context, topic string) (liveness.Workers, error) {
 		w, err := b.Workers(ctx, topic)
-		return crew.Workers(w), err
+		return liveness.Workers(w), err
 	}, wake, o)
 }
 
@@ -40,11 +40,11 @@ func (p *pass) observeWorkers() {
 func (p *pass) workersOf(topic string) lifecycle.Workers {
 	s := p.crews.State(topic)
 	switch s.Kind {
-	case crew.Pulling:
+	case liveness.Pulling:
 		return lifecycle.Workers{State: lifecycle.WorkersPull, Since: s.Since}
-	case crew.NobodyPulls:
+	case liveness.NobodyPulls:
 		return lifecycle.Workers{State: lifecycle.WorkersAbsent, Since: s.Since}
-	case crew.Stuck:
+	case liveness.Stuck:
 		return lifecycle.Workers{State: lifecycle.WorkersStuck, Since: s.Since}
 	default:
 		return lifecycle.Workers{}

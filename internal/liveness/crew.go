@@ -1,0 +1,183 @@
+package liveness
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
+)
+
+// Kind is what can be said of the workers of a topic; the package's documentation says when each is.
+type Kind int
+
+// The kinds.
+const (
+	Unknown Kind = iota
+	Pulling
+	NobodyPulls
+	Stuck
+)
+
+func (k Kind) String() string {
+	switch k {
+	case Pulling:
+		return "Pulling"
+	case NobodyPulls:
+		return "NobodyPulls"
+	case Stuck:
+		return "Stuck"
+	default:
+		return "Unknown"
+	}
+}
+
+// State is what is told of a topic.
+type State struct {
+	Kind Kind
+	// Since is when the first of the questions was asked that Kind rests on, for Stuck when jobs last moved or began to wait. Zero if
+	// nothing was told yet.
+	Since time.Time
+	// Queued is how many jobs no worker got yet, Busy how many were given to workers and are not done; both by the last answer, so they
+	// change without a wake. They are 0 while Kind is Unknown.
+	Queued, Busy int
+}
+
+// Options of a Crew. Zero values mean the defaults given.
+type Options struct {
+	// Every is the time between two questions about a topic, at least. Default 3.1 s, which is no multiple of the time that pull
+	// requests usually wait: question after question could meet the moment between two of them.
+	Every time.Duration
+	// StuckAfter is how long nothing may move while jobs wait behind busy workers. Default 30 s.
+	StuckAfter time.Duration
+	// AskTimeout bounds one question. Default 2 s.
+	AskTimeout time.Duration
+	// Width is how many questions may be under way. Default 16.
+	Width int
+	// WakeBatch is how many runs are woken per tick of 100 ms. Default 50.
+	WakeBatch int
+	// MaxTopics bounds the topics that are watched. Default 1,000.
+	MaxTopics int
+
+	Clock clock.WithTicker // default: the real one
+	Log   logr.Logger      // gets one line for each change of a topic's state
+}
+
+// tick is when due questions are asked and runs are woken.
+const tick = 100 * time.Millisecond
+
+func (o Options) withDefaults() Options {
+	setDefault(&o.Every, 3100*time.Millisecond)
+	setDefault(&o.StuckAfter, 30*time.Second)
+	setDefault(&o.AskTimeout, 2*time.Second)
+	setDefault(&o.Width, 16)
+	setDefault(&o.WakeBatch, 50)
+	setDefault(&o.MaxTopics, 1000)
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	return o
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// Watcher watches topics for runs, each of which has a key. Its methods may be called concurrently.
+type Watcher[K comparable] struct {
+	options Options
+	ask     func(context.Context, string) (Workers, error)
+	wake    func(K)
+
+	mu      sync.Mutex
+	topics  map[string]*topic[K]
+	line    []string // topics by the time when they are due; those that are just being asked about are not in it
+	watches map[K]*watch
+	waking  []K // keys to wake, in order
+	next    uint64
+}
+
+// watch is what one key watches.
+type watch struct {
+	topics []string
+	waking bool // it is in the line of those to wake
+}
+
+// New makes a Crew. ask says what is known of a topic's workers; it must end with its ctx. wake has a run look at its topics again; it
+// must not block. Both are called by Run only.
+func New[K comparable](ask func(ctx context.Context, topic string) (Workers, error), wake func(K), options Options) *Watcher[K] {
+	return &Watcher[K]{
+		options: options.withDefaults(), ask: ask, wake: wake,
+		topics: map[string]*topic[K]{}, watches: map[K]*watch{},
+	}
+}
+
+// Watch says in which topics jobs of a run wait now; it replaces what was said before, and keeps the place of what stays. No topics:
+// the same as Forget. To miss nothing, call State after it.
+func (c *Watcher[K]) Watch(key K, topics ...string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	w := c.watches[key]
+	if w == nil {
+		w = &watch{}
+		c.watches[key] = w
+	}
+	for _, name := range w.topics {
+		if t := c.topics[name]; t != nil && !slices.Contains(topics, name) {
+			delete(t.keys, key)
+		}
+	}
+	w.topics = slices.Clone(topics)
+	for _, name := range topics {
+		c.join(name, key)
+	}
+	if len(topics) == 0 {
+		delete(c.watches, key)
+	}
+}
+
+// Forget ends all that a run watches. A wake that is on its way may still come.
+func (c *Watcher[K]) Forget(key K) { c.Watch(key) }
+
+// State is what is told of a topic now. Of one that is not watched, or was not for Every, that is nothing: Unknown.
+func (c *Watcher[K]) State(name string) State {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if t := c.topics[name]; t != nil {
+		return t.told
+	}
+	return State{}
+}
+
+func (c *Watcher[K]) join(name string, key K) {
+	t := c.topics[name]
+	if t == nil {
+		if len(c.topics) >= c.options.MaxTopics {
+			return
+		}
+		t = &topic[K]{keys: map[K]uint64{}}
+		c.topics[name] = t
+		c.enqueue(name, c.options.Clock.Now())
+	}
+	if _, there := t.keys[key]; !there {
+		c.next++
+		t.keys[key] = c.next
+	}
+}
+
+// enqueue puts a topic into the line, behind all that are due before it or at the same time.
+func (c *Watcher[K]) enqueue(name string, due time.Time) {
+	c.topics[name].due = due
+	at, _ := slices.BinarySearchFunc(c.line, due, func(other string, due time.Time) int {
+		if c.topics[other].due.After(due) {
+			return 1
+		}
+		return -1
+	})
+	c.line = slices.Insert(c.line, at, name)
+}

@@ -1,0 +1,116 @@
+package liveness
+
+import (
+	"context"
+	"sync"
+)
+
+// Run asks and wakes until ctx ends, and until all its goroutines have ended. It is called once.
+func (c *Watcher[K]) Run(ctx context.Context) {
+	// Each topic is in it once at most, so that sending never blocks.
+	questions := make(chan string, c.options.MaxTopics)
+	var askers sync.WaitGroup
+	for range c.options.Width {
+		askers.Go(func() {
+			for name := range questions {
+				c.question(ctx, name)
+			}
+		})
+	}
+	ticker := c.options.Clock.NewTicker(tick)
+	for ctx.Err() == nil {
+		select {
+		case <-ticker.C():
+			for _, name := range c.takeDue() {
+				questions <- name
+			}
+			c.wakeSome()
+		case <-ctx.Done():
+		}
+	}
+	ticker.Stop()
+	close(questions)
+	askers.Wait()
+}
+
+// takeDue takes the topics out of the line that are to be asked about now. It forgets those which nobody watches any more: not sooner,
+// so that a run that comes a moment after the last one left does not cause a question.
+func (c *Watcher[K]) takeDue() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.options.Clock.Now()
+	var due []string
+	for len(c.line) > 0 && !c.topics[c.line[0]].due.After(now) {
+		name := c.line[0]
+		c.line = c.line[1:]
+		if len(c.topics[name].keys) == 0 {
+			delete(c.topics, name)
+			continue
+		}
+		due = append(due, name)
+	}
+	return due
+}
+
+// question asks about a topic, and puts it into the line for the next time.
+func (c *Watcher[K]) question(ctx context.Context, name string) {
+	if ctx.Err() != nil {
+		return
+	}
+	asked := c.options.Clock.Now()
+	bounded, cancel := context.WithTimeout(ctx, c.options.AskTimeout)
+	w, err := c.ask(bounded, name)
+	cancel()
+	if ctx.Err() != nil {
+		return // what failed may have failed for that
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t := c.topics[name]
+	v := verdict{Unknown, asked}
+	if err != nil {
+		t.memory = memory{}
+	} else {
+		v = t.memory.judge(w, asked, c.options.StuckAfter)
+	}
+	if t.hear(v, w) {
+		log := c.options.Log.WithValues("topic", name, "state", t.told.Kind.String(), "queued", t.told.Queued, "busy", t.told.Busy)
+		if err != nil {
+			log = log.WithValues("cause", err.Error())
+		}
+		log.Info("Workers of a topic")
+		c.wakeLater(t)
+	}
+	c.enqueue(name, asked.Add(c.options.Every))
+}
+
+func (c *Watcher[K]) wakeLater(t *topic[K]) {
+	for _, key := range t.oldestFirst() {
+		if w := c.watches[key]; !w.waking {
+			w.waking = true
+			c.waking = append(c.waking, key)
+		}
+	}
+}
+
+// wakeSome wakes as many as may be woken in one tick, outside the mutex.
+func (c *Watcher[K]) wakeSome() {
+	for _, key := range c.takeWaking() {
+		c.wake(key)
+	}
+}
+
+func (c *Watcher[K]) takeWaking() []K {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var keys []K
+	for len(c.waking) > 0 && len(keys) < c.options.WakeBatch {
+		key := c.waking[0]
+		c.waking = c.waking[1:]
+		if w := c.watches[key]; w != nil && w.waking { // else it watches no more, or was woken as one that came again
+			w.waking = false
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}

@@ -1,0 +1,93 @@
+package controller
+
+import (
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/syncopate-dev/syncopate/internal/quota/store"
+)
+
+// stay is what a run has at a gate.
+type stay struct {
+	at  store.Key
+	uid types.UID
+}
+
+// findings are the differences between what a gate has and the runs in the cache, and whom to wake.
+type findings struct {
+	missing  []fact      // admitted runs without a slot, if the cache is right
+	over     []types.UID // have something that they will never need again, as a matter of fact
+	unknown  []types.UID // are not in the cache
+	misplace []fact      // live runs that are not admitted and do not wait here, with a slot or place
+	wake     []fact
+}
+
+// audit compares a gate with the runs of a view that is younger than the book. admitted and waiting are the runs of the view that
+// have to be there.
+//
+//	                      slot             place in line           neither
+//	ended                 over             over
+//	not in the cache      unknown          unknown
+//	admitted here                          over, once it is not    missing
+//	                                       missing any more
+//	admitted elsewhere    over             over
+//	waits here            wake: its grant  wake, if there is       wake: it takes a place
+//	                      was not used     room for it
+//	suspended, or waits   misplace         misplace
+//	elsewhere
+func audit(v *view, at store.Key, b store.Snapshot, limit int, admitted, waiting []fact) findings {
+	var f findings
+	slots, places := make(map[types.UID]bool, len(b.Slots)), make(map[types.UID]bool, len(b.Line))
+	for _, s := range b.Slots {
+		slots[types.UID(s.UID)] = true
+		f.slot(v, at, types.UID(s.UID))
+	}
+	free := len(b.Line)
+	if limit >= 0 {
+		free = limit - len(b.Slots) - len(b.Reserved)
+	}
+	for rank, r := range b.Line {
+		places[types.UID(r.UID)] = true
+		f.place(v, at, types.UID(r.UID), rank < free)
+	}
+	for _, run := range admitted {
+		if !slots[run.uid] {
+			f.missing = append(f.missing, run)
+		}
+	}
+	for _, run := range waiting {
+		if !slots[run.uid] && !places[run.uid] {
+			f.wake = append(f.wake, run)
+		}
+	}
+	return f
+}
+
+func (f *findings) slot(v *view, at store.Key, uid types.UID) {
+	run, known := v.runs[uid]
+	switch {
+	case !known:
+		f.unknown = append(f.unknown, uid)
+	case run.finished, run.admitted() && !run.under(at):
+		f.over = append(f.over, uid)
+	case run.admitted():
+	case v.waitsAt(run, at):
+		f.wake = append(f.wake, run)
+	default:
+		f.misplace = append(f.misplace, run)
+	}
+}
+
+func (f *findings) place(v *view, at store.Key, uid types.UID, next bool) {
+	run, known := v.runs[uid]
+	switch {
+	case !known:
+		f.unknown = append(f.unknown, uid)
+	case run.under(at): // restoring its slot takes its place
+	case run.finished, run.admitted():
+		f.over = append(f.over, uid)
+	case !v.waitsAt(run, at):
+		f.misplace = append(f.misplace, run)
+	case next:
+		f.wake = append(f.wake, run)
+	}
+}

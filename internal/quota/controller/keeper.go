@@ -1,0 +1,247 @@
+package controller
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/policy"
+	"github.com/syncopate-dev/syncopate/internal/quota/store"
+)
+
+// Options are what a Keeper needs.
+type Options struct {
+	// Gate keeps the slots.
+	Gate *store.Store
+	// Client reads runs and policies from the cache, and marks runs during a rebuild.
+	Client client.Client
+	// Live reads from the API server itself.
+	Live client.Reader
+	// Wake has the controller look at a run soon. It must not block. nil: nobody is woken, as on replicas that only Reserve.
+	Wake func(types.NamespacedName)
+	// Clock tells the time; the real one if nil.
+	Clock clock.Clock
+	// NewID makes marks of rebuilds, no two alike, without spaces; random ones if nil.
+	NewID func() string
+	// Log receives what the rounds do. The zero value discards it.
+	Log logr.Logger
+	// Metrics counts rebuilds; unregistered if nil.
+	Metrics *Metrics
+}
+
+func (o Options) withDefaults() Options {
+	if o.Wake == nil {
+		o.Wake = func(types.NamespacedName) {}
+	}
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	if o.NewID == nil {
+		o.NewID = rand.Text
+	}
+	if o.Metrics == nil {
+		o.Metrics = NewMetrics(nil)
+	}
+	return o
+}
+
+// Controller lets runs in at their tenants' gates. Safe for concurrent use, also by many processes; Start is for one of them, the leader.
+type Controller struct {
+	gate    *store.Store
+	client  client.Client
+	live    client.Reader
+	wake    func(types.NamespacedName)
+	clock   clock.Clock
+	newID   func() string
+	log     logr.Logger
+	metrics *Metrics
+
+	kicked chan struct{} // a round is wanted before it is due
+
+	mu    sync.Mutex
+	names map[types.UID]types.NamespacedName // of runs that this process asked for and that wait, to wake them by UID
+
+	suspects map[stay]time.Time // used by rounds only: what a live run has where it does not wait, and since when that is known
+}
+
+// New makes a Keeper. It asks nobody anything before the first call.
+func New(o Options) *Controller {
+	o = o.withDefaults()
+	return &Controller{
+		gate: o.Gate, client: o.Client, live: o.Live, wake: o.Wake, clock: o.Clock, newID: o.NewID, log: o.Log, metrics: o.Metrics,
+		kicked: make(chan struct{}, 1), names: map[types.UID]types.NamespacedName{}, suspects: map[stay]time.Time{},
+	}
+}
+
+// Admit asks for a slot for a run that is not admitted. run must have been read before the call, and the write that it is admitted must
+// carry its resourceVersion: what a process was granted before Redis lost its data is then refused by the API server. A policy without
+// a name, the built-in defaults, has no gate: admitted, with Limit policy.NoLimit.
+//
+// Errors: as store.Gate.Admit; each says when to try again (RetryDelay) and the condition's reason (Reason). After an error the
+// run must not be treated as admitted.
+func (k *Controller) Admit(ctx context.Context, run *v1alpha1.WorkflowRun, tenant string, p policy.Effective) (store.Answer, error) {
+	if p.Name == "" {
+		return store.Answer{Admitted: true, Limit: policy.NoLimit}, nil
+	}
+	k.remember(run) // before the answer, which may get lost
+	at := store.Key{Policy: p.Name, Tenant: tenant}
+	var a store.Answer
+	err := k.opened(ctx, at, func() (err error) {
+		a, err = k.gate.Admit(ctx, at, limitsOf(p, tenant), asked(run))
+		return err
+	})
+	if err != nil {
+		return store.Answer{}, fmt.Errorf("ask for a slot: %w", err)
+	}
+	switch {
+	case a.Admitted:
+		k.forget(run.UID)
+	case a.Used < a.Limit && a.Reserved > 0:
+		k.kick() // nobody says when a reservation ends without a run; the round looks when
+	}
+	return a, nil
+}
+
+// Reserve keeps a slot for a run that is about to be created, for ttl; Admit of the same UID turns it into a slot. run is as in the
+// admission request, with its UID and final name. A ttl of 0 only asks. See store.Gate.Reserve.
+//
+// Errors: as Admit.
+func (k *Controller) Reserve(ctx context.Context, run *v1alpha1.WorkflowRun, tenant string, p policy.Effective, ttl time.Duration) (store.Answer, error) {
+	if p.Name == "" {
+		return store.Answer{Admitted: true, Limit: policy.NoLimit}, nil
+	}
+	at := store.Key{Policy: p.Name, Tenant: tenant}
+	var a store.Answer
+	err := k.opened(ctx, at, func() (err error) {
+		a, err = k.gate.Reserve(ctx, at, limitsOf(p, tenant), asked(run), ttl)
+		return err
+	})
+	if err != nil {
+		return store.Answer{}, fmt.Errorf("reserve a slot: %w", err)
+	}
+	return a, nil
+}
+
+// Leave takes from a run whatever it has under a policy, and wakes who is next: the run ended, is gone, was suspended before it was
+// admitted, or is governed by another policy now. policyName is that of status.admission.policy or, if the run is not admitted, the one
+// under which it was asked for last; "" is nothing to leave. Idempotent. While the data is being rebuilt there is nothing to wait for:
+// the round after that looks at all runs.
+//
+// Errors: *store.UnavailableError, and those of reading the cache or a run. The next round of the leader does what was not done;
+// whoever repeats the call has it sooner.
+func (k *Controller) Leave(ctx context.Context, uid types.UID, tenant, policyName string) error {
+	if policyName == "" {
+		return nil
+	}
+	name, waited := k.nameOf(uid)
+	at := store.Key{Policy: policyName, Tenant: tenant}
+	limits, err := k.limitsNow(ctx, at)
+	if err != nil {
+		return err
+	}
+	var next []string
+	err = k.opened(ctx, at, func() (err error) {
+		next, err = k.gate.Release(ctx, at, limits, string(uid))
+		return err
+	})
+	if isClosed(err) {
+		return nil
+	}
+	if err == nil && waited {
+		k.forget(uid)
+		err = k.putBack(ctx, stay{at, uid}, name)
+	}
+	if err = errors.Join(err, k.wakeNext(ctx, at, limits, next)); err != nil {
+		k.kick()
+		return fmt.Errorf("leave the gate: %w", err)
+	}
+	return nil
+}
+
+// PolicyChanged is called after a policy was made, changed or deleted, when the cache has it: a round wakes whoever can be admitted now,
+// or is governed by another policy. It does not block.
+func (k *Controller) PolicyChanged() { k.kick() }
+
+// kick has the next round begin at once.
+func (k *Controller) kick() {
+	select {
+	case k.kicked <- struct{}{}:
+	default:
+	}
+}
+
+// putBack gives the slot back to a run that was taken for one that does not need it, if it turns out to be admitted: whoever saw it
+// waiting may have been paused for long since.
+func (k *Controller) putBack(ctx context.Context, s stay, name types.NamespacedName) error {
+	cached, err := k.cached(ctx, name)
+	if err != nil || cached == nil || cached.uid != s.uid || cached.finished {
+		return err
+	}
+	now, err := k.read(ctx, name)
+	if err != nil || now == nil || now.uid != s.uid || !now.under(s.at) {
+		return err
+	}
+	return k.opened(ctx, s.at, func() error { return k.gate.Restore(ctx, s.at, []string{string(s.uid)}) })
+}
+
+func (k *Controller) remember(run *v1alpha1.WorkflowRun) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.names[run.UID] = client.ObjectKeyFromObject(run)
+}
+
+func (k *Controller) forget(uid types.UID) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.names, uid)
+}
+
+func (k *Controller) nameOf(uid types.UID) (types.NamespacedName, bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	name, ok := k.names[uid]
+	return name, ok
+}
+
+// limitsNow is what a policy says by the cache. Of one that is deleted nobody is let in, so nobody is woken.
+func (k *Controller) limitsNow(ctx context.Context, at store.Key) (store.Limits, error) {
+	p := &v1alpha1.LockPolicy{}
+	if err := k.client.Get(ctx, types.NamespacedName{Name: at.Policy}, p); err != nil {
+		if apierrors.IsNotFound(err) {
+			return store.Limits{}, nil
+		}
+		return store.Limits{}, fmt.Errorf("read lock policy %s: %w", at.Policy, err)
+	}
+	return limitsOf(policy.Of(p), at.Tenant), nil
+}
+
+func limitsOf(p policy.Effective, tenant string) store.Limits {
+	l := store.Limits{Max: p.Admission.Limit(tenant)}
+	if s := p.Admission.Lock; s != nil {
+		l.Lock = &store.LockSettings{TTL: s.TTL, MaxWait: s.MaxWait, Retry: s.Retry}
+	}
+	return l
+}
+
+// asked is a run as the gate knows it.
+func asked(run *v1alpha1.WorkflowRun) store.Run {
+	return store.Run{
+		UID: string(run.UID), Name: run.Namespace + "/" + run.Name, Priority: run.Spec.Priority, Created: run.CreationTimestamp.Time,
+	}
+}
+
+// isClosed says whether the gate has no data to decide on.
+func isClosed(err error) bool {
+	_, ok := errors.AsType[*store.RebuildingError](err)
+	return ok
+}

@@ -1,0 +1,265 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/policy"
+	"github.com/syncopate-dev/syncopate/internal/quota/store"
+)
+
+// mutation: Leave without wakeNext makes this fail.
+func TestARunThatLeavesWakesTheNext(t *testing.T) {
+	w := newWorld(t)
+	w.policy("batch", 2)
+	w.boss.looks()
+	a, b, c, d := w.run("a"), w.run("b"), w.run("c"), w.run("d")
+	a = w.boss.admits(a)
+	w.boss.admits(b)
+	w.boss.asks(c, false)
+	w.boss.asks(d, false)
+
+	w.boss.leaves(w.write(a, ended))
+	w.boss.wakes("c")
+	w.holds(runs(b), runs(c, d))
+	w.boss.asks(d, false)
+	w.boss.asks(c, true)
+	w.boss.leaves(d) // it was suspended, say
+	w.boss.wakes()
+	w.holds(runs(b, c), nil)
+}
+
+// mutation: without the test for a policy without a name this fails: nothing is known of Redis' data here.
+func TestTheBuiltInDefaultsHaveNoGate(t *testing.T) {
+	w := newWorld(t)
+	w.server.Stop()
+	run := &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "default", UID: "u"}}
+	want := store.Answer{Admitted: true, Limit: policy.NoLimit}
+	a, err := w.boss.Admit(w.ctx(), run, tenant, policy.Defaults())
+	b, err2 := w.boss.Reserve(w.ctx(), run, tenant, policy.Defaults(), time.Second)
+	if err != nil || err2 != nil || a != want || b != want {
+		t.Errorf("admit: %+v, %v; reserve: %+v, %v; want %+v", a, err, b, err2, want)
+	}
+	must(t, w.boss.Leave(w.ctx(), run.UID, tenant, ""))
+	must(t, w.boss.Yield(w.ctx(), run.UID, tenant, ""))
+	if owner, err := w.boss.Claim(w.ctx(), run, tenant); owner != nil || err != nil {
+		t.Errorf("claim without a key: %+v, %v", owner, err)
+	}
+}
+
+// mutation: wakeNext that does not release who is gone makes this fail: the place of b stays taken.
+func TestWhoIsGoneOrOverGivesUpItsTurn(t *testing.T) {
+	w := newWorld(t)
+	w.policy("batch", 1)
+	w.boss.looks()
+	a := w.boss.admits(w.run("a"))
+	gone, again, over, next := w.run("b"), w.run("c"), w.run("d"), w.run("e")
+	for _, run := range runs(gone, again, over, next) {
+		w.boss.asks(run, false)
+	}
+	w.remove(gone)
+	w.remove(again)
+	w.run("c") // another run has the name now
+	w.write(over, ended)
+
+	w.boss.leaves(w.write(a, ended))
+	w.boss.wakes("e")
+	w.holds(nil, runs(next))
+}
+
+// mutation: exists that believes the cache when it has no such run makes this fail: the run loses its place.
+// mutation: nameInLine that knows nobody makes this fail: nobody is woken.
+func TestARunThatOnlyAnotherProcessKnowsIsWoken(t *testing.T) {
+	w := newWorld(t)
+	w.policy("batch", 1)
+	w.boss.looks()
+	a := w.boss.admits(w.run("a"))
+	w.boss.freeze() // before b is made
+	b := w.run("b")
+	w.keeper().asks(b, false)
+
+	w.boss.leaves(w.write(a, ended))
+	w.boss.wakes("b")
+	w.holds(nil, runs(b))
+}
+
+// mutation: limitsNow that takes a deleted policy for one without a limit makes this fail.
+func TestLeavingTheGateOfADeletedPolicy(t *testing.T) {
+	w := newWorld(t)
+	w.policy("batch", 1)
+	w.boss.looks()
+	a, b := w.boss.admits(w.run("a")), w.run("b")
+	w.boss.asks(b, false)
+	must(t, w.client.Delete(w.ctx(), &v1alpha1.LockPolicy{ObjectMeta: metav1.ObjectMeta{Name: "batch"}}))
+	w.boss.leaves(w.write(a, ended))
+	w.boss.wakes() // b is for another gate
+	w.holds(nil, runs(b))
+}
+
+// A process saw a run suspended, and was paused; meanwhile the run was resumed and admitted.
+// mutation: Leave without putBack makes this fail.
+func TestWhoLeavesTooLateGivesTheSlotBack(t *testing.T) {
+	w := newWorld(t)
+	w.policy("batch", 1)
+	w.boss.looks()
+	first := w.boss.admits(w.run("first"))
+	paused, run, other := w.keeper(), w.run("a"), w.run("b")
+	paused.asks(run, false)
+	paused.freeze()
+	w.boss.leaves(w.write(first, ended))
+	run = w.boss.admits(run)
+
+	paused.leaves(run)
+	w.holds(runs(run), nil)
+	w.boss.asks(other, false)
+
+	w.write(run, ended)
+	paused.asks(other, false)
+	paused.leaves(run) // it ended: there is nothing to give back, whatever the cache says
+	w.boss.asks(other, true)
+}
+
+// mutation: Leave that returns the error of a gate that is being rebuilt makes this fail.
+func TestLeaveNeedsNoRepetitionWhenTheGateIsClosed(t *testing.T) {
+	w := newWorld(t)
+	w.policy("batch", 1)
+	w.boss.looks()
+	a, b := w.boss.admits(w.run("a")), w.run("b")
+	w.boss.asks(b, false)
+	w.server.FlushAll()
+	w.boss.leaves(w.write(a, ended))
+	must(t, w.boss.Yield(w.ctx(), a.UID, tenant, "key"))
+	w.boss.looks()
+	w.boss.wakes("b")
+	w.boss.asks(b, true)
+	w.boss.drifted("0 0 0")
+}
+
+// mutation: Leave that does not ask for a round makes the first part of this fail, over that adds no slots the second.
+func TestALeaveThatRedisDidNotHearIsDoneByTheNextRound(t *testing.T) {
+	w := newWorld(t)
+	w.policy("batch", 1)
+	w.boss.looks()
+	a, b := w.boss.admits(w.run("a")), w.run("b")
+	w.boss.asks(b, false)
+	a = w.write(a, ended)
+	broken := errors.New("test: no answer")
+	w.boss.refuse = broken
+	if err := w.boss.Leave(w.ctx(), a.UID, tenant, "batch"); !errors.Is(err, broken) {
+		t.Fatalf("leave: %v; want the cause", err)
+	}
+	if len(w.boss.kicked) != 1 {
+		t.Error("no round was asked for")
+	}
+	if _, err := w.boss.round(w.ctx()); !errors.Is(err, broken) {
+		t.Fatalf("round: %v; want the cause", err)
+	}
+	w.boss.wakes()
+	w.boss.refuse = nil
+	w.boss.looks()
+	w.boss.wakes("b")
+	w.holds(nil, runs(b))
+	w.boss.drifted("1 0 0")
+}
+
+func TestReserve(t *testing.T) {
+	w := newWorld(t)
+	w.policy("batch", 1)
+	w.boss.looks()
+	coming := func(uid types.UID) *v1alpha1.WorkflowRun {
+		return &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{Name: "coming", Namespace: "default", UID: uid}}
+	}
+	for i, step := range []struct {
+		uid  types.UID
+		ttl  time.Duration
+		want bool
+	}{{"u1", 0, true}, {"u1", patience, true}, {"u2", patience, false}, {"u1", patience, true}} {
+		a, err := w.boss.Reserve(w.ctx(), coming(step.uid), tenant, w.effective("batch"), step.ttl)
+		if err != nil || a.Admitted != step.want {
+			t.Fatalf("step %d: %+v, %v; want %t", i+1, a, err, step.want)
+		}
+	}
+	w.boss.asks(w.run("a"), false)
+	w.boss.asks(coming("u1"), true)
+}
+
+// A reservation ends without a run, and somebody waits for that.
+// mutation: Admit without the kick makes this fail; so does a nextDue of always 30 s.
+func TestTheEndOfAReservationLetsTheNextOneIn(t *testing.T) {
+	w := newWorld(t)
+	w.policy("batch", 1)
+	w.boss.looks()
+	never := &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{Name: "never", Namespace: "default", UID: "never"}}
+	if a, err := w.boss.Reserve(w.ctx(), never, tenant, w.effective("batch"), 5*time.Second); !a.Admitted || err != nil {
+		t.Fatalf("reserve: %+v, %v", a, err)
+	}
+	a := w.run("a")
+	w.boss.asks(a, false)
+	if len(w.boss.kicked) != 1 {
+		t.Error("no round was asked for")
+	}
+	due, err := w.boss.round(w.ctx())
+	if err != nil || due > 5*time.Second+reservationSlack {
+		t.Fatalf("the next round is due in %s, %v; want when the reservation ends", due, err)
+	}
+	w.boss.wakes()
+	must(t, w.redis.ZAdd(w.ctx(), "{adm:batch:acme}:reserved", redis.Z{Member: "never", Score: 1}).Err()) // time passes
+	w.boss.looks()
+	w.boss.wakes("a")
+	w.boss.asks(a, true)
+}
+
+// mutation: each with a width of 1, or without one, makes this fail, as does one that goes on after an error.
+func TestEachIsBoundedAndStopsAtTheFirstError(t *testing.T) {
+	var mu sync.Mutex
+	var begun, done int
+	synctest.Test(t, func(t *testing.T) {
+		free, ended := make(chan struct{}), make(chan error)
+		go func() {
+			ended <- each(t.Context(), make([]int, 100), func(context.Context, int) error {
+				mu.Lock()
+				begun++
+				mu.Unlock()
+				<-free
+				mu.Lock()
+				defer mu.Unlock()
+				done++
+				return nil
+			})
+		}()
+		synctest.Wait()
+		if begun != width {
+			t.Errorf("%d are under way at a time, want %d", begun, width)
+		}
+		close(free)
+		if err := <-ended; err != nil || done != 100 {
+			t.Errorf("%v after %d, want all 100", err, done)
+		}
+	})
+
+	broken := errors.New("test")
+	done = 0
+	err := each(t.Context(), make([]int, 1000), func(context.Context, int) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if done++; done == 3 {
+			return broken
+		}
+		return nil
+	})
+	if !errors.Is(err, broken) || done > 500 {
+		t.Errorf("%v after %d; want the error, and not much more", err, done)
+	}
+	if err := each(t.Context(), nil, func(context.Context, int) error { return broken }); err != nil {
+		t.Errorf("nothing to do: %v", err)
+	}
+}

@@ -1,0 +1,119 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/syncopate-dev/syncopate/internal/quota/store"
+)
+
+const (
+	// registerTenant is where the register is among the idempotency keys. No tenant has this name.
+	registerTenant = "-"
+	// selfEntry keeps the register from being empty: what is empty ends after some days.
+	selfEntry = "-"
+)
+
+// A key is slots of a policy and tenant or, without a policy, the idempotency keys of a tenant; as in package admission.
+
+// entryOf is the name of a key in the register. A policy's name has no slash.
+func entryOf(at store.Key) string { return at.Policy + "/" + at.Tenant }
+
+func keyOfEntry(entry string) (at store.Key, ok bool) {
+	at.Policy, at.Tenant, ok = strings.Cut(entry, "/")
+	return at, ok
+}
+
+// opened makes a call about a key, and opens the key first if it was never used. If its data was lost the leader is asked for a
+// rebuild, and the answer is the call's *store.RebuildingError.
+func (k *Controller) opened(ctx context.Context, at store.Key, call func() error) error {
+	err := k.openedIfNew(ctx, at, call)
+	if isClosed(err) {
+		k.kick()
+	}
+	return err
+}
+
+func (k *Controller) openedIfNew(ctx context.Context, at store.Key, call func() error) error {
+	err := call()
+	if !isClosed(err) {
+		return err
+	}
+	if e := k.open(ctx, at); e != nil && !isClosed(e) {
+		return e
+	}
+	return call()
+}
+
+// open opens a key that was never used since Redis has its data: nobody has anything there. That is known from the register, which
+// has each key that was opened with the token of its opening; and all who try at the same time have the same token. The order is what
+// makes it safe: a key whose data is lost after begin cannot be finished, and one whose data was lost before is in the register,
+// or the register itself is closed. It is no error if the key turns out to be open, or in use and lost.
+func (k *Controller) open(ctx context.Context, at store.Key) error {
+	token, err := k.begin(ctx, at)
+	if err != nil {
+		return err
+	}
+	first, err := k.gate.ClaimKey(ctx, registerTenant, entryOf(at), store.Claim{UID: token})
+	if err != nil || first.UID != token {
+		return err
+	}
+	if err := k.finish(ctx, at, token, contents{}); !errors.Is(err, store.ErrRebuildLost) {
+		return err
+	}
+	return nil
+}
+
+// contents are what a key has: UIDs of admitted runs, or owners of idempotency keys.
+type contents struct {
+	slots  []string
+	owners map[string]store.Claim
+}
+
+func (k *Controller) begin(ctx context.Context, at store.Key) (string, error) {
+	if at.Policy == "" {
+		return k.gate.BeginRebuildKeys(ctx, at.Tenant)
+	}
+	return k.gate.BeginRebuild(ctx, at)
+}
+
+func (k *Controller) finish(ctx context.Context, at store.Key, token string, c contents) error {
+	if at.Policy == "" {
+		return k.gate.FinishRebuildKeys(ctx, at.Tenant, token, c.owners)
+	}
+	return k.gate.FinishRebuild(ctx, at, token, c.slots)
+}
+
+// register is all keys in use, with the tokens of their openings; nil and no error when it is closed.
+func (k *Controller) register(ctx context.Context) (map[store.Key]string, error) {
+	entries, err := k.gate.Claims(ctx, registerTenant)
+	if isClosed(err) {
+		return nil, nil //nolint:nilnil // closed is an answer
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the register of gates: %w", err)
+	}
+	keys := make(map[store.Key]string, len(entries))
+	for entry, c := range entries {
+		if at, ok := keyOfEntry(entry); ok {
+			keys[at] = c.UID
+		}
+	}
+	return keys, nil
+}
+
+// enter puts keys into the closed register and opens it.
+func (k *Controller) enter(ctx context.Context, token string, keys map[store.Key]string) error {
+	entries := map[string]store.Claim{selfEntry: {UID: token}}
+	for at, t := range keys {
+		entries[entryOf(at)] = store.Claim{UID: t}
+	}
+	return k.gate.FinishRebuildKeys(ctx, registerTenant, token, entries)
+}
+
+// strike takes a key out of the register, if it still has that token.
+func (k *Controller) strike(ctx context.Context, at store.Key, token string) error {
+	return k.gate.YieldKey(ctx, registerTenant, entryOf(at), token)
+}

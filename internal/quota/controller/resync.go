@@ -1,0 +1,136 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/syncopate-dev/syncopate/internal/quota/store"
+)
+
+const (
+	// roundPause is the time between two rounds.
+	roundPause = 30 * time.Second
+	// roundRetry is the time until the next round when one failed.
+	roundRetry = time.Second
+	// logEvery is how many failed rounds in a row are logged as one.
+	logEvery = 30
+	// reservationSlack is how long after the end of a reservation the round comes that lets the next one in.
+	reservationSlack = 10 * time.Millisecond
+	// maxRebuilds bounds the rebuilds in one round.
+	maxRebuilds = 3
+)
+
+// errRestless is returned when data was lost, or new gates came into use, faster than a rebuild could follow. The next round tries again.
+var errRestless = errors.New("admission data keeps being lost while it is rebuilt")
+
+// Start makes a round at once, and then every 30 s, and whenever one is asked for, until ctx ends. It must run in one process only, the
+// leader: two do no harm, but twice the work.
+func (k *Controller) Start(ctx context.Context) error {
+	for failures := 0; ; {
+		kicked := k.kicked
+		pause, err := k.round(ctx)
+		if err == nil {
+			failures = 0
+		} else if ctx.Err() == nil {
+			pause, kicked = roundRetry, nil // whoever asks for a round gets that one
+			if failures%logEvery == 0 {
+				k.log.Info("Gates of tenants were not looked after, trying on", "delay", pause, "cause", err.Error())
+			}
+			failures++
+		}
+		timer := k.clock.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-timer.C():
+		case <-kicked:
+			timer.Stop()
+		}
+	}
+}
+
+// round rebuilds what was lost, compares everything with the runs, repairs the differences, and wakes whoever can be admitted. It says
+// when the next one is due.
+func (k *Controller) round(ctx context.Context) (time.Duration, error) {
+	for range maxRebuilds {
+		held, lost, err := k.inspect(ctx)
+		if err != nil {
+			return 0, err
+		}
+		if lost.nothing() {
+			return held.nextDue(), k.settle(ctx, held)
+		}
+		err = k.rebuild(ctx, lost)
+		if err != nil && !errors.Is(err, store.ErrRebuildLost) {
+			return 0, err
+		}
+	}
+	return 0, errRestless
+}
+
+// holdings are everything that the gates have.
+type holdings struct {
+	books  map[store.Key]store.Snapshot
+	claims map[string]map[string]store.Claim // by tenant
+}
+
+// nextDue is when to look again: soon after a reservation ends that somebody waits for.
+func (h holdings) nextDue() time.Duration {
+	due := roundPause
+	for _, b := range h.books {
+		if len(b.Line) > 0 && len(b.Reserved) > 0 {
+			due = min(due, b.Reserved[0].Left+reservationSlack)
+		}
+	}
+	return due
+}
+
+// loss is what has to be rebuilt.
+type loss struct {
+	register bool                 // and with it all there is
+	keys     []store.Key          // closed, though they were in use
+	tokens   map[store.Key]string // of all keys in the register
+}
+
+func (l loss) nothing() bool { return !l.register && len(l.keys) == 0 }
+
+// inspect reads what the gates have of all keys that are in use.
+func (k *Controller) inspect(ctx context.Context) (holdings, loss, error) {
+	h := holdings{books: map[store.Key]store.Snapshot{}, claims: map[string]map[string]store.Claim{}}
+	tokens, err := k.register(ctx)
+	if err != nil || tokens == nil {
+		return h, loss{register: err == nil}, err
+	}
+	lost := loss{tokens: tokens}
+	var mu sync.Mutex
+	err = each(ctx, slices.Collect(maps.Keys(tokens)), func(ctx context.Context, at store.Key) error {
+		var b store.Snapshot
+		var owners map[string]store.Claim
+		err := k.openedIfNew(ctx, at, func() (err error) { // somebody may be about to open it
+			if at.Policy == "" {
+				owners, err = k.gate.Claims(ctx, at.Tenant)
+			} else {
+				b, err = k.gate.Book(ctx, at)
+			}
+			return err
+		})
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case isClosed(err):
+			lost.keys = append(lost.keys, at)
+			return nil
+		case at.Policy == "":
+			h.claims[at.Tenant] = owners
+		default:
+			h.books[at] = b
+		}
+		return err
+	})
+	return h, lost, err
+}

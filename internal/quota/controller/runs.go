@@ -1,0 +1,150 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/policy"
+	"github.com/syncopate-dev/syncopate/internal/quota/store"
+)
+
+// listPage is the number of runs per page of a live list.
+const listPage = 500
+
+// fact is what gates have to know of a run.
+type fact struct {
+	uid    types.UID
+	name   types.NamespacedName
+	class  string
+	tenant string // pinned in status; "": not yet
+	key    string // idempotency key; "": none
+
+	child      bool // claims to be a child run: it has a slot of its root, or will never have any
+	finished   bool
+	refused    bool      // ended because another run has its idempotency key
+	suspended  bool      // or left alone, because it needs a newer operator
+	admittedAt time.Time // zero: not admitted
+	policy     string    // under which it was admitted
+}
+
+func factOf(run *v1alpha1.WorkflowRun) fact {
+	f := fact{
+		uid: run.UID, name: client.ObjectKeyFromObject(run), class: run.Spec.WorkloadClass, key: run.Spec.IdempotencyKey,
+		suspended: run.Spec.Suspend || run.NeedsNewer() > 0, child: run.ClaimsParent() != nil,
+	}
+	st := run.Status
+	if st == nil {
+		return f
+	}
+	f.tenant, f.finished = st.Tenant, st.CompletedAt != nil
+	if st.Admission != nil && st.Admission.AdmittedAt != nil {
+		f.admittedAt, f.policy = st.Admission.AdmittedAt.Time, st.Admission.Policy
+	}
+	if end := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionSucceeded); f.finished && end != nil {
+		f.refused = end.Reason == v1alpha1.ReasonDuplicateRun || end.Reason == v1alpha1.ReasonIdempotencyConflict
+	}
+	return f
+}
+
+// admitted says whether the run was let in. That never changes back, nor does the policy under which it was.
+func (f fact) admitted() bool { return !f.admittedAt.IsZero() }
+
+// under says whether the run has to have a slot of a key.
+func (f fact) under(at store.Key) bool {
+	return f.admitted() && !f.finished && !f.child && at.Policy != "" && f.policy == at.Policy && f.tenant == at.Tenant
+}
+
+// pending says whether the run may still be admitted by a gate some day.
+func (f fact) pending() bool { return !f.admitted() && !f.finished && !f.child }
+
+// waits says whether the run is to be admitted as soon as there is room.
+func (f fact) waits() bool { return f.pending() && !f.suspended }
+
+// older orders by admission.
+func (f fact) older(g fact) bool {
+	return cmp.Or(f.admittedAt.Compare(g.admittedAt), cmp.Compare(f.uid, g.uid)) < 0
+}
+
+// view is what there is according to the cache.
+type view struct {
+	runs     map[types.UID]fact
+	policies map[string]policy.Effective // by name
+	classes  map[string]string           // class -> name of its policy
+}
+
+// waitsAt says whether a run that is not admitted would be admitted under that key.
+func (v *view) waitsAt(f fact, at store.Key) bool {
+	return f.waits() && v.classes[f.class] == at.Policy && (f.tenant == at.Tenant || f.tenant == "")
+}
+
+// look reads the cache. Nothing is copied but what is needed; the objects are the cache's own.
+func (k *Controller) look(ctx context.Context) (*view, error) {
+	var policies v1alpha1.LockPolicyList
+	if err := k.client.List(ctx, &policies); err != nil {
+		return nil, fmt.Errorf("list lock policies: %w", err)
+	}
+	var list v1alpha1.WorkflowRunList
+	if err := k.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list runs: %w", err)
+	}
+	v := &view{runs: make(map[types.UID]fact, len(list.Items)), policies: map[string]policy.Effective{}, classes: map[string]string{}}
+	for i := range policies.Items {
+		v.policies[policies.Items[i].Name] = policy.Of(&policies.Items[i])
+	}
+	for i := range list.Items {
+		f := factOf(&list.Items[i])
+		v.runs[f.uid] = f
+		if _, ok := v.classes[f.class]; !ok {
+			v.classes[f.class] = policy.Resolve(f.class, policies.Items).Name
+		}
+	}
+	return v, nil
+}
+
+// cached is a run as the cache has it; nil if it has none of that name.
+func (k *Controller) cached(ctx context.Context, name types.NamespacedName) (*fact, error) {
+	return get(ctx, k.client, name)
+}
+
+// read is a run as the API server has it; nil if there is none of that name.
+func (k *Controller) read(ctx context.Context, name types.NamespacedName) (*fact, error) {
+	return get(ctx, k.live, name)
+}
+
+func get(ctx context.Context, from client.Reader, name types.NamespacedName) (*fact, error) {
+	run := &v1alpha1.WorkflowRun{}
+	if err := from.Get(ctx, name, run); err != nil {
+		if client.IgnoreNotFound(err) == nil {
+			return nil, nil //nolint:nilnil // that there is none is an answer
+		}
+		return nil, fmt.Errorf("read run %s: %w", name, err)
+	}
+	f := factOf(run)
+	return &f, nil
+}
+
+// census lists the UIDs of all runs live.
+func (k *Controller) census(ctx context.Context) (map[types.UID]bool, error) {
+	all := map[types.UID]bool{}
+	page := &metav1.PartialObjectMetadataList{}
+	page.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("WorkflowRunList"))
+	for {
+		if err := k.live.List(ctx, page, client.Limit(listPage), client.Continue(page.Continue)); err != nil {
+			return nil, fmt.Errorf("list runs live: %w", err)
+		}
+		for i := range page.Items {
+			all[page.Items[i].UID] = true
+		}
+		if page.Continue == "" {
+			return all, nil
+		}
+	}
+}

@@ -1,0 +1,237 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/syncopate-dev/syncopate/internal/quota/store"
+)
+
+// suspicionTime is how long a live run may have something where it does not wait before a round takes it: the controller does so by
+// itself at once, if it knows.
+const suspicionTime = 10 * time.Second
+
+// settle compares what the gates have with the runs, and repairs the differences. The view is read after the holdings: a run with a
+// slot is older than the view, so one that is missing in a live list is gone.
+func (k *Controller) settle(ctx context.Context, h holdings) error {
+	v, err := k.look(ctx)
+	if err != nil {
+		return err
+	}
+	k.prune(v)
+	all := k.auditAll(v, h)
+	gone, err := k.gone(ctx, v, h, all)
+	if err != nil {
+		return err
+	}
+	k.suspect(all)
+	var mu sync.Mutex
+	var failed error
+	note := func(err error) { mu.Lock(); defer mu.Unlock(); failed = errors.Join(failed, err) }
+	keys := make([]store.Key, 0, len(all))
+	for at := range all {
+		keys = append(keys, at)
+	}
+	if err := each(ctx, keys, func(ctx context.Context, at store.Key) error {
+		note(k.repair(ctx, v, at, all[at], gone)) // what cannot be done at one gate keeps none of the others
+		return nil
+	}); err != nil {
+		return err
+	}
+	return errors.Join(failed, k.yieldGone(ctx, v, h, gone))
+}
+
+// auditAll compares all gates that have something, or should.
+func (k *Controller) auditAll(v *view, h holdings) map[store.Key]findings {
+	admitted, waiting := map[store.Key][]fact{}, map[store.Key][]fact{}
+	keys := map[store.Key]bool{}
+	for at := range h.books {
+		keys[at] = true
+	}
+	for _, run := range v.runs {
+		at := store.Key{Policy: run.policy, Tenant: run.tenant}
+		switch {
+		case run.under(at):
+			admitted[at] = append(admitted[at], run)
+		case run.waits() && run.tenant == "":
+			k.wake(run.name) // nobody has looked at it yet
+			continue
+		case run.waits():
+			at.Policy = v.classes[run.class]
+			waiting[at] = append(waiting[at], run)
+		default:
+			continue
+		}
+		keys[at] = true
+	}
+	all := make(map[store.Key]findings, len(keys))
+	for at := range keys {
+		limit := 0 // a policy that is deleted lets nobody in
+		if p, ok := v.policies[at.Policy]; ok {
+			limit = p.Admission.Limit(at.Tenant)
+		}
+		all[at] = audit(v, at, h.books[at], limit, admitted[at], waiting[at])
+	}
+	return all
+}
+
+// gone is which runs that the cache does not know do not exist. The list is younger than all holdings.
+func (k *Controller) gone(ctx context.Context, v *view, h holdings, all map[store.Key]findings) (map[types.UID]bool, error) {
+	gone := map[types.UID]bool{}
+	for _, f := range all {
+		for _, uid := range f.unknown {
+			gone[uid] = true
+		}
+	}
+	for _, owners := range h.claims {
+		for _, c := range owners {
+			if _, known := v.runs[types.UID(c.UID)]; !known {
+				gone[types.UID(c.UID)] = true
+			}
+		}
+	}
+	if len(gone) == 0 {
+		return gone, nil
+	}
+	existing, err := k.census(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for uid := range gone {
+		if existing[uid] {
+			delete(gone, uid) // the cache will know it
+		}
+	}
+	return gone, nil
+}
+
+// suspect remembers since when live runs have something where they do not wait, and leaves in the findings those of whom that is
+// known for long enough.
+func (k *Controller) suspect(all map[store.Key]findings) {
+	now := k.clock.Now()
+	seen := map[stay]time.Time{}
+	for at, f := range all {
+		var ripe []fact
+		for _, run := range f.misplace {
+			s := stay{at, run.uid}
+			since, known := k.suspects[s]
+			if !known {
+				since = now
+			}
+			seen[s] = since
+			if now.Sub(since) >= suspicionTime {
+				ripe = append(ripe, run)
+			}
+		}
+		f.misplace = ripe
+		all[at] = f
+	}
+	k.suspects = seen
+}
+
+// repair does what an audit found: slots that are missing first, so that nobody gets in for what is freed before they are counted.
+func (k *Controller) repair(ctx context.Context, v *view, at store.Key, f findings, gone map[types.UID]bool) error {
+	limits := store.Limits{}
+	if p, ok := v.policies[at.Policy]; ok {
+		limits = limitsOf(p, at.Tenant)
+	}
+	if err := k.restore(ctx, at, f.missing); err != nil {
+		return err
+	}
+	drop := make([]string, 0, len(f.over))
+	for _, uid := range f.over {
+		drop = append(drop, string(uid))
+	}
+	for _, uid := range f.unknown {
+		if gone[uid] {
+			drop = append(drop, string(uid))
+		}
+	}
+	var failed error
+	if len(drop) > 0 {
+		next, err := k.gate.Drop(ctx, at, limits, drop)
+		if err != nil {
+			return fmt.Errorf("free what runs left at the gate: %w", err)
+		}
+		failed = k.wakeNext(ctx, at, limits, next)
+	}
+	for _, run := range f.misplace {
+		failed = errors.Join(failed, k.takeBack(ctx, v, at, limits, run))
+	}
+	for _, run := range f.wake {
+		k.wake(run.name)
+	}
+	return failed
+}
+
+// restore gives slots to runs that are admitted and not over, as they are now.
+func (k *Controller) restore(ctx context.Context, at store.Key, missing []fact) error {
+	var uids []string
+	for _, run := range missing {
+		now, err := k.read(ctx, run.name)
+		if err != nil {
+			return err
+		}
+		if now != nil && now.uid == run.uid && now.under(at) {
+			uids = append(uids, string(run.uid))
+		}
+	}
+	if len(uids) == 0 {
+		return nil
+	}
+	err := k.opened(ctx, at, func() error { return k.gate.Restore(ctx, at, uids) })
+	if err != nil {
+		return fmt.Errorf("restore slots: %w", err)
+	}
+	return nil
+}
+
+// takeBack takes what a live run has where it does not wait. It is marked first: whoever was granted that slot before, and may be
+// paused since, can then not use it. And it is read afterwards, for whoever was granted it since.
+func (k *Controller) takeBack(ctx context.Context, v *view, at store.Key, limits store.Limits, run fact) error {
+	now, err := k.mark(ctx, run, k.newID())
+	if err != nil || now == nil || now.under(at) || v.waitsAt(*now, at) {
+		return err // also if it is gone: that is for the next round
+	}
+	next, err := k.gate.Drop(ctx, at, limits, []string{string(run.uid)})
+	if err != nil {
+		return fmt.Errorf("take back a place: %w", err)
+	}
+	return errors.Join(k.putBack(ctx, stay{at, run.uid}, run.name), k.wakeNext(ctx, at, limits, next))
+}
+
+// yieldGone gives up the idempotency keys of runs that are gone, or were themselves refused for their key. One that is about to be created
+// is not gone.
+func (k *Controller) yieldGone(ctx context.Context, v *view, h holdings, gone map[types.UID]bool) error {
+	type claimed struct{ tenant, key, uid string }
+	var loose []claimed
+	for tenant, owners := range h.claims {
+		for key, c := range owners {
+			if (gone[types.UID(c.UID)] && !c.Reserved) || v.runs[types.UID(c.UID)].refused {
+				loose = append(loose, claimed{tenant, key, c.UID})
+			}
+		}
+	}
+	return each(ctx, loose, func(ctx context.Context, c claimed) error {
+		if err := k.gate.YieldKey(ctx, c.tenant, c.key, c.uid); err != nil {
+			return fmt.Errorf("give up an idempotency key: %w", err)
+		}
+		return nil
+	})
+}
+
+// prune forgets the names of runs that do not wait any more.
+func (k *Controller) prune(v *view) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for uid := range k.names {
+		if run, ok := v.runs[uid]; !ok || !run.pending() {
+			delete(k.names, uid)
+		}
+	}
+}

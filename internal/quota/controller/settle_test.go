@@ -1,0 +1,320 @@
+package controller
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/quota/store"
+)
+
+func suspended(s *v1alpha1.WorkflowRunSpec) { s.Suspend = true }
+
+func ofClass(class string) func(*v1alpha1.WorkflowRunSpec) {
+	return func(s *v1alpha1.WorkflowRunSpec) { s.WorkloadClass = class }
+}
+
+// A process dies between the end of a run, or its deletion, and Leave.
+// mutation: repair without Drop makes this fail, as does one without wakeNext after it.
+func TestARoundFreesWhatACrashLeft(t *testing.T) {
+	for name, end := range map[string]func(w *world, run *v1alpha1.WorkflowRun){
+		"the run ended":     func(w *world, run *v1alpha1.WorkflowRun) { w.write(run, ended) },
+		"the run is gone":   func(w *world, run *v1alpha1.WorkflowRun) { w.remove(run) },
+		"another is called": func(w *world, run *v1alpha1.WorkflowRun) { w.remove(run); w.run(run.Name, suspended) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.policy("batch", 1)
+			w.boss.looks()
+			a, b, c := w.boss.admits(w.run("a")), w.run("b"), w.run("c")
+			w.boss.asks(b, false)
+			w.boss.asks(c, false)
+			end(w, a)
+			w.remove(b)
+			w.boss.woke()
+			next := w.keeper() // the next leader
+			next.looks()
+			next.wakes("c")
+			w.holds(nil, runs(c))
+			next.drifted("1 0 1")
+			next.asks(c, true)
+			next.looks()
+			next.drifted("1 0 1")
+		})
+	}
+}
+
+// mutation: gone without the census makes this fail: the slot of a run that the cache does not have yet is freed.
+func TestARunThatTheCacheDoesNotHaveYetKeepsItsSlot(t *testing.T) {
+	w := newWorld(t)
+	w.policy("batch", 1)
+	w.boss.looks()
+	w.boss.freeze()
+	a, b := w.run("a"), w.run("b")
+	other := w.keeper()
+	other.admits(a)
+	other.asks(b, false)
+	w.boss.looks()
+	w.holds(runs(a), runs(b))
+	if w.boss.calls.of("list") == 0 {
+		t.Error("no live list was made")
+	}
+	w.boss.drifted("0 0 0")
+}
+
+// mutation: restore without the live read makes the second part of this fail.
+func TestARoundRestoresSlots(t *testing.T) {
+	w := newWorld(t)
+	w.policy("batch", 1)
+	w.boss.looks()
+	w.boss.admits(w.run("opens"))
+	w.boss.leaves(w.write(w.get("opens"), ended))
+	a := w.write(w.run("a"), admittedUnder("batch")) // it has no slot: a backup of the API server's data was restored, say
+	w.boss.looks()
+	w.holds(runs(a), nil)
+	w.boss.drifted("0 1 0")
+	w.boss.asks(w.run("b"), false)
+
+	w.boss.freeze()
+	w.boss.leaves(w.write(a, ended))
+	w.boss.looks() // the cache has it as admitted still
+	w.holds(nil, runs(w.get("b")))
+	w.boss.drifted("0 1 0")
+}
+
+// mutation: repair that drops before it restores makes this fail: who is woken for what was freed is let in.
+func TestARoundCountsWhoIsInBeforeItFrees(t *testing.T) {
+	w := newWorld(t)
+	w.policy("batch", 1)
+	w.boss.looks()
+	over, waiting := w.boss.admits(w.run("over")), w.run("waiting")
+	w.boss.asks(waiting, false)
+	w.write(over, ended)
+	in := w.write(w.run("in"), admittedUnder("batch"))
+	other := w.keeper()
+	w.boss.beforeR = func() {
+		if a, err := other.Admit(w.ctx(), waiting, tenant, w.effective("batch")); a.Admitted || err != nil {
+			t.Errorf("let in during the round: %+v, %v", a, err)
+		}
+	}
+	w.boss.looks()
+	w.boss.beforeR = nil
+	w.holds(runs(in), runs(waiting))
+}
+
+// The controller wakes nobody who is not in line, so a lost wake-up would last for ever.
+// mutation: settle that wakes nobody makes this fail.
+func TestARoundWakesWhoWasForgotten(t *testing.T) {
+	w := newWorld(t)
+	w.policy("batch", 2)
+	w.policy("full", 0)
+	w.boss.looks()
+	inLine, noPlace, granted, full := w.run("in-line"), w.run("no-place"), w.run("granted"), w.run("full", ofClass("full"))
+	w.policy("batch", 0)
+	w.boss.asks(inLine, false)
+	w.policy("batch", 2)
+	w.boss.asks(granted, true) // and not written: its process died
+	if a, err := w.boss.Admit(w.ctx(), full, tenant, w.effective("full")); a.Admitted || err != nil {
+		t.Fatalf("admit: %+v, %v", a, err)
+	}
+	w.run("suspended", suspended)
+	w.create("new")
+	w.run("free", ofClass("no-policy"))
+	w.boss.looks()
+	w.boss.wakes("free", "granted", "in-line", "new", "no-place")
+	_ = noPlace
+}
+
+// mutation: PolicyChanged that does nothing makes this fail.
+func TestAChangedPolicyWakesWhoCanBeAdmittedNow(t *testing.T) {
+	w := newWorld(t)
+	w.policy("batch", 1)
+	w.boss.looks()
+	in, a, b, c := w.boss.admits(w.run("in")), w.run("a"), w.run("b"), w.run("c")
+	for _, run := range runs(a, b, c) {
+		w.boss.asks(run, false)
+	}
+	w.boss.looks()
+	w.boss.wakes()
+	running := w.start(w.boss)
+	w.policy("batch", 3)
+	running.makesARound(w.boss.PolicyChanged)
+	w.boss.wakes("a", "b")
+	w.policy("batch", 1)
+	running.makesARound(w.boss.PolicyChanged)
+	w.boss.wakes()
+	w.holds(runs(in), runs(a, b, c))
+
+	must(t, w.client.Delete(w.ctx(), &v1alpha1.LockPolicy{ObjectMeta: metav1.ObjectMeta{Name: "batch"}}))
+	running.makesARound(w.boss.PolicyChanged)
+	w.boss.wakes("a", "b", "c")
+}
+
+// A run's class went to another policy, or it was suspended, and nobody left: its place keeps others from theirs.
+// mutation: suspect that is never satisfied makes this fail; so does one that is so at once.
+func TestARunThatWaitsElsewhereGivesUpItsPlace(t *testing.T) {
+	for name, move := range map[string]func(w *world, run *v1alpha1.WorkflowRun){
+		"it was suspended": func(w *world, run *v1alpha1.WorkflowRun) {
+			run.Spec.Suspend = true
+			must(w.t, w.client.Update(w.ctx(), run))
+		},
+		"its class has another policy": func(w *world, _ *v1alpha1.WorkflowRun) { w.policyOf("new", "moved", 5) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.policyOf("batch", "batch", 1, "moved")
+			w.boss.looks()
+			in, first, second := w.boss.admits(w.run("in")), w.run("first", ofClass("moved")), w.run("second")
+			w.boss.asks(first, false)
+			w.boss.asks(second, false)
+			w.policyOf("batch", "batch", 1)
+			move(w, first)
+			w.write(in, ended)
+			w.boss.looks()
+			w.boss.woke()
+			w.holds(nil, runs(first, second))
+
+			w.clock.Step(suspicionTime)
+			w.boss.looks()
+			w.holds(nil, runs(second))
+			if !slices.Contains(w.boss.woke(), "second") {
+				t.Error("the next was not woken")
+			}
+		})
+	}
+}
+
+// A slot was granted, and its process is paused; then the run's class went to another policy, under which it waits.
+// mutation: takeBack without mark makes this fail: the paused process writes, and two are in.
+// mutation: takeBack without putBack makes the second case fail.
+func TestASlotThatIsTakenBackCannotBeUsed(t *testing.T) {
+	moved := func(t *testing.T) (w *world, run *v1alpha1.WorkflowRun) {
+		w = newWorld(t)
+		w.policyOf("batch", "batch", 1, "moved")
+		w.boss.looks()
+		run = w.run("a", ofClass("moved"))
+		w.keeper().asks(run, true)
+		w.policyOf("batch", "batch", 1)
+		w.policyOf("new", "moved", 0)
+		w.boss.looks()
+		w.holds(runs(run), nil)
+		w.clock.Step(suspicionTime)
+		return w, run
+	}
+	t.Run("the paused process goes on afterwards", func(t *testing.T) {
+		w, run := moved(t)
+		w.boss.looks()
+		w.holds(nil, nil)
+		w.boss.admits(w.run("b"))
+		if _, err := w.tryWrite(run, admittedUnder("batch")); !apierrors.IsConflict(err) {
+			t.Errorf("the grant was written: %v", err)
+		}
+	})
+	t.Run("the paused process went on before", func(t *testing.T) {
+		w, run := moved(t)
+		var once sync.Once
+		w.boss.beforeA = func(op string) {
+			if op == "patch" {
+				once.Do(func() { w.write(run, admittedUnder("batch")) })
+			}
+		}
+		w.boss.looks()
+		w.holds(runs(run), nil)
+	})
+	t.Run("the round is paused, and the run asks anew, by an old policy", func(t *testing.T) {
+		w, run := moved(t)
+		p := w.effective("batch")
+		marked, calls := false, 0
+		w.boss.beforeA = func(op string) { marked = marked || op == "patch" }
+		w.boss.beforeR = func() {
+			if !marked {
+				return
+			}
+			if calls++; calls == 1 {
+				now := w.get(run.Name)
+				if a, err := w.keeper().Admit(w.ctx(), now, tenant, p); !a.Admitted || err != nil {
+					t.Errorf("admit: %+v, %v", a, err)
+				}
+				w.write(now, admittedUnder("batch"))
+			}
+		}
+		w.boss.looks()
+		w.holds(runs(run), nil)
+	})
+}
+
+// mutation: a repair that ends the round at its first error makes this fail.
+func TestWhatCannotBeDoneAtOneGateKeepsNoOther(t *testing.T) {
+	w := newWorld(t)
+	w.policy("batch", 1)
+	w.policy("other", 1)
+	w.boss.looks()
+	for _, class := range []string{"batch", "other"} {
+		run := w.run("over-"+class, ofClass(class))
+		if a, err := w.boss.Admit(w.ctx(), run, tenant, w.effective(class)); !a.Admitted || err != nil {
+			t.Fatalf("admit: %+v, %v", a, err)
+		}
+		w.write(run, func(st *v1alpha1.WorkflowRunStatus) { admittedUnder(class)(st); ended(st) })
+	}
+	w.write(w.run("missing"), admittedUnder("batch"))
+	broken := errors.New("test")
+	w.boss.refuseGet = broken
+	if _, err := w.boss.round(w.ctx()); !errors.Is(err, broken) {
+		t.Fatalf("round: %v; want the cause", err)
+	}
+	b, err := w.boss.gate.Book(w.ctx(), store.Key{Policy: "other", Tenant: tenant})
+	if err != nil || len(b.Slots) != 0 {
+		t.Errorf("the other gate: %+v, %v; want it repaired", b, err)
+	}
+	w.boss.refuseGet = nil
+	w.boss.looks()
+	w.holds(runs(w.get("missing")), nil)
+}
+
+// mutation: prune that does nothing makes this fail.
+func TestNamesOfRunsThatDoNotWaitAreForgotten(t *testing.T) {
+	w := newWorld(t)
+	w.policy("batch", 1)
+	w.boss.looks()
+	in, waits, gone := w.run("in"), w.run("waits"), w.run("gone")
+	other := w.keeper()
+	w.boss.asks(in, true)
+	for _, run := range runs(waits, gone) {
+		w.boss.asks(run, false)
+	}
+	w.remove(gone)
+	other.admits(in)
+	w.boss.looks()
+	if len(w.boss.names) != 1 || w.boss.names[waits.UID].Name != "waits" {
+		t.Errorf("names: %v; want that of the run that waits", w.boss.names)
+	}
+}
+
+// mutation: a Start that waits 30 s before its first round, that does not end, or does not try again after a second, makes this fail.
+func TestStart(t *testing.T) {
+	w := newWorld(t)
+	w.policy("batch", 1)
+	running := w.start(w.boss)
+	a, b := w.boss.admits(w.run("a")), w.run("b")
+	w.boss.asks(b, false)
+	w.write(a, ended)
+	running.rests(func() { w.clock.Step(roundPause - time.Millisecond) })
+	running.makesARound(func() { w.clock.Step(time.Millisecond) })
+	w.boss.wakes("b")
+
+	w.server.Stop()
+	running.makesARound(w.boss.kick)
+	running.rests(func() {
+		w.boss.kick() // does not hasten what fails
+		w.clock.Step(roundRetry - time.Millisecond)
+	})
+	w.server.Restart()
+	running.makesARound(func() { w.clock.Step(time.Millisecond) })
+	w.boss.wakes("b")
+}

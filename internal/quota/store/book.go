@@ -1,0 +1,88 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Snapshot is everything that the gate has of a key, to compare with the run objects.
+type Snapshot struct {
+	// Slots are sorted by UID.
+	Slots []Slot
+	// Line is in order; the first is the next to be admitted. Creation times are in seconds.
+	Line []Run
+	// Reserved is sorted by what ends first.
+	Reserved []Reservation
+}
+
+// Slot is a slot that a run has.
+type Slot struct {
+	// UID is the run's.
+	UID string
+	// Age is how long ago it was taken, or restored, by the clock of Redis.
+	Age time.Duration
+}
+
+// Reservation is a slot that is kept for a run that does not exist yet.
+type Reservation struct {
+	// UID is the run's.
+	UID string
+	// Left is how much longer it stands.
+	Left time.Duration
+}
+
+// Book reads everything that the gate has of a key, at one moment.
+//
+// Errors: *UnavailableError, *RebuildingError, ErrInvalidRequest.
+func (g *Store) Book(ctx context.Context, k Key) (Snapshot, error) {
+	if err := k.check(); err != nil {
+		return Snapshot{}, err
+	}
+	got, err := g.ask(ctx, g.scripts.book, k, g.keys(k))
+	if err != nil {
+		return Snapshot{}, err
+	}
+	g.stand(k, Limits{}, got)
+	var b Snapshot
+	now := got.number(4)
+	for slots := got.list(5); len(slots) > 1; slots = slots[2:] {
+		if uid := slots.text(0); !strings.HasPrefix(uid, ":") {
+			b.Slots = append(b.Slots, Slot{UID: uid, Age: millis(max(0, now-slots.number(1)))})
+		}
+	}
+	slices.SortFunc(b.Slots, func(x, y Slot) int { return cmp.Compare(x.UID, y.UID) })
+	for _, m := range got.list(6).texts(0) {
+		run, err := parseMember(m)
+		if err != nil {
+			return Snapshot{}, g.unavailable(k, err)
+		}
+		b.Line = append(b.Line, run)
+	}
+	for reserved := got.list(7); len(reserved) > 1; reserved = reserved[2:] {
+		b.Reserved = append(b.Reserved, Reservation{UID: reserved.text(0), Left: millis(max(0, reserved.number(1)-now))})
+	}
+	return b, nil
+}
+
+// Restore gives slots to runs that are admitted, as their objects say, and have none, whatever the limit. Those that had none are
+// counted as drift, missing.
+//
+// Errors: *UnavailableError, *RebuildingError, ErrInvalidRequest.
+func (g *Store) Restore(ctx context.Context, k Key, uids []string) error {
+	if err := errors.Join(k.check(), checkUIDs(uids...)); err != nil {
+		return err
+	}
+	got, err := g.ask(ctx, g.scripts.restore, k, g.keys(k), append([]any{""}, anys(uids)...)...)
+	if err != nil {
+		return err
+	}
+	g.stand(k, Limits{}, got)
+	g.opts.Metrics.drifted(driftMissing, got.number(4))
+	return nil
+}
+
+func millis(n int) time.Duration { return time.Duration(n) * time.Millisecond }

@@ -1,0 +1,143 @@
+package store
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+// Outcomes of a decision, as labels.
+const (
+	outcomeAdmitted    = "admitted"
+	outcomeWaiting     = "waiting"
+	outcomeRejected    = "rejected"
+	outcomeBusy        = "busy"
+	outcomeUnavailable = "unavailable"
+	outcomeRebuilding  = "rebuilding"
+	outcomeAcquired    = "acquired" // the lock of strategy Lock
+)
+
+// defaultTenants is how many tenants have labels of their own.
+const defaultTenants = 50
+
+// otherTenants is the label of all others.
+const otherTenants = "other"
+
+// Metrics counts decisions. Labels are bounded: policies are cluster-scoped objects, the first tenants that come have labels of
+// their own, and the others share one; the gauges, which cannot be shared, do not show them.
+type Metrics struct {
+	decisions *prometheus.HistogramVec
+	lockWait  *prometheus.HistogramVec
+	slots     *prometheus.GaugeVec
+	waiting   *prometheus.GaugeVec
+	drift     *prometheus.CounterVec
+
+	most    int
+	mu      sync.Mutex
+	tenants map[string]bool // those with labels of their own
+}
+
+// NewMetrics registers the metrics with reg; nil registers them nowhere. tenants is how many have labels of their own; 0: 50.
+func NewMetrics(reg prometheus.Registerer, tenants int) *Metrics {
+	if tenants <= 0 {
+		tenants = defaultTenants
+	}
+	histogram := func(name, help string, labels ...string) *prometheus.HistogramVec {
+		return promauto.With(reg).NewHistogramVec(prometheus.HistogramOpts{
+			Namespace: "syncopate", Name: name, Help: help, Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14), // 0.5 ms to 4 s
+		}, labels)
+	}
+	gauge := func(name, help string) *prometheus.GaugeVec {
+		return promauto.With(reg).NewGaugeVec(prometheus.GaugeOpts{Namespace: "syncopate", Name: name, Help: help}, []string{"tenant", "policy"})
+	}
+	m := &Metrics{
+		decisions: histogram("admission_decision_seconds",
+			"How long it took to decide on the admission of a run.", "tenant", "strategy", "surface", "outcome"),
+		lockWait: histogram("admission_lock_wait_seconds",
+			"How long the admission lock of a tenant was waited for; strategy Lock only.", "tenant", "surface", "outcome"),
+		slots:   gauge("admission_slots", "Admitted runs, as of the last answer about the tenant."),
+		waiting: gauge("admission_queue_length", "Runs in line, as of the last answer about the tenant."),
+		drift: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
+			Namespace: "syncopate", Name: "admission_drift_total",
+			Help: "Differences between slots and runs that were repaired: slots of no run (leaked), runs without a slot (missing), places in line of no run (stale_place).",
+		}, []string{"kind"}),
+		most: tenants, tenants: map[string]bool{},
+	}
+	for _, kind := range []string{driftLeaked, driftMissing, driftStalePlace} {
+		m.drift.WithLabelValues(kind)
+	}
+	return m
+}
+
+// label is the tenant's name, or that of all others.
+func (m *Metrics) label(tenant string) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.tenants[tenant] {
+		if len(m.tenants) >= m.most {
+			return otherTenants
+		}
+		m.tenants[tenant] = true
+	}
+	return tenant
+}
+
+func (m *Metrics) decided(tenant, strategy, surface, outcome string, took time.Duration) {
+	m.decisions.WithLabelValues(m.label(tenant), strategy, surface, outcome).Observe(took.Seconds())
+}
+
+func (m *Metrics) lockWaited(tenant, surface, outcome string, took time.Duration) {
+	m.lockWait.WithLabelValues(m.label(tenant), surface, outcome).Observe(took.Seconds())
+}
+
+func (m *Metrics) stands(k Key, a Answer) {
+	if tenant := m.label(k.Tenant); tenant != otherTenants {
+		m.slots.WithLabelValues(tenant, k.Policy).Set(float64(a.Used))
+		m.waiting.WithLabelValues(tenant, k.Policy).Set(float64(a.Waiting))
+	}
+}
+
+func (m *Metrics) drifted(kind string, n int) { m.drift.WithLabelValues(kind).Add(float64(n)) }
+
+func strategyOf(l Limits) string {
+	if l.Lock == nil {
+		return "atomic"
+	}
+	return "lock"
+}
+
+func outcomeOf(surface string, a Answer, err error) string {
+	switch {
+	case is[*BusyError](err):
+		return outcomeBusy
+	case is[*RebuildingError](err):
+		return outcomeRebuilding
+	case err != nil:
+		return outcomeUnavailable
+	case a.Admitted:
+		return outcomeAdmitted
+	case surface == surfaceWebhook:
+		return outcomeRejected
+	default:
+		return outcomeWaiting
+	}
+}
+
+func lockOutcomeOf(err error) string {
+	switch {
+	case is[*BusyError](err):
+		return outcomeBusy
+	case err != nil:
+		return outcomeUnavailable
+	default:
+		return outcomeAcquired
+	}
+}
+
+func is[T error](err error) bool {
+	_, ok := errors.AsType[T](err)
+	return ok
+}

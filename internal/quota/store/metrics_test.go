@@ -1,0 +1,124 @@
+package store
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+)
+
+// mutation: an outcome that is taken for another, gauges that are not set by a release, or drift that is not counted, makes this fail.
+func TestMetrics(t *testing.T) {
+	server := miniredis.RunT(t)
+	s := newScene(t, testClient(t, server.Addr()), nil, 1)
+	reg := prometheus.NewRegistry()
+	s.gate.opts.Metrics = NewMetrics(reg, 2)
+	s.admits(run("a", 0, 9))
+	s.waits(run("b", 0, 8), 1, "")
+	s.reserves("c", false)
+	s.limit(9).reserves("c", true)
+	locked := *s
+	locked.limits.Lock = &LockSettings{TTL: patience}
+	locked.waits(run("b", 0, 8), 1, "")
+	must(t, s.client.Set(t.Context(), lockKey(s), "another", 0).Err(), "take the lock")
+	_, _ = s.gate.Admit(t.Context(), acme(), locked.limits, run("b", 0, 8))
+	must(t, s.gate.Restore(t.Context(), acme(), []string{"a", "x", "y"}), "restore")
+	_, err := s.gate.Drop(t.Context(), acme(), s.limits, []string{"a", "b", "c", "unknown"})
+	must(t, err, "drop")
+	for i := range 3 { // closed; acme and 0 have labels of their own
+		_, _ = s.gate.Admit(t.Context(), Key{Tenant: strconv.Itoa(i)}, s.limits, run("a", 0, 0))
+	}
+	server.Close()
+	_, _ = s.gate.Reserve(t.Context(), acme(), s.limits, run("a", 0, 0), time.Minute)
+
+	want := `
+# HELP syncopate_admission_drift_total Differences between slots and runs that were repaired: slots of no run (leaked), runs without a slot (missing), places in line of no run (stale_place).
+# TYPE syncopate_admission_drift_total counter
+syncopate_admission_drift_total{kind="leaked"} 1
+syncopate_admission_drift_total{kind="missing"} 2
+syncopate_admission_drift_total{kind="stale_place"} 1
+# HELP syncopate_admission_queue_length Runs in line, as of the last answer about the tenant.
+# TYPE syncopate_admission_queue_length gauge
+syncopate_admission_queue_length{policy="batch",tenant="acme"} 0
+# HELP syncopate_admission_slots Admitted runs, as of the last answer about the tenant.
+# TYPE syncopate_admission_slots gauge
+syncopate_admission_slots{policy="batch",tenant="acme"} 2
+`
+	if err := testutil.GatherAndCompare(reg, strings.NewReader(want), "syncopate_admission_drift_total",
+		"syncopate_admission_queue_length", "syncopate_admission_slots"); err != nil {
+		t.Error(err)
+	}
+	if diff := counts(t, reg, map[string]int{
+		"syncopate_admission_decision_seconds acme admitted controller atomic":    1,
+		"syncopate_admission_decision_seconds acme waiting controller atomic":     1,
+		"syncopate_admission_decision_seconds acme rejected webhook atomic":       1,
+		"syncopate_admission_decision_seconds acme admitted webhook atomic":       1,
+		"syncopate_admission_decision_seconds acme waiting controller lock":       1,
+		"syncopate_admission_decision_seconds acme busy controller lock":          1,
+		"syncopate_admission_decision_seconds acme unavailable webhook atomic":    1,
+		"syncopate_admission_decision_seconds 0 rebuilding controller atomic":     1,
+		"syncopate_admission_decision_seconds other rebuilding controller atomic": 2,
+		"syncopate_admission_lock_wait_seconds acme acquired controller":          1,
+		"syncopate_admission_lock_wait_seconds acme busy controller":              1,
+	}); diff != "" {
+		t.Error(diff)
+	}
+	if problems, err := testutil.GatherAndLint(reg); len(problems) > 0 || err != nil {
+		t.Errorf("lint: %v, %v", problems, err)
+	}
+}
+
+// counts compares how often histograms were observed, by name and labels: tenant, outcome, surface, strategy.
+func counts(t *testing.T, reg *prometheus.Registry, want map[string]int) string {
+	t.Helper()
+	families, err := reg.Gather()
+	must(t, err, "gather")
+	got := map[string]int{}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			if m.GetHistogram() == nil {
+				continue
+			}
+			name := family.GetName()
+			for _, label := range []string{"tenant", "outcome", "surface", "strategy"} {
+				for _, pair := range m.GetLabel() {
+					if pair.GetName() == label {
+						name += " " + pair.GetValue()
+					}
+				}
+			}
+			got[name] = int(m.GetHistogram().GetSampleCount())
+		}
+	}
+	return cmp.Diff(want, got)
+}
+
+// The objectives count what is within a bound; it has to be that of a bucket (docs/slo.md).
+//
+// mutation: other buckets make this fail.
+func TestBoundsOfObjectivesAreBuckets(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	NewMetrics(reg, 1).decided("acme", "lock", surfaceWebhook, outcomeAdmitted, 0)
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, bound := range map[string]float64{"syncopate_admission_decision_seconds": 0.512} {
+		found := false
+		for _, f := range families {
+			for _, m := range f.GetMetric() {
+				for _, b := range m.GetHistogram().GetBucket() {
+					found = found || (f.GetName() == name && b.GetUpperBound() == bound)
+				}
+			}
+		}
+		if !found {
+			t.Errorf("%s has no bucket up to %v", name, bound)
+		}
+	}
+}

@@ -1,0 +1,146 @@
+package store
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+)
+
+// model is what the slots of one key are meant to be, in plain words of Go.
+type model struct {
+	open     bool
+	token    string // of the rebuild that is under way
+	slots    map[string]bool
+	line     []Run // in order
+	reserved map[string]time.Duration
+	now      time.Duration
+}
+
+func newModel() *model {
+	return &model{slots: map[string]bool{}, reserved: map[string]time.Duration{}}
+}
+
+func (m *model) flush() {
+	now := m.now
+	*m = *newModel()
+	m.now = now
+}
+
+func inOrder(x, y Run) int {
+	return cmp.Or(cmp.Compare(y.Priority, x.Priority), cmp.Compare(x.Created.Unix(), y.Created.Unix()), cmp.Compare(x.Name, y.Name), cmp.Compare(x.UID, y.UID))
+}
+
+func (m *model) expire() {
+	maps.DeleteFunc(m.reserved, func(_ string, end time.Duration) bool { return end <= m.now })
+}
+
+func (m *model) leave(uid string) bool {
+	before := len(m.line)
+	m.line = slices.DeleteFunc(m.line, func(r Run) bool { return r.UID == uid })
+	return len(m.line) < before
+}
+
+func (m *model) take(uid string) {
+	m.leave(uid)
+	delete(m.reserved, uid)
+	m.slots[uid] = true
+}
+
+func (m *model) answer(limit int) Answer {
+	return Answer{Limit: limit, Used: len(m.slots), Waiting: len(m.line), Reserved: len(m.reserved)}
+}
+
+func (m *model) admit(limit int, r Run) Answer {
+	m.expire()
+	_, reserved := m.reserved[r.UID]
+	delete(m.reserved, r.UID)
+	in := m.slots[r.UID] || limit < 0 || reserved && len(m.slots) < limit
+	if !in {
+		m.leave(r.UID)
+		m.line = append(m.line, r)
+		slices.SortFunc(m.line, inOrder)
+	}
+	rank := slices.IndexFunc(m.line, func(w Run) bool { return w.UID == r.UID })
+	if in || rank < limit-len(m.slots)-len(m.reserved) {
+		m.take(r.UID)
+		a := m.answer(limit)
+		a.Admitted = true
+		return a
+	}
+	a := m.answer(limit)
+	a.Position = rank + 1
+	if rank > 0 {
+		a.Ahead = m.line[rank-1].Name
+	}
+	return a
+}
+
+func (m *model) reserve(limit int, uid string, ttl time.Duration) Answer {
+	m.expire()
+	ok := m.slots[uid]
+	if !ok {
+		taken := len(m.slots) + len(m.line) + len(m.reserved)
+		if _, mine := m.reserved[uid]; mine {
+			taken--
+		}
+		if slices.ContainsFunc(m.line, func(r Run) bool { return r.UID == uid }) {
+			taken--
+		}
+		ok = limit < 0 || taken < limit
+		switch {
+		case ok && ttl > 0:
+			m.reserved[uid] = m.now + ttl
+		case ttl > 0:
+			delete(m.reserved, uid)
+		}
+	}
+	a := m.answer(limit)
+	a.Admitted = ok
+	return a
+}
+
+func (m *model) free(limit int, uids []string) []string {
+	m.expire()
+	for _, uid := range uids {
+		delete(m.slots, uid)
+		delete(m.reserved, uid)
+		m.leave(uid)
+	}
+	room := limit - len(m.slots) - len(m.reserved)
+	if limit < 0 {
+		room = len(m.line)
+	}
+	var next []string
+	for _, r := range m.line[:min(max(0, room), len(m.line))] {
+		next = append(next, r.UID)
+	}
+	return next
+}
+
+func (m *model) restore(uids []string) {
+	m.expire()
+	for _, uid := range uids {
+		m.take(uid)
+	}
+}
+
+// begin returns the token of the rebuild that is under way, which is given if there was none.
+func (m *model) begin(given string) string {
+	if m.open {
+		return given
+	}
+	if m.token == "" {
+		m.token = given
+	}
+	return m.token
+}
+
+func (m *model) finish(token string, uids []string) bool {
+	if !m.open && (m.token == "" || token != m.token) {
+		return false
+	}
+	m.open, m.token = true, ""
+	m.restore(uids)
+	return true
+}

@@ -1,0 +1,166 @@
+package store
+
+import (
+	"context"
+	_ "embed" // the scripts
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/redis/go-redis/v9"
+)
+
+//go:embed scripts/epoch.lua
+var epochSource string
+
+//go:embed scripts/line.lua
+var lineSource string
+
+//go:embed scripts/admit.lua
+var admitSource string
+
+//go:embed scripts/reserve.lua
+var reserveSource string
+
+//go:embed scripts/free.lua
+var freeSource string
+
+//go:embed scripts/restore.lua
+var restoreSource string
+
+//go:embed scripts/begin.lua
+var beginSource string
+
+//go:embed scripts/book.lua
+var bookSource string
+
+//go:embed scripts/unlock.lua
+var unlockSource string
+
+//go:embed scripts/claim.lua
+var claimSource string
+
+//go:embed scripts/yield.lua
+var yieldSource string
+
+//go:embed scripts/claims.lua
+var claimsSource string
+
+//go:embed scripts/reclaim.lua
+var reclaimSource string
+
+type scripts struct {
+	admit, reserve, free, restore, begin, book, unlock *redis.Script
+	claim, yield, claims, reclaim                      *redis.Script
+}
+
+func loadScripts() scripts {
+	ofSlots := func(source string) *redis.Script { return redis.NewScript(epochSource + lineSource + source) }
+	ofClaims := func(source string) *redis.Script { return redis.NewScript(epochSource + source) }
+	return scripts{
+		admit: ofSlots(admitSource), reserve: ofSlots(reserveSource), free: ofSlots(freeSource),
+		restore: ofSlots(restoreSource), book: ofSlots(bookSource),
+		claim: ofClaims(claimSource), yield: ofClaims(yieldSource), claims: ofClaims(claimsSource), reclaim: ofClaims(reclaimSource),
+		begin: ofClaims(beginSource), unlock: redis.NewScript(unlockSource),
+	}
+}
+
+// errLost is what a script says when a token is not, or no more, what it should be.
+var errLost = errors.New("the token is not known any more")
+
+// reply is what a script answered after its first word.
+type reply []any
+
+// ask runs a script whose first argument is the floor. keys[0] is the hash with the epoch. Errors: *UnavailableError,
+// *RebuildingError, errLost.
+func (g *Store) ask(ctx context.Context, s *redis.Script, k Key, keys []string, args ...any) (reply, error) {
+	ctx, cancel := context.WithTimeout(ctx, g.timeout)
+	defer cancel()
+	got, err := s.Run(ctx, g.client, keys, append([]any{g.floor(keys[0])}, args...)...).Slice()
+	if err != nil {
+		return nil, g.unavailable(k, err)
+	}
+	word, rest := "", reply(got)
+	if len(got) > 0 {
+		word, rest = rest.text(0), rest[1:]
+	}
+	switch word {
+	case "ok":
+		return rest, nil
+	case "closed":
+		return nil, &RebuildingError{Key: k, Why: RebuildReason(rest.text(0)), delay: g.spread(rebuildingDelay)}
+	case "lost":
+		return nil, errLost
+	default:
+		return nil, g.unavailable(k, fmt.Errorf("the script answered %.200q", fmt.Sprint(got)))
+	}
+}
+
+// learn remembers the term of an answer, which is its first element.
+func (g *Store) learn(key string, r reply) {
+	term := int64(r.number(0))
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if known, ok := g.floors[key]; term > known && (ok || len(g.floors) < maxFloors) {
+		g.floors[key] = term
+	}
+}
+
+func (g *Store) floor(key string) int64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.floors[key]
+}
+
+// number is the i-th element as a number; 0 if it is none.
+func (r reply) number(i int) int {
+	if i >= len(r) {
+		return 0
+	}
+	switch v := r[i].(type) {
+	case int64:
+		return int(v)
+	case string:
+		n, _ := strconv.ParseInt(v, 10, 64)
+		return int(n)
+	}
+	return 0
+}
+
+// text is the i-th element as a string; empty if it is none.
+func (r reply) text(i int) string {
+	if i >= len(r) {
+		return ""
+	}
+	s, _ := r[i].(string)
+	return s
+}
+
+// list is the i-th element as a list; nil if it is none.
+func (r reply) list(i int) reply {
+	if i >= len(r) {
+		return nil
+	}
+	l, _ := r[i].([]any)
+	return l
+}
+
+// texts are all elements from the i-th on.
+func (r reply) texts(from int) []string {
+	if from >= len(r) {
+		return nil
+	}
+	all := make([]string, 0, len(r)-from)
+	for i := from; i < len(r); i++ {
+		all = append(all, r.text(i))
+	}
+	return all
+}
+
+func anys(ss []string) []any {
+	all := make([]any, len(ss))
+	for i, s := range ss {
+		all[i] = s
+	}
+	return all
+}

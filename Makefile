@@ -59,6 +59,10 @@ generate: ## Regenerate deep copies, CRDs and the API reference from api/, and w
 verify: ## Fail where generated code is stale, kustomize cannot build, the chart differs from it, alerts fail their tests, vet complains, no test reaches a part of the core, a test that docs/bugs.md names is gone, a quoted figure is not that of its result file, or go.mod is untidy.
 	hack/verify.sh
 
+.PHONY: structure
+structure: ## Print how far concerns are apart: methods of types, call cycles of files, lines of functions and files (docs/structure.md).
+	@go run ./hack/structure
+
 .PHONY: build
 build: ## Build the operator, the kubectl plugin and the sample worker into bin/. GOOS and GOARCH choose another platform.
 	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)' -o bin/ ./cmd/...

@@ -1,0 +1,3 @@
+package apart
+
+func helper() int { return First() }

@@ -1,0 +1,4 @@
+package apart
+
+// Second is called.
+func Second() int { return 2 }

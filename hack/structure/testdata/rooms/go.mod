@@ -1,0 +1,3 @@
+module example.org/rooms
+
+go 1.26

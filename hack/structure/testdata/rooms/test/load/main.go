@@ -1,0 +1,4 @@
+// Command load is a test by its folder.
+package main
+
+func main() {}

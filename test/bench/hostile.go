@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	// neighbourPace is the time between two runs of the neighbours: a quarter of what two cores can do.
+	// neighbourPace is the time between two runs of the neighbours, for each namespace that does harm beside them: so they ask for
+	// a quarter of what two cores can do beside one, and for a quarter of an equal share beside seven.
 	neighbourPace = 100 * time.Millisecond
 	// neighbourPatience is how long after the last one was created their runs are waited for.
 	neighbourPatience = 45 * time.Second
@@ -40,15 +41,19 @@ func hostilePlay(ctx context.Context, st *stage, r *report) error {
 			return fmt.Errorf("all together: %w", err)
 		}
 	}
-	r.note("Neighbours: chains of 2 of four tenants in a namespace of their own, one each %s for %s without harm, then as long beside it; from creation to the end as a watch sees it. What had not ended %s later counts so.",
-		neighbourPace, st.neighbourTime(), neighbourPatience)
+	r.note("Neighbours: chains of 2 of four tenants in a namespace of their own, one each %s for each kind of harm, for %s without it, then as long beside it; from creation to the end as a watch sees it; three times as long for all together. What had not ended %s later counts so.",
+		neighbourPace, st.neighbourTime(1), neighbourPatience)
 	r.note("One operator without leader election, and two for the moment of a change of owner. Beyond %d MiB it is killed and started again.", hostile.MemoryLimit)
 	r.plot(barPlot{title: "Neighbours' p99 beside harm, in parts of that without", y: "ratio", table: "neighbours", names: []string{"p99 ratio"}}.of(r, "ratio"))
 	r.plot(barPlot{title: "The most memory of an operator", y: "MiB", table: "operator", names: []string{"most RSS"}}.of(r, "memory"))
 	return nil
 }
 
-func (s *stage) neighbourTime() time.Duration { return time.Duration(s.size(20, 4)) * time.Second }
+// neighbourTime is how long neighbours are measured beside so many kinds of harm. Beside several they create runs at a slower pace, so it
+// takes longer to see as many.
+func (s *stage) neighbourTime(kinds int) time.Duration {
+	return time.Duration(s.size(20, 4)*min(kinds, 3)) * time.Second
+}
 
 // beside measures in a scene of its own: first without harm, then beside the kinds.
 func (s *stage) beside(ctx context.Context, r *report, name string, kinds ...hostile.Kind) (err error) {
@@ -61,7 +66,7 @@ func (s *stage) beside(ctx context.Context, r *report, name string, kinds ...hos
 	if err := hostile.Open(ctx, sc); err != nil {
 		return err
 	}
-	n, err := sc.Neighbours(ctx, neighbourPace)
+	n, err := sc.Neighbours(ctx, time.Duration(len(kinds))*neighbourPace)
 	if n != nil {
 		defer func() { err = errors.Join(err, n.Close(ctx)) }()
 	}
@@ -71,7 +76,7 @@ func (s *stage) beside(ctx context.Context, r *report, name string, kinds ...hos
 	if _, err := n.Measure(ctx, 2*time.Second, neighbourPatience); err != nil { // connections, caches
 		return err
 	}
-	without, err := n.Measure(ctx, s.neighbourTime(), neighbourPatience)
+	without, err := n.Measure(ctx, s.neighbourTime(len(kinds)), neighbourPatience)
 	if err != nil {
 		return err
 	}
@@ -99,7 +104,7 @@ func (s *stage) measureBeside(ctx context.Context, sc *hostile.Scene, n *hostile
 	if attacks, err = sc.Attacks(ctx, s.options.short, kinds...); err != nil {
 		return with, found, err
 	}
-	with, err = n.Measure(ctx, s.neighbourTime(), neighbourPatience)
+	with, err = n.Measure(ctx, s.neighbourTime(len(kinds)), neighbourPatience)
 	return with, found, err
 }
 

@@ -65,6 +65,7 @@ func (p *pass) noLock(ctx context.Context, plan lifecycle.Decision) (result reco
 	case !p.owes():
 		// Nothing to write, so no lock: what the core says of duplicates and stale results can never change back.
 		p.waitedEnough()
+		p.later = earliest(p.later, p.recoverFrom())
 		result, err = p.act(ctx, plan)
 		return result, true, err
 	case !p.payable():
@@ -96,6 +97,16 @@ func (p *pass) tooEarly() time.Time {
 	return time.Time{}
 }
 
+// lastDispatch is when status dispatched an attempt last; zero: it dispatched none.
+func lastDispatch(run *v1alpha1.WorkflowRun) (last time.Time) {
+	for i := range run.Status.Steps {
+		if at := run.Status.Steps[i].DispatchedAt; at != nil && at.After(last) {
+			last = at.Time
+		}
+	}
+	return last
+}
+
 // wantsLock says whether the lock is wanted though there may be nothing to write: because the run keeps it from its admission
 // on, or because the loss of a lease has to be told, which is a matter of how the lock is to be had now.
 func (p *pass) wantsLock() bool {
@@ -104,7 +115,23 @@ func (p *pass) wantsLock() bool {
 
 // owes says whether effects of earlier writes are still to be carried out.
 func (p *pass) owes() bool {
-	return len(p.mem.withdrawals) > 0 || len(p.mem.unpublished(p.run, p.losses)) > 0 || !p.owesOnlyNATS()
+	recoverable := len(p.mem.unpublished(p.run, p.losses)) > 0 && p.recoverFrom().IsZero()
+	return len(p.mem.withdrawals) > 0 || recoverable || !p.owesOnlyNATS()
+}
+
+// recoverFrom is when attempts that another process dispatched are worth the lock and a look-up. Until then
+// that process publishes them, if it lives. Zero: now. A time of dispatch ahead of this process's clock is of
+// a clock that differs, and delays nothing.
+func (p *pass) recoverFrom() time.Time {
+	_, writer := fenceOf(p.run)
+	if writer == p.mem.writer || len(p.mem.unpublished(p.run, p.losses)) == 0 {
+		return time.Time{}
+	}
+	now, last := p.clock.Now(), lastDispatch(p.run)
+	if at := last.Add(p.recoverPatience); at.After(now) && !last.After(now) {
+		return at
+	}
+	return time.Time{}
 }
 
 // owesOnlyNATS says whether no child run is to be created.

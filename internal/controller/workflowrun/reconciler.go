@@ -52,6 +52,9 @@ const (
 	refreshDelay = 10 * time.Millisecond
 	// publishParallel bounds the jobs that one pass publishes at the same time.
 	publishParallel = 16
+	// othersPatience is how long a process leaves attempts alone that another one dispatched. Only operators that
+	// share runs meet such a young attempt: a new leader begins seconds after the last one wrote.
+	othersPatience = time.Second
 	// nextPriority is that of runs whose turn it is at their tenant's gate; others have 0.
 	nextPriority = 10
 	// settleParallel bounds the results that one pass settles at the same time.
@@ -98,6 +101,8 @@ type Reconciler struct {
 	spread func() float64 // spreads all other waits; uniform in [0,1) likewise
 	newID  func() string
 	holder string
+	// recoverPatience is how long attempts that others dispatched are left to them: see recoverFrom.
+	recoverPatience time.Duration
 	// requireLists: namespaces without lists of classes and topics permit none.
 	requireLists bool
 

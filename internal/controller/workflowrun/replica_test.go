@@ -72,7 +72,7 @@ func (w *world) newReplica(ctx context.Context, holder string, adjust ...func(*r
 	r := &replica{w: w, registry: prometheus.NewRegistry(), recorder: &recorder{}}
 	lockMetrics := lockmgr.NewMetrics(r.registry)
 	r.Reconciler = &Reconciler{
-		events: r.recorder, clock: w.clock, rand: rand.Float64, spread: rand.Float64, newID: uuid.NewString, holder: holder,
+		events: r.recorder, clock: w.clock, rand: rand.Float64, spread: rand.Float64, newID: uuid.NewString, holder: holder, recoverPatience: othersPatience,
 		metrics: NewMetrics(r.registry), locked: lockMetrics, results: bus.NewMetrics(r.registry),
 		gates: everyone{}, crews: &knownWorkers{}, policyChanged: func() {}, inbox: newInbox(10_000, 96<<20), memories: newMemories(), lists: newLists(), directory: newDirectory(), keeper: newKeeper(),
 	}

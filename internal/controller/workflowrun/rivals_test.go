@@ -25,6 +25,7 @@ import (
 //   - act.go eachJob without the look at the lease: "a holder that was paused" dispatches twice.
 //   - persist.go with resourceVersion taken out of the object: "both decide on the same state" dispatches twice.
 //   - act.go recoverJobs that publishes without a look-up: the job of the other is stored twice.
+//   - advance.go recoverFrom that is always zero: "leaves an attempt to the other" looks it up at once.
 //   - takeover.go fence that does nothing: "a holder that was paused in its recovery" dispatches twice.
 //   - lock.go acquire without the floor that NATS told of: "is told of a higher fence" never gets on.
 var _ = Describe("two replicas that both own everything", func() {
@@ -42,6 +43,26 @@ var _ = Describe("two replicas that both own everything", func() {
 		Expect(w.jobsStored(ctx)).To(Equal(3))
 		Expect(b.counter("syncopate_job_recoveries_total", "outcome", "Queued")).To(BeNumerically(">=", 2))
 	}, NodeTimeout(2*patience))
+
+	It("leaves an attempt to the other that has just dispatched it", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		w.policy(ctx, quick())
+		a, b := w.newReplica(ctx, "a"), w.newReplica(ctx, "b")
+		run := w.create(ctx, diamond())
+		a.inFlight(ctx, run, 2)
+		w.dropLock(ctx, run) // it lingers no more: b could have it
+
+		recovered := func() float64 { return b.counter("syncopate_job_recoveries_total") }
+		wait := b.mustPass(ctx, run).RequeueAfter
+		Expect(wait).To(And(BeNumerically(">", 0), BeNumerically("<=", othersPatience)))
+		Expect(recovered()).To(BeZero())
+		Expect(w.locked(ctx, run)).To(BeFalse())
+
+		w.clock.Step(wait)
+		b.mustPass(ctx, run)
+		Expect(recovered()).To(BeEquivalentTo(2), "a may be dead")
+		w.finishBoth(ctx, run, a, b)
+	}, NodeTimeout(patience))
 
 	It("both decide on the same state: the later write is refused and has no effect", func(ctx SpecContext) {
 		w := newWorld(ctx, withWindow(tinyWindow))
@@ -144,6 +165,7 @@ var _ = Describe("two replicas that both own everything", func() {
 			w.outliveWindow(ctx)
 			return nil
 		})
+		w.clock.Step(othersPatience)
 		b.mustPass(ctx, run)
 		Expect(w.jobsStored(ctx)).To(Equal(1))
 		Expect(w.jobsQueued(ctx)).To(BeZero())

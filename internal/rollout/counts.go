@@ -1,0 +1,142 @@
+package rollout
+
+import "time"
+
+// Bounds are the upper bounds of the buckets of a Histogram, each inclusive; a last bucket has what is above.
+var Bounds = [...]time.Duration{
+	time.Millisecond, 2 * time.Millisecond, 5 * time.Millisecond,
+	10 * time.Millisecond, 20 * time.Millisecond, 50 * time.Millisecond,
+	100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond,
+	time.Second, 2 * time.Second, 5 * time.Second,
+	10 * time.Second, 20 * time.Second, 60 * time.Second,
+}
+
+// Histogram counts values by bucket; it is not cumulative.
+type Histogram [len(Bounds) + 1]int64
+
+// Add counts a value.
+func (h *Histogram) Add(d time.Duration) { h[bucketOf(d)]++ }
+
+func bucketOf(d time.Duration) int {
+	for i, bound := range Bounds {
+		if d <= bound {
+			return i
+		}
+	}
+	return len(Bounds)
+}
+
+// total is the number of values.
+func (h Histogram) total() (n int64) {
+	for _, c := range h {
+		n += c
+	}
+	return n
+}
+
+// above is the number of values in buckets after the given one.
+func (h Histogram) above(bucket int) (n int64) {
+	for _, c := range h[bucket+1:] {
+		n += c
+	}
+	return n
+}
+
+// tail is the first bucket with which 95 of 100 values are reached.
+func (h Histogram) tail() int {
+	sum, total := int64(0), h.total()
+	for i, c := range h {
+		if sum += c; sum*100 >= total*95 {
+			return i
+		}
+	}
+	return len(h) - 1
+}
+
+// Quantile is the upper bound of the bucket in which the q-quantile lies; the last bound for what is above; 0 without values.
+func (h Histogram) Quantile(q float64) time.Duration {
+	sum, total := int64(0), h.total()
+	if total == 0 {
+		return 0
+	}
+	for i, c := range h[:len(Bounds)] {
+		if sum += c; float64(sum) >= q*float64(total) {
+			return Bounds[i]
+		}
+	}
+	return Bounds[len(Bounds)-1]
+}
+
+// Counts are of the runs of one arm. None ever goes down.
+type Counts struct {
+	// Runs were put into the arm.
+	Runs int64
+	// Ended are those of them that ended; only these vote.
+	Ended int64
+	// Contended are those of Ended whose lock was busy at least once.
+	Contended int64
+	// Busy are those of Contended whose lock was busy again when it was tried again.
+	Busy int64
+	// Abandoned, FenceRefused and DeadLettered are those of Ended to which that happened at least once.
+	Abandoned, FenceRefused, DeadLettered int64
+	// Waits are the longest lock waits of runs that ended and waited for a lock.
+	Waits Histogram
+	// Latencies are the longest result latencies of runs that ended and had a result.
+	Latencies Histogram
+}
+
+// Plus is the sum of two.
+func (c Counts) Plus(o Counts) Counts {
+	c.Runs, c.Ended, c.Contended, c.Busy = c.Runs+o.Runs, c.Ended+o.Ended, c.Contended+o.Contended, c.Busy+o.Busy
+	c.Abandoned, c.FenceRefused, c.DeadLettered = c.Abandoned+o.Abandoned, c.FenceRefused+o.FenceRefused, c.DeadLettered+o.DeadLettered
+	for i := range c.Waits {
+		c.Waits[i] += o.Waits[i]
+		c.Latencies[i] += o.Latencies[i]
+	}
+	return c
+}
+
+// reaches says that no count is below that of an earlier reading.
+func (c Counts) reaches(before Counts) bool {
+	for i := range c.Waits {
+		if c.Waits[i] < before.Waits[i] || c.Latencies[i] < before.Latencies[i] {
+			return false
+		}
+	}
+	return c.Runs >= before.Runs && c.Ended >= before.Ended && c.Contended >= before.Contended && c.Busy >= before.Busy &&
+		c.Abandoned >= before.Abandoned && c.FenceRefused >= before.FenceRefused && c.DeadLettered >= before.DeadLettered
+}
+
+// plausible says that no count contradicts another.
+func (c Counts) plausible() bool {
+	for i := range c.Waits {
+		if c.Waits[i] < 0 || c.Latencies[i] < 0 {
+			return false
+		}
+	}
+	return c.Ended <= c.Runs && c.Contended <= c.Ended && 0 <= c.Busy && c.Busy <= c.Contended &&
+		hardAtMost(c, c.Ended) && c.Waits.total() <= c.Ended && c.Latencies.total() <= c.Ended
+}
+
+func hardAtMost(c Counts, most int64) bool {
+	return 0 <= min(c.Abandoned, c.FenceRefused, c.DeadLettered) && max(c.Abandoned, c.FenceRefused, c.DeadLettered) <= most
+}
+
+// Tally is what was counted for a candidate, over all replicas.
+type Tally struct {
+	// Canary and Control are the arms.
+	Canary, Control Counts
+	// Rest is the number of runs that were put into neither.
+	Rest int64
+}
+
+// Plus is the sum of two.
+func (t Tally) Plus(o Tally) Tally {
+	return Tally{Canary: t.Canary.Plus(o.Canary), Control: t.Control.Plus(o.Control), Rest: t.Rest + o.Rest}
+}
+
+// right says that the tally can follow on an earlier one.
+func (t Tally) right(before Tally) bool {
+	return t.Canary.plausible() && t.Control.plausible() && t.Rest >= before.Rest &&
+		t.Canary.reaches(before.Canary) && t.Control.reaches(before.Control)
+}

@@ -1,0 +1,183 @@
+package rollout
+
+import (
+	"fmt"
+	"time"
+)
+
+// Input is what a decision is made on.
+type Input struct {
+	// Plan is how a change is rolled out.
+	Plan Plan
+	// Spec is the revision that spec asks for.
+	Spec Revision
+	// State is that of the decision before; the zero State before the first.
+	State State
+	// Tally is what was counted for State.Candidate, over all replicas.
+	Tally Tally
+	// Command is a user's, about State.Candidate.
+	Command Command
+	// Now is the time.
+	Now time.Time
+}
+
+// Event is news for users.
+type Event struct {
+	// Warning says that somebody should look at it.
+	Warning bool
+	Reason  Reason
+	Message string
+}
+
+// Decide says what follows, and what to announce. It does not change its input.
+func Decide(in Input) (State, []Event) {
+	s := in.State
+	switch {
+	case s.Baseline.Zero():
+		return State{Phase: Stable, Baseline: in.Spec, Since: in.Now, Reason: ReasonInForce, Message: "No change was rolled out yet"}, nil
+	case in.Spec.Is(s.Baseline):
+		return in.stable()
+	case !in.Plan.Canary:
+		next, events := in.promote(in.Spec, ReasonImmediate, "In force for all runs at once")
+		return next, append(in.superseded(), events...)
+	case !in.Spec.Is(s.Candidate):
+		return in.begin()
+	case s.Active():
+		return in.proceed()
+	case in.Command == Promote:
+		return in.promote(s.Candidate, ReasonPromotedByUser, "Promoted by a user after it was rolled back")
+	default:
+		return s, nil
+	}
+}
+
+// stable is for a spec that says what is in force.
+func (in Input) stable() (State, []Event) {
+	s := in.State
+	if s.Phase == Stable || s.Phase == Promoted {
+		return s, nil
+	}
+	return State{
+		Phase: Stable, Baseline: s.Baseline, Since: in.Now, Reason: ReasonInForce, Message: "Spec says again what is in force",
+	}, in.superseded()
+}
+
+// superseded announces that a candidate is not tried any more.
+func (in Input) superseded() []Event {
+	if !in.State.Active() {
+		return nil
+	}
+	return []Event{{Warning: true, Reason: ReasonSuperseded, Message: "Candidate " + in.State.Candidate.Name() + " is superseded by an edit"}}
+}
+
+// begin tries a new candidate, whatever became of the one before.
+func (in Input) begin() (State, []Event) {
+	s := State{
+		Phase: Progressing, Baseline: in.State.Baseline, Candidate: in.Spec, Since: in.Now, Verdict: NotEnough, Reason: ReasonCanaryRuns,
+	}
+	if fault := in.Plan.Fault(); fault != "" {
+		s.Message = "Not tried: " + fault
+		return s, in.superseded()
+	}
+	s, events := in.step(s, in.Plan.StepsPercent[0])
+	return s, append(in.superseded(), events...)
+}
+
+// step begins a step.
+func (in Input) step(s State, percent int) (State, []Event) {
+	s.Phase, s.Reason, s.Verdict = Progressing, ReasonCanaryRuns, NotEnough
+	s.Percent, s.Since, s.Begin = percent, in.Now, s.Seen
+	s.Message = fmt.Sprintf("Candidate %s is tried on %d percent of the runs", s.Candidate.Name(), percent)
+	return s, []Event{{Reason: ReasonCanaryRuns, Message: s.Message}}
+}
+
+// proceed judges the candidate that is tried.
+func (in Input) proceed() (State, []Event) {
+	s := in.State
+	switch in.Command {
+	case Abort:
+		return in.rollBack(s, ReasonAbortedByUser, "Aborted by a user")
+	case Promote:
+		return in.promote(s.Candidate, ReasonPromotedByUser, "Promoted by a user")
+	default:
+	}
+	if fault := in.Plan.Fault(); fault != "" {
+		s.Verdict, s.Message = NotEnough, "Not judged: "+fault
+		return s, nil
+	}
+	if s.Percent == 0 { // the plan had a fault until now
+		return in.step(s, in.Plan.StepsPercent[0])
+	}
+	if !in.Tally.right(s.Seen) {
+		return in.rollBack(s, ReasonSampleRatioMismatch, "Counts went back, or contradict each other: the data is wrong")
+	}
+	s = s.observe(in.Plan, in.Tally)
+	found := judge(in.Plan, s)
+	s.Verdict = found.verdict
+	switch found.verdict {
+	case Fail:
+		return in.rollBack(s, found.reason, found.message)
+	case Pass:
+		return in.advance(s)
+	default:
+		s.Message = found.message
+		return in.wait(s)
+	}
+}
+
+// observe takes the tally in, and freezes thresholds once the control has enough values.
+func (s State) observe(p Plan, t Tally) State {
+	s.Seen = t
+	s.Wait = s.Wait.frozen(t.Canary.Waits, t.Control.Waits, p.MinContendedRuns)
+	s.Latency = s.Latency.frozen(t.Canary.Latencies, t.Control.Latencies, p.MinContendedRuns)
+	return s
+}
+
+func (t Threshold) frozen(canary, control Histogram, least int64) Threshold {
+	if t.Set || control.total() < least {
+		return t
+	}
+	t = Threshold{Set: true, Bucket: control.tail()}
+	t.Canary, t.Control = t.votes(canary), t.votes(control)
+	return t
+}
+
+func (t Threshold) votes(h Histogram) Vote { return Vote{Yes: h.above(t.Bucket), Asked: h.total()} }
+
+// advance goes to the next step; after the last one the candidate is promoted.
+func (in Input) advance(s State) (State, []Event) {
+	for _, percent := range in.Plan.StepsPercent {
+		if percent > s.Percent {
+			return in.step(s, percent)
+		}
+	}
+	in.State = s
+	return in.promote(s.Candidate, ReasonAllStepsPassed, fmt.Sprintf("Candidate %s passed all steps", s.Candidate.Name()))
+}
+
+// wait goes on with a step, unless it is over.
+func (in Input) wait(s State) (State, []Event) {
+	if s.Phase == Holding || in.Now.Sub(s.Since) < in.Plan.MaxStep {
+		return s, nil
+	}
+	text := fmt.Sprintf("Step of %d percent is over after %s: %s", s.Percent, in.Plan.MaxStep, s.Message)
+	if !in.Plan.Hold {
+		return in.rollBack(s, ReasonInsufficientData, text)
+	}
+	s.Phase, s.Reason, s.Message = Holding, ReasonInsufficientData, text
+	return s, []Event{{Warning: true, Reason: ReasonInsufficientData, Message: text}}
+}
+
+func (in Input) rollBack(s State, reason Reason, text string) (State, []Event) {
+	s.Phase, s.Percent, s.Since, s.Reason, s.Message = RolledBack, 0, in.Now, reason, text
+	if s.Verdict != Fail {
+		s.Verdict = NotEnough
+	}
+	return s, []Event{{Warning: true, Reason: reason, Message: "Candidate " + s.Candidate.Name() + " is rolled back: " + text}}
+}
+
+func (in Input) promote(r Revision, reason Reason, text string) (State, []Event) {
+	return State{
+		Phase: Promoted, Baseline: r, Candidate: r, Since: in.Now, Verdict: in.State.Verdict, Reason: reason, Message: text, Seen: in.State.Seen,
+	}, []Event{{Reason: reason, Message: text}}
+}

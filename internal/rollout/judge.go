@@ -1,0 +1,150 @@
+package rollout
+
+import (
+	"fmt"
+	"math"
+)
+
+// Evidence needed, as logarithms of 1/alpha: of a hundred rollouts without a difference one at most is rolled back by chance.
+var (
+	busyLimit  = math.Log(200)  // 0.5 %
+	tailLimit  = math.Log(500)  // 0.2 %, of waits and of latencies
+	ratioLimit = math.Log(3000) // 0.1 % of three checks
+	// leaning is evidence that is no proof, and too much for a pass.
+	leaning = math.Log(3)
+)
+
+// finding is what counts say of a candidate.
+type finding struct {
+	verdict Verdict
+	reason  Reason
+	message string
+}
+
+// judge judges a candidate by what was counted so far.
+func judge(p Plan, s State) finding {
+	for _, check := range []func(Plan, State) (finding, bool){hardGuardrails, sampleRatio, votes, lacking} {
+		if f, ok := check(p, s); ok {
+			return f
+		}
+	}
+	return finding{verdict: Pass}
+}
+
+// hardGuardrails are events of which one is too many, unless the control has them, too.
+func hardGuardrails(_ Plan, s State) (finding, bool) {
+	canary, control := s.Seen.Canary, s.Seen.Control
+	for _, g := range []struct {
+		what            string
+		canary, control int64
+	}{
+		{"lost their lock while they worked", canary.Abandoned, control.Abandoned},
+		{"had a write refused by the fence", canary.FenceRefused, control.FenceRefused},
+		{"had a dead letter", canary.DeadLettered, control.DeadLettered},
+	} {
+		if g.canary > 0 && g.control == 0 {
+			return finding{Fail, ReasonHardGuardrail, fmt.Sprintf("%d runs of the canary %s, none of the control", g.canary, g.what)}, true
+		}
+	}
+	return finding{}, false
+}
+
+// sampleRatio finds arms whose sizes cannot be chance. A share of all runs is compared with the percentages that were in force
+// since the begin: replicas take up a new one at different times.
+func sampleRatio(p Plan, s State) (finding, bool) {
+	canary, control := s.Seen.Canary, s.Seen.Control
+	all := canary.Runs + control.Runs + s.Seen.Rest
+	least, most := float64(min(p.StepsPercent[0], s.Percent))/slots, float64(s.Percent)/slots
+	share := float64(canary.Runs) / float64(max(1, all))
+	mismatch := func(what string, k, n int64) (finding, bool) {
+		return finding{Fail, ReasonSampleRatioMismatch, fmt.Sprintf("%s: %d of %d", what, k, n)}, true
+	}
+	switch {
+	case logShare(canary.Runs, canary.Runs+control.Runs, 0.5) > ratioLimit:
+		return mismatch("Canary and control began with different numbers of runs", canary.Runs, canary.Runs+control.Runs)
+	case logShare(canary.Ended, canary.Ended+control.Ended, 0.5) > ratioLimit:
+		return mismatch("Canary and control ended different numbers of runs", canary.Ended, canary.Ended+control.Ended)
+	case share > most && logShare(canary.Runs, all, most) > ratioLimit:
+		return mismatch("The canary has more runs than its percentage", canary.Runs, all)
+	case share < least && logShare(canary.Runs, all, least) > ratioLimit:
+		return mismatch("The canary has fewer runs than its percentage", canary.Runs, all)
+	}
+	return finding{}, false
+}
+
+// question is one that each run answers with a vote.
+type question struct {
+	reason          Reason
+	what            string
+	canary, control Vote
+	limit           float64 // evidence that is enough
+	borne           int64   // votes of the canary, in percent of the control's
+	least           int64   // runs to be asked in each arm
+}
+
+// questions are those that were asked so far.
+func questions(p Plan, s State) []question {
+	canary, control := s.Seen.Canary, s.Seen.Control
+	list := []question{{
+		reason: ReasonBusyRunsWorse, what: "found the lock busy again when they tried it again", limit: busyLimit, borne: p.BusyRunsPercent,
+		canary: Vote{canary.Busy, canary.Contended}, control: Vote{control.Busy, control.Contended},
+	}}
+	if t := s.Wait; t.Set {
+		list = append(list, question{
+			reason: ReasonWaitTailWorse, what: "waited longer for the lock than the control's p95", limit: tailLimit, borne: p.WaitTailPercent,
+			canary: t.votes(canary.Waits).minus(t.Canary), control: t.votes(control.Waits).minus(t.Control), least: p.MinContendedRuns,
+		})
+	}
+	if t := s.Latency; t.Set {
+		list = append(list, question{
+			reason: ReasonLatencyWorse, what: "had a result latency above the control's p95", limit: tailLimit, borne: p.LatencyPercent,
+			canary: t.votes(canary.Latencies).minus(t.Canary), control: t.votes(control.Latencies).minus(t.Control), least: p.MinContendedRuns,
+		})
+	}
+	return list
+}
+
+func (q question) String() string {
+	return fmt.Sprintf("%d of %d runs of the canary %s, and %d of %d of the control", q.canary.Yes, q.canary.Asked, q.what, q.control.Yes, q.control.Asked)
+}
+
+// beyond says that the canary's votes are more than is borne.
+func (q question) beyond() bool {
+	return q.canary.Yes*q.control.Asked*100 > q.control.Yes*q.canary.Asked*q.borne
+}
+
+// votes finds a question that the canary answers worse, beyond doubt or so likely that it does not pass.
+func votes(p Plan, s State) (finding, bool) {
+	doubt, found := finding{}, false
+	for _, q := range questions(p, s) {
+		if !q.beyond() {
+			continue
+		}
+		switch evidence := logWorse(q.canary, q.control); {
+		case evidence >= q.limit:
+			return finding{Fail, q.reason, q.String()}, true
+		case evidence >= leaning:
+			doubt, found = finding{verdict: NotEnough, message: "Not sure yet: " + q.String()}, true
+		}
+	}
+	return doubt, found
+}
+
+// lacking says what evidence the step lacks.
+func lacking(p Plan, s State) (finding, bool) {
+	least := p.MinContendedRuns
+	canary, control := s.Seen.Canary.Contended-s.Begin.Canary.Contended, s.Seen.Control.Contended-s.Begin.Control.Contended
+	if min(canary, control) < least {
+		return finding{verdict: NotEnough, message: fmt.Sprintf(
+			"%d contended runs of the canary and %d of the control ended in this step, %d of each are needed", canary, control, least)}, true
+	}
+	if s.Seen.Control.Latencies.total() > 0 && !s.Latency.Set {
+		return finding{verdict: NotEnough, message: "Too few runs of the control had a result"}, true
+	}
+	for _, q := range questions(p, s) {
+		if min(q.canary.Asked, q.control.Asked) < q.least {
+			return finding{verdict: NotEnough, message: fmt.Sprintf("Too few runs were asked yet (%d of each are needed): %s", q.least, q)}, true
+		}
+	}
+	return finding{}, false
+}

@@ -1,0 +1,248 @@
+package rollout
+
+import (
+	"flag"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+var update = flag.Bool("update", false, "play all rollouts of the simulation, and write its table to docs/rollout.md")
+
+const (
+	simulationSeed = 20260102
+	simulatedRuns  = 3000
+	usualBusy      = 0.3 // of contended runs are busy again under the baseline
+	page           = "../../docs/rollout.md"
+)
+
+// traffic makes runs whose contention comes in storms, whose retries come in clusters, and whose waits and latencies have heavy
+// tails which depend on both.
+type traffic struct {
+	rnd   *rand.Rand
+	storm bool
+}
+
+// behaviour is how runs of an arm differ from the baseline's.
+type behaviour struct {
+	busy float64 // times the probability that a contended run is busy again
+	tail float64 // times the waits
+	slow float64 // times the latency
+}
+
+// scenario is what is simulated.
+type scenario struct {
+	name      string
+	busy      float64 // of contended runs of the baseline, outside storms
+	candidate behaviour
+	plan      Plan
+	look      int // after how many runs the counts are judged
+}
+
+type outcome struct {
+	phase           Phase
+	reason          Reason
+	busy, contended int64 // runs of both arms, when it ended
+}
+
+// run makes a run and counts its votes.
+func (tr *traffic) run(c *Counts, s scenario, b behaviour) {
+	if tr.storm = tr.rnd.Float64() < map[bool]float64{true: 0.98, false: 0.005}[tr.storm]; tr.storm {
+		s.busy = min(1, s.busy*1.5)
+	}
+	c.Runs++
+	c.Ended++
+	wait := time.Duration(0)
+	if tr.rnd.Float64() < 0.6 {
+		c.Contended++
+		tries := 1
+		if tr.rnd.Float64() < s.busy*b.busy {
+			c.Busy++
+			for tries = 2; tr.rnd.Float64() < 0.6; tries++ { // who lost a race loses the next ones, too
+			}
+		}
+		wait = time.Duration(float64(tries) * b.tail * (0.7 + 0.6*tr.rnd.Float64()) * float64(500*time.Millisecond))
+	}
+	latency := time.Duration(b.slow * (math.Exp(tr.rnd.NormFloat64())*float64(20*time.Millisecond) + float64(wait)))
+	c.Waits.Add(wait)
+	c.Latencies.Add(latency)
+}
+
+// play simulates a rollout of so many runs.
+func (s scenario) play(seed uint64) outcome {
+	tr := &traffic{rnd: rand.New(rand.NewPCG(simulationSeed, seed))}
+	spec := Revision{Hash: fmt.Sprintf("%08x", seed), Generation: 2}
+	now := time.Unix(0, 0)
+	state := State{Phase: Stable, Baseline: Revision{Hash: "old", Generation: 1}}
+	tally := Tally{}
+	for i := range simulatedRuns {
+		if i%s.look == 0 {
+			state, _ = Decide(Input{Plan: s.plan, Spec: spec, State: state, Tally: tally, Now: now})
+			if !state.Active() {
+				break
+			}
+		}
+		now = now.Add(time.Second)
+		uid := fmt.Sprint("run-", i)
+		switch state.ArmOf(uid) {
+		case Canary:
+			tr.run(&tally.Canary, s, s.candidate)
+		case Control:
+			tr.run(&tally.Control, s, behaviour{1, 1, 1})
+		default:
+			tr.run(new(Counts), s, behaviour{1, 1, 1})
+			tally.Rest++
+		}
+	}
+	return outcome{state.Phase, state.Reason, tally.Canary.Busy + tally.Control.Busy, tally.Canary.Contended + tally.Control.Contended}
+}
+
+// repeat plays a scenario with many seeds.
+func (s scenario) repeat(times int) result {
+	outcomes := make([]outcome, times)
+	var group sync.WaitGroup
+	for part := range runtime.GOMAXPROCS(0) {
+		group.Go(func() {
+			for i := part; i < times; i += runtime.GOMAXPROCS(0) {
+				outcomes[i] = s.play(uint64(i))
+			}
+		})
+	}
+	group.Wait()
+	r := result{scenario: s, times: times, reasons: map[Reason]int{}}
+	var busy, contended []int64
+	for _, o := range outcomes {
+		if o.phase == Promoted {
+			r.promoted++
+		}
+		if o.phase == RolledBack {
+			r.reasons[o.reason]++
+			busy, contended = append(busy, o.busy), append(contended, o.contended)
+		}
+	}
+	r.busy, r.contended = median(busy), median(contended)
+	return r
+}
+
+type result struct {
+	scenario
+	times, promoted int
+	reasons         map[Reason]int
+	busy, contended int64 // medians, of those that were rolled back
+}
+
+// rolledBack counts those for which the data spoke against the candidate.
+func (r result) rolledBack() (n int) {
+	for reason, count := range r.reasons {
+		if reason != ReasonInsufficientData {
+			n += count
+		}
+	}
+	return n
+}
+
+func (r result) row() string {
+	percent := func(n int) string { return fmt.Sprintf("%.1f %%", 100*float64(n)/float64(r.times)) }
+	medians := " | "
+	if r.rolledBack()*2 > r.times {
+		medians = fmt.Sprintf("%d | %d", r.busy, r.contended)
+	}
+	return fmt.Sprintf("| %s | %.0f %% | %s | %s | %s | %s |", r.name, 100*r.scenario.busy, percent(r.rolledBack()), percent(r.promoted),
+		percent(r.times-r.rolledBack()-r.promoted), medians)
+}
+
+func median(of []int64) int64 {
+	if len(of) == 0 {
+		return 0
+	}
+	slices.Sort(of)
+	return of[len(of)/2]
+}
+
+// scenarios are the rows of the table.
+func scenarios() []scenario {
+	steps := Plan{
+		Canary: true, StepsPercent: []int{5, 20, 50}, MinContendedRuns: 40, MaxStep: time.Hour, Hold: true,
+		BusyRunsPercent: 120, WaitTailPercent: 150, LatencyPercent: 120,
+	}
+	short := steps
+	short.StepsPercent = []int{20, 50}
+	watched := steps // never has enough to go on, so it is judged until the runs end
+	watched.StepsPercent, watched.MinContendedRuns = []int{50}, simulatedRuns
+	tails := watched // thresholds need less
+	tails.MinContendedRuns = 200
+	same := behaviour{1, 1, 1}
+	times := func(busy float64) behaviour { return behaviour{busy, 1, 1} }
+	return []scenario{
+		{"no difference, steps 5, 20, 50", usualBusy, same, steps, 30},
+		{"no difference, steps 20, 50", usualBusy, same, short, 30},
+		{"no difference, steps 20, 50", 0.1, same, short, 30},
+		{"no difference, half of the runs, judged after each 10", usualBusy, same, watched, 10},
+		{"no difference, half of the runs, judged after each 10", 0.1, same, watched, 10},
+		{"busy runs x 1.5, steps 20, 50", usualBusy, times(1.5), short, 30},
+		{"busy runs x 2, steps 20, 50", usualBusy, times(2), short, 30},
+		{"busy runs x 2, half of the runs", usualBusy, times(2), watched, 1},
+		{"busy runs x 2, half of the runs", 0.1, times(2), watched, 1},
+		{"busy runs x 3, half of the runs", usualBusy, times(3), watched, 1},
+		{"busy runs x 3, half of the runs", 0.1, times(3), watched, 1},
+		{"busy runs x 5, half of the runs", 0.1, times(5), watched, 1},
+		{"waits x 3, half of the runs", usualBusy, behaviour{1, 3, 1}, tails, 10},
+		{"latencies x 3, half of the runs", usualBusy, behaviour{1, 1, 3}, tails, 10},
+	}
+}
+
+// The numbers of the issue. In the gate a tenth of the rollouts is played; -update plays all, and writes the table.
+//
+// mutation: a vote for each retry instead of one for each run, a limit of log(2), and thresholds that are not frozen make this fail.
+func TestRolloutsBySimulation(t *testing.T) {
+	times := 100
+	if *update {
+		times = 1000
+	}
+	var rows []string
+	for _, s := range scenarios() {
+		r := s.repeat(times)
+		rows = append(rows, r.row())
+		t.Log(r.row(), r.reasons)
+		none := s.candidate == behaviour{1, 1, 1}
+		if none && r.rolledBack()*100 > times {
+			t.Errorf("%s: %d of %d are rolled back, %v; 1 %% is borne", s.name, r.rolledBack(), times, r.reasons)
+		}
+		if most, ok := map[float64]int64{2: 150, 3: 60}[s.candidate.busy]; ok && s.look == 1 && s.busy == usualBusy && r.contended > most {
+			t.Errorf("%s: found after %d contended runs, %d are allowed", s.name, r.contended, most)
+		}
+		if !none && s.plan.StepsPercent[0] == 50 && r.rolledBack()*100 < times*95 {
+			t.Errorf("%s: only %d of %d were found", s.name, r.rolledBack(), times)
+		}
+	}
+	if *update {
+		writeTable(t, fmt.Sprintf("%d rollouts a row, %d runs each, seed %d.", times, simulatedRuns, simulationSeed), rows)
+	}
+}
+
+// writeTable puts the table between its marks on the page.
+func writeTable(t *testing.T, caption string, rows []string) {
+	t.Helper()
+	const begin, end = "<!-- simulation begin -->\n", "<!-- simulation end -->"
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, ok := strings.Cut(string(text), begin)
+	_, after, ok2 := strings.Cut(rest, end)
+	if !ok || !ok2 {
+		t.Fatalf("%s lacks the marks of the table", page)
+	}
+	head := "\n\n| rollouts | busy | rolled back | promoted | neither | busy runs | contended runs |\n|---|---|---|---|---|---|---|\n"
+	table := before + begin + caption + head + strings.Join(rows, "\n") + "\n" + end + after
+	if err := os.WriteFile(page, []byte(table), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

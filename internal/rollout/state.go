@@ -1,0 +1,124 @@
+package rollout
+
+import (
+	"strconv"
+	"time"
+)
+
+// Phase is where a rollout is.
+type Phase string
+
+// The phases.
+const (
+	Stable      Phase = "Stable"      // no candidate; the baseline is what spec says
+	Progressing Phase = "Progressing" // the candidate is tried
+	Holding     Phase = "Holding"     // likewise, though the step is over without enough evidence
+	Promoted    Phase = "Promoted"    // the last candidate is the baseline
+	RolledBack  Phase = "RolledBack"  // all runs have the baseline; spec still says otherwise
+)
+
+// Verdict is what the counts say of the candidate now.
+type Verdict string
+
+// The verdicts.
+const (
+	NotEnough Verdict = "NotEnough" // goes on
+	Pass      Verdict = "Pass"      // next step, or promoted
+	Fail      Verdict = "Fail"      // rolled back
+)
+
+// Reason is why a rollout is where it is.
+type Reason string
+
+// Reasons.
+const (
+	ReasonInForce             Reason = "InForce"             // no change was tried
+	ReasonImmediate           Reason = "Immediate"           // strategy Immediate: in force at once
+	ReasonCanaryRuns          Reason = "CanaryRuns"          // a step is under way
+	ReasonAllStepsPassed      Reason = "AllStepsPassed"      // promoted
+	ReasonPromotedByUser      Reason = "PromotedByUser"      // promoted by a command
+	ReasonAbortedByUser       Reason = "AbortedByUser"       // rolled back by a command
+	ReasonBusyRunsWorse       Reason = "BusyRunsWorse"       // more runs retried in vain
+	ReasonWaitTailWorse       Reason = "WaitTailWorse"       // more runs waited longer than the control's p95
+	ReasonLatencyWorse        Reason = "LatencyWorse"        // more runs had a result latency above the control's p95
+	ReasonHardGuardrail       Reason = "HardGuardrail"       // a lock abandoned, a fence refused, a dead letter; none in the control
+	ReasonSampleRatioMismatch Reason = "SampleRatioMismatch" // the arms' sizes do not fit, or counts went back
+	ReasonInsufficientData    Reason = "InsufficientData"    // a step was over without enough evidence
+	ReasonSuperseded          Reason = "Superseded"          // a new edit came
+)
+
+// Command is what a user asks for.
+type Command string
+
+// Commands.
+const (
+	NoCommand Command = ""
+	Promote   Command = "Promote" // the candidate becomes the baseline now; also one that was rolled back
+	Abort     Command = "Abort"   // the candidate is rolled back now
+)
+
+// Revision is a version of what is rolled out.
+type Revision struct {
+	// Hash is that of the content: equal content, equal hash.
+	Hash string
+	// Generation is the metadata.generation with which it came.
+	Generation int64
+}
+
+// Is says that the content is the same.
+func (r Revision) Is(o Revision) bool { return r.Hash == o.Hash }
+
+// Zero says that there is none.
+func (r Revision) Zero() bool { return r.Hash == "" }
+
+// State is all that is remembered between two decisions.
+type State struct {
+	Phase Phase
+	// Baseline is what runs have that are not in the canary.
+	Baseline Revision
+	// Candidate is what the canary has while Progressing or Holding; afterwards, the last one that was tried.
+	Candidate Revision
+	// Percent is the part of the runs that is the canary; 0: there is none.
+	Percent int
+	// Since is when the step began, or the phase.
+	Since   time.Time
+	Verdict Verdict
+	Reason  Reason
+	Message string
+
+	// Seen is the tally of the last decision.
+	Seen Tally
+	// Begin is the tally when the step began.
+	Begin Tally
+	// Wait and Latency are thresholds.
+	Wait, Latency Threshold
+}
+
+// Threshold is what a wait or a latency must exceed for a vote of yes.
+type Threshold struct {
+	// Set says that there is one.
+	Set bool
+	// Bucket is the last one that is not above it.
+	Bucket int
+	// Canary and Control are the votes when it was set; they do not count.
+	Canary, Control Vote
+}
+
+// Vote is how many runs of an arm were asked a question, and said yes.
+type Vote struct{ Yes, Asked int64 }
+
+func (v Vote) minus(o Vote) Vote { return Vote{v.Yes - o.Yes, v.Asked - o.Asked} }
+
+// Active says that there is a canary.
+func (s State) Active() bool { return s.Phase == Progressing || s.Phase == Holding }
+
+// ArmOf is the arm of a run that is written for the first time.
+func (s State) ArmOf(runUID string) Arm {
+	if !s.Active() {
+		return Rest
+	}
+	return ArmOf(runUID, s.Candidate.Name(), s.Percent)
+}
+
+// Name tells a revision from one of the same content at another time.
+func (r Revision) Name() string { return r.Hash + "-" + strconv.FormatInt(r.Generation, 10) }

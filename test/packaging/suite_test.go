@@ -104,25 +104,26 @@ func install() error {
 
 // apply is kubectl apply --server-side with strict validation: an unknown field, or one that is there twice, is an error.
 func apply(manifests []byte, args ...string) error {
-	kubeconfig, err := os.CreateTemp("", "kubeconfig-")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.Remove(kubeconfig.Name()) }()
-	if _, err = kubeconfig.Write(server.env.KubeConfig); err != nil {
-		return err
-	}
-	if err := kubeconfig.Close(); err != nil {
-		return err
-	}
-	kubectl, err := filepath.Abs(filepath.Join(server.env.BinaryAssetsDirectory, "kubectl"))
-	if err != nil {
-		return err
-	}
-	_, err = run(manifests, kubectl, append([]string{
-		"--kubeconfig", kubeconfig.Name(), "apply", "--server-side", "--validate=strict", "-f", "-",
-	}, args...)...)
+	_, err := kubectl(manifests, append([]string{"apply", "--server-side", "--validate=strict", "-f", "-"}, args...)...)
 	return err
+}
+
+// kubectl runs it as the administrator.
+func kubectl(stdin []byte, args ...string) ([]byte, error) {
+	dir, err := os.MkdirTemp("", "kubectl-")
+	if err != nil {
+		return nil, fmt.Errorf("make a directory for the kubeconfig: %w", err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	kubeconfig := filepath.Join(dir, "kubeconfig")
+	if err := os.WriteFile(kubeconfig, server.env.KubeConfig, 0o600); err != nil {
+		return nil, fmt.Errorf("write the kubeconfig: %w", err)
+	}
+	program, err := filepath.Abs(filepath.Join(server.env.BinaryAssetsDirectory, "kubectl"))
+	if err != nil {
+		return nil, err
+	}
+	return run(stdin, program, append([]string{"--kubeconfig", kubeconfig}, args...)...)
 }
 
 // run runs a program at the root of the repository; the error has what it said.

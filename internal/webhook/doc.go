@@ -18,6 +18,13 @@
 //	                          +-------------------------- no answer: 503 ServiceUnavailable, AdmissionUnavailable,
 //	                                                      AdmissionBusy or AdmissionRebuilding
 //
+// # What is refused whatever the policy
+//
+// A field that is nested more than 100 deep is refused with 422 Invalid, cause InvalidSpec. The
+// operator would end such a run as InvalidSpec, but the object would be stored, and jq reads
+// nothing of a list with such an object in it. That is what happens without the webhook, while it
+// is down and may be passed over, and to runs that a match condition leaves out.
+//
 // # Guarantees
 //
 //   - Of runs of a Reject policy with one idempotency key that are created at the same time one is allowed, and the others are told its name.
@@ -26,7 +33,7 @@
 //     is told of a run that has room. Whoever loses it in between gives its slot up.
 //   - Of runs of a Reject policy that are created at the same time, no more are allowed than have room: each that is allowed has a
 //     reservation by its UID, which validating admission sees as it will be stored. The controller's Admit turns it into a slot.
-//   - Each refusal but that for the key has details.retryAfterSeconds, hence a Retry-After header, and one cause whose type is the reason; the message
+//   - Each refusal but those for the key and the depth has details.retryAfterSeconds, hence a Retry-After header, and one cause whose type is the reason; the message
 //     begins with that reason. 429 says tenant, policy, limit and how it is used.
 //   - A dry run gets the same answer and leaves nothing behind.
 //   - A request is answered within a second less than the API server waits, and within 9 s in any case.

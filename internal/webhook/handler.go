@@ -74,6 +74,9 @@ func (h *handler) decide(ctx context.Context, req hooks.Request) answer {
 		return malformed(err)
 	}
 	run.Namespace = req.Namespace
+	if field, bound := tooDeep(&run.Spec); field != "" {
+		return invalid(field, bound)
+	}
 	limit := budgetOf(ctx)
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

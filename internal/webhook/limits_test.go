@@ -336,3 +336,19 @@ var _ = Describe("What the gate is not asked", func() {
 		Expect(w.keeper.asked.Load()).To(BeZero())
 	}, SpecTimeout(patience))
 })
+
+var _ = Describe("What is nested too deep", func() {
+	It("is not stored, whatever its class", func(ctx SpecContext) {
+		w := newWorld(ctx, suite.redis)
+		w.register(ctx, w.operator(setting{}), closed)
+		w.guarded(ctx)
+		run := w.run("any", "deep")
+		run.Spec.Inputs = nested(9000)
+		got := w.create(ctx, run, "")
+		Expect(got.code).To(Equal(http.StatusUnprocessableEntity))
+		Expect(got.status.Message).To(Equal(`admission webhook "admission.syncopate.dev" denied the request: InvalidSpec: spec.inputs: nested more than 100 deep`))
+		var runs v1alpha1.WorkflowRunList
+		Expect(suite.client.List(ctx, &runs, client.InNamespace(w.ns))).To(Succeed())
+		Expect(runs.Items).To(BeEmpty())
+	}, SpecTimeout(patience))
+})

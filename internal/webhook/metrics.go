@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// Outcomes of requests, as labels. Beside not_asked, duplicate and malformed they are those of syncopate_admission_decision_seconds.
+// Outcomes of requests, as labels. Beside not_asked, duplicate, malformed and invalid they are those of syncopate_admission_decision_seconds.
 const (
 	outcomeNotAsked    = "not_asked"
 	outcomeAdmitted    = "admitted"
@@ -17,6 +17,7 @@ const (
 	outcomeUnavailable = "unavailable"
 	outcomeRebuilding  = "rebuilding"
 	outcomeMalformed   = "malformed"
+	outcomeInvalid     = "invalid"
 )
 
 // metrics is what the gate, which has the times of decisions (surface webhook), does not see.
@@ -38,6 +39,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 	for _, outcome := range []string{
 		outcomeNotAsked, outcomeAdmitted, outcomeRejected, outcomeDuplicate, outcomeBusy, outcomeUnavailable, outcomeRebuilding, outcomeMalformed,
+		outcomeInvalid,
 	} {
 		m.answers.WithLabelValues(outcome)
 	}

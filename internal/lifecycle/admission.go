@@ -8,6 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
 
 // GateState is what the tenant's gate says of a run that is not admitted.
@@ -56,7 +58,7 @@ type Claim struct {
 
 // admit lets the run in if its key and its tenant's gate let it. While the run is suspended its queue clock does not run.
 func (d *decider) admit() {
-	if admitted(&d.st) {
+	if status.Admitted(&d.st) {
 		return
 	}
 	if d.run.Spec.Suspend {
@@ -73,7 +75,7 @@ func (d *decider) admit() {
 	}
 	switch d.in.Gate.State {
 	case GateOpen:
-		d.st.Admission.AdmittedAt = secondPointer(d.now)
+		d.st.Admission.AdmittedAt = bounds.Second(d.now)
 		if d.in.Policy != nil {
 			d.st.Admission.Policy = d.in.Policy.Name
 		}
@@ -90,7 +92,7 @@ func (d *decider) queue() {
 		d.st.Admission = &v1alpha1.AdmissionStatus{}
 	}
 	if d.st.Admission.QueuedAt == nil {
-		d.st.Admission.QueuedAt = secondPointer(d.now)
+		d.st.Admission.QueuedAt = bounds.Second(d.now)
 	}
 }
 
@@ -119,11 +121,11 @@ func (d *decider) claimed() bool {
 }
 
 // queued says whether the run waits to be admitted.
-func (d *decider) queued() bool { return !admitted(&d.st) && !d.run.Spec.Suspend }
+func (d *decider) queued() bool { return !status.Admitted(&d.st) && !d.run.Spec.Suspend }
 
 func (d *decider) admittedCondition() {
 	switch {
-	case admitted(&d.st):
+	case status.Admitted(&d.st):
 		d.set(v1alpha1.ConditionAdmitted, metav1.ConditionTrue, v1alpha1.ReasonAdmitted,
 			"Admitted at "+d.st.Admission.AdmittedAt.UTC().Format(time.RFC3339)+d.slotText())
 	case d.over:
@@ -139,7 +141,7 @@ func (d *decider) admittedCondition() {
 // this reason: keeping it up to date would cost a write per run and change of the line.
 func (d *decider) waitingCondition() {
 	reason, message := d.whyNotAdmitted()
-	was := condition(&d.st, v1alpha1.ConditionAdmitted)
+	was := status.Condition(&d.st, v1alpha1.ConditionAdmitted)
 	if reason == "" {
 		if was != nil && was.Status == metav1.ConditionFalse && was.Reason != v1alpha1.ReasonSuspended {
 			d.set(v1alpha1.ConditionAdmitted, was.Status, was.Reason, was.Message) // nobody was asked: what was said stands
@@ -183,22 +185,22 @@ func (d *decider) whyNotAdmitted() (reason, message string) {
 	at := d.now.UTC().Format(time.RFC3339)
 	switch {
 	case d.in.Lock.State == LockUnavailable:
-		return v1alpha1.ReasonAdmissionUnavailable, "Nobody is admitted while Redis cannot be used" + momentSeparator + cut(d.in.Lock.Message, maxMessageChars/2)
+		return v1alpha1.ReasonAdmissionUnavailable, "Nobody is admitted while Redis cannot be used" + momentSeparator + bounds.Cut(d.in.Lock.Message, bounds.MaxMessageChars/2)
 	case d.in.Parent != nil:
 		return v1alpha1.ReasonWaitingForParent, d.parentText()
 	case d.in.Claim.State == ClaimUnavailable:
-		return v1alpha1.ReasonAdmissionUnavailable, "The idempotency key cannot be claimed" + momentSeparator + cut(d.in.Claim.Cause, maxMessageChars/2)
+		return v1alpha1.ReasonAdmissionUnavailable, "The idempotency key cannot be claimed" + momentSeparator + bounds.Cut(d.in.Claim.Cause, bounds.MaxMessageChars/2)
 	}
 	switch g.State {
 	case GateUnasked, GateAsked, GateOpen:
 	case GateFull:
-		return v1alpha1.ReasonTenantAtCapacity, cut(d.capacityText(at), maxMessageChars)
+		return v1alpha1.ReasonTenantAtCapacity, bounds.Cut(d.capacityText(at), bounds.MaxMessageChars)
 	case GateBusy:
-		return v1alpha1.ReasonAdmissionBusy, "The admission lock of tenant " + d.st.Tenant + " is busy" + momentSeparator + cut(g.Cause, maxMessageChars/2)
+		return v1alpha1.ReasonAdmissionBusy, "The admission lock of tenant " + d.st.Tenant + " is busy" + momentSeparator + bounds.Cut(g.Cause, bounds.MaxMessageChars/2)
 	case GateRebuilding:
 		return v1alpha1.ReasonAdmissionRebuilding, "Redis lost what it knew of admitted runs; nobody is admitted until they are counted again"
 	case GateUnavailable:
-		return v1alpha1.ReasonAdmissionUnavailable, "Nobody is admitted while Redis cannot be used" + momentSeparator + cut(g.Cause, maxMessageChars/2)
+		return v1alpha1.ReasonAdmissionUnavailable, "Nobody is admitted while Redis cannot be used" + momentSeparator + bounds.Cut(g.Cause, bounds.MaxMessageChars/2)
 	}
 	return "", ""
 }

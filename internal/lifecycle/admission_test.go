@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
 
 func full(position int) Gate {
@@ -40,7 +41,7 @@ func TestARunWaitsForItsGate(t *testing.T) {
 			in := letIn(Input{Run: run, Now: epoch, Lock: held(1), Policy: &v1alpha1.PolicyReference{Name: "batch", Generation: 1}})
 			in.Gate = tt.gate
 			out := Decide(in)
-			c := condition(&out.Status, v1alpha1.ConditionAdmitted)
+			c := status.Condition(&out.Status, v1alpha1.ConditionAdmitted)
 			want := strings.ReplaceAll(tt.message, "2026-01-02T10:00:00Z", epoch.UTC().Format(time.RFC3339))
 			if c.Message != want || (tt.reason != "" && c.Reason != tt.reason) {
 				t.Errorf("Admitted=%s/%s: %s", c.Status, c.Reason, c.Message)
@@ -104,7 +105,7 @@ func TestAQueueTimeOutSaysWhatWasWaitedFor(t *testing.T) {
 	run.Status = persisted(t, &out.Status)
 	in.Now = epoch.Add(time.Minute)
 	out = Decide(in)
-	if got := condition(&out.Status, v1alpha1.ConditionSucceeded).Message; outcomeOf(&out.Status) != "TimedOut/QueueTimeout" ||
+	if got := status.Condition(&out.Status, v1alpha1.ConditionSucceeded).Message; outcomeOf(&out.Status) != "TimedOut/QueueTimeout" ||
 		!strings.HasPrefix(got, "not admitted within queueTimeoutSeconds (60): Tenant team-a has 2 runs under way") {
 		t.Errorf("%s: %s", outcomeOf(&out.Status), got)
 	}
@@ -129,7 +130,7 @@ func TestAQueueTimeOutSaysWhatKeptTheLock(t *testing.T) {
 			run.Status = persisted(t, &out.Status)
 			in.Now, in.Lock = epoch.Add(time.Minute), c.lock
 			out = Decide(in)
-			if diff := cmp.Diff(c.want, condition(&out.Status, v1alpha1.ConditionSucceeded).Message); diff != "" || outcomeOf(&out.Status) != "TimedOut/QueueTimeout" {
+			if diff := cmp.Diff(c.want, status.Condition(&out.Status, v1alpha1.ConditionSucceeded).Message); diff != "" || outcomeOf(&out.Status) != "TimedOut/QueueTimeout" {
 				t.Errorf("%s %s", outcomeOf(&out.Status), diff)
 			}
 		})
@@ -159,7 +160,7 @@ func TestIdempotencyKeys(t *testing.T) {
 			if got := outcomeOf(&out.Status); got != tt.want {
 				t.Errorf("outcome %s, want %s", got, tt.want)
 			}
-			if got := condition(&out.Status, v1alpha1.ConditionSucceeded).Message; !strings.HasPrefix(got, tt.message) {
+			if got := status.Condition(&out.Status, v1alpha1.ConditionSucceeded).Message; !strings.HasPrefix(got, tt.message) {
 				t.Errorf("message %q", got)
 			}
 			if out.Needs.Claim != (tt.claim.State == ClaimUnasked) {

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -93,7 +95,7 @@ func (d *decider) noteUnsettled() {
 // anyWithWorker says whether an attempt is in flight.
 func (d *decider) anyWithWorker() bool {
 	for i := range d.st.Steps {
-		if withWorker(&d.st.Steps[i]) {
+		if status.WithWorker(&d.st.Steps[i]) {
 			return true
 		}
 		if it := d.items[i]; it != nil && it.anyInFlight() {
@@ -105,7 +107,7 @@ func (d *decider) anyWithWorker() bool {
 
 func (it *items) anyInFlight() bool {
 	for k := range it.groups {
-		if g := &it.groups[k]; inFlight(g.phase) && g.set.Len() > 0 {
+		if g := &it.groups[k]; status.InFlight(g.phase) && g.set.Len() > 0 {
 			return true
 		}
 	}
@@ -120,7 +122,7 @@ func (d *decider) missingText() string {
 		return ""
 	}
 	return fmt.Sprintf("whether workers answered in time cannot be found out since %s: %s",
-		a.MissingSince.UTC().Format(time.RFC3339), cut(printable(a.Cause), maxMessageChars/4))
+		a.MissingSince.UTC().Format(time.RFC3339), bounds.Cut(bounds.Printable(a.Cause), bounds.MaxMessageChars/4))
 }
 
 // deferredText says that a time-out waits for answers that cannot be had; "" if none does.
@@ -146,11 +148,11 @@ func (d *decider) noteDeferred(text string) string {
 	if waits == "" {
 		return text
 	}
-	c := condition(&d.st, v1alpha1.ConditionSucceeded)
+	c := status.Condition(&d.st, v1alpha1.ConditionSucceeded)
 	if c == nil || !strings.Contains(c.Message, d.missingText()) {
 		d.event(EventWarning, "TimeoutWaits", strings.TrimSuffix(waits, "; "))
 	}
-	return cut(waits+text, maxMessageChars)
+	return bounds.Cut(waits+text, bounds.MaxMessageChars)
 }
 
 // noneYet collects the moments for a wake. What is due and waits for answers is none: the shell comes

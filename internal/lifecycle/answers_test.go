@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -112,7 +113,7 @@ func TestWhenTheStreamCannotBeAskedATimeOutWaitsForAMinute(t *testing.T) {
 	in := unasked(run, since)
 	in.Answers = Answers{MissingSince: since, Cause: "NATS is unreachable"}
 	out := Decide(in)
-	message := condition(&out.Status, v1alpha1.ConditionSucceeded).Message
+	message := status.Condition(&out.Status, v1alpha1.ConditionSucceeded).Message
 	for _, want := range []string{"time-outs wait until " + since.Add(time.Minute).Format(time.RFC3339), "NATS is unreachable", since.Format(time.RFC3339)} {
 		if !strings.Contains(message, want) {
 			t.Errorf("message %q does not say %q", message, want)

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -69,7 +71,7 @@ func (d *decider) decisionOn(i int) *Approval {
 	s := &d.st.Steps[i]
 	for k := range d.in.Approvals {
 		if a := &d.in.Approvals[k]; a.Step == s.Name {
-			end := approvalEnd(&d.plan.steps[i], s)
+			end := status.ApprovalEnd(&d.plan.Steps[i], s)
 			if !end.IsZero() && a.At.After(end) && !d.now.Before(end) {
 				return nil
 			}
@@ -96,33 +98,35 @@ func (d *decider) approve(i int, a *Approval) {
 		return
 	}
 	d.say(s, said)
-	d.outputBytes += len(rawOf(kept.output))
-	s.Phase, s.Output, s.OutputRef, s.CompletedAt = v1alpha1.StepSucceeded, kept.output, kept.ref, microPointer(d.now)
+	d.outputBytes += len(bounds.Raw(kept.output))
+	s.Phase, s.Output, s.OutputRef, s.CompletedAt = v1alpha1.StepSucceeded, kept.output, kept.ref, bounds.Micro(d.now)
 	d.event(EventNormal, "StepApproved", fmt.Sprintf("Step %s: %s", s.Name, withComment("approved by "+said.Approver, said.Comment)))
 }
 
 // saidBy is a decision as status shows it: within a bound for the whole run, but with the beginning of each approver's name.
 func (d *decider) saidBy(a *Approval) *v1alpha1.ApprovalStatus {
-	left := max(0, maxSaidBytes-d.saidBytes)
+	left := max(0, bounds.MaxSaidBytes-d.saidBytes)
 	fit := func(text string, chars, least int) string {
-		text = cutStored(cut(printable(text), chars), max(left, least))
-		left = max(0, left-storedBytes(text))
+		text = bounds.CutStored(bounds.Cut(bounds.Printable(text), chars), max(left, least))
+		left = max(0, left-bounds.StoredBytes(text))
 		return text
 	}
 	return &v1alpha1.ApprovalStatus{
-		Decision: a.Decision, DecidedAt: *microPointer(a.At),
-		Approver: fit(a.Approver, maxNameChars, leastNameBytes), Name: fit(a.Name, maxNameChars, 0), Comment: fit(a.Comment, maxCommentChars, 0),
+		Decision: a.Decision, DecidedAt: *bounds.Micro(a.At),
+		Approver: fit(a.Approver, bounds.MaxNameChars, bounds.LeastNameBytes), Name: fit(a.Name, bounds.MaxNameChars, 0), Comment: fit(a.Comment, bounds.MaxCommentChars, 0),
 	}
 }
 
 // say notes a decision in status.
 func (d *decider) say(s *v1alpha1.StepStatus, said *v1alpha1.ApprovalStatus) {
 	s.Approval = said
-	d.saidBytes += storedBytes(said.Approver) + storedBytes(said.Name) + storedBytes(said.Comment)
+	d.saidBytes += bounds.StoredBytes(said.Approver) + bounds.StoredBytes(said.Name) + bounds.StoredBytes(said.Comment)
 }
 
 // approvalID names the output of an approval as if it were that of a job.
-func approvalID(run *v1alpha1.WorkflowRun, step string) protocol.JobID { return jobID(run, step, 1) }
+func approvalID(run *v1alpha1.WorkflowRun, step string) protocol.JobID {
+	return status.JobID(run, step, 1)
+}
 
 func withComment(text, comment string) string {
 	if comment == "" {
@@ -131,22 +135,14 @@ func withComment(text, comment string) string {
 	return text + ": " + comment
 }
 
-// approvalEnd is when an approval is decided without anybody; zero: never.
-func approvalEnd(step *v1alpha1.Step, s *v1alpha1.StepStatus) time.Time {
-	if step.Approval == nil || step.Approval.TimeoutSeconds == nil || s.StartedAt == nil {
-		return time.Time{}
-	}
-	return s.StartedAt.Add(seconds(*step.Approval.TimeoutSeconds))
-}
-
 // approvalOver decides an approval that nobody decided in time.
 func (d *decider) approvalOver(i int, at time.Time) {
-	s, approval := &d.st.Steps[i], d.plan.steps[i].Approval
-	said := &v1alpha1.ApprovalStatus{Decision: v1alpha1.Reject, DecidedAt: *microPointer(at)}
+	s, approval := &d.st.Steps[i], d.plan.Steps[i].Approval
+	said := &v1alpha1.ApprovalStatus{Decision: v1alpha1.Reject, DecidedAt: *bounds.Micro(at)}
 	s.Approval = said
 	if approval.OnTimeout == v1alpha1.Approve {
 		said.Decision = v1alpha1.Approve
-		s.Phase, s.CompletedAt = v1alpha1.StepSucceeded, microPointer(d.now)
+		s.Phase, s.CompletedAt = v1alpha1.StepSucceeded, bounds.Micro(d.now)
 		d.event(EventNormal, "StepApproved", fmt.Sprintf("Step %s: approved, since nobody decided within %d s", s.Name, *approval.TimeoutSeconds))
 		return
 	}

@@ -11,6 +11,9 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/expr"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/dag"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -52,7 +55,7 @@ func SeenChild(run *v1alpha1.WorkflowRun) Child {
 	if run.Status.Outputs != nil {
 		c.Output = run.Status.Outputs.Raw
 	}
-	if end := condition(run.Status, v1alpha1.ConditionSucceeded); end != nil {
+	if end := status.Condition(run.Status, v1alpha1.ConditionSucceeded); end != nil {
 		c.Reason, c.Message = end.Reason, end.Message
 	}
 	return c
@@ -72,7 +75,7 @@ func Children(run *v1alpha1.WorkflowRun) []v1alpha1.StepStatus {
 	}
 	var all []v1alpha1.StepStatus
 	for i := range run.Status.Steps {
-		if s := &run.Status.Steps[i]; s.ChildRun != nil && inFlight(s.Phase) {
+		if s := &run.Status.Steps[i]; s.ChildRun != nil && status.InFlight(s.Phase) {
 			all = append(all, *s)
 		}
 	}
@@ -83,14 +86,14 @@ func Children(run *v1alpha1.WorkflowRun) []v1alpha1.StepStatus {
 // ErrNotInFlight, or is that of an expression (then an output is not in the object store any more).
 func ChildOf(run *v1alpha1.WorkflowRun, step string, payloads Payloads) (ChildToCreate, error) {
 	i, p, ok := childAt(run, step)
-	if !ok || !inFlight(run.Status.Steps[i].Phase) || run.Status.Steps[i].ChildRun == nil {
+	if !ok || !status.InFlight(run.Status.Steps[i].Phase) || run.Status.Steps[i].ChildRun == nil {
 		return ChildToCreate{}, fmt.Errorf("child run of step %s: %w", step, ErrNotInFlight)
 	}
 	inputs, err := newView(run, run.Status, p, payloads).render(i)
 	if err != nil {
 		return ChildToCreate{}, fmt.Errorf("child run of step %s: %w", step, err)
 	}
-	return childToCreate(run, &p.steps[i], inputs), nil
+	return childToCreate(run, &p.Steps[i], inputs), nil
 }
 
 // ChildInputs names the outputs in the object store that ChildOf needs.
@@ -99,25 +102,25 @@ func ChildInputs(run *v1alpha1.WorkflowRun, step string) []protocol.OutputRef {
 	if !ok {
 		return nil
 	}
-	reads, err := expr.TemplateOutputs(rawOf(p.steps[i].Run.Inputs))
+	reads, err := expr.TemplateOutputs(bounds.Raw(p.Steps[i].Run.Inputs))
 	if err != nil {
 		return nil // ChildOf says so
 	}
-	return newView(run, run.Status, p, nil).offloaded(p.sees(i), reads)
+	return newView(run, run.Status, p, nil).offloaded(p.Sees(i), reads)
 }
 
-func childAt(run *v1alpha1.WorkflowRun, step string) (i int, p *plan, ok bool) {
-	if run == nil || run.Status == nil || !aligned(stepsOf(run), run.Status.Steps) {
+func childAt(run *v1alpha1.WorkflowRun, step string) (i int, p *dag.Plan, ok bool) {
+	if run == nil || run.Status == nil || !status.Aligned(dag.Steps(run), run.Status.Steps) {
 		return 0, nil, false
 	}
-	all := planOf(run)
-	i, ok = all.index[step]
-	return i, &all, ok && all.steps[i].Run != nil
+	all := dag.Of(run)
+	i, ok = all.Index[step]
+	return i, &all, ok && all.Steps[i].Run != nil
 }
 
 // childToCreate is the child of a step that was validated. Of one that was not, the API server refuses what cannot be decoded.
 func childToCreate(run *v1alpha1.WorkflowRun, step *v1alpha1.Step, inputs json.RawMessage) ChildToCreate {
-	spec, _ := childSpec(step.Run)
+	spec, _ := dag.ChildSpec(step.Run)
 	if step.Run.Inputs != nil {
 		spec.Inputs = &runtime.RawExtension{Raw: inputs}
 	}
@@ -138,26 +141,23 @@ func childName(run *v1alpha1.WorkflowRun, step string) string {
 	return parent[:max(0, min(len(parent), maxChildName-len(tail)))] + tail
 }
 
-// takesPlace says whether a step takes a place of maxParallelSteps.
-func takesPlace(step *v1alpha1.Step) bool { return step.Job != nil || step.Run != nil }
-
 // maxRendered bounds what a step is given, after evaluation.
 func maxRendered(step *v1alpha1.Step) int {
 	if step.Run != nil {
-		return maxInputsBytes
+		return bounds.MaxInputsBytes
 	}
-	return maxRenderedBytes
+	return bounds.MaxRenderedBytes
 }
 
 // commitChild names the child run of a step in status, before it is created. Its name can be foreseen, so whoever finds a run of that
 // name looks whether it is as it would have been created.
 func (d *decider) commitChild(l launch) {
 	s := &d.st.Steps[l.step]
-	child := childToCreate(d.run, &d.plan.steps[l.step], l.input)
-	s.Phase, s.StartedAt = v1alpha1.StepRunning, microPointer(d.now)
+	child := childToCreate(d.run, &d.plan.Steps[l.step], l.input)
+	s.Phase, s.StartedAt = v1alpha1.StepRunning, bounds.Micro(d.now)
 	s.ChildRun = &v1alpha1.ChildRunStatus{Name: child.Name}
 	if d.st.StartedAt == nil {
-		d.st.StartedAt = secondPointer(d.now)
+		d.st.StartedAt = bounds.Second(d.now)
 	}
 	d.out.Create = append(d.out.Create, child)
 	d.event(EventNormal, "StepStarted", fmt.Sprintf("Step %s begins as child run %s", s.Name, child.Name))
@@ -167,7 +167,7 @@ func (d *decider) commitChild(l launch) {
 func (d *decider) children() {
 	for i := range d.st.Steps {
 		s := &d.st.Steps[i]
-		if d.plan.steps[i].Run == nil || s.ChildRun == nil || !inFlight(s.Phase) {
+		if d.plan.Steps[i].Run == nil || s.ChildRun == nil || !status.InFlight(s.Phase) {
 			continue
 		}
 		c := d.in.Children[s.ChildRun.Name]
@@ -193,7 +193,7 @@ func (d *decider) child(i int, c *Child) {
 func (d *decider) unconfirmed(i int, named *v1alpha1.ChildRunStatus, c *Child) {
 	switch c.State {
 	case ChildThere:
-		named.UID = cut(c.UID, maxCodeChars)
+		named.UID = bounds.Cut(c.UID, bounds.MaxCodeChars)
 		d.childEnded(i, c)
 	case ChildTaken:
 		d.childFailed(i, CodeNameTaken, c.Cause)
@@ -243,7 +243,7 @@ func (d *decider) childSucceeded(i int, c *Child) {
 		d.childFailed(i, CodeResultRejected, "output: "+problem)
 		return
 	}
-	kept, refused := d.keep(&Result{ID: jobID(d.run, s.Name, 1), Result: protocol.Result{Output: output}})
+	kept, refused := d.keep(&Result{ID: status.JobID(d.run, s.Name, 1), Result: protocol.Result{Output: output}})
 	switch {
 	case kept.lacking:
 		return // the object store has to take it first
@@ -251,8 +251,8 @@ func (d *decider) childSucceeded(i int, c *Child) {
 		d.childFailed(i, refused.Code, refused.Message)
 		return
 	}
-	d.outputBytes += len(rawOf(kept.output))
-	s.Phase, s.Output, s.OutputRef, s.CompletedAt = v1alpha1.StepSucceeded, kept.output, kept.ref, microPointer(d.now)
+	d.outputBytes += len(bounds.Raw(kept.output))
+	s.Phase, s.Output, s.OutputRef, s.CompletedAt = v1alpha1.StepSucceeded, kept.output, kept.ref, bounds.Micro(d.now)
 	d.event(EventNormal, "StepSucceeded", fmt.Sprintf("Step %s: child run %s succeeded", s.Name, s.ChildRun.Name))
 }
 
@@ -263,7 +263,7 @@ func (d *decider) childText(i int) string {
 		return ""
 	}
 	if c := d.in.Children[s.ChildRun.Name]; c.State == ChildPostponed {
-		return ", which cannot be created now: " + cut(printable(c.Cause), maxMessageChars/2)
+		return ", which cannot be created now: " + bounds.Cut(bounds.Printable(c.Cause), bounds.MaxMessageChars/2)
 	}
 	return ""
 }

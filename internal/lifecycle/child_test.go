@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -309,7 +311,7 @@ func TestSpecsOfChildrenAreChecked(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			run := newRun(newStep("sub", childRun(c.spec, c.inputs)), newStep("z"))
 			out := decideAt(run, epoch, held(1))
-			got := condition(&out.Status, v1alpha1.ConditionSucceeded)
+			got := status.Condition(&out.Status, v1alpha1.ConditionSucceeded)
 			if c.want == "" {
 				if got.Reason != v1alpha1.ReasonRunning || len(out.Create) != 1 {
 					t.Errorf("%s: %s, created %d", got.Reason, got.Message, len(out.Create))
@@ -317,7 +319,7 @@ func TestSpecsOfChildrenAreChecked(t *testing.T) {
 				return
 			}
 			if got.Reason != v1alpha1.ReasonInvalidSpec || !strings.HasPrefix(got.Message, c.want) || len(out.Create)+len(out.Dispatch) > 0 {
-				t.Errorf("%s: %s; want %s", got.Reason, cut(got.Message, 600), c.want)
+				t.Errorf("%s: %s; want %s", got.Reason, bounds.Cut(got.Message, 600), c.want)
 			}
 		})
 	}
@@ -327,7 +329,7 @@ func TestAChildRunMayNotCleanUp(t *testing.T) {
 	run := newRun(newStep("a"))
 	run.Spec.Finally = []v1alpha1.Step{newStep("f", childRun(oneJob, ""))}
 	out := decideAt(run, epoch, held(1))
-	if got := condition(&out.Status, v1alpha1.ConditionSucceeded); !strings.Contains(got.Message, "spec.finally[0]: a finally step needs exactly one of job and delay") {
+	if got := status.Condition(&out.Status, v1alpha1.ConditionSucceeded); !strings.Contains(got.Message, "spec.finally[0]: a finally step needs exactly one of job and delay") {
 		t.Errorf("%s: %s", got.Reason, got.Message)
 	}
 }

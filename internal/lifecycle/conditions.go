@@ -6,6 +6,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
 
 // outcome is why and how a run ended.
@@ -19,7 +21,7 @@ func (d *decider) progressConditions() {
 	reason, message := d.waitsFor()
 	d.set(v1alpha1.ConditionFinished, metav1.ConditionUnknown, v1alpha1.ReasonRunning, "")
 	d.set(v1alpha1.ConditionSucceeded, metav1.ConditionUnknown, reason, message)
-	d.set(v1alpha1.ConditionReconciling, metav1.ConditionTrue, reason, cut(message, maxToolChars))
+	d.set(v1alpha1.ConditionReconciling, metav1.ConditionTrue, reason, bounds.Cut(message, bounds.MaxToolChars))
 	d.set(v1alpha1.ConditionStalled, metav1.ConditionFalse, reason, "")
 	d.exhausted()
 }
@@ -32,7 +34,7 @@ func (d *decider) endConditions() {
 	d.set(v1alpha1.ConditionReconciling, metav1.ConditionFalse, d.outcome.reason, "")
 	stalled := "" // of a run that is fine
 	if !won {
-		stalled = cut(d.outcome.message, maxToolChars)
+		stalled = bounds.Cut(d.outcome.message, bounds.MaxToolChars)
 	}
 	d.set(v1alpha1.ConditionStalled, conditionStatus(!won), d.outcome.reason, stalled)
 	d.exhausted()
@@ -56,10 +58,10 @@ func (d *decider) exhausted() {
 	for i := range fresh {
 		dead := &fresh[i]
 		l.add(fmt.Sprintf("Result of step %s, attempt %d: put aside after %d failed deliveries, the last one with: %s",
-			dead.ID.Step, dead.ID.Attempt, dead.Failures, cut(printable(dead.Cause), maxMessageChars/2)))
+			dead.ID.Step, dead.ID.Attempt, dead.Failures, bounds.Cut(bounds.Printable(dead.Cause), bounds.MaxMessageChars/2)))
 	}
-	message := l.text(maxMessageChars)
-	c := condition(&d.st, v1alpha1.ConditionDeadLettered)
+	message := l.text(bounds.MaxMessageChars)
+	c := status.Condition(&d.st, v1alpha1.ConditionDeadLettered)
 	if c == nil || c.Status != metav1.ConditionTrue || c.Reason != v1alpha1.ReasonDeliveriesExhausted || c.Message != message {
 		d.event(EventWarning, v1alpha1.ReasonDeliveriesExhausted, message)
 	}
@@ -67,7 +69,7 @@ func (d *decider) exhausted() {
 }
 
 func (d *decider) deadLetterDefault() {
-	if c := condition(&d.st, v1alpha1.ConditionDeadLettered); c != nil {
+	if c := status.Condition(&d.st, v1alpha1.ConditionDeadLettered); c != nil {
 		c.ObservedGeneration = d.run.Generation
 		return
 	}
@@ -75,36 +77,20 @@ func (d *decider) deadLetterDefault() {
 }
 
 // set writes a condition; its transition time changes only with its status.
-func (d *decider) set(kind string, status metav1.ConditionStatus, reason, message string) {
+func (d *decider) set(kind string, is metav1.ConditionStatus, reason, message string) {
 	next := metav1.Condition{
-		Type: kind, Status: status, Reason: reason, Message: cut(printable(message), maxProblemsChars),
-		ObservedGeneration: d.run.Generation, LastTransitionTime: secondTime(d.now),
+		Type: kind, Status: is, Reason: reason, Message: bounds.Cut(bounds.Printable(message), bounds.MaxProblemsChars),
+		ObservedGeneration: d.run.Generation, LastTransitionTime: *bounds.Second(d.now),
 	}
-	c := condition(&d.st, kind)
+	c := status.Condition(&d.st, kind)
 	if c == nil {
 		d.st.Conditions = append(d.st.Conditions, next)
 		return
 	}
-	if c.Status == status {
+	if c.Status == is {
 		next.LastTransitionTime = c.LastTransitionTime
 	}
 	*c = next
-}
-
-func condition(st *v1alpha1.WorkflowRunStatus, kind string) *metav1.Condition {
-	for i := range st.Conditions {
-		if st.Conditions[i].Type == kind {
-			return &st.Conditions[i]
-		}
-	}
-	return nil
-}
-
-func reasonOf(st *v1alpha1.WorkflowRunStatus, kind string) string {
-	if c := condition(st, kind); c != nil {
-		return c.Reason
-	}
-	return ""
 }
 
 func conditionStatus(b bool) metav1.ConditionStatus {

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
 
 // deadLetters notes the attempts in flight whose answers are about to be put aside. The answer leaves the queue after this write:
@@ -14,7 +15,7 @@ func (d *decider) deadLetters() {
 		if dead.Started {
 			continue // the job is in JOBS until it is answered
 		}
-		i, verdict := judge(d.run, d.st.Steps, d.plan.index, dead.ID)
+		i, verdict := judge(d.run, d.st.Steps, d.plan.Index, dead.ID)
 		switch {
 		case verdict == Applied:
 			d.st.Steps[i].DeadLetter = v1alpha1.DeadLetterExhausted
@@ -38,7 +39,7 @@ func (it *items) deadLetter(s *v1alpha1.StepStatus, dead *DeadLetter) {
 // forgetLetters ends what is said of the answers of attempts that are over. (Groups of items are made anew with each attempt.)
 func (d *decider) forgetLetters() {
 	for i := range d.st.Steps {
-		if s := &d.st.Steps[i]; !withWorker(s) {
+		if s := &d.st.Steps[i]; !status.WithWorker(s) {
 			s.DeadLetter = ""
 		}
 	}

@@ -7,6 +7,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/dag"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -60,7 +63,7 @@ func Finished(run *v1alpha1.WorkflowRun) bool {
 
 // Admitted says whether the run was let in by its tenant's gate.
 func Admitted(run *v1alpha1.WorkflowRun) bool {
-	return run != nil && run.Status != nil && admitted(run.Status)
+	return run != nil && run.Status != nil && status.Admitted(run.Status)
 }
 
 // decider is the state of one decision.
@@ -69,7 +72,7 @@ type decider struct {
 	run  *v1alpha1.WorkflowRun
 	now  time.Time
 	st   v1alpha1.WorkflowRunStatus // becomes Decision.Status; shares nothing with in
-	plan plan
+	plan dag.Plan
 	view *view
 	out  Decision
 
@@ -106,26 +109,26 @@ type failure struct {
 }
 
 func newDecider(in Input) *decider {
-	d := &decider{in: in, run: adopted(&in), now: in.Now, plan: planOf(in.Run)}
+	d := &decider{in: in, run: adopted(&in), now: in.Now, plan: dag.Of(in.Run)}
 	if in.Run.Status != nil {
 		in.Run.Status.DeepCopyInto(&d.st)
 	}
-	d.seen = len(d.st.Steps) > 0 && aligned(d.plan.steps, d.st.Steps)
+	d.seen = len(d.st.Steps) > 0 && status.Aligned(d.plan.Steps, d.st.Steps)
 	if !d.seen {
-		d.st.Steps = alignedSteps(d.plan.steps, d.st.Steps)
+		d.st.Steps = status.Align(d.plan.Steps, d.st.Steps)
 	}
-	d.outputBytes = len(rawOf(d.st.Outputs))
+	d.outputBytes = len(bounds.Raw(d.st.Outputs))
 	for i := range d.st.Steps {
 		s := &d.st.Steps[i]
-		d.outputBytes += len(rawOf(s.Output))
-		if isForEach(s) && s.ForEach.Outputs != nil {
+		d.outputBytes += len(bounds.Raw(s.Output))
+		if status.IsForEach(s) && s.ForEach.Outputs != nil {
 			d.outputBytes += len(s.ForEach.Outputs.Raw)
 		}
 		if s.Error != nil {
-			d.errorBytes += storedBytes(s.Error.Message)
+			d.errorBytes += bounds.StoredBytes(s.Error.Message)
 		}
 		if a := s.Approval; a != nil {
-			d.saidBytes += storedBytes(a.Approver) + storedBytes(a.Name) + storedBytes(a.Comment)
+			d.saidBytes += bounds.StoredBytes(a.Approver) + bounds.StoredBytes(a.Name) + bounds.StoredBytes(a.Comment)
 		}
 	}
 	d.claimParent()
@@ -155,38 +158,6 @@ func (d *decider) through(stages ...func()) {
 			return
 		}
 	}
-}
-
-// aligned says whether status has the steps of spec, in order.
-func aligned(spec []v1alpha1.Step, steps []v1alpha1.StepStatus) bool {
-	if len(spec) != len(steps) {
-		return false
-	}
-	for i := range spec {
-		if spec[i].Name != steps[i].Name {
-			return false
-		}
-	}
-	return true
-}
-
-// alignedSteps gives each step of spec its status: the one it has, else Pending. More steps than status may hold: none.
-func alignedSteps(spec []v1alpha1.Step, steps []v1alpha1.StepStatus) []v1alpha1.StepStatus {
-	if len(spec) == 0 || len(spec) > maxSteps {
-		return nil
-	}
-	known := make(map[string]*v1alpha1.StepStatus, len(steps))
-	for i := range steps {
-		known[steps[i].Name] = &steps[i]
-	}
-	all := make([]v1alpha1.StepStatus, len(spec))
-	for i := range spec {
-		all[i] = v1alpha1.StepStatus{Name: spec[i].Name, Phase: v1alpha1.StepPending}
-		if s := known[spec[i].Name]; s != nil {
-			s.DeepCopyInto(&all[i])
-		}
-	}
-	return all
 }
 
 // decision completes the status and compares it with the persisted one.
@@ -236,9 +207,9 @@ func (d *decider) writer() {
 		LeaseID: d.in.Lock.LeaseID, Holder: d.in.Lock.Holder, ConsecutiveRenewalFailures: max(0, d.in.Lock.RenewalFailures),
 	}
 	if !d.in.Lock.AcquiredAt.IsZero() {
-		d.st.Lock.AcquiredAt = secondPointer(d.in.Lock.AcquiredAt)
+		d.st.Lock.AcquiredAt = bounds.Second(d.in.Lock.AcquiredAt)
 	}
-	d.st.Progress = progress(d.st.Steps, len(d.plan.steps))
+	d.st.Progress = progress(d.st.Steps, len(d.plan.Steps))
 }
 
 func nextFence(fence *int64) int64 {
@@ -267,7 +238,7 @@ func (d *decider) phase() {
 }
 
 func (d *decider) event(kind, reason, message string) {
-	d.out.Events = append(d.out.Events, Event{Type: kind, Reason: reason, Message: cutBytes(printable(message), maxEventBytes)})
+	d.out.Events = append(d.out.Events, Event{Type: kind, Reason: reason, Message: bounds.CutBytes(bounds.Printable(message), bounds.MaxEventBytes)})
 }
 
 func stored(run *v1alpha1.WorkflowRun) v1alpha1.WorkflowRunStatus {

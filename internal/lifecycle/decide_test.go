@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -38,7 +40,7 @@ func advance(t *testing.T, run *v1alpha1.WorkflowRun, now time.Time, results ...
 
 // outcomeOf is phase and reason of an ended run.
 func outcomeOf(st *v1alpha1.WorkflowRunStatus) string {
-	return string(st.Phase) + "/" + reasonOf(st, v1alpha1.ConditionSucceeded)
+	return string(st.Phase) + "/" + status.ReasonOf(st, v1alpha1.ConditionSucceeded)
 }
 
 // mutation: deadlines before results in Decide makes "the answer wins" fail; shutdown before results makes "the last result
@@ -199,20 +201,20 @@ func TestJobOfRendersTheSameBytes(t *testing.T) {
 
 // mutation: leaving out maxErrorsBytes or maxOutputsBytes makes this fail.
 func TestStatusIsBounded(t *testing.T) {
-	steps := make([]v1alpha1.Step, maxSteps)
+	steps := make([]v1alpha1.Step, bounds.MaxSteps)
 	for i := range steps {
 		steps[i] = newStep(fmt.Sprintf("%040d", i))
 	}
 	run := newRun(steps...)
 	run.UID = "01234567-89ab-cdef-0123-456789abcdef"
-	run.Spec.MaxParallelSteps = maxSteps
+	run.Spec.MaxParallelSteps = bounds.MaxSteps
 	advance(t, run, epoch)
 	nasty := strings.Repeat("\x01<é\u2028", 2000)
 	var results []Result
 	for i := range steps {
 		r := failed(steps[i].Name, 1, nasty, nasty)
 		if i%2 == 0 { // some of them in status, until there is only room for references
-			r = succeeded(steps[i].Name, 1, fmt.Sprintf("%q", strings.Repeat("x", maxOutputBytes-2)))
+			r = succeeded(steps[i].Name, 1, fmt.Sprintf("%q", strings.Repeat("x", bounds.MaxOutputBytes-2)))
 		}
 		r.ID.RunUID = string(run.UID)
 		results = append(results, r)
@@ -221,11 +223,11 @@ func TestStatusIsBounded(t *testing.T) {
 	if n := len(mustJSON(t, out.Status)); n > 256<<10 {
 		t.Errorf("status has %d bytes", n)
 	}
-	if got := reasonOf(&out.Status, v1alpha1.ConditionSucceeded); got != v1alpha1.ReasonBackingOff {
+	if got := status.ReasonOf(&out.Status, v1alpha1.ConditionSucceeded); got != v1alpha1.ReasonBackingOff {
 		t.Errorf("reason %s", got)
 	}
 	for _, c := range out.Status.Conditions {
-		if n := len([]rune(c.Message)); n > maxMessageChars {
+		if n := len([]rune(c.Message)); n > bounds.MaxMessageChars {
 			t.Errorf("message of %s has %d characters", c.Type, n)
 		}
 	}
@@ -359,7 +361,7 @@ func TestConditionsAreComplete(t *testing.T) {
 		"cancelled at first sight":  decideAt(cancelled, epoch, busy()),
 	} {
 		for _, kind := range want {
-			c := condition(&out.Status, kind)
+			c := status.Condition(&out.Status, kind)
 			if c == nil || c.Reason == "" || c.ObservedGeneration != 1 || c.LastTransitionTime != (metav1.Time{Time: epoch}) {
 				t.Errorf("%s: condition %s is %v", name, kind, c)
 			}

@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 	"github.com/syncopate-dev/syncopate/internal/policy"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -27,7 +29,7 @@ func TestAWorkersWishIsGrantedUpToThePolicysLimit(t *testing.T) {
 		"more than the limit is cut":               {10_001, 10 * time.Second, 10 * time.Second, "in 10001 ms, more than the policy's 10s"},
 		"140 hours are cut":                        {504_000_000, time.Hour, time.Hour, "more than the policy's 1h0m0s"},
 		"without a limit it is that of the schema": {60_000, 0, 30 * time.Second, "more than the policy's 30s"},
-		"nothing is a little":                      {0, 10 * time.Second, minRetryAfter, "asked for a retry; it comes at"},
+		"nothing is a little":                      {0, 10 * time.Second, bounds.MinRetryAfter, "asked for a retry; it comes at"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			run := dispatched(t)
@@ -35,7 +37,7 @@ func TestAWorkersWishIsGrantedUpToThePolicysLimit(t *testing.T) {
 			r.Result.RetryAfterMillis = c.asked
 			out := Decide(Input{Run: run, Now: epoch, Lock: held(1), Results: []Result{r}, MaxRetryAfter: c.limit})
 			step := out.Status.Steps[0]
-			if step.Phase != v1alpha1.StepBackingOff || step.Failures != 0 || !step.NextAttemptAt.Equal(microPointer(epoch.Add(c.want))) {
+			if step.Phase != v1alpha1.StepBackingOff || step.Failures != 0 || !step.NextAttemptAt.Equal(bounds.Micro(epoch.Add(c.want))) {
 				t.Errorf("step %+v, want the next attempt after %s", step, c.want)
 			}
 			if diff := cmp.Diff([]time.Duration{c.want}, out.Granted); diff != "" {
@@ -87,8 +89,8 @@ func TestWhatAWorkerSaysBesideGoodAndBad(t *testing.T) {
 
 // mutation: another default here or in the policy makes this fail.
 func TestTheDefaultLimitIsThePolicys(t *testing.T) {
-	if got := policy.Defaults().Delivery.MaxDelay; got != defaultMaxRetryAfter {
-		t.Errorf("the policy's default is %s, the core's %s", got, defaultMaxRetryAfter)
+	if got := policy.Defaults().Delivery.MaxDelay; got != bounds.DefaultMaxRetryAfter {
+		t.Errorf("the policy's default is %s, the core's %s", got, bounds.DefaultMaxRetryAfter)
 	}
 }
 
@@ -118,7 +120,7 @@ func TestDeadLettersAreTold(t *testing.T) {
 			if out.Told != c.told {
 				t.Errorf("told: %t", out.Told)
 			}
-			got := condition(&out.Status, v1alpha1.ConditionDeadLettered)
+			got := status.Condition(&out.Status, v1alpha1.ConditionDeadLettered)
 			if c.told && (got.Status != metav1.ConditionTrue || got.Reason != v1alpha1.ReasonDeliveriesExhausted || got.Message != text) {
 				t.Errorf("condition %+v", got)
 			}
@@ -136,7 +138,7 @@ func TestDeadLettersAreTold(t *testing.T) {
 }
 
 func setDeadLettered(run *v1alpha1.WorkflowRun, reason, message string) {
-	c := condition(run.Status, v1alpha1.ConditionDeadLettered)
+	c := status.Condition(run.Status, v1alpha1.ConditionDeadLettered)
 	c.Status, c.Reason, c.Message = metav1.ConditionTrue, reason, message
 }
 
@@ -148,8 +150,8 @@ func TestManyDeadLettersFitIntoOneMessage(t *testing.T) {
 		dead = append(dead, DeadLetter{ID: job(fmt.Sprint("s", n), 1), Failures: 100, Cause: strings.Repeat("x", 10_000)})
 	}
 	out := Decide(Input{Run: run, Now: epoch, Lock: held(1), DeadLetters: dead})
-	got := condition(&out.Status, v1alpha1.ConditionDeadLettered).Message
-	if len(got) > 2*maxMessageChars || !strings.HasPrefix(got, "Result of step s0,") || !strings.Contains(got, "more") {
+	got := status.Condition(&out.Status, v1alpha1.ConditionDeadLettered).Message
+	if len(got) > 2*bounds.MaxMessageChars || !strings.HasPrefix(got, "Result of step s0,") || !strings.Contains(got, "more") {
 		t.Errorf("%d bytes: %s", len(got), got)
 	}
 }

@@ -7,6 +7,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/dag"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
 
 // endIfDone ends the run when a step failed whose failure ends it, or when nothing is left to do.
@@ -23,21 +26,21 @@ func (d *decider) endIfDone() {
 
 // endIfAllOver ends the run when the last of spec.steps is over.
 func (d *decider) endIfAllOver() {
-	for i := range min(d.plan.main, len(d.st.Steps)) {
+	for i := range min(d.plan.Main, len(d.st.Steps)) {
 		s := &d.st.Steps[i]
 		switch {
 		case s.Phase == v1alpha1.StepFailed && d.fatal(i):
 			d.finish(v1alpha1.RunFailed, v1alpha1.ReasonStepFailed, failureText(s))
 			return
-		case !d.plan.lets(i, s.Phase):
+		case !d.plan.Lets(i, s.Phase):
 			return
 		}
 	}
-	if d.plan.main == 0 || len(d.st.Steps) == 0 {
+	if d.plan.Main == 0 || len(d.st.Steps) == 0 {
 		return // not yet validated, or refused by it in a moment
 	}
 	if d.returnOutputs() {
-		d.finish(v1alpha1.RunSucceeded, v1alpha1.ReasonSucceeded, successText(d.st.Steps[:d.plan.main], len(d.st.Steps)-d.plan.main))
+		d.finish(v1alpha1.RunSucceeded, v1alpha1.ReasonSucceeded, successText(d.st.Steps[:d.plan.Main], len(d.st.Steps)-d.plan.Main))
 	}
 }
 
@@ -58,13 +61,13 @@ func (d *decider) shutdown() {
 // deadlines ends a run that took too long since it was admitted or, where that clock was started, waited too long before; and one whose
 // finally steps took too long.
 func (d *decider) deadlines() {
-	if d.runTimedOut(activeDeadline(d.run, &d.st)) {
+	if d.runTimedOut(status.ActiveDeadline(d.run, &d.st)) {
 		d.finish(v1alpha1.RunTimedOut, v1alpha1.ReasonDeadlineExceeded, fmt.Sprintf(
 			"activeDeadlineSeconds (%d) passed since the admission at %s; %s", *d.run.Spec.ActiveDeadlineSeconds,
 			d.st.Admission.AdmittedAt.UTC().Format(time.RFC3339), stateText(d.st.Steps, nothingMore)))
 		return
 	}
-	if d.runTimedOut(finallyEnd(d.run, &d.st)) {
+	if d.runTimedOut(status.FinallyEnd(d.run, &d.st)) {
 		d.cleanUpTimedOut()
 		return
 	}
@@ -76,14 +79,14 @@ func (d *decider) deadlines() {
 // queueDeadline ends a run that waited too long for its admission. Without the lock this also holds for a run that was never
 // written; with it such a run is admitted instead, however late.
 func (d *decider) queueDeadline() {
-	if at := queueEnd(d.run, &d.st); !at.IsZero() && !d.now.Before(at) {
+	if at := status.QueueEnd(d.run, &d.st); !at.IsZero() && !d.now.Before(at) {
 		d.end(v1alpha1.RunTimedOut, v1alpha1.ReasonQueueTimeout, fmt.Sprintf(
 			"not admitted within queueTimeoutSeconds (%d)%s", *d.run.Spec.QueueTimeoutSeconds, d.whyLocked()))
 	}
 }
 
 func (d *decider) whyLocked() string {
-	c := condition(&d.st, v1alpha1.ConditionAdmitted)
+	c := status.Condition(&d.st, v1alpha1.ConditionAdmitted)
 	switch d.in.Lock.State {
 	case LockUnavailable:
 		return ": the run lock cannot be taken: " + d.in.Lock.Message
@@ -104,7 +107,7 @@ func (d *decider) end(phase v1alpha1.RunPhase, reason, message string) {
 		phase, reason, message = v1alpha1.RunFailed, v1alpha1.ReasonObjectTooLarge, "its steps succeeded, but its outputs do not fit"
 	}
 	d.cancelSteps(len(d.st.Steps))
-	d.st.Phase, d.st.CompletedAt = phase, secondPointer(d.now)
+	d.st.Phase, d.st.CompletedAt = phase, bounds.Second(d.now)
 	d.outcome = outcome{phase: phase, reason: reason, message: message}
 	kind := EventWarning
 	if phase == v1alpha1.RunSucceeded {
@@ -117,14 +120,14 @@ func (d *decider) end(phase v1alpha1.RunPhase, reason, message string) {
 func (d *decider) cancelSteps(n int) {
 	for i := range min(n, len(d.st.Steps)) {
 		s := &d.st.Steps[i]
-		if ended(s.Phase) {
+		if status.Ended(s.Phase) {
 			continue
 		}
-		if withWorker(s) {
+		if status.WithWorker(s) {
 			d.withdraw(i)
 		}
 		d.dropItems(i)
-		s.Phase, s.CompletedAt, s.NextAttemptAt = v1alpha1.StepCancelled, microPointer(d.now), nil
+		s.Phase, s.CompletedAt, s.NextAttemptAt = v1alpha1.StepCancelled, bounds.Micro(d.now), nil
 	}
 }
 
@@ -134,7 +137,7 @@ func decideFinished(in Input) Decision {
 	out := Decision{Status: stored(in.Run), Verdicts: make([]Verdict, len(in.Results)), Told: len(in.DeadLetters) > 0}
 	var index map[string]int
 	if len(in.Results) > 0 {
-		index = planOf(in.Run).index
+		index = dag.Of(in.Run).Index
 	}
 	for k := range in.Results {
 		i, verdict := judge(in.Run, in.Run.Status.Steps, index, in.Results[k].ID)
@@ -146,7 +149,7 @@ func decideFinished(in Input) Decision {
 		}
 		out.Verdicts[k] = verdict
 	}
-	at := expiry(in.Run, in.Run.Status)
+	at := status.Expiry(in.Run, in.Run.Status)
 	switch {
 	case at.IsZero():
 	case in.Now.Before(at):
@@ -155,12 +158,4 @@ func decideFinished(in Input) Decision {
 		out.Delete = true
 	}
 	return out
-}
-
-// expiry is when a finished run is to be deleted; zero: never.
-func expiry(run *v1alpha1.WorkflowRun, st *v1alpha1.WorkflowRunStatus) time.Time {
-	if run.Spec.TTLSecondsAfterFinished == nil || st.CompletedAt == nil {
-		return time.Time{}
-	}
-	return st.CompletedAt.Add(seconds(*run.Spec.TTLSecondsAfterFinished))
 }

@@ -8,6 +8,7 @@ import (
 	"maps"
 
 	"github.com/syncopate-dev/syncopate/internal/expr"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
 )
 
 // Evaluated is what the expressions of a run gave in the decisions of one pass, so that none is evaluated twice in it, and what that took.
@@ -37,13 +38,13 @@ func (e *evaluations) enough() bool {
 	if e.known != nil {
 		cost, bytes = cost+e.known.Cost, bytes+e.known.Bytes
 	}
-	return e.glance || e.quick && cost > maxQuickCost || (cost > maxDecisionCost || bytes > maxRenderedTogether) && e.more != nil && !e.more()
+	return e.glance || e.quick && cost > bounds.MaxQuickCost || (cost > bounds.MaxDecisionCost || bytes > bounds.MaxRenderedTogether) && e.more != nil && !e.more()
 }
 
 // limit is what one expression may take; 0: no less than always.
 func (e *evaluations) limit() int {
 	if e.quick {
-		return maxQuickCost
+		return bounds.MaxQuickCost
 	}
 	return 0
 }
@@ -64,11 +65,11 @@ func (e *evaluations) value(key string, size int, f func() (json.RawMessage, int
 	if v, ok := e.find(key); ok {
 		return v, nil
 	}
-	if e.enough() || e.quick && size > maxQuickBytes {
+	if e.enough() || e.quick && size > bounds.MaxQuickBytes {
 		return nil, errEnough
 	}
 	v, cost, err := f()
-	e.fresh.Cost += cost + costOfPlace
+	e.fresh.Cost += cost + bounds.CostOfPlace
 	if e.quick && errors.Is(err, expr.ErrTooCostly) {
 		return nil, errEnough
 	}
@@ -170,7 +171,7 @@ func (v *view) wantedBy(i int) (json.RawMessage, int, error) {
 	}
 	scope := expr.Prepare(vars)
 	scope.Limit(v.done.limit())
-	ok, err := scope.Condition(v.plan.steps[i].When)
+	ok, err := scope.Condition(v.plan.Steps[i].When)
 	if err != nil {
 		return nil, scope.Spent(), fmt.Errorf("when: %w", err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/expr"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
 )
 
 // costly is an expression that takes nearly all that one may: each turn of the loops takes some units.
@@ -54,10 +55,10 @@ func TestADecisionBeginsAsManyStepsAsItMayEvaluate(t *testing.T) {
 			}
 			started++
 		}
-		if most := maxDecisionCost + 4*expr.MaxCost; taken(out) > most {
+		if most := bounds.MaxDecisionCost + 4*expr.MaxCost; taken(out) > most {
 			t.Fatalf("decision %d took %d units, more than %d", decisions, taken(out), most)
 		}
-		if left := started < 200; out.Cut != left || left && !out.Wake.Equal(epoch.Add(time.Duration(decisions)*time.Second+minWake)) {
+		if left := started < 200; out.Cut != left || left && !out.Wake.Equal(epoch.Add(time.Duration(decisions)*time.Second+bounds.MinWake)) {
 			t.Fatalf("after %d steps: cut %t, comes again at %s", started, out.Cut, out.Wake)
 		}
 		run.Status = persisted(t, &out.Status)
@@ -67,7 +68,7 @@ func TestADecisionBeginsAsManyStepsAsItMayEvaluate(t *testing.T) {
 // Mutation that this finds: maxDecisionCost for each step with forEach.
 func TestItemsOfAllStepsShareWhatADecisionMayEvaluate(t *testing.T) {
 	skipUnderRace(t)
-	steps := make([]v1alpha1.Step, maxForEachSteps)
+	steps := make([]v1alpha1.Step, bounds.MaxForEachSteps)
 	for i := range steps {
 		steps[i] = newStep(fmt.Sprintf("s%02d", i), forEach("${inputs.l}", 100, v1alpha1.Collect), input(`{"x":"${`+costly+`}"}`))
 	}
@@ -76,7 +77,7 @@ func TestItemsOfAllStepsShareWhatADecisionMayEvaluate(t *testing.T) {
 	items := 0
 	for k := range 3 {
 		out := decideAt(run, epoch.Add(time.Duration(k)*time.Second), held(1))
-		if most := maxDecisionCost + 4*expr.MaxCost; taken(out) > most {
+		if most := bounds.MaxDecisionCost + 4*expr.MaxCost; taken(out) > most {
 			t.Errorf("decision %d took %d units, more than %d", k, taken(out), most)
 		}
 		items += len(out.Dispatch)
@@ -149,7 +150,7 @@ func TestADecisionRendersSoManyBytesAtMost(t *testing.T) {
 	for _, j := range out.Dispatch {
 		bytes += len(j.Input)
 	}
-	if bytes == 0 || bytes > maxRenderedTogether+maxRenderedBytes {
+	if bytes == 0 || bytes > bounds.MaxRenderedTogether+bounds.MaxRenderedBytes {
 		t.Errorf("%d jobs have %d bytes", len(out.Dispatch), bytes)
 	}
 }

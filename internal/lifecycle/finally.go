@@ -5,19 +5,21 @@ import (
 	"time"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
 
 // finish ends spec.steps: what is not over is cancelled. Then the run ends, or its finally steps run first. A run that was never
 // admitted has nothing to clean up.
 func (d *decider) finish(phase v1alpha1.RunPhase, reason, message string) {
-	if len(d.run.Spec.Finally) == 0 || !admitted(&d.st) || d.in.Form != FormFull {
+	if len(d.run.Spec.Finally) == 0 || !status.Admitted(&d.st) || d.in.Form != FormFull {
 		d.end(phase, reason, message)
 		return
 	}
 	d.begun, d.failure = true, nil // the failure is told by the announcement, and ends nothing more
-	d.cancelSteps(d.plan.main)
+	d.cancelSteps(d.plan.Main)
 	d.st.Ending = &v1alpha1.EndingStatus{
-		Phase: phase, Reason: reason, Message: cut(message, maxMessageChars), AnnouncedAt: *microPointer(d.now),
+		Phase: phase, Reason: reason, Message: bounds.Cut(message, bounds.MaxMessageChars), AnnouncedAt: *bounds.Micro(d.now),
 	}
 	d.view.ending = d.st.Ending
 	what := "its finally steps run"
@@ -36,24 +38,16 @@ func (d *decider) forcedBeginning() {
 	}
 }
 
-// finallyEnd is when the finally steps are out of time; zero: they do not run.
-func finallyEnd(run *v1alpha1.WorkflowRun, st *v1alpha1.WorkflowRunStatus) time.Time {
-	if st.Ending == nil {
-		return time.Time{}
-	}
-	return st.Ending.AnnouncedAt.Add(seconds(positiveOr(run.Spec.FinallyTimeoutSeconds, defaultFinallyTimeout)))
-}
-
 // endIfCleanedUp ends the run when its finally steps are over, or wait for one that failed.
 func (d *decider) endIfCleanedUp() {
-	for i := d.plan.main; i < len(d.st.Steps); i++ {
-		if !ended(d.st.Steps[i].Phase) && !d.blocked(i) {
+	for i := d.plan.Main; i < len(d.st.Steps); i++ {
+		if !status.Ended(d.st.Steps[i].Phase) && !d.blocked(i) {
 			return
 		}
 	}
-	for i := d.plan.main; i < len(d.st.Steps); i++ {
+	for i := d.plan.Main; i < len(d.st.Steps); i++ {
 		s := &d.st.Steps[i]
-		if s.Phase == v1alpha1.StepFailed && d.plan.steps[i].OnFailure != v1alpha1.FailureContinue {
+		if s.Phase == v1alpha1.StepFailed && d.plan.Steps[i].OnFailure != v1alpha1.FailureContinue {
 			d.endAsAnnounced(v1alpha1.ReasonStepFailed, failureText(s))
 			return
 		}
@@ -67,8 +61,8 @@ func (d *decider) blocked(i int) bool {
 	if d.st.Steps[i].Phase != v1alpha1.StepPending {
 		return false
 	}
-	for _, j := range d.plan.ancestors(i) {
-		if ended(d.st.Steps[j].Phase) && !d.plan.lets(j, d.st.Steps[j].Phase) {
+	for _, j := range d.plan.Ancestors(i) {
+		if status.Ended(d.st.Steps[j].Phase) && !d.plan.Lets(j, d.st.Steps[j].Phase) {
 			return true
 		}
 	}
@@ -78,7 +72,7 @@ func (d *decider) blocked(i int) bool {
 // cleanUpTimedOut ends a run whose finally steps took too long.
 func (d *decider) cleanUpTimedOut() {
 	d.endAsAnnounced(v1alpha1.ReasonFinallyTimeout, fmt.Sprintf("finallyTimeoutSeconds (%d) passed since %s; %s",
-		positiveOr(d.run.Spec.FinallyTimeoutSeconds, defaultFinallyTimeout),
+		bounds.PositiveOr(d.run.Spec.FinallyTimeoutSeconds, bounds.DefaultFinallyTimeout),
 		d.st.Ending.AnnouncedAt.UTC().Format(time.RFC3339), stateText(d.st.Steps, nothingMore)))
 }
 
@@ -90,5 +84,5 @@ func (d *decider) endAsAnnounced(reason, message string) {
 		return
 	}
 	d.event(EventWarning, reason, message)
-	d.end(e.Phase, e.Reason, cut(e.Message, maxMessageChars/2)+"; then "+cut(message, maxMessageChars/2))
+	d.end(e.Phase, e.Reason, bounds.Cut(e.Message, bounds.MaxMessageChars/2)+"; then "+bounds.Cut(message, bounds.MaxMessageChars/2))
 }

@@ -11,6 +11,9 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/expr"
 	"github.com/syncopate-dev/syncopate/internal/itemset"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/dag"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -56,12 +59,6 @@ func (g *itemGroup) since() time.Time {
 	return time.Time{}
 }
 
-// isForEach says whether a step has begun as one job for each item.
-func isForEach(s *v1alpha1.StepStatus) bool { return s.ForEach != nil }
-
-// fansOut says whether a step is to be one job for each item. Validation refuses forEach without a job.
-func fansOut(step *v1alpha1.Step) bool { return step.ForEach != nil && step.Job != nil }
-
 // groupsOf reads the groups of a step; what cannot be read was not written by Decide, and is left out.
 func groupsOf(st *v1alpha1.ForEachStatus) []itemGroup {
 	groups := make([]itemGroup, 0, len(st.Groups))
@@ -82,7 +79,7 @@ func groupsOf(st *v1alpha1.ForEachStatus) []itemGroup {
 // readItems reads the items of the steps under way.
 func (d *decider) readItems() {
 	for i := range d.st.Steps {
-		if s := &d.st.Steps[i]; isForEach(s) && !ended(s.Phase) && fansOut(&d.plan.steps[i]) && d.seen {
+		if s := &d.st.Steps[i]; status.IsForEach(s) && !status.Ended(s.Phase) && dag.FansOut(&d.plan.Steps[i]) && d.seen {
 			d.items[i] = d.newItems(i)
 		}
 	}
@@ -154,18 +151,18 @@ func (it *items) done() bool { return it.st.Begun >= it.st.Total && it.underWay(
 // judgeItem compares an attempt of an item with the persisted state of its step.
 func judgeItem(s *v1alpha1.StepStatus, groups []itemGroup, id protocol.JobID) (item int, v Verdict) {
 	item, err := strconv.Atoi(id.Item)
-	if err != nil || !isForEach(s) || item >= int(s.ForEach.Begun) {
+	if err != nil || !status.IsForEach(s) || item >= int(s.ForEach.Begun) {
 		return 0, Ahead
 	}
 	k := slices.IndexFunc(groups, func(g itemGroup) bool { return g.set.Contains(item) })
 	switch {
-	case k < 0 || ended(s.Phase):
+	case k < 0 || status.Ended(s.Phase):
 		return item, Duplicate
 	case id.Attempt > groups[k].attempt:
 		return item, Ahead
 	case id.Attempt < groups[k].attempt:
 		return item, Stale
-	case inFlight(groups[k].phase):
+	case status.InFlight(groups[k].phase):
 		return item, Applied
 	default:
 		return item, Duplicate
@@ -213,11 +210,11 @@ func (d *decider) listFailed(it *items) {
 	text := it.failed.String()
 	all := len(text)
 	for i := range d.st.Steps {
-		if s := &d.st.Steps[i]; i != it.step && isForEach(s) {
+		if s := &d.st.Steps[i]; i != it.step && status.IsForEach(s) {
 			all += len(s.ForEach.FailedItems)
 		}
 	}
-	if len(text) <= maxFailedChars && all <= maxFailedBytes {
+	if len(text) <= bounds.MaxFailedChars && all <= bounds.MaxFailedBytes {
 		it.st.FailedItems = text
 	}
 }
@@ -228,10 +225,10 @@ func (d *decider) listFailed(it *items) {
 func (it *items) bound(active int) {
 	it.groups = slices.DeleteFunc(it.groups, func(g itemGroup) bool { return g.set.Len() == 0 })
 	slices.SortFunc(it.groups, compareGroups)
-	it.groups = merged(it.groups, share(maxGroups, active), func(a, b *itemGroup) bool {
+	it.groups = merged(it.groups, share(bounds.MaxGroups, active), func(a, b *itemGroup) bool {
 		return a.phase == b.phase && a.history() == b.history() && a.deadLetter == b.deadLetter
 	})
-	it.groups = merged(it.groups, share(maxGroups, active), func(a, b *itemGroup) bool {
+	it.groups = merged(it.groups, share(bounds.MaxGroups, active), func(a, b *itemGroup) bool {
 		return a.phase == v1alpha1.StepBackingOff && b.phase == a.phase
 	})
 }
@@ -250,7 +247,7 @@ func phaseOrder(p v1alpha1.StepPhase) int {
 }
 
 // share is what each of some steps may have of what a run may have.
-func share(all, steps int) int { return max(all/max(1, steps), minShare) }
+func share(all, steps int) int { return max(all/max(1, steps), bounds.MinShare) }
 
 // merged makes neighbours one that may be, those that are closest in time first, until there are few enough groups or none left
 // that may.

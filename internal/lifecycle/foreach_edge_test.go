@@ -10,6 +10,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/itemset"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -231,7 +232,7 @@ func TestItemsThatFailTogetherAreTriedAgainTogether(t *testing.T) {
 
 // mutations: the earlier time, or the lower attempt, of two groups makes this fail.
 func TestGroupsThatAreMadeOneHaveTheLaterTimes(t *testing.T) {
-	early, late := microPointer(epoch), microPointer(epoch.Add(time.Minute))
+	early, late := bounds.Micro(epoch), bounds.Micro(epoch.Add(time.Minute))
 	set := func(item int) (s itemset.Set) { s.Add(item); return s }
 	may := func(_, _ *itemGroup) bool { return true }
 	got := merged([]itemGroup{
@@ -266,7 +267,7 @@ func TestOutputsLeaveRoomForItemsInStatus(t *testing.T) {
 		o.advance(t, run, epoch, succeeded(fmt.Sprint("s", i), 1, text(4000)))
 		inline += len(textOf(run.Status.Steps[i+1].Output))
 	}
-	if limit := maxOutputsBytes - itemsBytes; inline == 0 || inline > limit {
+	if limit := bounds.MaxOutputsBytes - bounds.ItemsBytes; inline == 0 || inline > limit {
 		t.Errorf("%d bytes of outputs in status, at most %d leave room for items", inline, limit)
 	}
 }
@@ -301,7 +302,7 @@ func TestFailedItemsAreListedAsLongAsThereIsRoom(t *testing.T) {
 		}
 		all += len(f.FailedItems)
 	}
-	if all > maxFailedBytes || all < maxFailedBytes/2 {
+	if all > bounds.MaxFailedBytes || all < bounds.MaxFailedBytes/2 {
 		t.Errorf("%d characters in all", all)
 	}
 }

@@ -12,6 +12,8 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/document"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -33,9 +35,9 @@ func (d *decider) succeedItem(k int, it *items, item int) Verdict {
 		return Waiting
 	case problem != nil && problem.Code == CodeResultRejected:
 		d.rejectItem(k, it, item, problem.Message)
-	case problem == nil && it.st.OutputBytes+int64(len(raw)) > maxItemsOutput:
+	case problem == nil && it.st.OutputBytes+int64(len(raw)) > bounds.MaxItemsOutput:
 		problem = &v1alpha1.StepError{Code: CodeOutputTooLarge, Message: fmt.Sprintf(
-			"the outputs of all items have more than %d bytes with this one", maxItemsOutput)}
+			"the outputs of all items have more than %d bytes with this one", bounds.MaxItemsOutput)}
 		fallthrough
 	case problem != nil:
 		d.itemFailed(it, item, *problem)
@@ -64,14 +66,14 @@ func (d *decider) itemOutput(r *Result) (raw json.RawMessage, lacking bool, prob
 	if len(raw) == 0 {
 		return nil, false, nil
 	}
-	raw, err := canonicalJSON(raw)
+	raw, err := bounds.Canonical(raw)
 	if err != nil {
 		return nil, false, rejected("output: " + err.Error())
 	}
 	if string(raw) == "null" {
 		raw = nil
 	}
-	if len(raw) > maxDepth && !document.Valid(slices.Concat([]byte("[["), raw, []byte("]]"))) {
+	if len(raw) > bounds.MaxDepth && !document.Valid(slices.Concat([]byte("[["), raw, []byte("]]"))) {
 		return nil, false, rejected("output: it is nested too deep to be put into a list")
 	}
 	return raw, false, nil
@@ -125,19 +127,19 @@ func (d *decider) keepOutputs(it *items) (ok bool, problem *v1alpha1.StepError) 
 	if len(text) == len(it.held()) {
 		return true, nil // none of them has an output
 	}
-	if len(text) <= maxHeldBytes && d.outputBytes-len(it.held())+len(text) <= d.roomForOutputs() {
+	if len(text) <= bounds.MaxHeldBytes && d.outputBytes-len(it.held())+len(text) <= d.roomForOutputs() {
 		d.hold(it, text)
 		return true, nil
 	}
 	refs := it.st.OutputRefs
-	if len(refs) >= share(maxBatches, d.forEachSteps()) { // all are made one
+	if len(refs) >= share(bounds.MaxBatches, d.forEachSteps()) { // all are made one
 		before, problem := d.loadOutputs(refs)
 		if before == nil {
 			return false, problem
 		}
 		text, refs = joined(append(before, text)), nil
 	}
-	stored, problem := d.moved(protocol.NewOutputRef(jobID(d.run, d.st.Steps[it.step].Name, 1), text), text)
+	stored, problem := d.moved(protocol.NewOutputRef(status.JobID(d.run, d.st.Steps[it.step].Name, 1), text), text)
 	if stored.lacking || problem != nil {
 		return false, problem
 	}
@@ -156,7 +158,7 @@ func (d *decider) putTogether(it *items, text []byte) (ok bool, problem *v1alpha
 	if err != nil {
 		return false, lostOutputs(err.Error())
 	}
-	place, problem := d.keep(&Result{ID: jobID(d.run, d.st.Steps[it.step].Name, 1), Result: protocol.Result{Output: list}})
+	place, problem := d.keep(&Result{ID: status.JobID(d.run, d.st.Steps[it.step].Name, 1), Result: protocol.Result{Output: list}})
 	if place.lacking || problem != nil {
 		return false, problem
 	}
@@ -286,8 +288,8 @@ func (d *decider) finishItems(it *items) {
 	}
 	place := it.output
 	d.dropItems(it.step)
-	d.outputBytes += len(rawOf(place.output))
-	s.Phase, s.Output, s.OutputRef, s.CompletedAt = v1alpha1.StepSucceeded, place.output, place.ref, microPointer(d.now)
+	d.outputBytes += len(bounds.Raw(place.output))
+	s.Phase, s.Output, s.OutputRef, s.CompletedAt = v1alpha1.StepSucceeded, place.output, place.ref, bounds.Micro(d.now)
 	text := fmt.Sprintf("Step %s succeeded with %d items", s.Name, it.st.Total)
 	if it.st.Failed > 0 {
 		text += fmt.Sprintf(", %d of them failed", it.st.Failed)

@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"math/rand/v2"
+	rand "math/rand/v2"
 	"reflect"
 	"regexp"
 	"slices"
@@ -16,6 +16,8 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/itemset"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -271,7 +273,7 @@ func (c *chance) account(results []Result, out *Decision, wasOver bool) {
 				text = c.o[ref.Name]
 			}
 			if len(text) > 0 {
-				canonical, err := canonicalJSON(text)
+				canonical, err := bounds.Canonical(text)
 				if err != nil {
 					c.fail("%v", err)
 				}
@@ -285,7 +287,7 @@ func (c *chance) account(results []Result, out *Decision, wasOver bool) {
 	}
 	still := map[string]bool{}
 	for i := range c.run.Status.Steps {
-		still[c.run.Status.Steps[i].Name] = !ended(c.run.Status.Steps[i].Phase)
+		still[c.run.Status.Steps[i].Name] = !status.Ended(c.run.Status.Steps[i].Phase)
 	}
 	for _, w := range out.Withdraw {
 		f := c.fate(w.ID)
@@ -426,7 +428,7 @@ func (c *chance) check() {
 				inFlight++
 			}
 		}
-		if !ended(s.Phase) {
+		if !status.Ended(s.Phase) {
 			n := 0
 			for _, g := range groupsOf(f) {
 				n += g.set.Len()
@@ -517,7 +519,7 @@ func (c *chance) play() {
 			break
 		}
 		again := Decide(letIn(Input{Run: c.run, Now: c.now, Lock: held(1), Lists: c.lists, Payloads: c.facts}))
-		if len(c.mail) == 0 && again.Changed && !again.Needs.Any() && out.Wake.Sub(c.now) > minWake {
+		if len(c.mail) == 0 && again.Changed && !again.Needs.Any() && out.Wake.Sub(c.now) > bounds.MinWake {
 			c.fail("changed again: %s", cmp.Diff(c.run.Status, &again.Status))
 		}
 		if len(c.mail) == 0 {

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -43,7 +45,7 @@ func (d *decider) applyItem(k, i int) Verdict {
 	case protocol.StatusRetry:
 		d.postponeItem(it, item, r.Result)
 	default:
-		d.rejectItem(k, it, item, fmt.Sprintf("status %q", cut(string(r.Result.Status), maxCodeChars)))
+		d.rejectItem(k, it, item, fmt.Sprintf("status %q", bounds.Cut(string(r.Result.Status), bounds.MaxCodeChars)))
 	}
 	return Applied
 }
@@ -55,7 +57,7 @@ func (d *decider) startedItem(it *items, item int, published time.Time) Verdict 
 	}
 	it.take(item)
 	at := d.startedAt(published, g.dispatchedAt).Time
-	g.phase, g.startedAt = v1alpha1.StepRunning, microPointer(at.Add(startedTogether-1).Truncate(startedTogether))
+	g.phase, g.startedAt = v1alpha1.StepRunning, bounds.Micro(at.Add(startedTogether-1).Truncate(startedTogether))
 	it.put(item, g)
 	return Applied
 }
@@ -70,7 +72,7 @@ func (d *decider) rejectItem(k int, it *items, item int, why string) {
 // failItem ends an attempt of an item as failed: it backs off, or fails for good. Items that fail together for the same time are
 // tried again together.
 func (d *decider) failItem(it *items, item int, e v1alpha1.StepError, final bool) {
-	step, s := &d.plan.steps[it.step], &d.st.Steps[it.step]
+	step, s := &d.plan.Steps[it.step], &d.st.Steps[it.step]
 	g := it.groups[it.find(item)]
 	e.Code = normalCode(e.Code)
 	g.failures = inc(g.failures)
@@ -82,7 +84,7 @@ func (d *decider) failItem(it *items, item int, e v1alpha1.StepError, final bool
 	it.news.later.Add(item)
 	at, known := it.waits[g.history()]
 	if !known {
-		id := jobID(d.run, s.Name, g.attempt)
+		id := status.JobID(d.run, s.Name, g.attempt)
 		id.Item = fmt.Sprint(item)
 		at = d.now.Add(backoff(step.Retry.Backoff, g.failures, id))
 		it.waits[g.history()] = at
@@ -105,7 +107,7 @@ func (d *decider) postponeItem(it *items, item int, r protocol.Result) {
 
 // waiting is a group as it waits for its next attempt.
 func waiting(g itemGroup, until time.Time) itemGroup {
-	return itemGroup{phase: v1alpha1.StepBackingOff, attempt: g.attempt, failures: g.failures, nextAttemptAt: microPointer(until)}
+	return itemGroup{phase: v1alpha1.StepBackingOff, attempt: g.attempt, failures: g.failures, nextAttemptAt: bounds.Micro(until)}
 }
 
 // itemFailed ends an item as failed for good.
@@ -116,7 +118,7 @@ func (d *decider) itemFailed(it *items, item int, e v1alpha1.StepError) {
 	d.listFailed(it)
 	it.news.failed.Add(item)
 	it.news.failedBy = d.noteItemError(it, item, e)
-	if it.problem == nil && d.plan.steps[it.step].ForEach.OnItemFailure != v1alpha1.Collect {
+	if it.problem == nil && d.plan.Steps[it.step].ForEach.OnItemFailure != v1alpha1.Collect {
 		it.problem = d.st.Steps[it.step].Error
 	}
 }
@@ -150,10 +152,10 @@ func (d *decider) settleItems(it *items) {
 func (d *decider) tellItems(it *items) {
 	name := d.st.Steps[it.step].Name
 	if n := it.news.later.Len(); n > 0 {
-		d.event(EventWarning, "ItemsBackingOff", cut(fmt.Sprintf("Step %s: items %s are tried again%s", name, it.news.later.String(), because(it.news.delayedBy)), maxMessageChars))
+		d.event(EventWarning, "ItemsBackingOff", bounds.Cut(fmt.Sprintf("Step %s: items %s are tried again%s", name, it.news.later.String(), because(it.news.delayedBy)), bounds.MaxMessageChars))
 	}
 	if n := it.news.failed.Len(); n > 0 {
-		d.event(EventWarning, "ItemsFailed", cut(fmt.Sprintf("Step %s: items %s failed%s", name, it.news.failed.String(), because(it.news.failedBy)), maxMessageChars))
+		d.event(EventWarning, "ItemsFailed", bounds.Cut(fmt.Sprintf("Step %s: items %s failed%s", name, it.news.failed.String(), because(it.news.failedBy)), bounds.MaxMessageChars))
 	}
 	it.news = itemNews{}
 }
@@ -172,7 +174,7 @@ func (d *decider) dropItems(i int) {
 		return
 	}
 	for k := range it.groups {
-		if inFlight(it.groups[k].phase) {
+		if status.InFlight(it.groups[k].phase) {
 			d.withdrawItems(i, &it.groups[k])
 		}
 	}
@@ -184,20 +186,14 @@ func (d *decider) dropItems(i int) {
 func (d *decider) withdrawItems(i int, g *itemGroup) {
 	for item := range g.set.All() {
 		d.out.Withdraw = append(d.out.Withdraw, Withdrawal{
-			ID: itemJobID(d.run, d.st.Steps[i].Name, item, g.attempt), Topic: d.plan.steps[i].Job.Topic,
+			ID: status.ItemJobID(d.run, d.st.Steps[i].Name, item, g.attempt), Topic: d.plan.Steps[i].Job.Topic,
 		})
 	}
 }
 
-func itemJobID(run *v1alpha1.WorkflowRun, step string, item int, attempt int32) protocol.JobID {
-	id := jobID(run, step, attempt)
-	id.Item = fmt.Sprint(item)
-	return id
-}
-
 // groupEnd is when the items of a group in flight time out; zero: they are not in flight.
 func groupEnd(step *v1alpha1.Step, g *itemGroup) time.Time {
-	return attemptEnd(step, &v1alpha1.StepStatus{Phase: g.phase, DispatchedAt: g.dispatchedAt, StartedAt: g.startedAt})
+	return status.AttemptEnd(step, &v1alpha1.StepStatus{Phase: g.phase, DispatchedAt: g.dispatchedAt, StartedAt: g.startedAt})
 }
 
 // itemTimeouts ends attempts of items whose time is over.
@@ -206,14 +202,14 @@ func (d *decider) itemTimeouts() {
 		if it == nil {
 			continue
 		}
-		step := &d.plan.steps[i]
+		step := &d.plan.Steps[i]
 		for _, g := range append([]itemGroup(nil), it.groups...) {
 			if !d.timedOut(groupEnd(step, &g)) {
 				continue
 			}
 			e := d.timeoutError(step, &v1alpha1.StepStatus{Phase: g.phase, DispatchedAt: g.dispatchedAt, StartedAt: g.startedAt})
 			for item := range g.set.All() {
-				if id := itemJobID(d.run, d.st.Steps[i].Name, item, g.attempt); !d.answered(id) {
+				if id := status.ItemJobID(d.run, d.st.Steps[i].Name, item, g.attempt); !d.answered(id) {
 					d.out.Withdraw = append(d.out.Withdraw, Withdrawal{ID: id, Topic: step.Job.Topic})
 					d.failItem(it, item, e, false)
 				}

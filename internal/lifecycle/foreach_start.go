@@ -10,6 +10,9 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/expr"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/dag"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -48,12 +51,12 @@ func (d *decider) listOfItems(i int) ([]any, error) {
 // beginItems begins a step with forEach; its first jobs go out with this decision. An empty list is a success at once.
 func (d *decider) beginItems(i int, list []any) {
 	s := &d.st.Steps[i]
-	s.Phase, s.StartedAt, s.ForEach = v1alpha1.StepRunning, microPointer(d.now), &v1alpha1.ForEachStatus{Total: int32(len(list))}
+	s.Phase, s.StartedAt, s.ForEach = v1alpha1.StepRunning, bounds.Micro(d.now), &v1alpha1.ForEachStatus{Total: int32(len(list))}
 	if d.st.StartedAt == nil {
-		d.st.StartedAt = secondPointer(d.now)
+		d.st.StartedAt = bounds.Second(d.now)
 	}
 	d.items[i] = d.newItems(i)
-	d.event(EventNormal, "StepStarted", fmt.Sprintf("Step %s: %d items, for topic %s", s.Name, len(list), d.plan.steps[i].Job.Topic))
+	d.event(EventNormal, "StepStarted", fmt.Sprintf("Step %s: %d items, for topic %s", s.Name, len(list), d.plan.Steps[i].Job.Topic))
 	if len(list) == 0 {
 		d.finishItems(d.items[i])
 	}
@@ -62,7 +65,7 @@ func (d *decider) beginItems(i int, list []any) {
 // itemLaunches are the jobs of items that go out now. Steps whose last items fail before they are dispatched end by that.
 func (d *decider) itemLaunches() []launch {
 	var all []launch
-	room := maxUnderWay
+	room := bounds.MaxUnderWay
 	for _, it := range d.items {
 		if it != nil {
 			room -= it.underWay()
@@ -98,7 +101,7 @@ func (d *decider) itemLaunches() []launch {
 // launchesOf renders the jobs of the items of a step that go out now: those whose wait is over, then new ones, as far as there are
 // places.
 func (d *decider) launchesOf(it *items, room int) []launch {
-	free := min(int(positiveOr(d.plan.steps[it.step].ForEach.MaxParallel, defaultMaxParallel))-it.underWay(), room, int(it.st.Total-it.st.Begun))
+	free := min(int(bounds.PositiveOr(d.plan.Steps[it.step].ForEach.MaxParallel, bounds.DefaultMaxParallel))-it.underWay(), room, int(it.st.Total-it.st.Begun))
 	queue := d.dueItems(it)
 	if len(queue)+max(0, free) == 0 || it.crowded(d.forEachSteps()) {
 		return nil
@@ -162,7 +165,7 @@ func (d *decider) dueItems(it *items) []launch {
 	var queue []launch
 	for k := range it.groups {
 		g := &it.groups[k]
-		if g.phase != v1alpha1.StepBackingOff || !due(d.now, g.nextAttemptAt) {
+		if g.phase != v1alpha1.StepBackingOff || !bounds.Due(d.now, g.nextAttemptAt) {
 			continue
 		}
 		next := int32(-1)
@@ -185,23 +188,23 @@ func (it *items) crowded(active int) bool {
 	}
 	seen := map[apart]bool{}
 	for k := range it.groups {
-		if g := &it.groups[k]; inFlight(g.phase) && g.set.Len() > 0 {
+		if g := &it.groups[k]; status.InFlight(g.phase) && g.set.Len() > 0 {
 			seen[apart{g.history(), g.deadLetter}] = true
 		}
 	}
-	return len(seen) >= share(maxGroups, active)
+	return len(seen) >= share(bounds.MaxGroups, active)
 }
 
 // commitItem makes an attempt of an item its last one.
 func (d *decider) commitItem(l launch) {
 	it, s := d.items[l.step], &d.st.Steps[l.step]
 	it.take(l.item)
-	it.put(l.item, itemGroup{phase: v1alpha1.StepDispatched, attempt: l.attempt, failures: l.failures, dispatchedAt: microPointer(d.now)})
+	it.put(l.item, itemGroup{phase: v1alpha1.StepDispatched, attempt: l.attempt, failures: l.failures, dispatchedAt: bounds.Micro(d.now)})
 	it.st.Begun = max(it.st.Begun, int32(l.item)+1)
-	s.DispatchedAt = microPointer(d.now)
+	s.DispatchedAt = bounds.Micro(d.now)
 	d.out.Dispatch = append(d.out.Dispatch, Job{
-		ID: itemJobID(d.run, s.Name, l.item, l.attempt), Topic: d.plan.steps[l.step].Job.Topic, Input: l.input,
-		Deadline: attemptDeadline(d.run, &d.st, &d.plan, l.step, s.DispatchedAt.Time),
+		ID: status.ItemJobID(d.run, s.Name, l.item, l.attempt), Topic: d.plan.Steps[l.step].Job.Topic, Input: l.input,
+		Deadline: dag.AttemptDeadline(d.run, &d.st, &d.plan, l.step, s.DispatchedAt.Time),
 	})
 }
 
@@ -224,21 +227,21 @@ func (d *decider) rendererOf(i int) (*itemRenderer, error) {
 
 // itemRenderer is that of step i.
 func (v *view) itemRenderer(i int, list []any) (*itemRenderer, error) {
-	raw := rawOf(v.plan.steps[i].Job.Input)
+	raw := bounds.Raw(v.plan.Steps[i].Job.Input)
 	reads, err := expr.TemplateOutputs(raw, expr.WithItem)
 	if err == nil {
-		err = v.loaded(v.plan.sees(i), reads)
+		err = v.loaded(v.plan.Sees(i), reads)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("job.input: %w", err)
 	}
-	vars, err := v.varsBut(v.plan.sees(i))
+	vars, err := v.varsBut(v.plan.Sees(i))
 	if err != nil {
 		return nil, err
 	}
 	// Decoded only if an expression reads them: the list itself is often there, and long.
-	vars.Inputs, vars.Run = json.RawMessage(rawOf(v.run.Spec.Inputs)), v.infoFor(i)
-	place := v.place(fmt.Sprintf("%d/input", i), v.plan.sees(i), v.plan.isFinally(i))
+	vars.Inputs, vars.Run = json.RawMessage(bounds.Raw(v.run.Spec.Inputs)), v.infoFor(i)
+	place := v.place(fmt.Sprintf("%d/input", i), v.plan.Sees(i), v.plan.IsFinally(i))
 	scope := expr.Prepare(vars)
 	scope.Limit(v.done.limit())
 	return &itemRenderer{raw: raw, list: list, scope: scope, done: v.done, place: place}, nil
@@ -268,7 +271,7 @@ func (r *itemRenderer) render(item int) (json.RawMessage, *v1alpha1.StepError, e
 
 // withInput are some outputs, and those that the input of step i reads.
 func (v *view) withInput(i int, reads expr.Outputs) expr.Outputs {
-	more, err := expr.TemplateOutputs(rawOf(v.plan.steps[i].Job.Input), expr.WithItem)
+	more, err := expr.TemplateOutputs(bounds.Raw(v.plan.Steps[i].Job.Input), expr.WithItem)
 	if err != nil {
 		return reads // itemRenderer says so
 	}
@@ -277,11 +280,11 @@ func (v *view) withInput(i int, reads expr.Outputs) expr.Outputs {
 
 // list evaluates the items of step i.
 func (v *view) list(i int) ([]any, error) {
-	src := v.plan.steps[i].ForEach.Items
+	src := v.plan.Steps[i].ForEach.Items
 	reads, err := expr.ListOutputs(src)
 	if err == nil {
 		// Both are read together when a job is rendered again.
-		err = v.loaded(v.plan.sees(i), v.withInput(i, reads))
+		err = v.loaded(v.plan.Sees(i), v.withInput(i, reads))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("forEach.items: %w", err)
@@ -293,7 +296,7 @@ func (v *view) list(i int) ([]any, error) {
 	scope := expr.Prepare(vars)
 	scope.Limit(v.done.limit())
 	list, err := scope.List(src)
-	v.done.fresh.Cost += scope.Spent() + costOfPlace
+	v.done.fresh.Cost += scope.Spent() + bounds.CostOfPlace
 	if v.done.quick && errors.Is(err, expr.ErrTooCostly) {
 		return nil, errEnough
 	}
@@ -311,7 +314,7 @@ func (d *decider) itemsWake(e *earliest) {
 		}
 		for k := range it.groups {
 			g := &it.groups[k]
-			e.add(groupEnd(&d.plan.steps[i], g))
+			e.add(groupEnd(&d.plan.Steps[i], g))
 			if g.phase == v1alpha1.StepBackingOff && g.nextAttemptAt != nil && !d.run.Spec.Suspend && !it.crowded(d.forEachSteps()) {
 				e.add(g.nextAttemptAt.Time)
 			}

@@ -14,6 +14,8 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/itemset"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -157,7 +159,7 @@ func TestOneDecisionRendersSoMuchOnly(t *testing.T) {
 	run := fanOut(300, 300, "")
 	run.Spec.Steps[0].Job.Input = raw(`{"pad":"` + strings.Repeat("x", 60<<10) + `","item":"${item}"}`)
 	out := advance(t, run, epoch)
-	if n := len(out.Dispatch); n < 20 || n > 200 || !out.Wake.Equal(epoch.Add(minWake)) {
+	if n := len(out.Dispatch); n < 20 || n > 200 || !out.Wake.Equal(epoch.Add(bounds.MinWake)) {
 		t.Fatalf("%d jobs, wake %s", n, out.Wake)
 	}
 	for n := 0; n < 20 && len(InFlight(run)) < 300; n++ {
@@ -170,7 +172,7 @@ func TestOneDecisionRendersSoMuchOnly(t *testing.T) {
 	late := out.Wake // all of them time out together, and are tried again together
 	advance(t, run, late)
 	late = late.Add(time.Minute)
-	if out = advance(t, run, late); len(out.Dispatch) < 20 || len(out.Dispatch) > 200 || !out.Wake.Equal(late.Add(minWake)) {
+	if out = advance(t, run, late); len(out.Dispatch) < 20 || len(out.Dispatch) > 200 || !out.Wake.Equal(late.Add(bounds.MinWake)) {
 		t.Fatalf("%d jobs again, wake %s", len(out.Dispatch), out.Wake)
 	}
 	if out = advance(t, run, out.Wake); len(out.Dispatch) < 20 {
@@ -273,7 +275,7 @@ func TestOutputsOfItemsGoToTheObjectStore(t *testing.T) {
 		if slices.ContainsFunc(out.Verdicts, func(v Verdict) bool { return v != Applied }) {
 			t.Fatalf("verdicts %v", out.Verdicts)
 		}
-		if n := len(run.Status.Steps[0].ForEach.OutputRefs); n > maxBatches {
+		if n := len(run.Status.Steps[0].ForEach.OutputRefs); n > bounds.MaxBatches {
 			t.Fatalf("%d references", n)
 		}
 	}
@@ -449,7 +451,7 @@ func TestRefusedForEach(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			run := newRun(tt.steps...)
 			out := advance(t, run, epoch)
-			message := condition(run.Status, v1alpha1.ConditionSucceeded).Message
+			message := status.Condition(run.Status, v1alpha1.ConditionSucceeded).Message
 			if got := outcomeOf(run.Status); got != "Failed/InvalidSpec" || !strings.Contains(message, tt.want) || len(out.Dispatch) > 0 {
 				t.Errorf("%s: %s", got, message)
 			}
@@ -515,7 +517,7 @@ func TestItemsThatNobodyTakesAreTold(t *testing.T) {
 	reason := func(results ...Result) string {
 		out := Decide(Input{Run: run, Now: epoch, Lock: held(1), Workers: nobody, Results: results})
 		run.Status = persisted(t, &out.Status)
-		c := condition(&out.Status, v1alpha1.ConditionSucceeded)
+		c := status.Condition(&out.Status, v1alpha1.ConditionSucceeded)
 		if c.Reason == v1alpha1.ReasonWaitingForWorkers && !strings.Contains(c.Message, "nobody pulls jobs of topic t.all") {
 			t.Errorf("message %s", c.Message)
 		}

@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"math/rand/v2"
+	rand "math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -101,7 +102,7 @@ func promises(t *testing.T, in Input) Decision {
 		t.Fatalf("%s is to be stored twice", n[0].Ref.Name)
 	}
 	// Of a run that ended nothing is written any more: what comes for it may be put aside at once.
-	if out.Told && !Finished(in.Run) && (len(in.DeadLetters) == 0 || reasonOf(&out.Status, v1alpha1.ConditionDeadLettered) != v1alpha1.ReasonDeliveriesExhausted) {
+	if out.Told && !Finished(in.Run) && (len(in.DeadLetters) == 0 || status.ReasonOf(&out.Status, v1alpha1.ConditionDeadLettered) != v1alpha1.ReasonDeliveriesExhausted) {
 		t.Fatal("dead letters are said to be told, and are not")
 	}
 	if !out.Wake.IsZero() && !out.Wake.After(in.Now) {
@@ -179,7 +180,7 @@ func ending(t *testing.T, before, after *v1alpha1.WorkflowRunStatus, shutdown v1
 	}
 	switch e := after.Ending.Phase; {
 	case after.CompletedAt == nil, after.Phase == e, e == v1alpha1.RunSucceeded && after.Phase == v1alpha1.RunFailed:
-	case reasonOf(after, v1alpha1.ConditionSucceeded) == v1alpha1.ReasonInvalidSpec: // of a status that the fuzzer made
+	case status.ReasonOf(after, v1alpha1.ConditionSucceeded) == v1alpha1.ReasonInvalidSpec: // of a status that the fuzzer made
 	case after.Phase != v1alpha1.RunCancelled || shutdown != v1alpha1.ShutdownTerminate:
 		t.Fatalf("ended as %s, announced as %s", after.Phase, e)
 	}
@@ -195,7 +196,7 @@ func movesOn(t *testing.T, in Input, out *Decision) {
 		return
 	}
 	for i := range out.Status.Steps {
-		if p := out.Status.Steps[i].Phase; p != v1alpha1.StepPending && !ended(p) {
+		if p := out.Status.Steps[i].Phase; p != v1alpha1.StepPending && !status.Ended(p) {
 			return
 		}
 	}

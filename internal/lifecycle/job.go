@@ -9,6 +9,9 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/expr"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/dag"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -30,9 +33,9 @@ func inFlightWhere(run *v1alpha1.WorkflowRun, wanted func(v1alpha1.DeadLetterRea
 	var ids []protocol.JobID
 	for i := range run.Status.Steps {
 		switch s := &run.Status.Steps[i]; {
-		case withWorker(s) && wanted(s.DeadLetter):
-			ids = append(ids, jobID(run, s.Name, s.Attempt))
-		case isForEach(s) && !ended(s.Phase):
+		case status.WithWorker(s) && wanted(s.DeadLetter):
+			ids = append(ids, status.JobID(run, s.Name, s.Attempt))
+		case status.IsForEach(s) && !status.Ended(s.Phase):
 			ids = append(ids, itemsInFlight(run, s, wanted)...)
 		}
 	}
@@ -44,8 +47,8 @@ func Over(run *v1alpha1.WorkflowRun, id protocol.JobID) bool {
 	if run == nil || run.Status == nil {
 		return false
 	}
-	i, verdict := judge(run, run.Status.Steps, planOf(run).index, id)
-	if verdict != Ahead && isForEach(&run.Status.Steps[i]) {
+	i, verdict := judge(run, run.Status.Steps, dag.Of(run).Index, id)
+	if verdict != Ahead && status.IsForEach(&run.Status.Steps[i]) {
 		_, verdict = judgeItem(&run.Status.Steps[i], groupsOf(run.Status.Steps[i].ForEach), id)
 	}
 	return verdict == Duplicate || verdict == Stale
@@ -57,11 +60,11 @@ func InFlightJobs(run *v1alpha1.WorkflowRun) []Withdrawal {
 	if len(ids) == 0 {
 		return nil
 	}
-	p := planOf(run)
+	p := dag.Of(run)
 	all := make([]Withdrawal, 0, len(ids))
 	for _, id := range ids {
-		if i, ok := p.index[id.Step]; ok && p.steps[i].Job != nil {
-			all = append(all, Withdrawal{ID: id, Topic: p.steps[i].Job.Topic})
+		if i, ok := p.Index[id.Step]; ok && p.Steps[i].Job != nil {
+			all = append(all, Withdrawal{ID: id, Topic: p.Steps[i].Job.Topic})
 		}
 	}
 	return all
@@ -81,18 +84,18 @@ func Outlines(run *v1alpha1.WorkflowRun) []Job {
 }
 
 func (r *Rendering) outline(id protocol.JobID, i int, dispatchedAt time.Time) Job {
-	return Job{ID: id, Topic: r.plan.steps[i].Job.Topic, Deadline: attemptDeadline(r.run, r.run.Status, &r.plan, i, dispatchedAt)}
+	return Job{ID: id, Topic: r.plan.Steps[i].Job.Topic, Deadline: dag.AttemptDeadline(r.run, r.run.Status, &r.plan, i, dispatchedAt)}
 }
 
 func itemsInFlight(run *v1alpha1.WorkflowRun, s *v1alpha1.StepStatus, wanted func(v1alpha1.DeadLetterReason) bool) []protocol.JobID {
 	var ids []protocol.JobID
 	groups := groupsOf(s.ForEach)
 	for k := range groups {
-		if !inFlight(groups[k].phase) || !wanted(groups[k].deadLetter) {
+		if !status.InFlight(groups[k].phase) || !wanted(groups[k].deadLetter) {
 			continue
 		}
 		for item := range groups[k].set.All() {
-			ids = append(ids, itemJobID(run, s.Name, item, groups[k].attempt))
+			ids = append(ids, status.ItemJobID(run, s.Name, item, groups[k].attempt))
 		}
 	}
 	return ids
@@ -102,7 +105,7 @@ func itemsInFlight(run *v1alpha1.WorkflowRun, s *v1alpha1.StepStatus, wanted fun
 // later. It is not safe for concurrent use.
 type Rendering struct {
 	run   *v1alpha1.WorkflowRun
-	plan  plan
+	plan  dag.Plan
 	view  *view
 	lists map[string][]any
 	items map[int]*itemRenderer // by step
@@ -112,8 +115,8 @@ type Rendering struct {
 // a decision about the run, which may be nil.
 func NewRendering(run *v1alpha1.WorkflowRun, payloads Payloads, lists map[string][]any) *Rendering {
 	r := &Rendering{run: run, lists: lists, items: map[int]*itemRenderer{}}
-	if run != nil && run.Status != nil && aligned(stepsOf(run), run.Status.Steps) {
-		r.plan = planOf(run)
+	if run != nil && run.Status != nil && status.Aligned(dag.Steps(run), run.Status.Steps) {
+		r.plan = dag.Of(run)
 		r.view = newView(run, run.Status, &r.plan, payloads)
 	}
 	return r
@@ -124,16 +127,16 @@ func (r *Rendering) find(id protocol.JobID) (step, item int, dispatchedAt time.T
 	if r.view == nil {
 		return 0, 0, time.Time{}, false
 	}
-	i, ok := r.plan.index[id.Step]
-	if !ok || r.plan.steps[i].Job == nil {
+	i, ok := r.plan.Index[id.Step]
+	if !ok || r.plan.Steps[i].Job == nil {
 		return 0, 0, time.Time{}, false
 	}
 	s := &r.run.Status.Steps[i]
-	if isForEach(s) && r.plan.steps[i].ForEach != nil {
+	if status.IsForEach(s) && r.plan.Steps[i].ForEach != nil {
 		item, at, ok := itemDispatched(s, id)
-		return i, item, at, ok && id == itemJobID(r.run, s.Name, item, id.Attempt)
+		return i, item, at, ok && id == status.ItemJobID(r.run, s.Name, item, id.Attempt)
 	}
-	if !withWorker(s) || jobID(r.run, s.Name, s.Attempt) != id || s.DispatchedAt == nil {
+	if !status.WithWorker(s) || status.JobID(r.run, s.Name, s.Attempt) != id || s.DispatchedAt == nil {
 		return 0, 0, time.Time{}, false
 	}
 	return i, -1, s.DispatchedAt.Time, true
@@ -160,7 +163,7 @@ func (r *Rendering) input(i, item int) (json.RawMessage, error) {
 		return r.view.render(i)
 	}
 	if r.items[i] == nil {
-		list, known := r.lists[r.plan.steps[i].Name]
+		list, known := r.lists[r.plan.Steps[i].Name]
 		if !known {
 			var err error
 			if list, err = r.view.list(i); err != nil {
@@ -189,44 +192,18 @@ func (r *Rendering) Needs(id protocol.JobID) []protocol.OutputRef {
 	if item >= 0 && r.items[i] != nil {
 		return nil
 	}
-	step := &r.plan.steps[i]
-	reads, err := expr.TemplateOutputs(rawOf(step.Job.Input), withItem(step)...)
+	step := &r.plan.Steps[i]
+	reads, err := expr.TemplateOutputs(bounds.Raw(step.Job.Input), dag.WithItem(step)...)
 	if err != nil {
 		return nil // Job says so
 	}
-	refs := r.view.offloaded(r.plan.sees(i), reads)
+	refs := r.view.offloaded(r.plan.Sees(i), reads)
 	if _, known := r.lists[step.Name]; item >= 0 && !known {
 		if reads, err = expr.ListOutputs(step.ForEach.Items); err == nil {
-			refs = append(refs, r.view.offloaded(r.plan.sees(i), reads)...)
+			refs = append(refs, r.view.offloaded(r.plan.Sees(i), reads)...)
 		}
 	}
 	return refs
-}
-
-// withItem says whether the expressions of a step's job may read item.
-func withItem(step *v1alpha1.Step) []expr.Option {
-	if step.ForEach == nil {
-		return nil
-	}
-	return []expr.Option{expr.WithItem}
-}
-
-func jobID(run *v1alpha1.WorkflowRun, step string, attempt int32) protocol.JobID {
-	return protocol.JobID{RunUID: string(run.UID), Step: step, Item: protocol.NoItem, Attempt: attempt}
-}
-
-// attemptDeadline is when nobody waits for the attempt any more, whatever its worker says in between.
-func attemptDeadline(run *v1alpha1.WorkflowRun, st *v1alpha1.WorkflowRunStatus, p *plan, i int, dispatchedAt time.Time) time.Time {
-	step := &p.steps[i]
-	deadline := dispatchedAt.Add(startTimeout(step) + attemptTimeout(step))
-	end := activeDeadline(run, st)
-	if p.isFinally(i) {
-		end = finallyEnd(run, st)
-	}
-	if !end.IsZero() && end.Before(deadline) {
-		deadline = end
-	}
-	return deadline.UTC()
 }
 
 // view is what expressions see of a run.
@@ -234,7 +211,7 @@ type view struct {
 	run      *v1alpha1.WorkflowRun
 	steps    []v1alpha1.StepStatus
 	ending   *v1alpha1.EndingStatus
-	plan     *plan
+	plan     *dag.Plan
 	payloads Payloads
 	info     map[string]any
 	inputs   any
@@ -243,7 +220,7 @@ type view struct {
 	done     *evaluations
 }
 
-func newView(run *v1alpha1.WorkflowRun, st *v1alpha1.WorkflowRunStatus, p *plan, payloads Payloads) *view {
+func newView(run *v1alpha1.WorkflowRun, st *v1alpha1.WorkflowRunStatus, p *dag.Plan, payloads Payloads) *view {
 	return &view{
 		run: run, steps: st.Steps, ending: st.Ending, plan: p, payloads: payloads,
 		info: map[string]any{
@@ -261,7 +238,7 @@ func (v *view) vars(reads []int) (expr.Vars, error) {
 		return expr.Vars{}, err
 	}
 	if v.inputs == nil {
-		if v.inputs, err = parseJSON(rawOf(v.run.Spec.Inputs)); err != nil {
+		if v.inputs, err = bounds.ParseJSON(bounds.Raw(v.run.Spec.Inputs)); err != nil {
 			return expr.Vars{}, fmt.Errorf("spec.inputs: %w", err)
 		}
 	}
@@ -284,14 +261,14 @@ func (v *view) varsBut(reads []int) (expr.Vars, error) {
 
 // varsOf are the variables of step i: of the other steps only those that do not change any more.
 func (v *view) varsOf(i int) (expr.Vars, error) {
-	vars, err := v.vars(v.plan.sees(i))
+	vars, err := v.vars(v.plan.Sees(i))
 	vars.Run = v.infoFor(i)
 	return vars, err
 }
 
 // infoFor is what step i sees of its run.
 func (v *view) infoFor(i int) map[string]any {
-	if v.plan.isFinally(i) {
+	if v.plan.IsFinally(i) {
 		return v.infoOfEnd()
 	}
 	return v.info
@@ -323,7 +300,7 @@ func (v *view) output(j int) (any, error) {
 		raw = v.payloads[s.OutputRef.Name].Data
 	}
 	if len(raw) > 0 {
-		value, err := parseJSON(raw)
+		value, err := bounds.ParseJSON(raw)
 		if err != nil {
 			return nil, fmt.Errorf("output of %s: %w", s.Name, err)
 		}
@@ -351,18 +328,18 @@ func seeState(seen map[string]any, s *v1alpha1.StepStatus) {
 
 // wanted evaluates the when expression of step i.
 func (v *view) wanted(i int) (bool, error) {
-	src := v.plan.steps[i].When
+	src := v.plan.Steps[i].When
 	if src == "" {
 		return true, nil
 	}
 	reads, err := expr.ConditionOutputs(src)
 	if err == nil {
-		err = v.loaded(v.plan.sees(i), reads)
+		err = v.loaded(v.plan.Sees(i), reads)
 	}
 	if err != nil {
 		return false, fmt.Errorf("when: %w", err)
 	}
-	said, err := v.done.value(v.place(fmt.Sprintf("%d/when", i), v.plan.sees(i), v.plan.isFinally(i)), len(src), func() (json.RawMessage, int, error) {
+	said, err := v.done.value(v.place(fmt.Sprintf("%d/when", i), v.plan.Sees(i), v.plan.IsFinally(i)), len(src), func() (json.RawMessage, int, error) {
 		return v.wantedBy(i)
 	})
 	return string(said) == "true", err
@@ -370,15 +347,15 @@ func (v *view) wanted(i int) (bool, error) {
 
 // render evaluates the input of step i.
 func (v *view) render(i int) (json.RawMessage, error) {
-	raw, field := template(&v.plan.steps[i])
+	raw, field := template(&v.plan.Steps[i])
 	reads, err := expr.TemplateOutputs(raw)
 	if err == nil {
-		err = v.loaded(v.plan.sees(i), reads)
+		err = v.loaded(v.plan.Sees(i), reads)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", field, err)
 	}
-	return v.done.value(v.place(fmt.Sprintf("%d/input", i), v.plan.sees(i), v.plan.isFinally(i)), len(raw), func() (json.RawMessage, int, error) {
+	return v.done.value(v.place(fmt.Sprintf("%d/input", i), v.plan.Sees(i), v.plan.IsFinally(i)), len(raw), func() (json.RawMessage, int, error) {
 		vars, err := v.varsOf(i)
 		if err != nil {
 			return nil, 0, err
@@ -394,7 +371,7 @@ func (v *view) render(i int) (json.RawMessage, error) {
 // template is what is evaluated when a step that takes a place starts, and the field in which it stands.
 func template(step *v1alpha1.Step) (raw []byte, field string) {
 	if step.Run != nil {
-		return rawOf(step.Run.Inputs), "run.inputs"
+		return bounds.Raw(step.Run.Inputs), "run.inputs"
 	}
-	return rawOf(step.Job.Input), "job.input"
+	return bounds.Raw(step.Job.Input), "job.input"
 }

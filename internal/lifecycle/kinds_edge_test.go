@@ -10,6 +10,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/dag"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -131,8 +134,8 @@ func TestLargeOutputsOfARunAreStoredOnce(t *testing.T) {
 		t.Errorf("got %s, %v", out.Status.Phase, out.Status.OutputsRef)
 	}
 	in.Payloads = Payloads{in.Payloads.only(): {Problem: "it is gone"}}
-	if out = Decide(in); reasonOf(&out.Status, v1alpha1.ConditionSucceeded) != v1alpha1.ReasonOutputsFailed {
-		t.Errorf("got %s", reasonOf(&out.Status, v1alpha1.ConditionSucceeded))
+	if out = Decide(in); status.ReasonOf(&out.Status, v1alpha1.ConditionSucceeded) != v1alpha1.ReasonOutputsFailed {
+		t.Errorf("got %s", status.ReasonOf(&out.Status, v1alpha1.ConditionSucceeded))
 	}
 }
 
@@ -151,7 +154,7 @@ func TestASuspendedRunThatIsAboutToEndSaysSo(t *testing.T) {
 	s.decide(time.Second, "suspended")
 	s.run.Spec.Shutdown = v1alpha1.ShutdownCancel
 	out := s.decide(time.Second, "cancelled")
-	c := condition(&out.Status, v1alpha1.ConditionSucceeded)
+	c := status.Condition(&out.Status, v1alpha1.ConditionSucceeded)
 	if len(out.Dispatch) > 0 {
 		t.Errorf("dispatched: %v", names(out.Dispatch))
 	}
@@ -169,7 +172,7 @@ func TestARunWithFinallyStepsOnlyIsRefused(t *testing.T) {
 	run.Spec.Finally = []v1alpha1.Step{newStep("f")}
 	s := newStory(t, run)
 	out := s.decide(0, "applied")
-	if got := reasonOf(&out.Status, v1alpha1.ConditionSucceeded); got != v1alpha1.ReasonInvalidSpec {
+	if got := status.ReasonOf(&out.Status, v1alpha1.ConditionSucceeded); got != v1alpha1.ReasonInvalidSpec {
 		t.Errorf("reason %s, want InvalidSpec", got)
 	}
 }
@@ -189,7 +192,7 @@ func TestStatusIsBoundedWithManyApprovals(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var steps []v1alpha1.Step
 			var said []Approval
-			for i := range maxSteps {
+			for i := range bounds.MaxSteps {
 				step := fmt.Sprintf("%s-%d", strings.Repeat("s", 35), i)
 				steps = append(steps, newStep(step, approval(func(a *v1alpha1.Approval) { a.Message = strings.Repeat("m", 1024) }), continues))
 				a := Approval{Name: wide(253), Step: step, Decision: c.decision, Approver: wide(512), Comment: c.comment, At: epoch}
@@ -260,7 +263,7 @@ func TestAFailedCleanUpIsToldAfterALongMessage(t *testing.T) {
 	s.run.Spec.Shutdown = v1alpha1.ShutdownCancel
 	s.decide(time.Second, "")
 	s.decide(time.Second, "", failed("release", 1, "E", "no route"), succeeded("log", 1, `{}`))
-	if got := condition(s.run.Status, v1alpha1.ConditionSucceeded).Message; !strings.Contains(got, "step release failed") {
+	if got := status.Condition(s.run.Status, v1alpha1.ConditionSucceeded).Message; !strings.Contains(got, "step release failed") {
 		t.Errorf("message %q", got)
 	}
 }
@@ -268,7 +271,7 @@ func TestAFailedCleanUpIsToldAfterALongMessage(t *testing.T) {
 // While outputs of the run are on their way, its message says what it waits for.
 func TestARunWhoseOutputsCannotBeStoredSaysSo(t *testing.T) {
 	out := Decide(bigOutputs(t, 100))
-	if got := condition(&out.Status, v1alpha1.ConditionSucceeded); !strings.Contains(got.Message, "outputs") {
+	if got := status.Condition(&out.Status, v1alpha1.ConditionSucceeded); !strings.Contains(got.Message, "outputs") {
 		t.Errorf("%s: %q", got.Reason, got.Message)
 	}
 }
@@ -319,7 +322,7 @@ func TestOddKindsAreSurvived(t *testing.T) {
 			run := newRun(steps...)
 			run.Spec.Finally = []v1alpha1.Step{{Name: "f", Approval: &v1alpha1.Approval{}}, newStep("g", after("f"))}
 			status := v1alpha1.WorkflowRunStatus{Admission: &v1alpha1.AdmissionStatus{AdmittedAt: &metav1.Time{Time: epoch}}, Tenant: "team-a"}
-			for _, step := range stepsOf(run) {
+			for _, step := range dag.Steps(run) {
 				status.Steps = append(status.Steps, v1alpha1.StepStatus{
 					Name: step.Name, Phase: phase, Attempt: 1, DispatchedAt: when, StartedAt: when, DelayedUntil: when, NextAttemptAt: when,
 				})
@@ -384,17 +387,17 @@ func TestUnknownWorkersAreNoNews(t *testing.T) {
 		return out
 	}
 	decide(WorkersUnknown)
-	if !decide(WorkersAbsent).Changed || reasonOf(run.Status, v1alpha1.ConditionSucceeded) != v1alpha1.ReasonWaitingForWorkers {
+	if !decide(WorkersAbsent).Changed || status.ReasonOf(run.Status, v1alpha1.ConditionSucceeded) != v1alpha1.ReasonWaitingForWorkers {
 		t.Error("not told that nobody pulls")
 	}
 	if decide(WorkersUnknown).Changed {
 		t.Error("a write, though nothing is known")
 	}
-	if message := func() string { return condition(run.Status, v1alpha1.ConditionSucceeded).Message }; !decide(WorkersStuck).Changed ||
+	if message := func() string { return status.Condition(run.Status, v1alpha1.ConditionSucceeded).Message }; !decide(WorkersStuck).Changed ||
 		!strings.Contains(message(), "the workers of topic t.a get nothing done since") {
 		t.Errorf("not told that they get nothing done: %s", message())
 	}
-	if !decide(WorkersPull).Changed || reasonOf(run.Status, v1alpha1.ConditionSucceeded) != v1alpha1.ReasonRunning {
+	if !decide(WorkersPull).Changed || status.ReasonOf(run.Status, v1alpha1.ConditionSucceeded) != v1alpha1.ReasonRunning {
 		t.Error("not told that they get on again")
 	}
 }
@@ -443,7 +446,7 @@ func TestRefusedKinds(t *testing.T) {
 				run.Spec.Outputs = raw(`{"a": "` + strings.Repeat("x", 64<<10) + `"}`)
 			}
 			out := decideAt(run, epoch, held(1))
-			c := condition(&out.Status, v1alpha1.ConditionSucceeded)
+			c := status.Condition(&out.Status, v1alpha1.ConditionSucceeded)
 			if got := strings.ReplaceAll(c.Message, `"`, ""); c.Reason != v1alpha1.ReasonInvalidSpec || !strings.Contains(got, want) {
 				t.Errorf("%s: %s", c.Reason, got)
 			}

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -225,7 +226,7 @@ func TestARunWithCleanUpEnds(t *testing.T) {
 }
 
 func endText(run *v1alpha1.WorkflowRun) string {
-	text := string(run.Status.Phase) + "/" + reasonOf(run.Status, v1alpha1.ConditionSucceeded) + " " + run.Status.Progress
+	text := string(run.Status.Phase) + "/" + status.ReasonOf(run.Status, v1alpha1.ConditionSucceeded) + " " + run.Status.Progress
 	for _, s := range run.Status.Steps {
 		text += " " + s.Name + "=" + string(s.Phase)
 	}
@@ -252,7 +253,7 @@ func TestOutputsOfARun(t *testing.T) {
 			s := newStory(t, run)
 			s.decide(0, "")
 			s.decide(time.Second, "", succeeded("a", 1, `{"n":7}`))
-			if got := condition(s.run.Status, v1alpha1.ConditionSucceeded).Message; !strings.HasPrefix(got, c.want) {
+			if got := status.Condition(s.run.Status, v1alpha1.ConditionSucceeded).Message; !strings.HasPrefix(got, c.want) {
 				t.Errorf("message %q, want %q", got, c.want)
 			}
 			if s.run.Status.CompletedAt == nil {
@@ -326,7 +327,7 @@ func TestBadStepsAreNamed(t *testing.T) {
 			}
 			run.Spec.Finally = c.finally
 			out := decideAt(run, epoch, held(1))
-			got := condition(&out.Status, v1alpha1.ConditionSucceeded)
+			got := status.Condition(&out.Status, v1alpha1.ConditionSucceeded)
 			if got.Reason != v1alpha1.ReasonInvalidSpec || !strings.Contains(got.Message, c.want) || len(out.Dispatch) > 0 {
 				t.Errorf("%s: %s, dispatched %d; want %s", got.Reason, got.Message, len(out.Dispatch), c.want)
 			}

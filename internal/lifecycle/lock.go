@@ -8,6 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
 
 // lockConditions describe the lease of a write under the lock, or of a forced end.
@@ -17,7 +19,7 @@ func (d *decider) lockConditions() {
 	} else {
 		d.renewedCondition()
 	}
-	c := condition(&d.st, v1alpha1.ConditionRunLockAbandoned)
+	c := status.Condition(&d.st, v1alpha1.ConditionRunLockAbandoned)
 	switch {
 	case d.in.Lock.Lost != "":
 		d.abandon()
@@ -31,7 +33,7 @@ func (d *decider) lockConditions() {
 
 // renewedCondition says how the lease of this write fares. Its message names counts, causes and moments, never durations.
 func (d *decider) renewedCondition() {
-	was := reasonOf(&d.st, v1alpha1.ConditionRunLockRenewed)
+	was := status.ReasonOf(&d.st, v1alpha1.ConditionRunLockRenewed)
 	status, reason, message := renewed(&d.in.Lock)
 	d.set(v1alpha1.ConditionRunLockRenewed, status, reason, message)
 	switch {
@@ -44,7 +46,7 @@ func (d *decider) renewedCondition() {
 }
 
 func renewed(l *Lock) (status metav1.ConditionStatus, reason, message string) {
-	cause := cut(l.RenewalCause, maxMessageChars/2)
+	cause := bounds.Cut(l.RenewalCause, bounds.MaxMessageChars/2)
 	switch {
 	case !l.UnlockedSince.IsZero():
 		return metav1.ConditionFalse, v1alpha1.ReasonContinuingUnlocked, fmt.Sprintf(
@@ -67,7 +69,7 @@ func failing(reason string) bool {
 
 // RenewalFailing says whether status tells of a lease that cannot be renewed.
 func RenewalFailing(run *v1alpha1.WorkflowRun) bool {
-	return run != nil && run.Status != nil && failing(reasonOf(run.Status, v1alpha1.ConditionRunLockRenewed))
+	return run != nil && run.Status != nil && failing(status.ReasonOf(run.Status, v1alpha1.ConditionRunLockRenewed))
 }
 
 // lockNews says whether the conditions of the run lock changed so that it is worth a write of its own: once per transition. How
@@ -77,7 +79,7 @@ func (d *decider) lockNews() bool {
 	if d.run.Status != nil {
 		before = d.run.Status
 	}
-	was, is := reasonOf(before, v1alpha1.ConditionRunLockRenewed), reasonOf(&d.st, v1alpha1.ConditionRunLockRenewed)
+	was, is := status.ReasonOf(before, v1alpha1.ConditionRunLockRenewed), status.ReasonOf(&d.st, v1alpha1.ConditionRunLockRenewed)
 	return lockHealth(was) != lockHealth(is) ||
 		// A lease that is kept for the run shows that it is renewed; for a short one that would be a write per renewal.
 		(d.in.Lock.ForRun && was == v1alpha1.ReasonLockHeld && is == v1alpha1.ReasonLockRenewed) ||
@@ -100,7 +102,7 @@ func Abandoned(run *v1alpha1.WorkflowRun) bool {
 }
 
 func abandoned(st *v1alpha1.WorkflowRunStatus) bool {
-	c := condition(st, v1alpha1.ConditionRunLockAbandoned)
+	c := status.Condition(st, v1alpha1.ConditionRunLockAbandoned)
 	return c != nil && c.Status == metav1.ConditionTrue
 }
 
@@ -147,19 +149,19 @@ func (d *decider) waitForStore() { d.sayWaits(v1alpha1.ReasonLockStoreUnavailabl
 // steps; and once only, whatever the cause is called the next time. A run that was suspended before its admission and is not any
 // more starts its queue clock here: with the store down that is the only trace of the moment.
 func (d *decider) sayWaits(reason, message string) {
-	resumed := reasonOf(&d.st, v1alpha1.ConditionAdmitted) == v1alpha1.ReasonSuspended && !d.run.Spec.Suspend
+	resumed := status.ReasonOf(&d.st, v1alpha1.ConditionAdmitted) == v1alpha1.ReasonSuspended && !d.run.Spec.Suspend
 	d.leaveAlone()
 	if d.saysWaits(reason, message) {
 		return
 	}
 	if resumed && d.st.Admission == nil {
-		d.st.Admission = &v1alpha1.AdmissionStatus{QueuedAt: secondPointer(d.now)}
+		d.st.Admission = &v1alpha1.AdmissionStatus{QueuedAt: bounds.Second(d.now)}
 	}
 	if d.run.Unwritten() {
-		d.st.Progress = progress(nil, len(d.plan.steps))
+		d.st.Progress = progress(nil, len(d.plan.Steps))
 	}
 	d.st.ObservedGeneration = d.run.Generation
-	if !admitted(&d.st) {
+	if !status.Admitted(&d.st) {
 		if d.st.Phase != v1alpha1.RunQueued {
 			d.st.Phase = v1alpha1.RunPending
 		}
@@ -174,13 +176,13 @@ func (d *decider) storeMessage() string { return "The run lock cannot be taken: 
 
 // waitConditions are those of a run whose lock cannot be taken.
 func (d *decider) waitConditions(reason, message string) {
-	if !sameWait(condition(&d.st, v1alpha1.ConditionRunLockRenewed), reason, message) {
+	if !sameWait(status.Condition(&d.st, v1alpha1.ConditionRunLockRenewed), reason, message) {
 		d.event(EventWarning, reason, message)
 	}
 	d.admittedCondition()
 	d.set(v1alpha1.ConditionRunLockRenewed, metav1.ConditionFalse, reason, message)
 	switch {
-	case condition(&d.st, v1alpha1.ConditionRunLockAbandoned) != nil:
+	case status.Condition(&d.st, v1alpha1.ConditionRunLockAbandoned) != nil:
 	case d.in.Lock.Lost != "":
 		d.abandon()
 	default:
@@ -188,7 +190,7 @@ func (d *decider) waitConditions(reason, message string) {
 	}
 	d.set(v1alpha1.ConditionFinished, metav1.ConditionUnknown, v1alpha1.ReasonRunning, "")
 	d.set(v1alpha1.ConditionSucceeded, metav1.ConditionUnknown, v1alpha1.ReasonWaitingForLock, message)
-	d.set(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonWaitingForLock, cut(message, maxToolChars))
+	d.set(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonWaitingForLock, bounds.Cut(message, bounds.MaxToolChars))
 	d.set(v1alpha1.ConditionStalled, metav1.ConditionFalse, v1alpha1.ReasonWaitingForLock, "")
 	d.deadLetterDefault()
 }
@@ -200,15 +202,15 @@ func sameWait(was *metav1.Condition, reason, message string) bool {
 
 // saysWaits says whether the persisted status tells all of it already.
 func (d *decider) saysWaits(reason, message string) bool {
-	if !sameWait(condition(&d.st, v1alpha1.ConditionRunLockRenewed), reason, message) ||
-		reasonOf(&d.st, v1alpha1.ConditionSucceeded) != v1alpha1.ReasonWaitingForLock {
+	if !sameWait(status.Condition(&d.st, v1alpha1.ConditionRunLockRenewed), reason, message) ||
+		status.ReasonOf(&d.st, v1alpha1.ConditionSucceeded) != v1alpha1.ReasonWaitingForLock {
 		return false
 	}
-	suspended := reasonOf(&d.st, v1alpha1.ConditionAdmitted) == v1alpha1.ReasonSuspended
-	return admitted(&d.st) || suspended == d.run.Spec.Suspend
+	suspended := status.ReasonOf(&d.st, v1alpha1.ConditionAdmitted) == v1alpha1.ReasonSuspended
+	return status.Admitted(&d.st) || suspended == d.run.Spec.Suspend
 }
 
 // SaysLockBusy says whether status tells that somebody waits for the run's lock.
 func SaysLockBusy(run *v1alpha1.WorkflowRun) bool {
-	return run != nil && run.Status != nil && reasonOf(run.Status, v1alpha1.ConditionRunLockRenewed) == v1alpha1.ReasonLockBusy
+	return run != nil && run.Status != nil && status.ReasonOf(run.Status, v1alpha1.ConditionRunLockRenewed) == v1alpha1.ReasonLockBusy
 }

@@ -9,6 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
 
 // lockFacts changes how the lease of held(1) fares.
@@ -92,7 +94,7 @@ func TestFencesLeasesAndPoliciesCostNoWrite(t *testing.T) {
 	if out.Changed {
 		t.Error("a write for nothing but the writer's description")
 	}
-	if *out.Status.Fence != 5 || out.Status.Policy == nil || reasonOf(&out.Status, v1alpha1.ConditionRunLockRenewed) != v1alpha1.ReasonLockRenewed {
+	if *out.Status.Fence != 5 || out.Status.Policy == nil || status.ReasonOf(&out.Status, v1alpha1.ConditionRunLockRenewed) != v1alpha1.ReasonLockRenewed {
 		t.Errorf("they do not ride along: %v", out.Status)
 	}
 }
@@ -108,13 +110,13 @@ func TestALostLeaseIsToldAtOnceAndOnce(t *testing.T) {
 			run := newRun(newStep("a"))
 			advance(t, run, epoch)
 			out := decideAt(run, epoch, lost(lock))
-			if c := condition(&out.Status, v1alpha1.ConditionRunLockAbandoned); !out.Changed || !abandoned(&out.Status) || c.Reason != v1alpha1.ReasonOwnershipLost {
+			if c := status.Condition(&out.Status, v1alpha1.ConditionRunLockAbandoned); !out.Changed || !abandoned(&out.Status) || c.Reason != v1alpha1.ReasonOwnershipLost {
 				t.Fatalf("changed %t: %v", out.Changed, c)
 			}
 			if !slices.ContainsFunc(out.Events, func(e Event) bool { return e.Reason == v1alpha1.ConditionRunLockAbandoned }) {
 				t.Errorf("events %v", out.Events)
 			}
-			if c := condition(&out.Status, v1alpha1.ConditionRunLockRenewed); lock.State != LockHeld && c.Status != metav1.ConditionFalse {
+			if c := status.Condition(&out.Status, v1alpha1.ConditionRunLockRenewed); lock.State != LockHeld && c.Status != metav1.ConditionFalse {
 				t.Errorf("a lease that was lost is said to be held: %v", c)
 			}
 			run.Status = persisted(t, &out.Status)
@@ -122,7 +124,7 @@ func TestALostLeaseIsToldAtOnceAndOnce(t *testing.T) {
 				t.Errorf("told twice: %v", again.Events)
 			}
 			out = decideAt(run, epoch, held(10))
-			if c := condition(&out.Status, v1alpha1.ConditionRunLockAbandoned); !out.Changed || c.Reason != v1alpha1.ReasonRecovered {
+			if c := status.Condition(&out.Status, v1alpha1.ConditionRunLockAbandoned); !out.Changed || c.Reason != v1alpha1.ReasonRecovered {
 				t.Errorf("changed %t: %v", out.Changed, c)
 			}
 		})
@@ -151,7 +153,7 @@ func TestALostLeaseIsToldWithOtherNews(t *testing.T) {
 			if strings.Contains(want, " ") {
 				want = v1alpha1.ReasonOwnershipLost
 			}
-			if got := condition(&out.Status, v1alpha1.ConditionRunLockAbandoned); !abandoned(&out.Status) || got.Reason != want {
+			if got := status.Condition(&out.Status, v1alpha1.ConditionRunLockAbandoned); !abandoned(&out.Status) || got.Reason != want {
 				t.Errorf("condition %+v", got)
 			}
 			for _, reason := range []string{c.news, v1alpha1.ConditionRunLockAbandoned} {
@@ -203,7 +205,7 @@ func TestMessagesOfTheLock(t *testing.T) {
 					t.Errorf("%q does not say %q", message, want)
 				}
 			}
-			if len(message) > maxMessageChars {
+			if len(message) > bounds.MaxMessageChars {
 				t.Errorf("%d characters", len(message))
 			}
 		})

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
 
 // overdue is a lock that another holds, and that was waited for too long.
@@ -34,7 +35,7 @@ func TestALockThatIsBusyForTooLongIsToldOnce(t *testing.T) {
 		v1alpha1.ConditionRunLockRenewed: {Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonLockBusy},
 		v1alpha1.ConditionSucceeded:      {Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonWaitingForLock},
 	} {
-		c := condition(&out.Status, kind)
+		c := status.Condition(&out.Status, kind)
 		if c.Status != want.Status || c.Reason != want.Reason || c.Message != "Held by operator-1; it ends at 10:02" {
 			t.Errorf("%+v", c)
 		}
@@ -62,7 +63,7 @@ func TestALockThatIsBusyForTooLongIsToldOnce(t *testing.T) {
 		t.Errorf("another holder: changed %t, events %v", other.Changed, other.Events)
 	}
 	had := decideAt(run, epoch.Add(3*time.Minute), held(9))
-	if got := reasonOf(&had.Status, v1alpha1.ConditionSucceeded); !had.Changed || got != v1alpha1.ReasonRunning {
+	if got := status.ReasonOf(&had.Status, v1alpha1.ConditionSucceeded); !had.Changed || got != v1alpha1.ReasonRunning {
 		t.Errorf("once it is had: changed %t, reason %s", had.Changed, got)
 	}
 }
@@ -77,7 +78,7 @@ func TestARunThatIsResumedSaysThatItWaitsForItsLock(t *testing.T) {
 		t.Fatalf("phase %s", run.Status.Phase)
 	}
 	out = decideAt(run, epoch.Add(time.Minute), overdue("Held by operator-1"))
-	c := condition(&out.Status, v1alpha1.ConditionSucceeded)
+	c := status.Condition(&out.Status, v1alpha1.ConditionSucceeded)
 	if !out.Changed || c.Reason != v1alpha1.ReasonWaitingForLock || c.Message != "Held by operator-1" {
 		t.Errorf("changed %t: %+v", out.Changed, c)
 	}

@@ -7,17 +7,18 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/dag"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
 
 // waitsFor says what a run under way waits for: the reason and message of Succeeded=Unknown. The message names moments, never
 // durations or the present, so that it changes only with a transition.
 func (d *decider) waitsFor() (reason, message string) {
-	if c := condition(&d.st, v1alpha1.ConditionAdmitted); d.queued() && c != nil {
-		return v1alpha1.ReasonQueued, cut(c.Message, maxMessageChars)
+	if c := status.Condition(&d.st, v1alpha1.ConditionAdmitted); d.queued() && c != nil {
+		return v1alpha1.ReasonQueued, bounds.Cut(c.Message, bounds.MaxMessageChars)
 	}
 	text := stateText(d.st.Steps, d.moreText)
 	if d.lacksNATS() {
@@ -33,13 +34,13 @@ func (d *decider) waitsFor() (reason, message string) {
 	e := d.st.Ending
 	switch {
 	case d.run.Spec.Suspend && e != nil:
-		return v1alpha1.ReasonSuspended, cut(fmt.Sprintf("suspended %s, so no finally step begins; the run ends as %s (%s) by %s; %s",
-			d.suspension().by, e.Phase, e.Reason, finallyEnd(d.run, &d.st).UTC().Format(time.RFC3339), text), maxMessageChars)
+		return v1alpha1.ReasonSuspended, bounds.Cut(fmt.Sprintf("suspended %s, so no finally step begins; the run ends as %s (%s) by %s; %s",
+			d.suspension().by, e.Phase, e.Reason, status.FinallyEnd(d.run, &d.st).UTC().Format(time.RFC3339), text), bounds.MaxMessageChars)
 	case d.run.Spec.Suspend:
-		return v1alpha1.ReasonSuspended, cut("suspended "+d.suspension().by+"; "+text, maxMessageChars)
+		return v1alpha1.ReasonSuspended, bounds.Cut("suspended "+d.suspension().by+"; "+text, bounds.MaxMessageChars)
 	case e != nil:
-		return v1alpha1.ReasonFinalizing, cut(fmt.Sprintf("the finally steps run since %s, then the run ends as %s (%s); %s",
-			e.AnnouncedAt.UTC().Format(time.RFC3339), e.Phase, e.Reason, text), maxMessageChars)
+		return v1alpha1.ReasonFinalizing, bounds.Cut(fmt.Sprintf("the finally steps run since %s, then the run ends as %s (%s); %s",
+			e.AnnouncedAt.UTC().Format(time.RFC3339), e.Phase, e.Reason, text), bounds.MaxMessageChars)
 	}
 	return d.waitingReason(), text
 }
@@ -85,7 +86,7 @@ func (d *decider) lacksWorkers() bool {
 // workersText says what is wrong with the workers that a dispatched attempt waits for; "" if nothing is known to be. Moments only:
 // how many jobs and workers there are is said by kubectl syncopate why.
 func (d *decider) workersText(i int) string {
-	job := d.plan.steps[i].Job
+	job := d.plan.Steps[i].Job
 	if job == nil || !waitsForWorker(&d.st.Steps[i], d.items[i]) {
 		return ""
 	}
@@ -114,7 +115,7 @@ func (d *decider) said(begin string) string {
 	if d.run.Status == nil {
 		return ""
 	}
-	c := condition(d.run.Status, v1alpha1.ConditionSucceeded)
+	c := status.Condition(d.run.Status, v1alpha1.ConditionSucceeded)
 	if c == nil {
 		return ""
 	}
@@ -134,7 +135,7 @@ func (d *decider) lacksNATS() bool {
 	in := map[v1alpha1.StepPhase]int{}
 	for i := range d.st.Steps {
 		s := &d.st.Steps[i]
-		if withWorker(s) && s.DeadLetter == "" {
+		if status.WithWorker(s) && s.DeadLetter == "" {
 			in[s.Phase]++
 		}
 		if d.items[i] != nil {
@@ -161,7 +162,7 @@ func nothingMore(int) string { return "" }
 
 // waitsForWorker says whether nobody began the attempt of a step, or one of an item.
 func waitsForWorker(s *v1alpha1.StepStatus, it *items) bool {
-	if it == nil || ended(s.Phase) {
+	if it == nil || status.Ended(s.Phase) {
 		return s.Phase == v1alpha1.StepDispatched && s.DeadLetter == ""
 	}
 	in := map[v1alpha1.StepPhase]int{}
@@ -174,15 +175,15 @@ func WaitedFor(run *v1alpha1.WorkflowRun) []string {
 	if run == nil || run.Status == nil || Finished(run) {
 		return nil
 	}
-	steps := stepsOf(run)
-	if !aligned(steps, run.Status.Steps) {
+	steps := dag.Steps(run)
+	if !status.Aligned(steps, run.Status.Steps) {
 		return nil
 	}
 	var topics []string
 	for i := range steps {
 		s := &run.Status.Steps[i]
 		var it *items
-		if isForEach(s) {
+		if status.IsForEach(s) {
 			it = &items{groups: groupsOf(s.ForEach)}
 		}
 		if job := steps[i].Job; job != nil && waitsForWorker(s, it) && !slices.Contains(topics, job.Topic) {
@@ -201,7 +202,7 @@ func stateText(steps []v1alpha1.StepStatus, more func(int) string) string {
 func (d *decider) outageText() string {
 	return stepsText(d.st.Steps, func(i int) string {
 		s := &d.st.Steps[i]
-		if withWorker(s) && s.DeadLetter == "" {
+		if status.WithWorker(s) && s.DeadLetter == "" {
 			return fmt.Sprintf("%s was dispatched at %s (attempt %d)", s.Name, timeText(s.DispatchedAt), s.Attempt)
 		}
 		return stepText(s, d.childText(i))
@@ -215,7 +216,7 @@ func stepsText(steps []v1alpha1.StepStatus, text func(int) string) string {
 			l.add(t)
 		}
 	}
-	return l.text(maxMessageChars)
+	return l.text(bounds.MaxMessageChars)
 }
 
 // stepText is what a step that began waits for; "" of one that did not, or is over.
@@ -225,7 +226,7 @@ func stepText(s *v1alpha1.StepStatus, more string) string {
 		switch {
 		case s.ChildRun != nil:
 			return fmt.Sprintf("%s runs as child run %s since %s%s", s.Name, s.ChildRun.Name, timeText(s.StartedAt), more)
-		case isForEach(s):
+		case status.IsForEach(s):
 			return itemsText(s) + more
 		}
 		return fmt.Sprintf("%s runs since %s (attempt %d)%s", s.Name, timeText(s.StartedAt), s.Attempt, asideText(s))
@@ -266,9 +267,9 @@ func itemsText(s *v1alpha1.StepStatus) string {
 func problemsText(problems []string) string {
 	l := newList("")
 	for _, p := range problems {
-		l.add(cut(p, maxMessageChars))
+		l.add(bounds.Cut(p, bounds.MaxMessageChars))
 	}
-	return l.text(maxProblemsChars)
+	return l.text(bounds.MaxProblemsChars)
 }
 
 // successText counts the steps that decide about success; those of spec.finally are named apart, since status.progress counts them, too.
@@ -298,9 +299,9 @@ func successText(steps []v1alpha1.StepStatus, finally int) string {
 
 func failureText(s *v1alpha1.StepStatus) string {
 	if s.Attempt == 0 { // it failed before it was dispatched
-		return cut(fmt.Sprintf("step %s failed: %s", s.Name, errorText(s.Error)), maxMessageChars)
+		return bounds.Cut(fmt.Sprintf("step %s failed: %s", s.Name, errorText(s.Error)), bounds.MaxMessageChars)
 	}
-	return cut(fmt.Sprintf("step %s failed: %s (attempt %d, failures %d)", s.Name, errorText(s.Error), s.Attempt, s.Failures), maxMessageChars)
+	return bounds.Cut(fmt.Sprintf("step %s failed: %s (attempt %d, failures %d)", s.Name, errorText(s.Error), s.Attempt, s.Failures), bounds.MaxMessageChars)
 }
 
 func errorText(e *v1alpha1.StepError) string {
@@ -310,7 +311,7 @@ func errorText(e *v1alpha1.StepError) string {
 	case e.Message == "":
 		return e.Code
 	default:
-		return e.Code + ": " + cut(e.Message, maxMessageChars/2)
+		return e.Code + ": " + bounds.Cut(e.Message, bounds.MaxMessageChars/2)
 	}
 }
 
@@ -318,7 +319,7 @@ func errorText(e *v1alpha1.StepError) string {
 func progress(steps []v1alpha1.StepStatus, all int) string {
 	finished := 0
 	for i := range steps {
-		if passed(steps[i].Phase) || steps[i].Phase == v1alpha1.StepFailed {
+		if status.Passed(steps[i].Phase) || steps[i].Phase == v1alpha1.StepFailed {
 			finished++
 		}
 	}
@@ -351,49 +352,5 @@ func (l *list) text(limit int) string {
 		}
 		b.WriteString(part)
 	}
-	return cut(b.String(), limit)
-}
-
-// cut bounds a text to n characters and makes it valid UTF-8.
-func cut(s string, n int) string {
-	if len(s) > n*utf8.UTFMax {
-		s = s[:n*utf8.UTFMax] // bounds the work on a text of any length
-	}
-	s = strings.ToValidUTF8(s, "?")
-	if utf8.RuneCountInString(s) <= n {
-		return s
-	}
-	return string([]rune(s)[:n-1]) + "…"
-}
-
-// cutBytes bounds a text to n bytes.
-func cutBytes(s string, n int) string {
-	s = cut(s, maxMessageChars)
-	for len(s) > n {
-		_, size := utf8.DecodeLastRuneInString(s)
-		s = s[:len(s)-size]
-	}
-	return s
-}
-
-// printable replaces characters that control a terminal or the direction of text: what a user or a worker writes must not cut, colour or
-// turn round the lines of whoever reads it.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) {
-			return ' '
-		}
-		return r
-	}, s)
-}
-
-// cutStored bounds a text to what takes at most n bytes in JSON.
-func cutStored(s string, n int) string {
-	used := storedBytes("")
-	for i, r := range s {
-		if used += storedBytes(string(r)) - storedBytes(""); used > n {
-			return s[:i]
-		}
-	}
-	return s
+	return bounds.Cut(b.String(), limit)
 }

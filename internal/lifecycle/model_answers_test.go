@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
 
 // timeouts are the attempts that a decision ended because their time, or that of the run, was over;
@@ -36,34 +37,34 @@ func endsByTime(k *known) bool {
 		return false
 	}
 	e := k.status.Ending
-	reason := reasonOf(k.status, v1alpha1.ConditionFinished)
+	reason := status.ReasonOf(k.status, v1alpha1.ConditionFinished)
 	return (e != nil && e.Reason == v1alpha1.ReasonDeadlineExceeded) ||
 		reason == v1alpha1.ReasonDeadlineExceeded || reason == v1alpha1.ReasonFinallyTimeout
 }
 
 // overdue says whether the time of an attempt, or of its run, is over by a status.
-func (c *core) overdue(status int32, bit int, now time.Duration) bool {
-	st := c.statuses[status].status
+func (c *core) overdue(number int32, bit int, now time.Duration) bool {
+	st := c.statuses[number].status
 	if st == nil {
 		return false
 	}
 	at := epoch.Add(now)
-	for _, end := range []time.Time{activeDeadline(c.spec, st), finallyEnd(c.spec, st)} {
+	for _, end := range []time.Time{status.ActiveDeadline(c.spec, st), status.FinallyEnd(c.spec, st)} {
 		if !end.IsZero() && !at.Before(end) {
 			return true
 		}
 	}
-	return c.attemptOver(status, bit, now)
+	return c.attemptOver(number, bit, now)
 }
 
 // attemptOver says whether the time of an attempt itself is over by a status.
-func (c *core) attemptOver(status int32, bit int, now time.Duration) bool {
-	k, at := &c.statuses[status], c.slots[bit/perStep]
+func (c *core) attemptOver(number int32, bit int, now time.Duration) bool {
+	k, at := &c.statuses[number], c.slots[bit/perStep]
 	if at.step >= len(k.steps) {
 		return false
 	}
-	step, s := &c.plan.steps[at.step], &k.steps[at.step]
-	end := attemptEnd(step, s)
+	step, s := &c.plan.Steps[at.step], &k.steps[at.step]
+	end := status.AttemptEnd(step, s)
 	if s.ForEach != nil {
 		for _, g := range groupsOf(s.ForEach) {
 			if g.set.Contains(at.item) {

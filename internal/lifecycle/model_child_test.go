@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
 
 // A model has at most one step that is a child run.
@@ -46,13 +47,13 @@ func (f kidFact) children(run *v1alpha1.WorkflowRun) map[string]Child {
 }
 
 // namedKid is the child that a status names: whether it does, and with which uid.
-func (c *core) namedKid(status int32) (uid string, named bool) {
-	st := c.statuses[status].status
+func (c *core) namedKid(number int32) (uid string, named bool) {
+	st := c.statuses[number].status
 	if st == nil || st.CompletedAt != nil {
 		return "", false
 	}
 	for i := range st.Steps {
-		if s := &st.Steps[i]; s.ChildRun != nil && inFlight(s.Phase) {
+		if s := &st.Steps[i]; s.ChildRun != nil && status.InFlight(s.Phase) {
 			return s.ChildRun.UID, true
 		}
 	}
@@ -142,7 +143,7 @@ func checkKid(q *question, was, now *v1alpha1.StepStatus) error {
 	switch {
 	case was.ChildRun != nil && (now.ChildRun == nil || now.ChildRun.Name != was.ChildRun.Name || (was.ChildRun.UID != "" && now.ChildRun.UID != was.ChildRun.UID)):
 		return errors.New("another child")
-	case ended(was.Phase) || now.Phase == was.Phase:
+	case status.Ended(was.Phase) || now.Phase == was.Phase:
 		return nil
 	case now.Phase == v1alpha1.StepSucceeded && (q.kid.kid.state != kidSucceeded || string(now.Output.Raw) != fmt.Sprintf(`{"by":%q,"ok":true}`, now.ChildRun.UID)):
 		return errors.New("succeeded, and its child did not")

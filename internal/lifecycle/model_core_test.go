@@ -15,6 +15,8 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/itemset"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/dag"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -126,7 +128,7 @@ const itemsOfModel = 2
 
 func slotsOf(run *v1alpha1.WorkflowRun) []slot {
 	var all []slot
-	for i, s := range stepsOf(run) {
+	for i, s := range dag.Steps(run) {
 		if s.ForEach == nil {
 			all = append(all, slot{i, -1})
 			continue
@@ -157,7 +159,7 @@ func (at slot) statusOf(steps []v1alpha1.StepStatus) v1alpha1.StepStatus {
 			over.Phase = v1alpha1.StepFailed
 		}
 		return over
-	case ended(s.Phase):
+	case status.Ended(s.Phase):
 		return over
 	}
 	for _, g := range groupsOf(s.ForEach) {
@@ -202,7 +204,7 @@ type known struct {
 // core asks the shipped Decide, each question once.
 type core struct {
 	spec     *v1alpha1.WorkflowRun
-	plan     plan
+	plan     dag.Plan
 	slots    []slot
 	statuses []known
 	byText   map[string]int32
@@ -212,7 +214,7 @@ type core struct {
 
 func newCore(run *v1alpha1.WorkflowRun) *core {
 	c := &core{
-		spec: run, plan: planOf(run), slots: slotsOf(run),
+		spec: run, plan: dag.Of(run), slots: slotsOf(run),
 		statuses: []known{{}}, byText: map[string]int32{}, verdicts: []verdict{{}}, asked: map[question]int32{},
 	}
 	return c
@@ -233,7 +235,7 @@ func (c *core) run(status int32, spec intent) *v1alpha1.WorkflowRun {
 
 func (c *core) id(bit int) protocol.JobID {
 	at := c.slots[bit/perStep]
-	id := job(stepsOf(c.spec)[at.step].Name, int32(bit%perStep)+1)
+	id := job(dag.Steps(c.spec)[at.step].Name, int32(bit%perStep)+1)
 	if at.item >= 0 {
 		id.Item = fmt.Sprint(at.item)
 	}
@@ -243,7 +245,7 @@ func (c *core) id(bit int) protocol.JobID {
 // number is the first bit of the slot of a job.
 func (c *core) number(id protocol.JobID) int {
 	return slices.IndexFunc(c.slots, func(at slot) bool {
-		return stepsOf(c.spec)[at.step].Name == id.Step && (at.item < 0 || fmt.Sprint(at.item) == id.Item)
+		return dag.Steps(c.spec)[at.step].Name == id.Step && (at.item < 0 || fmt.Sprint(at.item) == id.Item)
 	})
 }
 
@@ -455,9 +457,9 @@ func (c *core) check(q *question, v *verdict, out *Decision) error {
 		return errors.New("a finished run changed")
 	case v.dispatch != 0 && (q.spec.suspend || q.spec.terminate || (q.spec.cancel && next.status.Ending == nil) || next.finished):
 		return errors.New("dispatch by a suspended or ended run")
-	case v.dispatch != 0 && !admitted(next.status):
+	case v.dispatch != 0 && !status.Admitted(next.status):
 		return errors.New("dispatch by a run that was not admitted")
-	case q.full && v.changed && admitted(next.status) && (old.status == nil || !admitted(old.status)):
+	case q.full && v.changed && status.Admitted(next.status) && (old.status == nil || !status.Admitted(old.status)):
 		return errors.New("admitted against the gate")
 	case v.withdraw&^old.inFlight != 0:
 		return errors.New("withdrawn, but never dispatched")
@@ -520,15 +522,15 @@ func onlyTheLoss(old, next *v1alpha1.WorkflowRunStatus) bool {
 func (c *core) checkSteps(q *question, v *verdict, old, next *known) error {
 	active := 0
 	for i := range next.steps {
-		if inFlight(next.steps[i].Phase) {
+		if status.InFlight(next.steps[i].Phase) {
 			active++
 		}
 	}
 	for i, at := range c.slots {
 		was, now := at.statusOf(old.steps), at.statusOf(next.steps)
-		if at.item >= 0 && ended(now.Phase) {
+		if at.item >= 0 && status.Ended(now.Phase) {
 			now.Attempt = was.Attempt
-			if ended(was.Phase) {
+			if status.Ended(was.Phase) {
 				was.Phase, was.Output = now.Phase, now.Output // its step ended
 			}
 		}
@@ -536,13 +538,13 @@ func (c *core) checkSteps(q *question, v *verdict, old, next *known) error {
 			return fmt.Errorf("%s: %w", c.id(i*perStep), err)
 		}
 	}
-	if active > parallel(c.spec) {
+	if active > dag.Parallel(c.spec) {
 		return fmt.Errorf("%d attempts in flight", active)
 	}
 	if v.dispatch&v.withdraw != 0 {
 		return errors.New("a job is withdrawn by the decision that dispatches it")
 	}
-	if q.state == LockHeld && v.changed && !v.asks && !next.finished && !q.spec.suspend && admitted(next.status) {
+	if q.state == LockHeld && v.changed && !v.asks && !next.finished && !q.spec.suspend && status.Admitted(next.status) {
 		return c.checkProgress(next, active)
 	}
 	return nil
@@ -551,16 +553,16 @@ func (c *core) checkSteps(q *question, v *verdict, old, next *known) error {
 // checkProgress: what could start by a decision did.
 func (c *core) checkProgress(next *known, active int) error {
 	for i := range next.steps {
-		ready := next.steps[i].Phase == v1alpha1.StepPending && c.plan.isFinally(i) == (next.status.Ending != nil)
-		for _, j := range c.plan.deps[i] {
-			ready = ready && c.plan.lets(j, next.steps[j].Phase)
+		ready := next.steps[i].Phase == v1alpha1.StepPending && c.plan.IsFinally(i) == (next.status.Ending != nil)
+		for _, j := range c.plan.Deps[i] {
+			ready = ready && c.plan.Lets(j, next.steps[j].Phase)
 		}
-		if ready && (!takesPlace(&c.plan.steps[i]) || active < parallel(c.spec)) {
+		if ready && (!dag.TakesPlace(&c.plan.Steps[i]) || active < dag.Parallel(c.spec)) {
 			return fmt.Errorf("step %s could have started", next.steps[i].Name)
 		}
-		if f := next.steps[i].ForEach; f != nil && !ended(next.steps[i].Phase) {
+		if f := next.steps[i].ForEach; f != nil && !status.Ended(next.steps[i].Phase) {
 			it := items{st: f, groups: groupsOf(f)}
-			if it.done() || (f.Begun < f.Total && it.underWay() < int(c.plan.steps[i].ForEach.MaxParallel)) {
+			if it.done() || (f.Begun < f.Total && it.underWay() < int(c.plan.Steps[i].ForEach.MaxParallel)) {
 				return fmt.Errorf("items of step %s could have gone on", next.steps[i].Name)
 			}
 		}
@@ -568,14 +570,14 @@ func (c *core) checkProgress(next *known, active int) error {
 	return nil
 }
 
-func (c *core) isJob(step int) bool { return stepsOf(c.spec)[step].Job != nil }
+func (c *core) isJob(step int) bool { return dag.Steps(c.spec)[step].Job != nil }
 
 func (c *core) checkStep(i int, q *question, v *verdict, was, now *v1alpha1.StepStatus, next *v1alpha1.WorkflowRunStatus) error {
-	if c.plan.steps[c.slots[i].step].Run != nil {
+	if c.plan.Steps[c.slots[i].step].Run != nil {
 		return checkKid(q, was, now)
 	}
 	last := attemptBit(i, was.Attempt)
-	answered := inFlight(was.Phase) && (!inFlight(now.Phase) || now.Attempt != was.Attempt)
+	answered := status.InFlight(was.Phase) && (!status.InFlight(now.Phase) || now.Attempt != was.Attempt)
 	switch {
 	case now.Attempt != was.Attempt && now.Attempt != was.Attempt+1:
 		return fmt.Errorf("attempt %d after %d", now.Attempt, was.Attempt)
@@ -587,7 +589,7 @@ func (c *core) checkStep(i int, q *question, v *verdict, was, now *v1alpha1.Step
 		return errors.New("an attempt dispatched again")
 	case now.Failures > was.Failures+1:
 		return errors.New("more than one failure at once")
-	case ended(was.Phase) && !cmp.Equal(was, now):
+	case status.Ended(was.Phase) && !cmp.Equal(was, now):
 		return errors.New("an ended step changed")
 	case v.applied&last != 0 && !answered:
 		return errors.New("a result said to be applied has no effect")

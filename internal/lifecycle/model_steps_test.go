@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
 
 // decideSteps: decide on what the process knows, and persist in the same step. What it knows may be old: then the API
@@ -170,8 +171,8 @@ func (m *model) persist(w *world, i int, number int32, state LockState) step {
 }
 
 // current: the status shows no writer after a lease.
-func (m *model) current(status int32, l lease) bool {
-	k := &m.core.statuses[status]
+func (m *model) current(number int32, l lease) bool {
+	k := &m.core.statuses[number]
 	return int64(l.fence) > k.fence || (int64(l.fence) == k.fence && leaseID(l) == k.leaseID)
 }
 
@@ -365,9 +366,9 @@ func (m *model) userSteps(all []step, w *world) []step {
 }
 
 // shut says whether the gate admits nobody; of a run that is admitted it is not asked.
-func (m *model) shut(w *world, status int32) bool {
-	st := m.core.statuses[status].status
-	return w.full && (st == nil || !admitted(st))
+func (m *model) shut(w *world, number int32) bool {
+	st := m.core.statuses[number].status
+	return w.full && (st == nil || !status.Admitted(st))
 }
 
 // gateSteps: a slot of the tenant becomes free, and somebody else may take it before the run is admitted.
@@ -377,7 +378,7 @@ func (m *model) gateSteps(all []step, w *world) []step {
 	switch st := m.core.statuses[w.status].status; {
 	case w.full:
 		return append(all, step{next: next, name: label{text: "a slot becomes free", process: -1, bit: -1}})
-	case m.gated && w.faults > 0 && (st == nil || !admitted(st)):
+	case m.gated && w.faults > 0 && (st == nil || !status.Admitted(st)):
 		next.faults--
 		return append(all, step{next: next, name: label{text: "another takes the slot", process: -1, bit: -1}, fault: true})
 	default:

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
 
 // world is one state of the model: everything that exists outside of Decide. It is comparable, and so its own key.
@@ -527,7 +529,7 @@ func (m *model) intended(w *world, job attempts) error {
 func (m *model) mayAck(w *world, result attempts) error {
 	step, attempt := m.where(result)
 	s := &m.core.statuses[w.status].slots[step]
-	if s.Attempt < attempt || (s.Attempt == attempt && inFlight(s.Phase)) {
+	if s.Attempt < attempt || (s.Attempt == attempt && status.InFlight(s.Phase)) {
 		return fmt.Errorf("I1: a result was acknowledged, but status still waits for it")
 	}
 	return nil

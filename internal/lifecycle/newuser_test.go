@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -27,7 +29,7 @@ func TestARetrySaysWhatTheWorkerAskedFor(t *testing.T) {
 			r := retryIn("a", 1, c.millis)
 			r.Result.Error = c.err
 			advance(t, run, epoch, r)
-			if got := condition(run.Status, v1alpha1.ConditionSucceeded).Message; !strings.HasSuffix(got, c.want) {
+			if got := status.Condition(run.Status, v1alpha1.ConditionSucceeded).Message; !strings.HasSuffix(got, c.want) {
 				t.Errorf("%q does not end with %q", got, c.want)
 			}
 			advance(t, run, epoch.Add(time.Hour), failed("a", 2, "Broken", ""))
@@ -70,7 +72,7 @@ func TestTheMessageOfSuccessAgreesWithProgress(t *testing.T) {
 	advance(t, run, epoch, succeeded("a", 1, `1`), failed("b", 1, "Broken", ""))
 	out := advance(t, run, epoch, succeeded("c", 1, `1`), succeeded("d", 1, `1`))
 	const want = "1 of 2 steps succeeded, 1 failed with onFailure Continue (beside them 2 of spec.finally)"
-	if got := condition(&out.Status, v1alpha1.ConditionSucceeded).Message; out.Status.Progress != "4/4" || got != want {
+	if got := status.Condition(&out.Status, v1alpha1.ConditionSucceeded).Message; out.Status.Progress != "4/4" || got != want {
 		t.Errorf("%s: %s", out.Status.Progress, got)
 	}
 }
@@ -83,12 +85,12 @@ func TestInputsAreNotNestedDeep(t *testing.T) {
 	for name, c := range map[string]struct {
 		deep   int
 		reason string
-	}{"as deep as may be": {maxInputDepth, v1alpha1.ReasonRunning}, "one more": {maxInputDepth + 1, v1alpha1.ReasonInvalidSpec}, "far too deep": {9000, v1alpha1.ReasonInvalidSpec}} {
+	}{"as deep as may be": {bounds.MaxInputDepth, v1alpha1.ReasonRunning}, "one more": {bounds.MaxInputDepth + 1, v1alpha1.ReasonInvalidSpec}, "far too deep": {9000, v1alpha1.ReasonInvalidSpec}} {
 		t.Run(name, func(t *testing.T) {
 			run := newRun(newStep("a"))
 			run.Spec.Inputs = raw(nested(c.deep))
 			out := advance(t, run, epoch)
-			got := condition(&out.Status, v1alpha1.ConditionSucceeded)
+			got := status.Condition(&out.Status, v1alpha1.ConditionSucceeded)
 			if got.Reason != c.reason || c.reason == v1alpha1.ReasonInvalidSpec && !strings.Contains(got.Message, "spec.inputs: nested more than 100 deep") {
 				t.Errorf("%s: %s", got.Reason, got.Message)
 			}
@@ -99,7 +101,7 @@ func TestInputsAreNotNestedDeep(t *testing.T) {
 // mutation: keys that CheckTemplate does not look at make this fail.
 func TestAnExpressionInAKeyIsRefused(t *testing.T) {
 	out := advance(t, newRun(newStep("a", input(`{"x":{"${inputs.name}":1}}`))), epoch)
-	got := condition(&out.Status, v1alpha1.ConditionSucceeded)
+	got := status.Condition(&out.Status, v1alpha1.ConditionSucceeded)
 	if got.Reason != v1alpha1.ReasonInvalidSpec || !strings.Contains(got.Message, "${inputs.name}") || !strings.Contains(got.Message, "in a value only") {
 		t.Errorf("%s: %s", got.Reason, got.Message)
 	}
@@ -111,7 +113,7 @@ func TestAJobThatAStuckWorkerMayHaveDoesNotWaitForOne(t *testing.T) {
 	advance(t, run, epoch)
 	in := letIn(Input{Run: run, Now: epoch, Lock: held(1), Workers: map[string]Workers{"t.a": {State: WorkersStuck, Since: epoch}}})
 	out := Decide(in)
-	got := condition(&out.Status, v1alpha1.ConditionSucceeded)
+	got := status.Condition(&out.Status, v1alpha1.ConditionSucceeded)
 	if got.Reason != v1alpha1.ReasonWaitingForWorkers || strings.Contains(got.Message, "waits for a worker") ||
 		!strings.Contains(got.Message, "a was dispatched at 2026-11-20T10:00:00Z (attempt 1): the workers of topic t.a get nothing done since") {
 		t.Errorf("%s: %s", got.Reason, got.Message)

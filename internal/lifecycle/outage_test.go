@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
 
 // outage decides about runs while NATS does not answer.
@@ -26,7 +27,7 @@ func (o *outage) decide(down time.Time, results ...Result) bool {
 }
 
 func (o *outage) said() (reason, message string) {
-	c := condition(o.run.Status, v1alpha1.ConditionSucceeded)
+	c := status.Condition(o.run.Status, v1alpha1.ConditionSucceeded)
 	return c.Reason, c.Message
 }
 

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -28,13 +29,13 @@ func (d *decider) keep(r *Result) (kept, *v1alpha1.StepError) {
 	if len(r.Result.Output) == 0 {
 		return kept{}, nil
 	}
-	canonical, err := canonicalJSON(r.Result.Output)
+	canonical, err := bounds.Canonical(r.Result.Output)
 	switch {
 	case err != nil:
 		return kept{}, rejected("output: " + err.Error())
 	case string(canonical) == "null": // the schema has no null: a null output is an absent one
 		return kept{}, nil
-	case len(canonical) <= maxOutputBytes && d.outputBytes+len(canonical) <= d.roomForOutputs():
+	case len(canonical) <= bounds.MaxOutputBytes && d.outputBytes+len(canonical) <= d.roomForOutputs():
 		return kept{output: &runtime.RawExtension{Raw: canonical}}, nil
 	}
 	return d.moved(protocol.NewOutputRef(r.ID, canonical), canonical)
@@ -42,9 +43,9 @@ func (d *decider) keep(r *Result) (kept, *v1alpha1.StepError) {
 
 // roomForOutputs is what outputs in status may take, if each step should need a reference, and items of steps what they may.
 func (d *decider) roomForOutputs() int {
-	room := maxOutputsBytes - refBytes*len(d.st.Steps)
-	if slices.ContainsFunc(d.plan.steps, func(s v1alpha1.Step) bool { return s.ForEach != nil }) {
-		room -= itemsBytes
+	room := bounds.MaxOutputsBytes - bounds.RefBytes*len(d.st.Steps)
+	if slices.ContainsFunc(d.plan.Steps, func(s v1alpha1.Step) bool { return s.ForEach != nil }) {
+		room -= bounds.ItemsBytes
 	}
 	return room
 }

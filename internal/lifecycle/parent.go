@@ -7,6 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
 
 // namingPatience is how long after its creation a run that claims a parent is left alone, if the parent does not name it with its
@@ -46,7 +48,7 @@ func SeenParent(run, parent *v1alpha1.WorkflowRun) *Parent {
 	p.NeedsNewer = parent.NeedsNewer()
 	p.names(st.Steps, run)
 	if Finished(parent) {
-		reason := reasonOf(st, v1alpha1.ConditionSucceeded)
+		reason := status.ReasonOf(st, v1alpha1.ConditionSucceeded)
 		p.Over = fmt.Sprintf("ended as %s (%s)", st.Phase, reason)
 		p.Terminated = p.Terminated || reason == v1alpha1.ReasonTerminated
 	}
@@ -62,7 +64,7 @@ func (p *Parent) names(steps []v1alpha1.StepStatus, run *v1alpha1.WorkflowRun) {
 		}
 		p.Named = s.ChildRun.UID == string(run.UID)
 		switch {
-		case ended(s.Phase):
+		case status.Ended(s.Phase):
 			p.Over = fmt.Sprintf("does not wait for it: step %s is %s", s.Name, s.Phase)
 		case s.ChildRun.UID != "" && !p.Named:
 			p.Over = fmt.Sprintf("has another run of this name as the child of step %s", s.Name)
@@ -149,7 +151,7 @@ func (d *decider) admitChild() {
 	if !d.in.Parent.Named {
 		return
 	}
-	d.st.Admission.AdmittedAt = secondPointer(d.now)
+	d.st.Admission.AdmittedAt = bounds.Second(d.now)
 	d.event(EventNormal, v1alpha1.ReasonAdmitted, "Admitted"+d.slotText())
 }
 

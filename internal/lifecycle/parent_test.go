@@ -9,6 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
 
 // aParent is a run that names the run report/u-1 as the child of its step sub.
@@ -29,7 +31,7 @@ func ownedRun(steps ...v1alpha1.Step) *v1alpha1.WorkflowRun {
 }
 
 func ended1(parent *v1alpha1.WorkflowRun, phase v1alpha1.RunPhase, reason string) {
-	parent.Status.Phase, parent.Status.CompletedAt = phase, secondPointer(epoch)
+	parent.Status.Phase, parent.Status.CompletedAt = phase, bounds.Second(epoch)
 	parent.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionSucceeded, Reason: reason}}
 }
 
@@ -165,15 +167,15 @@ func TestAChildNeedsNoGate(t *testing.T) {
 			in.Tenant = Tenant{Name: "other"}
 			in.Policy = &v1alpha1.PolicyReference{Name: "p"}
 			out := Decide(in)
-			if admitted(&out.Status) != c.admitted || out.Needs.Any() || out.Status.Tenant != "acme" || out.Status.Admission.Policy != "" {
+			if status.Admitted(&out.Status) != c.admitted || out.Needs.Any() || out.Status.Tenant != "acme" || out.Status.Admission.Policy != "" {
 				t.Errorf("needs %+v, tenant %s, admission %+v", out.Needs, out.Status.Tenant, out.Status.Admission)
 			}
-			got := condition(&out.Status, v1alpha1.ConditionAdmitted)
+			got := status.Condition(&out.Status, v1alpha1.ConditionAdmitted)
 			if want := map[bool]string{true: "under the slot of run boss", false: "Waits for run boss"}[c.admitted]; !strings.Contains(got.Message, want) {
 				t.Errorf("%s: %s", got.Reason, got.Message)
 			}
 			in.Gate = Gate{State: GateFull}
-			if again := Decide(in); admitted(&again.Status) != c.admitted {
+			if again := Decide(in); status.Admitted(&again.Status) != c.admitted {
 				t.Error("a gate was asked")
 			}
 		})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/internal/document"
 	"github.com/syncopate-dev/syncopate/internal/expr"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -77,7 +78,7 @@ func (d *decider) lackParts(refs []protocol.OutputRef) {
 	for _, r := range refs {
 		wanted += r.Size
 	}
-	if d.partsAsked > 0 && d.partsAsked+wanted > maxLoadedBytes {
+	if d.partsAsked > 0 && d.partsAsked+wanted > bounds.MaxLoadedBytes {
 		d.postponed = true
 		return
 	}
@@ -107,7 +108,7 @@ func (d *decider) lack(err error) bool {
 	for _, r := range missing.refs {
 		wanted += r.Size
 	}
-	if loaded > 0 && loaded+wanted > maxLoadedBytes {
+	if loaded > 0 && loaded+wanted > bounds.MaxLoadedBytes {
 		d.postponed = true
 		return true
 	}
@@ -143,8 +144,8 @@ func (v *view) loaded(steps []int, reads expr.Outputs) error {
 		}
 	}
 	switch {
-	case total > maxLoadedBytes:
-		return fmt.Errorf("the outputs that it reads have %d bytes in all, more than %d; outputRef hands one on without reading it", total, maxLoadedBytes)
+	case total > bounds.MaxLoadedBytes:
+		return fmt.Errorf("the outputs that it reads have %d bytes in all, more than %d; outputRef hands one on without reading it", total, bounds.MaxLoadedBytes)
 	case len(missing) > 0:
 		return &missingError{missing}
 	default:

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -88,16 +89,16 @@ func TestWhereOutputsAreKept(t *testing.T) {
 		inline  int // of so many steps the output is in status
 		objects int
 	}{
-		"one that just fits":               {1, text(maxOutputBytes), 1, 0},
-		"one that is too large for status": {1, text(maxOutputBytes + 1), 0, 1},
+		"one that just fits":               {1, text(bounds.MaxOutputBytes), 1, 0},
+		"one that is too large for status": {1, text(bounds.MaxOutputBytes + 1), 0, 1},
 		"none":                             {1, "null", 0, 0},
-		"the last of many goes to the object store":  {40, text(maxOutputBytes), 28, 12},
-		"with most steps there is room for few only": {200, text(maxOutputBytes), 15, 185},
+		"the last of many goes to the object store":  {40, text(bounds.MaxOutputBytes), 28, 12},
+		"with most steps there is room for few only": {200, text(bounds.MaxOutputBytes), 15, 185},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			o, run := objects{}, newRun(many(tt.steps)...)
-			run.Spec.MaxParallelSteps = maxSteps
+			run.Spec.MaxParallelSteps = bounds.MaxSteps
 			advance(t, run, epoch)
 			var results []Result
 			for i := range tt.steps {
@@ -301,10 +302,10 @@ func TestWhatADecisionReadsIsBounded(t *testing.T) {
 			newStep("c", after("a", "b"), input(`{"x": "${steps.a.output.size()}"}`)), newStep("d", after("a", "b"), input(`{"x": "${steps.b.output.size()}"}`)))
 		advance(t, run, epoch)
 		out := o.advance(t, run, epoch, o.put("a", 1, half), o.put("b", 1, half))
-		if len(out.Dispatch) != 1 || !out.Wake.Equal(epoch.Add(minWake)) {
+		if len(out.Dispatch) != 1 || !out.Wake.Equal(epoch.Add(bounds.MinWake)) {
 			t.Fatalf("%d dispatched, wake %s", len(out.Dispatch), out.Wake)
 		}
-		if out = o.advance(t, run, epoch.Add(minWake)); len(out.Dispatch) != 1 {
+		if out = o.advance(t, run, epoch.Add(bounds.MinWake)); len(out.Dispatch) != 1 {
 			t.Errorf("%d dispatched in the next decision", len(out.Dispatch))
 		}
 	})

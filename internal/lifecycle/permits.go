@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
 )
 
 // Permits are the workload classes and topics that the runs of a namespace may use. The zero value permits nothing.
@@ -53,20 +54,20 @@ func (d *decider) unpermitted() bool {
 	if (d.run.Status == nil || d.run.Status.Tenant == "") && !d.in.Tenant.Allowed {
 		d.end(v1alpha1.RunFailed, v1alpha1.ReasonTenantNotAllowed, fmt.Sprintf(
 			"spec.tenant: namespace %q may not run for tenant %q: its annotation %s does not list it",
-			d.run.Namespace, cut(d.in.Tenant.Name, maxCodeChars), v1alpha1.AnnotationAllowedTenants))
+			d.run.Namespace, bounds.Cut(d.in.Tenant.Name, bounds.MaxCodeChars), v1alpha1.AnnotationAllowedTenants))
 		return true
 	}
 	if class := d.run.Spec.WorkloadClass; !d.in.Permits.class(class) {
 		d.end(v1alpha1.RunFailed, v1alpha1.ReasonClassNotAllowed, fmt.Sprintf(
 			"spec.workloadClass: namespace %q may not use class %q: its annotation %s does not list it",
-			d.run.Namespace, cut(class, maxCodeChars), v1alpha1.AnnotationAllowedClasses))
+			d.run.Namespace, bounds.Cut(class, bounds.MaxCodeChars), v1alpha1.AnnotationAllowedClasses))
 		return true
 	}
-	for i := range d.plan.steps {
-		if job := d.plan.steps[i].Job; job != nil && !d.in.Permits.topic(job.Topic) {
+	for i := range d.plan.Steps {
+		if job := d.plan.Steps[i].Job; job != nil && !d.in.Permits.topic(job.Topic) {
 			d.end(v1alpha1.RunFailed, v1alpha1.ReasonTopicNotAllowed, fmt.Sprintf(
 				"%s.job.topic: namespace %q may not use topic %q: its annotation %s does not list it",
-				d.plan.field(i), d.run.Namespace, cut(job.Topic, maxCodeChars), v1alpha1.AnnotationAllowedTopics))
+				d.plan.Field(i), d.run.Namespace, bounds.Cut(job.Topic, bounds.MaxCodeChars), v1alpha1.AnnotationAllowedTopics))
 			return true
 		}
 	}

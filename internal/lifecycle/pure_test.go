@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
 
 func mustJSON(t testing.TB, v any) []byte {
@@ -96,7 +98,7 @@ func TestBackoff(t *testing.T) {
 
 func TestRetryAfter(t *testing.T) {
 	for millis, want := range map[int64]time.Duration{
-		-1: minRetryAfter, 0: minRetryAfter, 1500: 1500 * time.Millisecond, 3_600_000: time.Hour, 3_600_001: time.Hour, math.MaxInt64: time.Hour, math.MinInt64: minRetryAfter,
+		-1: bounds.MinRetryAfter, 0: bounds.MinRetryAfter, 1500: 1500 * time.Millisecond, 3_600_000: time.Hour, 3_600_001: time.Hour, math.MaxInt64: time.Hour, math.MinInt64: bounds.MinRetryAfter,
 	} {
 		if got := retryAfter(millis, time.Hour); got != want {
 			t.Errorf("retryAfter(%d) = %s, want %s", millis, got, want)
@@ -107,7 +109,7 @@ func TestRetryAfter(t *testing.T) {
 func TestValidate(t *testing.T) {
 	raw := func(s string) *runtime.RawExtension { return &runtime.RawExtension{Raw: []byte(s)} }
 	topic := func(s string) stepOption { return func(st *v1alpha1.Step) { st.Job.Topic = s } }
-	many := make([]v1alpha1.Step, maxSteps+1)
+	many := make([]v1alpha1.Step, bounds.MaxSteps+1)
 	for i := range many {
 		many[i] = newStep(fmt.Sprint("s", i))
 	}
@@ -134,8 +136,8 @@ func TestValidate(t *testing.T) {
 		"a bad condition":      {steps: []v1alpha1.Step{newStep("a", when("1 +"))}, want: []string{"spec.steps[0].when: ", "1 +"}},
 		"a condition not bool": {steps: []v1alpha1.Step{newStep("a", when("'x'"))}, want: []string{"spec.steps[0].when: "}},
 		"a bad template":       {steps: []v1alpha1.Step{newStep("a", input(`{"x":["${1 +}"]}`))}, want: []string{"spec.steps[0].job.input: ", "1 +"}},
-		"large inputs":         {steps: []v1alpha1.Step{newStep("a")}, inputs: raw(`{"x":"` + strings.Repeat("x", maxInputsBytes) + `"}`), want: []string{"spec.inputs: 65544 bytes, more than 65536"}},
-		"a large input":        {steps: []v1alpha1.Step{newStep("a", input(`{"x":"`+strings.Repeat("x", maxJobInputBytes)+`"}`))}, want: []string{"spec.steps[0].job.input: 65544 bytes"}},
+		"large inputs":         {steps: []v1alpha1.Step{newStep("a")}, inputs: raw(`{"x":"` + strings.Repeat("x", bounds.MaxInputsBytes) + `"}`), want: []string{"spec.inputs: 65544 bytes, more than 65536"}},
+		"a large input":        {steps: []v1alpha1.Step{newStep("a", input(`{"x":"`+strings.Repeat("x", bounds.MaxJobInputBytes)+`"}`))}, want: []string{"spec.steps[0].job.input: 65544 bytes"}},
 		"inputs of no JSON":    {steps: []v1alpha1.Step{newStep("a")}, inputs: raw(`{"x":`), want: []string{"spec.inputs: not JSON"}},
 		"inputs of no object":  {steps: []v1alpha1.Step{newStep("a")}, inputs: raw(`[1]`), want: []string{"spec.inputs: "}},
 		"a read of no step":    {steps: []v1alpha1.Step{newStep("a", when("steps.x.output == 1"))}, want: []string{`spec.steps[0].when: there is no step "x"`}},
@@ -150,7 +152,7 @@ func TestValidate(t *testing.T) {
 			run := newRun(tt.steps...)
 			run.Spec.Inputs = tt.inputs
 			out := decideAt(run, epoch, held(1))
-			c := condition(&out.Status, v1alpha1.ConditionSucceeded)
+			c := status.Condition(&out.Status, v1alpha1.ConditionSucceeded)
 			if tt.want == nil {
 				if c.Reason != v1alpha1.ReasonRunning {
 					t.Errorf("reason %s: %s", c.Reason, c.Message)
@@ -170,34 +172,34 @@ func TestValidate(t *testing.T) {
 }
 
 func TestMessagesAreBounded(t *testing.T) {
-	steps := make([]v1alpha1.StepStatus, maxSteps)
+	steps := make([]v1alpha1.StepStatus, bounds.MaxSteps)
 	for i := range steps {
-		steps[i] = v1alpha1.StepStatus{Name: fmt.Sprintf("%040d", i), Phase: v1alpha1.StepDispatched, Attempt: 1, DispatchedAt: microPointer(epoch)}
+		steps[i] = v1alpha1.StepStatus{Name: fmt.Sprintf("%040d", i), Phase: v1alpha1.StepDispatched, Attempt: 1, DispatchedAt: bounds.Micro(epoch)}
 	}
 	text := stateText(steps, nothingMore)
-	if len(text) > maxMessageChars || !strings.HasSuffix(text, " more") {
+	if len(text) > bounds.MaxMessageChars || !strings.HasSuffix(text, " more") {
 		t.Errorf("%d characters: %s", len(text), text)
 	}
 	var problems []string
 	for i := range 500 {
 		problems = append(problems, fmt.Sprintf("spec.steps[%d]: %s", i, strings.Repeat("ü", i)))
 	}
-	if text := problemsText(problems); len([]rune(text)) > maxProblemsChars || !strings.Contains(text, " more") {
+	if text := problemsText(problems); len([]rune(text)) > bounds.MaxProblemsChars || !strings.Contains(text, " more") {
 		t.Errorf("%d characters: %s", len(text), text)
 	}
-	if text := cutBytes(strings.Repeat("…", 2*maxMessageChars), maxEventBytes); len(text) > maxEventBytes || len(text) < maxEventBytes-3 || !utf8.ValidString(text) {
+	if text := bounds.CutBytes(strings.Repeat("…", 2*bounds.MaxMessageChars), bounds.MaxEventBytes); len(text) > bounds.MaxEventBytes || len(text) < bounds.MaxEventBytes-3 || !utf8.ValidString(text) {
 		t.Errorf("an event of %d bytes: %s", len(text), text)
 	}
 	for _, s := range []string{"", "abc", "<é\u2028>", strings.Repeat("<é", 20)} {
 		for n := range 40 {
-			got := cutStored(s, n)
-			if !strings.HasPrefix(s, got) || (got != "" && storedBytes(got) > n) || (got != s && storedBytes(s) <= n) {
+			got := bounds.CutStored(s, n)
+			if !strings.HasPrefix(s, got) || (got != "" && bounds.StoredBytes(got) > n) || (got != s && bounds.StoredBytes(s) <= n) {
 				t.Errorf("cutStored(%q, %d) = %q", s, n, got)
 			}
 		}
 	}
 	for in, want := range map[string]string{"abc": "abc", "äöüß": "äö…", "a\xffb": "a?b", "\xff\xff\xff\xff\xffx": "?x"} {
-		if got := cut(in, 3); got != want {
+		if got := bounds.Cut(in, 3); got != want {
 			t.Errorf("cut(%q) = %q, want %q", in, got, want)
 		}
 	}
@@ -208,15 +210,15 @@ func TestCanonicalJSON(t *testing.T) {
 		`{"b":1.0,"a":[1e2,-0.0]}`: `{"a":[100,0],"b":1}`, `"<"`: `"\u003c"`, `9007199254740993`: `9007199254740993`, `null`: `null`,
 		`12345678901234567890`: `12345678901234567000`,
 	} {
-		got, err := canonicalJSON([]byte(in))
+		got, err := bounds.Canonical([]byte(in))
 		if err != nil || string(got) != want {
 			t.Errorf("canonicalJSON(%s) = %s, %v; want %s", in, got, err, want)
 		}
-		if n := storedBytes(want); n < len(mustJSON(t, want)) {
+		if n := bounds.StoredBytes(want); n < len(mustJSON(t, want)) {
 			t.Errorf("storedBytes(%q) = %d, but it takes %d", want, n, len(mustJSON(t, want)))
 		}
 	}
-	if _, err := canonicalJSON([]byte(`{"a":`)); err == nil {
+	if _, err := bounds.Canonical([]byte(`{"a":`)); err == nil {
 		t.Error("no error for what is no JSON")
 	}
 }

@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -32,17 +34,17 @@ func (d *decider) results() {
 // judge compares an attempt with the persisted one of its step. Applied means: this attempt is in flight.
 func judge(run *v1alpha1.WorkflowRun, steps []v1alpha1.StepStatus, index map[string]int, id protocol.JobID) (int, Verdict) {
 	i, known := index[id.Step]
-	if !known || i >= len(steps) || id.RunUID != string(run.UID) || (id.Item != protocol.NoItem) != isForEach(&steps[i]) {
+	if !known || i >= len(steps) || id.RunUID != string(run.UID) || (id.Item != protocol.NoItem) != status.IsForEach(&steps[i]) {
 		return 0, Ahead
 	}
 	switch s := &steps[i]; {
-	case isForEach(s):
+	case status.IsForEach(s):
 		return i, Duplicate // see judgeItem
 	case id.Attempt > s.Attempt:
 		return i, Ahead
 	case id.Attempt < s.Attempt:
 		return i, Stale
-	case withWorker(s):
+	case status.WithWorker(s):
 		return i, Applied
 	default:
 		return i, Duplicate
@@ -51,9 +53,9 @@ func judge(run *v1alpha1.WorkflowRun, steps []v1alpha1.StepStatus, index map[str
 
 func (d *decider) apply(k int) Verdict {
 	r := &d.in.Results[k]
-	i, verdict := judge(d.run, d.st.Steps, d.plan.index, r.ID)
+	i, verdict := judge(d.run, d.st.Steps, d.plan.Index, r.ID)
 	switch {
-	case verdict != Ahead && isForEach(&d.st.Steps[i]):
+	case verdict != Ahead && status.IsForEach(&d.st.Steps[i]):
 		return d.applyItem(k, i)
 	case verdict != Applied:
 		return d.out.unapplied(k, r, d.st.Steps, i, verdict)
@@ -71,7 +73,7 @@ func (d *decider) apply(k int) Verdict {
 	case protocol.StatusRetry:
 		d.postpone(i, r.Result)
 	default:
-		d.reject(k, i, fmt.Sprintf("status %q", cut(string(r.Result.Status), maxCodeChars)))
+		d.reject(k, i, fmt.Sprintf("status %q", bounds.Cut(string(r.Result.Status), bounds.MaxCodeChars)))
 	}
 	return Applied
 }
@@ -95,7 +97,7 @@ func (d *decider) startedAt(published time.Time, dispatched *metav1.MicroTime) *
 	if at.After(d.now) {
 		at = d.now
 	}
-	return microPointer(at)
+	return bounds.Micro(at)
 }
 
 func (d *decider) succeed(k, i int) Verdict {
@@ -112,9 +114,9 @@ func (d *decider) succeed(k, i int) Verdict {
 		d.stepFailed(i, *problem, v1alpha1.ReasonOutputTooLarge)
 		return Applied
 	}
-	d.outputBytes += len(rawOf(kept.output))
+	d.outputBytes += len(bounds.Raw(kept.output))
 	d.setError(s, nil)
-	s.Phase, s.Output, s.OutputRef, s.CompletedAt = v1alpha1.StepSucceeded, kept.output, kept.ref, microPointer(d.now)
+	s.Phase, s.Output, s.OutputRef, s.CompletedAt = v1alpha1.StepSucceeded, kept.output, kept.ref, bounds.Micro(d.now)
 	d.event(EventNormal, "StepSucceeded", fmt.Sprintf("Step %s succeeded (attempt %d)", s.Name, s.Attempt))
 	return Applied
 }
@@ -151,7 +153,7 @@ func (out *Decision) rejectAgain(k int, r *Result, s *v1alpha1.StepStatus, v Ver
 	switch why := unusable(r); {
 	case why != "":
 		out.rejectResult(k, why)
-	case v == Duplicate && !isForEach(s) && r.Result.OutputRef != nil && s.Error != nil && s.Error.Code == CodeResultRejected &&
+	case v == Duplicate && !status.IsForEach(s) && r.Result.OutputRef != nil && s.Error != nil && s.Error.Code == CodeResultRejected &&
 		strings.HasSuffix(s.Error.Message, objectOf(*r.Result.OutputRef)):
 		out.rejectResult(k, s.Error.Message)
 	}
@@ -168,7 +170,7 @@ func unusable(r *Result) string {
 			return problem.Message
 		}
 	case len(r.Result.Output) > 0:
-		if _, err := canonicalJSON(r.Result.Output); err != nil {
+		if _, err := bounds.Canonical(r.Result.Output); err != nil {
 			return "output: " + err.Error()
 		}
 	}
@@ -177,7 +179,7 @@ func unusable(r *Result) string {
 
 // fail ends an attempt as failed: the step backs off, or fails for good.
 func (d *decider) fail(i int, e v1alpha1.StepError, final bool) {
-	s, step := &d.st.Steps[i], &d.plan.steps[i]
+	s, step := &d.st.Steps[i], &d.plan.Steps[i]
 	e.Code = normalCode(e.Code)
 	s.Failures = inc(s.Failures)
 	if final || isLast(step, e.Code, s.Failures) {
@@ -185,7 +187,7 @@ func (d *decider) fail(i int, e v1alpha1.StepError, final bool) {
 		return
 	}
 	d.setError(s, &e)
-	d.backOff(s, backoff(step.Retry.Backoff, s.Failures, jobID(d.run, s.Name, s.Attempt)))
+	d.backOff(s, backoff(step.Retry.Backoff, s.Failures, status.JobID(d.run, s.Name, s.Attempt)))
 	d.event(EventWarning, "StepBackingOff", fmt.Sprintf("Step %s: attempt %d failed, next one at %s: %s",
 		s.Name, s.Attempt, timeText(s.NextAttemptAt), errorText(s.Error)))
 }
@@ -213,7 +215,7 @@ func retryWish(r protocol.Result, wait time.Duration) string {
 		return "asked for a retry"
 	}
 	text := fmt.Sprintf("asked for a retry in %d ms", r.RetryAfterMillis)
-	if r.RetryAfterMillis > wait.Milliseconds() && wait > minRetryAfter {
+	if r.RetryAfterMillis > wait.Milliseconds() && wait > bounds.MinRetryAfter {
 		text += fmt.Sprintf(", more than the policy's %s", wait)
 	}
 	return text
@@ -221,20 +223,20 @@ func retryWish(r protocol.Result, wait time.Duration) string {
 
 // grant is the wait that a worker gets which asked for one.
 func (d *decider) grant(r protocol.Result) time.Duration {
-	limit := positiveOr(int64(d.in.MaxRetryAfter), int64(defaultMaxRetryAfter))
+	limit := bounds.PositiveOr(int64(d.in.MaxRetryAfter), int64(bounds.DefaultMaxRetryAfter))
 	wait := retryAfter(r.RetryAfterMillis, time.Duration(limit))
 	d.out.Granted = append(d.out.Granted, wait)
 	return wait
 }
 
 func (d *decider) backOff(s *v1alpha1.StepStatus, wait time.Duration) {
-	s.Phase, s.NextAttemptAt = v1alpha1.StepBackingOff, microPointer(d.now.Add(wait))
+	s.Phase, s.NextAttemptAt = v1alpha1.StepBackingOff, bounds.Micro(d.now.Add(wait))
 }
 
 func (d *decider) stepFailed(i int, e v1alpha1.StepError, reason string) {
 	s := &d.st.Steps[i]
 	d.setError(s, &e)
-	s.Phase, s.CompletedAt, s.NextAttemptAt = v1alpha1.StepFailed, microPointer(d.now), nil
+	s.Phase, s.CompletedAt, s.NextAttemptAt = v1alpha1.StepFailed, bounds.Micro(d.now), nil
 	if d.failure == nil && d.fatal(i) {
 		d.failure = &failure{step: i, reason: reason} // the event of the run's end tells it
 		return
@@ -244,32 +246,32 @@ func (d *decider) stepFailed(i int, e v1alpha1.StepError, reason string) {
 
 // fatal says whether the failure of a step ends the steps of its run. Finally steps are all tried, whatever becomes of one.
 func (d *decider) fatal(i int) bool {
-	return !d.plan.isFinally(i) && d.plan.steps[i].OnFailure != v1alpha1.FailureContinue
+	return !d.plan.IsFinally(i) && d.plan.Steps[i].OnFailure != v1alpha1.FailureContinue
 }
 
 // isLast says whether a job is not tried again after this many failures, the last one with a code.
 func isLast(step *v1alpha1.Step, code string, failures int32) bool {
 	retryable := len(step.Retry.OnCodes) == 0 || slices.Contains(step.Retry.OnCodes, code)
-	return !retryable || failures >= positiveOr(step.Retry.MaxFailures, defaultMaxFailures)
+	return !retryable || failures >= bounds.PositiveOr(step.Retry.MaxFailures, bounds.DefaultMaxFailures)
 }
 
 // setError keeps messages within a budget for the whole run, so that status stays below its bound with 200 failing steps.
 func (d *decider) setError(s *v1alpha1.StepStatus, e *v1alpha1.StepError) {
 	if s.Error != nil {
-		d.errorBytes -= storedBytes(s.Error.Message)
+		d.errorBytes -= bounds.StoredBytes(s.Error.Message)
 	}
 	s.Error = e
 	if e == nil {
 		return
 	}
-	e.Code, e.Message = normalCode(e.Code), printable(e.Message)
-	e.Message = cutStored(cut(e.Message, maxErrorChars), max(0, maxErrorsBytes-d.errorBytes))
-	d.errorBytes += storedBytes(e.Message)
+	e.Code, e.Message = normalCode(e.Code), bounds.Printable(e.Message)
+	e.Message = bounds.CutStored(bounds.Cut(e.Message, bounds.MaxErrorChars), max(0, bounds.MaxErrorsBytes-d.errorBytes))
+	d.errorBytes += bounds.StoredBytes(e.Message)
 }
 
 // normalCode is an error code as status shows it.
 func normalCode(code string) string {
-	code = cutStored(cut(printable(code), maxCodeChars), maxCodeChars+len(`""`))
+	code = bounds.CutStored(bounds.Cut(bounds.Printable(code), bounds.MaxCodeChars), bounds.MaxCodeChars+len(`""`))
 	if code == "" {
 		return CodeUnspecified
 	}

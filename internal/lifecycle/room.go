@@ -4,6 +4,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
 )
 
 // leftOut begins what is said of an end that is not written in full.
@@ -61,7 +62,7 @@ func short(st *v1alpha1.WorkflowRunStatus) {
 	}
 	for i := range st.Conditions {
 		c := &st.Conditions[i]
-		c.Message = cut(c.Message, maxShortChars)
+		c.Message = bounds.Cut(c.Message, maxShortChars)
 		if c.Type == v1alpha1.ConditionSucceeded {
 			c.Message = leftOut + "; " + c.Message
 		}

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
 )
 
 func bytesOf(t *testing.T, st *v1alpha1.WorkflowRunStatus) int {
@@ -75,8 +76,8 @@ func TestARunWhoseOutputsDoNotFitHasNotSucceeded(t *testing.T) {
 		if got := outcomeOf(&out.Status); got != want || out.Verdicts[0] != Applied {
 			t.Errorf("%v: %s, %v", form, got, out.Verdicts)
 		}
-		if form == FormShort && (string(rawOf(out.Status.Outputs)) != `{"n":7}` || out.Status.Steps[0].Output != nil) {
-			t.Errorf("outputs %s, step %+v", rawOf(out.Status.Outputs), out.Status.Steps[0])
+		if form == FormShort && (string(bounds.Raw(out.Status.Outputs)) != `{"n":7}` || out.Status.Steps[0].Output != nil) {
+			t.Errorf("outputs %s, step %+v", bounds.Raw(out.Status.Outputs), out.Status.Steps[0])
 		}
 	}
 }
@@ -127,7 +128,7 @@ func TestAnAnnouncedEndStandsWhereThereIsNoRoom(t *testing.T) {
 
 // mutation: short that keeps what approvers said, which items failed, or when a child run began makes this fail.
 func TestAShortEndOfEachKindOfStep(t *testing.T) {
-	begun, over := microPointer(epoch), microPointer(epoch.Add(time.Minute))
+	begun, over := bounds.Micro(epoch), bounds.Micro(epoch.Add(time.Minute))
 	st := &v1alpha1.WorkflowRunStatus{Steps: []v1alpha1.StepStatus{
 		{Name: "ok", StartedAt: begun, CompletedAt: over, Approval: &v1alpha1.ApprovalStatus{Comment: "well done"}},
 		{Name: "all", StartedAt: begun, CompletedAt: over, ForEach: &v1alpha1.ForEachStatus{Total: 3, FailedItems: "1-2"}},

@@ -6,6 +6,8 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/expr"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -19,13 +21,13 @@ func (d *decider) returnOutputs() bool {
 		return false // what it lacked a moment ago it still lacks
 	}
 	d.asked = true
-	output, err := d.view.returned(rawOf(d.run.Spec.Outputs))
+	output, err := d.view.returned(bounds.Raw(d.run.Spec.Outputs))
 	if d.leave(err) {
 		return false
 	}
 	if err != nil {
 		if d.outputsLack = d.lack(err); !d.outputsLack {
-			d.finish(v1alpha1.RunFailed, v1alpha1.ReasonOutputsFailed, cut(err.Error(), maxMessageChars))
+			d.finish(v1alpha1.RunFailed, v1alpha1.ReasonOutputsFailed, bounds.Cut(err.Error(), bounds.MaxMessageChars))
 		}
 		return false
 	}
@@ -35,21 +37,21 @@ func (d *decider) returnOutputs() bool {
 		d.outputsLack = true
 		return false
 	case problem != nil:
-		d.finish(v1alpha1.RunFailed, v1alpha1.ReasonOutputsFailed, cut("outputs: "+problem.Message, maxMessageChars))
+		d.finish(v1alpha1.RunFailed, v1alpha1.ReasonOutputsFailed, bounds.Cut("outputs: "+problem.Message, bounds.MaxMessageChars))
 		return false
 	}
-	d.outputBytes += len(rawOf(kept.output))
+	d.outputBytes += len(bounds.Raw(kept.output))
 	d.st.Outputs, d.st.OutputsRef = kept.output, kept.ref
 	return true
 }
 
 // outputsID names the outputs of a run as if they were those of a job. A step of that name does no harm: an object's name has the
 // digest of its content.
-func outputsID(run *v1alpha1.WorkflowRun) protocol.JobID { return jobID(run, "outputs", 1) }
+func outputsID(run *v1alpha1.WorkflowRun) protocol.JobID { return status.JobID(run, "outputs", 1) }
 
 // returned evaluates spec.outputs, which see all of spec.steps.
 func (v *view) returned(raw []byte) ([]byte, error) {
-	steps := v.plan.mainSteps()
+	steps := v.plan.MainSteps()
 	reads, err := expr.TemplateOutputs(raw)
 	if err == nil {
 		err = v.loaded(steps, reads)

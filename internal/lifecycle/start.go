@@ -1,7 +1,6 @@
 package lifecycle
 
 import (
-	"container/heap"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +12,9 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/expr"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/dag"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -28,7 +30,7 @@ func (d *decider) firstSight() {
 	if known := d.in.Evaluated; known != nil && known.Valid {
 		return
 	}
-	if problems := validate(d.unborn(), &d.plan); len(problems) > 0 {
+	if problems := dag.Validate(d.unborn(), &d.plan); len(problems) > 0 {
 		d.end(v1alpha1.RunFailed, v1alpha1.ReasonInvalidSpec, problemsText(problems))
 		return
 	}
@@ -47,7 +49,7 @@ type launch struct {
 // starts begins steps in spec order, as far as there are places, and skips what is not wanted. When the last of spec.steps is over
 // by that, the finally steps begin in the same decision.
 func (d *decider) starts() {
-	if d.run.Spec.Suspend || !admitted(&d.st) || d.outOfTime {
+	if d.run.Spec.Suspend || !status.Admitted(&d.st) || d.outOfTime {
 		return
 	}
 	main := d.st.Ending == nil
@@ -73,10 +75,10 @@ func (d *decider) startAll() {
 // if an expression fails, and the run ends with it, nothing of this was dispatched.
 func (d *decider) startSome() {
 	var launches []launch
-	queue, waiting, active := d.candidates()
-	for places := parallel(d.run) - active; queue.Len() > 0; {
-		i := queue.first()
-		if takesPlace(&d.plan.steps[i]) && places <= 0 {
+	schedule := d.plan.Schedule(d.st.Steps, d.st.Ending != nil, d.now)
+	places := dag.Parallel(d.run) - schedule.Active
+	for i, ok := schedule.Next(); ok; i, ok = schedule.Next() {
+		if dag.TakesPlace(&d.plan.Steps[i]) && places <= 0 {
 			continue // approvals and delays need no place
 		}
 		switch is := d.prepare(i); {
@@ -94,10 +96,10 @@ func (d *decider) startSome() {
 		if d.failure != nil {
 			return
 		}
-		if inFlight(d.st.Steps[i].Phase) {
+		if status.InFlight(d.st.Steps[i].Phase) {
 			places--
 		}
-		d.release(i, queue, waiting)
+		schedule.Release(i)
 	}
 	if launches = append(launches, d.itemLaunches()...); d.failure == nil {
 		d.commitAll(launches)
@@ -122,10 +124,10 @@ func (d *decider) commitAll(launches []launch) {
 	// A skipped step may have let in one that stands before it in the spec.
 	slices.SortStableFunc(launches, func(a, b launch) int { return a.step - b.step })
 	for _, l := range launches {
-		switch step := &d.plan.steps[l.step]; {
+		switch step := &d.plan.Steps[l.step]; {
 		case step.Run != nil:
 			d.commitChild(l)
-		case fansOut(step):
+		case dag.FansOut(step):
 			d.commitItem(l)
 		default:
 			d.commit(l)
@@ -135,16 +137,16 @@ func (d *decider) commitAll(launches []launch) {
 
 // await begins a step that needs no worker. A delay whose time has come is over at once.
 func (d *decider) await(i int) {
-	s, step := &d.st.Steps[i], &d.plan.steps[i]
-	s.StartedAt = microPointer(d.now)
+	s, step := &d.st.Steps[i], &d.plan.Steps[i]
+	s.StartedAt = bounds.Micro(d.now)
 	if d.st.StartedAt == nil {
-		d.st.StartedAt = secondPointer(d.now)
+		d.st.StartedAt = bounds.Second(d.now)
 	}
 	if step.Approval != nil {
 		s.Phase = v1alpha1.StepWaiting
 		text := fmt.Sprintf("Step %s waits for an approval", s.Name)
 		if step.Approval.Message != "" {
-			text += ": " + printable(step.Approval.Message)
+			text += ": " + bounds.Printable(step.Approval.Message)
 		}
 		d.event(EventNormal, v1alpha1.ReasonWaitingForApproval, text)
 		d.approveIfDecided(i) // it may have been decided before it was asked for
@@ -162,58 +164,18 @@ func (d *decider) await(i int) {
 func delayEnd(delay *v1alpha1.Delay, now time.Time) *metav1.MicroTime {
 	switch {
 	case delay != nil && delay.Until != nil:
-		return microPointer(delay.Until.Time)
+		return bounds.Micro(delay.Until.Time)
 	case delay != nil && delay.Seconds != nil:
-		return microPointer(now.Add(seconds(*delay.Seconds)))
+		return bounds.Micro(now.Add(bounds.Seconds(*delay.Seconds)))
 	default: // refused by validation
-		return microPointer(now)
+		return bounds.Micro(now)
 	}
 }
 
 func (d *decider) delayOver(i int) {
 	s := &d.st.Steps[i]
-	s.Phase, s.CompletedAt = v1alpha1.StepSucceeded, microPointer(d.now)
+	s.Phase, s.CompletedAt = v1alpha1.StepSucceeded, bounds.Micro(d.now)
 	d.event(EventNormal, "StepSucceeded", fmt.Sprintf("Step %s: its time has come", s.Name))
-}
-
-// candidates are the steps that could start, how many dependencies each pending step still waits for, and how many attempts
-// are in flight.
-func (d *decider) candidates() (queue *byIndex, waiting []int, active int) {
-	queue, waiting = &byIndex{}, make([]int, len(d.st.Steps))
-	for i := range d.st.Steps {
-		s := &d.st.Steps[i]
-		for _, j := range d.plan.deps[i] {
-			if !d.plan.lets(j, d.st.Steps[j].Phase) {
-				waiting[i]++
-			}
-		}
-		switch {
-		case inFlight(s.Phase):
-			active++
-		case s.Phase == v1alpha1.StepBackingOff && due(d.now, s.NextAttemptAt),
-			s.Phase == v1alpha1.StepPending && waiting[i] == 0 && d.startable(i):
-			heap.Push(queue, i)
-		}
-	}
-	return queue, waiting, active
-}
-
-// startable says whether a pending step may start, once what it depends on is over.
-func (d *decider) startable(i int) bool {
-	return !d.plan.broken[i] && d.plan.isFinally(i) == (d.st.Ending != nil)
-}
-
-// release makes the dependents of a step that is over candidates.
-func (d *decider) release(i int, queue *byIndex, waiting []int) {
-	if !d.plan.lets(i, d.st.Steps[i].Phase) {
-		return
-	}
-	for _, j := range d.plan.dependents[i] {
-		waiting[j]--
-		if waiting[j] == 0 && d.st.Steps[j].Phase == v1alpha1.StepPending && d.startable(j) {
-			heap.Push(queue, j)
-		}
-	}
 }
 
 // prepared is what became of the expressions of a step: its input if all else is zero.
@@ -240,19 +202,19 @@ func (d *decider) prepare(i int) prepared {
 			return prepared{skipped: true}
 		}
 	}
-	switch step := &d.plan.steps[i]; {
-	case !takesPlace(step):
+	switch step := &d.plan.Steps[i]; {
+	case !dag.TakesPlace(step):
 		return prepared{}
-	case fansOut(step):
+	case dag.FansOut(step):
 		return d.prepareList(i)
 	}
 	input, err := d.view.render(i)
 	switch {
 	case err != nil:
 		return d.unprepared(err)
-	case len(input) > maxRendered(&d.plan.steps[i]):
-		_, field := template(&d.plan.steps[i])
-		return prepared{problem: inputTooLarge(field, len(input), maxRendered(&d.plan.steps[i]))}
+	case len(input) > maxRendered(&d.plan.Steps[i]):
+		_, field := template(&d.plan.Steps[i])
+		return prepared{problem: inputTooLarge(field, len(input), maxRendered(&d.plan.Steps[i]))}
 	default:
 		return prepared{input: input}
 	}
@@ -276,7 +238,7 @@ func (d *decider) unprepared(err error) prepared {
 
 func (d *decider) skip(i int) {
 	s := &d.st.Steps[i]
-	s.Phase, s.CompletedAt = v1alpha1.StepSkipped, microPointer(d.now)
+	s.Phase, s.CompletedAt = v1alpha1.StepSkipped, bounds.Micro(d.now)
 	d.event(EventNormal, "StepSkipped", fmt.Sprintf("Step %s was skipped: its when expression is false", s.Name))
 }
 
@@ -284,15 +246,15 @@ func (d *decider) skip(i int) {
 func (d *decider) commit(l launch) {
 	s := &d.st.Steps[l.step]
 	s.Attempt++
-	id := jobID(d.run, s.Name, s.Attempt)
+	id := status.JobID(d.run, s.Name, s.Attempt)
 	s.Phase, s.JobID = v1alpha1.StepDispatched, id.String()
-	s.DispatchedAt, s.StartedAt, s.NextAttemptAt, s.DeadLetter = microPointer(d.now), nil, nil, ""
+	s.DispatchedAt, s.StartedAt, s.NextAttemptAt, s.DeadLetter = bounds.Micro(d.now), nil, nil, ""
 	if d.st.StartedAt == nil {
-		d.st.StartedAt = secondPointer(d.now)
+		d.st.StartedAt = bounds.Second(d.now)
 	}
-	topic := d.plan.steps[l.step].Job.Topic
+	topic := d.plan.Steps[l.step].Job.Topic
 	d.out.Dispatch = append(d.out.Dispatch, Job{
-		ID: id, Topic: topic, Input: l.input, Deadline: attemptDeadline(d.run, &d.st, &d.plan, l.step, s.DispatchedAt.Time),
+		ID: id, Topic: topic, Input: l.input, Deadline: dag.AttemptDeadline(d.run, &d.st, &d.plan, l.step, s.DispatchedAt.Time),
 	})
 }
 
@@ -303,33 +265,5 @@ func Dispatched(j Job) (e Event, ok bool) {
 		return Event{}, false
 	}
 	message := fmt.Sprintf("Step %s: attempt %d goes to topic %s", j.ID.Step, j.ID.Attempt, j.Topic)
-	return Event{Type: EventNormal, Reason: "StepDispatched", Message: cutBytes(message, maxEventBytes)}, true
-}
-
-// first takes the first step out; the heap must not be empty.
-func (h *byIndex) first() int {
-	i := (*h)[0]
-	heap.Pop(h)
-	return i
-}
-
-// byIndex is a heap of steps in spec order.
-type byIndex []int
-
-func (h byIndex) Len() int           { return len(h) }
-func (h byIndex) Less(a, b int) bool { return h[a] < h[b] }
-func (h byIndex) Swap(a, b int)      { h[a], h[b] = h[b], h[a] }
-
-// Push adds a step; heap.Interface.
-func (h *byIndex) Push(x any) {
-	if i, ok := x.(int); ok {
-		*h = append(*h, i)
-	}
-}
-
-// Pop removes the last one; heap.Interface.
-func (h *byIndex) Pop() any {
-	last := (*h)[len(*h)-1]
-	*h = (*h)[:len(*h)-1]
-	return last
+	return Event{Type: EventNormal, Reason: "StepDispatched", Message: bounds.CutBytes(message, bounds.MaxEventBytes)}, true
 }

@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -197,7 +199,7 @@ func (s *story) write(fact string, results []Result, before *v1alpha1.WorkflowRu
 		s.line("dispatch %s to %s, until %s: %s", j.ID, j.Topic, clockText(j.Deadline), j.Input)
 	}
 	for _, c := range out.Create {
-		s.line("create %s for step %s, inputs %s", c.Name, c.Step, rawOf(c.Spec.Inputs))
+		s.line("create %s for step %s, inputs %s", c.Name, c.Step, bounds.Raw(c.Spec.Inputs))
 	}
 	for _, w := range out.Withdraw {
 		s.line("withdraw %s from %s", w.ID, w.Topic)
@@ -240,7 +242,7 @@ func (s *story) changes(before, after *v1alpha1.WorkflowRunStatus) {
 		s.line("outputs: %s", after.Outputs.Raw)
 	}
 	for _, c := range after.Conditions {
-		if was := condition(before, c.Type); was == nil || was.Status != c.Status || was.Reason != c.Reason || was.Message != c.Message {
+		if was := status.Condition(before, c.Type); was == nil || was.Status != c.Status || was.Reason != c.Reason || was.Message != c.Message {
 			s.line("condition %s=%s/%s since %s: %s", c.Type, c.Status, c.Reason, clockText(c.LastTransitionTime.Time), c.Message)
 		}
 	}

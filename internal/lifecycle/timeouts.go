@@ -5,14 +5,17 @@ import (
 	"time"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/dag"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
 
 // timeouts ends what waits and whose time is over: attempts in flight fail, and their jobs are withdrawn; delays succeed; approvals
 // are decided as their steps say.
 func (d *decider) timeouts() {
 	for i := range d.st.Steps {
-		s, step := &d.st.Steps[i], &d.plan.steps[i]
-		at := stepEnd(step, s)
+		s, step := &d.st.Steps[i], &d.plan.Steps[i]
+		at := status.StepEnd(step, s)
 		if at.IsZero() || d.now.Before(at) {
 			continue
 		}
@@ -24,7 +27,7 @@ func (d *decider) timeouts() {
 				d.approvalOver(i, at)
 			}
 		default:
-			if d.timedOut(at) && !d.answered(jobID(d.run, s.Name, s.Attempt)) {
+			if d.timedOut(at) && !d.answered(status.JobID(d.run, s.Name, s.Attempt)) {
 				d.withdraw(i)
 				d.fail(i, d.timeoutError(step, s), false)
 			}
@@ -34,90 +37,37 @@ func (d *decider) timeouts() {
 	d.endIfDone()
 }
 
-// stepEnd is when a step that waits for something is not to wait any longer; zero: it does not wait, or for ever.
-func stepEnd(step *v1alpha1.Step, s *v1alpha1.StepStatus) time.Time {
-	switch {
-	case s.Phase == v1alpha1.StepDelayed && s.DelayedUntil != nil:
-		return s.DelayedUntil.Time
-	case s.Phase == v1alpha1.StepWaiting:
-		return approvalEnd(step, s)
-	default:
-		return attemptEnd(step, s)
-	}
-}
-
-// attemptEnd is when an attempt in flight times out; zero: nothing is in flight.
-func attemptEnd(step *v1alpha1.Step, s *v1alpha1.StepStatus) time.Time {
-	switch {
-	case withWorker(s) && s.Phase == v1alpha1.StepRunning && s.StartedAt != nil:
-		return s.StartedAt.Add(attemptTimeout(step))
-	case withWorker(s) && s.DispatchedAt != nil:
-		return s.DispatchedAt.Add(startTimeout(step))
-	default:
-		return time.Time{}
-	}
-}
-
 func (d *decider) timeoutError(step *v1alpha1.Step, s *v1alpha1.StepStatus) v1alpha1.StepError {
 	if s.Phase == v1alpha1.StepRunning {
 		return v1alpha1.StepError{
 			Code:    CodeTimeout,
-			Message: fmt.Sprintf("no result within %s of the start at %s%s", attemptTimeout(step), timeText(s.StartedAt), d.unheardText()),
+			Message: fmt.Sprintf("no result within %s of the start at %s%s", status.AttemptTimeout(step), timeText(s.StartedAt), d.unheardText()),
 		}
 	}
 	return v1alpha1.StepError{
 		Code:    CodeStartTimeout,
-		Message: fmt.Sprintf("no worker answered within %s of the dispatch at %s%s", startTimeout(step), timeText(s.DispatchedAt), d.unheardText()),
+		Message: fmt.Sprintf("no worker answered within %s of the dispatch at %s%s", status.StartTimeout(step), timeText(s.DispatchedAt), d.unheardText()),
 	}
 }
 
 func (d *decider) withdraw(i int) {
-	s, job := &d.st.Steps[i], d.plan.steps[i].Job
+	s, job := &d.st.Steps[i], d.plan.Steps[i].Job
 	if job == nil {
 		return // no status that Decide wrote is like that
 	}
-	d.out.Withdraw = append(d.out.Withdraw, Withdrawal{ID: jobID(d.run, s.Name, s.Attempt), Topic: job.Topic})
-}
-
-// activeDeadline is when an admitted run times out; zero: never, or its steps are over.
-func activeDeadline(run *v1alpha1.WorkflowRun, st *v1alpha1.WorkflowRunStatus) time.Time {
-	if run.Spec.ActiveDeadlineSeconds == nil || !admitted(st) || st.Ending != nil {
-		return time.Time{}
-	}
-	return st.Admission.AdmittedAt.Add(seconds(*run.Spec.ActiveDeadlineSeconds))
-}
-
-func admitted(st *v1alpha1.WorkflowRunStatus) bool {
-	return st.Admission != nil && st.Admission.AdmittedAt != nil
-}
-
-// queueEnd is when a waiting run times out; zero: never. The clock runs from queuedAt. Where that could not be written
-// because the lock was never to be had, it runs from creation; but not for a run which was last seen suspended.
-func queueEnd(run *v1alpha1.WorkflowRun, st *v1alpha1.WorkflowRunStatus) time.Time {
-	if run.Spec.QueueTimeoutSeconds == nil || admitted(st) || run.Spec.Suspend {
-		return time.Time{}
-	}
-	wait := seconds(*run.Spec.QueueTimeoutSeconds)
-	switch {
-	case st.Admission != nil && st.Admission.QueuedAt != nil:
-		return st.Admission.QueuedAt.Add(wait)
-	case reasonOf(st, v1alpha1.ConditionAdmitted) == v1alpha1.ReasonSuspended:
-		return time.Time{}
-	default:
-		return run.CreationTimestamp.Add(wait)
-	}
+	d.out.Withdraw = append(d.out.Withdraw, Withdrawal{ID: status.JobID(d.run, s.Name, s.Attempt), Topic: job.Topic})
 }
 
 // wake is the earliest time at which this status leads to another decision with no new fact.
 func (d *decider) wake() time.Time {
 	e := d.noneYet()
 	if d.over {
-		e.add(expiry(d.run, &d.st))
+		e.add(status.Expiry(d.run, &d.st))
 		return e.after(d.now)
 	}
-	e.add(activeDeadline(d.run, &d.st))
-	e.add(finallyEnd(d.run, &d.st))
-	e.add(queueEnd(d.run, &d.st))
+	e.add(status.ActiveDeadline(d.run, &d.st))
+	e.add(status.FinallyEnd(d.run, &d.st))
+	e.add(status.QueueEnd(d.run, &d.st))
 	if d.in.Lock.State != LockHeld {
 		return e.after(d.now)
 	}
@@ -127,7 +77,7 @@ func (d *decider) wake() time.Time {
 	active := d.stepEnds(&e)
 	d.itemsWake(&e)
 	// A step whose wait is over cannot start without a place, or while the run is suspended: no wake, that takes a fact.
-	if !d.run.Spec.Suspend && active < parallel(d.run) {
+	if !d.run.Spec.Suspend && active < dag.Parallel(d.run) {
 		for i := range d.st.Steps {
 			if s := &d.st.Steps[i]; s.Phase == v1alpha1.StepBackingOff && s.NextAttemptAt != nil {
 				e.add(s.NextAttemptAt.Time)
@@ -141,9 +91,9 @@ func (d *decider) wake() time.Time {
 func (d *decider) stepEnds(e *earliest) (active int) {
 	for i := range d.st.Steps {
 		if s := &d.st.Steps[i]; s.Phase != v1alpha1.StepWaiting || d.decisionOn(i) == nil { // else it waits for the object store
-			e.add(stepEnd(&d.plan.steps[i], s))
+			e.add(status.StepEnd(&d.plan.Steps[i], s))
 		}
-		if inFlight(d.st.Steps[i].Phase) {
+		if status.InFlight(d.st.Steps[i].Phase) {
 			active++
 		}
 	}
@@ -161,11 +111,7 @@ func (e *earliest) add(t time.Time) {
 
 func (e *earliest) after(now time.Time) time.Time {
 	if !e.at.IsZero() && !e.at.After(now) {
-		return now.Add(minWake)
+		return now.Add(bounds.MinWake)
 	}
 	return e.at
-}
-
-func parallel(run *v1alpha1.WorkflowRun) int {
-	return int(positiveOr(run.Spec.MaxParallelSteps, defaultParallel))
 }

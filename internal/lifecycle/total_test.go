@@ -11,6 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
 
 // Decide and what goes with it take any status beside any spec. What Decide never writes ends a step or is left alone; it is no panic.
@@ -172,7 +174,7 @@ func TestStepsThatNobodyWroteLikeThat(t *testing.T) {
 			new(failed("a", 1, "E", "no")), "Failed/StepFailed; a Failed (E: no); b Cancelled", Applied,
 		},
 		"an attempt is in flight of a run that ended": {
-			func(st *v1alpha1.WorkflowRunStatus, _ *v1alpha1.StepStatus) { st.CompletedAt = secondPointer(epoch) },
+			func(st *v1alpha1.WorkflowRunStatus, _ *v1alpha1.StepStatus) { st.CompletedAt = bounds.Second(epoch) },
 			new(succeeded("a", 1, `1`)), "Running/Running; a Dispatched; b Pending", Duplicate,
 		},
 	} {
@@ -219,7 +221,7 @@ func TestWhatIsNoJSONFailsWhatReadsIt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			run := newRun(append([]v1alpha1.Step{newStep("a")}, c.steps...)...)
-			st := &v1alpha1.WorkflowRunStatus{Tenant: "team-a", Admission: &v1alpha1.AdmissionStatus{AdmittedAt: secondPointer(epoch)}}
+			st := &v1alpha1.WorkflowRunStatus{Tenant: "team-a", Admission: &v1alpha1.AdmissionStatus{AdmittedAt: bounds.Second(epoch)}}
 			for _, s := range run.Spec.Steps {
 				st.Steps = append(st.Steps, v1alpha1.StepStatus{Name: s.Name, Phase: v1alpha1.StepPending})
 			}
@@ -229,7 +231,7 @@ func TestWhatIsNoJSONFailsWhatReadsIt(t *testing.T) {
 				c.change(run)
 			}
 			out := Decide(letIn(Input{Run: run, Now: epoch, Lock: held(1), Lists: c.lists}))
-			if got := outcomeOf(&out.Status) + ": " + condition(&out.Status, v1alpha1.ConditionSucceeded).Message; !strings.HasPrefix(got, c.want) {
+			if got := outcomeOf(&out.Status) + ": " + status.Condition(&out.Status, v1alpha1.ConditionSucceeded).Message; !strings.HasPrefix(got, c.want) {
 				t.Errorf("got  %s\nwant %s", got, c.want)
 			}
 		})

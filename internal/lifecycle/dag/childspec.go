@@ -1,4 +1,4 @@
-package lifecycle
+package dag
 
 import (
 	"fmt"
@@ -7,13 +7,14 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/expr"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
 )
 
 // maxLevels bounds how deep runs are nested, the one at the top included.
 const maxLevels = 5
 
-// childSpec decodes the spec of a child run, and says what is wrong with its fields.
-func childSpec(run *v1alpha1.ChildRun) (spec v1alpha1.WorkflowRunSpec, problems []string) {
+// ChildSpec decodes the spec of a child run, and says what is wrong with its fields.
+func ChildSpec(run *v1alpha1.ChildRun) (spec v1alpha1.WorkflowRunSpec, problems []string) {
 	raw := run.Spec.Raw
 	if len(raw) == 0 {
 		raw = []byte("{}")
@@ -49,24 +50,24 @@ func childSpec(run *v1alpha1.ChildRun) (spec v1alpha1.WorkflowRunSpec, problems 
 
 // child checks a step that is a child run, with all that is nested in it.
 func (v *validator) child(i int, field string, run *v1alpha1.ChildRun) {
-	if v.object(field+".inputs", run.Inputs, maxJobInputBytes) {
-		names, err := expr.TemplateSteps(rawOf(run.Inputs))
+	if v.object(field+".inputs", run.Inputs, bounds.MaxJobInputBytes) {
+		names, err := expr.TemplateSteps(bounds.Raw(run.Inputs))
 		v.references(i, field+".inputs", names, err)
 	}
 	if v.level >= maxLevels {
 		v.add(field, "nested too deep: a run may have runs below it up to level %d, and this would be level %d", maxLevels, v.level+1)
 		return
 	}
-	spec, problems := childSpec(run)
+	spec, problems := ChildSpec(run)
 	for _, problem := range problems {
-		v.add(field+".spec", "%s", cut(problem, maxMessageChars/2))
+		v.add(field+".spec", "%s", bounds.Cut(problem, bounds.MaxMessageChars/2))
 	}
 	if len(problems) > 0 {
 		return
 	}
 	child := &v1alpha1.WorkflowRun{Spec: spec}
 	child.CreationTimestamp = v.run.CreationTimestamp
-	p := planOf(child)
+	p := Of(child)
 	for _, problem := range validateAt(child, &p, v.level+1) {
 		v.problems = append(v.problems, fmt.Sprintf("%s.%s", field, problem))
 	}

@@ -1,4 +1,4 @@
-package lifecycle
+package dag
 
 import (
 	"bytes"
@@ -10,10 +10,21 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/expr"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
 )
+
+// decodeJSON reads JSON as the API server does: whole numbers as int64, others as float64.
+func decodeJSON(raw []byte) (any, error) {
+	var v any
+	if err := utiljson.Unmarshal(raw, &v); err != nil {
+		return nil, fmt.Errorf("not JSON: %w", err)
+	}
+	return v, nil
+}
 
 // The patterns of the schema, for objects that did not pass it: a job id or subject made of anything else would be unusable.
 var (
@@ -23,24 +34,24 @@ var (
 
 const maxTopicChars = 100
 
-// validate lists what is wrong with a spec, each with its field, in spec order; empty: it can be run.
-func validate(run *v1alpha1.WorkflowRun, p *plan) []string { return validateAt(run, p, 1) }
+// Validate lists what is wrong with a spec, each with its field, in spec order; empty: it can be run.
+func Validate(run *v1alpha1.WorkflowRun, p *Plan) []string { return validateAt(run, p, 1) }
 
 // validateAt is validate for a run that is nested in others: level 1 is the one at the top.
-func validateAt(run *v1alpha1.WorkflowRun, p *plan, level int) []string {
+func validateAt(run *v1alpha1.WorkflowRun, p *Plan, level int) []string {
 	spec := &run.Spec
-	switch n := len(p.steps); {
+	switch n := len(p.Steps); {
 	case len(spec.Steps) == 0:
 		return []string{"spec.steps: at least one step is needed"}
-	case n > maxSteps:
-		return []string{fmt.Sprintf("spec.steps: %d steps, those of spec.finally included, more than %d", n, maxSteps)}
+	case n > bounds.MaxSteps:
+		return []string{fmt.Sprintf("spec.steps: %d steps, those of spec.finally included, more than %d", n, bounds.MaxSteps)}
 	}
-	if n := specBytes(spec, p); n > maxSpecBytes {
-		return []string{fmt.Sprintf("spec: %d bytes of inputs, expressions and dependencies, more than %d in all", n, maxSpecBytes)}
+	if n := specBytes(spec, p); n > bounds.MaxSpecBytes {
+		return []string{fmt.Sprintf("spec: %d bytes of inputs, expressions and dependencies, more than %d in all", n, bounds.MaxSpecBytes)}
 	}
 	v := validator{run: run, plan: p, level: level}
-	v.object("spec.inputs", spec.Inputs, maxInputsBytes)
-	for i := range p.steps {
+	v.object("spec.inputs", spec.Inputs, bounds.MaxInputsBytes)
+	for i := range p.Steps {
 		v.step(i)
 	}
 	v.acyclic()
@@ -49,13 +60,13 @@ func validateAt(run *v1alpha1.WorkflowRun, p *plan, level int) []string {
 }
 
 // specBytes is the size of what makes a spec large.
-func specBytes(spec *v1alpha1.WorkflowRunSpec, p *plan) int {
-	n := len(rawOf(spec.Inputs)) + len(rawOf(spec.Outputs))
-	for i := range p.steps {
-		s := &p.steps[i]
+func specBytes(spec *v1alpha1.WorkflowRunSpec, p *Plan) int {
+	n := len(bounds.Raw(spec.Inputs)) + len(bounds.Raw(spec.Outputs))
+	for i := range p.Steps {
+		s := &p.Steps[i]
 		n += len(s.When)
 		if s.Job != nil {
-			n += len(rawOf(s.Job.Input))
+			n += len(bounds.Raw(s.Job.Input))
 		}
 		if s.ForEach != nil {
 			n += len(s.ForEach.Items)
@@ -64,7 +75,7 @@ func specBytes(spec *v1alpha1.WorkflowRunSpec, p *plan) int {
 			n += len(s.Approval.Message)
 		}
 		if s.Run != nil {
-			n += len(rawOf(s.Run.Inputs)) + len(s.Run.Spec.Raw)
+			n += len(bounds.Raw(s.Run.Inputs)) + len(s.Run.Spec.Raw)
 		}
 		for _, code := range s.Retry.OnCodes {
 			n += len(code)
@@ -78,7 +89,7 @@ func specBytes(spec *v1alpha1.WorkflowRunSpec, p *plan) int {
 
 type validator struct {
 	run      *v1alpha1.WorkflowRun
-	plan     *plan
+	plan     *Plan
 	forEachs int // steps with forEach so far
 	level    int
 	problems []string
@@ -88,21 +99,21 @@ func (v *validator) add(field, format string, args ...any) {
 	v.problems = append(v.problems, field+": "+fmt.Sprintf(format, args...))
 }
 
-// field is where a step stands.
-func (p *plan) field(i int) string {
-	if p.isFinally(i) {
-		return fmt.Sprintf("spec.finally[%d]", i-p.main)
+// Field is where a step stands.
+func (p *Plan) Field(i int) string {
+	if p.IsFinally(i) {
+		return fmt.Sprintf("spec.finally[%d]", i-p.Main)
 	}
 	return fmt.Sprintf("spec.steps[%d]", i)
 }
 
 func (v *validator) step(i int) {
-	s, field := &v.plan.steps[i], v.plan.field(i)
+	s, field := &v.plan.Steps[i], v.plan.Field(i)
 	if !stepName.MatchString(s.Name) {
 		v.add(field+".name", "%s is not 1 to 40 of a-z, 0-9 and dashes", quote(s.Name))
 	}
-	if first := v.plan.index[s.Name]; first != i {
-		v.add(field+".name", "%s is already the name of %s", quote(s.Name), v.plan.field(first))
+	if first := v.plan.Index[s.Name]; first != i {
+		v.add(field+".name", "%s is already the name of %s", quote(s.Name), v.plan.Field(first))
 	}
 	v.dependencies(i, field+".dependsOn")
 	if s.When != "" {
@@ -114,8 +125,8 @@ func (v *validator) step(i int) {
 
 // kind checks what a step does.
 func (v *validator) kind(i int, field string) {
-	s := &v.plan.steps[i]
-	if needs := kindsAllowed(s, v.plan.isFinally(i)); needs != "" {
+	s := &v.plan.Steps[i]
+	if needs := kindsAllowed(s, v.plan.IsFinally(i)); needs != "" {
 		v.add(field, "%s", needs)
 		return
 	}
@@ -134,28 +145,6 @@ func (v *validator) kind(i int, field string) {
 	}
 }
 
-// kindsAllowed says what a step needs that has another number or sort of kinds.
-func kindsAllowed(s *v1alpha1.Step, finally bool) string {
-	n := kindsOf(s)
-	switch {
-	case finally && (n != 1 || s.Approval != nil || s.Run != nil):
-		return "a finally step needs exactly one of job and delay"
-	case n != 1:
-		return "a step needs exactly one of job, approval, delay and run"
-	default:
-		return ""
-	}
-}
-
-func kindsOf(s *v1alpha1.Step) (n int) {
-	for _, has := range []bool{s.Job != nil, s.Approval != nil, s.Delay != nil, s.Run != nil} {
-		if has {
-			n++
-		}
-	}
-	return n
-}
-
 func (v *validator) approval(field string, a *v1alpha1.Approval) {
 	if a.TimeoutSeconds != nil && *a.TimeoutSeconds < 1 {
 		v.add(field+".timeoutSeconds", "%d is not positive", *a.TimeoutSeconds)
@@ -167,24 +156,24 @@ func (v *validator) job(i int, field string, job *v1alpha1.Job) {
 		v.add(field+".topic", "%s is not words of a-z, 0-9 and dashes joined by dots, at most %d characters",
 			quote(job.Topic), maxTopicChars)
 	}
-	if v.object(field+".input", job.Input, maxJobInputBytes) {
-		names, err := expr.TemplateSteps(rawOf(job.Input), withItem(&v.plan.steps[i])...)
+	if v.object(field+".input", job.Input, bounds.MaxJobInputBytes) {
+		names, err := expr.TemplateSteps(bounds.Raw(job.Input), WithItem(&v.plan.Steps[i])...)
 		v.references(i, field+".input", names, err)
 	}
 }
 
 func (v *validator) forEach(i int, field string) {
-	f := v.plan.steps[i].ForEach
+	f := v.plan.Steps[i].ForEach
 	if f == nil {
 		return
 	}
 	names, err := expr.ListSteps(f.Items)
 	v.references(i, field+".items", names, err)
-	if f.MaxParallel < 0 || f.MaxParallel > maxItemsParallel {
-		v.add(field+".maxParallel", "%d is not in 1..%d", f.MaxParallel, maxItemsParallel)
+	if f.MaxParallel < 0 || f.MaxParallel > bounds.MaxItemsParallel {
+		v.add(field+".maxParallel", "%d is not in 1..%d", f.MaxParallel, bounds.MaxItemsParallel)
 	}
-	if v.forEachs++; v.forEachs == maxForEachSteps+1 {
-		v.add(field, "a run may have %d steps with forEach", maxForEachSteps)
+	if v.forEachs++; v.forEachs == bounds.MaxForEachSteps+1 {
+		v.add(field, "a run may have %d steps with forEach", bounds.MaxForEachSteps)
 	}
 }
 
@@ -203,8 +192,8 @@ func (v *validator) delay(field string, delay *v1alpha1.Delay) {
 
 // outputs checks spec.outputs, which may read all of spec.steps.
 func (v *validator) outputs() {
-	raw := rawOf(v.run.Spec.Outputs)
-	if !v.object("spec.outputs", v.run.Spec.Outputs, maxJobInputBytes) {
+	raw := bounds.Raw(v.run.Spec.Outputs)
+	if !v.object("spec.outputs", v.run.Spec.Outputs, bounds.MaxJobInputBytes) {
 		return
 	}
 	names, err := expr.TemplateSteps(raw)
@@ -213,7 +202,7 @@ func (v *validator) outputs() {
 		return
 	}
 	for _, name := range names {
-		if j, known := v.plan.index[name]; !known || v.plan.isFinally(j) {
+		if j, known := v.plan.Index[name]; !known || v.plan.IsFinally(j) {
 			v.add("spec.outputs", "there is no step %s in spec.steps", quote(name))
 		}
 	}
@@ -228,9 +217,9 @@ func (v *validator) references(i int, field string, names []string, err error) {
 	if len(names) == 0 {
 		return
 	}
-	sees := v.plan.sees(i)
+	sees := v.plan.Sees(i)
 	for _, name := range names {
-		j, known := v.plan.index[name]
+		j, known := v.plan.Index[name]
 		switch {
 		case !known:
 			v.add(field, "there is no step %s", quote(name))
@@ -243,11 +232,11 @@ func (v *validator) references(i int, field string, names []string, err error) {
 }
 
 func (v *validator) dependencies(i int, field string) {
-	s := &v.plan.steps[i]
+	s := &v.plan.Steps[i]
 	seen := make(map[string]bool, len(s.DependsOn))
 	for k, name := range s.DependsOn {
 		at := fmt.Sprintf("%s[%d]", field, k)
-		j, known := v.plan.index[name]
+		j, known := v.plan.Index[name]
 		switch {
 		case seen[name]:
 			v.add(at, "%s is listed twice", quote(name))
@@ -255,9 +244,9 @@ func (v *validator) dependencies(i int, field string) {
 			v.add(at, "step %s depends on itself", quote(name))
 		case !known:
 			v.add(at, "there is no step %s", quote(name))
-		case v.plan.isFinally(i) && !v.plan.isFinally(j):
+		case v.plan.IsFinally(i) && !v.plan.IsFinally(j):
 			v.add(at, "%s is not a finally step: all other steps are over when these begin", quote(name))
-		case v.plan.isFinally(j) && !v.plan.isFinally(i):
+		case v.plan.IsFinally(j) && !v.plan.IsFinally(i):
 			v.add(at, "%s is a finally step: those begin when all others are over", quote(name))
 		}
 		seen[name] = true
@@ -266,7 +255,7 @@ func (v *validator) dependencies(i int, field string) {
 
 // object checks a field that must hold a JSON object of bounded size, and says whether it does.
 func (v *validator) object(field string, e *runtime.RawExtension, limit int) bool { //nolint:unparam // each field has a bound of its own
-	raw := rawOf(e)
+	raw := bounds.Raw(e)
 	if len(raw) > limit {
 		v.add(field, "%d bytes, more than %d", len(raw), limit)
 		return false
@@ -280,8 +269,8 @@ func (v *validator) object(field string, e *runtime.RawExtension, limit int) boo
 		v.add(field, "%s is not a JSON object", quote(string(bytes.TrimSpace(raw))))
 		return false
 	}
-	if deeper(value, maxInputDepth) {
-		v.add(field, "nested more than %d deep", maxInputDepth)
+	if deeper(value, bounds.MaxInputDepth) {
+		v.add(field, "nested more than %d deep", bounds.MaxInputDepth)
 		return false
 	}
 	return true
@@ -307,9 +296,9 @@ func (v *validator) acyclic() {
 	}
 	names := make([]string, 0, len(path))
 	for _, i := range path {
-		names = append(names, v.plan.steps[i].Name)
+		names = append(names, v.plan.Steps[i].Name)
 	}
-	v.add(strings.TrimRight(v.plan.field(path[0]), "[]0123456789"), "cycle, each step depends on the next: %s", strings.Join(names, " -> "))
+	v.add(strings.TrimRight(v.plan.Field(path[0]), "[]0123456789"), "cycle, each step depends on the next: %s", strings.Join(names, " -> "))
 }
 
-func quote(s string) string { return fmt.Sprintf("%q", cut(s, maxCodeChars)) }
+func quote(s string) string { return fmt.Sprintf("%q", bounds.Cut(s, bounds.MaxCodeChars)) }

@@ -1,0 +1,22 @@
+package bounds
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Second is a time as metav1.Time is on the wire: in UTC, with a precision of one second.
+func Second(t time.Time) *metav1.Time {
+	return &metav1.Time{Time: t.UTC().Truncate(time.Second)}
+}
+
+// Micro is a time as metav1.MicroTime is on the wire: in UTC, with a precision of one microsecond.
+func Micro(t time.Time) *metav1.MicroTime {
+	return &metav1.MicroTime{Time: t.UTC().Truncate(time.Microsecond)}
+}
+
+// Due says whether the moment came; an absent one did.
+func Due(now time.Time, t *metav1.MicroTime) bool {
+	return t == nil || !now.Before(t.Time)
+}

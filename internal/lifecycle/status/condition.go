@@ -1,0 +1,25 @@
+package status
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+)
+
+// Condition is the one of a type; nil: there is none.
+func Condition(st *v1alpha1.WorkflowRunStatus, kind string) *metav1.Condition {
+	for i := range st.Conditions {
+		if st.Conditions[i].Type == kind {
+			return &st.Conditions[i]
+		}
+	}
+	return nil
+}
+
+// ReasonOf is the reason of the condition of a type; "": there is none.
+func ReasonOf(st *v1alpha1.WorkflowRunStatus, kind string) string {
+	if c := Condition(st, kind); c != nil {
+		return c.Reason
+	}
+	return ""
+}

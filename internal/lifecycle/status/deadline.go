@@ -1,0 +1,91 @@
+package status
+
+import (
+	"time"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+)
+
+// ApprovalEnd is when an approval is decided without anybody; zero: never.
+func ApprovalEnd(step *v1alpha1.Step, s *v1alpha1.StepStatus) time.Time {
+	if step.Approval == nil || step.Approval.TimeoutSeconds == nil || s.StartedAt == nil {
+		return time.Time{}
+	}
+	return s.StartedAt.Add(bounds.Seconds(*step.Approval.TimeoutSeconds))
+}
+
+// Expiry is when a finished run is to be deleted; zero: never.
+func Expiry(run *v1alpha1.WorkflowRun, st *v1alpha1.WorkflowRunStatus) time.Time {
+	if run.Spec.TTLSecondsAfterFinished == nil || st.CompletedAt == nil {
+		return time.Time{}
+	}
+	return st.CompletedAt.Add(bounds.Seconds(*run.Spec.TTLSecondsAfterFinished))
+}
+
+// FinallyEnd is when the finally steps are out of time; zero: they do not run.
+func FinallyEnd(run *v1alpha1.WorkflowRun, st *v1alpha1.WorkflowRunStatus) time.Time {
+	if st.Ending == nil {
+		return time.Time{}
+	}
+	return st.Ending.AnnouncedAt.Add(bounds.Seconds(bounds.PositiveOr(run.Spec.FinallyTimeoutSeconds, bounds.DefaultFinallyTimeout)))
+}
+
+// AttemptTimeout bounds an attempt from its start.
+func AttemptTimeout(s *v1alpha1.Step) time.Duration {
+	return bounds.Seconds(bounds.PositiveOr(s.TimeoutSeconds, bounds.DefaultTimeout))
+}
+
+// StartTimeout bounds an attempt from its dispatch to its start.
+func StartTimeout(s *v1alpha1.Step) time.Duration {
+	return bounds.Seconds(bounds.PositiveOr(s.StartTimeoutSeconds, bounds.DefaultTimeout))
+}
+
+// StepEnd is when a step that waits for something is not to wait any longer; zero: it does not wait, or for ever.
+func StepEnd(step *v1alpha1.Step, s *v1alpha1.StepStatus) time.Time {
+	switch {
+	case s.Phase == v1alpha1.StepDelayed && s.DelayedUntil != nil:
+		return s.DelayedUntil.Time
+	case s.Phase == v1alpha1.StepWaiting:
+		return ApprovalEnd(step, s)
+	default:
+		return AttemptEnd(step, s)
+	}
+}
+
+// AttemptEnd is when an attempt in flight times out; zero: nothing is in flight.
+func AttemptEnd(step *v1alpha1.Step, s *v1alpha1.StepStatus) time.Time {
+	switch {
+	case WithWorker(s) && s.Phase == v1alpha1.StepRunning && s.StartedAt != nil:
+		return s.StartedAt.Add(AttemptTimeout(step))
+	case WithWorker(s) && s.DispatchedAt != nil:
+		return s.DispatchedAt.Add(StartTimeout(step))
+	default:
+		return time.Time{}
+	}
+}
+
+// ActiveDeadline is when an admitted run times out; zero: never, or its steps are over.
+func ActiveDeadline(run *v1alpha1.WorkflowRun, st *v1alpha1.WorkflowRunStatus) time.Time {
+	if run.Spec.ActiveDeadlineSeconds == nil || !Admitted(st) || st.Ending != nil {
+		return time.Time{}
+	}
+	return st.Admission.AdmittedAt.Add(bounds.Seconds(*run.Spec.ActiveDeadlineSeconds))
+}
+
+// QueueEnd is when a waiting run times out; zero: never. The clock runs from queuedAt. Where that could not be written
+// because the lock was never to be had, it runs from creation; but not for a run which was last seen suspended.
+func QueueEnd(run *v1alpha1.WorkflowRun, st *v1alpha1.WorkflowRunStatus) time.Time {
+	if run.Spec.QueueTimeoutSeconds == nil || Admitted(st) || run.Spec.Suspend {
+		return time.Time{}
+	}
+	wait := bounds.Seconds(*run.Spec.QueueTimeoutSeconds)
+	switch {
+	case st.Admission != nil && st.Admission.QueuedAt != nil:
+		return st.Admission.QueuedAt.Add(wait)
+	case ReasonOf(st, v1alpha1.ConditionAdmitted) == v1alpha1.ReasonSuspended:
+		return time.Time{}
+	default:
+		return run.CreationTimestamp.Add(wait)
+	}
+}

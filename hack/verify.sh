@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Fails where the tree is not what its sources say: generated files, kustomize output, the chart, alerts, go vet, go.mod; where
-# a statement of the core is reached by no test, docs/bugs.md names a test that is not there, a quoted figure is not that of its file, or an
-# error is made of the text of another.
+# a statement of the core is reached by no test, docs/bugs.md names a test that is not there, a quoted figure is not that of its file, an
+# error is made of the text of another, a comment or a page names what does not exist, or a comment line is too long.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -38,6 +38,12 @@ go run ./hack/bugs
 
 echo "errors made of texts"
 go run ./hack/errtext
+
+echo "names in comments and pages"
+go run ./hack/names
+
+echo "comment lines"
+go run ./hack/comments
 
 echo "quoted figures"
 go run ./hack/figures

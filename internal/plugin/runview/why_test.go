@@ -163,7 +163,7 @@ func reasonsOfTheAPI(t *testing.T) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// mutation: a constant ReasonNew = "New" in the API makes this fail; tell people in meanings what it means, and here.
+// mutation: a further constant of a reason in the API makes this fail; tell people in meanings what it means, and here.
 func TestWhyKnowsEveryReasonOfTheAPI(t *testing.T) {
 	t.Parallel()
 	reasons := reasonsOfTheAPI(t)

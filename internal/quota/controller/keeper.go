@@ -87,7 +87,7 @@ func New(o Options) *Controller {
 // carry its resourceVersion: what a process was granted before Redis lost its data is then refused by the API server. A policy without
 // a name, the built-in defaults, has no gate: admitted, with Limit policy.NoLimit.
 //
-// Errors: as store.Gate.Admit; each says when to try again (RetryDelay) and the condition's reason (Reason). After an error the
+// Errors: as store.Store.Admit; each says when to try again (RetryDelay) and the condition's reason (Reason). After an error the
 // run must not be treated as admitted.
 func (k *Controller) Admit(ctx context.Context, run *v1alpha1.WorkflowRun, tenant string, p policy.Effective) (store.Answer, error) {
 	if p.Name == "" {
@@ -113,7 +113,7 @@ func (k *Controller) Admit(ctx context.Context, run *v1alpha1.WorkflowRun, tenan
 }
 
 // Reserve keeps a slot for a run that is about to be created, for ttl; Admit of the same UID turns it into a slot. run is as in the
-// admission request, with its UID and final name. A ttl of 0 only asks. See store.Gate.Reserve.
+// admission request, with its UID and final name. A ttl of 0 only asks. See store.Store.Reserve.
 //
 // Errors: as Admit.
 func (k *Controller) Reserve(ctx context.Context, run *v1alpha1.WorkflowRun, tenant string, p policy.Effective, ttl time.Duration) (store.Answer, error) {

@@ -1,0 +1,107 @@
+// Command comments fails where a comment line of a Go file has more than 100 columns:
+//
+//	comments [-fix] [FILE | DIR]...
+//
+// A tab is four columns. Lines with code before the comment do not count, nor what cannot be wrapped: directives, markers,
+// indented blocks (code, diagrams and tables), and lines of one word, such as an address. The API's types do not count
+// either, since their comments are written into the CRDs line by line.
+//
+// -fix wraps paragraphs and items of lists from their first long line on. It checks that code and the words of each file stay as they
+// are, and that gofmt changes nothing.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+func main() {
+	fix := flag.Bool("fix", false, "wrap long lines")
+	flag.Parse()
+	paths := flag.Args()
+	if len(paths) == 0 {
+		paths = []string{"."}
+	}
+	var all []error
+	for _, path := range paths {
+		all = append(all, walk(path, *fix))
+	}
+	if err := errors.Join(all...); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// walk looks at a file, or at all of a folder.
+func walk(root string, fix bool) error {
+	var all []error
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && path != root && foreign(d.Name()):
+			return filepath.SkipDir
+		case !d.Type().IsRegular() || !strings.HasSuffix(path, ".go") || inCRDs(path):
+			return nil
+		}
+		source, err := os.ReadFile(path) //nolint:gosec // a file of the tree
+		if err != nil {
+			return err
+		}
+		all = append(all, one(path, source, fix))
+		return nil
+	})
+	return errors.Join(append(all, err)...)
+}
+
+// foreign says whether a folder holds what others wrote.
+func foreign(name string) bool {
+	return strings.HasPrefix(name, ".") || name == "bin" || name == "node_modules"
+}
+
+// inCRDs says whether a file's comments are written into CRDs.
+func inCRDs(path string) bool {
+	return strings.Contains("/"+filepath.ToSlash(path), "/api/v1alpha1/") && !strings.HasSuffix(path, "_test.go")
+}
+
+func one(path string, source []byte, fix bool) error {
+	files := token.NewFileSet()
+	file, err := parser.ParseFile(files, path, source, parser.ParseComments|parser.SkipObjectResolution)
+	if err != nil || ast.IsGenerated(file) {
+		return err
+	}
+	if !fix {
+		return check(path, files, file, source)
+	}
+	wrapped, err := wrapFile(files, file, source)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	if string(wrapped) == string(source) {
+		return nil
+	}
+	return os.WriteFile(path, wrapped, 0o600)
+}
+
+// check says which lines are too long.
+func check(path string, files *token.FileSet, file *ast.File, source []byte) error {
+	var all []error
+	for _, g := range groupsOf(files, file, source) {
+		for _, b := range blocksOf(g.lines) {
+			for i := b.from; i < b.to; i++ {
+				if l := g.indent + g.lines[i]; tooLong(g.indent, g.lines[i]) {
+					all = append(all, fmt.Errorf("%s:%d: a comment line of %d columns; go run ./hack/comments -fix wraps it", path, g.first+i, columns(l)))
+				}
+			}
+		}
+	}
+	return errors.Join(all...)
+}

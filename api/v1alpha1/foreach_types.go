@@ -1,5 +1,10 @@
 package v1alpha1
 
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
 // ForEach makes a step one job for each item of a list. The step succeeds when all items are over; its output is the list of theirs, in
 // the order of the items, null for an item that has none or that failed.
 type ForEach struct {
@@ -34,3 +39,83 @@ const (
 	// Collect lets the step succeed whatever becomes of its items.
 	Collect ItemFailureAction = "Collect"
 )
+
+// ForEachStatus is the state of the items of a step, by index from 0. Its size depends on how many items are under way, not on how
+// many there are.
+type ForEachStatus struct {
+	// total is the number of items.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=10000
+	Total int32 `json:"total"`
+	// begun is how many items were begun: those from this index on were not.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Begun int32 `json:"begun,omitempty"`
+	// succeeded is how many items succeeded.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Succeeded int32 `json:"succeeded,omitempty"`
+	// failed is how many items failed for good.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Failed int32 `json:"failed,omitempty"`
+	// failedItems are the items that failed for good, as ranges such as "0-5,7"; only the first ones if there are many of them in the
+	// run.
+	// +optional
+	// +kubebuilder:validation:MaxLength=4096
+	FailedItems string `json:"failedItems,omitempty"`
+	// groups are the items under way: those that are at the same point. Items that are in none of them and were begun are over.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=500
+	Groups []ItemGroup `json:"groups,omitempty"`
+	// outputs are those of items that succeeded, as [[item, output], ...], until they are put together as the step's output.
+	// +optional
+	// +kubebuilder:validation:Schemaless
+	// +kubebuilder:pruning:PreserveUnknownFields
+	Outputs *runtime.RawExtension `json:"outputs,omitempty"`
+	// outputRefs are where more of them are.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=100
+	OutputRefs []OutputReference `json:"outputRefs,omitempty"`
+	// outputBytes is the size of all outputs of items so far, in bytes.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	OutputBytes int64 `json:"outputBytes,omitempty"`
+}
+
+// ItemGroup is some items of a step that are at the same point. Where there would be too many groups, those with about the same
+// times are made one, with the later time.
+type ItemGroup struct {
+	// items of the group, as ranges such as "0-5,7".
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=8192
+	Items string `json:"items"`
+	// phase is Dispatched, Running or BackingOff.
+	// +required
+	Phase StepPhase `json:"phase"`
+	// attempt numbers the last attempt of each of them, from 1.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Attempt int32 `json:"attempt,omitempty"`
+	// failures counts the failed attempts of each of them.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Failures int32 `json:"failures,omitempty"`
+	// dispatchedAt is when the attempt was decided.
+	// +optional
+	DispatchedAt *metav1.MicroTime `json:"dispatchedAt,omitempty"`
+	// startedAt is when the workers said Started, rounded up to the second.
+	// +optional
+	StartedAt *metav1.MicroTime `json:"startedAt,omitempty"`
+	// nextAttemptAt is when they are tried again.
+	// +optional
+	NextAttemptAt *metav1.MicroTime `json:"nextAttemptAt,omitempty"`
+	// deadLetter is why the answers of all of them were put aside as dead letters, see the field of that name of a step. Absent: none
+	// was.
+	// +optional
+	DeadLetter DeadLetterReason `json:"deadLetter,omitempty"`
+}

@@ -87,10 +87,7 @@ func paragraph(lines []string) (n int, first, rest string) {
 		first = item.FindStringSubmatch(lines[0])[1]
 		if rest = "// "; !plain.MatchString(lines[0]) { // gofmt takes an indented line after one that is not for code
 			rest = "//" + strings.Repeat(" ", len([]rune(first))-2)
-			more = func(line string) bool {
-				text, ok := strings.CutPrefix(line, rest)
-				return ok && text != "" && text[0] != ' ' && !spaced.MatchString(text) && !item.MatchString(line)
-			}
+			more = furtherOf(rest)
 		}
 	default:
 		return 0, "", ""
@@ -100,6 +97,14 @@ func paragraph(lines []string) (n int, first, rest string) {
 		n++
 	}
 	return n, first, rest
+}
+
+// furtherOf matches the further lines of an item, which begin below its text.
+func furtherOf(rest string) func(line string) bool {
+	return func(line string) bool {
+		text, ok := strings.CutPrefix(line, rest)
+		return ok && text != "" && text[0] != ' ' && !spaced.MatchString(text) && !item.MatchString(line)
+	}
 }
 
 // meant says whether a line break is to stay: the sentence is over, and the next word had room, or is a label.
@@ -118,11 +123,11 @@ func (b block) fill(indent string, lines []string) []string {
 	if long == 0 {
 		prefix = b.first
 	}
-	text := lines[long][len(prefix):]
+	texts := []string{lines[long][len(prefix):]}
 	for _, l := range lines[long+1:] {
-		text += " " + l[len(b.rest):]
+		texts = append(texts, l[len(b.rest):])
 	}
-	words := wordsOf(text)
+	words := wordsOf(strings.Join(texts, " "))
 	best := b.lines(indent, prefix, words, limit)
 	for width := limit - 1; width >= narrowest && lonely(best); width-- {
 		if narrower := b.lines(indent, prefix, words, width); len(narrower) == len(best) {

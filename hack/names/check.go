@@ -21,22 +21,34 @@ var (
 // check says what a text names that does not exist.
 func (t *tree) check(x text) (problems []string) {
 	line := marker.ReplaceAllString(url.ReplaceAllString(x.line, " "), " ")
+	problems = t.checkFiles(x.dir, line)
+	line = fileName.ReplaceAllString(line, " ")
+	return append(append(problems, t.checkSelectors(x.dir, line)...), t.checkWords(wildcard.ReplaceAllString(line, " "))...)
+}
+
+func (t *tree) checkFiles(dir, line string) (problems []string) {
 	for _, name := range fileName.FindAllString(line, -1) {
 		if !t.hasFile(name) {
 			problems = append(problems, "no file "+name)
 		}
 	}
-	if m := mutation.FindStringSubmatch(line); m != nil && !t.declares(x.dir, m[1], m[2]) {
+	if m := mutation.FindStringSubmatch(line); m != nil && !t.declares(dir, m[1], m[2]) {
 		problems = append(problems, fmt.Sprintf("%s declares no %s", m[1], m[2]))
 	}
-	line = fileName.ReplaceAllString(line, " ")
+	return problems
+}
+
+func (t *tree) checkSelectors(dir, line string) (problems []string) {
 	for _, m := range selector.FindAllStringSubmatch(line, -1) {
 		names, ours := t.packages[m[1]]
-		if ours && !t.beside[x.dir][m[1]] && !names[m[2]] && !t.selected[m[1]+"."+m[2]] {
+		if ours && !t.beside[dir][m[1]] && !names[m[2]] && !t.selected[m[1]+"."+m[2]] {
 			problems = append(problems, fmt.Sprintf("package %s declares no %s", m[1], m[2]))
 		}
 	}
-	line = wildcard.ReplaceAllString(line, " ")
+	return problems
+}
+
+func (t *tree) checkWords(line string) (problems []string) {
 	for _, w := range word.FindAllString(line, -1) {
 		if capital.MatchString(w) && !number.MatchString(w) && !t.hasWord(w) {
 			problems = append(problems, "no name "+w)

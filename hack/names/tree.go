@@ -34,7 +34,7 @@ type text struct{ at, dir, line string }
 // read collects a tree's names and texts.
 func read(root string) (*tree, error) {
 	t := &tree{words: set{}, packages: map[string]set{}, declared: map[string]set{}, beside: map[string]set{}, selected: set{}}
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error { //nolint:gosec // the root of a repository
 		if err != nil {
 			return err
 		}
@@ -70,14 +70,14 @@ func (t *tree) file(path, rel string) error {
 	if ext != ".go" && ext != ".md" && !data[ext] {
 		return nil
 	}
-	content, err := os.ReadFile(path) //nolint:gosec // a file of the tree
+	content, err := os.ReadFile(path)
 	if err != nil {
 		return err
 	}
-	switch {
-	case ext == ".go":
+	switch ext {
+	case ".go":
 		return t.goFile(rel, content)
-	case ext == ".md":
+	case ".md":
 		t.page(rel, string(content))
 	default:
 		for line := range strings.Lines(string(content)) {
@@ -113,6 +113,15 @@ func (t *tree) goFile(rel string, content []byte) error {
 		return err
 	}
 	t.declarations(rel, file)
+	t.code(file)
+	if !ast.IsGenerated(file) && !slices.ContainsFunc(unchecked, func(dir string) bool { return strings.HasPrefix(rel, dir) }) {
+		t.comments(rel, files, file)
+	}
+	return nil
+}
+
+// code notes the words of a file but for its comments.
+func (t *tree) code(file *ast.File) {
 	ast.Inspect(file, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.CommentGroup:
@@ -128,9 +137,9 @@ func (t *tree) goFile(rel string, content []byte) error {
 		}
 		return true
 	})
-	if ast.IsGenerated(file) || slices.ContainsFunc(unchecked, func(dir string) bool { return strings.HasPrefix(rel, dir) }) {
-		return nil
-	}
+}
+
+func (t *tree) comments(rel string, files *token.FileSet, file *ast.File) {
 	for _, group := range file.Comments {
 		for _, c := range group.List {
 			first := files.Position(c.Pos()).Line
@@ -139,7 +148,6 @@ func (t *tree) goFile(rel string, content []byte) error {
 			}
 		}
 	}
-	return nil
 }
 
 // declarations notes what a file declares: also methods, fields and local names, which a list of mutations may name.

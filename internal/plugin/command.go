@@ -1,15 +1,9 @@
 package plugin
 
 import (
-	"encoding/json"
 	"fmt"
-	"io"
 
 	"github.com/spf13/cobra"
-	"k8s.io/utils/clock"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/syncopate-dev/syncopate/internal/buildinfo"
 )
 
 // Formats of the flag -o.
@@ -18,24 +12,6 @@ const (
 	formatTable = "table"
 	formatJSON  = "json"
 )
-
-// Env is what the commands take from the process.
-type Env struct {
-	Out, Err io.Writer
-	Color    bool // Out is a terminal that takes colours
-	Clock    clock.PassiveClock
-	Getenv   func(string) string
-	Build    buildinfo.Info
-
-	// Cluster gives the API server and the namespace asked for; nil: as kubeconfig and flags say.
-	Cluster func() (client.Client, string, error)
-}
-
-// app is one call of the plugin.
-type app struct {
-	Env
-	nats natsFlags
-}
 
 // NewCommand is kubectl syncopate with all its commands.
 func NewCommand(env Env) *cobra.Command {
@@ -80,14 +56,4 @@ func (a *app) versionCommand() *cobra.Command {
 			return nil
 		},
 	}
-}
-
-// note tells something that is not the answer.
-func (a *app) note(format string, values ...any) { fmt.Fprintf(a.Err, format+"\n", values...) }
-
-func (a *app) writeJSON(v any) error {
-	e := json.NewEncoder(a.Out)
-	e.SetIndent("", "  ")
-	e.SetEscapeHTML(false)
-	return e.Encode(v)
 }

@@ -3,10 +3,8 @@ package runview
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -76,46 +74,6 @@ func Why(run *v1alpha1.WorkflowRun, policies []v1alpha1.LockPolicy, now time.Tim
 	v.help()
 	v.answer.Next = v.next()
 	return v.answer
-}
-
-// viewer makes one answer.
-type viewer struct {
-	run      *v1alpha1.WorkflowRun
-	st       *v1alpha1.WorkflowRunStatus
-	all      []step
-	policies []v1alpha1.LockPolicy
-	now      time.Time
-	answer   Answer
-	advice   []string
-	asked    []*step // approvals that wait
-	family   family
-}
-
-func (v *viewer) add(f Fact) {
-	f.About, f.Text = Printable(f.About, maxTextChars), Printable(f.Text, maxTextChars)
-	v.answer.Facts = append(v.answer.Facts, f)
-}
-
-func (v *viewer) condition(kind string) *metav1.Condition {
-	return meta.FindStatusCondition(v.st.Conditions, kind)
-}
-
-// means is the meaning of a condition; one that this version does not know is told in its own words.
-func (v *viewer) means(c *metav1.Condition) string {
-	m, known := meaningOf(c.Type, c.Reason)
-	if !known {
-		return fmt.Sprintf("%s is %s: %s: %s", c.Type, c.Status, c.Reason, c.Message)
-	}
-	if m.text != "" && m.help != "" {
-		v.advise(m.help)
-	}
-	return m.text
-}
-
-func (v *viewer) advise(text string) {
-	if !slices.Contains(v.advice, text) {
-		v.advice = append(v.advice, text)
-	}
 }
 
 func (v *viewer) summary() {
@@ -210,27 +168,6 @@ func (v *viewer) waiting(text string, phase v1alpha1.StepPhase) (string, *time.T
 	return text, since
 }
 
-func earlier(a, b *time.Time) *time.Time {
-	if a == nil || (b != nil && b.Before(*a)) {
-		return b
-	}
-	return a
-}
-
-func (v *viewer) transition(kind string) *time.Time {
-	if c := v.condition(kind); c != nil {
-		return secondTime(&c.LastTransitionTime)
-	}
-	return nil
-}
-
-func (v *viewer) queuedAt() *time.Time {
-	if v.st.Admission != nil && v.st.Admission.QueuedAt != nil {
-		return secondTime(v.st.Admission.QueuedAt)
-	}
-	return utc(v.run.CreationTimestamp.Time)
-}
-
 // underWay collects the facts of a run that did not end.
 func (v *viewer) underWay() {
 	v.newer()
@@ -304,98 +241,6 @@ func (v *viewer) lockTrouble() {
 		v.add(Fact{About: "lock", Text: text, Since: secondTime(&c.LastTransitionTime)})
 	}
 }
-
-// stepFacts tells of the steps that began and did not end, and of those which only lack a place.
-func (v *viewer) stepFacts() {
-	var facts []Fact
-	var placeless []string
-	for i := range v.all {
-		s := &v.all[i]
-		if f, ok := v.stepFact(s); ok {
-			facts = append(facts, f)
-		}
-		if v.placeless(s) {
-			placeless = append(placeless, s.spec.Name)
-		}
-	}
-	for _, f := range facts[:min(len(facts), maxStepFacts)] {
-		v.add(f)
-	}
-	if n := len(facts) - maxStepFacts; n > 0 {
-		v.add(Fact{About: "steps", Text: fmt.Sprintf("and %d more; kubectl syncopate tree shows all", n)})
-	}
-	if len(placeless) > 0 {
-		v.add(Fact{About: "steps", Text: fmt.Sprintf("%s: waits for a place (maxParallelSteps %d)", names(placeless), parallel(v.run))})
-	}
-}
-
-// placeless says whether nothing but a place among the parallel steps is missing for a step to begin.
-func (v *viewer) placeless(s *step) bool {
-	if s.status.Phase != v1alpha1.StepPending || !s.takesPlace() || !v.admitted() || suspended(v.run) {
-		return false
-	}
-	return len(s.unknown)+len(s.waitsFor(v.all)) == 0 && (!s.finally || v.st.Ending != nil)
-}
-
-func (v *viewer) stepFact(s *step) (Fact, bool) {
-	f := Fact{About: "step " + s.spec.Name}
-	switch s.status.Phase {
-	case v1alpha1.StepDispatched:
-		v.dispatchedFact(s, &f)
-	case v1alpha1.StepRunning:
-		v.runningFact(s, &f)
-	case v1alpha1.StepBackingOff:
-		f.Text = join(fmt.Sprintf("backs off after attempt %d", s.status.Attempt), errorText(s.status.Error, maxTextChars/2), s.before())
-		if v.run.Spec.Suspend {
-			f.Text = join(f.Text, heldBack)
-		} else {
-			f.Until, f.Then = microTime(s.status.NextAttemptAt), "next attempt"
-		}
-	case v1alpha1.StepWaiting:
-		v.approvalFact(s, &f)
-	case v1alpha1.StepDelayed:
-		f.Text, f.Since = "delayed", microTime(s.status.StartedAt)
-		f.Until, f.Then = microTime(s.status.DelayedUntil), "goes on"
-	case v1alpha1.StepPending, v1alpha1.StepSucceeded, v1alpha1.StepFailed, v1alpha1.StepSkipped, v1alpha1.StepCancelled:
-		return f, false
-	}
-	return f, f.Text != ""
-}
-
-// dispatchedFact claims nothing of the worker while nothing can be known of it.
-func (v *viewer) dispatchedFact(s *step, f *Fact) {
-	f.Text, f.Since = fmt.Sprintf("waits for a worker of topic %s (attempt %d)", s.topic(), s.status.Attempt), microTime(s.status.DispatchedAt)
-	at := s.status.DispatchedAt
-	switch {
-	case v.noNATS():
-		f.Text = fmt.Sprintf("dispatched to topic %s (attempt %d); whether a worker has it is not known while NATS does not answer", s.topic(), s.status.Attempt)
-	case at != nil && v.now.Sub(at.Time) > patience:
-		v.advise("if a worker says that it answered: a result with a wrong token, or of an attempt that is not there, is put aside; " +
-			"kubectl syncopate dead-letters list --run NAME shows it")
-	}
-	f.Until, f.Then = s.timeout()
-}
-
-func (v *viewer) runningFact(s *step, f *Fact) {
-	if s.status.ChildRun != nil {
-		v.childFact(s, f)
-		return
-	}
-	f.Since = microTime(s.status.StartedAt)
-	if n := s.items(); n != nil {
-		f.Text = join(n.text(), errorText(s.status.Error, maxTextChars/2))
-		return
-	}
-	f.Text = fmt.Sprintf("runs (attempt %d)", s.status.Attempt)
-	if v.noNATS() {
-		f.Text = fmt.Sprintf("began (attempt %d); whether it is over is not known while NATS does not answer", s.status.Attempt)
-	}
-	f.Until, f.Then = s.timeout()
-}
-
-func (v *viewer) noNATS() bool { return v.answer.Reason == v1alpha1.ReasonWaitingForNATS }
-
-func (v *viewer) admitted() bool { return v.st.Admission != nil && v.st.Admission.AdmittedAt != nil }
 
 // ended tells of the steps that failed and of what becomes of the object.
 func (v *viewer) ended() {

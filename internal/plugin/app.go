@@ -1,0 +1,40 @@
+package plugin
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/syncopate-dev/syncopate/internal/buildinfo"
+)
+
+// Env is what the commands take from the process.
+type Env struct {
+	Out, Err io.Writer
+	Color    bool // Out is a terminal that takes colours
+	Clock    clock.PassiveClock
+	Getenv   func(string) string
+	Build    buildinfo.Info
+
+	// Cluster gives the API server and the namespace asked for; nil: as kubeconfig and flags say.
+	Cluster func() (client.Client, string, error)
+}
+
+// app is one call of the plugin.
+type app struct {
+	Env
+	nats natsFlags
+}
+
+// note tells something that is not the answer.
+func (a *app) note(format string, values ...any) { fmt.Fprintf(a.Err, format+"\n", values...) }
+
+func (a *app) writeJSON(v any) error {
+	e := json.NewEncoder(a.Out)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}

@@ -1,21 +1,39 @@
 package main
 
 import (
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 )
 
-// graph has, for each file, those with functions that it uses.
-type graph map[string]map[string]bool
+// graph has, for each file, those with functions that it uses, and which these are.
+type graph map[string]map[string]map[string]bool
 
-// add notes that one file uses another; "" is none.
-func (g graph) add(from, to string) {
+// add notes that one file uses a function of another; "" is none.
+func (g graph) add(from, to, function string) {
 	if g[from] == nil {
-		g[from] = map[string]bool{}
+		g[from] = map[string]map[string]bool{}
 	}
-	if to != "" {
-		g[from][to] = true
+	if to == "" {
+		return
 	}
+	if g[from][to] == nil {
+		g[from][to] = map[string]bool{}
+	}
+	g[from][to][function] = true
+}
+
+// arrows lists the calls between these files, one line for each pair.
+func (g graph) arrows(files []string) (lines []string) {
+	for _, from := range files {
+		for _, to := range files {
+			if used := g[from][to]; from != to && len(used) > 0 {
+				lines = append(lines, fmt.Sprintf("%s -> %s: %s", from, to, strings.Join(slices.Sorted(maps.Keys(used)), ", ")))
+			}
+		}
+	}
+	return lines
 }
 
 // largestCycle is the largest set of files of which each reaches each other, sorted: the largest strongly connected component.

@@ -1,11 +1,11 @@
 // Command structure measures how far the concerns of this module are apart:
 //
-//	structure [-check] [-update] [-C DIR]
+//	structure [-check] [-update] [-calls PACKAGE] [-C DIR]
 //
 // It prints the types with the most methods and the fields that each method of them reaches, the files in the largest call
 // cycle of each package, and the lines of functions and files. Tests and generated code do not count.
 //
-// -check fails where a figure is above its limit. -update writes the figures into docs/structure.md, which
+// -calls lists the calls that make the largest cycle of one package, say internal/bus. -check fails where a figure is above its limit. -update writes the figures into docs/structure.md, which
 // explains them.
 package main
 
@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // limits are the most that -check allows.
@@ -27,17 +28,22 @@ func main() {
 	dir := flag.String("C", ".", "root of the module to measure")
 	check := flag.Bool("check", false, "fail above the limits")
 	update := flag.Bool("update", false, "write the figures into "+page)
+	calls := flag.String("calls", "", "list the calls in the largest cycle of this package, and nothing else")
 	flag.Parse()
-	if err := run(*dir, *check, *update); err != nil {
+	if err := run(*dir, *calls, *check, *update); err != nil {
 		fmt.Fprintln(os.Stderr, "structure:", err)
 		os.Exit(1)
 	}
 }
 
-func run(dir string, check, update bool) error {
+func run(dir, calls string, check, update bool) error {
 	f, err := measure(dir)
 	if err != nil {
 		return err
+	}
+	if calls != "" {
+		fmt.Println(strings.Join(f.callsOf(calls), "\n"))
+		return nil
 	}
 	fmt.Print(f.tables())
 	if update {
@@ -47,6 +53,16 @@ func run(dir string, check, update bool) error {
 	}
 	if check {
 		return errors.Join(f.above(limits)...)
+	}
+	return nil
+}
+
+// callsOf are those in the largest cycle of a package; none if it has no cycle.
+func (f figures) callsOf(name string) []string {
+	for _, c := range f.cycles {
+		if c.name == name {
+			return c.calls
+		}
 	}
 	return nil
 }

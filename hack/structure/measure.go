@@ -30,7 +30,8 @@ type typeSize struct {
 type cycle struct {
 	name  string
 	files []string
-	of    int // files of the package
+	of    int      // files of the package
+	calls []string // those that make it
 }
 
 // size is the length of a function or a file.
@@ -94,7 +95,7 @@ func (f *figures) add(name string, p *packages.Package) {
 		path := p.Fset.File(file.Pos())
 		base := filepath.Base(path.Name())
 		f.files = append(f.files, size{name + "/" + base, path.LineCount()})
-		calls.add(base, "")
+		calls.add(base, "", "")
 		for _, d := range file.Decls {
 			if fn, ok := d.(*ast.FuncDecl); ok {
 				from, to := p.Fset.Position(fn.Pos()).Line, p.Fset.Position(fn.End()).Line
@@ -103,7 +104,7 @@ func (f *figures) add(name string, p *packages.Package) {
 			}
 		}
 		for _, used := range functionsUsed(file, p) {
-			calls.add(base, filepath.Base(p.Fset.Position(used.Pos()).Filename))
+			calls.add(base, filepath.Base(p.Fset.Position(used.Pos()).Filename), used.Name())
 		}
 	}
 	delete(methods, "")
@@ -111,7 +112,7 @@ func (f *figures) add(name string, p *packages.Package) {
 		f.types = append(f.types, typeSize{name + "." + t, n, fieldsReached(p.Types.Scope().Lookup(t))})
 	}
 	if files := calls.largestCycle(); len(files) > 1 {
-		f.cycles = append(f.cycles, cycle{name, files, len(calls)})
+		f.cycles = append(f.cycles, cycle{name, files, len(calls), calls.arrows(files)})
 	}
 }
 

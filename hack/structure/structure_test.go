@@ -18,12 +18,15 @@ func TestMeasure(t *testing.T) {
 	want := figures{
 		types: []typeSize{{"tangled.State", 4, 10}, {"tangled.Generic", 1, 1}},
 		// State.Back is in no cycle: the interface breaks it.
-		cycles:    []cycle{{"tangled", []string{"last.go", "middle.go", "state.go"}, 4}},
+		cycles:    []cycle{{"tangled", []string{"last.go", "middle.go", "state.go"}, 4, f.cycles[0].calls}},
 		functions: f.functions,
 		files:     f.files,
 	}
 	if diff := cmp.Diff(want, f, cmp.AllowUnexported(figures{}, typeSize{}, cycle{}, size{})); diff != "" {
 		t.Error(diff)
+	}
+	if got, want := f.callsOf("tangled")[0], "last.go -> state.go: "; !strings.HasPrefix(got, want) {
+		t.Errorf("the first calls are %q, want %q", got, want)
 	}
 	if got, want := f.functions[0], (size{"tangled.State.last", 6}); got != want {
 		t.Errorf("the longest function is %v, want %v: neither generated, nor of tests", got, want)
@@ -64,9 +67,9 @@ func TestLargestCycle(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := graph{}
 			for from, all := range c.calls {
-				g.add(from, "")
+				g.add(from, "", "")
 				for to := range strings.FieldsSeq(all) {
-					g.add(from, to)
+					g.add(from, to, "f")
 				}
 			}
 			if got := strings.Join(g.largestCycle(), " "); got != c.want {
@@ -80,7 +83,7 @@ func TestAbove(t *testing.T) {
 	most := limit{methods: 2, cycle: 2, function90: 3, function: 4, file: 10}
 	within := figures{
 		types:     []typeSize{{"p.T", 2, 99}},
-		cycles:    []cycle{{"p", []string{"a.go", "b.go"}, 9}},
+		cycles:    []cycle{{"p", []string{"a.go", "b.go"}, 9, nil}},
 		functions: sizes{{"p.F", 4}, {"p.G", 3}},
 		files:     sizes{{"p/a.go", 10}},
 	}
@@ -90,7 +93,7 @@ func TestAbove(t *testing.T) {
 	}
 	over := figures{
 		types:     []typeSize{{"p.T", 3, 0}},
-		cycles:    []cycle{{"p", []string{"a.go", "b.go", "c.go"}, 3}},
+		cycles:    []cycle{{"p", []string{"a.go", "b.go", "c.go"}, 3, nil}},
 		functions: sizes{{"p.F", 5}},
 		files:     sizes{{"p/a.go", 11}},
 	}

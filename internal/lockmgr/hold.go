@@ -85,3 +85,6 @@ func earliest(a, b time.Time) time.Time {
 	}
 	return a
 }
+
+// goesOn says that work under the hold goes on without the lock. A hold that nobody works under just ends.
+func (h *hold) goesOn() bool { return h.request.Policy.Renewal.Continue && h.user != nil }

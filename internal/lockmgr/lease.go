@@ -98,15 +98,6 @@ func (l *Lease) Release(ctx context.Context) { l.manager.finish(ctx, l, true) }
 // Drop is Release without lingering: for a lease whose write was refused, and would be refused again.
 func (l *Lease) Drop(ctx context.Context) { l.manager.finish(ctx, l, false) }
 
-// fail ends the use of the lease for the given reason, unless it ended before. Needs mu. Cancelling under the mutex makes Err
-// and the context agree at all times; it runs no foreign code, context.AfterFunc has goroutines of its own.
-func (l *Lease) fail(err error) {
-	if l.err == nil {
-		l.err = err
-	}
-	l.cancel(l.err)
-}
-
 // OnFailure says what becomes of the lease when it cannot be renewed, from now on: it goes on, or ends. A lease that could not be renewed
 // for too long already ends by that at once.
 func (l *Lease) OnFailure(goOn bool) {

@@ -61,6 +61,9 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
+// spread is uniform in [0.8, 1.2].
+func (o Options) spread() float64 { return 1 - spreadFraction + 2*spreadFraction*o.Spread() }
+
 // Request asks for the lock of a run.
 type Request struct {
 	// RunUID is the metadata.uid of the run.
@@ -121,16 +124,15 @@ type Manager struct {
 	die     context.CancelFunc
 	tasks   sync.WaitGroup
 
-	mu        sync.Mutex
-	runs      map[string]*run
-	queue     eventQueue
-	armed     time.Time     // when the scheduler wakes by itself; zero: never
-	started   bool          // the scheduler runs
-	listening bool          // news are listened to
-	closed    bool          // no more takes
-	gone      bool          // Close does not wait any more: no calls, no goroutines
-	active    int           // runs that are being taken or held
-	drained   chan struct{} // closed when closed and active is 0
+	mu      sync.Mutex
+	runs    map[string]*run
+	queue   eventQueue
+	armed   time.Time     // when the scheduler wakes by itself; zero: never
+	started bool          // the scheduler runs, and news are listened to
+	closed  bool          // no more takes
+	gone    bool          // Close does not wait any more: no calls, no goroutines
+	active  int           // runs that are being taken or held
+	drained chan struct{} // closed when closed and active is 0
 }
 
 // New makes a Manager. It starts nothing and asks Redis nothing before the first Acquire. The caller must Close it.

@@ -140,3 +140,13 @@ func (m *Metrics) used(r Request, lost bool, held, left time.Duration) {
 	m.hold.WithLabelValues(r.Path, r.PolicyName, outcome).Observe(held.Seconds())
 	m.validity.Observe(max(0, left).Seconds())
 }
+
+// noteUnlocked keeps count of the holds that go on without the lock.
+func (m *Metrics) noteUnlocked(was, is bool) {
+	switch {
+	case is && !was:
+		m.unlocked.Inc()
+	case was && !is:
+		m.unlocked.Dec()
+	}
+}

@@ -52,13 +52,6 @@ func (r *run) remove(name string) {
 	r.waiters = slices.DeleteFunc(r.waiters, func(w waiter) bool { return w.request.Waiter == name })
 }
 
-// inLine says whether somebody in this process still waits for the run. Needs mu.
-func (m *Manager) inLine(r *run) bool {
-	now := m.now()
-	r.waiters = slices.DeleteFunc(r.waiters, func(w waiter) bool { return !now.Before(w.until) })
-	return len(r.waiters) > 0
-}
-
 // enqueue answers busy, with a place in line for who wants one. Needs mu.
 func (m *Manager) enqueue(ctx context.Context, r *run, req Request, local bool) error {
 	err := m.busy(r, req, local)
@@ -80,37 +73,15 @@ func (m *Manager) askLater(r *run, got grant) {
 
 // askNow has the scheduler ask Redis for those who wait. Needs mu.
 func (m *Manager) askNow(r *run) {
-	if r.hold == nil && !r.taking && m.inLine(r) && !m.closed {
+	if r.hold == nil && !r.taking && r.inLine(m.now()) && !m.closed {
 		r.askAt = m.now()
 		m.reschedule(r)
 	}
 }
 
-// claim asks Redis for the lock on behalf of those who wait in this process, and offers it to the first of them. Not through
-// their own calls: the offer of Redis stands for a second only, and the time of a busy process is no concern of the others in line.
-func (m *Manager) claim(ctx context.Context, t take) {
-	got := reply{sentAt: m.now(), err: ErrClosed}
-	if m.slot(ctx) {
-		got = m.ask(ctx, t)
-		<-m.slots
-	}
-	m.mu.Lock()
-	h, err := m.settle(ctx, t, got)
-	if err == nil && !m.closed && m.offer(t.run, h) {
-		m.opts.Metrics.handoffs.WithLabelValues("remote").Inc()
-		m.mu.Unlock()
-		return
-	}
-	if err != nil {
-		m.mu.Unlock()
-		return
-	}
-	m.giveBack(ctx, t.run, h)
-}
-
 // offer keeps a lock that nobody uses for the first waiter of this process, and wakes it; false: nobody waits. Needs mu.
 func (m *Manager) offer(r *run, h *hold) bool {
-	if !m.inLine(r) {
+	if !r.inLine(m.now()) {
 		h.offered = ""
 		return false
 	}
@@ -154,47 +125,22 @@ func (m *Manager) wakeUp(wake func()) {
 	}
 }
 
-// listen starts to listen to the news for this process, once. Needs mu.
-func (m *Manager) listen(ctx context.Context) {
-	if m.listening {
-		return
-	}
-	m.listening = true
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	m.tasks.Go(func() {
-		<-m.stop
-		cancel()
-	})
-	m.tasks.Go(func() {
-		for ctx.Err() == nil {
-			m.store.Listen(ctx, m.process, m.hear)
-			select {
-			case <-ctx.Done():
-			case <-m.opts.Clock.After(listenPause):
-			}
-		}
-	})
+func (m *Manager) busy(r *run, req Request, local bool) *BusyError {
+	return &BusyError{RunUID: req.RunUID, Local: local, Owner: r.seen, delay: req.Policy.BusyRetry.Wait(m.opts.Rand())}
 }
 
-// hear acts on news about the lock of a run.
-func (m *Manager) hear(n news, runUID string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	r, ok := m.runs[runUID]
-	if !ok {
-		return
+// inLine says whether somebody in this process still waits for the run. Needs mu.
+func (r *run) inLine(now time.Time) bool {
+	r.waiters = slices.DeleteFunc(r.waiters, func(w waiter) bool { return !now.Before(w.until) })
+	return len(r.waiters) > 0
+}
+
+// mustWait says that asking Redis would not help: the lock is used or being taken in this process, or kept for another waiter
+// of it, or this process is in line already. Needs mu.
+func (r *run) mustWait(req Request, now time.Time) bool {
+	h := r.hold
+	if h == nil {
+		return r.taking || r.inLine(now)
 	}
-	switch h := r.hold; {
-	case n == newsOffered && r.taking:
-		r.offered = true
-	case n == newsOffered:
-		m.askNow(r)
-	case n == newsWanted && h != nil:
-		h.others = true
-		r.contendedUntil = m.now().Add(contendedTime)
-		if h.user == nil && h.offered == "" {
-			h.lingerUntil = m.now() // it lingers for nobody
-			m.reschedule(r)
-		}
-	}
+	return h.user != nil || (h.offered != "" && h.offered != req.Waiter)
 }

@@ -21,7 +21,7 @@ func (m *Manager) finish(ctx context.Context, l *Lease, reuse bool) {
 	lost := h.lost != nil
 	m.opts.Metrics.used(h.request, lost, now.Sub(l.since), h.validUntil.Sub(now))
 	l.fail(ErrReleased)
-	m.noteUnlocked(h.unlocked, false)
+	m.opts.Metrics.noteUnlocked(h.unlocked, false)
 	h.user, h.unlocked = nil, false
 	switch {
 	case lost, m.closed, !reuse: // a lost lock is not freed: Redis is most likely out of reach, and the next take replaces the token

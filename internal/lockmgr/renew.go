@@ -83,7 +83,7 @@ func (m *Manager) noteRenewal(r *run, h *hold, got reply) {
 		if !was.renewed || was.failures > 0 || was.unlocked {
 			m.tell(h)
 		}
-		m.noteUnlocked(was.unlocked, false)
+		m.opts.Metrics.noteUnlocked(was.unlocked, false)
 	}
 }
 
@@ -93,20 +93,17 @@ func (m *Manager) noteFailure(r *run, h *hold, err error) {
 	h.failures++
 	h.failure = Explain(err).Error()
 	m.opts.Log.V(1).Info("Run lock not renewed", "runUID", r.uid, "fence", h.fence, "failures", h.failures, "cause", h.failure)
-	if h.failures >= p.Renewal.MaxConsecutiveFailures && !m.goesOn(h) {
+	if h.failures >= p.Renewal.MaxConsecutiveFailures && !h.goesOn() {
 		m.lose(r, h, RenewalFailuresExceeded)
 		return
 	}
 	wait := min(float64(p.TTL)*retryFraction, float64(p.Renewal.Interval))
-	h.renewAt = m.now().Add(time.Duration(wait * m.spread()))
+	h.renewAt = m.now().Add(time.Duration(wait * m.opts.spread()))
 	m.reschedule(r)
 	if h.failures == 1 {
 		m.tell(h)
 	}
 }
-
-// goesOn says that work under the hold goes on without the lock. A hold that nobody works under just ends.
-func (m *Manager) goesOn(h *hold) bool { return h.request.Policy.Renewal.Continue && h.user != nil }
 
 func renewalOutcome(owner bool, err error) string {
 	switch {
@@ -117,67 +114,4 @@ func renewalOutcome(owner bool, err error) string {
 	default:
 		return "ok"
 	}
-}
-
-// checkDeadline says whether a hold is lost because its validity is over, and if so notes the loss. Where the policy goes on
-// it notes that instead. Needs mu.
-//
-// Whoever looks first notes it, the scheduler's timer, a user who asks Err, or a renewal that came back: a starved goroutine
-// or a process that was paused must not see a lease as valid because nobody ticked.
-func (m *Manager) checkDeadline(r *run, h *hold) bool {
-	if r.hold != h || h.lost != nil || h.unlocked || m.now().Before(h.validUntil) {
-		return false
-	}
-	if !m.goesOn(h) {
-		m.lose(r, h, LeaseDeadlineReached)
-		return true
-	}
-	h.unlocked = true
-	m.noteUnlocked(false, true)
-	m.opts.Log.Info("Run goes on without its lock", "runUID", r.uid, "fence", h.fence, "policy", h.request.PolicyName, "cause", h.failure)
-	m.reschedule(r)
-	m.tell(h)
-	return false
-}
-
-// countLease counts the time of the lease in use since it was last counted. It is called at each renewal, so the figures of a lease
-// that lives for hours are of now. Needs mu.
-func (m *Manager) countLease(h *hold) {
-	now := m.now()
-	if h.user == nil || h.lost != nil || !now.After(h.countedUntil) {
-		return
-	}
-	total := now.Sub(h.countedUntil)
-	valid := min(total, max(0, h.validUntil.Sub(h.countedUntil)))
-	m.opts.Metrics.leased(h.request, valid, total-valid)
-	h.countedUntil = now
-}
-
-// noteUnlocked keeps count of the holds that go on without the lock.
-func (m *Manager) noteUnlocked(was, is bool) {
-	switch {
-	case is && !was:
-		m.opts.Metrics.unlocked.Inc()
-	case was && !is:
-		m.opts.Metrics.unlocked.Dec()
-	}
-}
-
-// lose notes that a hold is lost: its user is told and keeps the run busy in this process until the work has returned. A
-// lingering hold just goes, since nobody worked under it. Needs mu.
-func (m *Manager) lose(r *run, h *hold, reason Reason) {
-	m.countLease(h)
-	m.noteUnlocked(h.unlocked, false)
-	h.lost, h.unlocked = &LostError{Reason: reason, RunUID: r.uid, Fence: h.fence}, false
-	if h.user == nil {
-		m.detach(r)
-		m.askNow(r)
-		return
-	}
-	h.end()
-	m.opts.Metrics.abandoned.WithLabelValues(string(reason), h.request.PolicyName, h.request.Path).Inc()
-	m.opts.Log.Info("Run lock lost", "runUID", r.uid, "fence", h.fence, "reason", reason, "policy", h.request.PolicyName)
-	h.user.fail(h.lost)
-	m.reschedule(r)
-	m.tell(h)
 }

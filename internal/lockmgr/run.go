@@ -109,3 +109,15 @@ func (r *run) nextEvent() time.Time {
 	}
 	return earliest(next, r.contendedUntil)
 }
+
+// wakeScheduler makes sure that the scheduler wakes in time for the first event. A timer that is too early does no harm, so
+// that short leases, whose events all lie beyond it, cost no wake-up. Needs mu.
+func (m *Manager) wakeScheduler() {
+	if len(m.queue) == 0 || (!m.armed.IsZero() && !m.queue[0].due.Before(m.armed)) {
+		return
+	}
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}

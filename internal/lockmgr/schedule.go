@@ -38,25 +38,6 @@ func (q *eventQueue) Pop() any {
 	return r
 }
 
-// wakeScheduler makes sure that the scheduler wakes in time for the first event. A timer that is too early does no harm, so
-// that short leases, whose events all lie beyond it, cost no wake-up. Needs mu.
-func (m *Manager) wakeScheduler() {
-	if len(m.queue) == 0 || (!m.armed.IsZero() && !m.queue[0].due.Before(m.armed)) {
-		return
-	}
-	if !m.started {
-		if m.closed {
-			return
-		}
-		m.started = true
-		m.tasks.Go(m.schedule)
-	}
-	select {
-	case m.wake <- struct{}{}:
-	default:
-	}
-}
-
 // schedule runs the events of all runs until Close. It makes no call itself, so that nothing delays a deadline: one slow
 // Redis must not keep 10,000 leases from being fenced.
 func (m *Manager) schedule() {
@@ -127,7 +108,7 @@ func (m *Manager) fireFree(r *run, now time.Time) {
 	if !now.Before(r.contendedUntil) {
 		r.contendedUntil = time.Time{}
 	}
-	if m.inLine(r) && !r.askAt.IsZero() && !now.Before(r.askAt) {
+	if r.inLine(m.now()) && !r.askAt.IsZero() && !now.Before(r.askAt) {
 		first := r.waiters[0]
 		t := m.prepare(r, first.request)
 		t.forWaiters = true
@@ -151,3 +132,13 @@ func (m *Manager) endLinger(r *run, h *hold) {
 }
 
 var _ heap.Interface = (*eventQueue)(nil)
+
+// start starts the scheduler, and listens to the news for this process, once. Needs mu.
+func (m *Manager) start(ctx context.Context) {
+	if m.started {
+		return
+	}
+	m.started = true
+	m.tasks.Go(m.schedule)
+	m.listen(ctx)
+}

@@ -1,0 +1,123 @@
+package lockmgr
+
+import (
+	"context"
+	"time"
+)
+
+// unavailableDelay is the base of the wait before Redis is tried again; spread by +-spreadFraction.
+const unavailableDelay = time.Second
+
+// spreadFraction is how far waits for an unavailable Redis are spread to either side.
+const spreadFraction = 0.2
+
+// take is one try to take a lock in Redis.
+type take struct {
+	run        *run
+	request    Request
+	token      string
+	supersedes string // token of ours that may be replaced
+	repeated   bool   // an earlier try with this token has an unknown outcome, or the client may send it twice
+	forWaiters bool   // not for a caller, but for those in line
+}
+
+// prepare begins a take. Needs mu.
+func (m *Manager) prepare(r *run, req Request) take {
+	r.taking, r.offered = true, false
+	m.active++
+	m.reschedule(r)
+	t := take{run: r, request: req, token: r.pending, supersedes: r.dead, repeated: r.pending != "" || m.store.Repeats()}
+	if t.token == "" {
+		t.token = m.process + "." + m.opts.NewID()
+	}
+	return t
+}
+
+// reply is what came of a take.
+type reply struct {
+	sentAt time.Time
+	grant  grant
+	ok     bool // the lock is ours
+	err    error
+}
+
+// ask tries a take in Redis.
+func (m *Manager) ask(ctx context.Context, t take) reply {
+	req := t.request
+	c := claim{runUID: req.RunUID, token: t.token, supersedes: t.supersedes, floor: req.Floor, ttl: req.Policy.TTL}
+	if req.waits() {
+		c.process = m.process
+	}
+	// Invariant: the validity counts from here, before anything is sent. Redis starts the TTL later than this, so the key
+	// outlives the validity whatever the network does.
+	sentAt := m.now()
+	ctx, cancel := m.bounded(ctx, min(req.Policy.Renewal.Timeout, req.Policy.Validity()))
+	defer cancel()
+	got, err := m.store.Acquire(ctx, c)
+	return reply{sentAt: sentAt, grant: got, ok: got.fence > 0, err: err}
+}
+
+// settle notes what came of a take. Needs mu.
+func (m *Manager) settle(ctx context.Context, t take, got reply) (*hold, error) {
+	now, r, req := m.now(), t.run, t.request
+	r.taking = false
+	if got.err == nil && got.ok && !now.Before(got.sentAt.Add(req.Policy.Validity())) {
+		got.err = errLate
+	}
+	switch {
+	case got.err != nil:
+		// The take may have happened, or happen yet. The token is kept, so that the next try finds its own lock.
+		r.pending, r.forgetAt = t.token, now.Add(req.Policy.TTL)
+		m.dissolve(r)
+		m.deactivate(r)
+		m.opts.Metrics.failed(req, outcomeError, now.Sub(got.sentAt))
+		delay := time.Duration(float64(unavailableDelay) * m.opts.spread())
+		return nil, &UnavailableError{RunUID: req.RunUID, OneRun: concernsOneRun(got.err), cause: Explain(got.err), delay: delay}
+	case !got.ok:
+		m.opts.Metrics.failed(req, outcomeBusy, now.Sub(got.sentAt))
+		r.see(got.grant, now)
+		err := m.busy(r, req, false)
+		err.Asked = true
+		err.Queued = got.grant.queued && !m.closed && (t.forWaiters || r.place(ctx, req, now))
+		m.askLater(r, got.grant)
+		m.deactivate(r)
+		return nil, err
+	}
+	m.opts.Metrics.acquisitions.WithLabelValues(outcomeAcquired).Inc()
+	r.pending, r.dead, r.askAt, r.seen = "", "", time.Time{}, Owner{}
+	r.hold = newHold(ctx, t, got)
+	return r.hold, nil
+}
+
+// see notes who has the lock. While it is offered to somebody in line, whoever had it last is what is known.
+func (r *run) see(g grant, now time.Time) {
+	if g.owner == "" {
+		return
+	}
+	r.seen = Owner{Token: g.owner}
+	if g.left >= 0 {
+		r.seen.Ends = now.Add(g.left).Round(0)
+	}
+}
+
+// claim asks Redis for the lock on behalf of those who wait in this process, and offers it to the first of them. Not through
+// their own calls: the offer of Redis stands for a second only, and the time of a busy process is no concern of the others in line.
+func (m *Manager) claim(ctx context.Context, t take) {
+	got := reply{sentAt: m.now(), err: ErrClosed}
+	if m.slot(ctx) {
+		got = m.ask(ctx, t)
+		<-m.slots
+	}
+	m.mu.Lock()
+	h, err := m.settle(ctx, t, got)
+	if err == nil && !m.closed && m.offer(t.run, h) {
+		m.opts.Metrics.handoffs.WithLabelValues("remote").Inc()
+		m.mu.Unlock()
+		return
+	}
+	if err != nil {
+		m.mu.Unlock()
+		return
+	}
+	m.giveBack(ctx, t.run, h)
+}

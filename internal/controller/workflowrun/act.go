@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -32,7 +33,7 @@ func (p *pass) act(ctx context.Context, d lifecycle.Decision) (reconcile.Result,
 	failed = errors.Join(failed, p.withdraw(ctx))
 	p.dropUnused(ctx)
 	p.mem.prune(p.run)
-	p.later = earliest(p.later, p.watchWorkers())
+	p.later = pacing.Earliest(p.later, p.watchWorkers())
 	if f, ok := errors.AsType[*bus.FencedError](failed); ok && p.lease != nil {
 		return p.fencedOut(ctx, p.lease, f)
 	}
@@ -65,7 +66,7 @@ func (p *pass) nextLook(wake time.Time) time.Time {
 	if lifecycle.Finished(p.run) {
 		limit = forgetDelay
 	}
-	return earliest(earliest(wake, p.later), p.clock.Now().Add(limit))
+	return pacing.Earliest(pacing.Earliest(wake, p.later), p.clock.Now().Add(limit))
 }
 
 // retryDelay is what the error asks for, else actRetryDelay.

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
 )
@@ -25,7 +26,7 @@ func (p *pass) advance(ctx context.Context) (reconcile.Result, error) {
 	}
 	p.takeKept(ctx)
 	defer p.putBack(ctx)
-	if err := p.deskFor(ctx, bytesOfLetters(p.letters)); err != nil {
+	if err := p.desk.ForOutputs(ctx, bytesOfLetters(p.letters)); err != nil {
 		return reconcile.Result{}, err
 	}
 	if next := p.tooEarly(); !next.IsZero() {
@@ -36,7 +37,7 @@ func (p *pass) advance(ctx context.Context) (reconcile.Result, error) {
 	if result, done, err := p.noLock(ctx, plan); done {
 		return result, err
 	}
-	if err := p.sitDownForSize(ctx); err != nil {
+	if err := p.desk.ForObject(ctx, p.mem.lastWriteBytes); err != nil {
 		return reconcile.Result{}, err
 	}
 	lease, err := p.acquire(ctx)
@@ -60,7 +61,7 @@ func (p *pass) noLock(ctx context.Context, plan lifecycle.Decision) (result reco
 	at := p.gateAnswers()
 	switch {
 	case plan.Changed && !at.IsZero():
-		return p.again(earliest(plan.Wake, at)), true, nil
+		return p.again(pacing.Earliest(plan.Wake, at)), true, nil
 	case plan.Changed || p.wantsLock():
 	case !p.owes():
 		// Nothing to write, so no lock: what the core says of duplicates and stale results can never change back.
@@ -69,7 +70,7 @@ func (p *pass) noLock(ctx context.Context, plan lifecycle.Decision) (result reco
 		result, err = p.act(ctx, plan)
 		return result, true, err
 	case !p.payable():
-		return p.again(earliest(plan.Wake, p.clock.Now().Add(actRetryDelay))), true, nil
+		return p.again(pacing.Earliest(plan.Wake, p.clock.Now().Add(actRetryDelay))), true, nil
 	}
 	return reconcile.Result{}, false, nil
 }
@@ -85,7 +86,7 @@ func (p *pass) takeUnripe() {
 // tooEarly is when the run may be written next, if it is to be written and that time has not come; else zero. It is asked before what
 // a decision lacks is found out and stored: the next decision will have more results, and other outputs of items to store.
 func (p *pass) tooEarly() time.Time {
-	next := p.mem.nextWrite(len(p.letters), lastOfMany(p.letters, p.mem.lastWriteApplied, p.run))
+	next := p.mem.lastWrite.Next(len(p.letters), pacing.LastOfMany(paced(p.letters), p.mem.lastWrite.Applied, p.run))
 	if !next.After(p.clock.Now()) {
 		return time.Time{}
 	}
@@ -256,16 +257,8 @@ func (p *pass) finished(ctx context.Context) (reconcile.Result, error) {
 	}
 	if p.mem.last == nil {
 		p.memories.forget(p.key)
-		return p.again(earliest(d.Wake, p.later)), nil
+		return p.again(pacing.Earliest(d.Wake, p.later)), nil
 	}
 	// The cache has not caught up; until then this process keeps a copy of its own.
-	return p.again(earliest(earliest(d.Wake, p.later), p.clock.Now().Add(forgetDelay))), nil
-}
-
-// earliest is the earlier of two times; a zero time means never.
-func earliest(a, b time.Time) time.Time {
-	if a.IsZero() || (!b.IsZero() && b.Before(a)) {
-		return b
-	}
-	return a
+	return p.again(pacing.Earliest(pacing.Earliest(d.Wake, p.later), p.clock.Now().Add(forgetDelay))), nil
 }

@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 )
 
@@ -60,7 +61,7 @@ func (p *pass) answers() lifecycle.Answers {
 func (p *pass) ask(ctx context.Context) bool {
 	now, a := p.clock.Now(), &p.mem.asking
 	if p.more || now.Before(a.next) {
-		p.later = earliest(p.later, a.next)
+		p.later = pacing.Earliest(p.later, a.next)
 		return false
 	}
 	if p.from == 0 && a.losses == p.losses {
@@ -118,7 +119,7 @@ func (p *pass) isDoomed(found bus.Answer) bool {
 func (p *pass) answersMissing(wait time.Duration, cause string) (news bool) {
 	now := p.clock.Now()
 	next := now.Add(wait)
-	p.later = earliest(p.later, next)
+	p.later = pacing.Earliest(p.later, next)
 	return p.mem.asking.missing(now, next, cause)
 }
 

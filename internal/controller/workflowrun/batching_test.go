@@ -9,6 +9,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -54,9 +55,9 @@ var _ = Describe("batching", func() {
 		tasks := w.takeAll(ctx, 2)
 		tasks[0].say(ctx, started)
 		r.pumpAll(ctx, 1)
-		w.clock.Step(startedPatience / 2) // longer than the pause between writes
+		w.clock.Step(pacing.StartedPatience / 2) // longer than the pause between writes
 		wait := r.mustPass(ctx, run).RequeueAfter
-		Expect(wait).To(Equal(startedPatience / 2))
+		Expect(wait).To(Equal(pacing.StartedPatience / 2))
 		Expect(r.counter("syncopate_status_writes_total")).To(BeEquivalentTo(1))
 		w.clock.Step(wait)
 		r.mustPass(ctx, run)
@@ -80,7 +81,7 @@ var _ = Describe("batching", func() {
 		tasks[0].succeed(ctx)
 		r.pumpAll(ctx, 1)
 		wait := r.mustPass(ctx, run).RequeueAfter
-		Expect(wait).To(And(BeNumerically(">", 0), BeNumerically("<=", minWritePause)))
+		Expect(wait).To(And(BeNumerically(">", 0), BeNumerically("<=", pacing.MinPause)))
 		tasks[1].succeed(ctx)
 		r.pumpAll(ctx, 1)
 		w.clock.Step(wait)
@@ -114,7 +115,7 @@ var _ = Describe("batching", func() {
 		r.mustPass(ctx, run)
 		tasks[16].succeed(ctx)
 		r.pumpAll(ctx, 1)
-		Expect(r.mustPass(ctx, run).RequeueAfter).To(Equal(took+16*took/resultsPerPause), "the other may come")
+		Expect(r.mustPass(ctx, run).RequeueAfter).To(Equal(took+16*took/pacing.ResultsPerPause), "the other may come")
 		tasks[17].succeed(ctx)
 		r.pumpAll(ctx, 1)
 		Expect(r.mustPass(ctx, run).RequeueAfter).To(Equal(took), "nobody else can come")

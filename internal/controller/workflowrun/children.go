@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 )
 
@@ -58,7 +59,7 @@ func (p *pass) observeFamily(ctx context.Context) error {
 			b := p.mem.births[name]
 			births[name], p.children[name] = b, b.fact
 			if b.fact.State == lifecycle.ChildPostponed {
-				p.later = earliest(p.later, b.again)
+				p.later = pacing.Earliest(p.later, b.again)
 			}
 			continue
 		}
@@ -151,7 +152,7 @@ func (p *pass) born(name string, b birth) {
 		p.mem.births = map[string]birth{}
 	}
 	p.mem.births[name] = b
-	p.later = earliest(p.later, p.clock.Now())
+	p.later = pacing.Earliest(p.later, p.clock.Now())
 }
 
 // renderedChild renders the child run of a step again, with the outputs that its inputs are made of.

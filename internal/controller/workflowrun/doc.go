@@ -29,17 +29,9 @@
 // of losses when it begins and keeps it with what it publishes, so a job that the stream before took, while the loss was noticed, is
 // looked up as well. All runs that have not ended are woken (watchLosses). A plain reconnect changes nothing.
 //
-// Batching: results that arrive while a write is under way wait in the inbox; the next pass applies all of them in one write,
-// which does not start before max(10 ms, duration of the last write, and once more for each ten results that it applied) is over,
-// and a second at most: a run with many results at a time has large writes, and all runs share one API server.
-//
-// # Shares
-//
-// Passes, status writes and desks are places that namespaces share (shares): who has the fewest is next. A run whose namespace has its share
-// of the passes waits in a line (turns), not on a worker, and is woken for its turn; a namespace gets another pass only if more are free than it
-// has. A pass begins with quick decisions; when one is cut, or large outputs are to be read, it sits down at a desk, of which there are two at most, and
-// keeps that to its end. So what large runs hold in memory is bounded for the process, and a core is left to the others. Status writes that
-// let a run in wait for no place.
+// Batching: results that arrive while a write is under way wait in the inbox; the next pass applies all
+// of them in one write, which begins when package pacing says so. Passes, status writes and desks are
+// shared by namespaces: package shares. Status writes that let a run in wait for no place.
 //
 // # The inbox
 //

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 )
 
@@ -146,7 +147,7 @@ var _ = Describe("a step for each item", func() {
 				}
 				if said != "" {
 					r.pumpAll(ctx, 3)
-					w.clock.Step(itemStartedPatience)
+					w.clock.Step(pacing.ItemStartedPatience)
 					r.mustPass(ctx, run)
 				}
 				if want == "" {
@@ -197,10 +198,10 @@ var _ = Describe("a step for each item", func() {
 			w.clock.Step(lead)
 			w.takeAll(ctx, 40)[7].succeed(ctx)
 			r.pumpAll(ctx, 1)
-			w.clock.Step(itemPatience / 2)
+			w.clock.Step(pacing.ItemPatience / 2)
 			r.mustPass(ctx, run)
 			Expect(stepOf(w.get(ctx, run), "all").ForEach.Succeeded).To(BeZero(), "it waits for others")
-			w.clock.Step(itemPatience / 3)
+			w.clock.Step(pacing.ItemPatience / 3)
 			if lead == 0 {
 				w.patch(ctx, run, `{"spec":{"shutdown":"Cancel"}}`)
 			}

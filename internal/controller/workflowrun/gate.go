@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/internal/policy"
 	quota "github.com/syncopate-dev/syncopate/internal/quota/controller"
@@ -136,7 +137,7 @@ func (p *pass) gateAnswers() time.Time {
 
 func (p *pass) comeAgain(ctx context.Context, err error, what string) {
 	wait := retryDelay(err)
-	p.later = earliest(p.later, p.clock.Now().Add(wait))
+	p.later = pacing.Earliest(p.later, p.clock.Now().Add(wait))
 	log.FromContext(ctx).V(1).Info(what, "delay", wait, "cause", err.Error())
 }
 

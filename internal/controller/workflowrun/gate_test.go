@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/shares"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/internal/policy"
 	quota "github.com/syncopate-dev/syncopate/internal/quota/controller"
@@ -47,7 +48,7 @@ func (r *replica) gated(ctx context.Context) *woken {
 	k := quota.New(quota.Options{
 		Gate: store.New(r.redis, store.Options{Clock: r.clock}), Client: r.client, Live: r.live, Wake: w.add, Clock: r.clock, Log: GinkgoLogr,
 	})
-	asks := newGateAsks(keptGates{k}, r.clock, placeMetrics{}, func(key types.NamespacedName, _ bool) { w.add(key) })
+	asks := newGateAsks(keptGates{k}, r.clock, shares.KindMetrics{}, func(key types.NamespacedName, _ bool) { w.add(key) })
 	r.gates = asks
 	asking, end := context.WithCancel(context.WithoutCancel(ctx))
 	var ended sync.WaitGroup

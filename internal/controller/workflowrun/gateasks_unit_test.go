@@ -13,6 +13,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/shares"
 	"github.com/syncopate-dev/syncopate/internal/policy"
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
@@ -73,7 +74,7 @@ func newAsker(t *testing.T, tenants ...string) *asker {
 	for _, tenant := range tenants {
 		a.slow.free[tenant] = make(chan struct{})
 	}
-	a.gateAsks = newGateAsks(a.slow, a.clock, placeMetrics{}, func(key types.NamespacedName, _ bool) { a.woken <- key })
+	a.gateAsks = newGateAsks(a.slow, a.clock, shares.KindMetrics{}, func(key types.NamespacedName, _ bool) { a.woken <- key })
 	ctx, stop := context.WithCancel(t.Context())
 	var ended sync.WaitGroup
 	ended.Go(func() { _ = a.Start(ctx) })

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/shares"
 	"github.com/syncopate-dev/syncopate/internal/policy"
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
@@ -38,7 +39,7 @@ func (*askedError) Error() string { return "the gate was asked; its answer is no
 //	Leave: given up         --> its end is waited for, and what it may have got is left
 type gateAsks struct {
 	gates
-	shares *shares
+	shares *shares.Shares
 	clock  clock.PassiveClock
 	wake   func(key types.NamespacedName, admitted bool)
 
@@ -61,8 +62,8 @@ type gateAsk struct {
 	err     error
 }
 
-func newGateAsks(g gates, c clock.PassiveClock, m placeMetrics, wake func(key types.NamespacedName, admitted bool)) *gateAsks {
-	return &gateAsks{gates: g, shares: newShares(gatePlaces, true, m), clock: c, wake: wake, byRun: map[types.UID]*gateAsk{}}
+func newGateAsks(g gates, c clock.PassiveClock, m shares.KindMetrics, wake func(key types.NamespacedName, admitted bool)) *gateAsks {
+	return &gateAsks{gates: g, shares: shares.New(gatePlaces, true, m), clock: c, wake: wake, byRun: map[types.UID]*gateAsk{}}
 }
 
 // Admit implements gates. With strategy Lock it does not wait: its error is an *askedError until the answer is there.
@@ -100,7 +101,7 @@ func (g *gateAsks) ask(ctx context.Context, run *v1alpha1.WorkflowRun, tenant st
 }
 
 func (g *gateAsks) answer(ctx context.Context, run *v1alpha1.WorkflowRun, at stay, p policy.Effective) (store.Answer, error) {
-	done, err := g.shares.wait(ctx, at.policy+"/"+at.tenant) // one share for each lock
+	done, err := g.shares.Wait(ctx, at.policy+"/"+at.tenant) // one share for each lock
 	if err != nil {
 		return store.Answer{}, err
 	}

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/internal/share"
 )
@@ -160,7 +161,7 @@ func (b *inbox) backlog() backlog {
 	s := backlog{results: b.places.Used(), bytes: b.bytes.Used(), limit: b.bytes.Limit()}
 	for _, waiting := range b.byRun {
 		for _, l := range waiting {
-			s.oldest = earliest(s.oldest, l.fact.PublishedAt)
+			s.oldest = pacing.Earliest(s.oldest, l.fact.PublishedAt)
 		}
 	}
 	return s

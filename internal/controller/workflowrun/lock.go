@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
 	"github.com/syncopate-dev/syncopate/internal/policy"
@@ -172,14 +173,14 @@ func (p *pass) withoutLock(ctx context.Context, cause error) (reconcile.Result, 
 	p.countLeaseless()
 	p.handBack(ctx, class, cause)
 	now, wait := p.clock.Now(), p.retryWait(class)
-	at := earliest(now.Add(wait), d.Wake)
+	at := pacing.Earliest(now.Add(wait), d.Wake)
 	if class == bus.ClassLockBusy {
 		p.locked.BusyRetry("reconcile", class, p.policy.Name, p.policy.RunLock.BusyRetry.Fixed, wait)
 		log.FromContext(ctx).V(1).Info("Run lock busy, tried again later", "class", class, "delay", wait, "policy", p.policy.Name)
-		at = earliest(at, p.budgetEnd())
+		at = pacing.Earliest(at, p.budgetEnd())
 		p.mem.busyRetries++
 		if due := p.mem.busy.overdueAt(p.policy.RunLock); due.After(now) {
-			at = earliest(at, due)
+			at = pacing.Earliest(at, due)
 		}
 		p.mem.busy.looked(p.run)
 	} else {
@@ -217,7 +218,7 @@ func (p *pass) retryWait(class string) time.Duration {
 func (p *pass) budgetEnd() time.Time {
 	var first time.Time
 	for _, l := range p.inbox.waiting(p.run.UID) {
-		first = earliest(first, l.since.Add(p.policy.RunLock.Wait.Budget))
+		first = pacing.Earliest(first, l.since.Add(p.policy.RunLock.Wait.Budget))
 	}
 	return first
 }

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr/redistest"
 )
@@ -166,7 +167,7 @@ var _ = Describe("while somebody else has the lock", func() {
 		Expect(first.after).NotTo(Equal(second.after), "each with a delay of its own")
 
 		Expect(saysBusy(w.get(ctx, run))).To(BeTrue(), "then it is told")
-		w.clock.Step(minWritePause)
+		w.clock.Step(pacing.MinPause)
 		w.patch(ctx, run, `{"spec":{"shutdown":"Terminate"}}`)
 		r.mustPass(ctx, run)
 		end := w.get(ctx, run)

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -34,13 +35,10 @@ type memory struct {
 	withdrawals []lifecycle.Withdrawal
 	// doubt is a write of which nobody knows whether it took effect; nil: none.
 	doubt *doubt
-	// lastWriteEnd, lastWriteTook and lastWriteApplied pace writes: see nextWrite.
-	lastWriteEnd  time.Time
-	lastWriteTook time.Duration
+	// lastWrite paces writes.
+	lastWrite pacing.LastWrite
 	// lastWriteBytes is the size of the object in the last write that was wanted.
 	lastWriteBytes int
-	// lastWriteApplied is how many results the last write applied.
-	lastWriteApplied int
 	// lostLease is the reason why this process lost its last lease of the run, until status tells it.
 	lostLease string
 	// busy is about the lock that the run waits for.
@@ -96,20 +94,6 @@ func (m *memory) resolve(run *v1alpha1.WorkflowRun) {
 		}
 	}
 	m.doubt = nil
-}
-
-// nextWrite is the earliest time for the next status write: the pause lets results pile up, so that under load each write
-// applies many of them. A run with many results at a time leaves more time to others: its writes are large, and they all go through
-// one API server. But no longer than until a crowd waits, which holds memory. And not for the last few of many, see lastOfMany.
-func (m *memory) nextWrite(waiting int, last bool) time.Time {
-	if m.lastWriteEnd.IsZero() {
-		return time.Time{}
-	}
-	pause := m.lastWriteTook
-	if waiting < crowd && !last {
-		pause += m.lastWriteTook * time.Duration(m.lastWriteApplied) / resultsPerPause
-	}
-	return m.lastWriteEnd.Add(min(max(minWritePause, pause), maxWritePause))
 }
 
 // unpublished lists the attempts which are in status and not known to be with NATS, which has lost data so many times. Those whose

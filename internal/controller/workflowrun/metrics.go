@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
 )
 
 // Metrics are the figures of this package; docs/architecture.md lists them.
@@ -23,9 +24,6 @@ type Metrics struct {
 	takeOver        prometheus.Histogram
 	dispatchLatency prometheus.Histogram
 	decisionsCut    prometheus.Counter
-	placesUsed      *prometheus.GaugeVec
-	placeWaits      *prometheus.CounterVec
-	placesWaiting   *prometheus.GaugeVec
 }
 
 // NewMetrics makes and registers the metrics.
@@ -77,19 +75,10 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m.decisionsCut = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "syncopate_decisions_cut_total", Help: "Status writes that leave steps or items to the next one, because expressions took what a pass may.",
 	})
-	m.placesUsed = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "syncopate_places_used", Help: "Places in use that tenants share, by kind: pass, write, desk (costly expressions and large outputs), gate (questions to gates of strategy Lock).",
-	}, []string{"kind"})
-	m.placeWaits = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "syncopate_place_waits_total", Help: "Requests for a place that had to wait, by kind: pass, write, desk, gate.",
-	}, []string{"kind"})
-	m.placesWaiting = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "syncopate_places_waiting", Help: "Requests that wait for a place now, by kind: pass, write, desk, gate.",
-	}, []string{"kind"})
 	for _, form := range forms {
 		m.tooLarge.WithLabelValues(form) // from 0 on: an alert is about its increase
 	}
-	reg.MustRegister(m.decisionsCut, m.placesUsed, m.placeWaits, m.placesWaiting, m.statusWrites, m.fenceRejections, m.storeFailures, m.tooLarge, m.recoveries, m.eventsDropped, m.answersAsked, m.refusals,
+	reg.MustRegister(m.decisionsCut, m.statusWrites, m.fenceRejections, m.storeFailures, m.tooLarge, m.recoveries, m.eventsDropped, m.answersAsked, m.refusals,
 		m.resultsPerWrite, m.resultLatency, m.takeOver, m.dispatchLatency)
 	return m
 }
@@ -97,29 +86,6 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 // applied notes a result that is in status now, and how long that took.
 func (m *Metrics) applied(policy string, took time.Duration) {
 	m.resultLatency.WithLabelValues(policy).Observe(took.Seconds())
-}
-
-// placeMetrics are those of one kind of places; the zero value counts nothing.
-type placeMetrics struct {
-	used    prometheus.Gauge
-	waits   prometheus.Counter
-	waiting prometheus.Gauge
-}
-
-func (m *Metrics) places(kind string) placeMetrics {
-	return placeMetrics{m.placesUsed.WithLabelValues(kind), m.placeWaits.WithLabelValues(kind), m.placesWaiting.WithLabelValues(kind)}
-}
-
-// changed notes how many places are in use and how many requests wait, more or fewer than before.
-func (m placeMetrics) changed(used, waiting int) {
-	if m.used == nil {
-		return
-	}
-	m.used.Add(float64(used))
-	m.waiting.Add(float64(waiting))
-	if waiting > 0 {
-		m.waits.Inc()
-	}
 }
 
 func phaseOf(run *v1alpha1.WorkflowRun) string {
@@ -189,7 +155,7 @@ func (c *waitingResults) Describe(ch chan<- *prometheus.Desc) {
 func (c *waitingResults) Collect(ch chan<- prometheus.Metric) {
 	known, strays := c.in.inbox.backlog(), c.in.strays.parked.backlog()
 	oldest := 0.0
-	if at := earliest(known.oldest, strays.oldest); !at.IsZero() {
+	if at := pacing.Earliest(known.oldest, strays.oldest); !at.IsZero() {
 		oldest = max(0, c.in.clock.Since(at).Seconds())
 	}
 	for desc, v := range map[*prometheus.Desc]float64{

@@ -12,6 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/shares"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
 	"github.com/syncopate-dev/syncopate/internal/policy"
@@ -36,7 +38,7 @@ type pass struct {
 	found   *found                    // in the object store
 	unused  []string                  // names of outputs to which the last write does not refer any more
 	losses  uint64                    // how often NATS had lost data when the pass began: what it publishes is known to be there until the next loss
-	desk    func()                    // gives the desk back that the pass has; nil: it has none
+	desk    *shares.Desk
 	// evaluated is what expressions gave in the decisions of this pass so far.
 	evaluated *lifecycle.Evaluated
 	lacking   error // why outputs in the object store that are needed could not be stored or read; nil: they could
@@ -70,7 +72,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*pa
 	}
 	r.directory.see(cached)
 	r.letGo(ctx, r.memories.peek(key), cached.UID)
-	p := &pass{Reconciler: r, key: key, mem: r.memories.of(key, cached.UID), losses: r.jobs.Losses()}
+	p := &pass{Reconciler: r, key: key, mem: r.memories.of(key, cached.UID), losses: r.jobs.Losses(), desk: r.desks.For(key.Namespace)}
 	p.run = p.mem.newest(cached)
 	p.mem.resolve(p.run)
 	p.mem.roomAgain(p.run)
@@ -157,64 +159,23 @@ func (p *pass) observeTenant(ctx context.Context) error {
 	return nil
 }
 
-// ripe leaves results for a later pass when they can wait for company: news that jobs were started, as a status write each would double
-// the writes of a run of short jobs, and nobody waits for the news that a job began 100 ms ago; and results of a few of many items.
+// ripe leaves results for a later pass when they can wait for company.
 func ripe(waiting []*letter, now time.Time, run *v1alpha1.WorkflowRun) (letters, unripe []*letter, later time.Time) {
-	if len(waiting) == 0 {
-		return nil, nil, time.Time{}
-	}
-	at := waiting[0].since
-	for _, l := range waiting {
-		if l.since.Before(at) {
-			at = l.since
-		}
-	}
-	if at = at.Add(patienceWith(waiting, run)); at.After(now) {
+	if at := pacing.BatchReadyAt(paced(waiting), run); at.After(now) {
 		return nil, waiting, at
 	}
 	return waiting, nil, time.Time{}
 }
 
-// patienceWith is how long results wait for company from when the oldest came.
-func patienceWith(waiting []*letter, run *v1alpha1.WorkflowRun) time.Duration {
-	finals, ofItems := 0, 0
-	for _, l := range waiting {
-		isItem, final := l.fact.ID.Item != protocol.NoItem, l.fact.Result.Status != protocol.StatusStarted
-		switch {
-		case final && !isItem:
-			return 0
-		case final:
-			finals++
-		case isItem:
-			ofItems++
-		}
-	}
-	switch {
-	case finals > 0 && finals*itemShare >= len(lifecycle.Unanswered(run)):
-		return 0
-	case finals > 0:
-		return itemPatience
-	case ofItems == len(waiting):
-		return itemStartedPatience
-	default:
-		return startedPatience
-	}
-}
-
-// lastOfMany says whether results of all jobs that are in flight wait, and these are few beside those of the last write: nobody else
-// can come, and what a large write owes to others is owed by the many, not by these.
-func lastOfMany(letters []*letter, lastApplied int, run *v1alpha1.WorkflowRun) bool {
-	if len(letters) == 0 || lastApplied < itemShare {
-		return false
-	}
-	finals := 0
+// paced is what pacing has to do with results.
+func paced(letters []*letter) []pacing.Waiting {
+	list := make([]pacing.Waiting, 0, len(letters))
 	for _, l := range letters {
-		if l.fact.Result.Status != protocol.StatusStarted {
-			finals++
-		}
+		list = append(list, pacing.Waiting{
+			Since: l.since, Item: l.fact.ID.Item != protocol.NoItem, Started: l.fact.Result.Status == protocol.StatusStarted,
+		})
 	}
-	inFlight := len(lifecycle.Unanswered(run))
-	return finals >= inFlight && inFlight*itemShare <= lastApplied
+	return list
 }
 
 // input is what the core decides on, for a given state of the lock.
@@ -223,7 +184,7 @@ func (p *pass) input(lock lifecycle.Lock) lifecycle.Input {
 		Run: p.run, Now: p.clock.Now(), Lock: lock, Tenant: p.tenant,
 		Permits: p.permits, Gate: p.gate, Claim: p.claim, Approvals: p.decided, Workers: p.workers, NATSDown: p.jobs.Outage(), Parent: p.parent, Children: p.children,
 		Answers: p.answers(), Lists: p.lists.of(p.run.UID), Payloads: p.found.payloads,
-		Evaluated: p.evaluated, Quick: p.desks != nil && p.desk == nil,
+		Evaluated: p.evaluated, Quick: !p.desk.Has(),
 		DeadLetters: deadLetters(p.doomed), Form: p.form(), MaxRetryAfter: p.policy.Delivery.MaxDelay,
 	}
 	for _, l := range p.letters {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -19,8 +20,6 @@ import (
 const (
 	// supplyParallel bounds the outputs that one pass stores or reads at the same time; so many of the largest that they take loadedBytes.
 	supplyParallel = 8
-	// deskBytes is how much a pass reads of outputs without a desk.
-	deskBytes = 256 << 10
 	// loadedBytes bounds what a pass keeps of outputs that a decision reads: as much as the core asks for at once, for expressions and
 	// results on the one hand, and for outputs of items that are made one on the other.
 	loadedBytes = 2 * protocol.MaxPayloadBytes
@@ -44,7 +43,7 @@ func (p *pass) decide(ctx context.Context, lock lifecycle.Lock) lifecycle.Decisi
 		p.lists.keep(p.run.UID, d.Lists)
 		asked := p.askAbout(ctx, d.Needs)
 		switch {
-		case d.Cut && p.sitDown(ctx):
+		case d.Cut && p.desk.SitDown(ctx):
 			continue // with time for what takes long
 		case !d.Needs.Outputs() && !asked:
 			return d
@@ -76,7 +75,7 @@ func (p *pass) outputsMissing(ctx context.Context, d lifecycle.Decision, cause e
 		log.FromContext(ctx).Info("Outputs in the object store wait", "delay", retryDelay(cause), "cause", cause.Error())
 	}
 	p.lacking = cause
-	p.later = earliest(p.later, p.clock.Now().Add(retryDelay(cause)))
+	p.later = pacing.Earliest(p.later, p.clock.Now().Add(retryDelay(cause)))
 	if d.Deferred {
 		p.answersMissing(retryDelay(cause), cause.Error())
 	}
@@ -85,7 +84,7 @@ func (p *pass) outputsMissing(ctx context.Context, d lifecycle.Decision, cause e
 // supply stores and reads what a decision lacks. What it finds out is a fact about the output; its error is not.
 func (p *pass) supply(ctx context.Context, n lifecycle.Needs) error {
 	bytes := bytesOf(n)
-	if err := p.deskFor(ctx, bytes); err != nil {
+	if err := p.desk.ForOutputs(ctx, bytes); err != nil {
 		return err
 	}
 	var tasks []func() error
@@ -123,6 +122,35 @@ func (p *pass) supply(ctx context.Context, n lifecycle.Needs) error {
 	}
 	wg.Wait()
 	return failed
+}
+
+// suppliedAtOnce is how many outputs of so many bytes together are stored or read at the same time.
+func suppliedAtOnce(bytes int64) int {
+	if bytes > loadedBytes {
+		return loadedBytes / protocol.MaxPayloadBytes
+	}
+	return supplyParallel
+}
+
+func bytesOfLetters(letters []*letter) (bytes int64) {
+	for _, l := range letters {
+		bytes += l.bytes()
+	}
+	return bytes
+}
+
+// bytesOf is how much memory it takes to store or read what a decision lacks.
+func bytesOf(n lifecycle.Needs) (bytes int64) {
+	for _, s := range n.Store {
+		bytes += s.Ref.Size
+	}
+	for _, ref := range n.Check {
+		bytes += ref.Size
+	}
+	for _, ref := range n.Load {
+		bytes += ref.Size
+	}
+	return bytes
 }
 
 // tired gives a result back that has waited too long for the object store.

@@ -26,7 +26,7 @@ func (p *pass) persist(ctx context.Context, d lifecycle.Decision) error {
 	if !tried {
 		return err
 	}
-	p.mem.lastWriteApplied = applied(d.Verdicts)
+	p.mem.lastWrite.Applied = applied(d.Verdicts)
 	if err != nil {
 		p.metrics.statusWrites.WithLabelValues("refused").Inc()
 		if !apierrors.IsConflict(err) && !apierrors.IsInvalid(err) && !apierrors.IsNotFound(err) {
@@ -67,8 +67,8 @@ func (p *pass) put(ctx context.Context, next *v1alpha1.WorkflowRun) (tried bool,
 	defer done()
 	begin := p.clock.Now()
 	err = p.statuses.Put(ctx, next, body)
-	p.mem.lastWriteEnd = p.clock.Now()
-	p.mem.lastWriteTook = p.mem.lastWriteEnd.Sub(begin)
+	p.mem.lastWrite.End = p.clock.Now()
+	p.mem.lastWrite.Took = p.mem.lastWrite.End.Sub(begin)
 	return true, err //nolint:wrapcheck // persist says what it is about
 }
 
@@ -78,10 +78,10 @@ func (p *pass) mayWrite(ctx context.Context, next *v1alpha1.WorkflowRun) (done f
 	if p.writes == nil || (lifecycle.Admitted(next) && !lifecycle.Admitted(p.run)) {
 		return func() {}, nil
 	}
-	if err := p.sitDownForSize(ctx); err != nil {
+	if err := p.desk.ForObject(ctx, p.mem.lastWriteBytes); err != nil {
 		return nil, err
 	}
-	return p.writes.wait(ctx, p.key.Namespace)
+	return p.writes.Wait(ctx, p.key.Namespace)
 }
 
 // takenOver are the objects of items' workers whose bytes are with those of other items now.

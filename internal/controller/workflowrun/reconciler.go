@@ -15,19 +15,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/shares"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
 const (
-	// minWritePause is the least time between the end of a run's status write and the start of its next one.
-	minWritePause = 10 * time.Millisecond
-	// resultsPerPause is how many results in one write make the pause after it longer by the duration of that write.
-	resultsPerPause = 10
-	// crowd is how many results of a run make it write after the plain pause.
-	crowd = 100
-	// maxWritePause bounds that time: after a write that ran into its time-out the run must go on soon.
-	maxWritePause = time.Second
 	// lookAgain is when a run under way is looked at at the latest, whatever it waits for: a safety net for wake-ups that
 	// were lost, say by a clock that was set back.
 	lookAgain = 5 * time.Minute
@@ -37,14 +30,6 @@ const (
 	decideTimeout = 8 * time.Second
 	// passTimeout bounds the write and the effects of one pass, from when it was decided on, also while the operator stops.
 	passTimeout = 8 * time.Second
-	// startedPatience is how long news that jobs were started wait for company before they are worth a write of their own.
-	startedPatience = 100 * time.Millisecond
-	// itemPatience is how long results of items of a step with forEach wait for others, and itemShare that they are enough when one of
-	// so many that are in flight came: each write costs the same, however many results it applies.
-	itemPatience = 100 * time.Millisecond
-	itemShare    = 8
-	// itemStartedPatience is startedPatience for items: there may be a thousand of them.
-	itemStartedPatience = time.Second
 	// resultPatience is how long results wait for Redis or the API server before they go back to NATS. How long they wait for a
 	// busy lock is a matter of the policy.
 	resultPatience = 3 * time.Second
@@ -107,11 +92,11 @@ type Reconciler struct {
 	requireLists bool
 
 	// writes has a place for each status write that may be under way at the same time; nil: any number.
-	writes *shares
-	// turns has a place for each pass that may be under way; nil: any number.
-	turns *turns
-	// desks has a place for each pass that may do what takes long; nil: all passes may.
-	desks *shares
+	writes *shares.Shares
+	// turns has a place for each pass that may be under way.
+	turns *shares.Turns
+	// desks has a place for each pass that may do what takes long.
+	desks *shares.Desks
 
 	metrics *Metrics
 	locked  *lockmgr.Metrics // of lock-busy retries
@@ -153,21 +138,19 @@ func (r *Reconciler) wakeNext(key types.NamespacedName) {
 
 // Reconcile makes one pass over a run: observe, decide, persist, act.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	if r.turns != nil {
-		r.turns.see(req.Namespace, r.clock.Now())
-		turn, may := r.turns.enter(req.NamespacedName)
-		if !may {
-			return reconcile.Result{}, nil // it is woken
-		}
-		defer r.turns.leave(turn)
+	r.turns.See(req.Namespace, r.clock.Now())
+	turn, may := r.turns.Enter(req.NamespacedName)
+	if !may {
+		return reconcile.Result{}, nil // it is woken
 	}
+	defer r.turns.Leave(turn)
 	// What a deleted run of the same name left must not keep this one waiting.
 	cleaned := r.cleanDeleted(ctx, req.NamespacedName)
 	p, err := r.observe(ctx, req.NamespacedName)
 	if err != nil || p == nil {
 		return reconcile.Result{}, errors.Join(cleaned, err)
 	}
-	defer p.standUp()
+	defer p.desk.StandUp()
 	if cause := p.needsNewer(); cause != nil {
 		return p.leaveToNewer(ctx, cause), cleaned
 	}

@@ -12,16 +12,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/internal/policy"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
-)
-
-const (
-	// failurePause is the wait after the first failure of a result; it doubles with each one, up to the policy's longest delay.
-	failurePause = time.Second
-	// maxDoublings keeps the doubling far above the largest delay of a policy, and in range.
-	maxDoublings = 16
 )
 
 // tooLarge says that the API server, or etcd behind it, has no room for an object. etcd's answer comes as an internal error.
@@ -73,7 +67,7 @@ func (p *pass) unwritten(ctx context.Context, cause error) (reconcile.Result, er
 		log.FromContext(ctx).Error(cause, "A result is refused", "job", l.fact.ID.String(), "failures", l.failures+1, "budget", p.policy.Delivery.MaxDeliveries)
 		p.settleEach(ctx, []settlement{p.giveBack(l, p.failureWait(l.failures), bus.ClassPublishFailed, cause)})
 	}
-	return p.again(p.mem.nextWrite(0, false)), nil
+	return p.again(p.mem.lastWrite.Next(0, false)), nil
 }
 
 // carried are the results whose effect is in a decision.
@@ -99,7 +93,7 @@ func (p *pass) giveBack(l *letter, wait time.Duration, class string, cause error
 // does not use up the budget of all that came meanwhile.
 func (p *pass) failureWait(failures int) time.Duration {
 	limit := p.policy.Delivery.MaxDelay
-	wait := min(failurePause<<min(failures, maxDoublings), limit)
+	wait := pacing.Refused(failures, limit)
 	return min(policy.BusyRetry{Delay: wait, JitterPercent: storeJitterPercent}.Wait(p.spread()), limit)
 }
 

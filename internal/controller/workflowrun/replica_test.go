@@ -25,6 +25,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/shares"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
@@ -76,11 +77,11 @@ func (w *world) newReplica(ctx context.Context, holder string, adjust ...func(*r
 		metrics: NewMetrics(r.registry), locked: lockMetrics, results: bus.NewMetrics(r.registry),
 		gates: everyone{}, crews: &knownWorkers{}, policyChanged: func() {}, inbox: newInbox(10_000, 96<<20), memories: newMemories(), lists: newLists(), directory: newDirectory(), keeper: newKeeper(),
 	}
-	r.desks = newShares(1, false, placeMetrics{})
-	r.turns = newTurns(16, placeMetrics{}, func(types.NamespacedName) {})
+	r.turns = shares.NewTurns(16, shares.KindMetrics{}, func(types.NamespacedName) {})
 	for _, f := range adjust {
 		f(r)
 	}
+	r.desks = shares.NewDesks(1, r.turns, r.clock, shares.KindMetrics{})
 	r.breaker = &breaker{clock: r.clock}
 	r.client, r.statuses = interceptor.NewClient(w.client, r.apiHooks()), hookedStatuses{r}
 	r.live = interceptor.NewClient(w.client, interceptor.Funcs{

@@ -9,14 +9,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
-)
-
-const (
-	// fullPause is the first wait of a run for which not even the least of an end can be written; it doubles up to lookAgain.
-	fullPause = 5 * time.Second
-	// maxFullPauses keeps the doubling in range.
-	maxFullPauses = 10
 )
 
 // full is what this process knows of a run whose object has no room for its status.
@@ -51,9 +45,9 @@ func (p *pass) shrink(ctx context.Context, cause error) reconcile.Result {
 	if m.form < lifecycle.FormBare {
 		m.form++
 		log.FromContext(ctx).Info("The object has no room for the run's status: the run ends", "form", forms[m.form], "cause", cause.Error())
-		return p.again(p.mem.nextWrite(0, false))
+		return p.again(p.mem.lastWrite.Next(0, false))
 	}
-	m.until = p.clock.Now().Add(min(fullPause<<min(m.tries, maxFullPauses), lookAgain))
+	m.until = p.clock.Now().Add(pacing.NoRoom(m.tries, lookAgain))
 	m.tries++
 	log.FromContext(ctx).Error(cause, "The object has no room for any status of the run: it is tried again", "at", m.until)
 	p.events.Eventf(p.run, nil, corev1.EventTypeWarning, v1alpha1.ReasonObjectTooLarge, "Advance",

@@ -22,6 +22,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/shares"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/internal/liveness"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
@@ -78,14 +79,15 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*quota.Controller,
 	if o.EventsWaiting != nil {
 		r.events = &boundedEvents{r.events, o.EventsWaiting, r.metrics.eventsDropped}
 	}
+	places := shares.NewMetrics(o.Registry)
 	if o.MaxWrites > 0 {
-		r.writes = newShares(o.MaxWrites, false, r.metrics.places("write"))
+		r.writes = shares.New(o.MaxWrites, false, places.Of("write"))
 	}
-	r.turns = newTurns(o.MaxConcurrent, r.metrics.places("pass"), r.wake)
-	r.desks = newShares(desksOf(coresOfProcess()), false, r.metrics.places("desk"))
+	r.turns = shares.NewTurns(o.MaxConcurrent, places.Of("pass"), r.wake)
+	r.desks = shares.NewDesks(shares.DesksOfProcess(), r.turns, o.Clock, places.Of("desk"))
 	workers := newCrew(o.Bus, r.wake, liveness.Options{Clock: o.Clock, Log: mgr.GetLogger().WithName("crew")})
 	r.crews = workers
-	gates, err := r.keepGates(mgr, o)
+	gates, err := r.keepGates(mgr, o, places)
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +117,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*quota.Controller,
 }
 
 // keepGates makes the keeper of the tenants' gates; nil: everybody is let in.
-func (r *Reconciler) keepGates(mgr ctrl.Manager, o Options) (*quota.Controller, error) {
+func (r *Reconciler) keepGates(mgr ctrl.Manager, o Options, places *shares.Metrics) (*quota.Controller, error) {
 	r.gates, r.policyChanged = everyone{}, func() {}
 	if o.Gate == nil {
 		return nil, nil //nolint:nilnil // see above
@@ -124,7 +126,7 @@ func (r *Reconciler) keepGates(mgr ctrl.Manager, o Options) (*quota.Controller, 
 		Gate: o.Gate, Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Wake: r.wakeNext, Clock: o.Clock, NewID: o.NewID,
 		Log: mgr.GetLogger().WithName("quota"), Metrics: quota.NewMetrics(o.Registry),
 	})
-	asks := newGateAsks(keptGates{keeper}, o.Clock, r.metrics.places("gate"), r.wakeAnswered)
+	asks := newGateAsks(keptGates{keeper}, o.Clock, places.Of("gate"), r.wakeAnswered)
 	r.gates, r.policyChanged = asks, keeper.PolicyChanged
 	if err := errors.Join(mgr.Add(keeper), mgr.Add(asks)); err != nil {
 		return nil, fmt.Errorf("add the gates: %w", err)

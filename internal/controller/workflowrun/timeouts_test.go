@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr/redistest"
 )
@@ -255,7 +256,7 @@ var _ = Describe("an answer that was stored in time", func() {
 		next := takeOver(ctx, first, run)
 		until(ctx, "all results were read", func() bool {
 			next.mustPass(ctx, run)
-			w.clock.Step(maxWritePause)
+			w.clock.Step(pacing.MaxPause)
 			return stepOf(w.get(ctx, run), "all").Phase == v1alpha1.StepSucceeded
 		})
 		Expect(next.counter("syncopate_timeout_questions_total", "outcome", askedPartly)).To(BeEquivalentTo(1))

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/shares"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -80,65 +80,6 @@ func TestUnpublishedAndPrune(t *testing.T) {
 	if diff := cmp.Diff(map[protocol.JobID]uint64{attempt("s2"): 1}, m.published); diff != "" {
 		t.Errorf("after prune (-want +got):\n%s", diff)
 	}
-}
-
-// mutation: nextWrite without max makes "a slow API server sets the pace" fail; without lastWriteApplied "many results" fails.
-func TestNextWrite(t *testing.T) {
-	for name, c := range map[string]struct {
-		end     time.Time
-		took    time.Duration
-		applied int
-		waiting int
-		last    bool
-		want    time.Time
-	}{
-		"no write yet: at once":              {time.Time{}, 0, 0, 0, false, time.Time{}},
-		"a quick write: the least pause":     {epoch, time.Millisecond, 1, 0, false, epoch.Add(minWritePause)},
-		"a slow API server sets the pace":    {epoch, time.Second, 0, 0, false, epoch.Add(time.Second)},
-		"many results: time for others":      {epoch, 20 * time.Millisecond, 50, crowd - 1, false, epoch.Add(120 * time.Millisecond)},
-		"a crowd waits: no longer than that": {epoch, 20 * time.Millisecond, 50, crowd, false, epoch.Add(20 * time.Millisecond)},
-		"the last few: no longer than that":  {epoch, 20 * time.Millisecond, 50, 3, true, epoch.Add(20 * time.Millisecond)},
-		"however many, it is soon its turn":  {epoch, 100 * time.Millisecond, 1000, 0, false, epoch.Add(maxWritePause)},
-	} {
-		t.Run(name, func(t *testing.T) {
-			m := &memory{lastWriteEnd: c.end, lastWriteTook: c.took, lastWriteApplied: c.applied}
-			if got := m.nextWrite(c.waiting, c.last); !got.Equal(c.want) {
-				t.Errorf("next write at %s, want %s", got, c.want)
-			}
-		})
-	}
-}
-
-// mutation: without finals, with Started counted as one, without inFlight or without its share, one of the cases fails.
-func TestLastOfMany(t *testing.T) {
-	inFlight := func(n int) *v1alpha1.WorkflowRun {
-		return aRun("8", slices.Repeat([]v1alpha1.StepPhase{v1alpha1.StepRunning}, n)...)
-	}
-	finals, started := aLetter(protocol.StatusSucceeded), aLetter(protocol.StatusStarted)
-	for name, c := range map[string]struct {
-		letters []*letter
-		applied int
-		run     *v1alpha1.WorkflowRun
-		want    bool
-	}{
-		"nothing came":                       {nil, 100, inFlight(2), false},
-		"the last two of a hundred":          {[]*letter{finals, finals}, 98, inFlight(2), true},
-		"one of two, the other will come":    {[]*letter{finals}, 98, inFlight(2), false},
-		"one of two, the other just began":   {[]*letter{finals, started}, 98, inFlight(2), false},
-		"all of a wave as large as the last": {[]*letter{finals, finals}, 2, inFlight(2), false},
-		"two after not so many":              {[]*letter{finals, finals}, 2*itemShare - 1, inFlight(2), false},
-		"nothing in flight, little before":   {[]*letter{finals}, itemShare - 1, inFlight(0), false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if got := lastOfMany(c.letters, c.applied, c.run); got != c.want {
-				t.Errorf("last of many: %t, want %t", got, c.want)
-			}
-		})
-	}
-}
-
-func aLetter(s protocol.ResultStatus) *letter {
-	return &letter{fact: lifecycle.Result{Result: protocol.Result{Status: s}}}
 }
 
 // mutation: resolve that withdraws what is in flight makes "the write took no effect" fail.
@@ -296,63 +237,6 @@ func TestBreaker(t *testing.T) {
 	}
 }
 
-// mutation: ripe that looks at the youngest makes "the oldest counts" fail.
-func TestRipe(t *testing.T) {
-	news := func(status protocol.ResultStatus, age time.Duration) *letter {
-		return &letter{fact: lifecycle.Result{ID: protocol.JobID{Item: protocol.NoItem}, Result: protocol.Result{Status: status}}, since: epoch.Add(-age)}
-	}
-	many := &v1alpha1.WorkflowRun{Status: &v1alpha1.WorkflowRunStatus{Steps: []v1alpha1.StepStatus{{
-		Name: "all", Phase: v1alpha1.StepRunning,
-		ForEach: &v1alpha1.ForEachStatus{Total: 24, Begun: 24, Groups: []v1alpha1.ItemGroup{{Items: "0-23", Phase: v1alpha1.StepDispatched, Attempt: 1}}},
-	}}}}
-	ofItem := func(l *letter) *letter {
-		l.fact.ID.Item = "3"
-		return l
-	}
-	const begun, done = protocol.StatusStarted, protocol.StatusSucceeded
-	for name, c := range map[string]struct {
-		waiting []*letter
-		ripe    int
-		later   time.Time
-	}{
-		"nothing waits":                            {nil, 0, time.Time{}},
-		"a result is ripe at once":                 {[]*letter{news(done, 0)}, 1, time.Time{}},
-		"news of a start wait for company":         {[]*letter{news(begun, 0)}, 0, epoch.Add(startedPatience)},
-		"with company both are ripe":               {[]*letter{news(begun, 0), news(done, 0)}, 2, time.Time{}},
-		"the oldest counts":                        {[]*letter{news(begun, 0), news(begun, 60*time.Millisecond)}, 0, epoch.Add(40 * time.Millisecond)},
-		"after their patience they are ripe alone": {[]*letter{news(begun, startedPatience)}, 1, time.Time{}},
-		"a few of many items wait for others":      {[]*letter{ofItem(news(done, 0)), ofItem(news(begun, 10*time.Millisecond))}, 0, epoch.Add(itemPatience - 10*time.Millisecond)},
-		"enough of many items are ripe":            {[]*letter{ofItem(news(done, 0)), ofItem(news(done, 0)), ofItem(news(done, 0))}, 3, time.Time{}},
-		"an item and a step are ripe":              {[]*letter{ofItem(news(done, 0)), news(done, 0)}, 2, time.Time{}},
-		"items that were begun have more patience": {[]*letter{ofItem(news(begun, 0))}, 0, epoch.Add(itemStartedPatience)},
-		"an unusable body is ripe at once":         {[]*letter{{since: epoch, fact: lifecycle.Result{ID: protocol.JobID{Item: protocol.NoItem}, Rejected: "no JSON"}}}, 1, time.Time{}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got, unripe, later := ripe(c.waiting, epoch, many)
-			if len(got) != c.ripe || len(got)+len(unripe) != len(c.waiting) || !later.Equal(c.later) {
-				t.Errorf("%d ripe, later at %s; want %d, %s", len(got), later, c.ripe, c.later)
-			}
-		})
-	}
-}
-
-func TestEarliest(t *testing.T) {
-	never := time.Time{}
-	for name, c := range map[string]struct{ a, b, want time.Time }{
-		"never and never":     {never, never, never},
-		"a time and never":    {epoch, never, epoch},
-		"never and a time":    {never, epoch, epoch},
-		"the first is sooner": {epoch, epoch.Add(1), epoch},
-		"the other is sooner": {epoch.Add(1), epoch, epoch},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if got := earliest(c.a, c.b); !got.Equal(c.want) {
-				t.Errorf("got %s, want %s", got, c.want)
-			}
-		})
-	}
-}
-
 func TestRetryDelay(t *testing.T) {
 	for name, c := range map[string]struct {
 		err  error
@@ -426,21 +310,21 @@ func TestByAnotherSaysWhoseStatusItIs(t *testing.T) {
 func TestAWriteThatLetsARunInWaitsForNoOther(t *testing.T) {
 	waits, admitted := aRun("7", v1alpha1.StepPending), aRun("7", v1alpha1.StepPending)
 	admitted.Status.Admission = &v1alpha1.AdmissionStatus{AdmittedAt: &metav1.Time{Time: epoch}}
-	r, none := &Reconciler{writes: newShares(1, false, placeMetrics{})}, &memory{}
-	done, err := (&pass{Reconciler: r, run: waits, mem: none}).mayWrite(t.Context(), waits)
+	r, none, desk := &Reconciler{writes: shares.New(1, false, shares.KindMetrics{})}, &memory{}, (*shares.Desks)(nil).For("ns")
+	done, err := (&pass{Reconciler: r, run: waits, mem: none, desk: desk}).mayWrite(t.Context(), waits)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errTest)
-	if _, err := (&pass{Reconciler: r, run: admitted, mem: none}).mayWrite(ctx, admitted); !errors.Is(err, errTest) {
+	if _, err := (&pass{Reconciler: r, run: admitted, mem: none, desk: desk}).mayWrite(ctx, admitted); !errors.Is(err, errTest) {
 		t.Errorf("a write of a run that is in already did not wait: %v", err)
 	}
-	if _, err := (&pass{Reconciler: r, run: waits, mem: none}).mayWrite(ctx, admitted); err != nil {
+	if _, err := (&pass{Reconciler: r, run: waits, mem: none, desk: desk}).mayWrite(ctx, admitted); err != nil {
 		t.Errorf("a write that lets a run in: %v", err)
 	}
 	done()
-	if _, err := (&pass{Reconciler: r, run: admitted, mem: none}).mayWrite(t.Context(), admitted); err != nil {
+	if _, err := (&pass{Reconciler: r, run: admitted, mem: none, desk: desk}).mayWrite(t.Context(), admitted); err != nil {
 		t.Errorf("after a write was done: %v", err)
 	}
 }

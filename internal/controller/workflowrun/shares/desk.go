@@ -1,0 +1,115 @@
+package shares
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+const (
+	// maxDesks bounds the desks of a process, and so what all passes together hold of large outputs: some 100 MiB each at most.
+	maxDesks = 2
+	// largeObject is from how many bytes on a run is written from a desk: of 200 steps a status write takes some six times as long as of
+	// five.
+	largeObject = 64 << 10
+	// smallOutputs is how much a pass reads of outputs without a desk.
+	smallOutputs = 256 << 10
+	// maxRest bounds how long a desk stays empty after its use.
+	maxRest = time.Second
+)
+
+// Desks are places for passes that do what takes long, or much memory. All other passes go past them.
+type Desks struct {
+	places *Shares
+	turns  *Turns
+	clock  clock.WithDelayedExecution
+}
+
+// NewDesks makes a number of desks. Turns says which tenants want passes.
+func NewDesks(places int, turns *Turns, c clock.WithDelayedExecution, m KindMetrics) *Desks {
+	return &Desks{places: New(places, false, m), turns: turns, clock: c}
+}
+
+// DesksOfProcess is how many desks the process has room for.
+func DesksOfProcess() int { return desksOf(runtime.GOMAXPROCS(0)) }
+
+// desksOf is how many passes may do what takes long, or much memory, on so many cores at the same time: one core at least is left to the
+// others, if there are two.
+func desksOf(cores int) int { return max(1, min(maxDesks, cores-1)) }
+
+// Desk is what one pass of a tenant has to do with the desks.
+type Desk struct {
+	desks  *Desks
+	tenant string
+	leave  func() // nil: the pass has no desk
+}
+
+// For begins a pass of a tenant, which has no desk yet.
+func (d *Desks) For(tenant string) *Desk { return &Desk{desks: d, tenant: tenant} }
+
+// Has says whether the pass has a desk.
+func (d *Desk) Has() bool { return d.leave != nil }
+
+// SitDown gives the pass a desk. It waits, off the run's lock as a rule, until it is its tenant's turn, and the pass keeps the desk until
+// StandUp. False: it has one already, or the context ended.
+func (d *Desk) SitDown(ctx context.Context) bool {
+	if d.leave != nil {
+		return false
+	}
+	done, err := d.desks.places.Wait(ctx, d.tenant)
+	if err != nil {
+		return false // what the decision began is good; the rest is for the next pass
+	}
+	begin := d.desks.clock.Now()
+	d.leave = func() { d.desks.rest(d.tenant, begin, done) }
+	return true
+}
+
+// rest gives a desk back that was had since then: if others want passes, after as long as it was had. What is done at desks, here and at
+// the API server, takes half of the time at most then, and leaves the other half to them.
+func (d *Desks) rest(tenant string, begin time.Time, done func()) {
+	pause := min(d.clock.Since(begin), maxRest)
+	if !d.turns.Others(tenant, begin.Add(-maxRest)) {
+		pause = 0
+	}
+	if pause <= 0 {
+		done()
+		return
+	}
+	d.clock.AfterFunc(pause, done)
+}
+
+// ForObject gives a desk to a pass that is about to write an object of so many bytes, if that is large. It is asked before the lock is
+// taken: who waits then is in nobody's way.
+func (d *Desk) ForObject(ctx context.Context, bytes int) error {
+	if bytes <= largeObject {
+		return nil
+	}
+	return d.need(ctx)
+}
+
+// ForOutputs makes sure that outputs of so many bytes may be in memory, or be read.
+func (d *Desk) ForOutputs(ctx context.Context, bytes int64) error {
+	if bytes <= smallOutputs {
+		return nil
+	}
+	return d.need(ctx)
+}
+
+func (d *Desk) need(ctx context.Context) error {
+	if d.leave != nil || d.SitDown(ctx) {
+		return nil
+	}
+	return fmt.Errorf("wait for a desk: %w", context.Cause(ctx))
+}
+
+// StandUp gives the desk back, if the pass has one.
+func (d *Desk) StandUp() {
+	if d.leave != nil {
+		d.leave()
+		d.leave = nil
+	}
+}

@@ -1,0 +1,91 @@
+package shares
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
+)
+
+var errTest = errors.New("the test wants it")
+
+func newTestDesks(clk *clocktesting.FakeClock) (*Desks, *Turns) {
+	turns := NewTurns(2, KindMetrics{}, func(types.NamespacedName) {})
+	return NewDesks(1, turns, clk, KindMetrics{}), turns
+}
+
+// mutation: a rest though nobody else is there; none though another is; one that is as long as the desk was had without the bound.
+func TestADeskStaysEmptyAsLongAsItWasHadIfOthersArePresent(t *testing.T) {
+	for name, c := range map[string]struct {
+		other string
+		ago   time.Duration // of the other's last pass, from when the desk was had
+		had   time.Duration
+		rest  time.Duration
+	}{
+		"another tenant":           {"b", 0, 100 * time.Millisecond, 100 * time.Millisecond},
+		"the same tenant":          {"a", 0, 100 * time.Millisecond, 0},
+		"another, a while ago":     {"b", 2 * maxRest, 100 * time.Millisecond, 0},
+		"another, for a long time": {"b", 0, time.Minute, maxRest},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clk := clocktesting.NewFakeClock(time.Unix(1000, 0))
+			desks, turns := newTestDesks(clk)
+			turns.See(c.other, clk.Now())
+			clk.Step(c.ago)
+			turns.See("a", clk.Now())
+			d := desks.For("a")
+			if !d.SitDown(t.Context()) {
+				t.Fatal("there is no desk")
+			}
+			clk.Step(c.had)
+			d.StandUp()
+			next := desks.places.Take("a", func() {})
+			if desks.places.Has(next) != (c.rest == 0) {
+				t.Fatalf("the desk is had again at once: %t", desks.places.Has(next))
+			}
+			clk.Step(c.rest - time.Millisecond)
+			if c.rest > 0 && desks.places.Has(next) {
+				t.Error("the desk is had again too early")
+			}
+			clk.Step(time.Millisecond)
+			if !desks.places.Has(next) {
+				t.Error("the desk is not had again")
+			}
+		})
+	}
+}
+
+// mutation: ForObject, or ForOutputs, without the look at the size makes this fail.
+func TestWhatIsLargeNeedsADesk(t *testing.T) {
+	desks, _ := newTestDesks(clocktesting.NewFakeClock(time.Unix(1000, 0)))
+	if !desks.For("a").SitDown(t.Context()) {
+		t.Fatal("there is no desk")
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errTest)
+	for name, c := range map[string]struct {
+		err  error
+		want error
+	}{
+		"a small object":       {desks.For("b").ForObject(ctx, largeObject), nil},
+		"a large object":       {desks.For("b").ForObject(ctx, largeObject+1), errTest},
+		"outputs that are few": {desks.For("b").ForOutputs(ctx, smallOutputs), nil},
+		"large outputs":        {desks.For("b").ForOutputs(ctx, smallOutputs+1), errTest},
+	} {
+		if !errors.Is(c.err, c.want) {
+			t.Errorf("%s: %v, want %v", name, c.err, c.want)
+		}
+	}
+}
+
+// Of two cores one is left to passes that need no desk.
+func TestDesksLeaveACore(t *testing.T) {
+	for cores, want := range map[int]int{1: 1, 2: 1, 3: 2, 64: maxDesks} {
+		if got := desksOf(cores); got != want {
+			t.Errorf("%d desks on %d cores, want %d", got, cores, want)
+		}
+	}
+}

@@ -13,9 +13,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/gc"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
-	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
 // actRetryDelay is the wait before effects that could not be carried out are tried again.
@@ -24,7 +25,7 @@ const actRetryDelay = time.Second
 // act carries out what follows from the persisted state. Each effect is idempotent and remembered until it is done, so a
 // failure repeats it. After a crash jobs are recovered and results come again; withdrawals are made up for by the janitor.
 func (p *pass) act(ctx context.Context, d lifecycle.Decision) (reconcile.Result, error) {
-	failed := p.leaveIfOver(ctx) // first: somebody may be waiting for the slot
+	failed := p.slots.ReleaseIfOver(ctx, &p.mem.slot, p.run) // first: somebody may be waiting for the slot
 	failed = errors.Join(failed, p.dispatch(ctx, d.Dispatch), p.recoverJobs(ctx), p.createChildren(ctx, d.Create))
 	p.bury(ctx, d)
 	p.answersHeard(d)
@@ -58,6 +59,16 @@ func (p *pass) effectsAgain(ctx context.Context, failed error) reconcile.Result 
 		l.Error(failed, "Effects are tried again", "delay", wait)
 	}
 	return p.again(p.clock.Now().Add(wait))
+}
+
+// lookAgainAfter has another pass made as soon as an error asks for it; nil asks for none.
+func (p *pass) lookAgainAfter(ctx context.Context, err error, what string) {
+	if err == nil {
+		return
+	}
+	wait := retryDelay(err)
+	p.later = pacing.Earliest(p.later, p.clock.Now().Add(wait))
+	log.FromContext(ctx).V(1).Info(what, "delay", wait, "cause", err.Error())
 }
 
 // nextLook is when the run is looked at again if nothing happens before.
@@ -111,6 +122,18 @@ func (p *pass) recoverJobs(ctx context.Context) error {
 		p.metrics.recoveries.WithLabelValues(outcome.String()).Inc()
 		return outcome == bus.Published, nil
 	}))
+}
+
+// createChildren creates the child runs that status names.
+func (p *pass) createChildren(ctx context.Context, fresh []lifecycle.ChildToCreate) error {
+	if p.lease == nil {
+		return nil
+	}
+	news, err := p.children.Create(ctx, &p.mem.children, p.run, p.lease, fresh, p.renderedChild)
+	if news {
+		p.later = pacing.Earliest(p.later, p.clock.Now())
+	}
+	return err //nolint:wrapcheck // it says what it is about
 }
 
 // eachJob does something for several jobs at a time, and remembers those for which it worked as published. do also says whether the job
@@ -170,40 +193,33 @@ func (p *pass) job(j lifecycle.Job) bus.Job {
 	}
 }
 
-// settlement is what becomes of one result.
-type settlement struct {
-	letter  *letter
-	as      error
-	outcome string
-}
-
 // settleAll settles the results on which the core has a final verdict; it says whether the run is to be read live because one
 // is ahead of what is known. One that still is after that goes back to NATS: only a run that lost its past can be behind.
 func (p *pass) settleAll(ctx context.Context, d lifecycle.Decision) (ahead bool) {
-	var list []settlement
+	var list []results.Settlement
 	applied := 0
 	for i, v := range d.Verdicts {
 		l := p.letters[i]
-		if l.delivery == nil {
+		if l.Delivery == nil {
 			applied += p.countFound(l, v)
 			continue
 		}
-		l.fact.Rejected = cmp.Or(d.Rejected[i], l.fact.Rejected)
+		l.Fact.Rejected = cmp.Or(d.Rejected[i], l.Fact.Rejected)
 		switch v {
 		case lifecycle.Applied:
 			applied++
-			p.metrics.applied(p.policy.Name, p.clock.Since(l.fact.PublishedAt))
-			list = append(list, settlement{l, rejection(l), bus.OutcomeApplied})
+			p.metrics.applied(p.policy.Name, p.clock.Since(l.Fact.PublishedAt))
+			list = append(list, results.Settlement{Pending: l, As: l.Rejection(), Outcome: bus.OutcomeApplied})
 		case lifecycle.Duplicate:
-			list = append(list, settlement{l, rejection(l), bus.OutcomeDuplicate})
+			list = append(list, results.Settlement{Pending: l, As: l.Rejection(), Outcome: bus.OutcomeDuplicate})
 		case lifecycle.Stale:
-			list = append(list, settlement{l, rejection(l), bus.OutcomeStale})
+			list = append(list, results.Settlement{Pending: l, As: l.Rejection(), Outcome: bus.OutcomeStale})
 		case lifecycle.Ahead:
-			if l.refreshed {
-				list = append(list, p.giveBack(l, p.failureWait(l.failures), bus.ClassAhead, errAhead))
+			if l.Refreshed {
+				list = append(list, p.giveBack(l, p.failureWait(l.Failures), bus.ClassAhead, errAhead))
 				continue
 			}
-			l.refreshed, ahead = true, true
+			l.Refreshed, ahead = true, true
 		case lifecycle.Waiting:
 			list = append(list, p.tired(l)...)
 		}
@@ -217,56 +233,21 @@ func (p *pass) settleAll(ctx context.Context, d lifecycle.Decision) (ahead bool)
 
 // countFound counts a result that was found in the stream and applied; its delivery is settled as a
 // duplicate. What else may have become of it is told by its delivery.
-func (p *pass) countFound(l *letter, v lifecycle.Verdict) int {
+func (p *pass) countFound(l *results.Pending, v lifecycle.Verdict) int {
 	if v != lifecycle.Applied {
 		return 0
 	}
-	p.metrics.applied(p.policy.Name, p.clock.Since(l.fact.PublishedAt))
-	p.results.CountResult(bus.OutcomeApplied)
+	p.metrics.applied(p.policy.Name, p.clock.Since(l.Fact.PublishedAt))
+	p.resultMetrics.CountResult(bus.OutcomeApplied)
 	return 1
 }
 
 // settleEach settles results, but for those whose deliveries are used up: these wait until status says so.
-func (p *pass) settleEach(ctx context.Context, list []settlement) { p.settleNow(ctx, p.hold(list)) }
-
-// settleNow settles several results at a time: each waits for the server's word, and a server that hangs must not keep a
-// run for the sum of their time-outs.
-func (p *pass) settleNow(ctx context.Context, list []settlement) {
-	var wg sync.WaitGroup
-	slots := make(chan struct{}, settleParallel)
-	done := make([]*letter, 0, len(list))
-	for _, s := range list {
-		done = append(done, s.letter)
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			p.settle(ctx, s.letter, s.as, s.outcome)
-		})
-	}
-	wg.Wait()
-	p.inbox.remove(p.run.UID, done)
+func (p *pass) settleEach(ctx context.Context, list []results.Settlement) {
+	p.settler.SettleAll(ctx, p.run.UID, p.hold(list))
 }
 
 var errAhead = errors.New("the result is of an attempt that the run does not know yet")
-
-// rejection sends the bytes of an unusable result to the dead letters once the failed attempt is in status.
-func rejection(l *letter) error {
-	if l.fact.Rejected == "" {
-		return nil
-	}
-	return bus.Permanent(bus.ReasonResultRejected, errors.New(l.fact.Rejected))
-}
-
-// settle acks a result or hands it back. A failure is only logged: the message is then delivered again and is recognised.
-func (r *Reconciler) settle(ctx context.Context, l *letter, as error, outcome string) {
-	if outcome != "" {
-		r.results.CountResult(outcome)
-		log.FromContext(ctx).V(1).Info("Result settled", "job", l.fact.ID.String(), "status", l.fact.Result.Status, "outcome", outcome)
-	}
-	if err := l.delivery.Settle(ctx, as); err != nil {
-		log.FromContext(ctx).V(1).Info("Result could not be settled and will come again", "job", l.fact.ID.String(), "error", err.Error())
-	}
-}
 
 // record publishes one event per transition and per job that NATS took, and counts the waits that workers were granted.
 func (p *pass) record(d lifecycle.Decision) {
@@ -274,51 +255,16 @@ func (p *pass) record(d lifecycle.Decision) {
 		p.events.Eventf(p.run, nil, e.Type, e.Reason, "Advance", "%s", e.Message)
 	}
 	for _, wait := range d.Granted {
-		p.results.ObserveRetryDelay(bus.ClassWorkerRequested, wait)
+		p.resultMetrics.ObserveRetryDelay(bus.ClassWorkerRequested, wait)
 	}
 }
 
 // withdraw takes jobs back from NATS and tells their workers to stop.
 func (p *pass) withdraw(ctx context.Context) error {
-	if err := p.takeBack(ctx, string(p.run.UID), p.mem.withdrawals); err != nil {
+	if err := gc.Withdraw(ctx, p.jobs, string(p.run.UID), p.mem.withdrawals); err != nil {
 		return err
 	}
 	p.mem.withdrawals = nil
-	return nil
-}
-
-// takeBack withdraws jobs of a run and tells their workers to stop.
-func (r *Reconciler) takeBack(ctx context.Context, runUID string, list []lifecycle.Withdrawal) error {
-	if len(list) == 0 {
-		return nil
-	}
-	// Several at a time: a step with forEach may have a thousand jobs.
-	var (
-		wg     sync.WaitGroup
-		mu     sync.Mutex
-		failed error
-	)
-	slots := make(chan struct{}, publishParallel)
-	ids := make([]protocol.JobID, 0, len(list))
-	for _, w := range list {
-		ids = append(ids, w.ID)
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			if err := r.jobs.Withdraw(ctx, w.Topic, w.ID); err != nil {
-				mu.Lock()
-				defer mu.Unlock()
-				failed = fmt.Errorf("withdraw job %s: %w", w.ID, err)
-			}
-		})
-	}
-	wg.Wait()
-	if failed != nil {
-		return failed
-	}
-	if err := r.jobs.Cancel(ctx, runUID, ids); err != nil {
-		return fmt.Errorf("cancel jobs: %w", err)
-	}
 	return nil
 }
 

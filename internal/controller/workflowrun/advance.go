@@ -58,7 +58,7 @@ func (p *pass) advance(ctx context.Context) (reconcile.Result, error) {
 
 // noLock ends a pass for which the lock would be of no use, or is not of use yet.
 func (p *pass) noLock(ctx context.Context, plan lifecycle.Decision) (result reconcile.Result, done bool, err error) {
-	at := p.gateAnswers()
+	at := p.slot.ExpectedUntil(p.clock.Now())
 	switch {
 	case plan.Changed && !at.IsZero():
 		return p.again(pacing.Earliest(plan.Wake, at)), true, nil
@@ -66,7 +66,7 @@ func (p *pass) noLock(ctx context.Context, plan lifecycle.Decision) (result reco
 	case !p.owes():
 		// Nothing to write, so no lock: what the core says of duplicates and stale results can never change back.
 		p.waitedEnough()
-		p.later = earliest(p.later, p.recoverFrom())
+		p.later = pacing.Earliest(p.later, p.recoverFrom())
 		result, err = p.act(ctx, plan)
 		return result, true, err
 	case !p.payable():
@@ -136,7 +136,9 @@ func (p *pass) recoverFrom() time.Time {
 }
 
 // owesOnlyNATS says whether no child run is to be created.
-func (p *pass) owesOnlyNATS() bool { return len(p.mem.unborn(p.run, p.clock.Now())) == 0 }
+func (p *pass) owesOnlyNATS() bool {
+	return len(p.mem.children.NotYetCreated(p.run, p.clock.Now())) == 0
+}
 
 // payable says whether anything that is owed can be carried out now.
 func (p *pass) payable() bool { return p.jobs.Connected() || !p.owesOnlyNATS() }
@@ -245,7 +247,7 @@ func (p *pass) finished(ctx context.Context) (reconcile.Result, error) {
 	d := lifecycle.Decide(p.input(p.prospect()))
 	p.bury(ctx, d)
 	p.settleAll(ctx, d)
-	if err := errors.Join(p.withdraw(ctx), p.leaveIfOver(ctx)); err != nil && !d.Delete {
+	if err := errors.Join(p.withdraw(ctx), p.slots.ReleaseIfOver(ctx, &p.mem.slot, p.run)); err != nil && !d.Delete {
 		return p.effectsAgain(ctx, err), nil
 	}
 	if d.Delete {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 )
 
@@ -96,7 +97,7 @@ func (p *pass) takeFound(page bus.AnswerPage, now time.Time) {
 		if found.Rejected != nil {
 			fact.Rejected = found.Rejected.Error()
 		}
-		p.letters = append(p.letters, &letter{fact: fact, since: now})
+		p.letters = append(p.letters, &results.Pending{Fact: fact, Since: now})
 	}
 	outcome := askedNone
 	switch {
@@ -110,8 +111,8 @@ func (p *pass) takeFound(page bus.AnswerPage, now time.Time) {
 
 // isDoomed says whether what was found is about to be put aside: it was refused as often as it may be.
 func (p *pass) isDoomed(found bus.Answer) bool {
-	return slices.ContainsFunc(p.doomed, func(l *letter) bool {
-		return l.fact.ID == found.ID && l.fact.Result.Status == found.Result.Status
+	return slices.ContainsFunc(p.doomed, func(l *results.Pending) bool {
+		return l.Fact.ID == found.ID && l.Fact.Result.Status == found.Result.Status
 	})
 }
 
@@ -151,7 +152,7 @@ func (p *pass) allCount(d lifecycle.Decision) bool {
 // alone, and counted, meanwhile, and those that were not will be.
 func (p *pass) foundRefused(cause error) bool {
 	for _, l := range p.carried {
-		if l.delivery == nil {
+		if l.Delivery == nil {
 			a := &p.mem.asking
 			p.answersMissing(p.failureWait(a.failures), cause.Error())
 			a.failures++

@@ -21,6 +21,7 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr/redistest"
 	"github.com/syncopate-dev/syncopate/internal/policy"
@@ -85,13 +86,13 @@ func TestGiveBack(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := &pass{Reconciler: &Reconciler{}, policy: policy.Effective{Delivery: policy.Delivery{MaxDeliveries: 3}}}
-			s := p.giveBack(&letter{failures: c.failures}, time.Second, c.class, errTest)
-			dead, ok := errors.AsType[*bus.PermanentError](s.as)
-			if ok != c.dead || (ok && dead.Reason != "DeliveriesExhausted") || !errors.Is(s.as, errTest) {
-				t.Errorf("settled as %v", s.as)
+			s := p.giveBack(&results.Pending{Failures: c.failures}, time.Second, c.class, errTest)
+			dead, ok := errors.AsType[*bus.PermanentError](s.As)
+			if ok != c.dead || (ok && dead.Reason != "DeliveriesExhausted") || !errors.Is(s.As, errTest) {
+				t.Errorf("settled as %v", s.As)
 			}
-			if a, ok := errors.AsType[*again](s.as); !c.dead && (!ok || a.after != time.Second || a.class != c.class) {
-				t.Errorf("settled as %v", s.as)
+			if a, ok := errors.AsType[*results.RetryError](s.As); !c.dead && (!ok || a.After != time.Second || a.Class != c.class) {
+				t.Errorf("settled as %v", s.As)
 			}
 		})
 	}
@@ -129,7 +130,7 @@ func TestADelayArrivesAsTheLockManagerOrTheControllerAskedForIt(t *testing.T) {
 		p := &pass{Reconciler: &Reconciler{rand: func() float64 { return 0.5 }}, policy: policy.Effective{RunLock: lock}}
 		for k, err := range []error{
 			fmt.Errorf("take the lock: %w", errors.Join(errTest, busy)),
-			fmt.Errorf("apply: %w", p.giveBack(&letter{}, p.retryWait(bus.ClassLockBusy), bus.ClassLockBusy, errTest).as),
+			fmt.Errorf("apply: %w", p.giveBack(&results.Pending{}, p.retryWait(bus.ClassLockBusy), bus.ClassLockBusy, errTest).As),
 		} {
 			id := protocol.JobID{RunUID: fmt.Sprintf("run-%d-%d", i, k), Step: "s", Item: protocol.NoItem, Attempt: 1}
 			asked[id], errs[id] = d, err

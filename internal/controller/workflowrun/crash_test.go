@@ -38,7 +38,7 @@ func answered(ctx context.Context, w *world) {
 //   - act.go dispatch for recoverJobs too (no look-up): attempts are stored twice when the worker has answered.
 //   - act.go settleAll before persist (in underLock): G1 violations.
 //   - memory.go unpublished returns nil: runs hang after a crash between persist and publish.
-//   - janitor.go dead always false: jobs stay after a crash in the middle of a cancel.
+//   - gc.go obsolete always false: jobs stay after a crash in the middle of a cancel.
 var _ = Describe("a crash", func() {
 	type point struct {
 		place string
@@ -112,7 +112,7 @@ var _ = Describe("a crash", func() {
 			w.dropLock(ctx, run)
 			second := w.newReplica(ctx, "second")
 			Expect(second.drive(ctx, run, finished).Status.Phase).To(Equal(v1alpha1.RunCancelled))
-			Expect((&janitor{Reconciler: second.Reconciler, stock: second.bus}).takeBackJobs(ctx)).To(Succeed())
+			Expect(second.gc.Round(ctx)).To(Succeed())
 			Expect(w.jobsQueued(ctx)).To(BeZero())
 		}, NodeTimeout(2*patience))
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -166,7 +167,7 @@ var _ = Describe("a result that the API server refuses", func() {
 			return nil
 		}
 		r.drive(ctx, run, func(now *v1alpha1.WorkflowRun) bool {
-			return reason(now, v1alpha1.ConditionDeadLettered) == v1alpha1.ReasonDeliveriesExhausted && len(r.inbox.waiting(run.UID)) == 0
+			return reason(now, v1alpha1.ConditionDeadLettered) == v1alpha1.ReasonDeliveriesExhausted && len(r.inbox.Waiting(run.UID)) == 0
 		})
 		written := w.get(ctx, run).ResourceVersion
 		for range 5 {
@@ -187,7 +188,7 @@ var _ = Describe("a result that the API server refuses", func() {
 		w.takeAll(ctx, 1)[0].succeed(ctx)
 		until(ctx, "it is given up", func() bool {
 			r.turn(ctx, run)
-			_, doomed := apart(r.inbox.waiting(run.UID))
+			_, doomed := apart(r.inbox.Waiting(run.UID))
 			return len(doomed) == 1
 		})
 		r.hook = func(_ context.Context, at string) error {
@@ -254,9 +255,9 @@ var _ = Describe("a result that the API server refuses", func() {
 		w.clock.Step(time.Second)
 		writes := func(outcome string) float64 { return r.counter("syncopate_status_writes_total", "outcome", outcome) }
 		before := writes("accepted")
-		for len(r.inbox.waiting(run.UID)) > 0 {
+		for len(r.inbox.Waiting(run.UID)) > 0 {
 			wait := r.mustPass(ctx, run).RequeueAfter
-			if len(r.inbox.waiting(run.UID)) > 0 {
+			if len(r.inbox.Waiting(run.UID)) > 0 {
 				Expect(wait).To(BeNumerically("<=", time.Second), "the others are not left waiting for some wake-up")
 			}
 			w.clock.Step(wait)
@@ -287,9 +288,9 @@ var _ = Describe("an outage of the API server", func() {
 			return len(of("a", w.settledWith(run))) >= 2 && len(of("b", w.settledWith(run))) >= 2
 		})
 		for _, s := range w.settledWith(run) {
-			var a *again
+			var a *results.RetryError
 			Expect(errors.As(s.err, &a)).To(BeTrue())
-			Expect(a.class).To(Equal(bus.ClassStoreUnavailable))
+			Expect(a.Class).To(Equal(bus.ClassStoreUnavailable))
 			Expect(s.failures).To(BeZero())
 		}
 		r.refuse = nil

@@ -153,7 +153,7 @@ var _ = Describe("a step for each item", func() {
 				if want == "" {
 					last := w.get(ctx, run)
 					Expect(w.client.Delete(ctx, run)).To(Succeed())
-					r.directory.remove(last)
+					r.index.Remove(last)
 					r.turn(ctx, run)
 				} else {
 					w.patch(ctx, run, verb)
@@ -172,7 +172,7 @@ var _ = Describe("a step for each item", func() {
 					Expect(r.finish(ctx, run).Status.Phase).To(Equal(want))
 					r.drained(ctx, run)
 				}
-				Expect((&janitor{Reconciler: r.Reconciler, stock: r.bus}).takeBackJobs(ctx)).To(Succeed())
+				Expect(r.gc.Round(ctx)).To(Succeed())
 				Expect(w.jobsQueued(ctx)).To(BeZero())
 				until(ctx, "the lock is free", func() bool { w.clock.Step(time.Second); return !w.locked(ctx, run) })
 			}, NodeTimeout(2*patience))
@@ -212,7 +212,7 @@ var _ = Describe("a step for each item", func() {
 		}, NodeTimeout(2*patience))
 	}
 
-	It("has jobs of ended items taken back by the janitor, and no others", func(ctx SpecContext) {
+	It("has jobs of ended items taken back by the garbage collector, and no others", func(ctx SpecContext) {
 		w := newWorld(ctx)
 		first := w.newReplica(ctx, "first")
 		run := w.createFanOut(ctx, 4, 4)
@@ -224,7 +224,7 @@ var _ = Describe("a step for each item", func() {
 		w.dropLock(ctx, run)
 		second := w.newReplica(ctx, "second")
 		Expect(second.drive(ctx, run, finished).Status.Phase).To(Equal(v1alpha1.RunFailed))
-		Expect((&janitor{Reconciler: second.Reconciler, stock: second.bus}).takeBackJobs(ctx)).To(Succeed())
+		Expect(second.gc.Round(ctx)).To(Succeed())
 		Expect(w.jobsQueued(ctx)).To(BeZero())
 	}, NodeTimeout(2*patience))
 

@@ -14,7 +14,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/shares"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/slots"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/internal/policy"
 	quota "github.com/syncopate-dev/syncopate/internal/quota/controller"
@@ -48,8 +50,8 @@ func (r *replica) gated(ctx context.Context) *woken {
 	k := quota.New(quota.Options{
 		Gate: store.New(r.redis, store.Options{Clock: r.clock}), Client: r.client, Live: r.live, Wake: w.add, Clock: r.clock, Log: GinkgoLogr,
 	})
-	asks := newGateAsks(keptGates{k}, r.clock, shares.KindMetrics{}, func(key types.NamespacedName, _ bool) { w.add(key) })
-	r.gates = asks
+	asks := slots.NewAsks(k, r.clock, shares.KindMetrics{}, func(key types.NamespacedName, _ bool) { w.add(key) })
+	r.slots = &slots.Slots{Quota: asks, Keys: k, Asks: asks}
 	asking, end := context.WithCancel(context.WithoutCancel(ctx))
 	var ended sync.WaitGroup
 	ended.Go(func() { _ = asks.Start(asking) })
@@ -94,10 +96,10 @@ func withReason(reason string) func(*v1alpha1.WorkflowRun) bool {
 }
 
 // Mutations that make specs below fail:
-//   - gate.go leaveIfOver does nothing: nobody is woken when a run ends, is cancelled, is suspended.
-//   - gate.go leaveGone does nothing: nobody is woken when a run is deleted, and its key is never free.
-//   - gate.go askGate without leaving the old place: the run is in two lines.
-//   - persist.go without stayOf: the successor of a process does not free what the dead one had taken.
+//   - slots.go ReleaseIfOver does nothing: nobody is woken when a run ends, is cancelled, is suspended.
+//   - slots.go ReleaseDeleted does nothing: nobody is woken when a run is deleted, and its key is never free.
+//   - slots.go Ask without leaving the old place: the run is in two lines.
+//   - slots.go Wrote without HoldingOf: the successor of a process does not free what the dead one had taken.
 var _ = Describe("the gate of a tenant", func() {
 	ends := map[string]func(ctx context.Context, w *world, r *replica, run *v1alpha1.WorkflowRun){
 		"succeeds": func(ctx context.Context, w *world, r *replica, run *v1alpha1.WorkflowRun) { r.finish(ctx, run) },
@@ -243,13 +245,13 @@ var _ = Describe("the gate of a tenant", func() {
 		w.limit(ctx, 1)
 		r := w.newReplica(ctx, "r")
 		r.gated(ctx)
-		open := r.gates
-		r.gates = failingGates{open, &store.UnavailableError{}}
+		open := r.slots.Quota
+		r.slots.Quota = failingQuota{open, &store.UnavailableError{}}
 		run := w.create(ctx, []v1alpha1.Step{step("a")})
 		waiting := r.drive(ctx, run, withReason(v1alpha1.ReasonAdmissionUnavailable))
 		Expect(waiting.Status.Phase).To(Equal(v1alpha1.RunQueued))
 		Expect(r.mustPass(ctx, run).RequeueAfter).To(And(BeNumerically(">", 0), BeNumerically("<=", 5*time.Second)), "it looks again by itself")
-		r.gates = open
+		r.slots.Quota = open
 		r.finish(ctx, run)
 	}, NodeTimeout(2*patience))
 })
@@ -263,37 +265,37 @@ var _ = Describe("a slot that cannot be given up", func() {
 		r.gated(ctx)
 		run, next := w.create(ctx, []v1alpha1.Step{step("a")}), w.create(ctx, []v1alpha1.Step{step("a")})
 		r.inFlight(ctx, run, 1)
-		open := r.gates
-		r.gates = stuckGates{open, &again{after: 3 * time.Second, cause: errors.New("Redis is away")}}
+		open := r.slots.Quota
+		r.slots.Quota = stuckQuota{open, &results.RetryError{After: 3 * time.Second, Cause: errors.New("Redis is away")}}
 		r.finish(ctx, run)
 		Expect(r.mustPass(ctx, run).RequeueAfter).To(Equal(3 * time.Second))
 		r.drive(ctx, next, func(now *v1alpha1.WorkflowRun) bool {
 			return !now.Unwritten() && now.Status.Phase == v1alpha1.RunQueued
 		})
-		r.gates = open
+		r.slots.Quota = open
 		r.mustPass(ctx, run)
 		r.finish(ctx, next)
 	}, NodeTimeout(2*patience))
 })
 
-// stuckGates cannot be left.
-type stuckGates struct {
-	gates
+// stuckQuota cannot be left.
+type stuckQuota struct {
+	slots.Quota
 	err error
 }
 
-func (s stuckGates) Leave(context.Context, types.UID, string, string) error { return s.err }
+func (s stuckQuota) Leave(context.Context, types.UID, string, string) error { return s.err }
 
 func finishedOrAdmitted(run *v1alpha1.WorkflowRun) bool {
 	return lifecycle.Finished(run) || lifecycle.Admitted(run)
 }
 
-// failingGates fail to admit.
-type failingGates struct {
-	gates
+// failingQuota fail to admit.
+type failingQuota struct {
+	slots.Quota
 	err error
 }
 
-func (f failingGates) Admit(context.Context, *v1alpha1.WorkflowRun, string, policy.Effective) (store.Answer, error) {
+func (f failingQuota) Admit(context.Context, *v1alpha1.WorkflowRun, string, policy.Effective) (store.Answer, error) {
 	return store.Answer{}, f.err
 }

@@ -187,7 +187,7 @@ var _ = Describe("a wish of the user", func() {
 				if v.patch == "" {
 					last := w.get(ctx, run)
 					Expect(w.client.Delete(ctx, run)).To(Succeed())
-					r.directory.remove(last)
+					r.index.Remove(last)
 					r.turn(ctx, run)
 				} else {
 					w.patch(ctx, run, v.patch)
@@ -216,7 +216,7 @@ var _ = Describe("a wish of the user", func() {
 					Expect(end.Status.Phase).To(Equal(want))
 					r.drained(ctx, run)
 				}
-				Expect((&janitor{Reconciler: r.Reconciler, stock: r.bus}).takeBackJobs(ctx)).To(Succeed())
+				Expect(r.gc.Round(ctx)).To(Succeed())
 				Expect(w.jobsQueued(ctx)).To(BeZero())
 				until(ctx, "the lock is free", func() bool { w.clock.Step(time.Second); return !w.locked(ctx, run) })
 			}, NodeTimeout(2*patience))

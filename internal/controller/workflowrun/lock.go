@@ -13,6 +13,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
 	"github.com/syncopate-dev/syncopate/internal/policy"
@@ -87,18 +88,6 @@ func (b *breaker) reset() (recovered bool) {
 	b.until, b.cause = time.Time{}, nil
 	return recovered
 }
-
-// again is an error that says when to come again, and why: the retry contract of internal/bus.
-type again struct {
-	after time.Duration
-	class string
-	cause error
-}
-
-func (e *again) Error() string             { return fmt.Sprintf("again in %s: %s", e.after, e.cause) }
-func (e *again) Unwrap() error             { return e.cause }
-func (e *again) RetryDelay() time.Duration { return e.after }
-func (e *again) RetryClass() string        { return e.class }
 
 // waiter names the passes over a run to the lock manager: whatever a pass wants the lock for, it is the same place in line.
 const waiter = "pass"
@@ -217,8 +206,8 @@ func (p *pass) retryWait(class string) time.Duration {
 // budgetEnd is when the first of the results that wait has waited for a busy lock as long as the policy lets it; zero: none waits.
 func (p *pass) budgetEnd() time.Time {
 	var first time.Time
-	for _, l := range p.inbox.waiting(p.run.UID) {
-		first = pacing.Earliest(first, l.since.Add(p.policy.RunLock.Wait.Budget))
+	for _, l := range p.inbox.Waiting(p.run.UID) {
+		first = pacing.Earliest(first, l.Since.Add(p.policy.RunLock.Wait.Budget))
 	}
 	return first
 }
@@ -230,9 +219,9 @@ func (p *pass) handBack(ctx context.Context, class string, cause error) {
 	if class == bus.ClassLockBusy {
 		patience = p.policy.RunLock.Wait.Budget
 	}
-	var list []settlement
-	for _, l := range p.inbox.waiting(p.run.UID) {
-		if p.clock.Since(l.since) < patience {
+	var list []results.Settlement
+	for _, l := range p.inbox.Waiting(p.run.UID) {
+		if p.clock.Since(l.Since) < patience {
 			continue
 		}
 		wait := p.retryWait(class)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr/redistest"
 )
@@ -103,10 +104,10 @@ var _ = Describe("while Redis cannot be used", func() {
 				given := w.settledWith(run)
 				Expect(given).To(HaveLen(2), "after %s", resultPatience)
 				for _, s := range given {
-					var a *again
+					var a *results.RetryError
 					Expect(errors.As(s.err, &a)).To(BeTrue())
-					Expect(a.class).To(Equal("store_unavailable"))
-					Expect(a.after).To(And(BeNumerically(">=", 800*time.Millisecond), BeNumerically("<=", 1200*time.Millisecond)))
+					Expect(a.Class).To(Equal("store_unavailable"))
+					Expect(a.After).To(And(BeNumerically(">=", 800*time.Millisecond), BeNumerically("<=", 1200*time.Millisecond)))
 				}
 				harm.end(redis)
 				end := r.finish(ctx, run)
@@ -160,11 +161,11 @@ var _ = Describe("while somebody else has the lock", func() {
 		r.mustPass(ctx, run)
 		given := w.settledWith(run)
 		Expect(given).To(HaveLen(2))
-		var first, second *again
+		var first, second *results.RetryError
 		Expect(errors.As(given[0].err, &first)).To(BeTrue())
 		Expect(errors.As(given[1].err, &second)).To(BeTrue())
-		Expect(first.class).To(Equal("lock_busy"))
-		Expect(first.after).NotTo(Equal(second.after), "each with a delay of its own")
+		Expect(first.Class).To(Equal("lock_busy"))
+		Expect(first.After).NotTo(Equal(second.After), "each with a delay of its own")
 
 		Expect(saysBusy(w.get(ctx, run))).To(BeTrue(), "then it is told")
 		w.clock.Step(pacing.MinPause)
@@ -200,7 +201,7 @@ var _ = Describe("while somebody else has the lock", func() {
 		tasks[1].succeed(ctx)
 		r.pumpAll(ctx, 1)
 		r.mustPass(ctx, run)
-		Expect(r.inbox.waiting(run.UID)).NotTo(BeEmpty(), "an old grudge is no reason to hand it back at once")
+		Expect(r.inbox.Waiting(run.UID)).NotTo(BeEmpty(), "an old grudge is no reason to hand it back at once")
 		w.dropLock(ctx, run)
 		r.finish(ctx, run)
 	}, NodeTimeout(2*patience))

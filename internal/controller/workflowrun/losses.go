@@ -2,10 +2,6 @@ package workflowrun
 
 import (
 	"context"
-
-	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 )
 
 // watchNATS wakes all runs that have not ended whenever NATS is found to have lost data, or an outage of it began or ended, until ctx
@@ -19,23 +15,8 @@ func (r *Reconciler) watchNATS(ctx context.Context, lost, outage <-chan struct{}
 		case <-lost:
 		case <-outage:
 		}
-		for _, key := range r.directory.notEnded() {
+		for _, key := range r.index.NotEnded() {
 			r.wake(key)
 		}
 	}
-}
-
-// notEnded are the runs that have not ended. The cache may lag, so one that it calls new may have dispatched jobs; an end is for ever.
-func (d *directory) notEnded() []types.NamespacedName {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	var keys []types.NamespacedName
-	for _, e := range d.known {
-		switch v1alpha1.RunPhase(e.phase) {
-		case v1alpha1.RunSucceeded, v1alpha1.RunFailed, v1alpha1.RunCancelled, v1alpha1.RunTimedOut:
-		default:
-			keys = append(keys, e.key)
-		}
-	}
-	return keys
 }

@@ -146,11 +146,11 @@ var _ = Describe("when NATS loses its data while the operator runs", func() {
 
 	It("all runs that have not ended are woken", func(ctx SpecContext) {
 		over, fresh, waiting := w.create(ctx, []v1alpha1.Step{step("a")}), w.create(ctx, diamond()), w.create(ctx, diamond())
-		r.directory.see(r.finish(ctx, over))
-		r.directory.see(fresh) // the cache does not know yet what was dispatched for it
+		r.index.See(r.finish(ctx, over))
+		r.index.See(fresh) // the cache does not know yet what was dispatched for it
 		r.inFlight(ctx, fresh, 2)
-		r.directory.see(r.inFlight(ctx, waiting, 2))
-		r.directory.see(fresh)
+		r.index.See(r.inFlight(ctx, waiting, 2))
+		r.index.See(fresh)
 		q := newQueue()
 		r.queue.Store(&q)
 		news := make(chan struct{}, 1)

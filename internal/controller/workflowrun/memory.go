@@ -9,7 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/children"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/slots"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -49,10 +51,10 @@ type memory struct {
 	leaselessSince time.Time
 	// inHand is set once this process has looked after the run: it does what is due, and no lock keeps it from it.
 	inHand bool
-	// stay is where this process has got a slot or a place in line for the run, and not given it up; nil: nowhere.
-	stay *stay
-	// births is what became of the creation of child runs, by name, until status has their uid.
-	births map[string]birth
+	// slot is what this process has got of the run's quota.
+	slot slots.State
+	// children is what became of the creation of child runs.
+	children children.State
 	// outputs is what was found out about outputs in the object store for the results that wait, without their bytes.
 	outputs lifecycle.Payloads
 	// asking is about results that were not delivered, or given back, while a time-out is due.

@@ -4,9 +4,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/syncopate-dev/syncopate/api/v1alpha1"
-	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
 )
 
 // Metrics are the figures of this package; docs/architecture.md lists them.
@@ -86,85 +83,4 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 // applied notes a result that is in status now, and how long that took.
 func (m *Metrics) applied(policy string, took time.Duration) {
 	m.resultLatency.WithLabelValues(policy).Observe(took.Seconds())
-}
-
-func phaseOf(run *v1alpha1.WorkflowRun) string {
-	if run.Status == nil || run.Status.Phase == "" {
-		return string(v1alpha1.RunPending)
-	}
-	return string(run.Status.Phase)
-}
-
-// phaseCounts exports the number of runs by phase, and of those that need a newer operator, counted when it is asked for.
-type phaseCounts struct {
-	desc      *prometheus.Desc
-	newer     *prometheus.Desc
-	directory *directory
-}
-
-func newPhaseCounts(d *directory) *phaseCounts {
-	return &phaseCounts{
-		desc:      prometheus.NewDesc("syncopate_runs", "Runs in the cache, by phase.", []string{"phase"}, nil),
-		newer:     prometheus.NewDesc("syncopate_runs_need_newer", "Runs in the cache that are left alone, because a newer operator wrote them.", nil, nil),
-		directory: d,
-	}
-}
-
-// Describe implements prometheus.Collector.
-func (c *phaseCounts) Describe(ch chan<- *prometheus.Desc) {
-	ch <- c.desc
-	ch <- c.newer
-}
-
-// Collect implements prometheus.Collector.
-func (c *phaseCounts) Collect(ch chan<- prometheus.Metric) {
-	for phase, n := range c.directory.countPhases() {
-		ch <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, float64(n), phase)
-	}
-	ch <- prometheus.MustNewConstMetric(c.newer, prometheus.GaugeValue, float64(c.directory.countNewer()))
-}
-
-// waitingResults exports what waits to be applied, counted when it is asked for: here, and given back to NATS.
-type waitingResults struct {
-	in     *intake
-	parked func() map[string]int
-
-	results, bytes, limit, oldest, given *prometheus.Desc
-}
-
-func newWaitingResults(in *intake, parked func() map[string]int) *waitingResults {
-	desc := prometheus.NewDesc
-	return &waitingResults{
-		in: in, parked: parked,
-		results: desc("syncopate_inbox_results", "Results that wait in memory for their run's next write.", nil, nil),
-		bytes:   desc("syncopate_inbox_bytes", "What results that wait hold of the memory.", nil, nil),
-		limit:   desc("syncopate_inbox_limit_bytes", "What they may hold of it.", nil, nil),
-		oldest:  desc("syncopate_inbox_oldest_seconds", "Time since NATS stored the oldest result that waits in memory; 0: none waits.", nil, nil),
-		given:   desc("syncopate_results_parked", "Results given back to NATS that have not come again, by class of the wait, as far as they are remembered.", []string{"class"}, nil),
-	}
-}
-
-// Describe implements prometheus.Collector.
-func (c *waitingResults) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.results, c.bytes, c.limit, c.oldest, c.given} {
-		ch <- d
-	}
-}
-
-// Collect implements prometheus.Collector.
-func (c *waitingResults) Collect(ch chan<- prometheus.Metric) {
-	known, strays := c.in.inbox.backlog(), c.in.strays.parked.backlog()
-	oldest := 0.0
-	if at := pacing.Earliest(known.oldest, strays.oldest); !at.IsZero() {
-		oldest = max(0, c.in.clock.Since(at).Seconds())
-	}
-	for desc, v := range map[*prometheus.Desc]float64{
-		c.results: float64(known.results + strays.results), c.bytes: float64(known.bytes + strays.bytes),
-		c.limit: float64(known.limit + strays.limit), c.oldest: oldest,
-	} {
-		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, v)
-	}
-	for class, n := range c.parked() {
-		ch <- prometheus.MustNewConstMetric(c.given, prometheus.GaugeValue, float64(n), class)
-	}
 }

@@ -6,52 +6,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
-	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
 	"github.com/syncopate-dev/syncopate/internal/policy"
 )
-
-// mutation: strays left out, the time of arrival for that of storage, or classes left out, makes this fail.
-func TestWhatWaitsIsExported(t *testing.T) {
-	in := &intake{Reconciler: &Reconciler{inbox: newInbox(10, 1<<20), clock: clocktesting.NewFakeClock(epoch)}}
-	in.strays = newStrays(in)
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(newWaitingResults(in, func() map[string]int { return map[string]int{"lock_busy": 7} }))
-	figures := func() map[string]float64 {
-		families, err := registry.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
-		got := map[string]float64{}
-		for _, f := range families {
-			got[f.GetName()] = f.GetMetric()[0].GetGauge().GetValue()
-		}
-		return got
-	}
-	want := map[string]float64{
-		"syncopate_inbox_results": 0, "syncopate_inbox_bytes": 0, "syncopate_inbox_limit_bytes": 1<<20 + strayBytes,
-		"syncopate_inbox_oldest_seconds": 0, "syncopate_results_parked": 7,
-	}
-	if diff := cmp.Diff(want, figures()); diff != "" {
-		t.Errorf("nothing waits (-want +got):\n%s", diff)
-	}
-	stored := func(ago time.Duration) *letter {
-		return &letter{fact: lifecycle.Result{PublishedAt: epoch.Add(-ago)}, since: epoch, size: 100}
-	}
-	in.inbox.put("ns", "a", stored(2*time.Second))
-	in.strays.parked.put("", "b", stored(5*time.Second))
-	want["syncopate_inbox_results"], want["syncopate_inbox_bytes"], want["syncopate_inbox_oldest_seconds"] = 2, 2*(100+letterBytes), 5
-	if diff := cmp.Diff(want, figures()); diff != "" {
-		t.Errorf("two wait (-want +got):\n%s", diff)
-	}
-}
 
 // mutation: a take-over that is measured twice, of a run that this process wrote, that is new, or that has ended, makes this fail.
 func TestTakeOversAreMeasuredOncePerRun(t *testing.T) {

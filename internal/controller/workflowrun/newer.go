@@ -11,6 +11,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
 	"github.com/syncopate-dev/syncopate/internal/policy"
 )
 
@@ -28,8 +29,8 @@ func (e *newerError) Error() string {
 // needsNewer says whether the run, or its parent, needs an operator of a newer version; nil: it does not.
 func (p *pass) needsNewer() *newerError {
 	version := p.run.NeedsNewer()
-	if p.parent != nil {
-		version = max(version, p.parent.NeedsNewer)
+	if p.relatives.Parent != nil {
+		version = max(version, p.relatives.Parent.NeedsNewer)
 	}
 	if version == 0 {
 		return nil
@@ -46,11 +47,11 @@ func (p *pass) leaveToNewer(ctx context.Context, cause *newerError) reconcile.Re
 		log.FromContext(ctx).Info("The run is left alone", "cause", cause.Error())
 		p.events.Eventf(p.run, nil, corev1.EventTypeWarning, "NeedsNewerOperator", "Advance", "Left alone: %s", cause.Error())
 	}
-	var list []settlement
-	for _, l := range p.inbox.waiting(p.run.UID) {
-		wait := policy.BusyRetry{Delay: newerDelay, JitterPercent: storeJitterPercent}.Wait(p.rand()) + p.inbox.comeBack(p.key.Namespace, l, p.clock.Now())
-		list = append(list, settlement{l, &again{after: wait, class: bus.ClassNeedsNewer, cause: cause}, ""})
+	var list []results.Settlement
+	for _, l := range p.inbox.Waiting(p.run.UID) {
+		wait := policy.BusyRetry{Delay: newerDelay, JitterPercent: storeJitterPercent}.Wait(p.rand()) + p.inbox.ReturnAfter(p.key.Namespace, l, p.clock.Now())
+		list = append(list, results.Settlement{Pending: l, As: &results.RetryError{After: wait, Class: bus.ClassNeedsNewer, Cause: cause}})
 	}
-	p.settleNow(ctx, list)
+	p.settler.SettleAll(ctx, p.run.UID, list)
 	return p.again(p.clock.Now().Add(lookAgain))
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
 )
 
@@ -18,12 +19,12 @@ import (
 //   - reconciler.go Reconcile without needsNewer: the lock is asked for, and the run ends as Cancelled.
 //   - newer.go leaveToNewer that leaves results in the inbox: none is given back.
 //   - newer.go leaveToNewer without toldNewer: people are told with each pass.
-//   - janitor.go obsolete without its look at NeedsNewer: the job of step b is taken back.
+//   - gc.go obsolete without its look at NeedsNewer: the job of step b is taken back.
 var _ = Describe("a run that a newer operator wrote", func() {
 	It("is left alone: no lock, no write, its jobs and results stay with NATS, and people are told once", func(ctx SpecContext) {
 		w := newWorld(ctx)
 		r := w.newReplica(ctx, "old")
-		r.registry.MustRegister(newPhaseCounts(r.directory))
+		r.registry.MustRegister(results.NewPhaseCounts(r.index))
 		run := w.create(ctx, []v1alpha1.Step{step("a"), step("b")})
 		r.inFlight(ctx, run, 2)
 		tasks := w.takeAll(ctx, 2)
@@ -57,7 +58,7 @@ var _ = Describe("a run that a newer operator wrote", func() {
 		Expect(now.Status).To(Equal(newer.Status))
 		Expect(r.recorder.count("Warning NeedsNewerOperator")).To(Equal(1))
 		Expect(r.counter("syncopate_runs_need_newer")).To(BeEquivalentTo(1))
-		Expect((&janitor{Reconciler: r.Reconciler, stock: r.bus}).takeBackJobs(ctx)).To(Succeed())
+		Expect(r.gc.Round(ctx)).To(Succeed())
 		Expect(w.jobsQueued(ctx)).To(Equal(1), "the one that the worker has not done")
 	}, NodeTimeout(2*patience))
 })

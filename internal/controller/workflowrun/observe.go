@@ -12,8 +12,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/children"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/shares"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/slots"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
 	"github.com/syncopate-dev/syncopate/internal/policy"
@@ -26,11 +29,11 @@ type pass struct {
 	key     types.NamespacedName
 	run     *v1alpha1.WorkflowRun // as last persisted; replaced by each write
 	mem     *memory
-	letters []*letter                 // results to apply in this pass
-	unripe  []*letter                 // results left for a later pass, unless the run changes in this one
-	doomed  []*letter                 // results to put aside once status says so
+	letters []*results.Pending        // results to apply in this pass
+	unripe  []*results.Pending        // results left for a later pass, unless the run changes in this one
+	doomed  []*results.Pending        // results to put aside once status says so
 	ending  bool                      // the last write that was tried ends the run
-	carried []*letter                 // those of them that are in the write under the lease
+	carried []*results.Pending        // those of them that are in the write under the lease
 	later   time.Time                 // when results left for a later pass are ripe; zero: none
 	kept    *lockmgr.Lease            // kept by the run, and not worked under yet; nil: none
 	lease   *lockmgr.Lease            // worked under; nil: without the lock
@@ -49,15 +52,13 @@ type pass struct {
 	workers   map[string]lifecycle.Workers
 	from      uint64          // from where on RESULTS is asked next; 0: it was not asked in this pass
 	more      bool            // there was more than is read at a time
-	gate      lifecycle.Gate  // what the tenant's gate said in this pass
-	askedAt   time.Time       // when the answer of the gate, which is not there yet, was asked for
+	slot      slots.Answer    // what the tenant's quota said in this pass
 	claim     lifecycle.Claim // what was found out about the idempotency key in this pass
 
 	told          []lifecycle.Event // of jobs that NATS took in this pass
 	answeredUntil time.Time         // what was stored until then was found in this pass, or had come; zero: that is not known
 
-	parent   *lifecycle.Parent          // that the run claims; nil: none
-	children map[string]lifecycle.Child // by name
+	relatives children.Relatives
 }
 
 // observe gathers what a pass needs; nil when the run does not exist.
@@ -70,14 +71,14 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*pa
 		}
 		return nil, fmt.Errorf("read run: %w", err)
 	}
-	r.directory.see(cached)
+	r.index.See(cached)
 	r.letGo(ctx, r.memories.peek(key), cached.UID)
 	p := &pass{Reconciler: r, key: key, mem: r.memories.of(key, cached.UID), losses: r.jobs.Losses(), desk: r.desks.For(key.Namespace)}
 	p.run = p.mem.newest(cached)
 	p.mem.resolve(p.run)
 	p.mem.roomAgain(p.run)
-	var waiting []*letter
-	waiting, p.doomed = apart(r.inbox.waiting(cached.UID))
+	var waiting []*results.Pending
+	waiting, p.doomed = apart(r.inbox.Waiting(cached.UID))
 	p.letters, p.unripe, p.later = ripe(waiting, r.clock.Now(), p.run)
 	switch n := p.mem.atOnce; {
 	case len(p.letters) == 0:
@@ -104,9 +105,11 @@ func (p *pass) observeOthers(ctx context.Context) error {
 	if err := p.observeApprovals(ctx); err != nil {
 		return err
 	}
-	if err := p.observeFamily(ctx); err != nil {
-		return err
+	relatives, err := p.children.Observe(ctx, &p.mem.children, p.run)
+	if err != nil {
+		return err //nolint:wrapcheck // it says what it is about
 	}
+	p.relatives, p.later = relatives, pacing.Earliest(p.later, relatives.RetryAt)
 	return p.observeTenant(ctx)
 }
 
@@ -160,7 +163,7 @@ func (p *pass) observeTenant(ctx context.Context) error {
 }
 
 // ripe leaves results for a later pass when they can wait for company.
-func ripe(waiting []*letter, now time.Time, run *v1alpha1.WorkflowRun) (letters, unripe []*letter, later time.Time) {
+func ripe(waiting []*results.Pending, now time.Time, run *v1alpha1.WorkflowRun) (letters, unripe []*results.Pending, later time.Time) {
 	if at := pacing.BatchReadyAt(paced(waiting), run); at.After(now) {
 		return nil, waiting, at
 	}
@@ -168,11 +171,11 @@ func ripe(waiting []*letter, now time.Time, run *v1alpha1.WorkflowRun) (letters,
 }
 
 // paced is what pacing has to do with results.
-func paced(letters []*letter) []pacing.Waiting {
+func paced(letters []*results.Pending) []pacing.Waiting {
 	list := make([]pacing.Waiting, 0, len(letters))
 	for _, l := range letters {
 		list = append(list, pacing.Waiting{
-			Since: l.since, Item: l.fact.ID.Item != protocol.NoItem, Started: l.fact.Result.Status == protocol.StatusStarted,
+			Since: l.Since, Item: l.Fact.ID.Item != protocol.NoItem, Started: l.Fact.Result.Status == protocol.StatusStarted,
 		})
 	}
 	return list
@@ -182,13 +185,13 @@ func paced(letters []*letter) []pacing.Waiting {
 func (p *pass) input(lock lifecycle.Lock) lifecycle.Input {
 	in := lifecycle.Input{
 		Run: p.run, Now: p.clock.Now(), Lock: lock, Tenant: p.tenant,
-		Permits: p.permits, Gate: p.gate, Claim: p.claim, Approvals: p.decided, Workers: p.workers, NATSDown: p.jobs.Outage(), Parent: p.parent, Children: p.children,
+		Permits: p.permits, Gate: p.slot.Gate, Claim: p.claim, Approvals: p.decided, Workers: p.workers, NATSDown: p.jobs.Outage(), Parent: p.relatives.Parent, Children: p.relatives.Children,
 		Answers: p.answers(), Lists: p.lists.of(p.run.UID), Payloads: p.found.payloads,
 		Evaluated: p.evaluated, Quick: !p.desk.Has(),
 		DeadLetters: deadLetters(p.doomed), Form: p.form(), MaxRetryAfter: p.policy.Delivery.MaxDelay,
 	}
 	for _, l := range p.letters {
-		in.Results = append(in.Results, l.fact)
+		in.Results = append(in.Results, l.Fact)
 	}
 	if p.policy.Name != "" {
 		in.Policy = &v1alpha1.PolicyReference{Name: p.policy.Name, Generation: p.policy.Generation}
@@ -205,4 +208,12 @@ func fenceOf(run *v1alpha1.WorkflowRun) (int64, string) {
 		return *run.Status.Fence, ""
 	}
 	return *run.Status.Fence, run.Status.Lock.LeaseID
+}
+
+// tenantName is whom the run is accounted to: pinned in status, or what the namespace says.
+func (p *pass) tenantName() string {
+	if p.run.Status != nil && p.run.Status.Tenant != "" {
+		return p.run.Status.Tenant
+	}
+	return p.tenant.Name
 }

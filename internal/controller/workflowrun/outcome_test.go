@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 )
 
@@ -142,7 +143,7 @@ var _ = Describe("a run", func() {
 	It("tells each transition once, whatever fails in between, and is counted by phase", func(ctx SpecContext) {
 		w := newWorld(ctx)
 		r := w.newReplica(ctx, "r")
-		r.registry.MustRegister(newPhaseCounts(r.directory))
+		r.registry.MustRegister(results.NewPhaseCounts(r.index))
 		run := w.create(ctx, []v1alpha1.Step{step("a"), step("b", "a")})
 		r.hook = times(2, "publish/after", func(context.Context) error { return errTest })
 		r.finish(ctx, run)

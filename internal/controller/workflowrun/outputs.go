@@ -7,12 +7,11 @@ import (
 	"maps"
 	"sync"
 
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -60,10 +59,14 @@ func (p *pass) decide(ctx context.Context, lock lifecycle.Lock) lifecycle.Decisi
 // askAbout asks what a decision lacks beside outputs, and says whether another one knows more.
 func (p *pass) askAbout(ctx context.Context, n lifecycle.Needs) bool {
 	if n.Claim {
-		p.askClaim(ctx)
+		claim, err := p.slots.Claim(ctx, p.run, p.tenantName())
+		p.claim = claim
+		p.lookAgainAfter(ctx, err, "Idempotency key not claimed")
 	}
 	if n.Admission {
-		p.askGate(ctx)
+		slot, err := p.slots.Ask(ctx, &p.mem.slot, p.run, p.tenantName(), p.policy)
+		p.slot = slot
+		p.lookAgainAfter(ctx, err, "No answer about a slot")
 	}
 	answered := n.Answers && p.ask(ctx)
 	return n.Claim || n.Admission || answered
@@ -132,9 +135,9 @@ func suppliedAtOnce(bytes int64) int {
 	return supplyParallel
 }
 
-func bytesOfLetters(letters []*letter) (bytes int64) {
+func bytesOfLetters(letters []*results.Pending) (bytes int64) {
 	for _, l := range letters {
-		bytes += l.bytes()
+		bytes += l.Bytes()
 	}
 	return bytes
 }
@@ -154,11 +157,11 @@ func bytesOf(n lifecycle.Needs) (bytes int64) {
 }
 
 // tired gives a result back that has waited too long for the object store.
-func (p *pass) tired(l *letter) []settlement {
-	if p.lacking == nil || p.clock.Since(l.since) < resultPatience {
+func (p *pass) tired(l *results.Pending) []results.Settlement {
+	if p.lacking == nil || p.clock.Since(l.Since) < resultPatience {
 		return nil
 	}
-	return []settlement{p.giveBack(l, p.retryWait(bus.ClassStoreUnavailable), bus.ClassStoreUnavailable, p.lacking)}
+	return []results.Settlement{p.giveBack(l, p.retryWait(bus.ClassStoreUnavailable), bus.ClassStoreUnavailable, p.lacking)}
 }
 
 // read notes what is to be said of an output, with its bytes if all that is kept stays within a bound.
@@ -243,59 +246,16 @@ func (p *pass) renderedJobs(ctx context.Context, ids []protocol.JobID) ([]lifecy
 	return all, nil
 }
 
-// outputsOf names the outputs of a run in the object store, as far as its status tells.
-func outputsOf(run *v1alpha1.WorkflowRun) []string {
-	if run.Status == nil {
-		return nil
-	}
-	var names []string
-	for i := range run.Status.Steps {
-		s := &run.Status.Steps[i]
-		if s.OutputRef != nil {
-			names = append(names, s.OutputRef.Name)
-		}
-		if s.ForEach != nil {
-			for k := range s.ForEach.OutputRefs {
-				names = append(names, s.ForEach.OutputRefs[k].Name)
-			}
+// renderedChild renders the child run of a step again, with the outputs that its inputs are made of.
+func (p *pass) renderedChild(ctx context.Context, step string) (lifecycle.ChildToCreate, error) {
+	var lack lifecycle.Needs
+	for _, ref := range lifecycle.ChildInputs(p.run, step) {
+		if p.found.payloads[ref.Name].Data == nil {
+			lack.Load = append(lack.Load, ref)
 		}
 	}
-	if ref := run.Status.OutputsRef; ref != nil {
-		names = append(names, ref.Name)
+	if err := p.supply(ctx, lack); err != nil {
+		return lifecycle.ChildToCreate{}, err
 	}
-	return names
-}
-
-// dropOrphans takes outputs of deleted runs out of the object store: those that no status names, and those whose operator died
-// before it had dropped them.
-func (j *janitor) dropOrphans(ctx context.Context) error {
-	// Listed before the runs: a run that is missing from the later list is gone, not new.
-	names, err := j.stock.Payloads(ctx)
-	if err != nil {
-		return fmt.Errorf("list outputs: %w", err)
-	}
-	if len(names) == 0 {
-		return nil
-	}
-	existing, err := j.census(ctx)
-	if err != nil {
-		return err
-	}
-	var orphans []string
-	for _, name := range names {
-		uid, ok := protocol.PayloadRun(name)
-		if _, exists := existing[types.UID(uid)]; ok && !exists {
-			orphans = append(orphans, name)
-		}
-	}
-	return j.outputs.DropPayloads(ctx, orphans)
-}
-
-// dropParts drops parts that belong to no object and are not about to: nobody uploads any more.
-func (j *janitor) dropParts(ctx context.Context) error {
-	parts, err := j.stock.LooseParts(ctx, uploadSilence)
-	if err != nil {
-		return fmt.Errorf("list loose parts: %w", err)
-	}
-	return j.stock.DropParts(ctx, parts)
+	return lifecycle.ChildOf(p.run, step, p.found.payloads)
 }

@@ -33,6 +33,8 @@ func (h hookedOutputs) Payload(ctx context.Context, ref protocol.OutputRef) (dat
 	return data, err
 }
 
+func (h hookedOutputs) Payloads(ctx context.Context) ([]string, error) { return h.r.bus.Payloads(ctx) }
+
 func (h hookedOutputs) DropPayloads(ctx context.Context, names []string) error {
 	return h.r.around(ctx, "drop", func() error { return h.r.bus.DropPayloads(ctx, names) })
 }
@@ -186,7 +188,7 @@ var _ = Describe("outputs in the object store", func() {
 		Expect(r.drive(ctx, run, lifecycle.Finished).Status.Phase).To(Equal(v1alpha1.RunCancelled))
 	}, NodeTimeout(patience))
 
-	// mutation: remains without outputs, or a janitor that drops none, makes this fail; one that drops what belongs to runs that
+	// mutation: a tombstone without outputs, or a collector that drops none, makes this fail; one that drops what belongs to runs that
 	// exist does, too.
 	It("are dropped with their run, those of which status knows at once", func(ctx SpecContext) {
 		w := newWorld(ctx)
@@ -203,8 +205,7 @@ var _ = Describe("outputs in the object store", func() {
 		r.deleteRun(ctx, gone)
 		r.mustPass(ctx, gone)
 		Expect(w.objects(ctx)).To(HaveLen(3))
-		j := &janitor{Reconciler: r.Reconciler, stock: r.bus}
-		Expect(j.dropOrphans(ctx)).To(Succeed())
+		Expect(r.gc.Round(ctx)).To(Succeed())
 		Expect(w.objects(ctx)).To(HaveLen(2))
 		for _, name := range w.objects(ctx) {
 			Expect(name).To(HavePrefix(string(kept.UID)))
@@ -212,21 +213,21 @@ var _ = Describe("outputs in the object store", func() {
 		Expect(w.stream(ctx, "OBJ_"+w.names.PayloadsBucket()).Msgs).To(BeEquivalentTo(4), "one for each object and one for its bytes")
 	}, NodeTimeout(patience))
 
-	// mutation: a janitor that drops nothing makes this fail.
+	// mutation: a collector that drops nothing makes this fail.
 	It("leave no parts behind whose upload was broken off", func(ctx SpecContext) {
 		w := newWorld(ctx)
 		r := w.newReplica(ctx, "r")
 		_, err := w.js.Publish(ctx, "$O."+w.names.PayloadsBucket()+".C.brokenoff", []byte("part"))
 		Expect(err).NotTo(HaveOccurred())
-		j := &janitor{Reconciler: r.Reconciler, stock: impatient{r.bus}}
-		Expect(j.dropParts(ctx)).To(Succeed())
+		r.gc.Uploads = impatient{r.bus}
+		Expect(r.gc.Round(ctx)).To(Succeed())
 		Expect(w.stream(ctx, "OBJ_"+w.names.PayloadsBucket()).Msgs).To(BeZero())
 	}, NodeTimeout(patience))
 
-	// An upload may take longer than two rounds of the janitor, which are 30 s apart when one failed.
+	// An upload may take longer than two rounds of the collector, which are 30 s apart when one failed.
 	//
 	// mutation: dropping parts that were loose in the round before, however late the last of them came, makes this fail.
-	It("are whole though their upload took longer than rounds of the janitor do", func(ctx SpecContext) {
+	It("are whole though their upload took longer than rounds of the garbage collector do", func(ctx SpecContext) {
 		w := newWorld(ctx)
 		r := w.newReplica(ctx, "r")
 		s := step("a")
@@ -240,10 +241,9 @@ var _ = Describe("outputs in the object store", func() {
 			_, err := w.js.Publish(ctx, w.names.PayloadChunks(nuid), data)
 			Expect(err).NotTo(HaveOccurred())
 		}
-		j := &janitor{Reconciler: r.Reconciler, stock: r.bus}
 		part(data[:1000])
 		for range 3 {
-			Expect(j.dropParts(ctx)).To(Succeed())
+			Expect(r.gc.Round(ctx)).To(Succeed())
 		}
 		part(data[1000:])
 		entry, err := json.Marshal(w.names.NewPayloadEntry(ref, nuid, 2))

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -39,13 +40,10 @@ func (p *pass) persist(ctx context.Context, d lifecycle.Decision) error {
 		p.metrics.decisionsCut.Inc()
 	}
 	log.FromContext(ctx).V(1).Info("Status written", "resourceVersion", next.ResourceVersion, "fence", next.Status.Fence, "progress", next.Status.Progress)
-	p.unused = append(p.unused, missingFrom(outputsOf(next), append(outputsOf(p.run), p.takenOver(d.Verdicts)...))...)
-	p.gates.Wrote(p.run.UID, p.run.ResourceVersion, next.ResourceVersion)
+	p.unused = append(p.unused, missingFrom(results.OutputsOf(next), append(results.OutputsOf(p.run), p.takenOver(d.Verdicts)...))...)
+	p.slots.Wrote(&p.mem.slot, p.run, next)
 	p.run, p.mem.last = next, next
 	p.noteWriter()
-	if p.mem.stay == nil && over(next) {
-		p.mem.stay = stayOf(next) // by another process, before this one drove the run
-	}
 	if p.mem.blamed {
 		p.mem.atOnce, p.mem.blamed = 0, false
 	}
@@ -87,7 +85,7 @@ func (p *pass) mayWrite(ctx context.Context, next *v1alpha1.WorkflowRun) (done f
 // takenOver are the objects of items' workers whose bytes are with those of other items now.
 func (p *pass) takenOver(verdicts []lifecycle.Verdict) (names []string) {
 	for i, v := range verdicts {
-		if fact := &p.letters[i].fact; v == lifecycle.Applied && fact.ID.Item != protocol.NoItem && fact.Result.OutputRef != nil {
+		if fact := &p.letters[i].Fact; v == lifecycle.Applied && fact.ID.Item != protocol.NoItem && fact.Result.OutputRef != nil {
 			names = append(names, fact.Result.OutputRef.Name)
 		}
 	}

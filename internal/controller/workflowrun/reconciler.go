@@ -15,7 +15,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/children"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/gc"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/shares"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/slots"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -42,8 +46,6 @@ const (
 	othersPatience = time.Second
 	// nextPriority is that of runs whose turn it is at their tenant's gate; others have 0.
 	nextPriority = 10
-	// settleParallel bounds the results that one pass settles at the same time.
-	settleParallel = 64
 )
 
 // locks hands out run locks; *lockmgr.Manager does.
@@ -75,9 +77,9 @@ type Reconciler struct {
 	locks    locks
 	jobs     jobs
 	outputs  outputs
-	gates    gates
+	slots    *slots.Slots
 	crews    crews
-	// policyChanged tells the gates that limits may be others now.
+	// policyChanged tells the quota controller that limits may be others now.
 	policyChanged func()
 
 	events events.EventRecorder
@@ -98,18 +100,21 @@ type Reconciler struct {
 	// desks has a place for each pass that may do what takes long.
 	desks *shares.Desks
 
-	metrics *Metrics
-	locked  *lockmgr.Metrics // of lock-busy retries
-	results *bus.Metrics     // of results
+	metrics       *Metrics
+	locked        *lockmgr.Metrics // of lock-busy retries
+	resultMetrics *bus.Metrics
 
-	inbox     *inbox
-	memories  *memories
-	lists     *lists
-	directory *directory
-	breaker   *breaker
-	keeper    *keeper
-	queue     atomic.Pointer[queue]     // nil before the controller starts
-	leading   atomic.Pointer[time.Time] // since when; nil before the controller starts
+	inbox    *results.Inbox
+	settler  *results.Settler
+	memories *memories
+	lists    *lists
+	index    *results.Index
+	gc       *gc.Collector
+	children *children.Children
+	breaker  *breaker
+	keeper   *keeper
+	queue    atomic.Pointer[queue]     // nil before the controller starts
+	leading  atomic.Pointer[time.Time] // since when; nil before the controller starts
 }
 
 // queue is the part of the controller's workqueue that wakes a run.
@@ -160,25 +165,23 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 
 // cleanDeleted takes back what deleted runs of this name left behind: queued jobs and parked results.
 func (r *Reconciler) cleanDeleted(ctx context.Context, key types.NamespacedName) error {
-	gone := r.directory.takeDeleted(key)
+	gone := r.index.TakeDeleted(key)
 	if len(gone) > 0 {
 		r.crews.Forget(key)
 	}
 	for i, g := range gone {
-		r.keeper.drop(ctx, g.uid)
-		r.lists.keep(g.uid, nil)
-		r.directory.forget(g.uid) // a pass that read the run before it was deleted may have entered it again
-		if m := r.memories.peek(key); m != nil && m.uid == g.uid {
-			if m.stay != nil {
-				g.stay, gone[i].stay = m.stay, m.stay // its status need not have told
+		r.keeper.drop(ctx, g.UID)
+		r.lists.keep(g.UID, nil)
+		r.index.Forget(g.UID) // a pass that read the run before it was deleted may have entered it again
+		if m := r.memories.peek(key); m != nil && m.uid == g.UID {
+			if held := m.slot.Holding; held != nil {
+				g.Holding, gone[i].Holding = held, held // its status need not have told
 			}
 			r.memories.forget(key)
 		}
-		for _, l := range r.inbox.takeAll(g.uid) {
-			r.settle(ctx, l, rejection(l), bus.OutcomeStale)
-		}
-		if err := errors.Join(r.takeBack(ctx, string(g.uid), g.jobs), r.outputs.DropPayloads(ctx, g.outputs), r.leaveGone(ctx, g)); err != nil {
-			r.directory.putBack(key, gone[i:])
+		r.settler.Gone(ctx, g.UID)
+		if err := errors.Join(r.gc.Deleted(ctx, g), r.slots.ReleaseDeleted(ctx, g.UID, g.Holding, g.Tenant, g.Key)); err != nil {
+			r.index.PutBack(key, gone[i:])
 			return err
 		}
 	}

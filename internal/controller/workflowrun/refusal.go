@@ -13,6 +13,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/internal/policy"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
@@ -64,15 +65,15 @@ func (p *pass) unwritten(ctx context.Context, cause error) (reconcile.Result, er
 	default:
 		p.mem.atOnce, p.mem.blamed = 1, true // until a write is taken: it may be that all are refused
 		l := p.carried[0]
-		log.FromContext(ctx).Error(cause, "A result is refused", "job", l.fact.ID.String(), "failures", l.failures+1, "budget", p.policy.Delivery.MaxDeliveries)
-		p.settleEach(ctx, []settlement{p.giveBack(l, p.failureWait(l.failures), bus.ClassPublishFailed, cause)})
+		log.FromContext(ctx).Error(cause, "A result is refused", "job", l.Fact.ID.String(), "failures", l.Failures+1, "budget", p.policy.Delivery.MaxDeliveries)
+		p.settleEach(ctx, []results.Settlement{p.giveBack(l, p.failureWait(l.Failures), bus.ClassPublishFailed, cause)})
 	}
 	return p.again(p.mem.lastWrite.Next(0, false)), nil
 }
 
 // carried are the results whose effect is in a decision.
-func carried(letters []*letter, verdicts []lifecycle.Verdict) []*letter {
-	var in []*letter
+func carried(letters []*results.Pending, verdicts []lifecycle.Verdict) []*results.Pending {
+	var in []*results.Pending
 	for i, v := range verdicts {
 		if v == lifecycle.Applied {
 			in = append(in, letters[i])
@@ -82,11 +83,11 @@ func carried(letters []*letter, verdicts []lifecycle.Verdict) []*letter {
 }
 
 // giveBack returns a result to NATS; once it has failed as often as the policy lets it, to the dead letters.
-func (p *pass) giveBack(l *letter, wait time.Duration, class string, cause error) settlement {
-	if bus.CountsAsFailure(class) && l.failures+1 >= p.policy.Delivery.MaxDeliveries {
-		return settlement{l, bus.Permanent(bus.ReasonDeliveriesExhausted, cause), ""}
+func (p *pass) giveBack(l *results.Pending, wait time.Duration, class string, cause error) results.Settlement {
+	if bus.CountsAsFailure(class) && l.Failures+1 >= p.policy.Delivery.MaxDeliveries {
+		return results.Settlement{Pending: l, As: bus.Permanent(bus.ReasonDeliveriesExhausted, cause)}
 	}
-	return settlement{l, &again{after: wait, class: class, cause: cause}, ""}
+	return results.Settlement{Pending: l, As: &results.RetryError{After: wait, Class: class, Cause: cause}}
 }
 
 // failureWait is the wait before a result that failed comes again. It grows, so that a refusal which ends after some minutes
@@ -99,14 +100,14 @@ func (p *pass) failureWait(failures int) time.Duration {
 
 // hold keeps back the results whose deliveries are used up: status says so first. Whoever is the next leader would find neither job nor
 // result of an attempt that is in flight, and give it to another worker.
-func (p *pass) hold(list []settlement) (others []settlement) {
+func (p *pass) hold(list []results.Settlement) (others []results.Settlement) {
 	for _, s := range list {
-		dead, ok := errors.AsType[*bus.PermanentError](s.as)
+		dead, ok := errors.AsType[*bus.PermanentError](s.As)
 		if !ok || dead.Reason != bus.ReasonDeliveriesExhausted {
 			others = append(others, s)
 			continue
 		}
-		s.letter.exhausted, p.later = dead, p.clock.Now()
+		s.Pending.Exhausted, p.later = dead, p.clock.Now()
 	}
 	return others
 }
@@ -117,17 +118,17 @@ func (p *pass) bury(ctx context.Context, d lifecycle.Decision) {
 	if !d.Told {
 		return
 	}
-	list := make([]settlement, 0, len(p.doomed))
+	list := make([]results.Settlement, 0, len(p.doomed))
 	for _, l := range p.doomed {
-		list = append(list, settlement{l, l.exhausted, ""})
+		list = append(list, results.Settlement{Pending: l, As: l.Exhausted})
 	}
-	p.settleNow(ctx, list)
+	p.settler.SettleAll(ctx, p.run.UID, list)
 }
 
 // apart tells results that are to be put aside from those to be applied.
-func apart(waiting []*letter) (rest, doomed []*letter) {
+func apart(waiting []*results.Pending) (rest, doomed []*results.Pending) {
 	for _, l := range waiting {
-		if l.exhausted != nil {
+		if l.Exhausted != nil {
 			doomed = append(doomed, l)
 			continue
 		}
@@ -137,11 +138,11 @@ func apart(waiting []*letter) (rest, doomed []*letter) {
 }
 
 // deadLetters are results that are to be put aside, as the core knows them.
-func deadLetters(doomed []*letter) []lifecycle.DeadLetter {
+func deadLetters(doomed []*results.Pending) []lifecycle.DeadLetter {
 	list := make([]lifecycle.DeadLetter, 0, len(doomed))
 	for _, l := range doomed {
 		list = append(list, lifecycle.DeadLetter{
-			ID: l.fact.ID, Started: l.fact.Result.Status == protocol.StatusStarted, Failures: l.failures + 1, Cause: l.exhausted.Err.Error(),
+			ID: l.Fact.ID, Started: l.Fact.Result.Status == protocol.StatusStarted, Failures: l.Failures + 1, Cause: l.Exhausted.Err.Error(),
 		})
 	}
 	return list

@@ -25,7 +25,11 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/children"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/gc"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/shares"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/slots"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
@@ -34,13 +38,13 @@ import (
 // errDead is what a killed replica gets from everything it tries: nothing leaves a dead process.
 var errDead = errors.New("the process is dead")
 
-// replica is one operator process: Reconciler, inbox, strays, lock manager, bus, with connections of its own. The spec makes
+// replica is one operator process: Reconciler, inbox, orphan results, lock manager, bus, with connections of its own. The spec makes
 // its passes one by one. At each place where something leaves or enters the process the spec's hook is asked: its error is
 // the answer, and the place is named "<what>/before" or "<what>/after".
 type replica struct {
 	*Reconciler
 	w        *world
-	in       *intake
+	router   *results.Router
 	bus      *bus.Bus
 	manager  *lockmgr.Manager
 	redis    redis.UniversalClient
@@ -74,8 +78,8 @@ func (w *world) newReplica(ctx context.Context, holder string, adjust ...func(*r
 	lockMetrics := lockmgr.NewMetrics(r.registry)
 	r.Reconciler = &Reconciler{
 		events: r.recorder, clock: w.clock, rand: rand.Float64, spread: rand.Float64, newID: uuid.NewString, holder: holder, recoverPatience: othersPatience,
-		metrics: NewMetrics(r.registry), locked: lockMetrics, results: bus.NewMetrics(r.registry),
-		gates: everyone{}, crews: &knownWorkers{}, policyChanged: func() {}, inbox: newInbox(10_000, 96<<20), memories: newMemories(), lists: newLists(), directory: newDirectory(), keeper: newKeeper(),
+		metrics: NewMetrics(r.registry), locked: lockMetrics, resultMetrics: bus.NewMetrics(r.registry),
+		slots: &slots.Slots{}, crews: &knownWorkers{}, policyChanged: func() {}, inbox: results.NewInbox(10_000, 96<<20), memories: newMemories(), lists: newLists(), index: results.NewIndex(), keeper: newKeeper(),
 	}
 	r.turns = shares.NewTurns(16, shares.KindMetrics{}, func(types.NamespacedName) {})
 	for _, f := range adjust {
@@ -94,8 +98,12 @@ func (w *world) newReplica(ctx context.Context, holder string, adjust ...func(*r
 	})
 	r.connect(ctx, lockMetrics)
 	w.replicas = append(w.replicas, r)
-	r.in = &intake{Reconciler: r.Reconciler}
-	r.in.strays = newStrays(r.in)
+	r.settler = results.NewSettler(r.inbox, r.resultMetrics)
+	r.router = results.NewRouter(results.Options{
+		Index: r.index, Inbox: r.inbox, Settler: r.settler, Live: r.live, Clock: r.clock, Spread: r.spread, Refusals: r.metrics.refusals, Wake: r.wake,
+	})
+	r.gc = &gc.Collector{Jobs: hookedJobs{r}, Outputs: hookedOutputs{r}, Uploads: r.bus, Cache: r.client, Live: r.live, Clock: r.clock}
+	r.children = &children.Children{Client: r.client, Live: r.live, Clock: r.clock, Owner: fieldOwner}
 	r.consume(ctx)
 	return r
 }
@@ -107,7 +115,7 @@ func (r *replica) connect(ctx context.Context, lockMetrics *lockmgr.Metrics) {
 	r.manager = lockmgr.New(r.redis, lockmgr.Options{Holder: r.holder, Log: GinkgoLogr, Metrics: lockMetrics})
 	r.locks = hookedLocks{r}
 	r.bus, err = bus.Connect(ctx, bus.Config{
-		Metrics: r.results,
+		Metrics: r.resultMetrics,
 		URL:     r.w.nats.URL(), Keys: testKeys, DuplicateWindow: r.w.window, ResultAckWait: ackWait, Log: GinkgoLogr,
 		ResultAckPending: r.unsettled,
 	})
@@ -272,6 +280,10 @@ func (h hookedJobs) Recover(ctx context.Context, j bus.Job) (outcome bus.Recover
 	return outcome, err
 }
 
+func (h hookedJobs) QueuedJobs(ctx context.Context) ([]bus.QueuedJob, error) {
+	return h.r.bus.QueuedJobs(ctx)
+}
+
 func (h hookedJobs) Withdraw(ctx context.Context, topic string, id protocol.JobID) error {
 	return h.r.around(ctx, "withdraw", func() error { return h.r.bus.Withdraw(ctx, topic, id) })
 }
@@ -297,18 +309,18 @@ func (h hookedJobs) Cancel(ctx context.Context, runUID string, list []protocol.J
 // watched is a delivery whose settlement is looked at before it leaves the process.
 type watched struct {
 	*bus.Delivery
-	r    *replica
-	fact lifecycle.Result
+	r       *replica
+	pending *results.Pending
 }
 
 func (d *watched) Settle(ctx context.Context, as error) error {
 	return d.r.around(ctx, "settle", func() error {
 		if as == nil {
-			d.r.w.checkAck(d.fact)
+			d.r.w.checkAck(d.pending.Fact)
 		}
 		d.r.w.mu.Lock()
 		d.r.w.settled = append(d.r.w.settled, settled{
-			id: d.fact.ID, status: d.fact.Result.Status, err: as, deliveries: d.Deliveries, failures: d.Failures,
+			id: d.pending.Fact.ID, status: d.pending.Fact.Result.Status, err: as, deliveries: d.Deliveries, failures: d.Failures,
 		})
 		d.r.w.mu.Unlock()
 		return d.Delivery.Settle(ctx, as)
@@ -322,24 +334,11 @@ func (r *replica) pump(ctx context.Context) int {
 	r.pending = nil
 	r.mu.Unlock()
 	for _, d := range got {
-		r.in.accept(ctx, d)
-	}
-	for _, box := range []*inbox{r.inbox, r.in.strays.parked} {
-		box.mu.Lock()
-		for _, letters := range box.byRun {
-			r.watch(letters)
-		}
-		box.mu.Unlock()
+		p := results.NewPending(d, r.clock.Now())
+		p.Delivery = &watched{Delivery: d, r: r, pending: p}
+		r.router.Route(ctx, p)
 	}
 	return len(got)
-}
-
-func (r *replica) watch(letters []*letter) {
-	for _, l := range letters {
-		if d, ok := l.delivery.(*bus.Delivery); ok {
-			l.delivery = &watched{Delivery: d, r: r, fact: l.fact}
-		}
-	}
 }
 
 // pumpAll waits until n results are in the inbox.

@@ -60,10 +60,10 @@ func (p *pass) shrink(ctx context.Context, cause error) reconcile.Result {
 
 // leaveFull gives up the place at the gate of a run that cannot be let in.
 func (p *pass) leaveFull(ctx context.Context) error {
-	if p.mem.stay == nil || lifecycle.Admitted(p.run) {
+	if lifecycle.Admitted(p.run) {
 		return nil
 	}
-	return p.leave(ctx, *p.mem.stay)
+	return p.slots.Release(ctx, &p.mem.slot, p.run.UID)
 }
 
 // stuck is until when nothing is written, as there was no room for it; zero: it may be tried.

@@ -15,14 +15,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/children"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/gc"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/shares"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/slots"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/internal/liveness"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
@@ -54,12 +57,6 @@ type Options struct {
 // maxBackoff bounds the wait after errors of the API server: a run must go on soon after it is back.
 const maxBackoff = 5 * time.Second
 
-// streamLogEvery is how many tries to make the streams are logged as one.
-const streamLogEvery = 30
-
-// streamRetry is the wait before the streams are asked for again while NATS cannot be reached.
-const streamRetry = time.Second
-
 // Setup adds the run controller, the consumer of results and their helpers to a manager. All run on the leader only. The keeper of
 // the tenants' gates may be used on any replica; nil if there are none.
 func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*quota.Controller, error) {
@@ -72,8 +69,8 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*quota.Controller,
 		locks: o.Locks, jobs: o.Bus, outputs: o.Bus, requireLists: o.RequireLists,
 		events: mgr.GetEventRecorder("syncopate"),
 		clock:  o.Clock, rand: o.Rand, spread: o.Spread, newID: o.NewID, holder: o.Holder, recoverPatience: othersPatience,
-		metrics: NewMetrics(o.Registry), locked: o.LockMetrics, results: o.BusMetrics,
-		inbox: newInbox(o.InboxLimit, o.InboxBytes), memories: newMemories(), lists: newLists(), directory: newDirectory(),
+		metrics: NewMetrics(o.Registry), locked: o.LockMetrics, resultMetrics: o.BusMetrics,
+		inbox: results.NewInbox(o.InboxLimit, o.InboxBytes), memories: newMemories(), lists: newLists(), index: results.NewIndex(),
 		breaker: &breaker{clock: o.Clock}, keeper: newKeeper(),
 	}
 	if o.EventsWaiting != nil {
@@ -87,19 +84,23 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*quota.Controller,
 	r.desks = shares.NewDesks(shares.DesksOfProcess(), r.turns, o.Clock, places.Of("desk"))
 	workers := newCrew(o.Bus, r.wake, liveness.Options{Clock: o.Clock, Log: mgr.GetLogger().WithName("crew")})
 	r.crews = workers
-	gates, err := r.keepGates(mgr, o, places)
+	gates, err := r.setupQuota(mgr, o, places)
 	if err != nil {
 		return nil, err
 	}
-	in := &intake{Reconciler: r}
-	in.strays = newStrays(in)
-	if err := errors.Join(o.Registry.Register(newPhaseCounts(r.directory)), o.Registry.Register(newWaitingResults(in, o.Bus.Parked))); err != nil {
+	r.settler = results.NewSettler(r.inbox, o.BusMetrics)
+	r.gc = &gc.Collector{Jobs: o.Bus, Outputs: o.Bus, Uploads: o.Bus, Cache: r.client, Live: r.live, Clock: o.Clock}
+	r.children = &children.Children{Client: r.client, Live: r.live, Clock: o.Clock, Owner: fieldOwner}
+	router := results.NewRouter(results.Options{
+		Index: r.index, Inbox: r.inbox, Settler: r.settler, Live: r.live, Clock: o.Clock, Spread: o.Spread, Refusals: r.metrics.refusals, Wake: r.wake,
+	})
+	if err := errors.Join(o.Registry.Register(results.NewPhaseCounts(r.index)), o.Registry.Register(results.NewWaitingResults(router, o.Bus.Parked))); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
 	if err := r.setupController(ctx, mgr, o.MaxConcurrent); err != nil {
 		return nil, err
 	}
-	for _, runnable := range []manager.Runnable{in.strays, r.keeper, &janitor{Reconciler: r, stock: o.Bus}, manager.RunnableFunc(func(ctx context.Context) error {
+	for _, runnable := range []manager.Runnable{router.Orphans(), r.keeper, r.gc, manager.RunnableFunc(func(ctx context.Context) error {
 		workers.Run(ctx)
 		return nil
 	}), manager.RunnableFunc(func(ctx context.Context) error {
@@ -108,7 +109,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*quota.Controller,
 	}), manager.RunnableFunc(func(ctx context.Context) error {
 		o.Bus.Watch(ctx)
 		return nil
-	}), &consumer{bus: o.Bus, in: in}} {
+	}), results.NewConsumer(o.Bus, router)} {
 		if err := mgr.Add(runnable); err != nil {
 			return nil, fmt.Errorf("add runnable: %w", err)
 		}
@@ -116,25 +117,25 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*quota.Controller,
 	return gates, nil
 }
 
-// keepGates makes the keeper of the tenants' gates; nil: everybody is let in.
-func (r *Reconciler) keepGates(mgr ctrl.Manager, o Options, places *shares.Metrics) (*quota.Controller, error) {
-	r.gates, r.policyChanged = everyone{}, func() {}
+// setupQuota makes the quota controller; nil: every run is let in.
+func (r *Reconciler) setupQuota(mgr ctrl.Manager, o Options, places *shares.Metrics) (*quota.Controller, error) {
+	r.slots, r.policyChanged = &slots.Slots{}, func() {}
 	if o.Gate == nil {
 		return nil, nil //nolint:nilnil // see above
 	}
-	keeper := quota.New(quota.Options{
+	controller := quota.New(quota.Options{
 		Gate: o.Gate, Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Wake: r.wakeNext, Clock: o.Clock, NewID: o.NewID,
 		Log: mgr.GetLogger().WithName("quota"), Metrics: quota.NewMetrics(o.Registry),
 	})
-	asks := newGateAsks(keptGates{keeper}, o.Clock, places.Of("gate"), r.wakeAnswered)
-	r.gates, r.policyChanged = asks, keeper.PolicyChanged
-	if err := errors.Join(mgr.Add(keeper), mgr.Add(asks)); err != nil {
-		return nil, fmt.Errorf("add the gates: %w", err)
+	asks := slots.NewAsks(controller, o.Clock, places.Of("gate"), r.wakeAnswered)
+	r.slots, r.policyChanged = &slots.Slots{Quota: asks, Keys: controller, Asks: asks}, controller.PolicyChanged
+	if err := errors.Join(mgr.Add(controller), mgr.Add(asks)); err != nil {
+		return nil, fmt.Errorf("add the quota controller: %w", err)
 	}
-	return keeper, nil
+	return controller, nil
 }
 
-// wakeAnswered has a pass made over a run whose gate answered.
+// wakeAnswered has a pass made over a run whose quota answered.
 func (r *Reconciler) wakeAnswered(key types.NamespacedName, admitted bool) {
 	if admitted {
 		r.wakeNext(key)
@@ -182,8 +183,8 @@ func (r *Reconciler) informer() handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(_ context.Context, e event.CreateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 			if run, ok := e.Object.(*v1alpha1.WorkflowRun); ok {
-				r.directory.see(run)
-				r.wakeRelatives(q, nil, run)
+				r.index.See(run)
+				children.Wake(enqueue(q), r.index, nil, run)
 			}
 			wake(q, e.Object)
 		},
@@ -198,25 +199,30 @@ func (r *Reconciler) informer() handler.EventHandler {
 		},
 		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 			if run, ok := e.Object.(*v1alpha1.WorkflowRun); ok {
-				r.directory.remove(run)
-				r.wakeRelatives(q, run, nil)
+				r.index.Remove(run)
+				children.Wake(enqueue(q), r.index, run, nil)
 			}
 			wake(q, e.Object)
 		},
 	}
 }
 
-// changed keeps the directory, and wakes the relatives of a run.
+// enqueue has a pass made over a run.
+func enqueue(q queue) func(types.NamespacedName) {
+	return func(key types.NamespacedName) { q.Add(reconcile.Request{NamespacedName: key}) }
+}
+
+// changed keeps the index, and wakes the relatives of a run.
 func (r *Reconciler) changed(q workqueue.TypedRateLimitingInterface[reconcile.Request], was, now *v1alpha1.WorkflowRun) {
 	if was.UID != now.UID { // the watch missed that it was deleted
-		r.directory.remove(was)
-		r.wakeRelatives(q, was, nil)
-		r.directory.see(now)
-		r.wakeRelatives(q, nil, now)
+		r.index.Remove(was)
+		children.Wake(enqueue(q), r.index, was, nil)
+		r.index.See(now)
+		children.Wake(enqueue(q), r.index, nil, now)
 		return
 	}
-	r.directory.see(now)
-	r.wakeRelatives(q, was, now)
+	r.index.See(now)
+	children.Wake(enqueue(q), r.index, was, now)
 }
 
 // policyWatch wakes the runs that keep their lock when a policy changed, so that they take it anew under the policy of now, and those
@@ -225,7 +231,7 @@ func (r *Reconciler) policyWatch() handler.EventHandler {
 	wake := func(q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 		r.policyChanged()
 		for _, uid := range r.keeper.runs() {
-			if key, ok := r.directory.find(uid); ok {
+			if key, ok := r.index.Find(uid); ok {
 				q.Add(reconcile.Request{NamespacedName: key})
 			}
 		}
@@ -280,50 +286,4 @@ func (r *Reconciler) byAnother(o client.Object) bool {
 func (r *Reconciler) saidBusy(o client.Object) bool {
 	run, ok := o.(*v1alpha1.WorkflowRun)
 	return ok && lifecycle.SaysLockBusy(run) && r.keeper.has(run.UID)
-}
-
-// consumer makes the streams and takes results until its context ends.
-type consumer struct {
-	bus *bus.Bus
-	in  *intake
-}
-
-// Start implements manager.Runnable. It goes on to wait for the streams when another installation took them over.
-func (c *consumer) Start(ctx context.Context) error {
-	for {
-		if !c.streams(ctx) {
-			return nil
-		}
-		err := c.bus.Consume(ctx, c.in.accept)
-		if _, foreign := errors.AsType[*bus.ForeignError](err); foreign && ctx.Err() == nil {
-			log.FromContext(ctx).Error(err, "Results are not taken any more")
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("consume results: %w", err)
-		}
-		return nil
-	}
-}
-
-// streams makes the streams, and tries until they are there and ours; false: ctx ended.
-func (c *consumer) streams(ctx context.Context) bool {
-	for try := 0; ; try++ {
-		err := c.bus.EnsureStreams(ctx)
-		var drift *bus.DriftError
-		if err == nil || errors.As(err, &drift) {
-			return true // the bus has logged the drift; streams with other settings work, and an administrator may want them so
-		}
-		if ctx.Err() != nil {
-			return false
-		}
-		if try%streamLogEvery == 0 {
-			log.FromContext(ctx).Info("Streams are not ready, trying on", "delay", streamRetry, "cause", err.Error())
-		}
-		select {
-		case <-ctx.Done():
-			return false
-		case <-c.in.clock.After(streamRetry):
-		}
-	}
 }

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -27,9 +28,9 @@ func running(ctx context.Context, start func(context.Context) error) {
 }
 
 // Mutations that make specs below fail:
-//   - setup.go consumer that takes a DriftError for a failure: nothing is consumed.
-//   - setup.go consumer that gives up at the first error: nothing is consumed.
-//   - strays.go Start that does not sort: the result stays parked.
+//   - consumer.go Consumer that takes a DriftError for a failure: nothing is consumed.
+//   - consumer.go Consumer that gives up at the first error: nothing is consumed.
+//   - orphans.go Start that does not sort: the result stays parked.
 var _ = Describe("the helpers of the controller", func() {
 	It("consume results although streams have other settings than configured", func(ctx SpecContext) {
 		w := newWorld(ctx)
@@ -42,9 +43,9 @@ var _ = Describe("the helpers of the controller", func() {
 		Expect(err).NotTo(HaveOccurred())
 		run := w.create(ctx, []v1alpha1.Step{step("a")})
 		r.inFlight(ctx, run, 1)
-		running(ctx, (&consumer{bus: r.bus, in: r.in}).Start)
+		running(ctx, results.NewConsumer(r.bus, r.router).Start)
 		w.work(ctx)
-		until(ctx, "the result comes", func() bool { return len(r.inbox.waiting(run.UID)) == 1 })
+		until(ctx, "the result comes", func() bool { return len(r.inbox.Waiting(run.UID)) == 1 })
 		w.clock.Step(time.Second)
 		r.mustPass(ctx, run)
 		Expect(w.get(ctx, run).Status.Phase).To(Equal(v1alpha1.RunSucceeded))
@@ -57,28 +58,28 @@ var _ = Describe("the helpers of the controller", func() {
 			Expect(w.js.DeleteStream(ctx, name)).To(Succeed())
 		}
 		w.nats.Shutdown()
-		running(ctx, (&consumer{bus: r.bus, in: r.in}).Start)
+		running(ctx, results.NewConsumer(r.bus, r.router).Start)
 		w.restartNATS(ctx)
 		id := protocol.JobID{RunUID: "11111111-2222-3333-4444-555555555555", Step: "a", Item: protocol.NoItem, Attempt: 1}
 		w.say(ctx, id, succeeded(id))
 		until(ctx, "the result comes", func() bool {
-			return r.in.strays.parked.backlog().results == 1
+			return r.router.Orphans().Backlog().Results == 1
 		})
 		_, err := w.js.Stream(ctx, w.names.JobsStream())
 		Expect(err).NotTo(HaveOccurred())
 	}, NodeTimeout(2*patience))
 
-	It("look after strays as time goes on", func(ctx SpecContext) {
+	It("look after orphan results as time goes on", func(ctx SpecContext) {
 		w := newWorld(ctx)
 		r := w.newReplica(ctx, "r")
 		run := w.create(ctx, diamond())
 		d := &fakeDelivery{}
-		r.in.strays.park(ctx, &letter{fact: lifecycle.Result{ID: protocol.JobID{RunUID: string(run.UID)}}, since: w.clock.Now(), delivery: d})
+		r.router.Route(ctx, &results.Pending{Fact: lifecycle.Result{ID: protocol.JobID{RunUID: string(run.UID)}}, Since: w.clock.Now(), Delivery: d})
 		r.informer().Create(ctx, event.CreateEvent{Object: run}, newQueue())
-		running(ctx, r.in.strays.Start)
+		running(ctx, r.router.Orphans().Start)
 		until(ctx, "the result is delivered", func() bool {
-			w.clock.Step(strayTick)
-			return len(r.inbox.waiting(run.UID)) == 1
+			w.clock.Step(results.OrphanTick)
+			return len(r.inbox.Waiting(run.UID)) == 1
 		})
 	}, NodeTimeout(patience))
 })

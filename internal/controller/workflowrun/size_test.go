@@ -127,7 +127,7 @@ var _ = Describe("a run whose object is full", func() {
 		}
 		Expect(writes() - before).To(BeNumerically("<=", 12))
 		Expect(r.recorder.count("Warning ObjectTooLarge")).To(BeNumerically(">=", 1))
-		Expect(r.memories.peek(client.ObjectKeyFromObject(run)).stay).To(BeNil(), "it keeps no slot")
+		Expect(r.memories.peek(client.ObjectKeyFromObject(run)).slot.Holding).To(BeNil(), "it keeps no slot")
 		Expect(w.get(ctx, run).Unwritten()).To(BeTrue())
 
 		w.patch(ctx, run, `{"metadata":{"ownerReferences":null}}`)

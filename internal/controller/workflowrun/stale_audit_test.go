@@ -11,6 +11,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -53,8 +54,8 @@ var _ = Describe("a cache that still has an earlier run of the same name", func(
 		r.cached = nil
 		until(ctx, "the result came again and is settled for good", func() bool {
 			r.pump(ctx)
-			w.clock.Step(strayPatience)
-			_ = r.in.strays.sort(ctx)
+			w.clock.Step(results.OrphanPatience)
+			_ = r.router.Orphans().Sort(ctx)
 			r.mustPass(ctx, next)
 			list := w.settledWith(old)
 			return list[len(list)-1].err == nil
@@ -62,8 +63,8 @@ var _ = Describe("a cache that still has an earlier run of the same name", func(
 		Expect(r.counter("syncopate_results_total", "outcome", "stale")).To(BeEquivalentTo(1))
 		Expect(w.messages(ctx, w.names.DeadLettersStream())).To(BeZero())
 		for _, s := range w.settledWith(old) {
-			var a *again
-			Expect(s.err == nil || errors.As(s.err, &a) && a.class == bus.ClassAhead).To(BeTrue(), "%v", s)
+			var a *results.RetryError
+			Expect(s.err == nil || errors.As(s.err, &a) && a.Class == bus.ClassAhead).To(BeTrue(), "%v", s)
 		}
 		Expect(client.ObjectKeyFromObject(r.finish(ctx, next))).To(Equal(client.ObjectKeyFromObject(old)))
 	}, NodeTimeout(2*patience))

@@ -8,14 +8,13 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
-	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -28,11 +27,10 @@ func newQueue() queue {
 }
 
 // Mutations that make specs below fail:
-//   - strays.go sort that acks without a census: the result of a run that the cache does not know yet is lost.
-//   - strays.go sort that asks before strayPatience: the API server is asked for each new run.
-//   - intake.go deliver without the second look into the directory: the result waits for ever.
-//   - reconciler.go cleanDeleted without directory.forget: the entry of a deleted run stays.
-//   - janitor.go round that lists runs before messages: not seen here, see the comment there.
+//   - orphans.go Sort that acks without a live list: the result of a run that the cache does not know yet is lost.
+//   - orphans.go Sort that asks before OrphanPatience: the API server is asked for each new run.
+//   - reconciler.go cleanDeleted without Index.Forget: the entry of a deleted run stays.
+//   - gc.go Round that lists runs before messages: not seen here, see the comment there.
 var _ = Describe("a result of a run that the cache does not know", func() {
 	var (
 		w *world
@@ -52,18 +50,18 @@ var _ = Describe("a result of a run that the cache does not know", func() {
 		w.work(ctx)
 		r.pumpAll(ctx, 2)
 		for range 10 { // the cache lags for as long as it wants
-			w.clock.Step(censusPause)
-			Expect(r.in.strays.sort(ctx)).To(Succeed())
+			w.clock.Step(results.ListPause)
+			Expect(r.router.Orphans().Sort(ctx)).To(Succeed())
 		}
 		Expect(w.settledWith(run)).To(BeEmpty())
-		Expect(r.in.strays.parked.backlog().results).To(BeEquivalentTo(2), "the live list has the run")
+		Expect(r.router.Orphans().Backlog().Results).To(BeEquivalentTo(2), "the live list has the run")
 
 		q := newQueue()
-		r.in.queue.Store(&q)
+		r.queue.Store(&q)
 		r.informer().Create(ctx, event.CreateEvent{Object: run}, newQueue())
-		w.clock.Step(strayTick)
-		Expect(r.in.strays.sort(ctx)).To(Succeed())
-		Expect(r.in.strays.parked.backlog()).To(Equal(backlog{limit: strayBytes}))
+		w.clock.Step(results.OrphanTick)
+		Expect(r.router.Orphans().Sort(ctx)).To(Succeed())
+		Expect(r.router.Orphans().Backlog().Results).To(BeZero())
 		Expect(q.Len()).To(Equal(1))
 		woken, _ := q.Get()
 		Expect(woken.NamespacedName).To(Equal(client.ObjectKeyFromObject(run)))
@@ -82,74 +80,23 @@ var _ = Describe("a result of a run that the cache does not know", func() {
 			}
 			return nil
 		}
-		Expect(r.in.strays.sort(ctx)).To(Succeed())
-		Expect(lists).To(BeZero(), "the cache gets %s to catch up", strayPatience)
-		w.clock.Step(strayPatience)
-		Expect(r.in.strays.sort(ctx)).To(MatchError(errTest), "the API server does not answer")
-		Expect(r.in.strays.parked.backlog().results).To(BeEquivalentTo(1))
-		Expect(r.in.strays.sort(ctx)).To(Succeed())
-		Expect(lists).To(Equal(1), "at most one list in %s", censusPause)
+		Expect(r.router.Orphans().Sort(ctx)).To(Succeed())
+		Expect(lists).To(BeZero(), "the cache gets %s to catch up", results.OrphanPatience)
+		w.clock.Step(results.OrphanPatience)
+		Expect(r.router.Orphans().Sort(ctx)).To(MatchError(errTest), "the API server does not answer")
+		Expect(r.router.Orphans().Backlog().Results).To(BeEquivalentTo(1))
+		Expect(r.router.Orphans().Sort(ctx)).To(Succeed())
+		Expect(lists).To(Equal(1), "at most one list in %s", results.ListPause)
 
-		w.clock.Step(censusPause)
-		young := &letter{fact: lifecycle.Result{ID: gone}, since: w.clock.Now().Add(time.Millisecond), delivery: &fakeDelivery{}}
-		r.in.strays.park(ctx, young)
+		w.clock.Step(results.ListPause)
+		young := &results.Pending{Fact: lifecycle.Result{ID: gone}, Since: w.clock.Now().Add(time.Millisecond), Delivery: &fakeDelivery{}}
+		r.router.Route(ctx, young)
 		r.hook = nil
-		Expect(r.in.strays.sort(ctx)).To(Succeed())
-		Expect(r.in.strays.parked.waiting(types.UID(gone.RunUID))).To(ConsistOf(young), "the list says nothing about what came after it began")
+		Expect(r.router.Orphans().Sort(ctx)).To(Succeed())
+		Expect(r.router.Orphans().Backlog().Results).To(BeEquivalentTo(1), "the list says nothing about what came after it began")
 		Expect(r.counter("syncopate_results_total", "outcome", "stale")).To(BeEquivalentTo(1))
 		Expect(w.messages(ctx, w.names.ResultsStream())).To(BeZero())
 	}, NodeTimeout(2*patience))
-
-	It("goes back to NATS when too many wait, and leaves room for those of another run", func(ctx SpecContext) {
-		park := func(run string) *fakeDelivery {
-			d := &fakeDelivery{}
-			r.in.strays.park(ctx, &letter{fact: lifecycle.Result{ID: protocol.JobID{RunUID: run}}, since: w.clock.Now(), delivery: d})
-			return d
-		}
-		var last *fakeDelivery
-		for range strayLimit + 1 {
-			last = park("gone")
-		}
-		Expect(r.in.strays.parked.waiting("gone")).To(HaveLen(strayLimit / 3)) // mutation: one list for all runs makes this fail
-		Expect(last.settled).To(HaveLen(1))
-		Expect(last.settled[0]).To(MatchError(errUnknownRun))
-		Expect(retryDelay(last.settled[0])).To(BeNumerically(">=", censusPause))
-		Expect(park("new").settled).To(BeEmpty())
-		Expect(r.counter("syncopate_inbox_refusals_total")).To(BeEquivalentTo(strayLimit + 1 - strayLimit/3))
-	}, NodeTimeout(patience))
-
-	It("goes back to NATS when its run has its share of the inbox, with a delay that grows; another run's gets in", func(ctx SpecContext) {
-		hot, cold := w.create(ctx, diamond()), w.create(ctx, diamond())
-		r.inbox = newInbox(100, 30*letterBytes)
-		deliver := func(run *v1alpha1.WorkflowRun) *fakeDelivery {
-			d := &fakeDelivery{}
-			r.directory.see(run)
-			r.in.deliver(ctx, client.ObjectKeyFromObject(run), &letter{fact: lifecycle.Result{ID: protocol.JobID{RunUID: string(run.UID)}}, delivery: d})
-			return d
-		}
-		var refused []error
-		for range 3 * comeBackRate {
-			refused = append(refused, deliver(hot).settled...)
-		}
-		Expect(r.inbox.waiting(hot.UID)).To(HaveLen(10)) // mutation: no share of bytes for a run makes this fail
-		Expect(refused).To(HaveLen(3*comeBackRate - 10))
-		Expect(refused[0]).To(MatchError(errInboxFull))
-		Expect(retryDelay(refused[0])).To(BeNumerically("~", inboxFullDelay, inboxFullDelay/2))
-		// mutation: the same wait for all makes this fail: they come back all at once, and are served before what is new.
-		Expect(retryDelay(refused[len(refused)-1])).To(BeNumerically("~", 3*time.Second+inboxFullDelay, time.Second))
-		Expect(deliver(cold).settled).To(BeEmpty())
-	}, NodeTimeout(patience))
-
-	It("does not wait in the inbox of a run that was deleted while it was on its way", func(ctx SpecContext) {
-		run := w.create(ctx, diamond())
-		r.directory.see(run)
-		key, _ := r.directory.find(run.UID)
-		r.deleteRun(ctx, run)
-		r.mustPass(ctx, run)
-		r.in.deliver(ctx, key, &letter{fact: lifecycle.Result{ID: protocol.JobID{RunUID: string(run.UID)}}, since: w.clock.Now(), delivery: &fakeDelivery{}})
-		Expect(r.inbox.backlog().results).To(BeZero())
-		Expect(r.in.strays.parked.backlog().results).To(BeEquivalentTo(1))
-	}, NodeTimeout(patience))
 })
 
 var _ = Describe("a deleted run", func() {
@@ -162,7 +109,7 @@ var _ = Describe("a deleted run", func() {
 		w.say(ctx, id, succeeded(id))
 		r.pumpAll(ctx, 1)
 		r.deleteRun(ctx, run)
-		r.directory.see(run) // by a pass that had read it before
+		r.index.See(run) // by a pass that had read it before
 
 		r.hook = times(1, "withdraw/before", func(context.Context) error { return errTest })
 		_, err := r.pass(ctx, run)
@@ -170,10 +117,10 @@ var _ = Describe("a deleted run", func() {
 		r.mustPass(ctx, run)
 		Expect(w.jobsQueued(ctx)).To(BeZero())
 		Expect(w.messages(ctx, w.names.ResultsStream())).To(BeZero())
-		Expect(r.inbox.backlog().results).To(BeZero())
+		Expect(r.inbox.Backlog().Results).To(BeZero())
 		Expect(r.memories.byKey).To(BeEmpty())
-		Expect(r.directory.known).To(BeEmpty())
-		Expect(r.directory.deleted).To(BeEmpty())
+		Expect(r.index.CountPhases()).To(BeEmpty())
+		Expect(r.index.TakeDeleted(client.ObjectKeyFromObject(run))).To(BeEmpty())
 		Expect(w.settledWith(run)).To(HaveLen(1))
 	}, NodeTimeout(2*patience))
 
@@ -193,13 +140,13 @@ var _ = Describe("a deleted run", func() {
 		end := r.finish(ctx, next)
 		Expect(end.Status.Phase).To(Equal(v1alpha1.RunSucceeded))
 		Expect(end.UID).NotTo(Equal(old.UID))
-		_, known := r.directory.find(old.UID)
+		_, known := r.index.Find(old.UID)
 		Expect(known).To(BeFalse())
 		Expect(w.jobsQueued(ctx)).To(BeZero(), "the old run's jobs are gone")
 	}, NodeTimeout(2*patience))
 })
 
-var _ = Describe("the janitor", func() {
+var _ = Describe("the garbage collector", func() {
 	It("takes back the jobs of runs that ended or are gone, and no others", func(ctx SpecContext) {
 		w := newWorld(ctx)
 		r := w.newReplica(ctx, "r")
@@ -218,10 +165,9 @@ var _ = Describe("the janitor", func() {
 		Expect(w.client.Delete(ctx, w.get(ctx, gone))).To(Succeed())
 		Expect(w.jobsQueued(ctx)).To(Equal(6), "nothing was taken back")
 
-		j := &janitor{Reconciler: r.Reconciler, stock: r.bus}
-		Expect(j.takeBackJobs(ctx)).To(MatchError(errTest))
+		Expect(r.gc.Round(ctx)).To(MatchError(errTest))
 		r.hook = nil
-		Expect(j.takeBackJobs(ctx)).To(Succeed())
+		Expect(r.gc.Round(ctx)).To(Succeed())
 		Expect(w.jobsQueued(ctx)).To(Equal(2))
 		left, err := r.bus.QueuedJobs(ctx)
 		Expect(err).NotTo(HaveOccurred())
@@ -230,41 +176,10 @@ var _ = Describe("the janitor", func() {
 		}
 		r.finish(ctx, alive)
 	}, NodeTimeout(2*patience))
-
-	It("makes a round at once and then at its pace, and outlives errors", func(ctx SpecContext) {
-		w := newWorld(ctx)
-		r := w.newReplica(ctx, "r")
-		rounds := make(chan struct{}, 10)
-		j := &janitor{Reconciler: r.Reconciler, stock: stockFunc{r.bus, func() error { rounds <- struct{}{}; return errTest }}}
-		running, stop := context.WithCancel(ctx)
-		done := make(chan error)
-		go func() { done <- j.Start(running) }()
-		Eventually(rounds).WithContext(ctx).Should(Receive())
-		Consistently(rounds, 50*time.Millisecond).ShouldNot(Receive())
-		Eventually(func() chan struct{} {
-			w.clock.Step(janitorPause) // it need not have begun to wait yet
-			return rounds
-		}).WithContext(ctx).Should(Receive())
-		stop()
-		Eventually(done).WithContext(ctx).Should(Receive(BeNil()))
-	}, NodeTimeout(patience))
 })
 
-// stockFunc is a stock whose jobs cannot be listed.
-type stockFunc struct {
-	stock
-	jobs func() error
-}
-
-func (s stockFunc) QueuedJobs(context.Context) ([]bus.QueuedJob, error) { return nil, s.jobs() }
-
 // fakeDelivery keeps what it was settled with.
-type fakeDelivery struct {
-	settled []error
-	buried  bool
-}
-
-func (d *fakeDelivery) Buried() bool { return d.buried }
+type fakeDelivery struct{ settled []error }
 
 func (d *fakeDelivery) Settle(_ context.Context, err error) error {
 	d.settled = append(d.settled, err)

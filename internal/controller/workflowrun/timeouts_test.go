@@ -113,7 +113,7 @@ var _ = Describe("an answer that was stored in time", func() {
 		r.mustPass(ctx, run)
 		w.clock.Step(resultPatience)
 		r.mustPass(ctx, run)
-		Expect(r.inbox.waiting(run.UID)).To(BeEmpty(), "it is with NATS again, for a while")
+		Expect(r.inbox.Waiting(run.UID)).To(BeEmpty(), "it is with NATS again, for a while")
 		w.clock.Step(40 * time.Second)
 		redis.Restart()
 		r.mustPass(ctx, run)

@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -17,6 +15,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/shares"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
@@ -126,98 +125,6 @@ func TestMemoriesStartAfreshForAnotherRunOfTheSameName(t *testing.T) {
 	}
 }
 
-// mutation: remove or takeAll that does not give room back makes "room comes back" fail; put that keeps a place, when there are no bytes
-// left, the last line.
-func TestInbox(t *testing.T) {
-	b := newInbox(6, 1<<20)
-	var letters []*letter
-	for i := range 5 {
-		letters = append(letters, &letter{size: i})
-	}
-	for i, uid := range []types.UID{"a", "a", "a", "b", "b"} {
-		if ok := b.put("ns-"+string(uid), uid, letters[i]); ok != (i != 2 && i != 4) {
-			t.Errorf("put %d: %t", i, ok)
-		}
-	}
-	if got := b.waiting("a"); len(got) != 2 || got[0] != letters[0] || got[1] != letters[1] {
-		t.Errorf("a's results are not in order of arrival: %v", got)
-	}
-	if got := b.backlog(); got.results != 3 || got.bytes != 3*letterBytes+0+1+3 || got.limit != 1<<20 {
-		t.Errorf("%+v wait", got)
-	}
-	b.remove("a", letters[:1])
-	b.remove("a", letters[:1])                // again
-	b.remove("a", []*letter{letters[3]})      // another run's
-	b.remove("nobody", []*letter{letters[3]}) // no run
-	if got := b.waiting("a"); len(got) != 1 || got[0] != letters[1] {
-		t.Errorf("a has %v", got)
-	}
-	if got := b.backlog(); got.results != 2 || got.bytes != 2*letterBytes+1+3 {
-		t.Errorf("room comes back: %+v", got)
-	}
-	if got := b.takeAll("a"); len(got) != 1 || b.backlog().results != 1 || len(b.waiting("a")) != 0 {
-		t.Errorf("takeAll gave %v, %+v left", got, b.backlog())
-	}
-	b.takeAll("b")
-	if got := b.backlog(); got.results != 0 || got.bytes != 0 || len(b.byRun) != 0 {
-		t.Errorf("empty inbox: %+v, %d runs", got, len(b.byRun))
-	}
-	large := &letter{size: 1 << 19}
-	if !b.put("ns", "a", large) || b.put("ns", "a", large) || b.backlog().results != 1 {
-		t.Errorf("large results: %+v", b.backlog())
-	}
-}
-
-func TestInboxIsSafeForConcurrentUse(t *testing.T) {
-	b := newInbox(1000, 1<<20)
-	var wg sync.WaitGroup
-	for range 4 {
-		wg.Go(func() {
-			for range 100 {
-				l := &letter{}
-				b.put("ns", "a", l)
-				b.waiting("a")
-				b.backlog()
-				b.remove("a", []*letter{l})
-			}
-		})
-	}
-	wg.Wait()
-	if b.backlog().results != 0 || len(b.byRun) != 0 {
-		t.Errorf("%+v of %d runs left", b.backlog(), len(b.byRun))
-	}
-}
-
-func TestDirectory(t *testing.T) {
-	d := newDirectory()
-	run := aRun("1", v1alpha1.StepPending)
-	key := types.NamespacedName{Namespace: "ns", Name: "run"}
-	d.see(run)
-	d.see(run)
-	if got, ok := d.find("uid"); !ok || got != key {
-		t.Errorf("find: %v, %t", got, ok)
-	}
-	if diff := cmp.Diff(map[string]int{"Pending": 1}, d.countPhases()); diff != "" {
-		t.Errorf("phases (-want +got):\n%s", diff)
-	}
-	d.remove(run)
-	if _, ok := d.find("uid"); ok {
-		t.Error("a removed run is found")
-	}
-	gone := d.takeDeleted(key)
-	want := []remains{{uid: "uid"}}
-	if diff := cmp.Diff(want, gone, cmp.AllowUnexported(remains{})); diff != "" {
-		t.Errorf("remains (-want +got):\n%s", diff)
-	}
-	if len(d.takeDeleted(key)) != 0 {
-		t.Error("remains are handed out twice")
-	}
-	d.putBack(key, gone)
-	if len(d.takeDeleted(key)) != 1 {
-		t.Error("remains put back are lost")
-	}
-}
-
 // mutation: open that does not look at the clock makes "closed after the pause" fail.
 func TestBreaker(t *testing.T) {
 	c := clocktesting.NewFakeClock(epoch)
@@ -243,9 +150,9 @@ func TestRetryDelay(t *testing.T) {
 		want time.Duration
 	}{
 		"an error without a wish":        {errTest, actRetryDelay},
-		"a wish deep in the chain":       {fmt.Errorf("a: %w", fmt.Errorf("b: %w", &again{after: 7, cause: errTest})), 7},
-		"a wish in one of several":       {errors.Join(errTest, &again{after: 7, cause: errTest}), 7},
-		"a wish of 0 would make it spin": {&again{cause: errTest}, actRetryDelay},
+		"a wish deep in the chain":       {fmt.Errorf("a: %w", fmt.Errorf("b: %w", &results.RetryError{After: 7, Cause: errTest})), 7},
+		"a wish in one of several":       {errors.Join(errTest, &results.RetryError{After: 7, Cause: errTest}), 7},
+		"a wish of 0 would make it spin": {&results.RetryError{Cause: errTest}, actRetryDelay},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := retryDelay(c.err); got != c.want {
@@ -255,36 +162,15 @@ func TestRetryDelay(t *testing.T) {
 	}
 }
 
-// A settled letter leaves the inbox even when its settlement fails: the message comes again and is recognised.
-func TestSettleEachEmptiesTheInbox(t *testing.T) {
-	r := &Reconciler{inbox: newInbox(1000, 96<<20)}
-	p := &pass{Reconciler: r, run: aRun("1")}
-	var list []settlement
-	for range 3 * settleParallel {
-		l := &letter{delivery: &fakeDelivery{settled: []error{nil}}} // fails: it was settled before
-		r.inbox.put("ns", "uid", l)
-		list = append(list, settlement{letter: l})
-	}
-	p.settleEach(context.Background(), list)
-	if left := r.inbox.backlog().results; left != 0 {
-		t.Errorf("%d letters left", left)
-	}
-	for _, s := range list {
-		fake, ok := s.letter.delivery.(*fakeDelivery)
-		if !ok || !cmp.Equal(fake.settled, []error{nil, nil}, cmpopts.EquateErrors()) {
-			t.Fatalf("settled with %v", s.letter.delivery)
-		}
-	}
-}
-
 // An unusable result becomes a dead letter whatever the verdict: after a crash between the status write and the dead letter it
 // comes again as a duplicate, and acknowledging it would lose its bytes. mutation: nil for duplicates makes this fail.
 func TestAnUnusableResultIsNeverAcknowledged(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	r := &Reconciler{inbox: newInbox(10, 96<<20), clock: clocktesting.NewFakeClock(epoch), metrics: NewMetrics(registry), results: bus.NewMetrics(registry)}
+	r := &Reconciler{inbox: results.NewInbox(10, 96<<20), clock: clocktesting.NewFakeClock(epoch), metrics: NewMetrics(registry), resultMetrics: bus.NewMetrics(registry)}
+	r.settler = results.NewSettler(r.inbox, r.resultMetrics)
 	for _, verdict := range []lifecycle.Verdict{lifecycle.Applied, lifecycle.Duplicate, lifecycle.Stale} {
 		fake := &fakeDelivery{}
-		p := &pass{Reconciler: r, run: aRun("1"), letters: []*letter{{fact: lifecycle.Result{Rejected: "no JSON"}, delivery: fake}}}
+		p := &pass{Reconciler: r, run: aRun("1"), letters: []*results.Pending{{Fact: lifecycle.Result{Rejected: "no JSON"}, Delivery: fake}}}
 		p.settleAll(t.Context(), lifecycle.Decision{Verdicts: []lifecycle.Verdict{verdict}})
 		if len(fake.settled) != 1 {
 			t.Fatalf("%s: settled %d times", verdict, len(fake.settled))
@@ -326,15 +212,5 @@ func TestAWriteThatLetsARunInWaitsForNoOther(t *testing.T) {
 	done()
 	if _, err := (&pass{Reconciler: r, run: admitted, mem: none, desk: desk}).mayWrite(t.Context(), admitted); err != nil {
 		t.Errorf("after a write was done: %v", err)
-	}
-}
-
-// mutation: outputsOf without those of the run makes this fail.
-func TestOutputsOfNamesAllObjectsOfARun(t *testing.T) {
-	run := aRun("7", v1alpha1.StepSucceeded, v1alpha1.StepSucceeded)
-	run.Status.Steps[1].OutputRef = &v1alpha1.OutputReference{Name: "of a step"}
-	run.Status.OutputsRef = &v1alpha1.OutputReference{Name: "of the run"}
-	if diff := cmp.Diff([]string{"of a step", "of the run"}, outputsOf(run)); diff != "" {
-		t.Errorf("outputs (-want +got):\n%s", diff)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
 )
 
 // boss is a run with two child runs under way.
@@ -67,11 +68,11 @@ func TestRelativesWakeEachOther(t *testing.T) {
 		"another run takes its place": {changed(func(p *v1alpha1.WorkflowRun) { p.UID = "u-new" }), []string{"boss", "kid-a", "kid-b", "liar"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := &Reconciler{directory: newDirectory(), holder: "me"}
+			r := &Reconciler{index: results.NewIndex(), holder: "me"}
 			for _, run := range []*v1alpha1.WorkflowRun{boss(), kid("kid-a"), kid("kid-b"), kid("liar"), kid("old"), finishedKid("old"), kid("gone")} {
-				r.directory.see(run)
+				r.index.See(run)
 			}
-			r.directory.remove(kid("gone"))
+			r.index.Remove(kid("gone"))
 			if diff := cmp.Diff(c.want, wokenBy(t, r, c.event)); diff != "" {
 				t.Error(diff)
 			}

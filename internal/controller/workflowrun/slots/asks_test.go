@@ -1,4 +1,4 @@
-package workflowrun
+package slots
 
 import (
 	"context"
@@ -20,7 +20,6 @@ import (
 
 // slowGates answer when the test lets them, tenant by tenant.
 type slowGates struct {
-	everyone
 	mu      sync.Mutex
 	free    map[string]chan struct{} // closed: the lock of the tenant is free
 	inside  map[string]int           // questions that poll now
@@ -58,7 +57,7 @@ func (s *slowGates) Leave(_ context.Context, uid types.UID, _, _ string) error {
 
 // asker is a play of questions to slow gates.
 type asker struct {
-	*gateAsks
+	*Asks
 	t     *testing.T
 	slow  *slowGates
 	clock *clocktesting.FakeClock
@@ -74,7 +73,7 @@ func newAsker(t *testing.T, tenants ...string) *asker {
 	for _, tenant := range tenants {
 		a.slow.free[tenant] = make(chan struct{})
 	}
-	a.gateAsks = newGateAsks(a.slow, a.clock, shares.KindMetrics{}, func(key types.NamespacedName, _ bool) { a.woken <- key })
+	a.Asks = NewAsks(a.slow, a.clock, shares.KindMetrics{}, func(key types.NamespacedName, _ bool) { a.woken <- key })
 	ctx, stop := context.WithCancel(t.Context())
 	var ended sync.WaitGroup
 	ended.Go(func() { _ = a.Start(ctx) })
@@ -94,7 +93,7 @@ func (a *asker) admit(tenant, name, version string) bool {
 	a.t.Helper()
 	run := &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: tenant, UID: types.UID(name), ResourceVersion: version}}
 	answer, err := a.Admit(a.t.Context(), run, tenant, lockedPolicy())
-	if _, asked := errors.AsType[*askedError](err); asked {
+	if _, asked := errors.AsType[*AskedError](err); asked {
 		return false
 	}
 	if err != nil || !answer.Admitted {
@@ -114,12 +113,12 @@ func (a *asker) enters(tenant string) {
 // mutation: shares without the name of the lock makes this fail.
 func TestOneLockLeavesPlacesForTheQuestionsOfOthers(t *testing.T) {
 	a := newAsker(t, "dead", "fine")
-	for i := range 10 * gatePlaces {
+	for i := range 10 * places {
 		if a.admit("dead", fmt.Sprint("dead-", i), "1") {
 			t.Fatal("the dead answer")
 		}
 	}
-	for range gatePlaces / 2 {
+	for range places / 2 {
 		a.enters("dead")
 	}
 	close(a.slow.free["fine"])
@@ -133,8 +132,8 @@ func TestOneLockLeavesPlacesForTheQuestionsOfOthers(t *testing.T) {
 	if !a.admit("fine", "fine-1", "1") {
 		t.Fatal("the answer is lost")
 	}
-	if most := a.slow.most["dead"]; most != gatePlaces/2 {
-		t.Errorf("%d questions of one lock are under way, want %d", most, gatePlaces/2)
+	if most := a.slow.most["dead"]; most != places/2 {
+		t.Errorf("%d questions of one lock are under way, want %d", most, places/2)
 	}
 }
 

@@ -1,0 +1,198 @@
+package children
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+)
+
+// createDelay is the wait before a child run is created again that could not be, if the API server does not say how long.
+const createDelay = 5 * time.Second
+
+// createParallel bounds the child runs of one run that are created at the same time.
+const createParallel = 16
+
+// Children reads and creates the relatives of runs.
+type Children struct {
+	Client client.Client // reads from the cache, writes directly
+	Live   client.Reader // reads from the API server
+	Clock  clock.PassiveClock
+	Owner  client.FieldOwner
+}
+
+// State is what became of the creation of child runs, by name, until status has their uid.
+type State map[string]creation
+
+type creation struct {
+	fact  lifecycle.Child
+	again time.Time // ChildPostponed: when it is tried again
+}
+
+// NotYetCreated are the steps whose child run is in status and not known to exist, as far as it is time to create them.
+func (st State) NotYetCreated(run *v1alpha1.WorkflowRun, now time.Time) []string {
+	var steps []string
+	for _, s := range lifecycle.Children(run) {
+		b := st[s.ChildRun.Name]
+		due := b.fact.State == lifecycle.ChildUnknown || (b.fact.State == lifecycle.ChildPostponed && !now.Before(b.again))
+		if s.ChildRun.UID == "" && due {
+			steps = append(steps, s.Name)
+		}
+	}
+	return steps
+}
+
+// lease says whether the run's lock is still held; *lockmgr.Lease does.
+type lease interface{ Err() error }
+
+// renderer renders the child run of a step again, with the outputs that its inputs are made of.
+type renderer func(ctx context.Context, step string) (lifecycle.ChildToCreate, error)
+
+// Create creates the child runs which status names and which are not known to exist: those of the write just made, and those
+// of earlier ones, also of another process. Two who do the same create one. It says whether anything became of it, which the next pass
+// is to write.
+func (c *Children) Create(ctx context.Context, st *State, parent *v1alpha1.WorkflowRun, held lease, fresh []lifecycle.ChildToCreate, render renderer) (news bool, err error) {
+	rendered := make(map[string]lifecycle.ChildToCreate, len(fresh))
+	for _, child := range fresh {
+		rendered[child.Step] = child
+	}
+	var (
+		wg     sync.WaitGroup
+		mu     sync.Mutex
+		failed error
+	)
+	slots := make(chan struct{}, createParallel)
+	for _, step := range st.NotYetCreated(parent, c.Clock.Now()) {
+		child, ok := rendered[step]
+		if !ok {
+			var err error
+			if child, err = render(ctx, step); err != nil {
+				failed = errors.Join(failed, err)
+				continue
+			}
+		}
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			b, err := c.create(ctx, parent, held, child)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				failed = errors.Join(failed, err)
+				return
+			}
+			st.note(child.Name, b)
+			news = true
+		})
+	}
+	wg.Wait()
+	return news, failed
+}
+
+// note remembers what became of a creation, for the next pass, which is to be made at once. The cause of a wait stays what it was
+// at first: each other one would cost a write.
+func (st *State) note(name string, b creation) {
+	if was := (*st)[name]; was.fact.State == lifecycle.ChildPostponed && b.fact.State == lifecycle.ChildPostponed {
+		b.fact = was.fact
+	}
+	if *st == nil {
+		*st = State{}
+	}
+	(*st)[name] = b
+}
+
+// create creates a child run and says what became of it. An error says that nothing is known.
+func (c *Children) create(ctx context.Context, parent *v1alpha1.WorkflowRun, held lease, child lifecycle.ChildToCreate) (creation, error) {
+	if err := held.Err(); err != nil {
+		return creation{}, err
+	}
+	run := childRun(parent, child)
+	err := c.Client.Create(ctx, run, c.Owner)
+	switch {
+	case err == nil:
+		log.FromContext(ctx).V(1).Info("Child run created", "step", child.Step, "child", child.Name, "uid", run.UID)
+		return creation{fact: lifecycle.SeenChild(run)}, nil
+	case apierrors.IsAlreadyExists(err):
+		return c.checkAdoption(ctx, parent, child)
+	default:
+		return c.notCreated(ctx, err)
+	}
+}
+
+// notCreated says what it means that a child run could not be created: that it is not as it has to be, or that it has to be tried again.
+func (c *Children) notCreated(ctx context.Context, err error) (creation, error) {
+	switch {
+	case apierrors.IsInvalid(err) || apierrors.IsBadRequest(err):
+		return creation{fact: lifecycle.Child{State: lifecycle.ChildRefused, Cause: err.Error()}}, nil
+	case ctx.Err() != nil:
+		return creation{}, fmt.Errorf("create child run: %w", err)
+	}
+	wait := createDelay
+	if s, ok := apierrors.SuggestsClientDelay(err); ok && s > 0 {
+		wait = time.Duration(s) * time.Second
+	}
+	log.FromContext(ctx).Info("A child run cannot be created", "delay", wait, "cause", err.Error())
+	return creation{fact: lifecycle.Child{State: lifecycle.ChildPostponed, Cause: err.Error()}, again: c.Clock.Now().Add(wait)}, nil
+}
+
+// childRun is a child run as it is created. It says who created its parent, and so its root, for admission policies that look at users.
+func childRun(parent *v1alpha1.WorkflowRun, child lifecycle.ChildToCreate) *v1alpha1.WorkflowRun {
+	run := &v1alpha1.WorkflowRun{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: parent.Namespace, Name: child.Name,
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(parent, v1alpha1.GroupVersion.WithKind("WorkflowRun"))},
+		},
+		Spec: child.Spec,
+	}
+	if by, ok := parent.Annotations[v1alpha1.AnnotationCreatedBy]; ok {
+		run.Annotations = map[string]string{v1alpha1.AnnotationCreatedBy: by}
+	}
+	return run
+}
+
+// checkAdoption says whether the run that has the name of a child run is that child: created before a crash, say. It has to be as it would be
+// created now, by the API server's own defaults.
+func (c *Children) checkAdoption(ctx context.Context, parent *v1alpha1.WorkflowRun, child lifecycle.ChildToCreate) (creation, error) {
+	found := &v1alpha1.WorkflowRun{}
+	if err := c.Live.Get(ctx, types.NamespacedName{Namespace: parent.Namespace, Name: child.Name}, found); err != nil {
+		return c.notCreated(ctx, fmt.Errorf("read run %s: %w", child.Name, err)) // it may just have been deleted
+	}
+	claim := found.ClaimsParent()
+	if claim == nil || claim.UID != string(parent.UID) {
+		return foreign("a run of this name exists, which is not owned by run " + parent.Name), nil
+	}
+	if found.Status != nil && found.Status.Tenant != "" && found.Status.Tenant != parent.Status.Tenant {
+		return foreign("a run of this name exists, of tenant " + found.Status.Tenant), nil
+	}
+	want := childRun(parent, child)
+	want.Name, want.GenerateName = "", "dry-run-"
+	if err := c.Client.Create(ctx, want, client.DryRunAll, c.Owner); err != nil {
+		return c.notCreated(ctx, fmt.Errorf("compare with run %s: %w", child.Name, err))
+	}
+	if !equality.Semantic.DeepEqual(fixed(want.Spec), fixed(found.Spec)) {
+		return foreign("a run of this name exists, with another spec"), nil
+	}
+	return creation{fact: lifecycle.SeenChild(found)}, nil
+}
+
+func foreign(why string) creation {
+	return creation{fact: lifecycle.Child{State: lifecycle.ChildTaken, Cause: why}}
+}
+
+// fixed is a spec without what users may change.
+func fixed(spec v1alpha1.WorkflowRunSpec) v1alpha1.WorkflowRunSpec {
+	spec.Suspend, spec.Shutdown, spec.TTLSecondsAfterFinished, spec.Priority = false, "", nil, 0
+	return spec
+}

@@ -1,0 +1,82 @@
+package children
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+)
+
+// Relatives are the parent and the children of a run.
+type Relatives struct {
+	Parent   *lifecycle.Parent          // that the run claims; nil: none
+	Children map[string]lifecycle.Child // under way, by name
+	// RetryAt is when a creation that was put off is due; zero: none was.
+	RetryAt time.Time
+}
+
+// Observe reads the parent that the run claims, and its child runs under way.
+func (c *Children) Observe(ctx context.Context, st *State, run *v1alpha1.WorkflowRun) (Relatives, error) {
+	var rel Relatives
+	if claim := run.ClaimsParent(); claim != nil {
+		parent, err := c.relative(ctx, run.Namespace, claim.Name, claim.UID)
+		if err != nil {
+			return rel, fmt.Errorf("read parent run: %w", err)
+		}
+		rel.Parent = lifecycle.SeenParent(run, parent)
+	}
+	list := lifecycle.Children(run)
+	rel.Children = make(map[string]lifecycle.Child, len(list))
+	left := make(State, len(list))
+	for _, s := range list {
+		name := s.ChildRun.Name
+		if s.ChildRun.UID == "" {
+			b := (*st)[name]
+			left[name], rel.Children[name] = b, b.fact
+			if b.fact.State == lifecycle.ChildPostponed {
+				rel.RetryAt = pacing.Earliest(rel.RetryAt, b.again)
+			}
+			continue
+		}
+		child, err := c.relative(ctx, run.Namespace, name, s.ChildRun.UID)
+		if err != nil {
+			return rel, fmt.Errorf("read child run: %w", err)
+		}
+		rel.Children[name] = lifecycle.Child{State: lifecycle.ChildGone}
+		if child != nil {
+			rel.Children[name] = lifecycle.SeenChild(child)
+		}
+	}
+	*st = left
+	return rel, nil
+}
+
+// relative reads another run of the namespace; nil: it does not exist. That is decided on a live read only: what the cache has not
+// seen may be new.
+func (c *Children) relative(ctx context.Context, namespace, name, uid string) (*v1alpha1.WorkflowRun, error) {
+	key := types.NamespacedName{Namespace: namespace, Name: name}
+	run := &v1alpha1.WorkflowRun{}
+	err := c.Client.Get(ctx, key, run)
+	if err == nil && string(run.UID) == uid {
+		return run, nil
+	}
+	if client.IgnoreNotFound(err) != nil {
+		return nil, err
+	}
+	run = &v1alpha1.WorkflowRun{}
+	err = c.Live.Get(ctx, key, run)
+	switch {
+	case err == nil && string(run.UID) == uid:
+		return run, nil
+	case client.IgnoreNotFound(err) != nil:
+		return nil, err
+	default:
+		return nil, nil //nolint:nilnil // that it is gone is an answer
+	}
+}

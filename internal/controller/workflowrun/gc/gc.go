@@ -1,0 +1,179 @@
+package gc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+// roundPause is the time between two rounds.
+const roundPause = 10 * time.Minute
+
+// roundRetry is the time until the next round when one failed.
+const roundRetry = 30 * time.Second
+
+// uploadSilence is after how long without another part an upload is taken for broken off. What it stored until then takes room; if it
+// goes on later, its output misses parts and its attempt fails. So it is as long as a job may take by default.
+const uploadSilence = time.Hour
+
+// withdrawParallel bounds the jobs that are withdrawn at the same time.
+const withdrawParallel = 16
+
+// withdrawer takes jobs back; *bus.Bus does.
+type withdrawer interface {
+	Withdraw(ctx context.Context, topic string, id protocol.JobID) error
+	// Cancel tells workers to stop.
+	Cancel(ctx context.Context, runUID string, jobs []protocol.JobID) error
+}
+
+// Jobs is where jobs are; *bus.Bus is that.
+type Jobs interface {
+	withdrawer
+	QueuedJobs(ctx context.Context) ([]bus.QueuedJob, error)
+}
+
+// Outputs is where outputs are; *bus.Bus is that.
+type Outputs interface {
+	Payloads(ctx context.Context) ([]string, error)
+	DropPayloads(ctx context.Context, names []string) error
+}
+
+// Uploads are the parts of outputs on their way; *bus.Bus has them.
+type Uploads interface {
+	LooseParts(ctx context.Context, silent time.Duration) ([]string, error)
+	DropParts(ctx context.Context, parts []string) error
+}
+
+// Collector removes what runs left behind.
+type Collector struct {
+	Jobs    Jobs
+	Outputs Outputs
+	Uploads Uploads
+	Cache   client.Reader
+	Live    client.Reader // reads from the API server
+	Clock   clock.Clock
+}
+
+// Deleted removes what a deleted run had in flight, and its outputs.
+func (c *Collector) Deleted(ctx context.Context, g results.Tombstone) error {
+	return errors.Join(Withdraw(ctx, c.Jobs, string(g.UID), g.Jobs), c.Outputs.DropPayloads(ctx, g.Outputs))
+}
+
+// Start makes a round at once and then every roundPause until ctx ends.
+func (c *Collector) Start(ctx context.Context) error {
+	for {
+		pause := roundPause
+		if err := c.Round(ctx); err != nil && ctx.Err() == nil {
+			pause = roundRetry
+			log.FromContext(ctx).Info("Left-over jobs or outputs stay until the next round", "delay", pause, "cause", err.Error())
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-c.Clock.After(pause):
+		}
+	}
+}
+
+// Round looks for what is left behind, and removes it.
+func (c *Collector) Round(ctx context.Context) error {
+	return errors.Join(c.withdrawJobs(ctx), c.dropOutputs(ctx), c.dropParts(ctx))
+}
+
+func (c *Collector) withdrawJobs(ctx context.Context) error {
+	// The jobs are listed before the runs: a run that is missing from the later list is gone, not new.
+	list, err := c.Jobs.QueuedJobs(ctx)
+	if err != nil {
+		return fmt.Errorf("list queued jobs: %w", err)
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	existing, err := results.LiveRuns(ctx, c.Live)
+	if err != nil {
+		return err
+	}
+	for _, q := range list {
+		obsolete, err := c.obsolete(ctx, existing, q.ID)
+		if err != nil {
+			return err
+		}
+		if !obsolete {
+			continue
+		}
+		if err := Withdraw(ctx, c.Jobs, q.ID.RunUID, []lifecycle.Withdrawal{{ID: q.ID, Topic: q.Topic}}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// obsolete says whether nobody waits for a job any more: its run is gone, or has ended, or its attempt has. None of this ever
+// changes back, so the cache may be trusted with it.
+func (c *Collector) obsolete(ctx context.Context, existing map[types.UID]types.NamespacedName, id protocol.JobID) (bool, error) {
+	key, ok := existing[types.UID(id.RunUID)]
+	if !ok {
+		return true, nil
+	}
+	run := &v1alpha1.WorkflowRun{}
+	if err := c.Cache.Get(ctx, key, run); err != nil {
+		if apierrors.IsNotFound(err) {
+			return false, nil // not in the cache yet
+		}
+		return false, fmt.Errorf("read run: %w", err)
+	}
+	if string(run.UID) != id.RunUID || run.Status == nil {
+		return false, nil // the cache is behind
+	}
+	if run.NeedsNewer() > 0 {
+		return false, nil // what its status says of the attempt may be read wrongly
+	}
+	return lifecycle.Over(run, id), nil
+}
+
+// dropOutputs takes outputs of deleted runs out of the object store: those that no status names, and those whose operator died
+// before it had dropped them.
+func (c *Collector) dropOutputs(ctx context.Context) error {
+	// Listed before the runs: a run that is missing from the later list is gone, not new.
+	names, err := c.Outputs.Payloads(ctx)
+	if err != nil {
+		return fmt.Errorf("list outputs: %w", err)
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	existing, err := results.LiveRuns(ctx, c.Live)
+	if err != nil {
+		return err
+	}
+	var orphans []string
+	for _, name := range names {
+		uid, ok := protocol.PayloadRun(name)
+		if _, exists := existing[types.UID(uid)]; ok && !exists {
+			orphans = append(orphans, name)
+		}
+	}
+	return c.Outputs.DropPayloads(ctx, orphans)
+}
+
+// dropParts drops parts that belong to no object and are not about to: no worker uploads them any more.
+func (c *Collector) dropParts(ctx context.Context) error {
+	parts, err := c.Uploads.LooseParts(ctx, uploadSilence)
+	if err != nil {
+		return fmt.Errorf("list loose parts: %w", err)
+	}
+	return c.Uploads.DropParts(ctx, parts)
+}

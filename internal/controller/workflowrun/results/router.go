@@ -1,0 +1,90 @@
+package results
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/policy"
+)
+
+const (
+	// inboxFullDelay is the least wait, before jitter, until a result is delivered again that found no room.
+	inboxFullDelay = time.Second
+	// jitterPercent spreads that wait.
+	jitterPercent = 20
+)
+
+var errInboxFull = errors.New("too many results wait to be applied")
+
+// Options are what a Router needs.
+type Options struct {
+	Index    *Index
+	Inbox    *Inbox
+	Settler  *Settler
+	Live     client.Reader // reads from the API server
+	Clock    clock.WithTicker
+	Spread   func() float64 // uniform in [0,1)
+	Refusals prometheus.Counter
+	// Wake has a pass made over a run soon; it does not block.
+	Wake func(types.NamespacedName)
+}
+
+// Router puts results into the inbox of their run and wakes the run.
+type Router struct {
+	Options
+	orphans *Orphans
+}
+
+// NewRouter makes a router. Its orphans are to be started.
+func NewRouter(o Options) *Router {
+	r := &Router{Options: o}
+	r.orphans = newOrphans(r)
+	return r
+}
+
+// Orphans are the results whose run is not known yet.
+func (r *Router) Orphans() *Orphans { return r.orphans }
+
+// Accept is called by the bus for each authentic result.
+func (r *Router) Accept(ctx context.Context, d *bus.Delivery) {
+	r.Route(ctx, NewPending(d, r.Clock.Now()))
+}
+
+// Route puts a result where it waits: into the inbox of its run, or among the orphans.
+func (r *Router) Route(ctx context.Context, p *Pending) {
+	if key, ok := r.Index.Find(types.UID(p.Fact.ID.RunUID)); ok {
+		r.deliver(ctx, key, p)
+		return
+	}
+	r.orphans.park(ctx, p)
+}
+
+// deliver puts a result into its run's inbox and wakes the run.
+func (r *Router) deliver(ctx context.Context, key types.NamespacedName, p *Pending) {
+	uid := types.UID(p.Fact.ID.RunUID)
+	if !r.Inbox.Put(key.Namespace, uid, p) {
+		r.refuse(ctx, p, r.Inbox.ReturnAfter(key.Namespace, p, r.Clock.Now()), errInboxFull)
+		return
+	}
+	if _, ok := r.Index.Find(uid); !ok {
+		// The run was deleted meanwhile and its inbox may have been emptied already: no pass would look into it again.
+		r.Inbox.Remove(uid, []*Pending{p})
+		r.orphans.park(ctx, p)
+		return
+	}
+	r.Wake(key)
+}
+
+// refuse gives back a result that found no room. Its wait grows with what its tenant has waiting.
+func (r *Router) refuse(ctx context.Context, p *Pending, after time.Duration, cause error) {
+	r.Refusals.Inc()
+	least := policy.BusyRetry{Delay: inboxFullDelay, JitterPercent: jitterPercent}.Wait(r.Spread())
+	r.Settler.Settle(ctx, p, &RetryError{After: least + after, Class: bus.ClassInboxFull, Cause: cause}, "")
+}

@@ -1,0 +1,87 @@
+package results
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/syncopate-dev/syncopate/internal/bus"
+)
+
+// settleParallel bounds the results of one run that are settled at the same time.
+const settleParallel = 64
+
+// RetryError says after which time to try again, and why: the retry contract of internal/bus.
+type RetryError struct {
+	After time.Duration
+	Class string
+	Cause error
+}
+
+func (e *RetryError) Error() string { return fmt.Sprintf("again in %s: %s", e.After, e.Cause) }
+func (e *RetryError) Unwrap() error { return e.Cause }
+
+// RetryDelay implements the retry contract.
+func (e *RetryError) RetryDelay() time.Duration { return e.After }
+
+// RetryClass implements the retry contract.
+func (e *RetryError) RetryClass() string { return e.Class }
+
+// counter counts results by what became of them; *bus.Metrics does.
+type counter interface{ CountResult(outcome string) }
+
+// Settler acks results, or gives them back to NATS.
+type Settler struct {
+	inbox *Inbox
+	count counter
+}
+
+// NewSettler makes a settler of what waits in an inbox.
+func NewSettler(inbox *Inbox, count counter) *Settler { return &Settler{inbox: inbox, count: count} }
+
+// Settlement is what becomes of one result: nil acks it, and Outcome "" counts nothing.
+type Settlement struct {
+	Pending *Pending
+	As      error
+	Outcome string
+}
+
+// Settle acks a result or hands it back. A failure is only logged: the message is then delivered again and is recognised.
+func (s *Settler) Settle(ctx context.Context, p *Pending, as error, outcome string) {
+	if outcome != "" {
+		s.count.CountResult(outcome)
+		log.FromContext(ctx).V(1).Info("Result settled", "job", p.Fact.ID.String(), "status", p.Fact.Result.Status, "outcome", outcome)
+	}
+	if err := p.Delivery.Settle(ctx, as); err != nil {
+		log.FromContext(ctx).V(1).Info("Result could not be settled and will come again", "job", p.Fact.ID.String(), "error", err.Error())
+	}
+}
+
+// SettleAll settles results of a run and takes them out of its inbox. It settles several at a time: each waits for the server's word, and
+// a server that hangs must not keep a run for the sum of their time-outs.
+func (s *Settler) SettleAll(ctx context.Context, run types.UID, list []Settlement) {
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, settleParallel)
+	done := make([]*Pending, 0, len(list))
+	for _, one := range list {
+		done = append(done, one.Pending)
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			s.Settle(ctx, one.Pending, one.As, one.Outcome)
+		})
+	}
+	wg.Wait()
+	s.inbox.Remove(run, done)
+}
+
+// Gone settles all that waits for a run that is deleted.
+func (s *Settler) Gone(ctx context.Context, run types.UID) {
+	for _, p := range s.inbox.TakeAll(run) {
+		s.Settle(ctx, p, p.Rejection(), bus.OutcomeStale)
+	}
+}

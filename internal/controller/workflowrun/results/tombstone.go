@@ -1,0 +1,52 @@
+package results
+
+import (
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/slots"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+)
+
+// Tombstone is what a deleted run may have left with NATS, its workers and its tenant's quota.
+type Tombstone struct {
+	UID  types.UID
+	Jobs []lifecycle.Withdrawal
+	// Outputs are the names of its objects in the object store. Those of which status does not know are left to package gc.
+	Outputs []string
+	// Tenant and Key are of the idempotency key that it may own; Key "": none.
+	Tenant, Key string
+	// Holding is where it has a slot or a place in the queue; nil: nowhere.
+	Holding *slots.Holding
+}
+
+func entomb(run *v1alpha1.WorkflowRun) Tombstone {
+	left := Tombstone{UID: run.UID, Jobs: lifecycle.InFlightJobs(run), Outputs: OutputsOf(run), Holding: slots.HoldingOf(run)}
+	if run.Status != nil && run.Status.Tenant != "" {
+		left.Tenant, left.Key = run.Status.Tenant, run.Spec.IdempotencyKey
+	}
+	return left
+}
+
+// OutputsOf names the outputs of a run in the object store, as far as its status tells.
+func OutputsOf(run *v1alpha1.WorkflowRun) []string {
+	if run.Status == nil {
+		return nil
+	}
+	var names []string
+	for i := range run.Status.Steps {
+		s := &run.Status.Steps[i]
+		if s.OutputRef != nil {
+			names = append(names, s.OutputRef.Name)
+		}
+		if s.ForEach != nil {
+			for k := range s.ForEach.OutputRefs {
+				names = append(names, s.ForEach.OutputRefs[k].Name)
+			}
+		}
+	}
+	if ref := run.Status.OutputsRef; ref != nil {
+		names = append(names, ref.Name)
+	}
+	return names
+}

@@ -1,0 +1,189 @@
+package slots
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/internal/policy"
+	quota "github.com/syncopate-dev/syncopate/internal/quota/controller"
+	"github.com/syncopate-dev/syncopate/internal/quota/store"
+)
+
+// Quota has the slots of tenants; *quota.Controller does.
+type Quota interface {
+	// Admit asks for a slot for a run as it was read before. An *AskedError says that the answer will wake the run.
+	Admit(ctx context.Context, run *v1alpha1.WorkflowRun, tenant string, p policy.Effective) (store.Answer, error)
+	// Leave takes from a run whatever it has under a policy, and wakes who is next.
+	Leave(ctx context.Context, uid types.UID, tenant, policyName string) error
+}
+
+// Keys has the idempotency keys of tenants; *quota.Controller does.
+type Keys interface {
+	// Claim claims the run's idempotency key. Nil: the key is this run's.
+	Claim(ctx context.Context, run *v1alpha1.WorkflowRun, tenant string) (*quota.Owner, error)
+	// Yield gives a key up if it is that of the run.
+	Yield(ctx context.Context, uid types.UID, tenant, key string) error
+}
+
+// Slots asks for runs. The zero value lets every run in: there are no limits and no keys.
+type Slots struct {
+	Quota Quota // nil: no limits
+	Keys  Keys  // nil: no keys
+	Asks  *Asks // the questions off the workers; nil: there are none
+}
+
+// Holding is where a run has a slot or a place in the queue.
+type Holding struct{ Tenant, Policy string }
+
+// State is what this process has got for a run.
+type State struct {
+	// Holding is where this process has got a slot or a place in the queue for the run, and not released it; nil: nowhere.
+	Holding *Holding
+}
+
+// Claim claims the run's idempotency key. The claim says so, too, where the error is why nothing is known.
+func (s *Slots) Claim(ctx context.Context, run *v1alpha1.WorkflowRun, tenant string) (lifecycle.Claim, error) {
+	if s.Keys == nil {
+		return lifecycle.Claim{State: lifecycle.ClaimOurs}, nil
+	}
+	owner, err := s.Keys.Claim(ctx, run, tenant)
+	switch {
+	case err != nil:
+		return lifecycle.Claim{State: lifecycle.ClaimUnavailable, Cause: err.Error()}, err
+	case owner == nil:
+		return lifecycle.Claim{State: lifecycle.ClaimOurs}, nil
+	default:
+		return lifecycle.Claim{State: lifecycle.ClaimTaken, Owner: owner.Name, Same: owner.Same}, nil
+	}
+}
+
+// Answer is what the quota said in a pass.
+type Answer struct {
+	Gate lifecycle.Gate
+	// Since is when the answer that is not there yet was asked for; else zero.
+	Since time.Time
+}
+
+// Ask asks for a slot. It is asked once in a pass, after the run was read: a grant that is out of date when the write comes is
+// refused by the run's resourceVersion. The answer says so, too, where the error is why there is none.
+func (s *Slots) Ask(ctx context.Context, st *State, run *v1alpha1.WorkflowRun, tenant string, p policy.Effective) (Answer, error) {
+	if s.Quota == nil {
+		return Answer{Gate: lifecycle.Gate{State: lifecycle.GateOpen}}, nil
+	}
+	at := Holding{Tenant: tenant, Policy: p.Name}
+	if st.Holding != nil && *st.Holding != at {
+		if err := s.Release(ctx, st, run.UID); err != nil { // the class has another policy now: the place under the old one is not needed
+			return Answer{Gate: gateOf(err)}, err
+		}
+	}
+	st.Holding = &at // before the answer, which may get lost
+	answer, err := s.Quota.Admit(ctx, run, at.Tenant, p)
+	if asked, ok := errors.AsType[*AskedError](err); ok {
+		return Answer{Gate: lifecycle.Gate{State: lifecycle.GateAsked}, Since: asked.Since}, nil
+	}
+	if err != nil {
+		return Answer{Gate: gateOf(err)}, fmt.Errorf("ask for a slot: %w", err)
+	}
+	gate := lifecycle.Gate{
+		State: lifecycle.GateFull, Used: answer.Used, Limit: answer.Limit, Position: answer.Position, Waiting: answer.Waiting, Ahead: answer.Ahead,
+	}
+	if answer.Admitted {
+		gate.State = lifecycle.GateOpen
+	}
+	return Answer{Gate: gate}, nil
+}
+
+// gateOf says what an error of the gate means.
+func gateOf(err error) lifecycle.Gate {
+	g := lifecycle.Gate{State: lifecycle.GateUnavailable, Cause: err.Error()}
+	if _, ok := errors.AsType[*store.BusyError](err); ok {
+		g.State = lifecycle.GateBusy
+	}
+	if _, ok := errors.AsType[*store.RebuildingError](err); ok {
+		g.State = lifecycle.GateRebuilding
+	}
+	return g
+}
+
+// ExpectedUntil is when a pass stops to wait for an answer without a word: until then nothing is written, since the answer
+// most likely comes with it. Zero: none was asked for, or that time is over.
+func (a Answer) ExpectedUntil(now time.Time) time.Time {
+	if a.Gate.State != lifecycle.GateAsked {
+		return time.Time{}
+	}
+	if at := a.Since.Add(patience); at.After(now) {
+		return at
+	}
+	return time.Time{}
+}
+
+// Release gives up what the run has; who is next is woken. Until it worked it is remembered.
+func (s *Slots) Release(ctx context.Context, st *State, uid types.UID) error {
+	if st.Holding == nil {
+		return nil
+	}
+	if s.Quota != nil {
+		if err := s.Quota.Leave(ctx, uid, st.Holding.Tenant, st.Holding.Policy); err != nil {
+			return fmt.Errorf("leave the gate of %s: %w", st.Holding.Tenant, err)
+		}
+	}
+	st.Holding = nil
+	return nil
+}
+
+// ReleaseIfOver gives up the slot of a run that ended, and the place of one that was suspended before it was admitted. What a process
+// leaves behind that dies before, the resync of the quota controller finds.
+func (s *Slots) ReleaseIfOver(ctx context.Context, st *State, run *v1alpha1.WorkflowRun) error {
+	if !over(run) {
+		return nil
+	}
+	return s.Release(ctx, st, run.UID)
+}
+
+// Wrote notes that this process wrote a run.
+func (s *Slots) Wrote(st *State, was, now *v1alpha1.WorkflowRun) {
+	if s.Asks != nil {
+		s.Asks.Wrote(now.UID, was.ResourceVersion, now.ResourceVersion)
+	}
+	if st.Holding == nil && over(now) {
+		st.Holding = HoldingOf(now) // by another process, before this one drove the run
+	}
+}
+
+// over says whether a run needs nothing from its quota: it ended, or it was suspended before it was admitted.
+func over(run *v1alpha1.WorkflowRun) bool {
+	return lifecycle.Finished(run) || (run.Spec.Suspend && !lifecycle.Admitted(run))
+}
+
+// HoldingOf is where a run has a slot or a place as far as its status tells; nil: nowhere.
+func HoldingOf(run *v1alpha1.WorkflowRun) *Holding {
+	st := run.Status
+	switch {
+	case st == nil || st.Tenant == "" || st.Parent != nil: // a child has the slot of its root, and never one of its own
+		return nil
+	case st.Admission != nil && st.Admission.AdmittedAt != nil:
+		return &Holding{Tenant: st.Tenant, Policy: st.Admission.Policy}
+	case st.Policy != nil:
+		return &Holding{Tenant: st.Tenant, Policy: st.Policy.Name}
+	default:
+		return nil
+	}
+}
+
+// ReleaseDeleted gives up what a deleted run had, and its idempotency key; key "": it had none.
+func (s *Slots) ReleaseDeleted(ctx context.Context, uid types.UID, at *Holding, tenant, key string) error {
+	failed := s.Release(ctx, &State{Holding: at}, uid)
+	if key != "" && s.Keys != nil {
+		failed = errors.Join(failed, s.Keys.Yield(ctx, uid, tenant, key))
+	}
+	if failed != nil {
+		return fmt.Errorf("give up what deleted run %s had: %w", uid, failed)
+	}
+	return nil
+}

@@ -34,6 +34,12 @@ test: controlplane cc redis workers ## Run every test but kind's, with the race 
 	@# The race detector makes the exploration of the core ten times as slow, so it is a small one there. This is the whole of it.
 	[ '$(PKG)' != ./... ] || go test -count=1 -timeout 10m ./internal/lifecycle
 
+.PHONY: stress
+COUNT ?= 20
+LOAD ?= 8
+stress: controlplane redis workers ## Run the tests of PKG COUNT times (20) beside LOAD busy processes (8), to find those that depend on time. TEST_ARGS are the binaries': -test.run X.
+	hack/stress.sh '$(PKG)' '$(COUNT)' '$(LOAD)' $(TEST_ARGS)
+
 .PHONY: test-hostile
 test-hostile: controlplane redis ## Play eight namespaces, seven of which do harm, and expect the eighth's runs to succeed in time. Needs a machine of its own for some minutes.
 	HOSTILE=1 go test -count=1 -timeout 10m -v ./test/e2e -ginkgo.focus 'eight namespaces' -ginkgo.v

@@ -1,6 +1,7 @@
 package document
 
-// Deeper says whether a JSON text has more than n lists and objects in each other. It reads the text once, however deep it is.
+// Deeper says whether a JSON text has more than n lists and objects in each other. It reads the
+// text once, however deep it is.
 func Deeper(text []byte, n int) bool {
 	depth := 0
 	for at := 0; at < len(text); at++ {

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// mutation: brackets that count within strings, an escaped quote that ends one, or a bracket that does not close make a row fail.
+// mutation: brackets that count within strings, an escaped quote that ends one, or a bracket that
+// does not close make a row fail.
 func TestDeeper(t *testing.T) {
 	for text, depth := range map[string]int{
 		`1`: 0, ``: 0, `[]`: 1, `{"a":[1,{}]}`: 3, `[[],[],[]]`: 2, `{"a":{},"b":{"c":[]}}`: 3,

@@ -341,8 +341,9 @@ func TestThePermissionsOfThePageAreEnough(t *testing.T) {
 	allowed := []string{
 		api + "STREAM.INFO" + dead, api + "CONSUMER.CREATE" + dead + ".>", api + "CONSUMER.INFO" + dead + ".>",
 		api + "CONSUMER.MSG.NEXT" + dead + ".>", api + "STREAM.MSG.GET" + dead, api + "STREAM.MSG.DELETE" + dead, "syncopate.results.>",
+		api + "STREAM.INFO.SYNCOPATE_JOBS", api + "CONSUMER.INFO.SYNCOPATE_JOBS.>",
 	}
-	p := newPlugin(t, testRun("team-a", "report", "uid-1"))
+	p := newPlugin(t, waitingRun("report", "uid-1", 1))
 	p.nats = natstest.Start(t, func(o *server.Options) {
 		o.Users = []*server.User{{Username: "operator"}, {Username: "people", Password: "secret", Permissions: &server.Permissions{
 			Publish: &server.SubjectPermission{Allow: allowed}, Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}},
@@ -356,6 +357,10 @@ func TestThePermissionsOfThePageAreEnough(t *testing.T) {
 		t.Error(out)
 	}
 	p.must("dead-letters", "show", "1")
+	newWorkers(t, p.nats).dispatch(job("uid-1", 1))
+	if out := p.must("why", "report"); !strings.Contains(out, "dead letter 1") || !strings.Contains(out, "its job was not delivered to any yet") {
+		t.Error(out)
+	}
 	p.must("dead-letters", "redrive", "1")
 	o.settle(nil)
 	p.env["NATS_PASSWORD"] = "wrong"

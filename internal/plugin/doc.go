@@ -1,7 +1,8 @@
 // Package plugin is the commands of the kubectl plugin, kubectl syncopate. cmd/kubectl-syncopate gives it the process; what is said
 // about a run comes from internal/plugin/runview, and dead letters are read and redriven by internal/bus.
 //
-//	tree RUN, why RUN                    API server
+//	tree RUN                             API server
+//	why RUN                              API server; Redis, if told where; NATS, if it answers
 //	approve RUN STEP, reject RUN STEP    API server
 //	dead-letters list, show, redrive     NATS; the API server for the names of runs
 //

@@ -45,7 +45,7 @@ const hidden = "(hidden)"
 func (a *app) describe(d *bus.DeadLetters, l bus.Letter, names map[string]types.NamespacedName) Letter {
 	run := names[l.RunUID]
 	out := Letter{
-		Sequence: l.Sequence, StoredAt: l.StoredAt, Reason: l.Reason, Cause: strings.TrimPrefix(l.Cause, l.Reason+": "), RunUID: l.RunUID,
+		Sequence: l.Sequence, StoredAt: l.StoredAt, Reason: l.Reason, Cause: causeOf(l), RunUID: l.RunUID,
 		Namespace: run.Namespace, Name: run.Name, Subject: l.Subject, Deliveries: l.Deliveries, Bytes: l.Size,
 	}
 	if id, err := a.names().ParseResult(l.Subject); err == nil {
@@ -59,6 +59,9 @@ func (a *app) describe(d *bus.DeadLetters, l bus.Letter, names map[string]types.
 	}
 	return out
 }
+
+// causeOf is why a letter was put aside, without its reason.
+func causeOf(l bus.Letter) string { return strings.TrimPrefix(l.Cause, l.Reason+": ") }
 
 // run is how a table names the run of a letter.
 func (l Letter) run() string {

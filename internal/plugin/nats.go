@@ -21,9 +21,12 @@ docs/kubectl-plugin.md lists the permissions that they need. User and password c
 // natsFlags are those of the operator that say where NATS is.
 type natsFlags struct{ url, prefix, creds, ca, cert, key string }
 
+// flagURL is the name of the flag that says where NATS is.
+const flagURL = "nats-url"
+
 func (f *natsFlags) bind(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.url, "nats-url", "nats://127.0.0.1:4222", "NATS servers, separated by commas.")
+	flags.StringVar(&f.url, flagURL, "nats://127.0.0.1:4222", "NATS servers, separated by commas.")
 	flags.StringVar(&f.prefix, "nats-prefix", protocol.DefaultPrefix, "First token of all subjects; in capitals the first word of the streams' names.")
 	flags.StringVar(&f.creds, "nats-creds", "", "NATS credentials file. User and password may be given by $NATS_USER and $NATS_PASSWORD instead.")
 	flags.StringVar(&f.ca, "nats-ca", "", "CA certificates to verify NATS with.")

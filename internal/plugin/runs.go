@@ -66,7 +66,8 @@ func (a *app) whyCommand() *cobra.Command {
 
 It reads the run's conditions, steps, child runs, lock and deadlines, the LockPolicies if you may see them and, for a run that waits to be
 admitted, the other runs of its tenant. With --redis-addrs it also reads the run's lock: who holds it now, until when, and how many wait.
-Else a holder is the one of the last write. It does not ask NATS.`,
+Else a holder is the one of the last write. Of a run that waits for an answer it also asks NATS, if that can be reached with --nats-url: whether an answer
+was put aside as a dead letter, and how often a job was delivered.`,
 		Args:              args(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.completeRuns,
 		RunE: func(cmd *cobra.Command, given []string) error {
@@ -97,6 +98,7 @@ Else a holder is the one of the last write. It does not ask NATS.`,
 			if err := a.seeLock(cmd.Context(), &store, &answer, run, rules); err != nil {
 				return err
 			}
+			a.seeJobs(cmd.Context(), &answer, run, cmd.Flags().Changed(flagURL))
 			if format == formatJSON {
 				return a.writeJSON(answer)
 			}
@@ -104,6 +106,7 @@ Else a holder is the one of the last write. It does not ask NATS.`,
 		},
 	}
 	store.bind(cmd, "")
+	a.nats.bind(cmd)
 	bindOutput(cmd, &format, formatText)
 	return cmd
 }

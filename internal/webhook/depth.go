@@ -12,15 +12,17 @@ import (
 )
 
 const (
-	// maxDepth is how deep the operator takes inputs and templates; a run with deeper ones ends as InvalidSpec.
+	// maxDepth is how deep the operator takes inputs and templates; a run with deeper ones
+	// ends as InvalidSpec.
 	maxDepth = 100
-	// maxChildDepth is for the spec of a child run with all below it. Four levels of runs, each of which is a list of steps, a step,
-	// its run, and a spec, stand around the deepest input.
+	// maxChildDepth is for the spec of a child run with all below it. Four levels of runs, each of
+	// which is a list of steps, a step, its run, and a spec, stand around the deepest input.
 	maxChildDepth = maxDepth + 4*4
 )
 
-// tooDeep names a field of a spec that is nested deeper than the operator takes, with the bound. Tools that read lists of runs stop at
-// some depth: with one run of 9,000 levels in it jq reads nothing of the list. "": there is none.
+// tooDeep names a field of a spec that is nested deeper than the operator takes, with the bound.
+// Tools that read lists of runs stop at some depth: with one run of 9,000 levels in it jq reads
+// nothing of the list. "": there is none.
 func tooDeep(spec *v1alpha1.WorkflowRunSpec) (field string, bound int) {
 	switch {
 	case deeper(spec.Inputs, maxDepth):
@@ -56,7 +58,8 @@ func stepTooDeep(s *v1alpha1.Step) (field string, bound int) {
 
 func deeper(e *runtime.RawExtension, n int) bool { return e != nil && document.Deeper(e.Raw, n) }
 
-// invalid refuses a run that could only end as InvalidSpec, and that its neighbours in a list would suffer from.
+// invalid refuses a run that could only end as InvalidSpec, and that its neighbours in a list
+// would suffer from.
 func invalid(field string, bound int) answer {
 	return answer{
 		outcome: outcomeInvalid, code: http.StatusUnprocessableEntity, reason: metav1.StatusReasonInvalid, cause: v1alpha1.ReasonInvalidSpec,

@@ -17,9 +17,11 @@ func nested(n int) *runtime.RawExtension {
 	return &runtime.RawExtension{Raw: []byte(strings.Repeat(`{"a":`, n-1) + "[]" + strings.Repeat("}", n-1))}
 }
 
-// Such a run is not stored, whatever its policy says: a run that is nested thousands deep breaks jq for the list that it is in.
+// Such a run is not stored, whatever its policy says: a run that is nested thousands deep breaks jq
+// for the list that it is in.
 //
-// mutation: the check after that of the policy, for runs of policies that reject only, makes this fail.
+// mutation: the check after that of the policy, for runs of policies that reject only,
+// makes this fail.
 func TestARunThatIsNestedTooDeepIsRefusedAtItsCreation(t *testing.T) {
 	const refused = "InvalidSpec: spec.inputs: nested more than 100 deep"
 	for name, c := range map[string]struct {

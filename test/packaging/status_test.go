@@ -18,10 +18,12 @@ import (
 // notTheOperator is what the API server says to who is not the operator.
 const notTheOperator = "only the operator (system:serviceaccount:syncopate-system:syncopate) writes the status of runs and policies"
 
-// An administrator who patches status.phase would make a run end that has not. RBAC cannot refuse him, the admission policy does.
-// The operator's own account writes; an administrator who must do so impersonates it.
+// An administrator who patches status.phase would make a run end that has not. RBAC cannot refuse
+// him, the admission policy does. The operator's own account writes; an administrator who must do
+// so impersonates it.
 //
-// mutation: the subresource of either kind taken out of config/status/policy.yaml, or startsWith in place of ==, makes this fail.
+// mutation: the subresource of either kind taken out of config/status/policy.yaml, or startsWith in
+// place of ==, makes this fail.
 func TestNobodyButTheOperatorWritesStatus(t *testing.T) {
 	made := map[string]*unstructured.Unstructured{
 		"run": makeObject(t, "apiVersion: syncopate.dev/v1alpha1\nkind: WorkflowRun\nmetadata: {namespace: default, name: status}\n"+
@@ -161,7 +163,8 @@ func as(t *testing.T, user string, groups []string) client.Client {
 	return c
 }
 
-// awaitStatusPolicy waits until the API server has taken the policy up, which it does in the background.
+// awaitStatusPolicy waits until the API server has taken the policy up, which it does
+// in the background.
 func awaitStatusPolicy(t *testing.T, o *unstructured.Unstructured, mergePatch string) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {

@@ -1,0 +1,71 @@
+package plugin
+
+import (
+	"context"
+	"time"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/plugin/runview"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+const (
+	// natsPatience is how long why asks NATS in all: the answer stands without it.
+	natsPatience = 3 * time.Second
+	// maxSights is of how many jobs why asks; it tells of ten steps.
+	maxSights = 10
+)
+
+// seeJobs adds what NATS has of the jobs and answers that a run waits for. Where the user did not
+// say that there is a NATS (told), that none answers is not worth a word.
+func (a *app) seeJobs(ctx context.Context, answer *runview.Answer, run *v1alpha1.WorkflowRun, told bool) {
+	jobs := runview.Jobs(run)
+	if len(jobs) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, natsPatience)
+	defer cancel()
+	if err := a.askNATS(ctx, answer, string(run.UID), jobs); err != nil && told {
+		a.note("NATS did not answer all: %s", oneLine(err.Error()))
+	}
+}
+
+func (a *app) askNATS(ctx context.Context, answer *runview.Answer, uid string, jobs []runview.Job) error {
+	d, err := a.letters(ctx)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	letters, _, err := d.List(ctx, bus.LetterFilter{RunUID: uid}, defaultLimit)
+	if err != nil {
+		return err
+	}
+	answer.Aside(jobs, a.putAside(letters))
+	for _, j := range jobs[:min(len(jobs), maxSights)] {
+		if j.Started || j.Attempt == 0 {
+			continue
+		}
+		sight, err := d.SeeJob(ctx, j.Topic, protocol.JobID{RunUID: uid, Step: j.Step, Item: protocol.NoItem, Attempt: j.Attempt})
+		if err != nil {
+			return err
+		}
+		answer.Delivered(j, runview.JobSight(sight))
+	}
+	return nil
+}
+
+// putAside are the letters that name a job.
+func (a *app) putAside(letters []bus.Letter) []runview.PutAside {
+	var all []runview.PutAside
+	for _, l := range letters {
+		id, err := a.names().ParseResult(l.Subject)
+		if err != nil {
+			continue
+		}
+		all = append(all, runview.PutAside{
+			Sequence: l.Sequence, StoredAt: l.StoredAt, Step: id.Step, Item: id.Item, Attempt: id.Attempt, Reason: l.Reason, Cause: causeOf(l),
+		})
+	}
+	return all
+}

@@ -74,7 +74,7 @@ func described(t *testing.T, c prometheus.Collector) map[string]sets.Set[string]
 // startInThisProcess has run do its wiring, which registers everything, and ends it with the test.
 func startInThisProcess(t *testing.T) {
 	t.Helper()
-	env, err := devenv.Start(t.Context(), devenv.Options{Root: root, Assets: os.Getenv("KUBEBUILDER_ASSETS"), Dir: t.TempDir()})
+	env, err := devenv.Start(t.Context(), devenv.Options{Root: root, Dir: t.TempDir()})
 	t.Cleanup(func() {
 		if err := env.Stop(); err != nil {
 			t.Error(err)

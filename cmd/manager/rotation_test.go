@@ -60,7 +60,7 @@ func newSite(t *testing.T) *site {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	env, err := devenv.Start(t.Context(), devenv.Options{
-		Root: root, Assets: os.Getenv("KUBEBUILDER_ASSETS"), Dir: t.TempDir(), RequireReal: os.Getenv("REQUIRE_REDIS") == "1",
+		Root: root, Dir: t.TempDir(), RequireReal: os.Getenv("REQUIRE_REDIS") == "1",
 	})
 	t.Cleanup(func() {
 		if err := env.Stop(); err != nil {

@@ -57,7 +57,7 @@ func demo(ctx context.Context, keep bool) (err error) {
 	if err := buildAll(ctx, dir); err != nil {
 		return err
 	}
-	env, err := devenv.Start(ctx, devenv.Options{Root: ".", Assets: os.Getenv("KUBEBUILDER_ASSETS"), Dir: dir, Log: os.Stdout})
+	env, err := devenv.Start(ctx, devenv.Options{Root: ".", Dir: dir, Log: os.Stdout})
 	defer func() { err = errors.Join(err, env.Stop()) }()
 	if err != nil {
 		return err

@@ -21,7 +21,6 @@ const OperatorNamespace = "syncopate-system"
 // Options say where things are.
 type Options struct {
 	Root        string    // root of the repository: CRDs are read from it
-	Assets      string    // directory of kube-apiserver and etcd; empty: <Root>/bin/k8s
 	Dir         string    // directory for state and logs; must exist
 	RequireReal bool      // refuse the embedded stand-in for Redis
 	Log         io.Writer // says what is started; nil: nothing
@@ -43,9 +42,6 @@ func Start(ctx context.Context, o Options) (*Env, error) {
 	if o.Log == nil {
 		o.Log = io.Discard
 	}
-	if o.Assets == "" {
-		o.Assets = filepath.Join(o.Root, "bin", "k8s")
-	}
 	e := &Env{dir: o.Dir}
 	if err := e.startCluster(o); err != nil {
 		return e, err
@@ -63,17 +59,11 @@ func Start(ctx context.Context, o Options) (*Env, error) {
 }
 
 func (e *Env) startCluster(o Options) error {
-	e.cluster = &envtest.Environment{
-		BinaryAssetsDirectory: o.Assets,
-		CRDDirectoryPaths:     []string{filepath.Join(o.Root, "config", "crd", "bases")},
-		ErrorIfCRDPathMissing: true,
-	}
 	var err error
-	if e.Config, err = e.cluster.Start(); err != nil {
-		return fmt.Errorf("start kube-apiserver and etcd of %s: %w", o.Assets, err)
+	if e.cluster, err = StartAPIServer(Assets(o.Root), filepath.Join(o.Root, "config", "crd", "bases")); err != nil {
+		return err
 	}
-	// The client side's rate limit would be the slowest part of every test.
-	e.Config.QPS, e.Config.Burst = -1, -1
+	e.Config = e.cluster.Config
 	e.Kubeconfig = filepath.Join(o.Dir, "kubeconfig")
 	if err := os.WriteFile(e.Kubeconfig, e.cluster.KubeConfig, 0o600); err != nil {
 		return fmt.Errorf("write kubeconfig: %w", err)

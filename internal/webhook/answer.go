@@ -34,7 +34,7 @@ type answer struct {
 	retry   time.Duration // 0: not worth it
 }
 
-// notAsked lets a run in that the gate was not asked about.
+// notAsked lets a run in that the quota was not asked about.
 func notAsked() answer { return answer{outcome: outcomeNotAsked} }
 
 // admitted lets a run in that has a reservation.
@@ -82,7 +82,7 @@ type planned interface {
 	RetryDelay() time.Duration
 }
 
-// unreachable says that the gate could not be asked. A process that was paused for longer than a call may take gets the same error, so
+// unreachable says that the quota could not be asked. A process that was paused for longer than a call may take gets the same error, so
 // it is worth another try.
 func unreachable(err error) bool {
 	p, ok := errors.AsType[planned](err)

@@ -37,10 +37,10 @@ func TestARunThatIsNestedTooDeepIsRefusedAtItsCreation(t *testing.T) {
 		"of a class without any limit": {"unheard-of", 101, refused},
 	} {
 		t.Run(name, func(t *testing.T) {
-			gate := &stubGate{}
-			gate.answer.Admitted = true
+			quotas := &stubQuotas{}
+			quotas.answer.Admitted = true
 			cache := objects(t, namespace("team", nil), lockPolicy("payments", rejecting(2)), lockPolicy("batch", v1alpha1.AdmissionPolicy{}))
-			h := newHandler(cache, cache, gate)
+			h := newHandler(cache, cache, quotas)
 			got := h.Handle(t.Context(), creation(t, c.class, func(run *v1alpha1.WorkflowRun, r *hooks.Request) {
 				raw := `{"metadata":{"name":"run","uid":"uid-1"},"spec":{"workloadClass":"` + run.Spec.WorkloadClass + `","inputs":` + string(nested(c.deep).Raw) + `}}`
 				r.Object.Raw = []byte(raw)
@@ -51,8 +51,8 @@ func TestARunThatIsNestedTooDeepIsRefusedAtItsCreation(t *testing.T) {
 				}
 				return
 			}
-			if got.Allowed || !strings.HasPrefix(got.Result.Message, c.refused) || len(gate.calls) > 0 {
-				t.Fatalf("allowed %v: %+v; the gate was asked %d times", got.Allowed, got.Result, len(gate.calls))
+			if got.Allowed || !strings.HasPrefix(got.Result.Message, c.refused) || len(quotas.calls) > 0 {
+				t.Fatalf("allowed %v: %+v; the gate was asked %d times", got.Allowed, got.Result, len(quotas.calls))
 			}
 			if c.refused != refused {
 				return

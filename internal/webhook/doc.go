@@ -3,7 +3,7 @@
 //
 // # What it is, and what it is not
 //
-// The limit (G4) does not rest on it. Every run, however it came in, is admitted by the controller, which asks the same gate. The
+// The limit (G4) does not rest on it. Every run, however it came in, is admitted by the controller, which asks the same quota. The
 // webhook only says no before there is an object, so that a client can go elsewhere. If it is passed over (it is down and its
 // failurePolicy is Ignore), a run beyond the limit is created and waits, as with Queue.
 //
@@ -42,7 +42,7 @@
 // # Reservations
 //
 // They last for 10 s (reservation). That covers the way of the object into the store and through the watch to the controller's first
-// look; whoever is looked at later stands in line, in the order of creation. If the creation fails after the webhook said yes
+// look; whoever is looked at later stands in the queue, in the order of creation. If the creation fails after the webhook said yes
 // (another webhook, a quota), the slot stays reserved for as long: validating webhooks are asked at the same time, and nobody is told
 // the end. A name that is taken would be the common case of that, so it is looked up first, in the cache and then live, and the API
 // server is left to say AlreadyExists.
@@ -52,16 +52,16 @@
 // A run of a tenant that its namespace may not name is let through without a question: nothing is reserved with a tenant for somebody
 // who may not name it, and the controller ends it (TenantNotAllowed). So its owner finds the same condition on the run with and
 // without the webhook, and whatever the policy says; likewise what else the controller refuses. Runs that are created suspended or
-// shut down ask for no slot now; the former wait in line when they are resumed.
+// shut down ask for no slot now; the former wait in the queue when they are resumed.
 //
 // A run with a controller among its owners that is a WorkflowRun claims to be a child run, and child runs are in the slot of their root.
 // The claim gets nobody in: the controller never lets such a run in but under a parent whose status names it by its uid.
 //
 // # Failure handling
 //
-// What cannot be decided is a 503 with its reason, never a yes: nothing but a yes of the gate or a case above lets a run in. A gate that
+// What cannot be decided is a 503 with its reason, never a yes: nothing but a yes of the quota or a case above lets a run in. A quota that
 // cannot be reached is asked three times, so that a pause of the process or a restart of Redis need not be seen. Of a burst 16 are
-// with the gate at a time, the others wait, except for strategy Lock, whose waits for one tenant must not keep up others. While
+// with the quota at a time, the others wait, except for strategy Lock, whose waits for one tenant must not keep up others. While
 // policies cannot be read even runs of classes that do not reject get 503 (AdmissionUnavailable), as nobody knows their class's policy.
 //
 // A process listens once its caches are synced. When it ends it answers what it has been asked, for a second.

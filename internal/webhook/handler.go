@@ -22,10 +22,10 @@ import (
 const (
 	// reservation is how long a slot is kept for a run whose creation was allowed: see "Reservations" in the package documentation.
 	reservation = 10 * time.Second
-	// atOnce bounds the questions that are with the gate. A burst waits for its turn here, as long as its requests may take, instead
+	// atOnce bounds the questions that are with the quota. A burst waits for its turn here, as long as its requests may take, instead
 	// of for a connection to Redis, where the second that a call has would run out.
 	atOnce = 16
-	// maxTries is how often the gate is asked that cannot be reached. The first call may have happened: it is idempotent by UID.
+	// maxTries is how often the quota is asked that cannot be reached. The first call may have happened: it is idempotent by UID.
 	maxTries = 3
 )
 
@@ -43,10 +43,10 @@ type reserver interface {
 type handler struct {
 	cache   client.Reader
 	live    client.Reader // for what the cache may not have yet
-	gate    reserver
+	quotas  reserver
 	ttl     time.Duration  // of reservations
 	rand    func() float64 // uniform in [0,1)
-	turns   chan struct{}  // one for each question that is with the gate
+	turns   chan struct{}  // one for each question that is with the quota
 	metrics *metrics
 }
 
@@ -115,7 +115,7 @@ func (h *handler) judge(ctx context.Context, s scene, p policy.Effective, ttl ti
 	}
 	if s.limited() && ttl > 0 {
 		// If this fails the reservation ends by itself.
-		_ = h.gate.Leave(ctx, s.run.UID, s.tenant.Name, s.policy.Name)
+		_ = h.quotas.Leave(ctx, s.run.UID, s.tenant.Name, s.policy.Name)
 	}
 	return a
 }
@@ -131,7 +131,7 @@ func (h *handler) keyOf(ctx context.Context, s scene, ttl time.Duration) (a answ
 		return unanswered(err), true
 	}
 	defer done()
-	owner, err := h.gate.ReserveKey(ctx, s.run, s.tenant.Name, ttl)
+	owner, err := h.quotas.ReserveKey(ctx, s.run, s.tenant.Name, ttl)
 	switch {
 	case err != nil:
 		return unanswered(err), true
@@ -142,7 +142,7 @@ func (h *handler) keyOf(ctx context.Context, s scene, ttl time.Duration) (a answ
 	}
 }
 
-// reserve asks the gate, in turn. Strategy Lock has no turns: who waits for the lock of one tenant must not keep up the others.
+// reserve asks the quota, in turn. Strategy Lock has no turns: who waits for the lock of one tenant must not keep up the others.
 func (h *handler) reserve(ctx context.Context, s scene, p policy.Effective, ttl time.Duration) (store.Answer, error) {
 	if p.Admission.Lock == nil {
 		done, err := h.turn(ctx)
@@ -152,7 +152,7 @@ func (h *handler) reserve(ctx context.Context, s scene, p policy.Effective, ttl 
 		defer done()
 	}
 	for try := 1; ; try++ {
-		a, err := h.gate.Reserve(ctx, s.run, s.tenant.Name, p, ttl)
+		a, err := h.quotas.Reserve(ctx, s.run, s.tenant.Name, p, ttl)
 		if !unreachable(err) || try == maxTries || ctx.Err() != nil {
 			return a, err
 		}

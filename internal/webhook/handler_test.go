@@ -31,14 +31,14 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
 
-// asked is one call of the gate.
+// asked is one call of the quota.
 type asked struct {
 	UID, Tenant, Policy string
 	TTL, MaxWait        time.Duration
 }
 
-// stubGate answers as it is told, and remembers what it was asked.
-type stubGate struct {
+// stubQuotas answers as it is told, and remembers what it was asked.
+type stubQuotas struct {
 	answer store.Answer
 	err    error
 	errs   int // how many of the next calls end with err; 0: all
@@ -50,7 +50,7 @@ type stubGate struct {
 	bound  time.Duration   // of the last call's context, at the start of it
 }
 
-func (g *stubGate) Reserve(ctx context.Context, run *v1alpha1.WorkflowRun, tenant string, p policy.Effective, ttl time.Duration) (store.Answer, error) {
+func (g *stubQuotas) Reserve(ctx context.Context, run *v1alpha1.WorkflowRun, tenant string, p policy.Effective, ttl time.Duration) (store.Answer, error) {
 	a := asked{UID: string(run.UID), Tenant: tenant, Policy: p.Name, TTL: ttl}
 	if p.Admission.Lock != nil {
 		a.MaxWait = p.Admission.Lock.MaxWait
@@ -64,7 +64,7 @@ func (g *stubGate) Reserve(ctx context.Context, run *v1alpha1.WorkflowRun, tenan
 	return g.answer, g.err
 }
 
-func (g *stubGate) ReserveKey(_ context.Context, _ *v1alpha1.WorkflowRun, _ string, ttl time.Duration) (*quota.Owner, error) {
+func (g *stubQuotas) ReserveKey(_ context.Context, _ *v1alpha1.WorkflowRun, _ string, ttl time.Duration) (*quota.Owner, error) {
 	g.keys = append(g.keys, ttl)
 	if g.late && len(g.keys) == 1 {
 		return nil, nil //nolint:nilnil // as the interface has it
@@ -72,7 +72,7 @@ func (g *stubGate) ReserveKey(_ context.Context, _ *v1alpha1.WorkflowRun, _ stri
 	return g.owner, nil
 }
 
-func (g *stubGate) Leave(_ context.Context, uid types.UID, tenant, policyName string) error {
+func (g *stubQuotas) Leave(_ context.Context, uid types.UID, tenant, policyName string) error {
 	g.left = append(g.left, fmt.Sprint(uid, " ", tenant, " ", policyName))
 	return nil
 }
@@ -136,9 +136,9 @@ func creation(t testing.TB, class string, change func(*v1alpha1.WorkflowRun, *ho
 	return req
 }
 
-func newHandler(cache, live client.Reader, gate reserver) *handler {
+func newHandler(cache, live client.Reader, quotas reserver) *handler {
 	return &handler{
-		cache: cache, live: live, gate: gate,
+		cache: cache, live: live, quotas: quotas,
 		rand: func() float64 { return 0.5 }, metrics: newMetrics(prometheus.NewRegistry()), ttl: reservation, turns: make(chan struct{}, 1),
 	}
 }
@@ -146,7 +146,7 @@ func newHandler(cache, live client.Reader, gate reserver) *handler {
 // Which creations cost a question, and which one.
 //
 // mutation: each condition of refusable, limited and asks taken out makes a row fail, and so does a reservation for a dry run.
-func TestWhatTheGateIsAsked(t *testing.T) {
+func TestWhatTheQuotasAreAsked(t *testing.T) {
 	one := &asked{UID: "uid-1", Tenant: "acme", Policy: "payments", TTL: reservation}
 	with := func(change func(*asked)) *asked {
 		a := *one
@@ -200,8 +200,8 @@ func TestWhatTheGateIsAsked(t *testing.T) {
 		lockPolicy("locked", underLock(rejecting(2), 2000)), lockPolicy("patient", underLock(rejecting(2), 10000)))
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			gate := &stubGate{answer: store.Answer{Admitted: true}}
-			h := newHandler(cache, live, gate)
+			quotas := &stubQuotas{answer: store.Answer{Admitted: true}}
+			h := newHandler(cache, live, quotas)
 			got := h.Handle(t.Context(), creation(t, test.class, test.change))
 			if !got.Allowed {
 				t.Errorf("refused: %+v", got.Result)
@@ -211,7 +211,7 @@ func TestWhatTheGateIsAsked(t *testing.T) {
 			if test.want != nil {
 				want, outcome = []asked{*test.want}, outcomeAdmitted
 			}
-			if diff := cmp.Diff(want, gate.calls); diff != "" {
+			if diff := cmp.Diff(want, quotas.calls); diff != "" {
 				t.Errorf("asked (-want +got):\n%s", diff)
 			}
 			if n := testutil.ToFloat64(h.metrics.answers.WithLabelValues(outcome)); n != 1 {
@@ -229,7 +229,7 @@ func TestIdempotencyKeysAreClaimedOnceThereIsRoom(t *testing.T) {
 		"IdempotencyConflict: run team/first of tenant acme has the same idempotency key and another spec"
 	for name, test := range map[string]struct {
 		class   string
-		gate    stubGate
+		quotas  stubQuotas
 		dryRun  bool
 		code    int32
 		message string
@@ -237,19 +237,19 @@ func TestIdempotencyKeysAreClaimedOnceThereIsRoom(t *testing.T) {
 		slots   int
 		left    []string
 	}{
-		"nobody has it":                    {class: "payments", gate: stubGate{answer: store.Answer{Admitted: true}}, keys: []time.Duration{0, reservation}, slots: 1},
-		"another has it":                   {class: "payments", gate: stubGate{owner: other}, code: 409, message: same, keys: []time.Duration{0}},
-		"another has it, for another spec": {class: "payments", gate: stubGate{owner: another}, code: 409, message: differs, keys: []time.Duration{0}},
+		"nobody has it":                    {class: "payments", quotas: stubQuotas{answer: store.Answer{Admitted: true}}, keys: []time.Duration{0, reservation}, slots: 1},
+		"another has it":                   {class: "payments", quotas: stubQuotas{owner: other}, code: 409, message: same, keys: []time.Duration{0}},
+		"another has it, for another spec": {class: "payments", quotas: stubQuotas{owner: another}, code: 409, message: differs, keys: []time.Duration{0}},
 		"there is no room": {
-			class: "payments", gate: stubGate{answer: store.Answer{Limit: 1}}, code: 429, keys: []time.Duration{0}, slots: 1,
+			class: "payments", quotas: stubQuotas{answer: store.Answer{Limit: 1}}, code: 429, keys: []time.Duration{0}, slots: 1,
 			message: "TenantAtCapacity: tenant acme is at its limit of 1 under way at a time (LockPolicy payments): 0 under way, 0 being created, 0 waiting",
 		},
 		"another got it meanwhile": {
-			class: "payments", gate: stubGate{answer: store.Answer{Admitted: true}, owner: other, late: true}, code: 409, message: same,
+			class: "payments", quotas: stubQuotas{answer: store.Answer{Admitted: true}, owner: other, late: true}, code: 409, message: same,
 			keys: []time.Duration{0, reservation}, slots: 1, left: []string{"uid-1 acme payments"},
 		},
 		"a dry run claims nothing": {
-			class: "payments", gate: stubGate{answer: store.Answer{Admitted: true}}, dryRun: true, keys: []time.Duration{0, 0}, slots: 1,
+			class: "payments", quotas: stubQuotas{answer: store.Answer{Admitted: true}}, dryRun: true, keys: []time.Duration{0, 0}, slots: 1,
 		},
 		"no limit for the tenant": {class: "some", keys: []time.Duration{0, reservation}},
 		"a policy that queues":    {class: "batch"},
@@ -257,7 +257,7 @@ func TestIdempotencyKeysAreClaimedOnceThereIsRoom(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cache := objects(t, namespace("team", nil), lockPolicy("payments", rejecting(2)), lockPolicy("some", v1alpha1.AdmissionPolicy{OnLimit: v1alpha1.OnLimitReject}),
 				lockPolicy("batch", v1alpha1.AdmissionPolicy{MaxConcurrentRuns: new(int32(2)), OnLimit: v1alpha1.OnLimitQueue}))
-			got := newHandler(cache, cache, &test.gate).Handle(t.Context(), creation(t, test.class, func(run *v1alpha1.WorkflowRun, r *hooks.Request) {
+			got := newHandler(cache, cache, &test.quotas).Handle(t.Context(), creation(t, test.class, func(run *v1alpha1.WorkflowRun, r *hooks.Request) {
 				run.Spec.IdempotencyKey, r.DryRun = "k", &test.dryRun
 			}))
 			var code int32
@@ -268,10 +268,10 @@ func TestIdempotencyKeysAreClaimedOnceThereIsRoom(t *testing.T) {
 			if code != test.code || message != test.message || (code == 409) != (!got.Allowed && got.Result.Details.RetryAfterSeconds == 0) {
 				t.Errorf("answered %d %q; want %d %q", code, message, test.code, test.message)
 			}
-			if diff := cmp.Diff(test.keys, test.gate.keys); diff != "" || len(test.gate.calls) != test.slots {
-				t.Errorf("asked for %d slots, keys (-want +got):\n%s", len(test.gate.calls), diff)
+			if diff := cmp.Diff(test.keys, test.quotas.keys); diff != "" || len(test.quotas.calls) != test.slots {
+				t.Errorf("asked for %d slots, keys (-want +got):\n%s", len(test.quotas.calls), diff)
 			}
-			if diff := cmp.Diff(test.left, test.gate.left); diff != "" {
+			if diff := cmp.Diff(test.left, test.quotas.left); diff != "" {
 				t.Errorf("left (-want +got):\n%s", diff)
 			}
 		})
@@ -288,7 +288,7 @@ func (plannedError) Error() string               { return "no luck" }
 func (e plannedError) Reason() string            { return e.reason }
 func (e plannedError) RetryDelay() time.Duration { return e.delay }
 
-// What the client gets for what the gate says.
+// What the client gets for what the quota says.
 //
 // mutation: a retry that is rounded down, a cause that is lost, or a 503 for a full tenant makes a row fail.
 func TestAnswers(t *testing.T) {
@@ -330,7 +330,7 @@ func TestAnswers(t *testing.T) {
 	cache := objects(t, namespace("team", nil), lockPolicy("payments", rejecting(2)))
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			h := newHandler(cache, cache, &stubGate{answer: test.answer, err: test.err})
+			h := newHandler(cache, cache, &stubQuotas{answer: test.answer, err: test.err})
 			got := h.Handle(t.Context(), creation(t, "payments", nil))
 			want := &metav1.Status{
 				Status: metav1.StatusFailure, Code: test.code, Reason: test.reason, Message: test.cause + ": " + test.message,
@@ -350,7 +350,7 @@ func TestAnswers(t *testing.T) {
 }
 
 // mutation: more tries, fewer, or tries for those who waited already make a row fail.
-func TestAGateThatCannotBeReachedIsAskedAgain(t *testing.T) {
+func TestQuotasThatCannotBeReachedAreAskedAgain(t *testing.T) {
 	tests := map[string]struct {
 		reason  string
 		errs    int
@@ -365,10 +365,10 @@ func TestAGateThatCannotBeReachedIsAskedAgain(t *testing.T) {
 	cache := objects(t, namespace("team", nil), lockPolicy("payments", rejecting(2)))
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			gate := &stubGate{answer: store.Answer{Admitted: true}, err: plannedError{test.reason, time.Second}, errs: test.errs}
-			got := newHandler(cache, cache, gate).Handle(t.Context(), creation(t, "payments", nil))
-			if got.Allowed != test.allowed || len(gate.calls) != test.calls {
-				t.Errorf("allowed: %v after %d calls", got.Allowed, len(gate.calls))
+			quotas := &stubQuotas{answer: store.Answer{Admitted: true}, err: plannedError{test.reason, time.Second}, errs: test.errs}
+			got := newHandler(cache, cache, quotas).Handle(t.Context(), creation(t, "payments", nil))
+			if got.Allowed != test.allowed || len(quotas.calls) != test.calls {
+				t.Errorf("allowed: %v after %d calls", got.Allowed, len(quotas.calls))
 			}
 		})
 	}
@@ -387,7 +387,7 @@ func TestThoseRefusedTogetherComeBackApart(t *testing.T) {
 
 func TestAnObjectThatIsNoneIsRefusedForGood(t *testing.T) {
 	cache := objects(t)
-	got := newHandler(cache, cache, &stubGate{}).Handle(t.Context(), creation(t, "payments", func(_ *v1alpha1.WorkflowRun, r *hooks.Request) {
+	got := newHandler(cache, cache, &stubQuotas{}).Handle(t.Context(), creation(t, "payments", func(_ *v1alpha1.WorkflowRun, r *hooks.Request) {
 		r.Object.Raw = []byte(`{"spec": 1}`)
 	}))
 	if got.Allowed || got.Result.Code != 400 || got.Result.Details.RetryAfterSeconds != 0 {
@@ -399,11 +399,11 @@ func TestAnObjectThatIsNoneIsRefusedForGood(t *testing.T) {
 //
 // mutation: the namespace read from the cache alone makes this fail.
 func TestANamespaceThatTheCacheDoesNotHaveYetIsReadLive(t *testing.T) {
-	gate := &stubGate{answer: store.Answer{Admitted: true}}
-	h := newHandler(objects(t, lockPolicy("payments", rejecting(2))), objects(t, namespace("team", nil)), gate)
+	quotas := &stubQuotas{answer: store.Answer{Admitted: true}}
+	h := newHandler(objects(t, lockPolicy("payments", rejecting(2))), objects(t, namespace("team", nil)), quotas)
 	got := h.Handle(t.Context(), creation(t, "payments", nil))
-	if !got.Allowed || len(gate.calls) != 1 || gate.calls[0].Tenant != "acme" {
-		t.Errorf("answer %+v, asked %+v", got.Result, gate.calls)
+	if !got.Allowed || len(quotas.calls) != 1 || quotas.calls[0].Tenant != "acme" {
+		t.Errorf("answer %+v, asked %+v", got.Result, quotas.calls)
 	}
 }
 
@@ -436,10 +436,10 @@ func TestWhatCannotBeReadIsNoYes(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			gate := &stubGate{answer: store.Answer{Admitted: true}}
-			got := newHandler(test.cache, test.live, gate).Handle(t.Context(), creation(t, "payments", nil))
-			if got.Allowed || got.Result.Code != 503 || got.Result.Details.RetryAfterSeconds < 1 || len(gate.calls) != 0 {
-				t.Errorf("answer %+v, asked %d times", got.Result, len(gate.calls))
+			quotas := &stubQuotas{answer: store.Answer{Admitted: true}}
+			got := newHandler(test.cache, test.live, quotas).Handle(t.Context(), creation(t, "payments", nil))
+			if got.Allowed || got.Result.Code != 503 || got.Result.Details.RetryAfterSeconds < 1 || len(quotas.calls) != 0 {
+				t.Errorf("answer %+v, asked %d times", got.Result, len(quotas.calls))
 			}
 		})
 	}
@@ -448,9 +448,9 @@ func TestWhatCannotBeReadIsNoYes(t *testing.T) {
 // mutation: a turn that is not given back, or taken for strategy Lock too, makes this fail.
 func TestABurstTakesTurns(t *testing.T) {
 	cache := objects(t, namespace("team", nil), lockPolicy("payments", rejecting(2)), lockPolicy("locked", underLock(rejecting(2), 0)))
-	gate := &stubGate{answer: store.Answer{Admitted: true}}
-	h := newHandler(cache, cache, gate)
-	h.turns <- struct{}{} // somebody is with the gate
+	quotas := &stubQuotas{answer: store.Answer{Admitted: true}}
+	h := newHandler(cache, cache, quotas)
+	h.turns <- struct{}{} // somebody is with the quota
 	ctx := withBudget(t.Context(), httptest.NewRequest(http.MethodPost, Path+"?timeout=1s", nil))
 	if got := h.Handle(ctx, creation(t, "payments", nil)); got.Allowed || got.Result.Code != 503 || !strings.Contains(got.Result.Message, "too many") {
 		t.Errorf("answer %+v", got.Result)
@@ -483,11 +483,11 @@ func TestARequestIsAnsweredBeforeTheAPIServerGivesUp(t *testing.T) {
 	cache := objects(t, namespace("team", nil), lockPolicy("payments", underLock(rejecting(2), 10000)))
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			gate := &stubGate{answer: store.Answer{Admitted: true}}
+			quotas := &stubQuotas{answer: store.Answer{Admitted: true}}
 			r := httptest.NewRequest(http.MethodPost, Path+test.query, nil)
-			newHandler(cache, cache, gate).Handle(withBudget(t.Context(), r), creation(t, "payments", nil))
-			if len(gate.calls) != 1 || gate.bound > test.bound || gate.calls[0].MaxWait != test.maxWait {
-				t.Errorf("asked %+v within %s", gate.calls, gate.bound)
+			newHandler(cache, cache, quotas).Handle(withBudget(t.Context(), r), creation(t, "payments", nil))
+			if len(quotas.calls) != 1 || quotas.bound > test.bound || quotas.calls[0].MaxWait != test.maxWait {
+				t.Errorf("asked %+v within %s", quotas.calls, quotas.bound)
 			}
 		})
 	}

@@ -36,7 +36,7 @@ func (w *world) burst(ctx context.Context, class string, n, atOnce, limit int) [
 			replies[i] = w.create(ctx, run, "")
 			took[i] = time.Since(began)
 			if replies[i].code == http.StatusCreated {
-				Expect(w.keeper.admit(ctx, run, w.ns, limit).Admitted).To(BeTrue(), "a run that was let in finds no slot")
+				Expect(w.instance.admit(ctx, run, w.ns, limit).Admitted).To(BeTrue(), "a run that was let in finds no slot")
 			}
 		})
 	}
@@ -79,10 +79,10 @@ var _ = Describe("At the limit", func() {
 		var runs v1alpha1.WorkflowRunList
 		Expect(suite.client.List(ctx, &runs, client.InNamespace(w.ns))).To(Succeed())
 		Expect(runs.Items).To(HaveLen(2))
-		book, err := w.keeper.gate.Book(ctx, store.Key{Policy: class, Tenant: w.ns})
+		snapshot, err := w.instance.quotas.Book(ctx, store.Key{Policy: class, Tenant: w.ns})
 		Expect(err).NotTo(HaveOccurred())
-		Expect(book.Slots).To(HaveLen(2))
-		Expect(book.Reserved).To(BeEmpty(), "the slots are those that were reserved: by the UID of the object that was stored")
+		Expect(snapshot.Slots).To(HaveLen(2))
+		Expect(snapshot.Reserved).To(BeEmpty(), "the slots are those that were reserved: by the UID of the object that was stored")
 	}, SpecTimeout(2*patience))
 
 	It("refuses nobody with 503 while Redis is up, with 400 runs at the same moment and a limit far away", func(ctx SpecContext) {
@@ -115,15 +115,15 @@ var _ = Describe("At the limit", func() {
 		w.guarded(ctx)
 		first := w.run(class, "first")
 		Expect(w.create(ctx, first, "").code).To(Equal(http.StatusCreated))
-		w.keeper.admit(ctx, first, w.ns, 1)
+		w.instance.admit(ctx, first, w.ns, 1)
 
 		created := make(chan error, 1)
 		go func() { created <- suite.client.Create(ctx, w.run(class, "second")) }()
-		Eventually(ctx, w.keeper.asked.Load).WithTimeout(patience).Should(BeNumerically(">=", 2), "the client was refused once")
-		_, err := w.keeper.gate.Release(ctx, store.Key{Policy: class, Tenant: w.ns}, store.Limits{Max: 1}, string(first.UID))
+		Eventually(ctx, w.instance.asked.Load).WithTimeout(patience).Should(BeNumerically(">=", 2), "the client was refused once")
+		_, err := w.instance.quotas.Release(ctx, store.Key{Policy: class, Tenant: w.ns}, store.Limits{Max: 1}, string(first.UID))
 		Expect(err).NotTo(HaveOccurred())
 		Eventually(ctx, created).WithTimeout(patience).Should(Receive(Succeed()))
-		Expect(w.keeper.asked.Load()).To(BeNumerically(">=", 3))
+		Expect(w.instance.asked.Load()).To(BeNumerically(">=", 3))
 	}, SpecTimeout(2*patience))
 })
 
@@ -137,15 +137,15 @@ var _ = Describe("A dry run", func() {
 		for range 3 {
 			Expect(w.create(ctx, w.run(class, "dry"), "?dryRun=All").code).To(Equal(http.StatusCreated))
 		}
-		book, err := w.keeper.gate.Book(ctx, store.Key{Policy: class, Tenant: w.ns})
+		snapshot, err := w.instance.quotas.Book(ctx, store.Key{Policy: class, Tenant: w.ns})
 		Expect(err).NotTo(HaveOccurred())
-		Expect(book.Reserved).To(BeEmpty())
+		Expect(snapshot.Reserved).To(BeEmpty())
 
 		Expect(w.create(ctx, w.run(class, "run"), "").code).To(Equal(http.StatusCreated))
 		got := w.create(ctx, w.run(class, "dry"), "?dryRun=All")
 		Expect(got.code).To(Equal(http.StatusTooManyRequests))
 		Expect(got.cause()).To(Equal(v1alpha1.ReasonTenantAtCapacity))
-		Expect(w.keeper.asked.Load()).To(BeEquivalentTo(5))
+		Expect(w.instance.asked.Load()).To(BeEquivalentTo(5))
 	}, SpecTimeout(patience))
 })
 
@@ -178,14 +178,14 @@ var _ = Describe("Without a decision", func() {
 		class := w.policy(ctx, "payments", rejecting(2))
 		w.guarded(ctx)
 
-		w.keeper.shut.Store(true)
+		w.instance.shut.Store(true)
 		server.FlushAll()
 		got := w.create(ctx, w.run(class, "run"), "")
 		Expect(got.code).To(Equal(http.StatusServiceUnavailable))
 		Expect(got.cause()).To(Equal(v1alpha1.ReasonAdmissionRebuilding))
 		Expect(got.header.Get("Retry-After")).To(BeElementOf("1", "2"))
 
-		w.keeper.shut.Store(false)
+		w.instance.shut.Store(false)
 		Expect(w.create(ctx, w.run(class, "run"), "").code).To(Equal(http.StatusCreated))
 	}, SpecTimeout(2*patience))
 
@@ -210,11 +210,11 @@ var _ = Describe("Without a decision", func() {
 	}, SpecTimeout(2*patience))
 })
 
-var _ = Describe("With the gatekeeper", func() {
+var _ = Describe("With the quota controller", func() {
 	It("goes on by itself after Redis lost its data", func(ctx SpecContext) {
 		server := redistest.Start(GinkgoTB())
 		w := newWorld(ctx, server)
-		w.register(ctx, w.operator(setting{gatekeeper: true}), closed)
+		w.register(ctx, w.operator(setting{live: true}), closed)
 		class := w.policy(ctx, "payments", rejecting(1))
 		w.guarded(ctx)
 		settled := func(name string) int {
@@ -241,7 +241,7 @@ var _ = Describe("Idempotency keys", func() {
 	// mutation: a key that is claimed for runs that exist only lets in all ten.
 	It("let in one of ten equal creations at once, and tell nine its name; none leaves an object or a slot behind", func(ctx SpecContext) {
 		w := newWorld(ctx, suite.redis)
-		w.register(ctx, w.operator(setting{gatekeeper: true}), closed, patient)
+		w.register(ctx, w.operator(setting{live: true}), closed, patient)
 		class := w.policy(ctx, "payments", rejecting(20))
 		w.guarded(ctx)
 		const equal = 10
@@ -267,12 +267,12 @@ var _ = Describe("Idempotency keys", func() {
 				Expect(r.header.Get("Retry-After")).To(BeEmpty())
 			}
 		}
-		book, err := w.keeper.gate.Book(ctx, store.Key{Policy: class, Tenant: w.ns})
+		snapshot, err := w.instance.quotas.Book(ctx, store.Key{Policy: class, Tenant: w.ns})
 		Expect(err).NotTo(HaveOccurred())
-		Expect(book.Reserved).To(HaveLen(1), "of the one that was created")
+		Expect(snapshot.Reserved).To(HaveLen(1), "of the one that was created")
 
 		// Its controller finds the key its own, and later creations find it taken, with whatever spec, as long as it exists.
-		live := quota.New(quota.Options{Gate: w.keeper.gate, Client: suite.client, Live: suite.client, Log: GinkgoLogr})
+		live := quota.New(quota.Options{Gate: w.instance.quotas, Client: suite.client, Live: suite.client, Log: GinkgoLogr})
 		owner, err := live.Claim(ctx, &runs.Items[0], w.ns)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(owner).To(BeNil())
@@ -294,7 +294,7 @@ var _ = Describe("What the gate is not asked", func() {
 
 		run := w.run(class, "run")
 		Expect(w.create(ctx, run, "").code).To(Equal(http.StatusCreated))
-		Expect(w.keeper.asked.Load()).To(BeEquivalentTo(1))
+		Expect(w.instance.asked.Load()).To(BeEquivalentTo(1))
 
 		By("changing and deleting a run of a tenant at its limit")
 		run.Spec.Suspend = true
@@ -304,12 +304,12 @@ var _ = Describe("What the gate is not asked", func() {
 
 		By("creating it once more: the API server says what is wrong")
 		Eventually(ctx, func(g Gomega) { // once the cache has it; before that a reservation is what it costs
-			before := w.keeper.asked.Load()
+			before := w.instance.asked.Load()
 			g.Expect(w.create(ctx, w.run(class, "run"), "").code).To(Equal(http.StatusConflict))
-			g.Expect(w.keeper.asked.Load()).To(Equal(before))
+			g.Expect(w.instance.asked.Load()).To(Equal(before))
 		}).WithTimeout(patience).WithPolling(polling).Should(Succeed())
 		Expect(suite.client.Delete(ctx, run)).To(Succeed())
-		asked := w.keeper.asked.Load()
+		asked := w.instance.asked.Load()
 
 		By("creating runs that ask for no slot, or of a policy that does not reject")
 		Expect(w.create(ctx, w.run(queue, "queued"), "").code).To(Equal(http.StatusCreated))
@@ -322,7 +322,7 @@ var _ = Describe("What the gate is not asked", func() {
 		foreign := w.run(class, "foreign")
 		foreign.Spec.Tenant = "globex"
 		Expect(w.create(ctx, foreign, "").code).To(Equal(http.StatusCreated))
-		Expect(w.keeper.asked.Load()).To(Equal(asked))
+		Expect(w.instance.asked.Load()).To(Equal(asked))
 	}, SpecTimeout(2*patience))
 
 	It("is a run that the schema refuses", func(ctx SpecContext) {
@@ -333,7 +333,7 @@ var _ = Describe("What the gate is not asked", func() {
 		bad := w.run(class, "bad")
 		bad.Spec.Steps[0].Name = "Not A Name"
 		Expect(w.create(ctx, bad, "").code).To(Equal(http.StatusUnprocessableEntity))
-		Expect(w.keeper.asked.Load()).To(BeZero())
+		Expect(w.instance.asked.Load()).To(BeZero())
 	}, SpecTimeout(patience))
 })
 

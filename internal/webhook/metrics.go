@@ -20,7 +20,7 @@ const (
 	outcomeInvalid     = "invalid"
 )
 
-// metrics is what the gate, which has the times of decisions (surface webhook), does not see.
+// metrics is what the quota, which has the times of decisions (surface webhook), does not see.
 type metrics struct {
 	answers *prometheus.CounterVec
 	expiry  prometheus.Gauge

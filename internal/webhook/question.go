@@ -43,7 +43,7 @@ func (s scene) limited() bool {
 // keyed says whether the run's idempotency key is to be claimed.
 func (s scene) keyed() bool { return s.tenant.Allowed && s.run.Spec.IdempotencyKey != "" }
 
-// asks says whether the gate has to be asked; else the run is allowed.
+// asks says whether the quota has to be asked; else the run is allowed.
 func (s scene) asks() bool { return s.refusable() && (s.limited() || s.keyed()) && !s.taken }
 
 // within is the policy with a wait for the lock of strategy Lock that leaves time to answer.

@@ -30,6 +30,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/testenv"
 )
 
 // serial is the number of the certificate that is served at a port to somebody who trusts what the API server trusts.
@@ -150,9 +151,9 @@ var _ = Describe("Certificates that the operator makes", func() {
 		By("another replica, to which the API server has to connect anew: it shares the Secret")
 		other := w.operator(setting{})
 		Expect(w.serves(ctx, other)).To(Equal(second))
-		asked := w.keeper.asked.Load()
+		asked := w.instance.asked.Load()
 		w.change(ctx, func(h *admissionv1.ValidatingWebhook) { h.ClientConfig.Service.Port = new(int32(other)) })
-		Eventually(ctx, w.keeper.asked.Load).WithTimeout(patience).Should(BeNumerically(">", asked+20))
+		Eventually(ctx, w.instance.asked.Load).WithTimeout(patience).Should(BeNumerically(">", asked+20))
 		Expect(stop()).To(BeEmpty(), "answers other than 429")
 	}, SpecTimeout(3*patience))
 
@@ -276,7 +277,7 @@ var _ = Describe("The shipped manifests", func() {
 		Expect(*hook.SideEffects).To(Equal(admissionv1.SideEffectClassNoneOnDryRun))
 		Expect(suite.client.Create(ctx, c, client.DryRunAll)).To(Succeed())
 
-		services := documents(inRepository("config", "webhook", "base", "service.yaml"))
+		services := documents(testenv.Root("config", "webhook", "base", "service.yaml"))
 		Expect(services).To(HaveLen(1))
 		Expect(services[0].GetName()).To(Equal(hook.ClientConfig.Service.Name))
 		Expect(services[0].GetNamespace()).To(Equal(hook.ClientConfig.Service.Namespace))

@@ -60,7 +60,7 @@ func Setup(mgr manager.Manager, o Options) error {
 		return err
 	}
 	hook, err := hooks.StandaloneWebhook(&hooks.Webhook{Handler: &handler{
-		cache: mgr.GetClient(), live: mgr.GetAPIReader(), gate: o.Gate, rand: o.Rand,
+		cache: mgr.GetClient(), live: mgr.GetAPIReader(), quotas: o.Gate, rand: o.Rand,
 		ttl: cmp.Or(o.Reservation, reservation), turns: make(chan struct{}, atOnce), metrics: m,
 	}, WithContextFunc: withBudget}, hooks.StandaloneOptions{Logger: o.Log, MetricsPath: Path})
 	if err != nil {

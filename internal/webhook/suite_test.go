@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -18,10 +17,10 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/syncopate-dev/syncopate/internal/lockmgr/redistest"
+	"github.com/syncopate-dev/syncopate/internal/testenv"
 )
 
 const (
@@ -41,16 +40,7 @@ var suite struct {
 	redis  *redistest.Server
 }
 
-func TestMain(m *testing.M) {
-	// Connections to the API server are kept alive after the last request; nobody owns them.
-	goleak.VerifyTestMain(m,
-		goleak.IgnoreAnyFunction("github.com/onsi/ginkgo/v2/internal/interrupt_handler.(*InterruptHandler).registerForInterrupts.func2"),
-		goleak.IgnoreTopFunction("internal/poll.runtime_pollWait"),
-		goleak.IgnoreTopFunction("net/http.(*persistConn).writeLoop"),
-		goleak.IgnoreTopFunction("net/http.(*http2ClientConn).readLoop"),
-		goleak.IgnoreTopFunction("k8s.io/klog/v2.(*flushDaemon).run.func1"),
-	)
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, testenv.Kept()...) }
 
 func TestWebhook(t *testing.T) {
 	RegisterFailHandler(Fail)
@@ -59,20 +49,8 @@ func TestWebhook(t *testing.T) {
 
 var _ = BeforeSuite(func(ctx SpecContext) {
 	log.SetLogger(GinkgoLogr)
-	assets := os.Getenv("KUBEBUILDER_ASSETS")
-	if assets == "" {
-		assets = inRepository("bin", "k8s")
-	}
-	env := &envtest.Environment{
-		BinaryAssetsDirectory: assets,
-		CRDDirectoryPaths:     []string{inRepository("config", "crd", "bases")},
-		ErrorIfCRDPathMissing: true,
-	}
+	suite.config = testenv.APIServer(GinkgoTB(), testenv.CRDs()).Config
 	var err error
-	suite.config, err = env.Start()
-	Expect(err).NotTo(HaveOccurred(), "make controlplane builds the binaries")
-	DeferCleanup(env.Stop)
-	suite.config.QPS = -1
 	suite.client, err = client.New(suite.config, client.Options{Scheme: testScheme(GinkgoTB())})
 	Expect(err).NotTo(HaveOccurred())
 	suite.raw, err = rest.HTTPClientFor(suite.config)
@@ -81,16 +59,12 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	for _, file := range []string{
 		"manager/namespace.yaml", "rbac/service_account.yaml", "rbac/role.yaml", "rbac/role_binding.yaml", "webhook/self-managed/rbac.yaml",
 	} {
-		for _, o := range documents(inRepository("config", file)) {
+		for _, o := range documents(testenv.Root("config", file)) {
 			Expect(suite.client.Create(ctx, o)).To(Succeed(), file)
 		}
 	}
 	suite.redis = redistest.Start(GinkgoTB())
 }, NodeTimeout(3*time.Minute))
-
-func inRepository(path ...string) string {
-	return filepath.Join(append([]string{"..", ".."}, path...)...)
-}
 
 func documents(file string) []*unstructured.Unstructured {
 	GinkgoHelper()

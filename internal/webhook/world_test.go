@@ -37,66 +37,67 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/policy"
 	quota "github.com/syncopate-dev/syncopate/internal/quota/controller"
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
+	"github.com/syncopate-dev/syncopate/internal/testenv"
 )
 
 // world is a namespace of runs with the webhook in front of it: its own policies, and its own configuration of the API server.
 type world struct {
-	ns      string // of the runs, and their tenant
-	service string // under which the API server finds the webhook, in the operator's namespace
-	redis   *redistest.Server
-	keeper  *keeper
+	ns       string // of the runs, and their tenant
+	service  string // under which the API server finds the webhook, in the operator's namespace
+	redis    *redistest.Server
+	instance *instance
 }
 
-// keeper is the gate as the webhook sees it, on a real Redis. It opens keys that were never used, as internal/gatekeeper does.
-type keeper struct {
-	gate    *store.Store
+// instance is the quota as the webhook sees it, on a real Redis. It opens keys that were never used, as internal/quota/controller does.
+type instance struct {
+	quotas  *store.Store
 	asked   atomic.Int64
 	shut    atomic.Bool // closed keys stay closed
 	metrics *store.Metrics
 }
 
-func newKeeper(server *redistest.Server) *keeper {
+func newInstance(server *redistest.Server) *instance {
 	// As the operator's client: short calls, nothing repeated.
 	c := redis.NewClient(&redis.Options{
 		Addr: server.Addr(), ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1, PoolSize: 64,
 		DialTimeout: time.Second, ReadTimeout: time.Second, WriteTimeout: time.Second, PoolTimeout: time.Second,
 	})
 	DeferCleanup(c.Close)
-	k := &keeper{metrics: store.NewMetrics(nil, 0)}
-	k.gate = store.New(c, store.Options{Metrics: k.metrics})
+	k := &instance{metrics: store.NewMetrics(nil, 0)}
+	k.quotas = store.New(c, store.Options{Metrics: k.metrics})
 	return k
 }
 
-func (k *keeper) Reserve(ctx context.Context, run *v1alpha1.WorkflowRun, tenant string, p policy.Effective, ttl time.Duration) (store.Answer, error) {
+func (k *instance) Reserve(ctx context.Context, run *v1alpha1.WorkflowRun, tenant string, p policy.Effective, ttl time.Duration) (store.Answer, error) {
 	k.asked.Add(1)
 	key := store.Key{Policy: p.Name, Tenant: tenant}
-	a, err := k.gate.Reserve(ctx, key, limitsOf(p, tenant), gateRun(run), ttl)
+	a, err := k.quotas.Reserve(ctx, key, limitsOf(p, tenant), quotaRun(run), ttl)
 	if _, closed := errors.AsType[*store.RebuildingError](err); !closed || k.shut.Load() {
 		return a, err
 	}
-	token, err := k.gate.BeginRebuild(ctx, key)
+	token, err := k.quotas.BeginRebuild(ctx, key)
 	if err == nil {
-		err = k.gate.FinishRebuild(ctx, key, token, nil)
+		err = k.quotas.FinishRebuild(ctx, key, token, nil)
 	}
 	if err != nil {
 		return store.Answer{}, err
 	}
-	return k.gate.Reserve(ctx, key, limitsOf(p, tenant), gateRun(run), ttl)
+	return k.quotas.Reserve(ctx, key, limitsOf(p, tenant), quotaRun(run), ttl)
 }
 
-// ReserveKey and Leave are those of the gatekeeper, which specs of keys have.
-func (*keeper) ReserveKey(context.Context, *v1alpha1.WorkflowRun, string, time.Duration) (*quota.Owner, error) {
+// ReserveKey and Leave are those of the quota controller, which specs of keys have.
+func (*instance) ReserveKey(context.Context, *v1alpha1.WorkflowRun, string, time.Duration) (*quota.Owner, error) {
 	return nil, nil //nolint:nilnil // as the interface has it
 }
 
-func (*keeper) Leave(context.Context, types.UID, string, string) error { return nil }
+func (*instance) Leave(context.Context, types.UID, string, string) error { return nil }
 
 // admit is what the controller does when it sees the run.
-func (k *keeper) admit(ctx context.Context, run *v1alpha1.WorkflowRun, tenant string, limit int) store.Answer {
+func (k *instance) admit(ctx context.Context, run *v1alpha1.WorkflowRun, tenant string, limit int) store.Answer {
 	GinkgoHelper()
 	var a store.Answer
 	Eventually(ctx, func() (err error) {
-		a, err = k.gate.Admit(ctx, store.Key{Policy: run.Spec.WorkloadClass, Tenant: tenant}, store.Limits{Max: limit}, gateRun(run))
+		a, err = k.quotas.Admit(ctx, store.Key{Policy: run.Spec.WorkloadClass, Tenant: tenant}, store.Limits{Max: limit}, quotaRun(run))
 		return err
 	}).WithTimeout(patience).WithPolling(polling).Should(Succeed())
 	return a
@@ -110,7 +111,7 @@ func limitsOf(p policy.Effective, tenant string) store.Limits {
 	return l
 }
 
-func gateRun(run *v1alpha1.WorkflowRun) store.Run {
+func quotaRun(run *v1alpha1.WorkflowRun) store.Run {
 	return store.Run{
 		UID: string(run.UID), Name: run.Namespace + "/" + run.Name, Priority: run.Spec.Priority, Created: run.CreationTimestamp.Time,
 	}
@@ -121,7 +122,7 @@ func newWorld(ctx context.Context, server *redistest.Server) *world {
 	GinkgoHelper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "team-"}}
 	Expect(suite.client.Create(ctx, ns)).To(Succeed())
-	w := &world{ns: ns.Name, service: "hook-" + ns.Name, redis: server, keeper: newKeeper(server)}
+	w := &world{ns: ns.Name, service: "hook-" + ns.Name, redis: server, instance: newInstance(server)}
 	// The API server is no part of a cluster network here, so the Service leads it to this process by name.
 	Expect(suite.client.Create(ctx, &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, Name: w.service},
@@ -134,10 +135,10 @@ func newWorld(ctx context.Context, server *redistest.Server) *world {
 
 // setting is what differs between operators.
 type setting struct {
-	config     *rest.Config // nil: as an administrator
-	certDir    string
-	clock      clock.WithTicker
-	gatekeeper bool // the real one, and not the world's stand-in
+	config  *rest.Config // nil: as an administrator
+	certDir string
+	clock   clock.WithTicker
+	live    bool // the real one, and not the world's stand-in
 }
 
 // operator runs a manager with nothing but the webhook until the spec ends, and returns its port.
@@ -155,14 +156,14 @@ func (w *world) operator(s setting) (port int) {
 		Cache: cache.Options{SyncPeriod: new(time.Hour)},
 	})
 	Expect(err).NotTo(HaveOccurred())
-	var gate reserver = w.keeper
-	if s.gatekeeper {
-		keeper := quota.New(quota.Options{Gate: w.keeper.gate, Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Log: GinkgoLogr})
-		Expect(mgr.Add(keeper)).To(Succeed())
-		gate = keeper
+	var quotas reserver = w.instance
+	if s.live {
+		instance := quota.New(quota.Options{Gate: w.instance.quotas, Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Log: GinkgoLogr})
+		Expect(mgr.Add(instance)).To(Succeed())
+		quotas = instance
 	}
 	Expect(Setup(mgr, Options{
-		Gate: gate, Host: "localhost", Port: port, CertDir: s.certDir, Namespace: operatorNamespace, Service: w.service, Configuration: w.ns,
+		Gate: quotas, Host: "localhost", Port: port, CertDir: s.certDir, Namespace: operatorNamespace, Service: w.service, Configuration: w.ns,
 		Reservation: time.Hour, // no spec is to depend on how fast this machine is
 		Clock:       s.clock, Rand: rand.Float64, Log: GinkgoLogr, Registry: prometheus.NewRegistry(),
 	})).To(Succeed())
@@ -190,7 +191,7 @@ func freePort(t testing.TB) int {
 // shipped is the configuration as users install it.
 func shipped() *admissionv1.ValidatingWebhookConfiguration {
 	GinkgoHelper()
-	docs := documents(inRepository("config", "webhook", "base", "configuration.yaml"))
+	docs := documents(testenv.Root("config", "webhook", "base", "configuration.yaml"))
 	Expect(docs).To(HaveLen(1))
 	c := &admissionv1.ValidatingWebhookConfiguration{}
 	Expect(runtime.DefaultUnstructuredConverter.FromUnstructured(docs[0].Object, c)).To(Succeed())
@@ -238,11 +239,11 @@ func (w *world) policy(ctx context.Context, name string, a v1alpha1.AdmissionPol
 // guarded waits until creations are judged: the API server has the registration, and the operator the policies made so far.
 func (w *world) guarded(ctx context.Context) {
 	GinkgoHelper()
-	class := w.policy(ctx, fmt.Sprintf("sentry-%d", w.keeper.asked.Load()), rejecting(0))
+	class := w.policy(ctx, fmt.Sprintf("sentry-%d", w.instance.asked.Load()), rejecting(0))
 	Eventually(ctx, func() string {
 		return w.create(ctx, w.run(class, "sentry"), "?dryRun=All").cause()
 	}).WithTimeout(patience).WithPolling(polling).Should(Equal(v1alpha1.ReasonTenantAtCapacity))
-	w.keeper.asked.Store(0)
+	w.instance.asked.Store(0)
 }
 
 func (w *world) run(class, name string) *v1alpha1.WorkflowRun {

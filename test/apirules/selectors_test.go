@@ -72,7 +72,7 @@ func tryKubectl(t *testing.T, args ...string) (string, error) {
 	if err := os.WriteFile(config, server.env.KubeConfig, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), filepath.Join(assetsDirectory(), "kubectl"), append([]string{"--kubeconfig", config}, args...)...)
+	cmd := exec.CommandContext(t.Context(), filepath.Join(server.env.BinaryAssetsDirectory, "kubectl"), append([]string{"--kubeconfig", config}, args...)...)
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }

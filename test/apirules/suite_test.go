@@ -7,21 +7,18 @@ package apirules
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/yaml"
 
-	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/testenv"
 )
 
 // moduleRoot is the repository, seen from this package.
@@ -34,47 +31,15 @@ var server struct {
 }
 
 func TestMain(m *testing.M) {
-	os.Exit(runWithServer(m))
-}
-
-func runWithServer(m *testing.M) int {
-	server.env = &envtest.Environment{
-		BinaryAssetsDirectory: assetsDirectory(),
-		CRDDirectoryPaths:     []string{filepath.Join(moduleRoot, "config", "crd", "bases")},
-		ErrorIfCRDPathMissing: true,
-	}
-	config, err := server.env.Start()
-	defer func() { // also when only a part of it was started
-		if err := server.env.Stop(); err != nil {
-			fmt.Fprintln(os.Stderr, "stop the API server:", err)
+	os.Exit(testenv.With(m, func(s *envtest.Environment) error {
+		scheme, err := testenv.Scheme()
+		if err != nil {
+			return err
 		}
-	}()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "start the API server (make controlplane builds it):", err)
-		return 1
-	}
-	config.QPS = -1 // no client-side limit: the benchmarks measure the server
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			fmt.Fprintln(os.Stderr, "build the scheme:", err)
-			return 1
-		}
-	}
-	c, err := client.New(config, client.Options{Scheme: scheme})
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "make a client:", err)
-		return 1
-	}
-	server.client = client.WithFieldValidation(c, "Strict")
-	return m.Run()
-}
-
-func assetsDirectory() string {
-	if dir := os.Getenv("KUBEBUILDER_ASSETS"); dir != "" {
-		return dir
-	}
-	return filepath.Join(moduleRoot, "bin", "k8s")
+		c, err := client.New(s.Config, client.Options{Scheme: scheme})
+		server.env, server.client = s, client.WithFieldValidation(c, "Strict")
+		return err
+	}, testenv.CRDs()))
 }
 
 // aRun is the smallest run that the API server accepts, with further lines of spec, each indented by two spaces.

@@ -44,7 +44,7 @@ func (s *stage) open(ctx context.Context) error {
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("build the operator: %w\n%s", err, out)
 	}
-	s.env, err = devenv.Start(ctx, devenv.Options{Root: s.options.root, Assets: os.Getenv("KUBEBUILDER_ASSETS"), Dir: s.dir, RequireReal: true})
+	s.env, err = devenv.Start(ctx, devenv.Options{Root: s.options.root, Dir: s.dir, RequireReal: true})
 	if err != nil {
 		return err
 	}

@@ -42,7 +42,7 @@ var _ = BeforeSuite(func(ctx context.Context) {
 	Expect(err).NotTo(HaveOccurred(), string(out))
 
 	env, err = devenv.Start(ctx, devenv.Options{
-		Root: root, Assets: os.Getenv("KUBEBUILDER_ASSETS"), Dir: dir,
+		Root: root, Dir: dir,
 		RequireReal: os.Getenv("REQUIRE_REDIS") == "1", Log: GinkgoWriter,
 	})
 	DeferCleanup(func() { Expect(env.Stop()).To(Succeed()) })

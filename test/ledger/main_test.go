@@ -73,7 +73,7 @@ func openSite(ctx context.Context) error {
 		return fmt.Errorf("build the operator: %w\n%s", err, out)
 	}
 	site.env, err = devenv.Start(ctx, devenv.Options{
-		Root: root, Assets: os.Getenv("KUBEBUILDER_ASSETS"), Dir: site.dir, RequireReal: os.Getenv("REQUIRE_REDIS") == "1",
+		Root: root, Dir: site.dir, RequireReal: os.Getenv("REQUIRE_REDIS") == "1",
 	})
 	if err != nil {
 		return err

@@ -13,8 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/yaml"
+
+	"github.com/syncopate-dev/syncopate/internal/testenv"
 )
 
 // release is Helm against an API server of its own: objects that kustomize installed are not Helm's to take.
@@ -26,23 +27,14 @@ type release struct {
 
 func newRelease(t *testing.T) *release {
 	t.Helper()
-	env := &envtest.Environment{BinaryAssetsDirectory: server.env.BinaryAssetsDirectory}
-	config, err := env.Start()
-	t.Cleanup(func() {
-		if err := env.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	env := testenv.APIServer(t)
 	r := &release{t: t, kubeconfig: filepath.Join(t.TempDir(), "kubeconfig")}
 	scheme := runtime.NewScheme()
-	err = errors.Join(os.WriteFile(r.kubeconfig, env.KubeConfig, 0o600), appsv1.AddToScheme(scheme))
+	err := errors.Join(os.WriteFile(r.kubeconfig, env.KubeConfig, 0o600), appsv1.AddToScheme(scheme))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.client, err = client.New(config, client.Options{Scheme: scheme}); err != nil {
+	if r.client, err = client.New(env.Config, client.Options{Scheme: scheme}); err != nil {
 		t.Fatal(err)
 	}
 	return r

@@ -16,12 +16,12 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/syncopate-dev/syncopate/internal/testenv"
 )
 
 const operatorNamespace = "syncopate-system"
@@ -42,32 +42,6 @@ func TestMain(m *testing.M) {
 }
 
 func runWithServer(m *testing.M) int {
-	assets := os.Getenv("KUBEBUILDER_ASSETS")
-	if assets == "" {
-		assets = filepath.Join(moduleRoot, "bin", "k8s")
-	}
-	server.env = &envtest.Environment{BinaryAssetsDirectory: assets}
-	var err error
-	server.config, err = server.env.Start()
-	defer func() { // also when only a part of it was started
-		if err := server.env.Stop(); err != nil {
-			fmt.Fprintln(os.Stderr, "stop the API server:", err)
-		}
-	}()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "start the API server (make controlplane builds it):", err)
-		return 1
-	}
-	server.config.QPS = -1
-	scheme := runtime.NewScheme()
-	if err := clientgoscheme.AddToScheme(scheme); err != nil {
-		fmt.Fprintln(os.Stderr, "build the scheme:", err)
-		return 1
-	}
-	if server.client, err = client.New(server.config, client.Options{Scheme: scheme}); err != nil {
-		fmt.Fprintln(os.Stderr, "make a client:", err)
-		return 1
-	}
 	home, err := os.MkdirTemp("", "helm-") // plugins and repositories of whoever runs this are not wanted
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "make a home for helm:", err)
@@ -80,17 +54,25 @@ func runWithServer(m *testing.M) int {
 			return 1
 		}
 	}
+	return testenv.With(m, prepare)
+}
+
+// prepare builds helm and installs config/default-webhook.
+func prepare(env *envtest.Environment) error {
+	server.env, server.config = env, env.Config
+	scheme, err := testenv.Scheme()
+	if err != nil {
+		return err
+	}
+	if server.client, err = client.New(server.config, client.Options{Scheme: scheme}); err != nil {
+		return fmt.Errorf("make a client: %w", err)
+	}
 	path, err := run(nil, "go", "tool", "-modfile=hack/tools/helm/go.mod", "-n", "helm") // builds it, if need be
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "build helm:", err)
-		return 1
+		return fmt.Errorf("build helm: %w", err)
 	}
 	server.helm = strings.TrimSpace(string(path))
-	if err := install(); err != nil {
-		fmt.Fprintln(os.Stderr, "install config/default-webhook:", err)
-		return 1
-	}
-	return m.Run()
+	return install()
 }
 
 // install is kubectl apply -k config/default-webhook.

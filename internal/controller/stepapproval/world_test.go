@@ -2,18 +2,13 @@ package stepapproval
 
 import (
 	"context"
-	"fmt"
-	"os"
-	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -21,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/testenv"
 )
 
 // server is the API server that all tests share; each has a namespace of its own.
@@ -30,49 +26,11 @@ var server struct {
 }
 
 func TestMain(m *testing.M) {
-	// Connections to the API server are kept alive after the last request; nobody owns them.
-	goleak.VerifyTestMain(withServer{m},
-		goleak.IgnoreTopFunction("internal/poll.runtime_pollWait"),
-		goleak.IgnoreTopFunction("net/http.(*persistConn).writeLoop"),
-		goleak.IgnoreTopFunction("net/http.(*http2ClientConn).readLoop"),
-		goleak.IgnoreTopFunction("k8s.io/klog/v2.(*flushDaemon).run.func1"),
-	)
-}
-
-// withServer runs the tests while there is an API server.
-type withServer struct{ m *testing.M }
-
-// Run implements goleak.TestingM.
-func (w withServer) Run() int {
-	root := filepath.Join("..", "..", "..")
-	assets := os.Getenv("KUBEBUILDER_ASSETS")
-	if assets == "" {
-		assets = filepath.Join(root, "bin", "k8s")
-	}
-	env := &envtest.Environment{
-		BinaryAssetsDirectory: assets,
-		CRDDirectoryPaths:     []string{filepath.Join(root, "config", "crd", "bases")},
-		ErrorIfCRDPathMissing: true,
-	}
-	config, err := env.Start()
-	defer func() { // also when only a part of it was started
-		if err := env.Stop(); err != nil {
-			fmt.Fprintln(os.Stderr, "stop the API server:", err)
-		}
-	}()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "start the API server (make controlplane builds it):", err)
-		return 1
-	}
-	config.QPS = -1
-	server.config, server.scheme = config, runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
-		if err := add(server.scheme); err != nil {
-			fmt.Fprintln(os.Stderr, "build the scheme:", err)
-			return 1
-		}
-	}
-	return w.m.Run()
+	testenv.Main(m, func(s *envtest.Environment) (err error) {
+		server.config = s.Config
+		server.scheme, err = testenv.Scheme()
+		return err
+	})
 }
 
 // world is a namespace, and a reconciler on the API server driven by hand.

@@ -1,7 +1,7 @@
-// Package crew tells whether anybody does the jobs that runs wait for. It asks NATS about the workers of each topic, now and then and
+// Package liveness tells whether anybody does the jobs that runs wait for. It asks NATS about the workers of each topic, now and then and
 // once for all runs of the topic, and wakes these runs when the answer changes. It knows neither NATS nor Kubernetes: ask is a function.
 //
-//	run ---- Watch(key, topics) --->  Crew  --- ask(topic) ---> internal/bus ---> NATS
+//	run ---- Watch(key, topics) --->  Watcher  --- ask(topic) ---> internal/bus ---> NATS
 //	run <--- State(topic) ----------   |
 //	run <--- wake(key) ----------------+
 //

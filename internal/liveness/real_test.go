@@ -18,14 +18,14 @@ import (
 
 const patience = 60 * time.Second
 
-// site is a Crew on a real server, with short times.
+// site is a Watcher on a real server, with short times.
 type site struct {
 	*testing.T
-	server *natstest.Server
-	bus    *bus.Bus
-	js     jetstream.JetStream
-	crew   *liveness.Watcher[string]
-	woken  chan string
+	server  *natstest.Server
+	bus     *bus.Bus
+	js      jetstream.JetStream
+	watcher *liveness.Watcher[string]
+	woken   chan string
 }
 
 func newSite(t *testing.T) *site {
@@ -44,8 +44,8 @@ func newSite(t *testing.T) *site {
 	if s.js, err = jetstream.New(s.client()); err != nil {
 		t.Fatal(err)
 	}
-	s.crew = liveness.New(s.ask, func(key string) { s.woken <- key }, liveness.Options{Every: 200 * time.Millisecond, StuckAfter: 2 * time.Second})
-	s.runs(func(ctx context.Context) error { s.crew.Run(ctx); return nil })
+	s.watcher = liveness.New(s.ask, func(key string) { s.woken <- key }, liveness.Options{Every: 200 * time.Millisecond, StuckAfter: 2 * time.Second})
+	s.runs(func(ctx context.Context) error { s.watcher.Run(ctx); return nil })
 	return s
 }
 
@@ -95,7 +95,7 @@ func (s *site) topic(name string, n int) {
 			s.Fatal(err)
 		}
 	}
-	s.crew.Watch(name, name)
+	s.watcher.Watch(name, name)
 }
 
 func (s *site) works(topic string, h worker.Handler) (stop func()) {
@@ -122,7 +122,7 @@ func (s *site) eventually(what string, ok func() bool) {
 
 func (s *site) becomes(topic string, kind liveness.Kind) {
 	s.Helper()
-	s.eventually(fmt.Sprintf("%s is %s", topic, kind), func() bool { return s.crew.State(topic).Kind == kind })
+	s.eventually(fmt.Sprintf("%s is %s", topic, kind), func() bool { return s.watcher.State(topic).Kind == kind })
 }
 
 // What judge says is right for answers of a real server and workers of the SDK.
@@ -151,7 +151,7 @@ func TestRealWorkers(t *testing.T) {
 	s.becomes("busy", liveness.Pulling)
 	s.becomes("behind", liveness.Stuck)
 	s.becomes("silent", liveness.Stuck)
-	if got := s.crew.State("behind"); got.Queued != 1 || got.Busy != 1 {
+	if got := s.watcher.State("behind"); got.Queued != 1 || got.Busy != 1 {
 		t.Errorf("behind: %+v", got)
 	}
 	stopIdle()

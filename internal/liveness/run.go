@@ -33,16 +33,16 @@ func (c *Watcher[K]) Run(ctx context.Context) {
 	askers.Wait()
 }
 
-// takeDue takes the topics out of the line that are to be asked about now. It forgets those which nobody watches any more: not sooner,
+// takeDue takes the topics out of the queue that are to be asked about now. It forgets those which nobody watches any more: not sooner,
 // so that a run that comes a moment after the last one left does not cause a question.
 func (c *Watcher[K]) takeDue() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.options.Clock.Now()
 	var due []string
-	for len(c.line) > 0 && !c.topics[c.line[0]].due.After(now) {
-		name := c.line[0]
-		c.line = c.line[1:]
+	for len(c.queue) > 0 && !c.topics[c.queue[0]].due.After(now) {
+		name := c.queue[0]
+		c.queue = c.queue[1:]
 		if len(c.topics[name].keys) == 0 {
 			delete(c.topics, name)
 			continue
@@ -52,7 +52,7 @@ func (c *Watcher[K]) takeDue() []string {
 	return due
 }
 
-// question asks about a topic, and puts it into the line for the next time.
+// question asks about a topic, and puts it into the queue for the next time.
 func (c *Watcher[K]) question(ctx context.Context, name string) {
 	if ctx.Err() != nil {
 		return

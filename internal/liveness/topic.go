@@ -11,7 +11,7 @@ const rows = 2
 
 // topic is what is known of a topic, and who watches it.
 //
-// Invariant: it is in the line, or being asked about, and never both.
+// Invariant: it is in the queue, or being asked about, and never both.
 type topic[K comparable] struct {
 	keys   map[K]uint64 // with the order of their coming
 	due    time.Time    // of the next question

@@ -25,11 +25,11 @@ type event struct {
 	At   time.Duration
 }
 
-// world is a Crew in a synctest bubble, with the server and the runs played by the test. The time stands still while anything runs.
+// world is a Watcher in a synctest bubble, with the server and the runs played by the test. The time stands still while anything runs.
 type world struct {
-	t     *testing.T
-	start time.Time
-	crew  *Watcher[string]
+	t       *testing.T
+	start   time.Time
+	watcher *Watcher[string]
 
 	mu     sync.Mutex
 	answer func(topic string) (Workers, error) // of all topics; At is filled in
@@ -40,19 +40,19 @@ type world struct {
 	hangs  map[string]bool
 }
 
-// inWorld runs a test with a Crew that runs from the start of the bubble's time until the test ends. Ticks are at 100 ms, 200 ms and so
+// inWorld runs a test with a Watcher that runs from the start of the bubble's time until the test ends. Ticks are at 100 ms, 200 ms and so
 // on, so what is watched from the start is asked about at 100 ms, 3.2 s, 6.3 s.
 func inWorld(t *testing.T, o Options, test func(*world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{t: t, start: time.Now(), hangs: map[string]bool{}}
 		w.says(pulls)
-		w.crew = New(w.ask, w.wake, o)
+		w.watcher = New(w.ask, w.wake, o)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			w.crew.Run(ctx)
+			w.watcher.Run(ctx)
 		}()
 		defer func() { // a Run that does not return is a deadlock of the bubble
 			cancelled := time.Now()
@@ -144,11 +144,11 @@ func (w *world) questionsOf(topic string) []event {
 	return of
 }
 
-// inLine is how many wakes are in the line.
-func (w *world) inLine() int {
-	w.crew.mu.Lock()
-	defer w.crew.mu.Unlock()
-	return len(w.crew.waking)
+// inQueue is how many wakes are in the queue.
+func (w *world) inQueue() int {
+	w.watcher.mu.Lock()
+	defer w.watcher.mu.Unlock()
+	return len(w.watcher.waking)
 }
 
 func take(w *world, from *[]event) []event {
@@ -161,7 +161,7 @@ func take(w *world, from *[]event) []event {
 
 func (w *world) is(topic string, kind Kind) {
 	w.t.Helper()
-	if got := w.crew.State(topic).Kind; got != kind {
+	if got := w.watcher.State(topic).Kind; got != kind {
 		w.t.Errorf("after %s, %s is %s, want %s", time.Since(w.start), topic, got, kind)
 	}
 }

@@ -10,7 +10,7 @@ import (
 // renewal timeout. A lease that lingers in this process is handed out again without Redis, if the policy is the same and the
 // status shows no writer after it; else a new one replaces it.
 //
-// When the lock is busy and the policy does not poll, a caller with a Request.Wake gets a place in line: see Request.Wake.
+// When the lock is busy and the policy does not poll, a caller with a Request.Wake gets a place in the queue: see Request.Wake.
 //
 // Errors: *BusyError (retry after its delay), *UnavailableError (Redis cannot be used or its answer is unknown; retry after
 // its delay, which repeats the same take), ErrClosed, ErrInvalidRequest. The lease must be ended with Release or Drop.

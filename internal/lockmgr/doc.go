@@ -11,16 +11,16 @@
 //
 //	{run:<uid>}:lock    the token of the owner, with the TTL of the policy
 //	{run:<uid>}:fence   the last fence, kept for 7 days after a take
-//	{run:<uid>}:queue   the processes that wait in line, first come first served
+//	{run:<uid>}:queue   the processes that wait in the queue, first come first served
 //	{run:<uid>}:tickets when each of them loses its place if it does not ask again
 //
 // All are in one slot of a Redis Cluster. A token is <process>.<random>, so that whoever waits can let the holder know. Each
 // verb is one script, and idempotent by token:
 //
-//	acquire  free and nobody is before the process in line, or owned by the token: fence = max(INCR, floor + 1), TTL anew.
-//	         Else busy: the process gets a place in line, and the holder hears that somebody waits
+//	acquire  free and nobody is before the process in the queue, or owned by the token: fence = max(INCR, floor + 1), TTL anew.
+//	         Else busy: the process gets a place in the queue, and the holder hears that somebody waits
 //	renew    owned by the token: TTL anew. Anything else: not owner
-//	release  owned by the token: deleted, or kept for the first in line, who hears of it. Anything else: nothing
+//	release  owned by the token: deleted, or kept for the first in the queue, who hears of it. Anything else: nothing
 //
 // floor is the fence in the run's status, as the caller read it. So the fence rises even when Redis lost everything. Fences
 // are exact up to 2^53, where Lua's numbers end.
@@ -86,7 +86,7 @@
 // # Waiting for a busy lock
 //
 //	mode Poll     the caller tries again after *BusyError.RetryDelay
-//	mode HandOff  the caller has a place in line, and Request.Wake is called when the lock is there for it
+//	mode HandOff  the caller has a place in the queue, and Request.Wake is called when the lock is there for it
 //
 //	process A                 Redis                                  process B
 //	in use                                                           Acquire: busy
@@ -98,14 +98,14 @@
 //
 // Inside a process the lease goes from one waiter to the next without Redis: for as long as somebody waits if no other process
 // does, else 10 times in a row. A process has one ticket per run; it asks again every second or sooner, which keeps its place
-// and makes up for lost news. Tickets whose time is over are skipped all at once: processes that are gone cost the line a
-// second or two. The line has room for 64 processes, and for 1,024 waiters in each; beyond that: busy, without a place. A waiter
+// and makes up for lost news. Tickets whose time is over are skipped all at once: processes that are gone cost the queue a
+// second or two. The queue has room for 64 processes, and for 1,024 waiters in each; beyond that: busy, without a place. A waiter
 // keeps its place for the policy's wait budget (a second at least) after it last asked. When Redis cannot be used the waiters are
 // woken to learn it from Acquire.
 //
 // With each refusal Redis says who owns the lock and when it ends (BusyError.Owner), so that whoever waits can tell people.
 //
-// A caller that polls gets no place, and does not jump the line. A lock that lingers is given back when somebody waits or polls,
+// A caller that polls gets no place, and does not jump the queue. A lock that lingers is given back when somebody waits or polls,
 // and with mode Poll it does not linger for a second after that.
 //
 // # Lost replies

@@ -60,7 +60,7 @@ type BusyError struct {
 	Local bool
 	// Asked says that this is the answer of Redis, and not what this process knows by itself.
 	Asked bool
-	// Queued says that the caller has a place in line: its Request.Wake is called when the lock is there for it.
+	// Queued says that the caller has a place in the queue: its Request.Wake is called when the lock is there for it.
 	Queued bool
 	// Owner is who has the lock, as Redis said when it was last asked.
 	Owner Owner

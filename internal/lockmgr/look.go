@@ -19,11 +19,11 @@ type Sight struct {
 	Token string
 	// Left is after which the lock ends if nobody renews it; below 0: it does not end by itself.
 	Left time.Duration
-	// Offered says that nobody has the lock, and that it is kept for the first in line.
+	// Offered says that nobody has the lock, and that it is kept for the first in the queue.
 	Offered bool
 	// Fence is that of the last take; 0: not known any more.
 	Fence int64
-	// Waiting is how many processes wait in line; some of them may be gone.
+	// Waiting is how many processes wait in the queue; some of them may be gone.
 	Waiting int64
 }
 

@@ -79,12 +79,12 @@ type Request struct {
 	// Path says who asks, for metrics: reconcile (the default), result.
 	Path string
 	// Waiter tells those apart who want the lock of the same run in this process; default Path. Whoever asks again under the
-	// same name keeps its place in line.
+	// same name keeps its place in the queue.
 	Waiter string
 	// Wake is called when the caller should look at the lock of the run: after a *BusyError with Queued set, when the lock is
-	// there for it (Acquire then has it at once; after a second it goes to the next in line); and while it holds a lease, when
+	// there for it (Acquire then has it at once; after a second it goes to the next in the queue); and while it holds a lease, when
 	// the lease's Status or Err changed. It must not block; it is called without locks held. nil: nobody is told, and nobody
-	// waits in line.
+	// waits in the queue.
 	Wake func()
 	// Since is when the caller began to want the lock, for metrics; zero: now.
 	Since time.Time
@@ -115,7 +115,7 @@ func (r Request) withDefaults(now time.Time) Request {
 // Manager takes, keeps and gives back the run locks of one process. Safe for concurrent use.
 type Manager struct {
 	opts    Options
-	process string // name of this process in tokens and in line; unguessable
+	process string // name of this process in tokens and in the queue; unguessable
 	store   store
 	slots   chan struct{}   // one element per background call under way
 	wake    chan struct{}   // the next event is earlier than the timer; capacity 1

@@ -40,7 +40,7 @@ type modelStore struct {
 	fences map[string]int64
 	calls  map[string]int // by verb and run
 
-	tickets map[string][]modelTicket // the line, by run
+	tickets map[string][]modelTicket // the queue, by run
 	ears    map[string]func(n news, runUID string)
 	deaf    *bool // news are lost
 }
@@ -233,7 +233,7 @@ func (s *modelStore) leave(runUID, process string) {
 	s.tickets[runUID] = slices.DeleteFunc(s.tickets[runUID], func(t modelTicket) bool { return t.process == process })
 }
 
-// first is the process at the head of the line; empty: nobody waits. Needs mu.
+// first is the process at the head of the queue; empty: nobody waits. Needs mu.
 func (s *modelStore) first(runUID string) string {
 	s.tickets[runUID] = slices.DeleteFunc(s.tickets[runUID], func(t modelTicket) bool { return !s.now().Before(t.ends) })
 	if len(s.tickets[runUID]) == 0 {

@@ -22,7 +22,7 @@ type step struct {
 	Fault   outcome // of the process's calls from now on
 }
 
-// TestStories plays random stories: processes take, wait in line, write, release; each has its own faults between itself and
+// TestStories plays random stories: processes take, wait in the queue, write, release; each has its own faults between itself and
 // Redis; news are lost; Redis loses its data in a few of them. One of the processes goes on when it cannot renew. Invariants,
 // unless Redis lost its data:
 //   - one process at most believes that it has the lock at any time,

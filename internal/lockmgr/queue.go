@@ -28,10 +28,10 @@ type waiter struct {
 	until   time.Time // its place is kept until then
 }
 
-// waits says that whoever asks wants a place in line.
+// waits says that whoever asks wants a place in the queue.
 func (r Request) waits() bool { return r.Wake != nil && !r.Policy.Wait.Poll }
 
-// place puts a waiter in line, or moves its end on if it is there. It says whether there was room.
+// place puts a waiter in the queue, or moves its end on if it is there. It says whether there was room.
 func (r *run) place(ctx context.Context, req Request, now time.Time) bool {
 	w := waiter{ctx: context.WithoutCancel(ctx), request: req, until: now.Add(max(req.Policy.Wait.Budget, offerTime))}
 	for i := range r.waiters {
@@ -47,12 +47,12 @@ func (r *run) place(ctx context.Context, req Request, now time.Time) bool {
 	return true
 }
 
-// remove takes a waiter out of the line.
+// remove takes a waiter out of the queue.
 func (r *run) remove(name string) {
 	r.waiters = slices.DeleteFunc(r.waiters, func(w waiter) bool { return w.request.Waiter == name })
 }
 
-// enqueue answers busy, with a place in line for who wants one. Needs mu.
+// enqueue answers busy, with a place in the queue for who wants one. Needs mu.
 func (m *Manager) enqueue(ctx context.Context, r *run, req Request, local bool) error {
 	err := m.busy(r, req, local)
 	err.Queued = req.waits() && r.place(ctx, req, m.now())
@@ -73,7 +73,7 @@ func (m *Manager) askLater(r *run, got grant) {
 
 // askNow has the scheduler ask Redis for those who wait. Needs mu.
 func (m *Manager) askNow(r *run) {
-	if r.hold == nil && !r.taking && r.inLine(m.now()) && !m.closed {
+	if r.hold == nil && !r.taking && r.hasWaiters(m.now()) && !m.closed {
 		r.askAt = m.now()
 		m.reschedule(r)
 	}
@@ -81,7 +81,7 @@ func (m *Manager) askNow(r *run) {
 
 // offer keeps a lock that nobody uses for the first waiter of this process, and wakes it; false: nobody waits. Needs mu.
 func (m *Manager) offer(r *run, h *hold) bool {
-	if !r.inLine(m.now()) {
+	if !r.hasWaiters(m.now()) {
 		h.offered = ""
 		return false
 	}
@@ -129,18 +129,18 @@ func (m *Manager) busy(r *run, req Request, local bool) *BusyError {
 	return &BusyError{RunUID: req.RunUID, Local: local, Owner: r.seen, delay: req.Policy.BusyRetry.Wait(m.opts.Rand())}
 }
 
-// inLine says whether somebody in this process still waits for the run. Needs mu.
-func (r *run) inLine(now time.Time) bool {
+// hasWaiters says whether somebody in this process still waits for the run. Needs mu.
+func (r *run) hasWaiters(now time.Time) bool {
 	r.waiters = slices.DeleteFunc(r.waiters, func(w waiter) bool { return !now.Before(w.until) })
 	return len(r.waiters) > 0
 }
 
 // mustWait says that asking Redis would not help: the lock is used or being taken in this process, or kept for another waiter
-// of it, or this process is in line already. Needs mu.
+// of it, or this process is in the queue already. Needs mu.
 func (r *run) mustWait(req Request, now time.Time) bool {
 	h := r.hold
 	if h == nil {
-		return r.taking || r.inLine(now)
+		return r.taking || r.hasWaiters(now)
 	}
 	return h.user != nil || (h.offered != "" && h.offered != req.Waiter)
 }

@@ -14,22 +14,22 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-// line is processes with waiters, who write down in which order they get the lock.
-type line struct {
+// contenders are processes with waiters, who write down in which order they get the lock.
+type contenders struct {
 	b     *bubble
 	mu    sync.Mutex
 	order []string
 }
 
 // served is how many had the lock.
-func (l *line) served() int {
+func (l *contenders) served() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.order)
 }
 
 // contend has a waiter take the lock as soon as it may, hold it and release it.
-func (l *line) contend(m *Manager, name string, hold time.Duration) {
+func (l *contenders) contend(m *Manager, name string, hold time.Duration) {
 	woken := make(chan struct{}, 1)
 	r := request()
 	r.Waiter, r.Wake = name, func() { woken <- struct{}{} }
@@ -75,7 +75,7 @@ func closeAll(t *testing.T, all ...*Manager) {
 // mutation: passOn that never passes, and an offer that takes the last waiter, each make this fail.
 func TestInsideAProcessTheLockGoesFromOneToTheNext(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
-		l := &line{b: b}
+		l := &contenders{b: b}
 		var want []string
 		for i := range 50 {
 			want = append(want, strconv.Itoa(i))
@@ -98,7 +98,7 @@ func TestBetweenProcessesNobodyIsStarved(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		second, third := b.other(t), b.other(t)
 		defer closeAll(t, second, third)
-		l := &line{b: b}
+		l := &contenders{b: b}
 		for i := range 60 {
 			go l.contend([]*Manager{b.m, second, third}[i/20], strconv.Itoa(i), 5*time.Millisecond)
 			synctest.Wait()
@@ -134,7 +134,7 @@ func TestANewsThatIsLostCostsASecond(t *testing.T) {
 		defer closeAll(t, second)
 		*b.store.deaf = true
 		first := b.acquire(request())
-		l := &line{b: b}
+		l := &contenders{b: b}
 		go l.contend(second, "second", 0)
 		synctest.Wait()
 		first.Drop(t.Context())
@@ -153,7 +153,7 @@ func TestLingerEndsWhenSomebodyWaits(t *testing.T) {
 		r := request()
 		r.Policy.Linger = time.Hour
 		b.acquire(r).Release(t.Context())
-		l := &line{b: b}
+		l := &contenders{b: b}
 		go l.contend(second, "second", 0)
 		synctest.Wait()
 		if l.served() != 1 {
@@ -192,7 +192,7 @@ func TestAnOfferThatIsNotTakenGoesToTheNext(t *testing.T) {
 		if _, err := b.m.Acquire(t.Context(), r); err == nil {
 			t.Fatal("two leases")
 		}
-		l := &line{b: b}
+		l := &contenders{b: b}
 		go l.contend(b.m, "next", 0)
 		synctest.Wait()
 		first.Release(t.Context())
@@ -213,8 +213,8 @@ func TestAnOfferThatIsNotTakenGoesToTheNext(t *testing.T) {
 	})
 }
 
-// A process is gone with its place at the head of the line, or with the lock offered to it.
-func TestAProcessThatIsGoneDoesNotStallTheLine(t *testing.T) {
+// A process is gone with its place at the head of the queue, or with the lock offered to it.
+func TestAProcessThatIsGoneDoesNotStallTheQueue(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		second := b.other(t)
 		defer closeAll(t, second)
@@ -225,7 +225,7 @@ func TestAProcessThatIsGoneDoesNotStallTheLine(t *testing.T) {
 				t.Fatalf("%+v, %v; want a place in line", got, err)
 			}
 		}
-		l := &line{b: b}
+		l := &contenders{b: b}
 		go l.contend(second, "second", 0)
 		synctest.Wait()
 		first.Drop(t.Context())
@@ -280,7 +280,7 @@ func TestWhoWaitsLearnsThatRedisIsDown(t *testing.T) {
 	})
 }
 
-func TestWhoPollsGetsNoPlaceButRespectsTheLine(t *testing.T) {
+func TestWhoPollsGetsNoPlaceButRespectsTheQueue(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		second, third := b.other(t), b.other(t)
 		defer closeAll(t, second, third)
@@ -315,7 +315,7 @@ func TestHandoffsAreCounted(t *testing.T) {
 		reg := prometheus.NewRegistry()
 		second := b.newManager(reg)
 		defer closeAll(t, second)
-		l := &line{b: b}
+		l := &contenders{b: b}
 		first := b.acquire(request())
 		for i := range 3 {
 			go l.contend(second, strconv.Itoa(i), time.Second)

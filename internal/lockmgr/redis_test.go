@@ -304,8 +304,8 @@ func TestRedisNeedsOnlyTheDocumentedRights(t *testing.T) {
 	}
 }
 
-// mutation: acquire.lua without DEL of tickets that have no line makes this fail: who is counted as waiting is not in line.
-func TestTicketsWithoutALineKeepNobodyOut(t *testing.T) {
+// mutation: acquire.lua without DEL of tickets that have no queue makes this fail: who is counted as waiting is not in the queue.
+func TestTicketsWithoutAQueueKeepNobodyOut(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	s := newRedisStore(newTestClient(t, server.Addr()))

@@ -11,14 +11,14 @@ type run struct {
 	taking bool  // a take is under way
 	hold   *hold // nil: not held
 
-	waiters []waiter  // in line in this process
+	waiters []waiter  // in the queue in this process
 	askAt   time.Time // when Redis is asked for them; zero: their turn comes with the end of a hold or a take
 	offered bool      // while taking: Redis offered the lock
 
 	// seen is who had the lock when Redis was last asked for it in vain.
 	seen Owner
 
-	// contendedUntil is up to when others are believed to want the lock, though they are in no line. While they poll, a lock
+	// contendedUntil is up to when others are believed to want the lock, though they are in no queue. While they poll, a lock
 	// that lingers makes them come in vain.
 	contendedUntil time.Time
 

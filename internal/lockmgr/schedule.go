@@ -108,7 +108,7 @@ func (m *Manager) fireFree(r *run, now time.Time) {
 	if !now.Before(r.contendedUntil) {
 		r.contendedUntil = time.Time{}
 	}
-	if r.inLine(m.now()) && !r.askAt.IsZero() && !now.Before(r.askAt) {
+	if r.hasWaiters(m.now()) && !r.askAt.IsZero() && !now.Before(r.askAt) {
 		first := r.waiters[0]
 		t := m.prepare(r, first.request)
 		t.forWaiters = true

@@ -16,7 +16,7 @@ import (
 // and the status write that carries its fence; after that the floor takes over.
 const fenceTTL = 7 * 24 * time.Hour
 
-// Times of the line of waiting processes.
+// Times of the queue of waiting processes.
 const (
 	// offerTime is how long a lock is kept for whoever is next: a process in Redis, a waiter in this process.
 	offerTime = time.Second
@@ -35,14 +35,14 @@ type claim struct {
 	supersedes string // a token that may be replaced; empty: none
 	floor      int64  // the fence is above it
 	ttl        time.Duration
-	process    string // who waits in line if the lock is busy; empty: nobody
+	process    string // who waits in the queue if the lock is busy; empty: nobody
 }
 
 // grant is the answer to a claim.
 type grant struct {
 	fence   int64         // 0: busy
-	others  bool          // taken: other processes wait in line
-	queued  bool          // busy: the process waits in line
+	others  bool          // taken: other processes wait in the queue
+	queued  bool          // busy: the process waits in the queue
 	offered time.Duration // busy: how much longer the lock is kept for another process; 0: it is not
 	owner   string        // busy: the token that owns the lock; empty: none, it is offered
 	left    time.Duration // busy with an owner: after which the lock ends, if it is not renewed; below 0: it does not end
@@ -64,7 +64,7 @@ type store interface {
 	Acquire(ctx context.Context, c claim) (grant, error)
 	// Renew starts the TTL anew. owner is false, and nothing was changed, when token is not the owner.
 	Renew(ctx context.Context, runUID, token string, ttl time.Duration) (owner bool, err error)
-	// Release frees the lock, or keeps it for the first in line and tells it. owner is false, and nothing was changed, when
+	// Release frees the lock, or keeps it for the first in the queue and tells it. owner is false, and nothing was changed, when
 	// token was not the owner.
 	Release(ctx context.Context, runUID, token string) (owner bool, err error)
 	// Listen passes on the news for a process until ctx ends or the connection is lost. News may be lost or come twice.

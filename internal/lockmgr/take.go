@@ -18,7 +18,7 @@ type take struct {
 	token      string
 	supersedes string // token of ours that may be replaced
 	repeated   bool   // an earlier try with this token has an unknown outcome, or the client may send it twice
-	forWaiters bool   // not for a caller, but for those in line
+	forWaiters bool   // not for a caller, but for those in the queue
 }
 
 // prepare begins a take. Needs mu.
@@ -89,7 +89,7 @@ func (m *Manager) settle(ctx context.Context, t take, got reply) (*hold, error) 
 	return r.hold, nil
 }
 
-// see notes who has the lock. While it is offered to somebody in line, whoever had it last is what is known.
+// see notes who has the lock. While it is offered to somebody in the queue, whoever had it last is what is known.
 func (r *run) see(g grant, now time.Time) {
 	if g.owner == "" {
 		return
@@ -101,7 +101,7 @@ func (r *run) see(g grant, now time.Time) {
 }
 
 // claim asks Redis for the lock on behalf of those who wait in this process, and offers it to the first of them. Not through
-// their own calls: the offer of Redis stands for a second only, and the time of a busy process is no concern of the others in line.
+// their own calls: the offer of Redis stands for a second only, and the time of a busy process is no concern of the others in the queue.
 func (m *Manager) claim(ctx context.Context, t take) {
 	got := reply{sentAt: m.now(), err: ErrClosed}
 	if m.slot(ctx) {

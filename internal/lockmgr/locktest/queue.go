@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Times of the line, as internal/lockmgr has them.
+// Times of the queue, as internal/lockmgr has them.
 const (
 	offerTime  = time.Second
 	ticketTime = 2500 * time.Millisecond
@@ -19,10 +19,10 @@ const heardWithin = 10 * time.Second
 // owner is a token as internal/lockmgr makes them: its process comes before the dot.
 const owner = "p0.token"
 
-// ticketed is the answer to whoever waits in line.
+// ticketed is the answer to whoever waits in the queue.
 func ticketed() Grant { return Grant{Queued: true} }
 
-// queueSuite is about the line of waiting processes.
+// queueSuite is about the queue of waiting processes.
 func queueSuite() map[string]func(*scene) {
 	return map[string]func(*scene){
 		// mutation: release.lua that only deletes makes this fail.

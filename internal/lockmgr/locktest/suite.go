@@ -26,7 +26,7 @@ type Claim struct {
 	RunUID, Token, Supersedes string
 	Floor                     int64
 	TTL                       time.Duration
-	Process                   string // waits in line; empty: nobody
+	Process                   string // waits in the queue; empty: nobody
 }
 
 // Grant is the answer, as internal/lockmgr's grant is.

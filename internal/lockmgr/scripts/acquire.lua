@@ -1,14 +1,14 @@
--- Takes the run lock, unless another token owns it or another process is first in line. Idempotent: a token that owns the lock
+-- Takes the run lock, unless another token owns it or another process is first in the queue. Idempotent: a token that owns the lock
 -- keeps it, with its fence.
 --
 -- KEYS[1] lock  KEYS[2] fence  KEYS[3] queue  KEYS[4] tickets
 -- ARGV[1] token  ARGV[2] token that may be replaced, or ''  ARGV[3] TTL of the lock, ms
 -- ARGV[4] floor: the fence is above it                       ARGV[5] TTL of the fence, ms
--- ARGV[6] process that waits in line if the lock is busy, or ''
+-- ARGV[6] process that waits in the queue if the lock is busy, or ''
 -- ARGV[7] run UID                                            ARGV[8] how long an offer stands, ms
 -- ARGV[9] how long a ticket stands, ms                       ARGV[10] most tickets of a run
 --
--- Returns {fence (1 or more), processes in line}; or {0, 1 if process has a ticket, ms after which an offer to another ends}; or, where a
+-- Returns {fence (1 or more), processes in the queue}; or {0, 1 if process has a ticket, ms after which an offer to another ends}; or, where a
 -- token owns the lock, {0, 1 if process has a ticket, 0, ms after which the lock ends (-1: it does not), token}.
 local lock, queue, tickets = KEYS[1], KEYS[3], KEYS[4]
 local token, process, uid, offerMillis = ARGV[1], ARGV[6], ARGV[7], ARGV[8]
@@ -19,7 +19,7 @@ local function enqueue()
     return 0
   end
   if redis.call('EXISTS', queue) == 0 then
-    redis.call('DEL', tickets) -- tickets without a line, which may have been evicted, would keep their owners out of it
+    redis.call('DEL', tickets) -- tickets without a queue, which may have been evicted, would keep their owners out of it
   end
   if not redis.call('ZSCORE', tickets, process) then
     if redis.call('LLEN', queue) >= tonumber(ARGV[10]) then

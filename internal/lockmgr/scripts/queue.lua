@@ -1,8 +1,8 @@
--- What acquire and release share: the line of processes that wait for a run lock. Each has one ticket per run.
+-- What acquire and release share: the queue of processes that wait for a run lock. Each has one ticket per run.
 --
 -- The queue is a list, first come first served. Each ticket has a deadline, which its process moves on by asking again; a
 -- ticket whose deadline is over belongs to a process that is gone, or that was offered the lock and did not take it.
--- A lock that is kept for the first in line has the value '~' .. process.
+-- A lock that is kept for the first in the queue has the value '~' .. process.
 
 local function now()
   local t = redis.call('TIME')
@@ -14,7 +14,7 @@ local function leave(queue, tickets, process)
   redis.call('ZREM', tickets, process)
 end
 
--- Drops all tickets whose deadline is over, so that no number of dead waiters stalls the line. Returns the first process that
+-- Drops all tickets whose deadline is over, so that no number of dead waiters stalls the queue. Returns the first process that
 -- is left; false: nobody waits.
 local function first(queue, tickets)
   if redis.call('EXISTS', queue) == 0 then

@@ -1,4 +1,4 @@
--- Frees the run lock, if the token owns it, or keeps it for the first in line: a late release never frees a newer owner's lock.
+-- Frees the run lock, if the token owns it, or keeps it for the first in the queue: a late release never frees a newer owner's lock.
 --
 -- KEYS[1] lock  KEYS[2] queue  KEYS[3] tickets
 -- ARGV[1] token  ARGV[2] run UID  ARGV[3] how long an offer stands, ms

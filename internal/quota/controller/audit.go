@@ -6,25 +6,25 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
 
-// stay is what a run has at a gate.
-type stay struct {
+// holding is what a run has of a quota.
+type holding struct {
 	at  store.Key
 	uid types.UID
 }
 
-// findings are the differences between what a gate has and the runs in the cache, and whom to wake.
+// findings are the differences between what a quota has and the runs in the cache, and whom to wake.
 type findings struct {
-	missing  []fact      // admitted runs without a slot, if the cache is right
-	over     []types.UID // have something that they will never need again, as a matter of fact
-	unknown  []types.UID // are not in the cache
-	misplace []fact      // live runs that are not admitted and do not wait here, with a slot or place
-	wake     []fact
+	missing   []fact      // admitted runs without a slot, if the cache is right
+	over      []types.UID // have something that they will never need again, as a matter of fact
+	unknown   []types.UID // are not in the cache
+	misplaced []fact      // live runs that are not admitted and do not wait here, with a slot or place
+	wake      []fact
 }
 
-// audit compares a gate with the runs of a view that is younger than the book. admitted and waiting are the runs of the view that
+// audit compares a quota with the runs of a view that is younger than the snapshot. admitted and waiting are the runs of the view that
 // have to be there.
 //
-//	                      slot             place in line           neither
+//	                      slot             place in the queue           neither
 //	ended                 over             over
 //	not in the cache      unknown          unknown
 //	admitted here                          over, once it is not    missing
@@ -73,7 +73,7 @@ func (f *findings) slot(v *view, at store.Key, uid types.UID) {
 	case v.waitsAt(run, at):
 		f.wake = append(f.wake, run)
 	default:
-		f.misplace = append(f.misplace, run)
+		f.misplaced = append(f.misplaced, run)
 	}
 }
 
@@ -86,7 +86,7 @@ func (f *findings) place(v *view, at store.Key, uid types.UID, next bool) {
 	case run.finished, run.admitted():
 		f.over = append(f.over, uid)
 	case !v.waitsAt(run, at):
-		f.misplace = append(f.misplace, run)
+		f.misplaced = append(f.misplaced, run)
 	case next:
 		f.wake = append(f.wake, run)
 	}

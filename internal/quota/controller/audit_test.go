@@ -19,7 +19,7 @@ func TestAudit(t *testing.T) {
 	admitted := func(f *fact) { f.admittedAt, f.policy = time.Unix(1, 0), "batch" }
 	const slot, place, neither = "slot", "place", ""
 	for name, c := range map[string]struct {
-		has     string // at the gate
+		has     string // at the quota
 		unknown bool   // to the cache
 		run     func(*fact)
 		limit   int
@@ -82,7 +82,7 @@ func TestAudit(t *testing.T) {
 			f := audit(v, at, b, c.limit, in, waiting)
 			var got []string
 			for what, n := range map[string]int{
-				"over": len(f.over), "unknown": len(f.unknown), "missing": len(f.missing), "wake": len(f.wake), "misplace": len(f.misplace),
+				"over": len(f.over), "unknown": len(f.unknown), "missing": len(f.missing), "wake": len(f.wake), "misplace": len(f.misplaced),
 			} {
 				for range n {
 					got = append(got, what)
@@ -120,7 +120,7 @@ func TestAuditWakesAsManyAsThereIsRoomFor(t *testing.T) {
 }
 
 // mutation: factOf without child makes this fail.
-func TestWhoClaimsAParentIsNotOfTheGates(t *testing.T) {
+func TestWhoClaimsAParentTakesNoSlot(t *testing.T) {
 	owner := &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{Name: "boss", UID: "u-1"}}
 	owned := metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(owner, v1alpha1.GroupVersion.WithKind("WorkflowRun"))}}
 	for name, c := range map[string]struct {

@@ -66,7 +66,7 @@ func (k *Controller) Claim(ctx context.Context, run *v1alpha1.WorkflowRun, tenan
 		if first.Reserved {
 			return nil, fmt.Errorf("%w: run %s", errBeingCreated, first.Name)
 		}
-		if err := k.gate.YieldKey(ctx, tenant, run.Spec.IdempotencyKey, first.UID); err != nil {
+		if err := k.quota.ReleaseKey(ctx, tenant, run.Spec.IdempotencyKey, first.UID); err != nil {
 			return nil, fmt.Errorf("take over an idempotency key: %w", err)
 		}
 	}
@@ -95,7 +95,7 @@ func (k *Controller) ReserveKey(ctx context.Context, run *v1alpha1.WorkflowRun, 
 		if err != nil || owner != nil || ttl <= 0 {
 			return owner, err
 		}
-		if err := k.gate.YieldKey(ctx, tenant, run.Spec.IdempotencyKey, first.UID); err != nil {
+		if err := k.quota.ReleaseKey(ctx, tenant, run.Spec.IdempotencyKey, first.UID); err != nil {
 			return nil, fmt.Errorf("take over an idempotency key: %w", err)
 		}
 	}
@@ -116,7 +116,7 @@ func (k *Controller) rival(ctx context.Context, first, ours store.Claim, unborn 
 
 func (k *Controller) reserveKey(ctx context.Context, tenant, key string, c store.Claim, ttl time.Duration) (first store.Claim, err error) {
 	err = k.opened(ctx, store.Key{Tenant: tenant}, func() (err error) {
-		first, err = k.gate.ReserveKey(ctx, tenant, key, c, ttl)
+		first, err = k.quota.ReserveKey(ctx, tenant, key, c, ttl)
 		return err
 	})
 	return first, err
@@ -125,12 +125,12 @@ func (k *Controller) reserveKey(ctx context.Context, tenant, key string, c store
 // Yield gives an idempotency key up if it is that of the run: the run is gone. Idempotent. While the data is being rebuilt there is
 // nothing to wait for: who claims the key looks whether its run exists.
 //
-// Errors: *store.UnavailableError. The next round of the leader does what was not done.
+// Errors: *store.UnavailableError. The next resync of the leader does what was not done.
 func (k *Controller) Yield(ctx context.Context, uid types.UID, tenant, key string) error {
 	if key == "" {
 		return nil
 	}
-	err := k.opened(ctx, store.Key{Tenant: tenant}, func() error { return k.gate.YieldKey(ctx, tenant, key, string(uid)) })
+	err := k.opened(ctx, store.Key{Tenant: tenant}, func() error { return k.quota.ReleaseKey(ctx, tenant, key, string(uid)) })
 	if err != nil && !isClosed(err) {
 		return fmt.Errorf("give up the idempotency key: %w", err)
 	}
@@ -139,7 +139,7 @@ func (k *Controller) Yield(ctx context.Context, uid types.UID, tenant, key strin
 
 func (k *Controller) claim(ctx context.Context, tenant, key string, c store.Claim) (first store.Claim, err error) {
 	err = k.opened(ctx, store.Key{Tenant: tenant}, func() (err error) {
-		first, err = k.gate.ClaimKey(ctx, tenant, key, c)
+		first, err = k.quota.ClaimKey(ctx, tenant, key, c)
 		return err
 	})
 	return first, err

@@ -24,7 +24,7 @@ func ofTopic(topic string) func(*v1alpha1.WorkflowRunSpec) {
 	return func(s *v1alpha1.WorkflowRunSpec) { s.Steps[0].Job.Topic = topic }
 }
 
-func (k *keeper) claims(run *v1alpha1.WorkflowRun, want *Owner) {
+func (k *instance) claims(run *v1alpha1.WorkflowRun, want *Owner) {
 	k.w.t.Helper()
 	got, err := k.Claim(k.w.ctx(), run, tenant)
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
@@ -36,7 +36,7 @@ func (k *keeper) claims(run *v1alpha1.WorkflowRun, want *Owner) {
 func TestOfManyRunsWithOneKeyOneHasIt(t *testing.T) {
 	w := newWorld(t)
 	w.boss.looks()
-	others := []*keeper{w.boss, w.keeper()}
+	others := []*instance{w.boss, w.instance()}
 	var all []*v1alpha1.WorkflowRun
 	for i := range 10 {
 		all = append(all, w.run(fmt.Sprint("r", i), withKey("k"), func(s *v1alpha1.WorkflowRunSpec) { s.Priority = int32(i) }))
@@ -116,21 +116,21 @@ func becomes(change func(*v1alpha1.WorkflowRunStatus)) func(*world, *v1alpha1.Wo
 	return func(w *world, run *v1alpha1.WorkflowRun) { w.write(run, change) }
 }
 
-// mutation: yieldGone that does nothing makes this fail; so does one that yields what the cache does not have.
-func TestARoundGivesUpKeysOfRunsThatAreGone(t *testing.T) {
+// mutation: releaseKeysOfGone that does nothing makes this fail; so does one that yields what the cache does not have.
+func TestController_ResyncReleasesKeysOfRunsThatAreGone(t *testing.T) {
 	w := newWorld(t)
 	w.boss.looks()
-	gone, refused, stays := w.run("gone", withKey("k1")), w.run("refused", withKey("k2")), w.run("stays", withKey("k3"))
-	for _, run := range runs(gone, refused, stays) {
+	gone, refused, held := w.run("gone", withKey("k1")), w.run("refused", withKey("k2")), w.run("stays", withKey("k3"))
+	for _, run := range runs(gone, refused, held) {
 		w.boss.claims(run, nil)
 	}
 	w.write(refused, refusedFor(v1alpha1.ReasonDuplicateRun))
 	w.remove(gone)
 	w.boss.freeze()
 	late := w.run("late", withKey("k4"))
-	w.keeper().claims(late, nil)
+	w.instance().claims(late, nil)
 	w.boss.looks()
-	owners, err := w.boss.gate.Claims(w.ctx(), tenant)
+	owners, err := w.boss.quota.Claims(w.ctx(), tenant)
 	must(t, err)
 	got := map[string]string{}
 	for key, c := range owners {
@@ -143,7 +143,7 @@ func TestARoundGivesUpKeysOfRunsThatAreGone(t *testing.T) {
 
 // Who asks before the run exists is told who will be first, though that one does not exist either.
 //
-// mutation: a run that does not exist yet taken for one that is gone makes this fail: by whoever claims, or by a round.
+// mutation: a run that does not exist yet taken for one that is gone makes this fail: by whoever claims, or by a resync.
 func TestAKeyIsReservedForARunThatIsAboutToBeCreated(t *testing.T) {
 	w := newWorld(t)
 	w.boss.looks()
@@ -167,7 +167,7 @@ func TestAKeyIsReservedForARunThatIsAboutToBeCreated(t *testing.T) {
 	reserves(second, time.Hour, &Owner{Name: "default/first", Same: true})
 	reserves(second, 0, &Owner{Name: "default/first", Same: true})
 	reserves(other, time.Hour, &Owner{Name: "default/first"})
-	w.boss.looks() // a round
+	w.boss.looks() // a resync
 	passedBy := w.run("passed-by", withKey("k"))
 	if owner, err := w.boss.Claim(w.ctx(), passedBy, tenant); owner != nil || !errors.Is(err, errBeingCreated) {
 		t.Errorf("a run that exists: %+v, %v; want to come again", owner, err)

@@ -1,13 +1,13 @@
-// Package gatekeeper lets runs in at the gates of their tenants. It stands between internal/admission, which counts in Redis and knows
-// no Kubernetes, and the run objects, which are the truth: it opens gates that were never used, wakes who is next, counts the runs anew
+// Package controller lets runs in at the quotas of their tenants. It stands between internal/quota/store, which counts in Redis and knows
+// no Kubernetes, and the run objects, which are the truth: it opens quotas that were never used, wakes who is next, counts the runs anew
 // when Redis lost its data, and repairs every difference between slots and runs.
 //
-//	controller --- Admit, Leave, Claim, Yield ---> Keeper ---> admission.Gate (Redis)
+//	controller --- Admit, Leave, Claim, Yield ---> Controller ---> store.Store (Redis)
 //	webhook ------ Reserve, ReserveKey ----------->  |   \--> cache; API server: live reads, marks
 //	policies ----- PolicyChanged ----------------->  |
 //	controller <-- Wake ---------------------------- +
 //	                                                 ^
-//	                     leader: Start --- round ----+
+//	                     leader: Start --- resync ----+
 //
 // # What callers do
 //
@@ -23,17 +23,17 @@
 //     the last of them was admitted by: whatever processes were paused, for however long, and whatever Redis lost in between.
 //     What this rests on: a slot is taken before the write and freed only on facts that never change back (ended, gone, admitted
 //     elsewhere); and after a loss nothing that was decided before can be written. The two exceptions are under "Limits of this".
-//   - No slot and no idempotency key stays with a run that is over for longer than a round. No run that could be admitted
+//   - No slot and no idempotency key stays with a run that is over for longer than a resync. No run that could be admitted
 //     sleeps for longer than that, whatever was lost between the one who freed a slot and the one who waits.
 //   - One idempotency key, one run: of those that are admitted with the same key and tenant, no two exist at the same time.
 //
-// Child runs are not of the gates: they are in the slot of their root. A run that claims a parent (v1alpha1.WorkflowRun.ClaimsParent) is
+// Child runs are not of the quotas: they are in the slot of their root. A run that claims a parent (v1alpha1.WorkflowRun.ClaimsParent) is
 // neither counted nor marked nor woken, whether the claim is true or not.
 //
 // # The register: never used, or lost
 //
-// The gate says of both that it has no data. The difference matters: who opens a gate whose data was lost forgets the runs that
-// are in. So all keys that are in use are in a register, which is a key of the gate itself (the idempotency keys of tenant "-", which no
+// The quota says of both that it has no data. The difference matters: who opens a quota whose data was lost forgets the runs that
+// are in. So all keys that are in use are in a register, which is a key of the quota itself (the idempotency keys of tenant "-", which no
 // tenant can be called): "<policy>/<tenant>" for slots, "/<tenant>" for idempotency keys. It is lost as anything else is.
 //
 //	register is closed                 everything was lost         only the leader may rebuild
@@ -54,10 +54,10 @@
 //	finish     each key with the runs that are admitted and not over, and idempotency keys with the admitted runs that have them
 //	register   last: until here nobody opens anything by himself
 //
-// and then the round goes on: it frees what runs have that ended meanwhile, and wakes all that lost their places.
+// and then the resync goes on: it frees what runs have that ended meanwhile, and wakes all that lost their places.
 //
 // A process that was granted a slot before the loss, and is paused before it writes, read the run before it was marked: the API server
-// refuses its write. Whoever reads the run later finds the gate closed, or open and right. A write that was in time is in the list or in
+// refuses its write. Whoever reads the run later finds the quota closed, or open and right. A write that was in time is in the list or in
 // the answer to the mark. Runs that were created after the list cannot have been granted anything: all was closed by then.
 //
 // If data is lost again in between, finishing fails, and all begins anew. If only some keys were lost, only runs of their tenants are
@@ -65,9 +65,9 @@
 //
 // # Rounds
 //
-// On the leader, at once and every 30 s; and when asked for: a policy changed, a gate was found lost, or Redis did not answer a
-// Leave. A round reads what the gates have, then the cache, so that what the cache has not seen is either new or gone; a live list
-// tells which. Then, per gate, in this order:
+// On the leader, at once and every 30 s; and when asked for: a policy changed, a quota was found lost, or Redis did not answer a
+// Leave. A resync reads what the quotas have, then the cache, so that what the cache has not seen is either new or gone; a live list
+// tells which. Then, per quota, in this order:
 //
 //	admitted, not over, no slot               Restore, if a live read says so too
 //	slot or place of a run that is over       Drop; counted as drift
@@ -86,13 +86,13 @@
 //
 // # Failure handling
 //
-// Redis away: errors that say so, from everything but Leave and Yield during a rebuild; rounds are tried every second. API server away:
-// rounds fail as a whole, and nothing is freed or opened on doubt; Admit needs no API server. A run that cannot be marked keeps a rebuild
+// Redis away: errors that say so, from everything but Leave and Yield during a rebuild; resyncs are tried every second. API server away:
+// resyncs fail as a whole, and nothing is freed or opened on doubt; Admit needs no API server. A run that cannot be marked keeps a rebuild
 // from its end, and the log names it: nobody is admitted on doubt either.
 //
 // # Bounds
 //
-// One goroutine, Start's, with at most 16 calls at a time under way. A round costs a call to Redis per gate in use, and one list from the
-// cache; a rebuild one live list of all runs in pages of 500, two calls per gate, and a patch per run that waits. In memory: the name of
-// each run that waits, and what a round reads.
+// One goroutine, Start's, with at most 16 calls at a time under way. A resync costs a call to Redis per quota in use, and one list from the
+// cache; a rebuild one live list of all runs in pages of 500, two calls per quota, and a patch per run that waits. In memory: the name of
+// each run that waits, and what a resync reads.
 package controller

@@ -22,9 +22,9 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
 
-// Two leaders make rounds at the same time, four processes let runs in, work on them and end them; they are paused or crash at any
+// Two leaders make resyncs at the same time, four processes let runs in, work on them and end them; they are paused or crash at any
 // point, Redis loses all data or a part of it; runs are deleted, too. At every moment of the API server's history no more runs are
-// admitted than the limit, all runs get their turn, and in the end nothing is left at the gate.
+// admitted than the limit, all runs get their turn, and in the end nothing is left at the quota.
 //
 // mutation: touch that does nothing makes this fail, as does open that does not ask the register, or Leave before the end is written.
 func TestHistoryUnderFaults(t *testing.T) {
@@ -45,11 +45,11 @@ func TestHistoryUnderFaults(t *testing.T) {
 	var all sync.WaitGroup
 	t.Cleanup(func() { stop(); all.Wait() })
 	for range 2 {
-		leader := w.keeper()
+		leader := w.instance()
 		all.Go(func() { s.lead(ctx, leader) })
 	}
 	for i := range 4 {
-		k, r := w.keeper(), rand.New(rand.NewPCG(uint64(i), 1))
+		k, r := w.instance(), rand.New(rand.NewPCG(uint64(i), 1))
 		all.Go(func() { s.work(ctx, k, r) })
 	}
 	for i := range flushes {
@@ -136,9 +136,9 @@ func (s *story) resume(last bool) {
 	}
 }
 
-func (s *story) lead(ctx context.Context, k *keeper) {
+func (s *story) lead(ctx context.Context, k *instance) {
 	for ctx.Err() == nil {
-		_, _ = k.round(ctx)
+		_, _ = k.resync(ctx)
 		select {
 		case <-ctx.Done():
 		case <-k.kicked:
@@ -148,7 +148,7 @@ func (s *story) lead(ctx context.Context, k *keeper) {
 }
 
 // work takes any run and does the next thing to it.
-func (s *story) work(ctx context.Context, k *keeper, r *rand.Rand) {
+func (s *story) work(ctx context.Context, k *instance, r *rand.Rand) {
 	for ctx.Err() == nil {
 		s.mu.Lock()
 		var names []string
@@ -174,7 +174,7 @@ func (s *story) in() []string {
 	return slices.Sorted(maps.Keys(s.granted))
 }
 
-func (s *story) advance(ctx context.Context, k *keeper, r *rand.Rand, name string) {
+func (s *story) advance(ctx context.Context, k *instance, r *rand.Rand, name string) {
 	run := &v1alpha1.WorkflowRun{}
 	err := k.w.client.Get(ctx, client.ObjectKey{Namespace: "default", Name: name}, run)
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -185,14 +185,14 @@ func (s *story) advance(ctx context.Context, k *keeper, r *rand.Rand, name strin
 	case err != nil:
 		s.over(name)
 	case f.finished:
-		s.leave(ctx, k, r, run)
+		s.release(ctx, k, r, run)
 	case f.admitted() && r.IntN(8) == 0:
 		if k.w.client.Delete(ctx, run) == nil {
-			s.leave(ctx, k, r, run)
+			s.release(ctx, k, r, run)
 		}
 	case f.admitted():
 		if r.IntN(3) == 0 && s.tries(ctx, k, run, ended) {
-			s.leave(ctx, k, r, run)
+			s.release(ctx, k, r, run)
 		}
 	default:
 		if a, err := k.Admit(ctx, run, tenant, s.p); err != nil || !a.Admitted {
@@ -215,7 +215,7 @@ func (s *story) advance(ctx context.Context, k *keeper, r *rand.Rand, name strin
 	}
 }
 
-func (s *story) tries(ctx context.Context, k *keeper, run *v1alpha1.WorkflowRun, change func(*v1alpha1.WorkflowRunStatus)) bool {
+func (s *story) tries(ctx context.Context, k *instance, run *v1alpha1.WorkflowRun, change func(*v1alpha1.WorkflowRunStatus)) bool {
 	change(run.Status)
 	err := k.w.client.Status().Update(ctx, run)
 	if apierrors.IsConflict(err) {
@@ -227,7 +227,7 @@ func (s *story) tries(ctx context.Context, k *keeper, run *v1alpha1.WorkflowRun,
 }
 
 // leave is done by who ends a run, unless it crashes.
-func (s *story) leave(ctx context.Context, k *keeper, r *rand.Rand, run *v1alpha1.WorkflowRun) {
+func (s *story) release(ctx context.Context, k *instance, r *rand.Rand, run *v1alpha1.WorkflowRun) {
 	s.over(run.Name)
 	if r.IntN(4) > 0 {
 		_ = k.Leave(ctx, run.UID, tenant, "batch")

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// width bounds the calls that a round has under way at a time.
+// width bounds the calls that a resync has under way at a time.
 const width = 16
 
 // each calls f for all items, at most width at a time. After the first error, which it returns, nothing more is begun. f is called by

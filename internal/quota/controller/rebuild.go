@@ -63,7 +63,7 @@ func (r *rebuilding) run(ctx context.Context) error {
 	var register string
 	if r.lost.register {
 		var err error
-		if register, err = r.gate.BeginRebuildKeys(ctx, registerTenant); err != nil {
+		if register, err = r.quota.BeginRebuildKeys(ctx, registerTenant); err != nil {
 			return err
 		}
 		// What the cache knows is begun first; then usually one list will do.
@@ -258,7 +258,7 @@ func (r *rebuilding) finishAll(ctx context.Context) error {
 		if err := r.strike(ctx, at, was); err != nil {
 			return err
 		}
-		_, err := r.gate.ClaimKey(ctx, registerTenant, entryOf(at), store.Claim{UID: token})
+		_, err := r.quota.ClaimKey(ctx, registerTenant, entryOf(at), store.Claim{UID: token})
 		return err
 	})
 }
@@ -294,7 +294,7 @@ func (r *rebuilding) contents() map[store.Key]contents {
 	return all
 }
 
-// usedTenants are those of runs that may have, or still want, something at a gate.
+// usedTenants are those of runs that may have, or still want, something at a quota.
 func (r *rebuilding) usedTenants() map[string]bool {
 	used := map[string]bool{}
 	for _, run := range r.runs {

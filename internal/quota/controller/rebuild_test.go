@@ -20,7 +20,7 @@ func (w *world) atMost(limit int) {
 	must(w.t, w.client.List(w.ctx(), &list))
 	at := store.Key{Policy: "batch", Tenant: tenant}
 	slots := map[string]bool{}
-	b, err := w.boss.gate.Book(w.ctx(), at)
+	b, err := w.boss.quota.Book(w.ctx(), at)
 	if err != nil && !isClosed(err) {
 		w.t.Fatal(err)
 	}
@@ -53,8 +53,8 @@ func TestAfterALossNobodyIsLetInUntilTheRunsAreCounted(t *testing.T) {
 	over = w.write(over, ended) // and nobody left before the loss
 	w.server.FlushAll()
 
-	other := w.keeper()
-	for _, k := range []*keeper{w.boss, other} {
+	other := w.instance()
+	for _, k := range []*instance{w.boss, other} {
 		k.isClosed(b)
 		if len(k.kicked) != 1 {
 			t.Error("no round was asked for")
@@ -87,7 +87,7 @@ func TestAGrantOfBeforeTheLossCannotBeWritten(t *testing.T) {
 			w := newWorld(t)
 			w.policy("batch", 1)
 			w.boss.looks()
-			paused, slow := w.keeper(), w.run("slow")
+			paused, slow := w.instance(), w.run("slow")
 			for i := range 2 { // each time anew
 				paused.asks(slow, true)
 				lose(w)
@@ -101,7 +101,7 @@ func TestAGrantOfBeforeTheLossCannotBeWritten(t *testing.T) {
 				slow = w.get(slow.Name)
 				paused.asks(slow, false)
 				w.atMost(1)
-				w.boss.leaves(w.write(quick, ended))
+				w.boss.releases(w.write(quick, ended))
 			}
 		})
 	}
@@ -118,7 +118,7 @@ func TestAWriteThatIsJustInTimeIsCounted(t *testing.T) {
 			w.boss.looks()
 			slow, late := w.run("slow"), w.run("late")
 			p := w.effective(policyName)
-			if a, err := w.keeper().Admit(w.ctx(), slow, tenant, p); !a.Admitted || err != nil {
+			if a, err := w.instance().Admit(w.ctx(), slow, tenant, p); !a.Admitted || err != nil {
 				t.Fatalf("admit: %+v, %v", a, err)
 			}
 			w.server.FlushAll()
@@ -136,17 +136,17 @@ func TestAWriteThatIsJustInTimeIsCounted(t *testing.T) {
 	}
 }
 
-// mutation: count without beginNew makes this fail: the gate of a run that only the live list has is opened by the next who comes, with
+// mutation: count without beginNew makes this fail: the quota of a run that only the live list has is opened by the next who comes, with
 // nobody in.
 func TestARunThatOnlyTheLiveListHasIsCounted(t *testing.T) {
 	w := newWorld(t)
 	w.policy("batch", 1)
 	w.boss.freeze()
 	w.boss.looks()
-	a := w.keeper().admits(w.run("a"))
+	a := w.instance().admits(w.run("a"))
 	w.server.FlushAll()
 	w.boss.rebuilds()
-	w.keeper().asks(w.run("b"), false)
+	w.instance().asks(w.run("b"), false)
 	w.holds(runs(a), runs(w.get("b")))
 }
 
@@ -154,9 +154,9 @@ func TestARunThatOnlyTheLiveListHasIsCounted(t *testing.T) {
 // was granted a slot and is not written yet; two more ask all the time, and when all is over even more.
 // mutation: enter before finishAll makes this fail, as does count that does not list again after beginNew.
 func TestDataMayBeLostAgainAnywhereInARebuild(t *testing.T) {
-	for name, happens := range map[string]func(w *world, other *keeper){
-		"all data is lost again": func(w *world, _ *keeper) { w.server.FlushAll() },
-		"another leader rebuilds, lets a run in, and all data is lost again": func(w *world, other *keeper) {
+	for name, happens := range map[string]func(w *world, other *instance){
+		"all data is lost again": func(w *world, _ *instance) { w.server.FlushAll() },
+		"another leader rebuilds, lets a run in, and all data is lost again": func(w *world, other *instance) {
 			w.server.FlushAll()
 			other.looks()
 			other.tries(w.run("rival").Name)
@@ -174,14 +174,14 @@ func TestDataMayBeLostAgainAnywhereInARebuild(t *testing.T) {
 }
 
 // lostAgain has it happen before call n of a rebuild; false if there are not so many.
-func lostAgain(t *testing.T, n int, happens func(*world, *keeper)) bool {
+func lostAgain(t *testing.T, n int, happens func(*world, *instance)) bool {
 	t.Helper()
 	w := newWorld(t)
 	w.policy("batch", 2)
 	w.boss.looks()
-	w.boss.freeze() // which gates are in use it finds out from the live list
-	w.keeper().admits(w.run("a"))
-	paused, other, greedy := w.keeper(), w.keeper(), w.keeper()
+	w.boss.freeze() // which quotas are in use it finds out from the live list
+	w.instance().admits(w.run("a"))
+	paused, other, greedy := w.instance(), w.instance(), w.instance()
 	slow, third, fourth := w.run("slow"), w.run("third"), w.run("fourth")
 	paused.asks(slow, true)
 	w.server.FlushAll()
@@ -204,7 +204,7 @@ func lostAgain(t *testing.T, n int, happens func(*world, *keeper)) bool {
 		}
 	}
 	w.boss.beforeR, w.boss.beforeA = step, func(string) { step() }
-	_, err := w.boss.round(w.ctx())
+	_, err := w.boss.resync(w.ctx())
 	w.boss.beforeR, w.boss.beforeA, w.boss.stale = nil, nil, nil
 	if err != nil && !isClosed(err) && !errors.Is(err, store.ErrRebuildLost) && !errors.Is(err, errRestless) {
 		t.Fatalf("round, disturbed before call %d: %v", n, err)
@@ -261,8 +261,8 @@ func TestMarkingRunsThatChange(t *testing.T) {
 	})
 }
 
-// mutation: a rebuild of one gate that marks all runs makes this fail.
-func TestWhatOnlyOneGateLostConcernsNobodyElse(t *testing.T) {
+// mutation: a rebuild of one quota that marks all runs makes this fail.
+func TestWhatOnlyOneQuotaLostConcernsNoOther(t *testing.T) {
 	w := newWorld(t)
 	w.policy("batch", 1)
 	w.boss.looks()
@@ -283,12 +283,12 @@ func TestWhatOnlyOneGateLostConcernsNobodyElse(t *testing.T) {
 }
 
 // mutation: finishAll that never strikes makes this fail, as does a strike before the list.
-func TestAGateThatEndedByItselfIsForgotten(t *testing.T) {
+func TestAQuotaThatEndedByItselfIsForgotten(t *testing.T) {
 	w := newWorld(t)
 	w.policy("batch", 1)
 	w.boss.looks()
 	a := w.boss.admits(w.run("a"))
-	w.boss.leaves(w.write(a, ended))
+	w.boss.releases(w.write(a, ended))
 	must(t, w.redis.Del(w.ctx(), slotsKey).Err()) // 7 days later
 	w.boss.looks()
 	keys, err := w.boss.register(w.ctx())
@@ -296,11 +296,11 @@ func TestAGateThatEndedByItselfIsForgotten(t *testing.T) {
 		t.Fatalf("register: %v, %v; want it empty", keys, err)
 	}
 	b, c := w.run("b"), w.run("c")
-	w.keeper().admits(b) // no round is needed
+	w.instance().admits(b) // no resync is needed
 	w.boss.asks(c, false)
 }
 
-// A leader was paused right before it strikes a gate that nobody used; since then it is in use again.
+// A leader was paused right before it strikes a quota that nobody used; since then it is in use again.
 // mutation: finishAll that does not enter the key anew makes this fail: the key is struck from the register, and is taken for one that
 // was never used.
 func TestAStrikeThatComesTooLateMisses(t *testing.T) {
@@ -313,14 +313,14 @@ func TestAStrikeThatComesTooLateMisses(t *testing.T) {
 	must(t, err)
 	must(t, w.redis.Del(w.ctx(), slotsKey).Err())
 	w.boss.looks() // another leader's
-	must(t, w.keeper().strike(w.ctx(), at, before[at]))
+	must(t, w.instance().strike(w.ctx(), at, before[at]))
 	must(t, w.redis.Del(w.ctx(), slotsKey).Err())
 	w.boss.isClosed(w.run("b"))
 	w.boss.looks()
 	w.holds(runs(a), nil)
 }
 
-// Redis was restarted and has its old data again, which may be behind: the epochs tell. What it has is kept until the round has looked.
+// Redis was restarted and has its old data again, which may be behind: the epochs tell. What it has is kept until the resync has looked.
 func TestAServerThatComesBackWithOldData(t *testing.T) {
 	w := newWorld(t)
 	w.policy("batch", 1)
@@ -333,7 +333,7 @@ func TestAServerThatComesBackWithOldData(t *testing.T) {
 	}
 	w.boss.isClosed(b)
 	w.boss.looks()
-	w.boss.looks() // the gate is open only now: no run that is counted has it
+	w.boss.looks() // the quota is open only now: no run that is counted has it
 	w.holds(nil, runs(b))
 	w.boss.wakes("b")
 	w.boss.asks(w.get("b"), true)

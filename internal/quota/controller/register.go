@@ -56,7 +56,7 @@ func (k *Controller) open(ctx context.Context, at store.Key) error {
 	if err != nil {
 		return err
 	}
-	first, err := k.gate.ClaimKey(ctx, registerTenant, entryOf(at), store.Claim{UID: token})
+	first, err := k.quota.ClaimKey(ctx, registerTenant, entryOf(at), store.Claim{UID: token})
 	if err != nil || first.UID != token {
 		return err
 	}
@@ -74,21 +74,21 @@ type contents struct {
 
 func (k *Controller) begin(ctx context.Context, at store.Key) (string, error) {
 	if at.Policy == "" {
-		return k.gate.BeginRebuildKeys(ctx, at.Tenant)
+		return k.quota.BeginRebuildKeys(ctx, at.Tenant)
 	}
-	return k.gate.BeginRebuild(ctx, at)
+	return k.quota.BeginRebuild(ctx, at)
 }
 
 func (k *Controller) finish(ctx context.Context, at store.Key, token string, c contents) error {
 	if at.Policy == "" {
-		return k.gate.FinishRebuildKeys(ctx, at.Tenant, token, c.owners)
+		return k.quota.FinishRebuildKeys(ctx, at.Tenant, token, c.owners)
 	}
-	return k.gate.FinishRebuild(ctx, at, token, c.slots)
+	return k.quota.FinishRebuild(ctx, at, token, c.slots)
 }
 
 // register is all keys in use, with the tokens of their openings; nil and no error when it is closed.
 func (k *Controller) register(ctx context.Context) (map[store.Key]string, error) {
-	entries, err := k.gate.Claims(ctx, registerTenant)
+	entries, err := k.quota.Claims(ctx, registerTenant)
 	if isClosed(err) {
 		return nil, nil //nolint:nilnil // closed is an answer
 	}
@@ -110,10 +110,10 @@ func (k *Controller) enter(ctx context.Context, token string, keys map[store.Key
 	for at, t := range keys {
 		entries[entryOf(at)] = store.Claim{UID: t}
 	}
-	return k.gate.FinishRebuildKeys(ctx, registerTenant, token, entries)
+	return k.quota.FinishRebuildKeys(ctx, registerTenant, token, entries)
 }
 
 // strike takes a key out of the register, if it still has that token.
 func (k *Controller) strike(ctx context.Context, at store.Key, token string) error {
-	return k.gate.YieldKey(ctx, registerTenant, entryOf(at), token)
+	return k.quota.ReleaseKey(ctx, registerTenant, entryOf(at), token)
 }

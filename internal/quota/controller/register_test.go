@@ -35,11 +35,11 @@ func TestEntriesOfTheRegister(t *testing.T) {
 
 // mutation: open that does nothing makes this fail.
 // mutation: open that finishes without asking the register makes the tests of lost data fail.
-func TestManyOpenAGateThatWasNeverUsed(t *testing.T) {
+func TestManyOpenAQuotaThatWasNeverUsed(t *testing.T) {
 	w := newWorld(t)
 	w.policy("batch", 2)
 	w.boss.looks()
-	others := []*keeper{w.boss, w.keeper(), w.keeper()}
+	others := []*instance{w.boss, w.instance(), w.instance()}
 	var all []*v1alpha1.WorkflowRun
 	for i := range 30 {
 		all = append(all, w.run("r"+string(rune('a'+i%26))+string(rune('a'+i/26))))
@@ -67,27 +67,27 @@ func TestManyOpenAGateThatWasNeverUsed(t *testing.T) {
 	}
 }
 
-// Whoever opens a gate may be stopped, or Redis may lose its data, between any two of his calls. f happens once, before call n.
+// Whoever opens a quota may be stopped, or Redis may lose its data, between any two of his calls. f happens once, before call n.
 // mutation: open that enters the key into the register before begin, with a token of its own, makes this fail: two are in.
 func TestAnOpeningMayBeInterruptedAnywhere(t *testing.T) {
-	for name, rival := range map[string]func(w *world, other *keeper){
-		"another opens the gate at the same time": func(w *world, other *keeper) {
+	for name, rival := range map[string]func(w *world, other *instance){
+		"another opens the gate at the same time": func(w *world, other *instance) {
 			other.tries(w.run("rival").Name)
 		},
-		"all data is lost, is rebuilt, and another opens the gate": func(w *world, other *keeper) {
+		"all data is lost, is rebuilt, and another opens the gate": func(w *world, other *instance) {
 			w.server.FlushAll()
 			other.looks()
 			other.tries(w.run("rival").Name)
 		},
-		"all data is lost twice, and another is let in in between": func(w *world, other *keeper) {
+		"all data is lost twice, and another is let in in between": func(w *world, other *instance) {
 			w.server.FlushAll()
 			other.looks()
 			other.tries(w.run("rival").Name)
 			w.server.FlushAll()
 		},
-		"all data is lost and only a rebuild has begun": func(w *world, other *keeper) {
+		"all data is lost and only a rebuild has begun": func(w *world, other *instance) {
 			w.server.FlushAll()
-			if _, err := other.gate.BeginRebuildKeys(w.ctx(), registerTenant); err != nil {
+			if _, err := other.quota.BeginRebuildKeys(w.ctx(), registerTenant); err != nil {
 				w.t.Fatal(err)
 			}
 		},
@@ -97,7 +97,7 @@ func TestAnOpeningMayBeInterruptedAnywhere(t *testing.T) {
 				w := newWorld(t)
 				w.policy("batch", 1)
 				w.boss.looks()
-				slow, other := w.keeper(), w.keeper()
+				slow, other := w.instance(), w.instance()
 				run, calls := w.run("slow"), 0
 				slow.beforeR = func() {
 					if calls++; calls == n {
@@ -117,7 +117,7 @@ func TestAnOpeningMayBeInterruptedAnywhere(t *testing.T) {
 	}
 }
 
-// mutation: openedIfNew in inspect replaced by the plain call makes this fail: a gate that is about to be opened is taken for lost.
+// mutation: openedIfNew in inspect replaced by the plain call makes this fail: a quota that is about to be opened is taken for lost.
 func TestAnOpeningThatACrashLeftHalfDone(t *testing.T) {
 	for name, next := range map[string]func(w *world){
 		"the next who comes takes it up": func(w *world) { w.boss.asks(w.run("a"), true) },
@@ -130,14 +130,14 @@ func TestAnOpeningThatACrashLeftHalfDone(t *testing.T) {
 			at := store.Key{Policy: "batch", Tenant: tenant}
 			token, err := w.boss.begin(w.ctx(), at)
 			must(t, err)
-			_, err = w.boss.gate.ClaimKey(w.ctx(), registerTenant, entryOf(at), store.Claim{UID: token})
+			_, err = w.boss.quota.ClaimKey(w.ctx(), registerTenant, entryOf(at), store.Claim{UID: token})
 			must(t, err)
 			w.run("waiting")
 			next(w)
 			if n := w.boss.calls.of("patch"); n != 0 {
 				t.Errorf("%d runs were marked, as if data had been lost", n)
 			}
-			if _, err := w.boss.gate.Book(w.ctx(), at); err != nil {
+			if _, err := w.boss.quota.Book(w.ctx(), at); err != nil {
 				t.Errorf("the gate is not open: %v", err)
 			}
 		})

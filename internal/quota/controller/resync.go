@@ -12,31 +12,31 @@ import (
 )
 
 const (
-	// roundPause is the time between two rounds.
-	roundPause = 30 * time.Second
-	// roundRetry is the time until the next round when one failed.
-	roundRetry = time.Second
-	// logEvery is how many failed rounds in a row are logged as one.
+	// resyncPause is the time between two resyncs.
+	resyncPause = 30 * time.Second
+	// resyncRetry is the time until the next resync when one failed.
+	resyncRetry = time.Second
+	// logEvery is how many failed resyncs in a row are logged as one.
 	logEvery = 30
-	// reservationSlack is how long after the end of a reservation the round comes that lets the next one in.
+	// reservationSlack is how long after the end of a reservation the resync comes that lets the next one in.
 	reservationSlack = 10 * time.Millisecond
-	// maxRebuilds bounds the rebuilds in one round.
+	// maxRebuilds bounds the rebuilds in one resync.
 	maxRebuilds = 3
 )
 
-// errRestless is returned when data was lost, or new gates came into use, faster than a rebuild could follow. The next round tries again.
+// errRestless is returned when data was lost, or new quotas came into use, faster than a rebuild could follow. The next resync tries again.
 var errRestless = errors.New("admission data keeps being lost while it is rebuilt")
 
-// Start makes a round at once, and then every 30 s, and whenever one is asked for, until ctx ends. It must run in one process only, the
+// Start makes a resync at once, and then every 30 s, and whenever one is asked for, until ctx ends. It must run in one process only, the
 // leader: two do no harm, but twice the work.
 func (k *Controller) Start(ctx context.Context) error {
 	for failures := 0; ; {
 		kicked := k.kicked
-		pause, err := k.round(ctx)
+		pause, err := k.resync(ctx)
 		if err == nil {
 			failures = 0
 		} else if ctx.Err() == nil {
-			pause, kicked = roundRetry, nil // whoever asks for a round gets that one
+			pause, kicked = resyncRetry, nil // whoever asks for a resync gets that one
 			if failures%logEvery == 0 {
 				k.log.Info("Gates of tenants were not looked after, trying on", "delay", pause, "cause", err.Error())
 			}
@@ -54,9 +54,9 @@ func (k *Controller) Start(ctx context.Context) error {
 	}
 }
 
-// round rebuilds what was lost, compares everything with the runs, repairs the differences, and wakes whoever can be admitted. It says
+// resync rebuilds what was lost, compares everything with the runs, repairs the differences, and wakes whoever can be admitted. It says
 // when the next one is due.
-func (k *Controller) round(ctx context.Context) (time.Duration, error) {
+func (k *Controller) resync(ctx context.Context) (time.Duration, error) {
 	for range maxRebuilds {
 		held, lost, err := k.inspect(ctx)
 		if err != nil {
@@ -73,16 +73,16 @@ func (k *Controller) round(ctx context.Context) (time.Duration, error) {
 	return 0, errRestless
 }
 
-// holdings are everything that the gates have.
+// holdings are everything that the quotas have.
 type holdings struct {
-	books  map[store.Key]store.Snapshot
-	claims map[string]map[string]store.Claim // by tenant
+	snapshots map[store.Key]store.Snapshot
+	claims    map[string]map[string]store.Claim // by tenant
 }
 
 // nextDue is when to look again: soon after a reservation ends that somebody waits for.
 func (h holdings) nextDue() time.Duration {
-	due := roundPause
-	for _, b := range h.books {
+	due := resyncPause
+	for _, b := range h.snapshots {
 		if len(b.Line) > 0 && len(b.Reserved) > 0 {
 			due = min(due, b.Reserved[0].Left+reservationSlack)
 		}
@@ -99,9 +99,9 @@ type loss struct {
 
 func (l loss) nothing() bool { return !l.register && len(l.keys) == 0 }
 
-// inspect reads what the gates have of all keys that are in use.
+// inspect reads what the quotas have of all keys that are in use.
 func (k *Controller) inspect(ctx context.Context) (holdings, loss, error) {
-	h := holdings{books: map[store.Key]store.Snapshot{}, claims: map[string]map[string]store.Claim{}}
+	h := holdings{snapshots: map[store.Key]store.Snapshot{}, claims: map[string]map[string]store.Claim{}}
 	tokens, err := k.register(ctx)
 	if err != nil || tokens == nil {
 		return h, loss{register: err == nil}, err
@@ -113,9 +113,9 @@ func (k *Controller) inspect(ctx context.Context) (holdings, loss, error) {
 		var owners map[string]store.Claim
 		err := k.openedIfNew(ctx, at, func() (err error) { // somebody may be about to open it
 			if at.Policy == "" {
-				owners, err = k.gate.Claims(ctx, at.Tenant)
+				owners, err = k.quota.Claims(ctx, at.Tenant)
 			} else {
-				b, err = k.gate.Book(ctx, at)
+				b, err = k.quota.Book(ctx, at)
 			}
 			return err
 		})
@@ -128,7 +128,7 @@ func (k *Controller) inspect(ctx context.Context) (holdings, loss, error) {
 		case at.Policy == "":
 			h.claims[at.Tenant] = owners
 		default:
-			h.books[at] = b
+			h.snapshots[at] = b
 		}
 		return err
 	})

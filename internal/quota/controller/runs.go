@@ -19,7 +19,7 @@ import (
 // listPage is the number of runs per page of a live list.
 const listPage = 500
 
-// fact is what gates have to know of a run.
+// fact is what quotas have to know of a run.
 type fact struct {
 	uid    types.UID
 	name   types.NamespacedName
@@ -62,7 +62,7 @@ func (f fact) under(at store.Key) bool {
 	return f.admitted() && !f.finished && !f.child && at.Policy != "" && f.policy == at.Policy && f.tenant == at.Tenant
 }
 
-// pending says whether the run may still be admitted by a gate some day.
+// pending says whether the run may still be admitted by a quota some day.
 func (f fact) pending() bool { return !f.admitted() && !f.finished && !f.child }
 
 // waits says whether the run is to be admitted as soon as there is room.

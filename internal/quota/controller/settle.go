@@ -12,11 +12,11 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
 
-// suspicionTime is how long a live run may have something where it does not wait before a round takes it: the controller does so by
+// suspicionTime is how long a live run may have something where it does not wait before a resync takes it: the controller does so by
 // itself at once, if it knows.
 const suspicionTime = 10 * time.Second
 
-// settle compares what the gates have with the runs, and repairs the differences. The view is read after the holdings: a run with a
+// settle compares what the quotas have with the runs, and repairs the differences. The view is read after the holdings: a run with a
 // slot is older than the view, so one that is missing in a live list is gone.
 func (k *Controller) settle(ctx context.Context, h holdings) error {
 	v, err := k.look(ctx)
@@ -38,19 +38,19 @@ func (k *Controller) settle(ctx context.Context, h holdings) error {
 		keys = append(keys, at)
 	}
 	if err := each(ctx, keys, func(ctx context.Context, at store.Key) error {
-		note(k.repair(ctx, v, at, all[at], gone)) // what cannot be done at one gate keeps none of the others
+		note(k.repair(ctx, v, at, all[at], gone)) // what cannot be done at one quota keeps none of the others
 		return nil
 	}); err != nil {
 		return err
 	}
-	return errors.Join(failed, k.yieldGone(ctx, v, h, gone))
+	return errors.Join(failed, k.releaseKeysOfGone(ctx, v, h, gone))
 }
 
-// auditAll compares all gates that have something, or should.
+// auditAll compares all quotas that have something, or should.
 func (k *Controller) auditAll(v *view, h holdings) map[store.Key]findings {
 	admitted, waiting := map[store.Key][]fact{}, map[store.Key][]fact{}
 	keys := map[store.Key]bool{}
-	for at := range h.books {
+	for at := range h.snapshots {
 		keys[at] = true
 	}
 	for _, run := range v.runs {
@@ -75,7 +75,7 @@ func (k *Controller) auditAll(v *view, h holdings) map[store.Key]findings {
 		if p, ok := v.policies[at.Policy]; ok {
 			limit = p.Admission.Limit(at.Tenant)
 		}
-		all[at] = audit(v, at, h.books[at], limit, admitted[at], waiting[at])
+		all[at] = audit(v, at, h.snapshots[at], limit, admitted[at], waiting[at])
 	}
 	return all
 }
@@ -114,11 +114,11 @@ func (k *Controller) gone(ctx context.Context, v *view, h holdings, all map[stor
 // known for long enough.
 func (k *Controller) suspect(all map[store.Key]findings) {
 	now := k.clock.Now()
-	seen := map[stay]time.Time{}
+	seen := map[holding]time.Time{}
 	for at, f := range all {
 		var ripe []fact
-		for _, run := range f.misplace {
-			s := stay{at, run.uid}
+		for _, run := range f.misplaced {
+			s := holding{at, run.uid}
 			since, known := k.suspects[s]
 			if !known {
 				since = now
@@ -128,7 +128,7 @@ func (k *Controller) suspect(all map[store.Key]findings) {
 				ripe = append(ripe, run)
 			}
 		}
-		f.misplace = ripe
+		f.misplaced = ripe
 		all[at] = f
 	}
 	k.suspects = seen
@@ -154,13 +154,13 @@ func (k *Controller) repair(ctx context.Context, v *view, at store.Key, f findin
 	}
 	var failed error
 	if len(drop) > 0 {
-		next, err := k.gate.Drop(ctx, at, limits, drop)
+		next, err := k.quota.Drop(ctx, at, limits, drop)
 		if err != nil {
 			return fmt.Errorf("free what runs left at the gate: %w", err)
 		}
 		failed = k.wakeNext(ctx, at, limits, next)
 	}
-	for _, run := range f.misplace {
+	for _, run := range f.misplaced {
 		failed = errors.Join(failed, k.takeBack(ctx, v, at, limits, run))
 	}
 	for _, run := range f.wake {
@@ -184,7 +184,7 @@ func (k *Controller) restore(ctx context.Context, at store.Key, missing []fact) 
 	if len(uids) == 0 {
 		return nil
 	}
-	err := k.opened(ctx, at, func() error { return k.gate.Restore(ctx, at, uids) })
+	err := k.opened(ctx, at, func() error { return k.quota.Restore(ctx, at, uids) })
 	if err != nil {
 		return fmt.Errorf("restore slots: %w", err)
 	}
@@ -196,18 +196,18 @@ func (k *Controller) restore(ctx context.Context, at store.Key, missing []fact) 
 func (k *Controller) takeBack(ctx context.Context, v *view, at store.Key, limits store.Limits, run fact) error {
 	now, err := k.mark(ctx, run, k.newID())
 	if err != nil || now == nil || now.under(at) || v.waitsAt(*now, at) {
-		return err // also if it is gone: that is for the next round
+		return err // also if it is gone: that is for the next resync
 	}
-	next, err := k.gate.Drop(ctx, at, limits, []string{string(run.uid)})
+	next, err := k.quota.Drop(ctx, at, limits, []string{string(run.uid)})
 	if err != nil {
 		return fmt.Errorf("take back a place: %w", err)
 	}
-	return errors.Join(k.putBack(ctx, stay{at, run.uid}, run.name), k.wakeNext(ctx, at, limits, next))
+	return errors.Join(k.putBack(ctx, holding{at, run.uid}, run.name), k.wakeNext(ctx, at, limits, next))
 }
 
-// yieldGone gives up the idempotency keys of runs that are gone, or were themselves refused for their key. One that is about to be created
+// releaseKeysOfGone gives up the idempotency keys of runs that are gone, or were themselves refused for their key. One that is about to be created
 // is not gone.
-func (k *Controller) yieldGone(ctx context.Context, v *view, h holdings, gone map[types.UID]bool) error {
+func (k *Controller) releaseKeysOfGone(ctx context.Context, v *view, h holdings, gone map[types.UID]bool) error {
 	type claimed struct{ tenant, key, uid string }
 	var loose []claimed
 	for tenant, owners := range h.claims {
@@ -218,7 +218,7 @@ func (k *Controller) yieldGone(ctx context.Context, v *view, h holdings, gone ma
 		}
 	}
 	return each(ctx, loose, func(ctx context.Context, c claimed) error {
-		if err := k.gate.YieldKey(ctx, c.tenant, c.key, c.uid); err != nil {
+		if err := k.quota.ReleaseKey(ctx, c.tenant, c.key, c.uid); err != nil {
 			return fmt.Errorf("give up an idempotency key: %w", err)
 		}
 		return nil

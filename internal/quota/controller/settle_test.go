@@ -22,7 +22,7 @@ func ofClass(class string) func(*v1alpha1.WorkflowRunSpec) {
 
 // A process dies between the end of a run, or its deletion, and Leave.
 // mutation: repair without Drop makes this fail, as does one without wakeNext after it.
-func TestARoundFreesWhatACrashLeft(t *testing.T) {
+func TestController_ResyncFreesWhatACrashLeft(t *testing.T) {
 	for name, end := range map[string]func(w *world, run *v1alpha1.WorkflowRun){
 		"the run ended":     func(w *world, run *v1alpha1.WorkflowRun) { w.write(run, ended) },
 		"the run is gone":   func(w *world, run *v1alpha1.WorkflowRun) { w.remove(run) },
@@ -38,7 +38,7 @@ func TestARoundFreesWhatACrashLeft(t *testing.T) {
 			end(w, a)
 			w.remove(b)
 			w.boss.woke()
-			next := w.keeper() // the next leader
+			next := w.instance() // the next leader
 			next.looks()
 			next.wakes("c")
 			w.holds(nil, runs(c))
@@ -57,7 +57,7 @@ func TestARunThatTheCacheDoesNotHaveYetKeepsItsSlot(t *testing.T) {
 	w.boss.looks()
 	w.boss.freeze()
 	a, b := w.run("a"), w.run("b")
-	other := w.keeper()
+	other := w.instance()
 	other.admits(a)
 	other.asks(b, false)
 	w.boss.looks()
@@ -69,12 +69,12 @@ func TestARunThatTheCacheDoesNotHaveYetKeepsItsSlot(t *testing.T) {
 }
 
 // mutation: restore without the live read makes the second part of this fail.
-func TestARoundRestoresSlots(t *testing.T) {
+func TestController_ResyncRestoresSlots(t *testing.T) {
 	w := newWorld(t)
 	w.policy("batch", 1)
 	w.boss.looks()
 	w.boss.admits(w.run("opens"))
-	w.boss.leaves(w.write(w.get("opens"), ended))
+	w.boss.releases(w.write(w.get("opens"), ended))
 	a := w.write(w.run("a"), admittedUnder("batch")) // it has no slot: a backup of the API server's data was restored, say
 	w.boss.looks()
 	w.holds(runs(a), nil)
@@ -82,14 +82,14 @@ func TestARoundRestoresSlots(t *testing.T) {
 	w.boss.asks(w.run("b"), false)
 
 	w.boss.freeze()
-	w.boss.leaves(w.write(a, ended))
+	w.boss.releases(w.write(a, ended))
 	w.boss.looks() // the cache has it as admitted still
 	w.holds(nil, runs(w.get("b")))
 	w.boss.drifted("0 1 0")
 }
 
 // mutation: repair that drops before it restores makes this fail: who is woken for what was freed is let in.
-func TestARoundCountsWhoIsInBeforeItFrees(t *testing.T) {
+func TestController_ResyncCountsWhoIsInBeforeItFrees(t *testing.T) {
 	w := newWorld(t)
 	w.policy("batch", 1)
 	w.boss.looks()
@@ -97,7 +97,7 @@ func TestARoundCountsWhoIsInBeforeItFrees(t *testing.T) {
 	w.boss.asks(waiting, false)
 	w.write(over, ended)
 	in := w.write(w.run("in"), admittedUnder("batch"))
-	other := w.keeper()
+	other := w.instance()
 	w.boss.beforeR = func() {
 		if a, err := other.Admit(w.ctx(), waiting, tenant, w.effective("batch")); a.Admitted || err != nil {
 			t.Errorf("let in during the round: %+v, %v", a, err)
@@ -108,16 +108,16 @@ func TestARoundCountsWhoIsInBeforeItFrees(t *testing.T) {
 	w.holds(runs(in), runs(waiting))
 }
 
-// The controller wakes nobody who is not in line, so a lost wake-up would last for ever.
+// The controller wakes nobody who is not in the queue, so a lost wake-up would last for ever.
 // mutation: settle that wakes nobody makes this fail.
-func TestARoundWakesWhoWasForgotten(t *testing.T) {
+func TestController_ResyncWakesWhoWasForgotten(t *testing.T) {
 	w := newWorld(t)
 	w.policy("batch", 2)
 	w.policy("full", 0)
 	w.boss.looks()
-	inLine, noPlace, granted, full := w.run("in-line"), w.run("no-place"), w.run("granted"), w.run("full", ofClass("full"))
+	queued, noPlace, granted, full := w.run("in-line"), w.run("no-place"), w.run("granted"), w.run("full", ofClass("full"))
 	w.policy("batch", 0)
-	w.boss.asks(inLine, false)
+	w.boss.asks(queued, false)
 	w.policy("batch", 2)
 	w.boss.asks(granted, true) // and not written: its process died
 	if a, err := w.boss.Admit(w.ctx(), full, tenant, w.effective("full")); a.Admitted || err != nil {
@@ -144,15 +144,15 @@ func TestAChangedPolicyWakesWhoCanBeAdmittedNow(t *testing.T) {
 	w.boss.wakes()
 	running := w.start(w.boss)
 	w.policy("batch", 3)
-	running.makesARound(w.boss.PolicyChanged)
+	running.resyncs(w.boss.PolicyChanged)
 	w.boss.wakes("a", "b")
 	w.policy("batch", 1)
-	running.makesARound(w.boss.PolicyChanged)
+	running.resyncs(w.boss.PolicyChanged)
 	w.boss.wakes()
 	w.holds(runs(in), runs(a, b, c))
 
 	must(t, w.client.Delete(w.ctx(), &v1alpha1.LockPolicy{ObjectMeta: metav1.ObjectMeta{Name: "batch"}}))
-	running.makesARound(w.boss.PolicyChanged)
+	running.resyncs(w.boss.PolicyChanged)
 	w.boss.wakes("a", "b", "c")
 }
 
@@ -199,7 +199,7 @@ func TestASlotThatIsTakenBackCannotBeUsed(t *testing.T) {
 		w.policyOf("batch", "batch", 1, "moved")
 		w.boss.looks()
 		run = w.run("a", ofClass("moved"))
-		w.keeper().asks(run, true)
+		w.instance().asks(run, true)
 		w.policyOf("batch", "batch", 1)
 		w.policyOf("new", "moved", 0)
 		w.boss.looks()
@@ -238,7 +238,7 @@ func TestASlotThatIsTakenBackCannotBeUsed(t *testing.T) {
 			}
 			if calls++; calls == 1 {
 				now := w.get(run.Name)
-				if a, err := w.keeper().Admit(w.ctx(), now, tenant, p); !a.Admitted || err != nil {
+				if a, err := w.instance().Admit(w.ctx(), now, tenant, p); !a.Admitted || err != nil {
 					t.Errorf("admit: %+v, %v", a, err)
 				}
 				w.write(now, admittedUnder("batch"))
@@ -249,8 +249,8 @@ func TestASlotThatIsTakenBackCannotBeUsed(t *testing.T) {
 	})
 }
 
-// mutation: a repair that ends the round at its first error makes this fail.
-func TestWhatCannotBeDoneAtOneGateKeepsNoOther(t *testing.T) {
+// mutation: a repair that ends the resync at its first error makes this fail.
+func TestWhatCannotBeDoneAtOneQuotaKeepsNoOther(t *testing.T) {
 	w := newWorld(t)
 	w.policy("batch", 1)
 	w.policy("other", 1)
@@ -265,10 +265,10 @@ func TestWhatCannotBeDoneAtOneGateKeepsNoOther(t *testing.T) {
 	w.write(w.run("missing"), admittedUnder("batch"))
 	broken := errors.New("test")
 	w.boss.refuseGet = broken
-	if _, err := w.boss.round(w.ctx()); !errors.Is(err, broken) {
+	if _, err := w.boss.resync(w.ctx()); !errors.Is(err, broken) {
 		t.Fatalf("round: %v; want the cause", err)
 	}
-	b, err := w.boss.gate.Book(w.ctx(), store.Key{Policy: "other", Tenant: tenant})
+	b, err := w.boss.quota.Book(w.ctx(), store.Key{Policy: "other", Tenant: tenant})
 	if err != nil || len(b.Slots) != 0 {
 		t.Errorf("the other gate: %+v, %v; want it repaired", b, err)
 	}
@@ -283,7 +283,7 @@ func TestNamesOfRunsThatDoNotWaitAreForgotten(t *testing.T) {
 	w.policy("batch", 1)
 	w.boss.looks()
 	in, waits, gone := w.run("in"), w.run("waits"), w.run("gone")
-	other := w.keeper()
+	other := w.instance()
 	w.boss.asks(in, true)
 	for _, run := range runs(waits, gone) {
 		w.boss.asks(run, false)
@@ -296,7 +296,7 @@ func TestNamesOfRunsThatDoNotWaitAreForgotten(t *testing.T) {
 	}
 }
 
-// mutation: a Start that waits 30 s before its first round, that does not end, or does not try again after a second, makes this fail.
+// mutation: a Start that waits 30 s before its first resync, that does not end, or does not try again after a second, makes this fail.
 func TestStart(t *testing.T) {
 	w := newWorld(t)
 	w.policy("batch", 1)
@@ -304,17 +304,17 @@ func TestStart(t *testing.T) {
 	a, b := w.boss.admits(w.run("a")), w.run("b")
 	w.boss.asks(b, false)
 	w.write(a, ended)
-	running.rests(func() { w.clock.Step(roundPause - time.Millisecond) })
-	running.makesARound(func() { w.clock.Step(time.Millisecond) })
+	running.rests(func() { w.clock.Step(resyncPause - time.Millisecond) })
+	running.resyncs(func() { w.clock.Step(time.Millisecond) })
 	w.boss.wakes("b")
 
 	w.server.Stop()
-	running.makesARound(w.boss.kick)
+	running.resyncs(w.boss.kick)
 	running.rests(func() {
 		w.boss.kick() // does not hasten what fails
-		w.clock.Step(roundRetry - time.Millisecond)
+		w.clock.Step(resyncRetry - time.Millisecond)
 	})
 	w.server.Restart()
-	running.makesARound(func() { w.clock.Step(time.Millisecond) })
+	running.resyncs(func() { w.clock.Step(time.Millisecond) })
 	w.boss.wakes("b")
 }

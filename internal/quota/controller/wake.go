@@ -26,7 +26,7 @@ func (k *Controller) wakeNext(ctx context.Context, at store.Key, l store.Limits,
 		waits, err := k.wakeUID(ctx, at, types.UID(uid))
 		if err == nil && !waits {
 			var more []string
-			more, err = k.gate.Release(ctx, at, l, uid)
+			more, err = k.quota.Release(ctx, at, l, uid)
 			next = append(next, more...)
 		}
 		failed = errors.Join(failed, err)
@@ -34,12 +34,12 @@ func (k *Controller) wakeNext(ctx context.Context, at store.Key, l store.Limits,
 	return failed
 }
 
-// wakeUID wakes a run in line; false if it is over or gone.
+// wakeUID wakes a run in the queue; false if it is over or gone.
 func (k *Controller) wakeUID(ctx context.Context, at store.Key, uid types.UID) (waits bool, err error) {
 	name, ok := k.nameOf(uid)
 	if !ok {
-		if name, ok, err = k.nameInLine(ctx, at, uid); err != nil || !ok {
-			return true, err // it left the line meanwhile
+		if name, ok, err = k.nameInQueue(ctx, at, uid); err != nil || !ok {
+			return true, err // it left the queue meanwhile
 		}
 	}
 	if exists, err := k.exists(ctx, name, uid); err != nil || !exists {
@@ -59,9 +59,9 @@ func (k *Controller) exists(ctx context.Context, name types.NamespacedName, uid 
 	return run != nil && run.uid == uid && !run.finished, err
 }
 
-// nameInLine asks the gate for the name of a run that another process asked for.
-func (k *Controller) nameInLine(ctx context.Context, at store.Key, uid types.UID) (types.NamespacedName, bool, error) {
-	b, err := k.gate.Book(ctx, at)
+// nameInQueue asks the quota for the name of a run that another process asked for.
+func (k *Controller) nameInQueue(ctx context.Context, at store.Key, uid types.UID) (types.NamespacedName, bool, error) {
+	b, err := k.quota.Book(ctx, at)
 	if err != nil {
 		return types.NamespacedName{}, false, fmt.Errorf("read the line: %w", err)
 	}

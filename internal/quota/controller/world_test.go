@@ -46,11 +46,11 @@ type world struct {
 	server *redistest.Server
 	redis  *redis.Client // for looking
 	clock  *clocktesting.FakeClock
-	boss   *keeper // what most tests need: the leader
+	boss   *instance // what most tests need: the leader
 }
 
-// keeper is a process. Its cache is the API server itself, unless stale is set.
-type keeper struct {
+// instance is a process. Its cache is the API server itself, unless stale is set.
+type instance struct {
 	*Controller
 	w       *world
 	drift   *prometheus.Registry
@@ -85,7 +85,7 @@ func newWorld(t *testing.T) *world {
 		must(t, c.DeleteAllOf(w.ctx(), o, client.InNamespace("default")))
 	}
 	w.redis = w.server.Client()
-	w.boss = w.keeper()
+	w.boss = w.instance()
 	return w
 }
 
@@ -111,10 +111,10 @@ func (w *world) until(what string, done func() bool) {
 	}
 }
 
-// keeper starts another process.
-func (w *world) keeper() *keeper {
+// instance starts another process.
+func (w *world) instance() *instance {
 	w.t.Helper()
-	k := &keeper{w: w, calls: &calls{n: map[string]int{}}, drift: prometheus.NewRegistry()}
+	k := &instance{w: w, calls: &calls{n: map[string]int{}}, drift: prometheus.NewRegistry()}
 	r := redis.NewClient(&redis.Options{
 		Addr: w.server.Addr(), ContextTimeoutEnabled: true, MaxRetries: -1, DisableIdentity: true,
 		DialTimeout: patience, ReadTimeout: patience, WriteTimeout: patience, PoolTimeout: patience, DialerRetries: 1,
@@ -134,7 +134,7 @@ func (w *world) keeper() *keeper {
 }
 
 // hook calls beforeR.
-type hook struct{ k *keeper }
+type hook struct{ k *instance }
 
 func (h hook) DialHook(next redis.DialHook) redis.DialHook { return next }
 
@@ -145,7 +145,7 @@ func (h hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessP
 func (h hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if slices.Contains(cmd.Args(), any(registerKey)) {
-			h.k.calls.add("register") // each round begins with that
+			h.k.calls.add("register") // each resync begins with that
 		}
 		if f := h.k.beforeR; f != nil {
 			f()
@@ -159,7 +159,7 @@ func (h hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 }
 
 // api is the API server with beforeA.
-func (k *keeper) api(c client.WithWatch) client.Client {
+func (k *instance) api(c client.WithWatch) client.Client {
 	before := func(op string) {
 		k.calls.add(op)
 		if f := k.beforeA; f != nil {
@@ -182,7 +182,7 @@ func (k *keeper) api(c client.WithWatch) client.Client {
 }
 
 // cache reads from stale, if it is set, and sends patches to the API server.
-func (k *keeper) cache() client.Client {
+func (k *instance) cache() client.Client {
 	from := func(o any) client.Reader {
 		switch o.(type) {
 		case *v1alpha1.WorkflowRun, *v1alpha1.WorkflowRunList:
@@ -215,7 +215,7 @@ func (k *keeper) cache() client.Client {
 }
 
 // freeze has the cache stay behind from now on.
-func (k *keeper) freeze() {
+func (k *instance) freeze() {
 	k.w.t.Helper()
 	s := snapshot{}
 	must(k.w.t, k.w.client.List(k.w.ctx(), &s.runs))
@@ -340,7 +340,7 @@ func (w *world) effective(name string) policy.Effective {
 }
 
 // asks is Admit by the policy batch, and fails the test unless the answer is what is wanted.
-func (k *keeper) asks(run *v1alpha1.WorkflowRun, want bool) {
+func (k *instance) asks(run *v1alpha1.WorkflowRun, want bool) {
 	k.w.t.Helper()
 	a, err := k.Admit(k.w.ctx(), run, tenant, k.w.effective("batch"))
 	if err != nil || a.Admitted != want {
@@ -349,14 +349,14 @@ func (k *keeper) asks(run *v1alpha1.WorkflowRun, want bool) {
 }
 
 // admits is what the controller does: ask, and write.
-func (k *keeper) admits(run *v1alpha1.WorkflowRun) *v1alpha1.WorkflowRun {
+func (k *instance) admits(run *v1alpha1.WorkflowRun) *v1alpha1.WorkflowRun {
 	k.w.t.Helper()
 	k.asks(run, true)
 	return k.w.write(run, admittedUnder("batch"))
 }
 
 // tries is what the controller does with a run whatever the answer is.
-func (k *keeper) tries(name string) {
+func (k *instance) tries(name string) {
 	k.w.t.Helper()
 	run := k.w.get(name)
 	a, err := k.Admit(k.w.ctx(), run, tenant, k.w.effective("batch"))
@@ -368,8 +368,8 @@ func (k *keeper) tries(name string) {
 	}
 }
 
-// isClosed fails the test unless the gate says that its data is being rebuilt.
-func (k *keeper) isClosed(run *v1alpha1.WorkflowRun) {
+// isClosed fails the test unless the quota says that its data is being rebuilt.
+func (k *instance) isClosed(run *v1alpha1.WorkflowRun) {
 	k.w.t.Helper()
 	a, err := k.Admit(k.w.ctx(), run, tenant, k.w.effective("batch"))
 	if e, ok := errors.AsType[*store.RebuildingError](err); !ok || a.Admitted || e.Key.Tenant != tenant {
@@ -377,21 +377,21 @@ func (k *keeper) isClosed(run *v1alpha1.WorkflowRun) {
 	}
 }
 
-func (k *keeper) leaves(run *v1alpha1.WorkflowRun) {
+func (k *instance) releases(run *v1alpha1.WorkflowRun) {
 	k.w.t.Helper()
 	must(k.w.t, k.Leave(k.w.ctx(), run.UID, tenant, "batch"))
 }
 
-// looks makes a round.
-func (k *keeper) looks() {
+// looks makes a resync.
+func (k *instance) looks() {
 	k.w.t.Helper()
-	if _, err := k.round(k.w.ctx()); err != nil {
+	if _, err := k.resync(k.w.ctx()); err != nil {
 		k.w.t.Fatalf("round: %v", err)
 	}
 }
 
-// rebuilds is the part of a round that comes first, without the rest, which would repair what it does wrong.
-func (k *keeper) rebuilds() {
+// rebuilds is the part of a resync that comes first, without the rest, which would repair what it does wrong.
+func (k *instance) rebuilds() {
 	k.w.t.Helper()
 	_, lost, err := k.inspect(k.w.ctx())
 	must(k.w.t, err)
@@ -402,7 +402,7 @@ func (k *keeper) rebuilds() {
 }
 
 // woke is who was woken since it was last asked, sorted, each once.
-func (k *keeper) woke() []string {
+func (k *instance) woke() []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	names := k.awake
@@ -411,17 +411,17 @@ func (k *keeper) woke() []string {
 	return slices.Compact(names)
 }
 
-func (k *keeper) wakes(want ...string) {
+func (k *instance) wakes(want ...string) {
 	k.w.t.Helper()
 	if diff := gocmp.Diff(want, k.woke()); diff != "" {
 		k.w.t.Fatalf("woken (-want +got):\n%s", diff)
 	}
 }
 
-// holds fails the test unless these runs have slots of batch, and these are in line, in order.
-func (w *world) holds(slots, line []*v1alpha1.WorkflowRun) {
+// holds fails the test unless these runs have slots of batch, and these are in the queue, in order.
+func (w *world) holds(slots, queue []*v1alpha1.WorkflowRun) {
 	w.t.Helper()
-	b, err := w.boss.gate.Book(w.ctx(), store.Key{Policy: "batch", Tenant: tenant})
+	b, err := w.boss.quota.Book(w.ctx(), store.Key{Policy: "batch", Tenant: tenant})
 	must(w.t, err)
 	var got [2][]string
 	for _, s := range b.Slots {
@@ -437,7 +437,7 @@ func (w *world) holds(slots, line []*v1alpha1.WorkflowRun) {
 		}
 		return all
 	}
-	want := [2][]string{uids(slots), uids(line)}
+	want := [2][]string{uids(slots), uids(queue)}
 	slices.SortFunc(want[0], cmp.Compare[string])
 	if diff := gocmp.Diff(want, got); diff != "" {
 		w.t.Fatalf("slots, line (-want +got):\n%s", diff)
@@ -447,7 +447,7 @@ func (w *world) holds(slots, line []*v1alpha1.WorkflowRun) {
 func runs(r ...*v1alpha1.WorkflowRun) []*v1alpha1.WorkflowRun { return r }
 
 // drifted fails the test unless that was counted: leaked, missing, stale_place.
-func (k *keeper) drifted(want string) {
+func (k *instance) drifted(want string) {
 	k.w.t.Helper()
 	header := "# HELP syncopate_admission_drift_total Differences between slots and runs that were repaired: slots of no run (leaked), " +
 		"runs without a slot (missing), places in line of no run (stale_place).\n# TYPE syncopate_admission_drift_total counter\n"
@@ -460,14 +460,14 @@ func (k *keeper) drifted(want string) {
 	}
 }
 
-// running is a keeper's Start.
-type running struct{ *keeper }
+// running is an instance's Start.
+type running struct{ *instance }
 
-// start runs a keeper until the end of the test, and waits for its first round.
-func (w *world) start(k *keeper) running {
+// start runs an instance until the end of the test, and waits for its first resync.
+func (w *world) start(k *instance) running {
 	w.t.Helper()
 	r := running{k}
-	r.makesARound(func() {
+	r.resyncs(func() {
 		ctx, stop := context.WithCancel(w.t.Context())
 		done := make(chan error)
 		go func() { done <- k.Start(ctx) }()
@@ -486,15 +486,15 @@ func (w *world) start(k *keeper) running {
 	return r
 }
 
-// makesARound waits until there was a round after f, and the next one is waited for.
-func (r running) makesARound(f func()) {
+// resyncs waits until there was a resync after f, and the next one is waited for.
+func (r running) resyncs(f func()) {
 	r.w.t.Helper()
 	before := r.calls.of("register")
 	f()
 	r.w.until("a round is made", func() bool { return r.calls.of("register") > before && r.w.clock.HasWaiters() })
 }
 
-// rests fails the test if the next round is not waited for after f.
+// rests fails the test if the next resync is not waited for after f.
 func (r running) rests(f func()) {
 	r.w.t.Helper()
 	before := r.calls.of("register")

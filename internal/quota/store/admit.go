@@ -14,11 +14,11 @@ const (
 	surfaceWebhook    = "webhook"
 )
 
-// Admit gives the run a slot or a place in line. It is idempotent by UID, so it may be repeated when its reply was lost, and
+// Admit gives the run a slot or a place in the queue. It is idempotent by UID, so it may be repeated when its reply was lost, and
 // must be called again right before each try to write that the run is admitted; a run that waits calls it when it is woken.
 //
-// A run is admitted if it is in already, or if fewer runs are ahead of it in line than slots are free: whoever is ahead and does
-// not come blocks its own place only. A run with a reservation does not stand in line.
+// A run is admitted if it is in already, or if fewer runs are ahead of it in the queue than slots are free: whoever is ahead and does
+// not come blocks its own place only. A run with a reservation does not stand in the queue.
 //
 // Errors: *UnavailableError, *BusyError (strategy Lock), *RebuildingError, each with a delay; ErrInvalidRequest. After an error
 // the run may have the slot; it must not be treated as admitted.
@@ -42,7 +42,7 @@ func (g *Store) Admit(ctx context.Context, k Key, l Limits, r Run) (Answer, erro
 }
 
 // Reserve keeps a slot for a run that is about to be created, for ttl by the clock of Redis; Admit of the same UID turns it into
-// a slot. It never gives a place in line: the answer is not Admitted if slots, reservations and waiting runs make up the limit.
+// a slot. It never gives a place in the queue: the answer is not Admitted if slots, reservations and waiting runs make up the limit.
 // With a ttl of 0 it only asks, for a dry run. Idempotent by UID.
 //
 // Errors: as Admit.

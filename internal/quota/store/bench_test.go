@@ -44,14 +44,14 @@ func BenchmarkDecision(b *testing.B) {
 	}{{"atomic", nil}, {"lock-fixed", classical(true)}, {"lock-jittered", classical(false)}}
 	p50, p95, busy := map[string][]time.Duration{}, map[string][]time.Duration{}, map[string]int{}
 	client := testClient(b, server.Addr())
-	var gates []*Store
+	var quotas []*Store
 	for range processes {
-		gates = append(gates, warm(b, testClient(b, server.Addr()), contenders/processes+1))
+		quotas = append(quotas, warm(b, testClient(b, server.Addr()), contenders/processes+1))
 	}
 	for b.Loop() {
 		for _, strategy := range strategies {
 			s := newScene(b, client, strategy.lock, 2)
-			load(b, s.gate)
+			load(b, s.quota)
 			var mu sync.Mutex
 			var all sync.WaitGroup
 			start := make(chan struct{})
@@ -61,7 +61,7 @@ func BenchmarkDecision(b *testing.B) {
 				all.Go(func() {
 					<-start
 					began := time.Now()
-					a, err := gates[i%processes].Admit(b.Context(), acme(), s.limits, run(strconv.Itoa(i), 0, i))
+					a, err := quotas[i%processes].Admit(b.Context(), acme(), s.limits, run(strconv.Itoa(i), 0, i))
 					d := time.Since(began)
 					mu.Lock()
 					defer mu.Unlock()
@@ -98,14 +98,14 @@ func BenchmarkDecision(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// warm is a gate whose client has that many connections.
+// warm is a quota whose client has that many connections.
 func warm(b *testing.B, client *redis.Client, connections int) *Store {
 	var all sync.WaitGroup
 	for range connections {
 		all.Go(func() { must(b, client.Do(b.Context(), "CLIENT", "LIST").Err(), "connect") })
 	}
 	all.Wait()
-	g := testGate(client, Options{})
+	g := testQuota(client, Options{})
 	load(b, g)
 	return g
 }
@@ -189,12 +189,12 @@ func BenchmarkAdmit(b *testing.B) {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {
 			s := newScene(b, testClient(b, redistest.Start(b).Addr()), nil, 0)
 			for i := range n {
-				_, err := s.gate.Admit(b.Context(), acme(), s.limits, run(strconv.Itoa(i), 0, i))
+				_, err := s.quota.Admit(b.Context(), acme(), s.limits, run(strconv.Itoa(i), 0, i))
 				must(b, err, "admit")
 			}
 			r := run("last", -1, 0)
 			for b.Loop() {
-				_, err := s.gate.Admit(b.Context(), acme(), s.limits, r)
+				_, err := s.quota.Admit(b.Context(), acme(), s.limits, r)
 				must(b, err, "admit")
 			}
 		})

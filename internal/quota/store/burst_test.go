@@ -22,17 +22,17 @@ func TestAHundredAtOnce(t *testing.T) {
 			for _, limit := range []int{2, 400} {
 				t.Run(strategy+", limit "+strconv.Itoa(limit), func(t *testing.T) {
 					s := newScene(t, client, lock, limit)
-					var gates []*Store
+					var quotas []*Store
 					for range processes {
-						gates = append(gates, testGate(testClient(t, client.Options().Addr), Options{}))
+						quotas = append(quotas, testQuota(testClient(t, client.Options().Addr), Options{}))
 					}
 					admitted := s.together(contenders, func(i int) (Answer, error) {
-						return gates[i%processes].Admit(t.Context(), acme(), s.limits, run(strconv.Itoa(i), 0, i))
+						return quotas[i%processes].Admit(t.Context(), acme(), s.limits, run(strconv.Itoa(i), 0, i))
 					})
 					if want := min(limit, contenders); admitted != want {
 						t.Errorf("%d of %d were admitted; want %d", admitted, contenders, want)
 					}
-					b, err := s.gate.Book(t.Context(), acme())
+					b, err := s.quota.Book(t.Context(), acme())
 					must(t, err, "book")
 					if len(b.Slots) != admitted || len(b.Line) != contenders-admitted {
 						t.Errorf("%d slots, %d in line", len(b.Slots), len(b.Line))
@@ -41,7 +41,7 @@ func TestAHundredAtOnce(t *testing.T) {
 					s.flush()
 					s.rebuild()
 					reserved := s.together(contenders, func(i int) (Answer, error) {
-						return gates[i%processes].Reserve(t.Context(), acme(), s.limits, run(strconv.Itoa(i), 0, i), time.Hour)
+						return quotas[i%processes].Reserve(t.Context(), acme(), s.limits, run(strconv.Itoa(i), 0, i), time.Hour)
 					})
 					if want := min(limit, contenders); reserved != want {
 						t.Errorf("%d of %d were reserved; want %d", reserved, contenders, want)

@@ -26,7 +26,7 @@ type Claim struct {
 }
 
 // ClaimKey claims an idempotency key of a tenant for a run that exists. The first wins; owner is who that was: c, or what c's run
-// claimed it with before, if it is ours. If the owner's run is found, by a live read, to be gone, YieldKey it and claim again.
+// claimed it with before, if it is ours. If the owner's run is found, by a live read, to be gone, release it and claim again.
 //
 // Errors: *UnavailableError, *RebuildingError (see BeginRebuildKeys), ErrInvalidRequest. After an error the key may be claimed.
 func (g *Store) ClaimKey(ctx context.Context, tenant, key string, c Claim) (owner Claim, err error) {
@@ -66,15 +66,15 @@ func (g *Store) claimFor(ctx context.Context, k Key, key string, c Claim, millis
 	return owner, nil
 }
 
-// YieldKey frees an idempotency key if the run of that UID owns it: the run is gone. Idempotent.
+// ReleaseKey frees an idempotency key if the run of that UID owns it: the run is gone. Idempotent.
 //
 // Errors: *UnavailableError, *RebuildingError, ErrInvalidRequest. After one of the first two it must be repeated.
-func (g *Store) YieldKey(ctx context.Context, tenant, key, uid string) error {
+func (g *Store) ReleaseKey(ctx context.Context, tenant, key, uid string) error {
 	k := Key{Tenant: tenant}
 	if err := errors.Join(k.check(), checkClaim(key, Claim{UID: uid})); err != nil {
 		return err
 	}
-	_, err := g.askClaims(ctx, g.scripts.yield, k, field(key), uid)
+	_, err := g.askClaims(ctx, g.scripts.releaseKey, k, field(key), uid)
 	return err
 }
 

@@ -18,7 +18,7 @@ func claimOf(uid string) Claim {
 // claims fails the test unless the key belongs to the run of that UID after another has claimed it.
 func (s *scene) claims(key, uid, owner string) {
 	s.t.Helper()
-	got, err := s.gate.ClaimKey(s.t.Context(), "acme", key, claimOf(uid))
+	got, err := s.quota.ClaimKey(s.t.Context(), "acme", key, claimOf(uid))
 	if got != claimOf(owner) || err != nil {
 		s.t.Fatalf("claim of %s by %s: %+v, %v; want that of %s", key, uid, got, err, owner)
 	}
@@ -26,21 +26,21 @@ func (s *scene) claims(key, uid, owner string) {
 
 func (s *scene) yields(key, uid string) {
 	s.t.Helper()
-	must(s.t, s.gate.YieldKey(s.t.Context(), "acme", key, uid), "yield")
+	must(s.t, s.quota.ReleaseKey(s.t.Context(), "acme", key, uid), "yield")
 }
 
 func (s *scene) beginsKeys() string {
 	s.t.Helper()
-	token, err := s.gate.BeginRebuildKeys(s.t.Context(), "acme")
+	token, err := s.quota.BeginRebuildKeys(s.t.Context(), "acme")
 	must(s.t, err, "begin")
 	return token
 }
 
 func (s *scene) keysAreClosed(why RebuildReason) {
 	s.t.Helper()
-	_, claim := s.gate.ClaimKey(s.t.Context(), "acme", "closed", claimOf("closed"))
-	_, list := s.gate.Claims(s.t.Context(), "acme")
-	for call, err := range map[string]error{"claim": claim, "list": list, "yield": s.gate.YieldKey(s.t.Context(), "acme", "closed", "closed")} {
+	_, claim := s.quota.ClaimKey(s.t.Context(), "acme", "closed", claimOf("closed"))
+	_, list := s.quota.Claims(s.t.Context(), "acme")
+	for call, err := range map[string]error{"claim": claim, "list": list, "yield": s.quota.ReleaseKey(s.t.Context(), "acme", "closed", "closed")} {
 		if e, ok := errors.AsType[*RebuildingError](err); !ok || e.Why != why || e.Key.Tenant != "acme" {
 			s.t.Fatalf("%s: %v; want closed: %s", call, err, why)
 		}
@@ -56,7 +56,7 @@ func TestIdempotencyKeys(t *testing.T) {
 			s.claims("report", "a", "a")
 			s.claims("another", "b", "b")
 		},
-		// mutation: yield.lua without the comparison makes this fail.
+		// mutation: release_key.lua without the comparison makes this fail.
 		"only the owner frees a key": func(s *scene) {
 			s.claims("report", "a", "a")
 			s.yields("report", "b")
@@ -69,16 +69,16 @@ func TestIdempotencyKeys(t *testing.T) {
 		},
 		"tenants have keys of their own": func(s *scene) {
 			s.claims("report", "a", "a")
-			token, err := s.gate.BeginRebuildKeys(s.t.Context(), "other")
+			token, err := s.quota.BeginRebuildKeys(s.t.Context(), "other")
 			must(s.t, err, "begin")
-			must(s.t, s.gate.FinishRebuildKeys(s.t.Context(), "other", token, nil), "finish")
-			if owner, err := s.gate.ClaimKey(s.t.Context(), "other", "report", claimOf("b")); owner != claimOf("b") || err != nil {
+			must(s.t, s.quota.FinishRebuildKeys(s.t.Context(), "other", token, nil), "finish")
+			if owner, err := s.quota.ClaimKey(s.t.Context(), "other", "report", claimOf("b")); owner != claimOf("b") || err != nil {
 				s.t.Errorf("claim: %+v, %v", owner, err)
 			}
 		},
 		// mutation: a time that is forgotten, one that is not counted by the clock of Redis, or a question that claims makes this fail.
 		"a run that is about to be created has the key until its time is over, or for good when it exists": func(s *scene) {
-			asked, err := s.gate.ReserveKey(s.t.Context(), "acme", "report", claimOf("b"), 0)
+			asked, err := s.quota.ReserveKey(s.t.Context(), "acme", "report", claimOf("b"), 0)
 			if (asked != Claim{}) || err != nil {
 				s.t.Fatalf("asked for: %+v, %v; want nobody", asked, err)
 			}
@@ -86,14 +86,14 @@ func TestIdempotencyKeys(t *testing.T) {
 				s.t.Helper()
 				want := claimOf(owner)
 				want.Reserved = stands
-				if got, err := s.gate.ReserveKey(s.t.Context(), "acme", "report", claimOf(uid), ttl); got != want || err != nil {
+				if got, err := s.quota.ReserveKey(s.t.Context(), "acme", "report", claimOf(uid), ttl); got != want || err != nil {
 					s.t.Fatalf("reserve by %s: %+v, %v; want %+v", uid, got, err, want)
 				}
 			}
 			reserved("a", time.Hour, "a", true)
 			reserved("b", time.Hour, "a", true)
 			reserved("b", 0, "a", true)
-			if list, err := s.gate.Claims(s.t.Context(), "acme"); err != nil || !list["report"].Reserved {
+			if list, err := s.quota.Claims(s.t.Context(), "acme"); err != nil || !list["report"].Reserved {
 				s.t.Fatalf("listed: %+v, %v", list, err)
 			}
 			s.claims("report", "a", "a")
@@ -101,7 +101,7 @@ func TestIdempotencyKeys(t *testing.T) {
 			s.yields("report", "a")
 			reserved("b", time.Millisecond, "b", true)
 			for over := false; !over; {
-				got, err := s.gate.ReserveKey(s.t.Context(), "acme", "report", claimOf("c"), 0)
+				got, err := s.quota.ReserveKey(s.t.Context(), "acme", "report", claimOf("c"), 0)
 				must(s.t, err, "ask")
 				over = got == claimOf("b")
 			}
@@ -116,7 +116,7 @@ func TestIdempotencyKeys(t *testing.T) {
 		"all keys are listed": func(s *scene) {
 			s.claims("report", "a", "a")
 			s.claims("with space", "b", "b")
-			got, err := s.gate.Claims(s.t.Context(), "acme")
+			got, err := s.quota.Claims(s.t.Context(), "acme")
 			must(s.t, err, "list")
 			if diff := cmp.Diff(map[string]Claim{"report": claimOf("a"), "with space": claimOf("b")}, got); diff != "" {
 				s.t.Errorf("claims (-want +got):\n%s", diff)
@@ -128,7 +128,7 @@ func TestIdempotencyKeys(t *testing.T) {
 			s.keysAreClosed(RebuildMissing)
 			token := s.beginsKeys()
 			s.keysAreClosed(RebuildUnderWay)
-			must(s.t, s.gate.FinishRebuildKeys(s.t.Context(), "acme", token, map[string]Claim{"report": claimOf("a")}), "finish")
+			must(s.t, s.quota.FinishRebuildKeys(s.t.Context(), "acme", token, map[string]Claim{"report": claimOf("a")}), "finish")
 			s.claims("report", "b", "a")
 		},
 		// mutation: reopen() without the comparison of tokens makes this fail.
@@ -136,7 +136,7 @@ func TestIdempotencyKeys(t *testing.T) {
 			s.flush()
 			token := s.beginsKeys()
 			s.flush()
-			if err := s.gate.FinishRebuildKeys(s.t.Context(), "acme", token, nil); !errors.Is(err, ErrRebuildLost) {
+			if err := s.quota.FinishRebuildKeys(s.t.Context(), "acme", token, nil); !errors.Is(err, ErrRebuildLost) {
 				s.t.Errorf("finish: %v; want lost", err)
 			}
 			s.keysAreClosed(RebuildMissing)
@@ -145,9 +145,9 @@ func TestIdempotencyKeys(t *testing.T) {
 		"who finishes a rebuild later takes no key from anybody": func(s *scene) {
 			s.flush()
 			first, second := s.beginsKeys(), s.beginsKeys()
-			must(s.t, s.gate.FinishRebuildKeys(s.t.Context(), "acme", first, nil), "finish")
+			must(s.t, s.quota.FinishRebuildKeys(s.t.Context(), "acme", first, nil), "finish")
 			s.claims("report", "a", "a")
-			must(s.t, s.gate.FinishRebuildKeys(s.t.Context(), "acme", second, map[string]Claim{"report": claimOf("b"), "more": claimOf("b")}), "finish again")
+			must(s.t, s.quota.FinishRebuildKeys(s.t.Context(), "acme", second, map[string]Claim{"report": claimOf("b"), "more": claimOf("b")}), "finish again")
 			s.claims("report", "c", "a")
 			s.claims("more", "c", "b")
 		},
@@ -155,19 +155,19 @@ func TestIdempotencyKeys(t *testing.T) {
 		"the objects are right where data is old, and what they do not say is kept": func(s *scene) {
 			s.claims("report", "a", "a")
 			s.claims("kept", "a", "a")
-			must(s.t, s.client.HSet(s.t.Context(), s.gate.claimKeys("acme")[0], ":epoch", "1 another").Err(), "change the epoch")
+			must(s.t, s.client.HSet(s.t.Context(), s.quota.claimKeys("acme")[0], ":epoch", "1 another").Err(), "change the epoch")
 			s.keysAreClosed(RebuildServer)
-			must(s.t, s.gate.FinishRebuildKeys(s.t.Context(), "acme", s.beginsKeys(), map[string]Claim{"report": claimOf("b")}), "finish")
+			must(s.t, s.quota.FinishRebuildKeys(s.t.Context(), "acme", s.beginsKeys(), map[string]Claim{"report": claimOf("b")}), "finish")
 			s.claims("report", "c", "b")
 			s.claims("kept", "c", "a")
 		},
 		"keys have no end": func(s *scene) {
 			s.claims("report", "a", "a")
-			if left := s.client.PTTL(s.t.Context(), s.gate.claimKeys("acme")[0]).Val(); left > 0 {
+			if left := s.client.PTTL(s.t.Context(), s.quota.claimKeys("acme")[0]).Val(); left > 0 {
 				s.t.Errorf("the keys end in %s", left)
 			}
 			s.yields("report", "a")
-			if left := s.client.PTTL(s.t.Context(), s.gate.claimKeys("acme")[0]).Val(); left <= 0 {
+			if left := s.client.PTTL(s.t.Context(), s.quota.claimKeys("acme")[0]).Val(); left <= 0 {
 				s.t.Error("a hash without keys has no end")
 			}
 		},
@@ -178,7 +178,7 @@ func TestIdempotencyKeys(t *testing.T) {
 			for i := range runs {
 				all.Go(func() {
 					var err error
-					if owners[i], err = s.gate.ClaimKey(s.t.Context(), "acme", "report", claimOf(strconv.Itoa(i))); err != nil {
+					if owners[i], err = s.quota.ClaimKey(s.t.Context(), "acme", "report", claimOf(strconv.Itoa(i))); err != nil {
 						s.t.Errorf("claim: %v", err)
 					}
 				})
@@ -196,7 +196,7 @@ func TestIdempotencyKeys(t *testing.T) {
 		for name, test := range tests {
 			t.Run(name, func(t *testing.T) {
 				s := newScene(t, client, nil, 0)
-				must(t, s.gate.FinishRebuildKeys(t.Context(), "acme", s.beginsKeys(), nil), "rebuild")
+				must(t, s.quota.FinishRebuildKeys(t.Context(), "acme", s.beginsKeys(), nil), "rebuild")
 				test(s)
 			})
 		}

@@ -1,14 +1,14 @@
-// Package admission decides which runs of a tenant are let in, so that never more than the limit are in at a time: slots, the line
+// Package store decides which runs of a tenant are let in, so that never more than the limit are in at a time: slots, the queue
 // of those that wait, reservations, and idempotency keys, in Redis. It knows nothing of Kubernetes and NATS.
 //
 // # What is true
 //
-// The run objects are the truth, and the caller knows them. The gate makes counting atomic and fast: whoever gets a slot may write
+// The run objects are the truth, and the caller knows them. The quota makes counting atomic and fast: whoever gets a slot may write
 // that the run is admitted, and a slot is taken before that and given back after the run is over. So the slots are always at
-// least those of the runs that are admitted, unless Redis loses data; then the gate is closed until they are again.
+// least those of the runs that are admitted, unless Redis loses data; then the quota is closed until they are again.
 //
 //	         Admit: slots are full                        Admit, when woken
-//	unknown ----------------------> in line --------------------------------------+
+//	unknown ----------------------> in the queue --------------------------------------+
 //	 |  |                            |                                            v
 //	 |  | Reserve                    | Release                     Admit        slot ---- Admit: same answer
 //	 |  +----------> reserved -------|-------------------------------------------> |
@@ -22,7 +22,7 @@
 //
 //	{adm:<policy>:<tenant>}:slots     hash: UID of the run -> when it took its slot; and the epoch
 //	{adm:<policy>:<tenant>}:line      sorted set of equal scores: "<priority> <created> <name> <uid>", in order of bytes
-//	{adm:<policy>:<tenant>}:places    hash: UID -> member of the line
+//	{adm:<policy>:<tenant>}:places    hash: UID -> member of the queue
 //	{adm:<policy>:<tenant>}:reserved  sorted set: UID by the end of its reservation
 //	{adm:<policy>:<tenant>}:lock      strategy Lock only: the token of the holder
 //	{admkeys:<tenant>}:keys           hash: "=" and the idempotency key -> "<uid> <name> <hash of the spec>[ <end of its
@@ -42,9 +42,9 @@
 //
 //	in already                          admitted, whatever the limit is now
 //	has a reservation                   admitted if used < limit
-//	else                                admitted if rank in line < limit - used - reserved, rank counted from 0
+//	else                                admitted if rank in the queue < limit - used - reserved, rank counted from 0
 //
-// So nobody has to be first to be let in: of three free slots the first three in line may take one each, in any order. A run that is
+// So nobody has to be first to be let in: of three free slots the first three in the queue may take one each, in any order. A run that is
 // gone without Release blocks the place that it has, and no other. Order: priority, the highest first; then creation, in seconds;
 // then name; then UID. A run that asks again with another priority moves. A limit that is raised lets in more (ask Next whom to wake);
 // one that is lowered takes nothing from anybody.
@@ -52,8 +52,8 @@
 // Guarantee (G4): a call never adds a slot beyond the limit it was given. All changes are scripts, which Redis runs one at a
 // time; so whatever number of processes asks, in whatever strategies, replies lost or not, the slots of a key are at most the limit.
 //
-// A reservation is for the webhook: the run does not exist yet, and may never. It is given if slots, reservations and the line
-// together are below the limit, so nobody who waits is overtaken; and never a place in line.
+// A reservation is for the webhook: the run does not exist yet, and may never. It is given if slots, reservations and the queue
+// together are below the limit, so nobody who waits is overtaken; and never a place in the queue.
 //
 // # Strategies
 //
@@ -67,7 +67,7 @@
 // # Epoch: when the data may be trusted
 //
 // The epoch, "<term> <run_id>", is a field of the hash that has the slots, so both are lost together if one is. run_id is that
-// of the server: the script reads that of the one that runs it (INFO; some microseconds). The term rises with each rebuild, and a Gate
+// of the server: the script reads that of the one that runs it (INFO; some microseconds). The term rises with each rebuild, and a Store
 // remembers the highest that it has seen of each key. Anything else than this is closed, *RebuildingError:
 //
 //	no epoch                    never used, long unused, FLUSHALL, eviction, restart without persistence
@@ -99,7 +99,7 @@
 //
 // # The janitor
 //
-// Book says everything that the gate has, for comparison with the run objects. Restore gives a slot to admitted runs without one; Drop
+// Book says everything that the quota has, for comparison with the run objects. Restore gives a slot to admitted runs without one; Drop
 // takes from those that are over. Both count what they found as drift. A slot whose run exists and is not admitted yet is no drift:
 // its next pass uses it. Missing places need no repair: a run that is woken takes its place again.
 //
@@ -113,16 +113,16 @@
 // # Failure handling
 //
 // Redis out of reach, refusing, hanging: *UnavailableError, each call within a second (strategy Lock: MaxWait and three seconds). The
-// call may have happened: Admit, Reserve and ClaimKey are repeated with the same UID and find what they got; Release, Drop and YieldKey
+// call may have happened: Admit, Reserve and ClaimKey are repeated with the same UID and find what they got; Release, Drop and ReleaseKey
 // are repeated until they succeed. A call that is carried out late, after its run was released, leaves a slot, which the janitor finds.
 // Nothing is ever admitted on doubt.
 //
-// The line may be lost on its own (eviction of one key): runs come back into it when they ask, or are let in out of order meanwhile.
-// Likewise reservations: their runs stand in line. Neither breaks the limit.
+// The queue may be lost on its own (eviction of one key): runs come back into it when they ask, or are let in out of order meanwhile.
+// Likewise reservations: their runs stand in the queue. Neither breaks the limit.
 //
 // # Bounds
 //
-// No goroutines, nothing to close. Each decision is O(log n) in the length of the line. Answers of Release, Next and Drop are as long as the
-// number of free slots, those of Book as long as what there is. A Gate remembers the terms of 65,536 keys; of others it does
+// No goroutines, nothing to close. Each decision is O(log n) in the length of the queue. Answers of Release, Next and Drop are as long as the
+// number of free slots, those of Book as long as what there is. A Store remembers the terms of 65,536 keys; of others it does
 // not notice a lower one. 50 tenants have metrics of their own.
 package store

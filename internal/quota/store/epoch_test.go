@@ -35,7 +35,7 @@ func TestDataThatIsLost(t *testing.T) {
 		// mutation: an epoch in a key of its own makes this fail: the slots are gone and nobody notices.
 		"slots that are evicted are closed": func(s *scene) {
 			s.admits(run("a", 0, 0))
-			must(s.t, s.client.Del(s.t.Context(), s.gate.keys(acme())[0]).Err(), "evict")
+			must(s.t, s.client.Del(s.t.Context(), s.quota.keys(acme())[0]).Err(), "evict")
 			s.isClosed(RebuildMissing)
 		},
 		"while it is rebuilt it is closed": func(s *scene) {
@@ -83,13 +83,13 @@ func TestDataThatIsLost(t *testing.T) {
 		"who is rebuilt keeps no place and no reservation": func(s *scene) {
 			s.limit(0).waits(run("a", 0, 0), 1, "")
 			s.limit(9).reserves("b", true)
-			must(s.t, s.client.Del(s.t.Context(), s.gate.keys(acme())[0]).Err(), "evict")
+			must(s.t, s.client.Del(s.t.Context(), s.quota.keys(acme())[0]).Err(), "evict")
 			s.rebuild("a", "b")
 			s.holds([]string{"a", "b"}, nil, nil)
 		},
 		// mutation: tidy() without PERSIST makes this fail.
 		"slots have no end, what holds nothing has": func(s *scene) {
-			slots := s.gate.keys(acme())[0]
+			slots := s.quota.keys(acme())[0]
 			ends := func(want bool) {
 				s.t.Helper()
 				if left := s.client.PTTL(s.t.Context(), slots).Val(); (left > 0) != want {
@@ -101,13 +101,13 @@ func TestDataThatIsLost(t *testing.T) {
 			ends(false)
 			s.releases("a")
 			ends(true)
-			must(s.t, s.gate.Restore(s.t.Context(), acme(), []string{"a"}), "restore")
+			must(s.t, s.quota.Restore(s.t.Context(), acme(), []string{"a"}), "restore")
 			ends(false)
 		},
 		"a release while it is closed frees, and says that it must be repeated": func(s *scene) {
 			s.admits(run("a", 0, 0))
 			token := s.closes()
-			if _, err := s.gate.Release(s.t.Context(), acme(), s.limits, "a"); !is[*RebuildingError](err) {
+			if _, err := s.quota.Release(s.t.Context(), acme(), s.limits, "a"); !is[*RebuildingError](err) {
 				s.t.Errorf("release: %v; want rebuilding", err)
 			}
 			s.finishes(token, nil)
@@ -124,7 +124,7 @@ func TestDataThatIsLost(t *testing.T) {
 // closes puts the slots into the state after a restart: the data is there, the epoch is of another server. It begins a rebuild.
 func (s *scene) closes() string {
 	s.t.Helper()
-	must(s.t, s.client.HSet(s.t.Context(), s.gate.keys(acme())[0], ":epoch", "1 another").Err(), "change the epoch")
+	must(s.t, s.client.HSet(s.t.Context(), s.quota.keys(acme())[0], ":epoch", "1 another").Err(), "change the epoch")
 	s.isClosed(RebuildServer)
 	return s.begins()
 }
@@ -174,7 +174,7 @@ func TestAReplicaThatLaggedIsClosedWhenItIsPromoted(t *testing.T) {
 
 	s := *old
 	s.client = testClient(t, replica.Addr())
-	s.gate = testGate(s.client, Options{})
+	s.quota = testQuota(s.client, Options{})
 	must(t, s.client.ReplicaOf(t.Context(), "NO", "ONE").Err(), "promote")
 	s.isClosed(RebuildServer)
 	s.rebuild("a", "b")
@@ -184,7 +184,7 @@ func TestAReplicaThatLaggedIsClosedWhenItIsPromoted(t *testing.T) {
 
 // The old master was away while another was used, and comes back as it was: open by its own run_id.
 //
-// mutation: a Gate that does not learn terms makes this fail.
+// mutation: a Store that does not learn terms makes this fail.
 func TestAMasterThatComesBackWithOldDataIsClosed(t *testing.T) {
 	first, second := redistest.Start(t), redistest.Start(t)
 	var at atomic.Value
@@ -209,12 +209,12 @@ func TestAMasterThatComesBackWithOldDataIsClosed(t *testing.T) {
 	s.waits(run("c", 0, 0), 1, "")
 
 	t.Run("though the clock of the other server is behind", func(*testing.T) {
-		key := s.gate.keys(acme())[0]
-		s.gate.learn(key, reply{int64(1) << 52})
+		key := s.quota.keys(acme())[0]
+		s.quota.learn(key, reply{int64(1) << 52})
 		s.isClosed(RebuildOlder)
 		s.rebuild("a")
 		s.limit(9).admits(run("b", 0, 0))
-		if term := s.gate.floor(key); term != 1<<52+1 {
+		if term := s.quota.floor(key); term != 1<<52+1 {
 			t.Errorf("term %d; want one more", term)
 		}
 	})
@@ -224,8 +224,8 @@ func TestAServerThatHidesItsRunIDIsNotTrusted(t *testing.T) {
 	server := redistest.Start(t)
 	s := newScene(t, testClient(t, server.Addr()), nil, 2)
 	must(t, server.Client().Do(t.Context(), "ACL", "SETUSER", "default", "-info").Err(), "take the right to INFO")
-	_, admit := s.gate.Admit(t.Context(), acme(), s.limits, run("a", 0, 0))
-	_, begin := s.gate.BeginRebuild(t.Context(), Key{Tenant: "new"})
+	_, admit := s.quota.Admit(t.Context(), acme(), s.limits, run("a", 0, 0))
+	_, begin := s.quota.BeginRebuild(t.Context(), Key{Tenant: "new"})
 	for call, err := range map[string]error{"admit": admit, "begin": begin} {
 		if !is[*UnavailableError](err) || !strings.Contains(err.Error(), "can't run this command") {
 			t.Errorf("%s: %v; want unavailable, because of INFO", call, err)
@@ -271,7 +271,7 @@ func TestAClusterServesTheScripts(t *testing.T) {
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{server.Addr()}})
 	t.Cleanup(func() { _ = client.Close() })
 	for _, lock := range bothStrategies() {
-		story(t, testGate(client, Options{KeyPrefix: "prod-"}), lock)
+		story(t, testQuota(client, Options{KeyPrefix: "prod-"}), lock)
 		must(t, client.FlushAll(t.Context()).Err(), "flush")
 	}
 }
@@ -284,12 +284,12 @@ func TestTheRightsOfTheDocumentationAreEnough(t *testing.T) {
 	must(t, server.Client().Do(t.Context(), append([]any{"ACL", "SETUSER", "gate", "on", ">secret", "resetchannels", "-@all"}, rights...)...).Err(), "make the user %v", rights)
 	client := testClient(t, server.Addr(), func(o *redis.Options) { o.Username, o.Password = "gate", "secret" })
 	for _, lock := range bothStrategies() {
-		story(t, testGate(client, Options{}), lock)
+		story(t, testQuota(client, Options{}), lock)
 		server.FlushAll()
 	}
 }
 
-// story uses every verb of a gate on an empty Redis.
+// story uses every verb of a quota on an empty Redis.
 func story(t *testing.T, g *Store, lock *LockSettings) {
 	t.Helper()
 	ctx, k, l := t.Context(), acme(), Limits{Max: 1, Lock: lock}
@@ -316,7 +316,7 @@ func story(t *testing.T, g *Store, lock *LockSettings) {
 	token, err = g.BeginRebuildKeys(ctx, k.Tenant)
 	must(t, errors.Join(err, g.FinishRebuildKeys(ctx, k.Tenant, token, map[string]Claim{"key": {UID: "u"}})), "rebuild keys")
 	_, err = g.ClaimKey(ctx, k.Tenant, "key", Claim{UID: "v"})
-	must(t, errors.Join(err, g.YieldKey(ctx, k.Tenant, "key", "u")), "claim and yield")
+	must(t, errors.Join(err, g.ReleaseKey(ctx, k.Tenant, "key", "u")), "claim and yield")
 	_, err = g.Claims(ctx, k.Tenant)
 	must(t, err, "claims")
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/lockmgr/redistest"
 )
 
-// every calls each verb of a gate at the same time.
+// every calls each verb of a quota at the same time.
 func every(ctx context.Context, g *Store, l Limits) map[string]error {
 	calls := map[string]func() error{
 		"admit":       func() error { _, err := g.Admit(ctx, acme(), l, run("a", 0, 0)); return err },
@@ -29,7 +29,7 @@ func every(ctx context.Context, g *Store, l Limits) map[string]error {
 		"begin":       func() error { _, err := g.BeginRebuild(ctx, acme()); return err },
 		"finish":      func() error { return g.FinishRebuild(ctx, acme(), "token", nil) },
 		"claim":       func() error { _, err := g.ClaimKey(ctx, "acme", "key", claimOf("a")); return err },
-		"yield":       func() error { return g.YieldKey(ctx, "acme", "key", "a") },
+		"yield":       func() error { return g.ReleaseKey(ctx, "acme", "key", "a") },
 		"claims":      func() error { _, err := g.Claims(ctx, "acme"); return err },
 		"begin keys":  func() error { _, err := g.BeginRebuildKeys(ctx, "acme"); return err },
 		"finish keys": func() error { return g.FinishRebuildKeys(ctx, "acme", "token", nil) },
@@ -106,7 +106,7 @@ func TestLostReplies(t *testing.T) {
 		for strategy, lock := range bothStrategies() {
 			t.Run(strategy, func(t *testing.T) {
 				s := newScene(t, client, lock, 2)
-				must(t, s.gate.FinishRebuildKeys(t.Context(), "acme", s.beginsKeys(), nil), "rebuild keys")
+				must(t, s.quota.FinishRebuildKeys(t.Context(), "acme", s.beginsKeys(), nil), "rebuild keys")
 				h := s.hooked()
 				lost := func(what string, call func() error) {
 					t.Helper()
@@ -122,7 +122,7 @@ func TestLostReplies(t *testing.T) {
 					h.set(nil, nil)
 				}
 				admit := func(r Run) func() error {
-					return func() error { _, err := s.gate.Admit(t.Context(), acme(), s.limits, r); return err }
+					return func() error { _, err := s.quota.Admit(t.Context(), acme(), s.limits, r); return err }
 				}
 				lost("admit", admit(run("a", 0, 9)))
 				s.holds([]string{"a"}, nil, nil)
@@ -131,16 +131,16 @@ func TestLostReplies(t *testing.T) {
 				lost("place", admit(run("c", 0, 7)))
 				s.waits(run("c", 0, 7), 1, "")
 				s.holds([]string{"a", "b"}, []string{"c"}, nil)
-				lost("release", func() error { _, err := s.gate.Release(t.Context(), acme(), s.limits, "a"); return err })
+				lost("release", func() error { _, err := s.quota.Release(t.Context(), acme(), s.limits, "a"); return err })
 				s.releases("a", "c")
 				s.releases("c")
 				lost("reserve", func() error {
-					_, err := s.gate.Reserve(t.Context(), acme(), s.limits, run("r", 0, 0), time.Minute)
+					_, err := s.quota.Reserve(t.Context(), acme(), s.limits, run("r", 0, 0), time.Minute)
 					return err
 				})
 				s.reserves("r", true)
 				s.holds([]string{"b"}, nil, []string{"r"})
-				lost("claim", func() error { _, err := s.gate.ClaimKey(t.Context(), "acme", "key", claimOf("a")); return err })
+				lost("claim", func() error { _, err := s.quota.ClaimKey(t.Context(), "acme", "key", claimOf("a")); return err })
 				s.claims("key", "a", "a")
 				s.claims("key", "b", "a")
 			})
@@ -155,7 +155,7 @@ func TestARebuildWhoseReplyWasLostIsRepeated(t *testing.T) {
 		h := s.hooked()
 		token := s.begins()
 		h.set(nil, func(string) error { return errLostReply })
-		if err := s.gate.FinishRebuild(t.Context(), acme(), token, []string{"a"}); !is[*UnavailableError](err) {
+		if err := s.quota.FinishRebuild(t.Context(), acme(), token, []string{"a"}); !is[*UnavailableError](err) {
 			t.Errorf("finish: %v; want unavailable", err)
 		}
 		h.set(nil, nil)
@@ -172,8 +172,8 @@ func TestDataOfAnotherKind(t *testing.T) {
 				s := newScene(t, client, nil, 2)
 				s.limit(0).waits(run("a", 0, 0), 1, "")
 				s.limit(9).reserves("r", true)
-				must(t, client.Set(t.Context(), s.gate.keys(acme())[i], "odd", 0).Err(), "put something odd")
-				if _, err := s.gate.Admit(t.Context(), acme(), s.limits, run("a", 0, 0)); !is[*UnavailableError](err) {
+				must(t, client.Set(t.Context(), s.quota.keys(acme())[i], "odd", 0).Err(), "put something odd")
+				if _, err := s.quota.Admit(t.Context(), acme(), s.limits, run("a", 0, 0)); !is[*UnavailableError](err) {
 					t.Errorf("admit: %v; want unavailable", err)
 				}
 			})
@@ -181,16 +181,16 @@ func TestDataOfAnotherKind(t *testing.T) {
 		t.Run("an epoch that is none", func(t *testing.T) {
 			s := newScene(t, client, nil, 2)
 			for _, odd := range []string{"", "odd", "1", "-1 x", "99999999999999 "} {
-				must(t, client.HSet(t.Context(), s.gate.keys(acme())[0], ":epoch", odd).Err(), "put something odd")
+				must(t, client.HSet(t.Context(), s.quota.keys(acme())[0], ":epoch", odd).Err(), "put something odd")
 				s.isClosed(RebuildServer)
 			}
 		})
 		t.Run("a line of another make", func(t *testing.T) {
 			s := newScene(t, client, nil, 0)
 			s.waits(run("a", 0, 0), 1, "")
-			must(t, client.ZAdd(t.Context(), s.gate.keys(acme())[1], redis.Z{Member: "0 odd"}).Err(), "put something odd")
+			must(t, client.ZAdd(t.Context(), s.quota.keys(acme())[1], redis.Z{Member: "0 odd"}).Err(), "put something odd")
 			s.waits(run("a", 0, 0), 2, "")
-			if _, err := s.gate.Book(t.Context(), acme()); !is[*UnavailableError](err) {
+			if _, err := s.quota.Book(t.Context(), acme()); !is[*UnavailableError](err) {
 				t.Errorf("book: %v; want unavailable", err)
 			}
 		})
@@ -205,10 +205,10 @@ func TestNamesThatNoObjectHasAreRefused(t *testing.T) {
 		_, admit := g.Admit(t.Context(), k, limits, ok)
 		_, reserve := g.Reserve(t.Context(), k, limits, ok, time.Minute)
 		_, release := g.Release(t.Context(), k, limits, "a")
-		_, book := g.Book(t.Context(), k)
+		_, snapshot := g.Book(t.Context(), k)
 		_, begin := g.BeginRebuild(t.Context(), k)
 		for call, err := range map[string]error{
-			"admit": admit, "reserve": reserve, "release": release, "book": book, "begin": begin,
+			"admit": admit, "reserve": reserve, "release": release, "book": snapshot, "begin": begin,
 			"restore": g.Restore(t.Context(), k, nil), "finish": g.FinishRebuild(t.Context(), k, "token", nil),
 		} {
 			if !errors.Is(err, ErrInvalidRequest) {
@@ -227,7 +227,7 @@ func TestNamesThatNoObjectHasAreRefused(t *testing.T) {
 	_, odd := g.ClaimKey(t.Context(), "acme", "key", Claim{UID: "a", Name: "a b"})
 	for call, err := range map[string]error{
 		"drop": drop, "long key": longKey, "no key": noKey, "odd claim": odd,
-		"tenant":      g.YieldKey(t.Context(), "a}b", "key", "a"),
+		"tenant":      g.ReleaseKey(t.Context(), "a}b", "key", "a"),
 		"no token":    g.FinishRebuild(t.Context(), acme(), "", nil),
 		"no token 2":  g.FinishRebuildKeys(t.Context(), "acme", "", nil),
 		"odd rebuild": g.FinishRebuildKeys(t.Context(), "acme", "token", map[string]Claim{"key": {UID: ":x"}}),

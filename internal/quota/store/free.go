@@ -9,10 +9,10 @@ import (
 const (
 	driftLeaked     = "leaked"      // a slot without an admitted run
 	driftMissing    = "missing"     // an admitted run without a slot
-	driftStalePlace = "stale_place" // a place in line of a run that does not wait
+	driftStalePlace = "stale_place" // a place in the queue of a run that does not wait
 )
 
-// Release takes from a run whatever it has: slot, place in line, reservation. It returns the UIDs of all runs in line that can be
+// Release takes from a run whatever it has: slot, place in the queue, reservation. It returns the UIDs of all runs in the queue that can be
 // admitted now, for the caller to wake: at most as many as slots are free. Idempotent.
 //
 // Errors: *UnavailableError, *RebuildingError, ErrInvalidRequest. After one of the first two it must be repeated: a rebuild that

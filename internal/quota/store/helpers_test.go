@@ -33,7 +33,7 @@ func testClient(t testing.TB, addr string, change ...func(*redis.Options)) *redi
 	return client
 }
 
-func testGate(client redis.UniversalClient, o Options) *Store {
+func testQuota(client redis.UniversalClient, o Options) *Store {
 	g := New(client, o)
 	g.timeout = patience
 	return g
@@ -61,18 +61,18 @@ func run(uid string, priority int32, age int) Run {
 	return Run{UID: uid, Name: "team/" + uid, Priority: priority, Created: time.Unix(1_800_000_000-int64(age)*60, 0).UTC()}
 }
 
-// scene is a gate with what the steps of a test do.
+// scene is a quota with what the steps of a test do.
 type scene struct {
 	t      testing.TB
 	client *redis.Client
-	gate   *Store
+	quota  *Store
 	limits Limits
 }
 
 // newScene empties Redis and opens the slots of acme.
 func newScene(t testing.TB, client *redis.Client, lock *LockSettings, limit int) *scene {
 	t.Helper()
-	s := &scene{t: t, client: client, gate: testGate(client, Options{}), limits: Limits{Max: limit, Lock: lock}}
+	s := &scene{t: t, client: client, quota: testQuota(client, Options{}), limits: Limits{Max: limit, Lock: lock}}
 	s.flush()
 	s.rebuild()
 	return s
@@ -92,7 +92,7 @@ func (s *scene) rebuild(uids ...string) {
 
 func (s *scene) begins() string {
 	s.t.Helper()
-	token, err := s.gate.BeginRebuild(s.t.Context(), acme())
+	token, err := s.quota.BeginRebuild(s.t.Context(), acme())
 	if err != nil {
 		s.t.Fatalf("begin rebuild: %v", err)
 	}
@@ -101,7 +101,7 @@ func (s *scene) begins() string {
 
 func (s *scene) finishes(token string, want error, uids ...string) {
 	s.t.Helper()
-	if err := s.gate.FinishRebuild(s.t.Context(), acme(), token, uids); !errors.Is(err, want) || (want == nil && err != nil) {
+	if err := s.quota.FinishRebuild(s.t.Context(), acme(), token, uids); !errors.Is(err, want) || (want == nil && err != nil) {
 		s.t.Fatalf("finish rebuild: %v; want %v", err, want)
 	}
 }
@@ -115,7 +115,7 @@ func (s *scene) limit(n int) *scene {
 
 func (s *scene) admits(r Run) {
 	s.t.Helper()
-	if a, err := s.gate.Admit(s.t.Context(), acme(), s.limits, r); !a.Admitted || err != nil {
+	if a, err := s.quota.Admit(s.t.Context(), acme(), s.limits, r); !a.Admitted || err != nil {
 		s.t.Fatalf("admit %s: %+v, %v; want admitted", r.UID, a, err)
 	}
 }
@@ -126,7 +126,7 @@ func (s *scene) waits(r Run, position int, ahead string) {
 	if ahead != "" {
 		ahead = "team/" + ahead
 	}
-	a, err := s.gate.Admit(s.t.Context(), acme(), s.limits, r)
+	a, err := s.quota.Admit(s.t.Context(), acme(), s.limits, r)
 	if a.Admitted || a.Position != position || a.Ahead != ahead || err != nil {
 		s.t.Fatalf("admit %s: %+v, %v; want position %d behind %q", r.UID, a, err, position, ahead)
 	}
@@ -134,14 +134,14 @@ func (s *scene) waits(r Run, position int, ahead string) {
 
 func (s *scene) reserves(uid string, want bool) {
 	s.t.Helper()
-	if a, err := s.gate.Reserve(s.t.Context(), acme(), s.limits, run(uid, 0, 0), time.Minute); a.Admitted != want || err != nil {
+	if a, err := s.quota.Reserve(s.t.Context(), acme(), s.limits, run(uid, 0, 0), time.Minute); a.Admitted != want || err != nil {
 		s.t.Fatalf("reserve %s: %+v, %v; want %v", uid, a, err, want)
 	}
 }
 
 func (s *scene) releases(uid string, next ...string) {
 	s.t.Helper()
-	got, err := s.gate.Release(s.t.Context(), acme(), s.limits, uid)
+	got, err := s.quota.Release(s.t.Context(), acme(), s.limits, uid)
 	if !slices.Equal(got, next) || err != nil {
 		s.t.Fatalf("release %s wakes %v, %v; want %v", uid, got, err, next)
 	}
@@ -152,13 +152,13 @@ func (s *scene) isClosed(why RebuildReason) {
 	s.t.Helper()
 	ctx := s.t.Context()
 	calls := map[string]error{}
-	_, calls["admit"] = s.gate.Admit(ctx, acme(), s.limits, run("closed", 0, 0))
-	_, calls["reserve"] = s.gate.Reserve(ctx, acme(), s.limits, run("closed", 0, 0), time.Minute)
-	_, calls["release"] = s.gate.Release(ctx, acme(), s.limits, "closed")
-	_, calls["next"] = s.gate.Next(ctx, acme(), s.limits)
-	_, calls["book"] = s.gate.Book(ctx, acme())
-	_, calls["drop"] = s.gate.Drop(ctx, acme(), s.limits, []string{"closed"})
-	calls["restore"] = s.gate.Restore(ctx, acme(), []string{"closed"})
+	_, calls["admit"] = s.quota.Admit(ctx, acme(), s.limits, run("closed", 0, 0))
+	_, calls["reserve"] = s.quota.Reserve(ctx, acme(), s.limits, run("closed", 0, 0), time.Minute)
+	_, calls["release"] = s.quota.Release(ctx, acme(), s.limits, "closed")
+	_, calls["next"] = s.quota.Next(ctx, acme(), s.limits)
+	_, calls["book"] = s.quota.Book(ctx, acme())
+	_, calls["drop"] = s.quota.Drop(ctx, acme(), s.limits, []string{"closed"})
+	calls["restore"] = s.quota.Restore(ctx, acme(), []string{"closed"})
 	for call, err := range calls {
 		if e, ok := errors.AsType[*RebuildingError](err); !ok || e.Why != why || e.Key != acme() {
 			s.t.Errorf("%s: %v; want closed: %s", call, err, why)
@@ -169,10 +169,10 @@ func (s *scene) isClosed(why RebuildReason) {
 	}
 }
 
-// holds fails the test unless these runs have slots, these are in line, in order, and these have reservations.
-func (s *scene) holds(slots, line, reserved []string) {
+// holds fails the test unless these runs have slots, these are in the queue, in order, and these have reservations.
+func (s *scene) holds(slots, queue, reserved []string) {
 	s.t.Helper()
-	b, err := s.gate.Book(s.t.Context(), acme())
+	b, err := s.quota.Book(s.t.Context(), acme())
 	if err != nil {
 		s.t.Fatalf("book: %v", err)
 	}
@@ -188,13 +188,13 @@ func (s *scene) holds(slots, line, reserved []string) {
 		uids(len(b.Line), func(i int) string { return b.Line[i].UID }),
 		uids(len(b.Reserved), func(i int) string { return b.Reserved[i].UID }),
 	}
-	if diff := cmp.Diff([][]string{slots, line, reserved}, got); diff != "" {
+	if diff := cmp.Diff([][]string{slots, queue, reserved}, got); diff != "" {
 		s.t.Fatalf("slots, line, reservations (-want +got):\n%s", diff)
 	}
 }
 
 // advance lets d pass for reservations, by moving their ends.
-func (s *scene) advance(d time.Duration) { s.t.Helper(); advance(s.t, s.client, s.gate, d) }
+func (s *scene) advance(d time.Duration) { s.t.Helper(); advance(s.t, s.client, s.quota, d) }
 
 func advance(t testing.TB, client redis.UniversalClient, g *Store, d time.Duration) {
 	t.Helper()

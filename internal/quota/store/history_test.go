@@ -16,7 +16,7 @@ import (
 
 // TestHistories lets three replicas drive the same hundred runs of a tenant with limit 2, while Redis loses its data or is
 // restarted. The world checks each change of the run objects: I4 holds at every moment. In the end all runs are over, and nothing
-// is left in the gate.
+// is left in the quota.
 //
 // mutation: a replica that does not touch the runs before it lists them, a restore.lua that adds nothing, and a room() that counts no
 // slots make this fail.
@@ -76,7 +76,7 @@ func play(t *testing.T, w *world, limits func() Limits, connect func() redis.Uni
 	var all, janitor sync.WaitGroup
 	var first *replica
 	for range 3 {
-		r := &replica{world: w, gate: testGate(connect(), Options{}), limits: limits, hold: 10 * time.Millisecond, pause: 2 * time.Millisecond}
+		r := &replica{world: w, quota: testQuota(connect(), Options{}), limits: limits, hold: 10 * time.Millisecond, pause: 2 * time.Millisecond}
 		first = r
 		for uid := range w.wakes {
 			all.Go(func() { r.drive(ctx, uid) })
@@ -125,7 +125,7 @@ func TestAHolderThatIsPausedOverALossDoesNotComeIn(t *testing.T) {
 	onEach(t, func(t *testing.T, client *redis.Client) {
 		s := newScene(t, client, nil, 1)
 		w := newWorld(t, 1, 2)
-		r := &replica{world: w, gate: s.gate, limits: func() Limits { return s.limits }}
+		r := &replica{world: w, quota: s.quota, limits: func() Limits { return s.limits }}
 		paused := w.read("run-ab")
 		s.admits(paused.Run)
 		s.flush()

@@ -53,14 +53,14 @@ func (h *hook) set(before func(string), after func(string) error) {
 	h.before, h.after = before, after
 }
 
-// hooked puts a hook before the scene's gate; all scripts are loaded already.
+// hooked puts a hook before the scene's quota; all scripts are loaded already.
 func (s *scene) hooked() *hook {
 	s.t.Helper()
 	h := &hook{}
 	client := testClient(s.t, s.client.Options().Addr)
 	client.AddHook(h)
-	s.gate = testGate(client, s.gate.opts)
-	load(s.t, s.gate)
+	s.quota = testQuota(client, s.quota.opts)
+	load(s.t, s.quota)
 	return h
 }
 
@@ -69,7 +69,7 @@ func load(t testing.TB, g *Store) {
 	t.Helper()
 	c, all := g.client, g.scripts
 	for _, script := range []*redis.Script{
-		all.admit, all.reserve, all.free, all.restore, all.begin, all.book, all.unlock, all.claim, all.yield, all.claims, all.reclaim,
+		all.admit, all.reserve, all.free, all.restore, all.begin, all.snapshot, all.unlock, all.claim, all.releaseKey, all.claims, all.reclaim,
 	} {
 		must(t, script.Load(t.Context(), c).Err(), "load a script")
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/policy"
 )
 
-func lockKey(s *scene) string { return s.gate.keys(acme())[4] }
+func lockKey(s *scene) string { return s.quota.keys(acme())[4] }
 
 // The holder of the lock sleeps before its decision until its TTL is over, and others decide meanwhile.
 //
@@ -23,11 +23,11 @@ func TestAHolderPausedBeyondItsTTLDecidesNothing(t *testing.T) {
 	onEach(t, func(t *testing.T, client *redis.Client) {
 		for call, decide := range map[string]func(s *scene) error{
 			"admit": func(s *scene) error {
-				_, err := s.gate.Admit(t.Context(), acme(), s.limits, run("paused", 0, 9))
+				_, err := s.quota.Admit(t.Context(), acme(), s.limits, run("paused", 0, 9))
 				return err
 			},
 			"reserve": func(s *scene) error {
-				_, err := s.gate.Reserve(t.Context(), acme(), s.limits, run("paused", 0, 9), time.Minute)
+				_, err := s.quota.Reserve(t.Context(), acme(), s.limits, run("paused", 0, 9), time.Minute)
 				return err
 			},
 		} {
@@ -91,19 +91,19 @@ func TestHowABusyLockIsWaitedFor(t *testing.T) {
 				clk := clocktesting.NewFakeClock(time.Unix(0, 0))
 				var delays []time.Duration
 				var drawn int
-				s.gate.opts.Clock = clk
-				s.gate.opts.Rand = func() float64 { drawn++; return test.rand[(drawn-1)%len(test.rand)] }
-				s.gate.opts.OnBusyRetry = func(policy string, fixed bool, delay time.Duration) {
+				s.quota.opts.Clock = clk
+				s.quota.opts.Rand = func() float64 { drawn++; return test.rand[(drawn-1)%len(test.rand)] }
+				s.quota.opts.OnBusyRetry = func(policy string, fixed bool, delay time.Duration) {
 					if policy != "batch" || fixed != test.settings.Retry.Fixed {
 						t.Errorf("a wait for %s, fixed %v", policy, fixed)
 					}
 					delays = append(delays, delay)
 				}
-				s.gate.opts.OnTaken = func(string, int) { t.Error("a lock was counted that was not had") }
+				s.quota.opts.OnTaken = func(string, int) { t.Error("a lock was counted that was not had") }
 				must(t, client.Set(t.Context(), lockKey(s), "another", 0).Err(), "take the lock")
 
 				var err error
-				stepped(clk, func() { _, err = s.gate.Admit(t.Context(), acme(), s.limits, run("a", 0, 0)) })
+				stepped(clk, func() { _, err = s.quota.Admit(t.Context(), acme(), s.limits, run("a", 0, 0)) })
 				busy, ok := errors.AsType[*BusyError](err)
 				if !ok || busy.Waited != test.settings.MaxWait || busy.Key != acme() {
 					t.Errorf("admit: %+v; want busy after exactly %s", err, test.settings.MaxWait)
@@ -167,7 +167,7 @@ func TestTheLockIsGivenBack(t *testing.T) {
 				}
 				return nil
 			})
-			if _, err := s.gate.Admit(t.Context(), acme(), s.limits, run("a", 0, 0)); !is[*UnavailableError](err) || !errors.Is(err, errLostReply) {
+			if _, err := s.quota.Admit(t.Context(), acme(), s.limits, run("a", 0, 0)); !is[*UnavailableError](err) || !errors.Is(err, errLostReply) {
 				t.Errorf("admit: %v; want unavailable", err)
 			}
 			isFree(t, s)
@@ -182,7 +182,7 @@ func TestTheLockIsGivenBack(t *testing.T) {
 				}
 				return nil
 			})
-			if _, err := s.gate.Admit(ctx, acme(), s.limits, run("a", 0, 0)); !is[*UnavailableError](err) || !errors.Is(err, context.Canceled) {
+			if _, err := s.quota.Admit(ctx, acme(), s.limits, run("a", 0, 0)); !is[*UnavailableError](err) || !errors.Is(err, context.Canceled) {
 				t.Errorf("admit: %v; want unavailable", err)
 			}
 			isFree(t, s)
@@ -195,10 +195,10 @@ func TestALockThatIsHadIsCountedWithItsRetries(t *testing.T) {
 	onEach(t, func(t *testing.T, client *redis.Client) {
 		s := newScene(t, client, &LockSettings{TTL: patience, MaxWait: patience, Retry: policy.BusyRetry{Delay: time.Millisecond}}, 2)
 		var taken []string
-		s.gate.opts.OnTaken = func(policy string, retries int) { taken = append(taken, fmt.Sprintf("%s after %d", policy, retries)) }
+		s.quota.opts.OnTaken = func(policy string, retries int) { taken = append(taken, fmt.Sprintf("%s after %d", policy, retries)) }
 		s.admits(run("a", 0, 0))
 		busy := 0
-		s.gate.opts.OnBusyRetry = func(string, bool, time.Duration) {
+		s.quota.opts.OnBusyRetry = func(string, bool, time.Duration) {
 			if busy++; busy == 3 {
 				must(t, client.Del(t.Context(), lockKey(s)).Err(), "free the lock")
 			}
@@ -215,9 +215,9 @@ func TestACallerThatGivesUpDoesNotWaitForTheLock(t *testing.T) {
 	onEach(t, func(t *testing.T, client *redis.Client) {
 		s := newScene(t, client, &LockSettings{TTL: patience, MaxWait: 10 * patience, Retry: policy.BusyRetry{Delay: 10 * patience}}, 1)
 		ctx, cancel := context.WithCancel(t.Context())
-		s.gate.opts.OnBusyRetry = func(string, bool, time.Duration) { cancel() }
+		s.quota.opts.OnBusyRetry = func(string, bool, time.Duration) { cancel() }
 		must(t, client.Set(t.Context(), lockKey(s), "another", 0).Err(), "take the lock")
-		if _, err := s.gate.Admit(ctx, acme(), s.limits, run("a", 0, 0)); !errors.Is(err, context.Canceled) {
+		if _, err := s.quota.Admit(ctx, acme(), s.limits, run("a", 0, 0)); !errors.Is(err, context.Canceled) {
 			t.Errorf("admit: %v; want cancelled", err)
 		}
 	})

@@ -17,7 +17,7 @@ func TestMetrics(t *testing.T) {
 	server := miniredis.RunT(t)
 	s := newScene(t, testClient(t, server.Addr()), nil, 1)
 	reg := prometheus.NewRegistry()
-	s.gate.opts.Metrics = NewMetrics(reg, 2)
+	s.quota.opts.Metrics = NewMetrics(reg, 2)
 	s.admits(run("a", 0, 9))
 	s.waits(run("b", 0, 8), 1, "")
 	s.reserves("c", false)
@@ -26,15 +26,15 @@ func TestMetrics(t *testing.T) {
 	locked.limits.Lock = &LockSettings{TTL: patience}
 	locked.waits(run("b", 0, 8), 1, "")
 	must(t, s.client.Set(t.Context(), lockKey(s), "another", 0).Err(), "take the lock")
-	_, _ = s.gate.Admit(t.Context(), acme(), locked.limits, run("b", 0, 8))
-	must(t, s.gate.Restore(t.Context(), acme(), []string{"a", "x", "y"}), "restore")
-	_, err := s.gate.Drop(t.Context(), acme(), s.limits, []string{"a", "b", "c", "unknown"})
+	_, _ = s.quota.Admit(t.Context(), acme(), locked.limits, run("b", 0, 8))
+	must(t, s.quota.Restore(t.Context(), acme(), []string{"a", "x", "y"}), "restore")
+	_, err := s.quota.Drop(t.Context(), acme(), s.limits, []string{"a", "b", "c", "unknown"})
 	must(t, err, "drop")
 	for i := range 3 { // closed; acme and 0 have labels of their own
-		_, _ = s.gate.Admit(t.Context(), Key{Tenant: strconv.Itoa(i)}, s.limits, run("a", 0, 0))
+		_, _ = s.quota.Admit(t.Context(), Key{Tenant: strconv.Itoa(i)}, s.limits, run("a", 0, 0))
 	}
 	server.Close()
-	_, _ = s.gate.Reserve(t.Context(), acme(), s.limits, run("a", 0, 0), time.Minute)
+	_, _ = s.quota.Reserve(t.Context(), acme(), s.limits, run("a", 0, 0), time.Minute)
 
 	want := `
 # HELP syncopate_admission_drift_total Differences between slots and runs that were repaired: slots of no run (leaked), runs without a slot (missing), places in line of no run (stale_place).

@@ -12,7 +12,7 @@ type model struct {
 	open     bool
 	token    string // of the rebuild that is under way
 	slots    map[string]bool
-	line     []Run // in order
+	queue    []Run // in order
 	reserved map[string]time.Duration
 	now      time.Duration
 }
@@ -35,20 +35,20 @@ func (m *model) expire() {
 	maps.DeleteFunc(m.reserved, func(_ string, end time.Duration) bool { return end <= m.now })
 }
 
-func (m *model) leave(uid string) bool {
-	before := len(m.line)
-	m.line = slices.DeleteFunc(m.line, func(r Run) bool { return r.UID == uid })
-	return len(m.line) < before
+func (m *model) release(uid string) bool {
+	before := len(m.queue)
+	m.queue = slices.DeleteFunc(m.queue, func(r Run) bool { return r.UID == uid })
+	return len(m.queue) < before
 }
 
 func (m *model) take(uid string) {
-	m.leave(uid)
+	m.release(uid)
 	delete(m.reserved, uid)
 	m.slots[uid] = true
 }
 
 func (m *model) answer(limit int) Answer {
-	return Answer{Limit: limit, Used: len(m.slots), Waiting: len(m.line), Reserved: len(m.reserved)}
+	return Answer{Limit: limit, Used: len(m.slots), Waiting: len(m.queue), Reserved: len(m.reserved)}
 }
 
 func (m *model) admit(limit int, r Run) Answer {
@@ -57,11 +57,11 @@ func (m *model) admit(limit int, r Run) Answer {
 	delete(m.reserved, r.UID)
 	in := m.slots[r.UID] || limit < 0 || reserved && len(m.slots) < limit
 	if !in {
-		m.leave(r.UID)
-		m.line = append(m.line, r)
-		slices.SortFunc(m.line, inOrder)
+		m.release(r.UID)
+		m.queue = append(m.queue, r)
+		slices.SortFunc(m.queue, inOrder)
 	}
-	rank := slices.IndexFunc(m.line, func(w Run) bool { return w.UID == r.UID })
+	rank := slices.IndexFunc(m.queue, func(w Run) bool { return w.UID == r.UID })
 	if in || rank < limit-len(m.slots)-len(m.reserved) {
 		m.take(r.UID)
 		a := m.answer(limit)
@@ -71,7 +71,7 @@ func (m *model) admit(limit int, r Run) Answer {
 	a := m.answer(limit)
 	a.Position = rank + 1
 	if rank > 0 {
-		a.Ahead = m.line[rank-1].Name
+		a.Ahead = m.queue[rank-1].Name
 	}
 	return a
 }
@@ -80,11 +80,11 @@ func (m *model) reserve(limit int, uid string, ttl time.Duration) Answer {
 	m.expire()
 	ok := m.slots[uid]
 	if !ok {
-		taken := len(m.slots) + len(m.line) + len(m.reserved)
+		taken := len(m.slots) + len(m.queue) + len(m.reserved)
 		if _, mine := m.reserved[uid]; mine {
 			taken--
 		}
-		if slices.ContainsFunc(m.line, func(r Run) bool { return r.UID == uid }) {
+		if slices.ContainsFunc(m.queue, func(r Run) bool { return r.UID == uid }) {
 			taken--
 		}
 		ok = limit < 0 || taken < limit
@@ -105,14 +105,14 @@ func (m *model) free(limit int, uids []string) []string {
 	for _, uid := range uids {
 		delete(m.slots, uid)
 		delete(m.reserved, uid)
-		m.leave(uid)
+		m.release(uid)
 	}
 	room := limit - len(m.slots) - len(m.reserved)
 	if limit < 0 {
-		room = len(m.line)
+		room = len(m.queue)
 	}
 	var next []string
-	for _, r := range m.line[:min(max(0, room), len(m.line))] {
+	for _, r := range m.queue[:min(max(0, room), len(m.queue))] {
 		next = append(next, r.UID)
 	}
 	return next

@@ -14,12 +14,12 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestStories plays random stories of one key on a gate and on the model of it; all answers must be the same, whatever the strategy
+// TestStories plays random stories of one key on a quota and on the model of it; all answers must be the same, whatever the strategy
 // of each call. So the model's rules, which people can read, are those of the scripts.
 //
 // Invariant: a call that lets somebody in leaves no more slots than its limit says.
 //
-// mutation: rank <= free, no look at the slots, a release that frees nothing, an old place that is kept, a line of which half was
+// mutation: rank <= free, no look at the slots, a release that frees nothing, an old place that is kept, a queue of which half was
 // evicted, room() without reservations, and reservations without an end make this fail.
 func TestStories(t *testing.T) {
 	onEach(t, func(t *testing.T, client *redis.Client) {
@@ -28,7 +28,7 @@ func TestStories(t *testing.T) {
 			ids := 0
 			p := &player{
 				t: t, rt: rt, client: client, model: newModel(),
-				gate: testGate(client, Options{NewID: func() string { ids++; return "id-" + strconv.Itoa(ids) }}),
+				quota: testQuota(client, Options{NewID: func() string { ids++; return "id-" + strconv.Itoa(ids) }}),
 			}
 			p.rebuild()
 			for range rapid.IntRange(20, 80).Draw(rt, "steps") {
@@ -43,7 +43,7 @@ type player struct {
 	t      *testing.T
 	rt     *rapid.T
 	client redis.UniversalClient
-	gate   *Store
+	quota  *Store
 	model  *model
 	tokens []string // of rebuilds that were begun
 }
@@ -51,7 +51,7 @@ type player struct {
 func (p *player) step() {
 	does := map[string]func(){
 		"admit": p.admit, "reserve": p.reserve, "free": p.free, "restore": p.restore, "rebuild": p.rebuild,
-		"begin": p.begin, "finish": p.finish, "advance": p.advance, "flush": p.flush, "evict line": p.evictLine, "book": p.book,
+		"begin": p.begin, "finish": p.finish, "advance": p.advance, "flush": p.flush, "evict line": p.evictQueue, "book": p.snapshot,
 	}
 	often := []string{
 		"admit", "admit", "admit", "admit", "admit", "admit", "reserve", "reserve", "free", "free", "free", "restore", "rebuild", "rebuild",
@@ -80,7 +80,7 @@ func (p *player) run() Run {
 	return run(p.uid(), int32(rapid.IntRange(-1, 1).Draw(p.rt, "priority")), rapid.IntRange(0, 1).Draw(p.rt, "age"))
 }
 
-// same fails the story unless the gate did what the model did; closed: unless it refused because it is closed.
+// same fails the story unless the quota did what the model did; closed: unless it refused because it is closed.
 func (p *player) same(what string, want, got any, err error) {
 	p.t.Helper()
 	if !p.model.open {
@@ -97,7 +97,7 @@ func (p *player) same(what string, want, got any, err error) {
 func (p *player) admit() {
 	l, r := p.limits(), p.run()
 	was := p.model.slots[r.UID]
-	got, err := p.gate.Admit(p.t.Context(), acme(), l, r)
+	got, err := p.quota.Admit(p.t.Context(), acme(), l, r)
 	var want Answer
 	if p.model.open {
 		want = p.model.admit(l.Max, r)
@@ -112,7 +112,7 @@ func (p *player) admit() {
 func (p *player) reserve() {
 	l, r := p.limits(), p.run()
 	ttl := rapid.SampledFrom([]time.Duration{0, 30 * time.Minute, 90 * time.Minute}).Draw(p.rt, "ttl")
-	got, err := p.gate.Reserve(p.t.Context(), acme(), l, r, ttl)
+	got, err := p.quota.Reserve(p.t.Context(), acme(), l, r, ttl)
 	var want Answer
 	if p.model.open {
 		want = p.model.reserve(l.Max, r.UID, ttl)
@@ -122,14 +122,14 @@ func (p *player) reserve() {
 
 func (p *player) free() {
 	l, uids := p.limits(), p.uids()
-	got, err := p.gate.Drop(p.t.Context(), acme(), l, uids)
+	got, err := p.quota.Drop(p.t.Context(), acme(), l, uids)
 	want := p.model.free(l.Max, uids)
 	p.same(fmt.Sprintf("free %v at %d", uids, l.Max), want, got, err)
 }
 
 func (p *player) restore() {
 	uids := p.uids()
-	err := p.gate.Restore(p.t.Context(), acme(), uids)
+	err := p.quota.Restore(p.t.Context(), acme(), uids)
 	if p.model.open {
 		p.model.restore(uids)
 	}
@@ -142,7 +142,7 @@ func (p *player) rebuild() {
 }
 
 func (p *player) begin() {
-	got, err := p.gate.BeginRebuild(p.t.Context(), acme())
+	got, err := p.quota.BeginRebuild(p.t.Context(), acme())
 	if want := p.model.begin(got); got != want || err != nil {
 		p.rt.Fatalf("begin: %s, %v; want %s", got, err, want)
 	}
@@ -155,7 +155,7 @@ func (p *player) finish() {
 
 func (p *player) finishWith(token string) {
 	uids := p.uids()
-	err := p.gate.FinishRebuild(p.t.Context(), acme(), token, uids)
+	err := p.quota.FinishRebuild(p.t.Context(), acme(), token, uids)
 	if ok := p.model.finish(token, uids); ok != (err == nil) || !ok && !errors.Is(err, ErrRebuildLost) {
 		p.rt.Fatalf("finish %s: %v; want success %v", token, err, ok)
 	}
@@ -164,7 +164,7 @@ func (p *player) finishWith(token string) {
 func (p *player) advance() {
 	const step = time.Hour
 	p.model.now += step
-	advance(p.t, p.client, p.gate, step)
+	advance(p.t, p.client, p.quota, step)
 }
 
 // flush loses all data, or all but what is not in the slots.
@@ -174,18 +174,18 @@ func (p *player) flush() {
 		p.model.flush()
 		return
 	}
-	must(p.t, p.client.Del(p.t.Context(), p.gate.keys(acme())[0]).Err(), "evict slots")
+	must(p.t, p.client.Del(p.t.Context(), p.quota.keys(acme())[0]).Err(), "evict slots")
 	p.model.open, p.model.token = false, ""
 	clear(p.model.slots)
 }
 
-func (p *player) evictLine() {
-	must(p.t, p.client.Del(p.t.Context(), p.gate.keys(acme())[rapid.IntRange(1, 2).Draw(p.rt, "half")]).Err(), "evict")
-	p.model.line = nil
+func (p *player) evictQueue() {
+	must(p.t, p.client.Del(p.t.Context(), p.quota.keys(acme())[rapid.IntRange(1, 2).Draw(p.rt, "half")]).Err(), "evict")
+	p.model.queue = nil
 }
 
-func (p *player) book() {
-	b, err := p.gate.Book(p.t.Context(), acme())
+func (p *player) snapshot() {
+	b, err := p.quota.Book(p.t.Context(), acme())
 	got := map[string][]string{}
 	for _, s := range b.Slots {
 		got["slots"] = append(got["slots"], s.UID)
@@ -203,7 +203,7 @@ func (p *player) book() {
 		for uid := range p.model.slots {
 			want["slots"] = append(want["slots"], uid)
 		}
-		for _, r := range p.model.line {
+		for _, r := range p.model.queue {
 			want["line"] = append(want["line"], r.UID)
 		}
 		for uid := range p.model.reserved {
@@ -225,7 +225,7 @@ func (p *player) book() {
 }
 
 // mutation: a separator above what names may have, such as '/', makes this fail.
-func TestMembersSortAsRunsStandInLine(t *testing.T) {
+func TestMembersSortAsRunsInTheQueue(t *testing.T) {
 	runs := rapid.Custom(func(rt *rapid.T) Run {
 		return Run{
 			UID:      rapid.StringMatching(`[0-9a-f-]{1,4}`).Draw(rt, "uid"),

@@ -13,8 +13,8 @@ import (
 //go:embed scripts/epoch.lua
 var epochSource string
 
-//go:embed scripts/line.lua
-var lineSource string
+//go:embed scripts/queue.lua
+var queueSource string
 
 //go:embed scripts/admit.lua
 var admitSource string
@@ -31,8 +31,8 @@ var restoreSource string
 //go:embed scripts/begin.lua
 var beginSource string
 
-//go:embed scripts/book.lua
-var bookSource string
+//go:embed scripts/snapshot.lua
+var snapshotSource string
 
 //go:embed scripts/unlock.lua
 var unlockSource string
@@ -40,8 +40,8 @@ var unlockSource string
 //go:embed scripts/claim.lua
 var claimSource string
 
-//go:embed scripts/yield.lua
-var yieldSource string
+//go:embed scripts/release_key.lua
+var releaseKeySource string
 
 //go:embed scripts/claims.lua
 var claimsSource string
@@ -50,17 +50,17 @@ var claimsSource string
 var reclaimSource string
 
 type scripts struct {
-	admit, reserve, free, restore, begin, book, unlock *redis.Script
-	claim, yield, claims, reclaim                      *redis.Script
+	admit, reserve, free, restore, begin, snapshot, unlock *redis.Script
+	claim, releaseKey, claims, reclaim                     *redis.Script
 }
 
 func loadScripts() scripts {
-	ofSlots := func(source string) *redis.Script { return redis.NewScript(epochSource + lineSource + source) }
+	ofSlots := func(source string) *redis.Script { return redis.NewScript(epochSource + queueSource + source) }
 	ofClaims := func(source string) *redis.Script { return redis.NewScript(epochSource + source) }
 	return scripts{
 		admit: ofSlots(admitSource), reserve: ofSlots(reserveSource), free: ofSlots(freeSource),
-		restore: ofSlots(restoreSource), book: ofSlots(bookSource),
-		claim: ofClaims(claimSource), yield: ofClaims(yieldSource), claims: ofClaims(claimsSource), reclaim: ofClaims(reclaimSource),
+		restore: ofSlots(restoreSource), snapshot: ofSlots(snapshotSource),
+		claim: ofClaims(claimSource), releaseKey: ofClaims(releaseKeySource), claims: ofClaims(claimsSource), reclaim: ofClaims(reclaimSource),
 		begin: ofClaims(beginSource), unlock: redis.NewScript(unlockSource),
 	}
 }

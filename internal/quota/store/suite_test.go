@@ -86,7 +86,7 @@ func admitSuite() map[string]func(*scene) {
 			}
 			var uids []string
 			for i := range full {
-				_, err := s.gate.Admit(s.t.Context(), acme(), s.limits, full[(i*7)%len(full)])
+				_, err := s.quota.Admit(s.t.Context(), acme(), s.limits, full[(i*7)%len(full)])
 				must(s.t, err, "admit")
 				uids = append(uids, full[i].UID)
 			}
@@ -108,7 +108,7 @@ func admitSuite() map[string]func(*scene) {
 			s.waits(run("d", 5, 6), 1, "")
 			s.releases("a", "d")
 		},
-		// mutation: admission only for the first in line makes this fail.
+		// mutation: admission only for the first in the queue makes this fail.
 		"whoever is ahead and does not come blocks its own place only": func(s *scene) {
 			s.limit(0).waits(run("gone", 0, 9), 1, "")
 			s.admits(run("a", 0, 8))
@@ -119,7 +119,7 @@ func admitSuite() map[string]func(*scene) {
 		"a limit that is raised lets in more": func(s *scene) {
 			s.limit(1).admits(run("a", 0, 9))
 			s.limit(1).waits(run("b", 0, 8), 1, "")
-			next, err := s.gate.Next(s.t.Context(), acme(), s.limits)
+			next, err := s.quota.Next(s.t.Context(), acme(), s.limits)
 			if diff := cmp.Diff([]string{"b"}, next); diff != "" || err != nil {
 				s.t.Errorf("next (-want +got), %v:\n%s", err, diff)
 			}
@@ -145,10 +145,10 @@ func admitSuite() map[string]func(*scene) {
 			s.limits.Max = 1
 			s.admits(run("a", 0, 0))
 			for _, k := range []Key{{Policy: "other", Tenant: "acme"}, {Policy: "batch", Tenant: "other"}, {Tenant: "acme"}} {
-				token, err := s.gate.BeginRebuild(s.t.Context(), k)
+				token, err := s.quota.BeginRebuild(s.t.Context(), k)
 				must(s.t, err, "begin")
-				must(s.t, s.gate.FinishRebuild(s.t.Context(), k, token, nil), "finish")
-				if a, err := s.gate.Admit(s.t.Context(), k, s.limits, run("a", 0, 0)); !a.Admitted || a.Used != 1 || err != nil {
+				must(s.t, s.quota.FinishRebuild(s.t.Context(), k, token, nil), "finish")
+				if a, err := s.quota.Admit(s.t.Context(), k, s.limits, run("a", 0, 0)); !a.Admitted || a.Used != 1 || err != nil {
 					s.t.Errorf("admit to %s: %+v, %v", k, a, err)
 				}
 			}
@@ -157,7 +157,7 @@ func admitSuite() map[string]func(*scene) {
 		"who waits takes its place again when half of the line was evicted": func(s *scene) {
 			for _, lost := range []int{1, 2} {
 				s.limit(0).waits(run("a", 0, 9), 1, "")
-				must(s.t, s.client.Del(s.t.Context(), s.gate.keys(acme())[lost]).Err(), "evict")
+				must(s.t, s.client.Del(s.t.Context(), s.quota.keys(acme())[lost]).Err(), "evict")
 				s.limit(0).waits(run("b", 0, 8), 1, "")
 				s.limit(0).waits(run("a", 0, 9), 1, "")
 				s.holds(nil, []string{"a", "b"}, nil)
@@ -225,7 +225,7 @@ func reserveSuite() map[string]func(*scene) {
 			s.limits.Max = 1
 			ask := func(uid string, want bool) {
 				s.t.Helper()
-				if a, err := s.gate.Reserve(s.t.Context(), acme(), s.limits, run(uid, 0, 0), 0); a.Admitted != want || err != nil {
+				if a, err := s.quota.Reserve(s.t.Context(), acme(), s.limits, run(uid, 0, 0), 0); a.Admitted != want || err != nil {
 					s.t.Fatalf("ask for %s: %+v, %v; want %v", uid, a, err, want)
 				}
 			}
@@ -265,7 +265,7 @@ func repairSuite() map[string]func(*scene) {
 			s.admits(run("a", 0, 0))
 			s.reserves("r", true)
 			s.waits(run("b", -3, 7), 1, "")
-			got, err := s.gate.Book(s.t.Context(), acme())
+			got, err := s.quota.Book(s.t.Context(), acme())
 			must(s.t, err, "book")
 			if len(got.Slots) != 1 || len(got.Reserved) != 1 || got.Slots[0].Age > patience || got.Reserved[0].Left > time.Minute || got.Reserved[0].Left < time.Minute-patience {
 				s.t.Errorf("book: %+v", got)
@@ -278,7 +278,7 @@ func repairSuite() map[string]func(*scene) {
 			s.admits(run("a", 0, 0))
 			s.limit(1).waits(run("b", 0, 0), 1, "")
 			s.reserves("c", false)
-			must(s.t, s.gate.Restore(s.t.Context(), acme(), []string{"a", "b", "c"}), "restore")
+			must(s.t, s.quota.Restore(s.t.Context(), acme(), []string{"a", "b", "c"}), "restore")
 			s.holds([]string{"a", "b", "c"}, nil, nil)
 			s.waits(run("d", 0, 0), 1, "")
 		},
@@ -288,7 +288,7 @@ func repairSuite() map[string]func(*scene) {
 			for i, uid := range []string{"c", "d", "e"} {
 				s.waits(run(uid, 0, 7-i), i+1, []string{"", "c", "d"}[i])
 			}
-			next, err := s.gate.Drop(s.t.Context(), acme(), s.limits, []string{"a", "b", "c", "unknown"})
+			next, err := s.quota.Drop(s.t.Context(), acme(), s.limits, []string{"a", "b", "c", "unknown"})
 			if diff := cmp.Diff([]string{"d", "e"}, next); diff != "" || err != nil {
 				s.t.Errorf("next (-want +got), %v:\n%s", err, diff)
 			}

@@ -116,7 +116,7 @@ func (w *world) wake(uids ...string) {
 // replica is one process of the operator, as far as admission is concerned.
 type replica struct {
 	world      *world
-	gate       *Store
+	quota      *Store
 	limits     func() Limits
 	hold       time.Duration // how long a run is in
 	pause      time.Duration // the longest time between a decision and its write
@@ -136,7 +136,7 @@ func (r *replica) drive(ctx context.Context, uid string) {
 			_ = r.world.write(o, func(o *object) { o.finished = true })
 			continue
 		}
-		a, err := r.gate.Admit(ctx, acme(), r.limits(), o.Run)
+		a, err := r.quota.Admit(ctx, acme(), r.limits(), o.Run)
 		switch {
 		case err != nil:
 			r.recover(ctx, err)
@@ -155,7 +155,7 @@ func (r *replica) drive(ctx context.Context, uid string) {
 
 func (r *replica) release(ctx context.Context, uid string) {
 	for ctx.Err() == nil {
-		next, err := r.gate.Release(ctx, acme(), r.limits(), uid)
+		next, err := r.quota.Release(ctx, acme(), r.limits(), uid)
 		if err == nil {
 			r.world.wake(next...)
 			return
@@ -172,15 +172,15 @@ func (r *replica) recover(ctx context.Context, err error) {
 	}
 	r.rebuilding.Lock()
 	defer r.rebuilding.Unlock()
-	if token, err := r.gate.BeginRebuild(ctx, acme()); err == nil {
+	if token, err := r.quota.BeginRebuild(ctx, acme()); err == nil {
 		r.world.touch()
-		_ = r.gate.FinishRebuild(ctx, acme(), token, r.world.list()) // ErrRebuildLost: whoever comes next begins anew
+		_ = r.quota.FinishRebuild(ctx, acme(), token, r.world.list()) // ErrRebuildLost: whoever comes next begins anew
 	}
 }
 
-// clean is a pass of the janitor; true: nothing is left in the gate.
+// clean is a pass of the janitor; true: nothing is left in the quota.
 func (r *replica) clean(ctx context.Context) bool {
-	b, err := r.gate.Book(ctx, acme())
+	b, err := r.quota.Book(ctx, acme())
 	if err != nil {
 		r.recover(ctx, err)
 		return false
@@ -202,10 +202,10 @@ func (r *replica) clean(ctx context.Context) bool {
 			leaked = append(leaked, p.UID)
 		}
 	}
-	if r.gate.Restore(ctx, acme(), missing) != nil {
+	if r.quota.Restore(ctx, acme(), missing) != nil {
 		return false
 	}
-	next, err := r.gate.Drop(ctx, acme(), r.limits(), leaked)
+	next, err := r.quota.Drop(ctx, acme(), r.limits(), leaked)
 	r.world.wake(next...)
 	for uid := range r.world.wakes { // those who lost their place
 		if !slices.ContainsFunc(b.Line, func(p Run) bool { return p.UID == uid }) {

@@ -1,7 +1,7 @@
--- Gives the run a slot, or a place in line. Idempotent by uid: a run that is in stays in, whatever the limit.
+-- Gives the run a slot, or a place in the queue. Idempotent by uid: a run that is in stays in, whatever the limit.
 --
 -- ARGV[1] floor  ARGV[2] token of the lock, or '' for strategy Atomic  ARGV[3] limit, below 0: none
--- ARGV[4] uid    ARGV[5] member of the line
+-- ARGV[4] uid    ARGV[5] member of the queue
 --
 -- Returns {'ok', term, used, waiting, reserved, 1 if admitted, position from 1 or 0, member just ahead or ''}, {'lost'} when
 -- the lock is not the token's, or {'closed', why}.
@@ -32,7 +32,7 @@ end
 if redis.call('HEXISTS', slots, uid) == 1 then
   return enter()
 end
--- A reservation was given when there was room for it, so it does not stand in line; but a limit may have been lowered since.
+-- A reservation was given when there was room for it, so it does not stand in the queue; but a limit may have been lowered since.
 if redis.call('ZREM', reserved, uid) == 1 and (max < 0 or used() < max) then
   return enter()
 end
@@ -40,15 +40,15 @@ local place = redis.call('HGET', places, uid)
 if place ~= member then
   leave(uid) -- the priority was changed
 end
-local rank = redis.call('ZLEXCOUNT', line, '-', '(' .. member)
+local rank = redis.call('ZLEXCOUNT', queue, '-', '(' .. member)
 local free = room(max)
 if not free or rank < free then
   return enter()
 end
 if place ~= member then
-  redis.call('ZADD', line, 0, member)
+  redis.call('ZADD', queue, 0, member)
   redis.call('HSET', places, uid, member)
-  redis.call('PEXPIRE', line, keep)
+  redis.call('PEXPIRE', queue, keep)
   redis.call('PEXPIRE', places, keep)
 end
-return answer(0, rank + 1, rank > 0 and redis.call('ZRANGE', line, rank - 1, rank - 1)[1] or '')
+return answer(0, rank + 1, rank > 0 and redis.call('ZRANGE', queue, rank - 1, rank - 1)[1] or '')

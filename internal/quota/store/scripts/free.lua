@@ -1,4 +1,4 @@
--- Takes from runs whatever they have: slot, place, reservation. Says who is next: all in line that can be admitted now.
+-- Takes from runs whatever they have: slot, place, reservation. Says who is next: all in the queue that can be admitted now.
 --
 -- ARGV[1] floor  ARGV[2] limit, below 0: none  ARGV[3...] uids
 --
@@ -25,7 +25,7 @@ local free = room(max)
 if free and free <= 0 then
   return answer
 end
-for i, member in ipairs(redis.call('ZRANGE', line, 0, free and free - 1 or -1)) do
+for i, member in ipairs(redis.call('ZRANGE', queue, 0, free and free - 1 or -1)) do
   answer[7 + i] = string.match(member, '[^ ]+$')
 end
 return answer

@@ -1,4 +1,4 @@
--- Reserves a slot for a run that does not exist yet: never a place in line. Idempotent by uid; asking again moves the end on.
+-- Reserves a slot for a run that does not exist yet: never a place in the queue. Idempotent by uid; asking again moves the end on.
 --
 -- ARGV[1] floor  ARGV[2] token of the lock, or '' for strategy Atomic  ARGV[3] limit, below 0: none
 -- ARGV[4] uid    ARGV[5] how long the reservation stands, ms; 0: only asks
@@ -26,7 +26,7 @@ if redis.call('HEXISTS', slots, uid) == 1 then
   return answer(1)
 end
 local others = redis.call('ZCARD', reserved) - (redis.call('ZSCORE', reserved, uid) and 1 or 0)
-local waiting = redis.call('ZCARD', line) - redis.call('HEXISTS', places, uid)
+local waiting = redis.call('ZCARD', queue) - redis.call('HEXISTS', places, uid)
 if max >= 0 and used() + others + waiting >= max then
   if ttl > 0 then
     redis.call('ZREM', reserved, uid) -- of an earlier try, before the limit was lowered

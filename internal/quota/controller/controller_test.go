@@ -18,7 +18,7 @@ import (
 )
 
 // mutation: Leave without wakeNext makes this fail.
-func TestARunThatLeavesWakesTheNext(t *testing.T) {
+func TestARunThatReleasesWakesTheNext(t *testing.T) {
 	w := newWorld(t)
 	w.policy("batch", 2)
 	w.boss.looks()
@@ -28,18 +28,18 @@ func TestARunThatLeavesWakesTheNext(t *testing.T) {
 	w.boss.asks(c, false)
 	w.boss.asks(d, false)
 
-	w.boss.leaves(w.write(a, ended))
+	w.boss.releases(w.write(a, ended))
 	w.boss.wakes("c")
 	w.holds(runs(b), runs(c, d))
 	w.boss.asks(d, false)
 	w.boss.asks(c, true)
-	w.boss.leaves(d) // it was suspended, say
+	w.boss.releases(d) // it was suspended, say
 	w.boss.wakes()
 	w.holds(runs(b, c), nil)
 }
 
 // mutation: without the test for a policy without a name this fails: nothing is known of Redis' data here.
-func TestTheBuiltInDefaultsHaveNoGate(t *testing.T) {
+func TestTheBuiltInDefaultsHaveNoQuota(t *testing.T) {
 	w := newWorld(t)
 	w.server.Stop()
 	run := &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "default", UID: "u"}}
@@ -71,13 +71,13 @@ func TestWhoIsGoneOrOverGivesUpItsTurn(t *testing.T) {
 	w.run("c") // another run has the name now
 	w.write(over, ended)
 
-	w.boss.leaves(w.write(a, ended))
+	w.boss.releases(w.write(a, ended))
 	w.boss.wakes("e")
 	w.holds(nil, runs(next))
 }
 
 // mutation: exists that believes the cache when it has no such run makes this fail: the run loses its place.
-// mutation: nameInLine that knows nobody makes this fail: nobody is woken.
+// mutation: nameInQueue that knows nobody makes this fail: nobody is woken.
 func TestARunThatOnlyAnotherProcessKnowsIsWoken(t *testing.T) {
 	w := newWorld(t)
 	w.policy("batch", 1)
@@ -85,58 +85,58 @@ func TestARunThatOnlyAnotherProcessKnowsIsWoken(t *testing.T) {
 	a := w.boss.admits(w.run("a"))
 	w.boss.freeze() // before b is made
 	b := w.run("b")
-	w.keeper().asks(b, false)
+	w.instance().asks(b, false)
 
-	w.boss.leaves(w.write(a, ended))
+	w.boss.releases(w.write(a, ended))
 	w.boss.wakes("b")
 	w.holds(nil, runs(b))
 }
 
 // mutation: limitsNow that takes a deleted policy for one without a limit makes this fail.
-func TestLeavingTheGateOfADeletedPolicy(t *testing.T) {
+func TestReleaseUnderADeletedPolicy(t *testing.T) {
 	w := newWorld(t)
 	w.policy("batch", 1)
 	w.boss.looks()
 	a, b := w.boss.admits(w.run("a")), w.run("b")
 	w.boss.asks(b, false)
 	must(t, w.client.Delete(w.ctx(), &v1alpha1.LockPolicy{ObjectMeta: metav1.ObjectMeta{Name: "batch"}}))
-	w.boss.leaves(w.write(a, ended))
-	w.boss.wakes() // b is for another gate
+	w.boss.releases(w.write(a, ended))
+	w.boss.wakes() // b is for another quota
 	w.holds(nil, runs(b))
 }
 
 // A process saw a run suspended, and was paused; meanwhile the run was resumed and admitted.
 // mutation: Leave without putBack makes this fail.
-func TestWhoLeavesTooLateGivesTheSlotBack(t *testing.T) {
+func TestWhoReleasesTooLateGivesTheSlotBack(t *testing.T) {
 	w := newWorld(t)
 	w.policy("batch", 1)
 	w.boss.looks()
 	first := w.boss.admits(w.run("first"))
-	paused, run, other := w.keeper(), w.run("a"), w.run("b")
+	paused, run, other := w.instance(), w.run("a"), w.run("b")
 	paused.asks(run, false)
 	paused.freeze()
-	w.boss.leaves(w.write(first, ended))
+	w.boss.releases(w.write(first, ended))
 	run = w.boss.admits(run)
 
-	paused.leaves(run)
+	paused.releases(run)
 	w.holds(runs(run), nil)
 	w.boss.asks(other, false)
 
 	w.write(run, ended)
 	paused.asks(other, false)
-	paused.leaves(run) // it ended: there is nothing to give back, whatever the cache says
+	paused.releases(run) // it ended: there is nothing to give back, whatever the cache says
 	w.boss.asks(other, true)
 }
 
-// mutation: Leave that returns the error of a gate that is being rebuilt makes this fail.
-func TestLeaveNeedsNoRepetitionWhenTheGateIsClosed(t *testing.T) {
+// mutation: Leave that returns the error of a quota that is being rebuilt makes this fail.
+func TestReleaseNeedsNoRepetitionWhenTheQuotaIsClosed(t *testing.T) {
 	w := newWorld(t)
 	w.policy("batch", 1)
 	w.boss.looks()
 	a, b := w.boss.admits(w.run("a")), w.run("b")
 	w.boss.asks(b, false)
 	w.server.FlushAll()
-	w.boss.leaves(w.write(a, ended))
+	w.boss.releases(w.write(a, ended))
 	must(t, w.boss.Yield(w.ctx(), a.UID, tenant, "key"))
 	w.boss.looks()
 	w.boss.wakes("b")
@@ -144,8 +144,8 @@ func TestLeaveNeedsNoRepetitionWhenTheGateIsClosed(t *testing.T) {
 	w.boss.drifted("0 0 0")
 }
 
-// mutation: Leave that does not ask for a round makes the first part of this fail, over that adds no slots the second.
-func TestALeaveThatRedisDidNotHearIsDoneByTheNextRound(t *testing.T) {
+// mutation: Leave that does not ask for a resync makes the first part of this fail, over that adds no slots the second.
+func TestAReleaseThatRedisDidNotHearIsDoneByTheNextResync(t *testing.T) {
 	w := newWorld(t)
 	w.policy("batch", 1)
 	w.boss.looks()
@@ -160,7 +160,7 @@ func TestALeaveThatRedisDidNotHearIsDoneByTheNextRound(t *testing.T) {
 	if len(w.boss.kicked) != 1 {
 		t.Error("no round was asked for")
 	}
-	if _, err := w.boss.round(w.ctx()); !errors.Is(err, broken) {
+	if _, err := w.boss.resync(w.ctx()); !errors.Is(err, broken) {
 		t.Fatalf("round: %v; want the cause", err)
 	}
 	w.boss.wakes()
@@ -207,7 +207,7 @@ func TestTheEndOfAReservationLetsTheNextOneIn(t *testing.T) {
 	if len(w.boss.kicked) != 1 {
 		t.Error("no round was asked for")
 	}
-	due, err := w.boss.round(w.ctx())
+	due, err := w.boss.resync(w.ctx())
 	if err != nil || due > 5*time.Second+reservationSlack {
 		t.Fatalf("the next round is due in %s, %v; want when the reservation ends", due, err)
 	}

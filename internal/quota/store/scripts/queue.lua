@@ -1,21 +1,21 @@
 -- What the scripts of slots share.
 --
 -- KEYS[1] slots: a hash, uid -> when it was taken, ms, and the epoch
--- KEYS[2] line: a sorted set of members with score 0, so in order of their bytes: '<priority> <created> <name> <uid>'
--- KEYS[3] places: a hash, uid -> member of the line
+-- KEYS[2] queue: a sorted set of members with score 0, so in order of their bytes: '<priority> <created> <name> <uid>'
+-- KEYS[3] places: a hash, uid -> member of the queue
 -- KEYS[4] reserved: a sorted set, uid by when the reservation ends, ms
 -- KEYS[5] the lock of strategy Lock
-local slots, line, places, reserved, lock = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local slots, queue, places, reserved, lock = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 
 -- Only for slots that are open: the epoch is a field too.
 local function used()
   return redis.call('HLEN', slots) - 1
 end
 
--- Drops what is over. A line without its places, or the other way round, is what an eviction left: whoever waits asks again.
+-- Drops what is over. A queue without its places, or the other way round, is what an eviction left: whoever waits asks again.
 local function heal(at)
-  if redis.call('EXISTS', line, places) == 1 then
-    redis.call('DEL', line, places)
+  if redis.call('EXISTS', queue, places) == 1 then
+    redis.call('DEL', queue, places)
   end
   redis.call('ZREMRANGEBYSCORE', reserved, '-inf', at)
 end
@@ -26,7 +26,7 @@ local function leave(uid)
   if not member then
     return 0
   end
-  redis.call('ZREM', line, member)
+  redis.call('ZREM', queue, member)
   return redis.call('HDEL', places, uid)
 end
 
@@ -39,7 +39,7 @@ end
 
 -- How every answer begins.
 local function head(term)
-  return {'ok', term, used(), redis.call('ZCARD', line), redis.call('ZCARD', reserved)}
+  return {'ok', term, used(), redis.call('ZCARD', queue), redis.call('ZCARD', reserved)}
 end
 
 -- A slot for uid, which may have one already. Returns 1 if it had none.

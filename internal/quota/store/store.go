@@ -21,7 +21,7 @@ const (
 	callTimeout = time.Second
 	// maxName bounds each part of a Key, and of a Run, in bytes.
 	maxName = 512
-	// maxFloors bounds the keys whose terms a Gate remembers.
+	// maxFloors bounds the keys whose terms a Store remembers.
 	maxFloors = 1 << 16
 )
 
@@ -55,7 +55,7 @@ type LockSettings struct {
 	Retry policy.BusyRetry
 }
 
-// Run is what admission has to know of a run. Runs stand in line by priority, the highest first, then by creation, name and UID.
+// Run is what admission has to know of a run. Runs stand in the queue by priority, the highest first, then by creation, name and UID.
 type Run struct {
 	// UID is metadata.uid.
 	UID string
@@ -71,17 +71,17 @@ type Run struct {
 type Answer struct {
 	// Admitted: the run has a slot or, by Reserve, a reservation.
 	Admitted bool
-	// Used, Waiting and Reserved count slots, places in line and reservations of the key.
+	// Used, Waiting and Reserved count slots, places in the queue and reservations of the key.
 	Used, Waiting, Reserved int
 	// Limit is the Max that was asked with.
 	Limit int
-	// Position is the run's place in line, from 1; 0: it has none.
+	// Position is the run's place in the queue, from 1; 0: it has none.
 	Position int
 	// Ahead is the name of the run just ahead; empty for the first.
 	Ahead string
 }
 
-// Options are what a Gate needs besides Redis. The zero value of each field has a sensible meaning.
+// Options are what a Store needs besides Redis. The zero value of each field has a sensible meaning.
 type Options struct {
 	// Clock tells the time; the real one if nil.
 	Clock clock.Clock
@@ -150,7 +150,7 @@ func New(client redis.UniversalClient, o Options) *Store {
 	return &Store{client: client, opts: o.withDefaults(), scripts: loadScripts(), timeout: callTimeout, floors: map[string]int64{}}
 }
 
-// keys are the Redis keys of slots, in the order of line.lua. The braces make them live in one slot of a Redis Cluster.
+// keys are the Redis keys of slots, in the order of queue.lua. The braces make them live in one slot of a Redis Cluster.
 func (g *Store) keys(k Key) []string {
 	base := "{" + g.opts.KeyPrefix + "adm:" + k.Policy + ":" + k.Tenant + "}:"
 	return []string{base + "slots", base + "line", base + "places", base + "reserved", base + "lock"}
@@ -164,7 +164,7 @@ func (k Key) check() error {
 	return nil
 }
 
-// check refuses what could be mistaken for something else in the line or among the slots.
+// check refuses what could be mistaken for something else in the queue or among the slots.
 func (r Run) check() error {
 	if !plain(r.Name) || r.Name == "" {
 		return fmt.Errorf("%w: name of a run %.100q", ErrInvalidRequest, r.Name)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Snapshot is everything that the gate has of a key, to compare with the run objects.
+// Snapshot is everything that the quota has of a key, to compare with the run objects.
 type Snapshot struct {
 	// Slots are sorted by UID.
 	Slots []Slot
@@ -35,14 +35,14 @@ type Reservation struct {
 	Left time.Duration
 }
 
-// Book reads everything that the gate has of a key, at one moment.
+// Book reads everything that the quota has of a key, at one moment.
 //
 // Errors: *UnavailableError, *RebuildingError, ErrInvalidRequest.
 func (g *Store) Book(ctx context.Context, k Key) (Snapshot, error) {
 	if err := k.check(); err != nil {
 		return Snapshot{}, err
 	}
-	got, err := g.ask(ctx, g.scripts.book, k, g.keys(k))
+	got, err := g.ask(ctx, g.scripts.snapshot, k, g.keys(k))
 	if err != nil {
 		return Snapshot{}, err
 	}

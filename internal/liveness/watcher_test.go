@@ -11,11 +11,11 @@ import (
 func TestThatNobodyPullsIsToldAfterTwoQuestions(t *testing.T) {
 	inWorld(t, Options{}, func(w *world) {
 		w.says(nobody)
-		w.crew.Watch("run", "a")
+		w.watcher.Watch("run", "a")
 		w.until(millis(3209))
-		same(t, "state before the second answer", w.crew.State("a"), State{})
+		same(t, "state before the second answer", w.watcher.State("a"), State{})
 		w.until(millis(3210))
-		same(t, "state after it", w.crew.State("a"), State{Kind: NobodyPulls, Since: w.start.Add(millis(100)), Queued: 3})
+		same(t, "state after it", w.watcher.State("a"), State{Kind: NobodyPulls, Since: w.start.Add(millis(100)), Queued: 3})
 		w.until(time.Minute)
 		same(t, "wakes", w.wakes(), []event{{"run", millis(3300)}})
 	})
@@ -27,7 +27,7 @@ func TestThatTheLastWorkerWentIsToldInTime(t *testing.T) {
 	const bound = time.Second + 2*(3100*time.Millisecond+tick) + answerIn // mutation: rows = 3 makes this fail
 	for left := millis(20_000); left < millis(23_200); left += millis(50) {
 		inWorld(t, Options{}, func(w *world) {
-			w.crew.Watch("run", "a")
+			w.watcher.Watch("run", "a")
 			w.until(left)
 			w.is("a", Pulling)
 			w.wakes()
@@ -62,7 +62,7 @@ func TestOneAnswerAloneChangesNothing(t *testing.T) {
 				return full(), nil
 			}
 		})
-		w.crew.Watch("run", "a")
+		w.watcher.Watch("run", "a")
 		w.until(10 * time.Minute)
 		w.is("a", Pulling)
 		same(t, "wakes", w.wakes(), []event{{"run", millis(3300)}}) // when it was Pulling first
@@ -76,24 +76,24 @@ func TestAFailedQuestionSaysNothingAndForgets(t *testing.T) {
 			return Workers{Exists: true, Queued: 1, Busy: 1, Deliveries: 1, Reached: 1, LastSign: time.Now(), AckWait: ackWait, At: time.Now()}
 		}
 		w.says(behind)
-		w.crew.Watch("run", "a")
+		w.watcher.Watch("run", "a")
 		w.until(millis(27_000))
 		w.is("a", Pulling)
 		w.fails()
 		w.until(millis(28_020)) // one question failed
 		w.is("a", Pulling)
 		w.until(millis(32_000)) // and another one
-		same(t, "state while NATS is away", w.crew.State("a"), State{Kind: Unknown, Since: w.start.Add(millis(28_000))})
+		same(t, "state while NATS is away", w.watcher.State("a"), State{Kind: Unknown, Since: w.start.Add(millis(28_000))})
 		w.says(behind)
 		w.until(time.Minute)
 		w.is("a", Pulling)
 		w.until(millis(75_000))
 		w.is("a", Stuck)
-		same(t, "since", w.crew.State("a").Since, w.start.Add(millis(34_200)))
+		same(t, "since", w.watcher.State("a").Since, w.start.Add(millis(34_200)))
 	})
 }
 
-// mutation: a question per run, or a line without a due time, makes this fail; waking all at once, or in the order of a map, too.
+// mutation: a question per run, or a queue without a due time, makes this fail; waking all at once, or in the order of a map, too.
 func TestManyRunsOfATopicAreOneQuestionAndAreWokenInOrder(t *testing.T) {
 	const runs = 20_000
 	inWorld(t, Options{}, func(w *world) {
@@ -101,7 +101,7 @@ func TestManyRunsOfATopicAreOneQuestionAndAreWokenInOrder(t *testing.T) {
 		var names []string
 		for i := range runs {
 			names = append(names, fmt.Sprintf("run-%d", i))
-			w.crew.Watch(names[i], "a")
+			w.watcher.Watch(names[i], "a")
 		}
 		w.until(time.Minute)
 		same(t, "questions in a minute", len(w.questions()), 20)
@@ -126,9 +126,9 @@ func TestManyRunsOfATopicAreOneQuestionAndAreWokenInOrder(t *testing.T) {
 func TestRunsThatComeAndGoCauseNoMoreQuestions(t *testing.T) {
 	inWorld(t, Options{}, func(w *world) {
 		for i := range 300 { // one at a time, for 100 ms each
-			w.crew.Watch("run", "a")
+			w.watcher.Watch("run", "a")
 			w.until(time.Duration(i+1) * millis(100))
-			w.crew.Forget("run")
+			w.watcher.Forget("run")
 		}
 		asked := w.questions()
 		for i := 1; i < len(asked); i++ {
@@ -146,22 +146,22 @@ func TestRunsThatComeAndGoCauseNoMoreQuestions(t *testing.T) {
 func TestWhatNobodyWatchesIsForgotten(t *testing.T) {
 	inWorld(t, Options{}, func(w *world) {
 		w.says(nobody)
-		w.crew.Watch("one", "a", "b")
-		w.crew.Watch("two", "b")
+		w.watcher.Watch("one", "a", "b")
+		w.watcher.Watch("two", "b")
 		w.until(millis(2000))
-		w.crew.Forget("one")
+		w.watcher.Forget("one")
 		w.until(millis(4000))
-		same(t, "state of a", w.crew.State("a"), State{})
+		same(t, "state of a", w.watcher.State("a"), State{})
 		w.is("b", NobodyPulls)
-		w.crew.Forget("two")
+		w.watcher.Forget("two")
 		w.until(millis(7000))
 		w.questions()
 		same(t, "wakes", w.wakes(), []event{{"two", millis(3300)}})
 		w.until(time.Minute)
 		same(t, "questions afterwards", w.questions(), []event(nil))
-		c := w.crew
-		if len(c.topics)+len(c.line)+len(c.watches)+len(c.waking) != 0 {
-			t.Errorf("left behind: %d topics, %d in line, %d watches, %d to wake", len(c.topics), len(c.line), len(c.watches), len(c.waking))
+		c := w.watcher
+		if len(c.topics)+len(c.queue)+len(c.watches)+len(c.waking) != 0 {
+			t.Errorf("left behind: %d topics, %d in line, %d watches, %d to wake", len(c.topics), len(c.queue), len(c.watches), len(c.waking))
 		}
 	})
 }
@@ -170,8 +170,8 @@ func TestWhatNobodyWatchesIsForgotten(t *testing.T) {
 func TestWatchReplacesWhatWasWatched(t *testing.T) {
 	inWorld(t, Options{}, func(w *world) {
 		w.says(nobody)
-		w.crew.Watch("run", "a", "b", "b")
-		w.crew.Watch("run", "b", "c")
+		w.watcher.Watch("run", "a", "b", "b")
+		w.watcher.Watch("run", "b", "c")
 		w.until(millis(200))
 		same(t, "topics asked about", w.questions(), []event{{"b", millis(100)}, {"c", millis(100)}}, sorted)
 	})
@@ -182,25 +182,25 @@ func TestARunKeepsItsPlace(t *testing.T) {
 	inWorld(t, Options{WakeBatch: 1}, func(w *world) {
 		w.says(nobody)
 		for _, key := range []string{"one", "two", "one"} {
-			w.crew.Watch(key, "a")
+			w.watcher.Watch(key, "a")
 		}
 		w.until(millis(5000))
 		same(t, "wakes", w.wakes(), []event{{"one", millis(3300)}, {"two", millis(3400)}})
 	})
 }
 
-// mutation: wakeLater that does not look at waking makes this fail: those that wait are in the line twice.
+// mutation: wakeLater that does not look at waking makes this fail: those that wait are in the queue twice.
 func TestARunThatWaitsForItsWakeIsWokenOnce(t *testing.T) {
 	const runs = 100
 	inWorld(t, Options{WakeBatch: 1}, func(w *world) {
 		w.says(nobody)
 		for i := range runs {
-			w.crew.Watch(fmt.Sprint(i), "a")
+			w.watcher.Watch(fmt.Sprint(i), "a")
 		}
 		w.until(millis(5000)) // told at 3.2 s, and 18 were woken
 		w.says(pulls)
 		w.until(millis(9450)) // told at 9.4 s, when 38 wait
-		if n := w.inLine(); n != runs {
+		if n := w.inQueue(); n != runs {
 			t.Errorf("%d in the line of those to wake, want %d", n, runs)
 		}
 		w.until(time.Minute)
@@ -226,10 +226,10 @@ func TestARunThatForgotIsNotWoken(t *testing.T) {
 	inWorld(t, Options{WakeBatch: 1}, func(w *world) {
 		w.says(nobody)
 		for _, key := range []string{"one", "two", "three"} {
-			w.crew.Watch(key, "a")
+			w.watcher.Watch(key, "a")
 		}
 		w.until(millis(3350)) // told, and the first one is woken
-		w.crew.Forget("two")
+		w.watcher.Forget("two")
 		w.until(millis(9000))
 		same(t, "wakes", w.wakes(), []event{{"one", millis(3300)}, {"three", millis(3400)}})
 	})
@@ -239,9 +239,9 @@ func TestARunThatForgotIsNotWoken(t *testing.T) {
 func TestQuestionsThatHangDelayNoOthers(t *testing.T) {
 	inWorld(t, Options{Width: 4}, func(w *world) {
 		w.hang("h1", "h2", "h3")
-		w.crew.Watch("run", "h1", "h2", "h3")
+		w.watcher.Watch("run", "h1", "h2", "h3")
 		for i := range 100 {
-			w.crew.Watch(fmt.Sprint(i), fmt.Sprint("topic-", i))
+			w.watcher.Watch(fmt.Sprint(i), fmt.Sprint("topic-", i))
 		}
 		w.until(millis(1500)) // 100 answers of 10 ms, one after the other
 		for i := range 100 {
@@ -259,13 +259,13 @@ func TestQuestionsThatHangDelayNoOthers(t *testing.T) {
 // mutation: join without MaxTopics makes this fail.
 func TestTopicsAreBounded(t *testing.T) {
 	inWorld(t, Options{MaxTopics: 2}, func(w *world) {
-		w.crew.Watch("one", "a", "b", "c")
+		w.watcher.Watch("one", "a", "b", "c")
 		w.until(millis(4000))
 		w.is("a", Pulling)
 		w.is("c", Unknown)
-		w.crew.Watch("one", "c") // a and b are still there
+		w.watcher.Watch("one", "c") // a and b are still there
 		w.until(millis(7000))
-		w.crew.Watch("one", "c")
+		w.watcher.Watch("one", "c")
 		w.until(millis(11_000))
 		w.is("c", Pulling)
 	})
@@ -275,7 +275,7 @@ func TestTopicsAreBounded(t *testing.T) {
 func TestRunEndsWithAllItBegan(t *testing.T) {
 	inWorld(t, Options{}, func(w *world) {
 		w.hang("a")
-		w.crew.Watch("run", "a", "b")
+		w.watcher.Watch("run", "a", "b")
 		w.until(millis(105)) // both questions are under way
 	})
 }

@@ -45,7 +45,7 @@ type State struct {
 	Queued, Busy int
 }
 
-// Options of a Crew. Zero values mean the defaults given.
+// Options of a Watcher. Zero values mean the defaults given.
 type Options struct {
 	// Every is the time between two questions about a topic, at least. Default 3.1 s, which is no multiple of the time that pull
 	// requests usually wait: question after question could meet the moment between two of them.
@@ -96,7 +96,7 @@ type Watcher[K comparable] struct {
 
 	mu      sync.Mutex
 	topics  map[string]*topic[K]
-	line    []string // topics by the time when they are due; those that are just being asked about are not in it
+	queue   []string // topics by the time when they are due; those that are just being asked about are not in it
 	watches map[K]*watch
 	waking  []K // keys to wake, in order
 	next    uint64
@@ -105,10 +105,10 @@ type Watcher[K comparable] struct {
 // watch is what one key watches.
 type watch struct {
 	topics []string
-	waking bool // it is in the line of those to wake
+	waking bool // it is in the queue of those to wake
 }
 
-// New makes a Crew. ask says what is known of a topic's workers; it must end with its ctx. wake has a run look at its topics again; it
+// New makes a Watcher. ask says what is known of a topic's workers; it must end with its ctx. wake has a run look at its topics again; it
 // must not block. Both are called by Run only.
 func New[K comparable](ask func(ctx context.Context, topic string) (Workers, error), wake func(K), options Options) *Watcher[K] {
 	return &Watcher[K]{
@@ -170,14 +170,14 @@ func (c *Watcher[K]) join(name string, key K) {
 	}
 }
 
-// enqueue puts a topic into the line, behind all that are due before it or at the same time.
+// enqueue puts a topic into the queue, behind all that are due before it or at the same time.
 func (c *Watcher[K]) enqueue(name string, due time.Time) {
 	c.topics[name].due = due
-	at, _ := slices.BinarySearchFunc(c.line, due, func(other string, due time.Time) int {
+	at, _ := slices.BinarySearchFunc(c.queue, due, func(other string, due time.Time) int {
 		if c.topics[other].due.After(due) {
 			return 1
 		}
 		return -1
 	})
-	c.line = slices.Insert(c.line, at, name)
+	c.queue = slices.Insert(c.queue, at, name)
 }

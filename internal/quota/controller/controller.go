@@ -33,7 +33,7 @@ type Options struct {
 	Clock clock.Clock
 	// NewID makes marks of rebuilds, no two alike, without spaces; random ones if nil.
 	NewID func() string
-	// Log receives what the rounds do. The zero value discards it.
+	// Log receives what the resyncs do. The zero value discards it.
 	Log logr.Logger
 	// Metrics counts rebuilds; unregistered if nil.
 	Metrics *Metrics
@@ -55,9 +55,9 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Controller lets runs in at their tenants' gates. Safe for concurrent use, also by many processes; Start is for one of them, the leader.
+// Controller lets runs in at their tenants' quotas. Safe for concurrent use, also by many processes; Start is for one of them, the leader.
 type Controller struct {
-	gate    *store.Store
+	quota   *store.Store
 	client  client.Client
 	live    client.Reader
 	wake    func(types.NamespacedName)
@@ -66,26 +66,26 @@ type Controller struct {
 	log     logr.Logger
 	metrics *Metrics
 
-	kicked chan struct{} // a round is wanted before it is due
+	kicked chan struct{} // a resync is wanted before it is due
 
 	mu    sync.Mutex
 	names map[types.UID]types.NamespacedName // of runs that this process asked for and that wait, to wake them by UID
 
-	suspects map[stay]time.Time // used by rounds only: what a live run has where it does not wait, and since when that is known
+	suspects map[holding]time.Time // used by resyncs only: what a live run has where it does not wait, and since when that is known
 }
 
 // New makes a Keeper. It asks nobody anything before the first call.
 func New(o Options) *Controller {
 	o = o.withDefaults()
 	return &Controller{
-		gate: o.Gate, client: o.Client, live: o.Live, wake: o.Wake, clock: o.Clock, newID: o.NewID, log: o.Log, metrics: o.Metrics,
-		kicked: make(chan struct{}, 1), names: map[types.UID]types.NamespacedName{}, suspects: map[stay]time.Time{},
+		quota: o.Gate, client: o.Client, live: o.Live, wake: o.Wake, clock: o.Clock, newID: o.NewID, log: o.Log, metrics: o.Metrics,
+		kicked: make(chan struct{}, 1), names: map[types.UID]types.NamespacedName{}, suspects: map[holding]time.Time{},
 	}
 }
 
 // Admit asks for a slot for a run that is not admitted. run must have been read before the call, and the write that it is admitted must
 // carry its resourceVersion: what a process was granted before Redis lost its data is then refused by the API server. A policy without
-// a name, the built-in defaults, has no gate: admitted, with Limit policy.NoLimit.
+// a name, the built-in defaults, has no quota: admitted, with Limit policy.NoLimit.
 //
 // Errors: as store.Store.Admit; each says when to try again (RetryDelay) and the condition's reason (Reason). After an error the
 // run must not be treated as admitted.
@@ -97,7 +97,7 @@ func (k *Controller) Admit(ctx context.Context, run *v1alpha1.WorkflowRun, tenan
 	at := store.Key{Policy: p.Name, Tenant: tenant}
 	var a store.Answer
 	err := k.opened(ctx, at, func() (err error) {
-		a, err = k.gate.Admit(ctx, at, limitsOf(p, tenant), asked(run))
+		a, err = k.quota.Admit(ctx, at, limitsOf(p, tenant), asked(run))
 		return err
 	})
 	if err != nil {
@@ -107,7 +107,7 @@ func (k *Controller) Admit(ctx context.Context, run *v1alpha1.WorkflowRun, tenan
 	case a.Admitted:
 		k.forget(run.UID)
 	case a.Used < a.Limit && a.Reserved > 0:
-		k.kick() // nobody says when a reservation ends without a run; the round looks when
+		k.kick() // nobody says when a reservation ends without a run; the resync looks when
 	}
 	return a, nil
 }
@@ -123,7 +123,7 @@ func (k *Controller) Reserve(ctx context.Context, run *v1alpha1.WorkflowRun, ten
 	at := store.Key{Policy: p.Name, Tenant: tenant}
 	var a store.Answer
 	err := k.opened(ctx, at, func() (err error) {
-		a, err = k.gate.Reserve(ctx, at, limitsOf(p, tenant), asked(run), ttl)
+		a, err = k.quota.Reserve(ctx, at, limitsOf(p, tenant), asked(run), ttl)
 		return err
 	})
 	if err != nil {
@@ -135,9 +135,9 @@ func (k *Controller) Reserve(ctx context.Context, run *v1alpha1.WorkflowRun, ten
 // Leave takes from a run whatever it has under a policy, and wakes who is next: the run ended, is gone, was suspended before it was
 // admitted, or is governed by another policy now. policyName is that of status.admission.policy or, if the run is not admitted, the one
 // under which it was asked for last; "" is nothing to leave. Idempotent. While the data is being rebuilt there is nothing to wait for:
-// the round after that looks at all runs.
+// the resync after that looks at all runs.
 //
-// Errors: *store.UnavailableError, and those of reading the cache or a run. The next round of the leader does what was not done;
+// Errors: *store.UnavailableError, and those of reading the cache or a run. The next resync of the leader does what was not done;
 // whoever repeats the call has it sooner.
 func (k *Controller) Leave(ctx context.Context, uid types.UID, tenant, policyName string) error {
 	if policyName == "" {
@@ -151,7 +151,7 @@ func (k *Controller) Leave(ctx context.Context, uid types.UID, tenant, policyNam
 	}
 	var next []string
 	err = k.opened(ctx, at, func() (err error) {
-		next, err = k.gate.Release(ctx, at, limits, string(uid))
+		next, err = k.quota.Release(ctx, at, limits, string(uid))
 		return err
 	})
 	if isClosed(err) {
@@ -159,7 +159,7 @@ func (k *Controller) Leave(ctx context.Context, uid types.UID, tenant, policyNam
 	}
 	if err == nil && waited {
 		k.forget(uid)
-		err = k.putBack(ctx, stay{at, uid}, name)
+		err = k.putBack(ctx, holding{at, uid}, name)
 	}
 	if err = errors.Join(err, k.wakeNext(ctx, at, limits, next)); err != nil {
 		k.kick()
@@ -168,11 +168,11 @@ func (k *Controller) Leave(ctx context.Context, uid types.UID, tenant, policyNam
 	return nil
 }
 
-// PolicyChanged is called after a policy was made, changed or deleted, when the cache has it: a round wakes whoever can be admitted now,
+// PolicyChanged is called after a policy was made, changed or deleted, when the cache has it: a resync wakes whoever can be admitted now,
 // or is governed by another policy. It does not block.
 func (k *Controller) PolicyChanged() { k.kick() }
 
-// kick has the next round begin at once.
+// kick has the next resync begin at once.
 func (k *Controller) kick() {
 	select {
 	case k.kicked <- struct{}{}:
@@ -182,7 +182,7 @@ func (k *Controller) kick() {
 
 // putBack gives the slot back to a run that was taken for one that does not need it, if it turns out to be admitted: whoever saw it
 // waiting may have been paused for long since.
-func (k *Controller) putBack(ctx context.Context, s stay, name types.NamespacedName) error {
+func (k *Controller) putBack(ctx context.Context, s holding, name types.NamespacedName) error {
 	cached, err := k.cached(ctx, name)
 	if err != nil || cached == nil || cached.uid != s.uid || cached.finished {
 		return err
@@ -191,7 +191,7 @@ func (k *Controller) putBack(ctx context.Context, s stay, name types.NamespacedN
 	if err != nil || now == nil || now.uid != s.uid || !now.under(s.at) {
 		return err
 	}
-	return k.opened(ctx, s.at, func() error { return k.gate.Restore(ctx, s.at, []string{string(s.uid)}) })
+	return k.opened(ctx, s.at, func() error { return k.quota.Restore(ctx, s.at, []string{string(s.uid)}) })
 }
 
 func (k *Controller) remember(run *v1alpha1.WorkflowRun) {
@@ -233,14 +233,14 @@ func limitsOf(p policy.Effective, tenant string) store.Limits {
 	return l
 }
 
-// asked is a run as the gate knows it.
+// asked is a run as the quota knows it.
 func asked(run *v1alpha1.WorkflowRun) store.Run {
 	return store.Run{
 		UID: string(run.UID), Name: run.Namespace + "/" + run.Name, Priority: run.Spec.Priority, Created: run.CreationTimestamp.Time,
 	}
 }
 
-// isClosed says whether the gate has no data to decide on.
+// isClosed says whether the quota has no data to decide on.
 func isClosed(err error) bool {
 	_, ok := errors.AsType[*store.RebuildingError](err)
 	return ok

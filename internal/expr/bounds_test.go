@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/syncopate-dev/syncopate/internal/expr/budget"
 )
 
 // What the bounds are for: each of these few characters would take gigabytes or years without one. Doublings nest a list
@@ -19,25 +21,25 @@ func TestNobodyStallsTheOperator(t *testing.T) {
 		src string
 		is  error
 	}{
-		// mutation: budget.take that never refuses, with array that does not look at the size, makes this one hang.
+		// mutation: room.take that never refuses, with array that does not look at the size, makes this one hang.
 		"a list of 2^40 elements as a result": {doubled, ErrTooLarge},
-		// mutation: guardedFunctions without == makes this one hang. Without its function most below hang too.
-		"equality of nested lists":        {"[" + doubled + "].map(l, l == l)", errOperands},
-		"inequality of nested lists":      {"[" + doubled + "].map(l, l != l)", errOperands},
-		"membership in nested lists":      {"[" + doubled + "].map(l, l in [l])", errOperands},
-		"replace of nothing by much":      {"inputs.s.replace('', inputs.s)", errOperands},
-		"join of one text many times":     {"inputs.l.map(x, inputs.s).join()", errOperands},
-		"join with a long separator":      {"inputs.l.map(x, '').join(inputs.s)", errOperands},
+		// mutation: budget.Charges without == makes this one hang. Without its function most below hang too.
+		"equality of nested lists":        {"[" + doubled + "].map(l, l == l)", budget.ErrOperands},
+		"inequality of nested lists":      {"[" + doubled + "].map(l, l != l)", budget.ErrOperands},
+		"membership in nested lists":      {"[" + doubled + "].map(l, l in [l])", budget.ErrOperands},
+		"replace of nothing by much":      {"inputs.s.replace('', inputs.s)", budget.ErrOperands},
+		"join of one text many times":     {"inputs.l.map(x, inputs.s).join()", budget.ErrOperands},
+		"join with a long separator":      {"inputs.l.map(x, '').join(inputs.s)", budget.ErrOperands},
 		"quotes in quotes":                {quoted, ErrTooCostly},
 		"naive search":                    {"inputs.s.indexOf(inputs.s.substring(0, 30000) + 'b')", ErrTooCostly},
-		"a short pattern, a long machine": {"inputs.s.matches('(a{1,30}){1,30}b')", errOperands},
+		"a short pattern, a long machine": {"inputs.s.matches('(a{1,30}){1,30}b')", budget.ErrOperands},
 		// mutation: states x bytes / 8 for unitsPerStep makes this one fail: it takes as long as ten templates may.
-		"a pattern of 105 states":     {"inputs.s.matches('(a|b|aa){1,15}c')", errOperands},
+		"a pattern of 105 states":     {"inputs.s.matches('(a|b|aa){1,15}c')", budget.ErrOperands},
 		"loops in loops":              {"inputs.l.map(x, inputs.l.map(y, inputs.l.map(z, 1)))", ErrTooCostly},
-		"text that doubles":           {"[inputs.s]" + strings.Repeat(".map(x, x + x)", 40), errOperands},
-		"a list that doubles":         {"[inputs.l]" + strings.Repeat(".map(x, x + x)", 50), errOperands},
-		"a list of more than 2^63":    {"[[1]]" + strings.Repeat(".map(x, x + x)", 70), errOperands},
-		"its equality":                {"[[1]]" + strings.Repeat(".map(x,x+x)", 70) + ".map(l, l == l)", errOperands},
+		"text that doubles":           {"[inputs.s]" + strings.Repeat(".map(x, x + x)", 40), budget.ErrOperands},
+		"a list that doubles":         {"[inputs.l]" + strings.Repeat(".map(x, x + x)", 50), budget.ErrOperands},
+		"a list of more than 2^63":    {"[[1]]" + strings.Repeat(".map(x, x + x)", 70), budget.ErrOperands},
+		"its equality":                {"[[1]]" + strings.Repeat(".map(x,x+x)", 70) + ".map(l, l == l)", budget.ErrOperands},
 		"a long text looked at again": {"[inputs.s]" + strings.Repeat(".map(x, x + x)", 5) + ".map(y, inputs.l.map(x, y.size() + y.reverse().size()))", ErrTooCostly},
 		"a large text":                {"inputs.s + inputs.s + inputs.s + inputs.s + inputs.s", ErrTooLarge},
 		"a long expression":           {"1" + strings.Repeat(" + 1", MaxExpressionLength/4), ErrTooLarge},
@@ -58,7 +60,7 @@ func TestNobodyStallsTheOperator(t *testing.T) {
 	}
 }
 
-// mutation: guardedFunctions without any one of its functions makes this fail: the call is made, and free.
+// mutation: budget.Charges without any one of its functions makes this fail: the call is made, and free.
 func TestGuardedCallsAreChargedBeforeTheyAreMade(t *testing.T) {
 	const much, little = 1000, 20
 	v := Vars{Inputs: map[string]any{
@@ -84,9 +86,9 @@ func TestGuardedCallsAreChargedBeforeTheyAreMade(t *testing.T) {
 			if _, err := p.eval(v.activation(MaxCost)); err != nil {
 				t.Errorf("with enough: %v", err)
 			}
-			a, w := v.activation(MaxCost), newWork(MaxCost)
-			a[varWork], w.calls = w, little
-			if _, err := p.eval(a); !errors.Is(err, errOperands) {
+			a, w := v.activation(MaxCost), budget.New(MaxCost)
+			a[varWork], w.Units = w, little
+			if _, err := p.eval(a); !errors.Is(err, budget.ErrOperands) {
 				t.Errorf("with little: %v", err)
 			}
 		})
@@ -283,5 +285,5 @@ func BenchmarkCompile(b *testing.B) {
 
 // activation is what CEL looks names up in.
 func (v Vars) activation(maxCost int) map[string]any {
-	return Prepare(v).activation(v.Item, v.HasItem, newWork(maxCost))
+	return Prepare(v).activation(v.Item, v.HasItem, budget.New(maxCost))
 }

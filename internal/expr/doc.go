@@ -50,8 +50,7 @@
 // size and depth of a result are bounded by the constants of this package. Each node of an expression pays before it does
 // something (guard.go): a cost unit for a variable, a key, a call, 10 and 30 for a list and a map that it makes, as in CEL's
 // specification of cost, and calls whose work depends on the size of their operands (equality of nested lists, text functions)
-// for that, too (charge.go). CEL's own limit is not used: it looks at a call after it was made, and its book-keeping takes time in
-// the square of the turns of a loop. An evaluation that was stopped has no value, even if || would not mind the error.
+// for that, too (internal/expr/budget). An evaluation that was stopped has no value, even if || would not mind the error.
 //
 // Every function here is total: it returns an error, it never panics.
 //

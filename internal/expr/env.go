@@ -10,6 +10,8 @@ import (
 	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common/types/ref"
 	"github.com/google/cel-go/ext"
+
+	"github.com/syncopate-dev/syncopate/internal/expr/budget"
 )
 
 const (
@@ -41,9 +43,9 @@ type program struct {
 // eval gives the value. The activation has an evaluation's work in it.
 func (p *program) eval(activation map[string]any) (ref.Val, error) {
 	out, _, err := p.prog.Eval(activation)
-	switch w, ok := activation[varWork].(*work); {
-	case ok && w.stopped != nil:
-		return nil, w.stopped
+	switch w, ok := activation[varWork].(*budget.Budget); {
+	case ok && w.Err() != nil:
+		return nil, w.Err()
 	case err != nil:
 		return nil, errors.New(oneLine(p.told(err)))
 	default:

@@ -7,6 +7,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/cel-go/cel"
+
+	"github.com/syncopate-dev/syncopate/internal/expr/budget"
 )
 
 // Error says which expression is wrong and why. Every error of this package that is about one expression is an *Error; the
@@ -33,7 +35,7 @@ var (
 	// ErrTooLarge: an expression is too long, a template has too many of them, or a result is too large or nested too deep.
 	ErrTooLarge = errors.New("too large")
 	// ErrTooCostly: an evaluation was stopped at its cost limit.
-	ErrTooCostly = errors.New("too costly")
+	ErrTooCostly = budget.ErrTooCostly
 	// ErrTemplate: the template is not one JSON document.
 	ErrTemplate = errors.New("not a JSON document")
 )

@@ -61,7 +61,7 @@ func (s *Scope) Condition(src string) (bool, error) {
 	}
 	w := s.work(MaxCost)
 	out, err := p.eval(s.activation(s.item, s.hasItem, w))
-	s.spent += w.spent() + compileCost(src)
+	s.spent += w.Spent() + compileCost(src)
 	if err != nil {
 		return false, wrong(src, err)
 	}

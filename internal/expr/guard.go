@@ -1,7 +1,6 @@
 package expr
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/google/cel-go/cel"
@@ -12,25 +11,25 @@ import (
 	"github.com/google/cel-go/common/types/ref"
 	"github.com/google/cel-go/common/types/traits"
 	"github.com/google/cel-go/interpreter"
+
+	"github.com/syncopate-dev/syncopate/internal/expr/budget"
 )
 
-// varWork is the variable under which an evaluation carries its *work; no expression can spell it.
+// varWork is the variable under which an evaluation carries its budget; no expression can spell it.
 const varWork = "@work"
 
-var errOperands = errors.New("operands are too large")
-
-// guard has the plan of an expression take from its work at every node, before the node does something, and has mistakes say
+// guard has the plan of an expression take from its budget at every node, before the node does something, and has mistakes say
 // what was found where (finding.go).
 //
 // Invariant: each turn of a loop takes at least one unit, and a loop whose evaluation was stopped makes no other turn. The body of
 // a loop is a call or && || ?:, which are nodes; its condition is the literal true or a call, and both are false when stopped.
 type guard struct {
-	charges  map[string]charge
+	charges  map[string]budget.Charge
 	bindings map[string]*functions.Overload // by overload id and by function
 }
 
 func newGuard(env *cel.Env) (*guard, error) {
-	g := &guard{charges: guardedFunctions(), bindings: map[string]*functions.Overload{}}
+	g := &guard{charges: budget.Charges(), bindings: map[string]*functions.Overload{}}
 	for name := range g.charges {
 		overloads, err := env.Functions()[name].Bindings()
 		if err != nil {
@@ -82,13 +81,13 @@ func (g *guard) call(call interpreter.InterpretableCall) interpreter.Interpretab
 // stepped takes n cost units of the evaluation and says whether it may go on.
 func stepped(vars interpreter.Activation, n int) bool {
 	w := workOf(vars)
-	return w != nil && w.step(n)
+	return w != nil && w.Step(n)
 }
 
 // workOf is nil, so that nothing goes on, if somebody evaluates without work: that would be a defect.
-func workOf(vars interpreter.Activation) *work {
+func workOf(vars interpreter.Activation) *budget.Budget {
 	found, _ := vars.ResolveName(varWork)
-	w, _ := found.(*work)
+	w, _ := found.(*budget.Budget)
 	return w
 }
 
@@ -134,7 +133,7 @@ func (c *guardedConst) Exec(frame *interpreter.ExecutionFrame) ref.Val {
 // guardedCall evaluates the operands of a call, charges for it, and then makes it.
 type guardedCall struct {
 	interpreter.InterpretableCall
-	charge  charge
+	charge  budget.Charge
 	binding *functions.Overload
 }
 
@@ -152,7 +151,7 @@ func (c *guardedCall) Exec(frame *interpreter.ExecutionFrame) ref.Val {
 			return args[i]
 		}
 	}
-	if w := workOf(frame); w == nil || !w.step(1) || !c.charge(w, args) {
+	if w := workOf(frame); w == nil || !w.Step(1) || !c.charge(w, args) {
 		return types.False
 	}
 	out := c.call(alike(c.Function(), args))

@@ -47,7 +47,7 @@ func (s *Scope) List(src string) ([]any, error) {
 	}
 	w := s.work(MaxListCost)
 	out, err := p.eval(s.activation(s.item, s.hasItem, w))
-	s.spent += w.spent() + compileCost(src)
+	s.spent += w.Spent() + compileCost(src)
 	if err != nil {
 		return nil, wrong(p.text, err)
 	}
@@ -108,7 +108,7 @@ func itemsOf(val ref.Val) ([]any, error) {
 	}
 	items, left, memory := make([]any, size), MaxListBytes, MaxListMemory
 	for i := range items {
-		b := budget{left: MaxRenderedBytes, memory: memory}
+		b := room{left: MaxRenderedBytes, memory: memory}
 		item, err := b.plain(l.Get(types.Int(i)))
 		if err != nil {
 			return nil, fmt.Errorf("item %d: %w", i, err)

@@ -13,6 +13,8 @@ import (
 	"github.com/google/cel-go/common/types/ref"
 	"github.com/google/cel-go/common/types/traits"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/syncopate-dev/syncopate/internal/expr/budget"
 )
 
 // The items of a list that is made of a map's keys must be the same each time: a job rendered again is the same bytes, and item 3
@@ -179,15 +181,15 @@ func TestAnEvaluationEndsWhereverItRunsOut(t *testing.T) {
 		for cost := range MaxCost {
 			a := sample().activation(cost)
 			out, err := p.eval(a)
-			w, _ := a[varWork].(*work)
+			w, _ := a[varWork].(*budget.Budget)
 			if err != nil {
-				if !errors.Is(err, ErrTooCostly) || w.spent() < cost {
+				if !errors.Is(err, ErrTooCostly) || w.Spent() < cost {
 					t.Fatalf("%s with %d: %v", src, cost, err)
 				}
 				continue
 			}
-			if out.Value() != want || w.cost != 0 || cost < 10 {
-				t.Errorf("%s with %d, %d left: %v", src, cost, w.cost, out)
+			if out.Value() != want || w.Cost != 0 || cost < 10 {
+				t.Errorf("%s with %d, %d left: %v", src, cost, w.Cost, out)
 			}
 			break
 		}
@@ -196,7 +198,7 @@ func TestAnEvaluationEndsWhereverItRunsOut(t *testing.T) {
 
 // A function that cel-go adds must be looked at: does its work depend on the size of its operands?
 //
-// mutation: guardedFunctions without any of its functions makes this fail.
+// mutation: budget.Charges without any of its functions makes this fail.
 func TestWhatIsNotChargedTakesConstantTime(t *testing.T) {
 	c, err := newCompiler()
 	if err != nil {
@@ -240,8 +242,8 @@ func TestWhatTheNodesOfAnExpressionCost(t *testing.T) {
 		if _, err := p.eval(a); err != nil {
 			t.Errorf("%s: %v", src, err)
 		}
-		if w, _ := a[varWork].(*work); MaxCost-w.cost != want {
-			t.Errorf("%s costs %d, want %d", src, MaxCost-w.cost, want)
+		if w, _ := a[varWork].(*budget.Budget); MaxCost-w.Cost != want {
+			t.Errorf("%s costs %d, want %d", src, MaxCost-w.Cost, want)
 		}
 	}
 }

@@ -1,6 +1,10 @@
 package expr
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/syncopate-dev/syncopate/internal/expr/budget"
+)
 
 const (
 	bytesPerCost     = 10  // to read and write JSON
@@ -57,25 +61,25 @@ func (s *Scope) Spent() int { return s.spent }
 func (s *Scope) Limit(cost int) { s.limit = cost }
 
 // work is that of one evaluation.
-func (s *Scope) work(most int) *work {
+func (s *Scope) work(most int) *budget.Budget {
 	if s.limit > 0 {
 		most = min(most, s.limit)
 	}
-	return newWork(most)
+	return budget.New(most)
 }
 
 // render also says what it takes to compile the template's expressions.
 func (s *Scope) render(raw []byte, item any, hasItem bool) (out []byte, compiled int, err error) {
 	w := s.work(MaxCost)
-	e := evaluation{activation: s.activation(item, hasItem, w), output: budget{left: MaxRenderedBytes, memory: MaxListMemory}}
+	e := evaluation{activation: s.activation(item, hasItem, w), output: room{left: MaxRenderedBytes, memory: MaxListMemory}}
 	r := renderer{value: e.value, item: hasItem}
 	out, err = r.bytes(raw)
-	s.spent += w.spent() + (len(raw)+len(out))/bytesPerCost
+	s.spent += w.Spent() + (len(raw)+len(out))/bytesPerCost
 	return out, r.compiled, err
 }
 
 // activation is what CEL looks names up in. It is made for one evaluation or template: CEL keeps in it what the functions give.
-func (s *Scope) activation(item any, hasItem bool, w *work) map[string]any {
+func (s *Scope) activation(item any, hasItem bool, w *budget.Budget) map[string]any {
 	a := map[string]any{varWork: w}
 	for name, value := range s.shared {
 		a[name] = value

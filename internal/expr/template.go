@@ -24,7 +24,7 @@ func Render(raw []byte, v Vars) ([]byte, error) { return Prepare(v).Template(raw
 // evaluation is what the expressions of one template share.
 type evaluation struct {
 	activation map[string]any
-	output     budget
+	output     room
 }
 
 func (e *evaluation) value(p *program) (any, error) {

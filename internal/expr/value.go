@@ -14,9 +14,9 @@ import (
 
 var errOutput = fmt.Errorf("%w: the result has more than %d bytes", ErrTooLarge, MaxRenderedBytes)
 
-// budget bounds what is made of CEL values. A CEL list can hold the same list many times over, so a small value can have an
+// room bounds what is made of CEL values. A CEL list can hold the same list many times over, so a small value can have an
 // endless text; it must be refused while it is walked.
-type budget struct {
+type room struct {
 	left   int // bytes
 	memory int // bytes that the plain values may still take
 	depth  int // of lists and maps around what is looked at
@@ -35,7 +35,7 @@ const (
 var errMemory = fmt.Errorf("%w: the values take more than %d bytes of memory", ErrTooLarge, MaxListMemory)
 
 // hold spends n bytes of memory.
-func (b *budget) hold(n int) error {
+func (b *room) hold(n int) error {
 	if b.memory -= n; b.memory < 0 {
 		return errMemory
 	}
@@ -73,7 +73,7 @@ func MemoryOf(v any) int {
 }
 
 // take spends n bytes.
-func (b *budget) take(n int) error {
+func (b *room) take(n int) error {
 	if b.left -= n; b.left < 0 {
 		return errOutput
 	}
@@ -81,17 +81,17 @@ func (b *budget) take(n int) error {
 }
 
 // enter goes into a list or map.
-func (b *budget) enter() error {
+func (b *room) enter() error {
 	if b.depth++; b.depth > MaxDepth {
 		return fmt.Errorf("%w: lists and maps are nested deeper than %d", ErrTooLarge, MaxDepth)
 	}
 	return nil
 }
 
-func (b *budget) leave() { b.depth-- }
+func (b *room) leave() { b.depth-- }
 
 // plain makes of a CEL value what encoding/json writes as intended.
-func (b *budget) plain(val ref.Val) (any, error) {
+func (b *room) plain(val ref.Val) (any, error) {
 	val = unwrapOptional(val)
 	if err := errors.Join(b.take(1), b.hold(valueMemory)); err != nil {
 		return nil, err
@@ -125,7 +125,7 @@ func scalar(val ref.Val) (any, error) {
 	return val.Value(), nil
 }
 
-func (b *budget) array(l traits.Lister) (any, error) {
+func (b *room) array(l traits.Lister) (any, error) {
 	if err := b.enter(); err != nil {
 		return nil, err
 	}
@@ -147,7 +147,7 @@ func (b *budget) array(l traits.Lister) (any, error) {
 	return list, nil
 }
 
-func (b *budget) object(m traits.Mapper) (any, error) {
+func (b *room) object(m traits.Mapper) (any, error) {
 	if err := b.enter(); err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package expr
+package budget
 
 import (
 	"math/bits"
@@ -21,12 +21,12 @@ const (
 
 // chargeMatches charges for the pattern and for the steps of its automaton, which a short pattern can make large:
 // (a{1000}){2}. Many patterns need fewer steps than one per state and byte; which, only running them tells.
-func chargeMatches(w *work, args []ref.Val) bool {
+func chargeMatches(b *Budget, args []ref.Val) bool {
 	pattern, ok := args[len(args)-1].(types.String)
 	if !ok {
 		return true
 	}
-	if !w.take(patternWork(string(pattern))) {
+	if !b.take(patternWork(string(pattern))) {
 		return false
 	}
 	re, err := syntax.Parse(string(pattern), syntax.Perl)
@@ -34,7 +34,7 @@ func chargeMatches(w *work, args []ref.Val) bool {
 		return true // the call says so
 	}
 	states := statesOf(re)
-	return w.take(states*unitsPerState) && w.take(states*textLen(args[0])*unitsPerStep)
+	return b.take(states*unitsPerState) && b.take(states*textLen(args[0])*unitsPerStep)
 }
 
 // patternWork is the work of parsing a pattern, as far as it can be told without parsing it.

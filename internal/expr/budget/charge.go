@@ -1,4 +1,4 @@
-package expr
+package budget
 
 import (
 	"github.com/google/cel-go/common/operators"
@@ -14,12 +14,12 @@ const (
 	maxElements = 10_000_000 // of a list that is added to another; more than an output can have
 )
 
-// charge takes from w what a call with these operands may do, and says whether there was enough.
-type charge func(w *work, args []ref.Val) bool
+// Charge takes from b what a call with these operands may do, and says whether there was enough.
+type Charge func(b *Budget, args []ref.Val) bool
 
-// guardedFunctions are the calls whose work depends on the size of their operands.
-func guardedFunctions() map[string]charge {
-	charges := map[string]charge{
+// Charges are those of the calls whose work depends on the size of their operands.
+func Charges() map[string]Charge {
+	charges := map[string]Charge{
 		operators.Equals:    weighAll,
 		operators.NotEquals: weighAll,
 		operators.In:        chargeIn,
@@ -51,43 +51,43 @@ func guardedFunctions() map[string]charge {
 }
 
 // weighAll charges for every node and byte of the operands.
-func weighAll(w *work, args []ref.Val) bool {
+func weighAll(b *Budget, args []ref.Val) bool {
 	for _, a := range args {
-		if !weigh(w, a) {
+		if !weigh(b, a) {
 			return false
 		}
 	}
 	return true
 }
 
-func weigh(w *work, val ref.Val) bool {
-	if !w.take(unitsPerNode + textLen(val)) {
+func weigh(b *Budget, val ref.Val) bool {
+	if !b.take(unitsPerNode + textLen(val)) {
 		return false
 	}
 	switch v := val.(type) {
 	case *types.Optional:
-		return !v.HasValue() || weigh(w, v.GetValue())
+		return !v.HasValue() || weigh(b, v.GetValue())
 	case traits.Mapper:
-		return weighMap(w, v)
+		return weighMap(b, v)
 	case traits.Lister:
-		return weighList(w, v)
+		return weighList(b, v)
 	}
 	return true
 }
 
-func weighMap(w *work, m traits.Mapper) bool {
+func weighMap(b *Budget, m traits.Mapper) bool {
 	for it := m.Iterator(); it.HasNext() == types.True; {
 		key := it.Next()
-		if !weigh(w, key) || !weigh(w, m.Get(key)) {
+		if !weigh(b, key) || !weigh(b, m.Get(key)) {
 			return false
 		}
 	}
 	return true
 }
 
-func weighList(w *work, l traits.Lister) bool {
+func weighList(b *Budget, l traits.Lister) bool {
 	for it := l.Iterator(); it.HasNext() == types.True; {
-		if !weigh(w, it.Next()) {
+		if !weigh(b, it.Next()) {
 			return false
 		}
 	}
@@ -95,9 +95,9 @@ func weighList(w *work, l traits.Lister) bool {
 }
 
 // chargeText charges for the bytes of the operands that are text; the work on others does not depend on their size.
-func chargeText(w *work, args []ref.Val) bool {
+func chargeText(b *Budget, args []ref.Val) bool {
 	for _, a := range args {
-		if !w.take(1 + textLen(a)) {
+		if !b.take(1 + textLen(a)) {
 			return false
 		}
 	}
@@ -105,66 +105,66 @@ func chargeText(w *work, args []ref.Val) bool {
 }
 
 // chargeAdd charges for text. Lists are not copied, but one more addition doubles a list, and the elements of 2^63 cannot be counted.
-func chargeAdd(w *work, args []ref.Val) bool {
+func chargeAdd(b *Budget, args []ref.Val) bool {
 	for _, a := range args {
 		if l, isList := a.(traits.Lister); isList {
 			if size, _ := l.Size().(types.Int); size > maxElements {
-				return w.take(-1)
+				return b.take(-1)
 			}
 		}
 	}
-	return chargeText(w, args)
+	return chargeText(b, args)
 }
 
 // chargeIn charges for a comparison with every element of a list; a map is looked up in.
-func chargeIn(w *work, args []ref.Val) bool {
+func chargeIn(b *Budget, args []ref.Val) bool {
 	if _, ok := args[1].(traits.Mapper); ok {
-		return weigh(w, args[0])
+		return weigh(b, args[0])
 	}
-	return weighAll(w, args)
+	return weighAll(b, args)
 }
 
 // chargeElements charges for the elements of a list, but not for what is in them.
-func chargeElements(w *work, args []ref.Val) bool {
+func chargeElements(b *Budget, args []ref.Val) bool {
 	list, ok := args[0].(traits.Lister)
 	if !ok {
 		return true
 	}
 	size, _ := list.Size().(types.Int)
-	return w.take(int(size) * unitsPerNode)
+	return b.take(int(size) * unitsPerNode)
 }
 
 // chargeJoin charges for the joined text: the elements, and a separator for each.
-func chargeJoin(w *work, args []ref.Val) bool {
+func chargeJoin(b *Budget, args []ref.Val) bool {
 	list, ok := args[0].(traits.Lister)
-	if !ok || !weigh(w, list) {
+	if !ok || !weigh(b, list) {
 		return !ok
 	}
 	size, _ := list.Size().(types.Int)
-	return len(args) < 2 || w.take(int(size)*textLen(args[1]))
+	return len(args) < 2 || b.take(int(size)*textLen(args[1]))
 }
 
 // chargeReplace charges for the longest text that can come out.
-func chargeReplace(w *work, args []ref.Val) bool {
+func chargeReplace(b *Budget, args []ref.Val) bool {
 	if len(args) < 3 {
 		return true
 	}
 	text, was, now := textLen(args[0]), textLen(args[1]), textLen(args[2])
-	return w.take(text + (text/max(1, was)+1)*now)
+	return b.take(text + (text/max(1, was)+1)*now)
 }
 
 // chargeZone charges for a time zone, if the call names one.
-func chargeZone(w *work, args []ref.Val) bool {
-	return len(args) < 2 || w.take(unitsPerZone) && chargeText(w, args[1:])
+func chargeZone(b *Budget, args []ref.Val) bool {
+	return len(args) < 2 || b.take(unitsPerZone) && chargeText(b, args[1:])
 }
 
 // chargeSearch charges for a comparison at every position.
-func chargeSearch(w *work, args []ref.Val) bool {
+func chargeSearch(b *Budget, args []ref.Val) bool {
 	if len(args) < 2 {
 		return true
 	}
 	text, sought := textLen(args[0]), textLen(args[1])
-	return w.take(text + text*sought/8)
+	return b.take(text + text*sought/8)
 }
 
 func textLen(val ref.Val) int {

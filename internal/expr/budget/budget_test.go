@@ -1,0 +1,76 @@
+package budget
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+)
+
+// mutation: Step that leaves stopped alone, or goes below zero, makes this fail.
+func TestBudget_Step(t *testing.T) {
+	b := New(3)
+	if !b.Step(2) || !b.Step(1) || b.Err() != nil || b.Spent() != 3 {
+		t.Fatalf("within the budget: %v, spent %d", b.Err(), b.Spent())
+	}
+	if b.Step(1) || !errors.Is(b.Err(), ErrTooCostly) || errors.Is(b.Err(), ErrOperands) || b.Cost != 0 {
+		t.Errorf("beyond it: %v, %d left", b.Err(), b.Cost)
+	}
+	if b.Step(0) || b.take(0) {
+		t.Error("a budget that is spent lets something go on")
+	}
+}
+
+// mutation: take without its look at n < 0 makes this fail.
+func TestBudget_TakeOverflows(t *testing.T) {
+	for _, n := range []int{UnitsPerCost + 1, math.MaxInt, -1} {
+		b := New(1)
+		if b.take(n) || !errors.Is(b.Err(), ErrOperands) || !errors.Is(b.Err(), ErrTooCostly) || b.Units != 0 {
+			t.Errorf("%d units: %v, %d left", n, b.Err(), b.Units)
+		}
+	}
+}
+
+// The figures are those of the package documentation.
+//
+// mutation: another figure per byte, node or state makes its row fail.
+func TestCharges(t *testing.T) {
+	text := func(s string) ref.Val { return types.String(s) }
+	list := types.NewStringList(types.DefaultTypeAdapter, []string{"ab", "c"})
+	for name, c := range map[string]struct {
+		function string
+		args     []ref.Val
+		want     int
+	}{
+		"bytes of text":                    {"size", []ref.Val{text("four")}, 5},
+		"nodes and bytes of a list":        {"_==_", []ref.Val{list, list}, 2 * (3*unitsPerNode + 3)},
+		"a look into a map is for the key": {"@in", []ref.Val{text("k"), types.NewStringStringMap(types.DefaultTypeAdapter, nil)}, unitsPerNode + 1},
+		"a joined text":                    {"join", []ref.Val{list, text("--")}, 3*unitsPerNode + 3 + 2*2},
+		"the longest replacement":          {"replace", []ref.Val{text("aaaa"), text("aa"), text("bbb")}, 4 + 3*3},
+		"a time zone":                      {"getHours", []ref.Val{text(""), text("UTC")}, unitsPerZone + 4},
+		"a pattern":                        {"matches", []ref.Val{text("0123456789"), text("a")}, unitsPerPatternByte + 2*unitsPerState + 2*10*unitsPerStep},
+		"a pattern that is repeated":       {"matches", []ref.Val{text(""), text("a{100}")}, 6*unitsPerPatternByte + statesOfRepeat*unitsPerState},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := New(10_000)
+			if !Charges()[c.function](b, c.args) {
+				t.Fatal(b.Err())
+			}
+			if got := 10_000*UnitsPerCost - b.Units; got != c.want {
+				t.Errorf("%d units, want %d", got, c.want)
+			}
+			if short := (&Budget{Units: c.want - 1}); Charges()[c.function](short, c.args) {
+				t.Error("it goes on with a unit too few")
+			}
+		})
+	}
+	if b := New(1000); Charges()["_+_"](b, []ref.Val{text(strings.Repeat("x", 50_000)), text("")}) {
+		t.Error("a sum is free")
+	}
+}
+
+// statesOfRepeat are those of a{100}: the repetition and its letter, 101 times.
+const statesOfRepeat = (1 + 1 + 2) * 101

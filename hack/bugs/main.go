@@ -1,4 +1,5 @@
-// Command bugs fails where a test that docs/bugs.md names does not exist: a bug whose test was renamed away would come back unseen.
+// Command bugs fails where a test that docs/bugs.md names does not exist: a bug whose test was
+// renamed away would come back unseen.
 //
 // It is run in the root of the repository.
 package main

@@ -25,9 +25,9 @@ var _ = Describe("something real", func() {
 })
 `
 
-// mutation: each of these makes its row fail: names looked for as text in the file; methods, or functions that go test does not run,
-// taken for tests; any literal, or any spec that is left out, taken for a spec; ids, cells or tables that nobody looks at; a page
-// without rows that passes.
+// mutation: each of these makes its row fail: names looked for as text in the file; methods, or
+// functions that go test does not run, taken for tests; any literal, or any spec that is left out,
+// taken for a spec; ids, cells or tables that nobody looks at; a page without rows that passes.
 func TestWhatAPageMayName(t *testing.T) {
 	root := t.TempDir()
 	if err := os.WriteFile(filepath.Join(root, "x_test.go"), []byte(tests), 0o600); err != nil {

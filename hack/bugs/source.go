@@ -48,10 +48,12 @@ func functions(file *ast.File) []string {
 	return all
 }
 
-// naming are functions whose first argument names a test. Those that leave a test out (PIt, XIt) are not among them.
+// naming are functions whose first argument names a test. Those that leave a test out (PIt, XIt)
+// are not among them.
 var naming = []string{"It", "Entry", "Specify", "Describe", "Context", "When", "DescribeTable", "Run", "FIt"}
 
-// texts are the texts that name specs and subtests: literals in the first argument of what makes one, and keys of tables.
+// texts are the texts that name specs and subtests: literals in the first argument of what makes
+// one, and keys of tables.
 func texts(file *ast.File) []string {
 	var all []string
 	ast.Inspect(file, func(n ast.Node) bool {

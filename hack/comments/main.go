@@ -2,12 +2,13 @@
 //
 //	comments [-fix] [FILE | DIR]...
 //
-// A tab is four columns. Lines with code before the comment do not count, nor what cannot be wrapped: directives, markers,
-// indented blocks (code, diagrams and tables), and lines of one word, such as an address. The API's types do not count
-// either, since their comments are written into the CRDs line by line.
+// A tab is four columns. Lines with code before the comment do not count, nor what cannot be
+// wrapped: directives, markers, indented blocks (code, diagrams and tables), and lines of one word,
+// such as an address. The API's types do not count either, since their comments are written into
+// the CRDs line by line.
 //
-// -fix wraps paragraphs and items of lists from their first long line on. It checks that code and the words of each file stay as they
-// are, and that gofmt changes nothing.
+// -fix wraps paragraphs and items of lists from their first long line on. It checks that code and
+// the words of each file stay as they are, and that gofmt changes nothing.
 package main
 
 import (

@@ -18,7 +18,8 @@ var (
 	plain = regexp.MustCompile(`^// [^\s]`)
 	// item is the first line of a list's item: its indent, its bullet or number, and its text.
 	item = regexp.MustCompile(`^(// *(?:[-*•]|\d{1,2}[.)]) +)(\S.*)$`)
-	// marked is what is no text though it looks like one: a marker of a generator, a heading, a link's target, a row of a table.
+	// marked is what is no text though it looks like one: a marker of a generator, a heading, a
+	// link's target, a row of a table.
 	marked = regexp.MustCompile(`^// (?:\+\w|#|\[[^\]]+\]: |\|)`)
 	// spaced has columns of its own.
 	spaced = regexp.MustCompile(`\S(?:  +|\t)\S`)
@@ -42,7 +43,8 @@ func isItem(line string) bool {
 	return m != nil && !spaced.MatchString(m[2]) && strings.HasPrefix(line, "// ")
 }
 
-// block is a paragraph, or an item of a list: what its first line begins with, and what the others do.
+// block is a paragraph, or an item of a list: what its first line begins with, and what
+// the others do.
 type block struct {
 	from, to    int
 	first, rest string
@@ -77,7 +79,8 @@ func wrap(indent string, lines []string) []string {
 	return append(result, lines[done:]...)
 }
 
-// paragraph is how many lines from the first on belong together, what the first of them begins with, and what the others do. 0 is none.
+// paragraph is how many lines from the first on belong together, what the first of them begins
+// with, and what the others do. 0 is none.
 func paragraph(lines []string) (n int, first, rest string) {
 	more := isText
 	switch {
@@ -107,7 +110,8 @@ func furtherOf(rest string) func(line string) bool {
 	}
 }
 
-// meant says whether a line break is to stay: the sentence is over, and the next word had room, or is a label.
+// meant says whether a line break is to stay: the sentence is over, and the next word had room, or
+// is a label.
 func meant(line, next string) bool {
 	word := strings.Fields(next)[1]
 	return ends.MatchString(line) && (columns(line)+1+columns(word) <= limit-20 || label.MatchString(next))
@@ -158,7 +162,8 @@ func (b block) lines(indent, prefix string, words []string, width int) (all []st
 	return append(all, current)
 }
 
-// wordsOf splits a text where a line may end: not before a word that would have a meaning at the beginning of the next.
+// wordsOf splits a text where a line may end: not before a word that would have a meaning at the
+// beginning of the next.
 func wordsOf(text string) (words []string) {
 	for w := range strings.FieldsSeq(text) {
 		if len(words) > 0 && begins.MatchString(w) {

@@ -1,9 +1,11 @@
-// Command compare-manifests says whether two renderings, of kustomize and of Helm, are the same objects:
+// Command compare-manifests says whether two renderings, of kustomize and of Helm, are
+// the same objects:
 //
 //	compare-manifests [-only-first KIND/NAME,...] FIRST.yaml SECOND.yaml
 //
-// Objects are compared by content, whatever their order and layout. What Helm adds to each object does not count: its labels, and
-// the annotation that keeps CRDs. It ends with 1 and lists each difference where they are not the same. make verify calls it.
+// Objects are compared by content, whatever their order and layout. What Helm adds to each object
+// does not count: its labels, and the annotation that keeps CRDs. It ends with 1 and lists each
+// difference where they are not the same. make verify calls it.
 package main
 
 import (

@@ -13,8 +13,8 @@ const (
 	space   = "apiVersion: v1\nkind: Namespace\nmetadata: {name: ns}\n"
 )
 
-// mutation: each of these makes its row fail: a comparison of common objects only, in one direction or by name; labels that are all
-// ignored; -only-first for what is not there or in both.
+// mutation: each of these makes its row fail: a comparison of common objects only, in one direction
+// or by name; labels that are all ignored; -only-first for what is not there or in both.
 func TestTwoRenderings(t *testing.T) {
 	join := func(docs ...string) string { return strings.Join(docs, "---\n") }
 	labelled := func(label string) string {

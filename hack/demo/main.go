@@ -1,5 +1,6 @@
-// Command demo shows Syncopate at work on one machine: it starts everything that is needed, applies the samples, shows their
-// progress as a table and ends with 0 when each reached the phase that it is meant to reach. With KEEP=1 it keeps running.
+// Command demo shows Syncopate at work on one machine: it starts everything that is needed, applies
+// the samples, shows their progress as a table and ends with 0 when each reached the phase that it
+// is meant to reach. With KEEP=1 it keeps running.
 package main
 
 import (
@@ -106,7 +107,8 @@ func build(ctx context.Context, dir, program string) error {
 	return nil
 }
 
-// startPrograms starts operator and worker; the function it returns stops what was started, also after an error.
+// startPrograms starts operator and worker; the function it returns stops what was started, also
+// after an error.
 func startPrograms(ctx context.Context, env *devenv.Env, dir string) (stop func(), err error) {
 	var started []*devenv.Process
 	stop = func() {

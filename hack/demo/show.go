@@ -181,7 +181,8 @@ func judge(runs []*v1alpha1.WorkflowRun) error {
 	return errors.Join(wrong...)
 }
 
-// table draws runs as lines; on a terminal it draws over what it drew before, elsewhere it prints what changed.
+// table draws runs as lines; on a terminal it draws over what it drew before, elsewhere it
+// prints what changed.
 type table struct {
 	out    io.Writer
 	redraw bool

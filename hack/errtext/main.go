@@ -1,10 +1,12 @@
-// Command errtext fails where an error is made of the text of another one: errors.New("read: " + err.Error()), or fmt.Errorf("read: %s",
-// err.Error()). Who gets such an error cannot find out what it is with errors.Is and errors.As. The linter errorlint sees `%s` with an error
-// only, and not with its text.
+// Command errtext fails where an error is made of the text of another one: errors.New("read: " +
+// err.Error()), or fmt.Errorf("read: %s", err.Error()). Who gets such an error cannot find out what
+// it is with errors.Is and errors.As. The linter errorlint sees `%s` with an error only, and not
+// with its text.
 //
-// It looks at the Go files below the root of the repository, without tests. A line ends in `// errtext:` and a reason where the text is
-// what is wanted. It knows no types, so it takes each call of a method Error without arguments for one of an error; and it does not see
-// a text that was put into a variable before.
+// It looks at the Go files below the root of the repository, without tests. A line ends in `//
+// errtext:` and a reason where the text is what is wanted. It knows no types, so it takes each call
+// of a method Error without arguments for one of an error; and it does not see a text that was put
+// into a variable before.
 package main
 
 import (
@@ -100,7 +102,8 @@ func makesError(call *ast.CallExpr) bool {
 	return ok && (from.Name == "fmt" && f.Sel.Name == "Errorf" || from.Name == "errors" && f.Sel.Name == "New")
 }
 
-// textsOf are the calls of Error() in the arguments of a call, but for those of another that makes an error: that is looked at by itself.
+// textsOf are the calls of Error() in the arguments of a call, but for those of another that makes
+// an error: that is looked at by itself.
 func textsOf(call *ast.CallExpr) (texts []*ast.CallExpr) {
 	for _, arg := range call.Args {
 		ast.Inspect(arg, func(n ast.Node) bool {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// mutation: each of these makes a row fail: Errorf or New left out, arguments that are not searched in depth, a marker without a reason,
-// or one for the whole file.
+// mutation: each of these makes a row fail: Errorf or New left out, arguments that are not searched
+// in depth, a marker without a reason, or one for the whole file.
 func TestWhatMakesAnErrorOfAText(t *testing.T) {
 	for name, c := range map[string]struct {
 		line string

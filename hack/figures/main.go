@@ -1,14 +1,16 @@
-// Command figures compares figures that are quoted in README.md and docs with the result files of docs/benchmarks:
+// Command figures compares figures that are quoted in README.md and docs with the result
+// files of docs/benchmarks:
 //
 //	figures [-update] [FILE...]
 //
-// A marker follows the figure that it is about, and names suite, table, case and name in the suite's JSON file:
+// A marker follows the figure that it is about, and names suite, table, case and name in the
+// suite's JSON file:
 //
 //	4.6 ms<!-- figure admission; 100 decisions at once on Redis, limit 2; Atomic; p95 -->
 //
-// A figure is right if it is that of the file, rounded to as many digits. A fifth part is what it is divided by, for another unit:
-// "/ 1000". -update writes what the files say. A table with a column "measured" has a marker in each of its
-// rows, or says why not: <!-- no figure: why -->.
+// A figure is right if it is that of the file, rounded to as many digits. A fifth part is what it
+// is divided by, for another unit: "/ 1000". -update writes what the files say. A table with a
+// column "measured" has a marker in each of its rows, or says why not: <!-- no figure: why -->.
 package main
 
 import (

@@ -26,8 +26,9 @@ func tree(t *testing.T, readme string) string {
 	return root
 }
 
-// mutation: each of these makes its row fail: any digits compared for all of them, the first number of a line for the one before the
-// marker, a marker without a number or with another key that is let pass, rows of measured figures that nobody looks at.
+// mutation: each of these makes its row fail: any digits compared for all of them, the first number
+// of a line for the one before the marker, a marker without a number or with another key that is
+// let pass, rows of measured figures that nobody looks at.
 func TestWhatAPageMayQuote(t *testing.T) {
 	const p95, requests = "<!-- figure admission; t, limit 2; Atomic; p95 / other -->", "<!-- figure admission; t, limit 2; Atomic; requests -->"
 	table := func(row string) string {

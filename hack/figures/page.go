@@ -90,7 +90,8 @@ func (b book) wanted(quoted, parts string) (string, error) {
 	return rounded(quoted, value), nil
 }
 
-// rounded is a value with as many digits after the point as a quoted one has. Thousands have a comma if those of the quoted one could.
+// rounded is a value with as many digits after the point as a quoted one has. Thousands have a
+// comma if those of the quoted one could.
 func rounded(quoted string, value float64) string {
 	_, fraction, _ := strings.Cut(quoted, ".")
 	text := strconv.FormatFloat(value, 'f', len(fraction), 64)

@@ -57,7 +57,8 @@ func (t *tree) checkWords(line string) (problems []string) {
 	return problems
 }
 
-// hasFile says whether a path, or the last part of one, is that of a file. A pattern is one of some file.
+// hasFile says whether a path, or the last part of one, is that of a file. A pattern is one
+// of some file.
 func (t *tree) hasFile(name string) bool {
 	name = strings.TrimPrefix(strings.TrimLeft(name, "."), "/")
 	if strings.ContainsAny(name, "*{") || others[name] {

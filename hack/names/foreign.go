@@ -1,6 +1,7 @@
 package main
 
-// others are names of products and of what other projects declare, which comments and pages may name.
+// others are names of products and of what other projects declare, which comments and
+// pages may name.
 var others = setOf(
 	"_test.go", "nats.go",
 	"CloudEvents", "GitOps", "JavaScript", "PromQL",

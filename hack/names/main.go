@@ -2,13 +2,16 @@
 //
 //	names [DIR]
 //
-// It looks at the comments of all Go files, at README.md and at docs, but for docs/adr, which are records of their time.
-// There it takes for a name
+// It looks at the comments of all Go files, at README.md and at docs, but for docs/adr, which are
+// records of their time. There it takes for a name
 //
-//   - a file, as in lease.go or internal/lockmgr/lease.go, if it ends in .go, .lua or .sh: some file of the tree ends so;
+//   - a file, as in lease.go or internal/lockmgr/lease.go, if it ends in .go, .lua or .sh: some
+//     file of the tree ends so;
 //   - pkg.Name, where pkg is a package of this module: some package of that name declares it;
-//   - a word with a capital inside, as in validUntil or TestRun_RightTree: it is in some file of the tree, outside comments;
-//   - in a list of mutations, what follows a file, as in "- lease.go validUntil that adds": that file declares it.
+//   - a word with a capital inside, as in validUntil or TestRun_RightTree: it is in some file of
+//     the tree, outside comments;
+//   - in a list of mutations, what follows a file, as in "- lease.go validUntil that adds": that
+//     file declares it.
 //
 // What belongs to others is in the list of foreign.go.
 package main

@@ -9,7 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestRun checks a small tree; each line of a comment and of the page with a name that is gone says what is reported.
+// TestRun checks a small tree; each line of a comment and of the page with a name that is gone says
+// what is reported.
 func TestRun(t *testing.T) {
 	err := run(write(t, map[string]string{
 		"go.mod":           "module example.org/m\n",

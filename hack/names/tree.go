@@ -57,7 +57,8 @@ func read(root string) (*tree, error) {
 	return t, nil
 }
 
-// foreign says whether a folder holds what others wrote, or CRDs, whose words are those of comments.
+// foreign says whether a folder holds what others wrote, or CRDs, whose words are
+// those of comments.
 func foreign(name string) bool {
 	return strings.HasPrefix(name, ".") || slices.Contains([]string{"bin", "node_modules", "crd", "crds"}, name)
 }
@@ -150,7 +151,8 @@ func (t *tree) comments(rel string, files *token.FileSet, file *ast.File) {
 	}
 }
 
-// declarations notes what a file declares: also methods, fields and local names, which a list of mutations may name.
+// declarations notes what a file declares: also methods, fields and local names, which a list of
+// mutations may name.
 func (t *tree) declarations(rel string, file *ast.File) {
 	all := set{}
 	ast.Inspect(file, func(n ast.Node) bool {

@@ -36,7 +36,8 @@ func (g graph) arrows(files []string) (lines []string) {
 	return lines
 }
 
-// largestCycle is the largest set of files of which each reaches each other, sorted: the largest strongly connected component.
+// largestCycle is the largest set of files of which each reaches each other, sorted: the largest
+// strongly connected component.
 func (g graph) largestCycle() []string {
 	var largest []string
 	reached := map[string]map[string]bool{}

@@ -2,11 +2,13 @@
 //
 //	structure [-check] [-update] [-calls PACKAGE] [-C DIR]
 //
-// It prints the types with the most methods and the fields that each method of them reaches, the files in the largest call
-// cycle of each package, and the lines of functions and files. Tests and generated code do not count.
+// It prints the types with the most methods and the fields that each method of them reaches, the
+// files in the largest call cycle of each package, and the lines of functions and files. Tests and
+// generated code do not count.
 //
-// -calls lists the calls that make the largest cycle of one package, say internal/bus. -check fails where a figure is above its limit. -update writes the figures into docs/structure.md, which
-// explains them.
+// -calls lists the calls that make the largest cycle of one package, say internal/bus. -check
+// fails where a figure is above its limit. -update writes the figures into docs/structure.md,
+// which explains them.
 package main
 
 import (

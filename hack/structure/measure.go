@@ -50,7 +50,8 @@ func (s sizes) p90() int {
 	return s[len(s)/10].lines
 }
 
-// measured excludes tests that are no _test.go files: programs in test/, and packages that help tests.
+// measured excludes tests that are no _test.go files: programs in test/, and packages
+// that help tests.
 func measured(path string, p *packages.Package) bool {
 	return !strings.HasPrefix(path, "test/") && p.Imports["testing"] == nil
 }
@@ -116,7 +117,8 @@ func (f *figures) add(name string, p *packages.Package) {
 	}
 }
 
-// functionsUsed are the package's own functions and methods that a file calls, or hands on as values.
+// functionsUsed are the package's own functions and methods that a file calls, or hands
+// on as values.
 func functionsUsed(file *ast.File, p *packages.Package) (used []*types.Func) {
 	ast.Inspect(file, func(n ast.Node) bool {
 		id, ok := n.(*ast.Ident)
@@ -162,7 +164,8 @@ func qualified(fn *ast.FuncDecl) string {
 	return fn.Name.Name
 }
 
-// fieldsReached counts the fields of a struct, and of those of the same package that it embeds or points to.
+// fieldsReached counts the fields of a struct, and of those of the same package that it embeds
+// or points to.
 func fieldsReached(object types.Object) int {
 	if object == nil {
 		return 0

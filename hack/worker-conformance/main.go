@@ -1,9 +1,11 @@
-// Command worker-conformance checks whether a worker keeps the protocol; docs/workers.md is its manual.
+// Command worker-conformance checks whether a worker keeps the protocol; docs/workers.md
+// is its manual.
 //
 //	worker-conformance [flags] -- python3 worker.py demo.conformance    starts NATS and the worker, and does all checks
 //	worker-conformance -nats URL [flags]                                 the worker runs already: checks that stop it are skipped
 //
-// It prints a line for every check and ends with 0 if none failed, 1 if one did, 2 if the checks could not be done.
+// It prints a line for every check and ends with 0 if none failed, 1 if one did, 2 if the checks
+// could not be done.
 package main
 
 import (

@@ -10,14 +10,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
 
-// Assets is the directory of kube-apiserver, etcd and kubectl: $KUBEBUILDER_ASSETS, or where make controlplane puts them below the
-// root of the repository.
+// Assets is the directory of kube-apiserver, etcd and kubectl: $KUBEBUILDER_ASSETS, or where make
+// controlplane puts them below the root of the repository.
 func Assets(root string) string {
 	return cmp.Or(os.Getenv("KUBEBUILDER_ASSETS"), filepath.Join(root, "bin", "k8s"))
 }
 
-// StartAPIServer starts kube-apiserver and etcd, and installs the CRDs of folders. Its Config has no limit of requests on the side of the
-// client, which would be the slowest part of every test.
+// StartAPIServer starts kube-apiserver and etcd, and installs the CRDs of folders. Its Config has
+// no limit of requests on the side of the client, which would be the slowest part of every test.
 func StartAPIServer(assets string, crds ...string) (*envtest.Environment, error) {
 	s := &envtest.Environment{BinaryAssetsDirectory: assets, CRDDirectoryPaths: crds, ErrorIfCRDPathMissing: true}
 	if _, err := s.Start(); err != nil {

@@ -80,7 +80,8 @@ func TestNATSKeepsItsMessagesAndItsAddressAcrossARestart(t *testing.T) {
 	}
 }
 
-// mutation: startMini without its ticker makes this hang until its patience ends: by itself miniredis has no time.
+// mutation: startMini without its ticker makes this hang until its patience ends: by itself
+// miniredis has no time.
 func TestTheStandInForRedisHasAClockThatRuns(t *testing.T) {
 	r, err := startMini()
 	if err != nil {

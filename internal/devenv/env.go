@@ -37,7 +37,8 @@ type Env struct {
 	cluster *envtest.Environment
 }
 
-// Start starts API server, NATS and Redis, and installs the CRDs. Stop must be called also after an error.
+// Start starts API server, NATS and Redis, and installs the CRDs. Stop must be called also
+// after an error.
 func Start(ctx context.Context, o Options) (*Env, error) {
 	if o.Log == nil {
 		o.Log = io.Discard

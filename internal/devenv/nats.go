@@ -15,7 +15,8 @@ const natsStartTimeout = 20 * time.Second
 // errNATSStart is returned when the nats-server accepts no connections in time.
 var errNATSStart = errors.New("nats-server does not accept connections")
 
-// NATS is an in-process nats-server with JetStream that can be restarted at the same address with the same store.
+// NATS is an in-process nats-server with JetStream that can be restarted at the same address with
+// the same store.
 type NATS struct {
 	opts   server.Options
 	server *server.Server

@@ -29,7 +29,8 @@ func startProcess(path string, args, env []string, logPath string) (*Process, er
 	cmd := exec.Command(path, args...)
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Stdout, cmd.Stderr = out, out
-	// A group of its own: an interrupt at the terminal reaches the parent, which then stops its children in order.
+	// A group of its own: an interrupt at the terminal reaches the parent, which then stops its
+	// children in order.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		return nil, errors.Join(fmt.Errorf("start %s: %w", filepath.Base(path), err), out.Close())
@@ -76,7 +77,8 @@ func (p *Process) PID() int { return p.cmd.Process.Pid }
 // Done is closed when the process has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// StartProcess starts any program with extra environment variables; its output goes to <dir>/<name>.log.
+// StartProcess starts any program with extra environment variables; its output goes
+// to <dir>/<name>.log.
 func (e *Env) StartProcess(path, name string, env ...string) (*Process, error) {
 	return startProcess(path, nil, env, filepath.Join(e.dir, name+".log"))
 }

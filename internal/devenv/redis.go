@@ -18,7 +18,8 @@ import (
 const (
 	redisStartTimeout = 10 * time.Second
 	redisPollInterval = 20 * time.Millisecond
-	// miniTick is how often the clock of the embedded stand-in is moved on: by itself it does not run.
+	// miniTick is how often the clock of the embedded stand-in is moved on: by itself it
+	// does not run.
 	miniTick = 50 * time.Millisecond
 )
 
@@ -39,7 +40,8 @@ type Redis struct {
 	done    sync.WaitGroup
 }
 
-// StartRedis starts the redis-server on the PATH; without one the embedded miniredis, unless a real one is required.
+// StartRedis starts the redis-server on the PATH; without one the embedded miniredis, unless a real
+// one is required.
 func StartRedis(ctx context.Context, dir string, requireReal bool) (*Redis, error) {
 	path, err := exec.LookPath("redis-server")
 	if err == nil {

@@ -17,7 +17,8 @@ import (
 // jsonAdapter makes CEL values of what JSON decodes to.
 type jsonAdapter struct{}
 
-// NativeToValue is CEL's interface; what it does not know becomes a CEL error value, which ends the evaluation.
+// NativeToValue is CEL's interface; what it does not know becomes a CEL error value, which
+// ends the evaluation.
 func (a jsonAdapter) NativeToValue(value any) ref.Val {
 	switch v := value.(type) {
 	case json.Number:
@@ -38,7 +39,8 @@ func (a jsonAdapter) NativeToValue(value any) ref.Val {
 // undecodable stands for raw JSON that is none: an error only where an expression looks at it.
 type undecodable struct{ err error }
 
-// decoded is v with all raw JSON in it decoded, numbers as CEL has them, and large maps in order; it copies what it changes.
+// decoded is v with all raw JSON in it decoded, numbers as CEL has them, and large maps in order;
+// it copies what it changes.
 func decoded(v any) any {
 	switch v := v.(type) {
 	case json.Number: // an index has to be a number of CEL's

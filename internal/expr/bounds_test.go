@@ -12,8 +12,9 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/expr/budget"
 )
 
-// What the bounds are for: each of these few characters would take gigabytes or years without one. Doublings nest a list
-// in itself, so its text is 2^40 elements long; they cost CEL some hundred units.
+// What the bounds are for: each of these few characters would take gigabytes or years
+// without one. Doublings nest a list in itself, so its text is 2^40 elements long; they cost
+// CEL some hundred units.
 func TestNobodyStallsTheOperator(t *testing.T) {
 	doubled := "[inputs.s]" + strings.Repeat(".map(x, [x, x])", 40)
 	quoted := strings.Repeat("strings.quote(", 60) + `"\\"` + strings.Repeat(")", 60)
@@ -21,9 +22,11 @@ func TestNobodyStallsTheOperator(t *testing.T) {
 		src string
 		is  error
 	}{
-		// mutation: room.take that never refuses, with array that does not look at the size, makes this one hang.
+		// mutation: room.take that never refuses, with array that does not look at the size, makes
+		// this one hang.
 		"a list of 2^40 elements as a result": {doubled, ErrTooLarge},
-		// mutation: budget.Charges without == makes this one hang. Without its function most below hang too.
+		// mutation: budget.Charges without == makes this one hang. Without its function most
+		// below hang too.
 		"equality of nested lists":        {"[" + doubled + "].map(l, l == l)", budget.ErrOperands},
 		"inequality of nested lists":      {"[" + doubled + "].map(l, l != l)", budget.ErrOperands},
 		"membership in nested lists":      {"[" + doubled + "].map(l, l in [l])", budget.ErrOperands},
@@ -33,7 +36,8 @@ func TestNobodyStallsTheOperator(t *testing.T) {
 		"quotes in quotes":                {quoted, ErrTooCostly},
 		"naive search":                    {"inputs.s.indexOf(inputs.s.substring(0, 30000) + 'b')", ErrTooCostly},
 		"a short pattern, a long machine": {"inputs.s.matches('(a{1,30}){1,30}b')", budget.ErrOperands},
-		// mutation: states x bytes / 8 for unitsPerStep makes this one fail: it takes as long as ten templates may.
+		// mutation: states x bytes / 8 for unitsPerStep makes this one fail: it takes as long as
+		// ten templates may.
 		"a pattern of 105 states":     {"inputs.s.matches('(a|b|aa){1,15}c')", budget.ErrOperands},
 		"loops in loops":              {"inputs.l.map(x, inputs.l.map(y, inputs.l.map(z, 1)))", ErrTooCostly},
 		"text that doubles":           {"[inputs.s]" + strings.Repeat(".map(x, x + x)", 40), budget.ErrOperands},
@@ -60,7 +64,8 @@ func TestNobodyStallsTheOperator(t *testing.T) {
 	}
 }
 
-// mutation: budget.Charges without any one of its functions makes this fail: the call is made, and free.
+// mutation: budget.Charges without any one of its functions makes this fail: the call is
+// made, and free.
 func TestGuardedCallsAreChargedBeforeTheyAreMade(t *testing.T) {
 	const much, little = 1000, 20
 	v := Vars{Inputs: map[string]any{
@@ -138,7 +143,7 @@ func TestExpressionsOfATemplateAreCounted(t *testing.T) {
 	}
 }
 
-// mutation: evaluation.value that gives each expression a newWork makes this fail.
+// mutation: evaluation.value that gives each expression a new budget makes this fail.
 func TestExpressionsOfATemplateShareTheirCost(t *testing.T) {
 	one := `"${inputs.l.map(x, x + 1).size()}"`
 	if _, err := Render([]byte("["+one+"]"), heavy()); err != nil {
@@ -210,7 +215,8 @@ func FuzzRender(f *testing.F) {
 	})
 }
 
-// FuzzEvalList: what the check refuses is no list, and whatever is one is within the bounds, the same each time, and JSON.
+// FuzzEvalList: what the check refuses is no list, and whatever is one is within the bounds, the
+// same each time, and JSON.
 func FuzzEvalList(f *testing.F) {
 	for _, seed := range []string{
 		`${inputs.list}`, `${[inputs.n, inputs.f, null, {"a": [item]}]}`, `${inputs.list.map(x, [x, x])}`, `${inputs.object}`, ` ${[]}`, `${[]}${[]}`, `$${[]}`, ``,

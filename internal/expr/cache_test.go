@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// What is compiled takes some 90 times its text, so the cache is bounded by that: 2,048 expressions of 1,024 characters would take 180 MiB.
+// What is compiled takes some 90 times its text, so the cache is bounded by that: 2,048 expressions
+// of 1,024 characters would take 180 MiB.
 //
 // Mutation that this finds: keep without maxCachedText.
 func TestCompiledExpressionsAreBoundedByTheirText(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/document"
 )
 
-// Values of documents are made CEL values one at a time, when an expression comes to them, and are not kept: so what an expression reads
-// takes no more memory than the document.
+// Values of documents are made CEL values one at a time, when an expression comes to them, and are
+// not kept: so what an expression reads takes no more memory than the document.
 
 // documentValue is a value of a document for CEL.
 func documentValue(v document.Value) ref.Val {
@@ -50,7 +50,8 @@ func (l documentList) Add(other ref.Val) ref.Val {
 	case l.value.Len() == 0:
 		return other
 	}
-	// CEL makes its list of two only of lists of its own: this one is put behind one of its first element.
+	// CEL makes its list of two only of lists of its own: this one is put behind one of
+	// its first element.
 	first := types.NewRefValList(jsonAdapter{}, []ref.Val{documentValue(l.value.Index(0))})
 	whole, _ := first.Add(documentList{l.value.From(1)}).(traits.Lister)
 	return whole.Add(after)

@@ -64,7 +64,8 @@ type compiler struct {
 	text     int // bytes of the text of all of them
 }
 
-// sharedCompiler is the package's only state (see doc.go). Its error would be a defect of newCompiler, which has no input.
+// sharedCompiler is the package's only state (see doc.go). Its error would be a defect of
+// newCompiler, which has no input.
 var sharedCompiler = sync.OnceValues(newCompiler)
 
 func newCompiler() (*compiler, error) {
@@ -95,7 +96,8 @@ func newEnv(more ...cel.EnvOption) (*cel.Env, error) {
 	}, more...)...)
 }
 
-// compile gives the program of src. Only good programs are cached: a bad expression ends its run, so it is seen once.
+// compile gives the program of src. Only good programs are cached: a bad expression ends its run,
+// so it is seen once.
 func compile(src source) (*program, error) {
 	switch {
 	case strings.TrimSpace(src.text) == "":

@@ -11,8 +11,9 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/expr/budget"
 )
 
-// Error says which expression is wrong and why. Every error of this package that is about one expression is an *Error; the
-// mistake is the author's, so no retry helps. Its text is one short line.
+// Error says which expression is wrong and why. Every error of this package that is about
+// one expression is an *Error; the mistake is the author's, so no retry helps. Its text is
+// one short line.
 type Error struct {
 	Expression string // the expression without ${ and }
 	Cause      error
@@ -32,7 +33,8 @@ var (
 	ErrNotBool = errors.New("not a bool")
 	// ErrNotList: the expression for a list is, or gave, something else.
 	ErrNotList = errors.New("not a list")
-	// ErrTooLarge: an expression is too long, a template has too many of them, or a result is too large or nested too deep.
+	// ErrTooLarge: an expression is too long, a template has too many of them, or a result is too
+	// large or nested too deep.
 	ErrTooLarge = errors.New("too large")
 	// ErrTooCostly: an evaluation was stopped at its cost limit.
 	ErrTooCostly = budget.ErrTooCostly
@@ -53,7 +55,8 @@ func wrong(expression string, err error) error {
 	return &Error{Expression: expression, Cause: err}
 }
 
-// compileError is the first of CEL's issues in one line; its own text spans several and draws a caret.
+// compileError is the first of CEL's issues in one line; its own text spans several and
+// draws a caret.
 func compileError(iss *cel.Issues) error {
 	all := iss.Errors()
 	if len(all) == 0 {

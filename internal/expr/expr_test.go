@@ -185,7 +185,8 @@ func TestConditions(t *testing.T) {
 	}
 }
 
-// mutation: condition without its check of the type makes "a string is not a bool" pass CheckCondition.
+// mutation: condition without its check of the type makes "a string is not a bool"
+// pass CheckCondition.
 
 func TestNilVariablesAreEmpty(t *testing.T) {
 	got, err := Render([]byte(`"${[inputs, steps, run]}"`), Vars{})
@@ -215,7 +216,8 @@ func TestGoNumbersAreTaken(t *testing.T) {
 	}
 }
 
-// What is stored already is rendered as ever: only a new template is refused. mutation: a check in Render makes this fail.
+// What is stored already is rendered as ever: only a new template is refused. mutation: a check in
+// Render makes this fail.
 func TestAnExpressionInAKeyIsNoneForRender(t *testing.T) {
 	const template = `{"${inputs.n}":1}`
 	var wrong *Error

@@ -23,9 +23,10 @@ const (
 	shownKey  = 24 // characters of each
 )
 
-// finding is an error with the node of the expression that met it, and what it met there. CEL says "no such key: x" of an
-// expression of any length; where that was and what was there instead is known at that moment only. It is put into words
-// when it ends the evaluation: a loop can meet thousands of errors which || and && do not mind.
+// finding is an error with the node of the expression that met it, and what it met there. CEL says
+// "no such key: x" of an expression of any length; where that was and what was there instead is
+// known at that moment only. It is put into words when it ends the evaluation: a loop can meet
+// thousands of errors which || and && do not mind.
 type finding struct {
 	error    // CEL's
 	node     int64
@@ -128,7 +129,8 @@ type place struct {
 	info       *ast.SourceInfo
 }
 
-// placeOf reads the text again, for programs are many and mistakes few: nobody keeps the tree. Ids are given in order of reading.
+// placeOf reads the text again, for programs are many and mistakes few: nobody keeps the tree. Ids
+// are given in order of reading.
 func placeOf(env *cel.Env, text string, id int64) place {
 	var at place
 	if parsed, iss := env.Parse(text); iss.Err() == nil {
@@ -148,7 +150,8 @@ func (at place) write(e ast.Expr) string {
 	return shorten(strings.Join(strings.Fields(text), " "), shownExpression)
 }
 
-// noBool says which operand of && || ?: is meant. Where CEL wrote them for a macro, its own variable is one operand.
+// noBool says which operand of && || ?: is meant. Where CEL wrote them for a macro, its own
+// variable is one operand.
 func (at place) noBool(call ast.CallExpr) string {
 	first, second := call.Args()[0], call.Args()[1]
 	switch {
@@ -178,7 +181,8 @@ func container(e ast.Expr) ast.Expr {
 	}
 }
 
-// contents says of a value what keys can be looked up in it. It shows keys and no values, which may be secret.
+// contents says of a value what keys can be looked up in it. It shows keys and no values, which
+// may be secret.
 func contents(val ref.Val) string {
 	switch v := val.(type) {
 	case traits.Mapper:

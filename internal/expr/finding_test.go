@@ -11,8 +11,8 @@ import (
 
 // Each mistake says where it is and what was found there.
 //
-// mutation: decorator that leaves attributes as they are makes those about keys fail; c.call(args) without its finding those
-// about operands; told without its look at && || ?: those about bools.
+// mutation: decorator that leaves attributes as they are makes those about keys fail; c.call(args)
+// without its finding those about operands; told without its look at && || ?: those about bools.
 func TestMistakesSayWhatWasFoundWhere(t *testing.T) {
 	v := sample()
 	v.Item, v.HasItem = map[string]any{"id": int64(7), "tags": []any{"x"}}, true

@@ -18,11 +18,12 @@ import (
 // varWork is the variable under which an evaluation carries its budget; no expression can spell it.
 const varWork = "@work"
 
-// guard has the plan of an expression take from its budget at every node, before the node does something, and has mistakes say
-// what was found where (finding.go).
+// guard has the plan of an expression take from its budget at every node, before the node does
+// something, and has mistakes say what was found where (finding.go).
 //
-// Invariant: each turn of a loop takes at least one unit, and a loop whose evaluation was stopped makes no other turn. The body of
-// a loop is a call or && || ?:, which are nodes; its condition is the literal true or a call, and both are false when stopped.
+// Invariant: each turn of a loop takes at least one unit, and a loop whose evaluation was stopped
+// makes no other turn. The body of a loop is a call or && || ?:, which are nodes; its condition is
+// the literal true or a call, and both are false when stopped.
 type guard struct {
 	charges  map[string]budget.Charge
 	bindings map[string]*functions.Overload // by overload id and by function
@@ -84,7 +85,8 @@ func stepped(vars interpreter.Activation, n int) bool {
 	return w != nil && w.Step(n)
 }
 
-// workOf is nil, so that nothing goes on, if somebody evaluates without work: that would be a defect.
+// workOf is nil, so that nothing goes on, if somebody evaluates without work: that would
+// be a defect.
 func workOf(vars interpreter.Activation) *budget.Budget {
 	found, _ := vars.ResolveName(varWork)
 	w, _ := found.(*budget.Budget)
@@ -161,8 +163,9 @@ func (c *guardedCall) Exec(frame *interpreter.ExecutionFrame) ref.Val {
 	return out
 }
 
-// alike are the operands of a sum, a difference, a product or a quotient as doubles if one of them is, and otherwise as they are. JSON
-// makes 2 of 2.0, so what kind of number a variable is depends on its value; CEL has no arithmetic for two kinds.
+// alike are the operands of a sum, a difference, a product or a quotient as doubles if one of them
+// is, and otherwise as they are. JSON makes 2 of 2.0, so what kind of number a variable is depends
+// on its value; CEL has no arithmetic for two kinds.
 func alike(function string, args []ref.Val) []ref.Val {
 	switch function {
 	case operators.Add, operators.Subtract, operators.Multiply, operators.Divide:

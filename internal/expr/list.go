@@ -14,29 +14,32 @@ import (
 const (
 	// MaxListItems is the number of its items.
 	MaxListItems = 10_000
-	// MaxListBytes bounds all its items together, in bytes; each is bounded by MaxRenderedBytes and MaxDepth. A list can hold the
-	// same large text in each item, so what it is made of says nothing about its size.
+	// MaxListBytes bounds all its items together, in bytes; each is bounded by MaxRenderedBytes and
+	// MaxDepth. A list can hold the same large text in each item, so what it is made of says
+	// nothing about its size.
 	MaxListBytes = 4 << 20
-	// MaxListMemory bounds what all its items take in memory, in bytes, by MemoryOf: an object with one key has ten bytes of text and
-	// takes some 400.
+	// MaxListMemory bounds what all its items take in memory, in bytes, by MemoryOf: an object with
+	// one key has ten bytes of text and takes some 400.
 	MaxListMemory = 16 << 20
-	// MaxListCost bounds its evaluation, in cost units, instead of MaxCost: it is made once for all of its items, and 10,000 of
-	// them may have 100 units each.
+	// MaxListCost bounds its evaluation, in cost units, instead of MaxCost: it is made once for all
+	// of its items, and 10,000 of them may have 100 units each.
 	MaxListCost = 1_000_000
 )
 
-// CheckList compiles src, which is one ${expression} with nothing around it, and wants its type to be a list, or unknown until it
-// is evaluated. Its error is an *Error.
+// CheckList compiles src, which is one ${expression} with nothing around it, and wants its type to
+// be a list, or unknown until it is evaluated. Its error is an *Error.
 func CheckList(src string, with ...Option) error {
 	_, err := list(src, hasItem(with))
 	return err
 }
 
-// EvalList evaluates src, as in CheckList, to the items of a list: nil, bool, int64, uint64, float64, string, []any and
-// map[string]any. They are nobody else's, so they may be kept, and they stand for Vars.Item without a conversion. To write
-// them as JSON and read them back does not give the same: 2.0 would become 2, which is an int.
+// EvalList evaluates src, as in CheckList, to the items of a list: nil, bool, int64, uint64,
+// float64, string, []any and map[string]any. They are nobody else's, so they may be kept, and they
+// stand for Vars.Item without a conversion. To write them as JSON and read them back does not give
+// the same: 2.0 would become 2, which is an int.
 //
-// Its error is an *Error; one that wraps ErrNotList if src gave something else, and ErrTooLarge if the list is beyond the bounds.
+// Its error is an *Error; one that wraps ErrNotList if src gave something else, and ErrTooLarge if
+// the list is beyond the bounds.
 func EvalList(src string, v Vars) ([]any, error) { return Prepare(v).List(src) }
 
 // List is the function EvalList with the variables of the scope.

@@ -102,7 +102,8 @@ func TestMistakesOfAListAreNamedInOneLine(t *testing.T) {
 	}
 }
 
-// atTheBounds is sample with values that are as large and deep as they may be, and one that is deeper.
+// atTheBounds is sample with values that are as large and deep as they may be, and one
+// that is deeper.
 func atTheBounds(tb testing.TB) Vars {
 	tb.Helper()
 	v := sample()
@@ -125,7 +126,8 @@ func atTheBounds(tb testing.TB) Vars {
 	return v
 }
 
-// mutation: > for >= at any of the bounds' comparisons, or one unit less, makes this or the table above fail.
+// mutation: > for >= at any of the bounds' comparisons, or one unit less, makes this or the
+// table above fail.
 func TestAListAtItsBoundsIsTaken(t *testing.T) {
 	for name, src := range map[string]string{
 		"the most items": `${inputs.many}`,
@@ -141,7 +143,8 @@ func TestAListAtItsBoundsIsTaken(t *testing.T) {
 	}
 }
 
-// What people do to a list before they fan out must work for the most items. mutation: MaxCost for MaxListCost makes this fail.
+// What people do to a list before they fan out must work for the most items. mutation: MaxCost for
+// MaxListCost makes this fail.
 func TestUsualListsOfTheMostItemsAreWithinTheCost(t *testing.T) {
 	pages := make([]any, MaxListItems)
 	for i := range pages {
@@ -185,10 +188,12 @@ func TestWhatAListReads(t *testing.T) {
 	}
 }
 
-// Whatever is written as a list, over as much as a run may have, ends soon, in a list within the bounds or in an error.
+// Whatever is written as a list, over as much as a run may have, ends soon, in a list within the
+// bounds or in an error.
 //
-// mutation: itemsOf without the bound of all items together makes "the same large text in each" a list; contents in words in
-// tellingQualifier, not when told, makes "a mistake in each" take minutes.
+// mutation: itemsOf without the bound of all items together makes "the same large text in
+// each" a list; contents in words in tellingQualifier, not when told, makes "a mistake in
+// each" take minutes.
 func TestNoListStallsTheOperator(t *testing.T) {
 	const bound = time.Minute // the slowest takes less than 1 s; ten times that with the race detector, and the machine may be busy
 	keys := map[string]any{}

@@ -8,10 +8,11 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/document"
 )
 
-// A worker that says 2.0 means a number that may be 1.5 the next time. JSON, and whatever stores it, makes 2 of it: so what an expression
-// does with it must not depend on that.
+// A worker that says 2.0 means a number that may be 1.5 the next time. JSON, and whatever stores
+// it, makes 2 of it: so what an expression does with it must not depend on that.
 //
-// mutation: guardedCall.Exec without alike makes this fail, and so does decoded that leaves numbers as they are, by the indices.
+// mutation: guardedCall.Exec without alike makes this fail, and so does decoded that leaves numbers
+// as they are, by the indices.
 func TestArithmeticTakesWholeNumbersAndFractionsTogether(t *testing.T) {
 	for expression, want := range map[string]map[string]string{ // by score
 		"output.score * 1.1":                              {"2.5": "2.75", "2.0": "2.2", "2": "2.2"},

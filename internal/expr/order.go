@@ -9,12 +9,13 @@ import (
 	"github.com/google/cel-go/common/types/traits"
 )
 
-// smallMap is how many keys a map may have to be put in order each time that a loop goes over it; larger ones are made so that they
-// keep the order.
+// smallMap is how many keys a map may have to be put in order each time that a loop goes over it;
+// larger ones are made so that they keep the order.
 const smallMap = 32
 
-// orderedMap is a map whose keys always come in the same order: Go's come in another each time, and a list made of them would be
-// another list, with other items, each time that its expression is evaluated.
+// orderedMap is a map whose keys always come in the same order: Go's come in another each time,
+// and a list made of them would be another list, with other items, each time that its
+// expression is evaluated.
 type orderedMap struct {
 	traits.Mapper
 	keys []ref.Val // in order, once somebody went over them
@@ -54,8 +55,8 @@ func compareKeys(x, y ref.Val) int {
 	return int(n)
 }
 
-// checkKeys is a map that an expression made, in order, or an error: CEL allows no other types of keys, but does not look. Lists
-// have no order, and NaN is not even equal to itself.
+// checkKeys is a map that an expression made, in order, or an error: CEL allows no other types of
+// keys, but does not look. Lists have no order, and NaN is not even equal to itself.
 func checkKeys(m traits.Mapper) ref.Val {
 	switch m.(type) {
 	case *orderedMap, documentMap:

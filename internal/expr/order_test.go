@@ -17,10 +17,12 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/expr/budget"
 )
 
-// The items of a list that is made of a map's keys must be the same each time: a job rendered again is the same bytes, and item 3
-// of a forEach is item 3. Maps of 20 and of 100 keys: small ones are put in order by each loop, large ones once.
+// The items of a list that is made of a map's keys must be the same each time: a job rendered again
+// is the same bytes, and item 3 of a forEach is item 3. Maps of 20 and of 100 keys: small ones are
+// put in order by each loop, large ones once.
 //
-// mutation: inOrder that gives back m makes this fail; so does guardedNode.Exec without it, for maps that expressions make.
+// mutation: inOrder that gives back m makes this fail; so does guardedNode.Exec without it, for
+// maps that expressions make.
 func TestMapsComeInTheSameOrderEachTime(t *testing.T) {
 	keys := func(n int) (map[string]any, []any) {
 		m, sorted := map[string]any{}, []any{}
@@ -88,8 +90,9 @@ func TestOrderedMapsAreMaps(t *testing.T) {
 	}
 }
 
-// A loop over a map first copies all its keys, which costs it nothing: with a large output in it, one loop in another would take
-// minutes. mutation: decoded that leaves large maps as they are makes this fail.
+// A loop over a map first copies all its keys, which costs it nothing: with a large output in it,
+// one loop in another would take minutes. mutation: decoded that leaves large maps as they are
+// makes this fail.
 func TestLoopsOverLargeMapsEndSoon(t *testing.T) {
 	const bound = time.Minute // it takes less than 1 s; more with the race detector, and the machine may be busy
 	m := map[string]any{}
@@ -129,7 +132,8 @@ func TestKeysOfAMapAreTextOrWholeNumbersOrBools(t *testing.T) {
 	}
 }
 
-// A list of just more than 2^63 elements has no size, and CEL panics where it is asked for, which may be beyond its own recover.
+// A list of just more than 2^63 elements has no size, and CEL panics where it is asked for, which
+// may be beyond its own recover.
 //
 // mutation: chargeText for chargeAdd makes this panic.
 func TestAListWithoutASizeIsAnError(t *testing.T) {
@@ -146,7 +150,8 @@ func TestAListWithoutASizeIsAnError(t *testing.T) {
 	}
 }
 
-// A stopped evaluation has no value, even if || would not mind the error; and it ends, whatever loops it is in.
+// A stopped evaluation has no value, even if || would not mind the error; and it ends, whatever
+// loops it is in.
 //
 // mutation: eval that looks at the error only makes this fail.
 func TestAStoppedEvaluationHasNoValue(t *testing.T) {
@@ -165,7 +170,8 @@ func TestAStoppedEvaluationHasNoValue(t *testing.T) {
 
 // Wherever it is that an evaluation runs out, it ends with an error, and with enough it does not.
 //
-// mutation: guardedNode, guardedCall, tellingAttribute or Qualify that does not ask whether it may go on makes this fail.
+// mutation: guardedNode, guardedCall, tellingAttribute or Qualify that does not ask whether it may
+// go on makes this fail.
 func TestAnEvaluationEndsWhereverItRunsOut(t *testing.T) {
 	for src, want := range map[string]any{
 		`inputs.list[0] + inputs[inputs.words[1] == "b" ? "n" : "f"]`:                       int64(9007199254740994),
@@ -284,7 +290,8 @@ func TestALoopThatWasStoppedMakesNoOtherTurn(t *testing.T) {
 	}
 }
 
-// Without work an evaluation does nothing: a variable that is forgotten must not be a limit that is forgotten.
+// Without work an evaluation does nothing: a variable that is forgotten must not be a limit
+// that is forgotten.
 func TestWithoutWorkNothingIsDone(t *testing.T) {
 	p, err := compile(source{text: `[1].exists(x, true)`})
 	if err != nil {

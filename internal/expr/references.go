@@ -8,8 +8,9 @@ import (
 	"github.com/google/cel-go/common/types"
 )
 
-// ConditionSteps lists the steps that a condition reads by name, steps.NAME or steps["NAME"], each once. Optional reads,
-// steps.?NAME, do not count: they are a question whether there is such a step. Its error is that of CheckCondition.
+// ConditionSteps lists the steps that a condition reads by name, steps.NAME or steps["NAME"], each
+// once. Optional reads, steps.?NAME, do not count: they are a question whether there is such a
+// step. Its error is that of CheckCondition.
 func ConditionSteps(src string, with ...Option) ([]string, error) {
 	p, err := condition(src, hasItem(with))
 	if err != nil {
@@ -18,8 +19,8 @@ func ConditionSteps(src string, with ...Option) ([]string, error) {
 	return p.steps, nil
 }
 
-// TemplateSteps lists the steps that the expressions of a template read, as ConditionSteps does. Its error is that of
-// CheckTemplate.
+// TemplateSteps lists the steps that the expressions of a template read, as ConditionSteps does.
+// Its error is that of CheckTemplate.
 func TemplateSteps(raw []byte, with ...Option) ([]string, error) {
 	var names []string
 	r := renderer{check: true, item: hasItem(with), value: func(p *program) (any, error) {
@@ -33,7 +34,8 @@ func TemplateSteps(raw []byte, with ...Option) ([]string, error) {
 	return slices.Compact(names), nil
 }
 
-// Outputs says of which steps an expression reads the output, so that nobody has to load the others.
+// Outputs says of which steps an expression reads the output, so that nobody has to
+// load the others.
 type Outputs struct {
 	Names []string // steps whose output, or which as a whole, it reads by name; sorted
 	All   bool     // it reads steps in a way that their names do not tell: any of them may be meant
@@ -48,7 +50,8 @@ func ConditionOutputs(src string, with ...Option) (Outputs, error) {
 	return p.outputs, nil
 }
 
-// TemplateOutputs says which outputs the expressions of a template read. Its error is that of CheckTemplate.
+// TemplateOutputs says which outputs the expressions of a template read. Its error is
+// that of CheckTemplate.
 func TemplateOutputs(raw []byte, with ...Option) (Outputs, error) {
 	var all Outputs
 	r := renderer{item: hasItem(with), value: func(p *program) (any, error) {
@@ -64,8 +67,8 @@ func TemplateOutputs(raw []byte, with ...Option) (Outputs, error) {
 	return all, nil
 }
 
-// outputsRead finds the outputs in the tree of an expression. Reading a field of a step that is known not to be its output is no
-// reason to load it; everything else is.
+// outputsRead finds the outputs in the tree of an expression. Reading a field of a step that is
+// known not to be its output is no reason to load it; everything else is.
 func outputsRead(a *ast.AST) Outputs {
 	reads := map[string]int{} // of a step, less those of other fields
 	mentions := 0             // of `steps`, less those that name a step

@@ -16,7 +16,8 @@ type part struct {
 	expression bool
 }
 
-// split cuts a string into text and expressions; neighbouring text is one part. Its error is an *Error.
+// split cuts a string into text and expressions; neighbouring text is one part. Its error
+// is an *Error.
 func split(s string) ([]part, error) {
 	var parts []part
 	var text strings.Builder
@@ -55,8 +56,8 @@ func split(s string) ([]part, error) {
 	return parts, nil
 }
 
-// cutExpression cuts s, which stands after ${, at the } that belongs to it. It knows as much of CEL's lexis as that takes:
-// string literals, comments and nested braces.
+// cutExpression cuts s, which stands after ${, at the } that belongs to it. It knows as much of
+// CEL's lexis as that takes: string literals, comments and nested braces.
 func cutExpression(s string) (src, rest string, ok bool) {
 	depth := 0
 	for i := 0; i < len(s); {
@@ -79,7 +80,8 @@ func cutExpression(s string) (src, rest string, ok bool) {
 	return "", "", false
 }
 
-// skipString gives the index after the string literal that starts at the quote s[i], or len(s) if it does not end.
+// skipString gives the index after the string literal that starts at the quote s[i], or len(s) if
+// it does not end.
 func skipString(s string, i int) int {
 	raw := isRaw(s[:i])
 	quote := s[i : i+1]
@@ -97,8 +99,8 @@ func skipString(s string, i int) int {
 	return len(s)
 }
 
-// isRaw says whether the text before a quote ends in a prefix (r, R, with b or B before it or after it) that takes the
-// meaning from backslashes, and not in a longer name.
+// isRaw says whether the text before a quote ends in a prefix (r, R, with b or B before it or after
+// it) that takes the meaning from backslashes, and not in a longer name.
 func isRaw(before string) bool {
 	start := len(before)
 	for start > 0 && isWord(before[start-1]) {

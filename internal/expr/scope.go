@@ -12,13 +12,15 @@ const (
 	costPerCharacter = 8   // of it
 )
 
-// compileCost is what it takes to compile an expression, in cost units. It is counted also if a compiled one is found, so that what
-// somebody counts does not depend on what others evaluated before.
+// compileCost is what it takes to compile an expression, in cost units. It is counted
+// also if a compiled one is found, so that what somebody counts does not depend on what
+// others evaluated before.
 func compileCost(src string) int { return costToCompile + costPerCharacter*len(src) }
 
-// Scope is variables made ready for many templates. Raw JSON in them is decoded once, when the first template names its
-// variable, so rendering one template for each of many items takes the same time per item however many there are, and
-// however large the other variables. A Scope is not safe for concurrent use.
+// Scope is variables made ready for many templates. Raw JSON in them is decoded once, when the
+// first template names its variable, so rendering one template for each of many items takes the
+// same time per item however many there are, and however large the other variables. A Scope is not
+// safe for concurrent use.
 type Scope struct {
 	shared  map[string]func() any
 	item    any
@@ -39,7 +41,8 @@ func Prepare(v Vars) *Scope {
 	}}
 }
 
-// Render is the function Render for one item, which is the variable item. Each call has the bounds of a template to itself.
+// Render is the function Render for one item, which is the variable item. Each call has the bounds
+// of a template to itself.
 func (s *Scope) Render(raw []byte, item any) ([]byte, error) {
 	out, _, err := s.render(raw, item, true)
 	return out, err
@@ -52,12 +55,13 @@ func (s *Scope) Template(raw []byte) ([]byte, error) {
 	return out, err
 }
 
-// Spent is what all calls so far took, in cost units: a call that took all that its bounds allow counts about 2*MaxCost. The bounds
-// hold for each call, so who renders for thousands of items at once looks at the sum, stops, and goes on another time.
+// Spent is what all calls so far took, in cost units: a call that took all that its bounds allow
+// counts about 2*MaxCost. The bounds hold for each call, so who renders for thousands of items at
+// once looks at the sum, stops, and goes on another time.
 func (s *Scope) Spent() int { return s.spent }
 
-// Limit bounds the cost of each evaluation from now on, where that is less than always; 0: as always. One that is stopped by it says
-// ErrTooCostly, and may be good.
+// Limit bounds the cost of each evaluation from now on, where that is less than always; 0: as
+// always. One that is stopped by it says ErrTooCostly, and may be good.
 func (s *Scope) Limit(cost int) { s.limit = cost }
 
 // work is that of one evaluation.
@@ -78,7 +82,8 @@ func (s *Scope) render(raw []byte, item any, hasItem bool) (out []byte, compiled
 	return out, r.compiled, err
 }
 
-// activation is what CEL looks names up in. It is made for one evaluation or template: CEL keeps in it what the functions give.
+// activation is what CEL looks names up in. It is made for one evaluation or template: CEL keeps in
+// it what the functions give.
 func (s *Scope) activation(item any, hasItem bool, w *budget.Budget) map[string]any {
 	a := map[string]any{varWork: w}
 	for name, value := range s.shared {

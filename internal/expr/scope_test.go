@@ -55,7 +55,8 @@ func TestItemIsAVariableWhereThereIsOne(t *testing.T) {
 	}
 }
 
-// mutation: compiler.make that always takes itemEnv makes this fail; so does a cache that forgets whether there is an item.
+// mutation: compiler.make that always takes itemEnv makes this fail; so does a cache that forgets
+// whether there is an item.
 func TestThereIsNoItemElsewhere(t *testing.T) {
 	const want = `expression "item.x": column 1: undeclared reference to 'item': only what is evaluated for each item of a list has one`
 	raw, src := []byte(`{"v":"${item.x}"}`), "item.x"
@@ -104,7 +105,8 @@ func TestWhereThereIsAnItemEveryFunctionKnowsIt(t *testing.T) {
 	}
 }
 
-// mutation: activation that decodes for itself, not once per Scope, makes this fail: work per item grows with the other variables.
+// mutation: activation that decodes for itself, not once per Scope, makes this fail: work per item
+// grows with the other variables.
 func TestAScopeDecodesItsVariablesOnce(t *testing.T) {
 	raw := []byte(`{"n":"${inputs.n}","all":"${steps.list.output.size()}","item":"${item}"}`)
 	allocated := func(pages int) float64 {
@@ -136,7 +138,8 @@ func TestAScopeIsNotChangedByItsTemplates(t *testing.T) {
 	}
 }
 
-// mutation: render that adds only what succeeds makes this fail; so does a scope in which one template's bounds are the next one's, too.
+// mutation: render that adds only what succeeds makes this fail; so does a scope in which one
+// template's bounds are the next one's, too.
 func TestAScopeAddsUpWhatItsTemplatesTake(t *testing.T) {
 	s := Prepare(heavy())
 	if s.Spent() != 0 {

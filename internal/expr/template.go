@@ -10,15 +10,17 @@ import (
 	"strings"
 )
 
-// CheckTemplate compiles every expression of a template. Its error is an *Error, or wraps ErrTemplate or ErrTooLarge.
+// CheckTemplate compiles every expression of a template. Its error is an *Error, or wraps
+// ErrTemplate or ErrTooLarge.
 func CheckTemplate(raw []byte, with ...Option) error {
 	r := renderer{item: hasItem(with), check: true, value: func(*program) (any, error) { return nil, nil }}
 	_, err := r.document(raw)
 	return err
 }
 
-// Render gives the template with its expressions replaced by their values, as JSON with sorted keys, in at most
-// MaxRenderedBytes. An empty template stands for {}. Its error is an *Error, or wraps ErrTemplate or ErrTooLarge.
+// Render gives the template with its expressions replaced by their values, as JSON with sorted
+// keys, in at most MaxRenderedBytes. An empty template stands for {}. Its error is an *Error, or
+// wraps ErrTemplate or ErrTooLarge.
 func Render(raw []byte, v Vars) ([]byte, error) { return Prepare(v).Template(raw) }
 
 // evaluation is what the expressions of one template share.
@@ -71,7 +73,8 @@ func (r *renderer) document(raw []byte) (any, error) {
 	return r.node(doc)
 }
 
-// node gives v with its expressions replaced. Keys go in order, so that of several mistakes always the same is reported.
+// node gives v with its expressions replaced. Keys go in order, so that of several mistakes always
+// the same is reported.
 func (r *renderer) node(v any) (any, error) {
 	var err error
 	switch v := v.(type) {
@@ -160,7 +163,8 @@ func interpolated(v any) (string, error) {
 // errKey refuses what somebody may take for an expression, and what would stay as it is.
 var errKey = errors.New("an expression may stand in a value only, not in a key")
 
-// encode writes JSON with sorted keys; < > & stay as they are, for the reader is a program, not a browser.
+// encode writes JSON with sorted keys; < > & stay as they are, for the reader is a program,
+// not a browser.
 func encode(v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

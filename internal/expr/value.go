@@ -14,8 +14,8 @@ import (
 
 var errOutput = fmt.Errorf("%w: the result has more than %d bytes", ErrTooLarge, MaxRenderedBytes)
 
-// room bounds what is made of CEL values. A CEL list can hold the same list many times over, so a small value can have an
-// endless text; it must be refused while it is walked.
+// room bounds what is made of CEL values. A CEL list can hold the same list many times over, so a
+// small value can have an endless text; it must be refused while it is walked.
 type room struct {
 	left   int // bytes
 	memory int // bytes that the plain values may still take
@@ -42,7 +42,8 @@ func (b *room) hold(n int) error {
 	return nil
 }
 
-// objectBytes is what a map with some keys takes, without the keys' text and the values. Maps double, so half of one may be empty.
+// objectBytes is what a map with some keys takes, without the keys' text and the values. Maps
+// double, so half of one may be empty.
 func objectBytes(keys int) int {
 	if keys == 0 {
 		return objectMemory
@@ -50,7 +51,8 @@ func objectBytes(keys int) int {
 	return objectMemory + groupMemory*(1+2*(keys-1)/keysPerGroup)
 }
 
-// MemoryOf is about what a plain value takes in memory, in bytes: an item of a list that EvalList gave.
+// MemoryOf is about what a plain value takes in memory, in bytes: an item of a list
+// that EvalList gave.
 func MemoryOf(v any) int {
 	switch v := v.(type) {
 	case string:

@@ -2,8 +2,9 @@ package liveness
 
 import "time"
 
-// Workers is what is known of the workers of a topic at one moment. It has the fields of the type of the same name in internal/bus,
-// which says what each can and cannot tell, so that one converts into the other. Times are the server's.
+// Workers is what is known of the workers of a topic at one moment. It has the fields of the type
+// of the same name in internal/bus, which says what each can and cannot tell, so that one converts
+// into the other. Times are the server's.
 type Workers struct {
 	Exists     bool
 	Pulling    int
@@ -17,13 +18,16 @@ type Workers struct {
 	At         time.Time
 }
 
-// again is how often jobs must be delivered once more, with none done, before it means something: a worker may die once.
+// again is how often jobs must be delivered once more, with none done, before it means something: a
+// worker may die once.
 const again = 2
 
-// moment is how long a worker that did something counts as being there. It adds to the time in which one that is gone is told.
+// moment is how long a worker that did something counts as being there. It adds to the time in
+// which one that is gone is told.
 const moment = time.Second
 
-// memory is what earlier answers about a topic said. All times are ours. The zero value is that of a topic that was never asked about.
+// memory is what earlier answers about a topic said. All times are ours. The zero value is that of
+// a topic that was never asked about.
 type memory struct {
 	last       Workers
 	any        bool      // there was an answer: last is it
@@ -40,7 +44,8 @@ type verdict struct {
 	since time.Time // since when it is so, as far as was seen
 }
 
-// judge says what an answer means after those before it, and remembers it. patience is how long nothing may move behind busy workers.
+// judge says what an answer means after those before it, and remembers it. patience is how long
+// nothing may move behind busy workers.
 func (m *memory) judge(w Workers, now time.Time, patience time.Duration) verdict {
 	moved := m.see(w, now)
 	if !m.somebody(now, moved) {
@@ -72,8 +77,8 @@ func (m *memory) hangs(now time.Time) bool {
 	return m.last.Queued == 0 && m.last.Busy > 0 && now.Sub(m.heardAt) > m.last.AckWait*2/5
 }
 
-// somebody tells that there is a worker: one pulls, or has a job and says so, or did something a moment ago, as those that do short
-// jobs, of which a look may see neither a request nor a job.
+// somebody tells that there is a worker: one pulls, or has a job and says so, or did something a
+// moment ago, as those that do short jobs, of which a look may see neither a request nor a job.
 func (m *memory) somebody(now time.Time, moved bool) bool {
 	w := m.last
 	acted := w.LastSign
@@ -83,8 +88,9 @@ func (m *memory) somebody(now time.Time, moved bool) bool {
 	return w.Pulling > 0 || w.Busy > 0 && !m.silent(now) || moved && w.At.Sub(acted) < moment
 }
 
-// see remembers an answer, and tells whether jobs moved since the one before: one is done, or was given to a worker for the first time.
-// What is only given out again does not count, or a job that kills its workers would look like progress.
+// see remembers an answer, and tells whether jobs moved since the one before: one is done, or was
+// given to a worker for the first time. What is only given out again does not count, or a job that
+// kills its workers would look like progress.
 func (m *memory) see(w Workers, now time.Time) (moved bool) {
 	anew := !m.any || w.Deliveries < m.last.Deliveries // or the consumer was made again
 	moved = !anew && (w.Reached > m.last.Reached || w.LastAck.After(m.last.LastAck))
@@ -117,5 +123,6 @@ func signAt(w Workers, now time.Time) time.Time {
 	return now.Add(-max(0, w.At.Sub(w.LastSign)))
 }
 
-// silent tells that no worker gave a sign for longer than the protocol allows, a third of AckWait, and a little for late ones.
+// silent tells that no worker gave a sign for longer than the protocol allows, a third of AckWait,
+// and a little for late ones.
 func (m *memory) silent(now time.Time) bool { return now.Sub(m.signAt) > m.last.AckWait*2/5 }

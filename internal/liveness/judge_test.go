@@ -7,7 +7,8 @@ import (
 
 const patience = 30 * time.Second
 
-// look is one answer: what the server says some seconds after the test began, and what it means. Sign and ack are seconds, too.
+// look is one answer: what the server says some seconds after the test began, and what it means.
+// Sign and ack are seconds, too.
 type look struct {
 	at, sign, ack float64
 	w             Workers
@@ -105,7 +106,8 @@ func TestWhatAnswersMean(t *testing.T) {
 			{at: 73, w: Workers{Pulling: 1, Deliveries: 3, Reached: 1}, sign: 69, ack: 72, want: Pulling},
 			{at: 110, w: Workers{Pulling: 1, Deliveries: 3, Reached: 1}, sign: 69, ack: 72, want: Pulling},
 		},
-		// mutation: silence of those that pull which does not count makes this fail; so does a second delivery that is no sign.
+		// mutation: silence of those that pull which does not count makes this fail; so does a
+		// second delivery that is no sign.
 		"a worker takes jobs and hangs": {
 			{at: 10, w: Workers{Pulling: 1, Busy: 1, Deliveries: 1, Reached: 1}, sign: 9, want: Pulling},
 			{at: 20, w: Workers{Pulling: 1, Busy: 1, Deliveries: 1, Reached: 1}, sign: 9, want: Pulling},

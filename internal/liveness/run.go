@@ -33,8 +33,9 @@ func (c *Watcher[K]) Run(ctx context.Context) {
 	askers.Wait()
 }
 
-// takeDue takes the topics out of the queue that are to be asked about now. It forgets those which nobody watches any more: not sooner,
-// so that a run that comes a moment after the last one left does not cause a question.
+// takeDue takes the topics out of the queue that are to be asked about now. It forgets those which
+// nobody watches any more: not sooner, so that a run that comes a moment after the last one left
+// does not cause a question.
 func (c *Watcher[K]) takeDue() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

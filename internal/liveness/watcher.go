@@ -10,7 +10,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Kind is what can be said of the workers of a topic; the package's documentation says when each is.
+// Kind is what can be said of the workers of a topic; the package's documentation says
+// when each is.
 type Kind int
 
 // The kinds.
@@ -37,18 +38,20 @@ func (k Kind) String() string {
 // State is what is told of a topic.
 type State struct {
 	Kind Kind
-	// Since is when the first of the questions was asked that Kind rests on, for Stuck when jobs last moved or began to wait. Zero if
-	// nothing was told yet.
+	// Since is when the first of the questions was asked that Kind rests on, for Stuck when jobs
+	// last moved or began to wait. Zero if nothing was told yet.
 	Since time.Time
-	// Queued is how many jobs no worker got yet, Busy how many were given to workers and are not done; both by the last answer, so they
-	// change without a wake. They are 0 while Kind is Unknown.
+	// Queued is how many jobs no worker got yet, Busy how many were given to workers and are
+	// not done; both by the last answer, so they change without a wake. They are 0 while
+	// Kind is Unknown.
 	Queued, Busy int
 }
 
 // Options of a Watcher. Zero values mean the defaults given.
 type Options struct {
-	// Every is the time between two questions about a topic, at least. Default 3.1 s, which is no multiple of the time that pull
-	// requests usually wait: question after question could meet the moment between two of them.
+	// Every is the time between two questions about a topic, at least. Default 3.1 s, which is no
+	// multiple of the time that pull requests usually wait: question after question could meet the
+	// moment between two of them.
 	Every time.Duration
 	// StuckAfter is how long nothing may move while jobs wait behind busy workers. Default 30 s.
 	StuckAfter time.Duration
@@ -108,8 +111,8 @@ type watch struct {
 	waking bool // it is in the queue of those to wake
 }
 
-// New makes a Watcher. ask says what is known of a topic's workers; it must end with its ctx. wake has a run look at its topics again; it
-// must not block. Both are called by Run only.
+// New makes a Watcher. ask says what is known of a topic's workers; it must end with its ctx. wake
+// has a run look at its topics again; it must not block. Both are called by Run only.
 func New[K comparable](ask func(ctx context.Context, topic string) (Workers, error), wake func(K), options Options) *Watcher[K] {
 	return &Watcher[K]{
 		options: options.withDefaults(), ask: ask, wake: wake,
@@ -117,8 +120,8 @@ func New[K comparable](ask func(ctx context.Context, topic string) (Workers, err
 	}
 }
 
-// Watch says in which topics jobs of a run wait now; it replaces what was said before, and keeps the place of what stays. No topics:
-// the same as Forget. To miss nothing, call State after it.
+// Watch says in which topics jobs of a run wait now; it replaces what was said before, and keeps
+// the place of what stays. No topics: the same as Forget. To miss nothing, call State after it.
 func (c *Watcher[K]) Watch(key K, topics ...string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -144,7 +147,8 @@ func (c *Watcher[K]) Watch(key K, topics ...string) {
 // Forget ends all that a run watches. A wake that is on its way may still come.
 func (c *Watcher[K]) Forget(key K) { c.Watch(key) }
 
-// State is what is told of a topic now. Of one that is not watched, or was not for Every, that is nothing: Unknown.
+// State is what is told of a topic now. Of one that is not watched, or was not for Every, that
+// is nothing: Unknown.
 func (c *Watcher[K]) State(name string) State {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -21,8 +21,8 @@ func TestThatNobodyPullsIsToldAfterTwoQuestions(t *testing.T) {
 	})
 }
 
-// The bound of the package's documentation, for each moment between two questions at which the last worker may go. It did a job just then,
-// which makes it look present for longest.
+// The bound of the package's documentation, for each moment between two questions at which the last
+// worker may go. It did a job just then, which makes it look present for longest.
 func TestThatTheLastWorkerWentIsToldInTime(t *testing.T) {
 	const bound = time.Second + 2*(3100*time.Millisecond+tick) + answerIn // mutation: rows = 3 makes this fail
 	for left := millis(20_000); left < millis(23_200); left += millis(50) {
@@ -69,7 +69,8 @@ func TestOneAnswerAloneChangesNothing(t *testing.T) {
 	})
 }
 
-// mutation: a memory that outlives a failed question makes this fail: what was queued before counts as waiting since then.
+// mutation: a memory that outlives a failed question makes this fail: what was queued before counts
+// as waiting since then.
 func TestAFailedQuestionSaysNothingAndForgets(t *testing.T) {
 	inWorld(t, Options{}, func(w *world) {
 		behind := func() Workers {
@@ -93,7 +94,8 @@ func TestAFailedQuestionSaysNothingAndForgets(t *testing.T) {
 	})
 }
 
-// mutation: a question per run, or a queue without a due time, makes this fail; waking all at once, or in the order of a map, too.
+// mutation: a question per run, or a queue without a due time, makes this fail; waking all at once,
+// or in the order of a map, too.
 func TestManyRunsOfATopicAreOneQuestionAndAreWokenInOrder(t *testing.T) {
 	const runs = 20_000
 	inWorld(t, Options{}, func(w *world) {
@@ -122,7 +124,8 @@ func TestManyRunsOfATopicAreOneQuestionAndAreWokenInOrder(t *testing.T) {
 	})
 }
 
-// mutation: forgetting a topic with its last run makes this fail: each that comes causes a question.
+// mutation: forgetting a topic with its last run makes this fail: each that comes
+// causes a question.
 func TestRunsThatComeAndGoCauseNoMoreQuestions(t *testing.T) {
 	inWorld(t, Options{}, func(w *world) {
 		for i := range 300 { // one at a time, for 100 ms each
@@ -142,7 +145,8 @@ func TestRunsThatComeAndGoCauseNoMoreQuestions(t *testing.T) {
 	})
 }
 
-// mutation: a takeDue that forgets no topic makes this fail; so does Forget that leaves the key in its topic.
+// mutation: a takeDue that forgets no topic makes this fail; so does Forget that leaves the key
+// in its topic.
 func TestWhatNobodyWatchesIsForgotten(t *testing.T) {
 	inWorld(t, Options{}, func(w *world) {
 		w.says(nobody)
@@ -189,7 +193,8 @@ func TestARunKeepsItsPlace(t *testing.T) {
 	})
 }
 
-// mutation: wakeLater that does not look at waking makes this fail: those that wait are in the queue twice.
+// mutation: wakeLater that does not look at waking makes this fail: those that wait are in
+// the queue twice.
 func TestARunThatWaitsForItsWakeIsWokenOnce(t *testing.T) {
 	const runs = 100
 	inWorld(t, Options{WakeBatch: 1}, func(w *world) {
@@ -271,7 +276,8 @@ func TestTopicsAreBounded(t *testing.T) {
 	})
 }
 
-// inWorld looks at the end. mutation: a Run that does not wait for its askers makes this fail; so does a ctx without an end for ask.
+// inWorld looks at the end. mutation: a Run that does not wait for its askers makes this fail; so
+// does a ctx without an end for ask.
 func TestRunEndsWithAllItBegan(t *testing.T) {
 	inWorld(t, Options{}, func(w *world) {
 		w.hang("a")

@@ -25,7 +25,8 @@ type event struct {
 	At   time.Duration
 }
 
-// world is a Watcher in a synctest bubble, with the server and the runs played by the test. The time stands still while anything runs.
+// world is a Watcher in a synctest bubble, with the server and the runs played by the test. The
+// time stands still while anything runs.
 type world struct {
 	t       *testing.T
 	start   time.Time
@@ -40,8 +41,9 @@ type world struct {
 	hangs  map[string]bool
 }
 
-// inWorld runs a test with a Watcher that runs from the start of the bubble's time until the test ends. Ticks are at 100 ms, 200 ms and so
-// on, so what is watched from the start is asked about at 100 ms, 3.2 s, 6.3 s.
+// inWorld runs a test with a Watcher that runs from the start of the bubble's time until the test
+// ends. Ticks are at 100 ms, 200 ms and so on, so what is watched from the start is asked about at
+// 100 ms, 3.2 s, 6.3 s.
 func inWorld(t *testing.T, o Options, test func(*world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

@@ -15,7 +15,8 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/devenv"
 )
 
-// Root is a path in the repository. A test runs in the folder of its package, which is below the root.
+// Root is a path in the repository. A test runs in the folder of its package, which is
+// below the root.
 func Root(path ...string) string {
 	root := "."
 	for range 10 {
@@ -57,7 +58,8 @@ func APIServer(tb testing.TB, crds ...string) *envtest.Environment {
 	return server
 }
 
-// Main runs the tests of a package while there is an API server, and ends the process. use gets it before they begin.
+// Main runs the tests of a package while there is an API server, and ends the process. use gets it
+// before they begin.
 func Main(m *testing.M, use func(*envtest.Environment) error) {
 	goleak.VerifyTestMain(shared{m, use}, Kept()...)
 }
@@ -71,7 +73,8 @@ type shared struct {
 // Run runs the tests.
 func (s shared) Run() int { return With(s.m, s.use, CRDs()) }
 
-// With runs the tests of a package while there is an API server with the CRDs of these folders, and returns the exit code.
+// With runs the tests of a package while there is an API server with the CRDs of these folders, and
+// returns the exit code.
 func With(m *testing.M, use func(*envtest.Environment) error, crds ...string) (code int) {
 	server, err := devenv.StartAPIServer(devenv.Assets(Root()), crds...)
 	if err != nil {
@@ -90,8 +93,8 @@ func With(m *testing.M, use func(*envtest.Environment) error, crds ...string) (c
 	return m.Run()
 }
 
-// Kept are the goroutines that outlive all tests: those of connections to the API server, which are kept alive after the last
-// request, of klog, and of ginkgo.
+// Kept are the goroutines that outlive all tests: those of connections to the API server, which are
+// kept alive after the last request, of klog, and of ginkgo.
 func Kept() []goleak.Option {
 	return []goleak.Option{
 		goleak.IgnoreAnyFunction("github.com/onsi/ginkgo/v2/internal/interrupt_handler.(*InterruptHandler).registerForInterrupts.func2"),

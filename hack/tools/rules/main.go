@@ -2,11 +2,13 @@
 //
 //	test-rules RULES.yaml TESTS.yaml
 //
-// RULES is a PrometheusRule, or a file of rule groups. TESTS is in the format of `promtool test rules`, of which this knows interval,
-// evaluation_interval, input_series and alert_rule_test; so promtool runs them, too. The program stands in for promtool because that
-// takes twice as long to compile: it comes with the service discovery of every cloud (docs/adr/0021-packaging.md).
+// RULES is a PrometheusRule, or a file of rule groups. TESTS is in the format of `promtool test
+// rules`, of which this knows interval, evaluation_interval, input_series and alert_rule_test; so
+// promtool runs them, too. The program stands in for promtool because that takes twice as long to
+// compile: it comes with the service discovery of every cloud (docs/adr/0021-packaging.md).
 //
-// Each alert must be seen firing in some test and quiet in some other; a rule without tests is an error.
+// Each alert must be seen firing in some test and quiet in some other; a rule without tests
+// is an error.
 package main
 
 import (

@@ -62,9 +62,9 @@ type active struct {
 	firing firing
 }
 
-// test evaluates the rules of which something is expected from 0 to the last expectation, every interval, as Prometheus would, and says
-// what is not as expected. The others are left out: hours of a story cost seconds with all of them.
-// What was looked at is noted in seen.
+// test evaluates the rules of which something is expected from 0 to the last expectation, every
+// interval, as Prometheus would, and says what is not as expected. The others are left out: hours
+// of a story cost seconds with all of them. What was looked at is noted in seen.
 func (b *rulebook) test(ctx context.Context, g group, interval time.Duration, seen map[string]map[bool]bool) []error {
 	data, err := b.load(g)
 	if err != nil {
@@ -111,7 +111,8 @@ func note(seen map[string]map[bool]bool, name string, fires bool) {
 	seen[name][fires] = true
 }
 
-// step evaluates one rule; an alert is active for as long as its labels are in the answer without a gap.
+// step evaluates one rule; an alert is active for as long as its labels are in the answer
+// without a gap.
 func (b *rulebook) step(ctx context.Context, r rulefmt.Rule, data *series, now time.Time, before map[uint64]active) (map[uint64]active, error) {
 	vector, err := b.query(ctx, r.Expr, data, now)
 	if err != nil {
@@ -142,7 +143,8 @@ func (b *rulebook) query(ctx context.Context, expr string, data *series, now tim
 	return q.Exec(ctx).Vector()
 }
 
-// describe is the alert as it would be sent: the labels of the sample and the rule, and the annotations, filled in.
+// describe is the alert as it would be sent: the labels of the sample and the rule, and the
+// annotations, filled in.
 func (b *rulebook) describe(ctx context.Context, r rulefmt.Rule, s promql.Sample, data *series, now time.Time) (firing, error) {
 	own := s.Metric.Map()
 	delete(own, labels.MetricName)

@@ -18,7 +18,8 @@ type series struct {
 	all []*storage.SeriesEntry
 }
 
-// load reads the series in promtool's notation: values are an interval apart, `_` is none, `stale` ends a series.
+// load reads the series in promtool's notation: values are an interval apart, `_` is none, `stale`
+// ends a series.
 func (b *rulebook) load(g group) (*series, error) {
 	s := &series{}
 	for _, in := range g.InputSeries {
@@ -42,7 +43,8 @@ func (b *rulebook) load(g group) (*series, error) {
 // Querier implements storage.Queryable.
 func (s *series) Querier(_, _ int64) (storage.Querier, error) { return s, nil }
 
-// Select implements storage.Querier; the engine itself leaves out what is not in the time it asks for.
+// Select implements storage.Querier; the engine itself leaves out what is not in the time
+// it asks for.
 func (s *series) Select(_ context.Context, _ bool, _ *storage.SelectHints, matchers ...*labels.Matcher) storage.SeriesSet {
 	found := &set{at: -1}
 	for _, one := range s.all {

@@ -5,14 +5,15 @@ import (
 	"fmt"
 )
 
-// UnitsPerCost is how many units of calls there are for each cost unit, beside it. A unit is some 3 ns, so all calls may take about
-// as long as all the rest.
+// UnitsPerCost is how many units of calls there are for each cost unit, beside it. A unit is some 3
+// ns, so all calls may take about as long as all the rest.
 const UnitsPerCost = 40
 
 var (
 	// ErrTooCostly: an evaluation was stopped because its budget was spent. No retry helps.
 	ErrTooCostly = errors.New("too costly")
-	// ErrOperands: it was spent by a call with large operands. It wraps nothing and comes with ErrTooCostly.
+	// ErrOperands: it was spent by a call with large operands. It wraps nothing and
+	// comes with ErrTooCostly.
 	ErrOperands = errors.New("operands are too large")
 )
 
@@ -51,7 +52,8 @@ func (b *Budget) take(n int) bool {
 	return b.stopped == nil
 }
 
-// Err wraps ErrTooCostly once there was not enough: then the evaluation has no value, whatever CEL makes of it.
+// Err wraps ErrTooCostly once there was not enough: then the evaluation has no value, whatever CEL
+// makes of it.
 func (b *Budget) Err() error { return b.stopped }
 
 // Spent is what was taken, in cost units.

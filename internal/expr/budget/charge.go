@@ -36,7 +36,8 @@ func Charges() map[string]Charge {
 		operators.Less, operators.LessEquals, operators.Greater, operators.GreaterEquals,
 		"size", "string", "bytes", "int", "uint", "double", "bool", "duration", "timestamp", "contains", "startsWith", "endsWith",
 		"charAt", "lowerAscii", "upperAscii", "substring", "trim", "reverse", "split", "strings.quote",
-		// These cost little; they are here for the sake of their mistakes, which a guarded call tells better.
+		// These cost little; they are here for the sake of their mistakes, which a guarded
+		// call tells better.
 		operators.Subtract, operators.Multiply, operators.Divide, operators.Modulo, operators.Negate, operators.LogicalNot,
 	} {
 		charges[linear] = chargeText
@@ -94,7 +95,8 @@ func weighList(b *Budget, l traits.Lister) bool {
 	return true
 }
 
-// chargeText charges for the bytes of the operands that are text; the work on others does not depend on their size.
+// chargeText charges for the bytes of the operands that are text; the work on others does not
+// depend on their size.
 func chargeText(b *Budget, args []ref.Val) bool {
 	for _, a := range args {
 		if !b.take(1 + textLen(a)) {
@@ -104,7 +106,8 @@ func chargeText(b *Budget, args []ref.Val) bool {
 	return true
 }
 
-// chargeAdd charges for text. Lists are not copied, but one more addition doubles a list, and the elements of 2^63 cannot be counted.
+// chargeAdd charges for text. Lists are not copied, but one more addition doubles a list, and the
+// elements of 2^63 cannot be counted.
 func chargeAdd(b *Budget, args []ref.Val) bool {
 	for _, a := range args {
 		if l, isList := a.(traits.Lister); isList {

@@ -10,7 +10,8 @@ import (
 	"github.com/google/cel-go/common/types/ref"
 )
 
-// What a pattern costs in units of work. A call compiles its pattern anew, and reads it a second time to be charged.
+// What a pattern costs in units of work. A call compiles its pattern anew, and reads it a second
+// time to be charged.
 const (
 	unitsPerPatternByte = 250
 	unitsPerExotic      = 10_000    // a class like \pL is a table of hundreds of ranges
@@ -19,8 +20,9 @@ const (
 	unitsPerStep        = 10        // of one state of the automaton over one byte of the text
 )
 
-// chargeMatches charges for the pattern and for the steps of its automaton, which a short pattern can make large:
-// (a{1000}){2}. Many patterns need fewer steps than one per state and byte; which, only running them tells.
+// chargeMatches charges for the pattern and for the steps of its automaton, which a short pattern
+// can make large: (a{1000}){2}. Many patterns need fewer steps than one per state and byte; which,
+// only running them tells.
 func chargeMatches(b *Budget, args []ref.Val) bool {
 	pattern, ok := args[len(args)-1].(types.String)
 	if !ok {
@@ -57,8 +59,8 @@ func patternWork(pattern string) int {
 	return n
 }
 
-// statesOf is the size of the automaton: repetitions are written out in it. Classes of many ranges count more, for each letter
-// is searched in them.
+// statesOf is the size of the automaton: repetitions are written out in it. Classes of many ranges
+// count more, for each letter is searched in them.
 func statesOf(re *syntax.Regexp) int {
 	n := 1
 	for _, sub := range re.Sub {

@@ -12,7 +12,8 @@ type holding struct {
 	uid types.UID
 }
 
-// findings are the differences between what a quota has and the runs in the cache, and whom to wake.
+// findings are the differences between what a quota has and the runs in the cache, and
+// whom to wake.
 type findings struct {
 	missing   []fact      // admitted runs without a slot, if the cache is right
 	over      []types.UID // have something that they will never need again, as a matter of fact
@@ -21,8 +22,8 @@ type findings struct {
 	wake      []fact
 }
 
-// audit compares a quota with the runs of a view that is younger than the snapshot. admitted and waiting are the runs of the view that
-// have to be there.
+// audit compares a quota with the runs of a view that is younger than the snapshot. admitted and
+// waiting are the runs of the view that have to be there.
 //
 //	                      slot             place in the queue           neither
 //	ended                 over             over

@@ -13,7 +13,8 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
 
-// mutation: each case of slot and place, when left out, makes its line of this table fail; so does pending or under that counts a child.
+// mutation: each case of slot and place, when left out, makes its line of this table fail; so does
+// pending or under that counts a child.
 func TestAudit(t *testing.T) {
 	at := store.Key{Policy: "batch", Tenant: "acme"}
 	admitted := func(f *fact) { f.admittedAt, f.policy = time.Unix(1, 0), "batch" }

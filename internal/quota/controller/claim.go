@@ -20,29 +20,31 @@ import (
 // maxClaimTries bounds the owners that are found to be gone, one after the other, in one call.
 const maxClaimTries = 4
 
-// errClaimContended is returned when the owners of an idempotency key changed all the time. Try again.
+// errClaimContended is returned when the owners of an idempotency key changed all the
+// time. Try again.
 var errClaimContended = errors.New("the owner of the idempotency key keeps changing")
 
-// errBeingCreated is returned to a run that exists while another one has its key, which is about to be created and has time left for that.
-// Try again: it is there in a moment, or its time is over.
+// errBeingCreated is returned to a run that exists while another one has its key, which is about to
+// be created and has time left for that. Try again: it is there in a moment, or its time is over.
 var errBeingCreated = errors.New("a run is being created that has the idempotency key")
 
 // Owner is the run that has an idempotency key.
 type Owner struct {
 	// Name is namespace/name.
 	Name string
-	// Same says whether its spec is the same, but for what does not change the work: suspend, shutdown, ttlSecondsAfterFinished, priority,
-	// tenant and idempotencyKey.
+	// Same says whether its spec is the same, but for what does not change the work: suspend,
+	// shutdown, ttlSecondsAfterFinished, priority, tenant and idempotencyKey.
 	Same bool
 }
 
-// Claim claims spec.idempotencyKey for a run that exists; without a key there is nothing to claim. owner nil: it is ours, or nobody
-// else's. The first run that claims has the key for as long as it exists, unless it was itself refused for the key. A claim whose run
-// is gone by a live read is taken over. Claim again before each try to admit the run: a claim may get lost with Redis' data, and then
-// another run may have the key.
+// Claim claims spec.idempotencyKey for a run that exists; without a key there is nothing to claim.
+// owner nil: it is ours, or nobody else's. The first run that claims has the key for as long as it
+// exists, unless it was itself refused for the key. A claim whose run is gone by a live read is
+// taken over. Claim again before each try to admit the run: a claim may get lost with Redis' data,
+// and then another run may have the key.
 //
-// Errors: *store.UnavailableError, *store.RebuildingError, store.ErrInvalidRequest, those of reading a run. After an error the
-// run must not be admitted; the key may be claimed.
+// Errors: *store.UnavailableError, *store.RebuildingError, store.ErrInvalidRequest, those of
+// reading a run. After an error the run must not be admitted; the key may be claimed.
 func (k *Controller) Claim(ctx context.Context, run *v1alpha1.WorkflowRun, tenant string) (owner *Owner, err error) {
 	if run.Spec.IdempotencyKey == "" {
 		return nil, nil //nolint:nilnil // nobody else's
@@ -73,9 +75,10 @@ func (k *Controller) Claim(ctx context.Context, run *v1alpha1.WorkflowRun, tenan
 	return nil, errClaimContended
 }
 
-// ReserveKey claims spec.idempotencyKey for a run that is about to be created, for ttl; Claim of the same UID makes it one for good. run is
-// as in the admission request. A ttl of 0 only asks. owner nil: it is ours, or nobody's. A run that is about to be created counts as
-// owner while it has time left, whether it exists or not; of equal creations at the same moment one has the key.
+// ReserveKey claims spec.idempotencyKey for a run that is about to be created, for ttl; Claim of
+// the same UID makes it one for good. run is as in the admission request. A ttl of 0 only asks.
+// owner nil: it is ours, or nobody's. A run that is about to be created counts as owner while it
+// has time left, whether it exists or not; of equal creations at the same moment one has the key.
 //
 // Errors: as Claim.
 func (k *Controller) ReserveKey(ctx context.Context, run *v1alpha1.WorkflowRun, tenant string, ttl time.Duration) (owner *Owner, err error) {
@@ -102,7 +105,8 @@ func (k *Controller) ReserveKey(ctx context.Context, run *v1alpha1.WorkflowRun, 
 	return nil, errClaimContended
 }
 
-// rival is who has the key by a claim that is not ours; nil: nobody any more. unborn counts runs that are about to be created, too.
+// rival is who has the key by a claim that is not ours; nil: nobody any more. unborn counts runs
+// that are about to be created, too.
 func (k *Controller) rival(ctx context.Context, first, ours store.Claim, unborn bool) (*Owner, error) {
 	theirs, err := k.claimant(ctx, first)
 	if err == nil && theirs.UID == "" && unborn && first.Reserved {
@@ -122,8 +126,9 @@ func (k *Controller) reserveKey(ctx context.Context, tenant, key string, c store
 	return first, err
 }
 
-// Yield gives an idempotency key up if it is that of the run: the run is gone. Idempotent. While the data is being rebuilt there is
-// nothing to wait for: who claims the key looks whether its run exists.
+// Yield gives an idempotency key up if it is that of the run: the run is gone. Idempotent.
+// While the data is being rebuilt there is nothing to wait for: who claims the key looks
+// whether its run exists.
 //
 // Errors: *store.UnavailableError. The next resync of the leader does what was not done.
 func (k *Controller) Yield(ctx context.Context, uid types.UID, tenant, key string) error {
@@ -145,8 +150,8 @@ func (k *Controller) claim(ctx context.Context, tenant, key string, c store.Clai
 	return first, err
 }
 
-// claimant is a claim with its run's spec as it is now, read live: a hash of an older version of the operator may not compare. It is
-// empty if the run is gone, or was itself refused.
+// claimant is a claim with its run's spec as it is now, read live: a hash of an older version of
+// the operator may not compare. It is empty if the run is gone, or was itself refused.
 func (k *Controller) claimant(ctx context.Context, c store.Claim) (store.Claim, error) {
 	namespace, name, _ := strings.Cut(c.Name, "/")
 	run := &v1alpha1.WorkflowRun{}
@@ -170,7 +175,8 @@ func claimOf(run *v1alpha1.WorkflowRun) (store.Claim, error) {
 	return store.Claim{UID: string(run.UID), Name: run.Namespace + "/" + run.Name, SpecHash: hash}, nil
 }
 
-// specHash tells the work of specs apart. The order of fields in inputs does not matter; how numbers are written does.
+// specHash tells the work of specs apart. The order of fields in inputs does not matter; how
+// numbers are written does.
 func specHash(spec v1alpha1.WorkflowRunSpec) (string, error) {
 	spec.Suspend, spec.Shutdown, spec.TTLSecondsAfterFinished, spec.Priority = false, "", nil, 0
 	spec.Tenant, spec.IdempotencyKey = "", ""

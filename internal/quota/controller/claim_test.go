@@ -116,7 +116,8 @@ func becomes(change func(*v1alpha1.WorkflowRunStatus)) func(*world, *v1alpha1.Wo
 	return func(w *world, run *v1alpha1.WorkflowRun) { w.write(run, change) }
 }
 
-// mutation: releaseKeysOfGone that does nothing makes this fail; so does one that yields what the cache does not have.
+// mutation: releaseKeysOfGone that does nothing makes this fail; so does one that yields what the
+// cache does not have.
 func TestController_ResyncReleasesKeysOfRunsThatAreGone(t *testing.T) {
 	w := newWorld(t)
 	w.boss.looks()
@@ -143,7 +144,8 @@ func TestController_ResyncReleasesKeysOfRunsThatAreGone(t *testing.T) {
 
 // Who asks before the run exists is told who will be first, though that one does not exist either.
 //
-// mutation: a run that does not exist yet taken for one that is gone makes this fail: by whoever claims, or by a resync.
+// mutation: a run that does not exist yet taken for one that is gone makes this fail: by whoever
+// claims, or by a resync.
 func TestAKeyIsReservedForARunThatIsAboutToBeCreated(t *testing.T) {
 	w := newWorld(t)
 	w.boss.looks()
@@ -200,8 +202,8 @@ func TestYield(t *testing.T) {
 	}
 }
 
-// mutation: contents without owners makes this fail: the late run takes the key of the one that runs. One that gives keys to runs that
-// are not admitted makes it fail, too.
+// mutation: contents without owners makes this fail: the late run takes the key of the one that
+// runs. One that gives keys to runs that are not admitted makes it fail, too.
 func TestKeysAfterALoss(t *testing.T) {
 	w := newWorld(t)
 	w.policy("batch", 5)
@@ -241,7 +243,8 @@ func TestKeysAfterALoss(t *testing.T) {
 	}
 }
 
-// mutation: contents without older makes this fail every other time or so: nobody knows how two came to be admitted, but the first stays.
+// mutation: contents without older makes this fail every other time or so: nobody knows how two
+// came to be admitted, but the first stays.
 func TestTheFirstOfTwoWithOneKeyHasIt(t *testing.T) {
 	r := &rebuilding{runs: map[types.UID]fact{}, claims: map[types.UID]store.Claim{}}
 	for i := range 20 {
@@ -270,7 +273,8 @@ func TestSpecHash(t *testing.T) {
 	raw := func(s string) func(*v1alpha1.WorkflowRunSpec) {
 		return func(spec *v1alpha1.WorkflowRunSpec) { spec.Inputs = &runtime.RawExtension{Raw: []byte(s)} }
 	}
-	// mutation: specHash without one of its resets, or without the canonical form, makes its line fail.
+	// mutation: specHash without one of its resets, or without the canonical form, makes
+	// its line fail.
 	for name, c := range map[string]struct {
 		change func(*v1alpha1.WorkflowRunSpec)
 		same   bool

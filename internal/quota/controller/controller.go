@@ -27,7 +27,8 @@ type Options struct {
 	Client client.Client
 	// Live reads from the API server itself.
 	Live client.Reader
-	// Wake has the controller look at a run soon. It must not block. nil: nobody is woken, as on replicas that only Reserve.
+	// Wake has the controller look at a run soon. It must not block. nil: nobody is woken, as on
+	// replicas that only Reserve.
 	Wake func(types.NamespacedName)
 	// Clock tells the time; the real one if nil.
 	Clock clock.Clock
@@ -55,7 +56,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Controller lets runs in at their tenants' quotas. Safe for concurrent use, also by many processes; Start is for one of them, the leader.
+// Controller lets runs in at their tenants' quotas. Safe for concurrent use, also by many
+// processes; Start is for one of them, the leader.
 type Controller struct {
 	quota   *store.Store
 	client  client.Client
@@ -83,12 +85,13 @@ func New(o Options) *Controller {
 	}
 }
 
-// Admit asks for a slot for a run that is not admitted. run must have been read before the call, and the write that it is admitted must
-// carry its resourceVersion: what a process was granted before Redis lost its data is then refused by the API server. A policy without
-// a name, the built-in defaults, has no quota: admitted, with Limit policy.NoLimit.
+// Admit asks for a slot for a run that is not admitted. run must have been read before the call,
+// and the write that it is admitted must carry its resourceVersion: what a process was granted
+// before Redis lost its data is then refused by the API server. A policy without a name, the
+// built-in defaults, has no quota: admitted, with Limit policy.NoLimit.
 //
-// Errors: as store.Store.Admit; each says when to try again (RetryDelay) and the condition's reason (Reason). After an error the
-// run must not be treated as admitted.
+// Errors: as store.Store.Admit; each says when to try again (RetryDelay) and the condition's reason
+// (Reason). After an error the run must not be treated as admitted.
 func (k *Controller) Admit(ctx context.Context, run *v1alpha1.WorkflowRun, tenant string, p policy.Effective) (store.Answer, error) {
 	if p.Name == "" {
 		return store.Answer{Admitted: true, Limit: policy.NoLimit}, nil
@@ -112,8 +115,9 @@ func (k *Controller) Admit(ctx context.Context, run *v1alpha1.WorkflowRun, tenan
 	return a, nil
 }
 
-// Reserve keeps a slot for a run that is about to be created, for ttl; Admit of the same UID turns it into a slot. run is as in the
-// admission request, with its UID and final name. A ttl of 0 only asks. See store.Store.Reserve.
+// Reserve keeps a slot for a run that is about to be created, for ttl; Admit of the same UID turns
+// it into a slot. run is as in the admission request, with its UID and final name. A ttl of 0 only
+// asks. See store.Store.Reserve.
 //
 // Errors: as Admit.
 func (k *Controller) Reserve(ctx context.Context, run *v1alpha1.WorkflowRun, tenant string, p policy.Effective, ttl time.Duration) (store.Answer, error) {
@@ -132,13 +136,14 @@ func (k *Controller) Reserve(ctx context.Context, run *v1alpha1.WorkflowRun, ten
 	return a, nil
 }
 
-// Leave takes from a run whatever it has under a policy, and wakes who is next: the run ended, is gone, was suspended before it was
-// admitted, or is governed by another policy now. policyName is that of status.admission.policy or, if the run is not admitted, the one
-// under which it was asked for last; "" is nothing to leave. Idempotent. While the data is being rebuilt there is nothing to wait for:
-// the resync after that looks at all runs.
+// Leave takes from a run whatever it has under a policy, and wakes who is next: the run ended, is
+// gone, was suspended before it was admitted, or is governed by another policy now. policyName is
+// that of status.admission.policy or, if the run is not admitted, the one under which it was asked
+// for last; "" is nothing to leave. Idempotent. While the data is being rebuilt there is nothing to
+// wait for: the resync after that looks at all runs.
 //
-// Errors: *store.UnavailableError, and those of reading the cache or a run. The next resync of the leader does what was not done;
-// whoever repeats the call has it sooner.
+// Errors: *store.UnavailableError, and those of reading the cache or a run. The next resync of the
+// leader does what was not done; whoever repeats the call has it sooner.
 func (k *Controller) Leave(ctx context.Context, uid types.UID, tenant, policyName string) error {
 	if policyName == "" {
 		return nil
@@ -168,8 +173,8 @@ func (k *Controller) Leave(ctx context.Context, uid types.UID, tenant, policyNam
 	return nil
 }
 
-// PolicyChanged is called after a policy was made, changed or deleted, when the cache has it: a resync wakes whoever can be admitted now,
-// or is governed by another policy. It does not block.
+// PolicyChanged is called after a policy was made, changed or deleted, when the cache has it: a
+// resync wakes whoever can be admitted now, or is governed by another policy. It does not block.
 func (k *Controller) PolicyChanged() { k.kick() }
 
 // kick has the next resync begin at once.
@@ -180,8 +185,8 @@ func (k *Controller) kick() {
 	}
 }
 
-// putBack gives the slot back to a run that was taken for one that does not need it, if it turns out to be admitted: whoever saw it
-// waiting may have been paused for long since.
+// putBack gives the slot back to a run that was taken for one that does not need it, if it turns
+// out to be admitted: whoever saw it waiting may have been paused for long since.
 func (k *Controller) putBack(ctx context.Context, s holding, name types.NamespacedName) error {
 	cached, err := k.cached(ctx, name)
 	if err != nil || cached == nil || cached.uid != s.uid || cached.finished {
@@ -213,7 +218,8 @@ func (k *Controller) nameOf(uid types.UID) (types.NamespacedName, bool) {
 	return name, ok
 }
 
-// limitsNow is what a policy says by the cache. Of one that is deleted nobody is let in, so nobody is woken.
+// limitsNow is what a policy says by the cache. Of one that is deleted nobody is let in, so
+// nobody is woken.
 func (k *Controller) limitsNow(ctx context.Context, at store.Key) (store.Limits, error) {
 	p := &v1alpha1.LockPolicy{}
 	if err := k.client.Get(ctx, types.NamespacedName{Name: at.Policy}, p); err != nil {

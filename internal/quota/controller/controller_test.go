@@ -38,7 +38,8 @@ func TestARunThatReleasesWakesTheNext(t *testing.T) {
 	w.holds(runs(b, c), nil)
 }
 
-// mutation: without the test for a policy without a name this fails: nothing is known of Redis' data here.
+// mutation: without the test for a policy without a name this fails: nothing is known of
+// Redis' data here.
 func TestTheBuiltInDefaultsHaveNoQuota(t *testing.T) {
 	w := newWorld(t)
 	w.server.Stop()
@@ -76,7 +77,8 @@ func TestWhoIsGoneOrOverGivesUpItsTurn(t *testing.T) {
 	w.holds(nil, runs(next))
 }
 
-// mutation: exists that believes the cache when it has no such run makes this fail: the run loses its place.
+// mutation: exists that believes the cache when it has no such run makes this fail: the run
+// loses its place.
 // mutation: nameInQueue that knows nobody makes this fail: nobody is woken.
 func TestARunThatOnlyAnotherProcessKnowsIsWoken(t *testing.T) {
 	w := newWorld(t)
@@ -144,7 +146,8 @@ func TestReleaseNeedsNoRepetitionWhenTheQuotaIsClosed(t *testing.T) {
 	w.boss.drifted("0 0 0")
 }
 
-// mutation: Leave that does not ask for a resync makes the first part of this fail, over that adds no slots the second.
+// mutation: Leave that does not ask for a resync makes the first part of this fail, over that adds
+// no slots the second.
 func TestAReleaseThatRedisDidNotHearIsDoneByTheNextResync(t *testing.T) {
 	w := newWorld(t)
 	w.policy("batch", 1)
@@ -218,7 +221,8 @@ func TestTheEndOfAReservationLetsTheNextOneIn(t *testing.T) {
 	w.boss.asks(a, true)
 }
 
-// mutation: each with a width of 1, or without one, makes this fail, as does one that goes on after an error.
+// mutation: each with a width of 1, or without one, makes this fail, as does one that goes on
+// after an error.
 func TestEachIsBoundedAndStopsAtTheFirstError(t *testing.T) {
 	var mu sync.Mutex
 	var begun, done int

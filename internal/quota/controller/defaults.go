@@ -6,8 +6,8 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 )
 
-// withDefaults says in full what steps say: a field that is left out stands for the same work as its default. Runs that were created
-// before ADR 35 have defaults stored.
+// withDefaults says in full what steps say: a field that is left out stands for the same work as
+// its default. Runs that were created before ADR 35 have defaults stored.
 func withDefaults(steps []v1alpha1.Step) []v1alpha1.Step {
 	full := slices.Clone(steps)
 	for i := range full {

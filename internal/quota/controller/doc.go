@@ -1,49 +1,65 @@
-// Package controller lets runs in at the quotas of their tenants. It stands between internal/quota/store, which counts in Redis and knows
-// no Kubernetes, and the run objects, which are the truth: it opens quotas that were never used, wakes who is next, counts the runs anew
-// when Redis lost its data, and repairs every difference between slots and runs.
+// Package controller keeps the quotas of tenants: how many of their runs may be under way at
+// the same time.
 //
-//	controller --- Admit, Leave, Claim, Yield ---> Controller ---> store.Store (Redis)
-//	webhook ------ Reserve, ReserveKey ----------->  |   \--> cache; API server: live reads, marks
-//	policies ----- PolicyChanged ----------------->  |
-//	controller <-- Wake ---------------------------- +
-//	                                                 ^
-//	                     leader: Start --- resync ----+
+// For example, tenant acme may have two runs, and both slots are taken. Admit puts a third run into
+// the queue. When one of the two ends, Leave frees its slot and wakes the third; its next pass
+// calls Admit again and gets the slot.
+//
+// The package stands between internal/quota/store, which counts in Redis without Kubernetes, and
+// the run objects, which are the truth. It opens quotas that were never used, wakes the next run,
+// counts runs anew when Redis lost its data, and repairs every difference between slots and runs.
+//
+//	run controller --- Admit, Leave, Claim, Yield ---> Controller ---> store.Store (Redis)
+//	webhook ---------- Reserve, ReserveKey ----------->  |   \--> cache; API server: live reads, marks
+//	policies --------- PolicyChanged ----------------->  |
+//	run controller <-- Wake -----------------------------+
+//	                                                     ^
+//	                        leader: Start --- resync ----+
 //
 // # What callers do
 //
-//   - Read the run; then Claim, if it has an idempotency key; then Admit; then write that it is admitted, with the resourceVersion that
-//     was read and the policy and tenant that were asked with (status.admission.policy, status.tenant). All of it again for each try.
-//   - Leave when the run ended, is gone, was suspended before it was admitted, or is asked for under another policy now; the last two
-//     best after a status write that shows it. Yield the key when the run is gone.
+//   - Read the run; then Claim, if it has an idempotency key; then Admit; then write that it is
+//     admitted, with the resourceVersion that was read and the policy and tenant that were asked
+//     with (status.admission.policy, status.tenant). All of it again for each try.
+//   - Leave when the run ended, is gone, was suspended before it was admitted, or is asked for
+//     under another policy now; the last two best after a status write that shows it. Yield the key
+//     when the run is gone.
 //   - A run that is woken calls Admit.
 //
 // # Guarantees
 //
-//   - G4: of the runs of a tenant that are admitted under a policy and have not ended, there are never more than the limit that
-//     the last of them was admitted by: whatever processes were paused, for however long, and whatever Redis lost in between.
-//     What this rests on: a slot is taken before the write and freed only on facts that never change back (ended, gone, admitted
-//     elsewhere); and after a loss nothing that was decided before can be written. The two exceptions are under "Limits of this".
-//   - No slot and no idempotency key stays with a run that is over for longer than a resync. No run that could be admitted
-//     sleeps for longer than that, whatever was lost between the one who freed a slot and the one who waits.
-//   - One idempotency key, one run: of those that are admitted with the same key and tenant, no two exist at the same time.
+//   - G4: of the runs of a tenant that are admitted under a policy and have not ended, there are
+//     never more than the limit that the last of them was admitted by: whatever processes were
+//     paused, for however long, and whatever Redis lost in between. What this rests on: a slot is
+//     taken before the write and freed only on facts that never change back (ended, gone, admitted
+//     elsewhere); and after a loss nothing that was decided before can be written. The two
+//     exceptions are under "Limits of this".
+//   - No slot and no idempotency key stays with a run that is over for longer than a resync. No run
+//     that could be admitted sleeps for longer than that, whatever was lost between the one who
+//     freed a slot and the one who waits.
+//   - One idempotency key, one run: of those that are admitted with the same key and tenant, no two
+//     exist at the same time.
 //
-// Child runs are not of the quotas: they are in the slot of their root. A run that claims a parent (v1alpha1.WorkflowRun.ClaimsParent) is
-// neither counted nor marked nor woken, whether the claim is true or not.
+// A child run needs no slot: it is in the slot of its root. A run that claims a parent
+// (v1alpha1.WorkflowRun.ClaimsParent) is neither counted nor marked nor woken, whether the claim is
+// true or not.
 //
 // # The register: never used, or lost
 //
-// The quota says of both that it has no data. The difference matters: who opens a quota whose data was lost forgets the runs that
-// are in. So all keys that are in use are in a register, which is a key of the quota itself (the idempotency keys of tenant "-", which no
-// tenant can be called): "<policy>/<tenant>" for slots, "/<tenant>" for idempotency keys. It is lost as anything else is.
+// The quota says of both that it has no data. The difference matters: opening a quota whose data
+// was lost would forget the runs that are in. So all keys that are in use are in a register, which
+// is a key of the quota itself (the idempotency keys of tenant "-", which no tenant can be called):
+// "<policy>/<tenant>" for slots, "/<tenant>" for idempotency keys. It is lost as anything else is.
 //
 //	register is closed                 everything was lost         only the leader may rebuild
 //	key is in the register, closed     this key was lost           only the leader may rebuild
-//	key is not in the register         never used since the register is open: nobody is in; whoever comes opens it
+//	key is not in the register         never used since the register is open: no run is in; the next one opens it
 //
-// Opening is begin, enter into the register, finish; in this order. Begin gives a token, the same to all who begin at the same time,
-// which is what is entered; only who finds this token in the register finishes. So two who open at the same time agree, a key
-// that was opened before is not mistaken for a new one, and an opening that a crash left half done is taken up by the next. What is
-// lost after begin makes finish fail.
+// Opening is begin, enter into the register, finish; in this order. Begin gives a token, the same
+// to all who begin at the same time, which is what is entered; only who finds this token in the
+// register finishes. So two who open at the same time agree, a key that was opened before is not
+// mistaken for a new one, and an opening that a crash left half done is taken up by the next. What
+// is lost after begin makes finish fail.
 //
 // # Rebuild
 //
@@ -52,22 +68,27 @@
 //	mark       each run that may still be admitted: a change of its annotation syncopate.dev/admission-rebuilt moves its resourceVersion. The
 //	           answer shows whether it was admitted meanwhile. If one has a key that was not begun: begin it, and list again
 //	finish     each key with the runs that are admitted and not over, and idempotency keys with the admitted runs that have them
-//	register   last: until here nobody opens anything by himself
+//	register   last: until here nothing else is opened
 //
-// and then the resync goes on: it frees what runs have that ended meanwhile, and wakes all that lost their places.
+// and then the resync goes on: it frees what runs have that ended meanwhile, and wakes all that
+// lost their places.
 //
-// A process that was granted a slot before the loss, and is paused before it writes, read the run before it was marked: the API server
-// refuses its write. Whoever reads the run later finds the quota closed, or open and right. A write that was in time is in the list or in
-// the answer to the mark. Runs that were created after the list cannot have been granted anything: all was closed by then.
+// A process that was granted a slot before the loss, and is paused before it writes, read the run
+// before it was marked: the API server refuses its write. Whoever reads the run later finds the
+// quota closed, or open and right. A write that was in time is in the list or in the answer to
+// the mark. Runs that were created after the list cannot have been granted anything: all was
+// closed by then.
 //
-// If data is lost again in between, finishing fails, and all begins anew. If only some keys were lost, only runs of their tenants are
-// marked. A lost key of a tenant without runs is not finished but struck from the register.
+// If data is lost again in between, finishing fails, and all begins anew. If only some keys were
+// lost, only runs of their tenants are marked. A lost key of a tenant without runs is not finished
+// but struck from the register.
 //
-// # Rounds
+// # Resync
 //
-// On the leader, at once and every 30 s; and when asked for: a policy changed, a quota was found lost, or Redis did not answer a
-// Leave. A resync reads what the quotas have, then the cache, so that what the cache has not seen is either new or gone; a live list
-// tells which. Then, per quota, in this order:
+// On the leader, at once and every 30 s; and when asked for: a policy changed, a quota was found
+// lost, or Redis did not answer a Leave. A resync reads what the quotas have, then the cache, so
+// that what the cache has not seen is either new or gone; a live list tells which. Then, per quota,
+// in this order:
 //
 //	admitted, not over, no slot               Restore, if a live read says so too
 //	slot or place of a run that is over       Drop; counted as drift
@@ -78,21 +99,24 @@
 //
 // # Limits of this
 //
-// Leave for a run that was suspended or that changed its policy is not a fact that never changes back. Whoever decides that and is
-// paused for so long that the run is resumed and admitted takes its slot; he finds that out by a live read right after, and gives
-// the slot back. For the moment in between one too many could get in.
+// Leave for a run that was suspended or that changed its policy is not a fact that never changes
+// back. Whoever decides that and is paused for so long that the run is resumed and admitted takes
+// its slot. A live read right after finds that out, and the slot is given back. For the moment in
+// between one too many could get in.
 //
-// And what package admission says of two masters of Redis at once.
+// And what internal/quota/store says of two masters of Redis at once.
 //
 // # Failure handling
 //
-// Redis away: errors that say so, from everything but Leave and Yield during a rebuild; resyncs are tried every second. API server away:
-// resyncs fail as a whole, and nothing is freed or opened on doubt; Admit needs no API server. A run that cannot be marked keeps a rebuild
-// from its end, and the log names it: nobody is admitted on doubt either.
+// Redis away: errors that say so, from everything but Leave and Yield during a rebuild; resyncs are
+// tried every second. API server away: resyncs fail as a whole, and nothing is freed or opened on
+// doubt; Admit needs no API server. A run that cannot be marked keeps a rebuild from its end, and
+// the log names it: no run is admitted on doubt either.
 //
 // # Bounds
 //
-// One goroutine, Start's, with at most 16 calls at a time under way. A resync costs a call to Redis per quota in use, and one list from the
-// cache; a rebuild one live list of all runs in pages of 500, two calls per quota, and a patch per run that waits. In memory: the name of
-// each run that waits, and what a resync reads.
+// One goroutine, Start's, with at most 16 calls at a time under way. A resync costs a call to Redis
+// per quota in use, and one list from the cache; a rebuild one live list of all runs in pages of
+// 500, two calls per quota, and a patch per run that waits. In memory: the name of each run that
+// waits, and what a resync reads.
 package controller

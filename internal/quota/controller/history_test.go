@@ -22,11 +22,13 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
 
-// Two leaders make resyncs at the same time, four processes let runs in, work on them and end them; they are paused or crash at any
-// point, Redis loses all data or a part of it; runs are deleted, too. At every moment of the API server's history no more runs are
-// admitted than the limit, all runs get their turn, and in the end nothing is left at the quota.
+// Two leaders make resyncs at the same time, four processes let runs in, work on them and end them;
+// they are paused or crash at any point, Redis loses all data or a part of it; runs are deleted,
+// too. At every moment of the API server's history no more runs are admitted than the limit, all
+// runs get their turn, and in the end nothing is left at the quota.
 //
-// mutation: touch that does nothing makes this fail, as does open that does not ask the register, or Leave before the end is written.
+// mutation: touch that does nothing makes this fail, as does open that does not ask the register,
+// or Leave before the end is written.
 func TestHistoryUnderFaults(t *testing.T) {
 	const limit, count, flushes = 3, 60, 4
 	w := newWorld(t)
@@ -248,7 +250,8 @@ type chronicle struct {
 	events []watch.Event
 }
 
-// watch begins anew where it was when the API server ends it: a slow machine is taken for a client that does not read.
+// watch begins anew where it was when the API server ends it: a slow machine is taken for a client
+// that does not read.
 func (w *world) watch() *chronicle {
 	w.t.Helper()
 	c := &chronicle{w: w}

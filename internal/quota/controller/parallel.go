@@ -8,8 +8,9 @@ import (
 // width bounds the calls that a resync has under way at a time.
 const width = 16
 
-// each calls f for all items, at most width at a time. After the first error, which it returns, nothing more is begun. f is called by
-// several goroutines, all of which have ended when each returns.
+// each calls f for all items, at most width at a time. After the first error, which it
+// returns, nothing more is begun. f is called by several goroutines, all of which have ended
+// when each returns.
 func each[T any](ctx context.Context, items []T, f func(context.Context, T) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

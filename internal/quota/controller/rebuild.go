@@ -15,14 +15,15 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
 
-// annotationRebuilt marks runs that were not admitted when the data was rebuilt; its value is that of the last rebuild. All it is for
-// is to change the run's resourceVersion.
+// annotationRebuilt marks runs that were not admitted when the data was rebuilt; its value is that
+// of the last rebuild. All it is for is to change the run's resourceVersion.
 const annotationRebuilt = "syncopate.dev/admission-rebuilt"
 
 // maxLists bounds the live lists of a rebuild.
 const maxLists = 5
 
-// maxMarkTries bounds the tries to mark a run that others write at the same time; the API server tries several times each.
+// maxMarkTries bounds the tries to mark a run that others write at the same time; the API server
+// tries several times each.
 const maxMarkTries = 3
 
 // fieldOwner names the operator in managedFields.
@@ -38,7 +39,8 @@ type rebuilding struct {
 	touched int
 }
 
-// rebuild counts the runs anew and opens what is closed. See "Rebuild" in the package documentation.
+// rebuild counts the runs anew and opens what is closed. See "Rebuild" in the
+// package documentation.
 //
 // Errors: store.ErrRebuildLost: begin anew.
 func (k *Controller) rebuild(ctx context.Context, lost loss) (err error) {
@@ -95,8 +97,9 @@ func (r *rebuilding) fromCache(ctx context.Context) error {
 	return err
 }
 
-// count lists all runs, live, and marks those that may still be admitted, until all keys that any of them has were begun before the
-// list: those of the list, and those of runs that were admitted between the list and the mark.
+// count lists all runs, live, and marks those that may still be admitted, until all keys that any
+// of them has were begun before the list: those of the list, and those of runs that were admitted
+// between the list and the mark.
 func (r *rebuilding) count(ctx context.Context) error {
 	for range maxLists {
 		if err := r.list(ctx); err != nil {
@@ -184,8 +187,8 @@ func (r *rebuilding) list(ctx context.Context) error {
 	}
 }
 
-// touch marks the runs that may still be admitted: what was decided about them before the loss cannot be written after that. What
-// comes back says who was admitted before.
+// touch marks the runs that may still be admitted: what was decided about them before the loss
+// cannot be written after that. What comes back says who was admitted before.
 func (r *rebuilding) touch(ctx context.Context) error {
 	tenants := map[string]bool{"": true} // a run that is not pinned may be anybody's
 	for at := range r.tokens {
@@ -211,8 +214,8 @@ func (r *rebuilding) touch(ctx context.Context) error {
 	})
 }
 
-// mark changes the resourceVersion of a run and returns what it is then; nil if it is gone. A write that was prepared before is
-// refused from then on.
+// mark changes the resourceVersion of a run and returns what it is then; nil if it is gone. A write
+// that was prepared before is refused from then on.
 func (k *Controller) mark(ctx context.Context, run fact, id string) (*fact, error) {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": run.uid, "annotations": map[string]string{annotationRebuilt: id},
@@ -227,7 +230,8 @@ func (k *Controller) mark(ctx context.Context, run fact, id string) (*fact, erro
 			now := factOf(o)
 			return &now, nil
 		}
-		// If it is gone, or another run has its name, it cannot be marked. A conflict may also be that others write it all the time.
+		// If it is gone, or another run has its name, it cannot be marked. A conflict may also be
+		// that others write it all the time.
 		if now, e := k.read(ctx, run.name); e != nil || now == nil || now.uid != run.uid {
 			return nil, e
 		}
@@ -238,8 +242,8 @@ func (k *Controller) mark(ctx context.Context, run fact, id string) (*fact, erro
 	return nil, fmt.Errorf("mark run %s: %w", run.name, err)
 }
 
-// finishAll opens the keys with what was counted. Those that nobody has and nobody waits for leave the register instead, if they
-// are in it: whoever comes opens them.
+// finishAll opens the keys with what was counted. Those that nobody has and nobody waits for leave
+// the register instead, if they are in it: whoever comes opens them.
 func (r *rebuilding) finishAll(ctx context.Context) error {
 	has, used := r.contents(), r.usedTenants()
 	keys := make([]store.Key, 0, len(r.tokens))

@@ -13,7 +13,8 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
 
-// atMost fails the test if more runs are admitted and not over than that, or one of them has no slot.
+// atMost fails the test if more runs are admitted and not over than that, or one of them
+// has no slot.
 func (w *world) atMost(limit int) {
 	w.t.Helper()
 	var list v1alpha1.WorkflowRunList
@@ -75,8 +76,10 @@ func TestAfterALossNobodyIsLetInUntilTheRunsAreCounted(t *testing.T) {
 	_, _ = over, c
 }
 
-// A process was granted a slot and is paused before it writes. Redis loses its data; the leader rebuilds; others are let in.
-// mutation: count without touch makes this fail: the write is accepted, and two are in; so does a mark that is always the same.
+// A process was granted a slot and is paused before it writes. Redis loses its data; the leader
+// rebuilds; others are let in.
+// mutation: count without touch makes this fail: the write is accepted, and two are in; so does a
+// mark that is always the same.
 func TestAGrantOfBeforeTheLossCannotBeWritten(t *testing.T) {
 	for name, lose := range map[string]func(w *world){
 		"all data":            func(w *world) { w.server.FlushAll() },
@@ -136,8 +139,8 @@ func TestAWriteThatIsJustInTimeIsCounted(t *testing.T) {
 	}
 }
 
-// mutation: count without beginNew makes this fail: the quota of a run that only the live list has is opened by the next who comes, with
-// nobody in.
+// mutation: count without beginNew makes this fail: the quota of a run that only the live list has
+// is opened by the next who comes, with nobody in.
 func TestARunThatOnlyTheLiveListHasIsCounted(t *testing.T) {
 	w := newWorld(t)
 	w.policy("batch", 1)
@@ -150,9 +153,11 @@ func TestARunThatOnlyTheLiveListHasIsCounted(t *testing.T) {
 	w.holds(runs(a), runs(w.get("b")))
 }
 
-// Something happens before each single call to Redis or to the API server of a rebuild, in turn. One run was admitted before, another
-// was granted a slot and is not written yet; two more ask all the time, and when all is over even more.
-// mutation: enter before finishAll makes this fail, as does count that does not list again after beginNew.
+// Something happens before each single call to Redis or to the API server of a rebuild, in turn.
+// One run was admitted before, another was granted a slot and is not written yet; two more ask all
+// the time, and when all is over even more.
+// mutation: enter before finishAll makes this fail, as does count that does not list
+// again after beginNew.
 func TestDataMayBeLostAgainAnywhereInARebuild(t *testing.T) {
 	for name, happens := range map[string]func(w *world, other *instance){
 		"all data is lost again": func(w *world, _ *instance) { w.server.FlushAll() },
@@ -223,7 +228,8 @@ func lostAgain(t *testing.T, n int, happens func(*world, *instance)) bool {
 	return calls >= n
 }
 
-// mutation: mark that takes any conflict for another run makes the busy case fail: the grant is written after all.
+// mutation: mark that takes any conflict for another run makes the busy case fail: the grant is
+// written after all.
 func TestMarkingRunsThatChange(t *testing.T) {
 	for name, change := range map[string]func(w *world, run *v1alpha1.WorkflowRun){
 		"it is deleted": func(w *world, run *v1alpha1.WorkflowRun) { w.remove(run) },
@@ -300,9 +306,10 @@ func TestAQuotaThatEndedByItselfIsForgotten(t *testing.T) {
 	w.boss.asks(c, false)
 }
 
-// A leader was paused right before it strikes a quota that nobody used; since then it is in use again.
-// mutation: finishAll that does not enter the key anew makes this fail: the key is struck from the register, and is taken for one that
-// was never used.
+// A leader was paused right before it strikes a quota that nobody used; since then it is
+// in use again.
+// mutation: finishAll that does not enter the key anew makes this fail: the key is struck from the
+// register, and is taken for one that was never used.
 func TestAStrikeThatComesTooLateMisses(t *testing.T) {
 	w := newWorld(t)
 	w.policy("batch", 1)
@@ -320,7 +327,8 @@ func TestAStrikeThatComesTooLateMisses(t *testing.T) {
 	w.holds(runs(a), nil)
 }
 
-// Redis was restarted and has its old data again, which may be behind: the epochs tell. What it has is kept until the resync has looked.
+// Redis was restarted and has its old data again, which may be behind: the epochs tell. What it has
+// is kept until the resync has looked.
 func TestAServerThatComesBackWithOldData(t *testing.T) {
 	w := newWorld(t)
 	w.policy("batch", 1)

@@ -16,7 +16,8 @@ const (
 	selfEntry = "-"
 )
 
-// A key is slots of a policy and tenant or, without a policy, the idempotency keys of a tenant; as in package admission.
+// A key is slots of a policy and tenant or, without a policy, the idempotency keys of a tenant; as
+// in package admission.
 
 // entryOf is the name of a key in the register. A policy's name has no slash.
 func entryOf(at store.Key) string { return at.Policy + "/" + at.Tenant }
@@ -26,8 +27,8 @@ func keyOfEntry(entry string) (at store.Key, ok bool) {
 	return at, ok
 }
 
-// opened makes a call about a key, and opens the key first if it was never used. If its data was lost the leader is asked for a
-// rebuild, and the answer is the call's *store.RebuildingError.
+// opened makes a call about a key, and opens the key first if it was never used. If its data was
+// lost the leader is asked for a rebuild, and the answer is the call's *store.RebuildingError.
 func (k *Controller) opened(ctx context.Context, at store.Key, call func() error) error {
 	err := k.openedIfNew(ctx, at, call)
 	if isClosed(err) {
@@ -47,10 +48,12 @@ func (k *Controller) openedIfNew(ctx context.Context, at store.Key, call func() 
 	return call()
 }
 
-// open opens a key that was never used since Redis has its data: nobody has anything there. That is known from the register, which
-// has each key that was opened with the token of its opening; and all who try at the same time have the same token. The order is what
-// makes it safe: a key whose data is lost after begin cannot be finished, and one whose data was lost before is in the register,
-// or the register itself is closed. It is no error if the key turns out to be open, or in use and lost.
+// open opens a key that was never used since Redis has its data: nobody has anything there. That is
+// known from the register, which has each key that was opened with the token of its opening; and
+// all who try at the same time have the same token. The order is what makes it safe: a key whose
+// data is lost after begin cannot be finished, and one whose data was lost before is in the
+// register, or the register itself is closed. It is no error if the key turns out to be open, or in
+// use and lost.
 func (k *Controller) open(ctx context.Context, at store.Key) error {
 	token, err := k.begin(ctx, at)
 	if err != nil {
@@ -86,7 +89,8 @@ func (k *Controller) finish(ctx context.Context, at store.Key, token string, c c
 	return k.quota.FinishRebuild(ctx, at, token, c.slots)
 }
 
-// register is all keys in use, with the tokens of their openings; nil and no error when it is closed.
+// register is all keys in use, with the tokens of their openings; nil and no error when
+// it is closed.
 func (k *Controller) register(ctx context.Context) (map[store.Key]string, error) {
 	entries, err := k.quota.Claims(ctx, registerTenant)
 	if isClosed(err) {

@@ -67,8 +67,10 @@ func TestManyOpenAQuotaThatWasNeverUsed(t *testing.T) {
 	}
 }
 
-// Whoever opens a quota may be stopped, or Redis may lose its data, between any two of his calls. f happens once, before call n.
-// mutation: open that enters the key into the register before begin, with a token of its own, makes this fail: two are in.
+// Whoever opens a quota may be stopped, or Redis may lose its data, between any two of his calls. f
+// happens once, before call n.
+// mutation: open that enters the key into the register before begin, with a token of its own, makes
+// this fail: two are in.
 func TestAnOpeningMayBeInterruptedAnywhere(t *testing.T) {
 	for name, rival := range map[string]func(w *world, other *instance){
 		"another opens the gate at the same time": func(w *world, other *instance) {
@@ -117,7 +119,8 @@ func TestAnOpeningMayBeInterruptedAnywhere(t *testing.T) {
 	}
 }
 
-// mutation: openedIfNew in inspect replaced by the plain call makes this fail: a quota that is about to be opened is taken for lost.
+// mutation: openedIfNew in inspect replaced by the plain call makes this fail: a quota that is
+// about to be opened is taken for lost.
 func TestAnOpeningThatACrashLeftHalfDone(t *testing.T) {
 	for name, next := range map[string]func(w *world){
 		"the next who comes takes it up": func(w *world) { w.boss.asks(w.run("a"), true) },

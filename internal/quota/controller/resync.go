@@ -18,17 +18,19 @@ const (
 	resyncRetry = time.Second
 	// logEvery is how many failed resyncs in a row are logged as one.
 	logEvery = 30
-	// reservationSlack is how long after the end of a reservation the resync comes that lets the next one in.
+	// reservationSlack is how long after the end of a reservation the resync comes that lets the
+	// next one in.
 	reservationSlack = 10 * time.Millisecond
 	// maxRebuilds bounds the rebuilds in one resync.
 	maxRebuilds = 3
 )
 
-// errRestless is returned when data was lost, or new quotas came into use, faster than a rebuild could follow. The next resync tries again.
+// errRestless is returned when data was lost, or new quotas came into use, faster than a rebuild
+// could follow. The next resync tries again.
 var errRestless = errors.New("admission data keeps being lost while it is rebuilt")
 
-// Start makes a resync at once, and then every 30 s, and whenever one is asked for, until ctx ends. It must run in one process only, the
-// leader: two do no harm, but twice the work.
+// Start makes a resync at once, and then every 30 s, and whenever one is asked for, until ctx ends.
+// It must run in one process only, the leader: two do no harm, but twice the work.
 func (k *Controller) Start(ctx context.Context) error {
 	for failures := 0; ; {
 		kicked := k.kicked
@@ -54,8 +56,8 @@ func (k *Controller) Start(ctx context.Context) error {
 	}
 }
 
-// resync rebuilds what was lost, compares everything with the runs, repairs the differences, and wakes whoever can be admitted. It says
-// when the next one is due.
+// resync rebuilds what was lost, compares everything with the runs, repairs the differences, and
+// wakes whoever can be admitted. It says when the next one is due.
 func (k *Controller) resync(ctx context.Context) (time.Duration, error) {
 	for range maxRebuilds {
 		held, lost, err := k.inspect(ctx)

@@ -54,7 +54,8 @@ func factOf(run *v1alpha1.WorkflowRun) fact {
 	return f
 }
 
-// admitted says whether the run was let in. That never changes back, nor does the policy under which it was.
+// admitted says whether the run was let in. That never changes back, nor does the policy under
+// which it was.
 func (f fact) admitted() bool { return !f.admittedAt.IsZero() }
 
 // under says whether the run has to have a slot of a key.

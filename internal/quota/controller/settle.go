@@ -12,12 +12,13 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
 
-// suspicionTime is how long a live run may have something where it does not wait before a resync takes it: the controller does so by
-// itself at once, if it knows.
+// suspicionTime is how long a live run may have something where it does not wait before a resync
+// takes it: the controller does so by itself at once, if it knows.
 const suspicionTime = 10 * time.Second
 
-// settle compares what the quotas have with the runs, and repairs the differences. The view is read after the holdings: a run with a
-// slot is older than the view, so one that is missing in a live list is gone.
+// settle compares what the quotas have with the runs, and repairs the differences. The view is read
+// after the holdings: a run with a slot is older than the view, so one that is missing in a live
+// list is gone.
 func (k *Controller) settle(ctx context.Context, h holdings) error {
 	v, err := k.look(ctx)
 	if err != nil {
@@ -80,7 +81,8 @@ func (k *Controller) auditAll(v *view, h holdings) map[store.Key]findings {
 	return all
 }
 
-// gone is which runs that the cache does not know do not exist. The list is younger than all holdings.
+// gone is which runs that the cache does not know do not exist. The list is younger
+// than all holdings.
 func (k *Controller) gone(ctx context.Context, v *view, h holdings, all map[store.Key]findings) (map[types.UID]bool, error) {
 	gone := map[types.UID]bool{}
 	for _, f := range all {
@@ -110,8 +112,8 @@ func (k *Controller) gone(ctx context.Context, v *view, h holdings, all map[stor
 	return gone, nil
 }
 
-// suspect remembers since when live runs have something where they do not wait, and leaves in the findings those of whom that is
-// known for long enough.
+// suspect remembers since when live runs have something where they do not wait, and leaves in the
+// findings those of whom that is known for long enough.
 func (k *Controller) suspect(all map[store.Key]findings) {
 	now := k.clock.Now()
 	seen := map[holding]time.Time{}
@@ -134,7 +136,8 @@ func (k *Controller) suspect(all map[store.Key]findings) {
 	k.suspects = seen
 }
 
-// repair does what an audit found: slots that are missing first, so that nobody gets in for what is freed before they are counted.
+// repair does what an audit found: slots that are missing first, so that nobody gets in for what is
+// freed before they are counted.
 func (k *Controller) repair(ctx context.Context, v *view, at store.Key, f findings, gone map[types.UID]bool) error {
 	limits := store.Limits{}
 	if p, ok := v.policies[at.Policy]; ok {
@@ -191,8 +194,9 @@ func (k *Controller) restore(ctx context.Context, at store.Key, missing []fact) 
 	return nil
 }
 
-// takeBack takes what a live run has where it does not wait. It is marked first: whoever was granted that slot before, and may be
-// paused since, can then not use it. And it is read afterwards, for whoever was granted it since.
+// takeBack takes what a live run has where it does not wait. It is marked first: whoever was
+// granted that slot before, and may be paused since, can then not use it. And it is read
+// afterwards, for whoever was granted it since.
 func (k *Controller) takeBack(ctx context.Context, v *view, at store.Key, limits store.Limits, run fact) error {
 	now, err := k.mark(ctx, run, k.newID())
 	if err != nil || now == nil || now.under(at) || v.waitsAt(*now, at) {
@@ -205,8 +209,8 @@ func (k *Controller) takeBack(ctx context.Context, v *view, at store.Key, limits
 	return errors.Join(k.putBack(ctx, holding{at, run.uid}, run.name), k.wakeNext(ctx, at, limits, next))
 }
 
-// releaseKeysOfGone gives up the idempotency keys of runs that are gone, or were themselves refused for their key. One that is about to be created
-// is not gone.
+// releaseKeysOfGone gives up the idempotency keys of runs that are gone, or were themselves refused
+// for their key. One that is about to be created is not gone.
 func (k *Controller) releaseKeysOfGone(ctx context.Context, v *view, h holdings, gone map[types.UID]bool) error {
 	type claimed struct{ tenant, key, uid string }
 	var loose []claimed

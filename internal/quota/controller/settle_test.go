@@ -50,7 +50,8 @@ func TestController_ResyncFreesWhatACrashLeft(t *testing.T) {
 	}
 }
 
-// mutation: gone without the census makes this fail: the slot of a run that the cache does not have yet is freed.
+// mutation: gone without the census makes this fail: the slot of a run that the cache does not have
+// yet is freed.
 func TestARunThatTheCacheDoesNotHaveYetKeepsItsSlot(t *testing.T) {
 	w := newWorld(t)
 	w.policy("batch", 1)
@@ -88,7 +89,8 @@ func TestController_ResyncRestoresSlots(t *testing.T) {
 	w.boss.drifted("0 1 0")
 }
 
-// mutation: repair that drops before it restores makes this fail: who is woken for what was freed is let in.
+// mutation: repair that drops before it restores makes this fail: who is woken for what was freed
+// is let in.
 func TestController_ResyncCountsWhoIsInBeforeItFrees(t *testing.T) {
 	w := newWorld(t)
 	w.policy("batch", 1)
@@ -156,7 +158,8 @@ func TestAChangedPolicyWakesWhoCanBeAdmittedNow(t *testing.T) {
 	w.boss.wakes("a", "b", "c")
 }
 
-// A run's class went to another policy, or it was suspended, and nobody left: its place keeps others from theirs.
+// A run's class went to another policy, or it was suspended, and nobody left: its place keeps
+// others from theirs.
 // mutation: suspect that is never satisfied makes this fail; so does one that is so at once.
 func TestARunThatWaitsElsewhereGivesUpItsPlace(t *testing.T) {
 	for name, move := range map[string]func(w *world, run *v1alpha1.WorkflowRun){
@@ -190,7 +193,8 @@ func TestARunThatWaitsElsewhereGivesUpItsPlace(t *testing.T) {
 	}
 }
 
-// A slot was granted, and its process is paused; then the run's class went to another policy, under which it waits.
+// A slot was granted, and its process is paused; then the run's class went to another policy, under
+// which it waits.
 // mutation: takeBack without mark makes this fail: the paused process writes, and two are in.
 // mutation: takeBack without putBack makes the second case fail.
 func TestASlotThatIsTakenBackCannotBeUsed(t *testing.T) {
@@ -296,7 +300,8 @@ func TestNamesOfRunsThatDoNotWaitAreForgotten(t *testing.T) {
 	}
 }
 
-// mutation: a Start that waits 30 s before its first resync, that does not end, or does not try again after a second, makes this fail.
+// mutation: a Start that waits 30 s before its first resync, that does not end, or does not try
+// again after a second, makes this fail.
 func TestStart(t *testing.T) {
 	w := newWorld(t)
 	w.policy("batch", 1)

@@ -11,8 +11,8 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
 
-// wakeNext wakes runs that can be admitted now. Those that are over or gone leave their places, and whoever comes next for that is
-// woken instead.
+// wakeNext wakes runs that can be admitted now. Those that are over or gone leave their places, and
+// whoever comes next for that is woken instead.
 func (k *Controller) wakeNext(ctx context.Context, at store.Key, l store.Limits, next []string) error {
 	seen := map[string]bool{}
 	var failed error
@@ -50,7 +50,8 @@ func (k *Controller) wakeUID(ctx context.Context, at store.Key, uid types.UID) (
 	return true, nil
 }
 
-// exists says whether a run is there and not over. The cache may be trusted with an end, but not with an absence.
+// exists says whether a run is there and not over. The cache may be trusted with an end, but not
+// with an absence.
 func (k *Controller) exists(ctx context.Context, name types.NamespacedName, uid types.UID) (bool, error) {
 	run, err := k.cached(ctx, name)
 	if err == nil && (run == nil || run.uid != uid) {

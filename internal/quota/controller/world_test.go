@@ -390,7 +390,8 @@ func (k *instance) looks() {
 	}
 }
 
-// rebuilds is the part of a resync that comes first, without the rest, which would repair what it does wrong.
+// rebuilds is the part of a resync that comes first, without the rest, which would repair what
+// it does wrong.
 func (k *instance) rebuilds() {
 	k.w.t.Helper()
 	_, lost, err := k.inspect(k.w.ctx())

@@ -14,14 +14,16 @@ const (
 	surfaceWebhook    = "webhook"
 )
 
-// Admit gives the run a slot or a place in the queue. It is idempotent by UID, so it may be repeated when its reply was lost, and
-// must be called again right before each try to write that the run is admitted; a run that waits calls it when it is woken.
+// Admit gives the run a slot or a place in the queue. It is idempotent by UID, so it may be
+// repeated when its reply was lost, and must be called again right before each try to write that
+// the run is admitted; a run that waits calls it when it is woken.
 //
-// A run is admitted if it is in already, or if fewer runs are ahead of it in the queue than slots are free: whoever is ahead and does
-// not come blocks its own place only. A run with a reservation does not stand in the queue.
+// A run is admitted if it is in already, or if fewer runs are ahead of it in the queue than slots
+// are free: whoever is ahead and does not come blocks its own place only. A run with a reservation
+// does not stand in the queue.
 //
-// Errors: *UnavailableError, *BusyError (strategy Lock), *RebuildingError, each with a delay; ErrInvalidRequest. After an error
-// the run may have the slot; it must not be treated as admitted.
+// Errors: *UnavailableError, *BusyError (strategy Lock), *RebuildingError, each with a delay;
+// ErrInvalidRequest. After an error the run may have the slot; it must not be treated as admitted.
 func (g *Store) Admit(ctx context.Context, k Key, l Limits, r Run) (Answer, error) {
 	if err := errors.Join(k.check(), r.check()); err != nil {
 		return Answer{}, err
@@ -41,9 +43,10 @@ func (g *Store) Admit(ctx context.Context, k Key, l Limits, r Run) (Answer, erro
 	})
 }
 
-// Reserve keeps a slot for a run that is about to be created, for ttl by the clock of Redis; Admit of the same UID turns it into
-// a slot. It never gives a place in the queue: the answer is not Admitted if slots, reservations and waiting runs make up the limit.
-// With a ttl of 0 it only asks, for a dry run. Idempotent by UID.
+// Reserve keeps a slot for a run that is about to be created, for ttl by the clock of Redis; Admit
+// of the same UID turns it into a slot. It never gives a place in the queue: the answer is not
+// Admitted if slots, reservations and waiting runs make up the limit. With a ttl of 0 it only asks,
+// for a dry run. Idempotent by UID.
 //
 // Errors: as Admit.
 func (g *Store) Reserve(ctx context.Context, k Key, l Limits, r Run, ttl time.Duration) (Answer, error) {
@@ -61,7 +64,8 @@ func (g *Store) Reserve(ctx context.Context, k Key, l Limits, r Run, ttl time.Du
 	})
 }
 
-// decide makes a decision by the strategy of the limits, and measures it. script is given the token of the lock, or "".
+// decide makes a decision by the strategy of the limits, and measures it. script is given the token
+// of the lock, or "".
 func (g *Store) decide(ctx context.Context, surface string, k Key, l Limits, script func(context.Context, string) (Answer, error)) (Answer, error) {
 	began := g.opts.Clock.Now()
 	var a Answer
@@ -83,8 +87,8 @@ func (g *Store) stand(k Key, l Limits, got reply) Answer {
 	return a
 }
 
-// locked makes a decision under the lock of the tenant. The decision is the one of strategy Atomic, and is not made unless the
-// lock still is the token's, so a holder that was paused does nothing.
+// locked makes a decision under the lock of the tenant. The decision is the one of strategy Atomic,
+// and is not made unless the lock still is the token's, so a holder that was paused does nothing.
 func (g *Store) locked(
 	ctx context.Context, surface string, k Key, s LockSettings, script func(context.Context, string) (Answer, error),
 ) (Answer, error) {
@@ -103,8 +107,8 @@ func (g *Store) locked(
 	return a, err
 }
 
-// lock takes the lock of a tenant within s.MaxWait. unlock must be called even after an error: if a reply was lost the lock may
-// be ours.
+// lock takes the lock of a tenant within s.MaxWait. unlock must be called even after an error: if a
+// reply was lost the lock may be ours.
 func (g *Store) lock(ctx context.Context, k Key, s LockSettings, token string) (unlock func(), err error) {
 	began := g.opts.Clock.Now()
 	for retries := 0; ; retries++ {
@@ -139,7 +143,8 @@ func (g *Store) trySet(ctx context.Context, k Key, ttl time.Duration, token stri
 	return err == nil, err
 }
 
-// unlock is done even if the caller gave up: others wait for the lock. If it does not work the TTL frees it.
+// unlock is done even if the caller gave up: others wait for the lock. If it does not work the
+// TTL frees it.
 func (g *Store) unlock(ctx context.Context, k Key, token string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.timeout)
 	defer cancel()

@@ -26,9 +26,10 @@ func percentile(all []time.Duration, p int) time.Duration {
 
 func inMillis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// BenchmarkDecision measures how long a hundred decisions at the same moment take, by three processes' worth of clients, with a
-// limit of 2: see the numbers of the design. Each figure is the median over the rounds, so that what else the machine does spoils
-// few of them. -benchtime 20x is enough.
+// BenchmarkDecision measures how long a hundred decisions at the same moment take, by three
+// processes' worth of clients, with a limit of 2: see the numbers of the design. Each figure is
+// the median over the rounds, so that what else the machine does spoils few of them. -benchtime
+// 20x is enough.
 func BenchmarkDecision(b *testing.B) {
 	const contenders, processes = 100, 3
 	server := redistest.Start(b)
@@ -110,8 +111,9 @@ func warm(b *testing.B, client *redis.Client, connections int) *Store {
 	return g
 }
 
-// BenchmarkManyTenants lets a thousand tenants with limit 1 run ten runs each, of a second or so. It measures for how long a slot
-// is idle between the end of one run and the admission of the next. -benchtime 1x is enough.
+// BenchmarkManyTenants lets a thousand tenants with limit 1 run ten runs each, of a second or so.
+// It measures for how long a slot is idle between the end of one run and the admission of the next.
+// -benchtime 1x is enough.
 func BenchmarkManyTenants(b *testing.B) {
 	const tenants, runs, workers = 1000, 10, 16
 	client := testClient(b, redistest.Start(b).Addr())

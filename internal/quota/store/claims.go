@@ -21,14 +21,17 @@ type Claim struct {
 	Name string
 	// SpecHash tells specs apart: a claim with another one is no repetition.
 	SpecHash string
-	// Reserved says of an owner that its run is about to be created, and has time left for that: it may not exist yet. Answers only.
+	// Reserved says of an owner that its run is about to be created, and has time left for that: it
+	// may not exist yet. Answers only.
 	Reserved bool
 }
 
-// ClaimKey claims an idempotency key of a tenant for a run that exists. The first wins; owner is who that was: c, or what c's run
-// claimed it with before, if it is ours. If the owner's run is found, by a live read, to be gone, release it and claim again.
+// ClaimKey claims an idempotency key of a tenant for a run that exists. The first wins; owner is
+// who that was: c, or what c's run claimed it with before, if it is ours. If the owner's run is
+// found, by a live read, to be gone, release it and claim again.
 //
-// Errors: *UnavailableError, *RebuildingError (see BeginRebuildKeys), ErrInvalidRequest. After an error the key may be claimed.
+// Errors: *UnavailableError, *RebuildingError (see BeginRebuildKeys), ErrInvalidRequest. After an
+// error the key may be claimed.
 func (g *Store) ClaimKey(ctx context.Context, tenant, key string, c Claim) (owner Claim, err error) {
 	k := Key{Tenant: tenant}
 	if err := errors.Join(k.check(), checkClaim(key, c)); err != nil {
@@ -37,9 +40,9 @@ func (g *Store) ClaimKey(ctx context.Context, tenant, key string, c Claim) (owne
 	return g.claimFor(ctx, k, key, c, 0)
 }
 
-// ReserveKey is ClaimKey for a run that is about to be created, for ttl by the clock of Redis: that long the claim stands though the run
-// does not exist. ClaimKey of the same UID makes it one for good. A ttl of 0 only asks, for a dry run; the owner is then empty if there
-// is none.
+// ReserveKey is ClaimKey for a run that is about to be created, for ttl by the clock of Redis: that
+// long the claim stands though the run does not exist. ClaimKey of the same UID makes it one for
+// good. A ttl of 0 only asks, for a dry run; the owner is then empty if there is none.
 //
 // Errors: as ClaimKey.
 func (g *Store) ReserveKey(ctx context.Context, tenant, key string, c Claim, ttl time.Duration) (owner Claim, err error) {
@@ -68,7 +71,8 @@ func (g *Store) claimFor(ctx context.Context, k Key, key string, c Claim, millis
 
 // ReleaseKey frees an idempotency key if the run of that UID owns it: the run is gone. Idempotent.
 //
-// Errors: *UnavailableError, *RebuildingError, ErrInvalidRequest. After one of the first two it must be repeated.
+// Errors: *UnavailableError, *RebuildingError, ErrInvalidRequest. After one of the first two it
+// must be repeated.
 func (g *Store) ReleaseKey(ctx context.Context, tenant, key, uid string) error {
 	k := Key{Tenant: tenant}
 	if err := errors.Join(k.check(), checkClaim(key, Claim{UID: uid})); err != nil {
@@ -112,8 +116,8 @@ func (g *Store) BeginRebuildKeys(ctx context.Context, tenant string) (token stri
 	return g.begin(ctx, k, g.claimKeys(tenant))
 }
 
-// FinishRebuildKeys opens the idempotency keys of a tenant again. owners are those of all runs that exist. If somebody else
-// opened them already the claims that were made since stand.
+// FinishRebuildKeys opens the idempotency keys of a tenant again. owners are those of all runs that
+// exist. If somebody else opened them already the claims that were made since stand.
 //
 // Errors: as FinishRebuild.
 func (g *Store) FinishRebuildKeys(ctx context.Context, tenant, token string, owners map[string]Claim) error {
@@ -152,7 +156,8 @@ func field(key string) string { return "=" + key }
 
 func (c Claim) value() string { return c.UID + " " + c.Name + " " + c.SpecHash }
 
-// parseClaim reads a claim, and until when its run may be created, in ms by the clock of Redis; 0: it exists.
+// parseClaim reads a claim, and until when its run may be created, in ms by the clock of Redis;
+// 0: it exists.
 func parseClaim(value string) (c Claim, until int64) {
 	uid, rest, _ := strings.Cut(value, " ")
 	name, rest, _ := strings.Cut(rest, " ")

@@ -76,7 +76,8 @@ func TestIdempotencyKeys(t *testing.T) {
 				s.t.Errorf("claim: %+v, %v", owner, err)
 			}
 		},
-		// mutation: a time that is forgotten, one that is not counted by the clock of Redis, or a question that claims makes this fail.
+		// mutation: a time that is forgotten, one that is not counted by the clock of Redis, or a
+		// question that claims makes this fail.
 		"a run that is about to be created has the key until its time is over, or for good when it exists": func(s *scene) {
 			asked, err := s.quota.ReserveKey(s.t.Context(), "acme", "report", claimOf("b"), 0)
 			if (asked != Claim{}) || err != nil {

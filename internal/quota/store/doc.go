@@ -1,14 +1,20 @@
-// Package store decides which runs of a tenant are let in, so that never more than the limit are in at a time: slots, the queue
-// of those that wait, reservations, and idempotency keys, in Redis. It knows nothing of Kubernetes and NATS.
+// Package store decides in Redis which runs of a tenant are let in, so that never more than the
+// limit are in at a time. It has slots, the queue of runs that wait, reservations and idempotency
+// keys. It imports neither Kubernetes nor NATS.
+//
+// For example, a tenant has a limit of two. The first two runs that call Admit get a slot, the
+// third gets position 1 in the queue. Release of the first returns the UID of the third, which the
+// caller wakes; its next Admit gets the slot.
 //
 // # What is true
 //
-// The run objects are the truth, and the caller knows them. The quota makes counting atomic and fast: whoever gets a slot may write
-// that the run is admitted, and a slot is taken before that and given back after the run is over. So the slots are always at
-// least those of the runs that are admitted, unless Redis loses data; then the quota is closed until they are again.
+// The run objects are the truth, and the caller reads them. The store makes counting atomic and
+// fast. A slot is taken before a run is written as admitted, and given back after the run is over.
+// So there is a slot for each admitted run, unless Redis loses data; then the quota is closed until
+// there is again.
 //
 //	         Admit: slots are full                        Admit, when woken
-//	unknown ----------------------> in the queue --------------------------------------+
+//	unknown ---------------------> queue ----------------------------------------+
 //	 |  |                            |                                            v
 //	 |  | Reserve                    | Release                     Admit        slot ---- Admit: same answer
 //	 |  +----------> reserved -------|-------------------------------------------> |
@@ -28,8 +34,9 @@
 //	{admkeys:<tenant>}:keys           hash: "=" and the idempotency key -> "<uid> <name> <hash of the spec>[ <end of its
 //	                                  reservation>]"; and the epoch
 //
-// Keys of a tenant are in one slot of a Redis Cluster. A slot never ends by time: a caller that was paused would let in one run too
-// many. Only reservations do, and what holds nothing but an epoch, or was not touched for 7 days and is no slot.
+// Keys of a tenant are in one slot of a Redis Cluster. A slot never ends by time: a caller that was
+// paused would let in one run too many. Only reservations do, and what holds nothing but an epoch,
+// or was not touched for 7 days and is no slot.
 //
 // An ACL user needs (with a prefix, after the brace):
 //
@@ -44,39 +51,45 @@
 //	has a reservation                   admitted if used < limit
 //	else                                admitted if rank in the queue < limit - used - reserved, rank counted from 0
 //
-// So nobody has to be first to be let in: of three free slots the first three in the queue may take one each, in any order. A run that is
-// gone without Release blocks the place that it has, and no other. Order: priority, the highest first; then creation, in seconds;
-// then name; then UID. A run that asks again with another priority moves. A limit that is raised lets in more (ask Next whom to wake);
-// one that is lowered takes nothing from anybody.
+// A run does not have to be first to be let in: of three free slots the first three in the queue
+// may take one each, in any order. A run that is gone without Release blocks the place that it has,
+// and no other. Order: priority, the highest first; then creation, in seconds; then name; then UID.
+// A run that asks again with another priority moves. A limit that is raised lets in more (ask Next
+// whom to wake); one that is lowered takes no slot away.
 //
-// Guarantee (G4): a call never adds a slot beyond the limit it was given. All changes are scripts, which Redis runs one at a
-// time; so whatever number of processes asks, in whatever strategies, replies lost or not, the slots of a key are at most the limit.
+// Guarantee (G4): a call never adds a slot beyond the limit it was given. All changes are scripts,
+// which Redis runs one at a time; so whatever number of processes asks, in whatever strategies,
+// replies lost or not, the slots of a key are at most the limit.
 //
-// A reservation is for the webhook: the run does not exist yet, and may never. It is given if slots, reservations and the queue
-// together are below the limit, so nobody who waits is overtaken; and never a place in the queue.
+// A reservation is for the webhook: the run does not exist yet, and may never. It is given if
+// slots, reservations and the queue together are below the limit, so no run that waits is
+// overtaken; and never a place in the queue.
 //
 // # Strategies
 //
-// Atomic: the decision is one script, one round trip. Nobody waits for anybody.
+// Atomic: the decision is one script, one round trip, without waiting.
 //
-// Lock: the classical way, for comparison: take the lock of the tenant (SET NX with TTL and token; when busy again after the delay, fixed
-// or jittered, for MaxWait at most), decide, free it (compare and delete). The decision is the same script, which does nothing unless
-// the lock still has the token. So the answers are the same, both may be in use at once, during a switch of the policy, and a holder
-// that sleeps longer than the TTL adds nothing: *BusyError.
+// Lock: the classical way, for comparison: take the lock of the tenant (SET NX with TTL and token;
+// when busy again after the delay, fixed or jittered, for MaxWait at most), decide, free it
+// (compare and delete). The decision is the same script, which does nothing unless the lock still
+// has the token. So the answers are the same, both may be in use at once, during a switch of the
+// policy, and a holder that sleeps longer than the TTL adds nothing: *BusyError.
 //
 // # Epoch: when the data may be trusted
 //
-// The epoch, "<term> <run_id>", is a field of the hash that has the slots, so both are lost together if one is. run_id is that
-// of the server: the script reads that of the one that runs it (INFO; some microseconds). The term rises with each rebuild, and a Store
-// remembers the highest that it has seen of each key. Anything else than this is closed, *RebuildingError:
+// The epoch, "<term> <run_id>", is a field of the hash that has the slots, so both are lost
+// together if one is. run_id is that of the server: the script reads that of the one that runs it
+// (INFO; some microseconds). The term rises with each rebuild, and a Store remembers the highest
+// that it has seen of each key. Anything else than this is closed, *RebuildingError:
 //
 //	no epoch                    never used, long unused, FLUSHALL, eviction, restart without persistence
 //	run_id of another server    restart with persistence, which may have lost the last moments; promotion of a replica, which may lag
 //	lower term than seen        a server that was out of use came back with the data it had
 //
-// The embedded stand-in of the tests has no run_id; it is taken for one server. A server that does not tell its run_id is not trusted.
-// One thing the epoch cannot see: two masters at once, of which a process only ever reaches the old one. Against that Redis has
-// min-replicas-to-write: with 1, a master that was cut off refuses writes after min-replicas-max-lag (10 s).
+// The embedded stand-in of the tests has no run_id; it is taken for one server. A server that does
+// not tell its run_id is not trusted. One thing the epoch cannot see: two masters at once, of which
+// a process only ever reaches the old one. Against that Redis has min-replicas-to-write: with 1, a
+// master that was cut off refuses writes after min-replicas-max-lag (10 s).
 //
 // # Rebuild
 //
@@ -85,44 +98,54 @@
 //	   ^                        |  data lost again: ErrRebuildLost              |
 //	   +------------------------+-----------------------------------------------+ data lost
 //
-// Between the two the caller lists the admitted runs, by a live read. The token says that nothing was lost, and so nobody let in,
-// between that list and the opening. All who rebuild at the same time share it; whoever finishes later only adds. What the hash
-// still held is kept: too many slots make runs wait until the janitor has looked, too few break the limit. FinishRebuild takes places
-// and reservations from the runs that it gives slots.
+// Between the two the caller lists the admitted runs, by a live read. The token says that nothing
+// was lost, and so nobody let in, between that list and the opening. All who rebuild at the same
+// time share it; whoever finishes later only adds. What the hash still held is kept: too many slots
+// make runs wait until the next resync, too few break the limit. FinishRebuild takes places and
+// reservations from the runs that it gives slots.
 //
-// The list must contain every run that will have been admitted by a decision of before the loss. A caller that was paused between
-// decision and write is not in it yet. So, between Begin and the list, the caller must make such writes impossible: by a write to each run
-// that is not admitted, which moves its resourceVersion, given that callers read the run before they ask Admit and write with
-// that resourceVersion. Waiting for some time instead leaves out those who are paused for longer.
+// The list must contain every run that will have been admitted by a decision of before the loss.
+// A caller that was paused between decision and write is not in it yet. So, between Begin and
+// the list, the caller must make such writes impossible: by a write to each run that is not
+// admitted, which moves its resourceVersion, given that callers read the run before they ask
+// Admit and write with that resourceVersion. Waiting for some time instead leaves out those who
+// are paused for longer.
 //
-// Right after a rebuild the janitor should look: a run that ended between list and opening has a slot again.
+// Right after a rebuild there should be a resync: a run that ended between list and opening has
+// a slot again.
 //
-// # The janitor
+// # Resync
 //
-// Book says everything that the quota has, for comparison with the run objects. Restore gives a slot to admitted runs without one; Drop
-// takes from those that are over. Both count what they found as drift. A slot whose run exists and is not admitted yet is no drift:
-// its next pass uses it. Missing places need no repair: a run that is woken takes its place again.
+// Book says everything that the quota has, for comparison with the run objects. Restore gives a
+// slot to admitted runs without one; Drop takes from those that are over. Both count what they
+// found as drift. A slot whose run exists and is not admitted yet is no drift: its next pass uses
+// it. Missing places need no repair: a run that is woken takes its place again.
 //
 // # Idempotency keys
 //
-// Per tenant, first come first served, also for runs that are about to be created: their claim has an end, by the clock of Redis, until
-// which it stands though the run does not exist. The claim names run and hash of the spec, so the caller can tell a repetition from a conflict.
-// A claim is held until it is yielded, which compares the UID; a claim whose run is gone is yielded by whoever finds that out. The
-// data has an epoch and is rebuilt like slots; claims from the objects replace those that the closed data still held.
+// Per tenant, first come first served, also for runs that are about to be created: their claim has
+// an end, by the clock of Redis, until which it stands though the run does not exist. The claim
+// names run and hash of the spec, so the caller can tell a repetition from a conflict. A claim is
+// held until ReleaseKey, which compares the UID. A claim whose run is gone is released by whatever
+// finds that out. The data has an epoch and is rebuilt like slots; claims from the objects replace
+// those that the closed data still held.
 //
 // # Failure handling
 //
-// Redis out of reach, refusing, hanging: *UnavailableError, each call within a second (strategy Lock: MaxWait and three seconds). The
-// call may have happened: Admit, Reserve and ClaimKey are repeated with the same UID and find what they got; Release, Drop and ReleaseKey
-// are repeated until they succeed. A call that is carried out late, after its run was released, leaves a slot, which the janitor finds.
-// Nothing is ever admitted on doubt.
+// Redis out of reach, refusing, hanging: *UnavailableError, each call within a second (strategy
+// Lock: MaxWait and three seconds). The call may have happened: Admit, Reserve and ClaimKey are
+// repeated with the same UID and find what they got; Release, Drop and ReleaseKey are repeated
+// until they succeed. A call that is carried out late, after its run was released, leaves a slot,
+// which a resync finds. Nothing is ever admitted on doubt.
 //
-// The queue may be lost on its own (eviction of one key): runs come back into it when they ask, or are let in out of order meanwhile.
-// Likewise reservations: their runs stand in the queue. Neither breaks the limit.
+// The queue may be lost on its own (eviction of one key): runs come back into it when they ask, or
+// are let in out of order meanwhile. Likewise reservations: their runs stand in the queue. Neither
+// breaks the limit.
 //
 // # Bounds
 //
-// No goroutines, nothing to close. Each decision is O(log n) in the length of the queue. Answers of Release, Next and Drop are as long as the
-// number of free slots, those of Book as long as what there is. A Store remembers the terms of 65,536 keys; of others it does
-// not notice a lower one. 50 tenants have metrics of their own.
+// No goroutines, nothing to close. Each decision is O(log n) in the length of the queue. Answers of
+// Release, Next and Drop are as long as the number of free slots, those of Book as long as what
+// there is. A Store remembers the terms of 65,536 keys; of others it does not notice a lower one.
+// 50 tenants have metrics of their own.
 package store

@@ -32,7 +32,8 @@ func TestDataThatIsLost(t *testing.T) {
 			s.waits(run("c", 0, 0), 1, "")
 			s.admits(run("a", 0, 0))
 		},
-		// mutation: an epoch in a key of its own makes this fail: the slots are gone and nobody notices.
+		// mutation: an epoch in a key of its own makes this fail: the slots are gone
+		// and nobody notices.
 		"slots that are evicted are closed": func(s *scene) {
 			s.admits(run("a", 0, 0))
 			must(s.t, s.client.Del(s.t.Context(), s.quota.keys(acme())[0]).Err(), "evict")
@@ -121,7 +122,8 @@ func TestDataThatIsLost(t *testing.T) {
 	})
 }
 
-// closes puts the slots into the state after a restart: the data is there, the epoch is of another server. It begins a rebuild.
+// closes puts the slots into the state after a restart: the data is there, the epoch is of another
+// server. It begins a rebuild.
 func (s *scene) closes() string {
 	s.t.Helper()
 	must(s.t, s.client.HSet(s.t.Context(), s.quota.keys(acme())[0], ":epoch", "1 another").Err(), "change the epoch")
@@ -131,7 +133,8 @@ func (s *scene) closes() string {
 
 // The append-only file brings the data back, as it was or as it was a moment before.
 //
-// mutation: open() without the comparison with server(), or a server() that is constant, makes this and the next test fail.
+// mutation: open() without the comparison with server(), or a server() that is constant, makes this
+// and the next test fail.
 func TestARestartWithPersistenceCloses(t *testing.T) {
 	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always", "--dir", t.TempDir())
 	s := newScene(t, testClient(t, server.Addr()), nil, 2)
@@ -276,8 +279,8 @@ func TestAClusterServesTheScripts(t *testing.T) {
 	}
 }
 
-// mutation: a right that the package documentation does not list, used by a script, makes this fail; so does one that is listed
-// with a typing error.
+// mutation: a right that the package documentation does not list, used by a script, makes this
+// fail; so does one that is listed with a typing error.
 func TestTheRightsOfTheDocumentationAreEnough(t *testing.T) {
 	server := redistest.Start(t)
 	rights := documentedRights(t)

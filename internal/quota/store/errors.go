@@ -8,8 +8,8 @@ import (
 
 // Sentinels.
 var (
-	// ErrRebuildLost is returned by FinishRebuild and FinishRebuildKeys when the data was lost, or the server restarted or
-	// replaced, since the rebuild began. Begin anew, with a new list.
+	// ErrRebuildLost is returned by FinishRebuild and FinishRebuildKeys when the data was lost, or
+	// the server restarted or replaced, since the rebuild began. Begin anew, with a new list.
 	ErrRebuildLost = errors.New("admission data was lost again during its rebuild")
 	// ErrInvalidRequest is returned for names that no object can have. Not worth a retry.
 	ErrInvalidRequest = errors.New("invalid admission request")
@@ -25,8 +25,8 @@ const (
 // spreadFraction is how far waits are spread to either side.
 const spreadFraction = 0.2
 
-// UnavailableError is returned when Redis cannot be used, or its answer is unknown: nothing may be admitted on it. Retry after
-// RetryDelay. It wraps the cause.
+// UnavailableError is returned when Redis cannot be used, or its answer is unknown: nothing may be
+// admitted on it. Retry after RetryDelay. It wraps the cause.
 type UnavailableError struct {
 	// Key is what was asked for; without a policy for idempotency keys.
 	Key Key
@@ -52,8 +52,8 @@ func (e *UnavailableError) RetryDelay() time.Duration { return e.delay }
 // RetryClass is the class of the retry in metrics and logs.
 func (*UnavailableError) RetryClass() string { return "store_unavailable" }
 
-// BusyError is returned with strategy Lock when the lock of the tenant was not got within its MaxWait, or was lost before the
-// decision. Nothing was decided. Retry after RetryDelay.
+// BusyError is returned with strategy Lock when the lock of the tenant was not got within its
+// MaxWait, or was lost before the decision. Nothing was decided. Retry after RetryDelay.
 type BusyError struct {
 	// Key is what was asked for.
 	Key Key
@@ -84,9 +84,11 @@ type RebuildReason string
 const (
 	// RebuildMissing: there is no data: it was never used, is long unused, or was lost.
 	RebuildMissing RebuildReason = "missing"
-	// RebuildServer: it was written by another server: the server was restarted, or a replica promoted.
+	// RebuildServer: it was written by another server: the server was restarted, or
+	// a replica promoted.
 	RebuildServer RebuildReason = "server"
-	// RebuildOlder: it is older than what this process has seen: a server came back that was out of use.
+	// RebuildOlder: it is older than what this process has seen: a server came back that was
+	// out of use.
 	RebuildOlder RebuildReason = "older"
 	// RebuildUnderWay: somebody began a rebuild.
 	RebuildUnderWay RebuildReason = "rebuilding"
@@ -108,8 +110,9 @@ func (r RebuildReason) String() string {
 	}
 }
 
-// RebuildingError is returned while data is closed: what Redis has may not be what there is. It opens with a rebuild, which is
-// up to the caller. Retry after that, or after RetryDelay if somebody else does it.
+// RebuildingError is returned while data is closed: what Redis has may not be what there is. It
+// opens with a rebuild, which is up to the caller. Retry after that, or after RetryDelay if
+// somebody else does it.
 type RebuildingError struct {
 	// Key is what was asked for; without a policy for idempotency keys.
 	Key Key

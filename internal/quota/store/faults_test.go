@@ -164,7 +164,8 @@ func TestARebuildWhoseReplyWasLostIsRepeated(t *testing.T) {
 	})
 }
 
-// Whatever another program left under the name of a key: nothing is admitted, and nothing is guessed.
+// Whatever another program left under the name of a key: nothing is admitted, and
+// nothing is guessed.
 func TestDataOfAnotherKind(t *testing.T) {
 	onEach(t, func(t *testing.T, client *redis.Client) {
 		for i, name := range []string{"slots", "line", "places", "reserved"} {

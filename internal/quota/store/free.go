@@ -12,17 +12,19 @@ const (
 	driftStalePlace = "stale_place" // a place in the queue of a run that does not wait
 )
 
-// Release takes from a run whatever it has: slot, place in the queue, reservation. It returns the UIDs of all runs in the queue that can be
-// admitted now, for the caller to wake: at most as many as slots are free. Idempotent.
+// Release takes from a run whatever it has: slot, place in the queue, reservation. It returns the
+// UIDs of all runs in the queue that can be admitted now, for the caller to wake: at most as many
+// as slots are free. Idempotent.
 //
-// Errors: *UnavailableError, *RebuildingError, ErrInvalidRequest. After one of the first two it must be repeated: a rebuild that
-// is under way may bring the slot back.
+// Errors: *UnavailableError, *RebuildingError, ErrInvalidRequest. After one of the first two it
+// must be repeated: a rebuild that is under way may bring the slot back.
 func (g *Store) Release(ctx context.Context, k Key, l Limits, uid string) (next []string, err error) {
 	next, _, err = g.free(ctx, k, l, uid)
 	return next, err
 }
 
-// Next is Release without a run: whom to wake after a limit was raised, or after somebody else changed something.
+// Next is Release without a run: whom to wake after a limit was raised, or after somebody
+// else changed something.
 //
 // Errors: as Release.
 func (g *Store) Next(ctx context.Context, k Key, l Limits) (next []string, err error) {
@@ -30,8 +32,8 @@ func (g *Store) Next(ctx context.Context, k Key, l Limits) (next []string, err e
 	return next, err
 }
 
-// Drop is Release for runs that somehow kept what they had: those that are found, by a live read, to be over or gone. What it
-// frees is counted as drift, leaked and stale_place.
+// Drop is Release for runs that somehow kept what they had: those that are found, by a live read,
+// to be over or gone. What it frees is counted as drift, leaked and stale_place.
 //
 // Errors: as Release.
 func (g *Store) Drop(ctx context.Context, k Key, l Limits, uids []string) (next []string, err error) {

@@ -15,7 +15,8 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/policy"
 )
 
-// patience bounds a call to Redis in tests: the machine may be slow, and only the tests of faults are about time.
+// patience bounds a call to Redis in tests: the machine may be slow, and only the tests of faults
+// are about time.
 const patience = 30 * time.Second
 
 // testClient is set up as the operator's is, but for its patience.
@@ -169,7 +170,8 @@ func (s *scene) isClosed(why RebuildReason) {
 	}
 }
 
-// holds fails the test unless these runs have slots, these are in the queue, in order, and these have reservations.
+// holds fails the test unless these runs have slots, these are in the queue, in order, and
+// these have reservations.
 func (s *scene) holds(slots, queue, reserved []string) {
 	s.t.Helper()
 	b, err := s.quota.Book(s.t.Context(), acme())

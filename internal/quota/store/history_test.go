@@ -14,15 +14,16 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/policy"
 )
 
-// TestHistories lets three replicas drive the same hundred runs of a tenant with limit 2, while Redis loses its data or is
-// restarted. The world checks each change of the run objects: I4 holds at every moment. In the end all runs are over, and nothing
-// is left in the quota.
+// TestHistories lets three replicas drive the same hundred runs of a tenant with limit 2, while
+// Redis loses its data or is restarted. The world checks each change of the run objects: I4 holds
+// at every moment. In the end all runs are over, and nothing is left in the quota.
 //
-// mutation: a replica that does not touch the runs before it lists them, a restore.lua that adds nothing, and a room() that counts no
-// slots make this fail.
+// mutation: a replica that does not touch the runs before it lists them, a restore.lua that adds
+// nothing, and a room() that counts no slots make this fail.
 func TestHistories(t *testing.T) {
 	atomicOnly := func() Limits { return Limits{Max: 2} }
-	// The TTL is short: a lock whose holder could not free it, because Redis was away, holds up all others for so long.
+	// The TTL is short: a lock whose holder could not free it, because Redis was away, holds up all
+	// others for so long.
 	herd := &LockSettings{TTL: time.Second, MaxWait: patience, Retry: policy.BusyRetry{Delay: 10 * time.Millisecond, JitterPercent: 50}}
 	lockOnly := func() Limits { return Limits{Max: 2, Lock: herd} }
 	switching := func() Limits {
@@ -118,7 +119,8 @@ func (w *world) awaitFinished(ctx context.Context, n int) {
 	}
 }
 
-// The holder of a slot is paused before it writes, for longer than anything lasts, and Redis loses its data meanwhile.
+// The holder of a slot is paused before it writes, for longer than anything lasts, and Redis loses
+// its data meanwhile.
 //
 // mutation: a touch that changes no version makes this fail.
 func TestAHolderThatIsPausedOverALossDoesNotComeIn(t *testing.T) {

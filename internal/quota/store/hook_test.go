@@ -12,7 +12,8 @@ import (
 
 var errLostReply = errors.New("the reply was lost")
 
-// hook stands between a client and Redis. It is called before and after each command; an error from after replaces the reply.
+// hook stands between a client and Redis. It is called before and after each command; an error from
+// after replaces the reply.
 type hook struct {
 	mu     sync.Mutex
 	before func(command string)

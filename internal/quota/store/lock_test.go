@@ -16,9 +16,11 @@ import (
 
 func lockKey(s *scene) string { return s.quota.keys(acme())[4] }
 
-// The holder of the lock sleeps before its decision until its TTL is over, and others decide meanwhile.
+// The holder of the lock sleeps before its decision until its TTL is over, and
+// others decide meanwhile.
 //
-// mutation: admit.lua and reserve.lua without the comparison of the token make this fail; unlock.lua without it makes it fail too.
+// mutation: admit.lua and reserve.lua without the comparison of the token make this fail;
+// unlock.lua without it makes it fail too.
 func TestAHolderPausedBeyondItsTTLDecidesNothing(t *testing.T) {
 	onEach(t, func(t *testing.T, client *redis.Client) {
 		for call, decide := range map[string]func(s *scene) error{
@@ -59,7 +61,8 @@ func TestAHolderPausedBeyondItsTTLDecidesNothing(t *testing.T) {
 	})
 }
 
-// mutation: a lock that is taken without NX, a loop that does not end at MaxWait, a delay that is not the policy's, and a wait beyond MaxWait make this fail.
+// mutation: a lock that is taken without NX, a loop that does not end at MaxWait, a delay that is
+// not the policy's, and a wait beyond MaxWait make this fail.
 func TestHowABusyLockIsWaitedFor(t *testing.T) {
 	tests := map[string]struct {
 		settings LockSettings

@@ -26,8 +26,9 @@ const defaultTenants = 50
 // otherTenants is the label of all others.
 const otherTenants = "other"
 
-// Metrics counts decisions. Labels are bounded: policies are cluster-scoped objects, the first tenants that come have labels of
-// their own, and the others share one; the gauges, which cannot be shared, do not show them.
+// Metrics counts decisions. Labels are bounded: policies are cluster-scoped objects, the first
+// tenants that come have labels of their own, and the others share one; the gauges, which cannot be
+// shared, do not show them.
 type Metrics struct {
 	decisions *prometheus.HistogramVec
 	lockWait  *prometheus.HistogramVec
@@ -40,7 +41,8 @@ type Metrics struct {
 	tenants map[string]bool // those with labels of their own
 }
 
-// NewMetrics registers the metrics with reg; nil registers them nowhere. tenants is how many have labels of their own; 0: 50.
+// NewMetrics registers the metrics with reg; nil registers them nowhere. tenants is how many have
+// labels of their own; 0: 50.
 func NewMetrics(reg prometheus.Registerer, tenants int) *Metrics {
 	if tenants <= 0 {
 		tenants = defaultTenants

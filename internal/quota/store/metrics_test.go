@@ -12,7 +12,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-// mutation: an outcome that is taken for another, gauges that are not set by a release, or drift that is not counted, makes this fail.
+// mutation: an outcome that is taken for another, gauges that are not set by a release, or drift
+// that is not counted, makes this fail.
 func TestMetrics(t *testing.T) {
 	server := miniredis.RunT(t)
 	s := newScene(t, testClient(t, server.Addr()), nil, 1)
@@ -73,7 +74,8 @@ syncopate_admission_slots{policy="batch",tenant="acme"} 2
 	}
 }
 
-// counts compares how often histograms were observed, by name and labels: tenant, outcome, surface, strategy.
+// counts compares how often histograms were observed, by name and labels: tenant,
+// outcome, surface, strategy.
 func counts(t *testing.T, reg *prometheus.Registry, want map[string]int) string {
 	t.Helper()
 	families, err := reg.Gather()

@@ -14,13 +14,15 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestStories plays random stories of one key on a quota and on the model of it; all answers must be the same, whatever the strategy
-// of each call. So the model's rules, which people can read, are those of the scripts.
+// TestStories plays random stories of one key on a quota and on the model of it; all answers must
+// be the same, whatever the strategy of each call. So the model's rules, which people can read, are
+// those of the scripts.
 //
 // Invariant: a call that lets somebody in leaves no more slots than its limit says.
 //
-// mutation: rank <= free, no look at the slots, a release that frees nothing, an old place that is kept, a queue of which half was
-// evicted, room() without reservations, and reservations without an end make this fail.
+// mutation: rank <= free, no look at the slots, a release that frees nothing, an old place that is
+// kept, a queue of which half was evicted, room() without reservations, and reservations without an
+// end make this fail.
 func TestStories(t *testing.T) {
 	onEach(t, func(t *testing.T, client *redis.Client) {
 		rapid.Check(t, func(rt *rapid.T) {
@@ -80,7 +82,8 @@ func (p *player) run() Run {
 	return run(p.uid(), int32(rapid.IntRange(-1, 1).Draw(p.rt, "priority")), rapid.IntRange(0, 1).Draw(p.rt, "age"))
 }
 
-// same fails the story unless the quota did what the model did; closed: unless it refused because it is closed.
+// same fails the story unless the quota did what the model did; closed: unless it refused because
+// it is closed.
 func (p *player) same(what string, want, got any, err error) {
 	p.t.Helper()
 	if !p.model.open {
@@ -108,7 +111,8 @@ func (p *player) admit() {
 	}
 }
 
-// Hours pass, and reservations stand for half hours, so that the time that the test takes does not matter.
+// Hours pass, and reservations stand for half hours, so that the time that the test takes
+// does not matter.
 func (p *player) reserve() {
 	l, r := p.limits(), p.run()
 	ttl := rapid.SampledFrom([]time.Duration{0, 30 * time.Minute, 90 * time.Minute}).Draw(p.rt, "ttl")

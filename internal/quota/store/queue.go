@@ -11,8 +11,8 @@ import (
 // maxSeconds bounds creation times in the queue: twelve digits.
 const maxSeconds = 999_999_999_999
 
-// member is a run as it stands in the queue: members sort by their bytes as the runs stand in the queue. A space is below all that a name
-// may have, so a name comes before those that it begins.
+// member is a run as it stands in the queue: members sort by their bytes as the runs stand in the
+// queue. A space is below all that a name may have, so a name comes before those that it begins.
 func member(r Run) string {
 	return fmt.Sprintf("%010d %012d %s %s", int64(math.MaxInt32)-int64(r.Priority), min(max(0, r.Created.Unix()), maxSeconds), r.Name, r.UID)
 }

@@ -6,9 +6,9 @@ import (
 	"fmt"
 )
 
-// BeginRebuild begins to rebuild slots that are closed (*RebuildingError), and returns a token for FinishRebuild. The list of
-// admitted runs must be read after it: see "Rebuild" in the package documentation. Several processes may rebuild at the same
-// time; they get the same token.
+// BeginRebuild begins to rebuild slots that are closed (*RebuildingError), and returns a token for
+// FinishRebuild. The list of admitted runs must be read after it: see "Rebuild" in the package
+// documentation. Several processes may rebuild at the same time; they get the same token.
 //
 // Errors: *UnavailableError, ErrInvalidRequest.
 func (g *Store) BeginRebuild(ctx context.Context, k Key) (token string, err error) {
@@ -18,11 +18,13 @@ func (g *Store) BeginRebuild(ctx context.Context, k Key) (token string, err erro
 	return g.begin(ctx, k, g.keys(k))
 }
 
-// FinishRebuild opens the slots again. admittedUIDs are all runs of the key that are admitted and not finished; what the slots
-// still hold is kept. If somebody else opened them already the runs are added.
+// FinishRebuild opens the slots again. admittedUIDs are all runs of the key that are admitted
+// and not finished; what the slots still hold is kept. If somebody else opened them already the
+// runs are added.
 //
-// Errors: ErrRebuildLost if the data was lost again since the token was given: begin anew, with a new list. *UnavailableError
-// (it may have happened; repeat it with the same list, or begin anew), ErrInvalidRequest.
+// Errors: ErrRebuildLost if the data was lost again since the token was given: begin anew,
+// with a new list. *UnavailableError (it may have happened; repeat it with the same list, or
+// begin anew), ErrInvalidRequest.
 func (g *Store) FinishRebuild(ctx context.Context, k Key, token string, admittedUIDs []string) error {
 	if err := errors.Join(k.check(), checkToken(token), checkUIDs(admittedUIDs...)); err != nil {
 		return err

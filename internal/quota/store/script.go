@@ -71,8 +71,8 @@ var errLost = errors.New("the token is not known any more")
 // reply is what a script answered after its first word.
 type reply []any
 
-// ask runs a script whose first argument is the floor. keys[0] is the hash with the epoch. Errors: *UnavailableError,
-// *RebuildingError, errLost.
+// ask runs a script whose first argument is the floor. keys[0] is the hash with the epoch. Errors:
+// *UnavailableError, *RebuildingError, errLost.
 func (g *Store) ask(ctx context.Context, s *redis.Script, k Key, keys []string, args ...any) (reply, error) {
 	ctx, cancel := context.WithTimeout(ctx, g.timeout)
 	defer cancel()

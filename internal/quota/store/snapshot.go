@@ -68,8 +68,8 @@ func (g *Store) Book(ctx context.Context, k Key) (Snapshot, error) {
 	return b, nil
 }
 
-// Restore gives slots to runs that are admitted, as their objects say, and have none, whatever the limit. Those that had none are
-// counted as drift, missing.
+// Restore gives slots to runs that are admitted, as their objects say, and have none, whatever the
+// limit. Those that had none are counted as drift, missing.
 //
 // Errors: *UnavailableError, *RebuildingError, ErrInvalidRequest.
 func (g *Store) Restore(ctx context.Context, k Key, uids []string) error {

@@ -36,12 +36,14 @@ type Key struct {
 // String shows a key in errors and logs.
 func (k Key) String() string { return fmt.Sprintf("tenant %s, policy %q", k.Tenant, k.Policy) }
 
-// Limits are what the policy says now. They are not stored: each call counts by those that it is given.
+// Limits are what the policy says now. They are not stored: each call counts by those that
+// it is given.
 type Limits struct {
-	// Max is how many runs are admitted at a time; below 0: no limit, but runs take slots, so that a limit set later counts
-	// them; 0 admits none.
+	// Max is how many runs are admitted at a time; below 0: no limit, but runs take slots, so that
+	// a limit set later counts them; 0 admits none.
 	Max int
-	// Lock is the per-tenant lock of strategy Lock; nil is strategy Atomic. Both may be in use at the same time.
+	// Lock is the per-tenant lock of strategy Lock; nil is strategy Atomic. Both may be in use at
+	// the same time.
 	Lock *LockSettings
 }
 
@@ -55,7 +57,8 @@ type LockSettings struct {
 	Retry policy.BusyRetry
 }
 
-// Run is what admission has to know of a run. Runs stand in the queue by priority, the highest first, then by creation, name and UID.
+// Run is what admission has to know of a run. Runs stand in the queue by priority, the highest
+// first, then by creation, name and UID.
 type Run struct {
 	// UID is metadata.uid.
 	UID string
@@ -81,13 +84,16 @@ type Answer struct {
 	Ahead string
 }
 
-// Options are what a Store needs besides Redis. The zero value of each field has a sensible meaning.
+// Options are what a Store needs besides Redis. The zero value of each field has a
+// sensible meaning.
 type Options struct {
 	// Clock tells the time; the real one if nil.
 	Clock clock.Clock
-	// Rand is uniform in [0,1) and safe for concurrent use. It spreads waits for the busy lock of strategy Lock, as policies say.
+	// Rand is uniform in [0,1) and safe for concurrent use. It spreads waits for the busy lock of
+	// strategy Lock, as policies say.
 	Rand func() float64
-	// Spread is as Rand, for the waits that errors ask for; Rand if nil. One that is always 0.5 makes them exact.
+	// Spread is as Rand, for the waits that errors ask for; Rand if nil. One that is always 0.5
+	// makes them exact.
 	Spread func() float64
 	// NewID makes tokens: unguessable, without spaces.
 	NewID func() string
@@ -95,13 +101,16 @@ type Options struct {
 	Log logr.Logger
 	// Metrics counts; unregistered if nil.
 	Metrics *Metrics
-	// KeyPrefix comes before the names of all keys, inside of the braces; for installations that share a Redis. No braces, no spaces.
+	// KeyPrefix comes before the names of all keys, inside of the braces; for installations that
+	// share a Redis. No braces, no spaces.
 	KeyPrefix string
 	// Explain turns an error of Redis into one that tells a user what to do; nil: as it is.
 	Explain func(error) error
-	// OnBusyRetry is called before each wait for a busy lock of strategy Lock, and counts it; nil: nobody does.
+	// OnBusyRetry is called before each wait for a busy lock of strategy Lock, and counts it;
+	// nil: nobody does.
 	OnBusyRetry func(policy string, fixed bool, delay time.Duration)
-	// OnTaken is called when a lock of strategy Lock was had after so many retries, and counts it; nil: nobody does.
+	// OnTaken is called when a lock of strategy Lock was had after so many retries, and counts it;
+	// nil: nobody does.
 	OnTaken func(policy string, retries int)
 }
 
@@ -133,7 +142,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Store decides which runs are admitted. It has no goroutines and is never closed. Safe for concurrent use, also by many processes.
+// Store decides which runs are admitted. It has no goroutines and is never closed. Safe for
+// concurrent use, also by many processes.
 type Store struct {
 	client  redis.UniversalClient
 	opts    Options
@@ -144,19 +154,22 @@ type Store struct {
 	floors map[string]int64 // highest term seen, by the name of the Redis key
 }
 
-// New makes a Gate. It asks Redis nothing before the first call. client should be made for short calls: it must end a call when
-// its context does, and not repeat it in secret for longer than that.
+// New makes a Gate. It asks Redis nothing before the first call. client should be made for
+// short calls: it must end a call when its context does, and not repeat it in secret for
+// longer than that.
 func New(client redis.UniversalClient, o Options) *Store {
 	return &Store{client: client, opts: o.withDefaults(), scripts: loadScripts(), timeout: callTimeout, floors: map[string]int64{}}
 }
 
-// keys are the Redis keys of slots, in the order of queue.lua. The braces make them live in one slot of a Redis Cluster.
+// keys are the Redis keys of slots, in the order of queue.lua. The braces make them live in one
+// slot of a Redis Cluster.
 func (g *Store) keys(k Key) []string {
 	base := "{" + g.opts.KeyPrefix + "adm:" + k.Policy + ":" + k.Tenant + "}:"
 	return []string{base + "slots", base + "line", base + "places", base + "reserved", base + "lock"}
 }
 
-// check refuses what could be mistaken for another key. A policy has no colon, so the first one ends it.
+// check refuses what could be mistaken for another key. A policy has no colon, so the first
+// one ends it.
 func (k Key) check() error {
 	if !plain(k.Policy) || strings.Contains(k.Policy, ":") || !plain(k.Tenant) || k.Tenant == "" {
 		return fmt.Errorf("%w: %.100q", ErrInvalidRequest, k)

@@ -9,8 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestConformance is what the scripts must do, on a real Redis and on the stand-in, in both strategies; the stand-in is trusted
-// because it passes.
+// TestConformance is what the scripts must do, on a real Redis and on the stand-in, in both
+// strategies; the stand-in is trusted because it passes.
 func TestConformance(t *testing.T) {
 	onEach(t, func(t *testing.T, client *redis.Client) {
 		for strategy, lock := range bothStrategies() {
@@ -69,7 +69,8 @@ func admitSuite() map[string]func(*scene) {
 			s.limit(-1).releases("gone", "a", "b", "c")
 			s.limit(0).releases("gone")
 		},
-		// mutation: member without the priority, without its inversion, or without zero-padding makes this fail.
+		// mutation: member without the priority, without its inversion, or without zero-padding
+		// makes this fail.
 		"the order is priority, creation, name, UID": func(s *scene) {
 			s.limits.Max = 0
 			full := []Run{
@@ -236,7 +237,8 @@ func reserveSuite() map[string]func(*scene) {
 			ask("r", true)
 			s.holds(nil, nil, []string{"r"})
 		},
-		// mutation: admit.lua that counts the other reservations against one makes this fail: both wait for each other.
+		// mutation: admit.lua that counts the other reservations against one makes this fail: both
+		// wait for each other.
 		"a limit lowered below the reservations lets in as many as it says": func(s *scene) {
 			s.reserves("q", true)
 			s.reserves("r", true)

@@ -19,7 +19,8 @@ type object struct {
 
 var errConflict = errors.New("the object has been modified")
 
-// world is the API server: the truth. It checks each change: never more runs are in, admitted and not finished, than the limit.
+// world is the API server: the truth. It checks each change: never more runs are in, admitted and
+// not finished, than the limit.
 type world struct {
 	t     testing.TB
 	limit int
@@ -87,7 +88,8 @@ func (w *world) in() []string {
 	return uids
 }
 
-// touch changes the version of every run that is not admitted, so that what was decided before does not come true.
+// touch changes the version of every run that is not admitted, so that what was decided before does
+// not come true.
 func (w *world) touch() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -123,7 +125,8 @@ type replica struct {
 	rebuilding sync.Mutex
 }
 
-// drive brings a run to its end, as the package documentation says. Several replicas may drive the same run.
+// drive brings a run to its end, as the package documentation says. Several replicas may drive
+// the same run.
 func (r *replica) drive(ctx context.Context, uid string) {
 	for ctx.Err() == nil {
 		o := r.world.read(uid)

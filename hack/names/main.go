@@ -1,6 +1,4 @@
-// Command names fails where a comment or a page names what does not exist:
-//
-//	names [DIR]
+// Command names fails where a comment or a page names what does not exist.
 //
 // It looks at the comments of all Go files, at README.md and at docs, but for docs/adr, which are
 // records of their time. There it takes for a name
@@ -23,11 +21,7 @@ import (
 )
 
 func main() {
-	root := "."
-	if len(os.Args) > 1 {
-		root = os.Args[1]
-	}
-	if err := run(root); err != nil {
+	if err := run("."); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

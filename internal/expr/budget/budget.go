@@ -10,9 +10,9 @@ import (
 const UnitsPerCost = 40
 
 var (
-	// ErrTooCostly: an evaluation was stopped because its budget was spent. No retry helps.
+	// ErrTooCostly says that an evaluation was stopped because its budget was spent. No retry helps.
 	ErrTooCostly = errors.New("too costly")
-	// ErrOperands: it was spent by a call with large operands. It wraps nothing and
+	// ErrOperands says that a call with large operands spent it. It wraps nothing and
 	// comes with ErrTooCostly.
 	ErrOperands = errors.New("operands are too large")
 )

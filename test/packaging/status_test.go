@@ -85,7 +85,7 @@ func TestNobodyButTheOperatorWritesStatus(t *testing.T) {
 }
 
 // docs/security.md has this command for who must write a status by hand.
-// mutation: without update in the operator's role, or without get, makes this fail.
+// mutation: an operator's role without update of workflowruns/status makes this fail.
 func TestAnAdministratorWritesStatusInTheNameOfTheOperator(t *testing.T) {
 	run := makeObject(t, "apiVersion: syncopate.dev/v1alpha1\nkind: WorkflowRun\nmetadata: {namespace: default, name: by-hand}\n"+
 		"spec: {steps: [{name: a, job: {topic: demo.echo}}]}\n")

@@ -1,20 +1,24 @@
-// Package plugin is the commands of the kubectl plugin, kubectl syncopate. cmd/kubectl-syncopate gives it the process; what is said
-// about a run comes from internal/plugin/runview, and dead letters are read and redriven by internal/bus.
+// Package plugin is the commands of the kubectl plugin, kubectl syncopate. cmd/kubectl-syncopate
+// gives it the process; what is said about a run comes from internal/plugin/runview, and dead
+// letters are read and redriven by internal/bus.
 //
 //	tree RUN                             API server
-//	why RUN                              API server; Redis, if told where; NATS, if it answers
+//	why RUN                              API server; Redis, if its address is given; NATS, if it answers
 //	approve RUN STEP, reject RUN STEP    API server
 //	dead-letters list, show, redrive     NATS; the API server for the names of runs
 //
 // # Guarantees
 //
 //   - Only approve, reject and dead-letters redrive change anything.
-//   - approve and reject decide in the name that the API server knows the caller by, and about the one run that they read: not about a
-//     later one of its name. They refuse what could have no effect.
-//   - What was asked for goes to Out; notes and errors go to Err, one line each. JSON has a stable shape: fields are only added.
+//   - approve and reject decide in the name under which the API server has authenticated the
+//     caller, and about the one run that they read: not about a later one of its name. They refuse
+//     what could have no effect.
+//   - What was asked for goes to Out; notes and errors go to Err, one line each. JSON has a stable
+//     shape: fields are only added.
 //   - Colours go to a terminal only, and no text of a worker can move its cursor.
 //   - No token is shown: who has one can answer for a job.
 //   - Each call to a server is bounded, and so is each list.
 //
-// Errors: *UsageError for a command line that makes no sense (exit code 2); everything else is a failure (exit code 1).
+// Errors: *UsageError for a command line that makes no sense (exit code 2); everything else is a
+// failure (exit code 1).
 package plugin

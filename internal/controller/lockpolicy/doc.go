@@ -1,31 +1,37 @@
-// Package lockpolicy writes the status of LockPolicies: whether a policy is in force, what follows from its spec, and how the
-// runs that it governs fare. What a policy means is decided in internal/policy; this is only the shell. Nothing reads the
-// status back: runs follow the spec, whether or not this controller is there.
+// Package lockpolicy writes the status of LockPolicies: whether a policy is in force, what follows
+// from its spec, and how the runs that it governs fare. What a policy means is decided in
+// internal/policy; this is only the shell. Nothing reads the status back: runs follow the spec,
+// whether or not this controller is there.
 //
 // # What is written when
 //
 //	at once, when a spec changes    observedGeneration, Ready or ClassConflict, effective
 //	at most every 30 s              runs, contention
 //
-// A status that would not change is not written, so policies at rest cost no writes. Conflicts are between policies, and one
-// list of the runs serves all of them, so there is one request, which looks at all policies; hence no two passes at a time.
+// A status that would not change is not written, so policies at rest cost no writes. Conflicts are
+// between policies, and one list of the runs serves all of them, so there is one request, which
+// looks at all policies; hence no two passes at a time.
 //
 // # Runs
 //
-// The unfinished runs in the cache are counted by workload class, and a class counts for the policy that governs it, by the
-// same rule by which the runs themselves find their policy. The counts by class are kept until the next refresh: when a class
-// changes hands, its runs do so in the same write.
+// The unfinished runs in the cache are counted by workload class, and a class counts for the
+// policy that governs it, by the same rule by which the runs themselves find their policy. The
+// counts by class are kept until the next refresh: when a class changes hands, its runs do so in
+// the same write.
 //
 // # Contention
 //
-// The figures are computed from this process's own metrics, so that status and metrics cannot say different things: what was
-// added to the counter of busy retries since the last refresh, per minute, and the 95th and 99th percentiles of the waits added to
-// the histogram meanwhile, as histogram_quantile estimates them. They are by path, what a lock was wanted for. The sum is of run
-// locks only: admission locks are polled every few milliseconds, and would hide them. Only runs of the leader take locks, and
-// only the leader runs this controller. Two samples are needed: for the first 30 s of a leader the figures of the one before stay.
+// The figures are computed from this process's own metrics, so that status and metrics cannot say
+// different things: what was added to the counter of busy retries since the last refresh, per
+// minute, and the 95th and 99th percentiles of the waits added to the histogram meanwhile, as
+// histogram_quantile estimates them. They are by path, what a lock was wanted for. The sum is of
+// run locks only: admission locks are polled every few milliseconds, and would hide them. Only runs
+// of the leader take locks, and only the leader runs this controller. Two samples are needed: for
+// the first 30 s of a leader the figures of the one before stay.
 //
 // # Failures
 //
-// A write refused because somebody changed the object is repeated a second later, on a fresh read; it holds up no other policy.
-// Errors come back with a backoff of at most 30 s. When the metrics or the runs cannot be read, the rest is written all the same.
+// A write refused because the object was changed is repeated a second later, on a fresh read; it
+// holds up no other policy. Errors come back with a backoff of at most 30 s. When the metrics or
+// the runs cannot be read, the rest is written all the same.
 package lockpolicy

@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/keys"
 )
 
 // clusterNamespace is a namespace that each cluster has from its first day to its last; its UID stands for the cluster.
@@ -16,7 +16,7 @@ const clusterNamespace = "kube-system"
 
 // identity is what all replicas share, and what survives that the operator is installed again: what signs jobs, and whose the streams are.
 type identity struct {
-	keys         bus.Keyring
+	keys         keys.Keyring
 	installation string
 }
 

@@ -25,8 +25,8 @@ func TestAnInstallationIsItsCluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b := o.nats.busConfig(first, logr.Discard(), (*bus.Metrics)(nil)); b.Installation != "the-cluster" || b.TakeOver != "old-cluster" || b.Keys.Current.ID != first.keys.Current.ID {
-		t.Errorf("the bus gets %q, %q and key %q", b.Installation, b.TakeOver, b.Keys.Current.ID)
+	if b := o.nats.busConfig(first, logr.Discard(), (*bus.Metrics)(nil)); b.Installation != "the-cluster" || b.TakeOver != "old-cluster" || first.keys.Check() != nil {
+		t.Errorf("the bus gets %q, %q and key %q", b.Installation, b.TakeOver, first.keys.Current.ID)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/keys"
 )
 
 // Secret with the keys that sign job tokens, and its entries. All replicas share it, so that a restart or a fail-over accepts
@@ -27,7 +28,7 @@ const (
 )
 
 // loadKeys reads the key Secret at the start, and creates it when there is none.
-func loadKeys(ctx context.Context, c client.Client, namespace string) (bus.Keyring, error) {
+func loadKeys(ctx context.Context, c client.Client, namespace string) (keys.Keyring, error) {
 	ring, err := readKeys(ctx, c, namespace)
 	if apierrors.IsNotFound(err) {
 		if err = createKeys(ctx, c, client.ObjectKey{Namespace: namespace, Name: keySecret}); err == nil {
@@ -39,21 +40,21 @@ func loadKeys(ctx context.Context, c client.Client, namespace string) (bus.Keyri
 
 // readKeys reads the key Secret as it is now. bus.ErrConfig says that it is gone or cannot be used. A running operator never makes
 // a Secret that is gone: with keys drawn anew the results under way would be refused, and those it has may be why it was deleted.
-func readKeys(ctx context.Context, c client.Reader, namespace string) (bus.Keyring, error) {
+func readKeys(ctx context.Context, c client.Reader, namespace string) (keys.Keyring, error) {
 	key := client.ObjectKey{Namespace: namespace, Name: keySecret}
 	secret := &corev1.Secret{}
 	switch err := c.Get(ctx, key, secret); {
 	case apierrors.IsNotFound(err):
-		return bus.Keyring{}, fmt.Errorf("%w: read key secret %s: %w", bus.ErrConfig, key, err)
+		return keys.Keyring{}, fmt.Errorf("%w: read key secret %s: %w", bus.ErrConfig, key, err)
 	case err != nil:
-		return bus.Keyring{}, fmt.Errorf("read key secret %s: %w", key, err)
+		return keys.Keyring{}, fmt.Errorf("read key secret %s: %w", key, err)
 	}
-	ring := bus.Keyring{
-		Current:  bus.Key{ID: string(secret.Data[entryCurrentID]), Secret: secret.Data[entryCurrent]},
-		Previous: bus.Key{ID: string(secret.Data[entryPreviousID]), Secret: secret.Data[entryPrevious]},
+	ring := keys.Keyring{
+		Current:  keys.Key{ID: string(secret.Data[entryCurrentID]), Secret: secret.Data[entryCurrent]},
+		Previous: keys.Key{ID: string(secret.Data[entryPreviousID]), Secret: secret.Data[entryPrevious]},
 	}
 	if err := ring.Check(); err != nil {
-		return bus.Keyring{}, fmt.Errorf("key secret %s: %w", key, err)
+		return keys.Keyring{}, fmt.Errorf("key secret %s: %w", key, err)
 	}
 	return ring, nil
 }

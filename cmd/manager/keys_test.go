@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/keys"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -36,7 +37,7 @@ func apiServer(objects ...client.Object) client.WithWatch {
 // mutation: loadKeys that uses the keys it drew instead of those in the Secret makes the race of replicas fail.
 func TestKeysAreMadeOnceAndThenShared(t *testing.T) {
 	c := apiServer()
-	rings := make([]bus.Keyring, 8)
+	rings := make([]keys.Keyring, 8)
 	errs := make([]error, len(rings))
 	var replicas sync.WaitGroup
 	for i := range rings {
@@ -83,7 +84,7 @@ func TestKeysOfARotation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	old := bus.Keyring{Current: bus.Key{ID: "old", Secret: []byte(strings.Repeat("o", keyBytes))}}
+	old := keys.Keyring{Current: keys.Key{ID: "old", Secret: []byte(strings.Repeat("o", keyBytes))}}
 	id := protocol.JobID{RunUID: "r", Step: "s", Item: protocol.NoItem, Attempt: 1}
 	if !ring.Verify(id, old.Sign(id)) {
 		t.Error("a job dispatched before the rotation cannot be answered")

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/keys"
 )
 
 // keyMetrics say which keys are in use, and whether the Secret is fine.
@@ -55,8 +56,8 @@ func newKeySource(config *rest.Config, scheme *runtime.Scheme, namespace string,
 	return &keySource{secrets: c, namespace: namespace, log: log, metrics: m}, nil
 }
 
-// load is a bus.Config.LoadKeys. It logs what is new only: forged tokens have it called again and again.
-func (s *keySource) load(ctx context.Context) (bus.Keyring, error) {
+// load is what keys.New loads. It logs what is new only: forged tokens have it called again and again.
+func (s *keySource) load(ctx context.Context) (keys.Keyring, error) {
 	ring, err := readKeys(ctx, s.secrets, s.namespace)
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -26,7 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
-	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/keys"
 	"github.com/syncopate-dev/syncopate/internal/devenv"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -270,7 +270,7 @@ func (s *site) rejected() uint64 {
 }
 
 // keys are those in the Secret.
-func (s *site) keys() bus.Keyring {
+func (s *site) keys() keys.Keyring {
 	s.t.Helper()
 	ring, err := readKeys(s.t.Context(), s.k8s, devenv.OperatorNamespace)
 	if err != nil {
@@ -280,7 +280,7 @@ func (s *site) keys() bus.Keyring {
 }
 
 // rotate runs the commands of docs/security.md.
-func (s *site) rotate() bus.Keyring {
+func (s *site) rotate() keys.Keyring {
 	s.t.Helper()
 	page, err := os.ReadFile(filepath.Join(root, "docs", "security.md"))
 	if err != nil {
@@ -309,7 +309,7 @@ func (s *site) rotate() bus.Keyring {
 }
 
 // follows waits until an operator uses the keys.
-func (s *site) follows(m *devenv.Manager, ring bus.Keyring) {
+func (s *site) follows(m *devenv.Manager, ring keys.Keyring) {
 	s.t.Helper()
 	want := map[string]string{"current": ring.Current.ID, "previous": ring.Previous.ID}
 	s.within(watchPatience, "the operator uses "+ring.Current.ID, func() bool { return cmp.Equal(want, s.labels(m, "syncopate_result_keys")) })
@@ -395,7 +395,7 @@ func TestKeysAreRotatedWhileTheOperatorRuns(t *testing.T) {
 		t.Errorf("a new job has the token %.20s, the new key is %s", after.token, ring.Current.ID)
 	}
 	s.succeeds(before, before.token) // mutation: Verify by the current key alone makes this fail
-	foreign := bus.Keyring{Current: bus.Key{ID: "k9", Secret: []byte("a key that nobody ever configured")}}
+	foreign := keys.Keyring{Current: keys.Key{ID: "k9", Secret: []byte("a key that nobody ever configured")}}
 	s.refused(after, foreign.Sign(after.id))
 	s.refused(after, before.token)
 	s.refused(after, ring.Sign(across.id))

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/google/uuid"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -31,7 +30,6 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
 	"github.com/syncopate-dev/syncopate/internal/webhook"
-	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
 const (
@@ -73,14 +71,12 @@ func run(ctx context.Context, o options) error {
 		return errors.Join(err, redis.Close())
 	}
 	newBuildMetric(metrics.Registry)
-	lockMetrics, busMetrics := lockmgr.NewMetrics(metrics.Registry), bus.NewMetrics(metrics.Registry)
+	lockMetrics := lockmgr.NewMetrics(metrics.Registry)
 	locks := lockmgr.New(redis, lockmgr.Options{
 		Holder: o.holder, Clock: clock.RealClock{}, Rand: rand.Float64, Spread: o.spread(), NewID: uuid.NewString,
 		Log: log.WithName("lockmgr"), Metrics: lockMetrics,
 	})
-	natsConfig := o.nats.busConfig(self, log.WithName("bus"), busMetrics)
-	natsConfig.LoadKeys, natsConfig.Rand = secret.load, o.spread()
-	nats, err := bus.Connect(ctx, natsConfig)
+	broker, err := newBroker(ctx, o, self, secret.load, log.WithName("bus"))
 	if err != nil {
 		return errors.Join(fmt.Errorf("configure NATS: %w", err), redis.Close())
 	}
@@ -94,20 +90,21 @@ func run(ctx context.Context, o options) error {
 	})
 	alive, err := apiServerAnswers(config)
 	if err != nil {
-		return errors.Join(err, stop(context.WithoutCancel(ctx), locks, nats, redis.Close))
+		return errors.Join(err, stop(context.WithoutCancel(ctx), locks, broker.conn, redis.Close))
 	}
 	err = errors.Join(setup(ctx, mgr, o, workflowrun.Options{
-		Locks: locks, LockMetrics: lockMetrics, Bus: nats, BusMetrics: busMetrics, Gate: gate, EventsWaiting: eventQueue.Waiting,
-	}), followKeys(ctx, mgr, config, o.namespace, nats.ReloadKeys),
-		mgr.Add(newReady(mgr, "redis", locks.Ping)), mgr.Add(newReady(mgr, "nats", nats.Ready)), mgr.Add(newReady(mgr, "apiserver", alive)))
+		Locks: locks, LockMetrics: lockMetrics, NATS: broker.conn, Jobs: broker.jobs, Reader: broker.reader, Results: broker.results,
+		ResultMetrics: broker.resultMetrics, Payloads: broker.payloads, Gate: gate, EventsWaiting: eventQueue.Waiting,
+	}), followKeys(ctx, mgr, config, o.namespace, broker.keys.Reload),
+		mgr.Add(newReady(mgr, "redis", locks.Ping)), mgr.Add(newReady(mgr, "nats", broker.conn.Ready)), mgr.Add(newReady(mgr, "apiserver", alive)))
 	if err == nil {
 		err = mgr.Start(ctx)
 	}
-	return errors.Join(err, stop(context.WithoutCancel(ctx), locks, nats, redis.Close))
+	return errors.Join(err, stop(context.WithoutCancel(ctx), locks, broker.conn, redis.Close))
 }
 
 // stop releases all leases, so that the next leader need not wait for them, and closes the connections.
-func stop(ctx context.Context, locks *lockmgr.Manager, nats *bus.Bus, closeRedis func() error) error {
+func stop(ctx context.Context, locks *lockmgr.Manager, nats *bus.Conn, closeRedis func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
 	half, enough := context.WithTimeout(ctx, stopTimeout/2) // with Redis down that is all it takes; results are to be handed back too
@@ -222,14 +219,4 @@ func setup(ctx context.Context, mgr manager.Manager, o options, runs workflowrun
 	}
 	approvals := &stepapproval.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader()}
 	return errors.Join(policies.SetupWithManager(mgr), approvals.SetupWithManager(mgr), addWebhook(mgr, o, webhook.Options{Gate: gates}))
-}
-
-func (n natsOptions) busConfig(self identity, log logr.Logger, m *bus.Metrics) bus.Config {
-	return bus.Config{
-		URL: n.url, Names: protocol.Names{Prefix: n.prefix}, Replicas: n.replicas, MemoryStorage: n.memory,
-		CredentialsFile: n.credsFile, CAFile: n.caFile, CertFile: n.certFile, KeyFile: n.keyFile, User: n.user, Password: n.password,
-		Installation: self.installation, TakeOver: n.takeOver, MaxAckPending: n.maxAckPending, ResultAckPending: n.resultAckPending,
-		MaxTopics: n.maxTopics, Keys: self.keys, Clock: clock.RealClock{},
-		Log: log, Metrics: m,
-	}
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-// MaxInputBytes limits the input of a job.
-const MaxInputBytes = 256 << 10
+// CallTimeout bounds one request to NATS.
+const CallTimeout = 5 * time.Second
 
 const (
 	// maxResultBytes limits a result with its headers: outputs over 64 KiB do not belong in a result. So the dead letter of a result
@@ -26,34 +26,15 @@ const (
 	resultsMaxAge     = 30 * 24 * time.Hour // only what no run ever collected gets that old
 	deadLettersMaxAge = 14 * 24 * time.Hour
 	controlMaxAge     = time.Hour
-
-	jobAckWait        = 30 * time.Second
 	deadLetterWindow  = 10 * time.Minute
-	topicRecheck      = time.Minute
-	callTimeout       = 5 * time.Second        // one request to NATS
-	publishRetryDelay = time.Second            // before jitter
-	defaultNakDelay   = 2 * time.Second        // before jitter
-	rebuildDelay      = 250 * time.Millisecond // before jitter
-	stallAfter        = 10 * time.Second
-	streamCheck       = 10 * time.Second // for what no reconnect tells: streams made anew by others, other nodes of a cluster
-	stallCheck        = 3 * time.Second  // no multiple of pullExpiry, or check after check could meet the moment between two pulls
-	drainTimeout      = 2 * time.Second
 
-	pullExpiry    = 5 * time.Second
-	pullHeartbeat = time.Second
-	pullBatch     = 256
-	// pullBytes bounds one pull: of each group, two pulls may wait in the client's buffer. A larger message would never come.
-	pullBytes = 1 << 20
-	// pullSlack is what the server counts of a message beside its body and headers: subjects.
-	pullSlack = 8 << 10
-
-	workQueue = 64 // results of a group that wait for the handler
-
-	groups             = 8
-	partitionsPerGroup = protocol.Partitions / groups
+	retryDelay   = time.Second            // before jitter
+	relookDelay  = 250 * time.Millisecond // before jitter
+	streamCheck  = 10 * time.Second       // for what no reconnect tells: streams made anew by others, other nodes of a cluster
+	flushTimeout = 2 * time.Second
 )
 
-// Config is what a Bus needs to know. Zero values of the optional fields mean the defaults given.
+// Config is what a connection needs. Zero values of the optional fields mean the defaults given.
 type Config struct {
 	URL   string         // one or more NATS URLs, comma separated
 	Names protocol.Names // prefix of streams and subjects; default "syncopate"
@@ -74,19 +55,6 @@ type Config struct {
 	MaxBytes        MaxBytes      // size limits of the streams
 	DuplicateWindow time.Duration // of Nats-Msg-Id in jobs and results; default 2 min
 
-	MaxAckPending   int           // jobs of one topic in the hands of workers; default 10,000
-	MaxTopics       int           // topics with a consumer; jobs of another one wait; default 1,000
-	TopicInactivity time.Duration // a topic's consumer vanishes after this time without workers; default 7 days
-
-	ResultAckWait    time.Duration // default 10 s
-	ResultAckPending int           // unsettled results that NATS keeps account of, each group an eighth; default 8,000,000
-
-	Keys Keyring // Current is required
-	// LoadKeys reads the keys as they are now; nil: Keys for ever. It is called one call at a time, by ReloadKeys and before a
-	// token is refused, each time with at most 5 s. ErrConfig in its error means that there are none that can be used, any other
-	// error that they could not be read.
-	LoadKeys func(context.Context) (Keyring, error)
-
 	Clock   clock.WithTicker // default: the real one
 	Rand    func() float64   // uniform in [0,1), safe for concurrent use; default math/rand
 	Log     logr.Logger
@@ -97,23 +65,17 @@ type Config struct {
 // full dead letters and controls drop the oldest.
 type MaxBytes struct{ Jobs, Results, DeadLetters, Control, Payloads int64 }
 
+var prefixPattern = regexp.MustCompile(`^[a-z0-9-]+$`)
+
 func (c Config) withDefaults() (Config, error) {
 	if c.Names.Prefix == "" {
 		c.Names.Prefix = protocol.DefaultPrefix
 	}
-	if !regexp.MustCompile(`^[a-z0-9-]+$`).MatchString(c.Names.Prefix) {
+	if !prefixPattern.MatchString(c.Names.Prefix) {
 		return c, fmt.Errorf("%w: prefix %q", ErrConfig, c.Names.Prefix)
-	}
-	if err := c.Keys.Check(); err != nil {
-		return c, err
 	}
 	setDefault(&c.Replicas, 1)
 	setDefault(&c.DuplicateWindow, 2*time.Minute)
-	setDefault(&c.MaxAckPending, 10_000)
-	setDefault(&c.MaxTopics, 1_000)
-	setDefault(&c.TopicInactivity, 7*24*time.Hour)
-	setDefault(&c.ResultAckWait, 10*time.Second)
-	setDefault(&c.ResultAckPending, 8_000_000)
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}
 	}
@@ -132,10 +94,6 @@ func setDefault[T comparable](field *T, value T) {
 		*field = value
 	}
 }
-
-// groupShare is how many unsettled results one group may have. What was given back with a delay is among them, so this is no bound
-// of what the operator holds: it is as large as the server's bookkeeping may get, some 100 bytes for each.
-func (c Config) groupShare() int { return max(1, c.ResultAckPending/groups) }
 
 func (c Config) connectOptions() []nats.Option {
 	o := []nats.Option{
@@ -164,4 +122,23 @@ func (c Config) connectOptions() []nats.Option {
 		o = append(o, nats.ClientCert(c.CertFile, c.KeyFile))
 	}
 	return o
+}
+
+// Dial connects once, without a second try, for people's tools. Of config it uses the address, the credentials and Names. Errors:
+// ErrConfig, ErrUnreachable, unreadable files.
+func Dial(ctx context.Context, config Config) (*nats.Conn, protocol.Names, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, protocol.Names{}, fmt.Errorf("connect to NATS: %w", err)
+	}
+	config, err := config.withDefaults()
+	if err != nil {
+		return nil, protocol.Names{}, err
+	}
+	silent := func(*nats.Conn, *nats.Subscription, error) {} // the library would print to stderr; nc.LastError has it
+	nc, err := nats.Connect(config.URL, append(config.connectOptions(), nats.RetryOnFailedConnect(false), nats.NoReconnect(),
+		nats.ErrorHandler(silent))...)
+	if err != nil {
+		return nil, protocol.Names{}, fmt.Errorf("%w: %w", ErrUnreachable, err)
+	}
+	return nc, config.Names, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -12,132 +13,134 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"k8s.io/utils/clock"
 
+	"github.com/syncopate-dev/syncopate/internal/bus/losses"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-// Bus is one connection to NATS and what Syncopate does with it. All its methods may be called concurrently.
-type Bus struct {
-	config  Config
-	names   protocol.Names
-	clock   clock.WithTicker
-	log     logr.Logger
-	metrics *Metrics
+// Conn is one connection to NATS and the streams on it. All its methods may be called concurrently. The exported fields are for the
+// packages that use the streams; they do not change.
+type Conn struct {
+	Names     protocol.Names
+	Clock     clock.WithTicker
+	Log       logr.Logger
+	NATS      *nats.Conn
+	JetStream jetstream.JetStream
 
-	nc     *nats.Conn
-	js     jetstream.JetStream
-	owner  owner
-	topics *topics
-	losses *losses
-	pulse  *pulse
-	keys   *liveKeys
-	groups atomic.Pointer[[]*group] // of Consume; nil: it was not called yet
-	closed chan struct{}            // closed when the connection is
+	config     Config
+	pulse      *pulse
+	owner      owner
+	losses     *losses.Watch
+	looking    sync.Mutex    // held while asking about a stream: answers are judged in the order in which they were given
+	recheck    chan struct{} // asks for a look at the streams now
+	generation atomic.Uint64
+	closed     chan struct{} // closed when the connection is
 }
 
-// Connect makes a Bus. It does not need NATS to be there: the connection is made, and made again, in the background for as
+// Connect makes a Conn. It does not need NATS to be there: the connection is made, and made again, in the background for as
 // long as it takes. The only errors are a done ctx and an unusable configuration (ErrConfig, or unreadable files).
-func Connect(ctx context.Context, c Config) (*Bus, error) {
+func Connect(ctx context.Context, config Config) (*Conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("connect to NATS: %w", err)
 	}
-	c, err := c.withDefaults()
+	config, err := config.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	b := &Bus{config: c, names: c.Names, clock: c.Clock, log: c.Log, metrics: c.Metrics, closed: make(chan struct{})}
-	b.keys = newLiveKeys(c)
-	b.topics, b.losses, b.pulse = newTopics(b), newLosses(b), newPulse()
-	if b.nc, err = nats.Connect(c.URL, append(c.connectOptions(), b.observers()...)...); err != nil {
+	c := newConn(config)
+	if c.NATS, err = nats.Connect(config.URL, append(config.connectOptions(), c.observers()...)...); err != nil {
 		return nil, fmt.Errorf("connect to NATS: %w", err)
 	}
-	if b.js, err = jetstream.New(b.nc); err != nil {
-		b.nc.Close()
+	if c.JetStream, err = jetstream.New(c.NATS); err != nil {
+		c.NATS.Close()
 		return nil, fmt.Errorf("JetStream context: %w", err)
 	}
-	return b, nil
+	return c, nil
 }
 
-func (b *Bus) observers() []nats.Option {
+func newConn(config Config) *Conn {
+	c := &Conn{
+		Names: config.Names, Clock: config.Clock, Log: config.Log,
+		config: config, pulse: newPulse(), recheck: make(chan struct{}, 1), closed: make(chan struct{}),
+	}
+	c.losses = losses.New(c.lost, c.watched()...)
+	return c
+}
+
+func (c *Conn) observers() []nats.Option {
 	return []nats.Option{
-		nats.ConnectHandler(func(nc *nats.Conn) { b.log.Info("Connected to NATS", "server", nc.ConnectedServerName()) }),
+		nats.ConnectHandler(func(nc *nats.Conn) { c.Log.Info("Connected to NATS", "server", nc.ConnectedServerName()) }),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil { // nil: by our own Close
-				b.log.Info("Lost the connection to NATS", "cause", err.Error())
+				c.Log.Info("Lost the connection to NATS", "cause", err.Error())
 			}
 		}),
 		nats.ReconnectHandler(func(nc *nats.Conn) {
-			b.topics.forget() // the server may have come back without its data
-			b.losses.look()
-			b.log.Info("Reconnected to NATS", "server", nc.ConnectedServerName())
+			c.generation.Add(1) // the server may have come back without its data
+			c.look()
+			c.Log.Info("Reconnected to NATS", "server", nc.ConnectedServerName())
 		}),
-		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { b.log.Error(err, "NATS error") }),
-		nats.ClosedHandler(func(*nats.Conn) { close(b.closed) }),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { c.Log.Error(err, "NATS error") }),
+		nats.ClosedHandler(func(*nats.Conn) { close(c.closed) }),
 	}
 }
 
-// Ready tells whether the bus can work: connected, and the streams of jobs and results are there, and not another installation's.
-func (b *Bus) Ready(ctx context.Context) error {
-	ctx, cancel := b.bounded(ctx)
+// Close sends what is buffered and closes the connection. Calls under way fail. Wait for consumers to end before.
+func (c *Conn) Close(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
 	defer cancel()
-	if !b.reachable() {
-		return b.retryable("bus not ready", ErrUnreachable)
+	if err := c.Flush(ctx); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
+		c.Log.Error(err, "Flush before close")
 	}
-	for _, name := range []string{b.names.JobsStream(), b.names.ResultsStream()} {
-		s, err := b.js.Stream(ctx, name)
-		if err == nil {
-			err = b.check(s.CachedInfo().Config)
-		}
-		if err != nil {
-			return b.retryable("stream "+name, err)
-		}
-	}
-	return nil
-}
-
-// Close sends what is buffered and closes the connection. Calls under way fail. Wait for Consume to return before.
-func (b *Bus) Close(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, drainTimeout)
-	defer cancel()
-	if b.connected() {
-		if err := b.nc.FlushWithContext(ctx); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
-			b.log.Error(err, "Flush before close")
-		}
-	}
-	b.nc.Close()
+	c.NATS.Close()
 	select {
-	case <-b.closed:
+	case <-c.closed:
 	case <-ctx.Done():
 	}
 }
 
-// Connected says whether there is a connection to NATS on which it answers, and nobody else's streams, as far as is known: it is not asked.
-func (b *Bus) Connected() bool {
-	return b.owner.get().foreign == nil && b.reachable()
+// Flush waits until what was sent is with the server, for 2 s at most. Without a connection there is nothing to wait for.
+func (c *Conn) Flush(ctx context.Context) error {
+	if !c.connected() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
+	defer cancel()
+	return c.NATS.FlushWithContext(ctx)
 }
 
+// Connected says whether there is a connection to NATS on which it answers, and no other installation's streams, as far as is known: it
+// is not asked.
+func (c *Conn) Connected() bool {
+	return c.owner.get().foreign == nil && c.reachable()
+}
+
+// Generation grows when streams and consumers may not be those that they were: after a reconnect, and when a loss is noticed. What was
+// remembered of them in another generation is to be looked up again.
+func (c *Conn) Generation() uint64 { return c.generation.Load() }
+
 // reachable does not ask the connection during an outage: what hangs on a full socket may hold its lock.
-func (b *Bus) reachable() bool { return !b.pulse.known() && b.connected() }
+func (c *Conn) reachable() bool { return !c.pulse.known() && c.connected() }
 
-func (b *Bus) connected() bool { return b.nc.Status() == nats.CONNECTED }
+func (c *Conn) connected() bool { return c.NATS.Status() == nats.CONNECTED }
 
-// bounded limits one call to NATS: requests to a server that went away get no answer at all. It ends when an outage is noticed.
-func (b *Bus) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	leave := b.pulse.join(cancel)
+// Bounded limits one call to NATS: requests to a server that went away get no answer at all. It ends when an outage is noticed.
+func (c *Conn) Bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
+	leave := c.pulse.join(cancel)
 	return ctx, func() {
 		leave()
 		cancel()
 	}
 }
 
-// jittered is uniform in d +- 20 %, so that what failed together does not come back together.
-func (b *Bus) jittered(d time.Duration) time.Duration {
-	return time.Duration(float64(d) * (0.8 + 0.4*b.config.Rand()))
+// Jittered is uniform in d +- 20 %, so that what failed together does not come back together.
+func (c *Conn) Jittered(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * (0.8 + 0.4*c.config.Rand()))
 }
 
-// wait returns false if ctx ended before d was over.
-func (b *Bus) wait(ctx context.Context, d time.Duration) bool {
-	t := b.clock.NewTimer(d)
+// Wait returns false if ctx ended before d was over.
+func (c *Conn) Wait(ctx context.Context, d time.Duration) bool {
+	t := c.Clock.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C():

@@ -34,24 +34,24 @@ func newPulse() *pulse {
 }
 
 // Outage is since when NATS is known not to answer. The zero time means that it answers, or that Watch does not run.
-func (b *Bus) Outage() time.Time {
-	b.pulse.mu.Lock()
-	defer b.pulse.mu.Unlock()
-	if !b.pulse.down {
+func (c *Conn) Outage() time.Time {
+	c.pulse.mu.Lock()
+	defer c.pulse.mu.Unlock()
+	if !c.pulse.down {
 		return time.Time{}
 	}
-	return b.pulse.since
+	return c.pulse.since
 }
 
 // OutageChanged has a value when Outage began or ended since it was last received from. It is for one receiver.
-func (b *Bus) OutageChanged() <-chan struct{} { return b.pulse.changed }
+func (c *Conn) OutageChanged() <-chan struct{} { return c.pulse.changed }
 
 // Watch asks NATS every second whether it answers, until ctx ends. When it does not, calls that wait for it fail, and new ones fail at
 // once with ErrUnreachable, until it answers again. It is called once.
-func (b *Bus) Watch(ctx context.Context) {
+func (c *Conn) Watch(ctx context.Context) {
 	var asking sync.WaitGroup
 	defer asking.Wait()
-	ticker := b.clock.NewTicker(pulseEvery)
+	ticker := c.Clock.NewTicker(pulseEvery)
 	defer ticker.Stop()
 	answers := make(chan bool, 1)
 	free := true // no question is under way
@@ -61,37 +61,37 @@ func (b *Bus) Watch(ctx context.Context) {
 			return
 		case ok := <-answers:
 			free = true
-			b.heard(ok)
+			c.heard(ok)
 		case <-ticker.C():
 			if !free {
-				b.heard(false) // the connection hangs so that not even the time-out of the question counts
+				c.heard(false) // the connection hangs so that not even the time-out of the question counts
 				continue
 			}
 			free = false
-			asking.Go(func() { answers <- b.ping(ctx) })
+			asking.Go(func() { answers <- c.ping(ctx) })
 		}
 	}
 }
 
 // ping is a round trip to the server, which costs it next to nothing.
-func (b *Bus) ping(ctx context.Context) bool {
-	if !b.connected() {
+func (c *Conn) ping(ctx context.Context) bool {
+	if !c.connected() {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, pulseTimeout)
 	defer cancel()
-	return b.nc.FlushWithContext(ctx) == nil
+	return c.NATS.FlushWithContext(ctx) == nil
 }
 
-func (b *Bus) heard(ok bool) {
-	if !b.pulse.note(ok, b.clock.Now()) {
+func (c *Conn) heard(ok bool) {
+	if !c.pulse.note(ok, c.Clock.Now()) {
 		return
 	}
 	if ok {
-		b.log.Info("NATS answers again")
+		c.Log.Info("NATS answers again")
 		return
 	}
-	b.log.Info("NATS does not answer", "since", b.Outage())
+	c.Log.Info("NATS does not answer", "since", c.Outage())
 }
 
 // note takes the outcome of a question; it says whether an outage began or ended by it.

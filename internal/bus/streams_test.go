@@ -1,4 +1,4 @@
-package bus
+package bus_test
 
 import (
 	"errors"
@@ -8,6 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/bustest"
 	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -15,14 +17,14 @@ import (
 func TestStreamsAreCreatedOnceAndAsDesigned(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
-	b := newBus(t, s)
+	b := newBroker(t, s)
 	if err := b.EnsureStreams(t.Context()); err != nil {
 		t.Fatalf("second EnsureStreams: %v", err) // mutation: an unnormalised limit (0 for -1) makes this fail with drift
 	}
-	jobs := streamInfo(t, b, "SYNCOPATE_JOBS").Config
-	results := streamInfo(t, b, "SYNCOPATE_RESULTS").Config
-	dead := streamInfo(t, b, "SYNCOPATE_DEADLETTERS").Config
-	control := streamInfo(t, b, "SYNCOPATE_CONTROL").Config
+	jobs := bustest.Info(t, b.Conn, "SYNCOPATE_JOBS").Config
+	results := bustest.Info(t, b.Conn, "SYNCOPATE_RESULTS").Config
+	dead := bustest.Info(t, b.Conn, "SYNCOPATE_DEADLETTERS").Config
+	control := bustest.Info(t, b.Conn, "SYNCOPATE_CONTROL").Config
 
 	got := map[string]any{
 		"jobs retention": jobs.Retention, "jobs storage": jobs.Storage, "jobs ttl": jobs.AllowMsgTTL, "jobs direct": jobs.AllowDirect,
@@ -46,23 +48,23 @@ func TestStreamsAreCreatedOnceAndAsDesigned(t *testing.T) {
 func TestDriftIsReportedAndLeftAlone(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
-	first := newBus(t, s)
-	config := streamInfo(t, first, first.names.ResultsStream()).Config
+	first := newBroker(t, s)
+	config := bustest.Info(t, first.Conn, first.Names.ResultsStream()).Config
 	config.MaxAge = time.Hour
-	if _, err := first.js.UpdateStream(t.Context(), config); err != nil {
+	if _, err := first.JetStream.UpdateStream(t.Context(), config); err != nil {
 		t.Fatal(err)
 	}
 
 	err := first.EnsureStreams(t.Context())
-	var drift *DriftError
+	var drift *bus.DriftError
 	if !errors.As(err, &drift) {
-		t.Fatalf("got %v, want a *DriftError", err)
+		t.Fatalf("got %v, want a *bus.DriftError", err)
 	}
-	want := []Drift{{Object: "SYNCOPATE_RESULTS", Field: "max_age", Want: "720h0m0s", Got: "1h0m0s"}}
+	want := []bus.Drift{{Object: "SYNCOPATE_RESULTS", Field: "max_age", Want: "720h0m0s", Got: "1h0m0s"}}
 	if diff := cmp.Diff(want, drift.Drifts); diff != "" {
 		t.Errorf("drift (-want +got):\n%s", diff)
 	}
-	if got := streamInfo(t, first, first.names.ResultsStream()).Config.MaxAge; got != time.Hour {
+	if got := bustest.Info(t, first.Conn, first.Names.ResultsStream()).Config.MaxAge; got != time.Hour {
 		t.Errorf("max age was overwritten with %s", got)
 	}
 }
@@ -70,27 +72,22 @@ func TestDriftIsReportedAndLeftAlone(t *testing.T) {
 // mutation: a stream subject results.> makes this fail: the message would lie where no consumer looks.
 func TestAResultForAPartitionThatDoesNotExistIsRefusedToItsSender(t *testing.T) {
 	t.Parallel()
-	b := newBus(t, natstest.Start(t))
-	_, err := b.js.Publish(t.Context(), "syncopate.results.64.run-1.fetch.-.1", nil, jetstream.WithRetryAttempts(0))
+	b := newBroker(t, natstest.Start(t))
+	_, err := b.JetStream.Publish(t.Context(), "syncopate.results.64.run-1.fetch.-.1", nil, jetstream.WithRetryAttempts(0))
 	if !errors.Is(err, jetstream.ErrNoStreamResponse) {
 		t.Errorf("got %v, want no stream", err)
 	}
 }
 
 func TestConnectRefusesAnUnusableConfiguration(t *testing.T) {
-	good := Keyring{Current: testKey}
-	for name, c := range map[string]Config{
-		"no key":                      {},
-		"a short secret":              {Keys: Keyring{Current: Key{ID: "a", Secret: []byte("short")}}},
-		"a key id with a dot":         {Keys: Keyring{Current: Key{ID: "a.b", Secret: testKey.Secret}}},
-		"a short previous secret":     {Keys: Keyring{Current: testKey, Previous: Key{ID: "b", Secret: []byte("short")}}},
-		"a prefix with a wildcard":    {Keys: good, Names: protocol.Names{Prefix: "a.*"}},
-		"a prefix of several words":   {Keys: good, Names: protocol.Names{Prefix: "a.b"}},
-		"a prefix with capital words": {Keys: good, Names: protocol.Names{Prefix: "Syncopate"}},
+	for name, c := range map[string]bus.Config{
+		"a prefix with a wildcard":    {Names: protocol.Names{Prefix: "a.*"}},
+		"a prefix of several words":   {Names: protocol.Names{Prefix: "a.b"}},
+		"a prefix with capital words": {Names: protocol.Names{Prefix: "Syncopate"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if b, err := Connect(t.Context(), c); !errors.Is(err, ErrConfig) {
-				t.Errorf("got %v, %v; want ErrConfig", b, err)
+			if b, err := bus.Connect(t.Context(), c); !errors.Is(err, bus.ErrConfig) {
+				t.Errorf("got %v, %v; want bus.ErrConfig", b, err)
 			}
 		})
 	}

@@ -7,29 +7,50 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
+// watched are the streams whose loss of data is noticed.
+func (c *Conn) watched() []string { return []string{c.Names.JobsStream(), c.Names.ResultsStream()} }
+
+// Losses is how often this process has noticed that JOBS or RESULTS lost data. It never falls. Who asked before a publish, and finds
+// it grown after that, does not know whether the job is still there: jobs.Queue.Recover finds out.
+func (c *Conn) Losses() uint64 { return c.losses.Count() }
+
+// LossNoticed has a value when Losses has grown since it was last received from. It is for one receiver.
+func (c *Conn) LossNoticed() <-chan struct{} { return c.losses.Noticed() }
+
+// lost is called when a loss is noticed.
+func (c *Conn) lost(stream, evidence string) {
+	label := labelJobs
+	if stream == c.Names.ResultsStream() {
+		label = labelResults
+	}
+	c.config.Metrics.dataLosses.WithLabelValues(label).Inc()
+	c.Log.Error(nil, "NATS lost data: what was dispatched is looked up, and published again if it is gone", "stream", label, "evidence", evidence)
+	c.generation.Add(1) // consumers go with their stream
+}
+
 // look asks for a look at the streams soon; it does not block.
-func (l *losses) look() {
+func (c *Conn) look() {
 	select {
-	case l.recheck <- struct{}{}:
+	case c.recheck <- struct{}{}:
 	default:
 	}
 }
 
-// watchStreams looks at the streams now and then, and after each reconnect until it has seen them: JetStream answers later than the
+// WatchStreams looks at the streams now and then, and after each reconnect until it has seen them: JetStream answers later than the
 // server. It returns nil when ctx ends, and a *ForeignError when somebody took the streams over.
-func (b *Bus) watchStreams(ctx context.Context) error {
-	ticker := b.clock.NewTicker(streamCheck)
+func (c *Conn) WatchStreams(ctx context.Context) error {
+	ticker := c.Clock.NewTicker(streamCheck)
 	defer ticker.Stop()
 	for {
 		again := false
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-b.losses.recheck:
+		case <-c.recheck:
 			again = true
 		case <-ticker.C():
 		}
-		if err := b.lookUntilSeen(ctx, again); isForeign(err) {
+		if err := c.lookUntilSeen(ctx, again); IsForeign(err) {
 			return err
 		}
 	}
@@ -37,31 +58,31 @@ func (b *Bus) watchStreams(ctx context.Context) error {
 
 // lookUntilSeen looks at the streams; if that fails and it is to be done again, then after pauses that grow, until it succeeds or ctx
 // ends. It gives the error of the last look.
-func (b *Bus) lookUntilSeen(ctx context.Context, again bool) error {
-	for pause := rebuildDelay; ; pause = min(2*pause, streamCheck) {
-		err := b.checkStreams(ctx)
-		if err == nil || ctx.Err() != nil || isForeign(err) {
+func (c *Conn) lookUntilSeen(ctx context.Context, again bool) error {
+	for pause := relookDelay; ; pause = min(2*pause, streamCheck) {
+		err := c.checkStreams(ctx)
+		if err == nil || ctx.Err() != nil || IsForeign(err) {
 			return err
 		}
-		b.log.V(1).Info("Streams could not be looked at", "cause", err.Error())
+		c.Log.V(1).Info("Streams could not be looked at", "cause", err.Error())
 		if again && pause == streamCheck {
-			b.log.Info("Streams cannot be looked at since the connection to NATS is back", "cause", err.Error())
+			c.Log.Info("Streams cannot be looked at since the connection to NATS is back", "cause", err.Error())
 		}
-		if !again || !b.wait(ctx, b.jittered(pause)) {
+		if !again || !c.Wait(ctx, c.Jittered(pause)) {
 			return err
 		}
 	}
 }
 
 // checkStreams looks whether the streams are what they were, and makes those that are gone.
-func (b *Bus) checkStreams(ctx context.Context) error {
-	if !b.connected() {
+func (c *Conn) checkStreams(ctx context.Context) error {
+	if !c.connected() {
 		return ErrUnreachable
 	}
-	for _, name := range b.losses.watched {
-		err := b.checkStream(ctx, name)
+	for _, name := range c.watched() {
+		err := c.checkStream(ctx, name)
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
-			err = b.repairStreams(ctx)
+			err = c.RepairStreams(ctx)
 		}
 		if err != nil {
 			return err
@@ -70,34 +91,12 @@ func (b *Bus) checkStreams(ctx context.Context) error {
 	return nil
 }
 
-func (b *Bus) checkStream(ctx context.Context, name string) error {
-	ctx, cancel := b.bounded(ctx)
+func (c *Conn) checkStream(ctx context.Context, name string) error {
+	ctx, cancel := c.Bounded(ctx)
 	defer cancel()
-	s, err := b.inspect(name, func() (jetstream.Stream, error) { return b.js.Stream(ctx, name) })
+	s, err := c.inspect(name, func() (jetstream.Stream, error) { return c.JetStream.Stream(ctx, name) })
 	if err != nil {
 		return err
 	}
-	return b.check(s.CachedInfo().Config)
-}
-
-// leaderless says whether a cluster answered that has no leader for the stream at the moment: then any server does, also one that lags
-// behind, and nothing follows from what it lacks. The next look tells.
-func leaderless(info *jetstream.StreamInfo) bool {
-	return info.Cluster != nil && info.Cluster.Leader == ""
-}
-
-// inspect has ask get a stream from the server, and judges what it is.
-func (b *Bus) inspect(name string, ask func() (jetstream.Stream, error)) (jetstream.Stream, error) {
-	l := b.losses
-	if l.marks[name] == nil { // the keys of the map never change
-		return ask()
-	}
-	l.requests.Lock()
-	defer l.requests.Unlock()
-	before := l.before(name)
-	s, err := ask()
-	if err == nil && !leaderless(s.CachedInfo()) {
-		l.judge(before, s.CachedInfo())
-	}
-	return s, err
+	return c.check(s.CachedInfo().Config)
 }

@@ -8,9 +8,13 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"k8s.io/utils/clock"
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/jobs"
+	"github.com/syncopate-dev/syncopate/internal/bus/keys"
 	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
+	"github.com/syncopate-dev/syncopate/internal/bus/results"
 	"github.com/syncopate-dev/syncopate/internal/liveness"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 	"github.com/syncopate-dev/syncopate/pkg/worker"
@@ -22,7 +26,8 @@ const patience = 60 * time.Second
 type site struct {
 	*testing.T
 	server  *natstest.Server
-	bus     *bus.Bus
+	bus     *bus.Conn
+	jobs    *jobs.Queue
 	js      jetstream.JetStream
 	watcher *liveness.Watcher[string]
 	woken   chan string
@@ -31,11 +36,14 @@ type site struct {
 func newSite(t *testing.T) *site {
 	t.Helper()
 	s := &site{T: t, server: natstest.Start(t), woken: make(chan string, 1000)}
-	key := bus.Key{ID: "k1", Secret: []byte("0123456789abcdef0123456789abcdef")}
-	var err error
-	if s.bus, err = bus.Connect(t.Context(), bus.Config{URL: s.server.URL(), Keys: bus.Keyring{Current: key}}); err != nil {
+	signing, err := keys.New(keys.Keyring{Current: keys.Key{ID: "k1", Secret: []byte("0123456789abcdef0123456789abcdef")}}, nil, clock.RealClock{})
+	if err != nil {
 		t.Fatal(err)
 	}
+	if s.bus, err = bus.Connect(t.Context(), bus.Config{URL: s.server.URL()}); err != nil {
+		t.Fatal(err)
+	}
+	s.jobs = jobs.New(s.bus, signing, results.NewReader(s.bus, signing), jobs.Options{})
 	t.Cleanup(func() { s.bus.Close(context.WithoutCancel(t.Context())) })
 	s.eventually("the bus is connected", s.bus.Connected)
 	if err := s.bus.EnsureStreams(t.Context()); err != nil {
@@ -50,7 +58,7 @@ func newSite(t *testing.T) *site {
 }
 
 func (s *site) ask(ctx context.Context, topic string) (liveness.Workers, error) {
-	w, err := s.bus.Workers(ctx, topic)
+	w, err := s.jobs.Workers(ctx, topic)
 	return liveness.Workers(w), err
 }
 
@@ -91,7 +99,7 @@ func (s *site) topic(name string, n int) {
 	}
 	for i := range n {
 		id := protocol.JobID{RunUID: "u", Step: fmt.Sprintf("%s-%d", name, i), Item: protocol.NoItem, Attempt: 1}
-		if err := s.bus.Publish(s.Context(), bus.Job{ID: id, Topic: name}); err != nil {
+		if err := s.jobs.Publish(s.Context(), jobs.Job{ID: id, Topic: name}); err != nil {
 			s.Fatal(err)
 		}
 	}

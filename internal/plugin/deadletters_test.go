@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/deadletters"
 	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -327,7 +327,7 @@ func TestABodyIsShownAsWhatItIs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			tt.want.Headers = map[string][]string{}
-			if diff := cmp.Diff(tt.want, shown(Letter{}, bus.Letter{Body: []byte(tt.body), StoredAt: time.Time{}})); diff != "" {
+			if diff := cmp.Diff(tt.want, shown(Letter{}, deadletters.Letter{Body: []byte(tt.body), StoredAt: time.Time{}})); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})

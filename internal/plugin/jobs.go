@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
-	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/deadletters"
 	"github.com/syncopate-dev/syncopate/internal/plugin/runview"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -37,7 +37,7 @@ func (a *app) askNATS(ctx context.Context, answer *runview.Answer, uid string, j
 		return err
 	}
 	defer d.Close()
-	letters, _, err := d.List(ctx, bus.LetterFilter{RunUID: uid}, defaultLimit)
+	letters, _, err := d.List(ctx, deadletters.Filter{RunUID: uid}, defaultLimit)
 	if err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func (a *app) askNATS(ctx context.Context, answer *runview.Answer, uid string, j
 }
 
 // putAside are the letters that name a job.
-func (a *app) putAside(letters []bus.Letter) []runview.PutAside {
+func (a *app) putAside(letters []deadletters.Letter) []runview.PutAside {
 	var all []runview.PutAside
 	for _, l := range letters {
 		id, err := a.names().ParseResult(l.Subject)

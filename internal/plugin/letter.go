@@ -10,7 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/deadletters"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -42,7 +42,7 @@ type ShownLetter struct {
 
 const hidden = "(hidden)"
 
-func (a *app) describe(d *bus.DeadLetters, l bus.Letter, names map[string]types.NamespacedName) Letter {
+func (a *app) describe(d *deadletters.Store, l deadletters.Letter, names map[string]types.NamespacedName) Letter {
 	run := names[l.RunUID]
 	out := Letter{
 		Sequence: l.Sequence, StoredAt: l.StoredAt, Reason: l.Reason, Cause: causeOf(l), RunUID: l.RunUID,
@@ -54,14 +54,14 @@ func (a *app) describe(d *bus.DeadLetters, l bus.Letter, names map[string]types.
 	if err := d.Redrivable(l, false); err != nil {
 		out.Refused = l.Hopeless()
 		if out.Refused == "" {
-			out.Refused = bus.ErrNotOurs.Error()
+			out.Refused = deadletters.ErrNotOurs.Error()
 		}
 	}
 	return out
 }
 
 // causeOf is why a letter was put aside, without its reason.
-func causeOf(l bus.Letter) string { return strings.TrimPrefix(l.Cause, l.Reason+": ") }
+func causeOf(l deadletters.Letter) string { return strings.TrimPrefix(l.Cause, l.Reason+": ") }
 
 // run is how a table names the run of a letter.
 func (l Letter) run() string {
@@ -76,7 +76,7 @@ func (l Letter) run() string {
 }
 
 // namesOf finds the runs of letters. Without an API server the letters are shown all the same.
-func (a *app) namesOf(ctx context.Context, letters []bus.Letter) map[string]types.NamespacedName {
+func (a *app) namesOf(ctx context.Context, letters []deadletters.Letter) map[string]types.NamespacedName {
 	wanted := map[string]bool{}
 	for _, l := range letters {
 		if l.RunUID != "" {
@@ -91,7 +91,7 @@ func (a *app) namesOf(ctx context.Context, letters []bus.Letter) map[string]type
 }
 
 // shown hides the token: also where other headers contain it, as the Msg-Id does.
-func shown(l Letter, from bus.Letter) ShownLetter {
+func shown(l Letter, from deadletters.Letter) ShownLetter {
 	s := ShownLetter{Letter: l, Headers: withoutTokens(from.OriginalHeader())}
 	switch {
 	case len(from.Body) == 0:

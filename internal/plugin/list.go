@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/duration"
 
-	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/deadletters"
 	"github.com/syncopate-dev/syncopate/internal/plugin/runview"
 )
 
@@ -44,8 +44,8 @@ func (s *selection) check() error {
 }
 
 // find lists the letters that are selected.
-func (a *app) find(ctx context.Context, d *bus.DeadLetters, s selection) ([]bus.Letter, int, error) {
-	f := bus.LetterFilter{Reason: s.reason}
+func (a *app) find(ctx context.Context, d *deadletters.Store, s selection) ([]deadletters.Letter, int, error) {
+	f := deadletters.Filter{Reason: s.reason}
 	if s.run != "" {
 		run, _, err := a.run(ctx, s.run)
 		if err != nil {

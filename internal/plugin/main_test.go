@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -24,7 +25,10 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/buildinfo"
 	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/deadletters"
+	"github.com/syncopate-dev/syncopate/internal/bus/keys"
 	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
+	"github.com/syncopate-dev/syncopate/internal/bus/results"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -137,21 +141,26 @@ func golden(t *testing.T, name, got string) {
 // operator is the bus of an operator whose results come out of a channel.
 type operator struct {
 	t    *testing.T
-	bus  *bus.Bus
-	keys bus.Keyring
-	got  chan *bus.Delivery
+	bus  *bus.Conn
+	keys keys.Keyring
+	got  chan *results.Delivery
 	nats *natstest.Server
 }
 
 func startOperator(t *testing.T, s *natstest.Server) *operator {
 	t.Helper()
-	o := &operator{t: t, nats: s, got: make(chan *bus.Delivery, 100), keys: bus.Keyring{
-		Current: bus.Key{ID: "k1", Secret: []byte("0123456789abcdef0123456789abcdef")},
+	o := &operator{t: t, nats: s, got: make(chan *results.Delivery, 100), keys: keys.Keyring{
+		Current: keys.Key{ID: "k1", Secret: []byte("0123456789abcdef0123456789abcdef")},
 	}}
 	var err error
-	if o.bus, err = bus.Connect(t.Context(), bus.Config{URL: s.URL(), Keys: o.keys}); err != nil {
+	if o.bus, err = bus.Connect(t.Context(), bus.Config{URL: s.URL()}); err != nil {
 		t.Fatal(err)
 	}
+	signing, err := keys.New(o.keys, nil, clock.RealClock{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	consumer := results.NewConsumer(o.bus, signing, deadletters.NewWriter(o.bus), results.Options{})
 	for deadline := time.Now().Add(patience); o.bus.EnsureStreams(t.Context()) != nil; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("no streams")
@@ -159,7 +168,7 @@ func startOperator(t *testing.T, s *natstest.Server) *operator {
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
-	go func() { done <- o.bus.Consume(ctx, func(_ context.Context, d *bus.Delivery) { o.got <- d }) }()
+	go func() { done <- consumer.Consume(ctx, func(_ context.Context, d *results.Delivery) { o.got <- d }) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
@@ -171,7 +180,7 @@ func startOperator(t *testing.T, s *natstest.Server) *operator {
 }
 
 // next is the next result that the operator gets.
-func (o *operator) next() *bus.Delivery {
+func (o *operator) next() *results.Delivery {
 	o.t.Helper()
 	select {
 	case d := <-o.got:
@@ -199,5 +208,5 @@ func (o *operator) bury(id protocol.JobID, reason, body string) {
 	o.t.Helper()
 	token := o.keys.Sign(id)
 	o.publish(id, body, token)
-	o.settle(bus.Permanent(reason, errors.New("cause\x1b[31m of it")))
+	o.settle(results.Permanent(reason, errors.New("cause\x1b[31m of it")))
 }

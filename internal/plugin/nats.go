@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/deadletters"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -37,9 +38,9 @@ func (f *natsFlags) bind(cmd *cobra.Command) {
 func (a *app) names() protocol.Names { return protocol.Names{Prefix: a.nats.prefix} }
 
 // letters connects to the dead letters.
-func (a *app) letters(ctx context.Context) (*bus.DeadLetters, error) {
+func (a *app) letters(ctx context.Context) (*deadletters.Store, error) {
 	f := a.nats
-	return bus.OpenDeadLetters(ctx, bus.Config{
+	return deadletters.Open(ctx, bus.Config{
 		URL: f.url, Names: a.names(), CredentialsFile: f.creds, CAFile: f.ca, CertFile: f.cert, KeyFile: f.key,
 		User: a.Getenv("NATS_USER"), Password: a.Getenv("NATS_PASSWORD"),
 	})

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/deadletters"
 	"github.com/syncopate-dev/syncopate/internal/plugin/runview"
 )
 
@@ -73,7 +73,7 @@ func (a *app) redrive(ctx context.Context, r redriving, sequences []uint64) erro
 	defer d.Close()
 	more := 0
 	if len(sequences) == 0 {
-		var found []bus.Letter
+		var found []deadletters.Letter
 		if found, more, err = a.find(ctx, d, r.selection); err != nil {
 			return err
 		}
@@ -98,7 +98,7 @@ func (a *app) redrive(ctx context.Context, r redriving, sequences []uint64) erro
 }
 
 // redriveEach goes on after a refusal; an interruption ends it.
-func (a *app) redriveEach(ctx context.Context, d *bus.DeadLetters, r redriving, sequences []uint64) (done int, err error) {
+func (a *app) redriveEach(ctx context.Context, d *deadletters.Store, r redriving, sequences []uint64) (done int, err error) {
 	for _, sequence := range sequences {
 		if err := ctx.Err(); err != nil {
 			return done, fmt.Errorf("after %d of %d dead letters: %w", done, len(sequences), err)
@@ -112,7 +112,7 @@ func (a *app) redriveEach(ctx context.Context, d *bus.DeadLetters, r redriving, 
 	return done, nil
 }
 
-func (a *app) redriveOne(ctx context.Context, d *bus.DeadLetters, r redriving, sequence uint64) error {
+func (a *app) redriveOne(ctx context.Context, d *deadletters.Store, r redriving, sequence uint64) error {
 	l, err := d.Get(ctx, sequence)
 	if err != nil {
 		return err
@@ -123,7 +123,7 @@ func (a *app) redriveOne(ctx context.Context, d *bus.DeadLetters, r redriving, s
 	} else {
 		err = d.Redrive(ctx, sequence, r.force)
 	}
-	if errors.Is(err, bus.ErrHopeless) {
+	if errors.Is(err, deadletters.ErrHopeless) {
 		return fmt.Errorf("%w; --force publishes it all the same", err)
 	}
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/deadletters"
 	"github.com/syncopate-dev/syncopate/internal/plugin/runview"
 )
 
@@ -47,7 +47,7 @@ The token is hidden. A long body is cut; -o json has all of it.`,
 			if err != nil {
 				return err
 			}
-			s := shown(a.describe(d, l, a.namesOf(cmd.Context(), []bus.Letter{l})), l)
+			s := shown(a.describe(d, l, a.namesOf(cmd.Context(), []deadletters.Letter{l})), l)
 			if format == formatJSON {
 				return a.writeJSON(s)
 			}

@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
-	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/deadletters"
 	"github.com/syncopate-dev/syncopate/pkg/worker"
 )
 
@@ -197,7 +197,7 @@ var _ = Describe("a user with kubectl syncopate", func() {
 		Expect(l.Cause).To(ContainSubstring("success is out of fashion"))
 		l.Cause = ""
 		Expect(l).To(Equal(letter{
-			Sequence: l.Sequence, Reason: bus.ReasonDeliveriesExhausted, Namespace: name, Name: "report",
+			Sequence: l.Sequence, Reason: deadletters.ReasonDeliveriesExhausted, Namespace: name, Name: "report",
 			RunUID: string(w.get(ctx, "report").UID), Step: "work", Attempt: 1,
 		}))
 		Expect(letters("--reason", "rejected")).To(BeEmpty())
@@ -217,7 +217,7 @@ var _ = Describe("a user with kubectl syncopate", func() {
 		Expect([]any{code, notes}).To(Equal([]any{0, ""}))
 		Expect(answer).To(ContainSubstring("redriven to " + w.prefix + ".results."))
 		Eventually(func() []letter { return letters() }).WithContext(ctx).WithPolling(pollInterval).
-			Should(ConsistOf(HaveField("Reason", bus.ReasonDeliveriesExhausted)), "it is put aside again: its cause is still there")
+			Should(ConsistOf(HaveField("Reason", deadletters.ReasonDeliveriesExhausted)), "it is put aside again: its cause is still there")
 		Expect(w.get(ctx, "report").Status.Phase).To(Equal(v1alpha1.RunRunning))
 
 		By("redriving it when its cause is gone")

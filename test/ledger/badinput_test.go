@@ -18,7 +18,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
-	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/deadletters"
+	"github.com/syncopate-dev/syncopate/internal/bus/keys"
+	"github.com/syncopate-dev/syncopate/internal/bus/results"
 	"github.com/syncopate-dev/syncopate/internal/devenv"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 	"github.com/syncopate-dev/syncopate/pkg/worker"
@@ -82,7 +84,7 @@ func TestBadInputIsPutAsideWithAReasonAndDelaysNobody(t *testing.T) {
 	}
 	w.finishCases(ctx, d, names, cases, jobs)
 	t.Logf("%d bad messages; their neighbours were done after %s; %d redeliveries; stale: %.0f", len(cases), neighbours.Round(time.Millisecond),
-		(deliveredAfter-deliveredBefore)-(storedAfter-storedBefore), o.counter(ctx, "syncopate_results_total", bus.OutcomeStale))
+		(deliveredAfter-deliveredBefore)-(storedAfter-storedBefore), o.counter(ctx, "syncopate_results_total", results.OutcomeStale))
 	if neighbours > tolerance*leastBound {
 		t.Errorf("good results beside the bad ones took %s", neighbours)
 	}
@@ -111,7 +113,7 @@ func (w *world) finishCases(ctx context.Context, d *desk, names []string, cases 
 		}
 		name, condition := names[i], meta.FindStatusCondition(run.Status.Conditions, v1alpha1.ConditionDeadLettered)
 		want := v1alpha1.ReasonNoDeadLetters
-		if is := cases[name].fate; is.reason == bus.ReasonResultRejected || is.reason == bus.ReasonDeliveriesExhausted {
+		if is := cases[name].fate; is.reason == deadletters.ReasonResultRejected || is.reason == deadletters.ReasonDeliveriesExhausted {
 			want = is.reason
 		}
 		if run.Status.Phase != v1alpha1.RunSucceeded || condition == nil || condition.Reason != want {
@@ -133,16 +135,16 @@ func expectLetter(t *testing.T, j deskJob, c badCase, letters []*jetstream.RawSt
 		t.Fatalf("%d dead letters", len(letters))
 	}
 	h, sent := letters[0].Header, c.make(j)
-	tries, err := strconv.Atoi(h.Get(bus.HeaderDeadDeliveries))
+	tries, err := strconv.Atoi(h.Get(deadletters.HeaderDeliveries))
 	if err != nil || tries < 1 || tries > maxTries {
-		t.Errorf("%s deliveries", h.Get(bus.HeaderDeadDeliveries))
+		t.Errorf("%s deliveries", h.Get(deadletters.HeaderDeliveries))
 	}
 	if diff := cmp.Diff([]string{c.fate.reason, sent.Subject, string(sent.Data)}, []string{
-		h.Get(bus.HeaderDeadReason), h.Get(bus.HeaderDeadSubject), string(letters[0].Data),
-	}); diff != "" || h.Get(bus.HeaderDeadError) == "" {
+		h.Get(deadletters.HeaderReason), h.Get(deadletters.HeaderSubject), string(letters[0].Data),
+	}); diff != "" || h.Get(deadletters.HeaderError) == "" {
 		t.Errorf("dead letter (-want +got):\n%s%v", diff, h)
 	}
-	t.Logf("%s after %d deliveries: %s", c.fate.reason, tries, h.Get(bus.HeaderDeadError))
+	t.Logf("%s after %d deliveries: %s", c.fate.reason, tries, h.Get(deadletters.HeaderError))
 }
 
 // pair are the two jobs of a run.
@@ -237,7 +239,7 @@ func (w *world) awaitLetters(ctx context.Context, t *testing.T, cases map[string
 func waiting(cases map[string]badCase) int {
 	n := 0
 	for _, c := range cases {
-		if c.fate.reason == bus.ReasonDeliveriesExhausted {
+		if c.fate.reason == deadletters.ReasonDeliveriesExhausted {
 			n++
 		}
 	}
@@ -245,17 +247,17 @@ func waiting(cases map[string]badCase) int {
 }
 
 // keys are those by which the operators sign tokens: the worst of forgers has them.
-func (w *world) keys(ctx context.Context) bus.Keyring {
+func (w *world) keys(ctx context.Context) keys.Keyring {
 	w.tb.Helper()
 	secret := &corev1.Secret{}
 	if err := site.k8s.Get(ctx, client.ObjectKey{Namespace: devenv.OperatorNamespace, Name: "syncopate-result-keys"}, secret); err != nil {
 		w.tb.Fatal(err)
 	}
-	return bus.Keyring{Current: bus.Key{ID: string(secret.Data["current-id"]), Secret: secret.Data["current"]}}
+	return keys.Keyring{Current: keys.Key{ID: string(secret.Data["current-id"]), Secret: secret.Data["current"]}}
 }
 
 // forged is a message about another job, with a good token for it.
-func forged(keys bus.Keyring, names protocol.Names, id protocol.JobID) *nats.Msg {
+func forged(keys keys.Keyring, names protocol.Names, id protocol.JobID) *nats.Msg {
 	token := keys.Sign(id)
 	return deskJob{id: id, reply: names.Result(id), token: token}.message(succeeds.body("", 0))
 }

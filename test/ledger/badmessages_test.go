@@ -10,7 +10,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/deadletters"
+	"github.com/syncopate-dev/syncopate/internal/bus/keys"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -24,7 +25,7 @@ type badCase struct {
 var errTooLarge = jetstream.ErrStreamMessageExceedsMaximum
 
 // badMessages are the table: what is wrong, and what becomes of it.
-func badMessages(t *testing.T, keys bus.Keyring) map[string]badCase {
+func badMessages(t *testing.T, keys keys.Keyring) map[string]badCase {
 	t.Helper()
 	all := map[string]badCase{}
 	for _, some := range []map[string]badCase{badBodies(), badTokens(keys), badSubjects(), badClaims(keys), badSizes()} {
@@ -55,13 +56,13 @@ func badBodies() map[string]badCase {
 		"a retry beyond all numbers":                   `{"status":"Retry","retryAfterMillis":1e30}`,
 		"a reference to an output that is none of its": `{"status":"Succeeded","outputRef":{"name":"x","digest":"y","size":1}}`,
 	} {
-		cases[name] = badCase{fate: fate{reason: bus.ReasonResultRejected, costs: true}, make: func(j deskJob) *nats.Msg { return j.message([]byte(body)) }}
+		cases[name] = badCase{fate: fate{reason: deadletters.ReasonResultRejected, costs: true}, make: func(j deskJob) *nats.Msg { return j.message([]byte(body)) }}
 	}
 	return cases
 }
 
 // badTokens have a good body. Anybody may have sent them, so nothing happens to the attempt.
-func badTokens(keys bus.Keyring) map[string]badCase {
+func badTokens(keys keys.Keyring) map[string]badCase {
 	otherStep := func(j deskJob) protocol.JobID { id := j.id; id.Step = stepName(1); return id }
 	cases := map[string]badCase{}
 	for name, token := range map[string]func(deskJob) string{
@@ -136,7 +137,7 @@ func badSubjects() map[string]badCase {
 // badClaims have the right token for what they say, which is not so. Whoever holds the key could send them, and so could a
 // worker of a run that was restored from an old backup. They may turn out to be true, so they are tried until the budget of the
 // run's policy is used up.
-func badClaims(keys bus.Keyring) map[string]badCase {
+func badClaims(keys keys.Keyring) map[string]badCase {
 	names := protocol.Names{Prefix: protocol.DefaultPrefix}
 	cases := map[string]badCase{}
 	for name, change := range map[string]func(*protocol.JobID){
@@ -145,7 +146,7 @@ func badClaims(keys bus.Keyring) map[string]badCase {
 		"a step that the run does not have":  func(id *protocol.JobID) { id.Step = "elsewhere" },
 		"an item of a step that has no list": func(id *protocol.JobID) { id.Item = "0" },
 	} {
-		cases["a good token for "+name] = badCase{fate: fate{reason: bus.ReasonDeliveriesExhausted}, make: func(j deskJob) *nats.Msg {
+		cases["a good token for "+name] = badCase{fate: fate{reason: deadletters.ReasonDeliveriesExhausted}, make: func(j deskJob) *nats.Msg {
 			change(&j.id)
 			return forged(keys, names, j.id)
 		}}

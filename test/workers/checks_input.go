@@ -184,14 +184,14 @@ func checkCancel(ctx context.Context, k *kit) error {
 		var ids []protocol.JobID
 		if named {
 			ids = []protocol.JobID{newJob("gone"), j.id}
-			if err := k.bus.Withdraw(ctx, k.config.Topic, j.id); err != nil {
+			if err := k.jobs.Withdraw(ctx, k.config.Topic, j.id); err != nil {
 				return err
 			}
 		}
 		if k.answered([]job{j}) {
 			return fmt.Errorf("%w whether a job can be cancelled: it was done before", errInconclusive)
 		}
-		if err := k.bus.Cancel(ctx, j.id.RunUID, ids); err != nil {
+		if err := k.jobs.Cancel(ctx, j.id.RunUID, ids); err != nil {
 			return err
 		}
 		if err := k.givesUp(ctx, j); err != nil {
@@ -212,10 +212,10 @@ func checkCancelOthers(ctx context.Context, k *kit) error {
 	}
 	sibling := j.id
 	sibling.Attempt++
-	if err := k.bus.Cancel(ctx, newJob("other").RunUID, nil); err != nil {
+	if err := k.jobs.Cancel(ctx, newJob("other").RunUID, nil); err != nil {
 		return err
 	}
-	if err := k.bus.Cancel(ctx, j.id.RunUID, []protocol.JobID{sibling}); err != nil {
+	if err := k.jobs.Cancel(ctx, j.id.RunUID, []protocol.JobID{sibling}); err != nil {
 		return err
 	}
 	return k.unmoved(ctx, j)

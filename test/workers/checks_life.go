@@ -73,7 +73,7 @@ func (k *kit) end(ctx context.Context, js []job) error {
 		return err
 	}
 	for _, j := range js {
-		if err := k.bus.Cancel(ctx, j.id.RunUID, nil); err != nil {
+		if err := k.jobs.Cancel(ctx, j.id.RunUID, nil); err != nil {
 			return err
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/jobs"
 	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -117,7 +118,7 @@ func TestAForgedJobIsOneOfTheBusButForWhatIsForged(t *testing.T) {
 func TestTheConsumerIsThatOfTheBusButForAckWait(t *testing.T) {
 	t.Parallel()
 	o := operate(t)
-	if err := o.bus.Publish(t.Context(), bus.Job{ID: newJob("a"), Topic: "another"}); err != nil {
+	if err := o.jobs.Publish(t.Context(), jobs.Job{ID: newJob("a"), Topic: "another"}); err != nil {
 		t.Fatal(err)
 	}
 	config := func(topic string) jetstream.ConsumerConfig {

@@ -12,8 +12,12 @@ import (
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"k8s.io/utils/clock"
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/jobs"
+	"github.com/syncopate-dev/syncopate/internal/bus/keys"
+	"github.com/syncopate-dev/syncopate/internal/bus/results"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -31,8 +35,9 @@ const (
 type operator struct {
 	config Config
 	names  protocol.Names
-	keys   bus.Keyring
-	bus    *bus.Bus
+	keys   keys.Keyring
+	bus    *bus.Conn
+	jobs   *jobs.Queue
 	nc     *nats.Conn
 	js     jetstream.JetStream
 
@@ -50,11 +55,15 @@ type job struct {
 
 func connect(ctx context.Context, c Config) (*operator, error) {
 	o := &operator{config: c, names: protocol.Names{Prefix: c.Prefix}}
-	o.keys.Current = bus.Key{ID: "kit", Secret: []byte(rand.Text())}
-	var err error
-	if o.bus, err = bus.Connect(ctx, bus.Config{URL: c.URL, Names: o.names, Keys: o.keys, Log: c.Log}); err != nil {
+	o.keys.Current = keys.Key{ID: "kit", Secret: []byte(rand.Text())}
+	signing, err := keys.New(o.keys, nil, clock.RealClock{})
+	if err != nil {
 		return nil, err
 	}
+	if o.bus, err = bus.Connect(ctx, bus.Config{URL: c.URL, Names: o.names, Log: c.Log}); err != nil {
+		return nil, err
+	}
+	o.jobs = jobs.New(o.bus, signing, results.NewReader(o.bus, signing), jobs.Options{})
 	o.nc, err = nats.Connect(c.URL, nats.Name("worker-conformance"), nats.Timeout(ownTimeout), nats.MaxReconnects(-1), nats.ReconnectWait(look))
 	if err != nil {
 		o.bus.Close(ctx)
@@ -122,7 +131,7 @@ func (o *operator) clear(ctx context.Context, allowed bool) error {
 // copyFromBus lets the bus dispatch a job of a topic of its own, and takes from it what a job and a consumer look like.
 func (o *operator) copyFromBus(ctx context.Context) error {
 	o.sampleID = newJob("sample")
-	if err := o.bus.Publish(ctx, bus.Job{ID: o.sampleID, Topic: scratchTopic, Fence: 17, Source: "/namespaces/kit/workflowruns/conformance"}); err != nil {
+	if err := o.jobs.Publish(ctx, jobs.Job{ID: o.sampleID, Topic: scratchTopic, Fence: 17, Source: "/namespaces/kit/workflowruns/conformance"}); err != nil {
 		return err
 	}
 	jobs, err := o.js.Stream(ctx, o.names.JobsStream())
@@ -132,7 +141,7 @@ func (o *operator) copyFromBus(ctx context.Context) error {
 	if o.sample, err = jobs.GetLastMsgForSubject(ctx, o.names.Job(scratchTopic, o.sampleID)); err != nil {
 		return fmt.Errorf("read sample job: %w", err)
 	}
-	if err := o.bus.Withdraw(ctx, scratchTopic, o.sampleID); err != nil {
+	if err := o.jobs.Withdraw(ctx, scratchTopic, o.sampleID); err != nil {
 		return err
 	}
 	c, err := jobs.Consumer(ctx, protocol.Durable(scratchTopic))
@@ -182,7 +191,7 @@ func sleep(d time.Duration) input { return input{Do: "sleep", Millis: d.Millisec
 // dispatch publishes a job as the operator does.
 func (o *operator) dispatch(ctx context.Context, id protocol.JobID, in input) (job, error) {
 	o.tokens = append(o.tokens, o.keys.Sign(id))
-	if err := o.bus.Publish(ctx, bus.Job{ID: id, Topic: o.config.Topic, Input: in.bytes(), Fence: 17, Source: "/namespaces/kit/workflowruns/conformance"}); err != nil {
+	if err := o.jobs.Publish(ctx, jobs.Job{ID: id, Topic: o.config.Topic, Input: in.bytes(), Fence: 17, Source: "/namespaces/kit/workflowruns/conformance"}); err != nil {
 		return job{}, err
 	}
 	jobs, err := o.js.Stream(ctx, o.names.JobsStream())

@@ -250,7 +250,7 @@ func (k *kit) survived(ctx context.Context, j job) error {
 }
 
 func (k *kit) queued(ctx context.Context, j job) (bool, error) {
-	jobs, err := k.bus.QueuedJobs(ctx)
+	jobs, err := k.jobs.List(ctx)
 	if err != nil {
 		return false, err
 	}

@@ -1,4 +1,4 @@
-package bus
+package deadletters
 
 import (
 	"context"
@@ -12,11 +12,12 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-// ErrNoLetter says that no dead letter has that number; it was redriven, deleted, or is older than 14 days. No retry.
-var ErrNoLetter = errors.New("no such dead letter")
+// ErrNotFound says that no dead letter has that number; it was redriven, deleted, or is older than 14 days. No retry.
+var ErrNotFound = errors.New("no such dead letter")
 
 // letterPatience is after which time the server forgets the list of a tool that was killed.
 const letterPatience = 30 * time.Second
@@ -24,14 +25,11 @@ const letterPatience = 30 * time.Second
 // headerSize is how the server tells the size of a body that it leaves out.
 const headerSize = "Nats-Msg-Size"
 
-var (
-	reasonPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
-	prefixPattern = regexp.MustCompile(`^[a-z0-9-]+$`)
-)
+var reasonPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
-// DeadLetters is a connection to the stream of dead letters for people's tools. It needs no keys, makes no streams and gives up
-// at once where a Bus would wait. Its methods may be called concurrently.
-type DeadLetters struct {
+// Store is a connection to the stream of dead letters for people's tools. It needs no keys, makes no streams and gives up
+// at once where a bus.Conn would wait. Its methods may be called concurrently.
+type Store struct {
 	names protocol.Names
 	nc    *nats.Conn
 	js    jetstream.JetStream
@@ -55,41 +53,30 @@ type Letter struct {
 	header nats.Header // of the letter
 }
 
-// LetterFilter picks letters; the zero value picks all.
-type LetterFilter struct{ Reason, RunUID string }
+// Filter picks letters; the zero value picks all.
+type Filter struct{ Reason, RunUID string }
 
-// OpenDeadLetters connects once, without a second try. Of c it uses the address, the credentials and Names. Close it. Errors:
-// ErrConfig, ErrUnreachable, unreadable files.
-func OpenDeadLetters(ctx context.Context, c Config) (*DeadLetters, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("connect to NATS: %w", err)
-	}
-	if c.Names.Prefix == "" {
-		c.Names.Prefix = protocol.DefaultPrefix
-	}
-	if !prefixPattern.MatchString(c.Names.Prefix) {
-		return nil, fmt.Errorf("%w: prefix %q", ErrConfig, c.Names.Prefix)
-	}
-	silent := func(*nats.Conn, *nats.Subscription, error) {} // the library would print to stderr; nc.LastError has it
-	nc, err := nats.Connect(c.URL, append(c.connectOptions(), nats.RetryOnFailedConnect(false), nats.NoReconnect(),
-		nats.ErrorHandler(silent))...)
+// Open connects once, without a second try. Of c it uses the address, the credentials and Names. Close it. Errors:
+// bus.ErrConfig, bus.ErrUnreachable, unreadable files.
+func Open(ctx context.Context, c bus.Config) (*Store, error) {
+	nc, names, err := bus.Dial(ctx, c)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrUnreachable, err)
+		return nil, err
 	}
 	js, err := jetstream.New(nc)
 	if err != nil {
 		nc.Close()
 		return nil, fmt.Errorf("JetStream context: %w", err)
 	}
-	return &DeadLetters{names: c.Names, nc: nc, js: js}, nil
+	return &Store{names: names, nc: nc, js: js}, nil
 }
 
 // Close closes the connection.
-func (d *DeadLetters) Close() { d.nc.Close() }
+func (d *Store) Close() { d.nc.Close() }
 
-// List gives the oldest letters that f picks, at most limit, without bodies, and how many more there are. Errors: ErrConfig and
-// ErrInvalidJob for a filter that cannot match, failures of NATS.
-func (d *DeadLetters) List(ctx context.Context, f LetterFilter, limit int) (letters []Letter, more int, err error) {
+// List gives the oldest letters that f picks, at most limit, without bodies, and how many more there are. Errors: bus.ErrConfig and
+// bus.ErrInvalidJob for a filter that cannot match, failures of NATS.
+func (d *Store) List(ctx context.Context, f Filter, limit int) (letters []Letter, more int, err error) {
 	subject, err := d.subjects(f)
 	if err != nil {
 		return nil, 0, err
@@ -110,8 +97,8 @@ func (d *DeadLetters) List(ctx context.Context, f LetterFilter, limit int) (lett
 
 // consumer also says how many letters there are for it. Without a bound of time the library would wait for ever for an answer
 // that does not come, as where a permission is missing.
-func (d *DeadLetters) consumer(ctx context.Context, s jetstream.Stream, subject string) (c jetstream.Consumer, pending int, err error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+func (d *Store) consumer(ctx context.Context, s jetstream.Stream, subject string) (c jetstream.Consumer, pending int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, bus.CallTimeout)
 	defer cancel()
 	c, err = s.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{
 		FilterSubjects: []string{subject}, HeadersOnly: true, InactiveThreshold: letterPatience,
@@ -127,7 +114,7 @@ func (d *DeadLetters) consumer(ctx context.Context, s jetstream.Stream, subject 
 }
 
 // read takes up to limit of the pending letters.
-func (d *DeadLetters) read(ctx context.Context, c jetstream.Consumer, pending, limit int) ([]Letter, int, error) {
+func (d *Store) read(ctx context.Context, c jetstream.Consumer, pending, limit int) ([]Letter, int, error) {
 	if pending == 0 || limit == 0 {
 		return nil, pending, nil
 	}
@@ -152,23 +139,23 @@ func (d *DeadLetters) read(ctx context.Context, c jetstream.Consumer, pending, l
 	return letters, pending, nil
 }
 
-func (d *DeadLetters) next(ctx context.Context, messages jetstream.MessagesContext) (jetstream.Msg, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+func (d *Store) next(ctx context.Context, messages jetstream.MessagesContext) (jetstream.Msg, error) {
+	ctx, cancel := context.WithTimeout(ctx, bus.CallTimeout)
 	defer cancel()
 	return messages.Next(jetstream.NextContext(ctx))
 }
 
-// Get reads one letter with its body. Errors: ErrNoLetter, failures of NATS.
-func (d *DeadLetters) Get(ctx context.Context, sequence uint64) (Letter, error) {
+// Get reads one letter with its body. Errors: ErrNotFound, failures of NATS.
+func (d *Store) Get(ctx context.Context, sequence uint64) (Letter, error) {
 	s, err := d.stream(ctx)
 	if err != nil {
 		return Letter{}, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, bus.CallTimeout)
 	defer cancel()
 	m, err := s.GetMsg(ctx, sequence)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return Letter{}, fmt.Errorf("dead letter %d: %w", sequence, ErrNoLetter)
+		return Letter{}, fmt.Errorf("dead letter %d: %w", sequence, ErrNotFound)
 	}
 	if err != nil {
 		return Letter{}, d.failed(fmt.Sprintf("read dead letter %d", sequence), err)
@@ -199,14 +186,14 @@ func originalName(name string) (string, bool) {
 }
 
 // letter reads what the headers say. A letter that something else than Syncopate published is shown as far as it makes sense.
-func (d *DeadLetters) letter(subject string, h nats.Header, sequence uint64, at time.Time) Letter {
+func (d *Store) letter(subject string, h nats.Header, sequence uint64, at time.Time) Letter {
 	l := Letter{
-		Sequence: sequence, StoredAt: at.UTC(), Reason: h.Get(HeaderDeadReason), Cause: h.Get(HeaderDeadError),
-		Subject: h.Get(HeaderDeadSubject), Stream: h.Get(HeaderDeadStream), Truncated: h.Get(HeaderDeadTruncated) != "", header: h,
+		Sequence: sequence, StoredAt: at.UTC(), Reason: h.Get(HeaderReason), Cause: h.Get(HeaderError),
+		Subject: h.Get(HeaderSubject), Stream: h.Get(HeaderStream), Truncated: h.Get(HeaderTruncated) != "", header: h,
 	}
 	// What is no number stays 0.
-	l.Original, _ = strconv.ParseUint(h.Get(HeaderDeadSequence), 10, 64)
-	l.Deliveries, _ = strconv.ParseUint(h.Get(HeaderDeadDeliveries), 10, 64)
+	l.Original, _ = strconv.ParseUint(h.Get(HeaderSequence), 10, 64)
+	l.Deliveries, _ = strconv.ParseUint(h.Get(HeaderDeliveries), 10, 64)
 	l.Size, _ = strconv.Atoi(h.Get(headerSize))
 	tokens := strings.Split(strings.TrimPrefix(subject, d.names.Prefix+".deadletters."), ".")
 	if l.Reason == "" {
@@ -218,15 +205,15 @@ func (d *DeadLetters) letter(subject string, h nats.Header, sequence uint64, at 
 	return l
 }
 
-func (d *DeadLetters) subjects(f LetterFilter) (string, error) {
+func (d *Store) subjects(f Filter) (string, error) {
 	reason, uid := "*", "*"
 	if f.Reason != "" {
 		if reason = f.Reason; !reasonPattern.MatchString(reason) {
-			return "", fmt.Errorf("%w: reason %q", ErrConfig, reason)
+			return "", fmt.Errorf("%w: reason %q", bus.ErrConfig, reason)
 		}
 	}
 	if f.RunUID != "" {
-		if err := checkRunUID(f.RunUID); err != nil {
+		if err := bus.CheckRunUID(f.RunUID); err != nil {
 			return "", err
 		}
 		uid = f.RunUID
@@ -234,8 +221,8 @@ func (d *DeadLetters) subjects(f LetterFilter) (string, error) {
 	return d.names.Prefix + ".deadletters." + reason + "." + uid, nil
 }
 
-func (d *DeadLetters) stream(ctx context.Context) (jetstream.Stream, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+func (d *Store) stream(ctx context.Context) (jetstream.Stream, error) {
+	ctx, cancel := context.WithTimeout(ctx, bus.CallTimeout)
 	defer cancel()
 	s, err := d.js.Stream(ctx, d.names.DeadLettersStream())
 	if err != nil {
@@ -245,7 +232,7 @@ func (d *DeadLetters) stream(ctx context.Context) (jetstream.Stream, error) {
 }
 
 // failed adds what the connection noticed meanwhile: a missing permission shows as a request without an answer.
-func (d *DeadLetters) failed(what string, err error) error {
+func (d *Store) failed(what string, err error) error {
 	if noticed := d.nc.LastError(); noticed != nil && !errors.Is(err, noticed) {
 		return fmt.Errorf("%s: %w (%w)", what, err, noticed)
 	}

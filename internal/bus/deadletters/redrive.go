@@ -1,4 +1,4 @@
-package bus
+package deadletters
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -28,9 +29,9 @@ var (
 // Hopeless says why a redrive cannot help; "": it may.
 func (l Letter) Hopeless() string {
 	switch {
-	case strings.EqualFold(l.Reason, reasonRejected):
+	case strings.EqualFold(l.Reason, ReasonRejected):
 		return "its token is missing or wrong, and would be again"
-	case strings.EqualFold(l.Reason, reasonUndecodable):
+	case strings.EqualFold(l.Reason, ReasonUndecodable):
 		return "its subject names no job"
 	case l.Reason == ReasonResultRejected:
 		return "its body is unusable, and the attempt has failed for it"
@@ -43,9 +44,9 @@ func (l Letter) Hopeless() string {
 
 // Redrive publishes the message of a letter again, where it was published first and as it was but for its Msg-Id, waits until
 // it is stored, and deletes the letter. A crash in between leaves the letter; redriven again, the message is dropped as a
-// duplicate by the stream (within its window) or by the run (an attempt is answered once). Errors: ErrNoLetter, ErrHopeless
+// duplicate by the stream (within its window) or by the run (an attempt is answered once). Errors: ErrNotFound, ErrHopeless
 // unless force, ErrNotOurs, ErrLeftOver, failures of NATS; but for ErrLeftOver the letter is as it was.
-func (d *DeadLetters) Redrive(ctx context.Context, sequence uint64, force bool) error {
+func (d *Store) Redrive(ctx context.Context, sequence uint64, force bool) error {
 	l, err := d.Get(ctx, sequence)
 	if err != nil {
 		return err
@@ -60,7 +61,7 @@ func (d *DeadLetters) Redrive(ctx context.Context, sequence uint64, force bool) 
 }
 
 // Redrivable says whether Redrive would try. Errors: ErrHopeless unless force, ErrNotOurs.
-func (d *DeadLetters) Redrivable(l Letter, force bool) error {
+func (d *Store) Redrivable(l Letter, force bool) error {
 	if !strings.HasPrefix(l.Subject, d.names.Prefix+".results.") || strings.ContainsAny(l.Subject, "*> \t\r\n") {
 		return fmt.Errorf("dead letter %d: %w: %q", l.Sequence, ErrNotOurs, l.Subject)
 	}
@@ -70,8 +71,8 @@ func (d *DeadLetters) Redrivable(l Letter, force bool) error {
 	return nil
 }
 
-func (d *DeadLetters) publish(ctx context.Context, l Letter) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+func (d *Store) publish(ctx context.Context, l Letter) error {
+	ctx, cancel := context.WithTimeout(ctx, bus.CallTimeout)
 	defer cancel()
 	what := fmt.Sprintf("redrive dead letter %d", l.Sequence)
 	ack, err := d.js.PublishMsg(ctx, l.message(), jetstream.WithRetryAttempts(1))
@@ -103,17 +104,17 @@ func (l Letter) message() *nats.Msg {
 	return m
 }
 
-func (d *DeadLetters) delete(ctx context.Context, sequence uint64) error {
+func (d *Store) delete(ctx context.Context, sequence uint64) error {
 	s, err := d.stream(ctx)
 	if err == nil {
-		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		ctx, cancel := context.WithTimeout(ctx, bus.CallTimeout)
 		defer cancel()
 		err = s.DeleteMsg(ctx, sequence)
 	}
 	if err == nil {
 		return nil
 	}
-	if _, lookErr := d.Get(ctx, sequence); errors.Is(lookErr, ErrNoLetter) {
+	if _, lookErr := d.Get(ctx, sequence); errors.Is(lookErr, ErrNotFound) {
 		return nil // somebody redrove it at the same time, with the same id
 	}
 	return fmt.Errorf("%w: %w", ErrLeftOver, d.failed(fmt.Sprintf("delete dead letter %d", sequence), err))

@@ -1,4 +1,4 @@
-package bus
+package deadletters
 
 import (
 	"context"
@@ -6,26 +6,33 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/syncopate-dev/syncopate/internal/bus"
 )
 
-// Reasons of the dead letters that the bus writes by itself.
+// Reasons of dead letters. The first two are those of messages that are no result at all; the owner of the runs asks for the others.
 const (
-	reasonUndecodable = "undecodable" // the subject names no job
-	reasonRejected    = "rejected"    // the token is missing or wrong
+	ReasonUndecodable = "undecodable" // the subject names no job
+	ReasonRejected    = "rejected"    // the token is missing or wrong
+	// ReasonResultRejected: the token is valid, the body is no result. Its attempt has failed.
+	ReasonResultRejected = "ResultRejected"
+	// ReasonDeliveriesExhausted: processing the result failed as often as its run's policy allows.
+	ReasonDeliveriesExhausted = "DeliveriesExhausted"
 )
 
 // Headers that a dead letter has on top of those of its message.
 const (
-	HeaderDeadReason     = "Syncopate-Dead-Letter-Reason"
-	HeaderDeadError      = "Syncopate-Dead-Letter-Error"      // text for people, cut at 512 bytes
-	HeaderDeadSubject    = "Syncopate-Dead-Letter-Subject"    // where the message was published
-	HeaderDeadStream     = "Syncopate-Dead-Letter-Stream"     // stream and
-	HeaderDeadSequence   = "Syncopate-Dead-Letter-Sequence"   // sequence of the message
-	HeaderDeadDeliveries = "Syncopate-Dead-Letter-Deliveries" // how often it had been delivered
-	HeaderDeadTruncated  = "Syncopate-Dead-Letter-Truncated"  // "headers": the message's headers did not fit
+	HeaderReason     = "Syncopate-Dead-Letter-Reason"
+	HeaderError      = "Syncopate-Dead-Letter-Error"      // text for people, cut at 512 bytes
+	HeaderSubject    = "Syncopate-Dead-Letter-Subject"    // where the message was published
+	HeaderStream     = "Syncopate-Dead-Letter-Stream"     // stream and
+	HeaderSequence   = "Syncopate-Dead-Letter-Sequence"   // sequence of the message
+	HeaderDeliveries = "Syncopate-Dead-Letter-Deliveries" // how often it had been delivered
+	HeaderTruncated  = "Syncopate-Dead-Letter-Truncated"  // "headers": the message's headers did not fit
 	// HeaderOriginalPrefix stands before headers of the message that mean something to the server (Nats-...). A redrive takes
 	// it off, and leaves out the Msg-Id and what the message expected to be the last in its stream.
 	HeaderOriginalPrefix = "Syncopate-Original-"
@@ -37,61 +44,75 @@ const (
 	headerDead   = "Syncopate-Dead-Letter-"
 )
 
-// storeLetter returns after the dead letter of a delivery is stored.
-func (d *Delivery) storeLetter(ctx context.Context, reason string, cause error) error {
-	o := d.original
-	if o == nil {
-		var err error
-		if o, err = d.bus.readBack(ctx, d.key); err != nil {
-			return err
+// Entry is a result that is to be put aside, and why.
+type Entry struct {
+	Reason     string // one word, fit for a subject
+	Cause      error
+	RunUID     string
+	Subject    string // that it was published to
+	Sequence   uint64 // in the stream of results
+	StoredAt   time.Time
+	Deliveries uint64
+	Header     nats.Header
+	Body       []byte
+}
+
+// Writer puts results aside. Its methods may be called concurrently.
+type Writer struct{ conn *bus.Conn }
+
+// NewWriter makes a Writer on a connection.
+func NewWriter(conn *bus.Conn) *Writer { return &Writer{conn: conn} }
+
+// Write returns after the dead letter is stored. Errors: *bus.RetryError.
+func (w *Writer) Write(ctx context.Context, e Entry) error {
+	m := w.message(e)
+	publish := func() error {
+		_, err := w.conn.JetStream.PublishMsg(ctx, m, jetstream.WithRetryAttempts(1))
+		return err
+	}
+	err := publish()
+	if errors.Is(err, jetstream.ErrNoStreamResponse) {
+		if err = w.conn.RepairStreams(ctx); err == nil {
+			err = publish()
 		}
 	}
-	return d.bus.publishDeadLetter(ctx, d.letter(o, reason, cause))
-}
-
-// readBack reads a result that was delivered, and let go, from the stream: it stays there until it is settled.
-func (b *Bus) readBack(ctx context.Context, key messageKey) (*original, error) {
-	m, err := b.leaderGet(ctx, b.names.ResultsStream(), getRequest{Seq: key.sequence})
-	switch {
-	case err != nil:
-		return nil, b.retryable("read the message of a dead letter", err)
-	case m == nil || m.Time.UnixNano() != key.storedAt:
-		return nil, b.retryable("read the message of a dead letter", errMessageGone)
+	if err != nil {
+		return w.conn.Retryable("publish dead letter", err)
 	}
-	return &original{header: m.header, body: m.Data}, nil
+	return nil
 }
 
-// letter makes the dead letter of a delivery: the original bytes and headers, and why.
-func (d *Delivery) letter(o *original, reason string, cause error) *nats.Msg {
-	m := nats.NewMsg(d.bus.names.DeadLetter(reason, d.ID.RunUID))
-	m.Data = o.body
-	for name, values := range o.header {
+// message makes a dead letter: the original bytes and headers, and why.
+func (w *Writer) message(e Entry) *nats.Msg {
+	m := nats.NewMsg(w.conn.Names.DeadLetter(e.Reason, e.RunUID))
+	m.Data = e.Body
+	for name, values := range e.Header {
 		// The server would act on these: drop the letter as a duplicate, expect a sequence, let it expire.
 		if forServer(name) {
 			name = HeaderOriginalPrefix + name
 		}
 		m.Header[name] = values
 	}
-	d.explain(m.Header, reason, cause)
-	if limit := d.bus.nc.MaxPayload(); limit > 0 && int64(m.Size()) > limit {
-		m.Header = nats.Header{HeaderDeadTruncated: {"headers"}}
-		d.explain(m.Header, reason, cause)
+	w.explain(m.Header, e)
+	if limit := w.conn.NATS.MaxPayload(); limit > 0 && int64(m.Size()) > limit {
+		m.Header = nats.Header{HeaderTruncated: {"headers"}}
+		w.explain(m.Header, e)
 	}
 	return m
 }
 
-func (d *Delivery) explain(h nats.Header, reason string, cause error) {
-	h.Set(HeaderDeadReason, reason)
-	h.Set(HeaderDeadError, headerText(cause.Error()))
-	h.Set(HeaderDeadSubject, d.subject)
-	h.Set(HeaderDeadStream, d.bus.names.ResultsStream())
-	h.Set(HeaderDeadSequence, strconv.FormatUint(d.key.sequence, 10))
-	h.Set(HeaderDeadDeliveries, strconv.FormatUint(d.Deliveries, 10))
+func (w *Writer) explain(h nats.Header, e Entry) {
+	h.Set(HeaderReason, e.Reason)
+	h.Set(HeaderError, headerText(e.Cause.Error()))
+	h.Set(HeaderSubject, e.Subject)
+	h.Set(HeaderStream, w.conn.Names.ResultsStream())
+	h.Set(HeaderSequence, strconv.FormatUint(e.Sequence, 10))
+	h.Set(HeaderDeliveries, strconv.FormatUint(e.Deliveries, 10))
 	// From stream, sequence and time: a second try after a lost PubAck is the same letter, and a stream that was made anew
 	// does not hide its letters behind those of the old one.
 	// Both are set here and not on publishing, so that the size is known before.
-	h.Set(jetstream.ExpectedStreamHeader, d.bus.names.DeadLettersStream())
-	h.Set(jetstream.MsgIDHeader, fmt.Sprintf("%s/%d/%d", d.bus.names.ResultsStream(), d.key.sequence, d.key.storedAt))
+	h.Set(jetstream.ExpectedStreamHeader, w.conn.Names.DeadLettersStream())
+	h.Set(jetstream.MsgIDHeader, fmt.Sprintf("%s/%d/%d", w.conn.Names.ResultsStream(), e.Sequence, e.StoredAt.UnixNano()))
 }
 
 // forServer says whether a header means something to the server.
@@ -108,22 +129,4 @@ func headerText(s string) string {
 		return r
 	}, s)
 	return strings.ToValidUTF8(s[:min(len(s), maxErrorText)], "")
-}
-
-// publishDeadLetter returns after the letter is stored.
-func (b *Bus) publishDeadLetter(ctx context.Context, m *nats.Msg) error {
-	publish := func() error {
-		_, err := b.js.PublishMsg(ctx, m, jetstream.WithRetryAttempts(1))
-		return err
-	}
-	err := publish()
-	if errors.Is(err, jetstream.ErrNoStreamResponse) {
-		if err = b.repairStreams(ctx); err == nil {
-			err = publish()
-		}
-	}
-	if err != nil {
-		return b.retryable("publish dead letter", err)
-	}
-	return nil
 }

@@ -1,4 +1,4 @@
-package bus
+package jobs
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -27,77 +28,72 @@ const fenceLife = 7 * 24 * time.Hour
 // an earlier epoch is stored from now on, however long it was under way. It needs ID, Topic, Fence and Deadline of the job. Where nothing
 // was dispatched it is one request.
 //
-// Errors: ErrInvalidJob; *FencedError where a writer with a higher fence has begun one or published the job; else *RetryError, after
+// Errors: bus.ErrInvalidJob; *FencedError where a writer with a higher fence has begun one or published the job; else *RetryError, after
 // which it is open whether an epoch has begun.
-func (b *Bus) Fence(ctx context.Context, j Job) (epoch uint64, err error) {
+func (q *Queue) Fence(ctx context.Context, j Job) (epoch uint64, err error) {
 	if err := checkNames(j.Topic, j.ID); err != nil {
 		return 0, err
 	}
-	if err := b.usable(ctx); err != nil {
-		return 0, b.retryable("fence job", err)
+	if err := q.conn.Usable(ctx); err != nil {
+		return 0, q.conn.Retryable("fence job", err)
 	}
 	last := dispatchMark{}
 	for range maxFenceTries {
-		epoch, err = b.storeFence(ctx, j, last.seq)
+		epoch, err = q.storeFence(ctx, j, last.seq)
 		switch {
 		case err == nil:
-			b.metrics.fences.Inc()
-			b.dropFence(ctx, last)
+			q.metrics.fences.Inc()
+			q.dropFence(ctx, last)
 			return epoch, nil
 		case errors.Is(err, jetstream.ErrNoStreamResponse):
-			if err = b.repairStreams(ctx); err != nil {
+			if err = q.conn.RepairStreams(ctx); err != nil {
 				return 0, err
 			}
 			last = dispatchMark{}
 			continue
 		case !wrongSequence(err):
-			return 0, b.retryable("fence job", err)
+			return 0, q.conn.Retryable("fence job", err)
 		}
 		var lookErr error
-		if last, lookErr = b.lastDispatch(ctx, j); lookErr != nil {
-			return 0, b.retryable("look for fence of job", lookErr)
+		if last, lookErr = q.lastDispatch(ctx, j); lookErr != nil {
+			return 0, q.conn.Retryable("look for fence of job", lookErr)
 		}
 		if last.fence > j.Fence {
 			return 0, &FencedError{ID: j.ID, Fence: j.Fence, By: last.fence}
 		}
 	}
-	return 0, b.retryable("fence job", err)
+	return 0, q.conn.Retryable("fence job", err)
 }
 
 // storeFence stores a fence message if the last message of the dispatch is the one expected.
-func (b *Bus) storeFence(ctx context.Context, j Job, expected uint64) (uint64, error) {
-	ctx, cancel := b.bounded(ctx)
-	defer cancel()
-	m := nats.NewMsg(b.names.Fence(j.Topic, j.ID))
+func (q *Queue) storeFence(ctx context.Context, j Job, expected uint64) (uint64, error) {
+	m := nats.NewMsg(q.conn.Names.Fence(j.Topic, j.ID))
 	m.Header.Set(protocol.HeaderFence, strconv.FormatInt(j.Fence, 10))
-	before := b.losses.before(b.names.JobsStream())
-	ack, err := b.js.PublishMsg(ctx, m,
-		jetstream.WithExpectStream(b.names.JobsStream()),
-		jetstream.WithExpectLastSequenceForSubject(expected, b.names.Dispatch(j.Topic, j.ID)),
-		jetstream.WithMsgTTL(b.fenceTTL(j)),
+	ack, err := q.conn.Store(ctx, q.conn.Names.JobsStream(), m,
+		jetstream.WithExpectLastSequenceForSubject(expected, q.conn.Names.Dispatch(j.Topic, j.ID)),
+		jetstream.WithMsgTTL(q.fenceTTL(j)),
 		jetstream.WithRetryAttempts(1),
 	)
 	if err != nil {
 		return 0, err
 	}
-	b.losses.acked(before, ack.Sequence)
 	return ack.Sequence, nil
 }
 
-func (b *Bus) fenceTTL(j Job) time.Duration {
+func (q *Queue) fenceTTL(j Job) time.Duration {
 	if j.Deadline.IsZero() {
 		return fenceLife
 	}
-	return timeToLive(max(j.Deadline.Sub(b.clock.Now()), 0) + fenceMargin)
+	return timeToLive(max(j.Deadline.Sub(q.conn.Clock.Now()), 0) + fenceMargin)
 }
 
 // dropFence deletes the fence message before the last one, of which there is no need any more. What stays here goes with its time to live.
-func (b *Bus) dropFence(ctx context.Context, before dispatchMark) {
+func (q *Queue) dropFence(ctx context.Context, before dispatchMark) {
 	if !before.isFence {
 		return
 	}
-	if err := b.deleteMessage(ctx, before.seen, before.seq); err != nil {
-		b.log.V(1).Info("An earlier fence message stays until its time is over", "sequence", before.seq, "cause", err.Error())
+	if err := q.conn.Delete(ctx, before.message); err != nil {
+		q.conn.Log.V(1).Info("An earlier fence message stays until its time is over", "sequence", before.seq, "cause", err.Error())
 	}
 }
 
@@ -106,31 +102,29 @@ type dispatchMark struct {
 	seq     uint64
 	fence   int64
 	isFence bool
-	seen    sighting
+	message *bus.Message
 }
 
 // lastDispatch asks the stream's leader.
-func (b *Bus) lastDispatch(ctx context.Context, j Job) (dispatchMark, error) {
-	seen := b.losses.before(b.names.JobsStream())
-	m, err := b.leaderGet(ctx, b.names.JobsStream(), getRequest{LastFor: b.names.Dispatch(j.Topic, j.ID)})
+func (q *Queue) lastDispatch(ctx context.Context, j Job) (dispatchMark, error) {
+	m, err := q.conn.Read(ctx, q.conn.Names.JobsStream(), bus.Query{LastFor: q.conn.Names.Dispatch(j.Topic, j.ID)})
 	if m == nil || err != nil {
 		return dispatchMark{}, err
 	}
-	b.losses.present(seen, m.Seq)
-	return dispatchMark{seq: m.Seq, fence: m.fence(), isFence: m.Subject == b.names.Fence(j.Topic, j.ID), seen: seen}, nil
+	return dispatchMark{seq: m.Seq, fence: fenceOf(m), isFence: m.Subject == q.conn.Names.Fence(j.Topic, j.ID), message: m}, nil
 }
 
 // refused finds out why the stream did not take a job: it is there already, a later epoch has begun, or a rival is on its way, which
 // counts once it is there.
-func (b *Bus) refused(ctx context.Context, j Job, refusal error) (stored, error) {
-	found, err := b.jobQueued(ctx, j)
+func (q *Queue) refused(ctx context.Context, j Job, refusal error) (stored, error) {
+	found, err := q.jobQueued(ctx, j)
 	switch {
 	case err != nil:
 		return 0, errors.Join(refusal, err)
 	case found:
 		return storedBefore, nil
 	}
-	last, err := b.lastDispatch(ctx, j)
+	last, err := q.lastDispatch(ctx, j)
 	switch {
 	case err != nil:
 		return 0, errors.Join(refusal, err)
@@ -139,4 +133,21 @@ func (b *Bus) refused(ctx context.Context, j Job, refusal error) (stored, error)
 	default:
 		return 0, refusal
 	}
+}
+
+// fenceOf is the fence of the writer who stored a message; 0 where no operator did: it has no say.
+func fenceOf(m *bus.Message) int64 {
+	fence, err := strconv.ParseInt(m.Header.Get(protocol.HeaderFence), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return fence
+}
+
+// wrongSequence tells that the expected last sequence was not met, or that a replicated stream saw a rival still on its way: whether
+// that one will be stored is open.
+func wrongSequence(err error) bool {
+	var api *jetstream.APIError
+	return errors.As(err, &api) &&
+		(api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
 }

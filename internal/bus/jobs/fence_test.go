@@ -1,4 +1,4 @@
-package bus
+package jobs
 
 import (
 	"context"
@@ -10,9 +10,10 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/bustest"
 	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -23,17 +24,17 @@ import (
 // mutation: store that expects 0 of the job's own subject only makes each case store the job a second time.
 func TestAPublishFromBeforeATakeOverIsRefused(t *testing.T) {
 	t.Parallel()
-	for name, later := range map[string]func(*testing.T, *natstest.Server, *Bus){
-		"after the duplicate window": func(t *testing.T, _ *natstest.Server, b *Bus) { outliveWindow(t, b) },
-		"after a restart of the server and the duplicate window": func(t *testing.T, s *natstest.Server, b *Bus) {
+	for name, later := range map[string]func(*testing.T, *natstest.Server, *Queue){
+		"after the duplicate window": func(t *testing.T, _ *natstest.Server, b *Queue) { outliveWindow(t, b) },
+		"after a restart of the server and the duplicate window": func(t *testing.T, s *natstest.Server, b *Queue) {
 			s.Restart()
-			eventually(t, "the bus is ready again", func() bool { return b.Ready(t.Context()) == nil })
+			bustest.Eventually(t, "the bus is ready again", func() bool { return b.conn.Ready(t.Context()) == nil })
 			outliveWindow(t, b)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := natstest.Start(t)
-			paused, b := newBus(t, s, tinyWindow), newBus(t, s, tinyWindow)
+			paused, b := newQueue(t, s, tinyWindow), newQueue(t, s, tinyWindow)
 			old, again := testJob(1), testJob(1)
 			again.Fence = old.Fence + 1
 			if got, err := b.Recover(t.Context(), again); err != nil || got != Published {
@@ -41,7 +42,7 @@ func TestAPublishFromBeforeATakeOverIsRefused(t *testing.T) {
 			}
 			finish(t, b, again)
 			later(t, s, b)
-			eventually(t, "connected", paused.connected)
+			bustest.Eventually(t, "connected", paused.conn.Connected)
 			if err := paused.Publish(t.Context(), old); err == nil {
 				t.Error("the publish succeeds")
 			}
@@ -55,7 +56,7 @@ func TestAPublishFromBeforeATakeOverIsRefused(t *testing.T) {
 // mutation: Fence that does not compare fences lets the earlier holder begin an epoch of its own, and publish.
 func TestAnEarlierHolderCannotBeginAnEpoch(t *testing.T) {
 	t.Parallel()
-	b := newBus(t, natstest.Start(t), tinyWindow)
+	b := newQueue(t, natstest.Start(t), tinyWindow)
 	old, again := testJob(1), testJob(1)
 	again.Fence = old.Fence + 1
 	if _, err := b.Recover(t.Context(), again); err != nil {
@@ -84,7 +85,7 @@ func TestAnEarlierHolderCannotBeginAnEpoch(t *testing.T) {
 // mutation: Recover without Fence stores the job twice.
 func TestAPublishThatIsLateIsRefusedAfterItsOwnRecovery(t *testing.T) {
 	t.Parallel()
-	b := newBus(t, natstest.Start(t), tinyWindow)
+	b := newQueue(t, natstest.Start(t), tinyWindow)
 	j := testJob(1)
 	if got, err := b.Recover(t.Context(), j); err != nil || got != Published {
 		t.Fatalf("recover: %v, %v", got, err)
@@ -105,31 +106,31 @@ func TestAPublishThatIsLateIsRefusedAfterItsOwnRecovery(t *testing.T) {
 // mutation: no dropFence, no WithMsgTTL, or ParseJob that takes it for a job.
 func TestFenceMessagesDoNotPileUp(t *testing.T) {
 	t.Parallel()
-	b := newBus(t, natstest.Start(t))
+	b := newQueue(t, natstest.Start(t))
 	j := testJob(1)
-	j.Deadline = b.clock.Now().Add(time.Hour)
+	j.Deadline = b.conn.Clock.Now().Add(time.Hour)
 	for range 5 {
 		j.Fence++
 		if _, err := b.Recover(t.Context(), j); err != nil {
 			t.Fatal(err)
 		}
 	}
-	subjects := streamInfo(t, b, b.names.JobsStream()).State.Subjects
+	subjects := bustest.Info(t, b.conn, b.conn.Names.JobsStream()).State.Subjects
 	want := map[string]uint64{"syncopate.jobs.web.fetch.run-1.fetch.-.1": 1, "syncopate.jobs._fence.fetch.run-1.fetch.-.1": 2}
 	if diff := cmp.Diff(want, subjects); diff != "" { // the first one is behind the job, and nobody looks for it any more
 		t.Errorf("messages (-want +got):\n%s", diff)
 	}
-	m, err := b.leaderGet(t.Context(), b.names.JobsStream(), getRequest{LastFor: b.names.Fence(j.Topic, j.ID)})
+	m, err := b.conn.Read(t.Context(), b.conn.Names.JobsStream(), bus.Query{LastFor: b.conn.Names.Fence(j.Topic, j.ID)})
 	if err != nil || m == nil {
 		t.Fatalf("fence message: %v, %v", m, err)
 	}
-	if ttl, err := time.ParseDuration(m.header.Get("Nats-TTL")); err != nil || ttl < fenceMargin || ttl > fenceMargin+time.Hour {
+	if ttl, err := time.ParseDuration(m.Header.Get("Nats-TTL")); err != nil || ttl < fenceMargin || ttl > fenceMargin+time.Hour {
 		t.Errorf("lives for %s, %v", ttl, err)
 	}
-	if queued, err := b.QueuedJobs(t.Context()); err != nil || len(queued) != 1 {
+	if queued, err := b.List(t.Context()); err != nil || len(queued) != 1 {
 		t.Errorf("queued jobs: %v, %v", queued, err)
 	}
-	if got := take(t, b, j.Topic).Headers().Get(protocol.HeaderMsgID); got != j.ID.String() {
+	if got := bustest.Take(t, b.conn, j.Topic).Headers().Get(protocol.HeaderMsgID); got != j.ID.String() {
 		t.Errorf("a worker gets %q", got)
 	}
 	if w, err := b.Workers(t.Context(), j.Topic); err != nil || w.Queued != 0 || w.Busy != 1 {
@@ -165,29 +166,25 @@ func TestAClusterStoresEachJobOnce(t *testing.T) {
 		again.Fence = old.Fence + 1
 		wg.Go(func() { _ = a.Publish(t.Context(), old) }) // may come before or after the other, or be refused
 		wg.Go(func() {
-			eventually(t, "the job is recovered", func() bool {
+			bustest.Eventually(t, "the job is recovered", func() bool {
 				_, err := b.Recover(t.Context(), again)
 				return err == nil
 			})
 		})
 		wg.Wait()
 	}
-	for subject, n := range streamInfo(t, a, a.names.JobsStream()).State.Subjects {
+	for subject, n := range bustest.Info(t, a.conn, a.conn.Names.JobsStream()).State.Subjects {
 		if n != 1 && !strings.Contains(subject, "_fence") {
 			t.Errorf("%d messages on %s", n, subject)
 		}
 	}
 }
 
-func clusterBus(t *testing.T, c *natstest.Cluster) *Bus {
+func clusterBus(t *testing.T, c *natstest.Cluster) *Queue {
 	t.Helper()
-	b, err := Connect(t.Context(), Config{URL: c.URL(), Keys: Keyring{Current: testKey}, Log: testLog(t), Replicas: 3, DuplicateWindow: 100 * time.Millisecond})
-	if err != nil {
-		t.Fatalf("connect: %v", err)
-	}
-	t.Cleanup(func() { b.Close(context.WithoutCancel(t.Context())) })
-	eventually(t, "the streams are there", func() bool { return b.repairStreams(t.Context()) == nil && b.Ready(t.Context()) == nil })
-	return b
+	conn := bustest.Dial(t, bus.Config{URL: c.URL(), Replicas: 3, DuplicateWindow: 100 * time.Millisecond})
+	bustest.Eventually(t, "the streams are there", func() bool { return conn.RepairStreams(t.Context()) == nil && conn.Ready(t.Context()) == nil })
+	return queueOn(t, conn, Options{})
 }
 
 // JOBS and RESULTS have leaders of their own. One that is new answers only when it has all that the one before had confirmed (nats-server
@@ -196,40 +193,35 @@ func TestTheLeadersOfJobsAndResultsMayChangeBetweenTheLooks(t *testing.T) {
 	t.Parallel()
 	b := clusterBus(t, natstest.StartCluster(t))
 	stepDown := func(stream string) {
-		ctx, cancel := context.WithTimeout(t.Context(), callTimeout)
+		ctx, cancel := context.WithTimeout(t.Context(), bus.CallTimeout)
 		defer cancel()
-		_, _ = b.nc.RequestWithContext(ctx, "$JS.API.STREAM.LEADER.STEPDOWN."+stream, nil)
+		_, _ = b.conn.NATS.RequestWithContext(ctx, "$JS.API.STREAM.LEADER.STEPDOWN."+stream, nil)
 	}
 	for i := 1; i <= 6; i++ {
 		j := testJob(i)
-		eventually(t, "the job is published", func() bool {
+		bustest.Eventually(t, "the job is published", func() bool {
 			err := b.Publish(t.Context(), j)
 			if err != nil {
 				_, err = b.Recover(t.Context(), j)
 			}
 			return err == nil
 		})
-		m := take(t, b, j.Topic)
-		eventually(t, "the job is answered", func() bool {
-			token := b.config.Keys.Sign(j.ID)
-			m := nats.NewMsg(b.names.Result(j.ID))
-			m.Data = []byte(succeeded)
-			m.Header.Set(protocol.HeaderToken, token)
-			m.Header.Set(protocol.HeaderMsgID, protocol.ResultMsgID(j.ID, token))
-			_, err := b.js.PublishMsg(t.Context(), m)
+		m := bustest.Take(t, b.conn, j.Topic)
+		bustest.Eventually(t, "the job is answered", func() bool {
+			_, err := b.conn.JetStream.PublishMsg(t.Context(), bustest.Result(b.conn.Names, bustest.Ring(), j.ID, bustest.Succeeded))
 			return err == nil
 		})
 		var election sync.WaitGroup
-		election.Go(func() { stepDown(b.names.ResultsStream()) }) // while the job is acknowledged and looked for
-		eventually(t, "the job is acknowledged", func() bool {
+		election.Go(func() { stepDown(b.conn.Names.ResultsStream()) }) // while the job is acknowledged and looked for
+		bustest.Eventually(t, "the job is acknowledged", func() bool {
 			err := m.DoubleAck(t.Context())
 			return err == nil || errors.Is(err, jetstream.ErrMsgAlreadyAckd)
 		})
 		if i%2 == 0 {
-			stepDown(b.names.JobsStream())
+			stepDown(b.conn.Names.JobsStream())
 		}
 		var got RecoverOutcome
-		eventually(t, "the job is looked up", func() bool {
+		bustest.Eventually(t, "the job is looked up", func() bool {
 			var err error
 			got, err = b.Recover(t.Context(), j)
 			return err == nil
@@ -243,26 +235,25 @@ func TestTheLeadersOfJobsAndResultsMayChangeBetweenTheLooks(t *testing.T) {
 
 // A stream that was made anew gives the sequences of the one before again.
 //
-// mutation: deleteMessage that does not compare the losses deletes the job of another run.
+// mutation: bus.Conn.Delete that does not compare the losses deletes the job of another run.
 func TestWithdrawDoesNotDeleteAnotherJobInAStreamMadeAnew(t *testing.T) {
 	t.Parallel()
-	b := newBus(t, natstest.Start(t))
+	b := newQueue(t, natstest.Start(t))
 	withdrawn, other := testJob(1), testJob(2)
 	publish(t, b, withdrawn)
-	looked(t, b)
+	bustest.Look(t, b.conn)
 	// What Withdraw does, with the loss between its two requests.
-	seen := b.losses.before(b.names.JobsStream())
-	m, err := b.leaderGet(t.Context(), b.names.JobsStream(), getRequest{LastFor: b.names.Job(withdrawn.Topic, withdrawn.ID)})
+	m, err := b.conn.Read(t.Context(), b.conn.Names.JobsStream(), bus.Query{LastFor: b.conn.Names.Job(withdrawn.Topic, withdrawn.ID)})
 	if err != nil || m == nil {
 		t.Fatalf("look: %v, %v", m, err)
 	}
-	recreate(t, b, b.names.JobsStream())
-	looked(t, b)
+	bustest.Recreate(t, b.conn, b.conn.Names.JobsStream())
+	bustest.Look(t, b.conn)
 	publish(t, b, other)
-	if last := streamInfo(t, b, b.names.JobsStream()).State.LastSeq; last != m.Seq {
+	if last := bustest.Info(t, b.conn, b.conn.Names.JobsStream()).State.LastSeq; last != m.Seq {
 		t.Fatalf("the other job has sequence %d, want %d", last, m.Seq)
 	}
-	if err := b.deleteMessage(t.Context(), seen, m.Seq); !errors.Is(err, errStreamLost) {
+	if err := b.conn.Delete(t.Context(), m); !errors.Is(err, bus.ErrStreamLost) {
 		t.Errorf("delete: %v", err)
 	}
 	if err := b.Withdraw(t.Context(), withdrawn.Topic, withdrawn.ID); err != nil {
@@ -276,24 +267,27 @@ func TestWithdrawDoesNotDeleteAnotherJobInAStreamMadeAnew(t *testing.T) {
 // The other job was published before anybody noticed the loss: it may be deleted, and is looked up when the loss is noticed.
 func TestAJobThatAWithdrawalTookInALostStreamIsPublishedAgain(t *testing.T) {
 	t.Parallel()
-	b := newBus(t, natstest.Start(t), tinyWindow)
+	b := newQueue(t, natstest.Start(t), tinyWindow)
 	withdrawn, other := testJob(1), testJob(2)
 	publish(t, b, withdrawn)
-	looked(t, b)
-	seen := b.losses.before(b.names.JobsStream())
-	recreate(t, b, b.names.JobsStream())
-	known := b.Losses() // what the run keeps with its publish
+	bustest.Look(t, b.conn)
+	m, err := b.conn.Read(t.Context(), b.conn.Names.JobsStream(), bus.Query{LastFor: b.conn.Names.Job(withdrawn.Topic, withdrawn.ID)})
+	if err != nil || m == nil || m.Seq != 1 {
+		t.Fatalf("look: %v, %v", m, err)
+	}
+	bustest.Recreate(t, b.conn, b.conn.Names.JobsStream())
+	known := b.conn.Losses() // what the run keeps with its publish
 	if _, err := b.store(t.Context(), other); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.deleteMessage(t.Context(), seen, 1); err != nil && !errors.Is(err, errStreamLost) {
+	if err := b.conn.Delete(t.Context(), m); err != nil && !errors.Is(err, bus.ErrStreamLost) {
 		t.Fatal(err)
 	}
-	looked(t, b)
-	if b.Losses() <= known {
-		t.Fatalf("%d losses, and %d before the publish: nobody would look for the job", b.Losses(), known)
+	bustest.Look(t, b.conn)
+	if b.conn.Losses() <= known {
+		t.Fatalf("%d losses, and %d before the publish: nobody would look for the job", b.conn.Losses(), known)
 	}
-	eventually(t, "the job is there again", func() bool {
+	bustest.Eventually(t, "the job is there again", func() bool {
 		_, err := b.Recover(t.Context(), other)
 		return err == nil && jobsQueued(t, b) == 1
 	})

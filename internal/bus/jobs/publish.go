@@ -1,4 +1,4 @@
-package bus
+package jobs
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -39,63 +40,58 @@ const (
 // Publish puts a job into the queue and waits until it is stored; that the job is there already is success. It makes the
 // topic's consumer if that is unknown, and streams that vanished.
 //
-// ErrInvalidJob, ErrInputTooLarge and ErrDeadlinePassed are final. A *FencedError says that the caller has been taken over from. All else
+// bus.ErrInvalidJob, ErrInputTooLarge and ErrDeadlinePassed are final. A *FencedError says that the caller has been taken over from. All else
 // is a *RetryError of class publish_failed, after which it is open whether the job was stored: the next call for this job must be
 // Recover.
-func (b *Bus) Publish(ctx context.Context, j Job) error {
-	_, err := b.publish(ctx, j)
+func (q *Queue) Publish(ctx context.Context, j Job) error {
+	_, err := q.publish(ctx, j)
 	return err
 }
 
-func (b *Bus) publish(ctx context.Context, j Job) (stored, error) {
-	if err := j.check(b.clock.Now()); err != nil {
+func (q *Queue) publish(ctx context.Context, j Job) (stored, error) {
+	if err := j.check(q.conn.Clock.Now()); err != nil {
 		return 0, err
 	}
-	if err := b.usable(ctx); err != nil {
-		return 0, b.retryable("publish job", err)
+	if err := q.conn.Usable(ctx); err != nil {
+		return 0, q.conn.Retryable("publish job", err)
 	}
-	if err := b.topics.ensure(ctx, j.Topic); err != nil {
+	if err := q.topics.ensure(ctx, j.Topic); err != nil {
 		return 0, err
 	}
-	s, err := b.store(ctx, j)
+	s, err := q.store(ctx, j)
 	if errors.Is(err, jetstream.ErrNoStreamResponse) { // the stream is gone, and its consumers with it
-		b.topics.forget()
-		if err := b.topics.ensure(ctx, j.Topic); err != nil {
+		q.topics.forget()
+		if err := q.topics.ensure(ctx, j.Topic); err != nil {
 			return 0, err
 		}
-		s, err = b.store(ctx, j)
+		s, err = q.store(ctx, j)
 	}
 	if _, fenced := errors.AsType[*FencedError](err); fenced {
 		return 0, err
 	}
 	if err != nil {
-		return 0, b.retryable("publish job", err)
+		return 0, q.conn.Retryable("publish job", err)
 	}
 	return s, nil
 }
 
-func (b *Bus) store(ctx context.Context, j Job) (stored, error) {
-	ctx, cancel := b.bounded(ctx)
-	defer cancel()
+func (q *Queue) store(ctx context.Context, j Job) (stored, error) {
 	opts := []jetstream.PublishOpt{
 		jetstream.WithMsgID(j.ID.String()),
-		jetstream.WithExpectStream(b.names.JobsStream()),
-		jetstream.WithExpectLastSequenceForSubject(j.Epoch, b.names.Dispatch(j.Topic, j.ID)),
+		jetstream.WithExpectLastSequenceForSubject(j.Epoch, q.conn.Names.Dispatch(j.Topic, j.ID)),
 		jetstream.WithRetryAttempts(1),
 	}
 	if !j.Deadline.IsZero() {
-		opts = append(opts, jetstream.WithMsgTTL(timeToLive(j.Deadline.Sub(b.clock.Now()))))
+		opts = append(opts, jetstream.WithMsgTTL(timeToLive(j.Deadline.Sub(q.conn.Clock.Now()))))
 	}
-	before := b.losses.before(b.names.JobsStream())
-	ack, err := b.js.PublishMsg(ctx, b.jobMessage(j), opts...)
+	ack, err := q.conn.Store(ctx, q.conn.Names.JobsStream(), q.jobMessage(j), opts...)
 	switch {
 	case err == nil && ack.Duplicate:
 		return storedForgone, nil
 	case err == nil:
-		b.losses.acked(before, ack.Sequence)
 		return storedNow, nil
 	case wrongSequence(err):
-		return b.refused(ctx, j, err)
+		return q.refused(ctx, j, err)
 	}
 	return 0, err
 }
@@ -105,8 +101,8 @@ func timeToLive(d time.Duration) time.Duration {
 	return max(time.Second, (d + time.Second - 1).Truncate(time.Second))
 }
 
-func (b *Bus) jobMessage(j Job) *nats.Msg {
-	m := nats.NewMsg(b.names.Job(j.Topic, j.ID))
+func (q *Queue) jobMessage(j Job) *nats.Msg {
+	m := nats.NewMsg(q.conn.Names.Job(j.Topic, j.ID))
 	m.Data = j.Input
 	if len(m.Data) == 0 {
 		m.Data = []byte("{}")
@@ -118,8 +114,8 @@ func (b *Bus) jobMessage(j Job) *nats.Msg {
 	m.Header.Set(protocol.HeaderCESource, j.Source)
 	m.Header.Set(protocol.HeaderCESubject, id)
 	m.Header.Set(protocol.HeaderFence, strconv.FormatInt(j.Fence, 10))
-	m.Header.Set(protocol.HeaderReply, b.names.Result(j.ID))
-	m.Header.Set(protocol.HeaderToken, b.keys.sign(j.ID))
+	m.Header.Set(protocol.HeaderReply, q.conn.Names.Result(j.ID))
+	m.Header.Set(protocol.HeaderToken, q.signer.Sign(j.ID))
 	if !j.Deadline.IsZero() {
 		m.Header.Set(protocol.HeaderDeadline, j.Deadline.UTC().Format(time.RFC3339Nano))
 	}
@@ -133,7 +129,7 @@ var topicPattern = regexp.MustCompile(`^[a-z0-9-]+(\.[a-z0-9-]+)*$`)
 
 func checkTopic(topic string) error {
 	if !topicPattern.MatchString(topic) || len(topic) > maxTopicLength {
-		return fmt.Errorf("%w: topic %q", ErrInvalidJob, topic)
+		return fmt.Errorf("%w: topic %q", bus.ErrInvalidJob, topic)
 	}
 	return nil
 }
@@ -144,7 +140,7 @@ func checkNames(topic string, id protocol.JobID) error {
 		return err
 	}
 	if _, err := protocol.ParseJobID(id.String()); err != nil {
-		return fmt.Errorf("%w: %w", ErrInvalidJob, err)
+		return fmt.Errorf("%w: %w", bus.ErrInvalidJob, err)
 	}
 	return nil
 }
@@ -157,7 +153,7 @@ func (j Job) check(now time.Time) error {
 	case len(j.Input) > MaxInputBytes:
 		return fmt.Errorf("%w: %d bytes, at most %d", ErrInputTooLarge, len(j.Input), MaxInputBytes)
 	case len(j.Input) > 0 && !json.Valid(j.Input):
-		return fmt.Errorf("%w: input is not JSON", ErrInvalidJob)
+		return fmt.Errorf("%w: input is not JSON", bus.ErrInvalidJob)
 	case !j.Deadline.IsZero() && !j.Deadline.After(now):
 		return fmt.Errorf("%w: it was %s", ErrDeadlinePassed, j.Deadline.UTC().Format(time.RFC3339))
 	}

@@ -1,4 +1,4 @@
-package bus
+package jobs
 
 import (
 	"bytes"
@@ -15,19 +15,21 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/bustest"
 	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
 // tinyWindow makes the server forget Msg-Ids at once, so that nothing can rest on them.
-func tinyWindow(c *Config) { c.DuplicateWindow = 100 * time.Millisecond }
+func tinyWindow(c *config) { c.DuplicateWindow = 100 * time.Millisecond }
 
 // outliveWindow returns when the stream has forgotten all Msg-Ids that it knew when this was called.
-func outliveWindow(t *testing.T, b *Bus) {
+func outliveWindow(t *testing.T, b *Queue) {
 	t.Helper()
 	probe := fmt.Sprintf("probe-%d", time.Now().UnixNano())
 	try := func() bool {
-		ack, err := b.js.Publish(t.Context(), "syncopate.jobs.probe.p.p.p.p", nil, jetstream.WithMsgID(probe))
+		ack, err := b.conn.JetStream.Publish(t.Context(), "syncopate.jobs.probe.p.p.p.p", nil, jetstream.WithMsgID(probe))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -36,8 +38,8 @@ func outliveWindow(t *testing.T, b *Bus) {
 	if !try() {
 		t.Fatal("the first probe is a duplicate")
 	}
-	eventually(t, "the duplicate window is over", try)
-	stream, err := b.js.Stream(t.Context(), b.names.JobsStream())
+	bustest.Eventually(t, "the duplicate window is over", try)
+	stream, err := b.conn.JetStream.Stream(t.Context(), b.conn.Names.JobsStream())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,10 +48,10 @@ func outliveWindow(t *testing.T, b *Bus) {
 	}
 }
 
-func jobsQueued(t *testing.T, b *Bus) int {
+func jobsQueued(t *testing.T, b *Queue) int {
 	t.Helper()
 	n := 0
-	for subject, msgs := range streamInfo(t, b, b.names.JobsStream()).State.Subjects {
+	for subject, msgs := range bustest.Info(t, b.conn, b.conn.Names.JobsStream()).State.Subjects {
 		if !strings.Contains(subject, "._fence.") {
 			n += int(msgs)
 		}
@@ -57,7 +59,7 @@ func jobsQueued(t *testing.T, b *Bus) int {
 	return n
 }
 
-func publish(t *testing.T, b *Bus, j Job) {
+func publish(t *testing.T, b *Queue, j Job) {
 	t.Helper()
 	if err := b.Publish(t.Context(), j); err != nil {
 		t.Fatalf("publish %s: %v", j.ID, err)
@@ -66,12 +68,12 @@ func publish(t *testing.T, b *Bus, j Job) {
 
 func TestAWorkerGetsAllThatItNeeds(t *testing.T) {
 	t.Parallel()
-	b := newBus(t, natstest.Start(t))
+	b := newQueue(t, natstest.Start(t))
 	j := testJob(1)
 	j.Deadline = time.Now().Add(time.Hour)
 	publish(t, b, j)
 
-	m := take(t, b, j.Topic)
+	m := bustest.Take(t, b.conn, j.Topic)
 	h := m.Headers()
 	got := map[string]string{}
 	for _, name := range []string{
@@ -83,7 +85,7 @@ func TestAWorkerGetsAllThatItNeeds(t *testing.T) {
 	want := map[string]string{
 		protocol.HeaderMsgID: "run-1/fetch/-/1", protocol.HeaderCEID: "run-1/fetch/-/1", protocol.HeaderCEType: protocol.CETypeJob,
 		protocol.HeaderCESource: "/runs/test", protocol.HeaderFence: "7",
-		protocol.HeaderReply: b.names.Result(j.ID), protocol.HeaderToken: b.config.Keys.Sign(j.ID),
+		protocol.HeaderReply: b.conn.Names.Result(j.ID), protocol.HeaderToken: bustest.Ring().Sign(j.ID),
 		protocol.HeaderDeadline: j.Deadline.UTC().Format(time.RFC3339Nano),
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -92,7 +94,7 @@ func TestAWorkerGetsAllThatItNeeds(t *testing.T) {
 	if string(m.Data()) != `{"n":1}` {
 		t.Errorf("body is %s", m.Data())
 	}
-	info, err := b.js.Consumer(t.Context(), b.names.JobsStream(), "web_fetch")
+	info, err := b.conn.JetStream.Consumer(t.Context(), b.conn.Names.JobsStream(), "web_fetch")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,20 +106,20 @@ func TestAWorkerGetsAllThatItNeeds(t *testing.T) {
 // mutation: without WithExpectLastSequencePerSubject the last two cases store two jobs.
 func TestPublishingTwiceQueuesOneJob(t *testing.T) {
 	t.Parallel()
-	for name, between := range map[string]func(*testing.T, *natstest.Server, *Bus){
-		"at once": func(*testing.T, *natstest.Server, *Bus) {},
-		"after the duplicate window": func(t *testing.T, _ *natstest.Server, b *Bus) {
+	for name, between := range map[string]func(*testing.T, *natstest.Server, *Queue){
+		"at once": func(*testing.T, *natstest.Server, *Queue) {},
+		"after the duplicate window": func(t *testing.T, _ *natstest.Server, b *Queue) {
 			outliveWindow(t, b)
 		},
-		"after a restart of the server and the duplicate window": func(t *testing.T, s *natstest.Server, b *Bus) {
+		"after a restart of the server and the duplicate window": func(t *testing.T, s *natstest.Server, b *Queue) {
 			s.Restart()
-			eventually(t, "the bus is ready again", func() bool { return b.Ready(t.Context()) == nil })
+			bustest.Eventually(t, "the bus is ready again", func() bool { return b.conn.Ready(t.Context()) == nil })
 			outliveWindow(t, b)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := natstest.Start(t)
-			b := newBus(t, s, tinyWindow)
+			b := newQueue(t, s, tinyWindow)
 			publish(t, b, testJob(1))
 			between(t, s, b)
 			publish(t, b, testJob(1))
@@ -130,7 +132,7 @@ func TestPublishingTwiceQueuesOneJob(t *testing.T) {
 
 func TestAJobLeavesTheQueueAtItsDeadline(t *testing.T) {
 	t.Parallel()
-	b := newBus(t, natstest.Start(t))
+	b := newQueue(t, natstest.Start(t))
 	j := testJob(1)
 	j.Deadline = time.Now().Add(200 * time.Millisecond) // JetStream counts whole seconds
 	publish(t, b, j)
@@ -138,7 +140,7 @@ func TestAJobLeavesTheQueueAtItsDeadline(t *testing.T) {
 		t.Fatalf("%d jobs are queued, want 1", n)
 	}
 	// mutation: without WithMsgTTL the job stays.
-	eventually(t, "the job is gone", func() bool { return jobsQueued(t, b) == 0 })
+	bustest.Eventually(t, "the job is gone", func() bool { return jobsQueued(t, b) == 0 })
 }
 
 func TestTimeToLiveIsRoundedUpToWholeSeconds(t *testing.T) {
@@ -153,7 +155,7 @@ func TestTimeToLiveIsRoundedUpToWholeSeconds(t *testing.T) {
 }
 
 func TestAThousandJobsFromConcurrentCallersAreQueuedQuickly(t *testing.T) {
-	b := newBus(t, natstest.Start(t))
+	b := newQueue(t, natstest.Start(t))
 	start := time.Now()
 	const callers, each = 50, 20
 	var wg sync.WaitGroup
@@ -183,17 +185,17 @@ func TestAThousandJobsFromConcurrentCallersAreQueuedQuickly(t *testing.T) {
 
 func TestPublishRefusesWhatCannotBeAJob(t *testing.T) {
 	t.Parallel()
-	b := newBus(t, natstest.Start(t))
+	b := newQueue(t, natstest.Start(t))
 	change := func(f func(*Job)) Job { j := testJob(1); f(&j); return j }
 	for name, c := range map[string]struct {
 		job  Job
 		want error
 	}{
-		"a topic with a wildcard":    {change(func(j *Job) { j.Topic = "a.*" }), ErrInvalidJob},
-		"an empty word in a topic":   {change(func(j *Job) { j.Topic = "a..b" }), ErrInvalidJob},
-		"a run UID with a dot":       {change(func(j *Job) { j.ID.RunUID = "a.b" }), ErrInvalidJob},
-		"attempt 0":                  {change(func(j *Job) { j.ID.Attempt = 0 }), ErrInvalidJob},
-		"an input that is not JSON":  {change(func(j *Job) { j.Input = json.RawMessage("{") }), ErrInvalidJob},
+		"a topic with a wildcard":    {change(func(j *Job) { j.Topic = "a.*" }), bus.ErrInvalidJob},
+		"an empty word in a topic":   {change(func(j *Job) { j.Topic = "a..b" }), bus.ErrInvalidJob},
+		"a run UID with a dot":       {change(func(j *Job) { j.ID.RunUID = "a.b" }), bus.ErrInvalidJob},
+		"attempt 0":                  {change(func(j *Job) { j.ID.Attempt = 0 }), bus.ErrInvalidJob},
+		"an input that is not JSON":  {change(func(j *Job) { j.Input = json.RawMessage("{") }), bus.ErrInvalidJob},
 		"an input above the limit":   {change(func(j *Job) { j.Input = bytes.Repeat([]byte("1"), MaxInputBytes+1) }), ErrInputTooLarge},
 		"a deadline that has passed": {change(func(j *Job) { j.Deadline = time.Now().Add(-time.Second) }), ErrDeadlinePassed},
 	} {
@@ -202,7 +204,7 @@ func TestPublishRefusesWhatCannotBeAJob(t *testing.T) {
 			if !errors.Is(err, c.want) {
 				t.Errorf("got %v, want %v", err, c.want)
 			}
-			if _, ok := errors.AsType[*RetryError](err); ok {
+			if _, ok := errors.AsType[*bus.RetryError](err); ok {
 				t.Errorf("%v asks for a retry, which cannot help", err)
 			}
 		})
@@ -211,11 +213,11 @@ func TestPublishRefusesWhatCannotBeAJob(t *testing.T) {
 
 func wantRetry(t *testing.T, err, cause error) {
 	t.Helper()
-	var retry *RetryError
+	var retry *bus.RetryError
 	if !errors.Is(err, cause) || !errors.As(err, &retry) {
-		t.Fatalf("got %v, want a *RetryError that wraps %v", err, cause)
+		t.Fatalf("got %v, want a *bus.RetryError that wraps %v", err, cause)
 	}
-	if retry.RetryDelay() <= 0 || retry.RetryClass() != ClassPublishFailed {
+	if retry.RetryDelay() <= 0 || retry.RetryClass() != bus.ClassPublishFailed {
 		t.Errorf("delay %s, class %q", retry.RetryDelay(), retry.RetryClass())
 	}
 }
@@ -223,37 +225,37 @@ func wantRetry(t *testing.T, err, cause error) {
 func TestAMessageAboveTheServersLimitIsATypedError(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t, func(o *server.Options) { o.MaxPayload = 16 << 10 })
-	b := newBus(t, s)
+	b := newQueue(t, s)
 	j := testJob(1)
 	j.Input, _ = json.Marshal(map[string]string{"text": string(bytes.Repeat([]byte("x"), 20<<10))})
-	wantRetry(t, b.Publish(t.Context(), j), ErrMaxPayload)
+	wantRetry(t, b.Publish(t.Context(), j), bus.ErrMaxPayload)
 }
 
 // mutation: a reconnect buffer and no checks of the connection make this fail: each call waits for its time-out.
 func TestEveryCallFailsAtOnceWhileNATSIsAway(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
-	b := newBus(t, s)
+	b := newQueue(t, s)
 	publish(t, b, testJob(1))
 	s.Shutdown()
-	eventually(t, "the bus is not connected", func() bool { return !b.connected() })
+	bustest.Eventually(t, "the bus is not connected", func() bool { return !b.conn.Connected() })
 	start := time.Now()
 	for name, call := range map[string]func(context.Context) error{
-		"EnsureStreams": b.EnsureStreams,
-		"Ready":         b.Ready,
+		"EnsureStreams": b.conn.EnsureStreams,
+		"Ready":         b.conn.Ready,
 		"Publish":       func(ctx context.Context) error { return b.Publish(ctx, testJob(2)) },
 		"Recover":       func(ctx context.Context) error { _, err := b.Recover(ctx, testJob(2)); return err },
-		"Withdraw":      func(ctx context.Context) error { return b.Withdraw(ctx, "web.fetch", jobID(1)) },
+		"Withdraw":      func(ctx context.Context) error { return b.Withdraw(ctx, "web.fetch", bustest.JobID(1)) },
 		"Cancel":        func(ctx context.Context) error { return b.Cancel(ctx, "run-1", nil) },
-		"QueuedJobs":    func(ctx context.Context) error { _, err := b.QueuedJobs(ctx); return err },
+		"List":          func(ctx context.Context) error { _, err := b.List(ctx); return err },
 	} {
-		t.Run(name, func(t *testing.T) { wantRetry(t, call(t.Context()), ErrUnreachable) })
+		t.Run(name, func(t *testing.T) { wantRetry(t, call(t.Context()), bus.ErrUnreachable) })
 	}
-	if took := time.Since(start); took > callTimeout {
+	if took := time.Since(start); took > bus.CallTimeout {
 		t.Errorf("all calls together took %s", took)
 	}
 	s.Restart()
-	eventually(t, "the bus is ready again", func() bool { return b.Ready(t.Context()) == nil })
+	bustest.Eventually(t, "the bus is ready again", func() bool { return b.conn.Ready(t.Context()) == nil })
 	if n := jobsQueued(t, b); n != 1 { // mutation: a reconnect buffer lets the failed publish through later
 		t.Errorf("%d jobs are queued, want the one from before", n)
 	}
@@ -264,47 +266,50 @@ func TestConnectDoesNotNeedNATS(t *testing.T) {
 	s := natstest.Start(t)
 	url := s.URL()
 	s.Shutdown()
-	b, err := Connect(t.Context(), Config{URL: url, Keys: Keyring{Current: testKey}})
+	conn, err := bus.Connect(t.Context(), bus.Config{URL: url})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer b.Close(context.WithoutCancel(t.Context()))
-	wantRetry(t, b.Publish(t.Context(), testJob(1)), ErrUnreachable)
+	defer conn.Close(context.WithoutCancel(t.Context()))
+	b := queueOn(t, conn, Options{})
+	wantRetry(t, b.Publish(t.Context(), testJob(1)), bus.ErrUnreachable)
 	s.Restart()
-	eventually(t, "a job can be published", func() bool { return b.Publish(t.Context(), testJob(1)) == nil })
+	bustest.Eventually(t, "a job can be published", func() bool { return b.Publish(t.Context(), testJob(1)) == nil })
 }
 
-// mutation: no repairStreams in ensureJobConsumer, or no forget in publish, makes one of the cases fail.
+// mutation: no RepairStreams in topics.create, or no forget in publish, makes one of the cases fail.
 func TestWhatVanishedIsMadeAgainByTheNextPublish(t *testing.T) {
 	t.Parallel()
-	for name, destroy := range map[string]func(context.Context, *Bus) error{
-		"the topic's consumer": func(ctx context.Context, b *Bus) error {
+	for name, destroy := range map[string]func(context.Context, *Queue) error{
+		"the topic's consumer": func(ctx context.Context, b *Queue) error {
 			b.topics.recheck = 0 // as if a minute had passed
-			return b.js.DeleteConsumer(ctx, b.names.JobsStream(), "web_fetch")
+			return b.conn.JetStream.DeleteConsumer(ctx, b.conn.Names.JobsStream(), "web_fetch")
 		},
-		"the stream": func(ctx context.Context, b *Bus) error { return b.js.DeleteStream(ctx, b.names.JobsStream()) },
+		"the stream": func(ctx context.Context, b *Queue) error {
+			return b.conn.JetStream.DeleteStream(ctx, b.conn.Names.JobsStream())
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBus(t, natstest.Start(t))
+			b := newQueue(t, natstest.Start(t))
 			publish(t, b, testJob(1))
 			if err := destroy(t.Context(), b); err != nil {
 				t.Fatal(err)
 			}
 			publish(t, b, testJob(2))
-			take(t, b, "web.fetch")
+			bustest.Take(t, b.conn, "web.fetch")
 		})
 	}
 }
 
 func TestTopicsWithCommonWordsAreApart(t *testing.T) {
 	t.Parallel()
-	b := newBus(t, natstest.Start(t))
+	b := newQueue(t, natstest.Start(t))
 	short, long := testJob(1), testJob(2)
 	short.Topic, long.Topic = "a", "a.b"
 	publish(t, b, short)
 	publish(t, b, long)
 	for topic, want := range map[string]string{"a": "run-1/fetch/-/1", "a.b": "run-2/fetch/-/1"} {
-		if got := take(t, b, topic).Headers().Get(protocol.HeaderMsgID); got != want {
+		if got := bustest.Take(t, b.conn, topic).Headers().Get(protocol.HeaderMsgID); got != want {
 			t.Errorf("topic %s gave %s, want %s", topic, got, want)
 		}
 	}

@@ -1,4 +1,4 @@
-package bus
+package jobs
 
 import (
 	"errors"
@@ -11,15 +11,17 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/bustest"
 	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
 // finish does the job as a worker does: result first, then the ack of the job.
-func finish(t *testing.T, b *Bus, j Job) {
+func finish(t *testing.T, b *Queue, j Job) {
 	t.Helper()
-	m := take(t, b, j.Topic)
-	answer(t, b, j.ID, succeeded)
+	m := bustest.Take(t, b.conn, j.Topic)
+	bustest.Answer(t, b.conn, j.ID, bustest.Succeeded)
 	if err := m.DoubleAck(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -29,59 +31,59 @@ func TestRecoverPublishesOnlyWhatIsNowhere(t *testing.T) {
 	t.Parallel()
 	j := testJob(1)
 	for name, c := range map[string]struct {
-		before func(*testing.T, *natstest.Server, *Bus)
+		before func(*testing.T, *natstest.Server, *Queue)
 		want   RecoverOutcome
 		queued int
 	}{
 		"a job that was never published is published": {
-			before: func(*testing.T, *natstest.Server, *Bus) {}, want: Published, queued: 1,
+			before: func(*testing.T, *natstest.Server, *Queue) {}, want: Published, queued: 1,
 		},
 		"a job that waits is left alone": { // mutation: no look into JOBS still passes thanks to the expected sequence; both gone fails
-			before: func(t *testing.T, _ *natstest.Server, b *Bus) { publish(t, b, j) }, want: Queued, queued: 1,
+			before: func(t *testing.T, _ *natstest.Server, b *Queue) { publish(t, b, j) }, want: Queued, queued: 1,
 		},
 		"a job that a worker has and started is left alone": {
-			before: func(t *testing.T, _ *natstest.Server, b *Bus) {
+			before: func(t *testing.T, _ *natstest.Server, b *Queue) {
 				publish(t, b, j)
-				take(t, b, j.Topic)
-				answer(t, b, j.ID, `{"status":"Started"}`)
+				bustest.Take(t, b.conn, j.Topic)
+				bustest.Answer(t, b.conn, j.ID, `{"status":"Started"}`)
 			}, want: Queued, queued: 1,
 		},
 		"a job that JOBS lost while its worker was at it is published again": { // mutation: Started taken for an answer makes this fail
-			before: func(t *testing.T, _ *natstest.Server, b *Bus) {
+			before: func(t *testing.T, _ *natstest.Server, b *Queue) {
 				publish(t, b, j)
-				take(t, b, j.Topic)
-				answer(t, b, j.ID, `{"status":"Started"}`)
+				bustest.Take(t, b.conn, j.Topic)
+				bustest.Answer(t, b.conn, j.ID, `{"status":"Started"}`)
 				if err := b.Withdraw(t.Context(), j.Topic, j.ID); err != nil {
 					t.Fatal(err)
 				}
 			}, want: Published, queued: 1,
 		},
 		"a job that was started and is finished is not given to a second worker": {
-			before: func(t *testing.T, _ *natstest.Server, b *Bus) {
+			before: func(t *testing.T, _ *natstest.Server, b *Queue) {
 				publish(t, b, j)
-				answer(t, b, j.ID, `{"status":"Started"}`)
-				publishRaw(t, b, b.names.Result(j.ID), "no result", protocol.HeaderToken, b.config.Keys.Sign(j.ID))
-				if err := take(t, b, j.Topic).DoubleAck(t.Context()); err != nil {
+				bustest.Answer(t, b.conn, j.ID, `{"status":"Started"}`)
+				bustest.PublishRaw(t, b.conn, b.conn.Names.Result(j.ID), "no result", protocol.HeaderToken, bustest.Ring().Sign(j.ID))
+				if err := bustest.Take(t, b.conn, j.Topic).DoubleAck(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 			}, want: Answered, queued: 0,
 		},
 		"a finished job is not given to a second worker": { // mutation: no look into RESULTS makes this fail
-			before: func(t *testing.T, _ *natstest.Server, b *Bus) {
+			before: func(t *testing.T, _ *natstest.Server, b *Queue) {
 				publish(t, b, j)
 				finish(t, b, j)
 			}, want: Answered, queued: 0,
 		},
 		"a finished job is not given to a second worker after a restart": {
-			before: func(t *testing.T, s *natstest.Server, b *Bus) {
+			before: func(t *testing.T, s *natstest.Server, b *Queue) {
 				publish(t, b, j)
 				finish(t, b, j)
 				s.Restart()
-				eventually(t, "the bus is ready again", func() bool { return b.Ready(t.Context()) == nil })
+				bustest.Eventually(t, "the bus is ready again", func() bool { return b.conn.Ready(t.Context()) == nil })
 			}, want: Answered, queued: 0,
 		},
 		"a job that left the queue without a result is published again": {
-			before: func(t *testing.T, _ *natstest.Server, b *Bus) {
+			before: func(t *testing.T, _ *natstest.Server, b *Queue) {
 				publish(t, b, j)
 				if err := b.Withdraw(t.Context(), j.Topic, j.ID); err != nil {
 					t.Fatal(err)
@@ -89,21 +91,21 @@ func TestRecoverPublishesOnlyWhatIsNowhere(t *testing.T) {
 			}, want: Published, queued: 1,
 		},
 		"a forged result does not keep a job from its worker": { // mutation: no check of the token in jobAnswered makes this fail
-			before: func(t *testing.T, _ *natstest.Server, b *Bus) {
-				publishRaw(t, b, b.names.Result(j.ID), succeeded, protocol.HeaderToken, "k1.forged")
+			before: func(t *testing.T, _ *natstest.Server, b *Queue) {
+				bustest.PublishRaw(t, b.conn, b.conn.Names.Result(j.ID), bustest.Succeeded, protocol.HeaderToken, "k1.forged")
 			}, want: Published, queued: 1,
 		},
 		"a result behind forged ones counts": { // mutation: looking at the first message only makes this fail
-			before: func(t *testing.T, _ *natstest.Server, b *Bus) {
-				publishRaw(t, b, b.names.Result(j.ID), succeeded)
-				answer(t, b, j.ID, succeeded)
-				publishRaw(t, b, b.names.Result(j.ID), succeeded)
+			before: func(t *testing.T, _ *natstest.Server, b *Queue) {
+				bustest.PublishRaw(t, b.conn, b.conn.Names.Result(j.ID), bustest.Succeeded)
+				bustest.Answer(t, b.conn, j.ID, bustest.Succeeded)
+				bustest.PublishRaw(t, b.conn, b.conn.Names.Result(j.ID), bustest.Succeeded)
 			}, want: Answered, queued: 0,
 		},
 		"a vanished stream is made again": {
-			before: func(t *testing.T, _ *natstest.Server, b *Bus) {
-				for _, s := range []string{b.names.JobsStream(), b.names.ResultsStream()} {
-					if err := b.js.DeleteStream(t.Context(), s); err != nil {
+			before: func(t *testing.T, _ *natstest.Server, b *Queue) {
+				for _, s := range []string{b.conn.Names.JobsStream(), b.conn.Names.ResultsStream()} {
+					if err := b.conn.JetStream.DeleteStream(t.Context(), s); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -112,10 +114,10 @@ func TestRecoverPublishesOnlyWhatIsNowhere(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := natstest.Start(t)
-			b := newBus(t, s, tinyWindow)
+			b := newQueue(t, s, tinyWindow)
 			c.before(t, s, b)
 			var got RecoverOutcome
-			eventually(t, "the job is recovered", func() bool {
+			bustest.Eventually(t, "the job is recovered", func() bool {
 				var err error
 				if got, err = b.Recover(t.Context(), j); err != nil && !errors.Is(err, ErrRecentlyGone) {
 					t.Fatal(err)
@@ -136,9 +138,9 @@ func TestRecoverPublishesOnlyWhatIsNowhere(t *testing.T) {
 // mutation: the looks in the other order make this fail.
 func TestRecoverLooksIntoJobsBeforeResults(t *testing.T) {
 	t.Parallel()
-	b := newBus(t, natstest.Start(t))
+	b := newQueue(t, natstest.Start(t))
 	seen := make(chan *nats.Msg, 10)
-	sub, err := b.nc.ChanSubscribe("$JS.API.STREAM.MSG.GET.*", seen)
+	sub, err := b.conn.NATS.ChanSubscribe("$JS.API.STREAM.MSG.GET.*", seen)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +149,7 @@ func TestRecoverLooksIntoJobsBeforeResults(t *testing.T) {
 		t.Fatal(err)
 	}
 	var order []string
-	for _, m := range receive(t, "reads", seen, 2) {
+	for _, m := range bustest.Receive(t, "reads", seen, 2) {
 		order = append(order, m.Subject)
 	}
 	want := []string{"$JS.API.STREAM.MSG.GET.SYNCOPATE_JOBS", "$JS.API.STREAM.MSG.GET.SYNCOPATE_RESULTS"}
@@ -159,9 +161,9 @@ func TestRecoverLooksIntoJobsBeforeResults(t *testing.T) {
 // mutation: taking a duplicate for stored makes this fail: the run would wait for a job that is nowhere.
 func TestRecoverDoesNotTakeAForgottenJobForQueued(t *testing.T) {
 	t.Parallel()
-	b := newBus(t, natstest.Start(t)) // the window is 2 min
+	b := newQueue(t, natstest.Start(t)) // the window is 2 min
 	publish(t, b, testJob(1))
-	if err := b.Withdraw(t.Context(), "web.fetch", jobID(1)); err != nil {
+	if err := b.Withdraw(t.Context(), "web.fetch", bustest.JobID(1)); err != nil {
 		t.Fatal(err)
 	}
 	outcome, err := b.Recover(t.Context(), testJob(1))
@@ -173,8 +175,8 @@ func TestRecoverDoesNotTakeAForgottenJobForQueued(t *testing.T) {
 
 func TestWithdrawTakesTheRightJobs(t *testing.T) {
 	t.Parallel()
-	setup := func(t *testing.T) *Bus {
-		b := newBus(t, natstest.Start(t))
+	setup := func(t *testing.T) *Queue {
+		b := newQueue(t, natstest.Start(t))
 		for _, topic := range []string{"web", "web.fetch", "gpu"} {
 			for _, run := range []int{1, 2} {
 				j := testJob(run)
@@ -184,8 +186,8 @@ func TestWithdrawTakesTheRightJobs(t *testing.T) {
 		}
 		return b
 	}
-	subjects := func(t *testing.T, b *Bus) (all []string) {
-		for s := range streamInfo(t, b, b.names.JobsStream()).State.Subjects {
+	subjects := func(t *testing.T, b *Queue) (all []string) {
+		for s := range bustest.Info(t, b.conn, b.conn.Names.JobsStream()).State.Subjects {
 			all = append(all, s)
 		}
 		slices.Sort(all)
@@ -211,10 +213,10 @@ func TestWithdrawTakesTheRightJobs(t *testing.T) {
 		b := setup(t)
 		for _, err := range []error{
 			b.Withdraw(t.Context(), "web", protocol.JobID{RunUID: "*", Step: "a", Item: "-", Attempt: 1}),
-			b.Withdraw(t.Context(), "*", jobID(1)), b.Cancel(t.Context(), ">", nil),
+			b.Withdraw(t.Context(), "*", bustest.JobID(1)), b.Cancel(t.Context(), ">", nil),
 		} {
-			if !errors.Is(err, ErrInvalidJob) {
-				t.Errorf("got %v, want ErrInvalidJob", err)
+			if !errors.Is(err, bus.ErrInvalidJob) {
+				t.Errorf("got %v, want bus.ErrInvalidJob", err)
 			}
 		}
 	})
@@ -222,9 +224,9 @@ func TestWithdrawTakesTheRightJobs(t *testing.T) {
 
 func TestCancelTellsTheWorkers(t *testing.T) {
 	t.Parallel()
-	b := newBus(t, natstest.Start(t))
+	b := newQueue(t, natstest.Start(t))
 	got := make(chan *nats.Msg, 10)
-	sub, err := b.nc.ChanSubscribe(b.names.Control("*"), got)
+	sub, err := b.conn.NATS.ChanSubscribe(b.conn.Names.Control("*"), got)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,11 +234,11 @@ func TestCancelTellsTheWorkers(t *testing.T) {
 	if err := b.Cancel(t.Context(), "run-1", nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Cancel(t.Context(), "run-2", []protocol.JobID{jobID(2)}); err != nil {
+	if err := b.Cancel(t.Context(), "run-2", []protocol.JobID{bustest.JobID(2)}); err != nil {
 		t.Fatal(err)
 	}
 	var bodies []string
-	for _, m := range receive(t, "control messages", got, 2) {
+	for _, m := range bustest.Receive(t, "control messages", got, 2) {
 		bodies = append(bodies, m.Subject+" "+string(m.Data))
 	}
 	want := []string{
@@ -248,9 +250,9 @@ func TestCancelTellsTheWorkers(t *testing.T) {
 	}
 }
 
-func TestQueuedJobsListsWhatIsInTheQueue(t *testing.T) {
+func TestListHasWhatIsInTheQueue(t *testing.T) {
 	t.Parallel()
-	b := newBus(t, natstest.Start(t))
+	b := newQueue(t, natstest.Start(t))
 	var want []QueuedJob
 	for step, topic := range map[string]string{"fetch": "web.fetch", "train": "gpu"} {
 		j := testJob(1)
@@ -258,8 +260,8 @@ func TestQueuedJobsListsWhatIsInTheQueue(t *testing.T) {
 		publish(t, b, j)
 		want = append(want, QueuedJob{Topic: topic, ID: j.ID})
 	}
-	publishRaw(t, b, "syncopate.jobs.odd", "x")
-	got, err := b.QueuedJobs(t.Context())
+	bustest.PublishRaw(t, b.conn, "syncopate.jobs.odd", "x")
+	got, err := b.List(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -275,10 +277,10 @@ func TestQueuedJobsListsWhatIsInTheQueue(t *testing.T) {
 // of the subject makes this fail, since the server then forgets that queue until the job's AckWait is over.
 func TestWithdrawingAJobDelaysNoOther(t *testing.T) {
 	t.Parallel()
-	b := newBus(t, natstest.Start(t))
+	b := newQueue(t, natstest.Start(t))
 	publish(t, b, testJob(1))
 	publish(t, b, testJob(2))
-	c, err := b.js.Consumer(t.Context(), b.names.JobsStream(), protocol.Durable("web.fetch"))
+	c, err := b.conn.JetStream.Consumer(t.Context(), b.conn.Names.JobsStream(), protocol.Durable("web.fetch"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -295,10 +297,10 @@ func TestWithdrawingAJobDelaysNoOther(t *testing.T) {
 	if err := first.Nak(); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.nc.Flush(); err != nil {
+	if err := b.conn.NATS.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Withdraw(t.Context(), "web.fetch", jobID(2)); err != nil {
+	if err := b.Withdraw(t.Context(), "web.fetch", bustest.JobID(2)); err != nil {
 		t.Fatal(err)
 	}
 	if again := take(); again.Subject() != first.Subject() {

@@ -1,4 +1,4 @@
-package bus
+package jobs
 
 import (
 	"errors"
@@ -8,6 +8,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/bustest"
 	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
 )
 
@@ -21,12 +23,12 @@ func jobOf(topic string, n int) Job {
 //
 // mutations: no bound, or one that refuses topics that are there already, makes this fail.
 func TestTopicsAreBounded(t *testing.T) {
-	b := newBus(t, natstest.Start(t), func(c *Config) { c.MaxTopics = 3 })
+	b := newQueue(t, natstest.Start(t), func(c *config) { c.MaxTopics = 3 })
 	refused := 0
 	for n := range 6 {
 		switch err := b.Publish(t.Context(), jobOf(fmt.Sprint("made.up-", n), n)); {
 		case errors.Is(err, ErrTooManyTopics):
-			if retry, ok := errors.AsType[*RetryError](err); !ok || retry.Delay <= 0 {
+			if retry, ok := errors.AsType[*bus.RetryError](err); !ok || retry.Delay <= 0 {
 				t.Errorf("does not say when to retry: %v", err)
 			}
 			refused++
@@ -34,7 +36,7 @@ func TestTopicsAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	info := streamInfo(t, b, b.names.JobsStream())
+	info := bustest.Info(t, b.conn, b.conn.Names.JobsStream())
 	if refused != 3 || info.State.Consumers != 3 || info.State.Msgs != 3 {
 		t.Errorf("%d topics refused, %d consumers and %d jobs, want 3 of each", refused, info.State.Consumers, info.State.Msgs)
 	}
@@ -42,7 +44,7 @@ func TestTopicsAreBounded(t *testing.T) {
 	if err := b.Publish(t.Context(), jobOf("made.up-0", 10)); err != nil {
 		t.Errorf("a topic that is there: %v", err)
 	}
-	if err := b.js.DeleteConsumer(t.Context(), b.names.JobsStream(), b.jobConsumerConfig("made.up-1").Durable); err != nil {
+	if err := b.conn.JetStream.DeleteConsumer(t.Context(), b.conn.Names.JobsStream(), b.topics.config("made.up-1").Durable); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.Publish(t.Context(), jobOf("made.up-5", 5)); err != nil {
@@ -57,14 +59,14 @@ func TestTopicsAreBounded(t *testing.T) {
 //
 // mutation: Workers that binds to the consumer by creating it makes this fail.
 func TestALookDoesNotKeepATopicAlive(t *testing.T) {
-	b := newBus(t, natstest.Start(t), func(c *Config) { c.TopicInactivity = time.Second })
+	b := newQueue(t, natstest.Start(t), func(c *config) { c.TopicInactivity = time.Second })
 	if err := b.Publish(t.Context(), testJob(1)); err != nil {
 		t.Fatal(err)
 	}
 	if w, err := b.Workers(t.Context(), "web.fetch"); err != nil || !w.Exists {
 		t.Fatalf("%+v, %v", w, err)
 	}
-	eventually(t, "the consumer is gone, though it is looked at every 10 ms", func() bool {
+	bustest.Eventually(t, "the consumer is gone, though it is looked at every 10 ms", func() bool {
 		w, err := b.Workers(t.Context(), "web.fetch")
 		return err == nil && !w.Exists
 	})

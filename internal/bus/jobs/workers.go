@@ -1,4 +1,4 @@
-package bus
+package jobs
 
 import (
 	"context"
@@ -46,22 +46,22 @@ type Workers struct {
 }
 
 // Workers asks the server about the workers of a topic, at most for as long as ctx lasts. That there is no consumer, or no stream, is an
-// answer. Errors: ErrInvalidJob, *RetryError; the latter says nothing of the workers.
-func (b *Bus) Workers(ctx context.Context, topic string) (Workers, error) {
+// answer. Errors: bus.ErrInvalidJob, *RetryError; the latter says nothing of the workers.
+func (q *Queue) Workers(ctx context.Context, topic string) (Workers, error) {
 	if err := checkTopic(topic); err != nil {
 		return Workers{}, err
 	}
-	if err := b.usable(ctx); err != nil {
-		return Workers{}, b.retryable("ask about workers of "+topic, err)
+	if err := q.conn.Usable(ctx); err != nil {
+		return Workers{}, q.conn.Retryable("ask about workers of "+topic, err)
 	}
-	ctx, cancel := b.bounded(ctx)
+	ctx, cancel := q.conn.Bounded(ctx)
 	defer cancel()
-	c, err := b.js.Consumer(ctx, b.names.JobsStream(), protocol.Durable(topic))
+	c, err := q.conn.JetStream.Consumer(ctx, q.conn.Names.JobsStream(), protocol.Durable(topic))
 	switch {
 	case errors.Is(err, jetstream.ErrConsumerNotFound), errors.Is(err, jetstream.ErrStreamNotFound):
 		return Workers{}, nil
 	case err != nil:
-		return Workers{}, b.retryable("ask about workers of "+topic, err)
+		return Workers{}, q.conn.Retryable("ask about workers of "+topic, err)
 	}
 	return workersOf(c.CachedInfo()), nil
 }

@@ -1,4 +1,4 @@
-package bus
+package jobs
 
 import (
 	"context"
@@ -11,6 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/nats-io/nats.go"
 
+	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/bustest"
 	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 	"github.com/syncopate-dev/syncopate/pkg/worker"
@@ -22,17 +24,17 @@ const jobsTopic = "web.fetch"
 type shift struct {
 	*testing.T
 	server *natstest.Server
-	bus    *Bus
+	bus    *Queue
 }
 
 // newShift makes the consumer of the topic before the bus does, so that its AckWait is short, and publishes jobs 1 to n.
-func newShift(t *testing.T, n int, adjust ...func(*Config)) *shift {
+func newShift(t *testing.T, n int, adjust ...func(*config)) *shift {
 	t.Helper()
 	s := &shift{T: t, server: natstest.Start(t)}
-	s.bus = newBus(t, s.server, adjust...)
-	c := s.bus.jobConsumerConfig(jobsTopic)
+	s.bus = newQueue(t, s.server, adjust...)
+	c := s.bus.topics.config(jobsTopic)
 	c.AckWait = 600 * time.Millisecond
-	if _, err := s.bus.js.CreateConsumer(t.Context(), s.bus.names.JobsStream(), c); err != nil {
+	if _, err := s.bus.conn.JetStream.CreateConsumer(t.Context(), s.bus.conn.Names.JobsStream(), c); err != nil {
 		t.Fatalf("consumer: %v", err)
 	}
 	s.publish(1, n)
@@ -61,7 +63,7 @@ func (s *shift) look() Workers {
 func (s *shift) sees(what string, ok func(Workers) bool) Workers {
 	s.Helper()
 	var w Workers
-	eventually(s, what, func() bool { w = s.look(); return ok(w) })
+	bustest.Eventually(s, what, func() bool { w = s.look(); return ok(w) })
 	return w
 }
 
@@ -87,14 +89,14 @@ func (s *shift) client() *nats.Conn {
 // works runs a worker of the SDK until stop, or until the test ends.
 func (s *shift) works(h worker.Handler, concurrency int) (stop context.CancelFunc) {
 	s.Helper()
-	w := worker.New(s.client(), worker.Options{BindInterval: testWait, GracePeriod: -1})
+	w := worker.New(s.client(), worker.Options{BindInterval: 10 * time.Millisecond, GracePeriod: -1})
 	w.Handle(jobsTopic, h, worker.Concurrency(concurrency))
 	ctx, cancel := context.WithCancel(context.WithoutCancel(s.Context()))
 	done := make(chan error, 1)
 	go func() { done <- w.Run(ctx) }()
 	s.Cleanup(func() {
 		cancel()
-		if err := receive(s, "the worker ends", done, 1)[0]; err != nil {
+		if err := bustest.Receive(s, "the worker ends", done, 1)[0]; err != nil {
 			s.Errorf("worker: %v", err)
 		}
 	})
@@ -108,7 +110,7 @@ func (s *shift) pulls(nc *nats.Conn, expires time.Duration) *nats.Subscription {
 	if err != nil {
 		s.Fatalf("subscribe: %v", err)
 	}
-	next := "$JS.API.CONSUMER.MSG.NEXT." + s.bus.names.JobsStream() + "." + protocol.Durable(jobsTopic)
+	next := "$JS.API.CONSUMER.MSG.NEXT." + s.bus.conn.Names.JobsStream() + "." + protocol.Durable(jobsTopic)
 	if err := nc.PublishRequest(next, sub.Subject, fmt.Appendf(nil, `{"batch":1,"expires":%d}`, expires)); err != nil {
 		s.Fatalf("pull: %v", err)
 	}
@@ -123,12 +125,12 @@ func untilStopped(ctx context.Context, _ worker.Job) (any, error) {
 // mutation: Exists that is always true, or an error for what is absent, makes this fail.
 func TestThatThereIsNoConsumerIsAnAnswer(t *testing.T) {
 	t.Parallel()
-	b := newBus(t, natstest.Start(t))
+	b := newQueue(t, natstest.Start(t))
 	w, err := b.Workers(t.Context(), "never.used")
 	if diff := cmp.Diff(Workers{}, w); diff != "" || err != nil {
 		t.Errorf("no consumer: %v (-want +got):\n%s", err, diff)
 	}
-	if err := b.js.DeleteStream(t.Context(), b.names.JobsStream()); err != nil {
+	if err := b.conn.JetStream.DeleteStream(t.Context(), b.conn.Names.JobsStream()); err != nil {
 		t.Fatal(err)
 	}
 	w, err = b.Workers(t.Context(), "never.used")
@@ -141,9 +143,9 @@ func TestThatThereIsNoConsumerIsAnAnswer(t *testing.T) {
 func TestThatNATSDoesNotAnswerIsNoAnswerAboutWorkers(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
-	b := newBus(t, s)
-	if _, err := b.Workers(t.Context(), "a.*"); !errors.Is(err, ErrInvalidJob) {
-		t.Errorf("a wildcard: got %v, want ErrInvalidJob", err)
+	b := newQueue(t, s)
+	if _, err := b.Workers(t.Context(), "a.*"); !errors.Is(err, bus.ErrInvalidJob) {
+		t.Errorf("a wildcard: got %v, want bus.ErrInvalidJob", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -151,10 +153,10 @@ func TestThatNATSDoesNotAnswerIsNoAnswerAboutWorkers(t *testing.T) {
 		t.Errorf("ctx has ended: got %v", err)
 	}
 	s.Shutdown()
-	eventually(t, "the bus notices", func() bool { return !b.connected() })
-	var retry *RetryError
-	if _, err := b.Workers(t.Context(), "a"); !errors.As(err, &retry) || !errors.Is(err, ErrUnreachable) {
-		t.Errorf("no server: got %v, want a *RetryError with ErrUnreachable", err)
+	bustest.Eventually(t, "the bus notices", func() bool { return !b.conn.Connected() })
+	var retry *bus.RetryError
+	if _, err := b.Workers(t.Context(), "a"); !errors.As(err, &retry) || !errors.Is(err, bus.ErrUnreachable) {
+		t.Errorf("no server: got %v, want a *bus.RetryError with bus.ErrUnreachable", err)
 	}
 }
 
@@ -172,7 +174,7 @@ func TestNobodyPulls(t *testing.T) {
 // (one that keeps nothing on disk at least).
 func TestJobsOfOtherTopicsAreNoJobs(t *testing.T) {
 	t.Parallel()
-	s := newShift(t, 0, func(c *Config) { c.MemoryStorage = true })
+	s := newShift(t, 0, func(c *config) { c.MemoryStorage = true })
 	s.pulls(s.client(), time.Minute)
 	s.sees("it pulls", func(w Workers) bool { return w.Pulling == 1 })
 	for i := range 3 {
@@ -215,7 +217,7 @@ func TestABusyWorkerDoesNotPullAndGivesSigns(t *testing.T) {
 // With as many jobs unanswered as may be, workers pull in vain.
 func TestWorkersPullInVainAtTheLimit(t *testing.T) {
 	t.Parallel()
-	s := newShift(t, 3, func(c *Config) { c.MaxAckPending = 1 })
+	s := newShift(t, 3, func(c *config) { c.MaxAckPending = 1 })
 	s.works(untilStopped, 2)
 	w := s.sees("one has a job and one pulls", func(w Workers) bool { return w.Busy == 1 && w.Pulling == 1 })
 	s.figures(w, Workers{Exists: true, Pulling: 1, Queued: 2, Busy: 1, Deliveries: 1, Reached: 1})
@@ -246,7 +248,7 @@ func TestAWorkerThatNeverAnswers(t *testing.T) {
 	s := newShift(t, 1)
 	nc := s.client()
 	for range 3 {
-		if _, err := s.pulls(nc, time.Minute).NextMsg(patience); err != nil {
+		if _, err := s.pulls(nc, time.Minute).NextMsg(bustest.Patience); err != nil {
 			t.Fatalf("pull: %v", err)
 		}
 	}
@@ -265,14 +267,14 @@ func TestAWorkerThatNeverAnswers(t *testing.T) {
 func TestAServerThatStartedAnewHasForgottenTheTimes(t *testing.T) {
 	t.Parallel()
 	s := newShift(t, 1)
-	if _, err := s.pulls(s.client(), time.Minute).NextMsg(patience); err != nil {
+	if _, err := s.pulls(s.client(), time.Minute).NextMsg(bustest.Patience); err != nil {
 		t.Fatal(err)
 	}
 	s.sees("the job is out", func(w Workers) bool { return w.Busy == 1 && !w.LastSign.IsZero() })
 	s.server.Restart()
-	eventually(t, "the bus is back", s.bus.connected)
+	bustest.Eventually(t, "the bus is back", s.bus.conn.Connected)
 	var w Workers
-	eventually(t, "the consumer is back", func() bool {
+	bustest.Eventually(t, "the consumer is back", func() bool {
 		var err error
 		w, err = s.bus.Workers(t.Context(), jobsTopic)
 		return err == nil && w.Exists

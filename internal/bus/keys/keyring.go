@@ -1,4 +1,4 @@
-package bus
+package keys
 
 import (
 	"crypto/hmac"
@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"regexp"
 
+	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -39,7 +40,7 @@ func (k Keyring) Verify(id protocol.JobID, token string) bool {
 	return current || previous
 }
 
-// Check says why the keys cannot be used: ErrConfig. There need not be a previous key, but half of one is a mistake.
+// Check says why the keys cannot be used: bus.ErrConfig. There need not be a previous key, but half of one is a mistake.
 func (k Keyring) Check() error {
 	if err := k.Current.check(); err != nil {
 		return fmt.Errorf("current key: %w", err)
@@ -55,10 +56,10 @@ func (k Keyring) Check() error {
 
 func (k Key) check() error {
 	if !idPattern.MatchString(k.ID) {
-		return fmt.Errorf("%w: key id %q must be 1 to 64 printable characters without spaces, line ends and dots", ErrConfig, k.ID)
+		return fmt.Errorf("%w: key id %q must be 1 to 64 printable characters without spaces, line ends and dots", bus.ErrConfig, k.ID)
 	}
 	if len(k.Secret) < minSecretBytes {
-		return fmt.Errorf("%w: secret of key %q has %d bytes, need %d", ErrConfig, k.ID, len(k.Secret), minSecretBytes)
+		return fmt.Errorf("%w: secret of key %q has %d bytes, need %d", bus.ErrConfig, k.ID, len(k.Secret), minSecretBytes)
 	}
 	return nil
 }

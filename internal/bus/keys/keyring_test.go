@@ -1,14 +1,17 @@
-package bus
+package keys_test
 
 import (
 	"strings"
 	"testing"
+
+	"github.com/syncopate-dev/syncopate/internal/bus/bustest"
+	"github.com/syncopate-dev/syncopate/internal/bus/keys"
 )
 
 func TestATokenAnswersOneJobOnly(t *testing.T) {
-	oldKey := Key{ID: "k0", Secret: []byte("another secret of 32 bytes......")}
-	ring := Keyring{Current: testKey, Previous: oldKey}
-	id, other := jobID(1), jobID(1)
+	oldKey := keys.Key{ID: "k0", Secret: []byte("another secret of 32 bytes......")}
+	ring := keys.Keyring{Current: bustest.Ring().Current, Previous: oldKey}
+	id, other := bustest.JobID(1), bustest.JobID(1)
 	other.Attempt = 2
 	good := ring.Sign(id)
 	for name, c := range map[string]struct {
@@ -16,9 +19,9 @@ func TestATokenAnswersOneJobOnly(t *testing.T) {
 		want  bool
 	}{
 		"the token of the job":                    {good, true},
-		"a token of the previous key":             {Keyring{Current: oldKey}.Sign(id), true},
+		"a token of the previous key":             {keys.Keyring{Current: oldKey}.Sign(id), true},
 		"the token of another attempt":            {ring.Sign(other), false},
-		"a token of an unknown key":               {Keyring{Current: Key{ID: "k1", Secret: []byte("a secret that nobody configured")}}.Sign(id), false},
+		"a token of an unknown key":               {keys.Keyring{Current: keys.Key{ID: "k1", Secret: []byte("a secret that nobody configured")}}.Sign(id), false},
 		"the right hash under another key's name": {"k0" + good[2:], false},
 		"a token with something behind":           {good + "A", false},
 		"half a token":                            {good[:len(good)/2], false},
@@ -38,8 +41,8 @@ func TestATokenAnswersOneJobOnly(t *testing.T) {
 
 // mutation: no check for an empty secret makes this fail: anybody can sign with it.
 func TestAnAbsentPreviousKeyVerifiesNothing(t *testing.T) {
-	forged := Keyring{Current: Key{}}.Sign(jobID(1))
-	if (Keyring{Current: testKey}).Verify(jobID(1), forged) {
+	forged := keys.Keyring{Current: keys.Key{}}.Sign(bustest.JobID(1))
+	if (keys.Keyring{Current: bustest.Ring().Current}).Verify(bustest.JobID(1), forged) {
 		t.Error("a token signed with the empty secret is accepted")
 	}
 }

@@ -1,28 +1,23 @@
-package bus
+package keys
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
 
 	"k8s.io/utils/clock"
 
+	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-const (
-	// keyReadPause is the least time between two reads of the keys. Every forged token asks for one: whoever floods the results
-	// must not flood the place where the keys are. A token waits so long at most before it is refused.
-	keyReadPause = 100 * time.Millisecond
-	// maxPoisonTries bounds the deliveries of a message that cannot be judged because there are no usable keys to judge it by.
-	maxPoisonTries = 3
-)
+// keyReadPause is the least time between two reads of the keys. Every forged token asks for one: whoever floods the results
+// must not flood the place where the keys are. A token waits so long at most before it is refused.
+const keyReadPause = 100 * time.Millisecond
 
-// liveKeys are the keys in use. Keys are rotated while the process runs, and another replica may sign with a new one before this
-// one has heard of it. So a token is refused only by keys that were read after it had come: its key was stored before it.
-type liveKeys struct {
+// Live is the keys in use. Its methods may be called concurrently.
+type Live struct {
 	ring  atomic.Pointer[Keyring]
 	load  func(context.Context) (Keyring, error)
 	clock clock.WithTicker
@@ -33,35 +28,54 @@ type liveKeys struct {
 	err     error         // of that read
 }
 
-func newLiveKeys(c Config) *liveKeys {
-	k := &liveKeys{load: c.LoadKeys, clock: c.Clock, reading: make(chan struct{}, 1)}
-	k.ring.Store(&c.Keys)
-	return k
+// New begins with a ring, which must be usable: bus.ErrConfig. load reads the keys as they are now; nil: the ring for ever. It is called
+// one call at a time, by Reload and before a token is refused, each time with at most 5 s. bus.ErrConfig in its error means that there
+// are none that can be used, any other error that they could not be read.
+func New(ring Keyring, load func(context.Context) (Keyring, error), c clock.WithTicker) (*Live, error) {
+	if err := ring.Check(); err != nil {
+		return nil, err
+	}
+	k := &Live{load: load, clock: c, reading: make(chan struct{}, 1)}
+	k.ring.Store(&ring)
+	return k, nil
 }
 
-func (k *liveKeys) sign(id protocol.JobID) string { return k.ring.Load().Sign(id) }
+// Sign makes the token of a job with the current key.
+func (k *Live) Sign(id protocol.JobID) string { return k.ring.Load().Sign(id) }
 
-// verify judges by the keys at hand. False is not the last word: see authentic.
-func (k *liveKeys) verify(id protocol.JobID, token string) bool {
+// Verify judges by the keys at hand. False is not the last word: see Authentic.
+func (k *Live) Verify(id protocol.JobID, token string) bool {
 	return k.ring.Load().Verify(id, token)
 }
 
-// authentic tells whether token, which was here at since, answers id. Its error, with false, is that of reading the keys.
-func (k *liveKeys) authentic(ctx context.Context, id protocol.JobID, token string, since time.Time) (bool, error) {
-	if k.verify(id, token) {
+// Authentic tells whether token, which was here at since, answers id. Its error, with false, is that of reading the keys.
+func (k *Live) Authentic(ctx context.Context, id protocol.JobID, token string, since time.Time) (bool, error) {
+	if k.Verify(id, token) {
 		return true, nil
 	}
 	if k.load == nil || !tokenPattern.MatchString(token) {
 		return false, nil // no key whatever made it
 	}
 	err := k.readSince(ctx, since)
-	return k.verify(id, token), err // also after an error: another key may have come meanwhile
+	return k.Verify(id, token), err // also after an error: another key may have come meanwhile
+}
+
+// Reload reads the keys now. From then on jobs are signed with the current one. After an error, bus.ErrConfig or of load, the keys that
+// were in use stay in use.
+func (k *Live) Reload(ctx context.Context) error {
+	if k.load == nil {
+		return nil
+	}
+	if err := k.readSince(ctx, k.clock.Now()); err != nil {
+		return fmt.Errorf("reload keys: %w", err)
+	}
+	return nil
 }
 
 // readSince makes sure that the keys were read after since, and gives the error of that read. Where it fails, or the keys cannot
 // be used, those at hand stay.
-func (k *liveKeys) readSince(caller context.Context, since time.Time) error {
-	ctx, cancel := context.WithTimeout(caller, callTimeout)
+func (k *Live) readSince(caller context.Context, since time.Time) error {
+	ctx, cancel := context.WithTimeout(caller, bus.CallTimeout)
 	defer cancel()
 	select {
 	case k.reading <- struct{}{}:
@@ -90,7 +104,7 @@ func (k *liveKeys) readSince(caller context.Context, since time.Time) error {
 	return err
 }
 
-func (k *liveKeys) pause(ctx context.Context) error {
+func (k *Live) pause(ctx context.Context) error {
 	left := k.tried.Add(keyReadPause).Sub(k.clock.Now())
 	if left <= 0 {
 		return nil
@@ -102,44 +116,5 @@ func (k *liveKeys) pause(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
-	}
-}
-
-// ReloadKeys reads the keys now. From then on jobs are signed with the current one. After an error, ErrConfig or of LoadKeys, the
-// keys that were in use stay in use.
-func (b *Bus) ReloadKeys(ctx context.Context) error {
-	if b.keys.load == nil {
-		return nil
-	}
-	if err := b.keys.readSince(ctx, b.clock.Now()); err != nil {
-		return fmt.Errorf("reload keys: %w", err)
-	}
-	return nil
-}
-
-// secondLook gives a message whose token was made by no key at hand another chance: nil says that it is authentic after all.
-// While the keys cannot be read it stays, and no try counts. Without usable keys a few tries are all that it gets: forged
-// messages would fill the group for as long as nobody repairs the keys.
-func (g *group) secondLook(ctx context.Context, p poisoned) error {
-	if !errors.Is(p.cause, ErrBadToken) {
-		return p.cause
-	}
-	d := p.delivery
-	ok, err := g.bus.keys.authentic(ctx, d.ID, d.original.token(), p.at)
-	switch {
-	case ok:
-		d.decode()
-		return nil
-	case err == nil:
-		return p.cause
-	case !errors.Is(err, ErrConfig):
-		return &RetryError{
-			Class: ClassStoreUnavailable, Delay: g.bus.jittered(defaultNakDelay),
-			Err: fmt.Errorf("%w by the keys at hand, and others cannot be read: %w", ErrBadToken, err),
-		}
-	case d.Failures+1 < maxPoisonTries:
-		return fmt.Errorf("%w by the keys at hand: %w", ErrBadToken, err)
-	default:
-		return p.cause
 	}
 }

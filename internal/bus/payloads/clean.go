@@ -1,4 +1,4 @@
-package bus
+package payloads
 
 import (
 	"context"
@@ -9,100 +9,102 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/syncopate-dev/syncopate/internal/bus"
 )
 
-// DropPayloads removes objects; that one is not there is success. Errors: *RetryError.
+// Drop removes objects; that one is not there is success. Errors: *bus.RetryError.
 //
 // Both of an object's subjects are purged: the library's own way leaves a mark of each object behind, for ever.
-func (b *Bus) DropPayloads(ctx context.Context, names []string) error {
+func (s *Store) Drop(ctx context.Context, names []string) error {
 	if len(names) == 0 {
 		return nil
 	}
-	if err := b.usable(ctx); err != nil {
-		return b.retryable("drop outputs", err)
+	if err := s.conn.Usable(ctx); err != nil {
+		return s.conn.Retryable("drop outputs", err)
 	}
 	for _, name := range names {
-		e, err := b.payloadEntry(ctx, name)
-		if err != nil && !errors.Is(err, ErrPayloadUnusable) {
-			return b.retryable("drop output", err)
+		e, err := s.entry(ctx, name)
+		if err != nil && !errors.Is(err, ErrUnusable) {
+			return s.conn.Retryable("drop output", err)
 		}
-		subjects := []string{b.names.PayloadEntry(name)}
+		subjects := []string{s.conn.Names.PayloadEntry(name)}
 		if err == nil { // its parts first: while the object has its name, somebody will come back to it
-			subjects = []string{b.names.PayloadChunks(e.NUID), b.names.PayloadEntry(name)}
+			subjects = []string{s.conn.Names.PayloadChunks(e.NUID), s.conn.Names.PayloadEntry(name)}
 		}
-		for _, s := range subjects {
-			if err := b.purgePayload(ctx, s); err != nil {
-				return b.retryable("drop output", err)
+		for _, subject := range subjects {
+			if err := s.purge(ctx, subject); err != nil {
+				return s.conn.Retryable("drop output", err)
 			}
 		}
 	}
 	return nil
 }
 
-// purgePayload empties one subject of the object store. Nobody consumes from it, so nothing that waits is disturbed (ADR 0007).
-func (b *Bus) purgePayload(ctx context.Context, subject string) error {
-	ctx, cancel := b.bounded(ctx)
+// purge empties one subject of the object store. Nobody consumes from it, so nothing that waits is disturbed (ADR 0007).
+func (s *Store) purge(ctx context.Context, subject string) error {
+	ctx, cancel := s.conn.Bounded(ctx)
 	defer cancel()
-	s, err := b.js.Stream(ctx, b.names.PayloadsStream())
+	stream, err := s.conn.JetStream.Stream(ctx, s.conn.Names.PayloadsStream())
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	return s.Purge(ctx, jetstream.WithPurgeSubject(subject))
+	return stream.Purge(ctx, jetstream.WithPurgeSubject(subject))
 }
 
-// Payloads lists the names of all objects, for whoever drops those of deleted runs. It reads the list of all subjects, so it is
-// for now and then. Errors: *RetryError.
-func (b *Bus) Payloads(ctx context.Context) ([]string, error) {
-	entries := b.names.PayloadEntry("")
-	subjects, _, err := b.payloadSubjects(ctx, entries)
+// List lists the names of all objects, for whoever drops those of deleted runs. It reads the list of all subjects, so it is
+// for now and then. Errors: *bus.RetryError.
+func (s *Store) List(ctx context.Context) ([]string, error) {
+	entries := s.conn.Names.PayloadEntry("")
+	subjects, _, err := s.subjects(ctx, entries)
 	if err != nil {
-		return nil, b.retryable("list outputs", err)
+		return nil, s.conn.Retryable("list outputs", err)
 	}
 	var names []string
-	for _, s := range subjects {
-		// What is no object's is nobody's to drop.
-		if name, err := base64.URLEncoding.DecodeString(strings.TrimPrefix(s, entries)); err == nil {
+	for _, subject := range subjects {
+		// What is no object's is not ours to drop.
+		if name, err := base64.URLEncoding.DecodeString(strings.TrimPrefix(subject, entries)); err == nil {
 			names = append(names, string(name))
 		}
 	}
 	return names, nil
 }
 
-// payloadSubjects lists the subjects with a prefix that have messages, and says when that was by the server's clock.
-func (b *Bus) payloadSubjects(ctx context.Context, prefix string) (subjects []string, at time.Time, err error) {
-	if err := b.usable(ctx); err != nil {
+// subjects lists the subjects with a prefix that have messages, and says when that was by the server's clock.
+func (s *Store) subjects(ctx context.Context, prefix string) (subjects []string, at time.Time, err error) {
+	if err := s.conn.Usable(ctx); err != nil {
 		return nil, at, err
 	}
-	ctx, cancel := b.bounded(ctx)
+	ctx, cancel := s.conn.Bounded(ctx)
 	defer cancel()
-	s, err := b.js.Stream(ctx, b.names.PayloadsStream())
+	stream, err := s.conn.JetStream.Stream(ctx, s.conn.Names.PayloadsStream())
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil, at, nil
 	}
 	if err != nil {
 		return nil, at, err
 	}
-	info, err := s.Info(ctx, jetstream.WithSubjectFilter(prefix+">"))
+	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(prefix+">"))
 	if err != nil {
 		return nil, at, err
 	}
 	subjects = make([]string, 0, len(info.State.Subjects))
-	for s := range info.State.Subjects {
-		subjects = append(subjects, s)
+	for subject := range info.State.Subjects {
+		subjects = append(subjects, subject)
 	}
 	return subjects, info.TimeStamp, nil
 }
 
 // LooseParts lists, as subjects, what is in the object store without belonging to an object, and has got no part for at least a time
 // (0: any): uploads that were broken off, or that another upload of the same output overtook. Whether an upload is under way is told by
-// the last of its parts: a slow one takes long, but not long between two parts. Both times are the server's. Errors: *RetryError.
-func (b *Bus) LooseParts(ctx context.Context, silent time.Duration) ([]string, error) {
-	loose, at, err := b.looseParts(ctx)
+// the last of its parts: a slow one takes long, but not long between two parts. Both times are the server's. Errors: *bus.RetryError.
+func (s *Store) LooseParts(ctx context.Context, silent time.Duration) ([]string, error) {
+	loose, at, err := s.looseParts(ctx)
 	if err != nil {
-		return nil, b.retryable("list parts of outputs", err)
+		return nil, s.conn.Retryable("list parts of outputs", err)
 	}
 	var parts []string
 	for subject, last := range loose {
@@ -115,12 +117,12 @@ func (b *Bus) LooseParts(ctx context.Context, silent time.Duration) ([]string, e
 }
 
 // looseParts are the subjects of parts that belong to no object, with when the last part came, and when the server was asked.
-func (b *Bus) looseParts(ctx context.Context) (loose map[string]time.Time, at time.Time, err error) {
-	parts, at, err := b.payloadSubjects(ctx, b.names.PayloadChunks(""))
+func (s *Store) looseParts(ctx context.Context) (loose map[string]time.Time, at time.Time, err error) {
+	parts, at, err := s.subjects(ctx, s.conn.Names.PayloadChunks(""))
 	if err != nil || len(parts) == 0 {
 		return nil, at, err
 	}
-	owned, err := b.ownedParts(ctx) // after the parts: what has got its entry meanwhile is not loose
+	owned, err := s.ownedParts(ctx) // after the parts: what has got its entry meanwhile is not loose
 	if err != nil {
 		return nil, at, err
 	}
@@ -129,7 +131,7 @@ func (b *Bus) looseParts(ctx context.Context) (loose map[string]time.Time, at ti
 		if owned[p] {
 			continue
 		}
-		m, err := b.leaderGet(ctx, b.names.PayloadsStream(), getRequest{LastFor: p})
+		m, err := s.conn.Read(ctx, s.conn.Names.PayloadsStream(), bus.Query{LastFor: p})
 		switch {
 		case err != nil:
 			return nil, at, err
@@ -141,38 +143,38 @@ func (b *Bus) looseParts(ctx context.Context) (loose map[string]time.Time, at ti
 }
 
 // ownedParts are the subjects of the parts of objects.
-func (b *Bus) ownedParts(ctx context.Context) (map[string]bool, error) {
-	names, err := b.Payloads(ctx)
+func (s *Store) ownedParts(ctx context.Context) (map[string]bool, error) {
+	names, err := s.List(ctx)
 	if err != nil {
 		return nil, err
 	}
 	owned := make(map[string]bool, len(names))
 	for _, name := range names {
-		e, err := b.payloadEntry(ctx, name)
+		e, err := s.entry(ctx, name)
 		switch {
 		case err == nil:
-			owned[b.names.PayloadChunks(e.NUID)] = true
-		case !errors.Is(err, ErrPayloadUnusable):
+			owned[s.conn.Names.PayloadChunks(e.NUID)] = true
+		case !errors.Is(err, ErrUnusable):
 			return nil, err
 		}
 	}
 	return owned, nil
 }
 
-// DropParts removes what LooseParts listed. Errors: *RetryError.
-func (b *Bus) DropParts(ctx context.Context, parts []string) error {
+// DropParts removes what LooseParts listed. Errors: *bus.RetryError.
+func (s *Store) DropParts(ctx context.Context, parts []string) error {
 	if len(parts) == 0 {
 		return nil
 	}
-	if err := b.usable(ctx); err != nil {
-		return b.retryable("drop parts of outputs", err)
+	if err := s.conn.Usable(ctx); err != nil {
+		return s.conn.Retryable("drop parts of outputs", err)
 	}
 	for _, p := range parts {
-		if !strings.HasPrefix(p, b.names.PayloadChunks("")) {
+		if !strings.HasPrefix(p, s.conn.Names.PayloadChunks("")) {
 			continue // only what LooseParts lists
 		}
-		if err := b.purgePayload(ctx, p); err != nil {
-			return b.retryable("drop parts of outputs", err)
+		if err := s.purge(ctx, p); err != nil {
+			return s.conn.Retryable("drop parts of outputs", err)
 		}
 	}
 	return nil

@@ -1,4 +1,4 @@
-package bus
+package payloads
 
 import (
 	"bytes"
@@ -12,23 +12,25 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/bustest"
 	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
 // payloadStore is the object store as a client library of a worker sees it.
-func payloadStore(t *testing.T, b *Bus) jetstream.ObjectStore {
+func payloadStore(t *testing.T, b *Store) jetstream.ObjectStore {
 	t.Helper()
-	store, err := b.js.ObjectStore(t.Context(), b.names.PayloadsBucket())
+	store, err := b.conn.JetStream.ObjectStore(t.Context(), b.conn.Names.PayloadsBucket())
 	if err != nil {
 		t.Fatal(err)
 	}
 	return store
 }
 
-func payloadMessages(t *testing.T, b *Bus) uint64 {
+func payloadMessages(t *testing.T, b *Store) uint64 {
 	t.Helper()
-	s, err := b.js.Stream(t.Context(), b.names.PayloadsStream())
+	s, err := b.conn.JetStream.Stream(t.Context(), b.conn.Names.PayloadsStream())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,17 +38,17 @@ func payloadMessages(t *testing.T, b *Bus) uint64 {
 }
 
 func TestOutputsAreReadAsTheyWereStored(t *testing.T) {
-	b := newBus(t, natstest.Start(t))
+	b := newStore(t, natstest.Start(t))
 	for name, size := range map[string]int{"one part": 100, "exactly one part": 128 << 10, "many parts": 1<<20 + 1, "nothing": 0, "the largest": protocol.MaxPayloadBytes} {
 		t.Run(name, func(t *testing.T) {
 			data := bytes.Repeat([]byte("x"), size)
-			ref := protocol.NewOutputRef(jobID(size), data)
+			ref := protocol.NewOutputRef(bustest.JobID(size), data)
 			for range 2 { // a crash repeats it
-				if err := b.StorePayload(t.Context(), ref, data); err != nil {
+				if err := b.Put(t.Context(), ref, data); err != nil {
 					t.Fatal(err)
 				}
 			}
-			got, err := b.Payload(t.Context(), ref)
+			got, err := b.Get(t.Context(), ref)
 			if err != nil || !bytes.Equal(got, data) {
 				t.Errorf("%d bytes, %v", len(got), err)
 			}
@@ -57,9 +59,9 @@ func TestOutputsAreReadAsTheyWereStored(t *testing.T) {
 // mutation: no end of the second look makes "parts are missing" go on for ever; the library's own reader waits for them until its
 // time is over, and follows links.
 func TestWhatIsNotAWholeObjectIsAFactAndNoOutage(t *testing.T) {
-	b := newBus(t, natstest.Start(t))
+	b := newStore(t, natstest.Start(t))
 	data := bytes.Repeat([]byte("x"), 300<<10)
-	ref := protocol.NewOutputRef(jobID(1), data)
+	ref := protocol.NewOutputRef(bustest.JobID(1), data)
 	tests := map[string]func(t *testing.T){
 		"there is no object": func(*testing.T) {},
 		"it was deleted": func(t *testing.T) {
@@ -74,7 +76,7 @@ func TestWhatIsNotAWholeObjectIsAFactAndNoOutage(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err = b.DropPayloads(t.Context(), []string{ref.Name}); err != nil {
+			if err = b.Drop(t.Context(), []string{ref.Name}); err != nil {
 				t.Fatal(err)
 			}
 			if _, err = payloadStore(t, b).AddLink(t.Context(), ref.Name, info); err != nil {
@@ -82,22 +84,22 @@ func TestWhatIsNotAWholeObjectIsAFactAndNoOutage(t *testing.T) {
 			}
 		},
 		"what describes it is garbage": func(t *testing.T) {
-			if _, err := b.js.Publish(t.Context(), b.names.PayloadEntry(ref.Name), []byte("{")); err != nil {
+			if _, err := b.conn.JetStream.Publish(t.Context(), b.conn.Names.PayloadEntry(ref.Name), []byte("{")); err != nil {
 				t.Fatal(err)
 			}
 		},
 		"its parts are too many": func(t *testing.T) {
-			e := b.names.NewPayloadEntry(ref, "x", 1<<20)
+			e := b.conn.Names.NewPayloadEntry(ref, "x", 1<<20)
 			body, err := json.Marshal(e)
 			if err == nil {
-				_, err = b.js.Publish(t.Context(), b.names.PayloadEntry(ref.Name), body)
+				_, err = b.conn.JetStream.Publish(t.Context(), b.conn.Names.PayloadEntry(ref.Name), body)
 			}
 			if err != nil {
 				t.Fatal(err)
 			}
 		},
 		"its parts are those of all objects": func(t *testing.T) {
-			if _, err := b.js.Publish(t.Context(), b.names.PayloadEntry(ref.Name), []byte(`{"nuid":">","size":3,"chunks":1}`)); err != nil {
+			if _, err := b.conn.JetStream.Publish(t.Context(), b.conn.Names.PayloadEntry(ref.Name), []byte(`{"nuid":">","size":3,"chunks":1}`)); err != nil {
 				t.Fatal(err)
 			}
 		},
@@ -107,13 +109,13 @@ func TestWhatIsNotAWholeObjectIsAFactAndNoOutage(t *testing.T) {
 			}
 		},
 		"its bytes are not those of its digest": func(t *testing.T) {
-			info, err := b.payloadEntry(t.Context(), ref.Name)
+			info, err := b.entry(t.Context(), ref.Name)
 			if err != nil {
 				t.Fatal(err)
 			}
 			dropParts(t, b, ref.Name, 0)
 			for range info.Chunks {
-				if _, err := b.js.Publish(t.Context(), b.names.PayloadChunks(info.NUID), []byte("other")); err != nil {
+				if _, err := b.conn.JetStream.Publish(t.Context(), b.conn.Names.PayloadChunks(info.NUID), []byte("other")); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -122,21 +124,21 @@ func TestWhatIsNotAWholeObjectIsAFactAndNoOutage(t *testing.T) {
 	for name, spoil := range tests {
 		t.Run(name, func(t *testing.T) {
 			if name != "there is no object" {
-				if err := b.StorePayload(t.Context(), ref, data); err != nil {
+				if err := b.Put(t.Context(), ref, data); err != nil {
 					t.Fatal(err)
 				}
 			}
 			spoil(t)
-			data, err := b.Payload(t.Context(), ref)
+			data, err := b.Get(t.Context(), ref)
 			if err == nil {
 				err = ref.CheckBytes(data) // as who knows the reference does
-			} else if !errors.Is(err, ErrPayloadUnusable) {
+			} else if !errors.Is(err, ErrUnusable) {
 				t.Errorf("got %v", err)
 			}
 			if err == nil {
 				t.Error("it is taken for the output")
 			}
-			if err := b.DropPayloads(t.Context(), []string{ref.Name, "elsewhere"}); err != nil {
+			if err := b.Drop(t.Context(), []string{ref.Name, "elsewhere"}); err != nil {
 				t.Fatal(err)
 			}
 			purgeAll(t, b)
@@ -144,9 +146,9 @@ func TestWhatIsNotAWholeObjectIsAFactAndNoOutage(t *testing.T) {
 	}
 }
 
-func purgeAll(t *testing.T, b *Bus) {
+func purgeAll(t *testing.T, b *Store) {
 	t.Helper()
-	s, err := b.js.Stream(t.Context(), b.names.PayloadsStream())
+	s, err := b.conn.JetStream.Stream(t.Context(), b.conn.Names.PayloadsStream())
 	if err == nil {
 		err = s.Purge(t.Context())
 	}
@@ -156,17 +158,17 @@ func purgeAll(t *testing.T, b *Bus) {
 }
 
 // dropParts removes all but so many parts of an object.
-func dropParts(t *testing.T, b *Bus, name string, keep uint64) {
+func dropParts(t *testing.T, b *Store, name string, keep uint64) {
 	t.Helper()
-	info, err := b.payloadEntry(t.Context(), name)
+	info, err := b.entry(t.Context(), name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := b.js.Stream(t.Context(), b.names.PayloadsStream())
+	s, err := b.conn.JetStream.Stream(t.Context(), b.conn.Names.PayloadsStream())
 	if err != nil {
 		t.Fatal(err)
 	}
-	options := []jetstream.StreamPurgeOpt{jetstream.WithPurgeSubject(b.names.PayloadChunks(info.NUID))}
+	options := []jetstream.StreamPurgeOpt{jetstream.WithPurgeSubject(b.conn.Names.PayloadChunks(info.NUID))}
 	if keep > 0 {
 		options = append(options, jetstream.WithPurgeKeep(keep))
 	}
@@ -177,21 +179,21 @@ func dropParts(t *testing.T, b *Bus, name string, keep uint64) {
 
 // mutation: readPayload without the second look makes this fail.
 func TestAnUploadThatOvertakesAnotherIsNoLoss(t *testing.T) {
-	b := newBus(t, natstest.Start(t))
+	b := newStore(t, natstest.Start(t))
 	data := bytes.Repeat([]byte("x"), 300<<10)
-	ref := protocol.NewOutputRef(jobID(1), data)
+	ref := protocol.NewOutputRef(bustest.JobID(1), data)
 	put := func() protocol.PayloadEntry {
 		if _, err := payloadStore(t, b).PutBytes(t.Context(), ref.Name, data); err != nil {
 			t.Fatal(err)
 		}
-		e, err := b.payloadEntry(t.Context(), ref.Name)
+		e, err := b.entry(t.Context(), ref.Name)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return e
 	}
 	looks := []protocol.PayloadEntry{put(), put()} // the first look was before the second upload
-	got, err := b.readPayload(t.Context(), ref.Name, func() (protocol.PayloadEntry, error) {
+	got, err := b.read(t.Context(), ref.Name, func() (protocol.PayloadEntry, error) {
 		e := looks[0]
 		looks = looks[1:]
 		return e, nil
@@ -203,23 +205,23 @@ func TestAnUploadThatOvertakesAnotherIsNoLoss(t *testing.T) {
 
 // mutation: the store's own Delete in dropPayload leaves a mark of each object.
 func TestDroppedOutputsLeaveNothingBehind(t *testing.T) {
-	b := newBus(t, natstest.Start(t))
+	b := newStore(t, natstest.Start(t))
 	var names []string
 	for n := range 3 {
-		ref := protocol.NewOutputRef(jobID(n), []byte(strings.Repeat("x", 200<<10)))
-		if err := b.StorePayload(t.Context(), ref, []byte(strings.Repeat("x", 200<<10))); err != nil {
+		ref := protocol.NewOutputRef(bustest.JobID(n), []byte(strings.Repeat("x", 200<<10)))
+		if err := b.Put(t.Context(), ref, []byte(strings.Repeat("x", 200<<10))); err != nil {
 			t.Fatal(err)
 		}
 		names = append(names, ref.Name)
 	}
-	listed, err := b.Payloads(t.Context())
+	listed, err := b.List(t.Context())
 	if err != nil || len(listed) != 3 {
 		t.Fatalf("listed %v, %v", listed, err)
 	}
-	if err := b.DropPayloads(t.Context(), append(names[:2:2], "never/there")); err != nil {
+	if err := b.Drop(t.Context(), append(names[:2:2], "never/there")); err != nil {
 		t.Fatal(err)
 	}
-	if listed, err = b.Payloads(t.Context()); err != nil || !cmp.Equal(names[2:], listed) {
+	if listed, err = b.List(t.Context()); err != nil || !cmp.Equal(names[2:], listed) {
 		t.Errorf("listed %v, %v", listed, err)
 	}
 	if n := payloadMessages(t, b); n != 3 {
@@ -228,13 +230,13 @@ func TestDroppedOutputsLeaveNothingBehind(t *testing.T) {
 }
 
 func TestPartsWithoutAnObjectAreLoose(t *testing.T) {
-	b := newBus(t, natstest.Start(t))
-	ref := protocol.NewOutputRef(jobID(1), []byte("1"))
-	if err := b.StorePayload(t.Context(), ref, []byte("1")); err != nil {
+	b := newStore(t, natstest.Start(t))
+	ref := protocol.NewOutputRef(bustest.JobID(1), []byte("1"))
+	if err := b.Put(t.Context(), ref, []byte("1")); err != nil {
 		t.Fatal(err)
 	}
-	loose := b.names.PayloadChunks("brokenoff")
-	if _, err := b.js.Publish(t.Context(), loose, []byte("part")); err != nil {
+	loose := b.conn.Names.PayloadChunks("brokenoff")
+	if _, err := b.conn.JetStream.Publish(t.Context(), loose, []byte("part")); err != nil {
 		t.Fatal(err)
 	}
 	got, err := b.LooseParts(t.Context(), 0)
@@ -254,16 +256,16 @@ func TestPartsWithoutAnObjectAreLoose(t *testing.T) {
 
 // mutation: LooseParts that looks at the first part of an upload makes this fail.
 func TestAnUploadIsUnderWayUntilItsPartsStopComing(t *testing.T) {
-	b := newBus(t, natstest.Start(t))
+	b := newStore(t, natstest.Start(t))
 	upload := func() (last, at time.Time) {
-		if _, err := b.js.Publish(t.Context(), b.names.PayloadChunks("slow"), []byte("part")); err != nil {
+		if _, err := b.conn.JetStream.Publish(t.Context(), b.conn.Names.PayloadChunks("slow"), []byte("part")); err != nil {
 			t.Fatal(err)
 		}
 		loose, at, err := b.looseParts(t.Context())
 		if err != nil || len(loose) != 1 {
 			t.Fatalf("%v, %v", loose, err)
 		}
-		return loose[b.names.PayloadChunks("slow")], at
+		return loose[b.conn.Names.PayloadChunks("slow")], at
 	}
 	first, _ := upload()
 	second, at := upload()
@@ -273,36 +275,36 @@ func TestAnUploadIsUnderWayUntilItsPartsStopComing(t *testing.T) {
 	if got, err := b.LooseParts(t.Context(), time.Hour); err != nil || len(got) > 0 {
 		t.Errorf("broken off: %v, %v", got, err)
 	}
-	eventually(t, "it is broken off", func() bool {
+	bustest.Eventually(t, "it is broken off", func() bool {
 		got, err := b.LooseParts(t.Context(), 100*time.Millisecond)
 		return err == nil && len(got) == 1
 	})
 }
 
 func TestAnObjectStoreThatVanishedIsMadeAgain(t *testing.T) {
-	b := newBus(t, natstest.Start(t))
-	ref := protocol.NewOutputRef(jobID(1), []byte("1"))
+	b := newStore(t, natstest.Start(t))
+	ref := protocol.NewOutputRef(bustest.JobID(1), []byte("1"))
 	for what, use := range map[string]func(ctx context.Context) error{
-		"store": func(ctx context.Context) error { return b.StorePayload(ctx, ref, []byte("1")) },
+		"store": func(ctx context.Context) error { return b.Put(ctx, ref, []byte("1")) },
 		"read": func(ctx context.Context) error {
-			_, err := b.Payload(ctx, ref)
-			if errors.Is(err, ErrPayloadUnusable) { // its outputs went with it
+			_, err := b.Get(ctx, ref)
+			if errors.Is(err, ErrUnusable) { // its outputs went with it
 				return nil
 			}
 			return err
 		},
-		"drop":       func(ctx context.Context) error { return b.DropPayloads(ctx, []string{ref.Name}) },
-		"list":       func(ctx context.Context) error { _, err := b.Payloads(ctx); return err },
+		"drop":       func(ctx context.Context) error { return b.Drop(ctx, []string{ref.Name}) },
+		"list":       func(ctx context.Context) error { _, err := b.List(ctx); return err },
 		"list parts": func(ctx context.Context) error { _, err := b.LooseParts(ctx, 0); return err },
 	} {
 		t.Run(what, func(t *testing.T) {
-			if err := b.js.DeleteObjectStore(t.Context(), b.names.PayloadsBucket()); err != nil {
+			if err := b.conn.JetStream.DeleteObjectStore(t.Context(), b.conn.Names.PayloadsBucket()); err != nil {
 				t.Fatal(err)
 			}
 			if err := use(t.Context()); err != nil {
 				t.Error(err)
 			}
-			if err := b.EnsureStreams(t.Context()); err != nil {
+			if err := b.conn.EnsureStreams(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		})
@@ -311,19 +313,19 @@ func TestAnObjectStoreThatVanishedIsMadeAgain(t *testing.T) {
 
 func TestWithoutNATSOutputsAreAnOutage(t *testing.T) {
 	s := natstest.Start(t)
-	b := newBus(t, s)
+	b := newStore(t, s)
 	s.Shutdown()
-	eventually(t, "the bus has noticed", func() bool { return !b.connected() })
-	ref := protocol.NewOutputRef(jobID(1), []byte("1"))
-	_, read := b.Payload(t.Context(), ref)
-	_, list := b.Payloads(t.Context())
+	bustest.Eventually(t, "the bus has noticed", func() bool { return !b.conn.Connected() })
+	ref := protocol.NewOutputRef(bustest.JobID(1), []byte("1"))
+	_, read := b.Get(t.Context(), ref)
+	_, list := b.List(t.Context())
 	_, parts := b.LooseParts(t.Context(), 0)
 	for what, err := range map[string]error{
-		"store": b.StorePayload(t.Context(), ref, []byte("1")), "read": read, "list": list, "parts": parts,
-		"drop": b.DropPayloads(t.Context(), []string{ref.Name}), "drop parts": b.DropParts(t.Context(), []string{"p"}),
+		"store": b.Put(t.Context(), ref, []byte("1")), "read": read, "list": list, "parts": parts,
+		"drop": b.Drop(t.Context(), []string{ref.Name}), "drop parts": b.DropParts(t.Context(), []string{"p"}),
 	} {
-		retry, ok := errors.AsType[*RetryError](err)
-		if !ok || !errors.Is(err, ErrUnreachable) || retry.Delay <= 0 {
+		retry, ok := errors.AsType[*bus.RetryError](err)
+		if !ok || !errors.Is(err, bus.ErrUnreachable) || retry.Delay <= 0 {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -331,11 +333,11 @@ func TestWithoutNATSOutputsAreAnOutage(t *testing.T) {
 
 func TestAnObjectStoreWithOtherSettingsIsReported(t *testing.T) {
 	s := natstest.Start(t)
-	b := newBus(t, s)
-	other := newBus(t, s, func(c *Config) { c.MaxBytes.Payloads = 1 << 20 })
-	err := other.EnsureStreams(t.Context())
-	drift, ok := errors.AsType[*DriftError](err)
-	if !ok || len(drift.Drifts) != 1 || drift.Drifts[0].Object != b.names.PayloadsStream() || drift.Drifts[0].Field != "max_bytes" {
+	b := newStore(t, s)
+	other := newStore(t, s, func(c *config) { c.MaxBytes.Payloads = 1 << 20 })
+	err := other.conn.EnsureStreams(t.Context())
+	drift, ok := errors.AsType[*bus.DriftError](err)
+	if !ok || len(drift.Drifts) != 1 || drift.Drifts[0].Object != b.conn.Names.PayloadsStream() || drift.Drifts[0].Field != "max_bytes" {
 		t.Errorf("got %v", err)
 	}
 }

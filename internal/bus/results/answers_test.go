@@ -1,4 +1,4 @@
-package bus
+package results
 
 import (
 	"errors"
@@ -10,21 +10,23 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 
+	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/bustest"
 	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
 // requests counts the reads of RESULTS that b makes from now on.
-func requests(t *testing.T, b *Bus) func() int {
+func requests(t *testing.T, b *Consumer) func() int {
 	t.Helper()
 	seen := make(chan *nats.Msg, 10_000)
-	sub, err := b.nc.ChanSubscribe("$JS.API.STREAM.MSG.GET."+b.names.ResultsStream(), seen)
+	sub, err := b.conn.NATS.ChanSubscribe("$JS.API.STREAM.MSG.GET."+b.conn.Names.ResultsStream(), seen)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = sub.Unsubscribe() })
 	return func() int {
-		if err := b.nc.Flush(); err != nil {
+		if err := b.conn.NATS.Flush(); err != nil {
 			t.Fatal(err)
 		}
 		return len(seen)
@@ -32,14 +34,14 @@ func requests(t *testing.T, b *Bus) func() int {
 }
 
 func attempt(n int) protocol.JobID {
-	id := jobID(1)
+	id := bustest.JobID(1)
 	id.Attempt = int32(n)
 	return id
 }
 
-func answersOf(t *testing.T, b *Bus, from uint64) (ids []protocol.JobID, page AnswerPage) {
+func answersOf(t *testing.T, b *Consumer, from uint64) (ids []protocol.JobID, page AnswerPage) {
 	t.Helper()
-	page, err := b.Answers(t.Context(), jobID(1).RunUID, from)
+	page, err := readerOf(b).Answers(t.Context(), bustest.JobID(1).RunUID, from)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,18 +54,18 @@ func answersOf(t *testing.T, b *Bus, from uint64) (ids []protocol.JobID, page An
 // mutation: a filter of one attempt, or of a whole partition, makes this fail.
 func TestAnswersAreThoseOfTheRun(t *testing.T) {
 	t.Parallel()
-	b := newBus(t, natstest.Start(t))
+	b := newTestConsumer(t, natstest.Start(t))
 	count := requests(t, b)
 	if ids, page := answersOf(t, b, 0); len(ids) > 0 || page.More || count() != 1 {
 		t.Fatalf("of nothing: %v, more %t, in %d requests", ids, page.More, count())
 	}
-	other := jobID(1)
+	other := bustest.JobID(1)
 	other.RunUID = "another"
 	begin := time.Now().Add(-time.Minute)
-	publishRaw(t, b, b.names.Result(attempt(1)), `{"status":"Started"}`, protocol.HeaderToken, b.config.Keys.Sign(attempt(1)))
-	answer(t, b, other, succeeded)
-	answer(t, b, attempt(1), succeeded)
-	answer(t, b, attempt(2), `nonsense`)
+	bustest.PublishRaw(t, b.conn, b.conn.Names.Result(attempt(1)), `{"status":"Started"}`, protocol.HeaderToken, b.keys.Sign(attempt(1)))
+	bustest.Answer(t, b.conn, other, bustest.Succeeded)
+	bustest.Answer(t, b.conn, attempt(1), bustest.Succeeded)
+	bustest.Answer(t, b.conn, attempt(2), `nonsense`)
 	ids, page := answersOf(t, b, 1)
 	if diff := cmp.Diff([]protocol.JobID{attempt(1), attempt(1), attempt(2)}, ids); diff != "" || page.More {
 		t.Fatalf("more %t, answers (-want +got):\n%s", page.More, diff)
@@ -83,11 +85,11 @@ func TestAnswersAreThoseOfTheRun(t *testing.T) {
 // mutation: no check of the token, or a parse of the subject that ends the look, makes this fail.
 func TestForgedResultsAreNoAnswers(t *testing.T) {
 	t.Parallel()
-	b := newBus(t, natstest.Start(t))
-	publishRaw(t, b, b.names.Result(attempt(1)), succeeded, protocol.HeaderToken, "k1.forged")
-	publishRaw(t, b, b.names.Result(attempt(1))+".more", succeeded)
-	publishRaw(t, b, b.names.Result(attempt(1)), succeeded)
-	answer(t, b, attempt(1), succeeded)
+	b := newTestConsumer(t, natstest.Start(t))
+	bustest.PublishRaw(t, b.conn, b.conn.Names.Result(attempt(1)), bustest.Succeeded, protocol.HeaderToken, "k1.forged")
+	bustest.PublishRaw(t, b.conn, b.conn.Names.Result(attempt(1))+".more", bustest.Succeeded)
+	bustest.PublishRaw(t, b.conn, b.conn.Names.Result(attempt(1)), bustest.Succeeded)
+	bustest.Answer(t, b.conn, attempt(1), bustest.Succeeded)
 	if ids, page := answersOf(t, b, 1); len(ids) != 1 || page.More {
 		t.Errorf("answers %v, more %t", ids, page.More)
 	}
@@ -96,11 +98,11 @@ func TestForgedResultsAreNoAnswers(t *testing.T) {
 // mutations: no bound, or a Next that is that of the last answer, make this fail.
 func TestALookIsBoundedAndGoesOnWhereItEnded(t *testing.T) {
 	t.Parallel()
-	b := newBus(t, natstest.Start(t))
+	b := newTestConsumer(t, natstest.Start(t))
 	for n := range maxPageReads {
-		publishRaw(t, b, b.names.Result(attempt(1)), succeeded, protocol.HeaderToken, fmt.Sprint("k1.forged", n))
+		bustest.PublishRaw(t, b.conn, b.conn.Names.Result(attempt(1)), bustest.Succeeded, protocol.HeaderToken, fmt.Sprint("k1.forged", n))
 	}
-	answer(t, b, attempt(1), succeeded)
+	bustest.Answer(t, b.conn, attempt(1), bustest.Succeeded)
 	count := requests(t, b)
 	ids, page := answersOf(t, b, 1)
 	if len(ids) > 0 || !page.More || count() != maxPageReads {
@@ -114,10 +116,10 @@ func TestALookIsBoundedAndGoesOnWhereItEnded(t *testing.T) {
 // mutation: no bound of bytes makes this fail.
 func TestALookHoldsSoManyBytesAtMost(t *testing.T) {
 	t.Parallel()
-	b := newBus(t, natstest.Start(t))
+	b := newTestConsumer(t, natstest.Start(t))
 	const each, all = 90 << 10, 16
 	for n := range all {
-		answer(t, b, attempt(n+1), fmt.Sprintf(`{"status":"Succeeded","output":%q}`, strings.Repeat("x", each)))
+		bustest.Answer(t, b.conn, attempt(n+1), fmt.Sprintf(`{"status":"Succeeded","output":%q}`, strings.Repeat("x", each)))
 	}
 	held, page := 0, AnswerPage{More: true}
 	for looks := 0; page.More; looks++ {
@@ -136,15 +138,15 @@ func TestALookHoldsSoManyBytesAtMost(t *testing.T) {
 func TestAStreamThatCannotBeAskedIsNotEmpty(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
-	b := newBus(t, s)
+	b := newTestConsumer(t, s)
 	s.Shutdown()
-	eventually(t, "the connection is lost", func() bool { return !b.Connected() })
-	_, err := b.Answers(t.Context(), jobID(1).RunUID, 1)
-	var again *RetryError
-	if !errors.As(err, &again) || !errors.Is(err, ErrUnreachable) {
+	bustest.Eventually(t, "the connection is lost", func() bool { return !b.conn.Connected() })
+	_, err := readerOf(b).Answers(t.Context(), bustest.JobID(1).RunUID, 1)
+	var again *bus.RetryError
+	if !errors.As(err, &again) || !errors.Is(err, bus.ErrUnreachable) {
 		t.Errorf("%v", err)
 	}
-	if _, err := b.Answers(t.Context(), "a.>", 1); !errors.Is(err, ErrInvalidJob) {
+	if _, err := readerOf(b).Answers(t.Context(), "a.>", 1); !errors.Is(err, bus.ErrInvalidJob) {
 		t.Errorf("a wildcard: %v", err)
 	}
 }

@@ -1,4 +1,4 @@
-package bus
+package results
 
 import (
 	"context"
@@ -13,6 +13,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/bustest"
 	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -28,8 +30,8 @@ func TestPullsAreShortAndHaveAHeartbeat(t *testing.T) {
 	}
 	t.Cleanup(nc.Close)
 	pulls := make(chan *nats.Msg, 1000)
-	b := newBus(t, s)
-	if _, err := nc.ChanSubscribe("$JS.API.CONSUMER.MSG.NEXT."+b.names.ResultsStream()+".>", pulls); err != nil {
+	b := newTestConsumer(t, s)
+	if _, err := nc.ChanSubscribe("$JS.API.CONSUMER.MSG.NEXT."+b.conn.Names.ResultsStream()+".>", pulls); err != nil {
 		t.Fatal(err)
 	}
 	if err := nc.Flush(); err != nil {
@@ -38,7 +40,7 @@ func TestPullsAreShortAndHaveAHeartbeat(t *testing.T) {
 	collect(t, b)
 	seen := map[string]bool{}
 	for len(seen) < groups {
-		m := receive(t, "a pull of each group", pulls, 1)[0]
+		m := bustest.Receive(t, "a pull of each group", pulls, 1)[0]
 		var pull struct {
 			Batch     int           `json:"batch"`
 			Expires   time.Duration `json:"expires"`
@@ -48,7 +50,7 @@ func TestPullsAreShortAndHaveAHeartbeat(t *testing.T) {
 			t.Fatal(err)
 		}
 		// The library asks for a moment less than it is told.
-		if pull.Expires > pullExpiry || pull.Expires < pullExpiry/2 || pull.Heartbeat != pullHeartbeat || pull.Batch != min(pullBatch, b.config.groupShare()) {
+		if pull.Expires > pullExpiry || pull.Expires < pullExpiry/2 || pull.Heartbeat != pullHeartbeat || pull.Batch != min(pullBatch, b.options.groupShare()) {
 			t.Fatalf("pull %+v", pull)
 		}
 		seen[m.Subject[strings.LastIndex(m.Subject, ".")+1:]] = true
@@ -59,22 +61,22 @@ func TestPullsAreShortAndHaveAHeartbeat(t *testing.T) {
 func TestAGroupThatIsFullHoldsNoMoreAndDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	const share, n = 4, 100
-	b := newBus(t, natstest.Start(t), func(c *Config) { c.ResultAckPending = share * groups })
+	b := newTestConsumer(t, natstest.Start(t), func(c *config) { c.AckPending = share * groups })
 	got, _ := collect(t, b)
 	hot := inGroup(n)
 	for _, id := range hot {
-		answer(t, b, id, succeeded)
+		bustest.Answer(t, b.conn, id, bustest.Succeeded)
 	}
-	held := receive(t, "what a group may have", got, share)
+	held := bustest.Receive(t, "what a group may have", got, share)
 	var cold []protocol.JobID
 	for i := 0; len(cold) < n; i++ {
-		if id := jobID(i); groupOf(id) != groupOf(hot[0]) {
+		if id := bustest.JobID(i); groupOf(id) != groupOf(hot[0]) {
 			cold = append(cold, id)
-			answer(t, b, id, succeeded)
+			bustest.Answer(t, b.conn, id, bustest.Succeeded)
 		}
 	}
 	for range n {
-		d := receive(t, "results of other groups", got, 1)[0]
+		d := bustest.Receive(t, "results of other groups", got, 1)[0]
 		if groupOf(d.ID) == groupOf(hot[0]) {
 			t.Fatal("the full group got one more")
 		}
@@ -84,24 +86,20 @@ func TestAGroupThatIsFullHoldsNoMoreAndDelaysNoOther(t *testing.T) {
 		settle(t, d, nil)
 	}
 	for range n - share {
-		settle(t, receive(t, "the rest of the group", got, 1)[0], nil)
+		settle(t, bustest.Receive(t, "the rest of the group", got, 1)[0], nil)
 	}
-	eventually(t, "all are acknowledged", func() bool { return unsettled(t, b) == 0 })
+	bustest.Eventually(t, "all are acknowledged", func() bool { return unsettled(t, b) == 0 })
 }
 
 // mutation: no bound of bytes, a place that is not given back, an ack for what finds no room, or a wait that does not grow, makes this fail.
 func TestPoisonThatFindsNoRoomGoesBackAtAPace(t *testing.T) {
-	c, err := Config{Keys: Keyring{Current: testKey}, Rand: func() float64 { return 0.5 }}.withDefaults()
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := &Bus{config: c, names: c.Names, clock: clocktesting.NewFakeClock(time.Now()), log: c.Log, metrics: c.Metrics, pulse: newPulse()}
+	b := offline(t, bus.Config{Rand: func() float64 { return 0.5 }, Clock: clocktesting.NewFakeClock(time.Now())}, Options{})
 	g := newGroup(b, 0, nil)
 	var sent []string
 	arrive := func(name string, size int) {
-		d := &Delivery{bus: b, ledger: g.ledger, key: messageKey{sequence: uint64(len(name))}, Size: size, receipt: wire{name: name, sent: &sent}}
-		_ = g.ledger.admit(d, b.clock.Now(), g.measured)
-		g.setAside(t.Context(), poisoned{delivery: d, cause: ErrBadToken, at: b.clock.Now()})
+		d := &Delivery{consumer: b, ledger: g.ledger, key: messageKey{sequence: uint64(len(name))}, Size: size, receipt: wire{name: name, sent: &sent}}
+		_ = g.ledger.admit(d, b.conn.Clock.Now(), g.measured)
+		g.setAside(t.Context(), poisoned{delivery: d, cause: ErrBadToken, at: b.conn.Clock.Now()})
 	}
 	arrive("one", poisonBytes) // as large as all there is
 	arrive("another", 1)
@@ -116,20 +114,16 @@ func TestPoisonThatFindsNoRoomGoesBackAtAPace(t *testing.T) {
 
 // mutation: a receive that does not wait, or waits beyond the end, makes this fail.
 func TestNothingMoreIsReceivedWhileTheHandlerHasNoPlace(t *testing.T) {
-	c, err := Config{Keys: Keyring{Current: testKey}}.withDefaults()
-	if err != nil {
-		t.Fatal(err)
-	}
-	g := newGroup(&Bus{config: c, names: c.Names, clock: c.Clock}, 0, nil)
+	g := newGroup(offline(t, bus.Config{}, Options{}), 0, nil)
 	for range workQueue {
 		g.accept(t.Context(), &Delivery{})
 	}
 	ctx, end := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); g.accept(ctx, &Delivery{}) }()
-	nothing(t, "accepted without a place", done, 50*time.Millisecond)
+	bustest.Nothing(t, "accepted without a place", done, 50*time.Millisecond)
 	end()
-	receive(t, "accept returns at the end", done, 1)
+	bustest.Receive(t, "accept returns at the end", done, 1)
 }
 
 // stuck is a consumer of which the server says always the same.
@@ -163,15 +157,14 @@ func TestTheWatchdogEndsASubscriptionThatGetsNothingThoughMessagesWait(t *testin
 	} {
 		t.Run(name, func(t *testing.T) {
 			fake := clocktesting.NewFakeClock(time.Now())
-			b := &Bus{config: Config{ResultAckPending: groups}, clock: fake, pulse: newPulse()}
-			g := newGroup(b, 0, nil)
+			g := newGroup(offline(t, bus.Config{Clock: fake}, Options{}), 0, nil)
 			g.touch()
 			consumer := &stuck{info: c.info, asks: make(chan struct{}, 100)}
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
 			done := make(chan error, 1)
 			go func() { done <- g.watch(ctx, consumer, openSubscription{}) }()
-			eventually(t, "it watches", fake.HasWaiters)
+			bustest.Eventually(t, "it watches", fake.HasWaiters)
 			checks := int(2*stallAfter/stallCheck) + 1
 			for range checks {
 				if c.touched {
@@ -180,13 +173,13 @@ func TestTheWatchdogEndsASubscriptionThatGetsNothingThoughMessagesWait(t *testin
 				before := len(consumer.asks)
 				fake.Step(stallCheck)
 				if fake.Since(*g.lastAt.Load()) >= stallAfter {
-					eventually(t, "it looks", func() bool { return len(consumer.asks) > before || len(done) > 0 })
+					bustest.Eventually(t, "it looks", func() bool { return len(consumer.asks) > before || len(done) > 0 })
 				}
 			}
 			if !c.ends {
 				stop()
 			}
-			if err := receive(t, "it ends", done, 1)[0]; (err != nil) != c.ends {
+			if err := bustest.Receive(t, "it ends", done, 1)[0]; (err != nil) != c.ends {
 				t.Errorf("ends with %v", err)
 			}
 			if c.touched && len(consumer.asks) != 0 {
@@ -200,26 +193,26 @@ func TestTheWatchdogEndsASubscriptionThatGetsNothingThoughMessagesWait(t *testin
 // duplicate of it either. mutation: a result's Msg-Id without the token (protocol.ResultMsgID) makes this fail.
 func TestAForgedResultCannotMakeTheGoodOneADuplicate(t *testing.T) {
 	t.Parallel()
-	b := newBus(t, natstest.Start(t))
-	id, other := jobID(1), jobID(1)
+	b := newTestConsumer(t, natstest.Start(t))
+	id, other := bustest.JobID(1), bustest.JobID(1)
 	other.Attempt = 2
 	forged := []string{
-		id.String(), protocol.ResultMsgID(id, ""), protocol.ResultMsgID(id, b.keys.sign(other)),
-		protocol.StartedMsgID(id, ""), protocol.ResultMsgID(other, b.keys.sign(other)),
+		id.String(), protocol.ResultMsgID(id, ""), protocol.ResultMsgID(id, b.keys.Sign(other)),
+		protocol.StartedMsgID(id, ""), protocol.ResultMsgID(other, b.keys.Sign(other)),
 	}
 	for i, msgID := range forged {
-		publishRaw(t, b, b.names.Result(id), `{"status":"Failed","final":true,"error":{"code":"F"}}`,
-			protocol.HeaderToken, b.keys.sign(other), protocol.HeaderMsgID, msgID, "X-Try", fmt.Sprint(i))
+		bustest.PublishRaw(t, b.conn, b.conn.Names.Result(id), `{"status":"Failed","final":true,"error":{"code":"F"}}`,
+			protocol.HeaderToken, b.keys.Sign(other), protocol.HeaderMsgID, msgID, "X-Try", fmt.Sprint(i))
 	}
-	answer(t, b, id, succeeded) // the worker's own
+	bustest.Answer(t, b.conn, id, bustest.Succeeded) // the worker's own
 	got, _ := collect(t, b)
-	d := receive(t, "the good result", got, 1)[0]
+	d := bustest.Receive(t, "the good result", got, 1)[0]
 	if d.ID != id || d.Result.Status != protocol.StatusSucceeded {
 		t.Errorf("delivery %+v", d)
 	}
 	settle(t, d, nil)
-	eventually(t, "the others are put aside", func() bool { return unsettled(t, b) == 0 })
-	if n := len(deadLetters(t, b)); n != len(forged) || len(got) != 0 {
+	bustest.Eventually(t, "the others are put aside", func() bool { return unsettled(t, b) == 0 })
+	if n := len(bustest.DeadLetters(t, b.conn)); n != len(forged) || len(got) != 0 {
 		t.Errorf("%d dead letters, %d more deliveries", n, len(got))
 	}
 }
@@ -230,7 +223,7 @@ func TestTheEndGivesBackAlsoWhatWaitsInTheBus(t *testing.T) {
 	t.Parallel()
 	const n = 20
 	s := natstest.Start(t)
-	a := newBus(t, s, ackWait(time.Minute))
+	a := newTestConsumer(t, s, ackWait(time.Minute))
 	entered, leave := make(chan struct{}, n), make(chan struct{})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -241,30 +234,30 @@ func TestTheEndGivesBackAlsoWhatWaitsInTheBus(t *testing.T) {
 		})
 	}()
 	for _, id := range inGroup(n) {
-		answer(t, a, id, succeeded)
+		bustest.Answer(t, a.conn, id, bustest.Succeeded)
 	}
-	receive(t, "the first is being handled", entered, 1)
-	eventually(t, "all are with the first bus", func() bool {
-		c, err := a.js.Consumer(t.Context(), a.names.ResultsStream(), a.resultConsumerConfig(groupOf(jobID(0))).Durable)
+	bustest.Receive(t, "the first is being handled", entered, 1)
+	bustest.Eventually(t, "all are with the first bus", func() bool {
+		c, err := a.conn.JetStream.Consumer(t.Context(), a.conn.Names.ResultsStream(), a.config(groupOf(bustest.JobID(0))).Durable)
 		return err == nil && c.CachedInfo().NumAckPending == n
 	})
 	cancel()
 	close(leave)
-	if err := receive(t, "Consume returns", done, 1)[0]; err != nil {
+	if err := bustest.Receive(t, "Consume returns", done, 1)[0]; err != nil {
 		t.Error(err)
 	}
 	if len(entered) != 0 {
 		t.Errorf("%d more were handed out after the end", len(entered))
 	}
-	b := newBus(t, s, ackWait(time.Minute))
+	b := newTestConsumer(t, s, ackWait(time.Minute))
 	got, _ := collect(t, b)
 	seen := map[protocol.JobID]bool{}
-	for _, d := range receive(t, "all of them again", got, n) {
+	for _, d := range bustest.Receive(t, "all of them again", got, n) {
 		seen[d.ID] = true
 		settle(t, d, nil)
 	}
 	if len(seen) != n {
 		t.Errorf("%d of %d came again", len(seen), n)
 	}
-	eventually(t, "all are acknowledged", func() bool { return unsettled(t, b) == 0 })
+	bustest.Eventually(t, "all are acknowledged", func() bool { return unsettled(t, b) == 0 })
 }

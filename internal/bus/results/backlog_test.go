@@ -1,4 +1,4 @@
-package bus
+package results
 
 import (
 	"bytes"
@@ -13,6 +13,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/bustest"
 	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -20,32 +22,32 @@ import (
 // hotAndNeighbour are many results of one run, and one of another run in the same group.
 func hotAndNeighbour(n int) (hot []protocol.JobID, neighbour protocol.JobID) {
 	for i := range n {
-		id := jobID(0)
+		id := bustest.JobID(0)
 		id.Attempt = int32(i + 1)
 		hot = append(hot, id)
 	}
 	for i := 1; ; i++ {
-		if neighbour = jobID(i); groupOf(neighbour) == groupOf(hot[0]) {
+		if neighbour = bustest.JobID(i); groupOf(neighbour) == groupOf(hot[0]) {
 			return hot, neighbour
 		}
 	}
 }
 
 // flood publishes a result of each job, without waiting for one before the next.
-func flood(t testing.TB, b *Bus, ids []protocol.JobID, token func(protocol.JobID) string) {
+func flood(t testing.TB, b *Consumer, ids []protocol.JobID, token func(protocol.JobID) string) {
 	t.Helper()
 	for some := range slices.Chunk(ids, 1000) { // the library bounds what is on its way
 		for i, id := range some {
-			m := nats.NewMsg(b.names.Result(id))
-			m.Data = []byte(succeeded)
+			m := nats.NewMsg(b.conn.Names.Result(id))
+			m.Data = []byte(bustest.Succeeded)
 			m.Header.Set(protocol.HeaderToken, token(id))
-			if _, err := b.js.PublishMsgAsync(m); err != nil {
+			if _, err := b.conn.JetStream.PublishMsgAsync(m); err != nil {
 				t.Fatalf("publish result %d: %v", i, err)
 			}
 		}
 		select {
-		case <-b.js.PublishAsyncComplete():
-		case <-time.After(patience):
+		case <-b.conn.JetStream.PublishAsyncComplete():
+		case <-time.After(bustest.Patience):
 			t.Fatal("the results are not stored")
 		}
 	}
@@ -56,7 +58,7 @@ func flood(t testing.TB, b *Bus, ids []protocol.JobID, token func(protocol.JobID
 func TestParkedResultsOfOneRunDoNotHoldUpItsNeighbour(t *testing.T) {
 	t.Parallel()
 	const n = 1_200
-	b := newBus(t, natstest.Start(t))
+	b := newTestConsumer(t, natstest.Start(t))
 	hot, neighbour := hotAndNeighbour(n)
 	parked, got := make(chan protocol.JobID, n), make(chan *Delivery, 1)
 	consume(t, b, func(ctx context.Context, d *Delivery) {
@@ -64,35 +66,35 @@ func TestParkedResultsOfOneRunDoNotHoldUpItsNeighbour(t *testing.T) {
 			got <- d
 			return
 		}
-		_ = d.Settle(ctx, &otherError{delay: time.Minute, class: ClassLockBusy}) // one that is lost comes by AckWait
+		_ = d.Settle(ctx, &otherError{delay: time.Minute, class: bus.ClassLockBusy}) // one that is lost comes by AckWait
 		parked <- d.ID
 	})
-	flood(t, b, hot, b.keys.sign)
-	receive(t, "results of the hot run are given back", parked, 1_000)
-	answer(t, b, neighbour, succeeded)
-	settle(t, receive(t, "the neighbour's result", got, 1)[0], nil)
+	flood(t, b, hot, b.keys.Sign)
+	bustest.Receive(t, "results of the hot run are given back", parked, 1_000)
+	bustest.Answer(t, b.conn, neighbour, bustest.Succeeded)
+	settle(t, bustest.Receive(t, "the neighbour's result", got, 1)[0], nil)
 }
 
 // Forged results whose dead letters cannot be stored stay. A good result of the same group does not wait for them.
 // mutation: MaxAckPending of 1,000 makes this fail.
 func TestForgedResultsThatCannotBePutAsideHoldUpNoGoodOne(t *testing.T) {
 	t.Parallel()
-	b := newBus(t, natstest.Start(t))
-	s, err := b.js.Stream(t.Context(), b.names.DeadLettersStream())
+	b := newTestConsumer(t, natstest.Start(t))
+	s, err := b.conn.JetStream.Stream(t.Context(), b.conn.Names.DeadLettersStream())
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := s.CachedInfo().Config
 	c.Subjects = []string{"elsewhere"} // nobody stores a dead letter any more
-	if _, err := b.js.UpdateStream(t.Context(), c); err != nil {
+	if _, err := b.conn.JetStream.UpdateStream(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
 	forged, good := hotAndNeighbour(1_200)
 	flood(t, b, forged, func(protocol.JobID) string { return "none" })
 	got, _ := collect(t, b)
-	eventually(t, "the forged ones have come", func() bool { return unsettled(t, b) == len(forged) })
-	answer(t, b, good, succeeded)
-	settle(t, receive(t, "the good result", got, 1)[0], nil)
+	bustest.Eventually(t, "the forged ones have come", func() bool { return unsettled(t, b) == len(forged) })
+	bustest.Answer(t, b.conn, good, bustest.Succeeded)
+	settle(t, bustest.Receive(t, "the good result", got, 1)[0], nil)
 }
 
 // storedWire is a message of a stream.
@@ -119,7 +121,7 @@ type largeWire struct {
 func (m largeWire) Data() []byte { return m.data }
 
 // held makes deliveries of large results, and gives what each holds of the heap, in bytes.
-func heldPerResult(t *testing.T, b *Bus, n, size int) int {
+func heldPerResult(t *testing.T, b *Consumer, n, size int) int {
 	t.Helper()
 	output, err := json.Marshal(string(bytes.Repeat([]byte("x"), size)))
 	if err != nil {
@@ -131,9 +133,9 @@ func heldPerResult(t *testing.T, b *Bus, n, size int) int {
 	runtime.ReadMemStats(&before)
 	l := newLedger()
 	for i := range n {
-		id := jobID(i)
+		id := bustest.JobID(i)
 		d, err := b.read(l, largeWire{
-			storedWire{sequence: uint64(i + 1), subject: b.names.Result(id), header: nats.Header{protocol.HeaderToken: {b.keys.sign(id)}}},
+			storedWire{sequence: uint64(i + 1), subject: b.conn.Names.Result(id), header: nats.Header{protocol.HeaderToken: {b.keys.Sign(id)}}},
 			fmt.Appendf(nil, `{"status":"Succeeded","output":%s}`, output),
 		})
 		if err != nil {
@@ -151,12 +153,7 @@ func heldPerResult(t *testing.T, b *Bus, n, size int) int {
 // mutation: a delivery that keeps its message makes this fail: it holds the body twice.
 func TestAResultThatWaitsIsHeldOnce(t *testing.T) {
 	const size = 60 << 10
-	c, err := Config{Keys: Keyring{Current: testKey}}.withDefaults()
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := &Bus{config: c, names: c.Names, clock: c.Clock, log: c.Log, metrics: c.Metrics, keys: newLiveKeys(c), pulse: newPulse()}
-	b.losses = newLosses(b)
+	b := offline(t, bus.Config{}, Options{})
 	per := heldPerResult(t, b, 400, size)
 	t.Logf("%d bytes are held for a result of %d", per, size)
 	if per > size+10<<10 {
@@ -168,17 +165,17 @@ func TestAResultThatWaitsIsHeldOnce(t *testing.T) {
 // mutation: ensureConsumer that leaves every setting alone makes this fail.
 func TestAConsumerOfAnEarlierVersionGetsTheBoundOfThisOne(t *testing.T) {
 	t.Parallel()
-	b := newBus(t, natstest.Start(t))
-	want := b.resultConsumerConfig(0)
+	b := newTestConsumer(t, natstest.Start(t))
+	want := b.config(0)
 	old := want
 	old.MaxAckPending, old.Metadata = 1_000, map[string]string{"owner": "somebody"}
-	if _, err := b.js.CreateConsumer(t.Context(), b.names.ResultsStream(), old); err != nil {
+	if _, err := b.conn.JetStream.CreateConsumer(t.Context(), b.conn.Names.ResultsStream(), old); err != nil {
 		t.Fatal(err)
 	}
 	collect(t, b)
 	var info jetstream.ConsumerConfig
-	eventually(t, "the consumer has the bound of this version", func() bool {
-		c, err := b.js.Consumer(t.Context(), b.names.ResultsStream(), want.Durable)
+	bustest.Eventually(t, "the consumer has the bound of this version", func() bool {
+		c, err := b.conn.JetStream.Consumer(t.Context(), b.conn.Names.ResultsStream(), want.Durable)
 		if err != nil {
 			return false
 		}
@@ -194,24 +191,24 @@ func TestAConsumerOfAnEarlierVersionGetsTheBoundOfThisOne(t *testing.T) {
 // this fail.
 func TestAConsumerThatMayNotHaveTheBoundWorksAsItIs(t *testing.T) {
 	t.Parallel()
-	b := newBus(t, natstest.Start(t), func(c *Config) { c.ResultAckPending = 1_000 * groups })
+	b := newTestConsumer(t, natstest.Start(t), func(c *config) { c.AckPending = 1_000 * groups })
 	_, stop := collect(t, b)
-	eventually(t, "consumers are there", func() bool { return unsettled(t, b) == 0 })
+	bustest.Eventually(t, "consumers are there", func() bool { return unsettled(t, b) == 0 })
 	stop()
-	s, err := b.js.Stream(t.Context(), b.names.ResultsStream())
+	s, err := b.conn.JetStream.Stream(t.Context(), b.conn.Names.ResultsStream())
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := s.CachedInfo().Config
 	c.ConsumerLimits.MaxAckPending = 1_000
-	if _, err := b.js.UpdateStream(t.Context(), c); err != nil {
+	if _, err := b.conn.JetStream.UpdateStream(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
-	b.config.ResultAckPending = 2_000 * groups
+	b.options.AckPending = 2_000 * groups
 	got, _ := collect(t, b)
-	answer(t, b, jobID(1), succeeded)
-	settle(t, receive(t, "a result", got, 1)[0], nil)
-	consumer, err := b.js.Consumer(t.Context(), b.names.ResultsStream(), b.resultConsumerConfig(0).Durable)
+	bustest.Answer(t, b.conn, bustest.JobID(1), bustest.Succeeded)
+	settle(t, bustest.Receive(t, "a result", got, 1)[0], nil)
+	consumer, err := b.conn.JetStream.Consumer(t.Context(), b.conn.Names.ResultsStream(), b.config(0).Durable)
 	if err != nil || consumer.CachedInfo().Config.MaxAckPending != 1_000 {
 		t.Errorf("consumer %+v, %v", consumer.CachedInfo().Config, err)
 	}

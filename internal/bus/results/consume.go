@@ -1,4 +1,4 @@
-package bus
+package results
 
 import (
 	"context"
@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/nats-io/nats.go/jetstream"
+	"github.com/syncopate-dev/syncopate/internal/bus"
 )
 
 // Consume hands results to handle until ctx ends. It has a goroutine and a durable consumer for each of 8 groups of
@@ -19,19 +19,19 @@ import (
 //
 // While it lasts, it also watches the streams for a loss of data, see Losses, and for another installation that takes them over: then it
 // ends as if ctx had ended, with a *ForeignError.
-func (b *Bus) Consume(ctx context.Context, handle func(context.Context, *Delivery)) error {
+func (c *Consumer) Consume(ctx context.Context, handle func(context.Context, *Delivery)) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	gs := make([]*group, groups)
 	for i := range gs {
-		gs[i] = newGroup(b, i, handle)
+		gs[i] = newGroup(c, i, handle)
 	}
-	b.groups.Store(&gs)
+	c.groups.Store(&gs)
 	keeping, stopKeeping := context.WithCancel(context.WithoutCancel(ctx))
 	var keeper, running sync.WaitGroup
-	keeper.Go(func() { b.keepAlive(keeping, gs) })
+	keeper.Go(func() { c.keepAlive(keeping, gs) })
 	keeper.Go(func() {
-		if err := b.watchStreams(keeping); err != nil {
+		if err := c.conn.WatchStreams(keeping); err != nil {
 			stop(err)
 		}
 	})
@@ -43,10 +43,12 @@ func (b *Bus) Consume(ctx context.Context, handle func(context.Context, *Deliver
 	// The keeper ends last: a settlement in the middle of a dead letter must not be redelivered meanwhile.
 	stopKeeping()
 	keeper.Wait()
-	if err := b.flush(context.WithoutCancel(ctx)); err != nil {
-		errs = append(errs, err)
+	// The NAKs of the drain are to be with the server: the process may end right after. Without a connection the drain has reported
+	// what it could not send.
+	if err := c.conn.Flush(context.WithoutCancel(ctx)); err != nil {
+		errs = append(errs, fmt.Errorf("flush after drain: %w", err))
 	}
-	if cause := context.Cause(ctx); isForeign(cause) {
+	if cause := context.Cause(ctx); bus.IsForeign(cause) {
 		errs = append(errs, cause)
 	}
 	return errors.Join(errs...)
@@ -54,12 +56,12 @@ func (b *Bus) Consume(ctx context.Context, handle func(context.Context, *Deliver
 
 // Parked is how many results this process gave back that have not come again, by class of the wait. Of each group it remembers some
 // thousands; there may be more.
-func (b *Bus) Parked() map[string]int {
+func (c *Consumer) Parked() map[string]int {
 	parked := map[string]int{}
 	for _, class := range classes() {
 		parked[class] = 0
 	}
-	if gs := b.groups.Load(); gs != nil {
+	if gs := c.groups.Load(); gs != nil {
 		for _, g := range *gs {
 			g.ledger.parked(parked)
 		}
@@ -71,8 +73,8 @@ func (b *Bus) Parked() map[string]int {
 const keepAlives = 3
 
 // keepAlive tells the server, several times per AckWait, that the unsettled deliveries are still wanted.
-func (b *Bus) keepAlive(ctx context.Context, gs []*group) {
-	ticker := b.clock.NewTicker(b.config.ResultAckWait / keepAlives)
+func (c *Consumer) keepAlive(ctx context.Context, gs []*group) {
+	ticker := c.conn.Clock.NewTicker(c.options.AckWait / keepAlives)
 	defer ticker.Stop()
 	for {
 		select {
@@ -80,39 +82,10 @@ func (b *Bus) keepAlive(ctx context.Context, gs []*group) {
 			return
 		case <-ticker.C():
 			for _, g := range gs {
-				if err := g.ledger.keepAlive(b.clock.Now()); err != nil {
-					b.log.V(1).Info("Deliveries could not be kept", "consumer", g.name, "cause", err.Error())
+				if err := g.ledger.keepAlive(c.conn.Clock.Now()); err != nil {
+					c.conn.Log.V(1).Info("Deliveries could not be kept", "consumer", g.name, "cause", err.Error())
 				}
 			}
 		}
 	}
-}
-
-// flush waits until the NAKs of the drain are with the server: the process may end right after.
-func (b *Bus) flush(ctx context.Context) error {
-	if !b.connected() {
-		return nil // the drain has reported what it could not send
-	}
-	ctx, cancel := context.WithTimeout(ctx, drainTimeout)
-	defer cancel()
-	if err := b.nc.FlushWithContext(ctx); err != nil {
-		return fmt.Errorf("flush after drain: %w", err)
-	}
-	return nil
-}
-
-func (b *Bus) resultConsumerConfig(number int) jetstream.ConsumerConfig {
-	c := jetstream.ConsumerConfig{
-		Durable:       fmt.Sprintf("%s-results-%d", b.names.Prefix, number),
-		DeliverPolicy: jetstream.DeliverAllPolicy,
-		AckPolicy:     jetstream.AckExplicitPolicy,
-		AckWait:       b.config.ResultAckWait,
-		MaxDeliver:    -1, // the cap is the operator's: contention must never make a healthy result a dead letter
-		MaxAckPending: b.config.groupShare(),
-		// No BackOff: the server adds it to the delay of a NAK.
-	}
-	for p := number * partitionsPerGroup; p < (number+1)*partitionsPerGroup; p++ {
-		c.FilterSubjects = append(c.FilterSubjects, b.names.PartitionResults(p))
-	}
-	return c
 }

@@ -1,4 +1,4 @@
-package bus
+package results
 
 import (
 	"context"
@@ -11,22 +11,24 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go/jetstream"
-	"k8s.io/utils/clock"
 
+	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/bustest"
+	"github.com/syncopate-dev/syncopate/internal/bus/deadletters"
 	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-func ackWait(d time.Duration) func(*Config) { return func(c *Config) { c.ResultAckWait = d } }
+func ackWait(d time.Duration) func(*config) { return func(c *config) { c.AckWait = d } }
 
 func TestAResultArrivesDecoded(t *testing.T) {
 	t.Parallel()
-	b := newBus(t, natstest.Start(t))
+	b := newTestConsumer(t, natstest.Start(t))
 	got, _ := collect(t, b)
-	answer(t, b, jobID(1), `{"status":"Failed","error":{"code":"X","message":"no"},"final":true}`)
-	d := receive(t, "result", got, 1)[0]
+	bustest.Answer(t, b.conn, bustest.JobID(1), `{"status":"Failed","error":{"code":"X","message":"no"},"final":true}`)
+	d := bustest.Receive(t, "result", got, 1)[0]
 	want := protocol.Result{Status: protocol.StatusFailed, Error: &protocol.ResultError{Code: "X", Message: "no"}, Final: true}
-	if diff := cmp.Diff(want, d.Result); diff != "" || d.ID != jobID(1) || d.Rejected != nil || d.Deliveries != 1 || d.PublishedAt.IsZero() {
+	if diff := cmp.Diff(want, d.Result); diff != "" || d.ID != bustest.JobID(1) || d.Rejected != nil || d.Deliveries != 1 || d.PublishedAt.IsZero() {
 		t.Errorf("delivery %+v (-want +got):\n%s", d, diff)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -35,16 +37,16 @@ func TestAResultArrivesDecoded(t *testing.T) {
 		t.Errorf("settle at a shutdown: %v", err)
 	}
 	settle(t, d, errors.New("a second Settle counts for nothing")) // mutation: no state check gives it back
-	eventually(t, "the result is acknowledged", func() bool { return unsettled(t, b) == 0 })
+	bustest.Eventually(t, "the result is acknowledged", func() bool { return unsettled(t, b) == 0 })
 }
 
 func TestAnUnusableBodyWithAValidTokenReachesTheHandler(t *testing.T) {
 	t.Parallel()
-	b := newBus(t, natstest.Start(t))
+	b := newTestConsumer(t, natstest.Start(t))
 	got, _ := collect(t, b)
-	answer(t, b, jobID(1), `{"status":`)
-	d := receive(t, "result", got, 1)[0]
-	if !errors.Is(d.Rejected, protocol.ErrResult) || d.ID != jobID(1) || d.Result.Status != "" {
+	bustest.Answer(t, b.conn, bustest.JobID(1), `{"status":`)
+	d := bustest.Receive(t, "result", got, 1)[0]
+	if !errors.Is(d.Rejected, protocol.ErrResult) || d.ID != bustest.JobID(1) || d.Result.Status != "" {
 		t.Errorf("delivery %+v", d)
 	}
 	settle(t, d, nil)
@@ -55,10 +57,10 @@ func TestAnUnusableBodyWithAValidTokenReachesTheHandler(t *testing.T) {
 func TestARedeliveryComesAfterTheDelayAskedFor(t *testing.T) {
 	t.Parallel()
 	metrics := NewMetrics(newRegistry())
-	b := newBus(t, natstest.Start(t), ackWait(600*time.Millisecond), func(c *Config) { c.Metrics = metrics })
+	b := newTestConsumer(t, natstest.Start(t), ackWait(600*time.Millisecond), func(c *config) { c.Options.Metrics = metrics })
 	delays := map[protocol.JobID]time.Duration{}
 	for i, d := range []time.Duration{0, 350 * time.Millisecond, 500 * time.Millisecond, 650 * time.Millisecond, 2 * time.Second} {
-		delays[jobID(i)] = d
+		delays[bustest.JobID(i)] = d
 	}
 	type gapOf struct {
 		id  protocol.JobID
@@ -76,23 +78,23 @@ func TestARedeliveryComesAfterTheDelayAskedFor(t *testing.T) {
 			return
 		}
 		asked[d.ID] = time.Now()
-		settle(t, d, fmt.Errorf("apply: %w", &otherError{delay: delays[d.ID], class: ClassLockBusy}))
+		settle(t, d, fmt.Errorf("apply: %w", &otherError{delay: delays[d.ID], class: bus.ClassLockBusy}))
 	})
 	for id := range delays {
-		answer(t, b, id, succeeded)
+		bustest.Answer(t, b.conn, id, bustest.Succeeded)
 	}
-	for _, g := range receive(t, "redeliveries", gaps, len(delays)) {
+	for _, g := range bustest.Receive(t, "redeliveries", gaps, len(delays)) {
 		if want := delays[g.id]; g.gap < want || g.gap > want+3*time.Second {
 			t.Errorf("asked for %s, came after %s", want, g.gap)
 		}
 	}
-	if n := histogramCount(t, metrics.retryDelay, ClassLockBusy); n != 5 {
+	if n := histogramCount(t, metrics.retryDelay, bus.ClassLockBusy); n != 5 {
 		t.Errorf("%d delays counted, want 5", n)
 	}
-	if n := histogramCount(t, metrics.redeliveryGap, ClassLockBusy); n != 5 {
+	if n := histogramCount(t, metrics.redeliveryGap, bus.ClassLockBusy); n != 5 {
 		t.Errorf("%d gaps counted, want 5", n)
 	}
-	if n := histogramCount(t, metrics.redeliveryAsked, ClassLockBusy); n != 5 {
+	if n := histogramCount(t, metrics.redeliveryAsked, bus.ClassLockBusy); n != 5 {
 		t.Errorf("%d delays counted beside the gaps, want 5", n)
 	}
 }
@@ -101,15 +103,15 @@ func TestARedeliveryComesAfterTheDelayAskedFor(t *testing.T) {
 func TestAHandlerSlowerThanAckWaitGetsNoSecondDelivery(t *testing.T) {
 	t.Parallel()
 	const wait = 2 * time.Second // a busy machine may be late by a second
-	b := newBus(t, natstest.Start(t), ackWait(wait))
+	b := newTestConsumer(t, natstest.Start(t), ackWait(wait))
 	got, _ := collect(t, b)
-	other, err := b.js.CreateConsumer(t.Context(), b.names.ResultsStream(), b.resultConsumerConfig(groupOf(jobID(1))))
+	other, err := b.conn.JetStream.CreateConsumer(t.Context(), b.conn.Names.ResultsStream(), b.config(groupOf(bustest.JobID(1))))
 	if err != nil {
 		t.Fatal(err)
 	}
-	answer(t, b, jobID(1), succeeded)
-	d := receive(t, "result", got, 1)[0]
-	nothing(t, "a second delivery here", got, 3*wait)
+	bustest.Answer(t, b.conn, bustest.JobID(1), bustest.Succeeded)
+	d := bustest.Receive(t, "result", got, 1)[0]
+	bustest.Nothing(t, "a second delivery here", got, 3*wait)
 	info, err := other.Info(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -118,7 +120,7 @@ func TestAHandlerSlowerThanAckWaitGetsNoSecondDelivery(t *testing.T) {
 		t.Error("the server delivered a held result again")
 	}
 	settle(t, d, nil)
-	eventually(t, "the result is acknowledged", func() bool { return unsettled(t, b) == 0 })
+	bustest.Eventually(t, "the result is acknowledged", func() bool { return unsettled(t, b) == 0 })
 }
 
 func groupOf(id protocol.JobID) int { return protocol.Partition(id.RunUID) / partitionsPerGroup }
@@ -127,14 +129,14 @@ func groupOf(id protocol.JobID) int { return protocol.Partition(id.RunUID) / par
 func TestTheDrainGivesBackWhatIsUnsettled(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
-	a := newBus(t, s, ackWait(time.Minute))
-	b := newBus(t, s, ackWait(time.Minute))
+	a := newTestConsumer(t, s, ackWait(time.Minute))
+	b := newTestConsumer(t, s, ackWait(time.Minute))
 	const n = 50
 	held, stop := collect(t, a)
 	for i := range n {
-		answer(t, a, jobID(i), succeeded)
+		bustest.Answer(t, a.conn, bustest.JobID(i), bustest.Succeeded)
 	}
-	deliveries := receive(t, "results at the first bus", held, n)
+	deliveries := bustest.Receive(t, "results at the first bus", held, n)
 	stop()
 
 	got, _ := collect(t, b)
@@ -143,16 +145,16 @@ func TestTheDrainGivesBackWhatIsUnsettled(t *testing.T) {
 			t.Fatalf("settle after the drain: %v, want ErrDrained", err)
 		}
 	}
-	for _, d := range receive(t, "results at the second bus", got, n) {
+	for _, d := range bustest.Receive(t, "results at the second bus", got, n) {
 		settle(t, d, nil)
 	}
-	eventually(t, "all are acknowledged", func() bool { return unsettled(t, b) == 0 })
+	bustest.Eventually(t, "all are acknowledged", func() bool { return unsettled(t, b) == 0 })
 }
 
 // mutation: no workers.Wait in run makes this fail.
 func TestTheDrainWaitsForTheHandler(t *testing.T) {
 	t.Parallel()
-	b := newBus(t, natstest.Start(t))
+	b := newTestConsumer(t, natstest.Start(t))
 	entered, leave, returned := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
@@ -162,10 +164,10 @@ func TestTheDrainWaitsForTheHandler(t *testing.T) {
 			<-leave
 		})
 	}()
-	answer(t, b, jobID(1), succeeded)
+	bustest.Answer(t, b.conn, bustest.JobID(1), bustest.Succeeded)
 	<-entered
 	cancel()
-	nothing(t, "Consume returned before its handler", returned, 300*time.Millisecond)
+	bustest.Nothing(t, "Consume returned before its handler", returned, 300*time.Millisecond)
 	close(leave)
 	<-returned
 }
@@ -174,7 +176,7 @@ func TestTheDrainWaitsForTheHandler(t *testing.T) {
 func TestTwoBusesShareTheWork(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
-	a, b := newBus(t, s), newBus(t, s)
+	a, b := newTestConsumer(t, s), newTestConsumer(t, s)
 	const n = 200
 	got := make(chan protocol.JobID, 10*n)
 	handle := func(ctx context.Context, d *Delivery) {
@@ -184,13 +186,13 @@ func TestTwoBusesShareTheWork(t *testing.T) {
 	consume(t, a, handle)
 	consume(t, b, handle)
 	for i := range n {
-		answer(t, a, jobID(i), succeeded)
+		bustest.Answer(t, a.conn, bustest.JobID(i), bustest.Succeeded)
 	}
 	seen := map[protocol.JobID]int{}
-	for _, id := range receive(t, "results", got, n) {
+	for _, id := range bustest.Receive(t, "results", got, n) {
 		seen[id]++
 	}
-	eventually(t, "all are acknowledged", func() bool { return unsettled(t, a) == 0 })
+	bustest.Eventually(t, "all are acknowledged", func() bool { return unsettled(t, a) == 0 })
 	if len(seen) != n || len(got) != 0 {
 		t.Errorf("%d of %d results were handled, %d more came", len(seen), n, len(got))
 	}
@@ -200,19 +202,19 @@ func TestTwoBusesShareTheWork(t *testing.T) {
 func TestARestartOfTheServerLosesNothing(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
-	b := newBus(t, s, ackWait(time.Second))
+	b := newTestConsumer(t, s, ackWait(time.Second))
 	const n = 100
 	got, _ := collect(t, b)
 	for i := range n / 2 {
-		answer(t, b, jobID(i), succeeded)
+		bustest.Answer(t, b.conn, bustest.JobID(i), bustest.Succeeded)
 	}
-	held := receive(t, "results before the restart", got, n/2)
+	held := bustest.Receive(t, "results before the restart", got, n/2)
 	s.Restart()
-	eventually(t, "the bus is ready again", func() bool { return b.Ready(t.Context()) == nil })
+	bustest.Eventually(t, "the bus is ready again", func() bool { return b.conn.Ready(t.Context()) == nil })
 	for i := n / 2; i < n; i++ {
-		answer(t, b, jobID(i), succeeded)
+		bustest.Answer(t, b.conn, bustest.JobID(i), bustest.Succeeded)
 	}
-	later := receive(t, "results after the restart", got, n/2)
+	later := bustest.Receive(t, "results after the restart", got, n/2)
 	seen := map[protocol.JobID]bool{}
 	for _, d := range append(held, later...) {
 		seen[d.ID] = true
@@ -221,49 +223,51 @@ func TestARestartOfTheServerLosesNothing(t *testing.T) {
 	if len(seen) != n {
 		t.Errorf("%d different results, want %d", len(seen), n)
 	}
-	eventually(t, "all are acknowledged", func() bool { return unsettled(t, b) == 0 })
+	bustest.Eventually(t, "all are acknowledged", func() bool { return unsettled(t, b) == 0 })
 }
 
 func TestAResultSettledWhileNATSIsAwayComesAgain(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
-	b := newBus(t, s, ackWait(time.Second))
+	b := newTestConsumer(t, s, ackWait(time.Second))
 	got, _ := collect(t, b)
-	answer(t, b, jobID(1), succeeded)
-	d := receive(t, "result", got, 1)[0]
+	bustest.Answer(t, b.conn, bustest.JobID(1), bustest.Succeeded)
+	d := bustest.Receive(t, "result", got, 1)[0]
 	s.Shutdown()
-	eventually(t, "the bus is not connected", func() bool { return !b.connected() })
+	bustest.Eventually(t, "the bus is not connected", func() bool { return !b.conn.Connected() })
 	if err := d.Settle(t.Context(), nil); err == nil { // mutation: a reconnect buffer makes this fail
 		t.Error("an ack that cannot be sent is no error")
 	}
 	s.Restart()
-	settle(t, receive(t, "the result again", got, 1)[0], nil)
-	eventually(t, "the result is acknowledged", func() bool { return unsettled(t, b) == 0 })
+	settle(t, bustest.Receive(t, "the result again", got, 1)[0], nil)
+	bustest.Eventually(t, "the result is acknowledged", func() bool { return unsettled(t, b) == 0 })
 }
 
 // mutation: no repairStreams in consumeOnce makes the case of the stream fail.
 func TestAConsumerThatVanishedIsMadeAgain(t *testing.T) {
 	t.Parallel()
-	for name, destroy := range map[string]func(context.Context, *Bus) error{
-		"the consumer": func(ctx context.Context, b *Bus) error {
-			return b.js.DeleteConsumer(ctx, b.names.ResultsStream(), b.resultConsumerConfig(groupOf(jobID(1))).Durable)
+	for name, destroy := range map[string]func(context.Context, *Consumer) error{
+		"the consumer": func(ctx context.Context, b *Consumer) error {
+			return b.conn.JetStream.DeleteConsumer(ctx, b.conn.Names.ResultsStream(), b.config(groupOf(bustest.JobID(1))).Durable)
 		},
-		"the stream": func(ctx context.Context, b *Bus) error { return b.js.DeleteStream(ctx, b.names.ResultsStream()) },
+		"the stream": func(ctx context.Context, b *Consumer) error {
+			return b.conn.JetStream.DeleteStream(ctx, b.conn.Names.ResultsStream())
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBus(t, natstest.Start(t))
+			b := newTestConsumer(t, natstest.Start(t))
 			got, _ := collect(t, b)
-			answer(t, b, jobID(1), succeeded)
-			settle(t, receive(t, "result before", got, 1)[0], nil)
+			bustest.Answer(t, b.conn, bustest.JobID(1), bustest.Succeeded)
+			settle(t, bustest.Receive(t, "result before", got, 1)[0], nil)
 			if err := destroy(t.Context(), b); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "the consumer is there again", func() bool { return unsettled(t, b) >= 0 })
-			second := jobID(1)
+			bustest.Eventually(t, "the consumer is there again", func() bool { return unsettled(t, b) >= 0 })
+			second := bustest.JobID(1)
 			second.Attempt = 2
-			answer(t, b, second, succeeded)
-			eventually(t, "the new result comes", func() bool {
-				d := receive(t, "result after", got, 1)[0] // an old one may come again: the acks went with the consumer
+			bustest.Answer(t, b.conn, second, bustest.Succeeded)
+			bustest.Eventually(t, "the new result comes", func() bool {
+				d := bustest.Receive(t, "result after", got, 1)[0] // an old one may come again: the acks went with the consumer
 				settle(t, d, nil)
 				return d.ID == second
 			})
@@ -276,18 +280,18 @@ func TestAConsumerThatVanishedIsMadeAgain(t *testing.T) {
 func TestConsumersThatVanishedInARestartAreMadeAgainAtOnce(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
-	b := newBus(t, s, func(c *Config) { c.MemoryStorage = true })
+	b := newTestConsumer(t, s, func(c *config) { c.MemoryStorage = true })
 	got, _ := collect(t, b)
-	answer(t, b, jobID(1), succeeded)
-	settle(t, receive(t, "result before", got, 1)[0], nil)
+	bustest.Answer(t, b.conn, bustest.JobID(1), bustest.Succeeded)
+	settle(t, bustest.Receive(t, "result before", got, 1)[0], nil)
 	s.Restart()
 	start := time.Now()
-	eventually(t, "streams and consumers are there again", func() bool { return b.connected() && unsettled(t, b) >= 0 })
+	bustest.Eventually(t, "streams and consumers are there again", func() bool { return b.conn.Connected() && unsettled(t, b) >= 0 })
 	if took := time.Since(start); took > stallAfter {
 		t.Errorf("took %s", took)
 	}
-	answer(t, b, jobID(2), succeeded)
-	settle(t, receive(t, "result after", got, 1)[0], nil)
+	bustest.Answer(t, b.conn, bustest.JobID(2), bustest.Succeeded)
+	settle(t, bustest.Receive(t, "result after", got, 1)[0], nil)
 }
 
 func TestConsumeStartsWithoutNATSAndStreams(t *testing.T) {
@@ -295,16 +299,17 @@ func TestConsumeStartsWithoutNATSAndStreams(t *testing.T) {
 	s := natstest.Start(t)
 	url := s.URL()
 	s.Shutdown()
-	b, err := Connect(t.Context(), Config{URL: url, Keys: Keyring{Current: testKey}})
+	conn, err := bus.Connect(t.Context(), bus.Config{URL: url})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { b.Close(context.WithoutCancel(t.Context())) })
+	t.Cleanup(func() { conn.Close(context.WithoutCancel(t.Context())) })
+	b := NewConsumer(conn, bustest.Keys(t), deadletters.NewWriter(conn), Options{})
 	got, _ := collect(t, b)
 	s.Restart()
-	eventually(t, "streams and consumers are there", func() bool { return b.connected() && unsettled(t, b) >= 0 })
-	answer(t, b, jobID(1), succeeded)
-	settle(t, receive(t, "result", got, 1)[0], nil)
+	bustest.Eventually(t, "streams and consumers are there", func() bool { return b.conn.Connected() && unsettled(t, b) >= 0 })
+	bustest.Answer(t, b.conn, bustest.JobID(1), bustest.Succeeded)
+	settle(t, bustest.Receive(t, "result", got, 1)[0], nil)
 }
 
 func TestAStalledSubscriptionIsRecognised(t *testing.T) {
@@ -349,7 +354,7 @@ func TestOnlyTwoFindingsInARowAreAStall(t *testing.T) {
 
 // mutation: UnixNano in touch makes this fail: a step of the wall clock would look like a stall, or hide one.
 func TestTheLastMessageIsTimedByTheMonotonicClock(t *testing.T) {
-	g := newGroup(&Bus{config: Config{ResultAckPending: groups}, clock: clock.RealClock{}}, 0, nil)
+	g := newGroup(offline(t, bus.Config{}, Options{}), 0, nil)
 	g.touch()
 	if at := g.lastAt.Load(); !strings.Contains(at.String(), "m=") {
 		t.Errorf("%s has no monotonic reading", at)
@@ -357,14 +362,10 @@ func TestTheLastMessageIsTimedByTheMonotonicClock(t *testing.T) {
 }
 
 func TestResultConsumersCoverEveryPartitionOnce(t *testing.T) {
-	c, err := Config{Keys: Keyring{Current: testKey}}.withDefaults()
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := &Bus{config: c, names: c.Names, pulse: newPulse()}
+	b := offline(t, bus.Config{}, Options{})
 	seen := map[string]int{}
 	for i := range groups {
-		rc := b.resultConsumerConfig(i)
+		rc := b.config(i)
 		if rc.MaxDeliver != -1 || len(rc.BackOff) != 0 || rc.AckPolicy != jetstream.AckExplicitPolicy || rc.AckWait != 10*time.Second ||
 			rc.MaxAckPending != 1_000_000 || rc.Durable != fmt.Sprintf("syncopate-results-%d", i) {
 			t.Errorf("consumer %d: %+v", i, rc)
@@ -374,7 +375,7 @@ func TestResultConsumersCoverEveryPartitionOnce(t *testing.T) {
 		}
 	}
 	for p := range protocol.Partitions {
-		if n := seen[b.names.PartitionResults(p)]; n != 1 {
+		if n := seen[b.conn.Names.PartitionResults(p)]; n != 1 {
 			t.Errorf("partition %d is consumed %d times", p, n)
 		}
 	}

@@ -1,4 +1,4 @@
-package bus
+package results
 
 import (
 	"bytes"
@@ -14,11 +14,15 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/bustest"
+	"github.com/syncopate-dev/syncopate/internal/bus/deadletters"
 )
 
 var updateContract = flag.Bool("update-contract", false, "rewrite docs/protocol/contract.json")
 
-const contractFile = "../../docs/protocol/contract.json"
+const contractFile = "../../../docs/protocol/contract.json"
 
 // table is a part of the contract. docs/protocol.md has the same table under the same heading; the test of docs/protocol compares
 // the page with the file, and this one the file with the code.
@@ -39,9 +43,10 @@ func (t *table) add(cells ...string) {
 }
 
 // settlements asks the code what becomes of a delivery, for each kind of error.
-func settlements() *table {
+func settlements(t *testing.T) *table {
+	t.Helper()
 	out := newTable("What becomes of a result", "the operator's error", "the message", "again", "class", "counts")
-	const own, d = ClassLockBusy, 1500 * time.Millisecond
+	const own, d = bus.ClassLockBusy, 1500 * time.Millisecond
 	for _, kind := range []struct {
 		name string
 		err  error
@@ -57,15 +62,16 @@ func settlements() *table {
 		{"a cancelled context", context.Canceled},
 		{"any other", errors.New("x")},
 	} {
-		out.add(append([]string{kind.name}, described(verdictOf(kind.err, defaultNakDelay), d, own)...)...)
+		out.add(append([]string{kind.name}, described(t, verdictOf(kind.err, defaultNakDelay), d, own)...)...)
 	}
-	out.add(append([]string{"permanent, but the dead letter cannot be stored"}, described(unburied(defaultNakDelay), d, own)...)...)
+	out.add(append([]string{"permanent, but the dead letter cannot be stored"}, described(t, unburied(defaultNakDelay), d, own)...)...)
 	out.add("none: the operator stops first", drained(), "at once", "-", "no")
 	return out
 }
 
 // described is a verdict in words: the message, when it comes again, class, whether it counts.
-func described(v verdict, asked time.Duration, own string) []string {
+func described(t *testing.T, v verdict, asked time.Duration, own string) []string {
+	t.Helper()
 	switch v.action {
 	case actionAck:
 		return []string{"ack, confirmed by the server", "never", "-", "-"}
@@ -73,7 +79,7 @@ func described(v verdict, asked time.Duration, own string) []string {
 		return []string{"dead letter, its PubAck, then Term with the reason", "never", "-", "-"}
 	case actionNak:
 	}
-	again, ok := map[time.Duration]string{0: "at once", asked: "after d", defaultNakDelay: "after " + jitterRange(v.delay)}[v.delay]
+	again, ok := map[time.Duration]string{0: "at once", asked: "after d", defaultNakDelay: "after " + jitterRange(t, v.delay)}[v.delay]
 	if !ok {
 		again = "after " + v.delay.String()
 	}
@@ -85,9 +91,10 @@ func described(v verdict, asked time.Duration, own string) []string {
 }
 
 // jitterRange is what becomes of a delay by the bus's jitter.
-func jitterRange(d time.Duration) string {
+func jitterRange(t *testing.T, d time.Duration) string {
+	t.Helper()
 	at := func(r float64) string {
-		return (&Bus{config: Config{Rand: func() float64 { return r }}}).jittered(d).Round(time.Millisecond).String()
+		return bustest.Offline(t, bus.Config{Rand: func() float64 { return r }}).Jittered(d).Round(time.Millisecond).String()
 	}
 	return at(0) + " to " + at(1)
 }
@@ -114,15 +121,15 @@ func yes(b bool) string {
 // classTable has every class that the code knows. A class without a meaning here is shown as such, and not in the golden file.
 func classTable() *table {
 	meanings := map[string]string{
-		ClassLockBusy:         "somebody else has the run's lock",
-		ClassStoreUnavailable: "Redis or the API server cannot be used now",
-		ClassPublishFailed:    "the API server refuses the write of the result; or the dead letter cannot be stored",
-		ClassWorkerRequested:  "the worker said Retry; the run waits, not the message",
-		ClassShutdown:         "the operator stops",
-		ClassAhead:            "the result is of an attempt that the run does not know, read live",
-		ClassInboxFull:        "too many results wait in memory",
-		ClassNeedsNewer:       "the run needs an operator of a newer version",
-		ClassUnknown:          "an error that says nothing of it",
+		bus.ClassLockBusy:         "somebody else has the run's lock",
+		bus.ClassStoreUnavailable: "Redis or the API server cannot be used now",
+		bus.ClassPublishFailed:    "the API server refuses the write of the result; or the dead letter cannot be stored",
+		bus.ClassWorkerRequested:  "the worker said Retry; the run waits, not the message",
+		bus.ClassShutdown:         "the operator stops",
+		bus.ClassAhead:            "the result is of an attempt that the run does not know, read live",
+		bus.ClassInboxFull:        "too many results wait in memory",
+		bus.ClassNeedsNewer:       "the run needs an operator of a newer version",
+		bus.ClassUnknown:          "an error that says nothing of it",
 	}
 	out := newTable("Classes of waits", "class", "means", "counts")
 	for _, c := range classes() {
@@ -133,20 +140,16 @@ func classTable() *table {
 
 func reasonTable() *table {
 	out := newTable("Reasons of dead letters", "reason", "of a result")
-	out.add("`"+reasonUndecodable+"`", "whose subject names no job")
-	out.add("`"+reasonRejected+"`", "whose token is missing or wrong")
-	out.add("`"+ReasonResultRejected+"`", "with a valid token and a body that is no result, or whose output cannot be used; the attempt has failed, or was answered before")
-	out.add("`"+ReasonDeliveriesExhausted+"`", "of which `delivery.maxDeliveries` deliveries failed and counted")
+	out.add("`"+deadletters.ReasonUndecodable+"`", "whose subject names no job")
+	out.add("`"+deadletters.ReasonRejected+"`", "whose token is missing or wrong")
+	out.add("`"+deadletters.ReasonResultRejected+"`", "with a valid token and a body that is no result, or whose output cannot be used; the attempt has failed, or was answered before")
+	out.add("`"+deadletters.ReasonDeliveriesExhausted+"`", "of which `delivery.maxDeliveries` deliveries failed and counted")
 	return out
 }
 
 func consumerTable(t *testing.T) *table {
 	t.Helper()
-	config, err := Config{Keys: Keyring{Current: testKey}}.withDefaults()
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := (&Bus{config: config, names: config.Names}).resultConsumerConfig(0)
+	c := offline(t, bus.Config{}, Options{}).config(0)
 	out := newTable("Consumers of results", "setting", "value")
 	out.add("durable", "`"+c.Durable[:len(c.Durable)-1]+"<n>`, n from 0 to "+strconv.Itoa(groups-1))
 	out.add("filter", fmt.Sprintf("%d of the %d partitions each", len(c.FilterSubjects), len(c.FilterSubjects)*groups))
@@ -169,7 +172,7 @@ func TestTheContractIsWhatTheCodeDoes(t *testing.T) {
 	encoder := json.NewEncoder(&got)
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", "  ")
-	if err := encoder.Encode([]*table{settlements(), classTable(), reasonTable(), consumerTable(t)}); err != nil {
+	if err := encoder.Encode([]*table{settlements(t), classTable(), reasonTable(), consumerTable(t)}); err != nil {
 		t.Fatal(err)
 	}
 	if *updateContract {

@@ -1,4 +1,4 @@
-package bus
+package results
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/syncopate-dev/syncopate/internal/bus/deadletters"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -21,10 +22,10 @@ type Delivery struct {
 	Failures    int       // of its deliveries, how many failed as CountsAsFailure says; as far as this process remembers
 	Size        int       // bytes of the body, as published: about what the delivery holds in memory
 
-	bus     *Bus
-	ledger  *ledger
-	key     messageKey
-	subject string // that it was published to
+	consumer *Consumer
+	ledger   *ledger
+	key      messageKey
+	subject  string // that it was published to
 	// original is the message, while nobody knows whether it is authentic. Else it is let go when it is decoded: what is needed of it
 	// later, for a dead letter, is in the stream.
 	original *original
@@ -59,23 +60,23 @@ const (
 
 // read makes a Delivery of a message. With an error it must not reach a handler: the Delivery is good for Settle only, or nil if
 // the message does not come from JetStream.
-func (b *Bus) read(l *ledger, m jetstream.Msg) (*Delivery, error) {
+func (c *Consumer) read(l *ledger, m jetstream.Msg) (*Delivery, error) {
 	meta, err := m.Metadata()
 	if err != nil {
 		return nil, fmt.Errorf("metadata: %w", err)
 	}
-	stream := b.names.ResultsStream()
-	b.losses.delivered(stream, meta.Sequence.Stream, meta.Timestamp)
+	stream := c.conn.Names.ResultsStream()
+	came := c.conn.Delivered(stream, meta.Sequence.Stream, meta.Timestamp)
 	d := &Delivery{
-		PublishedAt: meta.Timestamp, Deliveries: meta.NumDelivered, bus: b, ledger: l,
-		receipt: b.losses.guard(stream, b.receiptOf(m)), original: &original{header: m.Headers(), body: m.Data()}, Size: len(m.Data()),
+		PublishedAt: meta.Timestamp, Deliveries: meta.NumDelivered, consumer: c, ledger: l,
+		receipt: guarded{receipt: c.receiptOf(m), came: came}, original: &original{header: m.Headers(), body: m.Data()}, Size: len(m.Data()),
 		key: messageKey{sequence: meta.Sequence.Stream, storedAt: meta.Timestamp.UnixNano()}, subject: m.Subject(),
 	}
-	if d.ID, err = b.names.ParseResult(m.Subject()); err != nil {
-		return d, Permanent(reasonUndecodable, err)
+	if d.ID, err = c.conn.Names.ParseResult(m.Subject()); err != nil {
+		return d, Permanent(deadletters.ReasonUndecodable, err)
 	}
-	if !b.keys.verify(d.ID, d.original.token()) {
-		return d, Permanent(reasonRejected, fmt.Errorf("result of %s: %w", d.ID, ErrBadToken))
+	if !c.keys.Verify(d.ID, d.original.token()) {
+		return d, Permanent(deadletters.ReasonRejected, fmt.Errorf("result of %s: %w", d.ID, ErrBadToken))
 	}
 	d.decode()
 	return d, nil
@@ -104,9 +105,9 @@ func (d *Delivery) Settle(ctx context.Context, err error) error {
 		return earlier
 	}
 	// The caller's end must not turn a success into a redelivery; the time is short and bounded.
-	ctx, cancel := d.bus.bounded(context.WithoutCancel(ctx))
+	ctx, cancel := d.consumer.conn.Bounded(context.WithoutCancel(ctx))
 	defer cancel()
-	v := verdictOf(err, d.bus.jittered(defaultNakDelay))
+	v := verdictOf(err, d.consumer.conn.Jittered(defaultNakDelay))
 	switch v.action {
 	case actionAck:
 		return d.ack(ctx)
@@ -128,43 +129,11 @@ func (d *Delivery) ack(ctx context.Context) error {
 }
 
 func (d *Delivery) nak(v verdict) error {
-	d.bus.metrics.retryDelay.WithLabelValues(v.class).Observe(v.delay.Seconds())
-	d.bus.log.V(1).Info("Result is to be delivered again", "run", d.ID.RunUID, "step", d.ID.Step, "attempt", d.ID.Attempt,
+	d.consumer.options.Metrics.retryDelay.WithLabelValues(v.class).Observe(v.delay.Seconds())
+	d.consumer.conn.Log.V(1).Info("Result is to be delivered again", "run", d.ID.RunUID, "step", d.ID.Step, "attempt", d.ID.Attempt,
 		"class", v.class, "delay", v.delay)
-	if err := d.ledger.giveBack(d, v, d.bus.clock.Now()); err != nil {
+	if err := d.ledger.giveBack(d, v, d.consumer.conn.Clock.Now()); err != nil {
 		return fmt.Errorf("give back result of %s: %w", d.ID, err)
 	}
 	return nil
-}
-
-// bury makes the message a dead letter. Until that is stored the message stays where it is.
-func (d *Delivery) bury(ctx context.Context, reason string, cause error) error {
-	err := d.storeLetter(ctx, reason, cause)
-	if err != nil {
-		d.bus.log.Error(err, "Dead letter could not be stored, the message stays", "run", d.ID.RunUID, "reason", reason)
-		return d.nak(unburied(d.bus.jittered(defaultNakDelay)))
-	}
-	d.bus.metrics.deadLetters.WithLabelValues(reason).Inc()
-	d.bus.metrics.CountResult(outcomeOf(reason))
-	d.bus.log.Info("Message became a dead letter", "run", d.ID.RunUID, "step", d.ID.Step, "attempt", d.ID.Attempt,
-		"reason", reason, "cause", cause.Error())
-	if err := d.ledger.terminate(d, reason); err != nil {
-		return fmt.Errorf("terminate result of %s: %w", d.ID, err)
-	}
-	return nil
-}
-
-// Buried says whether the message was settled as a dead letter and this is stored: false after Settle with Permanent means that
-// the message stays, and comes again.
-func (d *Delivery) Buried() bool {
-	d.ledger.mu.Lock()
-	defer d.ledger.mu.Unlock()
-	return d.buried
-}
-
-func outcomeOf(reason string) string {
-	if reason == reasonUndecodable || reason == reasonRejected {
-		return OutcomeRejected
-	}
-	return OutcomeDeadLettered
 }

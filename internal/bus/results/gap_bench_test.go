@@ -1,4 +1,4 @@
-package bus
+package results
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/bustest"
 	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -16,7 +18,7 @@ import (
 // BenchmarkRedeliveryGap measures, on a real server that is idle otherwise, the time from asking for a delay to the redelivery.
 // It prints a table of asked and measured; "late" is measured - asked. Run with -benchtime 20x.
 func BenchmarkRedeliveryGap(b *testing.B) {
-	bus := newBus(b, natstest.Start(b))
+	on := newTestConsumer(b, natstest.Start(b))
 	asked := []time.Duration{0, 350 * time.Millisecond, 500 * time.Millisecond, 650 * time.Millisecond, 2 * time.Second}
 	measured := make([][]time.Duration, len(asked))
 	var (
@@ -24,7 +26,7 @@ func BenchmarkRedeliveryGap(b *testing.B) {
 		at   = map[protocol.JobID]time.Time{}
 		gaps = make(chan struct{}, len(asked))
 	)
-	consume(b, bus, func(ctx context.Context, d *Delivery) {
+	consume(b, on, func(ctx context.Context, d *Delivery) {
 		mu.Lock()
 		defer mu.Unlock()
 		var i int
@@ -35,7 +37,7 @@ func BenchmarkRedeliveryGap(b *testing.B) {
 		began, second := at[d.ID]
 		if !second {
 			at[d.ID] = time.Now()
-			_ = d.Settle(ctx, &otherError{delay: asked[i], class: ClassLockBusy}) // a NAK that is lost shows in the figures
+			_ = d.Settle(ctx, &otherError{delay: asked[i], class: bus.ClassLockBusy}) // a NAK that is lost shows in the figures
 			return
 		}
 		measured[i] = append(measured[i], time.Since(began))
@@ -46,11 +48,11 @@ func BenchmarkRedeliveryGap(b *testing.B) {
 	for b.Loop() {
 		attempt++
 		for i := range asked { // each run is in a group of its own most of the time: they do not wait for each other
-			id := jobID(i)
+			id := bustest.JobID(i)
 			id.Attempt = attempt
-			answer(b, bus, id, succeeded)
+			bustest.Answer(b, on.conn, id, bustest.Succeeded)
 		}
-		receive(b, "redeliveries", gaps, len(asked))
+		bustest.Receive(b, "redeliveries", gaps, len(asked))
 	}
 	report(b, asked, measured)
 }

@@ -1,4 +1,4 @@
-package bus
+package results
 
 import (
 	"context"
@@ -10,6 +10,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/syncopate-dev/syncopate/internal/bus"
 )
 
 // group consumes one eighth of the partitions.
@@ -20,11 +22,11 @@ import (
 // receive waits for the handler, which is only to note deliveries down: so little is held between the server and the handler. It does
 // not wait for poison: what finds no room in that queue is given back, and comes again at a pace of its own.
 type group struct {
-	bus    *Bus
-	number int
-	name   string
-	handle func(context.Context, *Delivery)
-	ledger *ledger
+	consumer *Consumer
+	number   int
+	name     string
+	handle   func(context.Context, *Delivery)
+	ledger   *ledger
 
 	work   chan *Delivery
 	burial *burial                   // of poison
@@ -32,9 +34,9 @@ type group struct {
 	lastAt atomic.Pointer[time.Time] // of the last message; with its monotonic reading, so that no step of the wall clock counts
 }
 
-func newGroup(b *Bus, number int, handle func(context.Context, *Delivery)) *group {
+func newGroup(c *Consumer, number int, handle func(context.Context, *Delivery)) *group {
 	return &group{
-		bus: b, number: number, name: b.resultConsumerConfig(number).Durable, handle: handle, ledger: newLedger(),
+		consumer: c, number: number, name: c.config(number).Durable, handle: handle, ledger: newLedger(),
 		work: make(chan *Delivery, workQueue), burial: newBurial(), check: make(chan struct{}, 1),
 	}
 }
@@ -48,8 +50,8 @@ func (g *group) run(ctx context.Context) error {
 	}
 	for ctx.Err() == nil {
 		if err := g.consumeOnce(ctx); err != nil && ctx.Err() == nil {
-			g.bus.log.Info("Subscription is to be built anew", "consumer", g.name, "cause", err.Error())
-			g.bus.wait(ctx, g.bus.jittered(rebuildDelay))
+			g.consumer.conn.Log.Info("Subscription is to be built anew", "consumer", g.name, "cause", err.Error())
+			g.consumer.conn.Wait(ctx, g.consumer.conn.Jittered(rebuildDelay))
 		}
 	}
 	// Pulling has stopped, so that what is given back now goes to another replica and not to this one again.
@@ -63,7 +65,7 @@ func (g *group) run(ctx context.Context) error {
 }
 
 func (g *group) awaitIdle(idle <-chan struct{}) {
-	t := g.bus.clock.NewTimer(callTimeout + drainTimeout) // a settlement is bounded by callTimeout
+	t := g.consumer.conn.Clock.NewTimer(bus.CallTimeout + drainTimeout) // a settlement is bounded by bus.CallTimeout
 	defer t.Stop()
 	select {
 	case <-idle:
@@ -86,23 +88,23 @@ func (g *group) dispatch(ctx context.Context) {
 
 // consumeOnce keeps one subscription until ctx ends (nil) or it has to be built anew (why).
 func (g *group) consumeOnce(ctx context.Context) error {
-	if err := g.bus.usable(ctx); err != nil {
+	if err := g.consumer.conn.Usable(ctx); err != nil {
 		return err
 	}
-	c, err := g.bus.ensureConsumer(ctx, g.bus.names.ResultsStream(), g.bus.resultConsumerConfig(g.number))
+	c, err := g.consumer.ensure(ctx, g.number)
 	if err != nil {
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
-			return errors.Join(err, g.bus.repairStreams(ctx))
+			return errors.Join(err, g.consumer.conn.RepairStreams(ctx))
 		}
 		return err
 	}
-	size, err := g.bus.largestResult(ctx)
+	size, err := g.consumer.largestResult(ctx)
 	if err != nil {
 		return err
 	}
 	g.touch()
 	sub, err := c.Consume(func(m jetstream.Msg) { g.receive(ctx, m) },
-		jetstream.PullMaxMessagesWithBytesLimit(min(pullBatch, g.bus.config.groupShare()), max(pullBytes, size+pullSlack)),
+		jetstream.PullMaxMessagesWithBytesLimit(min(pullBatch, g.consumer.options.groupShare()), max(pullBytes, size+pullSlack)),
 		// The library's defaults stall for 30 s at a change of leader.
 		jetstream.PullExpiry(pullExpiry), jetstream.PullHeartbeat(pullHeartbeat),
 		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) { g.onError(err) }))
@@ -118,7 +120,7 @@ func (g *group) consumeOnce(ctx context.Context) error {
 func (g *group) unsubscribe(sub jetstream.ConsumeContext) {
 	done := sub.Closed()
 	sub.Drain()
-	t := g.bus.clock.NewTimer(drainTimeout)
+	t := g.consumer.conn.Clock.NewTimer(drainTimeout)
 	defer t.Stop()
 	select {
 	case <-done:
@@ -127,7 +129,7 @@ func (g *group) unsubscribe(sub jetstream.ConsumeContext) {
 }
 
 func (g *group) watch(ctx context.Context, c jetstream.Consumer, sub jetstream.ConsumeContext) error {
-	ticker := g.bus.clock.NewTicker(stallCheck)
+	ticker := g.consumer.conn.Clock.NewTicker(stallCheck)
 	defer ticker.Stop()
 	closed := sub.Closed()
 	var seen suspicion
@@ -151,7 +153,7 @@ func (g *group) watch(ctx context.Context, c jetstream.Consumer, sub jetstream.C
 
 // gone tells why the consumer cannot be used any more. That nobody answers is no reason: the connection is being made again.
 func (g *group) gone(ctx context.Context, c jetstream.Consumer) error {
-	ctx, cancel := g.bus.bounded(ctx)
+	ctx, cancel := g.consumer.conn.Bounded(ctx)
 	defer cancel()
 	_, err := c.Info(ctx)
 	if errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -162,11 +164,11 @@ func (g *group) gone(ctx context.Context, c jetstream.Consumer) error {
 
 // stalled tells why the subscription has to be built anew, if nothing came for a while and it was suspect the last time too.
 func (g *group) stalled(ctx context.Context, c jetstream.Consumer, seen *suspicion) error {
-	if g.bus.clock.Since(*g.lastAt.Load()) < stallAfter {
+	if g.consumer.conn.Clock.Since(*g.lastAt.Load()) < stallAfter {
 		seen.confirmed(false)
 		return nil
 	}
-	ctx, cancel := g.bus.bounded(ctx)
+	ctx, cancel := g.consumer.conn.Bounded(ctx)
 	defer cancel()
 	info, err := c.Info(ctx)
 	switch {
@@ -197,7 +199,7 @@ func isStalled(info *jetstream.ConsumerInfo) bool {
 }
 
 func (g *group) onError(err error) {
-	g.bus.log.V(1).Info("Pull failed", "consumer", g.name, "cause", err.Error())
+	g.consumer.conn.Log.V(1).Info("Pull failed", "consumer", g.name, "cause", err.Error())
 	if !errors.Is(err, nats.ErrNoResponders) {
 		return
 	}
@@ -208,23 +210,23 @@ func (g *group) onError(err error) {
 }
 
 func (g *group) touch() {
-	now := g.bus.clock.Now()
+	now := g.consumer.conn.Clock.Now()
 	g.lastAt.Store(&now)
 }
 
 // receive sorts a message.
 func (g *group) receive(ctx context.Context, m jetstream.Msg) {
 	g.touch()
-	d, err := g.bus.read(g.ledger, m)
+	d, err := g.consumer.read(g.ledger, m)
 	if d == nil {
-		g.bus.log.Info("Ignored a message that is not from a stream", "consumer", g.name, "cause", err.Error())
+		g.consumer.conn.Log.Info("Ignored a message that is not from a stream", "consumer", g.name, "cause", err.Error())
 		return
 	}
-	if g.ledger.admit(d, g.bus.clock.Now(), g.measured) != admitted {
+	if g.ledger.admit(d, g.consumer.conn.Clock.Now(), g.measured) != admitted {
 		return
 	}
 	if err != nil {
-		g.setAside(ctx, poisoned{delivery: d, cause: err, at: g.bus.clock.Now()})
+		g.setAside(ctx, poisoned{delivery: d, cause: err, at: g.consumer.conn.Clock.Now()})
 		return
 	}
 	g.accept(ctx, d)
@@ -239,6 +241,6 @@ func (g *group) accept(ctx context.Context, d *Delivery) {
 }
 
 func (g *group) measured(class string, asked, gap time.Duration) {
-	g.bus.metrics.redeliveryAsked.WithLabelValues(class).Observe(asked.Seconds())
-	g.bus.metrics.redeliveryGap.WithLabelValues(class).Observe(gap.Seconds())
+	g.consumer.options.Metrics.redeliveryAsked.WithLabelValues(class).Observe(asked.Seconds())
+	g.consumer.options.Metrics.redeliveryGap.WithLabelValues(class).Observe(gap.Seconds())
 }

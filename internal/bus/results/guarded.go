@@ -1,26 +1,23 @@
-package bus
+package results
 
 import (
 	"context"
 	"time"
+
+	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/losses"
 )
 
 // guarded is a message that is settled only while its stream is the one that it came from. In the one after, its sequence may be that
 // of a result which nobody has applied, and the server asks for no more than the sequence.
 type guarded struct {
 	receipt
-	of     *losses
-	stream string
-	losses uint64
-}
-
-func (l *losses) guard(stream string, m receipt) receipt {
-	return guarded{receipt: m, of: l, stream: stream, losses: l.of(stream)}
+	came losses.Sighting
 }
 
 func (g guarded) check() error {
-	if g.of.of(g.stream) != g.losses {
-		return errStreamLost
+	if !g.came.Intact() {
+		return bus.ErrStreamLost
 	}
 	return nil
 }

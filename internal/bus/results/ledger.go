@@ -1,10 +1,11 @@
-package bus
+package results
 
 import (
 	"errors"
 	"sync"
 	"time"
 
+	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/share"
 )
 
@@ -219,7 +220,7 @@ func (l *ledger) drain() (<-chan struct{}, error) {
 		}
 		d.state = stateDrained
 		l.drop(d)
-		if err := d.receipt.Nak(); err != nil && !errors.Is(err, errStreamLost) {
+		if err := d.receipt.Nak(); err != nil && !errors.Is(err, bus.ErrStreamLost) {
 			errs = append(errs, err)
 		}
 	}

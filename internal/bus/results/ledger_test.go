@@ -1,4 +1,4 @@
-package bus
+package results
 
 import (
 	"context"
@@ -12,6 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/bustest"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -90,11 +92,11 @@ func TestTheLedger(t *testing.T) {
 				_ = l.admit(d, now, noGap)
 				_, _ = l.claim(d)
 				idle, err := l.drain()
-				if err != nil || isClosed(idle) {
-					t.Errorf("drain: %v, idle %t", err, isClosed(idle))
+				if err != nil || bustest.Closed(idle) {
+					t.Errorf("drain: %v, idle %t", err, bustest.Closed(idle))
 				}
 				_ = l.terminate(d, "r")
-				if !isClosed(idle) { // mutation: no signalIdle in settled
+				if !bustest.Closed(idle) { // mutation: no signalIdle in settled
 					t.Error("the drain still waits")
 				}
 			},
@@ -107,8 +109,8 @@ func TestTheLedger(t *testing.T) {
 				_ = l.admit(open, now, noGap)
 				idle, _ := l.drain()
 				late := deliver(second)
-				if got := l.admit(late, now, noGap); got != refused || !isClosed(idle) {
-					t.Errorf("admission: %d, idle %t", got, isClosed(idle))
+				if got := l.admit(late, now, noGap); got != refused || !bustest.Closed(idle) {
+					t.Errorf("admission: %d, idle %t", got, bustest.Closed(idle))
 				}
 				if ok, err := l.claim(open); ok || !errors.Is(err, ErrDrained) {
 					t.Errorf("claim: %t, %v", ok, err)
@@ -121,7 +123,7 @@ func TestTheLedger(t *testing.T) {
 				d := deliver(first)
 				_ = l.admit(d, now, noGap)
 				_, _ = l.claim(d)
-				_ = l.giveBack(d, verdict{action: actionNak, delay: time.Second, class: ClassLockBusy}, now)
+				_ = l.giveBack(d, verdict{action: actionNak, delay: time.Second, class: bus.ClassLockBusy}, now)
 				var measured []string
 				note := func(class string, asked, gap time.Duration) {
 					measured = append(measured, fmt.Sprintf("%s %s %s", class, asked, gap))
@@ -141,14 +143,14 @@ func TestTheLedger(t *testing.T) {
 					class  string
 					before int
 				}{
-					{ClassPublishFailed, 0},
-					{ClassLockBusy, 1},
-					{ClassShutdown, 1},
-					{ClassAhead, 1},
-					{ClassInboxFull, 2},
-					{ClassStoreUnavailable, 2},
-					{ClassUnknown, 2},
-					{ClassUnknown, 3},
+					{bus.ClassPublishFailed, 0},
+					{bus.ClassLockBusy, 1},
+					{bus.ClassShutdown, 1},
+					{bus.ClassAhead, 1},
+					{bus.ClassInboxFull, 2},
+					{bus.ClassStoreUnavailable, 2},
+					{bus.ClassUnknown, 2},
+					{bus.ClassUnknown, 3},
 				} {
 					d := deliver(first)
 					if got := l.admit(d, now, noGap); got != admitted || d.Failures != c.before {
@@ -164,7 +166,7 @@ func TestTheLedger(t *testing.T) {
 		"of messages that did not fail so many gaps are kept, and they take no place of those that did": {
 			story: func(t *testing.T, l *ledger, deliver func(string) *Delivery) {
 				for i := range 2 * maxMeasured {
-					l.remember(messageKey{sequence: uint64(i + 2)}, gap{class: ClassLockBusy})
+					l.remember(messageKey{sequence: uint64(i + 2)}, gap{class: bus.ClassLockBusy})
 				}
 				if len(l.gaps) != maxMeasured {
 					t.Errorf("%d gaps are kept", len(l.gaps))
@@ -240,18 +242,9 @@ func failsOnce(t *testing.T, l *ledger, d, next *Delivery, want int) {
 	noGap := func(string, time.Duration, time.Duration) {}
 	_ = l.admit(d, time.Unix(1000, 0), noGap)
 	_, _ = l.claim(d)
-	_ = l.giveBack(d, verdict{action: actionNak, class: ClassUnknown}, time.Unix(1000, 0))
+	_ = l.giveBack(d, verdict{action: actionNak, class: bus.ClassUnknown}, time.Unix(1000, 0))
 	if _ = l.admit(next, time.Unix(1000, 0), noGap); next.Failures != want {
 		t.Errorf("%d failures are known, want %d", next.Failures, want)
-	}
-}
-
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
 	}
 }
 
@@ -267,13 +260,9 @@ func TestSettleSendsWhatTheContractSays(t *testing.T) {
 		"an unknown error": {errors.New("x"), "m nak 2s"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			config, err := Config{Keys: Keyring{Current: testKey}, Rand: func() float64 { return 0.5 }}.withDefaults()
-			if err != nil {
-				t.Fatal(err)
-			}
-			b := &Bus{config: config, clock: config.Clock, log: config.Log, metrics: config.Metrics, pulse: newPulse()}
+			b := offline(t, bus.Config{Rand: func() float64 { return 0.5 }}, Options{})
 			var sent []string
-			d := &Delivery{bus: b, ledger: newLedger(), receipt: wire{name: "m", sent: &sent}}
+			d := &Delivery{consumer: b, ledger: newLedger(), receipt: wire{name: "m", sent: &sent}}
 			_ = d.ledger.admit(d, time.Now(), func(string, time.Duration, time.Duration) {})
 			settle(t, d, c.err)
 			if diff := cmp.Diff([]string{c.want}, sent); diff != "" {

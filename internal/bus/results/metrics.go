@@ -1,4 +1,4 @@
-package bus
+package results
 
 import (
 	"time"
@@ -11,17 +11,11 @@ const (
 	OutcomeApplied      = "applied"
 	OutcomeStale        = "stale"
 	OutcomeDuplicate    = "duplicate"
-	OutcomeDeadLettered = "dead_lettered" // counted by the bus
-	OutcomeRejected     = "rejected"      // counted by the bus: it never reached handle
+	OutcomeDeadLettered = "dead_lettered" // counted by this package
+	OutcomeRejected     = "rejected"      // counted by this package: it never reached handle
 )
 
-// Labels of the streams that are watched for losses of data.
-const (
-	labelJobs    = "jobs"
-	labelResults = "results"
-)
-
-// Metrics are the bus's Prometheus metrics.
+// Metrics are the Prometheus metrics of results.
 type Metrics struct {
 	retryDelay    *prometheus.HistogramVec
 	redeliveryGap *prometheus.HistogramVec
@@ -30,9 +24,6 @@ type Metrics struct {
 	redeliveryAsked *prometheus.HistogramVec
 	deadLetters     *prometheus.CounterVec
 	results         *prometheus.CounterVec
-	dataLosses      *prometheus.CounterVec
-	topicsRefused   prometheus.Counter
-	fences          prometheus.Counter
 }
 
 // NewMetrics makes the metrics and registers them.
@@ -62,23 +53,8 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "syncopate_results_total",
 			Help: "Results taken from the bus, by outcome.",
 		}, []string{"outcome"}),
-		dataLosses: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "syncopate_nats_data_losses_total",
-			Help: "How often NATS was found to have lost data, by stream: jobs or results.",
-		}, []string{"stream"}),
-		fences: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "syncopate_job_fences_total",
-			Help: "Fence messages stored: each begins a new epoch of an attempt that another process, or an earlier try, may have published.",
-		}),
 	}
-	m.topicsRefused = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "syncopate_topics_refused_total",
-		Help: "How often a job was not published because its topic would have been one too many.",
-	})
-	for _, stream := range []string{labelJobs, labelResults} {
-		m.dataLosses.WithLabelValues(stream) // there from the start, so that the first loss is an increase
-	}
-	reg.MustRegister(m.retryDelay, m.redeliveryGap, m.redeliveryAsked, m.deadLetters, m.results, m.dataLosses, m.topicsRefused, m.fences)
+	reg.MustRegister(m.retryDelay, m.redeliveryGap, m.redeliveryAsked, m.deadLetters, m.results)
 	return m
 }
 
@@ -87,5 +63,5 @@ func (m *Metrics) ObserveRetryDelay(class string, d time.Duration) {
 	m.retryDelay.WithLabelValues(class).Observe(d.Seconds())
 }
 
-// CountResult counts a result by what became of it. The bus counts OutcomeDeadLettered and OutcomeRejected itself.
+// CountResult counts a result by what became of it. This package counts OutcomeDeadLettered and OutcomeRejected itself.
 func (m *Metrics) CountResult(outcome string) { m.results.WithLabelValues(outcome).Inc() }

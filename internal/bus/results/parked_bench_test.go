@@ -1,4 +1,4 @@
-package bus
+package results
 
 import (
 	"context"
@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/bustest"
 	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
 	"github.com/syncopate-dev/syncopate/internal/share"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
@@ -30,9 +32,9 @@ func BenchmarkNeighbourOfParked(b *testing.B) {
 // waitBeside gives the sorted waits of a hundred results of the neighbour, one after the other.
 func waitBeside(b *testing.B, n int) []time.Duration {
 	b.Helper()
-	bus := newBus(b, natstest.Start(b))
+	on := newTestConsumer(b, natstest.Start(b))
 	hot, neighbour := hotAndNeighbour(n + 1)
-	flood(b, bus, hot[:n], bus.keys.sign)
+	flood(b, on, hot[:n], on.keys.Sign)
 	var (
 		mu   sync.Mutex
 		pace = share.NewPace(time.Minute)
@@ -45,7 +47,7 @@ func waitBeside(b *testing.B, n int) []time.Duration {
 		close(all)
 	}
 	began := time.Now()
-	consume(b, bus, func(ctx context.Context, d *Delivery) {
+	consume(b, on, func(ctx context.Context, d *Delivery) {
 		if d.ID.RunUID == neighbour.RunUID {
 			got <- d
 			return
@@ -57,7 +59,7 @@ func waitBeside(b *testing.B, n int) []time.Duration {
 			close(all)
 		}
 		mu.Unlock()
-		_ = d.Settle(ctx, &otherError{delay: wait, class: ClassInboxFull}) // one that is lost comes by AckWait
+		_ = d.Settle(ctx, &otherError{delay: wait, class: bus.ClassInboxFull}) // one that is lost comes by AckWait
 	})
 	<-all
 	b.Logf("%d came for the first time within %s", n, time.Since(began).Round(time.Millisecond))
@@ -65,8 +67,8 @@ func waitBeside(b *testing.B, n int) []time.Duration {
 	for i := range 100 {
 		neighbour.Attempt = int32(i + 1)
 		began := time.Now()
-		answer(b, bus, neighbour, succeeded)
-		d := receive(b, "the neighbour's result", got, 1)[0]
+		bustest.Answer(b, on.conn, neighbour, bustest.Succeeded)
+		d := bustest.Receive(b, "the neighbour's result", got, 1)[0]
 		waits = append(waits, time.Since(began))
 		_ = d.Settle(b.Context(), nil)
 	}

@@ -1,11 +1,13 @@
-package bus
+package results
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
+	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/share"
 )
 
@@ -23,6 +25,9 @@ const (
 
 // errNoBurial gives a message back that has to be put aside, and finds no room among those that wait for it.
 var errNoBurial = errors.New("too many messages wait to be put aside")
+
+// maxPoisonTries bounds the deliveries of a message that cannot be judged because there are no usable keys to judge it by.
+const maxPoisonTries = 3
 
 // poisoned is a message that must not reach the handler.
 type poisoned struct {
@@ -73,7 +78,7 @@ func (g *group) setAside(ctx context.Context, p poisoned) {
 		return
 	}
 	// A NAK; if it is lost, AckWait does the same.
-	_ = p.delivery.Settle(ctx, &RetryError{Class: ClassInboxFull, Delay: g.bus.jittered(defaultNakDelay) + wait, Err: errNoBurial})
+	_ = p.delivery.Settle(ctx, &bus.RetryError{Class: bus.ClassInboxFull, Delay: g.consumer.conn.Jittered(defaultNakDelay) + wait, Err: errNoBurial})
 }
 
 // buryPoison puts messages aside until ctx ends; then the drain gives back what is left.
@@ -99,9 +104,36 @@ func (g *group) bury(ctx context.Context, p poisoned) {
 		return
 	}
 	if err := p.delivery.Settle(ctx, cause); err != nil {
-		g.bus.log.V(1).Info("Poison message comes again", "consumer", g.name, "cause", err.Error())
+		g.consumer.conn.Log.V(1).Info("Poison message comes again", "consumer", g.name, "cause", err.Error())
 	}
 	if _, permanent := errors.AsType[*PermanentError](cause); permanent && !p.delivery.Buried() {
-		g.bus.wait(ctx, g.bus.jittered(publishRetryDelay)) // nobody stores dead letters now: no use in trying with each
+		g.consumer.conn.Wait(ctx, g.consumer.conn.Jittered(retryDelay)) // nobody stores dead letters now: no use in trying with each
+	}
+}
+
+// secondLook gives a message whose token was made by no key at hand another chance: nil says that it is authentic after all.
+// While the keys cannot be read it stays, and no try counts. Without usable keys a few tries are all that it gets: forged
+// messages would fill the group for as long as nobody repairs the keys.
+func (g *group) secondLook(ctx context.Context, p poisoned) error {
+	if !errors.Is(p.cause, ErrBadToken) {
+		return p.cause
+	}
+	d := p.delivery
+	ok, err := g.consumer.keys.Authentic(ctx, d.ID, d.original.token(), p.at)
+	switch {
+	case ok:
+		d.decode()
+		return nil
+	case err == nil:
+		return p.cause
+	case !errors.Is(err, bus.ErrConfig):
+		return &bus.RetryError{
+			Class: bus.ClassStoreUnavailable, Delay: g.consumer.conn.Jittered(defaultNakDelay),
+			Err: fmt.Errorf("%w by the keys at hand, and others cannot be read: %w", ErrBadToken, err),
+		}
+	case d.Failures+1 < maxPoisonTries:
+		return fmt.Errorf("%w by the keys at hand: %w", ErrBadToken, err)
+	default:
+		return p.cause
 	}
 }

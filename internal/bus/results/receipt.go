@@ -1,4 +1,4 @@
-package bus
+package results
 
 import (
 	"context"
@@ -33,7 +33,7 @@ type slip struct {
 }
 
 // receiptOf gives the receipt of a message that can be let go.
-func (b *Bus) receiptOf(m jetstream.Msg) receipt { return slip{nc: b.nc, reply: m.Reply()} }
+func (c *Consumer) receiptOf(m jetstream.Msg) receipt { return slip{nc: c.conn.NATS, reply: m.Reply()} }
 
 func (s slip) publish(text string) error {
 	if err := s.nc.Publish(s.reply, []byte(text)); err != nil {

@@ -1,4 +1,4 @@
-package bus
+package results
 
 import (
 	"context"
@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/syncopate-dev/syncopate/internal/bus"
 )
 
 // maxNakDelay bounds what a handler may ask for. A longer delay overflows the server's clock and means "at once" there.
@@ -47,14 +49,14 @@ func verdictOf(err error, fallback time.Duration) verdict {
 
 // unburied is what becomes of a message whose dead letter could not be stored.
 func unburied(fallback time.Duration) verdict {
-	return verdict{action: actionNak, delay: fallback, class: ClassPublishFailed}
+	return verdict{action: actionNak, delay: fallback, class: bus.ClassPublishFailed}
 }
 
 // classes are all classes of waits.
 func classes() []string {
 	return []string{
-		ClassLockBusy, ClassStoreUnavailable, ClassPublishFailed, ClassWorkerRequested, ClassShutdown, ClassAhead,
-		ClassInboxFull, ClassNeedsNewer, ClassUnknown,
+		bus.ClassLockBusy, bus.ClassStoreUnavailable, bus.ClassPublishFailed, bus.ClassWorkerRequested, bus.ClassShutdown, bus.ClassAhead,
+		bus.ClassInboxFull, bus.ClassNeedsNewer, bus.ClassUnknown,
 	}
 }
 
@@ -65,12 +67,12 @@ func classOf(err error) string {
 		if c := classed.RetryClass(); slices.Contains(classes(), c) {
 			return c
 		}
-		return ClassUnknown
+		return bus.ClassUnknown
 	}
 	if errors.Is(err, context.Canceled) {
-		return ClassShutdown
+		return bus.ClassShutdown
 	}
-	return ClassUnknown
+	return bus.ClassUnknown
 }
 
 const maxReasonLength = 40

@@ -1,4 +1,4 @@
-package bus
+package results
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/syncopate-dev/syncopate/internal/bus"
 )
 
 // otherError is an error of another package: it knows the contract's methods and nothing of this package.
@@ -33,7 +35,7 @@ func (c classOnly) RetryClass() string { return string(c) }
 
 func TestTheRetryContractIsTotal(t *testing.T) {
 	const fallback = 2 * time.Second
-	busy := &otherError{delay: 500 * time.Millisecond, class: ClassLockBusy}
+	busy := &otherError{delay: 500 * time.Millisecond, class: bus.ClassLockBusy}
 	poison := Permanent("bad_output", errors.New("no"))
 	nak := func(d time.Duration, class string) verdict { return verdict{action: actionNak, delay: d, class: class} }
 	dead := func(reason string) verdict { return verdict{action: actionDeadLetter, reason: reason} }
@@ -42,25 +44,25 @@ func TestTheRetryContractIsTotal(t *testing.T) {
 		want verdict
 	}{
 		"success is acknowledged":                     {nil, verdict{action: actionAck}},
-		"a delay is kept":                             {busy, nak(500*time.Millisecond, ClassLockBusy)},
-		"a delay survives %w":                         {fmt.Errorf("a: %w", fmt.Errorf("b: %w", busy)), nak(500*time.Millisecond, ClassLockBusy)},
-		"a delay survives errors.Join":                {errors.Join(errors.New("x"), busy), nak(500*time.Millisecond, ClassLockBusy)},
-		"a delay is lost in %v":                       {fmt.Errorf("a: %v", busy), nak(fallback, ClassUnknown)}, //nolint:errorlint // what the linter is for
-		"no delay means at once":                      {delayOnly(0), nak(0, ClassUnknown)},
-		"a negative delay means at once":              {delayOnly(-time.Hour), nak(0, ClassUnknown)},
-		"an endless delay is capped":                  {delayOnly(math.MaxInt64), nak(24*time.Hour, ClassUnknown)},
-		"a class without delay waits the default":     {classOnly(ClassShutdown), nak(fallback, ClassShutdown)},
-		"a result from the future keeps its class":    {&otherError{time.Second, "ahead"}, nak(time.Second, ClassAhead)},
-		"a full inbox keeps its class":                {&otherError{time.Second, "inbox_full"}, nak(time.Second, ClassInboxFull)},
-		"a class that nobody knows is no label":       {&otherError{time.Second, "run-4711"}, nak(time.Second, ClassUnknown)},
-		"a failed publish of ours keeps its delay":    {&RetryError{ClassPublishFailed, time.Second, ErrUnreachable}, nak(time.Second, ClassPublishFailed)},
-		"an unknown error is delivered again":         {errors.New("boom"), nak(fallback, ClassUnknown)},
-		"a cancelled context is delivered again":      {fmt.Errorf("x: %w", context.Canceled), nak(fallback, ClassShutdown)},
-		"a deadline is delivered again":               {context.DeadlineExceeded, nak(fallback, ClassUnknown)},
+		"a delay is kept":                             {busy, nak(500*time.Millisecond, bus.ClassLockBusy)},
+		"a delay survives %w":                         {fmt.Errorf("a: %w", fmt.Errorf("b: %w", busy)), nak(500*time.Millisecond, bus.ClassLockBusy)},
+		"a delay survives errors.Join":                {errors.Join(errors.New("x"), busy), nak(500*time.Millisecond, bus.ClassLockBusy)},
+		"a delay is lost in %v":                       {fmt.Errorf("a: %v", busy), nak(fallback, bus.ClassUnknown)}, //nolint:errorlint // what the linter is for
+		"no delay means at once":                      {delayOnly(0), nak(0, bus.ClassUnknown)},
+		"a negative delay means at once":              {delayOnly(-time.Hour), nak(0, bus.ClassUnknown)},
+		"an endless delay is capped":                  {delayOnly(math.MaxInt64), nak(24*time.Hour, bus.ClassUnknown)},
+		"a class without delay waits the default":     {classOnly(bus.ClassShutdown), nak(fallback, bus.ClassShutdown)},
+		"a result from the future keeps its class":    {&otherError{time.Second, "ahead"}, nak(time.Second, bus.ClassAhead)},
+		"a full inbox keeps its class":                {&otherError{time.Second, "inbox_full"}, nak(time.Second, bus.ClassInboxFull)},
+		"a class that nobody knows is no label":       {&otherError{time.Second, "run-4711"}, nak(time.Second, bus.ClassUnknown)},
+		"a failed publish of ours keeps its delay":    {&bus.RetryError{Class: bus.ClassPublishFailed, Delay: time.Second, Err: bus.ErrUnreachable}, nak(time.Second, bus.ClassPublishFailed)},
+		"an unknown error is delivered again":         {errors.New("boom"), nak(fallback, bus.ClassUnknown)},
+		"a cancelled context is delivered again":      {fmt.Errorf("x: %w", context.Canceled), nak(fallback, bus.ClassShutdown)},
+		"a deadline is delivered again":               {context.DeadlineExceeded, nak(fallback, bus.ClassUnknown)},
 		"a permanent error becomes a dead letter":     {poison, dead("bad_output")},
 		"a wrapped permanent error keeps its meaning": {fmt.Errorf("a: %w", fmt.Errorf("b: %w", poison)), dead("bad_output")},
 		"permanent wins over a delay outside": {
-			&RetryError{ClassLockBusy, time.Second, poison}, dead("bad_output"),
+			&bus.RetryError{Class: bus.ClassLockBusy, Delay: time.Second, Err: poison}, dead("bad_output"),
 		},
 		"permanent wins over a delay inside":   {Permanent("bad_output", busy), dead("bad_output")},
 		"permanent wins over a delay beside":   {errors.Join(busy, poison), dead("bad_output")},
@@ -74,14 +76,5 @@ func TestTheRetryContractIsTotal(t *testing.T) {
 				t.Errorf("verdict (-want +got):\n%s", diff)
 			}
 		})
-	}
-}
-
-func TestJitterStaysWithinAFifth(t *testing.T) {
-	for r, want := range map[float64]time.Duration{0: 800 * time.Millisecond, 0.5: time.Second, 1: 1200 * time.Millisecond} {
-		b := &Bus{config: Config{Rand: func() float64 { return r }}}
-		if got := b.jittered(time.Second).Round(time.Millisecond); got != want {
-			t.Errorf("jittered at %v is %s, want %s", r, got, want)
-		}
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/jobs"
+	busresults "github.com/syncopate-dev/syncopate/internal/bus/results"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/gc"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
@@ -35,7 +37,7 @@ func (p *pass) act(ctx context.Context, d lifecycle.Decision) (reconcile.Result,
 	p.dropUnused(ctx)
 	p.mem.prune(p.run)
 	p.later = pacing.Earliest(p.later, p.watchWorkers())
-	if f, ok := errors.AsType[*bus.FencedError](failed); ok && p.lease != nil {
+	if f, ok := errors.AsType[*jobs.FencedError](failed); ok && p.lease != nil {
 		return p.fencedOut(ctx, p.lease, f)
 	}
 	if failed != nil {
@@ -120,7 +122,7 @@ func (p *pass) recoverJobs(ctx context.Context) error {
 			return false, fmt.Errorf("recover job %s: %w", j.ID, err)
 		}
 		p.metrics.recoveries.WithLabelValues(outcome.String()).Inc()
-		return outcome == bus.Published, nil
+		return outcome == jobs.Published, nil
 	}))
 }
 
@@ -185,9 +187,9 @@ func (p *pass) dispatched(j lifecycle.Job) {
 	}
 }
 
-func (p *pass) job(j lifecycle.Job) bus.Job {
+func (p *pass) job(j lifecycle.Job) jobs.Job {
 	fence, _ := fenceOf(p.run)
-	return bus.Job{
+	return jobs.Job{
 		ID: j.ID, Topic: j.Topic, Input: j.Input, Deadline: j.Deadline, Fence: fence,
 		Source: "/namespaces/" + p.run.Namespace + "/workflowruns/" + p.run.Name, Epoch: p.epochs[j.ID],
 	}
@@ -209,11 +211,11 @@ func (p *pass) settleAll(ctx context.Context, d lifecycle.Decision) (ahead bool)
 		case lifecycle.Applied:
 			applied++
 			p.metrics.applied(p.policy.Name, p.clock.Since(l.Fact.PublishedAt))
-			list = append(list, results.Settlement{Pending: l, As: l.Rejection(), Outcome: bus.OutcomeApplied})
+			list = append(list, results.Settlement{Pending: l, As: l.Rejection(), Outcome: busresults.OutcomeApplied})
 		case lifecycle.Duplicate:
-			list = append(list, results.Settlement{Pending: l, As: l.Rejection(), Outcome: bus.OutcomeDuplicate})
+			list = append(list, results.Settlement{Pending: l, As: l.Rejection(), Outcome: busresults.OutcomeDuplicate})
 		case lifecycle.Stale:
-			list = append(list, results.Settlement{Pending: l, As: l.Rejection(), Outcome: bus.OutcomeStale})
+			list = append(list, results.Settlement{Pending: l, As: l.Rejection(), Outcome: busresults.OutcomeStale})
 		case lifecycle.Ahead:
 			if l.Refreshed {
 				list = append(list, p.giveBack(l, p.failureWait(l.Failures), bus.ClassAhead, errAhead))
@@ -238,7 +240,7 @@ func (p *pass) countFound(l *results.Pending, v lifecycle.Verdict) int {
 		return 0
 	}
 	p.metrics.applied(p.policy.Name, p.clock.Since(l.Fact.PublishedAt))
-	p.resultMetrics.CountResult(bus.OutcomeApplied)
+	p.resultMetrics.CountResult(busresults.OutcomeApplied)
 	return 1
 }
 
@@ -274,7 +276,7 @@ func (p *pass) dropUnused(ctx context.Context) {
 	if len(p.unused) == 0 {
 		return
 	}
-	if err := p.outputs.DropPayloads(ctx, p.unused); err != nil {
+	if err := p.outputs.Drop(ctx, p.unused); err != nil {
 		log.FromContext(ctx).Info("Outputs that are not needed any more stay until the run is deleted", "cause", err.Error())
 	}
 	p.unused = nil

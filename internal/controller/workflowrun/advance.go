@@ -141,7 +141,7 @@ func (p *pass) owesOnlyNATS() bool {
 }
 
 // payable says whether anything that is owed can be carried out now.
-func (p *pass) payable() bool { return p.jobs.Connected() || !p.owesOnlyNATS() }
+func (p *pass) payable() bool { return p.nats.Connected() || !p.owesOnlyNATS() }
 
 // underLock decides, persists and acts under a lease. Work under the lease ends when it is lost: its context is cancelled.
 func (p *pass) underLock(ctx context.Context, lease *lockmgr.Lease) (reconcile.Result, error) {

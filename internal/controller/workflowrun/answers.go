@@ -7,7 +7,7 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/syncopate-dev/syncopate/internal/bus"
+	busresults "github.com/syncopate-dev/syncopate/internal/bus/results"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
@@ -68,7 +68,7 @@ func (p *pass) ask(ctx context.Context) bool {
 	if p.from == 0 && a.losses == p.losses {
 		p.from = a.from
 	}
-	page, err := p.jobs.Answers(ctx, string(p.run.UID), p.from)
+	page, err := p.reader.Answers(ctx, string(p.run.UID), p.from)
 	if err != nil {
 		p.metrics.answersAsked.WithLabelValues(askedFailed).Inc()
 		log.FromContext(ctx).Info("Time-outs wait: the stream of results cannot be asked", "delay", retryDelay(err), "cause", err.Error())
@@ -88,7 +88,7 @@ func (p *pass) ask(ctx context.Context) bool {
 }
 
 // takeFound adds what was found in the stream to the results of the pass.
-func (p *pass) takeFound(page bus.AnswerPage, now time.Time) {
+func (p *pass) takeFound(page busresults.AnswerPage, now time.Time) {
 	for _, found := range page.Answers {
 		if p.isDoomed(found) {
 			continue
@@ -110,7 +110,7 @@ func (p *pass) takeFound(page bus.AnswerPage, now time.Time) {
 }
 
 // isDoomed says whether what was found is about to be put aside: it was refused as often as it may be.
-func (p *pass) isDoomed(found bus.Answer) bool {
+func (p *pass) isDoomed(found busresults.Answer) bool {
 	return slices.ContainsFunc(p.doomed, func(l *results.Pending) bool {
 		return l.Fact.ID == found.ID && l.Fact.Result.Status == found.Result.Status
 	})

@@ -17,10 +17,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/utils/clock"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/deadletters"
+	"github.com/syncopate-dev/syncopate/internal/bus/keys"
 	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
+	busresults "github.com/syncopate-dev/syncopate/internal/bus/results"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr/redistest"
@@ -31,7 +35,7 @@ import (
 // Dead letters and conditions call the same thing by the same name. mutation: another name on either side makes this fail.
 func TestDeadLettersHaveTheReasonsOfTheCondition(t *testing.T) {
 	for letter, condition := range map[string]string{
-		bus.ReasonResultRejected: v1alpha1.ReasonResultRejected, bus.ReasonDeliveriesExhausted: v1alpha1.ReasonDeliveriesExhausted,
+		deadletters.ReasonResultRejected: v1alpha1.ReasonResultRejected, deadletters.ReasonDeliveriesExhausted: v1alpha1.ReasonDeliveriesExhausted,
 	} {
 		if letter != condition {
 			t.Errorf("the dead letter says %s, the condition %s", letter, condition)
@@ -87,7 +91,7 @@ func TestGiveBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := &pass{Reconciler: &Reconciler{}, policy: policy.Effective{Delivery: policy.Delivery{MaxDeliveries: 3}}}
 			s := p.giveBack(&results.Pending{Failures: c.failures}, time.Second, c.class, errTest)
-			dead, ok := errors.AsType[*bus.PermanentError](s.As)
+			dead, ok := errors.AsType[*busresults.PermanentError](s.As)
 			if ok != c.dead || (ok && dead.Reason != "DeliveriesExhausted") || !errors.Is(s.As, errTest) {
 				t.Errorf("settled as %v", s.As)
 			}
@@ -116,7 +120,7 @@ func TestFailureWaitGrowsUpToThePolicysLimit(t *testing.T) {
 // mutation: %v in the chain (the default of 2 s comes, and class unknown), or again without RetryDelay, makes this fail.
 func TestADelayArrivesAsTheLockManagerOrTheControllerAskedForIt(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	b, js := startBus(t, registry)
+	b, js := startConsumer(t, registry)
 	locks := busyLocks(t)
 	asked := map[protocol.JobID]time.Duration{}
 	errs := map[protocol.JobID]error{}
@@ -178,13 +182,13 @@ func TestADelayArrivesAsTheLockManagerOrTheControllerAskedForIt(t *testing.T) {
 }
 
 // gaps settles the first delivery of each result with its error, and measures until the second.
-func gaps(t *testing.T, b *bus.Bus, errs map[protocol.JobID]error) map[protocol.JobID]time.Duration {
+func gaps(t *testing.T, c *busresults.Consumer, errs map[protocol.JobID]error) map[protocol.JobID]time.Duration {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var mu sync.Mutex
 	settledAt, measured := map[protocol.JobID]time.Time{}, map[protocol.JobID]time.Duration{}
-	err := b.Consume(ctx, func(ctx context.Context, d *bus.Delivery) {
+	err := c.Consume(ctx, func(ctx context.Context, d *busresults.Delivery) {
 		mu.Lock()
 		defer mu.Unlock()
 		at, second := settledAt[d.ID]
@@ -208,11 +212,11 @@ func gaps(t *testing.T, b *bus.Bus, errs map[protocol.JobID]error) map[protocol.
 	return measured
 }
 
-// startBus connects a bus to a server of its own, and a worker's connection.
-func startBus(t *testing.T, registry *prometheus.Registry) (*bus.Bus, jetstream.JetStream) {
+// startConsumer makes a consumer on a server of its own, and a worker's connection.
+func startConsumer(t *testing.T, registry *prometheus.Registry) (*busresults.Consumer, jetstream.JetStream) {
 	t.Helper()
 	s := natstest.Start(t)
-	b, err := bus.Connect(t.Context(), bus.Config{URL: s.URL(), Keys: testKeys, Metrics: bus.NewMetrics(registry)})
+	b, err := bus.Connect(t.Context(), bus.Config{URL: s.URL()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +234,11 @@ func startBus(t *testing.T, registry *prometheus.Registry) (*bus.Bus, jetstream.
 	if err := wait.PollUntilContextTimeout(t.Context(), polling, patience, true, ready); err != nil {
 		t.Fatalf("no streams: %v", err)
 	}
-	return b, js
+	ring, err := keys.New(testKeys, nil, clock.RealClock{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return busresults.NewConsumer(b, ring, deadletters.NewWriter(b), busresults.Options{Metrics: busresults.NewMetrics(registry)}), js
 }
 
 // busyLocks is a lock manager whose run's lock is somebody else's.

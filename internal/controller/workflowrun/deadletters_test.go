@@ -9,6 +9,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/deadletters"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -26,10 +27,10 @@ func refusingAnswer(id protocol.JobID) func(*v1alpha1.WorkflowRun) error {
 // redrive publishes the only dead letter again, as an administrator does.
 func (w *world) redrive(ctx context.Context) {
 	GinkgoHelper()
-	d, err := bus.OpenDeadLetters(ctx, bus.Config{URL: w.nats.URL()})
+	d, err := deadletters.Open(ctx, bus.Config{URL: w.nats.URL()})
 	Expect(err).NotTo(HaveOccurred())
 	defer d.Close()
-	letters, _, err := d.List(ctx, bus.LetterFilter{}, 10)
+	letters, _, err := d.List(ctx, deadletters.Filter{}, 10)
 	Expect(err).NotTo(HaveOccurred())
 	Expect(letters).To(HaveLen(1))
 	Expect(d.Redrive(ctx, letters[0].Sequence, false)).To(Succeed())

@@ -16,6 +16,8 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/deadletters"
+	busresults "github.com/syncopate-dev/syncopate/internal/bus/results"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
@@ -66,7 +68,7 @@ func (w *world) deadLetters(ctx context.Context) []*jetstream.RawStreamMsg {
 //   - refusal.go giveBack without the budget, or with > for >=: too many tries.
 //   - refusal.go unwritten that does not halve: the neighbour fails as often, and is put aside too.
 //   - refusal.go bury that does not look at Told: the result is put aside while Redis is away, before status says so.
-//   - bus.CountsAsFailure true for lock_busy: contention makes dead letters.
+//   - busresults.CountsAsFailure true for lock_busy: contention makes dead letters.
 //   - observe.go input without MaxRetryAfter; act.go record without Granted.
 //   - observe.go observe that ignores atOnce: the write with the refused result is tried for ever.
 var _ = Describe("a result that the API server refuses", func() {
@@ -108,7 +110,7 @@ var _ = Describe("a result that the API server refuses", func() {
 		for i, s := range tries {
 			Expect(s.failures).To(Equal(i))
 			Expect(s.err).To(MatchError(ContainSubstring(errTest.Error())))
-			_, permanent := errors.AsType[*bus.PermanentError](s.err)
+			_, permanent := errors.AsType[*busresults.PermanentError](s.err)
 			Expect(permanent).To(Equal(i == 2))
 		}
 		id := tries[0].id
@@ -125,8 +127,8 @@ var _ = Describe("a result that the API server refuses", func() {
 		Expect(string(letters[0].Data)).To(Equal(succeeded(id)))
 		token := testKeys.Sign(id)
 		Expect(letters[0].Header.Get(protocol.HeaderToken)).To(Equal(token))
-		Expect(letters[0].Header.Get(bus.HeaderOriginalPrefix + protocol.HeaderMsgID)).To(HavePrefix(protocol.ResultMsgID(id, token)))
-		Expect(letters[0].Header.Get(bus.HeaderDeadDeliveries)).To(Equal("3"))
+		Expect(letters[0].Header.Get(deadletters.HeaderOriginalPrefix + protocol.HeaderMsgID)).To(HavePrefix(protocol.ResultMsgID(id, token)))
+		Expect(letters[0].Header.Get(deadletters.HeaderDeliveries)).To(Equal("3"))
 
 		c := meta.FindStatusCondition(w.get(ctx, run).Status.Conditions, v1alpha1.ConditionDeadLettered)
 		Expect(c.Status).To(Equal(metav1.ConditionTrue))

@@ -10,7 +10,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
-	"github.com/syncopate-dev/syncopate/internal/bus"
+	busresults "github.com/syncopate-dev/syncopate/internal/bus/results"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
 )
@@ -52,7 +52,7 @@ var _ = Describe("a run that a newer operator wrote", func() {
 		back := w.settledWith(run)[0].err
 		var classed interface{ RetryClass() string }
 		Expect(errors.As(back, &classed)).To(BeTrue(), fmt.Sprint(back))
-		Expect(bus.CountsAsFailure(classed.RetryClass())).To(BeFalse())
+		Expect(busresults.CountsAsFailure(classed.RetryClass())).To(BeFalse())
 		Expect(saysWhen(back)).To(And(BeNumerically(">=", 24*time.Second), BeNumerically("<=", 36*time.Second)))
 		now := w.get(ctx, run)
 		Expect(now.Status).To(Equal(newer.Status))

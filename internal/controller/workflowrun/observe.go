@@ -73,7 +73,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*pa
 	}
 	r.index.See(cached)
 	r.letGo(ctx, r.memories.peek(key), cached.UID)
-	p := &pass{Reconciler: r, key: key, mem: r.memories.of(key, cached.UID), losses: r.jobs.Losses(), desk: r.desks.For(key.Namespace)}
+	p := &pass{Reconciler: r, key: key, mem: r.memories.of(key, cached.UID), losses: r.nats.Losses(), desk: r.desks.For(key.Namespace)}
 	p.run = p.mem.newest(cached)
 	p.mem.resolve(p.run)
 	p.mem.roomAgain(p.run)
@@ -185,7 +185,7 @@ func paced(letters []*results.Pending) []pacing.Waiting {
 func (p *pass) input(lock lifecycle.Lock) lifecycle.Input {
 	in := lifecycle.Input{
 		Run: p.run, Now: p.clock.Now(), Lock: lock, Tenant: p.tenant,
-		Permits: p.permits, Gate: p.slot.Gate, Claim: p.claim, Approvals: p.decided, Workers: p.workers, NATSDown: p.jobs.Outage(), Parent: p.relatives.Parent, Children: p.relatives.Children,
+		Permits: p.permits, Gate: p.slot.Gate, Claim: p.claim, Approvals: p.decided, Workers: p.workers, NATSDown: p.nats.Outage(), Parent: p.relatives.Parent, Children: p.relatives.Children,
 		Answers: p.answers(), Lists: p.lists.of(p.run.UID), Payloads: p.found.payloads,
 		Evaluated: p.evaluated, Quick: !p.desk.Has(),
 		DeadLetters: deadLetters(p.doomed), Form: p.form(), MaxRetryAfter: p.policy.Delivery.MaxDelay,

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/payloads"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
@@ -26,11 +27,11 @@ const (
 	keptBytes = 1 << 20
 )
 
-// outputs is where outputs are that are too large for status; *bus.Bus has them.
+// outputs is where outputs are that are too large for status; *payloads.Store has them.
 type outputs interface {
-	StorePayload(ctx context.Context, ref protocol.OutputRef, data []byte) error
-	Payload(ctx context.Context, ref protocol.OutputRef) ([]byte, error)
-	DropPayloads(ctx context.Context, names []string) error
+	Put(ctx context.Context, ref protocol.OutputRef, data []byte) error
+	Get(ctx context.Context, ref protocol.OutputRef) ([]byte, error)
+	Drop(ctx context.Context, names []string) error
 }
 
 // decide decides, finds out what the decision lacks, and decides again until it lacks nothing. If the object store or the stream cannot be
@@ -93,7 +94,7 @@ func (p *pass) supply(ctx context.Context, n lifecycle.Needs) error {
 	var tasks []func() error
 	for _, s := range n.Store {
 		tasks = append(tasks, func() error {
-			if err := p.outputs.StorePayload(ctx, s.Ref, s.Data); err != nil {
+			if err := p.outputs.Put(ctx, s.Ref, s.Data); err != nil {
 				return err
 			}
 			p.found.note(s.Ref.Name, lifecycle.Payload{Data: s.Data})
@@ -166,9 +167,9 @@ func (p *pass) tired(l *results.Pending) []results.Settlement {
 
 // read notes what is to be said of an output, with its bytes if all that is kept stays within a bound.
 func (p *pass) read(ctx context.Context, ref protocol.OutputRef, bound int) error {
-	data, err := p.outputs.Payload(ctx, ref)
+	data, err := p.outputs.Get(ctx, ref)
 	switch {
-	case errors.Is(err, bus.ErrPayloadUnusable):
+	case errors.Is(err, payloads.ErrUnusable):
 		p.found.note(ref.Name, lifecycle.Payload{Problem: err.Error()})
 		return nil
 	case err != nil:

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
-	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/payloads"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -21,29 +21,29 @@ import (
 // hookedOutputs is the object store of a replica, with a place before and after each use.
 type hookedOutputs struct{ r *replica }
 
-func (h hookedOutputs) StorePayload(ctx context.Context, ref protocol.OutputRef, data []byte) error {
-	return h.r.around(ctx, "store", func() error { return h.r.bus.StorePayload(ctx, ref, data) })
+func (h hookedOutputs) Put(ctx context.Context, ref protocol.OutputRef, data []byte) error {
+	return h.r.around(ctx, "store", func() error { return h.r.bus.Payloads.Put(ctx, ref, data) })
 }
 
-func (h hookedOutputs) Payload(ctx context.Context, ref protocol.OutputRef) (data []byte, err error) {
+func (h hookedOutputs) Get(ctx context.Context, ref protocol.OutputRef) (data []byte, err error) {
 	err = h.r.around(ctx, "read", func() error {
-		data, err = h.r.bus.Payload(ctx, ref)
+		data, err = h.r.bus.Payloads.Get(ctx, ref)
 		return err
 	})
 	return data, err
 }
 
-func (h hookedOutputs) Payloads(ctx context.Context) ([]string, error) { return h.r.bus.Payloads(ctx) }
+func (h hookedOutputs) List(ctx context.Context) ([]string, error) { return h.r.bus.Payloads.List(ctx) }
 
-func (h hookedOutputs) DropPayloads(ctx context.Context, names []string) error {
-	return h.r.around(ctx, "drop", func() error { return h.r.bus.DropPayloads(ctx, names) })
+func (h hookedOutputs) Drop(ctx context.Context, names []string) error {
+	return h.r.around(ctx, "drop", func() error { return h.r.bus.Payloads.Drop(ctx, names) })
 }
 
 // impatient has any upload that did not name its parts yet taken for broken off: servers have their own clock.
-type impatient struct{ *bus.Bus }
+type impatient struct{ *payloads.Store }
 
 func (i impatient) LooseParts(ctx context.Context, _ time.Duration) ([]string, error) {
-	return i.Bus.LooseParts(ctx, 0)
+	return i.Store.LooseParts(ctx, 0)
 }
 
 func (w *world) objects(ctx context.Context) []string {
@@ -219,7 +219,7 @@ var _ = Describe("outputs in the object store", func() {
 		r := w.newReplica(ctx, "r")
 		_, err := w.js.Publish(ctx, "$O."+w.names.PayloadsBucket()+".C.brokenoff", []byte("part"))
 		Expect(err).NotTo(HaveOccurred())
-		r.gc.Uploads = impatient{r.bus}
+		r.gc.Uploads = impatient{r.bus.Payloads}
 		Expect(r.gc.Round(ctx)).To(Succeed())
 		Expect(w.stream(ctx, "OBJ_"+w.names.PayloadsBucket()).Msgs).To(BeZero())
 	}, NodeTimeout(patience))

@@ -14,7 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/jobs"
+	busresults "github.com/syncopate-dev/syncopate/internal/bus/results"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/children"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/gc"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
@@ -53,20 +54,27 @@ type locks interface {
 	Acquire(ctx context.Context, r lockmgr.Request) (*lockmgr.Lease, error)
 }
 
-// jobs is where jobs go; *bus.Bus does it.
-type jobs interface {
+// link says what is known of the connection to NATS; *bus.Conn does.
+type link interface {
 	Connected() bool
 	// Outage is since when NATS does not answer; zero: it does, as far as is known.
 	Outage() time.Time
 	// Losses is how often NATS has lost data, as far as is known.
 	Losses() uint64
-	Publish(ctx context.Context, j bus.Job) error
-	Fence(ctx context.Context, j bus.Job) (epoch uint64, err error)
-	Recover(ctx context.Context, j bus.Job) (bus.RecoverOutcome, error)
+}
+
+// dispatcher is where jobs go; *jobs.Queue does it.
+type dispatcher interface {
+	Publish(ctx context.Context, j jobs.Job) error
+	Fence(ctx context.Context, j jobs.Job) (epoch uint64, err error)
+	Recover(ctx context.Context, j jobs.Job) (jobs.RecoverOutcome, error)
 	Withdraw(ctx context.Context, topic string, id protocol.JobID) error
 	Cancel(ctx context.Context, runUID string, jobs []protocol.JobID) error
-	// Answers reads results of a run that are stored and not settled.
-	Answers(ctx context.Context, runUID string, from uint64) (bus.AnswerPage, error)
+}
+
+// reader reads results of a run that are stored and not settled; *results.Reader does.
+type reader interface {
+	Answers(ctx context.Context, runUID string, from uint64) (busresults.AnswerPage, error)
 }
 
 // Reconciler advances runs. See the package's documentation.
@@ -75,7 +83,9 @@ type Reconciler struct {
 	live     client.Reader // reads from the API server
 	statuses statuses
 	locks    locks
-	jobs     jobs
+	nats     link
+	jobs     dispatcher
+	reader   reader
 	outputs  outputs
 	slots    *slots.Slots
 	crews    crews
@@ -102,7 +112,7 @@ type Reconciler struct {
 
 	metrics       *Metrics
 	locked        *lockmgr.Metrics // of lock-busy retries
-	resultMetrics *bus.Metrics
+	resultMetrics *busresults.Metrics
 
 	inbox    *results.Inbox
 	settler  *results.Settler

@@ -12,6 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/deadletters"
+	busresults "github.com/syncopate-dev/syncopate/internal/bus/results"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
@@ -84,8 +86,8 @@ func carried(letters []*results.Pending, verdicts []lifecycle.Verdict) []*result
 
 // giveBack returns a result to NATS; once it has failed as often as the policy lets it, to the dead letters.
 func (p *pass) giveBack(l *results.Pending, wait time.Duration, class string, cause error) results.Settlement {
-	if bus.CountsAsFailure(class) && l.Failures+1 >= p.policy.Delivery.MaxDeliveries {
-		return results.Settlement{Pending: l, As: bus.Permanent(bus.ReasonDeliveriesExhausted, cause)}
+	if busresults.CountsAsFailure(class) && l.Failures+1 >= p.policy.Delivery.MaxDeliveries {
+		return results.Settlement{Pending: l, As: busresults.Permanent(deadletters.ReasonDeliveriesExhausted, cause)}
 	}
 	return results.Settlement{Pending: l, As: &results.RetryError{After: wait, Class: class, Cause: cause}}
 }
@@ -102,8 +104,8 @@ func (p *pass) failureWait(failures int) time.Duration {
 // result of an attempt that is in flight, and give it to another worker.
 func (p *pass) hold(list []results.Settlement) (others []results.Settlement) {
 	for _, s := range list {
-		dead, ok := errors.AsType[*bus.PermanentError](s.As)
-		if !ok || dead.Reason != bus.ReasonDeliveriesExhausted {
+		dead, ok := errors.AsType[*busresults.PermanentError](s.As)
+		if !ok || dead.Reason != deadletters.ReasonDeliveriesExhausted {
 			others = append(others, s)
 			continue
 		}

@@ -25,6 +25,11 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/deadletters"
+	"github.com/syncopate-dev/syncopate/internal/bus/jobs"
+	"github.com/syncopate-dev/syncopate/internal/bus/keys"
+	"github.com/syncopate-dev/syncopate/internal/bus/payloads"
+	busresults "github.com/syncopate-dev/syncopate/internal/bus/results"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/children"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/gc"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
@@ -45,7 +50,7 @@ type replica struct {
 	*Reconciler
 	w        *world
 	router   *results.Router
-	bus      *bus.Bus
+	bus      *broker
 	manager  *lockmgr.Manager
 	redis    redis.UniversalClient
 	registry *prometheus.Registry
@@ -64,8 +69,17 @@ type replica struct {
 	unsettled int
 
 	mu      sync.Mutex
-	pending []*bus.Delivery
+	pending []*busresults.Delivery
 	busy    time.Duration // real time that passes took
+}
+
+// broker is the real connection to NATS, and what uses it.
+type broker struct {
+	*bus.Conn
+	Jobs     *jobs.Queue
+	Reader   *busresults.Reader
+	Results  *busresults.Consumer
+	Payloads *payloads.Store
 }
 
 func withClock(c clock.WithTickerAndDelayedExecution) func(*replica) {
@@ -78,7 +92,7 @@ func (w *world) newReplica(ctx context.Context, holder string, adjust ...func(*r
 	lockMetrics := lockmgr.NewMetrics(r.registry)
 	r.Reconciler = &Reconciler{
 		events: r.recorder, clock: w.clock, rand: rand.Float64, spread: rand.Float64, newID: uuid.NewString, holder: holder, recoverPatience: othersPatience,
-		metrics: NewMetrics(r.registry), locked: lockMetrics, resultMetrics: bus.NewMetrics(r.registry),
+		metrics: NewMetrics(r.registry), locked: lockMetrics, resultMetrics: busresults.NewMetrics(r.registry),
 		slots: &slots.Slots{}, crews: &knownWorkers{}, policyChanged: func() {}, inbox: results.NewInbox(10_000, 96<<20), memories: newMemories(), lists: newLists(), index: results.NewIndex(), keeper: newKeeper(),
 	}
 	r.turns = shares.NewTurns(16, shares.KindMetrics{}, func(types.NamespacedName) {})
@@ -102,7 +116,7 @@ func (w *world) newReplica(ctx context.Context, holder string, adjust ...func(*r
 	r.router = results.NewRouter(results.Options{
 		Index: r.index, Inbox: r.inbox, Settler: r.settler, Live: r.live, Clock: r.clock, Spread: r.spread, Refusals: r.metrics.refusals, Wake: r.wake,
 	})
-	r.gc = &gc.Collector{Jobs: hookedJobs{r}, Outputs: hookedOutputs{r}, Uploads: r.bus, Cache: r.client, Live: r.live, Clock: r.clock}
+	r.gc = &gc.Collector{Jobs: hookedJobs{r}, Outputs: hookedOutputs{r}, Uploads: r.bus.Payloads, Cache: r.client, Live: r.live, Clock: r.clock}
 	r.children = &children.Children{Client: r.client, Live: r.live, Clock: r.clock, Owner: fieldOwner}
 	r.consume(ctx)
 	return r
@@ -114,13 +128,19 @@ func (r *replica) connect(ctx context.Context, lockMetrics *lockmgr.Metrics) {
 	Expect(err).NotTo(HaveOccurred())
 	r.manager = lockmgr.New(r.redis, lockmgr.Options{Holder: r.holder, Log: GinkgoLogr, Metrics: lockMetrics})
 	r.locks = hookedLocks{r}
-	r.bus, err = bus.Connect(ctx, bus.Config{
-		Metrics: r.resultMetrics,
-		URL:     r.w.nats.URL(), Keys: testKeys, DuplicateWindow: r.w.window, ResultAckWait: ackWait, Log: GinkgoLogr,
-		ResultAckPending: r.unsettled,
+	r.bus = &broker{}
+	r.bus.Conn, err = bus.Connect(ctx, bus.Config{
+		URL: r.w.nats.URL(), DuplicateWindow: r.w.window, Log: GinkgoLogr, Metrics: bus.NewMetrics(r.registry),
 	})
 	Expect(err).NotTo(HaveOccurred())
-	r.jobs, r.outputs = hookedJobs{r}, hookedOutputs{r}
+	ring, err := keys.New(testKeys, nil, clock.RealClock{})
+	Expect(err).NotTo(HaveOccurred())
+	r.bus.Reader, r.bus.Payloads = busresults.NewReader(r.bus.Conn, ring), payloads.New(r.bus.Conn)
+	r.bus.Results = busresults.NewConsumer(r.bus.Conn, ring, deadletters.NewWriter(r.bus.Conn), busresults.Options{
+		AckWait: ackWait, AckPending: r.unsettled, Metrics: r.resultMetrics,
+	})
+	r.bus.Jobs = jobs.New(r.bus.Conn, ring, r.bus.Reader, jobs.Options{Metrics: jobs.NewMetrics(r.registry)})
+	r.nats, r.jobs, r.reader, r.outputs = hookedLink{r}, hookedJobs{r}, hookedReader{r}, hookedOutputs{r}
 	Eventually(func() error { return r.bus.EnsureStreams(ctx) }).WithContext(ctx).WithTimeout(patience).WithPolling(polling).Should(Succeed())
 }
 
@@ -132,7 +152,7 @@ func (r *replica) consume(ctx context.Context) {
 		if r.quiet {
 			return
 		}
-		_ = r.bus.Consume(ctx, func(_ context.Context, d *bus.Delivery) { // fails when the replica was killed
+		_ = r.bus.Results.Consume(ctx, func(_ context.Context, d *busresults.Delivery) { // fails when the replica was killed
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.pending = append(r.pending, d)
@@ -260,55 +280,60 @@ func (h hookedLocks) Acquire(ctx context.Context, q lockmgr.Request) (*lockmgr.L
 
 type hookedJobs struct{ r *replica }
 
-func (h hookedJobs) Publish(ctx context.Context, j bus.Job) error {
-	return h.r.around(ctx, "publish", func() error { return h.r.bus.Publish(ctx, j) })
+func (h hookedJobs) Publish(ctx context.Context, j jobs.Job) error {
+	return h.r.around(ctx, "publish", func() error { return h.r.bus.Jobs.Publish(ctx, j) })
 }
 
-func (h hookedJobs) Fence(ctx context.Context, j bus.Job) (epoch uint64, err error) {
+func (h hookedJobs) Fence(ctx context.Context, j jobs.Job) (epoch uint64, err error) {
 	err = h.r.around(ctx, "fence", func() error {
-		epoch, err = h.r.bus.Fence(ctx, j)
+		epoch, err = h.r.bus.Jobs.Fence(ctx, j)
 		return err
 	})
 	return epoch, err
 }
 
-func (h hookedJobs) Recover(ctx context.Context, j bus.Job) (outcome bus.RecoverOutcome, err error) {
+func (h hookedJobs) Recover(ctx context.Context, j jobs.Job) (outcome jobs.RecoverOutcome, err error) {
 	err = h.r.around(ctx, "recover", func() error {
-		outcome, err = h.r.bus.Recover(ctx, j)
+		outcome, err = h.r.bus.Jobs.Recover(ctx, j)
 		return err
 	})
 	return outcome, err
 }
 
-func (h hookedJobs) QueuedJobs(ctx context.Context) ([]bus.QueuedJob, error) {
-	return h.r.bus.QueuedJobs(ctx)
+func (h hookedJobs) List(ctx context.Context) ([]jobs.QueuedJob, error) {
+	return h.r.bus.Jobs.List(ctx)
 }
 
 func (h hookedJobs) Withdraw(ctx context.Context, topic string, id protocol.JobID) error {
-	return h.r.around(ctx, "withdraw", func() error { return h.r.bus.Withdraw(ctx, topic, id) })
+	return h.r.around(ctx, "withdraw", func() error { return h.r.bus.Jobs.Withdraw(ctx, topic, id) })
 }
 
-func (h hookedJobs) Answers(ctx context.Context, runUID string, from uint64) (page bus.AnswerPage, err error) {
+type hookedReader struct{ r *replica }
+
+func (h hookedReader) Answers(ctx context.Context, runUID string, from uint64) (page busresults.AnswerPage, err error) {
 	err = h.r.around(ctx, "answers", func() error {
-		page, err = h.r.bus.Answers(ctx, runUID, from)
+		page, err = h.r.bus.Reader.Answers(ctx, runUID, from)
 		return err
 	})
 	return page, err
 }
 
-func (h hookedJobs) Connected() bool { return h.r.bus.Connected() && h.r.outage.IsZero() }
+// hookedLink is what a replica believes of its connection.
+type hookedLink struct{ r *replica }
 
-func (h hookedJobs) Outage() time.Time { return h.r.outage }
+func (h hookedLink) Connected() bool { return h.r.bus.Connected() && h.r.outage.IsZero() }
 
-func (h hookedJobs) Losses() uint64 { return h.r.bus.Losses() }
+func (h hookedLink) Outage() time.Time { return h.r.outage }
+
+func (h hookedLink) Losses() uint64 { return h.r.bus.Losses() }
 
 func (h hookedJobs) Cancel(ctx context.Context, runUID string, list []protocol.JobID) error {
-	return h.r.around(ctx, "cancel", func() error { return h.r.bus.Cancel(ctx, runUID, list) })
+	return h.r.around(ctx, "cancel", func() error { return h.r.bus.Jobs.Cancel(ctx, runUID, list) })
 }
 
 // watched is a delivery whose settlement is looked at before it leaves the process.
 type watched struct {
-	*bus.Delivery
+	*busresults.Delivery
 	r       *replica
 	pending *results.Pending
 }

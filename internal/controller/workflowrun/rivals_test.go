@@ -13,7 +13,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
-	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/jobs"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
 )
@@ -181,7 +181,7 @@ var _ = Describe("two replicas that both own everything", func() {
 		run := w.create(ctx, diamond())
 		inFlight := lifecycle.Outlines(a.inFlight(ctx, run, 2))
 		// Somebody had the lock, told NATS, and wrote nothing; then Redis lost its data.
-		_, err := b.bus.Fence(ctx, bus.Job{ID: inFlight[0].ID, Topic: inFlight[0].Topic, Deadline: inFlight[0].Deadline, Fence: 50})
+		_, err := b.bus.Jobs.Fence(ctx, jobs.Job{ID: inFlight[0].ID, Topic: inFlight[0].Topic, Deadline: inFlight[0].Deadline, Fence: 50})
 		Expect(err).NotTo(HaveOccurred())
 		w.dropLock(ctx, run)
 		b.inFlight(ctx, run, 2)

@@ -21,6 +21,9 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/jobs"
+	"github.com/syncopate-dev/syncopate/internal/bus/payloads"
+	busresults "github.com/syncopate-dev/syncopate/internal/bus/results"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/children"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/gc"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
@@ -37,8 +40,12 @@ import (
 type Options struct {
 	Locks         *lockmgr.Manager
 	LockMetrics   *lockmgr.Metrics
-	Bus           *bus.Bus
-	BusMetrics    *bus.Metrics
+	NATS          *bus.Conn
+	Jobs          *jobs.Queue
+	Reader        *busresults.Reader
+	Results       *busresults.Consumer
+	Payloads      *payloads.Store
+	ResultMetrics *busresults.Metrics
 	Clock         clock.WithTickerAndDelayedExecution
 	Rand          func() float64 // uniform in [0,1); for waits for busy locks
 	Spread        func() float64 // as Rand, for all other waits; always 0.5: they are exact
@@ -66,10 +73,10 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*quota.Controller,
 	}
 	r := &Reconciler{
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), statuses: statuses,
-		locks: o.Locks, jobs: o.Bus, outputs: o.Bus, requireLists: o.RequireLists,
+		locks: o.Locks, nats: o.NATS, jobs: o.Jobs, reader: o.Reader, outputs: o.Payloads, requireLists: o.RequireLists,
 		events: mgr.GetEventRecorder("syncopate"),
 		clock:  o.Clock, rand: o.Rand, spread: o.Spread, newID: o.NewID, holder: o.Holder, recoverPatience: othersPatience,
-		metrics: NewMetrics(o.Registry), locked: o.LockMetrics, resultMetrics: o.BusMetrics,
+		metrics: NewMetrics(o.Registry), locked: o.LockMetrics, resultMetrics: o.ResultMetrics,
 		inbox: results.NewInbox(o.InboxLimit, o.InboxBytes), memories: newMemories(), lists: newLists(), index: results.NewIndex(),
 		breaker: &breaker{clock: o.Clock}, keeper: newKeeper(),
 	}
@@ -82,19 +89,19 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*quota.Controller,
 	}
 	r.turns = shares.NewTurns(o.MaxConcurrent, places.Of("pass"), r.wake)
 	r.desks = shares.NewDesks(shares.DesksOfProcess(), r.turns, o.Clock, places.Of("desk"))
-	workers := newCrew(o.Bus, r.wake, liveness.Options{Clock: o.Clock, Log: mgr.GetLogger().WithName("crew")})
+	workers := newCrew(o.Jobs, r.wake, liveness.Options{Clock: o.Clock, Log: mgr.GetLogger().WithName("crew")})
 	r.crews = workers
 	gates, err := r.setupQuota(mgr, o, places)
 	if err != nil {
 		return nil, err
 	}
-	r.settler = results.NewSettler(r.inbox, o.BusMetrics)
-	r.gc = &gc.Collector{Jobs: o.Bus, Outputs: o.Bus, Uploads: o.Bus, Cache: r.client, Live: r.live, Clock: o.Clock}
+	r.settler = results.NewSettler(r.inbox, o.ResultMetrics)
+	r.gc = &gc.Collector{Jobs: o.Jobs, Outputs: o.Payloads, Uploads: o.Payloads, Cache: r.client, Live: r.live, Clock: o.Clock}
 	r.children = &children.Children{Client: r.client, Live: r.live, Clock: o.Clock, Owner: fieldOwner}
 	router := results.NewRouter(results.Options{
 		Index: r.index, Inbox: r.inbox, Settler: r.settler, Live: r.live, Clock: o.Clock, Spread: o.Spread, Refusals: r.metrics.refusals, Wake: r.wake,
 	})
-	if err := errors.Join(o.Registry.Register(results.NewPhaseCounts(r.index)), o.Registry.Register(results.NewWaitingResults(router, o.Bus.Parked))); err != nil {
+	if err := errors.Join(o.Registry.Register(results.NewPhaseCounts(r.index)), o.Registry.Register(results.NewWaitingResults(router, o.Results.Parked))); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
 	if err := r.setupController(ctx, mgr, o.MaxConcurrent); err != nil {
@@ -104,12 +111,12 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*quota.Controller,
 		workers.Run(ctx)
 		return nil
 	}), manager.RunnableFunc(func(ctx context.Context) error {
-		r.watchNATS(ctx, o.Bus.LossNoticed(), o.Bus.OutageChanged())
+		r.watchNATS(ctx, o.NATS.LossNoticed(), o.NATS.OutageChanged())
 		return nil
 	}), manager.RunnableFunc(func(ctx context.Context) error {
-		o.Bus.Watch(ctx)
+		o.NATS.Watch(ctx)
 		return nil
-	}), results.NewConsumer(o.Bus, router)} {
+	}), results.NewConsumer(o.NATS, o.Results, router)} {
 		if err := mgr.Add(runnable); err != nil {
 			return nil, fmt.Errorf("add runnable: %w", err)
 		}

@@ -43,7 +43,7 @@ var _ = Describe("the helpers of the controller", func() {
 		Expect(err).NotTo(HaveOccurred())
 		run := w.create(ctx, []v1alpha1.Step{step("a")})
 		r.inFlight(ctx, run, 1)
-		running(ctx, results.NewConsumer(r.bus, r.router).Start)
+		running(ctx, results.NewConsumer(r.bus.Conn, r.bus.Results, r.router).Start)
 		w.work(ctx)
 		until(ctx, "the result comes", func() bool { return len(r.inbox.Waiting(run.UID)) == 1 })
 		w.clock.Step(time.Second)
@@ -58,7 +58,7 @@ var _ = Describe("the helpers of the controller", func() {
 			Expect(w.js.DeleteStream(ctx, name)).To(Succeed())
 		}
 		w.nats.Shutdown()
-		running(ctx, results.NewConsumer(r.bus, r.router).Start)
+		running(ctx, results.NewConsumer(r.bus.Conn, r.bus.Results, r.router).Start)
 		w.restartNATS(ctx)
 		id := protocol.JobID{RunUID: "11111111-2222-3333-4444-555555555555", Step: "a", Item: protocol.NoItem, Attempt: 1}
 		w.say(ctx, id, succeeded(id))

@@ -169,7 +169,7 @@ var _ = Describe("the garbage collector", func() {
 		r.hook = nil
 		Expect(r.gc.Round(ctx)).To(Succeed())
 		Expect(w.jobsQueued(ctx)).To(Equal(2))
-		left, err := r.bus.QueuedJobs(ctx)
+		left, err := r.bus.Jobs.List(ctx)
 		Expect(err).NotTo(HaveOccurred())
 		for _, job := range left {
 			Expect(job.ID.RunUID).To(Equal(string(alive.UID)))

@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/jobs"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
@@ -31,7 +31,7 @@ func (p *pass) fence(ctx context.Context, fence int64) error {
 	var mu sync.Mutex
 	p.epochs = map[protocol.JobID]uint64{}
 	err := parallel(publishParallel, lifecycle.Outlines(p.run), func(j lifecycle.Job) error {
-		epoch, err := p.jobs.Fence(ctx, bus.Job{ID: j.ID, Topic: j.Topic, Deadline: j.Deadline, Fence: fence})
+		epoch, err := p.jobs.Fence(ctx, jobs.Job{ID: j.ID, Topic: j.Topic, Deadline: j.Deadline, Fence: fence})
 		if err != nil {
 			return fmt.Errorf("fence job %s: %w", j.ID, err)
 		}
@@ -55,7 +55,7 @@ func (p *pass) noteWriter() {
 
 // unfenced says what becomes of a pass that could not fence: nil, it goes on.
 func (p *pass) unfenced(ctx context.Context, lease *lockmgr.Lease, cause error) (*reconcile.Result, error) {
-	if f, ok := errors.AsType[*bus.FencedError](cause); ok {
+	if f, ok := errors.AsType[*jobs.FencedError](cause); ok {
 		result, err := p.fencedOut(ctx, lease, f)
 		return &result, err
 	}
@@ -73,7 +73,7 @@ func (p *pass) unfenced(ctx context.Context, lease *lockmgr.Lease, cause error) 
 
 // fencedOut ends the lease: NATS knows of a writer with a higher fence. If that one is the holder now, the lock or the API server says so;
 // if not, say because its lock was lost, the next lease is taken above its fence.
-func (p *pass) fencedOut(ctx context.Context, lease *lockmgr.Lease, cause *bus.FencedError) (reconcile.Result, error) {
+func (p *pass) fencedOut(ctx context.Context, lease *lockmgr.Lease, cause *jobs.FencedError) (reconcile.Result, error) {
 	p.metrics.fenceRejections.WithLabelValues("nats_fence").Inc()
 	log.FromContext(ctx).Info("The lease ends: another has taken over", "cause", cause.Error())
 	p.mem.floor = max(p.mem.floor, cause.By)

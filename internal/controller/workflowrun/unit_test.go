@@ -14,7 +14,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
-	"github.com/syncopate-dev/syncopate/internal/bus"
+	busresults "github.com/syncopate-dev/syncopate/internal/bus/results"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/shares"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
@@ -166,7 +166,7 @@ func TestRetryDelay(t *testing.T) {
 // comes again as a duplicate, and acknowledging it would lose its bytes. mutation: nil for duplicates makes this fail.
 func TestAnUnusableResultIsNeverAcknowledged(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	r := &Reconciler{inbox: results.NewInbox(10, 96<<20), clock: clocktesting.NewFakeClock(epoch), metrics: NewMetrics(registry), resultMetrics: bus.NewMetrics(registry)}
+	r := &Reconciler{inbox: results.NewInbox(10, 96<<20), clock: clocktesting.NewFakeClock(epoch), metrics: NewMetrics(registry), resultMetrics: busresults.NewMetrics(registry)}
 	r.settler = results.NewSettler(r.inbox, r.resultMetrics)
 	for _, verdict := range []lifecycle.Verdict{lifecycle.Applied, lifecycle.Duplicate, lifecycle.Stale} {
 		fake := &fakeDelivery{}
@@ -175,7 +175,7 @@ func TestAnUnusableResultIsNeverAcknowledged(t *testing.T) {
 		if len(fake.settled) != 1 {
 			t.Fatalf("%s: settled %d times", verdict, len(fake.settled))
 		}
-		if _, ok := errors.AsType[*bus.PermanentError](fake.settled[0]); !ok {
+		if _, ok := errors.AsType[*busresults.PermanentError](fake.settled[0]); !ok {
 			t.Errorf("%s: settled with %v", verdict, fake.settled[0])
 		}
 	}

@@ -6,7 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/jobs"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/internal/liveness"
 )
@@ -22,9 +22,9 @@ type crews interface {
 const newsDelay = 100 * time.Millisecond
 
 // newCrew watches the topics for whose workers runs wait.
-func newCrew(b *bus.Bus, wake func(types.NamespacedName), o liveness.Options) *liveness.Watcher[types.NamespacedName] {
+func newCrew(q *jobs.Queue, wake func(types.NamespacedName), o liveness.Options) *liveness.Watcher[types.NamespacedName] {
 	return liveness.New(func(ctx context.Context, topic string) (liveness.Workers, error) {
-		w, err := b.Workers(ctx, topic)
+		w, err := q.Workers(ctx, topic)
 		return liveness.Workers(w), err
 	}, wake, o)
 }

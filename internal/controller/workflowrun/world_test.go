@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
-	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/keys"
 	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr/redistest"
@@ -34,7 +34,7 @@ const (
 	ackWait = 300 * time.Millisecond
 )
 
-var testKeys = bus.Keyring{Current: bus.Key{ID: "k1", Secret: []byte("0123456789abcdef0123456789abcdef")}}
+var testKeys = keys.Keyring{Current: keys.Key{ID: "k1", Secret: []byte("0123456789abcdef0123456789abcdef")}}
 
 // world is what one spec plays in: a namespace, a nats-server of its own, a clock that the spec moves, and a worker.
 type world struct {

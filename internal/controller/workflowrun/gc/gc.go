@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
-	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/jobs"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
@@ -32,26 +32,26 @@ const uploadSilence = time.Hour
 // withdrawParallel bounds the jobs that are withdrawn at the same time.
 const withdrawParallel = 16
 
-// withdrawer takes jobs back; *bus.Bus does.
+// withdrawer takes jobs back; *jobs.Queue does.
 type withdrawer interface {
 	Withdraw(ctx context.Context, topic string, id protocol.JobID) error
 	// Cancel tells workers to stop.
 	Cancel(ctx context.Context, runUID string, jobs []protocol.JobID) error
 }
 
-// Jobs is where jobs are; *bus.Bus is that.
+// Jobs is where jobs are; *jobs.Queue is that.
 type Jobs interface {
 	withdrawer
-	QueuedJobs(ctx context.Context) ([]bus.QueuedJob, error)
+	List(ctx context.Context) ([]jobs.QueuedJob, error)
 }
 
-// Outputs is where outputs are; *bus.Bus is that.
+// Outputs is where outputs are; *payloads.Store is that.
 type Outputs interface {
-	Payloads(ctx context.Context) ([]string, error)
-	DropPayloads(ctx context.Context, names []string) error
+	List(ctx context.Context) ([]string, error)
+	Drop(ctx context.Context, names []string) error
 }
 
-// Uploads are the parts of outputs on their way; *bus.Bus has them.
+// Uploads are the parts of outputs on their way; *payloads.Store has them.
 type Uploads interface {
 	LooseParts(ctx context.Context, silent time.Duration) ([]string, error)
 	DropParts(ctx context.Context, parts []string) error
@@ -69,7 +69,7 @@ type Collector struct {
 
 // Deleted removes what a deleted run had in flight, and its outputs.
 func (c *Collector) Deleted(ctx context.Context, g results.Tombstone) error {
-	return errors.Join(Withdraw(ctx, c.Jobs, string(g.UID), g.Jobs), c.Outputs.DropPayloads(ctx, g.Outputs))
+	return errors.Join(Withdraw(ctx, c.Jobs, string(g.UID), g.Jobs), c.Outputs.Drop(ctx, g.Outputs))
 }
 
 // Start makes a round at once and then every roundPause until ctx ends.
@@ -95,7 +95,7 @@ func (c *Collector) Round(ctx context.Context) error {
 
 func (c *Collector) withdrawJobs(ctx context.Context) error {
 	// The jobs are listed before the runs: a run that is missing from the later list is gone, not new.
-	list, err := c.Jobs.QueuedJobs(ctx)
+	list, err := c.Jobs.List(ctx)
 	if err != nil {
 		return fmt.Errorf("list queued jobs: %w", err)
 	}
@@ -148,7 +148,7 @@ func (c *Collector) obsolete(ctx context.Context, existing map[types.UID]types.N
 // before it had dropped them.
 func (c *Collector) dropOutputs(ctx context.Context) error {
 	// Listed before the runs: a run that is missing from the later list is gone, not new.
-	names, err := c.Outputs.Payloads(ctx)
+	names, err := c.Outputs.List(ctx)
 	if err != nil {
 		return fmt.Errorf("list outputs: %w", err)
 	}
@@ -166,7 +166,7 @@ func (c *Collector) dropOutputs(ctx context.Context) error {
 			orphans = append(orphans, name)
 		}
 	}
-	return c.Outputs.DropPayloads(ctx, orphans)
+	return c.Outputs.Drop(ctx, orphans)
 }
 
 // dropParts drops parts that belong to no object and are not about to: no worker uploads them any more.

@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
+	busresults "github.com/syncopate-dev/syncopate/internal/bus/results"
 )
 
 const (
@@ -18,28 +19,35 @@ const (
 	streamRetry = time.Second
 )
 
-// stream is where results come from; *bus.Bus is one.
-type stream interface {
+// streams makes the streams; *bus.Conn does.
+type streams interface {
 	EnsureStreams(ctx context.Context) error
-	Consume(ctx context.Context, accept func(context.Context, *bus.Delivery)) error
+}
+
+// source is where results come from; *busresults.Consumer is one.
+type source interface {
+	Consume(ctx context.Context, accept func(context.Context, *busresults.Delivery)) error
 }
 
 // Consumer makes the streams and takes results until its context ends.
 type Consumer struct {
-	bus    stream
+	nats   streams
+	source source
 	router *Router
 }
 
-// NewConsumer makes the consumer of a bus.
-func NewConsumer(b stream, r *Router) *Consumer { return &Consumer{bus: b, router: r} }
+// NewConsumer makes a consumer of results.
+func NewConsumer(nats streams, s source, r *Router) *Consumer {
+	return &Consumer{nats: nats, source: s, router: r}
+}
 
 // Start implements manager.Runnable. It goes on to wait for the streams when another installation took them over.
 func (c *Consumer) Start(ctx context.Context) error {
 	for {
-		if !c.streams(ctx) {
+		if !c.ensure(ctx) {
 			return nil
 		}
-		err := c.bus.Consume(ctx, c.router.Accept)
+		err := c.source.Consume(ctx, c.router.Accept)
 		if _, foreign := errors.AsType[*bus.ForeignError](err); foreign && ctx.Err() == nil {
 			log.FromContext(ctx).Error(err, "Results are not taken any more")
 			continue
@@ -51,10 +59,10 @@ func (c *Consumer) Start(ctx context.Context) error {
 	}
 }
 
-// streams makes the streams, and tries until they are there and ours; false: ctx ended.
-func (c *Consumer) streams(ctx context.Context) bool {
+// ensure makes the streams, and tries until they are there and ours; false: ctx ended.
+func (c *Consumer) ensure(ctx context.Context) bool {
 	for try := 0; ; try++ {
-		err := c.bus.EnsureStreams(ctx)
+		err := c.nats.EnsureStreams(ctx)
 		var drift *bus.DriftError
 		if err == nil || errors.As(err, &drift) {
 			return true // the bus has logged the drift; streams with other settings work, and an administrator may want them so

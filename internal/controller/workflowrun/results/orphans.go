@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/syncopate-dev/syncopate/internal/bus"
+	busresults "github.com/syncopate-dev/syncopate/internal/bus/results"
 )
 
 const (
@@ -90,7 +90,7 @@ func (s *Orphans) drop(ctx context.Context, uid types.UID, began time.Time) {
 	gone := slices.DeleteFunc(s.parked.Waiting(uid), func(l *Pending) bool { return l.Since.After(began) })
 	s.parked.Remove(uid, gone)
 	for _, l := range gone {
-		s.router.Settler.Settle(ctx, l, l.Rejection(), bus.OutcomeStale)
+		s.router.Settler.Settle(ctx, l, l.Rejection(), busresults.OutcomeStale)
 	}
 }
 

@@ -5,7 +5,8 @@ import (
 	"errors"
 	"time"
 
-	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/deadletters"
+	busresults "github.com/syncopate-dev/syncopate/internal/bus/results"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 )
 
@@ -25,13 +26,13 @@ type Pending struct {
 	// Refreshed says that the run was to be read live for this result already.
 	Refreshed bool
 	// Exhausted is the settlement of a result whose deliveries are used up, which waits until status says so; nil: they are not.
-	Exhausted *bus.PermanentError
+	Exhausted *busresults.PermanentError
 	// tenant is whose share of the inbox it takes.
 	tenant string
 }
 
 // NewPending is a result as it was delivered.
-func NewPending(d *bus.Delivery, now time.Time) *Pending {
+func NewPending(d *busresults.Delivery, now time.Time) *Pending {
 	p := &Pending{
 		Fact: lifecycle.Result{ID: d.ID, Result: d.Result, PublishedAt: d.PublishedAt}, Since: now, Delivery: d, Failures: d.Failures, Size: d.Size,
 	}
@@ -49,5 +50,5 @@ func (p *Pending) Rejection() error {
 	if p.Fact.Rejected == "" {
 		return nil
 	}
-	return bus.Permanent(bus.ReasonResultRejected, errors.New(p.Fact.Rejected))
+	return busresults.Permanent(deadletters.ReasonResultRejected, errors.New(p.Fact.Rejected))
 }

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
+	busresults "github.com/syncopate-dev/syncopate/internal/bus/results"
 	"github.com/syncopate-dev/syncopate/internal/policy"
 )
 
@@ -53,7 +54,7 @@ func NewRouter(o Options) *Router {
 func (r *Router) Orphans() *Orphans { return r.orphans }
 
 // Accept is called by the bus for each authentic result.
-func (r *Router) Accept(ctx context.Context, d *bus.Delivery) {
+func (r *Router) Accept(ctx context.Context, d *busresults.Delivery) {
 	r.Route(ctx, NewPending(d, r.Clock.Now()))
 }
 

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/syncopate-dev/syncopate/internal/bus"
+	busresults "github.com/syncopate-dev/syncopate/internal/bus/results"
 )
 
 // settleParallel bounds the results of one run that are settled at the same time.
@@ -31,7 +31,7 @@ func (e *RetryError) RetryDelay() time.Duration { return e.After }
 // RetryClass implements the retry contract.
 func (e *RetryError) RetryClass() string { return e.Class }
 
-// counter counts results by what became of them; *bus.Metrics does.
+// counter counts results by what became of them; *busresults.Metrics does.
 type counter interface{ CountResult(outcome string) }
 
 // Settler acks results, or gives them back to NATS.
@@ -82,6 +82,6 @@ func (s *Settler) SettleAll(ctx context.Context, run types.UID, list []Settlemen
 // Gone settles all that waits for a run that is deleted.
 func (s *Settler) Gone(ctx context.Context, run types.UID) {
 	for _, p := range s.inbox.TakeAll(run) {
-		s.Settle(ctx, p, p.Rejection(), bus.OutcomeStale)
+		s.Settle(ctx, p, p.Rejection(), busresults.OutcomeStale)
 	}
 }

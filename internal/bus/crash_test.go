@@ -1,11 +1,12 @@
-package bus
+package bus_test
 
 import (
 	"os"
 	"testing"
+	"time"
 
-	"github.com/nats-io/nats.go"
-
+	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/bustest"
 	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -37,22 +38,23 @@ func TestWhatThreeServersKeepAfterACrash(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			servers := natstest.StartCluster(t)
-			b := clusterBus(t, servers)
+			b := bustest.Dial(t, bus.Config{URL: servers.URL(), Replicas: 3, DuplicateWindow: 100 * time.Millisecond})
+			bustest.Eventually(t, "the streams are there", func() bool { return b.RepairStreams(t.Context()) == nil && b.Ready(t.Context()) == nil })
 			say := func(attempt int) {
 				t.Helper()
-				eventually(t, "the result is acknowledged", func() bool { return sayResult(t, b, testJob(attempt).ID) == nil })
+				bustest.Eventually(t, "the result is acknowledged", func() bool { return sayResult(t, b, testJob(attempt).ID) == nil })
 			}
 			stored := func(attempt int) (is bool) {
 				t.Helper()
-				eventually(t, "the stream has a leader", func() bool {
-					m, err := b.leaderGet(t.Context(), b.names.ResultsStream(), getRequest{LastFor: b.names.Result(testJob(attempt).ID)})
+				bustest.Eventually(t, "the stream has a leader", func() bool {
+					m, err := b.Read(t.Context(), b.Names.ResultsStream(), bus.Query{LastFor: b.Names.Result(testJob(attempt).ID)})
 					is = m != nil
 					return err == nil
 				})
 				return is
 			}
 			say(1)
-			eventually(t, "all servers have it", func() bool { return allCurrent(t, b) })
+			bustest.Eventually(t, "all servers have it", func() bool { return allCurrent(t, b) })
 			servers.Stop(down)
 			servers.Stop(crashes)
 			onDisk := servers.CopyStore(crashes)
@@ -83,21 +85,16 @@ func TestWhatThreeServersKeepAfterACrash(t *testing.T) {
 }
 
 // sayResult sends a result as a worker does.
-func sayResult(t *testing.T, b *Bus, id protocol.JobID) error {
+func sayResult(t *testing.T, b *bus.Conn, id protocol.JobID) error {
 	t.Helper()
-	token := b.config.Keys.Sign(id)
-	m := nats.NewMsg(b.names.Result(id))
-	m.Data = []byte(`{"status":"Succeeded"}`)
-	m.Header.Set(protocol.HeaderToken, token)
-	m.Header.Set(protocol.HeaderMsgID, protocol.ResultMsgID(id, token))
-	_, err := b.js.PublishMsg(t.Context(), m)
+	_, err := b.JetStream.PublishMsg(t.Context(), bustest.Result(b.Names, bustest.Ring(), id, `{"status":"Succeeded"}`))
 	return err
 }
 
 // allCurrent says whether all servers have all that RESULTS has.
-func allCurrent(t *testing.T, b *Bus) bool {
+func allCurrent(t *testing.T, b *bus.Conn) bool {
 	t.Helper()
-	s, err := b.js.Stream(t.Context(), b.names.ResultsStream())
+	s, err := b.JetStream.Stream(t.Context(), b.Names.ResultsStream())
 	if err != nil {
 		return false
 	}

@@ -1,4 +1,4 @@
-package bus
+package deadletters
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -22,8 +23,8 @@ type JobSight struct {
 
 // SeeJob looks at the job of an attempt, once. Errors: failures of NATS, a missing
 // permission among them.
-func (d *DeadLetters) SeeJob(ctx context.Context, topic string, id protocol.JobID) (JobSight, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+func (d *Store) SeeJob(ctx context.Context, topic string, id protocol.JobID) (JobSight, error) {
+	ctx, cancel := context.WithTimeout(ctx, bus.CallTimeout)
 	defer cancel()
 	subject := d.names.Job(topic, id)
 	s, err := d.js.Stream(ctx, d.names.JobsStream())

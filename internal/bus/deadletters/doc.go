@@ -1,0 +1,2 @@
+// Package deadletters is the stream of results that were put aside: it writes, lists and redrives them.
+package deadletters

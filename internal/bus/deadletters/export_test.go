@@ -1,0 +1,4 @@
+package deadletters
+
+// Publish is for the tests of package deadletters_test: a redrive that dies in the middle.
+var Publish = (*Store).publish

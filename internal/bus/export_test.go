@@ -1,0 +1,34 @@
+package bus
+
+import (
+	"context"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+)
+
+// What the tests of package bus_test need of the insides.
+const (
+	InstallationKey = installationKey
+	RelookDelay     = relookDelay
+	StreamCheck     = streamCheck
+)
+
+// Watched are the streams whose loss of data is noticed.
+func (c *Conn) Watched() []string { return c.watched() }
+
+// Look asks for a look at the streams soon.
+func (c *Conn) Look() { c.look() }
+
+// Recheck has a value while a look is asked for.
+func (c *Conn) Recheck() <-chan struct{} { return c.recheck }
+
+// CheckStreams looks at the streams.
+func (c *Conn) CheckStreams(ctx context.Context) error { return c.checkStreams(ctx) }
+
+// Counted are the losses that the metric has.
+func (c *Conn) Counted() map[string]float64 {
+	return map[string]float64{
+		"jobs":    testutil.ToFloat64(c.config.Metrics.dataLosses.WithLabelValues(labelJobs)),
+		"results": testutil.ToFloat64(c.config.Metrics.dataLosses.WithLabelValues(labelResults)),
+	}
+}

@@ -1,0 +1,7 @@
+package keys
+
+// ReadPause is for the tests of package keys_test.
+const ReadPause = keyReadPause
+
+// ReadSince is for the tests of package keys_test.
+var ReadSince = (*Live).readSince

@@ -1,0 +1,47 @@
+package bus
+
+import (
+	"context"
+	"errors"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// payloadConfig is the object store of large outputs. Nothing in it expires: an output lives as long as its run.
+func (c *Conn) payloadConfig() jetstream.ObjectStoreConfig {
+	store := jetstream.ObjectStoreConfig{
+		Bucket: c.Names.PayloadsBucket(), Description: "Outputs of Syncopate runs that are too large for their status",
+		MaxBytes: limit(c.config.MaxBytes.Payloads), Storage: jetstream.FileStorage, Replicas: c.config.Replicas, Metadata: c.metadata(),
+	}
+	if c.config.MemoryStorage {
+		store.Storage = jetstream.MemoryStorage
+	}
+	return store
+}
+
+// ensurePayloads creates the object store if it is absent.
+func (c *Conn) ensurePayloads(ctx context.Context) ([]Drift, error) {
+	ctx, cancel := c.Bounded(ctx)
+	defer cancel()
+	want := c.payloadConfig()
+	s, err := c.JetStream.Stream(ctx, c.Names.PayloadsStream())
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		_, err = c.JetStream.CreateObjectStore(ctx, want)
+		if err == nil || errors.Is(err, jetstream.ErrBucketExists) { // another replica was faster
+			s, err = c.JetStream.Stream(ctx, c.Names.PayloadsStream())
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	got, err := c.own(ctx, s.CachedInfo().Config)
+	if err != nil {
+		return nil, err
+	}
+	return drift(got.Name, []setting{
+		{"storage", want.Storage, got.Storage},
+		{"num_replicas", want.Replicas, got.Replicas},
+		{"max_age", want.TTL, got.MaxAge},
+		{"max_bytes", want.MaxBytes, got.MaxBytes},
+	}), nil
+}

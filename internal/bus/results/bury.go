@@ -1,0 +1,68 @@
+package results
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/deadletters"
+)
+
+// bury makes the message a dead letter. Until that is stored the message stays where it is.
+func (d *Delivery) bury(ctx context.Context, reason string, cause error) error {
+	err := d.putAside(ctx, reason, cause)
+	if err != nil {
+		d.consumer.conn.Log.Error(err, "Dead letter could not be stored, the message stays", "run", d.ID.RunUID, "reason", reason)
+		return d.nak(unburied(d.consumer.conn.Jittered(defaultNakDelay)))
+	}
+	d.consumer.options.Metrics.deadLetters.WithLabelValues(reason).Inc()
+	d.consumer.options.Metrics.CountResult(outcomeOf(reason))
+	d.consumer.conn.Log.Info("Message became a dead letter", "run", d.ID.RunUID, "step", d.ID.Step, "attempt", d.ID.Attempt,
+		"reason", reason, "cause", cause.Error())
+	if err := d.ledger.terminate(d, reason); err != nil {
+		return fmt.Errorf("terminate result of %s: %w", d.ID, err)
+	}
+	return nil
+}
+
+// Buried says whether the message was settled as a dead letter and this is stored: false after Settle with Permanent means that
+// the message stays, and comes again.
+func (d *Delivery) Buried() bool {
+	d.ledger.mu.Lock()
+	defer d.ledger.mu.Unlock()
+	return d.buried
+}
+
+func outcomeOf(reason string) string {
+	if reason == deadletters.ReasonUndecodable || reason == deadletters.ReasonRejected {
+		return OutcomeRejected
+	}
+	return OutcomeDeadLettered
+}
+
+// putAside returns after the dead letter of a delivery is stored.
+func (d *Delivery) putAside(ctx context.Context, reason string, cause error) error {
+	o := d.original
+	if o == nil {
+		var err error
+		if o, err = d.consumer.readBack(ctx, d.key); err != nil {
+			return err
+		}
+	}
+	return d.consumer.dead.Write(ctx, deadletters.Entry{
+		Reason: reason, Cause: cause, RunUID: d.ID.RunUID, Subject: d.subject, Sequence: d.key.sequence, StoredAt: d.PublishedAt,
+		Deliveries: d.Deliveries, Header: o.header, Body: o.body,
+	})
+}
+
+// readBack reads a result that was delivered, and let go, from the stream: it stays there until it is settled.
+func (c *Consumer) readBack(ctx context.Context, key messageKey) (*original, error) {
+	m, err := c.conn.Read(ctx, c.conn.Names.ResultsStream(), bus.Query{Seq: key.sequence})
+	switch {
+	case err != nil:
+		return nil, c.conn.Retryable("read the message of a dead letter", err)
+	case m == nil || m.Time.UnixNano() != key.storedAt:
+		return nil, c.conn.Retryable("read the message of a dead letter", errMessageGone)
+	}
+	return &original{header: m.Header, body: m.Data}, nil
+}

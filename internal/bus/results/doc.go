@@ -1,0 +1,2 @@
+// Package results is the stream of results: it consumes, settles and reads them.
+package results

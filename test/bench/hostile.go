@@ -25,10 +25,11 @@ const (
 
 // hostilePlay measures neighbours with and without each kind of harm beside them, and with all together.
 func hostilePlay(ctx context.Context, st *stage, r *report) error {
-	kinds := hostile.Kinds()
+	all := hostile.Kinds()
+	kinds := all
 	if st.options.kinds != "" {
 		wanted := strings.Split(st.options.kinds, ",")
-		kinds = slices.DeleteFunc(kinds, func(k hostile.Kind) bool { return !slices.Contains(wanted, k.Name) })
+		kinds = slices.DeleteFunc(slices.Clone(all), func(k hostile.Kind) bool { return !slices.Contains(wanted, k.Name) })
 	}
 	for _, k := range kinds {
 		if err := st.beside(ctx, r, k.Name, k); err != nil {
@@ -36,8 +37,8 @@ func hostilePlay(ctx context.Context, st *stage, r *report) error {
 		}
 		r.note("%s: %s.", k.Name, k.About)
 	}
-	if len(kinds) > 1 {
-		if err := st.beside(ctx, r, "all together", kinds...); err != nil {
+	if len(kinds) > 1 || st.options.kinds == "together" {
+		if err := st.beside(ctx, r, "all together", all...); err != nil {
 			return fmt.Errorf("all together: %w", err)
 		}
 	}

@@ -62,7 +62,7 @@ func start(ctx context.Context, args []string) error {
 	f.BoolVar(&o.strict, "strict", false, "End with an error when a goal is missed.")
 	f.StringVar(&o.out, "out", "", "Write JSON and plots to this directory.")
 	f.StringVar(&o.profile, "profile", "", "Write profiles of the operator under load to this directory.")
-	f.StringVar(&o.kinds, "kinds", "", "Kinds of harm of the suite hostile, separated by commas. Default: each by itself, then all together.")
+	f.StringVar(&o.kinds, "kinds", "", "Kinds of harm of the suite hostile, separated by commas; together: only all at once. Default: each by itself, then all together.")
 	f.Usage = func() { usage(f) }
 	if err := f.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {

@@ -67,10 +67,14 @@ func (t *tree) hasFile(name string) bool {
 	return slices.ContainsFunc(t.files, func(f string) bool { return f == name || strings.HasSuffix(f, "/"+name) })
 }
 
-// declares says whether a file beside another, or at a path, declares a name.
+// declares says whether the file of that name in a folder declares a name; if there is none,
+// whether one of another folder does.
 func (t *tree) declares(dir, file, name string) bool {
+	if names, beside := t.declared[dir+"/"+file]; beside {
+		return names[name]
+	}
 	for path, names := range t.declared {
-		if (path == dir+"/"+file || strings.Contains(file, "/") && strings.HasSuffix(path, file)) && names[name] {
+		if strings.HasSuffix(path, "/"+file) && names[name] {
 			return true
 		}
 	}

@@ -17,7 +17,7 @@ func TestRun(t *testing.T) {
 		"data/limits.yaml": "# inComment: 1\nmaxItems: 3\n",
 		"scripts/check.sh": "#!/bin/sh\n",
 		"lease/lease.go":   "package lease\n\n// Lease is held; see gone.go, lease.go and check.sh.\ntype Lease struct{ validUntil int }\n\n// Take is one of three: Take, lostVerb, maxItems.\nfunc (Lease) Take() {}\n",
-		"lease/lease_test.go": "package lease\n\n// mutation: a Lease without validUntil, or with validFrom.\n//   - lease.go Take that waits\n//   - lease.go Renew that waits\n//   - lost.go Take\n" +
+		"lease/lease_test.go": "package lease\n\n// mutation: a Lease without validUntil, or with validFrom.\n//   - lease.go Take that waits\n//   - lease.go Renew that waits\n//   - lost.go Take\n//   - other.go poliCy that is declared elsewhere\n" +
 			"func TestLease_Take() {}\n",
 		"other/other.go": "// Package other uses lease.Lease, lease.Take and lease.Gone, not io.Reader or v.Gone; Leases, poliCies.\n//\n//nolint:somethingElse\npackage other\n\nvar poliCy = store.Repeats\n",
 		"README.md":      "The `maxItems` of lease.Lease: TestLease_Take, TestLease_Renew, inComment.\nhttps://example.org/notHere.go TestLease_* 20T15Z\n",

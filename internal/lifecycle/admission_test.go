@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
 
@@ -205,7 +206,7 @@ func TestPermits(t *testing.T) {
 			run := newRun(newStep("a"))
 			run.Spec.WorkloadClass, run.Spec.Steps[0].Job.Topic = tt.class, tt.topic
 			in := letIn(Input{Run: run, Now: epoch, Lock: held(1)})
-			in.Permits = ResolvePermits(tt.annotations, tt.requireLists)
+			in.Permits = facts.ResolvePermits(tt.annotations, tt.requireLists)
 			out := Decide(in)
 			if diff := cmp.Diff(tt.want, outcomeOf(&out.Status)); diff != "" {
 				t.Errorf("outcome (-want +got):\n%s", diff)

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -130,7 +131,7 @@ func TestWhenTheStreamCannotBeAskedATimeOutWaitsForAMinute(t *testing.T) {
 	in.Now = since.Add(time.Minute)
 	out = Decide(in)
 	s := out.Status.Steps[0]
-	if s.Phase != v1alpha1.StepFailed || s.Error.Code != CodeStartTimeout || !strings.Contains(s.Error.Message, "NATS is unreachable") || out.Deferred {
+	if s.Phase != v1alpha1.StepFailed || s.Error.Code != facts.CodeStartTimeout || !strings.Contains(s.Error.Message, "NATS is unreachable") || out.Deferred {
 		t.Errorf("after a minute: %s, %+v", s.Phase, s.Error)
 	}
 }

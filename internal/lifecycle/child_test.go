@@ -15,6 +15,9 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/render"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/report"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -111,7 +114,7 @@ func TestWhatBecomesOfAStepThatIsAChildRun(t *testing.T) {
 			got := fmt.Sprintf("%s %s/", s.Phase, s.ChildRun.UID)
 			switch {
 			case s.Error != nil:
-				got += errorText(s.Error)
+				got += report.ErrorText(s.Error)
 			case s.Output != nil:
 				got += string(s.Output.Raw)
 			}
@@ -155,26 +158,26 @@ func TestAChildRunIsRenderedTheSameAgain(t *testing.T) {
 		t.Fatalf("created %+v", out.Create)
 	}
 	payloads := Payloads{}
-	for _, ref := range ChildInputs(run, "sub") {
+	for _, ref := range render.ChildInputs(run, "sub") {
 		payloads[ref.Name] = Payload{Data: store[ref.Name]}
 	}
-	again, err := ChildOf(run, "sub", payloads)
+	again, err := render.ChildOf(run, "sub", payloads)
 	if diff := cmp.Diff(out.Create[0], again); err != nil || diff != "" {
 		t.Errorf("%v\n%s", err, diff)
 	}
 	for _, step := range []string{"a", "nowhere"} {
-		if _, err := ChildOf(run, step, payloads); !errors.Is(err, ErrNotInFlight) {
+		if _, err := render.ChildOf(run, step, payloads); !errors.Is(err, render.ErrNotInFlight) {
 			t.Errorf("child of %s: %v", step, err)
 		}
-		if refs := ChildInputs(run, step); len(refs) > 0 {
+		if refs := render.ChildInputs(run, step); len(refs) > 0 {
 			t.Errorf("inputs of the child of %s: %v", step, refs)
 		}
 	}
-	if _, err := ChildOf(run, "sub", nil); err == nil || errors.Is(err, ErrNotInFlight) || !strings.Contains(err.Error(), "run.inputs: 1 outputs are to be loaded") {
+	if _, err := render.ChildOf(run, "sub", nil); err == nil || errors.Is(err, render.ErrNotInFlight) || !strings.Contains(err.Error(), "run.inputs: 1 outputs are to be loaded") {
 		t.Errorf("without what it reads: %v", err)
 	}
 	run.Spec.Steps[1].Run.Inputs = raw(`{"n":"${"}`)
-	if _, err := ChildOf(run, "sub", payloads); err == nil || ChildInputs(run, "sub") != nil {
+	if _, err := render.ChildOf(run, "sub", payloads); err == nil || render.ChildInputs(run, "sub") != nil {
 		t.Errorf("inputs that nobody validated: %v", err)
 	}
 }
@@ -205,7 +208,7 @@ func TestWhatAChildTellsItsParent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			run := &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{UID: "u-c"}, Status: c.status}
 			c.want.State, c.want.UID = ChildThere, "u-c"
-			if diff := cmp.Diff(c.want, SeenChild(run)); diff != "" {
+			if diff := cmp.Diff(c.want, facts.SeenChild(run)); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -233,7 +236,7 @@ func TestLargeOutputsOfAChildBelongToItsParent(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	in.Payloads[out.Needs.Store[0].Ref.Name] = Payload{Problem: "no room"}
-	if s := Decide(in).Status.Steps[0]; s.Phase != v1alpha1.StepFailed || s.Error.Code != CodeResultRejected || !strings.Contains(s.Error.Message, "no room") {
+	if s := Decide(in).Status.Steps[0]; s.Phase != v1alpha1.StepFailed || s.Error.Code != facts.CodeResultRejected || !strings.Contains(s.Error.Message, "no room") {
 		t.Errorf("not to be stored: %+v", s)
 	}
 	in.Payloads = Payloads{ref.Name: {Problem: "it is gone"}}
@@ -248,7 +251,7 @@ func TestInputsOfAChildAreBounded(t *testing.T) {
 	store := objects{}
 	store.advance(t, run, epoch)
 	out := store.advance(t, run, epoch.Add(time.Second), store.put("a", 1, text(70_000)))
-	if e := out.Status.Steps[1].Error; e == nil || e.Code != CodeInputTooLarge || len(out.Create) > 0 {
+	if e := out.Status.Steps[1].Error; e == nil || e.Code != facts.CodeInputTooLarge || len(out.Create) > 0 {
 		t.Errorf("error %+v, created %d", e, len(out.Create))
 	}
 }
@@ -261,8 +264,8 @@ func TestNamesOfChildren(t *testing.T) {
 		for _, uid := range []types.UID{"u-1", "u-2"} {
 			for _, step := range []string{"s", "-", strings.Repeat("s", 40), strings.Repeat("-", 40)} {
 				run := &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{Name: parent, UID: uid}}
-				name := childName(run, step)
-				if !label.MatchString(name) || seen[name] || name != childName(run, step) || !strings.Contains(name, step) {
+				name := render.ChildName(run, step)
+				if !label.MatchString(name) || seen[name] || name != render.ChildName(run, step) || !strings.Contains(name, step) {
 					t.Errorf("%s, step %s: %s", parent, step, name)
 				}
 				seen[name] = true

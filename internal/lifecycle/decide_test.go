@@ -12,6 +12,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -239,13 +240,13 @@ func TestExpressionsAndInputs(t *testing.T) {
 		step v1alpha1.Step
 		code string
 	}{
-		"when that cannot be evaluated":  {newStep("b", after("a"), when("steps.a.output.missing == 1")), CodeExpressionError},
-		"input that cannot be evaluated": {newStep("b", after("a"), input(`{"x":"${steps.a.output.missing}"}`)), CodeExpressionError},
+		"when that cannot be evaluated":  {newStep("b", after("a"), when("steps.a.output.missing == 1")), facts.CodeExpressionError},
+		"input that cannot be evaluated": {newStep("b", after("a"), input(`{"x":"${steps.a.output.missing}"}`)), facts.CodeExpressionError},
 		"a step on which it does not depend is not visible, whatever its name is computed from": {
-			newStep("b", after("a"), input(`{"x":"${steps['c' + ''].phase}"}`)), CodeExpressionError,
+			newStep("b", after("a"), input(`{"x":"${steps['c' + ''].phase}"}`)), facts.CodeExpressionError,
 		},
 		"input that grows too large": {
-			newStep("b", after("a"), input(`{"x":["${inputs.big}","${inputs.big}","${inputs.big}","${inputs.big}","${inputs.big}"]}`)), CodeInputTooLarge,
+			newStep("b", after("a"), input(`{"x":["${inputs.big}","${inputs.big}","${inputs.big}","${inputs.big}","${inputs.big}"]}`)), facts.CodeInputTooLarge,
 		},
 	}
 	for name, tt := range tests {

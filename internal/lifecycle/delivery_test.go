@@ -11,6 +11,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/report"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 	"github.com/syncopate-dev/syncopate/internal/policy"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
@@ -70,15 +71,15 @@ func TestWhatAWorkerSaysBesideGoodAndBad(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			run := dispatched(t)
 			out := decideAt(run, epoch, held(1), c.result)
-			if s := out.Status.Steps[0]; s.Phase != v1alpha1.StepBackingOff || s.Failures != c.failures || errorText(s.Error) != c.want {
-				t.Errorf("step %s, %d failures, %s", s.Phase, s.Failures, errorText(s.Error))
+			if s := out.Status.Steps[0]; s.Phase != v1alpha1.StepBackingOff || s.Failures != c.failures || report.ErrorText(s.Error) != c.want {
+				t.Errorf("step %s, %d failures, %s", s.Phase, s.Failures, report.ErrorText(s.Error))
 			}
 			run = newRun(newStep("a", forEach("${[1]}", 1, "")))
 			advance(t, run, epoch)
 			items := decideAt(run, epoch, held(1), ofItem(0, c.result))
 			s := items.Status.Steps[0]
-			if g := s.ForEach.Groups[0]; g.Phase != v1alpha1.StepBackingOff || g.Failures != c.failures || !strings.Contains(errorText(s.Error), ": item 0") {
-				t.Errorf("item %s, %d failures, %s", g.Phase, g.Failures, errorText(s.Error))
+			if g := s.ForEach.Groups[0]; g.Phase != v1alpha1.StepBackingOff || g.Failures != c.failures || !strings.Contains(report.ErrorText(s.Error), ": item 0") {
+				t.Errorf("item %s, %d failures, %s", g.Phase, g.Failures, report.ErrorText(s.Error))
 			}
 			if out.Rejected[0] != c.rejected || items.Rejected[0] != c.rejected {
 				t.Errorf("put aside %v, %v", out.Rejected, items.Rejected)

@@ -11,6 +11,8 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/itemset"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/render"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/report"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -38,7 +40,7 @@ func TestAnItemHasOneEffectInABatch(t *testing.T) {
 				t.Errorf("verdicts (-want +got):\n%s", diff)
 			}
 			if f := run.Status.Steps[0].ForEach; f.Succeeded != 1 || f.Failed != 0 || run.Status.Steps[0].Error != nil {
-				t.Errorf("%d succeeded, %d failed, error %s, in flight %v", f.Succeeded, f.Failed, errorText(run.Status.Steps[0].Error), InFlight(run))
+				t.Errorf("%d succeeded, %d failed, error %s, in flight %v", f.Succeeded, f.Failed, report.ErrorText(run.Status.Steps[0].Error), InFlight(run))
 			}
 			advance(t, run, epoch, ofItem(1, succeeded("all", 1, `"y"`)))
 			if got := textOf(run.Status.Steps[0].Output); got != `["x","y"]` {
@@ -121,7 +123,7 @@ func TestARenderingSeesOutputsThatAreLoadedLater(t *testing.T) {
 	o.advance(t, run, epoch)
 	out := o.advance(t, run, epoch, succeeded("big", 1, text(6<<10)))
 	payloads := Payloads{}
-	r := NewRendering(run, payloads, nil)
+	r := render.New(run, payloads, nil)
 	for k, id := range InFlight(run) {
 		for _, ref := range r.Needs(id) {
 			payloads[ref.Name] = Payload{Data: o[ref.Name]}
@@ -183,7 +185,7 @@ func TestADeepOutputOfAnItem(t *testing.T) {
 	o.advance(t, run, epoch, ofItem(0, succeeded("all", 1, strings.Repeat("[", 10000)+strings.Repeat("]", 10000))))
 	o.advance(t, run, epoch, ofItem(1, succeeded("all", 1, `1`)))
 	if got := outcomeOf(run.Status); got != "Succeeded/Succeeded" {
-		t.Errorf("outcome %s: %s", got, errorText(run.Status.Steps[0].Error))
+		t.Errorf("outcome %s: %s", got, report.ErrorText(run.Status.Steps[0].Error))
 	}
 }
 
@@ -230,28 +232,7 @@ func TestItemsThatFailTogetherAreTriedAgainTogether(t *testing.T) {
 	}
 }
 
-// mutations: the earlier time, or the lower attempt, of two groups makes this fail.
-func TestGroupsThatAreMadeOneHaveTheLaterTimes(t *testing.T) {
-	early, late := bounds.Micro(epoch), bounds.Micro(epoch.Add(time.Minute))
-	set := func(item int) (s itemset.Set) { s.Add(item); return s }
-	may := func(_, _ *itemGroup) bool { return true }
-	got := merged([]itemGroup{
-		{set: set(0), phase: v1alpha1.StepBackingOff, attempt: 3, failures: 1, nextAttemptAt: early},
-		{set: set(2), phase: v1alpha1.StepBackingOff, attempt: 2, failures: 2, nextAttemptAt: late},
-	}, 1, may)
-	if g := got[0]; len(got) != 1 || g.set.String() != "0,2" || g.attempt != 3 || g.failures != 1 || !g.nextAttemptAt.Equal(late) {
-		t.Errorf("%d groups, the first %+v", len(got), g)
-	}
-	got = merged([]itemGroup{
-		{set: set(1), phase: v1alpha1.StepRunning, attempt: 1, dispatchedAt: early, startedAt: late},
-		{set: set(2), phase: v1alpha1.StepRunning, attempt: 1, dispatchedAt: late, startedAt: early},
-	}, 1, may)
-	if g := got[0]; !g.dispatchedAt.Equal(late) || !g.startedAt.Equal(late) {
-		t.Errorf("%+v", g)
-	}
-}
-
-// mutation: no room kept for items in roomForOutputs makes this fail.
+// mutation: no room kept for items in store.room makes this fail.
 func TestOutputsLeaveRoomForItemsInStatus(t *testing.T) {
 	skipUnderRace(t)
 	steps := []v1alpha1.Step{newStep("all", forEach("${inputs.list}", 10, ""))}

@@ -4,12 +4,13 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"math/rand/v2"
+	rand "math/rand/v2"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/report"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -71,7 +72,7 @@ func TestAnObjectThatWasDroppedIsStoredAgain(t *testing.T) {
 		pass(ofItem(item, succeeded("all", 1, output)))
 	}
 	if run.Status.Steps[0].Phase != v1alpha1.StepSucceeded {
-		t.Errorf("%s", errorText(run.Status.Steps[0].Error))
+		t.Errorf("%s", report.ErrorText(run.Status.Steps[0].Error))
 	}
 }
 
@@ -104,7 +105,7 @@ func TestListAndInputOfAStepAreBoundedTogether(t *testing.T) {
 		o.advance(t, run, epoch)
 	}
 	if s := run.Status.Steps[2]; s.Phase != v1alpha1.StepFailed || !strings.Contains(s.Error.Message, "bytes in all, more than 8388608") {
-		t.Errorf("step %s: %s", s.Phase, errorText(s.Error))
+		t.Errorf("step %s: %s", s.Phase, report.ErrorText(s.Error))
 	}
 }
 

@@ -17,6 +17,9 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/itemset"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/fanout"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/render"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -265,7 +268,7 @@ func (c *chance) account(results []Result, out *Decision, wasOver bool) {
 		}
 		switch {
 		case r.Rejected != "":
-			c.failed(id, CodeResultRejected, false)
+			c.failed(id, facts.CodeResultRejected, false)
 		case r.Result.Status == protocol.StatusSucceeded:
 			f.done, f.inFlight = true, false
 			text := []byte(r.Result.Output)
@@ -296,7 +299,7 @@ func (c *chance) account(results []Result, out *Decision, wasOver bool) {
 		}
 		switch {
 		case still[w.ID.Step] || c.ranOut(w.ID.Step):
-			c.failed(w.ID, CodeTimeout, false)
+			c.failed(w.ID, facts.CodeTimeout, false)
 		case c.listed(w.ID): // the time-out ended the step
 			f.inFlight, f.done, f.failed = false, true, true
 		default:
@@ -430,8 +433,8 @@ func (c *chance) check() {
 		}
 		if !status.Ended(s.Phase) {
 			n := 0
-			for _, g := range groupsOf(f) {
-				n += g.set.Len()
+			for _, g := range fanout.Groups(f) {
+				n += g.Set.Len()
 			}
 			if int(f.Begun) != n+int(f.Succeeded+f.Failed) {
 				c.fail("step %s: %d begun, %d under way, %d+%d over", s.Name, f.Begun, n, f.Succeeded, f.Failed)
@@ -473,7 +476,7 @@ func (c *chance) output(s *v1alpha1.StepStatus) {
 // recover renders all jobs again with nothing but status, as after a crash.
 func (c *chance) recover() {
 	payloads := Payloads{}
-	r := NewRendering(c.run, payloads, nil)
+	r := render.New(c.run, payloads, nil)
 	for _, id := range InFlight(c.run) {
 		for _, ref := range r.Needs(id) {
 			payloads[ref.Name] = Payload{Data: c.o[ref.Name], Problem: c.o.problem(ref)}

@@ -15,6 +15,9 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/itemset"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/render"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/report"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -125,7 +128,7 @@ func TestAFailedItem(t *testing.T) {
 			if got := textOf(s.Output); got != tt.output {
 				t.Errorf("output %s, want %s", got, tt.output)
 			}
-			if got := errorText(s.Error); got != tt.errorText {
+			if got := report.ErrorText(s.Error); got != tt.errorText {
 				t.Errorf("error %s, want %s", got, tt.errorText)
 			}
 			if f := s.ForEach; f.FailedItems != "1" || f.Failed != 1 || f.Groups != nil || f.Outputs != nil || f.OutputRefs != nil {
@@ -186,8 +189,8 @@ func TestAnItemWhoseInputIsTooLargeFails(t *testing.T) {
 	run.Spec.Inputs = raw(`{"list":[` + text(60<<10) + `,"small"]}`)
 	out := advance(t, run, epoch)
 	s := run.Status.Steps[0]
-	if s.ForEach.FailedItems != "0" || s.Error.Code != CodeInputTooLarge || len(out.Dispatch) != 1 || out.Dispatch[0].ID != itemJob("all", 1, 1) {
-		t.Errorf("%s: %s, dispatched %v", s.ForEach.FailedItems, errorText(s.Error), names(out.Dispatch))
+	if s.ForEach.FailedItems != "0" || s.Error.Code != facts.CodeInputTooLarge || len(out.Dispatch) != 1 || out.Dispatch[0].ID != itemJob("all", 1, 1) {
+		t.Errorf("%s: %s, dispatched %v", s.ForEach.FailedItems, report.ErrorText(s.Error), names(out.Dispatch))
 	}
 }
 
@@ -226,13 +229,13 @@ func TestItemsWhoseListOrInputIsGone(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, err := NewRendering(begun(), tt.payloads, tt.lists).Job(itemJob("all", 0, 1))
+			got, err := render.New(begun(), tt.payloads, tt.lists).Job(itemJob("all", 0, 1))
 			if text := string(got.Input) + fmt.Sprint(err); !strings.Contains(text, tt.want) {
 				t.Errorf("got %s, want %s", text, tt.want)
 			}
 		})
 	}
-	r := NewRendering(begun(), tests["all is there"].payloads, nil)
+	r := render.New(begun(), tests["all is there"].payloads, nil)
 	if refs := r.Needs(itemJob("all", 0, 1)); len(refs) != 2 {
 		t.Errorf("at first it needs %v", refs)
 	}
@@ -242,7 +245,7 @@ func TestItemsWhoseListOrInputIsGone(t *testing.T) {
 	run := begun()
 	delete(o, list.Name)
 	o.advance(t, run, epoch, ofItem(0, succeeded("all", 1, `1`)))
-	if got := errorText(run.Status.Steps[2].Error); outcomeOf(run.Status) != "Failed/StepFailed" || !strings.HasPrefix(got, "ExpressionError: forEach.items: ") {
+	if got := report.ErrorText(run.Status.Steps[2].Error); outcomeOf(run.Status) != "Failed/StepFailed" || !strings.HasPrefix(got, "ExpressionError: forEach.items: ") {
 		t.Errorf("the second item: %s: %s", outcomeOf(run.Status), got)
 	}
 }
@@ -324,7 +327,7 @@ func TestOutputsOfItems(t *testing.T) {
 			}
 			o.advance(t, run, epoch, ofItem(1, tt.second))
 			if got := outcomeOf(run.Status); got != tt.outcome {
-				t.Errorf("outcome %s, want %s: %s", got, tt.outcome, errorText(run.Status.Steps[0].Error))
+				t.Errorf("outcome %s, want %s: %s", got, tt.outcome, report.ErrorText(run.Status.Steps[0].Error))
 			}
 			if got := textOf(run.Status.Steps[0].Output); got != tt.output {
 				t.Errorf("output %s, want %s", got, tt.output)
@@ -341,7 +344,7 @@ func TestOutputsThatAreLostFailAStepWhoseLastItemFails(t *testing.T) {
 	o.advance(t, run, epoch, ofItem(0, succeeded("all", 1, text(6<<10))))
 	clear(o)
 	o.advance(t, run, epoch, ofItem(1, failed("all", 1, "E", "no")))
-	if got := errorText(run.Status.Steps[0].Error); outcomeOf(run.Status) != "Failed/StepFailed" || !strings.HasPrefix(got, "OutputLost: ") {
+	if got := report.ErrorText(run.Status.Steps[0].Error); outcomeOf(run.Status) != "Failed/StepFailed" || !strings.HasPrefix(got, "OutputLost: ") {
 		t.Errorf("%s: %s", outcomeOf(run.Status), got)
 	}
 }
@@ -365,7 +368,7 @@ func TestOutputsOfAllItemsHaveABound(t *testing.T) {
 	}
 	o.advance(t, run, epoch) // what one decision reads is bounded, too
 	s := run.Status.Steps[0]
-	if s.Phase != v1alpha1.StepSucceeded || s.ForEach.Failed != 2 || s.Error.Code != CodeOutputTooLarge || s.OutputRef.Size > protocol.MaxPayloadBytes {
+	if s.Phase != v1alpha1.StepSucceeded || s.ForEach.Failed != 2 || s.Error.Code != facts.CodeOutputTooLarge || s.OutputRef.Size > protocol.MaxPayloadBytes {
 		t.Errorf("step: %s", mustJSON(t, s))
 	}
 }
@@ -407,11 +410,11 @@ func TestVerdictsOnItems(t *testing.T) {
 
 func TestBadLists(t *testing.T) {
 	tests := map[string]struct{ items, code, message string }{
-		"not a list":        {`${inputs.x}`, CodeExpressionError, "list"},
-		"a missing value":   {`${inputs.nothing}`, CodeExpressionError, "nothing"},
-		"too many":          {`${inputs.list + inputs.list}`, CodeInputTooLarge, "10002 items, more than 10000"},
-		"nested too deep":   {`${[[[inputs.deep]]]}`, CodeInputTooLarge, "nested deeper than 100"},
-		"too costly a list": {`${inputs.list.map(a, inputs.list.map(b, inputs.list.map(c, c)))}`, CodeExpressionError, "cost"},
+		"not a list":        {`${inputs.x}`, facts.CodeExpressionError, "list"},
+		"a missing value":   {`${inputs.nothing}`, facts.CodeExpressionError, "nothing"},
+		"too many":          {`${inputs.list + inputs.list}`, facts.CodeInputTooLarge, "10002 items, more than 10000"},
+		"nested too deep":   {`${[[[inputs.deep]]]}`, facts.CodeInputTooLarge, "nested deeper than 100"},
+		"too costly a list": {`${inputs.list.map(a, inputs.list.map(b, inputs.list.map(c, c)))}`, facts.CodeExpressionError, "cost"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -420,7 +423,7 @@ func TestBadLists(t *testing.T) {
 			out := advance(t, run, epoch)
 			s := run.Status.Steps[0]
 			if s.Phase != v1alpha1.StepFailed || s.Error.Code != tt.code || !strings.Contains(s.Error.Message, tt.message) || !strings.Contains(s.Error.Message, "forEach.items") {
-				t.Errorf("step %s: %s", s.Phase, errorText(s.Error))
+				t.Errorf("step %s: %s", s.Phase, report.ErrorText(s.Error))
 			}
 			if len(out.Dispatch) > 0 {
 				t.Errorf("dispatched %v", out.Dispatch)
@@ -482,11 +485,11 @@ func TestItemsTimeOut(t *testing.T) {
 		t.Errorf("wake at %s, want %s", out.Wake, want)
 	}
 	out = advance(t, run, out.Wake)
-	if len(out.Withdraw) != 1 || out.Withdraw[0].ID != itemJob("all", 1, 1) || run.Status.Steps[0].Error.Code != CodeTimeout {
+	if len(out.Withdraw) != 1 || out.Withdraw[0].ID != itemJob("all", 1, 1) || run.Status.Steps[0].Error.Code != facts.CodeTimeout {
 		t.Errorf("withdrawn %v", out.Withdraw)
 	}
 	out = advance(t, run, out.Wake)
-	if len(out.Withdraw) != 2 || run.Status.Steps[0].Error.Code != CodeStartTimeout || string(run.Status.Steps[0].Output.Raw) != "[null,null,null]" {
+	if len(out.Withdraw) != 2 || run.Status.Steps[0].Error.Code != facts.CodeStartTimeout || string(run.Status.Steps[0].Output.Raw) != "[null,null,null]" {
 		t.Errorf("withdrawn %v: %s", out.Withdraw, mustJSON(t, run.Status.Steps))
 	}
 }

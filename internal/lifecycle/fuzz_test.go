@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/render"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -119,7 +121,7 @@ func promises(t *testing.T, in Input) Decision {
 			t.Fatalf("not settled in one decision:\n%s", cmp.Diff(out.Status, again.Status))
 		}
 		for _, c := range out.Create {
-			if again, err := ChildOf(next.Run, c.Step, in.Payloads); err != nil || !cmp.Equal(again, c) {
+			if again, err := render.ChildOf(next.Run, c.Step, in.Payloads); err != nil || !cmp.Equal(again, c) {
 				t.Fatalf("child %v again: %v, %v", c, again, err)
 			}
 		}
@@ -260,7 +262,7 @@ func (g gamble) kind(s v1alpha1.Step) v1alpha1.Step {
 		s.OnFailure = v1alpha1.FailureContinue
 	}
 	if g.IntN(4) == 0 {
-		s.Retry.OnCodes = []string{"E", CodeTimeout}
+		s.Retry.OnCodes = []string{"E", facts.CodeTimeout}
 	}
 	switch g.IntN(10) {
 	case 8, 9:

@@ -12,6 +12,7 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/dag"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -133,13 +134,13 @@ func TestLargeOutputsOfARunAreStoredOnce(t *testing.T) {
 	if out = Decide(in); out.Status.Phase != v1alpha1.RunSucceeded || out.Status.OutputsRef == nil {
 		t.Errorf("got %s, %v", out.Status.Phase, out.Status.OutputsRef)
 	}
-	in.Payloads = Payloads{in.Payloads.only(): {Problem: "it is gone"}}
+	in.Payloads = Payloads{only(in.Payloads): {Problem: "it is gone"}}
 	if out = Decide(in); status.ReasonOf(&out.Status, v1alpha1.ConditionSucceeded) != v1alpha1.ReasonOutputsFailed {
 		t.Errorf("got %s", status.ReasonOf(&out.Status, v1alpha1.ConditionSucceeded))
 	}
 }
 
-func (p Payloads) only() string {
+func only(p Payloads) string {
 	for name := range p {
 		return name
 	}
@@ -214,7 +215,7 @@ func TestStatusIsBoundedWithManyApprovals(t *testing.T) {
 
 // A worker's failure without a code has the code Unspecified, in status and so for retry.onCodes.
 func TestRetryOnCodesMatchesTheCodeInStatus(t *testing.T) {
-	s := newStory(t, newRun(newStep("a", retryOn(CodeUnspecified))))
+	s := newStory(t, newRun(newStep("a", retryOn(facts.CodeUnspecified))))
 	s.decide(0, "")
 	s.decide(time.Second, "", failed("a", 1, "", "no code"))
 	if got := s.run.Status.Steps[0]; got.Phase != v1alpha1.StepBackingOff {
@@ -229,7 +230,7 @@ func TestAnApprovalAfterItsTimeDoesNotCount(t *testing.T) {
 	s.decide(0, "asked")
 	s.said = []Approval{{Name: "x", Step: "a", Decision: v1alpha1.Approve, Approver: "ann", At: epoch.Add(10 * time.Minute)}}
 	s.decide(20*time.Minute, "the operator was away; somebody approved ten minutes after the start")
-	if got := s.run.Status.Steps[0]; got.Phase != v1alpha1.StepFailed || got.Error.Code != CodeApprovalTimeout {
+	if got := s.run.Status.Steps[0]; got.Phase != v1alpha1.StepFailed || got.Error.Code != facts.CodeApprovalTimeout {
 		t.Errorf("step is %s, %v", got.Phase, got.Approval)
 	}
 }
@@ -456,20 +457,20 @@ func TestRefusedKinds(t *testing.T) {
 
 func TestApprovalsOfARun(t *testing.T) {
 	run := newRun(newStep("a", approval(func(*v1alpha1.Approval) {})))
-	if AsksForApproval(nil) || !AsksForApproval(run) || AsksForApproval(newRun(newStep("a"))) {
+	if facts.AsksForApproval(nil) || !facts.AsksForApproval(run) || facts.AsksForApproval(newRun(newStep("a"))) {
 		t.Error("wrong runs ask for approval")
 	}
 	a := v1alpha1.StepApproval{
 		ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "team-a", CreationTimestamp: metav1.Time{Time: epoch.Add(time.Second)}},
 		Spec:       v1alpha1.StepApprovalSpec{Run: "report", Step: "a", Decision: v1alpha1.Approve, Approver: "ann", Output: raw(`{"x":`)},
 	}
-	in := letIn(Input{Run: run, Now: epoch, Lock: held(1), Approvals: Approvals(run, []v1alpha1.StepApproval{a})})
+	in := letIn(Input{Run: run, Now: epoch, Lock: held(1), Approvals: facts.Approvals(run, []v1alpha1.StepApproval{a})})
 	out := Decide(in)
-	if s := out.Status.Steps[0]; s.Phase != v1alpha1.StepFailed || s.Error.Code != CodeResultRejected {
+	if s := out.Status.Steps[0]; s.Phase != v1alpha1.StepFailed || s.Error.Code != facts.CodeResultRejected {
 		t.Errorf("an output that is no JSON: %s, %v", s.Phase, s.Error)
 	}
 	run.Status = &out.Status
-	if AsksForApproval(run) {
+	if facts.AsksForApproval(run) {
 		t.Error("a run that ended asks for approval")
 	}
 }
@@ -483,7 +484,7 @@ func TestOlderApprovalsComeFirst(t *testing.T) {
 		}
 	}
 	var got []string
-	for _, a := range Approvals(newRun(), []v1alpha1.StepApproval{
+	for _, a := range facts.Approvals(newRun(), []v1alpha1.StepApproval{
 		said("late", "report", 3*time.Second), said("b", "report", 2*time.Second), said("first", "report", time.Second),
 		said("foreign", "other", time.Second), said("a", "report", 2*time.Second),
 	}) {

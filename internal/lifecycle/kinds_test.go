@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -95,7 +96,7 @@ func continueStory(t *testing.T) *story {
 	s := newStory(t, newRun(
 		newStep("probe", continues, maxFailures(1)),
 		newStep("report", after("probe"), input(`{"code": "${steps.probe.error.code}", "phase": "${steps.probe.phase}"}`)),
-		newStep("picky", retryOn("Busy", CodeTimeout), maxFailures(3), initialMillis(0), continues),
+		newStep("picky", retryOn("Busy", facts.CodeTimeout), maxFailures(3), initialMillis(0), continues),
 		newStep("broken", continues, input(`{"x": "${inputs.nothing}"}`)),
 		newStep("after-broken", after("broken")),
 	))
@@ -291,7 +292,7 @@ func TestDecisionsAreAboutOneRun(t *testing.T) {
 				Spec:       v1alpha1.StepApprovalSpec{Run: "report", Step: "a", Decision: v1alpha1.Approve, Approver: "ann"},
 			}
 			c.adjust(&a)
-			if got := Approvals(run, []v1alpha1.StepApproval{a}); (len(got) == 1) != c.want {
+			if got := facts.Approvals(run, []v1alpha1.StepApproval{a}); (len(got) == 1) != c.want {
 				t.Errorf("got %v", got)
 			}
 		})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/report"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
 
@@ -110,7 +111,7 @@ func TestALostLeaseIsToldAtOnceAndOnce(t *testing.T) {
 			run := newRun(newStep("a"))
 			advance(t, run, epoch)
 			out := decideAt(run, epoch, lost(lock))
-			if c := status.Condition(&out.Status, v1alpha1.ConditionRunLockAbandoned); !out.Changed || !abandoned(&out.Status) || c.Reason != v1alpha1.ReasonOwnershipLost {
+			if c := status.Condition(&out.Status, v1alpha1.ConditionRunLockAbandoned); !out.Changed || !report.Abandoned(&out.Status) || c.Reason != v1alpha1.ReasonOwnershipLost {
 				t.Fatalf("changed %t: %v", out.Changed, c)
 			}
 			if !slices.ContainsFunc(out.Events, func(e Event) bool { return e.Reason == v1alpha1.ConditionRunLockAbandoned }) {
@@ -153,7 +154,7 @@ func TestALostLeaseIsToldWithOtherNews(t *testing.T) {
 			if strings.Contains(want, " ") {
 				want = v1alpha1.ReasonOwnershipLost
 			}
-			if got := status.Condition(&out.Status, v1alpha1.ConditionRunLockAbandoned); !abandoned(&out.Status) || got.Reason != want {
+			if got := status.Condition(&out.Status, v1alpha1.ConditionRunLockAbandoned); !report.Abandoned(&out.Status) || got.Reason != want {
 				t.Errorf("condition %+v", got)
 			}
 			for _, reason := range []string{c.news, v1alpha1.ConditionRunLockAbandoned} {
@@ -199,7 +200,8 @@ func TestMessagesOfTheLock(t *testing.T) {
 		"a cause without end": {lockOf(fails(1, strings.Repeat("x", 100_000))), []string{"still valid"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, _, message := renewed(&c.lock)
+			out := decideAt(newRun(newStep("a")), epoch, c.lock)
+			message := status.Condition(&out.Status, v1alpha1.ConditionRunLockRenewed).Message
 			for _, want := range c.want {
 				if !strings.Contains(message, want) {
 					t.Errorf("%q does not say %q", message, want)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -104,7 +105,7 @@ func TestAListIsBoundedByWhatItTakesInMemory(t *testing.T) {
 	if n > mostRead {
 		t.Errorf("a list of small objects allocates %d bytes, more than %d", n, mostRead)
 	}
-	if e := out.Status.Steps[1].Error; e == nil || e.Code != CodeInputTooLarge {
-		t.Errorf("the step's error is %+v, want %s", e, CodeInputTooLarge)
+	if e := out.Status.Steps[1].Error; e == nil || e.Code != facts.CodeInputTooLarge {
+		t.Errorf("the step's error is %+v, want %s", e, facts.CodeInputTooLarge)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/fanout"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
 
@@ -18,7 +20,7 @@ func (c *core) timeouts(q *question, v *verdict) (all, unstarted attempts) {
 	v.withdraw.each(func(bit int) {
 		at := c.slots[bit/perStep]
 		s := &next.steps[at.step]
-		own := s.Phase != v1alpha1.StepCancelled && s.Error != nil && (s.Error.Code == CodeTimeout || s.Error.Code == CodeStartTimeout) &&
+		own := s.Phase != v1alpha1.StepCancelled && s.Error != nil && (s.Error.Code == facts.CodeTimeout || s.Error.Code == facts.CodeStartTimeout) &&
 			c.attemptOver(q.status, bit, q.now)
 		if !byRun && !own {
 			return
@@ -66,9 +68,9 @@ func (c *core) attemptOver(number int32, bit int, now time.Duration) bool {
 	step, s := &c.plan.Steps[at.step], &k.steps[at.step]
 	end := status.AttemptEnd(step, s)
 	if s.ForEach != nil {
-		for _, g := range groupsOf(s.ForEach) {
-			if g.set.Contains(at.item) {
-				end = groupEnd(step, &g)
+		for _, g := range fanout.Groups(s.ForEach) {
+			if g.Set.Contains(at.item) {
+				end = status.AttemptEnd(step, g.AsStep())
 			}
 		}
 	}

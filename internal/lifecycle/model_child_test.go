@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
 
@@ -147,9 +148,9 @@ func checkKid(q *question, was, now *v1alpha1.StepStatus) error {
 		return nil
 	case now.Phase == v1alpha1.StepSucceeded && (q.kid.kid.state != kidSucceeded || string(now.Output.Raw) != fmt.Sprintf(`{"by":%q,"ok":true}`, now.ChildRun.UID)):
 		return errors.New("succeeded, and its child did not")
-	case now.Phase == v1alpha1.StepFailed && now.Error.Code == CodeChildDeleted && q.kid.state != ChildGone && kidUID(q.kid.kid.uid) == was.ChildRun.UID:
+	case now.Phase == v1alpha1.StepFailed && now.Error.Code == facts.CodeChildDeleted && q.kid.state != ChildGone && kidUID(q.kid.kid.uid) == was.ChildRun.UID:
 		return errors.New("said to be deleted, and is there")
-	case now.Phase == v1alpha1.StepFailed && now.Error.Code == CodeChildFailed && q.kid.kid.state != kidFailed:
+	case now.Phase == v1alpha1.StepFailed && now.Error.Code == facts.CodeChildFailed && q.kid.kid.state != kidFailed:
 		return errors.New("failed, and its child did not")
 	}
 	return nil

@@ -16,6 +16,8 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/itemset"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/dag"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/fanout"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/report"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -162,9 +164,9 @@ func (at slot) statusOf(steps []v1alpha1.StepStatus) v1alpha1.StepStatus {
 	case status.Ended(s.Phase):
 		return over
 	}
-	for _, g := range groupsOf(s.ForEach) {
-		if g.set.Contains(at.item) {
-			return v1alpha1.StepStatus{Name: s.Name, Phase: g.phase, Attempt: g.attempt, Failures: g.failures}
+	for _, g := range fanout.Groups(s.ForEach) {
+		if g.Set.Contains(at.item) {
+			return v1alpha1.StepStatus{Name: s.Name, Phase: g.Phase, Attempt: g.Attempt, Failures: g.Failures}
 		}
 	}
 	if at.item >= int(s.ForEach.Begun) {
@@ -173,7 +175,7 @@ func (at slot) statusOf(steps []v1alpha1.StepStatus) v1alpha1.StepStatus {
 	over.Phase = v1alpha1.StepSucceeded
 	if failed, _ := itemset.Parse(s.ForEach.FailedItems); failed.Contains(at.item) {
 		over.Phase = v1alpha1.StepFailed
-	} else if list, err := listOf([][]byte{s.ForEach.Outputs.Raw}, itemsOfModel); err == nil {
+	} else if list, err := fanout.ListOf([][]byte{s.ForEach.Outputs.Raw}, itemsOfModel); err == nil {
 		over.Output = itemOf(list, at.item)
 	}
 	return over
@@ -471,9 +473,9 @@ func (c *core) check(q *question, v *verdict, out *Decision) error {
 		return errors.New("an unlocked write touched fence or lease")
 	case q.state == LockBusy && v.changed && !next.finished && !begins(old, next) && !onlyTheLoss(old.status, next.status):
 		return errors.New("a write while another has the lock changed more than RunLockAbandoned and RunLockRenewed")
-	case q.lost && v.changed && !next.finished && !abandoned(next.status):
+	case q.lost && v.changed && !next.finished && !report.Abandoned(next.status):
 		return errors.New("a lost lease was not told")
-	case q.lost && !v.changed && old.status != nil && !old.finished && !abandoned(old.status):
+	case q.lost && !v.changed && old.status != nil && !old.finished && !report.Abandoned(old.status):
 		return errors.New("a lost lease was not told at once")
 	}
 	if err := checkEnding(q, old, next); err != nil {
@@ -561,8 +563,8 @@ func (c *core) checkProgress(next *known, active int) error {
 			return fmt.Errorf("step %s could have started", next.steps[i].Name)
 		}
 		if f := next.steps[i].ForEach; f != nil && !status.Ended(next.steps[i].Phase) {
-			it := items{st: f, groups: groupsOf(f)}
-			if it.done() || (f.Begun < f.Total && it.underWay() < int(c.plan.Steps[i].ForEach.MaxParallel)) {
+			it := fanout.Read(i, &c.plan.Steps[i], protocol.JobID{}, f.DeepCopy())
+			if it.Done() || (f.Begun < f.Total && it.UnderWay() < int(c.plan.Steps[i].ForEach.MaxParallel)) {
 				return fmt.Errorf("items of step %s could have gone on", next.steps[i].Name)
 			}
 		}

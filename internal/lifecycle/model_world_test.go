@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/report"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
 
@@ -438,7 +439,7 @@ func (m *model) mustClaim(p *process) bool {
 // untold: a lease was lost, and the status that the process knows does not say so yet.
 func (m *model) untold(p *process) bool {
 	k := &m.core.statuses[p.view]
-	return p.lost && (k.status == nil || !abandoned(k.status))
+	return p.lost && (k.status == nil || !report.Abandoned(k.status))
 }
 
 // act does one effect.

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
 )
 
 // mutation: Decide without its case for newer makes this and the two tests below fail; one that looks at Finished first, the next.
@@ -40,7 +41,7 @@ func TestAChildOfARunThatNeedsANewerOperatorIsLeftAlone(t *testing.T) {
 	child, parent := ownedRun(newStep("a")), aParent()
 	parent.Status.MinWriterVersion = v1alpha1.WriterVersion + 1
 	parent.Status.Steps[0].ChildRun = nil // a field of the newer version may name the child
-	out := Decide(letIn(Input{Run: child, Now: epoch.Add(time.Hour), Lock: held(1), Parent: SeenParent(child, parent)}))
+	out := Decide(letIn(Input{Run: child, Now: epoch.Add(time.Hour), Lock: held(1), Parent: facts.SeenParent(child, parent)}))
 	if out.Changed || out.NeedsNewer != v1alpha1.WriterVersion+1 {
 		t.Errorf("changed %t, needs %d: %s", out.Changed, out.NeedsNewer, outcomeOf(&out.Status))
 	}
@@ -50,11 +51,11 @@ func TestAChildOfARunThatNeedsANewerOperatorIsLeftAlone(t *testing.T) {
 func TestTheEndOfAChildThatNeedsANewerOperatorIsNotRead(t *testing.T) {
 	child := dispatched(t)
 	advance(t, child, epoch, succeeded("a", 1, "7"))
-	if !SeenChild(child).Finished {
+	if !facts.SeenChild(child).Finished {
 		t.Fatal("it did not end")
 	}
 	child.Status.MinWriterVersion = v1alpha1.WriterVersion + 1
-	if diff := cmp.Diff(Child{State: ChildThere, UID: string(child.UID)}, SeenChild(child)); diff != "" {
+	if diff := cmp.Diff(Child{State: ChildThere, UID: string(child.UID)}, facts.SeenChild(child)); diff != "" {
 		t.Errorf("seen (-want +got):\n%s", diff)
 	}
 }

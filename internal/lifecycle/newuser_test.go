@@ -7,6 +7,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -40,7 +41,7 @@ func TestARetrySaysWhatTheWorkerAskedFor(t *testing.T) {
 	advance(t, run, epoch, failed("a", 1, "Broken", ""))
 	advance(t, run, epoch.Add(time.Hour))
 	advance(t, run, epoch.Add(time.Hour), retryIn("a", 2, 500))
-	if e := run.Status.Steps[0].Error; e.Code != CodeRetryRequested {
+	if e := run.Status.Steps[0].Error; e.Code != facts.CodeRetryRequested {
 		t.Errorf("the error of an earlier attempt is told of a later one: %+v", e)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/report"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
 
@@ -105,10 +106,10 @@ func TestADispatchIsNoEventOfItsDecision(t *testing.T) {
 	if len(out.Dispatch) != 2 {
 		t.Fatalf("dispatched %v", names(out.Dispatch))
 	}
-	if e, ok := Dispatched(out.Dispatch[0]); !ok || e.Reason != "StepDispatched" || e.Message != "Step a: attempt 1 goes to topic t.a" {
+	if e, ok := report.Dispatched(out.Dispatch[0]); !ok || e.Reason != "StepDispatched" || e.Message != "Step a: attempt 1 goes to topic t.a" {
 		t.Errorf("%+v, %t", e, ok)
 	}
-	if e, ok := Dispatched(out.Dispatch[1]); ok {
+	if e, ok := report.Dispatched(out.Dispatch[1]); ok {
 		t.Errorf("of an item: %+v", e)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
 
@@ -71,14 +72,14 @@ func TestWhatARunSeesOfItsParent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			child, parent := ownedRun(newStep("a")), aParent()
 			c.adjust(child, parent)
-			if diff := cmp.Diff(c.want, SeenParent(child, parent)); diff != "" {
+			if diff := cmp.Diff(c.want, facts.SeenParent(child, parent)); diff != "" {
 				t.Error(diff)
 			}
 		})
 	}
 }
 
-func (s *story) seeing(parent *v1alpha1.WorkflowRun) { s.parent = SeenParent(s.run, parent) }
+func (s *story) seeing(parent *v1alpha1.WorkflowRun) { s.parent = facts.SeenParent(s.run, parent) }
 
 func familyStory(t *testing.T) *story {
 	run, parent := ownedRun(newStep("a"), newStep("b", after("a"))), aParent()
@@ -133,7 +134,7 @@ func TestARunEndsWithItsParent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			run := ownedRun(newStep("a"))
 			run.Spec.Finally = []v1alpha1.Step{newStep("f")}
-			in := letIn(Input{Run: run, Now: epoch.Add(time.Hour), Lock: held(1), Parent: SeenParent(run, aParent())})
+			in := letIn(Input{Run: run, Now: epoch.Add(time.Hour), Lock: held(1), Parent: facts.SeenParent(run, aParent())})
 			if c.admitted {
 				run.Status = persisted(t, new(Decide(in).Status))
 			}
@@ -162,7 +163,7 @@ func TestAChildNeedsNoGate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			run := ownedRun(newStep("a"))
 			run.Spec.IdempotencyKey = "k"
-			in := letIn(Input{Run: run, Now: epoch.Add(time.Hour), Lock: held(1), Parent: SeenParent(run, aParent())})
+			in := letIn(Input{Run: run, Now: epoch.Add(time.Hour), Lock: held(1), Parent: facts.SeenParent(run, aParent())})
 			c.adjust(in.Parent)
 			in.Tenant = Tenant{Name: "other"}
 			in.Policy = &v1alpha1.PolicyReference{Name: "p"}

@@ -10,6 +10,8 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/render"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -42,7 +44,7 @@ func (o objects) problem(ref protocol.OutputRef) string {
 	if !ok {
 		return "there is no object " + ref.Name
 	}
-	return PayloadProblem(ref, data)
+	return render.PayloadProblem(ref, data)
 }
 
 func (o objects) advance(t *testing.T, run *v1alpha1.WorkflowRun, now time.Time, results ...Result) Decision {
@@ -74,7 +76,7 @@ func referring(step string, attempt int32, size int64) Result {
 
 func text(n int) string { return fmt.Sprintf("%q", strings.Repeat("x", n-2)) }
 
-// mutation: `<=` as `<` in keep makes "one that just fits" fail; no roomForOutputs makes "the last of many" fail.
+// mutation: `<=` as `<` in keep makes "one that just fits" fail; no store.room makes "the last of many" fail.
 func TestWhereOutputsAreKept(t *testing.T) {
 	many := func(n int) []v1alpha1.Step {
 		steps := make([]v1alpha1.Step, n)
@@ -237,7 +239,7 @@ func TestAnOutputThatVanishedFailsTheStepThatReadsIt(t *testing.T) {
 	run.Status = persisted(t, &out.Status)
 	clear(o)
 	out = o.advance(t, run, epoch.Add(time.Second))
-	if e := run.Status.Steps[1].Error; e == nil || e.Code != CodeExpressionError || !strings.Contains(e.Message, "there is no object") {
+	if e := run.Status.Steps[1].Error; e == nil || e.Code != facts.CodeExpressionError || !strings.Contains(e.Message, "there is no object") {
 		t.Errorf("error %+v", e)
 	}
 	if got := outcomeOf(&out.Status); got != "Failed/StepFailed" {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/report"
 )
 
 func bytesOf(t *testing.T, st *v1alpha1.WorkflowRunStatus) int {
@@ -134,7 +135,7 @@ func TestAShortEndOfEachKindOfStep(t *testing.T) {
 		{Name: "all", StartedAt: begun, CompletedAt: over, ForEach: &v1alpha1.ForEachStatus{Total: 3, FailedItems: "1-2"}},
 		{Name: "sub", StartedAt: begun, CompletedAt: over, ChildRun: &v1alpha1.ChildRunStatus{Name: "x"}},
 	}}
-	short(st)
+	report.Short(st)
 	if s := st.Steps; s[0].Approval.Comment != "" || s[1].ForEach.FailedItems != "" || s[0].StartedAt != nil || !s[2].StartedAt.Equal(over) {
 		t.Errorf("%+v", st.Steps)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/report"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -287,7 +288,7 @@ func stepDetail(st *v1alpha1.StepStatus) string {
 		fmt.Fprintf(&b, ", output %s", st.Output.Raw)
 	}
 	if st.Error != nil {
-		fmt.Fprintf(&b, ", error %s", errorText(st.Error))
+		fmt.Fprintf(&b, ", error %s", report.ErrorText(st.Error))
 	}
 	return b.String()
 }

@@ -12,6 +12,9 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/render"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/report"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
 
@@ -65,15 +68,15 @@ func askAll(run *v1alpha1.WorkflowRun) {
 		run.Status = &out.Status
 		InFlightJobs(run)
 		WaitedFor(run)
-		AsksForApproval(run)
+		facts.AsksForApproval(run)
 		for _, id := range InFlight(run) {
 			Over(run, id)
 			InputOutputs(run, id)
 			_, _ = JobOf(run, id, nil)
 		}
 		for _, s := range Children(run) {
-			ChildInputs(run, s.Name)
-			_, _ = ChildOf(run, s.Name, nil)
+			render.ChildInputs(run, s.Name)
+			_, _ = render.ChildOf(run, s.Name, nil)
 		}
 	}
 }
@@ -105,13 +108,13 @@ func TestNothingIsKnownOfARunWithoutASuitableStatus(t *testing.T) {
 			if Over(run, job("x", 1)) || Finished(run) || Abandoned(run) || RenewalFailing(run) {
 				t.Error("something is over, finished or wrong with the lock")
 			}
-			if _, err := JobOf(run, job("x", 1), nil); !errors.Is(err, ErrNotInFlight) {
+			if _, err := JobOf(run, job("x", 1), nil); !errors.Is(err, render.ErrNotInFlight) {
 				t.Errorf("a job: %v", err)
 			}
-			if _, err := ChildOf(run, "sub", nil); !errors.Is(err, ErrNotInFlight) {
+			if _, err := render.ChildOf(run, "sub", nil); !errors.Is(err, render.ErrNotInFlight) {
 				t.Errorf("a child: %v", err)
 			}
-			if refs := append(InputOutputs(run, job("x", 1)), ChildInputs(run, "sub")...); len(refs) > 0 {
+			if refs := append(InputOutputs(run, job("x", 1)), render.ChildInputs(run, "sub")...); len(refs) > 0 {
 				t.Errorf("inputs %v", refs)
 			}
 		})
@@ -126,7 +129,7 @@ func TestJobsThatAreTakenBackWhenTheirRunIsGone(t *testing.T) {
 	run := newRun(newStep("a"), newStep("b"), newStep("c"), newStep("sub", childRun(oneJob, "")), newStep("all", forEach("${[1,2,3]}", 2, "")))
 	advance(t, run, epoch)
 	advance(t, run, epoch, succeeded("b", 1, `1`), failed("c", 1, "E", ""), ofItem(0, succeeded("all", 1, `1`)))
-	want := []Withdrawal{{job("a", 1), "t.a"}, {itemJob("all", 1, 1), "t.all"}, {itemJob("all", 2, 1), "t.all"}}
+	want := []Withdrawal{{ID: job("a", 1), Topic: "t.a"}, {ID: itemJob("all", 1, 1), Topic: "t.all"}, {ID: itemJob("all", 2, 1), Topic: "t.all"}}
 	if diff := cmp.Diff(want, InFlightJobs(run)); diff != "" {
 		t.Error(diff)
 	}
@@ -138,7 +141,7 @@ func told(st *v1alpha1.WorkflowRunStatus) string {
 	for _, s := range st.Steps {
 		text += fmt.Sprintf("; %s %s", s.Name, s.Phase)
 		if s.Error != nil {
-			text += " (" + errorText(s.Error) + ")"
+			text += " (" + report.ErrorText(s.Error) + ")"
 		}
 	}
 	return text
@@ -295,7 +298,7 @@ func TestItemsThatNobodyWroteLikeThat(t *testing.T) {
 			for _, g := range s.ForEach.Groups {
 				groups = append(groups, fmt.Sprintf("%s %s %d", g.Items, g.Phase, g.Attempt))
 			}
-			if got := fmt.Sprintf("%s %v %s", s.Phase, groups, errorText(s.Error)); !strings.HasPrefix(got, c.want) {
+			if got := fmt.Sprintf("%s %v %s", s.Phase, groups, report.ErrorText(s.Error)); !strings.HasPrefix(got, c.want) {
 				t.Errorf("got  %s\nwant %s", got, c.want)
 			}
 		})
@@ -305,7 +308,7 @@ func TestItemsThatNobodyWroteLikeThat(t *testing.T) {
 // mutation: itemDispatched that does not look at the moment makes this fail.
 func TestAnItemThatWasNeverDispatchedHasNoJob(t *testing.T) {
 	run := itemsOf(t, func(_ *v1alpha1.Step, f *v1alpha1.ForEachStatus) { f.Groups[0].DispatchedAt = nil })
-	if _, err := JobOf(run, itemJob("all", 0, 1), nil); !errors.Is(err, ErrNotInFlight) {
+	if _, err := JobOf(run, itemJob("all", 0, 1), nil); !errors.Is(err, render.ErrNotInFlight) {
 		t.Error(err)
 	}
 }

@@ -64,3 +64,13 @@ func Ended(p v1alpha1.StepPhase) bool {
 func Admitted(st *v1alpha1.WorkflowRunStatus) bool {
 	return st.Admission != nil && st.Admission.AdmittedAt != nil
 }
+
+// Finished says whether the run ended, in whichever way.
+func Finished(run *v1alpha1.WorkflowRun) bool {
+	return run != nil && run.Status != nil && run.Status.CompletedAt != nil
+}
+
+// Queued says whether the run waits to be admitted.
+func Queued(run *v1alpha1.WorkflowRun, st *v1alpha1.WorkflowRunStatus) bool {
+	return !Admitted(st) && !run.Spec.Suspend
+}

@@ -1,0 +1,62 @@
+package lifecycle
+
+import (
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/report"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
+)
+
+// shutDown ends the run as its user wishes. Once the finally steps run, Cancel has nothing left to change.
+func shutDown(d *draft) {
+	switch d.run.Spec.Shutdown {
+	case v1alpha1.ShutdownTerminate:
+		endRun(d, report.Terminated(d.st.Steps))
+	case "":
+	default: // Cancel, and whatever a later version may add: the wish is to end
+		if d.st.Ending != nil {
+			return
+		}
+		finish(d, report.Cancelled(d.st.Steps))
+	}
+}
+
+// passDeadlines ends a run that took too long since it was admitted or, where that clock was started, waited too long before; and one whose
+// finally steps took too long.
+func passDeadlines(d *draft) {
+	if d.answers.runTimedOut(status.ActiveDeadline(d.run, &d.st), func() bool { return anyInFlight(d) }) {
+		finish(d, report.DeadlineExceeded(d.run, &d.st))
+		return
+	}
+	if d.answers.runTimedOut(status.FinallyEnd(d.run, &d.st), func() bool { return anyInFlight(d) }) {
+		cleanUpTimedOut(d)
+		return
+	}
+	if d.st.Admission != nil && d.st.Admission.QueuedAt != nil {
+		passQueueDeadline(d)
+	}
+}
+
+// passQueueDeadline ends a run that waited too long for its admission. Without the lock this also holds for a run that was never
+// written; with it such a run is admitted instead, however late.
+func passQueueDeadline(d *draft) {
+	if at := status.QueueEnd(d.run, &d.st); !at.IsZero() && !d.now.Before(at) {
+		endRun(d, report.QueueTimedOut(d.run, &d.st, &d.in.Lock))
+	}
+}
+
+// cleanUpTimedOut ends a run whose finally steps took too long.
+func cleanUpTimedOut(d *draft) {
+	endAsAnnounced(d, report.FinallyTimedOut(d.run, &d.st))
+}
+
+// endWithoutRoom ends a run whose status cannot grow: the API server refused a write for its size, and not for one of its results.
+func endWithoutRoom(d *draft) {
+	if d.in.Form == FormFull {
+		return
+	}
+	if d.st.Ending != nil {
+		endAsAnnounced(d, report.NoRoom())
+		return
+	}
+	endRun(d, report.NoRoom())
+}

@@ -1,0 +1,120 @@
+package lifecycle
+
+import (
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/report"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+// endIfDone ends the run when a step failed whose failure ends it, or when nothing is left to do.
+func endIfDone(d *draft) {
+	switch {
+	case d.st.Ending != nil:
+		endIfCleanedUp(d)
+	case d.failure != nil:
+		finish(d, report.FailedByStep(d.failure.reason, &d.st.Steps[d.failure.step]))
+	default:
+		endIfAllOver(d)
+	}
+}
+
+// endIfAllOver ends the run when the last of spec.steps is over.
+func endIfAllOver(d *draft) {
+	for i := range min(d.plan.Main, len(d.st.Steps)) {
+		s := &d.st.Steps[i]
+		switch {
+		case s.Phase == v1alpha1.StepFailed && fatal(d, i):
+			finish(d, report.FailedByStep(v1alpha1.ReasonStepFailed, s))
+			return
+		case !d.plan.Lets(i, s.Phase):
+			return
+		}
+	}
+	if d.plan.Main == 0 || len(d.st.Steps) == 0 {
+		return // not yet validated, or refused by it in a moment
+	}
+	if returnOutputs(d) {
+		finish(d, report.StepsSucceeded(d.st.Steps, d.plan.Main))
+	}
+}
+
+// endIfCleanedUp ends the run when its finally steps are over, or wait for one that failed.
+func endIfCleanedUp(d *draft) {
+	for i := d.plan.Main; i < len(d.st.Steps); i++ {
+		if !status.Ended(d.st.Steps[i].Phase) && !blocked(d, i) {
+			return
+		}
+	}
+	for i := d.plan.Main; i < len(d.st.Steps); i++ {
+		s := &d.st.Steps[i]
+		if s.Phase == v1alpha1.StepFailed && d.plan.Steps[i].OnFailure != v1alpha1.FailureContinue {
+			endAsAnnounced(d, report.FailedByStep(v1alpha1.ReasonStepFailed, s))
+			return
+		}
+	}
+	e := d.st.Ending
+	endRun(d, report.End{Phase: e.Phase, Reason: e.Reason, Message: e.Message})
+}
+
+// blocked says whether a finally step waits for one that failed, directly or not.
+func blocked(d *draft, i int) bool {
+	if d.st.Steps[i].Phase != v1alpha1.StepPending {
+		return false
+	}
+	for _, j := range d.plan.Ancestors(i) {
+		if status.Ended(d.st.Steps[j].Phase) && !d.plan.Lets(j, d.st.Steps[j].Phase) {
+			return true
+		}
+	}
+	return false
+}
+
+// endAsAnnounced ends a run whose clean-up failed: as announced, but a success becomes a failure for that reason.
+func endAsAnnounced(d *draft, failed report.End) {
+	if d.st.Ending.Phase == v1alpha1.RunSucceeded {
+		endRun(d, failed)
+		return
+	}
+	d.event(report.Ended(failed))
+	endRun(d, report.CleanUpFailed(d.st.Ending, failed.Message))
+}
+
+// returnOutputs evaluates spec.outputs and says whether the run has succeeded by that: false if it failed, or if what the
+// expressions read has to be loaded, or what they made to be stored, first.
+func returnOutputs(d *draft) bool {
+	if d.run.Spec.Outputs == nil {
+		return true
+	}
+	if d.asked {
+		return false // what it lacked a moment ago it still lacks
+	}
+	d.asked = true
+	output, err := d.view.Returned(bounds.Raw(d.run.Spec.Outputs))
+	if leaveForNext(d, err) {
+		return false
+	}
+	if err != nil {
+		if d.outputsLack = d.store.lack(err); !d.outputsLack {
+			finish(d, report.OutputsFailed(err.Error()))
+		}
+		return false
+	}
+	kept, problem := d.store.keep(&Result{ID: outputsID(d.run), Result: protocol.Result{Output: output}})
+	switch {
+	case kept.lacking:
+		d.outputsLack = true
+		return false
+	case problem != nil:
+		finish(d, report.OutputsFailed("outputs: "+problem.Message))
+		return false
+	}
+	d.store.used += len(bounds.Raw(kept.output))
+	d.st.Outputs, d.st.OutputsRef = kept.output, kept.ref
+	return true
+}
+
+// outputsID names the outputs of a run as if they were those of a job. A step of that name does no harm: an object's name has the
+// digest of its content.
+func outputsID(run *v1alpha1.WorkflowRun) protocol.JobID { return status.JobID(run, "outputs", 1) }

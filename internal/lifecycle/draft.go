@@ -1,0 +1,67 @@
+package lifecycle
+
+import (
+	"errors"
+	"time"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/dag"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/fanout"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/render"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/report"
+)
+
+// draft is a decision under work: the status as it is so far, the facts, and what else came up.
+type draft struct {
+	in    Input // the facts; never changed but for the tenant of a child run
+	run   *v1alpha1.WorkflowRun
+	now   time.Time
+	st    v1alpha1.WorkflowRunStatus // becomes Decision.Status; shares nothing with in
+	plan  dag.Plan
+	view  *render.View
+	items []*fanout.Items // by step: of those with forEach that are under way
+	out   Decision
+
+	store   store
+	answers questions
+	texts   texts
+
+	initialized bool         // the persisted status knows the steps: the spec was validated
+	failure     *failure     // the first step that failed in this decision, if that ends the run
+	asked       bool         // spec.outputs were evaluated in this decision
+	outputsLack bool         // and lack something of the object store
+	announced   bool         // this decision announced the end: the finally steps may begin
+	ended       *report.End  // how the run ended in this decision; nil: it goes on
+	rejected    string       // what was wrong with the last result that was rejected
+	assembled   map[int]kept // by step: where its output is, once all of its items are over
+	assembling  bool         // the output of a step with forEach waits for the object store
+
+	placeFreed bool // an item or a step ended in the middle of starts: others may start by that
+	progressed int  // steps and items that begin, or end as they do, with this decision
+	left       bool // an expression is left for the next decision
+}
+
+// failure is a failed step as the reason for the end of its run.
+type failure struct {
+	step   int
+	reason string
+}
+
+// event records a transition.
+func (d *draft) event(e Event) { d.out.Events = append(d.out.Events, e) }
+
+// ends says whether this decision ends the run, or announces its end.
+func (d *draft) ends() bool { return d.ended != nil || d.announced }
+
+// mayGoOn lets one more expression be evaluated though the decision took what it may, when nothing begins with it otherwise: each decision gets
+// ahead, or lacks something of the object store that the next one will have.
+func mayGoOn(d *draft) bool { return d.progressed == 0 && !d.out.Needs.Outputs() }
+
+// leaveForNext says whether an expression is left for the next decision, and has that one made.
+func leaveForNext(d *draft, err error) bool {
+	if !errors.Is(err, render.ErrEnough) {
+		return false
+	}
+	d.left = true
+	return true
+}

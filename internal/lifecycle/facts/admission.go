@@ -1,0 +1,45 @@
+package facts
+
+// GateState is what the tenant's gate says of a run that is not admitted.
+type GateState int
+
+// States of the gate. The zero value admits nobody.
+const (
+	GateUnasked     GateState = iota // it was not asked; Needs.Admission says that it has to be
+	GateAsked                        // it was asked, and its answer will wake the run: what is said of it stands
+	GateOpen                         // the run may be admitted by this decision: it has a slot, or there is no limit
+	GateFull                         // the tenant has as many runs under way as it may
+	GateBusy                         // strategy Lock: the lock of the tenant was not to be had
+	GateUnavailable                  // it could not be asked
+	GateRebuilding                   // it lost its data, and admits nobody until the runs are counted again
+)
+
+// Gate is what the tenant's gate answered, after the run of this decision was read.
+type Gate struct {
+	State    GateState
+	Used     int    // runs of the tenant that are under way under the policy
+	Limit    int    // how many may be
+	Position int    // of the run in line, from 1
+	Waiting  int    // runs in line
+	Ahead    string // namespace/name of the run just ahead; "" for the first
+	Cause    string // GateBusy, GateUnavailable, GateRebuilding: for people
+}
+
+// ClaimState is what became of a run's claim of its idempotency key.
+type ClaimState int
+
+// States of a claim. The zero value is no claim.
+const (
+	ClaimUnasked ClaimState = iota
+	ClaimOurs               // the run is the first with its key
+	ClaimTaken              // another run has it
+	ClaimUnavailable
+)
+
+// Claim is what was found out about the idempotency key of a run.
+type Claim struct {
+	State ClaimState
+	Owner string // ClaimTaken: namespace/name of the run that has it
+	Same  bool   // ClaimTaken: that run has the same spec
+	Cause string // ClaimUnavailable: for people
+}

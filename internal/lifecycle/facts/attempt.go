@@ -1,0 +1,22 @@
+package facts
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+// Job is one attempt to hand to a worker.
+type Job struct {
+	ID       protocol.JobID
+	Topic    string
+	Input    json.RawMessage
+	Deadline time.Time // after it nobody waits for the result
+}
+
+// Withdrawal is an attempt whose job must not start any more, and must stop if it did.
+type Withdrawal struct {
+	ID    protocol.JobID
+	Topic string
+}

@@ -1,0 +1,74 @@
+package facts
+
+import (
+	"fmt"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
+)
+
+// Parent is what was seen of the parent that a run claims to have (v1alpha1.WorkflowRun.ClaimsParent). None of Named, Over and
+// Terminated changes back, so they may come from a cache; but that a parent is gone is only known from a live read.
+type Parent struct {
+	Claim      v1alpha1.ParentStatus // as it is pinned
+	Tenant     string                // that of the parent; "" if it has none yet
+	Named      bool                  // its status names this run, by name and uid, as the child of a step
+	Over       string                // why it does not wait for this run any more, to go on after its name; "" if it may
+	Terminated bool                  // it is to end at once, or did
+	Suspended  bool
+	NeedsNewer int32 // the version that this core lacks to read what the parent says; 0: it lacks none
+}
+
+// SeenParent is what a run sees of the parent that it claims; parent nil: that is gone. nil: the run claims none.
+func SeenParent(run, parent *v1alpha1.WorkflowRun) *Parent {
+	claim := run.ClaimsParent()
+	if claim == nil {
+		return nil
+	}
+	p := &Parent{Claim: *claim}
+	if parent == nil || string(parent.UID) != claim.UID {
+		p.Over = "is gone"
+		return p
+	}
+	p.Claim.Root = rootOf(parent)
+	p.Terminated, p.Suspended = parent.Spec.Shutdown == v1alpha1.ShutdownTerminate, parent.Spec.Suspend
+	st := parent.Status
+	if st == nil {
+		return p
+	}
+	p.Tenant, p.Suspended = st.Tenant, p.Suspended || st.Phase == v1alpha1.RunSuspended
+	p.NeedsNewer = parent.NeedsNewer()
+	p.names(st.Steps, run)
+	if status.Finished(parent) {
+		reason := status.ReasonOf(st, v1alpha1.ConditionSucceeded)
+		p.Over = fmt.Sprintf("ended as %s (%s)", st.Phase, reason)
+		p.Terminated = p.Terminated || reason == v1alpha1.ReasonTerminated
+	}
+	return p
+}
+
+// names looks for the step whose child the run is.
+func (p *Parent) names(steps []v1alpha1.StepStatus, run *v1alpha1.WorkflowRun) {
+	for i := range steps {
+		s := &steps[i]
+		if s.ChildRun == nil || s.ChildRun.Name != run.Name {
+			continue
+		}
+		p.Named = s.ChildRun.UID == string(run.UID)
+		switch {
+		case status.Ended(s.Phase):
+			p.Over = fmt.Sprintf("does not wait for it: step %s is %s", s.Name, s.Phase)
+		case s.ChildRun.UID != "" && !p.Named:
+			p.Over = fmt.Sprintf("has another run of this name as the child of step %s", s.Name)
+		}
+		return
+	}
+}
+
+// rootOf is the run at the top of a run that is a parent.
+func rootOf(parent *v1alpha1.WorkflowRun) string {
+	if parent.Status != nil && parent.Status.Parent != nil && parent.Status.Parent.Root != "" {
+		return parent.Status.Parent.Root
+	}
+	return parent.Name
+}

@@ -1,0 +1,78 @@
+package fanout
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
+)
+
+// Attempt is one of an item that goes out now. Number -1: the numbers are used up.
+type Attempt struct {
+	Item     int
+	Number   int32
+	Failures int32 // of the item before it
+}
+
+// Due are the items whose wait for another attempt is over.
+func (it *Items) Due(now time.Time) []Attempt {
+	var all []Attempt
+	for k := range it.groups {
+		g := &it.groups[k]
+		if g.Phase != v1alpha1.StepBackingOff || !bounds.Due(now, g.NextAttemptAt) {
+			continue
+		}
+		next := int32(-1)
+		if g.Attempt < math.MaxInt32 {
+			next = g.Attempt + 1
+		}
+		for item := range g.Set.All() {
+			all = append(all, Attempt{Item: item, Number: next, Failures: g.Failures})
+		}
+	}
+	return all
+}
+
+// Free is how many items may begin, where the run has so much room.
+func (it *Items) Free(room int) int {
+	places := int(bounds.PositiveOr(it.spec.ForEach.MaxParallel, bounds.DefaultMaxParallel)) - it.UnderWay()
+	return max(0, min(places, room, int(it.St.Total-it.St.Begun)))
+}
+
+// Launch makes an attempt of an item its last one.
+func (it *Items) Launch(a Attempt, now time.Time) {
+	it.take(a.Item)
+	it.put(a.Item, Group{Phase: v1alpha1.StepDispatched, Attempt: a.Number, Failures: a.Failures, DispatchedAt: bounds.Micro(now)})
+	it.Begin(a.Item)
+}
+
+// Begin notes that an item began, or failed before it did.
+func (it *Items) Begin(item int) { it.St.Begun = max(it.St.Begun, int32(item)+1) }
+
+// TimedOut are the groups whose time is over.
+func (it *Items) TimedOut(over func(time.Time) bool) []Group {
+	return slices.DeleteFunc(slices.Clone(it.groups), func(g Group) bool { return !over(g.end(it.spec)) })
+}
+
+// Moments calls add with each moment at which something is due among the items; retries: items that
+// back off may go out.
+func (it *Items) Moments(retries bool, active int, add func(time.Time)) {
+	for k := range it.groups {
+		g := &it.groups[k]
+		add(g.end(it.spec))
+		if retries && g.Phase == v1alpha1.StepBackingOff && g.NextAttemptAt != nil && !it.Crowded(active) {
+			add(g.NextAttemptAt.Time)
+		}
+	}
+}
+
+// end is when the items of a group in flight time out; zero: they are not in flight.
+func (g *Group) end(step *v1alpha1.Step) time.Time { return status.AttemptEnd(step, g.AsStep()) }
+
+// AsStep is a group as if it were a step with one job.
+func (g *Group) AsStep() *v1alpha1.StepStatus {
+	return &v1alpha1.StepStatus{Phase: g.Phase, DispatchedAt: g.DispatchedAt, StartedAt: g.StartedAt}
+}

@@ -1,0 +1,90 @@
+package fanout
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+)
+
+// The outputs of items are kept in status while they are small, then in the object store, as many in one object as come with one
+// decision: a write costs one object at most, and status has one reference for each. When the last item is over they are put
+// together as the list that is the step's output.
+
+// freshOutput is the output of an item that succeeds with this decision.
+type freshOutput struct {
+	raw     json.RawMessage // nil: none
+	results []int           // by index of Input.Results: the ones that say so
+}
+
+// Held are the outputs of items in status.
+func (it *Items) Held() []byte {
+	if it.St.Outputs == nil {
+		return nil
+	}
+	return it.St.Outputs.Raw
+}
+
+// Outputs of items are kept as the JSON text [[item, output], ...], so that more are added without a look at those before: what a
+// result costs must not depend on how many came earlier. The API server gives the text back as it was.
+
+// WithFresh is the outputs in status and the fresh ones; nil if there are none.
+func (it *Items) WithFresh() []byte {
+	var parts [][]byte
+	for _, item := range slices.Sorted(maps.Keys(it.fresh)) {
+		if raw := it.fresh[item].raw; raw != nil {
+			parts = append(parts, slices.Concat(fmt.Appendf(nil, "[%d,", item), raw, []byte("]")))
+		}
+	}
+	if parts == nil {
+		return it.Held()
+	}
+	all := slices.Concat([]byte("["), bytes.Join(parts, []byte(",")), []byte("]"))
+	return Joined([][]byte{it.Held(), all})
+}
+
+// Joined is one text of several; a nil one has no outputs.
+func Joined(parts [][]byte) []byte {
+	size := 0
+	for _, p := range parts {
+		size += len(p)
+	}
+	text := append(make([]byte, 0, size+len("[]")), '[')
+	for _, p := range parts {
+		if len(p) < len("[]") {
+			continue
+		}
+		if len(text) > len("[") {
+			text = append(text, ',')
+		}
+		text = append(text, p[1:len(p)-1]...)
+	}
+	return append(text, ']')
+}
+
+// ListOf is the outputs of items as a JSON list, null where there is none.
+func ListOf(parts [][]byte, total int) ([]byte, error) {
+	all := make([][]byte, total)
+	for i := range all {
+		all[i] = []byte("null")
+	}
+	for _, p := range parts {
+		if len(p) == 0 {
+			continue
+		}
+		var some [][2]json.RawMessage
+		if err := json.Unmarshal(p, &some); err != nil {
+			return nil, fmt.Errorf("not a list of outputs: %w", err)
+		}
+		for _, pair := range some {
+			item, err := strconv.Atoi(string(pair[0]))
+			if err != nil || item < 0 || item >= total {
+				return nil, fmt.Errorf("there is no item %.20q", pair[0])
+			}
+			all[item] = pair[1]
+		}
+	}
+	return slices.Concat([]byte("["), bytes.Join(all, []byte(",")), []byte("]")), nil
+}

@@ -1,0 +1,58 @@
+package lifecycle
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/dag"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/report"
+)
+
+// asCreated is the run as it is validated. What a child waits for may have come since its root was validated: its own creation is no
+// bound.
+func asCreated(d *draft) *v1alpha1.WorkflowRun {
+	if d.in.Parent == nil {
+		return d.run
+	}
+	run := *d.run
+	run.CreationTimestamp = metav1.Time{}
+	return &run
+}
+
+// unpermitted ends a run that may not run in its namespace; it says whether it did.
+func unpermitted(d *draft) bool {
+	if (d.run.Status == nil || d.run.Status.Tenant == "") && !d.in.Tenant.Allowed {
+		endRun(d, report.TenantNotAllowed(d.run, d.in.Tenant.Name))
+		return true
+	}
+	if class := d.run.Spec.WorkloadClass; !d.in.Permits.Class(class) {
+		endRun(d, report.ClassNotAllowed(d.run))
+		return true
+	}
+	for i := range d.plan.Steps {
+		if job := d.plan.Steps[i].Job; job != nil && !d.in.Permits.Topic(job.Topic) {
+			endRun(d, report.TopicNotAllowed(d.run, &d.plan, i))
+			return true
+		}
+	}
+	return false
+}
+
+// initialize refuses a run that may not or cannot run, before anything is dispatched. The spec is immutable, so this happens
+// once: afterwards status has the steps.
+func initialize(d *draft) {
+	if d.initialized {
+		return
+	}
+	if unpermitted(d) {
+		return
+	}
+	if known := d.in.Evaluated; known != nil && known.Valid {
+		return
+	}
+	if problems := dag.Validate(asCreated(d), &d.plan); len(problems) > 0 {
+		endRun(d, report.InvalidSpec(problems))
+		return
+	}
+	d.view.Done.Fresh.Valid = true
+}

@@ -1,0 +1,123 @@
+package lifecycle
+
+import (
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/dag"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/fanout"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/report"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/retry"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
+)
+
+// readItems reads the items of the steps under way.
+func readItems(d *draft) {
+	for i := range d.st.Steps {
+		if s := &d.st.Steps[i]; status.IsForEach(s) && !status.Ended(s.Phase) && dag.FansOut(&d.plan.Steps[i]) && d.initialized {
+			d.items[i] = newItems(d, i)
+		}
+	}
+}
+
+func newItems(d *draft, i int) *fanout.Items {
+	s := &d.st.Steps[i]
+	d.store.noteParts(s.ForEach.OutputRefs)
+	return fanout.Read(i, &d.plan.Steps[i], status.JobID(d.run, s.Name, 1), s.ForEach)
+}
+
+// storeItems writes the items back into status.
+func storeItems(d *draft) {
+	lists := d.out.Lists
+	d.out.Lists = nil
+	active := forEachSteps(d)
+	for i, it := range d.items {
+		if it != nil {
+			keepList(d, d.st.Steps[i].Name, lists)
+			it.Store(active)
+		}
+	}
+}
+
+func forEachSteps(d *draft) (n int) {
+	for _, it := range d.items {
+		if it != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// dropItems takes the items of a step that ends back: jobs in flight are withdrawn.
+func dropItems(d *draft, i int) {
+	it := d.items[i]
+	if it == nil {
+		return
+	}
+	d.store.used -= len(it.Held())
+	for _, id := range it.Drop() {
+		d.out.Withdraw = append(d.out.Withdraw, Withdrawal{ID: id, Topic: d.plan.Steps[i].Job.Topic})
+	}
+	d.items[i] = nil
+}
+
+// noteItemError makes the error of an item that of its step: the last one stands.
+func noteItemError(d *draft, it *fanout.Items, item int, e v1alpha1.StepError, forGood bool) {
+	s := &d.st.Steps[it.Step]
+	e = report.OfItem(item, e)
+	d.texts.setError(s, &e)
+	it.Note(forGood, s.Error, report.ErrorText(s.Error))
+}
+
+// failItem ends an attempt of an item as failed.
+func failItem(d *draft, it *fanout.Items, item int, e v1alpha1.StepError, final bool) {
+	e.Code = retry.Code(e.Code)
+	forGood := it.Fail(item, e.Code, final, d.now)
+	if forGood {
+		listFailed(d, it)
+	}
+	noteItemError(d, it, item, e, forGood)
+}
+
+// itemFailed ends an item as failed for good.
+func itemFailed(d *draft, it *fanout.Items, item int, e v1alpha1.StepError) {
+	it.FailForGood(item)
+	listFailed(d, it)
+	noteItemError(d, it, item, e, true)
+}
+
+func listFailed(d *draft, it *fanout.Items) {
+	elsewhere := 0
+	for i := range d.st.Steps {
+		if s := &d.st.Steps[i]; i != it.Step && status.IsForEach(s) {
+			elsewhere += len(s.ForEach.FailedItems)
+		}
+	}
+	it.ListFailed(elsewhere)
+}
+
+// anyInFlight says whether an attempt is with NATS or a worker.
+func anyInFlight(d *draft) bool {
+	for i := range d.st.Steps {
+		if status.WithWorker(&d.st.Steps[i]) {
+			return true
+		}
+		if it := d.items[i]; it != nil && it.AnyInFlight() {
+			return true
+		}
+	}
+	return false
+}
+
+// keepList has the list of a step under way kept.
+func keepList(d *draft, step string, looked map[string][]any) {
+	list, known := looked[step]
+	if !known {
+		list, known = d.in.Lists[step]
+	}
+	if !known {
+		return
+	}
+	if d.out.Lists == nil {
+		d.out.Lists = map[string][]any{}
+	}
+	d.out.Lists[step] = list
+}

@@ -1,0 +1,117 @@
+package lifecycle
+
+import (
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/fanout"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/render"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/report"
+)
+
+// beginItems begins a step with forEach; its first jobs go out with this decision. An empty list is a success at once.
+func beginItems(d *draft, i int, list []any) {
+	s := &d.st.Steps[i]
+	s.Phase, s.StartedAt, s.ForEach = v1alpha1.StepRunning, bounds.Micro(d.now), &v1alpha1.ForEachStatus{Total: int32(len(list))}
+	if d.st.StartedAt == nil {
+		d.st.StartedAt = bounds.Second(d.now)
+	}
+	d.items[i] = newItems(d, i)
+	d.event(report.ItemsStarted(s.Name, len(list), d.plan.Steps[i].Job.Topic))
+	if len(list) == 0 {
+		finishItems(d, d.items[i])
+	}
+}
+
+// itemLaunches are the jobs of items that go out now. Steps whose last items fail before they are dispatched end by that.
+func itemLaunches(d *draft) []launch {
+	var all []launch
+	room := bounds.MaxUnderWay
+	for _, it := range d.items {
+		if it != nil {
+			room -= it.UnderWay()
+		}
+	}
+	for _, it := range d.items {
+		if it == nil {
+			continue
+		}
+		some := launchesOf(d, it, room)
+		if len(some) == 0 {
+			settleItems(d, it)
+		} else {
+			reportItems(d, it)
+		}
+		if d.failure != nil {
+			return nil
+		}
+		if d.items[it.Step] == nil {
+			d.placeFreed = true // what waits for the step may start
+			continue
+		}
+		for _, l := range some {
+			if l.item.Number == 1 {
+				room--
+			}
+		}
+		all = append(all, some...)
+	}
+	return all
+}
+
+// launchesOf renders the jobs of the items of a step that go out now: those whose wait is over, then new ones, as far as there are
+// places.
+func launchesOf(d *draft, it *fanout.Items, room int) []launch {
+	free := it.Free(room)
+	queue := it.Due(d.now)
+	if len(queue)+free == 0 || it.Crowded(forEachSteps(d)) {
+		return nil
+	}
+	r, err := rendererOf(d, it.Step)
+	if err != nil {
+		it.Problem = unprepared(d, err).problem // nil: what it reads is not here yet
+		return nil
+	}
+	var launches []launch
+	for _, a := range queue {
+		launches = launchItem(d, launches, it, r, a)
+	}
+	launches = launchNew(d, launches, it, r, free)
+	if it.Problem != nil {
+		return nil
+	}
+	return launches
+}
+
+// launchNew adds new items to those that go out. One whose input cannot be evaluated fails, and leaves its place to the next one.
+func launchNew(d *draft, launches []launch, it *fanout.Items, r *render.ItemRenderer, free int) []launch {
+	full := len(launches) + free
+	for item := int(it.St.Begun); item < int(it.St.Total) && len(launches) < full; item++ {
+		if it.Problem != nil || d.left {
+			break
+		}
+		launches = launchItem(d, launches, it, r, fanout.Attempt{Item: item, Number: 1})
+	}
+	return launches
+}
+
+// launchItem adds an item to those that go out, unless its input cannot be evaluated, or this decision has rendered enough.
+func launchItem(d *draft, launches []launch, it *fanout.Items, r *render.ItemRenderer, a fanout.Attempt) []launch {
+	l := launch{step: it.Step, item: a}
+	var problem *v1alpha1.StepError
+	if a.Number < 0 {
+		problem = report.AttemptsExceeded()
+	} else {
+		var err error
+		if l.input, problem, err = r.Render(a.Item); leaveForNext(d, err) {
+			return launches // it goes out with the next decision
+		}
+	}
+	d.progressed++
+	if problem != nil {
+		it.Begin(a.Item)
+		d.placeFreed = d.placeFreed || a.Number != 1
+		itemFailed(d, it, a.Item, *problem)
+		return launches
+	}
+	return append(launches, l)
+}

@@ -1,0 +1,77 @@
+package lifecycle
+
+import (
+	"encoding/json"
+	"slices"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/dag"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/fanout"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/render"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/report"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
+)
+
+// commitChild names the child run of a step in status, before it is created. Its name can be foreseen, so whoever finds a run of that
+// name looks whether it is as it would have been created.
+func commitChild(d *draft, l launch) {
+	s := &d.st.Steps[l.step]
+	child := render.ToCreate(d.run, &d.plan.Steps[l.step], l.input)
+	s.Phase, s.StartedAt = v1alpha1.StepRunning, bounds.Micro(d.now)
+	s.ChildRun = &v1alpha1.ChildRunStatus{Name: child.Name}
+	if d.st.StartedAt == nil {
+		d.st.StartedAt = bounds.Second(d.now)
+	}
+	d.out.Create = append(d.out.Create, child)
+	d.event(report.ChildStarted(s.Name, child.Name))
+}
+
+// commitItem makes an attempt of an item its last one.
+func commitItem(d *draft, l launch) {
+	it, s := d.items[l.step], &d.st.Steps[l.step]
+	it.Launch(l.item, d.now)
+	s.DispatchedAt = bounds.Micro(d.now)
+	d.out.Dispatch = append(d.out.Dispatch, Job{
+		ID: it.JobID(l.item.Item, l.item.Number), Topic: d.plan.Steps[l.step].Job.Topic, Input: l.input,
+		Deadline: dag.AttemptDeadline(d.run, &d.st, &d.plan, l.step, s.DispatchedAt.Time),
+	})
+}
+
+// launch is a step that begins if the whole stage succeeds.
+type launch struct {
+	step  int
+	item  fanout.Attempt // of a step with forEach
+	input json.RawMessage
+}
+
+func commitAll(d *draft, launches []launch) {
+	// A skipped step may have let in one that stands before it in the spec.
+	slices.SortStableFunc(launches, func(a, b launch) int { return a.step - b.step })
+	for _, l := range launches {
+		switch step := &d.plan.Steps[l.step]; {
+		case step.Run != nil:
+			commitChild(d, l)
+		case dag.FansOut(step):
+			commitItem(d, l)
+		default:
+			commitJob(d, l)
+		}
+	}
+}
+
+// commitJob makes an attempt the step's last one. Its number is new: attempts are never repeated under one id.
+func commitJob(d *draft, l launch) {
+	s := &d.st.Steps[l.step]
+	s.Attempt++
+	id := status.JobID(d.run, s.Name, s.Attempt)
+	s.Phase, s.JobID = v1alpha1.StepDispatched, id.String()
+	s.DispatchedAt, s.StartedAt, s.NextAttemptAt, s.DeadLetter = bounds.Micro(d.now), nil, nil, ""
+	if d.st.StartedAt == nil {
+		d.st.StartedAt = bounds.Second(d.now)
+	}
+	topic := d.plan.Steps[l.step].Job.Topic
+	d.out.Dispatch = append(d.out.Dispatch, Job{
+		ID: id, Topic: topic, Input: l.input, Deadline: dag.AttemptDeadline(d.run, &d.st, &d.plan, l.step, s.DispatchedAt.Time),
+	})
+}

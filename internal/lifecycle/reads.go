@@ -1,0 +1,157 @@
+package lifecycle
+
+import (
+	"slices"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/dag"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/fanout"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/render"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/report"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+// Children are the child runs under way that status names, by step, in step order.
+func Children(run *v1alpha1.WorkflowRun) []v1alpha1.StepStatus {
+	if run == nil || run.Status == nil || Finished(run) {
+		return nil
+	}
+	var all []v1alpha1.StepStatus
+	for i := range run.Status.Steps {
+		if s := &run.Status.Steps[i]; s.ChildRun != nil && status.InFlight(s.Phase) {
+			all = append(all, *s)
+		}
+	}
+	return all
+}
+
+// Admitted says whether the run was let in by its tenant's gate.
+func Admitted(run *v1alpha1.WorkflowRun) bool {
+	return run != nil && run.Status != nil && status.Admitted(run.Status)
+}
+
+// InFlight names the attempts which status says are with workers, in step order.
+func InFlight(run *v1alpha1.WorkflowRun) []protocol.JobID {
+	return inFlightWhere(run, func(v1alpha1.DeadLetterReason) bool { return true })
+}
+
+// Unanswered names those attempts in flight of which job or answer has to be with NATS. The others were answered, and the answer was
+// put aside: neither is there any more, and the attempt must not be published again.
+func Unanswered(run *v1alpha1.WorkflowRun) []protocol.JobID {
+	return inFlightWhere(run, func(aside v1alpha1.DeadLetterReason) bool { return aside == "" })
+}
+
+func inFlightWhere(run *v1alpha1.WorkflowRun, wanted func(v1alpha1.DeadLetterReason) bool) []protocol.JobID {
+	if run == nil || run.Status == nil {
+		return nil
+	}
+	var ids []protocol.JobID
+	for i := range run.Status.Steps {
+		switch s := &run.Status.Steps[i]; {
+		case status.WithWorker(s) && wanted(s.DeadLetter):
+			ids = append(ids, status.JobID(run, s.Name, s.Attempt))
+		case status.IsForEach(s) && !status.Ended(s.Phase):
+			ids = append(ids, itemsInFlight(run, s, wanted)...)
+		}
+	}
+	return ids
+}
+
+// Over says whether status knows an attempt as one that is not in flight any more.
+func Over(run *v1alpha1.WorkflowRun, id protocol.JobID) bool {
+	if run == nil || run.Status == nil {
+		return false
+	}
+	i, verdict := facts.Judge(run, run.Status.Steps, dag.Of(run).Index, id)
+	if verdict != Ahead && status.IsForEach(&run.Status.Steps[i]) {
+		_, verdict = fanout.Judge(&run.Status.Steps[i], fanout.Groups(run.Status.Steps[i].ForEach), id)
+	}
+	return verdict == Duplicate || verdict == Stale
+}
+
+// InFlightJobs are those attempts as what has to be taken back when their run is gone.
+func InFlightJobs(run *v1alpha1.WorkflowRun) []Withdrawal {
+	ids := InFlight(run)
+	if len(ids) == 0 {
+		return nil
+	}
+	p := dag.Of(run)
+	all := make([]Withdrawal, 0, len(ids))
+	for _, id := range ids {
+		if i, ok := p.Index[id.Step]; ok && p.Steps[i].Job != nil {
+			all = append(all, Withdrawal{ID: id, Topic: p.Steps[i].Job.Topic})
+		}
+	}
+	return all
+}
+
+// Outlines are the jobs of those attempts without their inputs, so that nothing is evaluated or loaded for them.
+func Outlines(run *v1alpha1.WorkflowRun) []Job {
+	ids := InFlight(run)
+	r := render.New(run, nil, nil)
+	all := make([]Job, 0, len(ids))
+	for _, id := range ids {
+		if i, _, at, ok := r.Find(id); ok {
+			all = append(all, r.Outline(id, i, at))
+		}
+	}
+	return all
+}
+
+func itemsInFlight(run *v1alpha1.WorkflowRun, s *v1alpha1.StepStatus, wanted func(v1alpha1.DeadLetterReason) bool) []protocol.JobID {
+	var ids []protocol.JobID
+	groups := fanout.Groups(s.ForEach)
+	for k := range groups {
+		if !status.InFlight(groups[k].Phase) || !wanted(groups[k].DeadLetter) {
+			continue
+		}
+		for item := range groups[k].Set.All() {
+			ids = append(ids, status.ItemJobID(run, s.Name, item, groups[k].Attempt))
+		}
+	}
+	return ids
+}
+
+// RenewalFailing says whether status tells of a lease that cannot be renewed.
+func RenewalFailing(run *v1alpha1.WorkflowRun) bool {
+	return run != nil && run.Status != nil && report.Failing(status.ReasonOf(run.Status, v1alpha1.ConditionRunLockRenewed))
+}
+
+// Abandoned says whether status tells that a lease of the run was lost, and not yet that another one took over.
+func Abandoned(run *v1alpha1.WorkflowRun) bool {
+	return run != nil && run.Status != nil && report.Abandoned(run.Status)
+}
+
+// SaysLockBusy says whether status tells that somebody waits for the run's lock.
+func SaysLockBusy(run *v1alpha1.WorkflowRun) bool {
+	return run != nil && run.Status != nil && status.ReasonOf(run.Status, v1alpha1.ConditionRunLockRenewed) == v1alpha1.ReasonLockBusy
+}
+
+// WaitedFor names the topics of attempts that no worker has begun, each once.
+func WaitedFor(run *v1alpha1.WorkflowRun) []string {
+	if run == nil || run.Status == nil || Finished(run) {
+		return nil
+	}
+	steps := dag.Steps(run)
+	if !status.Aligned(steps, run.Status.Steps) {
+		return nil
+	}
+	var topics []string
+	for i := range steps {
+		s := &run.Status.Steps[i]
+		if job := steps[i].Job; job != nil && report.WaitsForWorker(s, groupsOf(s)) && !slices.Contains(topics, job.Topic) {
+			topics = append(topics, job.Topic)
+		}
+	}
+	return topics
+}
+
+// groupsOf are the groups of items of a step under way.
+func groupsOf(s *v1alpha1.StepStatus) []fanout.Group {
+	if !status.IsForEach(s) || status.Ended(s.Phase) {
+		return nil
+	}
+	return fanout.Groups(s.ForEach)
+}

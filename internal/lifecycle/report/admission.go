@@ -1,0 +1,125 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
+)
+
+func (r *Report) admission() {
+	switch {
+	case status.Admitted(r.st):
+		r.set(v1alpha1.ConditionAdmitted, metav1.ConditionTrue, v1alpha1.ReasonAdmitted,
+			"Admitted at "+r.st.Admission.AdmittedAt.UTC().Format(time.RFC3339)+slotText(r.st))
+	case r.found.End != nil:
+		r.set(v1alpha1.ConditionAdmitted, metav1.ConditionUnknown, v1alpha1.ReasonAdmissionPending, "The run ended before it was admitted")
+	case r.run.Spec.Suspend:
+		r.set(v1alpha1.ConditionAdmitted, metav1.ConditionFalse, v1alpha1.ReasonSuspended, suspensionOf(r.in).is)
+	default:
+		r.waitingCondition()
+	}
+}
+
+// waitingCondition says why the run is not admitted. The place in line is that of the moment at which the run began to wait for
+// this reason: keeping it up to date would cost a write per run and change of the line.
+func (r *Report) waitingCondition() {
+	reason, message := r.whyNotAdmitted()
+	was := status.Condition(r.st, v1alpha1.ConditionAdmitted)
+	if reason == "" {
+		if was != nil && was.Status == metav1.ConditionFalse && was.Reason != v1alpha1.ReasonSuspended {
+			r.set(v1alpha1.ConditionAdmitted, was.Status, was.Reason, was.Message) // nobody was asked: what was said stands
+			return
+		}
+		r.set(v1alpha1.ConditionAdmitted, metav1.ConditionUnknown, v1alpha1.ReasonAdmissionPending, "Waits for admission")
+		return
+	}
+	if was != nil && was.Reason == reason {
+		if head(was.Message) == head(message) {
+			message = was.Message
+		}
+	} else {
+		r.toldToWait(reason, message)
+	}
+	r.set(v1alpha1.ConditionAdmitted, metav1.ConditionFalse, reason, message)
+}
+
+// toldToWait is the event of a run that begins to wait for another reason.
+func (r *Report) toldToWait(reason, message string) {
+	kind := EventWarning
+	if reason == v1alpha1.ReasonTenantAtCapacity || reason == v1alpha1.ReasonWaitingForParent {
+		kind = EventNormal
+	}
+	if r.in.Lock.State == facts.LockHeld { // else the event of the lock tells
+		r.event(kind, reason, message)
+	}
+}
+
+// head is the part of a message about waiting that tells one reason from another; the rest is of one moment.
+func head(message string) string {
+	h, _, _ := strings.Cut(message, momentSeparator)
+	return h
+}
+
+const momentSeparator = "; "
+
+// whyNotAdmitted is the reason and message of Admitted=False; "" if nobody was asked.
+func (r *Report) whyNotAdmitted() (reason, message string) {
+	g := &r.in.Gate
+	at := r.now.UTC().Format(time.RFC3339)
+	switch {
+	case r.in.Lock.State == facts.LockUnavailable:
+		return v1alpha1.ReasonAdmissionUnavailable, "Nobody is admitted while Redis cannot be used" + momentSeparator + bounds.Cut(r.in.Lock.Message, bounds.MaxMessageChars/2)
+	case r.in.Parent != nil:
+		return v1alpha1.ReasonWaitingForParent, r.parentText()
+	case r.in.Claim.State == facts.ClaimUnavailable:
+		return v1alpha1.ReasonAdmissionUnavailable, "The idempotency key cannot be claimed" + momentSeparator + bounds.Cut(r.in.Claim.Cause, bounds.MaxMessageChars/2)
+	}
+	switch g.State {
+	case facts.GateUnasked, facts.GateAsked, facts.GateOpen:
+	case facts.GateFull:
+		return v1alpha1.ReasonTenantAtCapacity, bounds.Cut(r.capacityText(at), bounds.MaxMessageChars)
+	case facts.GateBusy:
+		return v1alpha1.ReasonAdmissionBusy, "The admission lock of tenant " + r.st.Tenant + " is busy" + momentSeparator + bounds.Cut(g.Cause, bounds.MaxMessageChars/2)
+	case facts.GateRebuilding:
+		return v1alpha1.ReasonAdmissionRebuilding, "Redis lost what it knew of admitted runs; nobody is admitted until they are counted again"
+	case facts.GateUnavailable:
+		return v1alpha1.ReasonAdmissionUnavailable, "Nobody is admitted while Redis cannot be used" + momentSeparator + bounds.Cut(g.Cause, bounds.MaxMessageChars/2)
+	}
+	return "", ""
+}
+
+func (r *Report) capacityText(at string) string {
+	g, policy := &r.in.Gate, ""
+	if r.in.Policy != nil {
+		policy = r.in.Policy.Name
+	}
+	if g.Limit == 0 {
+		return fmt.Sprintf("LockPolicy %s admits no runs of tenant %s: its limit is 0", policy, r.st.Tenant)
+	}
+	text := fmt.Sprintf("Tenant %s has %d runs under way, of at most %d by LockPolicy %s%splace %d of %d in line at %s",
+		r.st.Tenant, g.Used, g.Limit, policy, momentSeparator, g.Position, g.Waiting, at)
+	if g.Ahead != "" {
+		text += ", behind " + g.Ahead
+	}
+	return text
+}
+
+// slotText says under whose slot a child runs.
+func slotText(st *v1alpha1.WorkflowRunStatus) string {
+	if st.Parent == nil {
+		return ""
+	}
+	return " under the slot of run " + st.Parent.Root + ", as a child of run " + st.Parent.Name
+}
+
+// parentText is why a run that claims a parent is not admitted.
+func (r *Report) parentText() string {
+	return fmt.Sprintf("Waits for run %s, its parent by its owner reference, to name it in its status", r.in.Parent.Claim.Name)
+}

@@ -1,0 +1,52 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
+)
+
+// missingText says why answers cannot be had; "" if they can. It is the same for as long as that
+// lasts.
+func missingText(a *facts.Answers) string {
+	if a.MissingSince.IsZero() {
+		return ""
+	}
+	return fmt.Sprintf("whether workers answered in time cannot be found out since %s: %s",
+		a.MissingSince.UTC().Format(time.RFC3339), bounds.Cut(bounds.Printable(a.Cause), bounds.MaxMessageChars/4))
+}
+
+// deferredText says that a time-out waits for answers that cannot be had; "" if none does.
+func (r *Report) deferredText() string {
+	missing := missingText(&r.in.Answers)
+	if !r.found.Deferred || missing == "" {
+		return ""
+	}
+	return fmt.Sprintf("time-outs wait until %s at most, because %s; ", r.in.Answers.PatienceEnd().UTC().Format(time.RFC3339), missing)
+}
+
+// unheardText is added to the words about a time-out that was decided without that knowledge.
+func unheardText(a *facts.Answers, now time.Time) string {
+	if missing := missingText(a); missing != "" && a.GivenUp(now) {
+		return "; " + missing
+	}
+	return ""
+}
+
+// noteDeferred puts before the words about a run that a time-out waits, and tells it once.
+func (r *Report) noteDeferred(text string) string {
+	waits := r.deferredText()
+	if waits == "" {
+		return text
+	}
+	c := status.Condition(r.st, v1alpha1.ConditionSucceeded)
+	if c == nil || !strings.Contains(c.Message, missingText(&r.in.Answers)) {
+		r.event(EventWarning, "TimeoutWaits", strings.TrimSuffix(waits, "; "))
+	}
+	return bounds.Cut(waits+text, bounds.MaxMessageChars)
+}

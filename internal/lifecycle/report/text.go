@@ -1,0 +1,182 @@
+package report
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
+)
+
+func withComment(text, comment string) string {
+	if comment == "" {
+		return text
+	}
+	return text + ": " + comment
+}
+
+func nothingMore(int) string { return "" }
+
+// stateText tells how far the steps are and what the unfinished ones that began wait for; more adds to what a dispatched one does.
+func stateText(steps []v1alpha1.StepStatus, more func(int) string) string {
+	return stepsText(steps, func(i int) string { return stepText(&steps[i], more(i)) })
+}
+
+func stepsText(steps []v1alpha1.StepStatus, text func(int) string) string {
+	l := newList(fmt.Sprintf("%s steps finished", strings.Replace(Progress(steps, len(steps)), "/", " of ", 1)))
+	for i := range steps {
+		if t := text(i); t != "" {
+			l.add(t)
+		}
+	}
+	return l.text(bounds.MaxMessageChars)
+}
+
+// stepText is what a step that began waits for; "" of one that did not, or is over.
+func stepText(s *v1alpha1.StepStatus, more string) string {
+	switch s.Phase {
+	case v1alpha1.StepRunning:
+		switch {
+		case s.ChildRun != nil:
+			return fmt.Sprintf("%s runs as child run %s since %s%s", s.Name, s.ChildRun.Name, timeText(s.StartedAt), more)
+		case status.IsForEach(s):
+			return itemsText(s) + more
+		}
+		return fmt.Sprintf("%s runs since %s (attempt %d)%s", s.Name, timeText(s.StartedAt), s.Attempt, asideText(s))
+	case v1alpha1.StepDispatched:
+		if strings.Contains(more, stuckWords) { // a worker may have it, and be one of them
+			return fmt.Sprintf("%s was dispatched at %s (attempt %d)%s", s.Name, timeText(s.DispatchedAt), s.Attempt, more)
+		}
+		return fmt.Sprintf("%s waits for a worker since %s (attempt %d)%s%s", s.Name, timeText(s.DispatchedAt), s.Attempt, asideText(s), more)
+	case v1alpha1.StepPending, v1alpha1.StepSucceeded, v1alpha1.StepFailed, v1alpha1.StepSkipped, v1alpha1.StepCancelled:
+	case v1alpha1.StepWaiting:
+		return fmt.Sprintf("%s waits for an approval since %s", s.Name, timeText(s.StartedAt))
+	case v1alpha1.StepDelayed:
+		return fmt.Sprintf("%s is delayed until %s", s.Name, timeText(s.DelayedUntil))
+	case v1alpha1.StepBackingOff:
+		return fmt.Sprintf("%s waits for its next attempt at %s (attempt %d: %s)", s.Name, timeText(s.NextAttemptAt), s.Attempt, ErrorText(s.Error))
+	}
+	return ""
+}
+
+// asideText says that nobody works at an attempt in flight any more.
+func asideText(s *v1alpha1.StepStatus) string {
+	if s.DeadLetter == "" {
+		return ""
+	}
+	return ": its answer is a dead letter"
+}
+
+// itemsText tells how far the items of a step are.
+func itemsText(s *v1alpha1.StepStatus) string {
+	f := s.ForEach
+	text := fmt.Sprintf("%s runs since %s: %d of %d items are over", s.Name, timeText(s.StartedAt), f.Succeeded+f.Failed, f.Total)
+	if f.Failed > 0 {
+		text += fmt.Sprintf(" (%d failed)", f.Failed)
+	}
+	return text
+}
+
+func problemsText(problems []string) string {
+	l := newList("")
+	for _, p := range problems {
+		l.add(bounds.Cut(p, bounds.MaxMessageChars))
+	}
+	return l.text(bounds.MaxProblemsChars)
+}
+
+// successText counts the steps that decide about success; those of spec.finally are named apart, since status.progress counts them, too.
+func successText(steps []v1alpha1.StepStatus, finally int) string {
+	skipped, failed := 0, 0
+	for i := range steps {
+		switch steps[i].Phase {
+		case v1alpha1.StepSkipped:
+			skipped++
+		case v1alpha1.StepFailed:
+			failed++
+		default:
+		}
+	}
+	text := fmt.Sprintf("%d of %d steps succeeded", len(steps)-skipped-failed, len(steps))
+	if skipped > 0 {
+		text += fmt.Sprintf(", %d skipped", skipped)
+	}
+	if failed > 0 {
+		text += fmt.Sprintf(", %d failed with onFailure Continue", failed)
+	}
+	if finally > 0 {
+		text += fmt.Sprintf(" (beside them %d of spec.finally)", finally)
+	}
+	return text
+}
+
+func failureText(s *v1alpha1.StepStatus) string {
+	if s.Attempt == 0 { // it failed before it was dispatched
+		return bounds.Cut(fmt.Sprintf("step %s failed: %s", s.Name, ErrorText(s.Error)), bounds.MaxMessageChars)
+	}
+	return bounds.Cut(fmt.Sprintf("step %s failed: %s (attempt %d, failures %d)", s.Name, ErrorText(s.Error), s.Attempt, s.Failures), bounds.MaxMessageChars)
+}
+
+// ErrorText is an error as messages have it.
+func ErrorText(e *v1alpha1.StepError) string {
+	switch {
+	case e == nil:
+		return "not an error"
+	case e.Message == "":
+		return e.Code
+	default:
+		return e.Code + ": " + bounds.Cut(e.Message, bounds.MaxMessageChars/2)
+	}
+}
+
+// Progress is "finished/all"; skipped steps count as finished, cancelled ones do not.
+func Progress(steps []v1alpha1.StepStatus, all int) string {
+	finished := 0
+	for i := range steps {
+		if status.Passed(steps[i].Phase) || steps[i].Phase == v1alpha1.StepFailed {
+			finished++
+		}
+	}
+	return strconv.Itoa(finished) + "/" + strconv.Itoa(all)
+}
+
+// list is "head; a; b; and N more" within a bound.
+type list struct{ parts []string }
+
+func newList(head string) *list {
+	if head == "" {
+		return &list{}
+	}
+	return &list{parts: []string{head}}
+}
+
+func (l *list) add(part string) { l.parts = append(l.parts, part) }
+
+// text joins what fits in limit characters and counts the rest. The first part always stands.
+func (l *list) text(limit int) string {
+	const reserve = len("; and 200 more")
+	var b strings.Builder
+	for i, part := range l.parts {
+		if i > 0 && b.Len()+len(part)+reserve > limit {
+			fmt.Fprintf(&b, "; and %d more", len(l.parts)-i)
+			break
+		}
+		if i > 0 {
+			b.WriteString("; ")
+		}
+		b.WriteString(part)
+	}
+	return bounds.Cut(b.String(), limit)
+}
+
+func timeText(t *metav1.MicroTime) string {
+	if t == nil {
+		return "?"
+	}
+	return t.UTC().Format(time.RFC3339)
+}

@@ -1,0 +1,194 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/fanout"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
+)
+
+// childText says why a child run was not created yet; "" if nothing is known to keep it.
+func (r *Report) childText(i int) string {
+	s := &r.st.Steps[i]
+	if s.ChildRun == nil || s.ChildRun.UID != "" {
+		return ""
+	}
+	if c := r.in.Children[s.ChildRun.Name]; c.State == facts.ChildPostponed {
+		return ", which cannot be created now: " + bounds.Cut(bounds.Printable(c.Cause), bounds.MaxMessageChars/2)
+	}
+	return ""
+}
+
+// moreText is what is to be added to what a step under way does.
+func (r *Report) moreText(i int) string { return r.workersText(i) + r.childText(i) }
+
+// waitsFor says what a run under way waits for: the reason and message of Succeeded=Unknown. The message names moments, never
+// durations or the present, so that it changes only with a transition.
+func (r *Report) waitsFor() (reason, message string) {
+	if c := status.Condition(r.st, v1alpha1.ConditionAdmitted); status.Queued(r.run, r.st) && c != nil {
+		return v1alpha1.ReasonQueued, bounds.Cut(c.Message, bounds.MaxMessageChars)
+	}
+	text := stateText(r.st.Steps, r.moreText)
+	if r.lacksNATS() {
+		text = r.natsText() + "; " + r.outageText()
+	}
+	if r.found.Assembling {
+		text = "outputs of items wait to be read or stored; " + text
+	}
+	if r.found.OutputsLack {
+		text = "its outputs wait to be read or stored; " + text
+	}
+	text = r.noteDeferred(text)
+	e := r.st.Ending
+	switch {
+	case r.run.Spec.Suspend && e != nil:
+		return v1alpha1.ReasonSuspended, bounds.Cut(fmt.Sprintf("suspended %s, so no finally step begins; the run ends as %s (%s) by %s; %s",
+			suspensionOf(r.in).by, e.Phase, e.Reason, status.FinallyEnd(r.run, r.st).UTC().Format(time.RFC3339), text), bounds.MaxMessageChars)
+	case r.run.Spec.Suspend:
+		return v1alpha1.ReasonSuspended, bounds.Cut("suspended "+suspensionOf(r.in).by+"; "+text, bounds.MaxMessageChars)
+	case e != nil:
+		return v1alpha1.ReasonFinalizing, bounds.Cut(fmt.Sprintf("the finally steps run since %s, then the run ends as %s (%s); %s",
+			e.AnnouncedAt.UTC().Format(time.RFC3339), e.Phase, e.Reason, text), bounds.MaxMessageChars)
+	}
+	return r.waitingReason(), text
+}
+
+// waitingReason is what steps wait for if nothing is with workers: what may take longest, and needs somebody, first.
+func (r *Report) waitingReason() string {
+	in := map[v1alpha1.StepPhase]int{}
+	for i := range r.st.Steps {
+		if it := r.items[i]; it != nil {
+			it.Phases(in)
+			continue
+		}
+		in[r.st.Steps[i].Phase]++
+	}
+	switch {
+	case r.lacksNATS():
+		return v1alpha1.ReasonWaitingForNATS
+	case in[v1alpha1.StepRunning] == 0 && r.lacksWorkers():
+		return v1alpha1.ReasonWaitingForWorkers
+	case in[v1alpha1.StepDispatched]+in[v1alpha1.StepRunning] > 0:
+		return v1alpha1.ReasonRunning
+	case in[v1alpha1.StepWaiting] > 0:
+		return v1alpha1.ReasonWaitingForApproval
+	case in[v1alpha1.StepBackingOff] > 0:
+		return v1alpha1.ReasonBackingOff
+	case in[v1alpha1.StepDelayed] > 0:
+		return v1alpha1.ReasonDelayed
+	default:
+		return v1alpha1.ReasonRunning
+	}
+}
+
+// lacksWorkers says whether an attempt waits whose topic has no workers that get on.
+func (r *Report) lacksWorkers() bool {
+	for i := range r.st.Steps {
+		if r.workersText(i) != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// workersText says what is wrong with the workers that a dispatched attempt waits for; "" if nothing is known to be. Moments only:
+// how many jobs and workers there are is said by kubectl syncopate why.
+func (r *Report) workersText(i int) string {
+	job := r.plan.Steps[i].Job
+	if job == nil || !WaitsForWorker(&r.st.Steps[i], r.items[i].Groups()) {
+		return ""
+	}
+	w := r.in.Workers[job.Topic]
+	if w.State == facts.WorkersUnknown {
+		return r.saidOfWorkers(job.Topic)
+	}
+	since := w.Since.UTC().Format(time.RFC3339)
+	switch w.State {
+	case facts.WorkersAbsent:
+		return absentText(job.Topic) + since
+	case facts.WorkersStuck:
+		return stuckText(job.Topic) + since
+	case facts.WorkersUnknown, facts.WorkersPull:
+	}
+	return ""
+}
+
+// saidOfWorkers is what the condition says of the workers of a topic: it stands while nothing is known of them, as after a restart.
+func (r *Report) saidOfWorkers(topic string) string {
+	return cmp.Or(r.said(absentText(topic)), r.said(stuckText(topic)))
+}
+
+// said is the part of the persisted message of Succeeded that begins with a text; "" if there is none.
+func (r *Report) said(begin string) string {
+	if r.run.Status == nil {
+		return ""
+	}
+	c := status.Condition(r.run.Status, v1alpha1.ConditionSucceeded)
+	if c == nil {
+		return ""
+	}
+	at := strings.Index(c.Message, begin)
+	if at < 0 {
+		return ""
+	}
+	text, _, _ := strings.Cut(c.Message[at:], ";")
+	return text
+}
+
+// lacksNATS says whether an attempt is in flight while NATS does not answer: then neither its job nor its result gets through.
+func (r *Report) lacksNATS() bool {
+	if r.in.NATSDown.IsZero() {
+		return false
+	}
+	in := map[v1alpha1.StepPhase]int{}
+	for i := range r.st.Steps {
+		s := &r.st.Steps[i]
+		if status.WithWorker(s) && s.DeadLetter == "" {
+			in[s.Phase]++
+		}
+		if r.items[i] != nil {
+			r.items[i].Phases(in)
+		}
+	}
+	return in[v1alpha1.StepDispatched]+in[v1alpha1.StepRunning] > 0
+}
+
+const natsBegin = "NATS does not answer since "
+
+// natsText keeps the moment that the condition tells: another process, say after a restart, noticed the outage later.
+func (r *Report) natsText() string {
+	return cmp.Or(r.said(natsBegin), natsBegin+r.in.NATSDown.UTC().Format(time.RFC3339)+": no job goes out and no result comes in")
+}
+
+func absentText(topic string) string { return ": nobody pulls jobs of topic " + topic + " since " }
+
+const stuckWords = " get nothing done since "
+
+func stuckText(topic string) string { return ": the workers of topic " + topic + stuckWords }
+
+// WaitsForWorker says whether no worker began the attempt of a step, or one of an item in its groups.
+func WaitsForWorker(s *v1alpha1.StepStatus, groups []fanout.Group) bool {
+	for k := range groups {
+		if g := &groups[k]; g.Phase == v1alpha1.StepDispatched && g.Set.Len() > 0 {
+			return true
+		}
+	}
+	return s.Phase == v1alpha1.StepDispatched && s.DeadLetter == ""
+}
+
+// outageText is stateText while NATS does not answer: whether a worker has a job, or is done with it, is not known.
+func (r *Report) outageText() string {
+	return stepsText(r.st.Steps, func(i int) string {
+		s := &r.st.Steps[i]
+		if status.WithWorker(s) && s.DeadLetter == "" {
+			return fmt.Sprintf("%s was dispatched at %s (attempt %d)", s.Name, timeText(s.DispatchedAt), s.Attempt)
+		}
+		return stepText(s, r.childText(i))
+	})
+}

@@ -1,0 +1,126 @@
+package lifecycle
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/dag"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/report"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
+)
+
+// startSteps begins steps in spec order, as far as there are places, and skips what is not wanted. When the last of spec.steps is over
+// by that, the finally steps begin in the same decision.
+func startSteps(d *draft) {
+	if d.run.Spec.Suspend || !status.Admitted(&d.st) || d.answers.outOfTime {
+		return
+	}
+	main := d.st.Ending == nil
+	startAll(d)
+	if main && d.st.Ending != nil && d.ended == nil {
+		startAll(d)
+	}
+}
+
+// startAll begins steps until none more can begin: one with forEach may end as it begins.
+func startAll(d *draft) {
+	for d.placeFreed = true; d.placeFreed; {
+		d.placeFreed = false
+		startSome(d)
+		if d.failure != nil {
+			break
+		}
+	}
+	endIfDone(d)
+}
+
+// startSome begins steps. The expressions of a step are evaluated only when it has a place, so once. Steps are committed at the end:
+// if an expression fails, and the run ends with it, nothing of this was dispatched.
+func startSome(d *draft) {
+	var launches []launch
+	schedule := d.plan.Schedule(d.st.Steps, d.st.Ending != nil, d.now)
+	places := dag.Parallel(d.run) - schedule.Active
+	for i, ok := schedule.Next(); ok; i, ok = schedule.Next() {
+		if dag.TakesPlace(&d.plan.Steps[i]) && places <= 0 {
+			continue // approvals and delays need no place
+		}
+		switch is := prepare(d, i); {
+		case is.lacking:
+			continue // what the step reads is not here yet: this decision is made again, or the step is left for the next one
+		case is.input != nil:
+			launches = append(launches, launch{step: i, input: is.input})
+			places--
+			d.progressed++
+			continue
+		default:
+			d.progressed++
+			beginStep(d, i, is)
+		}
+		if d.failure != nil {
+			return
+		}
+		if status.InFlight(d.st.Steps[i].Phase) {
+			places--
+		}
+		schedule.Release(i)
+	}
+	if launches = append(launches, itemLaunches(d)...); d.failure == nil {
+		commitAll(d, launches)
+	}
+}
+
+// beginStep begins a step that is no single job, or ends it at once.
+func beginStep(d *draft, i int, is prepared) {
+	switch {
+	case is.problem != nil:
+		stepFailed(d, i, *is.problem, v1alpha1.ReasonStepFailed)
+	case is.skipped:
+		skipStep(d, i)
+	case is.list != nil:
+		beginItems(d, i, is.list)
+	default:
+		awaitStep(d, i)
+	}
+}
+
+// awaitStep begins a step that needs no worker. A delay whose time has come is over at once.
+func awaitStep(d *draft, i int) {
+	s, step := &d.st.Steps[i], &d.plan.Steps[i]
+	s.StartedAt = bounds.Micro(d.now)
+	if d.st.StartedAt == nil {
+		d.st.StartedAt = bounds.Second(d.now)
+	}
+	if step.Approval != nil {
+		s.Phase = v1alpha1.StepWaiting
+		d.event(report.StepWaitsForApproval(s.Name, step.Approval.Message))
+		approveIfDecided(d, i) // it may have been decided before it was asked for
+		return
+	}
+	s.Phase, s.DelayedUntil = v1alpha1.StepDelayed, delayEnd(step.Delay, d.now)
+	if !d.now.Before(s.DelayedUntil.Time) {
+		delayOver(d, i)
+		return
+	}
+	d.event(report.StepDelayed(s))
+}
+
+// delayEnd is when a delay that begins now is over.
+func delayEnd(delay *v1alpha1.Delay, now time.Time) *metav1.MicroTime {
+	switch {
+	case delay != nil && delay.Until != nil:
+		return bounds.Micro(delay.Until.Time)
+	case delay != nil && delay.Seconds != nil:
+		return bounds.Micro(now.Add(bounds.Seconds(*delay.Seconds)))
+	default: // refused by validation
+		return bounds.Micro(now)
+	}
+}
+
+func skipStep(d *draft, i int) {
+	s := &d.st.Steps[i]
+	s.Phase, s.CompletedAt = v1alpha1.StepSkipped, bounds.Micro(d.now)
+	d.event(report.StepSkipped(s.Name))
+}

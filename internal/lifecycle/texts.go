@@ -1,0 +1,61 @@
+package lifecycle
+
+import (
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/retry"
+)
+
+// texts bounds what others said in a status: all errors of its steps, and all approvers.
+type texts struct{ errors, said int } // as stored, in bytes
+
+// count adds what a step has.
+func (t *texts) count(s *v1alpha1.StepStatus) {
+	if s.Error != nil {
+		t.errors += bounds.StoredBytes(s.Error.Message)
+	}
+	if s.Approval != nil {
+		t.said += saidBytes(s.Approval)
+	}
+}
+
+func saidBytes(a *v1alpha1.ApprovalStatus) int {
+	return bounds.StoredBytes(a.Approver) + bounds.StoredBytes(a.Name) + bounds.StoredBytes(a.Comment)
+}
+
+// setError gives a step an error, or none. Messages are kept within a budget for the whole run, so
+// that status stays below its bound with 200 failing steps.
+func (t *texts) setError(s *v1alpha1.StepStatus, e *v1alpha1.StepError) {
+	if s.Error != nil {
+		t.errors -= bounds.StoredBytes(s.Error.Message)
+	}
+	s.Error = e
+	if e == nil {
+		return
+	}
+	e.Code, e.Message = retry.Code(e.Code), bounds.Printable(e.Message)
+	e.Message = bounds.CutStored(bounds.Cut(e.Message, bounds.MaxErrorChars), max(0, bounds.MaxErrorsBytes-t.errors))
+	t.errors += bounds.StoredBytes(e.Message)
+}
+
+// saidBy is a decision as status shows it: within the budget, but with the beginning of each
+// approver's name.
+func (t *texts) saidBy(a *Approval) *v1alpha1.ApprovalStatus {
+	left := max(0, bounds.MaxSaidBytes-t.said)
+	fit := func(text string, chars, least int) string {
+		text = bounds.CutStored(bounds.Cut(bounds.Printable(text), chars), max(left, least))
+		left = max(0, left-bounds.StoredBytes(text))
+		return text
+	}
+	return &v1alpha1.ApprovalStatus{
+		Decision: a.Decision, DecidedAt: *bounds.Micro(a.At),
+		Approver: fit(a.Approver, bounds.MaxNameChars, bounds.LeastNameBytes), Name: fit(a.Name, bounds.MaxNameChars, 0),
+		Comment: fit(a.Comment, bounds.MaxCommentChars, 0),
+	}
+}
+
+// setApproval gives a step a decision.
+func (t *texts) setApproval(s *v1alpha1.StepStatus, said *v1alpha1.ApprovalStatus) {
+	s.Approval = said
+	t.said += saidBytes(said)
+}

@@ -1,0 +1,59 @@
+package lifecycle
+
+import (
+	"time"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/dag"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
+)
+
+// wakeAt is the earliest time at which this status leads to another decision with no new fact.
+func wakeAt(d *draft) time.Time {
+	e := d.answers.earliest()
+	if d.ended != nil {
+		e.add(status.Expiry(d.run, &d.st))
+		return e.after(d.now)
+	}
+	e.add(status.ActiveDeadline(d.run, &d.st))
+	e.add(status.FinallyEnd(d.run, &d.st))
+	e.add(status.QueueEnd(d.run, &d.st))
+	if d.in.Lock.State != LockHeld {
+		return e.after(d.now)
+	}
+	if (d.left || d.store.postponed) && !d.out.Needs.Outputs() { // else the shell comes again when it has them
+		e.at = d.now
+	}
+	if active := stepEnds(d, &e); !d.run.Spec.Suspend && active < dag.Parallel(d.run) {
+		nextAttempts(d, &e)
+	}
+	for _, it := range d.items {
+		if it != nil {
+			it.Moments(!d.run.Spec.Suspend, forEachSteps(d), e.add)
+		}
+	}
+	return e.after(d.now)
+}
+
+// nextAttempts adds when steps that back off are tried again. Without a place, or while the run is
+// suspended, such a step cannot start: that takes a fact, so there is no moment.
+func nextAttempts(d *draft, e *earliest) {
+	for i := range d.st.Steps {
+		if s := &d.st.Steps[i]; s.Phase == v1alpha1.StepBackingOff && s.NextAttemptAt != nil {
+			e.add(s.NextAttemptAt.Time)
+		}
+	}
+}
+
+// stepEnds adds when steps do not wait any longer, and counts the attempts in flight.
+func stepEnds(d *draft, e *earliest) (active int) {
+	for i := range d.st.Steps {
+		if s := &d.st.Steps[i]; s.Phase != v1alpha1.StepWaiting || decisionOn(d, i) == nil { // else it waits for the object store
+			e.add(status.StepEnd(&d.plan.Steps[i], s))
+		}
+		if status.InFlight(d.st.Steps[i].Phase) {
+			active++
+		}
+	}
+	return active
+}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
 	"github.com/syncopate-dev/syncopate/internal/policy"
 	quota "github.com/syncopate-dev/syncopate/internal/quota/controller"
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
@@ -184,7 +185,7 @@ func (h *handler) observe(ctx context.Context, run *v1alpha1.WorkflowRun) (scene
 	if err != nil {
 		return s, fmt.Errorf("read namespace: %w", err)
 	}
-	s.tenant = lifecycle.ResolveTenant(run.Spec.Tenant, ns.Name, ns.Labels, ns.Annotations)
+	s.tenant = facts.ResolveTenant(run.Spec.Tenant, ns.Name, ns.Labels, ns.Annotations)
 	if !s.limited() && !s.keyed() {
 		return s, nil
 	}

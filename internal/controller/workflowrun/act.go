@@ -19,6 +19,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/report"
 )
 
 // actRetryDelay is the wait before effects that could not be carried out are tried again.
@@ -175,7 +176,7 @@ func (p *pass) eachJob(list []lifecycle.Job, do func(lifecycle.Job) (first bool,
 
 // dispatched measures the time from the decision to the PubAck, and tells of it.
 func (p *pass) dispatched(j lifecycle.Job) {
-	if e, worth := lifecycle.Dispatched(j); worth && p.mem.untold[j.ID] {
+	if e, worth := report.Dispatched(j); worth && p.mem.untold[j.ID] {
 		p.told = append(p.told, e)
 	}
 	delete(p.mem.untold, j.ID)

@@ -16,6 +16,8 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/render"
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
 
@@ -252,7 +254,7 @@ var _ = Describe("a child run", func() {
 		r.deleteRun(ctx, r.childOf(ctx, run, "sub"))
 		end := r.finishAll(ctx, run)
 		Expect(endOf(end)).To(Equal("Failed/StepFailed"))
-		Expect(stepOf(end, "sub").Error.Code).To(Equal(lifecycle.CodeChildDeleted))
+		Expect(stepOf(end, "sub").Error.Code).To(Equal(facts.CodeChildDeleted))
 		Expect(w.all(ctx)).To(HaveLen(1), "it is not made anew")
 	}, NodeTimeout(2*patience))
 
@@ -264,7 +266,7 @@ var _ = Describe("a child run", func() {
 		run := w.create(ctx, []v1alpha1.Step{sub, step("last", "sub")})
 		end := r.finishAll(ctx, run)
 		Expect(endOf(end)).To(Equal("Succeeded/Succeeded"))
-		Expect(stepOf(end, "sub").Error.Code).To(Equal(lifecycle.CodeChildTimedOut))
+		Expect(stepOf(end, "sub").Error.Code).To(Equal(facts.CodeChildTimedOut))
 		Expect(stepOf(end, "sub").Error.Message).To(ContainSubstring("DeadlineExceeded"))
 	}, NodeTimeout(2*patience))
 
@@ -274,7 +276,7 @@ var _ = Describe("a child run", func() {
 		run := w.create(ctx, []v1alpha1.Step{w.childStep("sub", `{"steps":[{"name":"a","timeoutSeconds":-5,"job":{"topic":"work"}}]}`)})
 		end := r.finishAll(ctx, run)
 		Expect(endOf(end)).To(Equal("Failed/StepFailed"))
-		Expect(stepOf(end, "sub").Error.Code).To(Equal(lifecycle.CodeInvalidSpec))
+		Expect(stepOf(end, "sub").Error.Code).To(Equal(facts.CodeInvalidSpec))
 		Expect(stepOf(end, "sub").Error.Message).To(ContainSubstring("timeoutSeconds"))
 	}, NodeTimeout(2*patience))
 
@@ -314,7 +316,7 @@ var _ = Describe("a child run", func() {
 			named.Status = &v1alpha1.WorkflowRunStatus{Steps: []v1alpha1.StepStatus{
 				{Name: "ok", Phase: v1alpha1.StepSucceeded}, {Name: "sub", Phase: v1alpha1.StepRunning, ChildRun: &v1alpha1.ChildRunStatus{Name: "x"}},
 			}}
-			child, err := lifecycle.ChildOf(named, "sub", nil)
+			child, err := render.ChildOf(named, "sub", nil)
 			Expect(err).NotTo(HaveOccurred())
 			Expect(w.client.Create(ctx, &v1alpha1.WorkflowRun{
 				ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: child.Name, OwnerReferences: owners(run)},
@@ -323,7 +325,7 @@ var _ = Describe("a child run", func() {
 			w.decide(ctx, run, "ok", v1alpha1.Approve)
 			end := r.finishAll(ctx, run)
 			Expect(endOf(end)).To(Equal("Failed/StepFailed"))
-			Expect(stepOf(end, "sub").Error.Code).To(Equal(lifecycle.CodeNameTaken))
+			Expect(stepOf(end, "sub").Error.Code).To(Equal(facts.CodeNameTaken))
 		}, NodeTimeout(2*patience))
 	}
 

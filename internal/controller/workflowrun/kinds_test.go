@@ -15,6 +15,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
 	"github.com/syncopate-dev/syncopate/internal/liveness"
 )
 
@@ -108,7 +109,7 @@ var _ = Describe("steps of every kind", func() {
 		w.decide(ctx, run, "review", v1alpha1.Reject)
 		end := r.finish(ctx, run)
 		Expect(end.Status.Phase).To(Equal(v1alpha1.RunFailed))
-		Expect(stepOf(end, "review").Error.Code).To(Equal(lifecycle.CodeRejected))
+		Expect(stepOf(end, "review").Error.Code).To(Equal(facts.CodeRejected))
 		Expect(stepOf(end, "notify").Phase).To(Equal(v1alpha1.StepSucceeded))
 	}, NodeTimeout(2*patience))
 })

@@ -18,6 +18,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/shares"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/slots"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
 	"github.com/syncopate-dev/syncopate/internal/policy"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
@@ -115,14 +116,14 @@ func (p *pass) observeOthers(ctx context.Context) error {
 
 // observeApprovals reads the decisions about the run. One that the cache does not know yet wakes the run when it comes.
 func (p *pass) observeApprovals(ctx context.Context) error {
-	if !lifecycle.AsksForApproval(p.run) {
+	if !facts.AsksForApproval(p.run) {
 		return nil
 	}
 	var list v1alpha1.StepApprovalList
 	if err := p.client.List(ctx, &list, client.InNamespace(p.key.Namespace), client.MatchingFields{approvalRun: p.key.Name}); err != nil {
 		return fmt.Errorf("list step approvals: %w", err)
 	}
-	p.decided = lifecycle.Approvals(p.run, list.Items)
+	p.decided = facts.Approvals(p.run, list.Items)
 	return nil
 }
 
@@ -157,8 +158,8 @@ func (p *pass) observeTenant(ctx context.Context) error {
 	if err := p.client.Get(ctx, types.NamespacedName{Name: p.key.Namespace}, ns); err != nil {
 		return fmt.Errorf("read namespace: %w", err)
 	}
-	p.tenant = lifecycle.ResolveTenant(p.run.Spec.Tenant, ns.Name, ns.Labels, ns.Annotations)
-	p.permits = lifecycle.ResolvePermits(ns.Annotations, p.requireLists)
+	p.tenant = facts.ResolveTenant(p.run.Spec.Tenant, ns.Name, ns.Labels, ns.Annotations)
+	p.permits = facts.ResolvePermits(ns.Annotations, p.requireLists)
 	return nil
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/render"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -175,7 +176,7 @@ func (p *pass) read(ctx context.Context, ref protocol.OutputRef, bound int) erro
 	case err != nil:
 		return fmt.Errorf("output %s: %w", ref.Name, err)
 	}
-	if problem := lifecycle.PayloadProblem(ref, data); problem != "" {
+	if problem := render.PayloadProblem(ref, data); problem != "" {
 		p.found.note(ref.Name, lifecycle.Payload{Problem: problem})
 		return nil
 	}
@@ -226,7 +227,7 @@ func (f *found) facts() lifecycle.Payloads {
 
 // renderedJobs renders the jobs of attempts again, with the outputs that their inputs are made of.
 func (p *pass) renderedJobs(ctx context.Context, ids []protocol.JobID) ([]lifecycle.Job, error) {
-	rendering := lifecycle.NewRendering(p.run, p.found.payloads, p.lists.of(p.run.UID))
+	rendering := render.New(p.run, p.found.payloads, p.lists.of(p.run.UID))
 	all := make([]lifecycle.Job, 0, len(ids))
 	for _, id := range ids {
 		var lack lifecycle.Needs
@@ -250,7 +251,7 @@ func (p *pass) renderedJobs(ctx context.Context, ids []protocol.JobID) ([]lifecy
 // renderedChild renders the child run of a step again, with the outputs that its inputs are made of.
 func (p *pass) renderedChild(ctx context.Context, step string) (lifecycle.ChildToCreate, error) {
 	var lack lifecycle.Needs
-	for _, ref := range lifecycle.ChildInputs(p.run, step) {
+	for _, ref := range render.ChildInputs(p.run, step) {
 		if p.found.payloads[ref.Name].Data == nil {
 			lack.Load = append(lack.Load, ref)
 		}
@@ -258,5 +259,5 @@ func (p *pass) renderedChild(ctx context.Context, step string) (lifecycle.ChildT
 	if err := p.supply(ctx, lack); err != nil {
 		return lifecycle.ChildToCreate{}, err
 	}
-	return lifecycle.ChildOf(p.run, step, p.found.payloads)
+	return render.ChildOf(p.run, step, p.found.payloads)
 }

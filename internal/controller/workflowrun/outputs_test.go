@@ -15,6 +15,7 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/bus/payloads"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -146,7 +147,7 @@ var _ = Describe("outputs in the object store", func() {
 		w.upload(ctx, t.id, large(100<<10))
 		t.say(ctx, referring(protocol.NewOutputRef(t.id, []byte("other bytes"))))
 		end := r.drive(ctx, run, lifecycle.Finished)
-		Expect(end.Status.Steps[0].Error.Code).To(Equal(lifecycle.CodeResultRejected))
+		Expect(end.Status.Steps[0].Error.Code).To(Equal(facts.CodeResultRejected))
 		Expect(end.Status.Steps[0].Error.Message).To(ContainSubstring("there is no object"))
 		r.drained(ctx, run)
 		Expect(w.deadLetters(ctx)).To(HaveLen(1))

@@ -11,7 +11,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
-	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr/redistest"
 )
 
@@ -333,6 +333,6 @@ var _ = Describe("an answer that was stored in time", func() {
 		w.clock.Step(2 * time.Second)
 		next.mustPass(ctx, run)
 		Expect(w.deadLetters(ctx)).To(HaveLen(1))
-		Expect(stepOf(w.get(ctx, run), "a").Error.Code).To(Equal(lifecycle.CodeTimeout))
+		Expect(stepOf(w.get(ctx, run), "a").Error.Code).To(Equal(facts.CodeTimeout))
 	}, NodeTimeout(2*patience))
 })

@@ -17,6 +17,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
 )
 
 // createDelay is the wait before a child run is created again that could not be, if the API server does not say how long.
@@ -123,7 +124,7 @@ func (c *Children) create(ctx context.Context, parent *v1alpha1.WorkflowRun, hel
 	switch {
 	case err == nil:
 		log.FromContext(ctx).V(1).Info("Child run created", "step", child.Step, "child", child.Name, "uid", run.UID)
-		return creation{fact: lifecycle.SeenChild(run)}, nil
+		return creation{fact: facts.SeenChild(run)}, nil
 	case apierrors.IsAlreadyExists(err):
 		return c.checkAdoption(ctx, parent, child)
 	default:
@@ -184,7 +185,7 @@ func (c *Children) checkAdoption(ctx context.Context, parent *v1alpha1.WorkflowR
 	if !equality.Semantic.DeepEqual(fixed(want.Spec), fixed(found.Spec)) {
 		return foreign("a run of this name exists, with another spec"), nil
 	}
-	return creation{fact: lifecycle.SeenChild(found)}, nil
+	return creation{fact: facts.SeenChild(found)}, nil
 }
 
 func foreign(why string) creation {

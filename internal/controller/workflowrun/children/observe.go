@@ -11,6 +11,7 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
 )
 
 // Relatives are the parent and the children of a run.
@@ -29,7 +30,7 @@ func (c *Children) Observe(ctx context.Context, st *State, run *v1alpha1.Workflo
 		if err != nil {
 			return rel, fmt.Errorf("read parent run: %w", err)
 		}
-		rel.Parent = lifecycle.SeenParent(run, parent)
+		rel.Parent = facts.SeenParent(run, parent)
 	}
 	list := lifecycle.Children(run)
 	rel.Children = make(map[string]lifecycle.Child, len(list))
@@ -50,7 +51,7 @@ func (c *Children) Observe(ctx context.Context, st *State, run *v1alpha1.Workflo
 		}
 		rel.Children[name] = lifecycle.Child{State: lifecycle.ChildGone}
 		if child != nil {
-			rel.Children[name] = lifecycle.SeenChild(child)
+			rel.Children[name] = facts.SeenChild(child)
 		}
 	}
 	*st = left

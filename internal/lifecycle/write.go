@@ -27,7 +27,8 @@ func complete(d *draft) Decision {
 // reportAll derives conditions, and the events that go with them.
 func reportAll(d *draft) {
 	r := report.New(&d.in, d.run, &d.st, &d.plan, d.items, report.Found{
-		End: d.ended, Rejected: d.rejected, DeadLetters: newDeadLetters(d),
+		Events: d.out.Events,
+		End:    d.ended, Rejected: d.rejected, DeadLetters: newDeadLetters(d),
 		Deferred: d.answers.deferred, OutputsLack: d.outputsLack, Assembling: d.assembling,
 	})
 	switch {
@@ -42,7 +43,7 @@ func reportAll(d *draft) {
 	default:
 		leaveAlone(d, r)
 	}
-	d.out.Events = append(d.out.Events, r.Events...)
+	d.out.Events = r.Events
 }
 
 // stamp records who writes. A forced end, or the beginning of one, without the lock, takes the next fence with a lease of its own.

@@ -12,7 +12,7 @@ import (
 
 // Report is about one decision. Its methods write conditions into the status, and collect events.
 type Report struct {
-	Events []Event
+	Events []Event // those of the stages, then its own
 
 	in    *facts.Input
 	run   *v1alpha1.WorkflowRun       // as its parent wants it
@@ -25,6 +25,7 @@ type Report struct {
 
 // Found is what a decision found out that its status does not say.
 type Found struct {
+	Events      []Event            // of the stages
 	End         *End               // how the run ended in this decision; nil: it goes on
 	Rejected    string             // what was wrong with the last result that was rejected; "": none was
 	DeadLetters []facts.DeadLetter // to put aside, of which the persisted status does not say so
@@ -35,7 +36,7 @@ type Found struct {
 
 // New is a report about a decision: in, the run as its parent wants it, and the status after it.
 func New(in *facts.Input, run *v1alpha1.WorkflowRun, st *v1alpha1.WorkflowRunStatus, plan *dag.Plan, items []*fanout.Items, found Found) *Report {
-	return &Report{in: in, run: run, st: st, now: in.Now, plan: plan, items: items, found: found}
+	return &Report{in: in, run: run, st: st, now: in.Now, plan: plan, items: items, found: found, Events: found.Events}
 }
 
 func (r *Report) event(kind, reason, message string) {

@@ -79,7 +79,7 @@ func decideWith(run *v1alpha1.WorkflowRun, lock Lock, c Child) Decision {
 	return objects{}.decide(in)
 }
 
-// mutation: each case of decider.child and childEnded that is left out, or does not compare uids, makes this fail.
+// mutation: each case of applyChild and childEnded that is left out, or does not compare uids, makes this fail.
 func TestWhatBecomesOfAStepThatIsAChildRun(t *testing.T) {
 	over := func(phase v1alpha1.RunPhase) Child {
 		return Child{State: ChildThere, UID: "u-c", Finished: true, Phase: phase, Reason: "Because", Message: "of that", Output: []byte(`{"y":1.0}`)}

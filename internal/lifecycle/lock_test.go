@@ -34,7 +34,7 @@ func lockOf(facts ...lockFacts) Lock {
 
 // What is worth a write of its own, and an event.
 //
-// mutation: lockNews that compares reasons makes "a renewal of a short lease" fail; without ForRun, "the first renewal of a lease
+// mutation: lockChanged that compares reasons makes "a renewal of a short lease" fail; without ForRun, "the first renewal of a lease
 // kept for the run"; with it always set, "a renewal of a short lease".
 func TestWhichNewsOfTheLockAreWorthAWrite(t *testing.T) {
 	failing, unlocked := lockOf(fails(1, "x")), lockOf(fails(3, "x"), goesOn)

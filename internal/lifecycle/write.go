@@ -80,7 +80,7 @@ func stored(run *v1alpha1.WorkflowRun) v1alpha1.WorkflowRunStatus {
 
 // durable is the part of a status of which every change is worth a write of its own. Fence, lock, policy and version describe the last
 // writer, and ride along with writes that happen anyway: a renewal or a policy edit must not cost one write per run. Of the
-// conditions of the run lock only transitions are worth a write: see lockNews.
+// conditions of the run lock only transitions are worth a write: see lockChanged.
 func durable(st v1alpha1.WorkflowRunStatus) v1alpha1.WorkflowRunStatus {
 	st.Fence, st.Lock, st.Policy, st.MinWriterVersion = nil, nil, nil, 0
 	var conditions []metav1.Condition

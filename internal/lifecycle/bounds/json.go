@@ -8,7 +8,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/document"
 )
 
-// ParseJSON reads JSON as decodeJSON does, into a form that takes five times its text at most: for what others may send.
+// ParseJSON reads JSON as the API server does, into a form that takes five times its text at most: for what others may send.
 func ParseJSON(raw []byte) (document.Value, error) {
 	d, err := document.Parse(raw)
 	if err != nil {

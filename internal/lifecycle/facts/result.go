@@ -16,7 +16,7 @@ func Judge(run *v1alpha1.WorkflowRun, steps []v1alpha1.StepStatus, index map[str
 	}
 	switch s := &steps[i]; {
 	case status.IsForEach(s):
-		return i, Duplicate // see judgeItem
+		return i, Duplicate // see fanout.Judge
 	case id.Attempt > s.Attempt:
 		return i, Ahead
 	case id.Attempt < s.Attempt:

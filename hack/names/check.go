@@ -11,7 +11,7 @@ var (
 	url      = regexp.MustCompile(`[a-z]+://\S+|\b[a-z0-9-]+(\.[a-z0-9-]+)*\.(com|org|dev|io|net|in)/\S+`)
 	fileName = regexp.MustCompile(`[A-Za-z0-9_./*{}-]*[A-Za-z0-9_*}]\.(?:go|lua|sh)\b`)
 	mutation = regexp.MustCompile(`^//\s+- ([a-z0-9_/]+\.go) ([A-Za-z]\w*)`)
-	selector = regexp.MustCompile(`(?:^|[^\w./])([a-z][a-z0-9]*)\.([A-Z]\w*)`)
+	selector = regexp.MustCompile(`(?:^|[^\w./-])([a-z][a-z0-9]*)\.([A-Z]\w*)`)
 	capital  = regexp.MustCompile(`[a-z0-9][A-Z]`)
 	marker   = regexp.MustCompile(`^\s*// ?\+.*|^\s*//[a-z]+:.*|\+[a-z]+:\S+`)
 	number   = regexp.MustCompile(`^\d`)

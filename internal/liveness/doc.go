@@ -4,7 +4,7 @@
 // requests, two questions in a row find that nobody pulls, and each run that waits for a job of the
 // topic is woken; its status then says WaitingForWorkers.
 //
-//	run ---- Watch(key, topics) --->  Watcher  --- ask(topic) ---> internal/bus ---> NATS
+//	run ---- Watch(key, topics) --->  Watcher  --- ask(topic) ---> internal/bus/jobs ---> NATS
 //	run <--- State(topic) ----------   |
 //	run <--- wake(key) ----------------+
 //

@@ -2,9 +2,9 @@ package liveness
 
 import "time"
 
-// Workers is what is known of the workers of a topic at one moment. It has the fields of the type
-// of the same name in internal/bus, which says what each can and cannot tell, so that one converts
-// into the other. Times are the server's.
+// Workers is what is known of the workers of a topic at one moment. It has the fields of
+// jobs.Workers, which says what each can and cannot tell, so that one converts into the other.
+// Times are the server's.
 type Workers struct {
 	Exists     bool
 	Pulling    int

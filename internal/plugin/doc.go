@@ -1,6 +1,6 @@
 // Package plugin is the commands of the kubectl plugin, kubectl syncopate. cmd/kubectl-syncopate
 // gives it the process; what is said about a run comes from internal/plugin/runview, and dead
-// letters are read and redriven by internal/bus.
+// letters are read and redriven by internal/bus/deadletters.
 //
 //	tree RUN                             API server
 //	why RUN                              API server; Redis, if its address is given; NATS, if it answers

@@ -130,7 +130,7 @@ type letter struct {
 	Headers                 map[string][]string
 }
 
-// mutation: a redrive that keeps the first Msg-Id (message in internal/bus/redrive.go) is dropped by the server, and the run does not
+// mutation: a redrive that keeps the first Msg-Id (message in internal/bus/deadletters/redrive.go) is dropped by the server, and the run does not
 // end; one that does not delete the letter fails the last list; a plugin that does not find kubectl's namespace fails the calls of
 // kubectl.
 var _ = Describe("a user with kubectl syncopate", func() {

@@ -47,7 +47,7 @@ const (
 
 // TestAHotRunDelaysNoOther holds small runs against an order of magnitude. BenchmarkHotRun has the figures.
 //
-// mutation: consumers that let one result at a time be unsettled (ResultAckPending 8) make this fail: 42 s instead of 1 s.
+// mutation: consumers that let one result at a time be unsettled (AckPending 8) make this fail: 42 s instead of 1 s.
 func TestAHotRunDelaysNoOther(t *testing.T) {
 	s := newStove(t.Context(), t, heat{cold: 60, pace: 50 * time.Millisecond, steps: 60, rounds: 5, patience: 2 * time.Minute})
 	without := s.measure(t.Context(), nothing)

@@ -1,2 +1,15 @@
-// Package payloads is the object store of outputs that are too large for status.
+// Package payloads is the object store <prefix>-payloads. It has the outputs that are too large for
+// status, under names made of their digests.
+//
+//	Put ──> parts, each confirmed ──> entry       Get ──> entry ──> parts
+//	Drop <── names of List                        DropParts <── parts of LooseParts
+//
+// # Guarantees
+//
+//   - An entry is published when all its parts are confirmed.
+//   - Get tells an object that is not there, or not whole (ErrUnusable, a fact), from a
+//     store that cannot be asked (*bus.RetryError).
+//   - Only the leader of the stream answers: a replica that lags would say that an object is gone.
+//   - Nothing expires. Drop leaves nothing behind.
+//   - LooseParts has no part of an upload that got another part within the given time.
 package payloads

@@ -26,7 +26,6 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/controller/lockpolicy"
 	"github.com/syncopate-dev/syncopate/internal/controller/stepapproval"
-	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
 	"github.com/syncopate-dev/syncopate/internal/webhook"
@@ -92,9 +91,8 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return errors.Join(err, stop(context.WithoutCancel(ctx), locks, broker.conn, redis.Close))
 	}
-	err = errors.Join(setup(ctx, mgr, o, workflowrun.Options{
-		Locks: locks, LockMetrics: lockMetrics, NATS: broker.conn, Jobs: broker.jobs, Reader: broker.reader, Results: broker.results,
-		ResultMetrics: broker.resultMetrics, Payloads: broker.payloads, Gate: gate, EventsWaiting: eventQueue.Waiting,
+	err = errors.Join(setup(ctx, mgr, o, adapters{
+		locks: locks, lockMetrics: lockMetrics, broker: broker, quota: gate, eventsWaiting: eventQueue.Waiting,
 	}), followKeys(ctx, mgr, config, o.namespace, broker.keys.Reload),
 		mgr.Add(newReady(mgr, "redis", locks.Ping)), mgr.Add(newReady(mgr, "nats", broker.conn.Ready)), mgr.Add(newReady(mgr, "apiserver", alive)))
 	if err == nil {
@@ -206,14 +204,10 @@ func newReady(mgr manager.Manager, name string, check func(context.Context) erro
 	return p
 }
 
-// setup adds the controllers; runs comes with the parts that others share.
-func setup(ctx context.Context, mgr manager.Manager, o options, runs workflowrun.Options) error {
+// setup adds the controllers and the webhook.
+func setup(ctx context.Context, mgr manager.Manager, o options, a adapters) error {
 	policies := &lockpolicy.Reconciler{Client: mgr.GetClient(), Clock: clock.RealClock{}, Metrics: metrics.Registry}
-	runs.Clock, runs.Rand, runs.NewID, runs.Registry = clock.RealClock{}, rand.Float64, uuid.NewString, metrics.Registry
-	runs.Spread = o.spread()
-	runs.Holder, runs.MaxConcurrent, runs.MaxWrites = o.holder, o.maxConcurrent, o.maxWrites
-	runs.InboxLimit, runs.InboxBytes, runs.RequireLists = o.inboxLimit, o.inboxBytes, o.requireLists
-	gates, err := workflowrun.Setup(ctx, mgr, runs)
+	gates, err := addRuns(ctx, mgr, o, a)
 	if err != nil {
 		return err
 	}

@@ -1,45 +1,39 @@
 package workflowrun
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
-	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/bus/jobs"
-	busresults "github.com/syncopate-dev/syncopate/internal/bus/results"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/gc"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
-	"github.com/syncopate-dev/syncopate/internal/lifecycle/report"
 )
 
-// actRetryDelay is the wait before effects that could not be carried out are tried again.
-const actRetryDelay = time.Second
-
 // act carries out what follows from the persisted state. Each effect is idempotent and remembered until it is done, so a
-// failure repeats it. After a crash jobs are recovered and results come again; withdrawals are made up for by the janitor.
+// failure repeats it. After a crash jobs are recovered and results are delivered again; package gc makes up for withdrawals.
 func (p *pass) act(ctx context.Context, d lifecycle.Decision) (reconcile.Result, error) {
-	failed := p.slots.ReleaseIfOver(ctx, &p.mem.slot, p.run) // first: somebody may be waiting for the slot
-	failed = errors.Join(failed, p.dispatch(ctx, d.Dispatch), p.recoverJobs(ctx), p.createChildren(ctx, d.Create))
-	p.bury(ctx, d)
-	p.answersHeard(d)
-	ahead := p.settleAll(ctx, d)
+	failed := p.r.Slots.ReleaseIfOver(ctx, &p.mem.slot, p.run) // first: somebody may be waiting for the slot
+	failed = errors.Join(failed, p.jobs.Publish(ctx, p.run, p.lock.Held, d.Dispatch), p.recoverJobs(ctx), p.createChildren(ctx, d.Create))
+	p.batch.Bury(ctx, d)
+	p.questions.Heard(d)
+	ahead := p.batch.Settle(ctx, d, p.overdue)
 	p.record(d)
 	failed = errors.Join(failed, p.withdraw(ctx))
-	p.dropUnused(ctx)
-	p.mem.prune(p.run)
+	p.outputs.DropUnused(ctx)
+	p.mem.jobs.Prune(p.run)
 	p.later = pacing.Earliest(p.later, p.watchWorkers())
-	if f, ok := errors.AsType[*jobs.FencedError](failed); ok && p.lease != nil {
-		return p.fencedOut(ctx, p.lease, f)
+	if f, ok := errors.AsType[*jobs.FencedError](failed); ok && p.lock.Held != nil {
+		return p.fencedOut(ctx, f)
 	}
 	if failed != nil {
 		return p.effectsAgain(ctx, failed), nil
@@ -50,235 +44,125 @@ func (p *pass) act(ctx context.Context, d lifecycle.Decision) (reconcile.Result,
 	return p.again(p.nextLook(d.Wake)), nil
 }
 
-// effectsAgain has effects that failed tried again. An error that says when is planned for, so it is logged as news and not as an error
-// with a stack trace: while Redis or NATS is away, each run that ends has one.
-func (p *pass) effectsAgain(ctx context.Context, failed error) reconcile.Result {
-	wait := retryDelay(failed)
-	switch l := log.FromContext(ctx); {
-	case ctx.Err() != nil: // the lease was lost or the operator stops: both are reported where they happen
-	case saysWhen(failed) > 0:
-		l.Info("Effects are tried again", "delay", wait, "cause", failed.Error())
-	default:
-		l.Error(failed, "Effects are tried again", "delay", wait)
-	}
-	return p.again(p.clock.Now().Add(wait))
-}
-
-// lookAgainAfter has another pass made as soon as an error asks for it; nil asks for none.
-func (p *pass) lookAgainAfter(ctx context.Context, err error, what string) {
-	if err == nil {
-		return
-	}
-	wait := retryDelay(err)
-	p.later = pacing.Earliest(p.later, p.clock.Now().Add(wait))
-	log.FromContext(ctx).V(1).Info(what, "delay", wait, "cause", err.Error())
-}
-
-// nextLook is when the run is looked at again if nothing happens before.
-func (p *pass) nextLook(wake time.Time) time.Time {
-	limit := lookAgain
-	if lifecycle.Finished(p.run) {
-		limit = forgetDelay
-	}
-	return pacing.Earliest(pacing.Earliest(wake, p.later), p.clock.Now().Add(limit))
-}
-
-// retryDelay is what the error asks for, else actRetryDelay.
-func retryDelay(err error) time.Duration {
-	if wait := saysWhen(err); wait > 0 {
-		return wait
-	}
-	return actRetryDelay
-}
-
-// saysWhen is the delay that an error asks for; 0: it asks for none.
-func saysWhen(err error) time.Duration {
-	var r interface{ RetryDelay() time.Duration }
-	if errors.As(err, &r) {
-		return max(r.RetryDelay(), 0)
-	}
-	return 0
-}
-
-// dispatch publishes the attempts that begin with the write just made. Nobody else can have published them before: the
-// fence and resourceVersion of that write say that it is ours.
-func (p *pass) dispatch(ctx context.Context, fresh []lifecycle.Job) error {
-	return p.eachJob(fresh, func(j lifecycle.Job) (bool, error) {
-		if err := p.jobs.Publish(ctx, p.job(j)); err != nil {
-			return true, fmt.Errorf("publish job %s: %w", j.ID, err)
-		}
-		return true, nil
-	})
-}
-
 // recoverJobs brings attempts to NATS of which this process does not know whether they got there.
 func (p *pass) recoverJobs(ctx context.Context) error {
-	if p.lease == nil {
+	if p.lock.Held == nil {
 		return nil // the holder of the lock may be about to publish the same; without it waiting is all that is safe
 	}
-	again, err := p.renderedJobs(ctx, p.mem.unpublished(p.run, p.losses))
-	return errors.Join(err, p.eachJob(again, func(j lifecycle.Job) (bool, error) {
-		outcome, err := p.Reconciler.jobs.Recover(ctx, p.job(j))
-		if err != nil {
-			return false, fmt.Errorf("recover job %s: %w", j.ID, err)
-		}
-		p.metrics.recoveries.WithLabelValues(outcome.String()).Inc()
-		return outcome == jobs.Published, nil
-	}))
+	again, err := p.outputs.Jobs(ctx, p.run, p.r.lists.of(p.run.UID), p.jobs.Lacks(p.run))
+	return errors.Join(err, p.jobs.Recover(ctx, p.run, p.lock.Held, again))
 }
 
 // createChildren creates the child runs that status names.
 func (p *pass) createChildren(ctx context.Context, fresh []lifecycle.ChildToCreate) error {
-	if p.lease == nil {
+	if p.lock.Held == nil {
 		return nil
 	}
-	news, err := p.children.Create(ctx, &p.mem.children, p.run, p.lease, fresh, p.renderedChild)
+	render := func(ctx context.Context, step string) (lifecycle.ChildToCreate, error) {
+		return p.outputs.Child(ctx, p.run, step)
+	}
+	news, err := p.r.Children.Create(ctx, &p.mem.children, p.run, p.lock.Held, fresh, render)
 	if news {
-		p.later = pacing.Earliest(p.later, p.clock.Now())
+		p.later = pacing.Earliest(p.later, p.r.Clock.Now())
 	}
 	return err //nolint:wrapcheck // it says what it is about
 }
 
-// eachJob does something for several jobs at a time, and remembers those for which it worked as published. do also says whether the job
-// goes out for the first time by it, as far as is known: people are told when it has.
-func (p *pass) eachJob(list []lifecycle.Job, do func(lifecycle.Job) (first bool, err error)) error {
-	var (
-		wg     sync.WaitGroup
-		mu     sync.Mutex
-		failed error
-	)
-	slots := make(chan struct{}, publishParallel)
-	for _, j := range list {
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			// After a pause of the process the lease knows first that it is over, and somebody else may have recovered the job.
-			first, err := false, p.lease.Err()
-			if err == nil {
-				first, err = do(j)
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			if first {
-				p.mem.untold[j.ID] = true
-			}
-			if err != nil {
-				failed = errors.Join(failed, err)
-				return
-			}
-			p.mem.published[j.ID] = p.losses
-			p.dispatched(j)
-		})
+// overdue gives a result back that has waited too long for the object store.
+func (p *pass) overdue(one *results.Pending) *results.Settlement {
+	if p.outputs.Lacking == nil || p.r.Clock.Since(one.Since) < resultPatience {
+		return nil
 	}
-	wg.Wait()
-	return failed
+	s := p.batch.GiveBack(one, p.lock.Wait(bus.ClassStoreUnavailable), bus.ClassStoreUnavailable, p.outputs.Lacking)
+	return &s
 }
-
-// dispatched measures the time from the decision to the PubAck, and tells of it.
-func (p *pass) dispatched(j lifecycle.Job) {
-	if e, worth := report.Dispatched(j); worth && p.mem.untold[j.ID] {
-		p.told = append(p.told, e)
-	}
-	delete(p.mem.untold, j.ID)
-	for i := range p.run.Status.Steps {
-		if s := &p.run.Status.Steps[i]; s.Name == j.ID.Step && s.DispatchedAt != nil {
-			p.metrics.dispatchLatency.Observe(p.clock.Since(s.DispatchedAt.Time).Seconds())
-			return
-		}
-	}
-}
-
-func (p *pass) job(j lifecycle.Job) jobs.Job {
-	fence, _ := fenceOf(p.run)
-	return jobs.Job{
-		ID: j.ID, Topic: j.Topic, Input: j.Input, Deadline: j.Deadline, Fence: fence,
-		Source: "/namespaces/" + p.run.Namespace + "/workflowruns/" + p.run.Name, Epoch: p.epochs[j.ID],
-	}
-}
-
-// settleAll settles the results on which the core has a final verdict; it says whether the run is to be read live because one
-// is ahead of what is known. One that still is after that goes back to NATS: only a run that lost its past can be behind.
-func (p *pass) settleAll(ctx context.Context, d lifecycle.Decision) (ahead bool) {
-	var list []results.Settlement
-	applied := 0
-	for i, v := range d.Verdicts {
-		l := p.letters[i]
-		if l.Delivery == nil {
-			applied += p.countFound(l, v)
-			continue
-		}
-		l.Fact.Rejected = cmp.Or(d.Rejected[i], l.Fact.Rejected)
-		switch v {
-		case lifecycle.Applied:
-			applied++
-			p.metrics.applied(p.policy.Name, p.clock.Since(l.Fact.PublishedAt))
-			list = append(list, results.Settlement{Pending: l, As: l.Rejection(), Outcome: busresults.OutcomeApplied})
-		case lifecycle.Duplicate:
-			list = append(list, results.Settlement{Pending: l, As: l.Rejection(), Outcome: busresults.OutcomeDuplicate})
-		case lifecycle.Stale:
-			list = append(list, results.Settlement{Pending: l, As: l.Rejection(), Outcome: busresults.OutcomeStale})
-		case lifecycle.Ahead:
-			if l.Refreshed {
-				list = append(list, p.giveBack(l, p.failureWait(l.Failures), bus.ClassAhead, errAhead))
-				continue
-			}
-			l.Refreshed, ahead = true, true
-		case lifecycle.Waiting:
-			list = append(list, p.tired(l)...)
-		}
-	}
-	if applied > 0 {
-		p.metrics.resultsPerWrite.Observe(float64(applied))
-	}
-	p.settleEach(ctx, list)
-	return ahead
-}
-
-// countFound counts a result that was found in the stream and applied; its delivery is settled as a
-// duplicate. What else may have become of it is told by its delivery.
-func (p *pass) countFound(l *results.Pending, v lifecycle.Verdict) int {
-	if v != lifecycle.Applied {
-		return 0
-	}
-	p.metrics.applied(p.policy.Name, p.clock.Since(l.Fact.PublishedAt))
-	p.resultMetrics.CountResult(busresults.OutcomeApplied)
-	return 1
-}
-
-// settleEach settles results, but for those whose deliveries are used up: these wait until status says so.
-func (p *pass) settleEach(ctx context.Context, list []results.Settlement) {
-	p.settler.SettleAll(ctx, p.run.UID, p.hold(list))
-}
-
-var errAhead = errors.New("the result is of an attempt that the run does not know yet")
 
 // record publishes one event per transition and per job that NATS took, and counts the waits that workers were granted.
 func (p *pass) record(d lifecycle.Decision) {
-	for _, e := range slices.Concat(d.Events, p.told) {
-		p.events.Eventf(p.run, nil, e.Type, e.Reason, "Advance", "%s", e.Message)
+	for _, e := range slices.Concat(d.Events, p.jobs.Events()) {
+		p.r.Events.Eventf(p.run, nil, e.Type, e.Reason, "Advance", "%s", e.Message)
 	}
 	for _, wait := range d.Granted {
-		p.resultMetrics.ObserveRetryDelay(bus.ClassWorkerRequested, wait)
+		p.r.Delays.ObserveRetryDelay(bus.ClassWorkerRequested, wait)
 	}
 }
 
 // withdraw takes jobs back from NATS and tells their workers to stop.
 func (p *pass) withdraw(ctx context.Context) error {
-	if err := gc.Withdraw(ctx, p.jobs, string(p.run.UID), p.mem.withdrawals); err != nil {
-		return err
+	if err := gc.Withdraw(ctx, p.r.GC.Jobs, string(p.run.UID), p.mem.withdrawals); err != nil {
+		return err //nolint:wrapcheck // it says which job
 	}
 	p.mem.withdrawals = nil
 	return nil
 }
 
-// dropUnused drops the objects that the status does not refer to any more, such as outputs of items that were put together. What fails
-// here is dropped with the run.
-func (p *pass) dropUnused(ctx context.Context) {
-	if len(p.unused) == 0 {
-		return
+// unfenced ends a pass that could not fence the attempts of a run which another process wrote.
+func (p *pass) unfenced(ctx context.Context, cause error) (reconcile.Result, error) {
+	if f, ok := errors.AsType[*jobs.FencedError](cause); ok {
+		return p.fencedOut(ctx, f)
 	}
-	if err := p.outputs.Drop(ctx, p.unused); err != nil {
-		log.FromContext(ctx).Info("Outputs that are not needed any more stay until the run is deleted", "cause", err.Error())
+	return p.effectsAgain(ctx, cause), nil
+}
+
+// fencedOut ends the lease: NATS knows of a writer with a higher fence. If that one is the holder now, the lock or the API server says so;
+// if not, say because its lock was lost, the next lease is taken above its fence.
+func (p *pass) fencedOut(ctx context.Context, cause *jobs.FencedError) (reconcile.Result, error) {
+	p.r.Metrics.fenceRejections.WithLabelValues("nats_fence").Inc()
+	log.FromContext(ctx).Info("The lease ends: another has taken over", "cause", cause.Error())
+	p.mem.lock.Raise(cause.By)
+	result, err := p.refresh(ctx) // before the lease ends, and what is done under it
+	p.lock.Drop(ctx)
+	return result, err
+}
+
+// finished settles what still arrives for a run that has ended, takes back its last jobs, and deletes it when its time is over.
+func (p *pass) finished(ctx context.Context) (reconcile.Result, error) {
+	p.r.Leases.Cache.Drop(ctx, p.run.UID) // if another ended it
+	p.r.Liveness.Forget(p.key)
+	p.r.lists.keep(p.run.UID, nil)
+	d := lifecycle.Decide(p.input(p.lock.Tentative(p.run)))
+	p.batch.Bury(ctx, d)
+	p.batch.Settle(ctx, d, p.overdue)
+	if err := errors.Join(p.withdraw(ctx), p.r.Slots.ReleaseIfOver(ctx, &p.mem.slot, p.run)); err != nil && !d.Delete {
+		return p.effectsAgain(ctx, err), nil
 	}
-	p.unused = nil
+	if d.Delete {
+		err := p.r.Client.Delete(ctx, p.run, client.Preconditions{UID: &p.run.UID}, client.PropagationPolicy("Background"))
+		if client.IgnoreNotFound(err) != nil {
+			return reconcile.Result{}, fmt.Errorf("delete run after its TTL: %w", err)
+		}
+		return reconcile.Result{}, nil
+	}
+	next := pacing.Earliest(pacing.Earliest(d.Wake, p.later), p.batch.NextAt())
+	if p.mem.last == nil {
+		p.r.memories.forget(p.key)
+		return p.again(next), nil
+	}
+	// The cache has not caught up; until then this process keeps a copy of its own.
+	return p.again(pacing.Earliest(next, p.r.Clock.Now().Add(forgetDelay))), nil
+}
+
+// cleanDeleted takes back what deleted runs of this name left behind: queued jobs and results that wait.
+func (r *Reconciler) cleanDeleted(ctx context.Context, key types.NamespacedName) error {
+	gone := r.Index.TakeDeleted(key)
+	if len(gone) > 0 {
+		r.Liveness.Forget(key)
+	}
+	for i, g := range gone {
+		r.Leases.Cache.Drop(ctx, g.UID)
+		r.lists.keep(g.UID, nil)
+		r.Index.Forget(g.UID) // a pass that read the run before it was deleted may have entered it again
+		if m := r.memories.peek(key); m != nil && m.uid == g.UID {
+			if held := m.slot.Holding; held != nil {
+				g.Holding, gone[i].Holding = held, held // its status need not have told
+			}
+			r.memories.forget(key)
+		}
+		r.Batches.Settler.Gone(ctx, g.UID)
+		if err := errors.Join(r.GC.Deleted(ctx, g), r.Slots.ReleaseDeleted(ctx, g.UID, g.Holding, g.Tenant, g.Key)); err != nil {
+			r.Index.PutBack(key, gone[i:])
+			return err
+		}
+	}
+	return nil
 }

@@ -10,16 +10,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
 // Mutations that make specs below fail:
-//   - advance.go refused without refresh: a stale cache is decided on for ever.
+//   - reconciler.go refused without refresh: a stale cache is decided on for ever.
 //   - memory.go newest that always believes the cache: the stale cache is written on again, one conflict after the other.
-//   - advance.go advance.go mustClaim always false: a stale cache makes two workers do the same.
-//   - advance.go refused without Drop: the lease that was refused lingers.
+//   - reconciler.go reconciler.go mustClaim always false: a stale cache makes two workers do the same.
+//   - reconciler.go refused without Drop: the lease that was refused lingers.
 //   - memory.go resolve that does nothing: messages and withdrawals of a write whose answer was lost stay.
 //   - act.go settleAll that never hands back what is ahead: the API server is asked for ever.
 var _ = Describe("the API server", func() {
@@ -100,8 +101,8 @@ var _ = Describe("the API server", func() {
 		}
 		Expect(reads).To(Equal(1))
 		Expect(w.settledWith(run)).To(HaveLen(1))
-		Expect(w.settledWith(run)[0].err).To(MatchError(errAhead))
-		Expect(retryDelay(w.settledWith(run)[0].err)).To(And(BeNumerically(">=", 800*time.Millisecond), BeNumerically("<=", 1200*time.Millisecond)))
+		Expect(w.settledWith(run)[0].err).To(MatchError(results.ErrAhead))
+		Expect(results.AsksFor(w.settledWith(run)[0].err)).To(And(BeNumerically(">=", 800*time.Millisecond), BeNumerically("<=", 1200*time.Millisecond)))
 	}, NodeTimeout(2*patience))
 
 	It("answers with conflicts in a row: no effect of any of those passes", func(ctx SpecContext) {

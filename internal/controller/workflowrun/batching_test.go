@@ -17,7 +17,7 @@ import (
 //   - observe.go input that passes one letter at a time: a hundred writes.
 //   - observe.go ripe that returns everything at once: Started gets a write of its own.
 //   - memory.go nextWrite that returns the zero time: writes follow each other without a pause.
-//   - advance.go tooEarly that does not ask lastOfMany: the last few wait like the many.
+//   - reconciler.go tooEarly that does not ask lastOfMany: the last few wait like the many.
 var _ = Describe("batching", func() {
 	const started = `{"status":"Started"}`
 

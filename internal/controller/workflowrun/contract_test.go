@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/clock"
 
@@ -25,6 +26,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/bus/keys"
 	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
 	busresults "github.com/syncopate-dev/syncopate/internal/bus/results"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/leases"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr/redistest"
@@ -72,55 +74,13 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-// mutation: a budget for every class, or > for >=, makes this fail.
-func TestGiveBack(t *testing.T) {
-	for name, c := range map[string]struct {
-		class    string
-		failures int
-		dead     bool
-	}{
-		"a failure within the budget":             {bus.ClassPublishFailed, 1, false},
-		"the failure that uses the budget up":     {bus.ClassPublishFailed, 2, true},
-		"beyond it, its dead letter did not work": {bus.ClassPublishFailed, 9, true},
-		"an attempt that nobody knows":            {bus.ClassAhead, 2, true},
-		"a busy lock never counts":                {bus.ClassLockBusy, 99, false},
-		"nor does Redis":                          {bus.ClassStoreUnavailable, 99, false},
-		"nor a full inbox":                        {bus.ClassInboxFull, 99, false},
-		"nor a shutdown":                          {bus.ClassShutdown, 99, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			p := &pass{Reconciler: &Reconciler{}, policy: policy.Effective{Delivery: policy.Delivery{MaxDeliveries: 3}}}
-			s := p.giveBack(&results.Pending{Failures: c.failures}, time.Second, c.class, errTest)
-			dead, ok := errors.AsType[*busresults.PermanentError](s.As)
-			if ok != c.dead || (ok && dead.Reason != "DeliveriesExhausted") || !errors.Is(s.As, errTest) {
-				t.Errorf("settled as %v", s.As)
-			}
-			if a, ok := errors.AsType[*results.RetryError](s.As); !c.dead && (!ok || a.After != time.Second || a.Class != c.class) {
-				t.Errorf("settled as %v", s.As)
-			}
-		})
-	}
-}
-
-// mutation: no limit, a limit before the jitter, or a shift without a bound makes this fail.
-func TestFailureWaitGrowsUpToThePolicysLimit(t *testing.T) {
-	for failures, want := range map[int]time.Duration{0: time.Second, 1: 2 * time.Second, 3: 8 * time.Second, 5: 30 * time.Second, 9999: 30 * time.Second} {
-		for r, percent := range map[float64]time.Duration{0: 80, 0.5: 100, 1: 120} {
-			p := &pass{Reconciler: &Reconciler{spread: func() float64 { return r }}, policy: policy.Defaults()}
-			if got, want := p.failureWait(failures), min(want*percent/100, 30*time.Second); got != want {
-				t.Errorf("after %d failures, at %v of the jitter: %s, want %s", failures, r, got, want)
-			}
-		}
-	}
-}
-
 // The contract across the packages: an error that the lock manager or this package made, through a chain of %w, to the bus, a
 // real server, and back not before its time.
 //
 // mutation: %v in the chain (the default of 2 s comes, and class unknown), or again without RetryDelay, makes this fail.
 func TestADelayArrivesAsTheLockManagerOrTheControllerAskedForIt(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	b, js := startConsumer(t, registry)
+	consumer, js := startConsumer(t, registry)
 	locks := busyLocks(t)
 	asked := map[protocol.JobID]time.Duration{}
 	errs := map[protocol.JobID]error{}
@@ -131,10 +91,13 @@ func TestADelayArrivesAsTheLockManagerOrTheControllerAskedForIt(t *testing.T) {
 		if !errors.As(busy, new(*lockmgr.BusyError)) {
 			t.Fatalf("the lock is not busy: %v", busy)
 		}
-		p := &pass{Reconciler: &Reconciler{rand: func() float64 { return 0.5 }}, policy: policy.Effective{RunLock: lock}}
+		under := policy.Effective{RunLock: lock}
+		batch := (&results.Batches{Inbox: results.NewInbox(1, 1), Clock: clock.RealClock{}}).Of(&v1alpha1.WorkflowRun{}, 0)
+		batch.Under(under)
+		session := leases.New(leases.Options{Rand: func() float64 { return 0.5 }}).Session(&leases.State{}, types.NamespacedName{}, "run", under)
 		for k, err := range []error{
 			fmt.Errorf("take the lock: %w", errors.Join(errTest, busy)),
-			fmt.Errorf("apply: %w", p.giveBack(&results.Pending{}, p.retryWait(bus.ClassLockBusy), bus.ClassLockBusy, errTest).As),
+			fmt.Errorf("apply: %w", batch.GiveBack(&results.Pending{}, session.Wait(bus.ClassLockBusy), bus.ClassLockBusy, errTest).As),
 		} {
 			id := protocol.JobID{RunUID: fmt.Sprintf("run-%d-%d", i, k), Step: "s", Item: protocol.NoItem, Attempt: 1}
 			asked[id], errs[id] = d, err
@@ -149,7 +112,7 @@ func TestADelayArrivesAsTheLockManagerOrTheControllerAskedForIt(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for id, gap := range gaps(t, b, errs) {
+	for id, gap := range gaps(t, consumer, errs) {
 		if gap < asked[id] {
 			t.Errorf("%s: asked for %s, came after %s (%v)", id, asked[id], gap, errs[id])
 		}

@@ -112,7 +112,7 @@ var _ = Describe("a crash", func() {
 			w.dropLock(ctx, run)
 			second := w.newReplica(ctx, "second")
 			Expect(second.drive(ctx, run, finished).Status.Phase).To(Equal(v1alpha1.RunCancelled))
-			Expect(second.gc.Round(ctx)).To(Succeed())
+			Expect(second.GC.Round(ctx)).To(Succeed())
 			Expect(w.jobsQueued(ctx)).To(BeZero())
 		}, NodeTimeout(2*patience))
 	}

@@ -37,7 +37,7 @@ func (w *world) redrive(ctx context.Context) {
 }
 
 // Mutations that make specs below fail:
-//   - refusal.go hold that holds nothing back: 2 jobs, not 1, are stored after a change of leader.
+//   - refused.go hold that holds nothing back: 2 jobs, not 1, are stored after a change of leader.
 //   - memory.go unpublished with InFlight: the same.
 var _ = Describe("an attempt whose answer became a dead letter", func() {
 	var (

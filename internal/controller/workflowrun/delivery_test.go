@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -65,9 +66,9 @@ func (w *world) deadLetters(ctx context.Context) []*jetstream.RawStreamMsg {
 }
 
 // Mutations that make specs below fail:
-//   - refusal.go giveBack without the budget, or with > for >=: too many tries.
-//   - refusal.go unwritten that does not halve: the neighbour fails as often, and is put aside too.
-//   - refusal.go bury that does not look at Told: the result is put aside while Redis is away, before status says so.
+//   - refused.go giveBack without the budget, or with > for >=: too many tries.
+//   - refused.go unwritten that does not halve: the neighbour fails as often, and is put aside too.
+//   - refused.go bury that does not look at Told: the result is put aside while Redis is away, before status says so.
 //   - busresults.CountsAsFailure true for lock_busy: contention makes dead letters.
 //   - observe.go input without MaxRetryAfter; act.go record without Granted.
 //   - observe.go observe that ignores atOnce: the write with the refused result is tried for ever.
@@ -169,7 +170,7 @@ var _ = Describe("a result that the API server refuses", func() {
 			return nil
 		}
 		r.drive(ctx, run, func(now *v1alpha1.WorkflowRun) bool {
-			return reason(now, v1alpha1.ConditionDeadLettered) == v1alpha1.ReasonDeliveriesExhausted && len(r.inbox.Waiting(run.UID)) == 0
+			return reason(now, v1alpha1.ConditionDeadLettered) == v1alpha1.ReasonDeliveriesExhausted && len(r.Batches.Inbox.Waiting(run.UID)) == 0
 		})
 		written := w.get(ctx, run).ResourceVersion
 		for range 5 {
@@ -190,8 +191,7 @@ var _ = Describe("a result that the API server refuses", func() {
 		w.takeAll(ctx, 1)[0].succeed(ctx)
 		until(ctx, "it is given up", func() bool {
 			r.turn(ctx, run)
-			_, doomed := apart(r.inbox.Waiting(run.UID))
-			return len(doomed) == 1
+			return slices.ContainsFunc(r.Batches.Inbox.Waiting(run.UID), func(p *results.Pending) bool { return p.Exhausted != nil })
 		})
 		r.hook = func(_ context.Context, at string) error {
 			if at == "acquire/before" {
@@ -257,9 +257,9 @@ var _ = Describe("a result that the API server refuses", func() {
 		w.clock.Step(time.Second)
 		writes := func(outcome string) float64 { return r.counter("syncopate_status_writes_total", "outcome", outcome) }
 		before := writes("accepted")
-		for len(r.inbox.Waiting(run.UID)) > 0 {
+		for len(r.Batches.Inbox.Waiting(run.UID)) > 0 {
 			wait := r.mustPass(ctx, run).RequeueAfter
-			if len(r.inbox.Waiting(run.UID)) > 0 {
+			if len(r.Batches.Inbox.Waiting(run.UID)) > 0 {
 				Expect(wait).To(BeNumerically("<=", time.Second), "the others are not left waiting for some wake-up")
 			}
 			w.clock.Step(wait)

@@ -17,14 +17,14 @@ import (
 func TestALargeRunIsWrittenFromADesk(t *testing.T) {
 	clk := clocktesting.NewFakeClock(epoch)
 	turns := shares.NewTurns(2, shares.KindMetrics{}, func(types.NamespacedName) {})
-	r := &Reconciler{clock: clk, turns: turns, desks: shares.NewDesks(1, turns, clk, shares.KindMetrics{}), writes: shares.New(1, false, shares.KindMetrics{})}
-	if !r.desks.For("a").SitDown(t.Context()) {
+	r := &Reconciler{Clock: clk, Turns: turns, Desks: shares.NewDesks(1, turns, clk, shares.KindMetrics{}), Writes: shares.New(1, false, shares.KindMetrics{})}
+	if !r.Desks.For("a").SitDown(t.Context()) {
 		t.Fatal("there is no desk")
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errTest)
 	for bytes, want := range map[int]bool{1 << 10: false, 1 << 20: true} {
-		p := &pass{Reconciler: r, desk: r.desks.For("b"), run: aRun("1"), mem: &memory{lastWriteBytes: bytes}}
+		p := &pass{r: r, desk: r.Desks.For("b"), run: aRun("1"), mem: &memory{lastWriteBytes: bytes}}
 		done, err := p.mayWrite(ctx, aRun("1"))
 		if err == nil {
 			done()

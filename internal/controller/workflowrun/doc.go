@@ -15,7 +15,7 @@
 //
 // No acknowledged result is lost (G1): a result is settled only in act, so only after it is in status, or when the core calls
 // it a duplicate or stale; both verdicts rest on facts that never change back, so a stale cache cannot make them wrong. The one
-// that could, "no such run", is decided on a live list (see strays).
+// that could, "no such run", is decided on a live list (results.Orphans).
 //
 // No attempt is dispatched twice: an attempt that is in status and not known to this process as published is recovered, that
 // is looked up in JOBS and RESULTS before it is published. This holds after a crash at any point between persist and act. The one
@@ -27,76 +27,39 @@
 //
 // Progress after NATS lost data (G5): an attempt is known as published until the next loss that the bus notices. A pass takes the number
 // of losses when it begins and keeps it with what it publishes, so a job that the stream before took, while the loss was noticed, is
-// looked up as well. All runs that have not ended are woken (watchLosses). A plain reconnect changes nothing.
+// looked up as well. All runs that have not ended are woken (WatchNATS). A plain reconnect changes nothing.
 //
 // Batching: results that arrive while a write is under way wait in the inbox; the next pass applies all
 // of them in one write, which begins when package pacing says so. Passes, status writes and desks are
 // shared by namespaces: package shares. Status writes that let a run in wait for no place.
 //
-// # The inbox
-//
-// Results wait in memory within a bound of places and one of bytes. A run and a namespace have a share of what is free, so nobody's
-// flood keeps another's results out. What finds no room goes back to NATS, each with a wait that grows with what its namespace has
-// waiting there. Results of runs that the cache does not know wait in an inbox of their own, where runs have shares.
-//
 // # Data flow
 //
-//	informer ---------> workqueue <---- intake <--- bus.Consume
-//	                     |    ^           |
-//	                     v    | Wake      v
-//	                   Reconciler <---- inbox        strays: results of runs which the cache does not know (yet)
-//	                    |  |   |                     janitor: jobs of runs that are finished or gone
-//	     memory (own writes, published attempts)     keeper: leases between passes
+// The parts do not see each other and do not see the Reconciler; cmd/manager joins them. Results come
+// from the left, and one pass of the Reconciler goes down:
 //
-// # The lock
+//	bus -> results.Consumer -> results.Router -> results.Inbox, and wake the run
+//	informer -> results.Index, children.Wake -> workqueue
+//	workqueue -> Reconcile
+//	               observe   observe.go      children, results.Batch, leases.Session
+//	               decide    decide.go       lifecycle.Decide; asks slots, results.Questions, outputs
+//	               (lock)    reconciler.go   leases.Session.Take
+//	               persist   persist.go      dispatch.Session.Fence, one PUT; refused.go where it is refused
+//	               act       act.go          slots, dispatch, children, results.Batch.Settle, gc.Withdraw, outputs
 //
-//	scope Activation  a pass takes the lock when it has something to write or to recover, and releases it, to linger
-//	scope Run         the pass that admits the run keeps its lease, in the keeper, and so do all later ones; a run that lost it, or
-//	                  that another process left, takes it anew though there may be nothing to write
+//	pacing    when the next write may begin          shares    places for passes, writes and desks
+//	results   from the bus to the inbox, and back    slots     the quota of the run's tenant
+//	leases    the run lock                           outputs   the object store
+//	dispatch  jobs to NATS                           children  child runs
+//	gc        what runs left behind
 //
-// A pass works under the kept lease without asking Redis, and no breaker stops it, unless the lease was lost, the status shows a
-// writer after it, or it is healthy and the policy says something else now: then it is given back, and the next take is under the
-// policy as it is. A lease is either in the keeper or in the hands of one pass. It ends with the run, its deletion, or the
-// operator; an unseen deletion is noticed when another run has the name.
-//
-// The lock manager wakes the run when the lease fares otherwise or is lost, so conditions change within a pass of the fact. A loss is
-// remembered until status tells it. A write that is refused because another wrote ends the lease, and the next take has the floor of
-// a live read; a write that is refused because the spec was edited does not. That is also what ends a lease that goes on without
-// its lock (onFailure Continue): two may work then, but only one of them can write, and what has to be recovered without the lock
-// is claimed by a write first.
-//
-// # Busy locks
-//
-// A pass that finds the lock busy ends; its run comes again (withoutLock). What it learns of the holder is remembered (memory.busy). Once the
-// wait is longer than the policy's budget, and the holder showed no life, one write without the lock says whose lock it is and when it ends
-// (lifecycle.Lock.Overdue; ADR 32). A process that keeps the lease is woken by that write (saidBusy), and takes it back with its next one.
-//
-// # Admission
-//
-// A run that is not admitted asks its tenant's gate in each pass that could admit it, after it was read (askGate); its idempotency key
-// likewise. What a pass has asked for is remembered (memory.stay) until it is given up: when the run ended, was deleted, was suspended
-// before its admission, or is governed by another policy. Who is next is woken by the gates; nobody polls. What a dead process had
-// taken is given up by its successor, from status, or by the janitor of the gates.
-//
-// A gate of strategy Lock makes its callers wait for the lock of the tenant. That wait is in a goroutine of its own (gateAsks): the pass
-// ends, and the run is woken when the answer is there. Each lock has a share of the places for such questions.
-//
-// # Child runs
-//
-// A child that status names without a uid is created under the lock, after the write, by this process or whoever finds it so
-// (createChildren); what became of that is remembered (memory.births), and told by the next write. AlreadyExists is looked into: the run of
-// that name is the child only if it is owned by the parent and has the spec that a dry run says the child would have. The API server
-// refuses for good (Invalid, BadRequest): the step fails. Anything else is tried again, after birthDelay.
-//
-// Parent and children are read from the cache where that has the right uid, else live: that a run is gone is only known from a
-// live read. The informer's events wake relatives of a run (wakeRelatives): the parent when a child is new, ends or is gone; a child when
-// its step changed; all who claim a run as their parent when it is suspended, shut down, changes its phase, or is gone. A watch has the events of all
-// runs in order, so a child that is known was named by a version of its parent that is known.
+// A pass decides up to twice per attempt to write, because the lock is taken only if there is something to
+// write: first under a tentative lock (leases.Session.Tentative), then under the lease that it took.
 //
 // # Answers before time-outs
 //
 // Where a decision lacks answers because a time-out is due, the pass asks the stream for all results of
-// the run (ask), before it takes the lock. What it finds is a letter without a delivery: it is applied,
+// the run (results.Questions), before it takes the lock. What it finds is a pending result without a delivery: it is applied,
 // and its delivery, which comes as well, is a duplicate. It reads so many at a time, and goes on where
 // it ended once what it found is in status. While the stream cannot be asked the next question waits as
 // long as the bus asks for; a minute after the first that failed the core does without. What is found

@@ -26,10 +26,10 @@ func TestEventsAreLeftOutWhileTooManyWait(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			fake := events.NewFakeRecorder(1)
-			b := &boundedEvents{fake, func() int { return c.waiting }, prometheus.NewCounter(prometheus.CounterOpts{Name: "dropped_total", Help: "Left out."})}
+			b := &BoundedEvents{fake, func() int { return c.waiting }, prometheus.NewCounter(prometheus.CounterOpts{Name: "dropped_total", Help: "Left out."})}
 			b.Eventf(&v1alpha1.WorkflowRun{}, nil, c.kind, "StepSucceeded", "Advance", "%s", "note")
-			if got := len(fake.Events) == 1; got != c.written || testutil.ToFloat64(b.dropped) == 1 == c.written {
-				t.Errorf("written %v, %v left out", got, testutil.ToFloat64(b.dropped))
+			if got := len(fake.Events) == 1; got != c.written || testutil.ToFloat64(b.Dropped) == 1 == c.written {
+				t.Errorf("written %v, %v left out", got, testutil.ToFloat64(b.Dropped))
 			}
 		})
 	}

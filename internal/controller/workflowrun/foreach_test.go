@@ -44,7 +44,7 @@ func long(t *task) string {
 // Mutations that make specs below fail:
 //   - act.go renderedJobs that gives nothing: items hang after a crash between persist and publish.
 //   - outputs.go outputsOf without OutputRefs: objects stay when the list is put together.
-//   - advance.go wouldWrite that is always false: more objects are stored than writes are made.
+//   - reconciler.go wouldWrite that is always false: more objects are stored than writes are made.
 var _ = Describe("a step for each item", func() {
 	type point struct {
 		place string
@@ -153,7 +153,7 @@ var _ = Describe("a step for each item", func() {
 				if want == "" {
 					last := w.get(ctx, run)
 					Expect(w.client.Delete(ctx, run)).To(Succeed())
-					r.index.Remove(last)
+					r.Index.Remove(last)
 					r.turn(ctx, run)
 				} else {
 					w.patch(ctx, run, verb)
@@ -172,7 +172,7 @@ var _ = Describe("a step for each item", func() {
 					Expect(r.finish(ctx, run).Status.Phase).To(Equal(want))
 					r.drained(ctx, run)
 				}
-				Expect(r.gc.Round(ctx)).To(Succeed())
+				Expect(r.GC.Round(ctx)).To(Succeed())
 				Expect(w.jobsQueued(ctx)).To(BeZero())
 				until(ctx, "the lock is free", func() bool { w.clock.Step(time.Second); return !w.locked(ctx, run) })
 			}, NodeTimeout(2*patience))
@@ -224,7 +224,7 @@ var _ = Describe("a step for each item", func() {
 		w.dropLock(ctx, run)
 		second := w.newReplica(ctx, "second")
 		Expect(second.drive(ctx, run, finished).Status.Phase).To(Equal(v1alpha1.RunFailed))
-		Expect(second.gc.Round(ctx)).To(Succeed())
+		Expect(second.GC.Round(ctx)).To(Succeed())
 		Expect(w.jobsQueued(ctx)).To(BeZero())
 	}, NodeTimeout(2*patience))
 
@@ -264,7 +264,7 @@ func statusBytes(run *v1alpha1.WorkflowRun) int {
 
 // mutations: lists of other runs kept beyond the bound, or bytes not given back, make this fail.
 func TestListsAreForgottenWhenThereAreTooMany(t *testing.T) {
-	l := newLists()
+	l := &lists{}
 	for i := range 20 {
 		l.keep(types.UID(fmt.Sprint(i)), map[string][]any{"all": {strings.Repeat("x", 10<<20)}})
 		if l.bytes > maxListBytes {

@@ -48,10 +48,10 @@ func (w *woken) take(run *v1alpha1.WorkflowRun) bool {
 func (r *replica) gated(ctx context.Context) *woken {
 	w := &woken{keys: map[types.NamespacedName]bool{}}
 	k := quota.New(quota.Options{
-		Gate: store.New(r.redis, store.Options{Clock: r.clock}), Client: r.client, Live: r.live, Wake: w.add, Clock: r.clock, Log: GinkgoLogr,
+		Gate: store.New(r.redis, store.Options{Clock: r.Clock}), Client: r.Client, Live: r.Live, Wake: w.add, Clock: r.Clock, Log: GinkgoLogr,
 	})
-	asks := slots.NewAsks(k, r.clock, shares.KindMetrics{}, func(key types.NamespacedName, _ bool) { w.add(key) })
-	r.slots = &slots.Slots{Quota: asks, Keys: k, Asks: asks}
+	asks := slots.NewAsks(k, r.Clock, shares.KindMetrics{}, func(key types.NamespacedName, _ bool) { w.add(key) })
+	r.Slots = &slots.Slots{Quota: asks, Keys: k, Asks: asks}
 	asking, end := context.WithCancel(context.WithoutCancel(ctx))
 	var ended sync.WaitGroup
 	ended.Go(func() { _ = asks.Start(asking) })
@@ -245,13 +245,13 @@ var _ = Describe("the gate of a tenant", func() {
 		w.limit(ctx, 1)
 		r := w.newReplica(ctx, "r")
 		r.gated(ctx)
-		open := r.slots.Quota
-		r.slots.Quota = failingQuota{open, &store.UnavailableError{}}
+		open := r.Slots.Quota
+		r.Slots.Quota = failingQuota{open, &store.UnavailableError{}}
 		run := w.create(ctx, []v1alpha1.Step{step("a")})
 		waiting := r.drive(ctx, run, withReason(v1alpha1.ReasonAdmissionUnavailable))
 		Expect(waiting.Status.Phase).To(Equal(v1alpha1.RunQueued))
 		Expect(r.mustPass(ctx, run).RequeueAfter).To(And(BeNumerically(">", 0), BeNumerically("<=", 5*time.Second)), "it looks again by itself")
-		r.slots.Quota = open
+		r.Slots.Quota = open
 		r.finish(ctx, run)
 	}, NodeTimeout(2*patience))
 })
@@ -265,14 +265,14 @@ var _ = Describe("a slot that cannot be given up", func() {
 		r.gated(ctx)
 		run, next := w.create(ctx, []v1alpha1.Step{step("a")}), w.create(ctx, []v1alpha1.Step{step("a")})
 		r.inFlight(ctx, run, 1)
-		open := r.slots.Quota
-		r.slots.Quota = stuckQuota{open, &results.RetryError{After: 3 * time.Second, Cause: errors.New("Redis is away")}}
+		open := r.Slots.Quota
+		r.Slots.Quota = stuckQuota{open, &results.RetryError{After: 3 * time.Second, Cause: errors.New("Redis is away")}}
 		r.finish(ctx, run)
 		Expect(r.mustPass(ctx, run).RequeueAfter).To(Equal(3 * time.Second))
 		r.drive(ctx, next, func(now *v1alpha1.WorkflowRun) bool {
 			return !now.Unwritten() && now.Status.Phase == v1alpha1.RunQueued
 		})
-		r.slots.Quota = open
+		r.Slots.Quota = open
 		r.mustPass(ctx, run)
 		r.finish(ctx, next)
 	}, NodeTimeout(2*patience))

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/leases"
 )
 
 // history records each accepted write of each run, as a watch tells it: whoever wrote, by whatever way.
@@ -102,8 +103,8 @@ func checkHistory(versions []*v1alpha1.WorkflowRun) []string {
 		}
 		was := versions[i-1]
 		at := fmt.Sprintf("run %s, write %d: ", next.Name, i)
-		oldFence, oldLease := fenceOf(was)
-		fence, lease := fenceOf(next)
+		oldFence, oldLease := leases.FenceOf(was)
+		fence, lease := leases.FenceOf(next)
 		if fence < oldFence || (fence == oldFence && lease != oldLease) {
 			wrong = append(wrong, at+fmt.Sprintf("fence %d of %q after %d of %q", fence, lease, oldFence, oldLease))
 		}

@@ -188,7 +188,7 @@ var _ = Describe("a wish of the user", func() {
 				if v.patch == "" {
 					last := w.get(ctx, run)
 					Expect(w.client.Delete(ctx, run)).To(Succeed())
-					r.index.Remove(last)
+					r.Index.Remove(last)
 					r.turn(ctx, run)
 				} else {
 					w.patch(ctx, run, v.patch)
@@ -217,7 +217,7 @@ var _ = Describe("a wish of the user", func() {
 					Expect(end.Status.Phase).To(Equal(want))
 					r.drained(ctx, run)
 				}
-				Expect(r.gc.Round(ctx)).To(Succeed())
+				Expect(r.GC.Round(ctx)).To(Succeed())
 				Expect(w.jobsQueued(ctx)).To(BeZero())
 				until(ctx, "the lock is free", func() bool { w.clock.Step(time.Second); return !w.locked(ctx, run) })
 			}, NodeTimeout(2*patience))
@@ -255,7 +255,7 @@ var _ = Describe("workers", func() {
 		w := newWorld(ctx)
 		r := w.newReplica(ctx, "r")
 		known := &knownWorkers{state: map[string]liveness.State{topic: {Kind: liveness.NobodyPulls, Since: w.clock.Now()}}}
-		r.crews = known
+		r.Liveness = known
 		run := w.create(ctx, twoSteps())
 		for stepOf(w.get(ctx, run), "a").Phase != v1alpha1.StepDispatched {
 			Expect(stepOf(w.get(ctx, run), "a").Phase).To(BeEmpty())

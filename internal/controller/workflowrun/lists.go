@@ -24,8 +24,6 @@ type remembered struct {
 	bytes   int
 }
 
-func newLists() *lists { return &lists{byRun: map[types.UID]remembered{}} }
-
 func (l *lists) of(uid types.UID) map[string][]any {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -57,6 +55,9 @@ func (l *lists) keep(uid types.UID, bySteps map[string][]any) {
 		delete(l.byRun, other)
 	}
 	if now.bytes <= maxListBytes {
+		if l.byRun == nil {
+			l.byRun = map[types.UID]remembered{}
+		}
 		l.byRun[uid] = now
 		l.bytes += now.bytes
 	}

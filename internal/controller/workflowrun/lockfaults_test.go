@@ -2,56 +2,16 @@ package workflowrun
 
 import (
 	"errors"
-	"testing"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/leases"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr/redistest"
 )
-
-// mutation: open that lets everybody through after the pause makes this fail.
-func TestOnePassFindsOutWhetherTheStoreIsBack(t *testing.T) {
-	clk := clocktesting.NewFakeClock(time.Unix(0, 0))
-	b := &breaker{clock: clk}
-	b.trip(errTest)
-	for range 3 {
-		clk.Step(breakerPause)
-		through := 0
-		for range 16 {
-			if b.open() == nil {
-				through++
-			}
-		}
-		if through != 1 {
-			t.Errorf("%d of 16 passes ask the store at the same time; want 1", through)
-		}
-	}
-}
-
-// mutation: pause that does not grow, and one that is not bounded, each make this fail.
-func TestTheLongerTheStoreIsDownTheLongerRunsWait(t *testing.T) {
-	clk := clocktesting.NewFakeClock(time.Unix(0, 0))
-	b := &breaker{clock: clk}
-	b.trip(errTest)
-	for _, step := range []struct{ after, want time.Duration }{
-		{0, time.Second}, {8 * time.Second, time.Second}, {8 * time.Second, 2 * time.Second}, {time.Hour, 5 * time.Second},
-	} {
-		clk.Step(step.after)
-		b.trip(errTest)
-		if got := b.pause(); got != step.want {
-			t.Errorf("after %s more the pause is %s; want %s", step.after, got, step.want)
-		}
-	}
-	b.reset()
-	if got := b.pause(); got != time.Second {
-		t.Errorf("after the outage the pause is %s", got)
-	}
-}
 
 var _ = Describe("the lock of one run", func() {
 	// mutation: a breaker that trips on every error makes this fail.
@@ -81,10 +41,10 @@ var _ = Describe("the lock of one run", func() {
 		r.mustPass(ctx, run) // waits in line from now on
 		redis.Pause()
 		defer redis.Resume()
-		r.breaker.trip(errors.New("hangs"))
-		w.clock.Step(breakerPause)
+		r.Leases.Breaker.Trip(errors.New("hangs"))
+		w.clock.Step(leases.BreakerPause)
 		r.mustPass(ctx, run)
-		Expect(r.breaker.cause).To(HaveOccurred(), "nobody asked Redis")
+		Expect(r.Leases.Breaker.Open()).To(HaveOccurred(), "nobody asked Redis")
 	}, NodeTimeout(2*patience))
 
 	// mutation: advance without its deferred function makes this fail.
@@ -113,10 +73,7 @@ var _ = Describe("the lock of one run", func() {
 		w.dropLock(ctx, run)
 		b.mustPass(ctx, run)
 		until(ctx, "a lost it", func() bool {
-			l := a.keeper.take(run.UID)
-			lost := l.Err() != nil
-			a.keeper.keep(ctx, run.UID, l)
-			return lost
+			return a.Leases.Cache.Of(run.UID).Err() != nil
 		})
 		for range 5 {
 			a.mustPass(ctx, run)

@@ -31,7 +31,7 @@ func reason(run *v1alpha1.WorkflowRun, kind string) string {
 //   - lock.go withoutLock that returns before Decide: cancel, deadlines and the condition never come.
 //   - lock.go handBack that settles with nil: G1 violations.
 //   - lock.go handBack never: results wait in memory for ever.
-//   - lock.go breaker that is never open: each pass waits for the time-out of a hung Redis.
+//   - leases: breaker.go Breaker that is never open: each pass waits for the time-out of a hung Redis.
 //   - act.go recoverJobs without the lock: a job is stored although Redis is down.
 var _ = Describe("while Redis cannot be used", func() {
 	for name, harm := range map[string]struct{ begin, end func(*redistest.Server) }{
@@ -201,7 +201,7 @@ var _ = Describe("while somebody else has the lock", func() {
 		tasks[1].succeed(ctx)
 		r.pumpAll(ctx, 1)
 		r.mustPass(ctx, run)
-		Expect(r.inbox.Waiting(run.UID)).NotTo(BeEmpty(), "an old grudge is no reason to hand it back at once")
+		Expect(r.Batches.Inbox.Waiting(run.UID)).NotTo(BeEmpty(), "an old grudge is no reason to hand it back at once")
 		w.dropLock(ctx, run)
 		r.finish(ctx, run)
 	}, NodeTimeout(2*patience))

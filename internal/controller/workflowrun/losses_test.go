@@ -16,7 +16,7 @@ import (
 
 // Mutations that make specs below fail:
 //   - memory.go unpublished that does not compare losses: the runs wait for their time-outs.
-//   - act.go eachJob that records the losses of now, not of when the pass began: the job that the old stream took is never looked for.
+//   - dispatch.go each that records the losses of now, not of when the pass began: the job that the old stream took is never looked for.
 //   - act.go dispatch for recoverJobs: the jobs that are still there are stored twice.
 //   - losses.go watchLosses that wakes nobody, or notEnded that trusts the cache with "Pending".
 var _ = Describe("when NATS loses its data while the operator runs", func() {
@@ -146,18 +146,15 @@ var _ = Describe("when NATS loses its data while the operator runs", func() {
 
 	It("all runs that have not ended are woken", func(ctx SpecContext) {
 		over, fresh, waiting := w.create(ctx, []v1alpha1.Step{step("a")}), w.create(ctx, diamond()), w.create(ctx, diamond())
-		r.index.See(r.finish(ctx, over))
-		r.index.See(fresh) // the cache does not know yet what was dispatched for it
+		r.Index.See(r.finish(ctx, over))
+		r.Index.See(fresh) // the cache does not know yet what was dispatched for it
 		r.inFlight(ctx, fresh, 2)
-		r.index.See(r.inFlight(ctx, waiting, 2))
-		r.index.See(fresh)
+		r.Index.See(r.inFlight(ctx, waiting, 2))
+		r.Index.See(fresh)
 		q := newQueue()
-		r.queue.Store(&q)
+		r.Waker.queue.Store(&q)
 		news := make(chan struct{}, 1)
-		running(ctx, func(ctx context.Context) error {
-			r.watchNATS(ctx, news, nil)
-			return nil
-		})
+		running(ctx, r.WatchNATS(news, nil).Start)
 		news <- struct{}{}
 		woken := map[types.NamespacedName]bool{}
 		until(ctx, "two runs are woken", func() bool {

@@ -1,19 +1,21 @@
 package workflowrun
 
 import (
-	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/children"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/dispatch"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/leases"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/slots"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
-	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
 // memory is what this process knows of one run beyond what the API server stores. Losing it (a crash) costs look-ups, never
@@ -22,43 +24,22 @@ type memory struct {
 	uid types.UID
 	// last is the run as this process last wrote it or read it live; the cache may lag behind it.
 	last *v1alpha1.WorkflowRun
-	// published are the attempts in flight which this process knew to be with NATS, with how often NATS had lost data before that was
-	// found out: after another loss nobody knows it any more. Pruned to those in status.
-	published map[protocol.JobID]uint64
-	// untold are attempts whose publish failed, so that their event waits until it is made up for. Pruned like published.
-	untold map[protocol.JobID]bool
-	// writer is the lease under which this process last wrote the run. While status shows it nobody else has written since. "": none.
-	writer string
-	// floor is the highest fence of others that NATS has told of; a lease at or below it could dispatch nothing.
-	floor int64
-	// unfencedSince is when the first write as a new holder was first put off because NATS could not be told; zero: it was not.
-	unfencedSince time.Time
+	// What the parts remember of the run.
+	lock     leases.State
+	jobs     dispatch.State
+	slot     slots.State
+	children children.State
+	asking   results.AskState
 	// withdrawals are jobs still to be taken back from NATS; entries go when that was done.
 	withdrawals []lifecycle.Withdrawal
-	// doubt is a write of which nobody knows whether it took effect; nil: none.
+	// doubt is a write of which it is not known whether it took effect; nil: none.
 	doubt *doubt
 	// lastWrite paces writes.
 	lastWrite pacing.LastWrite
 	// lastWriteBytes is the size of the object in the last write that was wanted.
 	lastWriteBytes int
-	// lostLease is the reason why this process lost its last lease of the run, until status tells it.
-	lostLease string
-	// busy is about the lock that the run waits for.
-	busy busyWait
-	// busyRetries is how often it was tried again since it was first found busy.
-	busyRetries int
-	// leaselessSince is up to when metrics know how long the run has wanted a lease again after it lost one; zero: it has one, or wants none.
-	leaselessSince time.Time
-	// inHand is set once this process has looked after the run: it does what is due, and no lock keeps it from it.
-	inHand bool
-	// slot is what this process has got of the run's quota.
-	slot slots.State
-	// children is what became of the creation of child runs.
-	children children.State
 	// outputs is what was found out about outputs in the object store for the results that wait, without their bytes.
 	outputs lifecycle.Payloads
-	// asking is about results that were not delivered, or given back, while a time-out is due.
-	asking asking
 	// atOnce bounds the results in one write after one with several was refused; 0: no bound. It is halved until a result is
 	// refused alone (blamed), and ends with the next write that is taken after that.
 	atOnce int
@@ -67,6 +48,19 @@ type memory struct {
 	toldNewer int32
 	// full is set while the API server has no room for the run's status.
 	full *full
+}
+
+// newest picks the cache's copy or this process's own, and drops the own one when the cache has caught up.
+func (m *memory) newest(cached *v1alpha1.WorkflowRun) *v1alpha1.WorkflowRun {
+	if m.last == nil {
+		return cached
+	}
+	order, err := resourceversion.CompareResourceVersion(cached.ResourceVersion, m.last.ResourceVersion)
+	if err == nil && order < 0 {
+		return m.last
+	}
+	m.last = nil
+	return cached
 }
 
 // doubt is what is owed if a write took effect whose answer was lost.
@@ -98,32 +92,30 @@ func (m *memory) resolve(run *v1alpha1.WorkflowRun) {
 	m.doubt = nil
 }
 
-// unpublished lists the attempts which are in status and not known to be with NATS, which has lost data so many times. Those whose
-// answer is a dead letter have nothing there to look for.
-func (m *memory) unpublished(run *v1alpha1.WorkflowRun, losses uint64) []protocol.JobID {
-	var ids []protocol.JobID
-	for _, id := range lifecycle.Unanswered(run) {
-		if at, ok := m.published[id]; !ok || at != losses {
-			ids = append(ids, id)
-		}
-	}
-	return ids
+// full is what this process knows of a run whose object has no room for its status.
+type full struct {
+	on    string         // resourceVersion of the object: another may have room
+	form  lifecycle.Form // of an end, which is to be tried next
+	tries int            // of the bare form, that were refused
+	until time.Time      // nothing is written before; zero: at once
 }
 
-// prune forgets published attempts that are no longer in flight.
-func (m *memory) prune(run *v1alpha1.WorkflowRun) {
-	inFlight := lifecycle.InFlight(run)
-	maps.DeleteFunc(m.untold, func(id protocol.JobID, _ bool) bool { return !slices.Contains(inFlight, id) })
-	if len(m.published) <= len(inFlight) {
-		return
+// forms name the forms of a status in metrics.
+var forms = map[lifecycle.Form]string{lifecycle.FormFull: "full", lifecycle.FormShort: "short", lifecycle.FormBare: "bare"}
+
+// form is how much of an end a run has room for, as far as is known.
+func (m *memory) form() lifecycle.Form {
+	if m.full == nil {
+		return lifecycle.FormFull
 	}
-	kept := make(map[protocol.JobID]uint64, len(inFlight))
-	for _, id := range inFlight {
-		if at, ok := m.published[id]; ok {
-			kept[id] = at
-		}
+	return m.full.form
+}
+
+// roomAgain forgets that an object had no room once it is another.
+func (m *memory) roomAgain(run *v1alpha1.WorkflowRun) {
+	if m.full != nil && m.full.on != run.ResourceVersion {
+		m.full = nil
 	}
-	m.published = kept
 }
 
 // memories holds the memory of each run this process works on: at most one entry per existing run.
@@ -132,17 +124,16 @@ type memories struct {
 	byKey map[types.NamespacedName]*memory
 }
 
-func newMemories() *memories {
-	return &memories{byKey: map[types.NamespacedName]*memory{}}
-}
-
 // of returns the memory of a run; a run of the same name with another UID starts afresh.
 func (ms *memories) of(key types.NamespacedName, uid types.UID) *memory {
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
 	m, ok := ms.byKey[key]
 	if !ok || m.uid != uid {
-		m = &memory{uid: uid, published: map[protocol.JobID]uint64{}, untold: map[protocol.JobID]bool{}}
+		m = &memory{uid: uid}
+		if ms.byKey == nil {
+			ms.byKey = map[types.NamespacedName]*memory{}
+		}
 		ms.byKey[key] = m
 	}
 	return m

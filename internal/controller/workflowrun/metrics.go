@@ -1,25 +1,23 @@
 package workflowrun
 
 import (
-	"time"
-
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Metrics are the figures of this package; docs/architecture.md lists them.
+// Metrics are the figures of this package and, exported, of its parts; docs/architecture.md lists them.
 type Metrics struct {
 	statusWrites    *prometheus.CounterVec
 	fenceRejections *prometheus.CounterVec
 	storeFailures   prometheus.Counter
-	eventsDropped   prometheus.Counter
-	refusals        prometheus.Counter
+	EventsDropped   prometheus.Counter
+	Refusals        prometheus.Counter
 	tooLarge        *prometheus.CounterVec
-	recoveries      *prometheus.CounterVec
-	answersAsked    *prometheus.CounterVec
-	resultsPerWrite prometheus.Histogram
-	resultLatency   *prometheus.HistogramVec
-	takeOver        prometheus.Histogram
-	dispatchLatency prometheus.Histogram
+	Recoveries      *prometheus.CounterVec
+	AnswersAsked    *prometheus.CounterVec
+	ResultsPerWrite prometheus.Histogram
+	ResultLatency   *prometheus.HistogramVec
+	TakeOver        prometheus.Histogram
+	DispatchLatency prometheus.Histogram
 	decisionsCut    prometheus.Counter
 }
 
@@ -36,36 +34,36 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		storeFailures: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "syncopate_lock_store_failures_total", Help: "Passes that could not take the run lock because Redis could not be used.",
 		}),
-		eventsDropped: prometheus.NewCounter(prometheus.CounterOpts{
+		EventsDropped: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "syncopate_events_dropped_total", Help: "Events left out because too many waited to be written. Status tells what they would have.",
 		}),
-		refusals: prometheus.NewCounter(prometheus.CounterOpts{
+		Refusals: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "syncopate_inbox_refusals_total", Help: "Results that found no room to wait in memory, and went back to NATS.",
 		}),
 		tooLarge: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "syncopate_status_too_large_total",
 			Help: "Status writes refused for the size of the object, which then ends in a smaller form, by the form refused: full, short or bare.",
 		}, []string{"form"}),
-		recoveries: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Recoveries: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "syncopate_job_recoveries_total", Help: "Attempts in status that were looked up in NATS before publishing, by outcome.",
 		}, []string{"outcome"}),
-		answersAsked: prometheus.NewCounterVec(prometheus.CounterOpts{
+		AnswersAsked: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "syncopate_timeout_questions_total",
 			Help: "Questions for stored results because a time-out was due, by outcome: none, found, partly or failed.",
 		}, []string{"outcome"}),
-		resultsPerWrite: prometheus.NewHistogram(prometheus.HistogramOpts{
+		ResultsPerWrite: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "syncopate_results_per_write", Help: "Results applied by one status write.",
 			Buckets: prometheus.ExponentialBuckets(1, 2, 11),
 		}),
-		resultLatency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		ResultLatency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "syncopate_job_result_latency_seconds", Help: "Time from a result's publication to its status write, by LockPolicy.", Buckets: latency,
 		}, []string{"policy"}),
-		takeOver: prometheus.NewHistogram(prometheus.HistogramOpts{
+		TakeOver: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "syncopate_take_over_seconds",
 			Help:    "Time from the moment at which this process led to that at which it looked after a run of an earlier leader.",
 			Buckets: []float64{.1, .5, 1, 2, 5, 10, 15, 30, 45, 60, 90, 120, 300, 600},
 		}),
-		dispatchLatency: prometheus.NewHistogram(prometheus.HistogramOpts{
+		DispatchLatency: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "syncopate_step_dispatch_latency_seconds", Help: "Time from the decision to dispatch a step to the PubAck of its job.", Buckets: latency,
 		}),
 	}
@@ -75,12 +73,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	for _, form := range forms {
 		m.tooLarge.WithLabelValues(form) // from 0 on: an alert is about its increase
 	}
-	reg.MustRegister(m.decisionsCut, m.statusWrites, m.fenceRejections, m.storeFailures, m.tooLarge, m.recoveries, m.eventsDropped, m.answersAsked, m.refusals,
-		m.resultsPerWrite, m.resultLatency, m.takeOver, m.dispatchLatency)
+	reg.MustRegister(m.decisionsCut, m.statusWrites, m.fenceRejections, m.storeFailures, m.tooLarge, m.Recoveries, m.EventsDropped, m.AnswersAsked, m.Refusals,
+		m.ResultsPerWrite, m.ResultLatency, m.TakeOver, m.DispatchLatency)
 	return m
-}
-
-// applied notes a result that is in status now, and how long that took.
-func (m *Metrics) applied(policy string, took time.Duration) {
-	m.resultLatency.WithLabelValues(policy).Observe(took.Seconds())
 }

@@ -11,13 +11,15 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/bus"
-	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
 	"github.com/syncopate-dev/syncopate/internal/policy"
 )
 
 // newerDelay is the least wait, before jitter, until a result comes again whose run needs a newer operator. That comes with a roll-out: it
 // is a matter of minutes or hours, and each return costs the way from NATS for nothing.
 const newerDelay = 30 * time.Second
+
+// newerJitterPercent spreads that wait.
+const newerJitterPercent = 20
 
 // newerError says that a run needs an operator of a newer version.
 type newerError struct{ version int32 }
@@ -41,17 +43,14 @@ func (p *pass) needsNewer() *newerError {
 // leaveToNewer ends a pass over a run that needs a newer operator: no lock, no write, no job; its results go back to NATS, where they
 // count as no failure. People are told once by this process, and the metric counts such runs.
 func (p *pass) leaveToNewer(ctx context.Context, cause *newerError) reconcile.Result {
-	p.keeper.drop(ctx, p.run.UID)
+	p.r.Leases.Cache.Drop(ctx, p.run.UID)
 	if p.mem.toldNewer != cause.version {
 		p.mem.toldNewer = cause.version
 		log.FromContext(ctx).Info("The run is left alone", "cause", cause.Error())
-		p.events.Eventf(p.run, nil, corev1.EventTypeWarning, "NeedsNewerOperator", "Advance", "Left alone: %s", cause.Error())
+		p.r.Events.Eventf(p.run, nil, corev1.EventTypeWarning, "NeedsNewerOperator", "Advance", "Left alone: %s", cause.Error())
 	}
-	var list []results.Settlement
-	for _, l := range p.inbox.Waiting(p.run.UID) {
-		wait := policy.BusyRetry{Delay: newerDelay, JitterPercent: storeJitterPercent}.Wait(p.rand()) + p.inbox.ReturnAfter(p.key.Namespace, l, p.clock.Now())
-		list = append(list, results.Settlement{Pending: l, As: &results.RetryError{After: wait, Class: bus.ClassNeedsNewer, Cause: cause}})
-	}
-	p.settler.SettleAll(ctx, p.run.UID, list)
-	return p.again(p.clock.Now().Add(lookAgain))
+	p.batch.HandBackAll(ctx, p.key.Namespace, bus.ClassNeedsNewer, cause, func() time.Duration {
+		return policy.BusyRetry{Delay: newerDelay, JitterPercent: newerJitterPercent}.Wait(p.r.Rand())
+	})
+	return p.again(p.r.Clock.Now().Add(lookAgain))
 }

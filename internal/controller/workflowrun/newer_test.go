@@ -24,7 +24,7 @@ var _ = Describe("a run that a newer operator wrote", func() {
 	It("is left alone: no lock, no write, its jobs and results stay with NATS, and people are told once", func(ctx SpecContext) {
 		w := newWorld(ctx)
 		r := w.newReplica(ctx, "old")
-		r.registry.MustRegister(results.NewPhaseCounts(r.index))
+		r.registry.MustRegister(results.NewPhaseCounts(r.Index))
 		run := w.create(ctx, []v1alpha1.Step{step("a"), step("b")})
 		r.inFlight(ctx, run, 2)
 		tasks := w.takeAll(ctx, 2)
@@ -53,12 +53,12 @@ var _ = Describe("a run that a newer operator wrote", func() {
 		var classed interface{ RetryClass() string }
 		Expect(errors.As(back, &classed)).To(BeTrue(), fmt.Sprint(back))
 		Expect(busresults.CountsAsFailure(classed.RetryClass())).To(BeFalse())
-		Expect(saysWhen(back)).To(And(BeNumerically(">=", 24*time.Second), BeNumerically("<=", 36*time.Second)))
+		Expect(results.AsksFor(back)).To(And(BeNumerically(">=", 24*time.Second), BeNumerically("<=", 36*time.Second)))
 		now := w.get(ctx, run)
 		Expect(now.Status).To(Equal(newer.Status))
 		Expect(r.recorder.count("Warning NeedsNewerOperator")).To(Equal(1))
 		Expect(r.counter("syncopate_runs_need_newer")).To(BeEquivalentTo(1))
-		Expect(r.gc.Round(ctx)).To(Succeed())
+		Expect(r.GC.Round(ctx)).To(Succeed())
 		Expect(w.jobsQueued(ctx)).To(Equal(1), "the one that the worker has not done")
 	}, NodeTimeout(2*patience))
 })

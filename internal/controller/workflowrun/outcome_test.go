@@ -22,7 +22,7 @@ import (
 // Mutations that make specs below fail:
 //   - observe.go observeTenant that passes no labels or annotations on: wrong tenants.
 //   - act.go record called in refused passes, too: events twice.
-//   - advance.go finished without withdraw: workers of a cancelled run are never told.
+//   - reconciler.go finished without withdraw: workers of a cancelled run are never told.
 //   - setup.go informer that wakes on every update: the queue is not empty after a status write.
 var _ = Describe("a run", func() {
 	It("without a label belongs to the tenant that is named like its namespace", func(ctx SpecContext) {
@@ -143,7 +143,7 @@ var _ = Describe("a run", func() {
 	It("tells each transition once, whatever fails in between, and is counted by phase", func(ctx SpecContext) {
 		w := newWorld(ctx)
 		r := w.newReplica(ctx, "r")
-		r.registry.MustRegister(results.NewPhaseCounts(r.index))
+		r.registry.MustRegister(results.NewPhaseCounts(r.Index))
 		run := w.create(ctx, []v1alpha1.Step{step("a"), step("b", "a")})
 		r.hook = times(2, "publish/after", func(context.Context) error { return errTest })
 		r.finish(ctx, run)

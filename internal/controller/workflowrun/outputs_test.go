@@ -206,7 +206,7 @@ var _ = Describe("outputs in the object store", func() {
 		r.deleteRun(ctx, gone)
 		r.mustPass(ctx, gone)
 		Expect(w.objects(ctx)).To(HaveLen(3))
-		Expect(r.gc.Round(ctx)).To(Succeed())
+		Expect(r.GC.Round(ctx)).To(Succeed())
 		Expect(w.objects(ctx)).To(HaveLen(2))
 		for _, name := range w.objects(ctx) {
 			Expect(name).To(HavePrefix(string(kept.UID)))
@@ -220,8 +220,8 @@ var _ = Describe("outputs in the object store", func() {
 		r := w.newReplica(ctx, "r")
 		_, err := w.js.Publish(ctx, "$O."+w.names.PayloadsBucket()+".C.brokenoff", []byte("part"))
 		Expect(err).NotTo(HaveOccurred())
-		r.gc.Uploads = impatient{r.bus.Payloads}
-		Expect(r.gc.Round(ctx)).To(Succeed())
+		r.GC.Uploads = impatient{r.bus.Payloads}
+		Expect(r.GC.Round(ctx)).To(Succeed())
 		Expect(w.stream(ctx, "OBJ_"+w.names.PayloadsBucket()).Msgs).To(BeZero())
 	}, NodeTimeout(patience))
 
@@ -244,7 +244,7 @@ var _ = Describe("outputs in the object store", func() {
 		}
 		part(data[:1000])
 		for range 3 {
-			Expect(r.gc.Round(ctx)).To(Succeed())
+			Expect(r.GC.Round(ctx)).To(Succeed())
 		}
 		part(data[1000:])
 		entry, err := json.Marshal(w.names.NewPayloadEntry(ref, nuid, 2))

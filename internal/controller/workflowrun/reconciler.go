@@ -3,59 +3,73 @@ package workflowrun
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/bus/jobs"
-	busresults "github.com/syncopate-dev/syncopate/internal/bus/results"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/children"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/dispatch"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/gc"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/leases"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/outputs"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/shares"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/slots"
-	"github.com/syncopate-dev/syncopate/internal/lockmgr"
-	"github.com/syncopate-dev/syncopate/pkg/protocol"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 )
 
-const (
-	// lookAgain is when a run under way is looked at at the latest, whatever it waits for: a safety net for wake-ups that
-	// were lost, say by a clock that was set back.
-	lookAgain = 5 * time.Minute
-	// forgetDelay is when a finished run is looked at again to drop what is remembered of it.
-	forgetDelay = 5 * time.Second
-	// decideTimeout bounds what a decision under the lock asks of the object store.
-	decideTimeout = 8 * time.Second
-	// passTimeout bounds the write and the effects of one pass, from when it was decided on, also while the operator stops.
-	passTimeout = 8 * time.Second
-	// resultPatience is how long results wait for Redis or the API server before they go back to NATS. How long they wait for a
-	// busy lock is a matter of the policy.
-	resultPatience = 3 * time.Second
-	// refreshDelay is the wait before the next pass after the run had to be read live.
-	refreshDelay = 10 * time.Millisecond
-	// publishParallel bounds the jobs that one pass publishes at the same time.
-	publishParallel = 16
-	// othersPatience is how long a process leaves attempts alone that another one dispatched. Only operators that
-	// share runs meet such a young attempt: a new leader begins seconds after the last one wrote.
-	othersPatience = time.Second
-	// nextPriority is that of runs whose turn it is at their tenant's gate; others have 0.
-	nextPriority = 10
-)
+// Reconciler advances runs. See the package's documentation.
+type Reconciler struct {
+	Client   client.Client // reads from the cache, writes directly
+	Live     client.Reader // reads from the API server
+	Statuses statuses
+	NATS     brokerState
+	Liveness liveWorkers
+	Events   events.EventRecorder
+	Clock    clock.WithTickerAndDelayedExecution
+	Rand     func() float64 // uniform in [0,1): spreads results of runs that need a newer operator
+	Waker    *Waker
+	Metrics  *Metrics
+	Delays   retryDelays
+	Holder   string // name of this replica
+	// RequireLists: namespaces without lists of classes and topics permit none.
+	RequireLists bool
+	// RecoverPatience is how long attempts that others dispatched are left to them: see recoverFrom.
+	RecoverPatience time.Duration
+	// PolicyChanged tells the quota controller that limits may be others now.
+	PolicyChanged func()
 
-// locks hands out run locks; *lockmgr.Manager does.
-type locks interface {
-	Acquire(ctx context.Context, r lockmgr.Request) (*lockmgr.Lease, error)
+	Turns  *shares.Turns  // has a place for each pass that may be under way
+	Desks  *shares.Desks  // has a place for each pass that may do what takes long
+	Writes *shares.Shares // has a place for each status write that may be under way at the same time; nil: any number
+
+	Index    *results.Index
+	Batches  *results.Batches
+	Stream   *results.Stream
+	Leases   *leases.Leases
+	Dispatch *dispatch.Dispatcher
+	Outputs  outputs.Store
+	Slots    *slots.Slots
+	Children *children.Children
+	GC       *gc.Collector
+
+	memories memories
+	lists    lists
 }
 
-// link says what is known of the connection to NATS; *bus.Conn does.
-type link interface {
+// retryDelays counts the waits that workers were granted; *busresults.Metrics does.
+type retryDelays interface {
+	ObserveRetryDelay(class string, d time.Duration)
+}
+
+// brokerState says what is known of NATS; *bus.Conn does.
+type brokerState interface {
 	Connected() bool
 	// Outage is since when NATS does not answer; zero: it does, as far as is known.
 	Outage() time.Time
@@ -63,102 +77,14 @@ type link interface {
 	Losses() uint64
 }
 
-// dispatcher is where jobs go; *jobs.Queue does it.
-type dispatcher interface {
-	Publish(ctx context.Context, j jobs.Job) error
-	Fence(ctx context.Context, j jobs.Job) (epoch uint64, err error)
-	Recover(ctx context.Context, j jobs.Job) (jobs.RecoverOutcome, error)
-	Withdraw(ctx context.Context, topic string, id protocol.JobID) error
-	Cancel(ctx context.Context, runUID string, jobs []protocol.JobID) error
-}
-
-// reader reads results of a run that are stored and not settled; *results.Reader does.
-type reader interface {
-	Answers(ctx context.Context, runUID string, from uint64) (busresults.AnswerPage, error)
-}
-
-// Reconciler advances runs. See the package's documentation.
-type Reconciler struct {
-	client   client.Client // reads from the cache, writes directly
-	live     client.Reader // reads from the API server
-	statuses statuses
-	locks    locks
-	nats     link
-	jobs     dispatcher
-	reader   reader
-	outputs  outputs
-	slots    *slots.Slots
-	crews    crews
-	// policyChanged tells the quota controller that limits may be others now.
-	policyChanged func()
-
-	events events.EventRecorder
-	clock  clock.WithTickerAndDelayedExecution
-	rand   func() float64 // spreads waits for busy locks, as policies say
-	spread func() float64 // spreads all other waits; uniform in [0,1) likewise
-	newID  func() string
-	holder string
-	// recoverPatience is how long attempts that others dispatched are left to them: see recoverFrom.
-	recoverPatience time.Duration
-	// requireLists: namespaces without lists of classes and topics permit none.
-	requireLists bool
-
-	// writes has a place for each status write that may be under way at the same time; nil: any number.
-	writes *shares.Shares
-	// turns has a place for each pass that may be under way.
-	turns *shares.Turns
-	// desks has a place for each pass that may do what takes long.
-	desks *shares.Desks
-
-	metrics       *Metrics
-	locked        *lockmgr.Metrics // of lock-busy retries
-	resultMetrics *busresults.Metrics
-
-	inbox    *results.Inbox
-	settler  *results.Settler
-	memories *memories
-	lists    *lists
-	index    *results.Index
-	gc       *gc.Collector
-	children *children.Children
-	breaker  *breaker
-	keeper   *keeper
-	queue    atomic.Pointer[queue]     // nil before the controller starts
-	leading  atomic.Pointer[time.Time] // since when; nil before the controller starts
-}
-
-// queue is the part of the controller's workqueue that wakes a run.
-type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
-
-// wake has a pass made over a run soon; it does not block.
-func (r *Reconciler) wake(key types.NamespacedName) {
-	if q := r.queue.Load(); q != nil {
-		(*q).Add(reconcile.Request{NamespacedName: key})
-	}
-}
-
-// wakeNext has a pass made over a run that may be let in, before those over others that wait for a pass: a slot that nobody uses is
-// time lost for its tenant, and new runs of others can wait for it.
-func (r *Reconciler) wakeNext(key types.NamespacedName) {
-	q := r.queue.Load()
-	if q == nil {
-		return
-	}
-	if prior, ok := (*q).(priorityqueue.PriorityQueue[reconcile.Request]); ok {
-		prior.AddWithOpts(priorityqueue.AddOpts{Priority: new(nextPriority)}, reconcile.Request{NamespacedName: key})
-		return
-	}
-	(*q).Add(reconcile.Request{NamespacedName: key})
-}
-
 // Reconcile makes one pass over a run: observe, decide, persist, act.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	r.turns.See(req.Namespace, r.clock.Now())
-	turn, may := r.turns.Enter(req.NamespacedName)
+	r.Turns.See(req.Namespace, r.Clock.Now())
+	turn, may := r.Turns.Enter(req.NamespacedName)
 	if !may {
 		return reconcile.Result{}, nil // it is woken
 	}
-	defer r.turns.Leave(turn)
+	defer r.Turns.Leave(turn)
 	// What a deleted run of the same name left must not keep this one waiting.
 	cleaned := r.cleanDeleted(ctx, req.NamespacedName)
 	p, err := r.observe(ctx, req.NamespacedName)
@@ -166,42 +92,148 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, errors.Join(cleaned, err)
 	}
 	defer p.desk.StandUp()
-	if cause := p.needsNewer(); cause != nil {
-		return p.leaveToNewer(ctx, cause), cleaned
+	var result reconcile.Result
+	switch cause := p.needsNewer(); {
+	case cause != nil:
+		result = p.leaveToNewer(ctx, cause)
+	case lifecycle.Finished(p.run):
+		result, err = p.finished(ctx)
+	default:
+		result, err = p.advance(ctx)
 	}
-	result, err := p.advance(ctx)
 	return result, errors.Join(cleaned, err)
 }
 
-// cleanDeleted takes back what deleted runs of this name left behind: queued jobs and parked results.
-func (r *Reconciler) cleanDeleted(ctx context.Context, key types.NamespacedName) error {
-	gone := r.index.TakeDeleted(key)
-	if len(gone) > 0 {
-		r.crews.Forget(key)
+// advance decides whether the lock is worth taking, takes it, and works under it.
+func (p *pass) advance(ctx context.Context) (reconcile.Result, error) {
+	if until := p.mem.stuck(p.r.Clock.Now()); !until.IsZero() {
+		return p.again(until), nil
 	}
-	for i, g := range gone {
-		r.keeper.drop(ctx, g.UID)
-		r.lists.keep(g.UID, nil)
-		r.index.Forget(g.UID) // a pass that read the run before it was deleted may have entered it again
-		if m := r.memories.peek(key); m != nil && m.uid == g.UID {
-			if held := m.slot.Holding; held != nil {
-				g.Holding, gone[i].Holding = held, held // its status need not have told
-			}
-			r.memories.forget(key)
-		}
-		r.settler.Gone(ctx, g.UID)
-		if err := errors.Join(r.gc.Deleted(ctx, g), r.slots.ReleaseDeleted(ctx, g.UID, g.Holding, g.Tenant, g.Key)); err != nil {
-			r.index.PutBack(key, gone[i:])
-			return err
-		}
+	p.lock.TakeKept(ctx, p.run)
+	defer p.lock.PutBack(ctx)
+	if err := p.desk.ForOutputs(ctx, p.batch.Bytes()); err != nil {
+		return reconcile.Result{}, err //nolint:wrapcheck // it says what was waited for
 	}
-	return nil
+	if next := p.tooEarly(); !next.IsZero() {
+		return p.again(next), nil
+	}
+	plan := p.decide(ctx, p.lock.Tentative(p.run))
+	p.mem.outputs = p.outputs.Facts()
+	if result, done, err := p.withoutNeed(ctx, plan); done {
+		return result, err
+	}
+	if err := p.desk.ForObject(ctx, p.mem.lastWriteBytes); err != nil {
+		return reconcile.Result{}, err //nolint:wrapcheck // it says what was waited for
+	}
+	if err := p.lock.Take(ctx, p.run, pathOf(p.batch)); err != nil {
+		return p.withoutLock(ctx, err)
+	}
+	defer func() {
+		p.lock.Drop(ctx) // only if a bug made the pass panic: no other must wait for its lock
+	}()
+	result, err := p.underLock(ctx)
+	p.lock.Return(ctx, p.run)
+	if limit := p.lock.LookAgain(p.run, refreshDelay, actRetryDelay); limit > 0 && (result.RequeueAfter == 0 || result.RequeueAfter > limit) {
+		result.RequeueAfter = limit
+	}
+	return result, err
 }
 
-// again asks for another pass at a time; the zero time asks for none.
-func (r *Reconciler) again(at time.Time) reconcile.Result {
-	if at.IsZero() {
-		return reconcile.Result{}
+// pathOf says what the lock is wanted for.
+func pathOf(batch *results.Batch) string {
+	if batch.Empty() {
+		return "reconcile"
 	}
-	return reconcile.Result{RequeueAfter: max(at.Sub(r.clock.Now()), time.Millisecond)}
+	return "result"
+}
+
+// withoutNeed ends a pass for which the lock would be of no use, or is not of use yet.
+func (p *pass) withoutNeed(ctx context.Context, plan lifecycle.Decision) (result reconcile.Result, done bool, err error) {
+	at := p.slot.ExpectedUntil(p.r.Clock.Now())
+	switch {
+	case plan.Changed && !at.IsZero():
+		return p.again(pacing.Earliest(plan.Wake, at)), true, nil
+	case plan.Changed || p.lock.Wanted(p.run):
+	case !p.effectsPending():
+		// Nothing to write, so no lock: what the core says of duplicates and stale results can never change back.
+		p.lock.WaitedEnough(p.run)
+		p.later = pacing.Earliest(p.later, p.recoverFrom())
+		result, err = p.act(ctx, plan)
+		return result, true, err
+	case !p.executable():
+		return p.again(pacing.Earliest(plan.Wake, p.r.Clock.Now().Add(actRetryDelay))), true, nil
+	}
+	return reconcile.Result{}, false, nil
+}
+
+// underLock decides, persists and acts under a lease. Work under the lease ends when it is lost: its context is cancelled.
+func (p *pass) underLock(ctx context.Context) (reconcile.Result, error) {
+	lease := p.lock.Held
+	// An operator that stops ends what it is in the middle of; otherwise its successor would have to find out what happened.
+	held, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	defer context.AfterFunc(lease.Context(), func() { cancel(context.Cause(lease.Context())) })() //nolint:contextcheck // the cause is that of the lease
+
+	p.batch.TakeAll()
+	d := p.decideWithin(held, p.lock.Lock())
+	// The write has its time to itself: what it took to decide must not make it fail.
+	bounded, stop := context.WithTimeout(held, passTimeout)
+	defer stop()
+	p.batch.Carry(d.Verdicts)
+	if d.Changed || p.mustClaim() {
+		if lease.Err() != nil {
+			return reconcile.Result{RequeueAfter: refreshDelay}, nil // after a pause of the process the lease knows first
+		}
+		if err := p.jobs.Fence(bounded, p.run, p.mem.lock.Writer, lease.Fence()); err != nil && !p.goesOnUnfenced(ctx, err) {
+			return p.unfenced(ctx, err)
+		}
+		if err := p.persist(bounded, d); err != nil {
+			return p.refused(ctx, err)
+		}
+	}
+	p.lock.LossTold(p.run)
+	return p.act(bounded, d)
+}
+
+// goesOnUnfenced says whether a run is written though its attempts could not be fenced.
+func (p *pass) goesOnUnfenced(ctx context.Context, cause error) bool {
+	_, fenced := errors.AsType[*jobs.FencedError](cause)
+	return !fenced && p.jobs.GoesOn(ctx, cause)
+}
+
+// withoutLock does what needs no lock (cancel, deadlines, news of the lock) and tries again for the rest.
+func (p *pass) withoutLock(ctx context.Context, cause error) (reconcile.Result, error) {
+	lock, class := p.lock.Without(p.run, cause)
+	d := p.decide(ctx, lock)
+	if d.Changed {
+		p.batch.Carry(d.Verdicts)
+		p.jobs.FenceForced(ctx, p.run, p.mem.lock.Writer, d)
+		if err := p.persist(ctx, d); err != nil {
+			return p.refused(ctx, err)
+		}
+		if _, err := p.act(ctx, d); err != nil {
+			return reconcile.Result{}, err
+		}
+	}
+	p.lock.LossTold(p.run)
+	p.lock.CountLeaseless()
+	now := p.r.Clock.Now()
+	at := pacing.Earliest(p.retryAt(ctx, now, class, cause), d.Wake)
+	return reconcile.Result{RequeueAfter: max(at.Sub(now), time.Millisecond)}, nil
+}
+
+// retryAt gives back what has waited too long for the lock, and says when it is tried again.
+func (p *pass) retryAt(ctx context.Context, now time.Time, class string, cause error) time.Time {
+	if class != bus.ClassLockBusy {
+		p.handBack(ctx, cause)
+		p.r.Metrics.storeFailures.Inc()
+		return now.Add(p.lock.Wait(class))
+	}
+	budget := p.policy.RunLock.Wait.Budget
+	p.batch.HandBack(ctx, budget, class, cause, func() time.Duration {
+		wait := p.lock.Wait(class)
+		p.lock.CountWait("result", wait)
+		return wait
+	})
+	return pacing.Earliest(p.lock.RetryAt(ctx, p.run, now, p.lock.Wait(class)), p.batch.PatienceEnds(budget))
 }

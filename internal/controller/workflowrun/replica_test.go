@@ -31,7 +31,9 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/bus/payloads"
 	busresults "github.com/syncopate-dev/syncopate/internal/bus/results"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/children"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/dispatch"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/gc"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/leases"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/shares"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/slots"
@@ -83,7 +85,7 @@ type broker struct {
 }
 
 func withClock(c clock.WithTickerAndDelayedExecution) func(*replica) {
-	return func(r *replica) { r.clock = c }
+	return func(r *replica) { r.Clock = c }
 }
 
 // newReplica starts a process.
@@ -91,18 +93,15 @@ func (w *world) newReplica(ctx context.Context, holder string, adjust ...func(*r
 	r := &replica{w: w, registry: prometheus.NewRegistry(), recorder: &recorder{}}
 	lockMetrics := lockmgr.NewMetrics(r.registry)
 	r.Reconciler = &Reconciler{
-		events: r.recorder, clock: w.clock, rand: rand.Float64, spread: rand.Float64, newID: uuid.NewString, holder: holder, recoverPatience: othersPatience,
-		metrics: NewMetrics(r.registry), locked: lockMetrics, resultMetrics: busresults.NewMetrics(r.registry),
-		slots: &slots.Slots{}, crews: &knownWorkers{}, policyChanged: func() {}, inbox: results.NewInbox(10_000, 96<<20), memories: newMemories(), lists: newLists(), index: results.NewIndex(), keeper: newKeeper(),
+		Events: r.recorder, Clock: w.clock, Rand: rand.Float64, Holder: holder, RecoverPatience: OthersPatience,
+		Metrics: NewMetrics(r.registry), Waker: &Waker{}, Slots: &slots.Slots{}, Liveness: &knownWorkers{}, PolicyChanged: func() {},
+		Index: results.NewIndex(), Turns: shares.NewTurns(16, shares.KindMetrics{}, func(types.NamespacedName) {}),
 	}
-	r.turns = shares.NewTurns(16, shares.KindMetrics{}, func(types.NamespacedName) {})
 	for _, f := range adjust {
 		f(r)
 	}
-	r.desks = shares.NewDesks(1, r.turns, r.clock, shares.KindMetrics{})
-	r.breaker = &breaker{clock: r.clock}
-	r.client, r.statuses = interceptor.NewClient(w.client, r.apiHooks()), hookedStatuses{r}
-	r.live = interceptor.NewClient(w.client, interceptor.Funcs{
+	r.Client, r.Statuses = interceptor.NewClient(w.client, r.apiHooks()), hookedStatuses{r}
+	r.Live = interceptor.NewClient(w.client, interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 			return r.around(ctx, "live", func() error { return c.Get(ctx, key, o, opts...) })
 		},
@@ -110,24 +109,19 @@ func (w *world) newReplica(ctx context.Context, holder string, adjust ...func(*r
 			return r.around(ctx, "census", func() error { return c.List(ctx, l, opts...) })
 		},
 	})
-	r.connect(ctx, lockMetrics)
+	resultMetrics := busresults.NewMetrics(r.registry)
+	r.connect(ctx, lockMetrics, resultMetrics)
+	r.build(lockMetrics, resultMetrics)
 	w.replicas = append(w.replicas, r)
-	r.settler = results.NewSettler(r.inbox, r.resultMetrics)
-	r.router = results.NewRouter(results.Options{
-		Index: r.index, Inbox: r.inbox, Settler: r.settler, Live: r.live, Clock: r.clock, Spread: r.spread, Refusals: r.metrics.refusals, Wake: r.wake,
-	})
-	r.gc = &gc.Collector{Jobs: hookedJobs{r}, Outputs: hookedOutputs{r}, Uploads: r.bus.Payloads, Cache: r.client, Live: r.live, Clock: r.clock}
-	r.children = &children.Children{Client: r.client, Live: r.live, Clock: r.clock, Owner: fieldOwner}
 	r.consume(ctx)
 	return r
 }
 
-func (r *replica) connect(ctx context.Context, lockMetrics *lockmgr.Metrics) {
+func (r *replica) connect(ctx context.Context, lockMetrics *lockmgr.Metrics, resultMetrics *busresults.Metrics) {
 	var err error
 	r.redis, err = lockmgr.NewClient(lockmgr.ClientConfig{Addrs: []string{r.w.redis.Addr()}})
 	Expect(err).NotTo(HaveOccurred())
-	r.manager = lockmgr.New(r.redis, lockmgr.Options{Holder: r.holder, Log: GinkgoLogr, Metrics: lockMetrics})
-	r.locks = hookedLocks{r}
+	r.manager = lockmgr.New(r.redis, lockmgr.Options{Holder: r.Holder, Log: GinkgoLogr, Metrics: lockMetrics})
 	r.bus = &broker{}
 	r.bus.Conn, err = bus.Connect(ctx, bus.Config{
 		URL: r.w.nats.URL(), DuplicateWindow: r.w.window, Log: GinkgoLogr, Metrics: bus.NewMetrics(r.registry),
@@ -137,11 +131,32 @@ func (r *replica) connect(ctx context.Context, lockMetrics *lockmgr.Metrics) {
 	Expect(err).NotTo(HaveOccurred())
 	r.bus.Reader, r.bus.Payloads = busresults.NewReader(r.bus.Conn, ring), payloads.New(r.bus.Conn)
 	r.bus.Results = busresults.NewConsumer(r.bus.Conn, ring, deadletters.NewWriter(r.bus.Conn), busresults.Options{
-		AckWait: ackWait, AckPending: r.unsettled, Metrics: r.resultMetrics,
+		AckWait: ackWait, AckPending: r.unsettled, Metrics: resultMetrics,
 	})
 	r.bus.Jobs = jobs.New(r.bus.Conn, ring, r.bus.Reader, jobs.Options{Metrics: jobs.NewMetrics(r.registry)})
-	r.nats, r.jobs, r.reader, r.outputs = hookedLink{r}, hookedJobs{r}, hookedReader{r}, hookedOutputs{r}
 	Eventually(func() error { return r.bus.EnsureStreams(ctx) }).WithContext(ctx).WithTimeout(patience).WithPolling(polling).Should(Succeed())
+}
+
+// build makes the parts, as cmd/manager does, with the spec's hooks at their edges.
+func (r *replica) build(lockMetrics *lockmgr.Metrics, resultMetrics *busresults.Metrics) {
+	queue, inbox := hookedJobs{r}, results.NewInbox(10_000, 96<<20)
+	r.NATS, r.Outputs, r.Delays = hookedLink{r}, hookedOutputs{r}, resultMetrics
+	r.Desks = shares.NewDesks(1, r.Turns, r.Clock, shares.KindMetrics{})
+	r.Leases = leases.New(leases.Options{
+		Locks: hookedLocks{r}, Clock: r.Clock, Rand: rand.Float64, Spread: rand.Float64, NewID: uuid.NewString, Holder: r.Holder,
+		Metrics: lockMetrics, TakeOver: r.Metrics.TakeOver, Leading: r.Waker.Leading, Wake: r.Waker.Wake,
+	})
+	settler := results.NewSettler(inbox, resultMetrics)
+	r.Batches = &results.Batches{
+		Inbox: inbox, Settler: settler, Clock: r.Clock, Spread: rand.Float64, Applied: r.Metrics.ResultLatency, PerWrite: r.Metrics.ResultsPerWrite,
+	}
+	r.router = results.NewRouter(results.Options{
+		Index: r.Index, Inbox: inbox, Settler: settler, Live: r.Live, Clock: r.Clock, Spread: rand.Float64, Refusals: r.Metrics.Refusals, Wake: r.Waker.Wake,
+	})
+	r.Stream = &results.Stream{Answers: hookedReader{r}, Clock: r.Clock, Asked: r.Metrics.AnswersAsked}
+	r.Dispatch = &dispatch.Dispatcher{Jobs: queue, Clock: r.Clock, Recoveries: r.Metrics.Recoveries, Latency: r.Metrics.DispatchLatency}
+	r.GC = &gc.Collector{Jobs: queue, Outputs: hookedOutputs{r}, Uploads: r.bus.Payloads, Cache: r.Client, Live: r.Live, Clock: r.Clock}
+	r.Children = &children.Children{Client: r.Client, Live: r.Live, Clock: r.Clock, Owner: FieldOwner}
 }
 
 // consume collects deliveries; pump hands them on when the spec wants it.
@@ -161,7 +176,7 @@ func (r *replica) consume(ctx context.Context) {
 	DeferCleanup(func(ctx SpecContext) {
 		cancel()
 		done.Wait()
-		r.keeper.stop(ctx)
+		r.Leases.Cache.Stop(ctx)
 		_ = r.manager.Close(ctx) // fails when Redis is down
 		r.bus.Close(ctx)
 		_ = r.redis.Close() // twice when the replica was killed
@@ -359,7 +374,7 @@ func (r *replica) pump(ctx context.Context) int {
 	r.pending = nil
 	r.mu.Unlock()
 	for _, d := range got {
-		p := results.NewPending(d, r.clock.Now())
+		p := results.NewPending(d, r.Clock.Now())
 		p.Delivery = &watched{Delivery: d, r: r, pending: p}
 		r.router.Route(ctx, p)
 	}
@@ -450,7 +465,7 @@ func (r *replica) inFlight(ctx context.Context, run *v1alpha1.WorkflowRun, n int
 	GinkgoHelper()
 	return r.drive(ctx, run, func(now *v1alpha1.WorkflowRun) bool {
 		m := r.memories.peek(client.ObjectKeyFromObject(run))
-		return len(lifecycle.InFlight(now)) == n && m != nil && len(m.unpublished(now, r.bus.Losses())) == 0
+		return len(lifecycle.InFlight(now)) == n && m != nil && len(m.jobs.Unpublished(now, r.bus.Losses())) == 0
 	})
 }
 

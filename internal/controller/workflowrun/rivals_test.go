@@ -14,6 +14,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/bus/jobs"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/dispatch"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
 )
@@ -22,11 +23,11 @@ import (
 // status and no fence goes back is checked at the end of each spec (see world.check).
 //
 // Mutations that make specs below fail:
-//   - act.go eachJob without the look at the lease: "a holder that was paused" dispatches twice.
+//   - dispatch.go each without the look at the lease: "a holder that was paused" dispatches twice.
 //   - persist.go with resourceVersion taken out of the object: "both decide on the same state" dispatches twice.
 //   - act.go recoverJobs that publishes without a look-up: the job of the other is stored twice.
-//   - advance.go recoverFrom that is always zero: "leaves an attempt to the other" looks it up at once.
-//   - takeover.go fence that does nothing: "a holder that was paused in its recovery" dispatches twice.
+//   - reconciler.go recoverFrom that is always zero: "leaves an attempt to the other" looks it up at once.
+//   - dispatch: fence.go Fence that does nothing: "a holder that was paused in its recovery" dispatches twice.
 //   - lock.go acquire without the floor that NATS told of: "is told of a higher fence" never gets on.
 var _ = Describe("two replicas that both own everything", func() {
 	It("take turns, and know each other's jobs and results", func(ctx SpecContext) {
@@ -54,7 +55,7 @@ var _ = Describe("two replicas that both own everything", func() {
 
 		recovered := func() float64 { return b.counter("syncopate_job_recoveries_total") }
 		wait := b.mustPass(ctx, run).RequeueAfter
-		Expect(wait).To(And(BeNumerically(">", 0), BeNumerically("<=", othersPatience)))
+		Expect(wait).To(And(BeNumerically(">", 0), BeNumerically("<=", OthersPatience)))
 		Expect(recovered()).To(BeZero())
 		Expect(w.locked(ctx, run)).To(BeFalse())
 
@@ -165,7 +166,7 @@ var _ = Describe("two replicas that both own everything", func() {
 			w.outliveWindow(ctx)
 			return nil
 		})
-		w.clock.Step(othersPatience)
+		w.clock.Step(OthersPatience)
 		b.mustPass(ctx, run)
 		Expect(w.jobsStored(ctx)).To(Equal(1))
 		Expect(w.jobsQueued(ctx)).To(BeZero())
@@ -209,7 +210,7 @@ var _ = Describe("two replicas that both own everything", func() {
 		end := b.drive(ctx, run, lifecycle.Finished)
 		Expect(end.Status.Phase).To(Equal(v1alpha1.RunCancelled))
 		Expect(*end.Status.Fence).To(BeNumerically(">", *before.Status.Fence))
-		Expect(w.clock.Since(begin)).To(And(BeNumerically(">=", fencePatience), BeNumerically("<", 2*fencePatience)))
+		Expect(w.clock.Since(begin)).To(And(BeNumerically(">=", dispatch.FencePatience), BeNumerically("<", 2*dispatch.FencePatience)))
 	}, NodeTimeout(2*patience))
 
 	It("nothing is fenced in ordinary work", func(ctx SpecContext) {

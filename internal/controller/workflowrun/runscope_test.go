@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr/redistest"
@@ -39,7 +40,7 @@ func (w *world) locked(ctx context.Context, run *v1alpha1.WorkflowRun) bool {
 // awake gives the replica a workqueue; woken makes the passes that it asks for, until done.
 func (r *replica) awake() queue {
 	q := newQueue()
-	r.queue.Store(&q)
+	r.Waker.queue.Store(&q)
 	return q
 }
 
@@ -75,16 +76,16 @@ func (w *world) lockStory(ctx context.Context, run *v1alpha1.WorkflowRun) []stri
 }
 
 // Mutations that make specs below fail:
-//   - lease.go returnLease that never keeps: three acquisitions instead of one, and the lock is free between passes.
-//   - reconciler.go cleanDeleted without keeper.drop: the lock of a deleted run stays.
+//   - leases: session.go Return that never keeps: three acquisitions instead of one, and the lock is free between passes.
+//   - reconciler.go cleanDeleted without Cache.Drop: the lock of a deleted run stays.
 //   - observe.go observe without letGo: the lock of an earlier run of the same name stays.
-//   - keeper.go keep that ignores stopped: a pass that ends after the stop leaves its lock behind, and Close waits.
-//   - advance.go wantsLock false: a run that waits for nothing has no lock after a restart.
-//   - lease.go takeKept without the look at the writer: a write that is refused.
-//   - lease.go takeKept without the look at the policy: a changed policy is never used.
-//   - lock.go acquire that asks the breaker first: no result is applied while Redis is away.
+//   - leases: cache.go keep that ignores stopped: a pass that ends after the stop leaves its lock behind, and Close waits.
+//   - reconciler.go wantsLock false: a run that waits for nothing has no lock after a restart.
+//   - leases: session.go TakeKept without the look at the writer: a write that is refused.
+//   - leases: session.go TakeKept without the look at the policy: a changed policy is never used.
+//   - leases: session.go Take that asks the breaker first: no result is applied while Redis is away.
 //   - lock.go acquire without Wake: nobody is woken.
-//   - lease.go afterLease that changes nothing: that a lease was lost is not taken back before the next result comes.
+//   - leases: lock.go LookAgain that changes nothing: that a lease was lost is not taken back before the next result comes.
 var _ = Describe("scope Run", func() {
 	var (
 		w   *world
@@ -113,7 +114,7 @@ var _ = Describe("scope Run", func() {
 		Expect(acquired()).To(BeEquivalentTo(1))
 		Expect(end.Status.Lock.LeaseID).To(Equal(first))
 		Expect(w.locked(ctx, run)).To(BeFalse(), "after the end")
-		Expect(r.keeper.byRun).To(BeEmpty())
+		Expect(r.Leases.Cache.Runs()).To(BeEmpty())
 	}, NodeTimeout(2*patience))
 
 	It("takes no lock for a run that is not admitted yet, and keeps it for one that is suspended later", func(ctx SpecContext) {
@@ -162,7 +163,7 @@ var _ = Describe("scope Run", func() {
 		r.hook = once("status/before", func() error { return w.client.Delete(ctx, run.DeepCopy()) })
 		r.mustPass(ctx, run)
 		Expect(w.locked(ctx, run)).To(BeFalse())
-		Expect(r.keeper.byRun).To(BeEmpty())
+		Expect(r.Leases.Cache.Runs()).To(BeEmpty())
 	}, NodeTimeout(2*patience))
 
 	It("frees the lock of an earlier run of the same name whose deletion was not seen yet", func(ctx SpecContext) {
@@ -181,7 +182,7 @@ var _ = Describe("scope Run", func() {
 		stopping, stop := context.WithCancel(ctx)
 		stopped := make(chan error, 1)
 		r.hook = once("publish/before", func() error {
-			go func() { stopped <- r.keeper.Start(stopping) }()
+			go func() { stopped <- r.Leases.Cache.Start(stopping) }()
 			stop()
 			Expect(<-stopped).To(Succeed())
 			return nil
@@ -208,12 +209,12 @@ var _ = Describe("scope Run", func() {
 
 	It("works on under a lease that is still valid while no other pass asks Redis", func(ctx SpecContext) {
 		r.inFlight(ctx, run, 1)
-		r.breaker.trip(errTest)
+		r.Leases.Breaker.Trip(errTest)
 		w.work(ctx)
 		r.pumpAll(ctx, 1)
 		w.clock.Step(20 * time.Millisecond)
 		r.mustPass(ctx, run)
-		Expect(r.breaker.open()).To(HaveOccurred())
+		Expect(r.Leases.Breaker.Open()).To(HaveOccurred())
 		Expect(w.get(ctx, run).Status.Progress).To(Equal("1/2"))
 		Expect(w.jobsStored(ctx)).To(Equal(2))
 	}, NodeTimeout(2*patience))
@@ -257,20 +258,20 @@ var _ = Describe("scope Run", func() {
 		q := b.awake()
 		b.mustPass(ctx, run)
 		Expect(b.mustPass(ctx, run).RequeueAfter).To(BeNumerically(">=", 350*time.Millisecond), "busy")
-		r.keeper.stop(ctx)
-		b.woken(ctx, q, "b has the lock", func() bool { return b.keeper.has(run.UID) })
+		r.Leases.Cache.Stop(ctx)
+		b.woken(ctx, q, "b has the lock", func() bool { return b.Leases.Cache.Of(run.UID) != nil })
 		r.kill(ctx) // or results would come to it
 		b.finish(ctx, run)
 	}, NodeTimeout(2*patience))
 })
 
 // Mutations that make specs below fail:
-//   - lease.go noteLoss that does nothing: RunLockAbandoned never shows.
-//   - lease.go prospect that ignores the kept lease: no failing renewal shows.
-//   - act.go eachJob without the look at the lease: not seen here, see rivals_test.go.
-//   - advance.go refused without the look at who wrote: the writer that was refused keeps its lease for ever.
-//   - advance.go refused that always drops: an edit of the spec ends the lease.
-//   - advance.go mustClaim that looks at the lease's id alone: a job that another withdrew is published without the lock.
+//   - leases: session.go noteLoss that does nothing: RunLockAbandoned never shows.
+//   - leases: lock.go Tentative that ignores the kept lease: no failing renewal shows.
+//   - dispatch.go each without the look at the lease: not seen here, see rivals_test.go.
+//   - refused.go refused without the look at who wrote: the writer that was refused keeps its lease for ever.
+//   - refused.go refused that always drops: an edit of the spec ends the lease.
+//   - leases: lock.go MustClaim that looks at the lease's id alone: a job that another withdrew is published without the lock.
 var _ = Describe("scope Run, while Redis hangs", func() {
 	It("stops a Fence run at its deadline, lets a Continue run go on, and both finish when Redis is back", func(ctx SpecContext) {
 		redis := redistest.Start(GinkgoTB())
@@ -375,7 +376,7 @@ var _ = Describe("scope Run, while Redis hangs", func() {
 		r.manager = lockmgr.New(r.redis, lockmgr.Options{Holder: "r", Clock: pausable, Log: GinkgoLogr})
 		manager := r.manager
 		DeferCleanup(func(ctx SpecContext) {
-			r.keeper.stop(ctx)
+			r.Leases.Cache.Stop(ctx)
 			Expect(manager.Close(ctx)).To(Succeed())
 		})
 		takes := 0
@@ -400,7 +401,7 @@ var _ = Describe("scope Run, while Redis hangs", func() {
 		now.Status.Fence, now.Status.Lock.LeaseID = new(*now.Status.Fence+1), "of-somebody-else"
 		Expect(w.client.Status().Update(ctx, now)).To(Succeed())
 		Expect(r.mustPass(ctx, run).RequeueAfter).To(Equal(refreshDelay))
-		Expect(r.keeper.has(run.UID)).To(BeFalse())
+		Expect(r.Leases.Cache.Of(run.UID)).To(BeNil())
 		for range 5 {
 			w.clock.Step(time.Second)
 			r.mustPass(ctx, run)
@@ -431,7 +432,7 @@ var _ = Describe("scope Run, while Redis hangs", func() {
 		w.clock.Step(time.Second)
 		r.mustPass(ctx, run)
 		Expect(w.jobsStored(ctx)).To(Equal(1))
-		Expect(r.keeper.has(run.UID)).To(BeFalse())
+		Expect(r.Leases.Cache.Of(run.UID)).To(BeNil())
 		r.cached = nil
 		w.dropLock(ctx, run)
 		Expect(r.finish(ctx, run).Status.Phase).To(Equal(v1alpha1.RunSucceeded))
@@ -446,9 +447,7 @@ var _ = Describe("scope Run, while Redis hangs", func() {
 		before := r.inFlight(ctx, run, 1)
 		redis.FlushAll()
 		raised := func() int64 {
-			r.keeper.mu.Lock()
-			defer r.keeper.mu.Unlock()
-			return r.keeper.byRun[run.UID].Fence()
+			return r.Leases.Cache.Of(run.UID).Fence()
 		}
 		until(ctx, "the fence rises", func() bool { return raised() > *before.Status.Fence })
 		w.work(ctx)
@@ -468,7 +467,7 @@ var _ = Describe("scope Run, while Redis hangs", func() {
 		w, r, run, takes := unlocked(ctx)
 		w.patch(ctx, run, `{"spec":{"ttlSecondsAfterFinished":600}}`)
 		Expect(r.mustPass(ctx, run).RequeueAfter).To(Equal(refreshDelay))
-		Expect(r.keeper.has(run.UID)).To(BeTrue())
+		Expect(r.Leases.Cache.Of(run.UID)).NotTo(BeNil())
 		w.clock.Step(time.Second)
 		r.mustPass(ctx, run)
 		Expect(w.get(ctx, run).Status.Progress).To(Equal("1/2"))
@@ -536,7 +535,7 @@ var _ = Describe("a busy lock", func() {
 		given := w.settledWith(run)
 		Expect(given).To(HaveLen(2))
 		for _, s := range given {
-			Expect(retryDelay(s.err)).To(Equal(700 * time.Millisecond))
+			Expect(results.RetryDelay(s.err, actRetryDelay)).To(Equal(700 * time.Millisecond))
 		}
 		Expect(r.counter("syncopate_lock_busy_retries_total", "path", "result", "class", "lock_busy")).To(BeEquivalentTo(2))
 		w.dropLock(ctx, run)

@@ -45,7 +45,7 @@ var _ = Describe("the helpers of the controller", func() {
 		r.inFlight(ctx, run, 1)
 		running(ctx, results.NewConsumer(r.bus.Conn, r.bus.Results, r.router).Start)
 		w.work(ctx)
-		until(ctx, "the result comes", func() bool { return len(r.inbox.Waiting(run.UID)) == 1 })
+		until(ctx, "the result comes", func() bool { return len(r.Batches.Inbox.Waiting(run.UID)) == 1 })
 		w.clock.Step(time.Second)
 		r.mustPass(ctx, run)
 		Expect(w.get(ctx, run).Status.Phase).To(Equal(v1alpha1.RunSucceeded))
@@ -79,7 +79,7 @@ var _ = Describe("the helpers of the controller", func() {
 		running(ctx, r.router.Orphans().Start)
 		until(ctx, "the result is delivered", func() bool {
 			w.clock.Step(results.OrphanTick)
-			return len(r.inbox.Waiting(run.UID)) == 1
+			return len(r.Batches.Inbox.Waiting(run.UID)) == 1
 		})
 	}, NodeTimeout(patience))
 })

@@ -16,7 +16,7 @@ import (
 )
 
 // Mutations that make this fail:
-//   - advance.go refresh that believes a live read of another run of that name: the new run is driven with the old one's memory.
+//   - reconciler.go refresh that believes a live read of another run of that name: the new run is driven with the old one's memory.
 //   - act.go settleAll that acks what is ahead, or reads the run live again and again.
 //   - reconciler.go cleanDeleted that leaves the inbox alone: the result is never settled.
 var _ = Describe("a cache that still has an earlier run of the same name", func() {
@@ -46,7 +46,7 @@ var _ = Describe("a cache that still has an earlier run of the same name", func(
 		}
 		Expect(reads).To(Equal(1), "one look at the truth")
 		Expect(w.settledWith(old)).To(HaveLen(1))
-		Expect(w.settledWith(old)[0].err).To(MatchError(errAhead))
+		Expect(w.settledWith(old)[0].err).To(MatchError(results.ErrAhead))
 		Expect(w.get(ctx, next).ResourceVersion).To(Equal(next.ResourceVersion), "the new run is left alone")
 
 		q := newQueue()

@@ -18,8 +18,8 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 )
 
-// fieldOwner names the operator in managedFields.
-const fieldOwner = client.FieldOwner("syncopate")
+// FieldOwner names the operator in managedFields.
+const FieldOwner = client.FieldOwner("syncopate")
 
 // onlyMetadata asks the API server to answer with an object's metadata, preferably in the form that is cheapest to read.
 const onlyMetadata = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1," +
@@ -45,12 +45,13 @@ func encoded(run *v1alpha1.WorkflowRun) ([]byte, error) {
 	return body, nil
 }
 
-// statusWriter is statuses at the API server. The API server stores what was written, byte for byte (lifecycle writes JSON and times
+// StatusWriter is statuses at the API server. The API server stores what was written, byte for byte (lifecycle writes JSON and times
 // in the form in which they come back), so nothing is read back but the version: to read the whole run again after each write would
 // be half of what a write costs the operator.
-type statusWriter struct{ runs rest.Interface }
+type StatusWriter struct{ runs rest.Interface }
 
-func newStatusWriter(config *rest.Config, scheme *runtime.Scheme, c *http.Client) (*statusWriter, error) {
+// NewStatusWriter makes the statuses at the API server.
+func NewStatusWriter(config *rest.Config, scheme *runtime.Scheme, c *http.Client) (*StatusWriter, error) {
 	config = rest.CopyConfig(config)
 	if config.WarningHandler == nil && config.WarningHandlerWithContext == nil { // as for the manager's own client
 		config.WarningHandlerWithContext = log.NewKubeAPIWarningLogger(log.KubeAPIWarningLoggerOptions{Deduplicate: true})
@@ -60,14 +61,14 @@ func newStatusWriter(config *rest.Config, scheme *runtime.Scheme, c *http.Client
 	if err != nil {
 		return nil, fmt.Errorf("make client of runs: %w", err)
 	}
-	return &statusWriter{runs}, nil
+	return &StatusWriter{runs}, nil
 }
 
 // Put implements statuses.
-func (w *statusWriter) Put(ctx context.Context, run *v1alpha1.WorkflowRun, body []byte) error {
+func (w *StatusWriter) Put(ctx context.Context, run *v1alpha1.WorkflowRun, body []byte) error {
 	var stored metav1.PartialObjectMetadata
 	err := w.runs.Put().Namespace(run.Namespace).Resource("workflowruns").Name(run.Name).SubResource("status").
-		VersionedParams(&metav1.UpdateOptions{FieldManager: string(fieldOwner)}, metav1.ParameterCodec).
+		VersionedParams(&metav1.UpdateOptions{FieldManager: string(FieldOwner)}, metav1.ParameterCodec).
 		SetHeader("Accept", onlyMetadata).SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body).Do(ctx).Into(&stored)
 	switch {
 	case err != nil:

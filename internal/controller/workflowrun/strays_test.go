@@ -57,7 +57,7 @@ var _ = Describe("a result of a run that the cache does not know", func() {
 		Expect(r.router.Orphans().Backlog().Results).To(BeEquivalentTo(2), "the live list has the run")
 
 		q := newQueue()
-		r.queue.Store(&q)
+		r.Waker.queue.Store(&q)
 		r.informer().Create(ctx, event.CreateEvent{Object: run}, newQueue())
 		w.clock.Step(results.OrphanTick)
 		Expect(r.router.Orphans().Sort(ctx)).To(Succeed())
@@ -109,7 +109,7 @@ var _ = Describe("a deleted run", func() {
 		w.say(ctx, id, succeeded(id))
 		r.pumpAll(ctx, 1)
 		r.deleteRun(ctx, run)
-		r.index.See(run) // by a pass that had read it before
+		r.Index.See(run) // by a pass that had read it before
 
 		r.hook = times(1, "withdraw/before", func(context.Context) error { return errTest })
 		_, err := r.pass(ctx, run)
@@ -117,10 +117,10 @@ var _ = Describe("a deleted run", func() {
 		r.mustPass(ctx, run)
 		Expect(w.jobsQueued(ctx)).To(BeZero())
 		Expect(w.messages(ctx, w.names.ResultsStream())).To(BeZero())
-		Expect(r.inbox.Backlog().Results).To(BeZero())
+		Expect(r.Batches.Inbox.Backlog().Results).To(BeZero())
 		Expect(r.memories.byKey).To(BeEmpty())
-		Expect(r.index.CountPhases()).To(BeEmpty())
-		Expect(r.index.TakeDeleted(client.ObjectKeyFromObject(run))).To(BeEmpty())
+		Expect(r.Index.CountPhases()).To(BeEmpty())
+		Expect(r.Index.TakeDeleted(client.ObjectKeyFromObject(run))).To(BeEmpty())
 		Expect(w.settledWith(run)).To(HaveLen(1))
 	}, NodeTimeout(2*patience))
 
@@ -140,7 +140,7 @@ var _ = Describe("a deleted run", func() {
 		end := r.finish(ctx, next)
 		Expect(end.Status.Phase).To(Equal(v1alpha1.RunSucceeded))
 		Expect(end.UID).NotTo(Equal(old.UID))
-		_, known := r.index.Find(old.UID)
+		_, known := r.Index.Find(old.UID)
 		Expect(known).To(BeFalse())
 		Expect(w.jobsQueued(ctx)).To(BeZero(), "the old run's jobs are gone")
 	}, NodeTimeout(2*patience))
@@ -165,9 +165,9 @@ var _ = Describe("the garbage collector", func() {
 		Expect(w.client.Delete(ctx, w.get(ctx, gone))).To(Succeed())
 		Expect(w.jobsQueued(ctx)).To(Equal(6), "nothing was taken back")
 
-		Expect(r.gc.Round(ctx)).To(MatchError(errTest))
+		Expect(r.GC.Round(ctx)).To(MatchError(errTest))
 		r.hook = nil
-		Expect(r.gc.Round(ctx)).To(Succeed())
+		Expect(r.GC.Round(ctx)).To(Succeed())
 		Expect(w.jobsQueued(ctx)).To(Equal(2))
 		left, err := r.bus.Jobs.List(ctx)
 		Expect(err).NotTo(HaveOccurred())

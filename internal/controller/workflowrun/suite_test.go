@@ -25,7 +25,7 @@ const (
 // suite is what all specs share: one control plane, one Redis for the specs that do not harm it, one record of all writes.
 var suite struct {
 	client   client.WithWatch
-	statuses *statusWriter
+	statuses *StatusWriter
 	redis    *redistest.Server
 	history  *history
 }
@@ -47,7 +47,7 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 
 	http, err := rest.HTTPClientFor(config)
 	Expect(err).NotTo(HaveOccurred())
-	suite.statuses, err = newStatusWriter(config, scheme, http)
+	suite.statuses, err = NewStatusWriter(config, scheme, http)
 	Expect(err).NotTo(HaveOccurred())
 
 	suite.redis = redistest.Start(GinkgoTB())

@@ -47,8 +47,8 @@ func (r *replica) countPlace(place string) func() int64 {
 
 // Mutations that make specs below fail:
 //   - lifecycle timedOut that is true for whatever is due: all that say that an answer counts.
-//   - answers.go ask that forgets p.letters: the same.
-//   - answers.go answersHeard that keeps no from: the second half of many items is never read.
+//   - questions.go ask that forgets p.letters: the same.
+//   - questions.go answersHeard that keeps no from: the second half of many items is never read.
 var _ = Describe("an answer that was stored in time", func() {
 	var w *world
 
@@ -113,7 +113,7 @@ var _ = Describe("an answer that was stored in time", func() {
 		r.mustPass(ctx, run)
 		w.clock.Step(resultPatience)
 		r.mustPass(ctx, run)
-		Expect(r.inbox.Waiting(run.UID)).To(BeEmpty(), "it is with NATS again, for a while")
+		Expect(r.Batches.Inbox.Waiting(run.UID)).To(BeEmpty(), "it is with NATS again, for a while")
 		w.clock.Step(40 * time.Second)
 		redis.Restart()
 		r.mustPass(ctx, run)
@@ -235,7 +235,7 @@ var _ = Describe("an answer that was stored in time", func() {
 		r.drive(ctx, run, func(now *v1alpha1.WorkflowRun) bool { return stepOf(now, "all").Phase == v1alpha1.StepSucceeded })
 		Expect(stepOf(w.get(ctx, run), "all").ForEach.Failed).To(BeEquivalentTo(50))
 		Expect(asked()).To(BeEquivalentTo(1))
-		Expect(r.counter("syncopate_timeout_questions_total", "outcome", askedNone)).To(BeEquivalentTo(1))
+		Expect(r.counter("syncopate_timeout_questions_total", "outcome", "none")).To(BeEquivalentTo(1))
 	}, NodeTimeout(2*patience))
 
 	It("is read in several looks where there are many of them", func(ctx SpecContext) {
@@ -259,7 +259,7 @@ var _ = Describe("an answer that was stored in time", func() {
 			w.clock.Step(pacing.MaxPause)
 			return stepOf(w.get(ctx, run), "all").Phase == v1alpha1.StepSucceeded
 		})
-		Expect(next.counter("syncopate_timeout_questions_total", "outcome", askedPartly)).To(BeEquivalentTo(1))
+		Expect(next.counter("syncopate_timeout_questions_total", "outcome", "partly")).To(BeEquivalentTo(1))
 		ends(ctx, next, run, v1alpha1.RunSucceeded)
 	}, NodeTimeout(2*patience))
 

@@ -8,14 +8,10 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
-	busresults "github.com/syncopate-dev/syncopate/internal/bus/results"
-	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/shares"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
@@ -69,18 +65,6 @@ func TestNewest(t *testing.T) {
 	}
 }
 
-func TestUnpublishedAndPrune(t *testing.T) {
-	run := aRun("1", v1alpha1.StepDispatched, v1alpha1.StepRunning, v1alpha1.StepSucceeded)
-	m := &memory{published: map[protocol.JobID]uint64{attempt("s2"): 1, attempt("s3"): 1, attempt("old"): 1}}
-	if diff := cmp.Diff([]protocol.JobID{attempt("s1")}, m.unpublished(run, 1)); diff != "" {
-		t.Errorf("unpublished (-want +got):\n%s", diff)
-	}
-	m.prune(run)
-	if diff := cmp.Diff(map[protocol.JobID]uint64{attempt("s2"): 1}, m.published); diff != "" {
-		t.Errorf("after prune (-want +got):\n%s", diff)
-	}
-}
-
 // mutation: resolve that withdraws what is in flight makes "the write took no effect" fail.
 func TestResolve(t *testing.T) {
 	old := lifecycle.Withdrawal{ID: attempt("s1"), Topic: topic}
@@ -110,7 +94,7 @@ func TestResolve(t *testing.T) {
 }
 
 func TestMemoriesStartAfreshForAnotherRunOfTheSameName(t *testing.T) {
-	ms := newMemories()
+	ms := &memories{}
 	key := types.NamespacedName{Name: "run"}
 	first := ms.of(key, "1")
 	if ms.of(key, "1") != first || ms.peek(key) != first {
@@ -125,64 +109,8 @@ func TestMemoriesStartAfreshForAnotherRunOfTheSameName(t *testing.T) {
 	}
 }
 
-// mutation: open that does not look at the clock makes "closed after the pause" fail.
-func TestBreaker(t *testing.T) {
-	c := clocktesting.NewFakeClock(epoch)
-	b := &breaker{clock: c}
-	if b.open() != nil {
-		t.Error("open before anything failed")
-	}
-	cause := errors.New("refused")
-	b.trip(cause)
-	c.Step(breakerPause - time.Nanosecond)
-	if !errors.Is(b.open(), cause) {
-		t.Error("not open during the pause")
-	}
-	c.Step(time.Nanosecond)
-	if b.open() != nil {
-		t.Error("not closed after the pause")
-	}
-}
-
-func TestRetryDelay(t *testing.T) {
-	for name, c := range map[string]struct {
-		err  error
-		want time.Duration
-	}{
-		"an error without a wish":        {errTest, actRetryDelay},
-		"a wish deep in the chain":       {fmt.Errorf("a: %w", fmt.Errorf("b: %w", &results.RetryError{After: 7, Cause: errTest})), 7},
-		"a wish in one of several":       {errors.Join(errTest, &results.RetryError{After: 7, Cause: errTest}), 7},
-		"a wish of 0 would make it spin": {&results.RetryError{Cause: errTest}, actRetryDelay},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if got := retryDelay(c.err); got != c.want {
-				t.Errorf("got %s, want %s", got, c.want)
-			}
-		})
-	}
-}
-
-// An unusable result becomes a dead letter whatever the verdict: after a crash between the status write and the dead letter it
-// comes again as a duplicate, and acknowledging it would lose its bytes. mutation: nil for duplicates makes this fail.
-func TestAnUnusableResultIsNeverAcknowledged(t *testing.T) {
-	registry := prometheus.NewRegistry()
-	r := &Reconciler{inbox: results.NewInbox(10, 96<<20), clock: clocktesting.NewFakeClock(epoch), metrics: NewMetrics(registry), resultMetrics: busresults.NewMetrics(registry)}
-	r.settler = results.NewSettler(r.inbox, r.resultMetrics)
-	for _, verdict := range []lifecycle.Verdict{lifecycle.Applied, lifecycle.Duplicate, lifecycle.Stale} {
-		fake := &fakeDelivery{}
-		p := &pass{Reconciler: r, run: aRun("1"), letters: []*results.Pending{{Fact: lifecycle.Result{Rejected: "no JSON"}, Delivery: fake}}}
-		p.settleAll(t.Context(), lifecycle.Decision{Verdicts: []lifecycle.Verdict{verdict}})
-		if len(fake.settled) != 1 {
-			t.Fatalf("%s: settled %d times", verdict, len(fake.settled))
-		}
-		if _, ok := errors.AsType[*busresults.PermanentError](fake.settled[0]); !ok {
-			t.Errorf("%s: settled with %v", verdict, fake.settled[0])
-		}
-	}
-}
-
 func TestByAnotherSaysWhoseStatusItIs(t *testing.T) {
-	r := &Reconciler{holder: "me"}
+	r := &Reconciler{Holder: "me"}
 	mine, theirs, none := aRun("1"), aRun("1"), aRun("1")
 	mine.Status.Lock = &v1alpha1.RunLockStatus{LeaseID: "x", Holder: "me"}
 	theirs.Status.Lock = &v1alpha1.RunLockStatus{LeaseID: "x", Holder: "them"}
@@ -196,21 +124,21 @@ func TestByAnotherSaysWhoseStatusItIs(t *testing.T) {
 func TestAWriteThatLetsARunInWaitsForNoOther(t *testing.T) {
 	waits, admitted := aRun("7", v1alpha1.StepPending), aRun("7", v1alpha1.StepPending)
 	admitted.Status.Admission = &v1alpha1.AdmissionStatus{AdmittedAt: &metav1.Time{Time: epoch}}
-	r, none, desk := &Reconciler{writes: shares.New(1, false, shares.KindMetrics{})}, &memory{}, (*shares.Desks)(nil).For("ns")
-	done, err := (&pass{Reconciler: r, run: waits, mem: none, desk: desk}).mayWrite(t.Context(), waits)
+	r, none, desk := &Reconciler{Writes: shares.New(1, false, shares.KindMetrics{})}, &memory{}, (*shares.Desks)(nil).For("ns")
+	done, err := (&pass{r: r, run: waits, mem: none, desk: desk}).mayWrite(t.Context(), waits)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errTest)
-	if _, err := (&pass{Reconciler: r, run: admitted, mem: none, desk: desk}).mayWrite(ctx, admitted); !errors.Is(err, errTest) {
+	if _, err := (&pass{r: r, run: admitted, mem: none, desk: desk}).mayWrite(ctx, admitted); !errors.Is(err, errTest) {
 		t.Errorf("a write of a run that is in already did not wait: %v", err)
 	}
-	if _, err := (&pass{Reconciler: r, run: waits, mem: none, desk: desk}).mayWrite(ctx, admitted); err != nil {
+	if _, err := (&pass{r: r, run: waits, mem: none, desk: desk}).mayWrite(ctx, admitted); err != nil {
 		t.Errorf("a write that lets a run in: %v", err)
 	}
 	done()
-	if _, err := (&pass{Reconciler: r, run: admitted, mem: none, desk: desk}).mayWrite(t.Context(), admitted); err != nil {
+	if _, err := (&pass{r: r, run: admitted, mem: none, desk: desk}).mayWrite(t.Context(), admitted); err != nil {
 		t.Errorf("after a write was done: %v", err)
 	}
 }

@@ -68,11 +68,11 @@ func TestRelativesWakeEachOther(t *testing.T) {
 		"another run takes its place": {changed(func(p *v1alpha1.WorkflowRun) { p.UID = "u-new" }), []string{"boss", "kid-a", "kid-b", "liar"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := &Reconciler{index: results.NewIndex(), holder: "me"}
+			r := &Reconciler{Index: results.NewIndex(), Holder: "me"}
 			for _, run := range []*v1alpha1.WorkflowRun{boss(), kid("kid-a"), kid("kid-b"), kid("liar"), kid("old"), finishedKid("old"), kid("gone")} {
-				r.index.See(run)
+				r.Index.See(run)
 			}
-			r.index.Remove(kid("gone"))
+			r.Index.Remove(kid("gone"))
 			if diff := cmp.Diff(c.want, wokenBy(t, r, c.event)); diff != "" {
 				t.Error(diff)
 			}

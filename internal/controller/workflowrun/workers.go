@@ -1,18 +1,16 @@
 package workflowrun
 
 import (
-	"context"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/syncopate-dev/syncopate/internal/bus/jobs"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/internal/liveness"
 )
 
-// crews know what the workers of topics do; *liveness.Crew does.
-type crews interface {
+// liveWorkers says who does the jobs of topics; *liveness.Watcher does.
+type liveWorkers interface {
 	Watch(key types.NamespacedName, topics ...string)
 	Forget(key types.NamespacedName)
 	State(topic string) liveness.State
@@ -21,24 +19,16 @@ type crews interface {
 // newsDelay is the wait before what is known of workers is told of a run whose jobs have just been dispatched.
 const newsDelay = 100 * time.Millisecond
 
-// newCrew watches the topics for whose workers runs wait.
-func newCrew(q *jobs.Queue, wake func(types.NamespacedName), o liveness.Options) *liveness.Watcher[types.NamespacedName] {
-	return liveness.New(func(ctx context.Context, topic string) (liveness.Workers, error) {
-		w, err := q.Workers(ctx, topic)
-		return liveness.Workers(w), err
-	}, wake, o)
-}
-
 // observeWorkers reads what is known of the workers that the run waits for.
-func (p *pass) observeWorkers() {
-	p.workers = map[string]lifecycle.Workers{}
+func (p *pass) observeWorkers() map[string]lifecycle.Workers {
+	workers := map[string]lifecycle.Workers{}
 	for _, topic := range lifecycle.WaitedFor(p.run) {
-		p.workers[topic] = p.workersOf(topic)
+		workers[topic] = workersOf(p.r.Liveness.State(topic))
 	}
+	return workers
 }
 
-func (p *pass) workersOf(topic string) lifecycle.Workers {
-	s := p.crews.State(topic)
+func workersOf(s liveness.State) lifecycle.Workers {
 	switch s.Kind {
 	case liveness.Pulling:
 		return lifecycle.Workers{State: lifecycle.WorkersPull, Since: s.Since}
@@ -55,15 +45,15 @@ func (p *pass) workersOf(topic string) lifecycle.Workers {
 // is known already.
 func (p *pass) watchWorkers() time.Time {
 	if lifecycle.Finished(p.run) {
-		p.crews.Forget(p.key)
+		p.r.Liveness.Forget(p.key)
 		return time.Time{}
 	}
 	topics := lifecycle.WaitedFor(p.run)
-	p.crews.Watch(p.key, topics...)
+	p.r.Liveness.Watch(p.key, topics...)
 	for _, topic := range topics {
-		now := p.workersOf(topic)
+		now := workersOf(p.r.Liveness.State(topic))
 		if p.workers[topic].State != now.State && now.State != lifecycle.WorkersPull && now.State != lifecycle.WorkersUnknown {
-			return p.clock.Now().Add(newsDelay)
+			return p.r.Clock.Now().Add(newsDelay)
 		}
 	}
 	return time.Time{}

@@ -158,13 +158,3 @@ func TestSettler_SettleAllEmptiesTheInbox(t *testing.T) {
 type counted map[string]int
 
 func (c counted) CountResult(outcome string) { c[outcome]++ }
-
-// mutation: OutputsOf without those of the run makes this fail.
-func TestOutputsOfNamesAllObjectsOfARun(t *testing.T) {
-	run := aRun(v1alpha1.StepSucceeded, v1alpha1.StepSucceeded)
-	run.Status.Steps[1].OutputRef = &v1alpha1.OutputReference{Name: "of a step"}
-	run.Status.OutputsRef = &v1alpha1.OutputReference{Name: "of the run"}
-	if diff := cmp.Diff([]string{"of a step", "of the run"}, OutputsOf(run)); diff != "" {
-		t.Errorf("outputs (-want +got):\n%s", diff)
-	}
-}

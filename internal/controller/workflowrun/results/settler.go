@@ -2,10 +2,11 @@ package results
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -31,7 +32,24 @@ func (e *RetryError) RetryDelay() time.Duration { return e.After }
 // RetryClass implements the retry contract.
 func (e *RetryError) RetryClass() string { return e.Class }
 
-// counter counts results by what became of them; *busresults.Metrics does.
+// RetryDelay is the delay that an error asks for; else the default.
+func RetryDelay(err error, otherwise time.Duration) time.Duration {
+	if wait := AsksFor(err); wait > 0 {
+		return wait
+	}
+	return otherwise
+}
+
+// AsksFor is the delay that an error asks for; 0: it asks for none.
+func AsksFor(err error) time.Duration {
+	var r interface{ RetryDelay() time.Duration }
+	if errors.As(err, &r) {
+		return max(r.RetryDelay(), 0)
+	}
+	return 0
+}
+
+// counter counts results by what became of them; *bus.Metrics does.
 type counter interface{ CountResult(outcome string) }
 
 // Settler acks results, or gives them back to NATS.
@@ -64,18 +82,17 @@ func (s *Settler) Settle(ctx context.Context, p *Pending, as error, outcome stri
 // SettleAll settles results of a run and takes them out of its inbox. It settles several at a time: each waits for the server's word, and
 // a server that hangs must not keep a run for the sum of their time-outs.
 func (s *Settler) SettleAll(ctx context.Context, run types.UID, list []Settlement) {
-	var wg sync.WaitGroup
-	slots := make(chan struct{}, settleParallel)
 	done := make([]*Pending, 0, len(list))
+	var group errgroup.Group
+	group.SetLimit(settleParallel)
 	for _, one := range list {
 		done = append(done, one.Pending)
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
+		group.Go(func() error {
 			s.Settle(ctx, one.Pending, one.As, one.Outcome)
+			return nil
 		})
 	}
-	wg.Wait()
+	_ = group.Wait() // none fails
 	s.inbox.Remove(run, done)
 }
 

@@ -4,6 +4,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/outputs"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/slots"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 )
@@ -21,32 +22,9 @@ type Tombstone struct {
 }
 
 func entomb(run *v1alpha1.WorkflowRun) Tombstone {
-	left := Tombstone{UID: run.UID, Jobs: lifecycle.InFlightJobs(run), Outputs: OutputsOf(run), Holding: slots.HoldingOf(run)}
+	left := Tombstone{UID: run.UID, Jobs: lifecycle.InFlightJobs(run), Outputs: outputs.Of(run), Holding: slots.HoldingOf(run)}
 	if run.Status != nil && run.Status.Tenant != "" {
 		left.Tenant, left.Key = run.Status.Tenant, run.Spec.IdempotencyKey
 	}
 	return left
-}
-
-// OutputsOf names the outputs of a run in the object store, as far as its status tells.
-func OutputsOf(run *v1alpha1.WorkflowRun) []string {
-	if run.Status == nil {
-		return nil
-	}
-	var names []string
-	for i := range run.Status.Steps {
-		s := &run.Status.Steps[i]
-		if s.OutputRef != nil {
-			names = append(names, s.OutputRef.Name)
-		}
-		if s.ForEach != nil {
-			for k := range s.ForEach.OutputRefs {
-				names = append(names, s.ForEach.OutputRefs[k].Name)
-			}
-		}
-	}
-	if ref := run.Status.OutputsRef; ref != nil {
-		names = append(names, ref.Name)
-	}
-	return names
 }

@@ -1,4 +1,4 @@
-package workflowrun
+package leases
 
 import (
 	"strings"
@@ -105,16 +105,15 @@ func TestWhatIsSaidOfABusyLock(t *testing.T) {
 
 // The policy has a say in waits for busy locks alone; all others are spread otherwise, or exact.
 //
-// mutation: retryWait that draws both with rand, or both with spread, makes this fail.
+// mutation: Wait that draws both with rand, or both with spread, makes this fail.
 func TestOnlyWaitsForBusyLocksAreThePolicys(t *testing.T) {
 	clk := clocktesting.NewFakeClock(time.Unix(1000, 0))
-	p := &pass{Reconciler: &Reconciler{
-		clock: clk, breaker: &breaker{clock: clk}, rand: func() float64 { return 0 }, spread: func() float64 { return 0.5 },
-	}, policy: policy.Defaults()}
-	if got := p.retryWait(bus.ClassLockBusy); got != 350*time.Millisecond {
+	l := New(Options{Clock: clk, Rand: func() float64 { return 0 }, Spread: func() float64 { return 0.5 }})
+	s := l.Session(&State{}, types.NamespacedName{}, "uid", policy.Defaults())
+	if got := s.Wait(bus.ClassLockBusy); got != 350*time.Millisecond {
 		t.Errorf("a busy lock: %s, want the least of 350-650ms", got)
 	}
-	if got := p.retryWait(bus.ClassStoreUnavailable); got != breakerPause {
-		t.Errorf("Redis: %s, want exactly %s", got, breakerPause)
+	if got := s.Wait(bus.ClassStoreUnavailable); got != BreakerPause {
+		t.Errorf("Redis: %s, want exactly %s", got, BreakerPause)
 	}
 }

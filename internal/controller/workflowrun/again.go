@@ -1,0 +1,80 @@
+package workflowrun
+
+import (
+	"context"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+)
+
+const (
+	// lookAgain is when a run under way is looked at at the latest, whatever it waits for: a safety net for wake-ups that
+	// were lost, say by a clock that was set back.
+	lookAgain = 5 * time.Minute
+	// forgetDelay is when a finished run is looked at again to drop what is remembered of it.
+	forgetDelay = 5 * time.Second
+	// decideTimeout bounds what a decision under the lock asks of the object store.
+	decideTimeout = 8 * time.Second
+	// passTimeout bounds the write and the effects of one pass, from when it was decided on, also while the operator stops.
+	passTimeout = 8 * time.Second
+	// resultPatience is how long results wait for Redis or the API server before they go back to NATS. How long they wait for a
+	// busy lock is a matter of the policy.
+	resultPatience = 3 * time.Second
+	// refreshDelay is the wait before the next pass after the run had to be read live.
+	refreshDelay = 10 * time.Millisecond
+	// actRetryDelay is the wait before effects that could not be carried out are tried again.
+	actRetryDelay = time.Second
+	// OthersPatience is how long a process leaves attempts alone that another one dispatched. Only operators that
+	// share runs meet such a young attempt: a new leader begins seconds after the last one wrote.
+	OthersPatience = time.Second
+)
+
+// again asks for another pass at a time; the zero time asks for none.
+func (p *pass) again(at time.Time) reconcile.Result {
+	if at.IsZero() {
+		return reconcile.Result{}
+	}
+	return reconcile.Result{RequeueAfter: max(at.Sub(p.r.Clock.Now()), time.Millisecond)}
+}
+
+// effectsAgain has effects that failed tried again. An error that says when is planned for, so it is logged as news and not as an error
+// with a stack trace: while Redis or NATS is away, each run that ends has one.
+func (p *pass) effectsAgain(ctx context.Context, failed error) reconcile.Result {
+	wait := results.RetryDelay(failed, actRetryDelay)
+	switch l := log.FromContext(ctx); {
+	case ctx.Err() != nil: // the lease was lost or the operator stops: both are reported where they happen
+	case results.AsksFor(failed) > 0:
+		l.Info("Effects are tried again", "delay", wait, "cause", failed.Error())
+	default:
+		l.Error(failed, "Effects are tried again", "delay", wait)
+	}
+	return p.again(p.r.Clock.Now().Add(wait))
+}
+
+// lookAgainAfter has another pass made as soon as an error asks for it; nil asks for none.
+func (p *pass) lookAgainAfter(ctx context.Context, err error, what string) {
+	if err == nil {
+		return
+	}
+	wait := results.RetryDelay(err, actRetryDelay)
+	p.later = pacing.Earliest(p.later, p.r.Clock.Now().Add(wait))
+	log.FromContext(ctx).V(1).Info(what, "delay", wait, "cause", err.Error())
+}
+
+// nextLook is when the run is looked at again if nothing happens before.
+func (p *pass) nextLook(wake time.Time) time.Time {
+	limit := lookAgain
+	if lifecycle.Finished(p.run) {
+		limit = forgetDelay
+	}
+	next := p.r.Clock.Now().Add(limit)
+	for _, at := range []time.Time{wake, p.later, p.batch.NextAt(), p.questions.RetryAt} {
+		next = pacing.Earliest(next, at)
+	}
+	return next
+}

@@ -1,0 +1,147 @@
+package workflowrun
+
+import (
+	"context"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/leases"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+)
+
+// decide decides, finds out what the decision lacks, and decides again until it lacks nothing. If the object store or the stream cannot be
+// asked, what the decision lacks is left undone, to be tried again soon: the rest of it is good, a cancel above all.
+func (p *pass) decide(ctx context.Context, lock lifecycle.Lock) lifecycle.Decision {
+	for {
+		d := lifecycle.Decide(p.input(lock))
+		p.evaluated = d.Evaluated
+		p.r.lists.keep(p.run.UID, d.Lists)
+		asked := p.askAbout(ctx, d.Needs)
+		switch {
+		case d.Cut && p.desk.SitDown(ctx):
+			continue // with time for what takes long
+		case !d.Needs.Outputs() && !asked:
+			return d
+		case !d.Needs.Outputs():
+			continue
+		}
+		if err := p.outputs.Supply(ctx, d.Needs); err != nil {
+			p.outputsMissing(ctx, d, err)
+			return d
+		}
+	}
+}
+
+// decideWithin decides under a lease, in a time of its own.
+func (p *pass) decideWithin(held context.Context, lock lifecycle.Lock) lifecycle.Decision {
+	bounded, stop := context.WithTimeout(held, decideTimeout)
+	defer stop()
+	return p.decide(bounded, lock)
+}
+
+// input is what the core decides on, for a given state of the lock.
+func (p *pass) input(lock lifecycle.Lock) lifecycle.Input {
+	in := lifecycle.Input{
+		Run: p.run, Now: p.r.Clock.Now(), Lock: lock, Tenant: p.tenant,
+		Permits: p.permits, Gate: p.slot.Gate, Claim: p.claim, Approvals: p.approvals, Workers: p.workers, NATSDown: p.r.NATS.Outage(),
+		Parent: p.relatives.Parent, Children: p.relatives.Children,
+		Results: p.batch.Facts(), DeadLetters: p.batch.DeadLetters(), Answers: p.questions.Answers(),
+		Lists: p.r.lists.of(p.run.UID), Payloads: p.outputs.Payloads(),
+		Evaluated: p.evaluated, Quick: !p.desk.Has(), Form: p.mem.form(), MaxRetryAfter: p.policy.Delivery.MaxDelay,
+	}
+	if p.policy.Name != "" {
+		in.Policy = &v1alpha1.PolicyReference{Name: p.policy.Name, Generation: p.policy.Generation}
+	}
+	return in
+}
+
+// askAbout asks what a decision lacks beside outputs, and says whether another one has more to decide on.
+func (p *pass) askAbout(ctx context.Context, n lifecycle.Needs) bool {
+	if n.Claim {
+		claim, err := p.r.Slots.Claim(ctx, p.run, p.tenantName())
+		p.claim = claim
+		p.lookAgainAfter(ctx, err, "Idempotency key not claimed")
+	}
+	if n.Admission {
+		slot, err := p.r.Slots.Ask(ctx, &p.mem.slot, p.run, p.tenantName(), p.policy)
+		p.slot = slot
+		p.lookAgainAfter(ctx, err, "No answer about a slot")
+	}
+	answered := n.Answers && p.questions.Ask(ctx, p.run.UID, p.batch)
+	return n.Claim || n.Admission || answered
+}
+
+// outputsMissing has what a decision lacks of the object store tried again.
+func (p *pass) outputsMissing(ctx context.Context, d lifecycle.Decision, cause error) {
+	wait := results.RetryDelay(cause, actRetryDelay)
+	if ctx.Err() == nil {
+		log.FromContext(ctx).Info("Outputs in the object store wait", "delay", wait, "cause", cause.Error())
+	}
+	p.outputs.Lacking = cause
+	p.later = pacing.Earliest(p.later, p.r.Clock.Now().Add(wait))
+	if d.Deferred {
+		p.questions.Missing(wait, cause.Error())
+	}
+}
+
+// tooEarly is when the run may be written next, if it is to be written and that time has not come; else zero. It is asked before what
+// a decision lacks is found out and stored: the next decision will have more results, and other outputs of items to store.
+func (p *pass) tooEarly() time.Time {
+	last := p.mem.lastWrite
+	next := last.Next(p.batch.Len(), pacing.LastOfMany(p.batch.Paced(), last.Applied, p.run))
+	if !next.After(p.r.Clock.Now()) {
+		return time.Time{}
+	}
+	in := p.input(p.lock.Tentative(p.run))
+	in.Glance = true // what expressions give is a matter of the decision that is written
+	if d := lifecycle.Decide(in); d.Changed || d.Needs.Any() {
+		return next
+	}
+	return time.Time{}
+}
+
+// effectsPending says whether effects of earlier writes are still to be carried out.
+func (p *pass) effectsPending() bool {
+	recoverable := len(p.jobs.Lacks(p.run)) > 0 && p.recoverFrom().IsZero()
+	return len(p.mem.withdrawals) > 0 || recoverable || p.childrenPending()
+}
+
+// childrenPending says whether a child run is to be created.
+func (p *pass) childrenPending() bool {
+	return len(p.mem.children.NotYetCreated(p.run, p.r.Clock.Now())) > 0
+}
+
+// executable says whether any effect that is pending can be carried out now.
+func (p *pass) executable() bool { return p.r.NATS.Connected() || p.childrenPending() }
+
+// mustClaim says whether attempts have to be recovered from a status that has to be written first. See leases.
+func (p *pass) mustClaim() bool { return len(p.jobs.Lacks(p.run)) > 0 && p.lock.MustClaim(p.run) }
+
+// recoverFrom is when attempts that another process dispatched are worth the lock and a look-up. Until then
+// that process publishes them, if it lives. Zero: now. A time of dispatch ahead of this process's clock is of
+// a clock that differs, and delays nothing.
+func (p *pass) recoverFrom() time.Time {
+	_, writer := leases.FenceOf(p.run)
+	if writer == p.mem.lock.Writer || len(p.jobs.Lacks(p.run)) == 0 {
+		return time.Time{}
+	}
+	now, last := p.r.Clock.Now(), lastDispatch(p.run)
+	if at := last.Add(p.r.RecoverPatience); at.After(now) && !last.After(now) {
+		return at
+	}
+	return time.Time{}
+}
+
+// lastDispatch is when status dispatched an attempt last; zero: it dispatched none.
+func lastDispatch(run *v1alpha1.WorkflowRun) (last time.Time) {
+	for i := range run.Status.Steps {
+		if at := run.Status.Steps[i].DispatchedAt; at != nil && at.After(last) {
+			last = at.Time
+		}
+	}
+	return last
+}

@@ -1,0 +1,187 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/utils/clock"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/bus/jobs"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/leases"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/report"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+// publishParallel bounds the jobs of one pass that are published at the same time.
+const publishParallel = 16
+
+// queue is where jobs go; *jobs.Queue does it.
+type queue interface {
+	Publish(ctx context.Context, j jobs.Job) error
+	Fence(ctx context.Context, j jobs.Job) (epoch uint64, err error)
+	Recover(ctx context.Context, j jobs.Job) (jobs.RecoverOutcome, error)
+}
+
+// Dispatcher publishes jobs.
+type Dispatcher struct {
+	Jobs       queue
+	Clock      clock.PassiveClock
+	Recoveries *prometheus.CounterVec
+	Latency    prometheus.Observer
+}
+
+// State is what this process remembers of the jobs of one run.
+type State struct {
+	// published are the attempts in flight which this process knew to be with NATS, with how often NATS had lost data before that was
+	// found out: after another loss that is not known any more. Pruned to those in status.
+	published map[protocol.JobID]uint64
+	// untold are attempts whose publish failed, so that their event waits until it is made up for. Pruned like published.
+	untold map[protocol.JobID]bool
+	// unfencedSince is when the first write as a new holder was first put off because NATS could not be told; zero: it was not.
+	unfencedSince time.Time
+}
+
+// Unpublished lists the attempts which are in status and not known to be with NATS, which has lost data so many times. Those whose
+// answer is a dead letter have nothing there to look for.
+func (st *State) Unpublished(run *v1alpha1.WorkflowRun, losses uint64) []protocol.JobID {
+	var ids []protocol.JobID
+	for _, id := range lifecycle.Unanswered(run) {
+		if at, ok := st.published[id]; !ok || at != losses {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// Prune forgets published attempts that are no longer in flight.
+func (st *State) Prune(run *v1alpha1.WorkflowRun) {
+	inFlight := lifecycle.InFlight(run)
+	maps.DeleteFunc(st.untold, func(id protocol.JobID, _ bool) bool { return !slices.Contains(inFlight, id) })
+	if len(st.published) <= len(inFlight) {
+		return
+	}
+	kept := make(map[protocol.JobID]uint64, len(inFlight))
+	for _, id := range inFlight {
+		if at, ok := st.published[id]; ok {
+			kept[id] = at
+		}
+	}
+	st.published = kept
+}
+
+// Session is what one pass does with the jobs of its run.
+type Session struct {
+	*State
+	all *Dispatcher
+	// losses is how often NATS had lost data when the pass began: what it publishes is known to be there until the next loss.
+	losses uint64
+	epochs map[protocol.JobID]uint64 // of attempts, as far as they were begun in this pass
+	events []lifecycle.Event         // of jobs that NATS took in this pass
+}
+
+// Session begins a pass over a run.
+func (d *Dispatcher) Session(st *State, losses uint64) *Session {
+	if st.published == nil {
+		st.published, st.untold = map[protocol.JobID]uint64{}, map[protocol.JobID]bool{}
+	}
+	return &Session{State: st, all: d, losses: losses}
+}
+
+// Lacks lists the attempts that are to be recovered.
+func (s *Session) Lacks(run *v1alpha1.WorkflowRun) []protocol.JobID {
+	return s.Unpublished(run, s.losses)
+}
+
+// Events are those of the jobs that NATS took in this pass.
+func (s *Session) Events() []lifecycle.Event { return s.events }
+
+// lease says whether the run's lock is still held; *lockmgr.Lease does.
+type lease interface{ Err() error }
+
+// Publish publishes the attempts that begin with the write just made. No other can have published them before: the
+// fence and resourceVersion of that write say that it is ours.
+func (s *Session) Publish(ctx context.Context, run *v1alpha1.WorkflowRun, held lease, fresh []lifecycle.Job) error {
+	return s.each(run, held, fresh, func(j lifecycle.Job) (bool, error) {
+		if err := s.all.Jobs.Publish(ctx, s.job(run, j)); err != nil {
+			return true, fmt.Errorf("publish job %s: %w", j.ID, err)
+		}
+		return true, nil
+	})
+}
+
+// Recover brings attempts to NATS of which this process does not know whether they got there.
+func (s *Session) Recover(ctx context.Context, run *v1alpha1.WorkflowRun, held lease, list []lifecycle.Job) error {
+	return s.each(run, held, list, func(j lifecycle.Job) (bool, error) {
+		outcome, err := s.all.Jobs.Recover(ctx, s.job(run, j))
+		if err != nil {
+			return false, fmt.Errorf("recover job %s: %w", j.ID, err)
+		}
+		s.all.Recoveries.WithLabelValues(outcome.String()).Inc()
+		return outcome == jobs.Published, nil
+	})
+}
+
+// each does something for several jobs at a time, and remembers those for which it worked as published. do also says whether the job
+// goes out for the first time by it, as far as is known: people are told when it has.
+func (s *Session) each(run *v1alpha1.WorkflowRun, held lease, list []lifecycle.Job, do func(lifecycle.Job) (first bool, err error)) error {
+	var (
+		mu     sync.Mutex
+		failed error
+		group  errgroup.Group
+	)
+	group.SetLimit(publishParallel)
+	for _, j := range list {
+		group.Go(func() error {
+			// After a pause of the process the lease knows first that it is over, and another process may have recovered the job.
+			first, err := false, held.Err()
+			if err == nil {
+				first, err = do(j)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if first {
+				s.untold[j.ID] = true
+			}
+			if err != nil {
+				failed = errors.Join(failed, err)
+				return nil
+			}
+			s.published[j.ID] = s.losses
+			s.taken(run, j)
+			return nil
+		})
+	}
+	_ = group.Wait() // failed has all of them
+	return failed
+}
+
+// taken measures the time from the decision to the PubAck, and tells of it.
+func (s *Session) taken(run *v1alpha1.WorkflowRun, j lifecycle.Job) {
+	if e, worth := report.Dispatched(j); worth && s.untold[j.ID] {
+		s.events = append(s.events, e)
+	}
+	delete(s.untold, j.ID)
+	for i := range run.Status.Steps {
+		if step := &run.Status.Steps[i]; step.Name == j.ID.Step && step.DispatchedAt != nil {
+			s.all.Latency.Observe(s.all.Clock.Since(step.DispatchedAt.Time).Seconds())
+			return
+		}
+	}
+}
+
+func (s *Session) job(run *v1alpha1.WorkflowRun, j lifecycle.Job) jobs.Job {
+	fence, _ := leases.FenceOf(run)
+	return jobs.Job{
+		ID: j.ID, Topic: j.Topic, Input: j.Input, Deadline: j.Deadline, Fence: fence,
+		Source: "/namespaces/" + run.Namespace + "/workflowruns/" + run.Name, Epoch: s.epochs[j.ID],
+	}
+}

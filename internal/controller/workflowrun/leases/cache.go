@@ -1,0 +1,107 @@
+package leases
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/syncopate-dev/syncopate/internal/lockmgr"
+)
+
+const (
+	// returnParallel bounds the leases given back at the same time when the operator stops.
+	returnParallel = 64
+	// returnTimeout bounds how long that goes on: with Redis down each takes up to a second, and what is left ends with its TTL.
+	returnTimeout = 5 * time.Second
+)
+
+// Cache holds the leases that runs keep between passes (scope Run): at most one per run under way. A lease is either here or in
+// the hands of one pass, so whoever takes it out may end it, and stopping never ends the lease of a pass that works under it.
+type Cache struct {
+	mu      sync.Mutex
+	stopped bool
+	byRun   map[types.UID]*lockmgr.Lease
+}
+
+// NewCache makes an empty cache.
+func NewCache() *Cache { return &Cache{byRun: map[types.UID]*lockmgr.Lease{}} }
+
+// take hands the lease of a run to the caller, or nil.
+func (c *Cache) take(uid types.UID) *lockmgr.Lease {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l := c.byRun[uid]
+	delete(c.byRun, uid)
+	return l
+}
+
+// Of is the lease that a run keeps; nil: none. It stays in the cache.
+func (c *Cache) Of(uid types.UID) *lockmgr.Lease {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.byRun[uid]
+}
+
+// Runs are those that keep a lease.
+func (c *Cache) Runs() []types.UID {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Collect(maps.Keys(c.byRun))
+}
+
+// keep takes over the lease of a run; once the operator stops it is given back instead.
+func (c *Cache) keep(ctx context.Context, uid types.UID, l *lockmgr.Lease) {
+	c.mu.Lock()
+	stopped := c.stopped
+	if !stopped {
+		c.byRun[uid] = l
+	}
+	c.mu.Unlock()
+	if stopped {
+		l.Drop(ctx)
+	}
+}
+
+// Drop gives back the lease of a run that needs it no more.
+func (c *Cache) Drop(ctx context.Context, uid types.UID) {
+	if l := c.take(uid); l != nil {
+		l.Drop(ctx)
+	}
+}
+
+// Start waits until ctx ends and then gives back all leases, so that the next leader need not wait for them; passes that are
+// under way give back theirs when they end.
+func (c *Cache) Start(ctx context.Context) error {
+	<-ctx.Done()
+	c.Stop(context.WithoutCancel(ctx))
+	return nil
+}
+
+// Stop gives back all leases, and each that a pass would keep from now on.
+func (c *Cache) Stop(ctx context.Context) {
+	c.mu.Lock()
+	c.stopped = true
+	leases := c.byRun
+	c.byRun = nil
+	c.mu.Unlock()
+
+	ctx, cancel := context.WithTimeout(ctx, returnTimeout)
+	defer cancel()
+	var calls errgroup.Group
+	calls.SetLimit(returnParallel)
+	for _, l := range leases {
+		if ctx.Err() != nil {
+			break
+		}
+		calls.Go(func() error {
+			l.Drop(ctx)
+			return nil
+		})
+	}
+	_ = calls.Wait() // none fails
+}

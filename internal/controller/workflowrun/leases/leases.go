@@ -1,0 +1,84 @@
+package leases
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+
+	"github.com/syncopate-dev/syncopate/internal/lockmgr"
+	"github.com/syncopate-dev/syncopate/internal/policy"
+)
+
+// locks hands out run locks; *lockmgr.Manager does.
+type locks interface {
+	Acquire(ctx context.Context, r lockmgr.Request) (*lockmgr.Lease, error)
+}
+
+// Options are what Leases need.
+type Options struct {
+	Locks   locks
+	Clock   clock.PassiveClock
+	Rand    func() float64 // spreads waits for busy locks, as policies say
+	Spread  func() float64 // spreads all other waits; uniform in [0,1) likewise
+	NewID   func() string  // random lease ids for forced ends
+	Holder  string         // name of this replica
+	Metrics *lockmgr.Metrics
+	// TakeOver measures take-overs.
+	TakeOver prometheus.Observer
+	// Leading is since when this process leads; nil: it does not yet.
+	Leading func() *time.Time
+	// Wake has a pass made over a run soon; it does not block.
+	Wake func(types.NamespacedName)
+}
+
+// Leases takes, keeps and gives back the locks of runs.
+type Leases struct {
+	Options
+	Cache   *Cache
+	Breaker *Breaker
+}
+
+// New makes leases; the Cache is to be started.
+func New(o Options) *Leases {
+	return &Leases{Options: o, Cache: NewCache(), Breaker: &Breaker{clock: o.Clock}}
+}
+
+// State is what this process remembers of the lock of one run.
+type State struct {
+	// Writer is the lease under which this process last wrote the run. While status shows it no other has written since. "": none.
+	Writer string
+	// Lost is the reason why this process lost its last lease of the run, until status tells it.
+	Lost string
+	// floor is the highest fence of others that NATS has told of; a lease at or below it could dispatch nothing.
+	floor int64
+	// busy is about the lock that the run waits for, and busyRetries how often it was tried again since it was first found busy.
+	busy        busyWait
+	busyRetries int
+	// leaselessSince is up to when metrics know how long the run has wanted a lease again after it lost one; zero: it has one, or wants none.
+	leaselessSince time.Time
+	// inHand is set once this process has looked after the run: it does what is due, and no lock keeps it from it.
+	inHand bool
+}
+
+// Raise has the next lease taken above a fence of another.
+func (st *State) Raise(fence int64) { st.floor = max(st.floor, fence) }
+
+// Session is what one pass does with the lock of its run.
+type Session struct {
+	*State
+	all    *Leases
+	key    types.NamespacedName
+	uid    types.UID
+	policy policy.Effective
+	kept   *lockmgr.Lease // kept by the run, and not worked under yet; nil: none
+	// Held is worked under; nil: without the lock.
+	Held *lockmgr.Lease
+}
+
+// Session begins a pass over a run.
+func (l *Leases) Session(st *State, key types.NamespacedName, uid types.UID, p policy.Effective) *Session {
+	return &Session{State: st, all: l, key: key, uid: uid, policy: p}
+}

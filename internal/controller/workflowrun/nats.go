@@ -1,0 +1,26 @@
+package workflowrun
+
+import (
+	"context"
+
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+)
+
+// WatchNATS wakes all runs that have not ended whenever NATS is found to have lost data, or an outage of it began or ended, until its
+// context ends. Their next passes look up what they had dispatched, and tell of the outage. A pass that is made at the moment is made
+// again: the queue sees to that.
+func (r *Reconciler) WatchNATS(lost, outage <-chan struct{}) manager.Runnable {
+	return manager.RunnableFunc(func(ctx context.Context) error {
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-lost:
+			case <-outage:
+			}
+			for _, key := range r.Index.NotEnded() {
+				r.Waker.Wake(key)
+			}
+		}
+	})
+}

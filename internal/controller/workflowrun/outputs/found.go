@@ -1,0 +1,49 @@
+package outputs
+
+import (
+	"maps"
+	"sync"
+
+	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+)
+
+// found is what a pass found in the object store. Between passes only what is to be said of outputs is remembered, not their bytes.
+type found struct {
+	mu       sync.Mutex
+	payloads lifecycle.Payloads
+	bytes    int
+}
+
+func newFound(before lifecycle.Payloads) *found {
+	f := &found{payloads: lifecycle.Payloads{}}
+	maps.Copy(f.payloads, before)
+	return f
+}
+
+func (f *found) note(name string, payload lifecycle.Payload) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.payloads[name] = payload
+}
+
+func (f *found) keep(name string, data []byte, bound int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.bytes+len(data) > bound {
+		f.payloads[name] = lifecycle.Payload{}
+		return
+	}
+	f.bytes += len(data)
+	f.payloads[name] = lifecycle.Payload{Data: data}
+}
+
+// facts are the findings without the bytes.
+func (f *found) facts() lifecycle.Payloads {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	facts := make(lifecycle.Payloads, len(f.payloads))
+	for name, payload := range f.payloads {
+		facts[name] = lifecycle.Payload{Problem: payload.Problem}
+	}
+	return facts
+}

@@ -1,0 +1,196 @@
+package outputs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/bus/payloads"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/render"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+const (
+	// supplyParallel bounds the outputs that one pass stores or reads at the same time; so many of the largest that they take loadedBytes.
+	supplyParallel = 8
+	// loadedBytes bounds what a pass keeps of outputs that a decision reads: as much as the core asks for at once, for expressions and
+	// results on the one hand, and for outputs of items that are made one on the other.
+	loadedBytes = 2 * protocol.MaxPayloadBytes
+	// keptBytes bounds what a pass keeps of the outputs that it only had to check, in case the next step reads them.
+	keptBytes = 1 << 20
+)
+
+// Store is where outputs are that are too large for status; *payloads.Store has them.
+type Store interface {
+	Put(ctx context.Context, ref protocol.OutputRef, data []byte) error
+	Get(ctx context.Context, ref protocol.OutputRef) ([]byte, error)
+	Drop(ctx context.Context, names []string) error
+}
+
+// desk says whether outputs of so many bytes may be in memory, and waits for that; *shares.Desk does.
+type desk interface {
+	ForOutputs(ctx context.Context, bytes int64) error
+}
+
+// Session is what one pass does with the outputs of its run.
+type Session struct {
+	store  Store
+	desk   desk
+	found  *found
+	unused []string // names of outputs to which the last write does not refer any more
+	// Lacking is why outputs that are needed could not be stored or read; nil: they could.
+	Lacking error
+}
+
+// New begins a pass that remembers what was found out before.
+func New(store Store, d desk, before lifecycle.Payloads) *Session {
+	return &Session{store: store, desk: d, found: newFound(before)}
+}
+
+// Payloads are what was found in the object store.
+func (s *Session) Payloads() lifecycle.Payloads { return s.found.payloads }
+
+// Facts are the findings without the bytes.
+func (s *Session) Facts() lifecycle.Payloads { return s.found.facts() }
+
+// Supply stores and reads what a decision lacks. What it finds out is a fact about the output; its error is not.
+func (s *Session) Supply(ctx context.Context, n lifecycle.Needs) error {
+	bytes := bytesOf(n)
+	if err := s.desk.ForOutputs(ctx, bytes); err != nil {
+		return err //nolint:wrapcheck // it says what was waited for
+	}
+	var (
+		mu     sync.Mutex
+		failed error
+		group  errgroup.Group
+	)
+	group.SetLimit(suppliedAtOnce(bytes))
+	do := func(task func() error) {
+		group.Go(func() error {
+			if err := task(); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				failed = errors.Join(failed, err)
+			}
+			return nil
+		})
+	}
+	for _, p := range n.Store {
+		do(func() error { return s.put(ctx, p.Ref, p.Data) })
+	}
+	for _, ref := range n.Check {
+		do(func() error { return s.read(ctx, ref, keptBytes) })
+	}
+	for _, ref := range n.Load {
+		do(func() error { return s.read(ctx, ref, loadedBytes) })
+	}
+	_ = group.Wait() // failed has all of them
+	return failed
+}
+
+func (s *Session) put(ctx context.Context, ref protocol.OutputRef, data []byte) error {
+	if err := s.store.Put(ctx, ref, data); err != nil {
+		return err //nolint:wrapcheck // it says which object
+	}
+	s.found.note(ref.Name, lifecycle.Payload{Data: data})
+	return nil
+}
+
+// read notes what is to be said of an output, with its bytes if all that is kept stays within a bound.
+func (s *Session) read(ctx context.Context, ref protocol.OutputRef, bound int) error {
+	data, err := s.store.Get(ctx, ref)
+	switch {
+	case errors.Is(err, payloads.ErrUnusable):
+		s.found.note(ref.Name, lifecycle.Payload{Problem: err.Error()})
+		return nil
+	case err != nil:
+		return fmt.Errorf("output %s: %w", ref.Name, err)
+	}
+	if problem := render.PayloadProblem(ref, data); problem != "" {
+		s.found.note(ref.Name, lifecycle.Payload{Problem: problem})
+		return nil
+	}
+	s.found.keep(ref.Name, data, bound)
+	return nil
+}
+
+// suppliedAtOnce is how many outputs of so many bytes together are stored or read at the same time.
+func suppliedAtOnce(bytes int64) int {
+	if bytes > loadedBytes {
+		return loadedBytes / protocol.MaxPayloadBytes
+	}
+	return supplyParallel
+}
+
+// bytesOf is how much memory it takes to store or read what a decision lacks.
+func bytesOf(n lifecycle.Needs) (bytes int64) {
+	for _, s := range n.Store {
+		bytes += s.Ref.Size
+	}
+	for _, ref := range n.Check {
+		bytes += ref.Size
+	}
+	for _, ref := range n.Load {
+		bytes += ref.Size
+	}
+	return bytes
+}
+
+// Jobs renders the jobs of attempts again, with the outputs that their inputs are made of.
+func (s *Session) Jobs(ctx context.Context, run *v1alpha1.WorkflowRun, lists map[string][]any, ids []protocol.JobID) ([]lifecycle.Job, error) {
+	rendering := render.New(run, s.found.payloads, lists)
+	all := make([]lifecycle.Job, 0, len(ids))
+	for _, id := range ids {
+		if err := s.load(ctx, rendering.Needs(id)); err != nil {
+			return all, err
+		}
+		j, err := rendering.Job(id)
+		if err != nil {
+			return all, fmt.Errorf("render job %s: %w", id, err)
+		}
+		all = append(all, j)
+	}
+	return all, nil
+}
+
+// Child renders the child run of a step again, with the outputs that its inputs are made of.
+func (s *Session) Child(ctx context.Context, run *v1alpha1.WorkflowRun, step string) (lifecycle.ChildToCreate, error) {
+	if err := s.load(ctx, render.ChildInputs(run, step)); err != nil {
+		return lifecycle.ChildToCreate{}, err
+	}
+	return render.ChildOf(run, step, s.found.payloads) //nolint:wrapcheck // it says which step
+}
+
+// load reads outputs that are not in memory.
+func (s *Session) load(ctx context.Context, refs []protocol.OutputRef) error {
+	var lack lifecycle.Needs
+	for _, ref := range refs {
+		if s.found.payloads[ref.Name].Data == nil {
+			lack.Load = append(lack.Load, ref)
+		}
+	}
+	return s.Supply(ctx, lack)
+}
+
+// Wrote notes the objects to which the status does not refer any more: those of the status before, and those of items' workers whose
+// bytes are with those of other items now.
+func (s *Session) Wrote(was, now *v1alpha1.WorkflowRun, takenOver []string) {
+	s.unused = append(s.unused, missingFrom(Of(now), append(Of(was), takenOver...))...)
+}
+
+// DropUnused drops the objects that the status does not refer to any more. What fails here is dropped with the run.
+func (s *Session) DropUnused(ctx context.Context) {
+	if len(s.unused) == 0 {
+		return
+	}
+	if err := s.store.Drop(ctx, s.unused); err != nil {
+		log.FromContext(ctx).Info("Outputs that are not needed any more stay until the run is deleted", "cause", err.Error())
+	}
+	s.unused = nil
+}

@@ -1,0 +1,119 @@
+package workflowrun
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+)
+
+// refused ends a pass whose write was not accepted: nothing of it took effect, so there is no effect to carry out.
+func (p *pass) refused(ctx context.Context, err error) (reconcile.Result, error) {
+	switch {
+	case apierrors.IsNotFound(err):
+		p.lock.Drop(ctx)
+		return reconcile.Result{}, nil
+	case apierrors.IsConflict(err):
+		p.r.Metrics.fenceRejections.WithLabelValues("resource_version").Inc()
+	case isStaleWriter(err):
+		// The stored fence is above the lease's: another wrote meanwhile. The next take starts above it.
+		p.r.Metrics.fenceRejections.WithLabelValues("fence_rule").Inc()
+		p.lock.Drop(ctx)
+	default:
+		return p.unwritten(ctx, err)
+	}
+	result, err := p.refresh(ctx)
+	if err == nil {
+		p.lock.DropIfOutdated(ctx, p.mem.newer(p.run)) // another wrote; a mere edit of the spec, which is a conflict as well, does not end the lease
+	}
+	return result, err
+}
+
+// newer is the run as this process last wrote it or read it live.
+func (m *memory) newer(run *v1alpha1.WorkflowRun) *v1alpha1.WorkflowRun {
+	if m.last != nil {
+		return m.last
+	}
+	return run
+}
+
+// unwritten ends a pass whose write the API server did not take, for a reason that may last. In an outage results go back to
+// NATS when their patience is over, and none is to blame. A refusal may be for one of the results in the write: half of them are
+// tried at a time, until one is refused alone; only that one counts as failed, and the others do not wait for it.
+func (p *pass) unwritten(ctx context.Context, cause error) (reconcile.Result, error) {
+	carried := p.batch.Carried()
+	var write *writeError
+	ending := errors.As(cause, &write) && write.ending
+	switch n := len(carried); {
+	case tooLarge(cause) && (n == 0 || ending):
+		return p.shrink(ctx, cause), nil
+	case n == 0 || outage(cause):
+		p.handBack(ctx, cause)
+		return reconcile.Result{}, cause
+	case p.batch.CarriesFound():
+		p.questions.Refused(p.batch.FailureWait, cause)
+		log.FromContext(ctx).Info("A write with results that were not delivered is refused: they wait", "results", n, "cause", cause.Error())
+	case n > 1:
+		p.mem.atOnce, p.mem.blamed = n/2, false
+		log.FromContext(ctx).Info("A write with several results is refused: fewer at a time", "results", n, "next", p.mem.atOnce, "cause", cause.Error())
+	default:
+		p.mem.atOnce, p.mem.blamed = 1, true // until a write is taken: it may be that all are refused
+		one := carried[0]
+		log.FromContext(ctx).Error(cause, "A result is refused", "job", one.Fact.ID.String(), "failures", one.Failures+1, "budget", p.policy.Delivery.MaxDeliveries)
+		p.batch.Refuse(ctx, one, cause)
+	}
+	return p.again(p.mem.lastWrite.Next(0, false)), nil
+}
+
+// handBack returns results that have waited too long for Redis or the API server to NATS.
+func (p *pass) handBack(ctx context.Context, cause error) {
+	p.batch.HandBack(ctx, resultPatience, bus.ClassStoreUnavailable, cause, func() time.Duration {
+		return p.lock.Wait(bus.ClassStoreUnavailable)
+	})
+}
+
+// shrink ends a pass whose write was refused for its size, and not for one of its results: the next one ends the run, in a form that needs
+// less room. The bare form fits wherever a status was written before. A run that was never written may have no room even for that:
+// it is tried now and then, as somebody may take labels away, and does without its place in the queue meanwhile.
+func (p *pass) shrink(ctx context.Context, cause error) reconcile.Result {
+	p.r.Metrics.tooLarge.WithLabelValues(forms[p.mem.form()]).Inc()
+	m := p.mem.full
+	if m == nil {
+		m = &full{on: p.run.ResourceVersion}
+		p.mem.full = m
+	}
+	if m.form < lifecycle.FormBare {
+		m.form++
+		log.FromContext(ctx).Info("The object has no room for the run's status: the run ends", "form", forms[m.form], "cause", cause.Error())
+		return p.again(p.mem.lastWrite.Next(0, false))
+	}
+	m.until = p.r.Clock.Now().Add(pacing.NoRoom(m.tries, lookAgain))
+	m.tries++
+	log.FromContext(ctx).Error(cause, "The object has no room for any status of the run: it is tried again", "at", m.until)
+	p.r.Events.Eventf(p.run, nil, corev1.EventTypeWarning, v1alpha1.ReasonObjectTooLarge, "Advance",
+		"The object leaves no room for any status: too many labels, or other metadata. The run cannot begin or end until there is room")
+	if lifecycle.Admitted(p.run) {
+		return p.again(m.until)
+	}
+	if err := p.r.Slots.Release(ctx, &p.mem.slot, p.run.UID); err != nil {
+		return p.effectsAgain(ctx, err)
+	}
+	return p.again(m.until)
+}
+
+// stuck is until when nothing is written, as there was no room for it; zero: it may be tried.
+func (m *memory) stuck(now time.Time) time.Time {
+	if m.full == nil || !m.full.until.After(now) {
+		return time.Time{}
+	}
+	return m.full.until
+}

@@ -1,0 +1,105 @@
+package results
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/syncopate-dev/syncopate/internal/bus"
+	busresults "github.com/syncopate-dev/syncopate/internal/bus/results"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/internal/policy"
+)
+
+var errTest = errors.New("the test wants it")
+
+func TestRetryDelay(t *testing.T) {
+	for name, c := range map[string]struct {
+		err  error
+		want time.Duration
+	}{
+		"an error without a wish":        {errTest, time.Second},
+		"a wish deep in the chain":       {fmt.Errorf("a: %w", fmt.Errorf("b: %w", &RetryError{After: 7, Cause: errTest})), 7},
+		"a wish in one of several":       {errors.Join(errTest, &RetryError{After: 7, Cause: errTest}), 7},
+		"a wish of 0 would make it spin": {&RetryError{Cause: errTest}, time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := RetryDelay(c.err, time.Second); got != c.want {
+				t.Errorf("got %s, want %s", got, c.want)
+			}
+		})
+	}
+}
+
+func newBatch(spread float64, p policy.Effective, list ...*Pending) *Batch {
+	inbox := NewInbox(10, 96<<20)
+	x := &Batch{all: &Batches{
+		Inbox: inbox, Settler: NewSettler(inbox, counted{}), Clock: clocktesting.NewFakeClock(epoch), Spread: func() float64 { return spread },
+		Applied:  prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "applied", Help: "Applied."}, []string{"policy"}),
+		PerWrite: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "per_write", Help: "Applied."}),
+	}, run: "uid", apply: list}
+	x.Under(p)
+	return x
+}
+
+// An unusable result becomes a dead letter whatever the verdict: after a crash between the status write and the dead letter it
+// is delivered again as a duplicate, and acknowledging it would lose its bytes. mutation: nil for duplicates makes this fail.
+func TestAnUnusableResultIsNeverAcknowledged(t *testing.T) {
+	for _, verdict := range []lifecycle.Verdict{lifecycle.Applied, lifecycle.Duplicate, lifecycle.Stale} {
+		fake := &fakeDelivery{}
+		x := newBatch(0.5, policy.Effective{}, &Pending{Fact: lifecycle.Result{Rejected: "no JSON"}, Delivery: fake})
+		x.Settle(t.Context(), lifecycle.Decision{Verdicts: []lifecycle.Verdict{verdict}}, nil)
+		if len(fake.settled) != 1 {
+			t.Fatalf("%s: settled %d times", verdict, len(fake.settled))
+		}
+		if _, ok := errors.AsType[*busresults.PermanentError](fake.settled[0]); !ok {
+			t.Errorf("%s: settled with %v", verdict, fake.settled[0])
+		}
+	}
+}
+
+// mutation: a budget for every class, or > for >=, makes this fail.
+func TestBatch_GiveBack(t *testing.T) {
+	for name, c := range map[string]struct {
+		class    string
+		failures int
+		dead     bool
+	}{
+		"a failure within the budget":             {bus.ClassPublishFailed, 1, false},
+		"the failure that uses the budget up":     {bus.ClassPublishFailed, 2, true},
+		"beyond it, its dead letter did not work": {bus.ClassPublishFailed, 9, true},
+		"an attempt that nobody knows":            {bus.ClassAhead, 2, true},
+		"a busy lock never counts":                {bus.ClassLockBusy, 99, false},
+		"nor does Redis":                          {bus.ClassStoreUnavailable, 99, false},
+		"nor a full inbox":                        {bus.ClassInboxFull, 99, false},
+		"nor a shutdown":                          {bus.ClassShutdown, 99, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := newBatch(0.5, policy.Effective{Delivery: policy.Delivery{MaxDeliveries: 3}})
+			s := x.GiveBack(&Pending{Failures: c.failures}, time.Second, c.class, errTest)
+			dead, ok := errors.AsType[*busresults.PermanentError](s.As)
+			if ok != c.dead || (ok && dead.Reason != "DeliveriesExhausted") || !errors.Is(s.As, errTest) {
+				t.Errorf("settled as %v", s.As)
+			}
+			if a, ok := errors.AsType[*RetryError](s.As); !c.dead && (!ok || a.After != time.Second || a.Class != c.class) {
+				t.Errorf("settled as %v", s.As)
+			}
+		})
+	}
+}
+
+// mutation: no limit, a limit before the jitter, or a shift without a bound makes this fail.
+func TestBatch_FailureWaitGrowsUpToThePolicysLimit(t *testing.T) {
+	for failures, want := range map[int]time.Duration{0: time.Second, 1: 2 * time.Second, 3: 8 * time.Second, 5: 30 * time.Second, 9999: 30 * time.Second} {
+		for r, percent := range map[float64]time.Duration{0: 80, 0.5: 100, 1: 120} {
+			x := newBatch(r, policy.Defaults())
+			if got, want := x.FailureWait(failures), min(want*percent/100, 30*time.Second); got != want {
+				t.Errorf("after %d failures, at %v of the jitter: %s, want %s", failures, r, got, want)
+			}
+		}
+	}
+}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/nats-io/nats.go"
@@ -117,35 +116,3 @@ func (c *Conn) Connected() bool {
 // Generation grows when streams and consumers may not be those that they were: after a reconnect, and when a loss is noticed. What was
 // remembered of them in another generation is to be looked up again.
 func (c *Conn) Generation() uint64 { return c.generation.Load() }
-
-// reachable does not ask the connection during an outage: what hangs on a full socket may hold its lock.
-func (c *Conn) reachable() bool { return !c.pulse.known() && c.connected() }
-
-func (c *Conn) connected() bool { return c.NATS.Status() == nats.CONNECTED }
-
-// Bounded limits one call to NATS: requests to a server that went away get no answer at all. It ends when an outage is noticed.
-func (c *Conn) Bounded(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
-	leave := c.pulse.join(cancel)
-	return ctx, func() {
-		leave()
-		cancel()
-	}
-}
-
-// Jittered is uniform in d +- 20 %, so that what failed together does not come back together.
-func (c *Conn) Jittered(d time.Duration) time.Duration {
-	return time.Duration(float64(d) * (0.8 + 0.4*c.config.Rand()))
-}
-
-// Wait returns false if ctx ended before d was over.
-func (c *Conn) Wait(ctx context.Context, d time.Duration) bool {
-	t := c.Clock.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C():
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}

@@ -7,7 +7,7 @@
 //	           edit                 enough evidence, none against it
 //	Stable ──────────> Progressing ──────────────────────────────────> next step ... ──> Promoted
 //	  ^                  │   ^ │                                                            │
-//	  │                  │   │ └── maxStep is over, onInsufficientData: Hold ──> Holding    │
+//	  │                  │   │ └── its time is over, and the plan says: hold ──> Holding    │
 //	  │                  │   └──────────── judged again with each count ───────────┘        │
 //	  │                  └── evidence against it, wrong data, too little of it ──> RolledBack
 //	  └───────────────────────────── a new edit begins anew ────────────────────────────────┘

@@ -176,7 +176,7 @@ var _ = Describe("a run lock that somebody else holds", func() {
 	)
 })
 
-// mutation: a lease of scope Run that is given up between passes (returnLease that always releases) makes this fail, as does
+// mutation: a lease of scope Run that is given up between passes (Session.Return in internal/controller/workflowrun/leases/session.go that always releases) makes this fail, as does
 // Continue that fences, and Fence that goes on.
 var _ = Describe("Redis that hangs while runs hold their locks", func() {
 	It("stops the runs of a strict class, lets those of another go on, and all finish when it is back", func(ctx context.Context) {

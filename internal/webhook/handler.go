@@ -36,8 +36,8 @@ type reserver interface {
 	Reserve(ctx context.Context, run *v1alpha1.WorkflowRun, tenant string, p policy.Effective, ttl time.Duration) (store.Answer, error)
 	// ReserveKey claims the run's idempotency key for as long; owner is another run that has it, nil: none.
 	ReserveKey(ctx context.Context, run *v1alpha1.WorkflowRun, tenant string, ttl time.Duration) (owner *quota.Owner, err error)
-	// Leave gives up what Reserve kept for a run that is not created after all.
-	Leave(ctx context.Context, uid types.UID, tenant, policyName string) error
+	// Release gives up what Reserve kept for a run that is not created after all.
+	Release(ctx context.Context, uid types.UID, tenant, policyName string) error
 }
 
 // handler answers admission requests. Safe for concurrent use.
@@ -116,7 +116,7 @@ func (h *handler) judge(ctx context.Context, s scene, p policy.Effective, ttl ti
 	}
 	if s.limited() && ttl > 0 {
 		// If this fails the reservation ends by itself.
-		_ = h.quotas.Leave(ctx, s.run.UID, s.tenant.Name, s.policy.Name)
+		_ = h.quotas.Release(ctx, s.run.UID, s.tenant.Name, s.policy.Name)
 	}
 	return a
 }

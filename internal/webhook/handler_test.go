@@ -72,7 +72,7 @@ func (g *stubQuotas) ReserveKey(_ context.Context, _ *v1alpha1.WorkflowRun, _ st
 	return g.owner, nil
 }
 
-func (g *stubQuotas) Leave(_ context.Context, uid types.UID, tenant, policyName string) error {
+func (g *stubQuotas) Release(_ context.Context, uid types.UID, tenant, policyName string) error {
 	g.left = append(g.left, fmt.Sprint(uid, " ", tenant, " ", policyName))
 	return nil
 }

@@ -79,7 +79,7 @@ var _ = Describe("At the limit", func() {
 		var runs v1alpha1.WorkflowRunList
 		Expect(suite.client.List(ctx, &runs, client.InNamespace(w.ns))).To(Succeed())
 		Expect(runs.Items).To(HaveLen(2))
-		snapshot, err := w.instance.quotas.Book(ctx, store.Key{Policy: class, Tenant: w.ns})
+		snapshot, err := w.instance.quotas.Snapshot(ctx, store.Key{Policy: class, Tenant: w.ns})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(snapshot.Slots).To(HaveLen(2))
 		Expect(snapshot.Reserved).To(BeEmpty(), "the slots are those that were reserved: by the UID of the object that was stored")
@@ -137,7 +137,7 @@ var _ = Describe("A dry run", func() {
 		for range 3 {
 			Expect(w.create(ctx, w.run(class, "dry"), "?dryRun=All").code).To(Equal(http.StatusCreated))
 		}
-		snapshot, err := w.instance.quotas.Book(ctx, store.Key{Policy: class, Tenant: w.ns})
+		snapshot, err := w.instance.quotas.Snapshot(ctx, store.Key{Policy: class, Tenant: w.ns})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(snapshot.Reserved).To(BeEmpty())
 
@@ -267,7 +267,7 @@ var _ = Describe("Idempotency keys", func() {
 				Expect(r.header.Get("Retry-After")).To(BeEmpty())
 			}
 		}
-		snapshot, err := w.instance.quotas.Book(ctx, store.Key{Policy: class, Tenant: w.ns})
+		snapshot, err := w.instance.quotas.Snapshot(ctx, store.Key{Policy: class, Tenant: w.ns})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(snapshot.Reserved).To(HaveLen(1), "of the one that was created")
 

@@ -85,12 +85,12 @@ func (k *instance) Reserve(ctx context.Context, run *v1alpha1.WorkflowRun, tenan
 	return k.quotas.Reserve(ctx, key, limitsOf(p, tenant), quotaRun(run), ttl)
 }
 
-// ReserveKey and Leave are those of the quota controller, which specs of keys have.
+// ReserveKey and Release are those of the quota controller, which specs of keys have.
 func (*instance) ReserveKey(context.Context, *v1alpha1.WorkflowRun, string, time.Duration) (*quota.Owner, error) {
 	return nil, nil //nolint:nilnil // as the interface has it
 }
 
-func (*instance) Leave(context.Context, types.UID, string, string) error { return nil }
+func (*instance) Release(context.Context, types.UID, string, string) error { return nil }
 
 // admit is what the controller does when it sees the run.
 func (k *instance) admit(ctx context.Context, run *v1alpha1.WorkflowRun, tenant string, limit int) store.Answer {

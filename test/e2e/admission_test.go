@@ -153,10 +153,10 @@ func (w *world) noSlots(ctx context.Context, policy string, tenants ...string) {
 	gate := store.New(lockStore(), store.Options{})
 	Eventually(func(g Gomega) {
 		for _, tenant := range tenants {
-			book, err := gate.Book(ctx, store.Key{Policy: policy, Tenant: tenant})
+			snapshot, err := gate.Snapshot(ctx, store.Key{Policy: policy, Tenant: tenant})
 			g.Expect(err).NotTo(HaveOccurred())
-			g.Expect(book.Slots).To(BeEmpty(), tenant)
-			g.Expect(book.Line).To(BeEmpty(), tenant)
+			g.Expect(snapshot.Slots).To(BeEmpty(), tenant)
+			g.Expect(snapshot.Queue).To(BeEmpty(), tenant)
 		}
 	}).WithContext(ctx).WithPolling(pollInterval).Should(Succeed())
 }
@@ -173,7 +173,7 @@ func lasting(d time.Duration) func(context.Context, worker.Job) (any, error) {
 }
 
 var _ = Describe("a tenant's limit", func() {
-	// mutation: a gate that lets in one more (Max+1 in gatekeeper), or Leave that does nothing, makes these fail.
+	// mutation: a quota that lets in one more (Max+1 in the quota controller), or Release that does nothing, makes these fail.
 	for name, adjust := range map[string]func(*v1alpha1.AdmissionPolicy){
 		"Atomic": func(*v1alpha1.AdmissionPolicy) {},
 		"Lock":   func(a *v1alpha1.AdmissionPolicy) { a.Strategy = v1alpha1.AdmissionStrategyLock },

@@ -142,10 +142,10 @@ var _ = Describe("a child run", func() {
 		}
 		Expect(string(stepOf(end, "sub").Output.Raw)).To(MatchJSON(fmt.Sprintf(`{"job":%q,"n":%q}`, leaf, stepOf(end, "first").JobID)))
 		Expect(stepOf(end, "sub").JobID).To(BeEmpty())
-		book, err := store.New(r.redis, store.Options{}).Book(ctx, store.Key{Policy: w.ns, Tenant: w.ns})
+		snapshot, err := store.New(r.redis, store.Options{}).Snapshot(ctx, store.Key{Policy: w.ns, Tenant: w.ns})
 		Expect(err).NotTo(HaveOccurred())
-		Expect(book.Slots).To(BeEmpty())
-		Expect(book.Line).To(BeEmpty())
+		Expect(snapshot.Slots).To(BeEmpty())
+		Expect(snapshot.Queue).To(BeEmpty())
 	}, NodeTimeout(2*patience))
 
 	It("does not free the slot of its root when it ends, nor take one", func(ctx SpecContext) {
@@ -157,10 +157,10 @@ var _ = Describe("a child run", func() {
 		r.driveAll(ctx, "the child has ended", func() bool { return inPhase("ok", v1alpha1.StepWaiting)(w.get(ctx, run)) })
 		next := w.create(ctx, []v1alpha1.Step{step("a")})
 		r.drive(ctx, next, withReason(v1alpha1.ReasonTenantAtCapacity))
-		book, err := store.New(r.redis, store.Options{}).Book(ctx, store.Key{Policy: w.ns, Tenant: w.ns})
+		snapshot, err := store.New(r.redis, store.Options{}).Snapshot(ctx, store.Key{Policy: w.ns, Tenant: w.ns})
 		Expect(err).NotTo(HaveOccurred())
-		Expect(book.Slots).To(HaveLen(1))
-		Expect(book.Slots[0].UID).To(Equal(string(run.UID)))
+		Expect(snapshot.Slots).To(HaveLen(1))
+		Expect(snapshot.Slots[0].UID).To(Equal(string(run.UID)))
 		w.decide(ctx, run, "ok", v1alpha1.Approve)
 		r.finishAll(ctx, run)
 	}, NodeTimeout(2*patience))

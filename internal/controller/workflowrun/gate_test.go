@@ -198,16 +198,16 @@ var _ = Describe("the gate of a tenant", func() {
 		old := w.policies[0].Name
 		w.policies[0].Name = old + "-new"
 		Expect(r.drive(ctx, second, finishedOrAdmitted).Status.Admission.Policy).To(Equal(old+"-new"), "the gate of the new policy has room")
-		book, err := store.New(r.redis, store.Options{}).Book(ctx, store.Key{Policy: old, Tenant: w.ns})
+		snapshot, err := store.New(r.redis, store.Options{}).Snapshot(ctx, store.Key{Policy: old, Tenant: w.ns})
 		Expect(err).NotTo(HaveOccurred())
-		Expect(book.Line).To(BeEmpty())
-		Expect(book.Slots).To(HaveLen(1))
+		Expect(snapshot.Queue).To(BeEmpty())
+		Expect(snapshot.Slots).To(HaveLen(1))
 		r.finish(ctx, first)
 		r.finish(ctx, second)
 		for _, name := range []string{old, old + "-new"} {
-			book, err := store.New(r.redis, store.Options{}).Book(ctx, store.Key{Policy: name, Tenant: w.ns})
+			snapshot, err := store.New(r.redis, store.Options{}).Snapshot(ctx, store.Key{Policy: name, Tenant: w.ns})
 			Expect(err).NotTo(HaveOccurred())
-			Expect(book.Slots).To(BeEmpty(), name)
+			Expect(snapshot.Slots).To(BeEmpty(), name)
 		}
 	}, NodeTimeout(2*patience))
 
@@ -284,7 +284,7 @@ type stuckQuota struct {
 	err error
 }
 
-func (s stuckQuota) Leave(context.Context, types.UID, string, string) error { return s.err }
+func (s stuckQuota) Release(context.Context, types.UID, string, string) error { return s.err }
 
 func finishedOrAdmitted(run *v1alpha1.WorkflowRun) bool {
 	return lifecycle.Finished(run) || lifecycle.Admitted(run)

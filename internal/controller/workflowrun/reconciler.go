@@ -84,7 +84,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if !may {
 		return reconcile.Result{}, nil // it is woken
 	}
-	defer r.Turns.Leave(turn)
+	defer r.Turns.Release(turn)
 	// What a deleted run of the same name left must not keep this one waiting.
 	cleaned := r.cleanDeleted(ctx, req.NamespacedName)
 	p, err := r.observe(ctx, req.NamespacedName)

@@ -37,16 +37,16 @@ type findings struct {
 //	elsewhere
 func audit(v *view, at store.Key, b store.Snapshot, limit int, admitted, waiting []fact) findings {
 	var f findings
-	slots, places := make(map[types.UID]bool, len(b.Slots)), make(map[types.UID]bool, len(b.Line))
+	slots, places := make(map[types.UID]bool, len(b.Slots)), make(map[types.UID]bool, len(b.Queue))
 	for _, s := range b.Slots {
 		slots[types.UID(s.UID)] = true
 		f.slot(v, at, types.UID(s.UID))
 	}
-	free := len(b.Line)
+	free := len(b.Queue)
 	if limit >= 0 {
 		free = limit - len(b.Slots) - len(b.Reserved)
 	}
-	for rank, r := range b.Line {
+	for rank, r := range b.Queue {
 		places[types.UID(r.UID)] = true
 		f.place(v, at, types.UID(r.UID), rank < free)
 	}

@@ -78,7 +78,7 @@ func TestAudit(t *testing.T) {
 			case slot:
 				b.Slots = []store.Slot{{UID: "u"}}
 			case place:
-				b.Line = []store.Run{{UID: "u"}}
+				b.Queue = []store.Run{{UID: "u"}}
 			}
 			f := audit(v, at, b, c.limit, in, waiting)
 			var got []string
@@ -109,7 +109,7 @@ func TestAuditWakesAsManyAsThereIsRoomFor(t *testing.T) {
 	v.runs["in"] = fact{uid: "in", class: "batch", tenant: "acme", admittedAt: time.Unix(1, 0), policy: "batch"}
 	for _, uid := range []types.UID{"a", "b", "c"} {
 		v.runs[uid] = fact{uid: uid, class: "batch", tenant: "acme"}
-		b.Line = append(b.Line, store.Run{UID: string(uid)})
+		b.Queue = append(b.Queue, store.Run{UID: string(uid)})
 	}
 	var woken []types.UID
 	for _, run := range audit(v, at, b, 4, nil, nil).wake {

@@ -126,12 +126,12 @@ func (k *Controller) reserveKey(ctx context.Context, tenant, key string, c store
 	return first, err
 }
 
-// Yield gives an idempotency key up if it is that of the run: the run is gone. Idempotent.
+// ReleaseKey gives an idempotency key up if it is that of the run: the run is gone. Idempotent.
 // While the data is being rebuilt there is nothing to wait for: who claims the key looks
 // whether its run exists.
 //
 // Errors: *store.UnavailableError. The next resync of the leader does what was not done.
-func (k *Controller) Yield(ctx context.Context, uid types.UID, tenant, key string) error {
+func (k *Controller) ReleaseKey(ctx context.Context, uid types.UID, tenant, key string) error {
 	if key == "" {
 		return nil
 	}

@@ -174,7 +174,7 @@ func TestAKeyIsReservedForARunThatIsAboutToBeCreated(t *testing.T) {
 	if owner, err := w.boss.Claim(w.ctx(), passedBy, tenant); owner != nil || !errors.Is(err, errBeingCreated) {
 		t.Errorf("a run that exists: %+v, %v; want to come again", owner, err)
 	}
-	must(t, w.boss.Yield(w.ctx(), first.UID, tenant, "k")) // it was not created after all
+	must(t, w.boss.ReleaseKey(w.ctx(), first.UID, tenant, "k")) // it was not created after all
 	reserves(second, time.Millisecond, nil)
 	for owner := (&Owner{}); owner != nil; { // until its time is over
 		var err error
@@ -183,18 +183,18 @@ func TestAKeyIsReservedForARunThatIsAboutToBeCreated(t *testing.T) {
 	}
 }
 
-// mutation: Yield that does nothing makes this fail.
+// mutation: ReleaseKey that does nothing makes this fail.
 func TestYield(t *testing.T) {
 	w := newWorld(t)
 	w.boss.looks()
 	a, b := w.run("a", withKey("k")), w.run("b", withKey("k"))
 	w.boss.claims(a, nil)
-	must(t, w.boss.Yield(w.ctx(), b.UID, tenant, "k"))
+	must(t, w.boss.ReleaseKey(w.ctx(), b.UID, tenant, "k"))
 	w.boss.claims(b, &Owner{Name: "default/a", Same: true})
-	must(t, w.boss.Yield(w.ctx(), a.UID, tenant, "k"))
+	must(t, w.boss.ReleaseKey(w.ctx(), a.UID, tenant, "k"))
 	w.boss.claims(b, nil)
 	w.boss.refuse = errors.New("test")
-	if err := w.boss.Yield(w.ctx(), b.UID, tenant, "k"); !errors.Is(err, w.boss.refuse) {
+	if err := w.boss.ReleaseKey(w.ctx(), b.UID, tenant, "k"); !errors.Is(err, w.boss.refuse) {
 		t.Errorf("yield: %v; want the cause", err)
 	}
 	if o, err := w.boss.Claim(w.ctx(), a, tenant); o != nil || !errors.Is(err, w.boss.refuse) {
@@ -235,7 +235,7 @@ func TestKeysAfterALoss(t *testing.T) {
 		w.boss.claims(late, nil)
 		w.boss.claims(w.get("waits"), &Owner{Name: "default/late-k3", Same: true})
 		w.remove(late)
-		must(t, w.boss.Yield(w.ctx(), late.UID, tenant, "k3"))
+		must(t, w.boss.ReleaseKey(w.ctx(), late.UID, tenant, "k3"))
 		waits = w.get("waits")
 		if _, err := w.boss.Claim(w.ctx(), waits, tenant); err != nil {
 			t.Fatal(err)

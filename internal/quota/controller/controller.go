@@ -136,7 +136,7 @@ func (k *Controller) Reserve(ctx context.Context, run *v1alpha1.WorkflowRun, ten
 	return a, nil
 }
 
-// Leave takes from a run whatever it has under a policy, and wakes who is next: the run ended, is
+// Release takes from a run whatever it has under a policy, and wakes who is next: the run ended, is
 // gone, was suspended before it was admitted, or is governed by another policy now. policyName is
 // that of status.admission.policy or, if the run is not admitted, the one under which it was asked
 // for last; "" is nothing to leave. Idempotent. While the data is being rebuilt there is nothing to
@@ -144,7 +144,7 @@ func (k *Controller) Reserve(ctx context.Context, run *v1alpha1.WorkflowRun, ten
 //
 // Errors: *store.UnavailableError, and those of reading the cache or a run. The next resync of the
 // leader does what was not done; whoever repeats the call has it sooner.
-func (k *Controller) Leave(ctx context.Context, uid types.UID, tenant, policyName string) error {
+func (k *Controller) Release(ctx context.Context, uid types.UID, tenant, policyName string) error {
 	if policyName == "" {
 		return nil
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
 
-// mutation: Leave without wakeNext makes this fail.
+// mutation: Release without wakeNext makes this fail.
 func TestARunThatReleasesWakesTheNext(t *testing.T) {
 	w := newWorld(t)
 	w.policy("batch", 2)
@@ -50,8 +50,8 @@ func TestTheBuiltInDefaultsHaveNoQuota(t *testing.T) {
 	if err != nil || err2 != nil || a != want || b != want {
 		t.Errorf("admit: %+v, %v; reserve: %+v, %v; want %+v", a, err, b, err2, want)
 	}
-	must(t, w.boss.Leave(w.ctx(), run.UID, tenant, ""))
-	must(t, w.boss.Yield(w.ctx(), run.UID, tenant, ""))
+	must(t, w.boss.Release(w.ctx(), run.UID, tenant, ""))
+	must(t, w.boss.ReleaseKey(w.ctx(), run.UID, tenant, ""))
 	if owner, err := w.boss.Claim(w.ctx(), run, tenant); owner != nil || err != nil {
 		t.Errorf("claim without a key: %+v, %v", owner, err)
 	}
@@ -108,7 +108,7 @@ func TestReleaseUnderADeletedPolicy(t *testing.T) {
 }
 
 // A process saw a run suspended, and was paused; meanwhile the run was resumed and admitted.
-// mutation: Leave without putBack makes this fail.
+// mutation: Release without putBack makes this fail.
 func TestWhoReleasesTooLateGivesTheSlotBack(t *testing.T) {
 	w := newWorld(t)
 	w.policy("batch", 1)
@@ -130,7 +130,7 @@ func TestWhoReleasesTooLateGivesTheSlotBack(t *testing.T) {
 	w.boss.asks(other, true)
 }
 
-// mutation: Leave that returns the error of a quota that is being rebuilt makes this fail.
+// mutation: Release that returns the error of a quota that is being rebuilt makes this fail.
 func TestReleaseNeedsNoRepetitionWhenTheQuotaIsClosed(t *testing.T) {
 	w := newWorld(t)
 	w.policy("batch", 1)
@@ -139,14 +139,14 @@ func TestReleaseNeedsNoRepetitionWhenTheQuotaIsClosed(t *testing.T) {
 	w.boss.asks(b, false)
 	w.server.FlushAll()
 	w.boss.releases(w.write(a, ended))
-	must(t, w.boss.Yield(w.ctx(), a.UID, tenant, "key"))
+	must(t, w.boss.ReleaseKey(w.ctx(), a.UID, tenant, "key"))
 	w.boss.looks()
 	w.boss.wakes("b")
 	w.boss.asks(b, true)
 	w.boss.drifted("0 0 0")
 }
 
-// mutation: Leave that does not ask for a resync makes the first part of this fail, over that adds
+// mutation: Release that does not ask for a resync makes the first part of this fail, over that adds
 // no slots the second.
 func TestAReleaseThatRedisDidNotHearIsDoneByTheNextResync(t *testing.T) {
 	w := newWorld(t)
@@ -157,7 +157,7 @@ func TestAReleaseThatRedisDidNotHearIsDoneByTheNextResync(t *testing.T) {
 	a = w.write(a, ended)
 	broken := errors.New("test: no answer")
 	w.boss.refuse = broken
-	if err := w.boss.Leave(w.ctx(), a.UID, tenant, "batch"); !errors.Is(err, broken) {
+	if err := w.boss.Release(w.ctx(), a.UID, tenant, "batch"); !errors.Is(err, broken) {
 		t.Fatalf("leave: %v; want the cause", err)
 	}
 	if len(w.boss.kicked) != 1 {

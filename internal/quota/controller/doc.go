@@ -2,14 +2,14 @@
 // the same time.
 //
 // For example, tenant acme may have two runs, and both slots are taken. Admit puts a third run into
-// the queue. When one of the two ends, Leave frees its slot and wakes the third; its next pass
+// the queue. When one of the two ends, Release frees its slot and wakes the third; its next pass
 // calls Admit again and gets the slot.
 //
 // The package stands between internal/quota/store, which counts in Redis without Kubernetes, and
 // the run objects, which are the truth. It opens quotas that were never used, wakes the next run,
 // counts runs anew when Redis lost its data, and repairs every difference between slots and runs.
 //
-//	run controller --- Admit, Leave, Claim, Yield ---> Controller ---> store.Store (Redis)
+//	run controller --- Admit, Release, Claim, ReleaseKey ---> Controller ---> store.Store (Redis)
 //	webhook ---------- Reserve, ReserveKey ----------->  |   \--> cache; API server: live reads, marks
 //	policies --------- PolicyChanged ----------------->  |
 //	run controller <-- Wake -----------------------------+
@@ -21,8 +21,8 @@
 //   - Read the run; then Claim, if it has an idempotency key; then Admit; then write that it is
 //     admitted, with the resourceVersion that was read and the policy and tenant that were asked
 //     with (status.admission.policy, status.tenant). All of it again for each try.
-//   - Leave when the run ended, is gone, was suspended before it was admitted, or is asked for
-//     under another policy now; the last two best after a status write that shows it. Yield the key
+//   - Release when the run ended, is gone, was suspended before it was admitted, or is asked for
+//     under another policy now; the last two best after a status write that shows it. ReleaseKey the key
 //     when the run is gone.
 //   - A run that is woken calls Admit.
 //
@@ -86,7 +86,7 @@
 // # Resync
 //
 // On the leader, at once and every 30 s; and when asked for: a policy changed, a quota was found
-// lost, or Redis did not answer a Leave. A resync reads what the quotas have, then the cache, so
+// lost, or Redis did not answer a Release. A resync reads what the quotas have, then the cache, so
 // that what the cache has not seen is either new or gone; a live list tells which. Then, per quota,
 // in this order:
 //
@@ -95,11 +95,11 @@
 //	slot or place of a run that waits         marked, read, and taken back, if it is so for 10 s: its policy changed, or it was suspended,
 //	elsewhere or is suspended                 and nobody left
 //	waits, and has no place; or its turn is   woken
-//	idempotency key of a run that is gone     Yield, but not while the run is about to be created
+//	idempotency key of a run that is gone     ReleaseKey, but not while the run is about to be created
 //
 // # Limits of this
 //
-// Leave for a run that was suspended or that changed its policy is not a fact that never changes
+// Release for a run that was suspended or that changed its policy is not a fact that never changes
 // back. Whoever decides that and is paused for so long that the run is resumed and admitted takes
 // its slot. A live read right after finds that out, and the slot is given back. For the moment in
 // between one too many could get in.
@@ -108,7 +108,7 @@
 //
 // # Failure handling
 //
-// Redis away: errors that say so, from everything but Leave and Yield during a rebuild; resyncs are
+// Redis away: errors that say so, from everything but Release and ReleaseKey during a rebuild; resyncs are
 // tried every second. API server away: resyncs fail as a whole, and nothing is freed or opened on
 // doubt; Admit needs no API server. A run that cannot be marked keeps a rebuild from its end, and
 // the log names it: no run is admitted on doubt either.

@@ -28,7 +28,7 @@ import (
 // runs get their turn, and in the end nothing is left at the quota.
 //
 // mutation: touch that does nothing makes this fail, as does open that does not ask the register,
-// or Leave before the end is written.
+// or Release before the end is written.
 func TestHistoryUnderFaults(t *testing.T) {
 	const limit, count, flushes = 3, 60, 4
 	w := newWorld(t)
@@ -232,7 +232,7 @@ func (s *story) tries(ctx context.Context, k *instance, run *v1alpha1.WorkflowRu
 func (s *story) release(ctx context.Context, k *instance, r *rand.Rand, run *v1alpha1.WorkflowRun) {
 	s.over(run.Name)
 	if r.IntN(4) > 0 {
-		_ = k.Leave(ctx, run.UID, tenant, "batch")
+		_ = k.Release(ctx, run.UID, tenant, "batch")
 	}
 }
 

@@ -21,7 +21,7 @@ func (w *world) atMost(limit int) {
 	must(w.t, w.client.List(w.ctx(), &list))
 	at := store.Key{Policy: "batch", Tenant: tenant}
 	slots := map[string]bool{}
-	b, err := w.boss.quota.Book(w.ctx(), at)
+	b, err := w.boss.quota.Snapshot(w.ctx(), at)
 	if err != nil && !isClosed(err) {
 		w.t.Fatal(err)
 	}

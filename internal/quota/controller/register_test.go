@@ -140,7 +140,7 @@ func TestAnOpeningThatACrashLeftHalfDone(t *testing.T) {
 			if n := w.boss.calls.of("patch"); n != 0 {
 				t.Errorf("%d runs were marked, as if data had been lost", n)
 			}
-			if _, err := w.boss.quota.Book(w.ctx(), at); err != nil {
+			if _, err := w.boss.quota.Snapshot(w.ctx(), at); err != nil {
 				t.Errorf("the gate is not open: %v", err)
 			}
 		})

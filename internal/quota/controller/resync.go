@@ -85,7 +85,7 @@ type holdings struct {
 func (h holdings) nextDue() time.Duration {
 	due := resyncPause
 	for _, b := range h.snapshots {
-		if len(b.Line) > 0 && len(b.Reserved) > 0 {
+		if len(b.Queue) > 0 && len(b.Reserved) > 0 {
 			due = min(due, b.Reserved[0].Left+reservationSlack)
 		}
 	}
@@ -117,7 +117,7 @@ func (k *Controller) inspect(ctx context.Context) (holdings, loss, error) {
 			if at.Policy == "" {
 				owners, err = k.quota.Claims(ctx, at.Tenant)
 			} else {
-				b, err = k.quota.Book(ctx, at)
+				b, err = k.quota.Snapshot(ctx, at)
 			}
 			return err
 		})

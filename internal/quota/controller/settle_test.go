@@ -20,7 +20,7 @@ func ofClass(class string) func(*v1alpha1.WorkflowRunSpec) {
 	return func(s *v1alpha1.WorkflowRunSpec) { s.WorkloadClass = class }
 }
 
-// A process dies between the end of a run, or its deletion, and Leave.
+// A process dies between the end of a run, or its deletion, and Release.
 // mutation: repair without Drop makes this fail, as does one without wakeNext after it.
 func TestController_ResyncFreesWhatACrashLeft(t *testing.T) {
 	for name, end := range map[string]func(w *world, run *v1alpha1.WorkflowRun){
@@ -272,7 +272,7 @@ func TestWhatCannotBeDoneAtOneQuotaKeepsNoOther(t *testing.T) {
 	if _, err := w.boss.resync(w.ctx()); !errors.Is(err, broken) {
 		t.Fatalf("round: %v; want the cause", err)
 	}
-	b, err := w.boss.quota.Book(w.ctx(), store.Key{Policy: "other", Tenant: tenant})
+	b, err := w.boss.quota.Snapshot(w.ctx(), store.Key{Policy: "other", Tenant: tenant})
 	if err != nil || len(b.Slots) != 0 {
 		t.Errorf("the other gate: %+v, %v; want it repaired", b, err)
 	}

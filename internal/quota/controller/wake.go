@@ -62,11 +62,11 @@ func (k *Controller) exists(ctx context.Context, name types.NamespacedName, uid 
 
 // nameInQueue asks the quota for the name of a run that another process asked for.
 func (k *Controller) nameInQueue(ctx context.Context, at store.Key, uid types.UID) (types.NamespacedName, bool, error) {
-	b, err := k.quota.Book(ctx, at)
+	b, err := k.quota.Snapshot(ctx, at)
 	if err != nil {
 		return types.NamespacedName{}, false, fmt.Errorf("read the line: %w", err)
 	}
-	for _, r := range b.Line {
+	for _, r := range b.Queue {
 		if r.UID == string(uid) {
 			return nameOf(r), true, nil
 		}

@@ -379,7 +379,7 @@ func (k *instance) isClosed(run *v1alpha1.WorkflowRun) {
 
 func (k *instance) releases(run *v1alpha1.WorkflowRun) {
 	k.w.t.Helper()
-	must(k.w.t, k.Leave(k.w.ctx(), run.UID, tenant, "batch"))
+	must(k.w.t, k.Release(k.w.ctx(), run.UID, tenant, "batch"))
 }
 
 // looks makes a resync.
@@ -422,13 +422,13 @@ func (k *instance) wakes(want ...string) {
 // holds fails the test unless these runs have slots of batch, and these are in the queue, in order.
 func (w *world) holds(slots, queue []*v1alpha1.WorkflowRun) {
 	w.t.Helper()
-	b, err := w.boss.quota.Book(w.ctx(), store.Key{Policy: "batch", Tenant: tenant})
+	b, err := w.boss.quota.Snapshot(w.ctx(), store.Key{Policy: "batch", Tenant: tenant})
 	must(w.t, err)
 	var got [2][]string
 	for _, s := range b.Slots {
 		got[0] = append(got[0], s.UID)
 	}
-	for _, r := range b.Line {
+	for _, r := range b.Queue {
 		got[1] = append(got[1], r.UID)
 	}
 	uids := func(runs []*v1alpha1.WorkflowRun) []string {

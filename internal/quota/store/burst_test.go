@@ -32,10 +32,10 @@ func TestAHundredAtOnce(t *testing.T) {
 					if want := min(limit, contenders); admitted != want {
 						t.Errorf("%d of %d were admitted; want %d", admitted, contenders, want)
 					}
-					b, err := s.quota.Book(t.Context(), acme())
+					b, err := s.quota.Snapshot(t.Context(), acme())
 					must(t, err, "book")
-					if len(b.Slots) != admitted || len(b.Line) != contenders-admitted {
-						t.Errorf("%d slots, %d in line", len(b.Slots), len(b.Line))
+					if len(b.Slots) != admitted || len(b.Queue) != contenders-admitted {
+						t.Errorf("%d slots, %d in line", len(b.Slots), len(b.Queue))
 					}
 
 					s.flush()

@@ -116,7 +116,7 @@
 //
 // # Resync
 //
-// Book says everything that the quota has, for comparison with the run objects. Restore gives a
+// Snapshot says everything that the quota has, for comparison with the run objects. Restore gives a
 // slot to admitted runs without one; Drop takes from those that are over. Both count what they
 // found as drift. A slot whose run exists and is not admitted yet is no drift: its next pass uses
 // it. Missing places need no repair: a run that is woken takes its place again.
@@ -145,7 +145,7 @@
 // # Bounds
 //
 // No goroutines, nothing to close. Each decision is O(log n) in the length of the queue. Answers of
-// Release, Next and Drop are as long as the number of free slots, those of Book as long as what
+// Release, Next and Drop are as long as the number of free slots, those of Snapshot as long as what
 // there is. A Store remembers the terms of 65,536 keys; of others it does not notice a lower one.
 // 50 tenants have metrics of their own.
 package store

@@ -314,7 +314,7 @@ func story(t *testing.T, g *Store, lock *LockSettings) {
 		t.Errorf("next are %v; want a", next)
 	}
 	must(t, err, "drop")
-	_, err = g.Book(ctx, k)
+	_, err = g.Snapshot(ctx, k)
 	must(t, err, "book")
 	token, err = g.BeginRebuildKeys(ctx, k.Tenant)
 	must(t, errors.Join(err, g.FinishRebuildKeys(ctx, k.Tenant, token, map[string]Claim{"key": {UID: "u"}})), "rebuild keys")

@@ -24,7 +24,7 @@ func every(ctx context.Context, g *Store, l Limits) map[string]error {
 		"release":     func() error { _, err := g.Release(ctx, acme(), l, "a"); return err },
 		"drop":        func() error { _, err := g.Drop(ctx, acme(), l, []string{"a"}); return err },
 		"next":        func() error { _, err := g.Next(ctx, acme(), l); return err },
-		"book":        func() error { _, err := g.Book(ctx, acme()); return err },
+		"book":        func() error { _, err := g.Snapshot(ctx, acme()); return err },
 		"restore":     func() error { return g.Restore(ctx, acme(), []string{"a"}) },
 		"begin":       func() error { _, err := g.BeginRebuild(ctx, acme()); return err },
 		"finish":      func() error { return g.FinishRebuild(ctx, acme(), "token", nil) },
@@ -191,7 +191,7 @@ func TestDataOfAnotherKind(t *testing.T) {
 			s.waits(run("a", 0, 0), 1, "")
 			must(t, client.ZAdd(t.Context(), s.quota.keys(acme())[1], redis.Z{Member: "0 odd"}).Err(), "put something odd")
 			s.waits(run("a", 0, 0), 2, "")
-			if _, err := s.quota.Book(t.Context(), acme()); !is[*UnavailableError](err) {
+			if _, err := s.quota.Snapshot(t.Context(), acme()); !is[*UnavailableError](err) {
 				t.Errorf("book: %v; want unavailable", err)
 			}
 		})
@@ -206,7 +206,7 @@ func TestNamesThatNoObjectHasAreRefused(t *testing.T) {
 		_, admit := g.Admit(t.Context(), k, limits, ok)
 		_, reserve := g.Reserve(t.Context(), k, limits, ok, time.Minute)
 		_, release := g.Release(t.Context(), k, limits, "a")
-		_, snapshot := g.Book(t.Context(), k)
+		_, snapshot := g.Snapshot(t.Context(), k)
 		_, begin := g.BeginRebuild(t.Context(), k)
 		for call, err := range map[string]error{
 			"admit": admit, "reserve": reserve, "release": release, "book": snapshot, "begin": begin,

@@ -157,7 +157,7 @@ func (s *scene) isClosed(why RebuildReason) {
 	_, calls["reserve"] = s.quota.Reserve(ctx, acme(), s.limits, run("closed", 0, 0), time.Minute)
 	_, calls["release"] = s.quota.Release(ctx, acme(), s.limits, "closed")
 	_, calls["next"] = s.quota.Next(ctx, acme(), s.limits)
-	_, calls["book"] = s.quota.Book(ctx, acme())
+	_, calls["book"] = s.quota.Snapshot(ctx, acme())
 	_, calls["drop"] = s.quota.Drop(ctx, acme(), s.limits, []string{"closed"})
 	calls["restore"] = s.quota.Restore(ctx, acme(), []string{"closed"})
 	for call, err := range calls {
@@ -174,7 +174,7 @@ func (s *scene) isClosed(why RebuildReason) {
 // these have reservations.
 func (s *scene) holds(slots, queue, reserved []string) {
 	s.t.Helper()
-	b, err := s.quota.Book(s.t.Context(), acme())
+	b, err := s.quota.Snapshot(s.t.Context(), acme())
 	if err != nil {
 		s.t.Fatalf("book: %v", err)
 	}
@@ -187,7 +187,7 @@ func (s *scene) holds(slots, queue, reserved []string) {
 	}
 	got := [][]string{
 		uids(len(b.Slots), func(i int) string { return b.Slots[i].UID }),
-		uids(len(b.Line), func(i int) string { return b.Line[i].UID }),
+		uids(len(b.Queue), func(i int) string { return b.Queue[i].UID }),
 		uids(len(b.Reserved), func(i int) string { return b.Reserved[i].UID }),
 	}
 	if diff := cmp.Diff([][]string{slots, queue, reserved}, got); diff != "" {

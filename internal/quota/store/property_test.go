@@ -189,12 +189,12 @@ func (p *player) evictQueue() {
 }
 
 func (p *player) snapshot() {
-	b, err := p.quota.Book(p.t.Context(), acme())
+	b, err := p.quota.Snapshot(p.t.Context(), acme())
 	got := map[string][]string{}
 	for _, s := range b.Slots {
 		got["slots"] = append(got["slots"], s.UID)
 	}
-	for _, r := range b.Line {
+	for _, r := range b.Queue {
 		got["line"] = append(got["line"], r.UID)
 	}
 	for _, r := range b.Reserved {

@@ -14,7 +14,7 @@ type Snapshot struct {
 	// Slots are sorted by UID.
 	Slots []Slot
 	// Line is in order; the first is the next to be admitted. Creation times are in seconds.
-	Line []Run
+	Queue []Run
 	// Reserved is sorted by what ends first.
 	Reserved []Reservation
 }
@@ -35,10 +35,10 @@ type Reservation struct {
 	Left time.Duration
 }
 
-// Book reads everything that the quota has of a key, at one moment.
+// Snapshot reads everything that the quota has of a key, at one moment.
 //
 // Errors: *UnavailableError, *RebuildingError, ErrInvalidRequest.
-func (g *Store) Book(ctx context.Context, k Key) (Snapshot, error) {
+func (g *Store) Snapshot(ctx context.Context, k Key) (Snapshot, error) {
 	if err := k.check(); err != nil {
 		return Snapshot{}, err
 	}
@@ -60,7 +60,7 @@ func (g *Store) Book(ctx context.Context, k Key) (Snapshot, error) {
 		if err != nil {
 			return Snapshot{}, g.unavailable(k, err)
 		}
-		b.Line = append(b.Line, run)
+		b.Queue = append(b.Queue, run)
 	}
 	for reserved := got.list(7); len(reserved) > 1; reserved = reserved[2:] {
 		b.Reserved = append(b.Reserved, Reservation{UID: reserved.text(0), Left: millis(max(0, reserved.number(1)-now))})

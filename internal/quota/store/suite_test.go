@@ -267,12 +267,12 @@ func repairSuite() map[string]func(*scene) {
 			s.admits(run("a", 0, 0))
 			s.reserves("r", true)
 			s.waits(run("b", -3, 7), 1, "")
-			got, err := s.quota.Book(s.t.Context(), acme())
+			got, err := s.quota.Snapshot(s.t.Context(), acme())
 			must(s.t, err, "book")
 			if len(got.Slots) != 1 || len(got.Reserved) != 1 || got.Slots[0].Age > patience || got.Reserved[0].Left > time.Minute || got.Reserved[0].Left < time.Minute-patience {
 				s.t.Errorf("book: %+v", got)
 			}
-			if diff := cmp.Diff([]Run{run("b", -3, 7)}, got.Line); diff != "" {
+			if diff := cmp.Diff([]Run{run("b", -3, 7)}, got.Queue); diff != "" {
 				s.t.Errorf("line (-want +got):\n%s", diff)
 			}
 		},

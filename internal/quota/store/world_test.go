@@ -183,7 +183,7 @@ func (r *replica) recover(ctx context.Context, err error) {
 
 // clean is a pass of the janitor; true: nothing is left in the quota.
 func (r *replica) clean(ctx context.Context) bool {
-	b, err := r.quota.Book(ctx, acme())
+	b, err := r.quota.Snapshot(ctx, acme())
 	if err != nil {
 		r.recover(ctx, err)
 		return false
@@ -200,7 +200,7 @@ func (r *replica) clean(ctx context.Context) bool {
 			leaked = append(leaked, s.UID)
 		}
 	}
-	for _, p := range b.Line {
+	for _, p := range b.Queue {
 		if r.world.read(p.UID).finished {
 			leaked = append(leaked, p.UID)
 		}
@@ -211,11 +211,11 @@ func (r *replica) clean(ctx context.Context) bool {
 	next, err := r.quota.Drop(ctx, acme(), r.limits(), leaked)
 	r.world.wake(next...)
 	for uid := range r.world.wakes { // those who lost their place
-		if !slices.ContainsFunc(b.Line, func(p Run) bool { return p.UID == uid }) {
+		if !slices.ContainsFunc(b.Queue, func(p Run) bool { return p.UID == uid }) {
 			r.world.wake(uid)
 		}
 	}
-	return err == nil && len(b.Slots)+len(b.Line)+len(leaked) == 0
+	return err == nil && len(b.Slots)+len(b.Queue)+len(leaked) == 0
 }
 
 // sleep is work that takes its time.

@@ -146,7 +146,7 @@ func TestARunThatHasToWaitForItsTurnIsWokenForIt(t *testing.T) {
 	if _, may := q.Enter(key("b", 1)); !may {
 		t.Fatal("there is no place for another tenant")
 	}
-	q.Leave(first)
+	q.Release(first)
 	if len(woken) != 1 || woken[0] != key("a", 2) {
 		t.Fatalf("woken: %v", woken)
 	}

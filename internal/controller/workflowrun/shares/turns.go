@@ -64,5 +64,5 @@ func (t *Turns) Enter(key types.NamespacedName) (pass *Ticket, may bool) {
 	return nil, false
 }
 
-// Leave ends a pass.
-func (t *Turns) Leave(pass *Ticket) { t.shares.Give(pass) }
+// Release ends a pass.
+func (t *Turns) Release(pass *Ticket) { t.shares.Give(pass) }

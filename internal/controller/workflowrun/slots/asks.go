@@ -116,7 +116,7 @@ func (g *Asks) answered(ctx context.Context, uid types.UID, a *ask, answer store
 	a.done, a.answer, a.err = !given, answer, err
 	g.mu.Unlock()
 	if given {
-		_ = g.quota.Leave(ctx, uid, a.at.Tenant, a.at.Policy) // if it fails, the resync of the leader finds what is left
+		_ = g.quota.Release(ctx, uid, a.at.Tenant, a.at.Policy) // if it fails, the resync of the leader finds what is left
 		g.mu.Lock()
 		delete(g.byRun, uid)
 		g.mu.Unlock()
@@ -124,8 +124,8 @@ func (g *Asks) answered(ctx context.Context, uid types.UID, a *ask, answer store
 	g.wake(a.key, err == nil && answer.Admitted && !given)
 }
 
-// Leave implements Quota. A question of the run is given up.
-func (g *Asks) Leave(ctx context.Context, uid types.UID, tenant, policyName string) error {
+// Release implements Quota. A question of the run is given up.
+func (g *Asks) Release(ctx context.Context, uid types.UID, tenant, policyName string) error {
 	g.mu.Lock()
 	switch a := g.byRun[uid]; {
 	case a == nil:
@@ -136,7 +136,7 @@ func (g *Asks) Leave(ctx context.Context, uid types.UID, tenant, policyName stri
 		a.cancel()
 	}
 	g.mu.Unlock()
-	return g.quota.Leave(ctx, uid, tenant, policyName)
+	return g.quota.Release(ctx, uid, tenant, policyName)
 }
 
 // Wrote says that this process wrote a run, from one resourceVersion to another. The write was accepted, so nobody else wrote since the gate was asked.

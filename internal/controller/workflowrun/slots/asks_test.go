@@ -48,7 +48,7 @@ func (s *slowGates) Admit(ctx context.Context, _ *v1alpha1.WorkflowRun, tenant s
 	}
 }
 
-func (s *slowGates) Leave(_ context.Context, uid types.UID, _, _ string) error {
+func (s *slowGates) Release(_ context.Context, uid types.UID, _, _ string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.left = append(s.left, uid)
@@ -173,12 +173,12 @@ func TestAnAnswerIsForTheRunAsItWasRead(t *testing.T) {
 
 // What the gate gives to a question whose run has left is left as well, and the run asks anew only after that.
 //
-// mutation: Leave that does not give the question up, or an end of it without Leave, makes this fail.
+// mutation: Release that does not give the question up, or an end of it without Release, makes this fail.
 func TestAQuestionIsGivenUpWithItsRun(t *testing.T) {
 	a := newAsker(t, "acme")
 	a.admit("acme", "run", "1")
 	a.enters("acme")
-	if err := a.Leave(t.Context(), "run", "acme", "batch"); err != nil {
+	if err := a.Release(t.Context(), "run", "acme", "batch"); err != nil {
 		t.Fatal(err)
 	}
 	<-a.woken

@@ -15,5 +15,5 @@
 // has a share of the places for such questions, so one that a dead process holds leaves places for others.
 //
 //	Admit: no answer yet --> asked --> answered --> wake; the next Admit takes the answer
-//	Leave: given up      --> its end is waited for, and what it may have got is released
+//	Release: given up      --> its end is waited for, and what it may have got is released
 package slots

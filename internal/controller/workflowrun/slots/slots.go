@@ -19,16 +19,16 @@ import (
 type Quota interface {
 	// Admit asks for a slot for a run as it was read before. An *AskedError says that the answer will wake the run.
 	Admit(ctx context.Context, run *v1alpha1.WorkflowRun, tenant string, p policy.Effective) (store.Answer, error)
-	// Leave takes from a run whatever it has under a policy, and wakes who is next.
-	Leave(ctx context.Context, uid types.UID, tenant, policyName string) error
+	// Release takes from a run whatever it has under a policy, and wakes who is next.
+	Release(ctx context.Context, uid types.UID, tenant, policyName string) error
 }
 
 // Keys has the idempotency keys of tenants; *quota.Controller does.
 type Keys interface {
 	// Claim claims the run's idempotency key. Nil: the key is this run's.
 	Claim(ctx context.Context, run *v1alpha1.WorkflowRun, tenant string) (*quota.Owner, error)
-	// Yield gives a key up if it is that of the run.
-	Yield(ctx context.Context, uid types.UID, tenant, key string) error
+	// ReleaseKey gives a key up if it is that of the run.
+	ReleaseKey(ctx context.Context, uid types.UID, tenant, key string) error
 }
 
 // Slots asks for runs. The zero value lets every run in: there are no limits and no keys.
@@ -129,7 +129,7 @@ func (s *Slots) Release(ctx context.Context, st *State, uid types.UID) error {
 		return nil
 	}
 	if s.Quota != nil {
-		if err := s.Quota.Leave(ctx, uid, st.Holding.Tenant, st.Holding.Policy); err != nil {
+		if err := s.Quota.Release(ctx, uid, st.Holding.Tenant, st.Holding.Policy); err != nil {
 			return fmt.Errorf("leave the gate of %s: %w", st.Holding.Tenant, err)
 		}
 	}
@@ -180,7 +180,7 @@ func HoldingOf(run *v1alpha1.WorkflowRun) *Holding {
 func (s *Slots) ReleaseDeleted(ctx context.Context, uid types.UID, at *Holding, tenant, key string) error {
 	failed := s.Release(ctx, &State{Holding: at}, uid)
 	if key != "" && s.Keys != nil {
-		failed = errors.Join(failed, s.Keys.Yield(ctx, uid, tenant, key))
+		failed = errors.Join(failed, s.Keys.ReleaseKey(ctx, uid, tenant, key))
 	}
 	if failed != nil {
 		return fmt.Errorf("give up what deleted run %s had: %w", uid, failed)

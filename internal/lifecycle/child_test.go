@@ -34,34 +34,6 @@ func childRun(spec, inputs string) stepOption {
 	}
 }
 
-func childStory(t *testing.T) *story {
-	run := newRun(
-		newStep("a"),
-		newStep("sub", after("a"), childRun(oneJob, `{"n":"${steps.a.output.n}"}`)),
-		newStep("other", childRun(oneJob, ""), continues),
-		newStep("z", after("sub", "other"), input(`{"y":"${steps.sub.output.y}","why":"${steps.other.error.code}"}`)),
-	)
-	run.Spec.MaxParallelSteps = 2
-	s := newStory(t, run)
-	s.decide(0, "applied: a and other take both places")
-	other := s.run.Status.Steps[2].ChildRun.Name
-	s.kids = map[string]Child{other: {State: ChildPostponed, Cause: "exceeded quota"}}
-	s.decide(time.Second, "other cannot be created")
-	s.kids[other] = Child{State: ChildThere, UID: "u-other"}
-	s.decide(time.Second, "other was created, and is confirmed; a is answered", succeeded("a", 1, `{"n":7}`))
-	sub := s.run.Status.Steps[1].ChildRun.Name
-	s.kids[sub] = Child{State: ChildThere, UID: "u-sub"}
-	s.kids[other] = Child{State: ChildThere, UID: "u-other", Finished: true, Phase: v1alpha1.RunFailed, Reason: "StepFailed", Message: "step x failed: E: no"}
-	s.decide(time.Second, "sub is there; other failed")
-	s.lock = busy()
-	s.kids[sub] = Child{State: ChildThere, UID: "u-sub", Finished: true, Phase: v1alpha1.RunSucceeded, Output: []byte(`{"y":1.0}`)}
-	s.decide(time.Second, "sub succeeded, while another has the lock")
-	s.lock = held(2)
-	s.decide(time.Second, "sub's outputs are the step's output")
-	s.decide(time.Second, "z is answered", succeeded("z", 1, `{}`))
-	return s
-}
-
 // beginning is a run whose child has begun, confirmed or not.
 func beginning(t *testing.T, uid string, options ...stepOption) *v1alpha1.WorkflowRun {
 	t.Helper()

@@ -68,32 +68,11 @@ func ofItem(item int, r Result) Result {
 	return r
 }
 
-func forEachStory(t *testing.T) *story {
-	t.Helper()
-	run := newRun(newStep("list"), newStep("all", after("list"), forEach("${steps.list.output.pages}", 3, v1alpha1.Collect), maxFailures(2)),
-		newStep("sum", after("all"), input(`{"pages":"${steps.all.output}","failed":"${steps.all.items.failed}"}`)))
-	s := newStory(t, run)
-	s.decide(0, "the run is created")
-	s.decide(time.Second, "the list comes", succeeded("list", 1, `{"pages":["a","b",{"c":1.0},null]}`))
-	s.decide(time.Second, "workers start", ofItem(0, result("all", 1, protocol.StatusStarted)), ofItem(1, result("all", 1, protocol.StatusStarted)))
-	s.decide(time.Second, "one succeeds, one fails", ofItem(0, succeeded("all", 1, `"A"`)), ofItem(1, failed("all", 1, "E", "no")))
-	s.decide(0, "late news", ofItem(0, succeeded("all", 1, `"again"`)), ofItem(1, result("all", 1, protocol.StatusStarted)),
-		ofItem(2, result("all", 2, protocol.StatusStarted)), ofItem(9, result("all", 1, protocol.StatusStarted)))
-	s.decide(2*time.Second, "the wait is over")
-	s.decide(time.Second, "it fails again, another asks for a retry", ofItem(1, failed("all", 2, "E", "no")), ofItem(2, retryIn("all", 1, 500)))
-	s.decide(time.Second, "its wait is over")
-	s.decide(time.Second, "the last ones", ofItem(2, succeeded("all", 2, ``)), ofItem(3, succeeded("all", 1, `{"n":3}`)))
-	s.decide(time.Second, "the end", succeeded("sum", 1, `1`))
-	return s
-}
-
 func retryIn(step string, attempt int32, millis int64) Result {
 	r := result(step, attempt, protocol.StatusRetry)
 	r.Result.RetryAfterMillis = millis
 	return r
 }
-
-func TestForEachStoryGolden(t *testing.T) { forEachStory(t).golden("foreach") }
 
 // mutation: onItemFailure ignored, groups not withdrawn in dropItems, or the first error not kept, each make a case fail.
 func TestAFailedItem(t *testing.T) {

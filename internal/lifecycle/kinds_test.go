@@ -13,58 +13,6 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-func approvalStory(t *testing.T) *story {
-	wait := int32(60)
-	s := newStory(t, newRun(
-		newStep("draft"),
-		newStep("sign-off", after("draft"), approval(func(a *v1alpha1.Approval) { a.Message = "publish?" })),
-		newStep("publish", after("sign-off"), input(`{"by": "${steps['sign-off'].approval.approver}", "to": "${steps['sign-off'].output.to}"}`)),
-		newStep("later", approval(func(a *v1alpha1.Approval) { a.TimeoutSeconds, a.OnTimeout = &wait, v1alpha1.Approve })),
-		newStep("veto", after("publish"), approval(func(*v1alpha1.Approval) {})),
-	))
-	s.decide(0, "applied")
-	s.decide(time.Second, "draft is answered; sign-off asks", succeeded("draft", 1, `{}`))
-	s.said = []Approval{
-		{Name: "x", Step: "sign-off", Decision: v1alpha1.Approve, Approver: "ann", Comment: "well done", Output: []byte(`{"to":"all"}`), At: s.now.Add(30 * time.Second)},
-		{Name: "y", Step: "sign-off", Decision: v1alpha1.Reject, Approver: "bob", At: s.now.Add(31 * time.Second)},
-		{Name: "z", Step: "veto", Decision: v1alpha1.Reject, Approver: "bob", Comment: "not\x1b[31m now", At: s.now.Add(31 * time.Second)},
-		{Name: "z", Step: "draft", Decision: v1alpha1.Reject, Approver: "bob", At: s.now.Add(31 * time.Second)},
-		{Name: "z", Step: "nowhere", Decision: v1alpha1.Reject, Approver: "bob", At: s.now.Add(31 * time.Second)},
-	}
-	s.lock = busy()
-	s.decide(31*time.Second, "two decide, while another has the lock; a third one decides before it is asked")
-	s.lock = held(2)
-	s.decide(time.Second, "the first one counts")
-	s.decide(0, "nothing new")
-	s.decide(28*time.Second, "nobody decided about later")
-	s.decide(time.Second, "publish is answered, and veto was decided before it asked", succeeded("publish", 1, `{}`))
-	return s
-}
-
-func delayStory(t *testing.T) *story {
-	run := newRun(
-		newStep("cool-down", delay(30)),
-		newStep("past", delayUntil(epoch.Add(time.Second))),
-		newStep("dawn", after("past"), delayUntil(epoch.Add(40*time.Second))),
-		newStep("unwanted", after("past"), delay(10), when("false")),
-		newStep("work", after("cool-down", "unwanted")),
-	)
-	run.Spec.MaxParallelSteps = 1
-	s := newStory(t, run)
-	s.decide(2*time.Second, "applied; past's time has come already")
-	s.run.Spec.Suspend = true
-	s.decide(time.Second, "suspended")
-	s.lock = unavailable()
-	s.decide(30*time.Second, "Redis is down when the first delay ends")
-	s.lock = held(2)
-	s.decide(0, "Redis is back; time passes for a suspended run, too, but no job starts")
-	s.run.Spec.Suspend = false
-	s.decide(time.Second, "resumed")
-	s.decide(5*time.Second, "the night is over")
-	s.decide(time.Second, "work is answered", succeeded("work", 1, `{}`))
-	return s
-}
-
 // cleaned is a run of two steps with two that clean up.
 func cleaned() *v1alpha1.WorkflowRun {
 	run := newRun(newStep("a"), newStep("b", after("a")))
@@ -75,37 +23,6 @@ func cleaned() *v1alpha1.WorkflowRun {
 	}
 	run.Spec.FinallyTimeoutSeconds = 30
 	return run
-}
-
-func finallyStory(t *testing.T) *story {
-	run := cleaned()
-	run.Spec.ActiveDeadlineSeconds = new(int32(60))
-	run.Spec.Outputs = raw(`{"b": "${steps.b.output.n}", "who": "${run.name}"}`)
-	s := newStory(t, run)
-	s.decide(0, "applied")
-	s.decide(time.Second, "a is answered", succeeded("a", 1, `{}`))
-	s.decide(time.Second, "b is answered: the finally steps begin", succeeded("b", 1, `{"n":3}`))
-	s.run.Spec.Shutdown = v1alpha1.ShutdownCancel
-	s.decide(time.Second, "cancelled: there is nothing left to cancel; b's answer again", succeeded("b", 1, `{"n":4}`))
-	s.decide(time.Second, "release fails: notify never starts", failed("release", 1, "E", "no route"))
-	s.decide(time.Second, "log is answered: the clean-up failed, so the run did", succeeded("log", 1, `{}`))
-	return s
-}
-
-func continueStory(t *testing.T) *story {
-	s := newStory(t, newRun(
-		newStep("probe", continues, maxFailures(1)),
-		newStep("report", after("probe"), input(`{"code": "${steps.probe.error.code}", "phase": "${steps.probe.phase}"}`)),
-		newStep("picky", retryOn("Busy", facts.CodeTimeout), maxFailures(3), initialMillis(0), continues),
-		newStep("broken", continues, input(`{"x": "${inputs.nothing}"}`)),
-		newStep("after-broken", after("broken")),
-	))
-	s.decide(0, "applied; broken cannot start, and the run goes on")
-	s.decide(time.Second, "probe fails", failed("probe", 1, "E", "refused"), failed("picky", 1, "Busy", ""))
-	s.decide(time.Second, "the wait is over")
-	s.decide(time.Second, "picky fails with a code that is not tried again", failed("picky", 2, "Fatal", "no"))
-	s.decide(time.Second, "the others are answered", succeeded("report", 1, `{}`), succeeded("after-broken", 1, `{}`))
-	return s
 }
 
 // ends plays a run to a moment, does something, and tells how it ended.

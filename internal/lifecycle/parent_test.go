@@ -81,35 +81,6 @@ func TestWhatARunSeesOfItsParent(t *testing.T) {
 
 func (s *story) seeing(parent *v1alpha1.WorkflowRun) { s.parent = facts.SeenParent(s.run, parent) }
 
-func familyStory(t *testing.T) *story {
-	run, parent := ownedRun(newStep("a"), newStep("b", after("a"))), aParent()
-	run.Spec.Finally = []v1alpha1.Step{newStep("f")}
-	s := newStory(t, run)
-	parent.Status.Steps[0].ChildRun.UID = ""
-	s.seeing(parent)
-	s.decide(0, "created, and not named by its parent yet")
-	s.decide(3*time.Second, "still not named")
-	parent.Status.Steps[0].ChildRun.UID = "u-1"
-	s.seeing(parent)
-	s.decide(time.Second, "named")
-	parent.Status.Phase = v1alpha1.RunSuspended
-	s.seeing(parent)
-	s.decide(time.Second, "its parent is suspended; a is answered", succeeded("a", 1, `{}`))
-	parent.Status.Phase = v1alpha1.RunRunning
-	s.seeing(parent)
-	s.decide(time.Second, "its parent is resumed")
-	parent.Status.Steps[0].Phase = v1alpha1.StepCancelled
-	s.seeing(parent)
-	s.lock = unavailable()
-	s.decide(time.Second, "its parent is cancelled, while Redis is down")
-	s.lock = held(9)
-	s.decide(time.Second, "Redis is back")
-	parent.Spec.Shutdown = v1alpha1.ShutdownTerminate
-	s.seeing(parent)
-	s.decide(time.Second, "its parent is terminated")
-	return s
-}
-
 // mutation: Decide without the stage parent, also without the lock, makes this fail; and finish for the terminated.
 func TestARunEndsWithItsParent(t *testing.T) {
 	gone := &Parent{Claim: v1alpha1.ParentStatus{Name: "boss", UID: "u-p"}, Over: "is gone"}

@@ -115,7 +115,7 @@ func (t *tree) goFile(rel string, content []byte) error {
 	}
 	t.declarations(rel, file)
 	t.code(file)
-	if !ast.IsGenerated(file) && !slices.ContainsFunc(unchecked, func(dir string) bool { return strings.HasPrefix(rel, dir) }) {
+	if !ast.IsGenerated(file) {
 		t.comments(rel, files, file)
 	}
 	return nil

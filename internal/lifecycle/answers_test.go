@@ -195,7 +195,7 @@ func TestResultsAtHandCountInAnEndWithoutTheLock(t *testing.T) {
 	}
 }
 
-// mutation: anyWithWorker that does not look at items makes this fail.
+// mutation: anyInFlight that does not look at items makes this fail.
 func TestADeadlineWaitsForAnswersOfItems(t *testing.T) {
 	t.Parallel()
 	run := newRun(newStep("a", forEach("${[1, 2]}", 2, v1alpha1.Collect)))

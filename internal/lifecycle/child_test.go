@@ -102,7 +102,7 @@ func TestWhatBecomesOfAStepThatIsAChildRun(t *testing.T) {
 	}
 }
 
-// mutation: withWorker that does not look at childRun makes this fail.
+// mutation: status.WithWorker that does not look at ChildRun makes this fail.
 func TestAChildRunIsNoJob(t *testing.T) {
 	run := beginning(t, "u-c")
 	if ids := InFlight(run); len(ids) > 0 {
@@ -217,7 +217,7 @@ func TestLargeOutputsOfAChildBelongToItsParent(t *testing.T) {
 	}
 }
 
-// mutation: maxRendered that is that of jobs makes this fail.
+// mutation: render.MaxRendered that is that of jobs makes this fail.
 func TestInputsOfAChildAreBounded(t *testing.T) {
 	run := newRun(newStep("a"), newStep("sub", after("a"), childRun(oneJob, `{"n":"${steps.a.output}"}`)))
 	store := objects{}
@@ -228,7 +228,7 @@ func TestInputsOfAChildAreBounded(t *testing.T) {
 	}
 }
 
-// mutation: childName that does not cut, or cuts the hash, makes this fail.
+// mutation: render.ChildName that does not cut, or cuts the hash, makes this fail.
 func TestNamesOfChildren(t *testing.T) {
 	label := regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 	seen := map[string]bool{}
@@ -254,7 +254,7 @@ func nest(level int) string {
 	return `{"steps":[{"name":"s","run":{"spec":` + nest(level-1) + `}}]}`
 }
 
-// mutation: each check of childSpec and validator.child that is left out makes this fail.
+// mutation: each check of dag.ChildSpec and validator.child that is left out makes this fail.
 func TestSpecsOfChildrenAreChecked(t *testing.T) {
 	steps := `"steps":[{"name":"x","job":{"topic":"t.x"}}]`
 	for name, c := range map[string]struct{ spec, inputs, want string }{

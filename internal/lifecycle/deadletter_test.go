@@ -15,8 +15,9 @@ func givenUp(run *v1alpha1.WorkflowRun, now time.Time, dead ...DeadLetter) Decis
 	return Decide(letIn(Input{Run: run, Now: now, Lock: held(1), DeadLetters: dead}))
 }
 
-// mutation: deadLetters without its stage in Decide, commit that leaves the field, forgetLetters that does nothing, or deadLetters that
-// takes Started for an answer makes this fail.
+// mutation: Decide without the stage noteDeadLetters, commitJob that leaves the field,
+// forgetDeadLetters that does nothing, or noteDeadLetters that takes Started for an answer makes
+// this fail.
 func TestStatusSaysThatAnAnswerIsPutAside(t *testing.T) {
 	run := dispatched(t)
 	id := job("a", 1)

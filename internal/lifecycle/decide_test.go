@@ -156,7 +156,7 @@ func TestNoWakeForWhatTakesAFact(t *testing.T) {
 	}
 }
 
-// mutation: truncating times only on the way out of newDecider, or not at all, makes persisted fail in every story.
+// mutation: bounds.Micro or bounds.Second that leaves a time as it is makes persisted fail.
 func TestStatusSurvivesARoundTrip(t *testing.T) {
 	run := newRun(newStep("a"), newStep("b", after("a")))
 	odd := epoch.Add(123456789 * time.Nanosecond).In(time.FixedZone("odd", 3600))
@@ -200,7 +200,7 @@ func TestJobOfRendersTheSameBytes(t *testing.T) {
 	}
 }
 
-// mutation: leaving out maxErrorsBytes or maxOutputsBytes makes this fail.
+// mutation: leaving out bounds.MaxErrorsBytes or bounds.MaxOutputsBytes makes this fail.
 func TestStatusIsBounded(t *testing.T) {
 	steps := make([]v1alpha1.Step, bounds.MaxSteps)
 	for i := range steps {

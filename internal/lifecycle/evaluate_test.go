@@ -65,7 +65,7 @@ func TestADecisionBeginsAsManyStepsAsItMayEvaluate(t *testing.T) {
 	}
 }
 
-// Mutation that this finds: maxDecisionCost for each step with forEach.
+// Mutation that this finds: bounds.MaxDecisionCost for each step with forEach.
 func TestItemsOfAllStepsShareWhatADecisionMayEvaluate(t *testing.T) {
 	skipUnderRace(t)
 	steps := make([]v1alpha1.Step, bounds.MaxForEachSteps)

@@ -162,7 +162,7 @@ func TestOneDecisionRendersSoMuchOnly(t *testing.T) {
 	}
 }
 
-// mutation: ErrTooLarge not looked at in itemRenderer.render makes this fail.
+// mutation: ErrTooLarge not looked at in ItemRenderer.Render makes this fail.
 func TestAnItemWhoseInputIsTooLargeFails(t *testing.T) {
 	run := newRun(newStep("all", forEach("${inputs.list}", 2, v1alpha1.Collect), input(`{"x":["${item}","${item}","${item}","${item}","${item}"]}`)))
 	run.Spec.Inputs = raw(`{"list":[` + text(60<<10) + `,"small"]}`)

@@ -132,7 +132,8 @@ func TestALostLeaseIsToldAtOnceAndOnce(t *testing.T) {
 	}
 }
 
-// mutation: abandon left out of writer or of waitConditions, or a reason that is not looked at, makes a case fail.
+// mutation: abandon left out of Written or of Waits in package report, or a reason that it does not
+// look at, makes a case fail.
 func TestALostLeaseIsToldWithOtherNews(t *testing.T) {
 	cancelled := cleaned()
 	advance(t, cancelled, epoch)

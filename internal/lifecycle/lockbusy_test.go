@@ -20,8 +20,8 @@ func overdue(message string) Lock {
 
 // Without the lock nothing is written but that it is waited for: once, and again when another holds it.
 //
-// mutation: sayWaits without leaveAlone, sameWait that compares whole messages or no messages, or waitForLock that does not look at
-// Overdue, makes this fail.
+// mutation: sayWaits without leaveAlone, sameWait that compares whole messages or no messages, or
+// reportAll that does not look at Overdue, makes this fail.
 func TestALockThatIsBusyForTooLongIsToldOnce(t *testing.T) {
 	run := newRun(newStep("a"))
 	advance(t, run, epoch)

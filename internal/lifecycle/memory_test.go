@@ -66,7 +66,7 @@ func TestAnOutputOfManySmallValuesIsReadInBoundedMemory(t *testing.T) {
 	}
 }
 
-// Mutation that this finds: canonicalJSON by decodeJSON and json.Marshal.
+// Mutation that this finds: bounds.Canonical by decodeJSON and json.Marshal.
 func TestAnOutputOfAnItemIsTakenInBoundedMemory(t *testing.T) {
 	skipUnderRace(t)
 	all := smallValues()

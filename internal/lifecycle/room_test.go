@@ -83,7 +83,7 @@ func TestARunWhoseOutputsDoNotFitHasNotSucceeded(t *testing.T) {
 	}
 }
 
-// mutation: short that keeps anything which it is to leave out makes this fail.
+// mutation: report.Short that keeps anything which it is to leave out makes this fail.
 func TestAShortEndLeavesOutWhatIsLong(t *testing.T) {
 	run := newRun(newStep("a", maxFailures(1)), newStep("b"))
 	run.Spec.Finally = []v1alpha1.Step{newStep("f")}
@@ -107,7 +107,7 @@ func TestAShortEndLeavesOutWhatIsLong(t *testing.T) {
 	}
 }
 
-// mutation: noRoom that does not look at the announced end makes this fail.
+// mutation: endWithoutRoom that does not look at the announced end makes this fail.
 func TestAnAnnouncedEndStandsWhereThereIsNoRoom(t *testing.T) {
 	for want, r := range map[string]Result{
 		"Failed/ObjectTooLarge": succeeded("a", 1, "7"),
@@ -127,7 +127,8 @@ func TestAnAnnouncedEndStandsWhereThereIsNoRoom(t *testing.T) {
 	}
 }
 
-// mutation: short that keeps what approvers said, which items failed, or when a child run began makes this fail.
+// mutation: report.Short that keeps what approvers said, which items failed, or when a child run
+// began makes this fail.
 func TestAShortEndOfEachKindOfStep(t *testing.T) {
 	begun, over := bounds.Micro(epoch), bounds.Micro(epoch.Add(time.Minute))
 	st := &v1alpha1.WorkflowRunStatus{Steps: []v1alpha1.StepStatus{

@@ -20,8 +20,8 @@ import (
 
 // Decide and what goes with it take any status beside any spec. What Decide never writes ends a step or is left alone; it is no panic.
 
-// A spec is validated once, so a status that knows its steps may stand beside kinds that validation refuses. mutation: fansOut that does
-// not look at job makes this fail.
+// A spec is validated once, so a status that knows its steps may stand beside kinds that validation
+// refuses. mutation: dag.FansOut that does not look at job makes this fail.
 func TestNoMixtureOfKindsIsAPanic(t *testing.T) {
 	const name = "x"
 	kinds := []v1alpha1.Step{
@@ -250,7 +250,8 @@ func itemsOf(t *testing.T, odd func(*v1alpha1.Step, *v1alpha1.ForEachStatus)) *v
 	return run
 }
 
-// mutation: an item equal to the length of the list, or to total in listOf, taken for one of them makes a case fail.
+// mutation: an item equal to the length of the list, or to total in fanout.ListOf, taken for
+// one of them makes a case fail.
 func TestItemsThatNobodyWroteLikeThat(t *testing.T) {
 	second := epoch.Add(time.Second)
 	for name, c := range map[string]struct {

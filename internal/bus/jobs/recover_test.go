@@ -90,7 +90,8 @@ func TestRecoverPublishesOnlyWhatIsNowhere(t *testing.T) {
 				}
 			}, want: Published, queued: 1,
 		},
-		"a forged result does not keep a job from its worker": { // mutation: no check of the token in jobAnswered makes this fail
+		// mutation: no check of the token in Answered makes this fail
+		"a forged result does not keep a job from its worker": {
 			before: func(t *testing.T, _ *natstest.Server, b *Queue) {
 				bustest.PublishRaw(t, b.conn, b.conn.Names.Result(j.ID), bustest.Succeeded, protocol.HeaderToken, "k1.forged")
 			}, want: Published, queued: 1,

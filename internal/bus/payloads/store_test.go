@@ -177,7 +177,7 @@ func dropParts(t *testing.T, b *Store, name string, keep uint64) {
 	}
 }
 
-// mutation: readPayload without the second look makes this fail.
+// mutation: read without the second look makes this fail.
 func TestAnUploadThatOvertakesAnotherIsNoLoss(t *testing.T) {
 	b := newStore(t, natstest.Start(t))
 	data := bytes.Repeat([]byte("x"), 300<<10)
@@ -203,7 +203,7 @@ func TestAnUploadThatOvertakesAnotherIsNoLoss(t *testing.T) {
 	}
 }
 
-// mutation: the store's own Delete in dropPayload leaves a mark of each object.
+// mutation: the store's own Delete in Drop leaves a mark of each object.
 func TestDroppedOutputsLeaveNothingBehind(t *testing.T) {
 	b := newStore(t, natstest.Start(t))
 	var names []string

@@ -162,7 +162,7 @@ func TestAResultThatWaitsIsHeldOnce(t *testing.T) {
 }
 
 // A consumer that an earlier version made has the bound of that version, which lets one run hold up others.
-// mutation: ensureConsumer that leaves every setting alone makes this fail.
+// mutation: ensure without raiseBound makes this fail.
 func TestAConsumerOfAnEarlierVersionGetsTheBoundOfThisOne(t *testing.T) {
 	t.Parallel()
 	b := newTestConsumer(t, natstest.Start(t))

@@ -243,7 +243,7 @@ func TestAResultSettledWhileNATSIsAwayComesAgain(t *testing.T) {
 	bustest.Eventually(t, "the result is acknowledged", func() bool { return unsettled(t, b) == 0 })
 }
 
-// mutation: no repairStreams in consumeOnce makes the case of the stream fail.
+// mutation: no RepairStreams in consumeOnce makes the case of the stream fail.
 func TestAConsumerThatVanishedIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	for name, destroy := range map[string]func(context.Context, *Consumer) error{

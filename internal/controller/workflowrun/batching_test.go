@@ -14,10 +14,10 @@ import (
 )
 
 // Mutations that make specs below fail:
-//   - observe.go input that passes one letter at a time: a hundred writes.
-//   - observe.go ripe that returns everything at once: Started gets a write of its own.
-//   - memory.go nextWrite that returns the zero time: writes follow each other without a pause.
-//   - reconciler.go tooEarly that does not ask lastOfMany: the last few wait like the many.
+//   - decide.go input that passes one result at a time: a hundred writes.
+//   - pacing.go BatchReadyAt that is always zero: Started gets a write of its own.
+//   - pacing.go Next that returns the zero time: writes follow each other without a pause.
+//   - decide.go tooEarly that does not ask LastOfMany: the last few wait like the many.
 var _ = Describe("batching", func() {
 	const started = `{"status":"Started"}`
 

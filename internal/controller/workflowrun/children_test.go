@@ -105,13 +105,15 @@ func messageOf(run *v1alpha1.WorkflowRun, kind string) string {
 }
 
 // Mutations that make specs below fail:
-//   - children.go unborn returns nil: a child is never created after a crash.
-//   - children.go whose without the comparison of owners, or of specs: a foreign run is taken for the child.
-//   - children.go createChild without AlreadyExists: the run hangs after a crash between creation and confirmation.
-//   - child.go children without ChildGone: the run hangs when its child is deleted.
-//   - parent.go parent that does nothing: a child outlives its parent.
-//   - parent.go admitChild without Named: a forged owner reference gets a free pass.
-//   - parent.go adopted returns in.Run: a child goes on while its parent is suspended.
+//   - create.go NotYetCreated returns nil: a child is never created after a crash.
+//   - create.go checkAdoption without the comparison of owners, or of specs: a foreign run is taken
+//     for the child.
+//   - create.go create without IsAlreadyExists: the run hangs after a crash between creation and
+//     confirmation.
+//   - children: observe.go Observe without ChildGone: the run hangs when its child is deleted.
+//   - parent.go followParent that does nothing: a child outlives its parent.
+//   - admission.go admitChild without Named: a forged owner reference gets a free pass.
+//   - parent.go asParentWants returns in.Run: a child goes on while its parent is suspended.
 var _ = Describe("a child run", func() {
 	It("runs in the slot of its root, at any depth, with its signature, and passes its outputs up", func(ctx SpecContext) {
 		w := newWorld(ctx)

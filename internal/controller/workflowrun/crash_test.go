@@ -35,9 +35,10 @@ func answered(ctx context.Context, w *world) {
 // The crash points are the places at which something has left the process and the next thing has not.
 //
 // Mutations that make specs below fail:
-//   - act.go dispatch for recoverJobs too (no look-up): attempts are stored twice when the worker has answered.
-//   - act.go settleAll before persist (in underLock): G1 violations.
-//   - memory.go unpublished returns nil: runs hang after a crash between persist and publish.
+//   - dispatch.go Recover that publishes like Publish (no look-up): attempts are stored twice when
+//     the worker has answered.
+//   - reconciler.go underLock that settles results before persist: G1 violations.
+//   - dispatch.go Unpublished returns nil: runs hang after a crash between persist and publish.
 //   - gc.go obsolete always false: jobs stay after a crash in the middle of a cancel.
 var _ = Describe("a crash", func() {
 	type point struct {

@@ -37,8 +37,8 @@ func (w *world) redrive(ctx context.Context) {
 }
 
 // Mutations that make specs below fail:
-//   - refused.go hold that holds nothing back: 2 jobs, not 1, are stored after a change of leader.
-//   - memory.go unpublished with InFlight: the same.
+//   - batch.go settle that holds nothing back: 2 jobs, not 1, are stored after a change of leader.
+//   - dispatch.go Unpublished with InFlight: the same.
 var _ = Describe("an attempt whose answer became a dead letter", func() {
 	var (
 		w     *world

@@ -66,11 +66,12 @@ func (w *world) deadLetters(ctx context.Context) []*jetstream.RawStreamMsg {
 }
 
 // Mutations that make specs below fail:
-//   - refused.go giveBack without the budget, or with > for >=: too many tries.
+//   - giveback.go GiveBack without the budget, or with > for >=: too many tries.
 //   - refused.go unwritten that does not halve: the neighbour fails as often, and is put aside too.
-//   - refused.go bury that does not look at Told: the result is put aside while Redis is away, before status says so.
+//   - batch.go Bury that does not look at Told: the result is put aside while Redis is away, before
+//     status says so.
 //   - busresults.CountsAsFailure true for lock_busy: contention makes dead letters.
-//   - observe.go input without MaxRetryAfter; act.go record without Granted.
+//   - decide.go input without MaxRetryAfter; act.go record without Granted.
 //   - observe.go observe that ignores atOnce: the write with the refused result is tried for ever.
 var _ = Describe("a result that the API server refuses", func() {
 	var (

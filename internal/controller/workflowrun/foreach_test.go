@@ -42,9 +42,9 @@ func long(t *task) string {
 }
 
 // Mutations that make specs below fail:
-//   - act.go renderedJobs that gives nothing: items hang after a crash between persist and publish.
-//   - outputs.go outputsOf without OutputRefs: objects stay when the list is put together.
-//   - reconciler.go wouldWrite that is always false: more objects are stored than writes are made.
+//   - outputs.go Jobs that gives nothing: items hang after a crash between persist and publish.
+//   - outputs: names.go Of without OutputRefs: objects stay when the list is put together.
+//   - decide.go tooEarly that is always zero: more objects are stored than writes are made.
 var _ = Describe("a step for each item", func() {
 	type point struct {
 		place string

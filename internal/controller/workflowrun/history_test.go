@@ -62,7 +62,8 @@ func (h *history) believe(run *v1alpha1.WorkflowRun) {
 // checkBeliefs returns where a writer went on with another status or spec than the one that was stored. Writers do not read back what
 // they wrote, so that must be exactly what is stored.
 //
-// mutation: times in nanoseconds, or outputs in the worker's own bytes, make this fail (lifecycle: newDecider, canonicalJSON).
+// mutation: times in nanoseconds, or outputs in the worker's own bytes, make this fail
+// (bounds.Micro, bounds.Canonical).
 func (h *history) checkBeliefs(versions []*v1alpha1.WorkflowRun) []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()

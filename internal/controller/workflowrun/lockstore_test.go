@@ -28,9 +28,10 @@ func reason(run *v1alpha1.WorkflowRun, kind string) string {
 }
 
 // Mutations that make specs below fail:
-//   - lock.go withoutLock that returns before Decide: cancel, deadlines and the condition never come.
-//   - lock.go handBack that settles with nil: G1 violations.
-//   - lock.go handBack never: results wait in memory for ever.
+//   - reconciler.go withoutLock that returns before decide: cancel, deadlines and the condition
+//     never come.
+//   - giveback.go HandBack that settles with nil: G1 violations.
+//   - refused.go handBack that does nothing: results wait in memory for ever.
 //   - leases: breaker.go Breaker that is never open: each pass waits for the time-out of a hung Redis.
 //   - act.go recoverJobs without the lock: a job is stored although Redis is down.
 var _ = Describe("while Redis cannot be used", func() {

@@ -15,10 +15,11 @@ import (
 )
 
 // Mutations that make specs below fail:
-//   - memory.go unpublished that does not compare losses: the runs wait for their time-outs.
+//   - dispatch.go Unpublished that does not compare losses: the runs wait for their time-outs.
 //   - dispatch.go each that records the losses of now, not of when the pass began: the job that the old stream took is never looked for.
-//   - act.go dispatch for recoverJobs: the jobs that are still there are stored twice.
-//   - losses.go watchLosses that wakes nobody, or notEnded that trusts the cache with "Pending".
+//   - dispatch.go Recover that publishes without a look-up: the jobs that are still there are
+//     stored twice.
+//   - nats.go WatchNATS that wakes nobody, or NotEnded that trusts the cache with "Pending".
 var _ = Describe("when NATS loses its data while the operator runs", func() {
 	var (
 		w *world

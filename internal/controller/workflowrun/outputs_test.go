@@ -95,8 +95,8 @@ var _ = Describe("outputs in the object store", func() {
 			t.say(ctx, `{"status":"Succeeded","output":`+large(10<<10)+`}`)
 		},
 	}
-	// mutation: JobOf without the outputs (renderedJob) makes "store/after" and "publish/before" fail; an object's name that is
-	// not made of its bytes, another word in status.
+	// mutation: Session.Jobs (outputs) without load makes "store/after" and "publish/before" fail; an
+	// object's name that is not made of its bytes, another word in status.
 	for way, answer := range ways {
 		for _, place := range []string{"", "store/before", "store/after", "read/before", "read/after", "status/after", "publish/before", "settle/before"} {
 			if (place == "store/before" || place == "store/after") && way == "a worker put there" {
@@ -153,8 +153,8 @@ var _ = Describe("outputs in the object store", func() {
 		Expect(w.deadLetters(ctx)).To(HaveLen(1))
 	}, NodeTimeout(patience))
 
-	// mutation: a pass that ends when the object store fails (decide) makes the cancel wait; handing nothing back in settleAll
-	// keeps the result in memory for ever.
+	// mutation: a pass that ends when the object store fails (decide) makes the cancel wait; giving
+	// nothing back in overdue keeps the result in memory for ever.
 	It("that cannot be read hold up their result alone", func(ctx SpecContext) {
 		w := newWorld(ctx)
 		r := w.newReplica(ctx, "r")

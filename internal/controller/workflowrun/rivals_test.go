@@ -24,11 +24,14 @@ import (
 //
 // Mutations that make specs below fail:
 //   - dispatch.go each without the look at the lease: "a holder that was paused" dispatches twice.
-//   - persist.go with resourceVersion taken out of the object: "both decide on the same state" dispatches twice.
+//   - persist.go persist with resourceVersion taken out of the object: "both decide on the same
+//     state" dispatches twice.
 //   - act.go recoverJobs that publishes without a look-up: the job of the other is stored twice.
-//   - reconciler.go recoverFrom that is always zero: "leaves an attempt to the other" looks it up at once.
+//   - decide.go recoverFrom that is always zero: "leaves an attempt to the other" looks it up at
+//     once.
 //   - dispatch: fence.go Fence that does nothing: "a holder that was paused in its recovery" dispatches twice.
-//   - lock.go acquire without the floor that NATS told of: "is told of a higher fence" never gets on.
+//   - leases: session.go Take without the floor that NATS told of: "is told of a higher fence"
+//     never gets on.
 var _ = Describe("two replicas that both own everything", func() {
 	It("take turns, and know each other's jobs and results", func(ctx SpecContext) {
 		w := newWorld(ctx, withWindow(tinyWindow))

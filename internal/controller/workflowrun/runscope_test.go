@@ -77,14 +77,14 @@ func (w *world) lockStory(ctx context.Context, run *v1alpha1.WorkflowRun) []stri
 
 // Mutations that make specs below fail:
 //   - leases: session.go Return that never keeps: three acquisitions instead of one, and the lock is free between passes.
-//   - reconciler.go cleanDeleted without Cache.Drop: the lock of a deleted run stays.
+//   - act.go cleanDeleted without Cache.Drop: the lock of a deleted run stays.
 //   - observe.go observe without letGo: the lock of an earlier run of the same name stays.
 //   - leases: cache.go keep that ignores stopped: a pass that ends after the stop leaves its lock behind, and Close waits.
-//   - reconciler.go wantsLock false: a run that waits for nothing has no lock after a restart.
+//   - leases: session.go Wanted false: a run that waits for nothing has no lock after a restart.
 //   - leases: session.go TakeKept without the look at the writer: a write that is refused.
 //   - leases: session.go TakeKept without the look at the policy: a changed policy is never used.
 //   - leases: session.go Take that asks the breaker first: no result is applied while Redis is away.
-//   - lock.go acquire without Wake: nobody is woken.
+//   - leases: session.go Take without Wake: nobody is woken.
 //   - leases: lock.go LookAgain that changes nothing: that a lease was lost is not taken back before the next result comes.
 var _ = Describe("scope Run", func() {
 	var (
@@ -332,7 +332,7 @@ var _ = Describe("scope Run, while Redis hangs", func() {
 		}
 	}, NodeTimeout(2*patience))
 
-	// mutation: takeKept without OnFailure makes this fail.
+	// mutation: TakeKept without OnFailure makes this fail.
 	It("stops a Continue run that goes on without its lock when its class is switched to Fence meanwhile", func(ctx SpecContext) {
 		redis := redistest.Start(GinkgoTB())
 		w := newWorld(ctx, withRedis(redis))
@@ -477,9 +477,10 @@ var _ = Describe("scope Run, while Redis hangs", func() {
 })
 
 // Mutations that make specs below fail:
-//   - lock.go withoutLock without budgetEnd: results wait longer than their budget.
-//   - lock.go withoutLock that counts the time until the requeue: another figure in the metric.
-//   - lock.go handBack with resultPatience for a busy lock: nothing is handed back after 1 s.
+//   - reconciler.go retryAt without PatienceEnds: results wait longer than their budget.
+//   - leases: waits.go RetryAt that counts the time until the requeue: another figure in the
+//     metric.
+//   - reconciler.go retryAt with resultPatience for a busy lock: nothing is handed back after 1 s.
 //   - policy BusyRetry.Wait that ignores Fixed: other delays than 500 ms.
 var _ = Describe("a busy lock", func() {
 	for name, c := range map[string]struct {

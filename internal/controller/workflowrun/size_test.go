@@ -51,9 +51,9 @@ func (w *world) narrow(ctx context.Context, r *replica, adjust ...func(*v1alpha1
 // The limit is etcd's own, 1.5 MiB an object.
 //
 // Mutations that make specs below fail:
-//   - refused.go outage without tooLarge: results come again for ever, and no end is written.
+//   - apierrors.go outage without tooLarge: results come again for ever, and no end is written.
 //   - refused.go shrink that stays at the short form: an end does not fit.
-//   - room.go bare that keeps the steps: the same.
+//   - form.go bare that keeps the steps: the same.
 //   - reconciler.go advance that does not look at stuck: writes follow each other.
 var _ = Describe("a run whose object is full", func() {
 	var (

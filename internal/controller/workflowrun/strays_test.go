@@ -29,7 +29,7 @@ func newQueue() queue {
 // Mutations that make specs below fail:
 //   - orphans.go Sort that acks without a live list: the result of a run that the cache does not know yet is lost.
 //   - orphans.go Sort that asks before OrphanPatience: the API server is asked for each new run.
-//   - reconciler.go cleanDeleted without Index.Forget: the entry of a deleted run stays.
+//   - act.go cleanDeleted without Index.Forget: the entry of a deleted run stays.
 //   - gc.go Round that lists runs before messages: not seen here, see the comment there.
 var _ = Describe("a result of a run that the cache does not know", func() {
 	var (

@@ -47,8 +47,8 @@ func (r *replica) countPlace(place string) func() int64 {
 
 // Mutations that make specs below fail:
 //   - lifecycle timedOut that is true for whatever is due: all that say that an answer counts.
-//   - questions.go ask that forgets p.letters: the same.
-//   - questions.go answersHeard that keeps no from: the second half of many items is never read.
+//   - questions.go Ask without addFound: the same.
+//   - questions.go Heard that keeps no from: the second half of many items is never read.
 var _ = Describe("an answer that was stored in time", func() {
 	var w *world
 

@@ -42,7 +42,8 @@ func finishedKid(name string) *v1alpha1.WorkflowRun {
 	return run
 }
 
-// mutation: each call of wakeRelatives in setup.go, and each of its cases, that is left out makes this fail.
+// mutation: each call of children.Wake in setup.go, and each of its cases, that is left out makes
+// this fail.
 func TestRelativesWakeEachOther(t *testing.T) {
 	changed := func(change func(*v1alpha1.WorkflowRun)) any {
 		now := boss()

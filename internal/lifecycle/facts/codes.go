@@ -5,7 +5,7 @@ const (
 	CodeTimeout          = "Timeout"          // timeoutSeconds passed after Started
 	CodeStartTimeout     = "StartTimeout"     // startTimeoutSeconds passed after dispatch
 	CodeExpressionError  = "ExpressionError"  // when or job.input could not be evaluated
-	CodeInputTooLarge    = "InputTooLarge"    // the rendered input exceeds maxRenderedBytes
+	CodeInputTooLarge    = "InputTooLarge"    // the rendered input exceeds bounds.MaxRenderedBytes
 	CodeOutputTooLarge   = "OutputTooLarge"   // the output exceeds protocol.MaxPayloadBytes
 	CodeOutputLost       = "OutputLost"       // outputs of items are not in the object store any more
 	CodeResultRejected   = "ResultRejected"   // the worker's result had an unusable body

@@ -69,7 +69,7 @@ func (r *ItemRenderer) Render(item int) (json.RawMessage, *v1alpha1.StepError, e
 func (v *View) withInput(i int, reads expr.Outputs) expr.Outputs {
 	more, err := expr.TemplateOutputs(bounds.Raw(v.plan.Steps[i].Job.Input), expr.WithItem)
 	if err != nil {
-		return reads // itemRenderer says so
+		return reads // ItemRenderer says so
 	}
 	return expr.Outputs{All: reads.All || more.All, Names: slices.Concat(reads.Names, more.Names)}
 }

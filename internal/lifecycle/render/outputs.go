@@ -75,7 +75,8 @@ func (v *View) offloaded(steps []int, reads expr.Outputs) []protocol.OutputRef {
 	return refs
 }
 
-// loaded makes sure that the outputs of some steps which an expression reads are there: a *missingError names those to be loaded.
+// loaded makes sure that the outputs of some steps which an expression reads are there: a
+// *MissingError names those to be loaded.
 func (v *View) loaded(steps []int, reads expr.Outputs) error {
 	refs := v.offloaded(steps, reads)
 	total := int64(0)

@@ -7,7 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// mutation: >= instead of >, a UID that is not compared, or a namespace or name that is not, makes this fail.
+// mutation: >= instead of >, a UID that is not compared, or a namespace or name that is not,
+// makes this fail.
 func TestWhichRunADecisionMeans(t *testing.T) {
 	at := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
 	run := &WorkflowRun{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "report", UID: "u2", CreationTimestamp: metav1.Time{Time: at}}}

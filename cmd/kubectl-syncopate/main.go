@@ -1,5 +1,5 @@
-// Command kubectl-syncopate is a kubectl plugin: kubectl syncopate shows workflow runs as trees, says why a run stands still, and
-// lists and redrives dead letters. See docs/kubectl-plugin.md.
+// Command kubectl-syncopate is a kubectl plugin: kubectl syncopate shows workflow runs as trees,
+// says why a run stands still, and lists and redrives dead letters. See docs/kubectl-plugin.md.
 package main
 
 import (

@@ -8,7 +8,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// apiServerAnswers is a look at the API server. Any answer but that it is ill counts: what it permits is no matter of readyz.
+// apiServerAnswers is a look at the API server. Any answer but that it is ill counts: what it
+// permits is no matter of readyz.
 func apiServerAnswers(config *rest.Config) (func(context.Context) error, error) {
 	c, err := rest.HTTPClientFor(config)
 	if err != nil {

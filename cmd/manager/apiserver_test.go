@@ -12,7 +12,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// mutation: an answer that is not looked at, or a check without the bound of its caller, makes this fail.
+// mutation: an answer that is not looked at, or a check without the bound of its caller,
+// makes this fail.
 func TestReadyzAsksTheAPIServer(t *testing.T) {
 	hang := make(chan struct{})
 	status := http.StatusOK

@@ -25,9 +25,10 @@ func (s *site) consumerOf(runUID string) *jetstream.ConsumerInfo {
 	return c.CachedInfo()
 }
 
-// A result that waits in the inbox for a busy lock goes back to NATS when the operator is asked to stop: the server tells of a NAK.
-// mutation: Consume that ends without its drain, or acknowledges there, makes this fail; so does an operator that closes the
-// connection first (stop before the end of mgr.Start).
+// A result that waits in the inbox for a busy lock goes back to NATS when the operator is asked to
+// stop: the server tells of a NAK.
+// mutation: Consume that ends without its drain, or acknowledges there, makes this fail; so does an
+// operator that closes the connection first (stop before the end of mgr.Start).
 func TestAnOperatorThatIsAskedToStopGivesBackWhatWaits(t *testing.T) {
 	s := newSite(t)
 	const class, lockTTL = "patient", 0

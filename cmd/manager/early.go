@@ -13,8 +13,9 @@ import (
 // earlyHeaderTimeout bounds how long a probe may take to send its request.
 const earlyHeaderTimeout = 5 * time.Second
 
-// earlyProbes answers livez and readyz while the operator waits for the API server: alive, and not ready because of it. Without
-// it an outage of the API server at start would look like a hung operator, and the kubelet would kill it again and again.
+// earlyProbes answers livez and readyz while the operator waits for the API server: alive, and not
+// ready because of it. Without it an outage of the API server at start would look like a hung
+// operator, and the kubelet would kill it again and again.
 type earlyProbes struct {
 	server *http.Server
 	done   chan struct{}

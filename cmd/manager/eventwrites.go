@@ -8,8 +8,9 @@ import (
 	"sync/atomic"
 )
 
-// eventQueue bounds how many events are written at the same time. client-go writes each in a goroutine of its own, so a burst of
-// them would keep the API server from status writes, for which workers and tenants wait. Who makes events asks how many wait.
+// eventQueue bounds how many events are written at the same time. client-go writes each in a
+// goroutine of its own, so a burst of them would keep the API server from status writes, for which
+// workers and tenants wait. Who makes events asks how many wait.
 type eventQueue struct {
 	places  chan struct{}
 	waiting atomic.Int64

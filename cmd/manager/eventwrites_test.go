@@ -12,7 +12,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// mutation: a RoundTrip that does not look at the path, or does not wait, or keeps its place, makes this fail.
+// mutation: a RoundTrip that does not look at the path, or does not wait, or keeps its place,
+// makes this fail.
 func TestEventsAreWrittenOneAtATime(t *testing.T) {
 	errWritten, errGone := errors.New("written"), errors.New("gone")
 	hold, written := make(chan struct{}), make(chan struct{})

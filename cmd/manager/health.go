@@ -11,16 +11,18 @@ import (
 )
 
 const (
-	// probePause is the time between two looks at a dependency. With probeTimeout and probeTolerance readyz tells of an outage at most
-	// 4 s after it began.
+	// probePause is the time between two looks at a dependency. With probeTimeout and
+	// probeTolerance readyz tells of an outage at most 4 s after it began.
 	probePause = time.Second
 	// probeTimeout bounds one look.
 	probeTimeout = time.Second
-	// probeTolerance is how many looks in a row must fail before readyz says so: one lost packet is no outage.
+	// probeTolerance is how many looks in a row must fail before readyz says so: one lost packet
+	// is no outage.
 	probeTolerance = 3
 )
 
-// probe watches a dependency and answers readyz from what it saw last, so that a hung dependency does not hang readyz.
+// probe watches a dependency and answers readyz from what it saw last, so that a hung dependency
+// does not hang readyz.
 type probe struct {
 	name  string
 	check func(context.Context) error

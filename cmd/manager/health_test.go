@@ -11,15 +11,16 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// controller-runtime's watches of partial objects pass events on through a filter, which is left behind when a watch ends with an event
-// on its way. The process ends then.
+// controller-runtime's watches of partial objects pass events on through a filter, which is left
+// behind when a watch ends with an event on its way. The process ends then.
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("k8s.io/apimachinery/pkg/watch.(*filteredWatch).loop"))
 }
 
 var errDown = errors.New("connection refused")
 
-// mutation: probeTolerance of 1 makes "one failure" fail; look that does not reset makes "recovered" fail.
+// mutation: probeTolerance of 1 makes "one failure" fail; look that does not reset
+// makes "recovered" fail.
 func TestReadinessForgivesALostPacketAndNoOutage(t *testing.T) {
 	for name, c := range map[string]struct {
 		looks []error

@@ -11,10 +11,12 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/bus/keys"
 )
 
-// clusterNamespace is a namespace that each cluster has from its first day to its last; its UID stands for the cluster.
+// clusterNamespace is a namespace that each cluster has from its first day to its last; its UID
+// stands for the cluster.
 const clusterNamespace = "kube-system"
 
-// identity is what all replicas share, and what survives that the operator is installed again: what signs jobs, and whose the streams are.
+// identity is what all replicas share, and what survives that the operator is installed again: what
+// signs jobs, and whose the streams are.
 type identity struct {
 	keys         keys.Keyring
 	installation string

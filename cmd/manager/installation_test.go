@@ -10,7 +10,8 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/bus"
 )
 
-// mutation: an installation named by what a restart or another replica has not, or that is not handed to the bus, makes this fail.
+// mutation: an installation named by what a restart or another replica has not, or that is not
+// handed to the bus, makes this fail.
 func TestAnInstallationIsItsCluster(t *testing.T) {
 	c := apiServer(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: "the-cluster"}})
 	first, err := loadIdentity(t.Context(), c, "one")

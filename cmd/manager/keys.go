@@ -14,9 +14,9 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/bus/keys"
 )
 
-// Secret with the keys that sign job tokens, and its entries. All replicas share it, so that a restart or a fail-over accepts
-// the results of jobs dispatched before. To rotate: move current to previous, put a new current; running replicas follow (see
-// keywatch.go and docs/security.md).
+// Secret with the keys that sign job tokens, and its entries. All replicas share it, so that a
+// restart or a fail-over accepts the results of jobs dispatched before. To rotate: move current to
+// previous, put a new current; running replicas follow (see keywatch.go and docs/security.md).
 const (
 	keySecret       = "syncopate-result-keys"
 	entryCurrentID  = "current-id"
@@ -38,8 +38,9 @@ func loadKeys(ctx context.Context, c client.Client, namespace string) (keys.Keyr
 	return ring, err
 }
 
-// readKeys reads the key Secret as it is now. bus.ErrConfig says that it is gone or cannot be used. A running operator never makes
-// a Secret that is gone: with keys drawn anew the results under way would be refused, and those it has may be why it was deleted.
+// readKeys reads the key Secret as it is now. bus.ErrConfig says that it is gone or cannot be used.
+// A running operator never makes a Secret that is gone: with keys drawn anew the results under way
+// would be refused, and those it has may be why it was deleted.
 func readKeys(ctx context.Context, c client.Reader, namespace string) (keys.Keyring, error) {
 	key := client.ObjectKey{Namespace: namespace, Name: keySecret}
 	secret := &corev1.Secret{}
@@ -59,7 +60,8 @@ func readKeys(ctx context.Context, c client.Reader, namespace string) (keys.Keyr
 	return ring, nil
 }
 
-// createKeys makes the Secret; losing the race against another replica is success, its keys are then used.
+// createKeys makes the Secret; losing the race against another replica is success, its keys
+// are then used.
 func createKeys(ctx context.Context, c client.Client, key client.ObjectKey) error {
 	id, secret := make([]byte, 4), make([]byte, keyBytes)
 	for _, b := range [][]byte{id, secret} {

@@ -34,7 +34,8 @@ func apiServer(objects ...client.Object) client.WithWatch {
 	return fake.NewClientBuilder().WithObjects(objects...).Build()
 }
 
-// mutation: loadKeys that uses the keys it drew instead of those in the Secret makes the race of replicas fail.
+// mutation: loadKeys that uses the keys it drew instead of those in the Secret makes the race
+// of replicas fail.
 func TestKeysAreMadeOnceAndThenShared(t *testing.T) {
 	c := apiServer()
 	rings := make([]keys.Keyring, 8)

@@ -56,7 +56,8 @@ func newKeySource(config *rest.Config, scheme *runtime.Scheme, namespace string,
 	return &keySource{secrets: c, namespace: namespace, log: log, metrics: m}, nil
 }
 
-// load is what keys.New loads. It logs what is new only: forged tokens have it called again and again.
+// load is what keys.New loads. It logs what is new only: forged tokens have it called
+// again and again.
 func (s *keySource) load(ctx context.Context) (keys.Keyring, error) {
 	ring, err := readKeys(ctx, s.secrets, s.namespace)
 	s.mu.Lock()

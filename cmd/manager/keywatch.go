@@ -20,13 +20,15 @@ import (
 )
 
 const (
-	// keyLookPause is when the keys are read at the latest, whatever the watch says: it may not be allowed.
+	// keyLookPause is when the keys are read at the latest, whatever the watch says: it may
+	// not be allowed.
 	keyLookPause = time.Minute
 	// keyRetryPause is the wait after the keys could not be read.
 	keyRetryPause = 2 * time.Second
 )
 
-// keyWatch has the keys read again when their Secret changed. All replicas do so: one that stands by signs as soon as it leads.
+// keyWatch has the keys read again when their Secret changed. All replicas do so: one that stands
+// by signs as soon as it leads.
 type keyWatch struct {
 	reload  func(context.Context) error
 	clock   clock.WithTicker
@@ -37,12 +39,13 @@ func newKeyWatch(c clock.WithTicker, reload func(context.Context) error) *keyWat
 	return &keyWatch{reload: reload, clock: c, changed: make(chan struct{}, 1)}
 }
 
-// followKeys watches the key Secret, its metadata only, and adds what reloads the keys then. The watch has a cache of its own:
-// where it is not allowed, nothing else waits for it.
+// followKeys watches the key Secret, its metadata only, and adds what reloads the keys then. The
+// watch has a cache of its own: where it is not allowed, nothing else waits for it.
 func followKeys(ctx context.Context, mgr manager.Manager, config *rest.Config, namespace string, reload func(context.Context) error) error {
 	secret := &metav1.PartialObjectMetadata{}
 	secret.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
-	// RBAC allows to list and watch a single object by name if the request has it as field selector.
+	// RBAC allows to list and watch a single object by name if the request has it as
+	// field selector.
 	byName := cache.Config{FieldSelector: fields.OneTermEqualSelector("metadata.name", keySecret)}
 	secrets, err := cache.New(config, cache.Options{
 		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
@@ -77,7 +80,8 @@ func (w *keyWatch) notice() {
 	}
 }
 
-// Start reads the keys at once, since they may have changed before the watch began, and after each change, until ctx ends.
+// Start reads the keys at once, since they may have changed before the watch began, and after each
+// change, until ctx ends.
 func (w *keyWatch) Start(ctx context.Context) error {
 	for {
 		pause := keyLookPause

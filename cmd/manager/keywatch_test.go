@@ -24,7 +24,8 @@ import (
 
 const keyPatience = 30 * time.Second
 
-// mutation: a wait of keyLookPause after each failure, or of keyRetryPause after each, makes this fail; so does no read at the start.
+// mutation: a wait of keyLookPause after each failure, or of keyRetryPause after each, makes this
+// fail; so does no read at the start.
 func TestTheKeysAreReadAtTheStartAfterAChangeAndFromTimeToTime(t *testing.T) {
 	c := clocktesting.NewFakeClock(time.Now())
 	reads := make(chan struct{})
@@ -107,8 +108,8 @@ func waitForTimer(t *testing.T, c *clocktesting.FakeClock) {
 	}
 }
 
-// mutation: unusable or unread keys that are returned without an error, a metric that does not come back, or a line of log per
-// read makes this fail.
+// mutation: unusable or unread keys that are returned without an error, a metric that does not come
+// back, or a line of log per read makes this fail.
 func TestWhatIsWrongWithTheSecretIsToldOnce(t *testing.T) {
 	good := map[string]string{entryCurrentID: "k1", entryCurrent: strings.Repeat("x", keyBytes)}
 	next := map[string]string{

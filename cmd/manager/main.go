@@ -1,5 +1,6 @@
-// Command manager is the Syncopate operator: it drives WorkflowRuns. Flags say where NATS and Redis are; credentials come
-// from the environment or files, never from flags. See docs/architecture.md for the picture.
+// Command manager is the Syncopate operator: it drives WorkflowRuns. Flags say where NATS and Redis
+// are; credentials come from the environment or files, never from flags. See docs/architecture.md
+// for the picture.
 package main
 
 import (

@@ -5,8 +5,9 @@ import (
 	"strconv"
 )
 
-// memoryGoal is how much memory the garbage collector aims at, in bytes: a share of the container's limit, so that it works harder before
-// the kernel ends the process. 0: there is none, or $GOMEMLIMIT says it.
+// memoryGoal is how much memory the garbage collector aims at, in bytes: a share of the container's
+// limit, so that it works harder before the kernel ends the process. 0: there is none, or
+// $GOMEMLIMIT says it.
 func memoryGoal(percent int, getenv func(string) string) (int64, error) {
 	if percent < 0 || percent > 100 {
 		return 0, fmt.Errorf("--memory-percent %d: need 0 to 100", percent)

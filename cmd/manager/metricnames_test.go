@@ -24,20 +24,22 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/devenv"
 )
 
-// aMetric is a name as this operator or its libraries give it to metrics, with the labels that are asked for.
+// aMetric is a name as this operator or its libraries give it to metrics, with the labels that
+// are asked for.
 var aMetric = regexp.MustCompile(`\b(?:syncopate|workqueue|leader_election|rest_client|controller_runtime|process|go)_[a-z0-9_]+\b(?:\{[^}]*\})?`)
 
 // notOfThisProcess are labels that Prometheus adds to what it scrapes.
 var notOfThisProcess = sets.New("namespace", "pod", "job", "le")
 
-// registered are the labels of each metric; found once, as the registry and the names of controllers are the process's.
+// registered are the labels of each metric; found once, as the registry and the names of
+// controllers are the process's.
 var registered struct {
 	sync.Once
 	labels map[string]sets.Set[string]
 }
 
-// known are the labels of each metric that the operator registers, with the webhook switched on. A vector shows no series before it is
-// used, so this asks what is registered, not what is served.
+// known are the labels of each metric that the operator registers, with the webhook switched on. A
+// vector shows no series before it is used, so this asks what is registered, not what is served.
 func known(t *testing.T) map[string]sets.Set[string] {
 	t.Helper()
 	registered.Do(func() {
@@ -119,8 +121,10 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// Whatever names a metric, for machines or for people, names one that there is, with labels that it has.
-// mutation: another name or label of a metric in the code, or in one of these files, makes this fail.
+// Whatever names a metric, for machines or for people, names one that there is, with labels
+// that it has.
+// mutation: another name or label of a metric in the code, or in one of these files,
+// makes this fail.
 func TestEveryMetricThatIsNamedExists(t *testing.T) {
 	metrics := known(t)
 	if len(metrics) < 50 || metrics["syncopate_dead_letters_total"] == nil || metrics["syncopate_webhook_answers_total"] == nil {
@@ -200,8 +204,10 @@ type alerts struct {
 	}
 }
 
-// What an expression groups by are labels of the metrics in it: a label that no series has gives one group without a name.
-// mutation: a label of a metric that the code names otherwise than the rules or the dashboard makes this fail.
+// What an expression groups by are labels of the metrics in it: a label that no series has gives
+// one group without a name.
+// mutation: a label of a metric that the code names otherwise than the rules or the dashboard
+// makes this fail.
 func TestExpressionsGroupByLabelsThatThereAre(t *testing.T) {
 	metrics := known(t)
 	grouping := regexp.MustCompile(`\bby \(([^)]*)\)`)
@@ -277,8 +283,8 @@ func readDashboard(t *testing.T) (d dashboard) {
 	return d
 }
 
-// mutation: an alert without a page, with another's page, or that the list of runbooks has with another severity or time makes this fail,
-// and so does a page that is not in the list.
+// mutation: an alert without a page, with another's page, or that the list of runbooks has with
+// another severity or time makes this fail, and so does a page that is not in the list.
 func TestEachAlertHasItsRunbook(t *testing.T) {
 	want := map[string]string{}
 	for _, g := range readRules(t).Spec.Groups {
@@ -318,9 +324,10 @@ func TestEachAlertHasItsRunbook(t *testing.T) {
 	}
 }
 
-// The dashboard is JSON that Grafana takes: each panel has a place of its own, a title, a description and a query, and all ask the data
-// source that is chosen.
-// mutation: two panels at one place, a panel without a query, or with a data source of somebody's own makes this fail.
+// The dashboard is JSON that Grafana takes: each panel has a place of its own, a title, a
+// description and a query, and all ask the data source that is chosen.
+// mutation: two panels at one place, a panel without a query, or with a data source of somebody's
+// own makes this fail.
 func TestTheDashboardIsComplete(t *testing.T) {
 	taken, titles := map[string]string{}, sets.New[string]()
 	for _, p := range readDashboard(t).Panels {

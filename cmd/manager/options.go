@@ -161,7 +161,8 @@ func (o *options) checkBounds() (problems []error) {
 	return problems
 }
 
-// spread draws for all waits but those for busy locks: uniform, or always the middle of their range.
+// spread draws for all waits but those for busy locks: uniform, or always the middle
+// of their range.
 func (o *options) spread() func() float64 {
 	if o.exactDelays {
 		return func() float64 { return 0.5 }

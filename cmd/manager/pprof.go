@@ -11,7 +11,8 @@ const pprofOff = "0"
 
 var errNotLoopback = errors.New("need localhost, 127.0.0.1 or [::1] with a port, or 0")
 
-// checkPprof refuses addresses that others could reach. Profiles need no login and show strings of the heap.
+// checkPprof refuses addresses that others could reach. Profiles need no login and show strings
+// of the heap.
 func checkPprof(addr string) error {
 	if addr == pprofOff || addr == "" {
 		return nil

@@ -11,7 +11,8 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
 )
 
-// redisLogger puts what go-redis says into the operator's log: it says each failed connection, which is much during an outage.
+// redisLogger puts what go-redis says into the operator's log: it says each failed connection,
+// which is much during an outage.
 type redisLogger struct{ log logr.Logger }
 
 // Printf implements go-redis' logger.

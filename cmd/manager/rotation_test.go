@@ -376,9 +376,10 @@ func (s *site) scrape(m *devenv.Manager, name string) *dto.MetricFamily {
 	return families[name]
 }
 
-// mutation: an operator without followKeys does not follow in time, and one whose role.yaml has no watch is refused; one whose bus
-// signs with the keys of the start is found by the new job's token; a load that draws new keys for a Secret that is gone, or takes
-// unusable ones, by the broken edits; no load by the replica that has not heard.
+// mutation: an operator without followKeys does not follow in time, and one whose role.yaml has no
+// watch is refused; one whose bus signs with the keys of the start is found by the new job's token;
+// a load that draws new keys for a Secret that is gone, or takes unusable ones, by the broken
+// edits; no load by the replica that has not heard.
 func TestKeysAreRotatedWhileTheOperatorRuns(t *testing.T) {
 	s := newSite(t)
 	m := s.operator("first")

@@ -101,7 +101,8 @@ func run(ctx context.Context, o options) error {
 	return errors.Join(err, stop(context.WithoutCancel(ctx), locks, broker.conn, redis.Close))
 }
 
-// stop releases all leases, so that the next leader need not wait for them, and closes the connections.
+// stop releases all leases, so that the next leader need not wait for them, and
+// closes the connections.
 func stop(ctx context.Context, locks *lockmgr.Manager, nats *bus.Conn, closeRedis func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
@@ -120,8 +121,9 @@ func newScheme() (*runtime.Scheme, error) {
 	return scheme, nil
 }
 
-// waitForIdentity loads the result keys and the cluster's name, and tries again while the API server cannot be reached. Meanwhile it
-// answers probes: the manager, which does so later, is not there yet.
+// waitForIdentity loads the result keys and the cluster's name, and tries again while the API
+// server cannot be reached. Meanwhile it answers probes: the manager, which does so later, is
+// not there yet.
 func waitForIdentity(ctx context.Context, config *rest.Config, scheme *runtime.Scheme, o options) (identity, error) {
 	early, err := serveEarlyProbes(ctx, o.probeAddr)
 	if err != nil {
@@ -186,7 +188,8 @@ func newManager(ctx context.Context, config *rest.Config, scheme *runtime.Scheme
 	)
 }
 
-// warmCaches has replicas that stand by hold what they need when they become the leader, and readyz say whether they do.
+// warmCaches has replicas that stand by hold what they need when they become the leader, and readyz
+// say whether they do.
 func warmCaches(ctx context.Context, mgr manager.Manager) error {
 	for _, kind := range []client.Object{&v1alpha1.WorkflowRun{}, &v1alpha1.LockPolicy{}, &v1alpha1.StepApproval{}, &corev1.Namespace{}} {
 		if _, err := mgr.GetCache().GetInformer(ctx, kind, cache.BlockUntilSynced(false)); err != nil {

@@ -37,8 +37,8 @@ type adapters struct {
 	eventsWaiting func() int
 }
 
-// addRuns makes the parts of the run controller, joins them, and adds them to a manager. All run on the leader only. The quota controller
-// that it returns may be used on any replica.
+// addRuns makes the parts of the run controller, joins them, and adds them to a manager. All run on
+// the leader only. The quota controller that it returns may be used on any replica.
 //
 //	bus --> results.Consumer --> results.Router --> Inbox, and wake the run
 //	workqueue --> workflowrun.Reconciler --> slots, leases, outputs, dispatch, children, results, gc

@@ -12,7 +12,8 @@ var version, commit string
 // build is what this binary was built from.
 func build() buildinfo.Info { return buildinfo.Of(version, commit) }
 
-// newBuildMetric says which version runs, so that a rollout can be seen and figures of two versions be told apart.
+// newBuildMetric says which version runs, so that a rollout can be seen and figures of two versions
+// be told apart.
 func newBuildMetric(reg prometheus.Registerer) {
 	info := build()
 	m := prometheus.NewGaugeVec(prometheus.GaugeOpts{

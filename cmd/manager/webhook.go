@@ -65,7 +65,8 @@ func (w *webhookOptions) address() (host string, port int, err error) {
 	return host, port, nil
 }
 
-// addWebhook serves the admission webhook, on every replica, if it is switched on. hook has the gate; the rest is filled in here.
+// addWebhook serves the admission webhook, on every replica, if it is switched on. hook has the
+// gate; the rest is filled in here.
 func addWebhook(mgr manager.Manager, o options, hook webhook.Options) error {
 	if o.webhook.off() {
 		return nil

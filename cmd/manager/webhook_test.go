@@ -7,7 +7,8 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/webhook"
 )
 
-// mutation: a default other than 0 makes the first row fail; each check taken out makes its row fail.
+// mutation: a default other than 0 makes the first row fail; each check taken out makes
+// its row fail.
 func TestOptionsOfTheWebhook(t *testing.T) {
 	for name, c := range map[string]struct {
 		args []string

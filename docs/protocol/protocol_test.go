@@ -150,7 +150,8 @@ func TestGoldenMessagesAreWhatTheCodeReads(t *testing.T) {
 	}
 }
 
-// mutation: a schema without one of its required members, or with another pattern, fails this or the next.
+// mutation: a schema without one of its required members, or with another pattern, fails this
+// or the next.
 func TestGoldenMessagesKeepTheirSchema(t *testing.T) {
 	for name := range golden(t) {
 		t.Run(name, func(t *testing.T) {
@@ -196,7 +197,8 @@ func TestSchemasRefuseWhatTheCodeRefuses(t *testing.T) {
 	}
 }
 
-// mutation: a schema that does not ask for a member of the reference, or with another pattern or limit, fails this.
+// mutation: a schema that does not ask for a member of the reference, or with another pattern or
+// limit, fails this.
 func TestTheSchemaRefusesWhatTheCodeDoesNotTakeForAReference(t *testing.T) {
 	for name, tc := range map[string]struct {
 		edit func(*protocol.OutputRef)
@@ -243,7 +245,8 @@ func TestTheSchemaRefusesWhatTheCodeDoesNotTakeForAReference(t *testing.T) {
 	}
 }
 
-// mutation: a golden message that the page does not name, or a header that it leaves out, fails this.
+// mutation: a golden message that the page does not name, or a header that it leaves
+// out, fails this.
 func TestThePageNamesEverything(t *testing.T) {
 	page := read(t, "../protocol.md")
 	want := []string{
@@ -269,9 +272,11 @@ func TestThePageNamesEverything(t *testing.T) {
 	}
 }
 
-// The tables of contract.json, which a test of internal/bus compares with the code, stand on the page row by row.
+// The tables of contract.json, which a test of internal/bus compares with the code, stand on the
+// page row by row.
 //
-// mutation: a row, cell or order that differs between the page and contract.json fails this, and so does a row too many.
+// mutation: a row, cell or order that differs between the page and contract.json fails this, and so
+// does a row too many.
 func TestThePageHasTheRetryContract(t *testing.T) {
 	var tables []struct {
 		Title   string

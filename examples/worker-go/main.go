@@ -1,4 +1,5 @@
-// Command worker-go is a sample worker: some topics to try runs with, and the shape of a worker of your own.
+// Command worker-go is a sample worker: some topics to try runs with, and the shape of a worker
+// of your own.
 //
 // It reads NATS_URL, the address of the NATS server.
 package main

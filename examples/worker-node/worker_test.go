@@ -26,7 +26,8 @@ const (
 	patience       = 20 * time.Second
 )
 
-// mutation: worker.mjs without the token, with the Msg-Id of Started for its result, or without its ack fails this.
+// mutation: worker.mjs without the token, with the Msg-Id of Started for its result, or without its
+// ack fails this.
 func TestTheNodeWorkerSpeaksTheProtocol(t *testing.T) {
 	dir := install(t)
 	done := protocol.Result{Status: protocol.StatusSucceeded, Output: []byte(`{"youSaid":{"a":[1,"x"]}}`)}
@@ -82,7 +83,8 @@ func speaks(t *testing.T, dir, file string, want map[string]protocol.Result) {
 
 func names() protocol.Names { return protocol.Names{Prefix: protocol.DefaultPrefix} }
 
-// install copies the worker to a directory of its own and installs what it needs, or skips the test.
+// install copies the worker to a directory of its own and installs what it needs, or
+// skips the test.
 func install(t *testing.T) string {
 	t.Helper()
 	for _, program := range []string{"node", "npm"} {

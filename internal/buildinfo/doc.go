@@ -1,3 +1,4 @@
-// Package buildinfo says what a binary was built from: the version and commit that the build stamped into it, else what Go itself
-// recorded. Pure but for reading the running binary's own record.
+// Package buildinfo says what a binary was built from: the version and commit that the
+// build stamped into it, else what Go itself recorded. Pure but for reading the running
+// binary's own record.
 package buildinfo

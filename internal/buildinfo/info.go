@@ -17,7 +17,8 @@ type Info struct {
 	Platform string // "linux/amd64"
 }
 
-// Of is the description of this binary. Empty arguments, of a build without stamps, are filled in from what Go recorded.
+// Of is the description of this binary. Empty arguments, of a build without stamps, are filled in
+// from what Go recorded.
 func Of(version, commit string) Info {
 	recorded, _ := debug.ReadBuildInfo()
 	return of(version, commit, recorded)

@@ -8,7 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// mutation: stamps that do not win over the record, or a record that is not read, make their rows fail.
+// mutation: stamps that do not win over the record, or a record that is not read, make
+// their rows fail.
 func TestWhatABinaryWasBuiltFrom(t *testing.T) {
 	settings := func(kv ...string) *debug.BuildInfo {
 		b := &debug.BuildInfo{}

@@ -7,12 +7,14 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// reachable does not ask the connection during an outage: what hangs on a full socket may hold its lock.
+// reachable does not ask the connection during an outage: what hangs on a full socket may
+// hold its lock.
 func (c *Conn) reachable() bool { return !c.pulse.known() && c.connected() }
 
 func (c *Conn) connected() bool { return c.NATS.Status() == nats.CONNECTED }
 
-// Bounded limits one call to NATS: requests to a server that went away get no answer at all. It ends when an outage is noticed.
+// Bounded limits one call to NATS: requests to a server that went away get no answer at all. It
+// ends when an outage is noticed.
 func (c *Conn) Bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
 	leave := c.pulse.join(cancel)

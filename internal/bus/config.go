@@ -19,8 +19,8 @@ import (
 const CallTimeout = 5 * time.Second
 
 const (
-	// maxResultBytes limits a result with its headers: outputs over 64 KiB do not belong in a result. So the dead letter of a result
-	// always fits into the usual max_payload.
+	// maxResultBytes limits a result with its headers: outputs over 64 KiB do not belong in a
+	// result. So the dead letter of a result always fits into the usual max_payload.
 	maxResultBytes = 96 << 10
 
 	resultsMaxAge     = 30 * 24 * time.Hour // only what no run ever collected gets that old
@@ -45,7 +45,8 @@ type Config struct {
 	CertFile        string // PEM of the client's certificate; optional, with KeyFile
 	KeyFile         string
 
-	// Installation names all operators that share keys and runs; streams that belong to another one are left alone, see ForeignError.
+	// Installation names all operators that share keys and runs; streams that belong to another one
+	// are left alone, see ForeignError.
 	// Empty: nobody's name, and whose the streams are does not matter.
 	Installation string
 	TakeOver     string // an installation whose streams become this one's
@@ -61,8 +62,8 @@ type Config struct {
 	Metrics *Metrics // default: unregistered ones
 }
 
-// MaxBytes limits the size of each stream in bytes; 0 means unlimited. Full jobs, results and payloads refuse new messages,
-// full dead letters and controls drop the oldest.
+// MaxBytes limits the size of each stream in bytes; 0 means unlimited. Full jobs, results and
+// payloads refuse new messages, full dead letters and controls drop the oldest.
 type MaxBytes struct{ Jobs, Results, DeadLetters, Control, Payloads int64 }
 
 var prefixPattern = regexp.MustCompile(`^[a-z0-9-]+$`)
@@ -106,7 +107,8 @@ func (c Config) connectOptions() []nats.Option {
 		nats.PingInterval(5 * time.Second),
 		nats.MaxPingsOutstanding(2),
 		nats.Timeout(2 * time.Second),
-		// No buffer: what fails is known to have failed, and no job goes out after its caller gave up.
+		// No buffer: what fails is known to have failed, and no job goes out after its
+		// caller gave up.
 		nats.ReconnectBufSize(-1),
 	}
 	if c.CredentialsFile != "" {
@@ -124,8 +126,8 @@ func (c Config) connectOptions() []nats.Option {
 	return o
 }
 
-// Dial connects once, without a second try, for people's tools. Of config it uses the address, the credentials and Names. Errors:
-// ErrConfig, ErrUnreachable, unreadable files.
+// Dial connects once, without a second try, for people's tools. Of config it uses the address, the
+// credentials and Names. Errors: ErrConfig, ErrUnreachable, unreadable files.
 func Dial(ctx context.Context, config Config) (*nats.Conn, protocol.Names, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, protocol.Names{}, fmt.Errorf("connect to NATS: %w", err)

@@ -16,8 +16,8 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-// Conn is one connection to NATS and the streams on it. All its methods may be called concurrently. The exported fields are for the
-// packages that use the streams; they do not change.
+// Conn is one connection to NATS and the streams on it. All its methods may be called concurrently.
+// The exported fields are for the packages that use the streams; they do not change.
 type Conn struct {
 	Names     protocol.Names
 	Clock     clock.WithTicker
@@ -35,8 +35,9 @@ type Conn struct {
 	closed     chan struct{} // closed when the connection is
 }
 
-// Connect makes a Conn. It does not need NATS to be there: the connection is made, and made again, in the background for as
-// long as it takes. The only errors are a done ctx and an unusable configuration (ErrConfig, or unreadable files).
+// Connect makes a Conn. It does not need NATS to be there: the connection is made, and made again,
+// in the background for as long as it takes. The only errors are a done ctx and an unusable
+// configuration (ErrConfig, or unreadable files).
 func Connect(ctx context.Context, config Config) (*Conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("connect to NATS: %w", err)
@@ -83,7 +84,8 @@ func (c *Conn) observers() []nats.Option {
 	}
 }
 
-// Close sends what is buffered and closes the connection. Calls under way fail. Wait for consumers to end before.
+// Close sends what is buffered and closes the connection. Calls under way fail. Wait for consumers
+// to end before.
 func (c *Conn) Close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
 	defer cancel()
@@ -97,7 +99,8 @@ func (c *Conn) Close(ctx context.Context) {
 	}
 }
 
-// Flush waits until what was sent is with the server, for 2 s at most. Without a connection there is nothing to wait for.
+// Flush waits until what was sent is with the server, for 2 s at most. Without a connection there
+// is nothing to wait for.
 func (c *Conn) Flush(ctx context.Context) error {
 	if !c.connected() {
 		return nil
@@ -107,12 +110,13 @@ func (c *Conn) Flush(ctx context.Context) error {
 	return c.NATS.FlushWithContext(ctx)
 }
 
-// Connected says whether there is a connection to NATS on which it answers, and no other installation's streams, as far as is known: it
-// is not asked.
+// Connected says whether there is a connection to NATS on which it answers, and no other
+// installation's streams, as far as is known: it is not asked.
 func (c *Conn) Connected() bool {
 	return c.owner.get().foreign == nil && c.reachable()
 }
 
-// Generation grows when streams and consumers may not be those that they were: after a reconnect, and when a loss is noticed. What was
-// remembered of them in another generation is to be looked up again.
+// Generation grows when streams and consumers may not be those that they were: after a
+// reconnect, and when a loss is noticed. What was remembered of them in another generation is to
+// be looked up again.
 func (c *Conn) Generation() uint64 { return c.generation.Load() }

@@ -7,8 +7,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// EnsureConsumer creates a consumer or takes the existing one. differs says that one with other settings exists and is taken as it is:
-// see ReportDrift.
+// EnsureConsumer creates a consumer or takes the existing one. differs says that one with other
+// settings exists and is taken as it is: see ReportDrift.
 func (c *Conn) EnsureConsumer(ctx context.Context, stream string, want jetstream.ConsumerConfig) (consumer jetstream.Consumer, differs bool, err error) {
 	ctx, cancel := c.Bounded(ctx)
 	defer cancel()
@@ -16,7 +16,8 @@ func (c *Conn) EnsureConsumer(ctx context.Context, stream string, want jetstream
 	if refused == nil {
 		return consumer, false, nil
 	}
-	// It exists, with other settings; or an account may have no new one with these, and the old one works.
+	// It exists, with other settings; or an account may have no new one with these, and the
+	// old one works.
 	consumer, err = c.JetStream.Consumer(ctx, stream, want.Durable)
 	if err != nil {
 		if errors.Is(refused, jetstream.ErrConsumerExists) {

@@ -14,13 +14,16 @@ import (
 // crashEnv has the test below run: the elections take it half a minute.
 const crashEnv = "NATS_CRASH"
 
-// Of three servers one is down. The other two store a result, and NATS acknowledges it. Then the machine of one of the two crashes, and
-// comes back together with the server that was down: they are a majority, and agree on what they have.
+// Of three servers one is down. The other two store a result, and NATS acknowledges it. Then the
+// machine of one of the two crashes, and comes back together with the server that was down: they
+// are a majority, and agree on what they have.
 //
-// The crash is played: its server gets back a copy of its store from before the result. That is what its disk may have without
-// `sync_interval: always`, for up to two minutes; with it each acknowledged write is there, so the store stays. So this shows what three
-// servers make of what their disks have. It does not show that nats-server syncs when it is told to, nor that disks do. Nor does it
-// show what becomes of the third when it comes back with a result that the others gave up: in trials it was not in step with them for a minute and more.
+// The crash is played: its server gets back a copy of its store from before the result. That is
+// what its disk may have without `sync_interval: always`, for up to two minutes; with it each
+// acknowledged write is there, so the store stays. So this shows what three servers make of what
+// their disks have. It does not show that nats-server syncs when it is told to, nor that disks do.
+// Nor does it show what becomes of the third when it comes back with a result that the others gave
+// up: in trials it was not in step with them for a minute and more.
 func TestWhatThreeServersKeepAfterACrash(t *testing.T) {
 	if os.Getenv(crashEnv) == "" {
 		t.Skip("takes half a minute; " + crashEnv + "=1 runs it")

@@ -16,7 +16,8 @@ type Drift struct {
 	Got    string // as found on the server
 }
 
-// DriftError lists all drift that EnsureStreams found. The streams exist and work; somebody has to decide which side is right.
+// DriftError lists all drift that EnsureStreams found. The streams exist and work; somebody has to
+// decide which side is right.
 type DriftError struct{ Drifts []Drift }
 
 func (e *DriftError) Error() string {
@@ -27,7 +28,8 @@ func (e *DriftError) Error() string {
 	return "configuration drift: " + strings.Join(parts, "; ")
 }
 
-// streamDrift compares the settings that we chose; what the server fills in or an administrator adds is not ours to judge.
+// streamDrift compares the settings that we chose; what the server fills in or an administrator
+// adds is not ours to judge.
 func streamDrift(want, got jetstream.StreamConfig) []Drift {
 	slices.Sort(want.Subjects)
 	slices.Sort(got.Subjects)

@@ -14,18 +14,20 @@ import (
 var (
 	// ErrUnreachable: there is no connection to NATS. Retry.
 	ErrUnreachable = errors.New("NATS is unreachable")
-	// ErrMaxPayload: a message is larger than the server's max_payload. Retry: the server's setting can change.
+	// ErrMaxPayload: a message is larger than the server's max_payload. Retry: the server's
+	// setting can change.
 	ErrMaxPayload = errors.New("message exceeds the server's maximum payload")
 	// ErrInvalidJob: topic, job id, run UID or input is malformed. No retry.
 	ErrInvalidJob = errors.New("invalid job")
 	// ErrConfig: Config, or a key, is unusable. No retry.
 	ErrConfig = errors.New("invalid bus configuration")
-	// ErrStreamLost: a message was to be settled or deleted after its stream had lost data. If it is still there, it is delivered again.
+	// ErrStreamLost: a message was to be settled or deleted after its stream had lost data. If it
+	// is still there, it is delivered again.
 	ErrStreamLost = errors.New("the stream lost data after the message had come")
 )
 
-// Classes of delays which the bus itself asks for, and those it knows from others: the values of the metrics' label. CountsAsFailure
-// says which of them count for a result's budget of deliveries.
+// Classes of delays which the bus itself asks for, and those it knows from others: the values of
+// the metrics' label. CountsAsFailure says which of them count for a result's budget of deliveries.
 const (
 	ClassPublishFailed    = "publish_failed"
 	ClassLockBusy         = "lock_busy"
@@ -38,8 +40,8 @@ const (
 	ClassUnknown          = "unknown"
 )
 
-// RetryError is a failure that passes with time. It is part of the retry contract: RetryDelay and RetryClass are what a
-// handler's error needs to become a NAK with delay.
+// RetryError is a failure that passes with time. It is part of the retry contract: RetryDelay and
+// RetryClass are what a handler's error needs to become a NAK with delay.
 type RetryError struct {
 	Class string
 	Delay time.Duration

@@ -17,8 +17,9 @@ func (c *Conn) inspect(name string, ask func() (jetstream.Stream, error)) (jetst
 	return s, nil
 }
 
-// leaderless says whether a cluster answered that has no leader for the stream at the moment: then any server does, also one that lags
-// behind, and nothing follows from what it lacks. The next look tells.
+// leaderless says whether a cluster answered that has no leader for the stream at the moment:
+// then any server does, also one that lags behind, and nothing follows from what it lacks. The
+// next look tells.
 func leaderless(info *jetstream.StreamInfo) bool {
 	return info.Cluster != nil && info.Cluster.Leader == ""
 }

@@ -14,8 +14,9 @@ import (
 // installationKey is where the metadata of a stream names the installation whose it is.
 const installationKey = "syncopate.dev/installation"
 
-// ForeignError says that a stream belongs to another installation of operators. Both on one prefix would take each other's results for
-// forged, and each other's jobs for those of deleted runs. Nothing is sent or taken. Retry: an administrator can change whose it is.
+// ForeignError says that a stream belongs to another installation of operators. Both on one prefix
+// would take each other's results for forged, and each other's jobs for those of deleted runs.
+// Nothing is sent or taken. Retry: an administrator can change whose it is.
 type ForeignError struct {
 	Stream string
 	Theirs string // the installation named by the stream
@@ -54,7 +55,8 @@ func (o *owner) set(foreign error, now time.Time) {
 	o.found = ownership{ours: foreign == nil, foreign: foreign, at: now}
 }
 
-// check says whether a stream is another installation's, and remembers that. One that names none may be anybody's.
+// check says whether a stream is another installation's, and remembers that. One that names none
+// may be anybody's.
 func (c *Conn) check(got jetstream.StreamConfig) error {
 	theirs := got.Metadata[installationKey]
 	if c.config.Installation == "" || theirs == "" || theirs == c.config.Installation || theirs == c.config.TakeOver {
@@ -65,8 +67,9 @@ func (c *Conn) check(got jetstream.StreamConfig) error {
 	return err
 }
 
-// own makes sure that a stream is this installation's. One that names none, of an operator before there were names, or the one to take
-// over from, becomes ours; its settings stay. Two who do so at the same time both believe it, until their next look at the stream.
+// own makes sure that a stream is this installation's. One that names none, of an operator before
+// there were names, or the one to take over from, becomes ours; its settings stay. Two who do so at
+// the same time both believe it, until their next look at the stream.
 func (c *Conn) own(ctx context.Context, got jetstream.StreamConfig) (jetstream.StreamConfig, error) {
 	if err := c.check(got); err != nil {
 		return got, err

@@ -41,8 +41,8 @@ func wantForeign(t *testing.T, what string, err error, theirs, ours string) {
 	}
 }
 
-// Two clusters were given one prefix of one NATS. Without names each takes the other's results for forged, and its jobs for those of
-// runs that were deleted.
+// Two clusters were given one prefix of one NATS. Without names each takes the other's results for
+// forged, and its jobs for those of runs that were deleted.
 //
 // mutations: Consume, or any of the calls, that does not ask whose the streams are makes this fail.
 func TestAnotherInstallationTakesNothing(t *testing.T) {
@@ -126,7 +126,8 @@ func TestStreamsOfBeforeBecomeOurs(t *testing.T) {
 	wantForeign(t, "a third one", newcomer(t, s, installed("c")).EnsureStreams(t.Context()), "b", "c")
 }
 
-// mutations: WatchStreams that goes on, or EnsureStreams that takes over whatever it finds, makes this fail.
+// mutations: WatchStreams that goes on, or EnsureStreams that takes over whatever it finds,
+// makes this fail.
 func TestStreamsAreTakenOverOnPurpose(t *testing.T) {
 	s := natstest.Start(t)
 	a := newBroker(t, s, installed("a"))

@@ -32,7 +32,8 @@ func publishJobs(t *testing.T, b *broker, from, to int) {
 	}
 }
 
-// Mutations that make this fail: no WatchStreams in Consume; no look by ensureStream ("by a publish of our own").
+// Mutations that make this fail: no WatchStreams in Consume; no look by ensureStream ("by a publish
+// of our own").
 func TestALossOfDataIsNoticedOnce(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -99,7 +100,8 @@ func TestALossOfDataIsNoticedOnce(t *testing.T) {
 	}
 }
 
-// Nobody looks at the stream between the crash of the machine and the jobs that make it as long as it was.
+// Nobody looks at the stream between the crash of the machine and the jobs that make it as long
+// as it was.
 //
 // mutation: Conn.Store without Stored makes this fail.
 func TestALostEndIsNoticedAlthoughTheStreamIsAsLongAsBefore(t *testing.T) {
@@ -127,7 +129,8 @@ func TestALostEndIsNoticedAlthoughTheStreamIsAsLongAsBefore(t *testing.T) {
 	}
 }
 
-// mutation: losses.Sighting.Look that compares the number of messages, or takes any reconnect for a loss, makes this fail.
+// mutation: losses.Sighting.Look that compares the number of messages, or takes any reconnect for a
+// loss, makes this fail.
 func TestWhatIsNoLossIsNotTakenForOne(t *testing.T) {
 	t.Parallel()
 	for name, happens := range map[string]func(t *testing.T, s *natstest.Server, b *broker){
@@ -181,7 +184,8 @@ func TestWhatIsNoLossIsNotTakenForOne(t *testing.T) {
 	}
 }
 
-// mutation: a reconnect handler without look makes this time out: a loss would be noticed ten seconds later.
+// mutation: a reconnect handler without look makes this time out: a loss would be noticed
+// ten seconds later.
 func TestAReconnectAsksForALook(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)

@@ -13,7 +13,8 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/bus/losses"
 )
 
-// Query picks one message of a stream: that of a sequence, the first from Seq on with a subject, or the last with a subject.
+// Query picks one message of a stream: that of a sequence, the first from Seq on with a subject, or
+// the last with a subject.
 type Query struct {
 	Seq     uint64 `json:"seq,omitempty"`
 	NextFor string `json:"next_by_subj,omitempty"` // wildcards are allowed
@@ -32,8 +33,9 @@ type Message struct {
 	seen   losses.Sighting
 }
 
-// Read reads a message by the API call that only the stream's leader answers. The client library would use a direct get,
-// which any replica answers, on a stream that somebody switched to it. nil means that there is none.
+// Read reads a message by the API call that only the stream's leader answers. The client library
+// would use a direct get, which any replica answers, on a stream that somebody switched to it. nil
+// means that there is none.
 func (c *Conn) Read(ctx context.Context, stream string, q Query) (*Message, error) {
 	ctx, cancel := c.Bounded(ctx)
 	defer cancel()
@@ -99,8 +101,9 @@ type deleteRequest struct {
 	NoErase bool   `json:"no_erase"` // the bytes need not be overwritten
 }
 
-// Delete deletes a message that was read by its sequence, if its stream has not lost data since: ErrStreamLost. The sequence may be
-// that of another message by now. Of a loss that is not noticed yet, all that was published before is looked up when it is.
+// Delete deletes a message that was read by its sequence, if its stream has not lost data since:
+// ErrStreamLost. The sequence may be that of another message by now. Of a loss that is not noticed
+// yet, all that was published before is looked up when it is.
 func (c *Conn) Delete(ctx context.Context, m *Message) error {
 	ctx, cancel := c.Bounded(ctx)
 	defer cancel()
@@ -139,8 +142,8 @@ func (c *Conn) Store(ctx context.Context, stream string, m *nats.Msg, opts ...je
 	return ack, err
 }
 
-// Delivered takes a message that was delivered, as evidence of its stream. Once its stream has lost data, the message must not be settled
-// any more: see losses.Sighting.Intact.
+// Delivered takes a message that was delivered, as evidence of its stream. Once its stream has lost
+// data, the message must not be settled any more: see losses.Sighting.Intact.
 func (c *Conn) Delivered(stream string, seq uint64, storedAt time.Time) losses.Sighting {
 	return c.losses.Delivered(stream, seq, storedAt)
 }

@@ -7,7 +7,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// payloadConfig is the object store of large outputs. Nothing in it expires: an output lives as long as its run.
+// payloadConfig is the object store of large outputs. Nothing in it expires: an output lives as
+// long as its run.
 func (c *Conn) payloadConfig() jetstream.ObjectStoreConfig {
 	store := jetstream.ObjectStoreConfig{
 		Bucket: c.Names.PayloadsBucket(), Description: "Outputs of Syncopate runs that are too large for their status",

@@ -9,15 +9,18 @@ import (
 const (
 	// pulseEvery is the time between two questions whether NATS answers.
 	pulseEvery = time.Second
-	// pulseTimeout is how long the answer may take. It is less than pulseEvery: one question is under way at a time.
+	// pulseTimeout is how long the answer may take. It is less than pulseEvery: one question is
+	// under way at a time.
 	pulseTimeout = 900 * time.Millisecond
-	// pulseMisses is how many questions in a row must fail: a reconnect to the next server of a cluster is no outage. So an outage is
-	// known at most pulseEvery x pulseMisses + pulseTimeout after it began: 2.9 s.
+	// pulseMisses is how many questions in a row must fail: a reconnect to the next server of a
+	// cluster is no outage. So an outage is known at most pulseEvery x pulseMisses + pulseTimeout
+	// after it began: 2.9 s.
 	pulseMisses = 2
 )
 
-// pulse is what is known of whether NATS answers. A connection to a server that hangs, or to a machine that is gone, looks open for
-// fifteen seconds: a question with a short time-out finds out sooner.
+// pulse is what is known of whether NATS answers. A connection to a server that hangs, or to
+// a machine that is gone, looks open for fifteen seconds: a question with a short time-out
+// finds out sooner.
 type pulse struct {
 	changed chan struct{} // has a value when down became true or false
 
@@ -33,7 +36,8 @@ func newPulse() *pulse {
 	return &pulse{changed: make(chan struct{}, 1), calls: map[uint64]context.CancelFunc{}}
 }
 
-// Outage is since when NATS is known not to answer. The zero time means that it answers, or that Watch does not run.
+// Outage is since when NATS is known not to answer. The zero time means that it answers, or that
+// Watch does not run.
 func (c *Conn) Outage() time.Time {
 	c.pulse.mu.Lock()
 	defer c.pulse.mu.Unlock()
@@ -43,11 +47,13 @@ func (c *Conn) Outage() time.Time {
 	return c.pulse.since
 }
 
-// OutageChanged has a value when Outage began or ended since it was last received from. It is for one receiver.
+// OutageChanged has a value when Outage began or ended since it was last received from. It is
+// for one receiver.
 func (c *Conn) OutageChanged() <-chan struct{} { return c.pulse.changed }
 
-// Watch asks NATS every second whether it answers, until ctx ends. When it does not, calls that wait for it fail, and new ones fail at
-// once with ErrUnreachable, until it answers again. It is called once.
+// Watch asks NATS every second whether it answers, until ctx ends. When it does not, calls that
+// wait for it fail, and new ones fail at once with ErrUnreachable, until it answers again. It
+// is called once.
 func (c *Conn) Watch(ctx context.Context) {
 	var asking sync.WaitGroup
 	defer asking.Wait()

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// mutation: one miss that counts, a miss that does not begin the row, or an answer that does not end it makes this fail.
+// mutation: one miss that counts, a miss that does not begin the row, or an answer that does not
+// end it makes this fail.
 func TestAnOutageIsTwoQuestionsInARow(t *testing.T) {
 	t.Parallel()
 	begin := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)

@@ -4,7 +4,8 @@ import (
 	"context"
 )
 
-// Ready tells whether the bus can work: connected, and the streams of jobs and results are there, and not another installation's.
+// Ready tells whether the bus can work: connected, and the streams of jobs and results are there,
+// and not another installation's.
 func (c *Conn) Ready(ctx context.Context) error {
 	ctx, cancel := c.Bounded(ctx)
 	defer cancel()
@@ -23,8 +24,9 @@ func (c *Conn) Ready(ctx context.Context) error {
 	return nil
 }
 
-// Usable says why NATS cannot be used: it is not there, or the streams are another installation's. Before the first use it makes sure
-// that they are ours. Then WatchStreams finds out, within streamCheck, that somebody took them over.
+// Usable says why NATS cannot be used: it is not there, or the streams are another installation's.
+// Before the first use it makes sure that they are ours. Then WatchStreams finds out, within
+// streamCheck, that somebody took them over.
 func (c *Conn) Usable(ctx context.Context) error {
 	if !c.reachable() {
 		return ErrUnreachable
@@ -43,7 +45,8 @@ func (c *Conn) Usable(ctx context.Context) error {
 	return c.RepairStreams(ctx)
 }
 
-// ownerKnown says whether it need not be asked now whose the streams are, and if so, why they are not ours.
+// ownerKnown says whether it need not be asked now whose the streams are, and if so, why they
+// are not ours.
 func (c *Conn) ownerKnown() (known bool, foreign error) {
 	o := c.owner.get()
 	return o.ours || o.foreign != nil && c.Clock.Since(o.at) < streamCheck, o.foreign

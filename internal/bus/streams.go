@@ -9,9 +9,10 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-// EnsureStreams creates the streams that are absent. What exists with other settings is left as it is, logged, and returned as
-// a *DriftError after all streams were looked at: somebody changed it on purpose, or the flags changed and an administrator has
-// to follow. Other errors are *RetryError; a *ForeignError is in it if the streams are another installation's.
+// EnsureStreams creates the streams that are absent. What exists with other settings is left as it
+// is, logged, and returned as a *DriftError after all streams were looked at: somebody changed it
+// on purpose, or the flags changed and an administrator has to follow. Other errors are
+// *RetryError; a *ForeignError is in it if the streams are another installation's.
 func (c *Conn) EnsureStreams(ctx context.Context) error {
 	if !c.connected() {
 		return c.Retryable("create streams", ErrUnreachable)
@@ -92,8 +93,8 @@ func (c *Conn) streamConfigs() []jetstream.StreamConfig {
 
 	results := base
 	results.Name = c.Names.ResultsStream()
-	// One subject per partition, not one wildcard: a result for a partition that does not exist is refused to its sender
-	// instead of lying where no consumer looks.
+	// One subject per partition, not one wildcard: a result for a partition that does not exist is
+	// refused to its sender instead of lying where no consumer looks.
 	for p := range protocol.Partitions {
 		results.Subjects = append(results.Subjects, c.Names.PartitionResults(p))
 	}

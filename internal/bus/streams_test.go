@@ -69,7 +69,8 @@ func TestDriftIsReportedAndLeftAlone(t *testing.T) {
 	}
 }
 
-// mutation: a stream subject results.> makes this fail: the message would lie where no consumer looks.
+// mutation: a stream subject results.> makes this fail: the message would lie where
+// no consumer looks.
 func TestAResultForAPartitionThatDoesNotExistIsRefusedToItsSender(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t, natstest.Start(t))

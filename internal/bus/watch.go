@@ -10,11 +10,13 @@ import (
 // watched are the streams whose loss of data is noticed.
 func (c *Conn) watched() []string { return []string{c.Names.JobsStream(), c.Names.ResultsStream()} }
 
-// Losses is how often this process has noticed that JOBS or RESULTS lost data. It never falls. Who asked before a publish, and finds
-// it grown after that, does not know whether the job is still there: jobs.Queue.Recover finds out.
+// Losses is how often this process has noticed that JOBS or RESULTS lost data. It never falls. Who
+// asked before a publish, and finds it grown after that, does not know whether the job is still
+// there: jobs.Queue.Recover finds out.
 func (c *Conn) Losses() uint64 { return c.losses.Count() }
 
-// LossNoticed has a value when Losses has grown since it was last received from. It is for one receiver.
+// LossNoticed has a value when Losses has grown since it was last received from. It is
+// for one receiver.
 func (c *Conn) LossNoticed() <-chan struct{} { return c.losses.Noticed() }
 
 // lost is called when a loss is noticed.
@@ -36,8 +38,9 @@ func (c *Conn) look() {
 	}
 }
 
-// WatchStreams looks at the streams now and then, and after each reconnect until it has seen them: JetStream answers later than the
-// server. It returns nil when ctx ends, and a *ForeignError when somebody took the streams over.
+// WatchStreams looks at the streams now and then, and after each reconnect until it has seen them:
+// JetStream answers later than the server. It returns nil when ctx ends, and a *ForeignError when
+// somebody took the streams over.
 func (c *Conn) WatchStreams(ctx context.Context) error {
 	ticker := c.Clock.NewTicker(streamCheck)
 	defer ticker.Stop()
@@ -56,8 +59,8 @@ func (c *Conn) WatchStreams(ctx context.Context) error {
 	}
 }
 
-// lookUntilSeen looks at the streams; if that fails and it is to be done again, then after pauses that grow, until it succeeds or ctx
-// ends. It gives the error of the last look.
+// lookUntilSeen looks at the streams; if that fails and it is to be done again, then after pauses
+// that grow, until it succeeds or ctx ends. It gives the error of the last look.
 func (c *Conn) lookUntilSeen(ctx context.Context, again bool) error {
 	for pause := relookDelay; ; pause = min(2*pause, streamCheck) {
 		err := c.checkStreams(ctx)

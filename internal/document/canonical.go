@@ -8,8 +8,9 @@ import (
 	"unicode/utf8"
 )
 
-// AppendCanonical appends the value in the form in which the API server hands it back: keys in order, 1.0 as 1, no blanks, < > & and
-// what ends a line in JavaScript escaped. Its error is that of a number beyond float64.
+// AppendCanonical appends the value in the form in which the API server hands it back: keys in
+// order, 1.0 as 1, no blanks, < > & and what ends a line in JavaScript escaped. Its error is that
+// of a number beyond float64.
 func (v Value) AppendCanonical(to []byte) ([]byte, error) {
 	switch v.Kind() {
 	case List:
@@ -92,7 +93,8 @@ func (v Value) appendString(to []byte) []byte {
 	return append(to, '"')
 }
 
-// toEscape says whether a text that is not escaped has something that is to be. One search for each is five times as fast as one for all.
+// toEscape says whether a text that is not escaped has something that is to be. One search for each
+// is five times as fast as one for all.
 func toEscape(raw []byte) bool {
 	return bytes.IndexByte(raw, '<') >= 0 || bytes.IndexByte(raw, '>') >= 0 || bytes.IndexByte(raw, '&') >= 0 ||
 		bytes.Contains(raw, []byte("\u2028")) || bytes.Contains(raw, []byte("\u2029"))

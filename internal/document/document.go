@@ -32,8 +32,9 @@ const (
 	escaped Kind = 7 // a String whose text is not that between its quotes
 )
 
-// node is a value: of a list or an object, the first of its parts among the nodes and how many there are (a key and its value count as
-// one); else where its text begins, without quotes, and its length.
+// node is a value: of a list or an object, the first of its parts among the nodes and how many
+// there are (a key and its value count as one); else where its text begins, without quotes,
+// and its length.
 type node struct {
 	at   uint32
 	size uint32 // the three highest bits are the kind
@@ -60,7 +61,8 @@ type Value struct {
 	node node
 }
 
-// Parse reads one JSON document. Its error wraps ErrTooLarge, or is that of encoding/json. The text is kept, and must not change.
+// Parse reads one JSON document. Its error wraps ErrTooLarge, or is that of encoding/json. The text
+// is kept, and must not change.
 func Parse(text []byte) (*Document, error) {
 	if len(text) > MaxBytes {
 		return nil, fmt.Errorf("%w: %d bytes, more than %d", ErrTooLarge, len(text), MaxBytes)

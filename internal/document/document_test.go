@@ -115,7 +115,8 @@ func examples() []string {
 	}
 }
 
-// Mutations that this finds: of equal keys the first is kept; parts are not turned round; -0 is written as such.
+// Mutations that this finds: of equal keys the first is kept; parts are not turned round; -0 is
+// written as such.
 func TestADocumentMeansWhatTheAPIServerMakesOfIt(t *testing.T) {
 	for _, text := range examples() {
 		check(t, text)
@@ -133,7 +134,8 @@ func FuzzDocument(f *testing.F) {
 	})
 }
 
-// mutation: Fields that takes a text for its end, keeps blanks around a value, or leaves keys escaped makes this fail.
+// mutation: Fields that takes a text for its end, keeps blanks around a value, or leaves keys
+// escaped makes this fail.
 func TestFieldsAreThoseOfTheText(t *testing.T) {
 	fields, ok := Fields([]byte(" {\"a\" : [1, 2] ,\"\\u0061\":\"x\\\"y\",\"b\":{ \"c\": null } } "))
 	want := []Field{{"a", []byte("[1, 2]"), 8}, {"a", []byte(`"x\"y"`), 25}, {"b", []byte(`{ "c": null }`), 36}}

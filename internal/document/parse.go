@@ -6,8 +6,9 @@ import (
 	"unicode/utf8"
 )
 
-// parser fills the nodes of a valid text from both ends. From the front: parts of lists and objects that were read as a whole. From the
-// back, as a stack: values whose list or object goes on. All of them together are as many as were counted, so neither reaches the other.
+// parser fills the nodes of a valid text from both ends. From the front: parts of lists and objects
+// that were read as a whole. From the back, as a stack: values whose list or object goes on. All of
+// them together are as many as were counted, so neither reaches the other.
 type parser struct {
 	Document
 	at    int // in the text
@@ -30,7 +31,8 @@ func scalarEnd(text []byte, i int) int {
 	return i
 }
 
-// value reads a value and pushes it. Its recursion is bounded by the depth that encoding/json allows.
+// value reads a value and pushes it. Its recursion is bounded by the depth that
+// encoding/json allows.
 func (p *parser) value() {
 	p.skip()
 	switch p.text[p.at] {
@@ -51,7 +53,8 @@ func (p *parser) skip() {
 	}
 }
 
-// next skips to the next token, and over it if it is a comma or a colon; it says whether it ends what is being read.
+// next skips to the next token, and over it if it is a comma or a colon; it says whether it ends
+// what is being read.
 func (p *parser) next(end byte) (ended bool) {
 	p.skip()
 	switch p.text[p.at] {
@@ -82,7 +85,8 @@ func (p *parser) list() {
 	p.push(newNode(List, first, n))
 }
 
-// settle gives the parts that were pushed since then their place, and says where it is; the stack is as long as before once they are popped.
+// settle gives the parts that were pushed since then their place, and says where it is; the stack
+// is as long as before once they are popped.
 func (p *parser) settle(before int) (first int) {
 	parts := p.nodes[p.top:before]
 	for i, j := 0, len(parts)-1; i < j; i, j = i+1, j-1 {
@@ -134,7 +138,8 @@ func (p *parser) scalar() {
 	p.push(newNode(kind, begin, p.at-begin))
 }
 
-// inOrder sorts keys with their values, keeps the last of those that are the same, and says how many there are.
+// inOrder sorts keys with their values, keeps the last of those that are the same, and says how
+// many there are.
 func (p *parser) inOrder(nodes []node) int {
 	o := byKey{&p.Document, nodes}
 	if o.ordered() {
@@ -152,7 +157,8 @@ func (p *parser) inOrder(nodes []node) int {
 	return kept
 }
 
-// byKey sorts keys with their values by text; those with the same text as they stand in the document.
+// byKey sorts keys with their values by text; those with the same text as they stand
+// in the document.
 type byKey struct {
 	doc   *Document
 	nodes []node

@@ -16,7 +16,8 @@ type Field struct {
 	At    int    // where in the text it begins
 }
 
-// Fields are those of the object that a text is; not ok: the text is no JSON, or no object. Nothing but the keys is copied.
+// Fields are those of the object that a text is; not ok: the text is no JSON, or no object. Nothing
+// but the keys is copied.
 func Fields(text []byte) (fields []Field, ok bool) {
 	s := scanner{text: text}
 	s.skip()
@@ -36,7 +37,8 @@ func Valid(text []byte) bool {
 	return ok
 }
 
-// count is the number of values and keys in a text; not ok: it is not what encoding/json takes for JSON.
+// count is the number of values and keys in a text; not ok: it is not what encoding/json
+// takes for JSON.
 func count(text []byte) (n int, ok bool) {
 	s := scanner{text: text}
 	s.skip()
@@ -141,7 +143,8 @@ func (s *scanner) elements() bool {
 	}
 }
 
-// members reads an object, and tells of each key, without quotes, and where its value begins, once it was read.
+// members reads an object, and tells of each key, without quotes, and where its value begins, once
+// it was read.
 func (s *scanner) members(tell func(key []byte, begin int)) bool {
 	if !s.open() {
 		return false
@@ -241,7 +244,8 @@ func (s *scanner) digits() bool {
 	return s.at > begin
 }
 
-// plainEnd is the index, from i on, of the first byte that is not simply part of a string: a quote, a backslash, or below a blank.
+// plainEnd is the index, from i on, of the first byte that is not simply part of a string: a quote,
+// a backslash, or below a blank.
 func plainEnd(text []byte, i int) int {
 	for i+8 <= len(text) && allPlain(binary.LittleEndian.Uint64(text[i:])) {
 		i += 8
@@ -252,8 +256,8 @@ func plainEnd(text []byte, i int) int {
 	return i
 }
 
-// allPlain says whether none of eight bytes is a quote, a backslash, or below a blank: a byte minus its bound has borrowed its highest bit if it
-// was below, or was zero.
+// allPlain says whether none of eight bytes is a quote, a backslash, or below a blank: a byte minus
+// its bound has borrowed its highest bit if it was below, or was zero.
 func allPlain(b uint64) bool {
 	const each, high = 0x0101010101010101, 0x8080808080808080
 	quote, backslash := b^each*'"', b^each*'\\'

@@ -8,7 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// cursor reads the runes of a JSON string, without its quotes. What is no rune is U+FFFD, as in encoding/json.
+// cursor reads the runes of a JSON string, without its quotes. What is no rune is U+FFFD,
+// as in encoding/json.
 type cursor struct {
 	text []byte
 	at   int
@@ -41,7 +42,8 @@ func (c *cursor) next() (r rune, ok bool) {
 	return pair, true
 }
 
-// unit is the \uXXXX that stands at the cursor; U+FFFD if there is none, which is no half of a pair.
+// unit is the \uXXXX that stands at the cursor; U+FFFD if there is none, which is no half
+// of a pair.
 func (c *cursor) unit() rune {
 	rest := c.text[c.at:]
 	if len(rest) < len(`\u0000`) || rest[0] != '\\' || rest[1] != 'u' {

@@ -12,7 +12,8 @@ const MaxItems = 10_000
 
 // Set is a set of item indices; see doc.go.
 //
-// Invariant: spans are in ascending order with at least one index between two of them, and are never changed in place.
+// Invariant: spans are in ascending order with at least one index between two of them, and are
+// never changed in place.
 type Set struct{ spans []span }
 
 // span is the indices first to last, both included, first <= last.
@@ -76,8 +77,9 @@ func (s Set) String() string {
 // Add puts i into the set and says whether that changed it.
 func (s *Set) Add(i int) bool { return s.AddRange(i, i) }
 
-// AddRange puts first to last, both included, into the set and says whether that changed it. Of a range that reaches out of
-// 0..MaxItems-1 only the part inside counts; one with first > last is empty.
+// AddRange puts first to last, both included, into the set and says whether that changed it.
+// Of a range that reaches out of 0..MaxItems-1 only the part inside counts; one with first >
+// last is empty.
 func (s *Set) AddRange(first, last int) bool {
 	first, last = max(first, 0), min(last, MaxItems-1)
 	if first > last {

@@ -88,7 +88,8 @@ func TestIndicesOutsideAreInNoSet(t *testing.T) {
 	}
 }
 
-// mutation: AddRange that changes a span in place makes this fail; so does one with append for slices.Concat.
+// mutation: AddRange that changes a span in place makes this fail; so does one with
+// append for slices.Concat.
 func TestACopyDoesNotChange(t *testing.T) {
 	const text = "0-5,7,9-12,20-30"
 	for name, change := range map[string]func(*Set){
@@ -179,10 +180,13 @@ func near(rt *rapid.T, what string) int {
 	return rapid.OneOf(rapid.IntRange(0, 40), rapid.IntRange(MaxItems-20, MaxItems-1)).Draw(rt, what)
 }
 
-// TestSetsAreTheirModel plays random changes on sets and on maps; after each change all answers are the same.
+// TestSetsAreTheirModel plays random changes on sets and on maps; after each change all answers
+// are the same.
 //
-// mutation: reaching(first) for reaching(first-1), or last+1 for last+2, in AddRange makes this fail: neighbours are not joined.
-// mutation: Remove that keeps one side only, Union without its +1, and Minus that drops what is left of a span make this fail.
+// mutation: reaching(first) for reaching(first-1), or last+1 for last+2, in AddRange makes this
+// fail: neighbours are not joined.
+// mutation: Remove that keeps one side only, Union without its +1, and Minus that drops what is
+// left of a span make this fail.
 func TestSetsAreTheirModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		var sets [2]Set

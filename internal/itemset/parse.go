@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// Parse reads the text of a set, in no other form than String writes it. Its error wraps ErrText and names the place.
+// Parse reads the text of a set, in no other form than String writes it. Its error wraps ErrText
+// and names the place.
 func Parse(text string) (Set, error) {
 	if text == "" {
 		return Set{}, nil

@@ -7,7 +7,8 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
 
-// admit lets the run in if its key and its tenant's gate let it. While the run is suspended its queue clock does not run.
+// admit lets the run in if its key and its tenant's gate let it. While the run is suspended its
+// queue clock does not run.
 func admit(d *draft) {
 	if status.Admitted(&d.st) {
 		return
@@ -47,7 +48,8 @@ func startQueueClock(d *draft) {
 	}
 }
 
-// claimed says whether the run may go on by its idempotency key; if another run has it, the run ends.
+// claimed says whether the run may go on by its idempotency key; if another run has it,
+// the run ends.
 func claimed(d *draft) bool {
 	key := d.run.Spec.IdempotencyKey
 	if key == "" {
@@ -83,8 +85,8 @@ func setPhase(d *draft) {
 	}
 }
 
-// admitChild lets a child in once its parent names it. It needs no slot, since its root has one: a child that waited for one could
-// wait for its own root.
+// admitChild lets a child in once its parent names it. It needs no slot, since its root has one: a
+// child that waited for one could wait for its own root.
 func admitChild(d *draft) {
 	if !d.in.Parent.Named {
 		return

@@ -16,8 +16,8 @@ func full(position int) Gate {
 	return Gate{State: GateFull, Used: 2, Limit: 2, Position: position, Waiting: 5, Ahead: "team-a/first"}
 }
 
-// mutation: an unknown answer of the gate taken for an open one makes "not asked" fail; starts that do not look at the admission make
-// all of them dispatch.
+// mutation: an unknown answer of the gate taken for an open one makes "not asked" fail; starts that
+// do not look at the admission make all of them dispatch.
 func TestARunWaitsForItsGate(t *testing.T) {
 	tests := map[string]struct {
 		gate    Gate
@@ -70,7 +70,8 @@ func TestARunWaitsForItsGate(t *testing.T) {
 
 // Waiting costs nothing: a line that moves is not worth a write.
 //
-// mutation: a message that follows the line makes the first fail; one that never changes the others.
+// mutation: a message that follows the line makes the first fail; one that never
+// changes the others.
 func TestWaitingIsToldOnce(t *testing.T) {
 	run := newRun(newStep("a"))
 	in := letIn(Input{Run: run, Now: epoch, Lock: held(1), Policy: &v1alpha1.PolicyReference{Name: "batch"}})
@@ -112,7 +113,8 @@ func TestAQueueTimeOutSaysWhatWasWaitedFor(t *testing.T) {
 	}
 }
 
-// mutation: whyLocked that takes any message of Admitted for a reason, or mixes up states of the lock, makes this fail.
+// mutation: whyLocked that takes any message of Admitted for a reason, or mixes up states of the
+// lock, makes this fail.
 func TestAQueueTimeOutSaysWhatKeptTheLock(t *testing.T) {
 	for name, c := range map[string]struct {
 		lock Lock

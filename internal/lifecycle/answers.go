@@ -7,7 +7,8 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-// questions says which time-outs a decision may decide: an answer that the stream has is no time-out.
+// questions says which time-outs a decision may decide: an answer that the stream has
+// is no time-out.
 type questions struct {
 	known *facts.Answers
 	needs *Needs
@@ -18,8 +19,8 @@ type questions struct {
 	outOfTime bool                    // it is a deadline of the run: nothing begins any more
 }
 
-// timedOut says whether a time-out of attempts in flight is to be decided now. One that is due waits
-// until the stream was asked for what it had stored by then.
+// timedOut says whether a time-out of attempts in flight is to be decided now. One that is due
+// waits until the stream was asked for what it had stored by then.
 func (a *questions) timedOut(at time.Time) bool {
 	switch {
 	case at.IsZero() || a.now.Before(at):

@@ -13,8 +13,8 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-// overdueRun is a run whose step a was dispatched at epoch and times out after a minute, and whose step
-// b may take longer.
+// overdueRun is a run whose step a was dispatched at epoch and times out after a minute, and whose
+// step b may take longer.
 func overdueRun(t *testing.T) *v1alpha1.WorkflowRun {
 	t.Helper()
 	a := newStep("a", maxFailures(1))
@@ -30,7 +30,8 @@ func unasked(run *v1alpha1.WorkflowRun, now time.Time, results ...Result) Input 
 	return in
 }
 
-// mutation: timedOut that forgets Needs, or AsOf, or compares AsOf with nothing, fails one of these.
+// mutation: timedOut that forgets Needs, or AsOf, or compares AsOf with nothing, fails
+// one of these.
 func TestATimeOutWaitsForWhatTheStreamHasStoredByThen(t *testing.T) {
 	t.Parallel()
 	due := epoch.Add(time.Minute)
@@ -106,7 +107,8 @@ func TestNothingBeginsWhileADeadlineWaits(t *testing.T) {
 	}
 }
 
-// mutations: no bound; a wake at what waits; words that change from decision to decision, each fail.
+// mutations: no bound; a wake at what waits; words that change from decision to
+// decision, each fail.
 func TestWhenTheStreamCannotBeAskedATimeOutWaitsForAMinute(t *testing.T) {
 	t.Parallel()
 	run := overdueRun(t)
@@ -170,8 +172,8 @@ func TestAnAnswerThatWaitsForTheObjectStoreIsNoTimeOut(t *testing.T) {
 	}
 }
 
-// mutation: an unlocked decision that leaves results out, or applies them to a run that does not end,
-// makes this fail.
+// mutation: an unlocked decision that leaves results out, or applies them to a run that does not
+// end, makes this fail.
 func TestResultsAtHandCountInAnEndWithoutTheLock(t *testing.T) {
 	t.Parallel()
 	run := newRun(newStep("a", maxFailures(1)), newStep("b", maxFailures(1)))

@@ -27,8 +27,8 @@ func approveIfDecided(d *draft, i int) {
 	}
 }
 
-// decisionOn is the first decision about a step, also while its output is on its way to the object store; nil: there is none, or it
-// was made when the time to decide was over.
+// decisionOn is the first decision about a step, also while its output is on its way to the object
+// store; nil: there is none, or it was made when the time to decide was over.
 func decisionOn(d *draft, i int) *Approval {
 	s := &d.st.Steps[i]
 	for k := range d.in.Approvals {

@@ -9,7 +9,8 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-// BenchmarkDecide is one result applied to a run of 200 steps, 100 of them in flight, one step becoming ready.
+// BenchmarkDecide is one result applied to a run of 200 steps, 100 of them in flight, one
+// step becoming ready.
 func BenchmarkDecide(b *testing.B) {
 	for _, n := range []int{5, 50, 200} {
 		b.Run(fmt.Sprintf("%d steps", n), func(b *testing.B) {
@@ -35,7 +36,8 @@ func BenchmarkDecide(b *testing.B) {
 	}
 }
 
-// BenchmarkDecideFirst is the first decision of a run of 200 steps in a chain: validation of all expressions.
+// BenchmarkDecideFirst is the first decision of a run of 200 steps in a chain: validation
+// of all expressions.
 func BenchmarkDecideFirst(b *testing.B) {
 	steps := make([]v1alpha1.Step, 200)
 	for i := range steps {
@@ -70,8 +72,9 @@ func BenchmarkDecideBatch(b *testing.B) {
 	}
 }
 
-// BenchmarkItems is a whole fan-out, 50 jobs at a time, ten results with each decision: what a result costs must not depend on how many
-// items there are (ratio at most 1.3 between 100 and 10,000).
+// BenchmarkItems is a whole fan-out, 50 jobs at a time, ten results with each decision:
+// what a result costs must not depend on how many items there are (ratio at most 1.3
+// between 100 and 10,000).
 func BenchmarkItems(b *testing.B) {
 	const together = 10
 	for _, n := range []int{100, 1000, 10_000} {

@@ -51,7 +51,8 @@ func decideWith(run *v1alpha1.WorkflowRun, lock Lock, c Child) Decision {
 	return objects{}.decide(in)
 }
 
-// mutation: each case of applyChild and childEnded that is left out, or does not compare uids, makes this fail.
+// mutation: each case of applyChild and childEnded that is left out, or does not compare uids,
+// makes this fail.
 func TestWhatBecomesOfAStepThatIsAChildRun(t *testing.T) {
 	over := func(phase v1alpha1.RunPhase) Child {
 		return Child{State: ChildThere, UID: "u-c", Finished: true, Phase: phase, Reason: "Because", Message: "of that", Output: []byte(`{"y":1.0}`)}
@@ -154,7 +155,8 @@ func TestAChildRunIsRenderedTheSameAgain(t *testing.T) {
 	}
 }
 
-// mutation: a field of Child that SeenChild does not fill, or fills of a run that goes on, makes this fail.
+// mutation: a field of Child that SeenChild does not fill, or fills of a run that goes on,
+// makes this fail.
 func TestWhatAChildTellsItsParent(t *testing.T) {
 	ref := &v1alpha1.OutputReference{Name: "u-c/outputs/-/1/x", Digest: "sha256:x", Size: 9000}
 	at := metav1.Time{Time: epoch}
@@ -309,7 +311,8 @@ func TestAChildRunMayNotCleanUp(t *testing.T) {
 	}
 }
 
-// What a delay waits for may come between the creation of the root and that of the child. mutation: unborn returns d.run.
+// What a delay waits for may come between the creation of the root and that of the child. mutation:
+// unborn returns d.run.
 func TestADelayOfAChildMayBeOver(t *testing.T) {
 	run := newRun(newStep("d", delayUntil(epoch.Add(-time.Second))))
 	in := letIn(Input{Run: run, Now: epoch, Lock: held(1), Parent: &Parent{Claim: v1alpha1.ParentStatus{Name: "p", UID: "u-p", Root: "p"}, Tenant: "acme", Named: true}})

@@ -10,7 +10,8 @@ import (
 
 // The parts of Input and Decision have their types here too, so that the shell imports one package.
 type (
-	// Answers is what the shell found out about results that the stream has stored and that need not have been delivered.
+	// Answers is what the shell found out about results that the stream has stored and that need
+	// not have been delivered.
 	Answers = facts.Answers
 	// Approval is a decision about an approval step.
 	Approval = facts.Approval
@@ -38,7 +39,8 @@ type (
 	Lock = facts.Lock
 	// LockState says whether this process may write the run.
 	LockState = facts.LockState
-	// Parent is what was seen of the parent that a run claims to have (v1alpha1.WorkflowRun.ClaimsParent).
+	// Parent is what was seen of the parent that a run claims to have
+	// (v1alpha1.WorkflowRun.ClaimsParent).
 	Parent = facts.Parent
 	// Permits are the workload classes and topics that the runs of a namespace may use.
 	Permits = facts.Permits

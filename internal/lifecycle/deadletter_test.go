@@ -84,8 +84,8 @@ func TestAResultOfAFinishedRunMayBePutAside(t *testing.T) {
 	}
 }
 
-// A result was rejected, and its process died before it was put aside: whatever became of its attempt meanwhile, it is put aside when it
-// comes again, and not acknowledged away.
+// A result was rejected, and its process died before it was put aside: whatever became of its
+// attempt meanwhile, it is put aside when it comes again, and not acknowledged away.
 //
 // mutation: rejectAgain for Duplicate only, or without unusable, makes cases fail.
 func TestARejectedResultIsPutAsideAfterItsAttemptIsOver(t *testing.T) {
@@ -121,7 +121,8 @@ func TestARejectedResultIsPutAsideAfterItsAttemptIsOver(t *testing.T) {
 	}
 }
 
-// mutation: items.deadLetter that does not look at the verdict makes this fail: the attempt of now would be marked.
+// mutation: items.deadLetter that does not look at the verdict makes this fail: the attempt of now
+// would be marked.
 func TestADeadLetterOfAnItemsEarlierAttemptMarksNothing(t *testing.T) {
 	run := newRun(newStep("a", forEach("${[1, 2]}", 2, "")))
 	advance(t, run, epoch)
@@ -136,7 +137,8 @@ func TestADeadLetterOfAnItemsEarlierAttemptMarksNothing(t *testing.T) {
 	}
 }
 
-// mutation: unusable that does not look at references makes this fail: the result would be acknowledged away.
+// mutation: unusable that does not look at references makes this fail: the result would
+// be acknowledged away.
 func TestAResultWithAReferenceOfAnotherJobIsPutAsideAgain(t *testing.T) {
 	run := dispatched(t)
 	advance(t, run, epoch, failed("a", 1, "x", ""))
@@ -163,8 +165,8 @@ func TestAnOutlineIsTheJobWithoutItsInput(t *testing.T) {
 	}
 }
 
-// An attempt has one answer, and a bad one is an answer. A good result that follows comes too late, and is a duplicate as any other; it
-// is not put aside for what was wrong with the one before.
+// An attempt has one answer, and a bad one is an answer. A good result that follows comes too late,
+// and is a duplicate as any other; it is not put aside for what was wrong with the one before.
 //
 // mutation: rejectAgain that goes by the error of the step alone makes this fail.
 func TestAGoodResultIsNotPutAsideForABadOneBefore(t *testing.T) {

@@ -8,8 +8,9 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
 
-// noteDeadLetters notes the attempts in flight whose answers are about to be put aside. The answer leaves the queue after this write:
-// whoever looks for it then, in JOBS and RESULTS, would find neither, and give the attempt to another worker.
+// noteDeadLetters notes the attempts in flight whose answers are about to be put aside. The answer
+// leaves the queue after this write: whoever looks for it then, in JOBS and RESULTS, would find
+// neither, and give the attempt to another worker.
 func noteDeadLetters(d *draft) {
 	for k := range d.in.DeadLetters {
 		dead := &d.in.DeadLetters[k]
@@ -26,7 +27,8 @@ func noteDeadLetters(d *draft) {
 	}
 }
 
-// forgetDeadLetters ends what is said of the answers of attempts that are over. (Groups of items are made anew with each attempt.)
+// forgetDeadLetters ends what is said of the answers of attempts that are over. (Groups of items
+// are made anew with each attempt.)
 func forgetDeadLetters(d *draft) {
 	for i := range d.st.Steps {
 		if s := &d.st.Steps[i]; !status.WithWorker(s) {

@@ -6,7 +6,8 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
 
-// shutDown ends the run as its user wishes. Once the finally steps run, Cancel has nothing left to change.
+// shutDown ends the run as its user wishes. Once the finally steps run, Cancel has nothing
+// left to change.
 func shutDown(d *draft) {
 	switch d.run.Spec.Shutdown {
 	case v1alpha1.ShutdownTerminate:
@@ -20,8 +21,8 @@ func shutDown(d *draft) {
 	}
 }
 
-// passDeadlines ends a run that took too long since it was admitted or, where that clock was started, waited too long before; and one whose
-// finally steps took too long.
+// passDeadlines ends a run that took too long since it was admitted or, where that clock was
+// started, waited too long before; and one whose finally steps took too long.
 func passDeadlines(d *draft) {
 	if d.answers.runTimedOut(status.ActiveDeadline(d.run, &d.st), func() bool { return anyInFlight(d) }) {
 		finish(d, report.DeadlineExceeded(d.run, &d.st))
@@ -36,8 +37,8 @@ func passDeadlines(d *draft) {
 	}
 }
 
-// passQueueDeadline ends a run that waited too long for its admission. Without the lock this also holds for a run that was never
-// written; with it such a run is admitted instead, however late.
+// passQueueDeadline ends a run that waited too long for its admission. Without the lock this also
+// holds for a run that was never written; with it such a run is admitted instead, however late.
 func passQueueDeadline(d *draft) {
 	if at := status.QueueEnd(d.run, &d.st); !at.IsZero() && !d.now.Before(at) {
 		endRun(d, report.QueueTimedOut(d.run, &d.st, &d.in.Lock))
@@ -49,7 +50,8 @@ func cleanUpTimedOut(d *draft) {
 	endAsAnnounced(d, report.FinallyTimedOut(d.run, &d.st))
 }
 
-// endWithoutRoom ends a run whose status cannot grow: the API server refused a write for its size, and not for one of its results.
+// endWithoutRoom ends a run whose status cannot grow: the API server refused a write for its size,
+// and not for one of its results.
 func endWithoutRoom(d *draft) {
 	if d.in.Form == FormFull {
 		return

@@ -109,7 +109,8 @@ func newDraft(in Input) *draft {
 	return d
 }
 
-// newer is the version that this core lacks to decide about a run, or to read what its parent says of it; 0: it lacks none.
+// newer is the version that this core lacks to decide about a run, or to read what its parent says
+// of it; 0: it lacks none.
 func newer(in *Input) int32 {
 	if in.Parent == nil {
 		return in.Run.NeedsNewer()
@@ -117,7 +118,8 @@ func newer(in *Input) int32 {
 	return max(in.Run.NeedsNewer(), in.Parent.NeedsNewer)
 }
 
-// decideNewer leaves a run alone: whatever this core made of its status could be wrong, and a write would drop what it does not know.
+// decideNewer leaves a run alone: whatever this core made of its status could be wrong, and a write
+// would drop what it does not know.
 func decideNewer(in Input) Decision {
 	return Decision{Status: stored(in.Run), Verdicts: verdicts(in.Results, Waiting), NeedsNewer: newer(&in)}
 }

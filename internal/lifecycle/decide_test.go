@@ -21,7 +21,8 @@ func decideAt(run *v1alpha1.WorkflowRun, now time.Time, lock Lock, results ...Re
 	return objects{}.decide(letIn(Input{Run: run, Now: now, Lock: lock, Results: results}))
 }
 
-// letIn is an input for a run that its namespace and its tenant's gate let in, and about which the stream was asked.
+// letIn is an input for a run that its namespace and its tenant's gate let in, and about which the
+// stream was asked.
 func letIn(in Input) Input {
 	in.Tenant, in.Permits = Tenant{Name: "team-a", Allowed: true}, Permits{AnyClass: true, AnyTopic: true}
 	in.Gate = Gate{State: GateOpen}
@@ -44,8 +45,8 @@ func outcomeOf(st *v1alpha1.WorkflowRunStatus) string {
 	return string(st.Phase) + "/" + status.ReasonOf(st, v1alpha1.ConditionSucceeded)
 }
 
-// mutation: deadlines before results in Decide makes "the answer wins" fail; shutdown before results makes "the last result
-// wins over cancel" fail.
+// mutation: deadlines before results in Decide makes "the answer wins" fail; shutdown before
+// results makes "the last result wins over cancel" fail.
 func TestOrderWithinADecision(t *testing.T) {
 	tests := map[string]struct {
 		change  func(*v1alpha1.WorkflowRun)
@@ -139,7 +140,8 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// mutation: taking wake from steps while the run is suspended, or while there is no place, makes this fail.
+// mutation: taking wake from steps while the run is suspended, or while there is no place,
+// makes this fail.
 func TestNoWakeForWhatTakesAFact(t *testing.T) {
 	run := newRun(newStep("a"), newStep("b"))
 	run.Spec.MaxParallelSteps = 1
@@ -169,7 +171,8 @@ func TestStatusSurvivesARoundTrip(t *testing.T) {
 	}
 }
 
-// mutation: storing the worker's bytes as they are makes this fail: 1.0 is a double before the write and an int after it.
+// mutation: storing the worker's bytes as they are makes this fail: 1.0 is a double before the
+// write and an int after it.
 func TestJobOfRendersTheSameBytes(t *testing.T) {
 	run := newRun(
 		newStep("a"), newStep("other"),
@@ -234,7 +237,8 @@ func TestStatusIsBounded(t *testing.T) {
 	}
 }
 
-// mutation: `s.Failures >=` as `>` in fail makes "no retry" fail; a fraction of the time-out makes the others fail.
+// mutation: `s.Failures >=` as `>` in fail makes "no retry" fail; a fraction of the time-out makes
+// the others fail.
 func TestExpressionsAndInputs(t *testing.T) {
 	tests := map[string]struct {
 		step v1alpha1.Step
@@ -325,7 +329,8 @@ func TestFinishedRunNeverChanges(t *testing.T) {
 	}
 }
 
-// mutation: letting the queue clock run from creation for a run that was last seen suspended makes this fail.
+// mutation: letting the queue clock run from creation for a run that was last seen suspended
+// makes this fail.
 func TestQueueClockOfASuspendedRunStartsWhenItIsResumed(t *testing.T) {
 	run := newRun(newStep("a"))
 	run.Spec.Suspend, run.Spec.QueueTimeoutSeconds = true, new(int32(60))

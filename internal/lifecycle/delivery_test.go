@@ -17,7 +17,8 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-// mutation: no cap, a cap of the default though the policy has one, or a Retry that counts as a failure makes this fail.
+// mutation: no cap, a cap of the default though the policy has one, or a Retry that counts as a
+// failure makes this fail.
 func TestAWorkersWishIsGrantedUpToThePolicysLimit(t *testing.T) {
 	for name, c := range map[string]struct {
 		asked int64
@@ -51,9 +52,11 @@ func TestAWorkersWishIsGrantedUpToThePolicysLimit(t *testing.T) {
 	}
 }
 
-// A worker may say why it asks for a retry, of a job or of an item; and what it says in no known way is a failure.
+// A worker may say why it asks for a retry, of a job or of an item; and what it says in no known
+// way is a failure.
 //
-// mutation: a Retry whose error is dropped, or a status that is taken for granted, makes a case fail.
+// mutation: a Retry whose error is dropped, or a status that is taken for granted, makes
+// a case fail.
 func TestWhatAWorkerSaysBesideGoodAndBad(t *testing.T) {
 	retry := result("a", 1, protocol.StatusRetry)
 	retry.Result.Error = &protocol.ResultError{Code: "Busy", Message: "at noon"}
@@ -95,7 +98,8 @@ func TestTheDefaultLimitIsThePolicys(t *testing.T) {
 	}
 }
 
-// mutation: telling without the lock, an event each time, or no condition at the end of the run makes a case fail.
+// mutation: telling without the lock, an event each time, or no condition at the end of the run
+// makes a case fail.
 func TestDeadLettersAreTold(t *testing.T) {
 	dead := []DeadLetter{{ID: job("a", 2), Failures: 3, Cause: "write status: denied\nby a webhook"}}
 	const text = "Result of step a, attempt 2: put aside after 3 failed deliveries, the last one with: write status: denied by a webhook"

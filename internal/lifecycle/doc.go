@@ -1,8 +1,9 @@
 // Package lifecycle is the pure core: it decides what happens to a WorkflowRun.
 //
-// Decide maps (spec, status, results, lock, now) to (status', effects). It does no I/O, has no clock, goroutine or logger, is
-// deterministic and total: for any input it returns a decision, never an error, and it does not change its input. Whatever
-// differs between two calls differs because a fact differs.
+// Decide maps (spec, status, results, lock, now) to (status', effects). It does no I/O, has no
+// clock, goroutine or logger, is deterministic and total: for any input it returns a decision,
+// never an error, and it does not change its input. Whatever differs between two calls differs
+// because a fact differs.
 //
 //	                  ┌──────────── observe ────────────┐
 //	run, results, lock, now                             │
@@ -14,21 +15,26 @@
 //
 // # Contract with the shell
 //
-//   - When Changed is set, Status is persisted in one write guarded by resourceVersion. If the write is refused, no effect of the
-//     decision happens; the shell observes and decides again.
-//   - Effects follow the write and are idempotent. Intent (attempt number, job id) is in status before a job leaves the process,
-//     so a crash between write and act is repaired from status: Unanswered names the attempts, JobOf renders each job again, byte
-//     for byte, and the bus looks for job and result before it publishes.
-//   - Recovery needs a status that this process wrote itself under the lease it holds (status.lock.leaseID), and stops when that
-//     lease is lost. Where a new holder finds attempts that it knows nothing about, it first persists Decision.Status, even if
-//     Changed is not set: that raises the fence. Otherwise an earlier holder may still end the attempt and withdraw its job;
-//     the new holder, on its older view, finds neither job nor result and publishes an attempt that a worker is busy with.
-//     (Found by the model; the mutation noClaim shows it.)
-//   - A process may be paused before any publish, and go on when others have recovered, applied and acknowledged. So the shell fences the
-//     attempts in flight (Outlines) before it writes a run that another wrote last, or an end without the lock: NATS refuses then
-//     what is published on older knowledge. (The model pauses processes at any time; the mutations noFence and noBar show it.)
+//   - When Changed is set, Status is persisted in one write guarded by resourceVersion. If the
+//     write is refused, no effect of the decision happens; the shell observes and decides again.
+//   - Effects follow the write and are idempotent. Intent (attempt number, job id) is in status
+//     before a job leaves the process, so a crash between write and act is repaired from status:
+//     Unanswered names the attempts, JobOf renders each job again, byte for byte, and the bus looks
+//     for job and result before it publishes.
+//   - Recovery needs a status that this process wrote itself under the lease it holds
+//     (status.lock.leaseID), and stops when that lease is lost. Where a new holder finds attempts
+//     that it knows nothing about, it first persists Decision.Status, even if Changed is not set:
+//     that raises the fence. Otherwise an earlier holder may still end the attempt and withdraw its
+//     job; the new holder, on its older view, finds neither job nor result and publishes an attempt
+//     that a worker is busy with. (Found by the model; the mutation noClaim shows it.)
+//   - A process may be paused before any publish, and go on when others have recovered, applied
+//     and acknowledged. So the shell fences the attempts in flight (Outlines) before it writes a
+//     run that another wrote last, or an end without the lock: NATS refuses then what is
+//     published on older knowledge. (The model pauses processes at any time; the mutations
+//     noFence and noBar show it.)
 //   - Decide is asked until a decision lacks nothing, or what it lacks cannot be had now.
-//   - A result is acknowledged only if its verdict is Applied, Duplicate or Stale, and only after the write (if any).
+//   - A result is acknowledged only if its verdict is Applied, Duplicate or Stale, and only after
+//     the write (if any).
 //
 // # Run
 //
@@ -38,20 +44,25 @@
 //	   ▼  │    shut    suspend/resume ▼  │  └── activeDeadlineSeconds ──────────> TimedOut
 //	Suspended                     Suspended └── shutdown ───────────────────────> Cancelled
 //
-// Where spec.finally has steps, a run that was admitted does not end at once: status.ending says how it will, unfinished steps are
-// cancelled, and the finally steps run, until they are over or finallyTimeoutSeconds passed. They all are tried, whatever becomes of
-// one; those that depend on one that failed are cancelled in the end. Then the run ends as announced, but a success whose clean-up
-// failed is a failure. Once announced nothing changes the outcome but that and Terminate, which ends the run at once.
+// Where spec.finally has steps, a run that was admitted does not end at once: status.ending says
+// how it will, unfinished steps are cancelled, and the finally steps run, until they are over or
+// finallyTimeoutSeconds passed. They all are tried, whatever becomes of one; those that depend on
+// one that failed are cancelled in the end. Then the run ends as announced, but a success whose
+// clean-up failed is a failure. Once announced nothing changes the outcome but that and Terminate,
+// which ends the run at once.
 //
-// Ends are absorbing: Decide never changes a finished run. Pending and Queued also end as Failed (InvalidSpec, TenantNotAllowed,
-// ClassNotAllowed, TopicNotAllowed, DuplicateRun, IdempotencyConflict), TimedOut (QueueTimeout) and Cancelled.
+// Ends are absorbing: Decide never changes a finished run. Pending and Queued also end as Failed
+// (InvalidSpec, TenantNotAllowed, ClassNotAllowed, TopicNotAllowed, DuplicateRun,
+// IdempotencyConflict), TimedOut (QueueTimeout) and Cancelled.
 //
 // # Admission
 //
-// A run that is neither admitted nor suspended needs its idempotency key, if it has one, and its tenant's gate. Both are facts
-// (Input.Claim, Input.Gate) which the shell asks for when a decision needs them, after it has read the run: so whatever changed the
-// run since, the write of a grant that is out of date is refused by its resourceVersion. What is not known admits nobody. The message of
-// Admitted=False has the place in line of the moment when the reason came up; it is not rewritten as the line moves.
+// A run that is neither admitted nor suspended needs its idempotency key, if it has one, and its
+// tenant's gate. Both are facts (Input.Claim, Input.Gate) which the shell asks for when a decision
+// needs them, after it has read the run: so whatever changed the run since, the write of a grant
+// that is out of date is refused by its resourceVersion. What is not known admits nobody. The
+// message of Admitted=False has the place in line of the moment when the reason came up; it is not
+// rewritten as the line moves.
 //
 // # Step
 //
@@ -67,18 +78,22 @@
 //	delay:     Pending ──> Delayed ── delayedUntil ──> Succeeded
 //	child run: Pending ──> Running, named ──> with its uid ── its end, or that it is gone ──> Succeeded | Failed
 //
-// Approvals and delays need no worker: they take no place of maxParallelSteps, and delays go on while the run is suspended. A failed
-// step ends its run, unless its onFailure is Continue: then those that depend on it go on as if it had succeeded.
+// Approvals and delays need no worker: they take no place of maxParallelSteps, and delays go on
+// while the run is suspended. A failed step ends its run, unless its onFailure is Continue: then
+// those that depend on it go on as if it had succeeded.
 //
-// Expressions of a step see the steps on which it depends, directly or not, and no others; those of finally steps see all of
-// spec.steps, too, and the announced end. Those have ended when the step is looked at, so an expression has one value, whenever it is
-// evaluated: that is what makes JobOf exact. spec.outputs see all of spec.steps, and are evaluated when the last one is over.
+// Expressions of a step see the steps on which it depends, directly or not, and no others; those of
+// finally steps see all of spec.steps, too, and the announced end. Those have ended when the step
+// is looked at, so an expression has one value, whenever it is evaluated: that is what makes JobOf
+// exact. spec.outputs see all of spec.steps, and are evaluated when the last one is over.
 //
 // # A step for each item
 //
-// A step with forEach evaluates its list once, when it starts, and is Running until all items are over. An item has attempts of its own,
-// with job ids of its own, and is in status only while it is under way: items at the same point (phase, attempt, failures, times) are one
-// group. Items from begun on did not begin; those before, and in no group, are over. An item that backs off keeps its place.
+// A step with forEach evaluates its list once, when it starts, and is Running until all items are
+// over. An item has attempts of its own, with job ids of its own, and is in status only while it
+// is under way: items at the same point (phase, attempt, failures, times) are one group. Items
+// from begun on did not begin; those before, and in no group, are over. An item that backs off
+// keeps its place.
 //
 //	              place free             Started              result
 //	from begun on ──────────> Dispatched ──────> Running ──────────────> over: counted, its output kept
@@ -86,73 +101,90 @@
 //	                            ▼  │ due           ▼
 //	                           BackingOff <── failure, time-out, Retry
 //
-// What is kept is bounded. 2,000 items of a run are under way at most. Where there would be too many groups, those with the same history are
-// made one with the later time, then those that back off, with the higher attempt and fewer failures. So an item may time out later, or be
-// tried more often, than asked, and numbers of attempts may be left out, but none is used twice. Items that fail together are tried again together.
+// What is kept is bounded. 2,000 items of a run are under way at most. Where there would be too
+// many groups, those with the same history are made one with the later time, then those that back
+// off, with the higher attempt and fewer failures. So an item may time out later, or be tried more
+// often, than asked, and numbers of attempts may be left out, but none is used twice. Items that
+// fail together are tried again together.
 //
-// The outputs of all items that succeed with one decision go to one place: into status while they are few, else into one object. Nothing
-// succeeds before its output has its place. When the last item is over, they become the step's output.
+// The outputs of all items that succeed with one decision go to one place: into status while they
+// are few, else into one object. Nothing succeeds before its output has its place. When the last
+// item is over, they become the step's output.
 //
-// What a decision renders is in its budget, as all expressions are; the rest goes out with the next one, at once. The list has one value, so the shell hands it
-// back (Lists); without it, it is evaluated again.
+// What a decision renders is in its budget, as all expressions are; the rest goes out with the
+// next one, at once. The list has one value, so the shell hands it back (Lists); without it, it
+// is evaluated again.
 //
-// With FailStep the first item that fails for good ends the step when all results of the decision were applied, and the jobs of the others
-// are withdrawn. With Collect the step succeeds when all are over.
+// With FailStep the first item that fails for good ends the step when all results of the
+// decision were applied, and the jobs of the others are withdrawn. With Collect the step
+// succeeds when all are over.
 //
 // # What expressions may take
 //
-// The decisions of one pass share a budget: cost units of expr, and bytes of what is rendered. What is over it is left for the next write
-// (Cut), in order. As long as nothing began with a decision, and nothing is lacking, one more expression is evaluated, so each write gets ahead; what
-// that takes beyond the budget is what one step may take. Input.Evaluated has what the decisions of the pass before gave, with a hash of what
-// each place saw: equal sights give equal values. A Quick decision stops where it would be noticed, and a Glance before the first expression;
-// the shell makes the same decision again then, or none.
+// The decisions of one pass share a budget: cost units of expr, and bytes of what is rendered. What
+// is over it is left for the next write (Cut), in order. As long as nothing began with a decision,
+// and nothing is lacking, one more expression is evaluated, so each write gets ahead; what that
+// takes beyond the budget is what one step may take. Input.Evaluated has what the decisions of the
+// pass before gave, with a hash of what each place saw: equal sights give equal values. A Quick
+// decision stops where it would be noticed, and a Glance before the first expression; the shell
+// makes the same decision again then, or none.
 //
 // # Child runs
 //
-// A step that is a child run takes a place, and has no attempts: its phase is Running from the write that names the child. That write
-// comes first (Decision.Create); whoever has the lock creates what status names without a uid, as often as it takes: ChildOf renders it again,
-// and the shell tells a child that is there from a foreign run. Input.Children says what became of it; the next write has its uid,
-// which never changes. A child that is gone then is gone for good. Its outputs become the step's, under the parent's name.
+// A step that is a child run takes a place, and has no attempts: its phase is Running from the
+// write that names the child. That write comes first (Decision.Create); whoever has the lock
+// creates what status names without a uid, as often as it takes: ChildOf renders it again, and the
+// shell tells a child that is there from a foreign run. Input.Children says what became of it; the
+// next write has its uid, which never changes. A child that is gone then is gone for good. Its
+// outputs become the step's, under the parent's name.
 //
-// The child's side is Input.Parent: what the parent that a run claims says of it. A child is let in when its parent's status names it, by name
-// and uid; nothing else does that, and no gate is asked. It has no slot: its root has. It ends when its parent does not wait for it any
-// more (also without the lock), and is suspended while its parent is. All of that is pulled: each level reads the one above, so a crash has
-// nothing to forget. Before its first write a child is left alone for two seconds, in which its parent names it: that saves a write.
+// The child's side is Input.Parent: what the parent that a run claims says of it. A child is let in
+// when its parent's status names it, by name and uid; nothing else does that, and no gate is asked.
+// It has no slot: its root has. It ends when its parent does not wait for it any more (also without
+// the lock), and is suspended while its parent is. All of that is pulled: each level reads the one
+// above, so a crash has nothing to forget. Before its first write a child is left alone for two
+// seconds, in which its parent names it: that saves a write.
 //
-// The specs of all levels, five at most, are validated at first sight of the run at the top. A child is validated again by itself, for
-// what its namespace permits; and by the API server, whose rules the core does not know.
+// The specs of all levels, five at most, are validated at first sight of the run at the top. A
+// child is validated again by itself, for what its namespace permits; and by the API server, whose
+// rules the core does not know.
 //
 // # Order within a decision
 //
-// Results, approvals, child runs, the parent's end, shutdown, deadlines, validation (at first sight), attempt time-outs, admission, starts. So a result that races with a
-// time-out or a deadline counts, and a run whose last result arrives together with spec.shutdown ends as Succeeded: the work is
-// done, and saying Cancelled would be false. All results of a batch are applied before one of them ends the run.
+// Results, approvals, child runs, the parent's end, shutdown, deadlines, validation (at first
+// sight), attempt time-outs, admission, starts. So a result that races with a time-out or a
+// deadline counts, and a run whose last result arrives together with spec.shutdown ends as
+// Succeeded: the work is done, and saying Cancelled would be false. All results of a batch are
+// applied before one of them ends the run.
 //
 // # Answers before time-outs
 //
-// A time-out of an attempt is decided only when the stream of results has no answer to it. Not all that
-// it has was delivered: a leader may have died, and what was given back with a delay comes later. So
-// where attempts in flight are about to time out, by themselves or by a deadline of the run, Decide
-// leaves that undone and says so (Needs.Answers), and decides the rest. The shell asks the leader of the
-// stream for all results of the run, once for however many time-outs, adds them to Results, and says as
-// of when (Answers.AsOf): that covers the time-outs due by then. What was found counts as if it had been
-// delivered, Started too: it moves the time-out. A result that came late counts if nobody had decided
-// before, delivered or found: no two clocks are compared.
+// A time-out of an attempt is decided only when the stream of results has no answer to it. Not all
+// that it has was delivered: a leader may have died, and what was given back with a delay comes
+// later. So where attempts in flight are about to time out, by themselves or by a deadline of the
+// run, Decide leaves that undone and says so (Needs.Answers), and decides the rest. The shell asks
+// the leader of the stream for all results of the run, once for however many time-outs, adds them
+// to Results, and says as of when (Answers.AsOf): that covers the time-outs due by then. What was
+// found counts as if it had been delivered, Started too: it moves the time-out. A result that came
+// late counts if nobody had decided before, delivered or found: no two clocks are compared.
 //
 // An answer at hand whose output waits for the object store keeps its attempt from timing out, too.
-// While a deadline of the run waits, nothing begins. What cannot be had is waited for at most a minute
-// from when the shell first could not have it (Answers.MissingSince); status says why, then time-outs
-// are decided without, and say so. Cancel, Terminate, suspension and delays never wait.
+// While a deadline of the run waits, nothing begins. What cannot be had is waited for at most a
+// minute from when the shell first could not have it (Answers.MissingSince); status says why, then
+// time-outs are decided without, and say so. Cancel, Terminate, suspension and delays never wait.
 //
 // # Without the lock
 //
-// When the lock is busy or Redis cannot be used, results wait (verdict Waiting) and steps stay as they are. Only shutdown, the parent's end,
-// activeDeadlineSeconds, finallyTimeoutSeconds and queueTimeoutSeconds still end the run, or announce its end (guarantee G7), with fence = status.fence + 1 and a fresh
-// lease id, which fences out any holder. Results at hand, or found in the stream, count in such a write, and may make it another
-// end: after it they would have no effect. For them alone nothing is written. If Redis cannot be used, a condition says so, written without touching fence and lock.
+// When the lock is busy or Redis cannot be used, results wait (verdict Waiting) and steps stay as
+// they are. Only shutdown, the parent's end, activeDeadlineSeconds, finallyTimeoutSeconds and
+// queueTimeoutSeconds still end the run, or announce its end (guarantee G7), with fence =
+// status.fence + 1 and a fresh lease id, which fences out any holder. Results at hand, or found in
+// the stream, count in such a write, and may make it another end: after it they would have no
+// effect. For them alone nothing is written. If Redis cannot be used, a condition says so, written
+// without touching fence and lock.
 //
-// A lease that goes on without the lock (onFailure Continue) is LockHeld: what it writes and dispatches is that of a holder, and
-// the API server is the judge of it.
+// A lease that goes on without the lock (onFailure Continue) is LockHeld: what it writes and
+// dispatches is that of a holder, and the API server is the judge of it.
 //
 // # What is said of the lock
 //
@@ -166,67 +198,81 @@
 //	                                                       ▼ │ Lock.Lost
 //	                                                     Recovered: the first write under a lease with no loss to tell
 //
-// RunLockRenewed is healthy (Held, Renewed, Released), RenewalFailing, ContinuingUnlocked or LockStoreUnavailable: each transition
-// between these four is worth one write. So is Held -> Renewed where the lease is kept for the run (Lock.ForRun), so that a run
-// under way shows that its lock is renewed. How many renewals failed and why the last one did is as of the last write, and costs
-// none.
+// RunLockRenewed is healthy (Held, Renewed, Released), RenewalFailing, ContinuingUnlocked or
+// LockStoreUnavailable: each transition between these four is worth one write. So is Held ->
+// Renewed where the lease is kept for the run (Lock.ForRun), so that a run under way shows that
+// its lock is renewed. How many renewals failed and why the last one did is as of the last write,
+// and costs none.
 //
-// A lost lease (Lock.Lost) is told at once, also without the lock: while Redis is down together with that news, while another has
-// the lock by a write that changes nothing but RunLockAbandoned. The shell gives Lost until a status says so, and not after.
-// An event goes with each transition to RenewalFailing, ContinuingUnlocked, LockStoreUnavailable and an abandoned lock, and back
-// to Renewed from one of the first two.
+// A lost lease (Lock.Lost) is told at once, also without the lock: while Redis is down together
+// with that news, while another has the lock by a write that changes nothing but RunLockAbandoned.
+// The shell gives Lost until a status says so, and not after. An event goes with each transition to
+// RenewalFailing, ContinuingUnlocked, LockStoreUnavailable and an abandoned lock, and back to
+// Renewed from one of the first two.
 //
 // # What is said of dead letters
 //
-// DeadLettered is NoDeadLetters until a result is put aside, and then names the last ones: ResultRejected where a worker's result
-// was unusable, DeliveriesExhausted where the shell gives up on a result (Input.DeadLetters). The shell gives those until a
-// decision has Told; that is one under the lock, or one that ends the run. Only then does it put them aside.
+// DeadLettered is NoDeadLetters until a result is put aside, and then names the last ones:
+// ResultRejected where a worker's result was unusable, DeliveriesExhausted where the shell gives up
+// on a result (Input.DeadLetters). The shell gives those until a decision has Told; that is one
+// under the lock, or one that ends the run. Only then does it put them aside.
 //
-// An attempt whose answer is put aside is still in flight: its time-out ends it, or its answer, if somebody redrives it. Status says so of
-// the step, or of a group of items (deadLetter), and Unanswered leaves it out: neither job nor answer is with NATS any more, so whoever
-// recovers it by looking there would give it to another worker. (The model's mutation buryEarly shows it.) A rejected result ends
-// its attempt, which is the same fact. One that comes again, as its process died before it was put aside, is put aside then.
+// An attempt whose answer is put aside is still in flight: its time-out ends it, or its answer, if
+// somebody redrives it. Status says so of the step, or of a group of items (deadLetter), and
+// Unanswered leaves it out: neither job nor answer is with NATS any more, so whoever recovers it by
+// looking there would give it to another worker. (The model's mutation buryEarly shows it.) A
+// rejected result ends its attempt, which is the same fact. One that comes again, as its process
+// died before it was put aside, is put aside then.
 //
 // # Versions of status
 //
-// Status says which version of its format a writer has to know (minWriterVersion). Decide leaves a run alone that needs a newer one: it says so
-// (NeedsNewer) and nothing else, whatever happens to the run. The same goes for a child run whose parent needs one. The end of such a child is not read.
+// Status says which version of its format a writer has to know (minWriterVersion). Decide
+// leaves a run alone that needs a newer one: it says so (NeedsNewer) and nothing else, whatever
+// happens to the run. The same goes for a child run whose parent needs one. The end of such a
+// child is not read.
 //
 // # Where there is no room
 //
-// The API server's limit is that of the whole object, and whoever may edit a run may fill it with labels. A write refused for its size that
-// has no result in it, or ends the run, is not repeated: with Input.Form the run ends, as it would have, else as Failed (ObjectTooLarge), and
-// finally steps do not run. The short form leaves out outputs of steps and texts; the bare one all steps and outputs, so a run whose spec.outputs
-// would go has failed. The bare form is smaller than any status of a run under way, so it fits wherever one was written. What was left
-// out is said by the message of Succeeded and an event.
+// The API server's limit is that of the whole object, and whoever may edit a run may fill it with
+// labels. A write refused for its size that has no result in it, or ends the run, is not repeated:
+// with Input.Form the run ends, as it would have, else as Failed (ObjectTooLarge), and finally
+// steps do not run. The short form leaves out outputs of steps and texts; the bare one all steps
+// and outputs, so a run whose spec.outputs would go has failed. The bare form is smaller than any
+// status of a run under way, so it fits wherever one was written. What was left out is said by the
+// message of Succeeded and an event.
 //
 // # Large outputs
 //
-// What does not fit into status is in the object store, and status has a reference (OutputRef). Decide reads and writes nothing: a
-// decision lists what it lacks (Needs), the shell supplies it (Input.Payloads), and Decide decides again. A result whose output is
-// not known yet has the verdict Waiting, and a step whose expressions read one does not start; the rest of such a decision is
-// good, and the shell uses it when the object store cannot be asked.
+// What does not fit into status is in the object store, and status has a reference (OutputRef).
+// Decide reads and writes nothing: a decision lists what it lacks (Needs), the shell supplies it
+// (Input.Payloads), and Decide decides again. A result whose output is not known yet has the
+// verdict Waiting, and a step whose expressions read one does not start; the rest of such a
+// decision is good, and the shell uses it when the object store cannot be asked.
 //
 // # Invariants (model_test.go checks them on every edge of an exhaustive exploration)
 //
-//   - I1 a result is acknowledged only when its effect is in the persisted status or it is stale by rule.
+//   - I1 a result is acknowledged only when its effect is in the persisted status or it is
+//     stale by rule.
 //   - I2 each attempt has at most one effect; attempt numbers of a step grow by one.
-//   - The fence of accepted writes never decreases; ends are absorbing; at most maxParallelSteps attempts, or steps with items, are in flight;
-//     nothing is dispatched by a suspended or ended run; every job withdrawn had been in flight.
+//   - The fence of accepted writes never decreases; ends are absorbing; at most maxParallelSteps
+//     attempts, or steps with items, are in flight; nothing is dispatched by a suspended or ended
+//     run; every job withdrawn had been in flight.
 //   - J7: no attempt times out while an answer to it is stored that came in time.
 //   - From every reachable state an end is reachable with no more faults.
 //
 // # Bounds
 //
-// At most 200 steps; inputs and job.input 64 KiB; rendered input 256 KiB; output in status 4 KiB a step and 128 KiB a run, in the object store 8 MiB; messages
-// about 512 characters; a wait asked for with Retry at most MaxRetryAfter; status below 256 KiB always;
-// a time-out that waits for answers that cannot be had: a minute;
+// At most 200 steps; inputs and job.input 64 KiB; rendered input 256 KiB; output in status 4 KiB a
+// step and 128 KiB a run, in the object store 8 MiB; messages about 512 characters; a wait asked
+// for with Retry at most MaxRetryAfter; status below 256 KiB always; a time-out that waits for
+// answers that cannot be had: a minute;
 // 20 steps with forEach, 10,000 items each, whose outputs have 8 MiB together. A decision costs
-// O(steps + dependencies + items under way) plus the expressions of the steps and items that start in it, and once the list of a step
-// with forEach when it starts and when it is over.
+// O(steps + dependencies + items under way) plus the expressions of the steps and items that start
+// in it, and once the list of a step with forEach when it starts and when it is over.
 //
 // # Time
 //
-// metav1.Time has a precision of one second on the wire, MicroTime of one microsecond. All times are truncated to that and in
-// UTC, so that a status read back equals the one written. Deadlines count from truncated times: up to a second early.
+// metav1.Time has a precision of one second on the wire, MicroTime of one microsecond. All times
+// are truncated to that and in UTC, so that a status read back equals the one written. Deadlines
+// count from truncated times: up to a second early.
 package lifecycle

@@ -71,7 +71,8 @@ func blocked(d *draft, i int) bool {
 	return false
 }
 
-// endAsAnnounced ends a run whose clean-up failed: as announced, but a success becomes a failure for that reason.
+// endAsAnnounced ends a run whose clean-up failed: as announced, but a success becomes a failure
+// for that reason.
 func endAsAnnounced(d *draft, failed report.End) {
 	if d.st.Ending.Phase == v1alpha1.RunSucceeded {
 		endRun(d, failed)
@@ -81,8 +82,8 @@ func endAsAnnounced(d *draft, failed report.End) {
 	endRun(d, report.CleanUpFailed(d.st.Ending, failed.Message))
 }
 
-// returnOutputs evaluates spec.outputs and says whether the run has succeeded by that: false if it failed, or if what the
-// expressions read has to be loaded, or what they made to be stored, first.
+// returnOutputs evaluates spec.outputs and says whether the run has succeeded by that: false if it
+// failed, or if what the expressions read has to be loaded, or what they made to be stored, first.
 func returnOutputs(d *draft) bool {
 	if d.run.Spec.Outputs == nil {
 		return true
@@ -115,6 +116,6 @@ func returnOutputs(d *draft) bool {
 	return true
 }
 
-// outputsID names the outputs of a run as if they were those of a job. A step of that name does no harm: an object's name has the
-// digest of its content.
+// outputsID names the outputs of a run as if they were those of a job. A step of that name does no
+// harm: an object's name has the digest of its content.
 func outputsID(run *v1alpha1.WorkflowRun) protocol.JobID { return status.JobID(run, "outputs", 1) }

@@ -53,8 +53,9 @@ func (d *draft) event(e Event) { d.out.Events = append(d.out.Events, e) }
 // ends says whether this decision ends the run, or announces its end.
 func (d *draft) ends() bool { return d.ended != nil || d.announced }
 
-// mayGoOn lets one more expression be evaluated though the decision took what it may, when nothing begins with it otherwise: each decision gets
-// ahead, or lacks something of the object store that the next one will have.
+// mayGoOn lets one more expression be evaluated though the decision took what it may, when nothing
+// begins with it otherwise: each decision gets ahead, or lacks something of the object store that
+// the next one will have.
 func mayGoOn(d *draft) bool { return d.progressed == 0 && !d.out.Needs.Outputs() }
 
 // leaveForNext says whether an expression is left for the next decision, and has that one made.

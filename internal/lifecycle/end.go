@@ -7,7 +7,8 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
 
-// endRun ends the run: unfinished steps are cancelled, jobs in flight withdrawn. See finish for a run that may have finally steps.
+// endRun ends the run: unfinished steps are cancelled, jobs in flight withdrawn. See finish for a
+// run that may have finally steps.
 func endRun(d *draft, e report.End) {
 	if d.in.Form == FormBare && e.Phase == v1alpha1.RunSucceeded && d.run.Spec.Outputs != nil {
 		e = report.OutputsDoNotFit()
@@ -33,8 +34,8 @@ func cancelSteps(d *draft, n int) {
 	}
 }
 
-// finish ends spec.steps: what is not over is cancelled. Then the run ends, or its finally steps run first. A run that was never
-// admitted has nothing to clean up.
+// finish ends spec.steps: what is not over is cancelled. Then the run ends, or its finally steps
+// run first. A run that was never admitted has nothing to clean up.
 func finish(d *draft, e report.End) {
 	if len(d.run.Spec.Finally) == 0 || !status.Admitted(&d.st) || d.in.Form != FormFull {
 		endRun(d, e)

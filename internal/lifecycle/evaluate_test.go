@@ -13,7 +13,8 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
 )
 
-// costly is an expression that takes nearly all that one may: each turn of the loops takes some units.
+// costly is an expression that takes nearly all that one may: each turn of the loops
+// takes some units.
 const costly = `inputs.l.all(a, inputs.l.all(b, a + b >= 0))`
 
 // costlyRun has n steps with a condition and an input that take nearly all that they may.
@@ -36,7 +37,8 @@ func taken(d Decision) int {
 	return d.Evaluated.Cost
 }
 
-// Mutation that this finds: evaluations.enough is always false (the first decision begins 200 steps, for 40 million units).
+// Mutation that this finds: evaluations.enough is always false (the first decision begins 200
+// steps, for 40 million units).
 func TestADecisionBeginsAsManyStepsAsItMayEvaluate(t *testing.T) {
 	skipUnderRace(t)
 	run := costlyRun(200)
@@ -88,7 +90,8 @@ func TestItemsOfAllStepsShareWhatADecisionMayEvaluate(t *testing.T) {
 	}
 }
 
-// Mutation that this finds: Decision.Evaluated is forgotten, or its key lacks what the expression sees.
+// Mutation that this finds: Decision.Evaluated is forgotten, or its key lacks what
+// the expression sees.
 func TestAnExpressionIsEvaluatedOnceInAPass(t *testing.T) {
 	run := costlyRun(3)
 	in := letIn(Input{Run: run, Now: epoch, Lock: held(1)})
@@ -132,7 +135,8 @@ func TestAGlanceEvaluatesNothing(t *testing.T) {
 	}
 }
 
-// The inputs that one decision renders are bounded together: 200 steps with 256 KiB each would be 50 MiB.
+// The inputs that one decision renders are bounded together: 200 steps with 256 KiB each would
+// be 50 MiB.
 //
 // Mutation that this finds: Evaluated.Bytes is not counted.
 func TestADecisionRendersSoManyBytesAtMost(t *testing.T) {
@@ -155,7 +159,8 @@ func TestADecisionRendersSoManyBytesAtMost(t *testing.T) {
 	}
 }
 
-// BenchmarkCostlyDecision is one decision of the worst run that is valid, for the figure in the documentation of this package.
+// BenchmarkCostlyDecision is one decision of the worst run that is valid, for the figure in the
+// documentation of this package.
 func BenchmarkCostlyDecision(b *testing.B) {
 	run := costlyRun(200)
 	in := letIn(Input{Run: run, Now: epoch, Lock: held(1), Evaluated: &Evaluated{Valid: true}})

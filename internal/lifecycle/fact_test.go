@@ -10,8 +10,8 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-// fact is one line below the command decide: a kind, words, and key=value. A value is a word, a text
-// in quotation marks, or a JSON object or list.
+// fact is one line below the command decide: a kind, words, and key=value. A value is a word, a
+// text in quotation marks, or a JSON object or list.
 type fact struct {
 	kind   string
 	words  []string

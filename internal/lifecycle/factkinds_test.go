@@ -19,8 +19,8 @@ type factKind struct {
 	play  func(*player, *fact) error
 }
 
-// factKinds are the facts that stories need so far: of what a decision depends on (Input), and of what
-// a user changes in the spec.
+// factKinds are the facts that stories need so far: of what a decision depends on (Input), and of
+// what a user changes in the spec.
 var factKinds = map[string]factKind{
 	"advance": {words: "*", play: (*player).advanceClock},
 	"lock": {

@@ -6,7 +6,8 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
 
-// decideFinished is the decision about an ended run: it stays as it is until its time to live is over.
+// decideFinished is the decision about an ended run: it stays as it is until its time to
+// live is over.
 func decideFinished(in Input) Decision {
 	// All attempts are over, which is all that status can say of results that are put aside.
 	out := Decision{Status: stored(in.Run), Verdicts: make([]Verdict, len(in.Results)), Told: len(in.DeadLetters) > 0}

@@ -16,7 +16,8 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-// A success takes effect at the end of the batch; until then its item still looks as if it was in flight.
+// A success takes effect at the end of the batch; until then its item still looks as if it
+// was in flight.
 func TestAnItemHasOneEffectInABatch(t *testing.T) {
 	final := func(item int) Result {
 		r := ofItem(item, failed("all", 1, "E", "no"))
@@ -62,7 +63,8 @@ func (o objects) putItem(step string, item int, output string) Result {
 	return r
 }
 
-// What one decision may load is shared by outputs of results and of earlier items: neither must wait for the other for ever.
+// What one decision may load is shared by outputs of results and of earlier items: neither must
+// wait for the other for ever.
 func TestLargeOutputsOfItemsDoNotWaitForEver(t *testing.T) {
 	skipUnderRace(t)
 	one := func() *v1alpha1.WorkflowRun { return fanOut(2, 2, "") }
@@ -158,7 +160,8 @@ func TestLateResultsOfItemsOfAFinishedRun(t *testing.T) {
 	}
 }
 
-// Where status has no room for outputs, items without any need no object; and objects are not named twice.
+// Where status has no room for outputs, items without any need no object; and objects are
+// not named twice.
 func TestItemsWithoutOutputNeedNoObject(t *testing.T) {
 	steps := []v1alpha1.Step{newStep("all", forEach("${inputs.list}", 100, ""))}
 	for i := range 100 {
@@ -189,7 +192,8 @@ func TestADeepOutputOfAnItem(t *testing.T) {
 	}
 }
 
-// Groups are made one to bound them: that must not take attempts away which retry allows, as long as they can be told apart.
+// Groups are made one to bound them: that must not take attempts away which retry allows, as long
+// as they can be told apart.
 func TestMergedItemsKeepTheirAttempts(t *testing.T) {
 	var steps []v1alpha1.Step
 	for i := range 20 {
@@ -199,7 +203,8 @@ func TestMergedItemsKeepTheirAttempts(t *testing.T) {
 	run.Spec.Inputs = raw(`{"list":` + numbers(10) + `}`)
 	o, now := objects{}, epoch
 	o.advance(t, run, now)
-	// s0: item 0 asks to be tried later, 1 fails once, 2 fails twice, 3.. are in flight with some histories.
+	// s0: item 0 asks to be tried later, 1 fails once, 2 fails twice, 3.. are in flight
+	// with some histories.
 	give := func(rs ...Result) { now = now.Add(5 * time.Second); o.advance(t, run, now, rs...) }
 	give(ofItem(2, failed("s0", 1, "E", "")), ofItem(3, retryIn("s0", 1, 1000)))
 	now = now.Add(10 * time.Second)
@@ -220,7 +225,8 @@ func TestMergedItemsKeepTheirAttempts(t *testing.T) {
 	}
 }
 
-// mutation: a wait of its own for each item makes this fail: a thousand items that time out together would be a thousand groups.
+// mutation: a wait of its own for each item makes this fail: a thousand items that time out
+// together would be a thousand groups.
 func TestItemsThatFailTogetherAreTriedAgainTogether(t *testing.T) {
 	run := fanOut(4, 4, v1alpha1.Collect)
 	advance(t, run, epoch)
@@ -288,7 +294,8 @@ func TestFailedItemsAreListedAsLongAsThereIsRoom(t *testing.T) {
 	}
 }
 
-// mutation: Over that takes all attempts of a step with forEach for over makes this fail: the janitor would take their jobs.
+// mutation: Over that takes all attempts of a step with forEach for over makes this fail: the
+// janitor would take their jobs.
 func TestOverSaysWhichAttemptsOfItemsAreOver(t *testing.T) {
 	run := fanOut(5, 3, v1alpha1.Collect)
 	advance(t, run, epoch)

@@ -14,8 +14,8 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-// As the shell does: what was stored or read for a decision is known in the next pass, without its bytes; what a write does not refer
-// to any more is dropped after it.
+// As the shell does: what was stored or read for a decision is known in the next pass, without its
+// bytes; what a write does not refer to any more is dropped after it.
 func TestAnObjectThatWasDroppedIsStoredAgain(t *testing.T) {
 	steps := []v1alpha1.Step{newStep("all", forEach("${inputs.list}", 200, ""))}
 	for i := range 100 {
@@ -95,7 +95,8 @@ func refNames(run *v1alpha1.WorkflowRun) map[string]bool {
 	return names
 }
 
-// After a crash the list is evaluated again for the jobs, so what both read is bounded together: the step says so at once.
+// After a crash the list is evaluated again for the jobs, so what both read is bounded together:
+// the step says so at once.
 func TestListAndInputOfAStepAreBoundedTogether(t *testing.T) {
 	run := newRun(newStep("a"), newStep("b"), newStep("all", after("a", "b"), forEach("${steps.a.output.list}", 1, ""), input(`{"n":"${item}","b":"${steps.b.output.x}"}`)))
 	o := objects{}
@@ -336,7 +337,8 @@ func TestItemsOfOddStatuses(t *testing.T) {
 	}
 }
 
-// Workers that begin one after the other, half a second apart, do not put off the time-out of the first.
+// Workers that begin one after the other, half a second apart, do not put off the time-out
+// of the first.
 func TestALateStartDoesNotPutOffATimeOut(t *testing.T) {
 	run := fanOut(200, 200, "Collect")
 	maxFailures(1)(&run.Spec.Steps[0])

@@ -34,8 +34,8 @@ type itemFate struct {
 	output   string // canonical; "null": none
 }
 
-// chance plays a run with steps for items against workers, an object store and an operator that all fail now and then, and keeps
-// accounts of its own.
+// chance plays a run with steps for items against workers, an object store and an operator that all
+// fail now and then, and keeps accounts of its own.
 type chance struct {
 	t           *testing.T
 	g           *rand.Rand
@@ -535,7 +535,8 @@ func (c *chance) play() {
 	c.pass() // what comes after the end
 }
 
-// Each item ends once, its attempts grow, ids are unique, counts add up, the output is that of the workers, and nothing is stuck.
+// Each item ends once, its attempts grow, ids are unique, counts add up, the output is that of the
+// workers, and nothing is stuck.
 func TestItemsByChance(t *testing.T) {
 	for name, conflicting := range map[string]bool{"workers that say one thing of an attempt": false, "workers that contradict themselves": true} {
 		t.Run(name, func(t *testing.T) {

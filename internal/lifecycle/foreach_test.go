@@ -74,7 +74,8 @@ func retryIn(step string, attempt int32, millis int64) Result {
 	return r
 }
 
-// mutation: onItemFailure ignored, groups not withdrawn in dropItems, or the first error not kept, each make a case fail.
+// mutation: onItemFailure ignored, groups not withdrawn in dropItems, or the first error not kept,
+// each make a case fail.
 func TestAFailedItem(t *testing.T) {
 	tests := map[string]struct {
 		onFailure v1alpha1.ItemFailureAction
@@ -173,7 +174,8 @@ func TestAnItemWhoseInputIsTooLargeFails(t *testing.T) {
 	}
 }
 
-// mutation: launchesOf that does not look at the problem makes this fail: the first item is with a worker when its step has failed.
+// mutation: launchesOf that does not look at the problem makes this fail: the first item is with a
+// worker when its step has failed.
 func TestAnItemThatCannotBeginTakesOthersAlong(t *testing.T) {
 	run := newRun(newStep("all", forEach("${[1, 'two', 3]}", 3, v1alpha1.FailStep), input(`{"x":"${item + 1}"}`)))
 	out := advance(t, run, epoch)
@@ -182,8 +184,9 @@ func TestAnItemThatCannotBeginTakesOthersAlong(t *testing.T) {
 	}
 }
 
-// The list and the inputs have one value each, so they may be made again whenever a process has forgotten them; not so if an output
-// that they read is gone. mutation: errors of the list or of the input that are dropped make a case fail.
+// The list and the inputs have one value each, so they may be made again whenever a process has
+// forgotten them; not so if an output that they read is gone. mutation: errors of the list or of
+// the input that are dropped make a case fail.
 func TestItemsWhoseListOrInputIsGone(t *testing.T) {
 	o := objects{}
 	begun := func() *v1alpha1.WorkflowRun {
@@ -352,7 +355,8 @@ func TestOutputsOfAllItemsHaveABound(t *testing.T) {
 	}
 }
 
-// mutations: an older attempt's result taken for the last one's, or one of an item that is over for news, make a case fail.
+// mutations: an older attempt's result taken for the last one's, or one of an item that is over for
+// news, make a case fail.
 func TestVerdictsOnItems(t *testing.T) {
 	run := fanOut(4, 3, v1alpha1.Collect)
 	advance(t, run, epoch)
@@ -533,7 +537,8 @@ func TestCancelTakesItemsBack(t *testing.T) {
 	}
 }
 
-// mutation: Lists not handed on makes the second decision evaluate again, which this sees by a list that is another one.
+// mutation: Lists not handed on makes the second decision evaluate again, which this sees by a list
+// that is another one.
 func TestListsAreRemembered(t *testing.T) {
 	run := fanOut(5, 1, "")
 	first := advance(t, run, epoch)
@@ -604,7 +609,8 @@ func TestGroupsOfItemsAreBounded(t *testing.T) {
 	}
 }
 
-// The hardest case for the size of a status: every other item in flight or failed, many steps, outputs and errors.
+// The hardest case for the size of a status: every other item in flight or failed, many steps,
+// outputs and errors.
 func TestStatusIsBoundedWithManyItems(t *testing.T) {
 	var steps []v1alpha1.Step
 	for i := range 20 {

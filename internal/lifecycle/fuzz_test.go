@@ -22,8 +22,9 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-// FuzzDecide feeds any JSON as spec, status and results, and random runs played for some rounds. Decide must be total,
-// deterministic, must not change its input, and must keep its promises about effects.
+// FuzzDecide feeds any JSON as spec, status and results, and random runs played for some
+// rounds. Decide must be total, deterministic, must not change its input, and must keep its
+// promises about effects.
 func FuzzDecide(f *testing.F) {
 	spec := mustJSON(f, newRun(newStep("a"), newStep("b", after("a"), when("steps.a.output.x > 1"))).Spec)
 	done := decideAt(newRun(newStep("a")), epoch, held(1)).Status
@@ -134,13 +135,15 @@ func promises(t *testing.T, in Input) Decision {
 	return out
 }
 
-// seenJobs are the jobs of a run as they were first rendered, and the outputs they were rendered with.
+// seenJobs are the jobs of a run as they were first rendered, and the outputs they
+// were rendered with.
 type seenJobs map[protocol.JobID]struct {
 	job      Job
 	payloads Payloads
 }
 
-// check makes sure that what is in flight is rendered as it was at first, and that nothing else was dispatched.
+// check makes sure that what is in flight is rendered as it was at first, and that nothing
+// else was dispatched.
 func (all seenJobs) check(t *testing.T, run *v1alpha1.WorkflowRun, out *Decision, payloads Payloads) {
 	t.Helper()
 	for _, j := range out.Dispatch {
@@ -205,7 +208,8 @@ func movesOn(t *testing.T, in Input, out *Decision) {
 	t.Fatalf("nothing goes on, and nothing will: %s", mustJSON(t, out.Status))
 }
 
-// readBack is the status as the API server gives it back. Strange statuses of the fuzzer may not have a JSON form.
+// readBack is the status as the API server gives it back. Strange statuses of the fuzzer may not
+// have a JSON form.
 func readBack(t *testing.T, st *v1alpha1.WorkflowRunStatus) *v1alpha1.WorkflowRunStatus {
 	t.Helper()
 	raw, err := json.Marshal(st)
@@ -256,7 +260,8 @@ func (g gamble) run() *v1alpha1.WorkflowRun {
 	return run
 }
 
-// kind makes a step now and then one that needs no worker, one that may fail, or one that is picky about retries.
+// kind makes a step now and then one that needs no worker, one that may fail, or one that is
+// picky about retries.
 func (g gamble) kind(s v1alpha1.Step) v1alpha1.Step {
 	if g.IntN(4) == 0 {
 		s.OnFailure = v1alpha1.FailureContinue
@@ -362,7 +367,8 @@ func (g gamble) crews() map[string]Workers {
 	return all
 }
 
-// stored is what an object store has that can now and then not be asked, and has now and then lost something.
+// stored is what an object store has that can now and then not be asked, and has now and
+// then lost something.
 func (g gamble) stored(in Input) Input {
 	for range 4 {
 		n := Decide(in).Needs

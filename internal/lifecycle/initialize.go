@@ -8,8 +8,8 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/report"
 )
 
-// asCreated is the run as it is validated. What a child waits for may have come since its root was validated: its own creation is no
-// bound.
+// asCreated is the run as it is validated. What a child waits for may have come since its root was
+// validated: its own creation is no bound.
 func asCreated(d *draft) *v1alpha1.WorkflowRun {
 	if d.in.Parent == nil {
 		return d.run
@@ -38,8 +38,8 @@ func unpermitted(d *draft) bool {
 	return false
 }
 
-// initialize refuses a run that may not or cannot run, before anything is dispatched. The spec is immutable, so this happens
-// once: afterwards status has the steps.
+// initialize refuses a run that may not or cannot run, before anything is dispatched. The spec is
+// immutable, so this happens once: afterwards status has the steps.
 func initialize(d *draft) {
 	if d.initialized {
 		return

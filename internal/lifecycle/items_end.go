@@ -14,8 +14,8 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-// succeedItems ends the items that succeed with this decision, once there is a place for their outputs. If the object store has to
-// take or give something first, their results wait.
+// succeedItems ends the items that succeed with this decision, once there is a place for their
+// outputs. If the object store has to take or give something first, their results wait.
 func succeedItems(d *draft, it *fanout.Items) {
 	if it.Fresh() == 0 {
 		return
@@ -36,8 +36,8 @@ func succeedItems(d *draft, it *fanout.Items) {
 	}
 }
 
-// keepOutputs finds a place for the fresh outputs; not ok without a problem: the object store has to take or give something first. A
-// problem means that outputs of earlier items are lost.
+// keepOutputs finds a place for the fresh outputs; not ok without a problem: the object store has
+// to take or give something first. A problem means that outputs of earlier items are lost.
 func keepOutputs(d *draft, it *fanout.Items) (ok bool, problem *v1alpha1.StepError) {
 	text := it.WithFresh()
 	if it.St.Begun >= it.St.Total && it.UnderWay() == it.Fresh() {
@@ -67,7 +67,8 @@ func keepOutputs(d *draft, it *fanout.Items) (ok bool, problem *v1alpha1.StepErr
 	return true, nil
 }
 
-// putTogether finds a place for the output of the step, given the outputs of items that are not in objects yet.
+// putTogether finds a place for the output of the step, given the outputs of items that are not
+// in objects yet.
 func putTogether(d *draft, it *fanout.Items, text []byte) (ok bool, problem *v1alpha1.StepError) {
 	parts, problem := d.store.parts(it.St.OutputRefs)
 	if parts == nil {
@@ -97,7 +98,8 @@ func holdOutputs(d *draft, it *fanout.Items, text []byte) {
 	}
 }
 
-// finishItems ends a step whose items are all over: it succeeds with the list of their outputs, once that has its place.
+// finishItems ends a step whose items are all over: it succeeds with the list of their outputs,
+// once that has its place.
 func finishItems(d *draft, it *fanout.Items) {
 	s := &d.st.Steps[it.Step]
 	place, placed := d.assembled[it.Step]

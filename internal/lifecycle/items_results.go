@@ -11,7 +11,8 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-// succeedItem notes that an item succeeds. Its verdict is final only if succeedItems finds a place for the output.
+// succeedItem notes that an item succeeds. Its verdict is final only if succeedItems finds a place
+// for the output.
 func succeedItem(d *draft, k int, it *fanout.Items, item int) Verdict {
 	raw, lacking, problem := d.store.ofItem(&d.in.Results[k])
 	switch {
@@ -37,8 +38,8 @@ func rejectItem(d *draft, k int, it *fanout.Items, item int, why string) {
 	failItem(d, it, item, v1alpha1.StepError{Code: facts.CodeResultRejected, Message: why}, false)
 }
 
-// applyItem applies what a worker said about an item of step i. A success takes effect with all others of the decision, in
-// succeedItems.
+// applyItem applies what a worker said about an item of step i. A success takes effect with all
+// others of the decision, in succeedItems.
 func applyItem(d *draft, k, i int) Verdict {
 	r, it := &d.in.Results[k], d.items[i]
 	item, verdict := it.Judge(&d.st.Steps[i], r.ID)

@@ -8,7 +8,8 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/report"
 )
 
-// beginItems begins a step with forEach; its first jobs go out with this decision. An empty list is a success at once.
+// beginItems begins a step with forEach; its first jobs go out with this decision. An empty list is
+// a success at once.
 func beginItems(d *draft, i int, list []any) {
 	s := &d.st.Steps[i]
 	s.Phase, s.StartedAt, s.ForEach = v1alpha1.StepRunning, bounds.Micro(d.now), &v1alpha1.ForEachStatus{Total: int32(len(list))}
@@ -22,7 +23,8 @@ func beginItems(d *draft, i int, list []any) {
 	}
 }
 
-// itemLaunches are the jobs of items that go out now. Steps whose last items fail before they are dispatched end by that.
+// itemLaunches are the jobs of items that go out now. Steps whose last items fail before they are
+// dispatched end by that.
 func itemLaunches(d *draft) []launch {
 	var all []launch
 	room := bounds.MaxUnderWay
@@ -58,8 +60,8 @@ func itemLaunches(d *draft) []launch {
 	return all
 }
 
-// launchesOf renders the jobs of the items of a step that go out now: those whose wait is over, then new ones, as far as there are
-// places.
+// launchesOf renders the jobs of the items of a step that go out now: those whose wait is over,
+// then new ones, as far as there are places.
 func launchesOf(d *draft, it *fanout.Items, room int) []launch {
 	free := it.Free(room)
 	queue := it.Due(d.now)
@@ -82,7 +84,8 @@ func launchesOf(d *draft, it *fanout.Items, room int) []launch {
 	return launches
 }
 
-// launchNew adds new items to those that go out. One whose input cannot be evaluated fails, and leaves its place to the next one.
+// launchNew adds new items to those that go out. One whose input cannot be evaluated fails, and
+// leaves its place to the next one.
 func launchNew(d *draft, launches []launch, it *fanout.Items, r *render.ItemRenderer, free int) []launch {
 	full := len(launches) + free
 	for item := int(it.St.Begun); item < int(it.St.Total) && len(launches) < full; item++ {
@@ -94,7 +97,8 @@ func launchNew(d *draft, launches []launch, it *fanout.Items, r *render.ItemRend
 	return launches
 }
 
-// launchItem adds an item to those that go out, unless its input cannot be evaluated, or this decision has rendered enough.
+// launchItem adds an item to those that go out, unless its input cannot be evaluated, or this
+// decision has rendered enough.
 func launchItem(d *draft, launches []launch, it *fanout.Items, r *render.ItemRenderer, a fanout.Attempt) []launch {
 	l := launch{step: it.Step, item: a}
 	var problem *v1alpha1.StepError

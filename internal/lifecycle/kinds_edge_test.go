@@ -25,7 +25,8 @@ func names(jobs []Job) []string {
 	return all
 }
 
-// One failed expression must not keep the other finally steps from starting: nothing would wake the run before their time is over.
+// One failed expression must not keep the other finally steps from starting: nothing would wake the
+// run before their time is over.
 func TestFinallyStepsStartThoughTheExpressionOfOneFails(t *testing.T) {
 	broken := input(`{"x": "${inputs.nothing}"}`)
 	for name, c := range map[string]struct {
@@ -53,7 +54,8 @@ func TestFinallyStepsStartThoughTheExpressionOfOneFails(t *testing.T) {
 	}
 }
 
-// A step that is rejected when it asks ends the run: nothing is dispatched in the same decision, not even to be withdrawn at once.
+// A step that is rejected when it asks ends the run: nothing is dispatched in the same decision,
+// not even to be withdrawn at once.
 func TestNothingIsDispatchedByTheDecisionThatEndsTheRun(t *testing.T) {
 	for name, finally := range map[string][]v1alpha1.Step{"at once": nil, "after its clean-up": {newStep("f")}} {
 		t.Run(name, func(t *testing.T) {
@@ -106,7 +108,8 @@ func bigOutputs(t *testing.T, size int64) Input {
 	})
 }
 
-// While the object store is down, outputs that have to be read wake nobody: the shell tries again when it is worth while.
+// While the object store is down, outputs that have to be read wake nobody: the shell tries again
+// when it is worth while.
 func TestOutputsThatCannotBeReadDoNotMakeTheRunSpin(t *testing.T) {
 	out := Decide(bigOutputs(t, 5<<20))
 	if len(out.Needs.Load) != 1 {
@@ -167,7 +170,8 @@ func TestASuspendedRunThatIsAboutToEndSaysSo(t *testing.T) {
 	}
 }
 
-// A run without spec.steps cannot be run, also if it has finally steps. (The schema refuses it; objects may not have passed it.)
+// A run without spec.steps cannot be run, also if it has finally steps. (The schema refuses it;
+// objects may not have passed it.)
 func TestARunWithFinallyStepsOnlyIsRefused(t *testing.T) {
 	run := newRun()
 	run.Spec.Finally = []v1alpha1.Step{newStep("f")}
@@ -235,7 +239,8 @@ func TestAnApprovalAfterItsTimeDoesNotCount(t *testing.T) {
 	}
 }
 
-// Who decided in time is not overruled by the time-out while the output is on its way to the object store.
+// Who decided in time is not overruled by the time-out while the output is on its way to
+// the object store.
 func TestAnApprovalInTimeCountsThoughItsOutputHasToBeStored(t *testing.T) {
 	wait := int32(60)
 	s := newStory(t, newRun(newStep("a", approval(func(a *v1alpha1.Approval) { a.TimeoutSeconds = &wait }))))
@@ -376,7 +381,8 @@ func TestEventsOfApprovalsArePrintable(t *testing.T) {
 	}
 }
 
-// An operator that starts anew knows nothing of the workers for a while: what was said of them stands, instead of two writes a run.
+// An operator that starts anew knows nothing of the workers for a while: what was said of them
+// stands, instead of two writes a run.
 func TestUnknownWorkersAreNoNews(t *testing.T) {
 	run := newRun(newStep("a"))
 	decide := func(state WorkersState) Decision {

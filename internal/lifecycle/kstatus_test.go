@@ -26,8 +26,9 @@ func seenByTools(t *testing.T, run *v1alpha1.WorkflowRun) *status.Result {
 	return got
 }
 
-// Each phase of a run, as the library that health checks are made with sees it: nothing that is not done is Current, and what is not
-// Current says why. Mutations that make this fail: conditions Reconciling or Stalled without a message.
+// Each phase of a run, as the library that health checks are made with sees it: nothing that is not
+// done is Current, and what is not Current says why. Mutations that make this fail: conditions
+// Reconciling or Stalled without a message.
 func TestHealthChecksUnderstandEachPhase(t *testing.T) {
 	dispatched := func(t *testing.T, adjust func(*v1alpha1.WorkflowRunSpec)) *v1alpha1.WorkflowRun {
 		run := newRun(newStep("a", maxFailures(1)))
@@ -106,7 +107,8 @@ func TestHealthChecksUnderstandEachPhase(t *testing.T) {
 	}
 }
 
-// A status of the schema's default counts like none. mutation: Unwritten that is false for it makes this fail.
+// A status of the schema's default counts like none. mutation: Unwritten that is false for it
+// makes this fail.
 func TestADefaultStatusIsNone(t *testing.T) {
 	for name, st := range map[string]*v1alpha1.WorkflowRunStatus{"none": nil, "the default": {ObservedGeneration: -1}} {
 		t.Run(name, func(t *testing.T) {

@@ -13,8 +13,8 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
 
-// commitChild names the child run of a step in status, before it is created. Its name can be foreseen, so whoever finds a run of that
-// name looks whether it is as it would have been created.
+// commitChild names the child run of a step in status, before it is created. Its name can be
+// foreseen, so whoever finds a run of that name looks whether it is as it would have been created.
 func commitChild(d *draft, l launch) {
 	s := &d.st.Steps[l.step]
 	child := render.ToCreate(d.run, &d.plan.Steps[l.step], l.input)
@@ -60,7 +60,8 @@ func commitAll(d *draft, launches []launch) {
 	}
 }
 
-// commitJob makes an attempt the step's last one. Its number is new: attempts are never repeated under one id.
+// commitJob makes an attempt the step's last one. Its number is new: attempts are never repeated
+// under one id.
 func commitJob(d *draft, l launch) {
 	s := &d.st.Steps[l.step]
 	s.Attempt++

@@ -34,8 +34,9 @@ func lockOf(facts ...lockFacts) Lock {
 
 // What is worth a write of its own, and an event.
 //
-// mutation: lockChanged that compares reasons makes "a renewal of a short lease" fail; without ForRun, "the first renewal of a lease
-// kept for the run"; with it always set, "a renewal of a short lease".
+// mutation: lockChanged that compares reasons makes "a renewal of a short lease" fail;
+// without ForRun, "the first renewal of a lease kept for the run"; with it always set, "a
+// renewal of a short lease".
 func TestWhichNewsOfTheLockAreWorthAWrite(t *testing.T) {
 	failing, unlocked := lockOf(fails(1, "x")), lockOf(fails(3, "x"), goesOn)
 	for name, c := range map[string]struct {
@@ -215,7 +216,8 @@ func TestMessagesOfTheLock(t *testing.T) {
 	}
 }
 
-// mutation: a reason left out of failing, or abandoned that does not look at the condition's status, makes this fail.
+// mutation: a reason left out of failing, or abandoned that does not look at the condition's
+// status, makes this fail.
 func TestWhatStatusTellsOfALease(t *testing.T) {
 	lost := held(2)
 	lost.Lost = v1alpha1.ReasonOwnershipLost

@@ -18,7 +18,8 @@ func overdue(message string) Lock {
 	return l
 }
 
-// Without the lock nothing is written but that it is waited for: once, and again when another holds it.
+// Without the lock nothing is written but that it is waited for: once, and again when
+// another holds it.
 //
 // mutation: sayWaits without leaveAlone, sameWait that compares whole messages or no messages, or
 // reportAll that does not look at Overdue, makes this fail.

@@ -11,8 +11,9 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-// What the decisions of one pass about an output of 8 MiB may allocate in all, so their peak is below that. The bytes themselves are not
-// counted, for the shell reads them. An output of an item is decided on three times, and is copied: as it is kept, and into the list.
+// What the decisions of one pass about an output of 8 MiB may allocate in all, so their peak is
+// below that. The bytes themselves are not counted, for the shell reads them. An output of an item
+// is decided on three times, and is copied: as it is kept, and into the list.
 const (
 	mostRead  = 64 << 20
 	mostTaken = 320 << 20
@@ -43,7 +44,8 @@ func allocated(f func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// Mutation that this finds: document.Parse in view.output replaced by decodeJSON (1.2 GB for objects with a key).
+// Mutation that this finds: document.Parse in view.output replaced by decodeJSON (1.2 GB for
+// objects with a key).
 func TestAnOutputOfManySmallValuesIsReadInBoundedMemory(t *testing.T) {
 	skipUnderRace(t)
 	for name, output := range smallValues() {

@@ -61,7 +61,8 @@ func (c *core) namedKid(number int32) (uid string, named bool) {
 	return "", false
 }
 
-// kidFact: before the child is confirmed a process knows of it what it created, or found; after that what the API server says.
+// kidFact: before the child is confirmed a process knows of it what it created, or found; after
+// that what the API server says.
 func (m *model) kidFact(w *world, p *process) kidFact {
 	uid, named := m.core.namedKid(p.view)
 	switch {

@@ -59,7 +59,8 @@ func (a attempts) each(do func(bit int)) {
 	}
 }
 
-// lease is a lease of the model: fence 0 is none. With equal fences the process tells two leases apart.
+// lease is a lease of the model: fence 0 is none. With equal fences the process tells
+// two leases apart.
 type lease struct {
 	fence   int16
 	process int8
@@ -98,7 +99,8 @@ type question struct {
 	asOf    time.Duration // when the stream was asked; 0: it was not
 }
 
-// verdict is the decision of Decide, in the terms of the model. The error is a broken promise of Decide itself.
+// verdict is the decision of Decide, in the terms of the model. The error is a broken promise
+// of Decide itself.
 type verdict struct {
 	err       error
 	changed   bool
@@ -142,7 +144,8 @@ func slotsOf(run *v1alpha1.WorkflowRun) []slot {
 	return all
 }
 
-// statusOf is a slot as if it were a step. The attempt of an item that is over is not known any more: the highest.
+// statusOf is a slot as if it were a step. The attempt of an item that is over is not known any
+// more: the highest.
 func (at slot) statusOf(steps []v1alpha1.StepStatus) v1alpha1.StepStatus {
 	if at.step >= len(steps) {
 		return v1alpha1.StepStatus{}
@@ -358,7 +361,8 @@ func (c *core) input(q *question, run *v1alpha1.WorkflowRun, results []Result) I
 	return in
 }
 
-// settled: whatever is said of the lock is said once. What a decision wrote, the same facts do not change again.
+// settled: whatever is said of the lock is said once. What a decision wrote, the same facts do
+// not change again.
 func (c *core) settled(q *question, v *verdict) error {
 	if !v.changed || v.finished {
 		return nil
@@ -418,7 +422,8 @@ func (c *core) intern(q question, out *Decision) (int32, error) {
 	return number, err
 }
 
-// jobs renders all attempts in flight from the persisted status, as after a crash, and compares with what was rendered before.
+// jobs renders all attempts in flight from the persisted status, as after a crash, and compares
+// with what was rendered before.
 func (c *core) jobs(number int32, q question, out *Decision) error {
 	k, old := &c.statuses[number], &c.statuses[q.status]
 	run := c.run(number, q.spec)
@@ -447,7 +452,8 @@ func (c *core) jobs(number int32, q question, out *Decision) error {
 	return nil
 }
 
-// check holds a decision against the rules, by comparing the two statuses and without trusting the verdicts.
+// check holds a decision against the rules, by comparing the two statuses and without
+// trusting the verdicts.
 func (c *core) check(q *question, v *verdict, out *Decision) error {
 	old, next := &c.statuses[q.status], &c.statuses[v.next]
 	switch {
@@ -492,8 +498,8 @@ func begins(old, next *known) bool {
 	return next.status.Ending != nil && (old.status == nil || old.status.Ending == nil)
 }
 
-// checkEnding: the announced end stands, finally steps begin after it, and it comes as announced, unless the clean-up failed or was
-// terminated.
+// checkEnding: the announced end stands, finally steps begin after it, and it comes as announced,
+// unless the clean-up failed or was terminated.
 func checkEnding(q *question, old, next *known) error {
 	if old.status == nil || old.status.Ending == nil {
 		return nil

@@ -21,8 +21,9 @@ func firstFault(m *model) (what string, path []string) {
 	return "", nil
 }
 
-// A process may be paused before any publish, for any time: the model has no window in which NATS knows a job by its id. So whoever leaves
-// out a part of the fence is found to run an attempt again.
+// A process may be paused before any publish, for any time: the model has no window in
+// which NATS knows a job by its id. So whoever leaves out a part of the fence is found to
+// run an attempt again.
 func TestTheModelNeedsEachPartOfTheFence(t *testing.T) {
 	for name, mutate := range map[string]func(*model){
 		"no fence message at all":                            func(m *model) { m.noFence = true },

@@ -8,8 +8,8 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
 
-// decideSteps: decide on what the process knows, and persist in the same step. What it knows may be old: then the API
-// server refuses the write by its resourceVersion, and nothing else happens.
+// decideSteps: decide on what the process knows, and persist in the same step. What it knows may be
+// old: then the API server refuses the write by its resourceVersion, and nothing else happens.
 func (m *model) decideSteps(all []step, w *world, i int) []step {
 	p := &w.process[i]
 	q := question{
@@ -67,7 +67,8 @@ func (m *model) question(w *world, i int) step {
 	return step{next: next, name: label{text: "p%d asks the stream", process: i, bit: -1}}
 }
 
-// nothingTimely is J7: what timed out had no answer that came in time, unless it was refused for good.
+// nothingTimely is J7: what timed out had no answer that came in time, unless it was
+// refused for good.
 func (m *model) nothingTimely(w *world, i int, v *verdict) error {
 	switch {
 	case v.timedOut&w.answered()&^w.acked&^w.late&^w.process[i].doomed != 0:
@@ -91,15 +92,17 @@ func (m *model) parkSteps(all []step, w *world, i int) []step {
 	return append(all, step{next: next, name: label{text: "p%d gives its results back", process: i, bit: -1}})
 }
 
-// mustBar: a run that another wrote last, or an end without the lock, is written only when all attempts in flight are fenced: an answer may
-// be acknowledged after it, and then nobody can tell a late publish from a first one.
+// mustBar: a run that another wrote last, or an end without the lock, is written only when all
+// attempts in flight are fenced: an answer may be acknowledged after it, and then nobody can tell a
+// late publish from a first one.
 func (m *model) mustBar(p *process, v *verdict) bool {
 	k := &m.core.statuses[p.view]
 	foreign := k.leaseID != fmt.Sprintf("p%d-%d", p.lease.process, p.wrote)
 	return v.changed && k.inFlight != 0 && !p.barred && !m.noFence && !m.noBar && ((foreign && !v.forced) || (v.forced && v.withdraw|v.applied != 0))
 }
 
-// bar fences all attempts in flight. Without the lock it is told of a higher fence in vain: whoever has that one has fenced, too.
+// bar fences all attempts in flight. Without the lock it is told of a higher fence in vain: whoever
+// has that one has fenced, too.
 func (m *model) bar(w *world, i int, v *verdict) step {
 	next := *w
 	p := &next.process[i]
@@ -115,7 +118,8 @@ func (m *model) bar(w *world, i int, v *verdict) step {
 	return step{next: next, name: label{text: "p%d fences what is in flight", process: i, bit: -1}}
 }
 
-// settleUnlocked: what a decision under a lock would not change needs no lock. So duplicates are acknowledged without one.
+// settleUnlocked: what a decision under a lock would not change needs no lock. So duplicates are
+// acknowledged without one.
 func (m *model) settleUnlocked(all []step, w *world, i int, q question) []step {
 	q.lease = lease{fence: int16(m.core.statuses[q.status].fence) + 1, process: int8(i)}
 	number := m.core.ask(q)
@@ -371,7 +375,8 @@ func (m *model) shut(w *world, number int32) bool {
 	return w.full && (st == nil || !status.Admitted(st))
 }
 
-// gateSteps: a slot of the tenant becomes free, and somebody else may take it before the run is admitted.
+// gateSteps: a slot of the tenant becomes free, and somebody else may take it before the
+// run is admitted.
 func (m *model) gateSteps(all []step, w *world) []step {
 	next := *w
 	next.full = !w.full
@@ -386,7 +391,8 @@ func (m *model) gateSteps(all []step, w *world) []step {
 	}
 }
 
-// timeSteps: the clock goes to the next moment that matters to the persisted run, once nothing is due.
+// timeSteps: the clock goes to the next moment that matters to the persisted run, once
+// nothing is due.
 func (m *model) timeSteps(all []step, w *world) []step {
 	if m.core.statuses[w.status].finished || w.status == 0 {
 		return all

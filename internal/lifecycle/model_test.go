@@ -9,10 +9,13 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 )
 
-// TestModel explores every interleaving of the shipped Decide with a shell that follows the contract in doc.go, up to a budget
-// of faults: crashes anywhere between persist and the last effect, stale reads, a second process that believes that it owns the
-// run, results delivered twice or late, lost leases (with Redis' data), Redis down or hung, leases kept for the run that cannot be
-// renewed, work that goes on without the lock, dying workers, a tenant at its limit, and a user who cancels, suspends and resumes. Safety is checked on every edge, and that every state can still reach an end without further faults.
+// TestModel explores every interleaving of the shipped Decide with a shell that follows the
+// contract in doc.go, up to a budget of faults: crashes anywhere between persist and the last
+// effect, stale reads, a second process that believes that it owns the run, results delivered twice
+// or late, lost leases (with Redis' data), Redis down or hung, leases kept for the run that cannot
+// be renewed, work that goes on without the lock, dying workers, a tenant at its limit, and a user
+// who cancels, suspends and resumes. Safety is checked on every edge, and that every state can
+// still reach an end without further faults.
 //
 // Mutations that were tried, and the check that caught each:
 //
@@ -251,8 +254,8 @@ func (x *explorer) path(at int32) []string {
 	return lines
 }
 
-// quiescent: where nothing but time can go on, every attempt in flight is somewhere, and every result is settled. Without this a
-// lost job would hide behind its time-out.
+// quiescent: where nothing but time can go on, every attempt in flight is somewhere, and every
+// result is settled. Without this a lost job would hide behind its time-out.
 func (m *model) quiescent(w *world, steps []step) error {
 	for i := range steps {
 		if !steps[i].fault && !steps[i].time {
@@ -281,7 +284,8 @@ func (m *model) idleForever(steps []step) bool {
 	return true
 }
 
-// liveness: from every state an end is reachable with no more faults, and with all results acknowledged.
+// liveness: from every state an end is reachable with no more faults, and with all
+// results acknowledged.
 func (x *explorer) liveness(t *testing.T) {
 	t.Helper()
 	offsets := make([]int32, len(x.worlds)+1)

@@ -12,7 +12,8 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
 
-// world is one state of the model: everything that exists outside of Decide. It is comparable, and so its own key.
+// world is one state of the model: everything that exists outside of Decide. It is comparable, and
+// so its own key.
 type world struct {
 	status int32  // persisted
 	spec   intent // persisted
@@ -111,8 +112,8 @@ func (l label) words(c *core) string {
 
 func (w *world) holder(l lease) bool { return l.fence != 0 && w.lock == l }
 
-// fence stores fence messages, unless there is one of a higher fence: then it says so. Whoever recovers one of the attempts is not in the
-// last epoch any more.
+// fence stores fence messages, unless there is one of a higher fence: then it says so. Whoever
+// recovers one of the attempts is not in the last epoch any more.
 func (w *world) fence(of attempts, fence int16) (refused bool) {
 	of.each(func(bit int) {
 		job := attempts(1) << bit
@@ -131,7 +132,8 @@ func (w *world) fence(of attempts, fence int16) (refused bool) {
 	return refused
 }
 
-// forget takes out fence messages that do not matter any more: nobody can publish or recover their attempts.
+// forget takes out fence messages that do not matter any more: nobody can publish or
+// recover their attempts.
 func (m *model) forget(w *world) {
 	matters := m.core.statuses[w.status].inFlight
 	for i := range w.process {
@@ -145,8 +147,9 @@ func (m *model) forget(w *world) {
 	w.fenced &= matters
 }
 
-// put publishes a job of an epoch, last or not, at any time: the process may have been paused before. It says whether the job is there.
-// The stream refuses it if the last message about the attempt is another than the one expected.
+// put publishes a job of an epoch, last or not, at any time: the process may have been paused
+// before. It says whether the job is there. The stream refuses it if the last message about the
+// attempt is another than the one expected.
 func (w *world) put(job attempts, last bool) (there bool, err error) {
 	switch {
 	case !last:
@@ -182,7 +185,8 @@ type model struct {
 	parks bool
 	// forRun: leases are kept for the run, and renewals happen, fail, and work again.
 	forRun bool
-	// continues: a lease that cannot be renewed is worked under without the lock (onFailure Continue), else it is lost.
+	// continues: a lease that cannot be renewed is worked under without the lock (onFailure
+	// Continue), else it is lost.
 	continues bool
 }
 
@@ -355,8 +359,8 @@ func (w *world) drop(i int) {
 	p.lease, p.fares, p.barred = lease{}, fares{}, false
 }
 
-// renewalSteps: a renewal works, fails, or has failed for so long that the lease ends. A lock that is gone is taken again for the
-// same lease, with the next fence.
+// renewalSteps: a renewal works, fails, or has failed for so long that the lease ends. A lock that
+// is gone is taken again for the same lease, with the next fence.
 func (m *model) renewalSteps(all []step, w *world, i int) []step {
 	p := &w.process[i]
 	if !m.forRun || p.lease.fence == 0 {
@@ -393,15 +397,16 @@ func (m *model) renewalSteps(all []step, w *world, i int) []step {
 // maxRaised bounds how often a lease of the model is taken again; more often than locks are lost.
 const maxRaised = 3
 
-// usable is what the lock manager promises: a lease is handed out only above the floor, the fence in the status that the process
-// knows.
+// usable is what the lock manager promises: a lease is handed out only above the floor, the fence
+// in the status that the process knows.
 func (m *model) usable(p *process) bool {
 	k := &m.core.statuses[p.view]
 	return int64(p.lease.fence) > k.fence || (int64(p.lease.fence) == k.fence && leaseID(p.lease) == k.leaseID)
 }
 
-// recoverSteps look for attempts which status says are in flight and this process knows nothing about. First it must have
-// written the run under its lease: only then can no earlier holder withdraw the attempt in between.
+// recoverSteps look for attempts which status says are in flight and this process knows nothing
+// about. First it must have written the run under its lease: only then can no earlier holder
+// withdraw the attempt in between.
 func (m *model) recoverSteps(all []step, w *world, i int) []step {
 	p := &w.process[i]
 	if p.lease.fence == 0 || !m.usable(p) || (m.mustClaim(p) && !m.noClaim) {

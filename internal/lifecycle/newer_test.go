@@ -10,7 +10,8 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
 )
 
-// mutation: Decide without its case for newer makes this and the two tests below fail; one that looks at Finished first, the next.
+// mutation: Decide without its case for newer makes this and the two tests below fail; one that
+// looks at Finished first, the next.
 func TestARunThatNeedsANewerOperatorIsLeftAlone(t *testing.T) {
 	for name, lock := range map[string]Lock{"with the lock": held(2), "while it is busy": busy(), "while Redis is down": unavailable()} {
 		t.Run(name, func(t *testing.T) {
@@ -60,7 +61,8 @@ func TestTheEndOfAChildThatNeedsANewerOperatorIsNotRead(t *testing.T) {
 	}
 }
 
-// Runs of operators from before there were versions, and of this one, go on; and what this one writes says so.
+// Runs of operators from before there were versions, and of this one, go on; and what this one
+// writes says so.
 //
 // mutation: decision that does not set the version, or durable that keeps it, makes this fail.
 func TestAWriteSaysWhichVersionItNeeds(t *testing.T) {

@@ -12,7 +12,8 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-// mutation: an error that is set only if the worker told one makes the first and the last fail; a wish without its bound the second.
+// mutation: an error that is set only if the worker told one makes the first and the last fail; a
+// wish without its bound the second.
 func TestARetrySaysWhatTheWorkerAskedFor(t *testing.T) {
 	for name, c := range map[string]struct {
 		millis int64
@@ -65,7 +66,8 @@ func TestNothingThatPeopleReadControlsATerminal(t *testing.T) {
 	}
 }
 
-// status.progress counts finally steps, so the message names them. mutation: a successText that leaves them out makes this fail.
+// status.progress counts finally steps, so the message names them. mutation: a successText that
+// leaves them out makes this fail.
 func TestTheMessageOfSuccessAgreesWithProgress(t *testing.T) {
 	run := newRun(newStep("a"), newStep("b", maxFailures(1), continues))
 	run.Spec.Finally = []v1alpha1.Step{newStep("c"), newStep("d")}
@@ -108,7 +110,8 @@ func TestAnExpressionInAKeyIsRefused(t *testing.T) {
 	}
 }
 
-// mutation: a text that says "waits for a worker" of a job that a stuck worker may have makes this fail.
+// mutation: a text that says "waits for a worker" of a job that a stuck worker may have
+// makes this fail.
 func TestAJobThatAStuckWorkerMayHaveDoesNotWaitForOne(t *testing.T) {
 	run := newRun(newStep("a"))
 	advance(t, run, epoch)

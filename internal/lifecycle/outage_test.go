@@ -32,8 +32,8 @@ func (o *outage) said() (reason, message string) {
 	return c.Reason, c.Message
 }
 
-// mutation: lacksNATS that is false makes this fail; so does a natsText that does not keep the moment, or an outageText that does not
-// leave out what is not known.
+// mutation: lacksNATS that is false makes this fail; so does a natsText that does not keep the
+// moment, or an outageText that does not leave out what is not known.
 func TestAnOutageOfNATSIsToldOnce(t *testing.T) {
 	o := &outage{t, newRun(newStep("a"), newStep("b"), newStep("c", delay(3600))), epoch}
 	o.decide(time.Time{})
@@ -59,7 +59,8 @@ func TestAnOutageOfNATSIsToldOnce(t *testing.T) {
 	}
 }
 
-// mutation: steps that wait for no job, or answers that are dead letters, counted by lacksNATS make this fail.
+// mutation: steps that wait for no job, or answers that are dead letters, counted by lacksNATS
+// make this fail.
 func TestARunThatNeedsNoNATSSaysNothingOfIt(t *testing.T) {
 	for name, run := range map[string]*v1alpha1.WorkflowRun{
 		"a delay":     newRun(newStep("a", delay(3600))),
@@ -94,7 +95,8 @@ func TestItemsWaitForNATS(t *testing.T) {
 	}
 }
 
-// Nothing has gone out when a decision is persisted: that an attempt goes to its topic is told once NATS has taken it.
+// Nothing has gone out when a decision is persisted: that an attempt goes to its topic is told once
+// NATS has taken it.
 // mutation: an event in commit makes this fail.
 func TestADispatchIsNoEventOfItsDecision(t *testing.T) {
 	out := Decide(letIn(Input{Run: newRun(newStep("a"), newStep("b", forEach("${[1]}", 1, ""))), Now: epoch, Lock: held(1)}))

@@ -7,8 +7,8 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/report"
 )
 
-// namingPatience is how long after its creation a run that claims a parent is left alone, if the parent does not name it with its
-// uid: that write is under way, and saves one of this run's.
+// namingPatience is how long after its creation a run that claims a parent is left alone, if the
+// parent does not name it with its uid: that write is under way, and saves one of this run's.
 const namingPatience = 2 * time.Second
 
 // awaitsParent says whether a run claims a parent that can be expected to name it in a moment.
@@ -35,7 +35,8 @@ func asParentWants(in *Input) *v1alpha1.WorkflowRun {
 	return in.Run
 }
 
-// claimParent pins the parent that a run claims, with its tenant: that is whom its root is accounted to.
+// claimParent pins the parent that a run claims, with its tenant: that is whom its root
+// is accounted to.
 func claimParent(d *draft) {
 	p := d.in.Parent
 	if p == nil || d.st.Fence != nil {

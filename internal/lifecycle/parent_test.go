@@ -81,7 +81,8 @@ func TestWhatARunSeesOfItsParent(t *testing.T) {
 
 func (s *story) seeing(parent *v1alpha1.WorkflowRun) { s.parent = facts.SeenParent(s.run, parent) }
 
-// mutation: Decide without the stage parent, also without the lock, makes this fail; and finish for the terminated.
+// mutation: Decide without the stage parent, also without the lock, makes this fail; and finish
+// for the terminated.
 func TestARunEndsWithItsParent(t *testing.T) {
 	gone := &Parent{Claim: v1alpha1.ParentStatus{Name: "boss", UID: "u-p"}, Over: "is gone"}
 	terminated := &Parent{Claim: gone.Claim, Terminated: true, Over: "ended as Cancelled (Terminated)"}
@@ -121,7 +122,8 @@ func TestARunEndsWithItsParent(t *testing.T) {
 	}
 }
 
-// A child is asked for neither gate nor key; a run that only claims to be one is not let in by an open gate.
+// A child is asked for neither gate nor key; a run that only claims to be one is not let in by
+// an open gate.
 // mutation: admit without the case of a parent makes this fail.
 func TestAChildNeedsNoGate(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -18,7 +18,8 @@ import (
 // objects is an object store: bytes by name.
 type objects map[string][]byte
 
-// decide decides as the shell does: what the decision lacks is stored and read until it lacks nothing.
+// decide decides as the shell does: what the decision lacks is stored and read until
+// it lacks nothing.
 func (o objects) decide(in Input) Decision {
 	in.Payloads = Payloads{}
 	for {
@@ -76,7 +77,8 @@ func referring(step string, attempt int32, size int64) Result {
 
 func text(n int) string { return fmt.Sprintf("%q", strings.Repeat("x", n-2)) }
 
-// mutation: `<=` as `<` in keep makes "one that just fits" fail; no store.room makes "the last of many" fail.
+// mutation: `<=` as `<` in keep makes "one that just fits" fail; no store.room makes "the last
+// of many" fail.
 func TestWhereOutputsAreKept(t *testing.T) {
 	many := func(n int) []v1alpha1.Step {
 		steps := make([]v1alpha1.Step, n)
@@ -126,7 +128,8 @@ func TestWhereOutputsAreKept(t *testing.T) {
 	}
 }
 
-// mutation: a check of an object that is left out, or one that ignores size, digest, JSON or the job, makes a line fail.
+// mutation: a check of an object that is left out, or one that ignores size, digest, JSON or the
+// job, makes a line fail.
 func TestWhatAResultRefersToIsChecked(t *testing.T) {
 	good := text(100 << 10)
 	tests := map[string]struct {
@@ -247,7 +250,8 @@ func TestAnOutputThatVanishedFailsTheStepThatReadsIt(t *testing.T) {
 	}
 }
 
-// mutation: rejectAgain that does nothing, or takes each object for the rejected one, makes this fail.
+// mutation: rejectAgain that does nothing, or takes each object for the rejected one,
+// makes this fail.
 func TestARejectedResultIsPutAsideHoweverOftenItComes(t *testing.T) {
 	run := newRun(newStep("a", maxFailures(2)))
 	advance(t, run, epoch)
@@ -273,7 +277,8 @@ func TestARejectedResultIsPutAsideHoweverOftenItComes(t *testing.T) {
 	}
 }
 
-// What could not be supplied is left undone, and the rest is done: a cancel does not wait for the object store.
+// What could not be supplied is left undone, and the rest is done: a cancel does not wait for
+// the object store.
 //
 // mutation: a decision that stops where something is lacking makes this fail.
 func TestADecisionThatLacksSomethingIsGoodForTheRest(t *testing.T) {

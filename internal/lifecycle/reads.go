@@ -37,8 +37,9 @@ func InFlight(run *v1alpha1.WorkflowRun) []protocol.JobID {
 	return inFlightWhere(run, func(v1alpha1.DeadLetterReason) bool { return true })
 }
 
-// Unanswered names those attempts in flight of which job or answer has to be with NATS. The others were answered, and the answer was
-// put aside: neither is there any more, and the attempt must not be published again.
+// Unanswered names those attempts in flight of which job or answer has to be with NATS. The others
+// were answered, and the answer was put aside: neither is there any more, and the attempt must not
+// be published again.
 func Unanswered(run *v1alpha1.WorkflowRun) []protocol.JobID {
 	return inFlightWhere(run, func(aside v1alpha1.DeadLetterReason) bool { return aside == "" })
 }
@@ -87,7 +88,8 @@ func InFlightJobs(run *v1alpha1.WorkflowRun) []Withdrawal {
 	return all
 }
 
-// Outlines are the jobs of those attempts without their inputs, so that nothing is evaluated or loaded for them.
+// Outlines are the jobs of those attempts without their inputs, so that nothing is evaluated or
+// loaded for them.
 func Outlines(run *v1alpha1.WorkflowRun) []Job {
 	ids := InFlight(run)
 	r := render.New(run, nil, nil)
@@ -119,7 +121,8 @@ func RenewalFailing(run *v1alpha1.WorkflowRun) bool {
 	return run != nil && run.Status != nil && report.Failing(status.ReasonOf(run.Status, v1alpha1.ConditionRunLockRenewed))
 }
 
-// Abandoned says whether status tells that a lease of the run was lost, and not yet that another one took over.
+// Abandoned says whether status tells that a lease of the run was lost, and not yet that another
+// one took over.
 func Abandoned(run *v1alpha1.WorkflowRun) bool {
 	return run != nil && run.Status != nil && report.Abandoned(run.Status)
 }

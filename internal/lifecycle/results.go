@@ -14,7 +14,8 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-// applyResults applies what workers said. All results of the batch count before one of them ends the run.
+// applyResults applies what workers said. All results of the batch count before one of them
+// ends the run.
 func applyResults(d *draft) {
 	d.out.Verdicts = make([]Verdict, len(d.in.Results))
 	for k := range d.in.Results {
@@ -57,8 +58,8 @@ func applyResult(d *draft, k int) Verdict {
 	return Applied
 }
 
-// noteStarted notes that a worker began. The server's clock said when, which may differ from ours: what it says is believed only
-// between dispatch and now.
+// noteStarted notes that a worker began. The server's clock said when, which may differ from ours:
+// what it says is believed only between dispatch and now.
 func noteStarted(d *draft, i int, published time.Time) Verdict {
 	s := &d.st.Steps[i]
 	if s.Phase == v1alpha1.StepRunning {
@@ -89,7 +90,8 @@ func succeedStep(d *draft, k, i int) Verdict {
 	return Applied
 }
 
-// askLater honours a worker's wish to be asked later. It is no failure; only the run's deadline bounds it.
+// askLater honours a worker's wish to be asked later. It is no failure; only the run's
+// deadline bounds it.
 func askLater(d *draft, i int, r protocol.Result) {
 	s := &d.st.Steps[i]
 	wait := grantWait(d, r)

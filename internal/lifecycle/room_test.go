@@ -21,7 +21,8 @@ func bytesOf(t *testing.T, st *v1alpha1.WorkflowRunStatus) int {
 	return len(text)
 }
 
-// The smallest statuses of runs under way, and every way to end: what could be written once leaves room for the end.
+// The smallest statuses of runs under way, and every way to end: what could be written once leaves
+// room for the end.
 //
 // mutation: bare that keeps the steps, the holder, or generations of conditions makes a case fail.
 func TestABareEndFitsWhereTheLastWriteDid(t *testing.T) {

@@ -2,7 +2,8 @@ package lifecycle
 
 import "testing"
 
-// skipUnderRace leaves a long test to the run without the race detector, which make test has, too: the core starts no goroutine.
+// skipUnderRace leaves a long test to the run without the race detector, which make test has, too:
+// the core starts no goroutine.
 func skipUnderRace(t *testing.T) {
 	t.Helper()
 	if raceEnabled {

@@ -12,8 +12,8 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
 
-// startSteps begins steps in spec order, as far as there are places, and skips what is not wanted. When the last of spec.steps is over
-// by that, the finally steps begin in the same decision.
+// startSteps begins steps in spec order, as far as there are places, and skips what is not wanted.
+// When the last of spec.steps is over by that, the finally steps begin in the same decision.
 func startSteps(d *draft) {
 	if d.run.Spec.Suspend || !status.Admitted(&d.st) || d.answers.outOfTime {
 		return
@@ -37,8 +37,9 @@ func startAll(d *draft) {
 	endIfDone(d)
 }
 
-// startSome begins steps. The expressions of a step are evaluated only when it has a place, so once. Steps are committed at the end:
-// if an expression fails, and the run ends with it, nothing of this was dispatched.
+// startSome begins steps. The expressions of a step are evaluated only when it has a place, so
+// once. Steps are committed at the end: if an expression fails, and the run ends with it, nothing
+// of this was dispatched.
 func startSome(d *draft) {
 	var launches []launch
 	schedule := d.plan.Schedule(d.st.Steps, d.st.Ending != nil, d.now)

@@ -17,7 +17,8 @@ func deadLettered(d *draft, message string) {
 	d.event(report.ResultRejected(message))
 }
 
-// rejectAttempt counts an unusable result as a failed attempt; the bus keeps its bytes as a dead letter.
+// rejectAttempt counts an unusable result as a failed attempt; the bus keeps its bytes as
+// a dead letter.
 func rejectAttempt(d *draft, k, i int, why string) {
 	s := &d.st.Steps[i]
 	d.out.rejectResult(k, why)
@@ -62,7 +63,8 @@ func stepFailed(d *draft, i int, e v1alpha1.StepError, reason string) {
 	d.event(report.StepFailed(s))
 }
 
-// fatal says whether the failure of a step ends the steps of its run. Finally steps are all tried, whatever becomes of one.
+// fatal says whether the failure of a step ends the steps of its run. Finally steps are all tried,
+// whatever becomes of one.
 func fatal(d *draft, i int) bool {
 	return !d.plan.IsFinally(i) && d.plan.Steps[i].OnFailure != v1alpha1.FailureContinue
 }

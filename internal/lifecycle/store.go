@@ -49,17 +49,20 @@ func (o *store) noteParts(refs []v1alpha1.OutputReference) {
 	}
 }
 
-// shownDigest is how many bytes of a digest people are shown: enough to tell two outputs of one attempt apart.
+// shownDigest is how many bytes of a digest people are shown: enough to tell two outputs of
+// one attempt apart.
 const shownDigest = len("sha256:") + 12
 
-// kept is where the output of a step is: in status, in the object store, or nowhere if there is none.
+// kept is where the output of a step is: in status, in the object store, or nowhere if
+// there is none.
 type kept struct {
 	output  *runtime.RawExtension
 	ref     *v1alpha1.OutputReference
 	lacking bool // not known yet: it is in Decision.Needs
 }
 
-// keep finds the place of a result's output. Its problem has the code ResultRejected or OutputTooLarge.
+// keep finds the place of a result's output. Its problem has the code ResultRejected
+// or OutputTooLarge.
 func (o *store) keep(r *Result) (kept, *v1alpha1.StepError) {
 	if ref := r.Result.OutputRef; ref != nil {
 		return o.referred(r.ID, *ref)
@@ -136,8 +139,9 @@ func reference(r protocol.OutputRef) *v1alpha1.OutputReference {
 	return &v1alpha1.OutputReference{Name: r.Name, Digest: r.Digest, Size: r.Size}
 }
 
-// lackParts notes which objects with outputs of items are to be loaded, to be made one. They have a bound of their own, beside that of
-// lack: results that wait to be applied with them must not keep them out. What is too much for one decision is left to the next one.
+// lackParts notes which objects with outputs of items are to be loaded, to be made one. They have a
+// bound of their own, beside that of lack: results that wait to be applied with them must not keep
+// them out. What is too much for one decision is left to the next one.
 func (o *store) lackParts(refs []protocol.OutputRef) {
 	wanted := int64(0)
 	for _, r := range refs {
@@ -151,8 +155,8 @@ func (o *store) lackParts(refs []protocol.OutputRef) {
 	o.needs.AddLoad(refs)
 }
 
-// lack notes which outputs an expression reads that are not loaded, and says whether that is why it failed. What is more than one
-// decision may read is left to the next one.
+// lack notes which outputs an expression reads that are not loaded, and says whether that is why it
+// failed. What is more than one decision may read is left to the next one.
 func (o *store) lack(err error) bool {
 	missing, ok := errors.AsType[*render.MissingError](err)
 	if !ok {
@@ -204,7 +208,8 @@ func (o *store) parts(refs []v1alpha1.OutputReference) (all [][]byte, problem *v
 	return all, nil
 }
 
-// ofItem is the output of an item as it is kept; one that its worker put into the object store has to be loaded first.
+// ofItem is the output of an item as it is kept; one that its worker put into the object store has
+// to be loaded first.
 func (o *store) ofItem(r *Result) (raw json.RawMessage, lacking bool, problem *v1alpha1.StepError) {
 	raw = r.Result.Output
 	if ref := r.Result.OutputRef; ref != nil {

@@ -119,7 +119,8 @@ func failed(step string, attempt int32, code, message string) Result {
 	return r
 }
 
-// story plays facts against Decide and the API server (a JSON round trip), and writes down what happens.
+// story plays facts against Decide and the API server (a JSON round trip), and writes
+// down what happens.
 type story struct {
 	t      *testing.T
 	run    *v1alpha1.WorkflowRun

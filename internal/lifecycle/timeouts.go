@@ -26,8 +26,8 @@ func timeOutItems(d *draft) {
 	}
 }
 
-// timeOut ends what waits and whose time is over: attempts in flight fail, and their jobs are withdrawn; delays succeed; approvals
-// are decided as their steps say.
+// timeOut ends what waits and whose time is over: attempts in flight fail, and their jobs are
+// withdrawn; delays succeed; approvals are decided as their steps say.
 func timeOut(d *draft) {
 	for i := range d.st.Steps {
 		s, step := &d.st.Steps[i], &d.plan.Steps[i]

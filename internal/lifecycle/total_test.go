@@ -18,7 +18,8 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
 
-// Decide and what goes with it take any status beside any spec. What Decide never writes ends a step or is left alone; it is no panic.
+// Decide and what goes with it take any status beside any spec. What Decide never writes ends a
+// step or is left alone; it is no panic.
 
 // A spec is validated once, so a status that knows its steps may stand beside kinds that validation
 // refuses. mutation: dag.FansOut that does not look at job makes this fail.
@@ -81,7 +82,8 @@ func askAll(run *v1alpha1.WorkflowRun) {
 	}
 }
 
-// mutation: a check for nil, or that the steps are those of the spec, left out of one of these makes this fail.
+// mutation: a check for nil, or that the steps are those of the spec, left out of one of these
+// makes this fail.
 func TestNothingIsKnownOfARunWithoutASuitableStatus(t *testing.T) {
 	unseen := newRun(newStep("x"), newStep("sub", childRun(oneJob, "")))
 	renamed := unseen.DeepCopy()
@@ -147,8 +149,8 @@ func told(st *v1alpha1.WorkflowRunStatus) string {
 	return text
 }
 
-// mutation: attempts or failures that are counted beyond what their type holds, endIfAllOver that does not look for failed steps, or
-// decideFinished that applies results, makes a case fail.
+// mutation: attempts or failures that are counted beyond what their type holds, endIfAllOver that
+// does not look for failed steps, or decideFinished that applies results, makes a case fail.
 func TestStepsThatNobodyWroteLikeThat(t *testing.T) {
 	const most = math.MaxInt32
 	for name, c := range map[string]struct {
@@ -200,7 +202,8 @@ func TestStepsThatNobodyWroteLikeThat(t *testing.T) {
 	}
 }
 
-// The API server takes only JSON, so what reads anything else was not written by it: that fails, and says where.
+// The API server takes only JSON, so what reads anything else was not written by it: that fails,
+// and says where.
 // mutation: an output whose error is dropped makes this fail.
 func TestWhatIsNoJSONFailsWhatReadsIt(t *testing.T) {
 	const notJSON = "ExpressionError: output of a: not JSON"
@@ -241,7 +244,8 @@ func TestWhatIsNoJSONFailsWhatReadsIt(t *testing.T) {
 	}
 }
 
-// itemsOf is a run whose step all has four items, two of them in flight, with what something odd is made of it.
+// itemsOf is a run whose step all has four items, two of them in flight, with what something odd is
+// made of it.
 func itemsOf(t *testing.T, odd func(*v1alpha1.Step, *v1alpha1.ForEachStatus)) *v1alpha1.WorkflowRun {
 	t.Helper()
 	run := fanOut(4, 2, v1alpha1.Collect)

@@ -33,10 +33,11 @@ func (out *Decision) unapplied(k int, r *Result, steps []v1alpha1.StepStatus, i 
 	return v
 }
 
-// rejectAgain has a result put aside that was rejected before, by a process that died before it was settled. By now the step may be at
-// another attempt, and of an item nothing is known any more: so the result itself has to say that it was. Only what was wrong with an object
-// in the store is not seen in its reference: the step's error names that object, unless another took its place. Whatever else was said of the attempt
-// is good, and a duplicate.
+// rejectAgain has a result put aside that was rejected before, by a process that died before it was
+// settled. By now the step may be at another attempt, and of an item nothing is known any more: so
+// the result itself has to say that it was. Only what was wrong with an object in the store is not
+// seen in its reference: the step's error names that object, unless another took its place.
+// Whatever else was said of the attempt is good, and a duplicate.
 func (out *Decision) rejectAgain(k int, r *Result, s *v1alpha1.StepStatus, v Verdict) {
 	switch why := unusable(r); {
 	case why != "":
@@ -47,8 +48,8 @@ func (out *Decision) rejectAgain(k int, r *Result, s *v1alpha1.StepStatus, v Ver
 	}
 }
 
-// unusable says why a result is rejected whatever the state of its attempt; "": it may be usable. Of an output in the object store only
-// the reference is looked at.
+// unusable says why a result is rejected whatever the state of its attempt; "": it may be usable.
+// Of an output in the object store only the reference is looked at.
 func unusable(r *Result) string {
 	switch {
 	case r.Rejected != "" || r.Result.Status != protocol.StatusSucceeded:

@@ -46,7 +46,8 @@ func reportAll(d *draft) {
 	d.out.Events = r.Events
 }
 
-// stamp records who writes. A forced end, or the beginning of one, without the lock, takes the next fence with a lease of its own.
+// stamp records who writes. A forced end, or the beginning of one, without the lock, takes the next
+// fence with a lease of its own.
 func stamp(d *draft) {
 	d.st.ObservedGeneration = d.run.Generation
 	d.st.Policy = d.in.Policy.DeepCopy()
@@ -78,9 +79,10 @@ func stored(run *v1alpha1.WorkflowRun) v1alpha1.WorkflowRunStatus {
 	return *run.Status.DeepCopy()
 }
 
-// durable is the part of a status of which every change is worth a write of its own. Fence, lock, policy and version describe the last
-// writer, and ride along with writes that happen anyway: a renewal or a policy edit must not cost one write per run. Of the
-// conditions of the run lock only transitions are worth a write: see lockChanged.
+// durable is the part of a status of which every change is worth a write of its own. Fence, lock,
+// policy and version describe the last writer, and ride along with writes that happen anyway: a
+// renewal or a policy edit must not cost one write per run. Of the conditions of the run lock only
+// transitions are worth a write: see lockChanged.
 func durable(st v1alpha1.WorkflowRunStatus) v1alpha1.WorkflowRunStatus {
 	st.Fence, st.Lock, st.Policy, st.MinWriterVersion = nil, nil, nil, 0
 	var conditions []metav1.Condition
@@ -93,8 +95,9 @@ func durable(st v1alpha1.WorkflowRunStatus) v1alpha1.WorkflowRunStatus {
 	return st
 }
 
-// lockChanged says whether the conditions of the run lock changed so that it is worth a write of its own: once per transition. How
-// many renewals failed, and why the last one, rides along with other writes.
+// lockChanged says whether the conditions of the run lock changed so that it is worth a write
+// of its own: once per transition. How many renewals failed, and why the last one, rides along
+// with other writes.
 func lockChanged(d *draft) bool {
 	before := &v1alpha1.WorkflowRunStatus{}
 	if d.run.Status != nil {
@@ -102,7 +105,8 @@ func lockChanged(d *draft) bool {
 	}
 	was, is := status.ReasonOf(before, v1alpha1.ConditionRunLockRenewed), status.ReasonOf(&d.st, v1alpha1.ConditionRunLockRenewed)
 	return lockHealth(was) != lockHealth(is) ||
-		// A lease that is kept for the run shows that it is renewed; for a short one that would be a write per renewal.
+		// A lease that is kept for the run shows that it is renewed; for a short one that would be
+		// a write per renewal.
 		(d.in.Lock.ForRun && was == v1alpha1.ReasonLockHeld && is == v1alpha1.ReasonLockRenewed) ||
 		report.Abandoned(before) != report.Abandoned(&d.st)
 }
@@ -117,7 +121,8 @@ func lockHealth(reason string) string {
 	}
 }
 
-// leaveAlone keeps what is stored. A run that was never written has no conditions yet; its first write tells of a lease that was lost.
+// leaveAlone keeps what is stored. A run that was never written has no conditions yet; its first
+// write tells of a lease that was lost.
 func leaveAlone(d *draft, r *report.Report) {
 	d.st = stored(d.run)
 	if d.in.Lock.Lost != "" && !d.run.Unwritten() {
@@ -125,9 +130,10 @@ func leaveAlone(d *draft, r *report.Report) {
 	}
 }
 
-// sayWaits says that the lock cannot be taken. It is written without the lock, so it touches neither fence nor lock nor
-// steps; and once only, whatever the cause is called the next time. A run that was suspended before its admission and is not any
-// more starts its queue clock here: with the store down that is the only trace of the moment.
+// sayWaits says that the lock cannot be taken. It is written without the lock, so it touches
+// neither fence nor lock nor steps; and once only, whatever the cause is called the next time. A
+// run that was suspended before its admission and is not any more starts its queue clock here: with
+// the store down that is the only trace of the moment.
 func sayWaits(d *draft, r *report.Report, reason, message string) {
 	resumed := status.ReasonOf(&d.st, v1alpha1.ConditionAdmitted) == v1alpha1.ReasonSuspended && !d.run.Spec.Suspend
 	leaveAlone(d, r)

@@ -6,14 +6,17 @@ import (
 	"time"
 )
 
-// Acquire takes the lock of a run. It never waits for a busy lock, and asks Redis at most once, for at most the policy's
-// renewal timeout. A lease that lingers in this process is handed out again without Redis, if the policy is the same and the
-// status shows no writer after it; else a new one replaces it.
+// Acquire takes the lock of a run. It never waits for a busy lock, and asks Redis at most once,
+// for at most the policy's renewal timeout. A lease that lingers in this process is handed out
+// again without Redis, if the policy is the same and the status shows no writer after it; else a
+// new one replaces it.
 //
-// When the lock is busy and the policy does not poll, a caller with a Request.Wake gets a place in the queue: see Request.Wake.
+// When the lock is busy and the policy does not poll, a caller with a Request.Wake gets a place in
+// the queue: see Request.Wake.
 //
-// Errors: *BusyError (retry after its delay), *UnavailableError (Redis cannot be used or its answer is unknown; retry after
-// its delay, which repeats the same take), ErrClosed, ErrInvalidRequest. The lease must be ended with Release or Drop.
+// Errors: *BusyError (retry after its delay), *UnavailableError (Redis cannot be used or its answer
+// is unknown; retry after its delay, which repeats the same take), ErrClosed, ErrInvalidRequest.
+// The lease must be ended with Release or Drop.
 func (m *Manager) Acquire(ctx context.Context, r Request) (*Lease, error) {
 	if err := r.check(); err != nil {
 		return nil, err
@@ -42,7 +45,8 @@ func (m *Manager) Acquire(ctx context.Context, r Request) (*Lease, error) {
 	return nil, ErrClosed
 }
 
-// begin decides what this process knows without Redis: a lingering lease, or a busy lock, or which take to try.
+// begin decides what this process knows without Redis: a lingering lease, or a busy lock, or which
+// take to try.
 func (m *Manager) begin(ctx context.Context, req Request) (*Lease, take, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

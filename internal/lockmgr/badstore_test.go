@@ -83,10 +83,11 @@ func asked(t *testing.T, admin *redis.Client, commands ...string) int {
 	return sum
 }
 
-// The words are the cause that a user reads in the condition; each call ends in bounded time, and is one try: a script is sent
-// by its hash, and once more in full where Redis does not know it.
+// The words are the cause that a user reads in the condition; each call ends in bounded time, and
+// is one try: a script is sent by its hash, and once more in full where Redis does not know it.
 //
-// mutation: Acquire that does not explain its cause, or a client with go-redis's default MaxRetries, makes this fail.
+// mutation: Acquire that does not explain its cause, or a client with go-redis's default
+// MaxRetries, makes this fail.
 func TestStoresThatCannotBeUsed(t *testing.T) {
 	t.Parallel()
 	const tries = 2
@@ -182,7 +183,8 @@ func TestStoresThatCannotBeUsed(t *testing.T) {
 			if n := asked(t, store.admin, "evalsha", "eval"); n > 2*tries {
 				t.Errorf("%d scripts were sent for %d tries", n, tries)
 			}
-			// The subscription connects anew about ten times a second, with a command or two; a loop would do so thousands of times.
+			// The subscription connects anew about ten times a second, with a command or two; a
+			// loop would do so thousands of times.
 			most := 20 + int(100*time.Since(started).Seconds())
 			if n := asked(t, store.admin, "auth", "hello", "subscribe", "cluster|slots", "cluster|shards", "sentinel"); n > most {
 				t.Errorf("%d other commands were sent, more than %d", n, most)

@@ -16,8 +16,9 @@ import (
 
 const testRun = "b2c5"
 
-// bubble is a manager on a model store in a synctest bubble: time.Now and all timers, also those of contexts, are the
-// bubble's, and stand still while anything runs. So the tests are exact and take no time.
+// bubble is a manager on a model store in a synctest bubble: time.Now and all timers, also those
+// of contexts, are the bubble's, and stand still while anything runs. So the tests are exact and
+// take no time.
 type bubble struct {
 	t     *testing.T
 	store *modelStore
@@ -27,7 +28,8 @@ type bubble struct {
 	ids   atomic.Int64
 }
 
-// inBubble runs a test with a manager, whose jitter is in the middle of its range, and closes the manager after it.
+// inBubble runs a test with a manager, whose jitter is in the middle of its range, and closes the
+// manager after it.
 func inBubble(t *testing.T, test func(t *testing.T, b *bubble)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -67,7 +69,8 @@ func (b *bubble) pass(d time.Duration) {
 	synctest.Wait()
 }
 
-// fates scripts what becomes of the calls of one verb: the n-th call gets the n-th outcome, those after the last get the last.
+// fates scripts what becomes of the calls of one verb: the n-th call gets the n-th outcome, those
+// after the last get the last.
 func (b *bubble) fates(verb string, outcomes ...outcome) {
 	b.store.script(func(v, _ string, n int) outcome {
 		if v != verb {

@@ -13,9 +13,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Explain puts before an error of the lock store what it means and what to do about it, for the condition and the event that a
-// user sees. The error stays what it is to errors.Is and errors.As, and its text is kept at the end. An error that says all
-// there is to say (a cancelled context, a late reply) is returned as it is.
+// Explain puts before an error of the lock store what it means and what to do about it, for the
+// condition and the event that a user sees. The error stays what it is to errors.Is and errors.As,
+// and its text is kept at the end. An error that says all there is to say (a cancelled context, a
+// late reply) is returned as it is.
 func Explain(err error) error {
 	if _, done := errors.AsType[*explainedError](err); err == nil || done {
 		return err
@@ -28,8 +29,8 @@ func Explain(err error) error {
 	return err
 }
 
-// concernsOneRun says that Redis answered with an error that is none of the known ones: the keys of the run are not what they
-// should be, and nothing is said about other runs.
+// concernsOneRun says that Redis answered with an error that is none of the known ones: the keys of
+// the run are not what they should be, and nothing is said about other runs.
 func concernsOneRun(err error) bool {
 	_, answered := errors.AsType[redis.Error](err)
 	_, known := errors.AsType[*explainedError](Explain(err))
@@ -54,8 +55,9 @@ type symptom struct {
 	fits    func(error) bool
 }
 
-// symptoms are in the order in which they are tried: replies of Redis, then what TLS says, then what the network says, since a
-// network error may be wrapped into each of those before, and not the other way round.
+// symptoms are in the order in which they are tried: replies of Redis, then what TLS says, then
+// what the network says, since a network error may be wrapped into each of those before, and not
+// the other way round.
 func symptoms() []symptom {
 	return append(append(replySymptoms(), topologySymptoms()...), networkSymptoms()...)
 }
@@ -73,7 +75,8 @@ func replySymptoms() []symptom {
 	}
 }
 
-// topologySymptoms are what a Redis says that is another kind of server than the client was set up for.
+// topologySymptoms are what a Redis says that is another kind of server than the client was
+// set up for.
 func topologySymptoms() []symptom {
 	return []symptom{
 		{"the addresses point at a replica: run locks need the master; where it may move, use the sentinels", says("READONLY ", "MASTERDOWN ")},
@@ -101,7 +104,8 @@ func networkSymptoms() []symptom {
 	}
 }
 
-// says looks for words of Redis or its client, wherever they begin: a script's error wraps the one of its command, as "... -READONLY You can't".
+// says looks for words of Redis or its client, wherever they begin: a script's error wraps the one
+// of its command, as "... -READONLY You can't".
 func says(words ...string) func(error) bool {
 	return func(err error) bool {
 		text := " " + strings.ReplaceAll(err.Error(), "-", " ")

@@ -27,7 +27,8 @@ var _ redis.Error = redisReply("")
 
 // The replies are those of Redis 6.2 to 8.
 //
-// mutation: a symptom taken out, or the network's symptoms put before those of Redis, makes this fail.
+// mutation: a symptom taken out, or the network's symptoms put before those of Redis,
+// makes this fail.
 func TestErrorsOfTheStoreSayWhatToDo(t *testing.T) {
 	dial := func(err error) error { return &net.OpError{Op: "dial", Net: "tcp", Err: err} }
 	tests := map[string]struct {

@@ -17,8 +17,8 @@ const callTimeout = time.Second
 
 // ClientConfig says where the lock store is and how to log in.
 type ClientConfig struct {
-	// Addrs are host:port of the server, of the sentinels when MasterName is set, or of seed nodes of a cluster (more than
-	// one, or Cluster is set). At least one.
+	// Addrs are host:port of the server, of the sentinels when MasterName is set, or of seed nodes
+	// of a cluster (more than one, or Cluster is set). At least one.
 	Addrs []string
 	// MasterName is the name under which the sentinels know the master; empty without Sentinel.
 	MasterName string
@@ -39,7 +39,8 @@ type ClientConfig struct {
 // errNoCertificate is returned by TLSConfig for a file without a certificate. Not worth a retry.
 var errNoCertificate = errors.New("no PEM certificate in it")
 
-// TLSConfig is TLS for a client: as the system's certificates say, or those of a file, which implies it; nil: none.
+// TLSConfig is TLS for a client: as the system's certificates say, or those of a file, which
+// implies it; nil: none.
 func TLSConfig(use bool, caFile string) (*tls.Config, error) {
 	if !use && caFile == "" {
 		return nil, nil //nolint:nilnil // as in ClientConfig
@@ -59,12 +60,15 @@ func TLSConfig(use bool, caFile string) (*tls.Config, error) {
 	return config, nil
 }
 
-// NewClient makes a client for locks only; it connects when it is first used. The caller closes it, after Manager.Close.
+// NewClient makes a client for locks only; it connects when it is first used. The caller closes
+// it, after Manager.Close.
 //
-// Locks need a client of their own, because what is good for a cache is wrong here: a call must end when its context does (by
-// default go-redis ignores the context once it waits for a reply, so a 2 s context returns after 5 s when Redis hangs), and
-// the client must not repeat calls in secret, since the deadline counts from the sending of the call that succeeded. (That of a
-// cluster does so all the same; the deadline holds, because it counts from the first sending, and see store.Repeats.)
+// Locks need a client of their own, because what is good for a cache is wrong here: a call must
+// end when its context does (by default go-redis ignores the context once it waits for a reply,
+// so a 2 s context returns after 5 s when Redis hangs), and the client must not repeat calls in
+// secret, since the deadline counts from the sending of the call that succeeded. (That of a
+// cluster does so all the same; the deadline holds, because it counts from the first sending,
+// and see store.Repeats.)
 func NewClient(c ClientConfig) (redis.UniversalClient, error) {
 	if len(c.Addrs) == 0 {
 		return nil, errors.New("lock client: no address")
@@ -96,7 +100,8 @@ func (c ClientConfig) options() *redis.UniversalOptions {
 		ReadTimeout:           callTimeout,
 		WriteTimeout:          callTimeout,
 		PoolTimeout:           callTimeout,
-		// Nothing is asked of the server at connect but to log in: fewer rights for the ACL user, fewer round trips.
+		// Nothing is asked of the server at connect but to log in: fewer rights for the ACL user,
+		// fewer round trips.
 		DisableIdentity:          true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}

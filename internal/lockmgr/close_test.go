@@ -62,7 +62,8 @@ func TestCloseEndsInTimeThoughRedisHangs(t *testing.T) {
 	}
 }
 
-// mutation: finish that counts on Close after it gave up makes the race detector find the misuse of the WaitGroup.
+// mutation: finish that counts on Close after it gave up makes the race detector find the misuse
+// of the WaitGroup.
 func TestAReleaseAfterCloseGaveUpAsksNobody(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		m := b.newManager(nil)
@@ -99,7 +100,8 @@ func TestWhoGivesUpALeaseThatFailsDoesNotWait(t *testing.T) {
 	})
 }
 
-// mutation: a renewal that fails and is tried again after a tenth of the TTL, however short the interval, makes this fail.
+// mutation: a renewal that fails and is tried again after a tenth of the TTL, however short the
+// interval, makes this fail.
 func TestARenewalThatFailedIsTriedAgainNoLaterThanTheNextOne(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		r := request()
@@ -114,8 +116,8 @@ func TestARenewalThatFailedIsTriedAgainNoLaterThanTheNextOne(t *testing.T) {
 	})
 }
 
-// The lock was gone and was taken again, but the reply was lost and the lease released: the lock that then appears belongs to
-// nobody any more, and this process takes it over.
+// The lock was gone and was taken again, but the reply was lost and the lease released: the lock
+// that then appears belongs to nobody any more, and this process takes it over.
 //
 // mutation: retake that does not note that it sent the take once more makes this fail.
 func TestNobodyWaitsForALockOfItsOwnPast(t *testing.T) {

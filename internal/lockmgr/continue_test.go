@@ -9,7 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-// continuing is a request of a policy that goes on, which counts how often it was told that something changed.
+// continuing is a request of a policy that goes on, which counts how often it was told
+// that something changed.
 func continuing() (Request, *atomic.Int64) {
 	told := &atomic.Int64{}
 	r := request()
@@ -26,7 +27,8 @@ func (b *bubble) leased(state string) float64 {
 	return testutil.ToFloat64(b.m.opts.Metrics.leaseTime.WithLabelValues(state, "batch"))
 }
 
-// mutation: checkDeadline that ignores goesOn, and a gauge that is not lowered, each make this fail.
+// mutation: checkDeadline that ignores goesOn, and a gauge that is not lowered, each
+// make this fail.
 func TestContinueOutlivesAnOutage(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.fates("renew", refused)
@@ -55,12 +57,14 @@ func TestContinueOutlivesAnOutage(t *testing.T) {
 		if s := l.Status(); s.Unlocked || s.Failures != 0 || !s.Renewed || told.Load() != 3 || b.unlocked() != 0 {
 			t.Errorf("after the outage: %+v, told %d times, %v unlocked", s, told.Load(), b.unlocked())
 		}
-		// The key was gone, so another could have been here: the fence is a new one, the lease is the same.
+		// The key was gone, so another could have been here: the fence is a new one, the lease
+		// is the same.
 		if l.Fence() != 2 || b.store.ownerOf(testRun) != l.ID() {
 			t.Errorf("fence %d, owner %s; want 2, %s", l.Fence(), b.store.ownerOf(testRun), l.ID())
 		}
 		l.Drop(t.Context())
-		// Of 75 s all but those from the end of the validity to the renewal were covered: about 72 s are too many to be made up for at the end.
+		// Of 75 s all but those from the end of the validity to the renewal were covered: about 72
+		// s are too many to be made up for at the end.
 		if valid, invalid := b.leased(stateValid), b.leased(stateInvalid); valid+invalid != 75 || invalid < 71-validity.Seconds() || valid < validity.Seconds() {
 			t.Errorf("valid for %v s, not for %v s", valid, invalid)
 		}
@@ -107,8 +111,8 @@ func TestContinueTakesALockThatIsGoneAgainWithAHigherFence(t *testing.T) {
 	})
 }
 
-// The lock ended, another had it in between, and the reply to taking it again is lost: a renewal would say that the lock is ours,
-// and leave the lease with a fence below that of the other.
+// The lock ended, another had it in between, and the reply to taking it again is lost: a renewal
+// would say that the lock is ours, and leave the lease with a fence below that of the other.
 //
 // mutation: renew that ignores retaking makes this fail.
 func TestContinueDoesNotBelieveARenewalAfterALostReply(t *testing.T) {
@@ -185,7 +189,8 @@ func TestAnUnlockedLeaseMayBeReleased(t *testing.T) {
 
 // An incident: Redis is away, runs go on, and they are to stop now.
 //
-// mutation: OnFailure that only sets the policy makes the second and third fail; one that ends every lease the first.
+// mutation: OnFailure that only sets the policy makes the second and third fail; one that ends
+// every lease the first.
 func TestALeaseCanBeToldToStopWhileRedisIsAway(t *testing.T) {
 	for name, c := range map[string]struct {
 		away time.Duration // for how long, when it is told

@@ -16,7 +16,8 @@ func lossOf(l *Lease) *LostError {
 	return lost
 }
 
-// The default policy: TTL 30 s, margin 3.3 s, so validity 26.7 s; interval 10 s, timeout 1 s, retry after 3 s, 3 failures.
+// The default policy: TTL 30 s, margin 3.3 s, so validity 26.7 s; interval 10 s, timeout 1 s, retry
+// after 3 s, 3 failures.
 const validity = 26700 * time.Millisecond
 
 func TestDeadlineRule(t *testing.T) {

@@ -11,13 +11,14 @@ import (
 var (
 	// ErrLeaseLost is wrapped by every *LostError. Never to be retried under the same lease.
 	ErrLeaseLost = errors.New("run lock lost")
-	// ErrReleased is the cause of a lease's context, and its Err, once the lease was released in good order.
+	// ErrReleased is the cause of a lease's context, and its Err, once the lease was released
+	// in good order.
 	ErrReleased = errors.New("run lock released")
-	// ErrClosed is returned by Acquire after Close, and is the cause of the contexts of leases still in use at Close. Retry
-	// in another process.
+	// ErrClosed is returned by Acquire after Close, and is the cause of the contexts of leases
+	// still in use at Close. Retry in another process.
 	ErrClosed = errors.New("lock manager closed")
-	// ErrInvalidRequest is returned by Acquire for a request that can never be granted: no run UID, or a policy whose margin
-	// leaves no validity. Not worth a retry.
+	// ErrInvalidRequest is returned by Acquire for a request that can never be granted: no run UID,
+	// or a policy whose margin leaves no validity. Not worth a retry.
 	ErrInvalidRequest = errors.New("invalid run lock request")
 )
 
@@ -60,7 +61,8 @@ type BusyError struct {
 	Local bool
 	// Asked says that this is the answer of Redis, and not what this process knows by itself.
 	Asked bool
-	// Queued says that the caller has a place in the queue: its Request.Wake is called when the lock is there for it.
+	// Queued says that the caller has a place in the queue: its Request.Wake is called when the
+	// lock is there for it.
 	Queued bool
 	// Owner is who has the lock, as Redis said when it was last asked.
 	Owner Owner
@@ -92,18 +94,20 @@ func (e *BusyError) Error() string {
 	return fmt.Sprintf("run lock busy: held by %s (run %s)", where, e.RunUID)
 }
 
-// RetryDelay is how long to wait before the next try, as the policy's busyRetry says, jitter included.
+// RetryDelay is how long to wait before the next try, as the policy's busyRetry
+// says, jitter included.
 func (e *BusyError) RetryDelay() time.Duration { return e.delay }
 
 // RetryClass is the class of the retry in metrics and logs.
 func (*BusyError) RetryClass() string { return "lock_busy" }
 
-// UnavailableError is returned by Acquire when Redis cannot be used: taking fails closed. Retry after RetryDelay. It wraps
-// the cause.
+// UnavailableError is returned by Acquire when Redis cannot be used: taking fails closed. Retry
+// after RetryDelay. It wraps the cause.
 type UnavailableError struct {
 	// RunUID is the run whose lock was not taken.
 	RunUID string
-	// OneRun says that Redis answered, with an error that concerns this run's keys: others are most likely not affected.
+	// OneRun says that Redis answered, with an error that concerns this run's keys: others are most
+	// likely not affected.
 	OneRun bool
 
 	cause error
@@ -118,11 +122,13 @@ func (e *UnavailableError) Error() string {
 // Unwrap returns the cause.
 func (e *UnavailableError) Unwrap() error { return e.cause }
 
-// RetryDelay is how long to wait before the next try: a second or so, spread so that runs do not come back as one wave.
+// RetryDelay is how long to wait before the next try: a second or so, spread so that runs do not
+// come back as one wave.
 func (e *UnavailableError) RetryDelay() time.Duration { return e.delay }
 
 // RetryClass is the class of the retry in metrics and logs.
 func (*UnavailableError) RetryClass() string { return "store_unavailable" }
 
-// errLate is the cause of an UnavailableError when the reply to a take came after the lease's validity had ended.
+// errLate is the cause of an UnavailableError when the reply to a take came after the lease's
+// validity had ended.
 var errLate = errors.New("the reply came after the lease had ended")

@@ -43,13 +43,14 @@ func shipped(t *testing.T) map[string]v1alpha1.RunLockPolicy {
 	return found
 }
 
-// TestNoOverlapWhateverRenewalsDo explores every sequence of outcomes of a take and its first renewals, for the default
-// policy, those of the samples and other legal ones, on the shipped code: one lease per sequence, all in one manager. Redis's
-// clock runs as fast as the policy allows. Without loss of data a holder must stop believing that it has the lock before the
-// key is free, by the safety margin at least; with Continue it goes on, and knows that it does so without the lock.
+// TestNoOverlapWhateverRenewalsDo explores every sequence of outcomes of a take and its first
+// renewals, for the default policy, those of the samples and other legal ones, on the shipped code:
+// one lease per sequence, all in one manager. Redis's clock runs as fast as the policy allows.
+// Without loss of data a holder must stop believing that it has the lock before the key is free, by
+// the safety margin at least; with Continue it goes on, and knows that it does so without the lock.
 //
-// mutation: validity without the margin, sentAt taken after the reply (of a take or of a renewal), and a deadline that counts
-// from renewals whose reply was lost each make this fail.
+// mutation: validity without the margin, sentAt taken after the reply (of a take or of a renewal),
+// and a deadline that counts from renewals whose reply was lost each make this fail.
 func TestNoOverlapWhateverRenewalsDo(t *testing.T) {
 	// 2 x interval + margin < TTL in all of them, as the CRD wants it.
 	tests := map[string]v1alpha1.RunLockPolicy{
@@ -96,7 +97,8 @@ func explore(t *testing.T, p v1alpha1.RunLockPolicy) {
 	}
 }
 
-// outlive holds a lease until it is lost, or goes on without the lock, and checks that this was in time.
+// outlive holds a lease until it is lost, or goes on without the lock, and checks that this
+// was in time.
 func outlive(t *testing.T, m *Manager, s *modelStore, r Request, margin time.Duration) {
 	changed := make(chan struct{}, 1)
 	r.Wake = func() {
@@ -131,8 +133,8 @@ func outlive(t *testing.T, m *Manager, s *modelStore, r Request, margin time.Dur
 	}
 }
 
-// A sequence is a number: its digits to the base outcomesCount are the outcomes of the renewals; the last one says whether
-// the take replied late.
+// A sequence is a number: its digits to the base outcomesCount are the outcomes of the renewals;
+// the last one says whether the take replied late.
 func sequences() int {
 	n := 2
 	for range depth {

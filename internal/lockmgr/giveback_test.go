@@ -37,7 +37,8 @@ func TestAReleaseThatFailsIsTriedOnceMore(t *testing.T) {
 	}
 }
 
-// A lease that is used for longer than its TTL is renewed all the while: Redis shows one owner at each look, and nobody else gets in.
+// A lease that is used for longer than its TTL is renewed all the while: Redis shows one owner at
+// each look, and nobody else gets in.
 //
 // mutation: a renewal that does not set the TTL anew (renew.lua without PEXPIRE) makes this fail.
 func TestALeaseIsRenewedThroughTwiceItsTTLOnARealRedis(t *testing.T) {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// hold is the ownership of one lock, from take to release; users come and go while it lingers. Guarded by Manager.mu but for
-// the fields above the line, which never change.
+// hold is the ownership of one lock, from take to release; users come and go while it lingers.
+// Guarded by Manager.mu but for the fields above the line, which never change.
 type hold struct {
 	token   string
 	takenAt time.Time
@@ -53,8 +53,9 @@ func (h *hold) extend(sentAt time.Time) {
 	h.renewAt = sentAt.Add(p.Renewal.Interval)
 }
 
-// reusable says whether a lingering hold may serve a request. The fence rule is that of the API server: a status with a
-// higher fence, or with the same fence of another lease, would refuse every write under this hold.
+// reusable says whether a lingering hold may serve a request. The fence rule is that of the API
+// server: a status with a higher fence, or with the same fence of another lease, would refuse every
+// write under this hold.
 func (h *hold) reusable(req Request, now time.Time) bool {
 	current := h.fence > req.Floor || (h.fence == req.Floor && h.token == req.FloorLeaseID)
 	return current && now.Before(h.validUntil) && h.request.Policy == req.Policy
@@ -86,5 +87,6 @@ func earliest(a, b time.Time) time.Time {
 	return a
 }
 
-// goesOn says that work under the hold goes on without the lock. A hold that nobody works under just ends.
+// goesOn says that work under the hold goes on without the lock. A hold that nobody works
+// under just ends.
 func (h *hold) goesOn() bool { return h.request.Policy.Renewal.Continue && h.user != nil }

@@ -24,15 +24,16 @@ type Lease struct {
 	done bool  // Release or Drop was called
 }
 
-// Context is what the work must run under. It has the values of Acquire's context, but not its end: it ends when the lease is
-// lost, with a cause that is a *LostError, and when it is released, with ErrReleased, or at Manager.Close, with ErrClosed.
+// Context is what the work must run under. It has the values of Acquire's context, but not its end:
+// it ends when the lease is lost, with a cause that is a *LostError, and when it is released, with
+// ErrReleased, or at Manager.Close, with ErrClosed.
 func (l *Lease) Context() context.Context { return l.ctx }
 
 // ID is the random id of the lease, for status.lock.leaseID.
 func (l *Lease) ID() string { return l.hold.token }
 
-// Fence is the fencing token, above that of every earlier lease of the run. It rises when a lock that was gone is taken again
-// for the same lease (Continue); so ask for it right before each use.
+// Fence is the fencing token, above that of every earlier lease of the run. It rises when a lock
+// that was gone is taken again for the same lease (Continue); so ask for it right before each use.
 func (l *Lease) Fence() int64 {
 	l.manager.mu.Lock()
 	defer l.manager.mu.Unlock()
@@ -50,7 +51,8 @@ type Status struct {
 	Failures int
 	// Cause is why the last of them failed; empty without failures.
 	Cause string
-	// Unlocked says that the validity is over and the work goes on without the lock, as the policy (Continue) wants it.
+	// Unlocked says that the validity is over and the work goes on without the lock, as the policy
+	// (Continue) wants it.
 	Unlocked bool
 	// UnlockedSince is when the validity ended, as the wall clock says; zero unless Unlocked.
 	UnlockedSince time.Time
@@ -79,8 +81,8 @@ func (l *Lease) Policy() policy.RunLock {
 	return l.hold.request.Policy
 }
 
-// Err is nil while the lease may be worked under, else the cause of its context. It looks at the clock: after a pause of the
-// whole process it is the first to know. Call it right before a write.
+// Err is nil while the lease may be worked under, else the cause of its context. It looks at the
+// clock: after a pause of the whole process it is the first to know. Call it right before a write.
 func (l *Lease) Err() error {
 	m := l.manager
 	m.mu.Lock()
@@ -91,15 +93,17 @@ func (l *Lease) Err() error {
 	return l.err
 }
 
-// Release ends the use of the lease; the work under it must have returned. The lock lingers, as the policy says, and is then
-// freed in the background. A lost lock is left alone. Only the first call of Release and Drop counts.
+// Release ends the use of the lease; the work under it must have returned. The lock lingers, as the
+// policy says, and is then freed in the background. A lost lock is left alone. Only the first call
+// of Release and Drop counts.
 func (l *Lease) Release(ctx context.Context) { l.manager.finish(ctx, l, true) }
 
-// Drop is Release without lingering: for a lease whose write was refused, and would be refused again.
+// Drop is Release without lingering: for a lease whose write was refused, and would
+// be refused again.
 func (l *Lease) Drop(ctx context.Context) { l.manager.finish(ctx, l, false) }
 
-// OnFailure says what becomes of the lease when it cannot be renewed, from now on: it goes on, or ends. A lease that could not be renewed
-// for too long already ends by that at once.
+// OnFailure says what becomes of the lease when it cannot be renewed, from now on: it goes on, or
+// ends. A lease that could not be renewed for too long already ends by that at once.
 func (l *Lease) OnFailure(goOn bool) {
 	m := l.manager
 	m.mu.Lock()

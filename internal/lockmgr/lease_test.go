@@ -184,7 +184,8 @@ func TestLostReplyOfATake(t *testing.T) {
 						t.Fatalf("acquire: %v; want unavailable", err)
 					}
 				}
-				// mutation: a new token for the next try makes this fail: it would find its own ghost.
+				// mutation: a new token for the next try makes this fail: it would find
+				// its own ghost.
 				l := b.acquire(request())
 				if l.Fence() != test.fence || !strings.HasSuffix(l.ID(), ".lease-1") {
 					t.Errorf("got fence %d, id %s; want those of the first try", l.Fence(), l.ID())

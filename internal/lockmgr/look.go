@@ -27,7 +27,8 @@ type Sight struct {
 	Waiting int64
 }
 
-// Look reads the locks of runs, for people. It changes nothing. An ACL user needs +get, +pttl and +llen.
+// Look reads the locks of runs, for people. It changes nothing. An ACL user
+// needs +get, +pttl and +llen.
 func Look(ctx context.Context, client redis.UniversalClient, runUIDs []string) (map[string]Sight, error) {
 	seen := make(map[string]Sight, len(runUIDs))
 	for len(runUIDs) > 0 {

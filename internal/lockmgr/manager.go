@@ -15,23 +15,26 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/policy"
 )
 
-// renewalsAtOnce bounds the background calls under way. Without a bound a burst of renewals would queue for connections
-// while their timeouts run, and healthy leases would count failures.
+// renewalsAtOnce bounds the background calls under way. Without a bound a burst of renewals would
+// queue for connections while their timeouts run, and healthy leases would count failures.
 const renewalsAtOnce = 64
 
 // processLength is that of the first half of lease ids: 80 random bits.
 const processLength = 16
 
-// Options are what a Manager needs besides Redis. The zero value of each field but Holder has a sensible meaning.
+// Options are what a Manager needs besides Redis. The zero value of each field but Holder has
+// a sensible meaning.
 type Options struct {
 	// Holder names this process in logs.
 	Holder string
-	// Clock tells the time; the real one if nil. Its times must carry a monotonic reading: lease validity must not follow
-	// the wall clock.
+	// Clock tells the time; the real one if nil. Its times must carry a monotonic reading: lease
+	// validity must not follow the wall clock.
 	Clock clock.WithTicker
-	// Rand is uniform in [0,1) and safe for concurrent use. It spreads waits for busy locks, as policies say.
+	// Rand is uniform in [0,1) and safe for concurrent use. It spreads waits for busy locks,
+	// as policies say.
 	Rand func() float64
-	// Spread is as Rand, for all other waits: those before Redis is tried again; Rand if nil. One that is always 0.5 makes them exact.
+	// Spread is as Rand, for all other waits: those before Redis is tried again; Rand if nil. One
+	// that is always 0.5 makes them exact.
 	Spread func() float64
 	// NewID makes the second half of lease ids: unguessable, at most 47 bytes.
 	NewID func() string
@@ -78,12 +81,13 @@ type Request struct {
 	PolicyName string
 	// Path says who asks, for metrics: reconcile (the default), result.
 	Path string
-	// Waiter tells those apart who want the lock of the same run in this process; default Path. Whoever asks again under the
-	// same name keeps its place in the queue.
+	// Waiter tells those apart who want the lock of the same run in this process; default Path.
+	// Whoever asks again under the same name keeps its place in the queue.
 	Waiter string
-	// Wake is called when the caller should look at the lock of the run: after a *BusyError with Queued set, when the lock is
-	// there for it (Acquire then has it at once; after a second it goes to the next in the queue); and while it holds a lease, when
-	// the lease's Status or Err changed. It must not block; it is called without locks held. nil: nobody is told, and nobody
+	// Wake is called when the caller should look at the lock of the run: after a *BusyError with
+	// Queued set, when the lock is there for it (Acquire then has it at once; after a second it
+	// goes to the next in the queue); and while it holds a lease, when the lease's Status or Err
+	// changed. It must not block; it is called without locks held. nil: nobody is told, and nobody
 	// waits in the queue.
 	Wake func()
 	// Since is when the caller began to want the lock, for metrics; zero: now.
@@ -135,7 +139,8 @@ type Manager struct {
 	drained chan struct{} // closed when closed and active is 0
 }
 
-// New makes a Manager. It starts nothing and asks Redis nothing before the first Acquire. The caller must Close it.
+// New makes a Manager. It starts nothing and asks Redis nothing before the first Acquire. The
+// caller must Close it.
 func New(client redis.UniversalClient, o Options) *Manager {
 	return newManager(newRedisStore(client), o)
 }

@@ -24,8 +24,8 @@ const (
 // retriesMore is the label of two retries and more.
 const retriesMore = "more"
 
-// Metrics counts what happens to run locks. Every label has few values: paths and outcomes are constants, classes are those
-// of retries, policies are cluster-scoped objects.
+// Metrics counts what happens to run locks. Every label has few values: paths and outcomes are
+// constants, classes are those of retries, policies are cluster-scoped objects.
 type Metrics struct {
 	busyRetries    *prometheus.CounterVec
 	busyRetryDelay *prometheus.HistogramVec
@@ -83,8 +83,9 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	}
 }
 
-// BusyRetry counts a retry after delay because of a busy lock. path says who retries (reconcile, result, admission), class is
-// that of the retry (lock_busy), policy is the name of the LockPolicy, fixed says that delay has no jitter.
+// BusyRetry counts a retry after delay because of a busy lock. path says who retries (reconcile,
+// result, admission), class is that of the retry (lock_busy), policy is the name of the LockPolicy,
+// fixed says that delay has no jitter.
 func (m *Metrics) BusyRetry(path, class, policy string, fixed bool, delay time.Duration) {
 	mode := "jittered"
 	if fixed {

@@ -25,10 +25,12 @@ const (
 	outcomesCount         // how many there are
 )
 
-// fateFunc says what becomes of the n-th call (from 0) of a verb for a run. It is called one at a time.
+// fateFunc says what becomes of the n-th call (from 0) of a verb for a run. It is called one
+// at a time.
 type fateFunc func(verb, runUID string, n int) outcome
 
-// modelStore is the store as a model: a map, a clock, and a script of what becomes of calls. It passes the conformance suite.
+// modelStore is the store as a model: a map, a clock, and a script of what becomes of calls. It
+// passes the conformance suite.
 type modelStore struct {
 	now func() time.Time
 	// driftPercent makes the store's clock run fast.

@@ -22,18 +22,18 @@ type step struct {
 	Fault   outcome // of the process's calls from now on
 }
 
-// TestStories plays random stories: processes take, wait in the queue, write, release; each has its own faults between itself and
-// Redis; news are lost; Redis loses its data in a few of them. One of the processes goes on when it cannot renew. Invariants,
-// unless Redis lost its data:
+// TestStories plays random stories: processes take, wait in the queue, write, release; each has its
+// own faults between itself and Redis; news are lost; Redis loses its data in a few of them. One of
+// the processes goes on when it cannot renew. Invariants, unless Redis lost its data:
 //   - one process at most believes that it has the lock at any time,
 //   - a lease that has the lock is not refused by the fence of the status.
 //
-// Always: a take that knew the status gets a fence with which it may write, the fence of the status does not fall, and when
-// all is quiet the lock can be taken.
+// Always: a take that knew the status gets a fence with which it may write, the fence of the status
+// does not fall, and when all is quiet the lock can be taken.
 //
-// mutation: a validity beyond the TTL, an acquire without the comparison, a fence without the floor (both in the model, whose
-// counterparts in the scripts are up to the conformance suite), and a lingering lease reused whatever the status says make
-// this fail.
+// mutation: a validity beyond the TTL, an acquire without the comparison, a fence without the floor
+// (both in the model, whose counterparts in the scripts are up to the conformance suite), and a
+// lingering lease reused whatever the status says make this fail.
 func TestStories(t *testing.T) {
 	does := []string{
 		"take", "take", "take", "take", "write", "write", "release", "drop", "wait", "wait", "wait", "wait", "fault", "heal", "heal", "flush", "deafen", "hear",
@@ -173,7 +173,8 @@ func (st *stage) oneWorks() error {
 	return nil
 }
 
-// request knows the status. Failures are many, so that it is the deadline that counts. The last process goes on.
+// request knows the status. Failures are many, so that it is the deadline that counts. The last
+// process goes on.
 func (st *stage) request(process int) Request {
 	r := request()
 	r.Floor, r.FloorLeaseID = st.fence, st.leaseID

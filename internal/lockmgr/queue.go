@@ -9,11 +9,13 @@ import (
 const (
 	// maxWaiters bounds the waiters for one run in this process.
 	maxWaiters = 1024
-	// maxPasses is how many times in a row a lock goes from one waiter of this process to the next while other processes wait:
-	// each of them spares two calls to Redis, and all of them make others wait.
+	// maxPasses is how many times in a row a lock goes from one waiter of this process to the
+	// next while other processes wait: each of them spares two calls to Redis, and all of them
+	// make others wait.
 	maxPasses = 10
-	// listenPause is the time between two connections for news. Whoever waits asks by itself every second, so news are never
-	// urgent, and a Redis that refuses to be listened to must not be asked all the time.
+	// listenPause is the time between two connections for news. Whoever waits asks by itself every
+	// second, so news are never urgent, and a Redis that refuses to be listened to must not be
+	// asked all the time.
 	listenPause = time.Second
 	// contendedTime is how long after somebody wanted a lock others are believed to want it.
 	contendedTime = time.Second
@@ -31,7 +33,8 @@ type waiter struct {
 // waits says that whoever asks wants a place in the queue.
 func (r Request) waits() bool { return r.Wake != nil && !r.Policy.Wait.Poll }
 
-// place puts a waiter in the queue, or moves its end on if it is there. It says whether there was room.
+// place puts a waiter in the queue, or moves its end on if it is there. It says whether
+// there was room.
 func (r *run) place(ctx context.Context, req Request, now time.Time) bool {
 	w := waiter{ctx: context.WithoutCancel(ctx), request: req, until: now.Add(max(req.Policy.Wait.Budget, offerTime))}
 	for i := range r.waiters {
@@ -79,7 +82,8 @@ func (m *Manager) askNow(r *run) {
 	}
 }
 
-// offer keeps a lock that nobody uses for the first waiter of this process, and wakes it; false: nobody waits. Needs mu.
+// offer keeps a lock that nobody uses for the first waiter of this process, and wakes it; false:
+// nobody waits. Needs mu.
 func (m *Manager) offer(r *run, h *hold) bool {
 	if !r.hasWaiters(m.now()) {
 		h.offered = ""
@@ -93,7 +97,8 @@ func (m *Manager) offer(r *run, h *hold) bool {
 	return true
 }
 
-// passOn gives a lock whose use ended to the next waiter of this process, unless others have waited long enough. Needs mu.
+// passOn gives a lock whose use ended to the next waiter of this process, unless others have waited
+// long enough. Needs mu.
 func (m *Manager) passOn(r *run, h *hold) bool {
 	if h.others && h.passes >= maxPasses || !m.offer(r, h) {
 		return false
@@ -118,7 +123,8 @@ func (m *Manager) tell(h *hold) {
 	}
 }
 
-// wakeUp calls foreign code, so in a goroutine of its own. Needs mu. Nobody is woken after Close, which waits for goroutines.
+// wakeUp calls foreign code, so in a goroutine of its own. Needs mu. Nobody is woken after Close,
+// which waits for goroutines.
 func (m *Manager) wakeUp(wake func()) {
 	if !m.closed {
 		m.tasks.Go(wake)
@@ -135,8 +141,8 @@ func (r *run) hasWaiters(now time.Time) bool {
 	return len(r.waiters) > 0
 }
 
-// mustWait says that asking Redis would not help: the lock is used or being taken in this process, or kept for another waiter
-// of it, or this process is in the queue already. Needs mu.
+// mustWait says that asking Redis would not help: the lock is used or being taken in this process,
+// or kept for another waiter of it, or this process is in the queue already. Needs mu.
 func (r *run) mustWait(req Request, now time.Time) bool {
 	h := r.hold
 	if h == nil {

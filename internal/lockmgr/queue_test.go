@@ -162,7 +162,8 @@ func TestLingerEndsWhenSomebodyWaits(t *testing.T) {
 	})
 }
 
-// mutation: acquire.lua that tells the owner of tickets only makes this fail, in its counterpart in the model.
+// mutation: acquire.lua that tells the owner of tickets only makes this fail, in its counterpart
+// in the model.
 func TestLingerEndsWhenSomebodyPolls(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		second := b.other(t)
@@ -259,7 +260,8 @@ func TestAPlaceIsKeptForTheBudget(t *testing.T) {
 	})
 }
 
-// mutation: settle without dissolve makes this fail: the waiter would never hear that Redis is down.
+// mutation: settle without dissolve makes this fail: the waiter would never hear that
+// Redis is down.
 func TestWhoWaitsLearnsThatRedisIsDown(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		defer b.acquire(request()).Drop(t.Context())

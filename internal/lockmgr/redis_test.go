@@ -28,7 +28,8 @@ func fast() Request {
 	}}
 }
 
-// steady is a policy for tests whose lease must outlast a slow machine: renewals every 300 ms, validity 9.7 s.
+// steady is a policy for tests whose lease must outlast a slow machine: renewals every 300 ms,
+// validity 9.7 s.
 func steady() Request {
 	r := fast()
 	r.Policy.TTL = 10 * time.Second
@@ -304,7 +305,8 @@ func TestRedisNeedsOnlyTheDocumentedRights(t *testing.T) {
 	}
 }
 
-// mutation: acquire.lua without DEL of tickets that have no queue makes this fail: who is counted as waiting is not in the queue.
+// mutation: acquire.lua without DEL of tickets that have no queue makes this fail: who is counted
+// as waiting is not in the queue.
 func TestTicketsWithoutAQueueKeepNobodyOut(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -337,13 +339,15 @@ func TestOddLocksAndFences(t *testing.T) {
 	server := redistest.Start(t)
 	s := newRedisStore(newTestClient(t, server.Addr()))
 	c := claim{runUID: testRun, token: "a.x", ttl: time.Minute, process: "a"}
-	// mutation: acquire.lua that takes an empty owner for the empty token to replace makes this fail.
+	// mutation: acquire.lua that takes an empty owner for the empty token to replace
+	// makes this fail.
 	server.Client().Set(t.Context(), key(testRun, "lock"), "", 0)
 	if got, err := s.Acquire(t.Context(), c); err != nil || got.fence != 0 {
 		t.Errorf("a lock whose owner is empty: %+v, %v; want busy", got, err)
 	}
 	server.FlushAll()
-	// mutation: acquire.lua without the bound makes this fail: it would answer a fence that is not above the floor.
+	// mutation: acquire.lua without the bound makes this fail: it would answer a fence that is not
+	// above the floor.
 	for _, floor := range []int64{1<<53 - 1, 1 << 53, 1<<63 - 2} {
 		c.floor = floor
 		if got, err := s.Acquire(t.Context(), c); err == nil || !concernsOneRun(err) {

@@ -6,7 +6,8 @@ import (
 	"sync"
 )
 
-// finish ends the use of a lease. If the hold may be used again it goes to the next in this process, or lingers.
+// finish ends the use of a lease. If the hold may be used again it goes to the next in this
+// process, or lingers.
 func (m *Manager) finish(ctx context.Context, l *Lease, reuse bool) {
 	m.mu.Lock()
 	if l.done {
@@ -43,8 +44,8 @@ func (m *Manager) finish(ctx context.Context, l *Lease, reuse bool) {
 	m.giveBack(ctx, r, h)
 }
 
-// giveBack ends a hold and frees its lock: in the caller, or, where Redis most likely does not answer, behind its back. Needs mu,
-// and unlocks it.
+// giveBack ends a hold and frees its lock: in the caller, or, where Redis most likely does not
+// answer, behind its back. Needs mu, and unlocks it.
 func (m *Manager) giveBack(ctx context.Context, r *run, h *hold) {
 	ctx = context.WithoutCancel(ctx)
 	failing := h.failures > 0
@@ -66,8 +67,9 @@ func (m *Manager) giveBack(ctx context.Context, r *run, h *hold) {
 	free()
 }
 
-// free frees the lock of a hold that is detached. If that fails it is tried once more, at once, or another replica would wait for the TTL
-// because a connection broke; not by the caller, whom a Redis that hangs must not keep twice as long.
+// free frees the lock of a hold that is detached. If that fails it is tried once more, at once, or
+// another replica would wait for the TTL because a connection broke; not by the caller, whom a
+// Redis that hangs must not keep twice as long.
 func (m *Manager) free(ctx context.Context, r *run, h *hold) {
 	err := m.release(ctx, r.uid, h)
 	if err == nil {
@@ -98,9 +100,10 @@ func (m *Manager) freed(r *run, h *hold, err error) {
 	m.askNow(r)
 }
 
-// Close gives back all locks: lingering ones at once, those in use as soon as they are released; their contexts end with
-// ErrClosed. Acquire fails from now on. Close waits for all of it, and for all goroutines; when ctx ends first it returns its
-// error, cuts off all calls, and the rest ends with the TTL. A second call does nothing.
+// Close gives back all locks: lingering ones at once, those in use as soon as they are released;
+// their contexts end with ErrClosed. Acquire fails from now on. Close waits for all of it, and for
+// all goroutines; when ctx ends first it returns its error, cuts off all calls, and the rest ends
+// with the TTL. A second call does nothing.
 func (m *Manager) Close(ctx context.Context) error {
 	m.mu.Lock()
 	if m.closed {
@@ -132,7 +135,8 @@ func (m *Manager) Close(ctx context.Context) error {
 // ownedToken is a token that may own a lock that nobody uses.
 type ownedToken struct{ runUID, token string }
 
-// disown takes all unused locks out of the books, and tells the users of the others to stop. Needs mu.
+// disown takes all unused locks out of the books, and tells the users of the others to
+// stop. Needs mu.
 func (m *Manager) disown() []ownedToken {
 	var owned []ownedToken
 	for _, r := range m.runs {

@@ -2,7 +2,8 @@ package lockmgr
 
 import "time"
 
-// retryFraction of the TTL, or the interval if it is shorter, is the wait after a failed renewal, spread by +-spreadFraction.
+// retryFraction of the TTL, or the interval if it is shorter, is the wait after a failed renewal,
+// spread by +-spreadFraction.
 const retryFraction = 0.1
 
 // renew tries once to renew a lock.
@@ -20,7 +21,8 @@ func (m *Manager) renew(r *run, h *hold) {
 	}
 	p := req.Policy
 
-	// As for a take: the new validity counts from before the call, and nobody waits for it beyond the old one.
+	// As for a take: the new validity counts from before the call, and nobody waits for it beyond
+	// the old one.
 	sentAt := m.now()
 	timeout := p.Renewal.Timeout
 	if !unlocked {
@@ -37,9 +39,10 @@ func (m *Manager) renew(r *run, h *hold) {
 	m.noteRenewal(r, h, reply{sentAt: sentAt, ok: owner, err: err})
 }
 
-// retake takes a lock again that is not ours any more, for a policy that goes on: it works only while nobody else has the
-// lock. The lease keeps its token and gets a higher fence, so whatever was written meanwhile under a lower one is no obstacle.
-// Until a reply says how it went it is tried again, and nothing else is: the script finds its own lock by the token.
+// retake takes a lock again that is not ours any more, for a policy that goes on: it works only
+// while nobody else has the lock. The lease keeps its token and gets a higher fence, so whatever
+// was written meanwhile under a lower one is no obstacle. Until a reply says how it went it is
+// tried again, and nothing else is: the script finds its own lock by the token.
 func (m *Manager) retake(r *run, h *hold) {
 	m.mu.Lock()
 	h.retaking, h.repeated = true, true // a late copy may bring the token back after the release
@@ -55,7 +58,8 @@ func (m *Manager) retake(r *run, h *hold) {
 	m.noteRenewal(r, h, reply{sentAt: sentAt, grant: got, ok: got.fence > 0, err: err})
 }
 
-// noteRenewal applies the deadline rule to what came of a renewal, or of a lock that was taken again.
+// noteRenewal applies the deadline rule to what came of a renewal, or of a lock that
+// was taken again.
 func (m *Manager) noteRenewal(r *run, h *hold, got reply) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// run is what the manager knows about the lock of one run. It exists while there is something to know.
+// run is what the manager knows about the lock of one run. It exists while there is
+// something to know.
 type run struct {
 	uid    string
 	taking bool  // a take is under way
@@ -18,11 +19,12 @@ type run struct {
 	// seen is who had the lock when Redis was last asked for it in vain.
 	seen Owner
 
-	// contendedUntil is up to when others are believed to want the lock, though they are in no queue. While they poll, a lock
-	// that lingers makes them come in vain.
+	// contendedUntil is up to when others are believed to want the lock, though they are in no
+	// queue. While they poll, a lock that lingers makes them come in vain.
 	contendedUntil time.Time
 
-	// Tokens that Redis may or may not know as the owner, remembered until forgetAt, when the TTL has settled the matter.
+	// Tokens that Redis may or may not know as the owner, remembered until forgetAt, when the TTL
+	// has settled the matter.
 	pending  string // of a take whose outcome is unknown: the next take repeats it
 	dead     string // of a lease that is over, whose release may not have happened: the next take replaces it
 	forgetAt time.Time
@@ -41,8 +43,8 @@ func (m *Manager) run(uid string) *run {
 	return r
 }
 
-// detach ends the hold of a run. Its token stays remembered as dead, since whether Redis forgot it is not yet known.
-// Needs mu.
+// detach ends the hold of a run. Its token stays remembered as dead, since whether Redis forgot it
+// is not yet known. Needs mu.
 func (m *Manager) detach(r *run) {
 	h := r.hold
 	h.end()
@@ -61,15 +63,16 @@ func (m *Manager) deactivate(r *run) {
 	m.noteDrained()
 }
 
-// noteDrained wakes Close when nothing is held any more. Needs mu. active only falls once closed is set, so it gets to 0 once.
+// noteDrained wakes Close when nothing is held any more. Needs mu. active only falls once closed is
+// set, so it gets to 0 once.
 func (m *Manager) noteDrained() {
 	if m.closed && m.active == 0 {
 		close(m.drained)
 	}
 }
 
-// reschedule puts the next event of a run in its place, and drops the record of a run about which nothing is known.
-// Needs mu.
+// reschedule puts the next event of a run in its place, and drops the record of a run about which
+// nothing is known. Needs mu.
 func (m *Manager) reschedule(r *run) {
 	r.due = r.nextEvent()
 	switch {
@@ -110,8 +113,9 @@ func (r *run) nextEvent() time.Time {
 	return earliest(next, r.contendedUntil)
 }
 
-// wakeScheduler makes sure that the scheduler wakes in time for the first event. A timer that is too early does no harm, so
-// that short leases, whose events all lie beyond it, cost no wake-up. Needs mu.
+// wakeScheduler makes sure that the scheduler wakes in time for the first event. A timer that
+// is too early does no harm, so that short leases, whose events all lie beyond it, cost no
+// wake-up. Needs mu.
 func (m *Manager) wakeScheduler() {
 	if len(m.queue) == 0 || (!m.armed.IsZero() && !m.queue[0].due.Before(m.armed)) {
 		return

@@ -38,8 +38,8 @@ func (q *eventQueue) Pop() any {
 	return r
 }
 
-// schedule runs the events of all runs until Close. It makes no call itself, so that nothing delays a deadline: one slow
-// Redis must not keep 10,000 leases from being fenced.
+// schedule runs the events of all runs until Close. It makes no call itself, so that nothing delays
+// a deadline: one slow Redis must not keep 10,000 leases from being fenced.
 func (m *Manager) schedule() {
 	for {
 		var timer <-chan time.Time
@@ -59,7 +59,8 @@ func (m *Manager) schedule() {
 	}
 }
 
-// runDue runs the events that are due, and returns how long to wait for the next one; false: there is none.
+// runDue runs the events that are due, and returns how long to wait for the next one; false:
+// there is none.
 func (m *Manager) runDue() (time.Duration, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -118,8 +119,8 @@ func (m *Manager) fireFree(r *run, now time.Time) {
 	m.reschedule(r)
 }
 
-// endLinger ends a hold which nobody wants to use. A waiter of this process who was offered it and did not come loses its turn.
-// Needs mu.
+// endLinger ends a hold which nobody wants to use. A waiter of this process who was offered it and
+// did not come loses its turn. Needs mu.
 func (m *Manager) endLinger(r *run, h *hold) {
 	if h.offered != "" {
 		m.opts.Metrics.handoffs.WithLabelValues("unused").Inc()

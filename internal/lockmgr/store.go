@@ -12,15 +12,18 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// fenceTTL is how long Redis remembers the last fence of a run after a take. It only has to outlive the time between a take
-// and the status write that carries its fence; after that the floor takes over.
+// fenceTTL is how long Redis remembers the last fence of a run after a take. It only has to
+// outlive the time between a take and the status write that carries its fence; after that the
+// floor takes over.
 const fenceTTL = 7 * 24 * time.Hour
 
 // Times of the queue of waiting processes.
 const (
-	// offerTime is how long a lock is kept for whoever is next: a process in Redis, a waiter in this process.
+	// offerTime is how long a lock is kept for whoever is next: a process in Redis, a waiter
+	// in this process.
 	offerTime = time.Second
-	// ticketTime is how long a process keeps its place without asking again: it may miss one time, not two.
+	// ticketTime is how long a process keeps its place without asking again: it may miss one
+	// time, not two.
 	ticketTime = 2500 * time.Millisecond
 	// listenCheck is how long a connection for news may be silent before it is checked.
 	listenCheck = 5 * time.Second
@@ -56,18 +59,22 @@ const (
 	newsWanted  news = "wanted"  // another process waits for the lock, which this process has
 )
 
-// store is the lock in Redis, one verb per script. Each verb is idempotent by token, so that any of them may be repeated
-// when its reply was lost. An error says nothing about whether the verb took effect, or will.
+// store is the lock in Redis, one verb per script. Each verb is idempotent by token, so that any of
+// them may be repeated when its reply was lost. An error says nothing about whether the verb took
+// effect, or will.
 type store interface {
-	// Acquire makes token the owner unless a token other than supersedes owns the lock, or another process is before it in
-	// line. A token that is the owner already keeps its fence, unless floor went past it.
+	// Acquire makes token the owner unless a token other than supersedes owns the lock, or another
+	// process is before it in line. A token that is the owner already keeps its fence, unless floor
+	// went past it.
 	Acquire(ctx context.Context, c claim) (grant, error)
-	// Renew starts the TTL anew. owner is false, and nothing was changed, when token is not the owner.
+	// Renew starts the TTL anew. owner is false, and nothing was changed, when token is
+	// not the owner.
 	Renew(ctx context.Context, runUID, token string, ttl time.Duration) (owner bool, err error)
-	// Release frees the lock, or keeps it for the first in the queue and tells it. owner is false, and nothing was changed, when
-	// token was not the owner.
+	// Release frees the lock, or keeps it for the first in the queue and tells it. owner is false,
+	// and nothing was changed, when token was not the owner.
 	Release(ctx context.Context, runUID, token string) (owner bool, err error)
-	// Listen passes on the news for a process until ctx ends or the connection is lost. News may be lost or come twice.
+	// Listen passes on the news for a process until ctx ends or the connection is lost. News may be
+	// lost or come twice.
 	Listen(ctx context.Context, process string, hear func(n news, runUID string))
 	// Ping says whether Redis answers.
 	Ping(ctx context.Context) error
@@ -102,7 +109,8 @@ func newRedisStore(client redis.UniversalClient) *redisStore {
 	}
 }
 
-// Repeats implements store. The client of a cluster repeats a call up to three times, whatever it is told, on network errors.
+// Repeats implements store. The client of a cluster repeats a call up to three times, whatever it
+// is told, on network errors.
 func (s *redisStore) Repeats() bool {
 	_, cluster := s.client.(*redis.ClusterClient)
 	return cluster

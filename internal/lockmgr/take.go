@@ -48,8 +48,8 @@ func (m *Manager) ask(ctx context.Context, t take) reply {
 	if req.waits() {
 		c.process = m.process
 	}
-	// Invariant: the validity counts from here, before anything is sent. Redis starts the TTL later than this, so the key
-	// outlives the validity whatever the network does.
+	// Invariant: the validity counts from here, before anything is sent. Redis starts the TTL later
+	// than this, so the key outlives the validity whatever the network does.
 	sentAt := m.now()
 	ctx, cancel := m.bounded(ctx, min(req.Policy.Renewal.Timeout, req.Policy.Validity()))
 	defer cancel()
@@ -66,7 +66,8 @@ func (m *Manager) settle(ctx context.Context, t take, got reply) (*hold, error) 
 	}
 	switch {
 	case got.err != nil:
-		// The take may have happened, or happen yet. The token is kept, so that the next try finds its own lock.
+		// The take may have happened, or happen yet. The token is kept, so that the next try finds
+		// its own lock.
 		r.pending, r.forgetAt = t.token, now.Add(req.Policy.TTL)
 		m.dissolve(r)
 		m.deactivate(r)
@@ -89,7 +90,8 @@ func (m *Manager) settle(ctx context.Context, t take, got reply) (*hold, error) 
 	return r.hold, nil
 }
 
-// see notes who has the lock. While it is offered to somebody in the queue, whoever had it last is what is known.
+// see notes who has the lock. While it is offered to somebody in the queue, whoever had it last is
+// what is known.
 func (r *run) see(g grant, now time.Time) {
 	if g.owner == "" {
 		return
@@ -100,8 +102,9 @@ func (r *run) see(g grant, now time.Time) {
 	}
 }
 
-// claim asks Redis for the lock on behalf of those who wait in this process, and offers it to the first of them. Not through
-// their own calls: the offer of Redis stands for a second only, and the time of a busy process is no concern of the others in the queue.
+// claim asks Redis for the lock on behalf of those who wait in this process, and offers it to the
+// first of them. Not through their own calls: the offer of Redis stands for a second only, and the
+// time of a busy process is no concern of the others in the queue.
 func (m *Manager) claim(ctx context.Context, t take) {
 	got := reply{sentAt: m.now(), err: ErrClosed}
 	if m.slot(ctx) {

@@ -108,7 +108,8 @@ func (a *app) decide(ctx context.Context, d decision) error {
 	return a.follow(ctx, c, run, made, d.wait)
 }
 
-// completeApprovals offers the names of runs, then those of the steps of one that wait for approval.
+// completeApprovals offers the names of runs, then those of the steps of one that
+// wait for approval.
 func (a *app) completeApprovals(cmd *cobra.Command, given []string, prefix string) ([]string, cobra.ShellCompDirective) {
 	if len(given) != 1 {
 		return a.completeRuns(cmd, given, prefix)

@@ -35,7 +35,8 @@ func asking(publish v1alpha1.StepStatus, change ...func(*v1alpha1.WorkflowRun)) 
 
 var waiting = v1alpha1.StepStatus{Phase: v1alpha1.StepWaiting}
 
-// court is a cluster in which jane decides. created is what became of the decisions, applied is what the operator does with one.
+// court is a cluster in which jane decides. created is what became of the decisions, applied is
+// what the operator does with one.
 type court struct {
 	*plugin
 	created []v1alpha1.StepApproval
@@ -92,7 +93,8 @@ func apply(run *v1alpha1.WorkflowRun, a *v1alpha1.StepApproval) {
 	}
 }
 
-// mutation: a decision without UID, owner or approver, or one that is not waited for, makes this fail.
+// mutation: a decision without UID, owner or approver, or one that is not waited for,
+// makes this fail.
 func TestDecisionsAreStoredAndFollowed(t *testing.T) {
 	want := func(spec v1alpha1.StepApprovalSpec) v1alpha1.StepApproval {
 		a := v1alpha1.StepApproval{Spec: spec}
@@ -140,8 +142,8 @@ func TestDecisionsAreStoredAndFollowed(t *testing.T) {
 	}
 }
 
-// mutation: any check of decidable or undecided left out makes its case store a decision; so does one by name that takes what was
-// said about an earlier run.
+// mutation: any check of decidable or undecided left out makes its case store a decision; so does
+// one by name that takes what was said about an earlier run.
 func TestDecisionsWithoutEffectAreRefused(t *testing.T) {
 	earlier := metav1.MicroTime{Time: time.Date(2026, 11, 20, 10, 5, 0, 0, time.UTC)}
 	said := func(name, uid, step, approver string, second int) client.Object {
@@ -199,7 +201,8 @@ func errorOf(err error) string {
 	return err.Error()
 }
 
-// mutation: a decision of others, or an end of the step, that passes for the caller's own makes this fail.
+// mutation: a decision of others, or an end of the step, that passes for the caller's own
+// makes this fail.
 func TestWhatBecomesOfADecision(t *testing.T) {
 	byBob := func(run *v1alpha1.WorkflowRun, a *v1alpha1.StepApproval) {
 		apply(run, a)
@@ -230,7 +233,8 @@ func TestWhatBecomesOfADecision(t *testing.T) {
 	}
 }
 
-// mutation: the hint at the role for a refusal of admission, or none for one of RBAC, makes this fail.
+// mutation: the hint at the role for a refusal of admission, or none for one of RBAC,
+// makes this fail.
 func TestRefusalsSayWhatToDo(t *testing.T) {
 	forbidden := func(text string) error {
 		return apierrors.NewForbidden(schema.GroupResource{Group: "syncopate.dev", Resource: "stepapprovals"}, "", errors.New(text))

@@ -83,7 +83,8 @@ func (a *app) run(ctx context.Context, name string) (*v1alpha1.WorkflowRun, clie
 	return &run, c, nil
 }
 
-// policies are all LockPolicies; nil if they may not be read: not everybody who has runs may see them.
+// policies are all LockPolicies; nil if they may not be read: not everybody who has runs
+// may see them.
 func policies(ctx context.Context, c client.Reader) ([]v1alpha1.LockPolicy, error) {
 	var list v1alpha1.LockPolicyList
 	switch err := c.List(ctx, &list); {
@@ -95,8 +96,8 @@ func policies(ctx context.Context, c client.Reader) ([]v1alpha1.LockPolicy, erro
 	return append([]v1alpha1.LockPolicy{}, list.Items...), nil
 }
 
-// runNames gives each wanted UID its run, where that still exists. Who may not list the runs of all namespaces sees those of
-// the current one.
+// runNames gives each wanted UID its run, where that still exists. Who may not list the runs of all
+// namespaces sees those of the current one.
 func (a *app) runNames(ctx context.Context, wanted map[string]bool) (map[string]types.NamespacedName, error) {
 	if len(wanted) == 0 {
 		return nil, nil

@@ -42,7 +42,8 @@ func (o *operator) publish(id protocol.JobID, body, token string) {
 	}
 }
 
-// buried is a server with three letters: 1 and 3 may be redriven, 2 is unusable; the run of 3 does not exist any more.
+// buried is a server with three letters: 1 and 3 may be redriven, 2 is unusable; the run of 3 does
+// not exist any more.
 func buried(t *testing.T) (*plugin, *operator) {
 	t.Helper()
 	p := newPlugin(t, testRun("team-a", "report", "uid-1"), testRun("team-b", "other", "uid-2"))
@@ -80,7 +81,8 @@ func fixed(s string) string {
 	return regexp.MustCompile(`(?m)^(\d+ +)\S+ +`).ReplaceAllString(s, "${1}AGE  ")
 }
 
-// mutation: a token or a control character let through, a name looked up in one namespace only, or a field renamed makes this fail.
+// mutation: a token or a control character let through, a name looked up in one namespace only, or
+// a field renamed makes this fail.
 func TestDeadLettersAsPeopleSeeThem(t *testing.T) {
 	t.Parallel()
 	p, o := buried(t)
@@ -334,7 +336,8 @@ func TestABodyIsShownAsWhatItIs(t *testing.T) {
 	}
 }
 
-// The permissions are those of docs/kubectl-plugin.md; mutation: leaving one out, or not giving user and password, makes this fail.
+// The permissions are those of docs/kubectl-plugin.md; mutation: leaving one out, or not giving
+// user and password, makes this fail.
 func TestThePermissionsOfThePageAreEnough(t *testing.T) {
 	t.Parallel()
 	const api, dead = "$JS.API.", ".SYNCOPATE_DEADLETTERS"

@@ -71,8 +71,9 @@ func over(p v1alpha1.StepPhase) bool {
 	return slices.Contains([]v1alpha1.StepPhase{v1alpha1.StepSucceeded, v1alpha1.StepFailed, v1alpha1.StepSkipped, v1alpha1.StepCancelled}, p)
 }
 
-// undecided refuses a decision after one that the run does not show yet: it may be suspended, or the step not wait yet. Who may not
-// list decisions learns of that one from the status of the step. One page is enough to find one.
+// undecided refuses a decision after one that the run does not show yet: it may be suspended, or
+// the step not wait yet. Who may not list decisions learns of that one from the status of the step.
+// One page is enough to find one.
 func (a *app) undecided(ctx context.Context, c client.Reader, run *v1alpha1.WorkflowRun, step string) error {
 	var list v1alpha1.StepApprovalList
 	err := c.List(ctx, &list, client.InNamespace(run.Namespace), client.MatchingFields{"spec.run": run.Name}, client.Limit(pageSize))

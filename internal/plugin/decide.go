@@ -65,7 +65,8 @@ func statusOf(d *v1alpha1.StepApproval) *v1alpha1.ApprovalStatus {
 	}
 }
 
-// follow waits until the run shows the decision, where it can do so soon. A decision that is stored is no failure if that takes longer.
+// follow waits until the run shows the decision, where it can do so soon. A decision that is stored
+// is no failure if that takes longer.
 func (a *app) follow(ctx context.Context, c client.Reader, run *v1alpha1.WorkflowRun, made *v1alpha1.StepApproval, limit time.Duration) error {
 	step := made.Spec.Step
 	fmt.Fprintf(a.Out, "step %s of run %s/%s: %s (StepApproval %s)\n", step, run.Namespace, run.Name,
@@ -93,7 +94,8 @@ func (a *app) follow(ctx context.Context, c client.Reader, run *v1alpha1.Workflo
 	return nil
 }
 
-// settled is the status of a step as soon as it is decided or over; the error is for wait.Interrupted if that takes longer.
+// settled is the status of a step as soon as it is decided or over; the error is for
+// wait.Interrupted if that takes longer.
 func settled(ctx context.Context, c client.Reader, run *v1alpha1.WorkflowRun, step string, limit time.Duration) (s v1alpha1.StepStatus, err error) {
 	err = wait.PollUntilContextTimeout(ctx, pollEvery, limit, true, func(ctx context.Context) (bool, error) {
 		var now v1alpha1.WorkflowRun

@@ -31,7 +31,8 @@ type Letter struct {
 	Refused    string    `json:"refused,omitempty"` // why a redrive would be refused
 }
 
-// ShownLetter is a dead letter with headers and body. One of the body's forms is there, unless it is empty.
+// ShownLetter is a dead letter with headers and body. One of the body's forms is there, unless
+// it is empty.
 type ShownLetter struct {
 	Letter
 	Headers    map[string][]string `json:"headers"`

@@ -17,7 +17,8 @@ import (
 
 // The locks of a real operator's lock manager, on a real Redis.
 //
-// mutation: locks that leaves out a run that is named, or seeLock that asks without being told to, makes this fail.
+// mutation: locks that leaves out a run that is named, or seeLock that asks without being told to,
+// makes this fail.
 func TestLocksOfRuns(t *testing.T) {
 	server := redistest.Start(t)
 	store, err := lockmgr.NewClient(lockmgr.ClientConfig{Addrs: []string{server.Addr()}})

@@ -45,7 +45,8 @@ attempt: from when its worker said Started, or else from its dispatch, to its en
 	return cmd
 }
 
-// whyPatience is how long the API server may take to show the run: who asks why a run waits is to know soon if that is why.
+// whyPatience is how long the API server may take to show the run: who asks why a run waits is to
+// know soon if that is why.
 const whyPatience = 5 * time.Second
 
 // runSoon reads one run, and says so if the API server does not answer.

@@ -57,13 +57,16 @@ func (a Admission) Limit(tenant string) int {
 
 // Delivery bounds how results are delivered again.
 type Delivery struct {
-	// MaxDeliveries is the number of failed deliveries with which a result is put aside as a dead letter.
+	// MaxDeliveries is the number of failed deliveries with which a result is put aside as
+	// a dead letter.
 	MaxDeliveries int
-	// MaxDelay caps the waits that workers ask for, and those before a delivery that failed is repeated.
+	// MaxDelay caps the waits that workers ask for, and those before a delivery that
+	// failed is repeated.
 	MaxDelay time.Duration
 }
 
-// RunLock tunes run locks. Values can be compared with ==; internal/lockmgr does, to notice a changed policy.
+// RunLock tunes run locks. Values can be compared with ==; internal/lockmgr does, to notice
+// a changed policy.
 type RunLock struct {
 	// TTL is how long Redis keeps the lock of a holder that went silent.
 	TTL time.Duration
@@ -79,14 +82,17 @@ type RunLock struct {
 	Renewal Renewal
 }
 
-// Validity is how long a lease may be worked under, counted from before the call that took or renewed it was sent.
+// Validity is how long a lease may be worked under, counted from before the call that took or
+// renewed it was sent.
 func (l RunLock) Validity() time.Duration { return l.TTL - l.Renewal.Margin }
 
 // Wait says how a busy lock is waited for.
 type Wait struct {
-	// Poll means to try again after BusyRetry; else the waiters queue and the lock is handed to the first.
+	// Poll means to try again after BusyRetry; else the waiters queue and the lock is handed
+	// to the first.
 	Poll bool
-	// Budget is how long a result waits before it goes back to NATS, and a place in line is kept for who does not ask again.
+	// Budget is how long a result waits before it goes back to NATS, and a place in line is kept
+	// for who does not ask again.
 	Budget time.Duration
 }
 
@@ -100,7 +106,8 @@ type BusyRetry struct {
 	JitterPercent int64
 }
 
-// Wait is how long to wait, for r uniform in [0,1): uniform in [Delay*(1-p), Delay*(1+p)] and never below 0; Fixed: Delay.
+// Wait is how long to wait, for r uniform in [0,1): uniform in [Delay*(1-p), Delay*(1+p)] and never
+// below 0; Fixed: Delay.
 func (b BusyRetry) Wait(r float64) time.Duration {
 	if b.Fixed {
 		return b.Delay
@@ -128,9 +135,11 @@ type Renewal struct {
 	Interval time.Duration
 	// Timeout bounds one call to Redis.
 	Timeout time.Duration
-	// MaxConsecutiveFailures is the number of renewals failed in a row with which the lease is given up.
+	// MaxConsecutiveFailures is the number of renewals failed in a row with which the lease
+	// is given up.
 	MaxConsecutiveFailures int
-	// Continue means to go on with a lock once held while it cannot be renewed; else the work stops.
+	// Continue means to go on with a lock once held while it cannot be renewed; else
+	// the work stops.
 	Continue bool
 	// Margin is what a lease ends before Redis frees its key: TTL * clock drift + safety margin.
 	Margin time.Duration
@@ -203,7 +212,8 @@ func runLock(p v1alpha1.RunLockPolicy) RunLock {
 }
 
 func renewal(p v1alpha1.RenewalPolicy, ttlSeconds int64) Renewal {
-	// Whole milliseconds, rounded as the CRD's rule rounds them: what the API server checked is what is used.
+	// Whole milliseconds, rounded as the CRD's rule rounds them: what the API server checked is
+	// what is used.
 	drift := ttlSeconds * 10 * orDefaultPtr(p.ClockDriftPercent, 1)
 	return Renewal{
 		Interval:               millis(orDefaultPtr(p.IntervalMillis, ttlSeconds*1000/3)),

@@ -175,7 +175,8 @@ func TestWait(t *testing.T) {
 	}
 }
 
-// A Kolmogorov-Smirnov test: with 20,000 waits, a uniform Wait fails it once in a million seeds, and the seed is fixed.
+// A Kolmogorov-Smirnov test: with 20,000 waits, a uniform Wait fails it once in a million seeds,
+// and the seed is fixed.
 //
 // mutation: r*r instead of r, a range of [delay, delay*(1+p)], or half the jitter make this fail.
 func TestWaitIsUniform(t *testing.T) {
@@ -199,7 +200,8 @@ func TestWaitIsUniform(t *testing.T) {
 	}
 }
 
-// mutation: a BusyRetry that prints its jitter although it is Fixed, or the delay instead of the range, makes this fail.
+// mutation: a BusyRetry that prints its jitter although it is Fixed, or the delay instead of the
+// range, makes this fail.
 func TestTextOfABusyRetry(t *testing.T) {
 	const base = 500 * time.Millisecond
 	tests := map[string]struct {

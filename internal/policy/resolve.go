@@ -18,7 +18,8 @@ type Conflict struct {
 	Policy string
 }
 
-// Resolve is what governs the runs of a class: the oldest policy that lists it, else the oldest with "*", else Defaults.
+// Resolve is what governs the runs of a class: the oldest policy that lists it, else the oldest
+// with "*", else Defaults.
 func Resolve(class string, policies []v1alpha1.LockPolicy) Effective {
 	if p := owner(class, policies); p != nil {
 		return Of(p)
@@ -41,8 +42,8 @@ func Conflicts(policies []v1alpha1.LockPolicy) map[string]Conflict {
 	return conflicts
 }
 
-// Governed is the classes that p really governs, in the order of its spec: without those that belong to an older policy.
-// policies are all policies, p among them.
+// Governed is the classes that p really governs, in the order of its spec: without those that
+// belong to an older policy. policies are all policies, p among them.
 func Governed(p *v1alpha1.LockPolicy, policies []v1alpha1.LockPolicy) []string {
 	var classes []string
 	for _, class := range p.Spec.WorkloadClasses {
@@ -65,7 +66,8 @@ func owner(class string, policies []v1alpha1.LockPolicy) *v1alpha1.LockPolicy {
 	return oldest
 }
 
-// older orders by creation; by name within the same second, which is as fine as the API server's clock is.
+// older orders by creation; by name within the same second, which is as fine as the API
+// server's clock is.
 func older(a, b *v1alpha1.LockPolicy) int {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 }

@@ -2,7 +2,8 @@ package rollout
 
 import "time"
 
-// Bounds are the upper bounds of the buckets of a Histogram, each inclusive; a last bucket has what is above.
+// Bounds are the upper bounds of the buckets of a Histogram, each inclusive; a last bucket has
+// what is above.
 var Bounds = [...]time.Duration{
 	time.Millisecond, 2 * time.Millisecond, 5 * time.Millisecond,
 	10 * time.Millisecond, 20 * time.Millisecond, 50 * time.Millisecond,
@@ -53,7 +54,8 @@ func (h Histogram) tail() int {
 	return len(h) - 1
 }
 
-// Quantile is the upper bound of the bucket in which the q-quantile lies; the last bound for what is above; 0 without values.
+// Quantile is the upper bound of the bucket in which the q-quantile lies; the last bound for what
+// is above; 0 without values.
 func (h Histogram) Quantile(q float64) time.Duration {
 	sum, total := int64(0), h.total()
 	if total == 0 {
@@ -77,7 +79,8 @@ type Counts struct {
 	Contended int64
 	// Busy are those of Contended whose lock was busy again when it was tried again.
 	Busy int64
-	// Abandoned, FenceRefused and DeadLettered are those of Ended to which that happened at least once.
+	// Abandoned, FenceRefused and DeadLettered are those of Ended to which that happened
+	// at least once.
 	Abandoned, FenceRefused, DeadLettered int64
 	// Waits are the longest lock waits of runs that ended and waited for a lock.
 	Waits Histogram

@@ -1,8 +1,10 @@
-// Package rollout decides how a change of a LockPolicy is tried on a part of the runs, and whether it goes on or back. It is
-// pure: no I/O, no clock, no random source. Decide maps (plan, state, counts, now) to (state', event).
+// Package rollout decides how a change of a LockPolicy is tried on a part of the runs, and whether
+// it goes on or back. It is pure: no I/O, no clock, no random source. Decide maps (plan, state,
+// counts, now) to (state', event).
 //
-// Example: stepsPercent is [5, 20, 50]. 5 of 100 runs take their locks under the candidate, 5 others are the control. The
-// candidate makes more runs wait in vain: the rollout ends with BusyRunsWorse, and all runs have the baseline again.
+// Example: stepsPercent is [5, 20, 50]. 5 of 100 runs take their locks under the candidate, 5
+// others are the control. The candidate makes more runs wait in vain: the rollout ends with
+// BusyRunsWorse, and all runs have the baseline again.
 //
 //	           edit                 enough evidence, none against it
 //	Stable ──────────> Progressing ──────────────────────────────────> next step ... ──> Promoted
@@ -14,57 +16,70 @@
 //
 // # Arms
 //
-// Each run has a slot in [0, 100), from a hash of its UID and the candidate. At percent p the canary is [0, p), the control is
-// [100-p, 100). Both are equally large and begin at the same time, and no slot ever changes sides when p grows. Another
-// candidate has other slots, so the same runs are not always the first.
+// Each run has a slot in [0, 100), from a hash of its UID and the candidate. At percent p the
+// canary is [0, p), the control is [100-p, 100). Both are equally large and begin at the same time,
+// and no slot ever changes sides when p grows. Another candidate has other slots, so the same runs
+// are not always the first.
 //
 // # Votes
 //
-// Each run that ends votes once: was its lock busy (contended), was it busy again when it was tried again (busy), its longest
-// wait, its latency. Retries come in clusters: a run that lost a race loses the next ones, too. A test that takes each retry
-// as evidence of its own would find differences where there are none; a test of votes cannot.
+// Each run that ends votes once: was its lock busy (contended), was it busy again when it was tried
+// again (busy), its longest wait, its latency. Retries come in clusters: a run that lost a race
+// loses the next ones, too. A test that takes each retry as evidence of its own would find
+// differences where there are none; a test of votes cannot.
 //
 // # The test
 //
-// Let the candidate be no different: for each run the outcome is what it would be in the other arm. Then the outcomes are
-// fixed, and only the hash is random. Of the n runs of both arms that voted yes, each is the canary's with probability 1/2,
-// independent of the others. Nothing is assumed of when they vote, or how outcomes depend on each other.
+// Let the candidate be no different: for each run the outcome is what it would be in the other arm.
+// Then the outcomes are fixed, and only the hash is random. Of the n runs of both arms that voted
+// yes, each is the canary's with probability 1/2, independent of the others. Nothing is assumed of
+// when they vote, or how outcomes depend on each other.
 //
-// Against "p = 1/2" stands a mixture: p uniform in (1/2, 1). With k of n votes the canary's, the ratio of the likelihoods is
+// Against "p = 1/2" stands a mixture: p uniform in (1/2, 1). With k of n votes the canary's, the
+// ratio of the likelihoods is
 //
 //	         2 * integral from 1/2 to 1 of p^k (1-p)^(n-k) dp       sum over j = 0..k of C(n+1, j)
 //	E(k,n) = ------------------------------------------------   =   ------------------------------
 //	                          (1/2)^n                                      (n+1) * C(n, k)
 //
-// (The integral is an incomplete beta function, which for integers is a tail of the binomial distribution.) E is a martingale
-// with mean 1 if there is no difference. By Ville's inequality it ever reaches 1/alpha with probability alpha at most, however
-// often it is looked at: so a look at each new count costs nothing, and there is no window to choose.
+// (The integral is an incomplete beta function, which for integers is a tail of the binomial
+// distribution.) E is a martingale with mean 1 if there is no difference. By Ville's inequality it
+// ever reaches 1/alpha with probability alpha at most, however often it is looked at: so a look at
+// each new count costs nothing, and there is no window to choose.
 //
-// Contended runs that did not vote yes are evidence, too: where nearly all are busy in one arm, few of its runs are not. E2 is
-// the same for the control's share of these. E and E2 have their increments from different runs, so E*E2 is a martingale as
-// well, and so is the mean of E and E*E2, which is used. It costs a factor of 2 at most where E2 says nothing.
+// Contended runs that did not vote yes are evidence, too: where nearly all are busy in one arm, few
+// of its runs are not. E2 is the same for the control's share of these. E and E2 have their
+// increments from different runs, so E*E2 is a martingale as well, and so is the mean of E and
+// E*E2, which is used. It costs a factor of 2 at most where E2 says nothing.
 //
-// For waits and latencies the vote is "longer than the threshold". The threshold is the control's 95th percentile, frozen when
-// the control has minContendedRuns values; only votes after that count. A threshold that moved with the votes would depend on
-// the arms, and the martingale would be none.
+// For waits and latencies the vote is "longer than the threshold". The threshold is the
+// control's 95th percentile, frozen when the control has minContendedRuns values; only votes
+// after that count. A threshold that moved with the votes would depend on the arms, and the
+// martingale would be none.
 //
-// The error of the whole rollout, over all steps and looks, is 1 %: busy 0.5 %, waits 0.2 %, latency 0.2 %, sample ratio 0.1 %.
+// The error of the whole rollout, over all steps and looks, is 1 %: busy 0.5 %, waits 0.2 %,
+// latency 0.2 %, sample ratio 0.1 %.
 //
-// A vote is judged worse if the evidence reaches its limit and the canary's votes are above the guardrail's percentage of the
-// control's. So a difference that is certain but small passes.
+// A vote is judged worse if the evidence reaches its limit and the canary's votes are above the
+// guardrail's percentage of the control's. So a difference that is certain but small passes.
 //
 // # Guarantees
 //
-//   - No promotion without evidence: each step needs minContendedRuns contended runs that ended in each arm, since its begin,
-//     and no vote that leans against the candidate. Or a user's command.
-//   - There is one candidate at most. A new edit supersedes it; its counts do not count for the next one, whose name differs.
-//   - Counts never go back. If they do, the data is wrong, and the candidate is rolled back (SampleRatioMismatch).
-//   - A clock that went back ends nothing early: time only ever ends a step as InsufficientData, never as a pass.
-//   - Decide is deterministic. Replicas that decide on the same object decide the same, and one of them writes it.
+//   - No promotion without evidence: each step needs minContendedRuns contended runs that ended in
+//     each arm, since its begin, and no vote that leans against the candidate. Or a user's command.
+//   - There is one candidate at most. A new edit supersedes it; its counts do not count for the
+//     next one, whose name differs.
+//   - Counts never go back. If they do, the data is wrong, and the candidate is
+//     rolled back (SampleRatioMismatch).
+//   - A clock that went back ends nothing early: time only ever ends a step as InsufficientData,
+//     never as a pass.
+//   - Decide is deterministic. Replicas that decide on the same object decide the same, and one of
+//     them writes it.
 //
 // # Limits
 //
-// A hard guardrail (locks abandoned, fences refused, dead letters in the canary and none in the control) is one event, not a
-// test: without a difference it hits the canary first every other time. Such events must be rare for a rollout to succeed.
-// A vote counts when its run ends. A candidate under which runs never end is seen by the sample ratio of ended runs.
+// A hard guardrail (locks abandoned, fences refused, dead letters in the canary and none in the
+// control) is one event, not a test: without a difference it hits the canary first every other
+// time. Such events must be rare for a rollout to succeed. A vote counts when its run ends. A
+// candidate under which runs never end is seen by the sample ratio of ended runs.
 package rollout

@@ -2,8 +2,8 @@ package rollout
 
 import "math"
 
-// logEvidence is log E(k, n): how much more likely it is that k of n votes are the canary's if its share is above one half than if
-// it is one half. See the package documentation.
+// logEvidence is log E(k, n): how much more likely it is that k of n votes are the canary's if its
+// share is above one half than if it is one half. See the package documentation.
 func logEvidence(k, n int64) float64 {
 	if n == 0 {
 		return 0
@@ -42,7 +42,8 @@ func logFactorial(n int64) float64 {
 	return l
 }
 
-// logWorse is the logarithm of the evidence that runs of the canary vote yes more often: yes of those asked, by arm.
+// logWorse is the logarithm of the evidence that runs of the canary vote yes more often: yes of
+// those asked, by arm.
 func logWorse(canary, control Vote) float64 {
 	yes := logEvidence(canary.Yes, canary.Yes+control.Yes)
 	no := logEvidence(control.Asked-control.Yes, canary.Asked-canary.Yes+control.Asked-control.Yes)
@@ -55,7 +56,8 @@ func logMean(a, b float64) float64 {
 	return most + math.Log((math.Exp(a-most)+math.Exp(b-most))/2)
 }
 
-// logShare is the logarithm of the evidence that the share of k in n is not p: the mixture is uniform in (0, 1).
+// logShare is the logarithm of the evidence that the share of k in n is not p: the mixture is
+// uniform in (0, 1).
 func logShare(k, n int64, p float64) float64 {
 	if n == 0 {
 		return 0

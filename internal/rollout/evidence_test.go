@@ -35,7 +35,8 @@ func TestEvidenceIsThatOfTheFormula(t *testing.T) {
 	}
 }
 
-// Without a difference the next vote is the canary's with probability 1/2, and the mean of E stays what it is.
+// Without a difference the next vote is the canary's with probability 1/2, and the mean of E stays
+// what it is.
 //
 // mutation: a prior that is not normalised makes this fail.
 func TestEvidenceIsAMartingale(t *testing.T) {
@@ -52,7 +53,8 @@ func TestEvidenceIsAMartingale(t *testing.T) {
 	})
 }
 
-// The evidence of both kinds of runs is one, too: whatever kind the next run is, and whichever arm it is in.
+// The evidence of both kinds of runs is one, too: whatever kind the next run is, and whichever arm
+// it is in.
 func TestEvidenceOfBothKindsIsAMartingale(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		draw := func(name string) Vote {

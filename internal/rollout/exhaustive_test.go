@@ -114,9 +114,11 @@ func evidence(in Input) bool {
 		c.Busy <= 3+o.Busy*2 && c.FenceRefused == 0 && c.Ended >= in.State.Seen.Canary.Ended && in.Command != Abort
 }
 
-// All that can happen, in any order, up to a depth: no promotion without evidence, never two candidates at once.
+// All that can happen, in any order, up to a depth: no promotion without evidence, never two
+// candidates at once.
 //
-// mutation: a Pass without lacking, counts that are not compared with those seen, and an edit that keeps the percentage make this fail.
+// mutation: a Pass without lacking, counts that are not compared with those seen, and an edit that
+// keeps the percentage make this fail.
 func TestEveryOrderOfEvents(t *testing.T) {
 	depth := 6
 	if raceDetector {

@@ -5,7 +5,8 @@ import (
 	"math"
 )
 
-// Evidence needed, as logarithms of 1/alpha: of a hundred rollouts without a difference one at most is rolled back by chance.
+// Evidence needed, as logarithms of 1/alpha: of a hundred rollouts without a difference one at most
+// is rolled back by chance.
 var (
 	busyLimit  = math.Log(200)  // 0.5 %
 	tailLimit  = math.Log(500)  // 0.2 %, of waits and of latencies
@@ -49,8 +50,8 @@ func hardGuardrails(_ Plan, s State) (finding, bool) {
 	return finding{}, false
 }
 
-// sampleRatio finds arms whose sizes cannot be chance. A share of all runs is compared with the percentages that were in force
-// since the begin: replicas take up a new one at different times.
+// sampleRatio finds arms whose sizes cannot be chance. A share of all runs is compared with the
+// percentages that were in force since the begin: replicas take up a new one at different times.
 func sampleRatio(p Plan, s State) (finding, bool) {
 	canary, control := s.Seen.Canary, s.Seen.Control
 	all := canary.Runs + control.Runs + s.Seen.Rest
@@ -113,7 +114,8 @@ func (q question) beyond() bool {
 	return q.canary.Yes*q.control.Asked*100 > q.control.Yes*q.canary.Asked*q.borne
 }
 
-// votes finds a question that the canary answers worse, beyond doubt or so likely that it does not pass.
+// votes finds a question that the canary answers worse, beyond doubt or so likely that it
+// does not pass.
 func votes(p Plan, s State) (finding, bool) {
 	doubt, found := finding{}, false
 	for _, q := range questions(p, s) {

@@ -8,22 +8,24 @@ type Plan struct {
 	Canary bool
 	// StepsPercent are the parts of the runs, in percent: rising, each from 1 to 50.
 	StepsPercent []int
-	// MinContendedRuns is how many contended runs must have ended in each arm, in each step; at least 1.
+	// MinContendedRuns is how many contended runs must have ended in each arm, in each step;
+	// at least 1.
 	MinContendedRuns int64
 	// MaxStep is how long a step may take.
 	MaxStep time.Duration
-	// Hold says that a step with too little evidence goes on after MaxStep; else the candidate is rolled back.
+	// Hold says that a step with too little evidence goes on after MaxStep; else the candidate
+	// is rolled back.
 	Hold bool
-	// BusyRunsPercent, WaitTailPercent and LatencyPercent are how many votes of the canary are borne, in percent of the
-	// control's: at least 100.
+	// BusyRunsPercent, WaitTailPercent and LatencyPercent are how many votes of the canary are
+	// borne, in percent of the control's: at least 100.
 	BusyRunsPercent, WaitTailPercent, LatencyPercent int64
 }
 
 // maxPercent leaves room for a control of the same size.
 const maxPercent = slots / 2
 
-// Fault says why a plan cannot be followed; empty: it can. The API server refuses such plans; a candidate under one is never
-// promoted by evidence, should one come here all the same.
+// Fault says why a plan cannot be followed; empty: it can. The API server refuses such plans; a
+// candidate under one is never promoted by evidence, should one come here all the same.
 func (p Plan) Fault() string {
 	last := 0
 	for _, percent := range p.StepsPercent {

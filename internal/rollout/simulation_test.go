@@ -23,8 +23,8 @@ const (
 	page           = "../../docs/rollout.md"
 )
 
-// traffic makes runs whose contention comes in storms, whose retries come in clusters, and whose waits and latencies have heavy
-// tails which depend on both.
+// traffic makes runs whose contention comes in storms, whose retries come in clusters, and whose
+// waits and latencies have heavy tails which depend on both.
 type traffic struct {
 	rnd   *rand.Rand
 	storm bool
@@ -198,9 +198,11 @@ func scenarios() []scenario {
 	}
 }
 
-// The numbers of the issue. In the gate a tenth of the rollouts is played; -update plays all, and writes the table.
+// The numbers of the issue. In the gate a tenth of the rollouts is played; -update plays all, and
+// writes the table.
 //
-// mutation: a vote for each retry instead of one for each run, a limit of log(2), and thresholds that are not frozen make this fail.
+// mutation: a vote for each retry instead of one for each run, a limit of log(2), and thresholds
+// that are not frozen make this fail.
 func TestRolloutsBySimulation(t *testing.T) {
 	times := 100
 	if *update {

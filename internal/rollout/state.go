@@ -76,7 +76,8 @@ type State struct {
 	Phase Phase
 	// Baseline is what runs have that are not in the canary.
 	Baseline Revision
-	// Candidate is what the canary has while Progressing or Holding; afterwards, the last one that was tried.
+	// Candidate is what the canary has while Progressing or Holding; afterwards, the last one
+	// that was tried.
 	Candidate Revision
 	// Percent is the part of the runs that is the canary; 0: there is none.
 	Percent int

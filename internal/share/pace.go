@@ -5,7 +5,8 @@ import "time"
 // pruneEvery is how often owners are forgotten who have nothing waiting any more.
 const pruneEvery = time.Second
 
-// Pace spreads what comes again, see the package's documentation. It is not safe for concurrent use.
+// Pace spreads what comes again, see the package's documentation. It is not safe for
+// concurrent use.
 type Pace struct {
 	longest time.Duration
 	next    map[string]time.Time // when the latest of an owner comes
@@ -17,8 +18,9 @@ func NewPace(longest time.Duration) *Pace {
 	return &Pace{longest: longest, next: map[string]time.Time{}}
 }
 
-// Wait is after which time something of an owner may come again, when all that comes takes the receiver so long as cost says. It
-// is at least cost. The rate holds while no owner has more waiting than fits into longest.
+// Wait is after which time something of an owner may come again, when all that comes takes the
+// receiver so long as cost says. It is at least cost. The rate holds while no owner has more
+// waiting than fits into longest.
 func (p *Pace) Wait(owner string, cost time.Duration, now time.Time) time.Duration {
 	if now.Sub(p.pruned) >= pruneEvery {
 		p.prune(now)

@@ -3,7 +3,8 @@ package share
 // runPart is the part of what is free that one run may hold: one in so many.
 const runPart = 2
 
-// Room is a bounded store, in places or bytes, see the package's documentation. It is not safe for concurrent use.
+// Room is a bounded store, in places or bytes, see the package's documentation. It is not safe
+// for concurrent use.
 type Room struct {
 	limit, used int64
 	byRun       map[string]int64
@@ -15,8 +16,9 @@ func NewRoom(limit int64) *Room {
 	return &Room{limit: limit, byRun: map[string]int64{}, byTenant: map[string]int64{}}
 }
 
-// Take takes n for a run of a tenant, or says that there is no room for it now. The tenant "" is nobody's, and has no share of
-// its own: its runs share the room as runs. What is larger than the room is taken if that is empty, or it could never come in.
+// Take takes n for a run of a tenant, or says that there is no room for it now. The tenant "" is
+// nobody's, and has no share of its own: its runs share the room as runs. What is larger than the
+// room is taken if that is empty, or it could never come in.
 func (r *Room) Take(tenant, run string, n int64) bool {
 	free := r.limit - r.used
 	if r.used > 0 && (n > free || !within(r.byRun[run], n, free/runPart) || tenant != "" && !within(r.byTenant[tenant], n, free)) {

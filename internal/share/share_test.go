@@ -16,7 +16,8 @@ func fill(r *Room, tenant, run string) (n int64) {
 	return n
 }
 
-// mutation: shares of the limit instead of what is free, runPart 1, or a look at the run or the tenant only, makes a case fail.
+// mutation: shares of the limit instead of what is free, runPart 1, or a look at the run or the
+// tenant only, makes a case fail.
 func TestWhoFloodsARoomLeavesSomeOfItToOthers(t *testing.T) {
 	for name, c := range map[string]struct {
 		fill func(r *Room)
@@ -61,7 +62,8 @@ func TestWhatIsLargerThanTheRoomComesInAlone(t *testing.T) {
 	}
 }
 
-// mutation: Free that leaves a run or a tenant behind, or Take that does not count one of them, makes this fail.
+// mutation: Free that leaves a run or a tenant behind, or Take that does not count one of them,
+// makes this fail.
 func TestARoomKeepsItsInvariants(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		type entry struct {
@@ -95,8 +97,8 @@ func TestARoomKeepsItsInvariants(t *testing.T) {
 	})
 }
 
-// mutation: one line for all owners makes the neighbour wait as long as the flood; no part of the rate per owner lets two come at
-// twice the rate.
+// mutation: one line for all owners makes the neighbour wait as long as the flood; no part of the
+// rate per owner lets two come at twice the rate.
 func TestAPaceGivesEachOwnerItsPart(t *testing.T) {
 	now := time.Unix(1000, 0)
 	p := NewPace(time.Minute)

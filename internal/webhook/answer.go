@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// capacityWaits is how many whole seconds, from 1, a refused client is told to wait, drawn evenly: those that were refused
-	// together do not come back together.
+	// capacityWaits is how many whole seconds, from 1, a refused client is told to wait, drawn
+	// evenly: those that were refused together do not come back together.
 	capacityWaits = 3
 	// unknownWait is the wait after an error that does not say when to try again.
 	unknownWait = time.Second
@@ -62,7 +62,8 @@ func atCapacity(tenant, policyName string, a store.Answer, r float64) answer {
 	}
 }
 
-// taken refuses a run whose idempotency key another one has. There is nothing to try again: the work is that of the other.
+// taken refuses a run whose idempotency key another one has. There is nothing to try again: the
+// work is that of the other.
 func duplicate(tenant string, owner quota.Owner) answer {
 	a := answer{
 		outcome: outcomeDuplicate, code: http.StatusConflict, reason: metav1.StatusReasonConflict, cause: v1alpha1.ReasonDuplicateRun,
@@ -75,15 +76,16 @@ func duplicate(tenant string, owner quota.Owner) answer {
 	return a
 }
 
-// planned is an error that says why nothing was decided, and when to try again. Those of package admission do.
+// planned is an error that says why nothing was decided, and when to try again. Those of
+// package admission do.
 type planned interface {
 	error
 	Reason() string
 	RetryDelay() time.Duration
 }
 
-// unreachable says that the quota could not be asked. A process that was paused for longer than a call may take gets the same error, so
-// it is worth another try.
+// unreachable says that the quota could not be asked. A process that was paused for longer than a
+// call may take gets the same error, so it is worth another try.
 func unreachable(err error) bool {
 	p, ok := errors.AsType[planned](err)
 	return ok && p.Reason() == v1alpha1.ReasonAdmissionUnavailable

@@ -21,20 +21,24 @@ import (
 )
 
 const (
-	// reservation is how long a slot is kept for a run whose creation was allowed: see "Reservations" in the package documentation.
+	// reservation is how long a slot is kept for a run whose creation was allowed: see
+	// "Reservations" in the package documentation.
 	reservation = 10 * time.Second
-	// atOnce bounds the questions that are with the quota. A burst waits for its turn here, as long as its requests may take, instead
-	// of for a connection to Redis, where the second that a call has would run out.
+	// atOnce bounds the questions that are with the quota. A burst waits for its turn here, as long
+	// as its requests may take, instead of for a connection to Redis, where the second that a call
+	// has would run out.
 	atOnce = 16
-	// maxTries is how often the quota is asked that cannot be reached. The first call may have happened: it is idempotent by UID.
+	// maxTries is how often the quota is asked that cannot be reached. The first call may have
+	// happened: it is idempotent by UID.
 	maxTries = 3
 )
 
-// reserver keeps slots for runs that do not exist yet. run is as in the admission request, with its UID; a ttl of 0 only asks. Errors
-// of package admission say when to try again.
+// reserver keeps slots for runs that do not exist yet. run is as in the admission request, with its
+// UID; a ttl of 0 only asks. Errors of package admission say when to try again.
 type reserver interface {
 	Reserve(ctx context.Context, run *v1alpha1.WorkflowRun, tenant string, p policy.Effective, ttl time.Duration) (store.Answer, error)
-	// ReserveKey claims the run's idempotency key for as long; owner is another run that has it, nil: none.
+	// ReserveKey claims the run's idempotency key for as long; owner is another run that has
+	// it, nil: none.
 	ReserveKey(ctx context.Context, run *v1alpha1.WorkflowRun, tenant string, ttl time.Duration) (owner *quota.Owner, err error)
 	// Release gives up what Reserve kept for a run that is not created after all.
 	Release(ctx context.Context, uid types.UID, tenant, policyName string) error
@@ -96,7 +100,8 @@ func (h *handler) decide(ctx context.Context, req hooks.Request) answer {
 	return h.judge(ctx, s, within(s.policy, limit), ttl)
 }
 
-// judge asks for the run's idempotency key, if it has one, and for a slot, if its tenant has a limit.
+// judge asks for the run's idempotency key, if it has one, and for a slot, if its tenant
+// has a limit.
 func (h *handler) judge(ctx context.Context, s scene, p policy.Effective, ttl time.Duration) answer {
 	if a, refused := h.keyOf(ctx, s, 0); refused {
 		return a
@@ -121,8 +126,9 @@ func (h *handler) judge(ctx context.Context, s scene, p policy.Effective, ttl ti
 	return a
 }
 
-// keyOf asks for the idempotency key of a run: first whether another has it, so that a repetition is told so though there is no room, and
-// once there is room, for ttl. So whoever is refused for the key is told of a run that has room, too.
+// keyOf asks for the idempotency key of a run: first whether another has it, so that a repetition
+// is told so though there is no room, and once there is room, for ttl. So whoever is refused for
+// the key is told of a run that has room, too.
 func (h *handler) keyOf(ctx context.Context, s scene, ttl time.Duration) (a answer, refused bool) {
 	if s.run.Spec.IdempotencyKey == "" {
 		return answer{}, false
@@ -143,7 +149,8 @@ func (h *handler) keyOf(ctx context.Context, s scene, ttl time.Duration) (a answ
 	}
 }
 
-// reserve asks the quota, in turn. Strategy Lock has no turns: who waits for the lock of one tenant must not keep up the others.
+// reserve asks the quota, in turn. Strategy Lock has no turns: who waits for the lock of one tenant
+// must not keep up the others.
 func (h *handler) reserve(ctx context.Context, s scene, p policy.Effective, ttl time.Duration) (store.Answer, error) {
 	if p.Admission.Lock == nil {
 		done, err := h.turn(ctx)
@@ -170,7 +177,8 @@ func (h *handler) turn(ctx context.Context) (done func(), err error) {
 	}
 }
 
-// observe gathers what the answer depends on, and leaves out what is not needed because of what was found before.
+// observe gathers what the answer depends on, and leaves out what is not needed because of what
+// was found before.
 func (h *handler) observe(ctx context.Context, run *v1alpha1.WorkflowRun) (scene, error) {
 	s := scene{run: run}
 	var policies v1alpha1.LockPolicyList
@@ -195,7 +203,8 @@ func (h *handler) observe(ctx context.Context, run *v1alpha1.WorkflowRun) (scene
 	return s, nil
 }
 
-// namespace reads it live if it is not in the cache: one file often makes a namespace and a run in it.
+// namespace reads it live if it is not in the cache: one file often makes a namespace and a
+// run in it.
 func (h *handler) namespace(ctx context.Context, name string) (*corev1.Namespace, error) {
 	ns := &corev1.Namespace{}
 	err := h.cache.Get(ctx, client.ObjectKey{Name: name}, ns)
@@ -205,7 +214,8 @@ func (h *handler) namespace(ctx context.Context, name string) (*corev1.Namespace
 	return ns, err
 }
 
-// taken says whether there is a run of that name. The cache alone may still have one that was just deleted, to be made anew.
+// taken says whether there is a run of that name. The cache alone may still have one that was just
+// deleted, to be made anew.
 func (h *handler) taken(ctx context.Context, key client.ObjectKey) (bool, error) {
 	other := &v1alpha1.WorkflowRun{}
 	err := h.cache.Get(ctx, key, other)

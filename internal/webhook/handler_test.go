@@ -145,7 +145,8 @@ func newHandler(cache, live client.Reader, quotas reserver) *handler {
 
 // Which creations cost a question, and which one.
 //
-// mutation: each condition of refusable, limited and asks taken out makes a row fail, and so does a reservation for a dry run.
+// mutation: each condition of refusable, limited and asks taken out makes a row fail, and so does a
+// reservation for a dry run.
 func TestWhatTheQuotasAreAsked(t *testing.T) {
 	one := &asked{UID: "uid-1", Tenant: "acme", Policy: "payments", TTL: reservation}
 	with := func(change func(*asked)) *asked {
@@ -221,8 +222,8 @@ func TestWhatTheQuotasAreAsked(t *testing.T) {
 	}
 }
 
-// mutation: a key that is asked for only once there is room, or claimed before, or a slot that is kept by whoever is refused for the key
-// makes a row fail.
+// mutation: a key that is asked for only once there is room, or claimed before, or a slot that is
+// kept by whoever is refused for the key makes a row fail.
 func TestIdempotencyKeysAreClaimedOnceThereIsRoom(t *testing.T) {
 	other, another := &quota.Owner{Name: "team/first", Same: true}, &quota.Owner{Name: "team/first"}
 	const same, differs = "DuplicateRun: run team/first of tenant acme has the same idempotency key and the same spec: see there",
@@ -290,7 +291,8 @@ func (e plannedError) RetryDelay() time.Duration { return e.delay }
 
 // What the client gets for what the quota says.
 //
-// mutation: a retry that is rounded down, a cause that is lost, or a 503 for a full tenant makes a row fail.
+// mutation: a retry that is rounded down, a cause that is lost, or a 503 for a full tenant makes
+// a row fail.
 func TestAnswers(t *testing.T) {
 	tests := map[string]struct {
 		answer  store.Answer

@@ -20,7 +20,8 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
 
-// burst creates n runs, so many at the same time, each once; those that are created take their slots, as the controller sees to.
+// burst creates n runs, so many at the same time, each once; those that are created take their
+// slots, as the controller sees to.
 func (w *world) burst(ctx context.Context, class string, n, atOnce, limit int) []reply {
 	GinkgoHelper()
 	replies, took := make([]reply, n), make([]time.Duration, n)
@@ -55,7 +56,8 @@ func count(replies []reply) map[int]int {
 }
 
 var _ = Describe("At the limit", func() {
-	// mutation: Reserve replaced by a plain look at what is used (ttl 0), or no reservation at all, lets in more than 2.
+	// mutation: Reserve replaced by a plain look at what is used (ttl 0), or no reservation at all,
+	// lets in more than 2.
 	It("lets in 2 of 100 runs that are created at once, and tells 98 to come back", func(ctx SpecContext) {
 		w := newWorld(ctx, suite.redis)
 		w.register(ctx, w.operator(setting{}), closed, patient)
@@ -91,7 +93,8 @@ var _ = Describe("At the limit", func() {
 		class := w.policy(ctx, "wide", rejecting(100000))
 		w.guarded(ctx)
 		got := count(w.burst(ctx, class, 400, 400, 100000))
-		// On a machine that is busy with other tests a few of 400 connections to Redis are not made in time, which is an outage.
+		// On a machine that is busy with other tests a few of 400 connections to Redis are not made
+		// in time, which is an outage.
 		Expect(got[http.StatusCreated]).To(BeNumerically(">=", 380), "%v", got)
 		Expect(got[http.StatusCreated]+got[http.StatusServiceUnavailable]).To(Equal(400), "%v", got)
 	}, SpecTimeout(3*patience))
@@ -271,7 +274,8 @@ var _ = Describe("Idempotency keys", func() {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(snapshot.Reserved).To(HaveLen(1), "of the one that was created")
 
-		// Its controller finds the key its own, and later creations find it taken, with whatever spec, as long as it exists.
+		// Its controller finds the key its own, and later creations find it taken, with whatever
+		// spec, as long as it exists.
 		live := quota.New(quota.Options{Gate: w.instance.quotas, Client: suite.client, Live: suite.client, Log: GinkgoLogr})
 		owner, err := live.Claim(ctx, &runs.Items[0], w.ns)
 		Expect(err).NotTo(HaveOccurred())

@@ -7,7 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// Outcomes of requests, as labels. Beside not_asked, duplicate, malformed and invalid they are those of syncopate_admission_decision_seconds.
+// Outcomes of requests, as labels. Beside not_asked, duplicate, malformed and invalid they are
+// those of syncopate_admission_decision_seconds.
 const (
 	outcomeNotAsked    = "not_asked"
 	outcomeAdmitted    = "admitted"

@@ -17,25 +17,30 @@ const (
 	longest = 9 * time.Second
 	// shortest is how long it may take in any case.
 	shortest = 500 * time.Millisecond
-	// ahead is how much earlier than the API server gives up it is answered, so that the client is told why.
+	// ahead is how much earlier than the API server gives up it is answered, so that the client
+	// is told why.
 	ahead = time.Second
-	// besidesLock is what a decision by strategy Lock may take beside the wait for the lock; see admission, "Failure handling".
+	// besidesLock is what a decision by strategy Lock may take beside the wait for the lock; see
+	// admission, "Failure handling".
 	besidesLock = 3 * time.Second
 )
 
-// isCreation says whether a request is what the webhook is for, whatever else it was registered for.
+// isCreation says whether a request is what the webhook is for, whatever else it was
+// registered for.
 func isCreation(req hooks.Request) bool {
 	return req.Operation == admissionv1.Create && req.Resource.Group == v1alpha1.GroupVersion.Group &&
 		req.Resource.Resource == "workflowruns" && req.SubResource == ""
 }
 
-// refusable says whether a run of this policy may be refused at its creation at all. One that claims to be a child run asks for no slot:
-// the controller lets it in only if its parent, which has one, names it.
+// refusable says whether a run of this policy may be refused at its creation at all. One that
+// claims to be a child run asks for no slot: the controller lets it in only if its parent, which
+// has one, names it.
 func (s scene) refusable() bool {
 	return s.run.ClaimsParent() == nil && s.policy.Name != "" && s.policy.Admission.Reject && !s.run.Spec.Suspend && s.run.Spec.Shutdown == ""
 }
 
-// limited says whether the tenant's slots are to be asked for: it is one that the namespace may name, and it has a limit.
+// limited says whether the tenant's slots are to be asked for: it is one that the namespace may
+// name, and it has a limit.
 func (s scene) limited() bool {
 	return s.tenant.Allowed && s.policy.Admission.Limit(s.tenant.Name) != policy.NoLimit
 }
@@ -59,7 +64,8 @@ func within(p policy.Effective, limit time.Duration) policy.Effective {
 // budgetKey is where a context has how long its request may take.
 type budgetKey struct{}
 
-// withBudget takes how long the API server waits from the parameter that it sends with each request.
+// withBudget takes how long the API server waits from the parameter that it sends
+// with each request.
 func withBudget(ctx context.Context, r *http.Request) context.Context {
 	waits, err := time.ParseDuration(r.URL.Query().Get("timeout"))
 	if err != nil {

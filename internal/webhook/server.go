@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// stopTimeout is how long requests may take when the process ends: the leases of runs are given back only after it. API servers keep
-	// connections open on which nothing comes.
+	// stopTimeout is how long requests may take when the process ends: the leases of runs are given
+	// back only after it. API servers keep connections open on which nothing comes.
 	stopTimeout   = time.Second
 	headerTimeout = 10 * time.Second
 	readTimeout   = 30 * time.Second
@@ -34,7 +34,8 @@ type source interface {
 	GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error)
 }
 
-// server serves the webhook on every replica, once the caches are synced: managers start what needs no leader after them.
+// server serves the webhook on every replica, once the caches are synced: managers start what needs
+// no leader after them.
 type server struct {
 	addr         string
 	handler      http.Handler
@@ -75,7 +76,8 @@ func (s *server) ready(*http.Request) error {
 	return err
 }
 
-// connections writes to a log what the server says of connections: whoever hangs up in the middle of a handshake is worth a line.
+// connections writes to a log what the server says of connections: whoever hangs up in the middle
+// of a handshake is worth a line.
 type connections logr.Logger
 
 // Write implements io.Writer.

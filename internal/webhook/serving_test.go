@@ -33,7 +33,8 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/testenv"
 )
 
-// serial is the number of the certificate that is served at a port to somebody who trusts what the API server trusts.
+// serial is the number of the certificate that is served at a port to somebody who trusts what the
+// API server trusts.
 func (w *world) serial(ctx context.Context, port int) (string, error) {
 	c := &admissionv1.ValidatingWebhookConfiguration{}
 	if err := suite.client.Get(ctx, client.ObjectKey{Name: w.ns}, c); err != nil {
@@ -51,7 +52,8 @@ func (w *world) serial(ctx context.Context, port int) (string, error) {
 	return over.ConnectionState().PeerCertificates[0].SerialNumber.String(), nil
 }
 
-// serves waits until a port serves with a certificate other than those named, and returns its number.
+// serves waits until a port serves with a certificate other than those named, and
+// returns its number.
 func (w *world) serves(ctx context.Context, port int, others ...string) string {
 	GinkgoHelper()
 	var serial string
@@ -64,7 +66,8 @@ func (w *world) serves(ctx context.Context, port int, others ...string) string {
 	return serial
 }
 
-// watched creates runs that are refused, one after the other, until the function returned is called; it gives all other answers.
+// watched creates runs that are refused, one after the other, until the function returned is
+// called; it gives all other answers.
 func (w *world) watched(ctx context.Context, class string) (stop func() []string) {
 	ctx, cancel := context.WithCancel(ctx)
 	var all sync.WaitGroup
@@ -131,7 +134,8 @@ var _ = Describe("While the webhook is down", func() {
 })
 
 var _ = Describe("Certificates that the operator makes", func() {
-	// The first is made 61 days ago and so in its last 30 days; when the operator's clock is put right, it renews.
+	// The first is made 61 days ago and so in its last 30 days; when the operator's clock is put
+	// right, it renews.
 	//
 	// mutation: a Source that looks at the Secret only when it starts makes this fail.
 	It("are renewed without a restart and without a failed call", func(ctx SpecContext) {
@@ -187,7 +191,8 @@ var _ = Describe("Certificates that the operator makes", func() {
 		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, Name: SecretName}}
 		Expect(client.IgnoreNotFound(suite.client.Delete(ctx, secret))).To(Succeed())
 
-		// The role names the configuration, so this world's own gets the same rights under its name.
+		// The role names the configuration, so this world's own gets the same rights
+		// under its name.
 		var role rbacv1.ClusterRole
 		Expect(suite.client.Get(ctx, client.ObjectKey{Name: "syncopate-webhook-certs"}, &role)).To(Succeed())
 		Expect(role.Rules).To(HaveLen(1))

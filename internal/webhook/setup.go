@@ -26,7 +26,8 @@ import (
 // Path is where the webhook is served; the ValidatingWebhookConfiguration names it.
 const Path = "/admit-workflowrun"
 
-// SecretName is the Secret of the certificates that the operator makes by itself, in its own namespace.
+// SecretName is the Secret of the certificates that the operator makes by itself, in
+// its own namespace.
 const SecretName = "syncopate-webhook-certs" //nolint:gosec // a name, no credential
 
 // Options are what Setup needs beside the manager.
@@ -36,12 +37,16 @@ type Options struct {
 	// Host and Port are where to listen; an empty host is all addresses.
 	Host string
 	Port int
-	// CertDir has tls.crt and tls.key, which somebody else renews, along with the caBundle of the ValidatingWebhookConfiguration.
-	// Empty: the operator makes its certificates, in the Secret SecretName, and writes the caBundle.
+	// CertDir has tls.crt and tls.key, which somebody else renews, along with the caBundle
+	// of the ValidatingWebhookConfiguration.
+	// Empty: the operator makes its certificates, in the Secret SecretName, and
+	// writes the caBundle.
 	CertDir string
-	// Namespace and Service are where the API server finds the webhook: the certificate made by the operator is for them.
+	// Namespace and Service are where the API server finds the webhook: the certificate made by the
+	// operator is for them.
 	Namespace, Service string
-	// Configuration is the name of the ValidatingWebhookConfiguration, whose caBundle is written. Without CertDir only.
+	// Configuration is the name of the ValidatingWebhookConfiguration, whose caBundle is written.
+	// Without CertDir only.
 	Configuration string
 	// Reservation is how long a slot is kept for a run whose creation was allowed; 0: 10 s.
 	Reservation time.Duration
@@ -51,8 +56,8 @@ type Options struct {
 	Registry    prometheus.Registerer
 }
 
-// Setup adds the webhook to a manager, on all replicas, with the readiness check "webhook". The manager's cache should have
-// WorkflowRuns, LockPolicies and Namespaces before it starts.
+// Setup adds the webhook to a manager, on all replicas, with the readiness check "webhook". The
+// manager's cache should have WorkflowRuns, LockPolicies and Namespaces before it starts.
 func Setup(mgr manager.Manager, o Options) error {
 	m := newMetrics(o.Registry)
 	certificates, err := o.source(mgr, m)

@@ -32,7 +32,8 @@ const (
 	operatorNamespace = "syncopate-system"
 )
 
-// suite is what all specs share: one control plane with the shipped CRDs and rights, one Redis for the specs that do not harm it.
+// suite is what all specs share: one control plane with the shipped CRDs and rights, one Redis for
+// the specs that do not harm it.
 var suite struct {
 	config *rest.Config
 	client client.Client

@@ -40,7 +40,8 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/testenv"
 )
 
-// world is a namespace of runs with the webhook in front of it: its own policies, and its own configuration of the API server.
+// world is a namespace of runs with the webhook in front of it: its own policies, and its own
+// configuration of the API server.
 type world struct {
 	ns       string // of the runs, and their tenant
 	service  string // under which the API server finds the webhook, in the operator's namespace
@@ -48,7 +49,8 @@ type world struct {
 	instance *instance
 }
 
-// instance is the quota as the webhook sees it, on a real Redis. It opens keys that were never used, as internal/quota/controller does.
+// instance is the quota as the webhook sees it, on a real Redis. It opens keys that were never
+// used, as internal/quota/controller does.
 type instance struct {
 	quotas  *store.Store
 	asked   atomic.Int64
@@ -123,7 +125,8 @@ func newWorld(ctx context.Context, server *redistest.Server) *world {
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "team-"}}
 	Expect(suite.client.Create(ctx, ns)).To(Succeed())
 	w := &world{ns: ns.Name, service: "hook-" + ns.Name, redis: server, instance: newInstance(server)}
-	// The API server is no part of a cluster network here, so the Service leads it to this process by name.
+	// The API server is no part of a cluster network here, so the Service leads it to this
+	// process by name.
 	Expect(suite.client.Create(ctx, &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, Name: w.service},
 		Spec: corev1.ServiceSpec{
@@ -198,7 +201,8 @@ func shipped() *admissionv1.ValidatingWebhookConfiguration {
 	return c
 }
 
-// register has the API server ask the webhook at a port about this world's runs, by the shipped configuration.
+// register has the API server ask the webhook at a port about this world's runs, by
+// the shipped configuration.
 func (w *world) register(ctx context.Context, port int, change ...func(*admissionv1.ValidatingWebhook)) {
 	GinkgoHelper()
 	c := shipped()
@@ -236,7 +240,8 @@ func (w *world) policy(ctx context.Context, name string, a v1alpha1.AdmissionPol
 	return p.Name
 }
 
-// guarded waits until creations are judged: the API server has the registration, and the operator the policies made so far.
+// guarded waits until creations are judged: the API server has the registration, and the operator
+// the policies made so far.
 func (w *world) guarded(ctx context.Context) {
 	GinkgoHelper()
 	class := w.policy(ctx, fmt.Sprintf("sentry-%d", w.instance.asked.Load()), rejecting(0))
@@ -256,7 +261,8 @@ func (w *world) run(class, name string) *v1alpha1.WorkflowRun {
 	}
 }
 
-// create sends one POST, and no other whatever comes back. The run has what the API server made of it.
+// create sends one POST, and no other whatever comes back. The run has what the API server
+// made of it.
 func (w *world) create(ctx context.Context, run *v1alpha1.WorkflowRun, query string) reply {
 	GinkgoHelper()
 	body, err := json.Marshal(run)

@@ -1,5 +1,6 @@
-// Package protocol is the wire protocol between the operator and its workers: names of streams, subjects and headers, the
-// job id, and the bodies of results and control messages. docs/protocol.md describes the same for other languages.
+// Package protocol is the wire protocol between the operator and its workers: names of streams,
+// subjects and headers, the job id, and the bodies of results and control messages.
+// docs/protocol.md describes the same for other languages.
 //
 // Everything here is pure: no connection, no clock. internal/bus and pkg/worker are its two users.
 //

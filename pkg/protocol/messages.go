@@ -25,8 +25,8 @@ const (
 	CETypeJob = "dev.syncopate.job.v1"
 )
 
-// ResultMsgID is the Nats-Msg-Id of a result: nobody without the token can take it first, and so make the good result
-// vanish as a duplicate.
+// ResultMsgID is the Nats-Msg-Id of a result: nobody without the token can take it first, and so
+// make the good result vanish as a duplicate.
 func ResultMsgID(id JobID, token string) string { return id.String() + "/" + token }
 
 // StartedMsgID is the Nats-Msg-Id of the Started message of a job.
@@ -43,7 +43,8 @@ const (
 	StatusRetry     ResultStatus = "Retry"     // not now, in retryAfterMillis; does not count as a failure
 )
 
-// ErrResult is returned for a body that is not a result. Not worth a retry: the attempt failed as ResultRejected.
+// ErrResult is returned for a body that is not a result. Not worth a retry: the attempt
+// failed as ResultRejected.
 var ErrResult = errors.New("not a result")
 
 // Result is what a worker publishes about a job.
@@ -62,9 +63,11 @@ type ResultError struct {
 	Message string `json:"message,omitempty"`
 }
 
-// DecodeResult reads a result's body. Unknown fields are allowed, so that the protocol can grow; its error wraps ErrResult.
+// DecodeResult reads a result's body. Unknown fields are allowed, so that the protocol can grow;
+// its error wraps ErrResult.
 func DecodeResult(body []byte) (Result, error) {
-	// encoding/json would let it pass inside an output, and nobody who gets the output could store it.
+	// encoding/json would let it pass inside an output, and nobody who gets the output
+	// could store it.
 	if !utf8.Valid(body) {
 		return Result{}, fmt.Errorf("%w: not UTF-8", ErrResult)
 	}

@@ -10,7 +10,8 @@ import (
 )
 
 const (
-	// MaxInlineOutputBytes is the largest output that a result may carry itself; a larger one goes to the object store.
+	// MaxInlineOutputBytes is the largest output that a result may carry itself; a larger one goes
+	// to the object store.
 	MaxInlineOutputBytes = 64 << 10
 	// MaxPayloadBytes is the largest output at all. The operator reads each one once, to check it.
 	MaxPayloadBytes = 8 << 20
@@ -20,10 +21,12 @@ const (
 
 var digestPattern = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 
-// ErrOutputRef is returned for a reference that does not name an output of its job. Not worth a retry.
+// ErrOutputRef is returned for a reference that does not name an output of its job. Not
+// worth a retry.
 var ErrOutputRef = errors.New("not a reference to an output of the job")
 
-// OutputRef refers to an output in the object store Names.PayloadsBucket (a claim check): the JSON text of the output.
+// OutputRef refers to an output in the object store Names.PayloadsBucket (a claim check): the JSON
+// text of the output.
 type OutputRef struct {
 	Name   string `json:"name"`   // of the object: PayloadName
 	Digest string `json:"digest"` // "sha256:" and 64 hexadecimal digits, of the object's bytes
@@ -36,8 +39,9 @@ func NewOutputRef(id JobID, output []byte) OutputRef {
 	return OutputRef{Name: PayloadName(id, digest), Digest: digest, Size: int64(len(output))}
 }
 
-// PayloadName is the name of the object with an output: "<job id>/<hexadecimal digest>". The digest is in the name because a job
-// may be done twice with different outputs, and the second one must not take the place of the first.
+// PayloadName is the name of the object with an output: "<job id>/<hexadecimal digest>". The digest
+// is in the name because a job may be done twice with different outputs, and the second one must
+// not take the place of the first.
 func PayloadName(id JobID, digest string) string {
 	return id.String() + "/" + strings.TrimPrefix(digest, digestPrefix)
 }
@@ -48,8 +52,8 @@ func PayloadRun(name string) (runUID string, ok bool) {
 	return uid, ok && uidPattern.MatchString(uid)
 }
 
-// Check says whether the reference may stand in a result of the job; its error wraps ErrOutputRef. Whether the object is there
-// is another matter.
+// Check says whether the reference may stand in a result of the job; its error wraps ErrOutputRef.
+// Whether the object is there is another matter.
 func (r OutputRef) Check(id JobID) error {
 	switch {
 	case !digestPattern.MatchString(r.Digest):

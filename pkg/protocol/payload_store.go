@@ -9,10 +9,12 @@ import (
 	"strings"
 )
 
-// The object store of large outputs has the format of JetStream's object stores: an object is some chunks on one subject of a
-// stream, and then an entry, which tells where they are, on the subject of its name.
+// The object store of large outputs has the format of JetStream's object stores: an object is some
+// chunks on one subject of a stream, and then an entry, which tells where they are, on the subject
+// of its name.
 //
-// Invariant: an entry is published when the stream has all of its chunks. Who finds an entry can read the object.
+// Invariant: an entry is published when the stream has all of its chunks. Who finds an entry can
+// read the object.
 
 // HeaderRollup with RollupSubject makes an entry take the place of the one before.
 const (
@@ -26,7 +28,8 @@ const storeDigestPrefix = "SHA-256="
 // ErrPayloadEntry is returned for text that is no entry of the object store.
 var ErrPayloadEntry = errors.New("not an entry of the object store")
 
-// PayloadEntry says where the chunks of an object are. Entries that other programs write may have more members.
+// PayloadEntry says where the chunks of an object are. Entries that other programs write may
+// have more members.
 type PayloadEntry struct {
 	Name    string `json:"name"`
 	Bucket  string `json:"bucket"`
@@ -37,7 +40,8 @@ type PayloadEntry struct {
 	Deleted bool   `json:"deleted,omitempty"` // the object was deleted, and its chunks are gone
 }
 
-// NewPayloadEntry is the entry of the object of a reference. The reference's digest has to be one: OutputRef.Check.
+// NewPayloadEntry is the entry of the object of a reference. The reference's digest has to
+// be one: OutputRef.Check.
 func (n Names) NewPayloadEntry(ref OutputRef, nuid string, chunks uint64) PayloadEntry {
 	return PayloadEntry{
 		Name: ref.Name, Bucket: n.PayloadsBucket(), NUID: nuid, Size: ref.Size, Chunks: chunks, Digest: storeDigest(ref.Digest),
@@ -75,8 +79,8 @@ func (n Names) PayloadsStream() string { return "OBJ_" + n.PayloadsBucket() }
 // PayloadChunks is the subject of the chunks of one object.
 func (n Names) PayloadChunks(nuid string) string { return "$O." + n.PayloadsBucket() + ".C." + nuid }
 
-// PayloadNUID is the nuid of an object of a run: what is unique, a token, comes behind the run's UID. So what is left of an upload
-// that never came to its entry can still be found by its run.
+// PayloadNUID is the nuid of an object of a run: what is unique, a token, comes behind the run's
+// UID. So what is left of an upload that never came to its entry can still be found by its run.
 func PayloadNUID(runUID, unique string) string { return runUID + "." + unique }
 
 // PayloadEntry is the subject of the entry of an object.
@@ -96,7 +100,8 @@ func (r OutputRef) CheckBytes(data []byte) error {
 	}
 }
 
-// CheckForm says whether the reference is one to an output of any job; its error wraps ErrOutputRef.
+// CheckForm says whether the reference is one to an output of any job; its error
+// wraps ErrOutputRef.
 func (r OutputRef) CheckForm() error {
 	id, err := ParseJobID(r.Name[:max(0, strings.LastIndexByte(r.Name, '/'))])
 	if err != nil {

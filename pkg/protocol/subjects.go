@@ -6,14 +6,16 @@ import (
 	"strings"
 )
 
-// Partitions is the number of partitions of the results. It is part of the protocol: results can be sharded between
-// operator replicas without a change of subjects.
+// Partitions is the number of partitions of the results. It is part of the protocol: results can be
+// sharded between operator replicas without a change of subjects.
 const Partitions = 64
 
-// DefaultPrefix is the first token of all subjects, and in capitals the first word of all stream names.
+// DefaultPrefix is the first token of all subjects, and in capitals the first word of
+// all stream names.
 const DefaultPrefix = "syncopate"
 
-// Names gives streams and subjects their names under one prefix, a single subject token of [a-z0-9-].
+// Names gives streams and subjects their names under one prefix, a single subject
+// token of [a-z0-9-].
 type Names struct{ Prefix string }
 
 // JobsStream is the name of the stream of jobs.
@@ -37,11 +39,12 @@ func (n Names) Job(topic string, id JobID) string {
 	return fmt.Sprintf("%s.jobs.%s.%s", n.Prefix, topic, strings.Join(id.tokens(), "."))
 }
 
-// fenceWord takes the place of a topic's first word in the subjects of fence messages. No topic has it, so no filter of a topic, and
-// no worker, gets them.
+// fenceWord takes the place of a topic's first word in the subjects of fence messages. No topic has
+// it, so no filter of a topic, and no worker, gets them.
 const fenceWord = "_fence"
 
-// Fence is the subject of the fence messages of an attempt: what the operator stores before it looks up whether the job was published.
+// Fence is the subject of the fence messages of an attempt: what the operator stores before it
+// looks up whether the job was published.
 func (n Names) Fence(topic string, id JobID) string { return n.Job(firstWord(topic, fenceWord), id) }
 
 // Dispatch is the filter for the job of an attempt and its fence messages, and nothing else.
@@ -69,7 +72,8 @@ func (n Names) ParseJob(subject string) (topic string, id JobID, err error) {
 	return strings.Join(tokens[:ends], "."), id, nil
 }
 
-// TopicJobs is the filter for all jobs of a topic. Its fixed number of tokens keeps the topics "a" and "a.b" apart.
+// TopicJobs is the filter for all jobs of a topic. Its fixed number of tokens keeps the topics "a"
+// and "a.b" apart.
 func (n Names) TopicJobs(topic string) string { return n.Prefix + ".jobs." + topic + ".*.*.*.*" }
 
 // Result is the subject on which the result of a job is published.

@@ -29,7 +29,8 @@ func TestNamesAreAsPublished(t *testing.T) {
 	}
 }
 
-// mutation: another hash or another modulus makes this fail: results under way would land in partitions where nobody looks.
+// mutation: another hash or another modulus makes this fail: results under way would land in
+// partitions where nobody looks.
 func TestPartitionsStayTheSame(t *testing.T) {
 	for uid, want := range map[string]int{"run-1": 60, "0f8fad5b-d9cb-469f-a165-70867728950e": 1, "": 5} {
 		if got := Partition(uid); got != want {

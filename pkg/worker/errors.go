@@ -7,9 +7,11 @@ import (
 
 // Causes with which a handler's context is cancelled; see context.Cause.
 var (
-	// ErrCancelled: the operator does not want the result any more. What the handler returns is ignored.
+	// ErrCancelled: the operator does not want the result any more. What the handler
+	// returns is ignored.
 	ErrCancelled = errors.New("job cancelled")
-	// ErrStopping: the worker's grace period is over. A handler that returns an error now gives the job to another worker.
+	// ErrStopping: the worker's grace period is over. A handler that returns an error now gives the
+	// job to another worker.
 	ErrStopping = errors.New("worker is stopping")
 )
 
@@ -62,8 +64,8 @@ type delayedError struct {
 func (r *delayedError) Unwrap() error             { return r.error }
 func (r *delayedError) RetryDelay() time.Duration { return r.delay }
 
-// RetryAfter says "not now, again in d": the attempt does not count as a failure. The operator caps d; below 0 is 0.
-// err says why, and may be nil.
+// RetryAfter says "not now, again in d": the attempt does not count as a failure. The operator caps
+// d; below 0 is 0. err says why, and may be nil.
 func RetryAfter(d time.Duration, err error) error {
 	if err == nil {
 		err = errors.New("asked to be called again")

@@ -64,7 +64,8 @@ func ExampleHandler() {
 	_ = fetch
 }
 
-// Every error with a delay in its chain means "again, in that time"; %v instead of %w would lose it.
+// Every error with a delay in its chain means "again, in that time"; %v instead of %w
+// would lose it.
 func ExampleRetryAfter() {
 	quota := worker.RetryAfter(2*time.Second, errors.New("quota"))
 	kept, lost := fmt.Errorf("call model: %w", quota), fmt.Errorf("call model: %v", quota) //nolint:errorlint // the wrong way, shown

@@ -26,8 +26,8 @@ const (
 	token        = "k1.secret-token"
 )
 
-// operator stands for the operator: it makes streams and consumers as the protocol says, with nothing of the project but
-// names, publishes jobs and reads results.
+// operator stands for the operator: it makes streams and consumers as the protocol says, with
+// nothing of the project but names, publishes jobs and reads results.
 type operator struct {
 	t       *testing.T
 	options server.Options

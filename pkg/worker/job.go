@@ -22,20 +22,23 @@ type Job struct {
 	Input json.RawMessage
 	// Fence is the fencing token of the writer that dispatched the job: it only grows within a run.
 	Fence int64
-	// Deadline is when nobody waits for the result any more; the handler's context has it too. Zero: none.
+	// Deadline is when nobody waits for the result any more; the handler's context has it
+	// too. Zero: none.
 	Deadline time.Time
 	// Source says which run of which cluster the job belongs to (CloudEvents source).
 	Source string
 	// Delivery counts how often the server handed the job out, from 1.
 	Delivery uint64
-	// Payload reads a large output of an earlier step, to which the input refers as {"name", "digest", "size"}, and checks that it
-	// is the one that the reference promises. It waits for a server that is away until ctx ends. Its errors may be returned as they
-	// are: the step fails for good with CodeInvalidPayload if the object is another one, and the attempt with CodePayloadNotFound
-	// if there is none. In a test of a handler it is what the test sets.
+	// Payload reads a large output of an earlier step, to which the input refers as {"name",
+	// "digest", "size"}, and checks that it is the one that the reference promises. It waits for a
+	// server that is away until ctx ends. Its errors may be returned as they are: the step fails
+	// for good with CodeInvalidPayload if the object is another one, and the attempt with
+	// CodePayloadNotFound if there is none. In a test of a handler it is what the test sets.
 	Payload func(ctx context.Context, ref protocol.OutputRef) (json.RawMessage, error) `json:"-"`
 }
 
-// Decode reads the input into v, as encoding/json does. Its error is final: the next attempt has the same input.
+// Decode reads the input into v, as encoding/json does. Its error is final: the next attempt has
+// the same input.
 func (j Job) Decode(v any) error {
 	if err := json.Unmarshal(j.Input, v); err != nil {
 		return Final(Fail("InvalidInput", err.Error()))
@@ -43,7 +46,8 @@ func (j Job) Decode(v any) error {
 	return nil
 }
 
-// task is a job and what it takes to answer it. The token stays here, so that no handler can log it.
+// task is a job and what it takes to answer it. The token stays here, so that no handler
+// can log it.
 type task struct {
 	Job
 	reply string
@@ -80,8 +84,8 @@ func parseTask(names protocol.Names, topic, subject string, header nats.Header, 
 	return t, nil
 }
 
-// checkSubjects wants the message to be where the operator puts this job, and its answer to go where the operator waits for
-// it: who can write a header must not make workers publish elsewhere.
+// checkSubjects wants the message to be where the operator puts this job, and its answer to go
+// where the operator waits for it: who can write a header must not make workers publish elsewhere.
 func (t task) checkSubjects(names protocol.Names, subject string) error {
 	if want := names.Job(t.Topic, t.ID); subject != want {
 		return fmt.Errorf("%w: subject of %s is %s", errJob, t.ID, want)

@@ -15,13 +15,16 @@ import (
 type Options struct {
 	// Prefix is the first token of all subjects. Default protocol.DefaultPrefix.
 	Prefix string
-	// GracePeriod is how long handlers may go on after Run's context ended, before theirs is cancelled. Default 20 s, which
-	// with what follows is less than the 30 s that Kubernetes gives a pod. Negative: no grace.
+	// GracePeriod is how long handlers may go on after Run's context ended, before theirs is
+	// cancelled. Default 20 s, which with what follows is less than the 30 s that Kubernetes gives
+	// a pod. Negative: no grace.
 	GracePeriod time.Duration
-	// BindInterval is how long the worker waits, give or take a half, before it looks again for the consumer of a topic, which
-	// the operator makes when it dispatches the first job of that topic. Default 2 s.
+	// BindInterval is how long the worker waits, give or take a half, before it looks again for the
+	// consumer of a topic, which the operator makes when it dispatches the first job of that topic.
+	// Default 2 s.
 	BindInterval time.Duration
-	// Log gets what the worker has to say; never a token, an input or an output. Default: nothing is logged.
+	// Log gets what the worker has to say; never a token, an input or an output. Default:
+	// nothing is logged.
 	Log logr.Logger
 }
 
@@ -54,7 +57,8 @@ func (o Options) withDefaults() Options {
 // HandleOption tunes one topic.
 type HandleOption func(*topic)
 
-// Concurrency is how many jobs of the topic this process works on at the same time, 1 to 10,000. Default 1.
+// Concurrency is how many jobs of the topic this process works on at the same time, 1 to
+// 10,000. Default 1.
 func Concurrency(n int) HandleOption {
 	return func(t *topic) { t.concurrency = n }
 }
@@ -73,7 +77,8 @@ func (t *topic) check() error {
 	return nil
 }
 
-// Connect connects to NATS as a worker should: it goes on trying for ever, also if no server is there yet. opts come last.
+// Connect connects to NATS as a worker should: it goes on trying for ever, also if no server is
+// there yet. opts come last.
 func Connect(url string, opts ...nats.Option) (*nats.Conn, error) {
 	if url == "" {
 		url = nats.DefaultURL

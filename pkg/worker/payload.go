@@ -11,13 +11,15 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-// lookups of an object that is not there. A replica of the store may know of it a moment later than the operator.
+// lookups of an object that is not there. A replica of the store may know of it a moment later
+// than the operator.
 const lookups = 6
 
 // errNoPayload: the object is not in the store, or not all of it.
 var errNoPayload = errors.New("no such object")
 
-// payload reads an output that a job's input refers to; it is Job.Payload. A server that is away is waited for until ctx ends.
+// payload reads an output that a job's input refers to; it is Job.Payload. A server that is away is
+// waited for until ctx ends.
 func (w *Worker) payload(ctx context.Context, ref protocol.OutputRef) (json.RawMessage, error) {
 	if err := ref.CheckForm(); err != nil {
 		return nil, Final(Fail(CodeInvalidPayload, err.Error()))
@@ -76,7 +78,8 @@ func (w *Worker) fetch(ctx context.Context, ref protocol.OutputRef) ([]byte, err
 	return data, nil
 }
 
-// entryOf reads an entry. Its error wraps errNoPayload, or protocol.ErrPayloadEntry, or is that of a server that is away.
+// entryOf reads an entry. Its error wraps errNoPayload, or protocol.ErrPayloadEntry, or is that of
+// a server that is away.
 func entryOf(ctx context.Context, s jetstream.Stream, subject string) (protocol.PayloadEntry, error) {
 	m, err := stored(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
 		return s.GetLastMsgForSubject(ctx, subject)

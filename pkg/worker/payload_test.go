@@ -62,7 +62,8 @@ func (o *operator) resolves(r protocol.Result, id protocol.JobID, output json.Ra
 	}
 }
 
-// wholeObjects wants nothing in the store but n objects, the last of which is that of the reference.
+// wholeObjects wants nothing in the store but n objects, the last of which is that
+// of the reference.
 func (o *operator) wholeObjects(n uint64, ref protocol.OutputRef) {
 	o.t.Helper()
 	info, err := o.store().GetInfo(o.t.Context(), ref.Name)
@@ -116,7 +117,8 @@ func TestAnOutputThatTheServerDoesNotTakeInAResultIsStored(t *testing.T) {
 	w.Handle("a", func(context.Context, Job) (any, error) { return text(8 << 10), nil })
 	o.start(w)
 	o.resolves(o.results(2)[1].Result, job("stream"), text(8<<10))
-	// mutation: tooLarge without the stream's refusal tries the same again until the deadline, and this times out.
+	// mutation: tooLarge without the stream's refusal tries the same again until the deadline, and
+	// this times out.
 	o.limitStore(func(c *jetstream.StreamConfig) { c.MaxMsgSize = 100 })
 	o.publish("a", job("both"), `{}`)
 	got := o.results(4)[3].Result
@@ -200,8 +202,8 @@ func TestALargeValueThatComesAfterTheGracePeriodIsStored(t *testing.T) {
 	}
 }
 
-// mutation: chunks that do not name the one before them, or an upload that is not tried again, fail this in most of its runs; the
-// tests below show it in each.
+// mutation: chunks that do not name the one before them, or an upload that is not tried again, fail
+// this in most of its runs; the tests below show it in each.
 func TestARestartInTheMiddleOfAnUploadLosesNothing(t *testing.T) {
 	const size = 4 << 20
 	o := newOperator(t)
@@ -222,7 +224,8 @@ func TestARestartInTheMiddleOfAnUploadLosesNothing(t *testing.T) {
 	o.eventually("the job is acknowledged", func() bool { return o.jobs() == 0 })
 }
 
-// uploading gives a worker, and the first try to store an output, which found room for some chunks only.
+// uploading gives a worker, and the first try to store an output, which found room for
+// some chunks only.
 func uploading(t *testing.T, output json.RawMessage) (*operator, *upload) {
 	t.Helper()
 	o := newOperator(t)
@@ -241,8 +244,8 @@ func (o *operator) put(u *upload) {
 	o.resolves(protocol.Result{Status: protocol.StatusSucceeded, OutputRef: &u.ref}, u.id, u.body)
 }
 
-// mutation: without the sequence of the chunk before it, or without a look at what is there, the object has a chunk twice or it is
-// never stored.
+// mutation: without the sequence of the chunk before it, or without a look at what is there, the
+// object has a chunk twice or it is never stored.
 func TestAChunkWhoseConfirmationIsLostIsStoredOnce(t *testing.T) {
 	o, u := uploading(t, text(1<<20))
 	o.write(o.names.PayloadChunks(u.nuid), u.body[u.sent:u.sent+serverTakes-envelope])
@@ -290,8 +293,8 @@ func TestAnEntryIsNotStoredWithoutItsChunks(t *testing.T) {
 	o.wholeObjects(1, u.ref)
 }
 
-// mutation: an upload that does not look at what is there stores "the same" twice; one that looks at less of it takes one of the
-// others for the output.
+// mutation: an upload that does not look at what is there stores "the same" twice; one that looks
+// at less of it takes one of the others for the output.
 func TestWhatIsInTheStoreUnderTheNameIsTakenOnlyIfItIsTheOutput(t *testing.T) {
 	output := text(300 << 10)
 	ref := protocol.NewOutputRef(job("a"), output)
@@ -353,7 +356,8 @@ func (o *operator) last() uint64 {
 	return s.CachedInfo().State.LastSeq
 }
 
-// mutation: fetch without the look at the digest, or payload that tries what is wrong again, fails this.
+// mutation: fetch without the look at the digest, or payload that tries what is wrong
+// again, fails this.
 func TestAHandlerReadsWhatItsInputRefersTo(t *testing.T) {
 	o := newOperator(t, takesMore)
 	output := text(300 << 10)
@@ -419,7 +423,8 @@ func (o *operator) write(subject string, body []byte) {
 	}
 }
 
-// mutation: stored without a limit of its own fails this. A request that a restart swallowed would not end before the job does.
+// mutation: stored without a limit of its own fails this. A request that a restart swallowed would
+// not end before the job does.
 func TestARequestEndsLongBeforeTheJobMay(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 	defer cancel()
@@ -434,7 +439,8 @@ func TestARequestEndsLongBeforeTheJobMay(t *testing.T) {
 	}
 }
 
-// mutation: payload that gives up at the first error, or one that waits for its first answer as long as the job may, fails this.
+// mutation: payload that gives up at the first error, or one that waits for its first answer as
+// long as the job may, fails this.
 func TestReadingOutlivesTheServerAndEndsWithTheJob(t *testing.T) {
 	o := newOperator(t)
 	output := text(300 << 10)

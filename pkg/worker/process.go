@@ -32,7 +32,8 @@ func (t *topic) process(ctx context.Context, msg jetstream.Msg, ackWait time.Dur
 		return
 	}
 	if now := t.clock.Now(); j.expired(now) {
-		// Said aloud: if this clock is wrong, the worker drops good jobs, and nothing else tells of it.
+		// Said aloud: if this clock is wrong, the worker drops good jobs, and nothing else
+		// tells of it.
 		t.log.Info("Job dropped, its deadline has passed by this clock", "job", j.ID.String(), "topic", t.name, "deadline", j.Deadline, "now", now)
 		t.settle(ctx, msg, unwanted)
 		return
@@ -53,7 +54,8 @@ func (t *topic) parse(msg jetstream.Msg) (task, error) {
 	return j, err
 }
 
-// keep tells the server every third of AckWait that the job is under way. stop waits for the end of that.
+// keep tells the server every third of AckWait that the job is under way. stop waits for the
+// end of that.
 func (t *topic) keep(msg jetstream.Msg, ackWait time.Duration) (stop func()) {
 	if ackWait <= 0 {
 		ackWait = defaultAckWait
@@ -116,7 +118,8 @@ func (t *topic) call(ctx context.Context, job Job) (output any, err error) {
 	return t.handler(ctx, job)
 }
 
-// answer publishes the result until the server confirms it, nobody waits for it, or ctx ends; it tries once in any case.
+// answer publishes the result until the server confirms it, nobody waits for it, or ctx ends; it
+// tries once in any case.
 func (t *topic) answer(ctx context.Context, j task, r protocol.Result) outcome {
 	var large *upload
 	if len(r.Output) > protocol.MaxInlineOutputBytes {
@@ -152,7 +155,8 @@ func (t *topic) unanswered(ctx context.Context, j task) outcome {
 	return returned
 }
 
-// deliver publishes a result once. A large output comes before it: a reference to what is not there would fail the attempt.
+// deliver publishes a result once. A large output comes before it: a reference to what is not there
+// would fail the attempt.
 func (t *topic) deliver(ctx context.Context, j task, r protocol.Result, large *upload) error {
 	if large != nil {
 		if err := large.store(ctx); err != nil {
@@ -167,8 +171,8 @@ func tooLarge(err error) bool {
 	return errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, jetstream.ErrStreamMessageExceedsMaximum)
 }
 
-// publish sends a result and waits for the server's PubAck. It has its own timeout: a result that is there is worth a try,
-// also when ctx has just ended.
+// publish sends a result and waits for the server's PubAck. It has its own timeout: a result that
+// is there is worth a try, also when ctx has just ended.
 func (t *topic) publish(ctx context.Context, j task, msgID string, r protocol.Result) error {
 	m, err := message(j, msgID, r)
 	if err != nil {
@@ -182,7 +186,8 @@ func (t *topic) publish(ctx context.Context, j task, msgID string, r protocol.Re
 	return nil
 }
 
-// settle acknowledges the job. A lost acknowledgement is harmless: the job comes again, and its result is a duplicate.
+// settle acknowledges the job. A lost acknowledgement is harmless: the job comes again, and its
+// result is a duplicate.
 func (t *topic) settle(ctx context.Context, msg jetstream.Msg, o outcome) {
 	switch o {
 	case answered:

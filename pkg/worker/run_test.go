@@ -21,7 +21,8 @@ func jetstreamResults(n protocol.Names) jetstream.StreamConfig {
 	return jetstream.StreamConfig{Name: n.ResultsStream(), Subjects: []string{"syncopate.results.>"}, Discard: jetstream.DiscardNew}
 }
 
-// mutation: pull that asks for more than the free slots makes ack pending exceed the bound, and this fails.
+// mutation: pull that asks for more than the free slots makes ack pending exceed the bound,
+// and this fails.
 func TestNoMoreJobsAreTakenThanCanBeWorkedOn(t *testing.T) {
 	const bound, jobs = 3, 12
 	o := newOperator(t)
@@ -62,7 +63,8 @@ func TestNoMoreJobsAreTakenThanCanBeWorkedOn(t *testing.T) {
 	o.eventually("all are acknowledged", func() bool { return o.jobs() == 0 })
 }
 
-// mutation: a filter or durable name that does not tell the topics apart fails this; so does binding "a.b" as "a".
+// mutation: a filter or durable name that does not tell the topics apart fails this; so does
+// binding "a.b" as "a".
 func TestTopicsOfWhichOneStartsWithTheOtherAreKeptApart(t *testing.T) {
 	o := newOperator(t)
 	o.topic("a")
@@ -111,7 +113,8 @@ func TestAConsumerThatComesLateOrGoesIsWaitedFor(t *testing.T) {
 	o.results(4)
 }
 
-// mutation: finish that cancels at once fails "in peace"; settle without NAK fails the redelivery within AckWait.
+// mutation: finish that cancels at once fails "in peace"; settle without NAK fails the
+// redelivery within AckWait.
 func TestStopLetsHandlersFinishThenGivesTheirJobsBack(t *testing.T) {
 	o := newOperator(t)
 	o.topic("quick")
@@ -151,7 +154,8 @@ func TestStopLetsHandlersFinishThenGivesTheirJobsBack(t *testing.T) {
 	if n := o.jobs(); n != 1 {
 		t.Fatalf("%d jobs left, want the stubborn one", n)
 	}
-	// Given back, it comes at once and not after AckWait: the server has no outstanding delivery, or has one for redelivery.
+	// Given back, it comes at once and not after AckWait: the server has no outstanding delivery,
+	// or has one for redelivery.
 	c, err := o.js.Consumer(t.Context(), o.names.JobsStream(), "stubborn")
 	if err != nil {
 		t.Fatal(err)
@@ -264,7 +268,8 @@ func TestAWorkerOutlivesItsServer(t *testing.T) {
 	o.results(2)
 }
 
-// The server comes back with nothing while the worker has a job; the operator makes its streams anew and publishes the job again.
+// The server comes back with nothing while the worker has a job; the operator makes its streams
+// anew and publishes the job again.
 //
 // mutation: answer that gives up at its first failure makes this time out.
 func TestAWorkerOutlivesTheDataOfItsServer(t *testing.T) {

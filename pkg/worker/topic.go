@@ -13,8 +13,8 @@ import (
 
 // topic pulls the jobs of one topic.
 //
-// Invariant: at most as many jobs are asked for as there are free slots, so no job waits in this process while its AckWait
-// runs out and another worker could do it.
+// Invariant: at most as many jobs are asked for as there are free slots, so no job waits in this
+// process while its AckWait runs out and another worker could do it.
 type topic struct {
 	*Worker
 	name        string
@@ -44,7 +44,8 @@ func (t *topic) run(pulls, work context.Context) error {
 	}
 }
 
-// bind waits for the topic's durable, which the operator makes. It gives nil when ctx ended, or with ErrConnectionClosed.
+// bind waits for the topic's durable, which the operator makes. It gives nil when ctx ended,
+// or with ErrConnectionClosed.
 func (t *topic) bind(ctx context.Context) (jetstream.Consumer, error) {
 	said := false
 	for ctx.Err() == nil {
@@ -64,8 +65,9 @@ func (t *topic) bind(ctx context.Context) (jetstream.Consumer, error) {
 	return nil, nil
 }
 
-// pull asks once for as many jobs as there are free slots, and starts them. Jobs that come after ctx ended go back at once;
-// the request is not broken off, because what the server sent in that moment would be lost until AckWait.
+// pull asks once for as many jobs as there are free slots, and starts them. Jobs that come after
+// ctx ended go back at once; the request is not broken off, because what the server sent in that
+// moment would be lost until AckWait.
 func (t *topic) pull(ctx, work context.Context, c jetstream.Consumer, slots chan struct{}) error {
 	n := take(ctx, slots)
 	defer func() { give(slots, n) }()

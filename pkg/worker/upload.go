@@ -19,19 +19,22 @@ const (
 	envelope = 1 << 10 // room for the subject and the headers of a chunk in the server's max_payload
 )
 
-// errNoStore: the object store of large outputs is not there. The operator makes it when it starts, so it is worth a wait.
+// errNoStore: the object store of large outputs is not there. The operator makes it when it starts,
+// so it is worth a wait.
 var errNoStore = errors.New("the operator has not made the object store of large outputs")
 
 // upload is an output on its way into the object store.
 //
-// The object store of nats.go is not used for it, because that publishes the entry of an object along with the chunks. If the
-// server refuses one of them, or a restart swallows it, the entry stands for an object that nobody can read. Here the entry
-// comes when all chunks are confirmed.
+// The object store of nats.go is not used for it, because that publishes the entry of an object
+// along with the chunks. If the server refuses one of them, or a restart swallows it, the entry
+// stands for an object that nobody can read. Here the entry comes when all chunks are confirmed.
 //
-// After an error the upload goes on where it was: a store that has no more room is not filled with one beginning after the other.
+// After an error the upload goes on where it was: a store that has no more room is not filled with
+// one beginning after the other.
 //
-// Invariant: as long as nobody removes them, the stream has exactly the first sent bytes of the body on the chunks' subject, and possibly one chunk more, whose
-// PubAck was lost. Each chunk names the one before it, so the server takes it once, whatever comes twice or late.
+// Invariant: as long as nobody removes them, the stream has exactly the first sent bytes of the
+// body on the chunks' subject, and possibly one chunk more, whose PubAck was lost. Each chunk names
+// the one before it, so the server takes it once, whatever comes twice or late.
 type upload struct {
 	*Worker
 	id     protocol.JobID
@@ -49,8 +52,9 @@ func (w *Worker) upload(id protocol.JobID, body []byte) *upload {
 	return u
 }
 
-// store returns nil when the server has the whole object. After an error it can be called again. It goes on when ctx ends because
-// the worker stops, but not when nobody waits for the output any more.
+// store returns nil when the server has the whole object. After an error it can be called
+// again. It goes on when ctx ends because the worker stops, but not when nobody waits for the
+// output any more.
 func (u *upload) store(ctx context.Context) error {
 	steady := context.WithoutCancel(ctx)
 	s, err := u.payloads(steady)
@@ -85,8 +89,9 @@ func (w *Worker) payloads(ctx context.Context) (jetstream.Stream, error) {
 	return s, nil
 }
 
-// there says whether the object is in the store already, as it is if the job was done before and its result got lost. The chunks
-// are counted, because not every program that writes entries keeps to the order of this one.
+// there says whether the object is in the store already, as it is if the job was done before and
+// its result got lost. The chunks are counted, because not every program that writes entries keeps
+// to the order of this one.
 func (u *upload) there(ctx context.Context, s jetstream.Stream) (bool, error) {
 	entry, err := entryOf(ctx, s, u.names.PayloadEntry(u.ref.Name))
 	switch {
@@ -121,8 +126,8 @@ func (u *upload) chunk(ctx context.Context, s jetstream.Stream) error {
 	return u.unheard(ctx, s, end, err)
 }
 
-// unheard finds out why the last chunk is not where it was. Nobody else writes there, so it is the next one, whose PubAck got lost;
-// or somebody emptied the store, or made it anew.
+// unheard finds out why the last chunk is not where it was. Nobody else writes there, so it is the
+// next one, whose PubAck got lost; or somebody emptied the store, or made it anew.
 func (u *upload) unheard(ctx context.Context, s jetstream.Stream, end int, refusal error) error {
 	m, err := s.GetLastMsgForSubject(ctx, u.names.PayloadChunks(u.nuid))
 	switch {
@@ -146,7 +151,8 @@ func notLast(err error) bool {
 	return ok && (refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
 }
 
-// enter publishes the entry, if the chunks are still there: the operator removes those that are without an entry for long.
+// enter publishes the entry, if the chunks are still there: the operator removes those that are
+// without an entry for long.
 func (u *upload) enter(ctx context.Context) error {
 	body, err := json.Marshal(u.names.NewPayloadEntry(u.ref, u.nuid, u.chunks))
 	if err != nil {

@@ -16,8 +16,9 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-// Handler does a job. Its value becomes the step's output; nil means none. ctx ends at the job's deadline, with the cause
-// ErrCancelled when the run does not want the result any more, and with ErrStopping when the worker's grace period is over.
+// Handler does a job. Its value becomes the step's output; nil means none. ctx ends at the job's
+// deadline, with the cause ErrCancelled when the run does not want the result any more, and with
+// ErrStopping when the worker's grace period is over.
 type Handler func(ctx context.Context, job Job) (any, error)
 
 // Worker takes jobs of one or more topics. It has no method for use while Run runs.
@@ -36,7 +37,8 @@ type Worker struct {
 	pullWait time.Duration // how long one pull waits at the server; an idle worker takes as long to stop
 }
 
-// New makes a worker that uses nc, which stays the caller's to close. Options of nc matter: see Connect.
+// New makes a worker that uses nc, which stays the caller's to close. Options of nc
+// matter: see Connect.
 func New(nc *nats.Conn, options Options) *Worker {
 	options = options.withDefaults()
 	w := &Worker{
@@ -63,8 +65,9 @@ func (w *Worker) Handle(name string, h Handler, opts ...HandleOption) {
 	w.topics[name] = t
 }
 
-// Run takes jobs until ctx ends. Then it takes no more, gives handlers the grace period, cancels those that remain and gives
-// their jobs back, and returns nil. It returns an error early: one that wraps ErrConfig, or ErrConnectionClosed.
+// Run takes jobs until ctx ends. Then it takes no more, gives handlers the grace period, cancels
+// those that remain and gives their jobs back, and returns nil. It returns an error early: one that
+// wraps ErrConfig, or ErrConnectionClosed.
 func (w *Worker) Run(ctx context.Context) error {
 	if err := w.check(); err != nil {
 		return err
@@ -130,7 +133,8 @@ func (w *Worker) fatal(pulls context.Context) error {
 	return nil
 }
 
-// leave unsubscribes, and waits until the server has what was sent: a caller may exit right after Run.
+// leave unsubscribes, and waits until the server has what was sent: a caller may exit
+// right after Run.
 func (w *Worker) leave(control *nats.Subscription) error {
 	if w.nc.IsClosed() {
 		return nil

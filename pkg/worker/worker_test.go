@@ -17,7 +17,8 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-// mutation: publishing the result before Started, or without the token, or with the Msg-Id of Started, fails this.
+// mutation: publishing the result before Started, or without the token, or with the Msg-Id of
+// Started, fails this.
 func TestAJobIsStartedDoneAnsweredAndAcknowledged(t *testing.T) {
 	o := newOperator(t)
 	o.topic("http.fetch")
@@ -127,7 +128,8 @@ func TestALongJobIsNotDeliveredTwice(t *testing.T) {
 	}
 }
 
-// mutation: settling answered jobs without waiting for publish (answer that returns at the first error) fails this.
+// mutation: settling answered jobs without waiting for publish (answer that returns at the first
+// error) fails this.
 func TestAJobIsNotAcknowledgedBeforeItsResultIsStored(t *testing.T) {
 	o := newOperator(t)
 	o.topic("a")
@@ -235,7 +237,8 @@ func TestAJobWhoseDeadlinePassesEndsWithoutAResult(t *testing.T) {
 	}
 }
 
-// mutation: parse that takes a message without job id calls the handler; process that NAKs it loops, and this times out.
+// mutation: parse that takes a message without job id calls the handler; process that NAKs it
+// loops, and this times out.
 func TestAMessageThatIsNoJobIsTerminated(t *testing.T) {
 	o := newOperator(t)
 	o.topic("a")

@@ -10,9 +10,11 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 )
 
-// People apply manifests from their side, GitOps tools on the server's, each as a manager of its own. None of them changes what another
-// wrote, so none is in conflict. The operator has written status meanwhile.
-// mutation: +kubebuilder:default on any field of Step, Retry, Backoff, Approval or ForEach makes this fail.
+// People apply manifests from their side, GitOps tools on the server's, each as a manager of
+// its own. None of them changes what another wrote, so none is in conflict. The operator has
+// written status meanwhile.
+// mutation: +kubebuilder:default on any field of Step, Retry, Backoff, Approval or ForEach
+// makes this fail.
 func TestManagersWhoApplyTheSameManifestAreInNoConflict(t *testing.T) {
 	ns := namespace(t)
 	t.Cleanup(func() {
@@ -44,7 +46,8 @@ func TestManagersWhoApplyTheSameManifestAreInNoConflict(t *testing.T) {
 	}
 }
 
-// Steps are one value: who applies other ones than those that are stored is refused, by whichever way.
+// Steps are one value: who applies other ones than those that are stored is refused,
+// by whichever way.
 func TestOtherStepsAreRefusedFromTheServersSideToo(t *testing.T) {
 	o := mustCreate(t, aRun())
 	other := parse(t, aRunOf("  steps: [{name: b, job: {topic: demo.echo}}]"))

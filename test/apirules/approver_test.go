@@ -31,8 +31,8 @@ const patience = time.Minute
 // operatorUser is the service account of the operator.
 const operatorUser = "system:serviceaccount:syncopate-system:syncopate"
 
-// office is a namespace on a server with the shipped roles and the shipped policy: jane may view and approve, eve may view and
-// edit, and the operator has its own rights.
+// office is a namespace on a server with the shipped roles and the shipped policy: jane may view
+// and approve, eve may view and edit, and the operator has its own rights.
 type office struct {
 	t     *testing.T
 	ns    string
@@ -98,7 +98,8 @@ func (o *office) awaitPolicy() {
 	o.t.Fatalf("the policy does not come into force: %v", err)
 }
 
-// as is a client of that user, who needs not be able to do anything yet: the rights come with a watch, too.
+// as is a client of that user, who needs not be able to do anything yet: the rights come with
+// a watch, too.
 func (o *office) as(user string) client.Client {
 	o.t.Helper()
 	c, err := client.New(o.users[user].Config(), client.Options{Scheme: server.client.Scheme()})
@@ -119,7 +120,8 @@ func (o *office) decision(approver string) string {
 	return strings.Replace(aDecision(o.t, "approver: '"+approver+"'"), "namespace: default", "namespace: "+o.ns, 1)
 }
 
-// mutation: the binding or the policy removed, audit instead of deny, or another attribute of the user makes this fail.
+// mutation: the binding or the policy removed, audit instead of deny, or another attribute of the
+// user makes this fail.
 func TestNobodyApprovesInAnothersName(t *testing.T) {
 	o := newOffice(t)
 	for name, c := range map[string]struct {
@@ -144,8 +146,8 @@ func TestNobodyApprovesInAnothersName(t *testing.T) {
 	wantRefused(t, err, "it is 'jane', and the user is '"+whoami(t)+"'")
 }
 
-// mutation: stepapprovals in the rules of syncopate-edit, create in those of syncopate-view, or delete in those of syncopate-approve
-// makes this fail; so does create for the operator.
+// mutation: stepapprovals in the rules of syncopate-edit, create in those of syncopate-view, or
+// delete in those of syncopate-approve makes this fail; so does create for the operator.
 func TestWhoMayApprove(t *testing.T) {
 	o := newOffice(t)
 	made := parse(t, o.decision("jane"))
@@ -181,7 +183,8 @@ func TestWhoMayApprove(t *testing.T) {
 	wantRefused(t, err, `User "jane" cannot create resource "stepapprovals"`)
 }
 
-// The cluster's own roles get these rules by a controller that no API server has; so the labels are looked at.
+// The cluster's own roles get these rules by a controller that no API server has; so the labels
+// are looked at.
 // mutation: aggregate-to-edit on syncopate-approve makes this fail.
 func TestWhoMayEditMayNotApprove(t *testing.T) {
 	create := map[string][]string{}
@@ -268,7 +271,8 @@ func (o *office) syncopate(user string, line ...string) (string, error) {
 	return out.String(), err
 }
 
-// The plugin on a real server: the name is the one that the server knows, and the policy lets it pass.
+// The plugin on a real server: the name is the one that the server knows, and the policy
+// lets it pass.
 // mutation: the name of the local user, or a decision without the UID, makes this fail.
 func TestThePluginDecidesInTheUsersName(t *testing.T) {
 	o := newOffice(t)
@@ -305,7 +309,8 @@ func TestThePluginDecidesInTheUsersName(t *testing.T) {
 	wantRefused(t, err, "step publish was decided already, and the run does not show it yet: approved by jane at ")
 }
 
-// mutation: a limit on the reach of the policy's rule (a namespace, a version) makes this fail where it matters to people: kubectl.
+// mutation: a limit on the reach of the policy's rule (a namespace, a version) makes this fail
+// where it matters to people: kubectl.
 func TestKubectlIsToldWhoMustBeNamed(t *testing.T) {
 	o := newOffice(t)
 	file := filepath.Join(t.TempDir(), "decision.yaml")

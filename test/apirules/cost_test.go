@@ -18,8 +18,9 @@ import (
 )
 
 // managedFields of a run name its status as a whole, whatever is in it.
-// Mutation: without structType=atomic on the status they have an entry for each field of each condition, and take 1,900 bytes; with
-// listType=map on status.steps as well, they grow by some 150 bytes a step.
+// Mutation: without structType=atomic on the status they have an entry for each field of each
+// condition, and take 1,900 bytes; with listType=map on status.steps as well, they grow by some 150
+// bytes a step.
 func TestManagedFieldsNameTheStatusAsAWhole(t *testing.T) {
 	for _, n := range []int{1, 5, 200} {
 		o := mustCreate(t, bigRun(t, "syncopate.dev", n))
@@ -32,12 +33,13 @@ func TestManagedFieldsNameTheStatusAsAWhole(t *testing.T) {
 	}
 }
 
-// BenchmarkStatusWrite measures what a status write costs at the API server, and which share of it the rules have:
+// BenchmarkStatusWrite measures what a status write costs at the API server, and which share of it
+// the rules have:
 //
 //	go test ./test/apirules -run '^$' -bench StatusWrite -benchtime 300x
 //
-// Each iteration writes once to a run of each variant of the CRD, so that noise hits all alike. Reported are medians.
-// docs/adr/0002-status-write-cost.md keeps the figures.
+// Each iteration writes once to a run of each variant of the CRD, so that noise hits all alike.
+// Reported are medians. docs/adr/0002-status-write-cost.md keeps the figures.
 func BenchmarkStatusWrite(b *testing.B) {
 	variants := installVariants(b)
 	for _, n := range []int{1, 5, 50, 200} {
@@ -106,7 +108,8 @@ func medianMillis(took []time.Duration) float64 {
 	return float64(took[len(took)/2].Microseconds()) / 1000
 }
 
-// writeStatus puts a whole status, as the operator does: all steps, eight conditions, a higher fence.
+// writeStatus puts a whole status, as the operator does: all steps, eight conditions,
+// a higher fence.
 func writeStatus(t testing.TB, o *unstructured.Unstructured, n, i int) time.Duration {
 	t.Helper()
 	now := time.Date(2026, 11, 20, 10, 0, i%60, 0, time.UTC).Format(time.RFC3339)

@@ -14,7 +14,8 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 )
 
-// signed has the example policies in force in the office's namespace, where jane and eve may create runs.
+// signed has the example policies in force in the office's namespace, where jane and eve
+// may create runs.
 func (o *office) signed() {
 	o.t.Helper()
 	o.bind("jane", "syncopate-edit")
@@ -38,7 +39,8 @@ func (o *office) signed() {
 	o.t.Fatal("the policies do not come into force")
 }
 
-// classRun is a run of a class with the signature of a user, or without one, and with a run as its owner, or without one.
+// classRun is a run of a class with the signature of a user, or without one, and with a run as its
+// owner, or without one.
 func (o *office) classRun(by, class, owner string) *unstructured.Unstructured {
 	o.t.Helper()
 	run := parse(o.t, strings.Replace(aRun("  workloadClass: "+class), "namespace: default", "namespace: "+o.ns, 1))
@@ -52,9 +54,11 @@ func (o *office) classRun(by, class, owner string) *unstructured.Unstructured {
 	return run
 }
 
-// The operator creates child runs with the signature of their parent: the spec "runs in the slot of its root, at any depth, with its signature" of the run controller.
+// The operator creates child runs with the signature of their parent: the spec "runs in the slot of
+// its root, at any depth, with its signature" of the run controller.
 //
-// mutation: taking the operator out of the first policy, or looking at request.userInfo in the second, makes this fail.
+// mutation: taking the operator out of the first policy, or looking at request.userInfo in the
+// second, makes this fail.
 func TestAPolicyAboutUsersHoldsForChildRuns(t *testing.T) {
 	o := newOffice(t)
 	o.signed()

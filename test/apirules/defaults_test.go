@@ -8,7 +8,8 @@ import (
 )
 
 // Those of steps are not: see TestManagersWhoApplyTheSameManifestAreInNoConflict.
-// Mutation: +kubebuilder:default={} taken from RunLockPolicy.renewal makes the nested defaults vanish.
+// Mutation: +kubebuilder:default={} taken from RunLockPolicy.renewal makes the
+// nested defaults vanish.
 func TestDefaultsAreFilledIn(t *testing.T) {
 	for name, c := range map[string]struct{ manifest, wantSpec string }{
 		"a minimal run": {

@@ -17,7 +17,8 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 )
 
-// Samples are what a new user applies first: no unknown field, and the same words work with kubectl on the directory.
+// Samples are what a new user applies first: no unknown field, and the same words work with kubectl
+// on the directory.
 func TestSamplesApply(t *testing.T) {
 	dir := filepath.Join(moduleRoot, "config", "samples")
 	ns := namespace(t)

@@ -14,7 +14,8 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 )
 
-// A worker returns any JSON; status keeps it, whatever its type, through the Go types that the operator uses.
+// A worker returns any JSON; status keeps it, whatever its type, through the Go types that
+// the operator uses.
 // Mutation: +kubebuilder:validation:Type=object on StepStatus.output refuses all but objects.
 func TestAnyJSONIsAnOutput(t *testing.T) {
 	for name, output := range map[string]string{
@@ -44,9 +45,10 @@ func TestAnyJSONIsAnOutput(t *testing.T) {
 	}
 }
 
-// Two things that a writer of outputs must know. null is no output: encoding/json makes a nil pointer of it, so that a reader
-// cannot tell it from absence. And a merge patch means removal by null, which the API server applies inside of lists, too: the
-// operator must not write outputs by merge patch.
+// Two things that a writer of outputs must know. null is no output: encoding/json makes a nil
+// pointer of it, so that a reader cannot tell it from absence. And a merge patch means removal
+// by null, which the API server applies inside of lists, too: the operator must not write
+// outputs by merge patch.
 func TestWhatBecomesOfNulls(t *testing.T) {
 	for name, c := range map[string]struct {
 		write          statusWrite

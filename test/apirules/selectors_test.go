@@ -34,7 +34,8 @@ func createIn(t *testing.T, ns, name, spec, status string) {
 	}
 }
 
-// Mutation: a selectablefield marker dropped makes the API server answer "field label not supported".
+// Mutation: a selectablefield marker dropped makes the API server answer "field
+// label not supported".
 func TestFieldSelectors(t *testing.T) {
 	ns := namespace(t)
 	createIn(t, ns, "one", "  workloadClass: batch", "status: {phase: Running, tenant: acme}")
@@ -65,7 +66,8 @@ func TestFieldSelectors(t *testing.T) {
 	}
 }
 
-// tryKubectl runs the kubectl of the control plane against the test's API server and returns what it says.
+// tryKubectl runs the kubectl of the control plane against the test's API server and returns
+// what it says.
 func tryKubectl(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	config := filepath.Join(t.TempDir(), "kubeconfig")

@@ -20,8 +20,9 @@ func nFinally(n int) string {
 	return finally(strings.Join(steps, ", "))
 }
 
-// Mutation: any rule on kinds of steps, of finally steps or of delays made always true lets its cases through; exists instead of
-// exists_one lets the steps of two kinds through; an optional field without bounds its last case.
+// Mutation: any rule on kinds of steps, of finally steps or of delays made always true lets its
+// cases through; exists instead of exists_one lets the steps of two kinds through; an optional
+// field without bounds its last case.
 func TestKindsOfSteps(t *testing.T) {
 	const (
 		job       = "job: {topic: t}"

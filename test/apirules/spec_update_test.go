@@ -25,8 +25,8 @@ func everything() string {
 		"  inputs: {a: {b: [1, x]}}")
 }
 
-// Mutation: writing an immutability rule as `!has(self.x) || self.x == oldSelf.x`, without the comparison of has(), makes the
-// cases "... removed" and "... added" fail.
+// Mutation: writing an immutability rule as `!has(self.x) || self.x == oldSelf.x`, without the
+// comparison of has(), makes the cases "... removed" and "... added" fail.
 func TestSpecIsImmutable(t *testing.T) {
 	immutable := func(field string) []string {
 		return []string{"spec." + field + " is immutable: create a new run instead"}

@@ -23,8 +23,8 @@ const (
 )
 
 // G3 and G7 without any operator.
-// Mutation: any one rule of status made always true lets its cases through; so does a fence rule that
-// accepts the fence's removal.
+// Mutation: any one rule of status made always true lets its cases through; so does a fence rule
+// that accepts the fence's removal.
 func TestStatusRules(t *testing.T) {
 	for name, c := range map[string]struct {
 		before, patch string
@@ -89,7 +89,8 @@ func runWithStatus(t *testing.T, status string) *unstructured.Unstructured {
 	return o
 }
 
-// A writer may also replace the object or patch by path; a rule that stands on a child would not see these removals.
+// A writer may also replace the object or patch by path; a rule that stands on a child would not
+// see these removals.
 func TestStatusRulesHoldForEveryKindOfWrite(t *testing.T) {
 	fields := func(o *unstructured.Unstructured, path ...string) { unstructured.RemoveNestedField(o.Object, path...) }
 	jsonPatch := func(p string) client.Patch { return client.RawPatch(types.JSONPatchType, []byte(p)) }
@@ -124,7 +125,8 @@ func TestStatusRulesHoldForEveryKindOfWrite(t *testing.T) {
 	}
 }
 
-// Mutation: a has(self.status) guard that also looks away when nobody wrote the status lets a user change spec.steps.
+// Mutation: a has(self.status) guard that also looks away when nobody wrote the status lets a
+// user change spec.steps.
 func TestStatusChangesOnlyThroughItsEndpoint(t *testing.T) {
 	o := runWithStatus(t, held)
 	if err := patch(t, o, "status: {fence: 1, lock: null}\nmetadata: {labels: {a: b}}"); err != nil {

@@ -13,7 +13,8 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 )
 
-// aDecision is a StepApproval of whoever creates it as the tests do; the YAML changes its spec, null removes a field.
+// aDecision is a StepApproval of whoever creates it as the tests do; the YAML changes its spec,
+// null removes a field.
 func aDecision(t testing.TB, change string) string {
 	t.Helper()
 	spec := map[string]any{"run": "report", "step": "publish", "decision": "Approve", "approver": whoami(t)}
@@ -80,7 +81,8 @@ func TestDecisionsAtCreate(t *testing.T) {
 	}
 }
 
-// Mutation: without the rule self == oldSelf all of them are accepted; on the fields alone, "added" and "removed" are.
+// Mutation: without the rule self == oldSelf all of them are accepted; on the fields alone, "added"
+// and "removed" are.
 func TestDecisionsAreImmutable(t *testing.T) {
 	const words = "a decision is immutable"
 	for name, c := range map[string]struct{ change, patch string }{

@@ -1,8 +1,10 @@
-// Package apirules proves the rules of the API on a real API server: what it fills in, what it refuses and with which words,
-// what it serves to `kubectl get` and to field selectors, and what a status write costs.
+// Package apirules proves the rules of the API on a real API server: what it fills in, what it
+// refuses and with which words, what it serves to `kubectl get` and to field selectors, and what a
+// status write costs.
 //
-// No operator runs here. The guarantees G3 (one writer) and G7 (ends are absorbing) rest on the rules alone, so each of them is
-// shown by a write which the API server refuses, and by the nearest write which it must not refuse.
+// No operator runs here. The guarantees G3 (one writer) and G7 (ends are absorbing) rest on the
+// rules alone, so each of them is shown by a write which the API server refuses, and by the nearest
+// write which it must not refuse.
 package apirules
 
 import (
@@ -24,7 +26,8 @@ import (
 // moduleRoot is the repository, seen from this package.
 var moduleRoot = filepath.Join("..", "..")
 
-// server is the API server that all tests of the package share; every test makes objects of its own.
+// server is the API server that all tests of the package share; every test makes objects
+// of its own.
 var server struct {
 	env    *envtest.Environment
 	client client.Client
@@ -42,7 +45,8 @@ func TestMain(m *testing.M) {
 	}, testenv.CRDs()))
 }
 
-// aRun is the smallest run that the API server accepts, with further lines of spec, each indented by two spaces.
+// aRun is the smallest run that the API server accepts, with further lines of spec, each indented
+// by two spaces.
 func aRun(spec ...string) string {
 	steps := "  steps: [{name: a, job: {topic: demo.echo}}]"
 	return aRunOf(append([]string{steps}, spec...)...)
@@ -117,7 +121,8 @@ func asJSON(t testing.TB, text string) []byte {
 	return data
 }
 
-// wantRefused fails the test unless the API server refused with all these words; no words mean that it had to accept.
+// wantRefused fails the test unless the API server refused with all these words; no words mean that
+// it had to accept.
 func wantRefused(t testing.TB, err error, words ...string) {
 	t.Helper()
 	if len(words) == 0 {

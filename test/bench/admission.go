@@ -14,7 +14,8 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 )
 
-// gate is a way to decide who is admitted; each is a policy of its own, with a class of the same name.
+// gate is a way to decide who is admitted; each is a policy of its own, with a class of
+// the same name.
 type gate struct {
 	name string
 	set  func(*v1alpha1.AdmissionPolicy)
@@ -40,8 +41,9 @@ const clientJob = 300 * time.Millisecond
 // far is a limit that is never reached.
 const far = 100000
 
-// admissions measures many starts at once for one tenant: decisions alone, then creations through the API server and the webhook, then
-// what clients make of refusals, and a burst against one hot lock.
+// admissions measures many starts at once for one tenant: decisions alone, then creations
+// through the API server and the webhook, then what clients make of refusals, and a burst
+// against one hot lock.
 func admissions(ctx context.Context, st *stage, r *report) (err error) {
 	if err := decisions(ctx, st, r); err != nil {
 		return err
@@ -124,7 +126,8 @@ func (b burst) String() string {
 	return fmt.Sprintf("%d starts at once, limit %d", b.starts, b.limit)
 }
 
-// compare measures a burst without a policy, then with each strategy. The first burst warms connections and caches, and is not measured.
+// compare measures a burst without a policy, then with each strategy. The first burst warms
+// connections and caches, and is not measured.
 func (d *door) compare(ctx context.Context, r *report, b burst) error {
 	var plain []answer
 	for _, name := range []string{"warm up: ", "without a policy: "} {

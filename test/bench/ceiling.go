@@ -24,8 +24,9 @@ type plainWrites struct {
 	clientCPU time.Duration // that one costs the client that writes, which is this process
 }
 
-// ceiling measures C: plain status updates a second on runs of a spec, by 32 writers, without any operator. Each writer has objects of
-// its own and writes one after the other, a whole status like that of a run under way. The objects are gone when it returns.
+// ceiling measures C: plain status updates a second on runs of a spec, by 32 writers, without any
+// operator. Each writer has objects of its own and writes one after the other, a whole status like
+// that of a run under way. The objects are gone when it returns.
 func (w *world) ceiling(ctx context.Context, spec *v1alpha1.WorkflowRunSpec, d time.Duration) (p plainWrites, err error) {
 	if err := w.create(ctx, "plain", writers, spec); err != nil {
 		return p, err
@@ -63,7 +64,8 @@ func (w *world) ceiling(ctx context.Context, spec *v1alpha1.WorkflowRunSpec, d t
 	return plainWrites{float64(count) / time.Since(begin).Seconds(), (cpuTime(os.Getpid()) - used) / time.Duration(count)}, nil
 }
 
-// oneByOne measures how long a status write takes when nobody else writes, in milliseconds: the median.
+// oneByOne measures how long a status write takes when nobody else writes, in
+// milliseconds: the median.
 func (w *world) oneByOne(ctx context.Context, spec *v1alpha1.WorkflowRunSpec, n int) (median float64, err error) {
 	if err := w.create(ctx, "plain", 1, spec); err != nil {
 		return 0, err

@@ -13,7 +13,8 @@ import (
 )
 
 const (
-	// contentionLimit bounds one case; who has not had the lock by then is left out, and a note says so.
+	// contentionLimit bounds one case; who has not had the lock by then is left out, and a
+	// note says so.
 	contentionLimit = 3 * time.Minute
 	// waveTime is how much of the beginning the picture of attempts shows, in bins of waveBin.
 	waveTime = 4 * time.Second

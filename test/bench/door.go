@@ -27,7 +27,8 @@ import (
 // created is the answer to a start that succeeded.
 const created = http.StatusCreated
 
-// door is an API server that asks the operator's webhook, and a client of it that does not try again.
+// door is an API server that asks the operator's webhook, and a client of it that does
+// not try again.
 type door struct {
 	*world
 	operator *devenv.Manager
@@ -190,7 +191,8 @@ func retries() []retry {
 	}
 }
 
-// clients measures what becomes of clients that all come at once, for few slots, and come again until their run is created.
+// clients measures what becomes of clients that all come at once, for few slots, and come again
+// until their run is created.
 func (d *door) clients(ctx context.Context, r *report, n int) error {
 	const limit = 10
 	queue, err := d.policy(ctx, gates()[0], limit, v1alpha1.OnLimitQueue)
@@ -214,7 +216,8 @@ func (d *door) clients(ctx context.Context, r *report, n int) error {
 	return nil
 }
 
-// comeAgain has clients start one run each, and returns how long it took until all runs had succeeded.
+// comeAgain has clients start one run each, and returns how long it took until all
+// runs had succeeded.
 func (d *door) comeAgain(ctx context.Context, r *report, how retry, class string, n int, ideal time.Duration) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, loadLimit)
 	defer cancel()

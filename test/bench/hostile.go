@@ -12,8 +12,9 @@ import (
 )
 
 const (
-	// neighbourPace is the time between two runs of the neighbours, for each namespace that does harm beside them: so they ask for
-	// a quarter of what two cores can do beside one, and for a quarter of an equal share beside seven.
+	// neighbourPace is the time between two runs of the neighbours, for each namespace that does
+	// harm beside them: so they ask for a quarter of what two cores can do beside one, and for a
+	// quarter of an equal share beside seven.
 	neighbourPace = 100 * time.Millisecond
 	// neighbourPatience is how long after the last one was created their runs are waited for.
 	neighbourPatience = 45 * time.Second
@@ -23,7 +24,8 @@ const (
 	memoryGoal = 400
 )
 
-// hostilePlay measures neighbours with and without each kind of harm beside them, and with all together.
+// hostilePlay measures neighbours with and without each kind of harm beside them, and
+// with all together.
 func hostilePlay(ctx context.Context, st *stage, r *report) error {
 	all := hostile.Kinds()
 	kinds := all
@@ -50,8 +52,8 @@ func hostilePlay(ctx context.Context, st *stage, r *report) error {
 	return nil
 }
 
-// neighbourTime is how long neighbours are measured beside so many kinds of harm. Beside several they create runs at a slower pace, so it
-// takes longer to see as many.
+// neighbourTime is how long neighbours are measured beside so many kinds of harm. Beside several
+// they create runs at a slower pace, so it takes longer to see as many.
 func (s *stage) neighbourTime(kinds int) time.Duration {
 	return time.Duration(s.size(20, 4)*min(kinds, 3)) * time.Second
 }

@@ -25,7 +25,8 @@ const (
 	hotLead, hotTail = 2 * time.Second, 3 * time.Second
 	// hotBin is how long attempts are counted as one point of the picture.
 	hotBin = 50 * time.Millisecond
-	// hotWaitMillis is lock.maxWaitMillis: short enough for some decisions to give up, so that clients have to come again.
+	// hotWaitMillis is lock.maxWaitMillis: short enough for some decisions to give up, so that
+	// clients have to come again.
 	hotWaitMillis = 250
 )
 
@@ -36,8 +37,8 @@ type hotSide struct {
 	how  retry
 }
 
-// hotLock measures a burst of ten times the usual starts for one tenant whose admission lock all of them need: where the controller decides,
-// and where the webhook does.
+// hotLock measures a burst of ten times the usual starts for one tenant whose admission lock all of
+// them need: where the controller decides, and where the webhook does.
 func (d *door) hotLock(ctx context.Context, r *report, usual int) error {
 	again := retries()
 	sides := []hotSide{{"fixed", v1alpha1.JitterModeFixed, again[0]}, {"jittered", v1alpha1.JitterModeJittered, again[1]}}
@@ -194,7 +195,8 @@ func watchLock(address, policy string) (*lockWatch, error) {
 	return w, nil
 }
 
-// attemptOf reads a line of MONITOR: +1700000000.123456 [0 127.0.0.1:5] "set" "{adm:policy:tenant}:lock" "token" ...
+// attemptOf reads a line of MONITOR: +1700000000.123456 [0 127.0.0.1:5] "set"
+// "{adm:policy:tenant}:lock" "token" ...
 func attemptOf(line, policy string) (time.Time, bool) {
 	fields := strings.Fields(strings.TrimPrefix(line, "+"))
 	if len(fields) < 5 || !strings.EqualFold(fields[3], `"set"`) ||

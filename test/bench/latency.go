@@ -14,7 +14,8 @@ import (
 )
 
 const (
-	// jobTime is how long a job takes. Less than the pause after a write (10 ms) would measure that pause.
+	// jobTime is how long a job takes. Less than the pause after a write (10 ms) would
+	// measure that pause.
 	jobTime     = 40 * time.Millisecond
 	chainLength = 5
 )
@@ -22,7 +23,8 @@ const (
 // stages are the parts of the way from a result to the next job, in order.
 func stages() []string { return []string{"consume and decide", "lock", "write", "publish", "deliver"} }
 
-// latency measures the way from a result to the next job, with one run at a time and at half of what the machine can do.
+// latency measures the way from a result to the next job, with one run at a time and at half of
+// what the machine can do.
 func latency(ctx context.Context, st *stage, r *report) (err error) {
 	w, err := st.newWorld(ctx)
 	if err != nil {

@@ -54,7 +54,8 @@ func fanOut(n, parallel int) (*v1alpha1.WorkflowRunSpec, error) {
 // echo does nothing.
 func echo(_ context.Context, job worker.Job) (any, error) { return job.Input, nil }
 
-// span is from the first dispatch of any job to the end of the last step, by the operator's own stamps.
+// span is from the first dispatch of any job to the end of the last step, by the
+// operator's own stamps.
 func span(runs []v1alpha1.WorkflowRun) (begin, end time.Time) {
 	for i := range runs {
 		if runs[i].Unwritten() {

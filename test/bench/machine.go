@@ -14,7 +14,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// busyLoad is the load average per core from which on figures say more about the machine's other work.
+// busyLoad is the load average per core from which on figures say more about the
+// machine's other work.
 const busyLoad = 0.3
 
 // machine is what figures were measured on.

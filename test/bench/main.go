@@ -137,7 +137,8 @@ func findRoot() (string, error) {
 	}
 }
 
-// runAll runs suites one after the other, prints each report as it comes, and writes it if that is asked for.
+// runAll runs suites one after the other, prints each report as it comes, and writes it if that
+// is asked for.
 func runAll(ctx context.Context, o options, chosen []suite) error {
 	st := &stage{options: o}
 	defer st.close(os.Stderr)

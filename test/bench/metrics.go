@@ -106,7 +106,8 @@ func (a metrics) apiWrites() float64 {
 	return a.sum(name, nil) - a.sum(name, labels{"method": "GET"})
 }
 
-// histogram is what was added to a histogram between two moments: counts by upper bound, in order, and their sum.
+// histogram is what was added to a histogram between two moments: counts by upper bound, in order,
+// and their sum.
 type histogram struct {
 	bounds []float64
 	counts []float64 // up to and with the bound

@@ -46,7 +46,8 @@ func (p plot) draw(file string) (err error) {
 	return nil
 }
 
-// plotFonts are as wide as plotFont, with which the pictures are laid out, and which not every machine has.
+// plotFonts are as wide as plotFont, with which the pictures are laid out, and which not
+// every machine has.
 const (
 	plotFont  = "font-family:Liberation Serif"
 	plotFonts = plotFont + ",Times New Roman,Times,serif"
@@ -67,7 +68,8 @@ func newPlot(title, x, y string) *gonum.Plot {
 	return p
 }
 
-// barPlot shows figures of one table: a bar for each case, or one of each name side by side, or on top of each other.
+// barPlot shows figures of one table: a bar for each case, or one of each name side by side, or on
+// top of each other.
 type barPlot struct {
 	title, y string
 	table    string

@@ -17,7 +17,8 @@ import (
 )
 
 const (
-	// replicas is how many operators share the runs, without leader election: that is what makes locks busy.
+	// replicas is how many operators share the runs, without leader election: that is what
+	// makes locks busy.
 	replicas = 3
 	// policyClass is the workload class of the runs, and the name of its policy.
 	policyClass = "reports"
@@ -27,7 +28,8 @@ const (
 	policyRate = 3
 )
 
-// policyChange follows the roll-out of docs/locks.md under one load: a policy is changed while runs go on.
+// policyChange follows the roll-out of docs/locks.md under one load: a policy is changed while
+// runs go on.
 func policyChange(ctx context.Context, st *stage, r *report) (err error) {
 	w, err := st.newWorld(ctx)
 	if err != nil {

@@ -16,7 +16,8 @@ import (
 // profileTime is how many seconds of CPU time are looked at.
 const profileTime = 10
 
-// profileArgs are the flags of an operator that is to be profiled, if one is; the address is the same for all, one at a time.
+// profileArgs are the flags of an operator that is to be profiled, if one is; the address is the
+// same for all, one at a time.
 func (w *world) profileArgs(args ...string) []string {
 	if w.options.profile == "" {
 		return args
@@ -36,8 +37,8 @@ func freeAddress() string {
 	return l.Addr().String()
 }
 
-// profile begins to look at the operator's CPU. The function that it returns is called at the end of the load: it writes that, and
-// the heap of the moment.
+// profile begins to look at the operator's CPU. The function that it returns is called at the end
+// of the load: it writes that, and the heap of the moment.
 func (w *world) profile(ctx context.Context, load string) func() error {
 	if w.options.profile == "" {
 		return func() error { return nil }

@@ -11,7 +11,8 @@ import (
 	"github.com/syncopate-dev/syncopate/test/hostile"
 )
 
-// progress shows on stderr how far a measurement is: a bar on a terminal, else one line when it begins.
+// progress shows on stderr how far a measurement is: a bar on a terminal, else one line
+// when it begins.
 func progress(what string, total int) *progressbar.ProgressBar {
 	if !term.IsTerminal(int(os.Stderr.Fd())) {
 		fmt.Fprintf(os.Stderr, "%s: %d\n", what, total)

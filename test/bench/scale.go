@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	// restTime is how long an operator is watched that has nothing to do: more than the 30 s of its janitors.
+	// restTime is how long an operator is watched that has nothing to do: more than the 30 s
+	// of its janitors.
 	restTime = 35 * time.Second
 	// scaleLimit bounds each wait.
 	scaleLimit = 20 * time.Minute
@@ -87,7 +88,8 @@ func (s *scaling) measure(ctx context.Context, n int) error {
 	return s.restart(ctx, in, n)
 }
 
-// settled waits until all runs wait and nothing happens any more: no pass is made, and no event is left to write.
+// settled waits until all runs wait and nothing happens any more: no pass is made, and no event is
+// left to write.
 func (s *scaling) settled(ctx context.Context, n int) error {
 	last := -1.0
 	return until(ctx, func() (bool, error) {

@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// write stores the report in dir, as JSON, as a page for people, and its plots; an empty dir stores nothing.
+// write stores the report in dir, as JSON, as a page for people, and its plots; an empty
+// dir stores nothing.
 func (r *report) write(dir string) error {
 	if dir == "" {
 		return nil

@@ -110,7 +110,8 @@ func (s *stage) drive(ctx context.Context, r *report, l load) (m *measured, err 
 	return p.report(r, l, before, after), nil
 }
 
-// prepare starts the workers and lets a few runs through, so that streams and consumers are there and everything has been used once.
+// prepare starts the workers and lets a few runs through, so that streams and consumers are there
+// and everything has been used once.
 func (w *world) prepare(ctx context.Context, h worker.Handler) error {
 	bounded, cancel := context.WithTimeout(ctx, loadLimit)
 	defer cancel()
@@ -198,8 +199,8 @@ func (p *passage) addCPU(pids map[string]int, sign time.Duration) {
 	}
 }
 
-// awaitAll waits until all jobs were done, then until the operator's cache has all runs as succeeded. Metrics are not read before:
-// that would cost the operator CPU time which is measured.
+// awaitAll waits until all jobs were done, then until the operator's cache has all runs as
+// succeeded. Metrics are not read before: that would cost the operator CPU time which is measured.
 func (w *world) awaitAll(ctx context.Context, m *devenv.Manager, l load) error {
 	bar := progress(l.name, l.runs*l.jobs)
 	before := w.executed.Load()

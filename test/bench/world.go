@@ -150,7 +150,8 @@ func (w *world) runs(ctx context.Context) ([]v1alpha1.WorkflowRun, error) {
 	return list.Items, nil
 }
 
-// hold takes the operators' lease, so that an operator that is started stands by with warm caches. The function it returns lets it go.
+// hold takes the operators' lease, so that an operator that is started stands by with warm caches.
+// The function it returns lets it go.
 func (w *world) hold(ctx context.Context) (release func() error, err error) {
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: leaseKey.Namespace, Name: leaseKey.Name}}
 	if err := client.IgnoreNotFound(w.k8s.Delete(ctx, lease)); err != nil {

@@ -1,5 +1,5 @@
-// Package contend waits for run locks as their users do, and counts what that costs: for the tests of test/locks and for the benchmarks
-// of test/bench.
+// Package contend waits for run locks as their users do, and counts what that costs: for the tests
+// of test/locks and for the benchmarks of test/bench.
 package contend
 
 import (
@@ -16,9 +16,10 @@ import (
 // wakeLimit bounds how long somebody in line waits to be woken before he asks again.
 const wakeLimit = 3 * time.Second
 
-// Acquire takes a lock and waits for it until ctx ends, as users of the lock manager do: in line if there is one, else by
-// asking again after the delay of the policy. It is also patient with a Redis that cannot be used. request is called for
-// every try, since who reads the status again may find a new fence; Acquire sets its Wake.
+// Acquire takes a lock and waits for it until ctx ends, as users of the lock manager do: in line if
+// there is one, else by asking again after the delay of the policy. It is also patient with a Redis
+// that cannot be used. request is called for every try, since who reads the status again may find a
+// new fence; Acquire sets its Wake.
 func Acquire(ctx context.Context, m *lockmgr.Manager, request func(context.Context) (lockmgr.Request, error)) (*lockmgr.Lease, error) {
 	woken := make(chan struct{}, 1)
 	for {
@@ -65,11 +66,13 @@ func Wait(ctx context.Context, d time.Duration, signal <-chan struct{}) error {
 	return nil
 }
 
-// Commands is a go-redis hook that counts commands, without those that only log in. The zero value is ready.
+// Commands is a go-redis hook that counts commands, without those that only log in. The zero
+// value is ready.
 type Commands struct {
 	// N is how many there were.
 	N atomic.Int64
-	// On is told of each, just before it is sent; nil: nobody is. Not to be changed while the client is in use.
+	// On is told of each, just before it is sent; nil: nobody is. Not to be changed while the
+	// client is in use.
 	On func()
 }
 

@@ -24,7 +24,8 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/worker"
 )
 
-// turnstile is the history of who was under way, per tenant: the API server's, in the order of its writes.
+// turnstile is the history of who was under way, per tenant: the API server's, in the order
+// of its writes.
 type turnstile struct {
 	mu       sync.Mutex
 	limit    int // what no tenant may exceed
@@ -173,7 +174,8 @@ func lasting(d time.Duration) func(context.Context, worker.Job) (any, error) {
 }
 
 var _ = Describe("a tenant's limit", func() {
-	// mutation: a quota that lets in one more (Max+1 in the quota controller), or Release that does nothing, makes these fail.
+	// mutation: a quota that lets in one more (Max+1 in the quota controller), or Release that does
+	// nothing, makes these fail.
 	for name, adjust := range map[string]func(*v1alpha1.AdmissionPolicy){
 		"Atomic": func(*v1alpha1.AdmissionPolicy) {},
 		"Lock":   func(a *v1alpha1.AdmissionPolicy) { a.Strategy = v1alpha1.AdmissionStrategyLock },
@@ -298,7 +300,8 @@ var _ = Describe("a tenant's limit", func() {
 			})
 		}
 		wg.Wait()
-		// By the watch: a list of all runs twice a second would be most of what the API server has to do.
+		// By the watch: a list of all runs twice a second would be most of what the API server
+		// has to do.
 		Eventually(t.done).WithContext(ctx).WithPolling(pollInterval).Should(Equal(tenants * each))
 		w.eventuallyAll(ctx, v1alpha1.RunSucceeded, tenants*each)
 		AddReportEntry(fmt.Sprintf("%d tenants x %d runs of %s, limit 1", tenants, each, job), fmt.Sprintf("%s; %s", sinceStart(begin), t.idleTimes()))

@@ -25,11 +25,11 @@ const (
 
 // It is for a machine that has nothing else to do, and runs with HOSTILE=1 (make test-hostile).
 //
-// mutation: the code before the mends of R1 to R7 in docs/bugs.md. Kind by kind: late-results lost 11
-// results, large-outputs had 6 operators killed, costly-specs made neighbours wait 26 times as long,
-// parked-results left 10 of 40 runs unfinished, backlog had 3 operators killed, refused-results and
-// late-publishes had 10 jobs dispatched twice each. On two cores the bound of the neighbours' time is
-// not kept yet: 16 s, for 99 ms without harm.
+// mutation: the code before the mends of R1 to R7 in docs/bugs.md. Kind by kind: late-results lost
+// 11 results, large-outputs had 6 operators killed, costly-specs made neighbours wait 26 times as
+// long, parked-results left 10 of 40 runs unfinished, backlog had 3 operators killed,
+// refused-results and late-publishes had 10 jobs dispatched twice each. On two cores the bound of
+// the neighbours' time is not kept yet: 16 s, for 99 ms without harm.
 var _ = Describe("eight namespaces, seven of them hostile", func() {
 	It("have the eighth's runs succeed in time, with nothing lost, nothing done twice and no operator out of memory", func(ctx context.Context) {
 		if os.Getenv("HOSTILE") == "" {

@@ -26,7 +26,8 @@ func (w *world) succeededReason(ctx context.Context, name string) func() string 
 	}
 }
 
-// unlocked waits until nobody has the lock of a run: one that dies with it keeps the run waiting until the lock runs out.
+// unlocked waits until nobody has the lock of a run: one that dies with it keeps the run waiting
+// until the lock runs out.
 func (w *world) unlocked(ctx context.Context, name string) {
 	GinkgoHelper()
 	uid := string(w.get(ctx, name).UID)

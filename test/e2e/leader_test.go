@@ -14,7 +14,8 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/devenv"
 )
 
-// leader is the identity in the lease by which replicas elect one of them; empty when nobody holds it.
+// leader is the identity in the lease by which replicas elect one of them; empty when
+// nobody holds it.
 func leader(ctx context.Context) func() (string, error) {
 	return func() (string, error) {
 		var lease coordinationv1.Lease

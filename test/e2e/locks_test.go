@@ -39,7 +39,8 @@ func policy(ctx context.Context, name string, lock v1alpha1.RunLockPolicy, class
 	})
 }
 
-// samplePolicy creates the policy of a sample for the time of the spec, and returns the first of its classes.
+// samplePolicy creates the policy of a sample for the time of the spec, and returns the first
+// of its classes.
 func samplePolicy(ctx context.Context, file string) string {
 	GinkgoHelper()
 	raw, err := os.ReadFile(filepath.Join(root, "config", "samples", file))
@@ -113,8 +114,8 @@ func askedDelays(m *devenv.Manager) []float64 {
 	return delays
 }
 
-// deviation is the largest distance between the distribution of samples and the uniform one in [low, high]: the statistic of
-// Kolmogorov and Smirnov. It sorts the samples.
+// deviation is the largest distance between the distribution of samples and the uniform one in
+// [low, high]: the statistic of Kolmogorov and Smirnov. It sorts the samples.
 func deviation(samples []float64, low, high float64) float64 {
 	slices.Sort(samples)
 	worst, n := 0.0, float64(len(samples))
@@ -125,7 +126,8 @@ func deviation(samples []float64, low, high float64) float64 {
 	return worst
 }
 
-// mutation: a delay that is not spread, or not over the whole range, makes the first entry fail, one that is the second.
+// mutation: a delay that is not spread, or not over the whole range, makes the first entry fail,
+// one that is the second.
 var _ = Describe("a run lock that somebody else holds", func() {
 	const (
 		runs  = 100
@@ -176,7 +178,8 @@ var _ = Describe("a run lock that somebody else holds", func() {
 	)
 })
 
-// mutation: a lease of scope Run that is given up between passes (Session.Return in internal/controller/workflowrun/leases/session.go that always releases) makes this fail, as does
+// mutation: a lease of scope Run that is given up between passes (Session.Return in
+// internal/controller/workflowrun/leases/session.go that always releases) makes this fail, as does
 // Continue that fences, and Fence that goes on.
 var _ = Describe("Redis that hangs while runs hold their locks", func() {
 	It("stops the runs of a strict class, lets those of another go on, and all finish when it is back", func(ctx context.Context) {
@@ -307,7 +310,8 @@ var _ = Describe("Redis that loses all its data while two operators work", func(
 	}, NodeTimeout(specTimeout))
 })
 
-// mutation: the CRD's fence rule made always true, and a validity beyond the TTL, each make this fail.
+// mutation: the CRD's fence rule made always true, and a validity beyond the TTL, each
+// make this fail.
 var _ = Describe("a holder that slept beyond its TTL", func() {
 	It("cannot write after another has written, 100 of 100 times", func(ctx context.Context) {
 		const rounds = 100

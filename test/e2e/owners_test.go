@@ -30,7 +30,8 @@ type history struct {
 func (w *world) record(ctx context.Context) *history {
 	GinkgoHelper()
 	h := &history{last: map[string]*v1alpha1.WorkflowRun{}, holders: map[string]int{}}
-	// The API server drops watchers that fall behind; the retry watcher goes on where it was dropped, so no state is missed.
+	// The API server drops watchers that fall behind; the retry watcher goes on where it was
+	// dropped, so no state is missed.
 	var list v1alpha1.WorkflowRunList
 	Expect(k8s.List(ctx, &list, client.InNamespace(w.namespace))).To(Succeed())
 	watcher, err := watchtools.NewRetryWatcherWithContext(context.WithoutCancel(ctx), list.ResourceVersion, &cache.ListWatch{

@@ -18,7 +18,8 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/worker"
 )
 
-// saidWithin is how soon an outage of NATS is in conditions and readyz: within 5 s where nothing else runs.
+// saidWithin is how soon an outage of NATS is in conditions and readyz: within 5 s where
+// nothing else runs.
 const saidWithin = 30 * time.Second
 
 func TestMain(m *testing.M) {
@@ -56,8 +57,9 @@ func (w *world) dispatches(ctx context.Context) []string {
 	return runs
 }
 
-// Mutations that make this fail: an operator that does not run Bus.Watch; calls that go on waiting when an outage is noticed (the run that
-// was being dispatched is told too late); an event before its PubAck.
+// Mutations that make this fail: an operator that does not run Bus.Watch; calls that go on
+// waiting when an outage is noticed (the run that was being dispatched is told too late); an
+// event before its PubAck.
 var _ = Describe("a NATS server that is stopped, and keeps its connections", func() {
 	It("is named by runs and readyz, no event says that a job went out, and nothing is lost", func(ctx SpecContext) {
 		w := newWorld(ctx)

@@ -39,7 +39,8 @@ func (w *world) buildPlugin(ctx context.Context) *plugin {
 	return p
 }
 
-// run runs a program with the plugin on its PATH; it returns what goes to stdout and stderr, and the exit code.
+// run runs a program with the plugin on its PATH; it returns what goes to stdout and stderr, and
+// the exit code.
 func (p *plugin) run(ctx context.Context, program string, args ...string) (answer, notes string, code int) {
 	GinkgoHelper()
 	var out, messages bytes.Buffer
@@ -63,8 +64,8 @@ func (p *plugin) call(ctx context.Context, args ...string) string {
 	return answer
 }
 
-// forbidSuccess has the API server refuse each write that says of a run that a step succeeded, until the returned function is
-// called: an admission policy of somebody else that is wrong.
+// forbidSuccess has the API server refuse each write that says of a run that a step succeeded,
+// until the returned function is called: an admission policy of somebody else that is wrong.
 func (w *world) forbidSuccess(ctx context.Context, run string) (allow func()) {
 	GinkgoHelper()
 	deny := &admissionv1.ValidatingAdmissionPolicy{
@@ -130,9 +131,9 @@ type letter struct {
 	Headers                 map[string][]string
 }
 
-// mutation: a redrive that keeps the first Msg-Id (message in internal/bus/deadletters/redrive.go) is dropped by the server, and the run does not
-// end; one that does not delete the letter fails the last list; a plugin that does not find kubectl's namespace fails the calls of
-// kubectl.
+// mutation: a redrive that keeps the first Msg-Id (message in internal/bus/deadletters/redrive.go)
+// is dropped by the server, and the run does not end; one that does not delete the letter fails the
+// last list; a plugin that does not find kubectl's namespace fails the calls of kubectl.
 var _ = Describe("a user with kubectl syncopate", func() {
 	It("sees a run stand still for a dead letter, redrives it, and the run finishes", func(ctx context.Context) {
 		w := newWorld(ctx)

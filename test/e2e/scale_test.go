@@ -121,7 +121,8 @@ var _ = Describe("one step with 1,000 items", func() {
 	}, NodeTimeout(specTimeout))
 })
 
-// fanOut runs one step for some items to its end, and returns the largest size of its status that was seen.
+// fanOut runs one step for some items to its end, and returns the largest size of its status
+// that was seen.
 func (w *world) fanOut(ctx context.Context, topic string, items int, parallel int32) (largest int) {
 	GinkgoHelper()
 	list, err := json.Marshal(map[string]any{"list": make([]int, items)})

@@ -1,6 +1,7 @@
-// Package e2e runs the operator as users do: as processes of its own against a real API server, a real nats-server
-// and a real Redis, with workers made with the public SDK. It proves the guarantees that span processes. What needs pods, a kubelet
-// and installed manifests is in package cluster, below.
+// Package e2e runs the operator as users do: as processes of its own against a real API server, a
+// real nats-server and a real Redis, with workers made with the public SDK. It proves the
+// guarantees that span processes. What needs pods, a kubelet and installed manifests is in
+// package cluster, below.
 package e2e
 
 import (

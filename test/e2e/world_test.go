@@ -29,7 +29,8 @@ const createParallel = 16
 
 var worlds atomic.Int32
 
-// world is what one spec works in: a namespace, streams under a prefix of their own, and workers that count.
+// world is what one spec works in: a namespace, streams under a prefix of their own, and
+// workers that count.
 type world struct {
 	namespace string
 	prefix    string

@@ -66,8 +66,8 @@ type Finding struct {
 	Twice []string
 }
 
-// Attacks begins kinds, all at a time, and returns when each is under way. small is for tests. Those that are returned have to be
-// stopped, also with an error.
+// Attacks begins kinds, all at a time, and returns when each is under way. small is for tests.
+// Those that are returned have to be stopped, also with an error.
 func (s *Scene) Attacks(ctx context.Context, small bool, kinds ...Kind) ([]*Attack, error) {
 	var all []*Attack
 	for _, k := range kinds {
@@ -118,7 +118,8 @@ func (a *Attack) await(ctx context.Context) error {
 // Kind is what is played.
 func (a *Attack) Kind() Kind { return a.kind }
 
-// Stop ends the attack, after the round under way if that ends soon, undoes what it did, and says what it found. Once is enough.
+// Stop ends the attack, after the round under way if that ends soon, undoes what it did, and says
+// what it found. Once is enough.
 func (a *Attack) Stop(ctx context.Context) (Finding, error) {
 	a.stopping.Do(func() { a.end(ctx) })
 	a.mu.Lock()
@@ -161,8 +162,8 @@ func (a *Attack) size(full, small int) int {
 	return full
 }
 
-// rounds plays one round after the other, each bounded, until ctx ends. A round that is not over in time is no error: what hinders
-// the operator hinders the attack, too.
+// rounds plays one round after the other, each bounded, until ctx ends. A round that is not over in
+// time is no error: what hinders the operator hinders the attack, too.
 func (a *Attack) rounds(ctx context.Context, atMost time.Duration, round func(ctx context.Context, n int) error) error {
 	for n := 0; !a.isEnding(); n++ {
 		bounded, cancel := context.WithTimeout(ctx, atMost)

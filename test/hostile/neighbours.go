@@ -64,7 +64,8 @@ func tenantName(i int) string { return fmt.Sprintf("quiet-%d", i) }
 
 func (n *Neighbours) topic() string { return "quiet.work" }
 
-// follow sees all status writes. The API server drops watchers that fall behind; this one goes on where it was dropped.
+// follow sees all status writes. The API server drops watchers that fall behind; this one goes on
+// where it was dropped.
 func (n *Neighbours) follow(ctx context.Context) error {
 	var list v1alpha1.WorkflowRunList
 	if err := n.scene.Client.List(ctx, &list, client.InNamespace(n.namespace)); err != nil {

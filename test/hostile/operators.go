@@ -14,7 +14,8 @@ import (
 )
 
 const (
-	// MemoryLimit is that of the shipped pod, in MiB. An operator that has more is killed, as the kubelet would, and started again.
+	// MemoryLimit is that of the shipped pod, in MiB. An operator that has more is killed, as the
+	// kubelet would, and started again.
 	MemoryLimit = 512
 
 	readyLimit = time.Minute
@@ -69,7 +70,8 @@ func (o *Operators) launch(ctx context.Context) (*devenv.Manager, error) {
 	return m, nil
 }
 
-// Change has another process take over: it starts while the old one works, which then ends in good order.
+// Change has another process take over: it starts while the old one works, which then ends
+// in good order.
 func (o *Operators) Change(ctx context.Context) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -107,7 +109,8 @@ func (o *Operators) stop(ctx context.Context) error {
 	return o.err
 }
 
-// guard does what the kubelet does: it ends an operator that has more memory than it may, and starts one that ended.
+// guard does what the kubelet does: it ends an operator that has more memory than it may, and
+// starts one that ended.
 func (o *Operators) guard(ctx context.Context) {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
@@ -165,7 +168,8 @@ func (o *Operators) Peak() float64 {
 	return o.peak
 }
 
-// Deaths says how many operators were killed for their memory, and how many ended by themselves or not in good order.
+// Deaths says how many operators were killed for their memory, and how many ended by themselves or
+// not in good order.
 func (o *Operators) Deaths() (killed, ended int) {
 	o.tally.Lock()
 	defer o.tally.Unlock()
@@ -179,7 +183,8 @@ func (o *Operators) Log() string {
 	return o.current.Log
 }
 
-// PeakRSS is the most memory that a process ever had in use, in MiB; 0 if it is gone, or where there is no /proc.
+// PeakRSS is the most memory that a process ever had in use, in MiB; 0 if it is gone, or where
+// there is no /proc.
 func PeakRSS(pid int) float64 {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

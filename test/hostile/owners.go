@@ -19,7 +19,8 @@ import (
 )
 
 const (
-	// shortWindow is the deduplication window of JOBS in this play: over when a late publish arrives, as two minutes would be.
+	// shortWindow is the deduplication window of JOBS in this play: over when a late publish
+	// arrives, as two minutes would be.
 	shortWindow = 100 * time.Millisecond
 	// takeOver bounds how long a new owner may take to begin with a run.
 	takeOver = 10 * time.Second
@@ -27,8 +28,9 @@ const (
 	redispatch = time.Second
 )
 
-// refusedResults has the API server refuse all writes that say of a run that a step succeeded. So results become dead letters; then
-// another operator takes over, which finds neither the job nor its result.
+// refusedResults has the API server refuse all writes that say of a run that a step succeeded.
+// So results become dead letters; then another operator takes over, which finds neither the job
+// nor its result.
 func refusedResults(ctx context.Context, a *Attack) error {
 	if err := a.policy(ctx, v1alpha1.LockPolicySpec{
 		RunLock:  v1alpha1.RunLockPolicy{LingerMillis: new(int64(0))},
@@ -129,9 +131,10 @@ func (a *Attack) forbidSuccess(ctx context.Context) error {
 	})
 }
 
-// latePublishes keeps what an operator publishes for runs of two steps, has another operator take the runs over while a worker has the
-// job of the first one, and, when that was answered and acknowledged, publishes the job as the first operator would have, had it been
-// stopped between its last look at its lease and the publish. The deduplication window is over by then.
+// latePublishes keeps what an operator publishes for runs of two steps, has another operator take
+// the runs over while a worker has the job of the first one, and, when that was answered and
+// acknowledged, publishes the job as the first operator would have, had it been stopped between its
+// last look at its lease and the publish. The deduplication window is over by then.
 func latePublishes(ctx context.Context, a *Attack) error {
 	first, second := "hostile.first", "hostile.second"
 	kept, err := a.keep(first)
@@ -205,7 +208,8 @@ func (a *Attack) publishLate(ctx context.Context, n int, spec v1alpha1.WorkflowR
 	return nil
 }
 
-// afterTakeOver waits until another owner has written to a run, lets its first step end, and publishes that step's job again.
+// afterTakeOver waits until another owner has written to a run, lets its first step end, and
+// publishes that step's job again.
 func (a *Attack) afterTakeOver(ctx context.Context, run *v1alpha1.WorkflowRun, kept *kept, held *held) error {
 	fence, uid := *run.Status.Fence, string(run.UID)
 	if err := within(ctx, takeOver, func() (bool, error) {

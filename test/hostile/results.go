@@ -17,10 +17,12 @@ import (
 )
 
 const (
-	// attemptTimeout is how long the attempts of lateResults may take, and lateness how long after it their locks are free.
+	// attemptTimeout is how long the attempts of lateResults may take, and lateness how long after
+	// it their locks are free.
 	attemptTimeout = 3 * time.Second
 	lateness       = 100 * time.Millisecond
-	// surely is how long before the time-out a result was ready of which the play says that it was in time.
+	// surely is how long before the time-out a result was ready of which the play says that it
+	// was in time.
 	surely = time.Second
 
 	parkedItems = 1000 // as many as one run may have in flight in one step
@@ -34,8 +36,9 @@ const (
 	fullOutput    = 3500       // stays in status, if there is room
 )
 
-// lateResults has the results of runs stored at once, but keeps the operator from applying them: the lock is held by another until
-// just after the time-out. The results go back to NATS meanwhile, with delays that end after it.
+// lateResults has the results of runs stored at once, but keeps the operator from applying them:
+// the lock is held by another until just after the time-out. The results go back to NATS meanwhile,
+// with delays that end after it.
 func lateResults(ctx context.Context, a *Attack) error {
 	if err := a.policy(ctx, v1alpha1.LockPolicySpec{RunLock: v1alpha1.RunLockPolicy{
 		LingerMillis: new(int64(0)),
@@ -98,8 +101,8 @@ func (a *Attack) oneLateResult(ctx context.Context, n, i int) error {
 	return a.delete(ctx, run)
 }
 
-// parkedResults has 1,000 results of one run wait with delays, for as long as its lock is held by another; and beside it results of runs
-// whose labels leave no room for them.
+// parkedResults has 1,000 results of one run wait with delays, for as long as its lock is held by
+// another; and beside it results of runs whose labels leave no room for them.
 func parkedResults(ctx context.Context, a *Attack) error {
 	if err := a.policy(ctx, v1alpha1.LockPolicySpec{RunLock: v1alpha1.RunLockPolicy{
 		LingerMillis: new(int64(0)),
@@ -119,8 +122,8 @@ func parkedResults(ctx context.Context, a *Attack) error {
 	return a.waitTogether(ctx, "hostile.parked", 1, parkedItems, nil)
 }
 
-// createFull creates a run with as many labels as leave room for its first status, but not for its result: the most that the API
-// server takes, found by trying, and a little less.
+// createFull creates a run with as many labels as leave room for its first status, but not for its
+// result: the most that the API server takes, found by trying, and a little less.
 func (a *Attack) createFull(ctx context.Context, run *v1alpha1.WorkflowRun) error {
 	const room = 32 // labels of some 126 bytes: more than the first status needs, less than the second
 	fits, tooMany := 0, fullestObject/100
@@ -155,7 +158,8 @@ func withLabels(run *v1alpha1.WorkflowRun, n int) *v1alpha1.WorkflowRun {
 	return full
 }
 
-// backlog has results of 60 KiB wait for locks that are held by another, for every consumer of results as many as it gives out.
+// backlog has results of 60 KiB wait for locks that are held by another, for every consumer of
+// results as many as it gives out.
 func backlog(ctx context.Context, a *Attack) error {
 	if err := a.policy(ctx, v1alpha1.LockPolicySpec{RunLock: v1alpha1.RunLockPolicy{
 		LingerMillis: new(int64(0)), Wait: v1alpha1.LockWait{Mode: v1alpha1.WaitModePoll, BudgetMillis: new(int64(60_000))},
@@ -166,7 +170,8 @@ func backlog(ctx context.Context, a *Attack) error {
 	return a.waitTogether(ctx, "hostile.backlog", backlogGroups, a.size(1000, 250), output)
 }
 
-// waitTogether has all jobs of some runs answered at once, while the locks of these runs are held by another until the attack ends.
+// waitTogether has all jobs of some runs answered at once, while the locks of these runs are held
+// by another until the attack ends.
 func (a *Attack) waitTogether(ctx context.Context, topic string, runs, items int, output json.RawMessage) error {
 	answers := newGate()
 	if err := a.serve(ctx, topic, runs*items, func(ctx context.Context, _ worker.Job) (any, error) {
@@ -198,7 +203,8 @@ func (a *Attack) waitTogether(ctx context.Context, topic string, runs, items int
 		}
 	}
 	answers.pass()
-	// The harm is what waits. To publish it costs the tenant's workers and NATS as much as it does anybody who publishes.
+	// The harm is what waits. To publish it costs the tenant's workers and NATS as much as it does
+	// anybody who publishes.
 	if err := until(ctx, func() (bool, error) { return a.scene.allAnswered(ctx, topic) }); err != nil {
 		return err
 	}

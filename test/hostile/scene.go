@@ -27,11 +27,13 @@ import (
 // lookEvery is the time between two looks at what does not tell of itself.
 const lookEvery = 50 * time.Millisecond
 
-// longestLook is the longest time between two looks at a run: to read a large one costs the API server as much as a write of it, and
-// what the tenants' own clients ask of it is no harm that the operator could keep from the neighbours.
+// longestLook is the longest time between two looks at a run: to read a large one costs the API
+// server as much as a write of it, and what the tenants' own clients ask of it is no harm that the
+// operator could keep from the neighbours.
 const longestLook = time.Second
 
-// Scene is where a play takes place: an environment that is shared with others, and names of its own in it.
+// Scene is where a play takes place: an environment that is shared with others, and names of its
+// own in it.
 type Scene struct {
 	// Env has the servers.
 	Env *devenv.Env
@@ -39,7 +41,8 @@ type Scene struct {
 	Client client.WithWatch
 	// Binary is the path of the operator.
 	Binary string
-	// Name is the prefix of namespaces, streams, policies and operators; lower case, at most 20 bytes.
+	// Name is the prefix of namespaces, streams, policies and operators; lower case, at
+	// most 20 bytes.
 	Name string
 	// Operators drive the runs.
 	Operators *Operators
@@ -100,8 +103,8 @@ func (s *Scene) dial() (*nats.Conn, error) {
 	return nc, nil
 }
 
-// allAnswered says whether the results of all jobs of a topic are stored: a worker acknowledges a job after that. While the server is too
-// busy to say, they are not.
+// allAnswered says whether the results of all jobs of a topic are stored: a worker acknowledges a
+// job after that. While the server is too busy to say, they are not.
 func (s *Scene) allAnswered(ctx context.Context, topic string) (bool, error) {
 	jobs, err := s.js.Stream(ctx, s.names().JobsStream())
 	if err == nil {
@@ -340,7 +343,8 @@ func linger(ctx context.Context, d time.Duration) {
 // lockKey is where the lock of a run is in Redis.
 func lockKey(runUID string) string { return "{run:" + runUID + "}:lock" }
 
-// hold takes the lock of a run, as another process would that does not give it back, when it is free.
+// hold takes the lock of a run, as another process would that does not give it back, when
+// it is free.
 func (s *Scene) hold(ctx context.Context, runUID string, atMost time.Duration) error {
 	return until(ctx, func() (bool, error) {
 		err := s.redis.SetArgs(ctx, lockKey(runUID), "somebody-else", redis.SetArgs{Mode: "NX", TTL: atMost}).Err()

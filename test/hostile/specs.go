@@ -31,7 +31,8 @@ func (a *Attack) resume(ctx context.Context, run *v1alpha1.WorkflowRun) error {
 	return nil
 }
 
-// largeOutputs has runs whose first step gives 8 MiB of small objects, and whose others ask for its size.
+// largeOutputs has runs whose first step gives 8 MiB of small objects, and whose others ask
+// for its size.
 func largeOutputs(ctx context.Context, a *Attack) error {
 	const object = `{"a":1},`
 	var list bytes.Buffer
@@ -69,7 +70,8 @@ func largeOutputs(ctx context.Context, a *Attack) error {
 	})
 }
 
-// costlySpecs has runs of 200 steps, all of them ready at once, whose conditions and inputs cost as much as they may.
+// costlySpecs has runs of 200 steps, all of them ready at once, whose conditions and inputs cost as
+// much as they may.
 func costlySpecs(ctx context.Context, a *Attack) error {
 	const costly = "inputs.list.all(a, inputs.list.all(b, a + b >= 0))"
 	err := a.serve(ctx, "hostile.costly", 20, func(context.Context, worker.Job) (any, error) { return nil, nil })

@@ -26,16 +26,19 @@ const (
 	backlogPatience = 4 * time.Minute
 )
 
-// pile is a backlog of large results: each job is answered more than once, as by workers that do not see the PubAck.
+// pile is a backlog of large results: each job is answered more than once, as by workers that do
+// not see the PubAck.
 type pile struct {
 	runs, steps, answers int
 	bound                int // of the operator's memory at any time, in MiB
 }
 
-// TestABacklogThatDoesNotFitIsNotHeld has more large results wait, while Redis hangs, than the operator has memory for. It holds what it
-// may, the rest waits at NATS, and all of it is applied afterwards.
+// TestABacklogThatDoesNotFitIsNotHeld has more large results wait, while Redis hangs, than
+// the operator has memory for. It holds what it may, the rest waits at NATS, and all of it
+// is applied afterwards.
 //
-// mutation: an inbox without a bound of bytes makes this fail, and so does a bus that keeps the messages of what it hands out.
+// mutation: an inbox without a bound of bytes makes this fail, and so does a bus that keeps the
+// messages of what it hands out.
 func TestABacklogThatDoesNotFitIsNotHeld(t *testing.T) {
 	pile{runs: 20, steps: 5, answers: 20, bound: 200}.outlast(t.Context(), t, "--inbox-bytes", strconv.Itoa(24*mebibyte))
 }
@@ -49,7 +52,8 @@ func BenchmarkBacklog(b *testing.B) {
 	}
 }
 
-// outlast gives the most memory that the operator had, in MiB, and how long it took to apply all once Redis answered.
+// outlast gives the most memory that the operator had, in MiB, and how long it took to apply all
+// once Redis answered.
 func (p pile) outlast(ctx context.Context, tb testing.TB, args ...string) (peak int, drain time.Duration) {
 	tb.Helper()
 	w := newWorld(ctx, tb)

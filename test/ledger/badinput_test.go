@@ -40,14 +40,17 @@ type fate struct {
 	reason string // of its dead letter; "": there is none
 	// refused says which error its sender gets instead of a PubAck; nil: it is stored.
 	refused error
-	// costs says that the attempt has failed by it: whoever sent it had the token. The step is tried again.
+	// costs says that the attempt has failed by it: whoever sent it had the token. The step
+	// is tried again.
 	costs bool
 }
 
-// TestBadInputIsPutAsideWithAReasonAndDelaysNobody publishes one bad message for each of many runs, all at once, and right behind
-// them a good one for another step of each run, which is on the same path through NATS and the operator.
+// TestBadInputIsPutAsideWithAReasonAndDelaysNobody publishes one bad message for each of many runs,
+// all at once, and right behind them a good one for another step of each run, which is on the same
+// path through NATS and the operator.
 //
-// mutation: a bus that NAKs what it cannot read for ever, or one that acknowledges it (buryPoison), makes this fail.
+// mutation: a bus that NAKs what it cannot read for ever, or one that acknowledges it (buryPoison),
+// makes this fail.
 func TestBadInputIsPutAsideWithAReasonAndDelaysNobody(t *testing.T) {
 	ctx := t.Context()
 	w := newWorld(ctx, t)
@@ -78,7 +81,8 @@ func TestBadInputIsPutAsideWithAReasonAndDelaysNobody(t *testing.T) {
 	if t.Failed() {
 		return // what follows would wait in vain
 	}
-	// By the consumers' own count: every message once, and again at most twice the few that may yet turn out to be good.
+	// By the consumers' own count: every message once, and again at most twice the few that may yet
+	// turn out to be good.
 	if again, most := (deliveredAfter-deliveredBefore)-(storedAfter-storedBefore), uint64((maxTries-1)*waiting(cases)); again > most {
 		t.Errorf("%d redeliveries, at most %d are right", again, most)
 	}
@@ -90,7 +94,8 @@ func TestBadInputIsPutAsideWithAReasonAndDelaysNobody(t *testing.T) {
 	}
 }
 
-// finishCases shows that no bad message made a good result vanish: each job is answered now, as if nothing had been.
+// finishCases shows that no bad message made a good result vanish: each job is answered now, as if
+// nothing had been.
 func (w *world) finishCases(ctx context.Context, d *desk, names []string, cases map[string]badCase, jobs []pair) {
 	w.tb.Helper()
 	costly := 0
@@ -177,7 +182,8 @@ func (w *world) send(ctx context.Context, t *testing.T, name string, m *nats.Msg
 	}
 }
 
-// counts are the messages that the stream of results ever stored, and how often its consumers delivered one.
+// counts are the messages that the stream of results ever stored, and how often its
+// consumers delivered one.
 func (w *world) counts(ctx context.Context) (stored, delivered uint64) {
 	w.tb.Helper()
 	state, err := w.stream(ctx, w.names.ResultsStream())
@@ -262,9 +268,11 @@ func forged(keys keys.Keyring, names protocol.Names, id protocol.JobID) *nats.Ms
 	return deskJob{id: id, reply: names.Result(id), token: token}.message(succeeds.body("", 0))
 }
 
-// TestAnOutputOf10MBEndsItsStepWithAReason shows what a worker of the SDK makes of a refusal: nobody waits for a result that cannot come.
+// TestAnOutputOf10MBEndsItsStepWithAReason shows what a worker of the SDK makes of a refusal:
+// nobody waits for a result that cannot come.
 //
-// mutation: a worker that publishes the same again after a refusal, or gives the job back, makes this fail.
+// mutation: a worker that publishes the same again after a refusal, or gives the job back,
+// makes this fail.
 func TestAnOutputOf10MBEndsItsStepWithAReason(t *testing.T) {
 	ctx := t.Context()
 	w := newWorld(ctx, t)

@@ -134,9 +134,9 @@ func badSubjects() map[string]badCase {
 	return cases
 }
 
-// badClaims have the right token for what they say, which is not so. Whoever holds the key could send them, and so could a
-// worker of a run that was restored from an old backup. They may turn out to be true, so they are tried until the budget of the
-// run's policy is used up.
+// badClaims have the right token for what they say, which is not so. Whoever holds the key could
+// send them, and so could a worker of a run that was restored from an old backup. They may turn out
+// to be true, so they are tried until the budget of the run's policy is used up.
 func badClaims(keys keys.Keyring) map[string]badCase {
 	names := protocol.Names{Prefix: protocol.DefaultPrefix}
 	cases := map[string]badCase{}

@@ -20,10 +20,12 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 )
 
-// TestAResultOfARunThatTheCacheDoesNotKnowWaitsForTheCache is the way in which a good result meets an operator that has never
-// heard of its run: another replica dispatched the job, and died; this one's watch of the API server is behind.
+// TestAResultOfARunThatTheCacheDoesNotKnowWaitsForTheCache is the way in which a good result meets
+// an operator that has never heard of its run: another replica dispatched the job, and died; this
+// one's watch of the API server is behind.
 //
-// mutation: strays.sort that acknowledges what the cache does not know after its patience, without a live list, makes this fail.
+// mutation: strays.sort that acknowledges what the cache does not know after its patience, without
+// a live list, makes this fail.
 func TestAResultOfARunThatTheCacheDoesNotKnowWaitsForTheCache(t *testing.T) {
 	ctx := t.Context()
 	w := newWorld(ctx, t)
@@ -56,7 +58,8 @@ func TestAResultOfARunThatTheCacheDoesNotKnowWaitsForTheCache(t *testing.T) {
 	w.expectDeadLetters(ctx, 0)
 }
 
-// lag stands between an operator and the API server, and holds back what watches of runs have to say.
+// lag stands between an operator and the API server, and holds back what watches of runs
+// have to say.
 type lag struct {
 	kubeconfig string
 	lists      atomic.Int32 // live lists of runs so far

@@ -23,8 +23,9 @@ const (
 	quick       = 20 * time.Millisecond // the longest job that is not slow
 )
 
-// clerks are the workers. They keep the protocol as docs/protocol.md has it, write all that they publish into the ledger, and are
-// troublesome within the rules: slow, forgetful, and they say things twice.
+// clerks are the workers. They keep the protocol as docs/protocol.md has it, write all that
+// they publish into the ledger, and are troublesome within the rules: slow, forgetful, and they
+// say things twice.
 type clerks struct {
 	w      *world
 	plan   plan
@@ -55,15 +56,16 @@ func (w *world) startClerks(ctx context.Context, p plan, l *ledger) *clerks {
 	return c
 }
 
-// close lets all finish what they are working on, and publish what they still mean to publish twice.
+// close lets all finish what they are working on, and publish what they still mean
+// to publish twice.
 func (c *clerks) close() {
 	c.goHome()
 	c.working.Wait()
 	c.copies.Wait()
 }
 
-// serve takes one job after the other until the first context ends, and works on it under the second. Errors are those of a
-// server that is away.
+// serve takes one job after the other until the first context ends, and works on it under the
+// second. Errors are those of a server that is away.
 func (c *clerks) serve(opening, ctx context.Context) {
 	for opening.Err() == nil {
 		consumer, err := c.w.js.Consumer(opening, c.w.names.JobsStream(), protocol.Durable(topic))
@@ -137,8 +139,8 @@ func (t task) duration(s size) time.Duration {
 	return time.Duration(t.rand.Int64N(int64(quick)))
 }
 
-// compose makes a result, as planned, with a value of its own, and notes it. Some outputs are too large for status, and some of these
-// too large for a result: they go to the object store first.
+// compose makes a result, as planned, with a value of its own, and notes it. Some outputs are too
+// large for status, and some of these too large for a result: they go to the object store first.
 func (c *clerks) compose(ctx context.Context, t task) []byte {
 	value := c.ledger.value(t.job)
 	padding := 0
@@ -159,8 +161,9 @@ func (c *clerks) compose(ctx context.Context, t task) []byte {
 	return encode(protocol.Result{Status: protocol.StatusSucceeded, OutputRef: &ref})
 }
 
-// upload goes on until the object store has the output: first its bytes, then the entry that names them. It does so by hand: the
-// library's way leaves a goroutine behind when the server goes away, which may end the process later.
+// upload goes on until the object store has the output: first its bytes, then the entry that names
+// them. It does so by hand: the library's way leaves a goroutine behind when the server goes away,
+// which may end the process later.
 func (c *clerks) upload(ctx context.Context, t task, ref protocol.OutputRef, data []byte) {
 	nuid := protocol.PayloadNUID(t.id.RunUID, uuid.NewString())
 	entry, err := json.Marshal(c.w.names.NewPayloadEntry(ref, nuid, 1))
@@ -188,8 +191,8 @@ func (c *clerks) upload(ctx context.Context, t task, ref protocol.OutputRef, dat
 // wait is what a Retry asks for.
 func (t task) wait() time.Duration { return time.Duration(t.rand.IntN(300)) * time.Millisecond }
 
-// repeat publishes copies of the result just published: at once and late, with the same Msg-Id and with others, with the same body
-// and with others, as workers do whose job came twice.
+// repeat publishes copies of the result just published: at once and late, with the same Msg-Id and
+// with others, with the same body and with others, as workers do whose job came twice.
 func (c *clerks) repeat(ctx context.Context, t task, body []byte) {
 	late := time.Duration(t.rand.Int64N(int64(c.plan.size.late)))
 	switch t.rand.IntN(12) {

@@ -54,7 +54,8 @@ func (w *world) openDesk(ctx context.Context, topic string) *desk {
 	return d
 }
 
-// pull acknowledges jobs at once, which no worker may do: the operator of these tests never dies, and nobody is to get them again.
+// pull acknowledges jobs at once, which no worker may do: the operator of these tests never dies,
+// and nobody is to get them again.
 func (d *desk) pull(consumer jetstream.Consumer) error {
 	batch, err := consumer.Fetch(deskBatch, jetstream.FetchMaxWait(pullWait))
 	if err != nil {

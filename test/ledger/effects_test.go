@@ -31,8 +31,8 @@ func effects(was, next *v1alpha1.WorkflowRun) []effect {
 	return found
 }
 
-// stepEffect compares two versions of a step. An attempt in flight ends by one result; whatever else changes what a result left
-// behind is an effect too, of a result that should have had none.
+// stepEffect compares two versions of a step. An attempt in flight ends by one result; whatever
+// else changes what a result left behind is an effect too, of a result that should have had none.
 func stepEffect(was, next *v1alpha1.StepStatus) (effect, bool) {
 	e := effect{Job: was.JobID, Value: valueOf(next)}
 	switch {

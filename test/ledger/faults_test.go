@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// pauseLength is longer than the AckWait of results: what the operator has in hand is delivered again while it sleeps.
+// pauseLength is longer than the AckWait of results: what the operator has in hand is delivered
+// again while it sleeps.
 const pauseLength = 12 * time.Second
 
 // fault is one thing that goes wrong in the middle of everything.
@@ -29,7 +30,8 @@ func shuffled(seed uint64, faults ...fault) []fault {
 	return faults
 }
 
-// strike lets the faults happen one after the other, each when its share of all results was published.
+// strike lets the faults happen one after the other, each when its share of all
+// results was published.
 func (w *world) strike(ctx context.Context, o *operator, l *ledger, s size, faults []fault) {
 	w.tb.Helper()
 	for i, f := range faults {

@@ -17,10 +17,12 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 )
 
-// history follows every status write of a world's runs, as a watch of the API server tells it, whoever wrote.
+// history follows every status write of a world's runs, as a watch of the API server tells
+// it, whoever wrote.
 type history struct {
-	// see is called for each version of a run with the one before it (nil at first), and when it was seen. It is called by one
-	// goroutine and must be quick: the API server drops watchers that fall behind for long.
+	// see is called for each version of a run with the one before it (nil at first), and when it
+	// was seen. It is called by one goroutine and must be quick: the API server drops watchers that
+	// fall behind for long.
 	see func(was, next *v1alpha1.WorkflowRun, at time.Time)
 
 	mu     sync.Mutex
@@ -37,7 +39,8 @@ func (w *world) follow(ctx context.Context, see func(was, next *v1alpha1.Workflo
 	if err := site.k8s.List(ctx, &list, client.InNamespace(w.namespace)); err != nil {
 		w.tb.Fatal(err)
 	}
-	// The API server ends watches from time to time; the retry watcher goes on where it was, so no version is missed.
+	// The API server ends watches from time to time; the retry watcher goes on where it was, so no
+	// version is missed.
 	watcher, err := watchtools.NewRetryWatcherWithContext(context.WithoutCancel(ctx), list.ResourceVersion, &cache.ListWatch{
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			return site.k8s.Watch(ctx, &v1alpha1.WorkflowRunList{}, &client.ListOptions{Namespace: w.namespace, Raw: &o})
@@ -108,7 +111,8 @@ func (h *history) awaitFinished(ctx context.Context, tb testing.TB, patience tim
 	})
 }
 
-// awaitVersions waits until the history has seen the given versions, so that nothing that was written before them is missing.
+// awaitVersions waits until the history has seen the given versions, so that nothing that was
+// written before them is missing.
 func (h *history) awaitVersions(ctx context.Context, tb testing.TB, patience time.Duration, runs []v1alpha1.WorkflowRun) {
 	tb.Helper()
 	await(ctx, tb, patience, "the watch tells of the last writes", func() string {

@@ -40,14 +40,17 @@ const (
 	nothing beside = "nothing"
 	// hotRun is a run with many results.
 	hotRun beside = "a hot run"
-	// hotWrites are the status writes of the last hot run and nothing else of it: as many, as large, in the same time, by a client
-	// that is not the operator. What is as slow beside them is the API server's time, and no operator could change it.
+	// hotWrites are the status writes of the last hot run and nothing else of it: as many, as
+	// large, in the same time, by a client that is not the operator. What is as slow beside them is
+	// the API server's time, and no operator could change it.
 	hotWrites beside = "its writes alone"
 )
 
-// TestAHotRunDelaysNoOther holds small runs against an order of magnitude. BenchmarkHotRun has the figures.
+// TestAHotRunDelaysNoOther holds small runs against an order of magnitude. BenchmarkHotRun
+// has the figures.
 //
-// mutation: consumers that let one result at a time be unsettled (AckPending 8) make this fail: 42 s instead of 1 s.
+// mutation: consumers that let one result at a time be unsettled (AckPending 8) make this fail: 42
+// s instead of 1 s.
 func TestAHotRunDelaysNoOther(t *testing.T) {
 	s := newStove(t.Context(), t, heat{cold: 60, pace: 50 * time.Millisecond, steps: 60, rounds: 5, patience: 2 * time.Minute})
 	without := s.measure(t.Context(), nothing)
@@ -58,7 +61,8 @@ func TestAHotRunDelaysNoOther(t *testing.T) {
 	}
 }
 
-// BenchmarkHotRun measures 1,000 cold runs beside nothing, beside a hot run of 1,000 results, and beside its writes, in turns.
+// BenchmarkHotRun measures 1,000 cold runs beside nothing, beside a hot run of 1,000 results, and
+// beside its writes, in turns.
 func BenchmarkHotRun(b *testing.B) {
 	for _, perSecond := range []int{25, 50} {
 		b.Run(fmt.Sprintf("cold=%d/s", perSecond), func(b *testing.B) {
@@ -131,7 +135,8 @@ func (s spread) String() string {
 	return fmt.Sprintf("p50 %s, p99 %s, max %s", s.p50.Round(time.Millisecond), s.p99.Round(time.Millisecond), s.most.Round(time.Millisecond))
 }
 
-// latencies are the times from the publication of a cold run's result to its status, as a watch sees it.
+// latencies are the times from the publication of a cold run's result to its status, as a
+// watch sees it.
 type latencies struct {
 	spread
 	during, near spread        // of those published while the hot run was hot, and of these, those that share its consumer
@@ -147,7 +152,8 @@ func (l latencies) String() string {
 	return text
 }
 
-// measure has the jobs of all runs taken before the first result is published, so that nothing but results is measured.
+// measure has the jobs of all runs taken before the first result is published, so that nothing but
+// results is measured.
 func (s *stove) measure(ctx context.Context, what beside) latencies {
 	s.w.tb.Helper()
 	s.w.create(ctx, numbered("cold", s.heat.cold, parallelSteps(coldTopic, 1)))
@@ -188,7 +194,8 @@ func (s *stove) measure(ctx context.Context, what beside) latencies {
 	return result
 }
 
-// copyOfLast makes a run with the status of the last hot one: finished, so that the operator leaves it alone.
+// copyOfLast makes a run with the status of the last hot one: finished, so that the operator
+// leaves it alone.
 func (s *stove) copyOfLast(ctx context.Context) *v1alpha1.WorkflowRun {
 	s.w.tb.Helper()
 	runs := numbered("writes", 1, parallelSteps(hotTopic, s.heat.steps))

@@ -12,7 +12,8 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 )
 
-// story is the life of one run with one step, written by hand: what was published, and the versions of its status.
+// story is the life of one run with one step, written by hand: what was published, and the versions
+// of its status.
 type story struct {
 	plan     []ending
 	attempts map[string]*attempt

@@ -16,14 +16,14 @@ type account struct {
 	Finals   []v1alpha1.WorkflowRun // read live
 }
 
-// judge compares what was published with what became of it, and returns all that is wrong. Two accounts have to agree with the
-// first: the effects, write by write, and the statuses in the end.
+// judge compares what was published with what became of it, and returns all that is wrong. Two
+// accounts have to agree with the first: the effects, write by write, and the statuses in the end.
 func judge(a account) []string {
 	return slices.Concat(judgeEffects(a), judgeFinals(a))
 }
 
-// judgeEffects wants one effect of each attempt that has a confirmed result, by a result of this attempt, and no others; and one
-// message with its job.
+// judgeEffects wants one effect of each attempt that has a confirmed result, by a result of this
+// attempt, and no others; and one message with its job.
 func judgeEffects(a account) []string {
 	var wrong []string
 	count := map[string]int{}
@@ -55,7 +55,8 @@ func judgeEffects(a account) []string {
 	return wrong
 }
 
-// judgeFinals wants every step to have had the attempts of the plan, each counted once, and to show the last one's value.
+// judgeFinals wants every step to have had the attempts of the plan, each counted once, and to show
+// the last one's value.
 func judgeFinals(a account) []string {
 	var wrong []string
 	if len(a.Finals) != len(a.Plan) {

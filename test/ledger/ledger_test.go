@@ -7,7 +7,8 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 )
 
-// ledger is the account of a test: on one side every result of which a worker published, on the other what the runs say.
+// ledger is the account of a test: on one side every result of which a worker published, on the
+// other what the runs say.
 type ledger struct {
 	mu       sync.Mutex
 	attempts map[string]*attempt // by job id
@@ -24,11 +25,13 @@ type ledger struct {
 // attempt is what was published about one job.
 type attempt struct {
 	Kind ending
-	// Values are of all results that were published, also those whose PubAck never came: nobody knows whether they are stored.
+	// Values are of all results that were published, also those whose PubAck never came: nobody
+	// knows whether they are stored.
 	Values map[string]bool
 	// Acked says that the server has confirmed one of them.
 	Acked bool
-	// Dispatches are the messages that its job came in, by their sequence: a redelivery is the same message.
+	// Dispatches are the messages that its job came in, by their sequence: a redelivery is
+	// the same message.
 	Dispatches map[uint64]bool
 }
 

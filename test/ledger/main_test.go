@@ -23,12 +23,13 @@ import (
 
 const (
 	root = "../.."
-	// startTimeout bounds the build of the operator and the start of the control plane, on a machine that does other things too.
+	// startTimeout bounds the build of the operator and the start of the control plane, on a
+	// machine that does other things too.
 	startTimeout = 4 * time.Minute
 )
 
-// site is what all tests of this process share: a control plane, Redis, and the operator's binary. Each test has a nats-server,
-// a namespace and operators of its own.
+// site is what all tests of this process share: a control plane, Redis, and the operator's binary.
+// Each test has a nats-server, a namespace and operators of its own.
 var site struct {
 	once   sync.Once
 	err    error

@@ -17,7 +17,8 @@ import (
 )
 
 const (
-	// serverEnv holds the serverConfig of a child process, as JSON; in a process that runs tests it is not set.
+	// serverEnv holds the serverConfig of a child process, as JSON; in a process that runs tests it
+	// is not set.
 	serverEnv = "LEDGER_NATS"
 	// natsPatience bounds the start of a nats-server.
 	natsPatience = time.Minute
@@ -30,7 +31,8 @@ type serverConfig struct {
 	MaxPayload int32 // 0: the server's default, 1 MiB
 }
 
-// natsServer is a nats-server in a process of its own, so that it can be killed, which no server in this process can be.
+// natsServer is a nats-server in a process of its own, so that it can be killed, which no server in
+// this process can be.
 type natsServer struct {
 	tb       testing.TB
 	config   serverConfig

@@ -153,8 +153,8 @@ func encode(r protocol.Result) []byte {
 	return body
 }
 
-// valueOf finds the value in the status of a step; "" if there is none. That of a large output is the name of its object, which has
-// the digest in it.
+// valueOf finds the value in the status of a step; "" if there is none. That of a large output is
+// the name of its object, which has the digest in it.
 func valueOf(s *v1alpha1.StepStatus) string {
 	switch {
 	case s.OutputRef != nil:

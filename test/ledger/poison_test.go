@@ -20,8 +20,8 @@ const (
 	partitions8 = protocol.Partitions / resultGroups // of one consumer
 )
 
-// TestPoisonInFrontOfAThousandGoodResultsChangesNothingForThem puts one message of each kind of poison before them, in the way
-// of every consumer.
+// TestPoisonInFrontOfAThousandGoodResultsChangesNothingForThem puts one message of each kind of
+// poison before them, in the way of every consumer.
 //
 // mutation: a bus that handles poison where it receives messages, and waits there, makes this fail.
 func TestPoisonInFrontOfAThousandGoodResultsChangesNothingForThem(t *testing.T) {
@@ -64,7 +64,8 @@ func newCrowd(ctx context.Context, tb testing.TB) *crowd {
 	return c
 }
 
-// measure publishes 1,000 good results right behind the poison, and returns how long it takes until they are in status.
+// measure publishes 1,000 good results right behind the poison, and returns how long it takes until
+// they are in status.
 func (c *crowd) measure(ctx context.Context, poison []*nats.Msg) time.Duration {
 	c.w.tb.Helper()
 	c.round++

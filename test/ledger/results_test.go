@@ -21,8 +21,9 @@ const (
 
 // TestEveryConfirmedResultIsAppliedExactlyOnce is the ledger at a size for every day.
 //
-// mutation: intake.accept that settles a result before it puts it into the inbox loses results at the kills; judge of
-// internal/lifecycle that calls a result of an attempt that ended Applied has effects twice. Both make this fail.
+// mutation: intake.accept that settles a result before it puts it into the inbox loses results at
+// the kills; judge of internal/lifecycle that calls a result of an attempt that ended Applied has
+// effects twice. Both make this fail.
 func TestEveryConfirmedResultIsAppliedExactlyOnce(t *testing.T) {
 	s := size{runs: 40, steps: 16, workers: 24, patience: 3 * time.Minute, slow: time.Second, late: 2 * time.Second}
 	runLedger(t.Context(), t, s, func(seed uint64) []fault {

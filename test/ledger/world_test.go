@@ -163,7 +163,8 @@ func (o *operator) pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// counter reads a counter of the operator, summed over the label sets that have the given label value; "" matches all.
+// counter reads a counter of the operator, summed over the label sets that have the given label
+// value; "" matches all.
 func (o *operator) counter(ctx context.Context, name, value string) float64 {
 	o.w.tb.Helper()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+o.now.Metrics+"/metrics", http.NoBody)

@@ -176,8 +176,8 @@ type writeArgs struct {
 	Blind bool
 }
 
-// write writes with a resourceVersion read just now, so that only the fence can be why it is refused. Without a verdict the
-// child did not write, since the lease was over.
+// write writes with a resourceVersion read just now, so that only the fence can be why it is
+// refused. Without a verdict the child did not write, since the lease was over.
 func (c *child) write(ctx context.Context, in writeArgs) (verdict, error) {
 	l, err := c.lease(in.LeaseID)
 	if err != nil {

@@ -110,8 +110,8 @@ type measured struct {
 	fences              string
 }
 
-// BenchmarkContention measures how long contenders of one run take to have its lock once each, as a ratio to the same holds
-// one after the other.
+// BenchmarkContention measures how long contenders of one run take to have its lock once each, as a
+// ratio to the same holds one after the other.
 func BenchmarkContention(b *testing.B) {
 	var rows []measured
 	for _, contenders := range []int{100, 1000} {
@@ -231,8 +231,9 @@ func (m *measured) fill(start time.Duration, results []contended) {
 	m.fences = judgeFences(all)
 }
 
-// judgeFences says "ok" when every lease has a fence of its own, the fences rise with time, and every contender had a turn. A
-// lease that was passed on within a process has one fence for several turns.
+// judgeFences says "ok" when every lease has a fence of its own, the fences rise with time,
+// and every contender had a turn. A lease that was passed on within a process has one fence
+// for several turns.
 func judgeFences(all []acquisition) string {
 	all = slices.SortedFunc(slices.Values(all), func(a, b acquisition) int { return int(a.At - b.At) })
 	owner := map[int64]string{}
@@ -253,8 +254,9 @@ func judgeFences(all []acquisition) string {
 	return fmt.Sprintf("ok, %d leases", len(owner))
 }
 
-// serverCommands is how many commands clients sent to a server. The commands within scripts, which the server counts too, are
-// those on keys; so whoever sends such a command without a script is only counted by the client.
+// serverCommands is how many commands clients sent to a server. The commands within scripts, which
+// the server counts too, are those on keys; so whoever sends such a command without a script is
+// only counted by the client.
 func serverCommands(b *testing.B, c *redis.Client) int64 {
 	b.Helper()
 	info, err := c.Info(b.Context(), "commandstats").Result()

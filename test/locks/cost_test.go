@@ -80,7 +80,8 @@ func cpuTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkRenewTenThousand measures what it costs one process, and Redis, to keep 10,000 leases under the default policy.
+// BenchmarkRenewTenThousand measures what it costs one process, and Redis, to keep 10,000 leases
+// under the default policy.
 func BenchmarkRenewTenThousand(b *testing.B) {
 	for range b.N {
 		server := redistest.Start(b)

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// Each case plants one violation, or something that looks like one, into a history in which all is well.
+// Each case plants one violation, or something that looks like one, into a history in which
+// all is well.
 func TestTheHistoryIsJudged(t *testing.T) {
 	wrote := func(lease string, fence int64, v verdict, before, asked object) attempt {
 		return attempt{write: write{Run: "r", LeaseID: lease, Fence: fence, Asked: asked}, Verdict: v, Before: before}

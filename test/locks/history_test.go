@@ -35,7 +35,8 @@ type claim struct {
 // losses are how many leases were lost in use, by reason.
 type losses map[string]int
 
-// report is what a child says at the end about the leases that it lost: as its workers saw it, and as it was counted.
+// report is what a child says at the end about the leases that it lost: as its workers saw it, and
+// as it was counted.
 type report struct{ Seen, Counted losses }
 
 // history is what happened in a nemesis test.
@@ -65,7 +66,8 @@ func (h *history) methods() methods {
 	}
 }
 
-// violations are the rules broken in a history. lossless says that Redis kept its data all the time.
+// violations are the rules broken in a history. lossless says that Redis kept its data
+// all the time.
 func (h *history) violations(lossless bool) []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -79,7 +81,8 @@ func (h *history) violations(lossless bool) []string {
 	return found
 }
 
-// brokenFences finds accepted writes that break I3: under a lower fence than one before, or under a fence of another lease.
+// brokenFences finds accepted writes that break I3: under a lower fence than one before, or under a
+// fence of another lease.
 func brokenFences(attempts []attempt) []string {
 	var found []string
 	highest := map[string]int64{}
@@ -101,7 +104,8 @@ func brokenFences(attempts []attempt) []string {
 	return found
 }
 
-// fencesBelowFloor finds leases under which no write could have been accepted when they were asked for.
+// fencesBelowFloor finds leases under which no write could have been accepted when they
+// were asked for.
 func fencesBelowFloor(takes []take) []string {
 	var found []string
 	for _, t := range takes {
@@ -114,8 +118,8 @@ func fencesBelowFloor(takes []take) []string {
 	return found
 }
 
-// uselessLeases finds refusals for the fence though nobody wrote after the lease was asked for: the next take could be
-// refused in the same way, for ever.
+// uselessLeases finds refusals for the fence though nobody wrote after the lease was asked for: the
+// next take could be refused in the same way, for ever.
 func uselessLeases(attempts []attempt) []string {
 	var found []string
 	for _, a := range attempts {
@@ -127,7 +131,8 @@ func uselessLeases(attempts []attempt) []string {
 	return found
 }
 
-// tooManyRefusals finds runs on which more writes were refused for their fence than takes can explain.
+// tooManyRefusals finds runs on which more writes were refused for their fence than
+// takes can explain.
 func tooManyRefusals(attempts []attempt, takes []take) []string {
 	refused, taken := map[string]int{}, map[string]int{}
 	for _, a := range attempts {
@@ -147,7 +152,8 @@ func tooManyRefusals(attempts []attempt, takes []take) []string {
 	return found
 }
 
-// sharedFences finds leases of a run with the same fence. The same lease may be taken by several users, one after the other.
+// sharedFences finds leases of a run with the same fence. The same lease may be taken by several
+// users, one after the other.
 func sharedFences(takes []take) []string {
 	var found []string
 	owner := map[string]string{}
@@ -161,7 +167,8 @@ func sharedFences(takes []take) []string {
 	return found
 }
 
-// fallenFences finds leases with a lower fence than one of the same run that was there before they were asked for.
+// fallenFences finds leases with a lower fence than one of the same run that was there before they
+// were asked for.
 func fallenFences(takes []take) []string {
 	var found []string
 	for run, takes := range byRun(takes, func(t take) string { return t.Run }) {
@@ -189,9 +196,10 @@ type span struct {
 
 // overlaps finds leases that said at the same time that they have the lock.
 //
-// Between two claims of a lease under one fence, it had the lock all the time: a lock that was gone comes back with a
-// higher fence only. Of a claim itself only its bounds are known, so the span is that from the end of the first one to the
-// start of the last one; a lease that claimed once has none.
+// Between two claims of a lease under one fence, it had the lock all the time: a lock that was
+// gone comes back with a higher fence only. Of a claim itself only its bounds are known, so the
+// span is that from the end of the first one to the start of the last one; a lease that claimed
+// once has none.
 func overlaps(claims []claim) []string {
 	var found []string
 	for run, claims := range byRun(claims, func(c claim) string { return c.Run }) {

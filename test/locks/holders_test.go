@@ -21,7 +21,8 @@ func steady() policy.RunLock {
 	return p
 }
 
-// brief is a policy that lets a test wait for the end of a TTL many times: validity 450 ms, and who waits looks often.
+// brief is a policy that lets a test wait for the end of a TTL many times: validity 450 ms, and who
+// waits looks often.
 func brief() policy.RunLock {
 	return policy.RunLock{
 		TTL:       500 * time.Millisecond,
@@ -113,7 +114,8 @@ func TestTwoHoldersOfTheSameNumberCannotBothWrite(t *testing.T) {
 	}
 }
 
-// mustWrite writes under a lease without asking whether it is still good: what the register says is what counts.
+// mustWrite writes under a lease without asking whether it is still good: what the register says
+// is what counts.
 func (w *world) mustWrite(p *process, run string, l taken, want verdict) {
 	w.t.Helper()
 	if got := ask[verdict](w.t, p, "write", writeArgs{Run: run, LeaseID: l.LeaseID, Blind: true}); got != want {
@@ -126,8 +128,9 @@ const (
 	pausedHolders = 5 // at a time, with a run each
 )
 
-// Each round pauses a process that holds a lock, until another one has taken it and written. Then the first goes on, once as
-// it should, asking Lease.Err before it writes, and once as if it had been paused between the two.
+// Each round pauses a process that holds a lock, until another one has taken it and written. Then
+// the first goes on, once as it should, asking Lease.Err before it writes, and once as if it had
+// been paused between the two.
 //
 // mutation: a Lease.Err that does not look at the clock makes this fail.
 // mutation: a register without the rule for lower fences makes this fail.
@@ -193,8 +196,8 @@ func (w *world) pauseHolder(p, other *process, run string) error {
 	)
 }
 
-// The process at the head of the line is killed. The lock has a TTL of a minute, and places in line are kept as long, so only
-// the rule that a head must claim at once lets the next one have it.
+// The process at the head of the line is killed. The lock has a TTL of a minute, and places in line
+// are kept as long, so only the rule that a head must claim at once lets the next one have it.
 //
 // mutation: a release that reserves the lock for a head without a bound makes this fail.
 func TestADeadHeadOfTheQueueIsSkipped(t *testing.T) {
@@ -224,7 +227,8 @@ func TestADeadHeadOfTheQueueIsSkipped(t *testing.T) {
 	}
 }
 
-// Redis is out of reach for a holder that goes on without its lock; meanwhile another takes it and writes.
+// Redis is out of reach for a holder that goes on without its lock; meanwhile another takes
+// it and writes.
 //
 // mutation: a lock that is taken again with the fence it had makes this fail.
 // mutation: a holder that does not stop where another has the lock makes this fail.

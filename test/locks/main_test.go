@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// childEnv holds the childConfig of a child process, as JSON; in a process that runs tests it is not set.
+// childEnv holds the childConfig of a child process, as JSON; in a process that runs tests it
+// is not set.
 const childEnv = "LOCKS_CHILD"
 
 func TestMain(m *testing.M) {

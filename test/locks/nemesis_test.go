@@ -104,8 +104,8 @@ func (n *nemesis) bear(place int) *process {
 	return p
 }
 
-// jobs are the runs: of a strict class, of one that goes on while Redis is away, and of one that polls. Their times are small,
-// and such that the API server takes them.
+// jobs are the runs: of a strict class, of one that goes on while Redis is away, and of one that
+// polls. Their times are small, and such that the API server takes them.
 func jobs() []job {
 	of := func(onFailure v1alpha1.RenewalFailureMode, failures int32, wait v1alpha1.WaitMode, safetyMargin, linger int64) policy.RunLock {
 		return policy.Of(&v1alpha1.LockPolicy{Spec: v1alpha1.LockPolicySpec{RunLock: v1alpha1.RunLockPolicy{
@@ -226,7 +226,8 @@ func (n *nemesis) holder(run string) int {
 	return 0
 }
 
-// prove checks I5: after the faults every child gets every lock and can write, though all others contend as before.
+// prove checks I5: after the faults every child gets every lock and can write, though all others
+// contend as before.
 func (n *nemesis) prove() {
 	var provers sync.WaitGroup
 	for _, p := range n.children {

@@ -12,8 +12,8 @@ import (
 // errGone is returned by calls when the process at the other end has closed its pipe.
 var errGone = errors.New("the other process is gone")
 
-// message is one line between a test and its child. With a Method it is a call, or, without an ID, a notice that nobody
-// answers; else it is the answer to the call with that ID.
+// message is one line between a test and its child. With a Method it is a call, or, without an ID,
+// a notice that nobody answers; else it is the answer to the call with that ID.
 type message struct {
 	ID     int64           `json:"id,omitempty"`
 	Method string          `json:"method,omitempty"`
@@ -56,7 +56,8 @@ func newPeer(out io.Writer, m methods) *peer {
 	return &peer{methods: m, gone: make(chan struct{}), out: json.NewEncoder(out), calls: map[int64]chan message{}}
 }
 
-// serve answers calls until in ends, which also ends the contexts of calls that are being answered, and waits for those.
+// serve answers calls until in ends, which also ends the contexts of calls that are being answered,
+// and waits for those.
 func (p *peer) serve(ctx context.Context, in io.Reader) {
 	ctx, cancel := context.WithCancel(ctx)
 	var answers sync.WaitGroup
@@ -73,7 +74,8 @@ func (p *peer) serve(ctx context.Context, in io.Reader) {
 		case m.Method == "":
 			p.deliver(m)
 		case m.ID == 0:
-			// In this goroutine: notices sent before an answer are dealt with before the answer arrives.
+			// In this goroutine: notices sent before an answer are dealt with before
+			// the answer arrives.
 			_, _ = p.run(ctx, m)
 		default:
 			answers.Go(func() { p.answer(ctx, m) })

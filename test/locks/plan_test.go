@@ -12,14 +12,15 @@ import (
 // fault is something bad that begins and, after a while, ends.
 type fault struct {
 	Kind string
-	// Run says whom it hits, unless it is Redis: the child that has the lock of this run then, or had it last.
+	// Run says whom it hits, unless it is Redis: the child that has the lock of this run then, or
+	// had it last.
 	Run   string
 	At    time.Duration
 	Lasts time.Duration
 }
 
-// The kinds of faults. Those of one lane come one after the other, so that nobody talks to a Redis that is paused; the two
-// lanes overlap.
+// The kinds of faults. Those of one lane come one after the other, so that nobody talks to a Redis
+// that is paused; the two lanes overlap.
 func networkFaults() []string {
 	return []string{pauseRedis, dropReplies, cutReplies, resetConnections, slowReplies, refuseConnections, partition}
 }
@@ -59,7 +60,8 @@ func lasting(kind string) (shortest, longest time.Duration) {
 	}
 }
 
-// newPlan makes the plan of a seed: all faults of the lanes once, in any order, with pauses in which work goes on.
+// newPlan makes the plan of a seed: all faults of the lanes once, in any order, with pauses in
+// which work goes on.
 func newPlan(seed uint64, runs []string, lanes ...[]string) []fault {
 	r := rand.New(rand.NewPCG(seed, 1))
 	between := func(shortest, longest time.Duration) time.Duration {

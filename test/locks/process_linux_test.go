@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// diesWithParent makes the kernel kill a child, even a paused one, when the test binary ends in a way that runs no cleanups.
+// diesWithParent makes the kernel kill a child, even a paused one, when the test binary ends in a
+// way that runs no cleanups.
 func diesWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
 
 // instant is a time that all processes of the machine share and that never steps.

@@ -28,8 +28,8 @@ type process struct {
 	stdin  interface{ Close() error }
 }
 
-// startProcess starts a child that uses the Redis at addr; offers are the methods that it may call. It ends with the test,
-// which fails when the child ends badly, as it does after a data race.
+// startProcess starts a child that uses the Redis at addr; offers are the methods that it may call.
+// It ends with the test, which fails when the child ends badly, as it does after a data race.
 func startProcess(t testing.TB, name, addr string, offers methods) *process {
 	t.Helper()
 	config, err := json.Marshal(childConfig{Name: name, Redis: addr})

@@ -35,7 +35,8 @@ func (p *proxy) open() {
 	}
 }
 
-// poison adds a toxic to what flows in one direction: upstream are commands, downstream are replies.
+// poison adds a toxic to what flows in one direction: upstream are commands,
+// downstream are replies.
 func (p *proxy) poison(kind, direction string, attributes map[string]int64) {
 	p.t.Helper()
 	toxic, err := json.Marshal(map[string]any{"type": kind, "stream": direction, "attributes": attributes})

@@ -47,8 +47,9 @@ type attempt struct {
 	Before  object // what the register held
 }
 
-// register stands for the API server: it holds the status of runs and refuses writes by the rules of the CRD, which
-// test/apirules tests on a real one. Order matters little, the API server looks at the resourceVersion first.
+// register stands for the API server: it holds the status of runs and refuses writes by the rules
+// of the CRD, which test/apirules tests on a real one. Order matters little, the API server looks
+// at the resourceVersion first.
 type register struct {
 	mu      sync.Mutex
 	objects map[string]object

@@ -52,7 +52,8 @@ type crew struct {
 	lost losses
 }
 
-// worker takes the lock of one run again and again, and does what the controller does: it reads, takes, checks and writes.
+// worker takes the lock of one run again and again, and does what the controller does: it reads,
+// takes, checks and writes.
 type worker struct {
 	child *child
 	name  string
@@ -78,8 +79,8 @@ func (c *child) worker(name string, j job, seed uint64) *worker {
 	return &worker{child: c, name: name, job: j, rand: rand.New(rand.NewPCG(seed, 0))}
 }
 
-// prove says, per job, after how long this child got the lock and could write. It needs no favours of the workers, but that
-// they hold no lock for long.
+// prove says, per job, after how long this child got the lock and could write. It needs no favours
+// of the workers, but that they hold no lock for long.
 func (c *child) prove(ctx context.Context, in workArgs) (map[string]time.Duration, error) {
 	c.crew.calm.Store(true)
 	var mu sync.Mutex
@@ -189,8 +190,8 @@ func (w *worker) hold(ctx context.Context, lease *lockmgr.Lease) {
 	}
 }
 
-// claim tells whether the lease says that it has the lock. The fence is read before and after: it rises when a lock that was
-// gone is taken again.
+// claim tells whether the lease says that it has the lock. The fence is read before and after: it
+// rises when a lock that was gone is taken again.
 func (w *worker) claim(lease *lockmgr.Lease) {
 	from, fence := instant(), lease.Fence()
 	if lease.Err() != nil || lease.Status().Unlocked || lease.Fence() != fence {
@@ -201,8 +202,8 @@ func (w *worker) claim(lease *lockmgr.Lease) {
 	})
 }
 
-// write writes under a lease. What the worker has read may be old by now, as the cache of a controller is: then it reads, and
-// tries once more. Without a verdict the lease was over.
+// write writes under a lease. What the worker has read may be old by now, as the cache of a
+// controller is: then it reads, and tries once more. Without a verdict the lease was over.
 func (w *worker) write(ctx context.Context, lease *lockmgr.Lease, asked object) verdict {
 	for range 2 {
 		if lease.Err() != nil {

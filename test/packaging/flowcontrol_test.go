@@ -16,7 +16,8 @@ import (
 const patience = time.Minute
 
 // The API server says of each answer which flow schema and level the request waited in.
-// mutation: a precedence after that of service-accounts, another subject, or a FlowSchema without its level makes this fail.
+// mutation: a precedence after that of service-accounts, another subject, or a FlowSchema without
+// its level makes this fail.
 func TestWhereTheOperatorsRequestsWait(t *testing.T) {
 	for name, c := range map[string]struct {
 		user, method, path string

@@ -18,7 +18,8 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/testenv"
 )
 
-// release is Helm against an API server of its own: objects that kustomize installed are not Helm's to take.
+// release is Helm against an API server of its own: objects that kustomize installed are not
+// Helm's to take.
 type release struct {
 	t          *testing.T
 	kubeconfig string
@@ -75,8 +76,10 @@ func (r *release) args() []string {
 	return d.Spec.Template.Spec.Containers[0].Args
 }
 
-// A release is installed, changed, taken away, and installed again over what it left, with a run that is there all the time.
-// mutation: CRDs without their annotation, or in hooks, make "the run is still there" fail; CRDs in crds/ make the upgrade's CRD fail.
+// A release is installed, changed, taken away, and installed again over what it left, with a run
+// that is there all the time.
+// mutation: CRDs without their annotation, or in hooks, make "the run is still there" fail; CRDs in
+// crds/ make the upgrade's CRD fail.
 func TestAReleaseComesAndGoesAndTheRunsStay(t *testing.T) {
 	r := newRelease(t)
 	const chart = "charts/syncopate"

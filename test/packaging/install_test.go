@@ -15,8 +15,10 @@ func ofOthers(apiVersion string) bool {
 	return strings.HasPrefix(apiVersion, "monitoring.coreos.com/") || strings.HasPrefix(apiVersion, "cert-manager.io/")
 }
 
-// Everything that is opt-in, and the chart with values beyond those of the comparison, is what the API server takes as it stands.
-// mutation: an unknown field in any of them, or a value that the API server refuses, makes its row fail.
+// Everything that is opt-in, and the chart with values beyond those of the comparison, is what the
+// API server takes as it stands.
+// mutation: an unknown field in any of them, or a value that the API server refuses, makes
+// its row fail.
 func TestWhatIsOptInIsTakenByTheAPIServer(t *testing.T) {
 	for name, render := range map[string]func(*testing.T) []byte{
 		"network policy": func(t *testing.T) []byte { return kustomize(t, "config/network-policy") },
@@ -48,10 +50,10 @@ func TestWhatIsOptInIsTakenByTheAPIServer(t *testing.T) {
 	}
 }
 
-// The namespace enforces the restricted Pod Security Standard, and the Deployment's pods satisfy it. No controller makes them here, so
-// the test does.
-// mutation: allowPrivilegeEscalation, capabilities, runAsNonRoot or seccompProfile taken out of the Deployment makes the first fail; the
-// namespace without its label the second.
+// The namespace enforces the restricted Pod Security Standard, and the Deployment's pods satisfy
+// it. No controller makes them here, so the test does.
+// mutation: allowPrivilegeEscalation, capabilities, runAsNonRoot or seccompProfile taken out of the
+// Deployment makes the first fail; the namespace without its label the second.
 func TestThePodsSatisfyTheRestrictedStandardThatTheirNamespaceEnforces(t *testing.T) {
 	d := &appsv1.Deployment{}
 	if err := server.client.Get(t.Context(), client.ObjectKey{Namespace: operatorNamespace, Name: "syncopate"}, d); err != nil {

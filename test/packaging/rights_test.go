@@ -16,8 +16,8 @@ import (
 
 const operatorUser = "system:serviceaccount:" + operatorNamespace + ":syncopate"
 
-// right is what is asked: verbs on a resource, "group/resource/subresource" with an empty group for the core, of one name or of any, in a
-// namespace or in all.
+// right is what is asked: verbs on a resource, "group/resource/subresource" with an empty group for
+// the core, of one name or of any, in a namespace or in all.
 type right struct {
 	verbs, resource, name, namespace string
 }
@@ -47,8 +47,10 @@ func may(t *testing.T, user string, groups []string, r right) string {
 
 const all = "get list watch create update patch delete deletecollection"
 
-// The operator's account may do what it needs, and nothing else: each row asks for all verbs, and has those that are allowed.
-// mutation: a verb, a resource or a name more or less in config/rbac/role.yaml or config/webhook/self-managed makes its row fail.
+// The operator's account may do what it needs, and nothing else: each row asks for all verbs, and
+// has those that are allowed.
+// mutation: a verb, a resource or a name more or less in config/rbac/role.yaml or
+// config/webhook/self-managed makes its row fail.
 func TestWhatTheOperatorMayDo(t *testing.T) {
 	const own, team = operatorNamespace, "team-a"
 	groups := []string{"system:serviceaccounts", "system:serviceaccounts:" + own, "system:authenticated"}
@@ -100,8 +102,10 @@ func TestWhatTheOperatorMayDo(t *testing.T) {
 	}
 }
 
-// People have the roles that they are bound to; view, edit and admin of the cluster get theirs by labels.
-// mutation: a verb or a resource more or less in config/rbac/user_roles.yaml or redrive_role.yaml makes its row fail.
+// People have the roles that they are bound to; view, edit and admin of the cluster get
+// theirs by labels.
+// mutation: a verb or a resource more or less in config/rbac/user_roles.yaml or redrive_role.yaml
+// makes its row fail.
 func TestWhatPeopleMayDo(t *testing.T) {
 	const team = "team-b"
 	if err := server.client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: team}}); err != nil {
@@ -145,7 +149,8 @@ func TestWhatPeopleMayDo(t *testing.T) {
 	}
 }
 
-// The cluster's own roles get these by a controller that no API server has; so the labels are looked at.
+// The cluster's own roles get these by a controller that no API server has; so the labels
+// are looked at.
 // mutation: a label more or less on any of the roles makes this fail.
 func TestWhereTheRolesOfPeopleGo(t *testing.T) {
 	roles := &rbacv1.ClusterRoleList{}

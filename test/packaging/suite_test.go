@@ -1,7 +1,8 @@
-// Package packaging proves on a real API server what config/ and charts/ install: that every object is taken as it stands, that pods of the
-// Deployment are let into their namespace, what the operator's account and people may do, and that the operator's requests wait where its
-// flow schemas say. That the chart renders the same objects as kustomize is hack/compare-charts.sh's business; so here kustomize's are
-// installed, and of the chart there is what it says to values.
+// Package packaging proves on a real API server what config/ and charts/ install: that every object
+// is taken as it stands, that pods of the Deployment are let into their namespace, what the
+// operator's account and people may do, and that the operator's requests wait where its flow
+// schemas say. That the chart renders the same objects as kustomize is hack/compare-charts.sh's
+// business; so here kustomize's are installed, and of the chart there is what it says to values.
 package packaging
 
 import (
@@ -29,7 +30,8 @@ const operatorNamespace = "syncopate-system"
 // moduleRoot is the repository, seen from this package.
 var moduleRoot = filepath.Join("..", "..")
 
-// server is the API server that all tests of the package share, with config/default-webhook installed. It has no controllers.
+// server is the API server that all tests of the package share, with config/default-webhook
+// installed. It has no controllers.
 var server struct {
 	env    *envtest.Environment
 	config *rest.Config
@@ -84,7 +86,8 @@ func install() error {
 	return apply(manifests)
 }
 
-// apply is kubectl apply --server-side with strict validation: an unknown field, or one that is there twice, is an error.
+// apply is kubectl apply --server-side with strict validation: an unknown field, or one that is
+// there twice, is an error.
 func apply(manifests []byte, args ...string) error {
 	_, err := kubectl(manifests, append([]string{"apply", "--server-side", "--validate=strict", "-f", "-"}, args...)...)
 	return err

@@ -12,7 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// mutation: each pattern, bound or check taken out of values.schema.json or templates/validate.yaml makes its row fail.
+// mutation: each pattern, bound or check taken out of values.schema.json or templates/validate.yaml
+// makes its row fail.
 func TestBadValuesAreRefusedWithTheirNames(t *testing.T) {
 	for name, c := range map[string]struct {
 		set  []string
@@ -58,8 +59,8 @@ func TestBadValuesAreRefusedWithTheirNames(t *testing.T) {
 	}
 }
 
-// What an installation says about NATS, Redis and certificates arrives at the operator: as flags that it has, files that are mounted, and
-// variables that it reads.
+// What an installation says about NATS, Redis and certificates arrives at the operator: as flags
+// that it has, files that are mounted, and variables that it reads.
 // mutation: a flag, a mount or a variable left out of the templates makes this fail.
 func TestValuesReachTheOperator(t *testing.T) {
 	d := deployment(t, "--values", "test/packaging/testdata/elaborate.yaml")

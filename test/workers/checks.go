@@ -206,7 +206,8 @@ func (k *kit) result(ctx context.Context, in input, want protocol.Result) error 
 	return nil
 }
 
-// checkRefused lets the stream of results be full for a while: until the worker has tried twice, or let go of the job.
+// checkRefused lets the stream of results be full for a while: until the worker has tried twice, or
+// let go of the job.
 func checkRefused(ctx context.Context, k *kit) error {
 	undo, err := k.limit(ctx, k.names.ResultsStream(), full)
 	if err != nil {

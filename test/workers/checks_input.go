@@ -171,7 +171,8 @@ func (k *kit) givesUp(ctx context.Context, j job) error {
 	return err
 }
 
-// checkCancel cancels a whole run; then a job by its id, which it takes out of the queue before, as the operator does.
+// checkCancel cancels a whole run; then a job by its id, which it takes out of the queue before, as
+// the operator does.
 func checkCancel(ctx context.Context, k *kit) error {
 	for _, named := range []bool{false, true} {
 		j, err := k.dispatch(ctx, newJob("cancel"), sleep(k.long()))

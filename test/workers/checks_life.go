@@ -64,7 +64,8 @@ func (k *kit) begun(js []job, times int) int {
 	return n
 }
 
-// long is a job that lasts until it is cancelled, or over a restart. A worker that does not obey has it for some time, not for ever.
+// long is a job that lasts until it is cancelled, or over a restart. A worker that does not obey
+// has it for some time, not for ever.
 func (k *kit) long() time.Duration { return 3 * k.config.AckWait }
 
 // end takes jobs out of the queue, has the worker stop them, and waits for those that it has.
@@ -104,8 +105,9 @@ func checkOverlap(ctx context.Context, k *kit) error {
 	return k.end(ctx, js)
 }
 
-// checkPullBound looks at how many jobs are taken for some time, and until the worker has spoken twice of as many as it can do: by then
-// it would have pulled more. After the first is done it does not look any more: its ack may come in after the next pull.
+// checkPullBound looks at how many jobs are taken for some time, and until the worker has spoken
+// twice of as many as it can do: by then it would have pulled more. After the first is done it does
+// not look any more: its ack may come in after the next pull.
 func checkPullBound(ctx context.Context, k *kit) error {
 	n, most := k.config.Concurrency, 0
 	js, err := k.several(ctx, n+2, k.long())
@@ -192,7 +194,8 @@ func checkShutdown(ctx context.Context, k *kit) error {
 		if _, err := k.finish(ctx, j); err != nil {
 			return err
 		}
-		// What is given back comes at once as delivery 2; what is left in silence does too, but nothing was said of delivery 1.
+		// What is given back comes at once as delivery 2; what is left in silence does too, but
+		// nothing was said of delivery 1.
 		if es := k.tap.of(j); !settledOnce(es) {
 			return k.saw(j, "an ack or a NAK of every job that the worker had when it was stopped")
 		}
@@ -224,8 +227,9 @@ func (k *kit) terminate(ctx context.Context) error {
 	return nil
 }
 
-// checkConsumerGone takes the topic's consumer away from an idle worker, and makes it again. It is best done while the worker waits
-// for a job, so that it is told; one that asks now and then only is not waited for.
+// checkConsumerGone takes the topic's consumer away from an idle worker, and makes it again. It is
+// best done while the worker waits for a job, so that it is told; one that asks now and then only
+// is not waited for.
 func checkConsumerGone(ctx context.Context, k *kit) error {
 	enough := time.Now().Add(k.config.AckWait)
 	if err := k.await(ctx, "a pull waits", func() (bool, error) {

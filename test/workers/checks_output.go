@@ -44,7 +44,8 @@ func (k *kit) output1(ctx context.Context, step string, value json.RawMessage) e
 	return nil
 }
 
-// resolve reads what a reference in an answer to a job leads to. Whether it was there in time is a check of its own.
+// resolve reads what a reference in an answer to a job leads to. Whether it was there in time is a
+// check of its own.
 func (k *kit) resolve(ctx context.Context, j job, ref protocol.OutputRef) (json.RawMessage, error) {
 	if err := ref.Check(j.id); err != nil {
 		return nil, &Failure{Expected: "a reference to an output of the job " + j.id.String(), Saw: err.Error()}
@@ -137,8 +138,9 @@ func checkClaimCheck(ctx context.Context, k *kit) error {
 	return nil
 }
 
-// checkStoredFirst lets the object store have room for a part of an output only: until the worker has tried a piece twice, or
-// answered. Who does not wait for PubAcks answers with a reference to what is not there.
+// checkStoredFirst lets the object store have room for a part of an output only: until the worker
+// has tried a piece twice, or answered. Who does not wait for PubAcks answers with a reference to
+// what is not there.
 func checkStoredFirst(ctx context.Context, k *kit) error {
 	const size, room = 200 << 10, 150 << 10
 	chunks := k.names.PayloadChunks("")
@@ -207,8 +209,8 @@ const (
 	smallResult = 2 << 10 // leaves room for a reference with its headers
 )
 
-// checkTooLarge has the stream of results take less than it does else. It leaves open how a worker gets rid of an output: a final
-// failure in its place, or a reference to it.
+// checkTooLarge has the stream of results take less than it does else. It leaves open how a worker
+// gets rid of an output: a final failure in its place, or a reference to it.
 func checkTooLarge(ctx context.Context, k *kit) error {
 	undo, err := k.limit(ctx, k.names.ResultsStream(), narrow)
 	if err != nil {

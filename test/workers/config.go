@@ -20,10 +20,12 @@ const (
 	DefaultPatience    = 30 * time.Second
 )
 
-// minAckWait leaves a third of it, the time between two pings, well above what a busy machine takes to wake a process.
+// minAckWait leaves a third of it, the time between two pings, well above what a busy machine takes
+// to wake a process.
 const minAckWait = 300 * time.Millisecond
 
-// ErrStreamsExist is returned by Run when streams of the prefix are there. Another prefix, another server or Config.Reset helps.
+// ErrStreamsExist is returned by Run when streams of the prefix are there. Another prefix, another
+// server or Config.Reset helps.
 var ErrStreamsExist = errors.New("streams of this prefix exist")
 
 // errConfig is returned for a Config that no worker can be tested with.
@@ -37,17 +39,20 @@ type Config struct {
 
 	// Concurrency is how many jobs the worker does at the same time; default DefaultConcurrency.
 	Concurrency int
-	// AckWait of the topic's consumer. A worker that pings at a fixed pace needs at least three times that; default DefaultAckWait.
+	// AckWait of the topic's consumer. A worker that pings at a fixed pace needs at least three
+	// times that; default DefaultAckWait.
 	AckWait time.Duration
 	// Patience is how long a check waits for what must happen; default DefaultPatience.
 	Patience time.Duration
 
-	// References says that a worker has to put large outputs into the object store: a final failure in their place is not enough.
+	// References says that a worker has to put large outputs into the object store: a final failure
+	// in their place is not enough.
 	References bool
 
 	// Start starts the worker. Nil: it runs already, and checks that kill or stop it are skipped.
 	Start func() (Process, error)
-	// RestartNATS stops the server and starts it at the same address with the same data. Nil: its checks are skipped.
+	// RestartNATS stops the server and starts it at the same address with the same data. Nil: its
+	// checks are skipped.
 	RestartNATS func() error
 	// Skip names checks by their ID.
 	Skip []string
@@ -62,7 +67,8 @@ type Config struct {
 type Process interface {
 	// Kill ends it as SIGKILL does, and returns when it is gone.
 	Kill() error
-	// Terminate asks it to end as SIGTERM does, and waits. An error says that it did not end with exit code 0.
+	// Terminate asks it to end as SIGTERM does, and waits. An error says that it did not end with
+	// exit code 0.
 	Terminate(ctx context.Context) error
 	// Output is what it wrote to standard output and error.
 	Output() string

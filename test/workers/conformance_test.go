@@ -59,7 +59,8 @@ func conforms(t *testing.T, dir string, args ...string) {
 	}
 }
 
-// needs skips the test where programs are missing, or fails it where REQUIRE_WORKERS says that they must be there.
+// needs skips the test where programs are missing, or fails it where REQUIRE_WORKERS says that they
+// must be there.
 func needs(t *testing.T, programs ...string) {
 	t.Helper()
 	for _, program := range programs {

@@ -79,8 +79,9 @@ const (
 	rawPatience = 5 * time.Second
 )
 
-// mutation: a check that always passes, or that also looks at what another one judges, makes its line fail. The kit is proven by
-// the wrong workers, and they by the right one: every flaw is one line of raw.
+// mutation: a check that always passes, or that also looks at what another one judges, makes its
+// line fail. The kit is proven by the wrong workers, and they by the right one: every flaw is one
+// line of raw.
 func TestEveryFlawIsFoundByItsCheckAndNoOther(t *testing.T) {
 	t.Parallel()
 	flaws := append(slices.Sorted(maps.Keys(foundBy)), none)

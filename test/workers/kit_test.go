@@ -23,7 +23,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// Nearly all of it is waiting, so more at a time than there are processors. -parallel wins over this.
+	// Nearly all of it is waiting, so more at a time than there are processors. -parallel
+	// wins over this.
 	if err := flag.Set("test.parallel", "10"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -86,7 +87,8 @@ func (o *operator) stream(t *testing.T, name string) jetstream.Stream {
 	return s
 }
 
-// mutation: forge without one of the headers, with the sample's id, or with those of the publication, makes this fail.
+// mutation: forge without one of the headers, with the sample's id, or with those of the
+// publication, makes this fail.
 func TestAForgedJobIsOneOfTheBusButForWhatIsForged(t *testing.T) {
 	t.Parallel()
 	o := operate(t)
@@ -198,7 +200,8 @@ func TestWhatTheKitCannotDoIsSkipped(t *testing.T) {
 	}
 }
 
-// mutation: a check that takes a failure for what References asks for, or that never does, makes this fail.
+// mutation: a check that takes a failure for what References asks for, or that never does,
+// makes this fail.
 func TestAWorkerWithoutAnObjectStorePassesUnlessItNeedsOne(t *testing.T) {
 	t.Parallel()
 	skip := slices.DeleteFunc(IDs(), func(id string) bool {
@@ -240,7 +243,8 @@ func TestAnUnusableConfigurationIsRefused(t *testing.T) {
 	}
 }
 
-// mutation: Kill without the group leaves the sleep, whose output keeps Wait from returning, and this times out.
+// mutation: Kill without the group leaves the sleep, whose output keeps Wait from returning, and
+// this times out.
 func TestAProgramIsKilledWithWhatItStarted(t *testing.T) {
 	t.Parallel()
 	p := script(t, `echo begun; sleep 600; echo after`)

@@ -24,10 +24,12 @@ import (
 const (
 	// scratchTopic is where the bus is asked for a job and a consumer, to see what they look like.
 	scratchTopic = "conformance-scratch"
-	// jobWindow is the least window of Msg-Ids that the server allows: after it a job can be stored a second time.
+	// jobWindow is the least window of Msg-Ids that the server allows: after it a job can be stored
+	// a second time.
 	jobWindow = 100 * time.Millisecond
 	look      = 20 * time.Millisecond // between two looks at what does not tell of itself
-	// ownTimeout of what the kit asks the server. It says nothing about the worker, so there is much of it.
+	// ownTimeout of what the kit asks the server. It says nothing about the worker, so there is
+	// much of it.
 	ownTimeout = 30 * time.Second
 )
 
@@ -91,7 +93,8 @@ func (o *operator) prepare(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	// Before the first message: a server that has begun to count down the old window may go on with it.
+	// Before the first message: a server that has begun to count down the old window may go
+	// on with it.
 	jobs, err := o.js.Stream(ctx, o.names.JobsStream())
 	if err != nil {
 		return fmt.Errorf("stream of jobs: %w", err)
@@ -128,7 +131,8 @@ func (o *operator) clear(ctx context.Context, allowed bool) error {
 	return nil
 }
 
-// copyFromBus lets the bus dispatch a job of a topic of its own, and takes from it what a job and a consumer look like.
+// copyFromBus lets the bus dispatch a job of a topic of its own, and takes from it what a job and a
+// consumer look like.
 func (o *operator) copyFromBus(ctx context.Context) error {
 	o.sampleID = newJob("sample")
 	if err := o.jobs.Publish(ctx, jobs.Job{ID: o.sampleID, Topic: scratchTopic, Fence: 17, Source: "/namespaces/kit/workflowruns/conformance"}); err != nil {
@@ -201,7 +205,8 @@ func (o *operator) dispatch(ctx context.Context, id protocol.JobID, in input) (j
 	return job{id: id, seq: jobs.CachedInfo().State.LastSeq}, nil // nobody else writes to this stream
 }
 
-// forge publishes what the bus never would: a job as the bus writes it, but for what edit does to it.
+// forge publishes what the bus never would: a job as the bus writes it, but for what edit
+// does to it.
 func (o *operator) forge(ctx context.Context, id protocol.JobID, body []byte, edit func(*nats.Msg)) (job, error) {
 	token := o.keys.Sign(id)
 	o.tokens = append(o.tokens, token)

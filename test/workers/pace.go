@@ -8,15 +8,17 @@ import (
 	"time"
 )
 
-// The checks live on a worker's time and on the kit's: a ping has to come within AckWait, a cancellation before the end of the job.
-// On a machine that is too busy neither comes in time, and who is right looks wrong. So what a check found there does not count: it
-// is done again with more time.
+// The checks live on a worker's time and on the kit's: a ping has to come within AckWait, a
+// cancellation before the end of the job. On a machine that is too busy neither comes in time,
+// and who is right looks wrong. So what a check found there does not count: it is done again
+// with more time.
 
 // errInconclusive is returned by a check that came too late to see what it looks for.
 var errInconclusive = errors.New("the machine is too slow to tell")
 
 const (
-	// maxPace is how much more AckWait and Patience there may be in the end; each try of a check has twice as much as the one before.
+	// maxPace is how much more AckWait and Patience there may be in the end; each try of a check
+	// has twice as much as the one before.
 	maxPace = 8
 	// stallShare of AckWait is how long the kit may stand still before its findings are doubted.
 	stallShare = 8
@@ -99,7 +101,8 @@ func (k *kit) doubt(c check, err error, since int) string {
 	return ""
 }
 
-// setPace changes Patience, and AckWait of the topic's consumer. A worker reads that when it begins, so renew follows.
+// setPace changes Patience, and AckWait of the topic's consumer. A worker reads that when it
+// begins, so renew follows.
 func (k *kit) setPace(ctx context.Context, times int) error {
 	if times == k.pace.times {
 		return nil

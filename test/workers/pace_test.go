@@ -22,7 +22,8 @@ func still(t *testing.T) *kit {
 	return k
 }
 
-// mutation: doubt without one of its cases, try that goes on for ever, or that keeps the time of a check which failed, fails a case.
+// mutation: doubt without one of its cases, try that goes on for ever, or that keeps the time of a
+// check which failed, fails a case.
 func TestWhatASlowMachineShowsIsLookedAtAgainWithMoreTime(t *testing.T) {
 	t.Parallel()
 	wrong := &Failure{Expected: "a", Saw: "b"}

@@ -24,7 +24,8 @@ func (c Command) Start() (Process, error) {
 	cmd.Dir, cmd.Env = c.Dir, append(os.Environ(), c.Env...)
 	p := &child{cmd: cmd, done: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = &p.output, &p.output
-	// A group of its own: what the program starts is killed with it, and an interrupt at the terminal reaches the kit first.
+	// A group of its own: what the program starts is killed with it, and an interrupt at the
+	// terminal reaches the kit first.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", c.Args[0], err)

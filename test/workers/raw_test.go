@@ -17,8 +17,8 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-// raw is a worker of the test topic that keeps the whole protocol but for one flaw. It uses no SDK, so that every rule has a place
-// where it can be broken.
+// raw is a worker of the test topic that keeps the whole protocol but for one flaw. It uses no SDK,
+// so that every rule has a place where it can be broken.
 type raw struct {
 	flaw  flaw
 	names protocol.Names
@@ -49,7 +49,8 @@ type task struct {
 
 var errCancelled = errors.New("cancelled")
 
-// rawTimeout of a request: long for a busy machine, short enough to ask again soon when a restart swallowed it.
+// rawTimeout of a request: long for a busy machine, short enough to ask again soon when a
+// restart swallowed it.
 const rawTimeout = 3 * time.Second
 
 // startRaw is a Config.Start.
@@ -207,7 +208,8 @@ func (w *raw) process(m jetstream.Msg, ackWait time.Duration) {
 	}
 }
 
-// wasCutOff says whether the connection was lost during the job, in this or in an earlier delivery: the ack may have been lost, too.
+// wasCutOff says whether the connection was lost during the job, in this or in an earlier delivery:
+// the ack may have been lost, too.
 func (w *raw) wasCutOff(t *task) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -41,8 +41,9 @@ type kit struct {
 	output  string  // of earlier processes
 }
 
-// Run checks a worker and says what each check found. Its error says why the checks could not be run, or not to their end: it wraps
-// ErrStreamsExist, or tells what is wrong with NATS or with starting the worker.
+// Run checks a worker and says what each check found. Its error says why the checks could not be
+// run, or not to their end: it wraps ErrStreamsExist, or tells what is wrong with NATS or with
+// starting the worker.
 func Run(ctx context.Context, c Config) (outcomes []Outcome, err error) {
 	if c, err = c.withDefaults(); err != nil {
 		return nil, err
@@ -178,7 +179,8 @@ func (k *kit) saw(j job, expected string) error {
 	return &Failure{Expected: expected, Saw: story(k.tap.of(j))}
 }
 
-// finish waits until a job is answered and acknowledged, in whatever order, and gives what was said about it.
+// finish waits until a job is answered and acknowledged, in whatever order, and gives what was
+// said about it.
 func (k *kit) finish(ctx context.Context, j job) ([]event, error) {
 	var es []event
 	err := k.await(ctx, "an answer and an ack", func() (bool, error) {

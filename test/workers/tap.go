@@ -138,8 +138,9 @@ func (t *tap) record(m *nats.Msg) {
 	t.all = append(t.all, e)
 }
 
-// settlement reads an acknowledgement. Its subject ends in <stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<time>.
-// <pending>, before which newer servers write domain and account, and after which they write a random token.
+// settlement reads an acknowledgement. Its subject ends in <stream>.<consumer>.<delivered>.<stream
+// seq>.<consumer seq>.<time>. <pending>, before which newer servers write domain and account, and
+// after which they write a random token.
 func (t *tap) settlement(m *nats.Msg) (event, bool) {
 	tokens := strings.Split(m.Subject, ".")
 	at := slices.Index(tokens, t.stream)
@@ -161,7 +162,8 @@ func (t *tap) settlement(m *nats.Msg) (event, bool) {
 	return e, true
 }
 
-// of gives what was said about a job, in order. A result counts by the job in its subject, whatever partition it names.
+// of gives what was said about a job, in order. A result counts by the job in its subject, whatever
+// partition it names.
 func (t *tap) of(j job) []event {
 	suffix := "." + strings.ReplaceAll(j.id.String(), "/", ".")
 	t.mu.Lock()
@@ -187,7 +189,8 @@ func (t *tap) len() int {
 	return len(t.all)
 }
 
-// redelivered says whether a job was delivered more than once, as far as the worker spoke of it, since a len.
+// redelivered says whether a job was delivered more than once, as far as the worker spoke of it,
+// since a len.
 func (t *tap) redelivered(since int) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

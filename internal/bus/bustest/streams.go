@@ -62,7 +62,8 @@ func Recreate(t testing.TB, c *bus.Conn, stream string) {
 	}
 }
 
-// Unsettled counts the results that are not delivered yet or not settled, over all consumers; -1: not all are there.
+// Unsettled counts the results that are not delivered yet or not settled, over all consumers; -1:
+// not all are there.
 func Unsettled(t testing.TB, c *bus.Conn) int {
 	t.Helper()
 	s, err := c.JetStream.Stream(t.Context(), c.Names.ResultsStream())

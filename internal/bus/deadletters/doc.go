@@ -1,5 +1,5 @@
-// Package deadletters is the stream of results that were put aside. A Writer puts them aside for the
-// operator. A Store lists and redrives them for people's tools.
+// Package deadletters is the stream of results that were put aside. A Writer puts them aside for
+// the operator. A Store lists and redrives them for people's tools.
 //
 //	results ──Writer.Write──> <PREFIX>_DEADLETTERS ──Store.List, Get──> a person
 //	                                     └──Store.Redrive──> <PREFIX>_RESULTS
@@ -11,7 +11,8 @@
 //   - A dead letter has the body of its message and its headers. Headers that mean something to the
 //     server have a prefix. If all of them do not fit, they are left out, and Truncated says so.
 //   - Redrive stores the message before it deletes its dead letter. A crash in between leaves the
-//     dead letter; redriven again, the message is dropped as a duplicate by the stream or by the run.
+//     dead letter; redriven again, the message is dropped as a duplicate by the stream or
+//     by the run.
 //   - Redrive publishes to subjects of results only, whatever the dead letter names.
 //
 // # Failure handling

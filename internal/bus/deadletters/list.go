@@ -16,7 +16,8 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-// ErrNotFound says that no dead letter has that number; it was redriven, deleted, or is older than 14 days. No retry.
+// ErrNotFound says that no dead letter has that number; it was redriven, deleted, or is older than
+// 14 days. No retry.
 var ErrNotFound = errors.New("no such dead letter")
 
 // letterPatience is after which time the server forgets the list of a tool that was killed.
@@ -27,8 +28,9 @@ const headerSize = "Nats-Msg-Size"
 
 var reasonPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
-// Store is a connection to the stream of dead letters for people's tools. It needs no keys, makes no streams and gives up
-// at once where a bus.Conn would wait. Its methods may be called concurrently.
+// Store is a connection to the stream of dead letters for people's tools. It needs no
+// keys, makes no streams and gives up at once where a bus.Conn would wait. Its methods may
+// be called concurrently.
 type Store struct {
 	names protocol.Names
 	nc    *nats.Conn
@@ -56,8 +58,8 @@ type Letter struct {
 // Filter picks letters; the zero value picks all.
 type Filter struct{ Reason, RunUID string }
 
-// Open connects once, without a second try. Of c it uses the address, the credentials and Names. Close it. Errors:
-// bus.ErrConfig, bus.ErrUnreachable, unreadable files.
+// Open connects once, without a second try. Of c it uses the address, the credentials and Names.
+// Close it. Errors: bus.ErrConfig, bus.ErrUnreachable, unreadable files.
 func Open(ctx context.Context, c bus.Config) (*Store, error) {
 	nc, names, err := bus.Dial(ctx, c)
 	if err != nil {
@@ -74,8 +76,9 @@ func Open(ctx context.Context, c bus.Config) (*Store, error) {
 // Close closes the connection.
 func (d *Store) Close() { d.nc.Close() }
 
-// List gives the oldest letters that f picks, at most limit, without bodies, and how many more there are. Errors: bus.ErrConfig and
-// bus.ErrInvalidJob for a filter that cannot match, failures of NATS.
+// List gives the oldest letters that f picks, at most limit, without bodies, and how many more
+// there are. Errors: bus.ErrConfig and bus.ErrInvalidJob for a filter that cannot match,
+// failures of NATS.
 func (d *Store) List(ctx context.Context, f Filter, limit int) (letters []Letter, more int, err error) {
 	subject, err := d.subjects(f)
 	if err != nil {
@@ -95,8 +98,8 @@ func (d *Store) List(ctx context.Context, f Filter, limit int) (letters []Letter
 	return letters, more, nil
 }
 
-// consumer also says how many letters there are for it. Without a bound of time the library would wait for ever for an answer
-// that does not come, as where a permission is missing.
+// consumer also says how many letters there are for it. Without a bound of time the library would
+// wait for ever for an answer that does not come, as where a permission is missing.
 func (d *Store) consumer(ctx context.Context, s jetstream.Stream, subject string) (c jetstream.Consumer, pending int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, bus.CallTimeout)
 	defer cancel()
@@ -165,7 +168,8 @@ func (d *Store) Get(ctx context.Context, sequence uint64) (Letter, error) {
 	return l, nil
 }
 
-// OriginalHeader is the headers that the message was published with, but for those that are gone (Truncated).
+// OriginalHeader is the headers that the message was published with, but for those that
+// are gone (Truncated).
 func (l Letter) OriginalHeader() map[string][]string {
 	h := map[string][]string{}
 	for name, values := range l.header {
@@ -185,7 +189,8 @@ func originalName(name string) (string, bool) {
 	return name, !forServer(name) && !strings.HasPrefix(name, headerDead)
 }
 
-// letter reads what the headers say. A letter that something else than Syncopate published is shown as far as it makes sense.
+// letter reads what the headers say. A letter that something else than Syncopate published is shown
+// as far as it makes sense.
 func (d *Store) letter(subject string, h nats.Header, sequence uint64, at time.Time) Letter {
 	l := Letter{
 		Sequence: sequence, StoredAt: at.UTC(), Reason: h.Get(HeaderReason), Cause: h.Get(HeaderError),
@@ -231,7 +236,8 @@ func (d *Store) stream(ctx context.Context) (jetstream.Stream, error) {
 	return s, nil
 }
 
-// failed adds what the connection noticed meanwhile: a missing permission shows as a request without an answer.
+// failed adds what the connection noticed meanwhile: a missing permission shows as a request
+// without an answer.
 func (d *Store) failed(what string, err error) error {
 	if noticed := d.nc.LastError(); noticed != nil && !errors.Is(err, noticed) {
 		return fmt.Errorf("%s: %w (%w)", what, err, noticed)

@@ -19,10 +19,11 @@ import (
 var (
 	// ErrHopeless: the message can never be applied; force publishes it all the same.
 	ErrHopeless = errors.New("it can never be applied")
-	// ErrNotOurs: the letter does not name a subject of results. Whoever may write dead letters must not be able to have an
-	// administrator publish wherever they like, so nothing forces this.
+	// ErrNotOurs: the letter does not name a subject of results. Whoever may write dead letters
+	// must not be able to have an administrator publish wherever they like, so nothing forces this.
 	ErrNotOurs = errors.New("its original subject is not one of results")
-	// ErrLeftOver: the message is published again, but its letter is still there. Redriving it again does no harm.
+	// ErrLeftOver: the message is published again, but its letter is still there. Redriving it
+	// again does no harm.
 	ErrLeftOver = errors.New("it was redriven, but its letter could not be deleted")
 )
 
@@ -42,10 +43,11 @@ func (l Letter) Hopeless() string {
 	}
 }
 
-// Redrive publishes the message of a letter again, where it was published first and as it was but for its Msg-Id, waits until
-// it is stored, and deletes the letter. A crash in between leaves the letter; redriven again, the message is dropped as a
-// duplicate by the stream (within its window) or by the run (an attempt is answered once). Errors: ErrNotFound, ErrHopeless
-// unless force, ErrNotOurs, ErrLeftOver, failures of NATS; but for ErrLeftOver the letter is as it was.
+// Redrive publishes the message of a letter again, where it was published first and as it was but
+// for its Msg-Id, waits until it is stored, and deletes the letter. A crash in between leaves the
+// letter; redriven again, the message is dropped as a duplicate by the stream (within its window)
+// or by the run (an attempt is answered once). Errors: ErrNotFound, ErrHopeless unless force,
+// ErrNotOurs, ErrLeftOver, failures of NATS; but for ErrLeftOver the letter is as it was.
 func (d *Store) Redrive(ctx context.Context, sequence uint64, force bool) error {
 	l, err := d.Get(ctx, sequence)
 	if err != nil {
@@ -85,9 +87,10 @@ func (d *Store) publish(ctx context.Context, l Letter) error {
 	return nil
 }
 
-// message is what the letter was made of, with a Msg-Id of its own: the server remembers the first one for a while, and would
-// drop the message. The new id is the same for each try, and nobody without the token can take it first. It is short, and no
-// header is added, since a result may be as large as its stream allows.
+// message is what the letter was made of, with a Msg-Id of its own: the server remembers the first
+// one for a while, and would drop the message. The new id is the same for each try, and nobody
+// without the token can take it first. It is short, and no header is added, since a result may be
+// as large as its stream allows.
 func (l Letter) message() *nats.Msg {
 	m := nats.NewMsg(l.Subject)
 	m.Data = l.Body

@@ -51,7 +51,8 @@ func list(t *testing.T, d *deadletters.Store, f deadletters.Filter, limit int) (
 	return letters, more
 }
 
-// mutation: the Msg-Id of the first time makes this fail (the stream drops it), and so does leaving the letter.
+// mutation: the Msg-Id of the first time makes this fail (the stream drops it), and so does
+// leaving the letter.
 func TestARedrivenResultIsConsumedAndItsLetterIsGone(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)

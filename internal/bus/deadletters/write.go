@@ -14,7 +14,8 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/bus"
 )
 
-// Reasons of dead letters. The first two are those of messages that are no result at all; the owner of the runs asks for the others.
+// Reasons of dead letters. The first two are those of messages that are no result at all; the owner
+// of the runs asks for the others.
 const (
 	ReasonUndecodable = "undecodable" // the subject names no job
 	ReasonRejected    = "rejected"    // the token is missing or wrong
@@ -33,8 +34,9 @@ const (
 	HeaderSequence   = "Syncopate-Dead-Letter-Sequence"   // sequence of the message
 	HeaderDeliveries = "Syncopate-Dead-Letter-Deliveries" // how often it had been delivered
 	HeaderTruncated  = "Syncopate-Dead-Letter-Truncated"  // "headers": the message's headers did not fit
-	// HeaderOriginalPrefix stands before headers of the message that mean something to the server (Nats-...). A redrive takes
-	// it off, and leaves out the Msg-Id and what the message expected to be the last in its stream.
+	// HeaderOriginalPrefix stands before headers of the message that mean something to the server
+	// (Nats-...). A redrive takes it off, and leaves out the Msg-Id and what the message expected
+	// to be the last in its stream.
 	HeaderOriginalPrefix = "Syncopate-Original-"
 )
 
@@ -87,7 +89,8 @@ func (w *Writer) message(e Entry) *nats.Msg {
 	m := nats.NewMsg(w.conn.Names.DeadLetter(e.Reason, e.RunUID))
 	m.Data = e.Body
 	for name, values := range e.Header {
-		// The server would act on these: drop the letter as a duplicate, expect a sequence, let it expire.
+		// The server would act on these: drop the letter as a duplicate, expect a sequence,
+		// let it expire.
 		if forServer(name) {
 			name = HeaderOriginalPrefix + name
 		}
@@ -108,8 +111,8 @@ func (w *Writer) explain(h nats.Header, e Entry) {
 	h.Set(HeaderStream, w.conn.Names.ResultsStream())
 	h.Set(HeaderSequence, strconv.FormatUint(e.Sequence, 10))
 	h.Set(HeaderDeliveries, strconv.FormatUint(e.Deliveries, 10))
-	// From stream, sequence and time: a second try after a lost PubAck is the same letter, and a stream that was made anew
-	// does not hide its letters behind those of the old one.
+	// From stream, sequence and time: a second try after a lost PubAck is the same letter, and a
+	// stream that was made anew does not hide its letters behind those of the old one.
 	// Both are set here and not on publishing, so that the size is known before.
 	h.Set(jetstream.ExpectedStreamHeader, w.conn.Names.DeadLettersStream())
 	h.Set(jetstream.MsgIDHeader, fmt.Sprintf("%s/%d/%d", w.conn.Names.ResultsStream(), e.Sequence, e.StoredAt.UnixNano()))

@@ -14,11 +14,12 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-// maxJobsPerControl keeps one control message well below any max_payload: a job id has at most 121 bytes.
+// maxJobsPerControl keeps one control message well below any max_payload: a job id has at
+// most 121 bytes.
 const maxJobsPerControl = 1000
 
-// Cancel tells all workers to stop the given jobs of a run; none given means all its jobs. Workers may miss it, so that a late
-// result must be expected. Errors: bus.ErrInvalidJob, *RetryError.
+// Cancel tells all workers to stop the given jobs of a run; none given means all its jobs. Workers
+// may miss it, so that a late result must be expected. Errors: bus.ErrInvalidJob, *RetryError.
 func (q *Queue) Cancel(ctx context.Context, runUID string, jobs []protocol.JobID) error {
 	if err := bus.CheckRunUID(runUID); err != nil {
 		return err
@@ -50,7 +51,8 @@ func (q *Queue) publishControl(ctx context.Context, runUID string, jobs []string
 	m.Data = body
 	_, err = q.conn.Store(ctx, q.conn.Names.ControlStream(), m)
 	if errors.Is(err, jetstream.ErrNoStreamResponse) {
-		// Who is to hear it is connected now or never; a stream made now has no listeners. It must only be there next time.
+		// Who is to hear it is connected now or never; a stream made now has no listeners. It must
+		// only be there next time.
 		err = q.conn.RepairStreams(ctx)
 	}
 	if err != nil {

@@ -10,26 +10,27 @@
 //   - A job is stored at most once in each epoch of its attempt, and in the last one only. The
 //     window of Nats-Msg-Id is an optimisation: a work queue forgets the ids of acknowledged
 //     messages when the server restarts, and jobs outlive any window.
-//   - Recover publishes only what is neither queued nor answered. The leader of each stream says so,
-//     JOBS first. Started is no answer: a job that a worker has is in JOBS until it is answered.
+//   - Recover publishes only what is neither queued nor answered. The leader of each stream
+//     says so, JOBS first. Started is no answer: a job that a worker has is in JOBS until
+//     it is answered.
 //   - Withdraw deletes by sequence, and not after a noticed loss of JOBS. Of a loss that is not
 //     noticed yet it may delete another job. Its publisher looks it up when the loss is noticed.
 //
 // # Epochs of a dispatch
 //
-// Fence stores a fence message of an attempt in JOBS. This begins a new epoch. JOBS takes a job or a
-// fence message only if its sender names the last message about the attempt (Job.Epoch; 0: none).
-// So what was published in an earlier epoch is refused, however late it comes: by a process that was
-// paused, or from a connection that its sender has given up.
+// Fence stores a fence message of an attempt in JOBS. This begins a new epoch. JOBS takes a job or
+// a fence message only if its sender names the last message about the attempt (Job.Epoch; 0: none).
+// So what was published in an earlier epoch is refused, however late it comes: by a process that
+// was paused, or from a connection that its sender has given up.
 //
 //	P publishes a job (0) ...          ... is resumed, and JOBS has the fence message: refused
 //	Q            fence (0) -> N, looks, publishes (N), a worker does the job, its result is settled
 //
 // A fence message has the fence of its sender. One with a lower fence than the last message is not
-// sent: *FencedError. The look into JOBS that follows counts only if the server that answers has the
-// fence message. Fence messages are on the subject of the job with another first word of the topic,
-// which no topic can have. They vanish an hour after the deadline of the attempt, from which on
-// workers drop its job. Fence deletes the one before. In a cluster a message that is on its way
+// sent: *FencedError. The look into JOBS that follows counts only if the server that answers has
+// the fence message. Fence messages are on the subject of the job with another first word of the
+// topic, which no topic can have. They vanish an hour after the deadline of the attempt, from which
+// on workers drop its job. Fence deletes the one before. In a cluster a message that is on its way
 // keeps others about the same attempt out.
 //
 // The leader of RESULTS answers the second look. A new leader has all that was confirmed before it

@@ -13,23 +13,24 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-// maxFenceTries bounds how often Fence starts anew because something came between its look and its message: another epoch, or a worker
-// that ended the job.
+// maxFenceTries bounds how often Fence starts anew because something came between its look and its
+// message: another epoch, or a worker that ended the job.
 const maxFenceTries = 4
 
-// fenceMargin is how long a fence message outlives the deadline of its attempt. From then on workers drop the job, so it must be more than
-// their clocks differ from ours.
+// fenceMargin is how long a fence message outlives the deadline of its attempt. From then on
+// workers drop the job, so it must be more than their clocks differ from ours.
 const fenceMargin = time.Hour
 
 // fenceLife is how long a fence message stays if its job has no deadline.
 const fenceLife = 7 * 24 * time.Hour
 
-// Fence begins a new epoch of the dispatch of an attempt, and gives its name for Job.Epoch: no job of the attempt that is published in
-// an earlier epoch is stored from now on, however long it was under way. It needs ID, Topic, Fence and Deadline of the job. Where nothing
-// was dispatched it is one request.
+// Fence begins a new epoch of the dispatch of an attempt, and gives its name for Job.Epoch: no
+// job of the attempt that is published in an earlier epoch is stored from now on, however long it
+// was under way. It needs ID, Topic, Fence and Deadline of the job. Where nothing was dispatched
+// it is one request.
 //
-// Errors: bus.ErrInvalidJob; *FencedError where a writer with a higher fence has begun one or published the job; else *RetryError, after
-// which it is open whether an epoch has begun.
+// Errors: bus.ErrInvalidJob; *FencedError where a writer with a higher fence has begun one or
+// published the job; else *RetryError, after which it is open whether an epoch has begun.
 func (q *Queue) Fence(ctx context.Context, j Job) (epoch uint64, err error) {
 	if err := checkNames(j.Topic, j.ID); err != nil {
 		return 0, err
@@ -87,7 +88,8 @@ func (q *Queue) fenceTTL(j Job) time.Duration {
 	return timeToLive(max(j.Deadline.Sub(q.conn.Clock.Now()), 0) + fenceMargin)
 }
 
-// dropFence deletes the fence message before the last one, of which there is no need any more. What stays here goes with its time to live.
+// dropFence deletes the fence message before the last one, of which there is no need any more. What
+// stays here goes with its time to live.
 func (q *Queue) dropFence(ctx context.Context, before dispatchMark) {
 	if !before.isFence {
 		return
@@ -97,7 +99,8 @@ func (q *Queue) dropFence(ctx context.Context, before dispatchMark) {
 	}
 }
 
-// dispatchMark is the last message about the dispatch of an attempt: its job or a fence message. The zero mark: there is none.
+// dispatchMark is the last message about the dispatch of an attempt: its job or a fence message.
+// The zero mark: there is none.
 type dispatchMark struct {
 	seq     uint64
 	fence   int64
@@ -114,8 +117,8 @@ func (q *Queue) lastDispatch(ctx context.Context, j Job) (dispatchMark, error) {
 	return dispatchMark{seq: m.Seq, fence: fenceOf(m), isFence: m.Subject == q.conn.Names.Fence(j.Topic, j.ID), message: m}, nil
 }
 
-// refused finds out why the stream did not take a job: it is there already, a later epoch has begun, or a rival is on its way, which
-// counts once it is there.
+// refused finds out why the stream did not take a job: it is there already, a later epoch has
+// begun, or a rival is on its way, which counts once it is there.
 func (q *Queue) refused(ctx context.Context, j Job, refusal error) (stored, error) {
 	found, err := q.jobQueued(ctx, j)
 	switch {
@@ -144,8 +147,8 @@ func fenceOf(m *bus.Message) int64 {
 	return fence
 }
 
-// wrongSequence tells that the expected last sequence was not met, or that a replicated stream saw a rival still on its way: whether
-// that one will be stored is open.
+// wrongSequence tells that the expected last sequence was not met, or that a replicated stream saw
+// a rival still on its way: whether that one will be stored is open.
 func wrongSequence(err error) bool {
 	var api *jetstream.APIError
 	return errors.As(err, &api) &&

@@ -18,10 +18,11 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-// A holder is stopped between its last look at its lease and its publish. Another one takes the run over, a worker does the job, and the
-// result is settled. Then the publish arrives.
+// A holder is stopped between its last look at its lease and its publish. Another one takes the run
+// over, a worker does the job, and the result is settled. Then the publish arrives.
 //
-// mutation: store that expects 0 of the job's own subject only makes each case store the job a second time.
+// mutation: store that expects 0 of the job's own subject only makes each case store the job
+// a second time.
 func TestAPublishFromBeforeATakeOverIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, later := range map[string]func(*testing.T, *natstest.Server, *Queue){
@@ -53,7 +54,8 @@ func TestAPublishFromBeforeATakeOverIsRefused(t *testing.T) {
 	}
 }
 
-// mutation: Fence that does not compare fences lets the earlier holder begin an epoch of its own, and publish.
+// mutation: Fence that does not compare fences lets the earlier holder begin an epoch of its
+// own, and publish.
 func TestAnEarlierHolderCannotBeginAnEpoch(t *testing.T) {
 	t.Parallel()
 	b := newQueue(t, natstest.Start(t), tinyWindow)
@@ -80,7 +82,8 @@ func TestAnEarlierHolderCannotBeginAnEpoch(t *testing.T) {
 	}
 }
 
-// The same holder: a publish whose answer did not come is on its way on a connection that is gone for its sender.
+// The same holder: a publish whose answer did not come is on its way on a connection that is gone
+// for its sender.
 //
 // mutation: Recover without Fence stores the job twice.
 func TestAPublishThatIsLateIsRefusedAfterItsOwnRecovery(t *testing.T) {
@@ -101,7 +104,8 @@ func TestAPublishThatIsLateIsRefusedAfterItsOwnRecovery(t *testing.T) {
 	}
 }
 
-// Take-over after take-over: there is one fence message of an attempt, it goes by itself, no worker gets it, and nobody takes it for a job.
+// Take-over after take-over: there is one fence message of an attempt, it goes by itself, no worker
+// gets it, and nobody takes it for a job.
 //
 // mutation: no dropFence, no WithMsgTTL, or ParseJob that takes it for a job.
 func TestFenceMessagesDoNotPileUp(t *testing.T) {
@@ -138,11 +142,12 @@ func TestFenceMessagesDoNotPileUp(t *testing.T) {
 	}
 }
 
-// In a cluster a message is on its way for a moment after its check: jobs of one run must not be in each other's way there, and two
-// writers of one attempt must be.
+// In a cluster a message is on its way for a moment after its check: jobs of one run must not be in
+// each other's way there, and two writers of one attempt must be.
 //
-// mutation: one fence message for a run, by whose subject all its jobs are checked, makes the first part fail; Fence that is checked by
-// the subject of the fence message only, and not by the one that jobs are checked by, may make the second fail.
+// mutation: one fence message for a run, by whose subject all its jobs are checked, makes the first
+// part fail; Fence that is checked by the subject of the fence message only, and not by the one
+// that jobs are checked by, may make the second fail.
 func TestAClusterStoresEachJobOnce(t *testing.T) {
 	t.Parallel()
 	c := natstest.StartCluster(t)
@@ -187,8 +192,9 @@ func clusterBus(t *testing.T, c *natstest.Cluster) *Queue {
 	return queueOn(t, conn, Options{})
 }
 
-// JOBS and RESULTS have leaders of their own. One that is new answers only when it has all that the one before had confirmed (nats-server
-// 2.15), so a job that is gone from JOBS has its answer in RESULTS whoever leads there. This test tells if that changes.
+// JOBS and RESULTS have leaders of their own. One that is new answers only when it has all that the
+// one before had confirmed (nats-server 2.15), so a job that is gone from JOBS has its answer in
+// RESULTS whoever leads there. This test tells if that changes.
 func TestTheLeadersOfJobsAndResultsMayChangeBetweenTheLooks(t *testing.T) {
 	t.Parallel()
 	b := clusterBus(t, natstest.StartCluster(t))
@@ -264,7 +270,8 @@ func TestWithdrawDoesNotDeleteAnotherJobInAStreamMadeAnew(t *testing.T) {
 	}
 }
 
-// The other job was published before anybody noticed the loss: it may be deleted, and is looked up when the loss is noticed.
+// The other job was published before anybody noticed the loss: it may be deleted, and is looked up
+// when the loss is noticed.
 func TestAJobThatAWithdrawalTookInALostStreamIsPublishedAgain(t *testing.T) {
 	t.Parallel()
 	b := newQueue(t, natstest.Start(t), tinyWindow)

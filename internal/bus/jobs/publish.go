@@ -24,7 +24,8 @@ type Job struct {
 	Fence    int64           // of the writer that dispatches it
 	Deadline time.Time       // after it nobody waits for the result and the job leaves the queue; zero: never
 	Source   string          // ce-source
-	// Epoch is what the last Fence for the attempt gave; 0: there was none. The stream takes the job in this epoch only.
+	// Epoch is what the last Fence for the attempt gave; 0: there was none. The stream takes the
+	// job in this epoch only.
 	Epoch uint64
 }
 
@@ -37,12 +38,12 @@ const (
 	storedForgone               // dropped as a duplicate Msg-Id: it was there, which does not mean that it still is
 )
 
-// Publish puts a job into the queue and waits until it is stored; that the job is there already is success. It makes the
-// topic's consumer if that is unknown, and streams that vanished.
+// Publish puts a job into the queue and waits until it is stored; that the job is there already is
+// success. It makes the topic's consumer if that is unknown, and streams that vanished.
 //
-// bus.ErrInvalidJob, ErrInputTooLarge and ErrDeadlinePassed are final. A *FencedError says that the caller has been taken over from. All else
-// is a *RetryError of class publish_failed, after which it is open whether the job was stored: the next call for this job must be
-// Recover.
+// bus.ErrInvalidJob, ErrInputTooLarge and ErrDeadlinePassed are final. A *FencedError says that the
+// caller has been taken over from. All else is a *RetryError of class publish_failed, after which
+// it is open whether the job was stored: the next call for this job must be Recover.
 func (q *Queue) Publish(ctx context.Context, j Job) error {
 	_, err := q.publish(ctx, j)
 	return err
@@ -124,7 +125,8 @@ func (q *Queue) jobMessage(j Job) *nats.Msg {
 
 const maxTopicLength = 100
 
-// topicPattern is the API's rule for topics. A wildcard or an odd token here would reach other topics' jobs.
+// topicPattern is the API's rule for topics. A wildcard or an odd token here would reach
+// other topics' jobs.
 var topicPattern = regexp.MustCompile(`^[a-z0-9-]+(\.[a-z0-9-]+)*$`)
 
 func checkTopic(topic string) error {

@@ -24,7 +24,8 @@ import (
 // tinyWindow makes the server forget Msg-Ids at once, so that nothing can rest on them.
 func tinyWindow(c *config) { c.DuplicateWindow = 100 * time.Millisecond }
 
-// outliveWindow returns when the stream has forgotten all Msg-Ids that it knew when this was called.
+// outliveWindow returns when the stream has forgotten all Msg-Ids that it knew when
+// this was called.
 func outliveWindow(t *testing.T, b *Queue) {
 	t.Helper()
 	probe := fmt.Sprintf("probe-%d", time.Now().UnixNano())
@@ -231,7 +232,8 @@ func TestAMessageAboveTheServersLimitIsATypedError(t *testing.T) {
 	wantRetry(t, b.Publish(t.Context(), j), bus.ErrMaxPayload)
 }
 
-// mutation: a reconnect buffer and no checks of the connection make this fail: each call waits for its time-out.
+// mutation: a reconnect buffer and no checks of the connection make this fail: each call waits
+// for its time-out.
 func TestEveryCallFailsAtOnceWhileNATSIsAway(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
@@ -277,7 +279,8 @@ func TestConnectDoesNotNeedNATS(t *testing.T) {
 	bustest.Eventually(t, "a job can be published", func() bool { return b.Publish(t.Context(), testJob(1)) == nil })
 }
 
-// mutation: no RepairStreams in topics.create, or no forget in publish, makes one of the cases fail.
+// mutation: no RepairStreams in topics.create, or no forget in publish, makes one of
+// the cases fail.
 func TestWhatVanishedIsMadeAgainByTheNextPublish(t *testing.T) {
 	t.Parallel()
 	for name, destroy := range map[string]func(context.Context, *Queue) error{

@@ -31,11 +31,12 @@ func (o RecoverOutcome) String() string {
 	}
 }
 
-// Recover makes sure that a job whose dispatch is in the run's status is under way, whatever happened since, without giving it
-// to a second worker. It is idempotent. Errors are those of Publish.
+// Recover makes sure that a job whose dispatch is in the run's status is under way,
+// whatever happened since, without giving it to a second worker. It is idempotent. Errors
+// are those of Publish.
 //
-// What was published before, and is still on its way, must not be stored after the looks: they come after a Fence. Where Job.Epoch is
-// of one that was made for this call, it is not made again.
+// What was published before, and is still on its way, must not be stored after the looks: they come
+// after a Fence. Where Job.Epoch is of one that was made for this call, it is not made again.
 func (q *Queue) Recover(ctx context.Context, j Job) (RecoverOutcome, error) {
 	if err := checkNames(j.Topic, j.ID); err != nil {
 		return 0, err
@@ -74,9 +75,10 @@ func (q *Queue) publishAbsent(ctx context.Context, j Job) (RecoverOutcome, error
 	}
 }
 
-// find looks for the job in JOBS and then for its result in RESULTS. The order matters: a worker publishes its result before
-// it acknowledges the job, so a job that is gone from JOBS has its result in RESULTS already. The other way round, a job that
-// is finished between the two looks would be seen in neither.
+// find looks for the job in JOBS and then for its result in RESULTS. The order matters: a worker
+// publishes its result before it acknowledges the job, so a job that is gone from JOBS has its
+// result in RESULTS already. The other way round, a job that is finished between the two looks
+// would be seen in neither.
 func (q *Queue) find(ctx context.Context, j Job) (RecoverOutcome, error) {
 	queued, err := q.stillQueued(ctx, j)
 	if _, fenced := errors.AsType[*FencedError](err); fenced {
@@ -98,8 +100,9 @@ func (q *Queue) find(ctx context.Context, j Job) (RecoverOutcome, error) {
 	return 0, nil
 }
 
-// afterDuplicate tells the two cases apart in which the stream drops a job that find did not see: somebody else published it
-// meanwhile, or it was there and is gone without a result (withdrawn, or acknowledged by a worker that broke the protocol).
+// afterDuplicate tells the two cases apart in which the stream drops a job that find did not see:
+// somebody else published it meanwhile, or it was there and is gone without a result (withdrawn, or
+// acknowledged by a worker that broke the protocol).
 func (q *Queue) afterDuplicate(ctx context.Context, j Job) (RecoverOutcome, error) {
 	found, err := q.find(ctx, j)
 	if err != nil || found != 0 {
@@ -113,8 +116,9 @@ func (q *Queue) jobQueued(ctx context.Context, j Job) (bool, error) {
 	return m != nil, err
 }
 
-// stillQueued says whether the job is in JOBS, by the word of a server that has the fence message of the job's epoch: one that lags, and
-// still takes itself for the leader, is not believed. All jobs that were stored before that message are in front of it.
+// stillQueued says whether the job is in JOBS, by the word of a server that has the fence message
+// of the job's epoch: one that lags, and still takes itself for the leader, is not believed. All
+// jobs that were stored before that message are in front of it.
 func (q *Queue) stillQueued(ctx context.Context, j Job) (bool, error) {
 	next := uint64(1)
 	for range maxFencesRead {
@@ -139,5 +143,6 @@ func (q *Queue) stillQueued(ctx context.Context, j Job) (bool, error) {
 	return false, errFenceGone
 }
 
-// maxFencesRead bounds the fence messages of an attempt that are looked through. There is one, and for a moment two.
+// maxFencesRead bounds the fence messages of an attempt that are looked through. There is one, and
+// for a moment two.
 const maxFencesRead = 16

@@ -159,7 +159,8 @@ func TestRecoverLooksIntoJobsBeforeResults(t *testing.T) {
 	}
 }
 
-// mutation: taking a duplicate for stored makes this fail: the run would wait for a job that is nowhere.
+// mutation: taking a duplicate for stored makes this fail: the run would wait for a job
+// that is nowhere.
 func TestRecoverDoesNotTakeAForgottenJobForQueued(t *testing.T) {
 	t.Parallel()
 	b := newQueue(t, natstest.Start(t)) // the window is 2 min
@@ -274,8 +275,9 @@ func TestListHasWhatIsInTheQueue(t *testing.T) {
 	}
 }
 
-// A job that was given back waits in the server's redelivery queue until a worker asks for one. mutation: Withdraw by a purge
-// of the subject makes this fail, since the server then forgets that queue until the job's AckWait is over.
+// A job that was given back waits in the server's redelivery queue until a worker asks for one.
+// mutation: Withdraw by a purge of the subject makes this fail, since the server then forgets that
+// queue until the job's AckWait is over.
 func TestWithdrawingAJobDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	b := newQueue(t, natstest.Start(t))

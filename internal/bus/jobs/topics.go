@@ -13,7 +13,8 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-// maxTopics bounds the memory of known topics. Beyond it everything is asked for again, which is slow but right.
+// maxTopics bounds the memory of known topics. Beyond it everything is asked for again, which is
+// slow but right.
 const maxTopics = 10_000
 
 // topics makes the consumers that workers bind to, one per topic, and remembers which exist.
@@ -59,7 +60,8 @@ func (t *topics) get(name string) *topic {
 	return k
 }
 
-// ensure makes sure that the topic's consumer exists. A worker can then bind to it before the first job is there.
+// ensure makes sure that the topic's consumer exists. A worker can then bind to it before the first
+// job is there.
 func (t *topics) ensure(ctx context.Context, name string) error {
 	k := t.get(name)
 	k.mu.Lock()
@@ -88,8 +90,8 @@ func (t *topics) create(ctx context.Context, topic string) error {
 	return nil
 }
 
-// consumer makes the consumer of a topic if there is none, and not too many: each costs the server memory, files, and in a cluster
-// a Raft group, and whoever may write a step may name a topic.
+// consumer makes the consumer of a topic if there is none, and not too many: each costs the server
+// memory, files, and in a cluster a Raft group, and whoever may write a step may name a topic.
 func (t *topics) consumer(ctx context.Context, topic string) error {
 	want := t.config(topic)
 	known, err := t.exists(ctx, want.Durable)

@@ -55,7 +55,8 @@ func TestTopicsAreBounded(t *testing.T) {
 	}
 }
 
-// The operator looks at the consumers of topics whose jobs wait every few seconds. That must not keep those alive that nobody pulls from.
+// The operator looks at the consumers of topics whose jobs wait every few seconds. That must not
+// keep those alive that nobody pulls from.
 //
 // mutation: Workers that binds to the consumer by creating it makes this fail.
 func TestALookDoesNotKeepATopicAlive(t *testing.T) {

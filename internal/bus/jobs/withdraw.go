@@ -10,12 +10,13 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-// Withdraw takes one job out of the queue; that it is not there is success. A worker that has the job already is not stopped,
-// see Cancel. Errors: bus.ErrInvalidJob, *RetryError.
+// Withdraw takes one job out of the queue; that it is not there is success. A worker that has the
+// job already is not stopped, see Cancel. Errors: bus.ErrInvalidJob, *RetryError.
 //
-// The message is deleted by its sequence. A purge by subject would be one call, and would take all jobs of a run at once, but
-// nats-server (2.15 at least) then forgets what its consumers had queued for redelivery, of all subjects: measured, 181 of 300
-// redeliveries came up to two AckWaits late, and under load some never came (ADR 0007).
+// The message is deleted by its sequence. A purge by subject would be one call, and would take all
+// jobs of a run at once, but nats-server (2.15 at least) then forgets what its consumers had queued
+// for redelivery, of all subjects: measured, 181 of 300 redeliveries came up to two AckWaits late,
+// and under load some never came (ADR 0007).
 func (q *Queue) Withdraw(ctx context.Context, topic string, id protocol.JobID) error {
 	if err := checkNames(topic, id); err != nil {
 		return err
@@ -46,8 +47,8 @@ type QueuedJob struct {
 	ID    protocol.JobID
 }
 
-// List lists all jobs in the queue, for whoever withdraws those of ended or deleted runs. It reads the list of all
-// subjects, so it is for now and then. Errors: *RetryError.
+// List lists all jobs in the queue, for whoever withdraws those of ended or deleted runs. It reads
+// the list of all subjects, so it is for now and then. Errors: *RetryError.
 func (q *Queue) List(ctx context.Context) ([]QueuedJob, error) {
 	if err := q.conn.Usable(ctx); err != nil {
 		return nil, q.conn.Retryable("list jobs", err)

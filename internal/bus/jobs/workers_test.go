@@ -27,7 +27,8 @@ type shift struct {
 	bus    *Queue
 }
 
-// newShift makes the consumer of the topic before the bus does, so that its AckWait is short, and publishes jobs 1 to n.
+// newShift makes the consumer of the topic before the bus does, so that its AckWait is short, and
+// publishes jobs 1 to n.
 func newShift(t *testing.T, n int, adjust ...func(*config)) *shift {
 	t.Helper()
 	s := &shift{T: t, server: natstest.Start(t)}
@@ -170,8 +171,8 @@ func TestNobodyPulls(t *testing.T) {
 	}
 }
 
-// mutation: Reached without a look at Deliveries makes this fail: the server passes over them, and says how far it came
-// (one that keeps nothing on disk at least).
+// mutation: Reached without a look at Deliveries makes this fail: the server passes over them, and
+// says how far it came (one that keeps nothing on disk at least).
 func TestJobsOfOtherTopicsAreNoJobs(t *testing.T) {
 	t.Parallel()
 	s := newShift(t, 0, func(c *config) { c.MemoryStorage = true })

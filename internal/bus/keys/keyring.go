@@ -11,8 +11,8 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-// minSecretBytes is the least length of a secret: that of the hash's output is what RFC 2104 recommends, half of it is still
-// out of reach of guessing.
+// minSecretBytes is the least length of a secret: that of the hash's output is what RFC 2104
+// recommends, half of it is still out of reach of guessing.
 const minSecretBytes = 16
 
 // idPattern keeps out of a token what a header cannot carry, and the dot that ends the id.
@@ -27,20 +27,24 @@ type Key struct {
 	Secret []byte // at least 16 bytes
 }
 
-// Keyring signs with Current and accepts Current and Previous, so that the key can be rotated while jobs are under way.
+// Keyring signs with Current and accepts Current and Previous, so that the key can be rotated while
+// jobs are under way.
 type Keyring struct{ Current, Previous Key }
 
-// Sign makes the token of a job: "<key id>.<base64url(HMAC-SHA256(secret, job id))>". Only who got the job can answer it.
+// Sign makes the token of a job: "<key id>.<base64url(HMAC-SHA256(secret, job id))>". Only who got
+// the job can answer it.
 func (k Keyring) Sign(id protocol.JobID) string { return k.Current.sign(id) }
 
-// Verify tells whether token was made for id by the current or the previous key, in time that does not depend on the secrets.
+// Verify tells whether token was made for id by the current or the previous key, in time that does
+// not depend on the secrets.
 func (k Keyring) Verify(id protocol.JobID, token string) bool {
 	current := k.Current.verify(id, token)
 	previous := k.Previous.verify(id, token)
 	return current || previous
 }
 
-// Check says why the keys cannot be used: bus.ErrConfig. There need not be a previous key, but half of one is a mistake.
+// Check says why the keys cannot be used: bus.ErrConfig. There need not be a previous key, but half
+// of one is a mistake.
 func (k Keyring) Check() error {
 	if err := k.Current.check(); err != nil {
 		return fmt.Errorf("current key: %w", err)

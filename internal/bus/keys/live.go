@@ -12,8 +12,9 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-// keyReadPause is the least time between two reads of the keys. Every forged token asks for one: whoever floods the results
-// must not flood the place where the keys are. A token waits so long at most before it is refused.
+// keyReadPause is the least time between two reads of the keys. Every forged token asks for one:
+// whoever floods the results must not flood the place where the keys are. A token waits so long at
+// most before it is refused.
 const keyReadPause = 100 * time.Millisecond
 
 // Live is the keys in use. Its methods may be called concurrently.
@@ -28,9 +29,10 @@ type Live struct {
 	err     error         // of that read
 }
 
-// New begins with a ring, which must be usable: bus.ErrConfig. load reads the keys as they are now; nil: the ring for ever. It is called
-// one call at a time, by Reload and before a token is refused, each time with at most 5 s. bus.ErrConfig in its error means that there
-// are none that can be used, any other error that they could not be read.
+// New begins with a ring, which must be usable: bus.ErrConfig. load reads the keys as they are now;
+// nil: the ring for ever. It is called one call at a time, by Reload and before a token is refused,
+// each time with at most 5 s. bus.ErrConfig in its error means that there are none that can be
+// used, any other error that they could not be read.
 func New(ring Keyring, load func(context.Context) (Keyring, error), c clock.WithTicker) (*Live, error) {
 	if err := ring.Check(); err != nil {
 		return nil, err
@@ -48,7 +50,8 @@ func (k *Live) Verify(id protocol.JobID, token string) bool {
 	return k.ring.Load().Verify(id, token)
 }
 
-// Authentic tells whether token, which was here at since, answers id. Its error, with false, is that of reading the keys.
+// Authentic tells whether token, which was here at since, answers id. Its error, with false, is
+// that of reading the keys.
 func (k *Live) Authentic(ctx context.Context, id protocol.JobID, token string, since time.Time) (bool, error) {
 	if k.Verify(id, token) {
 		return true, nil
@@ -60,8 +63,8 @@ func (k *Live) Authentic(ctx context.Context, id protocol.JobID, token string, s
 	return k.Verify(id, token), err // also after an error: another key may have come meanwhile
 }
 
-// Reload reads the keys now. From then on jobs are signed with the current one. After an error, bus.ErrConfig or of load, the keys that
-// were in use stay in use.
+// Reload reads the keys now. From then on jobs are signed with the current one. After an error,
+// bus.ErrConfig or of load, the keys that were in use stay in use.
 func (k *Live) Reload(ctx context.Context) error {
 	if k.load == nil {
 		return nil
@@ -72,8 +75,8 @@ func (k *Live) Reload(ctx context.Context) error {
 	return nil
 }
 
-// readSince makes sure that the keys were read after since, and gives the error of that read. Where it fails, or the keys cannot
-// be used, those at hand stay.
+// readSince makes sure that the keys were read after since, and gives the error of that read. Where
+// it fails, or the keys cannot be used, those at hand stay.
 func (k *Live) readSince(caller context.Context, since time.Time) error {
 	ctx, cancel := context.WithTimeout(caller, bus.CallTimeout)
 	defer cancel()

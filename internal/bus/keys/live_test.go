@@ -23,8 +23,9 @@ func newLive(t *testing.T, s *bustest.Safe, c clock.WithTicker) *keys.Live {
 	return k
 }
 
-// The rule itself, on a clock that stands still. mutation: "not before" for "after" in readSince makes the second line fail: a read
-// that began together with the message says nothing about its key.
+// The rule itself, on a clock that stands still. mutation: "not before" for "after" in
+// readSince makes the second line fail: a read that began together with the message says
+// nothing about its key.
 func TestOneReadJudgesAllThatCameBeforeIt(t *testing.T) {
 	t.Parallel()
 	c := clocktesting.NewFakeClock(time.Now())

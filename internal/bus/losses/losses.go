@@ -20,7 +20,8 @@ type mark struct {
 	losses  uint64    // how often it was not what it had been
 	created time.Time // tells the stream from another of its name; zero: not known
 	last    uint64    // highest sequence that it is known to have had
-	// came are the latest messages that were delivered, each in the place of its sequence; nil: none.
+	// came are the latest messages that were delivered, each in the place of its
+	// sequence; nil: none.
 	came []arrival
 }
 
@@ -30,8 +31,8 @@ type arrival struct {
 	storedAt time.Time
 }
 
-// rememberedArrivals is how many messages that were delivered are known, in 128 KiB. It is a lost end of that many results that is
-// noticed although as many were stored before the next look.
+// rememberedArrivals is how many messages that were delivered are known, in 128 KiB. It is a lost
+// end of that many results that is noticed although as many were stored before the next look.
 const rememberedArrivals = 4096
 
 // New watches some streams. onLoss is called for each loss when it is noticed; it must not call the
@@ -70,8 +71,8 @@ func (w *Watch) sighting(stream string) Sighting {
 	return s
 }
 
-// Delivered takes a message that came, and gives its sighting. If another came with the same sequence, one that was stored at another
-// time, the sequence was given twice.
+// Delivered takes a message that came, and gives its sighting. If another came with the same
+// sequence, one that was stored at another time, the sequence was given twice.
 func (w *Watch) Delivered(stream string, seq uint64, storedAt time.Time) Sighting {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -97,8 +98,8 @@ func (w *Watch) delivered(stream string, m *mark, seq uint64, storedAt time.Time
 	*place, m.last = arrival{seq, storedAt}, max(m.last, seq)
 }
 
-// notice begins anew with what is known of the stream as it is now. What evidence other than a look does not tell stays unknown until
-// the next look, so that one loss is counted once. w.mu is held.
+// notice begins anew with what is known of the stream as it is now. What evidence other than a look
+// does not tell stays unknown until the next look, so that one loss is counted once. w.mu is held.
 func (w *Watch) notice(stream string, m *mark, evidence string, now mark) {
 	now.losses = m.losses + 1
 	*m = now

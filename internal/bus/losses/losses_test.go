@@ -9,8 +9,8 @@ const jobs, results = "JOBS", "RESULTS"
 
 func newWatch() *Watch { return New(func(string, string) {}, jobs, results) }
 
-// Mutations that make this fail: each case of Look, Stored and delivered left out; Sighting.losses not looked at; a loss by Stored or
-// delivered that keeps created, or what came before it.
+// Mutations that make this fail: each case of Look, Stored and delivered left out; Sighting.losses
+// not looked at; a loss by Stored or delivered that keeps created, or what came before it.
 func TestWhatIsEvidenceOfALoss(t *testing.T) {
 	at := func(n int) time.Time { return time.Unix(int64(n), 0) }
 	for name, c := range map[string]struct {
@@ -119,7 +119,8 @@ func TestWhatIsEvidenceOfALoss(t *testing.T) {
 	}
 }
 
-// mutation: a stream that is not watched and is taken for one, or Intact that does not compare the losses, makes this fail.
+// mutation: a stream that is not watched and is taken for one, or Intact that does not compare the
+// losses, makes this fail.
 func TestASightingIsIntactUntilItsStreamLosesData(t *testing.T) {
 	w := newWatch()
 	of, other, unknown := w.Begin(jobs), w.Delivered(results, 1, time.Unix(1, 0)), w.Begin("ANOTHER")

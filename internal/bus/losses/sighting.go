@@ -2,8 +2,8 @@ package losses
 
 import "time"
 
-// Sighting is what was known of a stream when a request about it began. What comes of the request counts only if nothing was noticed
-// meanwhile.
+// Sighting is what was known of a stream when a request about it began. What comes of the request
+// counts only if nothing was noticed meanwhile.
 type Sighting struct {
 	watch  *Watch
 	stream string
@@ -19,7 +19,8 @@ func (s Sighting) Intact() bool {
 	return m == nil || m.losses == s.losses
 }
 
-// mark is what is known of the stream now; nil: a loss was noticed since Begin, or the stream is not watched. s.watch.mu is held.
+// mark is what is known of the stream now; nil: a loss was noticed since Begin, or the stream is
+// not watched. s.watch.mu is held.
 func (s Sighting) mark() *mark {
 	if m := s.watch.marks[s.stream]; m != nil && m.losses == s.losses {
 		return m
@@ -27,8 +28,9 @@ func (s Sighting) mark() *mark {
 	return nil
 }
 
-// Stored takes the sequence that a new message got. Sequences only rise, so one that the stream had before the publish began was given
-// twice. This finds a loss also if so much was published since that the stream is as long as before.
+// Stored takes the sequence that a new message got. Sequences only rise, so one that the stream had
+// before the publish began was given twice. This finds a loss also if so much was published since
+// that the stream is as long as before.
 func (s Sighting) Stored(seq uint64) {
 	s.watch.mu.Lock()
 	defer s.watch.mu.Unlock()

@@ -74,7 +74,8 @@ func (c *Cluster) begin(i int) *server.Server {
 	return s
 }
 
-// Start starts a server that was stopped, on the same port. What needs others may have to wait for them.
+// Start starts a server that was stopped, on the same port. What needs others may have to
+// wait for them.
 func (c *Cluster) Start(i int) {
 	c.tb.Helper()
 	c.servers[i] = c.begin(i)
@@ -99,7 +100,8 @@ func (c *Cluster) CopyStore(i int) (dir string) {
 	return dir
 }
 
-// PutBack gives a server that is stopped a store that CopyStore gave: all that came after it is lost.
+// PutBack gives a server that is stopped a store that CopyStore gave: all that came after
+// it is lost.
 func (c *Cluster) PutBack(i int, dir string) { c.options[i].StoreDir = dir }
 
 func (c *Cluster) newStore() string {
@@ -129,7 +131,8 @@ func (c *Cluster) await(what string, done func() bool) {
 	}
 }
 
-// freePorts are ports that nobody listens on. The servers have to know each other's before they start.
+// freePorts are ports that nobody listens on. The servers have to know each other's
+// before they start.
 func freePorts(tb testing.TB, n int) []int {
 	tb.Helper()
 	var ports []int

@@ -15,11 +15,12 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// childStore is the environment variable that makes a test binary a nats-server, with the directory of its store.
+// childStore is the environment variable that makes a test binary a nats-server, with the directory
+// of its store.
 const childStore = "NATSTEST_STORE"
 
-// Main makes a process that StartProcess started a nats-server, until its parent is gone. TestMain calls it first, and returns if it says
-// that it was one.
+// Main makes a process that StartProcess started a nats-server, until its parent is gone. TestMain
+// calls it first, and returns if it says that it was one.
 func Main() (served bool) {
 	dir := os.Getenv(childStore)
 	if dir == "" {
@@ -49,7 +50,8 @@ func serve(dir string) error {
 	return nil
 }
 
-// Process is a nats-server in a process of its own, which can be stopped where it is: connections stay, and nothing answers.
+// Process is a nats-server in a process of its own, which can be stopped where it is: connections
+// stay, and nothing answers.
 type Process struct {
 	tb  testing.TB
 	cmd *exec.Cmd

@@ -15,7 +15,8 @@ import (
 
 // Drop removes objects; that one is not there is success. Errors: *bus.RetryError.
 //
-// Both of an object's subjects are purged: the library's own way leaves a mark of each object behind, for ever.
+// Both of an object's subjects are purged: the library's own way leaves a mark of each object
+// behind, for ever.
 func (s *Store) Drop(ctx context.Context, names []string) error {
 	if len(names) == 0 {
 		return nil
@@ -41,7 +42,8 @@ func (s *Store) Drop(ctx context.Context, names []string) error {
 	return nil
 }
 
-// purge empties one subject of the object store. Nobody consumes from it, so nothing that waits is disturbed (ADR 0007).
+// purge empties one subject of the object store. Nobody consumes from it, so nothing that waits is
+// disturbed (ADR 0007).
 func (s *Store) purge(ctx context.Context, subject string) error {
 	ctx, cancel := s.conn.Bounded(ctx)
 	defer cancel()
@@ -55,8 +57,8 @@ func (s *Store) purge(ctx context.Context, subject string) error {
 	return stream.Purge(ctx, jetstream.WithPurgeSubject(subject))
 }
 
-// List lists the names of all objects, for whoever drops those of deleted runs. It reads the list of all subjects, so it is
-// for now and then. Errors: *bus.RetryError.
+// List lists the names of all objects, for whoever drops those of deleted runs. It reads the list
+// of all subjects, so it is for now and then. Errors: *bus.RetryError.
 func (s *Store) List(ctx context.Context) ([]string, error) {
 	entries := s.conn.Names.PayloadEntry("")
 	subjects, _, err := s.subjects(ctx, entries)
@@ -73,7 +75,8 @@ func (s *Store) List(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// subjects lists the subjects with a prefix that have messages, and says when that was by the server's clock.
+// subjects lists the subjects with a prefix that have messages, and says when that was by
+// the server's clock.
 func (s *Store) subjects(ctx context.Context, prefix string) (subjects []string, at time.Time, err error) {
 	if err := s.conn.Usable(ctx); err != nil {
 		return nil, at, err
@@ -98,9 +101,11 @@ func (s *Store) subjects(ctx context.Context, prefix string) (subjects []string,
 	return subjects, info.TimeStamp, nil
 }
 
-// LooseParts lists, as subjects, what is in the object store without belonging to an object, and has got no part for at least a time
-// (0: any): uploads that were broken off, or that another upload of the same output overtook. Whether an upload is under way is told by
-// the last of its parts: a slow one takes long, but not long between two parts. Both times are the server's. Errors: *bus.RetryError.
+// LooseParts lists, as subjects, what is in the object store without belonging to an object,
+// and has got no part for at least a time (0: any): uploads that were broken off, or that
+// another upload of the same output overtook. Whether an upload is under way is told by the
+// last of its parts: a slow one takes long, but not long between two parts. Both times are the
+// server's. Errors: *bus.RetryError.
 func (s *Store) LooseParts(ctx context.Context, silent time.Duration) ([]string, error) {
 	loose, at, err := s.looseParts(ctx)
 	if err != nil {
@@ -116,7 +121,8 @@ func (s *Store) LooseParts(ctx context.Context, silent time.Duration) ([]string,
 	return parts, nil
 }
 
-// looseParts are the subjects of parts that belong to no object, with when the last part came, and when the server was asked.
+// looseParts are the subjects of parts that belong to no object, with when the last part came, and
+// when the server was asked.
 func (s *Store) looseParts(ctx context.Context) (loose map[string]time.Time, at time.Time, err error) {
 	parts, at, err := s.subjects(ctx, s.conn.Names.PayloadChunks(""))
 	if err != nil || len(parts) == 0 {

@@ -16,11 +16,13 @@ import (
 
 const (
 	chunkBytes = 128 << 10
-	// maxChunks bounds the requests that one output costs: it may come in parts of 1 KiB, but not of one byte.
+	// maxChunks bounds the requests that one output costs: it may come in parts of 1 KiB, but not
+	// of one byte.
 	maxChunks = protocol.MaxPayloadBytes>>10 + 1
 )
 
-// ErrUnusable says that an output is not in the object store, or not all of it is. No retry: it is a fact, and no outage.
+// ErrUnusable says that an output is not in the object store, or not all of it is. No retry: it is
+// a fact, and no outage.
 var ErrUnusable = errors.New("the output is not in the object store")
 
 // Store is the object store of large outputs. All its methods may be called concurrently.
@@ -29,13 +31,14 @@ type Store struct{ conn *bus.Conn }
 // New makes a Store on a connection.
 func New(conn *bus.Conn) *Store { return &Store{conn: conn} }
 
-// Put puts an output into the object store; that it is there already is success. Errors: *bus.RetryError.
+// Put puts an output into the object store; that it is there already is success.
+// Errors: *bus.RetryError.
 func (s *Store) Put(ctx context.Context, ref protocol.OutputRef, data []byte) error {
 	if err := s.conn.Usable(ctx); err != nil {
 		return s.conn.Retryable("store output", err)
 	}
-	// The name is made of the digest: what has the name is the same bytes. It is not written again, or a reader in the middle of
-	// it would lose them.
+	// The name is made of the digest: what has the name is the same bytes. It is not written again,
+	// or a reader in the middle of it would lose them.
 	if whole, err := s.whole(ctx, ref); err != nil || whole {
 		return s.unlessNil("store output", err)
 	}
@@ -64,12 +67,13 @@ func (s *Store) Put(ctx context.Context, ref protocol.OutputRef, data []byte) er
 	return s.unlessNil("store entry of output", s.publish(ctx, m))
 }
 
-// publish waits for the server's word: the library's own way of writing an object sends its entry along with its parts,
-// and leaves a goroutine behind now and then (nats.go 1.55).
+// publish waits for the server's word: the library's own way of writing an object sends its entry
+// along with its parts, and leaves a goroutine behind now and then (nats.go 1.55).
 func (s *Store) publish(ctx context.Context, m *nats.Msg) error {
 	_, err := s.conn.Store(ctx, s.conn.Names.PayloadsStream(), m)
 	if errors.Is(err, jetstream.ErrNoStreamResponse) {
-		// What was there of the object went with its stream. It is begun anew, in a stream that is there then.
+		// What was there of the object went with its stream. It is begun anew, in a stream that
+		// is there then.
 		return errors.Join(err, s.conn.RepairStreams(ctx))
 	}
 	return err
@@ -98,8 +102,8 @@ func (s *Store) whole(ctx context.Context, ref protocol.OutputRef) (bool, error)
 	return info.State.Subjects[subject] == e.Chunks, nil
 }
 
-// Get reads an output, at most protocol.MaxPayloadBytes. It compares neither size nor digest with the reference: that is for
-// who knows what was promised. Errors: ErrUnusable, *bus.RetryError.
+// Get reads an output, at most protocol.MaxPayloadBytes. It compares neither size nor digest with
+// the reference: that is for who knows what was promised. Errors: ErrUnusable, *bus.RetryError.
 func (s *Store) Get(ctx context.Context, ref protocol.OutputRef) ([]byte, error) {
 	if err := s.conn.Usable(ctx); err != nil {
 		return nil, s.conn.Retryable("read output", err)
@@ -111,8 +115,8 @@ func (s *Store) Get(ctx context.Context, ref protocol.OutputRef) ([]byte, error)
 	return data, err
 }
 
-// read reads an object whose entry look finds. Where parts of it are missing, it looks again: another upload of the same
-// output may have taken its place, and its parts away.
+// read reads an object whose entry look finds. Where parts of it are missing, it looks again:
+// another upload of the same output may have taken its place, and its parts away.
 func (s *Store) read(ctx context.Context, name string, look func() (protocol.PayloadEntry, error)) ([]byte, error) {
 	for nuid := ""; ; {
 		e, err := look()
@@ -151,7 +155,8 @@ func (s *Store) readChunks(ctx context.Context, e protocol.PayloadEntry) (data [
 	return data, false, nil
 }
 
-// entry reads what only the stream's leader answers: a replica that lags behind would say that an object is not there.
+// entry reads what only the stream's leader answers: a replica that lags behind would say that an
+// object is not there.
 func (s *Store) entry(ctx context.Context, name string) (protocol.PayloadEntry, error) {
 	m, err := s.conn.Read(ctx, s.conn.Names.PayloadsStream(), bus.Query{LastFor: s.conn.Names.PayloadEntry(name)})
 	switch {

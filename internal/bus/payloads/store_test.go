@@ -56,8 +56,8 @@ func TestOutputsAreReadAsTheyWereStored(t *testing.T) {
 	}
 }
 
-// mutation: no end of the second look makes "parts are missing" go on for ever; the library's own reader waits for them until its
-// time is over, and follows links.
+// mutation: no end of the second look makes "parts are missing" go on for ever; the library's own
+// reader waits for them until its time is over, and follows links.
 func TestWhatIsNotAWholeObjectIsAFactAndNoOutage(t *testing.T) {
 	b := newStore(t, natstest.Start(t))
 	data := bytes.Repeat([]byte("x"), 300<<10)

@@ -9,9 +9,10 @@ import (
 // maxAnswersRead bounds the messages among which the answer of one job is looked for.
 const maxAnswersRead = 32
 
-// Answered looks for a final answer with a valid token on a job's result subject. Started does not count: a job that a worker has
-// is in JOBS until it is answered, so where it is not, its worker has nothing that anybody would get again. A message without
-// a valid token does not count, or anybody could keep a job from being dispatched.
+// Answered looks for a final answer with a valid token on a job's result subject. Started does not
+// count: a job that a worker has is in JOBS until it is answered, so where it is not, its worker
+// has nothing that anybody would get again. A message without a valid token does not count, or
+// anybody could keep a job from being dispatched.
 func (r *Reader) Answered(ctx context.Context, id protocol.JobID) (bool, error) {
 	s := r.scan(r.conn.Names.Result(id), 1)
 	for range maxAnswersRead {
@@ -25,7 +26,8 @@ func (r *Reader) Answered(ctx context.Context, id protocol.JobID) (bool, error) 
 	return true, nil // a flood of forgeries: when in doubt, nothing is dispatched twice
 }
 
-// isStarted says whether a message is the news that a worker began. What cannot be read is an answer: its attempt fails by it.
+// isStarted says whether a message is the news that a worker began. What cannot be read is an
+// answer: its attempt fails by it.
 func isStarted(body []byte) bool {
 	r, err := protocol.DecodeResult(body)
 	return err == nil && r.Status == protocol.StatusStarted

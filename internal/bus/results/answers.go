@@ -10,7 +10,8 @@ import (
 )
 
 const (
-	// maxPageReads bounds the requests of one look for the results of a run, whoever filled RESULTS.
+	// maxPageReads bounds the requests of one look for the results of a run, whoever
+	// filled RESULTS.
 	maxPageReads = 128
 	// maxPageBytes bounds the bytes that such a look holds; a single message may have more.
 	maxPageBytes = 1 << 20

@@ -20,7 +20,8 @@ import (
 )
 
 // The contract names the settings; this is what goes over the wire.
-// mutation: Consume without PullExpiry, PullHeartbeat or PullMaxMessages makes this fail: the library's defaults.
+// mutation: Consume without PullExpiry, PullHeartbeat or PullMaxMessages makes this fail:
+// the library's defaults.
 func TestPullsAreShortAndHaveAHeartbeat(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
@@ -57,7 +58,8 @@ func TestPullsAreShortAndHaveAHeartbeat(t *testing.T) {
 	}
 }
 
-// mutation: MaxAckPending that is not the group's share makes the first part fail, one consumer for all groups the second.
+// mutation: MaxAckPending that is not the group's share makes the first part fail, one consumer for
+// all groups the second.
 func TestAGroupThatIsFullHoldsNoMoreAndDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	const share, n = 4, 100
@@ -91,7 +93,8 @@ func TestAGroupThatIsFullHoldsNoMoreAndDelaysNoOther(t *testing.T) {
 	bustest.Eventually(t, "all are acknowledged", func() bool { return unsettled(t, b) == 0 })
 }
 
-// mutation: no bound of bytes, a place that is not given back, an ack for what finds no room, or a wait that does not grow, makes this fail.
+// mutation: no bound of bytes, a place that is not given back, an ack for what finds no room, or a
+// wait that does not grow, makes this fail.
 func TestPoisonThatFindsNoRoomGoesBackAtAPace(t *testing.T) {
 	b := offline(t, bus.Config{Rand: func() float64 { return 0.5 }, Clock: clocktesting.NewFakeClock(time.Now())}, Options{})
 	g := newGroup(b, 0, nil)
@@ -143,8 +146,8 @@ type openSubscription struct{ jetstream.ConsumeContext }
 
 func (openSubscription) Closed() <-chan struct{} { return nil }
 
-// mutation: watch without its ticker, or stalled that finds nothing, makes the first line fail; one that does not wait for stallAfter
-// the others.
+// mutation: watch without its ticker, or stalled that finds nothing, makes the first line fail; one
+// that does not wait for stallAfter the others.
 func TestTheWatchdogEndsASubscriptionThatGetsNothingThoughMessagesWait(t *testing.T) {
 	for name, c := range map[string]struct {
 		info    jetstream.ConsumerInfo
@@ -189,8 +192,9 @@ func TestTheWatchdogEndsASubscriptionThatGetsNothingThoughMessagesWait(t *testin
 	}
 }
 
-// What a forger can know is the job's id, not its token, so he cannot take the Msg-Id of the good result; what he sends is no
-// duplicate of it either. mutation: a result's Msg-Id without the token (protocol.ResultMsgID) makes this fail.
+// What a forger can know is the job's id, not its token, so he cannot take the Msg-Id of the good
+// result; what he sends is no duplicate of it either. mutation: a result's Msg-Id without the token
+// (protocol.ResultMsgID) makes this fail.
 func TestAForgedResultCannotMakeTheGoodOneADuplicate(t *testing.T) {
 	t.Parallel()
 	b := newTestConsumer(t, natstest.Start(t))
@@ -217,8 +221,9 @@ func TestAForgedResultCannotMakeTheGoodOneADuplicate(t *testing.T) {
 	}
 }
 
-// A handler that never settles, in the middle of a SIGTERM: whatever was handed out goes back without an ack, also what is still in
-// the bus's own queue. mutation: dispatch that goes on after ctx has ended, or a drain of what was handed out only, makes this fail.
+// A handler that never settles, in the middle of a SIGTERM: whatever was handed out goes back
+// without an ack, also what is still in the bus's own queue. mutation: dispatch that goes on after
+// ctx has ended, or a drain of what was handed out only, makes this fail.
 func TestTheEndGivesBackAlsoWhatWaitsInTheBus(t *testing.T) {
 	t.Parallel()
 	const n = 20

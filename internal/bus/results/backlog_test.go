@@ -53,8 +53,9 @@ func flood(t testing.TB, b *Consumer, ids []protocol.JobID, token func(protocol.
 	}
 }
 
-// More results of one run than a consumer might have unsettled are given back for a minute. Its neighbour in the same group does not
-// wait for them. mutation: MaxAckPending of 1,000 (resultAckPending 8,000) makes this fail: the neighbour gets nothing for a minute.
+// More results of one run than a consumer might have unsettled are given back for a minute. Its
+// neighbour in the same group does not wait for them. mutation: MaxAckPending of 1,000
+// (resultAckPending 8,000) makes this fail: the neighbour gets nothing for a minute.
 func TestParkedResultsOfOneRunDoNotHoldUpItsNeighbour(t *testing.T) {
 	t.Parallel()
 	const n = 1_200
@@ -75,7 +76,8 @@ func TestParkedResultsOfOneRunDoNotHoldUpItsNeighbour(t *testing.T) {
 	settle(t, bustest.Receive(t, "the neighbour's result", got, 1)[0], nil)
 }
 
-// Forged results whose dead letters cannot be stored stay. A good result of the same group does not wait for them.
+// Forged results whose dead letters cannot be stored stay. A good result of the same group does not
+// wait for them.
 // mutation: MaxAckPending of 1,000 makes this fail.
 func TestForgedResultsThatCannotBePutAsideHoldUpNoGoodOne(t *testing.T) {
 	t.Parallel()
@@ -161,7 +163,8 @@ func TestAResultThatWaitsIsHeldOnce(t *testing.T) {
 	}
 }
 
-// A consumer that an earlier version made has the bound of that version, which lets one run hold up others.
+// A consumer that an earlier version made has the bound of that version, which lets one run
+// hold up others.
 // mutation: ensure without raiseBound makes this fail.
 func TestAConsumerOfAnEarlierVersionGetsTheBoundOfThisOne(t *testing.T) {
 	t.Parallel()
@@ -187,8 +190,8 @@ func TestAConsumerOfAnEarlierVersionGetsTheBoundOfThisOne(t *testing.T) {
 	}
 }
 
-// Where an account may not have that bound, results are consumed all the same. mutation: a refusal that ends the subscription makes
-// this fail.
+// Where an account may not have that bound, results are consumed all the same. mutation: a refusal
+// that ends the subscription makes this fail.
 func TestAConsumerThatMayNotHaveTheBoundWorksAsItIs(t *testing.T) {
 	t.Parallel()
 	b := newTestConsumer(t, natstest.Start(t), func(c *config) { c.AckPending = 1_000 * groups })

@@ -25,8 +25,8 @@ func (d *Delivery) bury(ctx context.Context, reason string, cause error) error {
 	return nil
 }
 
-// Buried says whether the message was settled as a dead letter and this is stored: false after Settle with Permanent means that
-// the message stays, and comes again.
+// Buried says whether the message was settled as a dead letter and this is stored: false after
+// Settle with Permanent means that the message stays, and comes again.
 func (d *Delivery) Buried() bool {
 	d.ledger.mu.Lock()
 	defer d.ledger.mu.Unlock()
@@ -55,7 +55,8 @@ func (d *Delivery) putAside(ctx context.Context, reason string, cause error) err
 	})
 }
 
-// readBack reads a result that was delivered, and let go, from the stream: it stays there until it is settled.
+// readBack reads a result that was delivered, and let go, from the stream: it stays there until
+// it is settled.
 func (c *Consumer) readBack(ctx context.Context, key messageKey) (*original, error) {
 	m, err := c.conn.Read(ctx, c.conn.Names.ResultsStream(), bus.Query{Seq: key.sequence})
 	switch {

@@ -50,8 +50,9 @@ func TestTheSameMessageIsOneDeadLetter(t *testing.T) {
 	}
 }
 
-// The body of a result that waits is not held, so it is read from the stream for its dead letter. What somebody took out of there, or
-// another message in its place, is no dead letter. mutation: readBack without a look at the time, or that makes up a body, makes this fail.
+// The body of a result that waits is not held, so it is read from the stream for its dead letter.
+// What somebody took out of there, or another message in its place, is no dead letter. mutation:
+// readBack without a look at the time, or that makes up a body, makes this fail.
 func TestAResultThatIsGoneFromTheStreamIsNoDeadLetter(t *testing.T) {
 	t.Parallel()
 	b := newTestConsumer(t, natstest.Start(t))
@@ -104,7 +105,8 @@ func TestADeadLetterThatCannotBeStoredLosesNothing(t *testing.T) {
 	}
 }
 
-// mutation: handling poison in receive (a slow PubAck each) or handing it to the handler makes this fail.
+// mutation: handling poison in receive (a slow PubAck each) or handing it to the handler
+// makes this fail.
 func TestPoisonNeitherReachesTheHandlerNorDelaysItsNeighbours(t *testing.T) {
 	t.Parallel()
 	metrics := NewMetrics(newRegistry())

@@ -9,16 +9,18 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/bus"
 )
 
-// Consume hands results to handle until ctx ends. It has a goroutine and a durable consumer for each of 8 groups of
-// partitions; handle is called by all of them concurrently, and one after the other within a group. It should only note the
-// delivery down: Settle may come later, from anywhere. Results of one run come from one group.
+// Consume hands results to handle until ctx ends. It has a goroutine and a durable consumer for
+// each of 8 groups of partitions; handle is called by all of them concurrently, and one after the
+// other within a group. It should only note the delivery down: Settle may come later, from
+// anywhere. Results of one run come from one group.
 //
-// When ctx has ended, Consume stops pulling, waits for running calls of handle (whose ctx is done), gives back every
-// unsettled delivery at once, waits for settlements under way, and returns. Its error says that something could not be given
-// back; it is delivered again after AckWait. Everything else that fails is tried again for as long as ctx lasts.
+// When ctx has ended, Consume stops pulling, waits for running calls of handle (whose ctx is done),
+// gives back every unsettled delivery at once, waits for settlements under way, and returns. Its
+// error says that something could not be given back; it is delivered again after AckWait.
+// Everything else that fails is tried again for as long as ctx lasts.
 //
-// While it lasts, it also watches the streams for a loss of data, see Losses, and for another installation that takes them over: then it
-// ends as if ctx had ended, with a *ForeignError.
+// While it lasts, it also watches the streams for a loss of data, see Losses, and for another
+// installation that takes them over: then it ends as if ctx had ended, with a *ForeignError.
 func (c *Consumer) Consume(ctx context.Context, handle func(context.Context, *Delivery)) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -40,11 +42,12 @@ func (c *Consumer) Consume(ctx context.Context, handle func(context.Context, *De
 		running.Go(func() { errs[i] = g.run(ctx) })
 	}
 	running.Wait()
-	// The keeper ends last: a settlement in the middle of a dead letter must not be redelivered meanwhile.
+	// The keeper ends last: a settlement in the middle of a dead letter must not be
+	// redelivered meanwhile.
 	stopKeeping()
 	keeper.Wait()
-	// The NAKs of the drain are to be with the server: the process may end right after. Without a connection the drain has reported
-	// what it could not send.
+	// The NAKs of the drain are to be with the server: the process may end right after. Without a
+	// connection the drain has reported what it could not send.
 	if err := c.conn.Flush(context.WithoutCancel(ctx)); err != nil {
 		errs = append(errs, fmt.Errorf("flush after drain: %w", err))
 	}
@@ -54,8 +57,8 @@ func (c *Consumer) Consume(ctx context.Context, handle func(context.Context, *De
 	return errors.Join(errs...)
 }
 
-// Parked is how many results this process gave back that have not come again, by class of the wait. Of each group it remembers some
-// thousands; there may be more.
+// Parked is how many results this process gave back that have not come again, by class of the wait.
+// Of each group it remembers some thousands; there may be more.
 func (c *Consumer) Parked() map[string]int {
 	parked := map[string]int{}
 	for _, class := range classes() {
@@ -69,10 +72,12 @@ func (c *Consumer) Parked() map[string]int {
 	return parked
 }
 
-// keepAlives is how often per AckWait the server is told that a delivery is still wanted: one may get lost.
+// keepAlives is how often per AckWait the server is told that a delivery is still wanted: one
+// may get lost.
 const keepAlives = 3
 
-// keepAlive tells the server, several times per AckWait, that the unsettled deliveries are still wanted.
+// keepAlive tells the server, several times per AckWait, that the unsettled deliveries
+// are still wanted.
 func (c *Consumer) keepAlive(ctx context.Context, gs []*group) {
 	ticker := c.conn.Clock.NewTicker(c.options.AckWait / keepAlives)
 	defer ticker.Stop()

@@ -52,8 +52,10 @@ func TestAnUnusableBodyWithAValidTokenReachesTheHandler(t *testing.T) {
 	settle(t, d, nil)
 }
 
-// The contract over the wire: an error of another package, extraction, a real server, the measured gap.
-// mutation: NakWithDelay(0) for every delay, or a plain Nak, makes this fail; so does a keeper that sends InProgress after a NAK.
+// The contract over the wire: an error of another package, extraction, a real server,
+// the measured gap.
+// mutation: NakWithDelay(0) for every delay, or a plain Nak, makes this fail; so does a keeper that
+// sends InProgress after a NAK.
 func TestARedeliveryComesAfterTheDelayAskedFor(t *testing.T) {
 	t.Parallel()
 	metrics := NewMetrics(newRegistry())
@@ -125,7 +127,8 @@ func TestAHandlerSlowerThanAckWaitGetsNoSecondDelivery(t *testing.T) {
 
 func groupOf(id protocol.JobID) int { return protocol.Partition(id.RunUID) / partitionsPerGroup }
 
-// mutation: acknowledging, or not giving back, in drain makes this fail; AckWait is too long to help.
+// mutation: acknowledging, or not giving back, in drain makes this fail; AckWait is too
+// long to help.
 func TestTheDrainGivesBackWhatIsUnsettled(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
@@ -198,7 +201,8 @@ func TestTwoBusesShareTheWork(t *testing.T) {
 	}
 }
 
-// mutation: no new pull after a reconnect (Consume once and for all over a connection that may not reconnect) makes this fail.
+// mutation: no new pull after a reconnect (Consume once and for all over a connection that may not
+// reconnect) makes this fail.
 func TestARestartOfTheServerLosesNothing(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
@@ -337,7 +341,8 @@ func TestAStalledSubscriptionIsRecognised(t *testing.T) {
 	}
 }
 
-// mutation: confirmed that returns now makes this fail: an idle group between two pulls would be built anew.
+// mutation: confirmed that returns now makes this fail: an idle group between two pulls would
+// be built anew.
 func TestOnlyTwoFindingsInARowAreAStall(t *testing.T) {
 	var s suspicion
 	for i, c := range []struct{ found, want bool }{
@@ -352,7 +357,8 @@ func TestOnlyTwoFindingsInARowAreAStall(t *testing.T) {
 	}
 }
 
-// mutation: UnixNano in touch makes this fail: a step of the wall clock would look like a stall, or hide one.
+// mutation: UnixNano in touch makes this fail: a step of the wall clock would look like a stall,
+// or hide one.
 func TestTheLastMessageIsTimedByTheMonotonicClock(t *testing.T) {
 	g := newGroup(offline(t, bus.Config{}, Options{}), 0, nil)
 	g.touch()

@@ -26,7 +26,8 @@ const (
 	pullExpiry    = 5 * time.Second
 	pullHeartbeat = time.Second
 	pullBatch     = 256
-	// pullBytes bounds one pull: of each group, two pulls may wait in the client's buffer. A larger message would never come.
+	// pullBytes bounds one pull: of each group, two pulls may wait in the client's buffer. A larger
+	// message would never come.
 	pullBytes = 1 << 20
 	// pullSlack is what the server counts of a message beside its body and headers: subjects.
 	pullSlack = 8 << 10
@@ -57,8 +58,9 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// groupShare is how many unsettled results one group may have. What was given back with a delay is among them, so this is no bound
-// of what the operator holds: it is as large as the server's bookkeeping may get, some 100 bytes for each.
+// groupShare is how many unsettled results one group may have. What was given back with a delay is
+// among them, so this is no bound of what the operator holds: it is as large as the server's
+// bookkeeping may get, some 100 bytes for each.
 func (o Options) groupShare() int { return max(1, o.AckPending/groups) }
 
 // Consumer takes results from their stream. Its methods may be called concurrently.
@@ -105,9 +107,11 @@ func (c *Consumer) config(number int) jetstream.ConsumerConfig {
 	return config
 }
 
-// raiseBound lets a consumer of results have as much unsettled as Config says, if it may have less. Earlier versions made it with a
-// bound that lets one run hold up the others of its group, and that no one was told to change. More is left as it is, and so is
-// everything else. Where the server refuses, as beyond the limits of an account, it works as it is, which the caller reports as drift.
+// raiseBound lets a consumer of results have as much unsettled as Config says, if it may have
+// less. Earlier versions made it with a bound that lets one run hold up the others of its group,
+// and that no one was told to change. More is left as it is, and so is everything else. Where
+// the server refuses, as beyond the limits of an account, it works as it is, which the caller
+// reports as drift.
 func (c *Consumer) raiseBound(ctx context.Context, want jetstream.ConsumerConfig, got jetstream.Consumer) jetstream.Consumer {
 	raised := got.CachedInfo().Config
 	if raised.MaxAckPending < 0 || raised.MaxAckPending >= want.MaxAckPending {
@@ -124,7 +128,8 @@ func (c *Consumer) raiseBound(ctx context.Context, want jetstream.ConsumerConfig
 	return updated
 }
 
-// largestResult is how many bytes a message of the stream of results may have: an administrator may have changed the stream.
+// largestResult is how many bytes a message of the stream of results may have: an administrator may
+// have changed the stream.
 func (c *Consumer) largestResult(ctx context.Context) (int, error) {
 	ctx, cancel := c.conn.Bounded(ctx)
 	defer cancel()

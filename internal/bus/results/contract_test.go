@@ -24,8 +24,8 @@ var updateContract = flag.Bool("update-contract", false, "rewrite docs/protocol/
 
 const contractFile = "../../../docs/protocol/contract.json"
 
-// table is a part of the contract. docs/protocol.md has the same table under the same heading; the test of docs/protocol compares
-// the page with the file, and this one the file with the code.
+// table is a part of the contract. docs/protocol.md has the same table under the same heading; the
+// test of docs/protocol compares the page with the file, and this one the file with the code.
 type table struct {
 	Title   string              `json:"title"`
 	Columns []string            `json:"columns"`
@@ -118,7 +118,8 @@ func yes(b bool) string {
 	return "no"
 }
 
-// classTable has every class that the code knows. A class without a meaning here is shown as such, and not in the golden file.
+// classTable has every class that the code knows. A class without a meaning here is shown as such,
+// and not in the golden file.
 func classTable() *table {
 	meanings := map[string]string{
 		bus.ClassLockBusy:         "somebody else has the run's lock",
@@ -166,7 +167,8 @@ func consumerTable(t *testing.T) *table {
 }
 
 // The contract is what the code does. Tried:
-// mutation: another default delay, class, count, AckWait or MaxDeliver in the code makes this fail; so does an edit of the file.
+// mutation: another default delay, class, count, AckWait or MaxDeliver in the code makes this fail;
+// so does an edit of the file.
 func TestTheContractIsWhatTheCodeDoes(t *testing.T) {
 	var got bytes.Buffer
 	encoder := json.NewEncoder(&got)

@@ -9,11 +9,13 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-// largeResult is from how many bytes on the output is taken out of a body before the rest is decoded. What is read here is read before
-// anybody knows whether there is room for it, one result of a partition after the other: a flood of large ones must not hold up the others.
+// largeResult is from how many bytes on the output is taken out of a body before the rest is
+// decoded. What is read here is read before anybody knows whether there is room for it, one result
+// of a partition after the other: a flood of large ones must not hold up the others.
 const largeResult = 4 << 10
 
-// decodeResult reads a body as protocol.DecodeResult does. The output is part of the body and no copy.
+// decodeResult reads a body as protocol.DecodeResult does. The output is part of the body
+// and no copy.
 func decodeResult(body []byte) (protocol.Result, error) {
 	outline, output, ok := outlineOf(body)
 	if !ok {
@@ -26,7 +28,8 @@ func decodeResult(body []byte) (protocol.Result, error) {
 	return r, err
 }
 
-// outlineOf is a body with a short output instead of its own, and that; not ok: it is to be decoded as it is.
+// outlineOf is a body with a short output instead of its own, and that; not ok: it is to be decoded
+// as it is.
 func outlineOf(body []byte) (outline, output []byte, ok bool) {
 	if len(body) < largeResult || !utf8.Valid(body) {
 		return nil, nil, false

@@ -9,7 +9,8 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-// mutation: the first output instead of the last, a search for the output's text instead of its place, or no look at UTF-8 makes a case fail.
+// mutation: the first output instead of the last, a search for the output's text instead of its
+// place, or no look at UTF-8 makes a case fail.
 func TestALargeResultIsReadAsASmallOne(t *testing.T) {
 	large := `[` + strings.Repeat("1,", largeResult) + `1]`
 	text := `"` + strings.Repeat("é\\n\"", largeResult) + `"`

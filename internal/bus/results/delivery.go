@@ -26,8 +26,8 @@ type Delivery struct {
 	ledger   *ledger
 	key      messageKey
 	subject  string // that it was published to
-	// original is the message, while nobody knows whether it is authentic. Else it is let go when it is decoded: what is needed of it
-	// later, for a dead letter, is in the stream.
+	// original is the message, while nobody knows whether it is authentic. Else it is let go when
+	// it is decoded: what is needed of it later, for a dead letter, is in the stream.
 	original *original
 
 	// Guarded by ledger.mu.
@@ -58,8 +58,8 @@ const (
 	stateDrained
 )
 
-// read makes a Delivery of a message. With an error it must not reach a handler: the Delivery is good for Settle only, or nil if
-// the message does not come from JetStream.
+// read makes a Delivery of a message. With an error it must not reach a handler: the Delivery is
+// good for Settle only, or nil if the message does not come from JetStream.
 func (c *Consumer) read(l *ledger, m jetstream.Msg) (*Delivery, error) {
 	meta, err := m.Metadata()
 	if err != nil {
@@ -92,14 +92,16 @@ func (d *Delivery) decode() {
 	d.original = nil
 }
 
-// Settle ends a delivery as the retry contract says: nil acknowledges it and waits for the server's word; Permanent makes it a
-// dead letter; everything else has it delivered again. Until then the bus keeps the server from delivering it again.
+// Settle ends a delivery as the retry contract says: nil acknowledges it and waits for the server's
+// word; Permanent makes it a dead letter; everything else has it delivered again. Until then the
+// bus keeps the server from delivering it again.
 //
-// It may be called from any goroutine, at any time. Only the first call counts, later ones return nil; if the end of Consume
-// came first it returns ErrDrained. It works with a cancelled ctx, too: what is decided must not be lost at a shutdown.
+// It may be called from any goroutine, at any time. Only the first call counts, later ones return
+// nil; if the end of Consume came first it returns ErrDrained. It works with a cancelled ctx, too:
+// what is decided must not be lost at a shutdown.
 //
-// An error means that the settlement may not have reached the server; the message then comes again after at most AckWait, and
-// nothing needs to be done.
+// An error means that the settlement may not have reached the server; the message then comes again
+// after at most AckWait, and nothing needs to be done.
 func (d *Delivery) Settle(ctx context.Context, err error) error {
 	if settle, earlier := d.ledger.claim(d); !settle {
 		return earlier

@@ -15,8 +15,8 @@
 //   - A message is at most one unsettled Delivery in a process: a redelivery of a message that is
 //     still held only renews the held one.
 //   - A poison message delays no other message. It never reaches handle, and other goroutines judge
-//     it and write its dead letter. What finds no room among those that wait for this is given back,
-//     and redelivered at a pace of its own.
+//     it and write its dead letter. What finds no room among those that wait for this is given
+//     back, and redelivered at a pace of its own.
 //   - What was given back delays no other message: the bound of what the server may have unsettled
 //     is for its bookkeeping only.
 //   - A delivery from before a noticed loss of RESULTS is not settled: its sequence may be that of
@@ -49,8 +49,8 @@
 //
 // Delivery.Failures is how many earlier deliveries of the message ended with a class that counts
 // (see CountsAsFailure). The owner of the runs decides when it is enough, and settles with
-// Permanent. The server's own count of deliveries is no measure: waits for a lock, back-pressure and
-// shutdowns are in it.
+// Permanent. The server's own count of deliveries is no measure: waits for a lock, back-pressure
+// and shutdowns are in it.
 //
 // The count is kept beside the delay that was asked for, within a bound of which a run has a share,
 // and for 10 minutes after the message was due. It is lost with the process, when another process
@@ -81,9 +81,9 @@
 //
 //   - An ack or NAK that is lost costs one AckWait.
 //   - A consumer that vanished is created again.
-//   - A consumer that may have less unsettled than Options say gets our bound if the server lets it:
-//     earlier versions made it so.
+//   - A consumer that may have less unsettled than Options say gets our bound if the server lets
+//     it: earlier versions made it so.
 //   - A subscription that gets nothing for 10 s while messages wait is built anew.
-//   - At the end of Consume pulling stops, unsettled deliveries are NAKed, and settlements under way
-//     are waited for.
+//   - At the end of Consume pulling stops, unsettled deliveries are NAKed, and settlements under
+//     way are waited for.
 package results

@@ -13,13 +13,14 @@ var (
 	// ErrBadToken: a result does not carry the token of its job. Such results become dead letters.
 	ErrBadToken = errors.New("token is missing or wrong")
 
-	// errMessageGone: a message that was to become a dead letter is not in its stream any more. If it is after all, it is delivered
-	// again.
+	// errMessageGone: a message that was to become a dead letter is not in its stream any more. If
+	// it is after all, it is delivered again.
 	errMessageGone = errors.New("the message is not in its stream any more")
 )
 
-// CountsAsFailure says whether a delivery that ended with a class counts for the budget of its result: processing it failed.
-// Contention, back-pressure, an outage or a shutdown say nothing about the result, and must never make it a dead letter.
+// CountsAsFailure says whether a delivery that ended with a class counts for the budget of its
+// result: processing it failed. Contention, back-pressure, an outage or a shutdown say nothing
+// about the result, and must never make it a dead letter.
 func CountsAsFailure(class string) bool {
 	switch class {
 	case bus.ClassPublishFailed, bus.ClassAhead, bus.ClassUnknown:
@@ -40,8 +41,9 @@ func (e *PermanentError) Error() string { return e.Reason + ": " + e.Err.Error()
 // Unwrap gives the cause.
 func (e *PermanentError) Unwrap() error { return e.Err }
 
-// Permanent marks err, so that Settle makes its message a dead letter. reason is one word for subjects and metrics, from a
-// fixed set in code; it must not contain data. A nil err stands for the reason alone.
+// Permanent marks err, so that Settle makes its message a dead letter. reason is one word for
+// subjects and metrics, from a fixed set in code; it must not contain data. A nil err stands for
+// the reason alone.
 func Permanent(reason string, err error) error {
 	if err == nil {
 		err = errors.New("no retry can help")

@@ -15,8 +15,9 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-// BenchmarkRedeliveryGap measures, on a real server that is idle otherwise, the time from asking for a delay to the redelivery.
-// It prints a table of asked and measured; "late" is measured - asked. Run with -benchtime 20x.
+// BenchmarkRedeliveryGap measures, on a real server that is idle otherwise, the time from asking
+// for a delay to the redelivery. It prints a table of asked and measured; "late" is measured -
+// asked. Run with -benchtime 20x.
 func BenchmarkRedeliveryGap(b *testing.B) {
 	on := newTestConsumer(b, natstest.Start(b))
 	asked := []time.Duration{0, 350 * time.Millisecond, 500 * time.Millisecond, 650 * time.Millisecond, 2 * time.Second}

@@ -19,8 +19,9 @@ import (
 //	subscription ──receive──> work ──> handle
 //	                  └─────> poison ──> dead letter
 //
-// receive waits for the handler, which is only to note deliveries down: so little is held between the server and the handler. It does
-// not wait for poison: what finds no room in that queue is given back, and comes again at a pace of its own.
+// receive waits for the handler, which is only to note deliveries down: so little is held between
+// the server and the handler. It does not wait for poison: what finds no room in that queue is
+// given back, and comes again at a pace of its own.
 type group struct {
 	consumer *Consumer
 	number   int
@@ -54,7 +55,8 @@ func (g *group) run(ctx context.Context) error {
 			g.consumer.conn.Wait(ctx, g.consumer.conn.Jittered(rebuildDelay))
 		}
 	}
-	// Pulling has stopped, so that what is given back now goes to another replica and not to this one again.
+	// Pulling has stopped, so that what is given back now goes to another replica and not to
+	// this one again.
 	idle, err := g.ledger.drain()
 	workers.Wait()
 	g.awaitIdle(idle)
@@ -116,7 +118,8 @@ func (g *group) consumeOnce(ctx context.Context) error {
 	return err
 }
 
-// unsubscribe waits until the last message that was on its way has been received, or is never to come.
+// unsubscribe waits until the last message that was on its way has been received, or is
+// never to come.
 func (g *group) unsubscribe(sub jetstream.ConsumeContext) {
 	done := sub.Closed()
 	sub.Drain()
@@ -151,7 +154,8 @@ func (g *group) watch(ctx context.Context, c jetstream.Consumer, sub jetstream.C
 	}
 }
 
-// gone tells why the consumer cannot be used any more. That nobody answers is no reason: the connection is being made again.
+// gone tells why the consumer cannot be used any more. That nobody answers is no reason: the
+// connection is being made again.
 func (g *group) gone(ctx context.Context, c jetstream.Consumer) error {
 	ctx, cancel := g.consumer.conn.Bounded(ctx)
 	defer cancel()
@@ -162,7 +166,8 @@ func (g *group) gone(ctx context.Context, c jetstream.Consumer) error {
 	return nil
 }
 
-// stalled tells why the subscription has to be built anew, if nothing came for a while and it was suspect the last time too.
+// stalled tells why the subscription has to be built anew, if nothing came for a while and it was
+// suspect the last time too.
 func (g *group) stalled(ctx context.Context, c jetstream.Consumer, seen *suspicion) error {
 	if g.consumer.conn.Clock.Since(*g.lastAt.Load()) < stallAfter {
 		seen.confirmed(false)
@@ -182,8 +187,8 @@ func (g *group) stalled(ctx context.Context, c jetstream.Consumer, seen *suspici
 	return nil
 }
 
-// suspicion asks for the same finding in two checks in a row: between the end of one pull and the next, none waits, and a
-// message that has just come is not delivered yet.
+// suspicion asks for the same finding in two checks in a row: between the end of one pull and the
+// next, none waits, and a message that has just come is not delivered yet.
 type suspicion struct{ before bool }
 
 func (s *suspicion) confirmed(now bool) bool {
@@ -192,7 +197,8 @@ func (s *suspicion) confirmed(now bool) bool {
 	return before && now
 }
 
-// isStalled: messages wait although there is room, or no pull request waits for what is still to come.
+// isStalled: messages wait although there is room, or no pull request waits for what is
+// still to come.
 func isStalled(info *jetstream.ConsumerInfo) bool {
 	room := info.NumAckPending < info.Config.MaxAckPending
 	return info.NumPending > 0 && room || info.NumWaiting == 0
@@ -232,7 +238,8 @@ func (g *group) receive(ctx context.Context, m jetstream.Msg) {
 	g.accept(ctx, d)
 }
 
-// accept queues a delivery for the handler. While it waits for a place nothing more is pulled. At the end the drain gives it back.
+// accept queues a delivery for the handler. While it waits for a place nothing more is pulled. At
+// the end the drain gives it back.
 func (g *group) accept(ctx context.Context, d *Delivery) {
 	select {
 	case g.work <- d:

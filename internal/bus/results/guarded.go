@@ -8,8 +8,9 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/bus/losses"
 )
 
-// guarded is a message that is settled only while its stream is the one that it came from. In the one after, its sequence may be that
-// of a result which nobody has applied, and the server asks for no more than the sequence.
+// guarded is a message that is settled only while its stream is the one that it came from. In the
+// one after, its sequence may be that of a result which nobody has applied, and the server asks for
+// no more than the sequence.
 type guarded struct {
 	receipt
 	came losses.Sighting

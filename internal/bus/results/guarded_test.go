@@ -9,7 +9,8 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
 )
 
-// The server takes an acknowledgement by its sequence alone, and the stream of now has another result there.
+// The server takes an acknowledgement by its sequence alone, and the stream of now has
+// another result there.
 //
 // mutation: a results.Delivery without guard makes this fail: the result of job 2 is gone.
 func TestAResultOfTheStreamBeforeIsNotSettledInTheOneAfter(t *testing.T) {

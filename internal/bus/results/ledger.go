@@ -10,10 +10,12 @@ import (
 )
 
 const (
-	// maxGaps bounds the memory of delays asked for whose redelivery has not come. Another replica may get it. It is for messages
-	// that failed before: beyond it one begins a new count, so it becomes a dead letter later, not sooner. A run has a share of it.
+	// maxGaps bounds the memory of delays asked for whose redelivery has not come. Another replica
+	// may get it. It is for messages that failed before: beyond it one begins a new count, so it
+	// becomes a dead letter later, not sooner. A run has a share of it.
 	maxGaps = 4096
-	// maxMeasured bounds it for those that did not fail, whose gap is a mere figure: others must not go uncounted for it.
+	// maxMeasured bounds it for those that did not fail, whose gap is a mere figure: others must
+	// not go uncounted for it.
 	maxMeasured = 4096
 )
 
@@ -22,8 +24,9 @@ const gapMemory = 10 * time.Minute
 
 // ledger knows the unsettled deliveries of one group.
 //
-// Its lock also orders what goes over the wire about a message: NAK and Term are sent under it, and so is InProgress, which
-// therefore never follows them. Sending only copies into the connection's buffer.
+// Its lock also orders what goes over the wire about a message: NAK and Term are sent under
+// it, and so is InProgress, which therefore never follows them. Sending only copies into
+// the connection's buffer.
 type ledger struct {
 	mu       sync.Mutex
 	held     map[messageKey]*Delivery // open and settling
@@ -56,8 +59,8 @@ const (
 	refused            // the ledger is draining; the message was given back
 )
 
-// admit takes a new delivery. measured is called with the class and the delay that were asked for, and the measured gap, if the
-// delivery follows a NAK.
+// admit takes a new delivery. measured is called with the class and the delay that were asked for,
+// and the measured gap, if the delivery follows a NAK.
 func (l *ledger) admit(d *Delivery, now time.Time, measured func(class string, asked, gap time.Duration)) admission {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -94,7 +97,8 @@ func (l *ledger) claim(d *Delivery) (ok bool, earlier error) {
 	}
 }
 
-// take removes the delivery before its ack is sent, so that a redelivery after a lost ack is a new one.
+// take removes the delivery before its ack is sent, so that a redelivery after a lost ack is
+// a new one.
 func (l *ledger) take(d *Delivery) receipt {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -140,7 +144,8 @@ func (l *ledger) forget(key messageKey, g gap) {
 	}
 }
 
-// parked counts, by class, the deliveries that were given back and have not come again, as far as they are remembered.
+// parked counts, by class, the deliveries that were given back and have not come again, as far as
+// they are remembered.
 func (l *ledger) parked(into map[string]int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -189,7 +194,8 @@ func (l *ledger) isOpen(d *Delivery) bool {
 	return d.state == stateOpen
 }
 
-// keepAlive tells the server about all that is held, and forgets delays whose redelivery went elsewhere.
+// keepAlive tells the server about all that is held, and forgets delays whose
+// redelivery went elsewhere.
 func (l *ledger) keepAlive(now time.Time) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -207,8 +213,8 @@ func (l *ledger) keepAlive(now time.Time) error {
 	return first
 }
 
-// drain gives back all that is open, from now on also what is still to come. The channel closes when the settlements that were
-// under way have ended.
+// drain gives back all that is open, from now on also what is still to come. The channel closes
+// when the settlements that were under way have ended.
 func (l *ledger) drain() (<-chan struct{}, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -44,7 +44,8 @@ func TestTheLedger(t *testing.T) {
 		story func(t *testing.T, l *ledger, deliver func(string) *Delivery)
 		want  []string
 	}{
-		// mutation: admit without the look at what is held makes this fail with two live deliveries of one message
+		// mutation: admit without the look at what is held makes this fail with two live deliveries
+		// of one message
 		"a redelivery of a held message renews it and is not handed out": {
 			story: func(t *testing.T, l *ledger, deliver func(string) *Delivery) {
 				d := deliver(first)
@@ -58,7 +59,8 @@ func TestTheLedger(t *testing.T) {
 			},
 			want: []string{"second in progress", "second nak 1s"},
 		},
-		// mutation: no drop in settled makes this fail: InProgress would turn the delay into AckWait
+		// mutation: no drop in settled makes this fail: InProgress would turn the
+		// delay into AckWait
 		"nothing is said about a message after its NAK": {
 			story: func(_ *testing.T, l *ledger, deliver func(string) *Delivery) {
 				d := deliver(first)
@@ -85,7 +87,8 @@ func TestTheLedger(t *testing.T) {
 			},
 			want: []string{"second in progress"},
 		},
-		// mutation: no look at the state in drain makes this fail: it would give back what is being acknowledged
+		// mutation: no look at the state in drain makes this fail: it would give back what
+		// is being acknowledged
 		"the drain leaves alone what is being settled, and waits for it": {
 			story: func(t *testing.T, l *ledger, deliver func(string) *Delivery) {
 				d := deliver(first)
@@ -136,7 +139,8 @@ func TestTheLedger(t *testing.T) {
 			},
 			want: []string{"first nak 1s"},
 		},
-		// mutation: failures of the delivery instead of the message, or a count of every class, makes this fail
+		// mutation: failures of the delivery instead of the message, or a count of every class,
+		// makes this fail
 		"failures are counted over the deliveries of a message, and contention is not": {
 			story: func(t *testing.T, l *ledger, deliver func(string) *Delivery) {
 				for i, c := range []struct {
@@ -175,7 +179,8 @@ func TestTheLedger(t *testing.T) {
 			},
 			want: []string{"first nak 0s"},
 		},
-		// mutation: a bound that does not tell runs apart makes this fail: the neighbour's poison is never put aside
+		// mutation: a bound that does not tell runs apart makes this fail: the neighbour's poison
+		// is never put aside
 		"a run whose messages all fail takes no place of another's": {
 			story: func(t *testing.T, l *ledger, deliver func(string) *Delivery) {
 				for i := range 2 * maxGaps {

@@ -19,8 +19,8 @@ const (
 type Metrics struct {
 	retryDelay    *prometheus.HistogramVec
 	redeliveryGap *prometheus.HistogramVec
-	// redeliveryAsked has the delays of the same redeliveries as redeliveryGap: the two can be compared. retryDelay also has those
-	// that came again elsewhere, or not yet.
+	// redeliveryAsked has the delays of the same redeliveries as redeliveryGap: the two can be
+	// compared. retryDelay also has those that came again elsewhere, or not yet.
 	redeliveryAsked *prometheus.HistogramVec
 	deadLetters     *prometheus.CounterVec
 	results         *prometheus.CounterVec
@@ -58,10 +58,12 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	return m
 }
 
-// ObserveRetryDelay notes a delay that was granted elsewhere than by Settle: a worker's own wish, which a status remembers.
+// ObserveRetryDelay notes a delay that was granted elsewhere than by Settle: a worker's own wish,
+// which a status remembers.
 func (m *Metrics) ObserveRetryDelay(class string, d time.Duration) {
 	m.retryDelay.WithLabelValues(class).Observe(d.Seconds())
 }
 
-// CountResult counts a result by what became of it. This package counts OutcomeDeadLettered and OutcomeRejected itself.
+// CountResult counts a result by what became of it. This package counts OutcomeDeadLettered
+// and OutcomeRejected itself.
 func (m *Metrics) CountResult(outcome string) { m.results.WithLabelValues(outcome).Inc() }

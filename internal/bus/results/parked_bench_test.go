@@ -15,8 +15,9 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-// BenchmarkNeighbourOfParked measures, on a real server, what a result of another run of the same group waits while results of one run
-// are given back again and again, at the pace of a run that has no room: once all of them have come for the first time.
+// BenchmarkNeighbourOfParked measures, on a real server, what a result of another run of the same
+// group waits while results of one run are given back again and again, at the pace of a run that
+// has no room: once all of them have come for the first time.
 func BenchmarkNeighbourOfParked(b *testing.B) {
 	for _, n := range []int{0, 1_000, 20_000, 100_000} {
 		b.Run(fmt.Sprintf("parked=%d", n), func(b *testing.B) {

@@ -14,19 +14,22 @@ import (
 const (
 	// buriers is how many messages of a group are judged and put aside at the same time.
 	buriers = 4
-	// poisonQueue and poisonBytes bound the messages of a group that wait for that: they are held whole.
+	// poisonQueue and poisonBytes bound the messages of a group that wait for that: they
+	// are held whole.
 	poisonQueue = 256
 	poisonBytes = 2 << 20
-	// poisonCost is the least time between two messages of a group that found no room there and come again; poisonWait bounds the
-	// wait of one.
+	// poisonCost is the least time between two messages of a group that found no room there and
+	// come again; poisonWait bounds the wait of one.
 	poisonCost = 2 * time.Millisecond
 	poisonWait = time.Minute
 )
 
-// errNoBurial gives a message back that has to be put aside, and finds no room among those that wait for it.
+// errNoBurial gives a message back that has to be put aside, and finds no room among those that
+// wait for it.
 var errNoBurial = errors.New("too many messages wait to be put aside")
 
-// maxPoisonTries bounds the deliveries of a message that cannot be judged because there are no usable keys to judge it by.
+// maxPoisonTries bounds the deliveries of a message that cannot be judged because there are no
+// usable keys to judge it by.
 const maxPoisonTries = 3
 
 // poisoned is a message that must not reach the handler.
@@ -36,8 +39,8 @@ type poisoned struct {
 	at       time.Time // when it came
 }
 
-// burial bounds the messages that wait to be put aside, and spreads those that find no room: whoever may publish results can send as
-// many of them as he wants.
+// burial bounds the messages that wait to be put aside, and spreads those that find no room:
+// whoever may publish results can send as many of them as he wants.
 type burial struct {
 	queue chan poisoned
 
@@ -111,9 +114,10 @@ func (g *group) bury(ctx context.Context, p poisoned) {
 	}
 }
 
-// secondLook gives a message whose token was made by no key at hand another chance: nil says that it is authentic after all.
-// While the keys cannot be read it stays, and no try counts. Without usable keys a few tries are all that it gets: forged
-// messages would fill the group for as long as nobody repairs the keys.
+// secondLook gives a message whose token was made by no key at hand another chance: nil says that
+// it is authentic after all. While the keys cannot be read it stays, and no try counts. Without
+// usable keys a few tries are all that it gets: forged messages would fill the group for as long as
+// nobody repairs the keys.
 func (g *group) secondLook(ctx context.Context, p poisoned) error {
 	if !errors.Is(p.cause, ErrBadToken) {
 		return p.cause

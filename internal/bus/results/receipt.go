@@ -26,7 +26,8 @@ const (
 	wireTerm       = "+TERM"
 )
 
-// slip is the receipt of a message that is not kept: the library's own would keep its body, beside the one that was decoded.
+// slip is the receipt of a message that is not kept: the library's own would keep its body, beside
+// the one that was decoded.
 type slip struct {
 	nc    *nats.Conn
 	reply string // names the consumer, the message and its delivery

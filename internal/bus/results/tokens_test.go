@@ -58,7 +58,8 @@ func TestAResultOfAKeyThatIsNotKnownYetIsNoForgery(t *testing.T) {
 	}
 }
 
-// mutation: a read for each forgery, or no pause between reads, makes the count fail; no reason, the first check.
+// mutation: a read for each forgery, or no pause between reads, makes the count fail; no reason,
+// the first check.
 func TestForgeriesAreDeadLettersAndCostFewReads(t *testing.T) {
 	t.Parallel()
 	const n = 200
@@ -98,7 +99,8 @@ func TestWhatNoKeyCouldHaveMadeIsRefusedWithoutARead(t *testing.T) {
 	}
 }
 
-// mutation: a verdict of dead letter while the keys cannot be read, or a count of such tries, makes this fail.
+// mutation: a verdict of dead letter while the keys cannot be read, or a count of such tries,
+// makes this fail.
 func TestAResultThatCannotBeJudgedNowStays(t *testing.T) {
 	t.Parallel()
 	s := bustest.NewSafe(bustest.Rotated())
@@ -123,7 +125,8 @@ func TestAResultThatCannotBeJudgedNowStays(t *testing.T) {
 	}
 }
 
-// mutation: a ring that is stored before it is checked makes the first part fail, no bound for tries the second.
+// mutation: a ring that is stored before it is checked makes the first part fail, no bound for
+// tries the second.
 func TestKeysThatCannotBeUsedChangeNothing(t *testing.T) {
 	t.Parallel()
 	for name, unusable := range map[string]struct {
@@ -188,7 +191,8 @@ func TestWhileTheKeysHangOthersAreNotDelayed(t *testing.T) {
 	bustest.Eventually(t, "the forgery is put aside", func() bool { return len(bustest.DeadLetters(t, b.conn)) == 1 })
 }
 
-// A message whose second look is under way when the operator stops goes back at once, and none is lost.
+// A message whose second look is under way when the operator stops goes back at once, and
+// none is lost.
 // mutation: settling it after ctx has ended gives it a delay, and this fails.
 func TestTheDrainGivesBackWhatIsBeingJudged(t *testing.T) {
 	t.Parallel()

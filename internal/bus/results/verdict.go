@@ -10,7 +10,8 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/bus"
 )
 
-// maxNakDelay bounds what a handler may ask for. A longer delay overflows the server's clock and means "at once" there.
+// maxNakDelay bounds what a handler may ask for. A longer delay overflows the server's clock and
+// means "at once" there.
 const maxNakDelay = 24 * time.Hour
 
 // action is what becomes of a message.
@@ -30,8 +31,8 @@ type verdict struct {
 	reason string        // with actionDeadLetter
 }
 
-// verdictOf maps a handler's error. It is total: whatever is not explicit success ends in a redelivery or a dead letter.
-// fallback is the delay for errors that do not ask for one.
+// verdictOf maps a handler's error. It is total: whatever is not explicit success ends in a
+// redelivery or a dead letter. fallback is the delay for errors that do not ask for one.
 func verdictOf(err error, fallback time.Duration) verdict {
 	if err == nil {
 		return verdict{action: actionAck}
@@ -60,7 +61,8 @@ func classes() []string {
 	}
 }
 
-// classOf gives the class for metrics and logs. Only known classes pass: a label must not grow with what errors say.
+// classOf gives the class for metrics and logs. Only known classes pass: a label must not grow with
+// what errors say.
 func classOf(err error) string {
 	var classed interface{ RetryClass() string }
 	if errors.As(err, &classed) {

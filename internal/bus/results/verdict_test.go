@@ -13,7 +13,8 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/bus"
 )
 
-// otherError is an error of another package: it knows the contract's methods and nothing of this package.
+// otherError is an error of another package: it knows the contract's methods and nothing
+// of this package.
 type otherError struct {
 	delay time.Duration
 	class string
@@ -71,7 +72,8 @@ func TestTheRetryContractIsTotal(t *testing.T) {
 		"permanent of nothing is still a word": {Permanent("x", nil), dead("x")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			// mutation: looking for RetryDelay before Permanent, err.(interface) for errors.As, or a default of ack makes this fail
+			// mutation: looking for RetryDelay before Permanent, err.(interface) for errors.As, or
+			// a default of ack makes this fail
 			if diff := cmp.Diff(c.want, verdictOf(c.err, fallback), cmp.AllowUnexported(verdict{})); diff != "" {
 				t.Errorf("verdict (-want +got):\n%s", diff)
 			}

@@ -19,7 +19,8 @@ const (
 	lockWaitMetric    = "syncopate_run_lock_wait_seconds"
 )
 
-// runPaths are the paths of run locks. Admission locks are polled every few milliseconds: their retries say nothing about run locks.
+// runPaths are the paths of run locks. Admission locks are polled every few milliseconds: their
+// retries say nothing about run locks.
 var runPaths = []v1alpha1.LockPath{v1alpha1.PathReconcile, v1alpha1.PathResult}
 
 // lockWaits is how much the runs of a policy waited for locks, by what they were wanted for.
@@ -31,7 +32,8 @@ type pathWaits struct {
 	acquired    buckets // waits for locks that were taken, in seconds
 }
 
-// buckets is a histogram: the number of observations up to each upper bound; the last bound is +Inf.
+// buckets is a histogram: the number of observations up to each upper bound; the last
+// bound is +Inf.
 type buckets map[float64]uint64
 
 // readWaits reads the metrics, by policy.
@@ -102,8 +104,8 @@ func (b buckets) minus(before buckets) buckets {
 	return added
 }
 
-// quantile estimates the q-quantile as histogram_quantile of PromQL does: linear within a bucket, and the highest finite bound
-// for what lies above it. 0 without observations.
+// quantile estimates the q-quantile as histogram_quantile of PromQL does: linear within a bucket,
+// and the highest finite bound for what lies above it. 0 without observations.
 func (b buckets) quantile(q float64) float64 {
 	total := b[math.Inf(1)]
 	if total == 0 {

@@ -17,8 +17,8 @@ import (
 
 // The values are what histogram_quantile(0.95, ...) of PromQL gives.
 //
-// mutation: an upper bound instead of the interpolation, or a rank within the bucket that forgets the buckets below, makes
-// this fail.
+// mutation: an upper bound instead of the interpolation, or a rank within the bucket that forgets
+// the buckets below, makes this fail.
 func TestQuantile(t *testing.T) {
 	inf := math.Inf(1)
 	tests := map[string]struct {
@@ -48,7 +48,8 @@ func TestQuantile(t *testing.T) {
 
 // The names and labels of the metrics are those that internal/lockmgr exports.
 //
-// mutation: another name of either metric, of its label, or of the outcome, on either side, makes this fail.
+// mutation: another name of either metric, of its label, or of the outcome, on either side,
+// makes this fail.
 func TestMetricsOfLockmgr(t *testing.T) {
 	client, err := lockmgr.NewClient(lockmgr.ClientConfig{Addrs: []string{miniredis.RunT(t).Addr()}})
 	if err != nil {

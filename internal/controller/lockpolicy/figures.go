@@ -29,7 +29,8 @@ func (f figures) due(now time.Time) bool { return !f.counted() || f.next(now) <=
 // next is how long to wait for the next refresh.
 func (f figures) next(now time.Time) time.Duration { return f.takenAt.Add(refreshEvery).Sub(now) }
 
-// runsByPolicy adds up the classes that each policy governs; those of the built-in defaults are under "".
+// runsByPolicy adds up the classes that each policy governs; those of the built-in defaults
+// are under "".
 func (f figures) runsByPolicy(policies []v1alpha1.LockPolicy) map[string]v1alpha1.PolicyRuns {
 	runs := map[string]v1alpha1.PolicyRuns{}
 	for class, n := range f.runs {
@@ -42,7 +43,8 @@ func (f figures) runsByPolicy(policies []v1alpha1.LockPolicy) map[string]v1alpha
 	return runs
 }
 
-// contention is what one policy's runs waited for locks between the last two refreshes; nil before the second.
+// contention is what one policy's runs waited for locks between the last two refreshes; nil
+// before the second.
 func (f figures) contention(policyName string) *v1alpha1.LockContention {
 	if f.before == nil {
 		return nil
@@ -67,7 +69,8 @@ func (r *Reconciler) refresh(ctx context.Context, now time.Time) error {
 // countRuns counts the unfinished runs in the cache by workload class.
 func (r *Reconciler) countRuns(ctx context.Context) (map[string]v1alpha1.PolicyRuns, error) {
 	var list v1alpha1.WorkflowRunList
-	// The objects are the cache's own: copies of 10,000 runs would cost more than all else here. They must not be changed.
+	// The objects are the cache's own: copies of 10,000 runs would cost more than all else here.
+	// They must not be changed.
 	if err := r.Client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list runs: %w", err)
 	}

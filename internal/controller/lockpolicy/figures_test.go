@@ -54,8 +54,9 @@ func (w *world) expectRuns(want map[string]v1alpha1.PolicyRuns) {
 	}
 }
 
-// mutation: countRuns that does not look at lifecycle.Finished, or counts children; runsByPolicy that counts the classes of spec, or none for "*";
-// a refresh at each pass: each makes a part of this story fail.
+// mutation: countRuns that does not look at lifecycle.Finished, or counts children; runsByPolicy
+// that counts the classes of spec, or none for "*"; a refresh at each pass: each makes a part of
+// this story fail.
 func TestRunsAreCountedByTheirPolicy(t *testing.T) {
 	w := newWorld(t)
 	now := metav1.NewTime(time.Unix(1_700_000_000, 0))
@@ -101,10 +102,11 @@ func TestRunsAreCountedByTheirPolicy(t *testing.T) {
 	}
 }
 
-// Admission locks are polled every few milliseconds, so their retries have a figure of their own: added to those of run locks they
-// would hide them.
+// Admission locks are polled every few milliseconds, so their retries have a figure of their own:
+// added to those of run locks they would hide them.
 //
-// mutation: contention computed from one reading, or from the runs of all policies, or from the retries of all paths, makes this fail.
+// mutation: contention computed from one reading, or from the runs of all policies, or from the
+// retries of all paths, makes this fail.
 func TestContentionIsWhatWasAddedToTheMetrics(t *testing.T) {
 	w := newWorld(t)
 	w.create("batch", "batch")
@@ -125,7 +127,8 @@ func TestContentionIsWhatWasAddedToTheMetrics(t *testing.T) {
 	w.metrics.waited("batch", "result", "busy", 100, 300*time.Millisecond)
 	w.metrics.waited("other", "result", "acquired", 100, 300*time.Millisecond)
 	w.refresh()
-	// The 95th of 100 is the 35th of the 40 between 100 and 200 ms; 12 in half a minute are 24 a minute.
+	// The 95th of 100 is the 35th of the 40 between 100 and 200 ms; 12 in half a minute are
+	// 24 a minute.
 	busy := v1alpha1.LockContention{BusyRetriesPerMinute: 24, P95LockWaitMillis: 188, P99LockWaitMillis: 198}
 	busy.Paths = []v1alpha1.PathContention{
 		{Path: v1alpha1.PathReconcile, BusyRetriesPerMinute: 18, P95LockWaitMillis: 95, P99LockWaitMillis: 99},
@@ -170,7 +173,8 @@ func (w *world) expectContention(want map[string]v1alpha1.LockContention) {
 	}
 }
 
-// mutation: a status that holds the time of its refresh, or a write without a comparison, makes this fail.
+// mutation: a status that holds the time of its refresh, or a write without a comparison,
+// makes this fail.
 func TestAHundredPoliciesAtRestCostNoWrites(t *testing.T) {
 	w := newWorld(t)
 	for i := range 100 {
@@ -196,8 +200,8 @@ func TestAHundredPoliciesAtRestCostNoWrites(t *testing.T) {
 	}
 }
 
-// mutation: a write that is forced through, without the resourceVersion that was read, loses the user's change; an error that
-// ends the pass leaves the other policy without a status.
+// mutation: a write that is forced through, without the resourceVersion that was read, loses the
+// user's change; an error that ends the pass leaves the other policy without a status.
 func TestAUserChangesAPolicyWhileItsStatusIsWritten(t *testing.T) {
 	w := newWorld(t)
 	w.create("a", "web")

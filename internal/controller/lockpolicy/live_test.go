@@ -20,8 +20,8 @@ import (
 // inForceWithin is the promise: a changed policy governs the next take of a lock after this time.
 const inForceWithin = 2 * time.Second
 
-// A run's pass lists the policies in the cache and takes its lock by policy.Resolve; so does this test. Usually the cache
-// follows within milliseconds.
+// A run's pass lists the policies in the cache and takes its lock by policy.Resolve; so does this
+// test. Usually the cache follows within milliseconds.
 func TestAChangedPolicyGovernsTheNextTake(t *testing.T) {
 	w := newWorld(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -94,7 +94,8 @@ func TestAChangedPolicyGovernsTheNextTake(t *testing.T) {
 	governs("", 30*time.Second)
 }
 
-// The wiring: events wake the controller, which reads from the cache, and the cache's runs survive that they are not copied.
+// The wiring: events wake the controller, which reads from the cache, and the cache's runs survive
+// that they are not copied.
 func TestTheControllerFollowsEvents(t *testing.T) {
 	w := newWorld(t)
 	w.run("web", nil)

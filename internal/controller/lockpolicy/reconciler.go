@@ -23,7 +23,8 @@ import (
 )
 
 const (
-	// refreshEvery is the least time between two looks at runs and metrics, and the most between tries after errors.
+	// refreshEvery is the least time between two looks at runs and metrics, and the most between
+	// tries after errors.
 	refreshEvery = 30 * time.Second
 	// conflictPause is the wait after somebody else changed a policy while its status was written.
 	conflictPause = time.Second
@@ -31,7 +32,8 @@ const (
 	firstBackoff = 50 * time.Millisecond
 )
 
-// all is the one request of this controller: conflicts are between policies, so each change looks at all of them.
+// all is the one request of this controller: conflicts are between policies, so each change looks
+// at all of them.
 var all = reconcile.Request{NamespacedName: client.ObjectKey{Name: "all"}}
 
 // Reconciler writes the status of all policies. It serves one request at a time.

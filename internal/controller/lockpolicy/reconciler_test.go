@@ -20,8 +20,9 @@ type verdict struct {
 
 const inForce = "In force for all its classes"
 
-// mutation: Reconcile that only looks at the policy of the request, or a write that is made although nothing changed, or one
-// that forgets observedGeneration: each makes a part of this story fail.
+// mutation: Reconcile that only looks at the policy of the request, or a write that is made
+// although nothing changed, or one that forgets observedGeneration: each makes a part of
+// this story fail.
 func TestPoliciesThatClaimTheSameClass(t *testing.T) {
 	w := newWorld(t)
 	c := w.client
@@ -75,8 +76,8 @@ func TestPoliciesThatClaimTheSameClass(t *testing.T) {
 	}
 }
 
-// mutation: classes of spec instead of those governed, numbers of spec instead of those with defaults, or effective written
-// only once makes this fail.
+// mutation: classes of spec instead of those governed, numbers of spec instead of those with
+// defaults, or effective written only once makes this fail.
 func TestEffectiveNumbers(t *testing.T) {
 	tests := map[string]struct {
 		lock v1alpha1.RunLockPolicy

@@ -159,7 +159,8 @@ func (w *world) versions() map[string]string {
 	return v
 }
 
-// testMetrics stand in for those of internal/lockmgr; TestMetricsOfLockmgr says that they are alike.
+// testMetrics stand in for those of internal/lockmgr; TestMetricsOfLockmgr says that
+// they are alike.
 type testMetrics struct {
 	registry    *prometheus.Registry
 	busyRetries *prometheus.CounterVec

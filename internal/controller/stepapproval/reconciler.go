@@ -18,7 +18,8 @@ import (
 )
 
 const (
-	// firstBackoff is the wait after the first error in a row; it doubles with each, up to maxBackoff.
+	// firstBackoff is the wait after the first error in a row; it doubles with each,
+	// up to maxBackoff.
 	firstBackoff = 50 * time.Millisecond
 	maxBackoff   = 30 * time.Second
 )

@@ -24,8 +24,8 @@ func owner(run *v1alpha1.WorkflowRun) metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: "syncopate.dev/v1alpha1", Kind: "WorkflowRun", Name: run.Name, UID: run.UID}
 }
 
-// mutation: a controller reference, blockOwnerDeletion, a run taken by its name alone, other owners replaced, or a write that is
-// made although the owner is there: each makes a case of this fail.
+// mutation: a controller reference, blockOwnerDeletion, a run taken by its name alone, other owners
+// replaced, or a write that is made although the owner is there: each makes a case of this fail.
 func TestADecisionBelongsToTheRunThatItMeans(t *testing.T) {
 	w := newWorld(t)
 	run := w.run("report")

@@ -19,8 +19,9 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 )
 
-// act carries out what follows from the persisted state. Each effect is idempotent and remembered until it is done, so a
-// failure repeats it. After a crash jobs are recovered and results are delivered again; package gc makes up for withdrawals.
+// act carries out what follows from the persisted state. Each effect is idempotent and remembered
+// until it is done, so a failure repeats it. After a crash jobs are recovered and results are
+// delivered again; package gc makes up for withdrawals.
 func (p *pass) act(ctx context.Context, d lifecycle.Decision) (reconcile.Result, error) {
 	failed := p.r.Slots.ReleaseIfOver(ctx, &p.mem.slot, p.run) // first: somebody may be waiting for the slot
 	failed = errors.Join(failed, p.jobs.Publish(ctx, p.run, p.lock.Held, d.Dispatch), p.recoverJobs(ctx), p.createChildren(ctx, d.Create))
@@ -77,7 +78,8 @@ func (p *pass) overdue(one *results.Pending) *results.Settlement {
 	return &s
 }
 
-// record publishes one event per transition and per job that NATS took, and counts the waits that workers were granted.
+// record publishes one event per transition and per job that NATS took, and counts the waits that
+// workers were granted.
 func (p *pass) record(d lifecycle.Decision) {
 	for _, e := range slices.Concat(d.Events, p.jobs.Events()) {
 		p.r.Events.Eventf(p.run, nil, e.Type, e.Reason, "Advance", "%s", e.Message)
@@ -104,8 +106,9 @@ func (p *pass) unfenced(ctx context.Context, cause error) (reconcile.Result, err
 	return p.effectsAgain(ctx, cause), nil
 }
 
-// fencedOut ends the lease: NATS knows of a writer with a higher fence. If that one is the holder now, the lock or the API server says so;
-// if not, say because its lock was lost, the next lease is taken above its fence.
+// fencedOut ends the lease: NATS knows of a writer with a higher fence. If that one is the holder
+// now, the lock or the API server says so; if not, say because its lock was lost, the next lease is
+// taken above its fence.
 func (p *pass) fencedOut(ctx context.Context, cause *jobs.FencedError) (reconcile.Result, error) {
 	p.r.Metrics.fenceRejections.WithLabelValues("nats_fence").Inc()
 	log.FromContext(ctx).Info("The lease ends: another has taken over", "cause", cause.Error())
@@ -115,7 +118,8 @@ func (p *pass) fencedOut(ctx context.Context, cause *jobs.FencedError) (reconcil
 	return result, err
 }
 
-// finished settles what still arrives for a run that has ended, takes back its last jobs, and deletes it when its time is over.
+// finished settles what still arrives for a run that has ended, takes back its last jobs, and
+// deletes it when its time is over.
 func (p *pass) finished(ctx context.Context) (reconcile.Result, error) {
 	p.r.Leases.Cache.Drop(ctx, p.run.UID) // if another ended it
 	p.r.Liveness.Forget(p.key)
@@ -142,7 +146,8 @@ func (p *pass) finished(ctx context.Context) (reconcile.Result, error) {
 	return p.again(pacing.Earliest(next, p.r.Clock.Now().Add(forgetDelay))), nil
 }
 
-// cleanDeleted takes back what deleted runs of this name left behind: queued jobs and results that wait.
+// cleanDeleted takes back what deleted runs of this name left behind: queued jobs and
+// results that wait.
 func (r *Reconciler) cleanDeleted(ctx context.Context, key types.NamespacedName) error {
 	gone := r.Index.TakeDeleted(key)
 	if len(gone) > 0 {

@@ -13,24 +13,26 @@ import (
 )
 
 const (
-	// lookAgain is when a run under way is looked at at the latest, whatever it waits for: a safety net for wake-ups that
-	// were lost, say by a clock that was set back.
+	// lookAgain is when a run under way is looked at at the latest, whatever it waits for: a safety
+	// net for wake-ups that were lost, say by a clock that was set back.
 	lookAgain = 5 * time.Minute
 	// forgetDelay is when a finished run is looked at again to drop what is remembered of it.
 	forgetDelay = 5 * time.Second
 	// decideTimeout bounds what a decision under the lock asks of the object store.
 	decideTimeout = 8 * time.Second
-	// passTimeout bounds the write and the effects of one pass, from when it was decided on, also while the operator stops.
+	// passTimeout bounds the write and the effects of one pass, from when it was decided on, also
+	// while the operator stops.
 	passTimeout = 8 * time.Second
-	// resultPatience is how long results wait for Redis or the API server before they go back to NATS. How long they wait for a
-	// busy lock is a matter of the policy.
+	// resultPatience is how long results wait for Redis or the API server before they go back to
+	// NATS. How long they wait for a busy lock is a matter of the policy.
 	resultPatience = 3 * time.Second
 	// refreshDelay is the wait before the next pass after the run had to be read live.
 	refreshDelay = 10 * time.Millisecond
 	// actRetryDelay is the wait before effects that could not be carried out are tried again.
 	actRetryDelay = time.Second
-	// OthersPatience is how long a process leaves attempts alone that another one dispatched. Only operators that
-	// share runs meet such a young attempt: a new leader begins seconds after the last one wrote.
+	// OthersPatience is how long a process leaves attempts alone that another one dispatched. Only
+	// operators that share runs meet such a young attempt: a new leader begins seconds after the
+	// last one wrote.
 	OthersPatience = time.Second
 )
 
@@ -42,8 +44,9 @@ func (p *pass) again(at time.Time) reconcile.Result {
 	return reconcile.Result{RequeueAfter: max(at.Sub(p.r.Clock.Now()), time.Millisecond)}
 }
 
-// effectsAgain has effects that failed tried again. An error that says when is planned for, so it is logged as news and not as an error
-// with a stack trace: while Redis or NATS is away, each run that ends has one.
+// effectsAgain has effects that failed tried again. An error that says when is planned for, so it
+// is logged as news and not as an error with a stack trace: while Redis or NATS is away, each run
+// that ends has one.
 func (p *pass) effectsAgain(ctx context.Context, failed error) reconcile.Result {
 	wait := results.RetryDelay(failed, actRetryDelay)
 	switch l := log.FromContext(ctx); {

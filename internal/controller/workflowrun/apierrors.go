@@ -8,7 +8,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// tooLarge says that the API server, or etcd behind it, has no room for an object. etcd's answer comes as an internal error.
+// tooLarge says that the API server, or etcd behind it, has no room for an object. etcd's answer
+// comes as an internal error.
 func tooLarge(err error) bool {
 	var answer apierrors.APIStatus
 	if !errors.As(err, &answer) {
@@ -19,7 +20,8 @@ func tooLarge(err error) bool {
 		(strings.Contains(text, "code = ResourceExhausted") && strings.Contains(text, "larger than max"))
 }
 
-// outage says that an error of the API server is no word on what was to be written: nobody answered, or not now.
+// outage says that an error of the API server is no word on what was to be written: nobody
+// answered, or not now.
 func outage(err error) bool {
 	var answer apierrors.APIStatus
 	if !errors.As(err, &answer) {

@@ -18,10 +18,12 @@ import (
 
 // Mutations that make specs below fail:
 //   - refused.go refused without refresh: a stale cache is decided on for ever.
-//   - memory.go newest that always believes the cache: the stale cache is written on again, one conflict after the other.
+//   - memory.go newest that always believes the cache: the stale cache is written on again, one
+//     conflict after the other.
 //   - decide.go mustClaim always false: a stale cache makes two workers do the same.
 //   - refused.go refused without Drop: the lease that was refused lingers.
-//   - memory.go resolve that does nothing: messages and withdrawals of a write whose answer was lost stay.
+//   - memory.go resolve that does nothing: messages and withdrawals of a write whose answer
+//     was lost stay.
 //   - batch.go verdict that never hands back what is ahead: the API server is asked for ever.
 var _ = Describe("the API server", func() {
 	var (

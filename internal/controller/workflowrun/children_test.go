@@ -32,7 +32,8 @@ func (w *world) childStep(name, spec string, deps ...string) v1alpha1.Step {
 const draws = `{"workloadClass":"CLASS","steps":[{"name":"draw","job":{"topic":"work","input":{"n":"${inputs.n}"}}}],
 	"outputs":{"job":"${steps.draw.output.job}","n":"${inputs.n}"}}`
 
-// parentOf is a run with a step, then a child that is given the step's output, then a step that reads what the child returned.
+// parentOf is a run with a step, then a child that is given the step's output, then a step that
+// reads what the child returned.
 func (w *world) parentOf(spec string) []v1alpha1.Step {
 	sub := w.childStep("sub", spec, "first")
 	sub.Run.Inputs = &runtime.RawExtension{Raw: []byte(`{"n":"${steps.first.output.job}"}`)}
@@ -60,7 +61,8 @@ func (r *replica) childOf(ctx context.Context, run *v1alpha1.WorkflowRun, step s
 	return child
 }
 
-// driveAll makes turns of all runs, with the worker at work, until something is so, or the replica is dead.
+// driveAll makes turns of all runs, with the worker at work, until something is so, or the
+// replica is dead.
 func (r *replica) driveAll(ctx context.Context, what string, done func() bool) {
 	GinkgoHelper()
 	until(ctx, what, func() bool {
@@ -313,7 +315,8 @@ var _ = Describe("a child run", func() {
 			w := newWorld(ctx)
 			r := w.newReplica(ctx, "r")
 			run := w.create(ctx, []v1alpha1.Step{approvalStep("ok"), w.childStep("sub", waits, "ok")})
-			// Its name is a function of its parent's name and uid: whoever may read runs can know it.
+			// Its name is a function of its parent's name and uid: whoever may read runs
+			// can know it.
 			named := w.get(ctx, run)
 			named.Status = &v1alpha1.WorkflowRunStatus{Steps: []v1alpha1.StepStatus{
 				{Name: "ok", Phase: v1alpha1.StepSucceeded}, {Name: "sub", Phase: v1alpha1.StepRunning, ChildRun: &v1alpha1.ChildRunStatus{Name: "x"}},

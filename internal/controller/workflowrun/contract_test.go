@@ -34,7 +34,8 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-// Dead letters and conditions call the same thing by the same name. mutation: another name on either side makes this fail.
+// Dead letters and conditions call the same thing by the same name. mutation: another name on
+// either side makes this fail.
 func TestDeadLettersHaveTheReasonsOfTheCondition(t *testing.T) {
 	for letter, condition := range map[string]string{
 		deadletters.ReasonResultRejected: v1alpha1.ReasonResultRejected, deadletters.ReasonDeliveriesExhausted: v1alpha1.ReasonDeliveriesExhausted,
@@ -45,7 +46,8 @@ func TestDeadLettersHaveTheReasonsOfTheCondition(t *testing.T) {
 	}
 }
 
-// mutation: every answer a refusal, or none, makes this fail: an outage would make dead letters, or a refusal never would.
+// mutation: every answer a refusal, or none, makes this fail: an outage would make dead letters, or
+// a refusal never would.
 func TestOutage(t *testing.T) {
 	group := schema.GroupResource{Resource: "workflowruns"}
 	for name, c := range map[string]struct {
@@ -74,10 +76,11 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-// The contract across the packages: an error that the lock manager or this package made, through a chain of %w, to the bus, a
-// real server, and back not before its time.
+// The contract across the packages: an error that the lock manager or this package made, through a
+// chain of %w, to the bus, a real server, and back not before its time.
 //
-// mutation: %v in the chain (the default of 2 s comes, and class unknown), or again without RetryDelay, makes this fail.
+// mutation: %v in the chain (the default of 2 s comes, and class unknown), or again without
+// RetryDelay, makes this fail.
 func TestADelayArrivesAsTheLockManagerOrTheControllerAskedForIt(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	consumer, js := startConsumer(t, registry)

@@ -24,15 +24,16 @@ func taken(tasks *[]*task) meanwhile {
 	}
 }
 
-// answered: a worker has done the jobs and they are gone from the queue; then the server forgets their Msg-Ids, by a restart
-// and by the end of the window.
+// answered: a worker has done the jobs and they are gone from the queue; then the server forgets
+// their Msg-Ids, by a restart and by the end of the window.
 func answered(ctx context.Context, w *world) {
 	w.work(ctx)
 	w.restartNATS(ctx)
 	w.outliveWindow(ctx)
 }
 
-// The crash points are the places at which something has left the process and the next thing has not.
+// The crash points are the places at which something has left the process and the next
+// thing has not.
 //
 // Mutations that make specs below fail:
 //   - dispatch.go Recover that publishes like Publish (no look-up): attempts are stored twice when

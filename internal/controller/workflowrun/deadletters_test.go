@@ -53,7 +53,8 @@ var _ = Describe("an attempt whose answer became a dead letter", func() {
 		once(ctx)
 	}, NodeTimeout(patience))
 
-	// leads makes a replica the next leader: it knows of no attempt, and gets to know all that are in flight.
+	// leads makes a replica the next leader: it knows of no attempt, and gets to know all that
+	// are in flight.
 	leads := func(ctx context.Context, run *v1alpha1.WorkflowRun, n int) *replica {
 		first.kill(ctx)
 		w.outliveWindow(ctx)

@@ -13,8 +13,9 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 )
 
-// decide decides, finds out what the decision lacks, and decides again until it lacks nothing. If the object store or the stream cannot be
-// asked, what the decision lacks is left undone, to be tried again soon: the rest of it is good, a cancel above all.
+// decide decides, finds out what the decision lacks, and decides again until it lacks nothing. If
+// the object store or the stream cannot be asked, what the decision lacks is left undone, to be
+// tried again soon: the rest of it is good, a cancel above all.
 func (p *pass) decide(ctx context.Context, lock lifecycle.Lock) lifecycle.Decision {
 	for {
 		d := lifecycle.Decide(p.input(lock))
@@ -59,7 +60,8 @@ func (p *pass) input(lock lifecycle.Lock) lifecycle.Input {
 	return in
 }
 
-// askAbout asks what a decision lacks beside outputs, and says whether another one has more to decide on.
+// askAbout asks what a decision lacks beside outputs, and says whether another one has more
+// to decide on.
 func (p *pass) askAbout(ctx context.Context, n lifecycle.Needs) bool {
 	if n.Claim {
 		claim, err := p.r.Slots.Claim(ctx, p.run, p.tenantName())
@@ -88,8 +90,9 @@ func (p *pass) outputsMissing(ctx context.Context, d lifecycle.Decision, cause e
 	}
 }
 
-// tooEarly is when the run may be written next, if it is to be written and that time has not come; else zero. It is asked before what
-// a decision lacks is found out and stored: the next decision will have more results, and other outputs of items to store.
+// tooEarly is when the run may be written next, if it is to be written and that time has not come;
+// else zero. It is asked before what a decision lacks is found out and stored: the next decision
+// will have more results, and other outputs of items to store.
 func (p *pass) tooEarly() time.Time {
 	last := p.mem.lastWrite
 	next := last.Next(p.batch.Len(), pacing.LastOfMany(p.batch.Paced(), last.Applied, p.run))
@@ -118,12 +121,13 @@ func (p *pass) childrenPending() bool {
 // executable says whether any effect that is pending can be carried out now.
 func (p *pass) executable() bool { return p.r.NATS.Connected() || p.childrenPending() }
 
-// mustClaim says whether attempts have to be recovered from a status that has to be written first. See leases.
+// mustClaim says whether attempts have to be recovered from a status that has to be written
+// first. See leases.
 func (p *pass) mustClaim() bool { return len(p.jobs.Lacks(p.run)) > 0 && p.lock.MustClaim(p.run) }
 
-// recoverFrom is when attempts that another process dispatched are worth the lock and a look-up. Until then
-// that process publishes them, if it lives. Zero: now. A time of dispatch ahead of this process's clock is of
-// a clock that differs, and delays nothing.
+// recoverFrom is when attempts that another process dispatched are worth the lock and a look-up.
+// Until then that process publishes them, if it lives. Zero: now. A time of dispatch ahead of this
+// process's clock is of a clock that differs, and delays nothing.
 func (p *pass) recoverFrom() time.Time {
 	_, writer := leases.FenceOf(p.run)
 	if writer == p.mem.lock.Writer || len(p.jobs.Lacks(p.run)) == 0 {

@@ -7,11 +7,12 @@ import (
 	"k8s.io/client-go/tools/events"
 )
 
-// maxWaitingEvents bounds the events that wait to be written, in memory: about 20 MiB. Warnings may be twice as many.
+// maxWaitingEvents bounds the events that wait to be written, in memory: about 20 MiB. Warnings may
+// be twice as many.
 const maxWaitingEvents = 1000
 
-// BoundedEvents leaves events out while too many wait: under a load that lasts, more are made than the API server takes beside its
-// other work. All that they tell is in status, too.
+// BoundedEvents leaves events out while too many wait: under a load that lasts, more are made than
+// the API server takes beside its other work. All that they tell is in status, too.
 type BoundedEvents struct {
 	events.EventRecorder
 	// Waiting is how many events wait to be written.

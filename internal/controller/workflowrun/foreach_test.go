@@ -120,7 +120,8 @@ var _ = Describe("a step for each item", func() {
 		GinkgoWriter.Printf("writes %v, largest status %d bytes\n", r.counter("syncopate_status_writes_total"), largest)
 	}, NodeTimeout(4*patience))
 
-	// The matrix of kinds_test.go for items: whatever they are doing, a wish of the user ends, and leaves nothing behind.
+	// The matrix of kinds_test.go for items: whatever they are doing, a wish of the user ends, and
+	// leaves nothing behind.
 	states := map[string]string{
 		"with jobs in the queue": ``,
 		"with jobs at work":      `{"status":"Started"}`,

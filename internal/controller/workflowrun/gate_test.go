@@ -59,7 +59,8 @@ func (r *replica) gated(ctx context.Context) *woken {
 		end()
 		ended.Wait()
 	})
-	// A leader opens the gates of a Redis that is new. Its later rounds would wake runs as well, so it ends here.
+	// A leader opens the gates of a Redis that is new. Its later rounds would wake runs as well, so
+	// it ends here.
 	leading, stop := context.WithCancel(ctx)
 	var done sync.WaitGroup
 	done.Go(func() { _ = k.Start(leading) })
@@ -96,10 +97,13 @@ func withReason(reason string) func(*v1alpha1.WorkflowRun) bool {
 }
 
 // Mutations that make specs below fail:
-//   - slots.go ReleaseIfOver does nothing: nobody is woken when a run ends, is cancelled, is suspended.
-//   - slots.go ReleaseDeleted does nothing: nobody is woken when a run is deleted, and its key is never free.
+//   - slots.go ReleaseIfOver does nothing: nobody is woken when a run ends, is
+//     cancelled, is suspended.
+//   - slots.go ReleaseDeleted does nothing: nobody is woken when a run is deleted, and its key
+//     is never free.
 //   - slots.go Ask without leaving the old place: the run is in two lines.
-//   - slots.go Wrote without HoldingOf: the successor of a process does not free what the dead one had taken.
+//   - slots.go Wrote without HoldingOf: the successor of a process does not free what the dead
+//     one had taken.
 var _ = Describe("the gate of a tenant", func() {
 	ends := map[string]func(ctx context.Context, w *world, r *replica, run *v1alpha1.WorkflowRun){
 		"succeeds": func(ctx context.Context, w *world, r *replica, run *v1alpha1.WorkflowRun) { r.finish(ctx, run) },
@@ -256,7 +260,8 @@ var _ = Describe("the gate of a tenant", func() {
 	}, NodeTimeout(2*patience))
 })
 
-// mutation: finished that returns the error, or retryDelay that ignores what it asks for, makes this fail.
+// mutation: finished that returns the error, or retryDelay that ignores what it asks for,
+// makes this fail.
 var _ = Describe("a slot that cannot be given up", func() {
 	It("is given up later, as the error asks for, and that is no error of the run that ended", func(ctx SpecContext) {
 		w := newWorld(ctx)

@@ -17,7 +17,8 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/leases"
 )
 
-// history records each accepted write of each run, as a watch tells it: whoever wrote, by whatever way.
+// history records each accepted write of each run, as a watch tells it: whoever wrote,
+// by whatever way.
 type history struct {
 	watch watch.Interface
 	done  sync.WaitGroup
@@ -59,8 +60,8 @@ func (h *history) believe(run *v1alpha1.WorkflowRun) {
 	h.believed[run.UID][run.ResourceVersion] = run.DeepCopy()
 }
 
-// checkBeliefs returns where a writer went on with another status or spec than the one that was stored. Writers do not read back what
-// they wrote, so that must be exactly what is stored.
+// checkBeliefs returns where a writer went on with another status or spec than the one that was
+// stored. Writers do not read back what they wrote, so that must be exactly what is stored.
 //
 // mutation: times in nanoseconds, or outputs in the worker's own bytes, make this fail
 // (bounds.Micro, bounds.Canonical).

@@ -114,7 +114,8 @@ var _ = Describe("steps of every kind", func() {
 	}, NodeTimeout(2*patience))
 })
 
-// The matrix: whatever a run is doing, and whatever its user wishes, it ends, and leaves nothing behind.
+// The matrix: whatever a run is doing, and whatever its user wishes, it ends, and
+// leaves nothing behind.
 var _ = Describe("a wish of the user", func() {
 	type state struct {
 		name    string
@@ -248,8 +249,8 @@ func (k *knownWorkers) Watch(key types.NamespacedName, topics ...string) {
 func (k *knownWorkers) Forget(key types.NamespacedName)   { delete(k.watched, key) }
 func (k *knownWorkers) State(topic string) liveness.State { return k.state[topic] }
 
-// Mutations that make this fail: watchWorkers that is not called; one that does not look at what is known already; workersText that
-// is "".
+// Mutations that make this fail: watchWorkers that is not called; one that does not look at what is
+// known already; workersText that is "".
 var _ = Describe("workers", func() {
 	It("that do not pull are told, and told no more when they do; a finished run is watched no more", func(ctx SpecContext) {
 		w := newWorld(ctx)

@@ -11,8 +11,9 @@ import (
 // maxListBytes bounds what is remembered of lists of all runs, in bytes, by expr.MemoryOf.
 const maxListBytes = 64 << 20
 
-// lists remembers what lists the steps with forEach of runs go over, so that they are not evaluated again for each decision. All of
-// it follows from the runs: what does not fit is forgotten, and costs time only.
+// lists remembers what lists the steps with forEach of runs go over, so that they are not evaluated
+// again for each decision. All of it follows from the runs: what does not fit is forgotten, and
+// costs time only.
 type lists struct {
 	mu    sync.Mutex
 	byRun map[types.UID]remembered
@@ -63,7 +64,8 @@ func (l *lists) keep(uid types.UID, bySteps map[string][]any) {
 	}
 }
 
-// sameLists says whether both are the same lists, without looking into them: they are never changed.
+// sameLists says whether both are the same lists, without looking into them: they
+// are never changed.
 func sameLists(a, b map[string][]any) bool {
 	if len(a) != len(b) {
 		return false

@@ -32,7 +32,8 @@ func reason(run *v1alpha1.WorkflowRun, kind string) string {
 //     never come.
 //   - giveback.go HandBack that settles with nil: G1 violations.
 //   - refused.go handBack that does nothing: results wait in memory for ever.
-//   - leases: breaker.go Breaker that is never open: each pass waits for the time-out of a hung Redis.
+//   - leases: breaker.go Breaker that is never open: each pass waits for the time-out of
+//     a hung Redis.
 //   - act.go recoverJobs without the lock: a job is stored although Redis is down.
 var _ = Describe("while Redis cannot be used", func() {
 	for name, harm := range map[string]struct{ begin, end func(*redistest.Server) }{

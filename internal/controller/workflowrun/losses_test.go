@@ -16,7 +16,8 @@ import (
 
 // Mutations that make specs below fail:
 //   - dispatch.go Unpublished that does not compare losses: the runs wait for their time-outs.
-//   - dispatch.go each that records the losses of now, not of when the pass began: the job that the old stream took is never looked for.
+//   - dispatch.go each that records the losses of now, not of when the pass began: the job that the
+//     old stream took is never looked for.
 //   - dispatch.go Recover that publishes without a look-up: the jobs that are still there are
 //     stored twice.
 //   - nats.go WatchNATS that wakes nobody, or NotEnded that trusts the cache with "Pending".
@@ -30,7 +31,8 @@ var _ = Describe("when NATS loses its data while the operator runs", func() {
 		r = w.newReplica(ctx, "r")
 	}, NodeTimeout(patience))
 
-	// ends drives runs to their ends, with the worker at work. No attempt may run out of time, so each step has only one.
+	// ends drives runs to their ends, with the worker at work. No attempt may run out of time, so
+	// each step has only one.
 	ends := func(ctx SpecContext, runs ...*v1alpha1.WorkflowRun) {
 		GinkgoHelper()
 		begin := w.clock.Now()

@@ -18,8 +18,9 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 )
 
-// memory is what this process knows of one run beyond what the API server stores. Losing it (a crash) costs look-ups, never
-// correctness. It is used by one pass at a time: the workqueue never runs two passes of a run at once.
+// memory is what this process knows of one run beyond what the API server stores. Losing it (a
+// crash) costs look-ups, never correctness. It is used by one pass at a time: the workqueue never
+// runs two passes of a run at once.
 type memory struct {
 	uid types.UID
 	// last is the run as this process last wrote it or read it live; the cache may lag behind it.
@@ -38,19 +39,23 @@ type memory struct {
 	lastWrite pacing.LastWrite
 	// lastWriteBytes is the size of the object in the last write that was wanted.
 	lastWriteBytes int
-	// outputs is what was found out about outputs in the object store for the results that wait, without their bytes.
+	// outputs is what was found out about outputs in the object store for the results that wait,
+	// without their bytes.
 	outputs lifecycle.Payloads
-	// atOnce bounds the results in one write after one with several was refused; 0: no bound. It is halved until a result is
-	// refused alone (blamed), and ends with the next write that is taken after that.
+	// atOnce bounds the results in one write after one with several was refused; 0: no bound. It
+	// is halved until a result is refused alone (blamed), and ends with the next write that is
+	// taken after that.
 	atOnce int
 	blamed bool
-	// toldNewer is the version of operators that the run needs, once people were told that this one leaves it alone.
+	// toldNewer is the version of operators that the run needs, once people were told that this one
+	// leaves it alone.
 	toldNewer int32
 	// full is set while the API server has no room for the run's status.
 	full *full
 }
 
-// newest picks the cache's copy or this process's own, and drops the own one when the cache has caught up.
+// newest picks the cache's copy or this process's own, and drops the own one when the cache
+// has caught up.
 func (m *memory) newest(cached *v1alpha1.WorkflowRun) *v1alpha1.WorkflowRun {
 	if m.last == nil {
 		return cached
@@ -69,7 +74,8 @@ type doubt struct {
 	withdraw []lifecycle.Withdrawal
 }
 
-// doubtful notes that a write to a resourceVersion may or may not have taken effect, as may have earlier ones to the same.
+// doubtful notes that a write to a resourceVersion may or may not have taken effect, as may have
+// earlier ones to the same.
 func (m *memory) doubtful(on string, withdraw []lifecycle.Withdrawal) {
 	if m.doubt != nil && m.doubt.on == on {
 		withdraw = append(m.doubt.withdraw, withdraw...)
@@ -77,8 +83,9 @@ func (m *memory) doubtful(on string, withdraw []lifecycle.Withdrawal) {
 	m.doubt = &doubt{on: on, withdraw: withdraw}
 }
 
-// resolve ends the doubt about a write once the run is not any more what it was written to. If it was not that write which
-// changed the run, too much is withdrawn: only what is not in flight any more, which does no harm.
+// resolve ends the doubt about a write once the run is not any more what it was written to. If it
+// was not that write which changed the run, too much is withdrawn: only what is not in flight any
+// more, which does no harm.
 func (m *memory) resolve(run *v1alpha1.WorkflowRun) {
 	if m.doubt == nil || m.doubt.on == run.ResourceVersion {
 		return

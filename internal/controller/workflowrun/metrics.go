@@ -4,7 +4,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Metrics are the figures of this package and, exported, of its parts; docs/architecture.md lists them.
+// Metrics are the figures of this package and, exported, of its parts;
+// docs/architecture.md lists them.
 type Metrics struct {
 	statusWrites    *prometheus.CounterVec
 	fenceRejections *prometheus.CounterVec

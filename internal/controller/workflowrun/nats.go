@@ -6,9 +6,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
-// WatchNATS wakes all runs that have not ended whenever NATS is found to have lost data, or an outage of it began or ended, until its
-// context ends. Their next passes look up what they had dispatched, and tell of the outage. A pass that is made at the moment is made
-// again: the queue sees to that.
+// WatchNATS wakes all runs that have not ended whenever NATS is found to have lost data, or an
+// outage of it began or ended, until its context ends. Their next passes look up what they had
+// dispatched, and tell of the outage. A pass that is made at the moment is made again: the queue
+// sees to that.
 func (r *Reconciler) WatchNATS(lost, outage <-chan struct{}) manager.Runnable {
 	return manager.RunnableFunc(func(ctx context.Context) error {
 		for {

@@ -14,8 +14,9 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/policy"
 )
 
-// newerDelay is the least wait, before jitter, until a result comes again whose run needs a newer operator. That comes with a roll-out: it
-// is a matter of minutes or hours, and each return costs the way from NATS for nothing.
+// newerDelay is the least wait, before jitter, until a result comes again whose run needs a newer
+// operator. That comes with a roll-out: it is a matter of minutes or hours, and each return costs
+// the way from NATS for nothing.
 const newerDelay = 30 * time.Second
 
 // newerJitterPercent spreads that wait.
@@ -28,7 +29,8 @@ func (e *newerError) Error() string {
 	return fmt.Sprintf("the run needs an operator that writes version %d of its status; this one writes version %d", e.version, v1alpha1.WriterVersion)
 }
 
-// needsNewer says whether the run, or its parent, needs an operator of a newer version; nil: it does not.
+// needsNewer says whether the run, or its parent, needs an operator of a newer version; nil:
+// it does not.
 func (p *pass) needsNewer() *newerError {
 	version := p.run.NeedsNewer()
 	if p.relatives.Parent != nil {
@@ -40,8 +42,9 @@ func (p *pass) needsNewer() *newerError {
 	return &newerError{version}
 }
 
-// leaveToNewer ends a pass over a run that needs a newer operator: no lock, no write, no job; its results go back to NATS, where they
-// count as no failure. People are told once by this process, and the metric counts such runs.
+// leaveToNewer ends a pass over a run that needs a newer operator: no lock, no write, no job; its
+// results go back to NATS, where they count as no failure. People are told once by this process,
+// and the metric counts such runs.
 func (p *pass) leaveToNewer(ctx context.Context, cause *newerError) reconcile.Result {
 	p.r.Leases.Cache.Drop(ctx, p.run.UID)
 	if p.mem.toldNewer != cause.version {

@@ -16,7 +16,8 @@ import (
 )
 
 // Mutations that make the spec below fail:
-//   - reconciler.go Reconcile without needsNewer: the lock is asked for, and the run ends as Cancelled.
+//   - reconciler.go Reconcile without needsNewer: the lock is asked for, and the run
+//     ends as Cancelled.
 //   - newer.go leaveToNewer that leaves results in the inbox: none is given back.
 //   - newer.go leaveToNewer without toldNewer: people are told with each pass.
 //   - gc.go obsolete without its look at NeedsNewer: the job of step b is taken back.

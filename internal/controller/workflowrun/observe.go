@@ -25,7 +25,8 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/policy"
 )
 
-// pass is one pass over one run: what was observed, and what works on it. Each part does what its package says, and knows no other.
+// pass is one pass over one run: what was observed, and what works on it. Each part does what its
+// package says, and knows no other.
 type pass struct {
 	r      *Reconciler
 	key    types.NamespacedName
@@ -99,7 +100,8 @@ func (p *pass) begin() {
 	p.questions = p.r.Stream.Questions(&p.mem.asking, p.losses)
 }
 
-// letGo gives back the lease of the run that is remembered by a name if it is not the one with the given UID.
+// letGo gives back the lease of the run that is remembered by a name if it is not the one with
+// the given UID.
 func (r *Reconciler) letGo(ctx context.Context, key types.NamespacedName, uid types.UID) {
 	if m := r.memories.peek(key); m != nil && m.uid != uid {
 		r.Leases.Cache.Drop(ctx, m.uid)
@@ -126,7 +128,8 @@ func (p *pass) observeOthers(ctx context.Context) error {
 	return p.observeTenant(ctx)
 }
 
-// observeApprovals reads the decisions about the run. One that the cache does not have yet wakes the run when it comes.
+// observeApprovals reads the decisions about the run. One that the cache does not have yet wakes
+// the run when it comes.
 func (p *pass) observeApprovals(ctx context.Context) error {
 	if !facts.AsksForApproval(p.run) {
 		return nil

@@ -16,7 +16,8 @@ const dispatched = "Normal StepDispatched"
 
 var errNoNATS = errors.New("NATS does not answer")
 
-// Mutations that make this fail: an input without the outage; an event for a dispatch before its PubAck; one that is not made up for.
+// Mutations that make this fail: an input without the outage; an event for a dispatch before its
+// PubAck; one that is not made up for.
 var _ = Describe("NATS that does not answer", func() {
 	It("is told by the run, and no event says that an attempt goes out which did not", func(ctx SpecContext) {
 		w := newWorld(ctx)

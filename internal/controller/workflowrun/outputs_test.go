@@ -40,7 +40,8 @@ func (h hookedOutputs) Drop(ctx context.Context, names []string) error {
 	return h.r.around(ctx, "drop", func() error { return h.r.bus.Payloads.Drop(ctx, names) })
 }
 
-// impatient has any upload that did not name its parts yet taken for broken off: servers have their own clock.
+// impatient has any upload that did not name its parts yet taken for broken off: servers have
+// their own clock.
 type impatient struct{ *payloads.Store }
 
 func (i impatient) LooseParts(ctx context.Context, _ time.Duration) ([]string, error) {
@@ -79,7 +80,8 @@ func referring(ref protocol.OutputRef) string {
 
 func large(n int) string { return fmt.Sprintf(`{"n":17,"text":%q}`, strings.Repeat("x", n)) }
 
-// readers is a step with a large output, one that reads some of it, and one that hands its reference on.
+// readers is a step with a large output, one that reads some of it, and one that hands
+// its reference on.
 func readers() []v1alpha1.Step {
 	b, c := step("b", "a"), step("c", "a")
 	b.Job.Input = &runtime.RawExtension{Raw: []byte(`{"n": "${steps.a.output.n}"}`)}
@@ -95,8 +97,8 @@ var _ = Describe("outputs in the object store", func() {
 			t.say(ctx, `{"status":"Succeeded","output":`+large(10<<10)+`}`)
 		},
 	}
-	// mutation: Session.Jobs (outputs) without load makes "store/after" and "publish/before" fail; an
-	// object's name that is not made of its bytes, another word in status.
+	// mutation: Session.Jobs (outputs) without load makes "store/after" and "publish/before" fail;
+	// an object's name that is not made of its bytes, another word in status.
 	for way, answer := range ways {
 		for _, place := range []string{"", "store/before", "store/after", "read/before", "read/after", "status/after", "publish/before", "settle/before"} {
 			if (place == "store/before" || place == "store/after") && way == "a worker put there" {
@@ -189,8 +191,8 @@ var _ = Describe("outputs in the object store", func() {
 		Expect(r.drive(ctx, run, lifecycle.Finished).Status.Phase).To(Equal(v1alpha1.RunCancelled))
 	}, NodeTimeout(patience))
 
-	// mutation: a tombstone without outputs, or a collector that drops none, makes this fail; one that drops what belongs to runs that
-	// exist does, too.
+	// mutation: a tombstone without outputs, or a collector that drops none, makes this fail; one
+	// that drops what belongs to runs that exist does, too.
 	It("are dropped with their run, those of which status knows at once", func(ctx SpecContext) {
 		w := newWorld(ctx)
 		r := w.newReplica(ctx, "r")
@@ -225,9 +227,11 @@ var _ = Describe("outputs in the object store", func() {
 		Expect(w.stream(ctx, "OBJ_"+w.names.PayloadsBucket()).Msgs).To(BeZero())
 	}, NodeTimeout(patience))
 
-	// An upload may take longer than two rounds of the collector, which are 30 s apart when one failed.
+	// An upload may take longer than two rounds of the collector, which are 30 s apart
+	// when one failed.
 	//
-	// mutation: dropping parts that were loose in the round before, however late the last of them came, makes this fail.
+	// mutation: dropping parts that were loose in the round before, however late the last of them
+	// came, makes this fail.
 	It("are whole though their upload took longer than rounds of the garbage collector do", func(ctx SpecContext) {
 		w := newWorld(ctx)
 		r := w.newReplica(ctx, "r")

@@ -11,10 +11,12 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 )
 
-// persist stores a decision: one status write, guarded by resourceVersion and, at the API server, by the fence rules. After
-// an error it is not known whether it took effect (a time-out); the next pass reads what is stored and recovers from there.
+// persist stores a decision: one status write, guarded by resourceVersion and, at the API server,
+// by the fence rules. After an error it is not known whether it took effect (a time-out); the next
+// pass reads what is stored and recovers from there.
 //
-// It is a PUT, not a merge patch: the API server's merge patch drops nulls inside lists, and outputs may hold nulls (ADR 0003).
+// It is a PUT, not a merge patch: the API server's merge patch drops nulls inside lists, and
+// outputs may hold nulls (ADR 0003).
 func (p *pass) persist(ctx context.Context, d lifecycle.Decision) error {
 	next := p.run.DeepCopy()
 	next.Status = &d.Status
@@ -60,7 +62,8 @@ type writeError struct {
 func (e *writeError) Error() string { return e.err.Error() }
 func (e *writeError) Unwrap() error { return e.err }
 
-// put writes a status when it may be written, and says whether that was tried: if not, nothing took effect.
+// put writes a status when it may be written, and says whether that was tried: if not,
+// nothing took effect.
 func (p *pass) put(ctx context.Context, next *v1alpha1.WorkflowRun) (tried bool, err error) {
 	body, err := encoded(next)
 	if err != nil {
@@ -79,8 +82,9 @@ func (p *pass) put(ctx context.Context, next *v1alpha1.WorkflowRun) (tried bool,
 	return true, err //nolint:wrapcheck // persist says what it is about
 }
 
-// mayWrite waits for a place among the status writes that are under way. If all passes wrote at once, the API server would have the
-// queue, and a run whose turn it is in its tenant's queue would wait in it behind all others; here it need not wait.
+// mayWrite waits for a place among the status writes that are under way. If all passes wrote at
+// once, the API server would have the queue, and a run whose turn it is in its tenant's queue would
+// wait in it behind all others; here it need not wait.
 func (p *pass) mayWrite(ctx context.Context, next *v1alpha1.WorkflowRun) (done func(), err error) {
 	if p.r.Writes == nil || (lifecycle.Admitted(next) && !lifecycle.Admitted(p.run)) {
 		return func() {}, nil

@@ -40,7 +40,8 @@ type Reconciler struct {
 	Holder   string // name of this replica
 	// RequireLists: namespaces without lists of classes and topics permit none.
 	RequireLists bool
-	// RecoverPatience is how long attempts that others dispatched are left to them: see recoverFrom.
+	// RecoverPatience is how long attempts that others dispatched are left to them:
+	// see recoverFrom.
 	RecoverPatience time.Duration
 	// PolicyChanged tells the quota controller that limits may be others now.
 	PolicyChanged func()
@@ -155,7 +156,8 @@ func (p *pass) withoutNeed(ctx context.Context, plan lifecycle.Decision) (result
 		return p.again(pacing.Earliest(plan.Wake, at)), true, nil
 	case plan.Changed || p.lock.Wanted(p.run):
 	case !p.effectsPending():
-		// Nothing to write, so no lock: what the core says of duplicates and stale results can never change back.
+		// Nothing to write, so no lock: what the core says of duplicates and stale results can
+		// never change back.
 		p.lock.WaitedEnough(p.run)
 		p.later = pacing.Earliest(p.later, p.recoverFrom())
 		result, err = p.act(ctx, plan)
@@ -166,10 +168,12 @@ func (p *pass) withoutNeed(ctx context.Context, plan lifecycle.Decision) (result
 	return reconcile.Result{}, false, nil
 }
 
-// underLock decides, persists and acts under a lease. Work under the lease ends when it is lost: its context is cancelled.
+// underLock decides, persists and acts under a lease. Work under the lease ends when it is lost:
+// its context is cancelled.
 func (p *pass) underLock(ctx context.Context) (reconcile.Result, error) {
 	lease := p.lock.Held
-	// An operator that stops ends what it is in the middle of; otherwise its successor would have to find out what happened.
+	// An operator that stops ends what it is in the middle of; otherwise its successor would have
+	// to find out what happened.
 	held, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	defer context.AfterFunc(lease.Context(), func() { cancel(context.Cause(lease.Context())) })() //nolint:contextcheck // the cause is that of the lease
@@ -201,7 +205,8 @@ func (p *pass) goesOnUnfenced(ctx context.Context, cause error) bool {
 	return !fenced && p.jobs.GoesOn(ctx, cause)
 }
 
-// withoutLock does what needs no lock (cancel, deadlines, news of the lock) and tries again for the rest.
+// withoutLock does what needs no lock (cancel, deadlines, news of the lock) and tries again
+// for the rest.
 func (p *pass) withoutLock(ctx context.Context, cause error) (reconcile.Result, error) {
 	lock, class := p.lock.Without(p.run, cause)
 	d := p.decide(ctx, lock)

@@ -16,7 +16,8 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 )
 
-// refused ends a pass whose write was not accepted: nothing of it took effect, so there is no effect to carry out.
+// refused ends a pass whose write was not accepted: nothing of it took effect, so there is no
+// effect to carry out.
 func (p *pass) refused(ctx context.Context, err error) (reconcile.Result, error) {
 	switch {
 	case apierrors.IsNotFound(err):
@@ -25,7 +26,8 @@ func (p *pass) refused(ctx context.Context, err error) (reconcile.Result, error)
 	case apierrors.IsConflict(err):
 		p.r.Metrics.fenceRejections.WithLabelValues("resource_version").Inc()
 	case isStaleWriter(err):
-		// The stored fence is above the lease's: another wrote meanwhile. The next take starts above it.
+		// The stored fence is above the lease's: another wrote meanwhile. The next take
+		// starts above it.
 		p.r.Metrics.fenceRejections.WithLabelValues("fence_rule").Inc()
 		p.lock.Drop(ctx)
 	default:
@@ -46,9 +48,10 @@ func (m *memory) newer(run *v1alpha1.WorkflowRun) *v1alpha1.WorkflowRun {
 	return run
 }
 
-// unwritten ends a pass whose write the API server did not take, for a reason that may last. In an outage results go back to
-// NATS when their patience is over, and none is to blame. A refusal may be for one of the results in the write: half of them are
-// tried at a time, until one is refused alone; only that one counts as failed, and the others do not wait for it.
+// unwritten ends a pass whose write the API server did not take, for a reason that may last. In an
+// outage results go back to NATS when their patience is over, and none is to blame. A refusal may
+// be for one of the results in the write: half of them are tried at a time, until one is refused
+// alone; only that one counts as failed, and the others do not wait for it.
 func (p *pass) unwritten(ctx context.Context, cause error) (reconcile.Result, error) {
 	carried := p.batch.Carried()
 	var write *writeError
@@ -81,9 +84,10 @@ func (p *pass) handBack(ctx context.Context, cause error) {
 	})
 }
 
-// shrink ends a pass whose write was refused for its size, and not for one of its results: the next one ends the run, in a form that needs
-// less room. The bare form fits wherever a status was written before. A run that was never written may have no room even for that:
-// it is tried now and then, as somebody may take labels away, and does without its place in the queue meanwhile.
+// shrink ends a pass whose write was refused for its size, and not for one of its results: the next
+// one ends the run, in a form that needs less room. The bare form fits wherever a status was
+// written before. A run that was never written may have no room even for that: it is tried now and
+// then, as somebody may take labels away, and does without its place in the queue meanwhile.
 func (p *pass) shrink(ctx context.Context, cause error) reconcile.Result {
 	p.r.Metrics.tooLarge.WithLabelValues(forms[p.mem.form()]).Inc()
 	m := p.mem.full

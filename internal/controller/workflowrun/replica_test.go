@@ -45,9 +45,10 @@ import (
 // errDead is what a killed replica gets from everything it tries: nothing leaves a dead process.
 var errDead = errors.New("the process is dead")
 
-// replica is one operator process: Reconciler, inbox, orphan results, lock manager, bus, with connections of its own. The spec makes
-// its passes one by one. At each place where something leaves or enters the process the spec's hook is asked: its error is
-// the answer, and the place is named "<what>/before" or "<what>/after".
+// replica is one operator process: Reconciler, inbox, orphan results, lock manager, bus, with
+// connections of its own. The spec makes its passes one by one. At each place where something
+// leaves or enters the process the spec's hook is asked: its error is the answer, and the place is
+// named "<what>/before" or "<what>/after".
 type replica struct {
 	*Reconciler
 	w        *world
@@ -62,7 +63,8 @@ type replica struct {
 	request func(*lockmgr.Request)                            // changes what is asked of the lock manager
 	cached  func(*v1alpha1.WorkflowRun) *v1alpha1.WorkflowRun // what the cache says instead of the truth; nil: the truth
 	refuse  func(*v1alpha1.WorkflowRun) error                 // what the API server says to a write of status; nil: it may be taken
-	// refuseCreation is what the API server says to the creation of an object; nil: it may be taken.
+	// refuseCreation is what the API server says to the creation of an object; nil: it
+	// may be taken.
 	refuseCreation func(client.Object) error
 	outage         time.Time // since when the bus says that NATS does not answer
 	dead           atomic.Bool
@@ -213,7 +215,8 @@ func (r *replica) at(ctx context.Context, place string) error {
 	return r.hook(ctx, place)
 }
 
-// around does something between its two places. An error of the hook after it hides that it was done.
+// around does something between its two places. An error of the hook after it hides that
+// it was done.
 func (r *replica) around(ctx context.Context, what string, do func() error) error {
 	if err := r.at(ctx, what+"/before"); err != nil {
 		return err
@@ -407,10 +410,12 @@ func (r *replica) mustPass(ctx context.Context, run *v1alpha1.WorkflowRun) recon
 	return res
 }
 
-// longestStep bounds how far drive moves the clock: what is due later waits for something else than time.
+// longestStep bounds how far drive moves the clock: what is due later waits for something
+// else than time.
 const longestStep = 5 * time.Second
 
-// turn hands out results, makes one pass, and moves the clock to the next one. Errors are retried, as the workqueue does.
+// turn hands out results, makes one pass, and moves the clock to the next one. Errors are retried,
+// as the workqueue does.
 func (r *replica) turn(ctx context.Context, run *v1alpha1.WorkflowRun) {
 	r.pump(ctx)
 	res, err := r.pass(ctx, run)

@@ -19,8 +19,9 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
 )
 
-// Two replicas that both believe to own every run. That no attempt is stored twice, no result acknowledged before it is in
-// status and no fence goes back is checked at the end of each spec (see world.check).
+// Two replicas that both believe to own every run. That no attempt is stored twice, no result
+// acknowledged before it is in status and no fence goes back is checked at the end of each
+// spec (see world.check).
 //
 // Mutations that make specs below fail:
 //   - dispatch.go each without the look at the lease: "a holder that was paused" dispatches twice.
@@ -29,7 +30,8 @@ import (
 //   - act.go recoverJobs that publishes without a look-up: the job of the other is stored twice.
 //   - decide.go recoverFrom that is always zero: "leaves an attempt to the other" looks it up at
 //     once.
-//   - dispatch: fence.go Fence that does nothing: "a holder that was paused in its recovery" dispatches twice.
+//   - dispatch: fence.go Fence that does nothing: "a holder that was paused in its
+//     recovery" dispatches twice.
 //   - leases: session.go Take without the floor that NATS told of: "is told of a higher fence"
 //     never gets on.
 var _ = Describe("two replicas that both own everything", func() {
@@ -111,7 +113,8 @@ var _ = Describe("two replicas that both own everything", func() {
 		Expect(w.jobsStored(ctx)).To(Equal(3))
 	}, NodeTimeout(2*patience))
 
-	// The lease says yes, and then the process stands still: nothing that it looks at itself can help any more.
+	// The lease says yes, and then the process stands still: nothing that it looks at itself can
+	// help any more.
 	for name, after := range map[string]func(context.Context, *world){
 		"beyond the window": func(ctx context.Context, w *world) { w.outliveWindow(ctx) },
 		"over a restart of NATS": func(ctx context.Context, w *world) {
@@ -149,7 +152,8 @@ var _ = Describe("two replicas that both own everything", func() {
 		}, NodeTimeout(2*patience))
 	}
 
-	// What the second one recovers is answered, applied and acknowledged by the third one: nothing but the epoch of the attempt tells.
+	// What the second one recovers is answered, applied and acknowledged by the third one: nothing
+	// but the epoch of the attempt tells.
 	It("a holder that was paused in its recovery does not publish what is done since", func(ctx SpecContext) {
 		w := newWorld(ctx, withWindow(tinyWindow))
 		w.policy(ctx, quick())
@@ -298,7 +302,8 @@ var _ = Describe("two replicas that both own everything", func() {
 // quietly leaves the results to other replicas.
 func quietly(r *replica) { r.quiet = true }
 
-// resumed is the clock of a process right after a pause: the time has moved on, and no timer has fired yet.
+// resumed is the clock of a process right after a pause: the time has moved on, and no timer
+// has fired yet.
 type resumed struct {
 	*clocktesting.FakeClock
 	slept atomic.Int64 // nanoseconds

@@ -20,7 +20,8 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-// forRun keeps the lock from admission to the end, renews early and has a short TTL. The validity is 4.85 s.
+// forRun keeps the lock from admission to the end, renews early and has a short TTL. The validity
+// is 4.85 s.
 func forRun(onFailure v1alpha1.RenewalFailureMode) v1alpha1.RunLockPolicy {
 	p := quick()
 	p.Scope = v1alpha1.LockScopeRun
@@ -76,16 +77,20 @@ func (w *world) lockStory(ctx context.Context, run *v1alpha1.WorkflowRun) []stri
 }
 
 // Mutations that make specs below fail:
-//   - leases: session.go Return that never keeps: three acquisitions instead of one, and the lock is free between passes.
+//   - leases: session.go Return that never keeps: three acquisitions instead of one, and the lock
+//     is free between passes.
 //   - act.go cleanDeleted without Cache.Drop: the lock of a deleted run stays.
 //   - observe.go observe without letGo: the lock of an earlier run of the same name stays.
-//   - leases: cache.go keep that ignores stopped: a pass that ends after the stop leaves its lock behind, and Close waits.
+//   - leases: cache.go keep that ignores stopped: a pass that ends after the stop leaves its lock
+//     behind, and Close waits.
 //   - leases: session.go Wanted false: a run that waits for nothing has no lock after a restart.
 //   - leases: session.go TakeKept without the look at the writer: a write that is refused.
 //   - leases: session.go TakeKept without the look at the policy: a changed policy is never used.
-//   - leases: session.go Take that asks the breaker first: no result is applied while Redis is away.
+//   - leases: session.go Take that asks the breaker first: no result is applied while
+//     Redis is away.
 //   - leases: session.go Take without Wake: nobody is woken.
-//   - leases: lock.go LookAgain that changes nothing: that a lease was lost is not taken back before the next result comes.
+//   - leases: lock.go LookAgain that changes nothing: that a lease was lost is not taken back
+//     before the next result comes.
 var _ = Describe("scope Run", func() {
 	var (
 		w   *world
@@ -269,9 +274,11 @@ var _ = Describe("scope Run", func() {
 //   - leases: session.go noteLoss that does nothing: RunLockAbandoned never shows.
 //   - leases: lock.go Tentative that ignores the kept lease: no failing renewal shows.
 //   - dispatch.go each without the look at the lease: not seen here, see rivals_test.go.
-//   - refused.go refused without the look at who wrote: the writer that was refused keeps its lease for ever.
+//   - refused.go refused without the look at who wrote: the writer that was refused keeps its
+//     lease for ever.
 //   - refused.go refused that always drops: an edit of the spec ends the lease.
-//   - leases: lock.go MustClaim that looks at the lease's id alone: a job that another withdrew is published without the lock.
+//   - leases: lock.go MustClaim that looks at the lease's id alone: a job that another withdrew is
+//     published without the lock.
 var _ = Describe("scope Run, while Redis hangs", func() {
 	It("stops a Fence run at its deadline, lets a Continue run go on, and both finish when Redis is back", func(ctx SpecContext) {
 		redis := redistest.Start(GinkgoTB())

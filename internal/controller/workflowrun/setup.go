@@ -20,7 +20,8 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 )
 
-// maxBackoff bounds the wait after errors of the API server: a run must go on soon after it is back.
+// maxBackoff bounds the wait after errors of the API server: a run must go on soon after
+// it is back.
 const maxBackoff = 5 * time.Second
 
 // SetupWithManager adds the controller to a manager. It runs on the leader only.
@@ -52,8 +53,8 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, max
 	return nil
 }
 
-// informer turns events of the cache into entries of the index and wake-ups. Updates of status alone wake a run only when
-// another process wrote them: it may have died before it acted on them.
+// informer turns events of the cache into entries of the index and wake-ups. Updates of status
+// alone wake a run only when another process wrote them: it may have died before it acted on them.
 func (r *Reconciler) informer() handler.EventHandler {
 	wake := func(q workqueue.TypedRateLimitingInterface[reconcile.Request], o client.Object) {
 		q.Add(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}})
@@ -103,8 +104,9 @@ func (r *Reconciler) changed(q workqueue.TypedRateLimitingInterface[reconcile.Re
 	children.Wake(enqueue(q), r.Index, was, now)
 }
 
-// policyWatch wakes the runs that keep their lock when a policy changed, so that they take it anew under the policy of now, and those
-// that wait to be admitted. The others look at the policy when they take the lock.
+// policyWatch wakes the runs that keep their lock when a policy changed, so that they take it anew
+// under the policy of now, and those that wait to be admitted. The others look at the policy when
+// they take the lock.
 func (r *Reconciler) policyWatch() handler.EventHandler {
 	wake := func(q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 		r.PolicyChanged()
@@ -160,7 +162,8 @@ func (r *Reconciler) byAnother(o client.Object) bool {
 	return ok && run.Status != nil && run.Status.Lock != nil && run.Status.Lock.Holder != r.Holder
 }
 
-// saidBusy says whether another process says that it waits in vain for a lock which this one keeps: that is to be taken back.
+// saidBusy says whether another process says that it waits in vain for a lock which this one keeps:
+// that is to be taken back.
 func (r *Reconciler) saidBusy(o client.Object) bool {
 	run, ok := o.(*v1alpha1.WorkflowRun)
 	return ok && lifecycle.SaysLockBusy(run) && r.Leases.Cache.Of(run.UID) != nil

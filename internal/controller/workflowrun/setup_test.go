@@ -16,7 +16,8 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-// running starts something that runs until its context ends, and waits for its end when the spec is over.
+// running starts something that runs until its context ends, and waits for its end when the
+// spec is over.
 func running(ctx context.Context, start func(context.Context) error) {
 	ctx, cancel := context.WithCancel(log.IntoContext(context.WithoutCancel(ctx), GinkgoLogr))
 	done := make(chan error, 1)

@@ -15,8 +15,9 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 )
 
-// fill makes the metadata of a run as large as the API server takes it, but for about 100 bytes: a cancel needs some. Labels have no bound of their own either, but many
-// of them take the API server minutes; one owner's name is as large.
+// fill makes the metadata of a run as large as the API server takes it, but for about 100 bytes: a
+// cancel needs some. Labels have no bound of their own either, but many of them take the API server
+// minutes; one owner's name is as large.
 func (w *world) fill(ctx context.Context, run *v1alpha1.WorkflowRun) {
 	GinkgoHelper()
 	fits := func(n int) bool {
@@ -38,7 +39,8 @@ func (w *world) fill(ctx context.Context, run *v1alpha1.WorkflowRun) {
 	Expect(fits(least - 100)).To(BeTrue())
 }
 
-// narrow makes a run of two steps, one after the other, whose object is full once the first one is in flight.
+// narrow makes a run of two steps, one after the other, whose object is full once the first one
+// is in flight.
 func (w *world) narrow(ctx context.Context, r *replica, adjust ...func(*v1alpha1.WorkflowRunSpec)) (*v1alpha1.WorkflowRun, *task) {
 	GinkgoHelper()
 	run := w.create(ctx, []v1alpha1.Step{step("a"), step("b", "a")}, adjust...)

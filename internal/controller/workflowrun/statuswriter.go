@@ -21,7 +21,8 @@ import (
 // FieldOwner names the operator in managedFields.
 const FieldOwner = client.FieldOwner("syncopate")
 
-// onlyMetadata asks the API server to answer with an object's metadata, preferably in the form that is cheapest to read.
+// onlyMetadata asks the API server to answer with an object's metadata, preferably in the form that
+// is cheapest to read.
 const onlyMetadata = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1," +
 	"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
@@ -29,8 +30,9 @@ var errNoVersion = errors.New("the API server's answer to a status write has no 
 
 // statuses stores the status of runs.
 type statuses interface {
-	// Put replaces the status of a run, if its resourceVersion is that of the stored one, and gives the run its new
-	// resourceVersion. The body is the run, encoded. Errors are those of the API server.
+	// Put replaces the status of a run, if its resourceVersion is that of the stored one, and
+	// gives the run its new resourceVersion. The body is the run, encoded. Errors are those of
+	// the API server.
 	Put(ctx context.Context, run *v1alpha1.WorkflowRun, body []byte) error
 }
 
@@ -45,9 +47,10 @@ func encoded(run *v1alpha1.WorkflowRun) ([]byte, error) {
 	return body, nil
 }
 
-// StatusWriter is statuses at the API server. The API server stores what was written, byte for byte (lifecycle writes JSON and times
-// in the form in which they come back), so nothing is read back but the version: to read the whole run again after each write would
-// be half of what a write costs the operator.
+// StatusWriter is statuses at the API server. The API server stores what was written, byte for
+// byte (lifecycle writes JSON and times in the form in which they come back), so nothing is read
+// back but the version: to read the whole run again after each write would be half of what a write
+// costs the operator.
 type StatusWriter struct{ runs rest.Interface }
 
 // NewStatusWriter makes the statuses at the API server.

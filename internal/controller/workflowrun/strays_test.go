@@ -27,7 +27,8 @@ func newQueue() queue {
 }
 
 // Mutations that make specs below fail:
-//   - orphans.go Sort that acks without a live list: the result of a run that the cache does not know yet is lost.
+//   - orphans.go Sort that acks without a live list: the result of a run that the cache does not
+//     know yet is lost.
 //   - orphans.go Sort that asks before OrphanPatience: the API server is asked for each new run.
 //   - act.go cleanDeleted without Index.Forget: the entry of a deleted run stays.
 //   - gc.go Round that lists runs before messages: not seen here, see the comment there.

@@ -22,7 +22,8 @@ const (
 	polling  = 5 * time.Millisecond
 )
 
-// suite is what all specs share: one control plane, one Redis for the specs that do not harm it, one record of all writes.
+// suite is what all specs share: one control plane, one Redis for the specs that do not harm it,
+// one record of all writes.
 var suite struct {
 	client   client.WithWatch
 	statuses *StatusWriter

@@ -19,7 +19,8 @@ import (
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// aRun is a run of the given version whose steps, named s1, s2 and so on, are in the given phases at attempt 1.
+// aRun is a run of the given version whose steps, named s1, s2 and so on, are in the given phases
+// at attempt 1.
 func aRun(version string, phases ...v1alpha1.StepPhase) *v1alpha1.WorkflowRun {
 	run := &v1alpha1.WorkflowRun{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "run", UID: "uid", ResourceVersion: version},
@@ -120,7 +121,8 @@ func TestByAnotherSaysWhoseStatusItIs(t *testing.T) {
 	}
 }
 
-// mutation: mayWrite without the exception makes this fail, as does one that does not give its place back.
+// mutation: mayWrite without the exception makes this fail, as does one that does not give
+// its place back.
 func TestAWriteThatLetsARunInWaitsForNoOther(t *testing.T) {
 	waits, admitted := aRun("7", v1alpha1.StepPending), aRun("7", v1alpha1.StepPending)
 	admitted.Status.Admission = &v1alpha1.AdmissionStatus{AdmittedAt: &metav1.Time{Time: epoch}}

@@ -38,8 +38,9 @@ func (w *Waker) Wake(key types.NamespacedName) {
 	}
 }
 
-// WakeNext has a pass made over a run that may be let in, before those over others that wait for a pass: a slot that no run uses is
-// time lost for its tenant, and new runs of others can wait for it.
+// WakeNext has a pass made over a run that may be let in, before those over others that wait
+// for a pass: a slot that no run uses is time lost for its tenant, and new runs of others can
+// wait for it.
 func (w *Waker) WakeNext(key types.NamespacedName) {
 	q := w.queue.Load()
 	if q == nil {

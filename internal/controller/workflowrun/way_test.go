@@ -21,7 +21,8 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
 )
 
-// way is the files of the operator that were on the stack wherever something left or entered it, each once, in order.
+// way is the files of the operator that were on the stack wherever something left or entered it,
+// each once, in order.
 type way struct {
 	mu    sync.Mutex
 	on    bool

@@ -16,7 +16,8 @@ type liveWorkers interface {
 	State(topic string) liveness.State
 }
 
-// newsDelay is the wait before what is known of workers is told of a run whose jobs have just been dispatched.
+// newsDelay is the wait before what is known of workers is told of a run whose jobs have
+// just been dispatched.
 const newsDelay = 100 * time.Millisecond
 
 // observeWorkers reads what is known of the workers that the run waits for.
@@ -41,8 +42,8 @@ func workersOf(s liveness.State) lifecycle.Workers {
 	}
 }
 
-// watchWorkers has the run woken when the workers change that it waits for now. It says when to look again: soon, if bad news of them
-// is known already.
+// watchWorkers has the run woken when the workers change that it waits for now. It says when to
+// look again: soon, if bad news of them is known already.
 func (p *pass) watchWorkers() time.Time {
 	if lifecycle.Finished(p.run) {
 		p.r.Liveness.Forget(p.key)

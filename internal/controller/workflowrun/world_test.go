@@ -28,7 +28,8 @@ import (
 
 const (
 	topic = "work"
-	// tinyWindow is the least dedup window that the server accepts: after it, Msg-Ids protect nothing.
+	// tinyWindow is the least dedup window that the server accepts: after it,
+	// Msg-Ids protect nothing.
 	tinyWindow = 100 * time.Millisecond
 	// ackWait is how long after a crash the unsettled results of the dead process come again.
 	ackWait = 300 * time.Millisecond
@@ -36,7 +37,8 @@ const (
 
 var testKeys = keys.Keyring{Current: keys.Key{ID: "k1", Secret: []byte("0123456789abcdef0123456789abcdef")}}
 
-// world is what one spec plays in: a namespace, a nats-server of its own, a clock that the spec moves, and a worker.
+// world is what one spec plays in: a namespace, a nats-server of its own, a clock that the spec
+// moves, and a worker.
 type world struct {
 	client client.WithWatch
 	ns     string
@@ -99,8 +101,8 @@ func newWorld(ctx context.Context, adjust ...func(*world)) *world {
 	return w
 }
 
-// check holds for every run at the end of every spec: its status is consistent, its writes were in order, no result was
-// acknowledged too early, and no attempt was given to workers twice.
+// check holds for every run at the end of every spec: its status is consistent, its writes were in
+// order, no result was acknowledged too early, and no attempt was given to workers twice.
 func (w *world) check(ctx context.Context) {
 	var list v1alpha1.WorkflowRunList
 	Expect(w.client.List(ctx, &list, client.InNamespace(w.ns))).To(Succeed())
@@ -159,7 +161,8 @@ func (w *world) policySpec(ctx context.Context, class string, spec v1alpha1.Lock
 	DeferCleanup(func(ctx SpecContext) { Expect(w.client.Delete(ctx, p)).To(Succeed()) })
 }
 
-// quick renews early and lingers never: for specs in which two replicas share runs, or a lease is lost.
+// quick renews early and lingers never: for specs in which two replicas share runs, or a
+// lease is lost.
 func quick() v1alpha1.RunLockPolicy {
 	return v1alpha1.RunLockPolicy{
 		TTLSeconds: 5, LingerMillis: new(int64),
@@ -195,8 +198,9 @@ func (w *world) outliveWindow(ctx context.Context) {
 	Eventually(time.Now).WithContext(ctx).WithTimeout(patience).WithPolling(polling).Should(BeTemporally(">", over))
 }
 
-// loseNATS has NATS restarted with another store, which has not all that was in the one before, and waits until the worker is back and
-// the replica knows of the loss. Each job may be given to workers once more.
+// loseNATS has NATS restarted with another store, which has not all that was in the one before, and
+// waits until the worker is back and the replica knows of the loss. Each job may be given to
+// workers once more.
 func (w *world) loseNATS(ctx context.Context, r *replica, restart func()) {
 	GinkgoHelper()
 	restart()

@@ -10,7 +10,8 @@ import (
 const UnitsPerCost = 40
 
 var (
-	// ErrTooCostly says that an evaluation was stopped because its budget was spent. No retry helps.
+	// ErrTooCostly says that an evaluation was stopped because its budget was spent.
+	// No retry helps.
 	ErrTooCostly = errors.New("too costly")
 	// ErrOperands says that a call with large operands spent it. It wraps nothing and
 	// comes with ErrTooCostly.

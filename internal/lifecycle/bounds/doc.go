@@ -1,4 +1,5 @@
-// Package bounds has what spec and status may hold, and values in the form in which they are stored.
+// Package bounds has what spec and status may hold, and values in the form in which
+// they are stored.
 //
 // For example, an error message of a step has 1,024 characters at most, and its JSON counts against
 // 24 KiB of the run: bounds has both numbers, and CutStored, which makes a text fit.

@@ -8,7 +8,8 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/document"
 )
 
-// ParseJSON reads JSON as the API server does, into a form that takes five times its text at most: for what others may send.
+// ParseJSON reads JSON as the API server does, into a form that takes five times its text at most:
+// for what others may send.
 func ParseJSON(raw []byte) (document.Value, error) {
 	d, err := document.Parse(raw)
 	if err != nil {
@@ -17,8 +18,8 @@ func ParseJSON(raw []byte) (document.Value, error) {
 	return d.Root(), nil
 }
 
-// Canonical is the form in which the API server hands a value back: sorted keys, 1.0 as 1. Without it an expression
-// over an output could have one value before the write and another one after it.
+// Canonical is the form in which the API server hands a value back: sorted keys, 1.0 as 1. Without
+// it an expression over an output could have one value before the write and another one after it.
 func Canonical(raw []byte) ([]byte, error) {
 	v, err := ParseJSON(raw)
 	if err != nil {

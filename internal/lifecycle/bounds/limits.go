@@ -48,7 +48,8 @@ const (
 	MaxProblemsChars = 2048                               // the message of InvalidSpec
 )
 
-// MaxRenderedTogether is how many bytes of inputs the decisions of one pass render before others wait for the next.
+// MaxRenderedTogether is how many bytes of inputs the decisions of one pass render before others
+// wait for the next.
 const MaxRenderedTogether = 4 << 20
 
 // MinRetryAfter keeps a worker that asks for a retry at once from making the run spin.

@@ -42,8 +42,8 @@ func CutBytes(s string, n int) string {
 	return s
 }
 
-// Printable replaces characters that control a terminal or the direction of text: what a user or a worker writes must not cut, colour or
-// turn round the lines of whoever reads it.
+// Printable replaces characters that control a terminal or the direction of text: what a user or a
+// worker writes must not cut, colour or turn round the lines of whoever reads it.
 func Printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) {

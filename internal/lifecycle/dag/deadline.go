@@ -7,7 +7,8 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
 
-// AttemptDeadline is when no result of an attempt is waited for any more, whatever its worker says in between.
+// AttemptDeadline is when no result of an attempt is waited for any more, whatever its worker
+// says in between.
 func AttemptDeadline(run *v1alpha1.WorkflowRun, st *v1alpha1.WorkflowRunStatus, p *Plan, i int, dispatchedAt time.Time) time.Time {
 	step := &p.Steps[i]
 	deadline := dispatchedAt.Add(status.StartTimeout(step) + status.AttemptTimeout(step))

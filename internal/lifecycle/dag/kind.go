@@ -8,7 +8,8 @@ import (
 // TakesPlace says whether a step takes a place of maxParallelSteps.
 func TakesPlace(step *v1alpha1.Step) bool { return step.Job != nil || step.Run != nil }
 
-// FansOut says whether a step is to be one job for each item. Validation refuses forEach without a job.
+// FansOut says whether a step is to be one job for each item. Validation refuses forEach
+// without a job.
 func FansOut(step *v1alpha1.Step) bool { return step.ForEach != nil && step.Job != nil }
 
 // WithItem says whether the expressions of a step's job may read item.

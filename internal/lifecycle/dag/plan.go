@@ -8,8 +8,8 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
 
-// Plan is the DAG by index into spec.steps and, after those, spec.finally. It is total: what validation refuses it maps to steps
-// that never get ready.
+// Plan is the DAG by index into spec.steps and, after those, spec.finally. It is total: what
+// validation refuses it maps to steps that never get ready.
 type Plan struct {
 	Steps      []v1alpha1.Step
 	Main       int            // how many of them are spec.steps
@@ -67,8 +67,8 @@ func (p *Plan) link(i int, names []string) {
 // IsFinally says whether a step is one of spec.finally.
 func (p *Plan) IsFinally(i int) bool { return i >= p.Main }
 
-// Sees are the steps that the expressions of i may read: those that it depends on, directly or not, and from spec.finally also all
-// of spec.steps.
+// Sees are the steps that the expressions of i may read: those that it depends on, directly or not,
+// and from spec.finally also all of spec.steps.
 func (p *Plan) Sees(i int) []int {
 	seen := p.Ancestors(i)
 	if p.IsFinally(i) {
@@ -102,7 +102,8 @@ func (p *Plan) Ancestors(i int) []int {
 	return found
 }
 
-// cycle is the first cycle in spec order as a path that begins and ends with the same step; nil: there is none.
+// cycle is the first cycle in spec order as a path that begins and ends with the same step; nil:
+// there is none.
 func (p *Plan) cycle() []int {
 	s := search{plan: p, state: make([]visit, len(p.Deps))}
 	for i := range p.Deps {

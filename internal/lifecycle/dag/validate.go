@@ -26,7 +26,8 @@ func decodeJSON(raw []byte) (any, error) {
 	return v, nil
 }
 
-// The patterns of the schema, for objects that did not pass it: a job id or subject made of anything else would be unusable.
+// The patterns of the schema, for objects that did not pass it: a job id or subject made of
+// anything else would be unusable.
 var (
 	stepName  = regexp.MustCompile(`^[a-z0-9-]{1,40}$`)
 	topicName = regexp.MustCompile(`^[a-z0-9-]+(\.[a-z0-9-]+)*$`)
@@ -34,7 +35,8 @@ var (
 
 const maxTopicChars = 100
 
-// Validate lists what is wrong with a spec, each with its field, in spec order; empty: it can be run.
+// Validate lists what is wrong with a spec, each with its field, in spec order; empty: it
+// can be run.
 func Validate(run *v1alpha1.WorkflowRun, p *Plan) []string { return validateAt(run, p, 1) }
 
 // validateAt is validate for a run that is nested in others: level 1 is the one at the top.
@@ -208,7 +210,8 @@ func (v *validator) outputs() {
 	}
 }
 
-// references checks the steps that an expression reads: only what the step depends on has ended for certain when it starts.
+// references checks the steps that an expression reads: only what the step depends on has ended for
+// certain when it starts.
 func (v *validator) references(i int, field string, names []string, err error) {
 	if err != nil {
 		v.add(field, "%v", err)
@@ -288,7 +291,8 @@ func deeper(value any, n int) bool {
 	}
 }
 
-// acyclic reports the first cycle of two steps or more; self-dependencies have a message of their own.
+// acyclic reports the first cycle of two steps or more; self-dependencies have a message
+// of their own.
 func (v *validator) acyclic() {
 	path := v.plan.cycle()
 	if len(path) < 3 {

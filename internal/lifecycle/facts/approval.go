@@ -9,7 +9,8 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
 
-// AsksForApproval says whether decisions about a run are of interest: it goes on, and has approval steps.
+// AsksForApproval says whether decisions about a run are of interest: it goes on, and
+// has approval steps.
 func AsksForApproval(run *v1alpha1.WorkflowRun) bool {
 	if run == nil || status.Finished(run) {
 		return false

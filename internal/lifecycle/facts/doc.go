@@ -1,7 +1,7 @@
 // Package facts has all that a decision depends on: Input, and the types of its parts.
 //
-// For example, a Result is one message of a worker about one attempt, and its Verdict says whether the
-// message may be acknowledged. Judge compares the two with the status:
+// For example, a Result is one message of a worker about one attempt, and its Verdict says whether
+// the message may be acknowledged. Judge compares the two with the status:
 //
 //	attempt 2 is in flight, a result of attempt 1: Stale
 //	attempt 2 is in flight, a result of attempt 2: Applied

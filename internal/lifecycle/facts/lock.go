@@ -14,8 +14,8 @@ const (
 
 // Lock describes the run lock as the writer sees it.
 //
-// Held: LeaseID and Fence are those of the lease. Busy and Unavailable: LeaseID is a fresh random id for a forced end, and Fence
-// is ignored (a forced end writes status.fence + 1).
+// Held: LeaseID and Fence are those of the lease. Busy and Unavailable: LeaseID is a fresh random
+// id for a forced end, and Fence is ignored (a forced end writes status.fence + 1).
 type Lock struct {
 	State           LockState
 	LeaseID         string

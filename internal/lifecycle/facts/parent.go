@@ -7,8 +7,9 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
 
-// Parent is what was seen of the parent that a run claims to have (v1alpha1.WorkflowRun.ClaimsParent). None of Named, Over and
-// Terminated changes back, so they may come from a cache; but that a parent is gone is only known from a live read.
+// Parent is what was seen of the parent that a run claims to have
+// (v1alpha1.WorkflowRun.ClaimsParent). None of Named, Over and Terminated changes back, so they may
+// come from a cache; but that a parent is gone is only known from a live read.
 type Parent struct {
 	Claim      v1alpha1.ParentStatus // as it is pinned
 	Tenant     string                // that of the parent; "" if it has none yet
@@ -19,7 +20,8 @@ type Parent struct {
 	NeedsNewer int32 // the version that this core lacks to read what the parent says; 0: it lacks none
 }
 
-// SeenParent is what a run sees of the parent that it claims; parent nil: that is gone. nil: the run claims none.
+// SeenParent is what a run sees of the parent that it claims; parent nil: that is gone. nil: the
+// run claims none.
 func SeenParent(run, parent *v1alpha1.WorkflowRun) *Parent {
 	claim := run.ClaimsParent()
 	if claim == nil {

@@ -7,15 +7,16 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 )
 
-// Permits are the workload classes and topics that the runs of a namespace may use. The zero value permits nothing.
+// Permits are the workload classes and topics that the runs of a namespace may use. The zero
+// value permits nothing.
 type Permits struct {
 	AnyClass, AnyTopic bool
 	Classes            []string
 	Topics             []string // "a.b", or "a.*" for all that begin with "a."
 }
 
-// ResolvePermits reads the annotations of a namespace. Where one is absent everything is permitted, or nothing if lists are
-// required.
+// ResolvePermits reads the annotations of a namespace. Where one is absent everything is permitted,
+// or nothing if lists are required.
 func ResolvePermits(annotations map[string]string, requireLists bool) Permits {
 	classes, hasClasses := annotations[v1alpha1.AnnotationAllowedClasses]
 	topics, hasTopics := annotations[v1alpha1.AnnotationAllowedTopics]

@@ -8,7 +8,8 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-// Judge compares an attempt with the persisted one of its step. Applied means: this attempt is in flight.
+// Judge compares an attempt with the persisted one of its step. Applied means: this attempt
+// is in flight.
 func Judge(run *v1alpha1.WorkflowRun, steps []v1alpha1.StepStatus, index map[string]int, id protocol.JobID) (int, Verdict) {
 	i, known := index[id.Step]
 	if !known || i >= len(steps) || id.RunUID != string(run.UID) || (id.Item != protocol.NoItem) != status.IsForEach(&steps[i]) {
@@ -39,7 +40,8 @@ type Result struct {
 // Verdict says what became of a result, and so whether it may be acknowledged.
 type Verdict string
 
-// Verdicts. Applied, Duplicate and Stale are acknowledged once the decision is persisted; Ahead and Waiting never are.
+// Verdicts. Applied, Duplicate and Stale are acknowledged once the decision is persisted; Ahead and
+// Waiting never are.
 const (
 	Applied   Verdict = "Applied"   // its effect is in Decision.Status
 	Duplicate Verdict = "Duplicate" // that attempt was answered, or ended, before

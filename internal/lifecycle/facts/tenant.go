@@ -12,8 +12,9 @@ type Tenant struct {
 	Allowed bool
 }
 
-// ResolveTenant finds the tenant of a run. The namespace's own tenant is its label syncopate.dev/tenant, else its name, and
-// always allowed; specTenant may name another one that the annotation syncopate.dev/allowed-tenants lists.
+// ResolveTenant finds the tenant of a run. The namespace's own tenant is its label
+// syncopate.dev/tenant, else its name, and always allowed; specTenant may name another one that the
+// annotation syncopate.dev/allowed-tenants lists.
 func ResolveTenant(specTenant, namespace string, labels, annotations map[string]string) Tenant {
 	own := labels[v1alpha1.LabelTenant]
 	if own == "" {

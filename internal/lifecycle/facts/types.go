@@ -15,7 +15,8 @@ type DeadLetter struct {
 	Cause    string // why the last one did
 }
 
-// Form says how much of its status a run that ends has room for. With another than FormFull a run does not go on: it ends in that form.
+// Form says how much of its status a run that ends has room for. With another than FormFull a run
+// does not go on: it ends in that form.
 type Form int
 
 // Forms of an end.
@@ -51,8 +52,9 @@ type Payload struct {
 // Payloads are the outputs in the object store that were looked at, by name of the object.
 type Payloads map[string]Payload
 
-// Evaluated is what the expressions of a run gave in the decisions of one pass, so that none is evaluated twice in it, and what that took.
-// Decision.Evaluated is a new one; Input.Evaluated is never changed.
+// Evaluated is what the expressions of a run gave in the decisions of one pass, so that none is
+// evaluated twice in it, and what that took. Decision.Evaluated is a new one; Input.Evaluated
+// is never changed.
 type Evaluated struct {
 	Cost   int                        // of all of them, in cost units of expr
 	Bytes  int                        // of Values

@@ -13,7 +13,8 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-// startedTogether is within which time items that were begun count as one group: as begun at its end.
+// startedTogether is within which time items that were begun count as one group: as begun
+// at its end.
 const startedTogether = time.Second
 
 // Judge compares an attempt with the persisted state of its item. Applied means: it is in flight.
@@ -43,8 +44,8 @@ func (it *Items) Succeeds(item, result int, output json.RawMessage) {
 	it.fresh[item] = &freshOutput{raw: output, results: []int{result}}
 }
 
-// SucceedsAlready says whether an item succeeds by an earlier result of this decision. Whatever else
-// is said of the attempt comes too late.
+// SucceedsAlready says whether an item succeeds by an earlier result of this decision. Whatever
+// else is said of the attempt comes too late.
 func (it *Items) SucceedsAlready(item, result int) bool {
 	f := it.fresh[item]
 	if f == nil {
@@ -76,8 +77,8 @@ func (it *Items) Succeed() {
 	clear(it.fresh)
 }
 
-// Fail ends an attempt of an item as failed: the item backs off, or failed for good. Items that fail
-// together for the same time are tried again together.
+// Fail ends an attempt of an item as failed: the item backs off, or failed for good. Items that
+// fail together for the same time are tried again together.
 func (it *Items) Fail(item int, code string, final bool, now time.Time) (forGood bool) {
 	g := it.groups[it.find(item)]
 	g.Failures = retry.Inc(g.Failures)
@@ -113,8 +114,8 @@ func (it *Items) FailForGood(item int) {
 	it.News.Failed.Add(item)
 }
 
-// Note keeps the error of an item, as its step has it and as it is said, for the events about items.
-// By default the first item that fails for good fails the step.
+// Note keeps the error of an item, as its step has it and as it is said, for the events about
+// items. By default the first item that fails for good fails the step.
 func (it *Items) Note(forGood bool, e *v1alpha1.StepError, said string) {
 	if !forGood {
 		it.News.DelayedBy = said

@@ -1,7 +1,8 @@
 // Package fanout has the items of a step with forEach as a value. It does no I/O and has no run.
 //
-// For example, of 100 items with maxParallel 10, Free says that 10 may begin, Launch begins each, Start
-// and Fail apply what workers said, and Due names those whose wait for another attempt is over.
+// For example, of 100 items with maxParallel 10, Free says that 10 may begin, Launch begins
+// each, Start and Fail apply what workers said, and Due names those whose wait for another
+// attempt is over.
 //
 //	              place free             Started              result
 //	from begun on ──────────> Dispatched ──────> Running ──────────────> over: counted, its output kept

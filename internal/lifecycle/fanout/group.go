@@ -38,7 +38,8 @@ func (g *Group) since() time.Time {
 	return time.Time{}
 }
 
-// Groups reads the groups of a step; what cannot be read was not written by Decide, and is left out.
+// Groups reads the groups of a step; what cannot be read was not written by Decide, and
+// is left out.
 func Groups(st *v1alpha1.ForEachStatus) []Group {
 	groups := make([]Group, 0, len(st.Groups))
 	for i := range st.Groups {
@@ -97,8 +98,8 @@ func phaseOrder(p v1alpha1.StepPhase) int {
 // Share is what each of some steps may have of what a run may have.
 func Share(all, steps int) int { return max(all/max(1, steps), bounds.MinShare) }
 
-// merged makes neighbours one that may be, those that are closest in time first, until there are few enough groups or none left
-// that may.
+// merged makes neighbours one that may be, those that are closest in time first, until there are
+// few enough groups or none left that may.
 func merged(groups []Group, limit int, may func(a, b *Group) bool) []Group {
 	for len(groups) > limit {
 		best := -1

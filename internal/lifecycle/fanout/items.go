@@ -146,9 +146,9 @@ func (it *Items) Phases(in map[v1alpha1.StepPhase]int) {
 // Done says whether all items are over.
 func (it *Items) Done() bool { return it.St.Begun >= it.St.Total && it.UnderWay() == 0 }
 
-// bound sorts the groups and keeps their number within the share of one of several steps. Groups with the same history are made one
-// first, which makes the times of some later; then those that wait for another attempt, whatever their history: in flight it is
-// part of their job ids.
+// bound sorts the groups and keeps their number within the share of one of several steps. Groups
+// with the same history are made one first, which makes the times of some later; then those that
+// wait for another attempt, whatever their history: in flight it is part of their job ids.
 func (it *Items) bound(active int) {
 	it.groups = slices.DeleteFunc(it.groups, func(g Group) bool { return g.Set.Len() == 0 })
 	slices.SortFunc(it.groups, compareGroups)
@@ -160,8 +160,8 @@ func (it *Items) bound(active int) {
 	})
 }
 
-// Crowded says whether items in flight have so many histories that more groups could not be made few enough: some have to be over
-// first.
+// Crowded says whether items in flight have so many histories that more groups could not be made
+// few enough: some have to be over first.
 func (it *Items) Crowded(active int) bool {
 	type apart struct {
 		history    [2]int32

@@ -9,9 +9,10 @@ import (
 	"strconv"
 )
 
-// The outputs of items are kept in status while they are small, then in the object store, as many in one object as come with one
-// decision: a write costs one object at most, and status has one reference for each. When the last item is over they are put
-// together as the list that is the step's output.
+// The outputs of items are kept in status while they are small, then in the object store, as
+// many in one object as come with one decision: a write costs one object at most, and status has
+// one reference for each. When the last item is over they are put together as the list that is
+// the step's output.
 
 // freshOutput is the output of an item that succeeds with this decision.
 type freshOutput struct {
@@ -27,8 +28,9 @@ func (it *Items) Held() []byte {
 	return it.St.Outputs.Raw
 }
 
-// Outputs of items are kept as the JSON text [[item, output], ...], so that more are added without a look at those before: what a
-// result costs must not depend on how many came earlier. The API server gives the text back as it was.
+// Outputs of items are kept as the JSON text [[item, output], ...], so that more are added without
+// a look at those before: what a result costs must not depend on how many came earlier. The API
+// server gives the text back as it was.
 
 // WithFresh is the outputs in status and the fresh ones; nil if there are none.
 func (it *Items) WithFresh() []byte {

@@ -18,15 +18,17 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-// ChildToCreate is a child run that status names, as it is to be created: by whoever holds the lock, until status has its uid.
+// ChildToCreate is a child run that status names, as it is to be created: by whoever holds the
+// lock, until status has its uid.
 type ChildToCreate struct {
 	Step string
 	Name string
 	Spec v1alpha1.WorkflowRunSpec
 }
 
-// ChildOf renders the child run of a step again, as when the step began, given the outputs that ChildInputs names. Its error wraps
-// ErrNotInFlight, or is that of an expression (then an output is not in the object store any more).
+// ChildOf renders the child run of a step again, as when the step began, given the outputs that
+// ChildInputs names. Its error wraps ErrNotInFlight, or is that of an expression (then an output is
+// not in the object store any more).
 func ChildOf(run *v1alpha1.WorkflowRun, step string, payloads facts.Payloads) (ChildToCreate, error) {
 	i, p, ok := childAt(run, step)
 	if !ok || !status.InFlight(run.Status.Steps[i].Phase) || run.Status.Steps[i].ChildRun == nil {
@@ -61,7 +63,8 @@ func childAt(run *v1alpha1.WorkflowRun, step string) (i int, p *dag.Plan, ok boo
 	return i, &all, ok && all.Steps[i].Run != nil
 }
 
-// ToCreate is the child of a step that was validated. Of one that was not, the API server refuses what cannot be decoded.
+// ToCreate is the child of a step that was validated. Of one that was not, the API server refuses
+// what cannot be decoded.
 func ToCreate(run *v1alpha1.WorkflowRun, step *v1alpha1.Step, inputs json.RawMessage) ChildToCreate {
 	spec, _ := dag.ChildSpec(step.Run)
 	if step.Run.Inputs != nil {
@@ -75,8 +78,8 @@ const (
 	childHash    = 10 // hexadecimal digits: 2^40 steps of runs of one name
 )
 
-// ChildName is that of the child run of a step: a DNS label that tells parent and step, and is that of no other run of that parent's
-// name.
+// ChildName is that of the child run of a step: a DNS label that tells parent and step, and is that
+// of no other run of that parent's name.
 func ChildName(run *v1alpha1.WorkflowRun, step string) string {
 	sum := sha256.Sum256([]byte(string(run.UID) + "/" + step))
 	tail := "-" + step + "-" + hex.EncodeToString(sum[:])[:childHash]

@@ -52,7 +52,8 @@ func (e *Evaluations) find(key string) (v json.RawMessage, ok bool) {
 	return v, ok
 }
 
-// value is what an expression, or a template, of so many bytes gives: known, or by f, which says what it took.
+// value is what an expression, or a template, of so many bytes gives: known, or by f, which says
+// what it took.
 func (e *Evaluations) value(key string, size int, f func() (json.RawMessage, int, error)) (json.RawMessage, error) {
 	if v, ok := e.find(key); ok {
 		return v, nil
@@ -92,8 +93,8 @@ func (e *Evaluations) All() *facts.Evaluated {
 	return &sum
 }
 
-// place names what is evaluated for a step, with all that can be seen from there: two decisions of a pass may know different results, and
-// then the same expression may have another value.
+// place names what is evaluated for a step, with all that can be seen from there: two decisions of
+// a pass may know different results, and then the same expression may have another value.
 func (v *View) place(what string, sees []int, finally bool) string {
 	const prime = 1099511628211 // of FNV-1a
 	sum := uint64(prime)

@@ -12,7 +12,8 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
 )
 
-// ItemRenderer renders the inputs of the jobs of a step's items, all with the same variables but the item.
+// ItemRenderer renders the inputs of the jobs of a step's items, all with the same variables
+// but the item.
 type ItemRenderer struct {
 	raw   []byte
 	list  []any
@@ -43,7 +44,8 @@ func (v *View) ItemRenderer(i int, list []any) (*ItemRenderer, error) {
 	return &ItemRenderer{raw: raw, list: list, scope: scope, done: v.Done, place: place}, nil
 }
 
-// Render is the input of the job of an item, or why there is none. Its error is that it is left for the next decision.
+// Render is the input of the job of an item, or why there is none. Its error is that it is left for
+// the next decision.
 func (r *ItemRenderer) Render(item int) (json.RawMessage, *v1alpha1.StepError, error) {
 	if item >= len(r.list) {
 		return nil, &v1alpha1.StepError{Code: facts.CodeExpressionError, Message: fmt.Sprintf("there are %d items only", len(r.list))}, nil

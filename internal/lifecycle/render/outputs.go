@@ -30,9 +30,10 @@ type StoredOutput struct {
 	Data []byte
 }
 
-// Needs is what a decision lacks: the shell asks, stores and reads what is named, adds what it found to the input, and decides
-// again. Each round is about outputs that the one before did not know, or about time-outs that were not due then, so it ends. If the
-// object store or the stream cannot be asked, the decision holds as it is: what it lacks is left undone.
+// Needs is what a decision lacks: the shell asks, stores and reads what is named, adds what it
+// found to the input, and decides again. Each round is about outputs that the one before did not
+// know, or about time-outs that were not due then, so it ends. If the object store or the stream
+// cannot be asked, the decision holds as it is: what it lacks is left undone.
 type Needs struct {
 	Admission bool // the tenant's gate is to be asked: Input.Gate
 	Claim     bool // the idempotency key is to be claimed: Input.Claim

@@ -16,8 +16,8 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-// ErrNotInFlight is returned by JobOf when status does not say that the attempt is with a worker: it was answered, withdrawn, or
-// never dispatched. Not worth a retry with the same status.
+// ErrNotInFlight is returned by JobOf when status does not say that the attempt is with a worker:
+// it was answered, withdrawn, or never dispatched. Not worth a retry with the same status.
 var ErrNotInFlight = errors.New("attempt is not in flight")
 
 // itemDispatched finds the item of an attempt in flight, and when it was dispatched.
@@ -40,8 +40,8 @@ func (r *Rendering) Outline(id protocol.JobID, i int, dispatchedAt time.Time) fa
 	return facts.Job{ID: id, Topic: r.plan.Steps[i].Job.Topic, Deadline: dag.AttemptDeadline(r.run, r.run.Status, &r.plan, i, dispatchedAt)}
 }
 
-// Rendering renders jobs of a run again, byte for byte as when they were dispatched, but for the deadline of an item, which may be
-// later. It is not safe for concurrent use.
+// Rendering renders jobs of a run again, byte for byte as when they were dispatched, but for the
+// deadline of an item, which may be later. It is not safe for concurrent use.
 type Rendering struct {
 	run   *v1alpha1.WorkflowRun
 	plan  dag.Plan
@@ -50,8 +50,8 @@ type Rendering struct {
 	items map[int]*ItemRenderer // by step
 }
 
-// New is that of a run as it is, with outputs in the object store, which may become more while it is used, and the Lists of
-// a decision about the run, which may be nil.
+// New is that of a run as it is, with outputs in the object store, which may become more while it
+// is used, and the Lists of a decision about the run, which may be nil.
 func New(run *v1alpha1.WorkflowRun, payloads facts.Payloads, lists map[string][]any) *Rendering {
 	r := &Rendering{run: run, lists: lists, items: map[int]*ItemRenderer{}}
 	if run != nil && run.Status != nil && status.Aligned(dag.Steps(run), run.Status.Steps) {
@@ -81,8 +81,9 @@ func (r *Rendering) Find(id protocol.JobID) (step, item int, dispatchedAt time.T
 	return i, -1, s.DispatchedAt.Time, true
 }
 
-// Job is an attempt in flight, given the outputs that Needs names. Its error wraps ErrNotInFlight, or is that of an expression (then
-// status was not written by Decide, or an output is not in the object store any more).
+// Job is an attempt in flight, given the outputs that Needs names. Its error wraps ErrNotInFlight,
+// or is that of an expression (then status was not written by Decide, or an output is not in the
+// object store any more).
 func (r *Rendering) Job(id protocol.JobID) (facts.Job, error) {
 	i, item, at, ok := r.Find(id)
 	if !ok {

@@ -89,7 +89,8 @@ func (v *View) infoFor(i int) map[string]any {
 	return v.info
 }
 
-// infoOfEnd is what finally steps see of their run. The outcome is as it was when they began: it stands from then on.
+// infoOfEnd is what finally steps see of their run. The outcome is as it was when they began: it
+// stands from then on.
 func (v *View) infoOfEnd() map[string]any {
 	info := maps.Clone(v.info)
 	if e := v.Ending; e != nil {
@@ -98,8 +99,8 @@ func (v *View) infoOfEnd() map[string]any {
 	return info
 }
 
-// output is a step as expressions see it: all keys always, null where there is nothing. Nobody reads an output that is in
-// the object store and not loaded: see loaded.
+// output is a step as expressions see it: all keys always, null where there is nothing. Nobody
+// reads an output that is in the object store and not loaded: see loaded.
 func (v *View) output(j int) (any, error) {
 	if known, ok := v.outputs[j]; ok {
 		return known, nil
@@ -183,7 +184,8 @@ func (v *View) Render(i int) (json.RawMessage, error) {
 	})
 }
 
-// Template is what is evaluated when a step that takes a place starts, and the field in which it stands.
+// Template is what is evaluated when a step that takes a place starts, and the field in
+// which it stands.
 func Template(step *v1alpha1.Step) (raw []byte, field string) {
 	if step.Run != nil {
 		return bounds.Raw(step.Run.Inputs), "run.inputs"

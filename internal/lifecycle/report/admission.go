@@ -27,8 +27,9 @@ func (r *Report) admission() {
 	}
 }
 
-// waitingCondition says why the run is not admitted. The place in line is that of the moment at which the run began to wait for
-// this reason: keeping it up to date would cost a write per run and change of the line.
+// waitingCondition says why the run is not admitted. The place in line is that of the moment at
+// which the run began to wait for this reason: keeping it up to date would cost a write per run and
+// change of the line.
 func (r *Report) waitingCondition() {
 	reason, message := r.whyNotAdmitted()
 	was := status.Condition(r.st, v1alpha1.ConditionAdmitted)
@@ -61,7 +62,8 @@ func (r *Report) toldToWait(reason, message string) {
 	}
 }
 
-// head is the part of a message about waiting that tells one reason from another; the rest is of one moment.
+// head is the part of a message about waiting that tells one reason from another; the rest is
+// of one moment.
 func head(message string) string {
 	h, _, _ := strings.Cut(message, momentSeparator)
 	return h

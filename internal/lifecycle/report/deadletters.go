@@ -11,9 +11,9 @@ import (
 )
 
 // deadLetters is about results that are put aside: those that were rejected, and those that the
-// shell gives up on. The event goes with the write that reports them first. The shell gives the same
-// ones again where the answer to a write was lost, or the dead letter could not be stored: that
-// changes nothing.
+// shell gives up on. The event goes with the write that reports them first. The shell gives the
+// same ones again where the answer to a write was lost, or the dead letter could not be stored:
+// that changes nothing.
 func (r *Report) deadLetters() {
 	if r.found.Rejected != "" {
 		r.set(v1alpha1.ConditionDeadLettered, metav1.ConditionTrue, v1alpha1.ReasonResultRejected, r.found.Rejected)

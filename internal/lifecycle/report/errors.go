@@ -58,7 +58,8 @@ func ItemsTooLarge() *v1alpha1.StepError {
 		"the outputs of all items have more than %d bytes with this one", bounds.MaxItemsOutput)}
 }
 
-// OutputsLost is the error of a step whose items had outputs that are not in the object store any more.
+// OutputsLost is the error of a step whose items had outputs that are not in the object
+// store any more.
 func OutputsLost(why string) *v1alpha1.StepError {
 	return &v1alpha1.StepError{Code: facts.CodeOutputLost, Message: "outputs of items: " + why}
 }

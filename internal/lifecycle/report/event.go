@@ -8,8 +8,8 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-// Dispatched tells that a job was taken by NATS. It is no event of a decision: nothing has gone out when that is persisted. Of an item
-// nothing is told: ok is false.
+// Dispatched tells that a job was taken by NATS. It is no event of a decision: nothing has gone out
+// when that is persisted. Of an item nothing is told: ok is false.
 func Dispatched(j facts.Job) (e Event, ok bool) {
 	if j.ID.Item != protocol.NoItem {
 		return Event{}, false

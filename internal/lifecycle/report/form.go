@@ -57,9 +57,10 @@ func Short(st *v1alpha1.WorkflowRunStatus) {
 	}
 }
 
-// bare is the least that a run which ended has to have: what rules of the API refer to, who is to give up what, and all conditions. It
-// is smaller than any status of a run under way, which has steps or a message, and more about its conditions, lock and policy.
-// So it fits wherever the last write did, whatever was added to the object since. (TestABareEndFitsWhereTheLastWriteDid)
+// bare is the least that a run which ended has to have: what rules of the API refer to, who is to
+// give up what, and all conditions. It is smaller than any status of a run under way, which has
+// steps or a message, and more about its conditions, lock and policy. So it fits wherever the last
+// write did, whatever was added to the object since. (TestABareEndFitsWhereTheLastWriteDid)
 func bare(st *v1alpha1.WorkflowRunStatus) {
 	st.ObservedGeneration, st.Progress, st.MinWriterVersion = 0, "", 0
 	st.Steps, st.Outputs, st.OutputsRef, st.Ending, st.StartedAt, st.Policy = nil, nil, nil, nil, nil, nil

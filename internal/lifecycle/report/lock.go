@@ -27,12 +27,14 @@ func (r *Report) lockConditions() {
 	case c == nil:
 		r.set(v1alpha1.ConditionRunLockAbandoned, metav1.ConditionFalse, v1alpha1.ReasonNotAbandoned, "")
 	case c.Status == metav1.ConditionTrue && r.in.Lock.State == facts.LockHeld:
-		// Each loss is told once, so whoever writes under a lease and has none to tell took over later.
+		// Each loss is told once, so whoever writes under a lease and has none to tell
+		// took over later.
 		r.set(v1alpha1.ConditionRunLockAbandoned, metav1.ConditionFalse, v1alpha1.ReasonRecovered, "A later lease took over from one that was lost ("+c.Reason+")")
 	}
 }
 
-// renewedCondition says how the lease of this write fares. Its message names counts, causes and moments, never durations.
+// renewedCondition says how the lease of this write fares. Its message names counts, causes and
+// moments, never durations.
 func (r *Report) renewedCondition() {
 	was := status.ReasonOf(r.st, v1alpha1.ConditionRunLockRenewed)
 	is, reason, message := renewed(&r.in.Lock)
@@ -63,7 +65,8 @@ func renewed(l *facts.Lock) (is metav1.ConditionStatus, reason, message string) 
 	}
 }
 
-// Failing says whether a reason of RunLockRenewed means that a lease is held which cannot be renewed.
+// Failing says whether a reason of RunLockRenewed means that a lease is held which
+// cannot be renewed.
 func Failing(reason string) bool {
 	return reason == v1alpha1.ReasonRenewalFailing || reason == v1alpha1.ReasonContinuingUnlocked
 }

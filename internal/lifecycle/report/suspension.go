@@ -2,7 +2,8 @@ package report
 
 import "github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
 
-// suspension is what is said of a suspended run: what suspends it, that it does, and what would resume it.
+// suspension is what is said of a suspended run: what suspends it, that it does, and what
+// would resume it.
 type suspension struct{ by, is, end string }
 
 func suspensionOf(in *facts.Input) suspension {

@@ -22,7 +22,8 @@ func withComment(text, comment string) string {
 
 func nothingMore(int) string { return "" }
 
-// stateText tells how far the steps are and what the unfinished ones that began wait for; more adds to what a dispatched one does.
+// stateText tells how far the steps are and what the unfinished ones that began wait for; more adds
+// to what a dispatched one does.
 func stateText(steps []v1alpha1.StepStatus, more func(int) string) string {
 	return stepsText(steps, func(i int) string { return stepText(&steps[i], more(i)) })
 }
@@ -90,7 +91,8 @@ func problemsText(problems []string) string {
 	return l.text(bounds.MaxProblemsChars)
 }
 
-// successText counts the steps that decide about success; those of spec.finally are named apart, since status.progress counts them, too.
+// successText counts the steps that decide about success; those of spec.finally are named apart,
+// since status.progress counts them, too.
 func successText(steps []v1alpha1.StepStatus, finally int) string {
 	skipped, failed := 0, 0
 	for i := range steps {

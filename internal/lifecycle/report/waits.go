@@ -28,8 +28,8 @@ func (r *Report) childText(i int) string {
 // moreText is what is to be added to what a step under way does.
 func (r *Report) moreText(i int) string { return r.workersText(i) + r.childText(i) }
 
-// waitsFor says what a run under way waits for: the reason and message of Succeeded=Unknown. The message names moments, never
-// durations or the present, so that it changes only with a transition.
+// waitsFor says what a run under way waits for: the reason and message of Succeeded=Unknown. The
+// message names moments, never durations or the present, so that it changes only with a transition.
 func (r *Report) waitsFor() (reason, message string) {
 	if c := status.Condition(r.st, v1alpha1.ConditionAdmitted); status.Queued(r.run, r.st) && c != nil {
 		return v1alpha1.ReasonQueued, bounds.Cut(c.Message, bounds.MaxMessageChars)
@@ -59,7 +59,8 @@ func (r *Report) waitsFor() (reason, message string) {
 	return r.waitingReason(), text
 }
 
-// waitingReason is what steps wait for if nothing is with workers: what may take longest, and needs somebody, first.
+// waitingReason is what steps wait for if nothing is with workers: what may take longest, and
+// needs somebody, first.
 func (r *Report) waitingReason() string {
 	in := map[v1alpha1.StepPhase]int{}
 	for i := range r.st.Steps {
@@ -97,8 +98,9 @@ func (r *Report) lacksWorkers() bool {
 	return false
 }
 
-// workersText says what is wrong with the workers that a dispatched attempt waits for; "" if nothing is known to be. Moments only:
-// how many jobs and workers there are is said by kubectl syncopate why.
+// workersText says what is wrong with the workers that a dispatched attempt waits for; "" if
+// nothing is known to be. Moments only: how many jobs and workers there are is said by
+// kubectl syncopate why.
 func (r *Report) workersText(i int) string {
 	job := r.plan.Steps[i].Job
 	if job == nil || !WaitsForWorker(&r.st.Steps[i], r.items[i].Groups()) {
@@ -119,12 +121,14 @@ func (r *Report) workersText(i int) string {
 	return ""
 }
 
-// saidOfWorkers is what the condition says of the workers of a topic: it stands while nothing is known of them, as after a restart.
+// saidOfWorkers is what the condition says of the workers of a topic: it stands while nothing is
+// known of them, as after a restart.
 func (r *Report) saidOfWorkers(topic string) string {
 	return cmp.Or(r.said(absentText(topic)), r.said(stuckText(topic)))
 }
 
-// said is the part of the persisted message of Succeeded that begins with a text; "" if there is none.
+// said is the part of the persisted message of Succeeded that begins with a text; "" if
+// there is none.
 func (r *Report) said(begin string) string {
 	if r.run.Status == nil {
 		return ""
@@ -141,7 +145,8 @@ func (r *Report) said(begin string) string {
 	return text
 }
 
-// lacksNATS says whether an attempt is in flight while NATS does not answer: then neither its job nor its result gets through.
+// lacksNATS says whether an attempt is in flight while NATS does not answer: then neither its job
+// nor its result gets through.
 func (r *Report) lacksNATS() bool {
 	if r.in.NATSDown.IsZero() {
 		return false
@@ -161,7 +166,8 @@ func (r *Report) lacksNATS() bool {
 
 const natsBegin = "NATS does not answer since "
 
-// natsText keeps the moment that the condition tells: another process, say after a restart, noticed the outage later.
+// natsText keeps the moment that the condition tells: another process, say after a restart, noticed
+// the outage later.
 func (r *Report) natsText() string {
 	return cmp.Or(r.said(natsBegin), natsBegin+r.in.NATSDown.UTC().Format(time.RFC3339)+": no job goes out and no result comes in")
 }
@@ -172,7 +178,8 @@ const stuckWords = " get nothing done since "
 
 func stuckText(topic string) string { return ": the workers of topic " + topic + stuckWords }
 
-// WaitsForWorker says whether no worker began the attempt of a step, or one of an item in its groups.
+// WaitsForWorker says whether no worker began the attempt of a step, or one of an item
+// in its groups.
 func WaitsForWorker(s *v1alpha1.StepStatus, groups []fanout.Group) bool {
 	for k := range groups {
 		if g := &groups[k]; g.Phase == v1alpha1.StepDispatched && g.Set.Len() > 0 {
@@ -182,7 +189,8 @@ func WaitsForWorker(s *v1alpha1.StepStatus, groups []fanout.Group) bool {
 	return s.Phase == v1alpha1.StepDispatched && s.DeadLetter == ""
 }
 
-// outageText is stateText while NATS does not answer: whether a worker has a job, or is done with it, is not known.
+// outageText is stateText while NATS does not answer: whether a worker has a job, or is done with
+// it, is not known.
 func (r *Report) outageText() string {
 	return stepsText(r.st.Steps, func(i int) string {
 		s := &r.st.Steps[i]

@@ -11,9 +11,10 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-// Backoff is the wait after failure number n (from 1) of the attempt id: min(max, initial * (factor/100)^(n-1)), spread
-// uniformly by +-jitter. The jitter is a hash of the job id: pure, and yet different for each step, run and attempt, so that
-// runs that failed together do not come back together.
+// Backoff is the wait after failure number n (from 1) of the attempt id: min(max, initial *
+// (factor/100)^(n-1)), spread uniformly by +-jitter. The jitter is a hash of the job id: pure,
+// and yet different for each step, run and attempt, so that runs that failed together do not
+// come back together.
 func Backoff(b v1alpha1.Backoff, n int32, id protocol.JobID) time.Duration {
 	limit := clamp(bounds.ValueOr(b.MaxMillis, bounds.DefaultMaxMillis), 0, bounds.MaxBackoffMillis)
 	factor := clamp(int64(bounds.PositiveOr(b.FactorPercent, bounds.DefaultFactorPercent)), 100, 1000)

@@ -41,7 +41,8 @@ func StartTimeout(s *v1alpha1.Step) time.Duration {
 	return bounds.Seconds(bounds.PositiveOr(s.StartTimeoutSeconds, bounds.DefaultTimeout))
 }
 
-// StepEnd is when a step that waits for something is not to wait any longer; zero: it does not wait, or for ever.
+// StepEnd is when a step that waits for something is not to wait any longer; zero: it does not
+// wait, or for ever.
 func StepEnd(step *v1alpha1.Step, s *v1alpha1.StepStatus) time.Time {
 	switch {
 	case s.Phase == v1alpha1.StepDelayed && s.DelayedUntil != nil:
@@ -73,8 +74,9 @@ func ActiveDeadline(run *v1alpha1.WorkflowRun, st *v1alpha1.WorkflowRunStatus) t
 	return st.Admission.AdmittedAt.Add(bounds.Seconds(*run.Spec.ActiveDeadlineSeconds))
 }
 
-// QueueEnd is when a waiting run times out; zero: never. The clock runs from queuedAt. Where that could not be written
-// because the lock was never to be had, it runs from creation; but not for a run which was last seen suspended.
+// QueueEnd is when a waiting run times out; zero: never. The clock runs from queuedAt. Where that
+// could not be written because the lock was never to be had, it runs from creation; but not for a
+// run which was last seen suspended.
 func QueueEnd(run *v1alpha1.WorkflowRun, st *v1alpha1.WorkflowRunStatus) time.Time {
 	if run.Spec.QueueTimeoutSeconds == nil || Admitted(st) || run.Spec.Suspend {
 		return time.Time{}

@@ -18,7 +18,8 @@ func Aligned(spec []v1alpha1.Step, steps []v1alpha1.StepStatus) bool {
 	return true
 }
 
-// Align gives each step of spec its status: the one it has, else Pending. More steps than status may hold: none.
+// Align gives each step of spec its status: the one it has, else Pending. More steps than status
+// may hold: none.
 func Align(spec []v1alpha1.Step, steps []v1alpha1.StepStatus) []v1alpha1.StepStatus {
 	if len(spec) == 0 || len(spec) > bounds.MaxSteps {
 		return nil

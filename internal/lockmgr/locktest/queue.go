@@ -131,7 +131,8 @@ func queueSuite() map[string]func(*scene) {
 	}
 }
 
-// listens starts to listen for a process, and returns when it really does: a lock of another run is offered to it until it hears.
+// listens starts to listen for a process, and returns when it really does: a lock of another run is
+// offered to it until it hears.
 func (s *scene) listens(process string) <-chan string {
 	s.t.Helper()
 	heard := make(chan string, 1000)

@@ -247,7 +247,8 @@ func (s *scene) oneWins() {
 	}
 }
 
-// RedisFixture is a Fixture on a Redis, which is emptied. Time passes by shortening the TTL of every key.
+// RedisFixture is a Fixture on a Redis, which is emptied. Time passes by shortening the TTL
+// of every key.
 func RedisFixture(t testing.TB, s Store, client redis.UniversalClient) Fixture {
 	t.Helper()
 	f := Fixture{

@@ -2,5 +2,6 @@ package redistest
 
 import "syscall"
 
-// diesWithParent makes the kernel kill the server when the test binary ends in a way that runs no cleanups.
+// diesWithParent makes the kernel kill the server when the test binary ends in a way that
+// runs no cleanups.
 func diesWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }

@@ -16,7 +16,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// startTries bounds the ports tried: between finding a free port and listening on it, another process may take it.
+// startTries bounds the ports tried: between finding a free port and listening on it, another
+// process may take it.
 const startTries = 5
 
 // Server is a redis-server that belongs to one test.
@@ -28,7 +29,8 @@ type Server struct {
 	cmd  *exec.Cmd
 }
 
-// Start starts a server and waits until it takes connections. args are more arguments, such as "--requirepass", "secret".
+// Start starts a server and waits until it takes connections. args are more arguments, such
+// as "--requirepass", "secret".
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
 	path, err := exec.LookPath("redis-server")
@@ -83,7 +85,8 @@ func (s *Server) start() error {
 	return nil
 }
 
-// ready reads the server's log until it takes connections. A server logs so little that the pipe never fills afterwards.
+// ready reads the server's log until it takes connections. A server logs so little that the pipe
+// never fills afterwards.
 func ready(out io.Reader) bool {
 	lines := bufio.NewScanner(out)
 	for lines.Scan() {

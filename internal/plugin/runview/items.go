@@ -69,7 +69,8 @@ func (n *Items) text() string {
 	return strings.Join(parts, ", ")
 }
 
-// itemMoments are when something is due among the items of a step: the first time-out, and the first next attempt.
+// itemMoments are when something is due among the items of a step: the first time-out, and the
+// first next attempt.
 func (s *step) itemMoments(suspended bool) []Moment {
 	if s.status.ForEach == nil || !inFlight(s.status.Phase) {
 		return nil

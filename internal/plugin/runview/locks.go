@@ -29,7 +29,8 @@ type Lock struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	State     string `json:"state"` // held, offered (kept for the first in line) or free
-	// Holder is the replica that holds it; "unknown" if it did not write the run before, "nobody's key" if no operator wrote it.
+	// Holder is the replica that holds it; "unknown" if it did not write the run before, "nobody's
+	// key" if no operator wrote it.
 	Holder string     `json:"holder,omitempty"`
 	Since  *time.Time `json:"since,omitempty"` // when the holder took it, if it has written the run since
 	// Ends is when it ends if its holder does not renew it; absent of a lock that is held: never.
@@ -71,7 +72,8 @@ func LockOf(run *v1alpha1.WorkflowRun, s Sight, policies []v1alpha1.LockPolicy, 
 	return l
 }
 
-// holderOf names the owner of a token, as far as status knows it. The part before the point is that of its process.
+// holderOf names the owner of a token, as far as status knows it. The part before the point is that
+// of its process.
 func holderOf(last *v1alpha1.RunLockStatus, token string) (name string, since *time.Time) {
 	process, _, ours := strings.Cut(token, ".")
 	switch {
@@ -88,7 +90,8 @@ func holderOf(last *v1alpha1.RunLockStatus, token string) (name string, since *t
 	}
 }
 
-// Locks are those of runs, by policy and name, without those that are free and that nobody waits for.
+// Locks are those of runs, by policy and name, without those that are free and that
+// nobody waits for.
 func Locks(runs []v1alpha1.WorkflowRun, seen map[string]Sight, policies []v1alpha1.LockPolicy, now time.Time) []Lock {
 	list := []Lock{}
 	for i := range runs {

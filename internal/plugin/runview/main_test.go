@@ -71,7 +71,8 @@ func asJSON(t *testing.T, v any) []byte {
 	return append(out, '\n')
 }
 
-// mutation: any time taken from a clock, a step shown twice or not at all, or a control character let through makes this fail.
+// mutation: any time taken from a clock, a step shown twice or not at all, or a control character
+// let through makes this fail.
 func TestTreeAndWhyAsPeopleSeeThem(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/*.yaml")

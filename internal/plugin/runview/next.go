@@ -6,7 +6,8 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 )
 
-// next is when the operator looks at the run again with no new fact: what lifecycle.Decide calls Wake.
+// next is when the operator looks at the run again with no new fact: what
+// lifecycle.Decide calls Wake.
 func (v *viewer) next() *Moment {
 	var first *Moment
 	for _, m := range v.moments() {
@@ -40,7 +41,8 @@ func (v *viewer) moments() []Moment {
 	return append(all, v.stepMoments()...)
 }
 
-// stepMoments leaves out the end of a wait that changes nothing: while suspended, or without a place, no attempt begins.
+// stepMoments leaves out the end of a wait that changes nothing: while suspended, or without a
+// place, no attempt begins.
 func (v *viewer) stepMoments() []Moment {
 	var all []Moment
 	active := 0
@@ -96,7 +98,8 @@ func (v *viewer) activeDeadline() *time.Time {
 	return utc(v.st.Admission.AdmittedAt.Add(time.Duration(*v.run.Spec.ActiveDeadlineSeconds) * time.Second))
 }
 
-// queueDeadline counts from creation where queuedAt could not be written; but not for a run that was last seen suspended.
+// queueDeadline counts from creation where queuedAt could not be written; but not for a run that
+// was last seen suspended.
 func (v *viewer) queueDeadline() *time.Time {
 	if v.run.Spec.QueueTimeoutSeconds == nil || v.admitted() || v.run.Spec.Suspend {
 		return nil

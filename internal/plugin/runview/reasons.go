@@ -14,7 +14,8 @@ func meaningOf(condition, reason string) (meaning, bool) {
 	return m, known
 }
 
-// meanings is by condition and reason. Of a run under way, Succeeded says what it waits for; of an ended one, how it ended.
+// meanings is by condition and reason. Of a run under way, Succeeded says what it waits for; of an
+// ended one, how it ended.
 func meanings() map[string]map[string]meaning {
 	return map[string]map[string]meaning{
 		v1alpha1.ConditionAdmitted: {

@@ -19,7 +19,8 @@ import (
 type Tenant struct {
 	Policy string `json:"policy"` // "" for the built-in defaults
 	Tenant string `json:"tenant"`
-	// Limit is how many runs may be under way; absent: no limit, or it is not known because policies may not be read.
+	// Limit is how many runs may be under way; absent: no limit, or it is not known because
+	// policies may not be read.
 	Limit *int `json:"limit,omitempty"`
 	// LimitKnown says whether an absent limit means that there is none.
 	LimitKnown bool       `json:"limitKnown"`
@@ -137,8 +138,8 @@ type Place struct {
 	Limit    *int   `json:"limit,omitempty"`
 }
 
-// PlaceOf finds the place of a waiting run among all runs; nil if it does not wait. Those who wait are ordered by priority, the
-// highest first, then by creation, then by namespace and name.
+// PlaceOf finds the place of a waiting run among all runs; nil if it does not wait. Those who wait
+// are ordered by priority, the highest first, then by creation, then by namespace and name.
 func PlaceOf(run *v1alpha1.WorkflowRun, runs []v1alpha1.WorkflowRun, policies []v1alpha1.LockPolicy) *Place {
 	if !queued(run) {
 		return nil

@@ -38,7 +38,8 @@ func batch(limit int32) []v1alpha1.LockPolicy {
 	}}
 }
 
-// mutation: finished runs counted, or runs that wait counted under the policy of their last write, makes this fail.
+// mutation: finished runs counted, or runs that wait counted under the policy of their last write,
+// makes this fail.
 func TestTenantsAreCounted(t *testing.T) {
 	over := underWay("over", "acme", "batch-policy")
 	over.Status.CompletedAt = over.Status.Admission.QueuedAt

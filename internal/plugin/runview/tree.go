@@ -8,7 +8,8 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 )
 
-// Tree is a run with its steps. A step stands below its last dependency in spec order; the others are in AlsoAfter.
+// Tree is a run with its steps. A step stands below its last dependency in spec order; the others
+// are in AlsoAfter.
 type Tree struct {
 	Namespace  string                    `json:"namespace"`
 	Name       string                    `json:"name"`
@@ -106,7 +107,8 @@ func (g *grower) parent(i int) int {
 	return -1
 }
 
-// show adds a step and what hangs from it. branch is drawn before its name, below before those of its children.
+// show adds a step and what hangs from it. branch is drawn before its name, below before those
+// of its children.
 func (g *grower) show(i, parent, depth int, branch, below string) {
 	if g.shown[i] {
 		return
@@ -154,7 +156,8 @@ func (g *grower) why(s *step) string {
 	return join(g.state(s), also, g.place(s))
 }
 
-// place tells that a step is one of finally, unless it says so itself because it waits for the others.
+// place tells that a step is one of finally, unless it says so itself because it waits
+// for the others.
 func (g *grower) place(s *step) string {
 	if s.finally && (s.status.Phase != v1alpha1.StepPending || statusOf(g.run).Ending != nil) {
 		return "finally"

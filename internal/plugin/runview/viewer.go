@@ -33,7 +33,8 @@ func (v *viewer) condition(kind string) *metav1.Condition {
 	return meta.FindStatusCondition(v.st.Conditions, kind)
 }
 
-// means is the meaning of a condition; one that this version does not know is told in its own words.
+// means is the meaning of a condition; one that this version does not know is told in
+// its own words.
 func (v *viewer) means(c *metav1.Condition) string {
 	m, known := meaningOf(c.Type, c.Reason)
 	if !known {

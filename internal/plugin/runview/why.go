@@ -57,7 +57,8 @@ type Moment struct {
 	What string    `json:"what"`
 }
 
-// Why says what blocks a run. policies are all LockPolicies; nil: not known. children are its child runs, as far as they are known.
+// Why says what blocks a run. policies are all LockPolicies; nil: not known. children are its child
+// runs, as far as they are known.
 func Why(run *v1alpha1.WorkflowRun, policies []v1alpha1.LockPolicy, now time.Time, children ...v1alpha1.WorkflowRun) Answer {
 	v := viewer{run: run, st: statusOf(run), all: stepsOf(run), policies: policies, now: now, family: familyOf(children)}
 	v.answer = Answer{Namespace: run.Namespace, Name: run.Name, Phase: v.st.Phase, Ended: v.st.CompletedAt != nil, Facts: []Fact{}}

@@ -30,7 +30,8 @@ func (v *viewer) stepFacts() {
 	}
 }
 
-// placeless says whether nothing but a place among the parallel steps is missing for a step to begin.
+// placeless says whether nothing but a place among the parallel steps is missing for a
+// step to begin.
 func (v *viewer) placeless(s *step) bool {
 	if s.status.Phase != v1alpha1.StepPending || !s.takesPlace() || !v.admitted() || suspended(v.run) {
 		return false

@@ -18,7 +18,8 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 )
 
-// saying is what Why says about a run with one condition; "" in facts means that it says nothing of it.
+// saying is what Why says about a run with one condition; "" in facts means that it says
+// nothing of it.
 type saying struct {
 	condition, reason string
 	status            metav1.ConditionStatus
@@ -163,7 +164,8 @@ func reasonsOfTheAPI(t *testing.T) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// mutation: a further constant of a reason in the API makes this fail; tell people in meanings what it means, and here.
+// mutation: a further constant of a reason in the API makes this fail; tell people in meanings what
+// it means, and here.
 func TestWhyKnowsEveryReasonOfTheAPI(t *testing.T) {
 	t.Parallel()
 	reasons := reasonsOfTheAPI(t)
@@ -204,7 +206,8 @@ func held() lifecycle.Lock {
 	return lifecycle.Lock{State: lifecycle.LockHeld, LeaseID: "l", Holder: "h", Fence: 1, AcquiredAt: created}
 }
 
-// mutation: leaving out a kind of moment, or counting the end of a wait while suspended or without a place, makes this fail.
+// mutation: leaving out a kind of moment, or counting the end of a wait while suspended or without
+// a place, makes this fail.
 func TestTheNextLookIsThatOfTheCore(t *testing.T) {
 	t.Parallel()
 	admitted := func(run *v1alpha1.WorkflowRun, steps ...v1alpha1.StepStatus) {
@@ -431,7 +434,8 @@ func TestWhyDoesNotTellMillisecondsThatNobodyKnows(t *testing.T) {
 	}
 }
 
-// What is known of a lock that another holds is in the condition: nothing else is promised, and the policy says when it is tried again.
+// What is known of a lock that another holds is in the condition: nothing else is promised, and the
+// policy says when it is tried again.
 //
 // mutation: takeOver that does not look at LockBusy makes this fail.
 func TestWhyTellsOfABusyLock(t *testing.T) {

@@ -10,7 +10,8 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 )
 
-// Text writes the answer for people; now is the one that it was made for, color whether out is a terminal that takes colours.
+// Text writes the answer for people; now is the one that it was made for, color whether out is a
+// terminal that takes colours.
 func (a Answer) Text(out io.Writer, now time.Time, color bool) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s/%s  %s\n", a.Namespace, a.Name, paint(string(a.Phase), runColor(a.Phase), color))

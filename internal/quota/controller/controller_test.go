@@ -146,8 +146,8 @@ func TestReleaseNeedsNoRepetitionWhenTheQuotaIsClosed(t *testing.T) {
 	w.boss.drifted("0 0 0")
 }
 
-// mutation: Release that does not ask for a resync makes the first part of this fail, over that adds
-// no slots the second.
+// mutation: Release that does not ask for a resync makes the first part of this fail, over that
+// adds no slots the second.
 func TestAReleaseThatRedisDidNotHearIsDoneByTheNextResync(t *testing.T) {
 	w := newWorld(t)
 	w.policy("batch", 1)

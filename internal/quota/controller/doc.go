@@ -22,8 +22,8 @@
 //     admitted, with the resourceVersion that was read and the policy and tenant that were asked
 //     with (status.admission.policy, status.tenant). All of it again for each try.
 //   - Release when the run ended, is gone, was suspended before it was admitted, or is asked for
-//     under another policy now; the last two best after a status write that shows it. ReleaseKey the key
-//     when the run is gone.
+//     under another policy now; the last two best after a status write that shows it. ReleaseKey
+//     the key when the run is gone.
 //   - A run that is woken calls Admit.
 //
 // # Guarantees
@@ -108,10 +108,10 @@
 //
 // # Failure handling
 //
-// Redis away: errors that say so, from everything but Release and ReleaseKey during a rebuild; resyncs are
-// tried every second. API server away: resyncs fail as a whole, and nothing is freed or opened on
-// doubt; Admit needs no API server. A run that cannot be marked keeps a rebuild from its end, and
-// the log names it: no run is admitted on doubt either.
+// Redis away: errors that say so, from everything but Release and ReleaseKey during a rebuild;
+// resyncs are tried every second. API server away: resyncs fail as a whole, and nothing is freed or
+// opened on doubt; Admit needs no API server. A run that cannot be marked keeps a rebuild from its
+// end, and the log names it: no run is admitted on doubt either.
 //
 // # Bounds
 //

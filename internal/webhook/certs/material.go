@@ -36,7 +36,8 @@ type material struct {
 	serving     *pair
 }
 
-// renewed is the material as it should be at a time, for the given DNS names and IP addresses; changed says whether it is another one.
+// renewed is the material as it should be at a time, for the given DNS names and IP addresses;
+// changed says whether it is another one.
 func (m material) renewed(now time.Time, hosts []string) (next material, changed bool, err error) {
 	next = material{authorities: slices.Clone(m.authorities), serving: m.serving}
 	next.authorities = slices.DeleteFunc(next.authorities, func(p pair) bool { return !now.Before(p.cert.NotAfter) })
@@ -58,8 +59,9 @@ func (m material) renewed(now time.Time, hosts []string) (next material, changed
 	return next, changed, nil
 }
 
-// serves says whether the serving certificate will do for some time. That it may not be valid yet is no reason to replace it: the
-// replica that made it has a clock that is ahead, and two would replace each other's for ever.
+// serves says whether the serving certificate will do for some time. That it may not be valid yet
+// is no reason to replace it: the replica that made it has a clock that is ahead, and two would
+// replace each other's for ever.
 func (m material) serves(now time.Time, hosts []string) bool {
 	if m.serving == nil || m.serving.left(now) <= servingLead || !slices.Equal(hostsOf(m.serving.cert), sorted(hosts)) {
 		return false
@@ -67,7 +69,8 @@ func (m material) serves(now time.Time, hosts []string) bool {
 	return slices.ContainsFunc(m.authorities, func(a pair) bool { return m.serving.cert.CheckSignatureFrom(a.cert) == nil })
 }
 
-// issuer is the newest authority that everybody has heard of, or the newest if there is none of use. There is one at least.
+// issuer is the newest authority that everybody has heard of, or the newest if there is none of
+// use. There is one at least.
 func (m material) issuer(now time.Time) pair {
 	for _, a := range slices.Backward(m.authorities) {
 		if made := a.cert.NotBefore.Add(skew); now.Sub(made) >= settle && a.left(now) > servingLead {

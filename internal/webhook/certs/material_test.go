@@ -91,15 +91,18 @@ func TestRenewal(t *testing.T) {
 	}
 }
 
-// Over twelve years nobody who has the bundle of an hour ago ever meets a certificate that it does not trust.
+// Over twelve years nobody who has the bundle of an hour ago ever meets a certificate that it
+// does not trust.
 //
-// mutation: authorities that sign at once, a serving certificate that outlives its authority, or one renewed after its end make this fail.
+// mutation: authorities that sign at once, a serving certificate that outlives its authority, or
+// one renewed after its end make this fail.
 func TestTwelveYearsWithoutAGap(t *testing.T) {
 	now := birth()
 	m, _ := renew(t, material{}, now, hosts...)
 	known, authorities, renewals := m.bundle(), 1, 0
 	for now.Before(birth().Add(12 * 365 * day)) {
-		// Alternately half an hour and two days, so that something due in both is met on either side.
+		// Alternately half an hour and two days, so that something due in both is met
+		// on either side.
 		for _, step := range []time.Duration{30 * time.Minute, 48 * time.Hour} {
 			if step > settle {
 				known = m.bundle()

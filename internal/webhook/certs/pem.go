@@ -74,7 +74,8 @@ func (p pair) writeKey(to *bytes.Buffer) error {
 	return nil
 }
 
-// parse reads what a Secret holds. It holds everything or it is unusable: who has no key of an authority cannot sign with it.
+// parse reads what a Secret holds. It holds everything or it is unusable: who has no key of an
+// authority cannot sign with it.
 func parse(data map[string][]byte) (material, error) {
 	authorities, err := parsePairs(data[entryAuthorities], data[entryAuthorityKeys])
 	if err != nil {

@@ -32,11 +32,13 @@ var errNoCertificate = errors.New("the webhook has no certificate yet")
 
 // Options are what a Source needs.
 type Options struct {
-	// Client reads and writes live. It needs get, create and update of the Secret, and get and update of the configuration.
+	// Client reads and writes live. It needs get, create and update of the Secret, and get and
+	// update of the configuration.
 	Client client.Client
 	// Secret is where the certificates are kept; made if absent.
 	Secret types.NamespacedName
-	// Configuration is the name of the ValidatingWebhookConfiguration; all its webhooks get the caBundle. It is never made.
+	// Configuration is the name of the ValidatingWebhookConfiguration; all its webhooks get the
+	// caBundle. It is never made.
 	Configuration string
 	// Hosts are the DNS names and IP addresses at which the API server finds the webhook.
 	Hosts []string
@@ -108,7 +110,8 @@ func (s *Source) tell(ctx context.Context, err error) {
 	s.told = text
 }
 
-// sync does all there is to do, and looks again if it changed something: another replica may have done the same.
+// sync does all there is to do, and looks again if it changed something: another replica may have
+// done the same.
 func (s *Source) sync(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
 	defer cancel()

@@ -43,7 +43,8 @@ func newSource(c client.Client, clock *testingclock.FakeClock) *Source {
 	return New(Options{Client: c, Secret: secretKey, Configuration: configuration, Hosts: hosts, Clock: clock})
 }
 
-// check looks at what there is after a sync: one material for everybody, trusted in all webhooks. It returns the material.
+// check looks at what there is after a sync: one material for everybody, trusted in all webhooks.
+// It returns the material.
 func check(t *testing.T, c client.Client, now time.Time, sources ...*Source) material {
 	t.Helper()
 	secret, hooks := &corev1.Secret{}, &admissionv1.ValidatingWebhookConfiguration{}
@@ -98,7 +99,8 @@ func TestCertificatesAreMadeOnce(t *testing.T) {
 	}
 }
 
-// mutation: a Create or Update whose conflict is an error, or one without resourceVersion, makes this fail.
+// mutation: a Create or Update whose conflict is an error, or one without resourceVersion,
+// makes this fail.
 func TestReplicasThatStartTogetherAgree(t *testing.T) {
 	for name, objects := range map[string][]client.Object{
 		"no Secret":          {webhooks()},

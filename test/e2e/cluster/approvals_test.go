@@ -10,7 +10,8 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 )
 
-// approval is the manifest of a decision about this very run, as the plugin makes it, in somebody's name.
+// approval is the manifest of a decision about this very run, as the plugin makes it,
+// in somebody's name.
 func (w *world) approval(ctx context.Context, run, step, approver string) string {
 	GinkgoHelper()
 	return fmt.Sprintf(`
@@ -21,7 +22,8 @@ spec: {run: %s, runUID: %s, step: %s, decision: Approve, approver: %q, comment: 
 `, w.namespace, run, step, run, w.get(ctx, run).UID, step, approver)
 }
 
-// mutation: an overlay without config/approval lets alice sign as carol; a syncopate-edit with stepapprovals lets bob approve.
+// mutation: an overlay without config/approval lets alice sign as carol; a syncopate-edit with
+// stepapprovals lets bob approve.
 func approvalStories() {
 	It("an approval is given by who may approve, in nobody else's name", func(ctx context.Context) {
 		w := newWorld(ctx, 5)

@@ -12,7 +12,8 @@ import (
 
 var unsafeName = regexp.MustCompile(`[^a-zA-Z0-9]+`)
 
-// dump writes down what the cluster looks like when a spec failed. It fails nothing itself: what cannot be had is left out.
+// dump writes down what the cluster looks like when a spec failed. It fails nothing itself: what
+// cannot be had is left out.
 func dump(ctx context.Context) {
 	text := strings.Trim(unsafeName.ReplaceAllString(CurrentSpecReport().LeafNodeText, "-"), "-")
 	dir := filepath.Join(config.artifacts, "failed", text)

@@ -38,14 +38,16 @@ func leader(ctx context.Context) string {
 	return name
 }
 
-// leadMoves waits until another pod than before leads: a rollout is complete while old pods still end.
+// leadMoves waits until another pod than before leads: a rollout is complete while old
+// pods still end.
 func leadMoves(ctx context.Context, before string) {
 	GinkgoHelper()
 	Eventually(func() string { return leader(ctx) }).WithContext(ctx).WithPolling(pollInterval).ShouldNot(Equal(before))
 }
 
-// crash ends the process of a container at once and waits until it is there again, ready. Nothing inside of a container can send
-// SIGKILL to its first process; Go ends a program at SIGQUIT without running any more of it, which comes to the same.
+// crash ends the process of a container at once and waits until it is there again, ready. Nothing
+// inside of a container can send SIGKILL to its first process; Go ends a program at SIGQUIT without
+// running any more of it, which comes to the same.
 func crash(ctx context.Context, namespace, pod, container string, user int) {
 	GinkgoHelper()
 	restarts := func() (count int32, ready bool) {
@@ -76,7 +78,8 @@ func kill(ctx context.Context, namespace, name string) {
 	kubectl(ctx, "-n", namespace, "delete", "pod", name, "--force", "--grace-period=0")
 }
 
-// loseVolume deletes the only pod of a StatefulSet and its volume, and waits until both are there again.
+// loseVolume deletes the only pod of a StatefulSet and its volume, and waits until both
+// are there again.
 func loseVolume(ctx context.Context, namespace, name string) {
 	GinkgoHelper()
 	claim := &corev1.PersistentVolumeClaim{}
@@ -95,7 +98,8 @@ func loseVolume(ctx context.Context, namespace, name string) {
 	kubectl(ctx, "-n", namespace, "rollout", "status", "statefulset/"+name, waitFlag)
 }
 
-// load makes a world with 24 runs of five jobs each, with a list and a child, and returns when a third of them is over.
+// load makes a world with 24 runs of five jobs each, with a list and a child, and returns when a
+// third of them is over.
 func load(ctx context.Context) *world {
 	GinkgoHelper()
 	w := newWorld(ctx, loadLimit)
@@ -104,8 +108,8 @@ func load(ctx context.Context) *world {
 	return w
 }
 
-// underLoad has a fault happen in the middle of runs and checks that nothing is lost, nothing done twice and the limit kept.
-// It returns the world for further questions.
+// underLoad has a fault happen in the middle of runs and checks that nothing is lost, nothing done
+// twice and the limit kept. It returns the world for further questions.
 func underLoad(ctx context.Context, fault func(*world)) *world {
 	GinkgoHelper()
 	w := load(ctx)
@@ -117,9 +121,10 @@ func underLoad(ctx context.Context, fault func(*world)) *world {
 	return w
 }
 
-// withoutNATS is underLoad for faults of NATS. A worker acknowledges a job after NATS confirmed its result; where that acknowledgement
-// does not arrive any more, or is not on disk yet, a worker is given the job again and does it twice, as every worker must be ready
-// to (docs/protocol.md). The run counts it once.
+// withoutNATS is underLoad for faults of NATS. A worker acknowledges a job after NATS confirmed its
+// result; where that acknowledgement does not arrive any more, or is not on disk yet, a worker is
+// given the job again and does it twice, as every worker must be ready to (docs/protocol.md). The
+// run counts it once.
 func withoutNATS(ctx context.Context, fault func()) {
 	GinkgoHelper()
 	w := load(ctx)
@@ -200,8 +205,8 @@ func faultStories() {
 		withoutNATS(ctx, func() { crash(ctx, natsNS, "nats-0", "nats", 1000) })
 	}, SpecTimeout(specTimeout))
 
-	// The operator notices the loss and looks up what it dispatched. Without that the jobs would be given again when their
-	// startTimeoutSeconds or timeoutSeconds are over, an hour by default.
+	// The operator notices the loss and looks up what it dispatched. Without that the jobs would be
+	// given again when their startTimeoutSeconds or timeoutSeconds are over, an hour by default.
 	It("NATS comes back without its data, and lost jobs are done without anybody's help", func(ctx context.Context) {
 		withoutNATS(ctx, func() { loseVolume(ctx, natsNS, "nats") })
 	}, SpecTimeout(specTimeout))

@@ -16,7 +16,8 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 )
 
-// history is every state that the runs of a tenant had, in the order in which the API server accepted them.
+// history is every state that the runs of a tenant had, in the order in which the API
+// server accepted them.
 type history struct {
 	stop func() // watching, and waits until it ended
 

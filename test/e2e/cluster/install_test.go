@@ -32,7 +32,8 @@ func refuseForeign(ctx context.Context) {
 	}
 }
 
-// overlay writes a kustomization over a directory of the repository, as a user would, and returns where it is.
+// overlay writes a kustomization over a directory of the repository, as a user would, and returns
+// where it is.
 func overlay(name, base string, images map[string]string, more string) string {
 	GinkgoHelper()
 	dir := filepath.Join(config.artifacts, "overlays", name)
@@ -85,7 +86,8 @@ func operatorOverlay(image, more string) string {
 	return overlay("operator", "config/default-webhook", map[string]string{"syncopate": image}, mark+more)
 }
 
-// installOperator applies the operator and waits until it is ready and its webhook has certificates.
+// installOperator applies the operator and waits until it is ready and its webhook
+// has certificates.
 func installOperator(ctx context.Context, image string) {
 	GinkgoHelper()
 	kubectl(ctx, "apply", "--server-side", "-k", operatorOverlay(image, ""))
@@ -143,7 +145,8 @@ func livePods(ctx context.Context, namespace string, labels client.MatchingLabel
 	return live
 }
 
-// expectNoCrash says that no container of the operator was ever started a second time, but in a pod that a spec made crash.
+// expectNoCrash says that no container of the operator was ever started a second time, but in a pod
+// that a spec made crash.
 func expectNoCrash(ctx context.Context, but ...string) {
 	GinkgoHelper()
 	for _, pod := range operatorPods(ctx) {

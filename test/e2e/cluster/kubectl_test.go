@@ -11,7 +11,8 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// try runs a command in the repository with the cluster as its $KUBECONFIG, and returns all that it printed.
+// try runs a command in the repository with the cluster as its $KUBECONFIG, and returns all
+// that it printed.
 func try(ctx context.Context, input string, name string, args ...string) (string, error) {
 	GinkgoHelper()
 	cmd := exec.CommandContext(ctx, name, args...)

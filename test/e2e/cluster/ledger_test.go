@@ -7,7 +7,8 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 )
 
-// readLedger returns what workers wrote down on a page: by job, the pods that began and that ended it, once for each time.
+// readLedger returns what workers wrote down on a page: by job, the pods that began and that ended
+// it, once for each time.
 func readLedger(ctx context.Context, page string) (begun, done map[string][]string) {
 	GinkgoHelper()
 	return readPage(ctx, "begun:"+page), readPage(ctx, "done:"+page)

@@ -14,8 +14,8 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 )
 
-// logBook writes the logs of all containers of some namespaces into files while they run: a pod that a spec deletes takes its log
-// with it.
+// logBook writes the logs of all containers of some namespaces into files while they run: a pod
+// that a spec deletes takes its log with it.
 type logBook struct {
 	ctx  context.Context //nolint:containedctx // of the goroutines that the book owns; close ends it
 	stop context.CancelFunc
@@ -66,7 +66,8 @@ func (b *logBook) look(object any) {
 	}
 }
 
-// follow copies a log until the container ends. A stream that breaks before it began is asked for again.
+// follow copies a log until the container ends. A stream that breaks before it began is
+// asked for again.
 func (b *logBook) follow(namespace, pod, container, file string) {
 	f, err := os.Create(file)
 	if err != nil {

@@ -24,7 +24,8 @@ var (
 	current *world // of the spec that runs, for dump
 )
 
-// world is what one spec works in: a namespace, a policy for the class of the same name, and a page of the ledger.
+// world is what one spec works in: a namespace, a policy for the class of the same name, and a page
+// of the ledger.
 type world struct {
 	namespace string // and tenant, class, policy, ledger
 	created   int
@@ -32,7 +33,8 @@ type world struct {
 	history   *history
 }
 
-// newWorld makes a world in which limit runs may be under way at the same time; adjust changes its policy.
+// newWorld makes a world in which limit runs may be under way at the same time; adjust
+// changes its policy.
 func newWorld(ctx context.Context, limit int32, adjust ...func(*v1alpha1.LockPolicySpec)) *world {
 	GinkgoHelper()
 	// A cluster that was kept has the worlds of earlier suites.
@@ -99,7 +101,8 @@ func (w *world) run(name string, steps ...v1alpha1.Step) *v1alpha1.WorkflowRun {
 	}
 }
 
-// create creates runs of the same steps. What the API server refuses for a moment, as when its webhook is away, is tried again.
+// create creates runs of the same steps. What the API server refuses for a moment, as when its
+// webhook is away, is tried again.
 func (w *world) create(ctx context.Context, count int, steps ...v1alpha1.Step) {
 	GinkgoHelper()
 	for range count {
@@ -170,7 +173,8 @@ func (w *world) finished(ctx context.Context, count int) {
 	Eventually(w.history.done).WithContext(ctx).WithPolling(pollInterval).Should(BeNumerically(">=", count))
 }
 
-// nothingLostNothingTwice waits until all runs succeeded and asks the questions of doc.go. jobs is how many there were in all.
+// nothingLostNothingTwice waits until all runs succeeded and asks the questions of doc.go. jobs is
+// how many there were in all.
 func (w *world) nothingLostNothingTwice(ctx context.Context, jobs int) {
 	GinkgoHelper()
 	for id, by := range w.nothingLost(ctx, jobs) {
@@ -178,7 +182,8 @@ func (w *world) nothingLostNothingTwice(ctx context.Context, jobs int) {
 	}
 }
 
-// nothingLost is the same for faults after which a worker may be given a job again. It returns who began each job.
+// nothingLost is the same for faults after which a worker may be given a job again. It returns who
+// began each job.
 func (w *world) nothingLost(ctx context.Context, jobs int) map[string][]string {
 	GinkgoHelper()
 	w.allSucceed(ctx)

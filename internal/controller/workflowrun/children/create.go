@@ -20,7 +20,8 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
 )
 
-// createDelay is the wait before a child run is created again that could not be, if the API server does not say how long.
+// createDelay is the wait before a child run is created again that could not be, if the API server
+// does not say how long.
 const createDelay = 5 * time.Second
 
 // createParallel bounds the child runs of one run that are created at the same time.
@@ -42,7 +43,8 @@ type creation struct {
 	again time.Time // ChildPostponed: when it is tried again
 }
 
-// NotYetCreated are the steps whose child run is in status and not known to exist, as far as it is time to create them.
+// NotYetCreated are the steps whose child run is in status and not known to exist, as far as it is
+// time to create them.
 func (st State) NotYetCreated(run *v1alpha1.WorkflowRun, now time.Time) []string {
 	var steps []string
 	for _, s := range lifecycle.Children(run) {
@@ -61,9 +63,9 @@ type lease interface{ Err() error }
 // renderer renders the child run of a step again, with the outputs that its inputs are made of.
 type renderer func(ctx context.Context, step string) (lifecycle.ChildToCreate, error)
 
-// Create creates the child runs which status names and which are not known to exist: those of the write just made, and those
-// of earlier ones, also of another process. Two who do the same create one. It says whether anything became of it, which the next pass
-// is to write.
+// Create creates the child runs which status names and which are not known to exist: those of the
+// write just made, and those of earlier ones, also of another process. Two who do the same create
+// one. It says whether anything became of it, which the next pass is to write.
 func (c *Children) Create(ctx context.Context, st *State, parent *v1alpha1.WorkflowRun, held lease, fresh []lifecycle.ChildToCreate, render renderer) (news bool, err error) {
 	rendered := make(map[string]lifecycle.ChildToCreate, len(fresh))
 	for _, child := range fresh {
@@ -102,8 +104,8 @@ func (c *Children) Create(ctx context.Context, st *State, parent *v1alpha1.Workf
 	return news, failed
 }
 
-// note remembers what became of a creation, for the next pass, which is to be made at once. The cause of a wait stays what it was
-// at first: each other one would cost a write.
+// note remembers what became of a creation, for the next pass, which is to be made at once. The
+// cause of a wait stays what it was at first: each other one would cost a write.
 func (st *State) note(name string, b creation) {
 	if was := (*st)[name]; was.fact.State == lifecycle.ChildPostponed && b.fact.State == lifecycle.ChildPostponed {
 		b.fact = was.fact
@@ -132,7 +134,8 @@ func (c *Children) create(ctx context.Context, parent *v1alpha1.WorkflowRun, hel
 	}
 }
 
-// notCreated says what it means that a child run could not be created: that it is not as it has to be, or that it has to be tried again.
+// notCreated says what it means that a child run could not be created: that it is not as it has to
+// be, or that it has to be tried again.
 func (c *Children) notCreated(ctx context.Context, err error) (creation, error) {
 	switch {
 	case apierrors.IsInvalid(err) || apierrors.IsBadRequest(err):
@@ -148,7 +151,8 @@ func (c *Children) notCreated(ctx context.Context, err error) (creation, error) 
 	return creation{fact: lifecycle.Child{State: lifecycle.ChildPostponed, Cause: err.Error()}, again: c.Clock.Now().Add(wait)}, nil
 }
 
-// childRun is a child run as it is created. It says who created its parent, and so its root, for admission policies that look at users.
+// childRun is a child run as it is created. It says who created its parent, and so its root, for
+// admission policies that look at users.
 func childRun(parent *v1alpha1.WorkflowRun, child lifecycle.ChildToCreate) *v1alpha1.WorkflowRun {
 	run := &v1alpha1.WorkflowRun{
 		ObjectMeta: metav1.ObjectMeta{
@@ -163,8 +167,8 @@ func childRun(parent *v1alpha1.WorkflowRun, child lifecycle.ChildToCreate) *v1al
 	return run
 }
 
-// checkAdoption says whether the run that has the name of a child run is that child: created before a crash, say. It has to be as it would be
-// created now, by the API server's own defaults.
+// checkAdoption says whether the run that has the name of a child run is that child: created before
+// a crash, say. It has to be as it would be created now, by the API server's own defaults.
 func (c *Children) checkAdoption(ctx context.Context, parent *v1alpha1.WorkflowRun, child lifecycle.ChildToCreate) (creation, error) {
 	found := &v1alpha1.WorkflowRun{}
 	if err := c.Live.Get(ctx, types.NamespacedName{Namespace: parent.Namespace, Name: child.Name}, found); err != nil {

@@ -1,25 +1,25 @@
 // Package children creates the child runs of a run, adopts those that exist, and wakes relatives.
 //
-// For example: a step is a run of its own. Status names the child first, without a uid. After that write
-// the child is created under the lock, and the next write has its uid.
+// For example: a step is a run of its own. Status names the child first, without a uid. After that
+// write the child is created under the lock, and the next write has its uid.
 //
 // # Creating
 //
-// A child that status names without a uid is created by this process or by whichever finds it so. What
-// became of that is remembered (State), and is in the next write. AlreadyExists is looked into: the run
-// of that name is the child only if it is owned by the parent and has the spec that a dry run gives the
-// child. The API server refuses for good (Invalid, BadRequest): the step fails. Anything else is tried
-// again, after createDelay.
+// A child that status names without a uid is created by this process or by whichever finds it so.
+// What became of that is remembered (State), and is in the next write. AlreadyExists is looked
+// into: the run of that name is the child only if it is owned by the parent and has the spec that a
+// dry run gives the child. The API server refuses for good (Invalid, BadRequest): the step fails.
+// Anything else is tried again, after createDelay.
 //
 // # Observing
 //
-// Parent and children are read from the cache where that has the right uid, else live: only a live read
-// says that a run is gone.
+// Parent and children are read from the cache where that has the right uid, else live: only a live
+// read says that a run is gone.
 //
 // # Waking
 //
-// The informer's events wake relatives of a run (Wake): the parent when a child is new, ends or is gone;
-// a child when its step changed; all that claim a run as their parent when it is suspended, shut down,
-// changes its phase, or is gone. A watch has the events of all runs in order, so a child that is in the
-// cache was named by a version of its parent that is there, too.
+// The informer's events wake relatives of a run (Wake): the parent when a child is new, ends or is
+// gone; a child when its step changed; all that claim a run as their parent when it is suspended,
+// shut down, changes its phase, or is gone. A watch has the events of all runs in order, so a child
+// that is in the cache was named by a version of its parent that is there, too.
 package children

@@ -58,8 +58,8 @@ func (c *Children) Observe(ctx context.Context, st *State, run *v1alpha1.Workflo
 	return rel, nil
 }
 
-// relative reads another run of the namespace; nil: it does not exist. That is decided on a live read only: what the cache has not
-// seen may be new.
+// relative reads another run of the namespace; nil: it does not exist. That is decided on a live
+// read only: what the cache has not seen may be new.
 func (c *Children) relative(ctx context.Context, namespace, name, uid string) (*v1alpha1.WorkflowRun, error) {
 	key := types.NamespacedName{Namespace: namespace, Name: name}
 	run := &v1alpha1.WorkflowRun{}

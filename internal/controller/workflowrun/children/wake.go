@@ -13,8 +13,8 @@ type childIndex interface {
 	ChildrenOf(uid types.UID) []string
 }
 
-// Wake wakes the parent and the children of a run when it is created (was nil), changed, or gone (now nil), if that is of
-// interest to them. It is called when the cache has it.
+// Wake wakes the parent and the children of a run when it is created (was nil), changed, or gone
+// (now nil), if that is of interest to them. It is called when the cache has it.
 func Wake(enqueue func(types.NamespacedName), index childIndex, was, now *v1alpha1.WorkflowRun) {
 	run := now
 	if run == nil {
@@ -39,7 +39,8 @@ func Wake(enqueue func(types.NamespacedName), index childIndex, was, now *v1alph
 	}
 }
 
-// concernsParent says whether an event of a child is of interest to its parent: it is new, has ended, or is gone.
+// concernsParent says whether an event of a child is of interest to its parent: it is new, has
+// ended, or is gone.
 func concernsParent(was, now *v1alpha1.WorkflowRun) bool {
 	return was == nil || now == nil || lifecycle.Finished(was) != lifecycle.Finished(now)
 }

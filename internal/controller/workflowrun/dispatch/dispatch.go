@@ -41,17 +41,20 @@ type Dispatcher struct {
 
 // State is what this process remembers of the jobs of one run.
 type State struct {
-	// published are the attempts in flight which this process knew to be with NATS, with how often NATS had lost data before that was
-	// found out: after another loss that is not known any more. Pruned to those in status.
+	// published are the attempts in flight which this process knew to be with NATS, with how often
+	// NATS had lost data before that was found out: after another loss that is not known any more.
+	// Pruned to those in status.
 	published map[protocol.JobID]uint64
-	// untold are attempts whose publish failed, so that their event waits until it is made up for. Pruned like published.
+	// untold are attempts whose publish failed, so that their event waits until it is made up for.
+	// Pruned like published.
 	untold map[protocol.JobID]bool
-	// unfencedSince is when the first write as a new holder was first put off because NATS could not be told; zero: it was not.
+	// unfencedSince is when the first write as a new holder was first put off because NATS could
+	// not be told; zero: it was not.
 	unfencedSince time.Time
 }
 
-// Unpublished lists the attempts which are in status and not known to be with NATS, which has lost data so many times. Those whose
-// answer is a dead letter have nothing there to look for.
+// Unpublished lists the attempts which are in status and not known to be with NATS, which has lost
+// data so many times. Those whose answer is a dead letter have nothing there to look for.
 func (st *State) Unpublished(run *v1alpha1.WorkflowRun, losses uint64) []protocol.JobID {
 	var ids []protocol.JobID
 	for _, id := range lifecycle.Unanswered(run) {
@@ -82,7 +85,8 @@ func (st *State) Prune(run *v1alpha1.WorkflowRun) {
 type Session struct {
 	*State
 	all *Dispatcher
-	// losses is how often NATS had lost data when the pass began: what it publishes is known to be there until the next loss.
+	// losses is how often NATS had lost data when the pass began: what it publishes is known to be
+	// there until the next loss.
 	losses uint64
 	epochs map[protocol.JobID]uint64 // of attempts, as far as they were begun in this pass
 	events []lifecycle.Event         // of jobs that NATS took in this pass
@@ -107,8 +111,8 @@ func (s *Session) Events() []lifecycle.Event { return s.events }
 // lease says whether the run's lock is still held; *lockmgr.Lease does.
 type lease interface{ Err() error }
 
-// Publish publishes the attempts that begin with the write just made. No other can have published them before: the
-// fence and resourceVersion of that write say that it is ours.
+// Publish publishes the attempts that begin with the write just made. No other can have published
+// them before: the fence and resourceVersion of that write say that it is ours.
 func (s *Session) Publish(ctx context.Context, run *v1alpha1.WorkflowRun, held lease, fresh []lifecycle.Job) error {
 	return s.each(run, held, fresh, func(j lifecycle.Job) (bool, error) {
 		if err := s.all.Jobs.Publish(ctx, s.job(run, j)); err != nil {
@@ -130,8 +134,9 @@ func (s *Session) Recover(ctx context.Context, run *v1alpha1.WorkflowRun, held l
 	})
 }
 
-// each does something for several jobs at a time, and remembers those for which it worked as published. do also says whether the job
-// goes out for the first time by it, as far as is known: people are told when it has.
+// each does something for several jobs at a time, and remembers those for which it worked as
+// published. do also says whether the job goes out for the first time by it, as far as is known:
+// people are told when it has.
 func (s *Session) each(run *v1alpha1.WorkflowRun, held lease, list []lifecycle.Job, do func(lifecycle.Job) (first bool, err error)) error {
 	var (
 		mu     sync.Mutex
@@ -141,7 +146,8 @@ func (s *Session) each(run *v1alpha1.WorkflowRun, held lease, list []lifecycle.J
 	group.SetLimit(publishParallel)
 	for _, j := range list {
 		group.Go(func() error {
-			// After a pause of the process the lease knows first that it is over, and another process may have recovered the job.
+			// After a pause of the process the lease knows first that it is over, and another
+			// process may have recovered the job.
 			first, err := false, held.Err()
 			if err == nil {
 				first, err = do(j)

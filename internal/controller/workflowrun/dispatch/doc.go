@@ -1,17 +1,17 @@
 // Package dispatch publishes the jobs of runs, recovers them, and fences earlier dispatches.
 //
-// For example: the operator dies between the status write and the publish. The next process finds the
-// attempt in status, does not know whether it was published, looks it up in JOBS and RESULTS, and
-// publishes it only if it is in neither.
+// For example: the operator dies between the status write and the publish. The next process finds
+// the attempt in status, does not know whether it was published, looks it up in JOBS and RESULTS,
+// and publishes it only if it is in neither.
 //
 // # No attempt is dispatched twice
 //
-// An attempt that is in status and not known to this process as published is recovered. It is known as
-// published until the next loss of data that the bus notices. A process that is paused at any point is
-// refused by NATS when it goes on: before a process writes a run that another wrote last, it has all
-// attempts in flight begin a new epoch (Fence; internal/bus says what that is). While NATS does not
-// answer, such a write waits for FencePatience; an end without the lock does not.
+// An attempt that is in status and not known to this process as published is recovered. It is known
+// as published until the next loss of data that the bus notices. A process that is paused at any
+// point is refused by NATS when it goes on: before a process writes a run that another wrote last,
+// it has all attempts in flight begin a new epoch (Fence; internal/bus says what that is). While
+// NATS does not answer, such a write waits for FencePatience; an end without the lock does not.
 //
-// The one exception is a job that NATS has lost while a worker had it: no process can tell, so it is
-// published again, and two workers may do it. One result counts.
+// The one exception is a job that NATS has lost while a worker had it: no process can tell, so it
+// is published again, and two workers may do it. One result counts.
 package dispatch

@@ -17,14 +17,17 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-// FencePatience is how long the first write of a new holder waits for NATS, which does not answer. Then the run goes on: its cancel and its
-// deadlines matter more than that an earlier holder, paused all the while, may publish once more.
+// FencePatience is how long the first write of a new holder waits for NATS, which does not answer.
+// Then the run goes on: its cancel and its deadlines matter more than that an earlier holder,
+// paused all the while, may publish once more.
 const FencePatience = time.Minute
 
-// Fence ends what earlier holders may still be about to publish, before this process writes a run that another one wrote last: each attempt
-// in flight begins a new epoch with NATS, under the fence of the write. It comes before the write, since after it an answer may be
-// applied and acknowledged, and then nothing but its epoch tells a late publish from a first one. Nothing is asked where this process
-// wrote last, under the lease that is named: ordinary work has no such requests.
+// Fence ends what earlier holders may still be about to publish, before this process writes a
+// run that another one wrote last: each attempt in flight begins a new epoch with NATS, under
+// the fence of the write. It comes before the write, since after it an answer may be applied
+// and acknowledged, and then nothing but its epoch tells a late publish from a first one.
+// Nothing is asked where this process wrote last, under the lease that is named: ordinary work
+// has no such requests.
 func (s *Session) Fence(ctx context.Context, run *v1alpha1.WorkflowRun, ours string, fence int64) error {
 	if _, writer := leases.FenceOf(run); writer == ours {
 		return nil
@@ -59,7 +62,8 @@ func (s *Session) Fence(ctx context.Context, run *v1alpha1.WorkflowRun, ours str
 	return err //nolint:wrapcheck // it says which job
 }
 
-// GoesOn says whether a run is written though its attempts could not be fenced: when NATS did not answer for too long.
+// GoesOn says whether a run is written though its attempts could not be fenced: when NATS did not
+// answer for too long.
 func (s *Session) GoesOn(ctx context.Context, cause error) bool {
 	now := s.all.Clock.Now()
 	if s.unfencedSince.IsZero() {
@@ -72,8 +76,8 @@ func (s *Session) GoesOn(ctx context.Context, cause error) bool {
 	return true
 }
 
-// FenceForced is Fence for an end that is written without the lock. It does not wait: what cannot be fenced may be published once more by
-// whoever has the lock, and has no effect.
+// FenceForced is Fence for an end that is written without the lock. It does not wait: what cannot
+// be fenced may be published once more by whoever has the lock, and has no effect.
 func (s *Session) FenceForced(ctx context.Context, run *v1alpha1.WorkflowRun, ours string, d lifecycle.Decision) {
 	if stored, _ := leases.FenceOf(run); d.Status.Fence == nil || *d.Status.Fence <= stored {
 		return // no attempt ends by it

@@ -25,8 +25,9 @@ const roundPause = 10 * time.Minute
 // roundRetry is the time until the next round when one failed.
 const roundRetry = 30 * time.Second
 
-// uploadSilence is after how long without another part an upload is taken for broken off. What it stored until then takes room; if it
-// goes on later, its output misses parts and its attempt fails. So it is as long as a job may take by default.
+// uploadSilence is after how long without another part an upload is taken for broken off. What it
+// stored until then takes room; if it goes on later, its output misses parts and its attempt fails.
+// So it is as long as a job may take by default.
 const uploadSilence = time.Hour
 
 // withdrawParallel bounds the jobs that are withdrawn at the same time.
@@ -94,7 +95,8 @@ func (c *Collector) Round(ctx context.Context) error {
 }
 
 func (c *Collector) withdrawJobs(ctx context.Context) error {
-	// The jobs are listed before the runs: a run that is missing from the later list is gone, not new.
+	// The jobs are listed before the runs: a run that is missing from the later list is
+	// gone, not new.
 	list, err := c.Jobs.List(ctx)
 	if err != nil {
 		return fmt.Errorf("list queued jobs: %w", err)
@@ -121,8 +123,8 @@ func (c *Collector) withdrawJobs(ctx context.Context) error {
 	return nil
 }
 
-// obsolete says whether nobody waits for a job any more: its run is gone, or has ended, or its attempt has. None of this ever
-// changes back, so the cache may be trusted with it.
+// obsolete says whether nobody waits for a job any more: its run is gone, or has ended, or its
+// attempt has. None of this ever changes back, so the cache may be trusted with it.
 func (c *Collector) obsolete(ctx context.Context, existing map[types.UID]types.NamespacedName, id protocol.JobID) (bool, error) {
 	key, ok := existing[types.UID(id.RunUID)]
 	if !ok {
@@ -144,8 +146,8 @@ func (c *Collector) obsolete(ctx context.Context, existing map[types.UID]types.N
 	return lifecycle.Over(run, id), nil
 }
 
-// dropOutputs takes outputs of deleted runs out of the object store: those that no status names, and those whose operator died
-// before it had dropped them.
+// dropOutputs takes outputs of deleted runs out of the object store: those that no status names,
+// and those whose operator died before it had dropped them.
 func (c *Collector) dropOutputs(ctx context.Context) error {
 	// Listed before the runs: a run that is missing from the later list is gone, not new.
 	names, err := c.Outputs.List(ctx)
@@ -169,7 +171,8 @@ func (c *Collector) dropOutputs(ctx context.Context) error {
 	return c.Outputs.Drop(ctx, orphans)
 }
 
-// dropParts drops parts that belong to no object and are not about to: no worker uploads them any more.
+// dropParts drops parts that belong to no object and are not about to: no worker uploads
+// them any more.
 func (c *Collector) dropParts(ctx context.Context) error {
 	parts, err := c.Uploads.LooseParts(ctx, uploadSilence)
 	if err != nil {

@@ -8,18 +8,18 @@ import (
 )
 
 const (
-	// BreakerPause is how long after a failure of the lock store no other pass asks it, and the least time after which a run
-	// that needs the lock tries again.
+	// BreakerPause is how long after a failure of the lock store no other pass asks it, and the
+	// least time after which a run that needs the lock tries again.
 	BreakerPause = time.Second
-	// longestPause is the longest such time: many runs that all wait for the store must not cost much, nor wait long when it is
-	// back.
+	// longestPause is the longest such time: many runs that all wait for the store must not cost
+	// much, nor wait long when it is back.
 	longestPause = 5 * time.Second
 	// pauseShare is the part of an outage that a run may wait beyond its end.
 	pauseShare = 8
 )
 
-// Breaker keeps many passes from each waiting for the time-out of a lock store that is down, so that cancels and deadlines,
-// which do not need it, are not held up.
+// Breaker keeps many passes from each waiting for the time-out of a lock store that is down, so
+// that cancels and deadlines, which do not need it, are not held up.
 type Breaker struct {
 	clock clock.PassiveClock
 	mu    sync.Mutex
@@ -28,8 +28,8 @@ type Breaker struct {
 	cause error
 }
 
-// Open returns the failure that the next pass would most likely see, or nil. After the pause one pass finds out, while the
-// others keep out for one more.
+// Open returns the failure that the next pass would most likely see, or nil. After the pause one
+// pass finds out, while the others keep out for one more.
 func (b *Breaker) Open() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

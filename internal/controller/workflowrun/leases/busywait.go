@@ -10,14 +10,16 @@ import (
 )
 
 const (
-	// leastBusyPatience is how long a busy lock is waited for at least before its run says so: a busy lock is ordinary.
+	// leastBusyPatience is how long a busy lock is waited for at least before its run says so: a
+	// busy lock is ordinary.
 	leastBusyPatience = time.Second
 	// renewedBy is how much later a lock ends when it was renewed, and not only looked at again.
 	renewedBy = time.Second
 )
 
-// busyWait is what a pass learns of a lock that its run waits for. Status says so once it is overdue: then the holder is gone, as a rule, and
-// cannot say it. A holder that shows life, because it renews its lock or writes the run, is left alone for half a TTL after that.
+// busyWait is what a pass learns of a lock that its run waits for. Status says so once it is
+// overdue: then the holder is gone, as a rule, and cannot say it. A holder that shows life, because
+// it renews its lock or writes the run, is left alone for half a TTL after that.
 type busyWait struct {
 	since      time.Time     // when it was first found busy; zero: it is not waited for
 	version    string        // resourceVersion of the run after the last look
@@ -56,7 +58,8 @@ func (b *busyWait) overdueAt(p policy.RunLock) time.Time {
 	return b.life.Add(max(patience, p.TTL/2))
 }
 
-// text says who holds the lock and who waits for it, and, after the separator, what is of this moment.
+// text says who holds the lock and who waits for it, and, after the separator, what is
+// of this moment.
 func (b *busyWait) text(run *v1alpha1.WorkflowRun, owner lockmgr.Owner, waiter string, retry policy.BusyRetry) string {
 	text := fmt.Sprintf("The run lock is held by %s; %s waits for it since %s", holderText(run.Status, owner), waiter, clockTime(b.since))
 	switch {

@@ -15,9 +15,11 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/policy"
 )
 
-// A wait is overdue after the budget; a holder that shows life is left alone for half a TTL after that.
+// A wait is overdue after the budget; a holder that shows life is left alone for half a
+// TTL after that.
 //
-// mutation: look that sees no life in a renewal makes three cases fail; overdueAt without life four.
+// mutation: look that sees no life in a renewal makes three cases fail; overdueAt
+// without life four.
 func TestWhenAWaitForABusyLockIsOverdue(t *testing.T) {
 	start := time.Date(2026, 1, 2, 10, 0, 0, 0, time.UTC)
 	owner := lockmgr.Owner{Token: "p1.a", Ends: start.Add(20 * time.Second)}
@@ -76,7 +78,8 @@ func TestWhenAWaitForABusyLockIsOverdue(t *testing.T) {
 	}
 }
 
-// mutation: holderText that does not compare processes, or text that promises an end to a lock without a TTL, makes a case fail.
+// mutation: holderText that does not compare processes, or text that promises an end to a lock
+// without a TTL, makes a case fail.
 func TestWhatIsSaidOfABusyLock(t *testing.T) {
 	at := metav1.NewTime(time.Date(2026, 1, 2, 10, 0, 0, 0, time.UTC))
 	ends := at.Add(time.Minute)

@@ -16,12 +16,14 @@ import (
 const (
 	// returnParallel bounds the leases given back at the same time when the operator stops.
 	returnParallel = 64
-	// returnTimeout bounds how long that goes on: with Redis down each takes up to a second, and what is left ends with its TTL.
+	// returnTimeout bounds how long that goes on: with Redis down each takes up to a second, and
+	// what is left ends with its TTL.
 	returnTimeout = 5 * time.Second
 )
 
-// Cache holds the leases that runs keep between passes (scope Run): at most one per run under way. A lease is either here or in
-// the hands of one pass, so whoever takes it out may end it, and stopping never ends the lease of a pass that works under it.
+// Cache holds the leases that runs keep between passes (scope Run): at most one per run under way.
+// A lease is either here or in the hands of one pass, so whoever takes it out may end it, and
+// stopping never ends the lease of a pass that works under it.
 type Cache struct {
 	mu      sync.Mutex
 	stopped bool
@@ -74,8 +76,8 @@ func (c *Cache) Drop(ctx context.Context, uid types.UID) {
 	}
 }
 
-// Start waits until ctx ends and then gives back all leases, so that the next leader need not wait for them; passes that are
-// under way give back theirs when they end.
+// Start waits until ctx ends and then gives back all leases, so that the next leader need not wait
+// for them; passes that are under way give back theirs when they end.
 func (c *Cache) Start(ctx context.Context) error {
 	<-ctx.Done()
 	c.Stop(context.WithoutCancel(ctx))

@@ -16,7 +16,8 @@ func FenceOf(run *v1alpha1.WorkflowRun) (int64, string) {
 	return *run.Status.Fence, run.Status.Lock.LeaseID
 }
 
-// current says whether the status shows no writer after a lease: if it does, the API server would refuse every write under it.
+// current says whether the status shows no writer after a lease: if it does, the API server would
+// refuse every write under it.
 func current(lease *lockmgr.Lease, run *v1alpha1.WorkflowRun) bool {
 	fence, writer := FenceOf(run)
 	return lease.Fence() > fence || (lease.Fence() == fence && lease.ID() == writer)

@@ -48,18 +48,23 @@ func New(o Options) *Leases {
 
 // State is what this process remembers of the lock of one run.
 type State struct {
-	// Writer is the lease under which this process last wrote the run. While status shows it no other has written since. "": none.
+	// Writer is the lease under which this process last wrote the run. While status shows it no
+	// other has written since. "": none.
 	Writer string
 	// Lost is the reason why this process lost its last lease of the run, until status tells it.
 	Lost string
-	// floor is the highest fence of others that NATS has told of; a lease at or below it could dispatch nothing.
+	// floor is the highest fence of others that NATS has told of; a lease at or below it
+	// could dispatch nothing.
 	floor int64
-	// busy is about the lock that the run waits for, and busyRetries how often it was tried again since it was first found busy.
+	// busy is about the lock that the run waits for, and busyRetries how often it was tried again
+	// since it was first found busy.
 	busy        busyWait
 	busyRetries int
-	// leaselessSince is up to when metrics know how long the run has wanted a lease again after it lost one; zero: it has one, or wants none.
+	// leaselessSince is up to when metrics know how long the run has wanted a lease again after it
+	// lost one; zero: it has one, or wants none.
 	leaselessSince time.Time
-	// inHand is set once this process has looked after the run: it does what is due, and no lock keeps it from it.
+	// inHand is set once this process has looked after the run: it does what is due, and no lock
+	// keeps it from it.
 	inHand bool
 }
 

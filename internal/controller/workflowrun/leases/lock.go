@@ -13,8 +13,8 @@ import (
 // maxFailuresShown bounds the renewals failed in a row that status counts.
 const maxFailuresShown = 1_000_000
 
-// Tentative is the lock that the pass would work under: the lease that the run keeps, or one that it could take. It is enough for
-// the core to say whether there is anything to do.
+// Tentative is the lock that the pass would work under: the lease that the run keeps, or one that
+// it could take. It is enough for the core to say whether there is anything to do.
 func (s *Session) Tentative(run *v1alpha1.WorkflowRun) lifecycle.Lock {
 	if s.kept != nil {
 		return s.describe(s.kept)
@@ -42,7 +42,8 @@ func (s *Session) describe(lease *lockmgr.Lease) lifecycle.Lock {
 	}
 }
 
-// Without describes to the core a lock that could not be taken, and says of which class the retry is.
+// Without describes to the core a lock that could not be taken, and says of which class
+// the retry is.
 func (s *Session) Without(run *v1alpha1.WorkflowRun, cause error) (lock lifecycle.Lock, class string) {
 	lock = lifecycle.Lock{State: lifecycle.LockUnavailable, LeaseID: s.all.NewID(), Holder: s.all.Holder, Message: cause.Error(), Lost: s.Lost}
 	busy, isBusy := errors.AsType[*lockmgr.BusyError](cause)
@@ -59,16 +60,19 @@ func (s *Session) Without(run *v1alpha1.WorkflowRun, cause error) (lock lifecycl
 	return lock, bus.ClassLockBusy
 }
 
-// MustClaim says whether attempts have to be claimed by a write before they are recovered from a status that another lease wrote. Such a
-// status may be about to change: its writer may still end an attempt and take its job back, and what is then published again would run
-// twice. A write under this lease's fence first makes sure that no other can write any more. The same goes for a lease that was without
-// its lock in between (a higher fence) or is now: another may have written meanwhile, and the write finds out.
+// MustClaim says whether attempts have to be claimed by a write before they are recovered from a
+// status that another lease wrote. Such a status may be about to change: its writer may still end
+// an attempt and take its job back, and what is then published again would run twice. A write under
+// this lease's fence first makes sure that no other can write any more. The same goes for a lease
+// that was without its lock in between (a higher fence) or is now: another may have written
+// meanwhile, and the write finds out.
 func (s *Session) MustClaim(run *v1alpha1.WorkflowRun) bool {
 	fence, writer := FenceOf(run)
 	return writer != s.Held.ID() || fence != s.Held.Fence() || s.Held.Status().Unlocked
 }
 
-// LookAgain is when the next pass is due at the latest because what the run says of its lock is out of date; 0: it is not.
+// LookAgain is when the next pass is due at the latest because what the run says of its lock is out
+// of date; 0: it is not.
 func (s *Session) LookAgain(run *v1alpha1.WorkflowRun, soon, later time.Duration) time.Duration {
 	switch {
 	case lifecycle.Finished(run):

@@ -12,13 +12,15 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
 )
 
-// waiter names the passes over a run to the lock manager: whatever a pass wants the lock for, it is the same place in line.
+// waiter names the passes over a run to the lock manager: whatever a pass wants the lock for, it is
+// the same place in line.
 const waiter = "pass"
 
-// TakeKept takes the lease that the run kept, if it may still be worked under. A lease that is healthy, but not as the policy
-// wants it now, is given back, so that the next take is; one that cannot be renewed could most likely not be taken anew, and is
-// kept under the policy that it was taken under. Only what becomes of it is as the policy says now: whoever sees an outage may want the
-// runs of a class to stop, or to go on.
+// TakeKept takes the lease that the run kept, if it may still be worked under. A lease that is
+// healthy, but not as the policy wants it now, is given back, so that the next take is; one that
+// cannot be renewed could most likely not be taken anew, and is kept under the policy that it was
+// taken under. Only what becomes of it is as the policy says now: whoever sees an outage may want
+// the runs of a class to stop, or to go on.
 func (s *Session) TakeKept(ctx context.Context, run *v1alpha1.WorkflowRun) {
 	lease := s.all.Cache.take(s.uid)
 	if lease == nil {
@@ -45,14 +47,15 @@ func (s *Session) PutBack(ctx context.Context) {
 	}
 }
 
-// Wanted says whether the lock is wanted though there may be nothing to write: because the run keeps it from its admission
-// on, or because the loss of a lease has to be told, which is a matter of how the lock is to be had now.
+// Wanted says whether the lock is wanted though there may be nothing to write: because the run
+// keeps it from its admission on, or because the loss of a lease has to be told, which is a matter
+// of how the lock is to be had now.
 func (s *Session) Wanted(run *v1alpha1.WorkflowRun) bool {
 	return s.Lost != "" || (s.kept == nil && s.policy.RunLock.ForRun && lifecycle.Admitted(run))
 }
 
-// Take takes the run's lock or fails at once. A lease that the run kept needs no Redis, so no breaker stops it. Path says what the lock is
-// wanted for, in metrics.
+// Take takes the run's lock or fails at once. A lease that the run kept needs no Redis, so no
+// breaker stops it. Path says what the lock is wanted for, in metrics.
 func (s *Session) Take(ctx context.Context, run *v1alpha1.WorkflowRun, path string) error {
 	if s.kept != nil {
 		s.Held, s.kept = s.kept, nil
@@ -78,14 +81,16 @@ func (s *Session) Take(ctx context.Context, run *v1alpha1.WorkflowRun, path stri
 	return s.learn(ctx, lease, err)
 }
 
-// learn tells the breaker what a take says about the store, and returns its error, without the run that found out.
+// learn tells the breaker what a take says about the store, and returns its error, without the run
+// that found out.
 func (s *Session) learn(ctx context.Context, lease *lockmgr.Lease, err error) error {
 	down, failed := errors.AsType[*lockmgr.UnavailableError](err)
 	busy, isBusy := errors.AsType[*lockmgr.BusyError](err)
 	switch {
 	case failed:
 		err = fmt.Errorf("lock store unavailable: %w", down.Unwrap())
-		// An answer about one run is no reason to keep others waiting, and the end of this process says nothing about the store.
+		// An answer about one run is no reason to keep others waiting, and the end of this process
+		// says nothing about the store.
 		if !down.OneRun && ctx.Err() == nil && s.all.Breaker.Trip(err) {
 			log.FromContext(ctx).Info("Redis cannot be used: no new work until it can", "cause", err.Error())
 		}
@@ -135,7 +140,8 @@ func (s *Session) Wrote() {
 	}
 }
 
-// LossTold forgets that a lease was lost once a decision that knew of it is in status: a loss is told once.
+// LossTold forgets that a lease was lost once a decision that knew of it is in status: a loss
+// is told once.
 func (s *Session) LossTold(run *v1alpha1.WorkflowRun) {
 	if lifecycle.Abandoned(run) {
 		s.Lost = ""

@@ -16,7 +16,8 @@ import (
 // jitterPercent spreads all waits but those for busy locks, which policies tune.
 const jitterPercent = 20
 
-// Wait draws a wait, anew for each use so that contenders spread. Only waits for a busy lock are the policy's.
+// Wait draws a wait, anew for each use so that contenders spread. Only waits for a busy lock
+// are the policy's.
 func (s *Session) Wait(class string) time.Duration {
 	if class == bus.ClassLockBusy {
 		return s.policy.RunLock.BusyRetry.Wait(s.all.Rand())
@@ -29,7 +30,8 @@ func (s *Session) CountWait(path string, wait time.Duration) {
 	s.all.Metrics.BusyRetry(path, bus.ClassLockBusy, s.policy.Name, s.policy.RunLock.BusyRetry.Fixed, wait)
 }
 
-// RetryAt is when the lock that is busy is tried again after a wait, and sooner if its run is to say then that it waits.
+// RetryAt is when the lock that is busy is tried again after a wait, and sooner if its run is to
+// say then that it waits.
 func (s *Session) RetryAt(ctx context.Context, run *v1alpha1.WorkflowRun, now time.Time, wait time.Duration) (at time.Time) {
 	s.CountWait("reconcile", wait)
 	log.FromContext(ctx).V(1).Info("Run lock busy, tried again later", "class", bus.ClassLockBusy, "delay", wait, "policy", s.policy.Name)
@@ -49,8 +51,8 @@ func (s *Session) WaitedEnough(run *v1alpha1.WorkflowRun) {
 	s.noteInHand(run)
 }
 
-// CountLeaseless counts, up to now, how long a run that lost its lease has wanted another: with each try, so that the figure grows
-// during an outage and not after it.
+// CountLeaseless counts, up to now, how long a run that lost its lease has wanted another: with
+// each try, so that the figure grows during an outage and not after it.
 func (s *Session) CountLeaseless() {
 	if s.leaselessSince.IsZero() {
 		return
@@ -60,8 +62,9 @@ func (s *Session) CountLeaseless() {
 	s.leaselessSince = now
 }
 
-// noteInHand measures a take-over: from the moment at which this process led to that at which it looks after a run of an earlier leader,
-// which is when it has the run's lock, or knows that nothing is due.
+// noteInHand measures a take-over: from the moment at which this process led to that at which it
+// looks after a run of an earlier leader, which is when it has the run's lock, or knows that
+// nothing is due.
 func (s *Session) noteInHand(run *v1alpha1.WorkflowRun) {
 	began := s.all.Leading()
 	if s.inHand || began == nil {

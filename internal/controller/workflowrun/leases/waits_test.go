@@ -24,7 +24,8 @@ func bare() *v1alpha1.WorkflowRun {
 	return &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "run", UID: "uid"}, Status: &v1alpha1.WorkflowRunStatus{}}
 }
 
-// mutation: a take-over that is measured twice, of a run that this process wrote, that is new, or that has ended, makes this fail.
+// mutation: a take-over that is measured twice, of a run that this process wrote, that is new, or
+// that has ended, makes this fail.
 func TestTakeOversAreMeasuredOncePerRun(t *testing.T) {
 	written := func(lease string) *v1alpha1.WorkflowRun {
 		run := bare()
@@ -81,7 +82,8 @@ func sums(t *testing.T, registry prometheus.Gatherer, name string) string {
 	return ""
 }
 
-// mutation: time that counts only once a lease is had again, or from its loss with each try, makes this fail.
+// mutation: time that counts only once a lease is had again, or from its loss with each try,
+// makes this fail.
 func TestTimeWithoutALeaseCountsWhileItGoesOn(t *testing.T) {
 	clock := clocktesting.NewFakeClock(epoch)
 	registry := prometheus.NewRegistry()

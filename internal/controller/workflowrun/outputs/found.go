@@ -7,7 +7,8 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 )
 
-// found is what a pass found in the object store. Between passes only what is to be said of outputs is remembered, not their bytes.
+// found is what a pass found in the object store. Between passes only what is to be said of outputs
+// is remembered, not their bytes.
 type found struct {
 	mu       sync.Mutex
 	payloads lifecycle.Payloads

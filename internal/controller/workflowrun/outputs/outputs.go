@@ -17,12 +17,15 @@ import (
 )
 
 const (
-	// supplyParallel bounds the outputs that one pass stores or reads at the same time; so many of the largest that they take loadedBytes.
+	// supplyParallel bounds the outputs that one pass stores or reads at the same time; so many of
+	// the largest that they take loadedBytes.
 	supplyParallel = 8
-	// loadedBytes bounds what a pass keeps of outputs that a decision reads: as much as the core asks for at once, for expressions and
-	// results on the one hand, and for outputs of items that are made one on the other.
+	// loadedBytes bounds what a pass keeps of outputs that a decision reads: as much as the core
+	// asks for at once, for expressions and results on the one hand, and for outputs of items that
+	// are made one on the other.
 	loadedBytes = 2 * protocol.MaxPayloadBytes
-	// keptBytes bounds what a pass keeps of the outputs that it only had to check, in case the next step reads them.
+	// keptBytes bounds what a pass keeps of the outputs that it only had to check, in case the next
+	// step reads them.
 	keptBytes = 1 << 20
 )
 
@@ -33,7 +36,8 @@ type Store interface {
 	Drop(ctx context.Context, names []string) error
 }
 
-// desk says whether outputs of so many bytes may be in memory, and waits for that; *shares.Desk does.
+// desk says whether outputs of so many bytes may be in memory, and waits for that;
+// *shares.Desk does.
 type desk interface {
 	ForOutputs(ctx context.Context, bytes int64) error
 }
@@ -59,7 +63,8 @@ func (s *Session) Payloads() lifecycle.Payloads { return s.found.payloads }
 // Facts are the findings without the bytes.
 func (s *Session) Facts() lifecycle.Payloads { return s.found.facts() }
 
-// Supply stores and reads what a decision lacks. What it finds out is a fact about the output; its error is not.
+// Supply stores and reads what a decision lacks. What it finds out is a fact about the output; its
+// error is not.
 func (s *Session) Supply(ctx context.Context, n lifecycle.Needs) error {
 	bytes := bytesOf(n)
 	if err := s.desk.ForOutputs(ctx, bytes); err != nil {
@@ -102,7 +107,8 @@ func (s *Session) put(ctx context.Context, ref protocol.OutputRef, data []byte) 
 	return nil
 }
 
-// read notes what is to be said of an output, with its bytes if all that is kept stays within a bound.
+// read notes what is to be said of an output, with its bytes if all that is kept stays
+// within a bound.
 func (s *Session) read(ctx context.Context, ref protocol.OutputRef, bound int) error {
 	data, err := s.store.Get(ctx, ref)
 	switch {
@@ -178,13 +184,14 @@ func (s *Session) load(ctx context.Context, refs []protocol.OutputRef) error {
 	return s.Supply(ctx, lack)
 }
 
-// Wrote notes the objects to which the status does not refer any more: those of the status before, and those of items' workers whose
-// bytes are with those of other items now.
+// Wrote notes the objects to which the status does not refer any more: those of the status before,
+// and those of items' workers whose bytes are with those of other items now.
 func (s *Session) Wrote(was, now *v1alpha1.WorkflowRun, takenOver []string) {
 	s.unused = append(s.unused, missingFrom(Of(now), append(Of(was), takenOver...))...)
 }
 
-// DropUnused drops the objects that the status does not refer to any more. What fails here is dropped with the run.
+// DropUnused drops the objects that the status does not refer to any more. What fails here is
+// dropped with the run.
 func (s *Session) DropUnused(ctx context.Context) {
 	if len(s.unused) == 0 {
 		return

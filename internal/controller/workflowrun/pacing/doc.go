@@ -1,4 +1,5 @@
-// Package pacing says when the next status write of a run may begin. It is pure: time is an argument.
+// Package pacing says when the next status write of a run may begin. It is pure: time
+// is an argument.
 //
 // For example: a write took 20 ms and applied 50 results. The next one begins 120 ms after its end,
 // or 20 ms after it as soon as 100 results wait.
@@ -12,6 +13,6 @@
 //	                items wait 100 ms, or until an eighth of what is in flight has come.
 //	LastOfMany      The last few results after a large write do not pay for it.
 //
-// A write that the API server refuses is followed by a wait that doubles: Refused for a result, NoRoom
-// for a run whose object is full.
+// A write that the API server refuses is followed by a wait that doubles: Refused for a result,
+// NoRoom for a run whose object is full.
 package pacing

@@ -8,18 +8,22 @@ import (
 )
 
 const (
-	// MinPause is the least time between the end of a run's status write and the start of its next one.
+	// MinPause is the least time between the end of a run's status write and the start of
+	// its next one.
 	MinPause = 10 * time.Millisecond
-	// ResultsPerPause is how many results in one write make the pause after it longer by the duration of that write.
+	// ResultsPerPause is how many results in one write make the pause after it longer by the
+	// duration of that write.
 	ResultsPerPause = 10
 	// flushThreshold is how many results of a run make it write after the plain pause.
 	flushThreshold = 100
 	// MaxPause bounds that time: after a write that ran into its time-out the run must go on soon.
 	MaxPause = time.Second
-	// StartedPatience is how long news that jobs were started wait for company before they are worth a write of their own.
+	// StartedPatience is how long news that jobs were started wait for company before they are
+	// worth a write of their own.
 	StartedPatience = 100 * time.Millisecond
-	// ItemPatience is how long results of items of a step with forEach wait for others, and itemShare that they are enough when one of
-	// so many that are in flight came: each write costs the same, however many results it applies.
+	// ItemPatience is how long results of items of a step with forEach wait for others, and
+	// itemShare that they are enough when one of so many that are in flight came: each write costs
+	// the same, however many results it applies.
 	ItemPatience = 100 * time.Millisecond
 	itemShare    = 8
 	// ItemStartedPatience is StartedPatience for items: there may be a thousand of them.
@@ -33,9 +37,10 @@ type LastWrite struct {
 	Applied int // results
 }
 
-// Next is the earliest time for the next status write: the pause lets results pile up, so that under load each write
-// applies many of them. A run with many results at a time leaves more time to others: its writes are large, and they all go through
-// one API server. But no longer than until many wait, which holds memory. And not for the last few of many, see LastOfMany.
+// Next is the earliest time for the next status write: the pause lets results pile up, so that
+// under load each write applies many of them. A run with many results at a time leaves more time to
+// others: its writes are large, and they all go through one API server. But no longer than until
+// many wait, which holds memory. And not for the last few of many, see LastOfMany.
 func (w LastWrite) Next(waiting int, lastOfMany bool) time.Time {
 	if w.End.IsZero() {
 		return time.Time{}
@@ -54,8 +59,9 @@ type Waiting struct {
 	Started bool // says that a job began; else it ends an attempt
 }
 
-// BatchReadyAt is when results of a run need not wait for company any more. These have to: news that jobs were started, as a status write
-// each would double the writes of a run of short jobs, and results of a few of many items. Zero: nothing waits.
+// BatchReadyAt is when results of a run need not wait for company any more. These have to: news
+// that jobs were started, as a status write each would double the writes of a run of short jobs,
+// and results of a few of many items. Zero: nothing waits.
 func BatchReadyAt(waiting []Waiting, run *v1alpha1.WorkflowRun) time.Time {
 	if len(waiting) == 0 {
 		return time.Time{}
@@ -94,8 +100,9 @@ func patience(waiting []Waiting, run *v1alpha1.WorkflowRun) time.Duration {
 	}
 }
 
-// LastOfMany says whether results of all jobs that are in flight wait, and these are few beside those of the last write: no other
-// can come, and what a large write owes to others is owed by the many, not by these.
+// LastOfMany says whether results of all jobs that are in flight wait, and these are few beside
+// those of the last write: no other can come, and what a large write owes to others is owed by the
+// many, not by these.
 func LastOfMany(waiting []Waiting, lastApplied int, run *v1alpha1.WorkflowRun) bool {
 	if len(waiting) == 0 || lastApplied < itemShare {
 		return false

@@ -10,7 +10,8 @@ import (
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// mutation: Next without max makes "a slow API server sets the pace" fail; without Applied "many results" fails.
+// mutation: Next without max makes "a slow API server sets the pace" fail; without Applied
+// "many results" fails.
 func TestLastWrite_Next(t *testing.T) {
 	for name, c := range map[string]struct {
 		last       LastWrite
@@ -34,7 +35,8 @@ func TestLastWrite_Next(t *testing.T) {
 	}
 }
 
-// mutation: without finals, with Started counted as one, without inFlight or without its share, one of the cases fails.
+// mutation: without finals, with Started counted as one, without inFlight or without its share, one
+// of the cases fails.
 func TestLastOfMany(t *testing.T) {
 	inFlight := func(n int) *v1alpha1.WorkflowRun {
 		run := &v1alpha1.WorkflowRun{Status: &v1alpha1.WorkflowRunStatus{}}

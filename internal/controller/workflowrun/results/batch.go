@@ -21,7 +21,8 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-// ErrAhead is why a result goes back to NATS whose attempt no read of the run knows: only a run that lost its past can be behind.
+// ErrAhead is why a result goes back to NATS whose attempt no read of the run knows: only a run
+// that lost its past can be behind.
 var ErrAhead = errors.New("the result is of an attempt that the run does not know yet")
 
 // Batches makes the batches of passes.
@@ -118,15 +119,16 @@ func (x *Batch) DeadLetters() []lifecycle.DeadLetter {
 	return list
 }
 
-// TakeAll makes the results that wait for company count in this pass: it may write a time-out or a cancel, and after that they would
-// have no effect, though they came before it.
+// TakeAll makes the results that wait for company count in this pass: it may write a time-out or a
+// cancel, and after that they would have no effect, though they came before it.
 func (x *Batch) TakeAll() {
 	if len(x.company) > 0 {
 		x.apply, x.company, x.readyAt = append(x.company, x.apply...), nil, time.Time{}
 	}
 }
 
-// addFound adds what was found in the stream, but for what is about to be put aside: it was refused as often as it may be.
+// addFound adds what was found in the stream, but for what is about to be put aside: it was refused
+// as often as it may be.
 func (x *Batch) addFound(list []busresults.Answer, now time.Time) {
 	for _, found := range list {
 		if slices.ContainsFunc(x.doomed, func(p *Pending) bool {
@@ -142,7 +144,8 @@ func (x *Batch) addFound(list []busresults.Answer, now time.Time) {
 	}
 }
 
-// Carry notes the results whose effect is in a decision that is about to be written, and says how many they are.
+// Carry notes the results whose effect is in a decision that is about to be written, and says how
+// many they are.
 func (x *Batch) Carry(verdicts []lifecycle.Verdict) {
 	x.carried = nil
 	for i, v := range verdicts {
@@ -160,7 +163,8 @@ func (x *Batch) CarriesFound() bool {
 	return slices.ContainsFunc(x.carried, func(p *Pending) bool { return p.Delivery == nil })
 }
 
-// TakenOver are the objects of items' workers whose bytes are with those of other items once a write is taken.
+// TakenOver are the objects of items' workers whose bytes are with those of other items once a
+// write is taken.
 func (x *Batch) TakenOver(verdicts []lifecycle.Verdict) (names []string) {
 	for i, v := range verdicts {
 		if fact := &x.apply[i].Fact; v == lifecycle.Applied && fact.ID.Item != protocol.NoItem && fact.Result.OutputRef != nil {
@@ -173,8 +177,9 @@ func (x *Batch) TakenOver(verdicts []lifecycle.Verdict) (names []string) {
 // Overdue gives a result back that has waited too long; nil: it has not.
 type Overdue func(*Pending) *Settlement
 
-// Settle settles the results on which the core has a final verdict; it says whether the run is to be read live because one
-// is ahead of what is known. One that still is after that goes back to NATS: only a run that lost its past can be behind.
+// Settle settles the results on which the core has a final verdict; it says whether the run is to
+// be read live because one is ahead of what is known. One that still is after that goes back to
+// NATS: only a run that lost its past can be behind.
 func (x *Batch) Settle(ctx context.Context, d lifecycle.Decision, overdue Overdue) (ahead bool) {
 	var list []Settlement
 	applied := 0
@@ -226,8 +231,9 @@ func (x *Batch) verdict(p *Pending, v lifecycle.Verdict, overdue Overdue) (s *Se
 	return nil, false
 }
 
-// settle settles results, but for those whose deliveries are used up: these wait until status says so. Whoever is the next leader would
-// find neither job nor result of an attempt that is in flight, and give it to another worker.
+// settle settles results, but for those whose deliveries are used up: these wait until status says
+// so. Whoever is the next leader would find neither job nor result of an attempt that is in flight,
+// and give it to another worker.
 func (x *Batch) settle(ctx context.Context, list []Settlement) {
 	var now []Settlement
 	for _, s := range list {
@@ -241,8 +247,8 @@ func (x *Batch) settle(ctx context.Context, list []Settlement) {
 	x.all.Settler.SettleAll(ctx, x.run, now)
 }
 
-// Bury puts aside the results of which status says by now that they are. Where a dead letter cannot be stored, the result stays, and
-// is delivered again.
+// Bury puts aside the results of which status says by now that they are. Where a dead letter cannot
+// be stored, the result stays, and is delivered again.
 func (x *Batch) Bury(ctx context.Context, d lifecycle.Decision) {
 	if !d.Told {
 		return

@@ -46,8 +46,9 @@ func newBatch(spread float64, p policy.Effective, list ...*Pending) *Batch {
 	return x
 }
 
-// An unusable result becomes a dead letter whatever the verdict: after a crash between the status write and the dead letter it
-// is delivered again as a duplicate, and acknowledging it would lose its bytes. mutation: nil for duplicates makes this fail.
+// An unusable result becomes a dead letter whatever the verdict: after a crash between the status
+// write and the dead letter it is delivered again as a duplicate, and acknowledging it would lose
+// its bytes. mutation: nil for duplicates makes this fail.
 func TestAnUnusableResultIsNeverAcknowledged(t *testing.T) {
 	for _, verdict := range []lifecycle.Verdict{lifecycle.Applied, lifecycle.Duplicate, lifecycle.Stale} {
 		fake := &fakeDelivery{}

@@ -41,7 +41,8 @@ func NewConsumer(nats streams, s source, r *Router) *Consumer {
 	return &Consumer{nats: nats, source: s, router: r}
 }
 
-// Start implements manager.Runnable. It goes on to wait for the streams when another installation took them over.
+// Start implements manager.Runnable. It goes on to wait for the streams when another installation
+// took them over.
 func (c *Consumer) Start(ctx context.Context) error {
 	for {
 		if !c.ensure(ctx) {

@@ -34,7 +34,8 @@ func (x *Index) ChildrenOf(uid types.UID) []string {
 	return slices.Collect(maps.Values(x.families[string(uid)]))
 }
 
-// related keeps the entry of a run among the children of the parent that it claims. The index is locked.
+// related keeps the entry of a run among the children of the parent that it claims. The
+// index is locked.
 func (x *Index) related(run *v1alpha1.WorkflowRun) (parent string) {
 	if claim := run.ClaimsParent(); claim != nil && !lifecycle.Finished(run) {
 		parent = claim.UID

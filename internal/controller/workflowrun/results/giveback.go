@@ -11,7 +11,8 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/policy"
 )
 
-// GiveBack returns a result to NATS; once it has failed as often as the policy lets it, to the dead letters.
+// GiveBack returns a result to NATS; once it has failed as often as the policy lets it, to
+// the dead letters.
 func (x *Batch) GiveBack(p *Pending, wait time.Duration, class string, cause error) Settlement {
 	if busresults.CountsAsFailure(class) && p.Failures+1 >= x.policy.Delivery.MaxDeliveries {
 		return Settlement{Pending: p, As: busresults.Permanent(deadletters.ReasonDeliveriesExhausted, cause)}
@@ -30,8 +31,8 @@ func (x *Batch) FailureWait(failures int) time.Duration {
 	return min(policy.BusyRetry{Delay: pacing.Refused(failures, limit), JitterPercent: jitterPercent}.Wait(x.all.Spread()), limit)
 }
 
-// HandBack returns results that have waited for so long to NATS, each with a wait of its own: another replica may be able
-// to apply them.
+// HandBack returns results that have waited for so long to NATS, each with a wait of its own:
+// another replica may be able to apply them.
 func (x *Batch) HandBack(ctx context.Context, patience time.Duration, class string, cause error, wait func() time.Duration) {
 	var list []Settlement
 	for _, p := range x.all.Inbox.Waiting(x.run) {
@@ -42,7 +43,8 @@ func (x *Batch) HandBack(ctx context.Context, patience time.Duration, class stri
 	x.settle(ctx, list)
 }
 
-// HandBackAll returns all results to NATS, where they wait for so long, and longer if many of their namespace do.
+// HandBackAll returns all results to NATS, where they wait for so long, and longer if many of
+// their namespace do.
 func (x *Batch) HandBackAll(ctx context.Context, namespace, class string, cause error, wait func() time.Duration) {
 	var list []Settlement
 	for _, p := range x.all.Inbox.Waiting(x.run) {

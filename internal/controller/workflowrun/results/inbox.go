@@ -13,18 +13,21 @@ import (
 )
 
 const (
-	// pendingBytes is what a result that waits holds beside its body: names, places in maps and lists.
+	// pendingBytes is what a result that waits holds beside its body: names, places in
+	// maps and lists.
 	pendingBytes = 1 << 10
-	// returnRate is how many results a second, and returnBytes how many of their bytes, are delivered again that found no room. Each of
-	// them costs its way from NATS, for nothing if there is still no room.
+	// returnRate is how many results a second, and returnBytes how many of their bytes, are
+	// delivered again that found no room. Each of them costs its way from NATS, for nothing if
+	// there is still no room.
 	returnRate  = 500
 	returnBytes = 16 << 20
 	// longestReturn bounds the wait of one.
 	longestReturn = time.Minute
 )
 
-// Inbox holds the results that wait for each run. It is bounded in places and in bytes, and each run and each tenant, which is a
-// namespace here, has a share of both: see internal/share. Beyond that a result goes back to NATS.
+// Inbox holds the results that wait for each run. It is bounded in places and in bytes, and each
+// run and each tenant, which is a namespace here, has a share of both: see internal/share. Beyond
+// that a result goes back to NATS.
 type Inbox struct {
 	mu     sync.Mutex
 	byRun  map[types.UID][]*Pending

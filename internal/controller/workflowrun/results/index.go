@@ -8,8 +8,9 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 )
 
-// Index maps the UID of each run that this process has seen to its name: results name runs by UID. It also keeps what is
-// needed to clean up after a deleted run. One entry per existing run, fed by the informer's events.
+// Index maps the UID of each run that this process has seen to its name: results name runs by UID.
+// It also keeps what is needed to clean up after a deleted run. One entry per existing run, fed by
+// the informer's events.
 type Index struct {
 	mu      sync.Mutex
 	known   map[types.UID]entry
@@ -107,7 +108,8 @@ func (x *Index) PutBack(key types.NamespacedName, gone []Tombstone) {
 	x.deleted[key] = append(x.deleted[key], gone...)
 }
 
-// NotEnded are the runs that have not ended. The cache may lag, so one that it calls new may have dispatched jobs; an end is for ever.
+// NotEnded are the runs that have not ended. The cache may lag, so one that it calls new may have
+// dispatched jobs; an end is for ever.
 func (x *Index) NotEnded() []types.NamespacedName {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -14,7 +14,8 @@ func phaseOf(run *v1alpha1.WorkflowRun) string {
 	return string(run.Status.Phase)
 }
 
-// PhaseCounts exports the number of runs by phase, and of those that need a newer operator, counted when it is asked for.
+// PhaseCounts exports the number of runs by phase, and of those that need a newer operator, counted
+// when it is asked for.
 type PhaseCounts struct {
 	desc  *prometheus.Desc
 	newer *prometheus.Desc
@@ -44,7 +45,8 @@ func (c *PhaseCounts) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(c.newer, prometheus.GaugeValue, float64(c.index.CountNewer()))
 }
 
-// WaitingResults exports what waits to be applied, counted when it is asked for: here, and given back to NATS.
+// WaitingResults exports what waits to be applied, counted when it is asked for: here, and given
+// back to NATS.
 type WaitingResults struct {
 	router *Router
 	parked func() map[string]int

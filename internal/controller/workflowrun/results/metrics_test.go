@@ -11,7 +11,8 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 )
 
-// mutation: orphans left out, the time of arrival for that of storage, or classes left out, makes this fail.
+// mutation: orphans left out, the time of arrival for that of storage, or classes left out,
+// makes this fail.
 func TestWhatWaitsIsExported(t *testing.T) {
 	r := NewRouter(Options{Inbox: NewInbox(10, 1<<20), Clock: clocktesting.NewFakeClock(epoch)})
 	registry := prometheus.NewRegistry()

@@ -19,16 +19,18 @@ const (
 	OrphanPatience = 3 * time.Second
 	// ListPause is the least time between two live lists.
 	ListPause = 5 * time.Second
-	// orphanLimit and orphanBytes bound the parked results; more go back to NATS. A run has a share of them: whose runs they are is not
-	// known, and somebody may send results of runs that are gone for as long as he wants.
+	// orphanLimit and orphanBytes bound the parked results; more go back to NATS. A run has a share
+	// of them: whose runs they are is not known, and somebody may send results of runs that are
+	// gone for as long as he wants.
 	orphanLimit = 1000
 	orphanBytes = 16 << 20
 )
 
 var errUnknownRun = errors.New("the run is not known yet")
 
-// Orphans holds results whose run is not in the cache. The cache may lag, so only a live list that began after the result came
-// may say that the run does not exist; then the result is stale and acked.
+// Orphans holds results whose run is not in the cache. The cache may lag, so only a live list
+// that began after the result came may say that the run does not exist; then the result is
+// stale and acked.
 type Orphans struct {
 	router   *Router
 	parked   *Inbox
@@ -85,7 +87,8 @@ func (s *Orphans) Sort(ctx context.Context) error {
 	return nil
 }
 
-// drop acks the results of a run that is gone. What came after the list began, which says nothing about its run, stays.
+// drop acks the results of a run that is gone. What came after the list began, which says nothing
+// about its run, stays.
 func (s *Orphans) drop(ctx context.Context, uid types.UID, began time.Time) {
 	gone := slices.DeleteFunc(s.parked.Waiting(uid), func(l *Pending) bool { return l.Since.After(began) })
 	s.parked.Remove(uid, gone)

@@ -25,7 +25,8 @@ type Pending struct {
 	Size     int      // bytes of its body
 	// Refreshed says that the run was to be read live for this result already.
 	Refreshed bool
-	// Exhausted is the settlement of a result whose deliveries are used up, which waits until status says so; nil: they are not.
+	// Exhausted is the settlement of a result whose deliveries are used up, which waits until
+	// status says so; nil: they are not.
 	Exhausted *busresults.PermanentError
 	// tenant is whose share of the inbox it takes.
 	tenant string
@@ -45,7 +46,8 @@ func NewPending(d *busresults.Delivery, now time.Time) *Pending {
 // Bytes is what the result holds of the memory.
 func (p *Pending) Bytes() int64 { return int64(p.Size + pendingBytes) }
 
-// Rejection sends the bytes of an unusable result to the dead letters once the failed attempt is in status; nil: it is usable.
+// Rejection sends the bytes of an unusable result to the dead letters once the failed attempt is in
+// status; nil: it is usable.
 func (p *Pending) Rejection() error {
 	if p.Fact.Rejected == "" {
 		return nil

@@ -24,10 +24,11 @@ const (
 )
 
 const (
-	// forgedPause is the wait before the next question after one that found nothing but forged results:
-	// whoever floods them must not keep the operator busy with reading.
+	// forgedPause is the wait before the next question after one that found nothing but forged
+	// results: whoever floods them must not keep the operator busy with reading.
 	forgedPause = 200 * time.Millisecond
-	// askRetry is the wait before the next question after one that failed, if the error does not ask for another.
+	// askRetry is the wait before the next question after one that failed, if the error does not
+	// ask for another.
 	askRetry = time.Second
 )
 
@@ -53,8 +54,8 @@ type AskState struct {
 	next time.Time
 	// failures is how often in a row the API server refused what was found.
 	failures int
-	// from is the sequence from which the next question goes on: what was before it is in status. 0:
-	// from the first. It holds for as long as NATS has lost data so many times.
+	// from is the sequence from which the next question goes on: what was before it is in status.
+	// 0: from the first. It holds for as long as NATS has lost data so many times.
 	from   uint64
 	losses uint64
 }
@@ -91,8 +92,9 @@ func (q *Questions) Answers() lifecycle.Answers {
 	return lifecycle.Answers{AsOf: q.until, MissingSince: q.AskState.since, Cause: q.AskState.cause}
 }
 
-// Ask asks the stream for results of the run, because a time-out is due. What it finds counts in this pass like a result that was
-// delivered; its delivery, which comes as well, is a duplicate then. It says whether another decision has more to decide on.
+// Ask asks the stream for results of the run, because a time-out is due. What it finds counts in
+// this pass like a result that was delivered; its delivery, which comes as well, is a duplicate
+// then. It says whether another decision has more to decide on.
 func (q *Questions) Ask(ctx context.Context, run types.UID, batch *Batch) bool {
 	now := q.stream.Clock.Now()
 	if q.more || now.Before(q.next) {
@@ -159,8 +161,9 @@ func allCount(d lifecycle.Decision) bool {
 	return !slices.Contains(d.Verdicts, lifecycle.Waiting) && !slices.Contains(d.Verdicts, lifecycle.Ahead)
 }
 
-// Refused puts off the next question after the API server refused a write with what was found. Nothing found is tried again before a wait:
-// the results that were delivered are tried alone, and counted, meanwhile, and those that were not will be.
+// Refused puts off the next question after the API server refused a write with what was found.
+// Nothing found is tried again before a wait: the results that were delivered are tried alone, and
+// counted, meanwhile, and those that were not will be.
 func (q *Questions) Refused(wait func(failures int) time.Duration, cause error) {
 	q.Missing(wait(q.failures), cause.Error())
 	q.failures++

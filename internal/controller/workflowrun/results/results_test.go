@@ -29,8 +29,8 @@ func aRun(phases ...v1alpha1.StepPhase) *v1alpha1.WorkflowRun {
 	return run
 }
 
-// mutation: remove or takeAll that does not give room back makes "room comes back" fail; put that keeps a place, when there are no bytes
-// left, the last line.
+// mutation: remove or takeAll that does not give room back makes "room comes back" fail; put that
+// keeps a place, when there are no bytes left, the last line.
 func TestInbox(t *testing.T) {
 	b := NewInbox(6, 1<<20)
 	var letters []*Pending
@@ -132,7 +132,8 @@ func (d *fakeDelivery) Settle(_ context.Context, err error) error {
 	return nil
 }
 
-// A settled result leaves the inbox even when its settlement fails: the message is delivered again and is recognised.
+// A settled result leaves the inbox even when its settlement fails: the message is delivered again
+// and is recognised.
 func TestSettler_SettleAllEmptiesTheInbox(t *testing.T) {
 	b := NewInbox(1000, 96<<20)
 	s := NewSettler(b, counted{})

@@ -16,7 +16,8 @@ import (
 )
 
 const (
-	// inboxFullDelay is the least wait, before jitter, until a result is delivered again that found no room.
+	// inboxFullDelay is the least wait, before jitter, until a result is delivered again that
+	// found no room.
 	inboxFullDelay = time.Second
 	// jitterPercent spreads that wait.
 	jitterPercent = 20
@@ -75,7 +76,8 @@ func (r *Router) deliver(ctx context.Context, key types.NamespacedName, p *Pendi
 		return
 	}
 	if _, ok := r.Index.Find(uid); !ok {
-		// The run was deleted meanwhile and its inbox may have been emptied already: no pass would look into it again.
+		// The run was deleted meanwhile and its inbox may have been emptied already: no pass would
+		// look into it again.
 		r.Inbox.Remove(uid, []*Pending{p})
 		r.orphans.park(ctx, p)
 		return

@@ -84,8 +84,8 @@ func TestOrphans_GoBackToNATSWhenTooManyWaitAndLeaveRoomForThoseOfAnotherRun(t *
 	}
 }
 
-// mutations: no share of bytes for a run, or the same wait for all that are refused: they come back all at once, and are served before
-// what is new.
+// mutations: no share of bytes for a run, or the same wait for all that are refused: they come back
+// all at once, and are served before what is new.
 func TestRouter_GivesBackWhatFindsNoRoomWithADelayThatGrowsAndLeavesRoomForAnotherRun(t *testing.T) {
 	p := newPost(NewInbox(100, 30*pendingBytes))
 	hot, cold := runOf("ns", "hot"), runOf("ns", "cold")
@@ -109,7 +109,8 @@ func TestRouter_GivesBackWhatFindsNoRoomWithADelayThatGrowsAndLeavesRoomForAnoth
 	}
 }
 
-// mutation: deliver without the second look into the index makes this fail: the result waits for ever.
+// mutation: deliver without the second look into the index makes this fail: the result
+// waits for ever.
 func TestRouter_DoesNotLeaveAResultInTheInboxOfARunThatWasDeletedMeanwhile(t *testing.T) {
 	p := newPost(NewInbox(10, 1<<20))
 	run := runOf("ns", "run")

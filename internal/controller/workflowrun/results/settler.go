@@ -68,7 +68,8 @@ type Settlement struct {
 	Outcome string
 }
 
-// Settle acks a result or hands it back. A failure is only logged: the message is then delivered again and is recognised.
+// Settle acks a result or hands it back. A failure is only logged: the message is then delivered
+// again and is recognised.
 func (s *Settler) Settle(ctx context.Context, p *Pending, as error, outcome string) {
 	if outcome != "" {
 		s.count.CountResult(outcome)
@@ -79,8 +80,9 @@ func (s *Settler) Settle(ctx context.Context, p *Pending, as error, outcome stri
 	}
 }
 
-// SettleAll settles results of a run and takes them out of its inbox. It settles several at a time: each waits for the server's word, and
-// a server that hangs must not keep a run for the sum of their time-outs.
+// SettleAll settles results of a run and takes them out of its inbox. It settles several at a
+// time: each waits for the server's word, and a server that hangs must not keep a run for the sum
+// of their time-outs.
 func (s *Settler) SettleAll(ctx context.Context, run types.UID, list []Settlement) {
 	done := make([]*Pending, 0, len(list))
 	var group errgroup.Group

@@ -13,7 +13,8 @@ import (
 type Tombstone struct {
 	UID  types.UID
 	Jobs []lifecycle.Withdrawal
-	// Outputs are the names of its objects in the object store. Those of which status does not know are left to package gc.
+	// Outputs are the names of its objects in the object store. Those of which status does not know
+	// are left to package gc.
 	Outputs []string
 	// Tenant and Key are of the idempotency key that it may own; Key "": none.
 	Tenant, Key string

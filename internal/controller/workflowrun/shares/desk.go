@@ -10,10 +10,11 @@ import (
 )
 
 const (
-	// maxDesks bounds the desks of a process, and so what all passes together hold of large outputs: some 100 MiB each at most.
+	// maxDesks bounds the desks of a process, and so what all passes together hold of large
+	// outputs: some 100 MiB each at most.
 	maxDesks = 2
-	// largeObject is from how many bytes on a run is written from a desk: of 200 steps a status write takes some six times as long as of
-	// five.
+	// largeObject is from how many bytes on a run is written from a desk: of 200 steps a status
+	// write takes some six times as long as of five.
 	largeObject = 64 << 10
 	// smallOutputs is how much a pass reads of outputs without a desk.
 	smallOutputs = 256 << 10
@@ -21,7 +22,8 @@ const (
 	maxRest = time.Second
 )
 
-// Desks are places for passes that do what takes long, or much memory. All other passes go past them.
+// Desks are places for passes that do what takes long, or much memory. All other passes
+// go past them.
 type Desks struct {
 	places *Shares
 	turns  *Turns
@@ -36,8 +38,8 @@ func NewDesks(places int, turns *Turns, c clock.WithDelayedExecution, m KindMetr
 // DesksOfProcess is how many desks the process has room for.
 func DesksOfProcess() int { return desksOf(runtime.GOMAXPROCS(0)) }
 
-// desksOf is how many passes may do what takes long, or much memory, on so many cores at the same time: one core at least is left to the
-// others, if there are two.
+// desksOf is how many passes may do what takes long, or much memory, on so many cores at the same
+// time: one core at least is left to the others, if there are two.
 func desksOf(cores int) int { return max(1, min(maxDesks, cores-1)) }
 
 // Desk is what one pass of a tenant has to do with the desks.
@@ -53,8 +55,8 @@ func (d *Desks) For(tenant string) *Desk { return &Desk{desks: d, tenant: tenant
 // Has says whether the pass has a desk.
 func (d *Desk) Has() bool { return d.leave != nil }
 
-// SitDown gives the pass a desk. It waits, off the run's lock as a rule, until it is its tenant's turn, and the pass keeps the desk until
-// StandUp. False: it has one already, or the context ended.
+// SitDown gives the pass a desk. It waits, off the run's lock as a rule, until it is its tenant's
+// turn, and the pass keeps the desk until StandUp. False: it has one already, or the context ended.
 func (d *Desk) SitDown(ctx context.Context) bool {
 	if d.leave != nil {
 		return false
@@ -68,8 +70,9 @@ func (d *Desk) SitDown(ctx context.Context) bool {
 	return true
 }
 
-// rest gives a desk back that was had since then: if others want passes, after as long as it was had. What is done at desks, here and at
-// the API server, takes half of the time at most then, and leaves the other half to them.
+// rest gives a desk back that was had since then: if others want passes, after as long as it was
+// had. What is done at desks, here and at the API server, takes half of the time at most then, and
+// leaves the other half to them.
 func (d *Desks) rest(tenant string, begin time.Time, done func()) {
 	pause := min(d.clock.Since(begin), maxRest)
 	if !d.turns.Others(tenant, begin.Add(-maxRest)) {
@@ -82,8 +85,8 @@ func (d *Desks) rest(tenant string, begin time.Time, done func()) {
 	d.clock.AfterFunc(pause, done)
 }
 
-// ForObject gives a desk to a pass that is about to write an object of so many bytes, if that is large. It is asked before the lock is
-// taken: who waits then is in nobody's way.
+// ForObject gives a desk to a pass that is about to write an object of so many bytes, if that is
+// large. It is asked before the lock is taken: who waits then is in nobody's way.
 func (d *Desk) ForObject(ctx context.Context, bytes int) error {
 	if bytes <= largeObject {
 		return nil

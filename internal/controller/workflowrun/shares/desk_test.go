@@ -17,7 +17,8 @@ func newTestDesks(clk *clocktesting.FakeClock) (*Desks, *Turns) {
 	return NewDesks(1, turns, clk, KindMetrics{}), turns
 }
 
-// mutation: a rest though nobody else is there; none though another is; one that is as long as the desk was had without the bound.
+// mutation: a rest though nobody else is there; none though another is; one that is as long as the
+// desk was had without the bound.
 func TestADeskStaysEmptyAsLongAsItWasHadIfOthersArePresent(t *testing.T) {
 	for name, c := range map[string]struct {
 		other string

@@ -1,8 +1,8 @@
-// Package shares gives the places of a process to tenants, so that none can have all of them. A tenant
-// is a namespace here, or a lock.
+// Package shares gives the places of a process to tenants, so that none can have all of them. A
+// tenant is a namespace here, or a lock.
 //
-// For example: of 16 passes that may be under way one tenant gets 8 at most, and two tenants 6 each,
-// so that a third one finds a place at once.
+// For example: of 16 passes that may be under way one tenant gets 8 at most, and two tenants 6
+// each, so that a third one finds a place at once.
 //
 //	Shares  places, each with one line per tenant; the tenant with the fewest places is next
 //	Turns   places for passes; a run that waits is in a line, not on a worker, and is woken
@@ -11,7 +11,7 @@
 // # Desks
 //
 // A pass begins with quick decisions. When one is cut, when large outputs are to be read, or when a
-// large object is to be written, it sits down at a desk, of which there are two at most, and keeps it
-// to its end. So what large runs hold in memory is bounded for the process, and one core is left to
-// the others. If another tenant wants passes, a desk stays empty for as long as it was had.
+// large object is to be written, it sits down at a desk, of which there are two at most, and keeps
+// it to its end. So what large runs hold in memory is bounded for the process, and one core is left
+// to the others. If another tenant wants passes, a desk stays empty for as long as it was had.
 package shares

@@ -9,11 +9,13 @@ import (
 	"sync"
 )
 
-// Shares gives places to tenants, so that none can have all of them. Of those who wait, the tenant with the fewest places is next, and of
-// two with as many the one that had none for longer; the requests of one tenant come one after the other.
+// Shares gives places to tenants, so that none can have all of them. Of those who wait, the tenant
+// with the fewest places is next, and of two with as many the one that had none for longer; the
+// requests of one tenant come one after the other.
 type Shares struct {
-	// sparing leaves places free for others: a tenant gets one only if more are free than it has, so half of all at most, and each
-	// of n tenants gets an n+1st. One that has none gets any place that is free.
+	// sparing leaves places free for others: a tenant gets one only if more are free than it has,
+	// so half of all at most, and each of n tenants gets an n+1st. One that has none gets any place
+	// that is free.
 	sparing bool
 	metrics KindMetrics
 

@@ -71,7 +71,8 @@ func TestThePlaceThatGetsFreeGoesToTheTenantWithTheFewest(t *testing.T) {
 	}
 }
 
-// mutation: before that compares the requests' turns first, or grant that does not note the tenant's, makes this fail.
+// mutation: before that compares the requests' turns first, or grant that does not note the
+// tenant's, makes this fail.
 func TestAPlaceGoesRoundAmongTenants(t *testing.T) {
 	s := New(1, false, KindMetrics{})
 	var order []string
@@ -93,7 +94,8 @@ func TestAPlaceGoesRoundAmongTenants(t *testing.T) {
 	}
 }
 
-// mutation: nobody is forgotten, or only at turns of a certain number: a request that is given up shifts them.
+// mutation: nobody is forgotten, or only at turns of a certain number: a request that is given
+// up shifts them.
 func TestSharesForgetTenantsThatAreGone(t *testing.T) {
 	s := New(1, false, KindMetrics{})
 	first := s.Take("first", func() {})
@@ -125,7 +127,8 @@ func TestARequestThatIsGivenUpTakesNoPlace(t *testing.T) {
 	}
 }
 
-// A run that waits for its turn is woken once, when it has it, and its pass is made then, whoever asks in between.
+// A run that waits for its turn is woken once, when it has it, and its pass is made then, whoever
+// asks in between.
 //
 // Mutations that this finds: leave wakes nobody; enter asks for a place each time.
 func TestARunThatHasToWaitForItsTurnIsWokenForIt(t *testing.T) {
@@ -158,7 +161,8 @@ func TestARunThatHasToWaitForItsTurnIsWokenForIt(t *testing.T) {
 	}
 }
 
-// Whatever comes and goes, no more places are in use than there are, nobody waits who may have one, and all get one in the end.
+// Whatever comes and goes, no more places are in use than there are, nobody waits who may have one,
+// and all get one in the end.
 func TestSharesOfPlacesHoldWhateverComesAndGoes(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 1))

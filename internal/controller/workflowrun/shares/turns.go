@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Turns shares passes among tenants. A run whose tenant has its share waits in a line and not on a worker, and is woken when it is its
-// turn. At most one entry per run that wants a pass.
+// Turns shares passes among tenants. A run whose tenant has its share waits in a line and not on a
+// worker, and is woken when it is its turn. At most one entry per run that wants a pass.
 type Turns struct {
 	shares *Shares
 	wake   func(types.NamespacedName)
@@ -25,7 +25,8 @@ type sighting struct {
 	at     time.Time
 }
 
-// NewTurns makes places for passes; wake is called, and must not block, when it is the turn of a run that waits.
+// NewTurns makes places for passes; wake is called, and must not block, when it is the turn of a
+// run that waits.
 func NewTurns(places int, m KindMetrics, wake func(types.NamespacedName)) *Turns {
 	return &Turns{shares: New(places, true, m), wake: wake, waiting: map[types.NamespacedName]*Ticket{}}
 }
@@ -47,8 +48,8 @@ func (t *Turns) Others(tenant string, since time.Time) bool {
 	return slices.ContainsFunc(t.seen[:], func(s sighting) bool { return s.tenant != tenant && s.tenant != "" && !s.at.Before(since) })
 }
 
-// Enter says whether a pass may be made over a run now; if not, the run is woken when it may. The workqueue has each run once, so nobody
-// else asks for the same one.
+// Enter says whether a pass may be made over a run now; if not, the run is woken when it may. The
+// workqueue has each run once, so nobody else asks for the same one.
 func (t *Turns) Enter(key types.NamespacedName) (pass *Ticket, may bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -16,11 +16,12 @@ import (
 )
 
 const (
-	// places is how many questions to gates of strategy Lock are under way in a process. Each polls Redis while its lock is busy. One
-	// lock, of a tenant under a policy, gets half of them at most, so one that the dead hold leaves the rest to others.
+	// places is how many questions to gates of strategy Lock are under way in a process. Each polls
+	// Redis while its lock is busy. One lock, of a tenant under a policy, gets half of them at
+	// most, so one that the dead hold leaves the rest to others.
 	places = 32
-	// patience is how long a run waits for the answer before its status says so: as a rule the answer is there sooner, and
-	// the write that lets the run in is its first.
+	// patience is how long a run waits for the answer before its status says so: as a rule the
+	// answer is there sooner, and the write that lets the run in is its first.
 	patience = time.Second
 )
 
@@ -29,11 +30,13 @@ type AskedError struct{ Since time.Time }
 
 func (*AskedError) Error() string { return "the gate was asked; its answer is not there yet" }
 
-// Asks asks quotas of strategy Lock, which make their callers wait for the lock of the tenant, off the workers: a pass never waits. Each
-// lock has a share of the places; who finds none waits in a line, and not on a worker either.
+// Asks asks quotas of strategy Lock, which make their callers wait for the lock of the tenant, off
+// the workers: a pass never waits. Each lock has a share of the places; who finds none waits in a
+// line, and not on a worker either.
 //
-// An answer is for the run as it was read when its quota was asked. A write of this process carries that on; any other ends it, and the
-// quota is asked again: see store.Store.Admit, and what a rebuild relies on.
+// An answer is for the run as it was read when its quota was asked. A write of this process carries
+// that on; any other ends it, and the quota is asked again: see store.Store.Admit, and what a
+// rebuild relies on.
 type Asks struct {
 	quota  Quota
 	shares *shares.Shares
@@ -64,7 +67,8 @@ func NewAsks(q Quota, c clock.PassiveClock, m shares.KindMetrics, wake func(key 
 	return &Asks{quota: q, shares: shares.New(places, true, m), clock: c, wake: wake, byRun: map[types.UID]*ask{}}
 }
 
-// Admit implements Quota. With strategy Lock it does not wait: its error is an *AskedError until the answer is there.
+// Admit implements Quota. With strategy Lock it does not wait: its error is an *AskedError until
+// the answer is there.
 func (g *Asks) Admit(ctx context.Context, run *v1alpha1.WorkflowRun, tenant string, p policy.Effective) (store.Answer, error) {
 	if p.Admission.Lock == nil {
 		return g.quota.Admit(ctx, run, tenant, p)
@@ -107,8 +111,8 @@ func (g *Asks) answer(ctx context.Context, run *v1alpha1.WorkflowRun, at Holding
 	return g.quota.Admit(ctx, run, at.Tenant, p)
 }
 
-// answered notes an answer and wakes its run. Of a question that was given up, what it may have got is left: the call may have taken
-// effect after its run left.
+// answered notes an answer and wakes its run. Of a question that was given up, what it may have got
+// is left: the call may have taken effect after its run left.
 func (g *Asks) answered(ctx context.Context, uid types.UID, a *ask, answer store.Answer, err error) {
 	a.cancel()
 	g.mu.Lock()
@@ -139,7 +143,8 @@ func (g *Asks) Release(ctx context.Context, uid types.UID, tenant, policyName st
 	return g.quota.Release(ctx, uid, tenant, policyName)
 }
 
-// Wrote says that this process wrote a run, from one resourceVersion to another. The write was accepted, so nobody else wrote since the gate was asked.
+// Wrote says that this process wrote a run, from one resourceVersion to another. The write was
+// accepted, so nobody else wrote since the gate was asked.
 func (g *Asks) Wrote(uid types.UID, from, to string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

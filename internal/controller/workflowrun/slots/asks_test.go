@@ -137,9 +137,11 @@ func TestOneLockLeavesPlacesForTheQuestionsOfOthers(t *testing.T) {
 	}
 }
 
-// An answer is for the run as it was read when the gate was asked, or as this process wrote it since.
+// An answer is for the run as it was read when the gate was asked, or as this process
+// wrote it since.
 //
-// mutation: without the comparison of versions the second case fails, with Wrote that does nothing the third.
+// mutation: without the comparison of versions the second case fails, with Wrote that does
+// nothing the third.
 func TestAnAnswerIsForTheRunAsItWasRead(t *testing.T) {
 	for name, c := range map[string]struct {
 		version string
@@ -171,9 +173,11 @@ func TestAnAnswerIsForTheRunAsItWasRead(t *testing.T) {
 	}
 }
 
-// What the gate gives to a question whose run has left is left as well, and the run asks anew only after that.
+// What the gate gives to a question whose run has left is left as well, and the run asks anew
+// only after that.
 //
-// mutation: Release that does not give the question up, or an end of it without Release, makes this fail.
+// mutation: Release that does not give the question up, or an end of it without Release,
+// makes this fail.
 func TestAQuestionIsGivenUpWithItsRun(t *testing.T) {
 	a := newAsker(t, "acme")
 	a.admit("acme", "run", "1")

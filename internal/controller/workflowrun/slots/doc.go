@@ -1,18 +1,21 @@
-// Package slots asks the quota of a run's tenant for what a run needs: a slot, and its idempotency key.
+// Package slots asks the quota of a run's tenant for what a run needs: a slot, and
+// its idempotency key.
 //
-// For example: a run waits for a slot of its tenant. Each of its passes that could let it in asks, after
-// the run was read, and status says which place it has. When a slot is free the quota controller wakes
-// the run; nothing polls.
+// For example: a run waits for a slot of its tenant. Each of its passes that could let it in asks,
+// after the run was read, and status says which place it has. When a slot is free the quota
+// controller wakes the run; nothing polls.
 //
 // What a pass has asked for is remembered (State) until it is released: when the run ended, was
-// deleted, was suspended before its admission, or is governed by another policy. What a dead process
-// had taken is released by its successor, from status, or by the resync of the quota controller.
+// deleted, was suspended before its admission, or is governed by another policy. What a
+// dead process had taken is released by its successor, from status, or by the resync of
+// the quota controller.
 //
 // # Strategy Lock
 //
 // A quota of strategy Lock makes its callers wait for the lock of the tenant. That wait is in a
-// goroutine of its own (Asks): the pass ends, and the run is woken when the answer is there. Each lock
-// has a share of the places for such questions, so one that a dead process holds leaves places for others.
+// goroutine of its own (Asks): the pass ends, and the run is woken when the answer is there. Each
+// lock has a share of the places for such questions, so one that a dead process holds leaves
+// places for others.
 //
 //	Admit: no answer yet --> asked --> answered --> wake; the next Admit takes the answer
 //	Release: given up      --> its end is waited for, and what it may have got is released

@@ -17,7 +17,8 @@ import (
 
 // Quota has the slots of tenants; *quota.Controller does.
 type Quota interface {
-	// Admit asks for a slot for a run as it was read before. An *AskedError says that the answer will wake the run.
+	// Admit asks for a slot for a run as it was read before. An *AskedError says that the answer
+	// will wake the run.
 	Admit(ctx context.Context, run *v1alpha1.WorkflowRun, tenant string, p policy.Effective) (store.Answer, error)
 	// Release takes from a run whatever it has under a policy, and wakes who is next.
 	Release(ctx context.Context, uid types.UID, tenant, policyName string) error
@@ -43,11 +44,13 @@ type Holding struct{ Tenant, Policy string }
 
 // State is what this process has got for a run.
 type State struct {
-	// Holding is where this process has got a slot or a place in the queue for the run, and not released it; nil: nowhere.
+	// Holding is where this process has got a slot or a place in the queue for the run, and not
+	// released it; nil: nowhere.
 	Holding *Holding
 }
 
-// Claim claims the run's idempotency key. The claim says so, too, where the error is why nothing is known.
+// Claim claims the run's idempotency key. The claim says so, too, where the error is why
+// nothing is known.
 func (s *Slots) Claim(ctx context.Context, run *v1alpha1.WorkflowRun, tenant string) (lifecycle.Claim, error) {
 	if s.Keys == nil {
 		return lifecycle.Claim{State: lifecycle.ClaimOurs}, nil
@@ -70,8 +73,9 @@ type Answer struct {
 	Since time.Time
 }
 
-// Ask asks for a slot. It is asked once in a pass, after the run was read: a grant that is out of date when the write comes is
-// refused by the run's resourceVersion. The answer says so, too, where the error is why there is none.
+// Ask asks for a slot. It is asked once in a pass, after the run was read: a grant that is out of
+// date when the write comes is refused by the run's resourceVersion. The answer says so, too, where
+// the error is why there is none.
 func (s *Slots) Ask(ctx context.Context, st *State, run *v1alpha1.WorkflowRun, tenant string, p policy.Effective) (Answer, error) {
 	if s.Quota == nil {
 		return Answer{Gate: lifecycle.Gate{State: lifecycle.GateOpen}}, nil
@@ -111,8 +115,9 @@ func gateOf(err error) lifecycle.Gate {
 	return g
 }
 
-// ExpectedUntil is when a pass stops to wait for an answer without a word: until then nothing is written, since the answer
-// most likely comes with it. Zero: none was asked for, or that time is over.
+// ExpectedUntil is when a pass stops to wait for an answer without a word: until then nothing
+// is written, since the answer most likely comes with it. Zero: none was asked for, or that
+// time is over.
 func (a Answer) ExpectedUntil(now time.Time) time.Time {
 	if a.Gate.State != lifecycle.GateAsked {
 		return time.Time{}
@@ -137,8 +142,9 @@ func (s *Slots) Release(ctx context.Context, st *State, uid types.UID) error {
 	return nil
 }
 
-// ReleaseIfOver gives up the slot of a run that ended, and the place of one that was suspended before it was admitted. What a process
-// leaves behind that dies before, the resync of the quota controller finds.
+// ReleaseIfOver gives up the slot of a run that ended, and the place of one that was suspended
+// before it was admitted. What a process leaves behind that dies before, the resync of the
+// quota controller finds.
 func (s *Slots) ReleaseIfOver(ctx context.Context, st *State, run *v1alpha1.WorkflowRun) error {
 	if !over(run) {
 		return nil
@@ -156,7 +162,8 @@ func (s *Slots) Wrote(st *State, was, now *v1alpha1.WorkflowRun) {
 	}
 }
 
-// over says whether a run needs nothing from its quota: it ended, or it was suspended before it was admitted.
+// over says whether a run needs nothing from its quota: it ended, or it was suspended before
+// it was admitted.
 func over(run *v1alpha1.WorkflowRun) bool {
 	return lifecycle.Finished(run) || (run.Spec.Suspend && !lifecycle.Admitted(run))
 }

@@ -1,5 +1,6 @@
-// Command tally is the worker of the cluster suite: each job is written down in a Redis of its own when it begins and when it ends,
-// so that a spec can tell how often each was done, whatever died meanwhile.
+// Command tally is the worker of the cluster suite: each job is written down in a Redis of its
+// own when it begins and when it ends, so that a spec can tell how often each was done,
+// whatever died meanwhile.
 //
 // It reads NATS_URL, LEDGER_ADDR, the address of that Redis, and POD_NAME.
 package main
@@ -62,7 +63,8 @@ type input struct {
 	Millis int64
 }
 
-// work takes input.millis. Entries are members of sets and each has an id, so that repeating a command whose answer was lost adds none.
+// work takes input.millis. Entries are members of sets and each has an id, so that repeating a
+// command whose answer was lost adds none.
 func (l *ledger) work(ctx context.Context, job worker.Job) (any, error) {
 	var in input
 	if err := job.Decode(&in); err != nil {

@@ -59,7 +59,7 @@ func addRuns(ctx context.Context, mgr manager.Manager, o options, a adapters) (*
 		Metrics: a.lockMetrics, TakeOver: figures.TakeOver, Leading: waker.Leading, Wake: waker.Wake,
 	})
 	collector := &gc.Collector{Jobs: a.jobs, Outputs: a.payloads, Uploads: a.payloads, Cache: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: clk}
-	workers := watchWorkers(a.jobs, waker.Wake, liveness.Options{Clock: clk, Log: mgr.GetLogger().WithName("crew")})
+	workers := watchWorkers(a.jobs, waker.Wake, liveness.Options{Clock: clk, Log: mgr.GetLogger().WithName("liveness")})
 	limits := quota.New(quota.Options{
 		Gate: a.quota, Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Wake: waker.WakeNext, Clock: clk, NewID: uuid.NewString,
 		Log: mgr.GetLogger().WithName("quota"), Metrics: quota.NewMetrics(registry),

@@ -85,7 +85,8 @@ func policyFile(name string) (*v1alpha1.LockPolicy, error) {
 	return p, nil
 }
 
-// compare shows what both policies would do, and how far off the prediction for the one in force is.
+// compare shows what both policies would do, and how far off the prediction for the one
+// in force is.
 func (a *app) compare(current, candidate *v1alpha1.LockPolicy, load simulate.Load) error {
 	w := tabwriter.NewWriter(a.Out, 0, 0, 3, ' ', 0)
 	fmt.Fprint(w, "POLICY\tDRAIN\tP50 WAIT\tP95 WAIT\tP99 WAIT\tCOMMANDS EACH\n")

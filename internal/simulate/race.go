@@ -30,7 +30,8 @@ type Outcome struct {
 	Waits []time.Duration
 }
 
-// maxPasses is how often in a row a process passes the lock to its own contenders, as internal/lockmgr does.
+// maxPasses is how often in a row a process passes the lock to its own contenders,
+// as internal/lockmgr does.
 const maxPasses = 10
 
 // race is one simulation.
@@ -107,7 +108,8 @@ func (r *race) have(process int) {
 	r.at(r.load.Hold, func() { r.release(process) })
 }
 
-// release ends a turn: the lock goes to a contender of the same process, to another process, or back.
+// release ends a turn: the lock goes to a contender of the same process, to another
+// process, or back.
 func (r *race) release(process int) {
 	r.out.Drain = r.now
 	if !r.lock.Wait.Poll {

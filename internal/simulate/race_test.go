@@ -53,11 +53,12 @@ func strategies() map[string]policy.RunLock {
 	return map[string]policy.RunLock{"HandOff": handOff, "Poll jittered": jittered, "Poll fixed": fixed}
 }
 
-// The 95th percentile of the waits is within 15 % of what was measured, for each strategy and load. So is the drain, but where it is
-// the luck of the last contender of one measured race: then the measured one is within what races take.
+// The 95th percentile of the waits is within 15 % of what was measured, for each strategy and load.
+// So is the drain, but where it is the luck of the last contender of one measured race: then the
+// measured one is within what races take.
 //
-// mutation: polls of a process whose contender has the lock that go to Redis, hand-offs that cost nothing, and a jitter of half the
-// range make this fail.
+// mutation: polls of a process whose contender has the lock that go to Redis, hand-offs that cost
+// nothing, and a jitter of half the range make this fail.
 func TestPredictionsAreCloseToWhatWasMeasured(t *testing.T) {
 	figure := measured(t)
 	compared := 0

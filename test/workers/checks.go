@@ -35,7 +35,7 @@ func checks() []check {
 		{"stored-first", "Publish the result only when the store has confirmed the whole object.", nothing, checkStoredFirst},
 		{"over-limit", "an output above 8 MiB is a final failure with the code `TooLarge`.", nothing, checkOverLimit},
 
-		{"unknown", "Ignore members and headers that you do not know.", nothing, checkUnknown},
+		{"unknown", "Ignore unknown members and headers.", nothing, checkUnknown},
 		{"forged", "A message that is no job is terminated", nothing, checkForged},
 		{"not-json", "A body that is no JSON object is a final failure", nothing, checkNotJSON},
 		{"deadline-passed", "If the deadline has passed, ack and stop here.", nothing, checkDeadlinePassed},

@@ -129,6 +129,9 @@ func (p *pass) mustClaim() bool { return len(p.jobs.Lacks(p.run)) > 0 && p.lock.
 // Until then that process publishes them, if it lives. Zero: now. A time of dispatch ahead of this
 // process's clock is of a clock that differs, and delays nothing.
 func (p *pass) recoverFrom() time.Time {
+	if !p.policy.RunLock.Wait.Poll {
+		return time.Time{} // a place in line that is not used when its turn comes keeps the lock from others for a second
+	}
 	_, writer := leases.FenceOf(p.run)
 	if writer == p.mem.lock.Writer || len(p.jobs.Lacks(p.run)) == 0 {
 		return time.Time{}

@@ -52,7 +52,9 @@ var _ = Describe("two replicas that both own everything", func() {
 
 	It("leaves an attempt to the other that has just dispatched it", func(ctx SpecContext) {
 		w := newWorld(ctx)
-		w.policy(ctx, quick())
+		polling := quick()
+		polling.Wait.Mode = v1alpha1.WaitModePoll
+		w.policy(ctx, polling)
 		a, b := w.newReplica(ctx, "a"), w.newReplica(ctx, "b")
 		run := w.create(ctx, diamond())
 		a.inFlight(ctx, run, 2)

@@ -1,0 +1,35 @@
+package ownership
+
+import (
+	"context"
+	"errors"
+)
+
+const (
+	// Partitions is how many there are: those of runs, and one for singletons.
+	Partitions = 65
+	// Singletons is the partition of the work that is done once in an installation. Those below it
+	// have runs, by the partition of their UID (protocol.Partition).
+	Singletons = 64
+)
+
+var (
+	// ErrNotOwned is the cause with which a context of While ends: this member may act for the
+	// partition no more. There is no use in trying again here.
+	ErrNotOwned = errors.New("the partition is not owned by this replica")
+	// ErrOtherInstallation is returned by Start where the owners of partitions belong to another
+	// installation, or to another prefix of subjects. Trying again does not help.
+	ErrOtherInstallation = errors.New("the partitions belong to another installation")
+)
+
+// Handler begins and ends the work of partitions. One call is made at a time, in the order of
+// events.
+type Handler interface {
+	// Gain begins the work of partitions that this member owns now. It returns quickly.
+	Gain(ctx context.Context, partitions []int)
+	// Lose ends the work of partitions: passes in flight end, leases and results are given back. It
+	// returns once all that has ended, or when ctx ends. Before it is called, Owns is false for
+	// them. Contexts of While end when it has returned; where the member may act no more already,
+	// since its own Lease ended, they ended before.
+	Lose(ctx context.Context, partitions []int)
+}

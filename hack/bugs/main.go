@@ -92,7 +92,7 @@ func rowOf(n int, line string) (row, error) {
 }
 
 // named is one test: a path, then a function's name or a text in quotes.
-var named = regexp.MustCompile("^`([^`:]+_test\\.go): (?:([A-Za-z0-9_]+)|\"([^`]+)\")`$")
+var named = regexp.MustCompile("^`([^`:]+_test\\.(?:go|yaml)): (?:([A-Za-z0-9_]+)|\"([^`]+)\")`$")
 
 // separator is between two tests. A comma inside a text is followed by no backquote.
 var separator = regexp.MustCompile("`, *`")

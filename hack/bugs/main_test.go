@@ -33,6 +33,9 @@ func TestWhatAPageMayName(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(root, "x_test.go"), []byte(tests), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.WriteFile(filepath.Join(root, "rules_test.yaml"), []byte("tests:\n- name: all replicas are gone\n  # a slow burn\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	rows := func(lines ...string) string {
 		return "# Bugs\n\n" + header + "\n|---|---|---|---|\n" + strings.Join(lines, "\n") + "\n\nMore.\n"
 	}
@@ -43,6 +46,8 @@ func TestWhatAPageMayName(t *testing.T) {
 		"a spec":                  {test(`"at each place"`), ""},
 		"a subtest of a table":    {test(`"a row of a table"`), ""},
 		"a container":             {test(`"something real"`), ""},
+		"a test of alerts":        {rows("| a | it broke | trial | `rules_test.yaml: \"all replicas are gone\"` |"), ""},
+		"an alert's comment":      {rows("| a | it broke | trial | `rules_test.yaml: \"# a slow burn\"` |"), "no spec or subtest"},
 		"a test that is not":      {test("TestThat"), "line 5, a: x_test.go has no test function TestThat"},
 		"the second is not":       {test("TestThere`, `x_test.go: TestThat"), "no test function TestThat"},
 		"part of a name":          {test("TestTher"), "no test function TestTher"},

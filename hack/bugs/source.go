@@ -5,6 +5,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -20,25 +21,47 @@ type sources struct{ root string }
 
 // checkTest looks for a test function, or for a spec or subtest by its text, in a file.
 func (s sources) checkTest(path, function, text string) error {
-	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(s.root, path), nil, parser.SkipObjectResolution)
+	functions, texts, err := s.tests(path)
 	if err != nil {
 		return fmt.Errorf("read tests: %w", err)
 	}
 	switch {
-	case function != "" && !slices.Contains(functions(file), function):
+	case function != "" && !slices.Contains(functions, function):
 		return fmt.Errorf("%s has no test function %s", path, function)
 	case function == "" && len(text) < shortest:
 		return fmt.Errorf("%q is shorter than %d bytes", text, shortest)
-	case function == "" && !slices.ContainsFunc(texts(file), func(t string) bool { return strings.Contains(t, text) }):
+	case function == "" && !slices.ContainsFunc(texts, func(t string) bool { return strings.Contains(t, text) }):
 		return fmt.Errorf("%s has no spec or subtest %q", path, text)
 	}
 	return nil
 }
 
+// ruleTest is the name of a test of alerts, as promtool reads them.
+var ruleTest = regexp.MustCompile(`(?m)^- name: (.*)$`)
+
+// tests are the functions and the texts that name tests in a file.
+func (s sources) tests(path string) (functions, texts []string, err error) {
+	content, err := os.ReadFile(filepath.Join(s.root, path))
+	if err != nil {
+		return nil, nil, err
+	}
+	if filepath.Ext(path) == ".yaml" {
+		for _, m := range ruleTest.FindAllSubmatch(content, -1) {
+			texts = append(texts, string(m[1]))
+		}
+		return nil, texts, nil
+	}
+	file, err := parser.ParseFile(token.NewFileSet(), path, content, parser.SkipObjectResolution)
+	if err != nil {
+		return nil, nil, err
+	}
+	return functionsOf(file), textsOf(file), nil
+}
+
 var testName = regexp.MustCompile(`^(Test|Fuzz)([^a-z]|$)`)
 
-// functions are the names of tests that go test runs.
-func functions(file *ast.File) []string {
+// functionsOf are the names of tests that go test runs.
+func functionsOf(file *ast.File) []string {
 	var all []string
 	for _, d := range file.Decls {
 		if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil && testName.MatchString(f.Name.Name) {
@@ -52,9 +75,9 @@ func functions(file *ast.File) []string {
 // are not among them.
 var naming = []string{"It", "Entry", "Specify", "Describe", "Context", "When", "DescribeTable", "Run", "FIt"}
 
-// texts are the texts that name specs and subtests: literals in the first argument of what makes
+// textsOf are the texts that name specs and subtests: literals in the first argument of what makes
 // one, and keys of tables.
-func texts(file *ast.File) []string {
+func textsOf(file *ast.File) []string {
 	var all []string
 	ast.Inspect(file, func(n ast.Node) bool {
 		switch n := n.(type) {

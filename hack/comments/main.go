@@ -18,10 +18,11 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/syncopate-dev/syncopate/hack/gofiles"
 )
 
 func main() {
@@ -43,29 +44,7 @@ func main() {
 
 // walk looks at a file, or at all of a folder.
 func walk(root string, fix bool) error {
-	var all []error
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case d.IsDir() && path != root && foreign(d.Name()):
-			return filepath.SkipDir
-		case !d.Type().IsRegular() || !strings.HasSuffix(path, ".go") || inCRDs(path):
-			return nil
-		}
-		source, err := os.ReadFile(path) //nolint:gosec // a file of the tree
-		if err != nil {
-			return err
-		}
-		all = append(all, one(path, source, fix))
-		return nil
-	})
-	return errors.Join(append(all, err)...)
-}
-
-// foreign says whether a folder holds what others wrote.
-func foreign(name string) bool {
-	return strings.HasPrefix(name, ".") || name == "bin" || name == "node_modules"
+	return gofiles.Each(root, func(path string) bool { return !inCRDs(path) }, func(path string, source []byte) error { return one(path, source, fix) })
 }
 
 // inCRDs says whether a file's comments are written into CRDs.

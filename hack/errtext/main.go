@@ -15,44 +15,18 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
+
+	"github.com/syncopate-dev/syncopate/hack/gofiles"
 )
 
 func main() {
-	if err := checkTree("."); err != nil {
+	code := func(path string) bool { return !strings.HasSuffix(path, "_test.go") }
+	if err := gofiles.Each(".", code, checkFile); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-}
-
-// checkTree says all that is wrong with the files below root.
-func checkTree(root string) error {
-	var all []error
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case d.IsDir() && path != root && foreign(d.Name()):
-			return filepath.SkipDir
-		case d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go"):
-			return nil
-		}
-		source, err := os.ReadFile(path) //nolint:gosec // a file of the tree
-		if err != nil {
-			return err
-		}
-		all = append(all, checkFile(path, source))
-		return nil
-	})
-	return errors.Join(append(all, err)...)
-}
-
-// foreign says whether a folder holds what others wrote.
-func foreign(name string) bool {
-	return strings.HasPrefix(name, ".") || name == "bin" || name == "node_modules"
 }
 
 // checkFile says all that is wrong with a file.

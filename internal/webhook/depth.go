@@ -9,26 +9,22 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/document"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
 )
 
-const (
-	// maxDepth is how deep the operator takes inputs and templates; a run with deeper ones
-	// ends as InvalidSpec.
-	maxDepth = 100
-	// maxChildDepth is for the spec of a child run with all below it. Four levels of runs, each of
-	// which is a list of steps, a step, its run, and a spec, stand around the deepest input.
-	maxChildDepth = maxDepth + 4*4
-)
+// maxChildDepth is for the spec of a child run with all below it. Four levels of runs, each of
+// which is a list of steps, a step, its run, and a spec, stand around the deepest input.
+const maxChildDepth = bounds.MaxInputDepth + 4*4
 
 // tooDeep names a field of a spec that is nested deeper than the operator takes, with the bound.
 // Tools that read lists of runs stop at some depth: with one run of 9,000 levels in it jq reads
 // nothing of the list. "": there is none.
 func tooDeep(spec *v1alpha1.WorkflowRunSpec) (field string, bound int) {
 	switch {
-	case deeper(spec.Inputs, maxDepth):
-		return "spec.inputs", maxDepth
-	case deeper(spec.Outputs, maxDepth):
-		return "spec.outputs", maxDepth
+	case deeper(spec.Inputs, bounds.MaxInputDepth):
+		return "spec.inputs", bounds.MaxInputDepth
+	case deeper(spec.Outputs, bounds.MaxInputDepth):
+		return "spec.outputs", bounds.MaxInputDepth
 	}
 	for _, list := range []struct {
 		name  string
@@ -45,10 +41,10 @@ func tooDeep(spec *v1alpha1.WorkflowRunSpec) (field string, bound int) {
 
 func stepTooDeep(s *v1alpha1.Step) (field string, bound int) {
 	switch {
-	case s.Job != nil && deeper(s.Job.Input, maxDepth):
-		return "job.input", maxDepth
-	case s.Run != nil && deeper(s.Run.Inputs, maxDepth):
-		return "run.inputs", maxDepth
+	case s.Job != nil && deeper(s.Job.Input, bounds.MaxInputDepth):
+		return "job.input", bounds.MaxInputDepth
+	case s.Run != nil && deeper(s.Run.Inputs, bounds.MaxInputDepth):
+		return "run.inputs", bounds.MaxInputDepth
 	case s.Run != nil && deeper(&s.Run.Spec, maxChildDepth):
 		return "run.spec", maxChildDepth
 	default:

@@ -35,7 +35,7 @@ const (
 	MaxFailedChars   = 4 << 10                            // failedItems of a step
 	MaxFailedBytes   = 16 << 10                           // and of a run
 	ItemsBytes       = 100 << 10                          // what status may need for the items of a run, outputs in it apart
-	MaxInputDepth    = 100                                // nesting of inputs and templates of a spec: tools that list runs read it
+	MaxInputDepth    = 100                                // nesting of inputs and templates of a spec, also in the webhook: tools that list runs read it
 	MaxDepth         = 4 << 10                            // nesting that JSON readers surely take
 	MaxDecisionCost  = expr.MaxCost                       // what the expressions of the decisions of one pass may take before they wait for the next
 	MaxQuickCost     = expr.MaxCost / 12                  // and those of a quick decision: some 4 ms

@@ -7,12 +7,10 @@ import (
 	"math/rand/v2"
 
 	"github.com/google/uuid"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
-	"github.com/syncopate-dev/syncopate/internal/bus/jobs"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/children"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/dispatch"
@@ -59,7 +57,7 @@ func addRuns(ctx context.Context, mgr manager.Manager, o options, a adapters) (*
 		Metrics: a.lockMetrics, TakeOver: figures.TakeOver, Leading: waker.Leading, Wake: waker.Wake,
 	})
 	collector := &gc.Collector{Jobs: a.jobs, Outputs: a.payloads, Uploads: a.payloads, Cache: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: clk}
-	workers := watchWorkers(a.jobs, waker.Wake, liveness.Options{Clock: clk, Log: mgr.GetLogger().WithName("liveness")})
+	workers := liveness.New(a.jobs.Workers, waker.Wake, liveness.Options{Clock: clk, Log: mgr.GetLogger().WithName("liveness")})
 	limits := quota.New(quota.Options{
 		Gate: a.quota, Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Wake: waker.WakeNext, Clock: clk, NewID: uuid.NewString,
 		Log: mgr.GetLogger().WithName("quota"), Metrics: quota.NewMetrics(registry),
@@ -93,14 +91,6 @@ func addRuns(ctx context.Context, mgr manager.Manager, o options, a adapters) (*
 		err = errors.Join(err, mgr.Add(part))
 	}
 	return limits, err
-}
-
-// watchWorkers watches the topics for whose workers runs wait.
-func watchWorkers(q *jobs.Queue, wake func(types.NamespacedName), o liveness.Options) *liveness.Watcher[types.NamespacedName] {
-	return liveness.New(func(ctx context.Context, topic string) (liveness.Workers, error) {
-		w, err := q.Workers(ctx, topic)
-		return liveness.Workers(w), err
-	}, wake, o)
 }
 
 // untilEnd is a part that runs until its context ends.

@@ -2,22 +2,6 @@ package liveness
 
 import "time"
 
-// Workers is what is known of the workers of a topic at one moment. It has the fields of
-// jobs.Workers, which says what each can and cannot tell, so that one converts into the other.
-// Times are the server's.
-type Workers struct {
-	Exists     bool
-	Pulling    int
-	Queued     int
-	Busy       int
-	Deliveries uint64
-	Reached    uint64
-	LastSign   time.Time
-	LastAck    time.Time
-	AckWait    time.Duration
-	At         time.Time
-}
-
 // again is how often jobs must be delivered once more, with none done, before it means something: a
 // worker may die once.
 const again = 2

@@ -52,14 +52,9 @@ func newSite(t *testing.T) *site {
 	if s.js, err = jetstream.New(s.client()); err != nil {
 		t.Fatal(err)
 	}
-	s.watcher = liveness.New(s.ask, func(key string) { s.woken <- key }, liveness.Options{Every: 200 * time.Millisecond, StuckAfter: 2 * time.Second})
+	s.watcher = liveness.New(s.jobs.Workers, func(key string) { s.woken <- key }, liveness.Options{Every: 200 * time.Millisecond, StuckAfter: 2 * time.Second})
 	s.runs(func(ctx context.Context) error { s.watcher.Run(ctx); return nil })
 	return s
-}
-
-func (s *site) ask(ctx context.Context, topic string) (liveness.Workers, error) {
-	w, err := s.jobs.Workers(ctx, topic)
-	return liveness.Workers(w), err
 }
 
 // runs calls f until stop, or until the test ends.

@@ -14,6 +14,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/bus/bustest"
 	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
+	"github.com/syncopate-dev/syncopate/internal/liveness"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 	"github.com/syncopate-dev/syncopate/pkg/worker"
 )
@@ -51,7 +52,7 @@ func (s *shift) publish(from, to int) {
 	}
 }
 
-func (s *shift) look() Workers {
+func (s *shift) look() liveness.Workers {
 	s.Helper()
 	w, err := s.bus.Workers(s.Context(), jobsTopic)
 	if err != nil {
@@ -61,17 +62,17 @@ func (s *shift) look() Workers {
 }
 
 // sees waits until an answer is as wanted, and gives it.
-func (s *shift) sees(what string, ok func(Workers) bool) Workers {
+func (s *shift) sees(what string, ok func(liveness.Workers) bool) liveness.Workers {
 	s.Helper()
-	var w Workers
+	var w liveness.Workers
 	bustest.Eventually(s, what, func() bool { w = s.look(); return ok(w) })
 	return w
 }
 
 // figures compares all but the times.
-func (s *shift) figures(got, want Workers) {
+func (s *shift) figures(got, want liveness.Workers) {
 	s.Helper()
-	times := cmpopts.IgnoreFields(Workers{}, "LastSign", "LastAck", "At", "AckWait")
+	times := cmpopts.IgnoreFields(liveness.Workers{}, "LastSign", "LastAck", "At", "AckWait")
 	if diff := cmp.Diff(want, got, times); diff != "" {
 		s.Errorf("workers (-want +got):\n%s", diff)
 	}
@@ -128,14 +129,14 @@ func TestThatThereIsNoConsumerIsAnAnswer(t *testing.T) {
 	t.Parallel()
 	b := newQueue(t, natstest.Start(t))
 	w, err := b.Workers(t.Context(), "never.used")
-	if diff := cmp.Diff(Workers{}, w); diff != "" || err != nil {
+	if diff := cmp.Diff(liveness.Workers{}, w); diff != "" || err != nil {
 		t.Errorf("no consumer: %v (-want +got):\n%s", err, diff)
 	}
 	if err := b.conn.JetStream.DeleteStream(t.Context(), b.conn.Names.JobsStream()); err != nil {
 		t.Fatal(err)
 	}
 	w, err = b.Workers(t.Context(), "never.used")
-	if diff := cmp.Diff(Workers{}, w); diff != "" || err != nil {
+	if diff := cmp.Diff(liveness.Workers{}, w); diff != "" || err != nil {
 		t.Errorf("no stream: %v (-want +got):\n%s", err, diff)
 	}
 }
@@ -165,7 +166,7 @@ func TestNobodyPulls(t *testing.T) {
 	t.Parallel()
 	s := newShift(t, 3)
 	w := s.look()
-	s.figures(w, Workers{Exists: true, Queued: 3})
+	s.figures(w, liveness.Workers{Exists: true, Queued: 3})
 	if !w.LastSign.IsZero() || !w.LastAck.IsZero() || w.At.IsZero() || w.AckWait != 600*time.Millisecond {
 		t.Errorf("times: %+v", w)
 	}
@@ -177,7 +178,7 @@ func TestJobsOfOtherTopicsAreNoJobs(t *testing.T) {
 	t.Parallel()
 	s := newShift(t, 0, func(c *config) { c.MemoryStorage = true })
 	s.pulls(s.client(), time.Minute)
-	s.sees("it pulls", func(w Workers) bool { return w.Pulling == 1 })
+	s.sees("it pulls", func(w liveness.Workers) bool { return w.Pulling == 1 })
 	for i := range 3 {
 		other := testJob(i)
 		other.Topic = "web.fetch.other"
@@ -186,15 +187,15 @@ func TestJobsOfOtherTopicsAreNoJobs(t *testing.T) {
 		}
 	}
 	s.pulls(s.client(), time.Minute)
-	s.figures(s.sees("both pull", func(w Workers) bool { return w.Pulling == 2 }), Workers{Exists: true, Pulling: 2})
+	s.figures(s.sees("both pull", func(w liveness.Workers) bool { return w.Pulling == 2 }), liveness.Workers{Exists: true, Pulling: 2})
 }
 
 func TestAnIdleWorkerPulls(t *testing.T) {
 	t.Parallel()
 	s := newShift(t, 2)
 	s.works(func(context.Context, worker.Job) (any, error) { return nil, nil }, 1)
-	w := s.sees("it did its jobs and pulls", func(w Workers) bool { return w.Pulling > 0 && !w.LastAck.IsZero() && w.Busy == 0 })
-	s.figures(w, Workers{Exists: true, Pulling: 1, Deliveries: 2, Reached: 2})
+	w := s.sees("it did its jobs and pulls", func(w liveness.Workers) bool { return w.Pulling > 0 && !w.LastAck.IsZero() && w.Busy == 0 })
+	s.figures(w, liveness.Workers{Exists: true, Pulling: 1, Deliveries: 2, Reached: 2})
 	if w.LastAck.Before(w.LastSign) || w.At.Before(w.LastAck) {
 		t.Errorf("times: %+v", w)
 	}
@@ -205,10 +206,10 @@ func TestABusyWorkerDoesNotPullAndGivesSigns(t *testing.T) {
 	t.Parallel()
 	s := newShift(t, 3)
 	s.works(untilStopped, 1)
-	w := s.sees("it has a job", func(w Workers) bool { return w.Busy == 1 && w.Pulling == 0 })
-	s.figures(w, Workers{Exists: true, Queued: 2, Busy: 1, Deliveries: 1, Reached: 1})
+	w := s.sees("it has a job", func(w liveness.Workers) bool { return w.Busy == 1 && w.Pulling == 0 })
+	s.figures(w, liveness.Workers{Exists: true, Queued: 2, Busy: 1, Deliveries: 1, Reached: 1})
 	// It says that the job is in progress for several times AckWait; no redelivery comes of it.
-	later := s.sees("it gives signs", func(now Workers) bool { return now.LastSign.Sub(w.LastSign) > 2*now.AckWait })
+	later := s.sees("it gives signs", func(now liveness.Workers) bool { return now.LastSign.Sub(w.LastSign) > 2*now.AckWait })
 	s.figures(later, w)
 	if !later.LastAck.IsZero() {
 		t.Errorf("last ack: %s", later.LastAck)
@@ -220,8 +221,8 @@ func TestWorkersPullInVainAtTheLimit(t *testing.T) {
 	t.Parallel()
 	s := newShift(t, 3, func(c *config) { c.MaxAckPending = 1 })
 	s.works(untilStopped, 2)
-	w := s.sees("one has a job and one pulls", func(w Workers) bool { return w.Busy == 1 && w.Pulling == 1 })
-	s.figures(w, Workers{Exists: true, Pulling: 1, Queued: 2, Busy: 1, Deliveries: 1, Reached: 1})
+	w := s.sees("one has a job and one pulls", func(w liveness.Workers) bool { return w.Busy == 1 && w.Pulling == 1 })
+	s.figures(w, liveness.Workers{Exists: true, Pulling: 1, Queued: 2, Busy: 1, Deliveries: 1, Reached: 1})
 }
 
 // The connection's end takes the request with it, long before it expires.
@@ -230,9 +231,9 @@ func TestAWorkerThatWentDoesNotPull(t *testing.T) {
 	s := newShift(t, 0)
 	nc := s.client()
 	s.pulls(nc, time.Hour)
-	s.sees("it pulls", func(w Workers) bool { return w.Pulling == 1 })
+	s.sees("it pulls", func(w liveness.Workers) bool { return w.Pulling == 1 })
 	nc.Close()
-	s.sees("it is gone", func(w Workers) bool { return w.Pulling == 0 })
+	s.sees("it is gone", func(w liveness.Workers) bool { return w.Pulling == 0 })
 }
 
 // That is how long a worker counts whose machine vanished without closing its connection.
@@ -240,8 +241,8 @@ func TestARequestThatExpiredDoesNotCount(t *testing.T) {
 	t.Parallel()
 	s := newShift(t, 0)
 	s.pulls(s.client(), time.Second)
-	s.sees("it pulls", func(w Workers) bool { return w.Pulling == 1 })
-	s.sees("its request expired", func(w Workers) bool { return w.Pulling == 0 })
+	s.sees("it pulls", func(w liveness.Workers) bool { return w.Pulling == 1 })
+	s.sees("its request expired", func(w liveness.Workers) bool { return w.Pulling == 0 })
 }
 
 func TestAWorkerThatNeverAnswers(t *testing.T) {
@@ -254,11 +255,11 @@ func TestAWorkerThatNeverAnswers(t *testing.T) {
 		}
 	}
 	w := s.look()
-	s.figures(w, Workers{Exists: true, Busy: 1, Deliveries: 3, Reached: 1})
+	s.figures(w, liveness.Workers{Exists: true, Busy: 1, Deliveries: 3, Reached: 1})
 	// It goes. For the server its job is in work for ever; only the sign gets old.
 	nc.Close()
-	w = s.sees("no sign for several times AckWait", func(w Workers) bool { return w.At.Sub(w.LastSign) > 3*w.AckWait })
-	s.figures(w, Workers{Exists: true, Busy: 1, Deliveries: 3, Reached: 1})
+	w = s.sees("no sign for several times AckWait", func(w liveness.Workers) bool { return w.At.Sub(w.LastSign) > 3*w.AckWait })
+	s.figures(w, liveness.Workers{Exists: true, Busy: 1, Deliveries: 3, Reached: 1})
 	if !w.LastAck.IsZero() {
 		t.Errorf("last ack: %s", w.LastAck)
 	}
@@ -271,16 +272,16 @@ func TestAServerThatStartedAnewHasForgottenTheTimes(t *testing.T) {
 	if _, err := s.pulls(s.client(), time.Minute).NextMsg(bustest.Patience); err != nil {
 		t.Fatal(err)
 	}
-	s.sees("the job is out", func(w Workers) bool { return w.Busy == 1 && !w.LastSign.IsZero() })
+	s.sees("the job is out", func(w liveness.Workers) bool { return w.Busy == 1 && !w.LastSign.IsZero() })
 	s.server.Restart()
 	bustest.Eventually(t, "the bus is back", s.bus.conn.Connected)
-	var w Workers
+	var w liveness.Workers
 	bustest.Eventually(t, "the consumer is back", func() bool {
 		var err error
 		w, err = s.bus.Workers(t.Context(), jobsTopic)
 		return err == nil && w.Exists
 	})
-	s.figures(w, Workers{Exists: true, Busy: 1, Deliveries: 1, Reached: 1})
+	s.figures(w, liveness.Workers{Exists: true, Busy: 1, Deliveries: 1, Reached: 1})
 	if !w.LastSign.IsZero() {
 		t.Errorf("last sign: %s", w.LastSign)
 	}

@@ -1,0 +1,292 @@
+package children
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+)
+
+var (
+	start   = time.Date(2026, 1, 2, 10, 0, 0, 0, time.UTC)
+	errLost = errors.New("the lease is lost")
+)
+
+// site is a namespace with a parent run, as the cache and the API server have it.
+type site struct {
+	*Children
+	t      *testing.T
+	clock  *clocktesting.FakePassiveClock
+	parent *v1alpha1.WorkflowRun
+	state  State
+	lost   error // of the lease
+	refuse error // what the API server says of a creation
+}
+
+// newSite is one whose parent names the child "p-c" of its step "c". The objects exist.
+func newSite(t *testing.T, objects ...client.Object) *site {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	s := &site{t: t, clock: clocktesting.NewFakePassiveClock(start)}
+	s.parent = &v1alpha1.WorkflowRun{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "p", UID: "u-p", Annotations: map[string]string{v1alpha1.AnnotationCreatedBy: "ann"}},
+		Status: &v1alpha1.WorkflowRunStatus{
+			Tenant: "acme",
+			Steps:  []v1alpha1.StepStatus{{Name: "c", Phase: v1alpha1.StepRunning, ChildRun: &v1alpha1.ChildRunStatus{Name: "p-c"}}},
+		},
+	}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			if s.refuse != nil {
+				return s.refuse
+			}
+			o.SetUID(types.UID("u-" + o.GetName())) // as the API server does
+			return c.Create(ctx, o, opts...)
+		},
+	}).Build()
+	s.Children = &Children{Client: c, Live: c, Clock: s.clock, Owner: "test"}
+	return s
+}
+
+// Err is that of the lease.
+func (s *site) Err() error { return s.lost }
+
+func (s *site) child() lifecycle.ChildToCreate {
+	return lifecycle.ChildToCreate{Step: "c", Name: "p-c", Spec: v1alpha1.WorkflowRunSpec{WorkloadClass: "batch"}}
+}
+
+// creates creates what is due, and says what is known of the child then.
+func (s *site) creates(fresh ...lifecycle.ChildToCreate) (lifecycle.Child, error) {
+	s.t.Helper()
+	render := func(context.Context, string) (lifecycle.ChildToCreate, error) { return s.child(), nil }
+	_, err := s.Create(s.t.Context(), &s.state, s.parent, s, fresh, render)
+	return s.observes().Children["p-c"], err
+}
+
+func (s *site) observes() Relatives {
+	s.t.Helper()
+	rel, err := s.Observe(s.t.Context(), &s.state, s.parent)
+	if err != nil {
+		s.t.Fatalf("observe: %v", err)
+	}
+	return rel
+}
+
+// run is a run that exists, owned by the parent.
+func run(change func(*v1alpha1.WorkflowRun)) *v1alpha1.WorkflowRun {
+	owner := &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "u-p"}}
+	r := &v1alpha1.WorkflowRun{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "n", Name: "p-c", UID: "u-there",
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(owner, v1alpha1.GroupVersion.WithKind("WorkflowRun"))},
+		},
+		Spec: v1alpha1.WorkflowRunSpec{WorkloadClass: "batch"},
+	}
+	change(r)
+	return r
+}
+
+func TestChildren_CreateWhatStatusNames(t *testing.T) {
+	for name, fresh := range map[string][]lifecycle.ChildToCreate{
+		"of the write just made":         {{Step: "c", Name: "p-c", Spec: v1alpha1.WorkflowRunSpec{WorkloadClass: "batch"}}},
+		"of an earlier one: rendered":    nil,
+		"beside one that is not in need": {{Step: "other", Name: "p-other"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			seen, err := s.creates(fresh...)
+			if diff := cmp.Diff(lifecycle.Child{State: lifecycle.ChildThere, UID: "u-p-c"}, seen); diff != "" || err != nil {
+				t.Fatalf("%v, %s", err, diff)
+			}
+			made := &v1alpha1.WorkflowRun{}
+			if err := s.Live.Get(t.Context(), types.NamespacedName{Namespace: "n", Name: "p-c"}, made); err != nil {
+				t.Fatal(err)
+			}
+			if claim := made.ClaimsParent(); claim == nil || claim.UID != "u-p" || made.Spec.WorkloadClass != "batch" {
+				t.Errorf("it claims %v, class %q", claim, made.Spec.WorkloadClass)
+			}
+			if by := made.Annotations[v1alpha1.AnnotationCreatedBy]; by != "ann" {
+				t.Errorf("created by %q", by)
+			}
+			if due := s.state.NotYetCreated(s.parent, start.Add(time.Hour)); len(due) != 0 {
+				t.Errorf("created again: %v", due)
+			}
+		})
+	}
+}
+
+// mutation: checkAdoption without the owner, the tenant or the spec each make a row fail.
+func TestChildren_AdoptOnlyWhatIsTheChild(t *testing.T) {
+	const taken = "a run of this name exists, "
+	for name, c := range map[string]struct {
+		there func(*v1alpha1.WorkflowRun)
+		want  lifecycle.Child
+	}{
+		"created before a crash": {func(*v1alpha1.WorkflowRun) {}, lifecycle.Child{State: lifecycle.ChildThere, UID: "u-there"}},
+		"suspended since":        {func(r *v1alpha1.WorkflowRun) { r.Spec.Suspend = true }, lifecycle.Child{State: lifecycle.ChildThere, UID: "u-there"}},
+		"of nobody": {func(r *v1alpha1.WorkflowRun) { r.OwnerReferences = nil },
+			lifecycle.Child{State: lifecycle.ChildTaken, Cause: taken + "which is not owned by run p"}},
+		"of an earlier run of the parent's name": {func(r *v1alpha1.WorkflowRun) { r.OwnerReferences[0].UID = "u-before" },
+			lifecycle.Child{State: lifecycle.ChildTaken, Cause: taken + "which is not owned by run p"}},
+		"of another tenant": {func(r *v1alpha1.WorkflowRun) { r.Status = &v1alpha1.WorkflowRunStatus{Tenant: "other"} },
+			lifecycle.Child{State: lifecycle.ChildTaken, Cause: taken + "of tenant other"}},
+		"with another spec": {func(r *v1alpha1.WorkflowRun) { r.Spec.WorkloadClass = "web" },
+			lifecycle.Child{State: lifecycle.ChildTaken, Cause: taken + "with another spec"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t, run(c.there))
+			seen, err := s.creates()
+			if diff := cmp.Diff(c.want, seen); diff != "" || err != nil {
+				t.Errorf("%v, %s", err, diff)
+			}
+		})
+	}
+}
+
+func TestChildren_WhatTheAPIServerRefusesForGoodIsNotTriedAgain(t *testing.T) {
+	kind := schema.GroupKind{Group: v1alpha1.GroupVersion.Group, Kind: "WorkflowRun"}
+	s := newSite(t)
+	s.refuse = apierrors.NewInvalid(kind, "p-c", nil)
+	seen, err := s.creates()
+	if seen.State != lifecycle.ChildRefused || seen.Cause == "" || err != nil {
+		t.Errorf("%+v, %v", seen, err)
+	}
+	if due := s.state.NotYetCreated(s.parent, start.Add(time.Hour)); len(due) != 0 {
+		t.Errorf("tried again: %v", due)
+	}
+}
+
+// mutation: note that keeps the last cause makes this fail: each would cost a write.
+func TestChildren_WhatIsPutOffIsTriedAgainAndKeepsItsCause(t *testing.T) {
+	s := newSite(t)
+	s.refuse = errors.New("no quota")
+	seen, err := s.creates()
+	if diff := cmp.Diff(lifecycle.Child{State: lifecycle.ChildPostponed, Cause: "no quota"}, seen); diff != "" || err != nil {
+		t.Fatalf("%v, %s", err, diff)
+	}
+	if at := s.observes().RetryAt; !at.Equal(start.Add(createDelay)) {
+		t.Errorf("tried again at %s", at)
+	}
+	if due := s.state.NotYetCreated(s.parent, start); len(due) != 0 {
+		t.Errorf("tried again at once: %v", due)
+	}
+
+	s.clock.SetTime(start.Add(createDelay))
+	s.refuse = apierrors.NewTooManyRequests("slow down", 60)
+	if seen, _ := s.creates(); seen.Cause != "no quota" {
+		t.Errorf("the cause is now %q", seen.Cause)
+	}
+	if at := s.observes().RetryAt; !at.Equal(s.clock.Now().Add(time.Minute)) {
+		t.Errorf("tried again at %s, the API server asked for a minute", at)
+	}
+
+	s.clock.SetTime(s.clock.Now().Add(time.Minute))
+	s.refuse = nil
+	if seen, _ := s.creates(); seen.State != lifecycle.ChildThere {
+		t.Errorf("%+v", seen)
+	}
+}
+
+func TestChildren_NothingIsCreatedWithoutTheLease(t *testing.T) {
+	s := newSite(t)
+	s.lost = errLost
+	if seen, err := s.creates(); !errors.Is(err, errLost) || seen.State != lifecycle.ChildUnknown {
+		t.Errorf("%+v, %v", seen, err)
+	}
+	s.lost = nil
+	if seen, _ := s.creates(); seen.UID != "u-p-c" {
+		t.Errorf("it did not exist before: %+v", seen)
+	}
+}
+
+// mutation: relative that believes the cache makes two rows fail.
+func TestChildren_OnlyALiveReadSaysThatARunIsGone(t *testing.T) {
+	for name, c := range map[string]struct {
+		cached, live string // UIDs; "" for none
+		want         lifecycle.ChildState
+	}{
+		"in both":                     {"u", "u", lifecycle.ChildThere},
+		"not in the cache yet":        {"", "u", lifecycle.ChildThere},
+		"an earlier one in the cache": {"u-before", "u", lifecycle.ChildThere},
+		"gone":                        {"", "", lifecycle.ChildGone},
+		"another of the name":         {"", "u-other", lifecycle.ChildGone},
+		"gone, still in the cache":    {"u", "", lifecycle.ChildThere},
+	} {
+		t.Run(name, func(t *testing.T) {
+			has := func(uid string) client.Client {
+				if uid == "" {
+					return newSite(t).Client
+				}
+				return newSite(t, run(func(r *v1alpha1.WorkflowRun) { r.UID = types.UID(uid) })).Client
+			}
+			s := newSite(t)
+			s.Client, s.Live = has(c.cached), has(c.live)
+			s.parent.Status.Steps[0].ChildRun.UID = "u"
+			if seen := s.observes().Children["p-c"]; seen.State != c.want {
+				t.Errorf("%+v", seen)
+			}
+		})
+	}
+}
+
+// known are the children of a run.
+type known []string
+
+func (k known) ChildrenOf(types.UID) []string { return k }
+
+// mutation: concernsParent that is always true, others without the phase, changedChildren without a
+// look at the step before each make a row fail.
+func TestWake_WhomAnEventConcerns(t *testing.T) {
+	parent := func(change func(*v1alpha1.WorkflowRun)) *v1alpha1.WorkflowRun {
+		r := newSite(t).parent
+		change(r)
+		return r
+	}
+	same := func(*v1alpha1.WorkflowRun) {}
+	ended := func(r *v1alpha1.WorkflowRun) {
+		r.Status = &v1alpha1.WorkflowRunStatus{CompletedAt: &metav1.Time{Time: start}, Parent: &v1alpha1.ParentStatus{Name: "p", UID: "u-p"}}
+	}
+	for name, c := range map[string]struct {
+		was, now *v1alpha1.WorkflowRun
+		want     []string
+	}{
+		"a child is new":                     {nil, run(same), []string{"p"}},
+		"a child changed":                    {run(same), run(func(r *v1alpha1.WorkflowRun) { r.Labels = map[string]string{"a": "b"} }), nil},
+		"a child ended":                      {run(same), run(ended), []string{"p"}},
+		"a child is gone":                    {run(same), nil, []string{"p", "k1", "k2"}},
+		"a parent is new":                    {nil, parent(same), nil},
+		"a parent changed":                   {parent(same), parent(func(r *v1alpha1.WorkflowRun) { r.Labels = map[string]string{"a": "b"} }), nil},
+		"a parent is suspended":              {parent(same), parent(func(r *v1alpha1.WorkflowRun) { r.Spec.Suspend = true }), []string{"k1", "k2"}},
+		"a parent is shut down":              {parent(same), parent(func(r *v1alpha1.WorkflowRun) { r.Spec.Shutdown = v1alpha1.ShutdownCancel }), []string{"k1", "k2"}},
+		"a parent changes its phase":         {parent(same), parent(func(r *v1alpha1.WorkflowRun) { r.Status.Phase = v1alpha1.RunRunning }), []string{"k1", "k2"}},
+		"a step of a parent has its child":   {parent(same), parent(func(r *v1alpha1.WorkflowRun) { r.Status.Steps[0].ChildRun.UID = "u" }), []string{"p-c"}},
+		"a step of a parent ended":           {parent(same), parent(func(r *v1alpha1.WorkflowRun) { r.Status.Steps[0].Phase = v1alpha1.StepFailed }), []string{"p-c"}},
+		"the first status of a parent names": {parent(func(r *v1alpha1.WorkflowRun) { r.Status = nil }), parent(same), []string{"p-c"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var woken []string
+			Wake(func(n types.NamespacedName) { woken = append(woken, n.Name) }, known{"k1", "k2"}, c.was, c.now)
+			if !slices.Equal(woken, c.want) {
+				t.Errorf("woken: %v, want %v", woken, c.want)
+			}
+		})
+	}
+}

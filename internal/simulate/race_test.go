@@ -54,8 +54,8 @@ func strategies() map[string]policy.RunLock {
 }
 
 // The 95th percentile of the waits is within 15 % of what was measured, for each strategy and load.
-// So is the drain, but where it is the luck of the last contender of one measured race: then the
-// measured one is within what races take.
+// So is the drain, but for 100 contenders of 5 processes that poll with jitter. There it is the luck
+// of the last contender, and one race was measured: it took as long as a simulated race may take.
 //
 // mutation: polls of a process whose contender has the lock that go to Redis, hand-offs that cost
 // nothing, and a jitter of half the range make this fail.
@@ -76,15 +76,18 @@ func TestPredictionsAreCloseToWhatWasMeasured(t *testing.T) {
 			compared++
 			actual := load // a sleep takes longer than it was asked for: the ideal says by how much
 			actual.Hold, actual.RoundTrip = time.Duration(figure(load, name, "ideal")/float64(load.Contenders)*1e9), 300*time.Microsecond
-			got := Races(races, actual, lock, func(i int) func() float64 { return rand.New(rand.NewPCG(1, uint64(i))).Float64 })
+			got := Races(races, actual, lock, chance)
 			text := fmt.Sprintf("%+v, %s: drain %s, measured %.2f s; p95 %s, measured %.0f ms; commands %.2f, measured %.2f", load, name, got.Drain, drain,
 				got.P95, figure(load, name, "wait p95"), got.Commands, figure(load, name, "commands per turn"))
 			t.Log(text)
 			if off(got.P95.Seconds()*1000, figure(load, name, "wait p95")) > tolerance {
 				t.Error("waits: " + text)
 			}
-			lastOne := name == "Poll jittered" && load.Processes == 5 && load.Contenders == 100
-			if off(got.Drain.Seconds(), drain) > tolerance && !lastOne {
+			if name == "Poll jittered" && load.Processes == 5 && load.Contenders == 100 {
+				if least, most := spread(actual, lock); drain < least || drain > most {
+					t.Errorf("drain: races take %.2f to %.2f s; %s", least, most, text)
+				}
+			} else if off(got.Drain.Seconds(), drain) > tolerance {
 				t.Error("drain: " + text)
 			}
 		}
@@ -92,6 +95,21 @@ func TestPredictionsAreCloseToWhatWasMeasured(t *testing.T) {
 	if compared != 9 {
 		t.Errorf("%d figures were compared; the benchmark has 9", compared)
 	}
+}
+
+// chance is the source of chance of a race.
+func chance(race int) func() float64 { return rand.New(rand.NewPCG(1, uint64(race))).Float64 }
+
+// spread is how many seconds the shortest and the longest of the races take.
+func spread(load Load, lock policy.RunLock) (least, most float64) {
+	for i := range races {
+		drain := Race(load, lock, chance(i)).Drain.Seconds()
+		if i == 0 {
+			least = drain
+		}
+		least, most = min(least, drain), max(most, drain)
+	}
+	return least, most
 }
 
 func off(got, want float64) float64 { return max(got-want, want-got) / want }

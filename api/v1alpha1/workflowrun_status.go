@@ -291,8 +291,9 @@ type OutputReference struct {
 // StepError is why an attempt or a step failed.
 type StepError struct {
 	// code is a word to program against: the worker's own, or one of Timeout, StartTimeout, ExpressionError, InputTooLarge,
-	// OutputTooLarge, OutputLost, ResultRejected, AttemptsExceeded, Rejected (by an approver), ApprovalTimeout, or of a child run ChildFailed,
-	// ChildCancelled, ChildTimedOut, ChildDeleted, NameTaken, InvalidSpec.
+	// OutputTooLarge, OutputLost, ResultRejected, AttemptsExceeded, RetryRequested (the worker asked for a retry, and named no error),
+	// Unspecified (it failed without a code), Rejected (by an approver), ApprovalTimeout, or of a child run ChildFailed, ChildCancelled,
+	// ChildTimedOut, ChildDeleted, NameTaken, InvalidSpec.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64

@@ -151,11 +151,10 @@
 //
 // # Order within a decision
 //
-// Results, approvals, child runs, the parent's end, shutdown, deadlines, validation (at first
-// sight), attempt time-outs, admission, starts. So a result that races with a time-out or a
-// deadline counts, and a run whose last result arrives together with spec.shutdown ends as
-// Succeeded: the work is done, and saying Cancelled would be false. All results of a batch are
-// applied before one of them ends the run.
+// Decide lists the stages in their order: results first, then what ends a run, then what begins.
+// So a result that races with a time-out or a deadline counts. A run whose last result arrives
+// together with spec.shutdown ends as Succeeded: the work is done, and saying Cancelled would be
+// false. All results of a batch are applied before one of them ends the run.
 //
 // # Answers before time-outs
 //

@@ -295,7 +295,7 @@ func TestFailedItemsAreListedAsLongAsThereIsRoom(t *testing.T) {
 }
 
 // mutation: Over that takes all attempts of a step with forEach for over makes this fail: the
-// janitor would take their jobs.
+// garbage collector would take their jobs.
 func TestOverSaysWhichAttemptsOfItemsAreOver(t *testing.T) {
 	run := fanOut(5, 3, v1alpha1.Collect)
 	advance(t, run, epoch)

@@ -78,7 +78,8 @@
 // A pass stores and reads outputs in the object store as its decisions ask for it, before it takes
 // the lock (decide). While the store cannot be asked, results with such outputs wait, and go back
 // to NATS after their patience; everything else goes on. What a deleted run had there is dropped
-// with its jobs; what no status named, by the janitor.
+// with its jobs; what no status named, by the
+// garbage collector.
 //
 // # Failure handling
 //

@@ -132,8 +132,8 @@ func get(ctx context.Context, from client.Reader, name types.NamespacedName) (*f
 	return &f, nil
 }
 
-// census lists the UIDs of all runs live.
-func (k *Controller) census(ctx context.Context) (map[types.UID]bool, error) {
+// liveUIDs lists the UIDs of all runs live.
+func (k *Controller) liveUIDs(ctx context.Context) (map[types.UID]bool, error) {
 	all := map[types.UID]bool{}
 	page := &metav1.PartialObjectMetadataList{}
 	page.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("WorkflowRunList"))

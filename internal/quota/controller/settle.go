@@ -100,7 +100,7 @@ func (k *Controller) gone(ctx context.Context, v *view, h holdings, all map[stor
 	if len(gone) == 0 {
 		return gone, nil
 	}
-	existing, err := k.census(ctx)
+	existing, err := k.liveUIDs(ctx)
 	if err != nil {
 		return nil, err
 	}

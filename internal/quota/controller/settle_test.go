@@ -50,7 +50,7 @@ func TestController_ResyncFreesWhatACrashLeft(t *testing.T) {
 	}
 }
 
-// mutation: gone without the census makes this fail: the slot of a run that the cache does not have
+// mutation: gone without liveUIDs makes this fail: the slot of a run that the cache does not have
 // yet is freed.
 func TestARunThatTheCacheDoesNotHaveYetKeepsItsSlot(t *testing.T) {
 	w := newWorld(t)

@@ -74,7 +74,7 @@ func play(t *testing.T, w *world, limits func() Limits, connect func() redis.Uni
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
 	defer cancel()
-	var all, janitor sync.WaitGroup
+	var all, cleaner sync.WaitGroup
 	var first *replica
 	for range 3 {
 		r := &replica{world: w, quota: testQuota(connect(), Options{}), limits: limits, hold: 10 * time.Millisecond, pause: 2 * time.Millisecond}
@@ -89,16 +89,16 @@ func play(t *testing.T, w *world, limits func() Limits, connect func() redis.Uni
 			nemesis(ctx)
 		}
 	})
-	janitorCtx, dismiss := context.WithCancel(ctx)
-	janitor.Go(func() {
-		for janitorCtx.Err() == nil {
-			first.clean(janitorCtx)
-			sleep(janitorCtx, 20*time.Millisecond)
+	cleanerCtx, dismiss := context.WithCancel(ctx)
+	cleaner.Go(func() {
+		for cleanerCtx.Err() == nil {
+			first.clean(cleanerCtx)
+			sleep(cleanerCtx, 20*time.Millisecond)
 		}
 	})
 	all.Wait()
 	dismiss()
-	janitor.Wait()
+	cleaner.Wait()
 	if ctx.Err() != nil {
 		t.Fatalf("%d of %d runs finished in time", w.finished, len(w.objects))
 	}

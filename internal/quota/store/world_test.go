@@ -181,7 +181,7 @@ func (r *replica) recover(ctx context.Context, err error) {
 	}
 }
 
-// clean is a pass of the janitor; true: nothing is left in the quota.
+// clean is a round of the quota controller; true: nothing is left in the quota.
 func (r *replica) clean(ctx context.Context) bool {
 	b, err := r.quota.Snapshot(ctx, acme())
 	if err != nil {

@@ -71,7 +71,7 @@ func Parse(text []byte) (*Document, error) {
 	if !ok {
 		var discarded json.RawMessage
 		if err := json.Unmarshal(text, &discarded); err != nil {
-			return nil, err //nolint:wrapcheck // it says where and what
+			return nil, err
 		}
 		return nil, errors.New("not JSON")
 	}

@@ -66,7 +66,7 @@ func (p *pass) createChildren(ctx context.Context, fresh []lifecycle.ChildToCrea
 	if news {
 		p.later = pacing.Earliest(p.later, p.r.Clock.Now())
 	}
-	return err //nolint:wrapcheck // it says what it is about
+	return err
 }
 
 // overdue gives a result back that has waited too long for the object store.
@@ -92,7 +92,7 @@ func (p *pass) record(d lifecycle.Decision) {
 // withdraw takes jobs back from NATS and tells their workers to stop.
 func (p *pass) withdraw(ctx context.Context) error {
 	if err := gc.Withdraw(ctx, p.r.GC.Jobs, string(p.run.UID), p.mem.withdrawals); err != nil {
-		return err //nolint:wrapcheck // it says which job
+		return err
 	}
 	p.mem.withdrawals = nil
 	return nil

@@ -122,7 +122,7 @@ func (p *pass) observeOthers(ctx context.Context) error {
 	}
 	relatives, err := p.r.Children.Observe(ctx, &p.mem.children, p.run)
 	if err != nil {
-		return err //nolint:wrapcheck // it says what it is about
+		return err
 	}
 	p.relatives, p.later = relatives, pacing.Earliest(p.later, relatives.RetryAt)
 	return p.observeTenant(ctx)

@@ -79,7 +79,7 @@ func (p *pass) put(ctx context.Context, next *v1alpha1.WorkflowRun) (tried bool,
 	err = p.r.Statuses.Put(ctx, next, body)
 	p.mem.lastWrite.End = p.r.Clock.Now()
 	p.mem.lastWrite.Took = p.mem.lastWrite.End.Sub(begin)
-	return true, err //nolint:wrapcheck // persist says what it is about
+	return true, err
 }
 
 // mayWrite waits for a place among the status writes that are under way. If all passes wrote at
@@ -90,7 +90,7 @@ func (p *pass) mayWrite(ctx context.Context, next *v1alpha1.WorkflowRun) (done f
 		return func() {}, nil
 	}
 	if err := p.desk.ForObject(ctx, p.mem.lastWriteBytes); err != nil {
-		return nil, err //nolint:wrapcheck // it says what was waited for
+		return nil, err
 	}
 	return p.r.Writes.Wait(ctx, p.key.Namespace)
 }

@@ -113,7 +113,7 @@ func (p *pass) advance(ctx context.Context) (reconcile.Result, error) {
 	p.lock.TakeKept(ctx, p.run)
 	defer p.lock.PutBack(ctx)
 	if err := p.desk.ForOutputs(ctx, p.batch.Bytes()); err != nil {
-		return reconcile.Result{}, err //nolint:wrapcheck // it says what was waited for
+		return reconcile.Result{}, err
 	}
 	if next := p.tooEarly(); !next.IsZero() {
 		return p.again(next), nil
@@ -124,7 +124,7 @@ func (p *pass) advance(ctx context.Context) (reconcile.Result, error) {
 		return result, err
 	}
 	if err := p.desk.ForObject(ctx, p.mem.lastWriteBytes); err != nil {
-		return reconcile.Result{}, err //nolint:wrapcheck // it says what was waited for
+		return reconcile.Result{}, err
 	}
 	if err := p.lock.Take(ctx, p.run, pathOf(p.batch)); err != nil {
 		return p.withoutLock(ctx, err)

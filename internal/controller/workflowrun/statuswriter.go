@@ -75,7 +75,7 @@ func (w *StatusWriter) Put(ctx context.Context, run *v1alpha1.WorkflowRun, body 
 		SetHeader("Accept", onlyMetadata).SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body).Do(ctx).Into(&stored)
 	switch {
 	case err != nil:
-		return err //nolint:wrapcheck // callers ask for the reason, and say what they did
+		return err
 	case stored.ResourceVersion == "":
 		return errNoVersion
 	}

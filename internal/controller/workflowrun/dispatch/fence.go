@@ -59,7 +59,7 @@ func (s *Session) Fence(ctx context.Context, run *v1alpha1.WorkflowRun, ours str
 	if err == nil {
 		s.unfencedSince = time.Time{}
 	}
-	return err //nolint:wrapcheck // it says which job
+	return err
 }
 
 // GoesOn says whether a run is written though its attempts could not be fenced: when NATS did not

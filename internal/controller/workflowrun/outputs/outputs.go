@@ -68,7 +68,7 @@ func (s *Session) Facts() lifecycle.Payloads { return s.found.facts() }
 func (s *Session) Supply(ctx context.Context, n lifecycle.Needs) error {
 	bytes := bytesOf(n)
 	if err := s.desk.ForOutputs(ctx, bytes); err != nil {
-		return err //nolint:wrapcheck // it says what was waited for
+		return err
 	}
 	var (
 		mu     sync.Mutex
@@ -101,7 +101,7 @@ func (s *Session) Supply(ctx context.Context, n lifecycle.Needs) error {
 
 func (s *Session) put(ctx context.Context, ref protocol.OutputRef, data []byte) error {
 	if err := s.store.Put(ctx, ref, data); err != nil {
-		return err //nolint:wrapcheck // it says which object
+		return err
 	}
 	s.found.note(ref.Name, lifecycle.Payload{Data: data})
 	return nil
@@ -170,7 +170,7 @@ func (s *Session) Child(ctx context.Context, run *v1alpha1.WorkflowRun, step str
 	if err := s.load(ctx, render.ChildInputs(run, step)); err != nil {
 		return lifecycle.ChildToCreate{}, err
 	}
-	return render.ChildOf(run, step, s.found.payloads) //nolint:wrapcheck // it says which step
+	return render.ChildOf(run, step, s.found.payloads)
 }
 
 // load reads outputs that are not in memory.

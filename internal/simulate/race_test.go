@@ -14,6 +14,7 @@ import (
 const (
 	measuredFile = "../../docs/benchmarks/contention.json"
 	races        = 31
+	manyRaces    = 2000
 	// tolerance is how far a prediction may be off what was measured.
 	tolerance = 0.15
 )
@@ -54,8 +55,9 @@ func strategies() map[string]policy.RunLock {
 }
 
 // The 95th percentile of the waits is within 15 % of what was measured, for each strategy and load.
-// So is the drain, but for 100 contenders of 5 processes that poll with jitter. There it is the luck
-// of the last contender, and one race was measured: it took as long as a simulated race may take.
+// So is the drain, but for 100 contenders of 5 processes that poll with jitter. There one race was
+// measured, and its last contender had bad luck: it took 2.98 s. Simulated races take 2.3 s, and
+// one in some hundreds takes longer than the measured one; that is all that is checked of it.
 //
 // mutation: polls of a process whose contender has the lock that go to Redis, hand-offs that cost
 // nothing, and a jitter of half the range make this fail.
@@ -100,9 +102,9 @@ func TestPredictionsAreCloseToWhatWasMeasured(t *testing.T) {
 // chance is the source of chance of a race.
 func chance(race int) func() float64 { return rand.New(rand.NewPCG(1, uint64(race))).Float64 }
 
-// spread is how many seconds the shortest and the longest of the races take.
+// spread is how many seconds the shortest and the longest of many races take.
 func spread(load Load, lock policy.RunLock) (least, most float64) {
-	for i := range races {
+	for i := range manyRaces {
 		drain := Race(load, lock, chance(i)).Drain.Seconds()
 		if i == 0 {
 			least = drain

@@ -142,14 +142,22 @@ func TestChildren_AdoptOnlyWhatIsTheChild(t *testing.T) {
 	}{
 		"created before a crash": {func(*v1alpha1.WorkflowRun) {}, lifecycle.Child{State: lifecycle.ChildThere, UID: "u-there"}},
 		"suspended since":        {func(r *v1alpha1.WorkflowRun) { r.Spec.Suspend = true }, lifecycle.Child{State: lifecycle.ChildThere, UID: "u-there"}},
-		"of nobody": {func(r *v1alpha1.WorkflowRun) { r.OwnerReferences = nil },
-			lifecycle.Child{State: lifecycle.ChildTaken, Cause: taken + "which is not owned by run p"}},
-		"of an earlier run of the parent's name": {func(r *v1alpha1.WorkflowRun) { r.OwnerReferences[0].UID = "u-before" },
-			lifecycle.Child{State: lifecycle.ChildTaken, Cause: taken + "which is not owned by run p"}},
-		"of another tenant": {func(r *v1alpha1.WorkflowRun) { r.Status = &v1alpha1.WorkflowRunStatus{Tenant: "other"} },
-			lifecycle.Child{State: lifecycle.ChildTaken, Cause: taken + "of tenant other"}},
-		"with another spec": {func(r *v1alpha1.WorkflowRun) { r.Spec.WorkloadClass = "web" },
-			lifecycle.Child{State: lifecycle.ChildTaken, Cause: taken + "with another spec"}},
+		"of nobody": {
+			func(r *v1alpha1.WorkflowRun) { r.OwnerReferences = nil },
+			lifecycle.Child{State: lifecycle.ChildTaken, Cause: taken + "which is not owned by run p"},
+		},
+		"of an earlier run of the parent's name": {
+			func(r *v1alpha1.WorkflowRun) { r.OwnerReferences[0].UID = "u-before" },
+			lifecycle.Child{State: lifecycle.ChildTaken, Cause: taken + "which is not owned by run p"},
+		},
+		"of another tenant": {
+			func(r *v1alpha1.WorkflowRun) { r.Status = &v1alpha1.WorkflowRunStatus{Tenant: "other"} },
+			lifecycle.Child{State: lifecycle.ChildTaken, Cause: taken + "of tenant other"},
+		},
+		"with another spec": {
+			func(r *v1alpha1.WorkflowRun) { r.Spec.WorkloadClass = "web" },
+			lifecycle.Child{State: lifecycle.ChildTaken, Cause: taken + "with another spec"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t, run(c.there))

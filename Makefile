@@ -44,6 +44,10 @@ stress: controlplane redis workers ## Run the tests of PKG COUNT times (20) besi
 test-hostile: controlplane redis ## Play eight namespaces, seven of which do harm, and expect the eighth's runs to succeed in time. Needs a machine of its own for some minutes.
 	HOSTILE=1 go test -count=1 -timeout 10m -v ./test/e2e -ginkgo.focus 'eight namespaces' -ginkgo.v
 
+.PHONY: test-rollout
+test-rollout: controlplane redis ## Play rollouts of LockPolicies with three operators that share runs, some of them killed. Takes some minutes.
+	ROLLOUT=1 go test -count=1 -timeout 30m -v ./test/e2e -ginkgo.focus 'rolls out by canary' -ginkgo.v
+
 .PHONY: test-e2e
 test-e2e: ## Run the end-to-end suite on a kind cluster that it makes, or on that of E2E_KUBECONFIG. See docs/testing.md. KEEP=1: keep the cluster.
 	@hack/test-e2e.sh

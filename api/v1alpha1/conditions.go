@@ -166,6 +166,45 @@ const (
 	ReasonClassConflict = "ClassConflict"
 )
 
+// ConditionRolledOut says whether the last edit of a LockPolicy with a rollout is in force. True: it is, for all runs. Unknown: it is
+// tried on a part of them (CanaryRuns; InsufficientData while it is held). False: it was taken back, and spec says what is not in force.
+const (
+	ConditionRolledOut = "RolledOut"
+
+	// ReasonInForce (True): spec says what is in force, and nothing was tried. Also that of the event about an edit of other fields than
+	// runLock, which is in force for all runs at once.
+	ReasonInForce = "InForce"
+	// ReasonImmediate (True): the edit is in force for all runs at once, by strategy Immediate.
+	ReasonImmediate = "Immediate"
+	// ReasonAllStepsPassed (True): the candidate passed all steps.
+	ReasonAllStepsPassed = "AllStepsPassed"
+	// ReasonPromotedByUser (True): a user promoted the candidate.
+	ReasonPromotedByUser = "PromotedByUser"
+	// ReasonCanaryRuns (Unknown): a step is under way.
+	ReasonCanaryRuns = "CanaryRuns"
+	// ReasonInsufficientData (False; Unknown with onInsufficientData Hold): a step was over without enough evidence.
+	ReasonInsufficientData = "InsufficientData"
+	// ReasonBusyRunsWorse (False): more runs of the canary than of the control found their lock busy again when they tried it again.
+	ReasonBusyRunsWorse = "BusyRunsWorse"
+	// ReasonWaitTailWorse (False): more runs of the canary waited longer for their lock than the control's p95.
+	ReasonWaitTailWorse = "WaitTailWorse"
+	// ReasonLatencyWorse (False): more runs of the canary had a result latency above the control's p95.
+	ReasonLatencyWorse = "LatencyWorse"
+	// ReasonHardGuardrail (False): a run of the canary lost its lock, had a write refused by the fence, or a dead letter; none of the
+	// control had.
+	ReasonHardGuardrail = "HardGuardrail"
+	// ReasonSampleRatioMismatch (False): the sizes of the arms cannot be chance, or counts went back: the data is wrong.
+	ReasonSampleRatioMismatch = "SampleRatioMismatch"
+	// ReasonAbortedByUser (False): a user took the candidate back.
+	ReasonAbortedByUser = "AbortedByUser"
+	// ReasonSuperseded is that of the event about a candidate that was dropped for a new edit, and of its entry in history.
+	ReasonSuperseded = "Superseded"
+)
+
+// AnnotationRollout on a LockPolicy is a user's word about the candidate that is tried: "promote NAME" or "abort NAME". One that names
+// another candidate has no effect.
+const AnnotationRollout = "syncopate.dev/rollout"
+
 // AnnotationCreatedBy on a run names the user who created it. The operator copies it to child runs, which it creates itself, so that admission policies
 // can look at who created their root. It is true only where a policy makes it so: see config/policies/created-by.yaml.
 const AnnotationCreatedBy = "syncopate.dev/created-by"

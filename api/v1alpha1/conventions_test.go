@@ -245,6 +245,8 @@ func (a *api) boundProblems(f apiField) []string {
 		need("kubebuilder:validation:items:MaxLength")
 	case f.goType == "string":
 		need("kubebuilder:validation:MaxLength")
+	case slices.Contains([]string{"[]int32", "[]int64"}, f.goType):
+		need("kubebuilder:validation:items:Minimum")
 	case a.strings[f.goType] != nil:
 		enum := func(m string) bool { return strings.HasPrefix(m, "kubebuilder:validation:Enum=") }
 		if !slices.ContainsFunc(a.strings[f.goType], enum) {
@@ -291,7 +293,7 @@ func (f apiField) nameProblems() []string {
 
 func (f apiField) unitProblems() []string {
 	var found []string
-	if timeWords.MatchString(f.json) && !regexp.MustCompile(`(Seconds|Millis)($|After)`).MatchString(f.json) {
+	if timeWords.MatchString(f.json) && !regexp.MustCompile(`(Seconds|Millis|Percent)($|After)`).MatchString(f.json) {
 		found = append(found, "is a time without a unit in its name (Seconds, Millis)")
 	}
 	if shareWords.MatchString(f.json) && !strings.HasSuffix(f.json, "Percent") {
@@ -307,7 +309,7 @@ func (f apiField) unitProblems() []string {
 
 func (a *api) typeProblems(f apiField) []string {
 	allowed := []string{
-		"string", "int32", "int64", "[]string", "metav1.Time", "metav1.MicroTime", "metav1.ObjectMeta", "[]metav1.Condition",
+		"string", "int32", "int64", "[]string", "[]int32", "[]int64", "metav1.Time", "metav1.MicroTime", "metav1.ObjectMeta", "[]metav1.Condition",
 	}
 	named := strings.TrimPrefix(f.goType, "[]")
 	switch {

@@ -8,7 +8,7 @@ type LockPolicyStatus struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=-1
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// conditions holds Ready, and Stalled for tools that know kstatus.
+	// conditions holds Ready, Stalled for tools that know kstatus, and RolledOut if spec has a rollout.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -24,6 +24,9 @@ type LockPolicyStatus struct {
 	// 30 s; for the first 30 s of a new leader the figures are those of the one before.
 	// +optional
 	Contention *LockContention `json:"contention,omitempty"`
+	// rollout is where the last edit of runLock is. Absent: spec has no rollout.
+	// +optional
+	Rollout *LockPolicyRolloutStatus `json:"rollout,omitempty"`
 }
 
 // EffectiveLockPolicy is what follows from a policy's spec and defaults.

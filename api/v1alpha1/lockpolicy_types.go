@@ -74,4 +74,7 @@ type LockPolicySpec struct {
 	// +optional
 	// +kubebuilder:default={}
 	Delivery DeliveryPolicy `json:"delivery,omitempty"`
+	// rollout says how an edit of runLock comes into force. Absent: for all runs at once. Edits of other fields always are.
+	// +optional
+	Rollout *LockPolicyRollout `json:"rollout,omitempty"`
 }

@@ -187,6 +187,9 @@ type PolicyReference struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Generation int64 `json:"generation,omitempty"`
+	// trial is the run's part in a rollout of the policy. Absent: it has none.
+	// +optional
+	Trial *PolicyTrial `json:"trial,omitempty"`
 }
 
 // AdmissionStatus says when a run was queued and admitted.

@@ -28,6 +28,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/controller/stepapproval"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
+	"github.com/syncopate-dev/syncopate/internal/rollout/ballot"
 	"github.com/syncopate-dev/syncopate/internal/webhook"
 )
 
@@ -209,7 +210,12 @@ func newReady(mgr manager.Manager, name string, check func(context.Context) erro
 
 // setup adds the controllers and the webhook.
 func setup(ctx context.Context, mgr manager.Manager, o options, a adapters) error {
-	policies := &lockpolicy.Reconciler{Client: mgr.GetClient(), Clock: clock.RealClock{}, Metrics: metrics.Registry}
+	a.ballots = ballot.NewBox(metrics.Registry)
+	policies := &lockpolicy.Reconciler{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: clock.RealClock{}, Metrics: metrics.Registry, Events: mgr.GetEventRecorder("syncopate"),
+		Ballots: a.ballots, Process: o.holder + "/" + uuid.NewString(), Namespace: o.namespace,
+	}
+	policies.RegisterMetrics(metrics.Registry)
 	gates, err := addRuns(ctx, mgr, o, a)
 	if err != nil {
 		return err

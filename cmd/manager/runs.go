@@ -23,12 +23,14 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
 	quota "github.com/syncopate-dev/syncopate/internal/quota/controller"
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
+	"github.com/syncopate-dev/syncopate/internal/rollout/ballot"
 )
 
 // adapters are what the parts of the run controller share with others.
 type adapters struct {
 	*broker
 	locks       *lockmgr.Manager
+	ballots     *ballot.Box
 	lockMetrics *lockmgr.Metrics
 	quota       *store.Store
 	// eventsWaiting is how many events wait to be written.
@@ -68,7 +70,7 @@ func addRuns(ctx context.Context, mgr manager.Manager, o options, a adapters) (*
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Statuses: statuses, NATS: a.conn, Liveness: workers,
 		Events: &workflowrun.BoundedEvents{EventRecorder: mgr.GetEventRecorder("syncopate"), Waiting: a.eventsWaiting, Dropped: figures.EventsDropped},
 		Clock:  clk, Rand: rand.Float64, Waker: waker, Metrics: figures, Delays: a.resultMetrics, Holder: o.holder, RequireLists: o.requireLists,
-		RecoverPatience: workflowrun.OthersPatience, PolicyChanged: limits.PolicyChanged,
+		Ballots: a.ballots, RecoverPatience: workflowrun.OthersPatience, PolicyChanged: limits.PolicyChanged,
 		Turns: turns, Desks: shares.NewDesks(shares.DesksOfProcess(), turns, clk, places.Of("desk")),
 		Index: index, Leases: locks, Outputs: a.payloads, GC: collector,
 		Batches: &results.Batches{

@@ -95,7 +95,7 @@ func (a *app) compare(current, candidate *v1alpha1.LockPolicy, load simulate.Loa
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%.1f\n", name, shortly(s.Drain), shortly(s.P50), shortly(s.P95), shortly(s.P99), s.Commands)
 		return s
 	}
-	inForce := row("in force", policy.Of(current))
+	inForce := row("in force", policy.InForce(current))
 	row("candidate", policy.Of(candidate))
 	if err := w.Flush(); err != nil {
 		return fmt.Errorf("write table: %w", err)

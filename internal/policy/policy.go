@@ -226,6 +226,8 @@ func renewal(p v1alpha1.RenewalPolicy, ttlSeconds int64) Renewal {
 
 func millis(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 
+func minutes(n int32) time.Duration { return time.Duration(n) * time.Minute }
+
 // orDefault is for fields whose minimum is above 0, so that 0 can only mean absent.
 func orDefault[T int32 | int64](value, fallback T) T {
 	if value == 0 {

@@ -18,13 +18,18 @@ type Conflict struct {
 	Policy string
 }
 
-// Resolve is what governs the runs of a class: the oldest policy that lists it, else the oldest
-// with "*", else Defaults.
+// Resolve is what governs the runs of a class that are in no canary: the oldest policy that lists
+// it, else the oldest with "*", else Defaults.
 func Resolve(class string, policies []v1alpha1.LockPolicy) Effective {
+	return InForce(governing(class, policies))
+}
+
+// governing is the policy that governs the runs of a class; nil: the built-in defaults do.
+func governing(class string, policies []v1alpha1.LockPolicy) *v1alpha1.LockPolicy {
 	if p := owner(class, policies); p != nil {
-		return Of(p)
+		return p
 	}
-	return Of(owner(anyClass, policies))
+	return owner(anyClass, policies)
 }
 
 // Conflicts is, by name, the policies that list a class which an older policy governs.

@@ -69,6 +69,12 @@ func (h Histogram) Quantile(q float64) time.Duration {
 	return Bounds[len(Bounds)-1]
 }
 
+// mostRuns is above any true count. What reaches it is not evidence, and would take long to judge.
+const mostRuns = 1 << 40
+
+// sum adds two counts, and stays at mostRuns or above if one of them is there.
+func sum(a, b int64) int64 { return min(a, mostRuns) + min(b, mostRuns) }
+
 // Counts are of the runs of one arm. None ever goes down.
 type Counts struct {
 	// Runs were put into the arm.
@@ -90,11 +96,12 @@ type Counts struct {
 
 // Plus is the sum of two.
 func (c Counts) Plus(o Counts) Counts {
-	c.Runs, c.Ended, c.Contended, c.Busy = c.Runs+o.Runs, c.Ended+o.Ended, c.Contended+o.Contended, c.Busy+o.Busy
-	c.Abandoned, c.FenceRefused, c.DeadLettered = c.Abandoned+o.Abandoned, c.FenceRefused+o.FenceRefused, c.DeadLettered+o.DeadLettered
+	c.Runs, c.Ended = sum(c.Runs, o.Runs), sum(c.Ended, o.Ended)
+	c.Contended, c.Busy = sum(c.Contended, o.Contended), sum(c.Busy, o.Busy)
+	c.Abandoned, c.FenceRefused = sum(c.Abandoned, o.Abandoned), sum(c.FenceRefused, o.FenceRefused)
+	c.DeadLettered = sum(c.DeadLettered, o.DeadLettered)
 	for i := range c.Waits {
-		c.Waits[i] += o.Waits[i]
-		c.Latencies[i] += o.Latencies[i]
+		c.Waits[i], c.Latencies[i] = sum(c.Waits[i], o.Waits[i]), sum(c.Latencies[i], o.Latencies[i])
 	}
 	return c
 }
@@ -110,19 +117,17 @@ func (c Counts) reaches(before Counts) bool {
 		c.Abandoned >= before.Abandoned && c.FenceRefused >= before.FenceRefused && c.DeadLettered >= before.DeadLettered
 }
 
-// plausible says that no count contradicts another.
+// plausible says that counts are in their range, and that none contradicts another that the same
+// process counted at the same time. Others may: a run can begin in one process and end in another,
+// whose counts are read at other times.
 func (c Counts) plausible() bool {
 	for i := range c.Waits {
 		if c.Waits[i] < 0 || c.Latencies[i] < 0 {
 			return false
 		}
 	}
-	return c.Ended <= c.Runs && c.Contended <= c.Ended && 0 <= c.Busy && c.Busy <= c.Contended &&
-		hardAtMost(c, c.Ended) && c.Waits.total() <= c.Ended && c.Latencies.total() <= c.Ended
-}
-
-func hardAtMost(c Counts, most int64) bool {
-	return 0 <= min(c.Abandoned, c.FenceRefused, c.DeadLettered) && max(c.Abandoned, c.FenceRefused, c.DeadLettered) <= most
+	return 0 <= c.Busy && c.Busy <= c.Contended && c.Contended <= c.Ended && c.Waits.total() <= c.Ended && c.Latencies.total() <= c.Ended &&
+		0 <= min(c.Runs, c.Abandoned, c.FenceRefused, c.DeadLettered) && max(c.Runs, c.Ended) < mostRuns
 }
 
 // Tally is what was counted for a candidate, over all replicas.
@@ -135,11 +140,11 @@ type Tally struct {
 
 // Plus is the sum of two.
 func (t Tally) Plus(o Tally) Tally {
-	return Tally{Canary: t.Canary.Plus(o.Canary), Control: t.Control.Plus(o.Control), Rest: t.Rest + o.Rest}
+	return Tally{Canary: t.Canary.Plus(o.Canary), Control: t.Control.Plus(o.Control), Rest: sum(t.Rest, o.Rest)}
 }
 
 // right says that the tally can follow on an earlier one.
 func (t Tally) right(before Tally) bool {
-	return t.Canary.plausible() && t.Control.plausible() && t.Rest >= before.Rest &&
+	return t.Canary.plausible() && t.Control.plausible() && t.Rest >= before.Rest && t.Rest < mostRuns &&
 		t.Canary.reaches(before.Canary) && t.Control.reaches(before.Control)
 }

@@ -40,10 +40,10 @@ func Decide(in Input) (State, []Event) {
 	case !in.Plan.Canary:
 		next, events := in.promote(in.Spec, ReasonImmediate, "In force for all runs at once")
 		return next, append(in.superseded(), events...)
-	case !in.Spec.Is(s.Candidate):
-		return in.begin()
-	case s.Active():
+	case s.Active() && in.Spec.Is(s.Candidate):
 		return in.proceed()
+	case !in.Spec.Is(s.Candidate), s.Phase != RolledBack: // the latter is of no decision
+		return in.begin()
 	case in.Command == Promote:
 		return in.promote(s.Candidate, ReasonPromotedByUser, "Promoted by a user after it was rolled back")
 	default:
@@ -87,7 +87,7 @@ func (in Input) begin() (State, []Event) {
 func (in Input) step(s State, percent int) (State, []Event) {
 	s.Phase, s.Reason, s.Verdict = Progressing, ReasonCanaryRuns, NotEnough
 	s.Percent, s.Since, s.Begin = percent, in.Now, s.Seen
-	s.Message = fmt.Sprintf("Candidate %s is tried on %d percent of the runs", s.Candidate.Name(), percent)
+	s.Message = fmt.Sprintf("Candidate %s of runLock is tried on %d percent of the runs", s.Candidate.Name(), percent)
 	return s, []Event{{Reason: ReasonCanaryRuns, Message: s.Message}}
 }
 
@@ -112,6 +112,9 @@ func (in Input) proceed() (State, []Event) {
 		return in.rollBack(s, ReasonSampleRatioMismatch, "Counts went back, or contradict each other: the data is wrong")
 	}
 	s = s.observe(in.Plan, in.Tally)
+	if !s.thresholdsFit() {
+		return in.rollBack(s, ReasonSampleRatioMismatch, "Thresholds and counts contradict each other: the data is wrong")
+	}
 	found := judge(in.Plan, s)
 	s.Verdict = found.verdict
 	switch found.verdict {
@@ -140,6 +143,15 @@ func (t Threshold) frozen(canary, control Histogram, least int64) Threshold {
 	t = Threshold{Set: true, Bucket: control.tail()}
 	t.Canary, t.Control = t.votes(canary), t.votes(control)
 	return t
+}
+
+// thresholdsFit says that what was counted until a threshold was set is a part of what
+// is counted now.
+func (s State) thresholdsFit() bool {
+	fits := func(t Threshold, canary, control Histogram) bool {
+		return !t.Set || t.votes(canary).minus(t.Canary).possible() && t.votes(control).minus(t.Control).possible()
+	}
+	return fits(s.Wait, s.Seen.Canary.Waits, s.Seen.Control.Waits) && fits(s.Latency, s.Seen.Canary.Latencies, s.Seen.Control.Latencies)
 }
 
 func (t Threshold) votes(h Histogram) Vote { return Vote{Yes: h.above(t.Bucket), Asked: h.total()} }

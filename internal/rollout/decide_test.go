@@ -26,6 +26,9 @@ func arm(runs, busy int64) Counts {
 	return c
 }
 
+// fourTimes is the sum of four tallies.
+func fourTimes(t Tally) Tally { return t.Plus(t).Plus(t).Plus(t) }
+
 func progressing(percent int) State {
 	return State{Phase: Progressing, Baseline: oldRev, Candidate: newRev, Percent: percent, Since: epoch, Reason: ReasonCanaryRuns}
 }
@@ -35,6 +38,8 @@ func (s State) with(t Tally) State {
 	return s.observe(aPlan(), t)
 }
 
+// mutation: counts that are added as they are, and thresholds that are not compared with what is
+// counted, make this fail.
 func TestDecide(t *testing.T) {
 	early, later := Tally{Canary: arm(50, 10), Control: arm(50, 10), Rest: 900}, Tally{Canary: arm(100, 20), Control: arm(100, 20), Rest: 1800}
 	half := Tally{Canary: arm(100, 20), Control: arm(100, 20)}
@@ -73,6 +78,13 @@ func TestDecide(t *testing.T) {
 		"a canary below its percentage":           {Input{Spec: newRev, State: progressing(5), Tally: change(later, func(t *Tally) { t.Rest = 9000 })}, RolledBack, 0, ReasonSampleRatioMismatch, []Reason{ReasonSampleRatioMismatch}},
 		"counts that go back":                     {Input{Spec: newRev, State: progressing(5).with(later), Tally: early}, RolledBack, 0, ReasonSampleRatioMismatch, []Reason{ReasonSampleRatioMismatch}},
 		"counts that contradict each other":       {Input{Spec: newRev, State: progressing(5), Tally: change(early, func(t *Tally) { t.Canary.Busy = 51 })}, RolledBack, 0, ReasonSampleRatioMismatch, []Reason{ReasonSampleRatioMismatch}},
+		"counts beyond any truth":                 {Input{Spec: newRev, State: progressing(50), Tally: Tally{Canary: arm(mostRuns, 0), Control: arm(mostRuns, 0)}}, RolledBack, 0, ReasonSampleRatioMismatch, []Reason{ReasonSampleRatioMismatch}},
+		"counts whose sum is beyond a number":     {Input{Spec: newRev, State: progressing(50), Tally: fourTimes(Tally{Canary: arm(1<<62, 0), Control: arm(1<<62, 0)})}, RolledBack, 0, ReasonSampleRatioMismatch, []Reason{ReasonSampleRatioMismatch}},
+		"counts as large as can be":               {Input{Spec: newRev, State: progressing(50), Tally: Tally{Canary: arm(mostRuns-1, 1<<39), Control: arm(mostRuns-1, 1<<39)}}, Progressing, 50, ReasonCanaryRuns, nil},
+		"more was asked before than is counted":   {Input{Spec: newRev, State: func() State { s := progressing(5).with(early); s.Latency.Control.Asked = 1000; return s }(), Tally: later}, RolledBack, 0, ReasonSampleRatioMismatch, []Reason{ReasonSampleRatioMismatch}},
+		"a candidate that is missing":             {Input{Spec: newRev, State: State{Phase: Progressing, Baseline: oldRev, Percent: 20}, Tally: later}, Progressing, 5, ReasonCanaryRuns, []Reason{ReasonCanaryRuns}},
+		"a phase that does not fit":               {Input{Spec: newRev, State: State{Phase: Stable, Baseline: oldRev, Candidate: newRev}}, Progressing, 5, ReasonCanaryRuns, []Reason{ReasonCanaryRuns}},
+		"neither candidate nor edit":              {Input{Spec: oldRev, State: State{Phase: Holding, Baseline: oldRev, Percent: 20}}, Stable, 0, ReasonInForce, nil},
 		"too little for too long":                 {Input{Spec: newRev, State: progressing(5), Now: epoch.Add(time.Hour)}, RolledBack, 0, ReasonInsufficientData, []Reason{ReasonInsufficientData}},
 		"too little for too long, and Hold":       {Input{Plan: hold, Spec: newRev, State: progressing(5), Now: epoch.Add(time.Hour)}, Holding, 5, ReasonInsufficientData, []Reason{ReasonInsufficientData}},
 		"a hold ends with evidence":               {Input{Plan: hold, Spec: newRev, State: func() State { s := progressing(5).with(early); s.Phase = Holding; return s }(), Tally: later}, Progressing, 20, ReasonCanaryRuns, []Reason{ReasonCanaryRuns}},

@@ -9,8 +9,8 @@
 //	           edit                 enough evidence, none against it
 //	Stable ──────────> Progressing ──────────────────────────────────> next step ... ──> Promoted
 //	  ^                  │   ^ │                                                            │
-//	  │                  │   │ └── its time is over, and the plan says: hold ──> Holding    │
-//	  │                  │   └──────────── judged again with each count ───────────┘        │
+//	  │                  │   │ └── the step is over, and the plan holds ──> Holding         │
+//	  │                  │   └──────── judged again with each count ───────────┘            │
 //	  │                  └── evidence against it, wrong data, too little of it ──> RolledBack
 //	  └───────────────────────────── a new edit begins anew ────────────────────────────────┘
 //

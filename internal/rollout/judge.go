@@ -111,7 +111,8 @@ func (q question) String() string {
 
 // beyond says that the canary's votes are more than is borne.
 func (q question) beyond() bool {
-	return q.canary.Yes*q.control.Asked*100 > q.control.Yes*q.canary.Asked*q.borne
+	canary, control := float64(q.canary.Yes)*float64(q.control.Asked), float64(q.control.Yes)*float64(q.canary.Asked)
+	return canary*100 > control*float64(q.borne)
 }
 
 // votes finds a question that the canary answers worse, beyond doubt or so likely that it

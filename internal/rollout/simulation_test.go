@@ -154,8 +154,39 @@ func (r result) row() string {
 	if r.rolledBack()*2 > r.times {
 		medians = fmt.Sprintf("%d | %d", r.busy, r.contended)
 	}
-	return fmt.Sprintf("| %s | %.0f %% | %s | %s | %s | %s |", r.name, 100*r.scenario.busy, percent(r.rolledBack()), percent(r.promoted),
-		percent(r.times-r.rolledBack()-r.promoted), medians)
+	least := ""
+	if n := r.leastRuns(); n > 0 {
+		least = fmt.Sprint(n)
+	}
+	return fmt.Sprintf("| %s | %.0f %% | %s | %s | %s | %s | %s |", r.name, 100*r.scenario.busy, percent(r.rolledBack()), percent(r.promoted),
+		percent(r.times-r.rolledBack()-r.promoted), medians, least)
+}
+
+// leastRuns is how many contended runs any test needs, in the mean, that accuses no more than one
+// in 200 candidates wrongly: log(200) / KL, where KL is what a run of the candidate's arms is worth
+// to a test that is given the factor and the storms (Wald's bound). 0: nothing differs.
+func (s scenario) leastRuns() int64 {
+	if s.candidate.busy == 1 {
+		return 0
+	}
+	const stormy = 0.2 // of the runs, in the mean
+	worth := (1-stormy)*worthOfARun(s.busy, s.candidate.busy) + stormy*worthOfARun(min(1, s.busy*1.5), s.candidate.busy)
+	return int64(math.Ceil(busyLimit / worth))
+}
+
+// worthOfARun is the mean evidence of a contended run that is busy with this probability, or so
+// many times of it under the candidate.
+func worthOfARun(busy, times float64) float64 {
+	more := min(1, busy*times)
+	worth := func(canary, control float64) (kl float64) {
+		for _, p := range []float64{canary, control} {
+			if p > 0 {
+				kl += p / 2 * math.Log(2*p/(canary+control))
+			}
+		}
+		return kl
+	}
+	return worth(more, busy) + worth(1-more, 1-busy)
 }
 
 func median(of []int64) int64 {
@@ -220,6 +251,9 @@ func TestRolloutsBySimulation(t *testing.T) {
 		if most, ok := map[float64]int64{2: 150, 3: 60}[s.candidate.busy]; ok && s.look == 1 && s.busy == usualBusy && r.contended > most {
 			t.Errorf("%s: found after %d contended runs, %d are allowed", s.name, r.contended, most)
 		}
+		if least := s.leastRuns(); least > 0 && s.look == 1 && r.contended*2 > least*3 {
+			t.Errorf("%s: found after %d contended runs; half as many again as the least, %d, are allowed", s.name, r.contended, least)
+		}
 		if !none && s.plan.StepsPercent[0] == 50 && r.rolledBack()*100 < times*95 {
 			t.Errorf("%s: only %d of %d were found", s.name, r.rolledBack(), times)
 		}
@@ -242,7 +276,7 @@ func writeTable(t *testing.T, caption string, rows []string) {
 	if !ok || !ok2 {
 		t.Fatalf("%s lacks the marks of the table", page)
 	}
-	head := "\n\n| rollouts | busy | rolled back | promoted | neither | busy runs | contended runs |\n|---|---|---|---|---|---|---|\n"
+	head := "\n\n| rollouts | busy | rolled back | promoted | neither | busy runs | contended runs | at least |\n|---|---|---|---|---|---|---|---|\n"
 	table := before + begin + caption + head + strings.Join(rows, "\n") + "\n" + end + after
 	if err := os.WriteFile(page, []byte(table), 0o600); err != nil {
 		t.Fatal(err)

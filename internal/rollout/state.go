@@ -110,8 +110,13 @@ type Vote struct{ Yes, Asked int64 }
 
 func (v Vote) minus(o Vote) Vote { return Vote{v.Yes - o.Yes, v.Asked - o.Asked} }
 
+// possible says that no more said yes than were asked.
+func (v Vote) possible() bool { return 0 <= v.Yes && v.Yes <= v.Asked }
+
 // Active says that there is a canary.
-func (s State) Active() bool { return s.Phase == Progressing || s.Phase == Holding }
+func (s State) Active() bool {
+	return (s.Phase == Progressing || s.Phase == Holding) && !s.Candidate.Zero()
+}
 
 // ArmOf is the arm of a run that is written for the first time.
 func (s State) ArmOf(runUID string) Arm {

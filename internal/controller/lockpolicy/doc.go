@@ -1,12 +1,13 @@
 // Package lockpolicy writes the status of LockPolicies: whether a policy is in force, what follows
-// from its spec, and how the runs that it governs fare. What a policy means is decided in
-// internal/policy; this is only the shell. Nothing reads the status back: runs follow the spec,
-// whether or not this controller is there.
+// from its spec, how the runs that it governs fare, and how far the rollout of an edit is. What a
+// policy means is decided in internal/policy, what becomes of a rollout in internal/rollout; this
+// is only the shell. Without a rollout nothing reads the status back: runs follow the spec, whether
+// or not this controller is there. With strategy Canary they follow status.rollout.
 //
 // # What is written when
 //
-//	at once, when a spec changes    observedGeneration, Ready or ClassConflict, effective
-//	at most every 30 s              runs, contention
+//	at once, when a spec changes    observedGeneration, Ready or ClassConflict, effective, rollout
+//	at most every 30 s              runs, contention, rollout
 //
 // A status that would not change is not written, so policies at rest cost no writes. Conflicts are
 // between policies, and one list of the runs serves all of them, so there is one request, which
@@ -28,6 +29,14 @@
 // run locks only: admission locks are polled every few milliseconds, and would hide them. Only runs
 // of the leader take locks, and only the leader runs this controller. Two samples are needed: for
 // the first 30 s of a leader the figures of the one before stay.
+//
+// # Rollouts
+//
+// Each pass adds what this process counted (internal/rollout/ballot) to status.rollout.replicas,
+// has the rollout decided, and stores both in the write of status that it makes anyway. So a
+// decision is one write, and a crash before or after it costs nothing. A revision is kept as a
+// ControllerRevision before status names it. Events and metrics follow the write. Operators that
+// share runs all decide; they decide the same, and one write is taken.
 //
 // # Failures
 //

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -20,6 +21,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/rollout"
+	"github.com/syncopate-dev/syncopate/internal/rollout/ballot"
 )
 
 const (
@@ -45,7 +48,19 @@ type Reconciler struct {
 	// Metrics are this process's own, those of internal/lockmgr among them.
 	Metrics prometheus.Gatherer
 
-	last figures
+	// Live reads from the API server.
+	Live client.Reader
+	// Events are about rollouts; nil: none are written.
+	Events events.EventRecorder
+	// Ballots are what this process counts of rollouts.
+	Ballots *ballot.Box
+	// Process names this life of this process: what it counts is stored under it.
+	Process string
+	// Namespace is where revisions are kept; empty: they are not.
+	Namespace string
+
+	last     figures
+	rollouts rolloutMetrics
 }
 
 // SetupWithManager adds the controller to a manager.
@@ -54,7 +69,9 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		return []reconcile.Request{all}
 	})
 	err := ctrl.NewControllerManagedBy(mgr).Named("lockpolicy").
-		Watches(&v1alpha1.LockPolicy{}, toAll, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.LockPolicy{}, toAll, builder.WithPredicates(predicate.Or(
+			predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}, // of which one is a user's command
+		))).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: 1,
 			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstBackoff, refreshEvery),
@@ -72,6 +89,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	if err := r.Client.List(ctx, &list); err != nil {
 		return reconcile.Result{}, fmt.Errorf("list lock policies: %w", err)
 	}
+	r.rollouts.forget()
 	if len(list.Items) == 0 {
 		r.last = figures{} // of runs that nobody governs; the next policy's event begins anew
 		return reconcile.Result{}, nil
@@ -84,7 +102,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	wait := r.last.next(now)
 	next := newStatuses(list.Items, r.last, now)
 	for i := range list.Items {
-		err := r.write(ctx, &list.Items[i], next.of(&list.Items[i]))
+		p := &list.Items[i]
+		status := next.of(p)
+		events := r.rollOut(p, status, now)
+		status.Effective = effective(p, status, list.Items)
+		err := r.write(ctx, p, status, events)
 		if apierrors.IsConflict(err) {
 			wait = min(wait, conflictPause)
 			continue
@@ -97,15 +119,20 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	return reconcile.Result{RequeueAfter: wait}, nil
 }
 
-// write stores a status unless it is the one that is there.
-func (r *Reconciler) write(ctx context.Context, p *v1alpha1.LockPolicy, status *v1alpha1.LockPolicyStatus) error {
+// write stores a status unless it is the one that is there, and then announces what is new in it.
+func (r *Reconciler) write(ctx context.Context, p *v1alpha1.LockPolicy, status *v1alpha1.LockPolicyStatus, events []rollout.Event) error {
 	if equality.Semantic.DeepEqual(p.Status, status) {
+		r.announce(p, status, nil)
 		return nil
+	}
+	if err := r.keepRevisions(ctx, p, status); err != nil {
+		return err
 	}
 	changed := p.DeepCopy()
 	changed.Status = status
 	if err := r.Client.Status().Update(ctx, changed, client.FieldOwner("syncopate")); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("write status of lock policy %s: %w", p.Name, err)
 	}
+	r.announce(p, status, events)
 	return nil
 }

@@ -27,7 +27,8 @@ func newStatuses(policies []v1alpha1.LockPolicy, f figures, now time.Time) *stat
 	}
 }
 
-// of is the status of one policy. What is not known yet stays as it is.
+// of is the status of one policy, but for its rollout and what that has in force. What is not known
+// yet stays as it is.
 func (s *statuses) of(p *v1alpha1.LockPolicy) *v1alpha1.LockPolicyStatus {
 	next := &v1alpha1.LockPolicyStatus{}
 	if p.Status != nil {
@@ -37,7 +38,6 @@ func (s *statuses) of(p *v1alpha1.LockPolicy) *v1alpha1.LockPolicyStatus {
 	ready := s.ready(p)
 	meta.SetStatusCondition(&next.Conditions, ready)
 	meta.SetStatusCondition(&next.Conditions, stalled(ready))
-	next.Effective = effective(p, s.policies)
 	if s.figures.counted() {
 		runs := s.runs[p.Name]
 		next.Runs = &runs
@@ -70,9 +70,11 @@ func stalled(ready metav1.Condition) metav1.Condition {
 	return c
 }
 
-// effective is what follows from a policy's spec and defaults.
-func effective(p *v1alpha1.LockPolicy, policies []v1alpha1.LockPolicy) *v1alpha1.EffectiveLockPolicy {
-	lock := policy.Of(p).RunLock
+// effective is what follows from a policy's spec and defaults, for the runs that are in no canary.
+func effective(p *v1alpha1.LockPolicy, status *v1alpha1.LockPolicyStatus, policies []v1alpha1.LockPolicy) *v1alpha1.EffectiveLockPolicy {
+	next := *p
+	next.Status = status
+	lock := policy.InForce(&next).RunLock
 	return &v1alpha1.EffectiveLockPolicy{
 		Classes:             strings.Join(policy.Governed(p, policies), ", "),
 		RenewIntervalMillis: lock.Renewal.Interval.Milliseconds(),

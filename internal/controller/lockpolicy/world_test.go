@@ -2,16 +2,19 @@ package lockpolicy
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
+	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
+	clientevents "k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -19,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/rollout/ballot"
 	"github.com/syncopate-dev/syncopate/internal/testenv"
 )
 
@@ -44,8 +48,13 @@ type world struct {
 	metrics *testMetrics
 	r       *Reconciler
 	writes  atomic.Int64 // tries of r to write a status
+	counted client.Client
+	lives   int // of the process
 	// beforeWrite, if set, is called before each of them.
 	beforeWrite func(o client.Object)
+	// crash, if set, is asked before and after each write of r; an error is what r gets.
+	crash func(after bool) error
+	told  *clientevents.FakeRecorder
 }
 
 func newWorld(t *testing.T) *world {
@@ -54,7 +63,7 @@ func newWorld(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, o := range []client.Object{&v1alpha1.LockPolicy{}, &v1alpha1.WorkflowRun{}} {
+	for _, o := range []client.Object{&v1alpha1.LockPolicy{}, &v1alpha1.WorkflowRun{}, &appsv1.ControllerRevision{}} {
 		if err := c.DeleteAllOf(t.Context(), o, client.InNamespace("default")); err != nil {
 			t.Fatal(err)
 		}
@@ -66,11 +75,37 @@ func newWorld(t *testing.T) *world {
 			if w.beforeWrite != nil {
 				w.beforeWrite(o)
 			}
-			return c.SubResource(sub).Update(ctx, o, opts...)
+			return w.crashing(func() error { return c.SubResource(sub).Update(ctx, o, opts...) })
+		},
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			return w.crashing(func() error { return c.Create(ctx, o, opts...) })
 		},
 	})
-	w.r = &Reconciler{Client: counted, Clock: w.clock, Metrics: w.metrics.registry}
+	w.counted, w.told = counted, clientevents.NewFakeRecorder(1000)
+	w.restart()
 	return w
+}
+
+// restart is the end of a process, and another: what it counted is gone but for what is stored.
+func (w *world) restart() {
+	w.lives++
+	w.r = &Reconciler{
+		Client: w.counted, Live: w.client, Clock: w.clock, Metrics: w.metrics.registry, Events: w.told,
+		Ballots: ballot.NewBox(nil), Process: fmt.Sprint("operator/", w.lives), Namespace: "default",
+	}
+}
+
+func (w *world) crashing(write func() error) error {
+	if w.crash == nil {
+		return write()
+	}
+	if err := w.crash(false); err != nil {
+		return err
+	}
+	if err := write(); err != nil {
+		return err
+	}
+	return w.crash(true)
 }
 
 // try is one pass.

@@ -54,9 +54,7 @@ func (p *pass) input(lock lifecycle.Lock) lifecycle.Input {
 		Lists: p.r.lists.of(p.run.UID), Payloads: p.outputs.Payloads(),
 		Evaluated: p.evaluated, Quick: !p.desk.Has(), Form: p.mem.form(), MaxRetryAfter: p.policy.Delivery.MaxDelay,
 	}
-	if p.policy.Name != "" {
-		in.Policy = &v1alpha1.PolicyReference{Name: p.policy.Name, Generation: p.policy.Generation}
-	}
+	in.Policy = p.policyReference()
 	return in
 }
 

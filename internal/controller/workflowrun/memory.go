@@ -31,6 +31,9 @@ type memory struct {
 	slot     slots.State
 	children children.State
 	asking   results.AskState
+	// fenceRefused is set once a write refused by the fence was counted for the rollout that the
+	// run is in.
+	fenceRefused bool
 	// withdrawals are jobs still to be taken back from NATS; entries go when that was done.
 	withdrawals []lifecycle.Withdrawal
 	// doubt is a write of which it is not known whether it took effect; nil: none.

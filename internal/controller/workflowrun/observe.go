@@ -20,6 +20,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/shares"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/slots"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/trials"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
 	"github.com/syncopate-dev/syncopate/internal/policy"
@@ -49,6 +50,7 @@ type pass struct {
 // observed is what a pass read beside the run and its results.
 type observed struct {
 	policy    policy.Effective
+	trial     trials.Part // the run's part in the rollout of the policy
 	tenant    lifecycle.Tenant
 	permits   lifecycle.Permits
 	approvals []lifecycle.Approval
@@ -147,7 +149,8 @@ func (p *pass) observePolicy(ctx context.Context) error {
 	if err := p.r.Client.List(ctx, &list); err != nil {
 		return fmt.Errorf("list lock policies: %w", err)
 	}
-	p.policy = policy.Resolve(p.run.Spec.WorkloadClass, list.Items)
+	effective, trial := policy.Governs(p.run, list.Items)
+	p.policy, p.trial = effective, trials.Part{Policy: effective.Name, Trial: trial, Ballots: p.r.Ballots}
 	return nil
 }
 

@@ -45,6 +45,7 @@ func (p *pass) persist(ctx context.Context, d lifecycle.Decision) error {
 func (p *pass) wrote(next *v1alpha1.WorkflowRun, d lifecycle.Decision) {
 	p.outputs.Wrote(p.run, next, p.batch.TakenOver(d.Verdicts))
 	p.r.Slots.Wrote(&p.mem.slot, p.run, next)
+	p.trial.Count(p.run, next)
 	p.run, p.mem.last = next, next
 	p.lock.Wrote()
 	if p.mem.blamed {

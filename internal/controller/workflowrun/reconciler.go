@@ -22,6 +22,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/shares"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/slots"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/internal/rollout/ballot"
 )
 
 // Reconciler advances runs. See the package's documentation.
@@ -36,6 +37,7 @@ type Reconciler struct {
 	Rand     func() float64 // uniform in [0,1): spreads results of runs that need a newer operator
 	Waker    *Waker
 	Metrics  *Metrics
+	Ballots  *ballot.Box // counts how runs fare in rollouts
 	Delays   retryDelays
 	Holder   string // name of this replica
 	// RequireLists: namespaces without lists of classes and topics permit none.

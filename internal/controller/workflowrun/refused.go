@@ -29,6 +29,7 @@ func (p *pass) refused(ctx context.Context, err error) (reconcile.Result, error)
 		// The stored fence is above the lease's: another wrote meanwhile. The next take
 		// starts above it.
 		p.r.Metrics.fenceRejections.WithLabelValues("fence_rule").Inc()
+		p.trial.CountFenceRefused(&p.mem.fenceRefused)
 		p.lock.Drop(ctx)
 	default:
 		return p.unwritten(ctx, err)

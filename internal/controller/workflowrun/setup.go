@@ -124,7 +124,7 @@ func (r *Reconciler) policyWatch() handler.EventHandler {
 			wake(q)
 		},
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-			if e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() {
+			if e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() || rolloutChanged(e.ObjectOld, e.ObjectNew) {
 				wake(q)
 			}
 		},

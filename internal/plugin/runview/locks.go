@@ -66,7 +66,8 @@ func LockOf(run *v1alpha1.WorkflowRun, s Sight, policies []v1alpha1.LockPolicy, 
 	if l.State != lockFree && s.Left >= 0 {
 		l.Ends = utc(now.Add(s.Left))
 		if l.State == lockHeld && policies != nil {
-			l.ValidUntil = utc(now.Add(s.Left - policy.Resolve(run.Spec.WorkloadClass, policies).RunLock.Renewal.Margin))
+			governs, _ := policy.Governs(run, policies)
+			l.ValidUntil = utc(now.Add(s.Left - governs.RunLock.Renewal.Margin))
 		}
 	}
 	return l

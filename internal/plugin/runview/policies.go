@@ -15,7 +15,8 @@ func (v *viewer) effective() (policy.Effective, bool) {
 	if v.policies == nil {
 		return policy.Effective{}, false
 	}
-	return policy.Resolve(v.run.Spec.WorkloadClass, v.policies), true
+	e, _ := policy.Governs(v.run, v.policies)
+	return e, true
 }
 
 // lock tells who wrote last.
@@ -84,6 +85,23 @@ func (v *viewer) policyFacts() {
 	}
 	for i := range v.policies {
 		v.conflict(&v.policies[i])
+		if v.policies[i].Name == e.Name {
+			v.rollout(&v.policies[i])
+		}
+	}
+}
+
+// rollout says that the policy of the run was edited, and the edit is not in force for all.
+func (v *viewer) rollout(p *v1alpha1.LockPolicy) {
+	if p.Status == nil {
+		return
+	}
+	c := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionRolledOut)
+	if c == nil {
+		return
+	}
+	if text := v.means(c); text != "" {
+		v.add(Fact{About: "policy", Text: p.Name + " " + text, Since: secondTime(&c.LastTransitionTime)})
 	}
 }
 

@@ -84,6 +84,19 @@ func sayings() []saying {
 		{condition: "Succeeded", reason: "FromTheFuture", status: unknown, summary: "Succeeded is Unknown: FromTheFuture: MESSAGE"},
 		{condition: "RunLockRenewed", reason: "FromTheFuture", status: no, fact: "lock: RunLockRenewed is False: FromTheFuture: MESSAGE"},
 		{condition: "Ready", reason: "Ready", status: yes},
+		{condition: "RolledOut", reason: "InForce", status: yes},
+		{condition: "RolledOut", reason: "Immediate", status: yes},
+		{condition: "RolledOut", reason: "AllStepsPassed", status: yes},
+		{condition: "RolledOut", reason: "PromotedByUser", status: yes},
+		{condition: "RolledOut", reason: "CanaryRuns", status: no, fact: "policy: strict tries its last edit on a part of the runs"},
+		{condition: "RolledOut", reason: "InsufficientData", status: no, fact: "policy: strict was edited, and the edit is not in force for all runs: too few of them had a busy lock"},
+		{condition: "RolledOut", reason: "BusyRunsWorse", status: no, fact: "policy: strict was edited, and the edit taken back: more runs found their lock busy again"},
+		{condition: "RolledOut", reason: "WaitTailWorse", status: no, fact: "policy: strict was edited, and the edit taken back: more runs waited long for their lock"},
+		{condition: "RolledOut", reason: "LatencyWorse", status: no, fact: "policy: strict was edited, and the edit taken back: results came into status later"},
+		{condition: "RolledOut", reason: "HardGuardrail", status: no, fact: "policy: strict was edited, and the edit taken back: a lock was lost, a write refused or a result put aside"},
+		{condition: "RolledOut", reason: "SampleRatioMismatch", status: no, fact: "policy: strict was edited, and the edit taken back: what was counted cannot be right"},
+		{condition: "RolledOut", reason: "AbortedByUser", status: no, fact: "policy: strict was edited, and a user took the edit back"},
+		{condition: "RolledOut", reason: "Superseded", status: no, fact: "policy: strict was edited anew while an edit was tried"},
 		{condition: "Ready", reason: "ClassConflict", status: no, fact: "policy: strict lists the class, too, and is not in force for it: an older policy has it"},
 	}
 }
@@ -95,13 +108,18 @@ func sayingOf(s saying) Answer {
 	run.Spec.WorkloadClass = "c"
 	c := metav1.Condition{Type: s.condition, Reason: s.reason, Status: s.status, Message: "MESSAGE", LastTransitionTime: metav1.Time{Time: created}}
 	policies := []v1alpha1.LockPolicy{}
-	if s.condition == v1alpha1.ConditionReady {
+	switch s.condition {
+	case v1alpha1.ConditionReady:
 		p := v1alpha1.LockPolicy{Status: &v1alpha1.LockPolicyStatus{Conditions: []metav1.Condition{c}}}
 		p.Name, p.Spec.WorkloadClasses, p.CreationTimestamp = "strict", []string{"c"}, metav1.Time{Time: created}
 		older := v1alpha1.LockPolicy{Spec: p.Spec}
 		older.Name = "older"
 		policies = append(policies, p, older)
-	} else {
+	case v1alpha1.ConditionRolledOut:
+		p := v1alpha1.LockPolicy{Status: &v1alpha1.LockPolicyStatus{Conditions: []metav1.Condition{c}}}
+		p.Name, p.Spec.WorkloadClasses = "strict", []string{"c"}
+		policies = append(policies, p)
+	default:
 		run.Status.Conditions = append(run.Status.Conditions, c)
 	}
 	if s.ended {

@@ -60,6 +60,8 @@ type State struct {
 	// since it was first found busy.
 	busy        busyWait
 	busyRetries int
+	// Votes are what these waits say of the policy.
+	Votes Votes
 	// leaselessSince is up to when metrics know how long the run has wanted a lease again after it
 	// lost one; zero: it has one, or wants none.
 	leaselessSince time.Time

@@ -76,6 +76,7 @@ func (s *Session) Take(ctx context.Context, run *v1alpha1.WorkflowRun, path stri
 	})
 	if err == nil {
 		s.Held = lease
+		s.Votes.had(s.busy.since, s.all.Clock.Now())
 		s.WaitedEnough(run)
 	}
 	return s.learn(ctx, lease, err)

@@ -37,6 +37,7 @@ func (s *Session) RetryAt(ctx context.Context, run *v1alpha1.WorkflowRun, now ti
 	log.FromContext(ctx).V(1).Info("Run lock busy, tried again later", "class", bus.ClassLockBusy, "delay", wait, "policy", s.policy.Name)
 	at = now.Add(wait)
 	s.busyRetries++
+	s.Votes.busy(now, wait)
 	if due := s.busy.overdueAt(s.policy.RunLock); due.After(now) {
 		at = pacing.Earliest(at, due)
 	}
@@ -47,7 +48,7 @@ func (s *Session) RetryAt(ctx context.Context, run *v1alpha1.WorkflowRun, now ti
 // WaitedEnough ends the wait for a lock: the run has it, or wants it no more.
 func (s *Session) WaitedEnough(run *v1alpha1.WorkflowRun) {
 	s.CountLeaseless()
-	s.busy, s.busyRetries, s.leaselessSince = busyWait{}, 0, time.Time{}
+	s.busy, s.busyRetries, s.leaselessSince, s.Votes.tries = busyWait{}, 0, time.Time{}, 0
 	s.noteInHand(run)
 }
 

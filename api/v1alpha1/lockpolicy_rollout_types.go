@@ -1,0 +1,339 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// RolloutStrategy is the way in which an edit of a policy comes into force.
+//
+// +kubebuilder:validation:Enum=Immediate;Canary
+type RolloutStrategy string
+
+const (
+	// RolloutStrategyImmediate has an edit in force for all runs at once.
+	RolloutStrategyImmediate RolloutStrategy = "Immediate"
+	// RolloutStrategyCanary tries an edit on a part of the runs, and goes on or back by evidence.
+	RolloutStrategyCanary RolloutStrategy = "Canary"
+)
+
+// OnInsufficientData is what becomes of a candidate for which a step brought too little evidence.
+//
+// +kubebuilder:validation:Enum=RollBack;Hold
+type OnInsufficientData string
+
+const (
+	// OnInsufficientDataRollBack takes it back.
+	OnInsufficientDataRollBack OnInsufficientData = "RollBack"
+	// OnInsufficientDataHold keeps the canary as it is, until there is evidence or a user decides.
+	OnInsufficientDataHold OnInsufficientData = "Hold"
+)
+
+// LockPolicyRollout says how an edit of runLock comes into force. Edits of other fields, admission among them, are in force for all runs
+// at once, also with strategy Canary: two arms share a tenant's limit, so they cannot be compared. The event InForce says so. The guards
+// has() are for the API server's check of defaults, made before those inside are filled in.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.stepsPercent) || self.stepsPercent.isSorted() && self.stepsPercent.all(i, self.stepsPercent.exists_one(j, j == i))",message="stepsPercent must rise, as [5, 20, 50] does"
+type LockPolicyRollout struct {
+	// strategy is Immediate, or Canary: an edit of runLock is tried on a part of the runs, beside a control group of the same size,
+	// and goes on or back by evidence. Default Immediate.
+	// +optional
+	// +default="Immediate"
+	// +kubebuilder:default=Immediate
+	Strategy RolloutStrategy `json:"strategy,omitempty"`
+	// stepsPercent are the parts of the runs, in percent, on which an edit is tried one after the other: rising, each from 1 to
+	// 50. After the last one it is in force for all. Default [5, 20, 50].
+	// +optional
+	// +default=[5,20,50]
+	// +kubebuilder:default={5,20,50}
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=10
+	// +kubebuilder:validation:items:Minimum=1
+	// +kubebuilder:validation:items:Maximum=50
+	StepsPercent []int32 `json:"stepsPercent,omitempty"`
+	// minContendedRuns is how many runs whose lock was busy must have ended in each arm, in each step. Fewer never promote.
+	// Default 40.
+	// +optional
+	// +default=40
+	// +kubebuilder:default=40
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=100000
+	MinContendedRuns int32 `json:"minContendedRuns,omitempty"`
+	// maxStepMinutes is how long a step may take, in minutes. Default 60.
+	// +optional
+	// +default=60
+	// +kubebuilder:default=60
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=10080
+	MaxStepMinutes int32 `json:"maxStepMinutes,omitempty"`
+	// onInsufficientData is RollBack, or Hold: what happens when a step is over without enough evidence. Default RollBack.
+	// +optional
+	// +default="RollBack"
+	// +kubebuilder:default=RollBack
+	OnInsufficientData OnInsufficientData `json:"onInsufficientData,omitempty"`
+	// guardrails are how much worse the canary may be.
+	// +optional
+	// +kubebuilder:default={}
+	Guardrails RolloutGuardrails `json:"guardrails,omitempty"`
+}
+
+// RolloutGuardrails are how many votes of the canary are borne, in percent of the control's. A candidate fails when it is above, and
+// that is no chance.
+type RolloutGuardrails struct {
+	// busyRunsPercent is about runs that found their lock busy again when they tried it again, in percent of the control's. Default 120.
+	// +optional
+	// +default=120
+	// +kubebuilder:default=120
+	// +kubebuilder:validation:Minimum=100
+	// +kubebuilder:validation:Maximum=10000
+	BusyRunsPercent int32 `json:"busyRunsPercent,omitempty"`
+	// lockWaitTailPercent is about runs whose longest lock wait was above the control's p95, in percent of the control's. Default 150.
+	// +optional
+	// +default=150
+	// +kubebuilder:default=150
+	// +kubebuilder:validation:Minimum=100
+	// +kubebuilder:validation:Maximum=10000
+	LockWaitTailPercent int32 `json:"lockWaitTailPercent,omitempty"`
+	// resultLatencyPercent is about runs whose longest result latency was above the control's p95, in percent of the control's. Default 120.
+	// +optional
+	// +default=120
+	// +kubebuilder:default=120
+	// +kubebuilder:validation:Minimum=100
+	// +kubebuilder:validation:Maximum=10000
+	ResultLatencyPercent int32 `json:"resultLatencyPercent,omitempty"`
+}
+
+// RolloutPhase is where a rollout is.
+//
+// +kubebuilder:validation:Enum=Stable;Progressing;Holding;Promoted;RolledBack
+type RolloutPhase string
+
+// RolloutVerdict is what the counts say of a candidate.
+//
+// +kubebuilder:validation:Enum=NotEnough;Pass;Fail
+type RolloutVerdict string
+
+// RolloutArm is the part of the runs that a run belongs to.
+//
+// +kubebuilder:validation:Enum=Canary;Control
+type RolloutArm string
+
+const (
+	// RolloutArmCanary has the candidate.
+	RolloutArmCanary RolloutArm = "Canary"
+	// RolloutArmControl has the baseline, and is compared with the canary.
+	RolloutArmControl RolloutArm = "Control"
+)
+
+// LockPolicyRolloutStatus is where the rollout of the last edit is. It has all that a decision needs, so any replica can make the next one.
+type LockPolicyRolloutStatus struct {
+	// phase is Stable, Progressing, Holding, Promoted or RolledBack.
+	// +required
+	Phase RolloutPhase `json:"phase"`
+	// baseline is what runs have that are not in the canary.
+	// +required
+	Baseline RolloutRevision `json:"baseline"`
+	// candidate is what the canary has; when the rollout is over, what it had. Absent: nothing was tried.
+	// +optional
+	Candidate *RolloutRevision `json:"candidate,omitempty"`
+	// percent of the runs that are the canary; the control has as many. Absent: there is none.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=50
+	Percent int32 `json:"percent,omitempty"`
+	// changedAt is when the step began, or the phase.
+	// +required
+	ChangedAt metav1.Time `json:"changedAt"`
+	// verdict is what the counts say now.
+	// +optional
+	Verdict RolloutVerdict `json:"verdict,omitempty"`
+	// reason is why the rollout is where it is, as the condition RolledOut has it.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	Reason string `json:"reason"`
+	// message says the same in words.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message,omitempty"`
+	// canary is what was counted of the canary, over all replicas, as of the last decision.
+	// +optional
+	Canary *RolloutCounts `json:"canary,omitempty"`
+	// control is the same of the control.
+	// +optional
+	Control *RolloutCounts `json:"control,omitempty"`
+	// restRuns is the number of runs that were put into neither arm.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	RestRuns int64 `json:"restRuns,omitempty"`
+	// stepCanary is how many contended runs of the canary had ended when the step began.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	StepCanary int64 `json:"stepCanary,omitempty"`
+	// stepControl is the same of the control.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	StepControl int64 `json:"stepControl,omitempty"`
+	// wait is the threshold of lock waits. Absent: the control is too small yet.
+	// +optional
+	Wait *RolloutThreshold `json:"wait,omitempty"`
+	// latency is the threshold of result latencies.
+	// +optional
+	Latency *RolloutThreshold `json:"latency,omitempty"`
+	// replicas are what each process of the operator counted. A process that is gone stays until the candidate is.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=64
+	Replicas []RolloutReplica `json:"replicas,omitempty"`
+	// history is what became of the last candidates, the latest last.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=10
+	History []RolloutOutcome `json:"history,omitempty"`
+}
+
+// RolloutRevision is a version of what is rolled out. The ControllerRevision of the same name, after that of the policy, has it too.
+type RolloutRevision struct {
+	// name of the revision: a hash of the content, and the generation with which it came.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Name string `json:"name"`
+	// generation of the LockPolicy with which it came.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Generation int64 `json:"generation,omitempty"`
+	// runLock is its content.
+	// +required
+	RunLock RunLockPolicy `json:"runLock"`
+}
+
+// RolloutCounts are of the runs of one arm.
+type RolloutCounts struct {
+	// runs were put into the arm.
+	// +required
+	// +kubebuilder:validation:Minimum=0
+	Runs int64 `json:"runs"`
+	// ended are those of them that ended.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Ended int64 `json:"ended,omitempty"`
+	// contended are those that ended whose lock was busy at least once.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Contended int64 `json:"contended,omitempty"`
+	// busy are those of the contended whose lock was busy again when it was tried again.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Busy int64 `json:"busy,omitempty"`
+	// abandoned are runs that lost their lock while they worked.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Abandoned int64 `json:"abandoned,omitempty"`
+	// fenceRefused are runs of which a write was refused by the fence.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	FenceRefused int64 `json:"fenceRefused,omitempty"`
+	// deadLettered are runs that had a dead letter.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	DeadLettered int64 `json:"deadLettered,omitempty"`
+	// waits are how many runs that ended had a longest lock wait of up to 1, 2, 5, 10, 20, 50, 100, 200, 500 ms, 1, 2, 5, 10, 20, 60 s,
+	// and more.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:Minimum=0
+	Waits []int64 `json:"waits,omitempty"`
+	// latencies are the same of the longest result latency.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:Minimum=0
+	Latencies []int64 `json:"latencies,omitempty"`
+}
+
+// RolloutThreshold is what a time must exceed to count: the control's p95 when it was frozen.
+type RolloutThreshold struct {
+	// bucket is the index of the last bucket that is not above it.
+	// +required
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=15
+	Bucket int32 `json:"bucket"`
+	// canaryAbove is how many runs of the canary were above when it was frozen; they do not count.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	CanaryAbove int64 `json:"canaryAbove,omitempty"`
+	// canaryAsked is how many had a time by then.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	CanaryAsked int64 `json:"canaryAsked,omitempty"`
+	// controlAbove is as canaryAbove, of the control.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	ControlAbove int64 `json:"controlAbove,omitempty"`
+	// controlAsked is as canaryAsked, of the control.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	ControlAsked int64 `json:"controlAsked,omitempty"`
+}
+
+// RolloutReplica is what one process counted for the candidate. Its counts never go down.
+type RolloutReplica struct {
+	// name of the process: that of the replica, and a random part for each of its lives.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=300
+	Name string `json:"name"`
+	// canary is what it counted of the canary.
+	// +optional
+	Canary *RolloutCounts `json:"canary,omitempty"`
+	// control is what it counted of the control.
+	// +optional
+	Control *RolloutCounts `json:"control,omitempty"`
+	// restRuns is how many runs it put into neither.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	RestRuns int64 `json:"restRuns,omitempty"`
+}
+
+// RolloutOutcome is what became of a candidate.
+type RolloutOutcome struct {
+	// name of the revision.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Name string `json:"name"`
+	// reason of its end: AllStepsPassed, PromotedByUser, Immediate, or why it was rolled back.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	Reason string `json:"reason"`
+	// endedAt is when that was decided.
+	// +required
+	EndedAt metav1.Time `json:"endedAt"`
+}
+
+// PolicyTrial is the part that a run has in a rollout, and its votes so far. Pinned with the run's first write.
+type PolicyTrial struct {
+	// candidate is the name of the revision that is tried.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Candidate string `json:"candidate"`
+	// arm is Canary, under the candidate; or Control, under the baseline.
+	// +required
+	Arm RolloutArm `json:"arm"`
+	// busyTries is how often in a row, at the most, a replica found the lock busy before it had it, and wrote.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	BusyTries int32 `json:"busyTries,omitempty"`
+	// longestWaitMillis is the longest wait for the lock, in milliseconds.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	LongestWaitMillis int64 `json:"longestWaitMillis,omitempty"`
+	// longestLatencyMillis is the longest time from the publication of a result to the decision about it, in milliseconds. Absent: no
+	// result was applied.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	LongestLatencyMillis int64 `json:"longestLatencyMillis,omitempty"`
+}

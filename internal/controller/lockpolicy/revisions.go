@@ -1,0 +1,68 @@
+package lockpolicy
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+)
+
+// maxRevisions is how many ControllerRevisions of a policy are kept: those in status and
+// in its history.
+const maxRevisions = maxHistory + 2
+
+// LabelPolicy on a ControllerRevision names the LockPolicy whose it is.
+const LabelPolicy = "syncopate.dev/lock-policy"
+
+// keepRevision stores a revision. It is the same write however often it is made, so a crash after
+// it costs nothing.
+func (r *Reconciler) keepRevision(ctx context.Context, p *v1alpha1.LockPolicy, rev *v1alpha1.RolloutRevision) error {
+	raw, err := json.Marshal(map[string]any{"runLock": rev.RunLock})
+	if err != nil {
+		return fmt.Errorf("encode: %w", err)
+	}
+	err = r.Client.Create(ctx, &appsv1.ControllerRevision{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: r.Namespace, Name: p.Name + "-" + rev.Name, Labels: map[string]string{LabelPolicy: p.Name},
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: v1alpha1.GroupVersion.String(), Kind: "LockPolicy", Name: p.Name, UID: p.UID,
+			}},
+		},
+		Data: runtime.RawExtension{Raw: raw}, Revision: rev.Generation,
+	})
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	if err != nil {
+		return err //nolint:wrapcheck // the caller says of what
+	}
+	return r.pruneRevisions(ctx, p)
+}
+
+// pruneRevisions deletes the oldest revisions that are too many.
+func (r *Reconciler) pruneRevisions(ctx context.Context, p *v1alpha1.LockPolicy) error {
+	var list appsv1.ControllerRevisionList
+	if err := r.Live.List(ctx, &list, client.InNamespace(r.Namespace), client.MatchingLabels{LabelPolicy: p.Name}); err != nil {
+		return fmt.Errorf("list revisions: %w", err)
+	}
+	slices.SortFunc(list.Items, func(a, b appsv1.ControllerRevision) int { return cmp.Compare(a.Revision, b.Revision) })
+	for i := range max(0, len(list.Items)-maxRevisions) {
+		rev := &list.Items[i]
+		if p.Status != nil && names(p.Status.Rollout, rev.Name[len(p.Name)+1:]) {
+			continue
+		}
+		if err := r.Client.Delete(ctx, rev); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("delete revision %s: %w", rev.Name, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,206 @@
+package lockpolicy
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/policy"
+	"github.com/syncopate-dev/syncopate/internal/rollout"
+	"github.com/syncopate-dev/syncopate/internal/rollout/ballot"
+)
+
+const (
+	// maxReplicas is the bound of status.rollout.replicas. A process that finds no place counts in
+	// vain: both arms lack its runs.
+	maxReplicas = 64
+	// maxHistory is that of status.rollout.history.
+	maxHistory = 10
+	// hashLength is how many hex digits name the content of a revision.
+	hashLength = 8
+)
+
+// rollOut decides on the rollout of a policy, for its next status, and returns what to announce
+// once that is written.
+func (r *Reconciler) rollOut(p *v1alpha1.LockPolicy, next *v1alpha1.LockPolicyStatus, now time.Time) []rollout.Event {
+	if p.Spec.Rollout == nil {
+		next.Rollout = nil
+		meta.RemoveStatusCondition(&next.Conditions, v1alpha1.ConditionRolledOut)
+		return nil
+	}
+	before := next.Rollout
+	state := stateOf(before)
+	if state.Active() {
+		before.Replicas = r.reported(p.Name, before)
+	}
+	in := rollout.Input{
+		Plan: policy.PlanOf(p), Spec: specRevision(p, before), State: state, Command: command(p, before), Now: now,
+	}
+	if before != nil {
+		in.Tally = tallyOf(before.Replicas)
+	}
+	decided, events := rollout.Decide(in)
+	if before != nil && len(events) == 0 && in.Plan.Canary && p.Status.ObservedGeneration != p.Generation {
+		events = append(events, rollout.Event{Reason: rollout.ReasonInForce, Message: fmt.Sprintf(
+			"Generation %d is in force for all runs at once: only edits of runLock are tried on a part of them", p.Generation)})
+	}
+	next.Rollout = storedState(decided, before, func(rev rollout.Revision) *v1alpha1.RolloutRevision { return contentOf(rev, p, before) })
+	if !decided.Active() || decided.Candidate != state.Candidate {
+		next.Rollout.Replicas = nil // they counted for another candidate, or there is nothing to decide
+	}
+	next.Rollout.History = remembered(next.Rollout.History, state, decided, events, now)
+	meta.SetStatusCondition(&next.Conditions, rolledOut(p, decided, now))
+	return events
+}
+
+// reported is what all processes counted, with what this one has by now.
+func (r *Reconciler) reported(policyName string, st *v1alpha1.LockPolicyRolloutStatus) []v1alpha1.RolloutReplica {
+	t := r.Ballots.Of(ballot.Entry{Policy: policyName, Candidate: st.Candidate.Name})
+	if t == (rollout.Tally{}) {
+		return st.Replicas
+	}
+	mine := v1alpha1.RolloutReplica{Name: r.Process, Canary: storedCounts(t.Canary), Control: storedCounts(t.Control), RestRuns: t.Rest}
+	replicas := slices.Clone(st.Replicas)
+	if i := slices.IndexFunc(replicas, func(o v1alpha1.RolloutReplica) bool { return o.Name == r.Process }); i >= 0 {
+		replicas[i] = mine
+		return replicas
+	}
+	if len(replicas) < maxReplicas {
+		replicas = append(replicas, mine)
+	}
+	return replicas
+}
+
+// specRevision is the revision that spec asks for: that of the baseline or of the candidate, if it
+// means the same.
+func specRevision(p *v1alpha1.LockPolicy, st *v1alpha1.LockPolicyRolloutStatus) rollout.Revision {
+	switch {
+	case st == nil:
+	case policy.Same(st.Baseline.RunLock, p.Spec.RunLock):
+		return revisionOf(&st.Baseline)
+	case st.Candidate != nil && policy.Same(st.Candidate.RunLock, p.Spec.RunLock):
+		return revisionOf(st.Candidate)
+	}
+	rev := rollout.Revision{Hash: hashOf(p), Generation: p.Generation}
+	if st != nil && (rev.Is(revisionOf(&st.Baseline)) || rev.Is(revisionOf(st.Candidate))) {
+		rev.Hash += "x" // that of other content
+	}
+	return rev
+}
+
+// hashOf is that of what a policy asks for. Another policy has other hashes, also one of the same
+// name that was deleted: what was counted for its candidates does not count.
+func hashOf(p *v1alpha1.LockPolicy) string {
+	raw, _ := json.Marshal(p.Spec.RunLock) //nolint:errchkjson // numbers and strings only
+	sum := sha256.Sum256(append([]byte(p.UID+"/"), raw...))
+	return hex.EncodeToString(sum[:])[:hashLength]
+}
+
+// contentOf is a revision with its content: of the baseline, of the candidate, or of spec.
+func contentOf(rev rollout.Revision, p *v1alpha1.LockPolicy, st *v1alpha1.LockPolicyRolloutStatus) *v1alpha1.RolloutRevision {
+	if rev.Zero() {
+		return nil
+	}
+	if st != nil && revisionOf(&st.Baseline) == rev {
+		return st.Baseline.DeepCopy()
+	}
+	if st != nil && st.Candidate != nil && revisionOf(st.Candidate) == rev {
+		return st.Candidate.DeepCopy()
+	}
+	return &v1alpha1.RolloutRevision{Name: rev.Name(), Generation: rev.Generation, RunLock: *p.Spec.RunLock.DeepCopy()}
+}
+
+// command is what a user says about the candidate.
+func command(p *v1alpha1.LockPolicy, st *v1alpha1.LockPolicyRolloutStatus) rollout.Command {
+	verb, name, _ := strings.Cut(p.Annotations[v1alpha1.AnnotationRollout], " ")
+	switch {
+	case st == nil || st.Candidate == nil || name != st.Candidate.Name:
+		return rollout.NoCommand
+	case verb == "promote":
+		return rollout.Promote
+	case verb == "abort":
+		return rollout.Abort
+	default:
+		return rollout.NoCommand
+	}
+}
+
+// remembered adds what became of a candidate.
+func remembered(history []v1alpha1.RolloutOutcome, before, after rollout.State, events []rollout.Event, now time.Time) []v1alpha1.RolloutOutcome {
+	history = slices.Clone(history)
+	add := func(rev rollout.Revision, reason rollout.Reason) {
+		history = append(history, v1alpha1.RolloutOutcome{Name: rev.Name(), Reason: string(reason), EndedAt: metav1.NewTime(now.Truncate(time.Second))})
+	}
+	for _, e := range events {
+		switch {
+		case e.Reason == rollout.ReasonSuperseded:
+			add(before.Candidate, e.Reason)
+		case e.Reason == after.Reason && (after.Phase == rollout.Promoted || after.Phase == rollout.RolledBack):
+			add(after.Candidate, e.Reason)
+		}
+	}
+	return history[max(0, len(history)-maxHistory):]
+}
+
+// rolledOut is the condition.
+func rolledOut(p *v1alpha1.LockPolicy, s rollout.State, now time.Time) metav1.Condition {
+	c := metav1.Condition{
+		Type: v1alpha1.ConditionRolledOut, Status: metav1.ConditionTrue, Reason: string(s.Reason), Message: cut(s.Message),
+		ObservedGeneration: p.Generation, LastTransitionTime: metav1.NewTime(now),
+	}
+	switch {
+	case s.Active():
+		c.Status = metav1.ConditionUnknown
+	case s.Phase == rollout.RolledBack:
+		c.Status = metav1.ConditionFalse
+	}
+	return c
+}
+
+// announce writes events and metrics about what is in status now.
+func (r *Reconciler) announce(p *v1alpha1.LockPolicy, status *v1alpha1.LockPolicyStatus, events []rollout.Event) {
+	r.rollouts.show(p.Name, status.Rollout)
+	for _, e := range events {
+		kind := "Normal"
+		if e.Warning {
+			kind = "Warning"
+		}
+		if r.Events != nil {
+			r.Events.Eventf(p, nil, kind, string(e.Reason), "Rollout", "%s", e.Message)
+		}
+	}
+}
+
+// keepRevisions stores what status is about to name, so that history has the content of what is
+// long out of status.
+func (r *Reconciler) keepRevisions(ctx context.Context, p *v1alpha1.LockPolicy, status *v1alpha1.LockPolicyStatus) error {
+	if status.Rollout == nil || r.Namespace == "" {
+		return nil
+	}
+	var before *v1alpha1.LockPolicyRolloutStatus
+	if p.Status != nil {
+		before = p.Status.Rollout
+	}
+	for _, rev := range []*v1alpha1.RolloutRevision{&status.Rollout.Baseline, status.Rollout.Candidate} {
+		if rev == nil || names(before, rev.Name) {
+			continue
+		}
+		if err := r.keepRevision(ctx, p, rev); err != nil {
+			return fmt.Errorf("keep revision %s of lock policy %s: %w", rev.Name, p.Name, err)
+		}
+	}
+	return nil
+}
+
+func names(st *v1alpha1.LockPolicyRolloutStatus, revision string) bool {
+	return st != nil && (st.Baseline.Name == revision || st.Candidate != nil && st.Candidate.Name == revision)
+}

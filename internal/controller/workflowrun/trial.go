@@ -1,0 +1,36 @@
+package workflowrun
+
+import (
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+)
+
+// policyReference is what status says of the policy; nil: built-in defaults.
+func (p *pass) policyReference() *v1alpha1.PolicyReference {
+	if p.policy.Name == "" {
+		return nil
+	}
+	return &v1alpha1.PolicyReference{
+		Name: p.policy.Name, Generation: p.policy.Generation,
+		Trial: p.trial.Votes(p.run, p.mem.lock.Votes, p.batch.Facts(), p.r.Clock.Now()),
+	}
+}
+
+// rolloutChanged says that runs that keep their lease may have another policy now.
+func rolloutChanged(before, after client.Object) bool {
+	old, ok := before.(*v1alpha1.LockPolicy)
+	now, ok2 := after.(*v1alpha1.LockPolicy)
+	if !ok || !ok2 {
+		return false
+	}
+	return phaseOfRollout(old) != phaseOfRollout(now)
+}
+
+func phaseOfRollout(p *v1alpha1.LockPolicy) string {
+	if p.Status == nil || p.Status.Rollout == nil {
+		return ""
+	}
+	r := p.Status.Rollout
+	return string(r.Phase) + " " + r.Baseline.Name
+}

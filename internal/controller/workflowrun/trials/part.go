@@ -1,0 +1,110 @@
+package trials
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/leases"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/internal/policy"
+	"github.com/syncopate-dev/syncopate/internal/rollout"
+	"github.com/syncopate-dev/syncopate/internal/rollout/ballot"
+)
+
+// Part is what a run has in the rollout of its policy.
+type Part struct {
+	// Policy is its name.
+	Policy string
+	// Trial is the candidate and the run's arm.
+	Trial policy.Trial
+	// Ballots count it.
+	Ballots *ballot.Box
+}
+
+// Votes are what a write takes along; nil: the run is in no arm.
+func (p Part) Votes(run *v1alpha1.WorkflowRun, waits leases.Votes, results []lifecycle.Result, now time.Time) *v1alpha1.PolicyTrial {
+	if p.Trial.Arm == rollout.Rest {
+		return nil
+	}
+	t := v1alpha1.PolicyTrial{Candidate: p.Trial.Candidate, Arm: v1alpha1.RolloutArm(p.Trial.Arm)}
+	if pinned := pinnedIn(run); pinned != nil && pinned.Candidate == t.Candidate {
+		t = *pinned
+	}
+	t.BusyTries = max(t.BusyTries, int32(waits.BusyTries))
+	t.LongestWaitMillis = max(t.LongestWaitMillis, waits.Wait.Milliseconds())
+	for _, result := range results {
+		t.LongestLatencyMillis = max(t.LongestLatencyMillis, 1, now.Sub(result.PublishedAt).Milliseconds())
+	}
+	return &t
+}
+
+// pinnedIn is the part that is pinned in the status of a run; nil: none is.
+func pinnedIn(run *v1alpha1.WorkflowRun) *v1alpha1.PolicyTrial {
+	if run.Status == nil || run.Status.Policy == nil {
+		return nil
+	}
+	return run.Status.Policy.Trial
+}
+
+// Count counts what a write that was taken says about the rollout.
+func (p Part) Count(before, after *v1alpha1.WorkflowRun) {
+	if p.Trial.Candidate == "" {
+		return
+	}
+	if fence, _ := leases.FenceOf(before); fence == 0 && after.Status.Fence != nil {
+		p.Ballots.Began(p.entry(), p.Trial.Arm)
+	}
+	if p.Trial.Arm == rollout.Rest {
+		return
+	}
+	p.countHard(before, after)
+	if t := pinnedIn(after); t != nil && lifecycle.Finished(after) && !lifecycle.Finished(before) {
+		p.Ballots.Ended(p.entry(), p.Trial.Arm, voteOf(t))
+	}
+}
+
+// countHard counts events of which one is too many.
+func (p Part) countHard(before, after *v1alpha1.WorkflowRun) {
+	for condition, kind := range map[string]ballot.Hard{
+		v1alpha1.ConditionRunLockAbandoned: ballot.Abandoned, v1alpha1.ConditionDeadLettered: ballot.DeadLettered,
+	} {
+		if !was(before, condition) && was(after, condition) {
+			p.Ballots.Struck(p.entry(), p.Trial.Arm, kind)
+		}
+	}
+}
+
+// CountFenceRefused counts a run of which a write was refused by the fence. It is counted once:
+// counted is true from then on.
+func (p Part) CountFenceRefused(counted *bool) {
+	if p.Trial.Arm == rollout.Rest || *counted {
+		return
+	}
+	*counted = true
+	p.Ballots.Struck(p.entry(), p.Trial.Arm, ballot.FenceRefused)
+}
+
+func (p Part) entry() ballot.Entry {
+	return ballot.Entry{Policy: p.Policy, Candidate: p.Trial.Candidate}
+}
+
+func voteOf(t *v1alpha1.PolicyTrial) ballot.Vote {
+	v := ballot.Vote{BusyTries: int(t.BusyTries), Wait: time.Duration(t.LongestWaitMillis) * time.Millisecond, Latency: -1}
+	if t.LongestLatencyMillis > 0 {
+		v.Latency = time.Duration(t.LongestLatencyMillis) * time.Millisecond
+	}
+	return v
+}
+
+// was says that a condition is True, or was before: a lock that was abandoned stays so, though a
+// later lease recovered.
+func was(run *v1alpha1.WorkflowRun, condition string) bool {
+	if run.Status == nil {
+		return false
+	}
+	c := meta.FindStatusCondition(run.Status.Conditions, condition)
+	return c != nil && (c.Status == metav1.ConditionTrue || c.Reason == v1alpha1.ReasonRecovered)
+}

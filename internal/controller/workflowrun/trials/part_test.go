@@ -1,0 +1,119 @@
+package trials
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/leases"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/internal/policy"
+	"github.com/syncopate-dev/syncopate/internal/rollout"
+	"github.com/syncopate-dev/syncopate/internal/rollout/ballot"
+)
+
+var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func aPart(arm rollout.Arm) Part {
+	return Part{Policy: "shared", Trial: policy.Trial{Candidate: "4f2a-2", Arm: arm}, Ballots: ballot.NewBox(nil)}
+}
+
+// mutation: votes of this process that replace those of others, or of a candidate of before that
+// count for this one, make this fail.
+func TestVotesAreTheLargestOfAllProcesses(t *testing.T) {
+	waits := leases.Votes{BusyTries: 3, Wait: time.Second}
+	result := func(ago time.Duration) []lifecycle.Result {
+		return []lifecycle.Result{{PublishedAt: epoch.Add(-ago)}}
+	}
+	pinned := func(candidate string) *v1alpha1.WorkflowRun {
+		return &v1alpha1.WorkflowRun{Status: &v1alpha1.WorkflowRunStatus{Policy: &v1alpha1.PolicyReference{
+			Name: "shared", Trial: &v1alpha1.PolicyTrial{
+				Candidate: candidate, Arm: "Canary", BusyTries: 1, LongestWaitMillis: 5000, LongestLatencyMillis: 40,
+			},
+		}}}
+	}
+	for name, test := range map[string]struct {
+		run     *v1alpha1.WorkflowRun
+		waits   leases.Votes
+		results []lifecycle.Result
+		want    v1alpha1.PolicyTrial
+	}{
+		"the first":                    {&v1alpha1.WorkflowRun{}, waits, nil, v1alpha1.PolicyTrial{BusyTries: 3, LongestWaitMillis: 1000}},
+		"with a result in hand":        {&v1alpha1.WorkflowRun{}, leases.Votes{}, result(30 * time.Millisecond), v1alpha1.PolicyTrial{LongestLatencyMillis: 30}},
+		"of a clock that is ahead":     {&v1alpha1.WorkflowRun{}, leases.Votes{}, result(-time.Hour), v1alpha1.PolicyTrial{LongestLatencyMillis: 1}},
+		"beside those of others":       {pinned("4f2a-2"), waits, nil, v1alpha1.PolicyTrial{BusyTries: 3, LongestWaitMillis: 5000, LongestLatencyMillis: 40}},
+		"a result that was faster":     {pinned("4f2a-2"), waits, result(30 * time.Millisecond), v1alpha1.PolicyTrial{BusyTries: 3, LongestWaitMillis: 5000, LongestLatencyMillis: 40}},
+		"a result that was slower":     {pinned("4f2a-2"), waits, result(1500 * time.Millisecond), v1alpha1.PolicyTrial{BusyTries: 3, LongestWaitMillis: 5000, LongestLatencyMillis: 1500}},
+		"of a candidate of before":     {pinned("77aa-1"), waits, nil, v1alpha1.PolicyTrial{BusyTries: 3, LongestWaitMillis: 1000}},
+		"without a wait and a result":  {&v1alpha1.WorkflowRun{}, leases.Votes{}, nil, v1alpha1.PolicyTrial{}},
+		"two results, the slower last": {&v1alpha1.WorkflowRun{}, leases.Votes{}, append(result(time.Second), result(2*time.Second)...), v1alpha1.PolicyTrial{LongestLatencyMillis: 2000}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			test.want.Candidate, test.want.Arm = "4f2a-2", "Canary"
+			if diff := cmp.Diff(&test.want, aPart(rollout.Canary).Votes(test.run, test.waits, test.results, epoch)); diff != "" {
+				t.Errorf("votes (-want +got):\n%s", diff)
+			}
+			if got := aPart(rollout.Rest).Votes(test.run, test.waits, test.results, epoch); got != nil {
+				t.Errorf("a run in no arm votes %+v", got)
+			}
+		})
+	}
+}
+
+// mutation: a vote with each write, or an abandoned lock counted again when it recovers, makes this
+// fail.
+func TestARunIsCountedOnce(t *testing.T) {
+	p, run, refused := aPart(rollout.Control), &v1alpha1.WorkflowRun{}, false
+	write := func(waits leases.Votes, change func(*v1alpha1.WorkflowRunStatus)) {
+		next := run.DeepCopy()
+		if next.Status == nil {
+			next.Status = &v1alpha1.WorkflowRunStatus{}
+		}
+		next.Status.Fence = new(int64(1))
+		next.Status.Policy = &v1alpha1.PolicyReference{Name: "shared", Trial: p.Votes(run, waits, nil, epoch)}
+		change(next.Status)
+		p.Count(run, next)
+		run = next
+	}
+	abandoned := func(status metav1.ConditionStatus, reason string) func(*v1alpha1.WorkflowRunStatus) {
+		return func(st *v1alpha1.WorkflowRunStatus) {
+			st.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionRunLockAbandoned, Status: status, Reason: reason}}
+		}
+	}
+	write(leases.Votes{}, abandoned(metav1.ConditionFalse, v1alpha1.ReasonNotAbandoned))
+	write(leases.Votes{}, abandoned(metav1.ConditionTrue, v1alpha1.ReasonOwnershipLost))
+	write(leases.Votes{}, abandoned(metav1.ConditionFalse, v1alpha1.ReasonRecovered))
+	write(leases.Votes{}, abandoned(metav1.ConditionTrue, v1alpha1.ReasonOwnershipLost))
+	p.CountFenceRefused(&refused)
+	p.CountFenceRefused(&refused)
+	end := func(st *v1alpha1.WorkflowRunStatus) {
+		st.Phase, st.CompletedAt = v1alpha1.RunSucceeded, &metav1.Time{Time: epoch}
+	}
+	write(leases.Votes{BusyTries: 2}, end)
+	write(leases.Votes{BusyTries: 2}, end)
+	got := p.Ballots.Of(ballot.Entry{Policy: "shared", Candidate: "4f2a-2"})
+	want := rollout.Counts{Runs: 1, Ended: 1, Contended: 1, Busy: 1, Abandoned: 1, FenceRefused: 1}
+	want.Waits.Add(0)
+	if diff := cmp.Diff(rollout.Tally{Control: want}, got); diff != "" {
+		t.Errorf("counts (-want +got):\n%s", diff)
+	}
+}
+
+func TestARunInNoArmIsCountedWhenItBegins(t *testing.T) {
+	p := aPart(rollout.Rest)
+	begun := &v1alpha1.WorkflowRun{Status: &v1alpha1.WorkflowRunStatus{Fence: new(int64(1))}}
+	p.Count(&v1alpha1.WorkflowRun{}, begun)
+	p.Count(begun, begun)
+	p.CountFenceRefused(new(bool))
+	if got := p.Ballots.Of(ballot.Entry{Policy: "shared", Candidate: "4f2a-2"}); got != (rollout.Tally{Rest: 1}) {
+		t.Errorf("a run in no arm is counted as %+v", got)
+	}
+	none := Part{Ballots: ballot.NewBox(nil)}
+	none.Count(&v1alpha1.WorkflowRun{}, begun)
+	if got := none.Ballots.Of(ballot.Entry{}); got != (rollout.Tally{}) {
+		t.Errorf("a run without a rollout is counted as %+v", got)
+	}
+}

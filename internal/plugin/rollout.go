@@ -1,0 +1,157 @@
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/rollout"
+)
+
+const rolloutHelp = `Show how an edit of a LockPolicy is tried on a part of the runs, and decide about it.
+
+Spec has a rollout with strategy Canary. An edit of runLock makes a candidate, which has the runs of the canary; as many others are the
+control, under the baseline. The operator goes on or back by evidence; promote and abort say so without it.`
+
+func (a *app) rolloutCommand() *cobra.Command {
+	return group(&cobra.Command{Use: "rollout", Short: "Show, promote or abort the rollout of a LockPolicy", Long: rolloutHelp},
+		a.rolloutStatusCommand(), a.rolloutHistoryCommand(),
+		a.decideRolloutCommand("promote", "Put the candidate in force for all runs, without more evidence; also one that was rolled back"),
+		a.decideRolloutCommand("abort", "Take the candidate back from all runs; spec stays as it is"))
+}
+
+// lockPolicy reads the policy of a rollout.
+func (a *app) lockPolicy(ctx context.Context, name string) (client.Client, *v1alpha1.LockPolicy, error) {
+	c, _, err := a.Cluster()
+	if err != nil {
+		return nil, nil, err
+	}
+	p := &v1alpha1.LockPolicy{}
+	if err := c.Get(ctx, client.ObjectKey{Name: name}, p); err != nil {
+		return nil, nil, fmt.Errorf("read lock policy: %w", err)
+	}
+	if p.Status == nil || p.Status.Rollout == nil {
+		return nil, nil, fmt.Errorf("lock policy %s has no rollout: its edits are in force at once. See spec.rollout", name)
+	}
+	return c, p, nil
+}
+
+func (a *app) rolloutStatusCommand() *cobra.Command {
+	var format string
+	cmd := &cobra.Command{
+		Use: "status POLICY", Short: "Show where a rollout is, and what was counted", Args: args(cobra.ExactArgs(1)),
+		Long: `Show where a rollout is, and what was counted of both arms.
+
+CONTENDED are runs whose lock was busy, BUSY those that found it busy again when they tried it again. P95 is the upper bound of a bucket.`,
+		RunE: func(cmd *cobra.Command, given []string) error {
+			if err := output(format, formatTable, formatJSON); err != nil {
+				return err
+			}
+			_, p, err := a.lockPolicy(cmd.Context(), given[0])
+			if err != nil {
+				return err
+			}
+			if format == formatJSON {
+				return a.writeJSON(p.Status.Rollout)
+			}
+			return a.rolloutText(p.Status.Rollout)
+		},
+	}
+	bindOutput(cmd, &format, formatTable)
+	return cmd
+}
+
+func (a *app) rolloutText(r *v1alpha1.LockPolicyRolloutStatus) error {
+	w := tabwriter.NewWriter(a.Out, 0, 0, 3, ' ', 0)
+	fmt.Fprintf(w, "PHASE\t%s\n", r.Phase)
+	if r.Percent > 0 {
+		fmt.Fprintf(w, "CANARY\t%d percent of the runs, for %s\n", r.Percent, a.Clock.Since(r.ChangedAt.Time).Round(time.Second))
+	}
+	fmt.Fprintf(w, "BASELINE\t%s\n", r.Baseline.Name)
+	if r.Candidate != nil {
+		fmt.Fprintf(w, "CANDIDATE\t%s\n", r.Candidate.Name)
+	}
+	fmt.Fprintf(w, "REASON\t%s: %s\n", r.Reason, r.Message)
+	if r.Canary != nil || r.Control != nil {
+		fmt.Fprint(w, "\nARM\tRUNS\tENDED\tCONTENDED\tBUSY\tP95 WAIT\tP95 LATENCY\tABANDONED\tFENCES\tDEAD LETTERS\n")
+		arm(w, "canary", r.Canary)
+		arm(w, "control", r.Control)
+	}
+	return w.Flush() //nolint:wrapcheck // that of the terminal
+}
+
+func arm(w *tabwriter.Writer, name string, c *v1alpha1.RolloutCounts) {
+	if c == nil {
+		c = &v1alpha1.RolloutCounts{}
+	}
+	var waits, latencies rollout.Histogram
+	copy(waits[:], c.Waits)
+	copy(latencies[:], c.Latencies)
+	const tail = 0.95
+	fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%s\t%s\t%d\t%d\t%d\n", name, c.Runs, c.Ended, c.Contended, c.Busy,
+		waits.Quantile(tail), latencies.Quantile(tail), c.Abandoned, c.FenceRefused, c.DeadLettered)
+}
+
+func (a *app) rolloutHistoryCommand() *cobra.Command {
+	var format string
+	cmd := &cobra.Command{
+		Use: "history POLICY", Short: "Show what became of the last candidates", Args: args(cobra.ExactArgs(1)),
+		Long: `Show what became of the last candidates, the latest last. Their content is in ControllerRevisions beside the operator:
+
+  kubectl -n syncopate-system get controllerrevisions -l syncopate.dev/lock-policy=POLICY -o yaml`,
+		RunE: func(cmd *cobra.Command, given []string) error {
+			if err := output(format, formatTable, formatJSON); err != nil {
+				return err
+			}
+			_, p, err := a.lockPolicy(cmd.Context(), given[0])
+			if err != nil {
+				return err
+			}
+			if format == formatJSON {
+				return a.writeJSON(p.Status.Rollout.History)
+			}
+			w := tabwriter.NewWriter(a.Out, 0, 0, 3, ' ', 0)
+			fmt.Fprint(w, "REVISION\tOUTCOME\tENDED\n")
+			for _, h := range p.Status.Rollout.History {
+				fmt.Fprintf(w, "%s\t%s\t%s\n", h.Name, h.Reason, h.EndedAt.UTC().Format(time.RFC3339))
+			}
+			return w.Flush() //nolint:wrapcheck // that of the terminal
+		},
+	}
+	bindOutput(cmd, &format, formatTable)
+	return cmd
+}
+
+func (a *app) decideRolloutCommand(verb, short string) *cobra.Command {
+	return &cobra.Command{
+		Use: verb + " POLICY", Short: short, Args: args(cobra.ExactArgs(1)),
+		Long: short + ".\n\nIt writes the annotation " + v1alpha1.AnnotationRollout + ", with the name of the candidate that you see: if another one came meanwhile, nothing happens to it.",
+		RunE: func(cmd *cobra.Command, given []string) error {
+			c, p, err := a.lockPolicy(cmd.Context(), given[0])
+			if err != nil {
+				return err
+			}
+			r := p.Status.Rollout
+			switch phase := rollout.Phase(r.Phase); {
+			case phase == rollout.Progressing, phase == rollout.Holding, phase == rollout.RolledBack && verb == "promote":
+			default:
+				return fmt.Errorf("nothing to %s: the rollout is %s", verb, r.Phase)
+			}
+			next := p.DeepCopy()
+			if next.Annotations == nil {
+				next.Annotations = map[string]string{}
+			}
+			next.Annotations[v1alpha1.AnnotationRollout] = verb + " " + r.Candidate.Name
+			if err := c.Patch(cmd.Context(), next, client.MergeFrom(p)); err != nil {
+				return fmt.Errorf("annotate lock policy: %w", err)
+			}
+			fmt.Fprintf(a.Out, "candidate %s of lock policy %s: %s asked for\n", r.Candidate.Name, p.Name, verb)
+			return nil
+		},
+	}
+}

@@ -1,0 +1,91 @@
+package plugin
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+)
+
+func rollingOut(phase v1alpha1.RolloutPhase) *v1alpha1.LockPolicy {
+	at := metav1.NewTime(time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC))
+	waits := make([]int64, 16)
+	waits[8] = 40
+	return &v1alpha1.LockPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: "reports"},
+		Status: &v1alpha1.LockPolicyStatus{Rollout: &v1alpha1.LockPolicyRolloutStatus{
+			Phase: phase, Percent: 20, ChangedAt: at, Reason: "CanaryRuns", Message: "in words",
+			Baseline: v1alpha1.RolloutRevision{Name: "91bc0011-1"}, Candidate: &v1alpha1.RolloutRevision{Name: "4f2a0011-2"},
+			Canary:  &v1alpha1.RolloutCounts{Runs: 44, Ended: 40, Contended: 30, Busy: 12, Waits: waits},
+			History: []v1alpha1.RolloutOutcome{{Name: "77aa0011-1", Reason: "BusyRunsWorse", EndedAt: at}},
+		}},
+	}
+}
+
+func TestRollouts(t *testing.T) {
+	const status = `PHASE       Progressing
+CANARY      20 percent of the runs, for 10m0s
+BASELINE    91bc0011-1
+CANDIDATE   4f2a0011-2
+REASON      CanaryRuns: in words
+
+ARM       RUNS   ENDED   CONTENDED   BUSY   P95 WAIT   P95 LATENCY   ABANDONED   FENCES   DEAD LETTERS
+canary    44     40      30          12     500ms      0s            0           0        0
+control   0      0       0           0      0s         0s            0           0        0
+`
+	const history = `REVISION     OUTCOME         ENDED
+77aa0011-1   BusyRunsWorse   2026-11-20T10:00:00Z
+`
+	asked := func(verb string) string {
+		return "candidate 4f2a0011-2 of lock policy reports: " + verb + " asked for\n"
+	}
+	tests := map[string]struct {
+		args       []string
+		phase      v1alpha1.RolloutPhase
+		out        string // all that is printed
+		part       string // of what is printed, or of the error
+		annotation string
+	}{
+		"status":                       {[]string{"status", "reports"}, "Progressing", status, "", ""},
+		"status for programs":          {[]string{"status", "reports", "-o", "json"}, "Progressing", "", `"contended": 30`, ""},
+		"status in an unknown format":  {[]string{"status", "reports", "-o", "toml"}, "Progressing", "", `--output "toml": need one of [table json]`, ""},
+		"status of no policy":          {[]string{"status"}, "Progressing", "", "accepts 1 arg(s), received 0", ""},
+		"history":                      {[]string{"history", "reports"}, "RolledBack", history, "", ""},
+		"history for programs":         {[]string{"history", "reports", "-o", "json"}, "RolledBack", "", `"reason": "BusyRunsWorse"`, ""},
+		"promote":                      {[]string{"promote", "reports"}, "Progressing", asked("promote"), "", "promote 4f2a0011-2"},
+		"promote what was rolled back": {[]string{"promote", "reports"}, "RolledBack", asked("promote"), "", "promote 4f2a0011-2"},
+		"promote what is in force":     {[]string{"promote", "reports"}, "Promoted", "", "nothing to promote: the rollout is Promoted", ""},
+		"abort":                        {[]string{"abort", "reports"}, "Holding", asked("abort"), "", "abort 4f2a0011-2"},
+		"abort what is over":           {[]string{"abort", "reports"}, "RolledBack", "", "nothing to abort: the rollout is RolledBack", ""},
+		"a policy that is not there":   {[]string{"abort", "other"}, "Progressing", "", `"other" not found`, ""},
+		"a policy without a rollout":   {[]string{"status", "plain"}, "Progressing", "", "lock policy plain has no rollout: its edits are in force at once", ""},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			c := fakeCluster(t, rollingOut(test.phase), &v1alpha1.LockPolicy{ObjectMeta: metav1.ObjectMeta{Name: "plain"}}).Build()
+			p := &plugin{t: t, cluster: func() (client.Client, string, error) { return c, "team-a", nil }}
+			out, _, err := p.call(append([]string{"rollout"}, test.args...)...)
+			if diff := cmp.Diff(test.out, out); diff != "" && test.out != "" {
+				t.Errorf("printed (-want +got):\n%s", diff)
+			}
+			if err != nil {
+				out += err.Error()
+			}
+			if !strings.Contains(out, test.part) {
+				t.Errorf("%q is not in:\n%s", test.part, out)
+			}
+			policy := &v1alpha1.LockPolicy{}
+			if err := c.Get(t.Context(), client.ObjectKey{Name: "reports"}, policy); err != nil {
+				t.Fatal(err)
+			}
+			if got := policy.Annotations[v1alpha1.AnnotationRollout]; got != test.annotation {
+				t.Errorf("annotation %q; want %q", got, test.annotation)
+			}
+		})
+	}
+}

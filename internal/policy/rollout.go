@@ -1,0 +1,97 @@
+package policy
+
+import (
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/rollout"
+)
+
+// Trial is the part that a run has in a rollout; the zero Trial: none.
+type Trial struct {
+	// Candidate is the name of the revision that is tried.
+	Candidate string
+	// Arm of the run.
+	Arm rollout.Arm
+}
+
+// Governs is what governs a run, and its part in the rollout of that. The part is decided before
+// the first write under the lock, which pins it in status.
+func Governs(run *v1alpha1.WorkflowRun, policies []v1alpha1.LockPolicy) (Effective, Trial) {
+	p := governing(run.Spec.WorkloadClass, policies)
+	e, trial := InForce(p), trialOf(run, p)
+	if trial.Arm == rollout.Canary && tried(p) && trial.Candidate == p.Status.Rollout.Candidate.Name {
+		e.RunLock, e.Generation = runLock(p.Status.Rollout.Candidate.RunLock), p.Status.Rollout.Candidate.Generation
+	}
+	return e, trial
+}
+
+func trialOf(run *v1alpha1.WorkflowRun, p *v1alpha1.LockPolicy) Trial {
+	if p == nil {
+		return Trial{}
+	}
+	if st := run.Status; st != nil && st.Fence != nil {
+		if st.Policy == nil || st.Policy.Trial == nil || st.Policy.Name != p.Name {
+			return Trial{}
+		}
+		return Trial{Candidate: st.Policy.Trial.Candidate, Arm: rollout.Arm(st.Policy.Trial.Arm)}
+	}
+	if !tried(p) {
+		return Trial{}
+	}
+	r := p.Status.Rollout
+	return Trial{Candidate: r.Candidate.Name, Arm: rollout.ArmOf(string(run.UID), r.Candidate.Name, int(r.Percent))}
+}
+
+// InForce is what a policy says to the runs that are in no canary: what spec says, but for what is
+// still to prove itself.
+func InForce(p *v1alpha1.LockPolicy) Effective {
+	e := Of(p)
+	if !canaries(p) || p.Status == nil || p.Status.Rollout == nil {
+		return e
+	}
+	if baseline := runLock(p.Status.Rollout.Baseline.RunLock); baseline != e.RunLock {
+		e.RunLock, e.Generation = baseline, p.Status.Rollout.Baseline.Generation
+	}
+	return e
+}
+
+// Same says that two versions of a policy mean the same.
+func Same(a, b v1alpha1.RunLockPolicy) bool { return runLock(a) == runLock(b) }
+
+// canaries says that edits of a policy are tried on a part of the runs.
+func canaries(p *v1alpha1.LockPolicy) bool {
+	return p != nil && p.Spec.Rollout != nil && p.Spec.Rollout.Strategy == v1alpha1.RolloutStrategyCanary
+}
+
+// tried says that a candidate is being tried.
+func tried(p *v1alpha1.LockPolicy) bool {
+	if !canaries(p) || p.Status == nil || p.Status.Rollout == nil || p.Status.Rollout.Candidate == nil {
+		return false
+	}
+	phase := rollout.Phase(p.Status.Rollout.Phase)
+	return phase == rollout.Progressing || phase == rollout.Holding
+}
+
+// PlanOf is how edits of a policy are rolled out.
+func PlanOf(p *v1alpha1.LockPolicy) rollout.Plan {
+	if !canaries(p) {
+		return rollout.Plan{}
+	}
+	r := p.Spec.Rollout
+	plan := rollout.Plan{
+		Canary:           true,
+		MinContendedRuns: int64(orDefault(r.MinContendedRuns, 40)),
+		MaxStep:          minutes(orDefault(r.MaxStepMinutes, 60)),
+		Hold:             r.OnInsufficientData == v1alpha1.OnInsufficientDataHold,
+		BusyRunsPercent:  int64(orDefault(r.Guardrails.BusyRunsPercent, 120)),
+		WaitTailPercent:  int64(orDefault(r.Guardrails.LockWaitTailPercent, 150)),
+		LatencyPercent:   int64(orDefault(r.Guardrails.ResultLatencyPercent, 120)),
+	}
+	steps := r.StepsPercent
+	if len(steps) == 0 {
+		steps = []int32{5, 20, 50}
+	}
+	for _, percent := range steps {
+		plan.StepsPercent = append(plan.StepsPercent, int(percent))
+	}
+	return plan
+}

@@ -10,13 +10,19 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// busyLoad is the load average per core from which on figures say more about the
-// machine's other work.
-const busyLoad = 0.3
+const (
+	// busyShare is the part of the cores in use by others from which on figures say more about the
+	// machine's other work.
+	busyShare = 0.1
+	// busyLook is how long that is measured, at most, before the program begins its work: the build
+	// of this program itself is over by then, and no load average says so for a minute.
+	busyLook = 3 * time.Second
+)
 
 // machine is what figures were measured on.
 type machine struct {
@@ -30,8 +36,9 @@ type machine struct {
 	Redis      string  `json:"redis"`
 	NATS       string  `json:"nats"`
 	Commit     string  `json:"commit"`
-	Load       float64 `json:"load"` // average of one minute, when the program began
-	BusyAtHead bool    `json:"busy"` // others used the machine
+	Load       float64 `json:"load"`   // average of one minute, when the program began
+	Others     float64 `json:"others"` // cores that others used, right before it began
+	BusyAtHead bool    `json:"busy"`   // others used the machine
 }
 
 func lookAtMachine(ctx context.Context, o options) machine {
@@ -44,14 +51,15 @@ func lookAtMachine(ctx context.Context, o options) machine {
 		Redis:     says(ctx, "redis-server", "--version"),
 		Commit:    says(ctx, "git", "-C", o.root, "describe", "--always", "--dirty"),
 		Load:      loadAverage(),
+		Others:    coresInUse(ctx, busyLook),
 	}
-	m.BusyAtHead = m.Load > busyLoad*float64(m.Cores)
+	m.BusyAtHead = m.Others > busyShare*float64(m.Cores)
 	return m
 }
 
 func (m machine) print(w io.Writer) {
-	fmt.Fprintf(w, "%s, %d cores, %d MiB, Linux %s\n%s; %s; %s; nats-server %s; %s; commit %s\nload average %.2f\n",
-		m.CPU, m.Cores, m.MemoryMiB, m.Kernel, m.APIServer, m.Etcd, m.Redis, m.NATS, m.Go, m.Commit, m.Load)
+	fmt.Fprintf(w, "%s, %d cores, %d MiB, Linux %s\n%s; %s; %s; nats-server %s; %s; commit %s\nload average %.2f, %.2f cores in use before the start\n",
+		m.CPU, m.Cores, m.MemoryMiB, m.Kernel, m.APIServer, m.Etcd, m.Redis, m.NATS, m.Go, m.Commit, m.Load, m.Others)
 	if m.BusyAtHead {
 		fmt.Fprintln(w, "WARNING: the machine is busy with other work. Absolute figures mean little, ratios are blurred.")
 	}
@@ -65,6 +73,26 @@ func loadAverage() float64 {
 		return 0
 	}
 	return load
+}
+
+// coresInUse measures how many cores work; 0 where the system does not tell.
+func coresInUse(ctx context.Context, within time.Duration) float64 {
+	begin, before := time.Now(), busyTime()
+	select {
+	case <-ctx.Done():
+	case <-time.After(within):
+	}
+	return (busyTime() - before).Seconds() / time.Since(begin).Seconds()
+}
+
+// busyTime is how long all cores have worked since the machine began.
+func busyTime() time.Duration {
+	var user, nice, system, idle, wait, irq, soft, stolen int64
+	text := firstLine(os.ReadFile("/proc/stat"))
+	if _, err := fmt.Sscanf(text, "cpu %d %d %d %d %d %d %d %d", &user, &nice, &system, &idle, &wait, &irq, &soft, &stolen); err != nil {
+		return 0
+	}
+	return time.Duration(user+nice+system+irq+soft) * clockTick
 }
 
 func memoryMiB() int {

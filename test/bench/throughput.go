@@ -123,10 +123,11 @@ func (w *world) prepare(ctx context.Context, h worker.Handler) error {
 		return err
 	}
 	warm := load{"warm up", 8, 1, chain(1)}
+	before := w.executed.Load() // the first may be done before the last is created
 	if err := w.create(bounded, "warm", warm.runs, warm.spec); err != nil {
 		return err
 	}
-	if err := w.awaitAll(bounded, m, warm); err != nil {
+	if err := w.awaitAll(bounded, m, warm, before); err != nil {
 		return err
 	}
 	return errors.Join(w.stopOperators(ctx), w.deleteRuns(ctx))
@@ -162,10 +163,11 @@ func (w *world) run(ctx context.Context, l load) (*passage, error) {
 	pids := w.pids(m)
 	p.addCPU(pids, -1)
 	profiled := w.profile(ctx, l.name)
+	before := w.executed.Load()
 	if err := release(); err != nil {
 		return nil, err
 	}
-	if err := w.awaitAll(ctx, m, l); err != nil {
+	if err := w.awaitAll(ctx, m, l, before); err != nil {
 		return nil, err
 	}
 	p.addCPU(pids, 1)
@@ -199,11 +201,10 @@ func (p *passage) addCPU(pids map[string]int, sign time.Duration) {
 	}
 }
 
-// awaitAll waits until all jobs were done, then until the operator's cache has all runs as
-// succeeded. Metrics are not read before: that would cost the operator CPU time which is measured.
-func (w *world) awaitAll(ctx context.Context, m *devenv.Manager, l load) error {
+// awaitAll waits until all jobs were done, beyond those before, then until the operator's cache has
+// all runs as succeeded. Metrics are not read before: that would cost the operator CPU time which is measured.
+func (w *world) awaitAll(ctx context.Context, m *devenv.Manager, l load, before int64) error {
 	bar := progress(l.name, l.runs*l.jobs)
-	before := w.executed.Load()
 	err := until(ctx, func() (bool, error) {
 		done := int(w.executed.Load() - before)
 		_ = bar.Set(min(done, l.runs*l.jobs)) // to stderr

@@ -17,7 +17,7 @@ import (
 // consumerOf is the consumer that has the results of a run.
 func (s *site) consumerOf(runUID string) *jetstream.ConsumerInfo {
 	s.t.Helper()
-	name := fmt.Sprintf("%s-results-%d", s.names.Prefix, protocol.Partition(runUID)/8)
+	name := fmt.Sprintf("%s-results-p%02d", s.names.Prefix, protocol.Partition(runUID))
 	c, err := s.js.Consumer(s.t.Context(), s.names.ResultsStream(), name)
 	if err != nil {
 		s.t.Fatal(err)

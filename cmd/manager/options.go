@@ -17,6 +17,7 @@ import (
 type options struct {
 	namespace     string
 	holder        string
+	ownership     string
 	leaderElect   bool
 	metricsAddr   string
 	probeAddr     string
@@ -61,6 +62,15 @@ type redisOptions struct {
 	password   string // REDIS_PASSWORD
 }
 
+// Values of --ownership.
+const (
+	ownShards = "shards"
+	ownLeader = "leader"
+)
+
+// shards says whether several replicas share the runs.
+func (o *options) shards() bool { return o.leaderElect && o.ownership == ownShards }
+
 // maxHolder is the bound of status.lock.holder.
 const maxHolder = 253
 
@@ -72,7 +82,8 @@ var prefixPattern = regexp.MustCompile(`^[a-z0-9-]{1,32}$`)
 func (o *options) bind(f *flag.FlagSet) {
 	f.StringVar(&o.namespace, "namespace", "", "Namespace of the operator's own objects (result keys, leader election); default $POD_NAMESPACE, else syncopate-system.")
 	f.StringVar(&o.holder, "holder", "", "Name of this replica in lock status; default $POD_NAME, else the host name with the process id.")
-	f.BoolVar(&o.leaderElect, "leader-elect", true, "Elect a leader among several replicas; the others stand by.")
+	f.StringVar(&o.ownership, "ownership", ownLeader, "Who drives which runs: shards, all replicas drive runs, each those of some of 64 partitions; leader, one replica drives all, and the others stand by.")
+	f.BoolVar(&o.leaderElect, "leader-elect", true, "Ask before driving runs. false: this replica drives all runs at once, whatever others do; for tests.")
 	f.StringVar(&o.metricsAddr, "metrics-bind-address", ":8080", "Address of the metrics endpoint; 0 switches it off.")
 	f.StringVar(&o.probeAddr, "health-probe-bind-address", ":8081", "Address of livez and readyz.")
 	f.StringVar(&o.pprofAddr, "pprof-bind-address", pprofOff, "Loopback address of profiles (net/http/pprof), as 127.0.0.1:6060, or localhost:6060; 0 switches them off. They show what is in memory, so other addresses are refused.")
@@ -91,7 +102,7 @@ func (o *options) bind(f *flag.FlagSet) {
 	f.BoolVar(&o.nats.memory, "nats-memory-storage", false, "Keep streams in memory instead of on disk: for tests only.")
 	f.IntVar(&o.nats.maxAckPending, "nats-max-ack-pending", 10000, "Jobs of one topic that may be with workers at the same time.")
 	f.IntVar(&o.nats.maxTopics, "nats-max-topics", 1000, "Topics with a consumer in NATS. Jobs of one more wait until others were unused for 7 days; see syncopate.dev/allowed-topics.")
-	f.IntVar(&o.nats.resultAckPending, "nats-result-ack-pending", 8_000_000, "Results that NATS may keep account of until they are in status, in eight consumers, each an eighth: also those given back for a while. It bounds NATS' bookkeeping, about 100 bytes each; a small value lets the delayed results of one run hold up those of others.")
+	f.IntVar(&o.nats.resultAckPending, "nats-result-ack-pending", 8_000_000, "Results that NATS may keep account of until they are in status, in 64 consumers, each an equal part: also those given back for a while. It bounds NATS' bookkeeping, about 100 bytes each; a small value lets the delayed results of one run hold up those of others.")
 	f.StringVar(&o.nats.credsFile, "nats-creds", "", "NATS credentials file. User and password may be given by $NATS_USER and $NATS_PASSWORD instead.")
 	f.StringVar(&o.nats.caFile, "nats-ca", "", "CA certificates to verify NATS with.")
 	f.StringVar(&o.nats.certFile, "nats-cert", "", "Client certificate for NATS.")
@@ -132,6 +143,9 @@ func (o *options) check() error {
 	}
 	if !prefixPattern.MatchString(o.nats.prefix) {
 		problems = append(problems, fmt.Errorf("--nats-prefix %q: need 1 to 32 of a-z, 0-9, -", o.nats.prefix))
+	}
+	if o.ownership != ownShards && o.ownership != ownLeader {
+		problems = append(problems, fmt.Errorf("--ownership %q: need %s or %s", o.ownership, ownShards, ownLeader))
 	}
 	if r := o.nats.replicas; r != 1 && r != 3 && r != 5 {
 		problems = append(problems, fmt.Errorf("--nats-replicas %d: need 1, 3 or 5", r))

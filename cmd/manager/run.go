@@ -27,12 +27,14 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/controller/lockpolicy"
 	"github.com/syncopate-dev/syncopate/internal/controller/stepapproval"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
+	"github.com/syncopate-dev/syncopate/internal/ownership"
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
 	"github.com/syncopate-dev/syncopate/internal/rollout/ballot"
 	"github.com/syncopate-dev/syncopate/internal/webhook"
 )
 
 const (
+	// leaderElectionID names the Lease of the leader. Replicas that share the runs respect it, too.
 	leaderElectionID = "syncopate-manager"
 	// logEvery is how many tries in a row are logged as one.
 	logEvery = 15
@@ -72,8 +74,9 @@ func run(ctx context.Context, o options) error {
 	}
 	newBuildMetric(metrics.Registry)
 	lockMetrics := lockmgr.NewMetrics(metrics.Registry)
+	process := lockmgr.NewProcess()
 	locks := lockmgr.New(redis, lockmgr.Options{
-		Holder: o.holder, Clock: clock.RealClock{}, Rand: rand.Float64, Spread: o.spread(), NewID: uuid.NewString,
+		Holder: o.holder, Process: process, Clock: clock.RealClock{}, Rand: rand.Float64, Spread: o.spread(), NewID: uuid.NewString,
 		Log: log.WithName("lockmgr"), Metrics: lockMetrics,
 	})
 	broker, err := newBroker(ctx, o, self, secret.load, log.WithName("bus"))
@@ -93,7 +96,8 @@ func run(ctx context.Context, o options) error {
 		return errors.Join(err, stop(context.WithoutCancel(ctx), locks, broker.conn, redis.Close))
 	}
 	err = errors.Join(setup(ctx, mgr, o, adapters{
-		locks: locks, lockMetrics: lockMetrics, broker: broker, quota: gate, eventsWaiting: eventQueue.Waiting,
+		redis: redis, locks: locks, lockMetrics: lockMetrics, broker: broker, quota: gate, eventsWaiting: eventQueue.Waiting,
+		config: config, installation: self.installation, process: process,
 	}), followKeys(ctx, mgr, config, o.namespace, broker.keys.Reload),
 		mgr.Add(newReady(mgr, "redis", locks.Ping)), mgr.Add(newReady(mgr, "nats", broker.conn.Ready)), mgr.Add(newReady(mgr, "apiserver", alive)))
 	if err == nil {
@@ -166,7 +170,7 @@ func newManager(ctx context.Context, config *rest.Config, scheme *runtime.Scheme
 		PprofBindAddress:              o.pprofAddr,
 		LivenessEndpointName:          "/livez",
 		ReadinessEndpointName:         "/readyz",
-		LeaderElection:                o.leaderElect,
+		LeaderElection:                o.leaderElect && !o.shards(),
 		LeaderElectionID:              leaderElectionID,
 		LeaderElectionNamespace:       o.namespace,
 		LeaderElectionReleaseOnCancel: true, // main ends right after the manager stops
@@ -211,15 +215,16 @@ func newReady(mgr manager.Manager, name string, check func(context.Context) erro
 // setup adds the controllers and the webhook.
 func setup(ctx context.Context, mgr manager.Manager, o options, a adapters) error {
 	a.ballots = ballot.NewBox(metrics.Registry)
-	policies := &lockpolicy.Reconciler{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: clock.RealClock{}, Metrics: metrics.Registry, Events: mgr.GetEventRecorder("syncopate"),
-		Ballots: a.ballots, Process: o.holder + "/" + uuid.NewString(), Namespace: o.namespace,
-	}
-	policies.RegisterMetrics(metrics.Registry)
-	gates, err := addRuns(ctx, mgr, o, a)
+	gates, owner, err := addRuns(ctx, mgr, o, a)
 	if err != nil {
 		return err
 	}
+	policies := &lockpolicy.Reconciler{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: clock.RealClock{}, Metrics: metrics.Registry, Events: mgr.GetEventRecorder("syncopate"),
+		Ballots: a.ballots, Process: o.holder + "/" + uuid.NewString(), Namespace: o.namespace,
+		Elected: func() bool { return owner.Owns(ownership.Singletons) },
+	}
+	policies.RegisterMetrics(metrics.Registry)
 	approvals := &stepapproval.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader()}
 	return errors.Join(policies.SetupWithManager(mgr), approvals.SetupWithManager(mgr), addWebhook(mgr, o, webhook.Options{Gate: gates}))
 }

@@ -7,6 +7,9 @@ import (
 	"math/rand/v2"
 
 	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -14,6 +17,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/children"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/dispatch"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/driven"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/gc"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/leases"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
@@ -24,30 +28,44 @@ import (
 	quota "github.com/syncopate-dev/syncopate/internal/quota/controller"
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
 	"github.com/syncopate-dev/syncopate/internal/rollout/ballot"
+	"github.com/syncopate-dev/syncopate/internal/wakes"
 )
 
 // adapters are what the parts of the run controller share with others.
 type adapters struct {
 	*broker
+	redis       redis.UniversalClient
 	locks       *lockmgr.Manager
 	ballots     *ballot.Box
 	lockMetrics *lockmgr.Metrics
 	quota       *store.Store
+	// config reaches the API server.
+	config *rest.Config
+	// installation names the cluster, and process this process among all.
+	installation, process string
 	// eventsWaiting is how many events wait to be written.
 	eventsWaiting func() int
 }
 
-// addRuns makes the parts of the run controller, joins them, and adds them to a manager. All run on
-// the leader only. The quota controller that it returns may be used on any replica.
+// addRuns makes the parts of the run controller, joins them, and adds them to a manager. They work
+// for the partitions that this replica owns. The quota controller that it returns may be used
+// on any replica.
 //
+//	ownership --> workflowrun.Handover --> driven, results.Consumer, wake the runs
 //	bus --> results.Consumer --> results.Router --> Inbox, and wake the run
 //	workqueue --> workflowrun.Reconciler --> slots, leases, outputs, dispatch, children, results, gc
-func addRuns(ctx context.Context, mgr manager.Manager, o options, a adapters) (*quota.Controller, error) {
+func addRuns(ctx context.Context, mgr manager.Manager, o options, a adapters) (*quota.Controller, owner, error) {
 	clk, spread, registry := clock.RealClock{}, o.spread(), metrics.Registry
 	statuses, err := workflowrun.NewStatusWriter(mgr.GetConfig(), mgr.GetScheme(), mgr.GetHTTPClient())
 	if err != nil {
-		return nil, fmt.Errorf("make the writer of status: %w", err)
+		return nil, nil, fmt.Errorf("make the writer of status: %w", err)
 	}
+	handover := &workflowrun.Handover{}
+	owns, err := newOwner(mgr, o, a, handover)
+	if err != nil {
+		return nil, nil, err
+	}
+	drives := driven.New(clk, owns)
 	waker, figures, places := &workflowrun.Waker{}, workflowrun.NewMetrics(registry), shares.NewMetrics(registry)
 	index, inbox := results.NewIndex(), results.NewInbox(o.inboxLimit, o.inboxBytes)
 	settler := results.NewSettler(inbox, a.resultMetrics)
@@ -55,13 +73,14 @@ func addRuns(ctx context.Context, mgr manager.Manager, o options, a adapters) (*
 		Index: index, Inbox: inbox, Settler: settler, Live: mgr.GetAPIReader(), Clock: clk, Spread: spread, Refusals: figures.Refusals, Wake: waker.Wake,
 	})
 	locks := leases.New(leases.Options{
-		Locks: a.locks, Clock: clk, Rand: rand.Float64, Spread: spread, NewID: uuid.NewString, Holder: o.holder,
-		Metrics: a.lockMetrics, TakeOver: figures.TakeOver, Leading: waker.Leading, Wake: waker.Wake,
+		Locks: a.locks, Clock: clk, Rand: rand.Float64, Spread: spread, NewID: uuid.NewString, Holder: o.holder, Gone: owns.Gone,
+		Metrics: a.lockMetrics, TakeOver: figures.TakeOver, DrivenSince: drives.Since, Wake: waker.Wake,
 	})
 	collector := &gc.Collector{Jobs: a.jobs, Outputs: a.payloads, Uploads: a.payloads, Cache: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: clk}
 	workers := liveness.New(a.jobs.Workers, waker.Wake, liveness.Options{Clock: clk, Log: mgr.GetLogger().WithName("liveness")})
+	word := wakes.New(a.redis, waker.WakeNext, clk, mgr.GetLogger().WithName("wakes"))
 	limits := quota.New(quota.Options{
-		Gate: a.quota, Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Wake: waker.WakeNext, Clock: clk, NewID: uuid.NewString,
+		Gate: a.quota, Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Wake: wakeAnywhere(index, drives, word, waker), Clock: clk, NewID: uuid.NewString,
 		Log: mgr.GetLogger().WithName("quota"), Metrics: quota.NewMetrics(registry),
 	})
 	asks := slots.NewAsks(limits, clk, places.Of("gate"), waker.WakeAnswered)
@@ -71,7 +90,7 @@ func addRuns(ctx context.Context, mgr manager.Manager, o options, a adapters) (*
 		Events: &workflowrun.BoundedEvents{EventRecorder: mgr.GetEventRecorder("syncopate"), Waiting: a.eventsWaiting, Dropped: figures.EventsDropped},
 		Clock:  clk, Rand: rand.Float64, Waker: waker, Metrics: figures, Delays: a.resultMetrics, Holder: o.holder, RequireLists: o.requireLists,
 		Ballots: a.ballots, RecoverPatience: workflowrun.OthersPatience, PolicyChanged: limits.PolicyChanged,
-		Turns: turns, Desks: shares.NewDesks(shares.DesksOfProcess(), turns, clk, places.Of("desk")),
+		Driven: drives, Turns: turns, Desks: shares.NewDesks(shares.DesksOfProcess(), turns, clk, places.Of("desk")),
 		Index: index, Leases: locks, Outputs: a.payloads, GC: collector,
 		Batches: &results.Batches{
 			Inbox: inbox, Settler: settler, Clock: clk, Spread: spread, Applied: figures.ResultLatency, PerWrite: figures.ResultsPerWrite,
@@ -84,15 +103,28 @@ func addRuns(ctx context.Context, mgr manager.Manager, o options, a adapters) (*
 	if o.maxWrites > 0 {
 		r.Writes = shares.New(o.maxWrites, false, places.Of("write"))
 	}
-	err = errors.Join(registry.Register(results.NewPhaseCounts(index)), registry.Register(results.NewWaitingResults(router, a.results.Parked)),
+	err = errors.Join(registry.Register(results.NewPhaseCounts(index, drives.Drives)), registry.Register(results.NewWaitingResults(router, a.results.Parked)),
 		r.SetupWithManager(ctx, mgr, o.maxConcurrent))
+	handover.Runs, handover.Feeds, handover.Router = r, a.results, router
+	handover.Once = []manager.Runnable{limits, collector}
 	for _, part := range []manager.Runnable{
-		limits, asks, router.Orphans(), locks.Cache, collector, untilEnd(workers.Run), untilEnd(a.conn.Watch),
+		owns, word, asks, router.Orphans(), locks.Cache, untilEnd(workers.Run), untilEnd(a.conn.Watch),
 		r.WatchNATS(a.conn.LossNoticed(), a.conn.OutageChanged()), results.NewConsumer(a.conn, a.results, router),
 	} {
 		err = errors.Join(err, mgr.Add(part))
 	}
-	return limits, err
+	return limits, owns, err
+}
+
+// wakeAnywhere wakes a run whose turn it is, in the replica that drives it.
+func wakeAnywhere(index *results.Index, here *driven.Partitions, word *wakes.Channel, waker *workflowrun.Waker) func(types.NamespacedName) {
+	return func(run types.NamespacedName) {
+		if uid, known := index.UID(run); known && !here.Drives(uid) {
+			word.Send(run)
+			return
+		}
+		waker.WakeNext(run)
+	}
 }
 
 // untilEnd is a part that runs until its context ends.

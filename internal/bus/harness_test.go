@@ -14,6 +14,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
 	"github.com/syncopate-dev/syncopate/internal/bus/payloads"
 	"github.com/syncopate-dev/syncopate/internal/bus/results"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
 // broker is a connection with all that uses it, wired as in the operator.
@@ -29,6 +30,7 @@ func wire(conn *bus.Conn, keys *keys.Live) *broker {
 	b := &broker{Conn: conn, reader: results.NewReader(conn, keys), payloads: payloads.New(conn)}
 	b.jobs = jobs.New(conn, keys, b.reader, jobs.Options{})
 	b.results = results.NewConsumer(conn, keys, deadletters.NewWriter(conn), results.Options{})
+	b.results.Follow(protocol.AllPartitions()...)
 	return b
 }
 

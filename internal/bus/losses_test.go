@@ -144,7 +144,7 @@ func TestWhatIsNoLossIsNotTakenForOne(t *testing.T) {
 			s.Restart()
 		},
 		"a consumer that vanished": func(t *testing.T, _ *natstest.Server, b *broker) {
-			name := fmt.Sprintf("syncopate-results-%d", protocol.Partition("run-2")/8)
+			name := fmt.Sprintf("syncopate-results-p%02d", protocol.Partition("run-2"))
 			bustest.Eventually(t, "made, and deleted", func() bool {
 				return b.JetStream.DeleteConsumer(t.Context(), b.Names.ResultsStream(), name) == nil
 			})

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// Acquire takes the lock of a run. It never waits for a busy lock, and asks Redis at most once,
-// for at most the policy's renewal timeout. A lease that lingers in this process is handed out
-// again without Redis, if the policy is the same and the status shows no writer after it; else a
-// new one replaces it.
+// Acquire takes the lock of a run. It never waits for a busy lock, and asks Redis at most once, or
+// twice where the holder is gone; each time for at most the policy's renewal timeout. A lease that
+// lingers in this process is handed out again without Redis, if the policy is the same and the
+// status shows no writer after it; else a new one replaces it.
 //
 // When the lock is busy and the policy does not poll, a caller with a Request.Wake gets a place in
 // the queue: see Request.Wake.

@@ -116,6 +116,23 @@
 // A caller that polls gets no place, and does not jump the queue. A lock that lingers is given back
 // when somebody waits or polls, and with mode Poll it does not linger for a second after that.
 //
+// # Locks of a process that is gone
+//
+// A lock of a process that died ends with its TTL, unless the caller knows better. Request.Gone
+// says of a process that it uses no lock any more. Acquire then replaces the lock that it found
+// busy, by its token, and by a second call to Redis.
+//
+// Example: replicas renew a Lease of the API server every 2 s (internal/ownership). A member works
+// under run locks until renewal sent + 6 s - margin, by its own monotonic clock. An observer calls
+// it gone once it saw the Lease unchanged for 6 s, by its own clock. It cannot have seen the
+// renewal before that was sent, so
+//
+//	last use by the member <= sent + 6 s - margin < sent + 6 s <= first replacement by the observer
+//
+// for clocks that run at rates less than margin / 6 s apart. Where this does not hold, as for a
+// process that is paused between its look at the clock and its write, the fence decides: that of
+// the new lease is higher.
+//
 // # Lost replies
 //
 //   - Of a take: whether it happened is unknown, so Acquire fails, and keeps the token. The next

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	mathrand "math/rand/v2"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,11 +23,17 @@ const renewalsAtOnce = 64
 // processLength is that of the first half of lease ids: 80 random bits.
 const processLength = 16
 
+// NewProcess is a name for a process: 16 of a-z and 2-7.
+func NewProcess() string { return strings.ToLower(rand.Text()[:processLength]) }
+
 // Options are what a Manager needs besides Redis. The zero value of each field but Holder has
 // a sensible meaning.
 type Options struct {
 	// Holder names this process in logs.
 	Holder string
+	// Process names this process, and no other ever, in tokens and in the queue: see NewProcess.
+	// Empty: a new one.
+	Process string
 	// Clock tells the time; the real one if nil. Its times must carry a monotonic reading: lease
 	// validity must not follow the wall clock.
 	Clock clock.WithTicker
@@ -56,6 +63,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.NewID == nil {
 		o.NewID = rand.Text
+	}
+	if o.Process == "" {
+		o.Process = NewProcess()
 	}
 	if o.Metrics == nil {
 		o.Metrics = NewMetrics(nil)
@@ -90,6 +100,9 @@ type Request struct {
 	// changed. It must not block; it is called without locks held. nil: nobody is told, and nobody
 	// waits in the queue.
 	Wake func()
+	// Gone says of a process that it uses none of its locks any more, for good: its lock is
+	// replaced at once. nil: locks end by their TTL.
+	Gone func(process string) bool
 	// Since is when the caller began to want the lock, for metrics; zero: now.
 	Since time.Time
 	// Retries is how often the caller tried again since then, for metrics.
@@ -146,11 +159,12 @@ func New(client redis.UniversalClient, o Options) *Manager {
 }
 
 func newManager(s store, o Options) *Manager {
+	o = o.withDefaults()
 	life, die := context.WithCancel(context.Background()) //nolint:forbidigo // a Manager lives as long as its owner wants it
 	return &Manager{
 		life: life, die: die,
-		opts:    o.withDefaults(),
-		process: rand.Text()[:processLength],
+		opts:    o,
+		process: o.Process,
 		store:   s,
 		slots:   make(chan struct{}, renewalsAtOnce),
 		wake:    make(chan struct{}, 1),

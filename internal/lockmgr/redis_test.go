@@ -226,6 +226,39 @@ func TestRedisReplyOfATakeIsLost(t *testing.T) {
 	}
 }
 
+// The lock of a process that is gone is replaced at once; that of any other is not.
+// mutation: ask without its second try makes the take fail as busy; one that asks no Gone replaces
+// the lock of a process that lives.
+func TestManager_ReplacesTheLockOfAProcessThatIsGone(t *testing.T) {
+	s := redistest.Start(t)
+	dead, live := process(t, s.Addr()), process(t, s.Addr())
+	old := mustAcquire(t, dead, steady())
+	gone := map[string]bool{}
+	want := steady()
+	want.Gone = func(process string) bool { return gone[process] }
+	var busy *BusyError
+	if _, err := live.Acquire(t.Context(), want); !errors.As(err, &busy) {
+		t.Fatalf("the lock of a process that lives: %v, want busy", err)
+	}
+	gone[dead.process] = true
+	lease := mustAcquire(t, live, want)
+	if lease.Fence() <= old.Fence() {
+		t.Errorf("fence %d after %d", lease.Fence(), old.Fence())
+	}
+	if lost, _ := awaitLoss(t, old); lost.Reason != OwnershipLost {
+		t.Errorf("the old lease: %v", lost)
+	}
+	old.Drop(t.Context())
+	if err := lease.Err(); err != nil {
+		t.Error(err)
+	}
+	other := process(t, s.Addr())
+	if _, err := other.Acquire(t.Context(), steady()); !errors.As(err, &busy) {
+		t.Errorf("the end of the old lease freed the new one: %v", err)
+	}
+	lease.Release(t.Context())
+}
+
 func TestRedisKeepsALeaseThatIsRenewed(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

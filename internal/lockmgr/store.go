@@ -179,7 +179,16 @@ func (s *redisStore) Release(ctx context.Context, runUID, token string) (bool, e
 
 // Listen implements store.
 func (s *redisStore) Listen(ctx context.Context, process string, hear func(n news, runUID string)) {
-	subscription := s.client.Subscribe(ctx, "syncopate:locks:"+process)
+	Listen(ctx, s.client, "syncopate:locks:"+process, func(text string) {
+		kind, runUID, _ := strings.Cut(text, " ")
+		hear(news(kind), runUID)
+	})
+}
+
+// Listen passes on what is published on a channel until ctx ends or the connection is lost. What is
+// published while nobody listens is lost.
+func Listen(ctx context.Context, client redis.UniversalClient, channel string, hear func(text string)) {
+	subscription := client.Subscribe(ctx, channel)
 	defer func() { _ = subscription.Close() }()
 	defer context.AfterFunc(ctx, func() { _ = subscription.Close() })() // the end of its context does not end a receive
 	for asked := false; ctx.Err() == nil; {
@@ -194,8 +203,7 @@ func (s *redisStore) Listen(ctx context.Context, process string, hear func(n new
 			return
 		}
 		if m, ok := got.(*redis.Message); ok {
-			kind, runUID, _ := strings.Cut(m.Payload, " ")
-			hear(news(kind), runUID)
+			hear(m.Payload)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package lockmgr
 
 import (
 	"context"
+	"strings"
 	"time"
 )
 
@@ -41,8 +42,22 @@ type reply struct {
 	err    error
 }
 
-// ask tries a take in Redis.
+// ask tries a take in Redis, and once more where the lock is that of a process which is gone.
 func (m *Manager) ask(ctx context.Context, t take) reply {
+	got := m.askOnce(ctx, t)
+	if got.err != nil || got.ok || t.request.Gone == nil {
+		return got
+	}
+	process, _, ok := strings.Cut(got.grant.owner, ".")
+	if !ok || process == m.process || !t.request.Gone(process) {
+		return got
+	}
+	m.opts.Log.V(1).Info("Lock of a replica that is gone is replaced", "run", t.request.RunUID, "process", process)
+	t.supersedes = got.grant.owner
+	return m.askOnce(ctx, t)
+}
+
+func (m *Manager) askOnce(ctx context.Context, t take) reply {
 	req := t.request
 	c := claim{runUID: req.RunUID, token: t.token, supersedes: t.supersedes, floor: req.Floor, ttl: req.Policy.TTL}
 	if req.waits() {

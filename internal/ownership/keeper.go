@@ -87,8 +87,8 @@ func (k *Keeper) Term(int) int64 { return 0 }
 // use no more, and may be replaced at once.
 func (k *Keeper) Gone(string) bool { return false }
 
-// While is a context that ends with ctx, or with the cause ErrNotOwned when this member must act for
-// p no more. Call cancel when the work has ended.
+// While is a context that ends with ctx, or with the cause ErrNotOwned when this member must act
+// for p no more. Call cancel when the work has ended.
 func (k *Keeper) While(ctx context.Context, p int) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	cancel(ErrNotOwned)

@@ -161,6 +161,7 @@ func startOperator(t *testing.T, s *natstest.Server) *operator {
 		t.Fatal(err)
 	}
 	consumer := results.NewConsumer(o.bus, signing, deadletters.NewWriter(o.bus), results.Options{})
+	consumer.Follow(protocol.AllPartitions()...)
 	for deadline := time.Now().Add(patience); o.bus.EnsureStreams(t.Context()) != nil; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("no streams")

@@ -128,6 +128,15 @@ func (n Names) DeadLetter(reason, runUID string) string {
 // Durable is the name of the consumer that all workers of a topic share.
 func Durable(topic string) string { return strings.ReplaceAll(topic, ".", "_") }
 
+// AllPartitions are the numbers of all partitions, in order.
+func AllPartitions() []int {
+	all := make([]int, Partitions)
+	for p := range all {
+		all[p] = p
+	}
+	return all
+}
+
 // Partition is the partition of a run's results, 0 <= p < Partitions: FNV-1a of the UID.
 func Partition(runUID string) int {
 	h := fnv.New32a()

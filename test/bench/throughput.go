@@ -202,7 +202,8 @@ func (p *passage) addCPU(pids map[string]int, sign time.Duration) {
 }
 
 // awaitAll waits until all jobs were done, beyond those before, then until the operator's cache has
-// all runs as succeeded. Metrics are not read before: that would cost the operator CPU time which is measured.
+// all runs as succeeded. Metrics are not read before: that would cost the operator CPU time
+// which is measured.
 func (w *world) awaitAll(ctx context.Context, m *devenv.Manager, l load, before int64) error {
 	bar := progress(l.name, l.runs*l.jobs)
 	err := until(ctx, func() (bool, error) {

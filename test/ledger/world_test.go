@@ -254,8 +254,8 @@ func (w *world) stream(ctx context.Context, name string) (jetstream.StreamState,
 // deliveries sums how often the consumers of results delivered a message, by their own count.
 func (w *world) deliveries(ctx context.Context) (uint64, error) {
 	sum := uint64(0)
-	for i := range resultGroups {
-		c, err := w.js.Consumer(ctx, w.names.ResultsStream(), fmt.Sprintf("%s-results-%d", w.names.Prefix, i))
+	for i := range protocol.Partitions {
+		c, err := w.js.Consumer(ctx, w.names.ResultsStream(), fmt.Sprintf("%s-results-p%02d", w.names.Prefix, i))
 		if err != nil {
 			return 0, fmt.Errorf("consumer %d of results: %w", i, err)
 		}

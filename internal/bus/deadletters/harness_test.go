@@ -12,6 +12,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/bus/deadletters"
 	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
 	"github.com/syncopate-dev/syncopate/internal/bus/results"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -30,7 +31,9 @@ func newConsumer(t testing.TB, s *natstest.Server, adjust ...func(*bus.Config)) 
 		f(&config)
 	}
 	conn := bustest.Connect(t, config)
-	return &consumer{results.NewConsumer(conn, bustest.Keys(t), deadletters.NewWriter(conn), results.Options{}), conn}
+	c := results.NewConsumer(conn, bustest.Keys(t), deadletters.NewWriter(conn), results.Options{})
+	c.Follow(protocol.AllPartitions()...)
+	return &consumer{c, conn}
 }
 
 // collect consumes into a channel until stop, which waits for the end, or until the test ends.

@@ -40,8 +40,8 @@ func TestPullsAreShortAndHaveAHeartbeat(t *testing.T) {
 	}
 	collect(t, b)
 	seen := map[string]bool{}
-	for len(seen) < groups {
-		m := bustest.Receive(t, "a pull of each group", pulls, 1)[0]
+	for len(seen) < protocol.Partitions {
+		m := bustest.Receive(t, "a pull of each partition", pulls, 1)[0]
 		var pull struct {
 			Batch     int           `json:"batch"`
 			Expires   time.Duration `json:"expires"`
@@ -51,36 +51,36 @@ func TestPullsAreShortAndHaveAHeartbeat(t *testing.T) {
 			t.Fatal(err)
 		}
 		// The library asks for a moment less than it is told.
-		if pull.Expires > pullExpiry || pull.Expires < pullExpiry/2 || pull.Heartbeat != pullHeartbeat || pull.Batch != min(pullBatch, b.options.groupShare()) {
+		if pull.Expires > pullExpiry || pull.Expires < pullExpiry/2 || pull.Heartbeat != pullHeartbeat || pull.Batch != min(pullBatch, b.options.partitionShare()) {
 			t.Fatalf("pull %+v", pull)
 		}
 		seen[m.Subject[strings.LastIndex(m.Subject, ".")+1:]] = true
 	}
 }
 
-// mutation: MaxAckPending that is not the group's share makes the first part fail, one consumer for
-// all groups the second.
-func TestAGroupThatIsFullHoldsNoMoreAndDelaysNoOther(t *testing.T) {
+// mutation: MaxAckPending that is not the partition's share makes the first part fail, one consumer
+// for all partitions the second.
+func TestAPartitionThatIsFullHoldsNoMoreAndDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	const share, n = 4, 100
-	b := newTestConsumer(t, natstest.Start(t), func(c *config) { c.AckPending = share * groups })
+	b := newTestConsumer(t, natstest.Start(t), func(c *config) { c.AckPending = share * protocol.Partitions })
 	got, _ := collect(t, b)
-	hot := inGroup(n)
+	hot := inPartition(n)
 	for _, id := range hot {
 		bustest.Answer(t, b.conn, id, bustest.Succeeded)
 	}
-	held := bustest.Receive(t, "what a group may have", got, share)
+	held := bustest.Receive(t, "what a partition may have", got, share)
 	var cold []protocol.JobID
 	for i := 0; len(cold) < n; i++ {
-		if id := bustest.JobID(i); groupOf(id) != groupOf(hot[0]) {
+		if id := bustest.JobID(i); partitionOf(id) != partitionOf(hot[0]) {
 			cold = append(cold, id)
 			bustest.Answer(t, b.conn, id, bustest.Succeeded)
 		}
 	}
 	for range n {
-		d := bustest.Receive(t, "results of other groups", got, 1)[0]
-		if groupOf(d.ID) == groupOf(hot[0]) {
-			t.Fatal("the full group got one more")
+		d := bustest.Receive(t, "results of other partitions", got, 1)[0]
+		if partitionOf(d.ID) == partitionOf(hot[0]) {
+			t.Fatal("the full partition got one more")
 		}
 		settle(t, d, nil)
 	}
@@ -88,7 +88,7 @@ func TestAGroupThatIsFullHoldsNoMoreAndDelaysNoOther(t *testing.T) {
 		settle(t, d, nil)
 	}
 	for range n - share {
-		settle(t, bustest.Receive(t, "the rest of the group", got, 1)[0], nil)
+		settle(t, bustest.Receive(t, "the rest of the partition", got, 1)[0], nil)
 	}
 	bustest.Eventually(t, "all are acknowledged", func() bool { return unsettled(t, b) == 0 })
 }
@@ -97,33 +97,33 @@ func TestAGroupThatIsFullHoldsNoMoreAndDelaysNoOther(t *testing.T) {
 // wait that does not grow, makes this fail.
 func TestPoisonThatFindsNoRoomGoesBackAtAPace(t *testing.T) {
 	b := offline(t, bus.Config{Rand: func() float64 { return 0.5 }, Clock: clocktesting.NewFakeClock(time.Now())}, Options{})
-	g := newGroup(b, 0, nil)
+	f := newFeed(b, 0, nil)
 	var sent []string
 	arrive := func(name string, size int) {
-		d := &Delivery{consumer: b, ledger: g.ledger, key: messageKey{sequence: uint64(len(name))}, Size: size, receipt: wire{name: name, sent: &sent}}
-		_ = g.ledger.admit(d, b.conn.Clock.Now(), g.measured)
-		g.setAside(t.Context(), poisoned{delivery: d, cause: ErrBadToken, at: b.conn.Clock.Now()})
+		d := &Delivery{consumer: b, ledger: f.ledger, key: messageKey{sequence: uint64(len(name))}, Size: size, receipt: wire{name: name, sent: &sent}}
+		_ = f.ledger.admit(d, b.conn.Clock.Now(), f.measured)
+		f.setAside(t.Context(), poisoned{delivery: d, cause: ErrBadToken, at: b.conn.Clock.Now()})
 	}
 	arrive("one", poisonBytes) // as large as all there is
 	arrive("another", 1)
 	arrive("and one more", 1)
-	p := <-g.burial.queue
-	g.burial.done(p)
+	p := <-f.burial.queue
+	f.burial.done(p)
 	arrive("after it", 1)
-	if diff := cmp.Diff([]string{"another nak 2.002s", "and one more nak 2.004s"}, sent); diff != "" || len(g.burial.queue) != 1 {
-		t.Errorf("%d wait, on the wire (-want +got):\n%s", len(g.burial.queue), diff)
+	if diff := cmp.Diff([]string{"another nak 2.002s", "and one more nak 2.004s"}, sent); diff != "" || len(f.burial.queue) != 1 {
+		t.Errorf("%d wait, on the wire (-want +got):\n%s", len(f.burial.queue), diff)
 	}
 }
 
 // mutation: a receive that does not wait, or waits beyond the end, makes this fail.
 func TestNothingMoreIsReceivedWhileTheHandlerHasNoPlace(t *testing.T) {
-	g := newGroup(offline(t, bus.Config{}, Options{}), 0, nil)
+	f := newFeed(offline(t, bus.Config{}, Options{}), 0, nil)
 	for range workQueue {
-		g.accept(t.Context(), &Delivery{})
+		f.accept(t.Context(), &Delivery{})
 	}
 	ctx, end := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	go func() { defer close(done); g.accept(ctx, &Delivery{}) }()
+	go func() { defer close(done); f.accept(ctx, &Delivery{}) }()
 	bustest.Nothing(t, "accepted without a place", done, 50*time.Millisecond)
 	end()
 	bustest.Receive(t, "accept returns at the end", done, 1)
@@ -160,22 +160,22 @@ func TestTheWatchdogEndsASubscriptionThatGetsNothingThoughMessagesWait(t *testin
 	} {
 		t.Run(name, func(t *testing.T) {
 			fake := clocktesting.NewFakeClock(time.Now())
-			g := newGroup(offline(t, bus.Config{Clock: fake}, Options{}), 0, nil)
-			g.touch()
+			f := newFeed(offline(t, bus.Config{Clock: fake}, Options{}), 0, nil)
+			f.touch()
 			consumer := &stuck{info: c.info, asks: make(chan struct{}, 100)}
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
 			done := make(chan error, 1)
-			go func() { done <- g.watch(ctx, consumer, openSubscription{}) }()
+			go func() { done <- f.watch(ctx, consumer, openSubscription{}) }()
 			bustest.Eventually(t, "it watches", fake.HasWaiters)
 			checks := int(2*stallAfter/stallCheck) + 1
 			for range checks {
 				if c.touched {
-					g.touch()
+					f.touch()
 				}
 				before := len(consumer.asks)
 				fake.Step(stallCheck)
-				if fake.Since(*g.lastAt.Load()) >= stallAfter {
+				if fake.Since(*f.lastAt.Load()) >= stallAfter {
 					bustest.Eventually(t, "it looks", func() bool { return len(consumer.asks) > before || len(done) > 0 })
 				}
 			}
@@ -238,12 +238,12 @@ func TestTheEndGivesBackAlsoWhatWaitsInTheBus(t *testing.T) {
 			<-leave
 		})
 	}()
-	for _, id := range inGroup(n) {
+	for _, id := range inPartition(n) {
 		bustest.Answer(t, a.conn, id, bustest.Succeeded)
 	}
 	bustest.Receive(t, "the first is being handled", entered, 1)
 	bustest.Eventually(t, "all are with the first bus", func() bool {
-		c, err := a.conn.JetStream.Consumer(t.Context(), a.conn.Names.ResultsStream(), a.config(groupOf(bustest.JobID(0))).Durable)
+		c, err := a.conn.JetStream.Consumer(t.Context(), a.conn.Names.ResultsStream(), a.config(partitionOf(bustest.JobID(0))).Durable)
 		return err == nil && c.CachedInfo().NumAckPending == n
 	})
 	cancel()

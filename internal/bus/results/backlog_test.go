@@ -27,7 +27,7 @@ func hotAndNeighbour(n int) (hot []protocol.JobID, neighbour protocol.JobID) {
 		hot = append(hot, id)
 	}
 	for i := 1; ; i++ {
-		if neighbour = bustest.JobID(i); groupOf(neighbour) == groupOf(hot[0]) {
+		if neighbour = bustest.JobID(i); partitionOf(neighbour) == partitionOf(hot[0]) {
 			return hot, neighbour
 		}
 	}
@@ -194,7 +194,7 @@ func TestAConsumerOfAnEarlierVersionGetsTheBoundOfThisOne(t *testing.T) {
 // that ends the subscription makes this fail.
 func TestAConsumerThatMayNotHaveTheBoundWorksAsItIs(t *testing.T) {
 	t.Parallel()
-	b := newTestConsumer(t, natstest.Start(t), func(c *config) { c.AckPending = 1_000 * groups })
+	b := newTestConsumer(t, natstest.Start(t), func(c *config) { c.AckPending = 1_000 * protocol.Partitions })
 	_, stop := collect(t, b)
 	bustest.Eventually(t, "consumers are there", func() bool { return unsettled(t, b) == 0 })
 	stop()
@@ -207,7 +207,7 @@ func TestAConsumerThatMayNotHaveTheBoundWorksAsItIs(t *testing.T) {
 	if _, err := b.conn.JetStream.UpdateStream(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
-	b.options.AckPending = 2_000 * groups
+	b.options.AckPending = 2_000 * protocol.Partitions
 	got, _ := collect(t, b)
 	bustest.Answer(t, b.conn, bustest.JobID(1), bustest.Succeeded)
 	settle(t, bustest.Receive(t, "a result", got, 1)[0], nil)

@@ -9,10 +9,10 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/bus"
 )
 
-// Consume hands results to handle until ctx ends. It has a goroutine and a durable consumer for
-// each of 8 groups of partitions; handle is called by all of them concurrently, and one after the
-// other within a group. It should only note the delivery down: Settle may come later, from
-// anywhere. Results of one run come from one group.
+// Consume hands the results of the partitions that are followed to handle, until ctx ends: see
+// Follow. Each partition has a goroutine and a durable consumer; handle is called by all of them
+// concurrently, and one after the other within a partition. It should only note the delivery down:
+// Settle may come later, from anywhere. Results of one run come from one partition.
 //
 // When ctx has ended, Consume stops pulling, waits for running calls of handle (whose ctx is done),
 // gives back every unsettled delivery at once, waits for settlements under way, and returns. Its
@@ -24,24 +24,15 @@ import (
 func (c *Consumer) Consume(ctx context.Context, handle func(context.Context, *Delivery)) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	gs := make([]*group, groups)
-	for i := range gs {
-		gs[i] = newGroup(c, i, handle)
-	}
-	c.groups.Store(&gs)
 	keeping, stopKeeping := context.WithCancel(context.WithoutCancel(ctx))
-	var keeper, running sync.WaitGroup
-	keeper.Go(func() { c.keepAlive(keeping, gs) })
+	var keeper sync.WaitGroup
+	keeper.Go(func() { c.keepAlive(keeping) })
 	keeper.Go(func() {
 		if err := c.conn.WatchStreams(keeping); err != nil {
 			stop(err)
 		}
 	})
-	errs := make([]error, len(gs))
-	for i, g := range gs {
-		running.Go(func() { errs[i] = g.run(ctx) })
-	}
-	running.Wait()
+	errs := []error{c.following.run(ctx, func(partition int) *feed { return newFeed(c, partition, handle) })}
 	// The keeper ends last: a settlement in the middle of a dead letter must not be
 	// redelivered meanwhile.
 	stopKeeping()
@@ -58,17 +49,13 @@ func (c *Consumer) Consume(ctx context.Context, handle func(context.Context, *De
 }
 
 // Parked is how many results this process gave back that have not come again, by class of the wait.
-// Of each group it remembers some thousands; there may be more.
+// Of each partition it remembers some hundreds; there may be more.
 func (c *Consumer) Parked() map[string]int {
 	parked := map[string]int{}
 	for _, class := range classes() {
 		parked[class] = 0
 	}
-	if gs := c.groups.Load(); gs != nil {
-		for _, g := range *gs {
-			g.ledger.parked(parked)
-		}
-	}
+	c.following.each(func(f *feed) { f.ledger.parked(parked) })
 	return parked
 }
 
@@ -78,7 +65,7 @@ const keepAlives = 3
 
 // keepAlive tells the server, several times per AckWait, that the unsettled deliveries
 // are still wanted.
-func (c *Consumer) keepAlive(ctx context.Context, gs []*group) {
+func (c *Consumer) keepAlive(ctx context.Context) {
 	ticker := c.conn.Clock.NewTicker(c.options.AckWait / keepAlives)
 	defer ticker.Stop()
 	for {
@@ -86,11 +73,11 @@ func (c *Consumer) keepAlive(ctx context.Context, gs []*group) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C():
-			for _, g := range gs {
-				if err := g.ledger.keepAlive(c.conn.Clock.Now()); err != nil {
-					c.conn.Log.V(1).Info("Deliveries could not be kept", "consumer", g.name, "cause", err.Error())
+			c.following.each(func(f *feed) {
+				if err := f.ledger.keepAlive(c.conn.Clock.Now()); err != nil {
+					c.conn.Log.V(1).Info("Deliveries could not be kept", "consumer", f.name, "cause", err.Error())
 				}
-			}
+			})
 		}
 	}
 }

@@ -107,7 +107,7 @@ func TestAHandlerSlowerThanAckWaitGetsNoSecondDelivery(t *testing.T) {
 	const wait = 2 * time.Second // a busy machine may be late by a second
 	b := newTestConsumer(t, natstest.Start(t), ackWait(wait))
 	got, _ := collect(t, b)
-	other, err := b.conn.JetStream.CreateConsumer(t.Context(), b.conn.Names.ResultsStream(), b.config(groupOf(bustest.JobID(1))))
+	other, err := b.conn.JetStream.CreateConsumer(t.Context(), b.conn.Names.ResultsStream(), b.config(partitionOf(bustest.JobID(1))))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +125,7 @@ func TestAHandlerSlowerThanAckWaitGetsNoSecondDelivery(t *testing.T) {
 	bustest.Eventually(t, "the result is acknowledged", func() bool { return unsettled(t, b) == 0 })
 }
 
-func groupOf(id protocol.JobID) int { return protocol.Partition(id.RunUID) / partitionsPerGroup }
+func partitionOf(id protocol.JobID) int { return protocol.Partition(id.RunUID) }
 
 // mutation: acknowledging, or not giving back, in drain makes this fail; AckWait is too
 // long to help.
@@ -252,7 +252,7 @@ func TestAConsumerThatVanishedIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	for name, destroy := range map[string]func(context.Context, *Consumer) error{
 		"the consumer": func(ctx context.Context, b *Consumer) error {
-			return b.conn.JetStream.DeleteConsumer(ctx, b.conn.Names.ResultsStream(), b.config(groupOf(bustest.JobID(1))).Durable)
+			return b.conn.JetStream.DeleteConsumer(ctx, b.conn.Names.ResultsStream(), b.config(partitionOf(bustest.JobID(1))).Durable)
 		},
 		"the stream": func(ctx context.Context, b *Consumer) error {
 			return b.conn.JetStream.DeleteStream(ctx, b.conn.Names.ResultsStream())
@@ -308,7 +308,7 @@ func TestConsumeStartsWithoutNATSAndStreams(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close(context.WithoutCancel(t.Context())) })
-	b := NewConsumer(conn, bustest.Keys(t), deadletters.NewWriter(conn), Options{})
+	b := followAll(NewConsumer(conn, bustest.Keys(t), deadletters.NewWriter(conn), Options{}))
 	got, _ := collect(t, b)
 	s.Restart()
 	bustest.Eventually(t, "streams and consumers are there", func() bool { return b.conn.Connected() && unsettled(t, b) >= 0 })
@@ -360,7 +360,7 @@ func TestOnlyTwoFindingsInARowAreAStall(t *testing.T) {
 // mutation: UnixNano in touch makes this fail: a step of the wall clock would look like a stall,
 // or hide one.
 func TestTheLastMessageIsTimedByTheMonotonicClock(t *testing.T) {
-	g := newGroup(offline(t, bus.Config{}, Options{}), 0, nil)
+	g := newFeed(offline(t, bus.Config{}, Options{}), 0, nil)
 	g.touch()
 	if at := g.lastAt.Load(); !strings.Contains(at.String(), "m=") {
 		t.Errorf("%s has no monotonic reading", at)
@@ -370,15 +370,13 @@ func TestTheLastMessageIsTimedByTheMonotonicClock(t *testing.T) {
 func TestResultConsumersCoverEveryPartitionOnce(t *testing.T) {
 	b := offline(t, bus.Config{}, Options{})
 	seen := map[string]int{}
-	for i := range groups {
+	for i := range protocol.Partitions {
 		rc := b.config(i)
 		if rc.MaxDeliver != -1 || len(rc.BackOff) != 0 || rc.AckPolicy != jetstream.AckExplicitPolicy || rc.AckWait != 10*time.Second ||
-			rc.MaxAckPending != 1_000_000 || rc.Durable != fmt.Sprintf("syncopate-results-%d", i) {
+			rc.MaxAckPending != 125_000 || rc.Durable != fmt.Sprintf("syncopate-results-p%02d", i) {
 			t.Errorf("consumer %d: %+v", i, rc)
 		}
-		for _, f := range rc.FilterSubjects {
-			seen[f]++
-		}
+		seen[rc.FilterSubject]++
 	}
 	for p := range protocol.Partitions {
 		if n := seen[b.conn.Names.PartitionResults(p)]; n != 1 {

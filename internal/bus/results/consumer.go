@@ -2,8 +2,8 @@ package results
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -26,22 +26,19 @@ const (
 	pullExpiry    = 5 * time.Second
 	pullHeartbeat = time.Second
 	pullBatch     = 256
-	// pullBytes bounds one pull: of each group, two pulls may wait in the client's buffer. A larger
-	// message would never come.
-	pullBytes = 1 << 20
+	// pullBytes bounds one pull: of each partition, two pulls may wait in the client's buffer. A
+	// larger message would never come.
+	pullBytes = 128 << 10
 	// pullSlack is what the server counts of a message beside its body and headers: subjects.
 	pullSlack = 8 << 10
 
-	workQueue = 64 // results of a group that wait for the handler
-
-	groups             = 8
-	partitionsPerGroup = protocol.Partitions / groups
+	workQueue = 16 // results of a partition that wait for the handler
 )
 
 // Options of a Consumer. Zero values mean the defaults given.
 type Options struct {
 	AckWait    time.Duration // default 10 s
-	AckPending int           // unsettled results that NATS keeps account of, each group an eighth; default 8,000,000
+	AckPending int           // unsettled results that NATS keeps account of, each partition an equal part; default 8,000,000
 	Metrics    *Metrics      // default: unregistered ones
 }
 
@@ -58,29 +55,36 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// groupShare is how many unsettled results one group may have. What was given back with a delay is
-// among them, so this is no bound of what the operator holds: it is as large as the server's
-// bookkeeping may get, some 100 bytes for each.
-func (o Options) groupShare() int { return max(1, o.AckPending/groups) }
+// partitionShare is how many unsettled results one partition may have. What was given back with a
+// delay is among them, so this is no bound of what the operator holds: it is as large as the
+// server's bookkeeping may get, some 100 bytes for each.
+func (o Options) partitionShare() int { return max(1, o.AckPending/protocol.Partitions) }
 
 // Consumer takes results from their stream. Its methods may be called concurrently.
 type Consumer struct {
-	conn    *bus.Conn
-	keys    *keys.Live
-	dead    *deadletters.Writer
-	options Options
-	groups  atomic.Pointer[[]*group] // of Consume; nil: it was not called yet
+	conn      *bus.Conn
+	keys      *keys.Live
+	dead      *deadletters.Writer
+	options   Options
+	following following
 }
 
-// NewConsumer makes a Consumer on a connection.
+// NewConsumer makes a Consumer on a connection. It follows no partition yet.
 func NewConsumer(conn *bus.Conn, keys *keys.Live, dead *deadletters.Writer, o Options) *Consumer {
-	return &Consumer{conn: conn, keys: keys, dead: dead, options: o.withDefaults()}
+	return &Consumer{
+		conn: conn, keys: keys, dead: dead, options: o.withDefaults(), following: following{wanted: map[int]bool{}, anew: map[int]bool{}, feeds: map[int]*running{}},
+	}
 }
 
-// ensure makes the consumer of a group on the server, or takes the existing one.
-func (c *Consumer) ensure(ctx context.Context, number int) (jetstream.Consumer, error) {
-	want := c.config(number)
+// ensure makes the consumer of a partition on the server, or takes the existing one.
+func (c *Consumer) ensure(ctx context.Context, partition int) (jetstream.Consumer, error) {
+	want := c.config(partition)
 	got, differs, err := c.conn.EnsureConsumer(ctx, c.conn.Names.ResultsStream(), want)
+	if overlaps(err) {
+		if err = c.replaceGroups(ctx); err == nil {
+			got, differs, err = c.conn.EnsureConsumer(ctx, c.conn.Names.ResultsStream(), want)
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -91,26 +95,64 @@ func (c *Consumer) ensure(ctx context.Context, number int) (jetstream.Consumer, 
 	return got, nil
 }
 
-func (c *Consumer) config(number int) jetstream.ConsumerConfig {
-	config := jetstream.ConsumerConfig{
-		Durable:       fmt.Sprintf("%s-results-%d", c.conn.Names.Prefix, number),
+func (c *Consumer) config(partition int) jetstream.ConsumerConfig {
+	return jetstream.ConsumerConfig{
+		Durable:       fmt.Sprintf("%s-results-p%02d", c.conn.Names.Prefix, partition),
+		FilterSubject: c.conn.Names.PartitionResults(partition),
 		DeliverPolicy: jetstream.DeliverAllPolicy,
 		AckPolicy:     jetstream.AckExplicitPolicy,
 		AckWait:       c.options.AckWait,
 		MaxDeliver:    -1, // the cap is the operator's: contention must never make a healthy result a dead letter
-		MaxAckPending: c.options.groupShare(),
+		MaxAckPending: c.options.partitionShare(),
 		// No BackOff: the server adds it to the delay of a NAK.
 	}
-	for p := number * partitionsPerGroup; p < (number+1)*partitionsPerGroup; p++ {
-		config.FilterSubjects = append(config.FilterSubjects, c.conn.Names.PartitionResults(p))
+}
+
+// codeOverlap is the server's error for a consumer that is not unique: another consumer of the work queue
+// has a subject of the one that is to be made.
+const codeOverlap jetstream.ErrorCode = 10100
+
+func overlaps(err error) bool {
+	refused, ok := errors.AsType[*jetstream.APIError](err)
+	return ok && refused.ErrorCode == codeOverlap
+}
+
+// forget deletes the consumer of a partition, so that nothing is with anybody.
+func (c *Consumer) forget(ctx context.Context, partition int) error {
+	ctx, cancel := c.conn.Bounded(ctx)
+	defer cancel()
+	name := c.config(partition).Durable
+	if err := c.conn.JetStream.DeleteConsumer(ctx, c.conn.Names.ResultsStream(), name); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return fmt.Errorf("delete consumer %s of a process that is gone: %w", name, err)
 	}
-	return config
+	return nil
+}
+
+// oldGroups is how many consumers of eight partitions each earlier versions had.
+const oldGroups = 8
+
+// replaceGroups deletes the consumers of earlier versions: a work queue has one consumer for each
+// subject. What they had delivered and was not settled is delivered again at once.
+func (c *Consumer) replaceGroups(ctx context.Context) error {
+	ctx, cancel := c.conn.Bounded(ctx)
+	defer cancel()
+	for n := range oldGroups {
+		name := fmt.Sprintf("%s-results-%d", c.conn.Names.Prefix, n)
+		err := c.conn.JetStream.DeleteConsumer(ctx, c.conn.Names.ResultsStream(), name)
+		switch {
+		case err == nil:
+			c.conn.Log.Info("Consumer of an earlier version is replaced by one for each partition", "consumer", name)
+		case !errors.Is(err, jetstream.ErrConsumerNotFound):
+			return fmt.Errorf("delete consumer %s of an earlier version: %w", name, err)
+		}
+	}
+	return nil
 }
 
 // raiseBound lets a consumer of results have as much unsettled as Config says, if it may have
-// less. Earlier versions made it with a bound that lets one run hold up the others of its group,
-// and that no one was told to change. More is left as it is, and so is everything else. Where
-// the server refuses, as beyond the limits of an account, it works as it is, which the caller
+// less. Earlier versions made it with a bound that lets one run hold up the others of its
+// partition, and that no one was told to change. More is left as it is, and so is everything else.
+// Where the server refuses, as beyond the limits of an account, it works as it is, which the caller
 // reports as drift.
 func (c *Consumer) raiseBound(ctx context.Context, want jetstream.ConsumerConfig, got jetstream.Consumer) jetstream.Consumer {
 	raised := got.CachedInfo().Config

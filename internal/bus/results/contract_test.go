@@ -10,6 +10,7 @@ import (
 	"math"
 	"os"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/bus/bustest"
 	"github.com/syncopate-dev/syncopate/internal/bus/deadletters"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
 var updateContract = flag.Bool("update-contract", false, "rewrite docs/protocol/contract.json")
@@ -152,8 +154,8 @@ func consumerTable(t *testing.T) *table {
 	t.Helper()
 	c := offline(t, bus.Config{}, Options{}).config(0)
 	out := newTable("Consumers of results", "setting", "value")
-	out.add("durable", "`"+c.Durable[:len(c.Durable)-1]+"<n>`, n from 0 to "+strconv.Itoa(groups-1))
-	out.add("filter", fmt.Sprintf("%d of the %d partitions each", len(c.FilterSubjects), len(c.FilterSubjects)*groups))
+	out.add("durable", "`"+strings.TrimSuffix(c.Durable, "00")+"<partition>`, in two digits, from 00 to "+strconv.Itoa(protocol.Partitions-1))
+	out.add("filter", fmt.Sprintf("one of the %d partitions each", protocol.Partitions))
 	out.add("AckPolicy", c.AckPolicy.String())
 	out.add("AckWait", c.AckWait.String())
 	out.add("InProgress while a result waits", fmt.Sprintf("%d times per AckWait", keepAlives))

@@ -24,6 +24,13 @@
 //     redelivered after AckWait.
 //   - Answers has all results of a run that the leader of RESULTS has, delivered or not.
 //
+// # Partitions
+//
+// The runs' UIDs are hashed to 64 partitions, and the subject of a result names the partition of
+// its run. Follow and Leave say of which partitions a process takes results, while Consume runs: so
+// several processes can each take those of the runs that they drive. What Leave gives back is
+// delivered to the next process at once.
+//
 // # Retry contract
 //
 // Example: an error with RetryDelay() 500 ms and RetryClass() "lock_busy" in its %w chain becomes a
@@ -72,8 +79,9 @@
 //
 // A Delivery holds what was decoded, once, and Size says about how much that is. Its message is let
 // go: settling needs a subject, and the body of a dead letter is read from the stream again. A
-// message that is not known to be authentic is held whole, 2 MiB of them in a group. Of each group,
-// two pulls of 1 MiB may be on their way, or of one message if the stream takes larger ones.
+// message that is not known to be authentic is held whole, 256 KiB of them in a partition. Of each
+// partition, two pulls of 128 KiB may be on their way, or of one message if the stream takes
+// larger ones.
 // Receiving waits for handle. The handler bounds how much is held after that: Settle with a delay
 // frees it.
 //

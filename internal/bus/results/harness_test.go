@@ -12,6 +12,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/bus/deadletters"
 	"github.com/syncopate-dev/syncopate/internal/bus/keys"
 	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
 // config is that of a consumer and of its connection.
@@ -34,7 +35,7 @@ func newTestConsumer(t testing.TB, s *natstest.Server, adjust ...func(*config)) 
 		f(&c)
 	}
 	conn := bustest.Connect(t, c.Config)
-	return NewConsumer(conn, c.keys, deadletters.NewWriter(conn), c.Options)
+	return followAll(NewConsumer(conn, c.keys, deadletters.NewWriter(conn), c.Options))
 }
 
 // offline makes a consumer without a server.
@@ -42,6 +43,12 @@ func offline(t testing.TB, c bus.Config, o Options) *Consumer {
 	t.Helper()
 	conn := bustest.Offline(t, c)
 	return NewConsumer(conn, bustest.Keys(t), deadletters.NewWriter(conn), o)
+}
+
+// followAll has a consumer follow every partition.
+func followAll(c *Consumer) *Consumer {
+	c.Follow(protocol.AllPartitions()...)
+	return c
 }
 
 // consume runs Consume until stop, which waits for its end, or until the test ends.
@@ -75,7 +82,7 @@ func settle(t *testing.T, d *Delivery, err error) {
 	}
 }
 
-// unsettled counts, over all groups, the results that are not delivered yet or not settled.
+// unsettled counts, over all partitions, the results that are not delivered yet or not settled.
 func unsettled(t *testing.T, c *Consumer) int {
 	t.Helper()
 	return bustest.Unsettled(t, c.conn)

@@ -13,16 +13,16 @@ const (
 	// maxGaps bounds the memory of delays asked for whose redelivery has not come. Another replica
 	// may get it. It is for messages that failed before: beyond it one begins a new count, so it
 	// becomes a dead letter later, not sooner. A run has a share of it.
-	maxGaps = 4096
+	maxGaps = 512
 	// maxMeasured bounds it for those that did not fail, whose gap is a mere figure: others must
 	// not go uncounted for it.
-	maxMeasured = 4096
+	maxMeasured = 512
 )
 
 // gapMemory is how long after its time a redelivery is still expected here.
 const gapMemory = 10 * time.Minute
 
-// ledger knows the unsettled deliveries of one group.
+// ledger knows the unsettled deliveries of one partition.
 //
 // Its lock also orders what goes over the wire about a message: NAK and Term are sent under
 // it, and so is InProgress, which therefore never follows them. Sending only copies into

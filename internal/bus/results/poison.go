@@ -12,13 +12,13 @@ import (
 )
 
 const (
-	// buriers is how many messages of a group are judged and put aside at the same time.
-	buriers = 4
-	// poisonQueue and poisonBytes bound the messages of a group that wait for that: they
+	// buriers is how many messages of a partition are judged and put aside at the same time.
+	buriers = 2
+	// poisonQueue and poisonBytes bound the messages of a partition that wait for that: they
 	// are held whole.
-	poisonQueue = 256
-	poisonBytes = 2 << 20
-	// poisonCost is the least time between two messages of a group that found no room there and
+	poisonQueue = 64
+	poisonBytes = 256 << 10
+	// poisonCost is the least time between two messages of a partition that found no room there and
 	// come again; poisonWait bounds the wait of one.
 	poisonCost = 2 * time.Millisecond
 	poisonWait = time.Minute
@@ -75,55 +75,55 @@ func (b *burial) done(p poisoned) {
 }
 
 // setAside queues a message to be put aside, or gives it back.
-func (g *group) setAside(ctx context.Context, p poisoned) {
-	queued, wait := g.burial.add(p)
+func (f *feed) setAside(ctx context.Context, p poisoned) {
+	queued, wait := f.burial.add(p)
 	if queued {
 		return
 	}
 	// A NAK; if it is lost, AckWait does the same.
-	_ = p.delivery.Settle(ctx, &bus.RetryError{Class: bus.ClassInboxFull, Delay: g.consumer.conn.Jittered(defaultNakDelay) + wait, Err: errNoBurial})
+	_ = p.delivery.Settle(ctx, &bus.RetryError{Class: bus.ClassInboxFull, Delay: f.consumer.conn.Jittered(defaultNakDelay) + wait, Err: errNoBurial})
 }
 
 // buryPoison puts messages aside until ctx ends; then the drain gives back what is left.
-func (g *group) buryPoison(ctx context.Context) {
+func (f *feed) buryPoison(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case p := <-g.burial.queue:
-			g.bury(ctx, p)
-			g.burial.done(p)
+		case p := <-f.burial.queue:
+			f.bury(ctx, p)
+			f.burial.done(p)
 		}
 	}
 }
 
-func (g *group) bury(ctx context.Context, p poisoned) {
-	cause := g.secondLook(ctx, p)
+func (f *feed) bury(ctx context.Context, p poisoned) {
+	cause := f.secondLook(ctx, p)
 	if ctx.Err() != nil {
 		return
 	}
 	if cause == nil {
-		g.accept(ctx, p.delivery)
+		f.accept(ctx, p.delivery)
 		return
 	}
 	if err := p.delivery.Settle(ctx, cause); err != nil {
-		g.consumer.conn.Log.V(1).Info("Poison message comes again", "consumer", g.name, "cause", err.Error())
+		f.consumer.conn.Log.V(1).Info("Poison message comes again", "consumer", f.name, "cause", err.Error())
 	}
 	if _, permanent := errors.AsType[*PermanentError](cause); permanent && !p.delivery.Buried() {
-		g.consumer.conn.Wait(ctx, g.consumer.conn.Jittered(retryDelay)) // nobody stores dead letters now: no use in trying with each
+		f.consumer.conn.Wait(ctx, f.consumer.conn.Jittered(retryDelay)) // nobody stores dead letters now: no use in trying with each
 	}
 }
 
 // secondLook gives a message whose token was made by no key at hand another chance: nil says that
 // it is authentic after all. While the keys cannot be read it stays, and no try counts. Without
-// usable keys a few tries are all that it gets: forged messages would fill the group for as long as
+// usable keys a few tries are all that it gets: forged messages would fill it for as long as
 // nobody repairs the keys.
-func (g *group) secondLook(ctx context.Context, p poisoned) error {
+func (f *feed) secondLook(ctx context.Context, p poisoned) error {
 	if !errors.Is(p.cause, ErrBadToken) {
 		return p.cause
 	}
 	d := p.delivery
-	ok, err := g.consumer.keys.Authentic(ctx, d.ID, d.original.token(), p.at)
+	ok, err := f.consumer.keys.Authentic(ctx, d.ID, d.original.token(), p.at)
 	switch {
 	case ok:
 		d.decode()
@@ -132,7 +132,7 @@ func (g *group) secondLook(ctx context.Context, p poisoned) error {
 		return p.cause
 	case !errors.Is(err, bus.ErrConfig):
 		return &bus.RetryError{
-			Class: bus.ClassStoreUnavailable, Delay: g.consumer.conn.Jittered(defaultNakDelay),
+			Class: bus.ClassStoreUnavailable, Delay: f.consumer.conn.Jittered(defaultNakDelay),
 			Err: fmt.Errorf("%w by the keys at hand, and others cannot be read: %w", ErrBadToken, err),
 		}
 	case d.Failures+1 < maxPoisonTries:

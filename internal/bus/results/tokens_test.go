@@ -23,11 +23,11 @@ func answerWith(t testing.TB, b *Consumer, k keys.Key, id protocol.JobID) {
 	}
 }
 
-// inGroup are n jobs whose results come from one group.
-func inGroup(n int) []protocol.JobID {
+// inPartition are n jobs whose results come from one group.
+func inPartition(n int) []protocol.JobID {
 	var ids []protocol.JobID
 	for i := 0; len(ids) < n; i++ {
-		if id := bustest.JobID(i); groupOf(id) == groupOf(bustest.JobID(0)) {
+		if id := bustest.JobID(i); partitionOf(id) == partitionOf(bustest.JobID(0)) {
 			ids = append(ids, id)
 		}
 	}
@@ -172,7 +172,7 @@ func TestWhileTheKeysHangOthersAreNotDelayed(t *testing.T) {
 	s := bustest.NewSafe(bustest.Ring())
 	open := s.Shut()
 	b := newTestConsumer(t, natstest.Start(t), useKeys(s))
-	ids := inGroup(n + 1)
+	ids := inPartition(n + 1)
 	done := make(chan protocol.JobID, n)
 	consume(t, b, func(_ context.Context, d *Delivery) {
 		settle(t, d, nil)

@@ -29,6 +29,8 @@ const (
 	// refreshEvery is the least time between two looks at runs and metrics, and the most between
 	// tries after errors.
 	refreshEvery = 30 * time.Second
+	// electedPause is the time between two looks at whether this replica writes status.
+	electedPause = time.Second
 	// conflictPause is the wait after somebody else changed a policy while its status was written.
 	conflictPause = time.Second
 	// firstBackoff is the wait after the first error in a row; it doubles with each.
@@ -47,6 +49,8 @@ type Reconciler struct {
 	Clock clock.PassiveClock
 	// Metrics are this process's own, those of internal/lockmgr among them.
 	Metrics prometheus.Gatherer
+	// Elected says whether this replica writes the status of policies; nil: it does.
+	Elected func() bool
 
 	// Live reads from the API server.
 	Live client.Reader
@@ -60,6 +64,7 @@ type Reconciler struct {
 	Namespace string
 
 	last     figures
+	reportAt time.Time // when this replica may report again, while another writes status
 	rollouts rolloutMetrics
 }
 
@@ -95,6 +100,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 		return reconcile.Result{}, nil
 	}
 	now := r.Clock.Now()
+	if r.Elected != nil && !r.Elected() {
+		r.last = figures{} // they would be old when it does
+		return reconcile.Result{RequeueAfter: electedPause}, r.reportOnly(ctx, list.Items, now)
+	}
 	var errs []error
 	if r.last.due(now) {
 		errs = append(errs, r.refresh(ctx, now))
@@ -117,6 +126,29 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 		return reconcile.Result{}, err
 	}
 	return reconcile.Result{RequeueAfter: wait}, nil
+}
+
+// reportOnly adds what this replica counted to the rollouts under way. Another one decides on them.
+func (r *Reconciler) reportOnly(ctx context.Context, policies []v1alpha1.LockPolicy, now time.Time) error {
+	if now.Before(r.reportAt) {
+		return nil
+	}
+	r.reportAt = now.Add(refreshEvery)
+	var errs []error
+	for i := range policies {
+		p := &policies[i]
+		if p.Status == nil || !stateOf(p.Status.Rollout).Active() {
+			continue
+		}
+		status := p.Status.DeepCopy()
+		status.Rollout.Replicas = r.reported(p.Name, p.Status.Rollout)
+		err := r.write(ctx, p, status, nil)
+		if apierrors.IsConflict(err) {
+			r.reportAt, err = now.Add(conflictPause), nil
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }
 
 // write stores a status unless it is the one that is there, and then announces what is new in it.

@@ -204,7 +204,9 @@ func startConsumer(t *testing.T, registry *prometheus.Registry) (*busresults.Con
 	if err != nil {
 		t.Fatal(err)
 	}
-	return busresults.NewConsumer(b, ring, deadletters.NewWriter(b), busresults.Options{Metrics: busresults.NewMetrics(registry)}), js
+	c := busresults.NewConsumer(b, ring, deadletters.NewWriter(b), busresults.Options{Metrics: busresults.NewMetrics(registry)})
+	c.Follow(protocol.AllPartitions()...)
+	return c, js
 }
 
 // busyLocks is a lock manager whose run's lock is somebody else's.

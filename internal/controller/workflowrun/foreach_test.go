@@ -154,7 +154,7 @@ var _ = Describe("a step for each item", func() {
 				if want == "" {
 					last := w.get(ctx, run)
 					Expect(w.client.Delete(ctx, run)).To(Succeed())
-					r.Index.Remove(last)
+					r.Index.Remove(last, true)
 					r.turn(ctx, run)
 				} else {
 					w.patch(ctx, run, verb)

@@ -189,7 +189,7 @@ var _ = Describe("a wish of the user", func() {
 				if v.patch == "" {
 					last := w.get(ctx, run)
 					Expect(w.client.Delete(ctx, run)).To(Succeed())
-					r.Index.Remove(last)
+					r.Index.Remove(last, true)
 					r.turn(ctx, run)
 				} else {
 					w.patch(ctx, run, v.patch)

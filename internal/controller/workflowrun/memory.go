@@ -156,6 +156,17 @@ func (ms *memories) peek(key types.NamespacedName) *memory {
 	return ms.byKey[key]
 }
 
+// forgetAll forgets runs, if they are those with these UIDs.
+func (ms *memories) forgetAll(runs map[types.UID]types.NamespacedName) {
+	ms.mu.Lock()
+	defer ms.mu.Unlock()
+	for uid, key := range runs {
+		if m := ms.byKey[key]; m != nil && m.uid == uid {
+			delete(ms.byKey, key)
+		}
+	}
+}
+
 func (ms *memories) forget(key types.NamespacedName) {
 	ms.mu.Lock()
 	defer ms.mu.Unlock()

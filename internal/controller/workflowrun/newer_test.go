@@ -25,7 +25,7 @@ var _ = Describe("a run that a newer operator wrote", func() {
 	It("is left alone: no lock, no write, its jobs and results stay with NATS, and people are told once", func(ctx SpecContext) {
 		w := newWorld(ctx)
 		r := w.newReplica(ctx, "old")
-		r.registry.MustRegister(results.NewPhaseCounts(r.Index))
+		r.registry.MustRegister(results.NewPhaseCounts(r.Index, r.Driven.Drives))
 		run := w.create(ctx, []v1alpha1.Step{step("a"), step("b")})
 		r.inFlight(ctx, run, 2)
 		tasks := w.takeAll(ctx, 2)

@@ -33,8 +33,9 @@ type pass struct {
 	key    types.NamespacedName
 	run    *v1alpha1.WorkflowRun // as last persisted; replaced by each write
 	mem    *memory
-	losses uint64    // how often NATS had lost data when the pass began
-	later  time.Time // when another pass is due, as far as this one has found out; zero: none is
+	losses uint64          // how often NATS had lost data when the pass began
+	while  context.Context //nolint:containedctx // ends when this process may write the run no more
+	later  time.Time       // when another pass is due, as far as this one has found out; zero: none is
 
 	observed
 	found
@@ -65,19 +66,26 @@ type found struct {
 	evaluated *lifecycle.Evaluated // what expressions gave
 }
 
-// observe gathers what a pass needs; nil when the run does not exist.
-func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*pass, error) {
-	cached := &v1alpha1.WorkflowRun{}
-	if err := r.Client.Get(ctx, key, cached); err != nil {
+// read reads a run from the cache; nil when it does not exist.
+func (r *Reconciler) read(ctx context.Context, key types.NamespacedName) (*v1alpha1.WorkflowRun, error) {
+	run := &v1alpha1.WorkflowRun{}
+	if err := r.Client.Get(ctx, key, run); err != nil {
 		if apierrors.IsNotFound(err) {
 			r.letGo(ctx, key, "")
-			return nil, nil //nolint:nilnil // a run that is gone is neither a pass nor an error
+			return nil, nil //nolint:nilnil // a run that is gone is no error
 		}
 		return nil, fmt.Errorf("read run: %w", err)
 	}
+	return run, nil
+}
+
+// observe gathers what a pass over a run needs, which the cache has like this. The pass may write
+// for as long as while lasts.
+func (r *Reconciler) observe(ctx context.Context, cached *v1alpha1.WorkflowRun, while context.Context) (*pass, error) { //nolint:revive // ctx is that of this call
+	key := client.ObjectKeyFromObject(cached)
 	r.Index.See(cached)
 	r.letGo(ctx, key, cached.UID)
-	p := &pass{r: r, key: key, mem: r.memories.of(key, cached.UID), losses: r.NATS.Losses(), desk: r.Desks.For(key.Namespace)}
+	p := &pass{r: r, key: key, while: while, mem: r.memories.of(key, cached.UID), losses: r.NATS.Losses(), desk: r.Desks.For(key.Namespace)}
 	p.run = p.mem.newest(cached)
 	p.mem.resolve(p.run)
 	p.mem.roomAgain(p.run)

@@ -143,7 +143,7 @@ var _ = Describe("a run", func() {
 	It("tells each transition once, whatever fails in between, and is counted by phase", func(ctx SpecContext) {
 		w := newWorld(ctx)
 		r := w.newReplica(ctx, "r")
-		r.registry.MustRegister(results.NewPhaseCounts(r.Index))
+		r.registry.MustRegister(results.NewPhaseCounts(r.Index, r.Driven.Drives))
 		run := w.create(ctx, []v1alpha1.Step{step("a"), step("b", "a")})
 		r.hook = times(2, "publish/after", func(context.Context) error { return errTest })
 		r.finish(ctx, run)

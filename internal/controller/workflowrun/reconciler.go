@@ -14,6 +14,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/bus/jobs"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/children"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/dispatch"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/driven"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/gc"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/leases"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/outputs"
@@ -22,6 +23,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/shares"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/slots"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/internal/ownership"
 	"github.com/syncopate-dev/syncopate/internal/rollout/ballot"
 )
 
@@ -48,6 +50,7 @@ type Reconciler struct {
 	// PolicyChanged tells the quota controller that limits may be others now.
 	PolicyChanged func()
 
+	Driven *driven.Partitions
 	Turns  *shares.Turns  // has a place for each pass that may be under way
 	Desks  *shares.Desks  // has a place for each pass that may do what takes long
 	Writes *shares.Shares // has a place for each status write that may be under way at the same time; nil: any number
@@ -90,8 +93,17 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	defer r.Turns.Release(turn)
 	// What a deleted run of the same name left must not keep this one waiting.
 	cleaned := r.cleanDeleted(ctx, req.NamespacedName)
-	p, err := r.observe(ctx, req.NamespacedName)
-	if err != nil || p == nil {
+	run, err := r.read(ctx, req.NamespacedName)
+	if err != nil || run == nil {
+		return reconcile.Result{}, errors.Join(cleaned, err)
+	}
+	while, leave, drives := r.Driven.Enter(ctx, run.UID)
+	if !drives {
+		return reconcile.Result{}, cleaned // another replica does, or this one is woken when it does
+	}
+	defer leave()
+	p, err := r.observe(ctx, run, while)
+	if err != nil {
 		return reconcile.Result{}, errors.Join(cleaned, err)
 	}
 	defer p.desk.StandUp()
@@ -179,6 +191,11 @@ func (p *pass) underLock(ctx context.Context) (reconcile.Result, error) {
 	held, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	defer context.AfterFunc(lease.Context(), func() { cancel(context.Cause(lease.Context())) })() //nolint:contextcheck // the cause is that of the lease
+	defer context.AfterFunc(p.while, func() {                                                     //nolint:contextcheck // likewise
+		if cause := context.Cause(p.while); errors.Is(cause, ownership.ErrNotOwned) {
+			cancel(cause)
+		}
+	})()
 
 	p.batch.TakeAll()
 	d := p.decideWithin(held, p.lock.Lock())

@@ -32,6 +32,7 @@ import (
 	busresults "github.com/syncopate-dev/syncopate/internal/bus/results"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/children"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/dispatch"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/driven"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/gc"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/leases"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
@@ -69,12 +70,21 @@ type replica struct {
 	outage         time.Time // since when the bus says that NATS does not answer
 	dead           atomic.Bool
 	quiet          bool // consumes nothing: the spec does it
-	// unsettled bounds the results of all groups that are not settled; 0: the default.
+	// unsettled bounds the results of all partitions that are not settled; 0: the default.
 	unsettled int
 
 	mu      sync.Mutex
 	pending []*busresults.Delivery
 	busy    time.Duration // real time that passes took
+}
+
+// ownsAll owns all partitions for ever.
+type ownsAll struct{}
+
+func (ownsAll) Owns(int) bool { return true }
+
+func (ownsAll) While(ctx context.Context, _ int) (context.Context, context.CancelFunc) {
+	return context.WithCancel(ctx)
 }
 
 // broker is the real connection to NATS, and what uses it.
@@ -97,8 +107,10 @@ func (w *world) newReplica(ctx context.Context, holder string, adjust ...func(*r
 	r.Reconciler = &Reconciler{
 		Events: r.recorder, Clock: w.clock, Rand: rand.Float64, Holder: holder, RecoverPatience: OthersPatience,
 		Metrics: NewMetrics(r.registry), Waker: &Waker{}, Slots: &slots.Slots{}, Liveness: &knownWorkers{}, PolicyChanged: func() {},
-		Index: results.NewIndex(), Turns: shares.NewTurns(16, shares.KindMetrics{}, func(types.NamespacedName) {}),
+		Driven: driven.New(w.clock, ownsAll{}),
+		Index:  results.NewIndex(), Turns: shares.NewTurns(16, shares.KindMetrics{}, func(types.NamespacedName) {}),
 	}
+	r.Driven.Begin(protocol.AllPartitions())
 	for _, f := range adjust {
 		f(r)
 	}
@@ -135,6 +147,7 @@ func (r *replica) connect(ctx context.Context, lockMetrics *lockmgr.Metrics, res
 	r.bus.Results = busresults.NewConsumer(r.bus.Conn, ring, deadletters.NewWriter(r.bus.Conn), busresults.Options{
 		AckWait: ackWait, AckPending: r.unsettled, Metrics: resultMetrics,
 	})
+	r.bus.Results.Follow(protocol.AllPartitions()...)
 	r.bus.Jobs = jobs.New(r.bus.Conn, ring, r.bus.Reader, jobs.Options{Metrics: jobs.NewMetrics(r.registry)})
 	Eventually(func() error { return r.bus.EnsureStreams(ctx) }).WithContext(ctx).WithTimeout(patience).WithPolling(polling).Should(Succeed())
 }
@@ -146,7 +159,7 @@ func (r *replica) build(lockMetrics *lockmgr.Metrics, resultMetrics *busresults.
 	r.Desks = shares.NewDesks(1, r.Turns, r.Clock, shares.KindMetrics{})
 	r.Leases = leases.New(leases.Options{
 		Locks: hookedLocks{r}, Clock: r.Clock, Rand: rand.Float64, Spread: rand.Float64, NewID: uuid.NewString, Holder: r.Holder,
-		Metrics: lockMetrics, TakeOver: r.Metrics.TakeOver, Leading: r.Waker.Leading, Wake: r.Waker.Wake,
+		Metrics: lockMetrics, TakeOver: r.Metrics.TakeOver, DrivenSince: r.Driven.Since, Wake: r.Waker.Wake,
 	})
 	settler := results.NewSettler(inbox, resultMetrics)
 	r.Batches = &results.Batches{

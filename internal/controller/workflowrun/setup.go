@@ -24,7 +24,8 @@ import (
 // it is back.
 const maxBackoff = 5 * time.Second
 
-// SetupWithManager adds the controller to a manager. It runs on the leader only.
+// SetupWithManager adds the controller to a manager. It makes no pass over runs that this process
+// does not drive.
 func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, maxConcurrent int) error {
 	c, err := controller.New("workflowrun", mgr, controller.Options{
 		Reconciler:              r,
@@ -44,7 +45,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, max
 		return err
 	}
 	capture := source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-		r.Waker.start(q, r.Clock.Now())
+		r.Waker.start(q)
 		return nil
 	})
 	if err := c.Watch(capture); err != nil {
@@ -53,10 +54,14 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, max
 	return nil
 }
 
-// informer turns events of the cache into entries of the index and wake-ups. Updates of status
-// alone wake a run only when another process wrote them: it may have died before it acted on them.
+// informer turns events of the cache into entries of the index, and into wake-ups of the runs that
+// this process drives. Updates of status alone wake a run only when another process wrote them: it
+// may have died before it acted on them.
 func (r *Reconciler) informer() handler.EventHandler {
 	wake := func(q workqueue.TypedRateLimitingInterface[reconcile.Request], o client.Object) {
+		if !r.Driven.Drives(o.GetUID()) {
+			return
+		}
 		q.Add(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}})
 	}
 	return handler.Funcs{
@@ -78,7 +83,7 @@ func (r *Reconciler) informer() handler.EventHandler {
 		},
 		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 			if run, ok := e.Object.(*v1alpha1.WorkflowRun); ok {
-				r.Index.Remove(run)
+				r.Index.Remove(run, r.Driven.Drives(run.UID))
 				children.Wake(enqueue(q), r.Index, run, nil)
 			}
 			wake(q, e.Object)
@@ -94,7 +99,7 @@ func enqueue(q queue) func(types.NamespacedName) {
 // changed keeps the index, and wakes the relatives of a run.
 func (r *Reconciler) changed(q workqueue.TypedRateLimitingInterface[reconcile.Request], was, now *v1alpha1.WorkflowRun) {
 	if was.UID != now.UID { // the watch missed that it was deleted
-		r.Index.Remove(was)
+		r.Index.Remove(was, r.Driven.Drives(was.UID))
 		children.Wake(enqueue(q), r.Index, was, nil)
 		r.Index.See(now)
 		children.Wake(enqueue(q), r.Index, nil, now)

@@ -8,11 +8,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/driven"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
 // boss is a run with two child runs under way.
@@ -69,11 +72,12 @@ func TestRelativesWakeEachOther(t *testing.T) {
 		"another run takes its place": {changed(func(p *v1alpha1.WorkflowRun) { p.UID = "u-new" }), []string{"boss", "kid-a", "kid-b", "liar"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := &Reconciler{Index: results.NewIndex(), Holder: "me"}
+			r := &Reconciler{Index: results.NewIndex(), Holder: "me", Driven: driven.New(clock.RealClock{}, ownsAll{})}
+			r.Driven.Begin(protocol.AllPartitions())
 			for _, run := range []*v1alpha1.WorkflowRun{boss(), kid("kid-a"), kid("kid-b"), kid("liar"), kid("old"), finishedKid("old"), kid("gone")} {
 				r.Index.See(run)
 			}
-			r.Index.Remove(kid("gone"))
+			r.Index.Remove(kid("gone"), true)
 			if diff := cmp.Diff(c.want, wokenBy(t, r, c.event)); diff != "" {
 				t.Error(diff)
 			}

@@ -2,7 +2,6 @@ package workflowrun
 
 import (
 	"sync/atomic"
-	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
@@ -18,18 +17,11 @@ type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 // Waker has passes made over runs. It does nothing before the controller starts.
 type Waker struct {
-	queue   atomic.Pointer[queue]
-	leading atomic.Pointer[time.Time]
+	queue atomic.Pointer[queue]
 }
-
-// Leading is since when this process leads; nil before the controller starts.
-func (w *Waker) Leading() *time.Time { return w.leading.Load() }
 
 // start notes the queue of the controller, which starts now.
-func (w *Waker) start(q queue, now time.Time) {
-	w.leading.Store(&now)
-	w.queue.Store(&q)
-}
+func (w *Waker) start(q queue) { w.queue.Store(&q) }
 
 // Wake has a pass made over a run soon; it does not block.
 func (w *Waker) Wake(key types.NamespacedName) {

@@ -76,6 +76,20 @@ func (c *Cache) Drop(ctx context.Context, uid types.UID) {
 	}
 }
 
+// DropAll gives back the leases of runs that this process drives no more.
+func (c *Cache) DropAll(ctx context.Context, of func(types.UID) bool) {
+	c.mu.Lock()
+	var gone []*lockmgr.Lease
+	for uid, l := range c.byRun {
+		if of(uid) {
+			gone = append(gone, l)
+			delete(c.byRun, uid)
+		}
+	}
+	c.mu.Unlock()
+	drop(ctx, gone)
+}
+
 // Start waits until ctx ends and then gives back all leases, so that the next leader need not wait
 // for them; passes that are under way give back theirs when they end.
 func (c *Cache) Start(ctx context.Context) error {
@@ -88,15 +102,19 @@ func (c *Cache) Start(ctx context.Context) error {
 func (c *Cache) Stop(ctx context.Context) {
 	c.mu.Lock()
 	c.stopped = true
-	leases := c.byRun
+	all := slices.Collect(maps.Values(c.byRun))
 	c.byRun = nil
 	c.mu.Unlock()
+	drop(ctx, all)
+}
 
+// drop gives back leases, several at the same time.
+func drop(ctx context.Context, all []*lockmgr.Lease) {
 	ctx, cancel := context.WithTimeout(ctx, returnTimeout)
 	defer cancel()
 	var calls errgroup.Group
 	calls.SetLimit(returnParallel)
-	for _, l := range leases {
+	for _, l := range all {
 		if ctx.Err() != nil {
 			break
 		}

@@ -19,17 +19,19 @@ type locks interface {
 
 // Options are what Leases need.
 type Options struct {
-	Locks   locks
-	Clock   clock.PassiveClock
-	Rand    func() float64 // spreads waits for busy locks, as policies say
-	Spread  func() float64 // spreads all other waits; uniform in [0,1) likewise
-	NewID   func() string  // random lease ids for forced ends
-	Holder  string         // name of this replica
+	Locks  locks
+	Clock  clock.PassiveClock
+	Rand   func() float64 // spreads waits for busy locks, as policies say
+	Spread func() float64 // spreads all other waits; uniform in [0,1) likewise
+	NewID  func() string  // random lease ids for forced ends
+	Holder string         // name of this replica
+	// Gone says of a process of a lock manager that it uses its locks no more; nil: none is.
+	Gone    func(process string) bool
 	Metrics *lockmgr.Metrics
 	// TakeOver measures take-overs.
 	TakeOver prometheus.Observer
-	// Leading is since when this process leads; nil: it does not yet.
-	Leading func() *time.Time
+	// DrivenSince is when this process began to drive a run; zero: it does not.
+	DrivenSince func(run types.UID) time.Time
 	// Wake has a pass made over a run soon; it does not block.
 	Wake func(types.NamespacedName)
 }

@@ -72,7 +72,7 @@ func (s *Session) Take(ctx context.Context, run *v1alpha1.WorkflowRun, path stri
 	lease, err := s.all.Locks.Acquire(ctx, lockmgr.Request{
 		RunUID: string(s.uid), Floor: fence, FloorLeaseID: leaseID,
 		Policy: s.policy.RunLock, PolicyName: s.policy.Name, Path: path,
-		Waiter: waiter, Wake: func() { wake(key) }, Since: s.busy.since, Retries: s.busyRetries,
+		Waiter: waiter, Wake: func() { wake(key) }, Since: s.busy.since, Retries: s.busyRetries, Gone: s.all.Gone,
 	})
 	if err == nil {
 		s.Held = lease

@@ -63,17 +63,17 @@ func (s *Session) CountLeaseless() {
 	s.leaselessSince = now
 }
 
-// noteInHand measures a take-over: from the moment at which this process led to that at which it
-// looks after a run of an earlier leader, which is when it has the run's lock, or knows that
+// noteInHand measures a take-over: from the moment at which this process began to drive a run
+// to that at which it looks after it, which is when it has the run's lock, or knows that
 // nothing is due.
 func (s *Session) noteInHand(run *v1alpha1.WorkflowRun) {
-	began := s.all.Leading()
-	if s.inHand || began == nil {
+	began := s.all.DrivenSince(run.UID)
+	if s.inHand || began.IsZero() {
 		return
 	}
 	s.inHand = true
 	_, writer := FenceOf(run)
-	if writer != "" && s.Writer == "" && !lifecycle.Finished(run) && run.CreationTimestamp.Time.Before(*began) {
-		s.all.TakeOver.Observe(s.all.Clock.Since(*began).Seconds())
+	if writer != "" && s.Writer == "" && !lifecycle.Finished(run) && run.CreationTimestamp.Time.Before(began) {
+		s.all.TakeOver.Observe(s.all.Clock.Since(began).Seconds())
 	}
 }

@@ -40,7 +40,7 @@ func TestTakeOversAreMeasuredOncePerRun(t *testing.T) {
 		mem  State
 		want string
 	}{
-		"a run of another leader":         {written("of another"), State{}, "syncopate_take_over_seconds_sum 20\nsyncopate_take_over_seconds_count 1\n"},
+		"a run of another replica":        {written("of another"), State{}, "syncopate_take_over_seconds_sum 20\nsyncopate_take_over_seconds_count 1\n"},
 		"one that this process wrote":     {written("ours"), State{Writer: "ours"}, ""},
 		"one that was created after that": {young, State{}, ""},
 		"one that has ended":              {ended, State{}, ""},
@@ -51,11 +51,11 @@ func TestTakeOversAreMeasuredOncePerRun(t *testing.T) {
 			registry := prometheus.NewRegistry()
 			takeOver := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "syncopate_take_over_seconds", Help: "Taken over."})
 			registry.MustRegister(takeOver)
-			var began *time.Time
-			l := New(Options{Clock: clock, TakeOver: takeOver, Leading: func() *time.Time { return began }})
+			var began time.Time
+			l := New(Options{Clock: clock, TakeOver: takeOver, DrivenSince: func(types.UID) time.Time { return began }})
 			s := l.Session(&c.mem, types.NamespacedName{}, "uid", policy.Effective{})
-			s.WaitedEnough(c.run) // before this process leads
-			began = new(clock.Now())
+			s.WaitedEnough(c.run) // before this process drives it
+			began = clock.Now()
 			for range 2 {
 				clock.Step(20 * time.Second)
 				s.WaitedEnough(c.run)
@@ -87,7 +87,7 @@ func sums(t *testing.T, registry prometheus.Gatherer, name string) string {
 func TestTimeWithoutALeaseCountsWhileItGoesOn(t *testing.T) {
 	clock := clocktesting.NewFakeClock(epoch)
 	registry := prometheus.NewRegistry()
-	l := New(Options{Clock: clock, Metrics: lockmgr.NewMetrics(registry), Leading: func() *time.Time { return nil }})
+	l := New(Options{Clock: clock, Metrics: lockmgr.NewMetrics(registry), DrivenSince: func(types.UID) time.Time { return time.Time{} }})
 	s := l.Session(&State{leaselessSince: epoch}, types.NamespacedName{}, "uid", policy.Effective{Name: "strict"})
 	expect := func(want float64) {
 		t.Helper()

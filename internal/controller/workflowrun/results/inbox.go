@@ -10,6 +10,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
 	"github.com/syncopate-dev/syncopate/internal/share"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
 const (
@@ -117,6 +118,21 @@ func (b *Inbox) TakeAll(uid types.UID) []*Pending {
 	}
 	delete(b.byRun, uid)
 	return all
+}
+
+// Forget takes out all that waits for runs of partitions, whose results are given back to NATS.
+func (b *Inbox) Forget(partitions map[int]bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for uid, all := range b.byRun {
+		if !partitions[protocol.Partition(string(uid))] {
+			continue
+		}
+		for _, l := range all {
+			b.leave(uid, l)
+		}
+		delete(b.byRun, uid)
+	}
 }
 
 // leave gives back the room of a result. b.mu is held.

@@ -6,6 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
 // Index maps the UID of each run that this process has seen to its name: results name runs by UID.
@@ -14,6 +15,7 @@ import (
 type Index struct {
 	mu      sync.Mutex
 	known   map[types.UID]entry
+	uids    map[types.NamespacedName]types.UID
 	deleted map[types.NamespacedName][]Tombstone
 	// families are the runs that claim to be children of others.
 	families family
@@ -30,15 +32,17 @@ type entry struct {
 
 // NewIndex makes an empty index.
 func NewIndex() *Index {
-	return &Index{known: map[types.UID]entry{}, deleted: map[types.NamespacedName][]Tombstone{}, families: family{}}
+	return &Index{known: map[types.UID]entry{}, uids: map[types.NamespacedName]types.UID{}, deleted: map[types.NamespacedName][]Tombstone{}, families: family{}}
 }
 
 // See records a run as the informer or a pass saw it.
 func (x *Index) See(run *v1alpha1.WorkflowRun) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	key := types.NamespacedName{Namespace: run.Namespace, Name: run.Name}
+	x.uids[key] = run.UID
 	x.known[run.UID] = entry{
-		key: types.NamespacedName{Namespace: run.Namespace, Name: run.Name}, phase: phaseOf(run), newer: run.NeedsNewer() > 0, parent: x.related(run),
+		key: key, phase: phaseOf(run), newer: run.NeedsNewer() > 0, parent: x.related(run),
 	}
 }
 
@@ -50,45 +54,70 @@ func (x *Index) Find(uid types.UID) (types.NamespacedName, bool) {
 	return e.key, ok
 }
 
-// CountPhases returns the number of runs in each phase.
-func (x *Index) CountPhases() map[string]int {
+// UID returns the UID of the run of a name.
+func (x *Index) UID(key types.NamespacedName) (types.UID, bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	counts := map[string]int{}
-	for _, e := range x.known {
-		counts[e.phase]++
-	}
-	return counts
+	uid, ok := x.uids[key]
+	return uid, ok
 }
 
-// CountNewer returns the number of runs that need a newer operator.
-func (x *Index) CountNewer() int {
+// In are the UIDs and names of the runs in partitions.
+func (x *Index) In(partitions map[int]bool) map[types.UID]types.NamespacedName {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	n := 0
-	for _, e := range x.known {
-		if e.newer {
-			n++
+	in := map[types.UID]types.NamespacedName{}
+	for uid, e := range x.known {
+		if partitions[protocol.Partition(string(uid))] {
+			in[uid] = e.key
 		}
 	}
-	return n
+	return in
 }
 
-// Remove records that a run was deleted; TakeDeleted hands its tombstone to the next pass.
-func (x *Index) Remove(run *v1alpha1.WorkflowRun) {
+// Count returns the number of runs in each phase, and of those that need a newer operator, among
+// the runs that this process drives.
+func (x *Index) Count(drives func(types.UID) bool) (phases map[string]int, newer int) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	phases = map[string]int{}
+	for uid, e := range x.known {
+		if !drives(uid) {
+			continue
+		}
+		phases[e.phase]++
+		if e.newer {
+			newer++
+		}
+	}
+	return phases, newer
+}
+
+// Remove records that a run was deleted. Where this process drove it, TakeDeleted hands its
+// tombstone to the next pass.
+func (x *Index) Remove(run *v1alpha1.WorkflowRun, driven bool) {
 	key := types.NamespacedName{Namespace: run.Namespace, Name: run.Name}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.unrelated(run.UID)
-	delete(x.known, run.UID)
-	x.deleted[key] = append(x.deleted[key], entomb(run))
+	x.out(run.UID)
+	if driven {
+		x.deleted[key] = append(x.deleted[key], entomb(run))
+	}
 }
 
 // Forget takes out a run which was entered again after its removal.
 func (x *Index) Forget(uid types.UID) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	x.out(uid)
+}
+
+// out takes out a run. x.mu is held.
+func (x *Index) out(uid types.UID) {
 	x.unrelated(uid)
+	if key := x.known[uid].key; x.uids[key] == uid {
+		delete(x.uids, key)
+	}
 	delete(x.known, uid)
 }
 

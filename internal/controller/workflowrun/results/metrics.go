@@ -2,6 +2,7 @@ package results
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
@@ -15,19 +16,21 @@ func phaseOf(run *v1alpha1.WorkflowRun) string {
 }
 
 // PhaseCounts exports the number of runs by phase, and of those that need a newer operator, counted
-// when it is asked for.
+// when it is asked for. Each replica counts those that it drives.
 type PhaseCounts struct {
-	desc  *prometheus.Desc
-	newer *prometheus.Desc
-	index *Index
+	desc   *prometheus.Desc
+	newer  *prometheus.Desc
+	index  *Index
+	drives func(types.UID) bool
 }
 
 // NewPhaseCounts makes the collector.
-func NewPhaseCounts(index *Index) *PhaseCounts {
+func NewPhaseCounts(index *Index, drives func(types.UID) bool) *PhaseCounts {
 	return &PhaseCounts{
-		desc:  prometheus.NewDesc("syncopate_runs", "Runs in the cache, by phase.", []string{"phase"}, nil),
-		newer: prometheus.NewDesc("syncopate_runs_need_newer", "Runs in the cache that are left alone, because a newer operator wrote them.", nil, nil),
-		index: index,
+		desc:   prometheus.NewDesc("syncopate_runs", "Runs that this replica drives, by phase.", []string{"phase"}, nil),
+		newer:  prometheus.NewDesc("syncopate_runs_need_newer", "Runs of this replica that are left alone, because a newer operator wrote them.", nil, nil),
+		index:  index,
+		drives: drives,
 	}
 }
 
@@ -39,10 +42,11 @@ func (c *PhaseCounts) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c *PhaseCounts) Collect(ch chan<- prometheus.Metric) {
-	for phase, n := range c.index.CountPhases() {
+	phases, newer := c.index.Count(c.drives)
+	for phase, n := range phases {
 		ch <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, float64(n), phase)
 	}
-	ch <- prometheus.MustNewConstMetric(c.newer, prometheus.GaugeValue, float64(c.index.CountNewer()))
+	ch <- prometheus.MustNewConstMetric(c.newer, prometheus.GaugeValue, float64(newer))
 }
 
 // WaitingResults exports what waits to be applied, counted when it is asked for: here, and given

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -100,10 +101,23 @@ func TestIndex(t *testing.T) {
 	if got, ok := d.Find("uid"); !ok || got != key {
 		t.Errorf("find: %v, %t", got, ok)
 	}
-	if diff := cmp.Diff(map[string]int{"Pending": 1}, d.CountPhases()); diff != "" {
+	phases, _ := d.Count(func(uid types.UID) bool { return uid == "uid" })
+	if diff := cmp.Diff(map[string]int{"Pending": 1}, phases); diff != "" {
 		t.Errorf("phases (-want +got):\n%s", diff)
 	}
-	d.Remove(run)
+	if phases, _ := d.Count(func(types.UID) bool { return false }); len(phases) != 0 {
+		t.Errorf("runs that others drive are counted: %v", phases)
+	}
+	if in := d.In(map[int]bool{protocol.Partition("uid"): true}); in["uid"] != key {
+		t.Errorf("in its partition: %v", in)
+	}
+	if uid, ok := d.UID(key); !ok || uid != "uid" {
+		t.Errorf("its UID: %s, %t", uid, ok)
+	}
+	d.Remove(run, true)
+	if _, ok := d.UID(key); ok {
+		t.Error("a removed run has a UID")
+	}
 	if _, ok := d.Find("uid"); ok {
 		t.Error("a removed run is found")
 	}

@@ -54,6 +54,13 @@ func NewRouter(o Options) *Router {
 // Orphans are the results whose run is not known yet.
 func (r *Router) Orphans() *Orphans { return r.orphans }
 
+// Forget takes out all that waits for runs of partitions, which this process drives no more. Their
+// results were given back to NATS.
+func (r *Router) Forget(partitions map[int]bool) {
+	r.Inbox.Forget(partitions)
+	r.orphans.parked.Forget(partitions)
+}
+
 // Accept is called by the bus for each authentic result.
 func (r *Router) Accept(ctx context.Context, d *busresults.Delivery) {
 	r.Route(ctx, NewPending(d, r.Clock.Now()))

@@ -116,7 +116,7 @@ func TestRouter_DoesNotLeaveAResultInTheInboxOfARunThatWasDeletedMeanwhile(t *te
 	run := runOf("ns", "run")
 	p.Index.See(run)
 	key, _ := p.Index.Find(run.UID)
-	p.Index.Remove(run)
+	p.Index.Remove(run, true)
 	p.deliver(t.Context(), key, &Pending{Fact: lifecycle.Result{ID: protocol.JobID{RunUID: string(run.UID)}}, Since: epoch, Delivery: &fakeDelivery{}})
 	if in, out := p.Inbox.Backlog().Results, p.orphans.Backlog().Results; in != 0 || out != 1 {
 		t.Errorf("%d wait in the inbox, %d as orphans", in, out)

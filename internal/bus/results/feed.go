@@ -14,7 +14,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/bus"
 )
 
-// group consumes one eighth of the partitions.
+// feed takes the results of one partition, from Follow to Leave.
 //
 //	subscription ──receive──> work ──> handle
 //	                  └─────> poison ──> dead letter
@@ -22,12 +22,13 @@ import (
 // receive waits for the handler, which is only to note deliveries down: so little is held between
 // the server and the handler. It does not wait for poison: what finds no room in that queue is
 // given back, and comes again at a pace of its own.
-type group struct {
-	consumer *Consumer
-	number   int
-	name     string
-	handle   func(context.Context, *Delivery)
-	ledger   *ledger
+type feed struct {
+	consumer  *Consumer
+	partition int
+	name      string
+	handle    func(context.Context, *Delivery)
+	ledger    *ledger
+	anew      bool // the consumer on the server is to be made anew first
 
 	work   chan *Delivery
 	burial *burial                   // of poison
@@ -35,39 +36,39 @@ type group struct {
 	lastAt atomic.Pointer[time.Time] // of the last message; with its monotonic reading, so that no step of the wall clock counts
 }
 
-func newGroup(c *Consumer, number int, handle func(context.Context, *Delivery)) *group {
-	return &group{
-		consumer: c, number: number, name: c.config(number).Durable, handle: handle, ledger: newLedger(),
+func newFeed(c *Consumer, partition int, handle func(context.Context, *Delivery)) *feed {
+	return &feed{
+		consumer: c, partition: partition, name: c.config(partition).Durable, handle: handle, ledger: newLedger(),
 		work: make(chan *Delivery, workQueue), burial: newBurial(), check: make(chan struct{}, 1),
 	}
 }
 
 // run consumes until ctx ends and then drains.
-func (g *group) run(ctx context.Context) error {
+func (f *feed) run(ctx context.Context) error {
 	var workers sync.WaitGroup
-	workers.Go(func() { g.dispatch(ctx) })
+	workers.Go(func() { f.dispatch(ctx) })
 	for range buriers {
-		workers.Go(func() { g.buryPoison(ctx) })
+		workers.Go(func() { f.buryPoison(ctx) })
 	}
 	for ctx.Err() == nil {
-		if err := g.consumeOnce(ctx); err != nil && ctx.Err() == nil {
-			g.consumer.conn.Log.Info("Subscription is to be built anew", "consumer", g.name, "cause", err.Error())
-			g.consumer.conn.Wait(ctx, g.consumer.conn.Jittered(rebuildDelay))
+		if err := f.consumeOnce(ctx); err != nil && ctx.Err() == nil {
+			f.consumer.conn.Log.Info("Subscription is to be built anew", "consumer", f.name, "cause", err.Error())
+			f.consumer.conn.Wait(ctx, f.consumer.conn.Jittered(rebuildDelay))
 		}
 	}
 	// Pulling has stopped, so that what is given back now goes to another replica and not to
 	// this one again.
-	idle, err := g.ledger.drain()
+	idle, err := f.ledger.drain()
 	workers.Wait()
-	g.awaitIdle(idle)
+	f.awaitIdle(idle)
 	if err != nil {
-		return fmt.Errorf("drain %s: %w", g.name, err)
+		return fmt.Errorf("drain %s: %w", f.name, err)
 	}
 	return nil
 }
 
-func (g *group) awaitIdle(idle <-chan struct{}) {
-	t := g.consumer.conn.Clock.NewTimer(bus.CallTimeout + drainTimeout) // a settlement is bounded by bus.CallTimeout
+func (f *feed) awaitIdle(idle <-chan struct{}) {
+	t := f.consumer.conn.Clock.NewTimer(bus.CallTimeout + drainTimeout) // a settlement is bounded by bus.CallTimeout
 	defer t.Stop()
 	select {
 	case <-idle:
@@ -75,55 +76,61 @@ func (g *group) awaitIdle(idle <-chan struct{}) {
 	}
 }
 
-func (g *group) dispatch(ctx context.Context) {
+func (f *feed) dispatch(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case d := <-g.work:
-			if ctx.Err() == nil && g.ledger.isOpen(d) {
-				g.handle(ctx, d)
+		case d := <-f.work:
+			if ctx.Err() == nil && f.ledger.isOpen(d) {
+				f.handle(ctx, d)
 			}
 		}
 	}
 }
 
 // consumeOnce keeps one subscription until ctx ends (nil) or it has to be built anew (why).
-func (g *group) consumeOnce(ctx context.Context) error {
-	if err := g.consumer.conn.Usable(ctx); err != nil {
+func (f *feed) consumeOnce(ctx context.Context) error {
+	if err := f.consumer.conn.Usable(ctx); err != nil {
 		return err
 	}
-	c, err := g.consumer.ensure(ctx, g.number)
+	if f.anew {
+		if err := f.consumer.forget(ctx, f.partition); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+			return err
+		}
+		f.anew = false
+	}
+	c, err := f.consumer.ensure(ctx, f.partition)
 	if err != nil {
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
-			return errors.Join(err, g.consumer.conn.RepairStreams(ctx))
+			return errors.Join(err, f.consumer.conn.RepairStreams(ctx))
 		}
 		return err
 	}
-	size, err := g.consumer.largestResult(ctx)
+	size, err := f.consumer.largestResult(ctx)
 	if err != nil {
 		return err
 	}
-	g.touch()
-	sub, err := c.Consume(func(m jetstream.Msg) { g.receive(ctx, m) },
-		jetstream.PullMaxMessagesWithBytesLimit(min(pullBatch, g.consumer.options.groupShare()), max(pullBytes, size+pullSlack)),
+	f.touch()
+	sub, err := c.Consume(func(m jetstream.Msg) { f.receive(ctx, m) },
+		jetstream.PullMaxMessagesWithBytesLimit(min(pullBatch, f.consumer.options.partitionShare()), max(pullBytes, size+pullSlack)),
 		// The library's defaults stall for 30 s at a change of leader.
 		jetstream.PullExpiry(pullExpiry), jetstream.PullHeartbeat(pullHeartbeat),
-		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) { g.onError(err) }))
+		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) { f.onError(err) }))
 	if err != nil {
 		return fmt.Errorf("subscribe: %w", err)
 	}
-	err = g.watch(ctx, c, sub)
-	g.unsubscribe(sub)
+	err = f.watch(ctx, c, sub)
+	f.unsubscribe(sub)
 	return err
 }
 
 // unsubscribe waits until the last message that was on its way has been received, or is
 // never to come.
-func (g *group) unsubscribe(sub jetstream.ConsumeContext) {
+func (f *feed) unsubscribe(sub jetstream.ConsumeContext) {
 	done := sub.Closed()
 	sub.Drain()
-	t := g.consumer.conn.Clock.NewTimer(drainTimeout)
+	t := f.consumer.conn.Clock.NewTimer(drainTimeout)
 	defer t.Stop()
 	select {
 	case <-done:
@@ -131,8 +138,8 @@ func (g *group) unsubscribe(sub jetstream.ConsumeContext) {
 	}
 }
 
-func (g *group) watch(ctx context.Context, c jetstream.Consumer, sub jetstream.ConsumeContext) error {
-	ticker := g.consumer.conn.Clock.NewTicker(stallCheck)
+func (f *feed) watch(ctx context.Context, c jetstream.Consumer, sub jetstream.ConsumeContext) error {
+	ticker := f.consumer.conn.Clock.NewTicker(stallCheck)
 	defer ticker.Stop()
 	closed := sub.Closed()
 	var seen suspicion
@@ -142,12 +149,12 @@ func (g *group) watch(ctx context.Context, c jetstream.Consumer, sub jetstream.C
 			return nil
 		case <-closed:
 			return errors.New("subscription ended")
-		case <-g.check:
-			if err := g.gone(ctx, c); err != nil {
+		case <-f.check:
+			if err := f.gone(ctx, c); err != nil {
 				return err
 			}
 		case <-ticker.C():
-			if err := g.stalled(ctx, c, &seen); err != nil {
+			if err := f.stalled(ctx, c, &seen); err != nil {
 				return err
 			}
 		}
@@ -156,8 +163,8 @@ func (g *group) watch(ctx context.Context, c jetstream.Consumer, sub jetstream.C
 
 // gone tells why the consumer cannot be used any more. That nobody answers is no reason: the
 // connection is being made again.
-func (g *group) gone(ctx context.Context, c jetstream.Consumer) error {
-	ctx, cancel := g.consumer.conn.Bounded(ctx)
+func (f *feed) gone(ctx context.Context, c jetstream.Consumer) error {
+	ctx, cancel := f.consumer.conn.Bounded(ctx)
 	defer cancel()
 	_, err := c.Info(ctx)
 	if errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -168,12 +175,12 @@ func (g *group) gone(ctx context.Context, c jetstream.Consumer) error {
 
 // stalled tells why the subscription has to be built anew, if nothing came for a while and it was
 // suspect the last time too.
-func (g *group) stalled(ctx context.Context, c jetstream.Consumer, seen *suspicion) error {
-	if g.consumer.conn.Clock.Since(*g.lastAt.Load()) < stallAfter {
+func (f *feed) stalled(ctx context.Context, c jetstream.Consumer, seen *suspicion) error {
+	if f.consumer.conn.Clock.Since(*f.lastAt.Load()) < stallAfter {
 		seen.confirmed(false)
 		return nil
 	}
-	ctx, cancel := g.consumer.conn.Bounded(ctx)
+	ctx, cancel := f.consumer.conn.Bounded(ctx)
 	defer cancel()
 	info, err := c.Info(ctx)
 	switch {
@@ -204,50 +211,50 @@ func isStalled(info *jetstream.ConsumerInfo) bool {
 	return info.NumPending > 0 && room || info.NumWaiting == 0
 }
 
-func (g *group) onError(err error) {
-	g.consumer.conn.Log.V(1).Info("Pull failed", "consumer", g.name, "cause", err.Error())
+func (f *feed) onError(err error) {
+	f.consumer.conn.Log.V(1).Info("Pull failed", "consumer", f.name, "cause", err.Error())
 	if !errors.Is(err, nats.ErrNoResponders) {
 		return
 	}
 	select { // nobody serves this consumer: it may be gone
-	case g.check <- struct{}{}:
+	case f.check <- struct{}{}:
 	default:
 	}
 }
 
-func (g *group) touch() {
-	now := g.consumer.conn.Clock.Now()
-	g.lastAt.Store(&now)
+func (f *feed) touch() {
+	now := f.consumer.conn.Clock.Now()
+	f.lastAt.Store(&now)
 }
 
 // receive sorts a message.
-func (g *group) receive(ctx context.Context, m jetstream.Msg) {
-	g.touch()
-	d, err := g.consumer.read(g.ledger, m)
+func (f *feed) receive(ctx context.Context, m jetstream.Msg) {
+	f.touch()
+	d, err := f.consumer.read(f.ledger, m)
 	if d == nil {
-		g.consumer.conn.Log.Info("Ignored a message that is not from a stream", "consumer", g.name, "cause", err.Error())
+		f.consumer.conn.Log.Info("Ignored a message that is not from a stream", "consumer", f.name, "cause", err.Error())
 		return
 	}
-	if g.ledger.admit(d, g.consumer.conn.Clock.Now(), g.measured) != admitted {
+	if f.ledger.admit(d, f.consumer.conn.Clock.Now(), f.measured) != admitted {
 		return
 	}
 	if err != nil {
-		g.setAside(ctx, poisoned{delivery: d, cause: err, at: g.consumer.conn.Clock.Now()})
+		f.setAside(ctx, poisoned{delivery: d, cause: err, at: f.consumer.conn.Clock.Now()})
 		return
 	}
-	g.accept(ctx, d)
+	f.accept(ctx, d)
 }
 
 // accept queues a delivery for the handler. While it waits for a place nothing more is pulled. At
 // the end the drain gives it back.
-func (g *group) accept(ctx context.Context, d *Delivery) {
+func (f *feed) accept(ctx context.Context, d *Delivery) {
 	select {
-	case g.work <- d:
+	case f.work <- d:
 	case <-ctx.Done():
 	}
 }
 
-func (g *group) measured(class string, asked, gap time.Duration) {
-	g.consumer.options.Metrics.redeliveryAsked.WithLabelValues(class).Observe(asked.Seconds())
-	g.consumer.options.Metrics.redeliveryGap.WithLabelValues(class).Observe(gap.Seconds())
+func (f *feed) measured(class string, asked, gap time.Duration) {
+	f.consumer.options.Metrics.redeliveryAsked.WithLabelValues(class).Observe(asked.Seconds())
+	f.consumer.options.Metrics.redeliveryGap.WithLabelValues(class).Observe(gap.Seconds())
 }

@@ -1,0 +1,151 @@
+package results
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+)
+
+// Follow has Consume take the results of partitions from now on. It does not wait. A partition that
+// is followed already stays as it is.
+//
+// A partition has one durable consumer on the server. Several processes may follow it; they share
+// its results then.
+func (c *Consumer) Follow(partitions ...int) { c.following.follow(partitions, false) }
+
+// TakeOver is Follow, where the process that followed these partitions before is gone. What it had
+// not settled is delivered at once, and not after AckWait; so is what was given back with a delay.
+//
+// It makes the consumer on the server anew. A process that is wrongly taken for gone loses nothing
+// by that: what it acknowledges is in status.
+func (c *Consumer) TakeOver(partitions ...int) { c.following.follow(partitions, true) }
+
+// Leave ends what Follow began. When it returns nil, the server has every unsettled result of these
+// partitions back and may deliver it to another process at once. Settlements that were under way
+// have ended.
+//
+// An error says what could not be given back, or that ctx ended first: those results are delivered
+// again after AckWait at the latest.
+func (c *Consumer) Leave(ctx context.Context, partitions ...int) error {
+	var ending []*running
+	c.following.mu.Lock()
+	for _, p := range partitions {
+		delete(c.following.wanted, p)
+		if r := c.following.feeds[p]; r != nil {
+			r.stop()
+			ending = append(ending, r)
+		}
+	}
+	c.following.mu.Unlock()
+	var errs []error
+	for _, r := range ending {
+		select {
+		case <-r.done:
+			errs = append(errs, r.err)
+		case <-ctx.Done():
+			errs = append(errs, fmt.Errorf("give back the results of partition %d: %w", r.partition, context.Cause(ctx)))
+		}
+	}
+	if len(ending) > 0 {
+		if err := c.conn.Flush(ctx); err != nil {
+			errs = append(errs, fmt.Errorf("flush what was given back: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// following is which partitions a Consumer is to take results of, and who does.
+type following struct {
+	mu     sync.Mutex
+	wanted map[int]bool
+	// anew are those whose consumer on the server is to be made anew before the next feed starts.
+	anew map[int]bool
+	// feeds are those that run, and those that have not ended yet.
+	feeds map[int]*running
+	// start makes a feed; nil while Consume does not run.
+	start func(partition int) *running
+}
+
+// running is a feed from its start until it has given back everything.
+type running struct {
+	*feed
+	stop context.CancelFunc
+	done chan struct{}
+	err  error // once done
+}
+
+func (f *following) follow(partitions []int, anew bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, p := range partitions {
+		f.wanted[p] = true
+		if anew && f.feeds[p] == nil {
+			f.anew[p] = true
+		}
+		f.begin(p)
+	}
+}
+
+// begin starts the feed of a partition, unless there is one. One that is about to end is followed
+// by another when it has. mu is held.
+func (f *following) begin(partition int) {
+	if f.start != nil && f.feeds[partition] == nil {
+		f.feeds[partition] = f.start(partition)
+	}
+}
+
+// run follows what is wanted until ctx ends and all has been given back.
+func (f *following) run(ctx context.Context, newFeed func(partition int) *feed) error {
+	var all sync.WaitGroup
+	f.mu.Lock()
+	f.start = func(partition int) *running {
+		feeding, stop := context.WithCancel(ctx)
+		r := &running{feed: newFeed(partition), stop: stop, done: make(chan struct{})}
+		r.anew = f.anew[partition]
+		delete(f.anew, partition)
+		all.Go(func() {
+			defer stop()
+			r.err = r.feed.run(feeding)
+			close(r.done)
+			f.ended(r)
+		})
+		return r
+	}
+	for p := range f.wanted {
+		f.begin(p)
+	}
+	f.mu.Unlock()
+	<-ctx.Done()
+	f.mu.Lock()
+	f.start = nil
+	last := slices.Collect(maps.Values(f.feeds))
+	f.mu.Unlock()
+	all.Wait()
+	var errs []error
+	for _, r := range last {
+		errs = append(errs, r.err)
+	}
+	return errors.Join(errs...)
+}
+
+// ended takes out a feed that has ended, and starts the next one if the partition is wanted again.
+func (f *following) ended(r *running) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.feeds, r.partition)
+	if f.wanted[r.partition] {
+		f.begin(r.partition)
+	}
+}
+
+// each calls back with each feed that runs.
+func (f *following) each(call func(*feed)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, r := range f.feeds {
+		call(r.feed)
+	}
+}

@@ -1,0 +1,153 @@
+package results
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/syncopate-dev/syncopate/internal/bus/bustest"
+	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+// Results of a partition that moves are with the next process at once: AckWait is too long to help.
+// mutation: Leave that does not wait for the drain, or a feed whose end does not give back, makes
+// this fail; so does a Follow that takes more than it was told.
+func TestConsumer_LeaveGivesBackToWhoFollows(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t)
+	a, b := newTestConsumer(t, s, ackWait(time.Minute)), newTestConsumer(t, s, ackWait(time.Minute))
+	if err := b.Leave(t.Context(), protocol.AllPartitions()...); err != nil { // it was not consuming yet
+		t.Fatal(err)
+	}
+	atA, _ := collect(t, a)
+	atB, _ := collect(t, b)
+	ids := inPartition(20)
+	moving := partitionOf(ids[0])
+	for _, id := range ids {
+		bustest.Answer(t, a.conn, id, bustest.Succeeded)
+	}
+	held := bustest.Receive(t, "results at the first", atA, len(ids))
+	if len(atB) != 0 {
+		t.Fatal("who follows nothing got a result")
+	}
+	if err := a.Leave(t.Context(), moving); err != nil {
+		t.Fatal(err)
+	}
+	b.Follow(moving)
+	for _, d := range bustest.Receive(t, "results at the next", atB, len(ids)) {
+		settle(t, d, nil)
+	}
+	for _, d := range held {
+		if err := d.Settle(t.Context(), nil); err == nil {
+			t.Error("the first may settle what it gave back")
+		}
+	}
+	bustest.Eventually(t, "all are acknowledged", func() bool { return unsettled(t, a) == 0 })
+
+	// The others stay where they are, and it moves back as often as one likes.
+	for attempt := range int32(3) {
+		if err := b.Leave(t.Context(), moving); err != nil {
+			t.Fatal(err)
+		}
+		a.Follow(moving)
+		again := ids[0]
+		again.Attempt = attempt + 2
+		bustest.Answer(t, a.conn, again, bustest.Succeeded)
+		settle(t, bustest.Receive(t, "it is back", atA, 1)[0], nil)
+		if err := a.Leave(t.Context(), moving); err != nil {
+			t.Fatal(err)
+		}
+		b.Follow(moving)
+	}
+}
+
+// What a process that is gone had not settled, or had put off, is with the next one at once.
+// mutation: TakeOver that is Follow makes this fail: AckWait is too long to help.
+func TestConsumer_TakesOverFromAProcessThatIsGone(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t)
+	dead, next := newTestConsumer(t, s, ackWait(time.Hour)), newTestConsumer(t, s, ackWait(time.Hour))
+	if err := next.Leave(t.Context(), protocol.AllPartitions()...); err != nil {
+		t.Fatal(err)
+	}
+	atDead, _ := collect(t, dead)
+	atNext, _ := collect(t, next)
+	ids := inPartition(10)
+	for _, id := range ids {
+		bustest.Answer(t, dead.conn, id, bustest.Succeeded)
+	}
+	for i, d := range bustest.Receive(t, "results at the one that dies", atDead, len(ids)) {
+		if i%2 == 0 {
+			settle(t, d, &otherError{delay: time.Hour, class: "lock_busy"})
+		}
+	}
+	next.TakeOver(partitionOf(ids[0]))
+	for _, d := range bustest.Receive(t, "all of them at the next", atNext, len(ids)) {
+		settle(t, d, nil)
+	}
+	bustest.Eventually(t, "all are acknowledged", func() bool { return unsettled(t, next) == 0 })
+}
+
+// Follow right after a Leave that did not wait is followed once the old feed has ended.
+// mutation: ended that starts none makes this fail.
+func TestConsumer_FollowsAgainWhatIsJustEnding(t *testing.T) {
+	t.Parallel()
+	b := newTestConsumer(t, natstest.Start(t))
+	got, _ := collect(t, b)
+	id := bustest.JobID(1)
+	bustest.Answer(t, b.conn, id, bustest.Succeeded)
+	settle(t, bustest.Receive(t, "a result", got, 1)[0], nil)
+	short, cancel := context.WithCancel(t.Context())
+	cancel()
+	_ = b.Leave(short, partitionOf(id)) // it says that it did not wait
+	b.Follow(partitionOf(id))
+	next := id
+	next.Attempt = 7
+	bustest.Answer(t, b.conn, next, bustest.Succeeded)
+	settle(t, bustest.Receive(t, "a result after it", got, 1)[0], nil)
+}
+
+// Earlier versions had eight consumers of eight partitions each. What they had delivered, or put
+// off, comes at once.
+// mutation: ensure without replaceGroups makes this fail.
+func TestConsumer_ReplacesThoseOfEarlierVersions(t *testing.T) {
+	t.Parallel()
+	b := newTestConsumer(t, natstest.Start(t))
+	var old jetstream.Consumer
+	for n := range oldGroups {
+		config := b.config(0)
+		config.Durable, config.FilterSubject = fmt.Sprintf("syncopate-results-%d", n), ""
+		for p := range protocol.Partitions / oldGroups {
+			config.FilterSubjects = append(config.FilterSubjects, b.conn.Names.PartitionResults(n*protocol.Partitions/oldGroups+p))
+		}
+		c, err := b.conn.JetStream.CreateConsumer(t.Context(), b.conn.Names.ResultsStream(), config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n == partitionOf(bustest.JobID(1))*oldGroups/protocol.Partitions {
+			old = c
+		}
+	}
+	bustest.Answer(t, b.conn, bustest.JobID(1), bustest.Succeeded)
+	batch, err := old.Fetch(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := (<-batch.Messages()).NakWithDelay(time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	got, _ := collect(t, b)
+	settle(t, bustest.Receive(t, "the result that was put off", got, 1)[0], nil)
+	bustest.Eventually(t, "the old consumers are gone", func() bool {
+		for n := range oldGroups {
+			if _, err := b.conn.JetStream.Consumer(t.Context(), b.conn.Names.ResultsStream(), fmt.Sprintf("syncopate-results-%d", n)); err == nil {
+				return false
+			}
+		}
+		return true
+	})
+}

@@ -1,0 +1,144 @@
+package workflowrun
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
+	"github.com/syncopate-dev/syncopate/internal/ownership"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+// feeds take the results of partitions; *busresults.Consumer does.
+type feeds interface {
+	Follow(partitions ...int)
+	// Leave returns once all that is unsettled was given back.
+	Leave(ctx context.Context, partitions ...int) error
+}
+
+// Handover begins and ends the work on the runs of partitions, and the work that is done once in an
+// installation. It is what ownership calls.
+type Handover struct {
+	Runs   *Reconciler
+	Feeds  feeds
+	Router *results.Router
+	// Once are the parts that run in one replica. Each can be started again after it ended.
+	Once []manager.Runnable
+
+	once oneTime
+}
+
+// Gain begins the work of partitions: their runs are woken, and their results are taken.
+func (h *Handover) Gain(ctx context.Context, partitions []int) {
+	runs, of, once := split(partitions)
+	h.Runs.Driven.Begin(runs)
+	h.Feeds.Follow(runs...)
+	for _, key := range h.Runs.Index.In(of) {
+		h.Runs.Waker.Wake(key)
+	}
+	if once {
+		h.once.start(ctx, h.Runs.Clock, h.Once)
+	}
+}
+
+// Lose ends the work of partitions. When it returns, no pass over their runs is under way, their
+// leases are given back, and NATS has their unsettled results; or ctx has ended, and the rest ends
+// with the time-outs of Redis and NATS.
+func (h *Handover) Lose(ctx context.Context, partitions []int) {
+	runs, of, once := split(partitions)
+	if once {
+		h.once.stop(ctx)
+	}
+	if err := h.Runs.Driven.End(ctx, runs); err != nil {
+		log.FromContext(ctx).Error(err, "Runs are handed over in the middle of a pass: their locks keep others out for a while")
+	}
+	h.Runs.Leases.Cache.DropAll(ctx, func(uid types.UID) bool { return of[protocol.Partition(string(uid))] })
+	if err := h.Feeds.Leave(ctx, runs...); err != nil {
+		log.FromContext(ctx).Info("Results of runs that are handed over come again later", "cause", err.Error())
+	}
+	h.Router.Forget(of)
+	gone := h.Runs.Index.In(of)
+	h.Runs.memories.forgetAll(gone)
+	for uid, key := range gone {
+		h.Runs.Liveness.Forget(key)
+		h.Runs.lists.keep(uid, nil)
+	}
+}
+
+// split tells the partitions of runs from the work that is done once.
+func split(partitions []int) (runs []int, of map[int]bool, once bool) {
+	of = map[int]bool{}
+	for _, p := range partitions {
+		if p == ownership.Singletons {
+			once = true
+			continue
+		}
+		runs, of[p] = append(runs, p), true
+	}
+	return runs, of, once
+}
+
+// oneTime is the work that is done once in an installation, while this replica does it.
+type oneTime struct {
+	clock clock.Clock
+	mu    sync.Mutex
+	end   context.CancelFunc // nil: it is not done here
+	ended chan struct{}
+}
+
+// partPause is the wait before a part that failed is started again.
+const partPause = time.Second
+
+func (o *oneTime) start(ctx context.Context, c clock.Clock, parts []manager.Runnable) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.end != nil {
+		return
+	}
+	o.clock = c
+	ctx, o.end = context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan struct{})
+	o.ended = ended
+	go func() {
+		defer close(ended)
+		var all sync.WaitGroup
+		for _, part := range parts {
+			all.Go(func() { o.keepRunning(ctx, part) })
+		}
+		all.Wait()
+	}()
+}
+
+// keepRunning starts a part again when it fails.
+func (o *oneTime) keepRunning(ctx context.Context, part manager.Runnable) {
+	for ctx.Err() == nil {
+		if err := part.Start(ctx); err != nil && ctx.Err() == nil {
+			log.FromContext(ctx).Error(err, "A part is started again", "delay", partPause)
+		}
+		select {
+		case <-ctx.Done():
+		case <-o.clock.After(partPause):
+		}
+	}
+}
+
+// stop returns once all parts have ended, or ctx has.
+func (o *oneTime) stop(ctx context.Context) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.end == nil {
+		return
+	}
+	o.end()
+	o.end = nil
+	select {
+	case <-o.ended:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,85 @@
+package workflowrun
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/ownership"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+// handover is that of a replica. It drives nothing yet.
+func (r *replica) handover(ctx context.Context, once ...manager.Runnable) *Handover {
+	h := &Handover{Runs: r.Reconciler, Feeds: r.bus.Results, Router: r.router, Once: once}
+	h.Lose(ctx, protocol.AllPartitions())
+	return h
+}
+
+// Mutations that make specs below fail:
+//   - handover.go Lose without Leave, or Leave before the passes ended: the result
+//     comes after AckWait.
+//   - handover.go Lose without Forget: the old owner's inbox keeps the result.
+//   - handover.go Lose without DropAll: the next owner finds the lock busy.
+//   - handover.go Gain that wakes nothing: the run sleeps.
+//   - reconciler.go Reconcile without Enter: both replicas write.
+var _ = Describe("runs that change hands", func() {
+	It("go on at the next owner, with the results that waited and the lock that was kept", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		w.policy(ctx, forRun(v1alpha1.RenewalFailureFence))
+		a, b := w.newReplica(ctx, "a"), w.newReplica(ctx, "b")
+		from, to := a.handover(ctx), b.handover(ctx)
+		run := w.create(ctx, twoSteps())
+		part := protocol.Partition(string(run.UID))
+		a.Index.See(run)
+		b.Index.See(run)
+
+		from.Gain(ctx, []int{part})
+		a.inFlight(ctx, run, 1)
+		Expect(w.locked(ctx, run)).To(BeTrue(), "it keeps its lock")
+		w.work(ctx)
+		a.pumpAll(ctx, 1)
+
+		from.Lose(ctx, []int{part})
+		Expect(w.locked(ctx, run)).To(BeFalse(), "its lock was given back")
+		Expect(a.Batches.Inbox.Backlog().Results).To(BeZero())
+		before := w.get(ctx, run).ResourceVersion
+		a.mustPass(ctx, run)
+		b.mustPass(ctx, run)
+		Expect(w.get(ctx, run).ResourceVersion).To(Equal(before), "nobody drives it")
+
+		q := b.awake()
+		to.Gain(ctx, []int{part})
+		b.woken(ctx, q, "the next owner applies the result", func() bool {
+			w.clock.Step(100 * time.Millisecond)
+			return w.get(ctx, run).Status.Steps[0].Phase == v1alpha1.StepSucceeded
+		})
+		b.finish(ctx, run)
+		Expect(w.get(ctx, run).Status.Lock.Holder).To(Equal("b"))
+	}, NodeTimeout(2*patience))
+
+	It("have the work that is done once begin and end with its partition", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		r := w.newReplica(ctx, "r")
+		var begun, ended atomic.Int64
+		h := r.handover(ctx, manager.RunnableFunc(func(ctx context.Context) error {
+			begun.Add(1)
+			<-ctx.Done()
+			ended.Add(1)
+			return nil
+		}))
+		h.Gain(ctx, protocol.AllPartitions())
+		Expect(begun.Load()).To(BeZero(), "the partitions of runs have none")
+		for i := range int64(2) {
+			h.Gain(ctx, []int{ownership.Singletons})
+			until(ctx, "it begins", func() bool { return begun.Load() == i+1 })
+			h.Lose(ctx, []int{ownership.Singletons})
+			Expect(ended.Load()).To(Equal(i+1), "Lose waits for its end")
+		}
+	}, NodeTimeout(patience))
+})

@@ -1,0 +1,72 @@
+package workflowrun
+
+import (
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/rollout"
+	"github.com/syncopate-dev/syncopate/internal/rollout/ballot"
+)
+
+// tries has a candidate tried on half of the runs of this world, the others are the control.
+func (w *world) tries(candidate string) {
+	p := &w.policies[0]
+	p.Spec.Rollout = &v1alpha1.LockPolicyRollout{Strategy: v1alpha1.RolloutStrategyCanary}
+	p.Status = &v1alpha1.LockPolicyStatus{Rollout: &v1alpha1.LockPolicyRolloutStatus{
+		Phase: "Progressing", Percent: 50,
+		Baseline:  v1alpha1.RolloutRevision{Name: "old-1", Generation: 1, RunLock: p.Spec.RunLock},
+		Candidate: &v1alpha1.RolloutRevision{Name: candidate, Generation: 2, RunLock: p.Spec.RunLock},
+	}}
+}
+
+var _ = Describe("a run under a policy that rolls out", func() {
+	counting := func(r *replica) { r.Ballots = ballot.NewBox(nil) }
+
+	// mutation: an arm drawn anew with each write, or a vote with each write, makes this fail.
+	It("keeps its arm from its first write to its end, though another candidate comes, and votes once, for its own", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		w.policy(ctx, quick())
+		w.tries("4f2a-2")
+		a, b := w.newReplica(ctx, "a", counting), w.newReplica(ctx, "b", counting)
+		run := w.create(ctx, twoSteps())
+		now := a.inFlight(ctx, run, 1)
+		arm := rollout.ArmOf(string(now.UID), "4f2a-2", 50)
+		Expect(now.Status.Policy.Trial).To(HaveValue(And(HaveField("Candidate", "4f2a-2"), HaveField("Arm", BeEquivalentTo(arm)))))
+
+		w.tries("77aa-3")
+		now = w.finishBoth(ctx, run, a, b)
+		Expect(now.Status.Policy.Trial).To(HaveValue(And(
+			HaveField("Candidate", "4f2a-2"), HaveField("Arm", BeEquivalentTo(arm)), HaveField("LongestLatencyMillis", BeNumerically(">", 0)),
+		)))
+		a.turn(ctx, run)
+		of := func(candidate string) rollout.Tally {
+			e := ballot.Entry{Policy: w.ns, Candidate: candidate}
+			return a.Ballots.Of(e).Plus(b.Ballots.Of(e))
+		}
+		tally := of("4f2a-2")
+		mine := map[rollout.Arm]rollout.Counts{rollout.Canary: tally.Canary, rollout.Control: tally.Control}[arm]
+		Expect(mine).To(And(HaveField("Runs", BeEquivalentTo(1)), HaveField("Ended", BeEquivalentTo(1))))
+		Expect(tally.Canary.Ended + tally.Control.Ended).To(BeEquivalentTo(1))
+		Expect(of("77aa-3")).To(BeZero())
+	}, NodeTimeout(2*patience))
+
+	// mutation: a watch that wakes runs for edits of spec only makes this fail.
+	It("is looked at when the candidate is taken back: it may keep a lease under it", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		w.policy(ctx, forRun(v1alpha1.RenewalFailureFence))
+		w.tries("4f2a-2")
+		r := w.newReplica(ctx, "r", counting)
+		run := w.create(ctx, twoSteps())
+		r.inFlight(ctx, run, 1)
+		q, was := newQueue(), w.policies[0].DeepCopy()
+		w.policies[0].Status.Rollout.Canary = &v1alpha1.RolloutCounts{Runs: 1}
+		r.policyWatch().Update(ctx, event.UpdateEvent{ObjectOld: was, ObjectNew: &w.policies[0]}, q)
+		Expect(q.Len()).To(BeZero(), "only counts changed")
+		w.policies[0].Status.Rollout.Phase = "RolledBack"
+		r.policyWatch().Update(ctx, event.UpdateEvent{ObjectOld: was, ObjectNew: &w.policies[0]}, q)
+		Expect(q.Len()).To(Equal(1))
+		r.finish(ctx, run)
+	}, NodeTimeout(2*patience))
+})

@@ -13,8 +13,6 @@ type (
 	// Answers is what the shell found out about results that the stream has stored and that need
 	// not have been delivered.
 	Answers = facts.Answers
-	// Approval is a decision about an approval step.
-	Approval = facts.Approval
 	// Child is what was seen of the child run of a step.
 	Child = facts.Child
 	// ChildState is what is known of the child run of a step.
@@ -46,6 +44,8 @@ type (
 	Permits = facts.Permits
 	// Result is one message of a worker about one attempt.
 	Result = facts.Result
+	// Signal is what came from outside for a step that waits.
+	Signal = facts.Signal
 	// Tenant is whom a run is accounted to, and whether its namespace may do so.
 	Tenant = facts.Tenant
 	// Verdict says what became of a result, and so whether it may be acknowledged.

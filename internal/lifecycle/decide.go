@@ -27,7 +27,7 @@ func Decide(in Input) Decision {
 	runStages(d,
 		applyResults,    // what workers said: all of it counts before any of it ends the run
 		noteDeadLetters, // attempts whose answers are about to be put aside
-		applyApprovals,  // decisions about steps that wait for one
+		applySignals,    // what came from outside for steps that wait: approvals
 		applyChildren,   // what became of child runs
 		followParent,    // a parent that is terminated, or does not wait for this run any more
 		shutDown,        // spec.shutdown

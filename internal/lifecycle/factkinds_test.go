@@ -149,7 +149,7 @@ func (p *player) putAside(f *fact) error {
 func decision(which v1alpha1.ApprovalDecision) func(*player, *fact) error {
 	return func(p *player, f *fact) error {
 		output, err := f.output()
-		p.said = append(p.said, Approval{
+		p.said = append(p.said, Signal{
 			Name: fmt.Sprintf("approval-%d", len(p.said)+1), Step: f.text("step"), Decision: which,
 			Approver: f.text("by"), Comment: f.text("comment"), Output: output, At: p.now,
 		})

@@ -323,13 +323,13 @@ func (g gamble) cleaning(i int) v1alpha1.Step {
 }
 
 // decisions are approvals of some steps, with what only approvers would write.
-func (g gamble) decisions(now time.Time) []Approval {
-	var all []Approval
+func (g gamble) decisions(now time.Time) []Signal {
+	var all []Signal
 	for i := range 8 {
 		if g.IntN(6) != 0 {
 			continue
 		}
-		all = append(all, Approval{
+		all = append(all, Signal{
 			Name: fmt.Sprint("d", i), Step: fmt.Sprint("s", i), Approver: "ann\x1b", Comment: strings.Repeat("é\n", g.IntN(600)),
 			Decision: []v1alpha1.ApprovalDecision{v1alpha1.Approve, v1alpha1.Approve, v1alpha1.Reject, "Odd"}[g.IntN(4)],
 			Output:   []json.RawMessage{nil, []byte(`{"x":1.0}`), []byte(`{"x":`), []byte(`null`), []byte(`{"x":"` + strings.Repeat("o", 5000) + `"}`)}[g.IntN(5)],
@@ -394,7 +394,7 @@ func (g gamble) stored(in Input) Input {
 func (g gamble) input(run *v1alpha1.WorkflowRun, now time.Time, given []Result) Input {
 	in := letIn(Input{Run: run, Now: now, Results: given, Workers: g.crews()})
 	if run.Status != nil { // nobody decides about a run that nobody has seen
-		in.Approvals = g.decisions(now)
+		in.Signals = g.decisions(now)
 	}
 	in.Tenant.Allowed, in.Permits.AnyTopic = g.IntN(50) != 0, g.IntN(50) != 0
 	if g.IntN(4) == 0 {

@@ -62,7 +62,7 @@ func TestNothingIsDispatchedByTheDecisionThatEndsTheRun(t *testing.T) {
 			run := newRun(newStep("work"), newStep("veto", approval(func(*v1alpha1.Approval) {})), newStep("more"))
 			run.Spec.Finally = finally
 			s := newStory(t, run)
-			s.said = []Approval{{Name: "x", Step: "veto", Decision: v1alpha1.Reject, Approver: "ann", At: epoch}}
+			s.said = []Signal{{Name: "x", Step: "veto", Decision: v1alpha1.Reject, Approver: "ann", At: epoch}}
 			out := s.decide(0, "applied; the rejection is here already")
 			for _, j := range out.Dispatch {
 				if j.ID.Step != "f" {
@@ -196,11 +196,11 @@ func TestStatusIsBoundedWithManyApprovals(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var steps []v1alpha1.Step
-			var said []Approval
+			var said []Signal
 			for i := range bounds.MaxSteps {
 				step := fmt.Sprintf("%s-%d", strings.Repeat("s", 35), i)
 				steps = append(steps, newStep(step, approval(func(a *v1alpha1.Approval) { a.Message = strings.Repeat("m", 1024) }), continues))
-				a := Approval{Name: wide(253), Step: step, Decision: c.decision, Approver: wide(512), Comment: c.comment, At: epoch}
+				a := Signal{Name: wide(253), Step: step, Decision: c.decision, Approver: wide(512), Comment: c.comment, At: epoch}
 				if c.output != "" {
 					a.Output = []byte(c.output)
 				}
@@ -208,7 +208,7 @@ func TestStatusIsBoundedWithManyApprovals(t *testing.T) {
 			}
 			steps[0].Approval, steps[0].Job = nil, &v1alpha1.Job{Topic: "t"}
 			run := newRun(steps...)
-			in := letIn(Input{Run: run, Now: epoch, Lock: held(1), Approvals: said})
+			in := letIn(Input{Run: run, Now: epoch, Lock: held(1), Signals: said})
 			out := Decide(in)
 			if n := len(mustJSON(t, out.Status)); n > 256<<10 {
 				t.Errorf("status has %d bytes", n)
@@ -232,7 +232,7 @@ func TestAnApprovalAfterItsTimeDoesNotCount(t *testing.T) {
 	wait := int32(60)
 	s := newStory(t, newRun(newStep("a", approval(func(a *v1alpha1.Approval) { a.TimeoutSeconds = &wait }))))
 	s.decide(0, "asked")
-	s.said = []Approval{{Name: "x", Step: "a", Decision: v1alpha1.Approve, Approver: "ann", At: epoch.Add(10 * time.Minute)}}
+	s.said = []Signal{{Name: "x", Step: "a", Decision: v1alpha1.Approve, Approver: "ann", At: epoch.Add(10 * time.Minute)}}
 	s.decide(20*time.Minute, "the operator was away; somebody approved ten minutes after the start")
 	if got := s.run.Status.Steps[0]; got.Phase != v1alpha1.StepFailed || got.Error.Code != facts.CodeApprovalTimeout {
 		t.Errorf("step is %s, %v", got.Phase, got.Approval)
@@ -245,7 +245,7 @@ func TestAnApprovalInTimeCountsThoughItsOutputHasToBeStored(t *testing.T) {
 	wait := int32(60)
 	s := newStory(t, newRun(newStep("a", approval(func(a *v1alpha1.Approval) { a.TimeoutSeconds = &wait }))))
 	s.decide(0, "asked")
-	s.said = []Approval{{
+	s.said = []Signal{{
 		Name: "x", Step: "a", Decision: v1alpha1.Approve, Approver: "ann", At: epoch.Add(59 * time.Second),
 		Output: []byte(`{"x":"` + strings.Repeat("o", 5000) + `"}`),
 	}}
@@ -341,7 +341,7 @@ func TestOddKindsAreSurvived(t *testing.T) {
 				for _, lock := range []Lock{held(1), busy(), unavailable()} {
 					for _, now := range []time.Time{epoch.Add(-1000 * time.Hour), epoch, epoch.AddDate(200, 0, 0), {}} {
 						in := letIn(Input{Run: run, Now: now, Lock: lock, Results: []Result{succeeded("delay", 1, `{}`), failed("approval", 1, "", "")}})
-						in.Approvals = []Approval{{Step: "job", Decision: v1alpha1.Approve}, {Step: "approval"}}
+						in.Signals = []Signal{{Step: "job", Decision: v1alpha1.Approve}, {Step: "approval"}}
 						out := Decide(in)
 						WaitedFor(run)
 						if !out.Wake.IsZero() && !out.Wake.After(now) {
@@ -373,7 +373,7 @@ func TestAStepWithoutAnOutputReadsAsNull(t *testing.T) {
 // The name of an approver must not cut or colour lines either.
 func TestEventsOfApprovalsArePrintable(t *testing.T) {
 	s := newStory(t, newRun(newStep("a", approval(func(*v1alpha1.Approval) {}))))
-	s.said = []Approval{{Name: "x", Step: "a", Decision: v1alpha1.Approve, Approver: "ann\x1b[31m\n", At: epoch}}
+	s.said = []Signal{{Name: "x", Step: "a", Decision: v1alpha1.Approve, Approver: "ann\x1b[31m\n", At: epoch}}
 	for _, e := range s.decide(0, "").Events {
 		if strings.ContainsAny(e.Message, "\x1b\n") {
 			t.Errorf("event %q", e.Message)
@@ -470,7 +470,7 @@ func TestApprovalsOfARun(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "team-a", CreationTimestamp: metav1.Time{Time: epoch.Add(time.Second)}},
 		Spec:       v1alpha1.StepApprovalSpec{Run: "report", Step: "a", Decision: v1alpha1.Approve, Approver: "ann", Output: raw(`{"x":`)},
 	}
-	in := letIn(Input{Run: run, Now: epoch, Lock: held(1), Approvals: facts.Approvals(run, []v1alpha1.StepApproval{a})})
+	in := letIn(Input{Run: run, Now: epoch, Lock: held(1), Signals: facts.Approvals(run, []v1alpha1.StepApproval{a})})
 	out := Decide(in)
 	if s := out.Status.Steps[0]; s.Phase != v1alpha1.StepFailed || s.Error.Code != facts.CodeResultRejected {
 		t.Errorf("an output that is no JSON: %s, %v", s.Phase, s.Error)

@@ -252,3 +252,18 @@ func TestBadStepsAreNamed(t *testing.T) {
 		})
 	}
 }
+
+// A spec is validated once, so an operator may meet a kind that it does not have.
+//
+// mutation: awaitStep that takes it for a delay makes this fail: the step succeeds at once.
+func TestAStepOfNoKindFails(t *testing.T) {
+	run := newRun(newStep("a"), newStep("b", delay(30), after("a")))
+	advance(t, run, epoch)
+	run.Spec.Steps[1].Delay = nil
+	run.Status.Steps[0].Phase = v1alpha1.StepSucceeded
+	out := decideAt(run, epoch.Add(time.Second), held(1))
+	s := out.Status.Steps[1]
+	if s.Phase != v1alpha1.StepFailed || s.Error == nil || s.Error.Code != facts.CodeInvalidSpec || out.Status.Phase != v1alpha1.RunFailed {
+		t.Errorf("the step is %s (%v), the run %s", s.Phase, s.Error, out.Status.Phase)
+	}
+}

@@ -346,7 +346,7 @@ func (c *core) ask(q question) int32 {
 func (c *core) input(q *question, run *v1alpha1.WorkflowRun, results []Result) Input {
 	in := letIn(Input{Run: run, Now: epoch.Add(q.now), Results: results, Lock: q.lock()})
 	if q.spec.decided != "" {
-		in.Approvals = []Approval{{Name: "x", Step: "ok", Decision: q.spec.decided, Approver: "ann", At: epoch}}
+		in.Signals = []Signal{{Name: "x", Step: "ok", Decision: q.spec.decided, Approver: "ann", At: epoch}}
 	}
 	in.Children = q.kid.children(run)
 	q.doomed.each(func(bit int) {

@@ -1,10 +1,6 @@
 package lifecycle
 
 import (
-	"time"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/dag"
@@ -46,7 +42,7 @@ func startSome(d *draft) {
 	places := dag.Parallel(d.run) - schedule.Active
 	for i, ok := schedule.Next(); ok; i, ok = schedule.Next() {
 		if dag.TakesPlace(&d.plan.Steps[i]) && places <= 0 {
-			continue // approvals and delays need no place
+			continue // steps that wait need no place
 		}
 		switch is := prepare(d, i); {
 		case is.lacking:
@@ -84,39 +80,6 @@ func beginStep(d *draft, i int, is prepared) {
 		beginItems(d, i, is.list)
 	default:
 		awaitStep(d, i)
-	}
-}
-
-// awaitStep begins a step that needs no worker. A delay whose time has come is over at once.
-func awaitStep(d *draft, i int) {
-	s, step := &d.st.Steps[i], &d.plan.Steps[i]
-	s.StartedAt = bounds.Micro(d.now)
-	if d.st.StartedAt == nil {
-		d.st.StartedAt = bounds.Second(d.now)
-	}
-	if step.Approval != nil {
-		s.Phase = v1alpha1.StepWaiting
-		d.event(report.StepWaitsForApproval(s.Name, step.Approval.Message))
-		approveIfDecided(d, i) // it may have been decided before it was asked for
-		return
-	}
-	s.Phase, s.DelayedUntil = v1alpha1.StepDelayed, delayEnd(step.Delay, d.now)
-	if !d.now.Before(s.DelayedUntil.Time) {
-		delayOver(d, i)
-		return
-	}
-	d.event(report.StepDelayed(s))
-}
-
-// delayEnd is when a delay that begins now is over.
-func delayEnd(delay *v1alpha1.Delay, now time.Time) *metav1.MicroTime {
-	switch {
-	case delay != nil && delay.Until != nil:
-		return bounds.Micro(delay.Until.Time)
-	case delay != nil && delay.Seconds != nil:
-		return bounds.Micro(now.Add(bounds.Seconds(*delay.Seconds)))
-	default: // refused by validation
-		return bounds.Micro(now)
 	}
 }
 

@@ -75,9 +75,3 @@ func workerError(e *protocol.ResultError) v1alpha1.StepError {
 	}
 	return v1alpha1.StepError{Code: e.Code, Message: e.Message}
 }
-
-func delayOver(d *draft, i int) {
-	s := &d.st.Steps[i]
-	s.Phase, s.CompletedAt = v1alpha1.StepSucceeded, bounds.Micro(d.now)
-	d.event(report.DelayOver(s.Name))
-}

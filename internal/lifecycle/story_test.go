@@ -127,7 +127,7 @@ type story struct {
 	now    time.Time
 	lock   Lock
 	dead   []DeadLetter // not told yet
-	said   []Approval
+	said   []Signal
 	kids   map[string]Child
 	parent *Parent
 	out    strings.Builder
@@ -148,7 +148,7 @@ func (s *story) decide(d time.Duration, fact string, results ...Result) Decision
 		}
 	}
 	before := stored(s.run)
-	out := Decide(letIn(Input{Run: s.run, Now: s.now, Results: results, Lock: s.lock, DeadLetters: s.dead, Approvals: s.said, Children: s.kids, Parent: s.parent}))
+	out := Decide(letIn(Input{Run: s.run, Now: s.now, Results: results, Lock: s.lock, DeadLetters: s.dead, Signals: s.said, Children: s.kids, Parent: s.parent}))
 	if out.Changed {
 		s.run.Status = persisted(s.t, &out.Status)
 	}

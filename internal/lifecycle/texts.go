@@ -38,20 +38,19 @@ func (t *texts) setError(s *v1alpha1.StepStatus, e *v1alpha1.StepError) {
 	t.errors += bounds.StoredBytes(e.Message)
 }
 
-// saidBy is a decision as status shows it: within the budget, but with the beginning of each
-// approver's name.
-func (t *texts) saidBy(a *Approval) *v1alpha1.ApprovalStatus {
+// fit is a signal with its texts as status has room for them: within the budget, but with the
+// beginning of each approver's name.
+func (t *texts) fit(a *Signal) Signal {
 	left := max(0, bounds.MaxSaidBytes-t.said)
-	fit := func(text string, chars, least int) string {
+	cut := func(text string, chars, least int) string {
 		text = bounds.CutStored(bounds.Cut(bounds.Printable(text), chars), max(left, least))
 		left = max(0, left-bounds.StoredBytes(text))
 		return text
 	}
-	return &v1alpha1.ApprovalStatus{
-		Decision: a.Decision, DecidedAt: *bounds.Micro(a.At),
-		Approver: fit(a.Approver, bounds.MaxNameChars, bounds.LeastNameBytes), Name: fit(a.Name, bounds.MaxNameChars, 0),
-		Comment: fit(a.Comment, bounds.MaxCommentChars, 0),
-	}
+	said := *a
+	said.Approver, said.Name = cut(a.Approver, bounds.MaxNameChars, bounds.LeastNameBytes), cut(a.Name, bounds.MaxNameChars, 0)
+	said.Comment = cut(a.Comment, bounds.MaxCommentChars, 0)
+	return said
 }
 
 // setApproval gives a step a decision.

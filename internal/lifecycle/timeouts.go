@@ -1,9 +1,9 @@
 package lifecycle
 
 import (
-	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/report"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/waits"
 )
 
 // timeOutItems ends attempts of items whose time is over.
@@ -27,26 +27,22 @@ func timeOutItems(d *draft) {
 }
 
 // timeOut ends what waits and whose time is over: attempts in flight fail, and their jobs are
-// withdrawn; delays succeed; approvals are decided as their steps say.
+// withdrawn; steps that wait end as their kind says.
 func timeOut(d *draft) {
 	for i := range d.st.Steps {
 		s, step := &d.st.Steps[i], &d.plan.Steps[i]
-		at := status.StepEnd(step, s)
+		at := waits.StepEnd(step, s)
 		if at.IsZero() || d.now.Before(at) {
 			continue
 		}
-		switch s.Phase {
-		case v1alpha1.StepDelayed:
-			delayOver(d, i)
-		case v1alpha1.StepWaiting:
-			if decisionOn(d, i) == nil {
-				approvalOver(d, i, at)
+		switch k := waits.In(s.Phase); {
+		case k != nil:
+			if signalFor(d, i, k) == nil { // else its output waits for the object store
+				endWait(d, i, k.TimeOut(step, s, at))
 			}
-		default:
-			if d.answers.timedOut(at) && !d.answers.arrived(status.JobID(d.run, s.Name, s.Attempt)) {
-				withdraw(d, i)
-				failAttempt(d, i, report.TimedOut(step, s, &d.in.Answers, d.now), false)
-			}
+		case d.answers.timedOut(at) && !d.answers.arrived(status.JobID(d.run, s.Name, s.Attempt)):
+			withdraw(d, i)
+			failAttempt(d, i, report.TimedOut(step, s, &d.in.Answers, d.now), false)
 		}
 	}
 	timeOutItems(d)

@@ -6,6 +6,7 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/dag"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/waits"
 )
 
 // wakeAt is the earliest time at which this status leads to another decision with no new fact.
@@ -48,10 +49,11 @@ func nextAttempts(d *draft, e *earliest) {
 // stepEnds adds when steps do not wait any longer, and counts the attempts in flight.
 func stepEnds(d *draft, e *earliest) (active int) {
 	for i := range d.st.Steps {
-		if s := &d.st.Steps[i]; s.Phase != v1alpha1.StepWaiting || decisionOn(d, i) == nil { // else it waits for the object store
-			e.add(status.StepEnd(&d.plan.Steps[i], s))
+		s := &d.st.Steps[i]
+		if k := waits.In(s.Phase); k == nil || signalFor(d, i, k) == nil { // else its output waits for the object store
+			e.add(waits.StepEnd(&d.plan.Steps[i], s))
 		}
-		if status.InFlight(d.st.Steps[i].Phase) {
+		if status.InFlight(s.Phase) {
 			active++
 		}
 	}

@@ -54,7 +54,7 @@ type observed struct {
 	trial     trials.Part // the run's part in the rollout of the policy
 	tenant    lifecycle.Tenant
 	permits   lifecycle.Permits
-	approvals []lifecycle.Approval
+	signals   []lifecycle.Signal
 	workers   map[string]lifecycle.Workers
 	relatives children.Relatives
 }
@@ -127,7 +127,7 @@ func (p *pass) observeOthers(ctx context.Context) error {
 		return err
 	}
 	p.workers = p.observeWorkers()
-	if err := p.observeApprovals(ctx); err != nil {
+	if err := p.observeSignals(ctx); err != nil {
 		return err
 	}
 	relatives, err := p.r.Children.Observe(ctx, &p.mem.children, p.run)
@@ -136,20 +136,6 @@ func (p *pass) observeOthers(ctx context.Context) error {
 	}
 	p.relatives, p.later = relatives, pacing.Earliest(p.later, relatives.RetryAt)
 	return p.observeTenant(ctx)
-}
-
-// observeApprovals reads the decisions about the run. One that the cache does not have yet wakes
-// the run when it comes.
-func (p *pass) observeApprovals(ctx context.Context) error {
-	if !facts.AsksForApproval(p.run) {
-		return nil
-	}
-	var list v1alpha1.StepApprovalList
-	if err := p.r.Client.List(ctx, &list, client.InNamespace(p.key.Namespace), client.MatchingFields{approvalRun: p.key.Name}); err != nil {
-		return fmt.Errorf("list step approvals: %w", err)
-	}
-	p.approvals = facts.Approvals(p.run, list.Items)
-	return nil
 }
 
 func (p *pass) observePolicy(ctx context.Context) error {

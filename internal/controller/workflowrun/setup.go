@@ -136,31 +136,6 @@ func (r *Reconciler) policyWatch() handler.EventHandler {
 	}
 }
 
-// approvalRun is the field by which decisions are found.
-const approvalRun = "spec.run"
-
-// watchApprovals wakes the run about which somebody decided. Decisions do not change.
-func watchApprovals(ctx context.Context, mgr ctrl.Manager, c controller.Controller) error {
-	index := func(o client.Object) []string {
-		if a, ok := o.(*v1alpha1.StepApproval); ok {
-			return []string{a.Spec.Run}
-		}
-		return nil
-	}
-	if err := mgr.GetFieldIndexer().IndexField(ctx, &v1alpha1.StepApproval{}, approvalRun, index); err != nil {
-		return fmt.Errorf("index step approvals: %w", err)
-	}
-	watch := handler.Funcs{CreateFunc: func(_ context.Context, e event.CreateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-		if a, ok := e.Object.(*v1alpha1.StepApproval); ok {
-			q.Add(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: a.Namespace, Name: a.Spec.Run}})
-		}
-	}}
-	if err := c.Watch(source.Kind(mgr.GetCache(), client.Object(&v1alpha1.StepApproval{}), watch)); err != nil {
-		return fmt.Errorf("watch step approvals: %w", err)
-	}
-	return nil
-}
-
 // byAnother says whether another process wrote the status of a run.
 func (r *Reconciler) byAnother(o client.Object) bool {
 	run, ok := o.(*v1alpha1.WorkflowRun)

@@ -16,6 +16,14 @@ func Micro(t time.Time) *metav1.MicroTime {
 	return &metav1.MicroTime{Time: t.UTC().Truncate(time.Microsecond)}
 }
 
+// TimeText is a time as messages have it; "?": there is none.
+func TimeText(t *metav1.MicroTime) string {
+	if t == nil {
+		return "?"
+	}
+	return t.UTC().Format(time.RFC3339)
+}
+
 // Due says whether the moment came; an absent one did.
 func Due(now time.Time, t *metav1.MicroTime) bool {
 	return t == nil || !now.Before(t.Time)

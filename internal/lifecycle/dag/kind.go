@@ -1,8 +1,11 @@
 package dag
 
 import (
+	"strings"
+
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/expr"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/waits"
 )
 
 // TakesPlace says whether a step takes a place of maxParallelSteps.
@@ -22,22 +25,36 @@ func WithItem(step *v1alpha1.Step) []expr.Option {
 
 // kindsAllowed says what a step needs that has another number or sort of kinds.
 func kindsAllowed(s *v1alpha1.Step, finally bool) string {
-	n := kindsOf(s)
+	n, fields := kindsOf(s), append([]string{"job"}, waits.Fields(finally)...)
+	k := waits.Of(s)
 	switch {
-	case finally && (n != 1 || s.Approval != nil || s.Run != nil):
-		return "a finally step needs exactly one of job and delay"
+	case finally && (n != 1 || s.Run != nil || k != nil && !k.Finally):
+		return "a finally step needs exactly one of " + listed(fields)
 	case n != 1:
-		return "a step needs exactly one of job, approval, delay and run"
+		return "a step needs exactly one of " + listed(append(fields, "run"))
 	default:
 		return ""
 	}
 }
 
+// kindsOf counts the kinds of a step.
 func kindsOf(s *v1alpha1.Step) (n int) {
-	for _, has := range []bool{s.Job != nil, s.Approval != nil, s.Delay != nil, s.Run != nil} {
-		if has {
+	for _, k := range waits.All {
+		if k.Is(s) {
 			n++
 		}
 	}
+	if s.Job != nil {
+		n++
+	}
+	if s.Run != nil {
+		n++
+	}
 	return n
+}
+
+// listed is two names or more as a text has them.
+func listed(names []string) string {
+	last := len(names) - 1
+	return strings.Join(names[:last], ", ") + " and " + names[last]
 }

@@ -7,7 +7,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
@@ -15,6 +14,7 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/expr"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/waits"
 )
 
 // decodeJSON reads JSON as the API server does: whole numbers as int64, others as float64.
@@ -73,8 +73,8 @@ func specBytes(spec *v1alpha1.WorkflowRunSpec, p *Plan) int {
 		if s.ForEach != nil {
 			n += len(s.ForEach.Items)
 		}
-		if s.Approval != nil {
-			n += len(s.Approval.Message)
+		if k := waits.Of(s); k != nil {
+			n += k.Bytes(s)
 		}
 		if s.Run != nil {
 			n += len(bounds.Raw(s.Run.Inputs)) + len(s.Run.Spec.Raw)
@@ -138,18 +138,13 @@ func (v *validator) kind(i int, field string) {
 	case s.Job != nil:
 		v.job(i, field+".job", s.Job)
 		v.forEach(i, field+".forEach")
-	case s.Approval != nil:
-		v.approval(field+".approval", s.Approval)
-	case s.Delay != nil:
-		v.delay(field+".delay", s.Delay)
 	case s.Run != nil:
 		v.child(i, field+".run", s.Run)
-	}
-}
-
-func (v *validator) approval(field string, a *v1alpha1.Approval) {
-	if a.TimeoutSeconds != nil && *a.TimeoutSeconds < 1 {
-		v.add(field+".timeoutSeconds", "%d is not positive", *a.TimeoutSeconds)
+	default:
+		k := waits.Of(s)
+		if at, problem := k.Problem(s, v.run.CreationTimestamp); problem != "" {
+			v.add(field+"."+k.Field+at, "%s", problem)
+		}
 	}
 }
 
@@ -176,19 +171,6 @@ func (v *validator) forEach(i int, field string) {
 	}
 	if v.forEachs++; v.forEachs == bounds.MaxForEachSteps+1 {
 		v.add(field, "a run may have %d steps with forEach", bounds.MaxForEachSteps)
-	}
-}
-
-func (v *validator) delay(field string, delay *v1alpha1.Delay) {
-	created := v.run.CreationTimestamp
-	switch {
-	case (delay.Seconds == nil) == (delay.Until == nil):
-		v.add(field, "a delay needs exactly one of seconds and until")
-	case delay.Seconds != nil && *delay.Seconds < 1:
-		v.add(field+".seconds", "%d is not positive", *delay.Seconds)
-	case delay.Until != nil && delay.Until.Before(&created):
-		v.add(field+".until", "%s is before the creation of the run at %s",
-			delay.Until.UTC().Format(time.RFC3339), created.UTC().Format(time.RFC3339))
 	}
 }
 

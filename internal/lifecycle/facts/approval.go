@@ -3,7 +3,6 @@ package facts
 import (
 	"encoding/json"
 	"slices"
-	"time"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
@@ -18,8 +17,9 @@ func AsksForApproval(run *v1alpha1.WorkflowRun) bool {
 	return slices.ContainsFunc(run.Spec.Steps, func(s v1alpha1.Step) bool { return s.Approval != nil })
 }
 
-// Approvals are the decisions about a run in the order in which they count: the oldest first.
-func Approvals(run *v1alpha1.WorkflowRun, all []v1alpha1.StepApproval) []Approval {
+// Approvals are the decisions about a run as signals, in the order in which they count: the oldest
+// first.
+func Approvals(run *v1alpha1.WorkflowRun, all []v1alpha1.StepApproval) []Signal {
 	all = slices.Clone(all)
 	slices.SortFunc(all, func(a, b v1alpha1.StepApproval) int {
 		if a.Precedes(&b) {
@@ -27,10 +27,10 @@ func Approvals(run *v1alpha1.WorkflowRun, all []v1alpha1.StepApproval) []Approva
 		}
 		return 1
 	})
-	var list []Approval
+	var list []Signal
 	for i := range all {
 		if a := &all[i]; a.Means(run) {
-			list = append(list, Approval{
+			list = append(list, Signal{
 				Name: a.Name, Step: a.Spec.Step, Decision: a.Spec.Decision, Approver: a.Spec.Approver,
 				Comment: a.Spec.Comment, Output: outputOf(a), At: a.CreationTimestamp.Time,
 			})
@@ -44,15 +44,4 @@ func outputOf(a *v1alpha1.StepApproval) json.RawMessage {
 		return nil
 	}
 	return a.Spec.Output.Raw
-}
-
-// Approval is a decision about an approval step.
-type Approval struct {
-	Name     string // of its StepApproval
-	Step     string
-	Decision v1alpha1.ApprovalDecision
-	Approver string
-	Comment  string
-	Output   json.RawMessage // nil: none
-	At       time.Time       // when it was created
 }

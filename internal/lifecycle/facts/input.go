@@ -21,8 +21,8 @@ type Input struct {
 	Children map[string]Child // by name: what was seen of the child runs that Children names
 	Parent   *Parent          // of a run that claims one; nil: it does not
 
-	Workers   map[string]Workers // of the topics that WaitedFor names, as far as it is known
-	Approvals []Approval         // all decisions about approvals of the run that are known; the first for a step counts
+	Workers map[string]Workers // of the topics that WaitedFor names, as far as it is known
+	Signals []Signal           // all that came for steps of the run, as far as it is known; the first for a step counts
 
 	NATSDown time.Time // since when NATS does not answer: no job goes out, and no result comes in; zero: it answers, as far as is known
 

@@ -16,20 +16,15 @@ import (
 func TimedOut(step *v1alpha1.Step, s *v1alpha1.StepStatus, a *facts.Answers, now time.Time) v1alpha1.StepError {
 	if s.Phase == v1alpha1.StepRunning {
 		return v1alpha1.StepError{Code: facts.CodeTimeout, Message: fmt.Sprintf(
-			"no result within %s of the start at %s%s", status.AttemptTimeout(step), timeText(s.StartedAt), unheardText(a, now))}
+			"no result within %s of the start at %s%s", status.AttemptTimeout(step), bounds.TimeText(s.StartedAt), unheardText(a, now))}
 	}
 	return v1alpha1.StepError{Code: facts.CodeStartTimeout, Message: fmt.Sprintf(
-		"no worker answered within %s of the dispatch at %s%s", status.StartTimeout(step), timeText(s.DispatchedAt), unheardText(a, now))}
+		"no worker answered within %s of the dispatch at %s%s", status.StartTimeout(step), bounds.TimeText(s.DispatchedAt), unheardText(a, now))}
 }
 
-// RejectedBy is the error of an approval step to which somebody said no.
-func RejectedBy(said *v1alpha1.ApprovalStatus) v1alpha1.StepError {
-	return v1alpha1.StepError{Code: facts.CodeRejected, Message: withComment("rejected by "+said.Approver, said.Comment)}
-}
-
-// ApprovalTimedOut is the error of an approval step that nobody decided in time.
-func ApprovalTimedOut(seconds int32, s *v1alpha1.StepStatus) v1alpha1.StepError {
-	return v1alpha1.StepError{Code: facts.CodeApprovalTimeout, Message: fmt.Sprintf("nobody decided within %d s of %s", seconds, timeText(s.StartedAt))}
+// NoKind is the error of a step that is of no kind which this operator has.
+func NoKind() v1alpha1.StepError {
+	return v1alpha1.StepError{Code: facts.CodeInvalidSpec, Message: "this operator has no such kind of step"}
 }
 
 // ChildFailed is the error of a step whose child run did not succeed.

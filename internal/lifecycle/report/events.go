@@ -7,6 +7,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/itemset"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/waits"
 )
 
 // Admitted is the event of a run that has a slot of its tenant.
@@ -27,34 +28,8 @@ func Suspended(in *facts.Input) Event {
 // Resumed is the event of a run that is not suspended any more.
 func Resumed() Event { return newEvent(EventNormal, "Resumed", "New jobs may start") }
 
-// StepApproved is the event of an approval by somebody.
-func StepApproved(step string, said *v1alpha1.ApprovalStatus) Event {
-	return newEvent(EventNormal, "StepApproved", fmt.Sprintf("Step %s: %s", step, withComment("approved by "+said.Approver, said.Comment)))
-}
-
-// StepApprovedByTimeout is the event of an approval that nobody decided in time.
-func StepApprovedByTimeout(step string, seconds int32) Event {
-	return newEvent(EventNormal, "StepApproved", fmt.Sprintf("Step %s: approved, since nobody decided within %d s", step, seconds))
-}
-
-// StepWaitsForApproval is the event of an approval step that begins.
-func StepWaitsForApproval(step, question string) Event {
-	text := fmt.Sprintf("Step %s waits for an approval", step)
-	if question != "" {
-		text += ": " + bounds.Printable(question)
-	}
-	return newEvent(EventNormal, v1alpha1.ReasonWaitingForApproval, text)
-}
-
-// StepDelayed is the event of a delay that begins.
-func StepDelayed(s *v1alpha1.StepStatus) Event {
-	return newEvent(EventNormal, "StepDelayed", fmt.Sprintf("Step %s waits until %s", s.Name, timeText(s.DelayedUntil)))
-}
-
-// DelayOver is the event of a delay that ends.
-func DelayOver(step string) Event {
-	return newEvent(EventNormal, "StepSucceeded", fmt.Sprintf("Step %s: its time has come", step))
-}
+// StepWaits is an event of a step that waits: it begins, or succeeded.
+func StepWaits(e waits.Event) Event { return newEvent(EventNormal, e.Reason, e.Message) }
 
 // StepSkipped is the event of a step that is not wanted.
 func StepSkipped(step string) Event {
@@ -79,13 +54,13 @@ func StepSucceeded(s *v1alpha1.StepStatus) Event {
 // StepBacksOff is the event of a failed attempt that is followed by another.
 func StepBacksOff(s *v1alpha1.StepStatus) Event {
 	return newEvent(EventWarning, "StepBackingOff", fmt.Sprintf("Step %s: attempt %d failed, next one at %s: %s",
-		s.Name, s.Attempt, timeText(s.NextAttemptAt), ErrorText(s.Error)))
+		s.Name, s.Attempt, bounds.TimeText(s.NextAttemptAt), ErrorText(s.Error)))
 }
 
 // StepPostponed is the event of a worker that asked to be asked later; wish is from RetryWish.
 func StepPostponed(s *v1alpha1.StepStatus, wish string) Event {
 	return newEvent(EventNormal, "StepBackingOff", fmt.Sprintf("Step %s: the worker of attempt %d %s; it comes at %s",
-		s.Name, s.Attempt, wish, timeText(s.NextAttemptAt)))
+		s.Name, s.Attempt, wish, bounds.TimeText(s.NextAttemptAt)))
 }
 
 // StepFailed is the event of a step that failed for good, and does not end its run by that.

@@ -4,21 +4,12 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/waits"
 )
-
-func withComment(text, comment string) string {
-	if comment == "" {
-		return text
-	}
-	return text + ": " + comment
-}
 
 func nothingMore(int) string { return "" }
 
@@ -44,25 +35,24 @@ func stepText(s *v1alpha1.StepStatus, more string) string {
 	case v1alpha1.StepRunning:
 		switch {
 		case s.ChildRun != nil:
-			return fmt.Sprintf("%s runs as child run %s since %s%s", s.Name, s.ChildRun.Name, timeText(s.StartedAt), more)
+			return fmt.Sprintf("%s runs as child run %s since %s%s", s.Name, s.ChildRun.Name, bounds.TimeText(s.StartedAt), more)
 		case status.IsForEach(s):
 			return itemsText(s) + more
 		}
-		return fmt.Sprintf("%s runs since %s (attempt %d)%s", s.Name, timeText(s.StartedAt), s.Attempt, asideText(s))
+		return fmt.Sprintf("%s runs since %s (attempt %d)%s", s.Name, bounds.TimeText(s.StartedAt), s.Attempt, asideText(s))
 	case v1alpha1.StepDispatched:
 		if strings.Contains(more, stuckWords) { // a worker may have it, and be one of them
-			return fmt.Sprintf("%s was dispatched at %s (attempt %d)%s", s.Name, timeText(s.DispatchedAt), s.Attempt, more)
+			return fmt.Sprintf("%s was dispatched at %s (attempt %d)%s", s.Name, bounds.TimeText(s.DispatchedAt), s.Attempt, more)
 		}
-		return fmt.Sprintf("%s waits for a worker since %s (attempt %d)%s%s", s.Name, timeText(s.DispatchedAt), s.Attempt, asideText(s), more)
-	case v1alpha1.StepPending, v1alpha1.StepSucceeded, v1alpha1.StepFailed, v1alpha1.StepSkipped, v1alpha1.StepCancelled:
-	case v1alpha1.StepWaiting:
-		return fmt.Sprintf("%s waits for an approval since %s", s.Name, timeText(s.StartedAt))
-	case v1alpha1.StepDelayed:
-		return fmt.Sprintf("%s is delayed until %s", s.Name, timeText(s.DelayedUntil))
+		return fmt.Sprintf("%s waits for a worker since %s (attempt %d)%s%s", s.Name, bounds.TimeText(s.DispatchedAt), s.Attempt, asideText(s), more)
 	case v1alpha1.StepBackingOff:
-		return fmt.Sprintf("%s waits for its next attempt at %s (attempt %d: %s)", s.Name, timeText(s.NextAttemptAt), s.Attempt, ErrorText(s.Error))
+		return fmt.Sprintf("%s waits for its next attempt at %s (attempt %d: %s)", s.Name, bounds.TimeText(s.NextAttemptAt), s.Attempt, ErrorText(s.Error))
+	default:
+		if k := waits.In(s.Phase); k != nil {
+			return s.Name + " " + k.Text(s, bounds.TimeText)
+		}
+		return ""
 	}
-	return ""
 }
 
 // asideText says that nobody works at an attempt in flight any more.
@@ -76,7 +66,7 @@ func asideText(s *v1alpha1.StepStatus) string {
 // itemsText tells how far the items of a step are.
 func itemsText(s *v1alpha1.StepStatus) string {
 	f := s.ForEach
-	text := fmt.Sprintf("%s runs since %s: %d of %d items are over", s.Name, timeText(s.StartedAt), f.Succeeded+f.Failed, f.Total)
+	text := fmt.Sprintf("%s runs since %s: %d of %d items are over", s.Name, bounds.TimeText(s.StartedAt), f.Succeeded+f.Failed, f.Total)
 	if f.Failed > 0 {
 		text += fmt.Sprintf(" (%d failed)", f.Failed)
 	}
@@ -174,11 +164,4 @@ func (l *list) text(limit int) string {
 		b.WriteString(part)
 	}
 	return bounds.Cut(b.String(), limit)
-}
-
-func timeText(t *metav1.MicroTime) string {
-	if t == nil {
-		return "?"
-	}
-	return t.UTC().Format(time.RFC3339)
 }

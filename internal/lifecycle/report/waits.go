@@ -11,6 +11,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/fanout"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/waits"
 )
 
 // childText says why a child run was not created yet; "" if nothing is known to keep it.
@@ -70,19 +71,19 @@ func (r *Report) waitingReason() string {
 		}
 		in[r.st.Steps[i].Phase]++
 	}
-	switch {
+	switch outside, own := waits.First(in, true), waits.First(in, false); {
 	case r.lacksNATS():
 		return v1alpha1.ReasonWaitingForNATS
 	case in[v1alpha1.StepRunning] == 0 && r.lacksWorkers():
 		return v1alpha1.ReasonWaitingForWorkers
 	case in[v1alpha1.StepDispatched]+in[v1alpha1.StepRunning] > 0:
 		return v1alpha1.ReasonRunning
-	case in[v1alpha1.StepWaiting] > 0:
-		return v1alpha1.ReasonWaitingForApproval
+	case outside != nil:
+		return outside.Reason
 	case in[v1alpha1.StepBackingOff] > 0:
 		return v1alpha1.ReasonBackingOff
-	case in[v1alpha1.StepDelayed] > 0:
-		return v1alpha1.ReasonDelayed
+	case own != nil:
+		return own.Reason
 	default:
 		return v1alpha1.ReasonRunning
 	}
@@ -195,7 +196,7 @@ func (r *Report) outageText() string {
 	return stepsText(r.st.Steps, func(i int) string {
 		s := &r.st.Steps[i]
 		if status.WithWorker(s) && s.DeadLetter == "" {
-			return fmt.Sprintf("%s was dispatched at %s (attempt %d)", s.Name, timeText(s.DispatchedAt), s.Attempt)
+			return fmt.Sprintf("%s was dispatched at %s (attempt %d)", s.Name, bounds.TimeText(s.DispatchedAt), s.Attempt)
 		}
 		return stepText(s, r.childText(i))
 	})

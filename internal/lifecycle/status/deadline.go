@@ -7,14 +7,6 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
 )
 
-// ApprovalEnd is when an approval is decided without anybody; zero: never.
-func ApprovalEnd(step *v1alpha1.Step, s *v1alpha1.StepStatus) time.Time {
-	if step.Approval == nil || step.Approval.TimeoutSeconds == nil || s.StartedAt == nil {
-		return time.Time{}
-	}
-	return s.StartedAt.Add(bounds.Seconds(*step.Approval.TimeoutSeconds))
-}
-
 // Expiry is when a finished run is to be deleted; zero: never.
 func Expiry(run *v1alpha1.WorkflowRun, st *v1alpha1.WorkflowRunStatus) time.Time {
 	if run.Spec.TTLSecondsAfterFinished == nil || st.CompletedAt == nil {
@@ -39,19 +31,6 @@ func AttemptTimeout(s *v1alpha1.Step) time.Duration {
 // StartTimeout bounds an attempt from its dispatch to its start.
 func StartTimeout(s *v1alpha1.Step) time.Duration {
 	return bounds.Seconds(bounds.PositiveOr(s.StartTimeoutSeconds, bounds.DefaultTimeout))
-}
-
-// StepEnd is when a step that waits for something is not to wait any longer; zero: it does not
-// wait, or for ever.
-func StepEnd(step *v1alpha1.Step, s *v1alpha1.StepStatus) time.Time {
-	switch {
-	case s.Phase == v1alpha1.StepDelayed && s.DelayedUntil != nil:
-		return s.DelayedUntil.Time
-	case s.Phase == v1alpha1.StepWaiting:
-		return ApprovalEnd(step, s)
-	default:
-		return AttemptEnd(step, s)
-	}
 }
 
 // AttemptEnd is when an attempt in flight times out; zero: nothing is in flight.

@@ -1,6 +1,9 @@
 package runview
 
-import "github.com/syncopate-dev/syncopate/api/v1alpha1"
+import (
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/waits"
+)
 
 // meaning is what a reason of a condition means for people.
 type meaning struct {
@@ -83,19 +86,18 @@ func rollouts() map[string]meaning {
 	}
 }
 
+// outcomes are the meanings of Succeeded.
 func outcomes() map[string]meaning {
-	return map[string]meaning{
-		v1alpha1.ReasonPending:            {text: "was not looked at yet"},
-		v1alpha1.ReasonQueued:             {text: "waits for admission"},
-		v1alpha1.ReasonRunning:            {text: "is under way"},
-		v1alpha1.ReasonWaitingForLock:     {text: "waits for its run lock"},
-		v1alpha1.ReasonBackingOff:         {text: "waits for the next attempt of a step"},
-		v1alpha1.ReasonWaitingForWorkers:  {text: "waits for workers that get on with its jobs", help: "see whether workers of that topic run and can reach NATS"},
-		v1alpha1.ReasonWaitingForNATS:     {text: "waits for NATS", help: "see whether NATS can be reached: readyz of the operator says so"},
-		v1alpha1.ReasonWaitingForApproval: {text: "waits for an approval"},
-		v1alpha1.ReasonDelayed:            {text: "waits until a delay is over"},
-		v1alpha1.ReasonFinalizing:         {text: "runs its finally steps"},
-		v1alpha1.ReasonSuspended:          {text: "is suspended: no new jobs", help: "to resume: kubectl patch wfr NAME --type=merge -p '{\"spec\":{\"suspend\":false}}'"},
+	all := map[string]meaning{
+		v1alpha1.ReasonPending:           {text: "was not looked at yet"},
+		v1alpha1.ReasonQueued:            {text: "waits for admission"},
+		v1alpha1.ReasonRunning:           {text: "is under way"},
+		v1alpha1.ReasonWaitingForLock:    {text: "waits for its run lock"},
+		v1alpha1.ReasonBackingOff:        {text: "waits for the next attempt of a step"},
+		v1alpha1.ReasonWaitingForWorkers: {text: "waits for workers that get on with its jobs", help: "see whether workers of that topic run and can reach NATS"},
+		v1alpha1.ReasonWaitingForNATS:    {text: "waits for NATS", help: "see whether NATS can be reached: readyz of the operator says so"},
+		v1alpha1.ReasonFinalizing:        {text: "runs its finally steps"},
+		v1alpha1.ReasonSuspended:         {text: "is suspended: no new jobs", help: "to resume: kubectl patch wfr NAME --type=merge -p '{\"spec\":{\"suspend\":false}}'"},
 
 		v1alpha1.ReasonSucceeded:           {text: "succeeded"},
 		v1alpha1.ReasonStepFailed:          {text: "failed"},
@@ -114,4 +116,8 @@ func outcomes() map[string]meaning {
 		v1alpha1.ReasonCancelled:           {text: "was cancelled"},
 		v1alpha1.ReasonTerminated:          {text: "was terminated"},
 	}
+	for _, k := range waits.All {
+		all[k.Reason] = meaning{text: k.Means}
+	}
+	return all
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/waits"
 )
 
 // Values of fields that are absent in objects which did not pass an API server.
@@ -14,15 +15,13 @@ const (
 	defaultParallel       = 20
 )
 
-// Kind is what a step is.
+// Kind is what a step is: the name of its field, as "approval" of a step that waits for one.
 type Kind string
 
-// Kinds of steps.
+// Kinds of steps; those that wait without a worker are in package waits.
 const (
-	KindJob      Kind = "job"
-	KindApproval Kind = "approval"
-	KindDelay    Kind = "delay"
-	KindRun      Kind = "run" // a child run
+	KindJob Kind = "job"
+	KindRun Kind = "run" // a child run
 )
 
 // step is one step with its state and its place in the DAG.
@@ -103,16 +102,13 @@ func (s *step) passed() bool {
 }
 
 func (s *step) kind() Kind {
-	switch {
-	case s.spec.Approval != nil:
-		return KindApproval
-	case s.spec.Delay != nil:
-		return KindDelay
-	case s.spec.Run != nil:
-		return KindRun
-	default:
-		return KindJob
+	if k := waits.Of(s.spec); k != nil {
+		return Kind(k.Field)
 	}
+	if s.spec.Run != nil {
+		return KindRun
+	}
+	return KindJob
 }
 
 // takesPlace says whether the step is one of those that maxParallelSteps bounds.

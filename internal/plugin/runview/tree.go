@@ -1,6 +1,7 @@
 package runview
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -186,8 +187,8 @@ func (g *grower) state(s *step) string {
 		return join(cause, s.items().text(), s.before(), s.shrug())
 	case v1alpha1.StepRunning, v1alpha1.StepSucceeded: // why an approval failed is its error
 		return join(s.items().text(), g.family.child(s), cause, s.decided(g.now), s.before())
-	default: // of a newer operator
-		return cause
+	default:
+		return cmp.Or(s.waiting(g.now), cause) // cause: the phase is one of a newer operator
 	}
 }
 

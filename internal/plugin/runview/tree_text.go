@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/waits"
 )
 
 // sign is a phase at a glance.
@@ -22,6 +23,9 @@ type sign struct {
 func signOf(p v1alpha1.StepPhase) sign {
 	if s, known := signs()[p]; known {
 		return s
+	}
+	if waits.In(p) != nil {
+		return sign{"◇", "33"}
 	}
 	return sign{"?", ""}
 }

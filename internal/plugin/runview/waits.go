@@ -4,7 +4,10 @@ import (
 	"fmt"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/waits"
 )
 
 const (
@@ -95,8 +98,39 @@ func (s *step) ripe() (at *time.Time, what string) {
 	case s.status.Phase == v1alpha1.StepWaiting && s.spec.Approval != nil && s.spec.Approval.TimeoutSeconds != nil && s.status.StartedAt != nil:
 		return utc(s.status.StartedAt.Add(seconds(*s.spec.Approval.TimeoutSeconds))), fmt.Sprintf("%s is %s, as nobody decided", s.spec.Name, s.onTimeout())
 	default:
+		if k := waits.In(s.status.Phase); k != nil {
+			return moment(k.End(s.spec, &s.status)), s.spec.Name + " waits no longer"
+		}
 		return nil, ""
 	}
+}
+
+// waiting is what a step that waits does, as its kind says; "": it does not wait.
+func (s *step) waiting(now time.Time) string {
+	k := waits.In(s.status.Phase)
+	if k == nil {
+		return ""
+	}
+	return k.Text(&s.status, func(at *metav1.MicroTime) string {
+		if at == nil {
+			return "?"
+		}
+		return when(at.Time, now)
+	})
+}
+
+// waitFact tells of a step that waits, of whatever kind.
+func (v *viewer) waitFact(s *step, f *Fact) {
+	f.Text, f.Since = s.waiting(v.now), microTime(s.status.StartedAt)
+	f.Until, f.Then = s.ripe()
+}
+
+// moment is a time that may not come; nil: it does not.
+func moment(at time.Time) *time.Time {
+	if at.IsZero() {
+		return nil
+	}
+	return utc(at)
 }
 
 func (s *step) onTimeout() string {

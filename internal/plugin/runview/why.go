@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/waits"
 )
 
 const (
@@ -111,13 +112,13 @@ func (v *viewer) waits() {
 		a.Summary += ": " + v.condition(v1alpha1.ConditionSucceeded).Message
 	case v1alpha1.ReasonWaitingForNATS:
 		a.Summary += ": " + v.condition(v1alpha1.ConditionSucceeded).Message
-	case v1alpha1.ReasonWaitingForApproval:
-		a.Summary, a.Since = v.waiting(a.Summary, v1alpha1.StepWaiting)
-	case v1alpha1.ReasonDelayed:
-		a.Summary, a.Since = v.waiting(a.Summary, v1alpha1.StepDelayed)
 	case v1alpha1.ReasonFinalizing:
 		if v.st.Ending != nil {
 			a.Since = microTime(&v.st.Ending.AnnouncedAt)
+		}
+	default:
+		if k := waits.For(a.Reason); k != nil {
+			a.Summary, a.Since = v.waiting(a.Summary, k.Phase)
 		}
 	}
 }
@@ -139,8 +140,7 @@ func (v *viewer) running() (string, *time.Time) {
 		case v1alpha1.StepDispatched:
 			waiting = append(waiting, s.spec.Name)
 			since = earlier(since, microTime(s.status.DispatchedAt))
-		case v1alpha1.StepPending, v1alpha1.StepBackingOff, v1alpha1.StepWaiting, v1alpha1.StepDelayed, v1alpha1.StepSucceeded,
-			v1alpha1.StepFailed, v1alpha1.StepSkipped, v1alpha1.StepCancelled:
+		default: // it has nothing to do with workers
 		}
 	}
 	switch {

@@ -58,8 +58,8 @@ func (v *viewer) stepFact(s *step) (Fact, bool) {
 	case v1alpha1.StepDelayed:
 		f.Text, f.Since = "delayed", microTime(s.status.StartedAt)
 		f.Until, f.Then = microTime(s.status.DelayedUntil), "goes on"
-	case v1alpha1.StepPending, v1alpha1.StepSucceeded, v1alpha1.StepFailed, v1alpha1.StepSkipped, v1alpha1.StepCancelled:
-		return f, false
+	default:
+		v.waitFact(s, &f)
 	}
 	return f, f.Text != ""
 }

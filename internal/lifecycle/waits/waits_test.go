@@ -1,0 +1,112 @@
+package waits
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
+)
+
+var epoch = time.Date(2026, 1, 2, 10, 0, 0, 0, time.UTC)
+
+// examples are a step of each kind.
+func examples() map[string]*v1alpha1.Step {
+	return map[string]*v1alpha1.Step{
+		"approval": {Name: "s", Approval: &v1alpha1.Approval{Message: "may it?", TimeoutSeconds: new(int32(60))}},
+		"delay":    {Name: "s", Delay: &v1alpha1.Delay{Seconds: new(int32(60))}},
+	}
+}
+
+// Each row is complete, and no two kinds are taken for each other.
+//
+// mutation: a row without End, one with the phase or the reason of another, and a kind that is left
+// out of All make this fail.
+func TestKind_RowsAreCompleteAndDiffer(t *testing.T) {
+	phases, reasons := map[v1alpha1.StepPhase]bool{}, map[string]bool{}
+	for _, k := range All {
+		if phases[k.Phase] || reasons[k.Reason] {
+			t.Errorf("%s has the phase or the reason of another kind", k.Field)
+		}
+		phases[k.Phase], reasons[k.Reason] = true, true
+		step := examples()[k.Field]
+		if step == nil {
+			t.Fatalf("there is no example of %s", k.Field)
+		}
+		if Of(step) != k || In(k.Phase) != k || For(k.Reason) != k {
+			t.Errorf("%s is not found by step, phase or reason", k.Field)
+		}
+		if at, problem := k.Problem(step, metav1.Time{Time: epoch}); problem != "" {
+			t.Errorf("%s: %s %s", k.Field, at, problem)
+		}
+		s := &v1alpha1.StepStatus{Name: "s", Phase: k.Phase, StartedAt: bounds.Micro(epoch)}
+		if k.Begin != nil {
+			k.Begin(step, s, epoch)
+		}
+		end := k.End(step, s)
+		if !end.Equal(epoch.Add(time.Minute)) || !StepEnd(step, s).Equal(end) {
+			t.Errorf("%s ends at %s", k.Field, end)
+		}
+		if o := k.TimeOut(step, s, end); o.Error == nil && o.Event.Reason == "" {
+			t.Errorf("%s: its time-out says nothing", k.Field)
+		}
+		if k.Began(step, s).Message == "" || k.Text(s, bounds.TimeText) == "" || k.Means == "" || k.Bytes(step) < 0 {
+			t.Errorf("%s lacks a text", k.Field)
+		}
+		if !k.End(&v1alpha1.Step{}, &v1alpha1.StepStatus{}).IsZero() {
+			t.Errorf("%s: a step that is none of it ends", k.Field)
+		}
+	}
+	if len(All) != len(examples()) {
+		t.Errorf("%d kinds, %d examples", len(All), len(examples()))
+	}
+}
+
+func TestKind_WhatDoesNotWaitHasNone(t *testing.T) {
+	for name, step := range map[string]*v1alpha1.Step{
+		"a job": {Job: &v1alpha1.Job{Topic: "t"}}, "a child run": {Run: &v1alpha1.ChildRun{}}, "a kind of a later version": {Name: "s"},
+	} {
+		if k := Of(step); k != nil {
+			t.Errorf("%s is taken for %s", name, k.Field)
+		}
+	}
+	if In(v1alpha1.StepRunning) != nil || In("Odd") != nil || For(v1alpha1.ReasonRunning) != nil {
+		t.Error("a phase or reason of work is taken for that of a wait")
+	}
+}
+
+func TestFields_OfFinallyStepsAreThoseThatNobodyHasToAnswer(t *testing.T) {
+	if got := Fields(false); !slices.Equal(got, []string{"approval", "delay"}) {
+		t.Errorf("steps: %v", got)
+	}
+	if got := Fields(true); !slices.Equal(got, []string{"delay"}) {
+		t.Errorf("finally steps: %v", got)
+	}
+}
+
+func TestFirst_OfWhatNeedsSomebodyAndOfWhatDoesNot(t *testing.T) {
+	in := map[v1alpha1.StepPhase]int{v1alpha1.StepDelayed: 2}
+	if k := First(in, true); k != nil {
+		t.Errorf("%s waits for somebody", k.Field)
+	}
+	if k := First(in, false); k == nil || k.Field != "delay" {
+		t.Errorf("%+v", k)
+	}
+}
+
+// A decision has the texts as they are given: whoever applies it cuts them first.
+func TestApproval_ADecisionIsItsOutcome(t *testing.T) {
+	s := &v1alpha1.StepStatus{Name: "s"}
+	yes := decided(s, facts.Signal{Step: "s", Decision: v1alpha1.Approve, Approver: "ann", Comment: "fine", Output: []byte(`{"n":1}`), At: epoch})
+	if yes.Error != nil || string(yes.Output) != `{"n":1}` || yes.Event.Message != "Step s: approved by ann: fine" || yes.Approval.Approver != "ann" {
+		t.Errorf("%+v", yes)
+	}
+	no := decided(s, facts.Signal{Step: "s", Decision: v1alpha1.Reject, Approver: "ann", At: epoch})
+	if no.Error == nil || no.Error.Code != facts.CodeRejected || no.Error.Message != "rejected by ann" || no.Approval.Decision != v1alpha1.Reject {
+		t.Errorf("%+v", no)
+	}
+}

@@ -87,7 +87,7 @@ func addRuns(ctx context.Context, mgr manager.Manager, o options, a adapters) (*
 	turns := shares.NewTurns(o.maxConcurrent, places.Of("pass"), waker.Wake)
 	r := &workflowrun.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Statuses: statuses, NATS: a.conn, Liveness: workers,
-		Signals: []workflowrun.Signals{&workflowrun.Approvals{Client: mgr.GetClient()}},
+		Signals: workflowrun.Sources{&workflowrun.Approvals{Client: mgr.GetClient()}},
 		Events:  &workflowrun.BoundedEvents{EventRecorder: mgr.GetEventRecorder("syncopate"), Waiting: a.eventsWaiting, Dropped: figures.EventsDropped},
 		Clock:   clk, Rand: rand.Float64, Waker: waker, Metrics: figures, Delays: a.resultMetrics, Holder: o.holder, RequireLists: o.requireLists,
 		Ballots: a.ballots, RecoverPatience: workflowrun.OthersPatience, PolicyChanged: limits.PolicyChanged,

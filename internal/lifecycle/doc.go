@@ -79,8 +79,8 @@
 //	child run: Pending ──> Running, named ──> with its uid ── its end, or that it is gone ──> Succeeded | Failed
 //
 // Approvals and delays need no worker: they take no place of maxParallelSteps, and delays go on
-// while the run is suspended. What differs between them is in package waits. A failed step ends its run, unless its onFailure is Continue: then
-// those that depend on it go on as if it had succeeded.
+// while the run is suspended. What differs between them is in package waits. A failed step ends its
+// run, unless its onFailure is Continue: then those that depend on it go on as if it had succeeded.
 //
 // Expressions of a step see the steps on which it depends, directly or not, and no others; those of
 // finally steps see all of spec.steps, too, and the announced end. Those have ended when the step

@@ -33,7 +33,7 @@ func (p *pass) act(ctx context.Context, d lifecycle.Decision) (reconcile.Result,
 	p.outputs.DropUnused(ctx)
 	p.mem.jobs.Prune(p.run)
 	p.later = pacing.Earliest(p.later, p.watchWorkers())
-	p.watchSignals()
+	p.r.Signals.watch(p.run)
 	if f, ok := errors.AsType[*jobs.FencedError](failed); ok && p.lock.Held != nil {
 		return p.fencedOut(ctx, f)
 	}
@@ -124,7 +124,7 @@ func (p *pass) fencedOut(ctx context.Context, cause *jobs.FencedError) (reconcil
 func (p *pass) finished(ctx context.Context) (reconcile.Result, error) {
 	p.r.Leases.Cache.Drop(ctx, p.run.UID) // if another ended it
 	p.r.Liveness.Forget(p.key)
-	p.r.forgetSignals(p.key)
+	p.r.Signals.forget(p.key)
 	p.r.lists.keep(p.run.UID, nil)
 	d := lifecycle.Decide(p.input(p.lock.Tentative(p.run)))
 	p.batch.Bury(ctx, d)
@@ -154,7 +154,7 @@ func (r *Reconciler) cleanDeleted(ctx context.Context, key types.NamespacedName)
 	gone := r.Index.TakeDeleted(key)
 	if len(gone) > 0 {
 		r.Liveness.Forget(key)
-		r.forgetSignals(key)
+		r.Signals.forget(key)
 	}
 	for i, g := range gone {
 		r.Leases.Cache.Drop(ctx, g.UID)

@@ -63,7 +63,7 @@ func inPhase(name string, phase v1alpha1.StepPhase) func(*v1alpha1.WorkflowRun) 
 }
 
 // Mutations that make specs below fail:
-//   - signals.go observeSignals that does nothing: decisions are not seen.
+//   - signals.go observe that does nothing: decisions are not seen.
 //   - end.go finish that always ends: notify never runs.
 var _ = Describe("steps of every kind", func() {
 	for nth := 1; nth <= 7; nth++ {

@@ -127,9 +127,11 @@ func (p *pass) observeOthers(ctx context.Context) error {
 		return err
 	}
 	p.workers = p.observeWorkers()
-	if err := p.observeSignals(ctx); err != nil {
+	signals, err := p.r.Signals.observe(ctx, p.run)
+	if err != nil {
 		return err
 	}
+	p.signals = signals
 	relatives, err := p.r.Children.Observe(ctx, &p.mem.children, p.run)
 	if err != nil {
 		return err

@@ -34,7 +34,7 @@ type Reconciler struct {
 	Statuses statuses
 	NATS     brokerState
 	Liveness liveWorkers
-	Signals  []Signals
+	Signals  Sources
 	Events   events.EventRecorder
 	Clock    clock.WithTickerAndDelayedExecution
 	Rand     func() float64 // uniform in [0,1): spreads results of runs that need a newer operator

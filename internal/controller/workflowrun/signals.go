@@ -22,31 +22,35 @@ type Signals interface {
 	Forget(run types.NamespacedName)
 }
 
-// observeSignals reads what has come for the steps of the run.
-func (p *pass) observeSignals(ctx context.Context) error {
-	for _, source := range p.r.Signals {
-		came, err := source.Observe(ctx, p.run)
+// Sources are all sources of signals.
+type Sources []Signals
+
+// observe reads what has come for the steps of a run.
+func (all Sources) observe(ctx context.Context, run *v1alpha1.WorkflowRun) ([]lifecycle.Signal, error) {
+	var signals []lifecycle.Signal
+	for _, source := range all {
+		came, err := source.Observe(ctx, run)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		p.signals = append(p.signals, came...)
+		signals = append(signals, came...)
 	}
-	return nil
+	return signals, nil
 }
 
-// watchSignals has the run woken when more comes for its steps.
-func (p *pass) watchSignals() {
-	if lifecycle.Finished(p.run) {
-		p.r.forgetSignals(p.key)
+// watch has a run woken when more comes for its steps, until it has ended.
+func (all Sources) watch(run *v1alpha1.WorkflowRun) {
+	if lifecycle.Finished(run) {
+		all.forget(types.NamespacedName{Namespace: run.Namespace, Name: run.Name})
 		return
 	}
-	for _, source := range p.r.Signals {
-		source.Watch(p.run)
+	for _, source := range all {
+		source.Watch(run)
 	}
 }
 
-func (r *Reconciler) forgetSignals(run types.NamespacedName) {
-	for _, source := range r.Signals {
+func (all Sources) forget(run types.NamespacedName) {
+	for _, source := range all {
 		source.Forget(run)
 	}
 }

@@ -30,8 +30,8 @@ func (k *knownSignals) Watch(run *v1alpha1.WorkflowRun) {
 
 func (k *knownSignals) Forget(run types.NamespacedName) { delete(k.watched, run) }
 
-// Mutations that make this fail: observeSignals that stops at the first source; watchSignals that is
-// not called, or for a finished run, too; forgetSignals that does nothing.
+// Mutations that make this fail: observe that stops at the first source; watch that is not called,
+// or watches a finished run, too; forget that does nothing.
 var _ = Describe("signals", func() {
 	It("of each source end waits; runs are watched while they go on", func(ctx SpecContext) {
 		w := newWorld(ctx)

@@ -44,6 +44,11 @@ var approval = Kind{
 		return "waits for an approval since " + at(s.StartedAt)
 	},
 	Means: "waits for an approval",
+	Doing: "waits for an approval",
+	Then:  func(step *v1alpha1.Step) string { return "if nobody decides, it is " + onTimeout(step) },
+	Over: func(step *v1alpha1.Step) string {
+		return fmt.Sprintf("%s is %s, as nobody decided", step.Name, onTimeout(step))
+	},
 }
 
 // decided is what a StepApproval makes of the step.
@@ -68,6 +73,14 @@ func undecided(step *v1alpha1.Step, s *v1alpha1.StepStatus, end time.Time) Outco
 	return Outcome{Approval: said, Error: &v1alpha1.StepError{
 		Code: facts.CodeApprovalTimeout, Message: fmt.Sprintf("nobody decided within %d s of %s", seconds, bounds.TimeText(s.StartedAt)),
 	}}
+}
+
+// onTimeout is what a step is when nobody decides.
+func onTimeout(step *v1alpha1.Step) string {
+	if step.Approval.OnTimeout == v1alpha1.Approve {
+		return "approved"
+	}
+	return "rejected"
 }
 
 func approved(s *v1alpha1.StepStatus, how string) Event {

@@ -41,6 +41,9 @@ var delay = Kind{
 		return "is delayed until " + at(s.DelayedUntil)
 	},
 	Means: "waits until a delay is over",
+	Doing: "delayed",
+	Then:  func(*v1alpha1.Step) string { return "goes on" },
+	Over:  func(step *v1alpha1.Step) string { return fmt.Sprintf("the delay %s is over", step.Name) },
 }
 
 func delayProblem(step *v1alpha1.Step, created metav1.Time) (at, problem string) {

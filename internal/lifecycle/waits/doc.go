@@ -7,10 +7,11 @@
 //	Begin, End             when its wait is over by time alone
 //	Answer                 what a signal from outside makes of it: the decision
 //	TimeOut                what becomes of it when no signal came in time
-//	Began, Text, Means     what people read
+//	Began, Text, ...       what people read
 //
-// The rest of the core treats all kinds alike. Validation, starts, time-outs, wake-ups and texts ask
-// the table, and so does kubectl syncopate. A new kind is a file with its row, and a line in All.
+// The rest of the core treats all kinds alike. Validation, starts, time-outs, wake-ups and
+// texts ask the table, and so does kubectl syncopate. A new kind is a file with its row, and a
+// line in All.
 //
 // A step that is of no kind has no row (nil): whoever asks says so, and takes it for no other kind.
 //

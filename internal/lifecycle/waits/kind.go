@@ -18,7 +18,8 @@ type Kind struct {
 	Field  string             // of the step: "approval"
 	Phase  v1alpha1.StepPhase // of a step that waits
 	Reason string             // of Succeeded=Unknown while nothing but such steps goes on
-	// Outside says that somebody or something has to act: that is named before attempts that back off.
+	// Outside says that somebody or something has to act: that is named before attempts
+	// that back off.
 	Outside bool
 	// Finally says whether spec.finally may have such steps.
 	Finally bool
@@ -32,7 +33,8 @@ type Kind struct {
 
 	// Begin notes in status what End needs beside startedAt. Nil: nothing.
 	Begin func(step *v1alpha1.Step, s *v1alpha1.StepStatus, now time.Time)
-	// End is when the wait is over though no signal came; zero: never. It takes any step and status.
+	// End is when the wait is over though no signal came; zero: never. It takes any
+	// step and status.
 	End func(*v1alpha1.Step, *v1alpha1.StepStatus) time.Time
 	// Answer is what a signal makes of the step. Nil: no signal concerns it.
 	Answer func(*v1alpha1.StepStatus, facts.Signal) Outcome
@@ -45,6 +47,10 @@ type Kind struct {
 	Text func(s *v1alpha1.StepStatus, at func(*metav1.MicroTime) string) string
 	// Means is what Reason means; it goes on after "the run".
 	Means string
+	// Doing is what a step does, in the words of kubectl syncopate: "waits for an approval".
+	Doing string
+	// Then and Over say what End brings; Over has the step's name.
+	Then, Over func(*v1alpha1.Step) string
 }
 
 // Outcome is how a wait ended: failed with Error, else succeeded with Output.

@@ -54,7 +54,7 @@ func TestKind_RowsAreCompleteAndDiffer(t *testing.T) {
 		if o := k.TimeOut(step, s, end); o.Error == nil && o.Event.Reason == "" {
 			t.Errorf("%s: its time-out says nothing", k.Field)
 		}
-		if k.Began(step, s).Message == "" || k.Text(s, bounds.TimeText) == "" || k.Means == "" || k.Bytes(step) < 0 {
+		if k.Began(step, s).Message == "" || k.Text(s, bounds.TimeText) == "" || k.Means == "" || k.Doing == "" || k.Then(step) == "" || k.Over(step) == "" || k.Bytes(step) < 0 {
 			t.Errorf("%s lacks a text", k.Field)
 		}
 		if !k.End(&v1alpha1.Step{}, &v1alpha1.StepStatus{}).IsZero() {
@@ -80,11 +80,12 @@ func TestKind_WhatDoesNotWaitHasNone(t *testing.T) {
 }
 
 func TestFields_OfFinallyStepsAreThoseThatNobodyHasToAnswer(t *testing.T) {
-	if got := Fields(false); !slices.Equal(got, []string{"approval", "delay"}) {
-		t.Errorf("steps: %v", got)
+	all, finally := Fields(false), Fields(true)
+	if !slices.Equal(all[:2], []string{"approval", "delay"}) || len(all) != len(All) {
+		t.Errorf("steps: %v", all)
 	}
-	if got := Fields(true); !slices.Equal(got, []string{"delay"}) {
-		t.Errorf("finally steps: %v", got)
+	if !slices.Equal(finally, []string{"delay"}) {
+		t.Errorf("finally steps: %v", finally)
 	}
 }
 
@@ -108,5 +109,22 @@ func TestApproval_ADecisionIsItsOutcome(t *testing.T) {
 	no := decided(s, facts.Signal{Step: "s", Decision: v1alpha1.Reject, Approver: "ann", At: epoch})
 	if no.Error == nil || no.Error.Code != facts.CodeRejected || no.Error.Message != "rejected by ann" || no.Approval.Decision != v1alpha1.Reject {
 		t.Errorf("%+v", no)
+	}
+}
+
+func TestApproval_WhatTimeAloneBrings(t *testing.T) {
+	for on, want := range map[v1alpha1.ApprovalDecision][2]string{
+		"":               {"if nobody decides, it is rejected", "s is rejected, as nobody decided"},
+		v1alpha1.Approve: {"if nobody decides, it is approved", "s is approved, as nobody decided"},
+	} {
+		step := examples()["approval"]
+		step.Approval.OnTimeout = on
+		if k := Of(step); k.Then(step) != want[0] || k.Over(step) != want[1] {
+			t.Errorf("%q: %s; %s", on, k.Then(step), k.Over(step))
+		}
+		s := &v1alpha1.StepStatus{Name: "s", StartedAt: bounds.Micro(epoch)}
+		if o := Of(step).TimeOut(step, s, epoch); (o.Error == nil) != (on == v1alpha1.Approve) || o.Approval == nil {
+			t.Errorf("%q: %+v", on, o)
+		}
 	}
 }

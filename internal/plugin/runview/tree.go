@@ -177,8 +177,6 @@ func (g *grower) state(s *step) string {
 		return join(cause, s.nextAttempt(g.run, g.now))
 	case v1alpha1.StepWaiting:
 		return join(s.asks(g.now), s.command(g.run))
-	case v1alpha1.StepDelayed:
-		return s.delayed(g.now)
 	case v1alpha1.StepSkipped:
 		return "when: " + Printable(s.spec.When, maxErrorChars)
 	case v1alpha1.StepCancelled:

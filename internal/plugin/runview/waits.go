@@ -2,6 +2,7 @@ package runview
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,10 +18,7 @@ const (
 
 // asks is what an approval that waits wants to be told.
 func (s *step) asks(now time.Time) string {
-	text := "waits for an approval"
-	if at := microTime(s.status.StartedAt); at != nil {
-		text += " since " + when(*at, now)
-	}
+	text := s.waiting(now)
 	if m := s.message(); m != "" {
 		text += ": " + m
 	}
@@ -37,13 +35,6 @@ func (s *step) message() string {
 // command decides the step.
 func (s *step) command(run *v1alpha1.WorkflowRun) string {
 	return fmt.Sprintf("kubectl syncopate approve %s %s -n %s", run.Name, s.spec.Name, run.Namespace)
-}
-
-func (s *step) delayed(now time.Time) string {
-	if at := microTime(s.status.DelayedUntil); at != nil {
-		return "delayed until " + when(*at, now)
-	}
-	return "delayed"
 }
 
 // decided is who decided an approval, and how.
@@ -90,19 +81,17 @@ func (s *step) shrug() string {
 	return ""
 }
 
-// ripe is when an approval or a delay ends by time alone, and how; nil: it does not.
+// ripe is when a wait ends by time alone, and how; nil: it does not.
 func (s *step) ripe() (at *time.Time, what string) {
-	switch {
-	case s.status.Phase == v1alpha1.StepDelayed:
-		return microTime(s.status.DelayedUntil), "the delay " + s.spec.Name + " is over"
-	case s.status.Phase == v1alpha1.StepWaiting && s.spec.Approval != nil && s.spec.Approval.TimeoutSeconds != nil && s.status.StartedAt != nil:
-		return utc(s.status.StartedAt.Add(seconds(*s.spec.Approval.TimeoutSeconds))), fmt.Sprintf("%s is %s, as nobody decided", s.spec.Name, s.onTimeout())
-	default:
-		if k := waits.In(s.status.Phase); k != nil {
-			return moment(k.End(s.spec, &s.status)), s.spec.Name + " waits no longer"
-		}
+	k := waits.In(s.status.Phase)
+	if k == nil {
 		return nil, ""
 	}
+	end := k.End(s.spec, &s.status)
+	if end.IsZero() {
+		return nil, ""
+	}
+	return utc(end), k.Over(s.spec)
 }
 
 // waiting is what a step that waits does, as its kind says; "": it does not wait.
@@ -111,43 +100,32 @@ func (s *step) waiting(now time.Time) string {
 	if k == nil {
 		return ""
 	}
-	return k.Text(&s.status, func(at *metav1.MicroTime) string {
+	text := k.Text(&s.status, func(at *metav1.MicroTime) string {
 		if at == nil {
 			return "?"
 		}
 		return when(at.Time, now)
 	})
+	return strings.TrimPrefix(text, "is ")
 }
 
-// waitFact tells of a step that waits, of whatever kind.
+// waitFact tells of a step that waits, and of what time alone brings.
 func (v *viewer) waitFact(s *step, f *Fact) {
-	f.Text, f.Since = s.waiting(v.now), microTime(s.status.StartedAt)
-	f.Until, f.Then = s.ripe()
-}
-
-// moment is a time that may not come; nil: it does not.
-func moment(at time.Time) *time.Time {
-	if at.IsZero() {
-		return nil
+	k := waits.In(s.status.Phase)
+	if k == nil {
+		return
 	}
-	return utc(at)
-}
-
-func (s *step) onTimeout() string {
-	if s.spec.Approval.OnTimeout == v1alpha1.Approve {
-		return "approved"
+	f.Text, f.Since = k.Doing, microTime(s.status.StartedAt)
+	if at, _ := s.ripe(); at != nil {
+		f.Until, f.Then = at, k.Then(s.spec)
 	}
-	return "rejected"
 }
 
 // approvalFact tells what is asked, and how to answer. One command is enough for people.
 func (v *viewer) approvalFact(s *step, f *Fact) {
-	f.Text, f.Since = "waits for an approval", microTime(s.status.StartedAt)
+	v.waitFact(s, f)
 	if m := s.message(); m != "" {
 		f.Text += ": " + m
-	}
-	if at, _ := s.ripe(); at != nil {
-		f.Until, f.Then = at, "if nobody decides, it is "+s.onTimeout()
 	}
 	v.asked = append(v.asked, s)
 }

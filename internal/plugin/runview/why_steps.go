@@ -55,9 +55,6 @@ func (v *viewer) stepFact(s *step) (Fact, bool) {
 		}
 	case v1alpha1.StepWaiting:
 		v.approvalFact(s, &f)
-	case v1alpha1.StepDelayed:
-		f.Text, f.Since = "delayed", microTime(s.status.StartedAt)
-		f.Until, f.Then = microTime(s.status.DelayedUntil), "goes on"
 	default:
 		v.waitFact(s, &f)
 	}

@@ -1,6 +1,7 @@
 package runview
 
 import (
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -364,7 +365,7 @@ func TestWhySaysThatARunNeedsANewerOperator(t *testing.T) {
 	for version, want := range map[int32]bool{0: false, v1alpha1.WriterVersion: false, v1alpha1.WriterVersion + 1: true} {
 		run.Status.MinWriterVersion = version
 		got := slices.ContainsFunc(Why(run, nil, created).Facts, func(f Fact) bool {
-			return f.About == "operator" && strings.Contains(f.Text, "does not know version 2 of its status")
+			return f.About == "operator" && strings.Contains(f.Text, fmt.Sprintf("does not know version %d of its status", v1alpha1.WriterVersion+1))
 		})
 		if got != want {
 			t.Errorf("version %d: said %t", version, got)

@@ -67,6 +67,7 @@ func (h *Handover) Lose(ctx context.Context, partitions []int) {
 	h.Runs.memories.forgetAll(gone)
 	for uid, key := range gone {
 		h.Runs.Liveness.Forget(key)
+		h.Runs.Signals.forget(key)
 		h.Runs.lists.keep(uid, nil)
 	}
 }

@@ -63,7 +63,7 @@ var _ = Describe("signals", func() {
 		Expect(known.watched).NotTo(BeEmpty())
 		r.Index.See(now)
 		Expect(w.client.Delete(ctx, now)).To(Succeed())
-		r.Index.Remove(now)
+		r.Index.Remove(now, true)
 		Eventually(func() map[types.NamespacedName]v1alpha1.StepPhase {
 			r.turn(ctx, run)
 			return known.watched

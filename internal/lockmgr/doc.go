@@ -46,11 +46,11 @@
 //	the script says "not owner": lock is gone    lost: OwnershipLost              takes it again with a higher fence
 //	                             is another's    lost: OwnershipLost              lost: OwnershipLost
 //
-// Guarantee: unless Redis loses data, nobody works under a lease whose key may be free, and
-// believes that it has the lock. Redis starts the TTL when it runs the script, which is after
-// sentAt; so the key ends at sentAt + TTL or later, and the validity ends margin before that.
-// Nothing that happens to replies enters into it. A count of failures could not give this: three
-// failures at a third of the TTL are the whole TTL, and the timeout of the last one comes on top.
+// Guarantee: unless Redis loses data, no process takes a lease for valid whose key may be free.
+// Redis starts the TTL when it runs the script, which is after sentAt. So the key ends at
+// sentAt + TTL or later, and the validity ends margin before that. What happens to replies does
+// not matter. A count of failures could not give this: three failures at a third of the TTL take
+// the whole TTL, and the timeout of the last one comes on top.
 //
 //	sentAt                    sentAt+interval                          validUntil        sentAt+TTL
 //	  |--- lease is valid --------|--- renewals are tried ---------------|--- margin --------|--- key may be free
@@ -118,9 +118,9 @@
 //
 // # Locks of a process that is gone
 //
-// A lock of a process that died ends with its TTL, unless the caller knows better. Request.Gone
-// says of a process that it uses no lock any more. Acquire then replaces the lock that it found
-// busy, by its token, and by a second call to Redis.
+// A lock of a process that died ends with its TTL. It ends earlier if Request.Gone says that the
+// process uses no lock any more. Acquire then replaces the lock that it found busy, by its token,
+// with a second call to Redis.
 //
 // Example: replicas renew a Lease of the API server every 2 s (internal/ownership). A member works
 // under run locks until renewal sent + 6 s - margin, by its own monotonic clock. An observer calls
@@ -143,8 +143,8 @@
 //   - Of a renewal: counts as failed. The deadline counts from the last renewal that is known
 //     to have succeeded.
 //   - Of a release: it is tried once more, at once. The token is kept as dead for one TTL, and the
-//     next take of this process may replace it. Likewise the token of a lost lease: after an outage
-//     of Redis nobody waits for locks of its own past.
+//     next take of this process may replace it. The same holds for the token of a lost lease, so
+//     after an outage of Redis a process does not wait for locks of its own past.
 //
 // # Failure handling
 //

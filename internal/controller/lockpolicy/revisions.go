@@ -3,9 +3,12 @@ package lockpolicy
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,7 +23,11 @@ import (
 // in its history.
 const maxRevisions = maxHistory + 2
 
-// LabelPolicy on a ControllerRevision names the LockPolicy whose it is.
+// maxLabel is the length of a label's value.
+const maxLabel = 63
+
+// LabelPolicy on a ControllerRevision names the LockPolicy whose it is; a name that is too long for
+// a label is cut, with a hash of it.
 const LabelPolicy = "syncopate.dev/lock-policy"
 
 // keepRevision stores a revision. It is the same write however often it is made, so a crash after
@@ -32,7 +39,7 @@ func (r *Reconciler) keepRevision(ctx context.Context, p *v1alpha1.LockPolicy, r
 	}
 	err = r.Client.Create(ctx, &appsv1.ControllerRevision{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: r.Namespace, Name: p.Name + "-" + rev.Name, Labels: map[string]string{LabelPolicy: p.Name},
+			Namespace: r.Namespace, Name: labelOf(p) + "-" + rev.Name, Labels: map[string]string{LabelPolicy: labelOf(p)},
 			OwnerReferences: []metav1.OwnerReference{{
 				APIVersion: v1alpha1.GroupVersion.String(), Kind: "LockPolicy", Name: p.Name, UID: p.UID,
 			}},
@@ -48,16 +55,26 @@ func (r *Reconciler) keepRevision(ctx context.Context, p *v1alpha1.LockPolicy, r
 	return r.pruneRevisions(ctx, p)
 }
 
+// labelOf names a policy in a label.
+func labelOf(p *v1alpha1.LockPolicy) string {
+	if len(p.Name) <= maxLabel {
+		return p.Name
+	}
+	sum := sha256.Sum256([]byte(p.Name))
+	hash := hex.EncodeToString(sum[:])[:hashLength]
+	return strings.TrimRight(p.Name[:maxLabel-1-hashLength], ".-") + "-" + hash
+}
+
 // pruneRevisions deletes the oldest revisions that are too many.
 func (r *Reconciler) pruneRevisions(ctx context.Context, p *v1alpha1.LockPolicy) error {
 	var list appsv1.ControllerRevisionList
-	if err := r.Live.List(ctx, &list, client.InNamespace(r.Namespace), client.MatchingLabels{LabelPolicy: p.Name}); err != nil {
+	if err := r.Live.List(ctx, &list, client.InNamespace(r.Namespace), client.MatchingLabels{LabelPolicy: labelOf(p)}); err != nil {
 		return fmt.Errorf("list revisions: %w", err)
 	}
 	slices.SortFunc(list.Items, func(a, b appsv1.ControllerRevision) int { return cmp.Compare(a.Revision, b.Revision) })
 	for i := range max(0, len(list.Items)-maxRevisions) {
 		rev := &list.Items[i]
-		if p.Status != nil && names(p.Status.Rollout, rev.Name[len(p.Name)+1:]) {
+		if p.Status != nil && names(p.Status.Rollout, strings.TrimPrefix(rev.Name, labelOf(p)+"-")) {
 			continue
 		}
 		if err := r.Client.Delete(ctx, rev); client.IgnoreNotFound(err) != nil {

@@ -9,9 +9,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/policy"
@@ -245,7 +247,8 @@ func TestAnEditOfAdmissionIsInForceAtOnce(t *testing.T) {
 // and a candidate that is worse is in force for no run in the end.
 //
 // mutation: counts that are added as they are, votes that are sought under a name that is not in
-// status, and a revision that is none because its name has no hash make this fail.
+// status, a hash of a name that is taken for that of its content, and a revision that is none
+// because its name has no hash make this fail.
 func TestGarbageInStatus(t *testing.T) {
 	huge := func(n int64) *v1alpha1.RolloutCounts {
 		return &v1alpha1.RolloutCounts{Runs: n, Ended: n, Contended: n, Waits: []int64{n}, Latencies: []int64{n}}
@@ -268,18 +271,18 @@ func TestGarbageInStatus(t *testing.T) {
 		"a threshold of votes that never were": func(r *v1alpha1.LockPolicyRolloutStatus) {
 			r.Wait = &v1alpha1.RolloutThreshold{Bucket: 15, CanaryAbove: 1000, CanaryAsked: 1000}
 		},
-		"no candidate":                       func(r *v1alpha1.LockPolicyRolloutStatus) { r.Candidate = nil },
-		"a candidate of another name":        func(r *v1alpha1.LockPolicyRolloutStatus) { r.Candidate.Name = "something else-7-8" },
-		"a candidate of other content":       func(r *v1alpha1.LockPolicyRolloutStatus) { r.Candidate.RunLock.TTLSeconds = 77 },
-		"a candidate that is the baseline":   func(r *v1alpha1.LockPolicyRolloutStatus) { r.Candidate = r.Baseline.DeepCopy() },
-		"a baseline without a hash":          func(r *v1alpha1.LockPolicyRolloutStatus) { r.Baseline.Name = "-3" },
-		"a step that began before Redis did": func(r *v1alpha1.LockPolicyRolloutStatus) { r.ChangedAt = metav1.NewTime(time.Unix(0, 0)) },
-		"a step that begins in a century":    func(r *v1alpha1.LockPolicyRolloutStatus) { r.ChangedAt.Time = r.ChangedAt.AddDate(100, 0, 0) },
-		"a percentage of no step":            func(r *v1alpha1.LockPolicyRolloutStatus) { r.Percent = 37 },
-		"no percentage":                      func(r *v1alpha1.LockPolicyRolloutStatus) { r.Percent = 0 },
-		"a step that began with all runs":    func(r *v1alpha1.LockPolicyRolloutStatus) { r.StepCanary, r.StepControl = 1<<62, 1<<62 },
-		"a phase that does not fit":          func(r *v1alpha1.LockPolicyRolloutStatus) { r.Phase = "Stable" },
-		"a verdict that was never passed":    func(r *v1alpha1.LockPolicyRolloutStatus) { r.Verdict = "Pass" },
+		"no candidate":                     func(r *v1alpha1.LockPolicyRolloutStatus) { r.Candidate = nil },
+		"a candidate of another name":      func(r *v1alpha1.LockPolicyRolloutStatus) { r.Candidate.Name = "something else-7-8" },
+		"a candidate of other content":     func(r *v1alpha1.LockPolicyRolloutStatus) { r.Candidate.RunLock.TTLSeconds = 77 },
+		"a candidate that is the baseline": func(r *v1alpha1.LockPolicyRolloutStatus) { r.Candidate = r.Baseline.DeepCopy() },
+		"a baseline without a hash":        func(r *v1alpha1.LockPolicyRolloutStatus) { r.Baseline.Name = "-3" },
+		"a step that began in 1970":        func(r *v1alpha1.LockPolicyRolloutStatus) { r.ChangedAt = metav1.NewTime(time.Unix(0, 0)) },
+		"a step that begins in a century":  func(r *v1alpha1.LockPolicyRolloutStatus) { r.ChangedAt.Time = r.ChangedAt.AddDate(100, 0, 0) },
+		"a percentage of no step":          func(r *v1alpha1.LockPolicyRolloutStatus) { r.Percent = 37 },
+		"no percentage":                    func(r *v1alpha1.LockPolicyRolloutStatus) { r.Percent = 0 },
+		"a step that began with all runs":  func(r *v1alpha1.LockPolicyRolloutStatus) { r.StepCanary, r.StepControl = 1<<62, 1<<62 },
+		"a phase that does not fit":        func(r *v1alpha1.LockPolicyRolloutStatus) { r.Phase = "Stable" },
+		"a verdict that was never passed":  func(r *v1alpha1.LockPolicyRolloutStatus) { r.Verdict = "Pass" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := trying(t, fixed)
@@ -302,6 +305,54 @@ func TestGarbageInStatus(t *testing.T) {
 			r := w.rollout()
 			if policy.InForce(w.get(polled)).RunLock.BusyRetry.Fixed || r.Phase == "Promoted" {
 				t.Errorf("the candidate is in force: %s, %s: %s", r.Phase, r.Reason, r.Message)
+			}
+			if r.Candidate == nil || !policy.Same(r.Candidate.RunLock, w.get(polled).Spec.RunLock) {
+				t.Errorf("the candidate is %+v, and not what spec says", r.Candidate)
+			}
+			if r.Reason == v1alpha1.ReasonInsufficientData && name != "a step that began in 1970" {
+				t.Errorf("the votes of 240 runs did not count: %s", r.Message)
+			}
+		})
+	}
+}
+
+// mutation: a revision that is named and labelled for a policy whatever the length of its name
+// makes this fail.
+func TestPoliciesWithLongNamesRollOut(t *testing.T) {
+	for name, policyName := range map[string]string{
+		"as long as a label":      strings.Repeat("x", 63),
+		"longer than a label":     strings.Repeat("x", 64),
+		"as long as a name":       strings.Repeat("y", 253),
+		"a dot where it is cut":   strings.Repeat("z", 53) + "." + strings.Repeat("z", 20),
+		"another that is cut so":  strings.Repeat("x", 65),
+		"a hyphen where it is so": strings.Repeat("z", 52) + "-z." + strings.Repeat("z", 20),
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			p := &v1alpha1.LockPolicy{ObjectMeta: metav1.ObjectMeta{Name: policyName}, Spec: v1alpha1.LockPolicySpec{
+				WorkloadClasses: []string{polled}, Rollout: &v1alpha1.LockPolicyRollout{Strategy: v1alpha1.RolloutStrategyCanary},
+			}}
+			if err := w.client.Create(t.Context(), p); err != nil {
+				t.Fatal(err)
+			}
+			w.pass()
+			for range maxRevisions + 3 {
+				p = w.get(policyName)
+				p.Spec.RunLock.TTLSeconds++
+				if err := w.client.Update(t.Context(), p); err != nil {
+					t.Fatal(err)
+				}
+				w.pass()
+			}
+			if r := w.status(policyName).Rollout; r.Phase != "Progressing" || r.Candidate.RunLock.TTLSeconds != p.Spec.RunLock.TTLSeconds {
+				t.Errorf("%s of %+v", r.Phase, r.Candidate)
+			}
+			var kept appsv1.ControllerRevisionList
+			if err := w.client.List(t.Context(), &kept, client.MatchingLabels{LabelPolicy: labelOf(p)}); err != nil {
+				t.Fatal(err)
+			}
+			if n := len(kept.Items); n < maxRevisions || n > maxRevisions+1 { // and the baseline
+				t.Errorf("%d revisions are kept; want %d, and the baseline", n, maxRevisions)
 			}
 		})
 	}

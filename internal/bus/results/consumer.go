@@ -108,8 +108,8 @@ func (c *Consumer) config(partition int) jetstream.ConsumerConfig {
 	}
 }
 
-// codeOverlap is the server's error for a consumer that is not unique: another consumer of the work queue
-// has a subject of the one that is to be made.
+// codeOverlap is the server's error for a consumer that is not unique: another consumer of the work
+// queue has a subject of the one that is to be made.
 const codeOverlap jetstream.ErrorCode = 10100
 
 func overlaps(err error) bool {

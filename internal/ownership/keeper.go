@@ -2,12 +2,16 @@ package ownership
 
 import (
 	"context"
-	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/syncopate-dev/syncopate/internal/ownership/rules"
 )
 
 // Options are what a Keeper needs.
@@ -56,41 +60,284 @@ type Timing struct {
 	Stop time.Duration
 }
 
+// or fills in the defaults.
+func (t Timing) or() Timing {
+	fill := func(d *time.Duration, otherwise time.Duration) {
+		if *d <= 0 {
+			*d = otherwise
+		}
+	}
+	fill(&t.Lease, 6*time.Second)
+	fill(&t.Margin, t.Lease/6)
+	fill(&t.Renew, t.Lease/3)
+	fill(&t.Look, t.Lease/6)
+	fill(&t.Settle, t.Lease/2)
+	fill(&t.Drain, t.Lease/2)
+	fill(&t.Stop, 5*time.Second)
+	return t
+}
+
+// chunk is how many partitions are handed on at a time.
+const chunk = 8
+
 // Keeper keeps the partitions of one member.
 type Keeper struct {
-	opts Options
+	opts   Options
+	timing Timing
+	began  time.Time
+	api    *api
+	hands  *hands
+
+	mu     sync.Mutex
+	member *rules.Member
+	users  users
+	health health
+	gaps   gaps
+
+	owned [Partitions]atomic.Int64 // the session in which it is owned; 0: it is not
+	until atomic.Pointer[validity]
+	known atomic.Pointer[rules.Effective]
+
+	// renewNow and lookNow ask the two loops not to wait.
+	renewNow, lookNow chan struct{}
+	fatal             chan error
+}
+
+// validity is until when a session may act.
+type validity struct {
+	session int64
+	until   rules.Time
 }
 
 // New makes a Keeper. It owns nothing until it is started.
-func New(o Options) *Keeper { return &Keeper{opts: o} }
+func New(o Options) *Keeper {
+	t := o.Timing.or()
+	if o.Metrics == nil {
+		o.Metrics = NewMetrics(nil)
+	}
+	k := &Keeper{
+		opts: o, timing: t, began: o.Clock.Now(), users: users{}, health: newHealth(o, t), gaps: gaps{map[int]rules.Time{}, map[int]rules.Time{}},
+		member: rules.NewMember(o.Member, rules.Settings{
+			Partitions: Partitions, Lease: t.Lease, Margin: t.Margin, Settle: t.Settle, Chunk: chunk,
+		}),
+		renewNow: make(chan struct{}, 1), lookNow: make(chan struct{}, 1), fatal: make(chan error, 1),
+	}
+	k.health.said = k.health.mark(0, false)
+	k.member.Marked(k.health.said, 0)
+	k.until.Store(&validity{})
+	k.known.Store(&rules.Effective{})
+	k.hands = &hands{handler: o.Handler, more: make(chan struct{}, 1), idle: true}
+	k.api = &api{client: o.Client, namespace: o.Namespace, scope: scope{o.Installation, o.Prefix}, timeout: t.Lease / 4}
+	return k
+}
 
 // Start joins the members, and takes, keeps and hands on partitions until ctx ends. It is called
 // once the caches of this process are synced. It implements manager.Runnable. It returns an error
 // only where there is no use in trying again, such as ErrOtherInstallation.
-func (k *Keeper) Start(context.Context) error { return errors.New("ownership: not built yet") }
+func (k *Keeper) Start(ctx context.Context) error {
+	if !memberPattern.MatchString(k.opts.Member) {
+		return fmt.Errorf("member %q: need 1 to 200 of a-z, 0-9, dot and hyphen", k.opts.Member)
+	}
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	lease := &ownLease{client: k.opts.Client, namespace: k.opts.Namespace, member: k.opts.Member, lease: k.timing.Lease}
+	var all sync.WaitGroup
+	for _, loop := range []func(context.Context){
+		func(ctx context.Context) { k.renewals(ctx, lease) }, k.looks, k.watches, k.lapses, k.work, k.fitness,
+	} {
+		all.Go(func() { loop(running) })
+	}
+	var err error
+	select {
+	case <-ctx.Done():
+		k.leave(running)
+	case err = <-k.fatal:
+		k.opts.Log.Error(err, "Gives up all partitions")
+	}
+	k.apply(func(m *rules.Member, _ rules.Time) { m.LeaseGone() })
+	k.await(running, k.timing.Stop/5, k.hands.isIdle)
+	stop()
+	all.Wait()
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.timing.Stop/5)
+	defer cancel()
+	if gone := lease.remove(last); gone != nil {
+		k.opts.Log.Info("Own Lease was left behind; it ends by itself", "cause", gone.Error())
+	}
+	return err
+}
+
+// leave hands all partitions on, within most of the time that there is to stop. First its Lease says
+// so: else those who are given partitions would give them back.
+func (k *Keeper) leave(ctx context.Context) {
+	k.apply(func(m *rules.Member, now rules.Time) {
+		k.health.leaving = true
+		k.health.said = k.health.mark(now, m.Session() > 0)
+	})
+	nudge(k.renewNow)
+	k.await(ctx, k.timing.Stop/5, func() bool {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		return k.health.announced
+	})
+	k.apply(func(m *rules.Member, now rules.Time) { m.Marked(k.health.said, now) })
+	nudge(k.lookNow)
+	if !k.await(ctx, k.timing.Stop*2/5, k.finished) {
+		k.opts.Log.Info("Partitions could not all be handed on in time", "left", k.count())
+	}
+}
+
+// await waits until something is done, within a bound.
+func (k *Keeper) await(ctx context.Context, bound time.Duration, done func() bool) bool {
+	end := k.opts.Clock.NewTimer(bound)
+	defer end.Stop()
+	again := k.opts.Clock.NewTicker(bound / 100)
+	defer again.Stop()
+	for !done() {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-end.C():
+			return false
+		case <-again.C():
+		}
+	}
+	return true
+}
+
+func (k *Keeper) finished() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.member.Finished() || (k.member.Session() == 0 && k.hands.isIdle())
+}
 
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
 func (*Keeper) NeedLeaderElection() bool { return false }
 
+// now is the time since this Keeper was made.
+func (k *Keeper) now() rules.Time { return k.opts.Clock.Since(k.began) }
+
+// apply changes the member, and carries out what follows from that.
+func (k *Keeper) apply(change func(m *rules.Member, now rules.Time)) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	was := k.member.Session()
+	change(k.member, k.now())
+	now := k.now()
+	a := k.member.Act(now)
+	k.noteSessions(was, now)
+	k.publish(now)
+	for _, p := range a.Cut {
+		k.users.end(p)
+	}
+	k.hands.add(a.Gain, a.Lose, now)
+	if len(a.Gain)+len(a.Lose) > 0 {
+		k.opts.Log.Info("Partitions change", "gained", a.Gain, "lost", a.Lose, "atOnce", a.Cut, "owned", k.count())
+	}
+}
+
+// noteSessions counts sessions that ended, and says on the Lease what changed. Needs mu.
+func (k *Keeper) noteSessions(was int, now rules.Time) {
+	is := k.member.Session()
+	if was == is {
+		return
+	}
+	if was > 0 && !k.health.leaving {
+		k.opts.Metrics.lapses.Inc()
+		k.health.lapsed(now)
+		k.opts.Log.Info("Own Lease or the owners of partitions were not renewed in time: no partition is worked on here", "owned", k.count())
+		nudge(k.renewNow)
+	}
+	k.remark(now)
+}
+
+// remark marks the member by its health. Needs mu.
+func (k *Keeper) remark(now rules.Time) {
+	mark := k.health.mark(now, k.member.Session() > 0)
+	if mark != k.health.said {
+		k.health.said = mark
+		k.member.Marked(mark, now)
+		nudge(k.renewNow)
+	}
+}
+
+// publish shows what the member knows to those who ask. Needs mu.
+func (k *Keeper) publish(now rules.Time) {
+	session := int64(k.member.Session())
+	unowned := 0
+	known := k.member.Known()
+	owned := 0
+	for p := range k.owned {
+		mine := int64(0)
+		if session > 0 && k.member.Acts(p, now) {
+			mine = session
+			owned++
+		}
+		k.owned[p].Store(mine)
+		if p >= len(known.Claims) || known.Claims[p].Owner == "" || k.member.Gone(known.Claims[p].Owner) {
+			unowned++
+		}
+	}
+	k.until.Store(&validity{session, k.member.ValidUntil()})
+	k.known.Store(&known)
+	k.opts.Metrics.owned.Set(float64(owned))
+	k.opts.Metrics.unowned.Set(float64(unowned))
+	k.opts.Metrics.members.Set(float64(len(k.member.Eligible())))
+}
+
+func (k *Keeper) count() (n int) {
+	for p := range k.owned {
+		if k.Owns(p) {
+			n++
+		}
+	}
+	return n
+}
+
 // Owns says whether the work of partition p may be done here now. It is cheap: ask at each pass. It
 // turns false by itself when the Lease of this process was not renewed in time.
-func (k *Keeper) Owns(int) bool { return false }
+func (k *Keeper) Owns(p int) bool {
+	if !inRange(p) {
+		return false
+	}
+	session := k.owned[p].Load()
+	v := k.until.Load()
+	return session > 0 && session == v.session && k.now() < v.until
+}
 
 // OwnerOf is the owner of a partition as this process last read it; empty: none.
-func (k *Keeper) OwnerOf(int) string { return "" }
+func (k *Keeper) OwnerOf(p int) string { return k.claim(p).Owner }
 
 // Term is the term of a partition as this process last read it: it grows with each change of the
 // owner. (The word epoch is taken by the dispatch of jobs.)
-func (k *Keeper) Term(int) int64 { return 0 }
+func (k *Keeper) Term(p int) int64 { return k.claim(p).Term }
+
+func (k *Keeper) claim(p int) rules.Claim {
+	if e := k.known.Load(); p >= 0 && p < len(e.Claims) {
+		return e.Claims[p]
+	}
+	return rules.Claim{}
+}
 
 // Gone says whether the Lease of a member ended, as this process observed it: its run locks are in
 // use no more, and may be replaced at once.
-func (k *Keeper) Gone(string) bool { return false }
+func (k *Keeper) Gone(member string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.member.Gone(member)
+}
 
 // While is a context that ends with ctx, or with the cause ErrNotOwned when this member must act
 // for p no more. Call cancel when the work has ended.
 func (k *Keeper) While(ctx context.Context, p int) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	cancel(ErrNotOwned)
-	return ctx, func() {}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.users.add(ctx, &k.mu, p, k.Owns(p))
+}
+
+// nudge asks a loop not to wait.
+func nudge(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
 }

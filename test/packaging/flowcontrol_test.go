@@ -27,6 +27,7 @@ func TestWhereTheOperatorsRequestsWait(t *testing.T) {
 		"its status writes":            {operatorUser, http.MethodPut, "/apis/syncopate.dev/v1alpha1/namespaces/default/workflowruns/a/status", "syncopate", "syncopate"},
 		"its discovery":                {operatorUser, http.MethodGet, "/apis", "syncopate", "syncopate"},
 		"its renewals of leadership":   {operatorUser, http.MethodPut, "/apis/coordination.k8s.io/v1/namespaces/syncopate-system/leases/syncopate-manager", "syncopate-leader-election", "leader-election"},
+		"its writes of owners":         {operatorUser, http.MethodPut, "/api/v1/namespaces/syncopate-system/configmaps/syncopate-ownership", "syncopate-leader-election", "leader-election"},
 		"those of another account":     {"system:serviceaccount:team-a:flood", http.MethodGet, "/apis/syncopate.dev/v1alpha1/workflowruns", "service-accounts", "workload-low"},
 		"those of another of that ns.": {"system:serviceaccount:syncopate-system:default", http.MethodGet, "/apis/syncopate.dev/v1alpha1/workflowruns", "service-accounts", "workload-low"},
 	} {

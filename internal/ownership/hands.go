@@ -1,0 +1,134 @@
+package ownership
+
+import (
+	"context"
+	"sync"
+
+	"github.com/syncopate-dev/syncopate/internal/ownership/rules"
+)
+
+// order is one call of Handler.
+type order struct {
+	gain       bool
+	partitions []int
+	since      rules.Time
+}
+
+// hands call Handler, one call at a time and in the order of events.
+type hands struct {
+	handler Handler
+	more    chan struct{}
+
+	mu     sync.Mutex
+	orders []order
+	idle   bool
+}
+
+func (h *hands) add(gain, lose []int, now rules.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(lose) > 0 {
+		h.orders = append(h.orders, order{partitions: lose, since: now})
+	}
+	if len(gain) > 0 {
+		h.orders = append(h.orders, order{gain: true, partitions: gain, since: now})
+	}
+	nudge(h.more)
+}
+
+func (h *hands) next() (order, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.idle = len(h.orders) == 0; h.idle {
+		return order{}, false
+	}
+	first := h.orders[0]
+	h.orders = h.orders[1:]
+	return first, true
+}
+
+func (h *hands) isIdle() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.idle && len(h.orders) == 0
+}
+
+// work carries out orders until ctx ends.
+func (k *Keeper) work(ctx context.Context) {
+	for {
+		o, ok := k.hands.next()
+		switch {
+		case ok && o.gain:
+			k.opts.Handler.Gain(ctx, o.partitions)
+			k.takenOver(o.partitions)
+		case ok:
+			k.lose(ctx, o)
+		default:
+			select {
+			case <-ctx.Done():
+				return
+			case <-k.hands.more:
+			}
+		}
+	}
+}
+
+// lose ends the work of partitions. Whoever is still at it after that may act no more.
+func (k *Keeper) lose(ctx context.Context, o order) {
+	bounded, cancel := context.WithTimeout(ctx, k.timing.Drain)
+	defer cancel()
+	k.hands.handler.Lose(bounded, o.partitions)
+	if bounded.Err() != nil && ctx.Err() == nil {
+		k.opts.Log.Info("Work of lost partitions did not end in time", "partitions", o.partitions, "bound", k.timing.Drain)
+	}
+	k.apply(func(m *rules.Member, now rules.Time) {
+		for _, p := range o.partitions {
+			k.users.end(p)
+			k.gaps.ended[p] = o.since
+		}
+		m.Handled(o.partitions, now)
+	})
+	nudge(k.lookNow)
+}
+
+// gaps are for the figures of hand-overs. They need the mutex of the Keeper.
+type gaps struct {
+	// ended is when the work of a partition began to end here, until another owner is written.
+	ended map[int]rules.Time
+	// signs are the last signs of the owners of partitions that are being taken over.
+	signs map[int]rules.Time
+}
+
+// written notes a write of this member that stands.
+func (k *Keeper) written(was, is rules.Effective, now rules.Time) {
+	for p := range was.Claims {
+		if was.Claims[p] != is.Claims[p] {
+			k.changed(p, was.Claims[p].Owner, is.Claims[p].Owner, now)
+		}
+	}
+}
+
+// changed notes that this member wrote another owner of p.
+func (k *Keeper) changed(p int, was, is string, now rules.Time) {
+	me := k.opts.Member
+	since, mine := k.gaps.ended[p]
+	delete(k.gaps.ended, p)
+	switch {
+	case is == me && was != "" && was != me:
+		k.gaps.signs[p] = k.member.LastSign(was)
+	case was == me && is != "" && is != me && mine:
+		k.opts.Metrics.handedOver(kindPlanned, now-since)
+	}
+}
+
+// takenOver notes that the work of partitions has begun here.
+func (k *Keeper) takenOver(partitions []int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, p := range partitions {
+		if since, ok := k.gaps.signs[p]; ok {
+			k.opts.Metrics.handedOver(kindTakeover, k.now()-since)
+			delete(k.gaps.signs, p)
+		}
+	}
+}

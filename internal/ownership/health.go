@@ -1,0 +1,90 @@
+package ownership
+
+import (
+	"context"
+	"time"
+
+	"github.com/syncopate-dev/syncopate/internal/ownership/rules"
+)
+
+const (
+	// flapWindow is for how long lapses count.
+	flapWindow = 50 // Leases: 5 minutes
+	// mostProbation bounds how long a member that lapses again and again is unfit, in Leases.
+	mostProbation = 10
+)
+
+// health is what a member says of itself, and why. It needs the mutex of the Keeper.
+type health struct {
+	lease, settle time.Duration
+
+	leaving, blocked bool
+	// announced: the Lease says that this member leaves.
+	announced bool
+	// fit is what Fit last said, since changed.
+	fit     bool
+	changed rules.Time
+	// marked: others were asked to take the partitions.
+	marked bool
+
+	lapses []rules.Time
+	said   rules.Mark
+}
+
+func newHealth(o Options, t Timing) health {
+	return health{lease: t.Lease, settle: t.Settle, fit: true, blocked: o.LeaderLease != ""}
+}
+
+// mark is what the Lease says.
+func (h *health) mark(now rules.Time, session bool) rules.Mark {
+	if h.fit == h.marked && now-h.changed >= h.lease { // for long enough
+		h.marked = !h.fit
+	}
+	return rules.Mark{Leaving: h.leaving, Blocked: h.blocked, Unfit: h.marked || !session || now < h.probation()}
+}
+
+// lapsed notes the end of a session that was not asked for.
+func (h *health) lapsed(now rules.Time) {
+	var young []rules.Time
+	for _, at := range h.lapses {
+		if now-at < flapWindow*h.lease {
+			young = append(young, at)
+		}
+	}
+	young = append(young, now)
+	h.lapses = young[max(0, len(young)-mostProbation):]
+}
+
+// probation is until when a member that lapsed more than once in a short time is given nothing:
+// twice as long each time.
+func (h *health) probation() rules.Time {
+	n := len(h.lapses)
+	if n < 2 {
+		return 0
+	}
+	return h.lapses[n-1] + min(h.settle<<(n-1), mostProbation*h.lease)
+}
+
+// fitness asks whether this process can work. What it says counts when it said so for a whole Lease.
+func (k *Keeper) fitness(ctx context.Context) {
+	for {
+		var err error
+		if k.opts.Fit != nil {
+			asking, cancel := context.WithTimeout(ctx, k.timing.Renew)
+			err = k.opts.Fit(asking)
+			cancel()
+		}
+		k.apply(func(_ *rules.Member, now rules.Time) {
+			if fit := err == nil; fit != k.health.fit && ctx.Err() == nil {
+				k.health.fit, k.health.changed = fit, now
+				if err != nil {
+					k.opts.Log.Info("This replica cannot work; others get its partitions if that lasts", "cause", err.Error())
+				}
+			}
+			k.remark(now)
+		})
+		if !k.pause(ctx, k.timing.Renew, nil) {
+			return
+		}
+	}
+}

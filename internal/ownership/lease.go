@@ -1,0 +1,193 @@
+package ownership
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/syncopate-dev/syncopate/internal/ownership/rules"
+)
+
+const (
+	// LeasePrefix is before the name of a member in the name of its Lease.
+	LeasePrefix = "syncopate-member-"
+	// LeaseLabel is on the Leases of members. Its value is MemberLease.
+	LeaseLabel = "syncopate.dev/lease"
+	// MemberLease is the value of LeaseLabel.
+	MemberLease = "member"
+	// LeavingAnnotation is on the Lease of a member that hands its partitions on, to end.
+	LeavingAnnotation = "syncopate.dev/leaving"
+	// UnfitAnnotation is on the Lease of a member that others should take the partitions of: it does
+	// not reach Redis or NATS, has lost its Lease too often, or has not begun yet.
+	UnfitAnnotation = "syncopate.dev/unfit"
+)
+
+var memberPattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,198}[a-z0-9])?$`)
+
+// errLeaseGone is what a renewal finds where the Lease was deleted or replaced.
+var errLeaseGone = errors.New("the Lease of this member was deleted or replaced")
+
+// ownLease is the Lease of this member. It is used by one goroutine at a time.
+type ownLease struct {
+	client            client.Client
+	namespace, member string
+	lease             time.Duration
+	object            *coordinationv1.Lease // as last written; nil: it is to be created
+}
+
+// renew writes the Lease once more, or creates it. errLeaseGone: it was not there any more; the next
+// renewal creates another.
+func (o *ownLease) renew(ctx context.Context, mark rules.Mark, now time.Time) error {
+	if o.object == nil {
+		return o.create(ctx, mark, now)
+	}
+	err := o.update(ctx, mark, now)
+	if !apierrors.IsConflict(err) {
+		return o.gone(err)
+	}
+	// Somebody edited it, or an answer was lost.
+	var stands coordinationv1.Lease
+	if err := o.client.Get(ctx, client.ObjectKeyFromObject(o.object), &stands); err != nil {
+		return o.gone(err)
+	}
+	if stands.UID != o.object.UID {
+		o.object = nil
+		return errLeaseGone
+	}
+	o.object = &stands
+	return o.gone(o.update(ctx, mark, now))
+}
+
+// gone forgets a Lease that is not there.
+func (o *ownLease) gone(err error) error {
+	if apierrors.IsNotFound(err) {
+		o.object = nil
+		return errLeaseGone
+	}
+	if err != nil {
+		return fmt.Errorf("renew: %w", err)
+	}
+	return nil
+}
+
+func (o *ownLease) create(ctx context.Context, mark rules.Mark, now time.Time) error {
+	made := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: o.namespace, Name: LeasePrefix + o.member}}
+	o.fill(made, mark, now)
+	err := o.client.Create(ctx, made)
+	if apierrors.IsAlreadyExists(err) { // the answer to an earlier try was lost
+		err = o.client.Get(ctx, client.ObjectKeyFromObject(made), made)
+		if err == nil && (made.Spec.HolderIdentity == nil || *made.Spec.HolderIdentity != o.member) {
+			return fmt.Errorf("create: Lease %s is of %v", made.Name, made.Spec.HolderIdentity)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("create: %w", err)
+	}
+	o.object = made
+	return nil
+}
+
+func (o *ownLease) update(ctx context.Context, mark rules.Mark, now time.Time) error {
+	next := o.object.DeepCopy()
+	o.fill(next, mark, now)
+	if err := o.client.Update(ctx, next); err != nil {
+		return err //nolint:wrapcheck // the caller looks at it and wraps it
+	}
+	o.object = next
+	return nil
+}
+
+func (o *ownLease) fill(l *coordinationv1.Lease, mark rules.Mark, now time.Time) {
+	seconds := int32(max(1, o.lease/time.Second))
+	l.Labels = map[string]string{LeaseLabel: MemberLease, "app.kubernetes.io/part-of": "syncopate"}
+	l.Annotations = map[string]string{}
+	if mark.Leaving {
+		l.Annotations[LeavingAnnotation] = "true"
+	}
+	if mark.Unfit {
+		l.Annotations[UnfitAnnotation] = "true"
+	}
+	l.Spec.HolderIdentity, l.Spec.LeaseDurationSeconds = &o.member, &seconds
+	l.Spec.RenewTime = &metav1.MicroTime{Time: now} // for people: no member compares it
+	if l.Spec.AcquireTime == nil {
+		l.Spec.AcquireTime = l.Spec.RenewTime
+	}
+}
+
+// remove deletes the Lease, at the end.
+func (o *ownLease) remove(ctx context.Context) error {
+	if o.object == nil {
+		return nil
+	}
+	uid := o.object.UID
+	err := o.client.Delete(ctx, o.object, client.Preconditions{UID: &uid})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return fmt.Errorf("delete own Lease: %w", err)
+	}
+	return nil
+}
+
+// listLeases are the Leases of all members.
+func listLeases(ctx context.Context, c client.Reader, namespace string) ([]rules.Lease, error) {
+	var list coordinationv1.LeaseList
+	if err := c.List(ctx, &list, client.InNamespace(namespace), client.MatchingLabels{LeaseLabel: MemberLease}); err != nil {
+		return nil, fmt.Errorf("list the members: %w", err)
+	}
+	var all []rules.Lease
+	for _, l := range list.Items {
+		name, ok := strings.CutPrefix(l.Name, LeasePrefix)
+		if !ok || l.DeletionTimestamp != nil {
+			continue
+		}
+		all = append(all, rules.Lease{
+			Name: name, Version: string(l.UID) + versionSeparator + l.ResourceVersion,
+			Leaving: l.Annotations[LeavingAnnotation] != "", Unfit: l.Annotations[UnfitAnnotation] != "",
+		})
+	}
+	return all, nil
+}
+
+// versionSeparator is between the uid and the resourceVersion of a Lease.
+const versionSeparator = "/"
+
+// leader watches the Lease of --ownership=leader.
+type leader struct {
+	name    string
+	version string
+	since   rules.Time
+}
+
+// mostLeaderSeconds bounds what the Lease of leader election may say of its duration.
+const mostLeaderSeconds = 60
+
+// holds says whether somebody holds leader election: there is a holder, and the Lease changed within
+// its duration, as observed here.
+func (l *leader) holds(ctx context.Context, c client.Reader, namespace string, now rules.Time) (bool, error) {
+	var lease coordinationv1.Lease
+	err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: l.name}, &lease)
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("read the Lease of leader election: %w", err)
+	}
+	if lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
+		return false, nil
+	}
+	if version := string(lease.UID) + versionSeparator + lease.ResourceVersion; version != l.version {
+		l.version, l.since = version, now
+	}
+	seconds := int32(15)
+	if s := lease.Spec.LeaseDurationSeconds; s != nil {
+		seconds = min(max(1, *s), mostLeaderSeconds)
+	}
+	return now-l.since < time.Duration(seconds)*time.Second, nil
+}

@@ -1,0 +1,99 @@
+package ownership
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/syncopate-dev/syncopate/internal/ownership/rules"
+)
+
+var here = scope{"cluster", "syncopate"}
+
+// someOwners has three owners, and partitions without one.
+func someOwners() rules.Effective {
+	e := rules.Effective{Origin: "a/1", Young: true}
+	for p := range Partitions {
+		c := rules.Claim{Term: int64(1_800_000_000 + p)}
+		if p%4 > 0 {
+			c.Owner = fmt.Sprintf("syncopate-7d9f-%d", p%4)
+		}
+		e.Claims = append(e.Claims, c)
+	}
+	return e
+}
+
+// What is written can be read, it is small, and whatever else stands there is refused.
+// mutation: decode without the checksum, the bound, the scope or the count makes its row fail.
+func TestTheObjectIsReadAsItWasWritten(t *testing.T) {
+	want := someOwners()
+	written := func(t *testing.T) *corev1.ConfigMap {
+		t.Helper()
+		o, err := encode("ns", here, want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return o
+	}
+	got, err := decode(written(t), here)
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("read %v: %s", err, diff)
+	}
+	if n := len(written(t).Data[dataKey]); n > 2000 {
+		t.Errorf("%d bytes", n)
+	}
+	seal := func(o *corev1.ConfigMap, text string) {
+		o.Data[dataKey], o.Data[sumKey] = text, checksum([]byte(text))
+	}
+	for name, c := range map[string]struct {
+		change func(*corev1.ConfigMap)
+		want   error
+	}{
+		"no data":              {func(o *corev1.ConfigMap) { o.Data = nil }, errGarbage},
+		"edited":               {func(o *corev1.ConfigMap) { o.Data[dataKey] += " " }, errGarbage},
+		"no JSON":              {func(o *corev1.ConfigMap) { seal(o, "{") }, errGarbage},
+		"too long":             {func(o *corev1.ConfigMap) { seal(o, strings.Repeat(" ", maxDocument)+o.Data[dataKey]) }, errGarbage},
+		"another version":      {func(o *corev1.ConfigMap) { replace(o, seal, `"version":1`, `"version":2`) }, errGarbage},
+		"an owner too many":    {func(o *corev1.ConfigMap) { replace(o, seal, "[[-1,", "[[3,") }, errGarbage},
+		"an owner below none":  {func(o *corev1.ConfigMap) { replace(o, seal, "[[-1,", "[[-2,") }, errGarbage},
+		"no term":              {func(o *corev1.ConfigMap) { replace(o, seal, ",1800000000]", ",0]") }, errGarbage},
+		"a partition too many": {func(o *corev1.ConfigMap) { replace(o, seal, "[[-1,", "[[-1,7],[-1,") }, errGarbage},
+		"another cluster":      {func(o *corev1.ConfigMap) { replace(o, seal, `"cluster"`, `"other"`) }, ErrOtherInstallation},
+		"another prefix":       {func(o *corev1.ConfigMap) { replace(o, seal, `"prefix":"syncopate"`, `"prefix":"p"`) }, ErrOtherInstallation},
+	} {
+		o := written(t)
+		c.change(o)
+		if _, err := decode(o, here); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+	}
+	claims, err := Decode(written(t))
+	if diff := cmp.Diff(want.Claims, claims); err != nil || diff != "" {
+		t.Errorf("shown %v: %s", err, diff)
+	}
+}
+
+// replace changes a part of the document, and its checksum.
+func replace(o *corev1.ConfigMap, seal func(*corev1.ConfigMap, string), old, is string) {
+	seal(o, strings.Replace(o.Data[dataKey], old, is, 1))
+}
+
+// FuzzDecode: whatever stands in the object is read or refused.
+func FuzzDecode(f *testing.F) {
+	o, err := encode("ns", here, someOwners())
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(o.Data[dataKey])
+	f.Add(`{"version":1,"installation":"cluster","prefix":"syncopate","origin":"x","owners":["a"],"partitions":[[0,1]]}`)
+	f.Fuzz(func(t *testing.T, text string) {
+		e, err := decode(&corev1.ConfigMap{Data: map[string]string{dataKey: text, sumKey: checksum([]byte(text))}}, here)
+		if err == nil && len(e.Claims) != Partitions {
+			t.Errorf("%d claims", len(e.Claims))
+		}
+	})
+}

@@ -1,0 +1,308 @@
+package ownership
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/testr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/syncopate-dev/syncopate/internal/testenv"
+)
+
+// patience ends a hung test; it is no expectation about speed.
+const patience = time.Minute
+
+// quick are the waits of the tests: a quarter of those of production.
+var quick = Timing{Lease: 1500 * time.Millisecond}
+
+// server is the API server that all tests share; each has a namespace of its own.
+var server struct {
+	config *rest.Config
+	scheme *runtime.Scheme
+}
+
+func TestMain(m *testing.M) {
+	testenv.Main(m, func(s *envtest.Environment) (err error) {
+		server.config = s.Config
+		server.scheme, err = testenv.Scheme()
+		return err
+	})
+}
+
+// world is a namespace with members in it.
+type world struct {
+	t      *testing.T
+	client client.WithWatch
+	ns     string
+	timing Timing
+
+	mu      sync.Mutex
+	members []*fellow
+	// actors says who began to work on a partition under a term.
+	actors map[[2]int64]string
+	// ended is when the work of a partition last began to end, and gaps how long nobody worked then.
+	ended map[int]time.Time
+	gaps  []time.Duration
+}
+
+// fellow is a member of the tests: a Keeper, and a Handler that notes what it is asked for.
+type fellow struct {
+	*Keeper
+	w       *world
+	name    string
+	cut     atomic.Bool // its calls fail
+	unfit   atomic.Bool
+	writes  atomic.Int64
+	stop    context.CancelFunc
+	ended   chan error
+	working sync.Map // partition -> true
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	c, err := client.NewWithWatch(server.config, client.Options{Scheme: server.scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "own-"}}
+	if err := c.Create(t.Context(), ns); err != nil {
+		t.Fatal(err)
+	}
+	w := &world{t: t, client: c, ns: ns.Name, timing: quick, actors: map[[2]int64]string{}, ended: map[int]time.Time{}}
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	var watching sync.WaitGroup
+	watching.Go(func() { w.watch(ctx) })
+	t.Cleanup(func() {
+		for _, f := range w.all() {
+			f.stop()
+		}
+		for _, f := range w.all() {
+			if err := <-f.ended; err != nil {
+				t.Errorf("%s ended: %v", f.name, err)
+			}
+		}
+		stop()
+		watching.Wait()
+	})
+	return w
+}
+
+var errCut = errors.New("cut off")
+
+// newFellow makes a member that is not started.
+func (w *world) newFellow(name string, change func(*Options)) *fellow {
+	f := &fellow{w: w, name: name, ended: make(chan error, 1), stop: func() {}}
+	cut := func() error {
+		if f.cut.Load() {
+			return errCut
+		}
+		return nil
+	}
+	c := interceptor.NewClient(w.client, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			return errors.Join(cut(), c.Get(ctx, key, o, opts...))
+		},
+		List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
+			return errors.Join(cut(), c.List(ctx, l, opts...))
+		},
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			f.writes.Add(1)
+			if err := cut(); err != nil {
+				return err
+			}
+			return c.Create(ctx, o, opts...)
+		},
+		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+			f.writes.Add(1)
+			if err := cut(); err != nil {
+				return err
+			}
+			return c.Update(ctx, o, opts...)
+		},
+		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			f.writes.Add(1)
+			if err := cut(); err != nil {
+				return err
+			}
+			return c.Delete(ctx, o, opts...)
+		},
+		Watch: func(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) (watch.Interface, error) {
+			if err := cut(); err != nil {
+				return nil, err
+			}
+			return c.Watch(ctx, l, opts...)
+		},
+	})
+	o := Options{
+		Client: c, Namespace: w.ns, Installation: "here", Prefix: "syncopate", Member: name, Handler: f,
+		Clock: clock.RealClock{}, Spread: rand.Float64, Log: testr.New(w.t).WithName(name), Timing: w.timing,
+		Fit: func(context.Context) error {
+			if f.unfit.Load() {
+				return errors.New("no Redis")
+			}
+			return nil
+		},
+	}
+	if change != nil {
+		change(&o)
+	}
+	f.Keeper = New(o)
+	return f
+}
+
+// join starts a member.
+func (w *world) join(name string) *fellow {
+	f := w.newFellow(name, nil)
+	f.run()
+	return f
+}
+
+func (f *fellow) run() {
+	ctx, stop := context.WithCancel(context.WithoutCancel(f.w.t.Context()))
+	f.stop = stop
+	f.w.mu.Lock()
+	f.w.members = append(f.w.members, f)
+	f.w.mu.Unlock()
+	go func() { f.ended <- f.Start(ctx) }()
+}
+
+// end stops a member in good order.
+func (f *fellow) end() {
+	f.w.t.Helper()
+	f.stop()
+	select {
+	case err := <-f.ended:
+		f.ended <- err
+		if err != nil {
+			f.w.t.Errorf("%s ended: %v", f.name, err)
+		}
+	case <-time.After(patience):
+		f.w.t.Fatalf("%s does not end", f.name)
+	}
+}
+
+func (w *world) all() []*fellow {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.members)
+}
+
+// Gain implements Handler.
+func (f *fellow) Gain(_ context.Context, partitions []int) {
+	f.w.mu.Lock()
+	defer f.w.mu.Unlock()
+	for _, p := range partitions {
+		f.working.Store(p, true)
+		if at, ok := f.w.ended[p]; ok {
+			f.w.gaps = append(f.w.gaps, time.Since(at))
+			delete(f.w.ended, p)
+		}
+		if f.OwnerOf(p) != f.name {
+			continue // lost again meanwhile
+		}
+		key := [2]int64{int64(p), f.Term(p)}
+		if other := f.w.actors[key]; other != "" && other != f.name {
+			f.w.t.Errorf("%s and %s work on %d under term %d", other, f.name, p, key[1])
+		}
+		f.w.actors[key] = f.name
+	}
+}
+
+// Lose implements Handler: the work takes a moment to end.
+func (f *fellow) Lose(ctx context.Context, partitions []int) {
+	f.w.mu.Lock()
+	for _, p := range partitions {
+		f.w.ended[p] = time.Now()
+		if f.Owns(p) {
+			f.w.t.Errorf("%s owns %d while its work ends", f.name, p)
+		}
+	}
+	f.w.mu.Unlock()
+	select {
+	case <-ctx.Done():
+	case <-time.After(2 * time.Millisecond):
+	}
+	for _, p := range partitions {
+		f.working.Delete(p)
+	}
+}
+
+// watch looks for partitions that two members own, until ctx ends: the one before and after the other
+// was looked at, under the same term.
+func (w *world) watch(ctx context.Context) {
+	for ctx.Err() == nil {
+		all := w.all()
+		for p := range Partitions {
+			for _, a := range all {
+				term := a.Term(p)
+				if !a.Owns(p) {
+					continue
+				}
+				for _, b := range all {
+					if b != a && b.Owns(p) && a.Owns(p) && a.Term(p) == term {
+						w.t.Errorf("%s and %s own %d", a.name, b.name, p)
+					}
+				}
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// eventually waits until what is true.
+func (w *world) eventually(what string, is func() bool) time.Duration {
+	w.t.Helper()
+	began := time.Now()
+	for !is() {
+		if time.Since(began) > patience {
+			for _, f := range w.all() {
+				w.t.Logf("%s owns %d", f.name, f.count())
+			}
+			w.t.Fatalf("not within %v: %s", patience, what)
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+	return time.Since(began)
+}
+
+// divided says whether these members own all partitions, each a fair part.
+func divided(members ...*fellow) func() bool {
+	return func() bool {
+		sum := 0
+		for _, f := range members {
+			n := f.count()
+			if n < Partitions/(3*len(members)) {
+				return false
+			}
+			sum += n
+		}
+		return sum == Partitions
+	}
+}
+
+// owners is OwnerOf and Term of all partitions, as text.
+func (f *fellow) owners() (text string) {
+	for p := range Partitions {
+		text += fmt.Sprintf("%s@%d ", f.OwnerOf(p), f.Term(p))
+	}
+	return text
+}

@@ -47,7 +47,7 @@ func (m *Member) accept(now Time) (gained []int) {
 // that the gap of each is short. The entry is written when Handler.Lose has returned.
 func (m *Member) move(now Time) {
 	must := m.mark.Leaving || m.mark.Blocked
-	if !m.session || m.looked != good || (!must && !m.mayMove(now)) {
+	if !must && !m.mayMove(now) {
 		return
 	}
 	desired := desiredOf(m.Partitions, m.eligible)
@@ -64,7 +64,7 @@ func (m *Member) move(now Time) {
 // member has not, so it goes on by a later list only, unless it must.
 func (m *Member) movable(p int, must bool) bool {
 	at := m.places[p]
-	return at.stage == acting && m.known.Claims[p].Owner == m.name && (must || m.listed > at.since)
+	return m.session && m.looked == good && at.stage == acting && m.known.Claims[p].Owner == m.name && (must || m.listed > at.since)
 }
 
 // mayMove says whether the view of the members is good enough to move partitions between them.
@@ -75,7 +75,7 @@ func (m *Member) mayMove(now Time) bool {
 // underWay is how many partitions are being moved, or are to be written.
 func (m *Member) underWay() (n int) {
 	for p, at := range m.places {
-		mine := m.known.Claims[p].Owner == m.name && !m.mark.Blocked
+		mine := p < len(m.known.Claims) && m.known.Claims[p].Owner == m.name && !m.mark.Blocked
 		if at.stage == draining || at.stage == stopping || (at.stage == idle && mine) {
 			n++
 		}

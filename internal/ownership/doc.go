@@ -37,8 +37,8 @@
 //     answers.
 //  4. When nothing changes, nothing is written but Leases.
 //
-// internal/ownership/rules decides, without I/O, and its model explores it. These are the rules that
-// matter:
+// internal/ownership/rules decides, without I/O, and its model explores it. These are the
+// rules that matter:
 //
 //   - A member acts until (time at which its last renewal was sent) + Lease - Margin, and no longer
 //     than that after the last look that showed its entries. Owns asks the clock, so a process that
@@ -56,13 +56,13 @@
 // They cost time. A member whose Lease was deleted begins a new session. An object that was deleted
 // or edited (its checksum is another) is written anew by whoever sees it first, with a new origin:
 // each member adds what it acts on, and goes on meanwhile; other partitions are claimed only after
-// the whole of Lease, when whoever acts has said so or has stopped. What is not covered: an old copy
-// of the object that is put back, while a process starts that has not seen the newer one.
+// the whole of Lease, when whoever acts has said so or has stopped. What is not covered: an old
+// copy of the object that is put back, while a process starts that has not seen the newer one.
 //
 // # Failure handling
 //
-// All calls are bounded in time. Renewals have a goroutine of their own, so neither a slow look nor a
-// broken watch holds them up. A member that does not reach the API server gives all up after 5 s,
+// All calls are bounded in time. Renewals have a goroutine of their own, so neither a slow look nor
+// a broken watch holds them up. A member that does not reach the API server gives all up after 5 s,
 // and says so in its log and in ownership_lapses_total. One that does not reach Redis or NATS (Fit)
 // for the whole of Lease says that on its Lease, and is given nothing until it is fit as long; its
 // partitions move to members that are fit. Where none is, nothing moves. One that lapses again and
@@ -72,6 +72,6 @@
 //
 // # Cost
 //
-// At rest a member writes once in 2 s, and reads three small answers a second. A move writes once for
-// 8 partitions.
+// At rest a member writes once in 2 s, and reads three small answers a second. A move writes once
+// for 8 partitions.
 package ownership

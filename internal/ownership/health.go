@@ -65,7 +65,8 @@ func (h *health) probation() rules.Time {
 	return h.lapses[n-1] + min(h.settle<<(n-1), mostProbation*h.lease)
 }
 
-// fitness asks whether this process can work. What it says counts when it said so for a whole Lease.
+// fitness asks whether this process can work. What it says counts when it said so for
+// a whole Lease.
 func (k *Keeper) fitness(ctx context.Context) {
 	for {
 		var err error

@@ -166,8 +166,8 @@ func (k *Keeper) Start(ctx context.Context) error {
 	return err
 }
 
-// leave hands all partitions on, within most of the time that there is to stop. First its Lease says
-// so: else those who are given partitions would give them back.
+// leave hands all partitions on, within most of the time that there is to stop. First its Lease
+// says so: else those who are given partitions would give them back.
 func (k *Keeper) leave(ctx context.Context) {
 	k.apply(func(m *rules.Member, now rules.Time) {
 		k.health.leaving = true

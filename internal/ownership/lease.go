@@ -25,8 +25,8 @@ const (
 	MemberLease = "member"
 	// LeavingAnnotation is on the Lease of a member that hands its partitions on, to end.
 	LeavingAnnotation = "syncopate.dev/leaving"
-	// UnfitAnnotation is on the Lease of a member that others should take the partitions of: it does
-	// not reach Redis or NATS, has lost its Lease too often, or has not begun yet.
+	// UnfitAnnotation is on the Lease of a member that others should take the partitions of: it
+	// does not reach Redis or NATS, has lost its Lease too often, or has not begun yet.
 	UnfitAnnotation = "syncopate.dev/unfit"
 )
 
@@ -43,8 +43,8 @@ type ownLease struct {
 	object            *coordinationv1.Lease // as last written; nil: it is to be created
 }
 
-// renew writes the Lease once more, or creates it. errLeaseGone: it was not there any more; the next
-// renewal creates another.
+// renew writes the Lease once more, or creates it. errLeaseGone: it was not there any more; the
+// next renewal creates another.
 func (o *ownLease) renew(ctx context.Context, mark rules.Mark, now time.Time) error {
 	if o.object == nil {
 		return o.create(ctx, mark, now)
@@ -168,8 +168,8 @@ type leader struct {
 // mostLeaderSeconds bounds what the Lease of leader election may say of its duration.
 const mostLeaderSeconds = 60
 
-// holds says whether somebody holds leader election: there is a holder, and the Lease changed within
-// its duration, as observed here.
+// holds says whether somebody holds leader election: there is a holder, and the Lease changed
+// within its duration, as observed here.
 func (l *leader) holds(ctx context.Context, c client.Reader, namespace string, now rules.Time) (bool, error) {
 	var lease coordinationv1.Lease
 	err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: l.name}, &lease)

@@ -16,8 +16,8 @@ import (
 const (
 	// ObjectName is the name of the ConfigMap that says who owns which partition.
 	ObjectName = "syncopate-ownership"
-	// dataKey and sumKey are its entries: a document, and its checksum. A document that was edited by
-	// hand is garbage, and is replaced.
+	// dataKey and sumKey are its entries: a document, and its checksum. A document that was edited
+	// by hand is garbage, and is replaced.
 	dataKey = "ownership.json"
 	sumKey  = "checksum"
 	// maxDocument bounds what is decoded, in bytes.

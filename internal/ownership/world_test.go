@@ -56,7 +56,8 @@ type world struct {
 	members []*fellow
 	// actors says who began to work on a partition under a term.
 	actors map[[2]int64]string
-	// ended is when the work of a partition last began to end, and gaps how long nobody worked then.
+	// ended is when the work of a partition last began to end, and gaps how long
+	// nobody worked then.
 	ended map[int]time.Time
 	gaps  []time.Duration
 }
@@ -243,8 +244,8 @@ func (f *fellow) Lose(ctx context.Context, partitions []int) {
 	}
 }
 
-// watch looks for partitions that two members own, until ctx ends: the one before and after the other
-// was looked at, under the same term.
+// watch looks for partitions that two members own, until ctx ends: the one before and after the
+// other was looked at, under the same term.
 func (w *world) watch(ctx context.Context) {
 	for ctx.Err() == nil {
 		all := w.all()

@@ -83,9 +83,9 @@ func (m *Member) underWay() (n int) {
 	return n
 }
 
-// Propose is what Effective should be; nil: it is as it should be, as far as this member may say. It
-// is written in the place of the version base, and of no other; an empty base is no object. Whatever
-// becomes of the write, a Look comes next.
+// Propose is what Effective should be; nil: it is as it should be, as far as this member may say.
+// It is written in the place of the version base, and of no other; an empty base is no object.
+// Whatever becomes of the write, a Look comes next.
 func (m *Member) Propose(now Time, made Making) (next *Effective, base string) {
 	m.lapse(now)
 	switch m.looked {
@@ -174,8 +174,8 @@ func (m *Member) giveable(p int) bool {
 	return void && m.listed >= m.places[p].since && !m.without(ruleOwnVoid)
 }
 
-// ToGive says whether there are partitions that this member has stopped working on, and that wait for
-// a list to be given to another.
+// ToGive says whether there are partitions that this member has stopped working on, and that wait
+// for a list to be given to another.
 func (m *Member) ToGive() bool {
 	for p, at := range m.places {
 		if m.looked == good && at.stage == idle && m.known.Claims[p].Owner == m.name && m.listed < at.since {

@@ -69,14 +69,15 @@ type peer struct {
 }
 
 // Member is all that one member remembers. Events change it (Renewed, LeaseGone, Listed, Looked,
-// Handled, Marked); Act and Propose say what to do. It does no I/O and is not safe for concurrent use.
+// Handled, Marked); Act and Propose say what to do. It does no I/O and is not safe
+// for concurrent use.
 type Member struct {
 	Settings
 	name string
 	mark Mark
 
-	// joined: own Lease was renewed since the last lapse, at joinedAt. Then a look at Effective that
-	// began later begins a session.
+	// joined: own Lease was renewed since the last lapse, at joinedAt. Then a look at Effective
+	// that began later begins a session.
 	joined   bool
 	joinedAt Time
 	// renewed is when the last renewal that succeeded was sent.
@@ -203,8 +204,8 @@ func (m *Member) Finished() bool {
 	return m.looked != unknown
 }
 
-// lapse ends the session if its time is over. Each event and each decision begins with it, so that a
-// process which was paused notices, whichever comes first.
+// lapse ends the session if its time is over. Each event and each decision begins with it, so that
+// a process which was paused notices, whichever comes first.
 func (m *Member) lapse(now Time) {
 	if m.session && now >= m.ValidUntil() && !m.without(ruleLapse) {
 		m.endSession()

@@ -9,10 +9,10 @@ import (
 )
 
 // The model: an API server with a Lease per member and one object, and members that run the shipped
-// rules. In each unit of time each member renews and looks once, in any order. Faults have a budget.
-// A member that does not is paused, or cut off. A call that is slow takes effect at one moment, and is
-// answered at a later one or never. Clocks run equally fast, and the margin is 0: the rules must hold
-// exactly.
+// rules. In each unit of time each member renews and looks once, in any order. Faults have a
+// budget. A member that does not is paused, or cut off. A call that is slow takes effect at one
+// moment, and is answered at a later one or never. Clocks run equally fast, and the margin is 0:
+// the rules must hold exactly.
 
 // served is the one object at the API server.
 type served struct {
@@ -88,7 +88,8 @@ type world struct {
 	broken string // what was violated
 }
 
-// names are such that the second of two should have the first partition, and the first the second one.
+// names are such that the second of two should have the first partition, and the first
+// the second one.
 var names = []string{"a", "d", "f"}
 
 func (w *world) clone() *world {
@@ -256,8 +257,8 @@ func (k *keyer) object() {
 	}
 }
 
-// version names the version of a Lease: the one that stands, one of an answer that is on its way, or
-// an older one.
+// version names the version of a Lease: the one that stands, one of an answer that is on its way,
+// or an older one.
 func (k *keyer) version(member int, v string) {
 	at := int64(2)
 	switch {

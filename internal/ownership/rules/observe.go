@@ -95,8 +95,8 @@ func (m *Member) Listed(l List) {
 	m.elect(l.Received)
 }
 
-// missing notes that a member has no Lease. That counts from the first list without it, and from the
-// last entry that was given to it: it may have had a Lease then that was never seen here.
+// missing notes that a member has no Lease. That counts from the first list without it, and from
+// the last entry that was given to it: it may have had a Lease then that was never seen here.
 func (m *Member) missing(name string, was peer, now Time) {
 	if was.version != "" || !was.listed || (was.granted >= was.since && !m.without(ruleGrantIsLife)) {
 		was.version, was.since, was.listed = "", now, true
@@ -208,8 +208,9 @@ func (m *Member) learn(e Effective, now Time) {
 	m.known = e
 }
 
-// begin begins a session, if own Lease was renewed before the look was sent. Entries with this owner
-// are of before: others may have found its Lease ended meanwhile, and claim them. So they are void.
+// begin begins a session, if own Lease was renewed before the look was sent. Entries with this
+// owner are of before: others may have found its Lease ended meanwhile, and claim them. So
+// they are void.
 func (m *Member) begin(l Look) {
 	if !m.joined || (l.Sent <= m.joinedAt && !m.without(ruleBaselineAfterRenewal)) {
 		return
@@ -247,8 +248,8 @@ func (m *Member) check(sent Time) {
 // burial is for how many times Lease the Lease of a dead member is left alone.
 const burial = 10
 
-// Dead are Leases that nobody renews any more, of members without partitions: they can be deleted. Of
-// each it has the version; a Lease with another one must stay.
+// Dead are Leases that nobody renews any more, of members without partitions: they can be deleted.
+// Of each it has the version; a Lease with another one must stay.
 func (m *Member) Dead() (dead []Lease) {
 	for name, p := range m.peers {
 		owns := slices.ContainsFunc(m.known.Claims, func(c Claim) bool { return c.Owner == name })

@@ -67,7 +67,7 @@ func desiredOf(n int, eligible []string) Desired {
 }
 
 // weight is that of a member for a partition. FNV-1a alone mixes its last bytes badly, so its bits
-// are mixed once more (the finalizer of MurmurHash3).
+// are mixed once more.
 func weight(member string, p int) uint64 {
 	if member == "" {
 		return 0

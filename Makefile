@@ -52,6 +52,10 @@ test-rollout: controlplane redis ## Play rollouts of LockPolicies with three ope
 test-e2e: ## Run the end-to-end suite on a kind cluster that it makes, or on that of E2E_KUBECONFIG. See docs/testing.md. KEEP=1: keep the cluster.
 	@hack/test-e2e.sh
 
+.PHONY: test-shards
+test-shards: controlplane redis ## Play replicas that share 5,000 runs: one is killed every 20 s, one paused, their number changes. Takes some minutes.
+	SHARDS=5000 go test -count=1 -timeout 45m -v ./test/e2e -ginkgo.focus 'kills, pauses and changes' -ginkgo.v
+
 .PHONY: lint
 lint: ## Run the linters and formatters of .golangci.yml.
 	$(LINT) run --timeout 30m $(PKG)
@@ -125,7 +129,7 @@ bench-tenants: controlplane redis ## Measure admission by Go benchmarks: decisio
 
 BENCH_ARGS ?=
 BENCH = cd test/bench && go run . $(BENCH_ARGS)
-SUITES = throughput latency scale policy contention hostile admission
+SUITES = throughput latency scale policy contention hostile failover admission
 
 .PHONY: bench
 bench: controlplane redis ## Run every suite of docs/benchmarks. BENCH_ARGS=-short: small sizes; -update: write results and plots.
@@ -139,6 +143,7 @@ bench-latency: ## Measure the time from a worker's result to the next job.
 bench-scale: ## Measure what runs cost that wait: memory, writes, restarts. BENCH_ARGS=-large: 20,000 runs.
 bench-policy: ## Measure a change of a LockPolicy under load.
 bench-contention: ## Measure contenders of one run lock, by strategy, beside other libraries.
+bench-failover: ## Measure for how long runs stand still when a replica is killed or stopped.
 bench-hostile: ## Measure neighbours of tenants who do harm, and the operator's memory. BENCH_ARGS='-kinds backlog': one kind.
 bench-admission: ## Measure many starts at once for one tenant, what clients make of refusals, and a burst against one hot lock.
 

@@ -82,7 +82,7 @@ var prefixPattern = regexp.MustCompile(`^[a-z0-9-]{1,32}$`)
 func (o *options) bind(f *flag.FlagSet) {
 	f.StringVar(&o.namespace, "namespace", "", "Namespace of the operator's own objects (result keys, leader election); default $POD_NAMESPACE, else syncopate-system.")
 	f.StringVar(&o.holder, "holder", "", "Name of this replica in lock status; default $POD_NAME, else the host name with the process id.")
-	f.StringVar(&o.ownership, "ownership", ownLeader, "Who drives which runs: shards, all replicas drive runs, each those of some of 64 partitions; leader, one replica drives all, and the others stand by.")
+	f.StringVar(&o.ownership, "ownership", ownShards, "Who drives which runs: shards, all replicas drive runs, each those of some of 64 partitions; leader, one replica drives all, and the others stand by.")
 	f.BoolVar(&o.leaderElect, "leader-elect", true, "Ask before driving runs. false: this replica drives all runs at once, whatever others do; for tests.")
 	f.StringVar(&o.metricsAddr, "metrics-bind-address", ":8080", "Address of the metrics endpoint; 0 switches it off.")
 	f.StringVar(&o.probeAddr, "health-probe-bind-address", ":8081", "Address of livez and readyz.")

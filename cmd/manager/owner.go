@@ -18,11 +18,12 @@ type owner interface {
 	manager.Runnable
 	Owns(partition int) bool
 	While(ctx context.Context, partition int) (context.Context, context.CancelFunc)
-	Gone(process string) bool
+	ProcessGone(process string) bool
 }
 
 // newOwner makes the owner that --ownership asks for.
 func newOwner(mgr manager.Manager, o options, a adapters, h ownership.Handler) (owner, error) {
+	figures := ownership.NewMetrics(metrics.Registry)
 	if !o.shards() {
 		return ownership.NewAlone(o.holder, h, stopTimeout/2), nil
 	}
@@ -34,7 +35,7 @@ func newOwner(mgr manager.Manager, o options, a adapters, h ownership.Handler) (
 	return ownership.New(ownership.Options{
 		Client: live, Namespace: o.namespace, Installation: a.installation, Prefix: o.nats.prefix,
 		Member: memberName(o.holder, a.process), LeaderLease: leaderElectionID, Handler: h, Fit: a.fit,
-		Clock: clock.RealClock{}, Spread: o.spread(), Log: mgr.GetLogger().WithName("ownership"), Metrics: ownership.NewMetrics(metrics.Registry),
+		Clock: clock.RealClock{}, Spread: o.spread(), Log: mgr.GetLogger().WithName("ownership"), Metrics: figures,
 	}), nil
 }
 

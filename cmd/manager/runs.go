@@ -73,7 +73,7 @@ func addRuns(ctx context.Context, mgr manager.Manager, o options, a adapters) (*
 		Index: index, Inbox: inbox, Settler: settler, Live: mgr.GetAPIReader(), Clock: clk, Spread: spread, Refusals: figures.Refusals, Wake: waker.Wake,
 	})
 	locks := leases.New(leases.Options{
-		Locks: a.locks, Clock: clk, Rand: rand.Float64, Spread: spread, NewID: uuid.NewString, Holder: o.holder, Gone: owns.Gone,
+		Locks: a.locks, Clock: clk, Rand: rand.Float64, Spread: spread, NewID: uuid.NewString, Holder: o.holder, Gone: owns.ProcessGone,
 		Metrics: a.lockMetrics, TakeOver: figures.TakeOver, DrivenSince: drives.Since, Wake: waker.Wake,
 	})
 	collector := &gc.Collector{Jobs: a.jobs, Outputs: a.payloads, Uploads: a.payloads, Cache: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: clk}

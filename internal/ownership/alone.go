@@ -73,6 +73,9 @@ func (*Alone) Term(int) int64 { return aloneTerm }
 // Gone is false: with leader election run locks end by their TTL.
 func (*Alone) Gone(string) bool { return false }
 
+// ProcessGone is false, too.
+func (*Alone) ProcessGone(string) bool { return false }
+
 // While is a context that ends with ctx, or with the cause ErrNotOwned when the work of p must end.
 func (a *Alone) While(ctx context.Context, p int) (context.Context, context.CancelFunc) {
 	a.mu.Lock()

@@ -10,6 +10,8 @@ import (
 // record implements Handler.
 type record struct{ gained, lost chan []int }
 
+func (r record) TakeOver(_ context.Context, partitions []int) { r.gained <- partitions }
+
 func (r record) Gain(_ context.Context, partitions []int) { r.gained <- partitions }
 func (r record) Lose(_ context.Context, partitions []int) { r.lost <- partitions }
 

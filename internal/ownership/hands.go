@@ -59,8 +59,7 @@ func (k *Keeper) work(ctx context.Context) {
 		o, ok := k.hands.next()
 		switch {
 		case ok && o.gain:
-			k.opts.Handler.Gain(ctx, o.partitions)
-			k.takenOver(o.partitions)
+			k.gain(ctx, o.partitions)
 		case ok:
 			k.lose(ctx, o)
 		default:
@@ -118,6 +117,27 @@ func (k *Keeper) changed(p int, was, is string, now rules.Time) {
 		k.gaps.signs[p] = k.member.LastSign(was)
 	case was == me && is != "" && is != me && mine:
 		k.opts.Metrics.handedOver(kindPlanned, now-since)
+	}
+}
+
+// gain begins the work of partitions, by how they came here.
+func (k *Keeper) gain(ctx context.Context, partitions []int) {
+	var taken, given []int
+	k.mu.Lock()
+	for _, p := range partitions {
+		if _, ok := k.gaps.signs[p]; ok {
+			taken = append(taken, p)
+		} else {
+			given = append(given, p)
+		}
+	}
+	k.mu.Unlock()
+	if len(taken) > 0 {
+		k.opts.Handler.TakeOver(ctx, taken)
+		k.takenOver(taken)
+	}
+	if len(given) > 0 {
+		k.opts.Handler.Gain(ctx, given)
 	}
 }
 

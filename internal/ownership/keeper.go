@@ -326,6 +326,14 @@ func (k *Keeper) Gone(member string) bool {
 	return k.member.Gone(member)
 }
 
+// ProcessGone is Gone for the member whose name ends with a point and the name of its process,
+// which is what tokens of run locks have. It is false for one that was never a member.
+func (k *Keeper) ProcessGone(process string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.member.ProcessGone(process)
+}
+
 // While is a context that ends with ctx, or with the cause ErrNotOwned when this member must act
 // for p no more. Call cancel when the work has ended.
 func (k *Keeper) While(ctx context.Context, p int) (context.Context, context.CancelFunc) {

@@ -27,6 +27,9 @@ var (
 type Handler interface {
 	// Gain begins the work of partitions that this member owns now. It returns quickly.
 	Gain(ctx context.Context, partitions []int)
+	// TakeOver is Gain for partitions whose owner did not hand them over: it is gone,
+	// or was paused.
+	TakeOver(ctx context.Context, partitions []int)
 	// Lose ends the work of partitions: passes in flight end, leases and results are given back. It
 	// returns once all that has ended, or when ctx ends. Before it is called, Owns is false for
 	// them. Contexts of While end when it has returned; where the member may act no more already,

@@ -204,6 +204,9 @@ func (w *world) all() []*fellow {
 	return slices.Clone(w.members)
 }
 
+// TakeOver implements Handler.
+func (f *fellow) TakeOver(ctx context.Context, partitions []int) { f.Gain(ctx, partitions) }
+
 // Gain implements Handler.
 func (f *fellow) Gain(_ context.Context, partitions []int) {
 	f.w.mu.Lock()

@@ -8,6 +8,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -58,12 +60,14 @@ func bindCluster(flags *pflag.FlagSet) func() (client.Client, string, error) {
 // kinds also says where the kinds are, so that the server need not be asked.
 func kinds() (*runtime.Scheme, meta.RESTMapper, error) {
 	scheme := runtime.NewScheme()
-	if err := errors.Join(v1alpha1.AddToScheme(scheme), metav1.AddMetaToScheme(scheme), authenticationv1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), coordinationv1.AddToScheme(scheme), metav1.AddMetaToScheme(scheme), authenticationv1.AddToScheme(scheme)); err != nil {
 		return nil, nil, fmt.Errorf("register kinds: %w", err)
 	}
 	mapper := meta.NewDefaultRESTMapper(nil)
 	mapper.Add(v1alpha1.GroupVersion.WithKind("WorkflowRun"), meta.RESTScopeNamespace)
 	mapper.Add(v1alpha1.GroupVersion.WithKind("StepApproval"), meta.RESTScopeNamespace)
+	mapper.Add(corev1.SchemeGroupVersion.WithKind("ConfigMap"), meta.RESTScopeNamespace)
+	mapper.Add(coordinationv1.SchemeGroupVersion.WithKind("Lease"), meta.RESTScopeNamespace)
 	mapper.Add(authenticationv1.SchemeGroupVersion.WithKind("SelfSubjectReview"), meta.RESTScopeRoot)
 	mapper.AddSpecific(v1alpha1.GroupVersion.WithKind("LockPolicy"), v1alpha1.GroupVersion.WithResource("lockpolicies"),
 		v1alpha1.GroupVersion.WithResource("lockpolicy"), meta.RESTScopeRoot)

@@ -33,7 +33,7 @@ The cluster is found like kubectl finds it: --kubeconfig, $KUBECONFIG, ~/.kube/c
 	if a.Cluster == nil {
 		a.Cluster = bindCluster(root.PersistentFlags())
 	}
-	group(root, a.treeCommand(), a.whyCommand(), a.approveCommand(), a.rejectCommand(), a.tenantsCommand(), a.locksCommand(), a.rolloutCommand(), a.simulateCommand(), group(&cobra.Command{
+	group(root, a.treeCommand(), a.whyCommand(), a.approveCommand(), a.rejectCommand(), a.tenantsCommand(), a.locksCommand(), a.shardsCommand(), a.rolloutCommand(), a.simulateCommand(), group(&cobra.Command{
 		Use: "dead-letters", Aliases: []string{"dead-letter", "dl"}, Short: "List, show and redrive messages that were put aside", Long: deadLettersHelp,
 	}, a.listCommand(), a.showCommand(), a.redriveCommand()), a.versionCommand())
 	return root

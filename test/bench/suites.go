@@ -17,6 +17,7 @@ func suites() []suite {
 		{"policy", "a LockPolicy changed live from Fixed to Jittered to HandOff", policyChange},
 		{"contention", "many contenders for one run lock, by strategy, beside other libraries", contention},
 		{"hostile", "neighbours of tenants who do harm, kind by kind and all together; the operator's memory", hostilePlay},
+		{"failover", "how long runs stand still when a replica is killed or stopped, with shards and with a leader", failover},
 		{"admission", "many starts at once for one tenant, by strategy, and what clients make of refusals", admissions},
 	}
 }

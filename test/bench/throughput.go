@@ -152,7 +152,7 @@ func (w *world) run(ctx context.Context, l load) (*passage, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := w.operator(ctx, w.profileArgs("--leader-elect=true")...)
+	m, err := w.operator(ctx, w.profileArgs("--leader-elect=true", "--ownership=leader")...)
 	if err != nil {
 		return nil, errors.Join(err, release())
 	}

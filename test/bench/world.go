@@ -74,8 +74,7 @@ func (w *world) deleteRuns(ctx context.Context) error {
 
 // operator starts an operator and waits until it is ready.
 func (w *world) operator(ctx context.Context, args ...string) (*devenv.Manager, error) {
-	name := fmt.Sprintf("%s-operator-%d", w.name, len(w.operators))
-	m, err := w.env.StartManager(ctx, w.binary, name, append([]string{"--nats-prefix", w.name}, args...)...)
+	m, err := w.env.StartManager(ctx, w.binary, w.operatorName(len(w.operators)), append([]string{"--nats-prefix", w.name}, args...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -84,6 +83,9 @@ func (w *world) operator(ctx context.Context, args ...string) (*devenv.Manager, 
 	defer cancel()
 	return m, m.Ready(ready)
 }
+
+// operatorName is the name of the nth operator.
+func (w *world) operatorName(n int) string { return fmt.Sprintf("%s-operator-%d", w.name, n) }
 
 func (w *world) stopOperators(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopLimit)

@@ -31,11 +31,11 @@ var _ = Describe("two replicas that elect a leader", func() {
 	It("have one work and the other take over when it is asked to stop", func(ctx context.Context) {
 		const runs = 60
 		w := newWorld(ctx)
-		first := w.startManager(ctx, "first", "--leader-elect=true")
+		first := w.startManager(ctx, "first", "--leader-elect=true", "--ownership=leader")
 		Eventually(leader(ctx)).WithContext(ctx).WithPolling(pollInterval).ShouldNot(BeEmpty())
 		before, err := leader(ctx)()
 		Expect(err).NotTo(HaveOccurred())
-		second := w.startManager(ctx, "second", "--leader-elect=true") // ready although it stands by
+		second := w.startManager(ctx, "second", "--leader-elect=true", "--ownership=leader") // ready although it stands by
 
 		w.startWorker(ctx, 8, echo, "elected.work")
 		h := w.record(ctx)

@@ -79,7 +79,7 @@ func TestTheDeploymentSurvivesWhatClustersDo(t *testing.T) {
 	}
 	pod, container := d.Spec.Template.Spec, d.Spec.Template.Spec.Containers[0]
 	for what, fine := range map[string]bool{
-		"two replicas, one of which leads":                           *d.Spec.Replicas == 2 && strings.Contains(strings.Join(container.Args, " "), "--leader-elect=true"),
+		"two replicas that share the runs":                           *d.Spec.Replicas == 2 && strings.Contains(strings.Join(container.Args, " "), "--ownership=shards"),
 		"an update takes no replica before the new one is ready":     d.Spec.Strategy.RollingUpdate.MaxUnavailable.IntValue() == 0,
 		"longer than the operator takes to stop (10 s and 10 s)":     *pod.TerminationGracePeriodSeconds >= 25,
 		"rather on different nodes, but on one if there is no other": len(pod.Affinity.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution) == 1 && pod.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil,

@@ -29,7 +29,7 @@ namespace: {{ .Release.Namespace }}
 {{- end }}
 
 {{- define "syncopate.args" -}}
-- --leader-elect=true
+- --ownership=shards
 - --nats-url={{ .Values.nats.url }}
 - --redis-addrs={{ .Values.redis.addrs }}
 - --metrics-bind-address=:8080

@@ -32,7 +32,8 @@ type Reconciler struct {
 	Live client.Reader
 }
 
-// SetupWithManager adds the controller to a manager; it runs on the leader only.
+// SetupWithManager adds the controller to a manager. It runs on the leader; where replicas share
+// the runs on all of them, and the first patch is the one that counts.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	err := ctrl.NewControllerManagedBy(mgr).Named("stepapproval").
 		For(&v1alpha1.StepApproval{}).

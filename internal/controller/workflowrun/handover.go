@@ -18,6 +18,8 @@ import (
 // feeds take the results of partitions; *busresults.Consumer does.
 type feeds interface {
 	Follow(partitions ...int)
+	// TakeOver is Follow where whoever did so before is gone.
+	TakeOver(partitions ...int)
 	// Leave returns once all that is unsettled was given back.
 	Leave(ctx context.Context, partitions ...int) error
 }
@@ -36,9 +38,19 @@ type Handover struct {
 
 // Gain begins the work of partitions: their runs are woken, and their results are taken.
 func (h *Handover) Gain(ctx context.Context, partitions []int) {
+	h.begin(ctx, partitions, h.Feeds.Follow)
+}
+
+// TakeOver is Gain for partitions whose owner is gone: what it had not settled is
+// delivered at once.
+func (h *Handover) TakeOver(ctx context.Context, partitions []int) {
+	h.begin(ctx, partitions, h.Feeds.TakeOver)
+}
+
+func (h *Handover) begin(ctx context.Context, partitions []int, follow func(...int)) {
 	runs, of, once := split(partitions)
 	h.Runs.Driven.Begin(runs)
-	h.Feeds.Follow(runs...)
+	follow(runs...)
 	for _, key := range h.Runs.Index.In(of) {
 		h.Runs.Waker.Wake(key)
 	}

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"slices"
+	"strings"
 )
 
 // Lease is the Lease of a member as a list shows it.
@@ -162,6 +163,17 @@ func (m *Member) Gone(name string) bool {
 		return p.listed && m.over(p)
 	}
 	return m.listed-m.listening >= m.Lease // in no list of a whole Lease
+}
+
+// ProcessGone is Gone for the member whose name ends with a point and the name of its process. One
+// that was never met is not gone: it may be none of the members.
+func (m *Member) ProcessGone(process string) bool {
+	for name, p := range m.peers {
+		if strings.HasSuffix(name, "."+process) {
+			return p.listed && m.over(p)
+		}
+	}
+	return false
 }
 
 // Looked notes what the API server has of Effective.

@@ -30,7 +30,8 @@ const (
 var errRestless = errors.New("admission data keeps being lost while it is rebuilt")
 
 // Start makes a resync at once, and then every 30 s, and whenever one is asked for, until ctx ends.
-// It must run in one process only, the leader: two do no harm, but twice the work.
+// It should run in one process: two do no harm, but twice the work. It may be started again after
+// its end.
 func (k *Controller) Start(ctx context.Context) error {
 	for failures := 0; ; {
 		kicked := k.kicked

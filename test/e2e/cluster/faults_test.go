@@ -10,11 +10,12 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/syncopate-dev/syncopate/internal/ownership"
 )
 
 // The load of these specs, of which a third is over when something dies.
@@ -24,25 +25,46 @@ const (
 	jobMillis = 300
 )
 
-// leader is the pod of the operator that has the lead.
-func leader(ctx context.Context) string {
+// owners are the pods of the operator, with how many partitions each owns; "" owns those without an
+// owner.
+func owners(ctx context.Context) map[string]int {
 	GinkgoHelper()
-	var name string
-	Eventually(func() string {
-		lease := &coordinationv1.Lease{}
-		if k8s.Get(ctx, client.ObjectKey{Namespace: operatorNS, Name: "syncopate-manager"}, lease) == nil && lease.Spec.HolderIdentity != nil {
-			name, _, _ = strings.Cut(*lease.Spec.HolderIdentity, "_")
+	owned := map[string]int{}
+	object := &corev1.ConfigMap{}
+	if err := k8s.Get(ctx, client.ObjectKey{Namespace: operatorNS, Name: ownership.ObjectName}, object); err != nil {
+		return owned
+	}
+	claims, err := ownership.Decode(object)
+	Expect(err).NotTo(HaveOccurred())
+	for _, c := range claims {
+		pod, _, _ := strings.Cut(c.Owner, ".")
+		owned[pod]++
+	}
+	return owned
+}
+
+// driver is a pod of the operator that owns partitions, while all of them have an owner.
+func driver(ctx context.Context) (name string) {
+	GinkgoHelper()
+	Eventually(func() bool {
+		owned := owners(ctx)
+		for pod := range owned {
+			name = pod
 		}
-		return name
-	}).WithContext(ctx).WithPolling(pollInterval).ShouldNot(BeEmpty())
+		return name != "" && owned[""] == 0
+	}).WithContext(ctx).WithPolling(pollInterval).Should(BeTrue())
 	return name
 }
 
-// leadMoves waits until another pod than before leads: a rollout is complete while old
-// pods still end.
-func leadMoves(ctx context.Context, before string) {
+// runsMove waits until others own what a pod did: a rollout is complete while old pods still end.
+func runsMove(ctx context.Context, from string) {
 	GinkgoHelper()
-	Eventually(func() string { return leader(ctx) }).WithContext(ctx).WithPolling(pollInterval).ShouldNot(Equal(before))
+	Eventually(func(g Gomega) {
+		owned := owners(ctx)
+		g.Expect(owned).NotTo(BeEmpty())
+		g.Expect(owned).NotTo(HaveKey(from))
+		g.Expect(owned).NotTo(HaveKey(""))
+	}).WithContext(ctx).WithPolling(pollInterval).Should(Succeed())
 }
 
 // crash ends the process of a container at once and waits until it is there again, ready. Nothing
@@ -141,23 +163,23 @@ func withoutNATS(ctx context.Context, fault func()) {
 }
 
 func faultStories() {
-	It("the operator's leading pod is deleted in the middle of runs, and the other goes on", func(ctx context.Context) {
-		before := leader(ctx)
+	It("a pod of the operator is deleted in the middle of runs, and the other goes on", func(ctx context.Context) {
+		before := driver(ctx)
 		w := underLoad(ctx, func(*world) { kubectl(ctx, "-n", operatorNS, "delete", "pod", before) })
-		leadMoves(ctx, before)
+		runsMove(ctx, before)
 		Expect(w.history.writers()).To(BeNumerically(">=", 2))
 		operatorReady(ctx, operatorNS)
 	}, SpecTimeout(specTimeout))
 
-	It("the leading pod is deleted by force", func(ctx context.Context) {
-		before := leader(ctx)
+	It("a pod of the operator is deleted by force", func(ctx context.Context) {
+		before := driver(ctx)
 		underLoad(ctx, func(*world) { kill(ctx, operatorNS, before) })
-		leadMoves(ctx, before)
+		runsMove(ctx, before)
 		operatorReady(ctx, operatorNS)
 	}, SpecTimeout(specTimeout))
 
-	It("the leader crashes, and the other takes over when its lease ran out", func(ctx context.Context) {
-		before := leader(ctx)
+	It("a replica crashes, and the other takes over when its Lease ran out", func(ctx context.Context) {
+		before := driver(ctx)
 		underLoad(ctx, func(w *world) {
 			w.crashed = before
 			crash(ctx, operatorNS, before, "manager", 65532)

@@ -57,14 +57,14 @@ func lifeStories() {
 		w.begun(ctx, 2)                            // now all places are taken, and nothing that is quick got in between
 		w.create(ctx, 6, w.job("work", jobMillis)) // for a place
 		Eventually(w.reason(ctx, "run-009")).WithContext(ctx).WithPolling(pollInterval).Should(Equal(v1alpha1.ReasonQueued))
-		before := leader(ctx)
+		before := driver(ctx)
 
 		kubectl(ctx, "apply", "--server-side", "-k", operatorOverlay(config.next, `
 - target: {kind: Deployment, name: syncopate}
   patch: '[{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--max-concurrent-runs=8"}]'
 `))
 		operatorReady(ctx, operatorNS)
-		leadMoves(ctx, before)
+		runsMove(ctx, before)
 		for _, pod := range operatorPods(ctx) {
 			Expect(pod.Spec.Containers[0].Image).To(Equal(config.next))
 		}

@@ -50,7 +50,7 @@ func (s *Orphans) park(ctx context.Context, l *Pending) {
 	}
 }
 
-// Start looks after parked results until ctx ends. It runs where runs are driven: on the leader.
+// Start looks after parked results until ctx ends. It runs where results are taken.
 func (s *Orphans) Start(ctx context.Context) error {
 	tick := s.router.Clock.NewTicker(OrphanTick)
 	defer tick.Stop()

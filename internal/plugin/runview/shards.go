@@ -1,0 +1,133 @@
+package runview
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/ownership"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+// Shards says which replicas drive which runs.
+type Shards struct {
+	Replicas []Replica `json:"replicas"`
+	// Unowned are the partitions without an owner.
+	Unowned []int `json:"unowned,omitempty"`
+	// Partitions are all of them, in order.
+	Partitions []Partition `json:"partitions"`
+}
+
+// Partition is one of them: those below 64 have runs, 64 is what is done once.
+type Partition struct {
+	Owner string `json:"owner,omitempty"`
+	Term  int64  `json:"term"` // grows with each change of the owner
+	Runs  int    `json:"runs"` // that did not end
+}
+
+// Replica is a process of the operator.
+type Replica struct {
+	Name       string     `json:"name"`
+	Renewed    *time.Time `json:"renewed,omitempty"` // its Lease; nil: it has none
+	Leaving    bool       `json:"leaving,omitempty"` // it hands its partitions on
+	Unfit      bool       `json:"unfit,omitempty"`   // it does not reach Redis or NATS
+	Partitions int        `json:"partitions"`        // of runs
+	Once       bool       `json:"once,omitempty"`    // it does what is done once
+	Runs       int        `json:"runs"`
+}
+
+// ShardsOf puts together what ownership, Leases and runs say.
+func ShardsOf(claims []ownership.Claim, leases []coordinationv1.Lease, runs []v1alpha1.WorkflowRun) *Shards {
+	s := &Shards{Partitions: make([]Partition, len(claims))}
+	for i := range runs {
+		if p := protocol.Partition(string(runs[i].UID)); p < len(claims) && (runs[i].Status == nil || runs[i].Status.CompletedAt == nil) {
+			s.Partitions[p].Runs++
+		}
+	}
+	byName := map[string]*Replica{}
+	for i := range leases {
+		r := replicaOf(&leases[i])
+		byName[r.Name] = r
+	}
+	for p, c := range claims {
+		s.Partitions[p].Owner, s.Partitions[p].Term = c.Owner, c.Term
+		if c.Owner == "" {
+			s.Unowned = append(s.Unowned, p)
+			continue
+		}
+		if byName[c.Owner] == nil {
+			byName[c.Owner] = &Replica{Name: c.Owner}
+		}
+		byName[c.Owner].owns(p, s.Partitions[p].Runs)
+	}
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		s.Replicas = append(s.Replicas, *byName[name])
+	}
+	return s
+}
+
+// replicaOf is a replica as its Lease says.
+func replicaOf(l *coordinationv1.Lease) *Replica {
+	r := &Replica{
+		Name:    strings.TrimPrefix(l.Name, ownership.LeasePrefix),
+		Leaving: l.Annotations[ownership.LeavingAnnotation] != "", Unfit: l.Annotations[ownership.UnfitAnnotation] != "",
+	}
+	if l.Spec.RenewTime != nil {
+		r.Renewed = &l.Spec.RenewTime.Time
+	}
+	return r
+}
+
+// owns counts a partition.
+func (r *Replica) owns(partition, runs int) {
+	if partition == ownership.Singletons {
+		r.Once = true
+		return
+	}
+	r.Partitions++
+	r.Runs += runs
+}
+
+// ShardsText writes a table for people.
+func ShardsText(out io.Writer, s *Shards, now time.Time) error {
+	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(w, "REPLICA\tRENEWED\tPARTITIONS\tRUNS\tREMARKS")
+	for _, r := range s.Replicas {
+		renewed := "never"
+		if r.Renewed != nil {
+			renewed = duration.HumanDuration(now.Sub(*r.Renewed)) + " ago"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\n", Printable(r.Name, maxTextChars), renewed, r.Partitions, r.Runs, orDash(strings.Join(r.remarks(), ", ")))
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if n := len(s.Unowned); n > 0 {
+		fmt.Fprintf(out, "\n%d of %d partitions have no owner. Their runs stand still until a replica takes them, which takes seconds.\n", n, len(s.Partitions))
+	}
+	return nil
+}
+
+func (r *Replica) remarks() (list []string) {
+	if r.Once {
+		list = append(list, "does what is done once")
+	}
+	if r.Leaving {
+		list = append(list, "hands its runs on")
+	}
+	if r.Unfit {
+		list = append(list, "does not reach Redis or NATS")
+	}
+	if r.Renewed == nil {
+		list = append(list, "has no Lease: it is gone")
+	}
+	return list
+}

@@ -1,0 +1,84 @@
+package plugin
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/syncopate-dev/syncopate/internal/ownership"
+	"github.com/syncopate-dev/syncopate/internal/plugin/runview"
+)
+
+const (
+	// operatorNamespace is where the operator is installed, unless a flag says otherwise.
+	operatorNamespace = "syncopate-system"
+	// maxLeases bounds the Leases of replicas that are shown.
+	maxLeases = 500
+)
+
+func (a *app) shardsCommand() *cobra.Command {
+	var format, operator string
+	cmd := &cobra.Command{
+		Use:   "shards",
+		Short: "Show which replica of the operator drives which runs",
+		Long: `Show the replicas of the operator: when each last renewed its Lease, how many of the 64 partitions of runs it owns, and how many of the runs that
+did not end it drives. A run belongs to a partition by its UID. One more partition is the work that is done once in an installation.
+
+It counts the runs of all namespaces, or of the current one if you may not list the others. With a leader (--ownership=leader) there are no
+partitions to show.`,
+		Args: args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := output(format, formatTable, formatJSON); err != nil {
+				return err
+			}
+			shards, err := a.shards(cmd.Context(), operator)
+			if err != nil {
+				return err
+			}
+			if format == formatJSON {
+				return a.writeJSON(shards)
+			}
+			return runview.ShardsText(a.Out, shards, a.Clock.Now())
+		},
+	}
+	cmd.Flags().StringVar(&operator, "operator-namespace", operatorNamespace, "Namespace of the operator.")
+	bindOutput(cmd, &format, formatTable)
+	return cmd
+}
+
+// shards reads who owns what, and counts the runs of each.
+func (a *app) shards(ctx context.Context, operator string) (*runview.Shards, error) {
+	c, namespace, err := a.Cluster()
+	if err != nil {
+		return nil, err
+	}
+	object := &corev1.ConfigMap{}
+	switch err := c.Get(ctx, types.NamespacedName{Namespace: operator, Name: ownership.ObjectName}, object); {
+	case apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("there is no ConfigMap %s/%s: the operator is elsewhere (--operator-namespace), or has a leader", operator, ownership.ObjectName)
+	case err != nil:
+		return nil, fmt.Errorf("read who owns which partition: %w", err)
+	}
+	claims, err := ownership.Decode(object)
+	if err != nil {
+		return nil, fmt.Errorf("ConfigMap %s/%s: %w", operator, ownership.ObjectName, err)
+	}
+	leases := &coordinationv1.LeaseList{}
+	if err := c.List(ctx, leases, client.InNamespace(operator), client.MatchingLabels{ownership.LeaseLabel: ownership.MemberLease}, client.Limit(maxLeases)); err != nil {
+		return nil, fmt.Errorf("list the Leases of replicas: %w", err)
+	}
+	runs, all, err := allRuns(ctx, c, namespace)
+	if err != nil {
+		return nil, err
+	}
+	if !all {
+		a.note("Only the runs of namespace %s are counted: you may not list those of others.", namespace)
+	}
+	return runview.ShardsOf(claims, leases.Items, runs), nil
+}

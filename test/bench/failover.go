@@ -1,0 +1,223 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/syncopate-dev/syncopate/internal/devenv"
+	"github.com/syncopate-dev/syncopate/internal/ownership"
+	"github.com/syncopate-dev/syncopate/pkg/worker"
+)
+
+const (
+	// failoverStep is how long a job takes: a run hears of its next job as often, while somebody
+	// drives it.
+	failoverStep = 500 * time.Millisecond
+	// failoverSteps is how many steps a run has. They last beyond every take-over.
+	failoverSteps = 80
+	// failoverSettle is the wait until replicas have shared the partitions, and runs are
+	// on their way.
+	failoverSettle = 12 * time.Second
+	// failoverWatch is how long runs are watched after a replica ended.
+	failoverWatch = 25 * time.Second
+)
+
+// shape is replicas of one kind, and how one of them ends.
+type shape struct {
+	name     string
+	replicas int
+	args     []string
+	end      func(context.Context, *devenv.Manager) error
+	p50, p99 time.Duration // goals; 0: none
+}
+
+// failover measures for how long runs stand still when a replica ends.
+func failover(ctx context.Context, st *stage, r *report) error {
+	kill := func(_ context.Context, m *devenv.Manager) error { return m.Kill() }
+	stop := func(ctx context.Context, m *devenv.Manager) error { return m.Terminate(ctx) }
+	shards, leads := []string{"--leader-elect=true", "--ownership=shards"}, []string{"--leader-elect=true", "--ownership=leader"}
+	for _, s := range []shape{
+		{"3 share, SIGKILL", 3, shards, kill, 8 * time.Second, 12 * time.Second},
+		{"3 share, SIGTERM", 3, shards, stop, 0, time.Second},
+		{"1 of 2 leads, SIGKILL", 2, leads, kill, 0, 0},
+		{"1 of 2 leads, SIGTERM", 2, leads, stop, 0, 0},
+	} {
+		if err := s.measure(ctx, st, r); err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+	}
+	r.note("%d runs of %d steps one after the other; a job takes %s. One replica ends in the middle. Of each run that it drove: the time from its end to the next job in a worker's hands, the job that was under way included.", st.size(40, 12), failoverSteps, failoverStep)
+	r.note("Others: runs of other replicas; their longest time between two jobs after that end, and in as long before it.")
+	return nil
+}
+
+// starts are when the jobs of each run began.
+type starts struct {
+	mu    sync.Mutex
+	byRun map[string][]time.Time
+}
+
+func (s *starts) note(run string, at time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.byRun[run] = append(s.byRun[run], at)
+}
+
+// longest is the longest time between two jobs of a run in a span, its ends included.
+func (s *starts) longest(run string, from, to time.Time) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	last, longest := from, time.Duration(0)
+	for _, at := range s.byRun[run] {
+		if at.Before(from) || at.After(to) {
+			continue
+		}
+		longest, last = max(longest, at.Sub(last)), at
+	}
+	return max(longest, to.Sub(last))
+}
+
+// next is the time until the next job of a run.
+func (s *starts) next(run string, from time.Time) (time.Duration, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, at := range s.byRun[run] {
+		if at.After(from) {
+			return at.Sub(from), true
+		}
+	}
+	return 0, false
+}
+
+func (s shape) measure(ctx context.Context, st *stage, r *report) (err error) {
+	w, err := st.newWorld(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, w.close(ctx)) }()
+	began, err := s.begin(ctx, w)
+	if err != nil {
+		return err
+	}
+	driver, err := w.drivers(ctx)
+	if err != nil {
+		return err
+	}
+	victim := w.operators[0]
+	if mostly(driver) == w.operatorName(1) { // where one leads, that one
+		victim = w.operators[1]
+	}
+	name := w.operatorName(slices.Index(w.operators, victim))
+	at := time.Now()
+	if err := s.end(ctx, victim); err != nil {
+		return err
+	}
+	took := time.Since(at)
+	w.operators = slices.DeleteFunc(w.operators, func(m *devenv.Manager) bool { return m == victim })
+	time.Sleep(failoverWatch)
+	s.report(r, began, driver, name, at, took)
+	return nil
+}
+
+// begin starts replicas and a worker, and runs that they drive.
+func (s shape) begin(ctx context.Context, w *world) (*starts, error) {
+	if err := w.forgetOwners(ctx); err != nil {
+		return nil, err
+	}
+	began := &starts{byRun: map[string][]time.Time{}}
+	if err := w.work(ctx, topic, 4*workerConcurrency, func(ctx context.Context, job worker.Job) (any, error) {
+		began.note(job.ID.RunUID, time.Now())
+		time.Sleep(failoverStep) // the workload
+		return echo(ctx, job)
+	}); err != nil {
+		return nil, err
+	}
+	for range s.replicas {
+		if _, err := w.operator(ctx, s.args...); err != nil {
+			return nil, err
+		}
+	}
+	time.Sleep(failoverSettle)
+	if err := w.create(ctx, "run", w.size(40, 12), chain(failoverSteps)); err != nil {
+		return nil, err
+	}
+	time.Sleep(failoverSettle)
+	return began, nil
+}
+
+// report is about a replica that ended at a moment, and of which it is known which runs it drove.
+func (s shape) report(r *report, began *starts, driver map[string]string, name string, at time.Time, took time.Duration) {
+	const leaving = failoverStep / 10 // what had left with the end itself does not count
+	var gaps, after, before []time.Duration
+	for run, by := range driver {
+		if by != name {
+			after = append(after, began.longest(run, at, at.Add(failoverSettle)))
+			before = append(before, began.longest(run, at.Add(-failoverSettle), at))
+			continue
+		}
+		gap, ok := began.next(run, at.Add(leaving))
+		if !ok {
+			gap = failoverWatch
+		}
+		gaps = append(gaps, gap+leaving)
+	}
+	in := r.in("runs of the replica that ended", s.name)
+	in.add("runs", "", float64(len(gaps)))
+	p50 := in.add("p50", "s", percentile(gaps, 50).Seconds())
+	p99 := in.add("p99", "s", percentile(gaps, 99).Seconds())
+	in.add("it ended within", "s", took.Seconds())
+	if s.p50 > 0 {
+		p50.atMost(s.p50.Seconds())
+	}
+	if s.p99 > 0 {
+		p99.atMost((s.p99 + failoverStep).Seconds()) // the job that was under way
+	}
+	if len(after) > 0 {
+		in := r.in("runs of the others", s.name)
+		in.add("runs", "", float64(len(after)))
+		usual := in.add("p99 before", "s", percentile(before, 99).Seconds())
+		in.add("p99 after", "s", percentile(after, 99).Seconds()).atMost(2 * usual.Value)
+	}
+}
+
+// forgetOwners deletes what earlier replicas wrote of who owns what: they had streams of their own.
+func (w *world) forgetOwners(ctx context.Context) error {
+	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: devenv.OperatorNamespace, Name: ownership.ObjectName}}
+	return errors.Join(w.k8s.DeleteAllOf(ctx, &coordinationv1.Lease{}, client.InNamespace(devenv.OperatorNamespace)),
+		client.IgnoreNotFound(w.k8s.Delete(ctx, object)))
+}
+
+// drivers are the replicas that last wrote each run, by the UID of the run.
+func (w *world) drivers(ctx context.Context) (map[string]string, error) {
+	runs, err := w.runs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	driver := map[string]string{}
+	for i := range runs {
+		if s := runs[i].Status; s != nil && s.Lock != nil {
+			driver[string(runs[i].UID)] = s.Lock.Holder
+		}
+	}
+	return driver, nil
+}
+
+// mostly is the replica that drives most.
+func mostly(driver map[string]string) (most string) {
+	count := map[string]int{}
+	for _, by := range driver {
+		if count[by]++; count[by] > count[most] {
+			most = by
+		}
+	}
+	return most
+}

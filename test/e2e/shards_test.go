@@ -218,6 +218,28 @@ var _ = Describe("replicas that share the runs", func() {
 		Expect(k8s.DeleteAllOf(ctx, &coordinationv1.Lease{}, client.InNamespace(devenv.OperatorNamespace))).To(Succeed())
 	}, NodeTimeout(specTimeout))
 
+	// mutation: a wake of the quota that stays in its replica (wakeAnywhere) makes this fail: the next
+	// run of the tenant waits for the resync, half a minute.
+	It("keep the limit of a tenant whose runs they share, and let the next one in at once", func(ctx context.Context) {
+		const runs, limit = 40, 2
+		w := newWorld(ctx)
+		limited(ctx, w.namespace, limit)
+		t := w.watchGates(ctx, limit)
+		w.newCrew(ctx, 3)
+		w.startWorker(ctx, 8, lasting(20*time.Millisecond), "gate.work")
+		spec := singleStep("gate.work")
+		spec.WorkloadClass = w.namespace
+		begin := time.Now()
+		w.create(ctx, runs, spec)
+		w.eventuallyAll(ctx, v1alpha1.RunSucceeded, runs)
+		took := time.Since(begin)
+		AddReportEntry("40 runs at limit 2, over three replicas", fmt.Sprintf("%s; %s", took.Round(time.Millisecond), t.idleTimes()))
+		Expect(took).To(BeNumerically("<", time.Minute), "two of three runs are woken by another replica")
+		t.expectKept()
+		w.expectEachOnce(runs)
+		w.noSlots(ctx, w.namespace, w.namespace)
+	}, NodeTimeout(specTimeout))
+
 	It("lose nothing and do nothing twice, with kills, pauses and changes of their number", Label("large"), func(ctx context.Context) {
 		runs, err := strconv.Atoi(os.Getenv("SHARDS"))
 		if err != nil {

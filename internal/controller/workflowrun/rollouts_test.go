@@ -29,21 +29,21 @@ var _ = Describe("a run under a policy that rolls out", func() {
 		w := newWorld(ctx)
 		w.policy(ctx, quick())
 		w.tries("4f2a-2")
-		a, b := w.newReplica(ctx, "a", counting), w.newReplica(ctx, "b", counting)
+		a := w.newReplica(ctx, "a", counting)
 		run := w.create(ctx, twoSteps())
 		now := a.inFlight(ctx, run, 1)
 		arm := rollout.ArmOf(string(now.UID), "4f2a-2", 50)
 		Expect(now.Status.Policy.Trial).To(HaveValue(And(HaveField("Candidate", "4f2a-2"), HaveField("Arm", BeEquivalentTo(arm)))))
 
 		w.tries("77aa-3")
-		now = w.finishBoth(ctx, run, a, b)
+		now = a.finish(ctx, run)
 		Expect(now.Status.Policy.Trial).To(HaveValue(And(
 			HaveField("Candidate", "4f2a-2"), HaveField("Arm", BeEquivalentTo(arm)), HaveField("LongestLatencyMillis", BeNumerically(">", 0)),
 		)))
 		a.turn(ctx, run)
 		of := func(candidate string) rollout.Tally {
 			e := ballot.Entry{Policy: w.ns, Candidate: candidate}
-			return a.Ballots.Of(e).Plus(b.Ballots.Of(e))
+			return a.Ballots.Of(e)
 		}
 		tally := of("4f2a-2")
 		mine := map[rollout.Arm]rollout.Counts{rollout.Canary: tally.Canary, rollout.Control: tally.Control}[arm]

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -22,6 +23,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -106,6 +108,20 @@ func (s *site) kubectl(args ...string) string {
 		s.t.Fatalf("kubectl %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
 	return string(out)
+}
+
+// ruleOf is the number of the rule of the operator's role that names an object.
+func (s *site) ruleOf(object string) int {
+	s.t.Helper()
+	var role rbacv1.Role
+	if err := json.Unmarshal([]byte(s.kubectl("-n", devenv.OperatorNamespace, "get", "role", "syncopate", "-o", "json")), &role); err != nil {
+		s.t.Fatal(err)
+	}
+	n := slices.IndexFunc(role.Rules, func(r rbacv1.PolicyRule) bool { return slices.Contains(r.ResourceNames, object) })
+	if n < 0 {
+		s.t.Fatalf("no rule of the role names %s", object)
+	}
+	return n
 }
 
 // operator starts one with the rights of its account, and waits until it is ready.
@@ -466,7 +482,7 @@ func TestKeysAreRotatedWhileTheOperatorRuns(t *testing.T) {
 		}
 		// Without the right to watch it finds out by itself a minute later at the soonest.
 		s.kubectl("-n", devenv.OperatorNamespace, "patch", "role", "syncopate", "--type=json", "-p",
-			`[{"op":"test","path":"/rules/3/resourceNames/0","value":"`+keySecret+`"},{"op":"replace","path":"/rules/3/verbs","value":["get"]}]`)
+			fmt.Sprintf(`[{"op":"replace","path":"/rules/%d/verbs","value":["get"]}]`, s.ruleOf(keySecret)))
 		m := s.operator("deaf")
 		s.eventually("its watch is refused", func() bool { return s.logged(m, `secrets "`+keySecret+`" is forbidden`) })
 		behind, other := s.dispatch(), s.dispatch()

@@ -17,6 +17,7 @@ import (
 // handover is that of a replica. It drives nothing yet.
 func (r *replica) handover(ctx context.Context, once ...manager.Runnable) *Handover {
 	h := &Handover{Runs: r.Reconciler, Feeds: r.bus.Results, Router: r.router, Once: once}
+	r.handed = true
 	h.Lose(ctx, protocol.AllPartitions())
 	return h
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -70,6 +72,7 @@ type replica struct {
 	outage         time.Time // since when the bus says that NATS does not answer
 	dead           atomic.Bool
 	quiet          bool // consumes nothing: the spec does it
+	handed         bool // follows only what its handover says
 	// unsettled bounds the results of all partitions that are not settled; 0: the default.
 	unsettled int
 
@@ -127,7 +130,10 @@ func (w *world) newReplica(ctx context.Context, holder string, adjust ...func(*r
 	resultMetrics := busresults.NewMetrics(r.registry)
 	r.connect(ctx, lockMetrics, resultMetrics)
 	r.build(lockMetrics, resultMetrics)
+	w.mu.Lock()
 	w.replicas = append(w.replicas, r)
+	r.bus.Results.Follow(slices.Collect(maps.Keys(w.followed))...)
+	w.mu.Unlock()
 	r.consume(ctx)
 	return r
 }
@@ -148,7 +154,6 @@ func (r *replica) connect(ctx context.Context, lockMetrics *lockmgr.Metrics, res
 	r.bus.Results = busresults.NewConsumer(r.bus.Conn, ring, deadletters.NewWriter(r.bus.Conn), busresults.Options{
 		AckWait: ackWait, AckPending: r.unsettled, Metrics: resultMetrics,
 	})
-	r.bus.Results.Follow(protocol.AllPartitions()...)
 	r.bus.Jobs = jobs.New(r.bus.Conn, ring, r.bus.Reader, jobs.Options{Metrics: jobs.NewMetrics(r.registry)})
 	Eventually(func() error { return r.bus.EnsureStreams(ctx) }).WithContext(ctx).WithTimeout(patience).WithPolling(polling).Should(Succeed())
 }

@@ -56,6 +56,7 @@ type world struct {
 	violations []string
 	settled    []settled
 	stored     map[string]map[uint64]bool // job id -> sequences under which workers saw it
+	followed   map[int]bool               // partitions of which there are results
 }
 
 // settled is one call of Settle that left a replica.
@@ -84,7 +85,7 @@ func createNamespace(c client.Client, ns corev1.Namespace) string {
 func newWorld(ctx context.Context, adjust ...func(*world)) *world {
 	w := &world{
 		client: suite.client, redis: suite.redis, names: protocol.Names{Prefix: protocol.DefaultPrefix},
-		clock: clocktesting.NewFakeClock(time.Now()), nats: natstest.Start(GinkgoTB()), stored: map[string]map[uint64]bool{},
+		clock: clocktesting.NewFakeClock(time.Now()), nats: natstest.Start(GinkgoTB()), stored: map[string]map[uint64]bool{}, followed: map[int]bool{},
 	}
 	for _, f := range adjust {
 		f(w)
@@ -367,6 +368,7 @@ func (w *world) takeAll(ctx context.Context, n int) []*task {
 func (t *task) say(ctx context.Context, body string) { t.w.say(ctx, t.id, body) }
 
 func (w *world) say(ctx context.Context, id protocol.JobID, body string) {
+	w.follow(protocol.Partition(id.RunUID))
 	token := testKeys.Sign(id)
 	m := nats.NewMsg(w.names.Result(id))
 	m.Data = []byte(body)
@@ -376,6 +378,22 @@ func (w *world) say(ctx context.Context, id protocol.JobID, body string) {
 		_, err := w.js.PublishMsg(ctx, m)
 		return err
 	}).WithContext(ctx).WithTimeout(patience).WithPolling(polling).Should(Succeed())
+}
+
+// follow has all replicas take the results of a partition. To follow all 64 would cost each spec as
+// many consumers.
+func (w *world) follow(partition int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.followed[partition] {
+		return
+	}
+	w.followed[partition] = true
+	for _, r := range w.replicas {
+		if !r.handed {
+			r.bus.Results.Follow(partition)
+		}
+	}
 }
 
 // succeeded is a result with an output that the API server would store in other bytes.

@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
@@ -49,11 +50,18 @@ func (r *replica) woken(ctx context.Context, q queue, what string, done func() b
 	GinkgoHelper()
 	until(ctx, what, func() bool {
 		r.pump(ctx)
+		var early []reconcile.Request
 		for q.Len() > 0 {
 			item, _ := q.Get()
-			_, err := r.Reconcile(ctx, item)
+			res, err := r.Reconcile(ctx, item)
 			Expect(err).NotTo(HaveOccurred())
+			if res.RequeueAfter > 0 && res.RequeueAfter <= time.Second { // the next write may not begin yet
+				early = append(early, item)
+			}
 			q.Done(item)
+		}
+		for _, item := range early {
+			q.Add(item)
 		}
 		return done()
 	})

@@ -218,8 +218,8 @@ var _ = Describe("replicas that share the runs", func() {
 		Expect(k8s.DeleteAllOf(ctx, &coordinationv1.Lease{}, client.InNamespace(devenv.OperatorNamespace))).To(Succeed())
 	}, NodeTimeout(specTimeout))
 
-	// mutation: a wake of the quota that stays in its replica (wakeAnywhere) makes this fail: the next
-	// run of the tenant waits for the resync, half a minute.
+	// mutation: a wake of the quota that stays in its replica (wakeAnywhere) makes this fail: the
+	// next run of the tenant waits for the resync, half a minute.
 	It("keep the limit of a tenant whose runs they share, and let the next one in at once", func(ctx context.Context) {
 		const runs, limit = 40, 2
 		w := newWorld(ctx)

@@ -99,7 +99,7 @@ func (o *ownLease) update(ctx context.Context, mark rules.Mark, now time.Time) e
 	next := o.object.DeepCopy()
 	o.fill(next, mark, now)
 	if err := o.client.Update(ctx, next); err != nil {
-		return err //nolint:wrapcheck // the caller looks at it and wraps it
+		return err
 	}
 	o.object = next
 	return nil

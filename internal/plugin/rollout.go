@@ -82,7 +82,7 @@ func (a *app) rolloutText(r *v1alpha1.LockPolicyRolloutStatus) error {
 		arm(w, "canary", r.Canary)
 		arm(w, "control", r.Control)
 	}
-	return w.Flush() //nolint:wrapcheck // that of the terminal
+	return w.Flush()
 }
 
 func arm(w *tabwriter.Writer, name string, c *v1alpha1.RolloutCounts) {
@@ -120,7 +120,7 @@ func (a *app) rolloutHistoryCommand() *cobra.Command {
 			for _, h := range p.Status.Rollout.History {
 				fmt.Fprintf(w, "%s\t%s\t%s\n", h.Name, h.Reason, h.EndedAt.UTC().Format(time.RFC3339))
 			}
-			return w.Flush() //nolint:wrapcheck // that of the terminal
+			return w.Flush()
 		},
 	}
 	bindOutput(cmd, &format, formatTable)

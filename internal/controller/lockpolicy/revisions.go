@@ -50,7 +50,7 @@ func (r *Reconciler) keepRevision(ctx context.Context, p *v1alpha1.LockPolicy, r
 		return nil
 	}
 	if err != nil {
-		return err //nolint:wrapcheck // the caller says of what
+		return err
 	}
 	return r.pruneRevisions(ctx, p)
 }

@@ -79,13 +79,12 @@ func (r *Reconciler) read(ctx context.Context, key types.NamespacedName) (*v1alp
 	return run, nil
 }
 
-// observe gathers what a pass over a run needs, which the cache has like this. The pass may write
-// for as long as while lasts.
-func (r *Reconciler) observe(ctx context.Context, cached *v1alpha1.WorkflowRun, while context.Context) (*pass, error) { //nolint:revive // ctx is that of this call
+// observe gathers what a pass over a run needs, which the cache has like this.
+func (r *Reconciler) observe(ctx context.Context, cached *v1alpha1.WorkflowRun) (*pass, error) {
 	key := client.ObjectKeyFromObject(cached)
 	r.Index.See(cached)
 	r.letGo(ctx, key, cached.UID)
-	p := &pass{r: r, key: key, while: while, mem: r.memories.of(key, cached.UID), losses: r.NATS.Losses(), desk: r.Desks.For(key.Namespace)}
+	p := &pass{r: r, key: key, mem: r.memories.of(key, cached.UID), losses: r.NATS.Losses(), desk: r.Desks.For(key.Namespace)}
 	p.run = p.mem.newest(cached)
 	p.mem.resolve(p.run)
 	p.mem.roomAgain(p.run)

@@ -103,10 +103,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, cleaned // another replica does, or this one is woken when it does
 	}
 	defer leave()
-	p, err := r.observe(ctx, run, while)
+	p, err := r.observe(ctx, run)
 	if err != nil {
 		return reconcile.Result{}, errors.Join(cleaned, err)
 	}
+	p.while = while
 	defer p.desk.StandUp()
 	var result reconcile.Result
 	switch cause := p.needsNewer(); {

@@ -1,0 +1,26 @@
+package rules
+
+import (
+	"testing"
+	"time"
+)
+
+// mutation: ProcessGone that is true for one that was never met, or without over, makes this fail:
+// the lock of a process that lives would be replaced.
+func TestMember_ProcessGone(t *testing.T) {
+	m := NewMember("pod.self", Settings{Partitions: 1, Lease: 6 * time.Second})
+	list := func(at Time) {
+		m.Listed(List{Sent: at, Received: at, Leases: []Lease{{Name: "pod-a.p1", Version: "v1"}}})
+	}
+	for at := Time(0); at <= 10*time.Second; at += time.Second {
+		list(at)
+		if got, want := m.ProcessGone("p1"), at >= 6*time.Second; got != want {
+			t.Errorf("at %s: gone %t", at, got)
+		}
+	}
+	for _, other := range []string{"", "p2", "1", "self"} {
+		if m.ProcessGone(other) {
+			t.Errorf("%q, which was never met, is gone", other)
+		}
+	}
+}

@@ -209,6 +209,10 @@ const AnnotationRollout = "syncopate.dev/rollout"
 // can look at who created their root. It is true only where a policy makes it so: see config/policies/created-by.yaml.
 const AnnotationCreatedBy = "syncopate.dev/created-by"
 
+// AnnotationStepEvents on a run says whether Kubernetes events tell of each step: "true" or "false". Absent, or anything else: as the operator's
+// flag --step-events says. Events of a run's begin, of its end and of what goes wrong come in any case. It may change at any time, and a child run has its own.
+const AnnotationStepEvents = "syncopate.dev/step-events"
+
 // Labels and annotations on namespaces.
 const (
 	// LabelTenant names the tenant of all runs of a namespace.

@@ -31,6 +31,7 @@ type options struct {
 	memoryGoal    int64 // bytes; 0: none
 	requireLists  bool
 	exactDelays   bool
+	stepEvents    bool
 	nats          natsOptions
 	redis         redisOptions
 	webhook       webhookOptions
@@ -93,6 +94,7 @@ func (o *options) bind(f *flag.FlagSet) {
 	f.Int64Var(&o.inboxBytes, "inbox-bytes", 96<<20, "Bytes that they may hold of the memory; a run, and a namespace, has a share of them.")
 	f.BoolVar(&o.requireLists, "require-allow-lists", false, "Namespaces without the annotations allowed-workload-classes and allowed-topics may use none; else all.")
 	f.BoolVar(&o.exactDelays, "exact-delays", false, "Wait exactly as long as is documented before what failed is tried again, without the +-20 % that keeps many from coming back together. Waits for busy locks are as their LockPolicy says in any case.")
+	f.BoolVar(&o.stepEvents, "step-events", false, "Write an event of each step of each run, beside those of a run's begin, its end and its warnings. A run's annotation syncopate.dev/step-events goes before it.")
 	f.Float64Var(&o.kubeQPS, "kube-api-qps", -1, "Limit of requests a second to the API server; negative means none (its own priority and fairness applies).")
 	f.IntVar(&o.memoryPercent, "memory-percent", 75, "Share of $MEMORY_LIMIT, the container's limit in bytes, that the garbage collector aims at; 0: none. $GOMEMLIMIT goes before it.")
 	f.StringVar(&o.nats.url, "nats-url", "nats://127.0.0.1:4222", "NATS servers, separated by commas.")

@@ -26,6 +26,8 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/controller/lockpolicy"
 	"github.com/syncopate-dev/syncopate/internal/controller/stepapproval"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
 	"github.com/syncopate-dev/syncopate/internal/ownership"
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
@@ -50,8 +52,6 @@ func run(ctx context.Context, o options) error {
 		return fmt.Errorf("find the API server: %w", err)
 	}
 	config.QPS = float32(o.kubeQPS)
-	eventQueue := newEventQueue()
-	config.Wrap(eventQueue.wrap)
 	scheme, err := newScheme()
 	if err != nil {
 		return err
@@ -91,14 +91,17 @@ func run(ctx context.Context, o options) error {
 		},
 		OnTaken: func(policy string, retries int) { lockMetrics.Taken("admission", policy, retries) },
 	})
+	a := adapters{
+		redis: redis, locks: locks, lockMetrics: lockMetrics, broker: broker, quota: gate, config: config, installation: self.installation, process: process,
+		index: results.NewIndex(), figures: workflowrun.NewMetrics(metrics.Registry),
+	}
+	recording, stopEvents := context.WithCancel(context.WithoutCancel(ctx)) // what ends while the manager stops is told, too
+	defer stopEvents()
 	alive, err := apiServerAnswers(config)
-	if err != nil {
+	if err = errors.Join(err, a.recordEvents(recording, mgr)); err != nil {
 		return errors.Join(err, stop(context.WithoutCancel(ctx), locks, broker.conn, redis.Close))
 	}
-	err = errors.Join(setup(ctx, mgr, o, adapters{
-		redis: redis, locks: locks, lockMetrics: lockMetrics, broker: broker, quota: gate, eventsWaiting: eventQueue.Waiting,
-		config: config, installation: self.installation, process: process,
-	}), followKeys(ctx, mgr, config, o.namespace, broker.keys.Reload),
+	err = errors.Join(setup(ctx, mgr, o, a), followKeys(ctx, mgr, config, o.namespace, broker.keys.Reload),
 		mgr.Add(newReady(mgr, "redis", locks.Ping)), mgr.Add(newReady(mgr, "nats", broker.conn.Ready)), mgr.Add(newReady(mgr, "apiserver", alive)))
 	if err == nil {
 		err = mgr.Start(ctx)
@@ -220,7 +223,7 @@ func setup(ctx context.Context, mgr manager.Manager, o options, a adapters) erro
 		return err
 	}
 	policies := &lockpolicy.Reconciler{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: clock.RealClock{}, Metrics: metrics.Registry, Events: mgr.GetEventRecorder("syncopate"),
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: clock.RealClock{}, Metrics: metrics.Registry, Events: a.events,
 		Ballots: a.ballots, Process: o.holder + "/" + uuid.NewString(), Namespace: o.namespace,
 		Elected: func() bool { return owner.Owns(ownership.Singletons) },
 	}

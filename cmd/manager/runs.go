@@ -43,8 +43,9 @@ type adapters struct {
 	config *rest.Config
 	// installation names the cluster, and process this process among all.
 	installation, process string
-	// eventsWaiting is how many events wait to be written.
-	eventsWaiting func() int
+	index                 *results.Index
+	figures               *workflowrun.Metrics
+	events                *workflowrun.BoundedEvents
 }
 
 // addRuns makes the parts of the run controller, joins them, and adds them to a manager. They work
@@ -66,8 +67,8 @@ func addRuns(ctx context.Context, mgr manager.Manager, o options, a adapters) (*
 		return nil, nil, err
 	}
 	drives := driven.New(clk, owns)
-	waker, figures, places := &workflowrun.Waker{}, workflowrun.NewMetrics(registry), shares.NewMetrics(registry)
-	index, inbox := results.NewIndex(), results.NewInbox(o.inboxLimit, o.inboxBytes)
+	waker, index, figures, places := &workflowrun.Waker{}, a.index, a.figures, shares.NewMetrics(registry)
+	inbox := results.NewInbox(o.inboxLimit, o.inboxBytes)
 	settler := results.NewSettler(inbox, a.resultMetrics)
 	router := results.NewRouter(results.Options{
 		Index: index, Inbox: inbox, Settler: settler, Live: mgr.GetAPIReader(), Clock: clk, Spread: spread, Refusals: figures.Refusals, Wake: waker.Wake,
@@ -88,8 +89,8 @@ func addRuns(ctx context.Context, mgr manager.Manager, o options, a adapters) (*
 	r := &workflowrun.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Statuses: statuses, NATS: a.conn, Liveness: workers,
 		Signals: workflowrun.Sources{&workflowrun.Approvals{Client: mgr.GetClient()}},
-		Events:  &workflowrun.BoundedEvents{EventRecorder: mgr.GetEventRecorder("syncopate"), Waiting: a.eventsWaiting, Dropped: figures.EventsDropped},
-		Clock:   clk, Rand: rand.Float64, Waker: waker, Metrics: figures, Delays: a.resultMetrics, Holder: o.holder, RequireLists: o.requireLists,
+		Events:  a.events, StepEvents: o.stepEvents,
+		Clock: clk, Rand: rand.Float64, Waker: waker, Metrics: figures, Delays: a.resultMetrics, Holder: o.holder, RequireLists: o.requireLists,
 		Ballots: a.ballots, RecoverPatience: workflowrun.OthersPatience, PolicyChanged: limits.PolicyChanged,
 		Driven: drives, Turns: turns, Desks: shares.NewDesks(shares.DesksOfProcess(), turns, clk, places.Of("desk")),
 		Index: index, Leases: locks, Outputs: a.payloads, GC: collector,

@@ -203,7 +203,11 @@ func (s *story) write(fact string, results []Result, before *v1alpha1.WorkflowRu
 		s.line("withdraw %s from %s", w.ID, w.Topic)
 	}
 	for _, e := range out.Events {
-		s.line("event %s %s: %s", e.Type, e.Reason, e.Message)
+		kind := "event"
+		if e.Detail {
+			kind = "step event"
+		}
+		s.line("%s %s %s: %s", kind, e.Type, e.Reason, e.Message)
 	}
 	if out.Delete {
 		s.line("delete")

@@ -62,7 +62,7 @@ func (a *app) decideCommand(d *decision, cmd *cobra.Command) *cobra.Command {
 		}
 		return a.decide(cmd.Context(), *d)
 	}
-	cmd.Flags().StringVar(&d.comment, "comment", "", "Why, for the status of the step and an event.")
+	cmd.Flags().StringVar(&d.comment, "comment", "", "Why, for the status of the step.")
 	cmd.Flags().DurationVar(&d.wait, "wait", defaultWait, "How long to wait until the run shows the decision; 0: not at all.")
 	return cmd
 }

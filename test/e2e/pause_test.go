@@ -64,7 +64,7 @@ var _ = Describe("a NATS server that is stopped, and keeps its connections", fun
 	It("is named by runs and readyz, no event says that a job went out, and nothing is lost", func(ctx SpecContext) {
 		w := newWorld(ctx)
 		server := natstest.StartProcess(GinkgoTB())
-		m := w.startManager(ctx, "only", "--nats-url", server.URL())
+		m := w.startManager(ctx, "only", "--nats-url", server.URL(), "--step-events")
 		nc, err := nats.Connect(server.URL(), nats.MaxReconnects(-1), nats.ReconnectWait(pollInterval))
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(nc.Close)

@@ -62,7 +62,7 @@ var _ = Describe("a user with kubectl", func() {
 		Expect(succeeded).To(And(ContainSubstring("linear"), ContainSubstring("diamond"), ContainSubstring("flaky"), Not(ContainSubstring("cancelled"))))
 		Expect(kubectl(ctx, "get", "wfr", "--field-selector", "status.tenant=default,spec.workloadClass=default")).To(ContainSubstring("linear"))
 		story := kubectl(ctx, "describe", "wfr", "flaky")
-		for _, word := range []string{"StepBackingOff", "StepSucceeded", "Attempt:", "Admitted"} {
+		for _, word := range []string{"StepBackingOff", "2 of 2 steps succeeded", "Attempt:", "Admitted"} {
 			Expect(story).To(ContainSubstring(word))
 		}
 		Expect(kubectl(ctx, "get", "lockpol")).To(ContainSubstring("True"))

@@ -37,6 +37,8 @@ func TestBadValuesAreRefusedWithTheirNames(t *testing.T) {
 		"a log level that does not exist":            {[]string{"logLevel=chatty"}, []string{"/logLevel"}},
 		"no drain, ever":                             {[]string{"podDisruptionBudget.maxUnavailable=0"}, []string{"podDisruptionBudget.maxUnavailable", "drained"}},
 		"a flag that has a value of its own":         {[]string{"extraArgs={--leader-elect=false}"}, []string{"extraArgs", "--leader-elect=false"}},
+		"step events in words":                       {[]string{"stepEvents=all"}, []string{"/stepEvents"}},
+		"step events by another way":                 {[]string{"extraArgs={--step-events}"}, []string{"extraArgs", "--step-events"}},
 		"an argument that is no flag":                {[]string{"extraArgs={nats}"}, []string{"/extraArgs/0"}},
 		"a digest that is none":                      {[]string{"image.digest=latest"}, []string{"/image/digest"}},
 		"a pull policy in lower case":                {[]string{"image.pullPolicy=always"}, []string{"/image/pullPolicy"}},

@@ -69,6 +69,9 @@ namespace: {{ .Release.Namespace }}
 - --webhook-cert-dir=/run/webhook-certs
 {{- end }}
 {{- end }}
+{{- if .Values.stepEvents }}
+- --step-events=true
+{{- end }}
 {{- with .Values.extraArgs }}
 {{ toYaml . }}
 {{- end }}

@@ -29,6 +29,7 @@ func (p *pass) act(ctx context.Context, d lifecycle.Decision) (reconcile.Result,
 	p.questions.Heard(d)
 	ahead := p.batch.Settle(ctx, d, p.overdue)
 	p.record(d)
+	p.r.Metrics.ended(p.run, p.mem)
 	failed = errors.Join(failed, p.withdraw(ctx))
 	p.outputs.DropUnused(ctx)
 	p.mem.jobs.Prune(p.run)
@@ -79,12 +80,9 @@ func (p *pass) overdue(one *results.Pending) *results.Settlement {
 	return &s
 }
 
-// record publishes one event per transition and per job that NATS took, and counts the waits that
-// workers were granted.
+// record publishes events, and counts the waits that workers were granted.
 func (p *pass) record(d lifecycle.Decision) {
-	for _, e := range slices.Concat(d.Events, p.jobs.Events()) {
-		p.r.Events.Eventf(p.run, nil, e.Type, e.Reason, "Advance", "%s", e.Message)
-	}
+	p.r.tell(p.run, p.mem, slices.Concat(d.Events, p.jobs.Events()))
 	for _, wait := range d.Granted {
 		p.r.Delays.ObserveRetryDelay(bus.ClassWorkerRequested, wait)
 	}

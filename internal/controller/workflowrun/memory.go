@@ -38,6 +38,8 @@ type memory struct {
 	withdrawals []lifecycle.Withdrawal
 	// doubt is a write of which it is not known whether it took effect; nil: none.
 	doubt *doubt
+	// statusWrites and events are what this process wrote of the run, for a metric.
+	statusWrites, events int
 	// lastWrite paces writes.
 	lastWrite pacing.LastWrite
 	// lastWriteBytes is the size of the object in the last write that was wanted.

@@ -2,6 +2,9 @@ package workflowrun
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 )
 
 // Metrics are the figures of this package and, exported, of its parts;
@@ -10,7 +13,7 @@ type Metrics struct {
 	statusWrites    *prometheus.CounterVec
 	fenceRejections *prometheus.CounterVec
 	storeFailures   prometheus.Counter
-	EventsDropped   prometheus.Counter
+	EventsDropped   *prometheus.CounterVec
 	Refusals        prometheus.Counter
 	tooLarge        *prometheus.CounterVec
 	Recoveries      *prometheus.CounterVec
@@ -20,6 +23,7 @@ type Metrics struct {
 	TakeOver        prometheus.Histogram
 	DispatchLatency prometheus.Histogram
 	decisionsCut    prometheus.Counter
+	writes          *prometheus.HistogramVec
 }
 
 // NewMetrics makes and registers the metrics.
@@ -35,9 +39,10 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		storeFailures: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "syncopate_lock_store_failures_total", Help: "Passes that could not take the run lock because Redis could not be used.",
 		}),
-		EventsDropped: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "syncopate_events_dropped_total", Help: "Events left out because too many waited to be written. Status tells what they would have.",
-		}),
+		EventsDropped: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "syncopate_events_dropped_total",
+			Help: "Events left out, by cause: full, because too many waited to be written; deleted, because their run was. Status tells what they would have.",
+		}, []string{"cause"}),
 		Refusals: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "syncopate_inbox_refusals_total", Help: "Results that found no room to wait in memory, and went back to NATS.",
 		}),
@@ -71,10 +76,25 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m.decisionsCut = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "syncopate_decisions_cut_total", Help: "Status writes that leave steps or items to the next one, because expressions took what a pass may.",
 	})
+	m.writes = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "syncopate_run_writes", Help: "Writes to the API server about one run, observed at its end, by kind: status, event or child.",
+		Buckets: []float64{0, 1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 50, 100, 300, 1000},
+	}, []string{"kind"})
 	for _, form := range forms {
 		m.tooLarge.WithLabelValues(form) // from 0 on: an alert is about its increase
 	}
 	reg.MustRegister(m.decisionsCut, m.statusWrites, m.fenceRejections, m.storeFailures, m.tooLarge, m.Recoveries, m.EventsDropped, m.AnswersAsked, m.Refusals,
-		m.ResultsPerWrite, m.ResultLatency, m.TakeOver, m.DispatchLatency)
+		m.ResultsPerWrite, m.ResultLatency, m.TakeOver, m.DispatchLatency, m.writes)
 	return m
+}
+
+// ended observes, once a run has ended, what it cost the API server. Child runs are those of its
+// status, also if another process created them.
+func (m *Metrics) ended(run *v1alpha1.WorkflowRun, mem *memory) {
+	if !lifecycle.Finished(run) {
+		return
+	}
+	m.writes.WithLabelValues("status").Observe(float64(mem.statusWrites))
+	m.writes.WithLabelValues("event").Observe(float64(mem.events))
+	m.writes.WithLabelValues("child").Observe(float64(len(lifecycle.Children(run))))
 }

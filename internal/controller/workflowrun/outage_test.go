@@ -11,7 +11,7 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 )
 
-// dispatched is the event that says that an attempt goes to its topic.
+// dispatched is the step event that says that an attempt goes to its topic.
 const dispatched = "Normal StepDispatched"
 
 var errNoNATS = errors.New("NATS does not answer")

@@ -148,11 +148,7 @@ var _ = Describe("a run", func() {
 		r.hook = times(2, "publish/after", func(context.Context) error { return errTest })
 		r.finish(ctx, run)
 		r.mustPass(ctx, run)
-		var reasons []string
-		for _, e := range r.recorder.list() {
-			reasons = append(reasons, strings.Fields(e)[1])
-		}
-		Expect(reasons).To(Equal([]string{
+		Expect(r.recorder.reasons()).To(Equal([]string{
 			"Admitted", "StepDispatched", "StepSucceeded", "StepDispatched", "StepSucceeded", "Succeeded",
 		}))
 		Expect(r.counter("syncopate_runs", "phase", "Succeeded")).To(BeEquivalentTo(1))
@@ -161,6 +157,30 @@ var _ = Describe("a run", func() {
 		Expect(r.counter("syncopate_status_writes_total", "outcome", "accepted")).To(BeEquivalentTo(3))
 		Expect(r.counter("syncopate_status_writes_total", "outcome", "refused")).To(BeZero())
 	}, NodeTimeout(2*patience))
+
+	// Mutations that make this fail: tell that writes all, or looks only at the flag, or only at
+	// the annotation; writes that are counted in each act, or before the event of the end.
+	DescribeTable("tells by events what people asked for, and counts what it wrote", func(ctx SpecContext, flag bool, annotation string, want []string) {
+		w := newWorld(ctx)
+		r := w.newReplica(ctx, "r")
+		r.StepEvents = flag
+		run := w.create(ctx, twoSteps())
+		if annotation != "" {
+			run.Annotations = map[string]string{v1alpha1.AnnotationStepEvents: annotation}
+			Expect(w.client.Update(ctx, run)).To(Succeed())
+		}
+		r.finish(ctx, run)
+		r.mustPass(ctx, run)
+		Expect(r.recorder.reasons()).To(Equal(want))
+		Expect(r.counter("syncopate_run_writes", "kind", "status")).To(BeEquivalentTo(3), "admission with the first step, the second, the end")
+		Expect(r.counter("syncopate_run_writes", "kind", "event")).To(BeEquivalentTo(len(want)))
+		Expect(r.counter("syncopate_run_writes", "kind", "child")).To(BeZero())
+	},
+		Entry("as shipped: its begin and its end", NodeTimeout(2*patience), false, "", []string{"Admitted", "Succeeded"}),
+		Entry("steps, for this run", NodeTimeout(2*patience), false, "true", []string{"Admitted", "StepDispatched", "StepSucceeded", "StepDispatched", "StepSucceeded", "Succeeded"}),
+		Entry("steps, for all but this run", NodeTimeout(2*patience), true, "false", []string{"Admitted", "Succeeded"}),
+		Entry("as the flag says, where the annotation makes no sense", NodeTimeout(2*patience), true, "perhaps", []string{"Admitted", "StepDispatched", "StepSucceeded", "StepDispatched", "StepSucceeded", "Succeeded"}),
+	)
 
 	It("is woken by a change of its spec, and not by its own status", func(ctx SpecContext) {
 		w := newWorld(ctx)

@@ -47,6 +47,7 @@ func (p *pass) wrote(next *v1alpha1.WorkflowRun, d lifecycle.Decision) {
 	p.r.Slots.Wrote(&p.mem.slot, p.run, next)
 	p.trial.Count(p.run, next)
 	p.run, p.mem.last = next, next
+	p.mem.statusWrites++
 	p.lock.Wrote()
 	if p.mem.blamed {
 		p.mem.atOnce, p.mem.blamed = 0, false

@@ -36,13 +36,15 @@ type Reconciler struct {
 	Liveness liveWorkers
 	Signals  Sources
 	Events   events.EventRecorder
-	Clock    clock.WithTickerAndDelayedExecution
-	Rand     func() float64 // uniform in [0,1): spreads results of runs that need a newer operator
-	Waker    *Waker
-	Metrics  *Metrics
-	Ballots  *ballot.Box // counts how runs fare in rollouts
-	Delays   retryDelays
-	Holder   string // name of this replica
+	// StepEvents: runs have step events, if their annotation does not say otherwise.
+	StepEvents bool
+	Clock      clock.WithTickerAndDelayedExecution
+	Rand       func() float64 // uniform in [0,1): spreads results of runs that need a newer operator
+	Waker      *Waker
+	Metrics    *Metrics
+	Ballots    *ballot.Box // counts how runs fare in rollouts
+	Delays     retryDelays
+	Holder     string // name of this replica
 	// RequireLists: namespaces without lists of classes and topics permit none.
 	RequireLists bool
 	// RecoverPatience is how long attempts that others dispatched are left to them:

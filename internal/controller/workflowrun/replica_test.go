@@ -103,12 +103,12 @@ func withClock(c clock.WithTickerAndDelayedExecution) func(*replica) {
 	return func(r *replica) { r.Clock = c }
 }
 
-// newReplica starts a process.
+// newReplica starts a process, with step events: specs look at each transition.
 func (w *world) newReplica(ctx context.Context, holder string, adjust ...func(*replica)) *replica {
 	r := &replica{w: w, registry: prometheus.NewRegistry(), recorder: &recorder{}}
 	lockMetrics := lockmgr.NewMetrics(r.registry)
 	r.Reconciler = &Reconciler{
-		Events: r.recorder, Clock: w.clock, Rand: rand.Float64, Holder: holder, RecoverPatience: OthersPatience,
+		Events: r.recorder, StepEvents: true, Clock: w.clock, Rand: rand.Float64, Holder: holder, RecoverPatience: OthersPatience,
 		Metrics: NewMetrics(r.registry), Waker: &Waker{}, Slots: &slots.Slots{}, Liveness: &knownWorkers{}, PolicyChanged: func() {},
 		Driven: driven.New(w.clock, ownsAll{}),
 		Index:  results.NewIndex(), Turns: shares.NewTurns(16, shares.KindMetrics{}, func(types.NamespacedName) {}),
@@ -550,6 +550,15 @@ func (r *recorder) count(kind string) int {
 		}
 	}
 	return n
+}
+
+// reasons are those of all events.
+func (r *recorder) reasons() []string {
+	var reasons []string
+	for _, e := range r.list() {
+		reasons = append(reasons, strings.Fields(e)[1])
+	}
+	return reasons
 }
 
 func (r *recorder) list() []string {

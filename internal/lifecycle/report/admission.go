@@ -53,12 +53,12 @@ func (r *Report) waitingCondition() {
 
 // toldToWait is the event of a run that begins to wait for another reason.
 func (r *Report) toldToWait(reason, message string) {
-	kind := EventWarning
-	if reason == v1alpha1.ReasonTenantAtCapacity || reason == v1alpha1.ReasonWaitingForParent {
-		kind = EventNormal
-	}
-	if r.in.Lock.State == facts.LockHeld { // else the event of the lock tells
-		r.event(kind, reason, message)
+	switch {
+	case r.in.Lock.State != facts.LockHeld: // the event of the lock tells
+	case reason == v1alpha1.ReasonTenantAtCapacity || reason == v1alpha1.ReasonWaitingForParent:
+		r.detail(reason, message)
+	default:
+		r.warn(reason, message)
 	}
 }
 

@@ -46,7 +46,7 @@ func (r *Report) noteDeferred(text string) string {
 	}
 	c := status.Condition(r.st, v1alpha1.ConditionSucceeded)
 	if c == nil || !strings.Contains(c.Message, missingText(&r.in.Answers)) {
-		r.event(EventWarning, "TimeoutWaits", strings.TrimSuffix(waits, "; "))
+		r.warn("TimeoutWaits", strings.TrimSuffix(waits, "; "))
 	}
 	return bounds.Cut(waits+text, bounds.MaxMessageChars)
 }

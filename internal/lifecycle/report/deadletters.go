@@ -32,7 +32,7 @@ func (r *Report) deadLetters() {
 	message := l.text(bounds.MaxMessageChars)
 	c := status.Condition(r.st, v1alpha1.ConditionDeadLettered)
 	if c == nil || c.Status != metav1.ConditionTrue || c.Reason != v1alpha1.ReasonDeliveriesExhausted || c.Message != message {
-		r.event(EventWarning, v1alpha1.ReasonDeliveriesExhausted, message)
+		r.warn(v1alpha1.ReasonDeliveriesExhausted, message)
 	}
 	r.set(v1alpha1.ConditionDeadLettered, metav1.ConditionTrue, v1alpha1.ReasonDeliveriesExhausted, message)
 }

@@ -3,7 +3,6 @@ package report
 import (
 	"fmt"
 
-	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -15,7 +14,7 @@ func Dispatched(j facts.Job) (e Event, ok bool) {
 		return Event{}, false
 	}
 	message := fmt.Sprintf("Step %s: attempt %d goes to topic %s", j.ID.Step, j.ID.Attempt, j.Topic)
-	return Event{Type: EventNormal, Reason: "StepDispatched", Message: bounds.CutBytes(message, bounds.MaxEventBytes)}, true
+	return newDetail("StepDispatched", message), true
 }
 
 // Types of events, as Kubernetes knows them.
@@ -29,4 +28,7 @@ type Event struct {
 	Type    string // EventNormal or EventWarning
 	Reason  string
 	Message string
+	// Detail: nothing is wrong, and it is neither the begin nor the end of the run. Status says it,
+	// too, so it is written only for those who ask for step events.
+	Detail bool
 }

@@ -22,33 +22,33 @@ func ChildAdmitted(st *v1alpha1.WorkflowRunStatus) Event {
 
 // Suspended is the event of a run that begins no more jobs.
 func Suspended(in *facts.Input) Event {
-	return newEvent(EventNormal, v1alpha1.ReasonSuspended, "No new jobs while "+suspensionOf(in).is)
+	return newDetail(v1alpha1.ReasonSuspended, "No new jobs while "+suspensionOf(in).is)
 }
 
 // Resumed is the event of a run that is not suspended any more.
-func Resumed() Event { return newEvent(EventNormal, "Resumed", "New jobs may start") }
+func Resumed() Event { return newDetail("Resumed", "New jobs may start") }
 
 // StepWaits is an event of a step that waits: it begins, or succeeded.
-func StepWaits(e waits.Event) Event { return newEvent(EventNormal, e.Reason, e.Message) }
+func StepWaits(e waits.Event) Event { return newDetail(e.Reason, e.Message) }
 
 // StepSkipped is the event of a step that is not wanted.
 func StepSkipped(step string) Event {
-	return newEvent(EventNormal, "StepSkipped", fmt.Sprintf("Step %s was skipped: its when expression is false", step))
+	return newDetail("StepSkipped", fmt.Sprintf("Step %s was skipped: its when expression is false", step))
 }
 
 // ChildStarted is the event of a step that begins as a child run.
 func ChildStarted(step, child string) Event {
-	return newEvent(EventNormal, "StepStarted", fmt.Sprintf("Step %s begins as child run %s", step, child))
+	return newDetail("StepStarted", fmt.Sprintf("Step %s begins as child run %s", step, child))
 }
 
 // ChildSucceeded is the event of a step whose child run succeeded.
 func ChildSucceeded(step, child string) Event {
-	return newEvent(EventNormal, "StepSucceeded", fmt.Sprintf("Step %s: child run %s succeeded", step, child))
+	return newDetail("StepSucceeded", fmt.Sprintf("Step %s: child run %s succeeded", step, child))
 }
 
 // StepSucceeded is the event of a step whose job succeeded.
 func StepSucceeded(s *v1alpha1.StepStatus) Event {
-	return newEvent(EventNormal, "StepSucceeded", fmt.Sprintf("Step %s succeeded (attempt %d)", s.Name, s.Attempt))
+	return newDetail("StepSucceeded", fmt.Sprintf("Step %s succeeded (attempt %d)", s.Name, s.Attempt))
 }
 
 // StepBacksOff is the event of a failed attempt that is followed by another.
@@ -59,7 +59,7 @@ func StepBacksOff(s *v1alpha1.StepStatus) Event {
 
 // StepPostponed is the event of a worker that asked to be asked later; wish is from RetryWish.
 func StepPostponed(s *v1alpha1.StepStatus, wish string) Event {
-	return newEvent(EventNormal, "StepBackingOff", fmt.Sprintf("Step %s: the worker of attempt %d %s; it comes at %s",
+	return newDetail("StepBackingOff", fmt.Sprintf("Step %s: the worker of attempt %d %s; it comes at %s",
 		s.Name, s.Attempt, wish, bounds.TimeText(s.NextAttemptAt)))
 }
 
@@ -75,7 +75,7 @@ func ResultRejected(message string) Event {
 
 // ItemsStarted is the event of a step that begins as one job for each item.
 func ItemsStarted(step string, items int, topic string) Event {
-	return newEvent(EventNormal, "StepStarted", fmt.Sprintf("Step %s: %d items, for topic %s", step, items, topic))
+	return newDetail("StepStarted", fmt.Sprintf("Step %s: %d items, for topic %s", step, items, topic))
 }
 
 // ItemsSucceeded is the event of a step whose items are all over.
@@ -84,7 +84,7 @@ func ItemsSucceeded(step string, st *v1alpha1.ForEachStatus) Event {
 	if st.Failed > 0 {
 		text += fmt.Sprintf(", %d of them failed", st.Failed)
 	}
-	return newEvent(EventNormal, "StepSucceeded", text)
+	return newDetail("StepSucceeded", text)
 }
 
 // ItemsBackOff is the event of items whose attempts failed in this decision, with the last error.
@@ -119,5 +119,5 @@ func Finalizing(in *facts.Input, suspended bool, e End) Event {
 	if suspended {
 		what = "its finally steps begin if " + suspensionOf(in).end + " in time"
 	}
-	return newEvent(EventNormal, v1alpha1.ReasonFinalizing, fmt.Sprintf("The run is about to end as %s (%s); %s: %s", e.Phase, e.Reason, what, e.Message))
+	return newDetail(v1alpha1.ReasonFinalizing, fmt.Sprintf("The run is about to end as %s (%s); %s: %s", e.Phase, e.Reason, what, e.Message))
 }

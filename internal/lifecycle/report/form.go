@@ -24,7 +24,7 @@ func (r *Report) cutToForm() {
 	case facts.FormBare:
 		bare(r.st)
 	}
-	r.event(EventWarning, v1alpha1.ReasonObjectTooLarge, leftOut+" (too many labels, or other metadata): outputs and details of the steps are left out")
+	r.warn(v1alpha1.ReasonObjectTooLarge, leftOut+" (too many labels, or other metadata): outputs and details of the steps are left out")
 }
 
 // Short is a status without what programs need least.

@@ -42,9 +42,9 @@ func (r *Report) renewedCondition() {
 	switch {
 	case reason == was:
 	case Failing(reason):
-		r.event(EventWarning, reason, message)
+		r.warn(reason, message)
 	case reason == v1alpha1.ReasonLockRenewed && Failing(was):
-		r.event(EventNormal, reason, "The run lock was renewed again")
+		r.detail(reason, "The run lock was renewed again")
 	}
 }
 
@@ -92,7 +92,7 @@ func (r *Report) abandon() {
 		reason = v1alpha1.ReasonOwnershipLost // a reason that the API server would refuse must not block the write
 	}
 	if !Abandoned(r.st) {
-		r.event(EventWarning, v1alpha1.ConditionRunLockAbandoned, "The lease of the run was lost: "+r.in.Lock.Lost)
+		r.warn(v1alpha1.ConditionRunLockAbandoned, "The lease of the run was lost: "+r.in.Lock.Lost)
 	}
 	r.set(v1alpha1.ConditionRunLockAbandoned, metav1.ConditionTrue, reason, "A lease of "+r.in.Lock.Holder+" was lost while it worked under it")
 }
@@ -105,7 +105,7 @@ func StoreMessage(l *facts.Lock) string { return "The run lock cannot be taken: 
 // Waits are those of a run whose lock cannot be taken.
 func (r *Report) Waits(reason, message string) {
 	if !sameWait(status.Condition(r.st, v1alpha1.ConditionRunLockRenewed), reason, message) {
-		r.event(EventWarning, reason, message)
+		r.warn(reason, message)
 	}
 	r.admission()
 	r.set(v1alpha1.ConditionRunLockRenewed, metav1.ConditionFalse, reason, message)

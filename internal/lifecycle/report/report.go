@@ -39,8 +39,20 @@ func New(in *facts.Input, run *v1alpha1.WorkflowRun, st *v1alpha1.WorkflowRunSta
 	return &Report{in: in, run: run, st: st, now: in.Now, plan: plan, items: items, found: found, Events: found.Events}
 }
 
-func (r *Report) event(kind, reason, message string) {
-	r.Events = append(r.Events, newEvent(kind, reason, message))
+// warn is an event of what goes wrong.
+func (r *Report) warn(reason, message string) {
+	r.Events = append(r.Events, newEvent(EventWarning, reason, message))
+}
+
+// detail is an event on the way of a run on which all is well.
+func (r *Report) detail(reason, message string) {
+	r.Events = append(r.Events, newDetail(reason, message))
+}
+
+func newDetail(reason, message string) Event {
+	e := newEvent(EventNormal, reason, message)
+	e.Detail = true
+	return e
 }
 
 // newEvent bounds what is said to what the API server takes.

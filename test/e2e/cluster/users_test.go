@@ -35,7 +35,7 @@ func userStories() {
 			ContainSubstring("linear"), ContainSubstring("diamond"), ContainSubstring("flaky"), ContainSubstring("clean-up"), Not(ContainSubstring("cancelled"))))
 		// Events are written beside the status, so they may come later than it.
 		Eventually(func() string { return in("describe", "wfr", "flaky") }).WithContext(ctx).WithPolling(listInterval).Should(And(
-			ContainSubstring("Attempt:"), ContainSubstring("Events:"), ContainSubstring("StepBackingOff"), ContainSubstring("StepSucceeded")))
+			ContainSubstring("Attempt:"), ContainSubstring("Events:"), ContainSubstring("StepBackingOff"), ContainSubstring("2 of 2 steps succeeded"), Not(ContainSubstring("StepSucceeded"))))
 		Expect(in("get", "wfr", "linear", "-o", "jsonpath={.status.steps[-1].output}")).To(MatchJSON(`{"text":"About storage engines (3 pages)"}`))
 		Expect(in("get", "lockpol", "-o", "wide")).To(And(ContainSubstring("payments"), ContainSubstring("True")))
 		expectNoCrash(ctx)

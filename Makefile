@@ -129,7 +129,7 @@ bench-tenants: controlplane redis ## Measure admission by Go benchmarks: decisio
 
 BENCH_ARGS ?=
 BENCH = cd test/bench && go run . $(BENCH_ARGS)
-SUITES = throughput latency scale policy contention hostile failover admission
+SUITES = throughput latency scale policy contention hostile failover scale-out admission
 
 .PHONY: bench
 bench: controlplane redis ## Run every suite of docs/benchmarks. BENCH_ARGS=-short: small sizes; -update: write results and plots.
@@ -144,6 +144,7 @@ bench-scale: ## Measure what runs cost that wait: memory, writes, restarts. BENC
 bench-policy: ## Measure a change of a LockPolicy under load.
 bench-contention: ## Measure contenders of one run lock, by strategy, beside other libraries.
 bench-failover: ## Measure for how long runs stand still when a replica is killed or stopped.
+bench-scale-out: ## Measure steps a second by one, three and five replicas, with the API server some way off.
 bench-hostile: ## Measure neighbours of tenants who do harm, and the operator's memory. BENCH_ARGS='-kinds backlog': one kind.
 bench-admission: ## Measure many starts at once for one tenant, what clients make of refusals, and a burst against one hot lock.
 

@@ -58,7 +58,7 @@ func (a *app) runSoon(ctx context.Context, name string) (*v1alpha1.WorkflowRun, 
 }
 
 func (a *app) whyCommand() *cobra.Command {
-	var format string
+	var format, operator string
 	var store redisFlags
 	cmd := &cobra.Command{
 		Use:   "why RUN",
@@ -66,7 +66,7 @@ func (a *app) whyCommand() *cobra.Command {
 		Long: `Say what a run waits for, since when, and when it is looked at next; or how it ended.
 
 It reads the run's conditions, steps, child runs, lock and deadlines, the LockPolicies if you may see them and, for a run that waits to be
-admitted, the other runs of its tenant. With --redis-addrs it also reads the run's lock: who holds it now, until when, and how many wait.
+admitted, the other runs of its tenant. If you may read the operator's namespace, it says which replica drives the run. With --redis-addrs it also reads the run's lock: who holds it now, until when, and how many wait.
 Else a holder is the one of the last write. Of a run that waits for an answer it also asks NATS, if that can be reached with --nats-url: whether an answer
 was put aside as a dead letter, and how often a job was delivered.`,
 		Args:              args(cobra.ExactArgs(1)),
@@ -99,6 +99,7 @@ was put aside as a dead letter, and how often a job was delivered.`,
 			if err := a.seeLock(cmd.Context(), &store, &answer, run, rules); err != nil {
 				return err
 			}
+			seeOwner(cmd.Context(), c, operator, &answer, run)
 			a.seeJobs(cmd.Context(), &answer, run, cmd.Flags().Changed(flagURL))
 			if format == formatJSON {
 				return a.writeJSON(answer)
@@ -106,6 +107,7 @@ was put aside as a dead letter, and how often a job was delivered.`,
 			return answer.Text(a.Out, now, a.Color)
 		},
 	}
+	cmd.Flags().StringVar(&operator, "operator-namespace", operatorNamespace, "Namespace of the operator.")
 	store.bind(cmd, "")
 	a.nats.bind(cmd)
 	bindOutput(cmd, &format, formatText)

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/ownership"
 	"github.com/syncopate-dev/syncopate/internal/plugin/runview"
 )
@@ -58,16 +59,12 @@ func (a *app) shards(ctx context.Context, operator string) (*runview.Shards, err
 	if err != nil {
 		return nil, err
 	}
-	object := &corev1.ConfigMap{}
-	switch err := c.Get(ctx, types.NamespacedName{Namespace: operator, Name: ownership.ObjectName}, object); {
+	claims, err := claimsOf(ctx, c, operator)
+	switch {
 	case apierrors.IsNotFound(err):
 		return nil, fmt.Errorf("there is no ConfigMap %s/%s: the operator is elsewhere (--operator-namespace), or has a leader", operator, ownership.ObjectName)
 	case err != nil:
-		return nil, fmt.Errorf("read who owns which partition: %w", err)
-	}
-	claims, err := ownership.Decode(object)
-	if err != nil {
-		return nil, fmt.Errorf("ConfigMap %s/%s: %w", operator, ownership.ObjectName, err)
+		return nil, err
 	}
 	leases := &coordinationv1.LeaseList{}
 	if err := c.List(ctx, leases, client.InNamespace(operator), client.MatchingLabels{ownership.LeaseLabel: ownership.MemberLease}, client.Limit(maxLeases)); err != nil {
@@ -81,4 +78,30 @@ func (a *app) shards(ctx context.Context, operator string) (*runview.Shards, err
 		a.note("Only the runs of namespace %s are counted: you may not list those of others.", namespace)
 	}
 	return runview.ShardsOf(claims, leases.Items, runs), nil
+}
+
+// claimsOf reads who owns which partition.
+func claimsOf(ctx context.Context, c client.Client, operator string) ([]ownership.Claim, error) {
+	object := &corev1.ConfigMap{}
+	if err := c.Get(ctx, types.NamespacedName{Namespace: operator, Name: ownership.ObjectName}, object); err != nil {
+		return nil, fmt.Errorf("read who owns which partition: %w", err)
+	}
+	claims, err := ownership.Decode(object)
+	if err != nil {
+		return nil, fmt.Errorf("ConfigMap %s/%s: %w", operator, ownership.ObjectName, err)
+	}
+	return claims, nil
+}
+
+// seeOwner adds who drives the run. Most users may not read that, and with a leader there is
+// nothing to read: then the answer has the holder of the last write.
+func seeOwner(ctx context.Context, c client.Client, operator string, answer *runview.Answer, run *v1alpha1.WorkflowRun) {
+	if answer.Ended {
+		return
+	}
+	bounded, cancel := context.WithTimeout(ctx, whyPatience)
+	defer cancel()
+	if claims, err := claimsOf(bounded, c, operator); err == nil {
+		answer.Owned(claims, string(run.UID))
+	}
 }

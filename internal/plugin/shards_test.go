@@ -94,3 +94,26 @@ func TestShards_SaysWhatItCannotRead(t *testing.T) {
 		t.Errorf("garbage: %v", err)
 	}
 }
+
+// mutation: why without the owner, or with that of another partition, makes this fail.
+func TestWhy_WhoDrivesTheRun(t *testing.T) {
+	run := testRun("team-a", "report", "u-1")
+	mine := protocol.Partition("u-1")
+	for _, c := range []struct{ owner, want string }{
+		{"pod-a.one", fmt.Sprintf("replica pod-a.one drives the run (partition %d)", mine)},
+		{"", fmt.Sprintf("no replica owns partition %d", mine)},
+	} {
+		object := owners(t, func(p int) string {
+			if p == mine {
+				return c.owner
+			}
+			return "pod-b.two"
+		})
+		if text := newPlugin(t, run, object).must("why", "report"); !strings.Contains(text, c.want) {
+			t.Errorf("no %q in\n%s", c.want, text)
+		}
+	}
+	if text := newPlugin(t, run).must("why", "report"); strings.Contains(text, "owner") {
+		t.Errorf("an owner though nobody says who:\n%s", text)
+	}
+}

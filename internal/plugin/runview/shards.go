@@ -5,6 +5,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -72,6 +73,19 @@ func ShardsOf(claims []ownership.Claim, leases []coordinationv1.Lease, runs []v1
 		s.Replicas = append(s.Replicas, *byName[name])
 	}
 	return s
+}
+
+// Owned adds which replica drives the run with a UID, as the owners of partitions say.
+func (a *Answer) Owned(claims []ownership.Claim, uid string) {
+	p := protocol.Partition(uid)
+	if p >= len(claims) {
+		return
+	}
+	text := "no replica owns partition " + strconv.Itoa(p) + ": the run stands still until one takes it, which takes seconds"
+	if owner := claims[p].Owner; owner != "" {
+		text = fmt.Sprintf("replica %s drives the run (partition %d)", Printable(owner, maxTextChars), p)
+	}
+	a.Facts = append(a.Facts, Fact{About: "owner", Text: text})
 }
 
 // replicaOf is a replica as its Lease says.

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/Shopify/toxiproxy/v2"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+)
+
+const (
+	// scaleOutSteps is how many steps a run has: all runs last beyond the measurement.
+	scaleOutSteps = 200
+	// scaleOutWarm is the time from the creation of the runs until all are on their way.
+	scaleOutWarm = 3 * time.Second
+	// scaleOutWatch is how long steps are counted.
+	scaleOutWatch = 15 * time.Second
+)
+
+// scaleOut measures what more replicas bring where the API server is some way off.
+//
+// A replica writes one status at a time here. As it is shipped it writes four, and then a machine of
+// two cores has no time left for more replicas: that would measure the machine.
+func scaleOut(ctx context.Context, st *stage, r *report) error {
+	for _, away := range []time.Duration{5 * time.Millisecond, 20 * time.Millisecond} {
+		one := 0.0
+		for _, replicas := range []int{1, 3, 5} {
+			c := capacity{away: away, replicas: replicas}
+			if err := c.measure(ctx, st); err != nil {
+				return fmt.Errorf("%s: %w", c.name(), err)
+			}
+			if replicas == 1 {
+				one = c.perSecond
+			}
+			c.report(r, one)
+		}
+	}
+	r.note("%d runs of steps one after the other; a job does nothing. Steps are counted for %s, in a worker's hands. A proxy adds the way to the API server, there and back. Each replica writes one status at a time (--max-concurrent-writes=1).", st.size(60, 12), scaleOutWatch)
+	r.note("Cores in use: by all processes, API server, etcd and workers included. Where they come near to all there are, the machine is the limit, and the goal does not count.")
+	return nil
+}
+
+// capacity is how many steps a second so many replicas do.
+type capacity struct {
+	away     time.Duration
+	replicas int
+
+	perSecond, cores float64
+}
+
+func (c *capacity) name() string { return fmt.Sprintf("%s away, %d replicas", c.away, c.replicas) }
+
+func (c *capacity) measure(ctx context.Context, st *stage) (err error) {
+	w, err := st.newWorld(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, w.close(ctx)) }()
+	if err := w.forgetOwners(ctx); err != nil {
+		return err
+	}
+	if err := w.apiServerAt(c.away); err != nil {
+		return err
+	}
+	if err := w.work(ctx, topic, workerConcurrency, echo); err != nil {
+		return err
+	}
+	for range c.replicas {
+		if _, err := w.operator(ctx, "--leader-elect=true", "--ownership=shards", "--max-concurrent-writes=1"); err != nil {
+			return err
+		}
+	}
+	time.Sleep(failoverSettle)
+	if err := w.create(ctx, "run", w.size(60, 12), chain(scaleOutSteps)); err != nil {
+		return err
+	}
+	time.Sleep(scaleOutWarm)
+	before := w.executed.Load()
+	c.cores = coresInUse(ctx, scaleOutWatch)
+	c.perSecond = float64(w.executed.Load()-before) / scaleOutWatch.Seconds()
+	return nil
+}
+
+// report adds a row. one is what one replica does at this distance.
+func (c *capacity) report(r *report, one float64) {
+	const spare = 0.1 // of the cores: with less, they are the limit
+	s := r.in("steps a second", c.name())
+	s.add("steps/s", "", c.perSecond)
+	s.add("cores in use", "", c.cores)
+	times := s.add("times one", "", c.perSecond/one)
+	if c.cores > (1-spare)*float64(r.Machine.Cores) {
+		return
+	}
+	switch c.replicas {
+	case 3:
+		times.atLeast(2.5)
+	case 5:
+		times.atLeast(3.5)
+	}
+}
+
+// apiServerAt has operators of this world reach the API server through a proxy that makes it so far
+// away.
+func (w *world) apiServerAt(away time.Duration) error {
+	at, err := url.Parse(w.env.Config.Host)
+	if err != nil {
+		return fmt.Errorf("address of the API server: %w", err)
+	}
+	proxy := toxiproxy.NewProxy(toxiproxy.NewServer(toxiproxy.NewMetricsContainer(prometheus.NewRegistry()), zerolog.Nop()),
+		"apiserver", "127.0.0.1:0", at.Host)
+	if err := proxy.Start(); err != nil {
+		return fmt.Errorf("start the proxy: %w", err)
+	}
+	there := away / 2
+	for stream, wait := range map[string]time.Duration{"upstream": there, "downstream": away - there} {
+		toxic, err := json.Marshal(map[string]any{"type": "latency", "stream": stream, "attributes": map[string]int64{"latency": wait.Milliseconds()}})
+		if err != nil {
+			return fmt.Errorf("slow the proxy down: %w", err)
+		}
+		if _, err := proxy.Toxics.AddToxicJson(bytes.NewReader(toxic)); err != nil {
+			return fmt.Errorf("slow the proxy down: %w", err)
+		}
+	}
+	direct := w.env.Kubeconfig
+	text, err := os.ReadFile(direct)
+	if err != nil {
+		return fmt.Errorf("read kubeconfig: %w", err)
+	}
+	far := filepath.Join(w.dir, w.name+".kubeconfig")
+	if err := os.WriteFile(far, []byte(strings.ReplaceAll(string(text), at.Host, proxy.Listen)), 0o600); err != nil {
+		return fmt.Errorf("write kubeconfig: %w", err)
+	}
+	w.env.Kubeconfig = far
+	w.cleanups = append(w.cleanups, func() {
+		w.env.Kubeconfig = direct
+		proxy.Stop()
+	})
+	return nil
+}

@@ -31,8 +31,8 @@ demo: controlplane ## Run everything on this machine and show the samples finish
 .PHONY: test
 test: controlplane cc redis workers ## Run every test but kind's, with the race detector. PKG=./internal/bus/... TEST_ARGS='-run X' narrow it.
 	go test -race -p 3 -count=1 -timeout 20m $(TEST_ARGS) $(PKG)
-	@# The race detector makes the exploration of the core ten times as slow, so it is a small one there. This is the whole of it.
-	[ '$(PKG)' != ./... ] || go test -count=1 -timeout 10m ./internal/lifecycle
+	@# The race detector makes explorations of models ten times as slow, so they are small ones there. This is the whole of them.
+	[ '$(PKG)' != ./... ] || go test -count=1 -timeout 10m ./internal/lifecycle ./internal/ownership/rules
 
 .PHONY: stress
 COUNT ?= 20

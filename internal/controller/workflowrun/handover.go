@@ -54,6 +54,9 @@ func (h *Handover) begin(ctx context.Context, partitions []int, follow func(...i
 	for _, key := range h.Runs.Index.In(of) {
 		h.Runs.Waker.Wake(key)
 	}
+	for _, key := range h.Runs.Index.Adopt(of) { // whoever drove them may have ended before it cleaned up
+		h.Runs.Waker.Wake(key)
+	}
 	if once {
 		h.once.start(ctx, h.Runs.Clock, h.Once)
 	}

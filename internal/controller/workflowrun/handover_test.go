@@ -29,6 +29,7 @@ func (r *replica) handover(ctx context.Context, once ...manager.Runnable) *Hando
 //   - handover.go Lose without DropAll: the next owner finds the lock busy.
 //   - handover.go Gain that wakes nothing: the run sleeps.
 //   - reconciler.go Reconcile without Enter: both replicas write.
+//   - handover.go begin without Adopt: the job of the deleted run stays.
 var _ = Describe("runs that change hands", func() {
 	It("go on at the next owner, with the results that waited and the lock that was kept", func(ctx SpecContext) {
 		w := newWorld(ctx)
@@ -63,6 +64,32 @@ var _ = Describe("runs that change hands", func() {
 		b.finish(ctx, run)
 		Expect(w.get(ctx, run).Status.Lock.Holder).To(Equal("b"))
 	}, NodeTimeout(2*patience))
+
+	It("are cleaned up by the next owner if they are deleted while nobody drives them", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		a, b := w.newReplica(ctx, "a"), w.newReplica(ctx, "b")
+		from, to := a.handover(ctx), b.handover(ctx)
+		run := w.create(ctx, twoSteps())
+		part := protocol.Partition(string(run.UID))
+		a.Index.See(run)
+		b.Index.See(run)
+		from.Gain(ctx, []int{part})
+		a.inFlight(ctx, run, 1)
+		Expect(w.jobsQueued(ctx)).To(Equal(1))
+		from.Lose(ctx, []int{part})
+
+		run = w.get(ctx, run)
+		Expect(w.client.Delete(ctx, run)).To(Succeed())
+		for _, r := range []*replica{a, b} { // as their informers see it
+			r.Index.Remove(run, r.Driven.Drives(run.UID))
+			r.mustPass(ctx, run)
+		}
+		Expect(w.jobsQueued(ctx)).To(Equal(1), "nobody drives it")
+
+		q := b.awake()
+		to.Gain(ctx, []int{part})
+		b.woken(ctx, q, "its job is withdrawn", func() bool { return w.jobsQueued(ctx) == 0 })
+	}, NodeTimeout(patience))
 
 	It("have the work that is done once begin and end with its partition", func(ctx SpecContext) {
 		w := newWorld(ctx)

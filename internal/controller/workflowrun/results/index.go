@@ -13,10 +13,11 @@ import (
 // It also keeps what is needed to clean up after a deleted run. One entry per existing run, fed by
 // the informer's events.
 type Index struct {
-	mu      sync.Mutex
-	known   map[types.UID]entry
-	uids    map[types.NamespacedName]types.UID
-	deleted map[types.NamespacedName][]Tombstone
+	mu        sync.Mutex
+	known     map[types.UID]entry
+	uids      map[types.NamespacedName]types.UID
+	deleted   map[types.NamespacedName][]Tombstone
+	elsewhere elsewhere
 	// families are the runs that claim to be children of others.
 	families family
 }
@@ -94,7 +95,7 @@ func (x *Index) Count(drives func(types.UID) bool) (phases map[string]int, newer
 }
 
 // Remove records that a run was deleted. Where this process drove it, TakeDeleted hands its
-// tombstone to the next pass.
+// tombstone to the next pass. Else Adopt does, if this process drives its partition later.
 func (x *Index) Remove(run *v1alpha1.WorkflowRun, driven bool) {
 	key := types.NamespacedName{Namespace: run.Namespace, Name: run.Name}
 	x.mu.Lock()
@@ -102,7 +103,9 @@ func (x *Index) Remove(run *v1alpha1.WorkflowRun, driven bool) {
 	x.out(run.UID)
 	if driven {
 		x.deleted[key] = append(x.deleted[key], entomb(run))
+		return
 	}
+	x.elsewhere.add(grave{key, entomb(run)})
 }
 
 // Forget takes out a run which was entered again after its removal.

@@ -273,11 +273,35 @@ func (w *world) expectSettled(ctx context.Context, patience time.Duration) {
 		case err != nil:
 			return err.Error()
 		case state.Msgs > 0:
-			return fmt.Sprintf("%d are left", state.Msgs)
+			return fmt.Sprintf("%d are left; %s", state.Msgs, w.describe(ctx, state.FirstSeq))
 		default:
 			return ""
 		}
 	})
+}
+
+// describe says where a result is, and what its consumer makes of it.
+func (w *world) describe(ctx context.Context, seq uint64) string {
+	s, err := w.js.Stream(ctx, w.names.ResultsStream())
+	if err != nil {
+		return err.Error()
+	}
+	msg, err := s.GetMsg(ctx, seq)
+	if err != nil {
+		return err.Error()
+	}
+	text := fmt.Sprintf("the first has number %d, since %s: %s", msg.Sequence, msg.Time.Format(time.TimeOnly), msg.Subject)
+	for i := range protocol.Partitions {
+		c, err := s.Consumer(ctx, fmt.Sprintf("%s-results-p%02d", w.names.Prefix, i))
+		if err != nil {
+			return text + "; " + err.Error()
+		}
+		if info := c.CachedInfo(); info.NumAckPending > 0 || info.NumPending > 0 || strings.Contains(msg.Subject, fmt.Sprintf(".results.%02d.", i)) {
+			text += fmt.Sprintf("; partition %d: delivered up to %d, acked up to %d, %d unacked, %d pending, %d pulls",
+				i, info.Delivered.Stream, info.AckFloor.Stream, info.NumAckPending, info.NumPending, info.NumWaiting)
+		}
+	}
+	return text
 }
 
 // expectDeadLetters says how many messages were put aside.

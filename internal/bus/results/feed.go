@@ -141,8 +141,11 @@ func (f *feed) unsubscribe(sub jetstream.ConsumeContext) {
 func (f *feed) watch(ctx context.Context, c jetstream.Consumer, sub jetstream.ConsumeContext) error {
 	ticker := f.consumer.conn.Clock.NewTicker(stallCheck)
 	defer ticker.Stop()
+	rounds := f.consumer.conn.Clock.NewTicker(strandedCheck)
+	defer rounds.Stop()
 	closed := sub.Closed()
 	var seen suspicion
+	var left stranded
 	for {
 		select {
 		case <-ctx.Done():
@@ -155,6 +158,10 @@ func (f *feed) watch(ctx context.Context, c jetstream.Consumer, sub jetstream.Co
 			}
 		case <-ticker.C():
 			if err := f.stalled(ctx, c, &seen); err != nil {
+				return err
+			}
+		case <-rounds.C():
+			if err := left.look(ctx, f, c); err != nil {
 				return err
 			}
 		}

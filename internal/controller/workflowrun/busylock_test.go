@@ -84,6 +84,7 @@ var _ = Describe("a run lock that stays busy", func() {
 		w := newWorld(ctx)
 		w.policy(ctx, longLived())
 		holder, waiter := w.newReplica(ctx, "holder"), w.newReplica(ctx, "waiter")
+		waiter.handed = true // results come to the holder only
 		run := w.create(ctx, []v1alpha1.Step{step("a")})
 		holder.inFlight(ctx, run, 1)
 		told := waiter.drive(ctx, run, saysBusy)

@@ -139,7 +139,7 @@ func modelCases() []modelCase {
 	}
 	cases := []modelCase{
 		{name: "items", run: each(2, v1alpha1.Collect, maxFailures(1)), procs: 1, race: true, budgets: world{faults: 3}},
-		{name: "items, one at a time, retried", run: each(1, v1alpha1.Collect, maxFailures(2)), procs: 1, race: true, budgets: world{faults: 1, failures: 2, retries: 1}},
+		{name: "items, one at a time, retried", run: each(1, v1alpha1.Collect, maxFailures(2)), procs: 1, budgets: world{faults: 1, failures: 2, retries: 1}},
 		{name: "items, one fails for all", run: each(2, v1alpha1.FailStep, maxFailures(1)), procs: 1, budgets: world{faults: 1, failures: 1, cancels: 1}},
 		{name: "items, Started", run: each(2, v1alpha1.Collect, maxFailures(1)), procs: 1, budgets: world{started: 1, slow: 1}},
 		{name: "items, suspended", run: each(1, v1alpha1.Collect, maxFailures(2)), procs: 1, budgets: world{suspends: 1, failures: 1}},

@@ -28,8 +28,8 @@ const (
 
 // scaleOut measures what more replicas bring where the API server is some way off.
 //
-// A replica writes one status at a time here. As it is shipped it writes four, and then a machine of
-// two cores has no time left for more replicas: that would measure the machine.
+// A replica writes one status at a time here. As it is shipped it writes four, and then a machine
+// of two cores has no time left for more replicas: that would measure the machine.
 func scaleOut(ctx context.Context, st *stage, r *report) error {
 	for _, away := range []time.Duration{5 * time.Millisecond, 20 * time.Millisecond} {
 		one := 0.0

@@ -129,7 +129,7 @@ bench-tenants: controlplane redis ## Measure admission by Go benchmarks: decisio
 
 BENCH_ARGS ?=
 BENCH = cd test/bench && go run . $(BENCH_ARGS)
-SUITES = throughput latency scale policy contention hostile failover scale-out admission
+SUITES = throughput peer-shape latency scale policy contention hostile failover scale-out admission
 
 .PHONY: bench
 bench: controlplane redis ## Run every suite of docs/benchmarks. BENCH_ARGS=-short: small sizes; -update: write results and plots.
@@ -139,6 +139,7 @@ bench: controlplane redis ## Run every suite of docs/benchmarks. BENCH_ARGS=-sho
 $(SUITES:%=bench-%): bench-%: controlplane redis
 	$(BENCH) $*
 bench-throughput: ## Measure runs and steps a second, beside what the API server can write.
+bench-peer-shape: ## Measure runs from creation to their stored end, as benchmarks of other engines do. BENCH_ARGS='-modes EveryStep -repetitions 1': less.
 bench-latency: ## Measure the time from a worker's result to the next job.
 bench-scale: ## Measure what runs cost that wait: memory, writes, restarts. BENCH_ARGS=-large: 20,000 runs.
 bench-policy: ## Measure a change of a LockPolicy under load.

@@ -53,9 +53,12 @@ func lookAtMachine(ctx context.Context, o options) machine {
 		Load:      loadAverage(),
 		Others:    coresInUse(ctx, busyLook),
 	}
-	m.BusyAtHead = m.Others > busyShare*float64(m.Cores)
+	m.BusyAtHead = m.isMuch(m.Others)
 	return m
 }
+
+// isMuch says whether so many cores in use by others make figures mean little.
+func (m machine) isMuch(cores float64) bool { return cores > busyShare*float64(m.Cores) }
 
 func (m machine) print(w io.Writer) {
 	fmt.Fprintf(w, "%s, %d cores, %d MiB, Linux %s\n%s; %s; %s; nats-server %s; %s; commit %s\nload average %.2f, %.2f cores in use before the start\n",
@@ -83,6 +86,19 @@ func coresInUse(ctx context.Context, within time.Duration) float64 {
 	case <-time.After(within):
 	}
 	return (busyTime() - before).Seconds() / time.Since(begin).Seconds()
+}
+
+// observer measures what others do with the machine while a suite runs.
+type observer struct {
+	begin      time.Time
+	busy, ours time.Duration
+}
+
+func observe() observer { return observer{time.Now(), busyTime(), ownTime()} }
+
+// others is how many cores other programs used since.
+func (o observer) others() float64 {
+	return max(0, (busyTime()-o.busy-ownTime()+o.ours).Seconds()/time.Since(o.begin).Seconds())
 }
 
 // busyTime is how long all cores have worked since the machine began.

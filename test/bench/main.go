@@ -24,6 +24,7 @@ var (
 	errNoSuite  = errors.New("no such suite")
 	errNoRoot   = errors.New("not inside the repository: no config/crd/bases above")
 	errGoalsMet = errors.New("goals are missed")
+	errBusy     = errors.New("others used the machine")
 )
 
 // options are what the command line says.
@@ -35,7 +36,10 @@ type options struct {
 	out     string // write to this directory
 	profile string // write profiles of the operator to this directory
 	kinds   string // of the suite hostile: these only
-	root    string // of the repository
+	modes   string // of checkpoints, of the suite peer-shape
+	// repetitions are those of the suite peer-shape.
+	repetitions int
+	root        string // of the repository
 }
 
 func main() {
@@ -63,12 +67,17 @@ func start(ctx context.Context, args []string) error {
 	f.StringVar(&o.out, "out", "", "Write JSON and plots to this directory.")
 	f.StringVar(&o.profile, "profile", "", "Write profiles of the operator under load to this directory.")
 	f.StringVar(&o.kinds, "kinds", "", "Kinds of harm of the suite hostile, separated by commas; together: only all at once. Default: each by itself, then all together.")
+	f.StringVar(&o.modes, "modes", everyStep+","+coalesced, "Modes of checkpoints that the suite peer-shape measures, separated by commas.")
+	f.IntVar(&o.repetitions, "repetitions", 3, "How often the suite peer-shape measures each load; medians are shown.")
 	f.Usage = func() { usage(f) }
 	if err := f.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return nil
 		}
 		return err
+	}
+	if o.repetitions < 1 || o.repetitions > maxRepetitions {
+		return fmt.Errorf("-repetitions %d: need 1 to %d", o.repetitions, maxRepetitions)
 	}
 	chosen, err := choose(suites(), f.Args())
 	if err != nil {
@@ -145,19 +154,29 @@ func runAll(ctx context.Context, o options, chosen []suite) error {
 	m := lookAtMachine(ctx, o)
 	m.print(os.Stderr)
 	missed := 0
+	var unpublished []string
 	for _, s := range chosen {
-		begin := time.Now()
+		begin, watched := time.Now(), observe()
 		fmt.Fprintf(os.Stderr, "\n%s: %s\n", s.name, s.about)
 		r := &report{Suite: s.name, About: s.about, Short: o.short, Machine: m, LoadAtStart: loadAverage()}
 		if err := s.run(ctx, st, r); err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
+		r.Others = watched.others()
+		r.Busy = m.BusyAtHead || m.isMuch(r.Others)
 		r.Took = time.Since(begin).Round(100 * time.Millisecond).String()
 		r.print(os.Stdout)
 		missed += r.missed()
+		if o.update && r.Busy {
+			unpublished = append(unpublished, s.name)
+			continue
+		}
 		if err := r.write(o.out); err != nil {
 			return err
 		}
+	}
+	if len(unpublished) > 0 {
+		return fmt.Errorf("%w: %s is not written to %s", errBusy, strings.Join(unpublished, ", "), docsDir)
 	}
 	if o.strict && missed > 0 {
 		return fmt.Errorf("%d %w", missed, errGoalsMet)

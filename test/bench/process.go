@@ -14,16 +14,53 @@ const clockTick = 10 * time.Millisecond
 
 // cpuTime is what a process used so far, user and system; 0 if it is gone.
 func cpuTime(pid int) time.Duration {
+	s := statOf(pid)
+	return s.used
+}
+
+// stat is what the kernel says of a process.
+type stat struct {
+	parent     int
+	used, gone time.Duration // by itself, and by children that it has waited for
+}
+
+func statOf(pid int) (s stat) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return 0
+		return s
 	}
 	_, rest, _ := strings.Cut(string(text), ") ") // the name may have spaces
 	fields := strings.Fields(rest)
-	if len(fields) < 13 {
+	if len(fields) < 15 {
+		return s
+	}
+	ticks := func(i int) time.Duration { return time.Duration(atoi(fields[i])+atoi(fields[i+1])) * clockTick }
+	return stat{parent: int(atoi(fields[1])), used: ticks(11), gone: ticks(13)}
+}
+
+// ownTime is what this process used so far, with all that it started, also what is gone.
+func ownTime() time.Duration {
+	files, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
 		return 0
 	}
-	return time.Duration(atoi(fields[11])+atoi(fields[12])) * clockTick
+	all := map[int]stat{}
+	for _, file := range files {
+		pid := int(atoi(filepath.Base(file)))
+		all[pid] = statOf(pid)
+	}
+	return familyTime(all, os.Getpid())
+}
+
+// familyTime is what a process and its descendants used.
+func familyTime(all map[int]stat, root int) time.Duration {
+	total := all[root].used + all[root].gone
+	for pid, s := range all {
+		if s.parent == root && pid != root {
+			total += familyTime(all, pid)
+		}
+	}
+	return total
 }
 
 // memoryOf is what a process has in memory now, and the most it ever had, in MiB.

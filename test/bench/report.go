@@ -18,6 +18,8 @@ type report struct {
 	Machine     machine   `json:"machine"`
 	LoadAtStart float64   `json:"loadAtStart"` // load average of one minute
 	Took        string    `json:"took"`
+	Others      float64   `json:"others"`         // cores that other programs used meanwhile
+	Busy        bool      `json:"busy,omitempty"` // too many for the figures to mean much
 	Figures     []*figure `json:"figures"`
 	Notes       []string  `json:"notes,omitempty"`
 
@@ -101,6 +103,9 @@ func (r *report) print(w io.Writer) {
 	r.printGoals(w)
 	for _, n := range r.Notes {
 		fmt.Fprintln(w, "note:", n)
+	}
+	if r.Busy {
+		fmt.Fprintf(w, "note: MEASURED ON A BUSY MACHINE (others used %.2f cores before, %.2f meanwhile): not to be published\n", r.Machine.Others, r.Others)
 	}
 	if r.Short {
 		fmt.Fprintln(w, "note: small sizes (-short): the figures mean nothing")

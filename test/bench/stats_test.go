@@ -2,6 +2,7 @@ package main
 
 import (
 	"math"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -159,5 +160,39 @@ func TestTenTimesTheUsualComesAtOnce(t *testing.T) {
 	}
 	if burst != 41 || len(offsets) != 60 {
 		t.Errorf("%d of %d starts come at once; want 41 of 60", burst, len(offsets))
+	}
+}
+
+// mutations: leaving out children that are gone, or those of children, or counting others, each
+// make this fail.
+func TestAFamilysTimeIsThatOfAllItsMembers(t *testing.T) {
+	all := map[int]stat{
+		1:  {parent: 0, used: time.Hour, gone: time.Hour},
+		10: {parent: 1, used: 1 * time.Second, gone: 2 * time.Second},
+		11: {parent: 10, used: 4 * time.Second},
+		12: {parent: 11, used: 8 * time.Second, gone: 16 * time.Second},
+		13: {parent: 1, used: time.Hour},
+	}
+	if got := familyTime(all, 10); got != 31*time.Second {
+		t.Errorf("%s; want 31s", got)
+	}
+	if got := statOf(os.Getpid()); got.parent != os.Getppid() {
+		t.Errorf("the parent of this process is %d; want %d", got.parent, os.Getppid())
+	}
+}
+
+// mutation: a median that sorts what it is given, or takes the mean, makes this fail.
+func TestTheMedianLeavesItsValuesInOrder(t *testing.T) {
+	all := []float64{9, 1, 2}
+	if got := median(all); got != 2 || all[0] != 9 {
+		t.Errorf("median %v of %v", got, all)
+	}
+}
+
+func TestRunsOfALoadAreKnownByTheirNames(t *testing.T) {
+	for run, want := range map[string]bool{"everystep-00012": true, "warm-everystep-00001": false, "everystep": false, "coalesced-00001": false} {
+		if got := isOf(run, "everystep"); got != want {
+			t.Errorf("%s: %v", run, got)
+		}
 	}
 }

@@ -12,6 +12,7 @@ type suite struct {
 func suites() []suite {
 	return []suite{
 		{"throughput", "runs and steps a second beside what the API server can write", throughput},
+		{"peer-shape", "runs created while the operator works, from the first creation to the last stored end, by kind of checkpoint", peerShape},
 		{"latency", "a worker's result published, to the next job in a worker's hands", latency},
 		{"scale", "what many runs that wait cost: memory, writes, a restart", scale},
 		{"policy", "a LockPolicy changed live from Fixed to Jittered to HandOff", policyChange},

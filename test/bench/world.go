@@ -124,9 +124,14 @@ func (w *world) work(ctx context.Context, topic string, concurrency int, h worke
 
 // create creates runs of one spec, many at a time.
 func (w *world) create(ctx context.Context, prefix string, count int, spec *v1alpha1.WorkflowRunSpec) error {
+	return w.createBy(ctx, createParallel, prefix, count, spec)
+}
+
+// createBy creates runs of one spec by so many clients.
+func (w *world) createBy(ctx context.Context, clients int, prefix string, count int, spec *v1alpha1.WorkflowRunSpec) error {
 	bar := progress("create "+w.name, count)
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(createParallel)
+	g.SetLimit(clients)
 	for i := range count {
 		g.Go(func() error {
 			defer func() { _ = bar.Add(1) }() // to stderr

@@ -74,6 +74,10 @@ type LockPolicySpec struct {
 	// +optional
 	// +kubebuilder:default={}
 	Delivery DeliveryPolicy `json:"delivery,omitempty"`
+	// checkpoint says how far a run may be ahead of its status.
+	// +optional
+	// +kubebuilder:default={}
+	Checkpoint CheckpointPolicy `json:"checkpoint,omitempty"`
 	// rollout says how an edit of runLock comes into force. Absent: for all runs at once. Edits of other fields always are.
 	// +optional
 	Rollout *LockPolicyRollout `json:"rollout,omitempty"`

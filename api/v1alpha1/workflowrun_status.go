@@ -53,7 +53,12 @@ const (
 
 // WriterVersion is the version of the format of a run's status that this code knows, and writes as status.minWriterVersion. It grows with
 // each change after which code that knows less must not write: it would drop a field that matters, or misread one (ADR 30).
-const WriterVersion int32 = 1
+//
+// Version 2 knows runs that are ahead of their status (ADR 45). A run that never was is written as OldestVersion.
+const (
+	WriterVersion int32 = 2
+	OldestVersion int32 = 1
+)
 
 // WorkflowRunStatus is what happened to a run so far.
 //
@@ -106,6 +111,9 @@ type WorkflowRunStatus struct {
 	// policy is the LockPolicy in force at the last write. Absent: built-in defaults.
 	// +optional
 	Policy *PolicyReference `json:"policy,omitempty"`
+	// checkpoint says that the run may have been ahead of its status, and how far. Absent: it never was. Once there it stays.
+	// +optional
+	Checkpoint *CheckpointStatus `json:"checkpoint,omitempty"`
 	// admission says when the run was queued and admitted.
 	// +optional
 	Admission *AdmissionStatus `json:"admission,omitempty"`
@@ -158,6 +166,17 @@ type EndingStatus struct {
 	// announcedAt is when all other steps were over; finallyTimeoutSeconds counts from it.
 	// +required
 	AnnouncedAt metav1.MicroTime `json:"announcedAt"`
+}
+
+// CheckpointStatus says how a run is ahead of its status.
+type CheckpointStatus struct {
+	// mode of the last write. With Coalesced the run may be ahead of what status says now.
+	// +required
+	Mode CheckpointMode `json:"mode"`
+	// lagMillis is for how long, at most, the last write made what is in it wait, in milliseconds. Absent: not at all.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	LagMillis int64 `json:"lagMillis,omitempty"`
 }
 
 // RunLockStatus describes the lease under which a status write was made.

@@ -26,6 +26,7 @@ import (
 // +kubebuilder:printcolumn:name="Fence",type=integer,priority=1,JSONPath=`.status.fence`
 // +kubebuilder:printcolumn:name="Policy",type=string,priority=1,JSONPath=`.status.policy.name`
 // +kubebuilder:printcolumn:name="Holder",type=string,priority=1,JSONPath=`.status.lock.holder`
+// +kubebuilder:printcolumn:name="Lag",type=integer,priority=1,JSONPath=`.status.checkpoint.lagMillis`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Succeeded")].message`
 // +kubebuilder:validation:XValidation:rule="has(self.status) != has(oldSelf.status) || (has(self.status) && (self.status.?fence.orValue(0) != oldSelf.status.?fence.orValue(0) || (has(self.status.progress) && has(oldSelf.status.progress) && self.status.progress != oldSelf.status.progress))) || (has(self.spec.inputs) == has(oldSelf.spec.inputs) && (!has(self.spec.inputs) || self.spec.inputs == oldSelf.spec.inputs))",fieldPath=".spec.inputs",message="spec.inputs is immutable: create a new run instead"
 // +kubebuilder:validation:XValidation:rule="has(self.status) != has(oldSelf.status) || (has(self.status) && (self.status.?fence.orValue(0) != oldSelf.status.?fence.orValue(0) || (has(self.status.progress) && has(oldSelf.status.progress) && self.status.progress != oldSelf.status.progress))) || (has(self.spec.steps) == has(oldSelf.spec.steps) && (!has(self.spec.steps) || self.spec.steps == oldSelf.spec.steps))",fieldPath=".spec.steps",message="spec.steps is immutable: create a new run instead"

@@ -17,6 +17,8 @@ type (
 	Child = facts.Child
 	// ChildState is what is known of the child run of a step.
 	ChildState = facts.ChildState
+	// Checkpoint says how far a run may be ahead of its status.
+	Checkpoint = facts.Checkpoint
 	// Claim is what was found out about the idempotency key of a run.
 	Claim = facts.Claim
 	// ClaimState is what became of a run's claim of its idempotency key.

@@ -172,6 +172,27 @@
 // minute from when the shell first could not have it (Answers.MissingSince); status says why, then
 // time-outs are decided without, and say so. Cancel, Terminate, suspension and delays never wait.
 //
+// # Running ahead
+//
+// With Checkpoint.Coalesced the shell may publish Dispatch before it writes Status, where Decide
+// says so (MayLag). The next decision is made on that unwritten status. Its results wait in the
+// stream, so whoever takes the run over has them, too, and begins the same jobs: a decision may lag
+// only if every replay of the same results makes it, in any order and in any batches.
+//
+// For example, a succeeds and b begins; b succeeds and c begins; then one write has all of it.
+//
+//	may lag       a success or Started; first attempts and skips that follow; a failure with
+//	              onFailure Continue that is not tried again; the beginning of a run which needs
+//	              nobody's word
+//	writes first  all that the clock, a person, the lock or another object has a say in: admission by
+//	              a quota, retries, waits, time-outs, child runs, suspend, cancel; what ends the run,
+//	              and clean-up; items; outputs in the object store; results that are put aside
+//
+// A run in which a step may have to wait for a place of maxParallelSteps writes all first: which
+// one begins depends on the order of results. Times of replays differ; inputs do not.
+//
+// Status says that the run may be ahead of it (checkpoint), and keeps that for good.
+//
 // # Without the lock
 //
 // When the lock is busy or Redis cannot be used, results wait (verdict Waiting) and steps stay as
@@ -256,6 +277,11 @@
 //   - The fence of accepted writes never decreases; ends are absorbing; at most maxParallelSteps
 //     attempts, or steps with items, are in flight; nothing is dispatched by a suspended or ended
 //     run; every job withdrawn had been in flight.
+//   - Ahead of status: J1 what is acknowledged is in status, with every attempt that follows from
+//     it; J2 each job that was ever stored is in status, or follows from results not acknowledged;
+//     J3 each attempt is stored once; J5 with one input; J6 maxParallelSteps holds with workers,
+//     whatever status says; J8 no job begins after it was taken back. (J4, that NATS refuses what
+//     is older than a fence message, is given: ADR 24.)
 //   - J7: no attempt times out while an answer to it is stored that came in time.
 //   - From every reachable state an end is reachable with no more faults.
 //

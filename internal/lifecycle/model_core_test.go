@@ -97,6 +97,8 @@ type question struct {
 	doomed  attempts
 	answers answers       // of finals only
 	asOf    time.Duration // when the stream was asked; 0: it was not
+	lags    bool          // the run may be ahead of its status
+	begins  bool          // also before its first write
 }
 
 // verdict is the decision of Decide, in the terms of the model. The error is a broken promise
@@ -116,6 +118,8 @@ type verdict struct {
 	timedOut  attempts // that it ended for their time-outs, or a deadline of the run
 	unstarted attempts // those of them that it ended because nobody said Started
 	asks      bool     // for what the stream has stored
+	mayLag    bool     // its effects may come before the write
+	dropped   attempts // first attempts of steps that it cancelled, which never began as far as status knows
 	finished  bool
 	wake      time.Duration
 	eventText string
@@ -204,6 +208,7 @@ type known struct {
 	steps      []v1alpha1.StepStatus
 	slots      []v1alpha1.StepStatus
 	jobs       map[int]string // rendered jobs of the attempts in flight
+	inputs     map[int]string // their inputs
 }
 
 // core asks the shipped Decide, each question once.
@@ -215,6 +220,7 @@ type core struct {
 	byText   map[string]int32
 	verdicts []verdict
 	asked    map[question]int32
+	texts    map[string]int8 // inputs of jobs, numbered
 }
 
 func newCore(run *v1alpha1.WorkflowRun) *core {
@@ -326,7 +332,7 @@ func (c *core) ask(q question) int32 {
 	for _, w := range out.Withdraw {
 		v.withdraw |= c.bit(w.ID)
 	}
-	v.create, v.told, v.asks = len(out.Create) > 0, out.Told, out.Needs.Answers
+	v.create, v.told, v.asks, v.mayLag = len(out.Create) > 0, out.Told, out.Needs.Answers, out.MayLag
 	v.next = q.status
 	v.finished = c.statuses[q.status].finished
 	if out.Changed {
@@ -334,6 +340,9 @@ func (c *core) ask(q question) int32 {
 		v.finished = c.statuses[v.next].finished
 	}
 	v.timedOut, v.unstarted = c.timeouts(&q, &v)
+	if v.dropped = c.dropped(&out.Status); run.Status != nil {
+		v.dropped &^= c.dropped(run.Status)
+	}
 	v.err = errors.Join(v.err, c.check(&q, &v, &out), c.settled(&q, &v))
 	if diff := cmp.Diff(before, run); diff != "" {
 		v.err = errors.Join(v.err, fmt.Errorf("input changed: %s", diff))
@@ -348,6 +357,7 @@ func (c *core) input(q *question, run *v1alpha1.WorkflowRun, results []Result) I
 	if q.spec.decided != "" {
 		in.Signals = []Signal{{Name: "x", Step: "ok", Decision: q.spec.decided, Approver: "ann", At: epoch}}
 	}
+	in.Checkpoint = Checkpoint{Coalesced: q.lags, Begins: q.begins}
 	in.Children = q.kid.children(run)
 	q.doomed.each(func(bit int) {
 		in.DeadLetters = append(in.DeadLetters, DeadLetter{ID: c.id(bit), Failures: 1, Cause: "refused"})
@@ -405,7 +415,7 @@ func (c *core) intern(q question, out *Decision) (int32, error) {
 	if err := json.Unmarshal(raw, &back); err != nil {
 		return 0, err
 	}
-	k := known{status: &back, finished: back.CompletedAt != nil, steps: back.Steps, jobs: map[int]string{}}
+	k := known{status: &back, finished: back.CompletedAt != nil, steps: back.Steps, jobs: map[int]string{}, inputs: map[int]string{}}
 	if back.Fence != nil {
 		k.fence, k.leaseID = *back.Fence, back.Lock.LeaseID
 	}
@@ -439,6 +449,7 @@ func (c *core) jobs(number int32, q question, out *Decision) error {
 			return fmt.Errorf("recover: %w", err)
 		}
 		k.jobs[bit] = fmt.Sprintf("%s %s %s %s", j.ID, j.Topic, j.Input, j.Deadline)
+		k.inputs[bit] = fmt.Sprintf("%s %s %s", j.ID, j.Topic, j.Input)
 		if was, ok := old.jobs[bit]; ok && was != k.jobs[bit] {
 			return fmt.Errorf("job changed: %s, then %s", was, k.jobs[bit])
 		}

@@ -12,9 +12,13 @@ import (
 // old: then the API server refuses the write by its resourceVersion, and nothing else happens.
 func (m *model) decideSteps(all []step, w *world, i int) []step {
 	p := &w.process[i]
+	if p.lag && m.mustClaim(p) {
+		return append(all, m.checkpoint(w, i))
+	}
 	q := question{
 		status: p.view, spec: p.spec, now: w.now, lease: p.lease, fares: p.fares, forRun: m.forRun, lost: m.untold(p),
 		finals: p.finals | p.found, starts: p.starts | p.begun, doomed: p.doomed, asOf: p.asOf, claim: m.mustClaim(p), full: m.shut(w, p.view), kid: m.kidFact(w, p),
+		lags: m.lags, begins: m.lags && p.view == 0 && p.own,
 	}
 	q.finals.each(func(bit int) { q.answers = q.answers.with(bit, w.answers.of(bit)) })
 	if p.lease.fence == 0 && q.finals|q.starts|q.doomed != 0 {
@@ -43,6 +47,15 @@ func (m *model) decideSteps(all []step, w *world, i int) []step {
 	switch {
 	case v.asks:
 		return append(all, m.question(w, i))
+	case m.mayRunAhead(p, v):
+		all = append(all, m.runAhead(w, i, number))
+	case p.lag && !v.changed && v.ackFinal&p.finals|v.ackStart&p.starts != 0:
+		return append(all, m.hold(w, i, v))
+	}
+	if p.lag {
+		all = append(all, m.checkpoint(w, i))
+	}
+	switch {
 	case m.mustBar(p, v):
 		return append(all, m.bar(w, i, v))
 	case v.changed || v.ackFinal&p.finals|v.ackStart&p.starts != 0, v.told && p.doomed != 0:
@@ -98,7 +111,7 @@ func (m *model) parkSteps(all []step, w *world, i int) []step {
 func (m *model) mustBar(p *process, v *verdict) bool {
 	k := &m.core.statuses[p.view]
 	foreign := k.leaseID != fmt.Sprintf("p%d-%d", p.lease.process, p.wrote)
-	return v.changed && k.inFlight != 0 && !p.barred && !m.noFence && !m.noBar && ((foreign && !v.forced) || (v.forced && v.withdraw|v.applied != 0))
+	return v.changed && (k.inFlight != 0 || m.mayBeLeft(p, v) != 0) && !p.barred && !m.noFence && !m.noBar && ((foreign && !v.forced) || (v.forced && v.withdraw|v.applied != 0) || m.mayBeLeft(p, v) != 0)
 }
 
 // bar fences all attempts in flight. Without the lock it is told of a higher fence in vain: whoever
@@ -110,8 +123,8 @@ func (m *model) bar(w *world, i int, v *verdict) step {
 	if v.forced {
 		fence = int16(m.core.statuses[v.next].fence)
 	}
-	if next.fence(m.core.statuses[p.view].inFlight, fence) && !v.forced {
-		next.fencedOut(i)
+	if next.fence(m.core.statuses[p.view].inFlight|m.mayBeLeft(p, v), fence) && !v.forced {
+		m.fencedOut(&next, i)
 		return step{next: next, name: label{text: "p%d is told of a higher fence before it writes", process: i, bit: -1}}
 	}
 	p.barred = true
@@ -136,13 +149,14 @@ func (m *model) persist(w *world, i int, number int32, state LockState) step {
 	next := *w
 	v, p := &m.core.verdicts[number], &next.process[i]
 	p.forget()
-	fresh := p.view == w.status && p.spec == w.spec
+	fresh := p.stored() == w.status && p.spec == w.spec
 	if v.changed {
 		refusal := m.refuse(w, v)
 		if !fresh || refusal != nil {
 			// A refused write drops the lease; the next one is taken with a floor from a live read.
-			if !m.forRun || !m.current(w.status, p.lease) {
+			if (!m.forRun && !p.lag) || !m.current(w.status, p.lease) {
 				next.drop(i)
+				m.dropAhead(&next, i)
 			}
 			p.seen, p.barred = false, false
 			s := step{next: next, name: label{text: "p%d is refused", process: i, bit: -1}}
@@ -162,6 +176,7 @@ func (m *model) persist(w *world, i int, number int32, state LockState) step {
 		p.view, p.lost, p.barred = v.next, false, false
 	}
 	p.publish, p.withdraw, p.ackFinal, p.ackStart = v.dispatch, v.withdraw, v.ackFinal&p.finals, v.ackStart&p.starts
+	m.afterWrite(p, v)
 	p.create = v.create
 	p.finals &^= v.ackFinal
 	p.starts &^= v.ackStart
@@ -197,12 +212,16 @@ func (m *model) refuse(w *world, v *verdict) error {
 // invariants of accepted writes.
 func (m *model) invariants(old, next *world, v *verdict) error {
 	a, b := &m.core.statuses[old.status], &m.core.statuses[next.status]
+	inFlight := a.inFlight
+	if m.lags {
+		inFlight = ^attempts(0) // of what the writer knew, which is ahead of this: see checkStep
+	}
 	switch {
 	case b.fence < a.fence:
 		return errors.New("I3: the fence decreased")
 	case a.finished && old.status != next.status:
 		return errors.New("an end is not absorbing")
-	case v.applied&^a.inFlight != 0:
+	case v.applied&^inFlight != 0:
 		return errors.New("I2: a result was applied to an attempt that was not in flight")
 	}
 	return nil
@@ -215,6 +234,9 @@ func (m *model) workerSteps(all []step, w *world) []step {
 		next := *w
 		next.working |= job
 		s := step{name: label{text: "a worker takes %s", process: -1, bit: bit}}
+		if w.withdrawn&job != 0 && m.lags {
+			s.err = errors.New("J8: a job begins after it was taken back")
+		}
 		if w.ran&job != 0 && w.excused&job == 0 {
 			s.err = errors.New("I2: a worker runs an attempt again, though no worker died with it")
 		}
@@ -229,7 +251,7 @@ func (m *model) workerSteps(all []step, w *world) []step {
 
 func (m *model) workerAt(all []step, w *world, bit int) []step {
 	job := attempts(1) << bit
-	if w.answers.of(bit) != answerNone {
+	if w.answered()&job != 0 || w.aside&job != 0 {
 		next := *w
 		next.working &^= job
 		next.jobs &^= job
@@ -239,14 +261,14 @@ func (m *model) workerAt(all []step, w *world, bit int) []step {
 		next := *w
 		next.said |= job
 		next.started--
-		if m.core.overdue(w.status, bit, w.now) {
+		if m.overdue(w, bit) {
 			next.tardy |= job
 		}
 		all = append(all, step{next: next, name: label{text: "the worker of %s says Started", process: -1, bit: bit}})
 	}
 	say := func(a answer, next world, name string, fault bool) {
-		next.answers = next.answers.with(bit, a)
-		if m.core.overdue(w.status, bit, w.now) {
+		next.answers, next.lost = next.answers.with(bit, a), next.lost&^job
+		if m.overdue(w, bit) {
 			next.late |= job
 		}
 		all = append(all, step{next: next, name: label{text: name, process: -1, bit: bit}, fault: fault})
@@ -432,7 +454,7 @@ func (m *model) caughtUp(w *world) bool {
 		if uid, named := m.core.namedKid(p.view); named && (uid == "" || w.kid.state != kidThere) {
 			return false
 		}
-		if p.dead || !p.idle() || p.finals|p.starts|p.doomed != 0 || !p.seen || p.view != w.status || p.spec != w.spec {
+		if p.dead || !p.idle() || p.finals|p.starts|p.doomed != 0 || !p.seen || p.lag || p.view != w.status || p.spec != w.spec {
 			return false
 		}
 		if p.lease.fence != 0 && (!w.holder(p.lease) || m.core.statuses[p.view].unanswered&^p.handled != 0) {

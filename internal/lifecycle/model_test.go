@@ -80,12 +80,12 @@ type modelCase struct {
 	budgets world // only its budgets are used
 	race    bool  // small enough for the race detector
 
-	gated, forRun, continues, parks bool // see model
+	gated, forRun, continues, parks, lags bool // see model
 }
 
 func (c modelCase) model() *model {
-	m := &model{core: newCore(c.run), procs: c.procs, start: c.budgets, gated: c.gated, forRun: c.forRun, continues: c.continues, parks: c.parks}
-	m.start.full = c.gated
+	m := &model{core: newCore(c.run), procs: c.procs, start: c.budgets, gated: c.gated, forRun: c.forRun, continues: c.continues, parks: c.parks, lags: c.lags}
+	m.start.full, m.start.process[0].own = c.gated, c.lags
 	return m
 }
 
@@ -181,6 +181,7 @@ func modelCases() []modelCase {
 		{name: "answers stored and not delivered, in the clean-up", run: cleansOnce(), procs: 1, parks: true, budgets: world{faults: 1, slow: 1}},
 		{name: "parallel limit, suspended", run: wide(), procs: 1, race: true, budgets: world{suspends: 1, failures: 1}},
 	}
+	cases = append(cases, aheadCases()...)
 	if raceEnabled {
 		cases = slices.DeleteFunc(cases, func(c modelCase) bool { return !c.race })
 		for i := range cases {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/report"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
@@ -41,9 +42,16 @@ type world struct {
 
 	process [2]process
 
+	// stored is what was published first for each attempt, as a number of core.texts; only where
+	// the run may be ahead of its status.
+	stored    [16]int8
+	withdrawn attempts // taken back: not to be begun any more
+	lossy     bool     // a stream lost its data
+	lost      attempts // final results that RESULTS lost
+
 	// budgets left; slow: how often the clock may overtake what could be done at once
 	faults, cancels, terminates, suspends, decisions, retries, failures, started, slow int8
-	refusals, redrives                                                                 int8
+	refusals, redrives, losses                                                         int8
 }
 
 // process is the memory of an operator process.
@@ -71,6 +79,13 @@ type process struct {
 
 	create bool // a child run
 	born   int8 // the child that it created, or found; 0: it knows of none
+
+	lag        bool     // view is decided, and not written
+	base       int32    // the status that was stored when it began to be so
+	held       attempts // finals in its inbox whose effect is in view
+	heldStarts attempts // likewise
+	own        bool     // no other process can have worked on the run before the first write
+	ahead      attempts // published, and not in a status that it knows to be written
 
 	barred bool  // all attempts in flight are fenced for its next write
 	wrote  int16 // names the lease under which it last wrote
@@ -136,6 +151,9 @@ func (w *world) fence(of attempts, fence int16) (refused bool) {
 // recover their attempts.
 func (m *model) forget(w *world) {
 	matters := m.core.statuses[w.status].inFlight
+	if m.lags {
+		return // whoever is ahead may publish what no status has: the message outlives the attempt by an hour
+	}
 	for i := range w.process {
 		p := &w.process[i]
 		matters |= p.publish | p.recovering()
@@ -169,7 +187,7 @@ func (w *world) answered() attempts {
 			a |= 1 << bit
 		}
 	}
-	return a &^ w.aside
+	return a &^ w.aside &^ w.lost
 }
 
 // model is one configuration: a DAG and its budgets.
@@ -188,6 +206,10 @@ type model struct {
 	// continues: a lease that cannot be renewed is worked under without the lock (onFailure
 	// Continue), else it is lost.
 	continues bool
+	// lags: the run may be ahead of its status. And what is left out of the rules for that.
+	lags                                                                    bool
+	consequences                                                            map[consequence]attempts
+	ackAhead, plainTaker, beginAnyone, recoverBegun, settleAgain, leaveJobs bool
 }
 
 func (m *model) steps(w *world) []step {
@@ -205,19 +227,23 @@ func (m *model) steps(w *world) []step {
 	all = m.redisSteps(all, w)
 	all = m.userSteps(all, w)
 	all = m.redriveSteps(all, w)
+	all = m.lossSteps(all, w)
 	all = m.timeSteps(all, w)
 	for i := range all {
 		next := &all[i].next
 		m.forget(next)
-		open := m.core.statuses[next.status].inFlight // of others nobody asks any more
+		open := m.core.statuses[next.status].inFlight | m.inFlightAhead(next) // of others nobody asks any more
 		next.late, next.tardy = next.late&open, next.tardy&open
+		if m.lags {
+			all[i].err = errors.Join(all[i].err, m.aheadRules(next))
+		}
 	}
 	return all
 }
 
 func (m *model) restart(w *world, i int) step {
 	next := *w
-	next.process[i] = process{}
+	next.process[i] = process{own: m.beginAnyone}
 	return step{next: next, name: label{text: "p%d restarts", process: i, bit: -1}}
 }
 
@@ -230,11 +256,12 @@ func (m *model) processSteps(all []step, w *world, i int) []step {
 	if !p.idle() {
 		return append(all, m.act(w, i))
 	}
-	if !p.seen || p.view != w.status || p.spec != w.spec {
+	if !p.seen || p.stored() != w.status || p.spec != w.spec {
 		next := *w
 		q := &next.process[i]
-		q.seen, q.view, q.spec = true, w.status, w.spec
-		q.handled &= m.core.statuses[w.status].inFlight
+		m.readAhead(&next, i)
+		q.seen, q.spec = true, w.spec
+		q.handled &= m.core.statuses[q.view].inFlight
 		q.barred = false
 		all = append(all, step{next: next, name: label{text: "p%d reads the run", process: i, bit: -1}})
 	}
@@ -253,8 +280,8 @@ func (m *model) deliveries(all []step, w *world, i int) []step {
 	var inboxFinals, inboxStarts attempts
 	for k := range w.process {
 		p := &w.process[k]
-		inboxFinals |= p.finals | p.ackFinal | p.doomed | p.bury
-		inboxStarts |= p.starts | p.ackStart
+		inboxFinals |= p.finals | p.ackFinal | p.doomed | p.bury | p.held
+		inboxStarts |= p.starts | p.ackStart | p.heldStarts
 	}
 	(w.answered() &^ inboxFinals &^ w.acked).each(func(bit int) {
 		next := *w
@@ -274,6 +301,12 @@ func (m *model) deliveries(all []step, w *world, i int) []step {
 			next.acked &^= 1 << bit
 			next.process[i].finals |= 1 << bit
 			all = append(all, step{next: next, name: label{text: "p%d gets the result of %s again", process: i, bit: bit}, fault: true})
+		})
+		((w.process[0].held | w.process[1].held) &^ w.process[i].finals).each(func(bit int) {
+			next := *w
+			next.faults--
+			next.process[i].finals |= 1 << bit
+			all = append(all, step{next: next, name: label{text: "p%d gets the result of %s, which is ahead, again", process: i, bit: bit}, fault: true})
 		})
 	}
 	return all
@@ -308,7 +341,7 @@ func (m *model) redriveSteps(all []step, w *world) []step {
 		next := *w
 		next.redrives--
 		next.aside &^= 1 << bit
-		if m.core.overdue(w.status, bit, w.now) {
+		if m.overdue(w, bit) {
 			next.late |= 1 << bit // it is stored anew
 		}
 		all = append(all, step{next: next, name: label{text: "somebody redrives the result of %s", process: -1, bit: bit}, fault: true})
@@ -331,12 +364,14 @@ func (m *model) lockSteps(all []step, w *world, i int) []step {
 	case p.lease.fence != 0 && !w.holder(p.lease) && (!m.continues || (w.lock.fence != 0 && !w.down)):
 		next := *w
 		next.process[i].lease, next.process[i].fares, next.process[i].lost, next.process[i].barred = lease{}, fares{}, true, false
+		m.dropAhead(&next, i)
 		all = append(all, step{next: next, name: label{text: "p%d notices that its lease is lost", process: i, bit: -1}})
 	case p.lease.fence != 0 && !m.usable(p):
 		next := *w
 		next.drop(i)
+		m.dropAhead(&next, i)
 		all = append(all, step{next: next, name: label{text: "p%d drops a lease below its floor", process: i, bit: -1}})
-	case p.lease.fence != 0 && m.procs > 1 && m.unknown(p) == 0 && w.process[1-i].finals|w.process[1-i].starts|w.process[1-i].doomed != 0:
+	case p.lease.fence != 0 && m.procs > 1 && m.unknown(p) == 0 && !p.lag && w.process[1-i].finals|w.process[1-i].starts|w.process[1-i].doomed != 0:
 		next := *w
 		next.drop(i)
 		all = append(all, step{next: next, name: label{text: "p%d releases its lease", process: i, bit: -1}})
@@ -420,7 +455,7 @@ func (m *model) recoverSteps(all []step, w *world, i int) []step {
 	next := *w
 	q := &next.process[i]
 	if !m.noFence && next.fence(bit, p.lease.fence) {
-		next.fencedOut(i)
+		m.fencedOut(&next, i)
 		return append(all, step{next: next, name: label{text: "p%d is told of a higher fence", process: i, bit: -1}})
 	}
 	q.looking, q.current = bit, true
@@ -428,8 +463,9 @@ func (m *model) recoverSteps(all []step, w *world, i int) []step {
 }
 
 // fencedOut: a process that is told of a higher fence gives its lease back and reads the run.
-func (w *world) fencedOut(i int) {
+func (m *model) fencedOut(w *world, i int) {
 	w.drop(i)
+	m.dropAhead(w, i)
 	w.process[i].seen = false
 }
 
@@ -437,7 +473,10 @@ func (m *model) unknown(p *process) attempts { return m.core.statuses[p.view].un
 
 // mustClaim: attempts are to be recovered, and status was written under another lease.
 func (m *model) mustClaim(p *process) bool {
-	k := &m.core.statuses[p.view]
+	k := &m.core.statuses[p.stored()]
+	if m.recoverBegun {
+		k = &m.core.statuses[p.view]
+	}
 	return p.lease.fence != 0 && m.unknown(p) != 0 && (k.leaseID != leaseID(p.lease) || k.fence != int64(p.lease.fence))
 }
 
@@ -484,10 +523,14 @@ func (m *model) act(w *world, i int) step {
 	case p.publish != 0:
 		bit := p.publish & -p.publish
 		p.publish &^= bit
-		s.err = errors.Join(m.intended(w, bit), m.publish(&next, i, bit, w.fenced&bit == 0))
+		if !m.lags {
+			s.err = m.intended(w, bit)
+		}
+		s.err = errors.Join(s.err, m.publish(&next, i, bit, w.fenced&bit == 0))
 		s.name = label{text: "p%d publishes %s", process: i, bit: bits.TrailingZeros16(uint16(bit))}
 	case p.withdraw != 0:
 		next.jobs &^= p.withdraw
+		next.withdrawn |= p.withdraw
 		p.withdraw = 0
 		s.name = label{text: "p%d withdraws jobs", process: i, bit: -1}
 	case p.bury != 0:
@@ -496,7 +539,7 @@ func (m *model) act(w *world, i int) step {
 		s.name = label{text: "p%d puts results aside", process: i, bit: -1}
 	default:
 		p.ackFinal.each(func(bit int) { s.err = errors.Join(s.err, m.mayAck(w, 1<<bit)) })
-		next.acked |= p.ackFinal
+		next.acked |= p.ackFinal &^ w.lost
 		next.heard |= p.ackStart
 		p.ackFinal, p.ackStart = 0, 0
 		s.name = label{text: "p%d acks", process: i, bit: -1}
@@ -511,12 +554,16 @@ func (m *model) publish(next *world, i int, bit attempts, last bool) error {
 	if m.noFence && next.jobs&bit != 0 {
 		last = false // expected-last-sequence 0 of the job's own subject
 	}
+	before := next.jobs
 	there, err := next.put(bit, last)
+	if next.jobs != before {
+		err = errors.Join(err, m.store(next, p.view, bit))
+	}
 	switch {
 	case there:
 		p.handled |= bit
 	case p.lease.fence != 0 && int16(next.fences[bits.TrailingZeros16(uint16(bit))]) > p.lease.fence:
-		next.fencedOut(i)
+		m.fencedOut(next, i)
 	}
 	return err
 }
@@ -534,7 +581,14 @@ func (m *model) intended(w *world, job attempts) error {
 // mayAck is I1: what is acknowledged is in the persisted status, or stale by rule.
 func (m *model) mayAck(w *world, result attempts) error {
 	step, attempt := m.where(result)
-	s := &m.core.statuses[w.status].slots[step]
+	k := &m.core.statuses[w.status]
+	if k.finished {
+		return nil
+	}
+	s := v1alpha1.StepStatus{}
+	if k.status != nil {
+		s = k.slots[step]
+	}
 	if s.Attempt < attempt || (s.Attempt == attempt && status.InFlight(s.Phase)) {
 		return fmt.Errorf("I1: a result was acknowledged, but status still waits for it")
 	}

@@ -67,14 +67,14 @@ func TestTheEndOfAChildThatNeedsANewerOperatorIsNotRead(t *testing.T) {
 // mutation: decision that does not set the version, or durable that keeps it, makes this fail.
 func TestAWriteSaysWhichVersionItNeeds(t *testing.T) {
 	run := dispatched(t)
-	if got := run.Status.MinWriterVersion; got != v1alpha1.WriterVersion {
+	if got := run.Status.MinWriterVersion; got != v1alpha1.OldestVersion {
 		t.Errorf("the first write needs %d", got)
 	}
 	run.Status.MinWriterVersion = 0
 	if out := decideAt(run, epoch, held(1)); out.Changed {
 		t.Error("the version alone was worth a write")
 	}
-	if out := decideAt(run, epoch, held(1), succeeded("a", 1, "7")); !out.Changed || out.Status.MinWriterVersion != v1alpha1.WriterVersion {
+	if out := decideAt(run, epoch, held(1), succeeded("a", 1, "7")); !out.Changed || out.Status.MinWriterVersion != v1alpha1.OldestVersion {
 		t.Errorf("changed %t, needs %d", out.Changed, out.Status.MinWriterVersion)
 	}
 }

@@ -20,6 +20,7 @@ type Decision struct {
 	Evaluated *Evaluated                 // what expressions gave so far, for the next decision of this pass; nil: none was evaluated
 	Cut       bool                       // expressions are left for the next decision, which is to be made at once: those so far took what a pass may
 
+	MayLag     bool            // Dispatch may be carried out before Status is written: see Running ahead
 	NeedsNewer int32           // the run is left alone: the version that an operator has to know for it; 0: this core knows it
 	Deferred   bool            // a time-out that is due waits for answers: see Answers
 	Delete     bool            // the finished run's time to live is over: delete the object

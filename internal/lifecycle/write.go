@@ -14,13 +14,15 @@ import (
 func complete(d *draft) Decision {
 	forgetDeadLetters(d)
 	storeItems(d)
-	d.st.MinWriterVersion = v1alpha1.WriterVersion
+	d.st.MinWriterVersion = v1alpha1.OldestVersion
+	noteCheckpoint(d)
 	reportAll(d)
 	d.out.Status = d.st
 	d.out.Changed = lockChanged(d) || !equality.Semantic.DeepEqual(durable(stored(d.run)), durable(d.st))
 	d.out.Changed = d.out.Changed || d.in.Glance && d.left
 	d.out.Cut, d.out.Evaluated = d.left && !d.in.Glance, d.view.Done.All()
 	d.out.Wake, d.out.Deferred = wakeAt(d), d.answers.deferred
+	d.out.MayLag = d.out.Changed && mayLag(d)
 	return d.out
 }
 
@@ -80,11 +82,11 @@ func stored(run *v1alpha1.WorkflowRun) v1alpha1.WorkflowRunStatus {
 }
 
 // durable is the part of a status of which every change is worth a write of its own. Fence, lock,
-// policy and version describe the last writer, and ride along with writes that happen anyway: a
-// renewal or a policy edit must not cost one write per run. Of the conditions of the run lock only
-// transitions are worth a write: see lockChanged.
+// policy, checkpoint and version describe the last writer, and ride along with writes that happen
+// anyway: a renewal or a policy edit must not cost one write per run. Of the conditions of the run
+// lock only transitions are worth a write: see lockChanged.
 func durable(st v1alpha1.WorkflowRunStatus) v1alpha1.WorkflowRunStatus {
-	st.Fence, st.Lock, st.Policy, st.MinWriterVersion = nil, nil, nil, 0
+	st.Fence, st.Lock, st.Policy, st.Checkpoint, st.MinWriterVersion = nil, nil, nil, nil, 0
 	var conditions []metav1.Condition
 	for _, c := range st.Conditions {
 		if c.Type != v1alpha1.ConditionRunLockRenewed && c.Type != v1alpha1.ConditionRunLockAbandoned {

@@ -19,6 +19,18 @@ type Effective struct {
 	Admission Admission
 	// Delivery says what becomes of results that cannot be applied now.
 	Delivery Delivery
+	// Checkpoint says how far a run may be ahead of its status.
+	Checkpoint Checkpoint
+}
+
+// Checkpoint says when the status of a run is written. The zero value: before each effect.
+type Checkpoint struct {
+	// Coalesced lets a run be ahead of its status.
+	Coalesced bool
+	// MaxResults is how many results may be ahead of status.
+	MaxResults int
+	// MaxDelay is for how long status may lag behind.
+	MaxDelay time.Duration
 }
 
 // Admission bounds how many runs of a tenant are under way at the same time.
@@ -159,7 +171,16 @@ func Of(p *v1alpha1.LockPolicy) Effective {
 	}
 	return Effective{
 		Name: p.Name, Generation: p.Generation, RunLock: runLock(p.Spec.RunLock), Admission: admission(p.Spec.Admission),
-		Delivery: delivery(p.Spec.Delivery),
+		Delivery: delivery(p.Spec.Delivery), Checkpoint: checkpoint(p.Spec.Checkpoint),
+	}
+}
+
+func checkpoint(p v1alpha1.CheckpointPolicy) Checkpoint {
+	if p.Mode != v1alpha1.CheckpointCoalesced {
+		return Checkpoint{}
+	}
+	return Checkpoint{
+		Coalesced: true, MaxResults: int(orDefault(p.MaxResults, 64)), MaxDelay: millis(int64(orDefault(p.MaxDelayMillis, 200))),
 	}
 }
 

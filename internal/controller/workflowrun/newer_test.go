@@ -30,9 +30,9 @@ var _ = Describe("a run that a newer operator wrote", func() {
 		r.inFlight(ctx, run, 2)
 		tasks := w.takeAll(ctx, 2)
 		t := tasks[slices.IndexFunc(tasks, func(t *task) bool { return t.id.Step == "a" })]
-		Expect(w.get(ctx, run).Status.MinWriterVersion).To(Equal(v1alpha1.WriterVersion))
+		Expect(w.get(ctx, run).Status.MinWriterVersion).To(Equal(v1alpha1.OldestVersion))
 		newer := w.get(ctx, run)
-		newer.Status.MinWriterVersion++
+		newer.Status.MinWriterVersion = v1alpha1.WriterVersion + 1
 		*newer.Status.Fence++
 		b := &newer.Status.Steps[1] // as far as the old one can tell nobody waits for it
 		b.Phase, b.CompletedAt, newer.Status.Progress = v1alpha1.StepSkipped, b.DispatchedAt, "1/2"

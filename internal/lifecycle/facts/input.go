@@ -26,6 +26,8 @@ type Input struct {
 
 	NATSDown time.Time // since when NATS does not answer: no job goes out, and no result comes in; zero: it answers, as far as is known
 
+	Checkpoint Checkpoint // how far the run may be ahead of its status
+
 	Answers Answers // of the stream of results: asked for where a time-out is due
 
 	Lists map[string][]any // Lists of an earlier decision about the run, by step; what is not there is evaluated

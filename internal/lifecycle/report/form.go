@@ -64,6 +64,7 @@ func Short(st *v1alpha1.WorkflowRunStatus) {
 func bare(st *v1alpha1.WorkflowRunStatus) {
 	st.ObservedGeneration, st.Progress, st.MinWriterVersion = 0, "", 0
 	st.Steps, st.Outputs, st.OutputsRef, st.Ending, st.StartedAt, st.Policy = nil, nil, nil, nil, nil, nil
+	st.Checkpoint = nil
 	st.Lock = &v1alpha1.RunLockStatus{LeaseID: st.Lock.LeaseID}
 	all := st.Conditions
 	st.Conditions = nil

@@ -143,7 +143,9 @@ func (c *Collector) obsolete(ctx context.Context, existing map[types.UID]types.N
 	if run.NeedsNewer() > 0 {
 		return false, nil // what its status says of the attempt may be read wrongly
 	}
-	return lifecycle.Over(run, id), nil
+	// Of a run that has ended status need not have all attempts: a process that was ahead of it,
+	// and died, may have dispatched more.
+	return lifecycle.Finished(run) || lifecycle.Over(run, id), nil
 }
 
 // dropOutputs takes outputs of deleted runs out of the object store: those that no status names,

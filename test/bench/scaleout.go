@@ -18,12 +18,13 @@ import (
 )
 
 const (
-	// scaleOutSteps is how many steps a run has: all runs last beyond the measurement.
-	scaleOutSteps = 200
+	// scaleOutSteps is how many steps a run has. There are so many runs that they last beyond the
+	// measurement.
+	scaleOutSteps = 20
 	// scaleOutWarm is the time from the creation of the runs until all are on their way.
 	scaleOutWarm = 3 * time.Second
 	// scaleOutWatch is how long steps are counted.
-	scaleOutWatch = 15 * time.Second
+	scaleOutWatch = 12 * time.Second
 )
 
 // scaleOut measures what more replicas bring where the API server is some way off.
@@ -44,7 +45,7 @@ func scaleOut(ctx context.Context, st *stage, r *report) error {
 			c.report(r, one)
 		}
 	}
-	r.note("%d runs of steps one after the other; a job does nothing. Steps are counted for %s, in a worker's hands. A proxy adds the way to the API server, there and back. Each replica writes one status at a time (--max-concurrent-writes=1).", st.size(60, 12), scaleOutWatch)
+	r.note("%d runs of %d steps one after the other; a job does nothing. Steps are counted for %s, in a worker's hands. A proxy adds the way to the API server, there and back. Each replica writes one status at a time (--max-concurrent-writes=1).", st.size(400, 12), scaleOutSteps, scaleOutWatch)
 	r.note("Cores in use: by all processes, API server, etcd and workers included. Where they come near to all there are, the machine is the limit, and the goal does not count.")
 	return nil
 }
@@ -80,7 +81,7 @@ func (c *capacity) measure(ctx context.Context, st *stage) (err error) {
 		}
 	}
 	time.Sleep(failoverSettle)
-	if err := w.create(ctx, "run", w.size(60, 12), chain(scaleOutSteps)); err != nil {
+	if err := w.create(ctx, "run", w.size(400, 12), chain(scaleOutSteps)); err != nil {
 		return err
 	}
 	time.Sleep(scaleOutWarm)

@@ -5,11 +5,13 @@
 // over the run.
 //
 // Word may get lost: the quota's resync wakes each run that could go on, too. So nothing is
-// repeated, nothing waits for it, and what finds no room is dropped.
+// repeated, nothing waits for it, and what finds no room is dropped. Each namespace has a share of the
+// room, so one that sends more than Redis takes does not cost the others their word.
 package wakes
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -20,6 +22,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
+	"github.com/syncopate-dev/syncopate/internal/share"
 )
 
 const (
@@ -39,23 +42,45 @@ const (
 type Channel struct {
 	client redis.UniversalClient
 	hear   func(types.NamespacedName)
-	queue  chan types.NamespacedName
 	clock  clock.Clock
 	log    logr.Logger
+
+	mu    sync.Mutex
+	queue []types.NamespacedName // each run once
+	room  *share.Room
+	more  chan struct{}
 }
 
 // New makes a channel; hear is called with each run of which another replica sent word. It must not
 // block. It also hears what this replica sent.
 func New(client redis.UniversalClient, hear func(types.NamespacedName), c clock.Clock, log logr.Logger) *Channel {
-	return &Channel{client: client, hear: hear, queue: make(chan types.NamespacedName, waiting), clock: c, log: log}
+	return &Channel{client: client, hear: hear, clock: c, log: log, room: share.NewRoom(waiting), more: make(chan struct{}, 1)}
 }
 
 // Send tells all replicas of a run. It never blocks.
 func (c *Channel) Send(run types.NamespacedName) {
-	select {
-	case c.queue <- run:
-	default: // the resync wakes it
+	c.mu.Lock()
+	// A run that waits already has its place, and finds no other. Else the resync wakes it.
+	if !slices.Contains(c.queue, run) && c.room.Take(run.Namespace, run.String(), 1) {
+		c.queue = append(c.queue, run)
 	}
+	c.mu.Unlock()
+	select {
+	case c.more <- struct{}{}:
+	default:
+	}
+}
+
+// next takes out the run that waited longest.
+func (c *Channel) next() (run types.NamespacedName, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.queue) == 0 {
+		return run, false
+	}
+	run, c.queue = c.queue[0], c.queue[1:]
+	c.room.Free(run.Namespace, run.String(), 1)
+	return run, true
 }
 
 // Start sends and listens until ctx ends.
@@ -80,13 +105,19 @@ func (c *Channel) send(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case run := <-c.queue:
-			call, cancel := context.WithTimeout(ctx, sendTimeout)
-			if err := c.client.Publish(call, channel, run.String()).Err(); err != nil {
-				c.log.V(1).Info("Word of a run was not sent: the next resync wakes it", "run", run.String(), "cause", err.Error())
-			}
-			cancel()
+		case <-c.more:
 		}
+		for run, ok := c.next(); ok && ctx.Err() == nil; run, ok = c.next() {
+			c.publish(ctx, run)
+		}
+	}
+}
+
+func (c *Channel) publish(ctx context.Context, run types.NamespacedName) {
+	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
+	defer cancel()
+	if err := c.client.Publish(ctx, channel, run.String()).Err(); err != nil {
+		c.log.V(1).Info("Word of a run was not sent: the next resync wakes it", "run", run.String(), "cause", err.Error())
 	}
 }
 

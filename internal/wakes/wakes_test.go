@@ -2,6 +2,7 @@ package wakes_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -85,5 +86,41 @@ func TestChannel_SendNeverWaits(t *testing.T) {
 	c := wakes.New(nil, nil, clock.RealClock{}, logr.Discard()) // nobody sends
 	for range 100_000 {
 		c.Send(types.NamespacedName{Namespace: "team", Name: "nightly"})
+	}
+}
+
+// One namespace sends word of many runs while Redis takes none. mutation: a queue without shares, or
+// one that keeps a run twice, makes this fail.
+func TestChannel_OneNamespaceLeavesRoomToOthers(t *testing.T) {
+	s := redistest.Start(t)
+	a, _ := start(t, s.Client())
+	_, atB := start(t, s.Client())
+	await(t, a, atB, types.NamespacedName{Namespace: "team", Name: "first"}) // both listen
+	c := wakes.New(s.Client(), func(types.NamespacedName) {}, clock.RealClock{}, logr.Discard())
+	for i := range 10_000 {
+		c.Send(types.NamespacedName{Namespace: "loud", Name: fmt.Sprint("run-", i)})
+	}
+	quiet := types.NamespacedName{Namespace: "quiet", Name: "nightly"}
+	for range 100 {
+		c.Send(quiet)
+	}
+	last := types.NamespacedName{Namespace: "third", Name: "last"}
+	c.Send(last)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() { _ = c.Start(ctx) }() // ends with the test
+	heard := 0
+	for limit, run := time.After(patience), (types.NamespacedName{}); run != last; {
+		select {
+		case run = <-atB:
+			if run == quiet {
+				heard++
+			}
+		case <-limit:
+			t.Fatal("the last word was dropped")
+		}
+	}
+	if heard != 1 {
+		t.Errorf("word of the quiet namespace came %d times", heard)
 	}
 }

@@ -5,8 +5,8 @@
 // over the run.
 //
 // Word may get lost: the quota's resync wakes each run that could go on, too. So nothing is
-// repeated, nothing waits for it, and what finds no room is dropped. Each namespace has a share of the
-// room, so one that sends more than Redis takes does not cost the others their word.
+// repeated, nothing waits for it, and what finds no room is dropped. Each namespace has a share of
+// the room, so one that sends more than Redis takes does not cost the others their word.
 package wakes
 
 import (

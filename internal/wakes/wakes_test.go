@@ -89,8 +89,8 @@ func TestChannel_SendNeverWaits(t *testing.T) {
 	}
 }
 
-// One namespace sends word of many runs while Redis takes none. mutation: a queue without shares, or
-// one that keeps a run twice, makes this fail.
+// One namespace sends word of many runs while Redis takes none. mutation: a queue without shares,
+// or one that keeps a run twice, makes this fail.
 func TestChannel_OneNamespaceLeavesRoomToOthers(t *testing.T) {
 	s := redistest.Start(t)
 	a, _ := start(t, s.Client())

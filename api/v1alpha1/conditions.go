@@ -97,7 +97,9 @@ const (
 	ReasonQueued = "Queued"
 	// ReasonRunning (Unknown): jobs are with workers or about to be, or child runs are under way.
 	ReasonRunning = "Running"
-	// ReasonWaitingForLock (Unknown): the run lock cannot be taken, as Redis cannot be used or another holds the lock.
+	// ReasonWaitingForLock (Unknown): the run lock cannot be taken, as Redis cannot be used or another holds the lock; or nothing goes on but
+	// steps that wait for their locks. Also a reason of Admitted=False: spec.locks are not to be had; the message names the lock, who holds
+	// it, and the place in its queue.
 	ReasonWaitingForLock = "WaitingForLock"
 	// ReasonBackingOff (Unknown): every unfinished step that could move waits for its next attempt.
 	ReasonBackingOff = "BackingOff"
@@ -137,6 +139,19 @@ const (
 	ReasonDuplicateRun = "DuplicateRun"
 	// ReasonIdempotencyConflict (False, phase Failed): another run of the tenant has the same idempotency key and another spec.
 	ReasonIdempotencyConflict = "IdempotencyConflict"
+	// ReasonLocksBusy (False, phase Failed): a lock of spec.locks had no room, and its onBusy is DropNewest.
+	ReasonLocksBusy = "LockBusy"
+	// ReasonLockQueueFull (False, phase Failed): as many wait for a lock of spec.locks as may.
+	ReasonLockQueueFull = "LockQueueFull"
+	// ReasonLockQueueTimeout (False, phase TimedOut): the run waited for spec.locks longer than queue.ttlSeconds of their semaphore.
+	ReasonLockQueueTimeout = "LockQueueTimeout"
+	// ReasonLockSuperseded (False, phase Cancelled): the run waited for a lock whose onBusy keeps the latest, and a later one came.
+	ReasonLockSuperseded = "Superseded"
+	// ReasonLockUnusable (False, phase Failed): a lock of spec.locks cannot be used: its semaphore does not exist, is not for the namespace,
+	// or has fewer permits than are asked for, or the key is none.
+	ReasonLockUnusable = "LockUnusable"
+	// ReasonLockDeadlock (False, phase Failed): a step waited for a lock whose holder waits for what this run holds. Only a code of steps.
+	ReasonLockDeadlock = "LockDeadlock"
 	// ReasonDeadlineExceeded (False, phase TimedOut): activeDeadlineSeconds passed.
 	ReasonDeadlineExceeded = "DeadlineExceeded"
 	// ReasonQueueTimeout (False, phase TimedOut): queueTimeoutSeconds passed before the run was admitted.

@@ -1,6 +1,8 @@
 package v1alpha1
 
 import (
+	"slices"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
@@ -54,11 +56,20 @@ const (
 // WriterVersion is the version of the format of a run's status that this code knows, and writes as status.minWriterVersion. It grows with
 // each change after which code that knows less must not write: it would drop a field that matters, or misread one (ADR 30).
 //
-// Version 2 knows runs that are ahead of their status (ADR 45). A run that never was is written as OldestVersion.
+// Version 2 knows runs that are ahead of their status (ADR 45), version 3 locks across runs (ADR 47). A run that has none of it is
+// written as OldestVersion.
 const (
-	WriterVersion int32 = 2
+	WriterVersion int32 = 3
+	LocksVersion  int32 = 3
+	AheadVersion  int32 = 2
 	OldestVersion int32 = 1
 )
+
+// HasLocks says whether a run, or one of its steps, has locks across runs.
+func (r *WorkflowRun) HasLocks() bool {
+	has := func(s Step) bool { return len(s.Locks) > 0 }
+	return len(r.Spec.Locks) > 0 || slices.ContainsFunc(r.Spec.Steps, has) || slices.ContainsFunc(r.Spec.Finally, has)
+}
 
 // WorkflowRunStatus is what happened to a run so far.
 //
@@ -117,6 +128,11 @@ type WorkflowRunStatus struct {
 	// admission says when the run was queued and admitted.
 	// +optional
 	Admission *AdmissionStatus `json:"admission,omitempty"`
+	// locks are those of spec.locks, from the admission to the end of the run.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=8
+	Locks []LockHold `json:"locks,omitempty"`
 	// startedAt is when the first step was dispatched.
 	// +optional
 	StartedAt *metav1.Time `json:"startedAt,omitempty"`
@@ -223,6 +239,9 @@ type AdmissionStatus struct {
 	// admittedAt is when the run was admitted; activeDeadlineSeconds counts from it.
 	// +optional
 	AdmittedAt *metav1.Time `json:"admittedAt,omitempty"`
+	// lockWait says that the run waits for its locks. Absent: it does not.
+	// +optional
+	LockWait *LocksWait `json:"lockWait,omitempty"`
 	// policy is the LockPolicy under which the run was admitted, and is counted until it ends. Absent: built-in defaults, without a
 	// limit, or a child run, which is in the slot of its root.
 	// +optional
@@ -286,6 +305,14 @@ type StepStatus struct {
 	// childRun names the run of a step that is a child run, from when the step starts.
 	// +optional
 	ChildRun *ChildRunStatus `json:"childRun,omitempty"`
+	// locks are those of the step, while it is under way.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=8
+	Locks []LockHold `json:"locks,omitempty"`
+	// lockWait says that the step could begin, and waits for its locks. Absent: it does not.
+	// +optional
+	LockWait *LocksWait `json:"lockWait,omitempty"`
 	// error is why the last failed attempt, or the step, failed.
 	// +optional
 	Error *StepError `json:"error,omitempty"`
@@ -319,7 +346,8 @@ type StepError struct {
 	// code is a word to program against: the worker's own, or one of Timeout, StartTimeout, ExpressionError, InputTooLarge,
 	// OutputTooLarge, OutputLost, ResultRejected, AttemptsExceeded, RetryRequested (the worker asked for a retry, and named no error),
 	// Unspecified (it failed without a code), Rejected (by an approver), ApprovalTimeout, or of a child run ChildFailed, ChildCancelled,
-	// ChildTimedOut, ChildDeleted, NameTaken, InvalidSpec.
+	// ChildTimedOut, ChildDeleted, NameTaken, InvalidSpec, or of its locks LockBusy, LockQueueFull, LockQueueTimeout,
+	// Superseded, LockDeadlock, LockUnusable.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64

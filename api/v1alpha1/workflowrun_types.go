@@ -85,6 +85,7 @@ const (
 // +kubebuilder:validation:XValidation:rule="has(self.queueTimeoutSeconds) == has(oldSelf.queueTimeoutSeconds) && (!has(self.queueTimeoutSeconds) || self.queueTimeoutSeconds == oldSelf.queueTimeoutSeconds)",fieldPath=".queueTimeoutSeconds",message="spec.queueTimeoutSeconds is immutable: create a new run instead"
 // +kubebuilder:validation:XValidation:rule="has(self.activeDeadlineSeconds) == has(oldSelf.activeDeadlineSeconds) && (!has(self.activeDeadlineSeconds) || self.activeDeadlineSeconds == oldSelf.activeDeadlineSeconds)",fieldPath=".activeDeadlineSeconds",message="spec.activeDeadlineSeconds is immutable: create a new run instead"
 // +kubebuilder:validation:XValidation:rule="self.finallyTimeoutSeconds == oldSelf.finallyTimeoutSeconds",fieldPath=".finallyTimeoutSeconds",message="spec.finallyTimeoutSeconds is immutable: create a new run instead"
+// +kubebuilder:validation:XValidation:rule="has(self.locks) == has(oldSelf.locks) && (!has(self.locks) || self.locks == oldSelf.locks)",fieldPath=".locks",message="spec.locks is immutable: create a new run instead"
 // +kubebuilder:validation:XValidation:rule="self.maxParallelSteps == oldSelf.maxParallelSteps",fieldPath=".maxParallelSteps",message="spec.maxParallelSteps is immutable: create a new run instead"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.shutdown) || (has(self.shutdown) && (self.shutdown == oldSelf.shutdown || self.shutdown == 'Terminate'))",message="spec.shutdown goes one way: unset, Cancel, Terminate; it cannot be taken back"
 type WorkflowRunSpec struct {
@@ -161,6 +162,12 @@ type WorkflowRunSpec struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=200
 	MaxParallelSteps int32 `json:"maxParallelSteps,omitempty"`
+	// locks are held from the admission of the run to its end, clean-up included: all are taken together, or none, and a run that waits
+	// for one holds none. Their keys may read inputs and run. Not in a child run, which is inside the locks of the run at the top. At most 8.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=8
+	Locks []LockRequest `json:"locks,omitempty"`
 	// inputs is a JSON object that expressions read as inputs.NAME. At most 64 KiB. Absent means {}.
 	// +optional
 	// +kubebuilder:validation:Type=object
@@ -175,6 +182,7 @@ type WorkflowRunSpec struct {
 	// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || [self.map(s, s.name)].all(names, names.all(n, names.exists_one(m, m == n)))",optionalOldSelf=true,message="step names must be unique"
 	// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || self.all(s, [has(s.job), has(s.approval), has(s.delay), has(s.run)].exists_one(k, k))",optionalOldSelf=true,message="each step needs exactly one of job, approval, delay and run"
 	// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || self.all(s, !has(s.forEach) || has(s.job))",optionalOldSelf=true,message="forEach needs a job"
+	// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || self.all(s, !has(s.forEach) || !has(s.locks))",optionalOldSelf=true,message="a step with forEach has no locks"
 	Steps []Step `json:"steps,omitempty"`
 	// finally are steps that run when all others are over, whether the run succeeded, failed, was cancelled or is out of time; not
 	// if it was terminated or never admitted. They are jobs or delays, and depend on each other only. Their expressions see all
@@ -184,6 +192,7 @@ type WorkflowRunSpec struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=20
 	// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || self.all(s, !has(s.forEach) || has(s.job))",optionalOldSelf=true,message="forEach needs a job"
+	// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || self.all(s, !has(s.forEach) || !has(s.locks))",optionalOldSelf=true,message="a step with forEach has no locks"
 	// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || self.all(s, [has(s.job), has(s.delay)].exists_one(k, k) && !has(s.approval) && !has(s.run))",optionalOldSelf=true,message="each finally step needs exactly one of job and delay"
 	Finally []Step `json:"finally,omitempty"`
 	// outputs is a JSON object that the run returns in status.outputs when its steps have succeeded, whatever becomes of its finally
@@ -234,6 +243,12 @@ type Step struct {
 	// run is a run of its own, with steps and outputs. Not in spec.finally.
 	// +optional
 	Run *ChildRun `json:"run,omitempty"`
+	// locks are held while the step is under way, its retries included: all are taken together, or none, before anything of the step begins.
+	// Not with forEach. At most 8.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=8
+	Locks []LockRequest `json:"locks,omitempty"`
 	// onFailure says what a failure of this step means for its run. FailRun: the run fails. Continue: it goes on, and so do the
 	// steps that depend on this one; they see its phase and error. Default FailRun.
 	// +optional

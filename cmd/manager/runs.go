@@ -19,6 +19,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/dispatch"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/driven"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/gc"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/holds"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/leases"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/shares"
@@ -26,6 +27,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/liveness"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
 	quota "github.com/syncopate-dev/syncopate/internal/quota/controller"
+	sharedlocks "github.com/syncopate-dev/syncopate/internal/quota/locks"
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
 	"github.com/syncopate-dev/syncopate/internal/rollout/ballot"
 	"github.com/syncopate-dev/syncopate/internal/wakes"
@@ -84,6 +86,7 @@ func addRuns(ctx context.Context, mgr manager.Manager, o options, a adapters) (*
 		Gate: a.quota, Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Wake: wakeAnywhere(index, drives, word, waker), Clock: clk, NewID: uuid.NewString,
 		Log: mgr.GetLogger().WithName("quota"), Metrics: quota.NewMetrics(registry),
 	})
+	shared := newLocks(mgr, a, wakeAnywhere(index, drives, word, waker))
 	asks := slots.NewAsks(limits, clk, places.Of("gate"), waker.WakeAnswered)
 	turns := shares.NewTurns(o.maxConcurrent, places.Of("pass"), waker.Wake)
 	r := &workflowrun.Reconciler{
@@ -91,7 +94,7 @@ func addRuns(ctx context.Context, mgr manager.Manager, o options, a adapters) (*
 		Signals: workflowrun.Sources{&workflowrun.Approvals{Client: mgr.GetClient()}},
 		Events:  a.events, StepEvents: o.stepEvents,
 		Clock: clk, Rand: rand.Float64, Waker: waker, Metrics: figures, Delays: a.resultMetrics, Holder: o.holder, RequireLists: o.requireLists,
-		Ballots: a.ballots, RecoverPatience: workflowrun.OthersPatience, PolicyChanged: limits.PolicyChanged,
+		Ballots: a.ballots, RecoverPatience: workflowrun.OthersPatience, PolicyChanged: limits.PolicyChanged, SemaphoreChanged: shared.SemaphoreChanged,
 		Driven: drives, Turns: turns, Desks: shares.NewDesks(shares.DesksOfProcess(), turns, clk, places.Of("desk")),
 		Index: index, Leases: locks, Outputs: a.payloads, GC: collector,
 		Batches: &results.Batches{
@@ -100,6 +103,7 @@ func addRuns(ctx context.Context, mgr manager.Manager, o options, a adapters) (*
 		Stream:   &results.Stream{Answers: a.reader, Clock: clk, Asked: figures.AnswersAsked},
 		Dispatch: &dispatch.Dispatcher{Jobs: a.jobs, Clock: clk, Recoveries: figures.Recoveries, Latency: figures.DispatchLatency},
 		Slots:    &slots.Slots{Quota: asks, Keys: limits, Asks: asks},
+		Holds:    &holds.Holds{Locks: shared},
 		Children: &children.Children{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: clk, Owner: workflowrun.FieldOwner},
 	}
 	if o.maxWrites > 0 {
@@ -108,7 +112,7 @@ func addRuns(ctx context.Context, mgr manager.Manager, o options, a adapters) (*
 	err = errors.Join(registry.Register(results.NewPhaseCounts(index, drives.Drives)), registry.Register(results.NewWaitingResults(router, a.results.Parked)),
 		r.SetupWithManager(ctx, mgr, o.maxConcurrent))
 	handover.Runs, handover.Feeds, handover.Router = r, a.results, router
-	handover.Once = []manager.Runnable{limits, collector}
+	handover.Once = []manager.Runnable{limits, shared, collector}
 	for _, part := range []manager.Runnable{
 		owns, word, asks, router.Orphans(), locks.Cache, untilEnd(workers.Run), untilEnd(a.conn.Watch),
 		r.WatchNATS(a.conn.LossNoticed(), a.conn.OutageChanged()), results.NewConsumer(a.conn, a.results, router),
@@ -116,6 +120,14 @@ func addRuns(ctx context.Context, mgr manager.Manager, o options, a adapters) (*
 		err = errors.Join(err, mgr.Add(part))
 	}
 	return limits, owns, err
+}
+
+// newLocks makes the controller of locks across runs.
+func newLocks(mgr manager.Manager, a adapters, wake func(types.NamespacedName)) *sharedlocks.Controller {
+	return sharedlocks.New(sharedlocks.Options{
+		Store: a.quota, Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Wake: wake, Clock: clock.RealClock{}, NewID: uuid.NewString,
+		Log: mgr.GetLogger().WithName("locks"), Metrics: sharedlocks.NewMetrics(metrics.Registry),
+	})
 }
 
 // wakeAnywhere wakes a run whose turn it is, in the replica that drives it.

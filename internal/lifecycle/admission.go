@@ -25,8 +25,16 @@ func admit(d *draft) {
 	if !claimed(d) {
 		return
 	}
+	passGate(d)
+}
+
+// passGate lets the run in if its tenant's gate is open, and its locks are to be had.
+func passGate(d *draft) {
 	switch d.in.Gate.State {
 	case GateOpen:
+		if !lockRun(d) {
+			return
+		}
 		d.st.Admission.AdmittedAt = bounds.Second(d.now)
 		if d.in.Policy != nil {
 			d.st.Admission.Policy = d.in.Policy.Name
@@ -34,7 +42,9 @@ func admit(d *draft) {
 		d.event(report.Admitted(d.st.Tenant))
 	case GateUnasked:
 		d.out.Needs.Admission = true
-	case GateAsked, GateFull, GateBusy, GateUnavailable, GateRebuilding:
+	case GateFull:
+		d.st.Admission.LockWait = nil // who waits for a slot keeps no place
+	case GateAsked, GateBusy, GateUnavailable, GateRebuilding:
 	}
 }
 

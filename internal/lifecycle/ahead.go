@@ -22,13 +22,14 @@ func noteCheckpoint(d *draft) {
 	if !c.Since.IsZero() {
 		d.st.Checkpoint.LagMillis = max(0, d.now.Sub(c.Since).Milliseconds())
 	}
-	d.st.MinWriterVersion = v1alpha1.WriterVersion
+	d.st.MinWriterVersion = v1alpha1.AheadVersion
 }
 
 // mayLag says whether what a decision dispatches may go out before its status is written: whoever
-// has the same results decides the same again, in whatever order they come.
+// has the same results decides the same again, in whatever order they come. A run with locks never
+// does: a lock is in status before what it protects is dispatched, and nobody replays who got it.
 func mayLag(d *draft) bool {
-	return d.in.Checkpoint.Coalesced && lockIsQuiet(d) && nothingFromOutside(d) && mayBeAhead(d) && goesForward(d) && hasRoomForAll(d)
+	return d.in.Checkpoint.Coalesced && !d.run.HasLocks() && lockIsQuiet(d) && nothingFromOutside(d) && mayBeAhead(d) && goesForward(d) && hasRoomForAll(d)
 }
 
 // lockIsQuiet says whether nothing is to be told of the lock. Whoever goes on without it writes

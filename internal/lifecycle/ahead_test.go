@@ -151,12 +151,12 @@ func TestStatusSaysThatItMayLag(t *testing.T) {
 	}
 	st := write(Checkpoint{Coalesced: true, Since: epoch.Add(-40 * time.Millisecond)}, succeeded("a", 1, "1"))
 	want := &v1alpha1.CheckpointStatus{Mode: v1alpha1.CheckpointCoalesced, LagMillis: 40}
-	if diff := cmp.Diff(want, st.Checkpoint); diff != "" || st.MinWriterVersion != v1alpha1.WriterVersion {
+	if diff := cmp.Diff(want, st.Checkpoint); diff != "" || st.MinWriterVersion != v1alpha1.AheadVersion {
 		t.Errorf("coalesced: %d, %s", st.MinWriterVersion, diff)
 	}
 	st = write(Checkpoint{}, succeeded("b", 1, "1"))
 	want = &v1alpha1.CheckpointStatus{Mode: v1alpha1.CheckpointEveryStep}
-	if diff := cmp.Diff(want, st.Checkpoint); diff != "" || st.MinWriterVersion != v1alpha1.WriterVersion {
+	if diff := cmp.Diff(want, st.Checkpoint); diff != "" || st.MinWriterVersion != v1alpha1.AheadVersion {
 		t.Errorf("every step again: %d, %s", st.MinWriterVersion, diff)
 	}
 }

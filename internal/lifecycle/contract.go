@@ -35,6 +35,10 @@ type (
 	Input = facts.Input
 	// Job is one attempt to hand to a worker.
 	Job = facts.Job
+	// LocksAnswer is what became of a question for locks across runs.
+	LocksAnswer = facts.LocksAnswer
+	// LocksAsk is what a run, or one of its steps, needs all at once.
+	LocksAsk = facts.LocksAsk
 	// Lock describes the run lock as the writer sees it.
 	Lock = facts.Lock
 	// LockState says whether this process may write the run.
@@ -103,6 +107,11 @@ const (
 	LockHeld        = facts.LockHeld
 	LockBusy        = facts.LockBusy
 	LockUnavailable = facts.LockUnavailable
+
+	LocksHeld        = facts.LocksHeld
+	LocksWaiting     = facts.LocksWaiting
+	LocksRefused     = facts.LocksRefused
+	LocksUnavailable = facts.LocksUnavailable
 
 	Applied   = facts.Applied
 	Duplicate = facts.Duplicate

@@ -50,6 +50,10 @@ func initialize(d *draft) {
 	if known := d.in.Evaluated; known != nil && known.Valid {
 		return
 	}
+	if d.in.Parent != nil && len(d.run.Spec.Locks) > 0 {
+		endRun(d, report.InvalidSpec([]string{"spec.locks: a child run is inside the locks of the run at the top, and has none of its own"}))
+		return
+	}
 	if problems := dag.Validate(asCreated(d), &d.plan); len(problems) > 0 {
 		endRun(d, report.InvalidSpec(problems))
 		return

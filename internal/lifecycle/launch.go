@@ -7,6 +7,7 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/dag"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/fanout"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/render"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/report"
@@ -35,6 +36,7 @@ func commitItem(d *draft, l launch) {
 	d.out.Dispatch = append(d.out.Dispatch, Job{
 		ID: it.JobID(l.item.Item, l.item.Number), Topic: d.plan.Steps[l.step].Job.Topic, Input: l.input,
 		Deadline: dag.AttemptDeadline(d.run, &d.st, &d.plan, l.step, s.DispatchedAt.Time),
+		Locks:    facts.LockFences(d.st.Locks, s.Locks),
 	})
 }
 
@@ -74,5 +76,6 @@ func commitJob(d *draft, l launch) {
 	topic := d.plan.Steps[l.step].Job.Topic
 	d.out.Dispatch = append(d.out.Dispatch, Job{
 		ID: id, Topic: topic, Input: l.input, Deadline: dag.AttemptDeadline(d.run, &d.st, &d.plan, l.step, s.DispatchedAt.Time),
+		Locks: facts.LockFences(d.st.Locks, s.Locks),
 	})
 }

@@ -11,6 +11,9 @@ import (
 // startSteps begins steps in spec order, as far as there are places, and skips what is not wanted.
 // When the last of spec.steps is over by that, the finally steps begin in the same decision.
 func startSteps(d *draft) {
+	if d.run.Spec.Suspend {
+		leaveLockQueues(d)
+	}
 	if d.run.Spec.Suspend || !status.Admitted(&d.st) || d.answers.outOfTime {
 		return
 	}
@@ -42,9 +45,10 @@ func startSome(d *draft) {
 	places := dag.Parallel(d.run) - schedule.Active
 	for i, ok := schedule.Next(); ok; i, ok = schedule.Next() {
 		if dag.TakesPlace(&d.plan.Steps[i]) && places <= 0 {
+			d.st.Steps[i].LockWait = nil
 			continue // steps that wait need no place
 		}
-		switch is := prepare(d, i); {
+		switch is := prepareLocked(d, i); {
 		case is.lacking:
 			continue // what the step reads is not here yet: this decision is made again, or the step is left for the next one
 		case is.input != nil:
@@ -67,6 +71,19 @@ func startSome(d *draft) {
 	if launches = append(launches, itemLaunches(d)...); d.failure == nil {
 		commitAll(d, launches)
 	}
+}
+
+// prepareLocked is prepare of a step that needs its locks, too. They are taken last: what is
+// skipped, or cannot begin, needs none.
+func prepareLocked(d *draft, i int) prepared {
+	is := prepare(d, i)
+	if is.lacking || is.skipped || is.problem != nil {
+		return is
+	}
+	if not, ok := lockStep(d, i); !ok {
+		return not
+	}
+	return is
 }
 
 // beginStep begins a step that is no single job, or ends it at once.

@@ -22,6 +22,7 @@ func wakeAt(d *draft) time.Time {
 	if d.in.Lock.State != LockHeld {
 		return e.after(d.now)
 	}
+	lockWaits(d, &e)
 	if (d.left || d.store.postponed) && !d.out.Needs.Outputs() { // else the shell comes again when it has them
 		e.at = d.now
 	}

@@ -14,8 +14,12 @@ import (
 func complete(d *draft) Decision {
 	forgetDeadLetters(d)
 	storeItems(d)
+	releaseLocks(d)
 	d.st.MinWriterVersion = v1alpha1.OldestVersion
 	noteCheckpoint(d)
+	if d.run.HasLocks() {
+		d.st.MinWriterVersion = v1alpha1.LocksVersion
+	}
 	reportAll(d)
 	d.out.Status = d.st
 	d.out.Changed = lockChanged(d) || !equality.Semantic.DeepEqual(durable(stored(d.run)), durable(d.st))

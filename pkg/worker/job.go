@@ -22,6 +22,10 @@ type Job struct {
 	Input json.RawMessage
 	// Fence is the fencing token of the writer that dispatched the job: it only grows within a run.
 	Fence int64
+	// LockFences are those of the locks across runs that protect the job, by lock: "gpu-pool/eu",
+	// or "mutex:team-a/deploy-eu". Each grows with each holder of its lock: what the lock protects
+	// should refuse work with a lower one than it has seen. Nil: there are none.
+	LockFences map[string]int64
 	// Deadline is when nobody waits for the result any more; the handler's context has it
 	// too. Zero: none.
 	Deadline time.Time
@@ -75,6 +79,9 @@ func parseTask(names protocol.Names, topic, subject string, header nats.Header, 
 		if t.Fence, err = strconv.ParseInt(s, 10, 64); err != nil {
 			return task{}, fmt.Errorf("%w: %s: %w", errJob, protocol.HeaderFence, err)
 		}
+	}
+	if t.LockFences, err = protocol.ParseLockFences(header.Values(protocol.HeaderLockFence)); err != nil {
+		return task{}, fmt.Errorf("%w: %w", errJob, err)
 	}
 	if s := header.Get(protocol.HeaderDeadline); s != "" {
 		if t.Deadline, err = time.Parse(time.RFC3339Nano, s); err != nil {

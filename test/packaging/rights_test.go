@@ -64,6 +64,8 @@ func TestWhatTheOperatorMayDo(t *testing.T) {
 		{right{all, "syncopate.dev/workflowruns/finalizers", "", team}, "update"},
 		{right{all, "syncopate.dev/lockpolicies", "", ""}, "get list watch"},
 		{right{all, "syncopate.dev/lockpolicies/status", "", ""}, "update"},
+		{right{all, "syncopate.dev/semaphores", "", ""}, "get list watch"},
+		{right{all, "syncopate.dev/semaphores/status", "", ""}, "update"},
 		{right{all, "syncopate.dev/stepapprovals", "", team}, "get list watch patch"},
 		{right{all, "/namespaces", "", ""}, "get list watch"},
 		{right{all, "events.k8s.io/events", "", team}, "create patch"},

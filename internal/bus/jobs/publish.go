@@ -23,6 +23,7 @@ type Job struct {
 	Input    json.RawMessage // valid JSON, at most MaxInputBytes; empty means {}
 	Fence    int64           // of the writer that dispatches it
 	Deadline time.Time       // after it nobody waits for the result and the job leaves the queue; zero: never
+	Locks    []string        // locks across runs that protect it, as "<lock>=<fence>"
 	Source   string          // ce-source
 	// Epoch is what the last Fence for the attempt gave; 0: there was none. The stream takes the
 	// job in this epoch only.
@@ -117,6 +118,9 @@ func (q *Queue) jobMessage(j Job) *nats.Msg {
 	m.Header.Set(protocol.HeaderFence, strconv.FormatInt(j.Fence, 10))
 	m.Header.Set(protocol.HeaderReply, q.conn.Names.Result(j.ID))
 	m.Header.Set(protocol.HeaderToken, q.signer.Sign(j.ID))
+	for _, fence := range j.Locks {
+		m.Header.Add(protocol.HeaderLockFence, fence)
+	}
 	if !j.Deadline.IsZero() {
 		m.Header.Set(protocol.HeaderDeadline, j.Deadline.UTC().Format(time.RFC3339Nano))
 	}

@@ -23,7 +23,7 @@ import (
 // until it is done, so a failure repeats it. After a crash jobs are recovered and results are
 // delivered again; package gc makes up for withdrawals.
 func (p *pass) act(ctx context.Context, d lifecycle.Decision) (reconcile.Result, error) {
-	failed := p.r.Slots.ReleaseIfOver(ctx, &p.mem.slot, p.run) // first: somebody may be waiting for the slot
+	failed := p.release(ctx) // first: somebody may be waiting for it
 	failed = errors.Join(failed, p.jobs.Publish(ctx, p.run, p.lock.Held, d.Dispatch), p.recoverJobs(ctx), p.createChildren(ctx, d.Create))
 	p.batch.Bury(ctx, d)
 	p.questions.Heard(d)
@@ -45,6 +45,16 @@ func (p *pass) act(ctx context.Context, d lifecycle.Decision) (reconcile.Result,
 		return p.refresh(ctx)
 	}
 	return p.again(p.nextLook(d.Wake)), nil
+}
+
+// release gives back what the run does not need any more: its slot, also while it waits for its
+// locks, and locks across runs.
+func (p *pass) release(ctx context.Context) error {
+	failed := p.r.Slots.ReleaseIfOver(ctx, &p.mem.slot, p.run)
+	if p.locks.WaitsForOwn() && !lifecycle.Admitted(p.run) {
+		failed = errors.Join(failed, p.r.Slots.Release(ctx, &p.mem.slot, p.run.UID))
+	}
+	return errors.Join(failed, p.r.Holds.Release(ctx, &p.mem.holds, p.run, p.locks))
 }
 
 // recoverJobs brings attempts to NATS of which this process does not know whether they got there.
@@ -127,7 +137,7 @@ func (p *pass) finished(ctx context.Context) (reconcile.Result, error) {
 	d := lifecycle.Decide(p.input(p.lock.Tentative(p.run)))
 	p.batch.Bury(ctx, d)
 	p.batch.Settle(ctx, d, p.overdue)
-	if err := errors.Join(p.withdraw(ctx), p.r.Slots.ReleaseIfOver(ctx, &p.mem.slot, p.run)); err != nil && !d.Delete {
+	if err := errors.Join(p.withdraw(ctx), p.release(ctx)); err != nil && !d.Delete {
 		return p.effectsAgain(ctx, err), nil
 	}
 	if d.Delete {
@@ -161,6 +171,10 @@ func (r *Reconciler) cleanDeleted(ctx context.Context, key types.NamespacedName)
 		if m := r.memories.peek(key); m != nil && m.uid == g.UID {
 			if held := m.slot.Holding; held != nil {
 				g.Holding, gone[i].Holding = held, held // its status need not have told
+			}
+			if err := r.Holds.ReleaseDeleted(ctx, &m.holds); err != nil {
+				r.Index.PutBack(key, gone[i:])
+				return err
 			}
 			r.memories.forget(key)
 		}

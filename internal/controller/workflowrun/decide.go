@@ -48,7 +48,7 @@ func (p *pass) decideWithin(held context.Context, lock lifecycle.Lock) lifecycle
 func (p *pass) input(lock lifecycle.Lock) lifecycle.Input {
 	in := lifecycle.Input{
 		Run: p.run, Now: p.r.Clock.Now(), Lock: lock, Tenant: p.tenant,
-		Permits: p.permits, Gate: p.slot.Gate, Claim: p.claim, Signals: p.signals, Workers: p.workers, NATSDown: p.r.NATS.Outage(),
+		Permits: p.permits, Gate: p.slot.Gate, Claim: p.claim, Locks: p.locks, Signals: p.signals, Workers: p.workers, NATSDown: p.r.NATS.Outage(),
 		Parent: p.relatives.Parent, Children: p.relatives.Children,
 		Results: p.batch.Facts(), DeadLetters: p.batch.DeadLetters(), Answers: p.questions.Answers(),
 		Lists: p.r.lists.of(p.run.UID), Payloads: p.outputs.Payloads(),
@@ -71,8 +71,13 @@ func (p *pass) askAbout(ctx context.Context, n lifecycle.Needs) bool {
 		p.slot = slot
 		p.lookAgainAfter(ctx, err, "No answer about a slot")
 	}
+	for _, ask := range n.Locks {
+		asked, err := p.r.Holds.Ask(ctx, &p.mem.holds, p.locks, p.run, ask)
+		p.locks = asked
+		p.lookAgainAfter(ctx, err, "No answer about locks")
+	}
 	answered := n.Answers && p.questions.Ask(ctx, p.run.UID, p.batch)
-	return n.Claim || n.Admission || answered
+	return n.Claim || n.Admission || len(n.Locks) > 0 || answered
 }
 
 // outputsMissing has what a decision lacks of the object store tried again.

@@ -11,6 +11,7 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/children"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/dispatch"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/holds"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/leases"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
@@ -29,6 +30,7 @@ type memory struct {
 	lock     leases.State
 	jobs     dispatch.State
 	slot     slots.State
+	holds    holds.State
 	children children.State
 	asking   results.AskState
 	// fenceRefused is set once a write refused by the fence was counted for the rollout that the

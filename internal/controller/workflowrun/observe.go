@@ -14,6 +14,7 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/children"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/dispatch"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/holds"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/leases"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/outputs"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
@@ -62,6 +63,7 @@ type observed struct {
 // found is what decisions of a pass have asked for.
 type found struct {
 	slot      slots.Answer         // what the tenant's quota said
+	locks     holds.Asked          // what became of questions for locks across runs
 	claim     lifecycle.Claim      // what was found out about the idempotency key
 	evaluated *lifecycle.Evaluated // what expressions gave
 }
@@ -87,6 +89,7 @@ func (r *Reconciler) observe(ctx context.Context, cached *v1alpha1.WorkflowRun) 
 	p := &pass{r: r, key: key, mem: r.memories.of(key, cached.UID), losses: r.NATS.Losses(), desk: r.Desks.For(key.Namespace)}
 	p.run = p.mem.newest(cached)
 	p.mem.resolve(p.run)
+	r.Holds.See(&p.mem.holds, p.run)
 	p.mem.roomAgain(p.run)
 	p.batch = r.Batches.Of(p.run, p.mem.atOnce)
 	if p.batch.Empty() {

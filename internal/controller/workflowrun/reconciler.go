@@ -16,6 +16,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/dispatch"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/driven"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/gc"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/holds"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/leases"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/outputs"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
@@ -52,6 +53,8 @@ type Reconciler struct {
 	RecoverPatience time.Duration
 	// PolicyChanged tells the quota controller that limits may be others now.
 	PolicyChanged func()
+	// SemaphoreChanged tells the controller of locks that a semaphore is another now.
+	SemaphoreChanged func(name string)
 
 	Driven *driven.Partitions
 	Turns  *shares.Turns  // has a place for each pass that may be under way
@@ -65,6 +68,7 @@ type Reconciler struct {
 	Dispatch *dispatch.Dispatcher
 	Outputs  outputs.Store
 	Slots    *slots.Slots
+	Holds    *holds.Holds
 	Children *children.Children
 	GC       *gc.Collector
 

@@ -36,6 +36,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/dispatch"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/driven"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/gc"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/holds"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/leases"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/shares"
@@ -109,7 +110,7 @@ func (w *world) newReplica(ctx context.Context, holder string, adjust ...func(*r
 	lockMetrics := lockmgr.NewMetrics(r.registry)
 	r.Reconciler = &Reconciler{
 		Events: r.recorder, StepEvents: true, Clock: w.clock, Rand: rand.Float64, Holder: holder, RecoverPatience: OthersPatience,
-		Metrics: NewMetrics(r.registry), Waker: &Waker{}, Slots: &slots.Slots{}, Liveness: &knownWorkers{}, PolicyChanged: func() {},
+		Metrics: NewMetrics(r.registry), Waker: &Waker{}, Slots: &slots.Slots{}, Holds: &holds.Holds{}, SemaphoreChanged: func(string) {}, Liveness: &knownWorkers{}, PolicyChanged: func() {},
 		Driven: driven.New(w.clock, ownsAll{}),
 		Index:  results.NewIndex(), Turns: shares.NewTurns(16, shares.KindMetrics{}, func(types.NamespacedName) {}),
 	}

@@ -41,6 +41,9 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, max
 	if err := c.Watch(source.Kind(mgr.GetCache(), client.Object(&v1alpha1.LockPolicy{}), r.policyWatch())); err != nil {
 		return fmt.Errorf("watch lock policies: %w", err)
 	}
+	if err := c.Watch(source.Kind(mgr.GetCache(), client.Object(&v1alpha1.Semaphore{}), r.semaphoreWatch())); err != nil {
+		return fmt.Errorf("watch semaphores: %w", err)
+	}
 	if err := watchApprovals(ctx, mgr, c); err != nil {
 		return err
 	}
@@ -131,6 +134,23 @@ func (r *Reconciler) policyWatch() handler.EventHandler {
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 			if e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() || rolloutChanged(e.ObjectOld, e.ObjectNew) {
 				wake(q)
+			}
+		},
+	}
+}
+
+// semaphoreWatch has those woken that wait for a semaphore which changed.
+func (r *Reconciler) semaphoreWatch() handler.EventHandler {
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, _ workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			r.SemaphoreChanged(e.Object.GetName())
+		},
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, _ workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			r.SemaphoreChanged(e.Object.GetName())
+		},
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, _ workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			if e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() {
+				r.SemaphoreChanged(e.ObjectNew.GetName())
 			}
 		},
 	}

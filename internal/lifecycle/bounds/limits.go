@@ -24,6 +24,7 @@ const (
 	MaxSaidBytes     = 24 << 10                           // what approvers said in a run, as stored: names and comments
 	LeastNameBytes   = 64                                 // of each approver's name, whatever others said
 	MaxCommentChars  = 1024                               // the comment of an approver, also in bytes as stored
+	MaxLocks         = 64                                 // locks of a run and its steps together
 	MaxForEachSteps  = 20                                 // steps with forEach in a run
 	MaxItemsParallel = 1000                               // items of a step under way
 	MaxUnderWay      = 2000                               // items of a run that are with workers or wait for another attempt

@@ -35,6 +35,7 @@ func ChildSpec(run *v1alpha1.ChildRun) (spec v1alpha1.WorkflowRunSpec, problems 
 		{"idempotencyKey", spec.IdempotencyKey != ""},
 		{"queueTimeoutSeconds", spec.QueueTimeoutSeconds != nil},
 		{"ttlSecondsAfterFinished", spec.TTLSecondsAfterFinished != nil},
+		{"locks", len(spec.Locks) > 0},
 		{"suspend", spec.Suspend},
 		{"shutdown", spec.Shutdown != ""},
 	} {

@@ -56,6 +56,7 @@ func validateAt(run *v1alpha1.WorkflowRun, p *Plan, level int) []string {
 	for i := range p.Steps {
 		v.step(i)
 	}
+	v.locks(-1, "spec.locks", spec.Locks)
 	v.acyclic()
 	v.outputs()
 	return v.problems
@@ -67,6 +68,9 @@ func specBytes(spec *v1alpha1.WorkflowRunSpec, p *Plan) int {
 	for i := range p.Steps {
 		s := &p.Steps[i]
 		n += len(s.When)
+		for _, l := range s.Locks {
+			n += len(l.Key) + len(l.Mutex)
+		}
 		if s.Job != nil {
 			n += len(bounds.Raw(s.Job.Input))
 		}
@@ -92,6 +96,7 @@ func specBytes(spec *v1alpha1.WorkflowRunSpec, p *Plan) int {
 type validator struct {
 	run      *v1alpha1.WorkflowRun
 	plan     *Plan
+	taken    int // locks so far
 	forEachs int // steps with forEach so far
 	level    int
 	problems []string
@@ -118,6 +123,7 @@ func (v *validator) step(i int) {
 		v.add(field+".name", "%s is already the name of %s", quote(s.Name), v.plan.Field(first))
 	}
 	v.dependencies(i, field+".dependsOn")
+	v.locks(i, field+".locks", s.Locks)
 	if s.When != "" {
 		names, err := expr.ConditionSteps(s.When)
 		v.references(i, field+".when", names, err)

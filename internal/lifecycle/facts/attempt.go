@@ -13,6 +13,7 @@ type Job struct {
 	Topic    string
 	Input    json.RawMessage
 	Deadline time.Time // after it nobody waits for the result
+	Locks    []string  // that protect it, as "<lock>=<fence>"
 }
 
 // Withdrawal is an attempt whose job must not start any more, and must stop if it did.

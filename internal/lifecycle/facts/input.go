@@ -16,6 +16,7 @@ type Input struct {
 	Tenant  Tenant                    // only used until status.tenant is pinned
 	Permits Permits                   // only used at first sight
 	Gate    Gate                      // only used until the run is admitted, under the lock
+	Locks   map[string]LocksAnswer    // by step, "" for spec.locks; only used until they are in status, under the lock
 	Claim   Claim                     // of spec.idempotencyKey; only used until the run is admitted, under the lock
 
 	Children map[string]Child // by name: what was seen of the child runs that Children names

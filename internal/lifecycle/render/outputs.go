@@ -10,6 +10,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/document"
 	"github.com/syncopate-dev/syncopate/internal/expr"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -35,9 +36,10 @@ type StoredOutput struct {
 // know, or about time-outs that were not due then, so it ends. If the object store or the stream
 // cannot be asked, the decision holds as it is: what it lacks is left undone.
 type Needs struct {
-	Admission bool // the tenant's gate is to be asked: Input.Gate
-	Claim     bool // the idempotency key is to be claimed: Input.Claim
-	Answers   bool // the stream is to be asked for results of the run, since a time-out is due: Input.Answers and Results
+	Admission bool             // the tenant's gate is to be asked: Input.Gate
+	Claim     bool             // the idempotency key is to be claimed: Input.Claim
+	Locks     []facts.LocksAsk // locks across runs are to be taken: Input.Locks
+	Answers   bool             // the stream is to be asked for results of the run, since a time-out is due: Input.Answers and Results
 
 	Store []StoredOutput       // outputs that are too large for status
 	Check []protocol.OutputRef // outputs that a result refers to: whether they are there
@@ -45,7 +47,9 @@ type Needs struct {
 }
 
 // Any says whether anything is lacking.
-func (n *Needs) Any() bool { return n.Admission || n.Claim || n.Answers || n.Outputs() }
+func (n *Needs) Any() bool {
+	return n.Admission || n.Claim || len(n.Locks) > 0 || n.Answers || n.Outputs()
+}
 
 // Outputs says whether anything is lacking of the object store.
 func (n *Needs) Outputs() bool { return len(n.Store) > 0 || len(n.Check) > 0 || len(n.Load) > 0 }

@@ -37,7 +37,10 @@ func itemDispatched(s *v1alpha1.StepStatus, id protocol.JobID) (item int, dispat
 
 // Outline is a job of step i without its input.
 func (r *Rendering) Outline(id protocol.JobID, i int, dispatchedAt time.Time) facts.Job {
-	return facts.Job{ID: id, Topic: r.plan.Steps[i].Job.Topic, Deadline: dag.AttemptDeadline(r.run, r.run.Status, &r.plan, i, dispatchedAt)}
+	return facts.Job{
+		ID: id, Topic: r.plan.Steps[i].Job.Topic, Deadline: dag.AttemptDeadline(r.run, r.run.Status, &r.plan, i, dispatchedAt),
+		Locks: facts.LockFences(r.run.Status.Locks, r.run.Status.Steps[i].Locks),
+	}
 }
 
 // Rendering renders jobs of a run again, byte for byte as when they were dispatched, but for the

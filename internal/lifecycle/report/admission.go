@@ -55,7 +55,7 @@ func (r *Report) waitingCondition() {
 func (r *Report) toldToWait(reason, message string) {
 	switch {
 	case r.in.Lock.State != facts.LockHeld: // the event of the lock tells
-	case reason == v1alpha1.ReasonTenantAtCapacity || reason == v1alpha1.ReasonWaitingForParent:
+	case reason == v1alpha1.ReasonTenantAtCapacity || reason == v1alpha1.ReasonWaitingForLock || reason == v1alpha1.ReasonWaitingForParent:
 		r.detail(reason, message)
 	default:
 		r.warn(reason, message)
@@ -82,6 +82,9 @@ func (r *Report) whyNotAdmitted() (reason, message string) {
 		return v1alpha1.ReasonWaitingForParent, r.parentText()
 	case r.in.Claim.State == facts.ClaimUnavailable:
 		return v1alpha1.ReasonAdmissionUnavailable, "The idempotency key cannot be claimed" + momentSeparator + bounds.Cut(r.in.Claim.Cause, bounds.MaxMessageChars/2)
+	}
+	if reason, message = r.whyNotLocked(at); reason != "" {
+		return reason, message
 	}
 	switch g.State {
 	case facts.GateUnasked, facts.GateAsked, facts.GateOpen:

@@ -47,6 +47,8 @@ func stepText(s *v1alpha1.StepStatus, more string) string {
 		return fmt.Sprintf("%s waits for a worker since %s (attempt %d)%s%s", s.Name, bounds.TimeText(s.DispatchedAt), s.Attempt, asideText(s), more)
 	case v1alpha1.StepBackingOff:
 		return fmt.Sprintf("%s waits for its next attempt at %s (attempt %d: %s)", s.Name, bounds.TimeText(s.NextAttemptAt), s.Attempt, ErrorText(s.Error))
+	case v1alpha1.StepPending:
+		return lockWaitText(s)
 	default:
 		if k := waits.In(s.Phase); k != nil {
 			return s.Name + " " + k.Text(s, bounds.TimeText)

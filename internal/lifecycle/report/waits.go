@@ -85,7 +85,7 @@ func (r *Report) waitingReason() string {
 	case own != nil:
 		return own.Reason
 	default:
-		return v1alpha1.ReasonRunning
+		return r.idleReason()
 	}
 }
 

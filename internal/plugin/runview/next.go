@@ -35,7 +35,7 @@ func (v *viewer) moments() []Moment {
 	if at := v.finallyDeadline(); at != nil {
 		all = append(all, Moment{*at, "the run ends, whether its finally steps are over or not (finallyTimeoutSeconds)"})
 	}
-	if v.answer.Reason == v1alpha1.ReasonWaitingForLock {
+	if v.answer.Reason == v1alpha1.ReasonWaitingForLock && v.waitsForLocks() == nil {
 		return all // steps do not move without the lock
 	}
 	return append(all, v.stepMoments()...)

@@ -78,6 +78,16 @@ func Why(run *v1alpha1.WorkflowRun, policies []v1alpha1.LockPolicy, now time.Tim
 	return v.answer
 }
 
+// waitsForLocks is since when steps wait for locks across runs; nil: none does.
+func (v *viewer) waitsForLocks() (since *time.Time) {
+	for i := range v.st.Steps {
+		if w := v.st.Steps[i].LockWait; w != nil && (since == nil || w.StartedAt.Time.Before(*since)) {
+			since = utc(w.StartedAt.Time)
+		}
+	}
+	return since
+}
+
 func (v *viewer) summary() {
 	a, c := &v.answer, v.condition(v1alpha1.ConditionSucceeded)
 	if c == nil {
@@ -104,6 +114,10 @@ func (v *viewer) waits() {
 	case v1alpha1.ReasonPending, v1alpha1.ReasonQueued:
 		a.Since = v.queuedAt()
 	case v1alpha1.ReasonWaitingForLock:
+		if since := v.waitsForLocks(); since != nil {
+			a.Summary, a.Since = "waits for locks across runs", since
+			return
+		}
 		a.Since, a.retried = v.transition(v1alpha1.ConditionRunLockRenewed), v.retried()
 	case v1alpha1.ReasonRunning:
 		a.Summary, a.Since = v.running()

@@ -33,7 +33,7 @@ func (v *viewer) stepFacts() {
 // placeless says whether nothing but a place among the parallel steps is missing for a
 // step to begin.
 func (v *viewer) placeless(s *step) bool {
-	if s.status.Phase != v1alpha1.StepPending || !s.takesPlace() || !v.admitted() || suspended(v.run) {
+	if s.status.Phase != v1alpha1.StepPending || s.status.LockWait != nil || !s.takesPlace() || !v.admitted() || suspended(v.run) {
 		return false
 	}
 	return len(s.unknown)+len(s.waitsFor(v.all)) == 0 && (!s.finally || v.st.Ending != nil)
@@ -42,6 +42,10 @@ func (v *viewer) placeless(s *step) bool {
 func (v *viewer) stepFact(s *step) (Fact, bool) {
 	f := Fact{About: "step " + s.spec.Name}
 	switch s.status.Phase {
+	case v1alpha1.StepPending:
+		if w := s.status.LockWait; w != nil {
+			f.Text, f.Since = "waits for lock "+w.Lock, utc(w.StartedAt.Time)
+		}
 	case v1alpha1.StepDispatched:
 		v.dispatchedFact(s, &f)
 	case v1alpha1.StepRunning:

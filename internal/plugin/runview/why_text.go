@@ -6,8 +6,6 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
-
-	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 )
 
 // Text writes the answer for people; now is the one that it was made for, color whether out is a
@@ -46,9 +44,9 @@ func (f Fact) line(now time.Time) string {
 
 func (a Answer) nextLine(now time.Time) string {
 	switch {
-	case a.Reason == v1alpha1.ReasonWaitingForLock && a.Next == nil:
+	case a.retried != "" && a.Next == nil:
 		return "Next look: the lock is tried again " + a.retried
-	case a.Reason == v1alpha1.ReasonWaitingForLock:
+	case a.retried != "":
 		return fmt.Sprintf("Next look: the lock is tried again %s; %s: %s", a.retried, when(a.Next.At, now), a.Next.What)
 	case a.Next == nil && a.Ended:
 		return "Nothing more happens: the run stays until somebody deletes it"

@@ -31,6 +31,7 @@
 //	{adm:<policy>:<tenant>}:places    hash: UID -> member of the queue
 //	{adm:<policy>:<tenant>}:reserved  sorted set: UID by the end of its reservation
 //	{adm:<policy>:<tenant>}:lock      strategy Lock only: the token of the holder
+//	{adm-locks}:holds, queue, places, holders   locks across runs: see scripts/locks.lua
 //	{admkeys:<tenant>}:keys           hash: "=" and the idempotency key -> "<uid> <name> <hash of the spec>[ <end of its
 //	                                  reservation>]"; and the epoch
 //
@@ -42,6 +43,7 @@
 //
 //	~{adm* +@connection +eval +evalsha +info +time +get +set +del +exists +persist +pexpire +hget +hset +hsetnx +hdel +hlen +hexists
 //	+hgetall +zadd +zrem +zcard +zscore +zrange +zlexcount +zremrangebyscore
+//	+hincrby +hkeys +zrangebylex +zrevrangebylex
 //
 // and in a cluster +cluster|slots.
 //

@@ -49,19 +49,42 @@ var claimsSource string
 //go:embed scripts/reclaim.lua
 var reclaimSource string
 
+//go:embed scripts/locks.lua
+var locksSource string
+
+//go:embed scripts/locks_take.lua
+var locksTakeSource string
+
+//go:embed scripts/locks_drop.lua
+var locksDropSource string
+
+//go:embed scripts/locks_restore.lua
+var locksRestoreSource string
+
+//go:embed scripts/locks_snapshot.lua
+var locksSnapshotSource string
+
+//go:embed scripts/locks_refuse.lua
+var locksRefuseSource string
+
 type scripts struct {
 	admit, reserve, free, restore, begin, snapshot, unlock *redis.Script
 	claim, releaseKey, claims, reclaim                     *redis.Script
+
+	locksTake, locksDrop, locksRestore, locksSnapshot, locksRefuse *redis.Script
 }
 
 func loadScripts() scripts {
 	ofSlots := func(source string) *redis.Script { return redis.NewScript(epochSource + queueSource + source) }
 	ofClaims := func(source string) *redis.Script { return redis.NewScript(epochSource + source) }
+	ofLocks := func(source string) *redis.Script { return redis.NewScript(epochSource + locksSource + source) }
 	return scripts{
 		admit: ofSlots(admitSource), reserve: ofSlots(reserveSource), free: ofSlots(freeSource),
 		restore: ofSlots(restoreSource), snapshot: ofSlots(snapshotSource),
 		claim: ofClaims(claimSource), releaseKey: ofClaims(releaseKeySource), claims: ofClaims(claimsSource), reclaim: ofClaims(reclaimSource),
 		begin: ofClaims(beginSource), unlock: redis.NewScript(unlockSource),
+		locksTake: ofLocks(locksTakeSource), locksDrop: ofLocks(locksDropSource), locksRestore: ofLocks(locksRestoreSource),
+		locksSnapshot: ofLocks(locksSnapshotSource), locksRefuse: ofLocks(locksRefuseSource),
 	}
 }
 

@@ -187,7 +187,7 @@ func (s *Session) taken(run *v1alpha1.WorkflowRun, j lifecycle.Job) {
 func (s *Session) job(run *v1alpha1.WorkflowRun, j lifecycle.Job) jobs.Job {
 	fence, _ := leases.FenceOf(run)
 	return jobs.Job{
-		ID: j.ID, Topic: j.Topic, Input: j.Input, Deadline: j.Deadline, Fence: fence,
+		ID: j.ID, Topic: j.Topic, Input: j.Input, Deadline: j.Deadline, Locks: j.Locks, Fence: fence,
 		Source: "/namespaces/" + run.Namespace + "/workflowruns/" + run.Name, Epoch: s.epochs[j.ID],
 	}
 }

@@ -1,0 +1,163 @@
+// Package holds takes the locks across runs that a run or its steps need, and gives them back.
+//
+// For example: a decision about a run lacks its locks. The pass asks for them, after the run was
+// read, and decides again: with the locks, which the next status write has, or with the wait for
+// them. When the run ended, and status says so, they are dropped, and who is next is woken.
+//
+// What a pass has asked for is remembered (State) until it was dropped. What a process leaves
+// behind that dies, the resync of internal/quota/locks finds.
+//
+// # When something is dropped
+//
+//	the run, or the step, is over                  whatever there is: that never changes back
+//	status has it, or says that it waits           nothing
+//	this pass asked for it, and may write it       nothing
+//	else: the run was suspended, say, or ended     its place; and its grant, if the run was written
+//	                                               since: then nobody can write that any more
+package holds
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/internal/quota/locks"
+	"github.com/syncopate-dev/syncopate/internal/quota/store"
+)
+
+// Locks decides who has which locks; *locks.Controller does.
+type Locks interface {
+	// Take takes all locks, or none.
+	Take(ctx context.Context, run *v1alpha1.WorkflowRun, step string, requests []locks.Request) (locks.Answer, error)
+	// Drop takes from tickets what they have, and wakes who is next.
+	Drop(ctx context.Context, all ...store.Dropping) error
+}
+
+// Holds asks for runs. The zero value has no locks to give.
+type Holds struct{ Locks Locks }
+
+// State is what this process has asked for, or has seen in status, of one run: by ticket the
+// version of the run at that time.
+type State struct{ tickets map[string]string }
+
+// Asked is what became of the questions of a pass, by step; "" is the run.
+type Asked map[string]lifecycle.LocksAnswer
+
+var errNoLocks = errors.New("this operator has no locks across runs")
+
+// Ask asks for locks, once in a pass, and notes the answer. The answer says so, too, where the
+// error is why there is none.
+func (h *Holds) Ask(ctx context.Context, st *State, asked Asked, run *v1alpha1.WorkflowRun, ask lifecycle.LocksAsk) (Asked, error) {
+	if asked == nil {
+		asked = Asked{}
+	}
+	if h.Locks == nil {
+		asked[ask.Step] = lifecycle.LocksAnswer{State: lifecycle.LocksUnavailable, Cause: errNoLocks.Error()}
+		return asked, errNoLocks
+	}
+	st.note(locks.TicketOf(run.UID, ask.Step), run.ResourceVersion) // before the answer, which may get lost
+	requests := make([]locks.Request, 0, len(ask.Wants))
+	for _, w := range ask.Wants {
+		requests = append(requests, locks.Request{Name: w.Name, Permits: w.Permits})
+	}
+	answer, err := h.Locks.Take(ctx, run, ask.Step, requests)
+	asked[ask.Step] = answerOf(answer, err)
+	if _, unusable := errors.AsType[*locks.UnusableError](err); err != nil && !unusable {
+		return asked, fmt.Errorf("ask for locks: %w", err)
+	}
+	return asked, nil
+}
+
+func (st *State) note(ticket, version string) {
+	if st.tickets == nil {
+		st.tickets = map[string]string{}
+	}
+	st.tickets[ticket] = version
+}
+
+func answerOf(a locks.Answer, err error) lifecycle.LocksAnswer {
+	if unusable, ok := errors.AsType[*locks.UnusableError](err); ok {
+		return lifecycle.LocksAnswer{State: lifecycle.LocksRefused, Reason: v1alpha1.ReasonLockUnusable, Lock: unusable.Lock, Cause: unusable.Why}
+	}
+	if err != nil {
+		return lifecycle.LocksAnswer{State: lifecycle.LocksUnavailable, Cause: err.Error()}
+	}
+	is := lifecycle.LocksAnswer{
+		Fence: a.Fence, Lock: a.Lock, Holders: a.Holders, Position: a.Position, Queued: a.Waiting, Ahead: a.Ahead, TTL: a.TTL,
+	}
+	switch a.State {
+	case store.LocksHeld:
+		is.State = lifecycle.LocksHeld
+	case store.LocksWaiting:
+		is.State = lifecycle.LocksWaiting
+	default:
+		is.State, is.Reason, is.Lock = lifecycle.LocksRefused, a.State, cmp.Or(a.Lock, "it asked for")
+	}
+	return is
+}
+
+// See notes what a run holds by its status: another process may have taken it.
+func (h *Holds) See(st *State, run *v1alpha1.WorkflowRun) {
+	if run.Status == nil || h.Locks == nil || lifecycle.Finished(run) {
+		return
+	}
+	if len(run.Status.Locks) > 0 {
+		st.note(locks.TicketOf(run.UID, ""), run.ResourceVersion)
+	}
+	for i := range run.Status.Steps {
+		if s := &run.Status.Steps[i]; len(s.Locks) > 0 {
+			st.note(locks.TicketOf(run.UID, s.Name), run.ResourceVersion)
+		}
+	}
+}
+
+// Release gives back what the run does not need any more by its status, as this process read or
+// wrote it. Until that worked it is remembered.
+func (h *Holds) Release(ctx context.Context, st *State, run *v1alpha1.WorkflowRun, asked Asked) error {
+	var all []store.Dropping
+	for _, ticket := range slices.Sorted(maps.Keys(st.tickets)) {
+		_, step, _ := strings.Cut(ticket, "/")
+		p := locks.PartOf(run, step)
+		switch a := asked[step]; {
+		case p.Over:
+			all = append(all, store.Dropping{Ticket: ticket})
+		case len(p.Holds) > 0 || p.Waits || a.State == lifecycle.LocksHeld || a.State == lifecycle.LocksWaiting:
+		default:
+			all = append(all, store.Dropping{Ticket: ticket, Seen: run.ResourceVersion})
+		}
+	}
+	return h.drop(ctx, st, run.ResourceVersion, all)
+}
+
+// ReleaseDeleted gives back all that a deleted run had, as far as this process knows.
+func (h *Holds) ReleaseDeleted(ctx context.Context, st *State) error {
+	var all []store.Dropping
+	for ticket := range st.tickets {
+		all = append(all, store.Dropping{Ticket: ticket})
+	}
+	return h.drop(ctx, st, "", all)
+}
+
+func (h *Holds) drop(ctx context.Context, st *State, now string, all []store.Dropping) error {
+	if len(all) == 0 {
+		return nil
+	}
+	if err := h.Locks.Drop(ctx, all...); err != nil {
+		return fmt.Errorf("give locks back: %w", err)
+	}
+	for _, d := range all {
+		if d.Seen == "" || st.tickets[d.Ticket] != now { // else its grant can still be written, and was kept
+			delete(st.tickets, d.Ticket)
+		}
+	}
+	return nil
+}
+
+// WaitsForOwn says whether the run itself waits for its locks: it needs no slot meanwhile.
+func (a Asked) WaitsForOwn() bool { return a[""].State == lifecycle.LocksWaiting }

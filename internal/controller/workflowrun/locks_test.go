@@ -1,0 +1,376 @@
+package workflowrun
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/holds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/internal/lockmgr/redistest"
+	"github.com/syncopate-dev/syncopate/internal/quota/locks"
+	"github.com/syncopate-dev/syncopate/internal/quota/store"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+// locked gives a replica real locks across runs, on the Redis of its world, which should
+// be its own.
+func (r *replica) locked(ctx context.Context) (*woken, *locks.Controller) {
+	GinkgoHelper()
+	w := &woken{keys: map[types.NamespacedName]bool{}}
+	c := locks.New(locks.Options{
+		Store: store.New(r.redis, store.Options{Clock: r.Clock}), Client: r.Client, Live: r.Live, Wake: w.add, Clock: r.Clock, Log: GinkgoLogr,
+	})
+	r.Holds, r.SemaphoreChanged = &holds.Holds{Locks: c}, c.SemaphoreChanged
+	Expect(c.Resync(ctx)).To(Succeed())
+	clear(w.keys)
+	return w, c
+}
+
+func withOwnRedis() func(*world) {
+	return func(w *world) { w.redis = redistest.Start(GinkgoTB()) }
+}
+
+func mutex(names ...string) (all []v1alpha1.LockRequest) {
+	for _, name := range names {
+		all = append(all, v1alpha1.LockRequest{Mutex: name})
+	}
+	return all
+}
+
+// semaphore makes one for the runs of a world.
+func (w *world) semaphore(ctx context.Context, spec v1alpha1.SemaphoreSpec) string {
+	sem := &v1alpha1.Semaphore{ObjectMeta: metav1.ObjectMeta{GenerateName: "sem-"}, Spec: spec}
+	Expect(w.client.Create(ctx, sem)).To(Succeed())
+	DeferCleanup(func(ctx SpecContext) { Expect(client.IgnoreNotFound(w.client.Delete(ctx, sem))).To(Succeed()) })
+	return sem.Name
+}
+
+func withLocks(all []v1alpha1.LockRequest) func(*v1alpha1.WorkflowRunSpec) {
+	return func(s *v1alpha1.WorkflowRunSpec) { s.Locks = all }
+}
+
+func one(name string, all []v1alpha1.LockRequest, deps ...string) v1alpha1.Step {
+	s := step(name, deps...)
+	s.Locks = all
+	return s
+}
+
+func endedAs(run *v1alpha1.WorkflowRun) string {
+	for _, c := range run.Status.Conditions {
+		if c.Type == v1alpha1.ConditionSucceeded {
+			return string(run.Status.Phase) + " " + c.Reason
+		}
+	}
+	return ""
+}
+
+var _ = Describe("locks across runs", func() {
+	// mutation: act.go release without Holds.Release makes this fail: nobody is woken.
+	It("are held by one run at a time, and passed on when its end is written, with a greater fence", func(ctx SpecContext) {
+		w := newWorld(ctx, withOwnRedis())
+		r := w.newReplica(ctx, "a")
+		woken, _ := r.locked(ctx)
+		first := w.create(ctx, diamond(), withLocks(mutex("deploy-${run.tenant}")))
+		second := w.create(ctx, diamond(), withLocks(mutex("deploy-${run.tenant}")))
+		first = r.inFlight(ctx, first, 2)
+		name := "mutex:" + w.ns + "/deploy-" + w.ns
+		Expect(first.Status.Locks).To(HaveLen(1))
+		Expect(first.Status.Locks[0].Name).To(Equal(name))
+		for _, t := range w.takeAll(ctx, 2) {
+			Expect(t.msg.Headers().Values(protocol.HeaderLockFence)).To(Equal([]string{fmt.Sprintf("%s=%d", name, first.Status.Locks[0].Fence)}))
+			t.succeed(ctx)
+		}
+		second = r.drive(ctx, second, withReason(v1alpha1.ReasonWaitingForLock))
+		Expect(second.Status.Phase).To(Equal(v1alpha1.RunQueued))
+		Expect(second.Status.Locks).To(BeEmpty())
+		Expect(second.Status.Admission.LockWait.Lock).To(Equal(name))
+		Expect(messageOf(second, v1alpha1.ConditionAdmitted)).To(ContainSubstring("held by " + w.ns + "/" + first.Name))
+		version := second.ResourceVersion
+		for range 3 {
+			r.mustPass(ctx, second)
+		}
+		Expect(w.get(ctx, second).ResourceVersion).To(Equal(version), "a run that waits writes nothing")
+		first = r.finish(ctx, first)
+		Expect(first.Status.Locks).To(BeEmpty())
+		Expect(woken.take(second)).To(BeTrue(), "the next is woken")
+		second = r.inFlight(ctx, second, 2)
+		Expect(second.Status.Locks[0].Fence).To(BeNumerically(">", fenceIn(first, name)))
+		r.finish(ctx, second)
+	}, NodeTimeout(2*patience))
+
+	// mutation: starts.go with prepare instead of prepareLocked makes this fail.
+	It("are held by a step while it is under way, its retries included", func(ctx SpecContext) {
+		w := newWorld(ctx, withOwnRedis())
+		r := w.newReplica(ctx, "a")
+		woken, _ := r.locked(ctx)
+		steps := []v1alpha1.Step{one("free", nil), one("guarded", mutex("db")), one("after", nil, "guarded")}
+		first, second := w.create(ctx, steps), w.create(ctx, steps)
+		first = r.inFlight(ctx, first, 2)
+		second = r.inFlight(ctx, second, 1)
+		Expect(second.Status.Steps[1].Phase).To(Equal(v1alpha1.StepPending))
+		second = r.drive(ctx, second, func(now *v1alpha1.WorkflowRun) bool { return now.Status.Steps[1].LockWait != nil })
+		for _, t := range w.takeAll(ctx, 3) {
+			switch {
+			case t.id.Step == "guarded":
+				t.say(ctx, `{"status":"Failed","error":{"code":"Broken"}}`)
+				Expect(t.msg.Ack()).To(Succeed())
+			case t.id.RunUID == string(second.UID):
+				t.succeed(ctx)
+			}
+		}
+		first = r.drive(ctx, first, func(now *v1alpha1.WorkflowRun) bool { return now.Status.Steps[1].Phase == v1alpha1.StepBackingOff })
+		Expect(first.Status.Steps[1].Locks).To(HaveLen(1), "it is held between attempts")
+		second = r.drive(ctx, second, func(now *v1alpha1.WorkflowRun) bool { return now.Status.Steps[0].Phase == v1alpha1.StepSucceeded })
+		Expect(reasonOf(second, v1alpha1.ConditionSucceeded)).To(Equal(v1alpha1.ReasonWaitingForLock))
+		first = r.drive(ctx, first, func(now *v1alpha1.WorkflowRun) bool {
+			for _, t := range w.take(ctx) {
+				if t.id.Step == "guarded" {
+					t.succeed(ctx)
+				}
+			}
+			return now.Status.Steps[1].Phase == v1alpha1.StepSucceeded
+		})
+		Expect(first.Status.Steps[1].Locks).To(BeEmpty())
+		Expect(woken.take(second)).To(BeTrue())
+		second = r.drive(ctx, second, func(now *v1alpha1.WorkflowRun) bool { return len(now.Status.Steps[1].Locks) == 1 })
+		r.finish(ctx, second)
+	}, NodeTimeout(2*patience))
+
+	It("end what may not wait as their semaphore says, and what cannot use it", func(ctx SpecContext) {
+		w := newWorld(ctx, withOwnRedis())
+		r := w.newReplica(ctx, "a")
+		_, _ = r.locked(ctx)
+		ttl := int32(5)
+		drop := w.semaphore(ctx, v1alpha1.SemaphoreSpec{Permits: 1, OnBusy: v1alpha1.OnBusyDropNewest})
+		full := w.semaphore(ctx, v1alpha1.SemaphoreSpec{Permits: 1, Queue: v1alpha1.LockQueue{MaxLength: 1, TTLSeconds: &ttl}})
+		others := w.semaphore(ctx, v1alpha1.SemaphoreSpec{Permits: 1, Namespaces: &metav1.LabelSelector{MatchLabels: map[string]string{"team": "ml"}}})
+		want := func(name string) func(*v1alpha1.WorkflowRunSpec) {
+			return withLocks([]v1alpha1.LockRequest{{Semaphore: name, Key: "eu"}})
+		}
+		holders := []*v1alpha1.WorkflowRun{w.create(ctx, diamond(), want(drop)), w.create(ctx, diamond(), want(full))}
+		for _, run := range holders {
+			r.inFlight(ctx, run, 2)
+		}
+		ends := func(adjust func(*v1alpha1.WorkflowRunSpec)) string {
+			return endedAs(r.drive(ctx, w.create(ctx, diamond(), adjust), lifecycle.Finished))
+		}
+		Expect(ends(want(drop))).To(Equal("Failed LockBusy"))
+		waiting := w.create(ctx, diamond(), want(full))
+		r.drive(ctx, waiting, withReason(v1alpha1.ReasonWaitingForLock))
+		Expect(ends(want(full))).To(Equal("Failed LockQueueFull"))
+		Expect(ends(want(others))).To(Equal("Failed LockUnusable"))
+		Expect(ends(want("no-such"))).To(Equal("Failed LockUnusable"))
+		Expect(ends(withLocks([]v1alpha1.LockRequest{{Semaphore: drop, Permits: new(int32(2))}}))).To(Equal("Failed LockUnusable"))
+		Expect(ends(withLocks(mutex("${inputs.none}")))).To(Equal("Failed LockUnusable"))
+		Expect(endedAs(r.drive(ctx, waiting, lifecycle.Finished))).To(Equal("TimedOut LockQueueTimeout"))
+		for _, run := range holders {
+			r.finish(ctx, run)
+		}
+	}, NodeTimeout(2*patience))
+
+	It("keep the latest of many that wait", func(ctx SpecContext) {
+		w := newWorld(ctx, withOwnRedis())
+		r := w.newReplica(ctx, "a")
+		_, _ = r.locked(ctx)
+		sem := w.semaphore(ctx, v1alpha1.SemaphoreSpec{Permits: 1, OnBusy: v1alpha1.OnBusyKeepLatest})
+		var runs []*v1alpha1.WorkflowRun
+		for range 50 {
+			runs = append(runs, w.create(ctx, []v1alpha1.Step{step("a")}, withLocks([]v1alpha1.LockRequest{{Semaphore: sem}})))
+		}
+		r.drive(ctx, runs[0], lifecycle.Admitted)
+		for _, i := range rand.Perm(49) {
+			r.turn(ctx, runs[i+1])
+		}
+		ends := map[string]int{}
+		for _, i := range append([]int{0}, rand.Perm(50)...) {
+			ends[fmt.Sprint(i, " ", endedAs(r.finish(ctx, runs[i])))]++
+		}
+		Expect(ends).To(HaveKey("0 Succeeded Succeeded"))
+		Expect(ends).To(HaveKey("49 Succeeded Succeeded"))
+		superseded := 0
+		for end := range ends {
+			if strings.HasSuffix(end, " Cancelled Superseded") {
+				superseded++
+			}
+		}
+		Expect(superseded).To(Equal(48), "%v", ends)
+	}, NodeTimeout(2*patience))
+
+	It("cancel the oldest holder, with its clean-up, and pass on when that is over", func(ctx SpecContext) {
+		w := newWorld(ctx, withOwnRedis())
+		r := w.newReplica(ctx, "a")
+		woken, _ := r.locked(ctx)
+		sem := w.semaphore(ctx, v1alpha1.SemaphoreSpec{Permits: 1, OnBusy: v1alpha1.OnBusyCancelOldest})
+		first := w.create(ctx, diamond(), withLocks([]v1alpha1.LockRequest{{Semaphore: sem}}), func(s *v1alpha1.WorkflowRunSpec) { s.Finally = []v1alpha1.Step{step("tidy")} })
+		r.inFlight(ctx, first, 2)
+		second := w.create(ctx, diamond(), withLocks([]v1alpha1.LockRequest{{Semaphore: sem}}))
+		r.drive(ctx, second, withReason(v1alpha1.ReasonWaitingForLock))
+		first = r.drive(ctx, first, func(now *v1alpha1.WorkflowRun) bool { return now.Status.Ending != nil })
+		Expect(first.Status.Locks).To(HaveLen(1), "it is held until the clean-up is over")
+		Expect(first.Annotations[locks.AnnotationCancelledFor]).To(ContainSubstring(second.Name))
+		Expect(endedAs(r.finish(ctx, first))).To(Equal("Cancelled Cancelled"))
+		Expect(woken.take(second)).To(BeTrue())
+		Expect(endedAs(r.finish(ctx, second))).To(Equal("Succeeded Succeeded"))
+	}, NodeTimeout(2*patience))
+
+	It("stop nobody when a semaphore is lowered or deleted, and let nobody new begin", func(ctx SpecContext) {
+		w := newWorld(ctx, withOwnRedis())
+		r := w.newReplica(ctx, "a")
+		woken, c := r.locked(ctx)
+		sem := w.semaphore(ctx, v1alpha1.SemaphoreSpec{Permits: 2})
+		var runs []*v1alpha1.WorkflowRun
+		for range 4 {
+			runs = append(runs, w.create(ctx, []v1alpha1.Step{step("a")}, withLocks([]v1alpha1.LockRequest{{Semaphore: sem}})))
+		}
+		r.drive(ctx, runs[0], lifecycle.Admitted)
+		r.drive(ctx, runs[1], lifecycle.Admitted)
+		r.drive(ctx, runs[2], withReason(v1alpha1.ReasonWaitingForLock))
+		o := &v1alpha1.Semaphore{ObjectMeta: metav1.ObjectMeta{Name: sem}}
+		Expect(w.client.Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"permits":1}}`)))).To(Succeed())
+		r.finish(ctx, runs[0])
+		r.turn(ctx, runs[2])
+		Expect(w.get(ctx, runs[2]).Status.Locks).To(BeEmpty(), "one is held, and there is one")
+		Expect(c.Resync(ctx)).To(Succeed())
+		Expect(w.client.Get(ctx, client.ObjectKeyFromObject(o), o)).To(Succeed())
+		Expect(o.Status.Held).To(BeEquivalentTo(1))
+		Expect(o.Status.Queued).To(BeEquivalentTo(1))
+		Expect(w.client.Delete(ctx, o)).To(Succeed())
+		r.SemaphoreChanged(sem)
+		Expect(c.Resync(ctx)).To(Succeed())
+		Expect(woken.take(runs[2])).To(BeTrue())
+		Expect(endedAs(r.drive(ctx, runs[2], lifecycle.Finished))).To(Equal("Failed LockUnusable"))
+		Expect(endedAs(r.finish(ctx, runs[1]))).To(Equal("Succeeded Succeeded"))
+		Expect(endedAs(r.drive(ctx, runs[3], lifecycle.Finished))).To(Equal("Failed LockUnusable"))
+	}, NodeTimeout(2*patience))
+
+	// mutations: a rebuild without its marks or its holds, a resync that drops whatever version, or
+	// one that is left out, make this fail.
+	It("are never over their limits, whatever dies or loses its data", func(ctx SpecContext) {
+		n := 24
+		if os.Getenv("LOCKS") != "" {
+			n = 200
+		}
+		w := newWorld(ctx, withOwnRedis())
+		r := w.newReplica(ctx, "r0")
+		_, c := r.locked(ctx)
+		var runs []*v1alpha1.WorkflowRun
+		for range n {
+			names := []string{"l0", "l1", "l2", "l3"}
+			rand.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+			runs = append(runs, w.create(ctx, []v1alpha1.Step{step("a")}, withLocks(mutex(names[:2]...))))
+		}
+		kills, flushes := 5, 2
+		left := slices.Clone(runs)
+		for turn := 1; len(left) > 0; turn++ {
+			if turn%(n/4) == 0 && kills > 0 {
+				kills--
+				r.kill(ctx)
+				r = w.newReplica(ctx, fmt.Sprint("r", 5-kills))
+				_, c = r.locked(ctx)
+				for _, run := range runs {
+					r.Index.See(w.get(ctx, run)) // as the informer does, before results come
+				}
+				Expect(w.redis.Client().Del(ctx, locksOf(runs)...).Err()).To(Succeed())
+			}
+			if turn%(n/2) == n/3 && flushes > 0 {
+				flushes--
+				Expect(w.redis.Client().FlushAll(ctx).Err()).To(Succeed())
+				Expect(c.Resync(ctx)).To(Succeed())
+			}
+			if turn%n == 0 {
+				Expect(c.Resync(ctx)).To(Succeed())
+			}
+			i := rand.IntN(len(left))
+			r.turn(ctx, left[i])
+			if rand.IntN(3) == 0 {
+				w.work(ctx)
+			}
+			if lifecycle.Finished(w.get(ctx, left[i])) {
+				left = slices.Delete(left, i, i+1)
+			}
+		}
+		Expect(kills + flushes).To(BeZero())
+		for range 2 {
+			w.clock.Step(locksIdle)
+			Expect(c.Resync(ctx)).To(Succeed())
+		}
+		s, err := store.New(r.redis, store.Options{}).SnapshotLocks(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(s.Holds).To(BeEmpty(), "no permit is left")
+		checkLocks(ctx, runs, w)
+	}, NodeTimeout(20*patience))
+})
+
+// locksIdle is longer than a grant may go unused.
+const locksIdle = 11_000_000_000
+
+func locksOf(runs []*v1alpha1.WorkflowRun) (all []string) {
+	for _, run := range runs {
+		all = append(all, lockKey(run))
+	}
+	return all
+}
+
+// checkLocks goes through all writes in the order in which the API server took them.
+func checkLocks(ctx context.Context, runs []*v1alpha1.WorkflowRun, w *world) {
+	GinkgoHelper()
+	var all []*v1alpha1.WorkflowRun
+	for _, run := range runs {
+		var versions []*v1alpha1.WorkflowRun
+		until(ctx, "the watch has seen the last write", func() bool {
+			versions = suite.history.of(run.UID, w.get(ctx, run).ResourceVersion)
+			return len(versions) > 0
+		})
+		all = append(all, versions...)
+	}
+	slices.SortFunc(all, func(a, b *v1alpha1.WorkflowRun) int {
+		if len(a.ResourceVersion) != len(b.ResourceVersion) {
+			return len(a.ResourceVersion) - len(b.ResourceVersion)
+		}
+		return strings.Compare(a.ResourceVersion, b.ResourceVersion)
+	})
+	holder, fences, passed := map[string]types.UID{}, map[string]int64{}, 0
+	for _, run := range all {
+		held := map[string]bool{}
+		if run.Status != nil {
+			for _, l := range run.Status.Locks {
+				held[l.Name] = true
+				if holder[l.Name] == run.UID {
+					continue
+				}
+				Expect(holder[l.Name]).To(BeEmpty(), "%s is held by two runs", l.Name)
+				Expect(l.Fence).To(BeNumerically(">", fences[l.Name]))
+				holder[l.Name], fences[l.Name], passed = run.UID, l.Fence, passed+1
+			}
+		}
+		for name, uid := range holder {
+			if uid == run.UID && !held[name] {
+				delete(holder, name)
+			}
+		}
+	}
+	Expect(passed).To(Equal(2*len(runs)), "each run had its two locks once")
+}
+
+// fenceIn is the last fence that a run had of a lock, by the writes that the watch saw.
+func fenceIn(run *v1alpha1.WorkflowRun, name string) (last int64) {
+	for _, version := range suite.history.of(run.UID, run.ResourceVersion) {
+		for _, l := range version.Status.Locks {
+			if l.Name == name {
+				last = max(last, l.Fence)
+			}
+		}
+	}
+	return last
+}

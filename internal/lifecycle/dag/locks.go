@@ -1,0 +1,74 @@
+package dag
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/expr"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+)
+
+// maxLocksTogether bounds the locks that are taken together, and maxLockKey a key
+// before evaluation.
+const (
+	maxLocksTogether = 8
+	maxLockKey       = 512
+)
+
+var semaphoreName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+
+// locks checks the locks of step i or, below 0, of the run.
+func (v *validator) locks(i int, field string, requests []v1alpha1.LockRequest) {
+	if len(requests) == 0 {
+		return
+	}
+	if len(requests) > maxLocksTogether {
+		v.add(field, "%d locks, more than %d", len(requests), maxLocksTogether)
+	}
+	if v.taken += len(requests); v.taken > bounds.MaxLocks && v.taken-len(requests) <= bounds.MaxLocks {
+		v.add(field, "a run and its steps may have %d locks together", bounds.MaxLocks)
+	}
+	if i >= 0 && v.plan.Steps[i].ForEach != nil {
+		v.add(field, "a step with forEach has no locks")
+	}
+	for _, r := range requests {
+		v.lock(i, field, &r)
+	}
+}
+
+func (v *validator) lock(i int, field string, r *v1alpha1.LockRequest) {
+	if problem := lockProblem(r); problem != "" {
+		v.add(field, "%s", problem)
+		return
+	}
+	names, err := expr.TemplateSteps(templateOf(r))
+	if i < 0 && err == nil && len(names) > 0 {
+		v.add(field, "it is taken before any step begins, and cannot read steps")
+		return
+	}
+	v.references(max(i, 0), field, names, err)
+}
+
+// lockProblem is what is wrong with a lock but its expressions; "": nothing.
+func lockProblem(r *v1alpha1.LockRequest) string {
+	switch {
+	case (r.Semaphore == "") == (r.Mutex == ""):
+		return "a lock needs exactly one of semaphore and mutex"
+	case r.Mutex != "" && (r.Key != "" || r.Permits != nil):
+		return "a mutex has neither key nor permits"
+	case r.Semaphore != "" && !semaphoreName.MatchString(r.Semaphore):
+		return quote(r.Semaphore) + " is no name of a Semaphore"
+	case bounds.ValueOr(r.Permits, 1) < 1:
+		return "fewer permits than 1"
+	case len(r.Mutex+r.Key) > maxLockKey:
+		return fmt.Sprintf("a key of %d bytes, more than %d", len(r.Mutex+r.Key), maxLockKey)
+	}
+	return ""
+}
+
+// templateOf is what is evaluated of a lock.
+func templateOf(r *v1alpha1.LockRequest) []byte {
+	return []byte(`["` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(r.Mutex+r.Key) + `"]`)
+}

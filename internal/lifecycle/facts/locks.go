@@ -1,0 +1,67 @@
+package facts
+
+import (
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+)
+
+// LocksAsk is what a run, or one of its steps, needs all at once. Locks, in the plural, are
+// semaphores and mutexes; Lock is the run lock.
+type LocksAsk struct {
+	Step  string // "": spec.locks
+	Wants []LockWant
+}
+
+// LockWant is one of them.
+type LockWant struct {
+	Name    string
+	Permits int32
+}
+
+// LocksState is what became of a question for locks.
+type LocksState int
+
+// States of an answer. The zero value gives nothing.
+const (
+	LocksUnasked     LocksState = iota // nobody asked; Needs.Locks says what to ask for
+	LocksHeld                          // they may be written into status by this decision
+	LocksWaiting                       // they are waited for; who waits holds none
+	LocksRefused                       // they will not be had: Reason
+	LocksUnavailable                   // they could not be asked for
+)
+
+// LocksAnswer is what became of a question, asked after the run of this decision was read.
+type LocksAnswer struct {
+	State    LocksState
+	Fence    int64
+	Reason   string        // LocksRefused: a reason, also the code of a step
+	Lock     string        // the one that is waited for, or that refused
+	Holders  []string      // namespace/name of runs that hold it, some of them
+	Position int           // in its queue, from 1
+	Queued   int           // in its queue
+	Ahead    string        // namespace/name of the run just ahead; "" for the first
+	TTL      time.Duration // bounds the wait; 0: nothing does
+	Cause    string        // for people
+}
+
+// HoldsOf is what status has of locks that were asked for and are held.
+func HoldsOf(ask *LocksAsk, fence int64) []v1alpha1.LockHold {
+	all := make([]v1alpha1.LockHold, 0, len(ask.Wants))
+	for _, w := range ask.Wants {
+		all = append(all, v1alpha1.LockHold{Name: w.Name, Permits: w.Permits, Fence: fence})
+	}
+	return all
+}
+
+// LockFences are those of all locks that protect what a step does, as jobs carry them:
+// "<lock>=<fence>", each lock once.
+func LockFences(held ...[]v1alpha1.LockHold) []string {
+	var all []string
+	for _, h := range slices.Concat(held...) {
+		all = append(all, h.Name+"="+strconv.FormatInt(h.Fence, 10))
+	}
+	return all
+}

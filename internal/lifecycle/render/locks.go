@@ -1,0 +1,88 @@
+package render
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/expr"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
+)
+
+// lockKey is what a key may be, and a mutex: it stands in a header, and in keys of Redis.
+var lockKey = regexp.MustCompile(`^[A-Za-z0-9._:/@+=-]{1,128}$`)
+
+// MutexPrefix begins the names of mutexes. The name of a semaphore has no colon.
+const MutexPrefix = "mutex:"
+
+// OfRun stands for the run itself where a step is named by its index.
+const OfRun = -1
+
+// LockTemplate is what is evaluated for locks: a list of their keys.
+func LockTemplate(requests []v1alpha1.LockRequest) []byte {
+	keys := make([]string, len(requests))
+	for k, r := range requests {
+		keys[k] = r.Mutex + r.Key // one of them is there, or none
+	}
+	raw, _ := json.Marshal(keys) // strings can always be written
+	return raw
+}
+
+// Locks evaluates the keys of the locks of step i, or of the run.
+func (v *View) Locks(i int, requests []v1alpha1.LockRequest) ([]facts.LockWant, error) {
+	var sees []int
+	finally, vars := false, func() (expr.Vars, error) { return v.vars(nil) }
+	if i != OfRun {
+		sees, finally, vars = v.plan.Sees(i), v.plan.IsFinally(i), func() (expr.Vars, error) { return v.varsOf(i) }
+	}
+	raw := LockTemplate(requests)
+	reads, err := expr.TemplateOutputs(raw)
+	if err == nil {
+		err = v.loaded(sees, reads)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("locks: %w", err)
+	}
+	text, err := v.Done.value(v.place(fmt.Sprintf("%d/locks", i), sees, finally), len(raw), func() (json.RawMessage, int, error) {
+		vars, err := vars()
+		if err != nil {
+			return nil, 0, err
+		}
+		keys, cost, err := v.templateBy(raw, vars)
+		if err != nil {
+			return nil, cost, fmt.Errorf("locks: %w", err)
+		}
+		return keys, cost, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return lockWants(v.run.Namespace, requests, text)
+}
+
+// lockWants are the locks of requests with the keys that were evaluated.
+func lockWants(namespace string, requests []v1alpha1.LockRequest, text json.RawMessage) ([]facts.LockWant, error) {
+	var keys []any
+	if err := json.Unmarshal(text, &keys); err != nil || len(keys) != len(requests) {
+		return nil, fmt.Errorf("locks: no list of keys: %w", err)
+	}
+	all, seen := make([]facts.LockWant, 0, len(keys)), map[string]bool{}
+	for k, r := range requests {
+		key, isText := keys[k].(string)
+		if !isText || !lockKey.MatchString(key) && key+r.Mutex+r.Key != "" {
+			return nil, fmt.Errorf("locks[%d]: %.140q is not 1 to 128 of letters, digits and ._:/@+=-", k, fmt.Sprint(keys[k]))
+		}
+		w := facts.LockWant{Name: r.Semaphore + "/" + key, Permits: bounds.ValueOr(r.Permits, 1)}
+		if r.Mutex != "" {
+			w.Name = MutexPrefix + namespace + "/" + key
+		}
+		if seen[w.Name] {
+			return nil, fmt.Errorf("locks[%d]: lock %s is named twice", k, w.Name)
+		}
+		seen[w.Name] = true
+		all = append(all, w)
+	}
+	return all, nil
+}

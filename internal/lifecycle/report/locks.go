@@ -1,0 +1,101 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
+)
+
+// LocksTaken is the event of locks that a run or a step has from now on.
+func LocksTaken(step string, held []v1alpha1.LockHold) Event {
+	whose := "The run"
+	if step != "" {
+		whose = "Step " + step
+	}
+	return newDetail("LocksTaken", whose+" has "+strings.Join(facts.LockFences(held), ", "))
+}
+
+// LocksRefused is the end of a run that does not get spec.locks.
+func LocksRefused(reason, message string) End {
+	e := failed(reason, "spec.%s", message)
+	switch reason {
+	case v1alpha1.ReasonLockSuperseded:
+		e.Phase = v1alpha1.RunCancelled
+	case v1alpha1.ReasonLockQueueTimeout:
+		e.Phase = v1alpha1.RunTimedOut
+	}
+	return e
+}
+
+// LocksRefusedText says why locks are not to be had.
+func LocksRefusedText(a *facts.LocksAnswer) string {
+	text := map[string]string{
+		v1alpha1.ReasonLocksBusy:        "has no room, and who comes then is refused (onBusy DropNewest)" + heldBy(a),
+		v1alpha1.ReasonLockQueueFull:    "has as many that wait as may",
+		v1alpha1.ReasonLockSuperseded:   "was waited for, and a later one came that waits instead",
+		v1alpha1.ReasonLockUnusable:     "cannot be used: " + a.Cause,
+		v1alpha1.ReasonLockDeadlock:     "is held by runs that wait for what this one holds",
+		v1alpha1.ReasonLockQueueTimeout: "was waited for in vain",
+	}[a.Reason]
+	return bounds.Cut(fmt.Sprintf("locks: lock %s %s", a.Lock, text), bounds.MaxMessageChars)
+}
+
+// LocksTimedOutText says that locks were waited for in vain.
+func LocksTimedOutText(a *facts.LocksAnswer) string {
+	return bounds.Cut(fmt.Sprintf("locks: lock %s was waited for longer than queue.ttlSeconds (%d)%s", a.Lock, int(a.TTL.Seconds()), heldBy(a)), bounds.MaxMessageChars)
+}
+
+func heldBy(a *facts.LocksAnswer) string {
+	if len(a.Holders) == 0 {
+		return ""
+	}
+	return "; it is held by " + strings.Join(a.Holders, ", ")
+}
+
+// locksText says what is waited for; what comes after the first semicolon is of one moment.
+func locksText(a *facts.LocksAnswer, at string) string {
+	text := "Waits for lock " + a.Lock + momentSeparator + fmt.Sprintf("place %d of %d in its queue at %s", a.Position, a.Queued, at)
+	if len(a.Holders) > 0 {
+		text += ", held by " + strings.Join(a.Holders, ", ")
+	}
+	if a.Ahead != "" {
+		text += ", behind " + a.Ahead
+	}
+	return bounds.Cut(text, bounds.MaxMessageChars)
+}
+
+// idleReason is that of a run of which nothing is with workers, and nothing waits by itself: a step
+// that could begin may lack its locks.
+func (r *Report) idleReason() string {
+	for i := range r.st.Steps {
+		if r.st.Steps[i].LockWait != nil {
+			return v1alpha1.ReasonWaitingForLock
+		}
+	}
+	return v1alpha1.ReasonRunning
+}
+
+// whyNotLocked is why a run that has its slot is not admitted; "": its locks are not why.
+func (r *Report) whyNotLocked(at string) (reason, message string) {
+	a := r.in.Locks[""]
+	switch {
+	case r.in.Gate.State != facts.GateOpen:
+	case a.State == facts.LocksWaiting:
+		return v1alpha1.ReasonWaitingForLock, locksText(&a, at)
+	case a.State == facts.LocksUnavailable:
+		return v1alpha1.ReasonAdmissionUnavailable, "Locks cannot be taken now" + momentSeparator + bounds.Cut(a.Cause, bounds.MaxMessageChars/2)
+	}
+	return "", ""
+}
+
+// lockWaitText says what a step waits for that could begin; "": it could not.
+func lockWaitText(s *v1alpha1.StepStatus) string {
+	if s.LockWait == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s waits for lock %s since %s", s.Name, s.LockWait.Lock, s.LockWait.StartedAt.UTC().Format(time.RFC3339))
+}

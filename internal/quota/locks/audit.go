@@ -1,0 +1,210 @@
+package locks
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/syncopate-dev/syncopate/internal/quota/store"
+)
+
+// findings are the differences between what Redis has of locks and what runs say in status, and
+// whom to wake.
+type findings struct {
+	drop    []store.Dropping // over, or cannot be written any more
+	unknown []string         // tickets of runs that the view does not have
+	missing []string         // tickets that hold by status, and not in Redis, if the view is right
+	idle    []string         // have something that status does not say, and that can still be written
+	wake    map[types.UID]bool
+}
+
+// limitOf says how many permits a lock has; not ok: its semaphore is gone.
+type limitOf func(lock string) (permits int, ok bool)
+
+// audit compares a snapshot with runs that were read after it.
+//
+//	                           hold                            place                          neither
+//	run is not in the view     unknown                         unknown
+//	run or step over           drop                            drop
+//	held by status             as it should be                 drop: the hold is restored     missing
+//	not, at a newer version    drop: nobody can write it
+//	not, at that version       idle: wake; see controller
+//	waits by status                                            wake, if there is room         wake: it takes a place
+//	does not                                                   idle
+func audit(runs map[types.UID]fact, s store.LocksSnapshot, limit limitOf) findings {
+	f := findings{wake: map[types.UID]bool{}}
+	has := map[string]bool{}
+	for _, h := range s.Holds {
+		has[h.Ticket.ID] = true
+		f.hold(runs, h)
+	}
+	for _, w := range s.Waiters {
+		has[w.Ticket.ID] = true
+		f.place(runs, w)
+	}
+	for _, run := range runs {
+		f.neither(run, has)
+	}
+	for _, w := range runnable(s, limit) {
+		f.wake[uidOf(w.Ticket.ID)] = true
+	}
+	return f
+}
+
+func (f *findings) hold(runs map[types.UID]fact, h store.Holding) {
+	ticket := h.Ticket.ID
+	run, known := runs[uidOf(ticket)]
+	if !known {
+		f.unknown = append(f.unknown, ticket)
+		return
+	}
+	p, declared := run.tickets[ticket]
+	switch {
+	case p.Over || !declared:
+		f.drop = append(f.drop, store.Dropping{Ticket: ticket})
+	case len(p.Holds) > 0:
+	case newer(run.version, h.Ticket.Version):
+		f.drop = append(f.drop, store.Dropping{Ticket: ticket, Seen: run.version})
+	default:
+		f.idle = append(f.idle, ticket)
+		f.wake[run.uid] = true
+	}
+}
+
+func (f *findings) place(runs map[types.UID]fact, w store.Waiter) {
+	ticket := w.Ticket.ID
+	run, known := runs[uidOf(ticket)]
+	p := run.tickets[ticket]
+	switch {
+	case !known:
+		f.unknown = append(f.unknown, ticket)
+	case p.Over:
+		f.drop = append(f.drop, store.Dropping{Ticket: ticket})
+	case w.Refused != "":
+		f.wake[run.uid] = true // it was not told yet
+	case !p.Waits || run.suspended:
+		f.idle = append(f.idle, ticket)
+	}
+}
+
+// neither looks for tickets of a run that Redis has nothing of.
+func (f *findings) neither(run fact, has map[string]bool) {
+	for ticket, p := range run.tickets {
+		switch {
+		case has[ticket] || p.Over:
+		case len(p.Holds) > 0:
+			f.missing = append(f.missing, ticket)
+		case p.Waits && !run.suspended:
+			f.wake[run.uid] = true
+		}
+	}
+}
+
+// runnable are those that wait and can have their locks now, each beside those before it, and those
+// that wait for a semaphore that is gone.
+func runnable(s store.LocksSnapshot, limit limitOf) (all []store.Waiter) {
+	used := usedOf(s.Holds)
+	for _, w := range s.Waiters {
+		if w.Refused == "" && fits(w.Wants, used, limit) {
+			for _, want := range w.Wants {
+				used[want.Name] += want.Permits
+			}
+			all = append(all, w)
+		}
+	}
+	return all
+}
+
+func usedOf(holds []store.Holding) map[string]int {
+	used := map[string]int{}
+	for _, h := range holds {
+		for _, l := range h.Locks {
+			used[l.Name] += l.Permits
+		}
+	}
+	return used
+}
+
+func fits(wants []store.Want, used map[string]int, limit limitOf) bool {
+	return !slices.ContainsFunc(wants, func(w store.Want) bool {
+		n, ok := limit(w.Name)
+		return ok && used[w.Name]+w.Permits > n
+	})
+}
+
+// deadlocked is the ticket whose wait has to end for others to go on; "": all can go on. Locks that
+// are taken together are never part of a deadlock. But a run that holds its own locks may have a
+// step that waits for others, whose holder waits in the same way.
+//
+// Trees of runs of which nothing waits, or all that waits could be had, end some day, and what
+// they hold is free then. What is left when no more trees end like that waits for itself. The
+// youngest step of those is refused.
+//
+// What asks for more permits than there are waits for somebody who raises the limit: that is no
+// deadlock.
+func deadlocked(s store.LocksSnapshot, limit limitOf) string {
+	w := waits{used: usedOf(s.Holds), limit: limit, held: map[string][]store.Holding{}, waiting: map[string][]store.Waiter{}}
+	for _, h := range s.Holds {
+		w.held[h.Ticket.Tree] = append(w.held[h.Ticket.Tree], h)
+	}
+	for _, one := range s.Waiters {
+		if one.Refused == "" {
+			w.waiting[one.Ticket.Tree] = append(w.waiting[one.Ticket.Tree], one)
+		}
+	}
+	for more := true; more; {
+		more = w.ends()
+	}
+	return w.youngest()
+}
+
+// waits are trees of runs with what they hold and wait for.
+type waits struct {
+	used    map[string]int
+	limit   limitOf
+	held    map[string][]store.Holding
+	waiting map[string][]store.Waiter
+}
+
+// ends lets those trees end of which nothing waits in vain, and says whether any did.
+func (w *waits) ends() (some bool) {
+	for _, tree := range slices.Sorted(maps.Keys(w.held)) {
+		if slices.ContainsFunc(w.waiting[tree], w.blocked) {
+			continue
+		}
+		for _, h := range w.held[tree] {
+			for _, l := range h.Locks {
+				w.used[l.Name] -= l.Permits
+			}
+		}
+		delete(w.held, tree)
+		some = true
+	}
+	return some
+}
+
+// blocked says whether one waits for what is held.
+func (w *waits) blocked(one store.Waiter) bool {
+	return slices.ContainsFunc(one.Wants, func(l store.Want) bool {
+		n, ok := w.limit(l.Name)
+		return ok && l.Permits <= n && w.used[l.Name]+l.Permits > n
+	})
+}
+
+// youngest is the ticket that waits in vain in the youngest run of those that are left.
+func (w *waits) youngest() string {
+	var last store.Ticket
+	for tree := range w.held {
+		for _, one := range w.waiting[tree] {
+			if t := one.Ticket; w.blocked(one) && cmp.Or(t.Created.Compare(last.Created), cmp.Compare(t.ID, last.ID)) > 0 {
+				last = t
+			}
+		}
+	}
+	return last.ID
+}
+
+// newer compares resourceVersions: numbers, without leading zeros.
+func newer(a, b string) bool { return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) > 0 }

@@ -1,0 +1,358 @@
+package locks
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/quota/store"
+)
+
+// mutexPrefix begins the names of mutexes. The name of a semaphore has no colon.
+const mutexPrefix = "mutex:"
+
+// longestMutexQueue is how many may wait for a mutex.
+const longestMutexQueue = 10_000
+
+// Options are what a Controller needs.
+type Options struct {
+	// Store decides, in Redis.
+	Store *store.Store
+	// Client reads from the cache, and writes.
+	Client client.Client
+	// Live reads from the API server itself.
+	Live client.Reader
+	// Wake has the run controller look at a run soon. It must not block.
+	Wake func(types.NamespacedName)
+	// Clock tells the time; the real one if nil.
+	Clock clock.Clock
+	// NewID makes marks of rebuilds, no two alike; random ones if nil.
+	NewID func() string
+	// Log receives what the resyncs do.
+	Log logr.Logger
+	// Metrics counts; unregistered if nil.
+	Metrics *Metrics
+}
+
+// Controller lets runs and steps have their locks. Safe for concurrent use, also by many processes;
+// Start is for one of them.
+type Controller struct {
+	store   *store.Store
+	client  client.Client
+	live    client.Reader
+	wake    func(types.NamespacedName)
+	clock   clock.Clock
+	newID   func() string
+	log     logr.Logger
+	metrics *Metrics
+
+	kicked chan struct{}
+
+	mu      sync.Mutex
+	changed map[string]bool // semaphores that changed since the last resync
+
+	idle map[string]time.Time // used by resyncs only: since when a ticket has what status does not say
+}
+
+// New makes a Controller. It asks nobody anything before the first call.
+func New(o Options) *Controller {
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	if o.NewID == nil {
+		o.NewID = rand.Text
+	}
+	if o.Metrics == nil {
+		o.Metrics = NewMetrics(nil)
+	}
+	if o.Wake == nil {
+		o.Wake = func(types.NamespacedName) {}
+	}
+	return &Controller{
+		store: o.Store, client: o.Client, live: o.Live, wake: o.Wake, clock: o.Clock, newID: o.NewID, log: o.Log, metrics: o.Metrics,
+		kicked: make(chan struct{}, 1), changed: map[string]bool{}, idle: map[string]time.Time{},
+	}
+}
+
+// Request is a lock that a run or a step asks for.
+type Request struct {
+	// Name of the lock, and how many permits of it.
+	Name    string
+	Permits int32
+}
+
+// UnusableError is why a lock cannot be used now: its semaphore is gone, or is not
+// for the namespace.
+type UnusableError struct{ Lock, Why string }
+
+// Error implements error.
+func (e *UnusableError) Error() string { return "lock " + e.Lock + ": " + e.Why }
+
+// Answer is what became of a question.
+type Answer struct {
+	store.LocksAnswer
+	// TTL bounds the wait; 0: nothing does.
+	TTL time.Duration
+}
+
+// Take takes all locks of a run, or of one of its steps, or none. run must have been read before
+// the call, and the write that it has them must carry its resourceVersion.
+//
+// Errors: *UnusableError; and as store.Store.TakeLocks. After an error nothing may be used.
+func (c *Controller) Take(ctx context.Context, run *v1alpha1.WorkflowRun, step string, requests []Request) (Answer, error) {
+	t := store.Ticket{
+		ID: TicketOf(run.UID, step), Run: run.Namespace + "/" + run.Name, Tree: TreeOf(run), Version: run.ResourceVersion,
+		Priority: run.Spec.Priority, Created: run.CreationTimestamp.Time,
+	}
+	wants, ttl, err := c.wants(ctx, run, step, requests)
+	if err != nil {
+		return Answer{}, err
+	}
+	a, err := c.store.TakeLocks(ctx, t, wants)
+	if err != nil {
+		if _, closed := errors.AsType[*store.RebuildingError](err); closed {
+			c.kick()
+		}
+		return Answer{}, fmt.Errorf("take locks: %w", err)
+	}
+	c.metrics.answered(a.State)
+	c.follow(ctx, t.Run, a)
+	return Answer{LocksAnswer: a, TTL: ttl}, nil
+}
+
+// follow wakes and cancels whom an answer names. What fails, the resync does.
+func (c *Controller) follow(ctx context.Context, run string, a store.LocksAnswer) {
+	err := c.wakeAll(ctx, a.Wake)
+	for _, name := range a.Cancel {
+		err = errors.Join(err, c.cancel(ctx, name, run, a.Lock))
+	}
+	if err != nil {
+		c.log.Info("Not all were woken or cancelled for a lock, the resync does that", "lock", a.Lock, "cause", err.Error())
+		c.kick()
+	}
+}
+
+// wants are what semaphores say of requests, and the shortest bound of the wait; 0: nothing
+// bounds it.
+func (c *Controller) wants(ctx context.Context, run *v1alpha1.WorkflowRun, step string, requests []Request) ([]store.Want, time.Duration, error) {
+	var ttl time.Duration
+	all := make([]store.Want, 0, len(requests))
+	for _, r := range requests {
+		w, most, err := c.want(ctx, run.Namespace, r)
+		if err != nil {
+			return nil, 0, err
+		}
+		if w.Permits > w.Limit && !PartOf(run, step).Waits { // the limit of one that waits may have been lowered, and be raised again
+			return nil, 0, &UnusableError{Lock: r.Name, Why: fmt.Sprintf("%d permits are asked for, and there are %d", w.Permits, w.Limit)}
+		}
+		if most > 0 && (ttl == 0 || most < ttl) {
+			ttl = most
+		}
+		all = append(all, w)
+	}
+	return all, ttl, nil
+}
+
+// want is what a semaphore says of a request.
+func (c *Controller) want(ctx context.Context, namespace string, r Request) (store.Want, time.Duration, error) {
+	w := store.Want{Name: r.Name, Permits: int(r.Permits), Limit: 1, Longest: longestMutexQueue}
+	if strings.HasPrefix(r.Name, mutexPrefix) {
+		return w, 0, nil
+	}
+	name := semaphoreOf(r.Name)
+	sem, err := c.semaphore(ctx, name)
+	if err != nil {
+		return w, 0, err
+	}
+	if sem == nil {
+		return w, 0, &UnusableError{Lock: r.Name, Why: "there is no Semaphore " + name}
+	}
+	allowed, err := c.allows(ctx, sem, namespace)
+	if err != nil {
+		return w, 0, err
+	}
+	if !allowed {
+		return w, 0, &UnusableError{Lock: r.Name, Why: "Semaphore " + name + " is not for namespace " + namespace}
+	}
+	w.Limit, w.OnBusy, w.Ordered = int(sem.Spec.Permits), store.OnBusy(sem.Spec.OnBusy), sem.Spec.Order == v1alpha1.OrderOrdered
+	w.Longest = int(sem.Spec.Queue.MaxLength)
+	if w.Longest == 0 {
+		w.Longest = longestMutexQueue
+	}
+	var ttl time.Duration
+	if s := sem.Spec.Queue.TTLSeconds; s != nil {
+		ttl = time.Duration(*s) * time.Second
+	}
+	return w, ttl, nil
+}
+
+// semaphore reads one from the cache and, before it says that there is none, live: it may have been
+// created with the run. nil: there is none.
+func (c *Controller) semaphore(ctx context.Context, name string) (*v1alpha1.Semaphore, error) {
+	for _, from := range []client.Reader{c.client, c.live} {
+		sem := &v1alpha1.Semaphore{}
+		err := from.Get(ctx, types.NamespacedName{Name: name}, sem)
+		if err == nil {
+			return sem, nil
+		}
+		if client.IgnoreNotFound(err) != nil {
+			return nil, fmt.Errorf("read semaphore: %w", err)
+		}
+	}
+	return nil, nil //nolint:nilnil // that there is none is an answer
+}
+
+// allows says whether runs of a namespace may use a semaphore.
+func (c *Controller) allows(ctx context.Context, sem *v1alpha1.Semaphore, namespace string) (bool, error) {
+	if sem.Spec.Namespaces == nil {
+		return true, nil
+	}
+	selector, err := metav1.LabelSelectorAsSelector(sem.Spec.Namespaces)
+	if err != nil {
+		return false, nil //nolint:nilerr // a selector that selects nothing; the API server takes some that are none
+	}
+	ns := &corev1.Namespace{}
+	if err := c.client.Get(ctx, types.NamespacedName{Name: namespace}, ns); err != nil {
+		return false, fmt.Errorf("read namespace: %w", err)
+	}
+	return selector.Matches(labels.Set(ns.Labels)), nil
+}
+
+// semaphoreOf is the semaphore of a lock.
+func semaphoreOf(lock string) string {
+	name, _, _ := strings.Cut(lock, "/")
+	return name
+}
+
+// Drop takes from tickets what they have, and wakes who is next: see store.Dropping. While the data
+// is being rebuilt there is nothing to do: the resync after that looks at all runs.
+//
+// Errors: *store.UnavailableError, and those of reading a run. The next resync does what was not
+// done.
+func (c *Controller) Drop(ctx context.Context, all ...store.Dropping) error {
+	next, _, err := c.store.DropLocks(ctx, all...)
+	if _, closed := errors.AsType[*store.RebuildingError](err); closed {
+		c.kick()
+		return nil
+	}
+	if err == nil {
+		err = c.wakeAll(ctx, next)
+	}
+	if err != nil {
+		c.kick()
+		return fmt.Errorf("drop locks: %w", err)
+	}
+	return nil
+}
+
+// wakeAll wakes runs. Those that are over or gone lose what they have, and whoever is next is woken
+// instead.
+func (c *Controller) wakeAll(ctx context.Context, next []store.Wake) error {
+	seen := map[string]bool{}
+	var failed error
+	for len(next) > 0 {
+		one := next[0]
+		next = next[1:]
+		if seen[one.Ticket] {
+			continue
+		}
+		seen[one.Ticket] = true
+		name := nameOf(one.Run)
+		there, err := c.there(ctx, name, uidOf(one.Ticket))
+		if err == nil && !there {
+			var more []store.Wake
+			more, _, err = c.store.DropLocks(ctx, store.Dropping{Ticket: one.Ticket})
+			next = append(next, more...)
+		}
+		if err == nil && there {
+			c.wake(name)
+		}
+		failed = errors.Join(failed, err)
+	}
+	return failed
+}
+
+// there says whether a run exists and is not over. The cache may be trusted with an end, but not
+// with an absence.
+func (c *Controller) there(ctx context.Context, name types.NamespacedName, uid types.UID) (bool, error) {
+	for _, from := range []client.Reader{c.client, c.live} {
+		run := &v1alpha1.WorkflowRun{}
+		err := from.Get(ctx, name, run)
+		switch {
+		case client.IgnoreNotFound(err) != nil:
+			return false, fmt.Errorf("read run %s: %w", name, err)
+		case err == nil && run.UID == uid:
+			return run.Status == nil || run.Status.CompletedAt == nil, nil
+		}
+	}
+	return false, nil
+}
+
+// AnnotationCancelledFor says, on a run that was cancelled for another by a semaphore's onBusy
+// CancelOldest, for which lock and which run.
+const AnnotationCancelledFor = "syncopate.dev/cancelled-for"
+
+// cancel cancels a run that holds a lock which another wants, with its clean-up.
+func (c *Controller) cancel(ctx context.Context, run, by, lock string) error {
+	name := nameOf(run)
+	o := &v1alpha1.WorkflowRun{}
+	if err := c.client.Get(ctx, name, o); err != nil {
+		return client.IgnoreNotFound(err) //nolint:wrapcheck // named below
+	}
+	if o.Spec.Shutdown != "" || (o.Status != nil && o.Status.CompletedAt != nil) {
+		return nil
+	}
+	patch := client.MergeFrom(o.DeepCopy())
+	o.Spec.Shutdown = v1alpha1.ShutdownCancel
+	if o.Annotations == nil {
+		o.Annotations = map[string]string{}
+	}
+	o.Annotations[AnnotationCancelledFor] = lock + " " + by
+	if err := c.client.Patch(ctx, o, patch, fieldOwner); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("cancel run %s: %w", run, err)
+	}
+	return nil
+}
+
+// SemaphoreChanged is called after a semaphore was made, changed or deleted, when the cache has it:
+// a resync wakes all that wait for it. It does not block.
+func (c *Controller) SemaphoreChanged(name string) {
+	c.mu.Lock()
+	c.changed[name] = true
+	c.mu.Unlock()
+	c.kick()
+}
+
+func (c *Controller) takeChanged() map[string]bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	changed := c.changed
+	c.changed = map[string]bool{}
+	return changed
+}
+
+// kick has the next resync begin at once.
+func (c *Controller) kick() {
+	select {
+	case c.kicked <- struct{}{}:
+	default:
+	}
+}
+
+func nameOf(run string) types.NamespacedName {
+	namespace, name, _ := strings.Cut(run, "/")
+	return types.NamespacedName{Namespace: namespace, Name: name}
+}

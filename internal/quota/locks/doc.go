@@ -1,0 +1,61 @@
+// Package locks keeps locks across runs: semaphores and mutexes, for runs and for their steps.
+//
+// For example: spec.locks of a run names mutex deploy-eu. Take gives it to the run, with a
+// fence, and the write that admits the run has both in status. A second run gets a place in the
+// queue. When the first run has ended, Drop takes the lock from it and wakes the second, whose
+// next pass takes it.
+//
+// What is taken together has one ticket: "<uid of the run>" for spec.locks, "<uid>/<step>" for
+// those of a step. A ticket has all of its locks or none, by one script in Redis
+// (internal/quota/store): who waits holds nothing.
+//
+//	run controller --- Take, Drop ---> Controller ---> store.Store (Redis)
+//	semaphores ------- SemaphoreChanged -> |   \--> cache; API server: live reads, marks, status of semaphores
+//	run controller <-- Wake ---------------+
+//	                                       ^
+//	one replica: Start --- resync ---------+
+//
+// # Guarantees
+//
+//   - By the status of all runs, no lock is ever held beyond the limit that its last holder asked
+//     with, whatever processes were paused, and whatever Redis lost.
+//   - Each hold has a fence that is greater than all earlier ones of its lock.
+//   - No permit stays with who is over for longer than a resync, 30 s, and nobody who could have
+//     its locks sleeps for longer.
+//   - Locks that are taken together are never part of a deadlock. A run that holds spec.locks may
+//     have a step that waits for others: where trees of runs wait for each other like that, a
+//     resync refuses the youngest step (LockDeadlock).
+//
+// # When a hold is dropped
+//
+// Only on facts that never change back. A run or a step that is over is one. The other: a grant can
+// be written only with the resourceVersion of the run for which it was asked, and the script
+// remembers that version, which only rises. So once the run was seen, or written, at a newer
+// version without the hold, nobody can write it any more. (The model's mutations anyVersion and
+// lowVersion show what happens else.)
+//
+// # When Redis lost its data
+//
+// All locks have one epoch (see store.Store). Without one nobody gets anything; "never used" is the
+// same as "lost". The resync begins a rebuild, lists all runs live, and marks each that has locks
+// and is not over: a change of an annotation moves its resourceVersion, so nothing that was granted
+// before the loss can be written after. The answers say what is held, which is entered, and the
+// locks are open. (The model's mutations noMark and noHolds.)
+//
+// Fences need no memory of locks: a fence is the last one plus one, or the milliseconds of Redis'
+// clock if those are more; and a rebuild goes on above all fences in status. Between two servers
+// whose clocks differ, a fence could fall only if no run that had the higher one is there any more.
+//
+// # Slots and locks
+//
+// A run asks for its tenant's slot first and for its locks last, right before the write. A run
+// whose locks are busy gives the slot back, and waits in the queues of its locks only; one whose
+// tenant has no slot keeps no place there. So a run that waits keeps nothing from anybody.
+//
+// # Bounds
+//
+// At most 10,000 wait for a lock. A take or a drop costs O(log n) and a look at up to 256 that wait
+// for each of its locks; a resync looks at all. A resync costs one call to Redis and one list from
+// the cache; a rebuild one live list, and a patch for each run with locks that is not over. Runs
+// without locks cost nothing.
+package locks

@@ -1,0 +1,121 @@
+package locks
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/quota/store"
+)
+
+// annotationRebuilt marks runs with locks when the data of locks was rebuilt; its value is that of
+// the last rebuild. All it is for is to change the run's resourceVersion.
+const annotationRebuilt = "syncopate.dev/locks-rebuilt"
+
+// maxMarkTries bounds the tries to mark a run that others write at the same time.
+const maxMarkTries = 3
+
+// fieldOwner names the operator in managedFields.
+const fieldOwner = client.FieldOwner("syncopate")
+
+// rebuild opens locks whose data was lost, or that were never used: it begins, lists all runs live,
+// marks those that may still take locks, and enters what they hold by the answers. Whatever was
+// granted before cannot be written after that.
+//
+// Errors: store.ErrRebuildLost: begin anew.
+func (c *Controller) rebuild(ctx context.Context) (err error) {
+	defer func() { c.metrics.rebuilt(err) }()
+	token, err := c.store.BeginLocks(ctx)
+	if err != nil {
+		return fmt.Errorf("begin: %w", err)
+	}
+	r := rebuilding{Controller: c, id: c.newID()}
+	page := &v1alpha1.WorkflowRunList{}
+	for more := true; more; more = page.Continue != "" {
+		next := page.Continue
+		page = &v1alpha1.WorkflowRunList{}
+		if err := c.live.List(ctx, page, client.Limit(listPage), client.Continue(next)); err != nil {
+			return fmt.Errorf("list runs live: %w", err)
+		}
+		for i := range page.Items {
+			if err := r.count(ctx, &page.Items[i]); err != nil {
+				return err
+			}
+		}
+	}
+	if _, err := c.store.RestoreLocks(ctx, token, r.fence, r.holds); err != nil {
+		return fmt.Errorf("finish: %w", err)
+	}
+	c.log.Info("Locks across runs were counted anew from the runs", "marked", r.marked, "holds", len(r.holds))
+	return nil
+}
+
+// rebuilding is one rebuild.
+type rebuilding struct {
+	*Controller
+	id     string
+	marked int
+	holds  []store.Holding
+	fence  int64 // the greatest of them
+}
+
+// count marks a run that may still take locks, and adds what it holds.
+func (r *rebuilding) count(ctx context.Context, run *v1alpha1.WorkflowRun) error {
+	if len(TicketsOf(run)) == 0 || (run.Status != nil && run.Status.CompletedAt != nil) {
+		return nil
+	}
+	now, err := r.mark(ctx, factOf(run), r.id)
+	if err != nil || now == nil {
+		return err
+	}
+	r.marked++
+	for ticket := range now.tickets {
+		if h, ok := now.holding(ticket); ok {
+			r.holds, r.fence = append(r.holds, h), max(r.fence, h.Fence)
+		}
+	}
+	return nil
+}
+
+// mark changes the resourceVersion of a run and returns what it is then; nil if it is gone. A write
+// that was prepared before is refused from then on.
+func (c *Controller) mark(ctx context.Context, run fact, id string) (*fact, error) {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": run.uid, "annotations": map[string]string{annotationRebuilt: id},
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("mark run %s: %w", run.name, err)
+	}
+	for range maxMarkTries {
+		o := &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{Namespace: run.name.Namespace, Name: run.name.Name}}
+		if err = c.client.Patch(ctx, o, client.RawPatch(types.MergePatchType, patch), fieldOwner); err == nil {
+			now := factOf(o)
+			return &now, nil
+		}
+		// If it is gone, or another run has its name, it cannot be marked. A conflict may also be
+		// that others write it all the time.
+		if there, e := c.exists(ctx, run); e != nil || !there {
+			return nil, e
+		}
+		if !apierrors.IsConflict(err) {
+			break
+		}
+	}
+	return nil, fmt.Errorf("mark run %s: %w", run.name, err)
+}
+
+// exists says whether a run is there, live.
+func (c *Controller) exists(ctx context.Context, run fact) (bool, error) {
+	now := &v1alpha1.WorkflowRun{}
+	err := c.live.Get(ctx, run.name, now)
+	if client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("read run %s: %w", run.name, err)
+	}
+	return err == nil && now.UID == run.uid, nil
+}

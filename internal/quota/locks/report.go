@@ -1,0 +1,89 @@
+package locks
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/quota/store"
+)
+
+// maxBusiest bounds the keys in the status of a semaphore.
+const maxBusiest = 10
+
+// report writes how each semaphore is used into its status, if that changed, and sets the gauges.
+func (c *Controller) report(ctx context.Context, v *view, s store.LocksSnapshot) error {
+	keys := map[string]*v1alpha1.KeyStatus{} // by lock
+	of := func(lock string) *v1alpha1.KeyStatus {
+		if keys[lock] == nil {
+			_, key, _ := strings.Cut(lock, "/")
+			keys[lock] = &v1alpha1.KeyStatus{Key: key}
+		}
+		return keys[lock]
+	}
+	waiting := 0
+	for _, w := range s.Waiters {
+		for _, want := range w.Wants {
+			of(want.Name).Queued++
+		}
+		if w.Refused == "" {
+			waiting++
+		}
+	}
+	var oldest time.Duration
+	for _, h := range s.Holds { // in the order of their fences
+		for _, l := range h.Locks {
+			k := of(l.Name)
+			k.Held += int32(l.Permits)
+			k.Holder = cmp.Or(k.Holder, h.Ticket.Run)
+			if k.Queued > 0 { // a fence is not below the milliseconds of its hold
+				oldest = max(oldest, c.clock.Now().Sub(time.UnixMilli(h.Fence)))
+			}
+		}
+	}
+	c.metrics.held.Set(float64(len(s.Holds)))
+	c.metrics.waiting.Set(float64(waiting))
+	c.metrics.oldest.Set(oldest.Seconds())
+	var failed error
+	for name, sem := range v.semaphores {
+		failed = errors.Join(failed, c.write(ctx, sem, statusOf(name, keys)))
+	}
+	return failed
+}
+
+func statusOf(semaphore string, keys map[string]*v1alpha1.KeyStatus) v1alpha1.SemaphoreStatus {
+	var st v1alpha1.SemaphoreStatus
+	for _, lock := range slices.Sorted(maps.Keys(keys)) {
+		if k := keys[lock]; semaphoreOf(lock) == semaphore {
+			st.Held, st.Queued, st.Keys = st.Held+k.Held, st.Queued+k.Queued, st.Keys+1
+			st.Busiest = append(st.Busiest, *k)
+		}
+	}
+	slices.SortStableFunc(st.Busiest, func(a, b v1alpha1.KeyStatus) int {
+		return cmp.Or(cmp.Compare(b.Queued, a.Queued), cmp.Compare(b.Held, a.Held))
+	})
+	st.Busiest = st.Busiest[:min(maxBusiest, len(st.Busiest))]
+	return st
+}
+
+func (c *Controller) write(ctx context.Context, sem *v1alpha1.Semaphore, st v1alpha1.SemaphoreStatus) error {
+	if sem.Status != nil && equality.Semantic.DeepEqual(*sem.Status, st) {
+		return nil
+	}
+	next := sem.DeepCopy()
+	next.Status = &st
+	if err := c.client.Status().Update(ctx, next, fieldOwner); client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
+		return fmt.Errorf("write status of semaphore %s: %w", sem.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,268 @@
+package locks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/quota/store"
+)
+
+const (
+	// resyncPause is the time between two resyncs.
+	resyncPause = 30 * time.Second
+	// resyncRetry is the time until the next one when one failed.
+	resyncRetry = time.Second
+	// logEvery is how many failed resyncs in a row are logged as one.
+	logEvery = 30
+	// idleTime is how long a ticket may have what status does not say before a resync takes it: who
+	// asked for it is about to write it.
+	idleTime = 10 * time.Second
+	// maxRebuilds bounds the rebuilds in one resync.
+	maxRebuilds = 3
+	// listPage is the number of runs per page of a live list.
+	listPage = 500
+)
+
+// Start makes a resync at once, and then every 30 s, and whenever one is asked for, until ctx ends.
+// It should run in one process: two do no harm, but twice the work. It may be started again after
+// its end.
+func (c *Controller) Start(ctx context.Context) error {
+	for failures := 0; ; {
+		kicked, pause := c.kicked, resyncPause
+		err := c.Resync(ctx)
+		if err == nil {
+			failures = 0
+		} else if ctx.Err() == nil {
+			pause, kicked = resyncRetry, nil
+			if failures%logEvery == 0 {
+				c.log.Info("Locks across runs were not looked after, trying on", "delay", pause, "cause", err.Error())
+			}
+			failures++
+		}
+		timer := c.clock.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-timer.C():
+		case <-kicked:
+			timer.Stop()
+		}
+	}
+}
+
+// Resync rebuilds what was lost, compares all locks with the runs, repairs the differences, and
+// wakes whoever can have its locks.
+func (c *Controller) Resync(ctx context.Context) error {
+	for range maxRebuilds {
+		changed := c.takeChanged()
+		s, err := c.store.SnapshotLocks(ctx)
+		if err == nil {
+			err = c.settle(ctx, s, changed)
+		}
+		_, closed := errors.AsType[*store.RebuildingError](err)
+		if err != nil && !closed {
+			for name := range changed {
+				c.SemaphoreChanged(name)
+			}
+		}
+		if !closed {
+			return err
+		}
+		if err := c.rebuild(ctx); err != nil && !errors.Is(err, store.ErrRebuildLost) {
+			return fmt.Errorf("rebuild locks: %w", err)
+		}
+	}
+	return errors.New("data of locks keeps being lost while it is rebuilt")
+}
+
+// view is what there is according to the cache.
+type view struct {
+	runs       map[types.UID]fact
+	semaphores map[string]*v1alpha1.Semaphore
+}
+
+func (v *view) limit(lock string) (int, bool) {
+	if strings.HasPrefix(lock, mutexPrefix) {
+		return 1, true
+	}
+	sem, ok := v.semaphores[semaphoreOf(lock)]
+	if !ok {
+		return 0, false
+	}
+	return int(sem.Spec.Permits), true
+}
+
+// look reads the cache. Nothing is copied but what is needed.
+func (c *Controller) look(ctx context.Context) (*view, error) {
+	var sems v1alpha1.SemaphoreList
+	if err := c.client.List(ctx, &sems); err != nil {
+		return nil, fmt.Errorf("list semaphores: %w", err)
+	}
+	var list v1alpha1.WorkflowRunList
+	if err := c.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list runs: %w", err)
+	}
+	v := &view{runs: map[types.UID]fact{}, semaphores: map[string]*v1alpha1.Semaphore{}}
+	for i := range sems.Items {
+		v.semaphores[sems.Items[i].Name] = &sems.Items[i]
+	}
+	for i := range list.Items {
+		if run := &list.Items[i]; len(TicketsOf(run)) > 0 {
+			v.runs[run.UID] = factOf(run)
+		}
+	}
+	return v, nil
+}
+
+// settle compares a snapshot with the runs, which are read after it, and repairs the differences.
+func (c *Controller) settle(ctx context.Context, s store.LocksSnapshot, changed map[string]bool) error {
+	v, err := c.look(ctx)
+	if err != nil {
+		return err
+	}
+	f := audit(v.runs, s, v.limit)
+	if err := c.restore(ctx, v, f.missing); err != nil { // first: nobody gets in before they are counted
+		return err
+	}
+	gone, err := c.gone(ctx, f.unknown)
+	if err != nil {
+		return err
+	}
+	if err := c.dropAll(ctx, slices.Concat(f.drop, gone)); err != nil {
+		return err
+	}
+	failed := c.takeIdle(ctx, v, f.idle)
+	if ticket := deadlocked(s, v.limit); ticket != "" {
+		c.log.Info("A step waits for itself by way of other runs; it is refused", "ticket", ticket)
+		failed = errors.Join(failed, c.store.RefuseLocks(ctx, ticket, store.LocksDeadlock))
+		f.wake[uidOf(ticket)] = true
+	}
+	for _, w := range s.Waiters {
+		if asksAgain(v, w, changed) {
+			f.wake[uidOf(w.Ticket.ID)] = true
+		}
+	}
+	for uid := range f.wake {
+		if run, ok := v.runs[uid]; ok {
+			c.wake(run.name)
+		}
+	}
+	return errors.Join(failed, c.report(ctx, v, s))
+}
+
+// dropAll drops what runs left, and wakes who is next.
+func (c *Controller) dropAll(ctx context.Context, all []store.Dropping) error {
+	if len(all) == 0 {
+		return nil
+	}
+	next, holds, err := c.store.DropLocks(ctx, all...)
+	if err != nil {
+		return fmt.Errorf("drop what runs left: %w", err)
+	}
+	c.metrics.leaked.Add(float64(holds))
+	return c.wakeAll(ctx, next)
+}
+
+// asksAgain says whether one that waits is to ask again: its semaphore changed, or cancels others
+// for it, which a process that died may not have done.
+func asksAgain(v *view, w store.Waiter, changed map[string]bool) bool {
+	for _, want := range w.Wants {
+		name := semaphoreOf(want.Name)
+		if sem := v.semaphores[name]; changed[name] || (sem != nil && sem.Spec.OnBusy == v1alpha1.OnBusyCancelOldest) {
+			return true
+		}
+	}
+	return false
+}
+
+// restore enters what runs hold by their status, as they are now.
+func (c *Controller) restore(ctx context.Context, v *view, missing []string) error {
+	for _, ticket := range missing {
+		run := &v1alpha1.WorkflowRun{}
+		if err := c.live.Get(ctx, v.runs[uidOf(ticket)].name, run); err != nil {
+			if client.IgnoreNotFound(err) == nil {
+				continue
+			}
+			return fmt.Errorf("read run: %w", err)
+		}
+		if h, ok := factOf(run).holding(ticket); ok && run.UID == uidOf(ticket) {
+			if _, err := c.store.RestoreLocks(ctx, "", h.Fence, []store.Holding{h}); err != nil {
+				return fmt.Errorf("restore a hold: %w", err)
+			}
+			c.metrics.missing.Inc()
+		}
+	}
+	return nil
+}
+
+// gone is which of the tickets are of runs that do not exist. The list is younger
+// than the snapshot.
+func (c *Controller) gone(ctx context.Context, unknown []string) ([]store.Dropping, error) {
+	if len(unknown) == 0 {
+		return nil, nil
+	}
+	there := map[types.UID]bool{}
+	page := &metav1.PartialObjectMetadataList{}
+	page.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("WorkflowRunList"))
+	for {
+		if err := c.live.List(ctx, page, client.Limit(listPage), client.Continue(page.Continue)); err != nil {
+			return nil, fmt.Errorf("list runs live: %w", err)
+		}
+		for i := range page.Items {
+			there[page.Items[i].UID] = true
+		}
+		if page.Continue == "" {
+			break
+		}
+	}
+	var all []store.Dropping
+	for _, ticket := range unknown {
+		if !there[uidOf(ticket)] {
+			all = append(all, store.Dropping{Ticket: ticket})
+		}
+	}
+	return all, nil
+}
+
+// takeIdle takes what a ticket has for a while without that status says so. The run is marked
+// first: who was granted it before can then not write it any more.
+func (c *Controller) takeIdle(ctx context.Context, v *view, idle []string) error {
+	now, seen := c.clock.Now(), map[string]time.Time{}
+	var failed error
+	for _, ticket := range idle {
+		since, known := c.idle[ticket]
+		if !known {
+			since = now
+		}
+		seen[ticket] = since
+		if now.Sub(since) < idleTime {
+			continue
+		}
+		failed = errors.Join(failed, c.takeBack(ctx, v.runs[uidOf(ticket)], ticket))
+	}
+	c.idle = seen
+	return failed
+}
+
+func (c *Controller) takeBack(ctx context.Context, run fact, ticket string) error {
+	marked, err := c.mark(ctx, run, c.newID())
+	if err != nil || marked == nil {
+		return err // also if it is gone: that is for the next resync
+	}
+	d := store.Dropping{Ticket: ticket, Seen: marked.version}
+	if p := marked.tickets[ticket]; len(p.Holds) > 0 && !p.Over {
+		return nil
+	}
+	c.wake(run.name) // if it waits, it takes a place again
+	return c.dropAll(ctx, []store.Dropping{d})
+}

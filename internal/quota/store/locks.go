@@ -1,0 +1,311 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// OnBusy says what becomes of who asks for a lock that has no room.
+type OnBusy string
+
+// Kinds of OnBusy.
+const (
+	Queue        OnBusy = "Queue"
+	DropNewest   OnBusy = "DropNewest"
+	KeepLatest   OnBusy = "KeepLatest"
+	CancelOldest OnBusy = "CancelOldest"
+)
+
+// Want is one lock that a ticket wants, as its semaphore says now.
+type Want struct {
+	// Name is that of the lock. Those of one ticket differ.
+	Name string
+	// Permits is how many it wants, from 1; Limit is how many there are.
+	Permits, Limit int
+	// Ordered: nobody may overtake in its queue.
+	Ordered bool
+	// OnBusy is what becomes of the ticket if there is no room; "" is Queue.
+	OnBusy OnBusy
+	// Longest is how many may wait for the lock.
+	Longest int
+}
+
+// Ticket is who takes locks together: a run, or one of its steps.
+type Ticket struct {
+	// ID is the ticket's: the UID of the run or, of a step, "<uid>/<step>".
+	ID string
+	// Run is the namespace/name of the run, and Tree that of the run at the top of its tree.
+	Run, Tree string
+	// Version is the resourceVersion at which the run was read: what the ticket gets can be written
+	// with that one only.
+	Version string
+	// Priority and Created order those who wait: the highest, then the oldest first; then by the
+	// version of the first question.
+	Priority int32
+	Created  time.Time
+}
+
+// Hold is what a ticket has of one lock.
+type Hold struct {
+	Name    string
+	Permits int
+}
+
+// Holding is a ticket with its locks.
+type Holding struct {
+	// Ticket that holds them. Its Priority and Created are not known.
+	Ticket Ticket
+	// Fence of the hold: greater than that of every earlier hold of the same lock.
+	Fence int64
+	// Locks that it has.
+	Locks []Hold
+}
+
+// Waiter is a ticket that waits, or that was refused while it did.
+type Waiter struct {
+	// Ticket that waits, without its Version.
+	Ticket Ticket
+	// Wants are the locks; without OnBusy and Longest.
+	Wants []Want
+	// Refused is why it was refused; "": it waits.
+	Refused string
+
+	order string
+}
+
+// States of LocksAnswer that are no refusal. A refusal is a reason of v1alpha1.
+const (
+	LocksHeld    = "held"
+	LocksWaiting = "waiting"
+)
+
+// Refusals.
+const (
+	LocksBusy       = "LockBusy"
+	LocksQueueFull  = "LockQueueFull"
+	LocksSuperseded = "Superseded"
+	LocksDeadlock   = "LockDeadlock"
+)
+
+// Wake is a ticket that may be able to take its locks now, or that was refused, and its run.
+type Wake struct{ Ticket, Run string }
+
+// LocksAnswer says what became of a question for locks, and how things stand.
+type LocksAnswer struct {
+	// State is LocksHeld, LocksWaiting or why it is refused.
+	State string
+	// Fence of the hold.
+	Fence int64
+	// Lock that it waits for, or was refused by, and how many permits of it are held.
+	Lock string
+	Used int
+	// Position in the queue of that lock, from 1, of so many that wait, and the run just ahead.
+	Position, Waiting int
+	Ahead             string
+	// Holders are runs that hold the lock, three at most.
+	Holders []string
+	// Cancel are runs that are to be cancelled, for CancelOldest.
+	Cancel []string
+	// Wake is whom to wake.
+	Wake []Wake
+}
+
+// LocksSnapshot is everything there is of locks.
+type LocksSnapshot struct {
+	Holds   []Holding
+	Waiters []Waiter // in order
+}
+
+// locksKey stands for locks in errors: they are of no tenant and no policy.
+var locksKey = Key{Policy: "", Tenant: "locks"}
+
+// lockKeys are the Redis keys of locks, in the order of locks.lua, in one slot of a Redis Cluster.
+func (g *Store) lockKeys() []string {
+	base := "{" + g.opts.KeyPrefix + "adm-locks}:"
+	return []string{base + "holds", base + "queue", base + "places", base + "holders"}
+}
+
+// TakeLocks takes all locks of a ticket, or none. It is idempotent by the ticket's ID, and must be
+// asked again right before each try to write the holds, with the version that was read.
+//
+// Errors: *UnavailableError, *RebuildingError, ErrInvalidRequest. After an error the ticket may
+// have its locks; they must not be used.
+func (g *Store) TakeLocks(ctx context.Context, t Ticket, wants []Want) (LocksAnswer, error) {
+	version, err := paddedVersion(t.Version)
+	if err = errors.Join(err, t.check(), checkWants(wants)); err != nil {
+		return LocksAnswer{}, err
+	}
+	args := []any{t.ID, t.Run, t.Tree, version, order(t, version)}
+	sorted := slices.SortedFunc(slices.Values(wants), func(a, b Want) int { return cmp.Compare(a.Name, b.Name) })
+	for _, w := range sorted {
+		args = append(args, w.Permits, w.Limit, boolNumber(w.Ordered), string(cmp.Or(w.OnBusy, Queue)), w.Longest, w.Name)
+	}
+	got, err := g.ask(ctx, g.scripts.locksTake, locksKey, g.lockKeys(), args...)
+	if err != nil {
+		return LocksAnswer{}, err
+	}
+	g.learn(g.lockKeys()[0], got)
+	return LocksAnswer{
+		State: got.text(1), Fence: int64(got.number(2)), Lock: got.text(3), Used: got.number(4), Position: got.number(5), Waiting: got.number(6),
+		Ahead: got.text(7), Holders: got.list(8).texts(0), Cancel: got.list(9).texts(0), Wake: wakesOf(got.list(10)),
+	}, nil
+}
+
+// Dropping is a ticket to take from what it has.
+type Dropping struct {
+	// Ticket is its ID.
+	Ticket string
+	// Seen is a version at which the run was seen, or written, without the hold: a grant
+	// of an older version can never be written. "": the run or the step is over, which
+	// never changes back.
+	Seen string
+}
+
+// DropLocks takes from tickets what they have: holds as Dropping says, and places always. It says
+// whom to wake, and how many holds it dropped. Idempotent.
+//
+// Errors: as TakeLocks; after one of Redis it must be repeated, or the resync does it.
+func (g *Store) DropLocks(ctx context.Context, all ...Dropping) (next []Wake, holds int, err error) {
+	args := make([]any, 0, 2*len(all))
+	for _, d := range all {
+		seen := ""
+		if d.Seen != "" {
+			if seen, err = paddedVersion(d.Seen); err != nil {
+				return nil, 0, err
+			}
+		}
+		if !word(d.Ticket) {
+			return nil, 0, fmt.Errorf("%w: ticket %.100q", ErrInvalidRequest, d.Ticket)
+		}
+		args = append(args, d.Ticket, seen)
+	}
+	got, err := g.ask(ctx, g.scripts.locksDrop, locksKey, g.lockKeys(), args...)
+	if err != nil {
+		return nil, 0, err
+	}
+	g.learn(g.lockKeys()[0], got)
+	return wakesOf(got.list(3)), got.number(1), nil
+}
+
+// SnapshotLocks reads everything there is of locks, at one moment.
+//
+// Errors: as TakeLocks.
+func (g *Store) SnapshotLocks(ctx context.Context) (LocksSnapshot, error) {
+	got, err := g.ask(ctx, g.scripts.locksSnapshot, locksKey, g.lockKeys())
+	if err != nil {
+		return LocksSnapshot{}, err
+	}
+	g.learn(g.lockKeys()[0], got)
+	var s LocksSnapshot
+	for all := got.list(1); len(all) > 1; all = all[2:] {
+		h, err := parseHolding(all.text(0), all.text(1))
+		if err != nil {
+			return LocksSnapshot{}, g.unavailable(locksKey, err)
+		}
+		s.Holds = append(s.Holds, h)
+	}
+	for all := got.list(2); len(all) > 1; all = all[2:] {
+		w, err := parseWaiter(all.text(0), all.text(1))
+		if err != nil {
+			return LocksSnapshot{}, g.unavailable(locksKey, err)
+		}
+		s.Waiters = append(s.Waiters, w)
+	}
+	slices.SortFunc(s.Holds, func(a, b Holding) int { return cmp.Compare(a.Fence, b.Fence) })
+	slices.SortFunc(s.Waiters, func(a, b Waiter) int {
+		return cmp.Or(cmp.Compare(a.order, b.order), cmp.Compare(a.Ticket.ID, b.Ticket.ID))
+	})
+	return s, nil
+}
+
+// RefuseLocks ends the wait of a ticket: it is answered so each time it asks, until it is dropped.
+//
+// Errors: as TakeLocks.
+func (g *Store) RefuseLocks(ctx context.Context, ticket, why string) error {
+	if !word(ticket) || !word(why) {
+		return fmt.Errorf("%w: refusal of %.100q", ErrInvalidRequest, ticket)
+	}
+	got, err := g.ask(ctx, g.scripts.locksRefuse, locksKey, g.lockKeys(), ticket, why)
+	if err == nil {
+		g.learn(g.lockKeys()[0], got)
+	}
+	return err
+}
+
+// BeginLocks begins to rebuild locks that are closed, as BeginRebuild does for slots.
+//
+// Errors: as TakeLocks.
+func (g *Store) BeginLocks(ctx context.Context) (token string, err error) {
+	return g.begin(ctx, locksKey, g.lockKeys())
+}
+
+// RestoreLocks enters what runs hold by their status. With a token it opens the locks again. fence
+// is one that all later fences must exceed.
+//
+// Errors: ErrRebuildLost, and as TakeLocks.
+func (g *Store) RestoreLocks(ctx context.Context, token string, fence int64, all []Holding) (added int, err error) {
+	args := []any{token, strconv.FormatInt(fence, 10)}
+	for _, h := range all {
+		text, err := h.text()
+		if err != nil {
+			return 0, err
+		}
+		args = append(args, h.Ticket.ID, text)
+	}
+	got, err := g.ask(ctx, g.scripts.locksRestore, locksKey, g.lockKeys(), args...)
+	if errors.Is(err, errLost) {
+		return 0, fmt.Errorf("%w (%s)", ErrRebuildLost, locksKey)
+	}
+	if err != nil {
+		return 0, err
+	}
+	g.learn(g.lockKeys()[0], got)
+	return got.number(1), nil
+}
+
+func wakesOf(r reply) []Wake {
+	var all []Wake
+	for ; len(r) > 1; r = r[2:] {
+		all = append(all, Wake{Ticket: r.text(0), Run: r.text(1)})
+	}
+	return all
+}
+
+func boolNumber(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func (t Ticket) check() error {
+	if !word(t.ID) || !word(t.Run) || !word(t.Tree) {
+		return fmt.Errorf("%w: ticket %.100q of run %.100q", ErrInvalidRequest, t.ID, t.Run)
+	}
+	return nil
+}
+
+func checkWants(wants []Want) error {
+	seen := map[string]bool{}
+	for _, w := range wants {
+		if !word(w.Name) || seen[w.Name] || w.Permits < 1 {
+			return fmt.Errorf("%w: %d permits of lock %.100q", ErrInvalidRequest, w.Permits, w.Name)
+		}
+		seen[w.Name] = true
+	}
+	if len(wants) == 0 {
+		return fmt.Errorf("%w: no locks", ErrInvalidRequest)
+	}
+	return nil
+}
+
+// word says whether a text is one word in the records of the scripts.
+func word(s string) bool {
+	return s != "" && len(s) <= maxName && !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r == 0x7f })
+}

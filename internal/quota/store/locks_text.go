@@ -1,0 +1,107 @@
+package store
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// versionDigits is how long a resourceVersion is, filled up with zeros: so they compare as texts.
+const versionDigits = 20
+
+// paddedVersion is a resourceVersion as scripts compare it.
+func paddedVersion(v string) (string, error) {
+	if v == "" || len(v) > versionDigits || strings.Trim(v, "0123456789") != "" {
+		return "", fmt.Errorf("%w: resourceVersion %.50q is no number", ErrInvalidRequest, v)
+	}
+	return strings.Repeat("0", versionDigits-len(v)) + v, nil
+}
+
+// order is where a ticket stands among those that wait.
+func order(t Ticket, version string) string {
+	return fmt.Sprintf("%010d.%012d.%s", int64(math.MaxInt32)-int64(t.Priority), min(max(0, t.Created.Unix()), maxSeconds), version)
+}
+
+func (h Holding) text() (string, error) {
+	version, err := paddedVersion(h.Ticket.Version)
+	if err != nil {
+		return "", err
+	}
+	if err := h.Ticket.check(); err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %d %s %s", version, h.Fence, h.Ticket.Run, h.Ticket.Tree)
+	for _, l := range h.Locks {
+		if !word(l.Name) || l.Permits < 1 {
+			return "", fmt.Errorf("%w: %d permits of lock %.100q", ErrInvalidRequest, l.Permits, l.Name)
+		}
+		fmt.Fprintf(&b, " %d %s", l.Permits, l.Name)
+	}
+	return b.String(), nil
+}
+
+func parseHolding(ticket, text string) (Holding, error) {
+	parts := strings.Fields(text)
+	if len(parts) < 4 || len(parts)%2 != 0 {
+		return Holding{}, fmt.Errorf("no hold: %.200q", text)
+	}
+	fence, err := strconv.ParseInt(parts[1], 10, 64)
+	if err != nil {
+		return Holding{}, fmt.Errorf("fence of a hold: %w", err)
+	}
+	h := Holding{Ticket: Ticket{ID: ticket, Version: unpadded(parts[0]), Run: parts[2], Tree: parts[3]}, Fence: fence}
+	for rest := parts[4:]; len(rest) > 0; rest = rest[2:] {
+		n, err := strconv.Atoi(rest[0])
+		if err != nil {
+			return Holding{}, fmt.Errorf("permits of a hold: %w", err)
+		}
+		h.Locks = append(h.Locks, Hold{Name: rest[1], Permits: n})
+	}
+	return h, nil
+}
+
+func parseWaiter(ticket, text string) (Waiter, error) {
+	parts := strings.Fields(text)
+	if len(parts) < 4 || len(parts)%4 != 0 {
+		return Waiter{}, fmt.Errorf("no place: %.200q", text)
+	}
+	w := Waiter{Ticket: Ticket{ID: ticket, Run: parts[1], Tree: parts[2]}, order: parts[0]}
+	if parts[3] != "-" {
+		w.Refused = parts[3]
+	}
+	at := strings.Split(parts[0], ".")
+	if len(at) != 3 {
+		return Waiter{}, fmt.Errorf("order of a place: %.200q", text)
+	}
+	priority, err := strconv.ParseInt(at[0], 10, 64)
+	if err != nil {
+		return Waiter{}, fmt.Errorf("priority of a place: %w", err)
+	}
+	created, err := strconv.ParseInt(at[1], 10, 64)
+	if err != nil {
+		return Waiter{}, fmt.Errorf("creation time of a place: %w", err)
+	}
+	w.Ticket.Priority, w.Ticket.Created = int32(math.MaxInt32-priority), time.Unix(created, 0).UTC()
+	for rest := parts[4:]; len(rest) > 0; rest = rest[4:] {
+		permits, err := strconv.Atoi(rest[0])
+		if err != nil {
+			return Waiter{}, fmt.Errorf("permits of a place: %w", err)
+		}
+		limit, err := strconv.Atoi(rest[1])
+		if err != nil {
+			return Waiter{}, fmt.Errorf("limit of a place: %w", err)
+		}
+		w.Wants = append(w.Wants, Want{Name: rest[3], Permits: permits, Limit: limit, Ordered: rest[2] == "1"})
+	}
+	return w, nil
+}
+
+func unpadded(version string) string {
+	if v := strings.TrimLeft(version, "0"); v != "" {
+		return v
+	}
+	return "0"
+}

@@ -1,0 +1,296 @@
+// Package locktable is what the scripts of locks do, in memory and in Go: the reference that they
+// are compared with, and what the model of internal/quota/locks runs on.
+//
+// It has no epoch of servers: Lose is all that can happen to its data.
+package locktable
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/syncopate-dev/syncopate/internal/quota/store"
+)
+
+// Table has holds and places.
+type Table struct {
+	Open   bool
+	Token  string // of the rebuild that is under way; "": none is
+	Holds  map[string]store.Holding
+	Places map[string]Place
+	Fence  int64
+}
+
+// Place is that of a ticket that waits.
+type Place struct {
+	store.Waiter
+	Age uint64 // the version of its first question
+}
+
+// New is a table without data, which is closed.
+func New() *Table { return &Table{Holds: map[string]store.Holding{}, Places: map[string]Place{}} }
+
+// Clone is a table of its own with the same data.
+func (t *Table) Clone() *Table {
+	c := *t
+	c.Holds, c.Places = maps.Clone(t.Holds), maps.Clone(t.Places)
+	return &c
+}
+
+// Lose loses all data.
+func (t *Table) Lose() { *t = *New() }
+
+// Begin begins a rebuild.
+func (t *Table) Begin(token string) string {
+	if !t.Open && t.Token == "" {
+		t.Token = token
+	}
+	return t.Token
+}
+
+// Restore enters holds; with a token it ends a rebuild. Not ok: it is closed, or the rebuild is
+// not known any more.
+func (t *Table) Restore(token string, fence int64, all ...store.Holding) (ok bool) {
+	if !t.Open {
+		if token == "" || t.Token != token {
+			return false
+		}
+		t.Open, t.Token = true, ""
+	}
+	t.Fence = max(t.Fence, fence)
+	for _, h := range all {
+		t.Holds[h.Ticket.ID] = h
+		delete(t.Places, h.Ticket.ID)
+	}
+	return true
+}
+
+// Used is how many permits of a lock are held.
+func (t *Table) Used(name string) int {
+	n := 0
+	for _, h := range t.Holds {
+		for _, l := range h.Locks {
+			if l.Name == name {
+				n += l.Permits
+			}
+		}
+	}
+	return n
+}
+
+// Take is store.Store.TakeLocks. Not ok: it is closed.
+func (t *Table) Take(k store.Ticket, wants []store.Want) (a store.LocksAnswer, ok bool) {
+	if !t.Open {
+		return a, false
+	}
+	if h, held := t.Holds[k.ID]; held {
+		if number(h.Ticket.Version) < number(k.Version) {
+			h.Ticket.Version = k.Version
+			t.Holds[k.ID] = h
+		}
+		delete(t.Places, k.ID)
+		return store.LocksAnswer{State: store.LocksHeld, Fence: h.Fence}, true
+	}
+	mine, was := t.Places[k.ID]
+	if mine.Refused != "" {
+		return store.LocksAnswer{State: mine.Refused}, true
+	}
+	wants = slices.SortedFunc(slices.Values(wants), func(a, b store.Want) int { return cmp.Compare(a.Name, b.Name) })
+	next := Place{Waiter: store.Waiter{Ticket: k, Wants: wants}, Age: number(k.Version)}
+	if was {
+		next.Age, next.Ticket.Created = mine.Age, mine.Ticket.Created
+	}
+	delete(t.Places, k.ID)
+	lock, busy := t.blocked(next)
+	if !busy {
+		t.Fence++
+		h := store.Holding{Ticket: k, Fence: t.Fence}
+		for _, w := range wants {
+			h.Locks = append(h.Locks, store.Hold{Name: w.Name, Permits: w.Permits})
+		}
+		t.Holds[k.ID] = h
+		return store.LocksAnswer{State: store.LocksHeld, Fence: t.Fence, Wake: t.wake(names(wants))}, true
+	}
+	return t.wait(next, was, lock), true
+}
+
+// wait is the end of a question of a ticket that cannot have its locks.
+func (t *Table) wait(next Place, was bool, lock string) store.LocksAnswer {
+	a := store.LocksAnswer{State: store.LocksWaiting, Lock: lock}
+	superseded, refused := t.refusal(&next, was)
+	if refused != nil {
+		return *refused
+	}
+	for _, id := range slices.Sorted(maps.Keys(superseded)) {
+		t.Refuse(id, store.LocksSuperseded)
+		a.Wake = append(a.Wake, store.Wake{Ticket: id, Run: t.Places[id].Ticket.Run})
+	}
+	t.Places[next.Ticket.ID] = next
+	line := t.line([]string{lock})
+	a.Used, a.Waiting = t.Used(lock), len(line)
+	a.Position = 1 + slices.IndexFunc(line, func(p Place) bool { return p.Ticket.ID == next.Ticket.ID })
+	if a.Position > 1 {
+		a.Ahead = line[a.Position-2].Ticket.Run
+	}
+	return a
+}
+
+// refusal says whether a ticket may not wait, or else whose waits end for it.
+func (t *Table) refusal(next *Place, was bool) (superseded map[string]bool, refused *store.LocksAnswer) {
+	superseded = map[string]bool{}
+	for _, w := range next.Wants {
+		line := t.line([]string{w.Name})
+		switch {
+		case w.OnBusy == store.DropNewest && t.Used(w.Name)+w.Permits > w.Limit:
+			return nil, &store.LocksAnswer{State: store.LocksBusy, Lock: w.Name}
+		case w.OnBusy == store.KeepLatest || w.OnBusy == store.CancelOldest:
+			for _, other := range line {
+				if older(*next, other) {
+					next.Refused, next.Wants = store.LocksSuperseded, nil
+					t.Places[next.Ticket.ID] = *next
+					return nil, &store.LocksAnswer{State: store.LocksSuperseded, Lock: w.Name}
+				}
+				superseded[other.Ticket.ID] = true
+			}
+		case !was && len(line) >= w.Longest:
+			return nil, &store.LocksAnswer{State: store.LocksQueueFull, Lock: w.Name}
+		}
+	}
+	return superseded, nil
+}
+
+// Refuse is store.Store.RefuseLocks.
+func (t *Table) Refuse(ticket, why string) {
+	if p, ok := t.Places[ticket]; ok && p.Refused == "" {
+		p.Refused, p.Wants = why, nil
+		t.Places[ticket] = p
+	}
+}
+
+// Drop is store.Store.DropLocks. Not ok: it is closed.
+func (t *Table) Drop(all ...store.Dropping) (next []store.Wake, holds int, ok bool) {
+	if !t.Open {
+		return nil, 0, false
+	}
+	touched := map[string]bool{}
+	for _, d := range all {
+		if h, held := t.Holds[d.Ticket]; held && (d.Seen == "" || number(h.Ticket.Version) < number(d.Seen)) {
+			delete(t.Holds, d.Ticket)
+			holds++
+			for _, l := range h.Locks {
+				touched[l.Name] = true
+			}
+		}
+		if p, waits := t.Places[d.Ticket]; waits {
+			delete(t.Places, d.Ticket)
+			for _, w := range p.Wants {
+				touched[w.Name] = true
+			}
+		}
+	}
+	return t.wake(slices.Sorted(maps.Keys(touched))), holds, true
+}
+
+// blocked is the lock that a ticket has to wait for.
+func (t *Table) blocked(p Place) (lock string, busy bool) {
+	promised := map[string]int{}
+	if lock, busy = t.short(p.Wants, promised, nil); busy {
+		return lock, true
+	}
+	for _, w := range p.Wants {
+		if w.Ordered && slices.ContainsFunc(t.line([]string{w.Name}), func(o Place) bool { return before(o, p) }) {
+			return w.Name, true
+		}
+	}
+	limits := map[string]int{}
+	for _, w := range p.Wants {
+		limits[w.Name] = w.Limit
+	}
+	t.runnable(names(p.Wants), limits, func(o Place) bool { return before(o, p) }, func(o Place) {
+		for _, w := range o.Wants {
+			promised[w.Name] += w.Permits
+		}
+	})
+	return t.short(p.Wants, promised, nil)
+}
+
+// runnable calls f for those in line who can have their locks now, each beside those before it.
+func (t *Table) runnable(locks []string, limits map[string]int, counts func(Place) bool, f func(Place)) {
+	promised, got := map[string]int{}, map[string]bool{}
+	for _, p := range t.line(locks) {
+		if _, busy := t.short(p.Wants, promised, limits); busy || !counts(p) || !t.heads(p, got) {
+			continue
+		}
+		for _, w := range p.Wants {
+			promised[w.Name] += w.Permits
+		}
+		got[p.Ticket.ID] = true
+		f(p)
+	}
+}
+
+func (t *Table) heads(p Place, got map[string]bool) bool {
+	for _, w := range p.Wants {
+		if w.Ordered && slices.ContainsFunc(t.line([]string{w.Name}), func(o Place) bool { return before(o, p) && !got[o.Ticket.ID] }) {
+			return false
+		}
+	}
+	return true
+}
+
+func (t *Table) short(wants []store.Want, promised, limits map[string]int) (lock string, busy bool) {
+	for _, w := range wants {
+		limit, known := limits[w.Name]
+		if !known {
+			limit = w.Limit
+		}
+		if t.Used(w.Name)+promised[w.Name]+w.Permits > limit {
+			return w.Name, true
+		}
+	}
+	return "", false
+}
+
+func (t *Table) wake(locks []string) (all []store.Wake) {
+	t.runnable(locks, nil, func(Place) bool { return true }, func(p Place) {
+		all = append(all, store.Wake{Ticket: p.Ticket.ID, Run: p.Ticket.Run})
+	})
+	return all
+}
+
+// line is who waits for any of the locks, in order.
+func (t *Table) line(locks []string) (all []Place) {
+	for _, p := range t.Places {
+		if p.Refused == "" && slices.ContainsFunc(p.Wants, func(w store.Want) bool { return slices.Contains(locks, w.Name) }) {
+			all = append(all, p)
+		}
+	}
+	slices.SortFunc(all, compare)
+	return all
+}
+
+func before(a, b Place) bool { return compare(a, b) < 0 }
+
+func compare(a, b Place) int {
+	return cmp.Or(cmp.Compare(b.Ticket.Priority, a.Ticket.Priority), a.Ticket.Created.Compare(b.Ticket.Created), cmp.Compare(a.Age, b.Age),
+		cmp.Compare(a.Ticket.ID, b.Ticket.ID))
+}
+
+// older says whether a is older than b, whatever their priorities.
+func older(a, b Place) bool {
+	return cmp.Or(a.Ticket.Created.Compare(b.Ticket.Created), cmp.Compare(a.Age, b.Age)) < 0
+}
+
+func names(wants []store.Want) []string {
+	all := make([]string, len(wants))
+	for i, w := range wants {
+		all[i] = w.Name
+	}
+	return all
+}
+
+func number(version string) uint64 {
+	n, _ := strconv.ParseUint(version, 10, 64) // the store refuses what is no number
+	return n
+}

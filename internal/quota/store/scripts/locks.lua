@@ -1,0 +1,191 @@
+-- What the scripts of locks share.
+--
+-- KEYS[1] holds: a hash, with the epoch, and ':fence', the last fence that was given
+--           'h' .. ticket -> '<version> <fence> <run> <tree> <permits> <lock> ...'
+--           'u' .. lock   -> permits that are held of it
+-- KEYS[2] queue: a sorted set with scores of 0, so in order of bytes: '<lock> <order> <ticket>' of who waits
+-- KEYS[3] places: a hash, ticket -> '<order> <run> <tree> <why it was refused, or -> <permits> <limit> <1 if ordered> <lock> ...'
+-- KEYS[4] holders: a sorted set as the queue: '<lock> <fence> <ticket>' of who holds, for people and for CancelOldest
+--
+-- An order is '<priority>.<created>.<version>', digits of fixed lengths; the part from the first point on is an age.
+local holds, queue, places, holders = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local window = 256 -- how many that wait for a lock are looked at in one call; the resync looks at all
+
+local function words(text)
+  local all = {}
+  for word in string.gmatch(text, '%S+') do
+    all[#all + 1] = word
+  end
+  return all
+end
+
+local function hold(ticket)
+  local text = redis.call('HGET', holds, 'h' .. ticket)
+  if not text then
+    return nil
+  end
+  local w = words(text)
+  local h = {version = w[1], fence = w[2], run = w[3], tree = w[4], locks = {}}
+  for i = 5, #w, 2 do
+    h.locks[#h.locks + 1] = {permits = tonumber(w[i]), name = w[i + 1]}
+  end
+  return h
+end
+
+local function place(ticket)
+  local text = redis.call('HGET', places, ticket)
+  if not text then
+    return nil
+  end
+  local w = words(text)
+  local p = {order = w[1], run = w[2], tree = w[3], refused = w[4] ~= '-' and w[4] or nil, wants = {}}
+  for i = 5, #w, 4 do
+    p.wants[#p.wants + 1] = {permits = tonumber(w[i]), limit = tonumber(w[i + 1]), ordered = w[i + 2] == '1', name = w[i + 3]}
+  end
+  return p
+end
+
+local function used(name)
+  return tonumber(redis.call('HGET', holds, 'u' .. name) or '0')
+end
+
+local function count(name, permits)
+  if redis.call('HINCRBY', holds, 'u' .. name, permits) <= 0 then
+    redis.call('HDEL', holds, 'u' .. name)
+  end
+end
+
+local function keephold(ticket, h)
+  local text = h.version .. ' ' .. h.fence .. ' ' .. h.run .. ' ' .. h.tree
+  for _, l in ipairs(h.locks) do
+    text = text .. ' ' .. l.permits .. ' ' .. l.name
+  end
+  redis.call('HSET', holds, 'h' .. ticket, text)
+end
+
+local function index(name, h, ticket)
+  return name .. ' ' .. string.rep('0', 16 - #h.fence) .. h.fence .. ' ' .. ticket
+end
+
+local function enter(ticket, h)
+  keephold(ticket, h)
+  for _, l in ipairs(h.locks) do
+    count(l.name, l.permits)
+    redis.call('ZADD', holders, 0, index(l.name, h, ticket))
+  end
+end
+
+local function quit(ticket, h)
+  redis.call('HDEL', holds, 'h' .. ticket)
+  for _, l in ipairs(h.locks) do
+    count(l.name, -l.permits)
+    redis.call('ZREM', holders, index(l.name, h, ticket))
+  end
+end
+
+-- Leaves the queues of all its locks. Returns 1 if it had a place.
+local function leave(ticket)
+  local p = place(ticket)
+  if not p then
+    return 0
+  end
+  for _, w in ipairs(p.wants) do
+    redis.call('ZREM', queue, w.name .. ' ' .. p.order .. ' ' .. ticket)
+  end
+  return redis.call('HDEL', places, ticket)
+end
+
+-- Keeps the word of a refusal in its place: whoever is refused once is refused each time.
+local function refuse(ticket, p, why)
+  leave(ticket)
+  redis.call('HSET', places, ticket, p.order .. ' ' .. p.run .. ' ' .. p.tree .. ' ' .. why)
+end
+
+-- A queue without its places, or the other way round, is what an eviction left: whoever waits asks again.
+local function heal()
+  if redis.call('EXISTS', queue) == 1 and redis.call('EXISTS', places) == 0 then
+    redis.call('DEL', queue)
+  end
+end
+
+-- Who waits for any of the locks, in order; with member only those before it.
+local function line(wants, order, ticket)
+  local seen, all = {}, {}
+  for _, w in ipairs(wants) do
+    local stop = order and '(' .. w.name .. ' ' .. order .. ' ' .. ticket or '(' .. w.name .. '!'
+    for _, m in ipairs(redis.call('ZRANGEBYLEX', queue, '[' .. w.name .. ' ', stop, 'LIMIT', 0, window)) do
+      local at, who = string.match(m, '^%S+ (%S+) (%S+)$')
+      if not seen[who] then
+        seen[who] = true
+        all[#all + 1] = {order = at, ticket = who, key = at .. ' ' .. who}
+      end
+    end
+  end
+  table.sort(all, function(a, b) return a.key < b.key end)
+  return all
+end
+
+-- Whether there is room for all wants, beside what is promised to others; else the first lock without.
+local function fits(wants, promised, limits)
+  for _, w in ipairs(wants) do
+    if used(w.name) + (promised[w.name] or 0) + w.permits > (limits[w.name] or w.limit) then
+      return false, w
+    end
+  end
+  return true
+end
+
+-- Whether nobody is before it in the queues of ordered locks, but those who get theirs now.
+local function heads(p, ticket, got)
+  for _, w in ipairs(p.wants) do
+    if w.ordered then
+      for _, m in ipairs(redis.call('ZRANGEBYLEX', queue, '[' .. w.name .. ' ', '(' .. w.name .. ' ' .. p.order .. ' ' .. ticket, 'LIMIT', 0, window)) do
+        if not got[string.match(m, '%S+$')] then
+          return false
+        end
+      end
+    end
+  end
+  return true
+end
+
+-- Those in a line that can have all of their locks now, in order, each beside those before it. It ends when stop(promised) says so,
+-- or when all locks of a list have no room for one more permit.
+local function runnable(all, limits, stop, names)
+  local promised, got, list, full, open = {}, {}, {}, {}, names and #names or 1
+  for _, m in ipairs(all) do
+    local p = place(m.ticket)
+    local ok, short = false, nil
+    if p and not p.refused then
+      ok, short = fits(p.wants, promised, limits)
+    end
+    if ok and heads(p, m.ticket, got) then
+      for _, w in ipairs(p.wants) do
+        promised[w.name] = (promised[w.name] or 0) + w.permits
+      end
+      got[m.ticket] = true
+      list[#list + 1] = {ticket = m.ticket, run = p.run}
+      if stop and stop(promised) then
+        break
+      end
+    elseif short and short.permits == 1 and not full[short.name] then
+      full[short.name] = true
+      for _, n in ipairs(names or {}) do
+        open = n.name == short.name and open - 1 or open
+      end
+      if open == 0 then
+        break
+      end
+    end
+  end
+  return list
+end
+
+-- Whom to wake for locks that have room, or whose line moved: ticket, run, ticket, run...
+local function wake(answer, names)
+  for _, one in ipairs(runnable(line(names), {}, nil, names)) do
+    answer[#answer + 1] = one.ticket
+    answer[#answer + 1] = one.run
+  end
+  return answer
+end

@@ -1,0 +1,36 @@
+-- Takes from tickets what they have. With a version only a grant of an older one: nobody can write that any more, since the run
+-- was seen at this version without it.
+--
+-- ARGV[1] floor  ARGV[2...] ticket, version or '' for whatever version, ...
+--
+-- Returns {'ok', term, holds dropped, places dropped, {ticket, run, ... to wake}}, or {'closed', why}.
+local term, why = open(ARGV[1])
+if not term then
+  return {'closed', why}
+end
+heal()
+local freed, left, touched, names = 0, 0, {}, {}
+local function touch(name)
+  if not names[name] then
+    names[name] = true
+    touched[#touched + 1] = {name = name}
+  end
+end
+for i = 2, #ARGV, 2 do
+  local ticket, seen = ARGV[i], ARGV[i + 1]
+  local h, p = hold(ticket), place(ticket)
+  if h and (seen == '' or h.version < seen) then
+    quit(ticket, h)
+    freed = freed + 1
+    for _, l in ipairs(h.locks) do
+      touch(l.name)
+    end
+  end
+  if p then
+    left = left + leave(ticket)
+    for _, w in ipairs(p.wants) do
+      touch(w.name)
+    end
+  end
+end
+return {'ok', term, freed, left, wake({}, touched)}

@@ -1,0 +1,18 @@
+-- Everything there is of locks.
+--
+-- ARGV[1] floor
+--
+-- Returns {'ok', term, {ticket, hold, ...}, {ticket, place, ...}} as in locks.lua, or {'closed', why}.
+local term, why = open(ARGV[1])
+if not term then
+  return {'closed', why}
+end
+heal()
+local all = {}
+for _, field in ipairs(redis.call('HKEYS', holds)) do
+  if string.sub(field, 1, 1) == 'h' then
+    all[#all + 1] = string.sub(field, 2)
+    all[#all + 1] = redis.call('HGET', holds, field)
+  end
+end
+return {'ok', term, all, redis.call('HGETALL', places)}

@@ -1,0 +1,157 @@
+-- Takes all locks of a ticket, or none and a place in their queues, or neither. Idempotent by ticket.
+--
+-- ARGV[1] floor  ARGV[2] ticket  ARGV[3] run  ARGV[4] tree  ARGV[5] version  ARGV[6] order
+-- ARGV[7...] of each lock: permits, limit, 1 if ordered, onBusy, longest queue, name
+--
+-- Returns {'ok', term, state, fence or '0', lock it waits for or '', used of it, place from 1, how many wait, run just ahead or '',
+-- {runs that hold it}, {runs to cancel}, {ticket, run, ... to wake}}, or {'closed', why}. state is held, waiting, or why it is refused.
+local ticket, run, tree, version, order = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+local term, why = open(ARGV[1])
+if not term then
+  return {'closed', why}
+end
+heal()
+local wants, limits = {}, {}
+for i = 7, #ARGV, 6 do
+  local w = {
+    permits = tonumber(ARGV[i]), limit = tonumber(ARGV[i + 1]), ordered = ARGV[i + 2] == '1', busy = ARGV[i + 3],
+    longest = tonumber(ARGV[i + 4]), name = ARGV[i + 5],
+  }
+  wants[#wants + 1] = w
+  limits[w.name] = w.limit
+end
+
+local function answer(state, fence, lock, position, ahead)
+  local of, waiting, cancel = {}, 0, {}
+  local inuse = 0
+  if lock then
+    inuse = used(lock.name)
+    waiting = redis.call('ZLEXCOUNT', queue, '[' .. lock.name .. ' ', '(' .. lock.name .. '!')
+    for _, m in ipairs(redis.call('ZRANGEBYLEX', holders, '[' .. lock.name .. ' ', '(' .. lock.name .. '!', 'LIMIT', 0, 3)) do
+      local h = hold(string.match(m, '%S+$'))
+      if h then
+        of[#of + 1] = h.run
+      end
+    end
+  end
+  return {'ok', term, state, fence or '0', lock and lock.name or '', inuse, position or 0, waiting, ahead or '', of, cancel, {}}
+end
+
+local held = hold(ticket)
+if held then
+  if held.version < version then
+    held.version = version
+    keephold(ticket, held)
+  end
+  leave(ticket)
+  return answer('held', held.fence)
+end
+
+local mine = place(ticket)
+if mine and mine.refused then
+  return answer(mine.refused)
+end
+if mine then
+  order = string.sub(order, 1, 10) .. string.sub(mine.order, 11) -- its age is that of its first question
+  if order ~= mine.order then
+    leave(ticket)
+  end
+end
+
+local function before(name)
+  return redis.call('ZLEXCOUNT', queue, '[' .. name .. ' ', '(' .. name .. ' ' .. order .. ' ' .. ticket)
+end
+
+-- What it waits for: a lock without room, one whose line it may not overtake, or others before it that can have theirs.
+local function blocked()
+  local ok, lock = fits(wants, {}, {})
+  if not ok then
+    return lock
+  end
+  for _, w in ipairs(wants) do
+    if w.ordered and before(w.name) > 0 then
+      return w
+    end
+  end
+  local short
+  runnable(line(wants, order, ticket), limits, function(promised)
+    ok, short = fits(wants, promised, {})
+    return not ok
+  end)
+  return short
+end
+
+local lock = blocked()
+if not lock then
+  local last = tonumber(redis.call('HGET', holds, ':fence') or '0')
+  local fence = string.format('%.0f', math.max(last + 1, now()))
+  redis.call('HSET', holds, ':fence', fence)
+  local h = {version = version, fence = fence, run = run, tree = tree, locks = {}}
+  for _, w in ipairs(wants) do
+    h.locks[#h.locks + 1] = {permits = w.permits, name = w.name}
+  end
+  leave(ticket)
+  enter(ticket, h)
+  local a = answer('held', fence)
+  wake(a[12], wants)
+  return a
+end
+
+local superseded = {}
+for _, w in ipairs(wants) do
+  if w.busy == 'DropNewest' and used(w.name) + w.permits > w.limit then
+    leave(ticket)
+    return answer('LockBusy', nil, w)
+  end
+  if w.busy == 'KeepLatest' or w.busy == 'CancelOldest' then
+    for _, other in ipairs(line({w})) do
+      if other.ticket ~= ticket then
+        if string.sub(other.order, 11) > string.sub(order, 11) then
+          refuse(ticket, {order = order, run = run, tree = tree}, 'Superseded')
+          return answer('Superseded', nil, w)
+        end
+        superseded[other.ticket] = true
+      end
+    end
+  elseif not mine and redis.call('ZLEXCOUNT', queue, '[' .. w.name .. ' ', '(' .. w.name .. '!') >= w.longest then
+    return answer('LockQueueFull', nil, w)
+  end
+end
+local woken = {}
+for other in pairs(superseded) do
+  local p = place(other)
+  refuse(other, p, 'Superseded')
+  woken[#woken + 1] = other
+  woken[#woken + 1] = p.run
+end
+
+local text = order .. ' ' .. run .. ' ' .. tree .. ' -'
+for _, w in ipairs(wants) do
+  text = text .. ' ' .. w.permits .. ' ' .. w.limit .. ' ' .. (w.ordered and '1' or '0') .. ' ' .. w.name
+  redis.call('ZADD', queue, 0, w.name .. ' ' .. order .. ' ' .. ticket)
+end
+redis.call('HSET', places, ticket, text)
+
+local rank, ahead = before(lock.name), ''
+if rank > 0 then
+  local m = redis.call('ZREVRANGEBYLEX', queue, '(' .. lock.name .. ' ' .. order .. ' ' .. ticket, '[' .. lock.name .. ' ', 'LIMIT', 0, 1)[1]
+  local p = place(string.match(m, '%S+$'))
+  ahead = p and p.run or ''
+end
+local a = answer('waiting', nil, lock, rank + 1, ahead)
+a[12] = woken
+for _, w in ipairs(wants) do
+  local over = used(w.name) + w.permits - w.limit
+  if w.busy == 'CancelOldest' and over > 0 then
+    for _, m in ipairs(redis.call('ZRANGEBYLEX', holders, '[' .. w.name .. ' ', '(' .. w.name .. '!')) do
+      local h = over > 0 and hold(string.match(m, '%S+$'))
+      if h then
+        a[11][#a[11] + 1] = h.run
+        for _, l in ipairs(h.locks) do
+          over = over - (l.name == w.name and l.permits or 0)
+        end
+      end
+    end
+  end
+end
+return a

@@ -117,10 +117,6 @@ workers: ## Make sure that workers in other languages can run: node, npm, python
 cc: ## Make sure that a C compiler is there; the race detector needs one.
 	@hack/ensure-cc.sh
 
-.PHONY: bench-status
-bench-status: controlplane ## Measure what a status write costs on a real API server (docs/adr/0002).
-	go test ./test/apirules -run '^$$' -bench StatusWrite -benchtime 200x
-
 .PHONY: bench-locks
 bench-locks: redis ## Measure hand-off, polling and renewals with processes on a real Redis (docs/locks.md). Takes some minutes.
 	go test ./test/locks -run '^$$' -bench . -benchtime 1x -timeout 30m
@@ -132,7 +128,7 @@ bench-tenants: controlplane redis ## Measure admission by Go benchmarks: decisio
 
 BENCH_ARGS ?=
 BENCH = cd test/bench && go run . $(BENCH_ARGS)
-SUITES = throughput peer-shape latency scale policy contention hostile failover scale-out admission
+SUITES = throughput peer-shape status latency scale policy contention hostile failover scale-out admission
 
 .PHONY: bench
 bench: controlplane redis ## Run every suite of docs/benchmarks. BENCH_ARGS=-short: small sizes; -update: write results and plots.
@@ -143,6 +139,7 @@ $(SUITES:%=bench-%): bench-%: controlplane redis
 	$(BENCH) $*
 bench-throughput: ## Measure runs and steps a second, beside what the API server can write.
 bench-peer-shape: ## Measure runs from creation to their stored end, as benchmarks of other engines do. BENCH_ARGS='-modes EveryStep -repetitions 1': less.
+bench-status: ## Measure what a status write costs the API server, and the share of each rule of the CRD.
 bench-latency: ## Measure the time from a worker's result to the next job.
 bench-scale: ## Measure what runs cost that wait: memory, writes, restarts. BENCH_ARGS=-large: 20,000 runs.
 bench-policy: ## Measure a change of a LockPolicy under load.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -28,6 +29,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/controller/stepapproval"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/runwatch"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
 	"github.com/syncopate-dev/syncopate/internal/ownership"
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
@@ -60,7 +62,8 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	mgr, err := newManager(ctx, config, scheme, o)
+	writes := runwatch.NewWrites(clock.RealClock{})
+	mgr, err := newManager(ctx, config, scheme, o, writes)
 	if err != nil {
 		return err
 	}
@@ -93,7 +96,7 @@ func run(ctx context.Context, o options) error {
 	})
 	a := adapters{
 		redis: redis, locks: locks, lockMetrics: lockMetrics, broker: broker, quota: gate, config: config, installation: self.installation, process: process,
-		index: results.NewIndex(), figures: workflowrun.NewMetrics(metrics.Registry),
+		writes: writes, index: results.NewIndex(), figures: workflowrun.NewMetrics(metrics.Registry),
 	}
 	recording, stopEvents := context.WithCancel(context.WithoutCancel(ctx)) // what ends while the manager stops is told, too
 	defer stopEvents()
@@ -163,11 +166,15 @@ func loadOnce(ctx context.Context, config *rest.Config, scheme *runtime.Scheme, 
 	return loadIdentity(ctx, c, namespace)
 }
 
-func newManager(ctx context.Context, config *rest.Config, scheme *runtime.Scheme, o options) (manager.Manager, error) {
+func newManager(ctx context.Context, config *rest.Config, scheme *runtime.Scheme, o options, writes *runwatch.Writes) (manager.Manager, error) {
 	grace := stopTimeout
+	informers, err := watchOf(config, scheme, writes)
+	if err != nil {
+		return nil, err
+	}
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme:                        scheme,
-		Cache:                         cache.Options{DefaultTransform: cache.TransformStripManagedFields()}, // nobody asks, and runs are many
+		Cache:                         cache.Options{DefaultTransform: cache.TransformStripManagedFields(), NewInformer: informers}, // nobody asks for managedFields, and runs are many
 		Metrics:                       metricsserver.Options{BindAddress: o.metricsAddr},
 		HealthProbeBindAddress:        o.probeAddr,
 		PprofBindAddress:              o.pprofAddr,
@@ -194,6 +201,26 @@ func newManager(ctx context.Context, config *rest.Config, scheme *runtime.Scheme
 			return nil
 		}),
 	)
+}
+
+// watchOf makes informers of which that of runs does not decode what this process wrote.
+func watchOf(config *rest.Config, scheme *runtime.Scheme, writes *runwatch.Writes) (runwatch.NewInformer, error) {
+	c, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("make client of watches: %w", err)
+	}
+	events := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "syncopate_run_events_total", Help: "Events of the watch of runs, by how they were read: own, a write of this process, or decoded.",
+	}, []string{"how"})
+	metrics.Registry.MustRegister(events)
+	own, decoded := events.WithLabelValues("own"), events.WithLabelValues("decoded")
+	return runwatch.Informers(config, c, scheme, writes, func(isOwn bool) {
+		if isOwn {
+			own.Inc()
+		} else {
+			decoded.Inc()
+		}
+	})
 }
 
 // warmCaches has replicas that stand by hold what they need when they become the leader, and readyz

@@ -22,6 +22,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/holds"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/leases"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/runwatch"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/shares"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/slots"
 	"github.com/syncopate-dev/syncopate/internal/liveness"
@@ -45,6 +46,7 @@ type adapters struct {
 	config *rest.Config
 	// installation names the cluster, and process this process among all.
 	installation, process string
+	writes                *runwatch.Writes
 	index                 *results.Index
 	figures               *workflowrun.Metrics
 	events                *workflowrun.BoundedEvents
@@ -63,6 +65,7 @@ func addRuns(ctx context.Context, mgr manager.Manager, o options, a adapters) (*
 	if err != nil {
 		return nil, nil, fmt.Errorf("make the writer of status: %w", err)
 	}
+	statuses.Writes = a.writes
 	handover := &workflowrun.Handover{}
 	owns, err := newOwner(mgr, o, a, handover)
 	if err != nil {

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // clockTick is the kernel's unit of CPU time in /proc, fixed on Linux.
@@ -16,6 +18,16 @@ const clockTick = 10 * time.Millisecond
 func cpuTime(pid int) time.Duration {
 	s := statOf(pid)
 	return s.used
+}
+
+// exactCPU is cpuTime to the nanosecond, by the CPU clock of the process (clock_getcpuclockid).
+func exactCPU(pid int) (time.Duration, error) {
+	const ofProcess = 2 // CPUCLOCK_SCHED
+	var t unix.Timespec
+	if err := unix.ClockGettime(int32(^pid<<3|ofProcess), &t); err != nil {
+		return 0, fmt.Errorf("read the CPU clock of process %d: %w", pid, err)
+	}
+	return time.Duration(t.Nano()), nil
 }
 
 // stat is what the kernel says of a process.

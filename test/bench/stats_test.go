@@ -196,3 +196,17 @@ func TestRunsOfALoadAreKnownByTheirNames(t *testing.T) {
 		}
 	}
 }
+
+// mutation: another clock makes this fail.
+func TestTheExactClockAgreesWithTheKernelsTicks(t *testing.T) {
+	for begin := cpuTime(os.Getpid()); cpuTime(os.Getpid()) < begin+5*clockTick; {
+		_ = hundred() // work
+	}
+	exact, err := exactCPU(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ticks := cpuTime(os.Getpid()); exact < ticks/2 || exact > 2*ticks+10*clockTick {
+		t.Errorf("%s by the clock, %s in ticks", exact, ticks)
+	}
+}

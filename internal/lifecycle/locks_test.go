@@ -1,0 +1,265 @@
+package lifecycle
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+func withStepLocks(all ...v1alpha1.LockRequest) func(*v1alpha1.Step) {
+	return func(s *v1alpha1.Step) { s.Locks = all }
+}
+
+func mutexOf(mutex string) v1alpha1.LockRequest { return v1alpha1.LockRequest{Mutex: mutex} }
+
+// lockedRun has spec.locks: a mutex by its tenant, and two permits of a semaphore.
+func lockedRun() *v1alpha1.WorkflowRun {
+	run := newRun(newStep("a"), newStep("b", after("a"), withStepLocks(mutexOf("db-${steps.a.output}"))))
+	run.Spec.Locks = []v1alpha1.LockRequest{mutexOf("m-${run.tenant}"), {Semaphore: "gpus", Key: "eu", Permits: new(int32(2))}}
+	return run
+}
+
+func heldWith(fence int64) LocksAnswer { return LocksAnswer{State: LocksHeld, Fence: fence} }
+
+var waitsFor = LocksAnswer{
+	State: LocksWaiting, Lock: "gpus/eu", Holders: []string{"x/y"}, Position: 2, Queued: 3, Ahead: "x/z", TTL: time.Minute,
+}
+
+// decideLocked decides with answers about locks, and persists.
+func decideLocked(t *testing.T, run *v1alpha1.WorkflowRun, now time.Time, locks map[string]LocksAnswer, results ...Result) Decision {
+	t.Helper()
+	in := letIn(Input{Run: run, Now: now, Lock: held(1), Results: results, Locks: locks})
+	out := Decide(in)
+	if out.Changed {
+		run.Status = persisted(t, &out.Status)
+	}
+	return out
+}
+
+// A run is admitted with its locks in the same write, its jobs carry their fences, a step takes its
+// own when it begins, and what is over has none.
+//
+// mutations: admission without lockRun, jobs without LockFences, releaseLocks that does nothing, make
+// this fail.
+func TestLocksAreInStatusWithWhatTheyProtect(t *testing.T) {
+	run := lockedRun()
+	out := decideLocked(t, run, epoch, nil)
+	mutex := "mutex:" + run.Namespace + "/m-team-a"
+	want := []facts.LocksAsk{{Wants: []facts.LockWant{{Name: mutex, Permits: 1}, {Name: "gpus/eu", Permits: 2}}}}
+	if diff := cmp.Diff(want, out.Needs.Locks); diff != "" || len(out.Dispatch) > 0 || !out.Needs.Any() {
+		t.Fatalf("asks (-want +got):\n%s; dispatches %v", diff, out.Dispatch)
+	}
+	out = decideLocked(t, run, epoch, map[string]LocksAnswer{"": heldWith(7)})
+	holds := []v1alpha1.LockHold{{Name: mutex, Permits: 1, Fence: 7}, {Name: "gpus/eu", Permits: 2, Fence: 7}}
+	if diff := cmp.Diff(holds, out.Status.Locks); diff != "" || out.Status.MinWriterVersion != v1alpha1.LocksVersion {
+		t.Fatalf("held (-want +got):\n%s; version %d", diff, out.Status.MinWriterVersion)
+	}
+	if got := out.Dispatch[0].Locks; !slices.Equal(got, []string{mutex + "=7", "gpus/eu=7"}) {
+		t.Errorf("the job has %v", got)
+	}
+	out = decideLocked(t, run, epoch, nil, succeeded("a", 1, `"x"`))
+	if len(out.Needs.Locks) != 1 || out.Needs.Locks[0].Step != "b" || len(out.Dispatch) > 0 {
+		t.Fatalf("asks %v, dispatches %v", out.Needs.Locks, out.Dispatch)
+	}
+	out = decideLocked(t, run, epoch, map[string]LocksAnswer{"b": heldWith(8)})
+	own := "mutex:" + run.Namespace + "/db-x"
+	if got := out.Dispatch[0].Locks; len(got) != 3 || got[2] != own+"=8" {
+		t.Fatalf("the job has %v", got)
+	}
+	if j, err := JobOf(run, job("b", 1), nil); err != nil || !slices.Equal(j.Locks, out.Dispatch[0].Locks) {
+		t.Errorf("rendered again it has %v, %v", j.Locks, err)
+	}
+	out = decideLocked(t, run, epoch, nil, succeeded("b", 1, `1`))
+	if got := outcomeOf(&out.Status); got != "Succeeded/Succeeded" || len(out.Status.Locks)+len(out.Status.Steps[1].Locks) > 0 {
+		t.Errorf("%s with %v", got, out.Status.Locks)
+	}
+}
+
+// mutations: awaitLocks that does not note the wait, or that notes it anew, a message that follows the
+// queue, make this fail.
+func TestAWaitForLocksIsToldOnceAndBounded(t *testing.T) {
+	run := lockedRun()
+	out := decideLocked(t, run, epoch, map[string]LocksAnswer{"": waitsFor})
+	c := status.Condition(&out.Status, v1alpha1.ConditionAdmitted)
+	text := "Waits for lock gpus/eu; place 2 of 3 in its queue at " + epoch.UTC().Format(time.RFC3339) + ", held by x/y, behind x/z"
+	if c.Reason != v1alpha1.ReasonWaitingForLock || c.Message != text {
+		t.Errorf("%s: %s", c.Reason, c.Message)
+	}
+	if got := out.Status.Admission.LockWait; got == nil || got.Lock != "gpus/eu" || !out.Wake.Equal(epoch.Add(time.Minute)) || len(out.Status.Locks) > 0 {
+		t.Errorf("waits %v, wake %s", got, out.Wake)
+	}
+	moved := waitsFor
+	moved.Position, moved.Ahead, moved.Lock = 1, "", "other"
+	if out = decideLocked(t, run, epoch.Add(59*time.Second), map[string]LocksAnswer{"": moved}); out.Status.Admission.LockWait.Lock != "gpus/eu" {
+		t.Error("the wait is noted anew")
+	}
+	if out = decideLocked(t, run, epoch.Add(time.Minute), map[string]LocksAnswer{"": waitsFor}); outcomeOf(&out.Status) != "TimedOut/LockQueueTimeout" {
+		t.Errorf("%s", outcomeOf(&out.Status))
+	}
+
+	run = lockedRun()
+	decideLocked(t, run, epoch, map[string]LocksAnswer{"": waitsFor})
+	in := letIn(Input{Run: run, Now: epoch, Lock: held(1)})
+	in.Gate = full(1)
+	if out := Decide(in); out.Status.Admission.LockWait != nil {
+		t.Error("who waits for a slot keeps its place")
+	}
+	out = decideLocked(t, run, epoch, map[string]LocksAnswer{"": {State: LocksUnavailable, Cause: "no Redis"}})
+	if c := status.Condition(&out.Status, v1alpha1.ConditionAdmitted); c.Reason != v1alpha1.ReasonAdmissionUnavailable {
+		t.Errorf("%s: %s", c.Reason, c.Message)
+	}
+}
+
+// mutations: starts.go without lockStep, a place that a waiting step takes, or one that it keeps in the
+// queue while the run is suspended, make this fail.
+func TestAStepThatWaitsForItsLocks(t *testing.T) {
+	run := newRun(newStep("a", withStepLocks(mutexOf("x"))), newStep("b", withStepLocks(mutexOf("x"))))
+	run.Spec.MaxParallelSteps = 1
+	out := decideLocked(t, run, epoch, map[string]LocksAnswer{"a": waitsFor, "b": waitsFor})
+	if got := outcomeOf(&out.Status); got != "Running/WaitingForLock" || out.Status.Steps[0].LockWait == nil || out.Status.Steps[1].LockWait == nil {
+		t.Fatalf("%s, %+v", got, out.Status.Steps)
+	}
+	c := status.Condition(&out.Status, v1alpha1.ConditionSucceeded)
+	if !strings.Contains(c.Message, "a waits for lock gpus/eu since ") || !out.Wake.Equal(epoch.Add(time.Minute)) {
+		t.Errorf("%s; wake %s", c.Message, out.Wake)
+	}
+	out = decideLocked(t, run, epoch, map[string]LocksAnswer{"a": heldWith(7), "b": waitsFor})
+	if len(out.Dispatch) != 1 || out.Status.Steps[0].LockWait != nil || out.Status.Steps[1].LockWait != nil {
+		t.Fatalf("dispatches %v; b waits without a place: %v", out.Dispatch, out.Status.Steps[1].LockWait)
+	}
+	out = decideLocked(t, run, epoch.Add(time.Second), map[string]LocksAnswer{"b": waitsFor}, succeeded("a", 1, `1`))
+	if out.Status.Steps[1].LockWait == nil {
+		t.Fatal("b does not wait")
+	}
+	run.Spec.Suspend = true
+	if out = decideLocked(t, run, epoch.Add(time.Second), nil); out.Status.Steps[1].LockWait != nil {
+		t.Error("it waits while the run is suspended")
+	}
+	run.Spec.Suspend = false
+	out = decideLocked(t, run, epoch.Add(2*time.Second), map[string]LocksAnswer{"b": {State: LocksRefused, Reason: v1alpha1.ReasonLocksBusy, Lock: "x", Holders: []string{"n/m"}}})
+	if e := out.Status.Steps[1].Error; e == nil || e.Code != v1alpha1.ReasonLocksBusy || !strings.Contains(e.Message, "held by n/m") || outcomeOf(&out.Status) != "Failed/StepFailed" {
+		t.Errorf("%+v, %s", e, outcomeOf(&out.Status))
+	}
+}
+
+// mutation: LocksRefused without its phases makes this fail.
+func TestHowARunEndsThatDoesNotGetItsLocks(t *testing.T) {
+	for reason, want := range map[string]string{
+		v1alpha1.ReasonLocksBusy: "Failed/LockBusy", v1alpha1.ReasonLockQueueFull: "Failed/LockQueueFull",
+		v1alpha1.ReasonLockSuperseded: "Cancelled/Superseded", v1alpha1.ReasonLockUnusable: "Failed/LockUnusable",
+	} {
+		out := decideLocked(t, lockedRun(), epoch, map[string]LocksAnswer{"": {State: LocksRefused, Reason: reason, Lock: "gpus/eu", Cause: "why"}})
+		if got := outcomeOf(&out.Status); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	for name, run := range map[string]*v1alpha1.WorkflowRun{
+		"a key that is no text":  newRun(newStep("a")),
+		"a key with a space":     newRun(newStep("a")),
+		"a lock that is twice":   newRun(newStep("a")),
+		"inputs that are broken": newRun(newStep("a")),
+		"an expression fails":    newRun(newStep("a")),
+	} {
+		requests := map[string][]v1alpha1.LockRequest{
+			"a key that is no text": {mutexOf("${1 + 1}")}, "a key with a space": {mutexOf("a b")}, "a lock that is twice": {mutexOf("a"), mutexOf("a")},
+			"inputs that are broken": {mutexOf("a")}, "an expression fails": {mutexOf("${inputs.none}")},
+		}
+		run.Spec.Locks = requests[name]
+		if name == "inputs that are broken" {
+			decideLocked(t, run, epoch, map[string]LocksAnswer{"": waitsFor})
+			run.Spec.Inputs = &runtime.RawExtension{Raw: []byte(`{`)}
+		}
+		if out := decideLocked(t, run, epoch, nil); outcomeOf(&out.Status) != "Failed/LockUnusable" {
+			t.Errorf("%s: %s", name, outcomeOf(&out.Status))
+		}
+	}
+}
+
+// The key of a step's lock may read an output that is in the object store.
+//
+// mutation: Locks without loaded makes this fail.
+func TestAKeyThatReadsAnOutputInTheObjectStore(t *testing.T) {
+	run := newRun(newStep("a"), newStep("b", after("a"), withStepLocks(mutexOf("db-${steps.a.output}"))))
+	decideLocked(t, run, epoch, nil)
+	s := &run.Status.Steps[0]
+	s.Phase, s.CompletedAt = v1alpha1.StepSucceeded, &metav1.MicroTime{Time: epoch}
+	ref := protocol.NewOutputRef(job("a", 1), []byte(`"x"`))
+	s.OutputRef = &v1alpha1.OutputReference{Name: ref.Name, Digest: ref.Digest, Size: ref.Size}
+	out := Decide(letIn(Input{Run: run, Now: epoch, Lock: held(1)}))
+	if len(out.Needs.Load) != 1 || len(out.Needs.Locks) > 0 {
+		t.Errorf("needs %+v", out.Needs)
+	}
+}
+
+// A lock is in status before what it protects is dispatched.
+//
+// mutation: mayLag that does not ask for locks makes this fail.
+func TestARunWithLocksIsNeverAheadOfItsStatus(t *testing.T) {
+	for _, locked := range []bool{false, true} {
+		run := newRun(newStep("a"), newStep("b", after("a")))
+		if locked {
+			run.Spec.Steps[1].Locks = []v1alpha1.LockRequest{mutexOf("x")}
+		}
+		decideLocked(t, run, epoch, nil)
+		in := letIn(Input{Run: run, Now: epoch, Lock: held(1), Results: []Result{succeeded("a", 1, `1`)}, Locks: map[string]LocksAnswer{"b": heldWith(7)}})
+		in.Checkpoint = Checkpoint{Coalesced: true}
+		if out := Decide(in); out.MayLag == locked || len(out.Dispatch) != 1 {
+			t.Errorf("with locks %t: may lag %t, dispatches %v", locked, out.MayLag, out.Dispatch)
+		}
+	}
+}
+
+// mutation: each check of dag/locks.go that is left out makes this fail.
+func TestLocksThatCannotBe(t *testing.T) {
+	nine := slices.Repeat([]v1alpha1.LockRequest{mutexOf("x")}, 9)
+	zero := int32(0)
+	for want, change := range map[string]func(*v1alpha1.WorkflowRun){
+		"spec.locks: 9 locks, more than 8":         func(r *v1alpha1.WorkflowRun) { r.Spec.Locks = nine },
+		"needs exactly one of semaphore and mutex": func(r *v1alpha1.WorkflowRun) { r.Spec.Locks = []v1alpha1.LockRequest{{}} },
+		"a mutex has neither key nor permits":      func(r *v1alpha1.WorkflowRun) { r.Spec.Locks = []v1alpha1.LockRequest{{Mutex: "a", Key: "b"}} },
+		"is no name of a Semaphore":                func(r *v1alpha1.WorkflowRun) { r.Spec.Locks = []v1alpha1.LockRequest{{Semaphore: "A b"}} },
+		"fewer permits than 1":                     func(r *v1alpha1.WorkflowRun) { r.Spec.Locks = []v1alpha1.LockRequest{{Semaphore: "a", Permits: &zero}} },
+		"a key of 513 bytes": func(r *v1alpha1.WorkflowRun) {
+			r.Spec.Locks = []v1alpha1.LockRequest{mutexOf(strings.Repeat("a", 513))}
+		},
+		"spec.locks: it is taken before any step": func(r *v1alpha1.WorkflowRun) { r.Spec.Locks = []v1alpha1.LockRequest{mutexOf("${steps.a.output}")} },
+		"spec.steps[1].locks: step \"a\" is read but not depended on": func(r *v1alpha1.WorkflowRun) {
+			r.Spec.Steps[1].Locks = []v1alpha1.LockRequest{mutexOf("${steps.a.output}")}
+		},
+		"a step with forEach has no locks": func(r *v1alpha1.WorkflowRun) {
+			r.Spec.Steps[1].ForEach, r.Spec.Steps[1].Locks = &v1alpha1.ForEach{Items: "[1]"}, []v1alpha1.LockRequest{mutexOf("x")}
+		},
+		"may have 64 locks together": func(r *v1alpha1.WorkflowRun) {
+			for i := range 7 {
+				s := newStep("s" + string(rune('0'+i)))
+				s.Locks = nine
+				r.Spec.Steps = append(r.Spec.Steps, s)
+			}
+			r.Spec.Locks = nine
+		},
+	} {
+		run := newRun(newStep("a"), newStep("b"))
+		change(run)
+		out := decideLocked(t, run, epoch, nil)
+		c := status.Condition(&out.Status, v1alpha1.ConditionSucceeded)
+		if outcomeOf(&out.Status) != "Failed/InvalidSpec" || !strings.Contains(c.Message, want) {
+			t.Errorf("%s: %s: %s", want, outcomeOf(&out.Status), c.Message)
+		}
+	}
+	run := lockedRun()
+	in := letIn(Input{Run: run, Now: epoch.Add(time.Hour), Lock: held(1)})
+	in.Parent = &Parent{Claim: v1alpha1.ParentStatus{Name: "p", UID: "u"}, Named: true, Tenant: "team-a"}
+	if out := Decide(in); outcomeOf(&out.Status) != "Failed/InvalidSpec" {
+		t.Errorf("a child run with locks of its own: %s", outcomeOf(&out.Status))
+	}
+}

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/ahead"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/children"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/dispatch"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/driven"
@@ -97,7 +98,7 @@ func addRuns(ctx context.Context, mgr manager.Manager, o options, a adapters) (*
 		Signals: workflowrun.Sources{&workflowrun.Approvals{Client: mgr.GetClient()}},
 		Events:  a.events, StepEvents: o.stepEvents,
 		Clock: clk, Rand: rand.Float64, Waker: waker, Metrics: figures, Delays: a.resultMetrics, Holder: o.holder, RequireLists: o.requireLists,
-		Ballots: a.ballots, RecoverPatience: workflowrun.OthersPatience, PolicyChanged: limits.PolicyChanged, SemaphoreChanged: shared.SemaphoreChanged,
+		Ballots: a.ballots, RecoverPatience: workflowrun.OthersPatience, AloneAfter: workflowrun.AloneAfter, PolicyChanged: limits.PolicyChanged, SemaphoreChanged: shared.SemaphoreChanged,
 		Driven: drives, Turns: turns, Desks: shares.NewDesks(shares.DesksOfProcess(), turns, clk, places.Of("desk")),
 		Index: index, Leases: locks, Outputs: a.payloads, GC: collector,
 		Batches: &results.Batches{
@@ -115,6 +116,8 @@ func addRuns(ctx context.Context, mgr manager.Manager, o options, a adapters) (*
 	err = errors.Join(registry.Register(results.NewPhaseCounts(index, drives.Drives)), registry.Register(results.NewWaitingResults(router, a.results.Parked)),
 		r.SetupWithManager(ctx, mgr, o.maxConcurrent))
 	handover.Runs, handover.Feeds, handover.Router = r, a.results, router
+	locks.Cache.Before = r.Checkpoint
+	err = errors.Join(err, registry.Register(ahead.Collector{Runs: &r.Ahead, Now: clk.Now}))
 	handover.Once = []manager.Runnable{limits, shared, collector}
 	for _, part := range []manager.Runnable{
 		owns, word, asks, router.Orphans(), locks.Cache, untilEnd(workers.Run), untilEnd(a.conn.Watch),

@@ -34,9 +34,10 @@ const (
 	ClassStoreUnavailable = "store_unavailable"
 	ClassWorkerRequested  = "worker_requested"
 	ClassShutdown         = "shutdown"
-	ClassAhead            = "ahead"       // of an attempt that the run does not know yet
-	ClassInboxFull        = "inbox_full"  // no room to let it wait
-	ClassNeedsNewer       = "needs_newer" // its run needs an operator of a newer version
+	ClassAhead            = "ahead"         // of an attempt that the run does not know yet
+	ClassInboxFull        = "inbox_full"    // no room to let it wait
+	ClassNeedsNewer       = "needs_newer"   // its run needs an operator of a newer version
+	ClassCauseAwaited     = "cause_awaited" // its attempt was dispatched ahead of status, and what it follows from has not come yet
 	ClassUnknown          = "unknown"
 )
 

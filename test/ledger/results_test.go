@@ -31,15 +31,44 @@ func TestEveryConfirmedResultIsAppliedExactlyOnce(t *testing.T) {
 	}, v1alpha1.LockPolicySpec{RunLock: shortLock()})
 }
 
+// TestEveryConfirmedResultIsAppliedExactlyOnceAhead is the same with runs that are ahead of their
+// status.
+//
+// mutation: Session.LooksFirst of package ahead that is always false dispatches attempts twice
+// after the kills; Batch.Keep that settles loses results.
+func TestEveryConfirmedResultIsAppliedExactlyOnceAhead(t *testing.T) {
+	s := size{runs: 40, steps: 16, workers: 24, patience: 3 * time.Minute, slow: time.Second, late: 2 * time.Second}
+	runLedger(t.Context(), t, s, func(seed uint64) []fault {
+		return shuffled(seed, operatorKilled, operatorKilled, natsKilled, operatorStopped, bothKilled)
+	}, v1alpha1.LockPolicySpec{RunLock: shortLock(), Checkpoint: ahead()})
+}
+
+// ahead is the mode in which runs are ahead of their status.
+func ahead() v1alpha1.CheckpointPolicy {
+	return v1alpha1.CheckpointPolicy{Mode: v1alpha1.CheckpointCoalesced}
+}
+
+// BenchmarkLedgerAhead is the ledger in full with runs that are ahead of their status.
+func BenchmarkLedgerAhead(b *testing.B) {
+	for range b.N {
+		runLedger(b.Context(), b, fullSize(), allFaults, v1alpha1.LockPolicySpec{Checkpoint: ahead()})
+	}
+}
+
 // BenchmarkLedger is the ledger in full: 20,000 results of 500 runs.
 func BenchmarkLedger(b *testing.B) {
-	s := size{runs: 500, steps: 32, workers: 128, patience: 30 * time.Minute, slow: 10 * time.Second, late: 20 * time.Second}
 	for range b.N {
-		runLedger(b.Context(), b, s, func(seed uint64) []fault {
-			return shuffled(seed, operatorKilled, operatorKilled, operatorKilled, operatorKilled, operatorPaused, operatorPaused,
-				operatorStopped, natsKilled, natsKilled, natsRestarted, natsRestarted, bothKilled, bothKilled)
-		}, v1alpha1.LockPolicySpec{})
+		runLedger(b.Context(), b, fullSize(), allFaults, v1alpha1.LockPolicySpec{})
 	}
+}
+
+func fullSize() size {
+	return size{runs: 500, steps: 32, workers: 128, patience: 30 * time.Minute, slow: 10 * time.Second, late: 20 * time.Second}
+}
+
+func allFaults(seed uint64) []fault {
+	return shuffled(seed, operatorKilled, operatorKilled, operatorKilled, operatorKilled, operatorPaused, operatorPaused,
+		operatorStopped, natsKilled, natsKilled, natsRestarted, natsRestarted, bothKilled, bothKilled)
 }
 
 // shortLock frees the runs of a killed operator soon.

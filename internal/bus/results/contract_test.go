@@ -131,6 +131,7 @@ func classTable() *table {
 		bus.ClassShutdown:         "the operator stops",
 		bus.ClassAhead:            "the result is of an attempt that the run does not know, read live",
 		bus.ClassInboxFull:        "too many results wait in memory",
+		bus.ClassCauseAwaited:     "of an attempt that was dispatched ahead of status, and what it follows from has not come yet",
 		bus.ClassNeedsNewer:       "the run needs an operator of a newer version",
 		bus.ClassUnknown:          "an error that says nothing of it",
 	}

@@ -57,7 +57,7 @@ func unburied(fallback time.Duration) verdict {
 func classes() []string {
 	return []string{
 		bus.ClassLockBusy, bus.ClassStoreUnavailable, bus.ClassPublishFailed, bus.ClassWorkerRequested, bus.ClassShutdown, bus.ClassAhead,
-		bus.ClassInboxFull, bus.ClassNeedsNewer, bus.ClassUnknown,
+		bus.ClassInboxFull, bus.ClassNeedsNewer, bus.ClassCauseAwaited, bus.ClassUnknown,
 	}
 }
 

@@ -24,7 +24,7 @@ import (
 // delivered again; package gc makes up for withdrawals.
 func (p *pass) act(ctx context.Context, d lifecycle.Decision) (reconcile.Result, error) {
 	failed := p.release(ctx) // first: somebody may be waiting for it
-	failed = errors.Join(failed, p.jobs.Publish(ctx, p.run, p.lock.Held, d.Dispatch), p.recoverJobs(ctx), p.createChildren(ctx, d.Create))
+	failed = errors.Join(failed, publish(ctx, p, d.Dispatch), p.recoverJobs(ctx), p.createChildren(ctx, d.Create))
 	p.batch.Bury(ctx, d)
 	p.questions.Heard(d)
 	ahead := p.batch.Settle(ctx, d, p.overdue)
@@ -55,6 +55,40 @@ func (p *pass) release(ctx context.Context) error {
 		failed = errors.Join(failed, p.r.Slots.Release(ctx, &p.mem.slot, p.run.UID))
 	}
 	return errors.Join(failed, p.r.Holds.Release(ctx, &p.mem.holds, p.run, p.locks))
+}
+
+// runAhead carries out a decision that is written later. Nothing is settled before.
+func runAhead(ctx context.Context, p *pass, d lifecycle.Decision) (reconcile.Result, error) {
+	if p.ahead.Stored.Unwritten() {
+		p.lock.Wrote() // what is kept says that this lease has the run
+	}
+	p.run = p.ahead.Keep(&d.Status, p.batch.Keep(d.Verdicts))
+	p.lock.Ahead = true
+	p.r.Metrics.decisionsAhead.Inc()
+	failed := publish(ctx, p, d.Dispatch)
+	if p.ahead.LooksFirst() {
+		failed = errors.Join(failed, p.recoverJobs(ctx))
+	}
+	p.record(d)
+	failed = errors.Join(failed, p.withdraw(ctx))
+	p.mem.jobs.Prune(p.run)
+	p.later = pacing.Earliest(p.later, p.watchWorkers())
+	p.r.Signals.watch(p.run)
+	if f, ok := errors.AsType[*jobs.FencedError](failed); ok {
+		return p.fencedOut(ctx, f)
+	}
+	if failed != nil {
+		return p.effectsAgain(ctx, failed), nil
+	}
+	return p.again(p.nextLook(d.Wake)), nil
+}
+
+// publish publishes attempts that begin, unless another process may have: those are recovered.
+func publish(ctx context.Context, p *pass, fresh []lifecycle.Job) error {
+	if len(fresh) > 0 && p.ahead.LooksFirst() {
+		return nil
+	}
+	return p.jobs.Publish(ctx, p.run, p.lock.Held, fresh)
 }
 
 // recoverJobs brings attempts to NATS of which this process does not know whether they got there.
@@ -176,6 +210,11 @@ func (r *Reconciler) cleanDeleted(ctx context.Context, key types.NamespacedName)
 				r.Index.PutBack(key, gone[i:])
 				return err
 			}
+			if lost := m.ahead.Run(); lost != nil {
+				g.Jobs = append(g.Jobs, lifecycle.InFlightJobs(lost)...)
+				gone[i].Jobs = g.Jobs
+			}
+			r.Ahead.Forget(g.UID)
 			r.memories.forget(key)
 		}
 		r.Batches.Settler.Gone(ctx, g.UID)

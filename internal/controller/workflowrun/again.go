@@ -44,6 +44,23 @@ func (p *pass) again(at time.Time) reconcile.Result {
 	return reconcile.Result{RequeueAfter: max(at.Sub(p.r.Clock.Now()), time.Millisecond)}
 }
 
+// inTime has the next pass made before what is decided and not written is written too late.
+func inTime(p *pass, result reconcile.Result) reconcile.Result {
+	if due := p.again(p.ahead.At()).RequeueAfter; due > 0 && (result.RequeueAfter == 0 || due < result.RequeueAfter) {
+		result.RequeueAfter = max(due, pacing.MinPause)
+	}
+	return result
+}
+
+// restAhead ends a pass over a run that is ahead of its status if there is nothing to write yet.
+func restAhead(p *pass, plan lifecycle.Decision) (result reconcile.Result, done bool) {
+	if plan.Changed || !p.ahead.Rests() || p.lock.Wanted(p.run) || p.effectsPending() {
+		return reconcile.Result{}, false
+	}
+	p.ahead.Results = p.batch.Keep(plan.Verdicts)
+	return p.again(p.nextLook(plan.Wake)), true
+}
+
 // effectsAgain has effects that failed tried again. An error that says when is planned for, so it
 // is logged as news and not as an error with a stack trace: while Redis or NATS is away, each run
 // that ends has one.
@@ -76,7 +93,7 @@ func (p *pass) nextLook(wake time.Time) time.Time {
 		limit = forgetDelay
 	}
 	next := p.r.Clock.Now().Add(limit)
-	for _, at := range []time.Time{wake, p.later, p.batch.NextAt(), p.questions.RetryAt} {
+	for _, at := range []time.Time{wake, p.later, p.batch.NextAt(), p.questions.RetryAt, p.ahead.At()} {
 		next = pacing.Earliest(next, at)
 	}
 	return next

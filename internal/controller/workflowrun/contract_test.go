@@ -95,7 +95,7 @@ func TestADelayArrivesAsTheLockManagerOrTheControllerAskedForIt(t *testing.T) {
 			t.Fatalf("the lock is not busy: %v", busy)
 		}
 		under := policy.Effective{RunLock: lock}
-		batch := (&results.Batches{Inbox: results.NewInbox(1, 1), Clock: clock.RealClock{}}).Of(&v1alpha1.WorkflowRun{}, 0)
+		batch := (&results.Batches{Inbox: results.NewInbox(1, 1), Clock: clock.RealClock{}}).Of(&v1alpha1.WorkflowRun{}, 0, false)
 		batch.Under(under)
 		session := leases.New(leases.Options{Rand: func() float64 { return 0.5 }}).Session(&leases.State{}, types.NamespacedName{}, "run", under)
 		for k, err := range []error{

@@ -52,7 +52,8 @@ func (p *pass) input(lock lifecycle.Lock) lifecycle.Input {
 		Parent: p.relatives.Parent, Children: p.relatives.Children,
 		Results: p.batch.Facts(), DeadLetters: p.batch.DeadLetters(), Answers: p.questions.Answers(),
 		Lists: p.r.lists.of(p.run.UID), Payloads: p.outputs.Payloads(),
-		Evaluated: p.evaluated, Quick: !p.desk.Has(), Form: p.mem.form(), MaxRetryAfter: p.policy.Delivery.MaxDelay,
+		Checkpoint: p.ahead.Facts(),
+		Evaluated:  p.evaluated, Quick: !p.desk.Has(), Form: p.mem.form(), MaxRetryAfter: p.policy.Delivery.MaxDelay,
 	}
 	in.Policy = p.policyReference()
 	return in
@@ -104,7 +105,7 @@ func (p *pass) tooEarly() time.Time {
 	}
 	in := p.input(p.lock.Tentative(p.run))
 	in.Glance = true // what expressions give is a matter of the decision that is written
-	if d := lifecycle.Decide(in); d.Changed || d.Needs.Any() {
+	if d := lifecycle.Decide(in); (!d.MayLag || !p.ahead.Likely(wroteLast(p))) && (d.Changed || d.Needs.Any()) {
 		return next
 	}
 	return time.Time{}
@@ -126,7 +127,9 @@ func (p *pass) executable() bool { return p.r.NATS.Connected() || p.childrenPend
 
 // mustClaim says whether attempts have to be recovered from a status that has to be written
 // first. See leases.
-func (p *pass) mustClaim() bool { return len(p.jobs.Lacks(p.run)) > 0 && p.lock.MustClaim(p.run) }
+func (p *pass) mustClaim() bool {
+	return len(p.jobs.Lacks(p.run)) > 0 && p.lock.MustClaim(p.ahead.Stored)
+}
 
 // recoverFrom is when attempts that another process dispatched are worth the lock and a look-up.
 // Until then that process publishes them, if it lives. Zero: now. A time of dispatch ahead of this

@@ -72,6 +72,8 @@ func (h *Handover) Lose(ctx context.Context, partitions []int) {
 	}
 	if err := h.Runs.Driven.End(ctx, runs); err != nil {
 		log.FromContext(ctx).Error(err, "Runs are handed over in the middle of a pass: their locks keep others out for a while")
+	} else {
+		h.Runs.checkpoint(ctx, of)
 	}
 	h.Runs.Leases.Cache.DropAll(ctx, func(uid types.UID) bool { return of[protocol.Partition(string(uid))] })
 	if err := h.Feeds.Leave(ctx, runs...); err != nil {

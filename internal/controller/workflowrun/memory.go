@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/ahead"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/children"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/dispatch"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/holds"
@@ -33,6 +34,7 @@ type memory struct {
 	holds    holds.State
 	children children.State
 	asking   results.AskState
+	ahead    ahead.State
 	// fenceRefused is set once a write refused by the fence was counted for the rollout that the
 	// run is in.
 	fenceRefused bool

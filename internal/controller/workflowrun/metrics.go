@@ -23,6 +23,7 @@ type Metrics struct {
 	TakeOver        prometheus.Histogram
 	DispatchLatency prometheus.Histogram
 	decisionsCut    prometheus.Counter
+	decisionsAhead  prometheus.Counter
 	writes          *prometheus.HistogramVec
 }
 
@@ -76,6 +77,9 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m.decisionsCut = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "syncopate_decisions_cut_total", Help: "Status writes that leave steps or items to the next one, because expressions took what a pass may.",
 	})
+	m.decisionsAhead = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "syncopate_decisions_ahead_total", Help: "Decisions that were carried out before their status write (checkpoint mode Coalesced).",
+	})
 	m.writes = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "syncopate_run_writes", Help: "Writes to the API server about one run, observed at its end, by kind: status, event or child.",
 		Buckets: []float64{0, 1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 50, 100, 300, 1000},
@@ -83,7 +87,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	for _, form := range forms {
 		m.tooLarge.WithLabelValues(form) // from 0 on: an alert is about its increase
 	}
-	reg.MustRegister(m.decisionsCut, m.statusWrites, m.fenceRejections, m.storeFailures, m.tooLarge, m.Recoveries, m.EventsDropped, m.AnswersAsked, m.Refusals,
+	reg.MustRegister(m.decisionsCut, m.decisionsAhead, m.statusWrites, m.fenceRejections, m.storeFailures, m.tooLarge, m.Recoveries, m.EventsDropped, m.AnswersAsked, m.Refusals,
 		m.ResultsPerWrite, m.ResultLatency, m.TakeOver, m.DispatchLatency, m.writes)
 	return m
 }

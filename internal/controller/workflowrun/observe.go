@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/ahead"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/children"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/dispatch"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/holds"
@@ -32,7 +33,7 @@ import (
 type pass struct {
 	r      *Reconciler
 	key    types.NamespacedName
-	run    *v1alpha1.WorkflowRun // as last persisted; replaced by each write
+	run    *v1alpha1.WorkflowRun // as last decided; replaced by each write
 	mem    *memory
 	losses uint64          // how often NATS had lost data when the pass began
 	while  context.Context //nolint:containedctx // ends when this process may write the run no more
@@ -41,6 +42,7 @@ type pass struct {
 	observed
 	found
 
+	ahead     *ahead.Session
 	batch     *results.Batch
 	questions *results.Questions
 	lock      *leases.Session
@@ -88,10 +90,11 @@ func (r *Reconciler) observe(ctx context.Context, cached *v1alpha1.WorkflowRun) 
 	r.letGo(ctx, key, cached.UID)
 	p := &pass{r: r, key: key, mem: r.memories.of(key, cached.UID), losses: r.NATS.Losses(), desk: r.Desks.For(key.Namespace)}
 	p.run = p.mem.newest(cached)
+	observeAhead(p)
 	p.mem.resolve(p.run)
 	r.Holds.See(&p.mem.holds, p.run)
 	p.mem.roomAgain(p.run)
-	p.batch = r.Batches.Of(p.run, p.mem.atOnce)
+	p.batch = r.Batches.Of(p.run, p.mem.atOnce, p.ahead.Lags())
 	if p.batch.Empty() {
 		p.mem.atOnce = 0    // whatever was refused is gone
 		p.mem.outputs = nil // only results ask for checks
@@ -107,6 +110,7 @@ func (r *Reconciler) observe(ctx context.Context, cached *v1alpha1.WorkflowRun) 
 func (p *pass) begin() {
 	p.batch.Under(p.policy)
 	p.lock = p.r.Leases.Session(&p.mem.lock, p.key, p.run.UID, p.policy)
+	beginAhead(p, p.tenantName())
 	p.jobs = p.r.Dispatch.Session(&p.mem.jobs, p.losses)
 	p.outputs = outputs.New(p.r.Outputs, p.desk, p.mem.outputs)
 	p.questions = p.r.Stream.Questions(&p.mem.asking, p.losses)

@@ -43,9 +43,12 @@ func (p *pass) persist(ctx context.Context, d lifecycle.Decision) error {
 
 // wrote notes a write that was accepted.
 func (p *pass) wrote(next *v1alpha1.WorkflowRun, d lifecycle.Decision) {
-	p.outputs.Wrote(p.run, next, p.batch.TakenOver(d.Verdicts))
-	p.r.Slots.Wrote(&p.mem.slot, p.run, next)
-	p.trial.Count(p.run, next)
+	p.outputs.Wrote(p.ahead.Stored, next, p.batch.TakenOver(d.Verdicts))
+	p.r.Slots.Wrote(&p.mem.slot, p.ahead.Stored, next)
+	p.trial.Count(p.ahead.Stored, next)
+	p.mem.withdrawals = append(p.mem.withdrawals, p.ahead.Write(next)...)
+	p.lock.Ahead = false
+	p.batch.Covered()
 	p.run, p.mem.last = next, next
 	p.mem.statusWrites++
 	p.lock.Wrote()
@@ -88,7 +91,7 @@ func (p *pass) put(ctx context.Context, next *v1alpha1.WorkflowRun) (tried bool,
 // once, the API server would have the queue, and a run whose turn it is in its tenant's queue would
 // wait in it behind all others; here it need not wait.
 func (p *pass) mayWrite(ctx context.Context, next *v1alpha1.WorkflowRun) (done func(), err error) {
-	if p.r.Writes == nil || (lifecycle.Admitted(next) && !lifecycle.Admitted(p.run)) {
+	if p.r.Writes == nil || (lifecycle.Admitted(next) && !lifecycle.Admitted(p.ahead.Stored)) {
 		return func() {}, nil
 	}
 	if err := p.desk.ForObject(ctx, p.mem.lastWriteBytes); err != nil {

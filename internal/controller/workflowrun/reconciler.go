@@ -3,6 +3,7 @@ package workflowrun
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"k8s.io/client-go/tools/events"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/bus/jobs"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/ahead"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/children"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/dispatch"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/driven"
@@ -72,8 +74,14 @@ type Reconciler struct {
 	Children *children.Children
 	GC       *gc.Collector
 
+	// AloneAfter: see the constant.
+	AloneAfter time.Duration
+	// Ahead has the runs that are ahead of their status.
+	Ahead ahead.Runs
+
 	memories memories
 	lists    lists
+	closing  sync.Mutex // one process-wide checkpoint at a time
 }
 
 // retryDelays counts the waits that workers were granted; *busresults.Metrics does.
@@ -123,17 +131,18 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		result, err = p.finished(ctx)
 	default:
 		result, err = p.advance(ctx)
+		result = inTime(p, result)
 	}
 	return result, errors.Join(cleaned, err)
 }
 
 // advance decides whether the lock is worth taking, takes it, and works under it.
 func (p *pass) advance(ctx context.Context) (reconcile.Result, error) {
-	if until := p.mem.stuck(p.r.Clock.Now()); !until.IsZero() {
-		return p.again(until), nil
-	}
 	p.lock.TakeKept(ctx, p.run)
 	defer p.lock.PutBack(ctx)
+	if until := notBefore(p); !until.IsZero() {
+		return p.again(until), nil
+	}
 	if err := p.desk.ForOutputs(ctx, p.batch.Bytes()); err != nil {
 		return reconcile.Result{}, err
 	}
@@ -172,6 +181,10 @@ func pathOf(batch *results.Batch) string {
 
 // withoutNeed ends a pass for which the lock would be of no use, or is not of use yet.
 func (p *pass) withoutNeed(ctx context.Context, plan lifecycle.Decision) (result reconcile.Result, done bool, err error) {
+	if p.ahead.Lags() {
+		result, done = restAhead(p, plan)
+		return result, done, nil
+	}
 	at := p.slot.ExpectedUntil(p.r.Clock.Now())
 	switch {
 	case plan.Changed && !at.IsZero():
@@ -205,17 +218,21 @@ func (p *pass) underLock(ctx context.Context) (reconcile.Result, error) {
 		}
 	})()
 
+	p.ahead.NoteFirst(p.lock.First())
 	p.batch.TakeAll()
 	d := p.decideWithin(held, p.lock.Lock())
 	// The write has its time to itself: what it took to decide must not make it fail.
 	bounded, stop := context.WithTimeout(held, passTimeout)
 	defer stop()
 	p.batch.Carry(d.Verdicts)
-	if d.Changed || p.mustClaim() {
+	if mayRunAhead(p, &d) {
+		return runAhead(bounded, p, d)
+	}
+	if d.Changed || p.ahead.Lags() || p.mustClaim() {
 		if lease.Err() != nil {
 			return reconcile.Result{RequeueAfter: refreshDelay}, nil // after a pause of the process the lease knows first
 		}
-		if err := p.jobs.Fence(bounded, p.run, p.mem.lock.Writer, lease.Fence()); err != nil && !p.goesOnUnfenced(ctx, err) {
+		if err := fence(bounded, p, &d, lease.Fence()); err != nil && !p.goesOnUnfenced(ctx, err) {
 			return p.unfenced(ctx, err)
 		}
 		if err := p.persist(bounded, d); err != nil {
@@ -239,7 +256,7 @@ func (p *pass) withoutLock(ctx context.Context, cause error) (reconcile.Result, 
 	d := p.decide(ctx, lock)
 	if d.Changed {
 		p.batch.Carry(d.Verdicts)
-		p.jobs.FenceForced(ctx, p.run, p.mem.lock.Writer, d)
+		fenceForced(ctx, p, &d)
 		if err := p.persist(ctx, d); err != nil {
 			return p.refused(ctx, err)
 		}

@@ -32,6 +32,14 @@ func (p *pass) refused(ctx context.Context, err error) (reconcile.Result, error)
 		p.trial.CountFenceRefused(&p.mem.fenceRefused)
 		p.lock.Drop(ctx)
 	default:
+		if p.ahead.Lags() {
+			// What is ahead is dropped, and the run goes on as with EveryStep: so the one result
+			// that is to blame is found.
+			log.FromContext(ctx).Info("A checkpoint is not taken: the run is written at every step from now on", "cause", err.Error())
+			p.ahead.Off = true
+			dropAhead(p)
+			return p.again(p.mem.lastWrite.Next(0, false)), nil
+		}
 		return p.unwritten(ctx, err)
 	}
 	result, err := p.refresh(ctx)

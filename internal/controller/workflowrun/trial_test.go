@@ -30,7 +30,7 @@ func TestVotesRideAlongWithTheWrites(t *testing.T) {
 	if !inbox.Put("ns", p.run.UID, &results.Pending{Fact: lifecycle.Result{PublishedAt: at}, Since: at, Delivery: &fakeDelivery{}}) {
 		t.Fatal("no room for the result")
 	}
-	p.batch = (&results.Batches{Inbox: inbox, Clock: clock}).Of(p.run, 0)
+	p.batch = (&results.Batches{Inbox: inbox, Clock: clock}).Of(p.run, 0, false)
 	p.batch.TakeAll()
 	p.mem.lock.Votes = leases.Votes{BusyTries: 3, Wait: time.Second}
 	want := &v1alpha1.PolicyReference{Name: "shared", Generation: 2, Trial: &v1alpha1.PolicyTrial{

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/ahead"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/shares"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
@@ -127,20 +128,20 @@ func TestAWriteThatLetsARunInWaitsForNoOther(t *testing.T) {
 	waits, admitted := aRun("7", v1alpha1.StepPending), aRun("7", v1alpha1.StepPending)
 	admitted.Status.Admission = &v1alpha1.AdmissionStatus{AdmittedAt: &metav1.Time{Time: epoch}}
 	r, none, desk := &Reconciler{Writes: shares.New(1, false, shares.KindMetrics{})}, &memory{}, (*shares.Desks)(nil).For("ns")
-	done, err := (&pass{r: r, run: waits, mem: none, desk: desk}).mayWrite(t.Context(), waits)
+	done, err := (&pass{r: r, ahead: &ahead.Session{Stored: waits}, mem: none, desk: desk}).mayWrite(t.Context(), waits)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errTest)
-	if _, err := (&pass{r: r, run: admitted, mem: none, desk: desk}).mayWrite(ctx, admitted); !errors.Is(err, errTest) {
+	if _, err := (&pass{r: r, ahead: &ahead.Session{Stored: admitted}, mem: none, desk: desk}).mayWrite(ctx, admitted); !errors.Is(err, errTest) {
 		t.Errorf("a write of a run that is in already did not wait: %v", err)
 	}
-	if _, err := (&pass{r: r, run: waits, mem: none, desk: desk}).mayWrite(ctx, admitted); err != nil {
+	if _, err := (&pass{r: r, ahead: &ahead.Session{Stored: waits}, mem: none, desk: desk}).mayWrite(ctx, admitted); err != nil {
 		t.Errorf("a write that lets a run in: %v", err)
 	}
 	done()
-	if _, err := (&pass{r: r, run: admitted, mem: none, desk: desk}).mayWrite(t.Context(), admitted); err != nil {
+	if _, err := (&pass{r: r, ahead: &ahead.Session{Stored: admitted}, mem: none, desk: desk}).mayWrite(t.Context(), admitted); err != nil {
 		t.Errorf("after a write was done: %v", err)
 	}
 }

@@ -186,6 +186,7 @@ func (v *viewer) waiting(text string, phase v1alpha1.StepPhase) (string, *time.T
 // underWay collects the facts of a run that did not end.
 func (v *viewer) underWay() {
 	v.newer()
+	v.lag()
 	v.wishes()
 	v.parent()
 	v.ending()
@@ -203,6 +204,19 @@ func (v *viewer) newer() {
 		v.add(Fact{About: "operator", Text: fmt.Sprintf("a newer operator wrote the run: one that does not know version %d of its status leaves it alone", version)})
 		v.advise("bring the newer operator back, or cancel the run and let it end before you go back to an older one (event NeedsNewerOperator)")
 	}
+}
+
+// lag tells that the run may be ahead of what status says.
+func (v *viewer) lag() {
+	c := v.st.Checkpoint
+	if c == nil || c.Mode != v1alpha1.CheckpointCoalesced {
+		return
+	}
+	text := "status may lag behind: steps are dispatched before it is written"
+	if c.LagMillis > 0 {
+		text += fmt.Sprintf("; the last write had waited %d ms", c.LagMillis)
+	}
+	v.add(Fact{About: "checkpoint", Text: text})
 }
 
 // wishes are changes which the operator has not answered yet.

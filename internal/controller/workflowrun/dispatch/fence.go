@@ -32,14 +32,22 @@ func (s *Session) Fence(ctx context.Context, run *v1alpha1.WorkflowRun, ours str
 	if _, writer := leases.FenceOf(run); writer == ours {
 		return nil
 	}
+	return s.FenceAll(ctx, lifecycle.Outlines(run), fence)
+}
+
+// FenceAll begins a new epoch of attempts under a fence: of those in flight, and of those that
+// another may have dispatched ahead of status.
+func (s *Session) FenceAll(ctx context.Context, list []lifecycle.Job, fence int64) error {
 	var (
 		mu     sync.Mutex
 		failed atomic.Bool
 		group  errgroup.Group
 	)
-	s.epochs = map[protocol.JobID]uint64{}
+	if s.epochs == nil {
+		s.epochs = map[protocol.JobID]uint64{}
+	}
 	group.SetLimit(publishParallel)
-	for _, j := range lifecycle.Outlines(run) {
+	for _, j := range list {
 		group.Go(func() error {
 			if failed.Load() {
 				return nil

@@ -25,6 +25,9 @@ const (
 // A lease is either here or in the hands of one pass, so whoever takes it out may end it, and
 // stopping never ends the lease of a pass that works under it.
 type Cache struct {
+	// Before, if set, is called before all leases are given back when the operator stops.
+	Before func(context.Context)
+
 	mu      sync.Mutex
 	stopped bool
 	byRun   map[types.UID]*lockmgr.Lease
@@ -94,6 +97,9 @@ func (c *Cache) DropAll(ctx context.Context, of func(types.UID) bool) {
 // for them; passes that are under way give back theirs when they end.
 func (c *Cache) Start(ctx context.Context) error {
 	<-ctx.Done()
+	if c.Before != nil {
+		c.Before(context.WithoutCancel(ctx))
+	}
 	c.Stop(context.WithoutCancel(ctx))
 	return nil
 }

@@ -71,6 +71,12 @@ func (s *Session) MustClaim(run *v1alpha1.WorkflowRun) bool {
 	return writer != s.Held.ID() || fence != s.Held.Fence() || s.Held.Status().Unlocked
 }
 
+// Kept says whether the run has a lease, in the cache or in hand.
+func (s *Session) Kept() bool { return s.kept != nil || s.Held != nil }
+
+// First says whether nobody ever had the run's lock before, as far as Redis knows.
+func (s *Session) First() bool { return s.Held.Fence() == 1 }
+
 // LookAgain is when the next pass is due at the latest because what the run says of its lock is out
 // of date; 0: it is not.
 func (s *Session) LookAgain(run *v1alpha1.WorkflowRun, soon, later time.Duration) time.Duration {

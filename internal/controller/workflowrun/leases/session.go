@@ -33,7 +33,7 @@ func (s *Session) TakeKept(ctx context.Context, run *v1alpha1.WorkflowRun) {
 		lease.Drop(ctx)
 	case !current(lease, run):
 		lease.Drop(ctx)
-	case lease.Policy() != s.policy.RunLock && status.Failures == 0 && !status.Unlocked:
+	case !s.Ahead && lease.Policy() != s.policy.RunLock && status.Failures == 0 && !status.Unlocked:
 		lease.Release(ctx)
 	default:
 		s.kept = lease
@@ -113,7 +113,7 @@ func (s *Session) Return(ctx context.Context, run *v1alpha1.WorkflowRun) {
 		lease.Drop(ctx)
 	case lifecycle.Finished(run):
 		lease.Drop(ctx) // no pass will need it again
-	case lease.Policy().ForRun && lifecycle.Admitted(run):
+	case s.Ahead, lease.Policy().ForRun && lifecycle.Admitted(run):
 		s.all.Cache.keep(ctx, s.uid, lease)
 	default:
 		lease.Release(ctx)

@@ -44,17 +44,28 @@ type Batch struct {
 	company  []*Pending // left for a later pass, in which they have company, unless the run changes in this one
 	doomed   []*Pending // to be put aside once status says so
 	carried  []*Pending // those to apply that are in the write under the lease
+	kept     []*Pending // those of which a decision that is not written yet has a verdict
+	covered  bool       // that decision is written now
+	journal  bool       // attempts may have been dispatched of which status does not know
 	readyAt  time.Time  // when what is left for a later pass is ready; zero: nothing is left
 	doomedAt time.Time  // when results were held back for status to say so first; zero: none was
 }
 
-// Of is what waits for a run. atOnce bounds the results to apply; 0: no bound.
-func (b *Batches) Of(run *v1alpha1.WorkflowRun, atOnce int) *Batch {
+// Of is what waits for a run. atOnce bounds the results to apply; 0: no bound. ahead: a decision is
+// kept that has the effect of some.
+func (b *Batches) Of(run *v1alpha1.WorkflowRun, atOnce int, ahead bool) *Batch {
 	x := &Batch{all: b, run: run.UID}
 	now := b.Clock.Now()
 	for _, p := range b.Inbox.Waiting(run.UID) {
 		if p.Exhausted != nil {
 			x.doomed = append(x.doomed, p)
+			continue
+		}
+		if !ahead {
+			p.Kept = ""
+		}
+		if p.Kept != "" {
+			x.kept = append(x.kept, p)
 			continue
 		}
 		x.apply = append(x.apply, p)
@@ -202,6 +213,8 @@ func (x *Batch) Settle(ctx context.Context, d lifecycle.Decision, overdue Overdu
 			list = append(list, *s)
 		}
 	}
+	kept, n := x.settleKept()
+	list, applied = append(list, kept...), applied+n
 	if applied > 0 {
 		x.all.PerWrite.Observe(float64(applied))
 	}
@@ -219,6 +232,9 @@ func (x *Batch) verdict(p *Pending, v lifecycle.Verdict, overdue Overdue) (s *Se
 	case lifecycle.Stale:
 		return &Settlement{p, p.Rejection(), busresults.OutcomeStale}, false
 	case lifecycle.Ahead:
+		if p.Refreshed && x.journal {
+			return x.awaitCause(p), false
+		}
 		if p.Refreshed {
 			back := x.GiveBack(p, x.FailureWait(p.Failures), bus.ClassAhead, ErrAhead)
 			return &back, false

@@ -25,6 +25,9 @@ type Pending struct {
 	Size     int      // bytes of its body
 	// Refreshed says that the run was to be read live for this result already.
 	Refreshed bool
+	// Kept is the verdict of a decision that is not written yet: it is settled once that
+	// is. "": none.
+	Kept lifecycle.Verdict
 	// Exhausted is the settlement of a result whose deliveries are used up, which waits until
 	// status says so; nil: they are not.
 	Exhausted *busresults.PermanentError

@@ -1,0 +1,87 @@
+package workflowrun
+
+import (
+	"context"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/leases"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/internal/policy"
+)
+
+// AloneAfter is how long after this process began to drive a run's partition the run must have been
+// created, for this process to know that no other has worked on it. It is more than clocks differ.
+const AloneAfter = 10 * time.Second
+
+// observeAhead takes what was decided and not written, or drops it if another wrote the run.
+func observeAhead(p *pass) {
+	p.ahead, p.run = p.r.Ahead.Session(&p.mem.ahead, p.r.Clock, p.key, p.run, wroteLast(p))
+	if lifecycle.Finished(p.ahead.Stored) {
+		p.mem.withdrawals = append(p.mem.withdrawals, p.mem.ahead.TakeLeft()...)
+	}
+}
+
+// beginAhead says under which policy the run may be ahead, and whether it was created here.
+func beginAhead(p *pass, tenant string) {
+	since := p.r.Driven.Since(p.run.UID)
+	born := !since.IsZero() && !p.run.CreationTimestamp.Time.Before(since.Add(p.r.AloneAfter))
+	p.ahead.Under(p.policy.Checkpoint, born, p.policy.Admission.Limit(tenant) == policy.NoLimit)
+	p.lock.Ahead = p.ahead.Lags()
+	if p.ahead.MayHaveJournal() {
+		p.batch.Journal()
+	}
+}
+
+// wroteLast says whether this process wrote the run last, under a lease.
+func wroteLast(p *pass) bool {
+	stored := p.run
+	if p.ahead != nil {
+		stored = p.ahead.Stored
+	}
+	_, writer := leases.FenceOf(stored)
+	return writer == p.mem.lock.Writer
+}
+
+// mayRunAhead says whether a decision under the lease is kept instead of written.
+func mayRunAhead(p *pass, d *lifecycle.Decision) bool {
+	return d.MayLag && !p.batch.HasFound() && p.lock.Held.Err() == nil &&
+		p.ahead.May(p.batch.Len(), !p.lock.MustClaim(p.ahead.Stored), len(p.jobs.Lacks(p.run)) > 0)
+}
+
+// notBefore is when the pass may go on: at once in another pass, if what was decided was dropped
+// with its lease, or when there may be room for the status. Zero: now.
+func notBefore(p *pass) time.Time {
+	if p.ahead.Lags() && !p.lock.Kept() {
+		dropAhead(p)
+		return p.r.Clock.Now()
+	}
+	return p.mem.stuck(p.r.Clock.Now())
+}
+
+// dropAhead forgets what was decided and not written. Its results are applied anew.
+func dropAhead(p *pass) {
+	p.ahead.Drop()
+	p.lock.Ahead = false
+	p.run = p.ahead.Stored
+}
+
+// fence ends what others may still be about to publish, before a write.
+func fence(ctx context.Context, p *pass, d *lifecycle.Decision, fence int64) error {
+	if err := p.jobs.Fence(ctx, p.run, p.mem.lock.Writer, fence); err != nil {
+		return err
+	}
+	return p.jobs.FenceAll(ctx, p.ahead.Left(p.run, d, p.jobs.Lacks(p.run)), fence)
+}
+
+// fenceForced is fence for an end without the lock. It does not wait.
+func fenceForced(ctx context.Context, p *pass, d *lifecycle.Decision) {
+	p.jobs.FenceForced(ctx, p.run, p.mem.lock.Writer, *d)
+	if d.Status.Fence == nil {
+		return
+	}
+	if err := p.jobs.FenceAll(ctx, p.ahead.Left(p.run, d, p.jobs.Lacks(p.run)), *d.Status.Fence); err != nil {
+		log.FromContext(ctx).Info("The end of a run is written though not all that may be ahead of it is fenced", "cause", err.Error())
+	}
+}

@@ -1,0 +1,299 @@
+package workflowrun
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+// coalesced has the runs of this world be ahead of their status.
+func (w *world) coalesced(ctx context.Context) {
+	w.policySpec(ctx, w.ns, v1alpha1.LockPolicySpec{RunLock: quick(), Checkpoint: v1alpha1.CheckpointPolicy{Mode: v1alpha1.CheckpointCoalesced, MaxDelayMillis: longest}})
+}
+
+// longest is the longest delay of a write that a policy may have.
+const longest = 5000
+
+// here is a replica under which all runs are created.
+func here(r *replica) { r.AloneAfter = -time.Hour }
+
+// chainOf is steps s1, s2 and so on, each after the one before.
+func chainOf(n int) []v1alpha1.Step {
+	steps := []v1alpha1.Step{step("s1")}
+	for i := 2; i <= n; i++ {
+		steps = append(steps, step(fmt.Sprint("s", i), fmt.Sprint("s", i-1)))
+	}
+	return steps
+}
+
+// rush makes passes while a worker works, at one moment, until enough jobs were stored, the run has
+// ended or the replica is dead.
+func (r *replica) rush(ctx context.Context, run *v1alpha1.WorkflowRun, jobs int) {
+	GinkgoHelper()
+	until(ctx, "the run is ahead", func() bool {
+		if !r.dead.Load() && r.w.jobsStored(ctx) >= jobs {
+			return true
+		}
+		r.w.work(ctx)
+		r.pump(ctx)
+		_, _ = r.pass(ctx, run)
+		return r.dead.Load() || lifecycle.Finished(r.w.get(ctx, run))
+	})
+}
+
+func (r *replica) writes() int {
+	return int(r.counter("syncopate_status_writes_total", "outcome", "accepted"))
+}
+
+func (r *replica) lags(run *v1alpha1.WorkflowRun) bool {
+	m := r.memories.peek(client.ObjectKeyFromObject(run))
+	return m != nil && m.ahead.Lags()
+}
+
+// Mutations that make specs below fail:
+//   - batch.go Of without kept results (a kept one is applied again): results are settled early.
+//   - session.go LooksFirst always false: attempts are stored twice after a crash.
+//   - again.go restAhead that settles: G1 violations.
+//   - session.go Write without NeverBegun: jobs stay after a cancel by another process.
+//   - ahead.go dropAhead without Drop (kept status stands): the next write is refused for ever.
+var _ = Describe("a run that may be ahead of its status", func() {
+	It("writes once if it has one step", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		w.coalesced(ctx)
+		r := w.newReplica(ctx, "r", here)
+		run := w.create(ctx, chainOf(1))
+		r.rush(ctx, run, 2)
+		end := w.get(ctx, run)
+		Expect(end.Status.Phase).To(Equal(v1alpha1.RunSucceeded))
+		Expect(r.writes()).To(Equal(1))
+		r.drained(ctx, run)
+		Expect(w.jobsStored(ctx)).To(Equal(1))
+		Expect(end.Status.Checkpoint.Mode).To(Equal(v1alpha1.CheckpointCoalesced))
+		Expect(end.Status.MinWriterVersion).To(Equal(v1alpha1.AheadVersion))
+	}, NodeTimeout(patience))
+
+	It("writes twice at most if it is a chain of five quick steps", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		w.coalesced(ctx)
+		r := w.newReplica(ctx, "r", here)
+		run := w.create(ctx, chainOf(5))
+		r.rush(ctx, run, 6)
+		Expect(w.get(ctx, run).Status.Phase).To(Equal(v1alpha1.RunSucceeded))
+		Expect(r.writes()).To(BeNumerically("<=", 2))
+		r.drained(ctx, run)
+		Expect(w.jobsStored(ctx)).To(Equal(5))
+		Expect(r.counter("syncopate_job_fences_total")).To(BeZero(), "nobody else can have worked on it")
+	}, NodeTimeout(patience))
+
+	It("is written once the first thing that is not written is as old as the policy lets it be", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		w.coalesced(ctx)
+		r := w.newReplica(ctx, "r", here)
+		run := w.create(ctx, chainOf(5))
+		r.rush(ctx, run, 2)
+		Expect(r.lags(run)).To(BeTrue())
+		Expect(r.mustPass(ctx, run).RequeueAfter).To(BeNumerically("<=", longest*time.Millisecond))
+		Expect(w.get(ctx, run).Status).To(Or(BeNil(), HaveField("Steps", BeEmpty())))
+		w.clock.Step(longest * time.Millisecond)
+		r.mustPass(ctx, run)
+		now := w.get(ctx, run)
+		Expect(now.Status.Steps[0].Phase).To(Equal(v1alpha1.StepSucceeded))
+		Expect(now.Status.Checkpoint.LagMillis).To(BeNumerically(">=", longest))
+		Expect(r.lags(run)).To(BeFalse())
+		Expect(r.finish(ctx, run).Status.Phase).To(Equal(v1alpha1.RunSucceeded))
+	}, NodeTimeout(patience))
+
+	It("is written when as many results wait as the policy lets", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		w.policySpec(ctx, w.ns, v1alpha1.LockPolicySpec{
+			RunLock: quick(), Checkpoint: v1alpha1.CheckpointPolicy{Mode: v1alpha1.CheckpointCoalesced, MaxResults: 2},
+		})
+		r := w.newReplica(ctx, "r", here)
+		run := w.create(ctx, chainOf(5))
+		r.finish(ctx, run)
+		r.drained(ctx, run)
+		Expect(r.writes()).To(BeNumerically(">=", 3))
+	}, NodeTimeout(patience))
+
+	It("is written before its partition is handed over, and its lock is given back", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		w.coalesced(ctx)
+		a := w.newReplica(ctx, "a", here)
+		run := w.create(ctx, chainOf(3))
+		h := &Handover{Runs: a.Reconciler, Feeds: a.bus.Results, Router: a.router}
+		a.rush(ctx, run, 2)
+		Expect(a.lags(run)).To(BeTrue())
+		h.Lose(ctx, protocol.AllPartitions())
+		Expect(w.get(ctx, run).Status.Steps[1].Phase).To(Equal(v1alpha1.StepDispatched))
+		Expect(w.locked(ctx, run)).To(BeFalse())
+		b := w.newReplica(ctx, "b")
+		b.finish(ctx, run)
+		b.drained(ctx, run)
+		Expect(w.jobsStored(ctx)).To(Equal(3))
+	}, NodeTimeout(patience))
+
+	It("stands if somebody edits the run, and goes on", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		w.coalesced(ctx)
+		r := w.newReplica(ctx, "r", here)
+		run := w.create(ctx, chainOf(3))
+		r.rush(ctx, run, 2)
+		w.patch(ctx, run, `{"metadata":{"labels":{"team":"b"}}}`)
+		r.mustPass(ctx, run)
+		Expect(r.lags(run)).To(BeTrue())
+		r.finish(ctx, run)
+		r.drained(ctx, run)
+		Expect(w.jobsStored(ctx)).To(Equal(3))
+	}, NodeTimeout(patience))
+
+	It("acknowledges no duplicate of a result that is not written", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		w.coalesced(ctx)
+		r := w.newReplica(ctx, "r", here)
+		run := w.create(ctx, chainOf(2))
+		r.rush(ctx, run, 1)
+		t := w.takeAll(ctx, 1)[0]
+		t.succeed(ctx)
+		r.pumpAll(ctx, 1)
+		r.mustPass(ctx, run)
+		Expect(r.lags(run)).To(BeTrue())
+		t.say(ctx, `{"status":"Succeeded","output":"again"}`)
+		r.pumpAll(ctx, 1)
+		r.mustPass(ctx, run)
+		Expect(w.settledWith(run)).To(BeEmpty())
+		r.finish(ctx, run)
+		r.drained(ctx, run)
+		Expect(w.jobsStored(ctx)).To(Equal(2))
+	}, NodeTimeout(patience))
+
+	points := []struct {
+		place string
+		nth   int
+	}{
+		{"publish/before", 1},
+		{"publish/after", 1},
+		{"publish/before", 2},
+		{"publish/after", 2},
+		{"publish/before", 3},
+		{"publish/after", 3},
+		{"status/before", 1},
+		{"status/after", 1},
+		{"settle/before", 1},
+		{"settle/after", 1},
+		{"settle/before", 2},
+	}
+	for _, p := range points {
+		for _, between := range []struct {
+			name string
+			do   meanwhile
+		}{
+			{"", nothing},
+			{", its jobs are done and no Msg-Id is remembered", answered},
+			{", Redis has lost its data", func(ctx context.Context, w *world) { Expect(w.redis.Client().FlushAll(ctx).Err()).To(Succeed()) }},
+		} {
+			It(fmt.Sprintf("is recovered from a crash at %s, for the %d. time%s", p.place, p.nth, between.name), func(ctx SpecContext) {
+				w := newWorld(ctx, withWindow(tinyWindow))
+				w.coalesced(ctx)
+				first := w.newReplica(ctx, "first", here)
+				run := w.create(ctx, chainOf(3))
+				first.killAt(p.place, p.nth)
+				first.rush(ctx, run, 9)
+				between.do(ctx, w)
+				w.dropLock(ctx, run)
+				second := w.newReplica(ctx, "second")
+				Expect(second.finish(ctx, run).Status.Phase).To(Equal(v1alpha1.RunSucceeded))
+				second.drained(ctx, run)
+				Expect(w.jobsStored(ctx)).To(Equal(3), "each attempt is stored exactly once")
+				Expect(w.jobsQueued(ctx)).To(BeZero())
+			}, NodeTimeout(2*patience))
+		}
+	}
+
+	wishes := map[string]struct {
+		patch string
+		phase v1alpha1.RunPhase
+	}{
+		"cancelled":  {`{"spec":{"shutdown":"Cancel"}}`, v1alpha1.RunCancelled},
+		"terminated": {`{"spec":{"shutdown":"Terminate"}}`, v1alpha1.RunCancelled},
+	}
+	for name, wish := range wishes {
+		for jobs := 1; jobs <= 3; jobs++ {
+			It(fmt.Sprintf("is %s with %d jobs stored, and none is left", name, jobs), func(ctx SpecContext) {
+				w := newWorld(ctx)
+				w.coalesced(ctx)
+				r := w.newReplica(ctx, "r", here)
+				run := w.create(ctx, chainOf(4))
+				r.rush(ctx, run, jobs)
+				w.patch(ctx, run, wish.patch)
+				Expect(r.drive(ctx, run, finished).Status.Phase).To(Equal(wish.phase))
+				r.drained(ctx, run)
+				Expect(w.jobsQueued(ctx)).To(BeZero())
+				Expect(w.jobsStored(ctx)).To(Equal(jobs))
+			}, NodeTimeout(patience))
+
+			It(fmt.Sprintf("is %s with %d jobs stored by a process that is dead, and none is left", name, jobs), func(ctx SpecContext) {
+				w := newWorld(ctx)
+				w.coalesced(ctx)
+				first := w.newReplica(ctx, "first", here)
+				run := w.create(ctx, chainOf(4))
+				first.rush(ctx, run, jobs)
+				first.kill(ctx)
+				w.dropLock(ctx, run)
+				w.patch(ctx, run, wish.patch)
+				second := w.newReplica(ctx, "second")
+				Expect(second.drive(ctx, run, finished).Status.Phase).To(Equal(wish.phase))
+				second.drained(ctx, run)
+				until(ctx, "its jobs are taken back", func() bool {
+					second.turn(ctx, run)
+					return w.jobsQueued(ctx) == 0
+				})
+			}, NodeTimeout(patience))
+		}
+	}
+
+	for jobs := 1; jobs <= 3; jobs++ {
+		It(fmt.Sprintf("is suspended with %d jobs stored, begins nothing, and goes on when it is resumed", jobs), func(ctx SpecContext) {
+			w := newWorld(ctx)
+			w.coalesced(ctx)
+			r := w.newReplica(ctx, "r", here)
+			run := w.create(ctx, chainOf(4))
+			r.rush(ctx, run, jobs)
+			w.patch(ctx, run, `{"spec":{"suspend":true}}`)
+			w.work(ctx)
+			r.drive(ctx, run, func(now *v1alpha1.WorkflowRun) bool {
+				return now.Status != nil && now.Status.Phase == v1alpha1.RunSuspended && now.Status.Progress == fmt.Sprintf("%d/4", jobs)
+			})
+			Expect(w.jobsStored(ctx)).To(Equal(jobs))
+			w.patch(ctx, run, `{"spec":{"suspend":false}}`)
+			Expect(r.finish(ctx, run).Status.Phase).To(Equal(v1alpha1.RunSucceeded))
+			r.drained(ctx, run)
+			Expect(w.jobsStored(ctx)).To(Equal(4))
+		}, NodeTimeout(patience))
+
+		It(fmt.Sprintf("is deleted with %d jobs stored, and none is left", jobs), func(ctx SpecContext) {
+			w := newWorld(ctx)
+			w.coalesced(ctx)
+			r := w.newReplica(ctx, "r", here)
+			run := w.create(ctx, chainOf(4))
+			r.rush(ctx, run, jobs)
+			run = w.get(ctx, run)
+			Expect(w.client.Delete(ctx, run)).To(Succeed())
+			r.Index.Remove(run, true)
+			r.mustPass(ctx, run)
+			Expect(w.jobsQueued(ctx)).To(BeZero())
+			until(ctx, "its results are settled", func() bool {
+				r.pump(ctx)
+				r.mustPass(ctx, run)
+				return r.Batches.Inbox.Backlog().Results == 0
+			})
+		}, NodeTimeout(patience))
+	}
+})

@@ -1,0 +1,64 @@
+package workflowrun
+
+import (
+	"context"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+// checkpointParallel bounds the runs that are written at the same time when a process
+// gives them up.
+const checkpointParallel = 16
+
+// Checkpoint writes all runs that are ahead of their status, before this process ends. No pass
+// begins after it.
+func (r *Reconciler) Checkpoint(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, passTimeout)
+	defer cancel()
+	_, all, _ := split(protocol.AllPartitions())
+	if err := r.Driven.End(ctx, protocol.AllPartitions()); err != nil {
+		log.FromContext(ctx).Info("Runs stay ahead of their status: another process decides again", "cause", err.Error())
+		return
+	}
+	r.checkpoint(ctx, all)
+}
+
+// checkpoint writes the runs of partitions that are ahead. No pass over them may be under way, nor
+// begin. What cannot be written is decided again by whoever drives the runs next.
+func (r *Reconciler) checkpoint(ctx context.Context, of map[int]bool) {
+	r.closing.Lock()
+	defer r.closing.Unlock()
+	var group errgroup.Group
+	group.SetLimit(checkpointParallel)
+	for _, key := range r.Ahead.In(of) {
+		group.Go(func() error {
+			if err := r.checkpointRun(ctx, key); err != nil {
+				log.FromContext(ctx).Info("A run stays ahead of its status: another process decides again", "run", key, "cause", err.Error())
+			}
+			return nil
+		})
+	}
+	_ = group.Wait() // none fails
+}
+
+func (r *Reconciler) checkpointRun(ctx context.Context, key types.NamespacedName) error {
+	run, err := r.read(ctx, key)
+	if err != nil || run == nil {
+		return err
+	}
+	p, err := r.observe(ctx, run)
+	if err != nil {
+		return err
+	}
+	defer p.desk.StandUp()
+	if !p.ahead.Lags() {
+		return nil
+	}
+	p.while, p.ahead.Closes = ctx, true
+	_, err = p.advance(ctx)
+	return err
+}

@@ -80,6 +80,7 @@ runLock:
   renewal: {timeoutMillis: 1000, maxConsecutiveFailures: 3, onFailure: Fence, clockDriftPercent: 1, safetyMarginMillis: 3000}
 admission: {onLimit: Queue, strategy: Atomic, lock: {ttlSeconds: 10, maxWaitMillis: 2000, retry: {mode: Jittered, delayMillis: 10, jitterPercent: 30}}}
 delivery: {maxDeliveries: 100, maxDelaySeconds: 30}
+checkpoint: {mode: EveryStep, maxResults: 64, maxDelayMillis: 200}
 `,
 		},
 		"a lock policy's own values stay, zeros too": {
@@ -95,6 +96,7 @@ runLock:
   renewal: {timeoutMillis: 1000, maxConsecutiveFailures: 3, onFailure: Continue, clockDriftPercent: 0, safetyMarginMillis: 100}
 admission: {onLimit: Queue, strategy: Atomic, lock: {ttlSeconds: 10, maxWaitMillis: 2000, retry: {mode: Jittered, delayMillis: 10, jitterPercent: 30}}}
 delivery: {maxDeliveries: 7, maxDelaySeconds: 30}
+checkpoint: {mode: EveryStep, maxResults: 64, maxDelayMillis: 200}
 `,
 		},
 	} {

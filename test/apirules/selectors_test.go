@@ -110,6 +110,7 @@ status:
   fence: 17
   lock: {leaseID: x, holder: manager-0}
   policy: {name: payments, generation: 4}
+  checkpoint: {mode: Coalesced, lagMillis: 80}
   conditions: [{type: Succeeded, status: "False", reason: StepFailed, message: step b failed, lastTransitionTime: "2026-11-20T10:00:00Z"}]
 `)
 	want := map[string][][]string{
@@ -118,8 +119,8 @@ status:
 			{"one", "Failed", "3/5", "acme", "batch", "StepFailed", "age"},
 		},
 		"wide": {
-			{"NAME", "PHASE", "STEPS", "TENANT", "CLASS", "REASON", "AGE", "FENCE", "POLICY", "HOLDER", "MESSAGE"},
-			{"one", "Failed", "3/5", "acme", "batch", "StepFailed", "age", "17", "payments", "manager-0", "step b failed"},
+			{"NAME", "PHASE", "STEPS", "TENANT", "CLASS", "REASON", "AGE", "FENCE", "POLICY", "HOLDER", "LAG", "MESSAGE"},
+			{"one", "Failed", "3/5", "acme", "batch", "StepFailed", "age", "17", "payments", "manager-0", "80", "step b failed"},
 		},
 	}
 	got := map[string][][]string{

@@ -49,7 +49,8 @@ func decideLocked(t *testing.T, run *v1alpha1.WorkflowRun, now time.Time, locks 
 // A run is admitted with its locks in the same write, its jobs carry their fences, a step takes its
 // own when it begins, and what is over has none.
 //
-// mutations: admission without lockRun, jobs without LockFences, releaseLocks that does nothing, make
+// mutations: admission without lockRun, jobs without LockFences, releaseLocks that does nothing,
+// make
 // this fail.
 func TestLocksAreInStatusWithWhatTheyProtect(t *testing.T) {
 	run := lockedRun()
@@ -85,7 +86,8 @@ func TestLocksAreInStatusWithWhatTheyProtect(t *testing.T) {
 	}
 }
 
-// mutations: awaitLocks that does not note the wait, or that notes it anew, a message that follows the
+// mutations: awaitLocks that does not note the wait, or that notes it anew, a message that follows
+// the
 // queue, make this fail.
 func TestAWaitForLocksIsToldOnceAndBounded(t *testing.T) {
 	run := lockedRun()
@@ -120,7 +122,8 @@ func TestAWaitForLocksIsToldOnceAndBounded(t *testing.T) {
 	}
 }
 
-// mutations: starts.go without lockStep, a place that a waiting step takes, or one that it keeps in the
+// mutations: starts.go without lockStep, a place that a waiting step takes, or one that it keeps
+// in the
 // queue while the run is suspended, make this fail.
 func TestAStepThatWaitsForItsLocks(t *testing.T) {
 	run := newRun(newStep("a", withStepLocks(mutexOf("x"))), newStep("b", withStepLocks(mutexOf("x"))))

@@ -59,11 +59,10 @@ func (r *replica) lags(run *v1alpha1.WorkflowRun) bool {
 }
 
 // Mutations that make specs below fail:
-//   - batch.go Of without kept results (a kept one is applied again): results are settled early.
+//   - act.go runAhead that settles the results instead of Batch.Keep: G1 violations.
 //   - session.go LooksFirst always false: attempts are stored twice after a crash.
-//   - again.go restAhead that settles: G1 violations.
+//   - again.go restAhead that settles: a duplicate is acknowledged before the write.
 //   - session.go Write without NeverBegun: jobs stay after a cancel by another process.
-//   - ahead.go dropAhead without Drop (kept status stands): the next write is refused for ever.
 var _ = Describe("a run that may be ahead of its status", func() {
 	It("writes once if it has one step", func(ctx SpecContext) {
 		w := newWorld(ctx)

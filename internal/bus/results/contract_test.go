@@ -198,7 +198,7 @@ func TestTheContractIsWhatTheCodeDoes(t *testing.T) {
 func TestOnlyFailuresOfProcessingCount(t *testing.T) {
 	want := map[string]bool{
 		"lock_busy": false, "store_unavailable": false, "publish_failed": true, "worker_requested": false,
-		"shutdown": false, "ahead": true, "inbox_full": false, "needs_newer": false, "unknown": true,
+		"shutdown": false, "ahead": true, "cause_awaited": false, "inbox_full": false, "needs_newer": false, "unknown": true,
 	}
 	got := map[string]bool{}
 	for _, c := range classes() {

@@ -166,6 +166,8 @@ func TestAnEventThatComesBeforeTheAnswerOfItsWriteWaitsForIt(t *testing.T) {
 					t.Errorf("%d own, after %s; want %v, after %s", *own, took, c.own, c.took)
 				}
 				time.Sleep(2 * time.Minute)
+				writes.mu.Lock()
+				defer writes.mu.Unlock()
 				if len(writes.asked) != 0 {
 					t.Errorf("%d writes are still waited for", len(writes.asked))
 				}

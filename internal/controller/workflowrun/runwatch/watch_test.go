@@ -149,7 +149,9 @@ func TestTheCacheHasWhatIsStoredWhoeverWroteIt(t *testing.T) {
 	run = s.cached(run)
 	for n := range int64(40) {
 		run.TypeMeta = metav1.TypeMeta{APIVersion: "syncopate.dev/v1alpha1", Kind: "WorkflowRun"}
-		s.write(run, 2*n+1)
+		written := run.DeepCopy() // it is not changed any more
+		s.write(written, 2*n+1)
+		run = written.DeepCopy()
 		if n%4 == 0 {
 			run.Spec.Suspend = !run.Spec.Suspend
 			if err := s.live.Update(t.Context(), run); err != nil {

@@ -5,24 +5,27 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// ChildRun is a step that is a run of its own, which its parent starts, owns and waits for. It uses the slot of the run at the top,
-// and is cancelled, terminated and suspended with its parent. Runs may be nested five levels deep, the one at the top included.
+// ChildRun is a step that is a run of its own, which its parent starts, owns and waits for. It uses
+// the slot of the run at the top, and is cancelled, terminated and suspended with its parent. Runs
+// may be nested five levels deep, the one at the top included.
 //
-// The step succeeds with the child's status.outputs as its output. It fails if the child does not succeed (ChildFailed,
-// ChildCancelled, ChildTimedOut), is deleted (ChildDeleted), is refused by the API server (InvalidSpec), or if another run has
-// its name (NameTaken). A child is not tried again, but its steps are; it is bounded by its own activeDeadlineSeconds. So a step's
+// The step succeeds with the child's status.outputs as its output. It fails if the child does not
+// succeed (ChildFailed, ChildCancelled, ChildTimedOut), is deleted (ChildDeleted), is refused by
+// the API server (InvalidSpec), or if another run has its name (NameTaken). A child is not tried
+// again, but its steps are; it is bounded by its own activeDeadlineSeconds. So a step's
 // timeoutSeconds, startTimeoutSeconds and retry do not apply to it.
 type ChildRun struct {
-	// inputs is a JSON object that becomes the spec.inputs of the child. Strings in it may hold ${...} CEL expressions over inputs,
-	// steps and run; a string that is one whole expression keeps the type of its value. At most 64 KiB before and after evaluation.
-	// Absent means {}.
+	// inputs is a JSON object that becomes the spec.inputs of the child. Strings in it may hold
+	// ${...} CEL expressions over inputs, steps and run; a string that is one whole expression
+	// keeps the type of its value. At most 64 KiB before and after evaluation. Absent means {}.
 	// +optional
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:pruning:PreserveUnknownFields
 	Inputs *runtime.RawExtension `json:"inputs,omitempty"`
-	// spec is that of the child, as in a WorkflowRun: workloadClass, activeDeadlineSeconds, finallyTimeoutSeconds, maxParallelSteps,
-	// steps, finally and outputs. It is taken as it is: expressions in it are the child's own. It is checked when the run at the top
-	// is first seen; what it may not have, or does not know, makes that run end as InvalidSpec.
+	// spec is that of the child, as in a WorkflowRun: workloadClass, activeDeadlineSeconds,
+	// finallyTimeoutSeconds, maxParallelSteps, steps, finally and outputs. It is taken as it is:
+	// expressions in it are the child's own. It is checked when the run at the top is first seen;
+	// what it may not have, or does not know, makes that run end as InvalidSpec.
 	// +required
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:pruning:PreserveUnknownFields
@@ -36,7 +39,8 @@ type ChildRunStatus struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	Name string `json:"name"`
-	// uid of the child. Absent: it is about to be created; it begins when it is named here with its uid.
+	// uid of the child. Absent: it is about to be created; it begins when it is named here
+	// with its uid.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	UID string `json:"uid,omitempty"`
@@ -54,15 +58,17 @@ type ParentStatus struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
 	UID string `json:"uid"`
-	// root is the name of the run at the top, whose slot the child uses. Absent: not known, the parent was gone.
+	// root is the name of the run at the top, whose slot the child uses. Absent: not known, the
+	// parent was gone.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Root string `json:"root,omitempty"`
 }
 
-// ClaimsParent is the parent of a run: the one that status has pinned or, before the run's first write under its lock, the controller among
-// its owners if that is a run. nil: it has none, and never will. What an owner reference says is a claim of whoever created the run:
-// it is true only if the parent's status names the run.
+// ClaimsParent is the parent of a run: the one that status has pinned or, before the run's first
+// write under its lock, the controller among its owners if that is a run. nil: it has none, and
+// never will. What an owner reference says is a claim of whoever created the run: it is true only
+// if the parent's status names the run.
 func (r *WorkflowRun) ClaimsParent() *ParentStatus {
 	if r.Status != nil && (r.Status.Parent != nil || r.Status.Fence != nil) {
 		return r.Status.Parent

@@ -5,25 +5,28 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// ForEach makes a step one job for each item of a list. The step succeeds when all items are over; its output is the list of theirs, in
-// the order of the items, null for an item that has none or that failed.
+// ForEach makes a step one job for each item of a list. The step succeeds when all items are
+// over; its output is the list of theirs, in the order of the items, null for an item that has
+// none or that failed.
 type ForEach struct {
-	// items is one ${...} CEL expression that gives a list, over inputs, steps and run; evaluated when the step starts. At most
-	// 10,000 items and 4 MiB; none is a success with the output []. The outputs of all items may have 8 MiB together. A run may have 20
-	// steps with forEach, and 2,000 of their jobs at a time.
+	// items is one ${...} CEL expression that gives a list, over inputs, steps and run; evaluated
+	// when the step starts. At most 10,000 items and 4 MiB; none is a success with the output [].
+	// The outputs of all items may have 8 MiB together. A run may have 20 steps with forEach, and
+	// 2,000 of their jobs at a time.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=1024
 	Items string `json:"items"`
-	// maxParallel is how many items may be under way at the same time, those that wait for another attempt included. The step itself
-	// counts as one for maxParallelSteps. Default 10.
+	// maxParallel is how many items may be under way at the same time, those that wait for another
+	// attempt included. The step itself counts as one for maxParallelSteps. Default 10.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	MaxParallel int32 `json:"maxParallel,omitempty"`
-	// onItemFailure says what an item means that failed for good, after the attempts that retry allows each of them. FailStep: the step
-	// fails at once, and the jobs of other items are taken back. Collect: the others go on, and the step succeeds without the
-	// outputs of those that failed. Default FailStep.
+	// onItemFailure says what an item means that failed for good, after the attempts that retry
+	// allows each of them. FailStep: the step fails at once, and the jobs of other items are taken
+	// back. Collect: the others go on, and the step succeeds without the outputs of those that
+	// failed. Default FailStep.
 	// +optional
 	OnItemFailure ItemFailureAction `json:"onItemFailure,omitempty"`
 }
@@ -40,8 +43,8 @@ const (
 	Collect ItemFailureAction = "Collect"
 )
 
-// ForEachStatus is the state of the items of a step, by index from 0. Its size depends on how many items are under way, not on how
-// many there are.
+// ForEachStatus is the state of the items of a step, by index from 0. Its size depends on how many
+// items are under way, not on how many there are.
 type ForEachStatus struct {
 	// total is the number of items.
 	// +optional
@@ -60,17 +63,19 @@ type ForEachStatus struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Failed int32 `json:"failed,omitempty"`
-	// failedItems are the items that failed for good, as ranges such as "0-5,7"; only the first ones if there are many of them in the
-	// run.
+	// failedItems are the items that failed for good, as ranges such as "0-5,7"; only the first
+	// ones if there are many of them in the run.
 	// +optional
 	// +kubebuilder:validation:MaxLength=4096
 	FailedItems string `json:"failedItems,omitempty"`
-	// groups are the items under way: those that are at the same point. Items that are in none of them and were begun are over.
+	// groups are the items under way: those that are at the same point. Items that are in none of
+	// them and were begun are over.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=500
 	Groups []ItemGroup `json:"groups,omitempty"`
-	// outputs are those of items that succeeded, as [[item, output], ...], until they are put together as the step's output.
+	// outputs are those of items that succeeded, as [[item, output], ...], until they are put
+	// together as the step's output.
 	// +optional
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:pruning:PreserveUnknownFields
@@ -86,8 +91,8 @@ type ForEachStatus struct {
 	OutputBytes int64 `json:"outputBytes,omitempty"`
 }
 
-// ItemGroup is some items of a step that are at the same point. Where there would be too many groups, those with about the same
-// times are made one, with the later time.
+// ItemGroup is some items of a step that are at the same point. Where there would be too many
+// groups, those with about the same times are made one, with the later time.
 type ItemGroup struct {
 	// items of the group, as ranges such as "0-5,7".
 	// +required
@@ -114,8 +119,8 @@ type ItemGroup struct {
 	// nextAttemptAt is when they are tried again.
 	// +optional
 	NextAttemptAt *metav1.MicroTime `json:"nextAttemptAt,omitempty"`
-	// deadLetter is why the answers of all of them were put aside as dead letters, see the field of that name of a step. Absent: none
-	// was.
+	// deadLetter is why the answers of all of them were put aside as dead letters, see the field of
+	// that name of a step. Absent: none was.
 	// +optional
 	DeadLetter DeadLetterReason `json:"deadLetter,omitempty"`
 }

@@ -20,15 +20,17 @@ type AdmissionStrategy string
 const (
 	// AdmissionStrategyAtomic decides in one script in Redis; nobody waits for anybody.
 	AdmissionStrategyAtomic AdmissionStrategy = "Atomic"
-	// AdmissionStrategyLock decides under a lock of the tenant, the classical way; for comparison and roll-back.
+	// AdmissionStrategyLock decides under a lock of the tenant, the classical way; for
+	// comparison and roll-back.
 	AdmissionStrategyLock AdmissionStrategy = "Lock"
 )
 
-// AdmissionPolicy bounds how many runs of a tenant are under way at the same time. The count is per tenant and policy. A run keeps
-// its place from its admission to its end, also while it is suspended.
+// AdmissionPolicy bounds how many runs of a tenant are under way at the same time. The count
+// is per tenant and policy. A run keeps its place from its admission to its end, also while
+// it is suspended.
 type AdmissionPolicy struct {
-	// maxConcurrentRuns is how many runs of each tenant may be under way at the same time. 0 admits none. Absent: no limit.
-	// Raising it admits at once; lowering it ends nothing, new runs wait.
+	// maxConcurrentRuns is how many runs of each tenant may be under way at the same time. 0 admits
+	// none. Absent: no limit. Raising it admits at once; lowering it ends nothing, new runs wait.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000000
@@ -39,13 +41,14 @@ type AdmissionPolicy struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=1000
 	Tenants []TenantLimit `json:"tenants,omitempty"`
-	// onLimit is Queue, wait for a place; or Reject, the API server refuses to create the run (429 with Retry-After), which needs
-	// the admission webhook. Default Queue.
+	// onLimit is Queue, wait for a place; or Reject, the API server refuses to create the run (429
+	// with Retry-After), which needs the admission webhook. Default Queue.
 	// +optional
 	// +default="Queue"
 	// +kubebuilder:default=Queue
 	OnLimit OnLimit `json:"onLimit,omitempty"`
-	// strategy is Atomic, or Lock: under a lock of the tenant, as lock says. Both give the same answers. Default Atomic.
+	// strategy is Atomic, or Lock: under a lock of the tenant, as lock says. Both give the same
+	// answers. Default Atomic.
 	// +optional
 	// +default="Atomic"
 	// +kubebuilder:default=Atomic
@@ -71,12 +74,14 @@ type TenantLimit struct {
 	MaxConcurrentRuns int32 `json:"maxConcurrentRuns"`
 }
 
-// AdmissionLock tunes the lock of a tenant with strategy Lock. The guard has(self.ttlSeconds) is for the API server's check of the
-// default {} itself, made before the defaults inside are filled in.
+// AdmissionLock tunes the lock of a tenant with strategy Lock. The guard
+// has(self.ttlSeconds) is for the API server's check of the default {} itself, made before
+// the defaults inside are filled in.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.ttlSeconds) || !has(self.maxWaitMillis) || self.ttlSeconds * 1000 > self.maxWaitMillis",message="unsafe times: lock.ttlSeconds must be more than lock.maxWaitMillis"
 type AdmissionLock struct {
-	// ttlSeconds is how long, in seconds, Redis keeps the lock of a holder that went silent. Must be more than maxWaitMillis. Default 10.
+	// ttlSeconds is how long, in seconds, Redis keeps the lock of a holder that went silent. Must
+	// be more than maxWaitMillis. Default 10.
 	// +optional
 	// +default=10
 	// +kubebuilder:default=10
@@ -87,8 +92,9 @@ type AdmissionLock struct {
 	// +optional
 	// +kubebuilder:default={}
 	Retry AdmissionRetry `json:"retry,omitempty"`
-	// maxWaitMillis is how long, in milliseconds, the lock is tried for before the decision is put off: the run waits with reason
-	// AdmissionBusy, the webhook answers 503. 0: one try. Default 2000.
+	// maxWaitMillis is how long, in milliseconds, the lock is tried for before the decision
+	// is put off: the run waits with reason AdmissionBusy, the webhook answers 503. 0: one
+	// try. Default 2000.
 	// +optional
 	// +default=2000
 	// +kubebuilder:default=2000

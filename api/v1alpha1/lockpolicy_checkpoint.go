@@ -13,22 +13,26 @@ const (
 
 // CheckpointPolicy says how far a run may be ahead of its status.
 type CheckpointPolicy struct {
-	// mode is EveryStep or Coalesced. With EveryStep a step is dispatched after status says so. With Coalesced the steps after one
-	// that succeeded are dispatched at once, and one write follows for several steps; their results stay in NATS until then. All
-	// else is written first: retries, waits, clean-up, child runs, items, and what ends a run. It asks for a NATS whose data
-	// survives: if NATS loses it, steps that succeeded run again where status did not say so yet. Default EveryStep.
+	// mode is EveryStep or Coalesced. With EveryStep a step is dispatched after status says so.
+	// With Coalesced the steps after one that succeeded are dispatched at once, and one write
+	// follows for several steps; their results stay in NATS until then. All else is written first:
+	// retries, waits, clean-up, child runs, items, and what ends a run. It asks for a NATS whose
+	// data survives: if NATS loses it, steps that succeeded run again where status did not say so
+	// yet. Default EveryStep.
 	// +optional
 	// +default="EveryStep"
 	// +kubebuilder:default=EveryStep
 	Mode CheckpointMode `json:"mode,omitempty"`
-	// maxResults is how many results may be ahead of status, with Coalesced. The next one has it written. Default 64.
+	// maxResults is how many results may be ahead of status, with Coalesced. The next one has it
+	// written. Default 64.
 	// +optional
 	// +default=64
 	// +kubebuilder:default=64
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=256
 	MaxResults int32 `json:"maxResults,omitempty"`
-	// maxDelayMillis is for how long status may lag behind, with Coalesced, in milliseconds. Default 200.
+	// maxDelayMillis is for how long status may lag behind, with Coalesced, in
+	// milliseconds. Default 200.
 	// +optional
 	// +default=200
 	// +kubebuilder:default=200

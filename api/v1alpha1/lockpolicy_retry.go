@@ -14,13 +14,15 @@ const (
 
 // LockWait says how a busy lock is waited for.
 type LockWait struct {
-	// mode is HandOff, first come first served; or Poll, try again after busyRetry. Default HandOff.
+	// mode is HandOff, first come first served; or Poll, try again after busyRetry.
+	// Default HandOff.
 	// +optional
 	// +default="HandOff"
 	// +kubebuilder:default=HandOff
 	Mode WaitMode `json:"mode,omitempty"`
-	// budgetMillis is how long, in milliseconds, a result waits for a busy lock before it goes back to NATS with the delay of
-	// busyRetry; and how long a place in line is kept for a run that does not ask again. Default 3000.
+	// budgetMillis is how long, in milliseconds, a result waits for a busy lock before it goes back
+	// to NATS with the delay of busyRetry; and how long a place in line is kept for a run that does
+	// not ask again. Default 3000.
 	// +optional
 	// +default=3000
 	// +kubebuilder:default=3000

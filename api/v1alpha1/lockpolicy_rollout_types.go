@@ -26,19 +26,21 @@ const (
 	OnInsufficientDataHold OnInsufficientData = "Hold"
 )
 
-// LockPolicyRollout says how an edit of runLock comes into force. Edits of other fields, admission among them, are in force for all runs
-// at once, also with strategy Canary: two arms share a tenant's limit, so they cannot be compared. The event InForce says so. The guards
-// has() are for the API server's check of defaults, made before those inside are filled in.
+// LockPolicyRollout says how an edit of runLock comes into force. Edits of other fields, admission
+// among them, are in force for all runs at once, also with strategy Canary: two arms share a
+// tenant's limit, so they cannot be compared. The event InForce says so. The guards has() are for
+// the API server's check of defaults, made before those inside are filled in.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.stepsPercent) || self.stepsPercent.isSorted() && self.stepsPercent.all(i, self.stepsPercent.exists_one(j, j == i))",message="stepsPercent must rise, as [5, 20, 50] does"
 type LockPolicyRollout struct {
-	// strategy is Immediate, or Canary: an edit of runLock is tried on a part of the runs, beside a control group of the same size,
-	// and goes on or back by evidence. Default Immediate.
+	// strategy is Immediate, or Canary: an edit of runLock is tried on a part of the runs, beside a
+	// control group of the same size, and goes on or back by evidence. Default Immediate.
 	// +optional
 	// +default="Immediate"
 	// +kubebuilder:default=Immediate
 	Strategy RolloutStrategy `json:"strategy,omitempty"`
-	// stepsPercent are the parts of the runs, in percent, on which an edit is tried one after the other: rising, each from 1 to
+	// stepsPercent are the parts of the runs, in percent, on which an edit is tried one after the
+	// other: rising, each from 1 to
 	// 50. After the last one it is in force for all. Default [5, 20, 50].
 	// +optional
 	// +default=[5,20,50]
@@ -49,8 +51,8 @@ type LockPolicyRollout struct {
 	// +kubebuilder:validation:items:Minimum=1
 	// +kubebuilder:validation:items:Maximum=50
 	StepsPercent []int32 `json:"stepsPercent,omitempty"`
-	// minContendedRuns is how many runs whose lock was busy must have ended in each arm, in each step. Fewer never promote.
-	// Default 40.
+	// minContendedRuns is how many runs whose lock was busy must have ended in each arm, in each
+	// step. Fewer never promote. Default 40.
 	// +optional
 	// +default=40
 	// +kubebuilder:default=40
@@ -64,7 +66,8 @@ type LockPolicyRollout struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=10080
 	MaxStepMinutes int32 `json:"maxStepMinutes,omitempty"`
-	// onInsufficientData is RollBack, or Hold: what happens when a step is over without enough evidence. Default RollBack.
+	// onInsufficientData is RollBack, or Hold: what happens when a step is over without enough
+	// evidence. Default RollBack.
 	// +optional
 	// +default="RollBack"
 	// +kubebuilder:default=RollBack
@@ -75,24 +78,27 @@ type LockPolicyRollout struct {
 	Guardrails RolloutGuardrails `json:"guardrails,omitempty"`
 }
 
-// RolloutGuardrails are how many votes of the canary are borne, in percent of the control's. A candidate fails when it is above, and
-// that is no chance.
+// RolloutGuardrails are how many votes of the canary are borne, in percent of the control's. A
+// candidate fails when it is above, and that is no chance.
 type RolloutGuardrails struct {
-	// busyRunsPercent is about runs that found their lock busy again when they tried it again, in percent of the control's. Default 120.
+	// busyRunsPercent is about runs that found their lock busy again when they tried it again, in
+	// percent of the control's. Default 120.
 	// +optional
 	// +default=120
 	// +kubebuilder:default=120
 	// +kubebuilder:validation:Minimum=100
 	// +kubebuilder:validation:Maximum=10000
 	BusyRunsPercent int32 `json:"busyRunsPercent,omitempty"`
-	// lockWaitTailPercent is about runs whose longest lock wait was above the control's p95, in percent of the control's. Default 150.
+	// lockWaitTailPercent is about runs whose longest lock wait was above the control's p95, in
+	// percent of the control's. Default 150.
 	// +optional
 	// +default=150
 	// +kubebuilder:default=150
 	// +kubebuilder:validation:Minimum=100
 	// +kubebuilder:validation:Maximum=10000
 	LockWaitTailPercent int32 `json:"lockWaitTailPercent,omitempty"`
-	// resultLatencyPercent is about runs whose longest result latency was above the control's p95, in percent of the control's. Default 120.
+	// resultLatencyPercent is about runs whose longest result latency was above the control's p95,
+	// in percent of the control's. Default 120.
 	// +optional
 	// +default=120
 	// +kubebuilder:default=120
@@ -123,7 +129,8 @@ const (
 	RolloutArmControl RolloutArm = "Control"
 )
 
-// LockPolicyRolloutStatus is where the rollout of the last edit is. It has all that a decision needs, so any replica can make the next one.
+// LockPolicyRolloutStatus is where the rollout of the last edit is. It has all that a decision
+// needs, so any replica can make the next one.
 type LockPolicyRolloutStatus struct {
 	// phase is Stable, Progressing, Holding, Promoted or RolledBack.
 	// +required
@@ -131,7 +138,8 @@ type LockPolicyRolloutStatus struct {
 	// baseline is what runs have that are not in the canary.
 	// +required
 	Baseline RolloutRevision `json:"baseline"`
-	// candidate is what the canary has; when the rollout is over, what it had. Absent: nothing was tried.
+	// candidate is what the canary has; when the rollout is over, what it had. Absent:
+	// nothing was tried.
 	// +optional
 	Candidate *RolloutRevision `json:"candidate,omitempty"`
 	// percent of the runs that are the canary; the control has as many. Absent: there is none.
@@ -178,7 +186,8 @@ type LockPolicyRolloutStatus struct {
 	// latency is the threshold of result latencies.
 	// +optional
 	Latency *RolloutThreshold `json:"latency,omitempty"`
-	// replicas are what each process of the operator counted. A process that is gone stays until the candidate is.
+	// replicas are what each process of the operator counted. A process that is gone stays until
+	// the candidate is.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -191,7 +200,8 @@ type LockPolicyRolloutStatus struct {
 	History []RolloutOutcome `json:"history,omitempty"`
 }
 
-// RolloutRevision is a version of what is rolled out. The ControllerRevision of the same name, after that of the policy, has it too.
+// RolloutRevision is a version of what is rolled out. The ControllerRevision of the same name,
+// after that of the policy, has it too.
 type RolloutRevision struct {
 	// name of the revision: a hash of the content, and the generation with which it came.
 	// +required
@@ -237,8 +247,8 @@ type RolloutCounts struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	DeadLettered int64 `json:"deadLettered,omitempty"`
-	// waits are how many runs that ended had a longest lock wait of up to 1, 2, 5, 10, 20, 50, 100, 200, 500 ms, 1, 2, 5, 10, 20, 60 s,
-	// and more.
+	// waits are how many runs that ended had a longest lock wait of up to 1, 2, 5, 10, 20, 50, 100,
+	// 200, 500 ms, 1, 2, 5, 10, 20, 60 s, and more.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
@@ -313,7 +323,8 @@ type RolloutOutcome struct {
 	EndedAt metav1.Time `json:"endedAt"`
 }
 
-// PolicyTrial is the part that a run has in a rollout, and its votes so far. Pinned with the run's first write.
+// PolicyTrial is the part that a run has in a rollout, and its votes so far. Pinned with the
+// run's first write.
 type PolicyTrial struct {
 	// candidate is the name of the revision that is tried.
 	// +required
@@ -323,7 +334,8 @@ type PolicyTrial struct {
 	// arm is Canary, under the candidate; or Control, under the baseline.
 	// +required
 	Arm RolloutArm `json:"arm"`
-	// busyTries is how often in a row, at the most, a replica found the lock busy before it had it, and wrote.
+	// busyTries is how often in a row, at the most, a replica found the lock busy before it had
+	// it, and wrote.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	BusyTries int32 `json:"busyTries,omitempty"`
@@ -331,8 +343,8 @@ type PolicyTrial struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	LongestWaitMillis int64 `json:"longestWaitMillis,omitempty"`
-	// longestLatencyMillis is the longest time from the publication of a result to the decision about it, in milliseconds. Absent: no
-	// result was applied.
+	// longestLatencyMillis is the longest time from the publication of a result to the decision
+	// about it, in milliseconds. Absent: no result was applied.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	LongestLatencyMillis int64 `json:"longestLatencyMillis,omitempty"`

@@ -4,11 +4,13 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // LockPolicyStatus says whether the policy is in force, and how it fares.
 type LockPolicyStatus struct {
-	// observedGeneration is the metadata.generation that this status reflects; -1: no operator has looked at the policy yet.
+	// observedGeneration is the metadata.generation that this status reflects; -1: no operator has
+	// looked at the policy yet.
 	// +optional
 	// +kubebuilder:validation:Minimum=-1
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// conditions holds Ready, Stalled for tools that know kstatus, and RolledOut if spec has a rollout.
+	// conditions holds Ready, Stalled for tools that know kstatus, and RolledOut if spec
+	// has a rollout.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -20,8 +22,9 @@ type LockPolicyStatus struct {
 	// runs counts the unfinished runs that the policy governs. Refreshed at most every 30 s.
 	// +optional
 	Runs *PolicyRuns `json:"runs,omitempty"`
-	// contention says how much these runs wait for locks. Refreshed at most every 30 s. Absent until the operator has led for
-	// 30 s; for the first 30 s of a new leader the figures are those of the one before.
+	// contention says how much these runs wait for locks. Refreshed at most every 30 s. Absent
+	// until the operator has led for 30 s; for the first 30 s of a new leader the figures are those
+	// of the one before.
 	// +optional
 	Contention *LockContention `json:"contention,omitempty"`
 	// rollout is where the last edit of runLock is. Absent: spec has no rollout.
@@ -31,8 +34,8 @@ type LockPolicyStatus struct {
 
 // EffectiveLockPolicy is what follows from a policy's spec and defaults.
 type EffectiveLockPolicy struct {
-	// classes are the workload classes that the policy governs, separated by commas: those of spec without the ones that belong
-	// to an older policy.
+	// classes are the workload classes that the policy governs, separated by commas: those of spec
+	// without the ones that belong to an older policy.
 	// +optional
 	// +kubebuilder:validation:MaxLength=4096
 	Classes string `json:"classes,omitempty"`
@@ -44,11 +47,13 @@ type EffectiveLockPolicy struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	MarginMillis int64 `json:"marginMillis,omitempty"`
-	// validityMillis is ttl - margin, in milliseconds: how long a holder works after the last renewal that succeeded was sent.
+	// validityMillis is ttl - margin, in milliseconds: how long a holder works after the last
+	// renewal that succeeded was sent.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	ValidityMillis int64 `json:"validityMillis,omitempty"`
-	// busyRetryDelay is the wait before a busy lock is tried again, as "350-650ms", or "500ms" when it is fixed.
+	// busyRetryDelay is the wait before a busy lock is tried again, as "350-650ms", or "500ms" when
+	// it is fixed.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	BusyRetryDelay string `json:"busyRetryDelay,omitempty"`
@@ -66,16 +71,17 @@ type PolicyRuns struct {
 	Queued int32 `json:"queued"`
 }
 
-// LockContention says how much runs wait for locks. The figures are those of the metrics syncopate_lock_busy_retries_total
-// and syncopate_run_lock_wait_seconds since the last refresh, of the replica that leads. Those of its first level are of run
-// locks only: admission locks are polled every few milliseconds, and would hide them.
+// LockContention says how much runs wait for locks. The figures are those of the metrics
+// syncopate_lock_busy_retries_total and syncopate_run_lock_wait_seconds since the last refresh, of
+// the replica that leads. Those of its first level are of run locks only: admission locks are
+// polled every few milliseconds, and would hide them.
 type LockContention struct {
 	// busyRetriesPerMinute is how often a minute a busy run lock was to be tried again later.
 	// +required
 	// +kubebuilder:validation:Minimum=0
 	BusyRetriesPerMinute int64 `json:"busyRetriesPerMinute"`
-	// p95LockWaitMillis is the time, in milliseconds, within which 95 of 100 run locks that were taken had been waited for;
-	// estimated from the buckets of the histogram.
+	// p95LockWaitMillis is the time, in milliseconds, within which 95 of 100 run locks that were
+	// taken had been waited for; estimated from the buckets of the histogram.
 	// +required
 	// +kubebuilder:validation:Minimum=0
 	P95LockWaitMillis int64 `json:"p95LockWaitMillis"`
@@ -107,15 +113,17 @@ const (
 
 // PathContention is the contention of one path.
 type PathContention struct {
-	// path is what the lock was wanted for: reconcile and result are run locks, admission is the lock of a tenant.
+	// path is what the lock was wanted for: reconcile and result are run locks, admission is the
+	// lock of a tenant.
 	// +required
 	Path LockPath `json:"path"`
 	// busyRetriesPerMinute is how often a minute a busy lock was to be tried again later.
 	// +required
 	// +kubebuilder:validation:Minimum=0
 	BusyRetriesPerMinute int64 `json:"busyRetriesPerMinute"`
-	// p95LockWaitMillis is as above, of this path, in milliseconds. Absent: 0, or the path is admission, whose waits are known by tenant: the
-	// metric syncopate_admission_lock_wait_seconds has them.
+	// p95LockWaitMillis is as above, of this path, in milliseconds. Absent: 0, or the path is
+	// admission, whose waits are known by tenant: the metric
+	// syncopate_admission_lock_wait_seconds has them.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	P95LockWaitMillis int64 `json:"p95LockWaitMillis,omitempty"`

@@ -29,10 +29,12 @@ type LockPolicy struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec is what the policy says. Written by the platform team; changes take effect at the next take of a lock.
+	// spec is what the policy says. Written by the platform team; changes take effect at the next
+	// take of a lock.
 	// +required
 	Spec LockPolicySpec `json:"spec"`
-	// status says whether the policy is in force. Written by the operator. Until it has been, observedGeneration is -1.
+	// status says whether the policy is in force. Written by the operator. Until it has been,
+	// observedGeneration is -1.
 	// +optional
 	// +kubebuilder:default:={"observedGeneration":-1}
 	Status *LockPolicyStatus `json:"status,omitempty"`
@@ -52,8 +54,9 @@ type LockPolicyList struct {
 
 // LockPolicySpec is what a policy says.
 type LockPolicySpec struct {
-	// workloadClasses are the classes that the policy governs; "*" stands for every class that no other policy lists. A class
-	// listed by two policies belongs to the older one (by creation, then name); the other is not Ready (ClassConflict). 1 to 50.
+	// workloadClasses are the classes that the policy governs; "*" stands for every class that no
+	// other policy lists. A class listed by two policies belongs to the older one (by creation,
+	// then name); the other is not Ready (ClassConflict). 1 to 50.
 	// +required
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
@@ -78,7 +81,8 @@ type LockPolicySpec struct {
 	// +optional
 	// +kubebuilder:default={}
 	Checkpoint CheckpointPolicy `json:"checkpoint,omitempty"`
-	// rollout says how an edit of runLock comes into force. Absent: for all runs at once. Edits of other fields always are.
+	// rollout says how an edit of runLock comes into force. Absent: for all runs at once. Edits of
+	// other fields always are.
 	// +optional
 	Rollout *LockPolicyRollout `json:"rollout,omitempty"`
 }

@@ -2,8 +2,9 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// Semaphore bounds, across runs, how many may use something at the same time: four GPUs, one deploy for each environment. Runs name it in
-// spec.locks, steps in their locks. Each key has permits of its own.
+// Semaphore bounds, across runs, how many may use something at the same time: four GPUs, one
+// deploy for each environment. Runs name it in spec.locks, steps in their locks. Each key has
+// permits of its own.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -22,8 +23,8 @@ type Semaphore struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec is what the semaphore says. Written by the platform team; a change counts for whoever asks after it, and takes nothing from
-	// who holds permits.
+	// spec is what the semaphore says. Written by the platform team; a change counts for whoever
+	// asks after it, and takes nothing from who holds permits.
 	// +required
 	Spec SemaphoreSpec `json:"spec"`
 	// status says how it is used, at most half a minute ago. Written by the operator.
@@ -55,7 +56,8 @@ const (
 	OnBusyDropNewest OnBusy = "DropNewest"
 	// OnBusyKeepLatest lets the latest wait, and ends those that waited before it as Superseded.
 	OnBusyKeepLatest OnBusy = "KeepLatest"
-	// OnBusyCancelOldest does as KeepLatest, and cancels the oldest run that holds the lock, with its clean-up.
+	// OnBusyCancelOldest does as KeepLatest, and cancels the oldest run that holds the lock,
+	// with its clean-up.
 	OnBusyCancelOldest OnBusy = "CancelOldest"
 )
 
@@ -67,13 +69,15 @@ type LockOrder string
 const (
 	// OrderFirstRunnable is the first in the queue that can have all of its locks.
 	OrderFirstRunnable LockOrder = "FirstRunnable"
-	// OrderOrdered is the first in the queue. While it waits for another lock, those behind it wait, too.
+	// OrderOrdered is the first in the queue. While it waits for another lock, those behind
+	// it wait, too.
 	OrderOrdered LockOrder = "Ordered"
 )
 
 // SemaphoreSpec is what a semaphore says.
 type SemaphoreSpec struct {
-	// permits is how many there are of each key. Lowering it stops nobody: nobody new begins until enough have ended.
+	// permits is how many there are of each key. Lowering it stops nobody: nobody new begins until
+	// enough have ended.
 	// +required
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100000
@@ -81,7 +85,8 @@ type SemaphoreSpec struct {
 	// namespaces selects by their labels those whose runs may use the semaphore. Absent: all.
 	// +optional
 	Namespaces *metav1.LabelSelector `json:"namespaces,omitempty"`
-	// onBusy says what becomes of a run, or a step, that comes when there is no room. Default Queue.
+	// onBusy says what becomes of a run, or a step, that comes when there is no
+	// room. Default Queue.
 	// +optional
 	// +default="Queue"
 	// +kubebuilder:default=Queue
@@ -99,14 +104,16 @@ type SemaphoreSpec struct {
 
 // LockQueue bounds a queue.
 type LockQueue struct {
-	// maxLength is how many may wait for a key. Whoever comes when it is full ends as LockQueueFull. Default 10000.
+	// maxLength is how many may wait for a key. Whoever comes when it is full ends as
+	// LockQueueFull. Default 10000.
 	// +optional
 	// +default=10000
 	// +kubebuilder:default=10000
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=10000
 	MaxLength int32 `json:"maxLength,omitempty"`
-	// ttlSeconds bounds, in seconds, how long one waits; then it ends as LockQueueTimeout. Absent: no bound.
+	// ttlSeconds bounds, in seconds, how long one waits; then it ends as LockQueueTimeout.
+	// Absent: no bound.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=31536000
@@ -127,7 +134,8 @@ type SemaphoreStatus struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Keys int32 `json:"keys"`
-	// busiest are the keys for which the most wait, then those of which the most is held; ten at most.
+	// busiest are the keys for which the most wait, then those of which the most is held;
+	// ten at most.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=10
@@ -165,14 +173,15 @@ type LockRequest struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	Semaphore string `json:"semaphore,omitempty"`
-	// mutex names a lock that one run or step of the namespace may hold at a time. It needs no object. May hold ${...} CEL expressions, as
-	// key.
+	// mutex names a lock that one run or step of the namespace may hold at a time. It needs no
+	// object. May hold ${...} CEL expressions, as key.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
 	Mutex string `json:"mutex,omitempty"`
-	// key is which of the semaphore's: each key has permits of its own. May hold ${...} CEL expressions over inputs, run and, for a step,
-	// the steps that it depends on. What they give is at most 128 of letters, digits and ._:/@+=-. Absent: the one without a name.
+	// key is which of the semaphore's: each key has permits of its own. May hold ${...} CEL
+	// expressions over inputs, run and, for a step, the steps that it depends on. What they give is
+	// at most 128 of letters, digits and ._:/@+=-. Absent: the one without a name.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
@@ -195,7 +204,8 @@ type LockHold struct {
 	// +required
 	// +kubebuilder:validation:Minimum=1
 	Permits int32 `json:"permits"`
-	// fence is greater than that of every earlier holder of the lock. Whatever the lock protects can refuse work with a lower one.
+	// fence is greater than that of every earlier holder of the lock. Whatever the lock protects
+	// can refuse work with a lower one.
 	// +required
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=9007199254740991

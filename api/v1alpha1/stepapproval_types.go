@@ -5,9 +5,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// StepApproval decides one approval step of one run. The permission to create one is the permission to approve; the shipped
-// ValidatingAdmissionPolicy makes sure that spec.approver is who creates it. The first one for a step counts. It belongs to its run
-// and is deleted with it.
+// StepApproval decides one approval step of one run. The permission to create one is the permission
+// to approve; the shipped ValidatingAdmissionPolicy makes sure that spec.approver is who creates
+// it. The first one for a step counts. It belongs to its run and is deleted with it.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:categories=syncopate
@@ -28,9 +28,9 @@ type StepApproval struct {
 	Spec StepApprovalSpec `json:"spec"`
 }
 
-// Means says whether the decision is about this very run: one of its namespace and name that has the UID in spec.runUID or, where
-// there is none, was created in an earlier second than the decision. Otherwise a run could be decided by what was said of an
-// earlier one of its name.
+// Means says whether the decision is about this very run: one of its namespace and name that has
+// the UID in spec.runUID or, where there is none, was created in an earlier second than the
+// decision. Otherwise a run could be decided by what was said of an earlier one of its name.
 func (a *StepApproval) Means(run metav1.Object) bool {
 	if a.Namespace != run.GetNamespace() || a.Spec.Run != run.GetName() {
 		return false
@@ -41,7 +41,8 @@ func (a *StepApproval) Means(run metav1.Object) bool {
 	return a.CreationTimestamp.Unix() > run.GetCreationTimestamp().Unix()
 }
 
-// Precedes says which of two decisions about a step counts: the one created first or, within a second, the first by name.
+// Precedes says which of two decisions about a step counts: the one created first or, within a
+// second, the first by name.
 func (a *StepApproval) Precedes(other *StepApproval) bool {
 	if mine, its := a.CreationTimestamp.Unix(), other.CreationTimestamp.Unix(); mine != its {
 		return mine < its
@@ -49,7 +50,8 @@ func (a *StepApproval) Precedes(other *StepApproval) bool {
 	return a.Name < other.Name
 }
 
-// OwnerReference is how a StepApproval belongs to its run: it is deleted with it, and does not hold up its deletion.
+// OwnerReference is how a StepApproval belongs to its run: it is deleted with it, and does not hold
+// up its deletion.
 func OwnerReference(run metav1.Object) metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: GroupVersion.String(), Kind: "WorkflowRun", Name: run.GetName(), UID: run.GetUID()}
 }
@@ -76,8 +78,8 @@ type StepApprovalSpec struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Run string `json:"run"`
-	// runUID is the UID of the run that is meant. Absent: the run of that name that was created in an earlier second than the
-	// decision; a later one of the same name is not decided by it.
+	// runUID is the UID of the run that is meant. Absent: the run of that name that was created in
+	// an earlier second than the decision; a later one of the same name is not decided by it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	RunUID string `json:"runUID,omitempty"`
@@ -90,8 +92,9 @@ type StepApprovalSpec struct {
 	// decision is Approve or Reject.
 	// +required
 	Decision ApprovalDecision `json:"decision"`
-	// approver is the name of the user who decides, as the API server knows it (kubectl auth whoami). Names of service accounts
-	// have up to 340 characters; status shows no more than 253 of them.
+	// approver is the name of the user who decides, as the API server knows it (kubectl auth
+	// whoami). Names of service accounts have up to 340 characters; status shows no more than
+	// 253 of them.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512

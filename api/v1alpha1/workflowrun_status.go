@@ -48,16 +48,18 @@ const (
 // +kubebuilder:validation:Enum=DeliveriesExhausted
 type DeadLetterReason string
 
-// Reasons of dead letters that leave their attempt in flight. (One that is rejected ends it, see StepError.)
+// Reasons of dead letters that leave their attempt in flight. (One that is rejected ends
+// it, see StepError.)
 const (
 	DeadLetterExhausted DeadLetterReason = ReasonDeliveriesExhausted // writes with it were refused too often
 )
 
-// WriterVersion is the version of the format of a run's status that this code knows, and writes as status.minWriterVersion. It grows with
-// each change after which code that knows less must not write: it would drop a field that matters, or misread one (ADR 30).
+// WriterVersion is the version of the format of a run's status that this code knows, and writes as
+// status.minWriterVersion. It grows with each change after which code that knows less must not
+// write: it would drop a field that matters, or misread one (ADR 30).
 //
-// Version 2 knows runs that are ahead of their status (ADR 45), version 3 locks across runs (ADR 47). A run that has none of it is
-// written as OldestVersion.
+// Version 2 knows runs that are ahead of their status (ADR 45), version 3 locks across runs (ADR
+// 47). A run that has none of it is written as OldestVersion.
 const (
 	WriterVersion int32 = 3
 	LocksVersion  int32 = 3
@@ -73,11 +75,13 @@ func (r *WorkflowRun) HasLocks() bool {
 
 // WorkflowRunStatus is what happened to a run so far.
 //
-// The rules are the last line of defence (guarantees G3, G7): whoever believes to hold the run lock, the API server accepts
-// no write with a lower fence, nor one with an equal fence of another lease, nor one that changes an end.
+// The rules are the last line of defence (guarantees G3, G7): whoever believes to hold the run
+// lock, the API server accepts no write with a lower fence, nor one with an equal fence of another
+// lease, nor one that changes an end.
 //
-// The status has one owner, so managedFields name it as a whole: an entry for each field of each condition would be a third of a small
-// run, and comparing them a sixth of the cost of a write (ADR 0002).
+// The status has one owner, so managedFields name it as a whole: an entry for each field of
+// each condition would be a third of a small run, and comparing them a sixth of the cost of a
+// write (ADR 0002).
 //
 // +structType=atomic
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.fence) || (has(self.fence) && self.fence >= oldSelf.fence)",message="stale writer: status.fence must not decrease"
@@ -86,12 +90,14 @@ func (r *WorkflowRun) HasLocks() bool {
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.tenant) || (has(self.tenant) && self.tenant == oldSelf.tenant)",message="status.tenant is pinned"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.parent) || (has(self.parent) && self.parent == oldSelf.parent)",message="status.parent is pinned"
 type WorkflowRunStatus struct {
-	// observedGeneration is the metadata.generation that this status reflects; -1: no operator has looked at the run yet.
+	// observedGeneration is the metadata.generation that this status reflects; -1: no operator has
+	// looked at the run yet.
 	// +optional
 	// +kubebuilder:validation:Minimum=-1
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// minWriterVersion is the least version of the format of status that an operator has to know to write this status. One that knows
-	// less leaves the run alone: it would drop what it does not know. Absent: any may write it.
+	// minWriterVersion is the least version of the format of status that an operator has to know to
+	// write this status. One that knows less leaves the run alone: it would drop what it does not
+	// know. Absent: any may write it.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	MinWriterVersion int32 `json:"minWriterVersion,omitempty"`
@@ -99,15 +105,16 @@ type WorkflowRunStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Tenant string `json:"tenant,omitempty"`
-	// parent is the run of which this one claims to be a child, pinned when the run was first seen. Such a run begins only if the
-	// parent's status names it, and then uses the slot of the run at the top. Absent: it is no child.
+	// parent is the run of which this one claims to be a child, pinned when the run was first seen.
+	// Such a run begins only if the parent's status names it, and then uses the slot of the run at
+	// the top. Absent: it is no child.
 	// +optional
 	Parent *ParentStatus `json:"parent,omitempty"`
 	// phase summarises the conditions for people and selectors.
 	// +optional
 	Phase RunPhase `json:"phase,omitempty"`
-	// fence is the fencing token of the last writer; it never decreases. Absent: nobody wrote under the lock yet. Up to 2^53-1,
-	// where the numbers of Redis' scripts end.
+	// fence is the fencing token of the last writer; it never decreases. Absent: nobody wrote under
+	// the lock yet. Up to 2^53-1, where the numbers of Redis' scripts end.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=9007199254740991
@@ -122,7 +129,8 @@ type WorkflowRunStatus struct {
 	// policy is the LockPolicy in force at the last write. Absent: built-in defaults.
 	// +optional
 	Policy *PolicyReference `json:"policy,omitempty"`
-	// checkpoint says that the run may have been ahead of its status, and how far. Absent: it never was. Once there it stays.
+	// checkpoint says that the run may have been ahead of its status, and how far. Absent: it never
+	// was. Once there it stays.
 	// +optional
 	Checkpoint *CheckpointStatus `json:"checkpoint,omitempty"`
 	// admission says when the run was queued and admitted.
@@ -139,11 +147,12 @@ type WorkflowRunStatus struct {
 	// completedAt is when the run ended; once set, phase and completedAt never change.
 	// +optional
 	CompletedAt *metav1.Time `json:"completedAt,omitempty"`
-	// ending is how the run will end when the steps of spec.finally are over. It stands from then on.
+	// ending is how the run will end when the steps of spec.finally are over. It stands
+	// from then on.
 	// +optional
 	Ending *EndingStatus `json:"ending,omitempty"`
-	// outputs is what the run returned, evaluated from spec.outputs when its steps had succeeded: a JSON object of at most 4 KiB. A
-	// larger one is in outputsRef.
+	// outputs is what the run returned, evaluated from spec.outputs when its steps had succeeded: a
+	// JSON object of at most 4 KiB. A larger one is in outputsRef.
 	// +optional
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:pruning:PreserveUnknownFields
@@ -156,8 +165,8 @@ type WorkflowRunStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=200
 	Steps []StepStatus `json:"steps,omitempty"`
-	// conditions are Admitted, RunLockRenewed, RunLockAbandoned, DeadLettered, Finished, Succeeded, Reconciling and Stalled; all
-	// are always present once the run was first written.
+	// conditions are Admitted, RunLockRenewed, RunLockAbandoned, DeadLettered, Finished, Succeeded,
+	// Reconciling and Stalled; all are always present once the run was first written.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -189,7 +198,8 @@ type CheckpointStatus struct {
 	// mode of the last write. With Coalesced the run may be ahead of what status says now.
 	// +required
 	Mode CheckpointMode `json:"mode"`
-	// lagMillis is for how long, at most, the last write made what is in it wait, in milliseconds. Absent: not at all.
+	// lagMillis is for how long, at most, the last write made what is in it wait, in milliseconds.
+	// Absent: not at all.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	LagMillis int64 `json:"lagMillis,omitempty"`
@@ -209,7 +219,8 @@ type RunLockStatus struct {
 	// acquiredAt is when the lease was taken, by the clock of its holder.
 	// +optional
 	AcquiredAt *metav1.Time `json:"acquiredAt,omitempty"`
-	// consecutiveRenewalFailures counts renewals of the lease that failed in a row, as of the write.
+	// consecutiveRenewalFailures counts renewals of the lease that failed in a row, as
+	// of the write.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	ConsecutiveRenewalFailures int32 `json:"consecutiveRenewalFailures,omitempty"`
@@ -242,8 +253,8 @@ type AdmissionStatus struct {
 	// lockWait says that the run waits for its locks. Absent: it does not.
 	// +optional
 	LockWait *LocksWait `json:"lockWait,omitempty"`
-	// policy is the LockPolicy under which the run was admitted, and is counted until it ends. Absent: built-in defaults, without a
-	// limit, or a child run, which is in the slot of its root.
+	// policy is the LockPolicy under which the run was admitted, and is counted until it ends.
+	// Absent: built-in defaults, without a limit, or a child run, which is in the slot of its root.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Policy string `json:"policy,omitempty"`
@@ -259,23 +270,27 @@ type StepStatus struct {
 	// phase is where the step is.
 	// +required
 	Phase StepPhase `json:"phase"`
-	// attempt numbers the last attempt, from 1. Each new job of the step has a new number. 0: none yet.
+	// attempt numbers the last attempt, from 1. Each new job of the step has a new number.
+	// 0: none yet.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Attempt int32 `json:"attempt,omitempty"`
-	// failures counts failed attempts; those in which the worker itself asked for a later retry do not count.
+	// failures counts failed attempts; those in which the worker itself asked for a later retry
+	// do not count.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Failures int32 `json:"failures,omitempty"`
-	// jobID is "<run UID>/<step>/<item or ->/<attempt>" of the last attempt. Absent for a step with forEach.
+	// jobID is "<run UID>/<step>/<item or ->/<attempt>" of the last attempt. Absent for a
+	// step with forEach.
 	// +optional
 	// +kubebuilder:validation:MaxLength=128
 	JobID string `json:"jobID,omitempty"`
-	// dispatchedAt is when the last attempt was decided, just before its job was published; of a step with forEach, the last ones.
+	// dispatchedAt is when the last attempt was decided, just before its job was published; of a
+	// step with forEach, the last ones.
 	// +optional
 	DispatchedAt *metav1.MicroTime `json:"dispatchedAt,omitempty"`
-	// startedAt is when the worker of the last attempt said Started, when an approval began to wait, or when a delay, a child run or a
-	// step with forEach began.
+	// startedAt is when the worker of the last attempt said Started, when an approval began to
+	// wait, or when a delay, a child run or a step with forEach began.
 	// +optional
 	StartedAt *metav1.MicroTime `json:"startedAt,omitempty"`
 	// completedAt is when the step ended.
@@ -296,8 +311,8 @@ type StepStatus struct {
 	// outputRef is where the worker's output is, if it is too large for status.
 	// +optional
 	OutputRef *OutputReference `json:"outputRef,omitempty"`
-	// output is what the worker, the approver or the child run returned: any JSON value of at most 4 KiB. A larger one is in
-	// outputRef.
+	// output is what the worker, the approver or the child run returned: any JSON value of at most
+	// 4 KiB. A larger one is in outputRef.
 	// +optional
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:pruning:PreserveUnknownFields
@@ -316,9 +331,9 @@ type StepStatus struct {
 	// error is why the last failed attempt, or the step, failed.
 	// +optional
 	Error *StepError `json:"error,omitempty"`
-	// deadLetter is why the answer to the attempt in flight was put aside as a dead letter. It is written before that is done. The
-	// attempt goes to no other worker: its time-out ends it, or its answer if somebody redrives it. Absent: none was put aside, or
-	// the attempt is over.
+	// deadLetter is why the answer to the attempt in flight was put aside as a dead letter. It is
+	// written before that is done. The attempt goes to no other worker: its time-out ends it, or
+	// its answer if somebody redrives it. Absent: none was put aside, or the attempt is over.
 	// +optional
 	DeadLetter DeadLetterReason `json:"deadLetter,omitempty"`
 }
@@ -343,11 +358,12 @@ type OutputReference struct {
 
 // StepError is why an attempt or a step failed.
 type StepError struct {
-	// code is a word to program against: the worker's own, or one of Timeout, StartTimeout, ExpressionError, InputTooLarge,
-	// OutputTooLarge, OutputLost, ResultRejected, AttemptsExceeded, RetryRequested (the worker asked for a retry, and named no error),
-	// Unspecified (it failed without a code), Rejected (by an approver), ApprovalTimeout, or of a child run ChildFailed, ChildCancelled,
-	// ChildTimedOut, ChildDeleted, NameTaken, InvalidSpec, or of its locks LockBusy, LockQueueFull, LockQueueTimeout,
-	// Superseded, LockDeadlock, LockUnusable.
+	// code is a word to program against: the worker's own, or one of Timeout, StartTimeout,
+	// ExpressionError, InputTooLarge, OutputTooLarge, OutputLost, ResultRejected, AttemptsExceeded,
+	// RetryRequested (the worker asked for a retry, and named no error), Unspecified (it failed
+	// without a code), Rejected (by an approver), ApprovalTimeout, or of a child run ChildFailed,
+	// ChildCancelled, ChildTimedOut, ChildDeleted, NameTaken, InvalidSpec, or of its locks
+	// LockBusy, LockQueueFull, LockQueueTimeout, Superseded, LockDeadlock, LockUnusable.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
@@ -380,8 +396,8 @@ type ApprovalStatus struct {
 	DecidedAt metav1.MicroTime `json:"decidedAt"`
 }
 
-// NeedsNewer is the version that an operator has to know to write the run, if this code does not know it; else 0. A run without one
-// was written before there were versions.
+// NeedsNewer is the version that an operator has to know to write the run, if this code does not
+// know it; else 0. A run without one was written before there were versions.
 func (r *WorkflowRun) NeedsNewer() int32 {
 	if r == nil || r.Status == nil || r.Status.MinWriterVersion <= WriterVersion {
 		return 0
@@ -389,5 +405,6 @@ func (r *WorkflowRun) NeedsNewer() int32 {
 	return r.Status.MinWriterVersion
 }
 
-// Unwritten says whether no operator has written the run's status yet: the API server gives it the default of the schema.
+// Unwritten says whether no operator has written the run's status yet: the API server gives it the
+// default of the schema.
 func (r *WorkflowRun) Unwritten() bool { return r.Status == nil || r.Status.ObservedGeneration < 0 }

@@ -4,8 +4,7 @@
 //
 // A tab is four columns. Lines with code before the comment do not count, nor what cannot be
 // wrapped: directives, markers, indented blocks (code, diagrams and tables), and lines of one word,
-// such as an address. The API's types do not count either, since their comments are written into
-// the CRDs line by line.
+// such as an address.
 //
 // -fix wraps paragraphs and items of lists from their first long line on. It checks that code and
 // the words of each file stay as they are, and that gofmt changes nothing.
@@ -19,8 +18,6 @@ import (
 	"go/parser"
 	"go/token"
 	"os"
-	"path/filepath"
-	"strings"
 
 	"github.com/syncopate-dev/syncopate/hack/gofiles"
 )
@@ -44,12 +41,7 @@ func main() {
 
 // walk looks at a file, or at all of a folder.
 func walk(root string, fix bool) error {
-	return gofiles.Each(root, func(path string) bool { return !inCRDs(path) }, func(path string, source []byte) error { return one(path, source, fix) })
-}
-
-// inCRDs says whether a file's comments are written into CRDs.
-func inCRDs(path string) bool {
-	return strings.Contains("/"+filepath.ToSlash(path), "/api/v1alpha1/") && !strings.HasSuffix(path, "_test.go")
+	return gofiles.Each(root, func(string) bool { return true }, func(path string, source []byte) error { return one(path, source, fix) })
 }
 
 func one(path string, source []byte, fix bool) error {

@@ -73,7 +73,7 @@ generate: ## Regenerate deep copies, CRDs and the API reference from api/, and w
 	hack/generate.sh .
 
 .PHONY: verify
-verify: ## Fail where generated code is stale, kustomize cannot build, the chart differs from it, alerts fail their tests, vet complains, no test reaches a part of the core, a test that docs/bugs.md names is gone, a quoted figure is not that of its result file, a comment or a page names what does not exist, a comment line is too long, or go.mod is untidy.
+verify: ## Fail where generated code is stale, kustomize cannot build, the chart differs from it, alerts fail their tests, vet complains, no test reaches a part of the core, a test that docs/bugs.md names is gone, a quoted figure is not that of its result file, a comment or a page names what does not exist, a comment line is too long, a file is larger than sources are, or go.mod is untidy.
 	hack/verify.sh
 
 .PHONY: structure

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Fails where the tree is not what its sources say: generated files, kustomize output, the chart, alerts, go vet, go.mod; where
 # a statement of the core is reached by no test, docs/bugs.md names a test that is not there, a quoted figure is not that of its file, an
-# error is made of the text of another, a comment or a page names what does not exist, a comment line is too long, or
-# concerns are tied together again.
+# error is made of the text of another, a comment or a page names what does not exist, a comment line is too long,
+# concerns are tied together again, or a file is larger than sources are.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -51,6 +51,10 @@ go run ./hack/structure -check >/dev/null
 
 echo "quoted figures"
 go run ./hack/figures
+
+echo "large files"
+large=$(git ls-files -z | xargs -0 find -L 2>/dev/null -maxdepth 0 -size +1024k) || true
+[[ -z $large ]] || { echo "larger than 1 MiB; a build that was committed?" $large >&2; exit 1; }
 
 echo "go mod tidy"
 go mod tidy -diff

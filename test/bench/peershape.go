@@ -81,6 +81,7 @@ func peerShape(ctx context.Context, st *stage, r *report) error {
 		}
 	}
 	r.note("Runs are created by %d clients while one operator works. The time is from the first creation to the last end as a watch has it; events are awaited, and what they cost is counted.", writers)
+	r.note("The operator has worked for %s before, as one does: it knows by then that no other has driven the runs of the load.", settled)
 	r.note("C: status patches a second on the same objects by %d clients, without an operator; the mean of before and after. Values are medians of %d repetitions; least and most are of the ratio that is judged.", writers, st.options.repetitions)
 	r.note("API writes are those that the API server counted, without the creation by the client.")
 	r.plot(barPlot{
@@ -164,11 +165,15 @@ func (s *stage) playPeer(ctx context.Context, l peerLoad, modes []string, tries 
 	return nil
 }
 
+// settled is how long an operator drives runs before it is measured: longer than the 10 s after
+// which it knows that no other process has worked on the runs that are created (ADR 45).
+const settled = 11 * time.Second
+
 // playMode starts an operator, lets a few runs through, and measures a load.
 func (w *world) playMode(ctx context.Context, l load, mode string) (t peerTry, err error) {
 	ctx, cancel := context.WithTimeout(ctx, loadLimit)
 	defer cancel()
-	m, err := w.operator(ctx)
+	m, err := w.operator(ctx, w.profileArgs()...)
 	if err != nil {
 		return t, err
 	}
@@ -179,10 +184,16 @@ func (w *world) playMode(ctx context.Context, l load, mode string) (t peerTry, e
 	if _, err := w.created(ctx, m, warm, "warm-"+strings.ToLower(mode)); err != nil {
 		return t, err
 	}
+	select {
+	case <-ctx.Done():
+		return t, context.Cause(ctx)
+	case <-time.After(settled):
+	}
+	profiled := w.profile(ctx, l.name+" "+mode)
 	if t, err = w.created(ctx, m, l, strings.ToLower(mode)); err != nil {
 		return t, err
 	}
-	return t, errors.Join(w.stopOperators(ctx), w.deleteRuns(ctx))
+	return t, errors.Join(profiled(), w.stopOperators(ctx), w.deleteRuns(ctx))
 }
 
 // report puts the repetitions of a load in a mode into the tables.

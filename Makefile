@@ -28,14 +28,9 @@ help: ## List the targets.
 demo: controlplane ## Run everything on this machine and show the samples finish. KEEP=1: keep it running afterwards.
 	@KEEP='$(filter-out 0,$(KEEP))' go run ./hack/demo
 
-LONGEST = ./test/e2e ./internal/controller/workflowrun ./test/workers ./test/ledger
-
 .PHONY: test
-test: controlplane cc redis workers ## Run every test but kind's, with the race detector. PKG=./internal/bus/... TEST_ARGS='-run X' narrow it.
-	@# The longest first: at the end nothing waits for them.
-	go test -race -p 3 -count=1 -timeout 40m $(TEST_ARGS) $(if $(filter ./...,$(PKG)),$(LONGEST)) $(PKG)
-	@# The race detector makes explorations of models ten times as slow, so they are small ones there. This is the whole of them.
-	[ '$(PKG)' != ./... ] || go test -count=1 -timeout 10m ./internal/lifecycle ./internal/ownership/rules
+test: controlplane cc redis workers ## Run every test but kind's, with the race detector where anything runs at the same time. PKG=./internal/bus/... TEST_ARGS='-run X' narrow it.
+	hack/test.sh '$(PKG)' $(TEST_ARGS)
 
 .PHONY: stress
 COUNT ?= 20

@@ -40,7 +40,6 @@ func taken(d Decision) int {
 // Mutation that this finds: evaluations.enough is always false (the first decision begins 200
 // steps, for 40 million units).
 func TestADecisionBeginsAsManyStepsAsItMayEvaluate(t *testing.T) {
-	skipUnderRace(t)
 	run := costlyRun(200)
 	started := 0
 	for decisions := 0; started < 200; decisions++ {
@@ -69,7 +68,6 @@ func TestADecisionBeginsAsManyStepsAsItMayEvaluate(t *testing.T) {
 
 // Mutation that this finds: bounds.MaxDecisionCost for each step with forEach.
 func TestItemsOfAllStepsShareWhatADecisionMayEvaluate(t *testing.T) {
-	skipUnderRace(t)
 	steps := make([]v1alpha1.Step, bounds.MaxForEachSteps)
 	for i := range steps {
 		steps[i] = newStep(fmt.Sprintf("s%02d", i), forEach("${inputs.l}", 100, v1alpha1.Collect), input(`{"x":"${`+costly+`}"}`))
@@ -140,7 +138,6 @@ func TestAGlanceEvaluatesNothing(t *testing.T) {
 //
 // Mutation that this finds: Evaluated.Bytes is not counted.
 func TestADecisionRendersSoManyBytesAtMost(t *testing.T) {
-	skipUnderRace(t)
 	steps := make([]v1alpha1.Step, 100)
 	for i := range steps {
 		steps[i] = newStep(fmt.Sprintf("s%03d", i), input(`{"x":["${inputs.t}","${inputs.t}","${inputs.t}"]}`))

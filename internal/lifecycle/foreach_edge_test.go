@@ -66,7 +66,6 @@ func (o objects) putItem(step string, item int, output string) Result {
 // What one decision may load is shared by outputs of results and of earlier items: neither must
 // wait for the other for ever.
 func TestLargeOutputsOfItemsDoNotWaitForEver(t *testing.T) {
-	skipUnderRace(t)
 	one := func() *v1alpha1.WorkflowRun { return fanOut(2, 2, "") }
 	two := func() *v1alpha1.WorkflowRun {
 		run := newRun(newStep("a", forEach("${[0,1]}", 2, "")), newStep("b", forEach("${[0,1]}", 2, "")))
@@ -240,7 +239,6 @@ func TestItemsThatFailTogetherAreTriedAgainTogether(t *testing.T) {
 
 // mutation: no room kept for items in store.room makes this fail.
 func TestOutputsLeaveRoomForItemsInStatus(t *testing.T) {
-	skipUnderRace(t)
 	steps := []v1alpha1.Step{newStep("all", forEach("${inputs.list}", 10, ""))}
 	for i := range 20 {
 		steps = append(steps, newStep(fmt.Sprint("s", i)))
@@ -261,7 +259,6 @@ func TestOutputsLeaveRoomForItemsInStatus(t *testing.T) {
 
 // mutation: no bound of failedItems makes this fail.
 func TestFailedItemsAreListedAsLongAsThereIsRoom(t *testing.T) {
-	skipUnderRace(t)
 	var steps []v1alpha1.Step
 	for i := range 6 {
 		steps = append(steps, newStep(fmt.Sprint("s", i), forEach("${inputs.list}", 1000, v1alpha1.Collect), maxFailures(1)))

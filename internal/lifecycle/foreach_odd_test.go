@@ -112,7 +112,6 @@ func TestListAndInputOfAStepAreBoundedTogether(t *testing.T) {
 
 // Workers that begin at different moments, and take different times, must not keep places empty.
 func TestPlacesOfItemsAreUsed(t *testing.T) {
-	skipUnderRace(t)
 	tests := map[string]struct {
 		steps, parallel int
 		least           float64
@@ -223,7 +222,6 @@ func TestAHangingItemTimesOut(t *testing.T) {
 }
 
 func TestDecisionAboutItemsIsSettled(t *testing.T) {
-	skipUnderRace(t)
 	g := rand.New(rand.NewPCG(5, 6))
 	for range 30 {
 		run := fanOut(60, int32(1+g.IntN(40)), v1alpha1.Collect)

@@ -342,7 +342,6 @@ func (o objects) ofItem(item int, output string) Result {
 
 // mutation: the sum of all outputs not looked at makes this fail.
 func TestOutputsOfAllItemsHaveABound(t *testing.T) {
-	skipUnderRace(t)
 	o, run := objects{}, fanOut(9, 9, v1alpha1.Collect)
 	o.advance(t, run, epoch)
 	for i := range 9 {
@@ -559,11 +558,8 @@ func TestGroupsOfItemsAreBounded(t *testing.T) {
 	run.Spec.Steps[0].Retry.MaxFailures = 1000
 	now, o := epoch, objects{}
 	o.advance(t, run, now)
-	largest, rounds, least := 0, 250, int32(1000)
-	if raceEnabled { // ten times as slow
-		rounds, least = 60, 100
-	}
-	for round := range rounds {
+	largest := 0
+	for round := range 250 {
 		now = now.Add(1700 * time.Millisecond)
 		var results []Result
 		for k, id := range InFlight(run) {
@@ -589,7 +585,7 @@ func TestGroupsOfItemsAreBounded(t *testing.T) {
 		t.Errorf("status had %d bytes", largest)
 	}
 	f := run.Status.Steps[0].ForEach
-	if f.Succeeded < least {
+	if f.Succeeded < 1000 {
 		t.Errorf("%d succeeded only", f.Succeeded)
 	}
 	t.Logf("status at most %d bytes; %d succeeded, %d groups", largest, f.Succeeded, len(f.Groups))
@@ -621,11 +617,7 @@ func TestStatusIsBoundedWithManyItems(t *testing.T) {
 	run.Spec.Inputs = raw(`{"list":` + numbers(9000) + `}`)
 	o, now, largest := objects{}, epoch, 0
 	o.advance(t, run, now)
-	rounds := 30
-	if raceEnabled {
-		rounds = 8
-	}
-	for range rounds {
+	for range 30 {
 		var results []Result
 		for _, id := range InFlight(run) {
 			item := itemOfID(t, id)

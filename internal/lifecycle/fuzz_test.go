@@ -33,11 +33,7 @@ func FuzzDecide(f *testing.F) {
 	f.Add(uint64(2), []byte(`{"steps":[{"name":"a","dependsOn":["b"]},{"name":"b","dependsOn":["a"]}]}`),
 		[]byte(`{"steps":[{"name":"a","phase":"Odd","attempt":2147483647,"failures":-5},{"name":"b","phase":"Running"}]}`), []byte(`[{"ID":{"Step":"b"}}]`))
 	f.Add(uint64(3), []byte(`{"steps":[{"name":""}],"inputs":null,"shutdown":"Later"}`), []byte(`{"fence":-1,"conditions":[{"type":"Admitted"}]}`), []byte(`[{}]`))
-	seeds := uint64(200)
-	if raceEnabled {
-		seeds = 50
-	}
-	for seed := uint64(4); seed < seeds; seed++ {
+	for seed := uint64(4); seed < 200; seed++ {
 		f.Add(seed, []byte(nil), []byte(nil), []byte(nil))
 	}
 	f.Fuzz(func(t *testing.T, seed uint64, spec, status, results []byte) {

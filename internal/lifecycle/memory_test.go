@@ -47,7 +47,6 @@ func allocated(f func()) uint64 {
 // Mutation that this finds: document.Parse in view.output replaced by decodeJSON (1.2 GB for
 // objects with a key).
 func TestAnOutputOfManySmallValuesIsReadInBoundedMemory(t *testing.T) {
-	skipUnderRace(t)
 	for name, output := range smallValues() {
 		t.Run(name, func(t *testing.T) {
 			run := newRun(newStep("first"), newStep("then", after("first"),
@@ -70,7 +69,6 @@ func TestAnOutputOfManySmallValuesIsReadInBoundedMemory(t *testing.T) {
 
 // Mutation that this finds: bounds.Canonical by decodeJSON and json.Marshal.
 func TestAnOutputOfAnItemIsTakenInBoundedMemory(t *testing.T) {
-	skipUnderRace(t)
 	all := smallValues()
 	for _, name := range []string{"objects with a key", "numbers"} {
 		output := all[name]

@@ -39,10 +39,10 @@ func aheadCases() []modelCase {
 		return run
 	}
 	cases := []modelCase{
-		{name: "ahead: one step", run: one(), procs: 1, race: true, budgets: world{faults: 2, cancels: 1, slow: 1}},
+		{name: "ahead: one step", run: one(), procs: 1, budgets: world{faults: 2, cancels: 1, slow: 1}},
 		{name: "ahead: one step, two processes", run: one(), procs: 2, budgets: world{faults: 1}},
 		{name: "ahead: one step, two processes, cancelled", run: one(), procs: 2, budgets: world{cancels: 1}},
-		{name: "ahead: chain", run: two(), procs: 1, race: true, budgets: world{faults: 2}},
+		{name: "ahead: chain", run: two(), procs: 1, budgets: world{faults: 2}},
 		{name: "ahead: chain of three", run: three(), procs: 1, budgets: world{faults: 1}},
 		{name: "ahead: chain, cancelled", run: two(), procs: 1, budgets: world{faults: 1, cancels: 1}},
 		{name: "ahead: chain, suspended", run: two(), procs: 1, budgets: world{faults: 1, suspends: 1}},

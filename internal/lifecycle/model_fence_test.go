@@ -25,9 +25,6 @@ func firstFault(m *model) (what string, path []string) {
 // which NATS knows a job by its id. So whoever leaves out a part of the fence is found to
 // run an attempt again.
 func TestTheModelNeedsEachPartOfTheFence(t *testing.T) {
-	if raceEnabled {
-		t.Skip("ten times as slow; the gate runs it without the race detector, too")
-	}
 	for name, mutate := range map[string]func(*model){
 		"no fence message at all":                            func(m *model) { m.noFence = true },
 		"fenced by who recovers, not before the first write": func(m *model) { m.noBar = true },

@@ -78,7 +78,6 @@ type modelCase struct {
 	run     *v1alpha1.WorkflowRun
 	procs   int
 	budgets world // only its budgets are used
-	race    bool  // small enough for the race detector
 
 	gated, forRun, continues, parks, lags bool // see model
 }
@@ -138,56 +137,50 @@ func modelCases() []modelCase {
 		return newRun(newStep("sub", childRun(oneJob, "")), newStep("b", after("sub"), maxFailures(1), input(`{"a":"${steps.sub.output.by}"}`)))
 	}
 	cases := []modelCase{
-		{name: "items", run: each(2, v1alpha1.Collect, maxFailures(1)), procs: 1, race: true, budgets: world{faults: 3}},
+		{name: "items", run: each(2, v1alpha1.Collect, maxFailures(1)), procs: 1, budgets: world{faults: 3}},
 		{name: "items, one at a time, retried", run: each(1, v1alpha1.Collect, maxFailures(2)), procs: 1, budgets: world{faults: 1, failures: 2, retries: 1}},
 		{name: "items, one fails for all", run: each(2, v1alpha1.FailStep, maxFailures(1)), procs: 1, budgets: world{faults: 1, failures: 1, cancels: 1}},
 		{name: "items, Started", run: each(2, v1alpha1.Collect, maxFailures(1)), procs: 1, budgets: world{started: 1, slow: 1}},
 		{name: "items, suspended", run: each(1, v1alpha1.Collect, maxFailures(2)), procs: 1, budgets: world{suspends: 1, failures: 1}},
 		{name: "items, two processes", run: each(2, v1alpha1.FailStep, maxFailures(1)), procs: 2, budgets: world{cancels: 1}},
-		{name: "a child run", run: withChild(), procs: 1, race: true, budgets: world{faults: 2, cancels: 1}},
+		{name: "a child run", run: withChild(), procs: 1, budgets: world{faults: 2, cancels: 1}},
 		{name: "a child run, two processes", run: newRun(newStep("sub", childRun(oneJob, ""))), procs: 2, budgets: world{faults: 2}},
-		{name: "approval and delay", run: waits(), procs: 1, race: true, budgets: world{faults: 3, decisions: 1, slow: 1}},
+		{name: "approval and delay", run: waits(), procs: 1, budgets: world{faults: 3, decisions: 1, slow: 1}},
 		{name: "approval and delay, suspended and cancelled", run: waits(), procs: 1, budgets: world{faults: 1, decisions: 1, cancels: 1, suspends: 1}},
 		{name: "approval and delay, two processes", run: waits(), procs: 2, budgets: world{faults: 1, decisions: 1}},
-		{name: "clean-up", run: cleans(), procs: 1, race: true, budgets: world{faults: 1, cancels: 1, failures: 1}},
+		{name: "clean-up", run: cleans(), procs: 1, budgets: world{faults: 1, cancels: 1, failures: 1}},
 		{name: "clean-up, terminated", run: cleans(), procs: 1, budgets: world{cancels: 1, terminates: 1, failures: 1, slow: 1}},
 		{name: "clean-up, two processes", run: cleansOnce(), procs: 2, budgets: world{faults: 1}},
 		{name: "clean-up, two processes, cancelled", run: cleansOnce(), procs: 2, budgets: world{cancels: 1}},
-		{name: "a failure that does not matter", run: goesOn(), procs: 1, race: true, budgets: world{faults: 3, failures: 2}},
+		{name: "a failure that does not matter", run: goesOn(), procs: 1, budgets: world{faults: 3, failures: 2}},
 		{name: "one step", run: single(), procs: 1, budgets: world{faults: 2, cancels: 1, slow: 1}},
 		{name: "one step, Started", run: single(), procs: 1, budgets: world{faults: 1, cancels: 1, started: 1, slow: 1}},
-		{name: "one step, retried", run: single(), procs: 1, race: true, budgets: world{faults: 1, failures: 1, retries: 1, slow: 1}},
+		{name: "one step, retried", run: single(), procs: 1, budgets: world{faults: 1, failures: 1, retries: 1, slow: 1}},
 		{name: "one step, suspended and resumed", run: single(), procs: 1, budgets: world{faults: 1, suspends: 1, failures: 1, slow: 1}},
 		{name: "one step, two processes", run: single(), procs: 2, budgets: world{faults: 1, slow: 1}},
 		{name: "one step, two processes, lock lost twice", run: single(), procs: 2, budgets: world{faults: 2}},
 		{name: "chain, two processes", run: chain(), procs: 2, budgets: world{faults: 1}},
-		{name: "chain", run: chain(), procs: 1, race: true, budgets: world{faults: 1, cancels: 1, failures: 1}},
+		{name: "chain", run: chain(), procs: 1, budgets: world{faults: 1, cancels: 1, failures: 1}},
 		{name: "chain with a deadline", run: deadline(chain(), 700), procs: 1, budgets: world{faults: 1, slow: 2}},
 		{name: "diamond with when", run: diamond(), procs: 1, budgets: world{faults: 2, cancels: 1}},
 		{name: "parallel limit", run: wide(), procs: 1, budgets: world{faults: 1, cancels: 1}},
-		{name: "lock kept for the run", run: single(), procs: 1, race: true, forRun: true, budgets: world{faults: 2, failures: 1, cancels: 1}},
+		{name: "lock kept for the run", run: single(), procs: 1, forRun: true, budgets: world{faults: 2, failures: 1, cancels: 1}},
 		{name: "lock kept for the run, two processes", run: single(), procs: 2, forRun: true, budgets: world{faults: 1}},
-		{name: "going on without the lock", run: chain(), procs: 1, race: true, forRun: true, continues: true, budgets: world{faults: 2}},
+		{name: "going on without the lock", run: chain(), procs: 1, forRun: true, continues: true, budgets: world{faults: 2}},
 		{name: "going on without the lock, two processes", run: single(), procs: 2, forRun: true, continues: true, budgets: world{faults: 1}},
-		{name: "at the tenant's limit", run: single(), procs: 1, race: true, gated: true, budgets: world{faults: 2, cancels: 1, suspends: 1}},
+		{name: "at the tenant's limit", run: single(), procs: 1, gated: true, budgets: world{faults: 2, cancels: 1, suspends: 1}},
 		{name: "at the tenant's limit, two processes", run: single(), procs: 2, gated: true, budgets: world{faults: 1}},
-		{name: "dead letters", run: single(), procs: 1, race: true, budgets: world{faults: 2, refusals: 2, redrives: 1, slow: 1}},
+		{name: "dead letters", run: single(), procs: 1, budgets: world{faults: 2, refusals: 2, redrives: 1, slow: 1}},
 		{name: "dead letters, two processes", run: newRun(newStep("a", maxFailures(1))), procs: 2, budgets: world{faults: 1, refusals: 1, redrives: 1}},
 		{name: "dead letters of items", run: each(2, v1alpha1.Collect, maxFailures(1)), procs: 1, budgets: world{faults: 1, refusals: 1, redrives: 1}},
-		{name: "answers stored and not delivered", run: single(), procs: 1, race: true, parks: true, budgets: world{faults: 1, started: 1, slow: 1}},
+		{name: "answers stored and not delivered", run: single(), procs: 1, parks: true, budgets: world{faults: 1, started: 1, slow: 1}},
 		{name: "answers stored and not delivered, two processes", run: deadline(single(), 700), procs: 2, budgets: world{faults: 1, slow: 1}},
-		{name: "answers stored and not delivered, without the lock", run: deadline(goesOn(), 500), procs: 1, race: true, parks: true, budgets: world{faults: 1, failures: 1, slow: 1}},
+		{name: "answers stored and not delivered, without the lock", run: deadline(goesOn(), 500), procs: 1, parks: true, budgets: world{faults: 1, failures: 1, slow: 1}},
 		{name: "answers stored and not delivered, to items", run: each(2, v1alpha1.Collect, maxFailures(2)), procs: 1, parks: true, budgets: world{faults: 1, slow: 1}},
 		{name: "answers stored and not delivered, in the clean-up", run: cleansOnce(), procs: 1, parks: true, budgets: world{faults: 1, slow: 1}},
-		{name: "parallel limit, suspended", run: wide(), procs: 1, race: true, budgets: world{suspends: 1, failures: 1}},
+		{name: "parallel limit, suspended", run: wide(), procs: 1, budgets: world{suspends: 1, failures: 1}},
 	}
 	cases = append(cases, aheadCases()...)
-	if raceEnabled {
-		cases = slices.DeleteFunc(cases, func(c modelCase) bool { return !c.race })
-		for i := range cases {
-			cases[i].budgets.faults = min(1, cases[i].budgets.faults)
-		}
-	}
 	return cases
 }
 

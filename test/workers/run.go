@@ -236,7 +236,8 @@ func (k *kit) working(ctx context.Context, js ...job) error {
 // survived waits for the one answer of a job whose messages the tap may have missed.
 func (k *kit) survived(ctx context.Context, j job) error {
 	var answers int
-	err := k.await(ctx, "an answer is stored and the job is gone", func() (bool, error) {
+	// A client's own wait before it connects again counts here, and a busy machine makes it longer.
+	err := k.awaitFor(ctx, 4*k.config.Patience, "an answer is stored and the job is gone", func() (bool, error) {
 		rs, err := k.stored(ctx, j.id)
 		if err != nil {
 			return false, err

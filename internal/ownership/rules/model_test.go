@@ -378,9 +378,6 @@ func TestRareHistories(t *testing.T) {
 // TestModelFindsMutations switches each rule off that has no history of its own, and has the model
 // find what that breaks.
 func TestModelFindsMutations(t *testing.T) {
-	if raceEnabled {
-		t.Skip("ten times as slow; the gate runs it without the race detector, too")
-	}
 	for r := ruleSentAt; r <= ruleLeaving; r <<= 1 {
 		if histories[r].events != "" {
 			continue
@@ -401,12 +398,9 @@ func TestModelFindsMutations(t *testing.T) {
 	}
 }
 
-// bound is $MODEL_BOUND, for those who have time, else n, or less of it with the race detector.
+// bound is $MODEL_BOUND, for those who have time, else n.
 func bound(t *testing.T, n int) int {
 	t.Helper()
-	if raceEnabled {
-		n /= 20
-	}
 	if text := os.Getenv("MODEL_BOUND"); text != "" {
 		var err error
 		if n, err = strconv.Atoi(text); err != nil {

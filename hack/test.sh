@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# test.sh PACKAGES [ARG]...: runs their tests, with the race detector. Where all packages are meant (./...), those that start no
+# goroutine, in tests neither, run without it: it has nothing to find there, and makes explorations of models ten times as slow.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+packages=$1
+shift
+
+if [[ $packages != ./... ]]; then
+  # shellcheck disable=SC2086 # several patterns
+  exec go test -race -p 3 -count=1 -timeout 40m "$@" $packages
+fi
+
+longest=(./test/e2e ./internal/controller/workflowrun ./test/workers ./test/ledger) # first: at the end nothing waits for them
+sequential=(./internal/lifecycle ./internal/ownership/rules ./internal/document ./internal/simulate)
+
+if grep -nE '^\s*go (func|[a-zA-Z.]+\()|\berrgroup\b|"sync"|"sync/atomic"' --include='*.go' -r "${sequential[@]}"; then
+  echo "these are tested without the race detector: hack/test.sh" >&2
+  exit 1
+fi
+module=$(go list -m)
+mapfile -t others < <(go list ./... | grep -vxF "$(printf '%s\n' "${sequential[@]/#./$module}")")
+
+go test -p 1 -count=1 -timeout 40m "$@" "${sequential[@]}" &
+failed=0
+go test -race -p 3 -count=1 -timeout 40m "$@" "${longest[@]}" "${others[@]}" || failed=1
+wait $! || failed=1
+exit $failed

@@ -93,7 +93,10 @@ func stepGoesForward(was, is *v1alpha1.StepStatus) bool {
 
 // hasRoomForAll says whether no step ever waits for a place of maxParallelSteps. Where one may, the
 // order in which results come decides which step it is, and two replays could start too many.
-func hasRoomForAll(d *draft) bool { return d.plan.Width() <= dag.Parallel(d.run) }
+func hasRoomForAll(d *draft) bool {
+	places := dag.Parallel(d.run)
+	return d.plan.Main <= places || d.plan.Width() <= places
+}
 
 // NeverBegun are the first attempts of steps that a write cancels and that never began, as far as
 // status knew. Another process that was ahead of that status may have dispatched them.

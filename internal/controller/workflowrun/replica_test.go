@@ -451,11 +451,18 @@ func (r *replica) turn(ctx context.Context, run *v1alpha1.WorkflowRun) {
 func (r *replica) drive(ctx context.Context, run *v1alpha1.WorkflowRun, done func(*v1alpha1.WorkflowRun) bool) *v1alpha1.WorkflowRun {
 	GinkgoHelper()
 	var now *v1alpha1.WorkflowRun
+	there := false
+	defer func() {
+		if !there {
+			r.tell(now)
+		}
+	}()
 	until(ctx, "the run gets there", func() bool {
 		r.turn(ctx, run)
 		now = r.w.get(ctx, run)
 		return r.dead.Load() || done(now)
 	})
+	there = true
 	return now
 }
 

@@ -54,6 +54,10 @@ test-e2e: ## Run the end-to-end suite on a kind cluster that it makes, or on tha
 test-shards: controlplane redis ## Play replicas that share 5,000 runs: one is killed every 20 s, one paused, their number changes. Takes some minutes.
 	SHARDS=5000 go test -count=1 -timeout 45m -v ./test/e2e -ginkgo.focus 'kills, pauses and changes' -ginkgo.v
 
+.PHONY: test-cron
+test-cron: ## Compare the slots of cron texts with what brute force finds, minute by minute, over ten years of every zone. Takes some minutes.
+	CRON_BRUTE=1 go test -count=1 -timeout 60m -v -run BruteForce ./internal/cron
+
 .PHONY: lint
 lint: ## Run the linters and formatters of .golangci.yml.
 	$(LINT) run --timeout 30m $(PKG)

@@ -14,13 +14,13 @@ go build -o "$scratch/compare" ./hack/compare-manifests
 same() { # DIRECTORY ARGUMENTS-OF-HELM...
   kustomize build "$1" >"$scratch/kustomize.yaml"
   # CRDs of others, as cert-manager's, need not be known here. The namespace is made by helm install --create-namespace.
-  helm template syncopate charts/syncopate --namespace syncopate-system "${@:2}" >"$scratch/helm.yaml"
+  helm template syncopate charts/syncopate --set image.tag=dev --namespace syncopate-system "${@:2}" >"$scratch/helm.yaml"
   "$scratch/compare" -only-first Namespace/syncopate-system "$scratch/kustomize.yaml" "$scratch/helm.yaml" ||
     { echo "the chart ($*) does not render what kustomize build $1 does" >&2; exit 1; }
 }
 
-helm lint --strict --quiet charts/syncopate
-helm lint --strict --quiet charts/syncopate --values hack/compare-manifests/testdata/everything/values.yaml
+helm lint --strict --quiet charts/syncopate --set image.tag=dev
+helm lint --strict --quiet charts/syncopate --set image.tag=dev --values hack/compare-manifests/testdata/everything/values.yaml
 same config/default
 same config/default-webhook --set webhook.enabled=true
 same hack/compare-manifests/testdata/everything --values hack/compare-manifests/testdata/everything/values.yaml

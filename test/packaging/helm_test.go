@@ -83,14 +83,14 @@ func (r *release) args() []string {
 func TestAReleaseComesAndGoesAndTheRunsStay(t *testing.T) {
 	r := newRelease(t)
 	const chart = "charts/syncopate"
-	if err := r.helm("install", "syncopate", chart, "--create-namespace"); err != nil {
+	if err := r.helm("install", "syncopate", chart, "--create-namespace", "--set", "image.tag=dev"); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.apply("apiVersion: syncopate.dev/v1alpha1\nkind: WorkflowRun\nmetadata: {name: kept, namespace: default}\n" +
 		"spec: {steps: [{name: a, job: {topic: demo.echo}}]}\n"); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.helm("install", "second", chart, "--namespace", "elsewhere", "--create-namespace"); err == nil ||
+	if err := r.helm("install", "second", chart, "--namespace", "elsewhere", "--create-namespace", "--set", "image.tag=dev"); err == nil ||
 		!strings.Contains(err.Error(), "exists and cannot be imported") {
 		t.Errorf("a second operator in the cluster: %v", err)
 	}
@@ -102,7 +102,7 @@ func TestAReleaseComesAndGoesAndTheRunsStay(t *testing.T) {
 	if err := r.client.Delete(t.Context(), crd); err != nil { // as if this version had it and the one before had not
 		t.Fatal(err)
 	}
-	if err := r.helm("upgrade", "syncopate", chart, "--set", "webhook.enabled=true"); err != nil {
+	if err := r.helm("upgrade", "syncopate", chart, "--reuse-values", "--set", "webhook.enabled=true"); err != nil {
 		t.Fatal(err)
 	}
 	if !slices.Contains(r.args(), "--webhook-bind-address=:9443") {
@@ -122,7 +122,7 @@ func TestAReleaseComesAndGoesAndTheRunsStay(t *testing.T) {
 	if !r.exists("syncopate.dev/v1alpha1", "WorkflowRun", "default", "kept") {
 		t.Error("the run is gone")
 	}
-	if err := r.helm("install", "syncopate", chart); err != nil {
+	if err := r.helm("install", "syncopate", chart, "--set", "image.tag=dev"); err != nil {
 		t.Errorf("an installation over what the last one left: %v", err)
 	}
 	if !r.exists("syncopate.dev/v1alpha1", "WorkflowRun", "default", "kept") {

@@ -134,10 +134,10 @@ func kustomize(t *testing.T, dir string) []byte {
 	return out
 }
 
-// helm is helm template with these arguments.
+// helm is helm template with an image and these arguments.
 func helm(t *testing.T, args ...string) ([]byte, error) {
 	t.Helper()
-	return run(nil, server.helm, append([]string{"template", "syncopate", "charts/syncopate", "--namespace", operatorNamespace}, args...)...)
+	return run(nil, server.helm, append([]string{"template", "syncopate", "charts/syncopate", "--namespace", operatorNamespace, "--set", "image.tag=dev"}, args...)...)
 }
 
 func objects(t *testing.T, manifests []byte) []*unstructured.Unstructured {

@@ -40,6 +40,13 @@ func TestBadValuesAreRefusedWithTheirNames(t *testing.T) {
 		"step events in words":                       {[]string{"stepEvents=all"}, []string{"/stepEvents"}},
 		"step events by another way":                 {[]string{"extraArgs={--step-events}"}, []string{"extraArgs", "--step-events"}},
 		"an argument that is no flag":                {[]string{"extraArgs={nats}"}, []string{"/extraArgs/0"}},
+		"a flag that a value sets":                   {[]string{"extraArgs={--nats-url=nats://y:4222}"}, []string{"extraArgs", "--nats-url"}},
+		"a flag twice":                               {[]string{"extraArgs={--max-concurrent-runs=2,-max-concurrent-runs=3}"}, []string{"extraArgs", "--max-concurrent-runs", "twice"}},
+		"another way of owning runs":                 {[]string{"ownership=both"}, []string{"/ownership"}},
+		"no image":                                   {[]string{"image.tag="}, []string{"image.tag", "image.digest"}},
+		"no drain, in per cent":                      {[]string{"podDisruptionBudget.maxUnavailable=0%"}, []string{"podDisruptionBudget.maxUnavailable", "drained"}},
+		"pods that the Deployment does not know":     {[]string{`podLabels.app\.kubernetes\.io/name=x`}, []string{"podLabels", "app.kubernetes.io/name"}},
+		"labels that Helm sets":                      {[]string{`commonLabels.app\.kubernetes\.io/instance=x`}, []string{"commonLabels", "app.kubernetes.io/instance"}},
 		"a digest that is none":                      {[]string{"image.digest=latest"}, []string{"/image/digest"}},
 		"a pull policy in lower case":                {[]string{"image.pullPolicy=always"}, []string{"/image/pullPolicy"}},
 	} {
@@ -106,6 +113,44 @@ func TestValuesReachTheOperator(t *testing.T) {
 	}
 	if want := "example.org/team/syncopate@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"; container.Image != want {
 		t.Errorf("image %s", container.Image)
+	}
+}
+
+// mutation: commonLabels left out of the pods, extra volumes left out, or the account's name left out
+// of a binding, of the status policy or of the flow schema makes this fail.
+func TestWhatAnInstallationAddsIsThere(t *testing.T) {
+	const account = "system:serviceaccount:" + operatorNamespace + ":robot"
+	args := []string{
+		"--set", "serviceAccount.name=robot", "--set", "commonLabels.team=flow", "--set", "podLabels.team=pods",
+		"--set-json", `extraVolumes=[{"name":"extra","emptyDir":{}}]`, "--set-json", `extraVolumeMounts=[{"name":"extra","mountPath":"/extra"}]`,
+	}
+	manifests := mustHelm(t, args...)
+	if !strings.Contains(string(manifests), account) {
+		t.Errorf("no policy names %s", account)
+	}
+	for _, o := range objects(t, manifests) {
+		if strings.HasSuffix(o.GetKind(), "Binding") || o.GetKind() == "FlowSchema" {
+			text, err := o.MarshalJSON()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.Contains(string(text), `"kind":"ServiceAccount","name":"syncopate"`) || strings.Contains(string(text), `"serviceAccount":{"name":"syncopate"`) {
+				t.Errorf("%s %s is for another account", o.GetKind(), o.GetName())
+			}
+		}
+	}
+	d := deployment(t, args...)
+	pod := d.Spec.Template
+	if d.Labels["team"] != "flow" || pod.Labels["team"] != "pods" || pod.Spec.ServiceAccountName != "robot" {
+		t.Errorf("labels %v, of pods %v, account %s", d.Labels, pod.Labels, pod.Spec.ServiceAccountName)
+	}
+	if v, m := pod.Spec.Volumes, pod.Spec.Containers[0].VolumeMounts; len(v) != 1 || v[0].Name != "extra" || len(m) != 1 || m[0].MountPath != "/extra" {
+		t.Errorf("volumes %v, mounts %v", v, m)
+	}
+	for _, o := range objects(t, mustHelm(t, "--set", "serviceAccount.create=false")) {
+		if o.GetKind() == "ServiceAccount" {
+			t.Error("an account that is there already is made")
+		}
 	}
 }
 

@@ -7,6 +7,9 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 
 {{- define "syncopate.selector" -}}
@@ -24,12 +27,13 @@ app.kubernetes.io/component: manager
 
 {{- define "syncopate.subject" -}}
 kind: ServiceAccount
-name: syncopate
+name: {{ .Values.serviceAccount.name }}
 namespace: {{ .Release.Namespace }}
 {{- end }}
 
-{{- define "syncopate.args" -}}
-- --ownership=shards
+{{/* Flags that values of their own set. */}}
+{{- define "syncopate.ownArgs" -}}
+- --ownership={{ .Values.ownership }}
 - --nats-url={{ .Values.nats.url }}
 - --redis-addrs={{ .Values.redis.addrs }}
 - --metrics-bind-address=:8080
@@ -72,6 +76,10 @@ namespace: {{ .Release.Namespace }}
 {{- if .Values.stepEvents }}
 - --step-events=true
 {{- end }}
+{{- end }}
+
+{{- define "syncopate.args" -}}
+{{ include "syncopate.ownArgs" . }}
 {{- with .Values.extraArgs }}
 {{ toYaml . }}
 {{- end }}

@@ -2,7 +2,7 @@ package main
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"net/http"
 	"sync"
 	"time"
@@ -24,7 +24,6 @@ const (
 // probe watches a dependency and answers readyz from what it saw last, so that a hung dependency
 // does not hang readyz.
 type probe struct {
-	name  string
 	check func(context.Context) error
 	clock clock.WithTicker
 
@@ -33,8 +32,8 @@ type probe struct {
 	last     error
 }
 
-func newProbe(name string, c clock.WithTicker, check func(context.Context) error) *probe {
-	return &probe{name: name, check: check, clock: c, failures: probeTolerance, last: fmt.Errorf("not reached yet")}
+func newProbe(c clock.WithTicker, check func(context.Context) error) *probe {
+	return &probe{check: check, clock: c, failures: probeTolerance, last: errors.New("not reached yet")}
 }
 
 // Start looks at the dependency until ctx ends.
@@ -67,12 +66,12 @@ func (p *probe) look(ctx context.Context) {
 	p.failures, p.last = p.failures+1, err
 }
 
-// ready implements healthz.Checker.
+// ready is nil while the dependency can be used.
 func (p *probe) ready(*http.Request) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.failures < probeTolerance {
 		return nil
 	}
-	return fmt.Errorf("%s: %w", p.name, p.last)
+	return p.last
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -37,16 +36,13 @@ func TestReadinessForgivesALostPacketAndNoOutage(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var next error
-			p := newProbe("redis", clocktesting.NewFakeClock(time.Time{}), func(context.Context) error { return next })
+			p := newProbe(clocktesting.NewFakeClock(time.Time{}), func(context.Context) error { return next })
 			for _, next = range c.looks {
 				p.look(t.Context())
 			}
 			err := p.ready(nil)
 			if (err == nil) != c.ready {
 				t.Fatalf("ready says %v", err)
-			}
-			if err != nil && !strings.HasPrefix(err.Error(), "redis: ") {
-				t.Errorf("%q does not say what is missing", err)
 			}
 		})
 	}
@@ -55,7 +51,7 @@ func TestReadinessForgivesALostPacketAndNoOutage(t *testing.T) {
 func TestAProbeLooksAtOnceAndThenAtItsPace(t *testing.T) {
 	c := clocktesting.NewFakeClock(time.Time{})
 	looks := make(chan time.Duration)
-	p := newProbe("nats", c, func(ctx context.Context) error {
+	p := newProbe(c, func(ctx context.Context) error {
 		deadline, _ := ctx.Deadline()
 		looks <- time.Until(deadline)
 		return nil

@@ -18,7 +18,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -58,12 +57,17 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	self, err := waitForIdentity(ctx, config, scheme, o)
+	ready, err := serveProbes(ctx, o.probeAddr, log.WithName("readyz"))
+	if err != nil {
+		return err
+	}
+	defer ready.stop()
+	self, err := waitForIdentity(ctx, config, scheme, o.namespace, ready)
 	if err != nil {
 		return err
 	}
 	writes := runwatch.NewWrites(clock.RealClock{})
-	mgr, err := newManager(ctx, config, scheme, o, writes)
+	mgr, err := newManager(ctx, config, scheme, o, writes, ready)
 	if err != nil {
 		return err
 	}
@@ -104,8 +108,8 @@ func run(ctx context.Context, o options) error {
 	if err = errors.Join(err, a.recordEvents(recording, mgr)); err != nil {
 		return errors.Join(err, stop(context.WithoutCancel(ctx), locks, broker.conn, redis.Close))
 	}
-	err = errors.Join(setup(ctx, mgr, o, a), followKeys(ctx, mgr, config, o.namespace, broker.keys.Reload),
-		mgr.Add(newReady(mgr, "redis", locks.Ping)), mgr.Add(newReady(mgr, "nats", broker.conn.Ready)), mgr.Add(newReady(mgr, "apiserver", alive)))
+	err = errors.Join(setup(ctx, mgr, o, a, ready), followKeys(ctx, mgr, config, o.namespace, broker.keys.Reload),
+		mgr.Add(newReady(ready, "redis", locks.Ping)), mgr.Add(newReady(ready, "nats", broker.conn.Ready)), mgr.Add(newReady(ready, "apiserver", alive)))
 	if err == nil {
 		err = mgr.Start(ctx)
 	}
@@ -133,20 +137,15 @@ func newScheme() (*runtime.Scheme, error) {
 }
 
 // waitForIdentity loads the result keys and the cluster's name, and tries again while the API
-// server cannot be reached. Meanwhile it answers probes: the manager, which does so later, is
-// not there yet.
-func waitForIdentity(ctx context.Context, config *rest.Config, scheme *runtime.Scheme, o options) (identity, error) {
-	early, err := serveEarlyProbes(ctx, o.probeAddr)
-	if err != nil {
-		return identity{}, err
-	}
-	defer early.stop()
+// server cannot be reached.
+func waitForIdentity(ctx context.Context, config *rest.Config, scheme *runtime.Scheme, namespace string, ready *probes) (identity, error) {
+	ready.failed("apiserver", errors.New("not reached yet"))
 	for try := 0; ; try++ {
-		self, err := loadOnce(ctx, config, scheme, o.namespace)
+		self, err := loadOnce(ctx, config, scheme, namespace)
 		if err == nil {
 			return self, nil
 		}
-		early.failed(err)
+		ready.failed("apiserver", err)
 		if try%logEvery == 0 {
 			ctrl.Log.WithName("setup").Info("Result keys are not there yet, trying on", "delay", probePause, "cause", err.Error())
 		}
@@ -166,7 +165,7 @@ func loadOnce(ctx context.Context, config *rest.Config, scheme *runtime.Scheme, 
 	return loadIdentity(ctx, c, namespace)
 }
 
-func newManager(ctx context.Context, config *rest.Config, scheme *runtime.Scheme, o options, writes *runwatch.Writes) (manager.Manager, error) {
+func newManager(ctx context.Context, config *rest.Config, scheme *runtime.Scheme, o options, writes *runwatch.Writes, ready *probes) (manager.Manager, error) {
 	grace := stopTimeout
 	informers, err := watchOf(config, scheme, writes)
 	if err != nil {
@@ -176,10 +175,8 @@ func newManager(ctx context.Context, config *rest.Config, scheme *runtime.Scheme
 		Scheme:                        scheme,
 		Cache:                         cache.Options{DefaultTransform: cache.TransformStripManagedFields(), NewInformer: informers}, // nobody asks for managedFields, and runs are many
 		Metrics:                       metricsserver.Options{BindAddress: o.metricsAddr},
-		HealthProbeBindAddress:        o.probeAddr,
+		HealthProbeBindAddress:        "0", // probes answers
 		PprofBindAddress:              o.pprofAddr,
-		LivenessEndpointName:          "/livez",
-		ReadinessEndpointName:         "/readyz",
 		LeaderElection:                o.leaderElect && !o.shards(),
 		LeaderElectionID:              leaderElectionID,
 		LeaderElectionNamespace:       o.namespace,
@@ -189,18 +186,15 @@ func newManager(ctx context.Context, config *rest.Config, scheme *runtime.Scheme
 	if err != nil {
 		return nil, fmt.Errorf("make manager: %w", err)
 	}
-	return mgr, errors.Join(
-		warmCaches(ctx, mgr),
-		mgr.AddHealthzCheck("ping", healthz.Ping),
-		mgr.AddReadyzCheck("caches", func(r *http.Request) error {
-			ctx, cancel := context.WithTimeout(r.Context(), probeTimeout)
-			defer cancel()
-			if !mgr.GetCache().WaitForCacheSync(ctx) {
-				return errors.New("caches are not synced: is the API server reachable and are the CRDs installed?")
-			}
-			return nil
-		}),
-	)
+	ready.add("caches", func(r *http.Request) error {
+		ctx, cancel := context.WithTimeout(r.Context(), probeTimeout)
+		defer cancel()
+		if !mgr.GetCache().WaitForCacheSync(ctx) {
+			return errors.New("caches are not synced: is the API server reachable and are the CRDs installed?")
+		}
+		return nil
+	})
+	return mgr, warmCaches(ctx, mgr)
 }
 
 // watchOf makes informers of which that of runs does not decode what this process wrote.
@@ -234,16 +228,14 @@ func warmCaches(ctx context.Context, mgr manager.Manager) error {
 	return nil
 }
 
-func newReady(mgr manager.Manager, name string, check func(context.Context) error) *probe {
-	p := newProbe(name, clock.RealClock{}, check)
-	if err := mgr.AddReadyzCheck(name, p.ready); err != nil {
-		p.last = err // only before start: cannot happen, and readyz would say so
-	}
+func newReady(ready *probes, name string, check func(context.Context) error) *probe {
+	p := newProbe(clock.RealClock{}, check)
+	ready.add(name, p.ready)
 	return p
 }
 
 // setup adds the controllers and the webhook.
-func setup(ctx context.Context, mgr manager.Manager, o options, a adapters) error {
+func setup(ctx context.Context, mgr manager.Manager, o options, a adapters, ready *probes) error {
 	a.ballots = ballot.NewBox(metrics.Registry)
 	gates, owner, err := addRuns(ctx, mgr, o, a)
 	if err != nil {
@@ -256,5 +248,5 @@ func setup(ctx context.Context, mgr manager.Manager, o options, a adapters) erro
 	}
 	policies.RegisterMetrics(metrics.Registry)
 	approvals := &stepapproval.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader()}
-	return errors.Join(policies.SetupWithManager(mgr), approvals.SetupWithManager(mgr), addWebhook(mgr, o, webhook.Options{Gate: gates}))
+	return errors.Join(policies.SetupWithManager(mgr), approvals.SetupWithManager(mgr), addWebhook(mgr, o, webhook.Options{Gate: gates, Ready: ready.add}))
 }

@@ -54,6 +54,8 @@ type Options struct {
 	Rand        func() float64 // uniform in [0,1), safe for concurrent use
 	Log         logr.Logger
 	Registry    prometheus.Registerer
+	// Ready takes the check that says whether the webhook answers.
+	Ready func(name string, check func(*http.Request) error)
 }
 
 // Setup adds the webhook to a manager, on all replicas, with the readiness check "webhook". The
@@ -74,9 +76,10 @@ func Setup(mgr manager.Manager, o Options) error {
 	mux := http.NewServeMux()
 	mux.Handle(Path, hook)
 	s := &server{addr: net.JoinHostPort(o.Host, strconv.Itoa(o.Port)), handler: mux, certificates: certificates, log: o.Log}
-	if err := errors.Join(mgr.Add(certificates), mgr.Add(s), mgr.AddReadyzCheck("webhook", s.ready)); err != nil {
+	if err := errors.Join(mgr.Add(certificates), mgr.Add(s)); err != nil {
 		return fmt.Errorf("add webhook: %w", err)
 	}
+	o.Ready("webhook", s.ready)
 	return nil
 }
 

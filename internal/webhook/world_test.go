@@ -166,7 +166,8 @@ func (w *world) operator(s setting) (port int) {
 		quotas = instance
 	}
 	Expect(Setup(mgr, Options{
-		Gate: quotas, Host: "localhost", Port: port, CertDir: s.certDir, Namespace: operatorNamespace, Service: w.service, Configuration: w.ns,
+		Ready: func(string, func(*http.Request) error) {},
+		Gate:  quotas, Host: "localhost", Port: port, CertDir: s.certDir, Namespace: operatorNamespace, Service: w.service, Configuration: w.ns,
 		Reservation: time.Hour, // no spec is to depend on how fast this machine is
 		Clock:       s.clock, Rand: rand.Float64, Log: GinkgoLogr, Registry: prometheus.NewRegistry(),
 	})).To(Succeed())

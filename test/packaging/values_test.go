@@ -116,8 +116,8 @@ func TestValuesReachTheOperator(t *testing.T) {
 	}
 }
 
-// mutation: commonLabels left out of the pods, extra volumes left out, or the account's name left out
-// of a binding, of the status policy or of the flow schema makes this fail.
+// mutation: commonLabels left out of the pods, extra volumes left out, or the account's name left
+// out of a binding, of the status policy or of the flow schema makes this fail.
 func TestWhatAnInstallationAddsIsThere(t *testing.T) {
 	const account = "system:serviceaccount:" + operatorNamespace + ":robot"
 	args := []string{

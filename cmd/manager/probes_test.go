@@ -1,0 +1,102 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/go-logr/logr/funcr"
+)
+
+func get(t *testing.T, url string) (code int, body string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(resp.Body)
+	if err = errors.Join(err, resp.Body.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(text)
+}
+
+// mutation: a log line at each probe, or none when the parts that are not ready change, makes this
+// fail; so does a body without the cause.
+func TestProbesSayWhatIsMissingAndTheLogSaysEachChangeOnce(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var said []string
+	p, err := serveProbes(t.Context(), addr, funcr.New(func(_, args string) { said = append(said, args) }, funcr.Options{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.failed("apiserver", errors.New("not reached yet"))
+	var redis error
+	p.add("redis", func(*http.Request) error { return redis })
+	for _, step := range []struct {
+		api, redis error
+		code       int
+		body       string
+		lines      int
+	}{
+		{errDown, nil, http.StatusServiceUnavailable, "[-]apiserver failed: connection refused\n[+]redis ok\n", 1},
+		{errors.New("another text"), nil, http.StatusServiceUnavailable, "[-]apiserver failed: another text\n[+]redis ok\n", 1},
+		{nil, nil, http.StatusOK, "[+]apiserver ok\n[+]redis ok\n", 2},
+		{nil, nil, http.StatusOK, "[+]apiserver ok\n[+]redis ok\n", 2},
+		{nil, errDown, http.StatusServiceUnavailable, "[+]apiserver ok\n[-]redis failed: connection refused\n", 3},
+	} {
+		p.failed("apiserver", step.api)
+		redis = step.redis
+		code, body := get(t, "http://"+addr+"/readyz?verbose")
+		if code != step.code || body != step.body || len(said) != step.lines {
+			t.Errorf("%d %q, want %d %q; log: %q", code, body, step.code, step.body, said)
+		}
+		if code, body := get(t, "http://"+addr+"/livez"); code != http.StatusOK || body != "ok\n" {
+			t.Errorf("livez: %d %q", code, body)
+		}
+	}
+	if last := said[len(said)-1]; !strings.Contains(last, "redis: connection refused") {
+		t.Errorf("the log does not say why: %s", last)
+	}
+	p.stop()
+	again, err := serveProbes(t.Context(), addr, funcr.New(func(string, string) {}, funcr.Options{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	again.stop()
+}
+
+func TestProbesCanBeOff(t *testing.T) {
+	p, err := serveProbes(t.Context(), "0", funcr.New(func(string, string) {}, funcr.Options{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.stop()
+}
+
+// mutation: logging the URL as given makes this fail.
+func TestRedactedURLHasNoPasswords(t *testing.T) {
+	for given, want := range map[string]string{
+		"nats://a:4222":                      "nats://a:4222",
+		"nats://u:s3cret@a:4222, nats://b:1": "nats://u:xxxxx@a:4222,nats://b:1",
+		"nats://u:s3%cret@a:4222":            "(unreadable)",
+	} {
+		if got := (natsOptions{url: given}).redactedURL(); got != want {
+			t.Errorf("%q: got %q, want %q", given, got, want)
+		}
+	}
+}

@@ -379,6 +379,40 @@ func TestWhySaysThatARunNeedsANewerOperator(t *testing.T) {
 	}
 }
 
+// mutations: leaving out lag, or its look at the mode, makes this fail.
+func TestWhySaysThatStatusMayLagBehind(t *testing.T) {
+	t.Parallel()
+	const may = "status may lag behind: steps are dispatched before it is written"
+	for name, tt := range map[string]struct {
+		checkpoint *v1alpha1.CheckpointStatus
+		ended      bool
+		want       string
+	}{
+		"never ahead":           {want: ""},
+		"not ahead any more":    {checkpoint: &v1alpha1.CheckpointStatus{Mode: v1alpha1.CheckpointEveryStep, LagMillis: 9}, want: ""},
+		"written at once":       {checkpoint: &v1alpha1.CheckpointStatus{Mode: v1alpha1.CheckpointCoalesced}, want: may},
+		"written after a while": {checkpoint: &v1alpha1.CheckpointStatus{Mode: v1alpha1.CheckpointCoalesced, LagMillis: 180}, want: may + "; the last write had waited 180 ms"},
+		"ended":                 {checkpoint: &v1alpha1.CheckpointStatus{Mode: v1alpha1.CheckpointCoalesced, LagMillis: 180}, ended: true, want: ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run := steady(t, func(r *v1alpha1.WorkflowRun) { r.Status = &v1alpha1.WorkflowRunStatus{Checkpoint: tt.checkpoint} })
+			if tt.ended {
+				run.Status.CompletedAt = &metav1.Time{Time: created}
+			}
+			got := ""
+			for _, f := range Why(run, nil, created).Facts {
+				if f.About == "checkpoint" {
+					got = f.Text
+				}
+			}
+			if got != tt.want {
+				t.Errorf("%q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
 // mutation: leaving out late makes this fail.
 func TestWhySaysThatTheOperatorIsLate(t *testing.T) {
 	t.Parallel()

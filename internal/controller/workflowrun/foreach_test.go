@@ -134,9 +134,9 @@ var _ = Describe("a step for each item", func() {
 	}
 	for name, said := range states {
 		for verb, want := range verbs {
-			It(fmt.Sprintf("%s answers to %s, and nothing is left", name, verb), func(ctx SpecContext) {
+			inModes(fmt.Sprintf("%s answers to %s, and nothing is left", name, verb), func(ctx SpecContext, m mode) {
 				w := newWorld(ctx)
-				r := w.newReplica(ctx, "r")
+				r := m.replica(ctx, w, "r")
 				steps, inputs := fanOut(12, 6, v1alpha1.Collect)
 				run := w.create(ctx, steps, inputs)
 				r.inFlight(ctx, run, 6)
@@ -176,7 +176,7 @@ var _ = Describe("a step for each item", func() {
 				Expect(r.GC.Round(ctx)).To(Succeed())
 				Expect(w.jobsQueued(ctx)).To(BeZero())
 				until(ctx, "the lock is free", func() bool { w.clock.Step(time.Second); return !w.locked(ctx, run) })
-			}, NodeTimeout(2*patience))
+			})
 		}
 	}
 

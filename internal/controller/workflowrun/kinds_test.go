@@ -182,9 +182,9 @@ var _ = Describe("a wish of the user", func() {
 	}
 	for _, s := range states {
 		for verb, v := range verbs {
-			It(fmt.Sprintf("to %s a run that is %s is granted, and nothing is left", verb, s.name), func(ctx SpecContext) {
+			inModes(fmt.Sprintf("to %s a run that is %s is granted, and nothing is left", verb, s.name), func(ctx SpecContext, m mode) {
 				w := newWorld(ctx)
-				r := w.newReplica(ctx, "r")
+				r := m.replica(ctx, w, "r")
 				run, atWork := reach(ctx, w, r, s)
 				if v.patch == "" {
 					last := w.get(ctx, run)
@@ -221,7 +221,7 @@ var _ = Describe("a wish of the user", func() {
 				Expect(r.GC.Round(ctx)).To(Succeed())
 				Expect(w.jobsQueued(ctx)).To(BeZero())
 				until(ctx, "the lock is free", func() bool { w.clock.Step(time.Second); return !w.locked(ctx, run) })
-			}, NodeTimeout(2*patience))
+			})
 		}
 	}
 })

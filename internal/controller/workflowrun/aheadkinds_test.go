@@ -190,8 +190,7 @@ func (r *replica) doAt(place string, n int, dies bool, do func()) {
 	}
 }
 
-// Mutations that make specs below fail: see ahead_test.go, and
-//   - ahead.go goesForward that is always true: what status lacks is not the same in each replay.
+// Mutations that make specs below fail: see ahead_test.go.
 var _ = Describe("a run that may be ahead of its status, with", func() {
 	for name, s := range shapes {
 		for _, p := range []struct {

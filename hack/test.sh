@@ -21,7 +21,7 @@ fi
 module=$(go list -m)
 mapfile -t others < <(go list ./... | grep -vxF "$(printf '%s\n' "${sequential[@]/#./$module}")")
 
-go test -p 1 -count=1 -timeout 40m "$@" "${sequential[@]}" &
+(go test -p 1 -count=1 -timeout 40m "$@" "${sequential[@]}" && go -C test/bench test -count=1 .) &
 failed=0
 go test -race -p 3 -count=1 -timeout 40m "$@" "${longest[@]}" "${others[@]}" || failed=1
 wait $! || failed=1

@@ -4,11 +4,15 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"html"
 	"image/color"
 	"os"
+	"regexp"
 	"slices"
+	"strconv"
 
 	gonum "gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
@@ -40,18 +44,40 @@ func (p plot) draw(file string) (err error) {
 	if _, err := canvas.WriteTo(&out); err != nil {
 		return fmt.Errorf("plot %s: %w", p.name, err)
 	}
-	if err := os.WriteFile(file, bytes.ReplaceAll(out.Bytes(), []byte(plotFont), []byte(plotFonts)), 0o600); err != nil {
+	if err := os.WriteFile(file, fitText(out.Bytes()), 0o600); err != nil {
 		return fmt.Errorf("plot %s: %w", p.name, err)
 	}
 	return nil
 }
 
-// plotFonts are as wide as plotFont, with which the pictures are laid out, and which not
-// every machine has.
+// The pictures are laid out with plotFont, which not every machine has. So each text says how wide it
+// is (textLength): whatever font draws it, it stays in its place.
 const (
 	plotFont  = "font-family:Liberation Serif"
 	plotFonts = plotFont + ",Times New Roman,Times,serif"
 )
+
+// svgText is a text of a picture: its attributes, its size and what it says.
+var svgText = regexp.MustCompile(`(?s)<text ([^>]*font-size:([0-9.]+)px[^>]*)>([^<]*)</text>`)
+
+// fitText has each text of a picture drawn as wide as the layout took it to be. A picture that was
+// fitted stays as it is.
+func fitText(svg []byte) []byte {
+	return svgText.ReplaceAllFunc(svg, func(text []byte) []byte {
+		if bytes.Contains(text, []byte("textLength")) {
+			return text
+		}
+		m := svgText.FindSubmatch(text)
+		size, err := strconv.ParseFloat(string(m[2]), 64)
+		if err != nil {
+			return text
+		}
+		face := font.DefaultCache.Lookup(gonum.DefaultFont, vg.Points(size))
+		width := face.Width(html.UnescapeString(string(m[3]))).Points()
+		attributes := bytes.ReplaceAll(m[1], []byte(plotFont), []byte(plotFonts))
+		return fmt.Appendf(nil, `<text %s textLength="%.2f" lengthAdjust="spacingAndGlyphs">%s</text>`, attributes, width, m[3])
+	})
+}
 
 // palette are colours that most people can tell apart (Okabe and Ito).
 func palette(i int) color.Color {

@@ -2,6 +2,7 @@ package workflowrun
 
 import (
 	"context"
+	"errors"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/types"
@@ -13,6 +14,10 @@ import (
 // checkpointParallel bounds the runs that are written at the same time when a process
 // gives them up.
 const checkpointParallel = 16
+
+// errNotWritten is why a run stays ahead of which the pass did not write, and went on without an
+// error: it has no lease, or a decision lacks something.
+var errNotWritten = errors.New("its last pass did not write it")
 
 // Checkpoint writes all runs that are ahead of their status, before this process ends. No pass
 // begins after it.
@@ -59,6 +64,8 @@ func (r *Reconciler) checkpointRun(ctx context.Context, key types.NamespacedName
 		return nil
 	}
 	p.while, p.ahead.Closes = ctx, true
-	_, err = p.advance(ctx)
+	if _, err = p.advance(ctx); err == nil && p.ahead.Lags() {
+		return errNotWritten
+	}
 	return err
 }

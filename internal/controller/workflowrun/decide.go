@@ -98,6 +98,9 @@ func (p *pass) outputsMissing(ctx context.Context, d lifecycle.Decision, cause e
 // else zero. It is asked before what a decision lacks is found out and stored: the next decision
 // will have more results, and other outputs of items to store.
 func (p *pass) tooEarly() time.Time {
+	if p.ahead.Closes {
+		return time.Time{} // there is no next pass
+	}
 	last := p.mem.lastWrite
 	next := last.Next(p.batch.Len(), pacing.LastOfMany(p.batch.Paced(), last.Applied, p.run))
 	if !next.After(p.r.Clock.Now()) {

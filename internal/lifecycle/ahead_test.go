@@ -129,6 +129,29 @@ func decideAhead(t *testing.T, c aheadFacts) Decision {
 	return o.decide(in)
 }
 
+// The job of a run that begins ahead leaves the queue with the deadline of its run, which status
+// does not have yet; so do the jobs after it.
+//
+// mutation: dag.AttemptDeadline that does not look at the run's deadline makes this fail.
+func TestJobsAheadEndWithTheirRun(t *testing.T) {
+	const active = 30
+	steps := []v1alpha1.Step{newStep("a"), newStep("b", after("a"))}
+	limit := func(run *v1alpha1.WorkflowRun) { run.Spec.ActiveDeadlineSeconds = new(int32(active)) }
+	first := decideAhead(t, aheadFacts{steps: steps, adjust: limit, first: true})
+	begun := first.Status.Admission.AdmittedAt.Time
+	second := decideAhead(t, aheadFacts{steps: steps, adjust: limit, results: []Result{succeeded("a", 1, `{"n":1}`)}, input: func(in *Input) {
+		in.Run.Status = &first.Status // it is kept, and not written
+	}})
+	for _, d := range []Decision{first, second} {
+		if !d.MayLag || len(d.Dispatch) != 1 {
+			t.Fatalf("may lag: %t, %d jobs", d.MayLag, len(d.Dispatch))
+		}
+		if got, want := d.Dispatch[0].Deadline, begun.Add(active*time.Second); !got.Equal(want) {
+			t.Errorf("job %s: deadline %s, want %s", d.Dispatch[0].ID, got, want)
+		}
+	}
+}
+
 // Status says that a run may be ahead of it, for good, and by how much the last write was late.
 //
 // mutation: noteCheckpoint that drops what status has when the policy is another makes this fail.

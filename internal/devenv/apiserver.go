@@ -19,7 +19,15 @@ func Assets(root string) string {
 // StartAPIServer starts kube-apiserver and etcd, and installs the CRDs of folders. Its Config has
 // no limit of requests on the side of the client, which would be the slowest part of every test.
 func StartAPIServer(assets string, crds ...string) (*envtest.Environment, error) {
+	return startAPIServer(assets, nil, crds...)
+}
+
+// startAPIServer is StartAPIServer with more arguments of kube-apiserver.
+func startAPIServer(assets string, args map[string]string, crds ...string) (*envtest.Environment, error) {
 	s := &envtest.Environment{BinaryAssetsDirectory: assets, CRDDirectoryPaths: crds, ErrorIfCRDPathMissing: true}
+	for name, value := range args {
+		s.ControlPlane.GetAPIServer().Configure().Set(name, value)
+	}
 	if _, err := s.Start(); err != nil {
 		return nil, errors.Join(fmt.Errorf("start kube-apiserver and etcd of %s: %w", assets, err), s.Stop()) // a part of it may run
 	}

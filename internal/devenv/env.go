@@ -24,6 +24,8 @@ type Options struct {
 	Dir         string    // directory for state and logs; must exist
 	RequireReal bool      // refuse the embedded stand-in for Redis
 	Log         io.Writer // says what is started; nil: nothing
+	// APIServerArgs are arguments of kube-apiserver, by their names without dashes.
+	APIServerArgs map[string]string
 }
 
 // Env is a running environment.
@@ -61,7 +63,7 @@ func Start(ctx context.Context, o Options) (*Env, error) {
 
 func (e *Env) startCluster(o Options) error {
 	var err error
-	if e.cluster, err = StartAPIServer(Assets(o.Root), filepath.Join(o.Root, "config", "crd", "bases")); err != nil {
+	if e.cluster, err = startAPIServer(Assets(o.Root), o.APIServerArgs, filepath.Join(o.Root, "config", "crd", "bases")); err != nil {
 		return err
 	}
 	e.Config = e.cluster.Config

@@ -43,7 +43,7 @@ var _ = BeforeSuite(func(ctx context.Context) {
 	Expect(err).NotTo(HaveOccurred(), string(out))
 
 	env, err = devenv.Start(ctx, devenv.Options{
-		Root: root, Dir: dir,
+		Root: root, Dir: dir, APIServerArgs: audited(dir),
 		RequireReal: os.Getenv("REQUIRE_REDIS") == "1", Log: GinkgoWriter,
 	})
 	DeferCleanup(func() { Expect(env.Stop()).To(Succeed()) })

@@ -40,7 +40,12 @@ type world struct {
 }
 
 func newWorld(ctx context.Context) *world {
-	name := fmt.Sprintf("world-%d", worlds.Add(1))
+	return newWorldIn(ctx, fmt.Sprintf("world-%d", worlds.Add(1)))
+}
+
+// newWorldIn has its runs in a namespace that it makes.
+func newWorldIn(ctx context.Context, name string) *world {
+	GinkgoHelper()
 	w := &world{namespace: name, prefix: name, executed: map[string]int{}}
 	Expect(k8s.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})).To(Succeed())
 	DeferCleanup(func(ctx context.Context) {
@@ -159,15 +164,24 @@ func (w *world) eventuallyAll(ctx context.Context, phase v1alpha1.RunPhase, coun
 // scrape reads the metrics of an operator.
 func scrape(ctx context.Context, m *devenv.Manager) map[string]*dto.MetricFamily {
 	GinkgoHelper()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+m.Metrics+"/metrics", http.NoBody)
-	Expect(err).NotTo(HaveOccurred())
-	resp, err := http.DefaultClient.Do(req)
-	Expect(err).NotTo(HaveOccurred())
-	defer func() { _ = resp.Body.Close() }()
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(resp.Body)
+	families, err := tryScrape(ctx, m)
 	Expect(err).NotTo(HaveOccurred())
 	return families
+}
+
+// tryScrape is scrape of an operator that may have ended.
+func tryScrape(ctx context.Context, m *devenv.Manager) (map[string]*dto.MetricFamily, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+m.Metrics+"/metrics", http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	return parser.TextToMetricFamilies(resp.Body)
 }
 
 // counter sums a counter over the label sets that have the given label value; "" matches all.

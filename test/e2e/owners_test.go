@@ -23,13 +23,14 @@ type history struct {
 	last     map[string]*v1alpha1.WorkflowRun
 	writes   int
 	holders  map[string]int
+	authors  map[string][]author // of each run, by its UID
 	problems []string
 }
 
 // record watches the runs of a world until ctx ends.
 func (w *world) record(ctx context.Context) *history {
 	GinkgoHelper()
-	h := &history{last: map[string]*v1alpha1.WorkflowRun{}, holders: map[string]int{}}
+	h := &history{last: map[string]*v1alpha1.WorkflowRun{}, holders: map[string]int{}, authors: map[string][]author{}}
 	// The API server drops watchers that fall behind; the retry watcher goes on where it was
 	// dropped, so no state is missed.
 	var list v1alpha1.WorkflowRunList
@@ -63,6 +64,7 @@ func (h *history) see(e watch.Event) {
 	defer h.mu.Unlock()
 	h.writes++
 	h.holders[run.Status.Lock.Holder]++
+	h.note(run)
 	if before := h.last[run.Name]; before != nil {
 		h.compare(before, run)
 	}

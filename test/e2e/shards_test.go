@@ -159,7 +159,7 @@ var _ = Describe("replicas that share the runs", func() {
 		w := newWorld(ctx)
 		c := w.newCrew(ctx, 3)
 		w.startWorker(ctx, 16, echo, "shared.work")
-		h := w.record(ctx)
+		h, t := w.record(ctx), followTerms(ctx)
 		w.create(ctx, runs, chainOf(steps, "shared.work"))
 		w.atLeastDone(ctx, runs/4)
 		begin := time.Now()
@@ -171,6 +171,7 @@ var _ = Describe("replicas that share the runs", func() {
 		w.eventuallyAll(ctx, v1alpha1.RunSucceeded, runs)
 		w.expectEachOnce(runs * steps)
 		h.clean()
+		t.expectInOrder(ctx, h)
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		Expect(len(h.holders)).To(BeNumerically(">=", 3), "%v", h.holders)
@@ -181,7 +182,8 @@ var _ = Describe("replicas that share the runs", func() {
 		w := newWorld(ctx)
 		c := w.newCrew(ctx, 1)
 		w.startWorker(ctx, 16, echo, "shared.work")
-		h := w.record(ctx)
+		h, t := w.record(ctx), followTerms(ctx)
+		unowned := c.watchOwners(ctx)
 		w.create(ctx, runs, chainOf(steps, "shared.work"))
 		for range 2 {
 			c.add(ctx)
@@ -198,6 +200,10 @@ var _ = Describe("replicas that share the runs", func() {
 		w.eventuallyAll(ctx, v1alpha1.RunSucceeded, runs)
 		w.expectEachOnce(runs * steps)
 		h.clean()
+		t.expectInOrder(ctx, h)
+		longest := unowned()
+		AddReportEntry("without exactly one owner for each partition", longest.String())
+		Expect(longest).To(BeNumerically("<", 20*time.Second), "ten times what is wanted")
 	}, NodeTimeout(specTimeout))
 
 	It("are as one with a leader of before: it drives all while it is there", func(ctx context.Context) {
@@ -249,7 +255,7 @@ var _ = Describe("replicas that share the runs", func() {
 		w := newWorld(ctx)
 		c := w.newCrew(ctx, 3)
 		w.startWorker(ctx, 32, echo, "shared.work")
-		h := w.record(ctx)
+		h, t := w.record(ctx), followTerms(ctx)
 		created := make(chan struct{})
 		go func() {
 			defer GinkgoRecover()
@@ -262,6 +268,7 @@ var _ = Describe("replicas that share the runs", func() {
 		w.eventuallyAll(ctx, v1alpha1.RunSucceeded, runs)
 		w.expectEachOnce(runs * steps)
 		h.clean()
+		t.expectInOrder(ctx, h)
 		n, mean := c.gaps(ctx, "takeover")
 		m, planned := c.gaps(ctx, "planned")
 		AddReportEntry("the whole", fmt.Sprintf("%d runs; longest time without any job done: %s; take-overs seen by those who are left: %d, %s on average; planned: %d, %s",
@@ -306,6 +313,54 @@ func (c *crew) upset(ctx context.Context, done func() bool) {
 		}
 		GinkgoWriter.Printf("round %d: %s\n", round, strings.Join(c.names(), " "))
 	}
+}
+
+// watchOwners measures the longest time in which replicas did not own each partition once, by their
+// own account, until what it returns is called. Replicas are asked one after the other, so a
+// partition that moves meanwhile may be counted twice, or not at all.
+func (c *crew) watchOwners(ctx context.Context) func() time.Duration {
+	ctx, stop := context.WithCancel(ctx)
+	longest := make(chan time.Duration, 1)
+	go func() {
+		var worst time.Duration
+		last := time.Now()
+		tick := time.NewTicker(pollInterval)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				longest <- worst
+				return
+			case <-tick.C:
+			}
+			if c.ownedOnce(ctx) {
+				last = time.Now()
+			}
+			worst = max(worst, time.Since(last))
+		}
+	}()
+	return func() time.Duration {
+		stop()
+		return (<-longest).Round(time.Millisecond)
+	}
+}
+
+// ownedOnce says whether the replicas own as many partitions as there are. One that cannot be asked
+// owns none.
+func (c *crew) ownedOnce(ctx context.Context) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	sum := 0
+	for _, m := range c.members {
+		families, err := tryScrape(ctx, m)
+		if err != nil {
+			continue
+		}
+		for _, metric := range families["syncopate_partitions_owned"].GetMetric() {
+			sum += int(metric.GetGauge().GetValue())
+		}
+	}
+	return sum == ownership.Partitions
 }
 
 // watchStalls measures the longest time in which no job was done, until what it returns is called.

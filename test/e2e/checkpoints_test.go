@@ -131,7 +131,8 @@ var _ = Describe("runs with checkpoints", func() {
 		AddReportEntry("writes", fmt.Sprint(writes))
 		Expect(writes["create workflowruns"]).To(Equal(1))
 		Expect(writes["update workflowruns/status"]).To(Or(Equal(1), Equal(2)))
-		// A new namespace has objects that Kubernetes makes. There is nothing else: no write was refused, none is of another kind.
+		// A new namespace has objects that Kubernetes makes. There is nothing else: no write was
+		// refused, none is of another kind.
 		Expect([]string{"create workflowruns", "update workflowruns/status", "create events", "create configmaps", "create serviceaccounts"}).To(ContainElements(slices.Collect(maps.Keys(writes))))
 	}, NodeTimeout(specTimeout))
 

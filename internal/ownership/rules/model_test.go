@@ -204,6 +204,7 @@ func scenarios() map[string]scenario {
 		"a member leaves":             {members: 2, partitions: 1, begin: settled, left: budget{skips: 3, leaves: 1, slow: 1}},
 		"Leases are deleted":          {members: 2, partitions: 1, begin: settled, left: budget{skips: 3, deletedLeases: 2}},
 		"the object is deleted":       {members: 2, partitions: 1, begin: settled, left: budget{skips: 4, deletedObject: 1}},
+		"both are deleted":            {members: 2, partitions: 1, begin: alone, left: budget{skips: 3, deletedObject: 1, deletedLeases: 1}},
 		"the object is garbage":       {members: 2, partitions: 1, begin: settled, left: budget{skips: 3, garbage: 1, slow: 1}},
 		"a write arrives late":        {members: 2, partitions: 1, begin: alone, left: budget{skips: 3, late: 1, slow: 1}},
 		"two partitions":              {members: 2, partitions: 2, begin: alone, left: budget{skips: 2, leaves: 1}},

@@ -2,6 +2,7 @@ package results
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -23,25 +24,42 @@ type stranded struct{ seen uint64 }
 // look asks the server. Its error says why the consumer has to be made anew. It takes the same
 // finding twice, since what was just acknowledged may still be there for a moment.
 func (s *stranded) look(ctx context.Context, f *feed, c jetstream.Consumer) error {
-	ctx, cancel := f.consumer.conn.Bounded(ctx)
-	defer cancel()
 	before := s.seen
 	s.seen = 0
-	info, err := c.Info(ctx)
-	if err != nil || info.AckFloor.Stream == 0 {
-		return nil // who does not answer is asked again
-	}
-	results, err := f.consumer.conn.JetStream.Stream(ctx, f.consumer.conn.Names.ResultsStream())
+	first, floor, err := lowest(ctx, f, c)
 	if err != nil {
+		f.consumer.conn.Log.V(1).Info("Nobody knows whether results are stranded: the server is asked again", "partition", f.partition, "cause", err.Error())
 		return nil
 	}
-	first, err := results.GetMsg(ctx, 1, jetstream.WithGetMsgSubject(f.consumer.conn.Names.PartitionResults(f.partition)))
-	if err != nil || first.Sequence > info.AckFloor.Stream {
+	if first == 0 || first > floor {
 		return nil
 	}
-	if s.seen = first.Sequence; s.seen != before {
+	if s.seen = first; s.seen != before {
 		return nil
 	}
 	f.anew = true
-	return fmt.Errorf("result %d is stored, and the consumer takes all up to %d for acknowledged", first.Sequence, info.AckFloor.Stream)
+	return fmt.Errorf("result %d is stored, and the consumer takes all up to %d for acknowledged", first, floor)
+}
+
+// lowest is the number of the first result of the partition that is stored, 0 if none is, and the
+// number up to which its consumer takes all for acknowledged.
+func lowest(ctx context.Context, f *feed, c jetstream.Consumer) (first, floor uint64, err error) {
+	ctx, cancel := f.consumer.conn.Bounded(ctx)
+	defer cancel()
+	info, err := c.Info(ctx)
+	if err != nil || info.AckFloor.Stream == 0 {
+		return 0, 0, err
+	}
+	results, err := f.consumer.conn.JetStream.Stream(ctx, f.consumer.conn.Names.ResultsStream())
+	if err != nil {
+		return 0, 0, err
+	}
+	m, err := results.GetMsg(ctx, 1, jetstream.WithGetMsgSubject(f.consumer.conn.Names.PartitionResults(f.partition)))
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return 0, info.AckFloor.Stream, nil
+	}
+	if err != nil {
+		return 0, 0, err
+	}
+	return m.Sequence, info.AckFloor.Stream, nil
 }

@@ -222,6 +222,17 @@ func TestARunWithLocksIsNeverAheadOfItsStatus(t *testing.T) {
 	}
 }
 
+// mutation: a template that is put together by hand, without escaping, makes this fail: what is
+// evaluated is good, and the check finds bad JSON.
+func TestTheKeyOfALockMayHaveLines(t *testing.T) {
+	run := newRun(newStep("a"))
+	run.Spec.Locks = []v1alpha1.LockRequest{mutexOf("${'x' +\n\t\"y\"}")}
+	out := decideLocked(t, run, epoch, nil)
+	if len(out.Needs.Locks) != 1 || out.Needs.Locks[0].Wants[0].Name != "mutex:"+run.Namespace+"/xy" {
+		t.Errorf("%+v, %s", out.Needs.Locks, outcomeOf(&out.Status))
+	}
+}
+
 // mutation: each check of dag/locks.go that is left out makes this fail.
 func TestLocksThatCannotBe(t *testing.T) {
 	nine := slices.Repeat([]v1alpha1.LockRequest{mutexOf("x")}, 9)

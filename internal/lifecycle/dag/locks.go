@@ -1,9 +1,9 @@
 package dag
 
 import (
+	"encoding/json"
 	"fmt"
 	"regexp"
-	"strings"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/expr"
@@ -43,7 +43,7 @@ func (v *validator) lock(i int, field string, r *v1alpha1.LockRequest) {
 		v.add(field, "%s", problem)
 		return
 	}
-	names, err := expr.TemplateSteps(templateOf(r))
+	names, err := expr.TemplateSteps(LockTemplate(*r))
 	if i < 0 && err == nil && len(names) > 0 {
 		v.add(field, "it is taken before any step begins, and cannot read steps")
 		return
@@ -68,7 +68,12 @@ func lockProblem(r *v1alpha1.LockRequest) string {
 	return ""
 }
 
-// templateOf is what is evaluated of a lock.
-func templateOf(r *v1alpha1.LockRequest) []byte {
-	return []byte(`["` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(r.Mutex+r.Key) + `"]`)
+// LockTemplate is what is evaluated for locks: a list of their keys.
+func LockTemplate(requests ...v1alpha1.LockRequest) []byte {
+	keys := make([]string, len(requests))
+	for k, r := range requests {
+		keys[k] = r.Mutex + r.Key // one of them is there, or none
+	}
+	raw, _ := json.Marshal(keys) // strings can always be written
+	return raw
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/expr"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/dag"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
 )
 
@@ -20,16 +21,6 @@ const MutexPrefix = "mutex:"
 // OfRun stands for the run itself where a step is named by its index.
 const OfRun = -1
 
-// LockTemplate is what is evaluated for locks: a list of their keys.
-func LockTemplate(requests []v1alpha1.LockRequest) []byte {
-	keys := make([]string, len(requests))
-	for k, r := range requests {
-		keys[k] = r.Mutex + r.Key // one of them is there, or none
-	}
-	raw, _ := json.Marshal(keys) // strings can always be written
-	return raw
-}
-
 // Locks evaluates the keys of the locks of step i, or of the run.
 func (v *View) Locks(i int, requests []v1alpha1.LockRequest) ([]facts.LockWant, error) {
 	var sees []int
@@ -37,7 +28,7 @@ func (v *View) Locks(i int, requests []v1alpha1.LockRequest) ([]facts.LockWant, 
 	if i != OfRun {
 		sees, finally, vars = v.plan.Sees(i), v.plan.IsFinally(i), func() (expr.Vars, error) { return v.varsOf(i) }
 	}
-	raw := LockTemplate(requests)
+	raw := dag.LockTemplate(requests...)
 	reads, err := expr.TemplateOutputs(raw)
 	if err == nil {
 		err = v.loaded(sees, reads)

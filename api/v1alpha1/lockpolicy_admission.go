@@ -28,6 +28,9 @@ const (
 // AdmissionPolicy bounds how many runs of a tenant are under way at the same time. The count
 // is per tenant and policy. A run keeps its place from its admission to its end, also while
 // it is suspended.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.total) || !has(self.tenants) || self.tenants.all(t, !has(t.guaranteed) && !has(t.weight))",message="guaranteed and weight of a tenant are parts of total: set total.maxConcurrentRuns, or leave them out"
+// +kubebuilder:validation:XValidation:rule="!has(self.total) || !has(self.tenants) || self.tenants.map(t, has(t.guaranteed) ? t.guaranteed : 0).sum() <= self.total.maxConcurrentRuns",message="the sum of what tenants are guaranteed must be at most total.maxConcurrentRuns"
 type AdmissionPolicy struct {
 	// maxConcurrentRuns is how many runs of each tenant may be under way at the same time. 0 admits
 	// none. Absent: no limit. Raising it admits at once; lowering it ends nothing, new runs wait.
@@ -41,14 +44,18 @@ type AdmissionPolicy struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=1000
 	Tenants []TenantLimit `json:"tenants,omitempty"`
+	// total bounds the runs of all tenants together. What is free goes to who uses least for its
+	// weight; a tenant gets what it is guaranteed first. Absent: tenants are counted apart.
+	// +optional
+	Total *AdmissionTotal `json:"total,omitempty"`
 	// onLimit is Queue, wait for a place; or Reject, the API server refuses to create the run (429
 	// with Retry-After), which needs the admission webhook. Default Queue.
 	// +optional
 	// +default="Queue"
 	// +kubebuilder:default=Queue
 	OnLimit OnLimit `json:"onLimit,omitempty"`
-	// strategy is Atomic, or Lock: under a lock of the tenant, as lock says. Both give the same
-	// answers. Default Atomic.
+	// strategy is Atomic, or Lock: under a lock of the tenant, as lock says; with total under one
+	// lock for all tenants. Both give the same answers. Default Atomic.
 	// +optional
 	// +default="Atomic"
 	// +kubebuilder:default=Atomic
@@ -59,7 +66,19 @@ type AdmissionPolicy struct {
 	Lock AdmissionLock `json:"lock,omitempty"`
 }
 
-// TenantLimit is the limit of one tenant.
+// AdmissionTotal bounds all tenants of a LockPolicy together.
+type AdmissionTotal struct {
+	// maxConcurrentRuns is how many runs of all tenants may be under way at the same time. 0 admits
+	// none. Raising it admits at once; lowering it ends nothing, new runs wait.
+	// +required
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000000
+	MaxConcurrentRuns int32 `json:"maxConcurrentRuns"`
+}
+
+// TenantLimit is the limit of one tenant, and its share of the total.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.guaranteed) || self.guaranteed <= self.maxConcurrentRuns",message="guaranteed must be at most maxConcurrentRuns of the tenant"
 type TenantLimit struct {
 	// name of the tenant.
 	// +required
@@ -72,6 +91,19 @@ type TenantLimit struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000000
 	MaxConcurrentRuns int32 `json:"maxConcurrentRuns"`
+	// guaranteed is how many runs this tenant gets before others get more than they are guaranteed.
+	// With onLimit Queue others use what it does not; that comes back as their runs end. Needs
+	// total. Default 0.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000000
+	Guaranteed int32 `json:"guaranteed,omitempty"`
+	// weight is the part of this tenant in what nobody is guaranteed, or uses: of two tenants that
+	// wait, one with weight 3 has three times the runs of one with 1. Needs total. Default 1.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
+	Weight int32 `json:"weight,omitempty"`
 }
 
 // AdmissionLock tunes the lock of a tenant with strategy Lock. The guard

@@ -16,8 +16,9 @@ func (a *app) tenantsCommand() *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
 		Use:   "tenants",
-		Short: "Show limit, use and waiting runs of each tenant",
-		Long: `Show limit, use and waiting runs of each tenant, by LockPolicy.
+		Short: "Show limit, use and waiting runs of each tenant, and who lends from whom",
+		Long: `Show limit, use and waiting runs of each tenant, by LockPolicy. Where tenants share a total, a second table shows what each is
+guaranteed, and who uses what another is guaranteed.
 
 It counts the runs of all namespaces, or of the current one if you may not list the others: then a tenant may use more than you see.`,
 		Args: args(cobra.NoArgs),

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/shares"
 )
 
 // Effective is what governs the runs of a workload class.
@@ -44,6 +45,8 @@ type Admission struct {
 	Default int
 	// Tenants have limits of their own.
 	Tenants map[string]int
+	// Shares are the limits of all tenants that share a total; nil: they are counted apart.
+	Shares *shares.Limits
 }
 
 // AdmissionLock tunes the lock of a tenant with strategy Lock.
@@ -61,6 +64,9 @@ const NoLimit = -1
 
 // Limit is how many runs of a tenant may be under way, or NoLimit.
 func (a Admission) Limit(tenant string) int {
+	if a.Shares != nil {
+		return min(a.Shares.Total, a.Shares.Of(tenant).Max)
+	}
 	if n, ok := a.Tenants[tenant]; ok {
 		return n
 	}
@@ -170,7 +176,7 @@ func Of(p *v1alpha1.LockPolicy) Effective {
 		return Defaults()
 	}
 	return Effective{
-		Name: p.Name, Generation: p.Generation, RunLock: runLock(p.Spec.RunLock), Admission: admission(p.Spec.Admission),
+		Name: p.Name, Generation: p.Generation, RunLock: runLock(p.Spec.RunLock), Admission: admissionOf(p),
 		Delivery: delivery(p.Spec.Delivery), Checkpoint: checkpoint(p.Spec.Checkpoint),
 	}
 }
@@ -182,6 +188,27 @@ func checkpoint(p v1alpha1.CheckpointPolicy) Checkpoint {
 	return Checkpoint{
 		Coalesced: true, MaxResults: int(orDefault(p.MaxResults, 64)), MaxDelay: millis(int64(orDefault(p.MaxDelayMillis, 200))),
 	}
+}
+
+func admissionOf(p *v1alpha1.LockPolicy) Admission {
+	a := admission(p.Spec.Admission)
+	if total := p.Spec.Admission.Total; total != nil {
+		a.Shares = &shares.Limits{
+			Version: versionOf(p), Total: int(total.MaxConcurrentRuns), Max: a.Default, Tenants: map[string]shares.Share{},
+		}
+		for _, t := range p.Spec.Admission.Tenants {
+			a.Shares.Tenants[t.Name] = shares.Share{Max: int(t.MaxConcurrentRuns), Guaranteed: int(t.Guaranteed), Weight: max(1, int(t.Weight))}
+		}
+	}
+	return a
+}
+
+// generations is how many edits of one policy versionOf tells apart.
+const generations = 1 << 20
+
+// versionOf orders the edits of a policy, also if it was deleted and made anew with its name.
+func versionOf(p *v1alpha1.LockPolicy) int64 {
+	return max(0, p.CreationTimestamp.Unix())*generations + min(p.Generation, generations-1)
 }
 
 func admission(p v1alpha1.AdmissionPolicy) Admission {

@@ -55,9 +55,15 @@ func atCapacity(tenant, policyName string, a store.Answer, r float64) answer {
 	if a.Limit == 0 {
 		message = fmt.Sprintf("tenant %s is admitted none: LockPolicy %s sets its limit to 0 (%d under way)", tenant, policyName, a.Used)
 	}
+	cause := v1alpha1.ReasonTenantAtCapacity
+	if a.Limit > 0 && a.Used+a.Reserved+a.Waiting < a.Limit && a.Total > 0 {
+		cause = v1alpha1.ReasonTotalAtCapacity
+		message = fmt.Sprintf("tenant %s has %d of at most %d under way, but all tenants have %d of at most %d, or the rest is guaranteed to others (LockPolicy %s)",
+			tenant, a.Used, a.Limit, a.All, a.Total, policyName)
+	}
 	return answer{
 		outcome: outcomeRejected, code: http.StatusTooManyRequests, reason: metav1.StatusReasonTooManyRequests,
-		cause: v1alpha1.ReasonTenantAtCapacity, message: message,
+		cause: cause, message: message,
 		retry: time.Second + time.Duration(r*capacityWaits)*time.Second,
 	}
 }

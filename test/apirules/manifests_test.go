@@ -38,7 +38,7 @@ func TestSamplesApply(t *testing.T) {
 	for i := range policies.Items {
 		names = append(names, policies.Items[i].Name)
 	}
-	if diff := cmp.Diff([]string{"batch", "canary", "fixed-delay", "payments", "quick", "shared"}, names); diff != "" {
+	if diff := cmp.Diff([]string{"batch", "canary", "fixed-delay", "payments", "quick", "shared", "shares"}, names); diff != "" {
 		t.Errorf("policies of the samples (-want +got):\n%s", diff)
 	}
 	// A second apply of the same files changes nothing and is not refused by a rule.

@@ -22,6 +22,8 @@ type Gate struct {
 	Position int    // of the run in line, from 1
 	Waiting  int    // runs in line
 	Ahead    string // namespace/name of the run just ahead; "" for the first
+	All      int    // runs of all tenants that share a total, under way or about to be created
+	Total    int    // how many there may be; 0: they share none
 	Cause    string // GateBusy, GateUnavailable, GateRebuilding: for people
 }
 

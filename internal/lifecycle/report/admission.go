@@ -55,7 +55,7 @@ func (r *Report) waitingCondition() {
 func (r *Report) toldToWait(reason, message string) {
 	switch {
 	case r.in.Lock.State != facts.LockHeld: // the event of the lock tells
-	case reason == v1alpha1.ReasonTenantAtCapacity || reason == v1alpha1.ReasonWaitingForLock || reason == v1alpha1.ReasonWaitingForParent:
+	case reason == v1alpha1.ReasonTenantAtCapacity || reason == v1alpha1.ReasonTotalAtCapacity || reason == v1alpha1.ReasonWaitingForLock || reason == v1alpha1.ReasonWaitingForParent:
 		r.detail(reason, message)
 	default:
 		r.warn(reason, message)
@@ -89,7 +89,7 @@ func (r *Report) whyNotAdmitted() (reason, message string) {
 	switch g.State {
 	case facts.GateUnasked, facts.GateAsked, facts.GateOpen:
 	case facts.GateFull:
-		return v1alpha1.ReasonTenantAtCapacity, bounds.Cut(r.capacityText(at), bounds.MaxMessageChars)
+		return r.capacity(at)
 	case facts.GateBusy:
 		return v1alpha1.ReasonAdmissionBusy, "The admission lock of tenant " + r.st.Tenant + " is busy" + momentSeparator + bounds.Cut(g.Cause, bounds.MaxMessageChars/2)
 	case facts.GateRebuilding:
@@ -100,11 +100,22 @@ func (r *Report) whyNotAdmitted() (reason, message string) {
 	return "", ""
 }
 
-func (r *Report) capacityText(at string) string {
+// capacity is why there is no room: the tenant has all that it may have, or all tenants together.
+func (r *Report) capacity(at string) (reason, message string) {
 	g, policy := &r.in.Gate, ""
 	if r.in.Policy != nil {
 		policy = r.in.Policy.Name
 	}
+	if g.Used < g.Limit && g.Total > 0 {
+		text := fmt.Sprintf("All tenants have %d runs under way, of at most %d by LockPolicy %s%stenant %s has %d, place %d of %d in its line at %s",
+			g.All, g.Total, policy, momentSeparator, r.st.Tenant, g.Used, g.Position, g.Waiting, at)
+		return v1alpha1.ReasonTotalAtCapacity, bounds.Cut(text, bounds.MaxMessageChars)
+	}
+	return v1alpha1.ReasonTenantAtCapacity, bounds.Cut(r.capacityText(policy, at), bounds.MaxMessageChars)
+}
+
+func (r *Report) capacityText(policy, at string) string {
+	g := &r.in.Gate
 	if g.Limit == 0 {
 		return fmt.Sprintf("LockPolicy %s admits no runs of tenant %s: its limit is 0", policy, r.st.Tenant)
 	}

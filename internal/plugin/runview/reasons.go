@@ -29,6 +29,10 @@ func meanings() map[string]map[string]meaning {
 				text: "the tenant has as many runs under way as its LockPolicy lets it",
 				help: "to see who uses the slots: kubectl syncopate tenants",
 			},
+			v1alpha1.ReasonTotalAtCapacity: {
+				text: "all tenants together have as many runs under way as the LockPolicy lets them",
+				help: "to see who uses the slots, and who lends from whom: kubectl syncopate tenants",
+			},
 			v1alpha1.ReasonWaitingForLock: {
 				text: "waits for its locks, which other runs hold or wait for before it",
 				help: "to see how a semaphore is used: kubectl get sem -o wide",

@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/policy"
+	"github.com/syncopate-dev/syncopate/internal/shares"
 )
 
 // Tenant is how a tenant stands with one LockPolicy.
@@ -27,13 +29,20 @@ type Tenant struct {
 	Used       int        `json:"used"`    // runs under way
 	Waiting    int        `json:"waiting"` // runs in line
 	Oldest     *time.Time `json:"oldestWaiting,omitempty"`
+	// Guaranteed and Weight are the tenant's share of Total, which all tenants of the policy have
+	// together; absent: it has none.
+	Guaranteed int  `json:"guaranteed,omitempty"`
+	Weight     int  `json:"weight,omitempty"`
+	Total      *int `json:"total,omitempty"`
+	// Lends and Borrows are what it is guaranteed and others use, and what it uses of that.
+	Lends   []shares.Loan `json:"lends,omitempty"`
+	Borrows []shares.Loan `json:"borrows,omitempty"`
 }
 
 // Tenants counts the runs of each tenant and policy. policies are all LockPolicies; nil: not known.
 func Tenants(runs []v1alpha1.WorkflowRun, policies []v1alpha1.LockPolicy) []Tenant {
-	type key struct{ policy, tenant string }
-	all := map[key]*Tenant{}
-	of := func(k key) *Tenant {
+	all := map[account]*Tenant{}
+	of := func(k account) *Tenant {
 		if all[k] == nil {
 			all[k] = &Tenant{Policy: k.policy, Tenant: k.tenant}
 			all[k].Limit, all[k].LimitKnown = limitOf(k.policy, k.tenant, policies)
@@ -45,9 +54,14 @@ func Tenants(runs []v1alpha1.WorkflowRun, policies []v1alpha1.LockPolicy) []Tena
 		st := statusOf(run)
 		switch {
 		case hasSlot(run):
-			of(key{st.Admission.Policy, st.Tenant}).Used++
+			of(account{st.Admission.Policy, st.Tenant}).Used++
 		case queued(run):
-			of(key{lineOf(run, policies), st.Tenant}).wait(utc(queuedAt(run)))
+			of(account{lineOf(run, policies), st.Tenant}).wait(utc(queuedAt(run)))
+		}
+	}
+	for i := range policies {
+		if s := policy.Of(&policies[i]).Admission.Shares; s != nil {
+			shareOut(policies[i].Name, *s, all, of)
 		}
 	}
 	list := make([]Tenant, 0, len(all))
@@ -56,6 +70,43 @@ func Tenants(runs []v1alpha1.WorkflowRun, policies []v1alpha1.LockPolicy) []Tena
 	}
 	slices.SortFunc(list, func(a, b Tenant) int { return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Policy, b.Policy)) })
 	return list
+}
+
+// account is where a tenant is counted.
+type account struct{ policy, tenant string }
+
+// shareOut says what each tenant of a policy has of its total. Who lends what it is guaranteed may
+// have no run at all.
+func shareOut(name string, s shares.Limits, all map[account]*Tenant, of func(account) *Tenant) {
+	for tenant, share := range s.Tenants {
+		if share.Guaranteed > 0 {
+			of(account{name, tenant})
+		}
+	}
+	used := map[string]int{}
+	for at, t := range all {
+		if at.policy == name {
+			used[at.tenant] = t.Used
+		}
+	}
+	loans := s.Loans(used)
+	for tenant := range used {
+		all[account{name, tenant}].share(s, loans)
+	}
+}
+
+// share says what a tenant has of a total.
+func (t *Tenant) share(s shares.Limits, loans []shares.Loan) {
+	mine := s.Of(t.Tenant)
+	t.Guaranteed, t.Weight, t.Total = mine.Guaranteed, mine.Weight, &s.Total
+	for _, l := range loans {
+		if l.From == t.Tenant {
+			t.Lends = append(t.Lends, l)
+		}
+		if l.To == t.Tenant {
+			t.Borrows = append(t.Borrows, l)
+		}
+	}
 }
 
 func (t *Tenant) wait(since *time.Time) {
@@ -126,7 +177,41 @@ func TenantsText(out io.Writer, tenants []Tenant, now time.Time) error {
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%s\n", Printable(t.Tenant, maxTextChars), orDash(t.Policy), limit, t.Used, t.Waiting, oldest)
 	}
+	if err := w.Flush(); err != nil {
+		return fmt.Errorf("write: %w", err)
+	}
+	return sharesText(out, tenants)
+}
+
+// sharesText writes a table of those who share a total; nothing if nobody does.
+func sharesText(out io.Writer, tenants []Tenant) error {
+	tenants = slices.DeleteFunc(slices.Clone(tenants), func(t Tenant) bool { return t.Total == nil })
+	if len(tenants) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(tenants, func(a, b Tenant) int { return cmp.Compare(a.Policy, b.Policy) })
+	used := map[string]int{}
+	for _, t := range tenants {
+		used[t.Policy] += t.Used
+	}
+	fmt.Fprintln(out)
+	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(w, "POLICY\tTOTAL\tTENANT\tUSED\tGUARANTEED\tWEIGHT\tLENDS\tBORROWS")
+	for _, t := range tenants {
+		fmt.Fprintf(w, "%s\t%d of %d\t%s\t%d\t%d\t%d\t%s\t%s\n", t.Policy, used[t.Policy], *t.Total, Printable(t.Tenant, maxTextChars), t.Used, t.Guaranteed,
+			t.Weight, loansText(t.Lends, "to", func(l shares.Loan) string { return l.To }),
+			loansText(t.Borrows, "from", func(l shares.Loan) string { return l.From }))
+	}
 	return w.Flush()
+}
+
+// loansText is such as "3 to beta, 1 to gamma".
+func loansText(loans []shares.Loan, word string, other func(shares.Loan) string) string {
+	all := make([]string, 0, len(loans))
+	for _, l := range loans {
+		all = append(all, fmt.Sprintf("%d %s %s", l.Runs, word, Printable(other(l), maxTextChars)))
+	}
+	return orDash(strings.Join(all, ", "))
 }
 
 // Place is where a run stands in its tenant's line now.

@@ -66,6 +66,32 @@ free     -              none    1      0         -
 	}
 }
 
+// mutation: shareOut without tenants that have no runs makes this fail: nobody lends.
+func TestTenantsShowWhoLends(t *testing.T) {
+	policies := batch(9)
+	policies[0].Spec.Admission.Total = &v1alpha1.AdmissionTotal{MaxConcurrentRuns: 3}
+	policies[0].Spec.Admission.Tenants = []v1alpha1.TenantLimit{{Name: "acme", MaxConcurrentRuns: 3, Guaranteed: 2, Weight: 3}}
+	runs := []v1alpha1.WorkflowRun{
+		underWay("a", "beta", "batch-policy"), underWay("b", "beta", "batch-policy"), underWay("c", "free", ""), waiting("w", "beta", 7, 0),
+	}
+	var b strings.Builder
+	if err := TenantsText(&b, Tenants(runs, policies), midnight.Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	want := `TENANT   POLICY         LIMIT   USED   WAITING   OLDEST
+acme     batch-policy   3       0      0         -
+beta     batch-policy   3       2      1         53m
+free     -              none    1      0         -
+
+POLICY         TOTAL    TENANT   USED   GUARANTEED   WEIGHT   LENDS       BORROWS
+batch-policy   2 of 3   acme     0      2            3        1 to beta   -
+batch-policy   2 of 3   beta     2      0            1        -           1 from acme
+`
+	if diff := cmp.Diff(want, b.String()); diff != "" {
+		t.Errorf("table (-want +got):\n%s", diff)
+	}
+}
+
 // mutation: another order than that of the gate makes this fail.
 func TestThePlaceInLine(t *testing.T) {
 	runs := []v1alpha1.WorkflowRun{

@@ -41,6 +41,7 @@ func sayings() []saying {
 		{condition: "RunLockRenewed", reason: "NotTaken", status: unknown},
 		{condition: "RunLockRenewed", reason: "RenewalFailing", status: no, fact: "lock: RenewalFailing: the lock cannot be renewed; its lease is still valid; MESSAGE"},
 		{condition: "Admitted", reason: "TenantAtCapacity", status: no, fact: "admission: the tenant has as many runs under way as its LockPolicy lets it"},
+		{condition: "Admitted", reason: "TotalAtCapacity", status: no, fact: "admission: all tenants together have as many runs under way as the LockPolicy lets them"},
 		{condition: "Admitted", reason: "AdmissionBusy", status: no, fact: "admission: the admission lock of the tenant is busy; MESSAGE"},
 		{condition: "Admitted", reason: "AdmissionUnavailable", status: no, fact: "admission: nobody is admitted, because Redis cannot be used; MESSAGE"},
 		{condition: "Admitted", reason: "AdmissionRebuilding", status: no, fact: "admission: Redis lost its data; nobody is admitted until the runs are counted again"},

@@ -59,7 +59,7 @@ func (o Options) withDefaults() Options {
 // Controller lets runs in at their tenants' quotas. Safe for concurrent use, also by many
 // processes; Start is for one of them, the leader.
 type Controller struct {
-	quota   *store.Store
+	quota   counts
 	client  client.Client
 	live    client.Reader
 	wake    func(types.NamespacedName)
@@ -79,10 +79,12 @@ type Controller struct {
 // New makes a Keeper. It asks nobody anything before the first call.
 func New(o Options) *Controller {
 	o = o.withDefaults()
-	return &Controller{
-		quota: o.Gate, client: o.Client, live: o.Live, wake: o.Wake, clock: o.Clock, newID: o.NewID, log: o.Log, metrics: o.Metrics,
+	k := &Controller{
+		client: o.Client, live: o.Live, wake: o.Wake, clock: o.Clock, newID: o.NewID, log: o.Log, metrics: o.Metrics,
 		kicked: make(chan struct{}, 1), names: map[types.UID]types.NamespacedName{}, suspects: map[holding]time.Time{},
 	}
+	k.quota = counts{Store: o.Gate, named: k.learn}
+	return k
 }
 
 // Admit asks for a slot for a run that is not admitted. run must have been read before the call,
@@ -97,21 +99,21 @@ func (k *Controller) Admit(ctx context.Context, run *v1alpha1.WorkflowRun, tenan
 		return store.Answer{Admitted: true, Limit: policy.NoLimit}, nil
 	}
 	k.remember(run) // before the answer, which may get lost
-	at := store.Key{Policy: p.Name, Tenant: tenant}
+	at := keyOf(p, tenant)
 	var a store.Answer
 	err := k.opened(ctx, at, func() (err error) {
-		a, err = k.quota.Admit(ctx, at, limitsOf(p, tenant), asked(run))
+		a, err = k.quota.Admit(ctx, at, limitsOf(p, tenant), tenant, asked(run))
 		return err
 	})
 	if err != nil {
 		return store.Answer{}, fmt.Errorf("ask for a slot: %w", err)
 	}
-	switch {
-	case a.Admitted:
+	if a.Admitted {
 		k.forget(run.UID)
-	case a.Used < a.Limit && a.Reserved > 0:
+	} else if a.Used < a.Limit && a.Reserved > 0 {
 		k.kick() // nobody says when a reservation ends without a run; the resync looks when
 	}
+	k.wakeGiven(ctx, at, limitsOf(p, tenant), a.Given)
 	return a, nil
 }
 
@@ -124,10 +126,10 @@ func (k *Controller) Reserve(ctx context.Context, run *v1alpha1.WorkflowRun, ten
 	if p.Name == "" {
 		return store.Answer{Admitted: true, Limit: policy.NoLimit}, nil
 	}
-	at := store.Key{Policy: p.Name, Tenant: tenant}
+	at := keyOf(p, tenant)
 	var a store.Answer
 	err := k.opened(ctx, at, func() (err error) {
-		a, err = k.quota.Reserve(ctx, at, limitsOf(p, tenant), asked(run), ttl)
+		a, err = k.quota.Reserve(ctx, at, limitsOf(p, tenant), tenant, asked(run), ttl)
 		return err
 	})
 	if err != nil {
@@ -149,8 +151,7 @@ func (k *Controller) Release(ctx context.Context, uid types.UID, tenant, policyN
 		return nil
 	}
 	name, waited := k.nameOf(uid)
-	at := store.Key{Policy: policyName, Tenant: tenant}
-	limits, err := k.limitsNow(ctx, at)
+	at, limits, err := k.limitsNow(ctx, policyName, tenant)
 	if err != nil {
 		return err
 	}
@@ -196,13 +197,20 @@ func (k *Controller) putBack(ctx context.Context, s holding, name types.Namespac
 	if err != nil || now == nil || now.uid != s.uid || !now.under(s.at) {
 		return err
 	}
-	return k.opened(ctx, s.at, func() error { return k.quota.Restore(ctx, s.at, []string{string(s.uid)}) })
+	return k.opened(ctx, s.at, func() error { return k.quota.Restore(ctx, s.at, []store.Member{now.member()}) })
 }
 
 func (k *Controller) remember(run *v1alpha1.WorkflowRun) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.names[run.UID] = client.ObjectKeyFromObject(run)
+}
+
+// learn notes the name of a run that was given a slot, to wake it.
+func (k *Controller) learn(g store.Given) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.names[types.UID(g.UID)] = nameOf(store.Run{Name: g.Name})
 }
 
 func (k *Controller) forget(uid types.UID) {
@@ -218,21 +226,22 @@ func (k *Controller) nameOf(uid types.UID) (types.NamespacedName, bool) {
 	return name, ok
 }
 
-// limitsNow is what a policy says by the cache. Of one that is deleted nobody is let in, so
-// nobody is woken.
-func (k *Controller) limitsNow(ctx context.Context, at store.Key) (store.Limits, error) {
+// limitsNow is what a policy says by the cache, and where it counts the tenant. Of one that is
+// deleted nobody is let in, so nobody is woken; a pool that it had is left to the resync.
+func (k *Controller) limitsNow(ctx context.Context, name, tenant string) (store.Key, store.Limits, error) {
 	p := &v1alpha1.LockPolicy{}
-	if err := k.client.Get(ctx, types.NamespacedName{Name: at.Policy}, p); err != nil {
+	if err := k.client.Get(ctx, types.NamespacedName{Name: name}, p); err != nil {
 		if apierrors.IsNotFound(err) {
-			return store.Limits{}, nil
+			return store.Key{Policy: name, Tenant: tenant}, store.Limits{}, nil
 		}
-		return store.Limits{}, fmt.Errorf("read lock policy %s: %w", at.Policy, err)
+		return store.Key{}, store.Limits{}, fmt.Errorf("read lock policy %s: %w", name, err)
 	}
-	return limitsOf(policy.Of(p), at.Tenant), nil
+	e := policy.Of(p)
+	return keyOf(e, tenant), limitsOf(e, tenant), nil
 }
 
 func limitsOf(p policy.Effective, tenant string) store.Limits {
-	l := store.Limits{Max: p.Admission.Limit(tenant)}
+	l := store.Limits{Max: p.Admission.Limit(tenant), Shares: p.Admission.Shares}
 	if s := p.Admission.Lock; s != nil {
 		l.Lock = &store.LockSettings{TTL: s.TTL, MaxWait: s.MaxWait, Retry: s.Retry}
 	}

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -47,7 +48,7 @@ func TestTheBuiltInDefaultsHaveNoQuota(t *testing.T) {
 	want := store.Answer{Admitted: true, Limit: policy.NoLimit}
 	a, err := w.boss.Admit(w.ctx(), run, tenant, policy.Defaults())
 	b, err2 := w.boss.Reserve(w.ctx(), run, tenant, policy.Defaults(), time.Second)
-	if err != nil || err2 != nil || a != want || b != want {
+	if err != nil || err2 != nil || !gocmp.Equal(a, want) || !gocmp.Equal(b, want) {
 		t.Errorf("admit: %+v, %v; reserve: %+v, %v; want %+v", a, err, b, err2, want)
 	}
 	must(t, w.boss.Release(w.ctx(), run.UID, tenant, ""))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -68,10 +69,15 @@ func (r *rebuilding) run(ctx context.Context) error {
 		if register, err = r.quota.BeginRebuildKeys(ctx, registerTenant); err != nil {
 			return err
 		}
+		for name := range r.lost.pools { // also without a run: nobody opens a pool that is not in the register
+			r.lost.keys = append(r.lost.keys, store.PoolOf(name))
+		}
 		// What the cache knows is begun first; then usually one list will do.
 		if err := r.fromCache(ctx); err != nil {
 			return err
 		}
+	} else if err := r.move(ctx); err != nil {
+		return err
 	}
 	if _, err := r.beginAll(ctx, r.lost.keys); err != nil {
 		return err
@@ -85,7 +91,24 @@ func (r *rebuilding) run(ctx context.Context) error {
 	if r.lost.register {
 		return r.enter(ctx, register, r.tokens) // last: nobody opens a key by itself before
 	}
-	return nil
+	return r.dissolve(ctx) // last, too
+}
+
+// move shuts what policies have counted otherwise until now.
+func (r *rebuilding) move(ctx context.Context) error {
+	v, err := r.look(ctx)
+	if err != nil {
+		return err
+	}
+	runs := map[string][]fact{}
+	for _, run := range v.runs {
+		if run.admitted() && !run.finished && !run.child {
+			runs[run.policy] = append(runs[run.policy], run)
+		}
+	}
+	keys, err := r.shut(ctx, runs)
+	r.lost.keys = append(r.lost.keys, keys...)
+	return err
 }
 
 func (r *rebuilding) fromCache(ctx context.Context) error {
@@ -93,7 +116,7 @@ func (r *rebuilding) fromCache(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = r.beginAll(ctx, keysOf(v.runs))
+	_, err = r.beginAll(ctx, r.keysOf(v.runs))
 	return err
 }
 
@@ -117,17 +140,18 @@ func (r *rebuilding) count(ctx context.Context) error {
 
 // beginNew begins the keys of listed runs that were not begun before the list.
 func (r *rebuilding) beginNew(ctx context.Context) (more bool, err error) {
-	if !r.lost.register {
-		return false, nil // other keys are open
+	keys := r.keysOf(r.runs)
+	if !r.lost.register { // other keys are open
+		keys = slices.DeleteFunc(keys, func(at store.Key) bool { return !r.lost.moves.apart[at.Policy] })
 	}
-	return r.beginAll(ctx, keysOf(r.runs))
+	return r.beginAll(ctx, keys)
 }
 
 // keysOf are all keys that runs have something of.
-func keysOf(runs map[types.UID]fact) []store.Key {
+func (r *rebuilding) keysOf(runs map[types.UID]fact) []store.Key {
 	var keys []store.Key
 	for _, run := range runs {
-		if at := (store.Key{Policy: run.policy, Tenant: run.tenant}); run.under(at) {
+		if at := r.lost.pools.keyOf(run.policy, run.tenant); run.under(at) {
 			keys = append(keys, at)
 		}
 		if run.owns() {
@@ -190,13 +214,13 @@ func (r *rebuilding) list(ctx context.Context) error {
 // touch marks the runs that may still be admitted: what was decided about them before the loss
 // cannot be written after that. What comes back says who was admitted before.
 func (r *rebuilding) touch(ctx context.Context) error {
-	tenants := map[string]bool{"": true} // a run that is not pinned may be anybody's
+	tenants, all := map[string]bool{"": true}, r.lost.register // a run that is not pinned may be anybody's
 	for at := range r.tokens {
-		tenants[at.Tenant] = true
+		tenants[at.Tenant], all = true, all || at.Pool()
 	}
 	var pending []fact
 	for _, run := range r.runs {
-		if run.pending() && (r.lost.register || tenants[run.tenant]) {
+		if run.pending() && (all || tenants[run.tenant]) {
 			pending = append(pending, run)
 		}
 	}
@@ -252,15 +276,17 @@ func (r *rebuilding) finishAll(ctx context.Context) error {
 	}
 	return each(ctx, keys, func(ctx context.Context, at store.Key) error {
 		token, was := r.tokens[at], r.lost.tokens[at]
-		if !r.lost.register && !used[at.Tenant] && !used[""] {
+		if !r.lost.register && !at.Pool() && !used[at.Tenant] && !used[""] {
 			return r.strike(ctx, at, was)
 		}
 		if err := r.finish(ctx, at, token, has[at]); err != nil || r.lost.register {
 			return err
 		}
 		// A strike of somebody who was paused since must not hit: see open.
-		if err := r.strike(ctx, at, was); err != nil {
-			return err
+		if was != "" {
+			if err := r.strike(ctx, at, was); err != nil {
+				return err
+			}
 		}
 		_, err := r.quota.ClaimKey(ctx, registerTenant, entryOf(at), store.Claim{UID: token})
 		return err
@@ -272,9 +298,9 @@ func (r *rebuilding) contents() map[store.Key]contents {
 	all := map[store.Key]contents{}
 	owners := map[store.Key]map[string]fact{}
 	for _, run := range r.runs {
-		if at := (store.Key{Policy: run.policy, Tenant: run.tenant}); run.under(at) {
+		if at := r.lost.pools.keyOf(run.policy, run.tenant); run.under(at) {
 			c := all[at]
-			c.slots = append(c.slots, string(run.uid))
+			c.slots = append(c.slots, run.member())
 			all[at] = c
 		}
 		if !run.owns() {

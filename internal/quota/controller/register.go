@@ -55,6 +55,9 @@ func (k *Controller) openedIfNew(ctx context.Context, at store.Key, call func() 
 // register, or the register itself is closed. It is no error if the key turns out to be open, or in
 // use and lost.
 func (k *Controller) open(ctx context.Context, at store.Key) error {
+	if at.Pool() {
+		return nil // only the leader does: runs may have been counted by tenant before
+	}
 	token, err := k.begin(ctx, at)
 	if err != nil {
 		return err
@@ -62,6 +65,9 @@ func (k *Controller) open(ctx context.Context, at store.Key) error {
 	first, err := k.quota.ClaimKey(ctx, registerTenant, entryOf(at), store.Claim{UID: token})
 	if err != nil || first.UID != token {
 		return err
+	}
+	if pooled, err := k.inPool(ctx, at); err != nil || pooled {
+		return err // the leader counts the tenants of this policy together
 	}
 	if err := k.finish(ctx, at, token, contents{}); !errors.Is(err, store.ErrRebuildLost) {
 		return err
@@ -71,7 +77,7 @@ func (k *Controller) open(ctx context.Context, at store.Key) error {
 
 // contents are what a key has: UIDs of admitted runs, or owners of idempotency keys.
 type contents struct {
-	slots  []string
+	slots  []store.Member
 	owners map[string]store.Claim
 }
 

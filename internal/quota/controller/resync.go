@@ -80,6 +80,7 @@ func (k *Controller) resync(ctx context.Context) (time.Duration, error) {
 type holdings struct {
 	snapshots map[store.Key]store.Snapshot
 	claims    map[string]map[string]store.Claim // by tenant
+	pools     pools                             // by the register
 }
 
 // nextDue is when to look again: soon after a reservation ends that somebody waits for.
@@ -98,20 +99,33 @@ type loss struct {
 	register bool                 // and with it all there is
 	keys     []store.Key          // closed, though they were in use
 	tokens   map[store.Key]string // of all keys in the register
+	moves    moves                // of policies that count otherwise from now on
+	pools    pools                // after that
 }
 
-func (l loss) nothing() bool { return !l.register && len(l.keys) == 0 }
+func (l loss) nothing() bool {
+	return !l.register && len(l.keys) == 0 && len(l.moves.together)+len(l.moves.apart) == 0
+}
 
 // inspect reads what the quotas have of all keys that are in use.
 func (k *Controller) inspect(ctx context.Context) (holdings, loss, error) {
 	h := holdings{snapshots: map[store.Key]store.Snapshot{}, claims: map[string]map[string]store.Claim{}}
 	tokens, err := k.register(ctx)
-	if err != nil || tokens == nil {
-		return h, loss{register: err == nil}, err
+	if err != nil {
+		return h, loss{}, err
 	}
-	lost := loss{tokens: tokens}
+	policies, err := policiesNow(ctx, k.client)
+	if err != nil {
+		return h, loss{}, err
+	}
+	lost := loss{register: tokens == nil, tokens: tokens}
+	if lost.moves, lost.pools = movesOf(policies, tokens); tokens == nil {
+		return h, lost, nil
+	}
+	h.pools = lost.pools
 	var mu sync.Mutex
-	err = each(ctx, slices.Collect(maps.Keys(tokens)), func(ctx context.Context, at store.Key) error {
+	inUse := slices.DeleteFunc(slices.Collect(maps.Keys(tokens)), lost.pools.skips)
+	err = each(ctx, inUse, func(ctx context.Context, at store.Key) error {
 		var b store.Snapshot
 		var owners map[string]store.Claim
 		err := k.openedIfNew(ctx, at, func() (err error) { // somebody may be about to open it

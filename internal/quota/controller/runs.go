@@ -60,7 +60,7 @@ func (f fact) admitted() bool { return !f.admittedAt.IsZero() }
 
 // under says whether the run has to have a slot of a key.
 func (f fact) under(at store.Key) bool {
-	return f.admitted() && !f.finished && !f.child && at.Policy != "" && f.policy == at.Policy && f.tenant == at.Tenant
+	return f.admitted() && !f.finished && !f.child && at.Policy != "" && f.policy == at.Policy && (at.Pool() || f.tenant == at.Tenant)
 }
 
 // pending says whether the run may still be admitted by a quota some day.
@@ -83,7 +83,7 @@ type view struct {
 
 // waitsAt says whether a run that is not admitted would be admitted under that key.
 func (v *view) waitsAt(f fact, at store.Key) bool {
-	return f.waits() && v.classes[f.class] == at.Policy && (f.tenant == at.Tenant || f.tenant == "")
+	return f.waits() && v.classes[f.class] == at.Policy && (at.Pool() || f.tenant == at.Tenant || f.tenant == "")
 }
 
 // look reads the cache. Nothing is copied but what is needed; the objects are the cache's own.

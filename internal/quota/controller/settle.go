@@ -55,7 +55,7 @@ func (k *Controller) auditAll(v *view, h holdings) map[store.Key]findings {
 		keys[at] = true
 	}
 	for _, run := range v.runs {
-		at := store.Key{Policy: run.policy, Tenant: run.tenant}
+		at := h.pools.keyOf(run.policy, run.tenant)
 		switch {
 		case run.under(at):
 			admitted[at] = append(admitted[at], run)
@@ -63,7 +63,7 @@ func (k *Controller) auditAll(v *view, h holdings) map[store.Key]findings {
 			k.wake(run.name) // nobody has looked at it yet
 			continue
 		case run.waits():
-			at.Policy = v.classes[run.class]
+			at = h.pools.keyOf(v.classes[run.class], run.tenant)
 			waiting[at] = append(waiting[at], run)
 		default:
 			continue
@@ -72,8 +72,8 @@ func (k *Controller) auditAll(v *view, h holdings) map[store.Key]findings {
 	}
 	all := make(map[store.Key]findings, len(keys))
 	for at := range keys {
-		limit := 0 // a policy that is deleted lets nobody in
-		if p, ok := v.policies[at.Policy]; ok {
+		limit := 0                                            // a policy that is deleted lets nobody in
+		if p, ok := v.policies[at.Policy]; ok && !at.Pool() { // a pool gives slots itself
 			limit = p.Admission.Limit(at.Tenant)
 		}
 		all[at] = audit(v, at, h.snapshots[at], limit, admitted[at], waiting[at])
@@ -163,6 +163,8 @@ func (k *Controller) repair(ctx context.Context, v *view, at store.Key, f findin
 		}
 		failed = k.wakeNext(ctx, at, limits, next)
 	}
+	next, err := k.quota.Next(ctx, at, limits)
+	failed = errors.Join(failed, err, k.wakeNext(ctx, at, limits, next))
 	for _, run := range f.misplaced {
 		failed = errors.Join(failed, k.takeBack(ctx, v, at, limits, run))
 	}
@@ -174,20 +176,20 @@ func (k *Controller) repair(ctx context.Context, v *view, at store.Key, f findin
 
 // restore gives slots to runs that are admitted and not over, as they are now.
 func (k *Controller) restore(ctx context.Context, at store.Key, missing []fact) error {
-	var uids []string
+	var there []store.Member
 	for _, run := range missing {
 		now, err := k.read(ctx, run.name)
 		if err != nil {
 			return err
 		}
 		if now != nil && now.uid == run.uid && now.under(at) {
-			uids = append(uids, string(run.uid))
+			there = append(there, now.member())
 		}
 	}
-	if len(uids) == 0 {
+	if len(there) == 0 {
 		return nil
 	}
-	err := k.opened(ctx, at, func() error { return k.quota.Restore(ctx, at, uids) })
+	err := k.opened(ctx, at, func() error { return k.quota.Restore(ctx, at, there) })
 	if err != nil {
 		return fmt.Errorf("restore slots: %w", err)
 	}

@@ -34,6 +34,17 @@ func (k *Controller) wakeNext(ctx context.Context, at store.Key, l store.Limits,
 	return failed
 }
 
+// wakeGiven wakes runs that the call of another gave slots of a pool. What fails, the resync does.
+func (k *Controller) wakeGiven(ctx context.Context, at store.Key, l store.Limits, given []store.Given) {
+	if len(given) == 0 {
+		return
+	}
+	if err := k.wakeNext(ctx, at, l, k.quota.note(given)); err != nil {
+		k.log.Info("Not all runs were woken that have slots, the resync does that", "policy", at.Policy, "cause", err.Error())
+		k.kick()
+	}
+}
+
 // wakeUID wakes a run in the queue; false if it is over or gone.
 func (k *Controller) wakeUID(ctx context.Context, at store.Key, uid types.UID) (waits bool, err error) {
 	name, ok := k.nameOf(uid)

@@ -67,6 +67,13 @@ func (g *Store) Reserve(ctx context.Context, k Key, l Limits, r Run, ttl time.Du
 // decide makes a decision by the strategy of the limits, and measures it. script is given the token
 // of the lock, or "".
 func (g *Store) decide(ctx context.Context, surface string, k Key, l Limits, script func(context.Context, string) (Answer, error)) (Answer, error) {
+	return g.decideAs(ctx, surface, k, k, l, script)
+}
+
+// decideAs is decide, and is measured as a decision about of.
+func (g *Store) decideAs(
+	ctx context.Context, surface string, k, of Key, l Limits, script func(context.Context, string) (Answer, error),
+) (Answer, error) {
 	began := g.opts.Clock.Now()
 	var a Answer
 	var err error
@@ -75,7 +82,7 @@ func (g *Store) decide(ctx context.Context, surface string, k Key, l Limits, scr
 	} else {
 		a, err = g.locked(ctx, surface, k, *l.Lock, script)
 	}
-	g.opts.Metrics.decided(k.Tenant, strategyOf(l), surface, outcomeOf(surface, a, err), g.opts.Clock.Since(began))
+	g.opts.Metrics.decided(of.Tenant, strategyOf(l), surface, outcomeOf(surface, a, err), g.opts.Clock.Since(began))
 	return a, err
 }
 

@@ -31,6 +31,7 @@
 //	{adm:<policy>:<tenant>}:places    hash: UID -> member of the queue
 //	{adm:<policy>:<tenant>}:reserved  sorted set: UID by the end of its reservation
 //	{adm:<policy>:<tenant>}:lock      strategy Lock only: the token of the holder
+//	{adm:<policy>:*}:slots, line, places, reserved, lock, limits, turn   a pool: see scripts/pool.lua
 //	{adm-locks}:holds, queue, places, holders   locks across runs: see scripts/locks.lua
 //	{admkeys:<tenant>}:keys           hash: "=" and the idempotency key -> "<uid> <name> <hash of the spec>[ <end of its
 //	                                  reservation>]"; and the epoch
@@ -43,7 +44,7 @@
 //
 //	~{adm* +@connection +eval +evalsha +info +time +get +set +del +exists +persist +pexpire +hget +hset +hsetnx +hdel +hlen +hexists
 //	+hgetall +zadd +zrem +zcard +zscore +zrange +zlexcount +zremrangebyscore
-//	+hincrby +hkeys +zrangebylex +zrevrangebylex
+//	+hincrby +hkeys +zrangebylex +zrevrangebylex +zrangebyscore
 //
 // and in a cluster +cluster|slots.
 //
@@ -76,6 +77,13 @@
 // (compare and delete). The decision is the same script, which does nothing unless the lock still
 // has the token. So the answers are the same, both may be in use at once, during a switch of the
 // policy, and a holder that sleeps longer than the TTL adds nothing: *BusyError.
+//
+// # Pools
+//
+// Where all tenants of a policy share a total, they are counted together: type Pools.
+// internal/shares has the rule. A pool differs from the slots of a tenant in two ways. It gives
+// slots to those who wait, whom the caller wakes; their next Admit finds the slot. And it is
+// told the limits of all tenants, with a version; whoever knows a newer one tells it.
 //
 // # Epoch: when the data may be trusted
 //

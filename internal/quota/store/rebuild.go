@@ -18,6 +18,18 @@ func (g *Store) BeginRebuild(ctx context.Context, k Key) (token string, err erro
 	return g.begin(ctx, k, g.keys(k))
 }
 
+// Shut closes slots that are open, as if their data were lost: they are counted elsewhere from now
+// on. A rebuild opens them again.
+//
+// Errors: as BeginRebuild.
+func (g *Store) Shut(ctx context.Context, k Key) error {
+	if err := k.check(); err != nil {
+		return err
+	}
+	_, err := g.ask(ctx, g.scripts.begin, k, g.keys(k)[:1], g.opts.NewID(), "shut")
+	return err
+}
+
 // FinishRebuild opens the slots again. admittedUIDs are all runs of the key that are admitted
 // and not finished; what the slots still hold is kept. If somebody else opened them already the
 // runs are added.

@@ -67,7 +67,35 @@ var locksSnapshotSource string
 //go:embed scripts/locks_refuse.lua
 var locksRefuseSource string
 
+//go:embed scripts/pool.lua
+var poolSource string
+
+//go:embed scripts/pool_admit.lua
+var poolAdmitSource string
+
+//go:embed scripts/pool_reserve.lua
+var poolReserveSource string
+
+//go:embed scripts/pool_free.lua
+var poolFreeSource string
+
+//go:embed scripts/pool_restore.lua
+var poolRestoreSource string
+
+//go:embed scripts/pool_limits.lua
+var poolLimitsSource string
+
+//go:embed scripts/pool_snapshot.lua
+var poolSnapshotSource string
+
+// pools are the scripts of pools.
+type pools struct {
+	poolAdmit, poolReserve, poolFree, poolRestore, poolLimits, poolSnapshot *redis.Script
+}
+
 type scripts struct {
+	pools
+
 	admit, reserve, free, restore, begin, snapshot, unlock *redis.Script
 	claim, releaseKey, claims, reclaim                     *redis.Script
 
@@ -79,6 +107,7 @@ func loadScripts() scripts {
 	ofClaims := func(source string) *redis.Script { return redis.NewScript(epochSource + source) }
 	ofLocks := func(source string) *redis.Script { return redis.NewScript(epochSource + locksSource + source) }
 	return scripts{
+		pools: poolScripts(func(source string) *redis.Script { return redis.NewScript(epochSource + poolSource + source) }),
 		admit: ofSlots(admitSource), reserve: ofSlots(reserveSource), free: ofSlots(freeSource),
 		restore: ofSlots(restoreSource), snapshot: ofSlots(snapshotSource),
 		claim: ofClaims(claimSource), releaseKey: ofClaims(releaseKeySource), claims: ofClaims(claimsSource), reclaim: ofClaims(reclaimSource),
@@ -86,6 +115,12 @@ func loadScripts() scripts {
 		locksTake: ofLocks(locksTakeSource), locksDrop: ofLocks(locksDropSource), locksRestore: ofLocks(locksRestoreSource),
 		locksSnapshot: ofLocks(locksSnapshotSource), locksRefuse: ofLocks(locksRefuseSource),
 	}
+}
+
+func poolScripts(ofPool func(string) *redis.Script) (all pools) {
+	all.poolAdmit, all.poolReserve, all.poolFree = ofPool(poolAdmitSource), ofPool(poolReserveSource), ofPool(poolFreeSource)
+	all.poolRestore, all.poolLimits, all.poolSnapshot = ofPool(poolRestoreSource), ofPool(poolLimitsSource), ofPool(poolSnapshotSource)
+	return all
 }
 
 // errLost is what a script says when a token is not, or no more, what it should be.
@@ -114,6 +149,8 @@ func (g *Store) ask(ctx context.Context, s *redis.Script, k Key, keys []string, 
 		return nil, &RebuildingError{Key: k, Why: RebuildReason(rest.text(0)), delay: g.spread(rebuildingDelay)}
 	case "lost":
 		return nil, errLost
+	case "limits":
+		return nil, errTold
 	default:
 		return nil, g.unavailable(k, fmt.Errorf("the script answered %.200q", fmt.Sprint(got)))
 	}

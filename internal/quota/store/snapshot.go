@@ -25,6 +25,8 @@ type Slot struct {
 	UID string
 	// Age is how long ago it was taken, or restored, by the clock of Redis.
 	Age time.Duration
+	// Tenant is the run's, in a pool; else empty.
+	Tenant string
 }
 
 // Reservation is a slot that is kept for a run that does not exist yet.
@@ -62,10 +64,16 @@ func (g *Store) Snapshot(ctx context.Context, k Key) (Snapshot, error) {
 		}
 		b.Queue = append(b.Queue, run)
 	}
-	for reserved := got.list(7); len(reserved) > 1; reserved = reserved[2:] {
-		b.Reserved = append(b.Reserved, Reservation{UID: reserved.text(0), Left: millis(max(0, reserved.number(1)-now))})
-	}
+	b.Reserved = reservationsOf(got.list(7), now)
 	return b, nil
+}
+
+func reservationsOf(r reply, now int) []Reservation {
+	var all []Reservation
+	for ; len(r) > 1; r = r[2:] {
+		all = append(all, Reservation{UID: r.text(0), Left: millis(max(0, r.number(1)-now))})
+	}
+	return all
 }
 
 // Restore gives slots to runs that are admitted, as their objects say, and have none, whatever the

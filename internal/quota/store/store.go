@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/syncopate-dev/syncopate/internal/policy"
+	"github.com/syncopate-dev/syncopate/internal/shares"
 )
 
 // Bounds.
@@ -45,6 +46,9 @@ type Limits struct {
 	// Lock is the per-tenant lock of strategy Lock; nil is strategy Atomic. Both may be in use at
 	// the same time.
 	Lock *LockSettings
+	// Shares are the limits of all tenants of a pool; nil elsewhere, and for a pool whose policy
+	// is gone.
+	Shares *shares.Limits
 }
 
 // LockSettings tune the per-tenant lock of strategy Lock.
@@ -82,6 +86,11 @@ type Answer struct {
 	Position int
 	// Ahead is the name of the run just ahead; empty for the first.
 	Ahead string
+	// All counts slots and reservations of all tenants of a pool, and Total is how many there may
+	// be; 0 elsewhere.
+	All, Total int
+	// Given are others that got slots of a pool by this call.
+	Given []Given
 }
 
 // Options are what a Store needs besides Redis. The zero value of each field has a

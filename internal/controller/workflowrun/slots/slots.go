@@ -96,6 +96,7 @@ func (s *Slots) Ask(ctx context.Context, st *State, run *v1alpha1.WorkflowRun, t
 	}
 	gate := lifecycle.Gate{
 		State: lifecycle.GateFull, Used: answer.Used, Limit: answer.Limit, Position: answer.Position, Waiting: answer.Waiting, Ahead: answer.Ahead,
+		All: answer.All, Total: answer.Total,
 	}
 	if answer.Admitted {
 		gate.State = lifecycle.GateOpen

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"time"
+
+	"github.com/syncopate-dev/syncopate/internal/policy"
+	"github.com/syncopate-dev/syncopate/internal/quota/store"
+)
+
+// keyOf is where the runs of a tenant are counted under a policy: apart, or in the pool of all its
+// tenants.
+func keyOf(p policy.Effective, tenant string) store.Key {
+	if p.Admission.Shares != nil {
+		return store.PoolOf(p.Name)
+	}
+	return store.Key{Policy: p.Name, Tenant: tenant}
+}
+
+// counts are the slots of tenants and of pools.
+type counts struct {
+	*store.Store
+	named func(store.Given) // notes the names of runs that a pool gives slots to
+}
+
+// Admit is as that of the store, for tenants and pools.
+func (c counts) Admit(ctx context.Context, at store.Key, l store.Limits, tenant string, r store.Run) (store.Answer, error) {
+	if !at.Pool() {
+		return c.Store.Admit(ctx, at, l, r)
+	}
+	a, err := c.Pools().Admit(ctx, at, l, tenant, r)
+	c.note(a.Given)
+	return a, err
+}
+
+// Reserve is as that of the store, for tenants and pools.
+func (c counts) Reserve(ctx context.Context, at store.Key, l store.Limits, tenant string, r store.Run, ttl time.Duration) (store.Answer, error) {
+	if !at.Pool() {
+		return c.Store.Reserve(ctx, at, l, r, ttl)
+	}
+	return c.Pools().Reserve(ctx, at, l, tenant, r, ttl)
+}
+
+// Release is as that of the store, for tenants and pools.
+func (c counts) Release(ctx context.Context, at store.Key, l store.Limits, uid string) (next []string, err error) {
+	if !at.Pool() {
+		return c.Store.Release(ctx, at, l, uid)
+	}
+	given, err := c.Pools().Release(ctx, at, l, uid)
+	return c.note(given), err
+}
+
+// Next gives what is free in a pool to those who are next. Slots of tenants are given to who asks.
+func (c counts) Next(ctx context.Context, at store.Key, l store.Limits) (next []string, err error) {
+	if !at.Pool() {
+		return nil, nil
+	}
+	given, err := c.Pools().Release(ctx, at, l)
+	return c.note(given), err
+}
+
+// Drop is as that of the store, for tenants and pools.
+func (c counts) Drop(ctx context.Context, at store.Key, l store.Limits, uids []string) (next []string, err error) {
+	if !at.Pool() {
+		return c.Store.Drop(ctx, at, l, uids)
+	}
+	given, err := c.Pools().Drop(ctx, at, l, uids)
+	return c.note(given), err
+}
+
+// Restore is as that of the store, for tenants and pools.
+func (c counts) Restore(ctx context.Context, at store.Key, all []store.Member) error {
+	if !at.Pool() {
+		return c.Store.Restore(ctx, at, uidsOf(all))
+	}
+	return c.Pools().Restore(ctx, at, all)
+}
+
+// FinishRebuild is as that of the store, for tenants and pools.
+func (c counts) FinishRebuild(ctx context.Context, at store.Key, token string, all []store.Member) error {
+	if !at.Pool() {
+		return c.Store.FinishRebuild(ctx, at, token, uidsOf(all))
+	}
+	return c.Pools().FinishRebuild(ctx, at, token, all)
+}
+
+// Snapshot is as that of the store, for tenants and pools.
+func (c counts) Snapshot(ctx context.Context, at store.Key) (store.Snapshot, error) {
+	if !at.Pool() {
+		return c.Store.Snapshot(ctx, at)
+	}
+	return c.Pools().Snapshot(ctx, at)
+}
+
+func (c counts) note(given []store.Given) []string {
+	var uids []string
+	for _, g := range given {
+		c.named(g)
+		uids = append(uids, g.UID)
+	}
+	return uids
+}
+
+func uidsOf(all []store.Member) []string {
+	uids := make([]string, 0, len(all))
+	for _, m := range all {
+		uids = append(uids, m.UID)
+	}
+	return uids
+}
+
+// member is a run as a pool counts it.
+func (f fact) member() store.Member {
+	return store.Member{UID: string(f.uid), Tenant: f.tenant, Name: f.name.String()}
+}

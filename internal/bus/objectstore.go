@@ -39,10 +39,14 @@ func (c *Conn) ensurePayloads(ctx context.Context) ([]Drift, error) {
 	if err != nil {
 		return nil, err
 	}
+	return payloadDrift(want, got), nil
+}
+
+func payloadDrift(want jetstream.ObjectStoreConfig, got jetstream.StreamConfig) []Drift {
 	return drift(got.Name, []setting{
 		{"storage", want.Storage, got.Storage},
 		{"num_replicas", want.Replicas, got.Replicas},
 		{"max_age", want.TTL, got.MaxAge},
 		{"max_bytes", want.MaxBytes, got.MaxBytes},
-	}), nil
+	})
 }

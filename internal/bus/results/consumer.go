@@ -97,7 +97,7 @@ func (c *Consumer) ensure(ctx context.Context, partition int) (jetstream.Consume
 
 func (c *Consumer) config(partition int) jetstream.ConsumerConfig {
 	return jetstream.ConsumerConfig{
-		Durable:       fmt.Sprintf("%s-results-p%02d", c.conn.Names.Prefix, partition),
+		Durable:       ConsumerName(c.conn.Names, partition),
 		FilterSubject: c.conn.Names.PartitionResults(partition),
 		DeliverPolicy: jetstream.DeliverAllPolicy,
 		AckPolicy:     jetstream.AckExplicitPolicy,
@@ -183,4 +183,9 @@ func (c *Consumer) largestResult(ctx context.Context) (int, error) {
 		return n, nil
 	}
 	return int(c.conn.NATS.MaxPayload()), nil
+}
+
+// ConsumerName is the name of the consumer of a partition's results.
+func ConsumerName(names protocol.Names, partition int) string {
+	return fmt.Sprintf("%s-results-p%02d", names.Prefix, partition)
 }

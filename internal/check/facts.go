@@ -1,0 +1,229 @@
+package check
+
+import (
+	"time"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+)
+
+// Unread says why facts could not be had, and what helps. The zero value: they were.
+type Unread struct{ Why, Hint string }
+
+// Facts is what is known of an installation. Pre leaves out what is there only after installing.
+type Facts struct {
+	Now time.Time
+	Pre bool
+
+	Server     Server
+	CRDs       CRDs
+	Admission  Admission
+	Fence      Fence
+	Operator   Operator
+	Rights     Rights // of the operator's account
+	Install    Rights // of who runs the check; looked at with Pre only
+	Webhook    Webhook
+	Partitions Partitions
+	Policies   Policies
+	NATS       NATS
+	Redis      Redis
+	Manifests  []Manifest
+}
+
+// Clock is what a server's clock shows, beside that of this machine.
+type Clock struct {
+	Unread
+	Offset time.Duration // ahead of this machine
+	Error  time.Duration // Offset is wrong by so much at most
+}
+
+// Server is the API server.
+type Server struct {
+	Unread
+	Version string // as v1.33.2
+	Clock   Clock
+}
+
+// CRDs are the definitions of the kinds.
+type CRDs struct {
+	Unread
+	Items []CRD
+}
+
+// CRD is one definition.
+type CRD struct {
+	Name        string
+	Missing     bool
+	Established bool
+	// Differs are paths at which it is not as this plugin has it.
+	Differs []string
+}
+
+// Admission is the shipped admission policies.
+type Admission struct {
+	Unread
+	Items []AdmissionPolicy
+}
+
+// AdmissionPolicy is a ValidatingAdmissionPolicy.
+type AdmissionPolicy struct {
+	Name     string
+	Missing  bool
+	Ignores  bool       // failurePolicy is Ignore
+	Narrowed bool       // another rule than the shipped one, or a narrower binding
+	Bindings [][]string // validationActions of each binding
+}
+
+// Fence is what became of a dry run that lowers the fence of a run.
+type Fence struct {
+	Unread
+	Run   string
+	Taken bool   // the API server would have stored it
+	Said  string // why it was refused
+}
+
+// Operator is the Deployment.
+type Operator struct {
+	Unread
+	Missing         bool
+	Wanted, Ready   int32
+	Rolling         bool     // not all replicas are of the template
+	Images          []string // of the pods, each once
+	PodsUnread      Unread
+	Settings        Settings
+	SettingsUnknown bool
+}
+
+// Settings are arguments of the operator.
+type Settings struct {
+	Leader        bool // --ownership=leader
+	StreamReplica int
+	Memory        bool
+	NATSURL       string
+	RedisAddrs    string
+}
+
+// Rights is what access reviews answered.
+type Rights struct {
+	Unread
+	Who     string
+	Asked   int
+	Missing []string
+}
+
+// Webhook is the ValidatingWebhookConfiguration, and a dry run through it.
+type Webhook struct {
+	Unread
+	Missing     bool
+	Ignores     bool // failurePolicy is Ignore
+	Broken      string
+	Authorities []Authority
+	// Endpoints are those of its Service; -1: not known.
+	Endpoints int
+	Call      Call
+}
+
+// Authority is a certificate of the CA bundle.
+type Authority struct {
+	Subject  string
+	From, To time.Time
+}
+
+// Call is a dry run of a create.
+type Call struct {
+	Unread
+	// Unreached is the error of the API server that could not call the webhook.
+	Unreached string
+}
+
+// Partitions is who owns what.
+type Partitions struct {
+	Unread
+	Leader  bool
+	Total   int
+	Unowned []int
+	Owners  []Owner
+}
+
+// Owner is a replica that owns partitions.
+type Owner struct {
+	Name     string
+	NoLease  bool
+	Renewed  time.Time
+	Duration time.Duration
+}
+
+// Policies are all LockPolicies of the cluster.
+type Policies struct {
+	Unread
+	Items []v1alpha1.LockPolicy
+}
+
+// NATS is what a server answered.
+type NATS struct {
+	Unread
+	Version     string
+	NoJetStream string // why JetStream cannot be used
+	MaxPayload  int64
+	Streams     []Stream
+	Consumers   Consumers
+	User        User
+	Clock       Clock
+}
+
+// Stream is one of those that the operator makes.
+type Stream struct {
+	Unread
+	Name     string
+	Missing  bool
+	Replicas int
+	Behind   []string // replicas that are offline or lag behind
+	Leader   bool     // it has one
+	Drifts   []string
+}
+
+// Consumers are those of results, one for each partition.
+type Consumers struct {
+	Unread
+	Wanted  int
+	Missing []string
+}
+
+// User is what NATS says of the user that asked.
+type User struct {
+	Unread
+	Name    string
+	Missing []string // subjects that an operator publishes to, and this user may not
+}
+
+// Redis is what the servers answered.
+type Redis struct {
+	Unread
+	Nodes   []RedisNode
+	Latency Latency
+	Clock   Clock
+}
+
+// RedisNode is a server that takes writes.
+type RedisNode struct {
+	Addr, Version string
+	Eviction      string // maxmemory-policy
+	Replica       bool   // it follows another one
+	Replicas      int    // that follow it
+	AOF           bool
+	Broken        string // a write to disk that failed
+}
+
+// Latency is how long a read-only script took.
+type Latency struct {
+	Unread
+	P99     time.Duration
+	Samples int
+}
+
+// Manifest is an object of a file that is judged with the cluster.
+type Manifest struct {
+	Unread
+	Name    string // as LockPolicy/batch
+	Refused string // by the API server, in a dry run
+	Policy  *v1alpha1.LockPolicy
+}

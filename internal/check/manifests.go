@@ -1,0 +1,16 @@
+package check
+
+func judgeManifests(f Facts) []Finding {
+	var found []Finding
+	for _, m := range f.Manifests {
+		switch {
+		case m.Refused != "":
+			found = append(found, ManifestTaken.find(Failed, "mend the manifest", "%s would be refused: %s", m.Name, m.Refused))
+		case m.Why != "":
+			found = append(found, ManifestTaken.find(Unknown, m.Hint, "%s: cannot tell: %s", m.Name, m.Why))
+		default:
+			found = append(found, ManifestTaken.find(OK, "", "%s would be taken", m.Name))
+		}
+	}
+	return found
+}

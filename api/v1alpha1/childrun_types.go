@@ -23,7 +23,8 @@ type ChildRun struct {
 	// +kubebuilder:pruning:PreserveUnknownFields
 	Inputs *runtime.RawExtension `json:"inputs,omitempty"`
 	// spec is that of the child, as in a WorkflowRun: workloadClass, activeDeadlineSeconds,
-	// finallyTimeoutSeconds, maxParallelSteps, steps, finally and outputs. It is taken as it is:
+	// finallyTimeoutSeconds, maxParallelSteps, steps, finally and outputs; or workloadClass and
+	// workflowRef, which is resolved when the child is first seen. It is taken as it is:
 	// expressions in it are the child's own. It is checked when the run at the top is first seen;
 	// what it may not have, or does not know, makes that run end as InvalidSpec.
 	// +required
@@ -58,6 +59,11 @@ type ParentStatus struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
 	UID string `json:"uid"`
+	// level says how deep the run is nested; the run at the top is 1. Absent: not known.
+	// +optional
+	// +kubebuilder:validation:Minimum=2
+	// +kubebuilder:validation:Maximum=100
+	Level int32 `json:"level,omitempty"`
 	// root is the name of the run at the top, whose slot the child uses. Absent: not known, the
 	// parent was gone.
 	// +optional

@@ -33,6 +33,9 @@ const (
 	// ReasonWaitingForParent (False): the run says by an owner reference that it is a child of
 	// another run, whose status does not name it. It begins when it does, and ends with that run.
 	ReasonWaitingForParent = "WaitingForParent"
+	// ReasonWaitingForWorkflow (False): the Workflow of spec.workflowRef, or its revision, does not
+	// exist. The run ends as WorkflowNotFound if it does not come within a minute.
+	ReasonWaitingForWorkflow = "WaitingForWorkflow"
 	// ReasonSuspended (False): spec.suspend was set before the run was let in. Also a
 	// reason of Succeeded=Unknown.
 	ReasonSuspended = "Suspended"
@@ -151,6 +154,9 @@ const (
 	ReasonObjectTooLarge = "ObjectTooLarge"
 	// ReasonInvalidSpec (False, phase Failed): the spec cannot be run; nothing was dispatched.
 	ReasonInvalidSpec = "InvalidSpec"
+	// ReasonWorkflowNotFound (False, phase Failed): the Workflow of spec.workflowRef, or its
+	// revision, does not exist, or the revision that the run followed was deleted.
+	ReasonWorkflowNotFound = "WorkflowNotFound"
 	// ReasonTenantNotAllowed (False, phase Failed): the namespace may not run for spec.tenant;
 	// nothing was dispatched.
 	ReasonTenantNotAllowed = "TenantNotAllowed"
@@ -202,16 +208,19 @@ const (
 	// ConditionReconciling is True while the run is under way; its message is that
 	// of Succeeded, shortened.
 	ConditionReconciling = "Reconciling"
-	// ConditionStalled is True when the run ended other than by success, and of a LockPolicy that
-	// is not Ready: nothing but a change by somebody ends that. The message says why.
+	// ConditionStalled is True when the run ended other than by success, and of a LockPolicy or a
+	// Workflow that is not Ready: nothing but a change by somebody ends that. The message says why.
 	ConditionStalled = "Stalled"
 )
 
-// ConditionReady says whether a LockPolicy is in force.
+// ConditionReady says whether a LockPolicy is in force, or whether runs can follow a Workflow.
 const (
 	ConditionReady = "Ready"
 
-	// ReasonReady (True): the policy governs all its classes.
+	// ReasonInvalidTemplate (False): runs of the Workflow would end as InvalidSpec; the message has
+	// the fields.
+	ReasonInvalidTemplate = "InvalidTemplate"
+	// ReasonReady (True): the policy governs all its classes; runs can follow the Workflow.
 	ReasonReady = "Ready"
 	// ReasonClassConflict (False): an older policy claims one of the classes; the message names it.
 	// The policy governs its other classes.
@@ -274,6 +283,14 @@ const AnnotationCreatedBy = "syncopate.dev/created-by"
 // begin, of its end and of what goes wrong come in any case. It may change at any time, and a child
 // run has its own.
 const AnnotationStepEvents = "syncopate.dev/step-events"
+
+// Label and annotation of a ControllerRevision that is a revision of a Workflow.
+const (
+	// LabelWorkflow names the Workflow.
+	LabelWorkflow = "syncopate.dev/workflow"
+	// AnnotationWorkflowUID is the UID of the Workflow that has, or had, this revision last.
+	AnnotationWorkflowUID = "syncopate.dev/workflow-uid"
+)
 
 // Labels and annotations on namespaces.
 const (

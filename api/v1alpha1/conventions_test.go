@@ -20,6 +20,7 @@ import (
 var exempt = map[string]string{
 	// As in CronJob and Job, whose users know it; a third state would be a new field.
 	"WorkflowRunSpec.suspend: bool":                  "suspend is a bool everywhere in Kubernetes",
+	"Parameter.required: bool":                       "as in JSON Schema; a third state would be a new field",
 	"SemaphoreSpec.namespaces: metav1.LabelSelector": "as wherever Kubernetes selects namespaces",
 	// Ends of a wait, not the moments of something.
 	"Delay.until: is a point in time, its name should end with At":             "delay: {until: ...} reads as it is said",

@@ -12,7 +12,7 @@ var GroupVersion = schema.GroupVersion{Group: "syncopate.dev", Version: "v1alpha
 // AddToScheme registers the kinds of this package with a scheme.
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion, &WorkflowRun{}, &WorkflowRunList{}, &LockPolicy{}, &LockPolicyList{},
-		&StepApproval{}, &StepApprovalList{}, &Semaphore{}, &SemaphoreList{})
+		&StepApproval{}, &StepApprovalList{}, &Semaphore{}, &SemaphoreList{}, &Workflow{}, &WorkflowList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }

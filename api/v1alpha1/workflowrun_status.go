@@ -59,12 +59,14 @@ const (
 // write: it would drop a field that matters, or misread one (ADR 30).
 //
 // Version 2 knows runs that are ahead of their status (ADR 45), version 3 locks across runs (ADR
-// 47). A run that has none of it is written as OldestVersion.
+// 47), version 4 runs that follow a Workflow (ADR 49). A run that has none of it is written as
+// OldestVersion.
 const (
-	WriterVersion int32 = 3
-	LocksVersion  int32 = 3
-	AheadVersion  int32 = 2
-	OldestVersion int32 = 1
+	WriterVersion   int32 = 4
+	WorkflowVersion int32 = 4
+	LocksVersion    int32 = 3
+	AheadVersion    int32 = 2
+	OldestVersion   int32 = 1
 )
 
 // HasLocks says whether a run, or one of its steps, has locks across runs.
@@ -89,6 +91,7 @@ func (r *WorkflowRun) HasLocks() bool {
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.completedAt) || (has(self.completedAt) && self.completedAt == oldSelf.completedAt && has(self.phase) && self.phase == oldSelf.phase)",message="the run has ended: status.phase and status.completedAt cannot change"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.tenant) || (has(self.tenant) && self.tenant == oldSelf.tenant)",message="status.tenant is pinned"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.parent) || (has(self.parent) && self.parent == oldSelf.parent)",message="status.parent is pinned"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.workflow) || (has(self.workflow) && self.workflow == oldSelf.workflow)",message="status.workflow is pinned"
 type WorkflowRunStatus struct {
 	// observedGeneration is the metadata.generation that this status reflects; -1: no operator has
 	// looked at the run yet.
@@ -110,6 +113,11 @@ type WorkflowRunStatus struct {
 	// the top. Absent: it is no child.
 	// +optional
 	Parent *ParentStatus `json:"parent,omitempty"`
+	// workflow is the revision that the run follows, pinned when the run was first seen: retries,
+	// restarts, and a Workflow that changes or is deleted do not change it. Absent: the steps are
+	// in spec.
+	// +optional
+	Workflow *WorkflowRevision `json:"workflow,omitempty"`
 	// phase summarises the conditions for people and selectors.
 	// +optional
 	Phase RunPhase `json:"phase,omitempty"`

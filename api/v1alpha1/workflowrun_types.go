@@ -20,6 +20,7 @@ import (
 // +kubebuilder:selectablefield:JSONPath=`.status.tenant`
 // +kubebuilder:selectablefield:JSONPath=`.status.phase`
 // +kubebuilder:selectablefield:JSONPath=`.spec.workloadClass`
+// +kubebuilder:selectablefield:JSONPath=`.spec.workflowRef.name`
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
 // +kubebuilder:printcolumn:name="Steps",type=string,JSONPath=`.status.progress`
 // +kubebuilder:printcolumn:name="Tenant",type=string,JSONPath=`.status.tenant`
@@ -85,7 +86,9 @@ const (
 // Rules that compare with the old object stand here, on the parent, so that they also see
 // a field's removal.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.steps)",message="exactly one source of steps is needed: set spec.steps"
+// +kubebuilder:validation:XValidation:rule="has(self.steps) != has(self.workflowRef)",message="exactly one source of steps is needed: set spec.steps or spec.workflowRef"
+// +kubebuilder:validation:XValidation:rule="!has(self.workflowRef) || !(has(self.finally) || has(self.outputs) || has(self.locks) || has(self.activeDeadlineSeconds) || self.maxParallelSteps != 20 || self.finallyTimeoutSeconds != 300)",fieldPath=".workflowRef",message="finally, outputs, locks, activeDeadlineSeconds, maxParallelSteps and finallyTimeoutSeconds are those of the Workflow: leave them out beside spec.workflowRef"
+// +kubebuilder:validation:XValidation:rule="has(self.workflowRef) == has(oldSelf.workflowRef) && (!has(self.workflowRef) || self.workflowRef == oldSelf.workflowRef)",fieldPath=".workflowRef",message="spec.workflowRef is immutable: create a new run instead"
 // +kubebuilder:validation:XValidation:rule="self.workloadClass == oldSelf.workloadClass",fieldPath=".workloadClass",message="spec.workloadClass is immutable: create a new run instead"
 // +kubebuilder:validation:XValidation:rule="has(self.tenant) == has(oldSelf.tenant) && (!has(self.tenant) || self.tenant == oldSelf.tenant)",fieldPath=".tenant",message="spec.tenant is immutable: create a new run instead"
 // +kubebuilder:validation:XValidation:rule="has(self.idempotencyKey) == has(oldSelf.idempotencyKey) && (!has(self.idempotencyKey) || self.idempotencyKey == oldSelf.idempotencyKey)",fieldPath=".idempotencyKey",message="spec.idempotencyKey is immutable: create a new run instead"
@@ -183,8 +186,12 @@ type WorkflowRunSpec struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=8
 	Locks []LockRequest `json:"locks,omitempty"`
-	// inputs is a JSON object that expressions read as inputs.NAME. At most 64 KiB.
-	// Absent means {}.
+	// workflowRef names the Workflow that the run follows, in place of steps and what belongs to
+	// them. It is resolved once, when the run is first seen; status.workflow says to what.
+	// +optional
+	WorkflowRef *WorkflowReference `json:"workflowRef,omitempty"`
+	// inputs is a JSON object that expressions read as inputs.NAME. At most 64 KiB. With
+	// workflowRef they are checked against the parameters of the Workflow. Absent means {}.
 	// +optional
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:pruning:PreserveUnknownFields

@@ -17,6 +17,9 @@ func admit(d *draft) {
 		d.st.Admission = nil
 		return
 	}
+	if awaitsTemplate(d) {
+		return
+	}
 	startQueueClock(d)
 	if d.in.Parent != nil {
 		admitChild(d)

@@ -54,6 +54,9 @@ func mayBeAhead(d *draft) bool {
 	if !d.run.Unwritten() {
 		return Admitted(d.run)
 	}
+	if d.st.Workflow != nil {
+		return false // which revision it follows is stored before anything is dispatched
+	}
 	return d.in.Checkpoint.Begins && d.in.Parent == nil && d.run.Spec.IdempotencyKey == ""
 }
 

@@ -52,6 +52,8 @@ type (
 	Result = facts.Result
 	// Signal is what came from outside for a step that waits.
 	Signal = facts.Signal
+	// Template is what was found of the Workflow that a run follows.
+	Template = facts.Template
 	// Tenant is whom a run is accounted to, and whether its namespace may do so.
 	Tenant = facts.Tenant
 	// Verdict says what became of a result, and so whether it may be acknowledged.
@@ -130,3 +132,8 @@ const (
 
 // Finished says whether the run ended, in whichever way.
 func Finished(run *v1alpha1.WorkflowRun) bool { return status.Finished(run) }
+
+// WithoutTemplate is a run whose revision is gone, as far as its status tells of its steps.
+func WithoutTemplate(run *v1alpha1.WorkflowRun) *v1alpha1.WorkflowRun {
+	return facts.WithoutTemplate(run)
+}

@@ -33,6 +33,7 @@ func Decide(in Input) Decision {
 		shutDown,        // spec.shutdown
 		passDeadlines,   // activeDeadlineSeconds, finallyTimeoutSeconds, queueTimeoutSeconds
 		endWithoutRoom,  // an object that has no room for its status
+		missTemplate,    // a Workflow, or a revision, that does not exist
 		initialize,      // at first sight: what the namespace permits, and whether the spec can be run
 		timeOut,         // attempts, delays and approvals whose time is over
 		admit,           // the idempotency key, and the tenant's quota or the parent
@@ -101,6 +102,9 @@ func newDraft(in Input) *draft {
 	claimParent(d)
 	if d.st.Tenant == "" {
 		d.st.Tenant = d.in.Tenant.Name
+	}
+	if d.st.Workflow == nil {
+		d.st.Workflow = d.in.Template.Revision.DeepCopy()
 	}
 	d.view = render.NewView(in.Run, &d.st, &d.plan, in.Payloads)
 	d.view.Done = &render.Evaluations{Known: in.Evaluated, Glance: in.Glance, Quick: in.Quick, More: func() bool { return mayGoOn(d) }}

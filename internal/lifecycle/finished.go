@@ -1,7 +1,6 @@
 package lifecycle
 
 import (
-	"github.com/syncopate-dev/syncopate/internal/lifecycle/dag"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
@@ -13,7 +12,7 @@ func decideFinished(in Input) Decision {
 	out := Decision{Status: stored(in.Run), Verdicts: make([]Verdict, len(in.Results)), Told: len(in.DeadLetters) > 0}
 	var index map[string]int
 	if len(in.Results) > 0 {
-		index = dag.Of(in.Run).Index
+		index = status.Index(in.Run.Status.Steps)
 	}
 	for k := range in.Results {
 		i, verdict := facts.Judge(in.Run, in.Run.Status.Steps, index, in.Results[k].ID)

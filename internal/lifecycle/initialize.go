@@ -44,7 +44,7 @@ func initialize(d *draft) {
 	if d.initialized {
 		return
 	}
-	if unpermitted(d) {
+	if unpermitted(d) || d.in.Template.Missing != "" {
 		return
 	}
 	if known := d.in.Evaluated; known != nil && known.Valid {
@@ -54,7 +54,11 @@ func initialize(d *draft) {
 		endRun(d, report.InvalidSpec([]string{"spec.locks: a child run is inside the locks of the run at the top, and has none of its own"}))
 		return
 	}
-	if problems := dag.Validate(asCreated(d), &d.plan); len(problems) > 0 {
+	if problems := d.in.Template.Problems; len(problems) > 0 {
+		endRun(d, report.InvalidSpec(problems))
+		return
+	}
+	if problems := dag.Validate(asCreated(d), &d.plan, levelOf(d)); len(problems) > 0 {
 		endRun(d, report.InvalidSpec(problems))
 		return
 	}

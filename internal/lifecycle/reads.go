@@ -65,7 +65,7 @@ func Over(run *v1alpha1.WorkflowRun, id protocol.JobID) bool {
 	if run == nil || run.Status == nil {
 		return false
 	}
-	i, verdict := facts.Judge(run, run.Status.Steps, dag.Of(run).Index, id)
+	i, verdict := facts.Judge(run, run.Status.Steps, status.Index(run.Status.Steps), id)
 	if verdict != Ahead && status.IsForEach(&run.Status.Steps[i]) {
 		_, verdict = fanout.Judge(&run.Status.Steps[i], fanout.Groups(run.Status.Steps[i].ForEach), id)
 	}

@@ -23,6 +23,9 @@ func wakeAt(d *draft) time.Time {
 		return e.after(d.now)
 	}
 	lockWaits(d, &e)
+	if awaitsTemplate(d) {
+		e.add(templateEnd(d))
+	}
 	if (d.left || d.store.postponed) && !d.out.Needs.Outputs() { // else the shell comes again when it has them
 		e.at = d.now
 	}

@@ -20,6 +20,9 @@ func complete(d *draft) Decision {
 	if d.run.HasLocks() {
 		d.st.MinWriterVersion = v1alpha1.LocksVersion
 	}
+	if d.st.Workflow != nil {
+		d.st.MinWriterVersion = v1alpha1.WorkflowVersion
+	}
 	reportAll(d)
 	d.out.Status = d.st
 	d.out.Changed = lockChanged(d) || !equality.Semantic.DeepEqual(durable(stored(d.run)), durable(d.st))

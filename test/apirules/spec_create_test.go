@@ -24,7 +24,13 @@ func TestSpecAtCreate(t *testing.T) {
 		manifest string
 		refused  []string // words of the refusal; none: accepted
 	}{
-		"a run without steps":            {aRunOf(), []string{"exactly one source of steps is needed: set spec.steps"}},
+		"a run without steps":            {aRunOf(), []string{"exactly one source of steps is needed: set spec.steps or spec.workflowRef"}},
+		"a run of a workflow":            {aRunOf("  workflowRef: {name: w}", "  inputs: {a: 1}"), nil},
+		"a run of a workflow and steps":  {aRun("  workflowRef: {name: w}"), []string{"exactly one source of steps is needed"}},
+		"a workflow without a name":      {aRunOf("  workflowRef: {revision: abc}"), []string{"spec.workflowRef.name"}},
+		"a workflow and outputs":         {aRunOf("  workflowRef: {name: w}", "  outputs: {a: 1}"), []string{"are those of the Workflow"}},
+		"a workflow and a deadline":      {aRunOf("  workflowRef: {name: w}", "  activeDeadlineSeconds: 3"), []string{"are those of the Workflow"}},
+		"a workflow and a width":         {aRunOf("  workflowRef: {name: w}", "  maxParallelSteps: 3"), []string{"are those of the Workflow"}},
 		"an empty list of steps":         {aRunOf("  steps: []"), []string{"spec.steps", "should have at least 1 items"}},
 		"200 steps":                      {aRunOf(nSteps(200)), nil},
 		"201 steps":                      {aRunOf(nSteps(201)), []string{"spec.steps: Too many: 201: must have at most 200 items"}},

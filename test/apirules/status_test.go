@@ -20,6 +20,8 @@ const (
 	pinned     = "status.tenant is pinned"
 	child      = "status: {tenant: acme, fence: 7, lock: {leaseID: mine}, parent: {name: boss, uid: u-1, root: top}}"
 	pinnedToo  = "status.parent is pinned"
+	follows    = "status: {tenant: acme, fence: 7, lock: {leaseID: mine}, workflow: {name: w, revision: abc}}"
+	pinnedFlow = "status.workflow is pinned"
 )
 
 // G3 and G7 without any operator.
@@ -54,6 +56,9 @@ func TestStatusRules(t *testing.T) {
 		"the root changed":                         {child, "status: {parent: {root: null}}", []string{pinnedToo}},
 		"the parent removed":                       {child, "status: {fence: 8, lock: {leaseID: o}, parent: null}", []string{pinnedToo}},
 		"the parent kept":                          {child, "status: {fence: 8, lock: {leaseID: o}}", nil},
+		"the workflow pinned":                      {held, "status: {workflow: {name: w, revision: abc}}", nil},
+		"the workflow changed":                     {follows, "status: {fence: 8, lock: {leaseID: o}, workflow: {revision: abd}}", []string{pinnedFlow}},
+		"the workflow removed":                     {follows, "status: {workflow: null}", []string{pinnedFlow}},
 		"the tenant pinned late":                   {bare, "status: {tenant: acme}", nil},
 		"the run ends":                             {held, "status: {phase: Failed, completedAt: '2026-11-20T10:00:01Z'}", nil},
 		"after the end, the phase changes":         {ended, "status: {fence: 8, lock: {leaseID: o}, phase: Failed}", []string{hasEnded}},

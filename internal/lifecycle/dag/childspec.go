@@ -43,6 +43,9 @@ func ChildSpec(run *v1alpha1.ChildRun) (spec v1alpha1.WorkflowRunSpec, problems 
 			problems = append(problems, f.name+" is that of the run at the top, a child run cannot have one")
 		}
 	}
+	if spec.WorkflowRef != nil && (len(spec.Steps)+len(spec.Finally) > 0 || spec.Outputs != nil || spec.ActiveDeadlineSeconds != nil || spec.MaxParallelSteps != 0 || spec.FinallyTimeoutSeconds != 0) {
+		problems = append(problems, "steps, finally, outputs, activeDeadlineSeconds, maxParallelSteps and finallyTimeoutSeconds are those of the Workflow: leave them out beside workflowRef")
+	}
 	if spec.Inputs != nil {
 		problems = append(problems, "inputs are given beside spec, in run.inputs")
 	}
@@ -63,13 +66,13 @@ func (v *validator) child(i int, field string, run *v1alpha1.ChildRun) {
 	for _, problem := range problems {
 		v.add(field+".spec", "%s", bounds.Cut(problem, bounds.MaxMessageChars/2))
 	}
-	if len(problems) > 0 {
+	if len(problems) > 0 || spec.WorkflowRef != nil {
 		return
 	}
 	child := &v1alpha1.WorkflowRun{Spec: spec}
 	child.CreationTimestamp = v.run.CreationTimestamp
 	p := Of(child)
-	for _, problem := range validateAt(child, &p, v.level+1) {
+	for _, problem := range Validate(child, &p, v.level+1) {
 		v.problems = append(v.problems, fmt.Sprintf("%s.%s", field, problem))
 	}
 }

@@ -36,11 +36,8 @@ var (
 const maxTopicChars = 100
 
 // Validate lists what is wrong with a spec, each with its field, in spec order; empty: it
-// can be run.
-func Validate(run *v1alpha1.WorkflowRun, p *Plan) []string { return validateAt(run, p, 1) }
-
-// validateAt is validate for a run that is nested in others: level 1 is the one at the top.
-func validateAt(run *v1alpha1.WorkflowRun, p *Plan, level int) []string {
+// can be run. level says how deep the run is nested in others: 1 is the one at the top.
+func Validate(run *v1alpha1.WorkflowRun, p *Plan, level int) []string {
 	spec := &run.Spec
 	switch n := len(p.Steps); {
 	case len(spec.Steps) == 0:

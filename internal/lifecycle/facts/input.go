@@ -8,16 +8,17 @@ import (
 
 // Input is all that a decision depends on.
 type Input struct {
-	Run     *v1alpha1.WorkflowRun     // spec and status as last persisted; never changed; Status may be nil
-	Now     time.Time                 // by the operator's wall clock
-	Results []Result                  // facts waiting for this run, in order of arrival
-	Lock    Lock                      // the writer
-	Policy  *v1alpha1.PolicyReference // nil: built-in defaults
-	Tenant  Tenant                    // only used until status.tenant is pinned
-	Permits Permits                   // only used at first sight
-	Gate    Gate                      // only used until the run is admitted, under the lock
-	Locks   map[string]LocksAnswer    // by step, "" for spec.locks; only used until they are in status, under the lock
-	Claim   Claim                     // of spec.idempotencyKey; only used until the run is admitted, under the lock
+	Run      *v1alpha1.WorkflowRun     // spec and status as last persisted; never changed; Status may be nil
+	Now      time.Time                 // by the operator's wall clock
+	Results  []Result                  // facts waiting for this run, in order of arrival
+	Lock     Lock                      // the writer
+	Policy   *v1alpha1.PolicyReference // nil: built-in defaults
+	Tenant   Tenant                    // only used until status.tenant is pinned
+	Permits  Permits                   // only used at first sight
+	Template Template                  // of a run that follows a Workflow: Run has its steps then
+	Gate     Gate                      // only used until the run is admitted, under the lock
+	Locks    map[string]LocksAnswer    // by step, "" for spec.locks; only used until they are in status, under the lock
+	Claim    Claim                     // of spec.idempotencyKey; only used until the run is admitted, under the lock
 
 	Children map[string]Child // by name: what was seen of the child runs that Children names
 	Parent   *Parent          // of a run that claims one; nil: it does not

@@ -32,7 +32,7 @@ func SeenParent(run, parent *v1alpha1.WorkflowRun) *Parent {
 		p.Over = "is gone"
 		return p
 	}
-	p.Claim.Root = rootOf(parent)
+	p.Claim.Root, p.Claim.Level = rootOf(parent), levelOf(parent)+1
 	p.Terminated, p.Suspended = parent.Spec.Shutdown == v1alpha1.ShutdownTerminate, parent.Spec.Suspend
 	st := parent.Status
 	if st == nil {
@@ -64,6 +64,18 @@ func (p *Parent) names(steps []v1alpha1.StepStatus, run *v1alpha1.WorkflowRun) {
 			p.Over = fmt.Sprintf("has another run of this name as the child of step %s", s.Name)
 		}
 		return
+	}
+}
+
+// levelOf says how deep a run is nested; the run at the top is 1.
+func levelOf(run *v1alpha1.WorkflowRun) int32 {
+	switch {
+	case run.Status == nil || run.Status.Parent == nil:
+		return 1
+	case run.Status.Parent.Level == 0:
+		return 2 // pinned by an operator that did not count
+	default:
+		return run.Status.Parent.Level
 	}
 }
 

@@ -78,6 +78,8 @@ func (r *Report) whyNotAdmitted() (reason, message string) {
 	switch {
 	case r.in.Lock.State == facts.LockUnavailable:
 		return v1alpha1.ReasonAdmissionUnavailable, "Nobody is admitted while Redis cannot be used" + momentSeparator + bounds.Cut(r.in.Lock.Message, bounds.MaxMessageChars/2)
+	case r.in.Template.Missing != "":
+		return v1alpha1.ReasonWaitingForWorkflow, r.templateText()
 	case r.in.Parent != nil:
 		return v1alpha1.ReasonWaitingForParent, r.parentText()
 	case r.in.Claim.State == facts.ClaimUnavailable:
@@ -133,6 +135,12 @@ func slotText(st *v1alpha1.WorkflowRunStatus) string {
 		return ""
 	}
 	return " under the slot of run " + st.Parent.Root + ", as a child of run " + st.Parent.Name
+}
+
+// templateText is why a run without its Workflow is not admitted.
+func (r *Report) templateText() string {
+	return fmt.Sprintf("%s; the run ends if that stays so until %s", bounds.Cut(r.in.Template.Missing, bounds.MaxMessageChars/2),
+		r.run.CreationTimestamp.Add(facts.TemplatePatience).UTC().Format(time.RFC3339))
 }
 
 // parentText is why a run that claims a parent is not admitted.

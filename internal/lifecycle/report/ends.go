@@ -127,6 +127,11 @@ func InvalidSpec(problems []string) End {
 	return End{v1alpha1.RunFailed, v1alpha1.ReasonInvalidSpec, problemsText(problems)}
 }
 
+// WorkflowNotFound is the end of a run whose Workflow, or revision, does not exist.
+func WorkflowNotFound(why string) End {
+	return failed(v1alpha1.ReasonWorkflowNotFound, "%s", bounds.Cut(why, bounds.MaxMessageChars))
+}
+
 // OutputsFailed is the end of a run whose steps succeeded, and whose spec.outputs did not.
 func OutputsFailed(why string) End {
 	return End{v1alpha1.RunFailed, v1alpha1.ReasonOutputsFailed, bounds.Cut(why, bounds.MaxMessageChars)}

@@ -18,6 +18,18 @@ func Aligned(spec []v1alpha1.Step, steps []v1alpha1.StepStatus) bool {
 	return true
 }
 
+// Index finds the steps of a status by name. It needs no spec: those of a run that follows a
+// Workflow are elsewhere.
+func Index(steps []v1alpha1.StepStatus) map[string]int {
+	index := make(map[string]int, len(steps))
+	for i := range steps {
+		if _, taken := index[steps[i].Name]; !taken {
+			index[steps[i].Name] = i
+		}
+	}
+	return index
+}
+
 // Align gives each step of spec its status: the one it has, else Pending. More steps than status
 // may hold: none.
 func Align(spec []v1alpha1.Step, steps []v1alpha1.StepStatus) []v1alpha1.StepStatus {

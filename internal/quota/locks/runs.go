@@ -18,9 +18,17 @@ func TicketOf(uid types.UID, step string) string {
 	return string(uid) + "/" + step
 }
 
-// TicketsOf are all tickets that a run may ever have; none for a run without locks.
+// TicketsOf are all tickets that a run may ever have; none for a run without locks. Which steps of a
+// Workflow have locks is not in the run: each of them may.
 func TicketsOf(run *v1alpha1.WorkflowRun) []string {
 	var all []string
+	if run.Spec.WorkflowRef != nil {
+		all = append(all, TicketOf(run.UID, ""))
+		for i := range stepsOf(run) {
+			all = append(all, TicketOf(run.UID, run.Status.Steps[i].Name))
+		}
+		return all
+	}
 	if len(run.Spec.Locks) > 0 {
 		all = append(all, TicketOf(run.UID, ""))
 	}
@@ -32,6 +40,13 @@ func TicketsOf(run *v1alpha1.WorkflowRun) []string {
 		}
 	}
 	return all
+}
+
+func stepsOf(run *v1alpha1.WorkflowRun) []v1alpha1.StepStatus {
+	if run.Status == nil {
+		return nil
+	}
+	return run.Status.Steps
 }
 
 // uidOf is the UID of the run of a ticket.

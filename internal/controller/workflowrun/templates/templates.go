@@ -1,0 +1,188 @@
+package templates
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/internal/revisions"
+	"github.com/syncopate-dev/syncopate/internal/template"
+)
+
+// retiringPause is the wait before a revision is looked at again that was about to be deleted.
+const retiringPause = time.Second
+
+// revisionStore keeps revisions; *revisions.Store does.
+type revisionStore interface {
+	Ensure(ctx context.Context, w *v1alpha1.Workflow) (*template.Content, error)
+	Load(ctx context.Context, namespace string, r v1alpha1.WorkflowRevision) (c *template.Content, size int, err error)
+}
+
+// Templates gives runs their steps. Safe for concurrent use.
+type Templates struct {
+	live    client.Reader
+	store   revisionStore
+	clock   clock.PassiveClock
+	cache   *cache
+	waiting waiting
+}
+
+// New makes one that reads Workflows live, and keeps so many bytes of revisions.
+func New(live client.Reader, store revisionStore, c clock.PassiveClock, maxBytes int64) *Templates {
+	return &Templates{live: live, store: store, clock: c, cache: newCache(maxBytes)}
+}
+
+// Found is what a run follows.
+type Found struct {
+	// Run is the run with the steps of its Workflow; as it is stored if it has steps of its own.
+	Run *v1alpha1.WorkflowRun
+	// Template is what the core is told.
+	Template lifecycle.Template
+	// RetryAt is when to look again; zero: when something changes.
+	RetryAt time.Time
+}
+
+// Of finds what a run follows. Its error is one of the API server: nothing is known then.
+func (t *Templates) Of(ctx context.Context, run *v1alpha1.WorkflowRun) (Found, error) {
+	ref := run.Spec.WorkflowRef
+	switch {
+	case ref == nil:
+		return Found{Run: run}, nil
+	case lifecycle.Finished(run):
+		t.waiting.forget(client.ObjectKeyFromObject(run))
+		return Found{Run: run}, nil
+	case run.Status != nil && run.Status.Workflow != nil:
+		return t.pinned(ctx, run, *run.Status.Workflow)
+	}
+	t.waiting.note(client.ObjectKeyFromObject(run), types.NamespacedName{Namespace: run.Namespace, Name: ref.Name}) // before it is read
+	w, err := t.workflow(ctx, run.Namespace, ref.Name)
+	switch {
+	case err != nil:
+		return Found{}, err
+	case w == nil:
+		return missing(run, "spec.workflowRef.name: Workflow %s does not exist", ref.Name), nil
+	}
+	return t.resolve(ctx, run, w)
+}
+
+// WaitingFor are the runs that wait for a Workflow.
+func (t *Templates) WaitingFor(workflow types.NamespacedName) []types.NamespacedName {
+	return t.waiting.of(workflow)
+}
+
+func missing(run *v1alpha1.WorkflowRun, format string, args ...any) Found {
+	return Found{Run: run, Template: lifecycle.Template{Missing: fmt.Sprintf(format, args...)}}
+}
+
+func found(run *v1alpha1.WorkflowRun, c *template.Content) Found {
+	inputs, problems := c.Inputs(run.Spec.Inputs)
+	return Found{Run: c.Effective(run, inputs), Template: lifecycle.Template{
+		Revision: &v1alpha1.WorkflowRevision{Name: c.Workflow, Revision: c.Revision}, Problems: problems,
+	}}
+}
+
+// workflow reads a Workflow live; nil: there is none.
+func (t *Templates) workflow(ctx context.Context, namespace, name string) (*v1alpha1.Workflow, error) {
+	w := &v1alpha1.Workflow{}
+	err := t.live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, w)
+	if apierrors.IsNotFound(err) {
+		return nil, nil //nolint:nilnil // that there is none is an answer
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read Workflow %s: %w", name, err)
+	}
+	return w, nil
+}
+
+// pinned is a run whose revision is in status.
+func (t *Templates) pinned(ctx context.Context, run *v1alpha1.WorkflowRun, r v1alpha1.WorkflowRevision) (Found, error) {
+	t.waiting.forget(client.ObjectKeyFromObject(run))
+	c, err := t.load(ctx, run.Namespace, r)
+	if errors.Is(err, revisions.ErrGone) {
+		c, err = t.again(ctx, run.Namespace, r)
+	}
+	switch {
+	case err != nil:
+		return Found{}, err
+	case c == nil:
+		return missing(lifecycle.WithoutTemplate(run), "status.workflow: revision %s of Workflow %s was deleted", r.Revision, r.Name), nil
+	}
+	return found(run, c), nil
+}
+
+// load reads a revision, if it is not in the cache.
+func (t *Templates) load(ctx context.Context, namespace string, r v1alpha1.WorkflowRevision) (*template.Content, error) {
+	k := key{namespace, r}
+	if c := t.cache.get(k); c != nil {
+		return c, nil
+	}
+	c, size, err := t.store.Load(ctx, namespace, r)
+	if err != nil {
+		return nil, err
+	}
+	t.cache.put(k, c, size)
+	return c, nil
+}
+
+// again makes a revision again that is gone, if its Workflow has that content; nil: it has not.
+func (t *Templates) again(ctx context.Context, namespace string, r v1alpha1.WorkflowRevision) (*template.Content, error) {
+	w, err := t.workflow(ctx, namespace, r.Name)
+	if err != nil || w == nil {
+		return nil, err
+	}
+	if _, revision, err := template.Encode(&w.Spec); err != nil || revision != r.Revision {
+		return nil, nil //nolint:nilnil,nilerr // what cannot be encoded is not that revision
+	}
+	return t.store.Ensure(ctx, w)
+}
+
+// resolve is a run that is seen for the first time, and follows a Workflow that exists.
+func (t *Templates) resolve(ctx context.Context, run *v1alpha1.WorkflowRun, w *v1alpha1.Workflow) (Found, error) {
+	c, err := t.choose(ctx, run, w)
+	if errors.Is(err, revisions.ErrGone) {
+		return missing(run, "spec.workflowRef.revision: Workflow %s has no revision %s", w.Name, run.Spec.WorkflowRef.Revision), nil
+	}
+	if err != nil {
+		return Found{}, err
+	}
+	if w.Status != nil && slices.Contains(w.Status.Retiring, c.Revision) {
+		is := missing(run, "spec.workflowRef: revision %s of Workflow %s is about to be deleted", c.Revision, w.Name)
+		is.RetryAt = t.clock.Now().Add(retiringPause)
+		return is, nil
+	}
+	return found(run, c), nil
+}
+
+// choose is the revision that the run names, else the current one.
+func (t *Templates) choose(ctx context.Context, run *v1alpha1.WorkflowRun, w *v1alpha1.Workflow) (*template.Content, error) {
+	wanted := run.Spec.WorkflowRef.Revision
+	current, known := revisions.Known(w)
+	switch {
+	case known && (wanted == "" || wanted == current):
+		c, err := t.load(ctx, run.Namespace, v1alpha1.WorkflowRevision{Name: w.Name, Revision: current})
+		if errors.Is(err, revisions.ErrGone) {
+			return t.store.Ensure(ctx, w)
+		}
+		return c, err
+	case wanted == "":
+		return t.store.Ensure(ctx, w)
+	}
+	// It was named by hand: the cache may have what is deleted.
+	c, _, err := t.store.Load(ctx, run.Namespace, v1alpha1.WorkflowRevision{Name: w.Name, Revision: wanted})
+	if !errors.Is(err, revisions.ErrGone) {
+		return c, err
+	}
+	if _, is, encoding := template.Encode(&w.Spec); encoding != nil || is != wanted {
+		return nil, err
+	}
+	return t.store.Ensure(ctx, w)
+}

@@ -1,0 +1,36 @@
+package lifecycle
+
+import (
+	"time"
+
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/report"
+)
+
+// missTemplate ends a run whose Workflow, or revision, does not exist: at once if the run followed
+// it before, else if it does not come in time.
+func missTemplate(d *draft) {
+	missing := d.in.Template.Missing
+	if missing == "" {
+		return
+	}
+	if d.st.Workflow != nil || !d.now.Before(templateEnd(d)) {
+		endRun(d, report.WorkflowNotFound(missing))
+	}
+}
+
+// awaitsTemplate says whether the run waits for its Workflow.
+func awaitsTemplate(d *draft) bool { return d.in.Template.Missing != "" && d.ended == nil }
+
+// templateEnd is when a run does not wait for its Workflow any longer.
+func templateEnd(d *draft) time.Time {
+	return d.run.CreationTimestamp.Add(facts.TemplatePatience)
+}
+
+// levelOf says how deep the run is nested; the run at the top is 1.
+func levelOf(d *draft) int {
+	if d.st.Parent == nil {
+		return 1
+	}
+	return max(1, int(d.st.Parent.Level))
+}

@@ -1,0 +1,106 @@
+package revisions
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/template"
+)
+
+// ErrGone is returned for a revision that does not exist, or whose object has another content. To
+// try again helps only if somebody makes it again.
+var ErrGone = errors.New("there is no such revision")
+
+// Store keeps revisions.
+type Store struct {
+	// Live reads from the API server.
+	Live client.Reader
+	// Client writes.
+	Client client.Client
+	// Owner names who writes.
+	Owner client.FieldOwner
+}
+
+// Known is the current revision of a Workflow, if its status says so and that is up to date: then
+// the revision exists.
+func Known(w *v1alpha1.Workflow) (revision string, ok bool) {
+	if w.Status == nil || w.Status.Revision == "" || w.Status.ObservedGeneration != w.Generation {
+		return "", false
+	}
+	return w.Status.Revision, true
+}
+
+// Ensure has the current revision of a Workflow kept.
+func (s *Store) Ensure(ctx context.Context, w *v1alpha1.Workflow) (*template.Content, error) {
+	data, revision, err := template.Encode(&w.Spec)
+	if err != nil {
+		return nil, err
+	}
+	content, err := template.Decode(w.Name, revision, data)
+	if err != nil {
+		return nil, err
+	}
+	made := &appsv1.ControllerRevision{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: w.Namespace, Name: template.ObjectName(w.Name, revision),
+			Labels:      map[string]string{v1alpha1.LabelWorkflow: w.Name},
+			Annotations: map[string]string{v1alpha1.AnnotationWorkflowUID: string(w.UID)},
+		},
+		Data: runtime.RawExtension{Raw: data}, Revision: w.Generation,
+	}
+	err = s.Client.Create(ctx, made, s.Owner)
+	if apierrors.IsAlreadyExists(err) {
+		return content, s.claim(ctx, w, content)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("keep revision %s of Workflow %s: %w", revision, w.Name, err)
+	}
+	return content, nil
+}
+
+// claim says in a revision that exists that it is one of this Workflow. Whoever is about to delete
+// it, for a Workflow that was deleted, is refused then.
+func (s *Store) claim(ctx context.Context, w *v1alpha1.Workflow, c *template.Content) error {
+	found := &appsv1.ControllerRevision{}
+	key := client.ObjectKey{Namespace: w.Namespace, Name: template.ObjectName(w.Name, c.Revision)}
+	if err := s.Live.Get(ctx, key, found); err != nil {
+		return fmt.Errorf("read revision %s: %w", key.Name, err)
+	}
+	if _, err := template.Decode(w.Name, c.Revision, found.Data.Raw); err != nil {
+		return fmt.Errorf("ControllerRevision %s is in the way: %w", key.Name, err)
+	}
+	if found.Annotations[v1alpha1.AnnotationWorkflowUID] == string(w.UID) && found.Labels[v1alpha1.LabelWorkflow] == w.Name {
+		return nil
+	}
+	metav1.SetMetaDataAnnotation(&found.ObjectMeta, v1alpha1.AnnotationWorkflowUID, string(w.UID))
+	metav1.SetMetaDataLabel(&found.ObjectMeta, v1alpha1.LabelWorkflow, w.Name)
+	if err := s.Client.Update(ctx, found, s.Owner); err != nil {
+		return fmt.Errorf("claim revision %s: %w", key.Name, err)
+	}
+	return nil
+}
+
+// Load reads a revision, with its size in bytes.
+func (s *Store) Load(ctx context.Context, namespace string, r v1alpha1.WorkflowRevision) (c *template.Content, size int, err error) {
+	found := &appsv1.ControllerRevision{}
+	key := client.ObjectKey{Namespace: namespace, Name: template.ObjectName(r.Name, r.Revision)}
+	switch err := s.Live.Get(ctx, key, found); {
+	case apierrors.IsNotFound(err):
+		return nil, 0, fmt.Errorf("ControllerRevision %s: %w", key.Name, ErrGone)
+	case err != nil:
+		return nil, 0, fmt.Errorf("read revision %s: %w", key.Name, err)
+	}
+	c, err = template.Decode(r.Name, r.Revision, found.Data.Raw)
+	if err != nil {
+		return nil, 0, fmt.Errorf("%w: %w", ErrGone, err)
+	}
+	return c, len(found.Data.Raw), nil
+}

@@ -1,0 +1,88 @@
+package template
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"regexp"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+)
+
+// revisionDigits is the length of a revision in hexadecimal digits: 80 bits of SHA-256.
+const revisionDigits = 20
+
+// Content is one version of a Workflow. It is never changed.
+type Content struct {
+	Workflow string // the name
+	Revision string
+
+	parameters []v1alpha1.Parameter
+	template   v1alpha1.WorkflowTemplate
+	patterns   map[string]*regexp.Regexp // of parameters
+	problems   []string                  // of the parameters themselves
+}
+
+// stored is a version as it is kept.
+type stored struct {
+	Parameters []v1alpha1.Parameter      `json:"parameters,omitempty"`
+	Template   v1alpha1.WorkflowTemplate `json:"template"`
+}
+
+// Encode is what is kept of a version of a Workflow, and its revision.
+func Encode(spec *v1alpha1.WorkflowSpec) (data []byte, revision string, err error) {
+	raw, err := json.Marshal(stored{Parameters: spec.Parameters, Template: spec.Template})
+	if err != nil {
+		return nil, "", fmt.Errorf("encode: %w", err)
+	}
+	if data, err = bounds.Canonical(raw); err != nil {
+		return nil, "", err
+	}
+	return data, hash(data), nil
+}
+
+func hash(data []byte) string {
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])[:revisionDigits]
+}
+
+// Decode reads a version of a Workflow. Its error says that it is not the content of the revision.
+func Decode(workflow, revision string, data []byte) (*Content, error) {
+	canonical, err := bounds.Canonical(data)
+	if err != nil {
+		return nil, err
+	}
+	if is := hash(canonical); is != revision {
+		return nil, fmt.Errorf("the content of revision %s of Workflow %s has the hash %s", revision, workflow, is)
+	}
+	var s stored
+	if err := json.Unmarshal(canonical, &s); err != nil {
+		return nil, fmt.Errorf("decode revision %s of Workflow %s: %w", revision, workflow, err)
+	}
+	c := &Content{Workflow: workflow, Revision: revision, parameters: s.Parameters, template: s.Template}
+	c.checkParameters()
+	return c, nil
+}
+
+// ObjectName is the name of the object that has a revision.
+func ObjectName(workflow, revision string) string { return workflow + "-" + revision }
+
+// Parameters are those of the version.
+func (c *Content) Parameters() []v1alpha1.Parameter { return c.parameters }
+
+// Problems are what is wrong with the parameters themselves, each with its field.
+func (c *Content) Problems() []string { return c.problems }
+
+// Effective is a run as the core sees it: with the steps of the template, and the inputs that
+// Inputs has made. The run is not changed, and shares what it has with the result.
+func (c *Content) Effective(run *v1alpha1.WorkflowRun, inputs []byte) *v1alpha1.WorkflowRun {
+	next, t := *run, &c.template
+	next.Spec.Steps, next.Spec.Finally, next.Spec.Outputs, next.Spec.Locks = t.Steps, t.Finally, t.Outputs, t.Locks
+	next.Spec.ActiveDeadlineSeconds = t.ActiveDeadlineSeconds
+	next.Spec.MaxParallelSteps = bounds.PositiveOr(t.MaxParallelSteps, bounds.DefaultParallel)
+	next.Spec.FinallyTimeoutSeconds = bounds.PositiveOr(t.FinallyTimeoutSeconds, bounds.DefaultFinallyTimeout)
+	next.Spec.Inputs = rawOf(inputs)
+	return &next
+}

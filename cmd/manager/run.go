@@ -26,12 +26,14 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/controller/lockpolicy"
 	"github.com/syncopate-dev/syncopate/internal/controller/stepapproval"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflow"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/runwatch"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
 	"github.com/syncopate-dev/syncopate/internal/ownership"
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
+	"github.com/syncopate-dev/syncopate/internal/revisions"
 	"github.com/syncopate-dev/syncopate/internal/rollout/ballot"
 	"github.com/syncopate-dev/syncopate/internal/webhook"
 )
@@ -100,7 +102,8 @@ func run(ctx context.Context, o options) error {
 	})
 	a := adapters{
 		redis: redis, locks: locks, lockMetrics: lockMetrics, broker: broker, quota: gate, config: config, installation: self.installation, process: process,
-		writes: writes, index: results.NewIndex(), figures: workflowrun.NewMetrics(metrics.Registry),
+		revisions: &revisions.Store{Live: mgr.GetAPIReader(), Client: mgr.GetClient(), Owner: workflowrun.FieldOwner},
+		writes:    writes, index: results.NewIndex(), figures: workflowrun.NewMetrics(metrics.Registry),
 	}
 	recording, stopEvents := context.WithCancel(context.WithoutCancel(ctx)) // what ends while the manager stops is told, too
 	defer stopEvents()
@@ -248,5 +251,9 @@ func setup(ctx context.Context, mgr manager.Manager, o options, a adapters, read
 	}
 	policies.RegisterMetrics(metrics.Registry)
 	approvals := &stepapproval.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader()}
-	return errors.Join(policies.SetupWithManager(mgr), approvals.SetupWithManager(mgr), addWebhook(mgr, o, webhook.Options{Gate: gates, Ready: ready.add}))
+	workflows := &workflow.Reconciler{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Revisions: a.revisions, Clock: clock.RealClock{}, Owner: workflowrun.FieldOwner,
+	}
+	return errors.Join(policies.SetupWithManager(mgr), workflows.SetupWithManager(mgr), approvals.SetupWithManager(mgr),
+		addWebhook(mgr, o, webhook.Options{Gate: gates, Ready: ready.add}))
 }

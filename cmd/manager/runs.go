@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"github.com/syncopate-dev/syncopate/internal/controller/workflow"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/ahead"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/children"
@@ -26,11 +27,13 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/runwatch"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/shares"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/slots"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/templates"
 	"github.com/syncopate-dev/syncopate/internal/liveness"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
 	quota "github.com/syncopate-dev/syncopate/internal/quota/controller"
 	sharedlocks "github.com/syncopate-dev/syncopate/internal/quota/locks"
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
+	"github.com/syncopate-dev/syncopate/internal/revisions"
 	"github.com/syncopate-dev/syncopate/internal/rollout/ballot"
 	"github.com/syncopate-dev/syncopate/internal/wakes"
 )
@@ -48,6 +51,7 @@ type adapters struct {
 	// installation names the cluster, and process this process among all.
 	installation, process string
 	writes                *runwatch.Writes
+	revisions             *revisions.Store
 	index                 *results.Index
 	figures               *workflowrun.Metrics
 	events                *workflowrun.BoundedEvents
@@ -104,11 +108,12 @@ func addRuns(ctx context.Context, mgr manager.Manager, o options, a adapters) (*
 		Batches: &results.Batches{
 			Inbox: inbox, Settler: settler, Clock: clk, Spread: spread, Applied: figures.ResultLatency, PerWrite: figures.ResultsPerWrite,
 		},
-		Stream:   &results.Stream{Answers: a.reader, Clock: clk, Asked: figures.AnswersAsked},
-		Dispatch: &dispatch.Dispatcher{Jobs: a.jobs, Clock: clk, Recoveries: figures.Recoveries, Latency: figures.DispatchLatency},
-		Slots:    &slots.Slots{Quota: asks, Keys: limits, Asks: asks},
-		Holds:    &holds.Holds{Locks: shared},
-		Children: &children.Children{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: clk, Owner: workflowrun.FieldOwner},
+		Stream:    &results.Stream{Answers: a.reader, Clock: clk, Asked: figures.AnswersAsked},
+		Dispatch:  &dispatch.Dispatcher{Jobs: a.jobs, Clock: clk, Recoveries: figures.Recoveries, Latency: figures.DispatchLatency},
+		Templates: templates.New(mgr.GetAPIReader(), a.revisions, clk, templates.MaxBytes),
+		Slots:     &slots.Slots{Quota: asks, Keys: limits, Asks: asks},
+		Holds:     &holds.Holds{Locks: shared},
+		Children:  &children.Children{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: clk, Owner: workflowrun.FieldOwner},
 	}
 	if o.maxWrites > 0 {
 		r.Writes = shares.New(o.maxWrites, false, places.Of("write"))
@@ -118,7 +123,8 @@ func addRuns(ctx context.Context, mgr manager.Manager, o options, a adapters) (*
 	handover.Runs, handover.Feeds, handover.Router = r, a.results, router
 	locks.Cache.Before = r.Checkpoint
 	err = errors.Join(err, registry.Register(ahead.Collector{Runs: &r.Ahead, Now: clk.Now}))
-	handover.Once = []manager.Runnable{limits, shared, collector}
+	sweeper := &workflow.Sweeper{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: clk, Owner: workflowrun.FieldOwner}
+	handover.Once = []manager.Runnable{limits, shared, collector, sweeper}
 	for _, part := range []manager.Runnable{
 		owns, word, asks, router.Orphans(), locks.Cache, untilEnd(workers.Run), untilEnd(a.conn.Watch),
 		r.WatchNATS(a.conn.LossNoticed(), a.conn.OutageChanged()), results.NewConsumer(a.conn, a.results, router),

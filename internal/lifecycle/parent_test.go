@@ -38,7 +38,7 @@ func ended1(parent *v1alpha1.WorkflowRun, phase v1alpha1.RunPhase, reason string
 
 // mutation: each line of SeenParent and Parent.names that is left out makes this fail.
 func TestWhatARunSeesOfItsParent(t *testing.T) {
-	claim := v1alpha1.ParentStatus{Name: "boss", UID: "u-p", Root: "boss"}
+	claim := v1alpha1.ParentStatus{Name: "boss", UID: "u-p", Root: "boss", Level: 2}
 	for name, c := range map[string]struct {
 		adjust func(child, parent *v1alpha1.WorkflowRun)
 		want   *Parent
@@ -59,7 +59,13 @@ func TestWhatARunSeesOfItsParent(t *testing.T) {
 			func(_, p *v1alpha1.WorkflowRun) {
 				p.Status.Parent = &v1alpha1.ParentStatus{Name: "top", UID: "u-t", Root: "top"}
 			},
-			&Parent{Claim: v1alpha1.ParentStatus{Name: "boss", UID: "u-p", Root: "top"}, Tenant: "acme", Named: true},
+			&Parent{Claim: v1alpha1.ParentStatus{Name: "boss", UID: "u-p", Root: "top", Level: 3}, Tenant: "acme", Named: true},
+		},
+		"a child further down": {
+			func(_, p *v1alpha1.WorkflowRun) {
+				p.Status.Parent = &v1alpha1.ParentStatus{Name: "top", UID: "u-t", Root: "top", Level: 4}
+			},
+			&Parent{Claim: v1alpha1.ParentStatus{Name: "boss", UID: "u-p", Root: "top", Level: 5}, Tenant: "acme", Named: true},
 		},
 		"no owner":          {func(c, _ *v1alpha1.WorkflowRun) { c.OwnerReferences = nil }, nil},
 		"no controller":     {func(c, _ *v1alpha1.WorkflowRun) { c.OwnerReferences[0].Controller = nil }, nil},

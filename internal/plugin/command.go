@@ -18,8 +18,8 @@ func NewCommand(env Env) *cobra.Command {
 	a := &app{Env: env}
 	root := &cobra.Command{
 		Use:   "kubectl-syncopate",
-		Short: "Look at workflow runs of Syncopate, their tenants and locks, decide approvals, and redrive dead letters",
-		Long: `Look at workflow runs of Syncopate, their tenants and locks, decide approvals, and redrive dead letters.
+		Short: "Run workflows of Syncopate, look at runs, their tenants and locks, decide approvals, and redrive dead letters",
+		Long: `Run workflows of Syncopate, look at runs, their tenants and locks, decide approvals, and redrive dead letters.
 
 The cluster is found like kubectl finds it: --kubeconfig, $KUBECONFIG, ~/.kube/config, --context, --namespace.`,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl syncopate"},
@@ -33,7 +33,7 @@ The cluster is found like kubectl finds it: --kubeconfig, $KUBECONFIG, ~/.kube/c
 	if a.Cluster == nil {
 		a.Cluster = bindCluster(root.PersistentFlags())
 	}
-	group(root, a.treeCommand(), a.whyCommand(), a.approveCommand(), a.rejectCommand(), a.tenantsCommand(), a.locksCommand(), a.shardsCommand(), a.rolloutCommand(), a.simulateCommand(), group(&cobra.Command{
+	group(root, a.submitCommand(), a.rerunCommand(), a.diffCommand(), a.treeCommand(), a.whyCommand(), a.approveCommand(), a.rejectCommand(), a.tenantsCommand(), a.locksCommand(), a.shardsCommand(), a.rolloutCommand(), a.simulateCommand(), group(&cobra.Command{
 		Use: "dead-letters", Aliases: []string{"dead-letter", "dl"}, Short: "List, show and redrive messages that were put aside", Long: deadLettersHelp,
 	}, a.listCommand(), a.showCommand(), a.redriveCommand()), a.versionCommand())
 	return root

@@ -23,7 +23,11 @@ func children(ctx context.Context, c client.Reader, run *v1alpha1.WorkflowRun) (
 		err := c.Get(ctx, types.NamespacedName{Namespace: run.Namespace, Name: name}, &child)
 		switch {
 		case err == nil:
-			all = append(all, child)
+			shown, err := withSteps(ctx, c, &child)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, *shown)
 		case client.IgnoreNotFound(err) != nil:
 			return nil, fmt.Errorf("child run %s/%s: %w", run.Namespace, name, err)
 		}

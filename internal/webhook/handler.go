@@ -86,6 +86,9 @@ func (h *handler) decide(ctx context.Context, req hooks.Request) answer {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 
+	if problems := h.wrongInputs(ctx, run); len(problems) > 0 {
+		return wrong(problems)
+	}
 	s, err := h.observe(ctx, run)
 	switch {
 	case err != nil:

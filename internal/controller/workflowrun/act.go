@@ -197,6 +197,7 @@ func (r *Reconciler) cleanDeleted(ctx context.Context, key types.NamespacedName)
 	if len(gone) > 0 {
 		r.Liveness.Forget(key)
 		r.Signals.forget(key)
+		r.Templates.Forget(key)
 	}
 	for i, g := range gone {
 		r.Leases.Cache.Drop(ctx, g.UID)
@@ -218,6 +219,10 @@ func (r *Reconciler) cleanDeleted(ctx context.Context, key types.NamespacedName)
 			r.memories.forget(key)
 		}
 		r.Batches.Settler.Gone(ctx, g.UID)
+		if err := r.findJobs(ctx, &g); err != nil {
+			r.Index.PutBack(key, gone[i:])
+			return err
+		}
 		if err := errors.Join(r.GC.Deleted(ctx, g), r.Slots.ReleaseDeleted(ctx, g.UID, g.Holding, g.Tenant, g.Key)); err != nil {
 			r.Index.PutBack(key, gone[i:])
 			return err

@@ -48,7 +48,7 @@ func (p *pass) decideWithin(held context.Context, lock lifecycle.Lock) lifecycle
 func (p *pass) input(lock lifecycle.Lock) lifecycle.Input {
 	in := lifecycle.Input{
 		Run: p.run, Now: p.r.Clock.Now(), Lock: lock, Tenant: p.tenant,
-		Permits: p.permits, Gate: p.slot.Gate, Claim: p.claim, Locks: p.locks, Signals: p.signals, Workers: p.workers, NATSDown: p.r.NATS.Outage(),
+		Permits: p.permits, Template: p.template, Gate: p.slot.Gate, Claim: p.claim, Locks: p.locks, Signals: p.signals, Workers: p.workers, NATSDown: p.r.NATS.Outage(),
 		Parent: p.relatives.Parent, Children: p.relatives.Children,
 		Results: p.batch.Facts(), DeadLetters: p.batch.DeadLetters(), Answers: p.questions.Answers(),
 		Lists: p.r.lists.of(p.run.UID), Payloads: p.outputs.Payloads(),
@@ -63,7 +63,7 @@ func (p *pass) input(lock lifecycle.Lock) lifecycle.Input {
 // to decide on.
 func (p *pass) askAbout(ctx context.Context, n lifecycle.Needs) bool {
 	if n.Claim {
-		claim, err := p.r.Slots.Claim(ctx, p.run, p.tenantName())
+		claim, err := p.r.Slots.Claim(ctx, asStored(p, p.run), p.tenantName())
 		p.claim = claim
 		p.lookAgainAfter(ctx, err, "Idempotency key not claimed")
 	}

@@ -35,9 +35,10 @@ type pass struct {
 	key    types.NamespacedName
 	run    *v1alpha1.WorkflowRun // as last decided; replaced by each write
 	mem    *memory
-	losses uint64          // how often NATS had lost data when the pass began
-	while  context.Context //nolint:containedctx // ends when this process may write the run no more
-	later  time.Time       // when another pass is due, as far as this one has found out; zero: none is
+	spec   v1alpha1.WorkflowRunSpec // of the run as it is stored: run has the steps of its Workflow
+	losses uint64                   // how often NATS had lost data when the pass began
+	while  context.Context          //nolint:containedctx // ends when this process may write the run no more
+	later  time.Time                // when another pass is due, as far as this one has found out; zero: none is
 
 	observed
 	found
@@ -57,6 +58,7 @@ type observed struct {
 	trial     trials.Part // the run's part in the rollout of the policy
 	tenant    lifecycle.Tenant
 	permits   lifecycle.Permits
+	template  lifecycle.Template
 	signals   []lifecycle.Signal
 	workers   map[string]lifecycle.Workers
 	relatives children.Relatives
@@ -90,6 +92,9 @@ func (r *Reconciler) observe(ctx context.Context, cached *v1alpha1.WorkflowRun) 
 	r.letGo(ctx, key, cached.UID)
 	p := &pass{r: r, key: key, mem: r.memories.of(key, cached.UID), losses: r.NATS.Losses(), desk: r.Desks.For(key.Namespace)}
 	p.run = p.mem.newest(cached)
+	if err := observeTemplate(ctx, p); err != nil {
+		return nil, err
+	}
 	observeAhead(p)
 	p.mem.resolve(p.run)
 	r.Holds.See(&p.mem.holds, p.run)
@@ -156,9 +161,10 @@ func (p *pass) observePolicy(ctx context.Context) error {
 	return nil
 }
 
-// observeTenant reads the namespace until the tenant is pinned in status.
+// observeTenant reads the namespace until the tenant is pinned in status, and for a run that follows
+// a Workflow until that is pinned, too: what it may do is asked when its steps are known.
 func (p *pass) observeTenant(ctx context.Context) error {
-	if p.run.Status != nil && p.run.Status.Tenant != "" {
+	if st := p.run.Status; st != nil && st.Tenant != "" && (p.spec.WorkflowRef == nil || st.Workflow != nil) {
 		return nil
 	}
 	ns := &corev1.Namespace{}

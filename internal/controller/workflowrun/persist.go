@@ -49,7 +49,7 @@ func (p *pass) wrote(next *v1alpha1.WorkflowRun, d lifecycle.Decision) {
 	p.mem.withdrawals = append(p.mem.withdrawals, p.ahead.Write(next)...)
 	p.lock.Ahead = false
 	p.batch.Covered()
-	p.run, p.mem.last = next, next
+	p.run, p.mem.last = next, asStored(p, next)
 	p.mem.statusWrites++
 	p.lock.Wrote()
 	if p.mem.blamed {
@@ -70,7 +70,8 @@ func (e *writeError) Unwrap() error { return e.err }
 // put writes a status when it may be written, and says whether that was tried: if not,
 // nothing took effect.
 func (p *pass) put(ctx context.Context, next *v1alpha1.WorkflowRun) (tried bool, err error) {
-	body, err := encoded(next)
+	sent := *asStored(p, next)
+	body, err := encoded(&sent)
 	if err != nil {
 		return false, err
 	}
@@ -81,7 +82,8 @@ func (p *pass) put(ctx context.Context, next *v1alpha1.WorkflowRun) (tried bool,
 	}
 	defer done()
 	begin := p.r.Clock.Now()
-	err = p.r.Statuses.Put(ctx, next, body)
+	err = p.r.Statuses.Put(ctx, &sent, body)
+	next.ResourceVersion = sent.ResourceVersion
 	p.mem.lastWrite.End = p.r.Clock.Now()
 	p.mem.lastWrite.Took = p.mem.lastWrite.End.Sub(begin)
 	return true, err

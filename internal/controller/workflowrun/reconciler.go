@@ -70,9 +70,11 @@ type Reconciler struct {
 	Dispatch *dispatch.Dispatcher
 	Outputs  outputs.Store
 	Slots    *slots.Slots
-	Holds    *holds.Holds
-	Children *children.Children
-	GC       *gc.Collector
+	// Templates gives runs the steps of their Workflows.
+	Templates resolver
+	Holds     *holds.Holds
+	Children  *children.Children
+	GC        *gc.Collector
 
 	// AloneAfter: see the constant.
 	AloneAfter time.Duration

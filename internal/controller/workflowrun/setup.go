@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -44,6 +45,9 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, max
 	if err := c.Watch(source.Kind(mgr.GetCache(), client.Object(&v1alpha1.Semaphore{}), r.semaphoreWatch())); err != nil {
 		return fmt.Errorf("watch semaphores: %w", err)
 	}
+	if err := c.Watch(source.Kind(mgr.GetCache(), client.Object(workflowKind()), r.workflowWatch())); err != nil {
+		return fmt.Errorf("watch workflows: %w", err)
+	}
 	if err := watchApprovals(ctx, mgr, c); err != nil {
 		return err
 	}
@@ -55,6 +59,13 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, max
 		return fmt.Errorf("get the queue of the run controller: %w", err)
 	}
 	return nil
+}
+
+// workflowKind has Workflows watched by their metadata: their content is read when a run needs it.
+func workflowKind() *metav1.PartialObjectMetadata {
+	kind := &metav1.PartialObjectMetadata{}
+	kind.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("Workflow"))
+	return kind
 }
 
 // informer turns events of the cache into entries of the index, and into wake-ups of the runs that

@@ -109,7 +109,7 @@ func (w *world) check(ctx context.Context) {
 	Expect(w.client.List(ctx, &list, client.InNamespace(w.ns))).To(Succeed())
 	for i := range list.Items {
 		run := &list.Items[i]
-		Expect(checkStatus(run)).To(BeEmpty())
+		Expect(checkStatus(w.effective(ctx, run))).To(BeEmpty())
 		var versions []*v1alpha1.WorkflowRun
 		Eventually(func() int {
 			versions = suite.history.of(run.UID, run.ResourceVersion)

@@ -3,6 +3,7 @@ package results
 import (
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -23,7 +24,9 @@ type grave struct {
 	left Tombstone
 }
 
-func (g *grave) weight() int { return 1 + len(g.left.Jobs) + len(g.left.Outputs) }
+func (g *grave) weight() int {
+	return 1 + len(g.left.Jobs) + len(g.left.Outputs) + len(lifecycle.InFlight(g.left.Follows))
+}
 
 func (e *elsewhere) add(g grave) {
 	e.graves = append(e.graves, g)

@@ -13,6 +13,9 @@ import (
 type Tombstone struct {
 	UID  types.UID
 	Jobs []lifecycle.Withdrawal
+	// Follows is the run, if it follows a Workflow and had jobs under way: where these are is a
+	// matter of its steps, which it does not have. nil: Jobs has all.
+	Follows *v1alpha1.WorkflowRun
 	// Outputs are the names of its objects in the object store. Those of which status does not know
 	// are left to package gc.
 	Outputs []string
@@ -24,6 +27,9 @@ type Tombstone struct {
 
 func entomb(run *v1alpha1.WorkflowRun) Tombstone {
 	left := Tombstone{UID: run.UID, Jobs: lifecycle.InFlightJobs(run), Outputs: outputs.Of(run), Holding: slots.HoldingOf(run)}
+	if run.Spec.WorkflowRef != nil && len(lifecycle.InFlight(run)) > 0 {
+		left.Follows = run
+	}
 	if run.Status != nil && run.Status.Tenant != "" {
 		left.Tenant, left.Key = run.Status.Tenant, run.Spec.IdempotencyKey
 	}

@@ -74,6 +74,9 @@ func (t *Templates) Of(ctx context.Context, run *v1alpha1.WorkflowRun) (Found, e
 	return t.resolve(ctx, run, w)
 }
 
+// Forget forgets a run that is gone.
+func (t *Templates) Forget(run types.NamespacedName) { t.waiting.forget(run) }
+
 // WaitingFor are the runs that wait for a Workflow.
 func (t *Templates) WaitingFor(workflow types.NamespacedName) []types.NamespacedName {
 	return t.waiting.of(workflow)

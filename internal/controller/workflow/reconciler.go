@@ -1,0 +1,132 @@
+package workflow
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/dag"
+	"github.com/syncopate-dev/syncopate/internal/template"
+)
+
+const (
+	// firstBackoff is the wait after the first error in a row; it doubles with each,
+	// up to maxBackoff.
+	firstBackoff = 50 * time.Millisecond
+	maxBackoff   = 30 * time.Second
+)
+
+// ensurer keeps revisions; *revisions.Store does.
+type ensurer interface {
+	Ensure(ctx context.Context, w *v1alpha1.Workflow) (*template.Content, error)
+}
+
+// Reconciler keeps the current revision and the status of Workflows.
+type Reconciler struct {
+	// Client writes status.
+	Client client.Client
+	// Live reads from the API server.
+	Live client.Reader
+	// Revisions keeps revisions.
+	Revisions ensurer
+	// Clock tells the time.
+	Clock clock.PassiveClock
+	// Owner names who writes.
+	Owner client.FieldOwner
+}
+
+// SetupWithManager adds the controller to a manager. It watches the metadata of Workflows: their
+// content is read when it changes.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
+	err := ctrl.NewControllerManagedBy(mgr).Named("workflow").
+		For(&v1alpha1.Workflow{}, builder.OnlyMetadata, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: 2,
+			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstBackoff, maxBackoff),
+		}).
+		Complete(r)
+	if err != nil {
+		return fmt.Errorf("make workflow controller: %w", err)
+	}
+	return nil
+}
+
+// Reconcile keeps the current revision of one Workflow, and writes its status if that is another.
+func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	w := &v1alpha1.Workflow{}
+	if err := r.Live.Get(ctx, req.NamespacedName, w); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if !w.DeletionTimestamp.IsZero() {
+		return reconcile.Result{}, nil
+	}
+	content, err := r.Revisions.Ensure(ctx, w)
+	if err != nil {
+		return reconcile.Result{}, fmt.Errorf("keep the revision of Workflow %s: %w", req.NamespacedName, err)
+	}
+	status := r.statusOf(w, content)
+	if equality.Semantic.DeepEqual(w.Status, status) {
+		return reconcile.Result{}, nil
+	}
+	w.Status = status
+	err = r.Client.Status().Update(ctx, w, r.Owner)
+	if apierrors.IsConflict(err) { // somebody else wrote it, another replica, say
+		return reconcile.Result{RequeueAfter: time.Second}, nil
+	}
+	if client.IgnoreNotFound(err) != nil {
+		return reconcile.Result{}, fmt.Errorf("write status of Workflow %s: %w", req.NamespacedName, err)
+	}
+	return reconcile.Result{}, nil
+}
+
+// statusOf is the status of a Workflow whose current revision is kept.
+func (r *Reconciler) statusOf(w *v1alpha1.Workflow, c *template.Content) *v1alpha1.WorkflowStatus {
+	next := &v1alpha1.WorkflowStatus{}
+	if w.Status != nil {
+		next = w.Status.DeepCopy()
+	}
+	next.ObservedGeneration, next.Revision = w.Generation, c.Revision
+	next.Steps = int32(len(w.Spec.Template.Steps) + len(w.Spec.Template.Finally))
+	ready := metav1.Condition{
+		Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonReady, Message: "Runs can follow it",
+		ObservedGeneration: w.Generation, LastTransitionTime: metav1.NewTime(r.Clock.Now()),
+	}
+	stalled := ready
+	stalled.Type, stalled.Status = v1alpha1.ConditionStalled, metav1.ConditionFalse
+	if problems := problemsOf(c); len(problems) > 0 {
+		ready.Status, ready.Reason = metav1.ConditionFalse, v1alpha1.ReasonInvalidTemplate
+		ready.Message = bounds.Cut(strings.Join(problems, "; "), bounds.MaxProblemsChars)
+		stalled.Status, stalled.Reason, stalled.Message = metav1.ConditionTrue, ready.Reason, bounds.Cut(ready.Message, bounds.MaxToolChars)
+	}
+	meta.SetStatusCondition(&next.Conditions, ready)
+	meta.SetStatusCondition(&next.Conditions, stalled)
+	return next
+}
+
+// problemsOf is what is wrong with a version of a Workflow, each with its field. What depends on the
+// inputs of a run is found when that is first seen.
+func problemsOf(c *template.Content) []string {
+	problems := c.Problems()
+	run := c.Effective(&v1alpha1.WorkflowRun{}, []byte("{}"))
+	plan := dag.Of(run)
+	for _, problem := range dag.Validate(run, &plan, 1) {
+		problems = append(problems, "spec.template."+strings.TrimPrefix(problem, "spec."))
+	}
+	return problems
+}

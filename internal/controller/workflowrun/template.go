@@ -1,0 +1,80 @@
+package workflowrun
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/templates"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+)
+
+// resolver gives runs the steps of their Workflows; *templates.Templates does.
+type resolver interface {
+	Of(ctx context.Context, run *v1alpha1.WorkflowRun) (templates.Found, error)
+	// Forget forgets a run that is gone.
+	Forget(run types.NamespacedName)
+	WaitingFor(workflow types.NamespacedName) []types.NamespacedName
+}
+
+// observeTemplate gives the run of a pass the steps of its Workflow. From here on the pass has a run
+// with steps; only asStored has it without.
+func observeTemplate(ctx context.Context, p *pass) error {
+	p.spec = p.run.Spec
+	is, err := p.r.Templates.Of(ctx, p.run)
+	if err != nil {
+		return err
+	}
+	p.run, p.template, p.later = is.Run, is.Template, pacing.Earliest(p.later, is.RetryAt)
+	return nil
+}
+
+// asStored is a run of the pass as the API server stores it: the same one, unless it
+// follows a Workflow.
+func asStored(p *pass, run *v1alpha1.WorkflowRun) *v1alpha1.WorkflowRun {
+	if p.spec.WorkflowRef == nil {
+		return run
+	}
+	stored := *run
+	stored.Spec = p.spec
+	return &stored
+}
+
+// findJobs finds the jobs of a deleted run that followed a Workflow. Where its revision is gone, too,
+// package gc finds them.
+func (r *Reconciler) findJobs(ctx context.Context, g *results.Tombstone) error {
+	if g.Follows == nil {
+		return nil
+	}
+	is, err := r.Templates.Of(ctx, g.Follows)
+	if err != nil {
+		return err
+	}
+	g.Jobs = append(g.Jobs, lifecycle.InFlightJobs(is.Run)...)
+	return nil
+}
+
+// workflowWatch wakes the runs that wait for a Workflow when it is created or changed.
+func (r *Reconciler) workflowWatch() handler.EventHandler {
+	wake := func(o client.Object, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+		for _, run := range r.Templates.WaitingFor(client.ObjectKeyFromObject(o)) {
+			q.Add(reconcile.Request{NamespacedName: run})
+		}
+	}
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			wake(e.Object, q)
+		},
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			wake(e.ObjectNew, q)
+		},
+	}
+}

@@ -1,0 +1,152 @@
+package lifecycle
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
+)
+
+var report1 = &v1alpha1.WorkflowRevision{Name: "report", Revision: "abc"}
+
+// decideTemplate decides about a run that follows a Workflow.
+func decideTemplate(run *v1alpha1.WorkflowRun, now time.Time, t Template) Decision {
+	return Decide(letIn(Input{Run: run, Now: now, Lock: held(7), Template: t}))
+}
+
+// Mutations that make rows fail: newDraft without the pin, or with one that is replaced; initialize
+// without Problems; missTemplate without the time, or without the pinned revision; admit without
+// awaitsTemplate (a run without steps would be let in).
+func TestTemplate_WhatBecomesOfARunThatFollowsAWorkflow(t *testing.T) {
+	bare := newRun()
+	pinned := newRun(newStep("a"))
+	pinned.Status = &v1alpha1.WorkflowRunStatus{Workflow: &v1alpha1.WorkflowRevision{Name: "report", Revision: "first"}}
+	late := epoch.Add(facts.TemplatePatience)
+	for name, c := range map[string]struct {
+		run    *v1alpha1.WorkflowRun
+		now    time.Time
+		t      Template
+		phase  v1alpha1.RunPhase
+		reason string // of Succeeded, or Admitted while it waits
+		pin    string
+	}{
+		"found":                        {newRun(newStep("a")), epoch, Template{Revision: report1}, v1alpha1.RunRunning, v1alpha1.ReasonRunning, "abc"},
+		"pinned before":                {pinned, epoch, Template{Revision: report1}, v1alpha1.RunRunning, v1alpha1.ReasonRunning, "first"},
+		"wrong inputs":                 {newRun(newStep("a")), epoch, Template{Revision: report1, Problems: []string{"spec.inputs.x: no"}}, v1alpha1.RunFailed, v1alpha1.ReasonInvalidSpec, "abc"},
+		"not there":                    {bare, epoch, Template{Missing: "it is not"}, v1alpha1.RunQueued, v1alpha1.ReasonWaitingForWorkflow, ""},
+		"not there in time":            {bare, late, Template{Missing: "it is not"}, v1alpha1.RunFailed, v1alpha1.ReasonWorkflowNotFound, ""},
+		"gone after it was pinned":     {pinned, epoch, Template{Missing: "it is gone"}, v1alpha1.RunFailed, v1alpha1.ReasonWorkflowNotFound, "first"},
+		"there late, which is in time": {newRun(newStep("a")), late, Template{Revision: report1}, v1alpha1.RunRunning, v1alpha1.ReasonRunning, "abc"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := decideTemplate(c.run, c.now, c.t)
+			reason := status.ReasonOf(&d.Status, v1alpha1.ConditionSucceeded)
+			if c.reason == v1alpha1.ReasonWaitingForWorkflow {
+				reason = status.ReasonOf(&d.Status, v1alpha1.ConditionAdmitted)
+				if !d.Wake.Equal(late) || d.Needs.Admission || d.Status.Admission != nil {
+					t.Errorf("it wakes at %s, asks for a slot: %v, has %v", d.Wake, d.Needs.Admission, d.Status.Admission)
+				}
+			}
+			if d.Status.Phase != c.phase || reason != c.reason {
+				t.Errorf("%s/%s, want %s/%s", d.Status.Phase, reason, c.phase, c.reason)
+			}
+			if (c.phase == v1alpha1.RunRunning) != (len(d.Dispatch) == 1) {
+				t.Errorf("%d jobs", len(d.Dispatch))
+			}
+			var pin string
+			if d.Status.Workflow != nil {
+				pin = d.Status.Workflow.Revision
+			}
+			if pin != c.pin || (pin != "") != (d.Status.MinWriterVersion == v1alpha1.WorkflowVersion) {
+				t.Errorf("pinned to %q, version %d", pin, d.Status.MinWriterVersion)
+			}
+		})
+	}
+}
+
+// Mutation: mayBeAhead without the look at the Workflow makes this fail: a process that dies would
+// have dispatched steps of a revision that nobody knows.
+func TestTemplate_TheFirstWriteIsNeverLate(t *testing.T) {
+	for name, c := range map[string]struct {
+		t    Template
+		lags bool
+	}{"steps of its own": {Template{}, true}, "a template": {Template{Revision: report1}, false}} {
+		run := newRun(newStep("a"))
+		d := Decide(letIn(Input{Run: run, Now: epoch, Lock: held(7), Template: c.t, Checkpoint: Checkpoint{Coalesced: true, Begins: true}}))
+		if d.MayLag != c.lags {
+			t.Errorf("%s: the write may lag: %v", name, d.MayLag)
+		}
+	}
+}
+
+// Mutation: levelOf that is always 1 makes this fail: templates that name each other have no end.
+func TestTemplate_TheLevelOfARunBoundsWhatIsBelowIt(t *testing.T) {
+	for level, valid := range map[int32]bool{0: true, 2: true, 4: true, 5: false} {
+		run := ownedRun(newStep("sub", childRun(`{"workflowRef":{"name":"report"}}`, "")))
+		parent := facts.SeenParent(run, aParent())
+		parent.Claim.Level = level
+		d := Decide(letIn(Input{Run: run, Now: epoch.Add(time.Minute), Lock: held(7), Parent: parent, Template: Template{Revision: report1}}))
+		if refused := status.ReasonOf(&d.Status, v1alpha1.ConditionSucceeded) == v1alpha1.ReasonInvalidSpec; refused == valid {
+			t.Errorf("level %d: refused %v: %s", level, refused, status.Condition(&d.Status, v1alpha1.ConditionSucceeded).Message)
+		}
+	}
+}
+
+// A child that follows a Workflow says nothing that is the Workflow's.
+func TestTemplate_ChildrenNameAWorkflowOrHaveSteps(t *testing.T) {
+	for spec, valid := range map[string]bool{
+		`{"workflowRef":{"name":"report"}}`:                             true,
+		`{"workflowRef":{"name":"report"},"workloadClass":"b"}`:         true,
+		`{"workflowRef":{"name":"report"},"maxParallelSteps":2}`:        false,
+		`{"workflowRef":{"name":"report"},"outputs":{"a":1}}`:           false,
+		`{"workflowRef":{"name":"report"},"activeDeadlineSeconds":1}`:   false,
+		`{"workflowRef":{"name":"report"},"finallyTimeoutSeconds":1}`:   false,
+		`{"workflowRef":{"name":"report"},"steps":[{"name":"a"}]}`:      false,
+		`{"workflowRef":{"name":"report"},"finally":[{"name":"a"}]}`:    false,
+		`{"workflowRef":{"name":"report"},"inputs":{"given":"beside"}}`: false,
+	} {
+		d := decideTemplate(newRun(newStep("sub", childRun(spec, ""))), epoch, Template{})
+		if refused := status.ReasonOf(&d.Status, v1alpha1.ConditionSucceeded) == v1alpha1.ReasonInvalidSpec; refused == valid {
+			t.Errorf("%s: refused %v", spec, refused)
+		}
+	}
+}
+
+// What is left of a run without its revision is enough to end it, and keeps its steps.
+func TestTemplate_ARunWithoutItsRevisionKeepsItsSteps(t *testing.T) {
+	run := newRun(newStep("a"), newStep("b"))
+	d := decideTemplate(run, epoch, Template{Revision: report1})
+	run.Status = &d.Status
+	lean := *run
+	lean.Spec.Steps = nil
+	if jobs := InFlightJobs(&lean); len(jobs) != 0 {
+		t.Errorf("jobs without steps: %v", jobs)
+	}
+	if Over(&lean, d.Dispatch[0].ID) {
+		t.Error("an attempt in flight is over")
+	}
+	end := decideTemplate(WithoutTemplate(&lean), epoch.Add(time.Second), Template{Missing: "status.workflow: it is gone"}).Status
+	var phases []string
+	for _, s := range end.Steps {
+		phases = append(phases, s.Name+" "+string(s.Phase))
+	}
+	if diff := cmp.Diff([]string{"a Cancelled", "b Cancelled"}, phases); diff != "" {
+		t.Error(diff)
+	}
+	if c := status.Condition(&end, v1alpha1.ConditionSucceeded); c.Reason != v1alpha1.ReasonWorkflowNotFound || !strings.Contains(c.Message, "it is gone") {
+		t.Errorf("%+v", c)
+	}
+	lean.Status = &end
+	if n := len(WithoutTemplate(&lean).Spec.Steps); n != 0 || !Over(&lean, d.Dispatch[0].ID) {
+		t.Errorf("a run that ended has %d steps", n)
+	}
+	lean.Status = nil
+	if n := len(WithoutTemplate(&lean).Spec.Steps); n != 0 {
+		t.Errorf("a run without status has %d steps", n)
+	}
+}

@@ -66,6 +66,9 @@ func TestWhatTheOperatorMayDo(t *testing.T) {
 		{right{all, "syncopate.dev/lockpolicies/status", "", ""}, "update"},
 		{right{all, "syncopate.dev/semaphores", "", ""}, "get list watch"},
 		{right{all, "syncopate.dev/semaphores/status", "", ""}, "update"},
+		{right{all, "syncopate.dev/workflows", "", team}, "get list watch"},
+		{right{all, "syncopate.dev/workflows/status", "", team}, "update"},
+		{right{all, "apps/controllerrevisions", "", team}, "get list create update delete"},
 		{right{all, "syncopate.dev/stepapprovals", "", team}, "get list watch patch"},
 		{right{all, "/namespaces", "", ""}, "get list watch"},
 		{right{all, "events.k8s.io/events", "", team}, "create patch"},
@@ -115,7 +118,7 @@ func TestWhatPeopleMayDo(t *testing.T) {
 	if err := server.client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: team}}); err != nil {
 		t.Fatal(err)
 	}
-	for _, role := range []string{"view", "edit", "approve"} {
+	for _, role := range []string{"view", "edit", "approve", "submit"} {
 		bind(t, team, "ClusterRole", "syncopate-"+role, role)
 	}
 	bind(t, "", "ClusterRole", "syncopate-policies", "policies")
@@ -123,6 +126,7 @@ func TestWhatPeopleMayDo(t *testing.T) {
 	bind(t, operatorNamespace, "Role", "syncopate-redrive", "redrive")
 	bind(t, "", "ClusterRole", "syncopate-redrive", "redrive")
 	const runs, approvals, policies = "syncopate.dev/workflowruns", "syncopate.dev/stepapprovals", "syncopate.dev/lockpolicies"
+	const workflows = "syncopate.dev/workflows"
 	read, noBulk := "get list watch", "get list watch create update patch delete"
 	for _, row := range []struct {
 		user string
@@ -137,6 +141,11 @@ func TestWhatPeopleMayDo(t *testing.T) {
 		{"edit", right{all, runs + "/status", "", team}, ""},
 		{"edit", right{all, approvals, "", team}, ""},
 		{"edit", right{all, runs, "", "default"}, ""},
+		{"edit", right{all, workflows, "", team}, all},
+		{"edit", right{all, workflows + "/status", "", team}, ""},
+		{"view", right{all, workflows, "", team}, read},
+		{"submit", right{all, runs, "", team}, "create"},
+		{"submit", right{all, workflows, "", team}, ""}, // who may run a template need not see it
 		{"approve", right{all, approvals, "", team}, "get list watch create"},
 		{"approve", right{all, runs, "", team}, ""},
 		{"policies", right{all, policies, "", ""}, noBulk},

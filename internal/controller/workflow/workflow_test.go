@@ -1,0 +1,339 @@
+package workflow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/revisions"
+	"github.com/syncopate-dev/syncopate/internal/template"
+	"github.com/syncopate-dev/syncopate/internal/testenv"
+)
+
+// server is the API server that all tests share; each has a namespace of its own.
+var server struct {
+	config *rest.Config
+	scheme *runtime.Scheme
+}
+
+func TestMain(m *testing.M) {
+	testenv.Main(m, func(s *envtest.Environment) (err error) {
+		server.config = s.Config
+		server.scheme, err = testenv.Scheme()
+		return err
+	})
+}
+
+// world is a namespace with a reconciler and a sweeper on a real API server, driven by hand.
+type world struct {
+	t      *testing.T
+	client client.WithWatch
+	ns     string
+	r      *Reconciler
+	s      *Sweeper
+	// before, if set, is called before each write or live list.
+	before func(what string)
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	c, err := client.NewWithWatch(server.config, client.Options{Scheme: server.scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "workflow-"}}
+	if err := c.Create(t.Context(), ns); err != nil {
+		t.Fatal(err)
+	}
+	w := &world{t: t, client: c, ns: ns.Name}
+	tell := func(what string) {
+		if w.before != nil {
+			w.before(what)
+		}
+	}
+	hooked := interceptor.NewClient(c, interceptor.Funcs{
+		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			tell("delete")
+			return c.Delete(ctx, o, opts...)
+		},
+		List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
+			tell(fmt.Sprintf("list %T", l))
+			return c.List(ctx, l, opts...)
+		},
+		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
+			tell("status")
+			return c.SubResource(sub).Update(ctx, o, opts...)
+		},
+	})
+	clk := clocktesting.NewFakeClock(time.Now())
+	w.r = &Reconciler{Client: hooked, Live: c, Revisions: &revisions.Store{Live: c, Client: c, Owner: "test"}, Clock: clk, Owner: "test"}
+	w.s = &Sweeper{Client: c, Live: hooked, Clock: clk, Owner: "test"}
+	w.s.Client = hooked
+	return w
+}
+
+func (w *world) must(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// workflow has a Workflow whose step has a name, and its revision kept.
+func (w *world) workflow(name, step string, history int32) *v1alpha1.Workflow {
+	w.t.Helper()
+	wf := &v1alpha1.Workflow{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name}}
+	err := w.client.Get(w.t.Context(), client.ObjectKeyFromObject(wf), wf)
+	there := err == nil
+	w.must(client.IgnoreNotFound(err))
+	wf.Spec = v1alpha1.WorkflowSpec{RevisionHistoryLimit: &history, Template: v1alpha1.WorkflowTemplate{Steps: []v1alpha1.Step{{Name: step, Job: &v1alpha1.Job{Topic: "t"}}}}}
+	if there {
+		w.must(w.client.Update(w.t.Context(), wf))
+	} else {
+		w.must(w.client.Create(w.t.Context(), wf))
+	}
+	return w.reconcile(wf)
+}
+
+func (w *world) reconcile(wf *v1alpha1.Workflow) *v1alpha1.Workflow {
+	w.t.Helper()
+	_, err := w.r.Reconcile(w.t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(wf)})
+	w.must(err)
+	now := &v1alpha1.Workflow{}
+	w.must(w.client.Get(w.t.Context(), client.ObjectKeyFromObject(wf), now))
+	return now
+}
+
+// kept are the revisions of a Workflow that are there.
+func (w *world) kept(name string) []string {
+	w.t.Helper()
+	var list appsv1.ControllerRevisionList
+	w.must(w.client.List(w.t.Context(), &list, client.InNamespace(w.ns), client.MatchingLabels{v1alpha1.LabelWorkflow: name}))
+	var all []string
+	for i := range list.Items {
+		all = append(all, strings.TrimPrefix(list.Items[i].Name, name+"-"))
+	}
+	slices.Sort(all)
+	return all
+}
+
+// sweep makes a round over this namespace.
+func (w *world) sweep() {
+	w.t.Helper()
+	all, err := w.s.list(w.t.Context())
+	w.must(err)
+	for key, listed := range all {
+		if key.Namespace == w.ns {
+			w.must(client.IgnoreNotFound(w.s.sweep(w.t.Context(), key, listed)))
+		}
+	}
+}
+
+// run is a run that follows a Workflow; revision "": it was not seen yet.
+func (w *world) run(name, revision string, ended bool) *v1alpha1.WorkflowRun {
+	w.t.Helper()
+	run := &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, GenerateName: name + "-"}, Spec: v1alpha1.WorkflowRunSpec{WorkflowRef: &v1alpha1.WorkflowReference{Name: name}}}
+	w.must(w.client.Create(w.t.Context(), run))
+	if revision != "" {
+		run.Status = &v1alpha1.WorkflowRunStatus{Workflow: &v1alpha1.WorkflowRevision{Name: name, Revision: revision}}
+		if ended {
+			run.Status.Phase, run.Status.CompletedAt = v1alpha1.RunSucceeded, &metav1.Time{Time: time.Now()}
+		}
+		w.must(w.client.Status().Update(w.t.Context(), run))
+	}
+	return run
+}
+
+// Mutation: statusOf without problemsOf makes the bad rows fail.
+func TestReconciler_SaysWhetherRunsCanFollow(t *testing.T) {
+	w := newWorld(t)
+	good := w.workflow("good", "a", 1)
+	if good.Status.Revision == "" || good.Status.ObservedGeneration != good.Generation || good.Status.Steps != 1 {
+		t.Errorf("%+v", good.Status)
+	}
+	if c := meta.FindStatusCondition(good.Status.Conditions, v1alpha1.ConditionReady); c == nil || c.Status != metav1.ConditionTrue {
+		t.Errorf("%+v", c)
+	}
+	bad := &v1alpha1.Workflow{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "bad"}, Spec: v1alpha1.WorkflowSpec{
+		Parameters: []v1alpha1.Parameter{{Name: "n", Pattern: "("}},
+		Template:   v1alpha1.WorkflowTemplate{Steps: []v1alpha1.Step{{Name: "a", DependsOn: []string{"b"}, Job: &v1alpha1.Job{Topic: "t"}}}},
+	}}
+	w.must(w.client.Create(t.Context(), bad))
+	bad = w.reconcile(bad)
+	for kind, status := range map[string]metav1.ConditionStatus{v1alpha1.ConditionReady: metav1.ConditionFalse, v1alpha1.ConditionStalled: metav1.ConditionTrue} {
+		c := meta.FindStatusCondition(bad.Status.Conditions, kind)
+		if c == nil || c.Status != status || c.Reason != v1alpha1.ReasonInvalidTemplate ||
+			!strings.Contains(c.Message, "spec.parameters[0].pattern") || !strings.Contains(c.Message, `spec.template.steps[0].dependsOn[0]: there is no step "b"`) {
+			t.Errorf("%+v", c)
+		}
+	}
+	version := good.ResourceVersion
+	if again := w.reconcile(good); again.ResourceVersion != version {
+		t.Error("nothing changed, and it was written again")
+	}
+	if _, err := w.r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: w.ns, Name: "none"}}); err != nil {
+		t.Error(err)
+	}
+}
+
+// Mutations that make rows fail: candidates without the history, or with the current one; unused
+// without pinned runs, or without those that were not seen yet.
+func TestSweeper_DeletesWhatNobodyNeeds(t *testing.T) {
+	for name, c := range map[string]struct {
+		arrange func(w *world, revisions []string) // of versions 0 to 4; 4 is the current one
+		history int32
+		want    []int // versions that are left
+	}{
+		"no history":                   {nil, 0, []int{4}},
+		"a history of four":            {nil, 4, []int{0, 1, 2, 3, 4}},
+		"a run under way":              {func(w *world, r []string) { w.run("report", r[1], false) }, 0, []int{1, 4}},
+		"a run that ended":             {func(w *world, r []string) { w.run("report", r[1], true) }, 0, []int{1, 4}},
+		"a run that was not seen":      {func(w *world, _ []string) { w.run("report", "", false) }, 0, []int{0, 1, 2, 3, 4}},
+		"a run of another Workflow":    {func(w *world, r []string) { w.run("other", r[1], false) }, 0, []int{4}},
+		"the Workflow is gone":         {func(w *world, _ []string) { w.gone("report") }, 4, nil},
+		"it is gone, and has a run":    {func(w *world, r []string) { w.run("report", r[4], false); w.gone("report") }, 4, []int{4}},
+		"it changed, and is not known": {func(w *world, _ []string) { w.unseen("report") }, 0, []int{0, 1, 2, 3, 4}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			var all []string
+			for version := range 5 {
+				all = append(all, w.workflow("report", fmt.Sprint("v", version), c.history).Status.Revision)
+			}
+			if c.arrange != nil {
+				c.arrange(w, all)
+			}
+			w.sweep()
+			var want []string
+			for _, version := range c.want {
+				want = append(want, all[version])
+			}
+			slices.Sort(want)
+			if diff := cmp.Diff(want, w.kept("report")); diff != "" {
+				t.Errorf("kept (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func (w *world) gone(name string) {
+	w.must(w.client.Delete(w.t.Context(), &v1alpha1.Workflow{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name}}))
+}
+
+// unseen changes a Workflow, and no Reconciler has seen it.
+func (w *world) unseen(name string) {
+	wf := &v1alpha1.Workflow{}
+	w.must(w.client.Get(w.t.Context(), types.NamespacedName{Namespace: w.ns, Name: name}, wf))
+	wf.Spec.Template.Steps[0].Name = "unseen"
+	w.must(w.client.Update(w.t.Context(), wf))
+}
+
+// Whatever happens between two steps of a round, no revision is deleted that a run has pinned.
+// Mutations: without the mark, "a run comes before the list" begins without being seen to wait;
+// without the preconditions, "the revision is claimed" loses it; without the second list, "a run
+// comes after the mark" does.
+func TestSweeper_NeverDeletesWhatARunIsAboutToPin(t *testing.T) {
+	w := newWorld(t)
+	old := w.workflow("report", "old", 0).Status.Revision
+	w.workflow("report", "new", 0)
+	var marked []string
+	w.before = func(what string) {
+		if what != "list *v1alpha1.WorkflowRunList" {
+			return
+		}
+		wf := &v1alpha1.Workflow{}
+		w.must(w.client.Get(t.Context(), types.NamespacedName{Namespace: w.ns, Name: "report"}, wf))
+		if marked = wf.Status.Retiring; len(marked) > 0 {
+			w.before = nil
+			w.run("report", old, false) // it read the Workflow before the mark
+		}
+	}
+	w.sweep()
+	if diff := cmp.Diff([]string{old}, marked); diff != "" {
+		t.Errorf("retiring while the runs are listed (-want +got):\n%s", diff)
+	}
+	if !slices.Contains(w.kept("report"), old) {
+		t.Error("a revision was deleted that a run has pinned")
+	}
+	now := &v1alpha1.Workflow{}
+	w.must(w.client.Get(t.Context(), types.NamespacedName{Namespace: w.ns, Name: "report"}, now))
+	if len(now.Status.Retiring) > 0 || now.Status.Revisions != 2 {
+		t.Errorf("after the round: %+v", now.Status)
+	}
+}
+
+func TestSweeper_AWorkflowThatIsMadeAgainKeepsItsRevision(t *testing.T) {
+	w := newWorld(t)
+	w.workflow("report", "a", 0)
+	w.gone("report")
+	w.before = func(what string) {
+		if what == "delete" {
+			w.before = nil
+			w.workflow("report", "a", 0) // claims the revision
+		}
+	}
+	w.sweep()
+	if n := len(w.kept("report")); n != 1 {
+		t.Errorf("%d revisions", n)
+	}
+}
+
+func TestSweeper_AWorkflowThatChangesMeanwhileIsLeftForTheNextRound(t *testing.T) {
+	w := newWorld(t)
+	old := w.workflow("report", "old", 0).Status.Revision
+	w.workflow("report", "new", 0)
+	w.before = func(what string) {
+		if what == "status" {
+			w.before = nil
+			w.workflow("report", "old", 0) // back again
+		}
+	}
+	all, err := w.s.list(t.Context())
+	w.must(err)
+	key := types.NamespacedName{Namespace: w.ns, Name: "report"}
+	if err := w.s.sweep(t.Context(), key, all[key]); !apierrors.IsConflict(errors.Unwrap(err)) {
+		t.Errorf("want a conflict: %v", err)
+	}
+	if !slices.Contains(w.kept("report"), old) {
+		t.Error("the current revision was deleted")
+	}
+}
+
+// The content of a revision is taken by its hash alone.
+// Mutation: revisions.Store.claim without Decode makes this fail.
+func TestReconciler_TakesNoRevisionOfAnother(t *testing.T) {
+	w := newWorld(t)
+	spec := v1alpha1.WorkflowSpec{Template: v1alpha1.WorkflowTemplate{Steps: []v1alpha1.Step{{Name: "a", Job: &v1alpha1.Job{Topic: "t"}}}}}
+	_, revision, err := template.Encode(&spec)
+	w.must(err)
+	w.must(w.client.Create(t.Context(), &appsv1.ControllerRevision{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: template.ObjectName("report", revision)},
+		Data:       runtime.RawExtension{Raw: []byte(`{"template":{"steps":[{"name":"evil"}]}}`)},
+	}))
+	wf := &v1alpha1.Workflow{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "report"}, Spec: spec}
+	w.must(w.client.Create(t.Context(), wf))
+	_, err = w.r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(wf)})
+	if err == nil || !strings.Contains(err.Error(), "is in the way") {
+		t.Errorf("taken: %v", err)
+	}
+}

@@ -105,13 +105,15 @@ func decode(doc []byte) (client.Object, error) {
 		o = &v1alpha1.WorkflowRun{}
 	case "LockPolicy":
 		o = &v1alpha1.LockPolicy{}
+	case "Workflow":
+		o = &v1alpha1.Workflow{}
 	default:
 		return nil, nil //nolint:nilnil // not ours, no error
 	}
 	if err := yaml.UnmarshalStrict(doc, o); err != nil {
 		return nil, err
 	}
-	if _, ok := o.(*v1alpha1.WorkflowRun); ok && o.GetNamespace() == "" {
+	if _, cluster := o.(*v1alpha1.LockPolicy); !cluster && o.GetNamespace() == "" {
 		o.SetNamespace("default")
 	}
 	return o, nil

@@ -27,6 +27,13 @@ func templateEnd(d *draft) time.Time {
 	return d.run.CreationTimestamp.Add(facts.TemplatePatience)
 }
 
+// templateWait adds when a run does not wait for its Workflow any longer.
+func templateWait(d *draft, e *earliest) {
+	if awaitsTemplate(d) {
+		e.add(templateEnd(d))
+	}
+}
+
 // levelOf says how deep the run is nested; the run at the top is 1.
 func levelOf(d *draft) int {
 	if d.st.Parent == nil {

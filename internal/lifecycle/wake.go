@@ -23,9 +23,7 @@ func wakeAt(d *draft) time.Time {
 		return e.after(d.now)
 	}
 	lockWaits(d, &e)
-	if awaitsTemplate(d) {
-		e.add(templateEnd(d))
-	}
+	templateWait(d, &e)
 	if (d.left || d.store.postponed) && !d.out.Needs.Outputs() { // else the shell comes again when it has them
 		e.at = d.now
 	}

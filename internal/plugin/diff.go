@@ -3,6 +3,7 @@ package plugin
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -146,19 +147,7 @@ func changes(was, is []string) []string {
 
 // edits are all lines with a sign in front, by a longest common subsequence.
 func edits(was, is []string) []string {
-	common := make([][]int32, len(was)+1)
-	for i := range common {
-		common[i] = make([]int32, len(is)+1)
-	}
-	for i := len(was) - 1; i >= 0; i-- {
-		for k := len(is) - 1; k >= 0; k-- {
-			if was[i] == is[k] {
-				common[i][k] = common[i+1][k+1] + 1
-				continue
-			}
-			common[i][k] = max(common[i+1][k], common[i][k+1])
-		}
-	}
+	common := commonOf(was, is)
 	var all []string
 	i, k := 0, 0
 	for i < len(was) || k < len(is) {
@@ -175,4 +164,21 @@ func edits(was, is []string) []string {
 		}
 	}
 	return all
+}
+
+// commonOf is how many lines the rests of both have in common, by where they begin.
+func commonOf(was, is []string) [][]int32 {
+	common := make([][]int32, len(was)+1)
+	for i := range common {
+		common[i] = make([]int32, len(is)+1)
+	}
+	for i, line := range slices.Backward(was) {
+		for k, other := range slices.Backward(is) {
+			common[i][k] = max(common[i+1][k], common[i][k+1])
+			if line == other {
+				common[i][k] = common[i+1][k+1] + 1
+			}
+		}
+	}
+	return common
 }

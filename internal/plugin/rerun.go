@@ -48,20 +48,26 @@ func (a *app) rerun(ctx context.Context, name string, s *submission) error {
 	next := &v1alpha1.WorkflowRun{Spec: *was.Spec.DeepCopy()}
 	next.ObjectMeta = metav1.ObjectMeta{Namespace: was.Namespace, Name: s.name, GenerateName: prefixOf(was.Name)}
 	next.Spec.IdempotencyKey, next.Spec.Suspend, next.Spec.Shutdown = "", false, ""
-	switch {
-	case was.Spec.WorkflowRef == nil && s.revision != "":
-		return usagef("run %s has steps of its own: it has no revision", name)
-	case was.Spec.WorkflowRef == nil:
-	case s.revision == "" && was.Status != nil && was.Status.Workflow != nil:
-		next.Spec.WorkflowRef.Revision = was.Status.Workflow.Revision
-	case s.revision == "current":
-		next.Spec.WorkflowRef.Revision = ""
-	case s.revision != "":
-		if err := a.chooseRevision(ctx, next.Spec.WorkflowRef, s.revision); err != nil {
-			return err
-		}
+	if err := a.sameRevision(ctx, was, &next.Spec, s.revision); err != nil {
+		return err
 	}
 	return a.start(ctx, c, next, s)
+}
+
+// sameRevision has a run follow the revision that another one had, or the given one.
+func (a *app) sameRevision(ctx context.Context, was *v1alpha1.WorkflowRun, next *v1alpha1.WorkflowRunSpec, given string) error {
+	switch ref := next.WorkflowRef; {
+	case ref == nil && given != "":
+		return usagef("run %s has steps of its own: it has no revision", was.Name)
+	case ref == nil:
+	case given == "current":
+		ref.Revision = ""
+	case given != "":
+		return a.chooseRevision(ctx, ref, given)
+	case was.Status != nil && was.Status.Workflow != nil:
+		ref.Revision = was.Status.Workflow.Revision
+	}
+	return nil
 }
 
 // chooseRevision is the revision that begins as given; all of it, if the Workflow may not be seen.

@@ -26,8 +26,20 @@ func (c *Content) Inputs(given *runtime.RawExtension) (inputs []byte, problems [
 	if err := json.Unmarshal(raw, &values); err != nil || values == nil {
 		return raw, []string{"spec.inputs: not a JSON object"}
 	}
-	problems = slices.Clone(c.problems)
-	added := false
+	problems = append(slices.Clone(c.problems), c.problemsOf(values)...)
+	problems = append(problems, c.unknown(values)...)
+	if len(problems) > 0 || !c.addDefaults(values) {
+		return raw, problems
+	}
+	merged, err := json.Marshal(values)
+	if err != nil {
+		return raw, []string{"spec.inputs: " + err.Error()}
+	}
+	return merged, nil
+}
+
+// problemsOf is what is wrong with the values of parameters, in their order.
+func (c *Content) problemsOf(values map[string]json.RawMessage) (problems []string) {
 	for i := range c.parameters {
 		p := &c.parameters[i]
 		value, has := values[p.Name]
@@ -36,21 +48,22 @@ func (c *Content) Inputs(given *runtime.RawExtension) (inputs []byte, problems [
 			if why := c.wrong(p, value); why != "" {
 				problems = append(problems, fmt.Sprintf("spec.inputs.%s: %s", p.Name, why))
 			}
-		case p.Default != nil:
-			values[p.Name], added = p.Default.Raw, true
-		case p.Required:
+		case p.Required && p.Default == nil:
 			problems = append(problems, fmt.Sprintf("spec.inputs.%s: Workflow %s requires this %s", p.Name, c.Workflow, typeOf(p)))
 		}
 	}
-	problems = append(problems, c.unknown(values)...)
-	if len(problems) > 0 || !added {
-		return raw, problems
+	return problems
+}
+
+// addDefaults adds those of parameters that have no value, and says whether there are any.
+func (c *Content) addDefaults(values map[string]json.RawMessage) (added bool) {
+	for i := range c.parameters {
+		p := &c.parameters[i]
+		if _, has := values[p.Name]; !has && p.Default != nil {
+			values[p.Name], added = p.Default.Raw, true
+		}
 	}
-	merged, err := json.Marshal(values)
-	if err != nil {
-		return raw, []string{"spec.inputs: " + err.Error()}
-	}
-	return merged, nil
+	return added
 }
 
 func rawOf(inputs []byte) *runtime.RawExtension { return &runtime.RawExtension{Raw: inputs} }

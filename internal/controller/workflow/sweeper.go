@@ -108,18 +108,12 @@ func (s *Sweeper) list(ctx context.Context) (map[types.NamespacedName][]revision
 
 // sweep deletes the revisions of one Workflow that nobody needs. They were listed before.
 func (s *Sweeper) sweep(ctx context.Context, key types.NamespacedName, listed []revision) error {
-	w := &v1alpha1.Workflow{}
-	err := s.Live.Get(ctx, key, w)
-	switch {
-	case apierrors.IsNotFound(err):
-		w = nil
-	case err != nil:
-		return fmt.Errorf("read: %w", err)
-	case w.Status == nil || w.Status.ObservedGeneration != w.Generation:
-		return nil // what is the current one is about to be written
+	w, settled, err := s.workflow(ctx, key)
+	if err != nil || !settled {
+		return err
 	}
 	old, err := s.unused(ctx, s.Client, key, candidates(w, key.Name, listed), client.UnsafeDisableDeepCopy)
-	if err != nil || (len(old) == 0 && w == nil) {
+	if err != nil {
 		return err
 	}
 	old = old[:min(len(old), maxRetiring)]
@@ -136,6 +130,20 @@ func (s *Sweeper) sweep(ctx context.Context, key types.NamespacedName, listed []
 		}
 	}
 	return s.write(ctx, w, key.Name, nil, len(listed)-len(old))
+}
+
+// workflow reads a Workflow, nil if it is gone. It is not settled while its current revision is
+// about to be written.
+func (s *Sweeper) workflow(ctx context.Context, key types.NamespacedName) (w *v1alpha1.Workflow, settled bool, err error) {
+	w = &v1alpha1.Workflow{}
+	err = s.Live.Get(ctx, key, w)
+	if apierrors.IsNotFound(err) {
+		return nil, true, nil
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("read: %w", err)
+	}
+	return w, w.Status != nil && w.Status.ObservedGeneration == w.Generation, nil
 }
 
 // candidates are the revisions that are not the current one, and not among the last. Of a Workflow
@@ -167,19 +175,28 @@ func (s *Sweeper) unused(ctx context.Context, from client.Reader, key types.Name
 			return nil, fmt.Errorf("list runs: %w", err)
 		}
 		for i := range page.Items {
-			run := &page.Items[i]
-			ref, st := run.Spec.WorkflowRef, run.Status
-			switch {
-			case ref == nil || ref.Name != key.Name:
-			case st != nil && st.Workflow != nil:
-				old = slices.DeleteFunc(old, func(r revision) bool { return r.of(key.Name) == st.Workflow.Revision })
-			case st == nil || st.CompletedAt == nil:
+			if old = without(old, key.Name, &page.Items[i]); len(old) == 0 {
 				return nil, nil
 			}
 		}
-		if page.Continue == "" || len(old) == 0 {
+		if page.Continue == "" {
 			return old, nil
 		}
+	}
+}
+
+// without are the revisions that a run does not keep. One that may still choose keeps all.
+func without(old []revision, workflow string, run *v1alpha1.WorkflowRun) []revision {
+	ref, st := run.Spec.WorkflowRef, run.Status
+	switch {
+	case ref == nil || ref.Name != workflow:
+		return old
+	case st != nil && st.Workflow != nil:
+		return slices.DeleteFunc(old, func(r revision) bool { return r.of(workflow) == st.Workflow.Revision })
+	case st == nil || st.CompletedAt == nil:
+		return nil
+	default:
+		return old
 	}
 }
 

@@ -43,13 +43,19 @@ func ChildSpec(run *v1alpha1.ChildRun) (spec v1alpha1.WorkflowRunSpec, problems 
 			problems = append(problems, f.name+" is that of the run at the top, a child run cannot have one")
 		}
 	}
-	if spec.WorkflowRef != nil && (len(spec.Steps)+len(spec.Finally) > 0 || spec.Outputs != nil || spec.ActiveDeadlineSeconds != nil || spec.MaxParallelSteps != 0 || spec.FinallyTimeoutSeconds != 0) {
+	if spec.WorkflowRef != nil && saysWork(&spec) {
 		problems = append(problems, "steps, finally, outputs, activeDeadlineSeconds, maxParallelSteps and finallyTimeoutSeconds are those of the Workflow: leave them out beside workflowRef")
 	}
 	if spec.Inputs != nil {
 		problems = append(problems, "inputs are given beside spec, in run.inputs")
 	}
 	return spec, problems
+}
+
+// saysWork says whether a spec has something that a Workflow has.
+func saysWork(spec *v1alpha1.WorkflowRunSpec) bool {
+	return len(spec.Steps)+len(spec.Finally) > 0 || spec.Outputs != nil || spec.ActiveDeadlineSeconds != nil ||
+		spec.MaxParallelSteps != 0 || spec.FinallyTimeoutSeconds != 0
 }
 
 // child checks a step that is a child run, with all that is nested in it.

@@ -78,10 +78,8 @@ func (r *Report) whyNotAdmitted() (reason, message string) {
 	switch {
 	case r.in.Lock.State == facts.LockUnavailable:
 		return v1alpha1.ReasonAdmissionUnavailable, "Nobody is admitted while Redis cannot be used" + momentSeparator + bounds.Cut(r.in.Lock.Message, bounds.MaxMessageChars/2)
-	case r.in.Template.Missing != "":
-		return v1alpha1.ReasonWaitingForWorkflow, r.templateText()
-	case r.in.Parent != nil:
-		return v1alpha1.ReasonWaitingForParent, r.parentText()
+	case r.in.Template.Missing != "" || r.in.Parent != nil:
+		return r.whatIsMissing()
 	case r.in.Claim.State == facts.ClaimUnavailable:
 		return v1alpha1.ReasonAdmissionUnavailable, "The idempotency key cannot be claimed" + momentSeparator + bounds.Cut(r.in.Claim.Cause, bounds.MaxMessageChars/2)
 	}
@@ -135,6 +133,14 @@ func slotText(st *v1alpha1.WorkflowRunStatus) string {
 		return ""
 	}
 	return " under the slot of run " + st.Parent.Root + ", as a child of run " + st.Parent.Name
+}
+
+// whatIsMissing is why a run is not admitted that needs another object: its Workflow, or its parent.
+func (r *Report) whatIsMissing() (reason, message string) {
+	if r.in.Template.Missing != "" {
+		return v1alpha1.ReasonWaitingForWorkflow, r.templateText()
+	}
+	return v1alpha1.ReasonWaitingForParent, r.parentText()
 }
 
 // templateText is why a run without its Workflow is not admitted.

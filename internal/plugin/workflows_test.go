@@ -1,0 +1,267 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/template"
+)
+
+// reportOf is a Workflow of a version, and its revision.
+func reportOf(t *testing.T, topic string, created int64) (*v1alpha1.Workflow, *appsv1.ControllerRevision, string) {
+	t.Helper()
+	w := &v1alpha1.Workflow{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "report"}, Spec: v1alpha1.WorkflowSpec{
+		Parameters: []v1alpha1.Parameter{{Name: "region"}, {Name: "count", Type: v1alpha1.ParameterInteger}},
+		Template:   v1alpha1.WorkflowTemplate{Steps: []v1alpha1.Step{{Name: "fetch", Job: &v1alpha1.Job{Topic: topic}}}},
+	}}
+	data, revision, err := template.Encode(&w.Spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w, &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "team-a", Name: template.ObjectName("report", revision), CreationTimestamp: metav1.Unix(created, 0),
+		Labels: map[string]string{v1alpha1.LabelWorkflow: "report"},
+	}, Data: runtime.RawExtension{Raw: data}}, revision
+}
+
+// starter is a cluster in which runs are created, and end in a phase.
+type starter struct {
+	*plugin
+	made   []v1alpha1.WorkflowRun
+	phase  v1alpha1.RunPhase
+	hidden bool // Workflows may not be seen
+}
+
+func newStarter(t *testing.T, objects ...client.Object) *starter {
+	t.Helper()
+	s := &starter{plugin: newPlugin(t)}
+	c := fakeCluster(t, objects...).WithInterceptorFuncs(interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key types.NamespacedName, o client.Object, opts ...client.GetOption) error {
+			if _, is := o.(*v1alpha1.WorkflowRun); !is && s.hidden {
+				return apierrors.NewForbidden(schema.GroupResource{Resource: "workflows"}, key.Name, errors.New("no"))
+			}
+			return c.Get(ctx, key, o, opts...)
+		},
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			run, ok := o.(*v1alpha1.WorkflowRun)
+			if !ok {
+				return c.Create(ctx, o, opts...)
+			}
+			if run.Name == "" {
+				run.Name = run.GenerateName + "new"
+			}
+			run.UID = "u-new"
+			s.made = append(s.made, *run.DeepCopy())
+			stored := run.DeepCopy()
+			if s.phase != "" {
+				stored.Status = &v1alpha1.WorkflowRunStatus{
+					Phase: s.phase, CompletedAt: new(metav1.Unix(1, 0)), Outputs: &runtime.RawExtension{Raw: []byte(`{"url":"x"}`)},
+					Conditions: []metav1.Condition{{Type: v1alpha1.ConditionSucceeded, Reason: "Because", Message: "of that"}},
+				}
+			}
+			return c.Create(ctx, stored, opts...)
+		},
+	}).Build()
+	s.cluster = func() (client.Client, string, error) { return c, "team-a", nil }
+	return s
+}
+
+// Mutations: valueOf that takes all for JSON, or all for text, makes rows fail.
+func TestSubmit_MakesInputsOfWhatIsGiven(t *testing.T) {
+	for name, c := range map[string]struct {
+		given  []string
+		hidden bool
+		inputs string
+		fails  string
+	}{
+		"none":                       {nil, false, "", ""},
+		"text that looks like JSON":  {[]string{"region=3"}, false, `{"region":"3"}`, ""},
+		"a number":                   {[]string{"count=3"}, false, `{"count":3}`, ""},
+		"no number":                  {[]string{"count=three"}, false, "", `"three" is not JSON, and the parameter is of type integer`},
+		"JSON in any case":           {[]string{"region:=[1]", "count=1"}, false, `{"count":1,"region":[1]}`, ""},
+		"no JSON":                    {[]string{"region:={"}, false, "", `"{" is not JSON`},
+		"an equals sign":             {[]string{"region=a=b"}, false, `{"region":"a=b"}`, ""},
+		"twice":                      {[]string{"region=a", "region:=1"}, false, "", "region is given twice"},
+		"no name":                    {[]string{"=a"}, false, "", "need NAME=VALUE"},
+		"no value":                   {[]string{"region"}, false, "", "need NAME=VALUE"},
+		"unknown: for the server":    {[]string{"x=1"}, false, `{"x":"1"}`, ""},
+		"hidden, JSON":               {[]string{"count=3"}, true, `{"count":3}`, ""},
+		"hidden, text":               {[]string{"region=eu"}, true, `{"region":"eu"}`, ""},
+		"hidden, text that is asked": {[]string{`region:="3"`}, true, `{"region":"3"}`, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, r, _ := reportOf(t, "t", 1)
+			s := newStarter(t, w, r)
+			s.hidden = c.hidden
+			line := []string{"submit", "report", "--class", "batch"}
+			for _, one := range c.given {
+				line = append(line, "--input", one)
+			}
+			out, _, err := s.call(line...)
+			if c.fails != "" {
+				if err == nil || !strings.Contains(err.Error(), c.fails) || len(s.made) > 0 {
+					t.Fatalf("%v, made %d", err, len(s.made))
+				}
+				return
+			}
+			if err != nil || out != "workflowrun.syncopate.dev/report-new created\n" || len(s.made) != 1 {
+				t.Fatalf("%v: %q", err, out)
+			}
+			got := s.made[0].Spec
+			if got.WorkloadClass != "batch" || *got.WorkflowRef != (v1alpha1.WorkflowReference{Name: "report"}) {
+				t.Errorf("%+v", got)
+			}
+			if (got.Inputs == nil) != (c.inputs == "") || got.Inputs != nil && string(got.Inputs.Raw) != c.inputs {
+				t.Errorf("inputs %s", got.Inputs)
+			}
+		})
+	}
+}
+
+func TestSubmit_WaitsForTheEnd(t *testing.T) {
+	w, r, revision := reportOf(t, "t", 1)
+	s := newStarter(t, w, r)
+	s.phase = v1alpha1.RunSucceeded
+	out := s.must("submit", "report", "--wait", "--name", "mine", "--revision", revision[:4])
+	if want := "workflowrun.syncopate.dev/mine created\nrun mine succeeded\n{\"url\":\"x\"}\n"; out != want {
+		t.Errorf("%q", out)
+	}
+	if got := s.made[0].Spec.WorkflowRef.Revision; got != revision {
+		t.Errorf("revision %q", got)
+	}
+	s.phase = v1alpha1.RunFailed
+	if _, _, err := s.call("submit", "report", "--wait", "--name", "other"); err == nil || err.Error() != "run other ended as Failed (Because): of that" {
+		t.Errorf("%v", err)
+	}
+	s.phase = ""
+	if _, _, err := s.call("submit", "report", "--wait", "--timeout", "1ms", "--name", "slow"); err == nil || !strings.Contains(err.Error(), "has not ended after 1ms") {
+		t.Errorf("%v", err)
+	}
+	for _, line := range [][]string{{"submit", "report", "--timeout", "0s"}, {"submit"}} {
+		if _, _, err := s.call(line...); err == nil {
+			t.Errorf("%v: no error", line)
+		}
+	}
+	if _, _, err := s.call("submit", "nothing"); !apierrors.IsNotFound(err) {
+		t.Errorf("%v", err)
+	}
+	if _, _, err := s.call("submit", "report", "--revision", "zz"); err == nil || !strings.Contains(err.Error(), `0 revisions of workflow report begin with "zz"`) {
+		t.Errorf("%v", err)
+	}
+}
+
+// Mutation: rerun without the pinned revision follows what the Workflow is now.
+func TestRerun_KeepsTheRevision(t *testing.T) {
+	w, r, revision := reportOf(t, "t", 1)
+	was := testRun("team-a", "was", "u-was")
+	was.Spec = v1alpha1.WorkflowRunSpec{
+		WorkflowRef: &v1alpha1.WorkflowReference{Name: "report"}, Inputs: &runtime.RawExtension{Raw: []byte(`{"count":1}`)},
+		IdempotencyKey: "k", Suspend: true, Shutdown: v1alpha1.ShutdownCancel, Priority: 3,
+	}
+	was.Status = &v1alpha1.WorkflowRunStatus{Workflow: &v1alpha1.WorkflowRevision{Name: "report", Revision: "before"}}
+	plain := testRun("team-a", "plain", "u-plain")
+	child := testRun("team-a", "child", "u-child")
+	child.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(plain, v1alpha1.GroupVersion.WithKind("WorkflowRun"))}
+	for name, c := range map[string]struct {
+		line  []string
+		want  string // revision
+		fails string
+	}{
+		"the same":          {[]string{"was"}, "before", ""},
+		"the current one":   {[]string{"was", "--revision", "current"}, "", ""},
+		"another":           {[]string{"was", "--revision", revision[:6]}, revision, ""},
+		"none of that name": {[]string{"was", "--revision", "zz"}, "", "0 revisions"},
+		"steps of its own":  {[]string{"plain", "--revision", "zz"}, "", "it has no revision"},
+		"a child":           {[]string{"child"}, "", "is a child of run plain"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStarter(t, w, r, was, plain, child)
+			_, _, err := s.call(append([]string{"rerun"}, c.line...)...)
+			if c.fails != "" {
+				if err == nil || !strings.Contains(err.Error(), c.fails) || len(s.made) > 0 {
+					t.Fatalf("%v, made %d", err, len(s.made))
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := v1alpha1.WorkflowRunSpec{WorkflowRef: &v1alpha1.WorkflowReference{Name: "report", Revision: c.want}, Inputs: was.Spec.Inputs, Priority: 3}
+			if diff := cmp.Diff(want, s.made[0].Spec); diff != "" || s.made[0].GenerateName != "was-" {
+				t.Errorf("name %s, spec (-want +got):\n%s", s.made[0].GenerateName, diff)
+			}
+		})
+	}
+	s := newStarter(t, plain)
+	s.must("rerun", "plain")
+	if diff := cmp.Diff(plain.Spec, s.made[0].Spec); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestDiff_ShowsWhatChanged(t *testing.T) {
+	_, first, one := reportOf(t, "t.one", 1)
+	w, second, two := reportOf(t, "t.two", 2)
+	s := newStarter(t, w, first, second)
+	out := s.must("diff", "report")
+	for _, want := range []string{"--- report " + one + "\n+++ report " + two + "\n", "\n-      topic: t.one\n+      topic: t.two\n"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is missing in:\n%s", want, out)
+		}
+	}
+	if again := s.must("diff", "report", one[:5]); again != out {
+		t.Errorf("%s", again)
+	}
+	if back := s.must("diff", "report", two[:5], one[:5]); !strings.Contains(back, "-      topic: t.two\n+      topic: t.one") {
+		t.Errorf("%s", back)
+	}
+	if _, _, err := newStarter(t, w, second).call("diff", "report"); err == nil || !strings.Contains(err.Error(), "no other revision") {
+		t.Errorf("%v", err)
+	}
+	s.hidden = true
+	if _, _, err := s.call("diff", "report"); err == nil || !strings.Contains(err.Error(), "may not see it") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestChanges_OfLongTextsAreNotCompared(t *testing.T) {
+	long := make([]string, maxDiffLines+1)
+	if got := changes(long, nil); len(got) != 1 || !strings.Contains(got[0], "too long") {
+		t.Errorf("%v", got)
+	}
+	want := []string{" a", " b", " c", "-d", "+D", " e", " f", " g", "..."}
+	if diff := cmp.Diff(want, changes(strings.Split("0 a b c d e f g h i j", " "), strings.Split("0 a b c D e f g h i j", " "))); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// What is shown of a run has the steps of its revision, or those of its status where that cannot be
+// read.
+func TestTree_HasTheStepsOfTheRevision(t *testing.T) {
+	w, r, revision := reportOf(t, "t", 1)
+	run := testRun("team-a", "was", "u-was")
+	run.Spec = v1alpha1.WorkflowRunSpec{WorkflowRef: &v1alpha1.WorkflowReference{Name: "report"}}
+	run.Status = &v1alpha1.WorkflowRunStatus{
+		Phase: v1alpha1.RunRunning, Progress: "0/1", Workflow: &v1alpha1.WorkflowRevision{Name: "report", Revision: revision},
+		Steps: []v1alpha1.StepStatus{{Name: "fetch", Phase: v1alpha1.StepRunning, Attempt: 1}},
+	}
+	for name, s := range map[string]*starter{"seen": newStarter(t, w, r, run), "gone": newStarter(t, run), "hidden": newStarter(t, w, r, run)} {
+		s.hidden = name == "hidden"
+		if out := s.must("tree", "was"); !strings.Contains(out, "fetch") {
+			t.Errorf("%s:\n%s", name, out)
+		}
+	}
+}

@@ -112,7 +112,7 @@ var _ = Describe("runs with checkpoints", func() {
 	// The delay is long, so that a busy machine does not have more writes. The run is created when
 	// the operator knows that no other has worked on it.
 	//
-	// mutations: mayRunAhead that is always false, or step events for all runs, make this fail.
+	// mutation: mayRunAhead that is always false makes this fail: there are six writes.
 	It("of five quick steps are written twice at most, by the API server's own account", func(ctx context.Context) {
 		w := newWorldIn(ctx, auditedNamespace)
 		w.coalesced(ctx, v1alpha1.CheckpointPolicy{MaxDelayMillis: 5000})

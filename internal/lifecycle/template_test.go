@@ -19,9 +19,6 @@ func decideTemplate(run *v1alpha1.WorkflowRun, now time.Time, t Template) Decisi
 	return Decide(letIn(Input{Run: run, Now: now, Lock: held(7), Template: t}))
 }
 
-// Mutations that make rows fail: newDraft without the pin, or with one that is replaced; initialize
-// without Problems; missTemplate without the time, or without the pinned revision; admit without
-// awaitsTemplate (a run without steps would be let in).
 func TestTemplate_WhatBecomesOfARunThatFollowsAWorkflow(t *testing.T) {
 	bare := newRun()
 	pinned := newRun(newStep("a"))
@@ -69,8 +66,6 @@ func TestTemplate_WhatBecomesOfARunThatFollowsAWorkflow(t *testing.T) {
 	}
 }
 
-// Mutation: mayBeAhead without the look at the Workflow makes this fail: a process that dies would
-// have dispatched steps of a revision that nobody knows.
 func TestTemplate_TheFirstWriteIsNeverLate(t *testing.T) {
 	for name, c := range map[string]struct {
 		t    Template
@@ -84,7 +79,6 @@ func TestTemplate_TheFirstWriteIsNeverLate(t *testing.T) {
 	}
 }
 
-// Mutation: levelOf that is always 1 makes this fail: templates that name each other have no end.
 func TestTemplate_TheLevelOfARunBoundsWhatIsBelowIt(t *testing.T) {
 	for level, valid := range map[int32]bool{0: true, 2: true, 4: true, 5: false} {
 		run := ownedRun(newStep("sub", childRun(`{"workflowRef":{"name":"report"}}`, "")))

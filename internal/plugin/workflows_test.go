@@ -79,7 +79,6 @@ func newStarter(t *testing.T, objects ...client.Object) *starter {
 	return s
 }
 
-// Mutations: valueOf that takes all for JSON, or all for text, makes rows fail.
 func TestSubmit_MakesInputsOfWhatIsGiven(t *testing.T) {
 	for name, c := range map[string]struct {
 		given  []string
@@ -163,7 +162,6 @@ func TestSubmit_WaitsForTheEnd(t *testing.T) {
 	}
 }
 
-// Mutation: rerun without the pinned revision follows what the Workflow is now.
 func TestRerun_KeepsTheRevision(t *testing.T) {
 	w, r, revision := reportOf(t, "t", 1)
 	was := testRun("team-a", "was", "u-was")

@@ -35,8 +35,6 @@ func contentOf(t *testing.T, spec *v1alpha1.WorkflowSpec) *Content {
 	return c
 }
 
-// Mutations that make rows fail: kindOf without int64 as a number; wrong without enum, or without
-// pattern; Inputs without Required, or without unknown.
 func TestInputs_EachProblemHasItsField(t *testing.T) {
 	all := specOf(
 		v1alpha1.Parameter{Name: "region", Required: true, Enum: []string{"eu", "us"}},
@@ -124,7 +122,6 @@ func TestProblems_OfParameters(t *testing.T) {
 	}
 }
 
-// Mutation: Encode without the canonical form makes the first row fail.
 func TestRevision_IsOfTheContentAlone(t *testing.T) {
 	base := contentOf(t, specOf())
 	for name, c := range map[string]struct {
@@ -149,7 +146,6 @@ func TestRevision_IsOfTheContentAlone(t *testing.T) {
 	}
 }
 
-// Mutation: Decode without the comparison of hashes makes this fail.
 func TestDecode_TakesNoOtherContent(t *testing.T) {
 	data, revision, err := Encode(specOf())
 	if err != nil {

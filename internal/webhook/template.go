@@ -14,9 +14,9 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/template"
 )
 
-// wrongInputs is what is wrong with the inputs of a run that follows a Workflow. Nothing, where that
-// cannot be told now: a Workflow that is not there may come, and the operator says the same when it
-// first sees the run.
+// wrongInputs is what is wrong with the inputs of a run that follows a Workflow. Nothing, where
+// that cannot be told now: a Workflow that is not there may come, and the operator says the same
+// when it first sees the run.
 func (h *handler) wrongInputs(ctx context.Context, run *v1alpha1.WorkflowRun) []string {
 	ref := run.Spec.WorkflowRef
 	if ref == nil {

@@ -11,8 +11,6 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 )
 
-// Mutation: decide without wrongInputs makes the refused rows fail; one that refuses what it cannot
-// tell makes the last two fail.
 func TestInputsOfARunThatFollowsAWorkflowAreCheckedAtItsCreation(t *testing.T) {
 	report := &v1alpha1.Workflow{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "report"}, Spec: v1alpha1.WorkflowSpec{
 		Parameters: []v1alpha1.Parameter{{Name: "region", Required: true, Enum: []string{"eu"}}},

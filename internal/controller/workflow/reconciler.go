@@ -119,8 +119,8 @@ func (r *Reconciler) statusOf(w *v1alpha1.Workflow, c *template.Content) *v1alph
 	return next
 }
 
-// problemsOf is what is wrong with a version of a Workflow, each with its field. What depends on the
-// inputs of a run is found when that is first seen.
+// problemsOf is what is wrong with a version of a Workflow, each with its field. What depends on
+// the inputs of a run is found when that is first seen.
 func problemsOf(c *template.Content) []string {
 	problems := c.Problems()
 	run := c.Effective(&v1alpha1.WorkflowRun{}, []byte("{}"))

@@ -164,7 +164,6 @@ func (w *world) run(name, revision string, ended bool) *v1alpha1.WorkflowRun {
 	return run
 }
 
-// Mutation: statusOf without problemsOf makes the bad rows fail.
 func TestReconciler_SaysWhetherRunsCanFollow(t *testing.T) {
 	w := newWorld(t)
 	good := w.workflow("good", "a", 1)
@@ -196,8 +195,6 @@ func TestReconciler_SaysWhetherRunsCanFollow(t *testing.T) {
 	}
 }
 
-// Mutations that make rows fail: candidates without the history, or with the current one; unused
-// without pinned runs, or without those that were not seen yet.
 func TestSweeper_DeletesWhatNobodyNeeds(t *testing.T) {
 	for name, c := range map[string]struct {
 		arrange func(w *world, revisions []string) // of versions 0 to 4; 4 is the current one
@@ -249,9 +246,6 @@ func (w *world) unseen(name string) {
 }
 
 // Whatever happens between two steps of a round, no revision is deleted that a run has pinned.
-// Mutations: without the mark, "a run comes before the list" begins without being seen to wait;
-// without the preconditions, "the revision is claimed" loses it; without the second list, "a run
-// comes after the mark" does.
 func TestSweeper_NeverDeletesWhatARunIsAboutToPin(t *testing.T) {
 	w := newWorld(t)
 	old := w.workflow("report", "old", 0).Status.Revision
@@ -320,7 +314,6 @@ func TestSweeper_AWorkflowThatChangesMeanwhileIsLeftForTheNextRound(t *testing.T
 }
 
 // The content of a revision is taken by its hash alone.
-// Mutation: revisions.Store.claim without Decode makes this fail.
 func TestReconciler_TakesNoRevisionOfAnother(t *testing.T) {
 	w := newWorld(t)
 	spec := v1alpha1.WorkflowSpec{Template: v1alpha1.WorkflowTemplate{Steps: []v1alpha1.Step{{Name: "a", Job: &v1alpha1.Job{Topic: "t"}}}}}

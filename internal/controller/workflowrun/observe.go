@@ -161,8 +161,8 @@ func (p *pass) observePolicy(ctx context.Context) error {
 	return nil
 }
 
-// observeTenant reads the namespace until the tenant is pinned in status, and for a run that follows
-// a Workflow until that is pinned, too: what it may do is asked when its steps are known.
+// observeTenant reads the namespace until the tenant is pinned in status, and for a run that
+// follows a Workflow until that is pinned, too: what it may do is asked when its steps are known.
 func (p *pass) observeTenant(ctx context.Context) error {
 	if st := p.run.Status; st != nil && st.Tenant != "" && (p.spec.WorkflowRef == nil || st.Workflow != nil) {
 		return nil

@@ -25,8 +25,8 @@ type resolver interface {
 	WaitingFor(workflow types.NamespacedName) []types.NamespacedName
 }
 
-// observeTemplate gives the run of a pass the steps of its Workflow. From here on the pass has a run
-// with steps; only asStored has it without.
+// observeTemplate gives the run of a pass the steps of its Workflow. From here on the pass has a
+// run with steps; only asStored has it without.
 func observeTemplate(ctx context.Context, p *pass) error {
 	p.spec = p.run.Spec
 	is, err := p.r.Templates.Of(ctx, p.run)
@@ -48,8 +48,8 @@ func asStored(p *pass, run *v1alpha1.WorkflowRun) *v1alpha1.WorkflowRun {
 	return &stored
 }
 
-// findJobs finds the jobs of a deleted run that followed a Workflow. Where its revision is gone, too,
-// package gc finds them.
+// findJobs finds the jobs of a deleted run that followed a Workflow. Where its revision is gone,
+// too, package gc finds them.
 func (r *Reconciler) findJobs(ctx context.Context, g *results.Tombstone) error {
 	if g.Follows == nil {
 		return nil

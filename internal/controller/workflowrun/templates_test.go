@@ -93,19 +93,8 @@ func reads(name string, deps ...string) v1alpha1.Step {
 	return s
 }
 
-// Mutations that make specs below fail:
-//   - persist.go put that sends next: the stored spec is as before, and what the cache gets has steps
-//     ("carries no steps").
-//   - templates.go Of without pinned: "keeps its revision" and "goes on when its Workflow is deleted".
-//   - decide.go newDraft without the pin: the same, and "never begins before its revision is stored".
-//   - ahead.go mayBeAhead without the look at the Workflow: "never begins before".
-//   - initialize.go without Problems: "is refused with the field".
-//   - template.go missTemplate that does nothing: "waits for its Workflow for a minute".
-//   - templates.go resolve without Retiring: "follows no revision that is about to be deleted".
-//   - act.go without findJobs: "leaves no job behind when it is deleted".
-//   - observe.go observeTenant that reads no namespace once the tenant is pinned: "waits for its
-//     Workflow" ends as ClassNotAllowed.
-//   - facts: parent.go SeenParent without Level: "ends where templates name each other".
+// Mutation that makes "waits for its Workflow" fail as ClassNotAllowed: observe.go observeTenant
+// that reads no namespace once the tenant is pinned.
 var _ = Describe("a run that follows a Workflow", func() {
 	It("carries no steps, reads its inputs with their defaults, and pins what it follows", func(ctx SpecContext) {
 		w := newWorld(ctx)

@@ -135,7 +135,8 @@ func slotText(st *v1alpha1.WorkflowRunStatus) string {
 	return " under the slot of run " + st.Parent.Root + ", as a child of run " + st.Parent.Name
 }
 
-// whatIsMissing is why a run is not admitted that needs another object: its Workflow, or its parent.
+// whatIsMissing is why a run is not admitted that needs another object: its Workflow,
+// or its parent.
 func (r *Report) whatIsMissing() (reason, message string) {
 	if r.in.Template.Missing != "" {
 		return v1alpha1.ReasonWaitingForWorkflow, r.templateText()

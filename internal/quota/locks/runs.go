@@ -18,8 +18,8 @@ func TicketOf(uid types.UID, step string) string {
 	return string(uid) + "/" + step
 }
 
-// TicketsOf are all tickets that a run may ever have; none for a run without locks. Which steps of a
-// Workflow have locks is not in the run: each of them may.
+// TicketsOf are all tickets that a run may ever have; none for a run without locks. Which steps of
+// a Workflow have locks is not in the run: each of them may.
 func TicketsOf(run *v1alpha1.WorkflowRun) []string {
 	var all []string
 	if run.Spec.WorkflowRef != nil {

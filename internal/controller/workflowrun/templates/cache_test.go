@@ -12,8 +12,6 @@ func keyOf(namespace string, n int) key {
 	return key{namespace, v1alpha1.WorkflowRevision{Name: "w", Revision: fmt.Sprint(n)}}
 }
 
-// Mutations: put without room.Take goes over the bound; dropOne that takes the oldest of all lets one
-// namespace push out the others.
 func TestCache_IsBoundedAndSharedByNamespaces(t *testing.T) {
 	const size, limit = 100, 10 * 100 * decodedFactor
 	c := newCache(limit)

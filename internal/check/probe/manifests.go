@@ -1,0 +1,115 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/check"
+)
+
+// maxManifests bounds the objects of the files.
+const maxManifests = 100
+
+// errManifest is returned for a file that cannot be judged. No retry helps.
+var errManifest = errors.New("need WorkflowRuns, LockPolicies or Semaphores of " + v1alpha1.GroupVersion.String())
+
+// Manifests decodes the objects of a file. Fields that the kinds do not have are errors.
+func Manifests(r io.Reader) ([]client.Object, error) {
+	const buffer = 4096
+	d := utilyaml.NewYAMLOrJSONDecoder(r, buffer)
+	var all []client.Object
+	for {
+		var raw rawJSON
+		switch err := d.Decode(&raw); {
+		case errors.Is(err, io.EOF):
+			return all, nil
+		case err != nil:
+			return nil, fmt.Errorf("decode manifest: %w", err)
+		case len(raw) == 0 || string(raw) == "null":
+			continue
+		case len(all) == maxManifests:
+			return nil, fmt.Errorf("more than %d objects: %w", maxManifests, errManifest)
+		}
+		o, err := manifest(raw)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, o)
+	}
+}
+
+func manifest(raw []byte) (client.Object, error) {
+	var kind metav1.TypeMeta
+	if err := yaml.Unmarshal(raw, &kind); err != nil {
+		return nil, fmt.Errorf("decode manifest: %w", err)
+	}
+	kinds := map[schema.GroupVersionKind]client.Object{
+		v1alpha1.GroupVersion.WithKind("WorkflowRun"): &v1alpha1.WorkflowRun{}, v1alpha1.GroupVersion.WithKind("LockPolicy"): &v1alpha1.LockPolicy{},
+		v1alpha1.GroupVersion.WithKind("Semaphore"): &v1alpha1.Semaphore{},
+	}
+	o, ok := kinds[kind.GroupVersionKind()]
+	if !ok {
+		return nil, fmt.Errorf("%s %s: %w", kind.APIVersion, kind.Kind, errManifest)
+	}
+	if err := yaml.UnmarshalStrict(raw, o); err != nil {
+		return nil, fmt.Errorf("decode %s: %w", kind.Kind, err)
+	}
+	return o, nil
+}
+
+// manifests has the API server judge the objects of the files, in dry runs.
+func (k *kube) manifests(ctx context.Context, o Options) []check.Manifest {
+	var all []check.Manifest
+	for _, object := range o.Manifests {
+		kind := object.GetObjectKind().GroupVersionKind().Kind
+		m := check.Manifest{Name: kind + "/" + object.GetName() + object.GetGenerateName()}
+		if p, ok := object.(*v1alpha1.LockPolicy); ok {
+			m.Policy = p
+		} else if object.GetNamespace() == "" {
+			object.SetNamespace(o.Namespace)
+		}
+		said := k.dryRun(ctx, object)
+		switch {
+		case said == nil:
+		case apierrors.IsInvalid(said), apierrors.IsBadRequest(said), apierrors.IsTooManyRequests(said), apierrors.IsForbidden(said) && strings.Contains(said.Error(), "Policy"):
+			m.Refused = said.Error()
+		default:
+			m.Unread = unread("a dry run", said)
+		}
+		all = append(all, m)
+	}
+	return all
+}
+
+// dryRun creates the object, or updates the one that is there.
+func (k *kube) dryRun(ctx context.Context, object client.Object) error {
+	next, ok := object.DeepCopyObject().(client.Object)
+	if !ok {
+		return errManifest
+	}
+	err := k.Create(ctx, next, client.DryRunAll)
+	if !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	there, ok := object.DeepCopyObject().(client.Object)
+	if !ok {
+		return errManifest
+	}
+	if err := k.Get(ctx, client.ObjectKeyFromObject(object), there); err != nil {
+		return err
+	}
+	next, _ = object.DeepCopyObject().(client.Object)
+	next.SetResourceVersion(there.GetResourceVersion())
+	return k.Update(ctx, next, client.DryRunAll)
+}

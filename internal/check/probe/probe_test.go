@@ -1,0 +1,447 @@
+package probe
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"math/big"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/check"
+	"github.com/syncopate-dev/syncopate/internal/lockmgr"
+)
+
+// bad is what failed or could not be told.
+func (i *installation) bad() (map[check.Code]check.Verdict, []check.Finding) {
+	i.t.Helper()
+	facts, err := Gather(i.t.Context(), i.options())
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	findings := check.Judge(facts)
+	bad := map[check.Code]check.Verdict{}
+	for _, f := range findings {
+		if f.Verdict == check.Failed || f.Verdict == check.Unknown && bad[f.Code] == "" {
+			bad[f.Code] = f.Verdict
+		}
+	}
+	return bad, findings
+}
+
+func (i *installation) expect(want map[check.Code]check.Verdict) {
+	i.t.Helper()
+	bad, findings := i.bad()
+	if diff := cmp.Diff(want, bad); diff != "" {
+		i.t.Errorf("-want +got:\n%s\n%+v", diff, findings)
+	}
+}
+
+func (i *installation) create(o client.Object) {
+	i.t.Helper()
+	if err := suite.client.Create(i.t.Context(), o); err != nil {
+		i.t.Fatal(err)
+	}
+	i.t.Cleanup(func() {
+		if err := client.IgnoreNotFound(suite.client.Delete(context.WithoutCancel(i.t.Context()), o)); err != nil {
+			i.t.Error(err)
+		}
+	})
+}
+
+// without deletes an object until the test ends.
+func (i *installation) without(o client.Object) {
+	i.t.Helper()
+	if err := suite.client.Get(i.t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
+		i.t.Fatal(err)
+	}
+	if err := suite.client.Delete(i.t.Context(), o); err != nil {
+		i.t.Fatal(err)
+	}
+	i.t.Cleanup(func() {
+		o.SetResourceVersion("")
+		o.SetUID("")
+		if err := suite.client.Create(context.WithoutCancel(i.t.Context()), o); err != nil {
+			i.t.Error(err)
+		}
+	})
+}
+
+// changed updates an object until the test ends.
+func changed[T client.Object](i *installation, o T, change func(T)) {
+	i.t.Helper()
+	key := client.ObjectKeyFromObject(o)
+	if err := suite.client.Get(i.t.Context(), key, o); err != nil {
+		i.t.Fatal(err)
+	}
+	before, _ := o.DeepCopyObject().(T)
+	change(o)
+	if err := suite.client.Update(i.t.Context(), o); err != nil {
+		i.t.Fatal(err)
+	}
+	i.t.Cleanup(func() {
+		ctx := context.WithoutCancel(i.t.Context())
+		if err := suite.client.Get(ctx, key, o); err != nil {
+			i.t.Error(err)
+			return
+		}
+		before.SetResourceVersion(o.GetResourceVersion())
+		if err := suite.client.Update(ctx, before); err != nil {
+			i.t.Error(err)
+		}
+	})
+}
+
+func clusterWide[T client.Object](o T, name string) T {
+	o.SetName(name)
+	return o
+}
+
+func inOperator[T client.Object](o T, name string) T {
+	o.SetName(name)
+	o.SetNamespace(shippedNamespace)
+	return o
+}
+
+// mutation: a category that is left out of Gather gives other findings here, or none (Unknown where
+// its facts are empty); so does a question that the API server does not understand.
+func TestGather_AGoodInstallation(t *testing.T) {
+	i := wellInstalled(t)
+	stateBefore := i.stores()
+	i.expect(map[check.Code]check.Verdict{})
+	if i.seen.asked < 50 {
+		t.Errorf("the recorder saw %d requests only", i.seen.asked)
+	}
+	if len(i.seen.writes) > 0 {
+		t.Errorf("written: %v", i.seen.writes)
+	}
+	if diff := cmp.Diff(stateBefore, i.stores()); diff != "" {
+		t.Errorf("NATS or Redis was changed:\n%s", diff)
+	}
+}
+
+// stores is what NATS and Redis have.
+func (i *installation) stores() map[string]any {
+	i.t.Helper()
+	all := map[string]any{"keys": i.redis.Client().DBSize(i.t.Context()).Val()}
+	for s := range i.js.ListStreams(i.t.Context()).Info() {
+		all[s.Config.Name] = []any{s.State.LastSeq, s.State.Msgs, s.State.Consumers, s.Created}
+	}
+	info := i.redis.Client().Info(i.t.Context(), "persistence").Val()
+	_, dirty, _ := strings.Cut(info, "rdb_changes_since_last_save:")
+	all["dirty"], _, _ = strings.Cut(dirty, "\r\n")
+	return all
+}
+
+const (
+	failed  = check.Failed
+	unknown = check.Unknown
+)
+
+// Each break gives its own code, and no other.
+//
+// mutation: a comparison of CRDs that leaves validations out, actions that are not looked at, drift
+// of subjects, an eviction policy that is read from elsewhere, a bundle that is not parsed, owners
+// that are not compared with Leases, an offset with the wrong sign of the error: each fails one.
+func TestGather_Broken(t *testing.T) {
+	for name, c := range map[string]struct {
+		damage func(*installation)
+		want   map[check.Code]check.Verdict
+	}{
+		"a CRD with a rule removed": {func(i *installation) {
+			changed(i, clusterWide(&apiextensionsv1.CustomResourceDefinition{}, "workflowruns.syncopate.dev"), func(c *apiextensionsv1.CustomResourceDefinition) {
+				s := c.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["status"]
+				s.XValidations = s.XValidations[1:]
+				c.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["status"] = s
+			})
+		}, map[check.Code]check.Verdict{check.CRDsEqual: failed}},
+		"a binding is missing": {func(i *installation) {
+			i.without(clusterWide(&admissionv1.ValidatingAdmissionPolicyBinding{}, "syncopate-status"))
+		}, map[check.Code]check.Verdict{check.AdmissionPolicies: failed}},
+		"a binding only warns": {func(i *installation) {
+			changed(i, clusterWide(&admissionv1.ValidatingAdmissionPolicyBinding{}, "syncopate-approver"), func(b *admissionv1.ValidatingAdmissionPolicyBinding) {
+				b.Spec.ValidationActions = []admissionv1.ValidationAction{admissionv1.Warn}
+			})
+		}, map[check.Code]check.Verdict{check.AdmissionPolicies: failed}},
+		"a role without a right": {func(i *installation) {
+			changed(i, clusterWide(&rbacv1.ClusterRole{}, "syncopate"), func(r *rbacv1.ClusterRole) { r.Rules = r.Rules[:len(r.Rules)-1] })
+			i.eventually("the authorizer sees it", func() error {
+				if bad, _ := i.bad(); bad[check.OperatorRights] != failed {
+					return errors.New("not yet")
+				}
+				return nil
+			})
+		}, map[check.Code]check.Verdict{check.OperatorRights: failed}},
+		"a replica of another version": {func(i *installation) {
+			p := inOperator(&corev1.Pod{}, "pod-0")
+			if err := suite.client.Get(i.t.Context(), client.ObjectKeyFromObject(p), p); err != nil {
+				i.t.Fatal(err)
+			}
+			other := inOperator(&corev1.Pod{}, "pod-other")
+			other.Labels, other.Spec = p.Labels, p.Spec
+			other.Spec.Containers[0].Image = "syncopate:v0"
+			i.create(other)
+		}, map[check.Code]check.Verdict{check.OperatorVersions: failed}},
+		"a Lease is gone": {func(i *installation) {
+			i.without(memberLease())
+		}, map[check.Code]check.Verdict{check.PartitionOwners: failed}},
+		"a partition without an owner": {func(i *installation) {
+			object, err := ownedBy(5)
+			if err != nil {
+				i.t.Fatal(err)
+			}
+			changed(i, inOperator(&corev1.ConfigMap{}, object.Name), func(c *corev1.ConfigMap) { c.Data = object.Data })
+		}, map[check.Code]check.Verdict{check.PartitionOwners: failed}},
+		"a conflict of classes": {func(i *installation) {
+			i.create(classes("one", "a", "b"))
+			i.create(classes("two", "c", "b"))
+		}, map[check.Code]check.Verdict{check.ClassConflicts: failed}},
+		"a conflict with a file, and a file that is refused": {func(i *installation) {
+			i.create(classes("one", "a", "b"))
+			p := classes("file", "b")
+			p.Spec.RunLock.TTLSeconds = 1
+			i.files = []client.Object{p}
+		}, map[check.Code]check.Verdict{check.ClassConflicts: failed, check.ManifestTaken: failed, check.PolicyArithmetic: failed}},
+		"Reject without a webhook": {func(i *installation) {
+			p := classes("one", "a")
+			p.Spec.Admission.OnLimit = v1alpha1.OnLimitReject
+			p.Spec.Admission.MaxConcurrentRuns = new(int32(1))
+			i.create(p)
+		}, map[check.Code]check.Verdict{check.RejectUnguarded: failed}},
+		"a webhook in order":          {func(i *installation) { i.hook(60*24*time.Hour, 1) }, map[check.Code]check.Verdict{}},
+		"an expired CA bundle":        {func(i *installation) { i.hook(-time.Hour, 1) }, map[check.Code]check.Verdict{check.WebhookAuthority: failed}},
+		"a webhook without endpoints": {func(i *installation) { i.hook(60*24*time.Hour, 0) }, map[check.Code]check.Verdict{check.WebhookReached: failed}},
+		"a stream with other subjects": {func(i *installation) {
+			s, err := i.js.Stream(i.t.Context(), "SYNCOPATE_JOBS")
+			if err != nil {
+				i.t.Fatal(err)
+			}
+			config := s.CachedInfo().Config
+			config.Subjects = []string{"syncopate.jobs.only"}
+			if _, err := i.js.UpdateStream(i.t.Context(), config); err != nil {
+				i.t.Fatal(err)
+			}
+		}, map[check.Code]check.Verdict{check.NATSDrift: failed}},
+		"a consumer is gone": {func(i *installation) {
+			if err := i.js.DeleteConsumer(i.t.Context(), "SYNCOPATE_RESULTS", "syncopate-results-p07"); err != nil {
+				i.t.Fatal(err)
+			}
+		}, map[check.Code]check.Verdict{check.NATSConsumers: failed}},
+		"a stream is gone": {func(i *installation) {
+			if err := i.js.DeleteStream(i.t.Context(), "SYNCOPATE_CONTROL"); err != nil {
+				i.t.Fatal(err)
+			}
+		}, map[check.Code]check.Verdict{check.NATSStreams: failed}},
+		"no NATS": {func(i *installation) { i.nats.Shutdown() }, map[check.Code]check.Verdict{
+			check.NATSVersion: unknown, check.NATSStreams: unknown, check.NATSDrift: unknown, check.NATSReplicas: unknown, check.NATSMaxPayload: unknown,
+			check.NATSConsumers: unknown, check.NATSRights: unknown,
+		}},
+		"a Redis that evicts": {func(i *installation) {
+			if err := i.redis.Client().ConfigSet(i.t.Context(), "maxmemory-policy", "allkeys-lru").Err(); err != nil {
+				i.t.Fatal(err)
+			}
+		}, map[check.Code]check.Verdict{check.RedisEviction: failed}},
+		"no Redis": {func(i *installation) { i.redis.Stop() }, map[check.Code]check.Verdict{
+			check.RedisVersion: unknown, check.RedisEviction: unknown, check.RedisPersistence: unknown, check.RedisReplicas: unknown, check.RedisLatency: unknown,
+		}},
+		"a clock that is off": {func(i *installation) {
+			i.clock = clocktesting.NewFakePassiveClock(time.Now().Add(-10 * time.Minute))
+		}, map[check.Code]check.Verdict{check.ClocksApart: failed}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			i := wellInstalled(t)
+			c.damage(i)
+			i.expect(c.want)
+			if len(i.seen.writes) > 0 {
+				t.Errorf("written: %v", i.seen.writes)
+			}
+		})
+	}
+}
+
+func classes(name string, classes ...string) *v1alpha1.LockPolicy {
+	p := clusterWide(&v1alpha1.LockPolicy{}, name)
+	p.TypeMeta = metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "LockPolicy"}
+	p.Spec.WorkloadClasses = classes
+	return p
+}
+
+// hook installs the webhook's configuration, with an authority that is valid for so long and a
+// Service with so many endpoints. Nobody is there; failurePolicy Ignore lets runs pass.
+func (i *installation) hook(valid time.Duration, endpoints int) {
+	i.t.Helper()
+	objects, err := documents("../../../config/webhook/base/configuration.yaml")
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	for _, o := range objects {
+		i.create(o)
+	}
+	changed(i, clusterWide(&admissionv1.ValidatingWebhookConfiguration{}, operatorName), func(c *admissionv1.ValidatingWebhookConfiguration) {
+		c.Webhooks[0].ClientConfig.CABundle = authority(i.t, time.Now().Add(valid))
+	})
+	slice := inOperator(&discoveryv1.EndpointSlice{}, "syncopate-webhook-1")
+	slice.Labels = map[string]string{discoveryv1.LabelServiceName: "syncopate-webhook"}
+	slice.AddressType = discoveryv1.AddressTypeIPv4
+	for range endpoints {
+		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{"10.0.0.1"}})
+	}
+	i.create(slice)
+}
+
+func authority(t *testing.T, until time.Time) []byte {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotBefore: until.Add(-365 * 24 * time.Hour), NotAfter: until, IsCA: true}
+	raw, err := x509.CreateCertificate(rand.Reader, cert, cert, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: raw})
+}
+
+// Neither the rule nor the policy: then a stale writer would win.
+//
+// mutation: a dry run that leaves the fence as it is makes this fail; one that lowers it for real
+// is refused by the guard.
+func TestGather_ALowerFenceIsTaken(t *testing.T) {
+	i := wellInstalled(t)
+	changed(i, clusterWide(&apiextensionsv1.CustomResourceDefinition{}, "workflowruns.syncopate.dev"), func(c *apiextensionsv1.CustomResourceDefinition) {
+		s := c.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["status"]
+		s.XValidations = nil
+		c.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["status"] = s
+	})
+	i.without(clusterWide(&admissionv1.ValidatingAdmissionPolicyBinding{}, "syncopate-status"))
+	i.eventually("the API server takes it", func() error {
+		if bad, findings := i.bad(); bad[check.LowerFence] != failed {
+			_ = findings
+			return errors.New("refused")
+		}
+		return nil
+	})
+	i.expect(map[check.Code]check.Verdict{check.CRDsEqual: failed, check.AdmissionPolicies: failed, check.LowerFence: failed})
+}
+
+// mutation: judges that look at what is not installed yet make this fail.
+func TestGather_BeforeInstalling(t *testing.T) {
+	i := wellInstalled(t)
+	o := i.options()
+	o.Pre, o.Operator = true, "nowhere"
+	facts, err := Gather(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if findings := check.Judge(facts); check.Outcome(findings) != check.OK {
+		t.Errorf("%+v", findings)
+	}
+	o.Config.Impersonate.UserName = "somebody"
+	if facts, err = Gather(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	if len(facts.Install.Missing) != facts.Install.Asked || facts.Install.Asked == 0 {
+		t.Errorf("somebody may do something: %+v", facts.Install)
+	}
+}
+
+// Whoever may do nothing learns what could not be told, and nothing fails.
+func TestGather_WithoutRights(t *testing.T) {
+	i := wellInstalled(t)
+	o := i.options()
+	o.Config.Impersonate.UserName = "somebody"
+	facts, err := Gather(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	findings := check.Judge(facts)
+	if check.Outcome(findings) != check.Unknown {
+		t.Errorf("%+v", findings)
+	}
+	for _, f := range findings {
+		if f.Code == check.CRDsEqual && f.Hint == "" {
+			t.Errorf("no hint: %+v", f)
+		}
+	}
+}
+
+// Servers that take connections and never answer: it ends, and says so.
+//
+// mutation: Gather without within waits for ever.
+func TestGather_EndsThoughNobodyAnswers(t *testing.T) {
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	addr := l.Addr().String()
+	begin := time.Now()
+	facts, err := Gather(t.Context(), Options{
+		Config: &rest.Config{Host: "http://" + addr}, Operator: shippedNamespace, Clock: clocktesting.NewFakePassiveClock(begin),
+		NATS: bus.Config{URL: "nats://" + addr}, Redis: lockmgr.ClientConfig{Addrs: []string{addr}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("took %s", time.Since(begin))
+	if check.Outcome(check.Judge(facts)) != check.Unknown || facts.NATS.Hint == "" || facts.Redis.Hint == "" || time.Since(begin) > 100*time.Second {
+		t.Errorf("%s: %+v", time.Since(begin), check.Judge(facts))
+	}
+}
+
+// mutation: a guard that lets all pass makes this fail.
+func TestTheGuardRefusesWrites(t *testing.T) {
+	k, err := newKube(suite.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := classes("written", "x")
+	for what, do := range map[string]func() error{
+		"create": func() error { return k.Create(t.Context(), p) },
+		"update": func() error { return k.Update(t.Context(), p) },
+		"patch": func() error {
+			return k.Patch(t.Context(), p, client.RawPatch("application/merge-patch+json", []byte("{}")))
+		},
+		"delete": func() error { return k.Delete(t.Context(), p, client.DryRunAll) },
+	} {
+		if err := do(); !errors.Is(err, errWrite) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if err := k.Create(t.Context(), p, client.DryRunAll); err != nil {
+		t.Errorf("a dry run: %v", err)
+	}
+	for url, want := range map[string]bool{
+		"/apis/authorization.k8s.io/v1/subjectaccessreviews": true, "/apis/authorization.k8s.io.evil/v1/x": false, "/api/v1/pods?dryRun=None": false,
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://x"+url, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if harmless(req) != want {
+			t.Errorf("%s: %v", url, !want)
+		}
+	}
+}

@@ -1,0 +1,97 @@
+package probe
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/syncopate-dev/syncopate/internal/check"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+// mutation: > that covers nothing more, or * that covers two tokens, makes this fail.
+func TestCovers(t *testing.T) {
+	for _, c := range []struct {
+		pattern, subject string
+		want             bool
+	}{
+		{"a.b", "a.b", true},
+		{"a.b", "a.c", false},
+		{"a.*", "a.b", true},
+		{"a.*", "a.b.c", false},
+		{"a.>", "a.b.c", true},
+		{"a.>", "a", false},
+		{">", "a", true},
+		{"a.b.c", "a.b", false},
+		{"a.b", "a.b.c", false},
+	} {
+		if covers(c.pattern, c.subject) != c.want {
+			t.Errorf("%s, %s: not %v", c.pattern, c.subject, c.want)
+		}
+	}
+	p := permission{Allow: []string{"a.>"}, Deny: []string{"a.b"}}
+	if p.allows("a.b") || !p.allows("a.c") || p.allows("b") || !(permission{Deny: []string{"x"}}).allows("y") {
+		t.Error("allow and deny")
+	}
+	if len(published(protocol.Names{Prefix: "p"})) == 0 {
+		t.Error("the operator publishes nothing")
+	}
+}
+
+func TestForward(t *testing.T) {
+	const standard = "kubectl -n nats port-forward svc/nats 4222:4222, or say where it is with --nats-url"
+	for addrs, want := range map[string]string{
+		"nats://nats.nats.svc:4222": standard, "": standard, "nats://10.0.0.1:4222": standard, "::": standard,
+		"tls://broker.infra.svc.cluster.local:4333,tls://x:1": "kubectl -n infra port-forward svc/broker 4333:4333, or say where it is with --nats-url",
+		"broker.infra.svc:4333":                               "kubectl -n infra port-forward svc/broker 4333:4333, or say where it is with --nats-url",
+	} {
+		if got := forward(addrs, "nats.nats.svc:4222", "nats-url"); got != want {
+			t.Errorf("%s: %s", addrs, got)
+		}
+	}
+}
+
+// mutation: a password in the message makes this fail.
+func TestWithoutUser(t *testing.T) {
+	if got := withoutUser("nats://a:secret@x:1,nats://y:2"); strings.Contains(got, "secret") || !strings.HasSuffix(got, ",nats://y:2") {
+		t.Error(got)
+	}
+}
+
+func TestSettings(t *testing.T) {
+	got := settings([]string{"--ownership=leader", "--nats-replicas=3", "--nats-prefix=x", "--nats-memory-storage", "--webhook-bind-address=:9443", "--nats-url=a", "--redis-addrs=b", "--other"})
+	want := check.Settings{Leader: true, StreamReplica: 3, Memory: true, NATSURL: "a", RedisAddrs: "b"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// mutation: a status of err that is not read makes this fail.
+func TestNodeOf(t *testing.T) {
+	got := nodeOf("x", "# Server\r\nredis_version:7.0.1\r\nmaxmemory_policy:noeviction\r\nrole:slave\r\nconnected_slaves:2\r\naof_enabled:1\r\naof_last_write_status:err\r\n")
+	want := check.RedisNode{Addr: "x", Version: "7.0.1", Eviction: "noeviction", Replica: true, Replicas: 2, AOF: true, Broken: "aof_last_write_status: err"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// mutation: lenient decoding makes this fail.
+func TestManifests(t *testing.T) {
+	const head = "apiVersion: syncopate.dev/v1alpha1\nkind: LockPolicy\nmetadata: {name: a}\n"
+	all, err := Manifests(strings.NewReader("---\n" + head + "spec: {workloadClasses: [x]}\n---\napiVersion: syncopate.dev/v1alpha1\nkind: WorkflowRun\n"))
+	if err != nil || len(all) != 2 || all[0].GetName() != "a" {
+		t.Errorf("%v, %v", all, err)
+	}
+	for name, text := range map[string]string{
+		"another kind": "apiVersion: v1\nkind: Secret\n", "no YAML": "{", "too many": strings.Repeat(head+"---\n", maxManifests+1),
+	} {
+		if _, err := Manifests(strings.NewReader(text)); err == nil || name != "no YAML" && !errors.Is(err, errManifest) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := Manifests(strings.NewReader(head + "spec: {workloadClases: [x]}\n")); err == nil || !strings.Contains(err.Error(), "workloadClases") {
+		t.Errorf("a field that does not exist: %v", err)
+	}
+}

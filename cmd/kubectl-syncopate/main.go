@@ -11,10 +11,12 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/redis/go-redis/v9"
 	"golang.org/x/term"
 	"k8s.io/utils/clock"
 
 	"github.com/syncopate-dev/syncopate/internal/buildinfo"
+	"github.com/syncopate-dev/syncopate/internal/check"
 	"github.com/syncopate-dev/syncopate/internal/plugin"
 )
 
@@ -25,11 +27,13 @@ var version, commit string
 const (
 	exitFailure = 1
 	exitUsage   = 2
+	exitUnknown = 3 // of check: it could not tell
 )
 
 func main() { os.Exit(run()) }
 
 func run() int {
+	redis.SetLogger(silent{}) // its errors come back from the calls
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	cmd := plugin.NewCommand(plugin.Env{
@@ -43,6 +47,9 @@ func run() int {
 	if _, usage := errors.AsType[*plugin.UsageError](err); usage {
 		return exitUsage
 	}
+	if found, ok := errors.AsType[*plugin.CheckError](err); ok && found.Outcome == check.Unknown {
+		return exitUnknown
+	}
 	return exitFailure
 }
 
@@ -50,3 +57,9 @@ func run() int {
 func colors() bool {
 	return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(os.Stdout.Fd()))
 }
+
+// silent keeps the Redis client from writing to stderr by itself.
+type silent struct{}
+
+// Printf does nothing.
+func (silent) Printf(context.Context, string, ...any) {}

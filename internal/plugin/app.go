@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -21,6 +22,8 @@ type Env struct {
 
 	// Cluster gives the API server and the namespace asked for; nil: as kubeconfig and flags say.
 	Cluster func() (client.Client, string, error)
+	// Config is how to connect to it, and the namespace; nil: likewise. Only check uses it.
+	Config func() (*rest.Config, string, error)
 }
 
 // app is one call of the plugin.

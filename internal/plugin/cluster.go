@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -28,29 +29,40 @@ const (
 	maxCompletions = 200
 )
 
-// bindCluster adds kubectl's flags and returns what connects as they say.
-func bindCluster(flags *pflag.FlagSet) func() (client.Client, string, error) {
+// bindConfig adds kubectl's flags and returns what reads the kubeconfig as they say.
+func bindConfig(flags *pflag.FlagSet) func() (*rest.Config, string, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	overrides := &clientcmd.ConfigOverrides{}
 	flags.StringVar(&rules.ExplicitPath, "kubeconfig", "", "Path of the kubeconfig file.")
 	names := clientcmd.RecommendedConfigOverrideFlags("")
 	names.Timeout.Default = "30s"
 	clientcmd.BindOverrideFlags(overrides, flags, names)
-	return func() (client.Client, string, error) {
+	return func() (*rest.Config, string, error) {
 		config := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides)
 		namespace, _, err := config.Namespace()
 		if err != nil {
 			return nil, "", fmt.Errorf("kubeconfig: %w", err)
 		}
-		rest, err := config.ClientConfig()
+		c, err := config.ClientConfig()
 		if err != nil {
 			return nil, "", fmt.Errorf("kubeconfig: %w", err)
+		}
+		return c, namespace, nil
+	}
+}
+
+// connected returns what connects as a kubeconfig says.
+func connected(read func() (*rest.Config, string, error)) func() (client.Client, string, error) {
+	return func() (client.Client, string, error) {
+		config, namespace, err := read()
+		if err != nil {
+			return nil, "", err
 		}
 		scheme, mapper, err := kinds()
 		if err != nil {
 			return nil, "", err
 		}
-		c, err := client.New(rest, client.Options{Scheme: scheme, Mapper: mapper})
+		c, err := client.New(config, client.Options{Scheme: scheme, Mapper: mapper})
 		if err != nil {
 			return nil, "", fmt.Errorf("API server: %w", err)
 		}

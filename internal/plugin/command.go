@@ -30,10 +30,13 @@ The cluster is found like kubectl finds it: --kubeconfig, $KUBECONFIG, ~/.kube/c
 	root.SetOut(env.Out)
 	root.SetErr(env.Err)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usagef("%w; see %s --help", err, cmd.CommandPath()) })
-	if a.Cluster == nil {
-		a.Cluster = bindCluster(root.PersistentFlags())
+	if a.Config == nil {
+		a.Config = bindConfig(root.PersistentFlags())
 	}
-	group(root, a.submitCommand(), a.rerunCommand(), a.diffCommand(), a.treeCommand(), a.whyCommand(), a.approveCommand(), a.rejectCommand(), a.tenantsCommand(), a.locksCommand(), a.shardsCommand(), a.rolloutCommand(), a.simulateCommand(), group(&cobra.Command{
+	if a.Cluster == nil {
+		a.Cluster = connected(a.Config)
+	}
+	group(root, a.submitCommand(), a.rerunCommand(), a.diffCommand(), a.treeCommand(), a.whyCommand(), a.approveCommand(), a.rejectCommand(), a.tenantsCommand(), a.locksCommand(), a.shardsCommand(), a.rolloutCommand(), a.simulateCommand(), checkCommand(a), group(&cobra.Command{
 		Use: "dead-letters", Aliases: []string{"dead-letter", "dl"}, Short: "List, show and redrive messages that were put aside", Long: deadLettersHelp,
 	}, a.listCommand(), a.showCommand(), a.redriveCommand()), a.versionCommand())
 	return root

@@ -5,6 +5,7 @@
 //	tree RUN                             API server
 //	why RUN                              API server; Redis, if its address is given; NATS, if it answers
 //	approve RUN STEP, reject RUN STEP    API server
+//	check                                all three; changes nothing
 //	dead-letters list, show, redrive     NATS; the API server for the names of runs
 //
 // # Guarantees
@@ -19,6 +20,6 @@
 //   - No token is shown: who has one can answer for a job.
 //   - Each call to a server is bounded, and so is each list.
 //
-// Errors: *UsageError for a command line that makes no sense (exit code 2); everything else is a
-// failure (exit code 1).
+// Errors: *UsageError for a command line that makes no sense (exit code 2); *CheckError where check
+// could not tell (exit code 3); everything else is a failure (exit code 1).
 package plugin

@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/syncopate-dev/syncopate/internal/check"
 )
 
 // UsageError is a command line that makes no sense. No retry helps.
@@ -56,4 +58,17 @@ func unanswered(err error) error {
 		return err
 	}
 	return &UnansweredError{err}
+}
+
+// CheckError says that check found a failure, or that it could not tell. Outcome says which.
+type CheckError struct {
+	Outcome check.Verdict
+	Count   int
+}
+
+func (e *CheckError) Error() string {
+	if e.Outcome == check.Unknown {
+		return fmt.Sprintf("%d checks could not tell, and none failed", e.Count)
+	}
+	return fmt.Sprintf("%d checks failed", e.Count)
 }

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -83,6 +84,7 @@ func forbid(refuse func(list client.ObjectList, o *client.ListOptions) bool) int
 type plugin struct {
 	t       *testing.T
 	cluster func() (client.Client, string, error)
+	config  func() (*rest.Config, string, error) // for check
 	nats    *natstest.Server
 	env     map[string]string
 	color   bool
@@ -100,7 +102,7 @@ func (p *plugin) call(line ...string) (out, errOut string, err error) {
 	var o, e bytes.Buffer
 	cmd := NewCommand(Env{
 		Out: &o, Err: &e, Clock: clocktesting.NewFakePassiveClock(time.Date(2026, 11, 20, 10, 10, 0, 0, time.UTC)), Color: p.color,
-		Getenv: func(name string) string { return p.env[name] }, Build: buildinfo.Info{Version: "v1.2.3", Commit: "1a2b3c", Go: "go1.26.8", Platform: "linux/amd64"}, Cluster: p.cluster,
+		Getenv: func(name string) string { return p.env[name] }, Build: buildinfo.Info{Version: "v1.2.3", Commit: "1a2b3c", Go: "go1.26.8", Platform: "linux/amd64"}, Cluster: p.cluster, Config: p.config,
 	})
 	if p.nats != nil {
 		line = append(line, "--nats-url", p.nats.URL())

@@ -39,9 +39,12 @@ func (a *app) names() protocol.Names { return protocol.Names{Prefix: a.nats.pref
 
 // letters connects to the dead letters.
 func (a *app) letters(ctx context.Context) (*deadletters.Store, error) {
-	f := a.nats
-	return deadletters.Open(ctx, bus.Config{
-		URL: f.url, Names: a.names(), CredentialsFile: f.creds, CAFile: f.ca, CertFile: f.cert, KeyFile: f.key,
-		User: a.Getenv("NATS_USER"), Password: a.Getenv("NATS_PASSWORD"),
-	})
+	return deadletters.Open(ctx, a.nats.config(a.Getenv))
+}
+
+func (f *natsFlags) config(getenv func(string) string) bus.Config {
+	return bus.Config{
+		URL: f.url, Names: protocol.Names{Prefix: f.prefix}, CredentialsFile: f.creds, CAFile: f.ca, CertFile: f.cert, KeyFile: f.key,
+		User: getenv("NATS_USER"), Password: getenv("NATS_PASSWORD"),
+	}
 }

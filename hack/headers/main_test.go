@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// mutations: generated that is false, no blank line after the licence of a Go file, split that finds
-// no #!, and one that writes without -fix each make this fail.
+// mutations: generated that is false, no blank line after the licence of a Go file, split that
+// finds no #!, and one that writes without -fix each make this fail.
 func TestTheLicenceIsTheFirstComment(t *testing.T) {
 	const inGo, inShell = "// " + licence + "\n", "# " + licence + "\n"
 	for name, c := range map[string]struct{ before, after string }{

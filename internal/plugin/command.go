@@ -36,7 +36,8 @@ The cluster is found like kubectl finds it: --kubeconfig, $KUBECONFIG, ~/.kube/c
 	if a.Cluster == nil {
 		a.Cluster = connected(a.Config)
 	}
-	group(root, a.submitCommand(), a.rerunCommand(), a.diffCommand(), a.treeCommand(), a.whyCommand(), a.approveCommand(), a.rejectCommand(), a.tenantsCommand(), a.locksCommand(), a.shardsCommand(), a.rolloutCommand(), a.simulateCommand(), checkCommand(a), group(&cobra.Command{
+	w := &workflows{a}
+	group(root, w.submitCommand(), w.rerunCommand(), w.diffCommand(), a.treeCommand(), a.whyCommand(), a.approveCommand(), a.rejectCommand(), a.tenantsCommand(), a.locksCommand(), a.shardsCommand(), (&rollouts{a}).rolloutCommand(), a.simulateCommand(), checkCommand(a), group(&cobra.Command{
 		Use: "dead-letters", Aliases: []string{"dead-letter", "dl"}, Short: "List, show and redrive messages that were put aside", Long: deadLettersHelp,
 	}, a.listCommand(), a.showCommand(), a.redriveCommand()), a.versionCommand())
 	return root

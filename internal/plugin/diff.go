@@ -18,7 +18,7 @@ func revisionKind(kind string) schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: kind}
 }
 
-func (a *app) diffCommand() *cobra.Command {
+func (a *workflows) diffCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "diff WORKFLOW [REVISION [REVISION]]",
 		Short: "Show what changed between revisions of a workflow",
@@ -34,7 +34,7 @@ first digits.`,
 	}
 }
 
-func (a *app) diff(ctx context.Context, name string, given []string) error {
+func (a *workflows) diff(ctx context.Context, name string, given []string) error {
 	w, c, _, err := a.workflow(ctx, name)
 	switch {
 	case err != nil:
@@ -77,7 +77,7 @@ func before(ctx context.Context, c client.Reader, w *v1alpha1.Workflow, current 
 	return "", fmt.Errorf("workflow %s has no other revision than %s", w.Name, current)
 }
 
-func (a *app) showDiff(ctx context.Context, c client.Reader, w *v1alpha1.Workflow, from, to string) error {
+func (a *workflows) showDiff(ctx context.Context, c client.Reader, w *v1alpha1.Workflow, from, to string) error {
 	was, err := linesOf(ctx, c, w, from)
 	if err != nil {
 		return err

@@ -14,7 +14,7 @@ import (
 // maxPrefix leaves room in a name for what the API server adds.
 const maxPrefix = 50
 
-func (a *app) rerunCommand() *cobra.Command {
+func (a *workflows) rerunCommand() *cobra.Command {
 	s := &submission{}
 	cmd := &cobra.Command{
 		Use:   "rerun RUN",
@@ -37,7 +37,7 @@ current one. The idempotency key is not taken over, and neither are suspend and 
 	return cmd
 }
 
-func (a *app) rerun(ctx context.Context, name string, s *submission) error {
+func (a *workflows) rerun(ctx context.Context, name string, s *submission) error {
 	was, c, err := a.storedRun(ctx, name)
 	if err != nil {
 		return err
@@ -55,7 +55,7 @@ func (a *app) rerun(ctx context.Context, name string, s *submission) error {
 }
 
 // sameRevision has a run follow the revision that another one had, or the given one.
-func (a *app) sameRevision(ctx context.Context, was *v1alpha1.WorkflowRun, next *v1alpha1.WorkflowRunSpec, given string) error {
+func (a *workflows) sameRevision(ctx context.Context, was *v1alpha1.WorkflowRun, next *v1alpha1.WorkflowRunSpec, given string) error {
 	switch ref := next.WorkflowRef; {
 	case ref == nil && given != "":
 		return usagef("run %s has steps of its own: it has no revision", was.Name)
@@ -71,7 +71,7 @@ func (a *app) sameRevision(ctx context.Context, was *v1alpha1.WorkflowRun, next 
 }
 
 // chooseRevision is the revision that begins as given; all of it, if the Workflow may not be seen.
-func (a *app) chooseRevision(ctx context.Context, ref *v1alpha1.WorkflowReference, given string) error {
+func (a *workflows) chooseRevision(ctx context.Context, ref *v1alpha1.WorkflowReference, given string) error {
 	w, c, _, err := a.workflow(ctx, ref.Name)
 	if err != nil {
 		return err

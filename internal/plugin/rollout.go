@@ -18,7 +18,10 @@ const rolloutHelp = `Show how an edit of a LockPolicy is tried on a part of the 
 Spec has a rollout with strategy Canary. An edit of runLock makes a candidate, which has the runs of the canary; as many others are the
 control, under the baseline. The operator goes on or back by evidence; promote and abort say so without it.`
 
-func (a *app) rolloutCommand() *cobra.Command {
+// rollouts are the commands about rollouts of LockPolicies.
+type rollouts struct{ *app }
+
+func (a *rollouts) rolloutCommand() *cobra.Command {
 	return group(&cobra.Command{Use: "rollout", Short: "Show, promote or abort the rollout of a LockPolicy", Long: rolloutHelp},
 		a.rolloutStatusCommand(), a.rolloutHistoryCommand(),
 		a.decideRolloutCommand("promote", "Put the candidate in force for all runs, without more evidence; also one that was rolled back"),
@@ -26,7 +29,7 @@ func (a *app) rolloutCommand() *cobra.Command {
 }
 
 // lockPolicy reads the policy of a rollout.
-func (a *app) lockPolicy(ctx context.Context, name string) (client.Client, *v1alpha1.LockPolicy, error) {
+func (a *rollouts) lockPolicy(ctx context.Context, name string) (client.Client, *v1alpha1.LockPolicy, error) {
 	c, _, err := a.Cluster()
 	if err != nil {
 		return nil, nil, err
@@ -41,7 +44,7 @@ func (a *app) lockPolicy(ctx context.Context, name string) (client.Client, *v1al
 	return c, p, nil
 }
 
-func (a *app) rolloutStatusCommand() *cobra.Command {
+func (a *rollouts) rolloutStatusCommand() *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
 		Use: "status POLICY", Short: "Show where a rollout is, and what was counted", Args: args(cobra.ExactArgs(1)),
@@ -66,7 +69,7 @@ CONTENDED are runs whose lock was busy, BUSY those that found it busy again when
 	return cmd
 }
 
-func (a *app) rolloutText(r *v1alpha1.LockPolicyRolloutStatus) error {
+func (a *rollouts) rolloutText(r *v1alpha1.LockPolicyRolloutStatus) error {
 	w := tabwriter.NewWriter(a.Out, 0, 0, 3, ' ', 0)
 	fmt.Fprintf(w, "PHASE\t%s\n", r.Phase)
 	if r.Percent > 0 {
@@ -97,7 +100,7 @@ func arm(w *tabwriter.Writer, name string, c *v1alpha1.RolloutCounts) {
 		waits.Quantile(tail), latencies.Quantile(tail), c.Abandoned, c.FenceRefused, c.DeadLettered)
 }
 
-func (a *app) rolloutHistoryCommand() *cobra.Command {
+func (a *rollouts) rolloutHistoryCommand() *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
 		Use: "history POLICY", Short: "Show what became of the last candidates", Args: args(cobra.ExactArgs(1)),
@@ -127,7 +130,7 @@ func (a *app) rolloutHistoryCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) decideRolloutCommand(verb, short string) *cobra.Command {
+func (a *rollouts) decideRolloutCommand(verb, short string) *cobra.Command {
 	return &cobra.Command{
 		Use: verb + " POLICY", Short: short, Args: args(cobra.ExactArgs(1)),
 		Long: short + ".\n\nIt writes the annotation " + v1alpha1.AnnotationRollout + ", with the name of the candidate that you see: if another one came meanwhile, nothing happens to it.",

@@ -32,7 +32,7 @@ type submission struct {
 	timeout                  time.Duration
 }
 
-func (a *app) submitCommand() *cobra.Command {
+func (a *workflows) submitCommand() *cobra.Command {
 	s := &submission{}
 	cmd := &cobra.Command{
 		Use:   "submit WORKFLOW",
@@ -75,7 +75,7 @@ func (s *submission) check() error {
 	return nil
 }
 
-func (a *app) submit(ctx context.Context, workflow string, s *submission) error {
+func (a *workflows) submit(ctx context.Context, workflow string, s *submission) error {
 	w, c, namespace, err := a.workflow(ctx, workflow)
 	if err != nil {
 		return err
@@ -102,7 +102,7 @@ func (a *app) submit(ctx context.Context, workflow string, s *submission) error 
 }
 
 // start creates a run, and waits for its end if that was asked for.
-func (a *app) start(ctx context.Context, c client.Client, run *v1alpha1.WorkflowRun, s *submission) error {
+func (a *workflows) start(ctx context.Context, c client.Client, run *v1alpha1.WorkflowRun, s *submission) error {
 	if run.Name != "" {
 		run.GenerateName = ""
 	}
@@ -117,7 +117,7 @@ func (a *app) start(ctx context.Context, c client.Client, run *v1alpha1.Workflow
 }
 
 // awaitEnd waits until a run has ended. Its error says that it did not succeed.
-func (a *app) awaitEnd(ctx context.Context, c client.Reader, run *v1alpha1.WorkflowRun, limit time.Duration) error {
+func (a *workflows) awaitEnd(ctx context.Context, c client.Reader, run *v1alpha1.WorkflowRun, limit time.Duration) error {
 	now := &v1alpha1.WorkflowRun{}
 	err := wait.PollUntilContextTimeout(ctx, pollEvery, limit, true, func(ctx context.Context) (bool, error) {
 		if err := c.Get(ctx, client.ObjectKeyFromObject(run), now); err != nil {

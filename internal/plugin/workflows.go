@@ -17,8 +17,11 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/template"
 )
 
+// workflows are the commands about Workflows and their runs.
+type workflows struct{ *app }
+
 // workflow reads a Workflow; nil if it may not be read: who may run one need not see it.
-func (a *app) workflow(ctx context.Context, name string) (w *v1alpha1.Workflow, c client.Client, namespace string, err error) {
+func (a *workflows) workflow(ctx context.Context, name string) (w *v1alpha1.Workflow, c client.Client, namespace string, err error) {
 	if c, namespace, err = a.Cluster(); err != nil {
 		return nil, nil, "", err
 	}
@@ -77,7 +80,7 @@ func outlined(run *v1alpha1.WorkflowRun) *v1alpha1.WorkflowRun {
 }
 
 // fullRevision is the revision of a Workflow that begins as given; "current" is the current one.
-func (a *app) fullRevision(ctx context.Context, c client.Reader, w *v1alpha1.Workflow, given string) (string, error) {
+func (a *workflows) fullRevision(ctx context.Context, c client.Reader, w *v1alpha1.Workflow, given string) (string, error) {
 	if given == "" || given == "current" {
 		_, revision, err := template.Encode(&w.Spec)
 		return revision, err
@@ -119,7 +122,7 @@ func revisionsOf(ctx context.Context, c client.Reader, namespace, workflow strin
 }
 
 // completeWorkflows offers the names of Workflows to the shell.
-func (a *app) completeWorkflows(cmd *cobra.Command, given []string, _ string) ([]string, cobra.ShellCompDirective) {
+func (a *workflows) completeWorkflows(cmd *cobra.Command, given []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(given) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

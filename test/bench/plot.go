@@ -50,8 +50,8 @@ func (p plot) draw(file string) (err error) {
 	return nil
 }
 
-// The pictures are laid out with plotFont, which not every machine has. So each text says how wide it
-// is (textLength): whatever font draws it, it stays in its place.
+// The pictures are laid out with plotFont, which not every machine has. So each text says how wide
+// it is (textLength): whatever font draws it, it stays in its place.
 const (
 	plotFont  = "font-family:Liberation Serif"
 	plotFonts = plotFont + ",Times New Roman,Times,serif"

@@ -125,6 +125,10 @@ bench-tenants: controlplane redis ## Measure admission by Go benchmarks: decisio
 	go test ./internal/quota/store -run '^$$' -bench Decision -benchtime 20x
 	ADMISSION_TENANTS=1000 go test -v -timeout 40m ./test/e2e -ginkgo.focus 'starves no tenant' -ginkgo.v -ginkgo.timeout 40m
 
+.PHONY: bench-schedules
+bench-schedules: controlplane ## Measure how long 1,000 schedules of the same minute take to have their runs created, on a real API server.
+	SCHEDULES=1000 go test ./internal/controller/schedule -count=1 -v -timeout 20m -run SameMinute
+
 BENCH_ARGS ?=
 BENCH = cd test/bench && go run . $(BENCH_ARGS)
 SUITES = throughput peer-shape status latency scale policy contention hostile failover scale-out admission

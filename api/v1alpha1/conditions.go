@@ -292,6 +292,13 @@ const (
 	AnnotationWorkflowUID = "syncopate.dev/workflow-uid"
 )
 
+// LabelSchedule on a run names the Schedule that started it, and AnnotationSlot has the time of the
+// slot, as 2026-03-29T03:00:00+02:00.
+const (
+	LabelSchedule  = "syncopate.dev/schedule"
+	AnnotationSlot = "syncopate.dev/slot"
+)
+
 // Labels and annotations on namespaces.
 const (
 	// LabelTenant names the tenant of all runs of a namespace.

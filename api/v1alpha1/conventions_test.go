@@ -25,6 +25,21 @@ var exempt = map[string]string{
 	// Ends of a wait, not the moments of something.
 	"Delay.until: is a point in time, its name should end with At":             "delay: {until: ...} reads as it is said",
 	"StepStatus.delayedUntil: is a point in time, its name should end with At": "as delay.until",
+	// Slots and ranges of them.
+	"SkippedSlots.from: is a point in time, its name should end with At":            "a range of slots",
+	"SkippedSlots.to: is a point in time, its name should end with At":              "a range of slots",
+	"Backfill.from: is a point in time, its name should end with At":                "a range of slots",
+	"Backfill.to: is a point in time, its name should end with At":                  "a range of slots",
+	"BackfillStatus.before: is a point in time, its name should end with At":        "a bound of slots",
+	"BackfillStatus.doneUntil: is a point in time, its name should end with At":     "a bound of slots",
+	"ScheduleStatus.decidedUntil: is a point in time, its name should end with At":  "a bound of slots",
+	"ScheduleStatus.failuresSince: is a point in time, its name should end with At": "a bound, not a moment",
+	"ScheduleStatus.starting: []metav1.Time":                                        "slots",
+	"ScheduleStatus.waiting: []metav1.Time":                                         "slots",
+	"ScheduleSpec.suspend: bool":                                                    "suspend is a bool everywhere in Kubernetes",
+	"ScheduleTiming.jitterSeconds: is a share without Percent in its name":          "seconds, and no share",
+	"RunTemplateMetadata.labels: map":                                               "as metadata.labels",
+	"RunTemplateMetadata.annotations: map":                                          "as metadata.annotations",
 }
 
 // The conventions of the API, checked on its source, so that a field cannot be added without them.

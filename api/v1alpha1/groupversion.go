@@ -12,7 +12,8 @@ var GroupVersion = schema.GroupVersion{Group: "syncopate.dev", Version: "v1alpha
 // AddToScheme registers the kinds of this package with a scheme.
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion, &WorkflowRun{}, &WorkflowRunList{}, &LockPolicy{}, &LockPolicyList{},
-		&StepApproval{}, &StepApprovalList{}, &Semaphore{}, &SemaphoreList{}, &Workflow{}, &WorkflowList{})
+		&StepApproval{}, &StepApprovalList{}, &Semaphore{}, &SemaphoreList{}, &Workflow{}, &WorkflowList{},
+		&Schedule{}, &ScheduleList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }

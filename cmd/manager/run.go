@@ -223,7 +223,7 @@ func watchOf(config *rest.Config, scheme *runtime.Scheme, writes *runwatch.Write
 // warmCaches has replicas that stand by hold what they need when they become the leader, and readyz
 // say whether they do.
 func warmCaches(ctx context.Context, mgr manager.Manager) error {
-	for _, kind := range []client.Object{&v1alpha1.WorkflowRun{}, &v1alpha1.LockPolicy{}, &v1alpha1.StepApproval{}, &corev1.Namespace{}} {
+	for _, kind := range []client.Object{&v1alpha1.WorkflowRun{}, &v1alpha1.LockPolicy{}, &v1alpha1.StepApproval{}, &v1alpha1.Schedule{}, &corev1.Namespace{}} {
 		if _, err := mgr.GetCache().GetInformer(ctx, kind, cache.BlockUntilSynced(false)); err != nil {
 			return fmt.Errorf("watch %T: %w", kind, err)
 		}

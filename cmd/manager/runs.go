@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"github.com/syncopate-dev/syncopate/internal/controller/schedule"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflow"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/ahead"
@@ -120,6 +121,7 @@ func addRuns(ctx context.Context, mgr manager.Manager, o options, a adapters) (*
 	}
 	err = errors.Join(registry.Register(results.NewPhaseCounts(index, drives.Drives)), registry.Register(results.NewWaitingResults(router, a.results.Parked)),
 		r.SetupWithManager(ctx, mgr, o.maxConcurrent))
+	err = errors.Join(err, addSchedules(ctx, mgr, o, a, drives, handover))
 	handover.Runs, handover.Feeds, handover.Router = r, a.results, router
 	locks.Cache.Before = r.Checkpoint
 	err = errors.Join(err, registry.Register(ahead.Collector{Runs: &r.Ahead, Now: clk.Now}))
@@ -132,6 +134,16 @@ func addRuns(ctx context.Context, mgr manager.Manager, o options, a adapters) (*
 		err = errors.Join(err, mgr.Add(part))
 	}
 	return limits, owns, err
+}
+
+// addSchedules adds the controller of schedules, which works for partitions, too.
+func addSchedules(ctx context.Context, mgr manager.Manager, o options, a adapters, drives *driven.Partitions, handover *workflowrun.Handover) error {
+	r := &schedule.Reconciler{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: clock.RealClock{}, Events: a.events, Driven: drives,
+		Metrics: schedule.NewMetrics(metrics.Registry), RequireLists: o.requireLists,
+	}
+	handover.Gained = r.Gained
+	return r.SetupWithManager(ctx, mgr)
 }
 
 // newLocks makes the controller of locks across runs.

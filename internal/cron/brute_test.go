@@ -145,11 +145,11 @@ func zones(t *testing.T) []string {
 }
 
 // Ten years of each zone, minute by minute. The whole takes minutes: CRON_BRUTE=1, or make
-// test-cron. Without it 12 zones, drawn anew each day, have the days around their jumps checked.
+// test-cron. Without it 12 zones, drawn anew each day, have the days around their jumps checked;
+// with CRON_JUMPS=1 all zones.
 //
-// Mutations that were seen red here: offsets of the period after for the gap; cameBefore always
-// false, or by one period of an hour; the jump ahead over p.end without what a day may shift;
-// RunAfter a minute late; rules by text the other way round.
+// Mutations that were seen red here: cameBefore always false; RunAfter a minute late; the jump
+// ahead whatever comes again (the whole alone saw that; the case of Juba has it now).
 func TestNextIsWhatBruteForceFindsInEveryZone(t *testing.T) {
 	names := zones(t)
 	from := time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -158,7 +158,10 @@ func TestNextIsWhatBruteForceFindsInEveryZone(t *testing.T) {
 		t.Logf("seed %d", seed)
 		rng := rand.New(rand.NewPCG(seed, 1))
 		rng.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
-		for _, name := range append(names[:12], "Australia/Lord_Howe", "Africa/Casablanca") {
+		if os.Getenv("CRON_JUMPS") == "" {
+			names = append(names[:12], "Australia/Lord_Howe", "Africa/Casablanca")
+		}
+		for _, name := range names {
 			for _, jump := range jumps(t, name, from, from.AddDate(10, 0, 0)) {
 				check(t, name, jump.AddDate(0, 0, -1), jump.AddDate(0, 0, 2))
 			}
@@ -168,6 +171,9 @@ func TestNextIsWhatBruteForceFindsInEveryZone(t *testing.T) {
 	t.Logf("%d zones", len(names))
 	var wg sync.WaitGroup
 	places := make(chan struct{}, runtime.NumCPU())
+	if only := os.Getenv("CRON_ZONES"); only != "" {
+		names = strings.Split(only, ",")
+	}
 	for _, name := range names {
 		places <- struct{}{}
 		wg.Go(func() {

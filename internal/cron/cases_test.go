@@ -97,6 +97,12 @@ func TestSlotsWhereClocksAreSet(t *testing.T) {
 			Rules{Gap: GapSkip},
 			"2011-12-29T12:00:00-10:00 2011-12-31T12:00:00+14:00",
 		},
+		"the evening comes twice in Juba, before a day that matches as little as the next four": {
+			"Africa/Juba", "2021-01-31T12:00:00Z",
+			[]string{"45 23 * * sun"},
+			Rules{Repeat: RepeatBoth},
+			"2021-01-31T23:45:00+03:00 2021-01-31T23:45:00+02:00 2021-02-07T23:45:00+02:00",
+		},
 		"clocks are set twice in a month in Casablanca": {
 			"Africa/Casablanca", "2026-02-14T12:00:00Z",
 			[]string{"30 2 * * *"},

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Mutations that were seen red here: 7 taken for Sunday; N/STEP read as N alone; */2 taken for an
-// open field; names compared with case; possible always true.
+// Mutations that were seen red here and below: 7 taken for Sunday; N/STEP read as N alone; */2
+// taken for an open field; names compared with case; possible always true.
 func TestParseRefusesWhatIsNoCronTextWithItsField(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                      `text "": need 5 fields`,

@@ -120,24 +120,35 @@ func (t *Timetable) Has(at time.Time) bool {
 // next is the first slot of a text after a minute, in minutes of Unix time.
 func (t *Timetable) next(e *timed, after int64) int64 {
 	minute := after + 1
-	for end := after + monthsAhead*31*minutesOfDay; minute <= end; {
+	for last := after + monthsAhead*31*minutesOfDay; minute <= last; {
 		p := at(t.zone, minute)
 		if minute == p.start && e.runAfter && t.inGap(e, p) {
 			return minute
 		}
-		wall := e.nextWall(minute + p.offset)
-		for wall != never && wall-p.offset < p.end {
-			if e.both || !cameBefore(t.zone, p, wall-p.offset) {
-				return wall - p.offset
-			}
-			wall = e.nextWall(wall + 1)
+		wall, found := t.inPeriod(e, p, minute)
+		if found || wall == never {
+			return wall
 		}
-		if wall == never {
-			return never
+		end := p.end
+		if p.end-minute > longestShift { // wall times that come again after p.end were looked at, too
+			end = max(end, wall-p.offset-2*longestShift)
 		}
-		minute = max(p.end, wall-p.offset-2*longestShift) // nothing matches before, in whatever period
+		minute = end
 	}
 	return never
+}
+
+// inPeriod is the first slot in a period, a minute or later; not found: the wall time, after the
+// period, of the next that matches.
+func (t *Timetable) inPeriod(e *timed, p period, minute int64) (slot int64, found bool) {
+	wall := e.nextWall(minute + p.offset)
+	for wall != never && wall-p.offset < p.end {
+		if e.both || !cameBefore(t.zone, p, wall-p.offset) {
+			return wall - p.offset, true
+		}
+		wall = e.nextWall(wall + 1)
+	}
+	return wall, false
 }
 
 // inGap says whether wall times that were left out before a period match.

@@ -107,7 +107,7 @@ func TestTheChartKeepsItsCRDs(t *testing.T) {
 			kept++
 		}
 	}
-	if kept != 4 {
+	if kept != 6 {
 		t.Errorf("%d CRDs", kept)
 	}
 	for _, o := range objects(t, mustHelm(t, "--set", "crds.install=false")) {

@@ -30,6 +30,8 @@ type Handover struct {
 	Runs   *Reconciler
 	Feeds  feeds
 	Router *results.Router
+	// Gained, if set, wakes what else is driven by partition.
+	Gained func(partitions map[int]bool)
 	// Once are the parts that run in one replica. Each can be started again after it ended.
 	Once []manager.Runnable
 
@@ -56,6 +58,9 @@ func (h *Handover) begin(ctx context.Context, partitions []int, follow func(...i
 	}
 	for _, key := range h.Runs.Index.Adopt(of) { // whoever drove them may have ended before it cleaned up
 		h.Runs.Waker.Wake(key)
+	}
+	if h.Gained != nil {
+		h.Gained(of)
 	}
 	if once {
 		h.once.start(ctx, h.Runs.Clock, h.Once)

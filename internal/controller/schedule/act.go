@@ -1,0 +1,162 @@
+package schedule
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/schedule"
+)
+
+// errOld says that the cache has an older version than the API server.
+var errOld = errors.New("the cache has an older version")
+
+// createPause is the wait before a run is created again that could not be.
+const createPause = 5 * time.Second
+
+// act does what a stored decision says. It returns when to try again what could not be done, or 0.
+func (r *Reconciler) act(ctx context.Context, s *v1alpha1.Schedule, in schedule.Input, d *schedule.Decision, mem *memory) (retry time.Duration, err error) {
+	r.tell(s, d)
+	for _, slot := range d.Create {
+		wait, err := r.create(ctx, s, in, slot, mem)
+		if err != nil {
+			return 0, err
+		}
+		if wait > 0 && (retry == 0 || wait < retry) {
+			retry = wait
+		}
+	}
+	for _, name := range d.Cancel {
+		if err := r.cancel(ctx, s, name); err != nil {
+			return 0, err
+		}
+	}
+	for _, name := range d.Delete {
+		run := &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: name}}
+		if err := r.Client.Delete(ctx, run, client.PropagationPolicy(metav1.DeletePropagationBackground)); client.IgnoreNotFound(err) != nil {
+			return 0, fmt.Errorf("delete run %s: %w", name, err)
+		}
+	}
+	return retry, nil
+}
+
+// create creates the run of a slot. What becomes of it is in mem for the next pass, which is made
+// after the returned wait.
+func (r *Reconciler) create(ctx context.Context, s *v1alpha1.Schedule, in schedule.Input, slot time.Time, mem *memory) (time.Duration, error) {
+	minute := schedule.Minute(slot)
+	run, err := runOf(s, slot, local(in, slot))
+	switch {
+	case err != nil:
+		return mem.fail(minute, v1alpha1.SlotTemplateRefused, err.Error())
+	case in.Refused != "":
+		return mem.fail(minute, v1alpha1.SlotTemplateRefused, in.Refused)
+	}
+	err = r.Client.Create(ctx, run, fieldOwner)
+	if apierrors.IsAlreadyExists(err) {
+		var other v1alpha1.WorkflowRun
+		if err = r.Live.Get(ctx, client.ObjectKeyFromObject(run), &other); err == nil && !metav1.IsControlledBy(&other, s) {
+			return mem.fail(minute, v1alpha1.SlotNameTaken, "run "+run.Name+" is not of this schedule")
+		}
+	}
+	if err != nil {
+		return r.notCreated(ctx, s, run.Name, minute, mem, err)
+	}
+	mem.created[minute] = r.Clock.Now()
+	delete(mem.since, minute)
+	r.Metrics.started(r.Clock.Now().Sub(slot))
+	return confirmPause, nil
+}
+
+// notCreated says when a creation is tried again, or gives it up.
+func (r *Reconciler) notCreated(ctx context.Context, s *v1alpha1.Schedule, name string, minute int64, mem *memory, err error) (time.Duration, error) {
+	switch {
+	case ctx.Err() != nil:
+		return 0, fmt.Errorf("create run %s: %w", name, err)
+	case refusedForGood(err):
+		return mem.fail(minute, v1alpha1.SlotTemplateRefused, err.Error())
+	}
+	if mem.since[minute].IsZero() {
+		mem.since[minute] = r.Clock.Now()
+	}
+	if r.Clock.Since(mem.since[minute]) > time.Duration(s.Spec.CatchUp.WindowSeconds)*time.Second {
+		return mem.fail(minute, v1alpha1.SlotStartFailed, err.Error())
+	}
+	wait := createPause
+	if seconds, ok := apierrors.SuggestsClientDelay(err); ok && seconds > 0 {
+		wait = time.Duration(seconds) * time.Second
+	}
+	log.FromContext(ctx).Info("The run of a slot cannot be created", "run", name, "delay", wait, "cause", err.Error())
+	return wait, nil
+}
+
+// fail notes that a slot gets no run, for the next pass, which is made at once.
+func (m *memory) fail(minute int64, reason v1alpha1.SlotReason, message string) (time.Duration, error) {
+	m.failed[minute] = schedule.Failure{Reason: reason, Message: message}
+	delete(m.since, minute)
+	return time.Millisecond, nil
+}
+
+// local is a slot as the clocks of the schedule's zone show it.
+func local(in schedule.Input, slot time.Time) string {
+	table := in.Table
+	if table == nil {
+		table = in.Was
+	}
+	if table == nil {
+		return slot.UTC().Format(time.RFC3339)
+	}
+	return table.In(slot).Format(time.RFC3339)
+}
+
+// confirmPause is the wait before status says that a run was created: creations of
+// other schedules, at the same minute, go first.
+const confirmPause = 2 * time.Second
+
+func (r *Reconciler) cancel(ctx context.Context, s *v1alpha1.Schedule, name string) error {
+	run := &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: name}}
+	patch := client.RawPatch(client.Merge.Type(), []byte(`{"spec":{"shutdown":"Cancel"}}`))
+	err := r.Client.Patch(ctx, run, patch, fieldOwner)
+	if client.IgnoreNotFound(err) != nil && !apierrors.IsInvalid(err) { // Terminate, which cannot be taken back
+		return fmt.Errorf("cancel run %s: %w", name, err)
+	}
+	return nil
+}
+
+// tell publishes what became of slots that got no run.
+func (r *Reconciler) tell(s *v1alpha1.Schedule, d *schedule.Decision) {
+	for _, skipped := range d.Skipped {
+		r.Metrics.skipped(skipped.Reason, skipped.Count)
+		kind := corev1.EventTypeWarning
+		switch skipped.Reason {
+		case v1alpha1.SlotSuspended, v1alpha1.SlotPaused, v1alpha1.SlotStopped: // their begin is told by the condition
+			continue
+		case v1alpha1.SlotOverlap, v1alpha1.SlotBufferFull, v1alpha1.SlotSuperseded:
+			kind = corev1.EventTypeNormal
+		default:
+		}
+		r.Events.Eventf(s, nil, kind, "Slot"+string(skipped.Reason), "Decide", "%s", said(&skipped))
+	}
+	if d.ClockSetBack {
+		r.Events.Eventf(s, nil, corev1.EventTypeWarning, "ClockSetBack", "Decide", "the clock was far ahead: slots that have no run are decided again")
+	}
+}
+
+// said is a range of slots as an event has it.
+func said(s *v1alpha1.SkippedSlots) string {
+	text := fmt.Sprintf("no run at %s", s.From.UTC().Format(time.RFC3339))
+	if s.Count > 1 {
+		text = fmt.Sprintf("no runs at %d slots from %s to %s", s.Count, s.From.UTC().Format(time.RFC3339), s.To.UTC().Format(time.RFC3339))
+	}
+	if s.Message != "" {
+		text += ": " + s.Message
+	}
+	return text
+}

@@ -1,0 +1,25 @@
+// Package schedule starts the runs of Schedules. What becomes of a slot is decided in
+// internal/schedule; this is the shell around it.
+//
+//	Schedule, its runs --> Decide --> status write --> create, cancel, delete runs --> events, metrics
+//
+// # Guarantees
+//
+//   - A run is created only for a slot that the stored status names in starting: right after this
+//     process wrote it, or after a live read. Runs are named after their slot, so creating one
+//     twice makes one.
+//   - A run of that name that another made is left alone: the slot has the reason NameTaken.
+//   - A schedule is driven by the owner of its partition. Two that believe to be it do no harm:
+//     status writes have a resourceVersion.
+//
+// # When it looks
+//
+// When a schedule changes, when a run of it comes or ends, and when the next slot is due; after a
+// minute at most, since the clock may be set.
+//
+// # Failures
+//
+// A refused status write is repeated with what is stored by then. A creation that is refused for
+// good gives its slot a reason. Others are tried again every 5 s, or as the API server says, for
+// spec.catchUp.windowSeconds.
+package schedule

@@ -1,0 +1,241 @@
+package schedule
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/cron"
+	"github.com/syncopate-dev/syncopate/internal/expr"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
+	"github.com/syncopate-dev/syncopate/internal/schedule"
+)
+
+// maxMessage bounds what a condition says, in bytes.
+const maxMessage = 2000
+
+// observe gathers what a decision depends on.
+func (r *Reconciler) observe(ctx context.Context, s *v1alpha1.Schedule, mem *memory) (schedule.Input, error) {
+	now := r.Clock.Now()
+	in := schedule.Input{Now: now, Schedule: s, Failed: mem.failed}
+	var err error
+	if in.Table, err = mem.table(&s.Spec.ScheduleTiming); err == nil && s.Spec.StopWhen != "" {
+		if err = expr.CheckCondition(s.Spec.StopWhen); err != nil {
+			err = fmt.Errorf("spec.stopWhen: %w", err)
+		}
+	}
+	if err != nil {
+		in.Table, in.Invalid = nil, cut(err.Error())
+	}
+	if s.Status != nil && s.Status.Timing != nil {
+		in.Was, _ = mem.table(s.Status.Timing) // a zone that is gone has no slots
+	}
+	runs, err := r.Runs(ctx, s)
+	if err != nil {
+		return in, fmt.Errorf("list the runs of schedule %s: %w", s.Name, err)
+	}
+	if in.Runs, err = r.join(ctx, s, mem, runs); err != nil {
+		return in, err
+	}
+	in.Stop = r.stops(s, runs)
+	in.Refused, err = r.refused(ctx, s, mem)
+	return in, err
+}
+
+// join makes the runs that the cache has, and those that it does not have yet, what a
+// decision reads.
+func (r *Reconciler) join(ctx context.Context, s *v1alpha1.Schedule, mem *memory, runs []v1alpha1.WorkflowRun) ([]schedule.Run, error) {
+	var all []schedule.Run
+	for i := range runs {
+		slot, ok := schedule.SlotOf(s.Name, runs[i].Name)
+		if !ok {
+			continue // it was made ours by somebody else
+		}
+		delete(mem.created, schedule.Minute(slot))
+		all = append(all, runFact(&runs[i], slot))
+	}
+	for minute, since := range mem.created {
+		slot := time.Unix(minute*60, 0)
+		name := schedule.RunName(s.Name, slot)
+		if r.Clock.Since(since) > cacheDelay { // it may be gone already
+			var run v1alpha1.WorkflowRun
+			err := r.Live.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: name}, &run)
+			if client.IgnoreNotFound(err) != nil {
+				return nil, fmt.Errorf("read run %s: %w", name, err)
+			}
+			if err != nil || !metav1.IsControlledBy(&run, s) {
+				delete(mem.created, minute)
+				continue
+			}
+			mem.created[minute] = r.Clock.Now()
+		}
+		all = append(all, schedule.Run{Name: name, Slot: slot})
+	}
+	return all, nil
+}
+
+// cacheDelay is how long a run that was created may be missing in the cache before it is
+// looked up.
+const cacheDelay = time.Minute
+
+func runFact(run *v1alpha1.WorkflowRun, slot time.Time) schedule.Run {
+	fact := schedule.Run{Name: run.Name, Slot: slot, Cancelled: run.Spec.Shutdown != ""}
+	if !status.Finished(run) {
+		return fact
+	}
+	fact.Ended = run.Status.CompletedAt.Time
+	switch run.Status.Phase {
+	case v1alpha1.RunSucceeded:
+		fact.Phase = schedule.Succeeded
+	case v1alpha1.RunCancelled:
+		fact.Phase = schedule.Cancelled
+	default:
+		fact.Phase = schedule.Failed
+	}
+	return fact
+}
+
+// stops evaluates spec.stopWhen over the run that ended last. An expression that fails does
+// not stop.
+func (r *Reconciler) stops(s *v1alpha1.Schedule, runs []v1alpha1.WorkflowRun) bool {
+	if s.Spec.StopWhen == "" {
+		return false
+	}
+	last := lastEnded(runs)
+	if last == nil {
+		return false
+	}
+	outputs := json.RawMessage("{}")
+	if last.Status.Outputs != nil {
+		outputs = last.Status.Outputs.Raw
+	}
+	started := int64(0)
+	if s.Status != nil {
+		started = s.Status.Started
+	}
+	reason := ""
+	if c := meta.FindStatusCondition(last.Status.Conditions, v1alpha1.ConditionSucceeded); c != nil {
+		reason = c.Reason
+	}
+	stop, err := expr.EvalCondition(s.Spec.StopWhen, expr.Vars{Run: map[string]any{
+		"name": last.Name, "phase": string(last.Status.Phase), "reason": reason, "outputs": outputs, "started": started,
+	}})
+	if err != nil {
+		r.Events.Eventf(s, nil, corev1.EventTypeWarning, "StopWhenFailed", "Decide", "spec.stopWhen over run %s: %v", last.Name, err)
+	}
+	return err == nil && stop
+}
+
+// lastEnded is the run that ended last; nil: none has.
+func lastEnded(runs []v1alpha1.WorkflowRun) (last *v1alpha1.WorkflowRun) {
+	for i := range runs {
+		if run := &runs[i]; status.Finished(run) && (last == nil || last.Status.CompletedAt.Before(run.Status.CompletedAt)) {
+			last = run
+		}
+	}
+	return last
+}
+
+// refused says why runs of spec.runTemplate would be refused; empty: they would not. The API server
+// is asked once for each generation.
+func (r *Reconciler) refused(ctx context.Context, s *v1alpha1.Schedule, mem *memory) (string, error) {
+	run, err := runOf(s, time.Unix(0, 0), "2000-01-01T00:00:00Z")
+	if err != nil {
+		return cut(err.Error()), nil
+	}
+	var ns corev1.Namespace
+	if err := r.Client.Get(ctx, client.ObjectKey{Name: s.Namespace}, &ns); err != nil {
+		return "", fmt.Errorf("read namespace %s: %w", s.Namespace, err)
+	}
+	if why := cmp.Or(unpermitted(run, ns.Labels, ns.Annotations, r.RequireLists), invalid(run)); why != "" {
+		return cut(why), nil
+	}
+	if mem.tried == s.Generation {
+		return mem.refused, nil
+	}
+	run.Name, run.GenerateName = "", "dry-run-"
+	err = r.Client.Create(ctx, run, client.DryRunAll, fieldOwner)
+	switch {
+	case err == nil:
+		mem.tried, mem.refused = s.Generation, ""
+	case refusedForGood(err):
+		mem.tried, mem.refused = s.Generation, cut("spec.runTemplate: "+err.Error())
+	default: // it is tried again in the next pass; slots go on meanwhile
+	}
+	return mem.refused, nil
+}
+
+// refusedForGood says whether the API server would refuse the same creation again.
+func refusedForGood(err error) bool {
+	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsForbidden(err)
+}
+
+// memory is what this process knows of a schedule beside what is stored.
+type memory struct {
+	tables  map[string]*cron.Timetable
+	created map[int64]time.Time // runs that the cache does not have yet
+	failed  map[int64]schedule.Failure
+	since   map[int64]time.Time // first tries of creations that failed
+	tried   int64               // the generation of refused
+	refused string
+}
+
+func newMemory() *memory {
+	return &memory{
+		tables: map[string]*cron.Timetable{}, created: map[int64]time.Time{},
+		failed: map[int64]schedule.Failure{}, since: map[int64]time.Time{},
+	}
+}
+
+// maxTables bounds the timings of a schedule that are remembered.
+const maxTables = 4
+
+// table is the timetable of a timing; the error names fields of spec.
+func (m *memory) table(timing *v1alpha1.ScheduleTiming) (*cron.Timetable, error) {
+	key := strings.Join(append(slices.Clone(timing.Cron), timing.TimeZone, string(timing.DST.Gap), string(timing.DST.Repeat)), "\n")
+	if t, ok := m.tables[key]; ok {
+		return t, nil
+	}
+	t, err := cron.New(timing.Cron, timing.TimeZone, cron.Rules{Gap: cron.Gap(timing.DST.Gap), Repeat: cron.Repeat(timing.DST.Repeat)})
+	if err != nil {
+		return nil, named(err)
+	}
+	if len(m.tables) >= maxTables {
+		clear(m.tables)
+	}
+	m.tables[key] = t
+	return t, nil
+}
+
+// named gives the errors of a timetable the names of fields.
+func named(err error) error {
+	list, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return err
+	}
+	var all []error
+	for _, e := range list.Unwrap() {
+		field := "spec.timeZone"
+		if wrong, ok := errors.AsType[*cron.FieldError](e); ok && wrong.Index >= 0 {
+			field = fmt.Sprintf("spec.cron[%d]", wrong.Index)
+		}
+		all = append(all, fmt.Errorf("%s: %w", field, e))
+	}
+	return errors.Join(all...)
+}
+
+func cut(text string) string {
+	return strings.ToValidUTF8(text[:min(len(text), maxMessage)], "")
+}

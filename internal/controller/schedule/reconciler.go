@@ -1,0 +1,158 @@
+package schedule
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/schedule"
+)
+
+const (
+	// longestWait is the time between two looks at the clock, which may be set.
+	longestWait = time.Minute
+	// conflictPause is the wait after somebody else changed a schedule, until the cache has that.
+	conflictPause = 100 * time.Millisecond
+
+	fieldOwner = client.FieldOwner("syncopate")
+)
+
+// drives says which schedules this process drives; *driven.Partitions does.
+type drives interface {
+	Enter(ctx context.Context, uid types.UID) (while context.Context, leave func(), ok bool)
+}
+
+// Reconciler starts the runs of schedules.
+type Reconciler struct {
+	// Client reads schedules and namespaces from the cache, and writes.
+	Client client.Client
+	// Live reads from the API server.
+	Live client.Reader
+	// Runs lists the runs that a schedule owns. They are not changed.
+	Runs    func(ctx context.Context, s *v1alpha1.Schedule) ([]v1alpha1.WorkflowRun, error)
+	Clock   clock.PassiveClock
+	Events  events.EventRecorder
+	Driven  drives
+	Metrics *Metrics
+	// RequireLists is --require-allow-lists.
+	RequireLists bool
+
+	waker    waker
+	mu       sync.Mutex
+	memories map[types.NamespacedName]*memory
+}
+
+// Reconcile looks at one schedule.
+func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	s := &v1alpha1.Schedule{}
+	if err := r.Client.Get(ctx, req.NamespacedName, s); err != nil {
+		if apierrors.IsNotFound(err) {
+			r.forget(req.NamespacedName)
+			return reconcile.Result{}, nil
+		}
+		return reconcile.Result{}, fmt.Errorf("read schedule %s: %w", req.NamespacedName, err)
+	}
+	if !s.DeletionTimestamp.IsZero() {
+		return reconcile.Result{}, nil
+	}
+	r.waker.idle(req.NamespacedName, s.UID)
+	ctx, leave, ok := r.Driven.Enter(ctx, s.UID)
+	if !ok {
+		r.forget(req.NamespacedName)
+		return reconcile.Result{}, nil
+	}
+	defer leave()
+	r.waker.busy(req.NamespacedName)
+	return r.pass(ctx, s, r.memory(req.NamespacedName))
+}
+
+// pass decides, writes, acts.
+func (r *Reconciler) pass(ctx context.Context, s *v1alpha1.Schedule, mem *memory) (reconcile.Result, error) {
+	in, err := r.observe(ctx, s, mem)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	d := schedule.Decide(in)
+	stored, err := r.persist(ctx, s, &d)
+	if apierrors.IsConflict(err) {
+		return reconcile.Result{RequeueAfter: conflictPause}, nil
+	}
+	if err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	clear(mem.failed)
+	retry, err := r.act(ctx, stored, in, &d, mem)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	return reconcile.Result{RequeueAfter: r.wait(&d, retry)}, nil
+}
+
+// wait is when to look again; 0: when something happens.
+func (r *Reconciler) wait(d *schedule.Decision, retry time.Duration) time.Duration {
+	wait := longestWait
+	if d.Status.Held != "" && len(d.Status.Starting) == 0 {
+		wait = 0
+	}
+	if !d.Wake.IsZero() {
+		wait = min(longestWait, max(d.Wake.Sub(r.Clock.Now()), time.Millisecond))
+	}
+	if d.Again {
+		wait = time.Millisecond
+	}
+	if retry > 0 && (wait == 0 || retry < wait) {
+		wait = retry
+	}
+	return wait
+}
+
+// persist writes status, if it is another, and says what is stored then. Where nothing is written
+// and runs are to be created, what the cache has may be old.
+func (r *Reconciler) persist(ctx context.Context, s *v1alpha1.Schedule, d *schedule.Decision) (*v1alpha1.Schedule, error) {
+	changed := s.DeepCopy()
+	changed.Status = d.Status
+	if !equality.Semantic.DeepEqual(s.Status, d.Status) {
+		if err := r.Client.Status().Update(ctx, changed, fieldOwner); err != nil {
+			return nil, fmt.Errorf("write status of schedule %s: %w", s.Name, err)
+		}
+		return changed, nil
+	}
+	if len(d.Create) == 0 {
+		return s, nil
+	}
+	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(s), changed); err != nil {
+		return nil, fmt.Errorf("read schedule %s: %w", s.Name, err)
+	}
+	if changed.ResourceVersion != s.ResourceVersion {
+		return nil, apierrors.NewConflict(v1alpha1.GroupVersion.WithResource("schedules").GroupResource(), s.Name, errOld)
+	}
+	return s, nil
+}
+
+func (r *Reconciler) memory(key types.NamespacedName) *memory {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.memories == nil {
+		r.memories = map[types.NamespacedName]*memory{}
+	}
+	if r.memories[key] == nil {
+		r.memories[key] = newMemory()
+	}
+	return r.memories[key]
+}
+
+func (r *Reconciler) forget(key types.NamespacedName) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.memories, key)
+}

@@ -1,0 +1,54 @@
+package plugin
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/syncopate-dev/syncopate/internal/testenv"
+)
+
+// nextOf is what the command says of the sample on the day before clocks are set.
+func nextOf(t *testing.T, args ...string) (out, notes string, err error) {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	cmd := NewCommand(Env{Out: &stdout, Err: &stderr, Clock: clocktesting.NewFakePassiveClock(time.Date(2026, 3, 28, 12, 0, 0, 0, time.UTC)), Getenv: func(string) string { return "" }})
+	cmd.SetArgs(append([]string{"next"}, args...))
+	err = cmd.ExecuteContext(t.Context())
+	return stdout.String(), stderr.String(), err
+}
+
+func TestNextShowsTheSlotsOfAFile(t *testing.T) {
+	out, _, err := nextOf(t, "-f", testenv.Root("config", "samples", "schedule.yaml"), "--count", "2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"SLOT (Europe/Berlin)", "2026-03-29T03:00:00+02:00", "2026-03-30T02:30:00+02:00", "nightly-29579100"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %s in\n%s", want, out)
+		}
+	}
+}
+
+func TestNextSaysWhatIsWrong(t *testing.T) {
+	bad := filepath.Join(t.TempDir(), "bad.yaml")
+	if err := os.WriteFile(bad, []byte("kind: Schedule\nspec: {cron: [\"61 * * * *\"]}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for want, args := range map[string][]string{
+		`minute "61"`:     {"-f", bad},
+		"need 1 to 1000":  {"-f", bad, "--count", "0"},
+		"need the name":   {},
+		"no such file":    {"-f", bad + "x"},
+		"need a Schedule": {"-f", testenv.Root("config", "samples", "linear.yaml")},
+	} {
+		if _, _, err := nextOf(t, args...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("next %v: %v, want %s", args, err, want)
+		}
+	}
+}

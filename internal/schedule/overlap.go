@@ -1,0 +1,143 @@
+package schedule
+
+import (
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+)
+
+// busy is how many runs are under way, those that are about to be created included.
+func (d *draft) busy() int {
+	n := 0
+	for i := range d.Runs {
+		if d.Runs[i].Phase == Active {
+			n++
+		}
+	}
+	return n + len(d.Status.Starting)
+}
+
+// offer starts a slot, or lets it wait, or gives it a reason, as spec.overlap says.
+func (d *draft) offer(slot time.Time) {
+	busy := d.busy()
+	if busy == 0 && len(d.Status.Waiting) == 0 || d.spec.Overlap == v1alpha1.OverlapAllow && busy < maxActive {
+		d.begin(slot)
+		return
+	}
+	waiting := len(d.Status.Waiting)
+	switch d.spec.Overlap {
+	case v1alpha1.OverlapBufferOne:
+		d.wait(slot, waiting == 0)
+	case v1alpha1.OverlapBufferAll:
+		d.wait(slot, waiting < maxWaiting)
+	case v1alpha1.OverlapCancelOther:
+		for _, t := range d.Status.Waiting {
+			d.skip(t.Time, v1alpha1.SlotSuperseded, "")
+		}
+		d.Status.Waiting = nil
+		d.wait(slot, true)
+	default:
+		d.skip(slot, v1alpha1.SlotOverlap, "")
+	}
+}
+
+func (d *draft) wait(slot time.Time, room bool) {
+	if !room {
+		d.skip(slot, v1alpha1.SlotBufferFull, "")
+		return
+	}
+	d.Status.Waiting = append(d.Status.Waiting, stamp(slot))
+}
+
+// begin writes down that a slot gets a run. It is created after that is stored.
+func (d *draft) begin(slot time.Time) {
+	d.Status.Starting = append(d.Status.Starting, stamp(slot))
+	d.Status.Started++
+	d.Status.Last = slices.Insert(d.Status.Last, 0, v1alpha1.StartedSlot{Time: d.local(slot), Run: RunName(d.Schedule.Name, slot)})
+	d.Status.Last = d.Status.Last[:min(len(d.Status.Last), shown)]
+}
+
+// drain starts slots that wait, once nothing is under way.
+func (d *draft) drain() {
+	for d.Status.Held == "" && len(d.Status.Waiting) > 0 {
+		if busy := d.busy(); busy > 0 && (d.spec.Overlap != v1alpha1.OverlapAllow || busy >= maxActive) {
+			return
+		}
+		slot := d.Status.Waiting[0].Time
+		d.Status.Waiting = d.Status.Waiting[1:]
+		if d.bySlot[Minute(slot)] == nil {
+			d.begin(slot)
+		}
+	}
+	if len(d.Status.Waiting) == 0 {
+		d.Status.Waiting = nil
+	}
+}
+
+// cancel cancels what is under way if a slot waits for that.
+func (d *draft) cancel() {
+	if d.spec.Overlap != v1alpha1.OverlapCancelOther || len(d.Status.Waiting) == 0 {
+		return
+	}
+	for i := range d.Runs {
+		if r := &d.Runs[i]; r.Phase == Active && !r.Cancelled {
+			d.Cancel = append(d.Cancel, r.Name)
+		}
+	}
+}
+
+// fillBack starts slots of the past that have no run.
+func (d *draft) fillBack() {
+	b := d.backfill()
+	if b == nil || d.Status.Held != "" || d.Again || d.Was == nil {
+		return
+	}
+	most := 1
+	if d.spec.Overlap == v1alpha1.OverlapAllow {
+		most = maxBackfill
+	}
+	for n := 0; n < maxSlots && b.FinishedAt == nil && d.backfillNext(b, most); n++ {
+	}
+}
+
+// backfillNext decides the next slot of a backfill; false: it has to wait for the end of a run.
+func (d *draft) backfillNext(b *v1alpha1.BackfillStatus, most int) bool {
+	slot, ok := d.Was.Next(b.DoneUntil.Time)
+	if !ok || slot.After(b.To.Time) || slot.After(b.Before.Time) {
+		at := stamp(d.Now.Truncate(time.Second))
+		b.FinishedAt = &at
+		return true
+	}
+	if !d.taken(slot) {
+		if d.busy() >= most || len(d.Status.Waiting) > 0 {
+			return false
+		}
+		d.begin(slot)
+		b.Started++
+	}
+	b.DoneUntil = stamp(slot)
+	return true
+}
+
+// backfill is how far spec.backfill is; nil: there is none.
+func (d *draft) backfill() *v1alpha1.BackfillStatus {
+	want, b := d.spec.Backfill, d.Status.Backfill
+	switch {
+	case want == nil:
+		d.Status.Backfill = nil
+	case b == nil || !b.From.Equal(&want.From) || !b.To.Equal(&want.To):
+		d.Status.Backfill = &v1alpha1.BackfillStatus{
+			Backfill: *want, DoneUntil: stamp(want.From.Add(-time.Second)), Before: stamp(d.Status.DecidedUntil.Time),
+		}
+	}
+	return d.Status.Backfill
+}
+
+// taken says whether a slot has a run, or is about to get one.
+func (d *draft) taken(slot time.Time) bool {
+	same := func(t metav1.Time) bool { return t.Time.Equal(slot) }
+	return d.bySlot[Minute(slot)] != nil || slices.ContainsFunc(d.Status.Starting, same) || slices.ContainsFunc(d.Status.Waiting, same)
+}

@@ -1,0 +1,126 @@
+package schedule
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// settle takes note of runs that were created, and of those that cannot be.
+func (d *draft) settle() {
+	d.Status.Starting = slices.DeleteFunc(d.Status.Starting, func(t metav1.Time) bool {
+		if d.bySlot[Minute(t.Time)] != nil {
+			return true
+		}
+		why, failed := d.Failed[Minute(t.Time)]
+		if failed {
+			d.unstart(t.Time)
+			d.skip(t.Time, why.Reason, why.Message)
+		}
+		return failed
+	})
+	if len(d.Status.Starting) == 0 {
+		d.Status.Starting = nil
+	}
+}
+
+// unstart takes back that a slot got a run.
+func (d *draft) unstart(slot time.Time) {
+	d.Status.Started--
+	name := RunName(d.Schedule.Name, slot)
+	for i := range d.Status.Last {
+		if d.Status.Last[i].Run == name {
+			d.Status.Last = slices.Delete(d.Status.Last, i, i+1)
+			return
+		}
+	}
+}
+
+// tally counts failures in a row, and begins and ends a pause. Failed runs that count are in the
+// history, so nothing has to be remembered of them.
+func (d *draft) tally() {
+	s := d.Status
+	if s.PausedGeneration != 0 && s.PausedGeneration != d.Schedule.Generation {
+		s.PausedGeneration = 0
+		d.since(d.Now)
+	}
+	for i := range d.Runs {
+		if d.Runs[i].Phase == Succeeded {
+			d.since(d.Runs[i].Ended)
+		}
+	}
+	s.Failures = d.failures()
+	if most := d.spec.PauseAfterFailures; most != nil && s.Failures >= *most && s.PausedGeneration == 0 {
+		s.PausedGeneration = d.Schedule.Generation
+	}
+}
+
+// failures counts runs that failed after status.failuresSince.
+func (d *draft) failures() (n int32) {
+	since := d.Status.FailuresSince
+	for i := range d.Runs {
+		if r := &d.Runs[i]; r.Phase == Failed && (since == nil || r.Ended.After(since.Time)) {
+			n++
+		}
+	}
+	return n
+}
+
+// since says that failures until a time do not count any more.
+func (d *draft) since(t time.Time) {
+	if t = t.Truncate(time.Second); d.Status.FailuresSince == nil || t.After(d.Status.FailuresSince.Time) {
+		at := stamp(t)
+		d.Status.FailuresSince = &at
+	}
+}
+
+// prune deletes ended runs beyond the history limits, those first that ended first.
+func (d *draft) prune() {
+	failed := limit(d.spec.FailedRunsHistoryLimit)
+	if d.spec.PauseAfterFailures != nil {
+		failed = max(failed, int(*d.spec.PauseAfterFailures))
+	}
+	var good, bad []*Run
+	for i := range d.Runs {
+		switch r := &d.Runs[i]; r.Phase {
+		case Active:
+		case Succeeded:
+			good = append(good, r)
+		default:
+			bad = append(bad, r)
+		}
+	}
+	d.delete(good, limit(d.spec.SuccessfulRunsHistoryLimit))
+	d.delete(bad, failed)
+}
+
+const defaultHistory = 3
+
+func limit(n *int32) int {
+	if n == nil {
+		return defaultHistory
+	}
+	return int(*n)
+}
+
+func (d *draft) delete(runs []*Run, keep int) {
+	slices.SortFunc(runs, func(a, b *Run) int { return cmp.Or(a.Ended.Compare(b.Ended), a.Slot.Compare(b.Slot)) })
+	for _, r := range runs[:max(len(runs)-keep, 0)] {
+		if len(d.Delete) == maxDeleted {
+			d.Again = true
+			return
+		}
+		d.Delete = append(d.Delete, r.Name)
+	}
+}
+
+// toCreate are the runs of status.starting.
+func (d *draft) toCreate() {
+	for _, t := range d.Status.Starting {
+		if d.bySlot[Minute(t.Time)] == nil {
+			d.Create = append(d.Create, t.Time)
+		}
+	}
+}

@@ -1,0 +1,113 @@
+package schedule
+
+import (
+	"time"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+)
+
+func (d *draft) due(slot time.Time) time.Time {
+	return Due(d.Was, d.Schedule.Name, slot, time.Duration(d.Status.Timing.JitterSeconds)*time.Second)
+}
+
+// each calls f for the slots until now which are not decided, in order. It stops after maxSlots of
+// them, and says so by Again; what was the last is returned.
+func (d *draft) each(until func(slot time.Time) bool, f func(slot time.Time)) (last time.Time) {
+	last = d.Status.DecidedUntil.Time
+	if d.Was == nil {
+		return last
+	}
+	for n := 0; ; n++ {
+		slot, ok := d.Was.Next(last)
+		if !ok || !until(slot) {
+			return last
+		}
+		if n == maxSlots {
+			d.Again = true
+			return last
+		}
+		f(slot)
+		last = slot
+	}
+}
+
+// skipDue gives the slots that have come a reason.
+func (d *draft) skipDue(reason v1alpha1.SlotReason) {
+	last := d.each(func(slot time.Time) bool { return !slot.After(d.Now) }, func(slot time.Time) {
+		if !d.taken(slot) {
+			d.skip(slot, reason, "")
+		}
+		d.pass(slot)
+	})
+	d.pass(last)
+}
+
+// catchUp starts the slots that are due, or lets them wait, or gives them a reason. Where the
+// timing changes all that have come are due.
+func (d *draft) catchUp(all bool) {
+	keep := 1
+	if d.spec.CatchUp.Policy == v1alpha1.CatchUpAll {
+		keep = int(max(d.spec.CatchUp.Max, 1))
+	}
+	var late []time.Time // the latest that may be started
+	last := d.each(func(slot time.Time) bool {
+		return !slot.After(d.Now) && (all || !d.due(slot).After(d.Now))
+	}, func(slot time.Time) {
+		switch {
+		case d.taken(slot): // before a clock was set back
+		case d.Now.Sub(d.due(slot)) > time.Duration(d.spec.CatchUp.WindowSeconds)*time.Second:
+			d.skip(slot, v1alpha1.SlotMissed, "")
+		default:
+			late = append(late, slot)
+		}
+		if len(late) > keep {
+			d.skip(late[0], v1alpha1.SlotNotLatest, "")
+			late = late[1:]
+		}
+		if len(late) == 0 {
+			d.pass(slot)
+		}
+	})
+	d.offerLate(late, last)
+}
+
+// offerLate decides the slots that are kept. If there are more, these may not be the latest: they
+// are looked at again.
+func (d *draft) offerLate(late []time.Time, last time.Time) {
+	if d.Again {
+		if len(late) > 0 {
+			d.pass(late[0].Add(-time.Minute))
+		}
+		return
+	}
+	for _, slot := range late {
+		d.offer(slot)
+		d.pass(slot)
+	}
+	d.pass(last)
+}
+
+// skip gives a slot a reason.
+func (d *draft) skip(slot time.Time, reason v1alpha1.SlotReason, message string) {
+	d.Status.NotStarted++
+	d.Status.Skipped = add(d.Status.Skipped, slot, reason, message, d.Status.DecidedUntil.Time)
+	d.Skipped = add(d.Skipped, slot, reason, message, d.Status.DecidedUntil.Time)
+	if n := len(d.Status.Skipped); n > maxSkipped {
+		d.Status.Skipped = d.Status.Skipped[n-maxSkipped:]
+	}
+}
+
+// add appends a slot to the last range, if it is the next after it and has the same reason.
+// Otherwise it is a new range.
+func add(ranges []v1alpha1.SkippedSlots, slot time.Time, reason v1alpha1.SlotReason, message string, decided time.Time) []v1alpha1.SkippedSlots {
+	message = message[:min(len(message), maxText)]
+	if n := len(ranges); n > 0 {
+		last := &ranges[n-1]
+		if last.Reason == reason && slot.After(last.To.Time) && !decided.After(last.To.Time) {
+			last.To, last.Message = stamp(slot), message
+			last.Count++
+			return ranges
+		}
+	}
+	return append(ranges, v1alpha1.SkippedSlots{From: stamp(slot), To: stamp(slot), Count: 1, Reason: reason, Message: message})
+}

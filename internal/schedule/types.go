@@ -1,0 +1,108 @@
+package schedule
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/cron"
+)
+
+const (
+	// maxSlots bounds the slots that one decision looks at.
+	maxSlots = 10_000
+	// maxActive bounds the runs of a schedule that are under way, with overlap Allow.
+	maxActive = 100
+	// maxWaiting bounds the slots that wait, with overlap BufferAll.
+	maxWaiting = 100
+	// maxSkipped bounds the ranges in status.
+	maxSkipped = 20
+	// maxBackfill bounds the runs of a backfill that are under way, with overlap Allow.
+	maxBackfill = 10
+	// maxDeleted bounds the runs that one decision deletes.
+	maxDeleted = 50
+	// setBack is how far ahead of the clock decidedUntil may be. A clock that was ahead by less
+	// is waited for.
+	setBack = 24 * time.Hour
+	shown   = 3
+	maxText = 500
+)
+
+// Input is what a decision depends on.
+type Input struct {
+	Now time.Time
+	// Schedule as the API server has it.
+	Schedule *v1alpha1.Schedule
+	// Table is that of spec; nil: spec is not valid, and Invalid says why.
+	Table   *cron.Timetable
+	Invalid string
+	// Was is the table of status.timing; nil: there is none.
+	Was *cron.Timetable
+	// Refused says why runs of spec.runTemplate would be refused; empty: they would not.
+	Refused string
+	// Stop says that spec.stopWhen is true.
+	Stop bool
+	// Runs are those that the schedule owns.
+	Runs []Run
+	// Failed are creations that failed for good, by slot.
+	Failed map[int64]Failure
+}
+
+// Run is a run of the schedule.
+type Run struct {
+	Name  string
+	Slot  time.Time
+	Phase Phase
+	// Ended is when it ended.
+	Ended time.Time
+	// Cancelled says that it is being cancelled.
+	Cancelled bool
+}
+
+// Phase is how far a run is.
+type Phase int
+
+// The phases. A run that waits to be admitted is Active.
+const (
+	Active Phase = iota
+	Succeeded
+	Failed
+	// Cancelled is neither a success nor a failure.
+	Cancelled
+)
+
+// Failure is why the run of a slot cannot be created.
+type Failure struct {
+	Reason  v1alpha1.SlotReason
+	Message string
+}
+
+// Decision is what is to be done, in this order.
+type Decision struct {
+	// Status is to be written, if it is another.
+	Status *v1alpha1.ScheduleStatus
+	// Create are slots whose run is to be created, once Status is written.
+	Create []time.Time
+	// Cancel and Delete are names of runs.
+	Cancel, Delete []string
+	// Skipped are slots that got a reason now.
+	Skipped []v1alpha1.SkippedSlots
+	// ClockSetBack says that slots may be decided again, because the clock was far ahead.
+	ClockSetBack bool
+	// Again says that more slots are due. Wake is when to decide again if nothing happens; zero: no
+	// time is known.
+	Again bool
+	Wake  time.Time
+}
+
+// draft is a decision that is being made.
+type draft struct {
+	Input
+	Decision
+	spec *v1alpha1.ScheduleSpec
+	// bySlot has the runs, by the minute of their slot.
+	bySlot map[int64]*Run
+}
+
+func stamp(t time.Time) metav1.Time { return metav1.NewTime(t.UTC()) }

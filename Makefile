@@ -72,7 +72,7 @@ generate: ## Regenerate deep copies, CRDs and the API reference from api/, and w
 	hack/generate.sh .
 
 .PHONY: verify
-verify: ## Fail where generated code is stale, kustomize cannot build, the chart differs from it, alerts fail their tests, vet complains, no test reaches a part of the core, a test that docs/bugs.md names is gone, a quoted figure is not that of its result file, a comment or a page names what does not exist, a comment line is too long, a file is larger than sources are, or go.mod is untidy.
+verify: ## Fail where generated code is stale, kustomize cannot build, the chart differs from it, alerts fail their tests, vet complains, no test reaches a part of the core, a test that docs/bugs.md names is gone, a quoted figure is not that of its result file, a comment or a page names what does not exist, a comment line is too long, a file does not say its licence, a file is larger than sources are, or go.mod is untidy.
 	hack/verify.sh
 
 .PHONY: structure
@@ -127,7 +127,7 @@ bench-tenants: controlplane redis ## Measure admission by Go benchmarks: decisio
 
 .PHONY: bench-schedules
 bench-schedules: controlplane ## Measure how long 1,000 schedules of the same minute take to have their runs created, on a real API server.
-	SCHEDULES=1000 go test ./internal/controller/schedule -count=1 -v -timeout 20m -run SameMinute
+	SCHEDULES=1000 go test ./internal/controller/schedule -count=1 -v -timeout 20m -run TestManySchedulesOfTheSameMinute
 
 BENCH_ARGS ?=
 BENCH = cd test/bench && go run . $(BENCH_ARGS)

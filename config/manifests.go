@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package config is what is installed, as files in a binary: the kubectl plugin compares a cluster
 // with them.
 package config

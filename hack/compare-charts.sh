@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Lints the chart, and fails unless it renders the objects of kustomize: one line below for each pair that is to be the same.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Gets kube-apiserver, etcd and kubectl of the versions pinned in hack/controlplane/go.mod into bin/k8s, once.
 # ENVTEST_DOWNLOAD=0 skips the download and builds from source.
 set -euo pipefail

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Fails where a statement of the pure core is reached by no test that says what it is for. What explores, plays by chance or measures
 # does not count, since what it reaches depends on seeds and bounds; it also takes longest.
 set -euo pipefail

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Makes sure that Go can use cgo, without which there is no race detector. As root on a Debian system it installs a compiler.
 set -euo pipefail
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Makes sure that redis-server is on the PATH. As root on a Debian system it installs the package.
 # Without one the tests that need it are skipped; with REQUIRE_REDIS=1 this fails instead.
 set -euo pipefail

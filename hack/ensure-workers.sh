@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Makes sure that the sample workers in other languages can run: python3, and node with npm and a registry that has what the Node
 # worker needs (afterwards it is in npm's cache). As root on a Debian system it installs the packages.
 # Without them their tests are skipped; with REQUIRE_WORKERS=1 this fails instead.

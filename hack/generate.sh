@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Writes all generated files, and copies for the chart, below the given root: "." regenerates in place, verify.sh gives a scratch directory.
 set -euo pipefail
 root=$(mkdir -p "$1" && cd "$1" && pwd)

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Compiles the operator and the sample worker outside of a container and puts them on BASE_IMAGE. With scratch, the default, this
 # needs a daemon and the Go module proxy, but no registry. GOARCH chooses another architecture. Usage:
 #   hack/image-prebuilt.sh manager|worker IMAGE

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs the tests of packages again and again on a busy machine, to find those that depend on time:
 #
 #   hack/stress.sh PACKAGES COUNT LOAD [ARGUMENTS OF THE TEST BINARIES...]

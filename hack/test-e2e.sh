@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs test/e2e/cluster on a kind cluster that it makes, or on any cluster that there is.
 #
 #   E2E_KUBECONFIG  use this cluster: none is made, no image is built or loaded

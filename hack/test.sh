@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # test.sh PACKAGES [ARG]...: runs their tests, with the race detector. Where all packages are meant (./...), those that start no
 # goroutine, in tests neither, run without it: it has nothing to find there, and makes explorations of models ten times as slow.
 set -euo pipefail

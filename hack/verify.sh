@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Fails where the tree is not what its sources say: generated files, kustomize output, the chart, alerts, go vet, go.mod; where
 # a statement of the core is reached by no test, docs/bugs.md names a test that is not there, a quoted figure is not that of its file, an
-# error is made of the text of another, a comment or a page names what does not exist, a comment line is too long,
+# error is made of the text of another, a comment or a page names what does not exist, a comment line is too long, a file does not say its licence,
 # concerns are tied together again, or a file is larger than sources are.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -45,6 +46,9 @@ go run ./hack/names
 
 echo "comment lines"
 go run ./hack/comments
+
+echo "licence"
+go run ./hack/headers
 
 echo "structure"
 go run ./hack/structure -check >/dev/null

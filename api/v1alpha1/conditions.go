@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package v1alpha1
 
 // Conditions of a WorkflowRun. All are always present once the run was first written. Reasons are

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package v1alpha1 holds the API of Syncopate, group syncopate.dev: the kinds that users apply.
 //
 // A WorkflowRun is one execution of a DAG of steps; a LockPolicy tunes the run locks of workload

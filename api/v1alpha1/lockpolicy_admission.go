@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package v1alpha1
 
 // OnLimit is what becomes of a run whose tenant is at its limit.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command kubectl-syncopate is a kubectl plugin: kubectl syncopate shows workflow runs as trees,
 // says why a run stands still, and lists and redrives dead letters. See docs/kubectl-plugin.md.
 package main

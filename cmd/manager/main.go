@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command manager is the Syncopate operator: it drives WorkflowRuns. Flags say where NATS and Redis
 // are; credentials come from the environment or files, never from flags. See docs/architecture.md
 // for the picture.

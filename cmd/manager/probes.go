@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -74,9 +76,9 @@ func (p *probes) add(name string, run func(*http.Request) error) {
 	p.checks[i].run = run
 }
 
-// failed notes why a part is not ready.
-func (p *probes) failed(name string, cause error) {
-	p.add(name, func(*http.Request) error { return cause })
+// apiServer notes why the API server is not there; nil: it is.
+func (p *probes) apiServer(cause error) {
+	p.add("apiserver", func(*http.Request) error { return cause })
 }
 
 func (p *probes) readyz(w http.ResponseWriter, r *http.Request) {

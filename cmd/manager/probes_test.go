@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -44,7 +46,7 @@ func TestProbesSayWhatIsMissingAndTheLogSaysEachChangeOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.failed("apiserver", errors.New("not reached yet"))
+	p.apiServer(errors.New("not reached yet"))
 	var redis error
 	p.add("redis", func(*http.Request) error { return redis })
 	for _, step := range []struct {
@@ -59,7 +61,7 @@ func TestProbesSayWhatIsMissingAndTheLogSaysEachChangeOnce(t *testing.T) {
 		{nil, nil, http.StatusOK, "[+]apiserver ok\n[+]redis ok\n", 2},
 		{nil, errDown, http.StatusServiceUnavailable, "[+]apiserver ok\n[-]redis failed: connection refused\n", 3},
 	} {
-		p.failed("apiserver", step.api)
+		p.apiServer(step.api)
 		redis = step.redis
 		code, body := get(t, "http://"+addr+"/readyz?verbose")
 		if code != step.code || body != step.body || len(said) != step.lines {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -49,7 +51,6 @@ const (
 
 // run wires the operator and runs it until ctx ends.
 func run(ctx context.Context, o options) error {
-	log := ctrl.Log
 	config, err := ctrl.GetConfig()
 	if err != nil {
 		return fmt.Errorf("find the API server: %w", err)
@@ -59,11 +60,17 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	ready, err := serveProbes(ctx, o.probeAddr, log.WithName("readyz"))
+	ready, err := serveProbes(ctx, o.probeAddr, ctrl.Log.WithName("readyz"))
 	if err != nil {
 		return err
 	}
 	defer ready.stop()
+	return work(ctx, o, config, scheme, ready)
+}
+
+// work is run with what answers probes.
+func work(ctx context.Context, o options, config *rest.Config, scheme *runtime.Scheme, ready *probes) error {
+	log := ctrl.Log
 	self, err := waitForIdentity(ctx, config, scheme, o.namespace, ready)
 	if err != nil {
 		return err
@@ -142,13 +149,13 @@ func newScheme() (*runtime.Scheme, error) {
 // waitForIdentity loads the result keys and the cluster's name, and tries again while the API
 // server cannot be reached.
 func waitForIdentity(ctx context.Context, config *rest.Config, scheme *runtime.Scheme, namespace string, ready *probes) (identity, error) {
-	ready.failed("apiserver", errors.New("not reached yet"))
+	ready.apiServer(errors.New("not reached yet"))
 	for try := 0; ; try++ {
 		self, err := loadOnce(ctx, config, scheme, namespace)
 		if err == nil {
 			return self, nil
 		}
-		ready.failed("apiserver", err)
+		ready.apiServer(err)
 		if try%logEvery == 0 {
 			ctrl.Log.WithName("setup").Info("Result keys are not there yet, trying on", "delay", probePause, "cause", err.Error())
 		}

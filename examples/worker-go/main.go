@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command worker-go is a sample worker: some topics to try runs with, and the shape of a worker
 // of your own.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package workernode tests the sample worker in Node against a real nats-server.
 package workernode
 

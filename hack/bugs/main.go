@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command bugs fails where a test that docs/bugs.md names does not exist: a bug whose test was
 // renamed away would come back unseen.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command comments fails where a comment line of a Go file has more than 100 columns:
 //
 //	comments [-fix] [FILE | DIR]...

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command compare-manifests says whether two renderings, of kustomize and of Helm, are
 // the same objects:
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command demo shows Syncopate at work on one machine: it starts everything that is needed, applies
 // the samples, shows their progress as a table and ends with 0 when each reached the phase that it
 // is meant to reach. With KEEP=1 it keeps running.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command errtext fails where an error is made of the text of another one: errors.New("read: " +
 // err.Error()), or fmt.Errorf("read: %s", err.Error()). Who gets such an error cannot find out what
 // it is with errors.Is and errors.As. The linter errorlint sees `%s` with an error only, and not

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command figures compares figures that are quoted in README.md and docs with the result
 // files of docs/benchmarks:
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package gofiles reads the Go files of the repository for the checks beside it.
 package gofiles
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command headers fails where a Go file or a shell script does not say its licence:
 //
 //	headers [-fix] [DIR]...
@@ -70,7 +72,7 @@ func comment(path string) string {
 }
 
 func one(path string, fix bool) error {
-	source, err := os.ReadFile(path) //nolint:gosec // a file of the tree
+	source, err := os.ReadFile(path)
 	if err != nil {
 		return err
 	}
@@ -89,7 +91,7 @@ func one(path string, fix bool) error {
 	if comment(path) == "//" {
 		line += "\n" // or it would be part of the package's comment
 	}
-	return os.WriteFile(path, append(append(interpreter, line...), rest...), info.Mode())
+	return os.WriteFile(path, append(append(interpreter, line...), rest...), info.Mode()) //nolint:gosec // a file of the tree
 }
 
 // split parts a script's #! from the rest.

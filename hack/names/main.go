@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command names fails where a comment or a page names what does not exist.
 //
 // It looks at the comments of all Go files, at README.md and at docs, but for docs/adr, which are

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command structure measures how far the concerns of this module are apart:
 //
 //	structure [-check] [-update] [-calls PACKAGE] [-C DIR]

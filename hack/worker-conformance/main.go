@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command worker-conformance checks whether a worker keeps the protocol; docs/workers.md
 // is its manual.
 //

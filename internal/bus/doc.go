@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package bus is a connection to NATS JetStream and the streams on it. It is also the names, errors
 // and classes of waits that the packages on top of it share. It does not import
 // Kubernetes or Redis.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package check judges an installation: facts in, findings out. It is pure: no I/O, no clock.
 // internal/check/probe collects the facts, and docs/checks.md has a section for each code.
 //

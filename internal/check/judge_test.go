@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package check
 
 import (
@@ -54,9 +56,6 @@ func good() Facts {
 var lost = Unread{Why: "it is away"}
 
 // cases has for each code what gives it each verdict but OK. want is all that is not OK.
-//
-// mutation: each threshold moved to the other side of its case makes the case fail; so does a judge
-// that is left out of judges.
 var cases = map[string]struct {
 	change func(*Facts)
 	want   map[Code]Verdict

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package check
 
 const rollout = "kubectl rollout status and kubectl describe of the Deployment say what it waits for; /readyz?verbose of a pod says what is not reached"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package check
 
 import (
@@ -64,7 +66,6 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// mutation: a section that is deleted, or one of a code that does not exist, makes this fail.
 func TestEachCodeHasASection(t *testing.T) {
 	page, err := os.ReadFile("../../docs/checks.md")
 	if err != nil {

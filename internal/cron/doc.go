@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package cron computes the times at which a schedule is due.
 //
 // For example, "30 2 * * *" in Europe/Berlin is due at 02:30 of each day. On 29 March 2026 clocks

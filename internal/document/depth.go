@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package document
 
 // Deeper says whether a JSON text has more than n lists and objects in each other. It reads the

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package document holds a JSON document so that it takes little memory, whatever is in it: its
 // text, and eight bytes for each value and key. A value takes two bytes of text at least (with its
 // comma), so a document takes five times its text at most. Maps and slices take up to ninety times:

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package expr evaluates the CEL expressions of a run: the conditions of its steps (`when`), the
 // `${...}` in job inputs, and the lists of forEach.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package itemset holds sets of item indices as status shows them: "0-5,7".
 //
 // A step with forEach has up to MaxItems items, and each is pending, running, succeeded or failed.

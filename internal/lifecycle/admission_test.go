@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lifecycle
 
 import (
@@ -32,7 +34,8 @@ func TestARunWaitsForItsGate(t *testing.T) {
 			"Tenant team-a has 2 runs under way, of at most 2 by LockPolicy batch; place 2 of 5 in line at 2026-01-02T10:00:00Z, behind team-a/first", "Normal",
 		},
 		"all tenants have the total": {
-			Gate{State: GateFull, Used: 1, Limit: 2, All: 9, Total: 9, Position: 1, Waiting: 3}, v1alpha1.ReasonTotalAtCapacity,
+			Gate{State: GateFull, Used: 1, Limit: 2, All: 9, Total: 9, Position: 1, Waiting: 3},
+			v1alpha1.ReasonTotalAtCapacity,
 			"All tenants have 9 runs under way, of at most 9 by LockPolicy batch; tenant team-a has 1, place 1 of 3 in its line at 2026-01-02T10:00:00Z", "Normal",
 		},
 		"at a limit of 0":   {Gate{State: GateFull, Position: 1, Waiting: 1}, v1alpha1.ReasonTenantAtCapacity, "LockPolicy batch admits no runs of tenant team-a: its limit is 0", "Normal"},

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package lifecycle is the pure core: it decides what happens to a WorkflowRun.
 //
 // Decide maps (spec, status, results, lock, now) to (status', effects). It does no I/O, has no

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package liveness watches whether workers do the jobs that runs wait for.
 //
 // For example, the only worker of topic demo.echo is shut down. The server stops seeing its pull

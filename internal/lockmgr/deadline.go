@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lockmgr
 
 // checkDeadline says whether a hold is lost because its validity is over, and if so notes the loss.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package lockmgr holds run locks: it takes, keeps and gives back, for one process, the locks in
 // Redis that make one replica the only writer of a run. It knows nothing of Kubernetes and NATS.
 //

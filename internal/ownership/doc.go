@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package ownership divides the runs among the replicas of the operator. Each of 65 partitions has
 // one owner, and only the owner does its work: 0 to 63 have runs, 64 has what is done once in an
 // installation. The package uses Kubernetes only.

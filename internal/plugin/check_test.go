@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package plugin
 
 import (
@@ -19,8 +21,6 @@ func nowhere(more ...string) []string {
 }
 
 // The checks themselves are tested in internal/check and internal/check/probe.
-//
-// mutation: an outcome of Unknown that is no error, or is that of a failure, makes this fail.
 func TestCheck_NothingAnswers(t *testing.T) {
 	p := newPlugin(t)
 	p.config = func() (*rest.Config, string, error) { return &rest.Config{Host: "http://127.0.0.1:1"}, "default", nil }
@@ -70,7 +70,6 @@ func TestCheck_CommandLinesThatMakeNoSense(t *testing.T) {
 	}
 }
 
-// mutation: counting all findings instead of those of the outcome makes this fail.
 func TestTell(t *testing.T) {
 	var out strings.Builder
 	findings := []check.Finding{{Verdict: check.Failed}, {Verdict: check.Unknown}, {Verdict: check.Warning}}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package plugin is the commands of the kubectl plugin, kubectl syncopate. cmd/kubectl-syncopate
 // gives it the process; what is said about a run comes from internal/plugin/runview, and dead
 // letters are read and redriven by internal/bus/deadletters.

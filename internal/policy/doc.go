@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package policy turns LockPolicy objects into the effective settings of a workload class. It is
 // pure: no I/O, no clock, no random source, no package-level state.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package revisions keeps the revisions of Workflows as ControllerRevisions.
 //
 // For example: Workflow "report" changes. Whoever sees that first, its controller or a pass over a

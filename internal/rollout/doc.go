@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package rollout decides how a change of a LockPolicy is tried on a part of the runs, and whether
 // it goes on or back. It is pure: no I/O, no clock, no random source. Decide maps (plan, state,
 // counts, now) to (state', event).

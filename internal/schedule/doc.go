@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package schedule decides what becomes of the slots of a Schedule.
 //
 // For example, it is 12:00:03, the cron text is "0 * * * *", and the run of 11:00 is under way.

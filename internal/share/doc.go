@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package share divides what is bounded among owners, so that the flood of one leaves enough to the
 // others. It is pure: it has no clock and no lock, and its callers hold one.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package share
 
 // runPart is the part of what is free that one run may hold: one in so many.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package simulate says beforehand what a LockPolicy would do to contenders of one run lock: how
 // long until all have had it, how long each waits, how many commands Redis gets. It is pure: time
 // is simulated, chance is an argument.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package template says what a run does that follows a Workflow. It is pure.
 //
 // For example: Workflow "report" has a parameter region and three steps. A run says

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package testenv starts what the tests of several packages need, in one way: the API server of
 // internal/devenv with the CRDs of this repository.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package wakes sends word to the other replicas that a run is to be looked at.
 //
 // Example: replica a ends a run and frees its slot. The next run of that tenant is driven

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package webhook refuses the creation of a WorkflowRun, with 429, if its policy says onLimit:
 // Reject and its tenant is at its limit. It is optional: policies with onLimit: Queue, the default,
 // do not need it.

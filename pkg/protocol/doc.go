@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package protocol is the wire protocol between the operator and its workers: names of streams,
 // subjects and headers, the job id, and the bodies of results and control messages.
 // docs/protocol.md describes the same for other languages.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package worker is the Go SDK for workers of Syncopate: programs that do the jobs
 // of workflow steps.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package apirules proves the rules of the API on a real API server: what it fills in, what it
 // refuses and with which words, what it serves to `kubectl get` and to field selectors, and what a
 // status write costs.

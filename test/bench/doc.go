@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command bench measures Syncopate on this machine: the operator as a process of its own,
 // against a real API server, NATS and Redis, and its lock manager and gates as processes against
 // a real Redis.

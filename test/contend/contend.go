@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package contend waits for run locks as their users do, and counts what that costs: for the tests
 // of test/locks and for the benchmarks of test/bench.
 package contend

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package e2e runs the operator as users do: as processes of its own against a real API server, a
 // real nats-server and a real Redis, with workers made with the public SDK. It proves the
 // guarantees that span processes. What needs pods, a kubelet and installed manifests is in

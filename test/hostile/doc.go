@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package hostile plays tenants who do harm, beside a neighbour who does none. The kinds of harm
 // are those that a review found by experiment: each once stopped others or lost a result. They are
 // what somebody can do with valid objects and results of workers; what belongs to faults of

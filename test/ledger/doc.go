@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package ledger proves what becomes of results, with operators as processes against a real API
 // server, a real Redis and a nats-server that is a process of its own, so that it can be killed. It
 // has tests and benchmarks only.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package locks proves run locks (internal/lockmgr) with processes of the operating system against
 // a real redis-server. It has tests and benchmarks only.
 //

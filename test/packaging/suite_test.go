@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package packaging proves on a real API server what config/ and charts/ install: that every object
 // is taken as it stands, that pods of the Deployment are let into their namespace, what the
 // operator's account and people may do, and that the operator's requests wait where its flow

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package workers is the conformance kit for workers in any language. It plays the operator against
 // one worker of one topic and says of every sentence of docs/protocol.md that a worker can break
 // whether this one keeps it. docs/workers.md is its manual: how to write a worker, and what its

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command test-rules runs unit tests of alerts on Prometheus' own query engine:
 //
 //	test-rules RULES.yaml TESTS.yaml

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package deadletters is the stream of results that were put aside. A Writer puts them aside for
 // the operator. A Store lists and redrives them for people's tools.
 //

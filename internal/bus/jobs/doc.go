@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package jobs is the stream of jobs. A Queue publishes jobs, recovers and withdraws them, tells
 // workers to stop, and says what workers of a topic do.
 //

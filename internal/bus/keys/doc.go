@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package keys signs jobs and checks the tokens of results. It has no connection: whoever reads the
 // Secret passes a function.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package keys
 
 // ReadPause is for the tests of package keys_test.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package losses finds out whether a stream has lost data that it had confirmed. It is pure: it has
 // no connection and no clock. Whoever talks to NATS passes on what it sees, and gets the verdict.
 //

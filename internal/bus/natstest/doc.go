@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package natstest runs a real nats-server with JetStream inside a test: on a free port of the
 // loopback interface, with its store in a temporary directory, stopped when the test ends. Restart
 // keeps port and store, so that clients come back to the same data, as after a crash of the

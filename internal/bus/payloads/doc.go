@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package payloads is the object store <prefix>-payloads. It has the outputs that are too large for
 // status, under names made of their digests.
 //

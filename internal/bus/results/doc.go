@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package results is the stream of results. A Consumer takes results and settles them. A Reader
 // looks at results without taking them.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package probe collects the facts that internal/check judges: from the API server with the user's
 // kubeconfig, and from NATS and Redis where they can be reached.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package probe
 
 import (
@@ -124,8 +126,6 @@ func inOperator[T client.Object](o T, name string) T {
 	return o
 }
 
-// mutation: a category that is left out of Gather gives other findings here, or none (Unknown where
-// its facts are empty); so does a question that the API server does not understand.
 func TestGather_AGoodInstallation(t *testing.T) {
 	i := wellInstalled(t)
 	stateBefore := i.stores()
@@ -160,10 +160,6 @@ const (
 )
 
 // Each break gives its own code, and no other.
-//
-// mutation: a comparison of CRDs that leaves validations out, actions that are not looked at, drift
-// of subjects, an eviction policy that is read from elsewhere, a bundle that is not parsed, owners
-// that are not compared with Leases, an offset with the wrong sign of the error: each fails one.
 func TestGather_Broken(t *testing.T) {
 	for name, c := range map[string]struct {
 		damage func(*installation)
@@ -325,9 +321,6 @@ func authority(t *testing.T, until time.Time) []byte {
 }
 
 // Neither the rule nor the policy: then a stale writer would win.
-//
-// mutation: a dry run that leaves the fence as it is makes this fail; one that lowers it for real
-// is refused by the guard.
 func TestGather_ALowerFenceIsTaken(t *testing.T) {
 	i := wellInstalled(t)
 	changed(i, clusterWide(&apiextensionsv1.CustomResourceDefinition{}, "workflowruns.syncopate.dev"), func(c *apiextensionsv1.CustomResourceDefinition) {
@@ -346,7 +339,6 @@ func TestGather_ALowerFenceIsTaken(t *testing.T) {
 	i.expect(map[check.Code]check.Verdict{check.CRDsEqual: failed, check.AdmissionPolicies: failed, check.LowerFence: failed})
 }
 
-// mutation: judges that look at what is not installed yet make this fail.
 func TestGather_BeforeInstalling(t *testing.T) {
 	i := wellInstalled(t)
 	o := i.options()
@@ -388,8 +380,6 @@ func TestGather_WithoutRights(t *testing.T) {
 }
 
 // Servers that take connections and never answer: it ends, and says so.
-//
-// mutation: Gather without within waits for ever.
 func TestGather_EndsThoughNobodyAnswers(t *testing.T) {
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -411,7 +401,6 @@ func TestGather_EndsThoughNobodyAnswers(t *testing.T) {
 	}
 }
 
-// mutation: a guard that lets all pass makes this fail.
 func TestTheGuardRefusesWrites(t *testing.T) {
 	k, err := newKube(suite.config)
 	if err != nil {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package probe
 
 import (
@@ -11,7 +13,6 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-// mutation: > that covers nothing more, or * that covers two tokens, makes this fail.
 func TestCovers(t *testing.T) {
 	for _, c := range []struct {
 		pattern, subject string
@@ -53,7 +54,6 @@ func TestForward(t *testing.T) {
 	}
 }
 
-// mutation: a password in the message makes this fail.
 func TestWithoutUser(t *testing.T) {
 	if got := withoutUser("nats://a:secret@x:1,nats://y:2"); strings.Contains(got, "secret") || !strings.HasSuffix(got, ",nats://y:2") {
 		t.Error(got)
@@ -68,7 +68,6 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// mutation: a status of err that is not read makes this fail.
 func TestNodeOf(t *testing.T) {
 	got := nodeOf("x", "# Server\r\nredis_version:7.0.1\r\nmaxmemory_policy:noeviction\r\nrole:slave\r\nconnected_slaves:2\r\naof_enabled:1\r\naof_last_write_status:err\r\n")
 	want := check.RedisNode{Addr: "x", Version: "7.0.1", Eviction: "noeviction", Replica: true, Replicas: 2, AOF: true, Broken: "aof_last_write_status: err"}
@@ -77,7 +76,6 @@ func TestNodeOf(t *testing.T) {
 	}
 }
 
-// mutation: lenient decoding makes this fail.
 func TestManifests(t *testing.T) {
 	const head = "apiVersion: syncopate.dev/v1alpha1\nkind: LockPolicy\nmetadata: {name: a}\n"
 	all, err := Manifests(strings.NewReader("---\n" + head + "spec: {workloadClasses: [x]}\n---\napiVersion: syncopate.dev/v1alpha1\nkind: WorkflowRun\n"))

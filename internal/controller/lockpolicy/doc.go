@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package lockpolicy writes the status of LockPolicies: whether a policy is in force, what follows
 // from its spec, how the runs that it governs fare, and how far the rollout of an edit is. What a
 // policy means is decided in internal/policy, what becomes of a rollout in internal/rollout; this

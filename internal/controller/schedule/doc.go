@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package schedule starts the runs of Schedules. What becomes of a slot is decided in
 // internal/schedule; this is the shell around it.
 //

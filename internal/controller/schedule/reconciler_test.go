@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package schedule
 
 import (
@@ -20,8 +22,6 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/schedule"
 )
 
-// Mutations that were seen red here: no owner reference; the template's created-by instead of the
-// schedule's; a name without the minute.
 func TestASlotGetsARunThatSaysWhoseItIs(t *testing.T) {
 	w := newWorld(t)
 	s := w.schedule("report", func(s *v1alpha1.Schedule) {
@@ -97,8 +97,6 @@ func (w *world) hours(name string, st *v1alpha1.ScheduleStatus) string {
 	return strings.TrimSpace(strings.Join(all, " ") + " " + fmt.Sprint(reasons(st)))
 }
 
-// Mutations that were seen red here: creation before the write of status; status that is written
-// without its version; creation by a status of the cache without a live read.
 func TestTwoOperatorsAtTheSlotMakeOneRunOrOneReason(t *testing.T) {
 	w := newWorld(t)
 	s := w.schedule("report", nil)
@@ -134,8 +132,6 @@ func TestTwoOperatorsAtTheSlotMakeOneRunOrOneReason(t *testing.T) {
 }
 
 // An owner that dies at the slot, at each request that it makes, is followed by another.
-//
-// Mutation: status.starting that is taken back before the run is seen.
 func TestAnOwnerThatDiesAtTheSlotLeavesOneRun(t *testing.T) {
 	for death := 1; death <= 6; death++ {
 		t.Run(fmt.Sprintf("at request %d", death), func(t *testing.T) {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package stepapproval makes each StepApproval belong to the run that it decides, by an
 // ownerReference, so that it is deleted with the run. Nothing else depends on that: decisions count
 // with or without it, and what they do to a run is decided in internal/lifecycle. The plugin sets

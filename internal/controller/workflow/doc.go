@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package workflow has the current revision of each Workflow kept, says in its status whether runs
 // can follow it, and deletes revisions that nobody needs.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package workflowrun is the shell around the pure core internal/lifecycle: it advances runs.
 //
 // Each pass over a run is four verbs in this order:

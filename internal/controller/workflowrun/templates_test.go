@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package workflowrun
 
 import (
@@ -125,7 +127,7 @@ var _ = Describe("a run that follows a Workflow", func() {
 		a, b := w.newReplica(ctx, "a"), w.newReplica(ctx, "b")
 		n := 10
 		if many, err := strconv.Atoi(os.Getenv("TEMPLATE_RUNS")); err == nil {
-			n = many // make test-templates: 200
+			n = many // TEMPLATE_RUNS=200 go test ./internal/controller/workflowrun -ginkgo.focus ...
 		}
 		want := map[types.UID]string{}
 		for version := range 5 {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package budget bounds the work of CEL evaluations.
 //
 // For example, `inputs.text.matches("a+")` takes one cost unit for each of its three nodes, and

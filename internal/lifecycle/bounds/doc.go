@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package bounds has what spec and status may hold, and values in the form in which
 // they are stored.
 //

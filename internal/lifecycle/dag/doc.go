@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package dag plans the steps of a run: which step waits for which, which may begin, and whether a
 // spec can be run at all.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package facts
 
 // GateState is what the tenant's gate says of a run that is not admitted.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package facts
 
 // Codes of step errors which the operator itself gives. Workers give their own.

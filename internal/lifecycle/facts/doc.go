@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package facts has all that a decision depends on: Input, and the types of its parts.
 //
 // For example, a Result is one message of a worker about one attempt, and its Verdict says whether

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package fanout has the items of a step with forEach as a value. It does no I/O and has no run.
 //
 // For example, of 100 items with maxParallel 10, Free says that 10 may begin, Launch begins

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package render evaluates the expressions of a run: the inputs of its jobs and child runs, when
 // conditions, lists of items, and outputs.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package report
 
 import (
@@ -73,7 +75,6 @@ const momentSeparator = "; "
 
 // whyNotAdmitted is the reason and message of Admitted=False; "" if nobody was asked.
 func (r *Report) whyNotAdmitted() (reason, message string) {
-	g := &r.in.Gate
 	at := r.now.UTC().Format(time.RFC3339)
 	switch {
 	case r.in.Lock.State == facts.LockUnavailable:
@@ -86,6 +87,12 @@ func (r *Report) whyNotAdmitted() (reason, message string) {
 	if reason, message = r.whyNotLocked(at); reason != "" {
 		return reason, message
 	}
+	return r.whyNoSlot(at)
+}
+
+// whyNoSlot is what the gate of the tenant says; "" if nobody asked it, or it is open.
+func (r *Report) whyNoSlot(at string) (reason, message string) {
+	g := &r.in.Gate
 	switch g.State {
 	case facts.GateUnasked, facts.GateAsked, facts.GateOpen:
 	case facts.GateFull:

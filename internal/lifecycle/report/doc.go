@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package report says what a decision did: conditions, events, the ends of runs and the errors of
 // steps. It has all the prose of the core.
 //

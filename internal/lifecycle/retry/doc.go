@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package retry says whether a failed attempt is followed by another, and after what wait.
 //
 // For example, with initialMillis 1000 and factorPercent 200 the waits are about 1 s, 2 s and

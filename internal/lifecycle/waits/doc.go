@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package waits is the table of the kinds of steps that wait, and need no worker for it.
 //
 // For example, an approval waits for a StepApproval. Its row says all that differs from a delay:

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package redistest runs a real redis-server as a child process of a test: on a free loopback port,
 // without persistence, ended with the test. Tests may hang it, restart it and empty it.
 //

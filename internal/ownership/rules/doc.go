@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package rules decides for one member which partitions it works on, and what it writes. It does no
 // I/O, and time is an argument: events change a Member, Act and Propose say what it does next.
 //

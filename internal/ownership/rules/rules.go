@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package rules
 
 // rule is a rule of the protocol that tests can switch off, to show what it is for.

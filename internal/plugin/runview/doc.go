@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package runview says what people ask about a run: TreeOf shows its steps as a tree, Why says what
 // it waits for, since when, and when that is looked at next, or how it ended. Both are pure
 // functions of objects and the time, without clock or I/O; the same input gives the same bytes.

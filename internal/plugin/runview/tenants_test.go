@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package runview
 
 import (
@@ -66,7 +68,6 @@ free     -              none    1      0         -
 	}
 }
 
-// mutation: shareOut without tenants that have no runs makes this fail: nobody lends.
 func TestTenantsShowWhoLends(t *testing.T) {
 	policies := batch(9)
 	policies[0].Spec.Admission.Total = &v1alpha1.AdmissionTotal{MaxConcurrentRuns: 3}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package controller keeps the quotas of tenants: how many of their runs may be under way at
 // the same time.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package locks keeps locks across runs: semaphores and mutexes, for runs and for their steps.
 //
 // For example: spec.locks of a run names mutex deploy-eu. Take gives it to the run, with a

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package store decides in Redis which runs of a tenant are let in, so that never more than the
 // limit are in at a time. It has slots, the queue of runs that wait, reservations and idempotency
 // keys. It imports neither Kubernetes nor NATS.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package ballot counts, in one process, how runs fare in rollouts. The run controller casts, the
 // policy controller reads.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package certs makes and renews the certificates of the admission webhook, so that nothing has to
 // be installed for it: an authority and a serving certificate in a Secret, which all replicas
 // share, and the authorities in the caBundle of the operator's own ValidatingWebhookConfiguration.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package cluster is the end-to-end suite: the operator as pods on a cluster, with its RBAC, its
 // Service, its certificates and a kubelet, and what clusters do to pods. `make test-e2e` makes a
 // kind cluster for it; E2E_KUBECONFIG names another. Without either there is nothing to run, and

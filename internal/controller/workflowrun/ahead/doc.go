@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package ahead keeps what a process has decided about runs and has not written yet.
 //
 // For example: a of the chain a, b, c succeeds. With mode EveryStep of spec.checkpoint the process

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package children creates the child runs of a run, adopts those that exist, and wakes relatives.
 //
 // For example: a step is a run of its own. Status names the child first, without a uid. After that

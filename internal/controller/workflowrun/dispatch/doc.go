@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package dispatch publishes the jobs of runs, recovers them, and fences earlier dispatches.
 //
 // For example: the operator dies between the status write and the publish. The next process finds

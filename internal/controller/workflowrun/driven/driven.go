@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package driven is which runs this process drives.
 //
 // Example: two replicas share the runs, each those of 32 partitions. An event of a run wakes it in

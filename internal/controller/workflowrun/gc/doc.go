@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package gc removes what runs left behind in NATS: queued jobs, outputs in the object store, and
 // parts of uploads that were broken off.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package holds takes the locks across runs that a run or its steps need, and gives them back.
 //
 // For example: a decision about a run lacks its locks. The pass asks for them, after the run was

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package leases takes, keeps and gives back the locks of runs, and says what the core
 // needs of them.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package outputs stores and reads outputs in the object store as the decisions of a pass
 // ask for them.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package pacing says when the next status write of a run may begin. It is pure: time
 // is an argument.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package results brings results of jobs to the runs that they are for, and settles them.
 //
 // For example: a worker answers. The bus hands the result to the Router, which finds the run by its

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package runwatch watches runs, and does not decode what this process wrote itself.
 //
 //	status write --> Begin(uid), Note(run)                     what the API server stored, as its answer says

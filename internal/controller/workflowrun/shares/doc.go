@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package shares gives the places of a process to tenants, so that none can have all of them. A
 // tenant is a namespace here, or a lock.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package slots asks the quota of a run's tenant for what a run needs: a slot, and
 // its idempotency key.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package templates gives a run that follows a Workflow its steps.
 //
 // For example: a pass begins over a run that says workflowRef: {name: report}. Its status pins no

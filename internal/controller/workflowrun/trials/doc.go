@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package trials is a run's part in the rollout of its LockPolicy: in which arm it is, what it
 // votes, and when that counts.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package locktable is what the scripts of locks do, in memory and in Go: the reference that they
 // are compared with, and what the model of internal/quota/locks runs on.
 //

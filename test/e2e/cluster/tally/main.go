@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command tally is the worker of the cluster suite: each job is written down in a Redis of its
 // own when it begins and when it ends, so that a spec can tell how often each was done,
 // whatever died meanwhile.

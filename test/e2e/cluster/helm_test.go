@@ -52,6 +52,7 @@ func helmStories() {
 		gone(ctx, namespaceNamed(w.namespace))
 		Expect(k8s.Delete(ctx, namespaceNamed(helmNS))).To(Succeed())
 		gone(ctx, namespaceNamed(helmNS))
-		kubectl(ctx, "delete", "crd", "workflowruns.syncopate.dev", "lockpolicies.syncopate.dev", "semaphores.syncopate.dev", "stepapprovals.syncopate.dev", waitFlag)
+		kubectl(ctx, "delete", "crd", "workflowruns.syncopate.dev", "workflows.syncopate.dev", "schedules.syncopate.dev",
+			"lockpolicies.syncopate.dev", "semaphores.syncopate.dev", "stepapprovals.syncopate.dev", waitFlag)
 	}, SpecTimeout(2*specTimeout))
 }

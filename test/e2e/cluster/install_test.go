@@ -93,7 +93,8 @@ func operatorOverlay(image, more string) string {
 func installOperator(ctx context.Context, image string) {
 	GinkgoHelper()
 	kubectl(ctx, "apply", "--server-side", "-k", operatorOverlay(image, ""))
-	kubectl(ctx, "wait", "--for=condition=Established", waitFlag, "crd/workflowruns.syncopate.dev", "crd/lockpolicies.syncopate.dev", "crd/stepapprovals.syncopate.dev")
+	kubectl(ctx, "wait", "--for=condition=Established", waitFlag, "crd/workflowruns.syncopate.dev", "crd/workflows.syncopate.dev",
+		"crd/schedules.syncopate.dev", "crd/lockpolicies.syncopate.dev", "crd/semaphores.syncopate.dev", "crd/stepapprovals.syncopate.dev")
 	operatorReady(ctx, operatorNS)
 }
 

@@ -47,6 +47,10 @@ type ChildRunStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	UID string `json:"uid,omitempty"`
+	// below is how many runs may be below the child, at any depth.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Below *int32 `json:"below,omitempty"`
 }
 
 // ParentStatus is the parent of a child run.
@@ -66,6 +70,10 @@ type ParentStatus struct {
 	// +kubebuilder:validation:Minimum=2
 	// +kubebuilder:validation:Maximum=100
 	Level int32 `json:"level,omitempty"`
+	// below is how many runs may be below this one, at any depth. Absent: not known.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Below *int32 `json:"below,omitempty"`
 	// root is the name of the run at the top, whose slot the child uses. Absent: not known, the
 	// parent was gone.
 	// +optional

@@ -323,3 +323,31 @@ func TestADelayOfAChildMayBeOver(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// Workflows that name each other would make as many runs as they have steps, on each level more.
+// mutation: nestOf that is always that of the top, or commitChild that does not say how many runs may
+// be below the child, makes this fail.
+func TestAChildHasAShareOfTheRunsThatMayBeBelowTheOneAtTheTop(t *testing.T) {
+	run := newRun(newStep("a", childRun(oneJob, "")), newStep("b", childRun(oneJob, "")))
+	for name, c := range map[string]struct {
+		below *int32 // what status has pinned
+		want  string
+	}{
+		"a share of ten":                     {new(int32(10)), "4"},
+		"one for each, and none below them":  {new(int32(2)), "0"},
+		"not counted by an earlier operator": {nil, "2499"},
+		"less than it has":                   {new(int32(1)), v1alpha1.ReasonInvalidSpec},
+	} {
+		t.Run(name, func(t *testing.T) {
+			claim := v1alpha1.ParentStatus{Name: "p", UID: "u-p", Root: "p", Level: 2, Below: c.below}
+			out := objects{}.decide(letIn(Input{Run: run, Now: epoch, Lock: held(1), Parent: &Parent{Claim: claim, Tenant: "acme", Named: true}}))
+			got := status.ReasonOf(&out.Status, v1alpha1.ConditionSucceeded)
+			if child := out.Status.Steps[0].ChildRun; child != nil {
+				got = fmt.Sprint(*child.Below)
+			}
+			if got != c.want {
+				t.Errorf("%s, want %s", got, c.want)
+			}
+		})
+	}
+}

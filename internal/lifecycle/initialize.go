@@ -60,7 +60,7 @@ func initialize(d *draft) {
 		endRun(d, report.InvalidSpec(problems))
 		return
 	}
-	if problems := dag.Validate(asCreated(d), &d.plan, levelOf(d)); len(problems) > 0 {
+	if problems := dag.Validate(asCreated(d), &d.plan, nestOf(d)); len(problems) > 0 {
 		endRun(d, report.InvalidSpec(problems))
 		return
 	}

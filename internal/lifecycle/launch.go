@@ -22,7 +22,7 @@ func commitChild(d *draft, l launch) {
 	s := &d.st.Steps[l.step]
 	child := render.ToCreate(d.run, &d.plan.Steps[l.step], l.input)
 	s.Phase, s.StartedAt = v1alpha1.StepRunning, bounds.Micro(d.now)
-	s.ChildRun = &v1alpha1.ChildRunStatus{Name: child.Name}
+	s.ChildRun = &v1alpha1.ChildRunStatus{Name: child.Name, Below: new(int32(nestOf(d).Child(&d.plan).Below))}
 	if d.st.StartedAt == nil {
 		d.st.StartedAt = bounds.Second(d.now)
 	}

@@ -45,8 +45,14 @@ func TestWhatARunSeesOfItsParent(t *testing.T) {
 		adjust func(child, parent *v1alpha1.WorkflowRun)
 		want   *Parent
 	}{
-		"named":                 {func(_, _ *v1alpha1.WorkflowRun) {}, &Parent{Claim: claim, Tenant: "acme", Named: true}},
-		"not named yet":         {func(_, p *v1alpha1.WorkflowRun) { p.Status.Steps[0].ChildRun.UID = "" }, &Parent{Claim: claim, Tenant: "acme"}},
+		"named":         {func(_, _ *v1alpha1.WorkflowRun) {}, &Parent{Claim: claim, Tenant: "acme", Named: true}},
+		"not named yet": {func(_, p *v1alpha1.WorkflowRun) { p.Status.Steps[0].ChildRun.UID = "" }, &Parent{Claim: claim, Tenant: "acme"}},
+		"with a share of the runs that may be below the one at the top": {
+			func(_, p *v1alpha1.WorkflowRun) {
+				p.Status.Steps[0].ChildRun = &v1alpha1.ChildRunStatus{Name: "report", Below: new(int32(24))}
+			},
+			&Parent{Claim: v1alpha1.ParentStatus{Name: "boss", UID: "u-p", Root: "boss", Level: 2, Below: new(int32(24))}, Tenant: "acme"},
+		},
 		"not known":             {func(_, p *v1alpha1.WorkflowRun) { p.Status.Steps[0].ChildRun = nil }, &Parent{Claim: claim, Tenant: "acme"}},
 		"without status":        {func(_, p *v1alpha1.WorkflowRun) { p.Status = nil }, &Parent{Claim: claim}},
 		"another named":         {func(_, p *v1alpha1.WorkflowRun) { p.Status.Steps[0].ChildRun.UID = "u-2" }, &Parent{Claim: claim, Tenant: "acme", Over: "has another run of this name as the child of step sub"}},

@@ -5,6 +5,7 @@ package lifecycle
 import (
 	"time"
 
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/dag"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/report"
 )
@@ -36,10 +37,16 @@ func templateWait(d *draft, e *earliest) {
 	}
 }
 
-// levelOf says how deep the run is nested; the run at the top is 1.
-func levelOf(d *draft) int {
+// nestOf says where the run is among those that are nested. What an operator that did not count has
+// left out is as at the top.
+func nestOf(d *draft) dag.Nest {
+	nest := dag.Top
 	if d.st.Parent == nil {
-		return 1
+		return nest
 	}
-	return max(1, int(d.st.Parent.Level))
+	nest.Level = max(nest.Level, int(d.st.Parent.Level))
+	if below := d.st.Parent.Below; below != nil {
+		nest.Below = int(*below)
+	}
+	return nest
 }

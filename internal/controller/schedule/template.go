@@ -120,7 +120,7 @@ func invalid(run *v1alpha1.WorkflowRun) string {
 		return ""
 	}
 	plan := dag.Of(run)
-	problems := dag.Validate(run, &plan, 1)
+	problems := dag.Validate(run, &plan, dag.Top)
 	for i := range problems {
 		problems[i] = "spec.runTemplate." + problems[i]
 	}

@@ -127,7 +127,7 @@ func problemsOf(c *template.Content) []string {
 	problems := c.Problems()
 	run := c.Effective(&v1alpha1.WorkflowRun{}, []byte("{}"))
 	plan := dag.Of(run)
-	for _, problem := range dag.Validate(run, &plan, 1) {
+	for _, problem := range dag.Validate(run, &plan, dag.Top) {
 		problems = append(problems, "spec.template."+strings.TrimPrefix(problem, "spec."))
 	}
 	return problems

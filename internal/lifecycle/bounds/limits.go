@@ -12,6 +12,7 @@ import (
 // Bounds of the API which the schema cannot express cheaply.
 const (
 	MaxSteps         = 200
+	MaxRunsBelow     = 5000                               // runs below the one at the top, at any depth: Workflows that name each other would make billions
 	MaxSpecBytes     = 512 << 10                          // of inputs, expressions and dependencies together: spec, status and annotations share etcd's 1.5 MiB
 	MaxInputsBytes   = 64 << 10                           // spec.inputs
 	MaxJobInputBytes = 64 << 10                           // spec.steps[].job.input, before evaluation

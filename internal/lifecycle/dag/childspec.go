@@ -15,6 +15,37 @@ import (
 // maxLevels bounds how deep runs are nested, the one at the top included.
 const maxLevels = 5
 
+// Nest is where a run is among those that are nested.
+//
+// Example: the run at the top may have 5,000 runs below it. It has 200 steps that are runs. So each
+// of these may have (5000 - 200) / 200 = 24 below it, whatever the others have.
+type Nest struct {
+	Level int // 1 is the run at the top
+	Below int // how many runs may be below this one, at any depth
+}
+
+// Top is where a run is that has no parent.
+var Top = Nest{Level: 1, Below: bounds.MaxRunsBelow}
+
+// Child is where the children of a run are.
+func (n Nest) Child(p *Plan) Nest {
+	runs := p.ChildRuns()
+	if runs == 0 {
+		return Nest{Level: n.Level + 1}
+	}
+	return Nest{Level: n.Level + 1, Below: max(0, n.Below-runs) / runs}
+}
+
+// ChildRuns is how many steps are runs.
+func (p *Plan) ChildRuns() (n int) {
+	for i := range p.Steps {
+		if p.Steps[i].Run != nil {
+			n++
+		}
+	}
+	return n
+}
+
 // ChildSpec decodes the spec of a child run, and says what is wrong with its fields.
 func ChildSpec(run *v1alpha1.ChildRun) (spec v1alpha1.WorkflowRunSpec, problems []string) {
 	raw := run.Spec.Raw
@@ -66,8 +97,8 @@ func (v *validator) child(i int, field string, run *v1alpha1.ChildRun) {
 		names, err := expr.TemplateSteps(bounds.Raw(run.Inputs))
 		v.references(i, field+".inputs", names, err)
 	}
-	if v.level >= maxLevels {
-		v.add(field, "nested too deep: a run may have runs below it up to level %d, and this would be level %d", maxLevels, v.level+1)
+	if v.nest.Level >= maxLevels {
+		v.add(field, "nested too deep: a run may have runs below it up to level %d, and this would be level %d", maxLevels, v.nest.Level+1)
 		return
 	}
 	spec, problems := ChildSpec(run)
@@ -80,7 +111,7 @@ func (v *validator) child(i int, field string, run *v1alpha1.ChildRun) {
 	child := &v1alpha1.WorkflowRun{Spec: spec}
 	child.CreationTimestamp = v.run.CreationTimestamp
 	p := Of(child)
-	for _, problem := range Validate(child, &p, v.level+1) {
+	for _, problem := range Validate(child, &p, v.nest.Child(v.plan)) {
 		v.problems = append(v.problems, fmt.Sprintf("%s.%s", field, problem))
 	}
 }

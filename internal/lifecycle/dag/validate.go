@@ -38,8 +38,8 @@ var (
 const maxTopicChars = 100
 
 // Validate lists what is wrong with a spec, each with its field, in spec order; empty: it
-// can be run. level says how deep the run is nested in others: 1 is the one at the top.
-func Validate(run *v1alpha1.WorkflowRun, p *Plan, level int) []string {
+// can be run. nest says where the run is among those that are nested.
+func Validate(run *v1alpha1.WorkflowRun, p *Plan, nest Nest) []string {
 	spec := &run.Spec
 	switch n := len(p.Steps); {
 	case len(spec.Steps) == 0:
@@ -50,7 +50,10 @@ func Validate(run *v1alpha1.WorkflowRun, p *Plan, level int) []string {
 	if n := specBytes(spec, p); n > bounds.MaxSpecBytes {
 		return []string{fmt.Sprintf("spec: %d bytes of inputs, expressions and dependencies, more than %d in all", n, bounds.MaxSpecBytes)}
 	}
-	v := validator{run: run, plan: p, level: level}
+	if n := p.ChildRuns(); n > nest.Below {
+		return []string{fmt.Sprintf("spec.steps: %d steps are runs, and %d runs may be below this one: %d are below the run at the top at most, in equal shares", n, nest.Below, bounds.MaxRunsBelow)}
+	}
+	v := validator{run: run, plan: p, nest: nest}
 	v.object("spec.inputs", spec.Inputs, bounds.MaxInputsBytes)
 	for i := range p.Steps {
 		v.step(i)
@@ -97,7 +100,7 @@ type validator struct {
 	plan     *Plan
 	taken    int // locks so far
 	forEachs int // steps with forEach so far
-	level    int
+	nest     Nest
 	problems []string
 }
 

@@ -58,7 +58,7 @@ func (p *Parent) names(steps []v1alpha1.StepStatus, run *v1alpha1.WorkflowRun) {
 		if s.ChildRun == nil || s.ChildRun.Name != run.Name {
 			continue
 		}
-		p.Named = s.ChildRun.UID == string(run.UID)
+		p.Named, p.Claim.Below = s.ChildRun.UID == string(run.UID), s.ChildRun.Below
 		switch {
 		case status.Ended(s.Phase):
 			p.Over = fmt.Sprintf("does not wait for it: step %s is %s", s.Name, s.Phase)

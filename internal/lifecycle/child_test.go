@@ -325,8 +325,8 @@ func TestADelayOfAChildMayBeOver(t *testing.T) {
 }
 
 // Workflows that name each other would make as many runs as they have steps, on each level more.
-// mutation: nestOf that is always that of the top, or commitChild that does not say how many runs may
-// be below the child, makes this fail.
+// mutation: nestOf that is always that of the top, or commitChild that does not say how many runs
+// may be below the child, makes this fail.
 func TestAChildHasAShareOfTheRunsThatMayBeBelowTheOneAtTheTop(t *testing.T) {
 	run := newRun(newStep("a", childRun(oneJob, "")), newStep("b", childRun(oneJob, "")))
 	for name, c := range map[string]struct {

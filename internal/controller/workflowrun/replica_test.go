@@ -444,6 +444,8 @@ const longestStep = 5 * time.Second
 func (r *replica) turn(ctx context.Context, run *v1alpha1.WorkflowRun) {
 	r.pump(ctx)
 	res, err := r.pass(ctx, run)
+	// A result that came before the first pass found no run in the index.
+	_ = r.router.Orphans().Sort(ctx) // fails when the replica was killed
 	switch {
 	case err != nil:
 		r.w.clock.Step(100 * time.Millisecond)
@@ -509,10 +511,17 @@ func (r *replica) inFlight(ctx context.Context, run *v1alpha1.WorkflowRun, n int
 // drained waits until all results of a finished run are acknowledged, also those that come again.
 func (r *replica) drained(ctx context.Context, run *v1alpha1.WorkflowRun) {
 	GinkgoHelper()
+	acknowledged := false
+	defer func() {
+		if !acknowledged {
+			r.tell(r.w.get(context.WithoutCancel(ctx), run))
+		}
+	}()
 	until(ctx, "all results are acknowledged", func() bool {
 		r.turn(ctx, run)
 		return r.w.messages(ctx, r.w.names.ResultsStream()) == 0
 	})
+	acknowledged = true
 }
 
 // counter reads a metric; labels are pairs of name and value. Absent: 0.

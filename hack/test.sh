@@ -24,6 +24,7 @@ mapfile -t others < <(go list ./... | grep -vxF "$(printf '%s\n' "${sequential[@
 
 (go test -p 1 -count=1 -timeout 40m "$@" "${sequential[@]}" && go -C test/bench test -count=1 .) &
 failed=0
-go test -race -p 3 -count=1 -timeout 40m "$@" "${longest[@]}" "${others[@]}" || failed=1
+# Without symbols for debuggers programs are linked sooner; make verify vets all.
+go test -race -p 3 -count=1 -timeout 40m -ldflags=-w -vet=off "$@" "${longest[@]}" "${others[@]}" || failed=1
 wait $! || failed=1
 exit $failed

@@ -27,12 +27,9 @@ type Nest struct {
 // Top is where a run is that has no parent.
 var Top = Nest{Level: 1, Below: bounds.MaxRunsBelow}
 
-// Child is where the children of a run are.
+// Child is where the children of a run are. It has one at least.
 func (n Nest) Child(p *Plan) Nest {
 	runs := p.ChildRuns()
-	if runs == 0 {
-		return Nest{Level: n.Level + 1}
-	}
 	return Nest{Level: n.Level + 1, Below: max(0, n.Below-runs) / runs}
 }
 

@@ -3,6 +3,7 @@
 package bus
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -14,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/utils/clock"
 
+	"github.com/syncopate-dev/syncopate/internal/secretdir"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -43,9 +45,12 @@ type Config struct {
 
 	CredentialsFile string // NATS credentials (JWT and seed); optional
 	User, Password  string // optional
-	CAFile          string // PEM of the authority that signed the server's certificate; optional
-	CertFile        string // PEM of the client's certificate; optional, with KeyFile
-	KeyFile         string
+	// AuthDir is a mounted Secret with the entries user and password, each of which goes before
+	// User and Password, and may be missing. It is read for each connection, as the files are.
+	AuthDir  string
+	CAFile   string // PEM of the authority that signed the server's certificate; optional
+	CertFile string // PEM of the client's certificate; optional, with KeyFile
+	KeyFile  string
 
 	// Installation names all operators that share keys and runs; streams that belong to another one
 	// are left alone, see ForeignError.
@@ -76,6 +81,11 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if !prefixPattern.MatchString(c.Names.Prefix) {
 		return c, fmt.Errorf("%w: prefix %q", ErrConfig, c.Names.Prefix)
+	}
+	if c.AuthDir != "" {
+		if err := secretdir.Check(c.AuthDir); err != nil {
+			return c, fmt.Errorf("%w: %w", ErrConfig, err)
+		}
 	}
 	setDefault(&c.Replicas, 1)
 	setDefault(&c.DuplicateWindow, 2*time.Minute)
@@ -116,7 +126,10 @@ func (c Config) connectOptions() []nats.Option {
 	if c.CredentialsFile != "" {
 		o = append(o, nats.UserCredentials(c.CredentialsFile))
 	}
-	if c.User != "" {
+	switch {
+	case c.AuthDir != "":
+		o = append(o, nats.UserInfoHandler(c.login))
+	case c.User != "":
 		o = append(o, nats.UserInfo(c.User, c.Password))
 	}
 	if c.CAFile != "" {
@@ -126,6 +139,18 @@ func (c Config) connectOptions() []nats.Option {
 		o = append(o, nats.ClientCert(c.CertFile, c.KeyFile))
 	}
 	return o
+}
+
+// login reads what the Secret says now. What cannot be read is logged, and NATS refuses the login.
+func (c Config) login() (user, password string) {
+	user, err := secretdir.Read(c.AuthDir, "user")
+	if err == nil {
+		password, err = secretdir.Read(c.AuthDir, "password")
+	}
+	if err != nil {
+		c.Log.Error(err, "Login at NATS")
+	}
+	return cmp.Or(user, c.User), cmp.Or(password, c.Password)
 }
 
 // Dial connects once, without a second try, for people's tools. Of config it uses the address, the

@@ -4,6 +4,8 @@ package bus
 
 import (
 	"context"
+
+	"github.com/nats-io/nats.go"
 )
 
 // Ready tells whether the bus can work: connected, and the streams of jobs and results are there,
@@ -52,4 +54,18 @@ func (c *Conn) Usable(ctx context.Context) error {
 func (c *Conn) ownerKnown() (known bool, foreign error) {
 	o := c.owner.get()
 	return o.ours || o.foreign != nil && c.Clock.Since(o.at) < streamCheck, o.foreign
+}
+
+// AwaitConnected waits until there is a connection to NATS, or ctx ends: for people's tools, which
+// ask once.
+func (c *Conn) AwaitConnected(ctx context.Context) {
+	connected := c.NATS.StatusChanged(nats.CONNECTED)
+	defer c.NATS.RemoveStatusListener(connected)
+	if c.connected() {
+		return
+	}
+	select {
+	case <-connected:
+	case <-ctx.Done():
+	}
 }

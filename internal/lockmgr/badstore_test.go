@@ -101,7 +101,11 @@ func TestStoresThatCannotBeUsed(t *testing.T) {
 		return badStore{config: config, admin: s.Client()}
 	}
 	withTLS := func(s *httptest.Server, config *tls.Config) badStore {
-		return badStore{config: ClientConfig{Addrs: []string{s.Listener.Addr().String()}, TLS: config}}
+		store := badStore{config: ClientConfig{Addrs: []string{s.Listener.Addr().String()}}}
+		if config != nil {
+			store.config.TLS = func() (*tls.Config, error) { return config, nil }
+		}
+		return store
 	}
 	trusting := func(s *httptest.Server) *x509.CertPool {
 		pool := x509.NewCertPool()
@@ -139,7 +143,7 @@ func TestStoresThatCannotBeUsed(t *testing.T) {
 			return at(redistest.Start(t), func(c *ClientConfig) { c.MasterName = "locks" })
 		}, "no sentinel names the master"},
 		"a server without TLS": {func(t *testing.T) badStore {
-			return at(redistest.Start(t), func(c *ClientConfig) { c.TLS = &tls.Config{MinVersion: tls.VersionTLS12} })
+			return at(redistest.Start(t), func(c *ClientConfig) { c.TLS = Files{TLS: true}.tls })
 		}, "TLS"}, // Redis waits for the end of a command, or answers in plain text
 		"too few replicas": {func(t *testing.T) badStore {
 			return at(redistest.Start(t, "--min-replicas-to-write", "1"), nil)

@@ -4,18 +4,21 @@ package lockmgr
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
-	"fmt"
-	"os"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// callTimeout bounds each dial, write and read of the lock client.
-const callTimeout = time.Second
+const (
+	// callTimeout bounds each dial, write and read of the lock client.
+	callTimeout = time.Second
+	// clusterReload is how old the client's map of slots may be when it is used. A master that died
+	// is in it until then: the library reads the map anew when a node says MOVED, not when none
+	// answers, and its own interval is a minute.
+	clusterReload = time.Second
+)
 
 // ClientConfig says where the lock store is and how to log in.
 type ClientConfig struct {
@@ -32,34 +35,12 @@ type ClientConfig struct {
 	Username, Password string
 	// SentinelUsername and SentinelPassword log in to the sentinels.
 	SentinelUsername, SentinelPassword string
-	// TLS is used for every connection; nil means plain text.
-	TLS *tls.Config
+	// Login gives Username and Password anew for each connection; nil or empty: they stay.
+	Login func() (username, password string, err error)
+	// TLS gives the configuration of each connection; nil means plain text.
+	TLS func() (*tls.Config, error)
 	// PoolSize bounds the connections per node; 0 means 64.
 	PoolSize int
-}
-
-// errNoCertificate is returned by TLSConfig for a file without a certificate. Not worth a retry.
-var errNoCertificate = errors.New("no PEM certificate in it")
-
-// TLSConfig is TLS for a client: as the system's certificates say, or those of a file, which
-// implies it; nil: none.
-func TLSConfig(use bool, caFile string) (*tls.Config, error) {
-	if !use && caFile == "" {
-		return nil, nil //nolint:nilnil // as in ClientConfig
-	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	if caFile == "" {
-		return config, nil
-	}
-	pem, err := os.ReadFile(caFile)
-	if err != nil {
-		return nil, fmt.Errorf("read CA certificates: %w", err)
-	}
-	config.RootCAs = x509.NewCertPool()
-	if !config.RootCAs.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("read CA certificates %s: %w", caFile, errNoCertificate)
-	}
-	return config, nil
 }
 
 // NewClient makes a client for locks only; it connects when it is first used. The caller closes
@@ -75,7 +56,13 @@ func NewClient(c ClientConfig) (redis.UniversalClient, error) {
 	if len(c.Addrs) == 0 {
 		return nil, errors.New("lock client: no address")
 	}
-	return redis.NewUniversalClient(c.options()), nil
+	o := c.options()
+	if c.MasterName != "" || !c.Cluster && len(c.Addrs) == 1 {
+		return redis.NewUniversalClient(o), nil
+	}
+	cluster := o.Cluster()
+	cluster.ClusterStateReloadInterval = clusterReload
+	return redis.NewClusterClient(cluster), nil
 }
 
 func (c ClientConfig) options() *redis.UniversalOptions {
@@ -83,7 +70,7 @@ func (c ClientConfig) options() *redis.UniversalOptions {
 	if size == 0 {
 		size = renewalsAtOnce
 	}
-	return &redis.UniversalOptions{
+	o := &redis.UniversalOptions{
 		Addrs:                 c.Addrs,
 		MasterName:            c.MasterName,
 		IsClusterMode:         c.Cluster,
@@ -92,7 +79,6 @@ func (c ClientConfig) options() *redis.UniversalOptions {
 		Password:              c.Password,
 		SentinelUsername:      c.SentinelUsername,
 		SentinelPassword:      c.SentinelPassword,
-		TLSConfig:             c.TLS,
 		PoolSize:              size,
 		PipelinePoolSize:      -1,
 		ContextTimeoutEnabled: true,
@@ -107,4 +93,11 @@ func (c ClientConfig) options() *redis.UniversalOptions {
 		DisableIdentity:          true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
+	if c.TLS != nil {
+		o.Dialer = c.dialTLS
+	}
+	if c.Login != nil {
+		o.CredentialsProviderContext = c.credentials
+	}
+	return o
 }

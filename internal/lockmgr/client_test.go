@@ -3,7 +3,6 @@
 package lockmgr
 
 import (
-	"crypto/tls"
 	"testing"
 	"time"
 
@@ -57,8 +56,7 @@ func TestNewClient(t *testing.T) {
 }
 
 func TestClientSettings(t *testing.T) {
-	config := &tls.Config{MinVersion: tls.VersionTLS13}
-	o := ClientConfig{Addrs: []string{"127.0.0.1:1"}, TLS: config, Username: "locks", Password: "secret"}.options()
+	o := ClientConfig{Addrs: []string{"127.0.0.1:1"}, Username: "locks", Password: "secret"}.options()
 	c := redis.NewUniversalClient(o)
 	defer func() { _ = c.Close() }()
 	single, ok := c.(*redis.Client)
@@ -74,7 +72,7 @@ func TestClientSettings(t *testing.T) {
 			t.Errorf("%s timeout is %s; want 1 s", name, timeout)
 		}
 	}
-	if got.TLSConfig != config || got.Username != "locks" || got.Password != "secret" || got.PoolSize != 64 {
-		t.Errorf("TLS %v, user %s, pool %d", got.TLSConfig, got.Username, got.PoolSize)
+	if got.Username != "locks" || got.Password != "secret" || got.PoolSize != 64 {
+		t.Errorf("user %s, pool %d", got.Username, got.PoolSize)
 	}
 }

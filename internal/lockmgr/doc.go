@@ -31,7 +31,7 @@
 // An ACL user needs:
 //
 //	~{run:*}:* &syncopate:locks:* +@connection +eval +evalsha +get +set +incr +pexpire +del +exists +time +pttl +pexpireat
-//	+lindex +llen +lrem +rpush +zadd +zrem +zscore +zrangebyscore +publish +subscribe
+//	+lindex +llen +lrem +rpush +zadd +zrem +zscore +zrangebyscore +publish +subscribe +scan
 //
 // and in a cluster +cluster|slots. Without the channel or the right to publish, whoever waits finds
 // out by asking every second.

@@ -322,6 +322,9 @@ func TestRedisNeedsOnlyTheDocumentedRights(t *testing.T) {
 	r := steady()
 	r.Floor = 3
 	l := mustAcquire(t, m, r)
+	if uids, all, err := List(t.Context(), client, 10); err != nil || !all || len(uids) != 1 || uids[0] != testRun {
+		t.Errorf("list: %v, %v, %v", uids, all, err)
+	}
 	if owner, err := m.store.Renew(t.Context(), testRun, l.ID(), time.Second); !owner || err != nil {
 		t.Errorf("renewal: owner %v, %v", owner, err)
 	}

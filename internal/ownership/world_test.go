@@ -14,15 +14,10 @@ import (
 	"time"
 
 	"github.com/go-logr/logr/testr"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/syncopate-dev/syncopate/internal/testenv"
 )
@@ -34,18 +29,9 @@ const patience = time.Minute
 var quick = Timing{Lease: 1500 * time.Millisecond}
 
 // server is the API server that all tests share; each has a namespace of its own.
-var server struct {
-	config *rest.Config
-	scheme *runtime.Scheme
-}
+var server testenv.Shared
 
-func TestMain(m *testing.M) {
-	testenv.Main(m, func(s *envtest.Environment) (err error) {
-		server.config = s.Config
-		server.scheme, err = testenv.Scheme()
-		return err
-	})
-}
+func TestMain(m *testing.M) { server.Main(m) }
 
 // world is a namespace with members in it.
 type world struct {
@@ -79,15 +65,8 @@ type fellow struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	c, err := client.NewWithWatch(server.config, client.Options{Scheme: server.scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "own-"}}
-	if err := c.Create(t.Context(), ns); err != nil {
-		t.Fatal(err)
-	}
-	w := &world{t: t, client: c, ns: ns.Name, timing: quick, actors: map[[2]int64]string{}, ended: map[int]time.Time{}}
+	c, ns := server.Namespace(t, "own-")
+	w := &world{t: t, client: c, ns: ns, timing: quick, actors: map[[2]int64]string{}, ended: map[int]time.Time{}}
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	var watching sync.WaitGroup
 	watching.Go(func() { w.watch(ctx) })

@@ -11,6 +11,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/internal/lockmgr/redistest"
 	"github.com/syncopate-dev/syncopate/internal/policy"
+	"github.com/syncopate-dev/syncopate/internal/testenv/door"
 )
 
 // eventually bounds what must happen soon, on a machine of any speed.
@@ -246,13 +247,13 @@ func TestAHolderThatGoesOnDoesNotWriteOverAnother(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			way := newProxy(t, w.redis.Addr())
-			cutOff := startProcess(t, "cut-off", way.to.Listen, w.register.methods())
+			way := door.New(t, w.redis.Addr())
+			cutOff := startProcess(t, "cut-off", way.Addr(), w.register.methods())
 			other := w.process("other")
 			mine := ask[taken](t, cutOff, "take", takeArgs{Run: "r", Policy: goesOn})
 			w.mustWrite(cutOff, "r", mine, accepted)
 
-			way.shut()
+			way.Shut()
 			w.await(cutOff, mine, func(s leaseState) bool { return s.Unlocked })
 			w.mustWrite(cutOff, "r", mine, accepted)
 			theirs := ask[taken](t, other, "take", takeArgs{Run: "r", Policy: steady(), Asked: w.now("r"), Wait: true})
@@ -262,7 +263,7 @@ func TestAHolderThatGoesOnDoesNotWriteOverAnother(t *testing.T) {
 				ask[none](t, other, "end", endArgs{LeaseID: theirs.LeaseID, Drop: true})
 			}
 
-			way.open()
+			way.Open()
 			if !test.gone {
 				w.await(cutOff, mine, func(s leaseState) bool { return s.Err != "" })
 				w.mustWrite(cutOff, "r", mine, lowerFence)

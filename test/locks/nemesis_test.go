@@ -17,6 +17,7 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr/redistest"
 	"github.com/syncopate-dev/syncopate/internal/policy"
+	"github.com/syncopate-dev/syncopate/internal/testenv/door"
 )
 
 const (
@@ -33,7 +34,7 @@ type nemesis struct {
 	t        *testing.T
 	seed     uint64
 	redis    *redistest.Server
-	proxies  []*proxy // by child
+	proxies  []*door.Door // by child
 	children []*process
 	register *register
 	history  *history
@@ -89,7 +90,7 @@ func newNemesis(t *testing.T, seed uint64) *nemesis {
 		history: &history{reports: map[string]report{}},
 	}
 	for i := range nemesisChildren {
-		n.proxies = append(n.proxies, newProxy(t, n.redis.Addr()))
+		n.proxies = append(n.proxies, door.New(t, n.redis.Addr()))
 		n.children = append(n.children, n.bear(i))
 	}
 	return n
@@ -101,7 +102,7 @@ func (n *nemesis) bear(place int) *process {
 	n.births++
 	offers := n.register.methods()
 	maps.Copy(offers, n.history.methods())
-	p := startProcess(n.t, strconv.Itoa(place)+"-"+strconv.Itoa(n.births), n.proxies[place].to.Listen, offers)
+	p := startProcess(n.t, strconv.Itoa(place)+"-"+strconv.Itoa(n.births), n.proxies[place].Addr(), offers)
 	ask[none](n.t, p, "work", workArgs{Jobs: jobs(), Seed: n.seed + uint64(1000*n.births)})
 	return p
 }
@@ -172,8 +173,8 @@ func (n *nemesis) begin(f fault) (end func()) {
 	n.t.Logf("%s (child %s)", f.Kind, n.children[victim].name)
 	p := n.proxies[victim]
 	poison := func(kind string, attributes map[string]int64) func() {
-		p.poison(kind, "downstream", attributes)
-		return p.heal
+		p.Poison(kind, "downstream", attributes)
+		return p.Heal
 	}
 	switch f.Kind {
 	case pauseRedis:
@@ -194,10 +195,10 @@ func (n *nemesis) begin(f fault) (end func()) {
 	case slowReplies:
 		return poison("latency", map[string]int64{"latency": 300})
 	case refuseConnections:
-		p.shut()
-		return p.open
+		p.Shut()
+		return p.Open
 	case partition:
-		p.poison("timeout", "upstream", map[string]int64{"timeout": 0})
+		p.Poison("timeout", "upstream", map[string]int64{"timeout": 0})
 		return poison("timeout", map[string]int64{"timeout": 0})
 	case pauseChild:
 		n.children[victim].pause()

@@ -4,9 +4,8 @@ package jobs
 
 import (
 	"context"
-	"errors"
-
-	"github.com/nats-io/nats.go/jetstream"
+	"fmt"
+	"math"
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
@@ -52,25 +51,19 @@ type QueuedJob struct {
 // List lists all jobs in the queue, for whoever withdraws those of ended or deleted runs. It reads
 // the list of all subjects, so it is for now and then. Errors: *RetryError.
 func (q *Queue) List(ctx context.Context) ([]QueuedJob, error) {
-	if err := q.conn.Usable(ctx); err != nil {
-		return nil, q.conn.Retryable("list jobs", err)
-	}
-	ctx, cancel := q.conn.Bounded(ctx)
-	defer cancel()
-	s, err := q.conn.JetStream.Stream(ctx, q.conn.Names.JobsStream())
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return nil, nil
-	}
+	return ListQueued(ctx, q.conn, math.MaxInt)
+}
+
+// ListQueued lists the jobs in the queue, at most so many. Errors:
+// *bus.TooManyError, *bus.RetryError.
+func ListQueued(ctx context.Context, conn *bus.Conn, most int) ([]QueuedJob, error) {
+	subjects, err := conn.Subjects(ctx, conn.Names.JobsStream(), ">", most)
 	if err != nil {
-		return nil, q.conn.Retryable("list jobs", err)
-	}
-	info, err := s.Info(ctx, jetstream.WithSubjectFilter(">"))
-	if err != nil {
-		return nil, q.conn.Retryable("list jobs", err)
+		return nil, fmt.Errorf("list jobs: %w", err)
 	}
 	var jobs []QueuedJob
-	for subject := range info.State.Subjects {
-		if topic, id, err := q.conn.Names.ParseJob(subject); err == nil { // what is no job's subject is nobody's to withdraw
+	for _, subject := range subjects {
+		if topic, id, err := conn.Names.ParseJob(subject); err == nil { // what is no job's subject is nobody's to withdraw
 			jobs = append(jobs, QueuedJob{Topic: topic, ID: id})
 		}
 	}

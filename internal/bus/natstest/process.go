@@ -21,14 +21,20 @@ import (
 // of its store.
 const childStore = "NATSTEST_STORE"
 
-// Main makes a process that StartProcess started a nats-server, until its parent is gone. TestMain
-// calls it first, and returns if it says that it was one.
+// Main makes a process that StartProcess or StartNodes started a nats-server, until its parent is
+// gone. TestMain calls it first, and returns if it says that it was one.
 func Main() (served bool) {
-	dir := os.Getenv(childStore)
-	if dir == "" {
+	dir, config := os.Getenv(childStore), os.Getenv(childConfig)
+	var err error
+	switch {
+	case config != "":
+		err = serveConfig(config)
+	case dir != "":
+		err = serve(dir)
+	default:
 		return false
 	}
-	if err := serve(dir); err != nil {
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "nats-server:", err)
 	}
 	return true
@@ -63,7 +69,7 @@ type Process struct {
 // StartProcess runs a server until the test ends. The test's TestMain must call Main.
 func StartProcess(tb testing.TB) *Process {
 	tb.Helper()
-	cmd := exec.CommandContext(context.WithoutCancel(tb.Context()), os.Args[0]) //nolint:gosec // this very test
+	cmd := exec.CommandContext(context.WithoutCancel(tb.Context()), os.Args[0])
 	cmd.Env = append(os.Environ(), childStore+"="+tb.TempDir())
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()

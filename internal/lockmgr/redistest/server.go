@@ -5,6 +5,7 @@ package redistest
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -16,6 +17,8 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/syncopate-dev/syncopate/internal/testenv/certs"
 )
 
 // startTries bounds the ports tried: between finding a free port and listening on it, another
@@ -26,14 +29,32 @@ const startTries = 5
 type Server struct {
 	t    testing.TB
 	path string
+	dir  string
 	args []string
 	port int
 	cmd  *exec.Cmd
+
+	tls *certs.Files // nil: plain text
+	// sentinel is the configuration file of a sentinel, which rewrites it; empty: a server.
+	sentinel string
+	// admin logs in whoever looks at the server's data.
+	adminUser, adminPassword string
+
+	own   *redis.Client         // see admin
+	watch *redis.SentinelClient // likewise, of a sentinel
 }
 
 // Start starts a server and waits until it takes connections. args are more arguments, such
 // as "--requirepass", "secret".
 func Start(t testing.TB, args ...string) *Server {
+	t.Helper()
+	s := newServer(t)
+	s.args = args
+	s.begin()
+	return s
+}
+
+func newServer(t testing.TB) *Server {
 	t.Helper()
 	path, err := exec.LookPath("redis-server")
 	if err != nil {
@@ -42,16 +63,21 @@ func Start(t testing.TB, args ...string) *Server {
 		}
 		t.Skipf("no redis-server: %v", err)
 	}
-	s := &Server{t: t, path: path, args: args}
-	t.Cleanup(s.Stop)
+	return &Server{t: t, path: path, dir: t.TempDir()}
+}
+
+// begin starts the server for the first time, and ends it with the test.
+func (s *Server) begin() {
+	s.t.Helper()
+	s.t.Cleanup(s.Stop)
+	var err error
 	for range startTries {
-		s.port = freePort(t)
+		s.port = freePort(s.t)
 		if err = s.start(); err == nil {
-			return s
+			return
 		}
 	}
-	t.Fatalf("start redis-server: %v", err)
-	return nil
+	s.t.Fatalf("start redis-server: %v", err)
 }
 
 func freePort(t testing.TB) int {
@@ -67,9 +93,8 @@ func freePort(t testing.TB) int {
 
 // start returns an error when the server ended before it was ready.
 func (s *Server) start() error {
-	args := []string{"--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", s.t.TempDir()}
 	// Not the test's context: it ends before the cleanups run, which may still use the server.
-	cmd := exec.CommandContext(context.WithoutCancel(s.t.Context()), s.path, append(args, s.args...)...)
+	cmd := exec.CommandContext(context.WithoutCancel(s.t.Context()), s.path, append(s.fixed(), s.args...)...)
 	cmd.SysProcAttr = diesWithParent()
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -84,15 +109,29 @@ func (s *Server) start() error {
 		s.cmd = nil
 		return fmt.Errorf("ended before it was ready (port %d)", s.port)
 	}
+	go func() { _, _ = io.Copy(io.Discard, out) }() // ends with the server
 	return nil
 }
 
-// ready reads the server's log until it takes connections. A server logs so little that the pipe
-// never fills afterwards.
+// fixed are the arguments that follow from what the server is.
+func (s *Server) fixed() []string {
+	port := strconv.Itoa(s.port)
+	args := []string{"--bind", "127.0.0.1", "--dir", s.dir, "--port", port}
+	if s.tls != nil {
+		args = append(args[:4], "--port", "0", "--tls-port", port, "--tls-cert-file", s.tls.Cert, "--tls-key-file", s.tls.Key,
+			"--tls-ca-cert-file", s.tls.CA, "--tls-auth-clients", "yes", "--tls-replication", "yes")
+	}
+	if s.sentinel != "" {
+		return append([]string{s.sentinel, "--sentinel"}, args...)
+	}
+	return append(args, "--save", "", "--appendonly", "no")
+}
+
+// ready reads the server's log until it takes connections.
 func ready(out io.Reader) bool {
 	lines := bufio.NewScanner(out)
 	for lines.Scan() {
-		if strings.Contains(lines.Text(), "Ready to accept connections") {
+		if strings.Contains(lines.Text(), "Ready to accept connections") || strings.Contains(lines.Text(), "Sentinel ID is") {
 			return true
 		}
 	}
@@ -104,9 +143,28 @@ func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.It
 
 // Client is a plain client for looking at the server's data, closed with the test.
 func (s *Server) Client() *redis.Client {
-	c := redis.NewClient(&redis.Options{Addr: s.Addr()})
+	c := redis.NewClient(s.options())
 	s.t.Cleanup(func() { _ = c.Close() })
 	return c
+}
+
+// options are for a client with all rights.
+func (s *Server) options() *redis.Options {
+	o := &redis.Options{Addr: s.Addr(), Username: s.adminUser, Password: s.adminPassword}
+	if s.tls != nil {
+		o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			return (&tls.Dialer{Config: s.tls.Client(s.t)}).DialContext(ctx, network, addr)
+		}
+	}
+	return o
+}
+
+// admin is a client that all calls of a test share. It is not for several goroutines to begin with.
+func (s *Server) admin() *redis.Client {
+	if s.own == nil {
+		s.own = s.Client()
+	}
+	return s.own
 }
 
 // Pause hangs the server: connections stay open, nothing is answered (SIGSTOP).

@@ -80,8 +80,7 @@ func (c *calls) of(what string) int { c.mu.Lock(); defer c.mu.Unlock(); return c
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	c, err := client.NewWithWatch(server.config, client.Options{Scheme: server.scheme})
-	must(t, err)
+	c := server.Client(t)
 	w := &world{t: t, client: c, server: redistest.Start(t), clock: clocktesting.NewFakeClock(epoch)}
 	for _, o := range []client.Object{&v1alpha1.LockPolicy{}, &v1alpha1.WorkflowRun{}} {
 		must(t, c.DeleteAllOf(w.ctx(), o, client.InNamespace("default")))

@@ -143,3 +143,17 @@ func (f fact) holding(ticket string) (h store.Holding, ok bool) {
 	}
 	return h, true
 }
+
+// HoldingOf is what a ticket holds by the status of its run; not ok: nothing.
+func HoldingOf(run *v1alpha1.WorkflowRun, ticket string) (h store.Holding, ok bool) {
+	return factOf(run).holding(ticket)
+}
+
+// OwnerOf is the UID of the run of a ticket.
+func OwnerOf(ticket string) types.UID { return uidOf(ticket) }
+
+// PartOfTicket is what a run says of one of its tickets; not ok: it is none of them.
+func PartOfTicket(run *v1alpha1.WorkflowRun, ticket string) (p Part, ok bool) {
+	p, ok = factOf(run).tickets[ticket]
+	return p, ok
+}

@@ -33,8 +33,8 @@ type CheckpointPolicy struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=256
 	MaxResults int32 `json:"maxResults,omitempty"`
-	// maxDelayMillis is for how long status may lag behind, with Coalesced, in
-	// milliseconds. Default 200.
+	// maxDelayMillis is for how long status may lag behind, with Coalesced, in milliseconds. While
+	// status writes of the run's namespace wait for each other, it may lag by 2 s. Default 200.
 	// +optional
 	// +default=200
 	// +kubebuilder:default=200

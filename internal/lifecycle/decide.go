@@ -88,7 +88,7 @@ func newDraft(in Input) *draft {
 	}
 	d.initialized = len(d.st.Steps) > 0 && status.Aligned(d.plan.Steps, d.st.Steps)
 	if !d.initialized {
-		d.st.Steps = status.Align(d.plan.Steps, d.st.Steps)
+		d.st.Steps = status.Align(d.plan.Steps, append(d.st.Steps, d.in.Origin.Steps...))
 	}
 	used := len(bounds.Raw(d.st.Outputs))
 	for i := range d.st.Steps {

@@ -52,17 +52,22 @@ func initialize(d *draft) {
 	if known := d.in.Evaluated; known != nil && known.Valid {
 		return
 	}
-	if d.in.Parent != nil && len(d.run.Spec.Locks) > 0 {
-		endRun(d, report.InvalidSpec([]string{"spec.locks: a child run is inside the locks of the run at the top, and has none of its own"}))
-		return
-	}
-	if problems := d.in.Template.Problems; len(problems) > 0 {
-		endRun(d, report.InvalidSpec(problems))
-		return
-	}
-	if problems := dag.Validate(asCreated(d), &d.plan, nestOf(d)); len(problems) > 0 {
+	if problems := problemsOf(d); len(problems) > 0 {
 		endRun(d, report.InvalidSpec(problems))
 		return
 	}
 	d.view.Done.Fresh.Valid = true
+}
+
+// problemsOf is what is wrong with the run: of the first kind that is found.
+func problemsOf(d *draft) []string {
+	switch {
+	case d.in.Parent != nil && len(d.run.Spec.Locks) > 0:
+		return []string{"spec.locks: a child run is inside the locks of the run at the top, and has none of its own"}
+	case d.in.Origin.Problem != "":
+		return []string{d.in.Origin.Problem}
+	case len(d.in.Template.Problems) > 0:
+		return d.in.Template.Problems
+	}
+	return dag.Validate(asCreated(d), &d.plan, nestOf(d))
 }

@@ -90,6 +90,29 @@ func InFlightJobs(run *v1alpha1.WorkflowRun) []Withdrawal {
 	return all
 }
 
+// OutputNames names the outputs of a run in the object store, as far as its status tells.
+func OutputNames(run *v1alpha1.WorkflowRun) []string {
+	if run.Status == nil {
+		return nil
+	}
+	var names []string
+	for i := range run.Status.Steps {
+		s := &run.Status.Steps[i]
+		if s.OutputRef != nil {
+			names = append(names, s.OutputRef.Name)
+		}
+		if s.ForEach != nil {
+			for k := range s.ForEach.OutputRefs {
+				names = append(names, s.ForEach.OutputRefs[k].Name)
+			}
+		}
+	}
+	if ref := run.Status.OutputsRef; ref != nil {
+		names = append(names, ref.Name)
+	}
+	return names
+}
+
 // Outlines are the jobs of those attempts without their inputs, so that nothing is evaluated or
 // loaded for them.
 func Outlines(run *v1alpha1.WorkflowRun) []Job {

@@ -18,6 +18,7 @@ type Input struct {
 	Tenant   Tenant                    // only used until status.tenant is pinned
 	Permits  Permits                   // only used at first sight
 	Template Template                  // of a run that follows a Workflow: Run has its steps then
+	Origin   Origin                    // of the run that spec.startFrom names; only used at first sight
 	Gate     Gate                      // only used until the run is admitted, under the lock
 	Locks    map[string]LocksAnswer    // by step, "" for spec.locks; only used until they are in status, under the lock
 	Claim    Claim                     // of spec.idempotencyKey; only used until the run is admitted, under the lock

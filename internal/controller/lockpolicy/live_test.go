@@ -27,7 +27,7 @@ const inForceWithin = 2 * time.Second
 func TestAChangedPolicyGovernsTheNextTake(t *testing.T) {
 	w := newWorld(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	c, err := cache.New(server.config, cache.Options{Scheme: server.scheme})
+	c, err := cache.New(server.Config, cache.Options{Scheme: server.Scheme})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,8 +102,8 @@ func TestTheControllerFollowsEvents(t *testing.T) {
 	w := newWorld(t)
 	w.run("web", nil)
 	ctx, cancel := context.WithCancel(t.Context())
-	mgr, err := ctrl.NewManager(server.config, ctrl.Options{
-		Scheme: server.scheme, Metrics: metricsserver.Options{BindAddress: "0"},
+	mgr, err := ctrl.NewManager(server.Config, ctrl.Options{
+		Scheme: server.Scheme, Metrics: metricsserver.Options{BindAddress: "0"},
 		Controller: config.Controller{SkipNameValidation: new(true)}, // for -count=2
 	})
 	if err != nil {

@@ -14,13 +14,10 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/rest"
 	clientevents "k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -29,18 +26,9 @@ import (
 )
 
 // server is the API server that all tests share; each begins with no policies and no runs.
-var server struct {
-	config *rest.Config
-	scheme *runtime.Scheme
-}
+var server testenv.Shared
 
-func TestMain(m *testing.M) {
-	testenv.Main(m, func(s *envtest.Environment) (err error) {
-		server.config = s.Config
-		server.scheme, err = testenv.Scheme()
-		return err
-	})
-}
+func TestMain(m *testing.M) { server.Main(m) }
 
 // world is a reconciler on the API server, driven by hand.
 type world struct {
@@ -61,10 +49,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	c, err := client.NewWithWatch(server.config, client.Options{Scheme: server.scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := server.Client(t)
 	for _, o := range []client.Object{&v1alpha1.LockPolicy{}, &v1alpha1.WorkflowRun{}, &appsv1.ControllerRevision{}} {
 		if err := c.DeleteAllOf(t.Context(), o, client.InNamespace("default")); err != nil {
 			t.Fatal(err)

@@ -33,7 +33,7 @@ func TestManySchedulesOfTheSameMinute(t *testing.T) {
 	}
 	w := newWorld(t)
 	r := w.operator()
-	mgr, err := ctrl.NewManager(server.config, ctrl.Options{Scheme: server.scheme, Metrics: metricsserver.Options{BindAddress: "0"}, Logger: logr.Discard()})
+	mgr, err := ctrl.NewManager(server.Config, ctrl.Options{Scheme: server.Scheme, Metrics: metricsserver.Options{BindAddress: "0"}, Logger: logr.Discard()})
 	if err != nil {
 		t.Fatal(err)
 	}

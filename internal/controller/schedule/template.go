@@ -55,6 +55,7 @@ func notInTemplates(spec *v1alpha1.WorkflowRunSpec) (fields []string) {
 		name string
 		set  bool
 	}{
+		{"startFrom", spec.StartFrom != nil},
 		{"idempotencyKey", spec.IdempotencyKey != ""},
 		{"ttlSecondsAfterFinished", spec.TTLSecondsAfterFinished != nil},
 		{"suspend", spec.Suspend},

@@ -9,35 +9,22 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/testenv"
 )
 
-var server struct {
-	config *rest.Config
-	scheme *runtime.Scheme
-}
+var server testenv.Shared
 
-func TestMain(m *testing.M) {
-	testenv.Main(m, func(s *envtest.Environment) (err error) {
-		server.config = s.Config
-		server.config.QPS = -1
-		server.scheme, err = testenv.Scheme()
-		return err
-	})
-}
+func TestMain(m *testing.M) { server.Main(m) }
 
 // world is a namespace, and operators that are driven by hand.
 type world struct {
@@ -51,15 +38,8 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	c, err := client.NewWithWatch(server.config, client.Options{Scheme: server.scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "schedules-"}}
-	if err := c.Create(t.Context(), ns); err != nil {
-		t.Fatal(err)
-	}
-	return &world{t: t, client: c, ns: ns.Name, clock: clocktesting.NewFakePassiveClock(time.Now()), events: events.NewFakeRecorder(1000)}
+	c, ns := server.Namespace(t, "schedules-")
+	return &world{t: t, client: c, ns: ns, clock: clocktesting.NewFakePassiveClock(time.Now()), events: events.NewFakeRecorder(1000)}
 }
 
 type always struct{}

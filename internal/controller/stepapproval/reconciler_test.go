@@ -142,8 +142,8 @@ func TestErrorsAreTriedAgainAndAbsenceIsNone(t *testing.T) {
 func TestTheControllerFollowsEvents(t *testing.T) {
 	w := newWorld(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	mgr, err := ctrl.NewManager(server.config, ctrl.Options{
-		Scheme: server.scheme, Metrics: metricsserver.Options{BindAddress: "0"},
+	mgr, err := ctrl.NewManager(server.Config, ctrl.Options{
+		Scheme: server.Scheme, Metrics: metricsserver.Options{BindAddress: "0"},
 		Controller: config.Controller{SkipNameValidation: new(true)}, // for -count=2
 	})
 	if err != nil {
@@ -170,8 +170,8 @@ func TestTheControllerFollowsEvents(t *testing.T) {
 func TestItRunsOnTheLeaderOnly(t *testing.T) {
 	mgr := &recordingManager{}
 	var err error
-	mgr.Manager, err = ctrl.NewManager(server.config, ctrl.Options{
-		Scheme: server.scheme, Metrics: metricsserver.Options{BindAddress: "0"},
+	mgr.Manager, err = ctrl.NewManager(server.Config, ctrl.Options{
+		Scheme: server.Scheme, Metrics: metricsserver.Options{BindAddress: "0"},
 		Controller: config.Controller{SkipNameValidation: new(true)},
 	})
 	if err != nil {

@@ -10,11 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -22,18 +19,9 @@ import (
 )
 
 // server is the API server that all tests share; each has a namespace of its own.
-var server struct {
-	config *rest.Config
-	scheme *runtime.Scheme
-}
+var server testenv.Shared
 
-func TestMain(m *testing.M) {
-	testenv.Main(m, func(s *envtest.Environment) (err error) {
-		server.config = s.Config
-		server.scheme, err = testenv.Scheme()
-		return err
-	})
-}
+func TestMain(m *testing.M) { server.Main(m) }
 
 // world is a namespace, and a reconciler on the API server driven by hand.
 type world struct {
@@ -48,15 +36,8 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	c, err := client.NewWithWatch(server.config, client.Options{Scheme: server.scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "owner-"}}
-	if err := c.Create(t.Context(), ns); err != nil {
-		t.Fatal(err)
-	}
-	w := &world{t: t, client: c, ns: ns.Name}
+	c, ns := server.Namespace(t, "owner-")
+	w := &world{t: t, client: c, ns: ns}
 	counted := interceptor.NewClient(c, interceptor.Funcs{
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 			w.patches.Add(1)

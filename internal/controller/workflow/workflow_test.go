@@ -13,17 +13,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -33,18 +30,9 @@ import (
 )
 
 // server is the API server that all tests share; each has a namespace of its own.
-var server struct {
-	config *rest.Config
-	scheme *runtime.Scheme
-}
+var server testenv.Shared
 
-func TestMain(m *testing.M) {
-	testenv.Main(m, func(s *envtest.Environment) (err error) {
-		server.config = s.Config
-		server.scheme, err = testenv.Scheme()
-		return err
-	})
-}
+func TestMain(m *testing.M) { server.Main(m) }
 
 // world is a namespace with a reconciler and a sweeper on a real API server, driven by hand.
 type world struct {
@@ -59,15 +47,8 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	c, err := client.NewWithWatch(server.config, client.Options{Scheme: server.scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "workflow-"}}
-	if err := c.Create(t.Context(), ns); err != nil {
-		t.Fatal(err)
-	}
-	w := &world{t: t, client: c, ns: ns.Name}
+	c, ns := server.Namespace(t, "workflow-")
+	w := &world{t: t, client: c, ns: ns}
 	tell := func(what string) {
 		if w.before != nil {
 			w.before(what)

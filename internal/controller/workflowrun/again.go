@@ -46,9 +46,10 @@ func (p *pass) again(at time.Time) reconcile.Result {
 	return reconcile.Result{RequeueAfter: max(at.Sub(p.r.Clock.Now()), time.Millisecond)}
 }
 
-// inTime has the next pass made before what is decided and not written is written too late.
+// inTime has the next pass made before what is decided and not written is written too late, and
+// when a lease is given back that was kept after a write.
 func inTime(p *pass, result reconcile.Result) reconcile.Result {
-	if due := p.again(p.ahead.At()).RequeueAfter; due > 0 && (result.RequeueAfter == 0 || due < result.RequeueAfter) {
+	if due := p.again(pacing.Earliest(p.ahead.At(), p.ahead.LingersUntil())).RequeueAfter; due > 0 && (result.RequeueAfter == 0 || due < result.RequeueAfter) {
 		result.RequeueAfter = max(due, pacing.MinPause)
 	}
 	return result

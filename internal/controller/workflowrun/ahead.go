@@ -30,10 +30,17 @@ func beginAhead(p *pass, tenant string) {
 	since := p.r.Driven.Since(p.run.UID)
 	born := !since.IsZero() && !p.run.CreationTimestamp.Time.Before(since.Add(p.r.AloneAfter))
 	p.ahead.Under(p.policy.Checkpoint, born, p.policy.Admission.Limit(tenant) == policy.NoLimit)
-	p.lock.Ahead = p.ahead.Lags()
+	p.ahead.Crowded(p.r.Writes != nil && p.r.Writes.Crowded(p.key.Namespace))
+	p.lock.Ahead = keepsLease(p)
 	if p.ahead.MayHaveJournal() {
 		p.batch.Journal()
 	}
+}
+
+// keepsLease says whether the lease is kept between passes for what the run is ahead by, or
+// soon may be.
+func keepsLease(p *pass) bool {
+	return p.ahead.Lags() || (lifecycle.Admitted(p.run) && !p.ahead.LingersUntil().IsZero())
 }
 
 // wroteLast says whether this process wrote the run last, under a lease.

@@ -34,7 +34,7 @@ var modes = []mode{
 // inModes makes a spec in each mode.
 func inModes(text string, body func(ctx SpecContext, m mode)) {
 	for _, m := range modes {
-		It(text+m.name, func(ctx SpecContext) { body(ctx, m) }, NodeTimeout(2*patience))
+		It(text+m.name, matrix, func(ctx SpecContext) { body(ctx, m) }, NodeTimeout(2*patience))
 	}
 }
 
@@ -199,7 +199,7 @@ var _ = Describe("a run that may be ahead of its status, with", func() {
 			place string
 			nth   int
 		}{{"", 0}, {"publish/before", 2}, {"publish/after", 2}, {"publish/after", 3}, {"status/before", 1}, {"status/after", 1}, {"status/after", 2}, {"settle/before", 1}} {
-			It(fmt.Sprintf("%s, ends as it should, whatever crashes (%s %d)", name, p.place, p.nth), func(ctx SpecContext) {
+			It(fmt.Sprintf("%s, ends as it should, whatever crashes (%s %d)", name, p.place, p.nth), matrix, func(ctx SpecContext) {
 				w := newWorld(ctx, withWindow(tinyWindow))
 				w.coalesced(ctx)
 				r := w.newReplica(ctx, "first", here)
@@ -244,7 +244,7 @@ var _ = Describe("a wish at a moment at which the run is ahead of its status:", 
 				if strings.HasPrefix(place, "publish") {
 					nth = 2
 				}
-				It(fmt.Sprintf("%s, at %s, for the %d. time; the process dies then: %t", verb, place, nth, dies), func(ctx SpecContext) {
+				It(fmt.Sprintf("%s, at %s, for the %d. time; the process dies then: %t", verb, place, nth, dies), matrix, func(ctx SpecContext) {
 					w := newWorld(ctx, withWindow(tinyWindow))
 					w.policySpec(ctx, w.ns, v1alpha1.LockPolicySpec{RunLock: quick(), Checkpoint: v1alpha1.CheckpointPolicy{
 						Mode: v1alpha1.CheckpointCoalesced, MaxResults: 2, MaxDelayMillis: longest,

@@ -176,7 +176,7 @@ var _ = Describe("a child run", func() {
 			if strings.HasPrefix(place, "create") && nth > 1 {
 				break
 			}
-			It(fmt.Sprintf("is recovered from a crash at %s, for the %d. time", place, nth), func(ctx SpecContext) {
+			It(fmt.Sprintf("is recovered from a crash at %s, for the %d. time", place, nth), matrix, func(ctx SpecContext) {
 				w := newWorld(ctx, withWindow(tinyWindow))
 				run := w.create(ctx, w.parentOf(draws))
 				first := w.newReplica(ctx, "first")

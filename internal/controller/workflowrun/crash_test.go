@@ -88,24 +88,24 @@ var _ = Describe("a crash", func() {
 	}
 	for _, p := range points {
 		name := fmt.Sprintf("at %s, for the %d. time", p.place, p.nth)
-		It(name+", is recovered from", func(ctx SpecContext) {
+		It(name+", is recovered from", matrix, func(ctx SpecContext) {
 			recovered(ctx, p, nothing, &[]*task{})
 		}, NodeTimeout(2*patience))
 		if p.more && p.nth == 1 && p.place != "settle/before" {
-			It(name+", is recovered from when the jobs are with a worker and no Msg-Id is remembered", func(ctx SpecContext) {
+			It(name+", is recovered from when the jobs are with a worker and no Msg-Id is remembered", matrix, func(ctx SpecContext) {
 				var tasks []*task
 				recovered(ctx, p, taken(&tasks), &tasks)
 			}, NodeTimeout(2*patience))
 		}
 		if p.more {
-			It(name+", is recovered from when the jobs are done and NATS was restarted", func(ctx SpecContext) {
+			It(name+", is recovered from when the jobs are done and NATS was restarted", matrix, func(ctx SpecContext) {
 				recovered(ctx, p, answered, &[]*task{})
 			}, NodeTimeout(2*patience))
 		}
 	}
 
 	for _, place := range []string{"status/before", "status/after", "withdraw/before", "withdraw/after", "cancel/before", "cancel/after"} {
-		It("at "+place+" of a cancel, leaves no job in the queue", func(ctx SpecContext) {
+		It("at "+place+" of a cancel, leaves no job in the queue", matrix, func(ctx SpecContext) {
 			w := newWorld(ctx)
 			first := w.newReplica(ctx, "first")
 			run := w.create(ctx, diamond())
@@ -122,7 +122,7 @@ var _ = Describe("a crash", func() {
 	}
 
 	for _, place := range []string{"recover/before", "recover/after"} {
-		It("in the recovery from a crash, at "+place+", is recovered from", func(ctx SpecContext) {
+		It("in the recovery from a crash, at "+place+", is recovered from", matrix, func(ctx SpecContext) {
 			w := newWorld(ctx, withWindow(tinyWindow))
 			run := w.create(ctx, diamond())
 			dies := func(r *replica, at string) {

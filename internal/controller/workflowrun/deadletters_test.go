@@ -113,7 +113,7 @@ var _ = Describe("an attempt whose answer became a dead letter", func() {
 	}, NodeTimeout(2*patience))
 
 	for _, place := range []string{"status/before", "status/after", "settle/before", "settle/after"} {
-		It(fmt.Sprintf("is not given to another worker after a crash at %s, and its answer is not lost", place), func(ctx SpecContext) {
+		It(fmt.Sprintf("is not given to another worker after a crash at %s, and its answer is not lost", place), matrix, func(ctx SpecContext) {
 			run := w.create(ctx, []v1alpha1.Step{step("a")})
 			first.inFlight(ctx, run, 1)
 			t := w.takeAll(ctx, 1)[0]

@@ -50,7 +50,7 @@ func (p *pass) decideWithin(held context.Context, lock lifecycle.Lock) lifecycle
 func (p *pass) input(lock lifecycle.Lock) lifecycle.Input {
 	in := lifecycle.Input{
 		Run: p.run, Now: p.r.Clock.Now(), Lock: lock, Tenant: p.tenant,
-		Permits: p.permits, Template: p.template, Gate: p.slot.Gate, Claim: p.claim, Locks: p.locks, Signals: p.signals, Workers: p.workers, NATSDown: p.r.NATS.Outage(),
+		Permits: p.permits, Template: p.template, Origin: p.origin, Gate: p.slot.Gate, Claim: p.claim, Locks: p.locks, Signals: p.signals, Workers: p.workers, NATSDown: p.r.NATS.Outage(),
 		Parent: p.relatives.Parent, Children: p.relatives.Children,
 		Results: p.batch.Facts(), DeadLetters: p.batch.DeadLetters(), Answers: p.questions.Answers(),
 		Lists: p.r.lists.of(p.run.UID), Payloads: p.outputs.Payloads(),

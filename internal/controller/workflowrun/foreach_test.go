@@ -57,7 +57,7 @@ var _ = Describe("a step for each item", func() {
 		points = append(points, point{"status/before", nth}, point{"status/after", nth})
 	}
 	for _, p := range points {
-		It(fmt.Sprintf("is recovered from a crash at %s, for the %d. time", p.place, p.nth), func(ctx SpecContext) {
+		It(fmt.Sprintf("is recovered from a crash at %s, for the %d. time", p.place, p.nth), matrix, func(ctx SpecContext) {
 			w := newWorld(ctx, withWindow(tinyWindow))
 			run := w.createFanOut(ctx, 8, 3)
 			answer := func() {

@@ -70,7 +70,7 @@ func inPhase(name string, phase v1alpha1.StepPhase) func(*v1alpha1.WorkflowRun) 
 var _ = Describe("steps of every kind", func() {
 	for nth := 1; nth <= 7; nth++ {
 		for _, place := range []string{"status/before", "status/after"} {
-			It(fmt.Sprintf("are recovered from a crash at %s, for the %d. time", place, nth), func(ctx SpecContext) {
+			It(fmt.Sprintf("are recovered from a crash at %s, for the %d. time", place, nth), matrix, func(ctx SpecContext) {
 				w := newWorld(ctx, withWindow(tinyWindow))
 				steps, adjust := allKinds()
 				run := w.create(ctx, steps, adjust)
@@ -118,7 +118,7 @@ var _ = Describe("steps of every kind", func() {
 
 // The matrix: whatever a run is doing, and whatever its user wishes, it ends, and
 // leaves nothing behind.
-var _ = Describe("a wish of the user", func() {
+var _ = Describe("a wish of the user", matrix, func() {
 	type state struct {
 		name    string
 		reached func(*v1alpha1.WorkflowRun) bool

@@ -26,7 +26,9 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/slots"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/trials"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/dag"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/origin"
 	"github.com/syncopate-dev/syncopate/internal/policy"
 )
 
@@ -61,6 +63,7 @@ type observed struct {
 	tenant    lifecycle.Tenant
 	permits   lifecycle.Permits
 	template  lifecycle.Template
+	origin    lifecycle.Origin
 	signals   []lifecycle.Signal
 	workers   map[string]lifecycle.Workers
 	relatives children.Relatives
@@ -150,7 +153,10 @@ func (p *pass) observeOthers(ctx context.Context) error {
 		return err
 	}
 	p.relatives, p.later = relatives, pacing.Earliest(p.later, relatives.RetryAt)
-	return p.observeTenant(ctx)
+	if err := p.observeTenant(ctx); err != nil {
+		return err
+	}
+	return observeOrigin(ctx, p)
 }
 
 func (p *pass) observePolicy(ctx context.Context) error {
@@ -197,4 +203,23 @@ func (p *pass) refresh(ctx context.Context) (reconcile.Result, error) {
 		p.mem.last = live
 	}
 	return reconcile.Result{RequeueAfter: refreshDelay}, nil
+}
+
+// observeOrigin reads the run that spec.startFrom names, until status has what is taken over from
+// it. It is read live: the cache may have it without its end.
+func observeOrigin(ctx context.Context, p *pass) error {
+	if p.spec.StartFrom == nil || (!p.run.Unwritten() && len(p.run.Status.Steps) > 0) || p.template.Missing != "" {
+		return nil
+	}
+	was := &v1alpha1.WorkflowRun{}
+	err := p.r.Live.Get(ctx, client.ObjectKey{Namespace: p.key.Namespace, Name: p.spec.StartFrom.Run}, was)
+	switch {
+	case apierrors.IsNotFound(err):
+		was = nil
+	case err != nil:
+		return fmt.Errorf("read run %s: %w", p.spec.StartFrom.Run, err)
+	}
+	plan := dag.Of(p.run)
+	p.origin = origin.Of(was, asStored(p, p.run), &plan, p.template.Revision, p.tenantName())
+	return nil
 }

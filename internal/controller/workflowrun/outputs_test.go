@@ -106,7 +106,7 @@ var _ = Describe("outputs in the object store", func() {
 			if (place == "store/before" || place == "store/after") && way == "a worker put there" {
 				continue
 			}
-			It(fmt.Sprintf("that %s are read, whatever crashes (%s)", way, place), func(ctx SpecContext) {
+			It(fmt.Sprintf("that %s are read, whatever crashes (%s)", way, place), matrix, func(ctx SpecContext) {
 				w := newWorld(ctx, withWindow(tinyWindow))
 				run := w.create(ctx, readers())
 				first := w.newReplica(ctx, "first")

@@ -49,9 +49,9 @@ func (p *pass) wrote(next *v1alpha1.WorkflowRun, d lifecycle.Decision) {
 	p.r.Slots.Wrote(&p.mem.slot, p.ahead.Stored, next)
 	p.trial.Count(p.ahead.Stored, next)
 	p.mem.withdrawals = append(p.mem.withdrawals, p.ahead.Write(next)...)
-	p.lock.Ahead = false
 	p.batch.Covered()
 	p.run, p.mem.last = next, asStored(p, next)
+	p.lock.Ahead = keepsLease(p)
 	p.mem.statusWrites++
 	p.lock.Wrote()
 	if p.mem.blamed {

@@ -4,6 +4,7 @@ package workflowrun
 
 import (
 	"context"
+	"os"
 	"testing"
 	"time"
 
@@ -24,6 +25,11 @@ const (
 	polling  = 5 * time.Millisecond
 )
 
+// matrix marks specs that go one way of the code at each of many moments: a crash, a wish of the
+// user. The race detector has little to find there that the other specs do not show it, and makes
+// each some times as long: hack/test.sh runs them without it.
+var matrix = Label("matrix")
+
 // suite is what all specs share: one control plane, one Redis for the specs that do not harm it,
 // one record of all writes.
 var suite struct {
@@ -37,7 +43,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m, testenv.Kept()...) }
 
 func TestWorkflowRun(t *testing.T) {
 	RegisterFailHandler(Fail)
-	RunSpecs(t, "Run controller")
+	config, reporter := GinkgoConfiguration()
+	if labels := os.Getenv("SPEC_LABELS"); labels != "" { // packages without specs know no flags of Ginkgo
+		config.LabelFilter = labels
+	}
+	RunSpecs(t, "Run controller", config, reporter)
 }
 
 var _ = BeforeSuite(func(ctx SpecContext) {

@@ -4,6 +4,7 @@ package workflowrun
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -166,6 +167,38 @@ var _ = Describe("a run that follows a Workflow", func() {
 			Expect(run.Status.Steps[0].Attempt).To(BeEquivalentTo(2))
 		}
 	}, NodeTimeout(10*patience))
+
+	It("is smaller than a run with the same 20 steps of its own, in every write and event of the watch", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		var steps []v1alpha1.Step
+		for i := range 20 {
+			s := step(fmt.Sprint("collect-", i))
+			if i > 0 {
+				s.DependsOn = []string{fmt.Sprint("collect-", i-1)}
+			}
+			s.Job.Input = &runtime.RawExtension{Raw: []byte(`{"region":"${inputs.region}","bucket":"reports","format":"parquet","since":"2026-01-01"}`)}
+			s.TimeoutSeconds, s.Retry.MaxFailures = 600, 5
+			steps = append(steps, s)
+		}
+		spec := templateOf(steps...)
+		spec.Parameters = []v1alpha1.Parameter{{Name: "region"}}
+		w.workflow(ctx, "report", spec)
+		r := w.newReplica(ctx, "r")
+		sizes := func(run *v1alpha1.WorkflowRun) (first, last int) {
+			r.inFlight(ctx, run, 1)
+			first = r.memories.peek(client.ObjectKeyFromObject(run)).lastWriteBytes
+			stored, err := json.Marshal(r.finish(ctx, run))
+			Expect(err).NotTo(HaveOccurred())
+			return first, len(stored)
+		}
+		first, last := sizes(w.following(ctx, "report", `{"region":"eu"}`))
+		inlineFirst, inlineLast := sizes(w.create(ctx, steps, func(s *v1alpha1.WorkflowRunSpec) {
+			s.Inputs = &runtime.RawExtension{Raw: []byte(`{"region":"eu"}`)}
+		}))
+		AddReportEntry("bytes", fmt.Sprintf("first write %d, inline %d; the run at its end %d, inline %d", first, inlineFirst, last, inlineLast))
+		Expect(float64(first)).To(BeNumerically("<=", 0.7*float64(inlineFirst)))
+		Expect(float64(last)).To(BeNumerically("<=", 0.7*float64(inlineLast)))
+	}, NodeTimeout(2*patience))
 
 	It("goes on when its Workflow is deleted, also in another process", func(ctx SpecContext) {
 		w := newWorld(ctx)

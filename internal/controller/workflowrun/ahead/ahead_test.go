@@ -194,6 +194,61 @@ func TestSession_WhatIsKeptIsDueAfterTheFirstOfIt(t *testing.T) {
 	}
 }
 
+// mutations: At that ignores crowded, or that has no end, makes this fail.
+func TestSession_WhatWouldOnlyWaitIsWrittenLater(t *testing.T) {
+	w := newWorld()
+	begin := w.clock.Now()
+	w.lag()
+	for _, c := range []struct {
+		after, at time.Duration // since the first thing was kept
+		crowded   bool
+		due       bool
+	}{
+		{100 * time.Millisecond, 200 * time.Millisecond, true, false},
+		{300 * time.Millisecond, 500 * time.Millisecond, true, false},
+		{300 * time.Millisecond, 200 * time.Millisecond, false, true},
+		{1900 * time.Millisecond, 2 * time.Second, true, false},
+		{2 * time.Second, 2 * time.Second, true, true},
+	} {
+		w.clock.SetTime(begin.Add(c.after))
+		s, _ := w.session()
+		s.Crowded(c.crowded)
+		if at := s.At().Sub(begin); at != c.at || s.Due() != c.due {
+			t.Errorf("after %s, crowded %t: at %s, due %t", c.after, c.crowded, at, s.Due())
+		}
+	}
+}
+
+// mutations: a condition of LingersUntil left out makes one of the cases fail.
+func TestSession_LingersAfterAWrite(t *testing.T) {
+	for name, c := range map[string]struct {
+		adjust func(*world, *ahead.Session)
+		want   bool
+	}{
+		"just written":          {want: true},
+		"written long ago":      {adjust: func(w *world, _ *ahead.Session) { w.clock.Step(2 * time.Second) }},
+		"ahead again":           {adjust: keepOne},
+		"written at every step": {adjust: func(_ *world, s *ahead.Session) { s.Under(policy.Checkpoint{}, true, true) }},
+		"a write failed":        {adjust: func(_ *world, s *ahead.Session) { s.Off = true }},
+		"given up":              {adjust: func(_ *world, s *ahead.Session) { s.Closes = true }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			s, _ := w.session()
+			if !s.LingersUntil().IsZero() {
+				t.Error("before it wrote anything")
+			}
+			s.Write(w.next(statusOf(v1alpha1.StepSucceeded, v1alpha1.StepDispatched)))
+			if c.adjust != nil {
+				c.adjust(w, s)
+			}
+			if got := !s.LingersUntil().IsZero(); got != c.want {
+				t.Errorf("%t", got)
+			}
+		})
+	}
+}
+
 // What is kept stands as long as the stored status is the one that it was decided on.
 //
 // mutations: over that compares versions only, or no UID, makes this fail.

@@ -19,8 +19,8 @@
 // decisions are like that.
 //
 // A run is ahead only under a lease that wrote its stored status. The lease is kept until the
-// checkpoint. A run that was never written is begun ahead only if no other process can have worked
-// on it: see State.Alone.
+// checkpoint, and for a while after it. A run that was never written is begun ahead only if no
+// other process can have worked on it: see State.Alone.
 //
 // What is kept stands as long as the stored status is the one that it was decided on, also if
 // somebody edits the spec. Else it is dropped: its results are applied anew, to what is stored.
@@ -35,6 +35,6 @@
 //
 // # Bounds
 //
-// maxResults and maxDelayMillis of the policy; at most one kept status per run that this process
-// drives.
+// maxResults and maxDelayMillis of the policy; 2 s while writes wait for each other; at most one
+// kept status per run that this process drives.
 package ahead

@@ -15,6 +15,14 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
+// crowdedDelay is for how long a run may be ahead while its write would only wait for others, if
+// the policy does not allow more: what is decided meanwhile is in the same write.
+const crowdedDelay = 2 * time.Second
+
+// linger is for how long the lease is kept after a write. Whoever takes it anew has to write once
+// before the run may be ahead again: among many runs each result would be written.
+const linger = 2 * time.Second
+
 // Session is what one pass does with what its run is ahead by.
 type Session struct {
 	*State
@@ -29,6 +37,7 @@ type Session struct {
 	policy  policy.Checkpoint
 	born    bool // the run was created while this process drove it
 	noLimit bool // its tenant has none
+	crowded bool // a write would wait for others of its namespace
 }
 
 // Session begins a pass over a run that is stored like this, and that this process wrote last under
@@ -50,6 +59,9 @@ func (r *Runs) Session(st *State, c clock.PassiveClock, key types.NamespacedName
 func (s *Session) Under(p policy.Checkpoint, born, noLimit bool) {
 	s.policy, s.born, s.noLimit = p, born && s.Stored.Unwritten(), noLimit
 }
+
+// Crowded notes that a write would wait for others of its namespace.
+func (s *Session) Crowded(is bool) { s.crowded = is }
 
 // Facts says to the core how far the run may be ahead.
 func (s *Session) Facts() lifecycle.Checkpoint {
@@ -94,18 +106,36 @@ func (s *Session) May(results int, claimed, lacks bool) bool {
 	}
 }
 
-// At is when what is kept is written at the latest; zero: nothing is.
+// At is when what is kept is written, or is looked at again for that; zero: nothing is.
 func (s *Session) At() time.Time {
 	if !s.Lags() {
 		return time.Time{}
 	}
-	return s.Since.Add(s.policy.MaxDelay)
+	at, now := s.Since.Add(s.policy.MaxDelay), s.clock.Now()
+	if !s.crowded || at.After(now) {
+		return at
+	}
+	if last := s.Since.Add(max(s.policy.MaxDelay, crowdedDelay)); last.Before(now.Add(s.policy.MaxDelay)) {
+		return last
+	}
+	return now.Add(s.policy.MaxDelay)
 }
 
 // Due says whether what is kept is to be written now.
 func (s *Session) Due() bool {
 	at := s.At()
 	return !at.IsZero() && !at.After(s.clock.Now())
+}
+
+// LingersUntil is until when the lease is kept though all is written; zero: it is not.
+func (s *Session) LingersUntil() time.Time {
+	if !s.policy.Coalesced || s.Off || s.Closes || s.Lags() || s.wroteAt.IsZero() {
+		return time.Time{}
+	}
+	if until := s.wroteAt.Add(linger); until.After(s.clock.Now()) {
+		return until
+	}
+	return time.Time{}
 }
 
 // Rests says whether what is kept need not be written yet.
@@ -133,7 +163,7 @@ func (s *Session) Write(next *v1alpha1.WorkflowRun) (left []lifecycle.Withdrawal
 			left = append(left, lifecycle.Withdrawal{ID: j.ID, Topic: j.Topic})
 		}
 	}
-	s.written()
+	s.written(s.clock.Now())
 	s.Stored = next
 	s.runs.Forget(next.UID)
 	return left

@@ -16,6 +16,8 @@ type State struct {
 	kept *v1alpha1.WorkflowRun       // with the status as decided; nil: all is written
 	base *v1alpha1.WorkflowRunStatus // the stored one that it was decided on
 	left []lifecycle.Withdrawal      // attempts that were dropped, until status has them or the run has ended
+
+	wroteAt time.Time // when this process wrote the run last; zero: it did not
 	// Since is when the first thing was decided that is not written; zero: all is.
 	Since time.Time
 	// Results is how many results are not acknowledged for it.
@@ -69,7 +71,9 @@ func (st *State) drop() {
 	st.kept, st.base, st.Since, st.Results, st.Alone = nil, nil, time.Time{}, 0, false
 }
 
-func (st *State) written() { st.kept, st.base, st.Since, st.Results = nil, nil, time.Time{}, 0 }
+func (st *State) written(now time.Time) {
+	st.kept, st.base, st.Since, st.Results, st.wroteAt = nil, nil, time.Time{}, 0, now
+}
 
 // TakeLeft gives up what was dropped, once the run has ended: it is to be withdrawn.
 func (st *State) TakeLeft() []lifecycle.Withdrawal {

@@ -87,7 +87,8 @@ type Session struct {
 	kept   *lockmgr.Lease // kept by the run, and not worked under yet; nil: none
 	// Held is worked under; nil: without the lock.
 	Held *lockmgr.Lease
-	// Ahead says that something is decided under the lease and not written: it is kept for that.
+	// Ahead says that something is decided under the lease and not written, or may soon be: it is
+	// kept for that.
 	Ahead bool
 }
 

@@ -42,10 +42,15 @@ func (s *Session) TakeKept(ctx context.Context, run *v1alpha1.WorkflowRun) {
 	}
 }
 
-// PutBack returns the lease that the run keeps and that the pass did not work under.
+// PutBack returns the lease that the run keeps and that the pass did not work under. One that the
+// run keeps no longer is given back.
 func (s *Session) PutBack(ctx context.Context) {
-	if s.kept != nil {
+	switch {
+	case s.kept == nil:
+	case s.Ahead, s.kept.Policy().ForRun, s.kept.Status().Failures > 0:
 		s.all.Cache.keep(ctx, s.uid, s.kept)
+	default:
+		s.kept.Release(ctx)
 	}
 }
 

@@ -189,7 +189,7 @@ func (s *Session) load(ctx context.Context, refs []protocol.OutputRef) error {
 // Wrote notes the objects to which the status does not refer any more: those of the status before,
 // and those of items' workers whose bytes are with those of other items now.
 func (s *Session) Wrote(was, now *v1alpha1.WorkflowRun, takenOver []string) {
-	s.unused = append(s.unused, missingFrom(Of(now), append(Of(was), takenOver...))...)
+	s.unused = append(s.unused, missingFrom(lifecycle.OutputNames(now), append(lifecycle.OutputNames(was), takenOver...))...)
 }
 
 // DropUnused drops the objects that the status does not refer to any more. What fails here is

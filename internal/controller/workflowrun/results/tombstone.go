@@ -6,7 +6,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
-	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/outputs"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/slots"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 )
@@ -28,7 +27,7 @@ type Tombstone struct {
 }
 
 func entomb(run *v1alpha1.WorkflowRun) Tombstone {
-	left := Tombstone{UID: run.UID, Jobs: lifecycle.InFlightJobs(run), Outputs: outputs.Of(run), Holding: slots.HoldingOf(run)}
+	left := Tombstone{UID: run.UID, Jobs: lifecycle.InFlightJobs(run), Outputs: lifecycle.OutputNames(run), Holding: slots.HoldingOf(run)}
 	if run.Spec.WorkflowRef != nil && len(lifecycle.InFlight(run)) > 0 {
 		left.Follows = run
 	}

@@ -148,6 +148,13 @@ func (s *Shares) drop(t *Ticket) {
 	}
 }
 
+// Crowded says whether a tenant that has places would wait for another one.
+func (s *Shares) Crowded(tenant string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.used[tenant] > 0 && !s.may(tenant)
+}
+
 // Wait waits for a place. Its error is why the context ended.
 func (s *Shares) Wait(ctx context.Context, tenant string) (done func(), err error) {
 	ready := make(chan struct{})

@@ -54,6 +54,23 @@ func TestNoTenantHasMoreThanItsShareOfThePlaces(t *testing.T) {
 	}
 }
 
+// Mutation that this finds: Crowded that asks only whether all places are used.
+func TestATenantWithoutAPlaceIsNotCrowdedByOthers(t *testing.T) {
+	s := New(2, false, KindMetrics{})
+	one := s.Take("busy", func() {})
+	if s.Crowded("busy") {
+		t.Error("there is a place")
+	}
+	s.Take("busy", func() {})
+	if !s.Crowded("busy") || s.Crowded("neighbour") {
+		t.Errorf("busy %t, neighbour %t", s.Crowded("busy"), s.Crowded("neighbour"))
+	}
+	s.Give(one)
+	if s.Crowded("busy") {
+		t.Error("there is a place again")
+	}
+}
+
 // Mutation that this finds: first takes whoever waits longest.
 func TestThePlaceThatGetsFreeGoesToTheTenantWithTheFewest(t *testing.T) {
 	s := New(4, false, KindMetrics{})

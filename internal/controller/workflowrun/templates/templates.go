@@ -144,8 +144,12 @@ func (t *Templates) again(ctx context.Context, namespace string, r v1alpha1.Work
 	if err != nil || w == nil {
 		return nil, err
 	}
-	if _, revision, err := template.Encode(&w.Spec); err != nil || revision != r.Revision {
-		return nil, nil //nolint:nilnil,nilerr // what cannot be encoded is not that revision
+	_, revision, err := template.Encode(&w.Spec)
+	if err != nil {
+		return nil, err
+	}
+	if revision != r.Revision {
+		return nil, nil //nolint:nilnil // that there is none is an answer
 	}
 	return t.store.Ensure(ctx, w)
 }

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package schedule
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/schedule"
+)
+
+// An operator died before it created the run of a slot, a second one created it, and it is deleted
+// again. A third one, whose cache has the status that the first one wrote, must not create it anew.
+//
+// mutation: persist that does not compare versions makes this fail.
+func TestAnOldCacheStartsNoSlotAgain(t *testing.T) {
+	w := newWorld(t)
+	s := w.schedule("report", nil)
+	w.settle(w.operator(), s)
+	w.at(1, 1)
+	w.funcs.Create = func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
+		return errors.New("the process is gone")
+	}
+	_, _ = w.operator().Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(s)})
+	old := w.stored(s)
+	if len(old.Status.Starting) != 1 {
+		t.Fatalf("%+v", old.Status)
+	}
+
+	w.funcs = interceptor.Funcs{}
+	w.settle(w.operator(), s)
+	run := w.runs()[schedule.RunName("report", w.slot(1))]
+	if run == nil {
+		t.Fatal("the second operator created no run")
+	}
+	if err := w.client.Delete(t.Context(), run); err != nil {
+		t.Fatal(err)
+	}
+
+	w.funcs.Get = func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		if s, is := o.(*v1alpha1.Schedule); is {
+			old.DeepCopyInto(s)
+			return nil
+		}
+		return c.Get(ctx, key, o, opts...)
+	}
+	result, err := w.operator().Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(s)})
+	if err != nil || result.RequeueAfter != conflictPause || len(w.runs()) != 0 {
+		t.Errorf("again after %s, %v; runs %v", result.RequeueAfter, err, w.runs())
+	}
+}
+
+type never struct{}
+
+func (never) Enter(ctx context.Context, _ types.UID) (context.Context, func(), bool) {
+	return ctx, func() {}, false
+}
+
+// mutation: Reconcile that goes on without Enter makes this fail.
+func TestAScheduleOfAnotherReplicaIsLeftAlone(t *testing.T) {
+	w := newWorld(t)
+	s := w.schedule("report", nil)
+	before := w.settle(w.operator(), s)
+	w.at(1, 1)
+	r := w.operator()
+	r.Driven = never{}
+	if result := w.pass(r, s); result != (reconcile.Result{}) || len(w.runs()) != 0 || w.stored(s).Status.Started != before.Started {
+		t.Errorf("%+v, runs %v", result, w.runs())
+	}
+}
+
+// The API server refuses such a template; one that was stored before it did is not believed either.
+//
+// mutation: runOf that keeps the annotation of the template makes this fail.
+func TestATemplateDoesNotSayWhoCreatedItsRuns(t *testing.T) {
+	s := &v1alpha1.Schedule{}
+	s.Spec.RunTemplate.Metadata.Annotations = map[string]string{v1alpha1.AnnotationCreatedBy: "mallory", "team": "a"}
+	s.Spec.RunTemplate.Spec.Raw = []byte(steps)
+	run, err := runOf(s, time.Unix(0, 0), "")
+	if err != nil || run.Annotations["team"] != "a" || run.Annotations[v1alpha1.AnnotationCreatedBy] != "" {
+		t.Errorf("%v, %v", run.Annotations, err)
+	}
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stores
+
+import (
+	"context"
+	"fmt"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/audit"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	quota "github.com/syncopate-dev/syncopate/internal/quota/controller"
+	"github.com/syncopate-dev/syncopate/internal/quota/locks"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+// runs reads all runs, page by page.
+func (s *Stores) runs(ctx context.Context, snap *audit.Snapshot, q quotas) error {
+	queued := map[string][]string{} // jobs by run
+	for _, j := range snap.Jobs {
+		queued[j.UID] = append(queued[j.UID], j.ID)
+	}
+	snap.Runs = map[string]audit.Run{}
+	for next := ""; ; {
+		page := &v1alpha1.WorkflowRunList{}
+		if err := s.API.List(ctx, page, client.Limit(runsPage), client.Continue(next)); err != nil {
+			return fmt.Errorf("list runs: %w", err)
+		}
+		for i := range page.Items {
+			run := &page.Items[i]
+			snap.Runs[string(run.UID)] = runOf(run, queued[string(run.UID)], q)
+		}
+		if next = page.Continue; next == "" {
+			return nil
+		}
+		if len(snap.Runs) > maxRuns {
+			return fmt.Errorf("there are more than %d runs", maxRuns)
+		}
+	}
+}
+
+// runOf keeps of a run what is compared.
+func runOf(run *v1alpha1.WorkflowRun, queued []string, q quotas) audit.Run {
+	r := audit.Run{Name: run.Namespace + "/" + run.Name, Newer: run.NeedsNewer() > 0}
+	if run.Status == nil || r.Newer {
+		return r
+	}
+	r.Ended, r.Refused, r.Outputs = lifecycle.Finished(run), quota.RefusedForKey(run), lifecycle.OutputNames(run)
+	if policyName, tenant, ok := quota.CountedAt(run); ok && q != nil {
+		r.Quota = new(q(policyName, tenant))
+	}
+	if run.Status.Fence != nil {
+		r.Fence = *run.Status.Fence
+	}
+	r.Tickets = map[string]audit.Ticket{}
+	for _, name := range locks.TicketsOf(run) {
+		r.Tickets[name] = ticketOf(run, name)
+	}
+	r.Unanswered, r.Over = jobsOf(run, queued)
+	return r
+}
+
+// jobsOf are the jobs of a run that have to be in NATS, and those of the queued that are over.
+func jobsOf(run *v1alpha1.WorkflowRun, queued []string) (unanswered []string, over map[string]bool) {
+	if !lifecycle.Finished(run) {
+		for _, id := range lifecycle.Unanswered(run) {
+			unanswered = append(unanswered, id.String())
+		}
+	}
+	over = map[string]bool{}
+	for _, text := range queued {
+		if id, err := protocol.ParseJobID(text); err == nil && lifecycle.Over(run, id) {
+			over[text] = true
+		}
+	}
+	return unanswered, over
+}
+
+func ticketOf(run *v1alpha1.WorkflowRun, name string) audit.Ticket {
+	p, _ := locks.PartOfTicket(run, name)
+	t := audit.Ticket{Over: p.Over}
+	for _, l := range p.Holds {
+		t.Fence = max(t.Fence, l.Fence)
+	}
+	return t
+}

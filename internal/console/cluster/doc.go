@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cluster is what the console asks the API server, in the name of one user.
+//
+//	rest.Config of a user ──> View ──> a run with all that belongs to it, policies, schedules, ...
+//	                          Feeds ─> the rows of a list of runs, kept up to date by a watch
+//
+// The API server makes the rows: it is asked for a Table, so of a run come name, phase, steps,
+// tenant, class, reason and message, and never its steps or outputs.
+//
+// # Guarantees
+//
+//   - Each call is made with the rights of the user of its View; nothing is kept for another one.
+//   - A list is shown only after the API server has been asked, just now, whether its user may
+//     list. A watch is begun anew every five minutes.
+//   - A feed has at most 20,000 rows, all feeds together 100,000, and there are 32 at most. A feed
+//     that nobody looks at for a minute ends.
+//   - Answers of other reads are at most 64 MiB together.
+package cluster

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/syncopate-dev/syncopate/internal/console/facts"
+)
+
+const (
+	maxRows     = 20_000
+	retryFirst  = time.Second
+	retryMost   = 30 * time.Second
+	idleAfter   = time.Minute
+	changesRoom = 1 // a subscriber is told that something changed, not what
+)
+
+// source is what a feed needs of the API server.
+type source interface {
+	list(ctx context.Context, namespace string, limit int) (rows []facts.Row, version string, more bool, err error)
+	watch(ctx context.Context, namespace, fields, version string, each func(change)) error
+}
+
+// feed keeps the rows of one namespace, or of all, as one user sees them.
+type feed struct {
+	from      source
+	namespace string
+	limit     int
+	stop      context.CancelFunc
+	done      chan struct{}
+	first     chan struct{} // closed when the first list is there, or has failed
+
+	mu          sync.Mutex
+	rows        map[string]facts.Row // by UID
+	sorted      []facts.Row          // nil: to be made
+	more        bool
+	err         error
+	used        time.Time
+	subscribers map[chan struct{}]bool
+}
+
+// run lists and watches until ctx ends. wait pauses after a failure.
+func (f *feed) run(ctx context.Context, wait func(context.Context, time.Duration) error) {
+	defer close(f.done)
+	pause := retryFirst
+	listed := sync.OnceFunc(func() { close(f.first) })
+	defer listed()
+	for ctx.Err() == nil {
+		err := f.round(ctx, listed)
+		switch {
+		case err == nil || errors.Is(err, ErrStale): // the watch was over: begin anew
+			pause = retryFirst
+			continue
+		case ctx.Err() != nil:
+			return
+		}
+		f.fail(err)
+		listed()
+		if wait(ctx, pause) != nil {
+			return
+		}
+		pause = min(2*pause, retryMost)
+	}
+}
+
+// round is one list and the watch after it.
+func (f *feed) round(ctx context.Context, listed func()) error {
+	rows, version, more, err := f.from.list(ctx, f.namespace, f.limit)
+	if err != nil {
+		return err
+	}
+	f.replace(rows, more)
+	listed()
+	return f.from.watch(ctx, f.namespace, "", version, f.apply)
+}
+
+func (f *feed) replace(rows []facts.Row, more bool) {
+	all := make(map[string]facts.Row, len(rows))
+	for _, r := range rows {
+		all[r.UID] = r
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.rows, f.more, f.err = all, more, nil
+	f.changed()
+}
+
+func (f *feed) apply(c change) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_, known := f.rows[c.Row.UID]
+	switch {
+	case c.Gone:
+		delete(f.rows, c.Row.UID)
+	case !known && len(f.rows) >= f.limit:
+		f.more = true
+		return
+	default:
+		f.rows[c.Row.UID] = c.Row
+	}
+	f.changed()
+}
+
+func (f *feed) fail(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.err = err
+	f.changed()
+}
+
+// changed tells the subscribers. The caller has the mutex.
+func (f *feed) changed() {
+	f.sorted = nil
+	for s := range f.subscribers {
+		select {
+		case s <- struct{}{}:
+		default: // it was told, and has not looked yet
+		}
+	}
+}
+
+// snapshot is the rows now.
+func (f *feed) snapshot(now time.Time) facts.Rows {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.used = now
+	if f.sorted == nil {
+		f.sorted = slices.SortedFunc(maps.Values(f.rows), func(a, b facts.Row) int {
+			return cmp.Or(b.Created.Compare(a.Created), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+		})
+	}
+	return facts.Rows{All: f.sorted, More: f.more, Stale: f.err}
+}
+
+func (f *feed) subscribe(now time.Time) chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := make(chan struct{}, changesRoom)
+	f.subscribers[s], f.used = true, now
+	return s
+}
+
+func (f *feed) unsubscribe(s chan struct{}, now time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.subscribers, s)
+	f.used = now
+}
+
+// idle says whether nobody has looked for a while.
+func (f *feed) idle(now time.Time) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.subscribers) == 0 && now.Sub(f.used) >= idleAfter
+}
+
+// state is how many rows there are, when they were looked at last, and whether somebody waits.
+func (f *feed) state() (rows int, used time.Time, watched bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.rows), f.used, len(f.subscribers) > 0
+}

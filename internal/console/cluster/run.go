@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/console/facts"
+	"github.com/syncopate-dev/syncopate/internal/plugin/reads"
+)
+
+const (
+	maxEvents = 100
+	eventPage = 500
+)
+
+// Run reads a run.
+func (v *View) Run(ctx context.Context, namespace, name, operator string) (*facts.Run, error) {
+	stored, err := v.Stored(ctx, namespace, name)
+	if err != nil {
+		return nil, err
+	}
+	r := &facts.Run{Stored: stored}
+	if r.Run, err = reads.WithSteps(ctx, v.Client, stored); err != nil {
+		return nil, err
+	}
+	if r.Children, err = reads.Children(ctx, v.Client, r.Run); err != nil {
+		return nil, err
+	}
+	if r.Policies, err = reads.Policies(ctx, v.Client); err != nil {
+		return nil, err
+	}
+	if r.Events, err = v.events(ctx, stored); err != nil {
+		return nil, err
+	}
+	return r, v.under(ctx, r, operator)
+}
+
+// under adds what there is to know of a run that has not ended: who is in line, and who drives it.
+func (v *View) under(ctx context.Context, r *facts.Run, operator string) (err error) {
+	stored := r.Stored
+	if stored.Status != nil && stored.Status.CompletedAt != nil {
+		return nil
+	}
+	if stored.Status != nil && stored.Status.Phase == v1alpha1.RunQueued {
+		if r.Others, err = v.others(ctx, stored.Namespace); err != nil {
+			return err
+		}
+	}
+	if claims, err := reads.Claims(ctx, v.Client, operator); err == nil { // most users may not see them
+		r.Claims = claims
+	}
+	return nil
+}
+
+// others are the runs under way: of all namespaces, or of one if the user may not see the others.
+func (v *View) others(ctx context.Context, namespace string) ([]v1alpha1.WorkflowRun, error) {
+	runs, _, err := v.UnderWay(ctx, "")
+	if apierrors.IsForbidden(err) {
+		runs, _, err = v.UnderWay(ctx, namespace)
+	}
+	return runs, err
+}
+
+// Stored is a run as the API server has it.
+func (v *View) Stored(ctx context.Context, namespace, name string) (*v1alpha1.WorkflowRun, error) {
+	stored := &v1alpha1.WorkflowRun{}
+	if err := v.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, stored); err != nil {
+		return nil, fmt.Errorf("run %s/%s: %w", namespace, name, err)
+	}
+	stored.APIVersion, stored.Kind = v1alpha1.GroupVersion.String(), "WorkflowRun"
+	return stored, nil
+}
+
+// events are those of a run, the newest first.
+func (v *View) events(ctx context.Context, run *v1alpha1.WorkflowRun) ([]corev1.Event, error) {
+	list := &corev1.EventList{}
+	err := v.Client.List(ctx, list, client.InNamespace(run.Namespace), client.Limit(eventPage),
+		client.MatchingFields{"involvedObject.uid": string(run.UID)})
+	if apierrors.IsForbidden(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list events: %w", err)
+	}
+	slices.SortStableFunc(list.Items, func(a, b corev1.Event) int { return facts.EventTime(&b).Compare(facts.EventTime(&a)) })
+	return append([]corev1.Event{}, list.Items[:min(len(list.Items), maxEvents)]...), nil
+}

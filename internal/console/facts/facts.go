@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package facts is what the console knows of a cluster, as internal/console/cluster reads it and
+// internal/console/views shows it. It has types only.
+package facts
+
+import (
+	"cmp"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/ownership"
+)
+
+// Row is a run as the list shows it.
+type Row struct {
+	Namespace, Name, UID string
+	Phase, Steps, Tenant string
+	Class, Policy        string
+	Holder, Fence        string // of the last write
+	Reason, Message      string
+	Created              time.Time
+}
+
+// Rows are the runs of a list at a moment.
+type Rows struct {
+	All  []Row // the newest first
+	More bool  // there are others, which the list has no room for
+	// Stale is why the rows are not kept up to date now; nil: they are.
+	Stale error
+}
+
+// Run is a run with all that its page tells of.
+type Run struct {
+	Stored   *v1alpha1.WorkflowRun // as the API server has it
+	Run      *v1alpha1.WorkflowRun // with the steps of the Workflow that it follows
+	Children []v1alpha1.WorkflowRun
+	Policies []v1alpha1.LockPolicy  // nil: they may not be seen
+	Events   []corev1.Event         // the newest first; nil: they may not be seen
+	Others   []v1alpha1.WorkflowRun // those under way, if the run waits in a queue
+	Claims   []ownership.Claim      // who owns which partition; nil: that may not be seen
+}
+
+// Owners are who owns which partition, and the Leases of the replicas.
+type Owners struct {
+	Claims []ownership.Claim
+	Leases []coordinationv1.Lease
+}
+
+// Letter is a dead letter.
+type Letter struct {
+	Sequence      uint64
+	StoredAt      time.Time
+	Reason, Cause string
+	Namespace     string // "": the run is gone, or may not be seen
+	Run           string // its name, or else its UID
+	Step          string
+	Attempt       int32
+	Deliveries    uint64
+	Bytes         int
+	Refused       string // why a redrive would be refused; "": it would not
+}
+
+// Sample is how busy the run locks of a policy were at a moment.
+type Sample struct {
+	At            time.Time
+	BusyPerMinute int64
+	P95Millis     int64
+}
+
+// EventTime is when an event happened last.
+func EventTime(e *corev1.Event) time.Time {
+	if e.Series != nil {
+		return e.Series.LastObservedTime.Time
+	}
+	return cmp.Or(e.LastTimestamp.Time, e.EventTime.Time, e.CreationTimestamp.Time)
+}

@@ -1,0 +1,68 @@
+// The page works without this. It fetches the page again when the server says that something has changed, and puts what is new in
+// place of what is old: elements with data-swap, which keep open details, the focus and the place of scrolling. An element in which
+// somebody types is left alone.
+"use strict";
+(() => {
+  const address = document.body.dataset.live;
+  const state = document.getElementById("live");
+  if (!address || !window.EventSource) return;
+  const say = (text) => { if (state && state.textContent !== text) state.textContent = text; };
+  let busy = false, again = false, pending = 0;
+
+  const typing = (element) => {
+    const at = document.activeElement;
+    return element.contains(at) && /^(INPUT|TEXTAREA|SELECT)$/.test(at.tagName);
+  };
+  const keyOf = (element) => element && (element.id ? "#" + CSS.escape(element.id) : element.getAttribute("href") ? `a[href="${CSS.escape(element.getAttribute("href"))}"]` : null);
+
+  const swap = (old, next) => {
+    if (old.isEqualNode(next) || typing(old)) return;
+    const open = [...old.querySelectorAll("details[open][id]")].map((d) => d.id);
+    const scrolled = [...old.querySelectorAll("[role=region]")].map((r) => [r.getAttribute("aria-label"), r.scrollLeft, r.scrollTop]);
+    const focus = old.contains(document.activeElement) ? keyOf(document.activeElement) : null;
+    old.replaceChildren(...next.cloneNode(true).childNodes);
+    for (const id of open) { const d = document.getElementById(id); if (d) d.open = true; }
+    for (const r of old.querySelectorAll("[role=region]")) {
+      const was = scrolled.find((s) => s[0] === r.getAttribute("aria-label"));
+      if (was) { r.scrollLeft = was[1]; r.scrollTop = was[2]; }
+    }
+    if (focus) { const at = old.querySelector(focus); if (at) at.focus({ preventScroll: true }); }
+  };
+
+  const refresh = async () => {
+    if (busy) { again = true; return; }
+    busy = true;
+    try {
+      const answer = await fetch(location.href, { cache: "no-store", credentials: "same-origin" });
+      const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+      if (!answer.ok) { say("cannot be read now: reload"); return; }
+      for (const old of document.querySelectorAll("[data-swap]")) {
+        const next = fresh.querySelector(`[data-swap="${old.dataset.swap}"]`);
+        if (next) swap(old, next);
+      }
+      say("live");
+    } catch (_) {
+      say("not connected");
+    } finally {
+      busy = false;
+      if (again) { again = false; later(); }
+    }
+  };
+  const later = () => { if (!pending) pending = setTimeout(() => { pending = 0; refresh(); }, 100); };
+
+  let source = null;
+  const connect = () => {
+    source = new EventSource(address);
+    source.onopen = () => say("live");
+    source.onerror = () => say("not connected");
+    source.addEventListener("changed", later);
+    source.addEventListener("gone", () => { source.close(); say("gone: reload"); });
+  };
+  // A browser has six connections to a server: pages that nobody looks at need none.
+  const leave = () => { if (source) source.close(); source = null; };
+  const come = () => { if (!source) { connect(); refresh(); } };
+  document.addEventListener("visibilitychange", () => document.hidden ? leave() : come());
+  window.addEventListener("pagehide", leave);
+  window.addEventListener("pageshow", (e) => { if (e.persisted) come(); });
+  if (!document.hidden) connect();
+})();

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pages
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/console/facts"
+	"github.com/syncopate-dev/syncopate/internal/console/views"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files of testdata")
+
+var now = time.Date(2026, 11, 20, 10, 10, 0, 0, time.UTC)
+
+// sample is a run whose texts try to be script.
+func sample(t *testing.T) *facts.Run {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", "run.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := &v1alpha1.WorkflowRun{}
+	if err := yaml.UnmarshalStrict(text, run); err != nil {
+		t.Fatal(err)
+	}
+	event := corev1.Event{Reason: "Odd", Message: "<script>alert(6)</script>", Type: corev1.EventTypeWarning}
+	return &facts.Run{Stored: run, Run: run, Events: []corev1.Event{event}}
+}
+
+func written(t *testing.T, name string, page views.Page) string {
+	t.Helper()
+	p, err := New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	page.Base, page.Now, page.CSRF = "/base", now, "c5f"
+	var b bytes.Buffer
+	if err := p.Write(&b, name, page); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (-want +got); -update rewrites it:\n%s", name, diff)
+	}
+}
+
+// mutation: a node for each item in place of the bar changes the drawing.
+func TestTheGraphOfARun(t *testing.T) {
+	t.Parallel()
+	p, err := New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	body := views.RunOf(sample(t), now)
+	for name, of := range map[string]any{"graph": body.Graph, "timeline": body.Timeline} {
+		var b bytes.Buffer
+		if err := p.byName[Run].ExecuteTemplate(&b, name, drawing{"/base", of}); err != nil {
+			t.Fatal(err)
+		}
+		golden(t, name+".svg", b.String()+"\n")
+	}
+}
+
+var (
+	scripts  = regexp.MustCompile(`(?i)<script[^>]*>[^<]`)
+	handlers = regexp.MustCompile(`(?i)<[a-z]+[^>]*\s(on[a-z]+|style)=`)
+	remote   = regexp.MustCompile(`(?i)(src|href|action)="(https?:)?//`)
+)
+
+// mutation: a function of templates that says that a message is HTML makes this fail.
+func TestNothingOfARunIsTakenForMarkup(t *testing.T) {
+	t.Parallel()
+	hostile := facts.Row{Namespace: "team-a", Name: "x", Phase: "Failed", Reason: "<script>alert(7)</script>", Message: `"><img src=x onerror=alert(8)>`, Tenant: "<b>", Class: "javascript:alert(9)"}
+	q := views.RunsQuery{Page: 1, Text: `"><script>alert(10)</script>`, Namespace: `"onfocus=alert(11) `}
+	for name, text := range map[string]string{
+		"run":    written(t, Run, views.Page{Title: "<script>alert(0)</script>", Body: views.RunOf(sample(t), now), Live: `live/"><script>alert(1)</script>`}),
+		"runs":   written(t, Runs, views.Page{Title: "Runs", Body: views.RunsOf(facts.Rows{All: []facts.Row{hostile}}, views.RunsQuery{Page: 1}, now)}),
+		"search": written(t, Runs, views.Page{Title: "Runs", Body: views.RunsOf(facts.Rows{All: []facts.Row{hostile}}, q, now)}),
+	} {
+		if found := scripts.FindString(text); found != "" {
+			t.Errorf("%s has a script: %s", name, found)
+		}
+		if found := handlers.FindString(text); found != "" {
+			t.Errorf("%s has a handler or a style of its own: %s", name, found)
+		}
+		if found := remote.FindString(text); found != "" {
+			t.Errorf("%s refers to another server: %s", name, found)
+		}
+	}
+}
+
+func TestTheScriptIsSmall(t *testing.T) {
+	t.Parallel()
+	const most = 15 << 10
+	content, _, ok := Asset("live.js")
+	if !ok || len(content) > most {
+		t.Errorf("%d bytes, want %d at most", len(content), most)
+	}
+	if _, _, ok := Asset("../pages.go"); ok {
+		t.Error("a file that is no asset is served")
+	}
+}
+
+// Each phase of the API has a sign and a tone, so that it can be told without its colour.
+//
+// mutation: a phase that is taken out of marks makes this fail.
+func TestEachPhaseHasASign(t *testing.T) {
+	t.Parallel()
+	seen := map[string]string{}
+	for phase := range strings.FieldsSeq("Dispatched Running BackingOff WaitingForApproval Delayed Succeeded Failed Skipped Cancelled Queued Suspended TimedOut") {
+		if other := seen[views.Mark(phase)]; other != "" || views.Mark(phase) == "·" {
+			t.Errorf("%s and %s have one sign", phase, other)
+		}
+		seen[views.Mark(phase)] = phase
+	}
+}

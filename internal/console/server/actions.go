@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/plugin/actions"
+	"github.com/syncopate-dev/syncopate/internal/plugin/reads"
+)
+
+const maxComment = 1024
+
+// act does what a form of a run asks for, as a write of its user, and leads back to the run.
+func (s *Server) act(ctx context.Context, v visit) (answer, error) {
+	namespace, name, uid, verb := v.PathValue("namespace"), v.PathValue("name"), v.PostFormValue("uid"), v.PathValue("action")
+	if uid == "" {
+		return answer{}, fmt.Errorf("%w: the form does not say which run is meant", errForged)
+	}
+	var err error
+	switch verb {
+	case "cancel":
+		err = actions.End(ctx, v.view.Client, namespace, name, uid, v1alpha1.ShutdownCancel)
+	case "terminate":
+		err = actions.End(ctx, v.view.Client, namespace, name, uid, v1alpha1.ShutdownTerminate)
+	case "suspend", "resume":
+		err = actions.Suspend(ctx, v.view.Client, namespace, name, uid, verb == "suspend")
+	case "approve":
+		err = s.decide(ctx, v, v1alpha1.Approve)
+	case "reject":
+		err = s.decide(ctx, v, v1alpha1.Reject)
+	case "rerun":
+		name, err = s.rerun(ctx, v)
+	default:
+		err = fmt.Errorf("%w: %q is no action", errSenseless, verb)
+	}
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{elsew: "runs/" + namespace + "/" + name + "?done=" + verb}, nil
+}
+
+// meant reads the run that a form is about; not a later one of its name.
+func (v visit) meant(ctx context.Context) (*v1alpha1.WorkflowRun, error) {
+	run, err := v.view.Stored(ctx, v.PathValue("namespace"), v.PathValue("name"))
+	if err != nil {
+		return nil, err
+	}
+	if string(run.UID) != v.PostFormValue("uid") {
+		return nil, apierrors.NewConflict(schema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: "workflowruns"}, run.Name,
+			errors.New("it is another run than the one that you saw"))
+	}
+	return run, nil
+}
+
+func (s *Server) decide(ctx context.Context, v visit, what v1alpha1.ApprovalDecision) error {
+	run, err := v.meant(ctx)
+	if err != nil {
+		return err
+	}
+	if run, err = reads.WithSteps(ctx, v.view.Client, run); err != nil {
+		return err
+	}
+	comment := strings.TrimSpace(v.PostFormValue("comment"))
+	if len([]rune(comment)) > maxComment {
+		return fmt.Errorf("%w: the comment has more than %d characters", errSenseless, maxComment)
+	}
+	_, err = actions.Decide(ctx, v.view.Client, run, actions.Decision{What: what, Step: v.PostFormValue("step"), Comment: comment}, v.now)
+	return err
+}
+
+// rerun creates a run that does the same again, and gives its name.
+func (s *Server) rerun(ctx context.Context, v visit) (string, error) {
+	was, err := v.meant(ctx)
+	if err != nil {
+		return "", err
+	}
+	next, err := actions.Again(was)
+	if err != nil {
+		return "", err
+	}
+	if err := v.view.Client.Create(ctx, next); err != nil {
+		return "", fmt.Errorf("create run: %w", err)
+	}
+	return next.Name, nil
+}

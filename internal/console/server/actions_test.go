@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package server_test
+
+import (
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+)
+
+var tokens = regexp.MustCompile(`name="csrf" value="([0-9a-f]+)"`)
+
+// form is what the forms of a page send, for a run.
+func (c *console) form(page string, run *v1alpha1.WorkflowRun, more ...string) string {
+	c.t.Helper()
+	found := tokens.FindStringSubmatch(c.get(page))
+	if found == nil {
+		c.t.Fatalf("%s has no form", page)
+	}
+	v := url.Values{"csrf": {found[1]}, "uid": {string(run.UID)}}
+	for i := 0; i < len(more); i += 2 {
+		v.Set(more[i], more[i+1])
+	}
+	return v.Encode()
+}
+
+func stored(t *testing.T, run *v1alpha1.WorkflowRun) *v1alpha1.WorkflowRun {
+	t.Helper()
+	now := &v1alpha1.WorkflowRun{}
+	must(t, admin.Get(t.Context(), client.ObjectKeyFromObject(run), now))
+	return now
+}
+
+// asking is a run with an approval that waits.
+func asking(r *v1alpha1.WorkflowRun) {
+	in(v1alpha1.RunRunning, "")(r)
+	r.Spec.Steps = append(r.Spec.Steps, v1alpha1.Step{Name: "sign", Approval: &v1alpha1.Approval{Message: "Is it <i>good</i>?"}})
+	at := metav1.NowMicro()
+	r.Status.Steps = []v1alpha1.StepStatus{{Name: "work", Phase: v1alpha1.StepPending}, {Name: "sign", Phase: v1alpha1.StepWaiting, StartedAt: &at}}
+}
+
+// mutation: act that takes suspend for resume makes this fail.
+func TestActionsAreWritesOfTheUser(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t)
+	run := newRun(t, ns, "report", asking)
+	c := local(t, user(t, "jane-acts", ns, sees(), rule("syncopate.dev", "workflowruns", "patch", "create"), rule("syncopate.dev", "stepapprovals", "create", "list")), ns)
+	page := "/runs/" + ns + "/report"
+	wants(t, c.get(page), "Step sign asks", "Is it &lt;i&gt;good&lt;/i&gt;?", "Suspend", "Cancel the run")
+	post := func(verb string, more ...string) string {
+		t.Helper()
+		status, text, h := c.do(http.MethodPost, page+"/"+verb, c.form(page, run, more...))
+		if status != http.StatusSeeOther {
+			t.Fatalf("%s: %d\n%s", verb, status, text)
+		}
+		return h.Get("Location")
+	}
+	post("suspend")
+	if !stored(t, run).Spec.Suspend {
+		t.Error("it is not suspended")
+	}
+	if to := post("resume"); stored(t, run).Spec.Suspend || !strings.HasSuffix(to, page+"?done=resume") {
+		t.Errorf("it is suspended, or leads to %s", to)
+	}
+	wants(t, c.get(page+"?done=resume"), "Resumed.")
+	post("approve", "step", "sign", "comment", " well done ")
+	list := &v1alpha1.StepApprovalList{}
+	must(t, admin.List(t.Context(), list, client.InNamespace(ns)))
+	if len(list.Items) != 1 || list.Items[0].Spec.Approver != "jane-acts" || list.Items[0].Spec.Comment != "well done" || list.Items[0].Spec.RunUID != string(run.UID) {
+		t.Errorf("%+v", list.Items)
+	}
+	if status, text, _ := c.do(http.MethodPost, page+"/reject", c.form(page, run, "step", "sign")); status != http.StatusUnprocessableEntity || !strings.Contains(text, "was decided already") {
+		t.Errorf("%d: %s", status, text)
+	}
+	to := post("rerun")
+	again := &v1alpha1.WorkflowRun{}
+	name, _, _ := strings.Cut(to[strings.LastIndex(to, "/")+1:], "?")
+	must(t, admin.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: name}, again))
+	if !strings.HasPrefix(name, "report-") || len(again.Spec.Steps) != 2 {
+		t.Errorf("%s: %+v", name, again.Spec)
+	}
+	post("cancel")
+	post("terminate")
+	if s := stored(t, run).Spec.Shutdown; s != v1alpha1.ShutdownTerminate {
+		t.Errorf("shutdown is %q", s)
+	}
+}
+
+// mutation: act that goes on after an error makes this fail.
+func TestARefusalIsShown(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t)
+	run := newRun(t, ns, "report", asking)
+	c := local(t, user(t, "jane-looks", ns, sees()), ns)
+	page := "/runs/" + ns + "/report"
+	for _, verb := range []string{"suspend", "cancel", "approve", "rerun"} {
+		status, text, _ := c.do(http.MethodPost, page+"/"+verb, c.form(page, run, "step", "sign"))
+		if status != http.StatusForbidden {
+			t.Errorf("%s: %d", verb, status)
+		}
+		wants(t, text, "You may not do that", "jane-looks", "Go back")
+	}
+	if now := stored(t, run); now.Spec.Suspend || now.Spec.Shutdown != "" {
+		t.Errorf("%+v", now.Spec)
+	}
+}
+
+// mutation: change without metadata.uid, or meant without its comparison, makes this fail.
+func TestAnActionIsAboutTheRunThatWasSeen(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t)
+	run := newRun(t, ns, "report", asking)
+	c := local(t, apiServer.Config, ns)
+	page := "/runs/" + ns + "/report"
+	sent := c.form(page, run, "step", "sign")
+	must(t, admin.Delete(t.Context(), run))
+	later := newRun(t, ns, "report", asking)
+	for _, verb := range []string{"suspend", "cancel", "approve", "reject", "rerun"} {
+		if status, text, _ := c.do(http.MethodPost, page+"/"+verb, sent); status != http.StatusConflict {
+			t.Errorf("%s: %d\n%s", verb, status, text)
+		}
+	}
+	if now := stored(t, later); now.Spec.Suspend || now.Spec.Shutdown != "" {
+		t.Errorf("%+v", now.Spec)
+	}
+}
+
+// mutation: page without genuine, or guard without origin.Check, makes this fail.
+func TestPostsOfOthersAreRefused(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t)
+	run := newRun(t, ns, "report", asking)
+	c := local(t, apiServer.Config, ns)
+	page := "/runs/" + ns + "/report"
+	good := c.form(page, run)
+	for name, try := range map[string]struct {
+		body   string
+		change func(*http.Request)
+	}{
+		"no token":          {"uid=" + string(run.UID), func(*http.Request) {}},
+		"another token":     {"csrf=" + strings.Repeat("0", 64) + "&uid=" + string(run.UID), func(*http.Request) {}},
+		"no uid":            {strings.Split(good, "&uid")[0], func(*http.Request) {}},
+		"from another site": {good, func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") }},
+		"from another port": {good, func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "same-site") }},
+		"another origin":    {good, func(r *http.Request) { r.Header.Set("Origin", "http://evil.example") }},
+		"another host":      {good, func(r *http.Request) { r.Host = "evil.example" }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if status, text, _ := c.do(http.MethodPost, page+"/suspend", try.body, try.change); status < http.StatusBadRequest {
+				t.Errorf("%d: %s", status, text)
+			}
+		})
+	}
+	if stored(t, run).Spec.Suspend {
+		t.Error("it is suspended")
+	}
+	if status, _, _ := c.do(http.MethodGet, page+"/suspend", ""); status < http.StatusBadRequest || stored(t, run).Spec.Suspend {
+		t.Error("a link suspends")
+	}
+}

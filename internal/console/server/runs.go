@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/yaml"
+
+	"github.com/syncopate-dev/syncopate/internal/console/facts"
+	"github.com/syncopate-dev/syncopate/internal/console/pages"
+	"github.com/syncopate-dev/syncopate/internal/console/views"
+)
+
+const maxYAML = 256 << 10
+
+// listable is the namespace whose runs the user may list: the one asked for or, where that is all
+// and he may not, his own. only says that it is.
+func (s *Server) listable(ctx context.Context, v visit, asked string) (namespace string, only bool, err error) {
+	err = v.view.MayList(ctx, asked)
+	if asked == "" && apierrors.IsForbidden(err) && s.Namespace != "" {
+		return s.Namespace, true, v.view.MayList(ctx, s.Namespace)
+	}
+	return asked, false, err
+}
+
+// runs is the page of the list.
+func (s *Server) runs(ctx context.Context, v visit) (answer, error) {
+	q := views.ParseRunsQuery(v.URL.Query())
+	page := views.Page{Title: "Runs", Active: "runs", Live: "live/runs?" + q.Encode()}
+	namespace, only, err := s.listable(ctx, v, q.Namespace)
+	var rows facts.Rows
+	if err == nil {
+		rows, err = s.feeds.Rows(ctx, v.view, namespace)
+	}
+	if apierrors.IsForbidden(err) {
+		page.Body = views.Runs{Query: q, Refused: err.Error()}
+		return answer{name: pages.Runs, page: page}, nil
+	}
+	if err != nil {
+		return answer{}, err
+	}
+	body := views.RunsOf(rows, q, v.now)
+	if only {
+		body.OnlyOne = namespace
+	}
+	page.Body = body
+	return answer{name: pages.Runs, page: page}, nil
+}
+
+// run is the page of one run.
+func (s *Server) run(ctx context.Context, v visit) (answer, error) {
+	namespace, name := v.PathValue("namespace"), v.PathValue("name")
+	r, err := v.view.Run(ctx, namespace, name, s.Operator)
+	if err != nil {
+		return answer{}, err
+	}
+	page := views.Page{Title: name, Active: "runs", Live: "live/runs/" + namespace + "/" + name, Notice: views.Notice(v.URL.Query().Get("done"))}
+	page.Body = views.RunOf(r, v.now)
+	return answer{name: pages.Run, page: page}, nil
+}
+
+// object is a page with an object as YAML.
+type object struct {
+	Namespace, Name, Text string
+	Cut                   bool
+	Limit                 int
+}
+
+func (s *Server) yaml(ctx context.Context, v visit) (answer, error) {
+	namespace, name := v.PathValue("namespace"), v.PathValue("name")
+	run, err := v.view.Stored(ctx, namespace, name)
+	if err != nil {
+		return answer{}, err
+	}
+	run.ManagedFields = nil
+	text, err := yaml.Marshal(run)
+	if err != nil {
+		return answer{}, errors.Join(errors.New("write as YAML"), err)
+	}
+	o := object{Namespace: namespace, Name: name, Text: string(text), Limit: maxYAML}
+	if len(text) > maxYAML {
+		o.Text, o.Cut = strings.ToValidUTF8(string(text[:maxYAML]), ""), true
+	}
+	return answer{name: pages.YAML, page: views.Page{Title: "YAML of " + name, Active: "runs", Body: o}}, nil
+}

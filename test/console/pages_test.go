@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package console_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+	"golang.org/x/sync/errgroup"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/console/consoletest"
+	"github.com/syncopate-dev/syncopate/internal/console/facts"
+)
+
+// letterBox has dead letters.
+type letterBox struct{}
+
+func (letterBox) List(context.Context, int) ([]facts.Letter, int, error) {
+	stored := time.Now().Add(-3 * time.Minute)
+	return []facts.Letter{
+		{Sequence: 1, StoredAt: stored, Reason: "rejected", Cause: "token is missing or wrong", Namespace: "team-a", Run: "report", Step: "rates", Attempt: 1, Deliveries: 1, Bytes: 47, Refused: "a forged token"},
+		{Sequence: 2, StoredAt: stored, Reason: "DeliveriesExhausted", Cause: "writes with it were refused too often", Namespace: "team-a", Run: "report", Step: "read", Attempt: 1, Deliveries: 12, Bytes: 2038},
+	}, 0, nil
+}
+
+func (letterBox) Redrive(context.Context, uint64) error { return nil }
+
+// watched fails the test for errors of the page, refusals of the Content-Security-Policy among
+// them, and for requests to another host.
+func (p *tab) watched(host string) {
+	chromedp.ListenTarget(p.ctx, func(event any) {
+		switch e := event.(type) {
+		case *runtime.EventExceptionThrown:
+			p.t.Errorf("the script failed: %v", e.ExceptionDetails)
+		case *runtime.EventConsoleAPICalled:
+			if e.Type == runtime.APITypeError {
+				p.t.Errorf("the page complains: %v", e.Args)
+			}
+		case *network.EventRequestWillBeSent:
+			if u := e.Request.URL; !strings.HasPrefix(u, host) && !strings.HasPrefix(u, "about:") && !strings.HasPrefix(u, "data:") {
+				p.t.Errorf("a request to %s", u)
+			}
+		}
+	})
+	p.do(network.Enable(), runtime.Enable())
+}
+
+// mutation: a template with a handler or a style of its own, a control without a name, and the tone
+// of .muted at half make this fail.
+func TestEachPageCanBeRead(t *testing.T) {
+	namespace(t, "team-a")
+	must(t, consoletest.Seed(t.Context(), admin, "team-a", operator, time.Now()))
+	url := console(t, letterBox{})
+	p := open(t)
+	p.watched(url)
+	for _, page := range []struct{ name, path, has string }{
+		{"runs", "/runs", "report"},
+		{"run", "/runs/team-a/report", "budget"},
+		{"failed-run", "/runs/team-a/import", "Denied"},
+		{"queued-run", "/runs/team-a/next-report", "place 1 of 2"},
+		{"policies", "/policies", "canary"},
+		{"tenants", "/tenants", "Queue of acme"},
+		{"schedules", "/schedules", "Europe/Berlin"},
+		{"replicas", "/replicas", "Partitions"},
+		{"dead-letters", "/dead-letters", "DeliveriesExhausted"},
+		{"refused", "/runs/team-a/nobody", "It is not there"},
+	} {
+		p.do(chromedp.Navigate(url+page.path), chromedp.WaitReady("main"))
+		for _, m := range []string{"light", "dark"} {
+			p.do(mode(m))
+			var text, title string
+			var found []string
+			p.eval(`document.querySelector("main").innerText`, &text)
+			p.eval(`document.title`, &title)
+			p.eval(audit, &found)
+			if !strings.Contains(text, page.has) || title == "taken" {
+				t.Errorf("%s has no %q, or was taken (%s):\n%s", page.name, page.has, title, text)
+			}
+			for _, f := range found {
+				t.Errorf("%s in %s: %s", page.name, m, f)
+			}
+		}
+		p.picture(page.name)
+	}
+}
+
+// mutation: a live.js that does not fetch the page again makes this fail.
+func TestAPageChangesAsTheRunDoes(t *testing.T) {
+	namespace(t, "team-live")
+	run := bare("team-live", "moving")
+	must(t, admin.Create(t.Context(), run))
+	url := console(t, nil)
+	p := open(t)
+	p.watched(url)
+	p.do(chromedp.Navigate(url+"/runs?namespace=team-live"), chromedp.WaitReady("main"))
+	p.until(`document.getElementById("live").textContent == "live" && document.querySelector("tbody").innerText.includes("Pending")`)
+	status(t, run, func(s *v1alpha1.WorkflowRunStatus) { s.Phase = v1alpha1.RunRunning })
+	p.until(`document.querySelector("tbody").innerText.includes("Running")`)
+	p.do(chromedp.Click(`tbody a`, chromedp.ByQuery), chromedp.WaitReady("#step-work"))
+	p.until(`document.getElementById("live").textContent == "live"`)
+	p.do(chromedp.Click(`#ending summary`, chromedp.ByQuery))
+	status(t, run, func(s *v1alpha1.WorkflowRunStatus) {
+		s.Steps = []v1alpha1.StepStatus{{Name: "work", Phase: v1alpha1.StepRunning, Attempt: 1}}
+	})
+	p.until(`document.querySelector("#step-work .phase").innerText.includes("Running")`)
+	var open bool
+	if p.eval(`document.getElementById("ending").open`, &open); !open {
+		t.Error("what was open is closed")
+	}
+	p.do(chromedp.Click(`form[action$="/cancel"] button`, chromedp.ByQuery), chromedp.WaitReady(".notice"))
+	must(t, admin.Get(t.Context(), client.ObjectKeyFromObject(run), run))
+	if run.Spec.Shutdown != v1alpha1.ShutdownCancel {
+		t.Errorf("shutdown is %q", run.Spec.Shutdown)
+	}
+}
+
+// Everything is reached by keyboard, in an order that makes sense, beginning with a way past
+// the menu.
+func TestAPageWorksByKeyboardAndWithoutScript(t *testing.T) {
+	namespace(t, "team-keys")
+	must(t, admin.Create(t.Context(), bare("team-keys", "typed")))
+	url := console(t, nil)
+	p := open(t)
+	p.do(network.Enable(), network.SetBlockedURLs([]string{"*live.js"}), chromedp.Navigate(url+"/runs?namespace=team-keys"), chromedp.WaitReady("main"))
+	var at string
+	focus := `(a => a.tagName === "DIV" ? "a region" : a.innerText || a.name || a.tagName)(document.activeElement)`
+	seen := []string{}
+	for range 30 {
+		p.do(chromedp.KeyEvent("\t"))
+		p.eval(focus, &at)
+		seen = append(seen, at)
+		if strings.Contains(at, "typed") {
+			break
+		}
+	}
+	if seen[0] != "Skip to the content" || !strings.Contains(at, "typed") {
+		t.Fatalf("the focus went %q", seen)
+	}
+	p.do(chromedp.KeyEvent("\r"), chromedp.WaitReady("#step-work"))
+	var text string
+	p.eval(`document.getElementById("live").innerText`, &text)
+	if text != "reload for news" {
+		t.Errorf("without script it says %q", text)
+	}
+}
+
+// The goal is a second. A busy machine is given ten.
+func TestFirstPaint(t *testing.T) {
+	namespace(t, "team-large")
+	create := errgroup.Group{}
+	create.SetLimit(8)
+	for i := range 2000 {
+		create.Go(func() error { return admin.Create(t.Context(), bare("team-large", fmt.Sprintf("run-%04d", i))) })
+	}
+	must(t, create.Wait())
+	wide := bare("team-large", "wide")
+	wide.Spec.Steps = nil
+	for i := range 200 {
+		s := v1alpha1.Step{Name: fmt.Sprintf("step-%d", i), Job: &v1alpha1.Job{Topic: "t"}}
+		for k := 1; k <= 2 && i >= 10*k; k++ {
+			s.DependsOn = append(s.DependsOn, fmt.Sprintf("step-%d", i-10*k+k-1))
+		}
+		wide.Spec.Steps = append(wide.Spec.Steps, s)
+	}
+	must(t, admin.Create(t.Context(), wide))
+	items := bare("team-large", "items")
+	items.Spec.Steps[0].ForEach = &v1alpha1.ForEach{Items: "${inputs.list}"}
+	must(t, admin.Create(t.Context(), items))
+	status(t, items, func(s *v1alpha1.WorkflowRunStatus) {
+		s.Steps = []v1alpha1.StepStatus{{Name: "work", Phase: v1alpha1.StepRunning, ForEach: &v1alpha1.ForEachStatus{Total: 10_000, Begun: 6000, Succeeded: 5000}}}
+	})
+	url := console(t, nil)
+	p := open(t)
+	for _, page := range []struct{ name, path string }{
+		{"2,000 runs, for the first time", "/runs?namespace=team-large"},
+		{"2,000 runs", "/runs?namespace=team-large"},
+		{"200 steps", "/runs/team-large/wide"},
+		{"10,000 items", "/runs/team-large/items"},
+	} {
+		var paint float64
+		p.do(chromedp.Navigate(url+page.path), chromedp.WaitReady("footer"))
+		p.until(`performance.getEntriesByName("first-contentful-paint").length > 0`)
+		p.eval(`performance.getEntriesByName("first-contentful-paint")[0].startTime`, &paint)
+		t.Logf("first paint with %s: %.0f ms", page.name, paint)
+		if paint > 10_000 {
+			t.Errorf("%s: %.0f ms", page.name, paint)
+		}
+	}
+	p.do(chromedp.Navigate(url + "/runs/team-large/wide"))
+	p.picture("wide-run")
+}

@@ -29,7 +29,7 @@ var version, commit string
 const (
 	exitFailure = 1
 	exitUsage   = 2
-	exitUnknown = 3 // of check: it could not tell
+	exitUnknown = 3 // of check and audit: it could not tell
 )
 
 func main() { os.Exit(run()) }
@@ -50,6 +50,9 @@ func run() int {
 		return exitUsage
 	}
 	if found, ok := errors.AsType[*plugin.CheckError](err); ok && found.Outcome == check.Unknown {
+		return exitUnknown
+	}
+	if found, ok := errors.AsType[*plugin.AuditError](err); ok && found.Outcome == check.Unknown {
 		return exitUnknown
 	}
 	return exitFailure

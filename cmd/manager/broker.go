@@ -4,6 +4,9 @@ package main
 
 import (
 	"context"
+	"flag"
+	"net/url"
+	"strings"
 
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
@@ -54,10 +57,57 @@ func newBroker(ctx context.Context, o options, self identity, load func(context.
 	return b, nil
 }
 
-func (n natsOptions) busConfig(self identity, log logr.Logger, m *bus.Metrics) bus.Config {
+type natsOptions struct {
+	url              string
+	prefix           string
+	takeOver         string
+	replicas         int
+	memory           bool
+	resultAckPending int
+	maxAckPending    int
+	maxTopics        int
+	credsFile        string
+	authDir          string
+	caFile           string
+	certFile         string
+	keyFile          string
+	user             string // NATS_USER
+	password         string // NATS_PASSWORD
+}
+
+func (n *natsOptions) bind(f *flag.FlagSet) {
+	f.StringVar(&n.url, "nats-url", "nats://127.0.0.1:4222", "NATS servers, separated by commas.")
+	f.StringVar(&n.prefix, "nats-prefix", protocol.DefaultPrefix, "First token of all subjects; in capitals the first word of the streams' names.")
+	f.StringVar(&n.takeOver, "nats-take-over", "", "Installation (the UID of its cluster's namespace kube-system) whose streams become this cluster's: after a cluster was restored or replaced, when the other one is gone for good.")
+	f.IntVar(&n.replicas, "nats-replicas", 1, "Replicas of each stream: 1, 3 or 5.")
+	f.BoolVar(&n.memory, "nats-memory-storage", false, "Keep streams in memory instead of on disk: for tests only.")
+	f.IntVar(&n.maxAckPending, "nats-max-ack-pending", 10000, "Jobs of one topic that may be with workers at the same time.")
+	f.IntVar(&n.maxTopics, "nats-max-topics", 1000, "Topics with a consumer in NATS. Jobs of one more wait until others were unused for 7 days; see syncopate.dev/allowed-topics.")
+	f.IntVar(&n.resultAckPending, "nats-result-ack-pending", 8_000_000, "Results that NATS may keep account of until they are in status, in 64 consumers, each an equal part: also those given back for a while. It bounds NATS' bookkeeping, about 100 bytes each; a small value lets the delayed results of one run hold up those of others.")
+	f.StringVar(&n.credsFile, "nats-creds", "", "NATS credentials file. User and password may be given by $NATS_USER and $NATS_PASSWORD instead.")
+	f.StringVar(&n.caFile, "nats-ca", "", "CA certificates to verify NATS with.")
+	f.StringVar(&n.certFile, "nats-cert", "", "Client certificate for NATS.")
+	f.StringVar(&n.keyFile, "nats-key", "", "Key of the client certificate for NATS.")
+	f.StringVar(&n.authDir, "nats-auth-dir", "", "Directory of a mounted Secret with the entries user and password, which go before the variables. Read for each connection.")
+}
+
+func (n *natsOptions) busConfig(self identity, log logr.Logger, m *bus.Metrics) bus.Config {
 	return bus.Config{
 		URL: n.url, Names: protocol.Names{Prefix: n.prefix}, Replicas: n.replicas, MemoryStorage: n.memory,
-		CredentialsFile: n.credsFile, CAFile: n.caFile, CertFile: n.certFile, KeyFile: n.keyFile, User: n.user, Password: n.password,
+		CredentialsFile: n.credsFile, AuthDir: n.authDir, CAFile: n.caFile, CertFile: n.certFile, KeyFile: n.keyFile, User: n.user, Password: n.password,
 		Installation: self.installation, TakeOver: n.takeOver, Clock: clock.RealClock{}, Log: log, Metrics: m,
 	}
+}
+
+// redactedURL is the servers' addresses without passwords.
+func (n *natsOptions) redactedURL() string {
+	urls := strings.Split(n.url, ",")
+	for i, u := range urls {
+		if parsed, err := url.Parse(strings.TrimSpace(u)); err == nil {
+			urls[i] = parsed.Redacted()
+		} else {
+			urls[i] = "(unreadable)"
+		}
+	}
+	return strings.Join(urls, ",")
 }

@@ -7,12 +7,8 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"net/url"
 	"os"
 	"regexp"
-	"strings"
-
-	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
 // options are the operator's settings, as flags give them and complete checks them.
@@ -37,32 +33,6 @@ type options struct {
 	nats          natsOptions
 	redis         redisOptions
 	webhook       webhookOptions
-}
-
-type natsOptions struct {
-	url              string
-	prefix           string
-	takeOver         string
-	replicas         int
-	memory           bool
-	resultAckPending int
-	maxAckPending    int
-	maxTopics        int
-	credsFile        string
-	caFile           string
-	certFile         string
-	keyFile          string
-	user             string // NATS_USER
-	password         string // NATS_PASSWORD
-}
-
-type redisOptions struct {
-	addrs      string
-	masterName string
-	tls        bool
-	caFile     string
-	username   string // REDIS_USERNAME
-	password   string // REDIS_PASSWORD
 }
 
 // Values of --ownership.
@@ -99,22 +69,8 @@ func (o *options) bind(f *flag.FlagSet) {
 	f.BoolVar(&o.stepEvents, "step-events", false, "Write an event of each step of each run, beside those of a run's begin, its end and its warnings. A run's annotation syncopate.dev/step-events goes before it.")
 	f.Float64Var(&o.kubeQPS, "kube-api-qps", -1, "Limit of requests a second to the API server; negative means none (its own priority and fairness applies).")
 	f.IntVar(&o.memoryPercent, "memory-percent", 75, "Share of $MEMORY_LIMIT, the container's limit in bytes, that the garbage collector aims at; 0: none. $GOMEMLIMIT goes before it.")
-	f.StringVar(&o.nats.url, "nats-url", "nats://127.0.0.1:4222", "NATS servers, separated by commas.")
-	f.StringVar(&o.nats.prefix, "nats-prefix", protocol.DefaultPrefix, "First token of all subjects; in capitals the first word of the streams' names.")
-	f.StringVar(&o.nats.takeOver, "nats-take-over", "", "Installation (the UID of its cluster's namespace kube-system) whose streams become this cluster's: after a cluster was restored or replaced, when the other one is gone for good.")
-	f.IntVar(&o.nats.replicas, "nats-replicas", 1, "Replicas of each stream: 1, 3 or 5.")
-	f.BoolVar(&o.nats.memory, "nats-memory-storage", false, "Keep streams in memory instead of on disk: for tests only.")
-	f.IntVar(&o.nats.maxAckPending, "nats-max-ack-pending", 10000, "Jobs of one topic that may be with workers at the same time.")
-	f.IntVar(&o.nats.maxTopics, "nats-max-topics", 1000, "Topics with a consumer in NATS. Jobs of one more wait until others were unused for 7 days; see syncopate.dev/allowed-topics.")
-	f.IntVar(&o.nats.resultAckPending, "nats-result-ack-pending", 8_000_000, "Results that NATS may keep account of until they are in status, in 64 consumers, each an equal part: also those given back for a while. It bounds NATS' bookkeeping, about 100 bytes each; a small value lets the delayed results of one run hold up those of others.")
-	f.StringVar(&o.nats.credsFile, "nats-creds", "", "NATS credentials file. User and password may be given by $NATS_USER and $NATS_PASSWORD instead.")
-	f.StringVar(&o.nats.caFile, "nats-ca", "", "CA certificates to verify NATS with.")
-	f.StringVar(&o.nats.certFile, "nats-cert", "", "Client certificate for NATS.")
-	f.StringVar(&o.nats.keyFile, "nats-key", "", "Key of the client certificate for NATS.")
-	f.StringVar(&o.redis.addrs, "redis-addrs", "127.0.0.1:6379", "Redis addresses, separated by commas: one server, several cluster nodes, or sentinels with --redis-master.")
-	f.StringVar(&o.redis.masterName, "redis-master", "", "Name of the master that the sentinels watch.")
-	f.BoolVar(&o.redis.tls, "redis-tls", false, "Use TLS for Redis. User and password come from $REDIS_USERNAME and $REDIS_PASSWORD.")
-	f.StringVar(&o.redis.caFile, "redis-ca", "", "CA certificates to verify Redis with; implies --redis-tls.")
+	o.nats.bind(f)
+	o.redis.bind(f)
 	o.webhook.bind(f)
 }
 
@@ -130,12 +86,11 @@ func (o *options) complete(getenv func(string) string) error {
 		o.holder = fmt.Sprintf("%s-%d", host, os.Getpid())
 	}
 	o.nats.user, o.nats.password = getenv("NATS_USER"), getenv("NATS_PASSWORD")
-	o.redis.username, o.redis.password = getenv("REDIS_USERNAME"), getenv("REDIS_PASSWORD")
+	o.redis.fromEnv(getenv)
 	var err error
 	if o.memoryGoal, err = memoryGoal(o.memoryPercent, getenv); err != nil {
 		return err
 	}
-	o.redis.tls = o.redis.tls || o.redis.caFile != ""
 	return o.check()
 }
 
@@ -154,13 +109,8 @@ func (o *options) check() error {
 	if r := o.nats.replicas; r != 1 && r != 3 && r != 5 {
 		problems = append(problems, fmt.Errorf("--nats-replicas %d: need 1, 3 or 5", r))
 	}
-	for addr := range strings.SplitSeq(o.redis.addrs, ",") {
-		if strings.TrimSpace(addr) == "" {
-			problems = append(problems, fmt.Errorf("--redis-addrs %q: need at least one address, and none may be empty", o.redis.addrs))
-			break
-		}
-	}
-	return errors.Join(append(append(problems, o.checkBounds()...), checkPprof(o.pprofAddr), o.webhook.check())...)
+	problems = append(append(problems, o.redis.check()...), o.checkBounds()...)
+	return errors.Join(append(problems, checkPprof(o.pprofAddr), o.webhook.check())...)
 }
 
 // checkBounds lists the bounds that leave no room for anything.
@@ -186,19 +136,6 @@ func (o *options) spread() func() float64 {
 		return func() float64 { return 0.5 }
 	}
 	return rand.Float64
-}
-
-// redactedURL is the servers' addresses without passwords.
-func (n natsOptions) redactedURL() string {
-	urls := strings.Split(n.url, ",")
-	for i, u := range urls {
-		if parsed, err := url.Parse(strings.TrimSpace(u)); err == nil {
-			urls[i] = parsed.Redacted()
-		} else {
-			urls[i] = "(unreadable)"
-		}
-	}
-	return strings.Join(urls, ",")
 }
 
 func firstOf(values ...string) string {

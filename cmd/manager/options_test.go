@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/go-logr/logr"
+
+	"github.com/syncopate-dev/syncopate/internal/lockmgr"
 )
 
 // parse reads flags and completes them in an environment.
@@ -101,8 +103,10 @@ func TestCredentialsComeFromTheEnvironment(t *testing.T) {
 	if o.nats.user != "nu" || o.nats.password != "np" || o.redis.username != "ru" || o.redis.password != "rp" {
 		t.Errorf("credentials: %+v, %+v", o.nats, o.redis)
 	}
-	if !o.redis.tls {
-		t.Error("--redis-ca does not imply --redis-tls")
+	for name, args := range map[string][]string{"sentinels of a Cluster": {"--redis-cluster", "--redis-master=m"}, "no address": {"--redis-addrs=a:1,"}} {
+		if _, err := parse(t, nil, args...); err == nil {
+			t.Errorf("%s are accepted", name)
+		}
 	}
 }
 
@@ -116,9 +120,9 @@ func TestRedisCertificatesMustBeReadable(t *testing.T) {
 		ok      bool
 	}{
 		"plain text":                 {redisOptions{addrs: "a:1"}, true},
-		"TLS with the system's CAs":  {redisOptions{addrs: "a:1", tls: true}, true},
-		"a file that is not there":   {redisOptions{addrs: "a:1", tls: true, caFile: empty + "x"}, false},
-		"a file with no certificate": {redisOptions{addrs: "a:1", tls: true, caFile: empty}, false},
+		"TLS with the system's CAs":  {redisOptions{addrs: "a:1", files: lockmgr.Files{TLS: true}}, true},
+		"a file that is not there":   {redisOptions{addrs: "a:1", files: lockmgr.Files{CA: empty + "x"}}, false},
+		"a file with no certificate": {redisOptions{addrs: "a:1", files: lockmgr.Files{CA: empty}}, false},
 		"sentinels":                  {redisOptions{addrs: "a:1,b:2", masterName: "m"}, true},
 	} {
 		t.Run(name, func(t *testing.T) {

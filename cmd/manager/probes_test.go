@@ -97,7 +97,7 @@ func TestRedactedURLHasNoPasswords(t *testing.T) {
 		"nats://u:s3cret@a:4222, nats://b:1": "nats://u:xxxxx@a:4222,nats://b:1",
 		"nats://u:s3%cret@a:4222":            "(unreadable)",
 	} {
-		if got := (natsOptions{url: given}).redactedURL(); got != want {
+		if got := (&natsOptions{url: given}).redactedURL(); got != want {
 			t.Errorf("%q: got %q, want %q", given, got, want)
 		}
 	}

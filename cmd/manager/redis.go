@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"strings"
 
@@ -22,16 +23,57 @@ func (l redisLogger) Printf(_ context.Context, format string, v ...any) {
 	l.log.V(1).Info("Redis client", "text", fmt.Sprintf(format, v...))
 }
 
+type redisOptions struct {
+	addrs      string
+	masterName string
+	cluster    bool
+	files      lockmgr.Files
+	username   string // REDIS_USERNAME
+	password   string // REDIS_PASSWORD
+	// Of the sentinels: REDIS_SENTINEL_USERNAME, REDIS_SENTINEL_PASSWORD.
+	sentinelUsername, sentinelPassword string
+}
+
+func (o *redisOptions) bind(f *flag.FlagSet) {
+	f.StringVar(&o.addrs, "redis-addrs", "127.0.0.1:6379", "Redis addresses, separated by commas: one server, several cluster nodes, or sentinels with --redis-master.")
+	f.StringVar(&o.masterName, "redis-master", "", "Name of the master that the sentinels watch.")
+	f.BoolVar(&o.cluster, "redis-cluster", false, "The address is that of a Redis Cluster; several addresses without --redis-master always are.")
+	f.BoolVar(&o.files.TLS, "redis-tls", false, "Use TLS for Redis. User and password come from $REDIS_USERNAME and $REDIS_PASSWORD, those for the sentinels from $REDIS_SENTINEL_USERNAME and $REDIS_SENTINEL_PASSWORD.")
+	f.StringVar(&o.files.CA, "redis-ca", "", "CA certificates to verify Redis with; implies --redis-tls. Read for each connection.")
+	f.StringVar(&o.files.Cert, "redis-cert", "", "Client certificate for Redis; implies --redis-tls. Read for each connection.")
+	f.StringVar(&o.files.Key, "redis-key", "", "Key of the client certificate for Redis.")
+	f.StringVar(&o.files.AuthDir, "redis-auth-dir", "", "Directory of a mounted Secret with the entries username, password, sentinelUsername and sentinelPassword, which go before the variables. The first two are read for each connection.")
+}
+
+// fromEnv fills in what is no flag.
+func (o *redisOptions) fromEnv(getenv func(string) string) {
+	o.username, o.password = getenv("REDIS_USERNAME"), getenv("REDIS_PASSWORD")
+	o.sentinelUsername, o.sentinelPassword = getenv("REDIS_SENTINEL_USERNAME"), getenv("REDIS_SENTINEL_PASSWORD")
+}
+
+// check lists what cannot work.
+func (o *redisOptions) check() (problems []error) {
+	for addr := range strings.SplitSeq(o.addrs, ",") {
+		if strings.TrimSpace(addr) == "" {
+			problems = append(problems, fmt.Errorf("--redis-addrs %q: need at least one address, and none may be empty", o.addrs))
+			break
+		}
+	}
+	if o.cluster && o.masterName != "" {
+		problems = append(problems, fmt.Errorf("--redis-cluster and --redis-master %s: sentinels watch no Cluster", o.masterName))
+	}
+	return problems
+}
+
 // newRedis makes the client for locks; it does not need Redis to be there.
 func newRedis(o redisOptions, log logr.Logger) (redis.UniversalClient, error) {
 	redis.SetLogger(redisLogger{log})
 	config := lockmgr.ClientConfig{
-		Addrs: strings.Split(strings.ReplaceAll(o.addrs, " ", ""), ","), MasterName: o.masterName,
-		Username: o.username, Password: o.password,
+		Addrs: strings.Split(strings.ReplaceAll(o.addrs, " ", ""), ","), MasterName: o.masterName, Cluster: o.cluster,
+		Username: o.username, Password: o.password, SentinelUsername: o.sentinelUsername, SentinelPassword: o.sentinelPassword,
 	}
-	var err error
-	if config.TLS, err = lockmgr.TLSConfig(o.tls, o.caFile); err != nil {
-		return nil, fmt.Errorf("--redis-ca: %w", err)
+	if err := o.files.Apply(&config); err != nil {
+		return nil, fmt.Errorf("configure Redis: %w", err)
 	}
 	client, err := lockmgr.NewClient(config)
 	if err != nil {

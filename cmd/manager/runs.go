@@ -16,6 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"github.com/syncopate-dev/syncopate/internal/audit/stores"
+	"github.com/syncopate-dev/syncopate/internal/controller/audit"
 	"github.com/syncopate-dev/syncopate/internal/controller/schedule"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflow"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun"
@@ -128,7 +130,7 @@ func addRuns(ctx context.Context, mgr manager.Manager, o options, a adapters) (*
 	locks.Cache.Before = r.Checkpoint
 	err = errors.Join(err, registry.Register(ahead.Collector{Runs: &r.Ahead, Now: clk.Now}))
 	sweeper := &workflow.Sweeper{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: clk, Owner: workflowrun.FieldOwner}
-	handover.Once = []manager.Runnable{limits, shared, collector, sweeper}
+	handover.Once = []manager.Runnable{limits, shared, collector, sweeper, newAuditor(mgr, o, a)}
 	for _, part := range []manager.Runnable{
 		owns, word, asks, router.Orphans(), locks.Cache, untilEnd(workers.Run), untilEnd(a.conn.Watch),
 		r.WatchNATS(a.conn.LossNoticed(), a.conn.OutageChanged()), results.NewConsumer(a.conn, a.results, router),
@@ -146,6 +148,15 @@ func addSchedules(ctx context.Context, mgr manager.Manager, o options, a adapter
 	}
 	handover.Gained = r.Gained
 	return r.SetupWithManager(ctx, mgr)
+}
+
+// newAuditor makes what compares the stores every ten minutes.
+func newAuditor(mgr manager.Manager, o options, a adapters) *audit.Auditor {
+	return &audit.Auditor{
+		Stores: &stores.Stores{API: mgr.GetAPIReader(), Redis: a.redis, Quota: a.quota, NATS: a.conn, Clock: clock.RealClock{}},
+		Live:   mgr.GetAPIReader(), Client: mgr.GetClient(), Namespace: o.namespace, Events: a.events, Clock: clock.RealClock{},
+		Log: mgr.GetLogger().WithName("audit"), Metrics: audit.NewMetrics(metrics.Registry),
+	}
 }
 
 // newLocks makes the controller of locks across runs.

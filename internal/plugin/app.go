@@ -24,7 +24,7 @@ type Env struct {
 
 	// Cluster gives the API server and the namespace asked for; nil: as kubeconfig and flags say.
 	Cluster func() (client.Client, string, error)
-	// Config is how to connect to it, and the namespace; nil: likewise. Only check uses it.
+	// Config is how to connect to it, and the namespace; nil: likewise. check and console use it.
 	Config func() (*rest.Config, string, error)
 }
 

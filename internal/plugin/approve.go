@@ -12,12 +12,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/plugin/actions"
 )
 
 const (
-	maxOutputBytes = 4 << 10
-	defaultWait    = 5 * time.Second
-	maxWait        = time.Hour
+	defaultWait = 5 * time.Second
+	maxWait     = time.Hour
 )
 
 // decision is what one call of approve or reject was told.
@@ -84,8 +84,8 @@ func (d *decision) check() error {
 	if err := json.Compact(&short, []byte(d.output)); err != nil {
 		return usagef("--output: %w", err)
 	}
-	if short.Len() > maxOutputBytes {
-		return usagef("--output has %d bytes: at most %d can be", short.Len(), maxOutputBytes)
+	if short.Len() > actions.MaxOutputBytes {
+		return usagef("--output has %d bytes: at most %d can be", short.Len(), actions.MaxOutputBytes)
 	}
 	d.output = short.String()
 	return nil
@@ -97,13 +97,7 @@ func (a *app) decide(ctx context.Context, d decision) error {
 	if err != nil {
 		return err
 	}
-	if err := a.decidable(run, d.step); err != nil {
-		return err
-	}
-	if err := a.undecided(ctx, c, run, d.step); err != nil {
-		return err
-	}
-	made, err := create(ctx, c, run, d)
+	made, err := actions.Decide(ctx, c, run, actions.Decision{What: d.what, Step: d.step, Comment: d.comment, Output: d.output}, a.Clock.Now())
 	if err != nil {
 		return err
 	}
@@ -121,8 +115,8 @@ func (a *app) completeApprovals(cmd *cobra.Command, given []string, prefix strin
 		return nil, cobra.ShellCompDirectiveError
 	}
 	var names []string
-	for _, name := range approvalsOf(run) {
-		if s := stepStatus(run, name); s.Approval == nil && !over(s.Phase) {
+	for _, name := range actions.Approvals(run) {
+		if s := actions.Step(run, name); s.Approval == nil && !actions.Over(s.Phase) {
 			names = append(names, fmt.Sprintf("%s\t%s", name, s.Phase))
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/plugin/actions"
 )
 
 // asking is a run whose step publish is in the given state.
@@ -89,7 +90,7 @@ func (k *court) store(ctx context.Context, c client.WithWatch, a *v1alpha1.StepA
 // apply is an operator that does as it was told.
 func apply(run *v1alpha1.WorkflowRun, a *v1alpha1.StepApproval) {
 	s := &run.Status.Steps[1]
-	s.Phase, s.Approval = v1alpha1.StepSucceeded, statusOf(a)
+	s.Phase, s.Approval = v1alpha1.StepSucceeded, actions.Status(a)
 	if a.Spec.Decision == v1alpha1.Reject {
 		s.Phase = v1alpha1.StepFailed
 	}

@@ -4,25 +4,19 @@ package plugin
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	appsv1 "k8s.io/api/apps/v1"
-	authenticationv1 "k8s.io/api/authentication/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/plugin/reads"
 )
 
 const (
@@ -60,7 +54,7 @@ func connected(read func() (*rest.Config, string, error)) func() (client.Client,
 		if err != nil {
 			return nil, "", err
 		}
-		scheme, mapper, err := kinds()
+		scheme, mapper, err := reads.Kinds()
 		if err != nil {
 			return nil, "", err
 		}
@@ -72,32 +66,13 @@ func connected(read func() (*rest.Config, string, error)) func() (client.Client,
 	}
 }
 
-// kinds also says where the kinds are, so that the server need not be asked.
-func kinds() (*runtime.Scheme, meta.RESTMapper, error) {
-	scheme := runtime.NewScheme()
-	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), appsv1.AddToScheme(scheme), coordinationv1.AddToScheme(scheme), metav1.AddMetaToScheme(scheme), authenticationv1.AddToScheme(scheme)); err != nil {
-		return nil, nil, fmt.Errorf("register kinds: %w", err)
-	}
-	mapper := meta.NewDefaultRESTMapper(nil)
-	mapper.Add(v1alpha1.GroupVersion.WithKind("WorkflowRun"), meta.RESTScopeNamespace)
-	mapper.Add(v1alpha1.GroupVersion.WithKind("StepApproval"), meta.RESTScopeNamespace)
-	mapper.Add(v1alpha1.GroupVersion.WithKind("Workflow"), meta.RESTScopeNamespace)
-	mapper.Add(revisionKind("ControllerRevision"), meta.RESTScopeNamespace)
-	mapper.Add(corev1.SchemeGroupVersion.WithKind("ConfigMap"), meta.RESTScopeNamespace)
-	mapper.Add(coordinationv1.SchemeGroupVersion.WithKind("Lease"), meta.RESTScopeNamespace)
-	mapper.Add(authenticationv1.SchemeGroupVersion.WithKind("SelfSubjectReview"), meta.RESTScopeRoot)
-	mapper.AddSpecific(v1alpha1.GroupVersion.WithKind("LockPolicy"), v1alpha1.GroupVersion.WithResource("lockpolicies"),
-		v1alpha1.GroupVersion.WithResource("lockpolicy"), meta.RESTScopeRoot)
-	return scheme, mapper, nil
-}
-
 // run reads one run, with the steps of the Workflow that it follows.
 func (a *app) run(ctx context.Context, name string) (*v1alpha1.WorkflowRun, client.Client, error) {
 	run, c, err := a.storedRun(ctx, name)
 	if err != nil {
 		return nil, nil, err
 	}
-	run, err = withSteps(ctx, c, run)
+	run, err = reads.WithSteps(ctx, c, run)
 	return run, c, err
 }
 
@@ -112,19 +87,6 @@ func (a *app) storedRun(ctx context.Context, name string) (*v1alpha1.WorkflowRun
 		return nil, nil, fmt.Errorf("run %s/%s: %w", namespace, name, err)
 	}
 	return &run, c, nil
-}
-
-// policies are all LockPolicies; nil if they may not be read: not everybody who has runs
-// may see them.
-func policies(ctx context.Context, c client.Reader) ([]v1alpha1.LockPolicy, error) {
-	var list v1alpha1.LockPolicyList
-	switch err := c.List(ctx, &list); {
-	case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("policies: %w", err)
-	}
-	return append([]v1alpha1.LockPolicy{}, list.Items...), nil
 }
 
 // runNames gives each wanted UID its run, where that still exists. Who may not list the runs of all

@@ -5,17 +5,13 @@ package plugin
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/plugin/actions"
 	"github.com/syncopate-dev/syncopate/internal/plugin/runview"
 )
 
@@ -24,59 +20,16 @@ const (
 	pollEvery  = 250 * time.Millisecond
 )
 
-// create stores the decision in the caller's name.
-func create(ctx context.Context, c client.Client, run *v1alpha1.WorkflowRun, d decision) (*v1alpha1.StepApproval, error) {
-	who := &authenticationv1.SelfSubjectReview{}
-	if err := c.Create(ctx, who); err != nil {
-		return nil, fmt.Errorf("ask the API server who you are: %w", err)
-	}
-	user := who.Status.UserInfo.Username
-	made := &v1alpha1.StepApproval{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: run.Namespace, GenerateName: run.Name + "-" + d.step + "-", // the API server cuts it
-			OwnerReferences: []metav1.OwnerReference{v1alpha1.OwnerReference(run)},
-		},
-		Spec: v1alpha1.StepApprovalSpec{
-			Run: run.Name, RunUID: string(run.UID), Step: d.step, Decision: d.what, Approver: user, Comment: d.comment,
-		},
-	}
-	if d.output != "" {
-		made.Spec.Output = &runtime.RawExtension{Raw: []byte(d.output)}
-	}
-	if err := c.Create(ctx, made); err != nil {
-		return nil, refused(err, user, run.Namespace)
-	}
-	return made, nil
-}
-
-// refused says what to do about a refusal, where that is known.
-func refused(err error, user, namespace string) error {
-	// Admission refuses with the same status as RBAC, and names its policy.
-	if apierrors.IsForbidden(err) && !strings.Contains(err.Error(), "denied request") {
-		return fmt.Errorf("%s may not decide in namespace %s; the cluster role syncopate-approve gives that right: %w",
-			runview.Printable(user, maxNameChars), namespace, err)
-	}
-	return fmt.Errorf("create the decision: %w", err)
-}
-
-// statusOf is a decision as status will tell of it.
-func statusOf(d *v1alpha1.StepApproval) *v1alpha1.ApprovalStatus {
-	return &v1alpha1.ApprovalStatus{
-		Decision: d.Spec.Decision, Approver: d.Spec.Approver, Name: d.Name, Comment: d.Spec.Comment,
-		DecidedAt: metav1.NewMicroTime(d.CreationTimestamp.Time),
-	}
-}
-
 // follow waits until the run shows the decision, where it can do so soon. A decision that is stored
 // is no failure if that takes longer.
 func (a *app) follow(ctx context.Context, c client.Reader, run *v1alpha1.WorkflowRun, made *v1alpha1.StepApproval, limit time.Duration) error {
 	step := made.Spec.Step
 	fmt.Fprintf(a.Out, "step %s of run %s/%s: %s (StepApproval %s)\n", step, run.Namespace, run.Name,
-		runview.Decided(statusOf(made), a.Clock.Now()), made.Name)
+		runview.Decided(actions.Status(made), a.Clock.Now()), made.Name)
 	if limit == 0 {
 		return nil
 	}
-	if phase := stepStatus(run, step).Phase; phase != v1alpha1.StepWaiting {
+	if phase := actions.Step(run, step).Phase; phase != v1alpha1.StepWaiting {
 		a.note("the step is %s: the decision counts when it begins to wait for approval", phase)
 		return nil
 	}
@@ -107,8 +60,8 @@ func settled(ctx context.Context, c client.Reader, run *v1alpha1.WorkflowRun, st
 		if now.UID != run.UID {
 			return false, fmt.Errorf("run %s/%s was replaced by another one", run.Namespace, run.Name)
 		}
-		s = stepStatus(&now, step)
-		return s.Approval != nil || over(s.Phase), nil
+		s = actions.Step(&now, step)
+		return s.Approval != nil || actions.Over(s.Phase), nil
 	})
 	return s, err
 }

@@ -9,16 +9,12 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/plugin/reads"
 )
-
-func revisionKind(kind string) schema.GroupVersionKind {
-	return schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: kind}
-}
 
 func (a *workflows) diffCommand() *cobra.Command {
 	return &cobra.Command{
@@ -96,7 +92,7 @@ func (a *workflows) showDiff(ctx context.Context, c client.Reader, w *v1alpha1.W
 }
 
 func linesOf(ctx context.Context, c client.Reader, w *v1alpha1.Workflow, revision string) ([]string, error) {
-	content, err := revisionOf(ctx, c, w.Namespace, v1alpha1.WorkflowRevision{Name: w.Name, Revision: revision})
+	content, err := reads.Revision(ctx, c, w.Namespace, v1alpha1.WorkflowRevision{Name: w.Name, Revision: revision})
 	if err != nil {
 		return nil, err
 	}

@@ -8,11 +8,15 @@
 //	why RUN                              API server; Redis, if its address is given; NATS, if it answers
 //	approve RUN STEP, reject RUN STEP    API server
 //	check                                all three; changes nothing
+//	console                              API server
+//	audit                                all three; changes what --repair mends
+//	support-bundle                       all three; writes a file
 //	dead-letters list, show, redrive     NATS; the API server for the names of runs
 //
 // # Guarantees
 //
-//   - Only approve, reject and dead-letters redrive change anything.
+//   - Only submit, rerun, approve, reject, rollout promote and abort, dead-letters redrive, audit
+//     --repair, and the buttons of console change anything.
 //   - approve and reject decide in the name under which the API server has authenticated the
 //     caller, and about the one run that they read: not about a later one of its name. They refuse
 //     what could have no effect.
@@ -22,6 +26,7 @@
 //   - No token is shown: who has one can answer for a job.
 //   - Each call to a server is bounded, and so is each list.
 //
-// Errors: *UsageError for a command line that makes no sense (exit code 2); *CheckError where check
-// could not tell (exit code 3); everything else is a failure (exit code 1).
+// Errors: *UsageError for a command line that makes no sense (exit code 2); *CheckError and
+// *AuditError where check or audit could not tell (exit code 3); everything else is a failure (exit
+// code 1).
 package plugin

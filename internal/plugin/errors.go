@@ -74,3 +74,17 @@ func (e *CheckError) Error() string {
 	}
 	return fmt.Sprintf("%d checks failed", e.Count)
 }
+
+// AuditError says that an audit found differences, or that a store could not be read. Outcome says
+// which.
+type AuditError struct {
+	Outcome check.Verdict
+	Count   int
+}
+
+func (e *AuditError) Error() string {
+	if e.Outcome == check.Unknown {
+		return fmt.Sprintf("%d parts could not be read, and no difference was found in the others", e.Count)
+	}
+	return fmt.Sprintf("%d differences between the stores", e.Count)
+}

@@ -12,31 +12,36 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
+	"github.com/syncopate-dev/syncopate/internal/plugin/reads"
 	"github.com/syncopate-dev/syncopate/internal/plugin/runview"
 )
 
 // redisFlags are those of the operator that say where Redis is.
 type redisFlags struct {
-	addrs, master, ca string
-	tls               bool
+	addrs, master string
+	cluster       bool
+	files         lockmgr.Files
 }
 
 func (f *redisFlags) bind(cmd *cobra.Command, addrs string) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.addrs, "redis-addrs", addrs, "Redis addresses, separated by commas: one server, several cluster nodes, or sentinels with --redis-master.")
 	flags.StringVar(&f.master, "redis-master", "", "Name of the master that the sentinels watch.")
-	flags.BoolVar(&f.tls, "redis-tls", false, "Use TLS for Redis. User and password come from $REDIS_USERNAME and $REDIS_PASSWORD.")
-	flags.StringVar(&f.ca, "redis-ca", "", "CA certificates to verify Redis with; implies --redis-tls.")
+	flags.BoolVar(&f.cluster, "redis-cluster", false, "The address is that of a Redis Cluster.")
+	flags.BoolVar(&f.files.TLS, "redis-tls", false, "Use TLS for Redis. User and password come from $REDIS_USERNAME and $REDIS_PASSWORD, those for the sentinels from $REDIS_SENTINEL_USERNAME and $REDIS_SENTINEL_PASSWORD.")
+	flags.StringVar(&f.files.CA, "redis-ca", "", "CA certificates to verify Redis with; implies --redis-tls.")
+	flags.StringVar(&f.files.Cert, "redis-cert", "", "Client certificate for Redis; implies --redis-tls.")
+	flags.StringVar(&f.files.Key, "redis-key", "", "Key of the client certificate for Redis.")
 }
 
 func (f *redisFlags) config(getenv func(string) string) (lockmgr.ClientConfig, error) {
 	c := lockmgr.ClientConfig{
-		Addrs: strings.Split(strings.ReplaceAll(f.addrs, " ", ""), ","), MasterName: f.master,
+		Addrs: strings.Split(strings.ReplaceAll(f.addrs, " ", ""), ","), MasterName: f.master, Cluster: f.cluster,
 		Username: getenv("REDIS_USERNAME"), Password: getenv("REDIS_PASSWORD"),
+		SentinelUsername: getenv("REDIS_SENTINEL_USERNAME"), SentinelPassword: getenv("REDIS_SENTINEL_PASSWORD"),
 	}
-	var err error
-	if c.TLS, err = lockmgr.TLSConfig(f.tls, f.ca); err != nil {
-		return c, fmt.Errorf("--redis-ca: %w", err)
+	if err := f.files.Apply(&c); err != nil {
+		return c, fmt.Errorf("configure Redis: %w", err)
 	}
 	return c, nil
 }
@@ -87,7 +92,7 @@ func (a *app) locks(ctx context.Context, store *redisFlags, names []string) ([]r
 	if err != nil {
 		return nil, err
 	}
-	rules, err := policies(ctx, c)
+	rules, err := reads.Policies(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +126,7 @@ func (a *app) runsOf(ctx context.Context, c client.Reader, namespace string, nam
 	if len(names) > 0 {
 		return runs, nil
 	}
-	runs, all, err := allRuns(ctx, c, namespace)
+	runs, all, err := reads.UnderWay(ctx, c, namespace)
 	if err == nil && !all {
 		a.note("Only the locks of runs of namespace %s are shown: you may not list those of others.", namespace)
 	}

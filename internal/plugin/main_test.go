@@ -32,6 +32,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/bus/keys"
 	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
 	"github.com/syncopate-dev/syncopate/internal/bus/results"
+	"github.com/syncopate-dev/syncopate/internal/plugin/reads"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -56,7 +57,7 @@ func testRun(namespace, name, uid string) *v1alpha1.WorkflowRun {
 
 func fakeCluster(t *testing.T, runs ...client.Object) *fake.ClientBuilder {
 	t.Helper()
-	scheme, mapper, err := kinds()
+	scheme, mapper, err := reads.Kinds()
 	if err != nil {
 		t.Fatal(err)
 	}

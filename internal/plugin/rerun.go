@@ -4,72 +4,75 @@ package plugin
 
 import (
 	"context"
-	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/plugin/actions"
 )
 
-// maxPrefix leaves room in a name for what the API server adds.
-const maxPrefix = 50
-
 func (a *workflows) rerunCommand() *cobra.Command {
-	s := &submission{}
+	s, fromFailed := &submission{}, false
 	cmd := &cobra.Command{
 		Use:   "rerun RUN",
-		Short: "Run again what a run did, from the start",
-		Long: `Run again what a run did, from the start: create a run with the same spec and inputs.
+		Short: "Run again what a run did, from the start or from what failed",
+		Long: `Run again what a run did: create a run with the same spec and inputs. With --from-failed, steps that succeeded or were skipped are not
+done again: the new run has their outputs. Steps that depend on one that is done again are, too, and so are those whose output is too large for
+status, and the clean-up.
 
 A run that follows a workflow is run again with the revision that it had, whatever the workflow is now. --revision current takes the
-current one. The idempotency key is not taken over, and neither are suspend and shutdown. A child run cannot be run again without its parent.`,
+current one, and cannot be given with --from-failed. The idempotency key is not taken over, and neither are suspend and shutdown. A child run cannot be run again without its parent.`,
 		Args:              args(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.completeRuns,
 		RunE: func(cmd *cobra.Command, given []string) error {
 			if err := s.check(); err != nil {
 				return err
 			}
-			return a.rerun(cmd.Context(), given[0], s)
+			return a.rerun(cmd.Context(), given[0], s, fromFailed)
 		},
 	}
 	s.bind(cmd)
+	cmd.Flags().BoolVar(&fromFailed, "from-failed", false, "Do again only what the run has not done.")
 	cmd.Flags().StringVar(&s.revision, "revision", "", "Revision of the workflow, or how it begins, or current; none: that of the run.")
 	return cmd
 }
 
-func (a *workflows) rerun(ctx context.Context, name string, s *submission) error {
+func (a *workflows) rerun(ctx context.Context, name string, s *submission, fromFailed bool) error {
+	if fromFailed && s.revision != "" {
+		return usagef("with --from-failed a run has the revision of the other one: leave out --revision")
+	}
 	was, c, err := a.storedRun(ctx, name)
 	if err != nil {
 		return err
 	}
-	if was.ClaimsParent() != nil {
-		return fmt.Errorf("run %s is a child of run %s: run that one again", name, was.ClaimsParent().Name)
+	again := actions.Again
+	if fromFailed {
+		again = actions.AgainFrom
 	}
-	next := &v1alpha1.WorkflowRun{Spec: *was.Spec.DeepCopy()}
-	next.ObjectMeta = metav1.ObjectMeta{Namespace: was.Namespace, Name: s.name, GenerateName: prefixOf(was.Name)}
-	next.Spec.IdempotencyKey, next.Spec.Suspend, next.Spec.Shutdown = "", false, ""
-	if err := a.sameRevision(ctx, was, &next.Spec, s.revision); err != nil {
+	next, err := again(was)
+	if err != nil {
+		return err
+	}
+	next.Name = s.name
+	if err := a.revision(ctx, was, next.Spec.WorkflowRef, s.revision); err != nil {
 		return err
 	}
 	return a.start(ctx, c, next, s)
 }
 
-// sameRevision has a run follow the revision that another one had, or the given one.
-func (a *workflows) sameRevision(ctx context.Context, was *v1alpha1.WorkflowRun, next *v1alpha1.WorkflowRunSpec, given string) error {
-	switch ref := next.WorkflowRef; {
-	case ref == nil && given != "":
-		return usagef("run %s has steps of its own: it has no revision", was.Name)
+// revision has a run follow the given revision; "": the one that it has already.
+func (a *workflows) revision(ctx context.Context, was *v1alpha1.WorkflowRun, ref *v1alpha1.WorkflowReference, given string) error {
+	switch {
+	case given == "":
+		return nil
 	case ref == nil:
+		return usagef("run %s has steps of its own: it has no revision", was.Name)
 	case given == "current":
 		ref.Revision = ""
-	case given != "":
+		return nil
+	default:
 		return a.chooseRevision(ctx, ref, given)
-	case was.Status != nil && was.Status.Workflow != nil:
-		ref.Revision = was.Status.Workflow.Revision
 	}
-	return nil
 }
 
 // chooseRevision is the revision that begins as given; all of it, if the Workflow may not be seen.
@@ -83,9 +86,4 @@ func (a *workflows) chooseRevision(ctx context.Context, ref *v1alpha1.WorkflowRe
 		ref.Revision, err = a.fullRevision(ctx, c, w, given)
 	}
 	return err
-}
-
-// prefixOf is how the name of a run begins that runs another one again.
-func prefixOf(name string) string {
-	return strings.TrimRight(name[:min(len(name), maxPrefix)], "-.") + "-"
 }

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/plugin/reads"
 	"github.com/syncopate-dev/syncopate/internal/plugin/runview"
 )
 
@@ -32,7 +33,7 @@ attempt: from when its worker said Started, or else from its dispatch, to its en
 			if err != nil {
 				return err
 			}
-			kids, err := children(cmd.Context(), c, run)
+			kids, err := reads.Children(cmd.Context(), c, run)
 			if err != nil {
 				return err
 			}
@@ -81,18 +82,18 @@ was put aside as a dead letter, and how often a job was delivered.`,
 			if err != nil {
 				return err
 			}
-			rules, err := policies(cmd.Context(), c)
+			rules, err := reads.Policies(cmd.Context(), c)
 			if err != nil {
 				return err
 			}
-			kids, err := children(cmd.Context(), c, run)
+			kids, err := reads.Children(cmd.Context(), c, run)
 			if err != nil {
 				return err
 			}
 			now := a.Clock.Now()
 			answer := runview.Why(run, rules, now, kids...)
 			if answer.Phase == v1alpha1.RunQueued {
-				others, _, err := allRuns(cmd.Context(), c, run.Namespace)
+				others, _, err := reads.UnderWay(cmd.Context(), c, run.Namespace)
 				if err != nil {
 					return err
 				}

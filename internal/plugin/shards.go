@@ -8,13 +8,12 @@ import (
 
 	"github.com/spf13/cobra"
 	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/ownership"
+	"github.com/syncopate-dev/syncopate/internal/plugin/reads"
 	"github.com/syncopate-dev/syncopate/internal/plugin/runview"
 )
 
@@ -61,7 +60,7 @@ func (a *app) shards(ctx context.Context, operator string) (*runview.Shards, err
 	if err != nil {
 		return nil, err
 	}
-	claims, err := claimsOf(ctx, c, operator)
+	claims, err := reads.Claims(ctx, c, operator)
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, fmt.Errorf("there is no ConfigMap %s/%s: the operator is elsewhere (--operator-namespace), or has a leader", operator, ownership.ObjectName)
@@ -72,7 +71,7 @@ func (a *app) shards(ctx context.Context, operator string) (*runview.Shards, err
 	if err := c.List(ctx, leases, client.InNamespace(operator), client.MatchingLabels{ownership.LeaseLabel: ownership.MemberLease}, client.Limit(maxLeases)); err != nil {
 		return nil, fmt.Errorf("list the Leases of replicas: %w", err)
 	}
-	runs, all, err := allRuns(ctx, c, namespace)
+	runs, all, err := reads.UnderWay(ctx, c, namespace)
 	if err != nil {
 		return nil, err
 	}
@@ -80,19 +79,6 @@ func (a *app) shards(ctx context.Context, operator string) (*runview.Shards, err
 		a.note("Only the runs of namespace %s are counted: you may not list those of others.", namespace)
 	}
 	return runview.ShardsOf(claims, leases.Items, runs), nil
-}
-
-// claimsOf reads who owns which partition.
-func claimsOf(ctx context.Context, c client.Client, operator string) ([]ownership.Claim, error) {
-	object := &corev1.ConfigMap{}
-	if err := c.Get(ctx, types.NamespacedName{Namespace: operator, Name: ownership.ObjectName}, object); err != nil {
-		return nil, fmt.Errorf("read who owns which partition: %w", err)
-	}
-	claims, err := ownership.Decode(object)
-	if err != nil {
-		return nil, fmt.Errorf("ConfigMap %s/%s: %w", operator, ownership.ObjectName, err)
-	}
-	return claims, nil
 }
 
 // seeOwner adds who drives the run. Most users may not read that, and with a leader there is
@@ -103,7 +89,7 @@ func seeOwner(ctx context.Context, c client.Client, operator string, answer *run
 	}
 	bounded, cancel := context.WithTimeout(ctx, whyPatience)
 	defer cancel()
-	if claims, err := claimsOf(bounded, c, operator); err == nil {
+	if claims, err := reads.Claims(bounded, c, operator); err == nil {
 		answer.Owned(claims, string(run.UID))
 	}
 }

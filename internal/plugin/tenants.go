@@ -3,14 +3,9 @@
 package plugin
 
 import (
-	"context"
-	"fmt"
-
 	"github.com/spf13/cobra"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/plugin/reads"
 	"github.com/syncopate-dev/syncopate/internal/plugin/runview"
 )
 
@@ -32,14 +27,14 @@ It counts the runs of all namespaces, or of the current one if you may not list 
 			if err != nil {
 				return err
 			}
-			runs, all, err := allRuns(cmd.Context(), c, namespace)
+			runs, all, err := reads.UnderWay(cmd.Context(), c, namespace)
 			if err != nil {
 				return err
 			}
 			if !all {
 				a.note("Only the runs of namespace %s are counted: you may not list those of others.", namespace)
 			}
-			rules, err := policies(cmd.Context(), c)
+			rules, err := reads.Policies(cmd.Context(), c)
 			if err != nil {
 				return err
 			}
@@ -56,34 +51,4 @@ It counts the runs of all namespaces, or of the current one if you may not list 
 	}
 	bindOutput(cmd, &format, formatTable)
 	return cmd
-}
-
-// allRuns lists the runs of all namespaces or, where that is forbidden, of one; all says which.
-func allRuns(ctx context.Context, c client.Reader, namespace string) (runs []v1alpha1.WorkflowRun, all bool, err error) {
-	runs, err = runsIn(ctx, c, "")
-	if apierrors.IsForbidden(err) {
-		runs, err = runsIn(ctx, c, namespace)
-		return runs, false, err
-	}
-	return runs, true, err
-}
-
-func runsIn(ctx context.Context, c client.Reader, namespace string) ([]v1alpha1.WorkflowRun, error) {
-	var runs []v1alpha1.WorkflowRun
-	next := ""
-	for range maxPages {
-		var list v1alpha1.WorkflowRunList
-		if err := c.List(ctx, &list, client.InNamespace(namespace), client.Limit(pageSize), client.Continue(next)); err != nil {
-			return nil, fmt.Errorf("list runs: %w", err)
-		}
-		for i := range list.Items {
-			if st := list.Items[i].Status; st != nil && st.CompletedAt == nil { // the others have no part in it
-				runs = append(runs, list.Items[i])
-			}
-		}
-		if next = list.Continue; next == "" {
-			break
-		}
-	}
-	return runs, nil
 }

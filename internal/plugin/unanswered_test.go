@@ -13,6 +13,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/syncopate-dev/syncopate/internal/plugin/reads"
 )
 
 // mutation: why that reads without a bound, or gives the error as it is, makes this fail.
@@ -28,7 +30,7 @@ func TestWhySaysThatTheAPIServerDoesNotAnswer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := newPlugin(t)
 			p.cluster = func() (client.Client, string, error) {
-				scheme, mapper, err := kinds()
+				scheme, mapper, err := reads.Kinds()
 				if err != nil {
 					return nil, "", err
 				}

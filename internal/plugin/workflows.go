@@ -4,7 +4,6 @@ package plugin
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -15,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
-	"github.com/syncopate-dev/syncopate/internal/revisions"
+	"github.com/syncopate-dev/syncopate/internal/plugin/reads"
 	"github.com/syncopate-dev/syncopate/internal/template"
 )
 
@@ -35,50 +34,6 @@ func (a *workflows) workflow(ctx context.Context, name string) (w *v1alpha1.Work
 		return nil, nil, "", fmt.Errorf("workflow %s/%s: %w", namespace, name, err)
 	}
 	return w, c, namespace, nil
-}
-
-// withSteps gives a run the steps of the Workflow that it follows. Where these may not be read, or
-// are gone, they are those of its status, of which less is known.
-func withSteps(ctx context.Context, c client.Reader, run *v1alpha1.WorkflowRun) (*v1alpha1.WorkflowRun, error) {
-	if run.Spec.WorkflowRef == nil || run.Status == nil || run.Status.Workflow == nil {
-		return run, nil
-	}
-	content, err := revisionOf(ctx, c, run.Namespace, *run.Status.Workflow)
-	switch {
-	case errors.Is(err, revisions.ErrGone), apierrors.IsForbidden(err):
-		return outlined(run), nil
-	case err != nil:
-		return nil, err
-	}
-	inputs, _ := content.Inputs(run.Spec.Inputs)
-	return content.Effective(run, inputs), nil
-}
-
-func revisionOf(ctx context.Context, c client.Reader, namespace string, r v1alpha1.WorkflowRevision) (*template.Content, error) {
-	store := revisions.Store{Live: c}
-	content, _, err := store.Load(ctx, namespace, r)
-	return content, err
-}
-
-// outlined is a run with steps as far as its status tells of them.
-func outlined(run *v1alpha1.WorkflowRun) *v1alpha1.WorkflowRun {
-	next := *run
-	for i := range run.Status.Steps {
-		s := &run.Status.Steps[i]
-		is := v1alpha1.Step{Name: s.Name}
-		switch {
-		case s.ChildRun != nil:
-			is.Run = &v1alpha1.ChildRun{}
-		case s.Approval != nil || s.Phase == v1alpha1.StepWaiting:
-			is.Approval = &v1alpha1.Approval{}
-		case s.DelayedUntil != nil:
-			is.Delay = &v1alpha1.Delay{}
-		default:
-			is.Job = &v1alpha1.Job{}
-		}
-		next.Spec.Steps = append(next.Spec.Steps, is)
-	}
-	return &next
 }
 
 // fullRevision is the revision of a Workflow that begins as given; "current" is the current one.
@@ -106,7 +61,7 @@ func (a *workflows) fullRevision(ctx context.Context, c client.Reader, w *v1alph
 // revisionsOf are the revisions of a Workflow that are kept, the newest first.
 func revisionsOf(ctx context.Context, c client.Reader, namespace, workflow string) ([]string, error) {
 	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(revisionKind("ControllerRevisionList"))
+	list.SetGroupVersionKind(reads.RevisionKind("ControllerRevisionList"))
 	err := c.List(ctx, list, client.InNamespace(namespace), client.MatchingLabels{v1alpha1.LabelWorkflow: workflow}, client.Limit(pageSize))
 	if err != nil {
 		return nil, fmt.Errorf("list revisions of workflow %s: %w", workflow, err)

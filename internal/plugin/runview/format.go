@@ -18,8 +18,8 @@ const (
 	maxNames      = 5   // steps named in one text
 )
 
-// span is a duration for people: "350ms", "2.1s", then as kubectl has it: "42s", "3m10s".
-func span(d time.Duration) string {
+// Span is a duration for people: "350ms", "2.1s", then as kubectl has it: "42s", "3m10s".
+func Span(d time.Duration) string {
 	switch d = max(0, d); {
 	case d < time.Second:
 		return fmt.Sprintf("%dms", d.Milliseconds())
@@ -42,9 +42,9 @@ func spanOfSeconds(d time.Duration) string {
 func when(t, now time.Time) string {
 	text := t.UTC().Format(time.RFC3339)
 	if t.After(now) {
-		return fmt.Sprintf("%s (in %s)", text, span(t.Sub(now)))
+		return fmt.Sprintf("%s (in %s)", text, Span(t.Sub(now)))
 	}
-	return fmt.Sprintf("%s (%s ago)", text, span(now.Sub(t)))
+	return fmt.Sprintf("%s (%s ago)", text, Span(now.Sub(t)))
 }
 
 // Printable makes a text fit for a terminal: no control characters, no more than n characters.

@@ -154,7 +154,7 @@ func (l *Lock) sinceText(now time.Time) string {
 	if l.Since == nil {
 		return "-"
 	}
-	return span(now.Sub(*l.Since)) + " ago"
+	return Span(now.Sub(*l.Since)) + " ago"
 }
 
 func (l *Lock) validText(now time.Time) string {
@@ -164,7 +164,7 @@ func (l *Lock) validText(now time.Time) string {
 	case l.invalid(now):
 		return "over"
 	default:
-		return span(l.ValidUntil.Sub(now))
+		return Span(l.ValidUntil.Sub(now))
 	}
 }
 
@@ -175,7 +175,7 @@ func (l *Lock) endsText(now time.Time) string {
 	case l.Ends == nil:
 		return "-"
 	default:
-		return span(l.Ends.Sub(now))
+		return Span(l.Ends.Sub(now))
 	}
 }
 

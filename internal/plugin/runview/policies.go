@@ -48,7 +48,7 @@ func (v *viewer) takeOver() string {
 	if !known {
 		return "another holder takes over"
 	}
-	return fmt.Sprintf("another holder takes over, at the latest %s after the last renewal", span(e.RunLock.TTL))
+	return fmt.Sprintf("another holder takes over, at the latest %s after the last renewal", Span(e.RunLock.TTL))
 }
 
 // retried says how often a lock that cannot be taken is tried again.

@@ -275,3 +275,32 @@ func (p *Place) text() string {
 	}
 	return text
 }
+
+// Line is who waits in the queue of a tenant, the first one first.
+type Line struct {
+	Tenant, Policy string
+	Runs           []*v1alpha1.WorkflowRun
+}
+
+// Lines are the queues in which somebody waits, by tenant and policy. policies are all
+// LockPolicies; nil: not known.
+func Lines(runs []v1alpha1.WorkflowRun, policies []v1alpha1.LockPolicy) []Line {
+	all := map[account]*Line{}
+	for i := range runs {
+		if !queued(&runs[i]) {
+			continue
+		}
+		at := account{lineOf(&runs[i], policies), statusOf(&runs[i]).Tenant}
+		if all[at] == nil {
+			all[at] = &Line{Tenant: at.tenant, Policy: at.policy}
+		}
+		all[at].Runs = append(all[at].Runs, &runs[i])
+	}
+	list := make([]Line, 0, len(all))
+	for _, l := range all {
+		slices.SortFunc(l.Runs, inLine)
+		list = append(list, *l)
+	}
+	slices.SortFunc(list, func(a, b Line) int { return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Policy, b.Policy)) })
+	return list
+}

@@ -156,7 +156,15 @@ func (g *grower) why(s *step) string {
 	if others := s.also(g.all); len(others) > 0 {
 		also = "also after " + names(others)
 	}
-	return join(g.state(s), also, g.place(s))
+	return join(g.state(s), doneElsewhere(s), also, g.place(s))
+}
+
+// doneElsewhere names the run that did a step in the place of this one.
+func doneElsewhere(s *step) string {
+	if s.status.DoneBy == "" {
+		return ""
+	}
+	return "done by run " + Printable(s.status.DoneBy, maxErrorChars)
 }
 
 // place tells that a step is one of finally, unless it says so itself because it waits

@@ -108,8 +108,8 @@ func TestSpansAreShortAndNeverNegative(t *testing.T) {
 		"0ms": -time.Second, "350ms": 350*time.Millisecond + 999, "2.1s": 2199 * time.Millisecond, "9.9s": 9999 * time.Millisecond,
 		"10s": 10 * time.Second, "3m10s": 190 * time.Second, "5h": 5*time.Hour + time.Second,
 	} {
-		if got := span(d); got != want {
-			t.Errorf("span(%d) = %s, want %s", d, got, want)
+		if got := Span(d); got != want {
+			t.Errorf("Span(%d) = %s, want %s", d, got, want)
 		}
 	}
 }
@@ -127,5 +127,13 @@ func TestTextsCannotMoveTheCursor(t *testing.T) {
 	}
 	if got := Printable("äöüäöü", 4); got != "äöü…" {
 		t.Errorf("%q", got)
+	}
+}
+
+func TestAStepThatAnotherRunDidNamesIt(t *testing.T) {
+	for by, want := range map[string]string{"": "", "report-x7k2p": "done by run report-x7k2p"} {
+		if got := doneElsewhere(&step{status: v1alpha1.StepStatus{DoneBy: by}}); got != want {
+			t.Errorf("%q: %q", by, got)
+		}
 	}
 }

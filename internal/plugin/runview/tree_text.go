@@ -122,7 +122,7 @@ func (r Row) cells() []string {
 		attempt = strconv.Itoa(int(r.Attempt))
 	}
 	if r.DurationMillis != nil {
-		took = span(time.Duration(*r.DurationMillis) * time.Millisecond)
+		took = Span(time.Duration(*r.DurationMillis) * time.Millisecond)
 	}
 	return []string{r.branch + signOf(r.Phase).mark + " " + r.Name, string(r.Phase), attempt, took, r.Why}
 }

@@ -26,14 +26,15 @@ func (a Answer) Text(out io.Writer, now time.Time, color bool) error {
 	}
 	for _, f := range a.Facts {
 		pad := strings.Repeat(" ", width-utf8.RuneCountInString(f.About))
-		fmt.Fprintf(&b, "  %s%s  %s\n", f.About, pad, f.line(now))
+		fmt.Fprintf(&b, "  %s%s  %s\n", f.About, pad, f.Line(now))
 	}
-	fmt.Fprintln(&b, a.nextLine(now))
+	fmt.Fprintln(&b, a.NextLine(now))
 	_, err := io.WriteString(out, b.String())
 	return err
 }
 
-func (f Fact) line(now time.Time) string {
+// Line is the fact for people.
+func (f Fact) Line(now time.Time) string {
 	text := f.Text
 	if f.Since != nil {
 		text += ", since " + when(*f.Since, now)
@@ -44,7 +45,8 @@ func (f Fact) line(now time.Time) string {
 	return text
 }
 
-func (a Answer) nextLine(now time.Time) string {
+// NextLine says for people when the operator looks at the run again.
+func (a Answer) NextLine(now time.Time) string {
 	switch {
 	case a.retried != "" && a.Next == nil:
 		return "Next look: the lock is tried again " + a.retried

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package plugin
+package actions
 
 import (
 	"context"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -15,40 +16,46 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/plugin/runview"
 )
 
-const maxNameChars = 253
+const (
+	maxNameChars = 253
+	maxListChars = 1000
+	pageSize     = 500
+	timeFormat   = "2006-01-02T15:04:05Z07:00"
+)
 
 // decidable refuses a decision that could have no effect, and says why.
-func (a *app) decidable(run *v1alpha1.WorkflowRun, step string) error {
+func decidable(run *v1alpha1.WorkflowRun, step string, now time.Time) error {
 	named := func(s v1alpha1.Step) bool { return s.Name == step }
 	at := slices.IndexFunc(run.Spec.Steps, named)
 	if at < 0 && !slices.ContainsFunc(run.Spec.Finally, named) {
-		return fmt.Errorf("run %s/%s has no step %q%s", run.Namespace, run.Name, step, choice(run))
+		return useless("run %s/%s has no step %q%s", run.Namespace, run.Name, step, choice(run))
 	}
 	if at < 0 || run.Spec.Steps[at].Approval == nil {
-		return fmt.Errorf("step %s of run %s/%s is no approval%s", step, run.Namespace, run.Name, choice(run))
+		return useless("step %s of run %s/%s is no approval%s", step, run.Namespace, run.Name, choice(run))
 	}
-	s := stepStatus(run, step)
+	s := Step(run, step)
 	if s.Approval != nil {
-		return fmt.Errorf("step %s was decided already: %s", step, runview.Decided(s.Approval, a.Clock.Now()))
+		return useless("step %s was decided already: %s", step, runview.Decided(s.Approval, now))
 	}
 	if st := run.Status; st != nil && st.CompletedAt != nil {
-		return fmt.Errorf("run %s/%s is over: it ended as %s at %s", run.Namespace, run.Name, st.Phase, st.CompletedAt.UTC().Format(timeFormat))
+		return useless("run %s/%s is over: it ended as %s at %s", run.Namespace, run.Name, st.Phase, st.CompletedAt.UTC().Format(timeFormat))
 	}
-	if over(s.Phase) {
-		return fmt.Errorf("step %s is over (%s): there is nothing to decide", step, s.Phase)
+	if Over(s.Phase) {
+		return useless("step %s is over (%s): there is nothing to decide", step, s.Phase)
 	}
 	return nil
 }
 
 // choice names the steps that can be decided.
 func choice(run *v1alpha1.WorkflowRun) string {
-	if names := approvalsOf(run); len(names) > 0 {
-		return "; its approvals are: " + runview.Printable(strings.Join(names, ", "), maxHeaderChars)
+	if names := Approvals(run); len(names) > 0 {
+		return "; its approvals are: " + runview.Printable(strings.Join(names, ", "), maxListChars)
 	}
 	return ", and no approvals at all"
 }
 
-func approvalsOf(run *v1alpha1.WorkflowRun) []string {
+// Approvals names the steps of a run that can be decided.
+func Approvals(run *v1alpha1.WorkflowRun) []string {
 	var names []string
 	for i := range run.Spec.Steps {
 		if run.Spec.Steps[i].Approval != nil {
@@ -58,7 +65,8 @@ func approvalsOf(run *v1alpha1.WorkflowRun) []string {
 	return names
 }
 
-func stepStatus(run *v1alpha1.WorkflowRun, step string) v1alpha1.StepStatus {
+// Step is the state of a step.
+func Step(run *v1alpha1.WorkflowRun, step string) v1alpha1.StepStatus {
 	if run.Status != nil {
 		for i := range run.Status.Steps {
 			if run.Status.Steps[i].Name == step {
@@ -69,14 +77,15 @@ func stepStatus(run *v1alpha1.WorkflowRun, step string) v1alpha1.StepStatus {
 	return v1alpha1.StepStatus{Name: step, Phase: v1alpha1.StepPending}
 }
 
-func over(p v1alpha1.StepPhase) bool {
+// Over says whether a step with this phase has ended.
+func Over(p v1alpha1.StepPhase) bool {
 	return slices.Contains([]v1alpha1.StepPhase{v1alpha1.StepSucceeded, v1alpha1.StepFailed, v1alpha1.StepSkipped, v1alpha1.StepCancelled}, p)
 }
 
 // undecided refuses a decision after one that the run does not show yet: it may be suspended, or
 // the step not wait yet. Who may not list decisions learns of that one from the status of the step.
 // One page is enough to find one.
-func (a *app) undecided(ctx context.Context, c client.Reader, run *v1alpha1.WorkflowRun, step string) error {
+func undecided(ctx context.Context, c client.Reader, run *v1alpha1.WorkflowRun, step string, now time.Time) error {
 	var list v1alpha1.StepApprovalList
 	err := c.List(ctx, &list, client.InNamespace(run.Namespace), client.MatchingFields{"spec.run": run.Name}, client.Limit(pageSize))
 	if apierrors.IsForbidden(err) {
@@ -94,5 +103,5 @@ func (a *app) undecided(ctx context.Context, c client.Reader, run *v1alpha1.Work
 	if first == nil {
 		return nil
 	}
-	return fmt.Errorf("step %s was decided already, and the run does not show it yet: %s", step, runview.Decided(statusOf(first), a.Clock.Now()))
+	return useless("step %s was decided already, and the run does not show it yet: %s", step, runview.Decided(Status(first), now))
 }

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/internal/bus/bustest"
+	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
+	"github.com/syncopate-dev/syncopate/internal/check"
+	"github.com/syncopate-dev/syncopate/internal/lockmgr/redistest"
+)
+
+// What is compared is tested in internal/audit/stores.
+//
+// mutation: tell that takes what is unread for well, or counts what was mended, makes this fail.
+func TestAudit_FindsMendsAndSaysWhatItCouldNotRead(t *testing.T) {
+	p, server := newPlugin(t, testRun("team-a", "report", "u-1")), redistest.Start(t)
+	p.nats = natstest.Start(t)
+	conn := bustest.Connect(t, bus.Config{URL: p.nats.URL()})
+	bustest.Eventually(t, "streams", func() bool { return conn.EnsureStreams(t.Context()) == nil })
+	gone := job("11111111-2222-3333-4444-555555555555", 1)
+	bustest.PublishRaw(t, conn, conn.Names.Job("t", gone), "{}")
+	line := []string{"audit", "--wait", "1ms", "--redis-addrs", server.Addr()}
+
+	out, _, err := p.call(line...)
+	e, ok := errors.AsType[*AuditError](err)
+	if !ok || e.Outcome != check.Failed || e.Count != 1 || e.Error() != "1 differences between the stores" {
+		t.Errorf("%v\n%s", err, out)
+	}
+	for _, want := range []string{"JobLeft", "(gone)", "heals within 10 min", "-> --repair: the job is taken out", "slots: the data in Redis is being rebuilt"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+	out, _, err = p.call(append(line, "--repair", "-o", "json")...)
+	if e, ok := errors.AsType[*AuditError](err); !ok || e.Outcome != check.Unknown || !strings.Contains(out, `"mended": [`) || !strings.Contains(e.Error(), "2 parts could not be read") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if out, _, _ = p.call(line...); strings.Contains(out, "JobLeft") {
+		t.Errorf("after the repair:\n%s", out)
+	}
+	if _, _, err := p.call("audit", "-o", "yaml"); err == nil {
+		t.Error("a format that is none")
+	}
+}

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/syncopate-dev/syncopate/internal/rights"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+func permissionsCommand(a *app) *cobra.Command {
+	return group(&cobra.Command{
+		Use: "permissions", Short: "Print what the users of NATS and Redis need, as the servers read it",
+		Long: "Print what the users of NATS and Redis need, as the servers read it. No cluster is asked.",
+	}, natsPermissionsCommand(a), redisPermissionsCommand(a))
+}
+
+func natsPermissionsCommand(a *app) *cobra.Command {
+	var prefix, account, inbox string
+	var topics []string
+	cmd := &cobra.Command{
+		Use: "nats", Short: "Print an account of a nats-server with an operator and a worker", Args: args(cobra.NoArgs),
+		Long: `Print an account of a nats-server with a user of the operator and one of workers, each with the rights that it needs and no more. Include it in the
+configuration of each server; the passwords are those of the server's environment, or write hashes of them (nats server passwd) in their place.`,
+		RunE: func(*cobra.Command, []string) error {
+			n := protocol.Names{Prefix: prefix}
+			may := rights.Worker(n, topics...)
+			if inbox != "" {
+				if len(topics) == 0 || strings.ContainsAny(inbox, " *>") || inbox == "_INBOX" {
+					return usagef("--confined %q: need an inbox prefix of its own, as _INBOX_mail, and --topics", inbox)
+				}
+				may = rights.Confined(n, inbox, topics...)
+			}
+			fmt.Fprint(a.Out, rights.Account(account,
+				rights.User{Name: "operator", Password: "$NATS_OPERATOR_PASSWORD", May: rights.Operator(n)}, //nolint:gosec // a variable of the server
+				rights.User{Name: "worker", Password: "$NATS_WORKER_PASSWORD", May: may}))                   //nolint:gosec // likewise
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&prefix, "nats-prefix", protocol.DefaultPrefix, "First token of all subjects; in capitals the first word of the streams' names.")
+	cmd.Flags().StringVar(&account, "account", "SYNCOPATE", "Name of the account.")
+	cmd.Flags().StringSliceVar(&topics, "topics", nil, "Topics whose jobs the worker does, separated by commas; default all.")
+	cmd.Flags().StringVar(&inbox, "confined", "", "Inbox prefix of a worker that is not to be trusted with other topics, as _INBOX_mail: it has no object store, and its client needs that prefix.")
+	return cmd
+}
+
+func redisPermissionsCommand(a *app) *cobra.Command {
+	var cluster bool
+	var user string
+	cmd := &cobra.Command{
+		Use: "redis", Short: "Print a line of an ACL file of Redis with the operator's user", Args: args(cobra.NoArgs),
+		Long: "Print a line of an ACL file of Redis with the operator's user. Put its password, or the SHA-256 of it after a #, in the place of >PASSWORD.",
+		RunE: func(*cobra.Command, []string) error {
+			fmt.Fprintf(a.Out, "user %s on >PASSWORD %s\n", user, strings.Join(rights.Redis(cluster), " "))
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&cluster, "cluster", false, "The server is a node of a Redis Cluster.")
+	cmd.Flags().StringVar(&user, "user", "syncopate", "Name of the user.")
+	return cmd
+}

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reads
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/ownership"
+)
+
+// Policies are all LockPolicies; nil if they may not be read: not everybody who has runs
+// may see them.
+func Policies(ctx context.Context, c client.Reader) ([]v1alpha1.LockPolicy, error) {
+	var list v1alpha1.LockPolicyList
+	switch err := c.List(ctx, &list); {
+	case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("policies: %w", err)
+	}
+	return append([]v1alpha1.LockPolicy{}, list.Items...), nil
+}
+
+// Claims reads who owns which partition.
+func Claims(ctx context.Context, c client.Reader, operator string) ([]ownership.Claim, error) {
+	object := &corev1.ConfigMap{}
+	if err := c.Get(ctx, types.NamespacedName{Namespace: operator, Name: ownership.ObjectName}, object); err != nil {
+		return nil, fmt.Errorf("read who owns which partition: %w", err)
+	}
+	claims, err := ownership.Decode(object)
+	if err != nil {
+		return nil, fmt.Errorf("ConfigMap %s/%s: %w", operator, ownership.ObjectName, err)
+	}
+	return claims, nil
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reads
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/plugin/runview"
+)
+
+const (
+	pageSize = 500
+	maxPages = 200 // of runs: 100,000
+)
+
+// UnderWay lists the runs of all namespaces or, where that is forbidden, of one; all says which.
+func UnderWay(ctx context.Context, c client.Reader, namespace string) (runs []v1alpha1.WorkflowRun, all bool, err error) {
+	runs, err = runsIn(ctx, c, "")
+	if apierrors.IsForbidden(err) {
+		runs, err = runsIn(ctx, c, namespace)
+		return runs, false, err
+	}
+	return runs, true, err
+}
+
+func runsIn(ctx context.Context, c client.Reader, namespace string) ([]v1alpha1.WorkflowRun, error) {
+	var runs []v1alpha1.WorkflowRun
+	next := ""
+	for range maxPages {
+		var list v1alpha1.WorkflowRunList
+		if err := c.List(ctx, &list, client.InNamespace(namespace), client.Limit(pageSize), client.Continue(next)); err != nil {
+			return nil, fmt.Errorf("list runs: %w", err)
+		}
+		for i := range list.Items {
+			if st := list.Items[i].Status; st != nil && st.CompletedAt == nil { // the others have no part in it
+				runs = append(runs, list.Items[i])
+			}
+		}
+		if next = list.Continue; next == "" {
+			break
+		}
+	}
+	return runs, nil
+}
+
+// maxChildren bounds the child runs that are read for one answer.
+const maxChildren = 50
+
+// Children are the child runs that a run has under way; those that are gone are left out.
+func Children(ctx context.Context, c client.Reader, run *v1alpha1.WorkflowRun) ([]v1alpha1.WorkflowRun, error) {
+	names := runview.Children(run)
+	var all []v1alpha1.WorkflowRun
+	for _, name := range names[:min(len(names), maxChildren)] {
+		var child v1alpha1.WorkflowRun
+		err := c.Get(ctx, types.NamespacedName{Namespace: run.Namespace, Name: name}, &child)
+		switch {
+		case err == nil:
+			shown, err := WithSteps(ctx, c, &child)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, *shown)
+		case client.IgnoreNotFound(err) != nil:
+			return nil, fmt.Errorf("child run %s/%s: %w", run.Namespace, name, err)
+		}
+	}
+	return all, nil
+}

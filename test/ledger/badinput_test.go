@@ -26,6 +26,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/devenv"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 	"github.com/syncopate-dev/syncopate/pkg/worker"
+	"github.com/syncopate-dev/syncopate/test/ledger/book"
 )
 
 const (
@@ -70,9 +71,9 @@ func TestBadInputIsPutAsideWithAReasonAndDelaysNobody(t *testing.T) {
 		w.send(ctx, t, name, cases[name].make(jobs[i].bad), cases[name].fate)
 	}
 	for i := range names {
-		w.publish(ctx, jobs[i].good.message(succeeds.body("", 0)))
+		w.publish(ctx, jobs[i].good.message(book.Success()))
 	}
-	w.awaitSteps(ctx, stepName(1), len(cases))
+	w.awaitSteps(ctx, book.StepName(1), len(cases))
 	neighbours := time.Since(begin)
 
 	letters := w.awaitLetters(ctx, t, cases)
@@ -106,12 +107,12 @@ func (w *world) finishCases(ctx context.Context, d *desk, names []string, cases 
 			costly++
 			continue
 		}
-		w.publish(ctx, jobs[i].bad.message(succeeds.body("", 0)))
+		w.publish(ctx, jobs[i].bad.message(book.Success()))
 	}
 	for _, j := range d.take(ctx, w.tb, patience, costly) {
-		w.publish(ctx, j.message(succeeds.body("", 0)))
+		w.publish(ctx, j.message(book.Success()))
 	}
-	w.awaitSteps(ctx, stepName(0), len(cases))
+	w.awaitSteps(ctx, book.StepName(0), len(cases))
 	w.expectSettled(ctx, patience)
 	for _, run := range w.runs(ctx) {
 		i, err := strconv.Atoi(run.Name[len("case-"):])
@@ -165,7 +166,7 @@ func (d *desk) pairs(ctx context.Context, tb testing.TB, n int) []pair {
 		switch {
 		case err != nil:
 			tb.Fatal(err)
-		case j.id.Step == stepName(0):
+		case j.id.Step == book.StepName(0):
 			all[i].bad = j
 		default:
 			all[i].good = j
@@ -267,7 +268,7 @@ func (w *world) keys(ctx context.Context) keys.Keyring {
 // forged is a message about another job, with a good token for it.
 func forged(keys keys.Keyring, names protocol.Names, id protocol.JobID) *nats.Msg {
 	token := keys.Sign(id)
-	return deskJob{id: id, reply: names.Result(id), token: token}.message(succeeds.body("", 0))
+	return deskJob{id: id, reply: names.Result(id), token: token}.message(book.Success())
 }
 
 // TestAnOutputOf10MBEndsItsStepWithAReason shows what a worker of the SDK makes of a refusal:
@@ -292,7 +293,7 @@ func TestAnOutputOf10MBEndsItsStepWithAReason(t *testing.T) {
 		}
 	}()
 	w.create(ctx, numbered("large", 1, parallelSteps(badTopic, 1)))
-	h.awaitFinished(ctx, t, patience, 1)
+	awaitFinished(ctx, t, h, patience, 1)
 	step := w.runs(ctx)[0].Status.Steps[0]
 	if step.Phase != v1alpha1.StepFailed || step.Attempt != 1 || step.Error == nil || step.Error.Code != worker.CodeTooLarge || step.Error.Message == "" {
 		t.Errorf("step %+v, error %+v", step, step.Error)

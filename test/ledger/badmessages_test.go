@@ -15,6 +15,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/bus/deadletters"
 	"github.com/syncopate-dev/syncopate/internal/bus/keys"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
+	"github.com/syncopate-dev/syncopate/test/ledger/book"
 )
 
 // badCase is one way to be wrong: the message is made from a job that somebody was given.
@@ -65,7 +66,7 @@ func badBodies() map[string]badCase {
 
 // badTokens have a good body. Anybody may have sent them, so nothing happens to the attempt.
 func badTokens(keys keys.Keyring) map[string]badCase {
-	otherStep := func(j deskJob) protocol.JobID { id := j.id; id.Step = stepName(1); return id }
+	otherStep := func(j deskJob) protocol.JobID { id := j.id; id.Step = book.StepName(1); return id }
 	cases := map[string]badCase{}
 	for name, token := range map[string]func(deskJob) string{
 		"a token that is missing":              func(deskJob) string { return "" },
@@ -78,14 +79,14 @@ func badTokens(keys keys.Keyring) map[string]badCase {
 		"a token of another attempt":           func(j deskJob) string { id := j.id; id.Attempt = 2; return keys.Sign(id) },
 	} {
 		cases[name] = badCase{fate: fate{reason: "rejected"}, make: func(j deskJob) *nats.Msg {
-			m := j.message(succeeds.body("", 0))
+			m := j.message(book.Success())
 			m.Header.Set(protocol.HeaderMsgID, uuid.NewString()) // what a forger cannot know is the good one
 			m.Header.Set(protocol.HeaderToken, token(j))
 			return m
 		}}
 	}
 	cases["a forger that takes the job id for its Msg-Id"] = badCase{fate: fate{reason: "rejected"}, make: func(j deskJob) *nats.Msg {
-		m := j.message(succeeds.body("", 0))
+		m := j.message(book.Success())
 		m.Header.Set(protocol.HeaderMsgID, j.id.String())
 		m.Header.Del(protocol.HeaderToken)
 		return m
@@ -98,7 +99,7 @@ func badSubjects() map[string]badCase {
 	cases := map[string]badCase{}
 	at := func(name string, is fate, subject func(tokens []string) []string) {
 		cases["a subject with "+name] = badCase{fate: is, make: func(j deskJob) *nats.Msg {
-			m := j.message(succeeds.body("", 0))
+			m := j.message(book.Success())
 			m.Header.Set(protocol.HeaderMsgID, uuid.NewString())
 			m.Subject = strings.Join(subject(strings.Split(m.Subject, ".")), ".")
 			return m

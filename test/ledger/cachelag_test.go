@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/test/ledger/book"
 )
 
 // TestAResultOfARunThatTheCacheDoesNotKnowWaitsForTheCache is the way in which a good result meets
@@ -43,7 +44,7 @@ func TestAResultOfARunThatTheCacheDoesNotKnowWaitsForTheCache(t *testing.T) {
 	ahead.kill()
 	lists := lag.lists.Load()
 	for _, j := range jobs {
-		w.publish(ctx, j.message(succeeds.body("", 0)))
+		w.publish(ctx, j.message(book.Success()))
 	}
 	await(ctx, t, patience, "the operator asks the API server twice whether the runs exist", func() string {
 		if n := lag.lists.Load() - lists; n < 2 {
@@ -55,7 +56,7 @@ func TestAResultOfARunThatTheCacheDoesNotKnowWaitsForTheCache(t *testing.T) {
 		t.Errorf("%d results are left, want %d, %v: a result of an unknown run was settled", state.Msgs, runs, err)
 	}
 	lag.end()
-	w.awaitSteps(ctx, stepName(0), runs)
+	w.awaitSteps(ctx, book.StepName(0), runs)
 	w.expectSettled(ctx, patience)
 	w.expectDeadLetters(ctx, 0)
 }

@@ -14,10 +14,14 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
+	"github.com/syncopate-dev/syncopate/test/ledger/book"
 )
 
 // deskBatch is how many jobs the desk takes at a time.
 const deskBatch = 200
+
+// deskPull is how long a desk waits for a job that is not there.
+const deskPull = 2 * time.Second
 
 // desk takes the jobs of a topic, and answers none before the test says so.
 type desk struct {
@@ -46,7 +50,7 @@ func (w *world) openDesk(ctx context.Context, topic string) *desk {
 			for err == nil && ctx.Err() == nil {
 				err = d.pull(consumer)
 			}
-			linger(ctx, errorPause)
+			linger(ctx, look)
 		}
 	})
 	w.tb.Cleanup(func() {
@@ -59,7 +63,7 @@ func (w *world) openDesk(ctx context.Context, topic string) *desk {
 // pull acknowledges jobs at once, which no worker may do: the operator of these tests never dies,
 // and nobody is to get them again.
 func (d *desk) pull(consumer jetstream.Consumer) error {
-	batch, err := consumer.Fetch(deskBatch, jetstream.FetchMaxWait(pullWait))
+	batch, err := consumer.Fetch(deskBatch, jetstream.FetchMaxWait(deskPull))
 	if err != nil {
 		return err
 	}
@@ -74,7 +78,7 @@ func (d *desk) pull(consumer jetstream.Consumer) error {
 		}
 		d.mu.Lock()
 		d.jobs = append(d.jobs, deskJob{
-			id: id, reply: h.Get(protocol.HeaderReply), token: h.Get(protocol.HeaderToken), run: runOf(h.Get(protocol.HeaderCESource)),
+			id: id, reply: h.Get(protocol.HeaderReply), token: h.Get(protocol.HeaderToken), run: book.RunOf(h.Get(protocol.HeaderCESource)),
 		})
 		d.mu.Unlock()
 	}

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/syncopate-dev/syncopate/test/ledger/book"
 )
 
 // pauseLength is longer than the AckWait of results: what the operator has in hand is delivered
@@ -34,19 +36,19 @@ func shuffled(seed uint64, faults ...fault) []fault {
 
 // strike lets the faults happen one after the other, each when its share of all
 // results was published.
-func (w *world) strike(ctx context.Context, o *operator, l *ledger, s size, faults []fault) {
+func (w *world) strike(ctx context.Context, o *operator, l *book.Ledger, s book.Size, faults []fault) {
 	w.tb.Helper()
 	for i, f := range faults {
-		at := s.results() * (i + 1) / (len(faults) + 1)
-		await(ctx, w.tb, s.patience, fmt.Sprintf("%d results are confirmed", at), func() string {
-			if n := l.answered(); n < at {
-				return fmt.Sprintf("%d are, %d have an effect", n, l.applied())
+		at := s.Results() * (i + 1) / (len(faults) + 1)
+		await(ctx, w.tb, s.Patience, fmt.Sprintf("%d results are confirmed", at), func() string {
+			if n := l.Answered(); n < at {
+				return fmt.Sprintf("%d are, %d have an effect", n, l.Applied())
 			}
 			return ""
 		})
 		begin := time.Now()
 		w.suffer(ctx, o, f)
-		w.note("%s at %d results, %d applied; it took %s", f, at, l.applied(), time.Since(begin).Round(time.Millisecond))
+		w.note("%s at %d results, %d applied; it took %s", f, at, l.Applied(), time.Since(begin).Round(time.Millisecond))
 	}
 }
 

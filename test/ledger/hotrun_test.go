@@ -15,6 +15,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
+	"github.com/syncopate-dev/syncopate/test/ledger/book"
 )
 
 const (
@@ -255,7 +256,7 @@ func (s *stove) trickle(ctx context.Context, cold []deskJob, sent []time.Time) {
 			return
 		}
 		sent[i] = time.Now()
-		if _, err := s.w.js.PublishMsgAsync(j.message(succeeds.body("", 0))); err != nil {
+		if _, err := s.w.js.PublishMsgAsync(j.message(book.Success())); err != nil {
 			s.w.tb.Error(err)
 		}
 	}
@@ -266,18 +267,18 @@ func (s *stove) boil(ctx context.Context, jobs []deskJob) time.Duration {
 	s.w.tb.Helper()
 	begin := time.Now()
 	for round := range s.heat.rounds {
-		kind := retries
+		kind := book.Retries
 		if round == s.heat.rounds-1 {
-			kind = succeeds
+			kind = book.Succeeds
 		}
 		for _, j := range jobs {
-			for _, m := range []*nats.Msg{j.started(), j.message(kind.body("", 0))} {
+			for _, m := range []*nats.Msg{j.started(), j.message(kind.Body("", 0))} {
 				if _, err := s.w.js.PublishMsgAsync(m); err != nil {
 					s.w.tb.Fatal(err)
 				}
 			}
 		}
-		if kind == retries {
+		if kind == book.Retries {
 			jobs = s.hot.take(ctx, s.w.tb, s.heat.patience, s.heat.steps)
 		}
 	}
@@ -337,7 +338,7 @@ func (s *stove) clear(ctx context.Context) {
 func parallelSteps(topic string, n int) v1alpha1.WorkflowRunSpec {
 	spec := v1alpha1.WorkflowRunSpec{MaxParallelSteps: int32(n)}
 	for i := range n {
-		spec.Steps = append(spec.Steps, v1alpha1.Step{Name: stepName(i), Job: &v1alpha1.Job{Topic: topic}})
+		spec.Steps = append(spec.Steps, v1alpha1.Step{Name: book.StepName(i), Job: &v1alpha1.Job{Topic: topic}})
 	}
 	return spec
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
+	"github.com/syncopate-dev/syncopate/test/ledger/book"
 )
 
 const (
@@ -54,7 +55,7 @@ type crowd struct {
 	desk  *desk
 	dead  uint64 // letters so far
 	round int
-	h     *history
+	h     *book.History
 }
 
 func newCrowd(ctx context.Context, tb testing.TB) *crowd {
@@ -74,11 +75,11 @@ func (c *crowd) measure(ctx context.Context, poison []*nats.Msg) time.Duration {
 	c.w.create(ctx, numbered(fmt.Sprintf("crowd-%d", c.round), crowdRuns, parallelSteps(crowdTopic, crowdSteps)))
 	messages := poison
 	for _, j := range c.desk.take(ctx, c.w.tb, patience, crowdRuns*crowdSteps) {
-		messages = append(messages, j.message(succeeds.body("", 0)))
+		messages = append(messages, j.message(book.Success()))
 	}
 	begin := time.Now()
 	c.w.publish(ctx, messages...)
-	c.h.awaitFinished(ctx, c.w.tb, patience, c.round*crowdRuns)
+	awaitFinished(ctx, c.w.tb, c.h, patience, c.round*crowdRuns)
 	took := time.Since(begin).Round(time.Millisecond)
 	c.w.expectSettled(ctx, patience)
 	c.dead += uint64(len(poison))
@@ -92,7 +93,7 @@ func (c *crowd) poison(ctx context.Context) []*nats.Msg {
 	keys := c.w.keys(ctx)
 	var all []*nats.Msg
 	for group := range resultGroups {
-		id := protocol.JobID{RunUID: inPartition(group * partitions8), Step: stepName(0), Item: protocol.NoItem, Attempt: 1}
+		id := protocol.JobID{RunUID: inPartition(group * partitions8), Step: book.StepName(0), Item: protocol.NoItem, Attempt: 1}
 		forger := forged(keys, c.w.names, id)
 		forger.Header.Del(protocol.HeaderToken)
 		forger.Header.Set(protocol.HeaderMsgID, uuid.NewString())

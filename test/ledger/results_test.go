@@ -6,12 +6,12 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
 	"testing"
 	"time"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/test/ledger/book"
 )
 
 const (
@@ -27,7 +27,7 @@ const (
 // the kills; judge of internal/lifecycle that calls a result of an attempt that ended Applied has
 // effects twice. Both make this fail.
 func TestEveryConfirmedResultIsAppliedExactlyOnce(t *testing.T) {
-	s := size{runs: 40, steps: 16, workers: 24, patience: 3 * time.Minute, slow: time.Second, late: 2 * time.Second}
+	s := book.Size{Runs: 40, Steps: 16, Workers: 24, Patience: 3 * time.Minute, Slow: time.Second, Late: 2 * time.Second}
 	runLedger(t.Context(), t, s, func(seed uint64) []fault {
 		return shuffled(seed, operatorKilled, natsKilled, natsRestarted, bothKilled)
 	}, v1alpha1.LockPolicySpec{RunLock: shortLock()})
@@ -39,7 +39,7 @@ func TestEveryConfirmedResultIsAppliedExactlyOnce(t *testing.T) {
 // mutation: Session.LooksFirst of package ahead that is always false dispatches attempts twice
 // after the kills; Batch.Keep that settles loses results.
 func TestEveryConfirmedResultIsAppliedExactlyOnceAhead(t *testing.T) {
-	s := size{runs: 40, steps: 16, workers: 24, patience: 3 * time.Minute, slow: time.Second, late: 2 * time.Second}
+	s := book.Size{Runs: 40, Steps: 16, Workers: 24, Patience: 3 * time.Minute, Slow: time.Second, Late: 2 * time.Second}
 	runLedger(t.Context(), t, s, func(seed uint64) []fault {
 		return shuffled(seed, operatorKilled, operatorKilled, natsKilled, operatorStopped, bothKilled)
 	}, v1alpha1.LockPolicySpec{RunLock: shortLock(), Checkpoint: ahead()})
@@ -64,8 +64,8 @@ func BenchmarkLedger(b *testing.B) {
 	}
 }
 
-func fullSize() size {
-	return size{runs: 500, steps: 32, workers: 128, patience: 30 * time.Minute, slow: 10 * time.Second, late: 20 * time.Second}
+func fullSize() book.Size {
+	return book.Size{Runs: 500, Steps: 32, Workers: 128, Patience: 30 * time.Minute, Slow: 10 * time.Second, Late: 20 * time.Second}
 }
 
 func allFaults(seed uint64) []fault {
@@ -83,13 +83,13 @@ func shortLock() v1alpha1.RunLockPolicy {
 }
 
 // runLedger runs one plan to its end and judges it.
-func runLedger(ctx context.Context, tb testing.TB, s size, faults func(seed uint64) []fault, policy v1alpha1.LockPolicySpec) {
+func runLedger(ctx context.Context, tb testing.TB, s book.Size, faults func(seed uint64) []fault, policy v1alpha1.LockPolicySpec) {
 	tb.Helper()
 	w := newWorld(ctx, tb)
 	seed := w.seed()
-	p, l := makePlan(seed, s), newLedger()
+	p, l := book.MakePlan(seed, s), book.New()
 	w.policy(ctx, policy)
-	h := w.follow(ctx, func(was, next *v1alpha1.WorkflowRun, _ time.Time) { l.see(was, next) })
+	h := w.follow(ctx, func(was, next *v1alpha1.WorkflowRun, _ time.Time) { l.See(was, next) })
 	judged := false
 	defer func() {
 		if tb.Failed() && !judged {
@@ -97,31 +97,27 @@ func runLedger(ctx context.Context, tb testing.TB, s size, faults func(seed uint
 		}
 	}()
 	o := w.startOperator(ctx, "operator")
-	c := w.startClerks(ctx, p, l)
+	c := book.Hire(ctx, w.js, w.names, w.namespace, p, l)
+	tb.Cleanup(c.Close)
 	begin := time.Now()
-	w.create(ctx, p.objects())
+	w.create(ctx, p.Objects())
 	w.strike(ctx, o, l, s, faults(seed))
-	h.awaitFinished(ctx, tb, s.patience, s.runs)
+	awaitFinished(ctx, tb, h, s.Patience, s.Runs)
 	took := time.Since(begin)
-	c.close()
-	w.expectSettled(ctx, s.patience)
+	c.Close()
+	w.expectSettled(ctx, s.Patience)
 	w.expectDeadLetters(ctx, 0)
 	finals := w.runs(ctx)
-	h.awaitVersions(ctx, tb, s.patience, finals)
+	awaitVersions(ctx, tb, h, s.Patience, finals)
 	judged = true
 	verdict(tb, l, p, finals)
 	report(ctx, w, l, h, o, took)
 }
 
 // verdict fails the test with all that the judge found.
-func verdict(tb testing.TB, l *ledger, p plan, finals []v1alpha1.WorkflowRun) {
+func verdict(tb testing.TB, l *book.Ledger, p book.Plan, finals []v1alpha1.WorkflowRun) {
 	tb.Helper()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	wrong := slices.Concat(l.strange, judge(account{Plan: p.byName(), Attempts: l.attempts, Effects: l.effects, Finals: finals}))
-	if len(l.order) != p.size.results() {
-		wrong = append(wrong, fmt.Sprintf("%d attempts were answered, %d were planned", len(l.order), p.size.results()))
-	}
+	wrong := l.Verdict(p, finals)
 	for _, problem := range wrong[:min(len(wrong), problemsShown)] {
 		tb.Error(problem)
 	}
@@ -131,7 +127,7 @@ func verdict(tb testing.TB, l *ledger, p plan, finals []v1alpha1.WorkflowRun) {
 }
 
 // report says what was survived.
-func report(ctx context.Context, w *world, l *ledger, h *history, o *operator, took time.Duration) {
+func report(ctx context.Context, w *world, l *book.Ledger, h *book.History, o *operator, took time.Duration) {
 	w.tb.Helper()
 	stored, err := w.stream(ctx, w.names.ResultsStream())
 	if err != nil {
@@ -141,14 +137,14 @@ func report(ctx context.Context, w *world, l *ledger, h *history, o *operator, t
 	if err != nil {
 		w.tb.Fatal(err)
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	f := l.Figures()
+	runs, writes := h.Size()
 	w.note("%d results of %d runs in %s, %.0f a second; %d PubAcks, of which %d say duplicate; %d messages stored, with Started; "+
 		"%d redeliveries of results, %d of jobs; %d uploads; %d status writes; %d operator kills, %d restarts of NATS",
-		len(l.order), len(h.last), took.Round(100*time.Millisecond), float64(len(l.order))/took.Seconds(), l.pubAcks, l.duplicates,
-		stored.LastSeq, delivered-stored.LastSeq, l.taken-len(l.attempts), l.uploads, h.writes, o.kills, w.nats.restarts)
+		f.Answered, runs, took.Round(100*time.Millisecond), float64(f.Answered)/took.Seconds(), f.PubAcks, f.Duplicates,
+		stored.LastSeq, delivered-stored.LastSeq, f.Redeliveries, f.Uploads, writes, o.kills, w.nats.restarts)
 	if b, ok := w.tb.(*testing.B); ok {
-		b.ReportMetric(float64(len(l.order))/took.Seconds(), "results/s")
+		b.ReportMetric(float64(f.Answered)/took.Seconds(), "results/s")
 		b.ReportMetric(float64(delivered-stored.LastSeq), "redeliveries")
 	}
 }
@@ -165,4 +161,25 @@ func (w *world) seed() uint64 {
 	}
 	w.note("%s=%d", seedEnv, seed)
 	return seed
+}
+
+// awaitFinished waits for the end of all runs.
+func awaitFinished(ctx context.Context, tb testing.TB, h *book.History, patience time.Duration, count int) {
+	tb.Helper()
+	await(ctx, tb, patience, "all runs end", func() string {
+		switch n, broken := h.Finished(); {
+		case broken != "":
+			return broken
+		case n < count:
+			return fmt.Sprintf("%d of %d did", n, count)
+		default:
+			return ""
+		}
+	})
+}
+
+// awaitVersions waits until the history has seen the given versions.
+func awaitVersions(ctx context.Context, tb testing.TB, h *book.History, patience time.Duration, runs []v1alpha1.WorkflowRun) {
+	tb.Helper()
+	await(ctx, tb, patience, "the watch tells of the last writes", func() string { return h.Has(runs) })
 }

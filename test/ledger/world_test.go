@@ -26,6 +26,7 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/devenv"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
+	"github.com/syncopate-dev/syncopate/test/ledger/book"
 )
 
 const (
@@ -368,4 +369,15 @@ func (w *world) deleteRuns(ctx context.Context, patience time.Duration) {
 		}
 		return ""
 	})
+}
+
+// follow begins a history that ends with the test.
+func (w *world) follow(ctx context.Context, see func(was, next *v1alpha1.WorkflowRun, at time.Time)) *book.History {
+	w.tb.Helper()
+	h, stop, err := book.Follow(ctx, site.k8s, w.namespace, see)
+	if err != nil {
+		w.tb.Fatal(err)
+	}
+	w.tb.Cleanup(stop)
+	return h
 }

@@ -82,7 +82,7 @@ func TestValuesReachTheOperator(t *testing.T) {
 		"--nats-creds=/run/nats-creds/operator.creds", "--nats-ca=/run/nats-ca/ca.crt", "--nats-cert=/run/nats-client/tls.crt",
 		"--nats-key=/run/nats-client/tls.key", "--redis-addrs=sentinel-0:26379,sentinel-1:26379", "--redis-master=primary", "--redis-tls=true",
 		"--redis-ca=/run/redis-ca/ca.pem", "--webhook-bind-address=:9443", "--webhook-cert-dir=/run/webhook-certs", "--zap-log-level=2",
-		"--max-concurrent-runs=32",
+		"--max-concurrent-runs=32", "--redis-auth-dir=/run/redis-auth", "--redis-cert=/run/redis-client/tls.crt", "--redis-key=/run/redis-client/tls.key",
 	} {
 		if !args.Has(want) {
 			t.Errorf("no %s in %q", want, container.Args)
@@ -95,23 +95,23 @@ func TestValuesReachTheOperator(t *testing.T) {
 	for _, m := range container.VolumeMounts {
 		want := map[string]string{
 			"/run/nats-creds": "nats-operator", "/run/nats-ca": "nats-ca", "/run/nats-client": "nats-client", "/run/redis-ca": "redis-ca",
-			"/run/webhook-certs": "webhook-tls",
+			"/run/webhook-certs": "webhook-tls", "/run/redis-auth": "redis-operator", "/run/redis-client": "redis-client",
 		}[m.MountPath]
 		if want == "" || secrets[m.Name] != want || !m.ReadOnly {
 			t.Errorf("at %s is Secret %q, want %q, read-only", m.MountPath, secrets[m.Name], want)
 		}
 	}
-	if len(container.VolumeMounts) != 5 {
+	if len(container.VolumeMounts) != 7 {
 		t.Errorf("mounts %v", container.VolumeMounts)
 	}
-	env := map[string]string{}
-	for _, e := range container.Env {
-		if e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil {
-			env[e.Name] = e.ValueFrom.SecretKeyRef.Name + "/" + e.ValueFrom.SecretKeyRef.Key
+	entries := map[string]string{}
+	for _, v := range d.Spec.Template.Spec.Volumes {
+		for _, item := range v.Secret.Items {
+			entries[v.Name+"/"+item.Path] = item.Key
 		}
 	}
-	if len(env) != 2 || env["REDIS_USERNAME"] != "redis-operator/name" || env["REDIS_PASSWORD"] != "redis-operator/password" {
-		t.Errorf("variables from Secrets: %v", env)
+	if entries["redis-auth/username"] != "name" || entries["redis-auth/password"] != "password" || entries["redis-auth/sentinelPassword"] != "sentinelPassword" {
+		t.Errorf("entries of Secrets: %v", entries)
 	}
 	if want := "example.org/team/syncopate@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"; container.Image != want {
 		t.Errorf("image %s", container.Image)
@@ -146,7 +146,7 @@ func TestWhatAnInstallationAddsIsThere(t *testing.T) {
 	if d.Labels["team"] != "flow" || pod.Labels["team"] != "pods" || pod.Spec.ServiceAccountName != "robot" {
 		t.Errorf("labels %v, of pods %v, account %s", d.Labels, pod.Labels, pod.Spec.ServiceAccountName)
 	}
-	if v, m := pod.Spec.Volumes, pod.Spec.Containers[0].VolumeMounts; len(v) != 1 || v[0].Name != "extra" || len(m) != 1 || m[0].MountPath != "/extra" {
+	if v, m := pod.Spec.Volumes, pod.Spec.Containers[0].VolumeMounts; len(v) != 3 || v[2].Name != "extra" || len(m) != 3 || m[2].MountPath != "/extra" {
 		t.Errorf("volumes %v, mounts %v", v, m)
 	}
 	for _, o := range objects(t, mustHelm(t, "--set", "serviceAccount.create=false")) {

@@ -51,6 +51,9 @@ namespace: {{ .Release.Namespace }}
 {{- if .Values.nats.auth.credsKey }}
 - --nats-creds=/run/nats-creds/{{ .Values.nats.auth.credsKey }}
 {{- end }}
+{{- if and .Values.nats.auth.existingSecret (not .Values.nats.auth.credsKey) }}
+- --nats-auth-dir=/run/nats-auth
+{{- end }}
 {{- if .Values.nats.tls.caSecret }}
 - --nats-ca=/run/nats-ca/{{ .Values.nats.tls.caKey }}
 {{- end }}
@@ -61,10 +64,20 @@ namespace: {{ .Release.Namespace }}
 {{- with .Values.redis.masterName }}
 - --redis-master={{ . }}
 {{- end }}
+{{- if .Values.redis.cluster }}
+- --redis-cluster=true
+{{- end }}
+{{- if .Values.redis.auth.existingSecret }}
+- --redis-auth-dir=/run/redis-auth
+{{- end }}
 {{- if .Values.redis.tls.enabled }}
 - --redis-tls=true
 {{- if .Values.redis.tls.caSecret }}
 - --redis-ca=/run/redis-ca/{{ .Values.redis.tls.caKey }}
+{{- end }}
+{{- if .Values.redis.tls.clientSecret }}
+- --redis-cert=/run/redis-client/tls.crt
+- --redis-key=/run/redis-client/tls.key
 {{- end }}
 {{- end }}
 {{- if .Values.webhook.enabled }}
@@ -85,14 +98,27 @@ namespace: {{ .Release.Namespace }}
 {{- end }}
 {{- end }}
 
-{{/* Name and Secret of each directory under /run, as JSON: the Deployment mounts them. */}}
+{{/* Name and Secret of each directory under /run, as JSON: the Deployment mounts them. A Secret with items may be missing. */}}
 {{- define "syncopate.mounts" -}}
 {{- $mounts := list -}}
 {{- if .Values.nats.auth.credsKey -}}{{- $mounts = append $mounts (dict "name" "nats-creds" "secret" .Values.nats.auth.existingSecret) -}}{{- end -}}
+{{- with .Values.nats.auth -}}
+{{- if and .existingSecret (not .credsKey) -}}
+{{- $mounts = append $mounts (dict "name" "nats-auth" "secret" .existingSecret "items" (list (dict "key" .userKey "path" "user") (dict "key" .passwordKey "path" "password"))) -}}
+{{- end -}}
+{{- end -}}
+{{- with .Values.redis.auth -}}
+{{- if .existingSecret -}}
+{{- $items := list (dict "key" .usernameKey "path" "username") (dict "key" .passwordKey "path" "password") -}}
+{{- $items = concat $items (list (dict "key" .sentinelUsernameKey "path" "sentinelUsername") (dict "key" .sentinelPasswordKey "path" "sentinelPassword")) -}}
+{{- $mounts = append $mounts (dict "name" "redis-auth" "secret" .existingSecret "items" $items) -}}
+{{- end -}}
+{{- end -}}
 {{- with .Values.nats.tls.caSecret -}}{{- $mounts = append $mounts (dict "name" "nats-ca" "secret" .) -}}{{- end -}}
 {{- with .Values.nats.tls.clientSecret -}}{{- $mounts = append $mounts (dict "name" "nats-client" "secret" .) -}}{{- end -}}
 {{- if .Values.redis.tls.enabled -}}
 {{- with .Values.redis.tls.caSecret -}}{{- $mounts = append $mounts (dict "name" "redis-ca" "secret" .) -}}{{- end -}}
+{{- with .Values.redis.tls.clientSecret -}}{{- $mounts = append $mounts (dict "name" "redis-client" "secret" .) -}}{{- end -}}
 {{- end -}}
 {{- if and .Values.webhook.enabled (ne .Values.webhook.certificates "operator") -}}
 {{- $mounts = append $mounts (dict "name" "webhook-certs" "secret" (ternary "syncopate-webhook-tls" .Values.webhook.secretName (eq .Values.webhook.certificates "cert-manager"))) -}}

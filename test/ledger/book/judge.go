@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package ledger
+package book
 
 import (
 	"fmt"
@@ -10,23 +10,23 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 )
 
-// account is what a test hands to the judge when all is over.
-type account struct {
-	Plan     map[string]map[string][]ending // by names of run and step
-	Attempts map[string]*attempt            // by job id
+// Account is what a test hands to the judge when all is over.
+type Account struct {
+	Plan     map[string]map[string][]Ending // by names of run and step
+	Attempts map[string]*Attempt            // by job id
 	Effects  []effect
 	Finals   []v1alpha1.WorkflowRun // read live
 }
 
-// judge compares what was published with what became of it, and returns all that is wrong. Two
+// Judge compares what was published with what became of it, and returns all that is wrong. Two
 // accounts have to agree with the first: the effects, write by write, and the statuses in the end.
-func judge(a account) []string {
+func Judge(a Account) []string {
 	return slices.Concat(judgeEffects(a), judgeFinals(a))
 }
 
 // judgeEffects wants one effect of each attempt that has a confirmed result, by a result of this
 // attempt, and no others; and one message with its job.
-func judgeEffects(a account) []string {
+func judgeEffects(a Account) []string {
 	var wrong []string
 	count := map[string]int{}
 	for _, e := range a.Effects {
@@ -59,7 +59,7 @@ func judgeEffects(a account) []string {
 
 // judgeFinals wants every step to have had the attempts of the plan, each counted once, and to show
 // the last one's value.
-func judgeFinals(a account) []string {
+func judgeFinals(a Account) []string {
 	var wrong []string
 	if len(a.Finals) != len(a.Plan) {
 		wrong = append(wrong, fmt.Sprintf("%d runs, %d were planned", len(a.Finals), len(a.Plan)))
@@ -86,7 +86,7 @@ func judgeFinals(a account) []string {
 	return wrong
 }
 
-func judgeStep(a account, s *v1alpha1.StepStatus, endings []ending) []string {
+func judgeStep(a Account, s *v1alpha1.StepStatus, endings []Ending) []string {
 	var wrong []string
 	failures := 0
 	phase := v1alpha1.StepSucceeded

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package ledger
+package book
 
 import (
 	"fmt"
@@ -17,13 +17,13 @@ import (
 // story is the life of one run with one step, written by hand: what was published, and the versions
 // of its status.
 type story struct {
-	plan     []ending
-	attempts map[string]*attempt
+	plan     []Ending
+	attempts map[string]*Attempt
 	versions []v1alpha1.StepStatus
 }
 
-func published(kind ending, values ...string) *attempt {
-	a := &attempt{Kind: kind, Values: map[string]bool{}, Acked: true}
+func published(kind Ending, values ...string) *Attempt {
+	a := &Attempt{Kind: kind, Values: map[string]bool{}, Acked: true}
 	for _, v := range values {
 		a.Values[v] = true
 	}
@@ -59,8 +59,8 @@ func done(s v1alpha1.StepStatus, value string, second int) v1alpha1.StepStatus {
 	return s
 }
 
-func (s story) account() account {
-	a := account{Plan: map[string]map[string][]ending{"run": {"step": s.plan}}, Attempts: s.attempts}
+func (s story) account() Account {
+	a := Account{Plan: map[string]map[string][]Ending{"run": {"step": s.plan}}, Attempts: s.attempts}
 	var was *v1alpha1.WorkflowRun
 	for i := range s.versions {
 		next := &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{Name: "run"}, Status: &v1alpha1.WorkflowRunStatus{
@@ -81,10 +81,10 @@ func TestTheJudgeFindsPlantedDefects(t *testing.T) {
 	backedOff := failed(first, 1, "a", 10)
 	second := redispatched(backedOff)
 	end := done(second, "b", 20)
-	good := map[string]*attempt{"job-1": published(fails, "a", "a2"), "job-2": published(succeeds, "b", "b2")}
+	good := map[string]*Attempt{"job-1": published(fails, "a", "a2"), "job-2": published(Succeeds, "b", "b2")}
 	for name, c := range map[string]struct {
 		versions []v1alpha1.StepStatus
-		attempts map[string]*attempt
+		attempts map[string]*Attempt
 		want     []string // parts of what it says, in order; empty: nothing
 	}{
 		"nothing is wrong with a failure and a success": {
@@ -133,18 +133,18 @@ func TestTheJudgeFindsPlantedDefects(t *testing.T) {
 		},
 		"a success that nobody sent": {
 			versions: []v1alpha1.StepStatus{first, backedOff, second, end},
-			attempts: map[string]*attempt{"job-1": published(fails, "a")},
+			attempts: map[string]*Attempt{"job-1": published(fails, "a")},
 			want:     []string{`job job-2 ended (Succeeded, "b") though nobody published a result`, `value "b" of job job-2`},
 		},
 		"a failure taken for a success": {
 			versions: []v1alpha1.StepStatus{first, done(first, "a", 10)},
-			attempts: map[string]*attempt{"job-1": published(fails, "a")},
+			attempts: map[string]*Attempt{"job-1": published(fails, "a")},
 			want:     []string{`job job-1 was answered "Failed" and ended as "Succeeded"`, "Succeeded, attempt 1, 0 failures; planned are Succeeded, 2, 1"},
 		},
 		"a loss that is hidden by doing the job once more": {
 			versions: []v1alpha1.StepStatus{first, backedOff, second, end},
-			attempts: map[string]*attempt{"job-1": published(fails, "a"), "job-2": func() *attempt {
-				a := published(succeeds, "a lost one", "b")
+			attempts: map[string]*Attempt{"job-1": published(fails, "a"), "job-2": func() *Attempt {
+				a := published(Succeeds, "a lost one", "b")
 				a.Dispatches = map[uint64]bool{7: true, 9: true}
 				return a
 			}()},
@@ -152,7 +152,7 @@ func TestTheJudgeFindsPlantedDefects(t *testing.T) {
 		},
 		"a run that is gone": {
 			versions: nil,
-			attempts: map[string]*attempt{"job-1": published(fails, "a")},
+			attempts: map[string]*Attempt{"job-1": published(fails, "a")},
 			want:     []string{"lost: job job-1", "0 runs, 1 were planned"},
 		},
 	} {
@@ -160,7 +160,7 @@ func TestTheJudgeFindsPlantedDefects(t *testing.T) {
 			if c.attempts == nil {
 				c.attempts = good
 			}
-			wrong := judge(story{plan: []ending{fails, succeeds}, attempts: c.attempts, versions: c.versions}.account())
+			wrong := Judge(story{plan: []Ending{fails, Succeeds}, attempts: c.attempts, versions: c.versions}.account())
 			if len(wrong) != len(c.want) {
 				t.Fatalf("%d problems, want %d:\n%s", len(wrong), len(c.want), strings.Join(wrong, "\n"))
 			}

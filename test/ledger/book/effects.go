@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package ledger
+package book
 
 import (
 	"fmt"
@@ -11,7 +11,7 @@ import (
 // effect is what one result did to a run, as two status writes in a row show it.
 type effect struct {
 	Job   string // the attempt that ended, or the one that had ended before and was changed once more
-	Kind  ending
+	Kind  Ending
 	Value string
 }
 
@@ -39,18 +39,18 @@ func stepEffect(was, next *v1alpha1.StepStatus) (effect, bool) {
 	e := effect{Job: was.JobID, Value: valueOf(next)}
 	switch {
 	case next.Phase == v1alpha1.StepSucceeded:
-		e.Kind = succeeds
+		e.Kind = Succeeds
 	case next.Phase == v1alpha1.StepFailed:
 		e.Kind = endsRun
 	case next.Failures > was.Failures:
 		e.Kind = fails
 	default:
-		e.Kind = retries
+		e.Kind = Retries
 	}
 	ended := inFlight(was) && (!inFlight(next) || next.Attempt != was.Attempt)
 	changed := e.Value != valueOf(was) || next.Failures != was.Failures || !moves(was, next)
 	if failed := next.Failures - was.Failures; failed > 1 {
-		e.Kind = ending(fmt.Sprintf("%d failures at once", failed))
+		e.Kind = Ending(fmt.Sprintf("%d failures at once", failed))
 	}
 	if e.Job == "" {
 		e.Job = next.JobID // two steps in one write: of an attempt that was never seen in flight

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package ledger
+package book
 
 import (
 	"context"
 	"fmt"
 	"sync"
-	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,9 +18,9 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 )
 
-// history follows every status write of a world's runs, as a watch of the API server tells
+// History follows every status write of the runs of a namespace, as a watch of the API server tells
 // it, whoever wrote.
-type history struct {
+type History struct {
 	// see is called for each version of a run with the one before it (nil at first), and when it
 	// was seen. It is called by one goroutine and must be quick: the API server drops watchers that
 	// fall behind for long.
@@ -33,23 +32,22 @@ type history struct {
 	broken string // why the history is not whole; "": it is
 }
 
-// follow begins a history that ends with the test. Runs must be created after it.
-func (w *world) follow(ctx context.Context, see func(was, next *v1alpha1.WorkflowRun, at time.Time)) *history {
-	w.tb.Helper()
-	h := &history{see: see, last: map[types.UID]*v1alpha1.WorkflowRun{}}
+// Follow begins the history of a namespace, until stop. Runs must be created after it.
+func Follow(ctx context.Context, k8s client.WithWatch, namespace string, see func(was, next *v1alpha1.WorkflowRun, at time.Time)) (h *History, stop func(), err error) {
+	h = &History{see: see, last: map[types.UID]*v1alpha1.WorkflowRun{}}
 	var list v1alpha1.WorkflowRunList
-	if err := site.k8s.List(ctx, &list, client.InNamespace(w.namespace)); err != nil {
-		w.tb.Fatal(err)
+	if err := k8s.List(ctx, &list, client.InNamespace(namespace)); err != nil {
+		return nil, nil, err
 	}
 	// The API server ends watches from time to time; the retry watcher goes on where it was, so no
 	// version is missed.
 	watcher, err := watchtools.NewRetryWatcherWithContext(context.WithoutCancel(ctx), list.ResourceVersion, &cache.ListWatch{
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			return site.k8s.Watch(ctx, &v1alpha1.WorkflowRunList{}, &client.ListOptions{Namespace: w.namespace, Raw: &o})
+			return k8s.Watch(ctx, &v1alpha1.WorkflowRunList{}, &client.ListOptions{Namespace: namespace, Raw: &o})
 		},
 	})
 	if err != nil {
-		w.tb.Fatal(err)
+		return nil, nil, err
 	}
 	done := make(chan struct{})
 	go func() {
@@ -58,14 +56,13 @@ func (w *world) follow(ctx context.Context, see func(was, next *v1alpha1.Workflo
 			h.take(e, time.Now())
 		}
 	}()
-	w.tb.Cleanup(func() {
+	return h, func() {
 		watcher.Stop()
 		<-done
-	})
-	return h
+	}, nil
 }
 
-func (h *history) take(e watch.Event, at time.Time) {
+func (h *History) take(e watch.Event, at time.Time) {
 	run, ok := e.Object.(*v1alpha1.WorkflowRun)
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -82,49 +79,34 @@ func (h *history) take(e watch.Event, at time.Time) {
 	}
 }
 
-// finished counts the runs that ended.
-func (h *history) finished() int {
+// Finished counts the runs that ended. broken says why the history is not whole; "": it is.
+func (h *History) Finished() (n int, broken string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	n := 0
 	for _, run := range h.last {
 		if !run.Unwritten() && run.Status.CompletedAt != nil {
 			n++
 		}
 	}
-	return n
+	return n, h.broken
 }
 
-// awaitFinished waits for the end of all runs.
-func (h *history) awaitFinished(ctx context.Context, tb testing.TB, patience time.Duration, count int) {
-	tb.Helper()
-	await(ctx, tb, patience, "all runs end", func() string {
-		n := h.finished()
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		switch {
-		case h.broken != "":
-			return h.broken
-		case n < count:
-			return fmt.Sprintf("%d of %d did", n, count)
-		default:
-			return ""
-		}
-	})
-}
-
-// awaitVersions waits until the history has seen the given versions, so that nothing that was
+// Has says which of these versions the history has not seen; "": it has all, so nothing that was
 // written before them is missing.
-func (h *history) awaitVersions(ctx context.Context, tb testing.TB, patience time.Duration, runs []v1alpha1.WorkflowRun) {
-	tb.Helper()
-	await(ctx, tb, patience, "the watch tells of the last writes", func() string {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		for i := range runs {
-			if seen := h.last[runs[i].UID]; seen == nil || seen.ResourceVersion != runs[i].ResourceVersion {
-				return runs[i].Name + " " + h.broken
-			}
+func (h *History) Has(runs []v1alpha1.WorkflowRun) (missing string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := range runs {
+		if seen := h.last[runs[i].UID]; seen == nil || seen.ResourceVersion != runs[i].ResourceVersion {
+			return runs[i].Name + " " + h.broken
 		}
-		return ""
-	})
+	}
+	return ""
+}
+
+// Size is how many runs and writes there were.
+func (h *History) Size() (runs, writes int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.last), h.writes
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package ledger
+package book
 
 import (
 	"encoding/json"
@@ -16,41 +16,42 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-// topic of all jobs.
-const topic = "ledger.work"
+// Topic of all jobs.
+const Topic = "ledger.work"
 
-// ending is how an attempt ends.
-type ending string
+// Ending is how an attempt ends.
+type Ending string
 
+// The ways in which an attempt ends.
 const (
-	succeeds ending = "Succeeded"
-	fails    ending = "Failed"
-	retries  ending = "Retry"
-	endsRun  ending = "Failed, final"
+	Succeeds Ending = "Succeeded"
+	fails    Ending = "Failed"
+	Retries  Ending = "Retry"
+	endsRun  Ending = "Failed, final"
 )
 
-// size is how much a ledger test does.
-type size struct {
-	runs    int
-	steps   int // of each run; a quarter as many attempts beyond the first of each step are spread over them
-	workers int // jobs worked on at the same time
-	patience,
-	slow, // the longest job
-	late time.Duration // the longest time until a late copy of a result is published
+// Size is how much a ledger test does.
+type Size struct {
+	Runs    int
+	Steps   int // of each run; a quarter as many attempts beyond the first of each step are spread over them
+	Workers int // jobs worked on at the same time
+	Patience,
+	Slow, // the longest job
+	Late time.Duration // the longest time until a late copy of a result is published
 }
 
-// results is how many attempts are answered.
-func (s size) results() int { return s.runs * (s.steps + s.steps/4) }
+// Results is how many attempts are answered.
+func (s Size) Results() int { return s.Runs * (s.Steps + s.Steps/4) }
 
-// plan says how every attempt of every step of every run ends. It follows from seed and size.
-type plan struct {
+// Plan says how every attempt of every step of every run ends. It follows from seed and size.
+type Plan struct {
 	seed uint64
-	size size
+	size Size
 	runs []script
 }
 
 // script is the plan of one run: for each step, how its attempts end, in order.
-type script [][]ending
+type script [][]Ending
 
 const (
 	lanes = 8 // a step depends on the one that stands so many before it; the last step depends on the last of each lane
@@ -58,20 +59,21 @@ const (
 	doomed = 10
 )
 
-func makePlan(seed uint64, s size) plan {
-	p := plan{seed: seed, size: s}
-	for run := range s.runs {
+// MakePlan makes the plan of a seed.
+func MakePlan(seed uint64, s Size) Plan {
+	p := Plan{seed: seed, size: s}
+	for run := range s.Runs {
 		r := rand.New(rand.NewPCG(seed, uint64(run)))
-		steps := make(script, s.steps)
-		for range s.steps / 4 {
-			i := r.IntN(s.steps)
-			steps[i] = append(steps[i], []ending{fails, retries}[r.IntN(2)])
+		steps := make(script, s.Steps)
+		for range s.Steps / 4 {
+			i := r.IntN(s.Steps)
+			steps[i] = append(steps[i], []Ending{fails, Retries}[r.IntN(2)])
 		}
 		for i := range steps {
-			steps[i] = append(steps[i], succeeds)
+			steps[i] = append(steps[i], Succeeds)
 		}
 		if run%doomed == doomed-1 {
-			last := steps[s.steps-1]
+			last := steps[s.Steps-1]
 			last[len(last)-1] = endsRun
 		}
 		p.runs = append(p.runs, steps)
@@ -79,23 +81,25 @@ func makePlan(seed uint64, s size) plan {
 	return p
 }
 
-func runName(i int) string  { return fmt.Sprintf("run-%04d", i) }
-func stepName(i int) string { return fmt.Sprintf("step-%03d", i) }
+func runName(i int) string { return fmt.Sprintf("run-%04d", i) }
+
+// StepName is the name of a step of a plan.
+func StepName(i int) string { return fmt.Sprintf("step-%03d", i) }
 
 // steps makes the specification of a run.
-func (p plan) spec() v1alpha1.WorkflowRunSpec {
+func (p Plan) spec() v1alpha1.WorkflowRunSpec {
 	wait, none := int64(50), int32(0)
 	spec := v1alpha1.WorkflowRunSpec{MaxParallelSteps: lanes}
-	for i := range p.size.steps {
-		step := v1alpha1.Step{Name: stepName(i), Job: &v1alpha1.Job{Topic: topic, Input: input(i)}, Retry: v1alpha1.Retry{
+	for i := range p.size.Steps {
+		step := v1alpha1.Step{Name: StepName(i), Job: &v1alpha1.Job{Topic: Topic, Input: input(i)}, Retry: v1alpha1.Retry{
 			MaxFailures: 1000, Backoff: v1alpha1.Backoff{InitialMillis: &wait, MaxMillis: &wait, JitterPercent: &none},
 		}}
 		first, last := i-lanes, i-lanes
-		if i == p.size.steps-1 {
+		if i == p.size.Steps-1 {
 			last = i - 1
 		}
 		for on := max(0, first); on <= last; on++ {
-			step.DependsOn = append(step.DependsOn, stepName(on))
+			step.DependsOn = append(step.DependsOn, StepName(on))
 		}
 		spec.Steps = append(spec.Steps, step)
 	}
@@ -106,35 +110,39 @@ func input(i int) *runtime.RawExtension {
 	return &runtime.RawExtension{Raw: fmt.Appendf(nil, `{"number":%d}`, i)}
 }
 
-func (p plan) objects() []*v1alpha1.WorkflowRun {
-	runs := make([]*v1alpha1.WorkflowRun, p.size.runs)
+// Objects are the runs of the plan.
+func (p Plan) Objects() []*v1alpha1.WorkflowRun {
+	runs := make([]*v1alpha1.WorkflowRun, p.size.Runs)
 	for i := range runs {
 		runs[i] = &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{Name: runName(i)}, Spec: p.spec()}
 	}
 	return runs
 }
 
-// byName is the plan by name of run and step.
-func (p plan) byName() map[string]map[string][]ending {
-	all := make(map[string]map[string][]ending, len(p.runs))
+// ByName is the plan by name of run and step.
+func (p Plan) ByName() map[string]map[string][]Ending {
+	all := make(map[string]map[string][]Ending, len(p.runs))
 	for i, s := range p.runs {
-		all[runName(i)] = make(map[string][]ending, len(s))
+		all[runName(i)] = make(map[string][]Ending, len(s))
 		for k, endings := range s {
-			all[runName(i)][stepName(k)] = endings
+			all[runName(i)][StepName(k)] = endings
 		}
 	}
 	return all
 }
 
-// body is a result that ends an attempt as planned, and carries a value that no other result has.
-func (e ending) body(value string, wait time.Duration) []byte {
+// Success is a result that says so, without an output that matters.
+func Success() []byte { return Succeeds.Body("", 0) }
+
+// Body is a result that ends an attempt as planned, and carries a value that no other result has.
+func (e Ending) Body(value string, wait time.Duration) []byte {
 	result := protocol.Result{Error: &protocol.ResultError{Code: "Planned", Message: value}}
 	switch e {
 	case fails:
 		result.Status = protocol.StatusFailed
 	case endsRun:
 		result.Status, result.Final = protocol.StatusFailed, true
-	case retries:
+	case Retries:
 		result.Status, result.RetryAfterMillis = protocol.StatusRetry, wait.Milliseconds()
 	default:
 		result = protocol.Result{Status: protocol.StatusSucceeded, Output: output(value, 0)}
@@ -175,5 +183,5 @@ func valueOf(s *v1alpha1.StepStatus) string {
 	}
 }
 
-// runOf is the name of the run in the CloudEvents source of a job.
-func runOf(source string) string { return source[strings.LastIndex(source, "/")+1:] }
+// RunOf is the name of the run in the CloudEvents source of a job.
+func RunOf(source string) string { return source[strings.LastIndex(source, "/")+1:] }

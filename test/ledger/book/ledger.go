@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package ledger
+package book
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 )
 
-// ledger is the account of a test: on one side every result of which a worker published, on the
+// Ledger is the account of a test: on one side every result of which a worker published, on the
 // other what the runs say.
-type ledger struct {
+type Ledger struct {
 	mu       sync.Mutex
-	attempts map[string]*attempt // by job id
+	attempts map[string]*Attempt // by job id
 	order    []string            // of job ids, by first PubAck
 	effects  []effect
 	values   int      // given out so far
@@ -24,9 +25,9 @@ type ledger struct {
 	uploads             int // outputs in the object store that workers put there
 }
 
-// attempt is what was published about one job.
-type attempt struct {
-	Kind ending
+// Attempt is what was published about one job.
+type Attempt struct {
+	Kind Ending
 	// Values are of all results that were published, also those whose PubAck never came: nobody
 	// knows whether they are stored.
 	Values map[string]bool
@@ -37,10 +38,11 @@ type attempt struct {
 	Dispatches map[uint64]bool
 }
 
-func newLedger() *ledger { return &ledger{attempts: map[string]*attempt{}} }
+// New is an empty ledger.
+func New() *Ledger { return &Ledger{attempts: map[string]*Attempt{}} }
 
 // value gives out a value that no other result has.
-func (l *ledger) value(job string) string {
+func (l *Ledger) value(job string) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.values++
@@ -48,34 +50,34 @@ func (l *ledger) value(job string) string {
 }
 
 // take notes that a worker got a job.
-func (l *ledger) take(job string, kind ending, sequence uint64) {
+func (l *Ledger) take(job string, kind Ending, sequence uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.taken++
 	a := l.attempts[job]
 	if a == nil {
-		a = &attempt{Kind: kind, Values: map[string]bool{}, Dispatches: map[uint64]bool{}}
+		a = &Attempt{Kind: kind, Values: map[string]bool{}, Dispatches: map[uint64]bool{}}
 		l.attempts[job] = a
 	}
 	a.Dispatches[sequence] = true
 }
 
 // offer notes a result before it is published.
-func (l *ledger) offer(job, value string) {
+func (l *Ledger) offer(job, value string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.attempts[job].Values[value] = true
 }
 
 // wonder notes what no worker should have got.
-func (l *ledger) wonder(what string) {
+func (l *Ledger) wonder(what string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.strange = append(l.strange, what)
 }
 
 // confirm notes a PubAck.
-func (l *ledger) confirm(job string, duplicate bool) {
+func (l *Ledger) confirm(job string, duplicate bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.pubAcks++
@@ -88,29 +90,51 @@ func (l *ledger) confirm(job string, duplicate bool) {
 	}
 }
 
-// see takes the effects out of a status write.
-func (l *ledger) see(was, next *v1alpha1.WorkflowRun) {
+// See takes the effects out of a status write.
+func (l *Ledger) See(was, next *v1alpha1.WorkflowRun) {
 	found := effects(was, next)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.effects = append(l.effects, found...)
 }
 
-// answered is how many attempts have a confirmed result.
-func (l *ledger) answered() int {
+// Answered is how many attempts have a confirmed result.
+func (l *Ledger) Answered() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.order)
 }
 
-func (l *ledger) applied() int {
+// Applied is how many effects were seen.
+func (l *Ledger) Applied() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.effects)
 }
 
-func (l *ledger) uploaded() {
+func (l *Ledger) uploaded() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.uploads++
+}
+
+// Verdict is all that is wrong with what became of a plan.
+func (l *Ledger) Verdict(p Plan, finals []v1alpha1.WorkflowRun) []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	wrong := slices.Concat(l.strange, Judge(Account{Plan: p.ByName(), Attempts: l.attempts, Effects: l.effects, Finals: finals}))
+	if len(l.order) != p.size.Results() {
+		wrong = append(wrong, fmt.Sprintf("%d attempts were answered, %d were planned", len(l.order), p.size.Results()))
+	}
+	return wrong
+}
+
+// Figures are those of a report.
+type Figures struct{ Answered, PubAcks, Duplicates, Redeliveries, Uploads int }
+
+// Figures are what was done so far.
+func (l *Ledger) Figures() Figures {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return Figures{Answered: len(l.order), PubAcks: l.pubAcks, Duplicates: l.duplicates, Redeliveries: l.taken - len(l.attempts), Uploads: l.uploads}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package ledger
+package book
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"time"
 
@@ -25,14 +26,16 @@ const (
 	quick       = 20 * time.Millisecond // the longest job that is not slow
 )
 
-// clerks are the workers. They keep the protocol as docs/protocol.md has it, write all that
+// Clerks are the workers. They keep the protocol as docs/protocol.md has it, write all that
 // they publish into the ledger, and are troublesome within the rules: slow, forgetful, and they
 // say things twice.
-type clerks struct {
-	w      *world
-	plan   plan
-	byName map[string]map[string][]ending
-	ledger *ledger
+type Clerks struct {
+	js        jetstream.JetStream
+	names     protocol.Names
+	namespace string
+	plan      Plan
+	byName    map[string]map[string][]Ending
+	ledger    *Ledger
 
 	working sync.WaitGroup
 	copies  sync.WaitGroup // results that are still to be published once more; only those who work add to it
@@ -43,24 +46,25 @@ type clerks struct {
 type task struct {
 	id                protocol.JobID
 	job, reply, token string
-	kind              ending
+	kind              Ending
 	again             bool // the server has delivered it before
 	rand              *rand.Rand
 }
 
-func (w *world) startClerks(ctx context.Context, p plan, l *ledger) *clerks {
+// Hire starts as many clerks as the plan has workers. Close ends their work.
+// They do the jobs of runs in one namespace; what is left of others' is acknowledged.
+func Hire(ctx context.Context, js jetstream.JetStream, names protocol.Names, namespace string, p Plan, l *Ledger) *Clerks {
 	opening, goHome := context.WithCancel(ctx)
-	c := &clerks{w: w, plan: p, byName: p.byName(), ledger: l, goHome: goHome}
-	for range p.size.workers {
+	c := &Clerks{js: js, names: names, namespace: namespace, plan: p, byName: p.ByName(), ledger: l, goHome: goHome}
+	for range p.size.Workers {
 		c.working.Go(func() { c.serve(opening, ctx) })
 	}
-	w.tb.Cleanup(c.close)
 	return c
 }
 
-// close lets all finish what they are working on, and publish what they still mean
+// Close lets all finish what they are working on, and publish what they still mean
 // to publish twice.
-func (c *clerks) close() {
+func (c *Clerks) Close() {
 	c.goHome()
 	c.working.Wait()
 	c.copies.Wait()
@@ -68,9 +72,9 @@ func (c *clerks) close() {
 
 // serve takes one job after the other until the first context ends, and works on it under the
 // second. Errors are those of a server that is away.
-func (c *clerks) serve(opening, ctx context.Context) {
+func (c *Clerks) serve(opening, ctx context.Context) {
 	for opening.Err() == nil {
-		consumer, err := c.w.js.Consumer(opening, c.w.names.JobsStream(), protocol.Durable(topic))
+		consumer, err := c.js.Consumer(opening, c.names.JobsStream(), protocol.Durable(Topic))
 		for err == nil && opening.Err() == nil {
 			err = c.pull(ctx, consumer)
 		}
@@ -78,7 +82,7 @@ func (c *clerks) serve(opening, ctx context.Context) {
 	}
 }
 
-func (c *clerks) pull(ctx context.Context, consumer jetstream.Consumer) error {
+func (c *Clerks) pull(ctx context.Context, consumer jetstream.Consumer) error {
 	batch, err := consumer.Fetch(1, jetstream.FetchMaxWait(pullWait))
 	if err != nil {
 		return err
@@ -89,7 +93,11 @@ func (c *clerks) pull(ctx context.Context, consumer jetstream.Consumer) error {
 	return batch.Error()
 }
 
-func (c *clerks) work(ctx context.Context, msg jetstream.Msg) {
+func (c *Clerks) work(ctx context.Context, msg jetstream.Msg) {
+	if !strings.Contains(msg.Headers().Get(protocol.HeaderCESource), "/"+c.namespace+"/") {
+		_ = msg.Ack() // a forgotten one of a plan before: its answer is in the books of that
+		return
+	}
 	t, ok := c.read(msg)
 	if !ok {
 		_ = msg.Term() // what is strange is in the ledger already
@@ -115,12 +123,12 @@ func (c *clerks) work(ctx context.Context, msg jetstream.Msg) {
 }
 
 // read finds out which job it is and how it is to end.
-func (c *clerks) read(msg jetstream.Msg) (task, bool) {
+func (c *Clerks) read(msg jetstream.Msg) (task, bool) {
 	h := msg.Headers()
 	t := task{job: h.Get(protocol.HeaderMsgID), reply: h.Get(protocol.HeaderReply), token: h.Get(protocol.HeaderToken)}
 	id, err := protocol.ParseJobID(t.job)
 	meta, noMeta := msg.Metadata()
-	endings := c.byName[runOf(h.Get(protocol.HeaderCESource))][id.Step]
+	endings := c.byName[RunOf(h.Get(protocol.HeaderCESource))][id.Step]
 	if err != nil || noMeta != nil || int(id.Attempt) > len(endings) {
 		c.ledger.wonder(fmt.Sprintf("job %q of %s, %d attempts planned", t.job, h.Get(protocol.HeaderCESource), len(endings)))
 		return t, false
@@ -128,30 +136,30 @@ func (c *clerks) read(msg jetstream.Msg) (task, bool) {
 	t.id, t.kind, t.again = id, endings[id.Attempt-1], meta.NumDelivered > 1
 	c.ledger.take(t.job, t.kind, meta.Sequence.Stream)
 	hash := fnv.New64a()
-	_, _ = fmt.Fprint(hash, runOf(h.Get(protocol.HeaderCESource)), t.job[len(id.RunUID):]) // a hash never fails; UIDs change, what clerks do does not
+	_, _ = fmt.Fprint(hash, RunOf(h.Get(protocol.HeaderCESource)), t.job[len(id.RunUID):]) // a hash never fails; UIDs change, what clerks do does not
 	t.rand = rand.New(rand.NewPCG(c.plan.seed, hash.Sum64()))
 	return t, true
 }
 
 // duration is how long a job takes: one in a hundred is slow.
-func (t task) duration(s size) time.Duration {
+func (t task) duration(s Size) time.Duration {
 	if t.rand.IntN(100) == 0 {
-		return time.Duration(t.rand.Int64N(int64(s.slow)))
+		return time.Duration(t.rand.Int64N(int64(s.Slow)))
 	}
 	return time.Duration(t.rand.Int64N(int64(quick)))
 }
 
 // compose makes a result, as planned, with a value of its own, and notes it. Some outputs are too
 // large for status, and some of these too large for a result: they go to the object store first.
-func (c *clerks) compose(ctx context.Context, t task) []byte {
+func (c *Clerks) compose(ctx context.Context, t task) []byte {
 	value := c.ledger.value(t.job)
 	padding := 0
-	if t.kind == succeeds {
+	if t.kind == Succeeds {
 		padding = [...]int{8_000, 8_000, 80_000}[t.rand.IntN(3)] * (t.rand.IntN(20) / 19)
 	}
 	if padding == 0 {
 		c.ledger.offer(t.job, value)
-		return t.kind.body(value, t.wait())
+		return t.kind.Body(value, t.wait())
 	}
 	data := output(value, padding)
 	ref := protocol.NewOutputRef(t.id, data)
@@ -166,16 +174,16 @@ func (c *clerks) compose(ctx context.Context, t task) []byte {
 // upload goes on until the object store has the output: first its bytes, then the entry that names
 // them. It does so by hand: the library's way leaves a goroutine behind when the server goes away,
 // which may end the process later.
-func (c *clerks) upload(ctx context.Context, t task, ref protocol.OutputRef, data []byte) {
+func (c *Clerks) upload(ctx context.Context, t task, ref protocol.OutputRef, data []byte) {
 	nuid := protocol.PayloadNUID(t.id.RunUID, uuid.NewString())
-	entry, err := json.Marshal(c.w.names.NewPayloadEntry(ref, nuid, 1))
+	entry, err := json.Marshal(c.names.NewPayloadEntry(ref, nuid, 1))
 	if err != nil {
 		c.ledger.wonder(err.Error())
 		return
 	}
 	parts := []*nats.Msg{
-		{Subject: c.w.names.PayloadChunks(nuid), Data: data},
-		{Subject: c.w.names.PayloadEntry(ref.Name), Data: entry, Header: nats.Header{protocol.HeaderRollup: {protocol.RollupSubject}}},
+		{Subject: c.names.PayloadChunks(nuid), Data: data},
+		{Subject: c.names.PayloadEntry(ref.Name), Data: entry, Header: nats.Header{protocol.HeaderRollup: {protocol.RollupSubject}}},
 	}
 	for _, m := range parts {
 		// A part that is stored twice would spoil the object; the server knows it by its id.
@@ -195,8 +203,8 @@ func (t task) wait() time.Duration { return time.Duration(t.rand.IntN(300)) * ti
 
 // repeat publishes copies of the result just published: at once and late, with the same Msg-Id and
 // with others, with the same body and with others, as workers do whose job came twice.
-func (c *clerks) repeat(ctx context.Context, t task, body []byte) {
-	late := time.Duration(t.rand.Int64N(int64(c.plan.size.late)))
+func (c *Clerks) repeat(ctx context.Context, t task, body []byte) {
+	late := time.Duration(t.rand.Int64N(int64(c.plan.size.Late)))
 	switch t.rand.IntN(12) {
 	case 0:
 		c.publish(ctx, t, "", body, true)
@@ -219,7 +227,7 @@ func (c *clerks) repeat(ctx context.Context, t task, body []byte) {
 }
 
 // publish goes on until the server confirms that it has the message; false: the test ended before.
-func (c *clerks) publish(ctx context.Context, t task, suffix string, body []byte, result bool) bool {
+func (c *Clerks) publish(ctx context.Context, t task, suffix string, body []byte, result bool) bool {
 	m := nats.NewMsg(t.reply)
 	m.Data = body
 	m.Header.Set(protocol.HeaderMsgID, t.job+"/"+t.token+suffix)
@@ -232,10 +240,10 @@ func (c *clerks) publish(ctx context.Context, t task, suffix string, body []byte
 }
 
 // persist publishes a message until the server confirms it; false: the test ended before.
-func (c *clerks) persist(ctx context.Context, m *nats.Msg) (*jetstream.PubAck, bool) {
+func (c *Clerks) persist(ctx context.Context, m *nats.Msg) (*jetstream.PubAck, bool) {
 	for ctx.Err() == nil {
 		bounded, cancel := context.WithTimeout(ctx, publishWait)
-		ack, err := c.w.js.PublishMsg(bounded, m)
+		ack, err := c.js.PublishMsg(bounded, m)
 		cancel()
 		if err == nil {
 			return ack, true
@@ -243,4 +251,14 @@ func (c *clerks) persist(ctx context.Context, m *nats.Msg) (*jetstream.PubAck, b
 		linger(ctx, errorPause)
 	}
 	return nil, false
+}
+
+// linger is a part of the work: a handler that takes its time.
+func linger(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
 }

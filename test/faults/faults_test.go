@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package faults
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+)
+
+func inNamespace(name string) client.ListOption { return client.InNamespace(name) }
+
+// policy frees the runs of a killed operator soon, and has a limit for I4.
+func (g *rig) policy(ctx context.Context) {
+	g.tb.Helper()
+	interval, margin, most := int64(900), int64(2000), int32(limit)
+	p := &v1alpha1.LockPolicy{ObjectMeta: metav1.ObjectMeta{Name: "faults-" + g.part}, Spec: v1alpha1.LockPolicySpec{
+		WorkloadClasses: []string{g.part},
+		RunLock: v1alpha1.RunLockPolicy{
+			TTLSeconds: 5, Renewal: v1alpha1.RenewalPolicy{IntervalMillis: &interval, TimeoutMillis: 500, SafetyMarginMillis: &margin},
+		},
+		Admission: v1alpha1.AdmissionPolicy{MaxConcurrentRuns: &most},
+	}}
+	if err := site.k8s.Create(ctx, p); err != nil {
+		g.tb.Fatal(err)
+	}
+	g.tb.Cleanup(func() { _ = site.k8s.Delete(context.WithoutCancel(ctx), p) })
+}
+
+// tally is what became of a fault.
+type tally struct {
+	runs, results, violations int
+	stall                     time.Duration
+}
+
+// rounds plays, one after the other, and reports.
+type rounds struct {
+	g       *rig
+	byFault map[string]*tally
+	begin   time.Time
+}
+
+func newRounds(ctx context.Context, t *testing.T, part string) *rounds {
+	t.Helper()
+	g := newRig(ctx, t, part)
+	g.policy(ctx)
+	return &rounds{g: g, byFault: map[string]*tally{}, begin: time.Now()}
+}
+
+func (s *rounds) play(ctx context.Context, seed uint64, faults ...fault) {
+	s.g.tb.Helper()
+	begin := time.Now()
+	out := s.g.play(ctx, seed, faults...)
+	for _, f := range faults {
+		y := s.byFault[f.name]
+		if y == nil {
+			y = &tally{}
+			s.byFault[f.name] = y
+		}
+		y.runs++
+		y.results += out.results
+		y.violations += len(out.wrong)
+		y.stall = max(y.stall, out.stall)
+	}
+	s.g.tb.Logf("PART=%s SEEDS=%d: %s at %d results; longest stall %s; round %s", s.g.part, seed, names(faults), out.under,
+		out.stall.Round(time.Millisecond), time.Since(begin).Round(100*time.Millisecond))
+	for _, w := range out.wrong[:min(len(out.wrong), 10)] {
+		s.g.tb.Errorf("PART=%s SEEDS=%d, %s: %s", s.g.part, seed, names(faults), w)
+	}
+}
+
+// report prints the table and says which counters never moved.
+func (s *rounds) report(ctx context.Context, want ...string) {
+	s.g.tb.Helper()
+	for _, o := range s.g.operators {
+		s.g.scrape(ctx, o)
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "part %s, %s\n| fault | runs | results | violations | longest stall |\n|---|---|---|---|---|\n", s.g.part, time.Since(s.begin).Round(time.Second))
+	for _, name := range slices.Sorted(maps.Keys(s.byFault)) {
+		y := s.byFault[name]
+		fmt.Fprintf(&b, "| %s | %d | %d | %d | %.1f s |\n", name, y.runs, y.results, y.violations, y.stall.Seconds())
+	}
+	for _, what := range slices.Sorted(maps.Keys(counters)) {
+		fmt.Fprintf(&b, "%s: %.0f\n", what, s.g.counts[what])
+	}
+	s.g.tb.Log(b.String())
+	for _, what := range want {
+		if s.g.counts[what] == 0 {
+			s.g.tb.Errorf("I6: nothing was counted as %q", what)
+		}
+	}
+	if refused := s.g.nats.Refusals(); len(refused) > 0 {
+		s.g.tb.Errorf("NATS refused what the rights lack: %q", refused)
+	}
+}
+
+func named(t *testing.T, name string) fault {
+	t.Helper()
+	all := table()
+	i := slices.IndexFunc(all, func(f fault) bool { return f.name == name })
+	if i < 0 {
+		t.Fatalf("no fault is called %q", name)
+	}
+	return all[i]
+}
+
+// TestWhatPeopleRunOutlivesItsFaults has a fail-over that loses the last writes and a server of
+// NATS that loses its disk, at the same time and under load. make test-faults has all faults.
+//
+// mutation: rights.Operator without $JS.API.CONSUMER.INFO makes this fail: no
+// operator becomes ready.
+func TestWhatPeopleRunOutlivesItsFaults(t *testing.T) {
+	s := newRounds(t.Context(), t, partSentinel)
+	s.play(t.Context(), 1, named(t, "11 fail-over loses the last writes"), named(t, "nats-server lost its disk"))
+	s.report(t.Context(), "job looked up", "store unavailable")
+}
+
+// TestFaults is make test-faults: each fault by itself, then random pairs, for as long as
+// FAULTS_DURATION says, with the seeds of FAULTS_SEEDS or others.
+func TestFaults(t *testing.T) {
+	text := os.Getenv("FAULTS_DURATION")
+	if text == "" {
+		t.Skip("make test-faults")
+	}
+	duration, err := time.ParseDuration(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := []string{partOne, partSentinel, partCluster}
+	if p := os.Getenv("FAULTS_PART"); p != "" {
+		parts = strings.Split(p, ",")
+	}
+	for _, part := range parts {
+		t.Run(part, func(t *testing.T) {
+			deadline := time.Now().Add(duration / time.Duration(len(parts)))
+			s := newRounds(t.Context(), t, part)
+			for n, seed := range seeds(t) {
+				if n > 0 && time.Now().After(deadline) {
+					break
+				}
+				s.play(t.Context(), seed, draw(part, seed)...)
+			}
+			s.report(t.Context())
+		})
+	}
+}
+
+// seeds are those that were asked for, or random ones without end.
+func seeds(t *testing.T) func(yield func(int, uint64) bool) {
+	t.Helper()
+	var fixed []uint64
+	for text := range strings.SplitSeq(os.Getenv("FAULTS_SEEDS"), ",") {
+		if text == "" {
+			continue
+		}
+		n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fixed = append(fixed, n)
+	}
+	first := uint64(time.Now().UnixMilli())
+	return func(yield func(int, uint64) bool) {
+		for i := 0; len(fixed) == 0 || i < len(fixed); i++ {
+			seed := first + uint64(i)
+			if len(fixed) > 0 {
+				seed = fixed[i]
+			}
+			if !yield(i, seed) {
+				return
+			}
+		}
+	}
+}
+
+// draw is the fault or the pair of a seed.
+func draw(part string, seed uint64) []fault {
+	var all []fault
+	for _, f := range table() {
+		if f.in(part) {
+			all = append(all, f)
+		}
+	}
+	r := rand.New(rand.NewPCG(seed, 2))
+	first := all[seed%uint64(len(all))] // seeds in a row have each in turn
+	if r.IntN(2) == 0 {
+		return []fault{first}
+	}
+	for {
+		if second := all[r.IntN(len(all))]; second.to != first.to {
+			return []fault{first, second}
+		}
+	}
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package faults
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
+	"github.com/syncopate-dev/syncopate/internal/devenv"
+	"github.com/syncopate-dev/syncopate/internal/testenv"
+)
+
+const (
+	startTimeout = 5 * time.Minute
+	look         = 50 * time.Millisecond // between two looks at what does not tell of itself
+)
+
+// site is what all tests of this process share: a control plane and the operator's binary.
+var site struct {
+	once   sync.Once
+	err    error
+	env    *devenv.Env
+	k8s    client.WithWatch
+	binary string
+	dir    string
+}
+
+func TestMain(m *testing.M) {
+	if natstest.Main() {
+		return
+	}
+	code := m.Run()
+	if site.env != nil {
+		if err := site.env.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+	}
+	if site.dir != "" {
+		_ = os.RemoveAll(site.dir)
+	}
+	os.Exit(code)
+}
+
+// needSite opens the site for the first test that needs it.
+func needSite(ctx context.Context, tb testing.TB) {
+	tb.Helper()
+	site.once.Do(func() {
+		ctx, cancel := context.WithTimeout(ctx, startTimeout)
+		defer cancel()
+		site.err = openSite(ctx)
+	})
+	if site.err != nil {
+		tb.Fatal(site.err)
+	}
+}
+
+func openSite(ctx context.Context) error {
+	ctrllog.SetLogger(logr.Discard())
+	var err error
+	if site.dir, err = os.MkdirTemp("", "faults"); err != nil {
+		return err
+	}
+	site.binary = filepath.Join(site.dir, "manager")
+	build := exec.CommandContext(ctx, "go", "build", "-o", site.binary, "./cmd/manager")
+	build.Dir = testenv.Root()
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the operator: %w\n%s", err, out)
+	}
+	if site.env, err = devenv.Start(ctx, devenv.Options{Root: testenv.Root(), Dir: site.dir}); err != nil {
+		return err
+	}
+	scheme, err := testenv.Scheme()
+	if err != nil {
+		return err
+	}
+	site.k8s, err = client.NewWithWatch(site.env.Config, client.Options{Scheme: scheme})
+	return err
+}
+
+// await looks until a condition holds, that is until what is missing is "".
+func await(ctx context.Context, tb testing.TB, patience time.Duration, what string, missing func() string) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	tick := time.NewTicker(look)
+	defer tick.Stop()
+	for {
+		is := missing()
+		if is == "" {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			tb.Fatalf("not within %s: %s: %s", patience, what, is)
+		case <-tick.C:
+		}
+	}
+}
+
+// hold is the time that a fault lasts.
+func hold(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package faults
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/test/ledger/book"
+)
+
+const (
+	// bound is how far two effects may be apart once all is healed: the longer of a run lock and
+	// the AckWait of jobs, and five seconds.
+	bound = 35 * time.Second
+	// limit of runs that are under way.
+	limit    = 6
+	patience = 4 * time.Minute
+)
+
+// redisSet is what the three kinds of Redis have in common.
+type redisSet interface {
+	SetPassword(user, password string)
+	KillClients(user string)
+}
+
+func (g *rig) redis() redisSet {
+	switch {
+	case g.sentinel != nil:
+		return g.sentinel
+	case g.cluster != nil:
+		return g.cluster
+	default:
+		return g.one
+	}
+}
+
+// watcher checks what each write shows, and notes when effects were seen.
+type watcher struct {
+	mu       sync.Mutex
+	ledger   *book.Ledger
+	admitted map[string]bool
+	leases   map[string]string // by run and fence
+	wrong    []string
+	effects  []time.Time
+	applied  int
+}
+
+func (w *watcher) see(was, next *v1alpha1.WorkflowRun, at time.Time) {
+	w.ledger.See(was, next)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if n := w.ledger.Applied(); n > w.applied {
+		w.applied = n
+		w.effects = append(w.effects, at)
+	}
+	if next.Unwritten() {
+		return
+	}
+	w.fences(was, next)
+	if a := next.Status.Admission; a != nil && a.AdmittedAt != nil && next.Status.CompletedAt == nil {
+		w.admitted[next.Name] = true
+	} else {
+		delete(w.admitted, next.Name)
+	}
+	if len(w.admitted) > limit {
+		w.wrong = append(w.wrong, fmt.Sprintf("I4: %d runs are admitted, the limit is %d", len(w.admitted), limit))
+	}
+}
+
+// fences is I3.
+func (w *watcher) fences(was, next *v1alpha1.WorkflowRun) {
+	if next.Status.Fence == nil {
+		return
+	}
+	if was != nil && !was.Unwritten() && was.Status.Fence != nil && *was.Status.Fence > *next.Status.Fence {
+		w.wrong = append(w.wrong, fmt.Sprintf("I3: the fence of %s went from %d to %d", next.Name, *was.Status.Fence, *next.Status.Fence))
+	}
+	if l := next.Status.Lock; l != nil {
+		key := fmt.Sprintf("%s/%d", next.Name, *next.Status.Fence)
+		if other := w.leases[key]; other != "" && other != l.LeaseID {
+			w.wrong = append(w.wrong, fmt.Sprintf("I3: leases %s and %s wrote under %s", other, l.LeaseID, key))
+		}
+		w.leases[key] = l.LeaseID
+	}
+}
+
+// stall is the longest time without an effect from begin on.
+func (w *watcher) stall(begin time.Time) (longest time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, at := range w.effects {
+		if at.Before(begin) {
+			continue
+		}
+		longest = max(longest, at.Sub(begin))
+		begin = at
+	}
+	return longest
+}
+
+// outcome is that of a round.
+type outcome struct {
+	results int
+	stall   time.Duration
+	under   int // effects when the fault began; a fault without load proves nothing
+	wrong   []string
+}
+
+// play is one round.
+func (g *rig) play(ctx context.Context, seed uint64, faults ...fault) outcome {
+	g.tb.Helper()
+	r := rand.New(rand.NewPCG(seed, 1))
+	namespace := fmt.Sprintf("faults-%s-%d", g.part, seed)
+	if err := site.k8s.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
+		g.tb.Fatal(err)
+	}
+	size := book.Size{Runs: 12, Steps: 8, Workers: 12, Patience: patience, Slow: time.Second, Late: 2 * time.Second}
+	p, w := book.MakePlan(seed, size), &watcher{ledger: book.New(), admitted: map[string]bool{}, leases: map[string]string{}}
+	h, stop, err := book.Follow(ctx, site.k8s, namespace, w.see)
+	if err != nil {
+		g.tb.Fatal(err)
+	}
+	defer stop()
+	clerks := book.Hire(ctx, g.job, g.names, namespace, p, w.ledger)
+	for _, run := range p.Objects() {
+		run.Namespace, run.Spec.WorkloadClass = namespace, g.part
+		if err := site.k8s.Create(ctx, run); err != nil {
+			g.tb.Fatal(err)
+		}
+	}
+	begin := 1 + r.IntN(size.Results()/2)
+	await(ctx, g.tb, patience, "the load is under way", func() string { return less(w.ledger.Applied(), begin) })
+	out := outcome{results: size.Results(), under: w.ledger.Applied()}
+	healed := g.strike(ctx, r, faults)
+	await(ctx, g.tb, patience, "all runs end", func() string {
+		n, broken := h.Finished()
+		return cmp.Or(broken, less(n, size.Runs))
+	})
+	out.stall = w.stall(healed)
+	clerks.Close()
+	g.settled(ctx)
+	finals := g.finals(ctx, namespace)
+	await(ctx, g.tb, patience, "the watch tells of the last writes", func() string { return h.Has(finals) })
+	out.wrong = slices.Concat(w.wrong, w.ledger.Verdict(p, finals))
+	if out.stall > bound {
+		out.wrong = append(out.wrong, fmt.Sprintf("I5: no effect for %s after healing, more than %s", out.stall, bound))
+	}
+	return out
+}
+
+// strike has faults happen, and returns when all are healed.
+func (g *rig) strike(ctx context.Context, r *rand.Rand, faults []fault) time.Time {
+	g.tb.Helper()
+	var heal []func()
+	longest := time.Duration(0)
+	for i, f := range faults {
+		if i > 0 {
+			hold(ctx, time.Duration(r.IntN(1000))*time.Millisecond)
+		}
+		heal = append(heal, f.strike(ctx, g, r))
+		longest = max(longest, f.holds)
+	}
+	hold(ctx, longest)
+	for _, h := range heal {
+		h()
+	}
+	return time.Now()
+}
+
+// settled waits until all is as before the fault: no result is left, all servers are in step.
+func (g *rig) settled(ctx context.Context) {
+	g.tb.Helper()
+	g.nats.AwaitReady()
+	if g.sentinel != nil {
+		g.sentinel.AwaitReplicas(2)
+	}
+	if g.cluster != nil {
+		g.cluster.AwaitWhole()
+	}
+	g.awaitOperators(ctx)
+	await(ctx, g.tb, patience, "all results are settled", func() string {
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		s, err := g.js.Stream(ctx, g.names.ResultsStream())
+		if err != nil {
+			return err.Error()
+		}
+		if n := s.CachedInfo().State.Msgs; n > 0 {
+			return fmt.Sprintf("%d results are left", n)
+		}
+		return ""
+	})
+}
+
+func (g *rig) finals(ctx context.Context, namespace string) []v1alpha1.WorkflowRun {
+	g.tb.Helper()
+	var list v1alpha1.WorkflowRunList
+	if err := site.k8s.List(ctx, &list, inNamespace(namespace)); err != nil {
+		g.tb.Fatal(err)
+	}
+	return list.Items
+}
+
+// counters that must be above zero in the end, by what they prove.
+var counters = map[string]string{
+	"lease lost":        "syncopate_run_lock_abandoned_total",
+	"fence refused":     "syncopate_fence_rejections_total",
+	"job looked up":     "syncopate_job_recoveries_total",
+	"job fenced":        "syncopate_job_fences_total",
+	"slot rebuilt":      "syncopate_admission_drift_total",
+	"store unavailable": "syncopate_lock_store_failures_total",
+	"lock handed on":    "syncopate_run_lock_handoffs_total",
+}
+
+// scrape adds the counters of an operator that is about to go. One that does not answer counts
+// nothing.
+func (g *rig) scrape(ctx context.Context, o *operator) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+o.now.Metrics+"/metrics", http.NoBody)
+	if err != nil {
+		return
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return
+	}
+	defer func() { _ = resp.Body.Close() }()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(resp.Body)
+	if err != nil {
+		return
+	}
+	for what, name := range counters {
+		for _, m := range families[name].GetMetric() {
+			g.counts[what] += m.GetCounter().GetValue()
+		}
+	}
+}
+
+func less(n, want int) string {
+	if n < want {
+		return fmt.Sprintf("%d of %d", n, want)
+	}
+	return ""
+}
+
+func names(faults []fault) string {
+	all := make([]string, len(faults))
+	for i, f := range faults {
+		all[i] = f.name
+	}
+	return strings.Join(all, " + ")
+}

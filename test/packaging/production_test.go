@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package packaging
+
+import (
+	"crypto/tls"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	natsserver "github.com/nats-io/nats-server/v2/server"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/syncopate-dev/syncopate/internal/rights"
+	"github.com/syncopate-dev/syncopate/internal/testenv/certs"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+func production(t *testing.T) []*unstructured.Unstructured {
+	t.Helper()
+	return objects(t, kustomize(t, "examples/production"))
+}
+
+func findObject(t *testing.T, all []*unstructured.Unstructured, kind, namespace, name string, into any) {
+	t.Helper()
+	for _, o := range all {
+		if o.GetKind() == kind && o.GetNamespace() == namespace && o.GetName() == name {
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, into); err != nil {
+				t.Fatal(err)
+			}
+			return
+		}
+	}
+	t.Fatalf("no %s %s in %s", kind, name, namespace)
+}
+
+// The API server takes every object of examples/production, and pods of its sets satisfy the
+// standard that their namespaces enforce.
+// mutation: an unknown field, or runAsNonRoot taken out of nats.yaml, makes this fail.
+func TestTheProductionExampleIsTakenByTheAPIServer(t *testing.T) {
+	all := production(t)
+	var namespaces, others []string
+	for _, o := range all {
+		if ofOthers(o.GetAPIVersion()) {
+			continue
+		}
+		text, err := o.MarshalJSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o.GetKind() == "Namespace" && o.GetName() != operatorNamespace {
+			namespaces = append(namespaces, string(text))
+		} else {
+			others = append(others, string(text))
+		}
+	}
+	if err := apply([]byte(strings.Join(namespaces, "\n---\n"))); err != nil { // what is in them is tried in them
+		t.Fatal(err)
+	}
+	if err := apply([]byte(strings.Join(others, "\n---\n")), "--dry-run=server", "--force-conflicts"); err != nil {
+		t.Error(err)
+	}
+	for _, name := range []string{"nats", "redis"} {
+		var s appsv1.StatefulSet
+		findObject(t, all, "StatefulSet", name, name, &s)
+		pod := &corev1.Pod{ObjectMeta: s.Spec.Template.ObjectMeta, Spec: s.Spec.Template.Spec}
+		pod.Namespace, pod.Name = name, name+"-0"
+		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "data"})
+		if err := server.client.Create(t.Context(), pod, client.DryRunAll); err != nil {
+			t.Errorf("a pod of %s: %v", name, err)
+		}
+	}
+}
+
+// The operator's flags are ones that it has, and its servers are those of the example.
+// mutation: a flag with a typing error makes this fail.
+func TestTheOperatorOfTheProductionExampleHasItsFlags(t *testing.T) {
+	var d appsv1.Deployment
+	findObject(t, production(t), "Deployment", operatorNamespace, "syncopate", &d)
+	if *d.Spec.Replicas != 3 {
+		t.Errorf("%d replicas", *d.Spec.Replicas)
+	}
+	_, err := run(nil, "go", "run", "./cmd/manager", "--no-such-flag") // what it says is in the error
+	text := fmt.Sprint(err)
+	for _, arg := range d.Spec.Template.Spec.Containers[0].Args {
+		name, _, _ := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+		if !strings.Contains(text, "-"+name) {
+			t.Errorf("the operator has no flag --%s", name)
+		}
+	}
+}
+
+// The configuration of NATS is one that the server reads, with the accounts that the plugin prints.
+// mutation: a bracket taken out of nats.conf makes this fail.
+func TestTheNATSOfTheProductionExampleIsConfigured(t *testing.T) {
+	var c corev1.ConfigMap
+	findObject(t, production(t), "ConfigMap", "nats", "nats", &c)
+	files := certs.NewAuthority(t).Issue(time.Hour)
+	dir := t.TempDir()
+	text := strings.NewReplacer("/etc/nats-tls/tls.crt", files.Cert, "/etc/nats-tls/tls.key", files.Key, "/etc/nats-tls/ca.crt", files.CA).Replace(c.Data["nats.conf"])
+	n := protocol.Names{Prefix: protocol.DefaultPrefix}
+	accounts := rights.Account("SYNCOPATE", rights.User{Name: "operator", Password: "$NATS_OPERATOR_PASSWORD", May: rights.Operator(n)})
+	for path, content := range map[string]string{"nats.conf": text, "accounts/accounts.conf": accounts} {
+		path = filepath.Join(dir, path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("POD_NAME", "nats-0")
+	t.Setenv("NATS_OPERATOR_PASSWORD", "secret")
+	o, err := natsserver.ProcessConfigFile(filepath.Join(dir, "nats.conf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.ServerName != "nats-0" || o.TLSConfig.ClientAuth != tls.RequireAndVerifyClientCert || o.Cluster.TLSConfig == nil || len(o.Routes) != 3 || !o.SyncAlways || len(o.Users) != 1 {
+		t.Errorf("name %s, verify %s, cluster TLS %v, %d routes, sync %v, %d users", o.ServerName, o.TLSConfig.ClientAuth, o.Cluster.TLSConfig != nil, len(o.Routes), o.SyncAlways, len(o.Users))
+	}
+}
+
+// The operator's user in Redis has the rights that the plugin prints.
+// mutation: a right left out of redis.yaml makes this fail.
+func TestTheRedisOfTheProductionExampleHasTheRights(t *testing.T) {
+	var c corev1.ConfigMap
+	findObject(t, production(t), "ConfigMap", "redis", "redis", &c)
+	want := "user syncopate on >%SYNCOPATE% " + strings.Join(rights.Redis(false), " ")
+	if !slices.Contains(strings.Split(strings.TrimSpace(c.Data["users.acl"]), "\n"), want) {
+		t.Errorf("users are\n%s\nwant\n%s", c.Data["users.acl"], want)
+	}
+}

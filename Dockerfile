@@ -20,7 +20,7 @@ COPY pkg pkg
 COPY examples/worker-go examples/worker-go
 ARG VERSION=dev
 ARG COMMIT=unknown
-RUN GOOS=${TARGETOS} GOARCH=${TARGETARCH} go build -ldflags "-s -w -X main.version=${VERSION} -X main.commit=${COMMIT}" -o /out/manager/ ./cmd/manager \
+RUN GOOS=${TARGETOS} GOARCH=${TARGETARCH} go build -ldflags "-s -w -X main.version=${VERSION} -X main.commit=${COMMIT}" -o /out/manager/ ./cmd/manager ./cmd/console \
  && GOOS=${TARGETOS} GOARCH=${TARGETARCH} go build -ldflags "-s -w" -o /out/worker/ ./examples/worker-go \
  && mkdir -p /out/certs/etc/ssl/certs \
  && if [ -f /etc/ssl/certs/ca-certificates.crt ]; then cp /etc/ssl/certs/ca-certificates.crt /out/certs/etc/ssl/certs/; fi

@@ -6,6 +6,9 @@ SHELL := bash
 TOOL := go tool -modfile=hack/tools/go.mod
 LINT := go tool -modfile=hack/tools/lint/go.mod golangci-lint
 
+# Without the folder's name in what is compiled, a second checkout takes it from the cache.
+export GOFLAGS := $(strip $(filter-out -trimpath,$(GOFLAGS)) -trimpath)
+
 # Where tests find kube-apiserver, etcd and kubectl.
 export KUBEBUILDER_ASSETS ?= $(CURDIR)/bin/k8s
 
@@ -29,7 +32,7 @@ demo: controlplane ## Run everything on this machine and show the samples finish
 	@KEEP='$(filter-out 0,$(KEEP))' go run ./hack/demo
 
 .PHONY: test
-test: controlplane cc redis workers ## Run every test but kind's, with the race detector where anything runs at the same time. PKG=./internal/bus/... TEST_ARGS='-run X' narrow it.
+test: controlplane cc redis workers chromium ## Run every test but kind's, with the race detector where anything runs at the same time. PKG=./internal/bus/... TEST_ARGS='-run X' narrow it.
 	hack/test.sh '$(PKG)' $(TEST_ARGS)
 
 .PHONY: stress
@@ -41,6 +44,13 @@ stress: controlplane redis workers ## Run the tests of PKG COUNT times (20) besi
 .PHONY: test-hostile
 test-hostile: controlplane redis ## Play eight namespaces, seven of which do harm, and expect the eighth's runs to succeed in time. Needs a machine of its own for some minutes.
 	HOSTILE=1 go test -count=1 -timeout 10m -v ./test/e2e -ginkgo.focus 'eight namespaces' -ginkgo.v
+
+.PHONY: test-faults
+DURATION ?= 30m
+SEEDS ?=
+PART ?=
+test-faults: controlplane redis ## Play every fault of NATS, Redis, the API server and operators against every invariant, by itself and in pairs. DURATION=30m; PART=one,sentinel,cluster; SEEDS=1,2 repeats what a failure printed.
+	FAULTS_DURATION='$(DURATION)' FAULTS_SEEDS='$(SEEDS)' FAULTS_PART='$(PART)' go test -count=1 -timeout 24h -v -run 'TestFaults$$' ./test/faults
 
 .PHONY: test-rollout
 test-rollout: controlplane redis ## Play rollouts of LockPolicies with three operators that share runs, some of them killed. Takes some minutes.
@@ -70,6 +80,10 @@ fmt: ## Format the code.
 .PHONY: generate
 generate: ## Regenerate deep copies, CRDs and the API reference from api/, and what the chart has copies of.
 	hack/generate.sh .
+
+.PHONY: vulncheck
+vulncheck: ## Look for known vulnerabilities that this code reaches. Not in the gate: it needs https://vuln.go.dev.
+	hack/vulncheck.sh ./...
 
 .PHONY: verify
 verify: ## Fail where generated code is stale, kustomize cannot build, the chart differs from it, alerts fail their tests, vet complains, no test reaches a part of the core, a test that docs/bugs.md names is gone, a quoted figure is not that of its result file, a comment or a page names what does not exist, a comment line is too long, a file does not say its licence, a file is larger than sources are, or go.mod is untidy.
@@ -107,6 +121,16 @@ controlplane: ## Get kube-apiserver, etcd and kubectl into bin/k8s, once: downlo
 .PHONY: redis
 redis: ## Make sure that redis-server is there. REQUIRE_REDIS=1: fail otherwise.
 	@hack/ensure-redis.sh
+
+.PHONY: chromium
+chromium: ## Make sure that Chromium is there, for tests of the console in a browser. REQUIRE_CHROMIUM=1: fail otherwise.
+	@hack/ensure-chromium.sh
+
+.PHONY: pictures
+pictures: controlplane ## Take the pictures of the console that docs/console.md shows, with Chromium.
+	REQUIRE_CHROMIUM=1 hack/ensure-chromium.sh
+	mkdir -p docs/pictures
+	PICTURES='$(CURDIR)/docs/pictures' REQUIRE_CHROMIUM=1 go test -count=1 ./test/console -run TestEachPageCanBeRead
 
 .PHONY: workers
 workers: ## Make sure that workers in other languages can run: node, npm, python3. REQUIRE_WORKERS=1: fail otherwise.

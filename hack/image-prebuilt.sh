@@ -14,7 +14,7 @@ rm -rf "$context"
 mkdir -p "$context"/{manager,worker,certs/etc/ssl/certs}
 export CGO_ENABLED=0 GOOS=linux
 case $target in
-manager) go build -trimpath -ldflags "-s -w -X main.version=$version -X main.commit=$commit" -o "$context/manager/manager" ./cmd/manager ;;
+manager) go build -trimpath -ldflags "-s -w -X main.version=$version -X main.commit=$commit" -o "$context/manager/" ./cmd/manager ./cmd/console ;;
 worker) go build -trimpath -ldflags '-s -w' -o "$context/worker/worker-go" ./examples/worker-go ;;
 *) echo "no such target: $target" >&2 && exit 2 ;;
 esac

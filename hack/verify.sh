@@ -17,7 +17,7 @@ while IFS= read -r -d '' file; do
 done < <(cd "$scratch" && find . -type f -print0)
 
 echo "kustomize"
-for dir in config/default config/default-webhook config/monitoring config/network-policy config/samples; do
+for dir in config/default config/default-webhook config/monitoring config/network-policy config/console config/samples; do
   go tool -modfile=hack/tools/go.mod kustomize build "$dir" >"$scratch/manifests.yaml"
 done
 

@@ -70,6 +70,11 @@ func demo(ctx context.Context, keep bool) (err error) {
 	if err != nil {
 		return err
 	}
+	stopConsole, err := startConsole(ctx, env)
+	defer stopConsole()
+	if err != nil {
+		return err
+	}
 	err = showSamples(ctx, env)
 	if keep && ctx.Err() == nil {
 		stay(ctx, env)

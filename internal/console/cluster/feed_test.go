@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,17 +22,28 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // script is an API server that plays what it is told.
 type script struct {
+	play func(each func(change))
+
+	mu     sync.Mutex
 	rows   []facts.Row
 	err    error
 	more   bool
-	play   func(each func(change))
 	lists  int
 	closed bool
 }
 
 func (s *script) list(context.Context, string, int) ([]facts.Row, string, bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.lists++
 	return s.rows, "1", s.more, s.err
+}
+
+// answer gives these rows from now on.
+func (s *script) answer(rows []facts.Row) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err, s.rows = nil, rows
 }
 
 func (s *script) watch(ctx context.Context, _, _, _ string, each func(change)) error {
@@ -39,6 +51,8 @@ func (s *script) watch(ctx context.Context, _, _, _ string, each func(change)) e
 		s.play(each)
 	}
 	<-ctx.Done()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.closed = true
 	return ctx.Err()
 }
@@ -110,6 +124,8 @@ func TestFeedsHaveABoundInAll(t *testing.T) {
 			}
 			time.Sleep(time.Millisecond)
 		}
+		feeds.mu.Lock()
+		defer feeds.mu.Unlock()
 		if len(feeds.feeds) > maxFeeds || feeds.feeds[key{fmt.Sprint("user-", 2*maxFeeds-1), ""}] == nil {
 			t.Errorf("%d feeds", len(feeds.feeds))
 		}
@@ -128,7 +144,7 @@ func TestAFailureIsToldAndTriedAgain(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 		synctest.Wait()
-		s.err, s.rows = nil, rowsOf(3)
+		s.answer(rowsOf(3))
 		time.Sleep(retryMost)
 		synctest.Wait()
 		if rows, err := feeds.rows(t.Context(), s, "jane", ""); err != nil || len(rows.All) != 3 || rows.Stale != nil {

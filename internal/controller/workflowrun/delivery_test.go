@@ -344,7 +344,7 @@ var _ = Describe("contention", func() {
 		Expect(r.finish(ctx, run).Status.Phase).To(Equal(v1alpha1.RunSucceeded))
 		r.drained(ctx, run)
 		Expect(w.messages(ctx, w.names.DeadLettersStream())).To(BeZero())
-	}, NodeTimeout(3*patience))
+	}, matrix, NodeTimeout(3*patience))
 })
 
 var _ = Describe("a worker that asks for a retry later", func() {

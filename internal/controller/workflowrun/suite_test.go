@@ -25,9 +25,10 @@ const (
 	polling  = 5 * time.Millisecond
 )
 
-// matrix marks specs that go one way of the code at each of many moments: a crash, a wish of the
-// user. The race detector has little to find there that the other specs do not show it, and makes
-// each some times as long: hack/test.sh runs them without it.
+// matrix marks specs that go one way of the code many times: at each moment of a crash or of a
+// wish of the user, or with each of a thousand results. The race detector has little to find
+// there that the other specs do not show it, and makes each some times as long: hack/test.sh runs
+// them without it.
 var matrix = Label("matrix")
 
 // suite is what all specs share: one control plane, one Redis for the specs that do not harm it,

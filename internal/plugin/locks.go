@@ -5,169 +5,126 @@ package plugin
 import (
 	"context"
 	"fmt"
-	"strings"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
-	"github.com/syncopate-dev/syncopate/internal/lockmgr"
 	"github.com/syncopate-dev/syncopate/internal/plugin/reads"
 	"github.com/syncopate-dev/syncopate/internal/plugin/runview"
 )
 
-// redisFlags are those of the operator that say where Redis is.
-type redisFlags struct {
-	addrs, master string
-	cluster       bool
-	files         lockmgr.Files
-}
+// locksShown is how many holders of a lock are shown, and how many that wait for it.
+const locksShown = 10
 
-func (f *redisFlags) bind(cmd *cobra.Command, addrs string) {
-	flags := cmd.Flags()
-	flags.StringVar(&f.addrs, "redis-addrs", addrs, "Redis addresses, separated by commas: one server, several cluster nodes, or sentinels with --redis-master.")
-	flags.StringVar(&f.master, "redis-master", "", "Name of the master that the sentinels watch.")
-	flags.BoolVar(&f.cluster, "redis-cluster", false, "The address is that of a Redis Cluster.")
-	flags.BoolVar(&f.files.TLS, "redis-tls", false, "Use TLS for Redis. User and password come from $REDIS_USERNAME and $REDIS_PASSWORD, those for the sentinels from $REDIS_SENTINEL_USERNAME and $REDIS_SENTINEL_PASSWORD.")
-	flags.StringVar(&f.files.CA, "redis-ca", "", "CA certificates to verify Redis with; implies --redis-tls.")
-	flags.StringVar(&f.files.Cert, "redis-cert", "", "Client certificate for Redis; implies --redis-tls.")
-	flags.StringVar(&f.files.Key, "redis-key", "", "Key of the client certificate for Redis.")
-}
-
-func (f *redisFlags) config(getenv func(string) string) (lockmgr.ClientConfig, error) {
-	c := lockmgr.ClientConfig{
-		Addrs: strings.Split(strings.ReplaceAll(f.addrs, " ", ""), ","), MasterName: f.master, Cluster: f.cluster,
-		Username: getenv("REDIS_USERNAME"), Password: getenv("REDIS_PASSWORD"),
-		SentinelUsername: getenv("REDIS_SENTINEL_USERNAME"), SentinelPassword: getenv("REDIS_SENTINEL_PASSWORD"),
-	}
-	if err := f.files.Apply(&c); err != nil {
-		return c, fmt.Errorf("configure Redis: %w", err)
-	}
-	return c, nil
-}
-
-func (a *app) locksCommand() *cobra.Command {
+func locksCommand(a *app) *cobra.Command {
 	var format string
-	var store redisFlags
+	most := locksShown
 	cmd := &cobra.Command{
-		Use:   "locks [RUN]...",
-		Short: "Show run locks: who holds them, who waits, fences and validity, by policy and run",
-		Long: `Show the locks of runs that are under way: who holds them and since when, their fences, for how long their holders may work under them,
-when they end if nobody renews them, and how many replicas wait in line; by LockPolicy, and by run.
+		Use:   "locks [LOCK]...",
+		Short: "Show semaphores and mutexes: who holds them, who waits in which place and why, and what you may do",
+		Long: `Show locks across runs: how many permits of each semaphore and key, and of each mutex, are held; which runs and steps hold them since when,
+with their fences; which wait, in which place and why; and what you may do about it.
 
-Without a RUN it shows those of all namespaces that are held or waited for, or of the current one if you may not list the others.
-Locks are in Redis, so this connects to it, and changes nothing. For a Redis inside the cluster:
+  kubectl syncopate locks                      all that are held or waited for, and the semaphores that nobody uses
+  kubectl syncopate locks gpu-pool             all keys of a semaphore
+  kubectl syncopate locks gpu-pool/eu          one key
+  kubectl syncopate locks mutex:deploy         a mutex of the namespace; mutex:team-a/deploy one of another
 
-  kubectl -n redis port-forward svc/redis 6379:6379
-
-PAST VALIDITY counts locks whose holder does not work under them any more: most likely it is gone. STORED is the fence of the last write of
-the run. Locks of admission (strategy: Lock) are not among them.`,
-		ValidArgsFunction: a.completeRuns,
+It reads WorkflowRuns, of all namespaces or of the current one if you may not list the others, and Semaphores if you may list those: what you
+may not see is said. Places are by priority, then age. Of a run that waits for several locks at once, those whose names
+hold expressions are shown only where status names them. The lock of the operator's replicas on a run is another: kubectl syncopate run-locks.`,
 		RunE: func(cmd *cobra.Command, given []string) error {
 			if err := output(format, formatTable, formatJSON); err != nil {
 				return err
 			}
-			locks, err := a.locks(cmd.Context(), &store, given)
+			if most < 0 {
+				return usagef("--limit %d is below 0", most)
+			}
+			locks, err := a.locks(cmd.Context(), given)
 			if err != nil {
 				return err
 			}
 			if format == formatJSON {
+				for i := range locks {
+					locks[i] = locks[i].Bounded(most)
+				}
 				return a.writeJSON(locks)
 			}
 			if len(locks) == 0 {
-				a.note("No lock is held or waited for.")
+				a.note("No lock is held or waited for, and there is no Semaphore that you may see.")
 				return nil
 			}
-			return runview.LocksText(a.Out, locks, a.Clock.Now())
+			return runview.LocksText(a.Out, locks, most, a.Clock.Now())
 		},
 	}
-	store.bind(cmd, "127.0.0.1:6379")
+	cmd.Flags().IntVar(&most, "limit", most, "How many holders of a lock are shown, and how many that wait for it; 0: all.")
 	bindOutput(cmd, &format, formatTable)
 	return cmd
 }
 
-// locks are those of the runs that are named, else of all that are held or waited for.
-func (a *app) locks(ctx context.Context, store *redisFlags, names []string) ([]runview.Lock, error) {
+// locks are those that are named, else all.
+func (a *app) locks(ctx context.Context, names []string) ([]runview.Lock, error) {
 	c, namespace, err := a.Cluster()
 	if err != nil {
 		return nil, err
 	}
-	rules, err := reads.Policies(ctx, c)
+	sight, err := a.lockSight(ctx, c, namespace)
 	if err != nil {
 		return nil, err
 	}
-	runs, err := a.runsOf(ctx, c, namespace, names)
-	if err != nil {
-		return nil, err
+	if !sight.Whole {
+		a.note("Only the runs of namespace %s are seen: you may not list those of others. They may hold locks, and wait for them.", namespace)
 	}
-	seen, err := a.look(ctx, store, runs)
-	if err != nil {
-		return nil, err
+	if sight.Semaphores == nil {
+		a.note("Semaphores are not seen, as you may not list them: how many permits there are is not known.")
 	}
+	all := runview.Locks(sight)
 	if len(names) == 0 {
-		return runview.Locks(runs, seen, rules, a.Clock.Now()), nil
+		return all, nil
 	}
-	list := make([]runview.Lock, len(runs))
-	for i := range runs {
-		list[i] = runview.LockOf(&runs[i], seen[string(runs[i].UID)], rules, a.Clock.Now())
-	}
-	return list, nil
-}
-
-// runsOf are the runs that are named, else all.
-func (a *app) runsOf(ctx context.Context, c client.Reader, namespace string, names []string) (runs []v1alpha1.WorkflowRun, err error) {
+	picked := []runview.Lock{}
 	for _, name := range names {
-		run, _, err := a.run(ctx, name)
-		if err != nil {
-			return nil, err
+		found := runview.Matching(all, namespace, name)
+		if len(found) == 0 {
+			return nil, noLock(name, sight.Semaphores != nil)
 		}
-		runs = append(runs, *run)
+		for i := range found {
+			if !slices.ContainsFunc(picked, func(l runview.Lock) bool { return l.Lock == found[i].Lock }) {
+				picked = append(picked, found[i])
+			}
+		}
 	}
-	if len(names) > 0 {
-		return runs, nil
-	}
-	runs, all, err := reads.UnderWay(ctx, c, namespace)
-	if err == nil && !all {
-		a.note("Only the locks of runs of namespace %s are shown: you may not list those of others.", namespace)
-	}
-	return runs, err
+	return picked, nil
 }
 
-// look reads the locks of runs from Redis.
-func (a *app) look(ctx context.Context, store *redisFlags, runs []v1alpha1.WorkflowRun) (map[string]runview.Sight, error) {
-	config, err := store.config(a.Getenv)
-	if err != nil {
-		return nil, err
+// noLock says that nothing is known of a name.
+func noLock(name string, semaphores bool) error {
+	if !semaphores {
+		return fmt.Errorf("no run that you may see holds or waits for %q, and you may not list Semaphores", name)
 	}
-	client, err := lockmgr.NewClient(config)
-	if err != nil {
-		return nil, fmt.Errorf("configure Redis: %w", err)
-	}
-	defer func() { _ = client.Close() }()
-	uids := make([]string, len(runs))
-	for i := range runs {
-		uids[i] = string(runs[i].UID)
-	}
-	seen, err := lockmgr.Look(ctx, client, uids)
-	if err != nil {
-		return nil, err
-	}
-	views := make(map[string]runview.Sight, len(seen))
-	for uid, s := range seen {
-		views[uid] = runview.Sight(s)
-	}
-	return views, nil
+	return fmt.Errorf("there is no Semaphore or key %q that is used; a mutex is named mutex:%s, and the lock of a run is shown by kubectl syncopate run-locks %s", name, name, name)
 }
 
-// seeLock adds the lock of a run under way to an answer, where the user says where Redis is.
-func (a *app) seeLock(ctx context.Context, store *redisFlags, answer *runview.Answer, run *v1alpha1.WorkflowRun, rules []v1alpha1.LockPolicy) error {
-	if store.addrs == "" || answer.Ended {
+// lockSight reads what there is to know of locks.
+func (a *app) lockSight(ctx context.Context, c client.Reader, namespace string) (runview.LockSight, error) {
+	runs, whole, err := reads.UnderWay(ctx, c, namespace)
+	if err != nil {
+		return runview.LockSight{}, err
+	}
+	semaphores, err := reads.Semaphores(ctx, c)
+	return runview.LockSight{Runs: runs, Semaphores: semaphores, Whole: whole, Now: a.Clock.Now()}, err
+}
+
+// seeLocks adds the locks that a run waits for to an answer.
+func (a *app) seeLocks(ctx context.Context, c client.Reader, answer *runview.Answer, run *v1alpha1.WorkflowRun) error {
+	if !runview.WaitsForLocks(run) {
 		return nil
 	}
-	seen, err := a.look(ctx, store, []v1alpha1.WorkflowRun{*run})
-	if err != nil {
-		return err
+	sight, err := a.lockSight(ctx, c, run.Namespace)
+	if err == nil {
+		answer.WaitsFor(runview.Locks(sight))
 	}
-	answer.Sees(runview.LockOf(run, seen[string(run.UID)], rules, a.Clock.Now()))
-	return nil
+	return err
 }

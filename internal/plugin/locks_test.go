@@ -3,88 +3,96 @@
 package plugin
 
 import (
-	"context"
-	"os"
-	"path/filepath"
+	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
-	"github.com/syncopate-dev/syncopate/internal/lockmgr"
-	"github.com/syncopate-dev/syncopate/internal/lockmgr/redistest"
-	"github.com/syncopate-dev/syncopate/internal/policy"
+	"github.com/syncopate-dev/syncopate/internal/plugin/runview"
 )
 
-// The locks of a real operator's lock manager, on a real Redis.
-//
-// mutation: locks that leaves out a run that is named, or seeLock that asks without being told to,
-// makes this fail.
-func TestLocksOfRuns(t *testing.T) {
-	server := redistest.Start(t)
-	store, err := lockmgr.NewClient(lockmgr.ClientConfig{Addrs: []string{server.Addr()}})
-	if err != nil {
-		t.Fatal(err)
+// lockObjects are a semaphore, a run that holds all of it, one that waits, and one of a mutex in
+// another namespace.
+func lockObjects() []client.Object {
+	sem := &v1alpha1.Semaphore{ObjectMeta: metav1.ObjectMeta{Name: "gpu-pool"}, Spec: v1alpha1.SemaphoreSpec{Permits: 1, OnBusy: v1alpha1.OnBusyQueue}}
+	holder, waiter, other := testRun("team-a", "holder", "u-1"), testRun("team-a", "waiter", "u-2"), testRun("team-b", "other", "u-3")
+	at := holder.CreationTimestamp
+	holder.Status = &v1alpha1.WorkflowRunStatus{
+		Admission: &v1alpha1.AdmissionStatus{AdmittedAt: &at}, Locks: []v1alpha1.LockHold{{Name: "gpu-pool/eu", Permits: 1, Fence: 17}},
 	}
-	m := lockmgr.New(store, lockmgr.Options{Holder: "operator-1"})
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
-		defer cancel()
-		if err := m.Close(ctx); err != nil {
-			t.Error(err)
-		}
-		_ = store.Close()
-	})
-	lease, err := m.Acquire(t.Context(), lockmgr.Request{RunUID: "u-1", Policy: policy.Defaults().RunLock})
-	if err != nil {
-		t.Fatal(err)
+	waiter.Status = &v1alpha1.WorkflowRunStatus{
+		Phase: v1alpha1.RunQueued, Admission: &v1alpha1.AdmissionStatus{LockWait: &v1alpha1.LocksWait{Lock: "gpu-pool/eu", StartedAt: at}},
 	}
-	defer lease.Drop(context.WithoutCancel(t.Context()))
-	held, free := testRun("team-a", "held", "u-1"), testRun("team-a", "free", "u-2")
-	held.Status = &v1alpha1.WorkflowRunStatus{Fence: new(int64(1)), Lock: &v1alpha1.RunLockStatus{LeaseID: lease.ID(), Holder: "operator-1"}}
-	free.Status = &v1alpha1.WorkflowRunStatus{}
-	p := newPlugin(t, held, free)
-	at := []string{"--redis-addrs", server.Addr()}
+	other.Status = &v1alpha1.WorkflowRunStatus{
+		Admission: &v1alpha1.AdmissionStatus{AdmittedAt: &at}, Locks: []v1alpha1.LockHold{{Name: "mutex:team-b/deploy", Permits: 1, Fence: 18}},
+	}
+	return []client.Object{sem, holder, waiter, other}
+}
 
-	all := p.must(append([]string{"locks"}, at...)...)
-	if !strings.Contains(all, "team-a/held") || !strings.Contains(all, "operator-1") || strings.Contains(all, "team-a/free") {
-		t.Errorf("all:\n%s", all)
+// mutation: locks without names that filters, a filter that is left out, or a bound that is not
+// applied to JSON makes this fail.
+func TestLocks(t *testing.T) {
+	p := newPlugin(t, lockObjects()...)
+	all := p.must("locks")
+	for _, want := range []string{"gpu-pool/eu", "1 of 1", "team-a/holder", "10m ago", "17", "1 of 1   team-a/waiter", "no room: 0 of 1 free", "team-b/other", "kubectl syncopate why holder -n team-a"} {
+		if !strings.Contains(all, want) {
+			t.Errorf("it does not say %q:\n%s", want, all)
+		}
 	}
-	one := p.must(append([]string{"locks", "free", "-o", "json"}, at...)...)
-	if !strings.Contains(one, `"state": "free"`) || strings.Contains(one, "held") {
-		t.Errorf("one:\n%s", one)
+	one := p.must("locks", "gpu-pool", "gpu-pool/eu", "--limit", "1", "-o", "json")
+	var locks []runview.Lock
+	if err := json.Unmarshal([]byte(one), &locks); err != nil || len(locks) != 1 || len(locks[0].Holders) != 1 || locks[0].Holders[0].Fence != 17 || locks[0].Waiting != 1 {
+		t.Errorf("%v:\n%s", err, one)
 	}
-	if why := p.must(append([]string{"why", "held"}, at...)...); !strings.Contains(why, "held by operator-1") {
+	if text := p.must("locks", "mutex:deploy"); !strings.Contains(text, "mutex:team-a/deploy   0 of 1") || strings.Contains(text, "team-b") {
+		t.Errorf("a free mutex:\n%s", text)
+	}
+	why := p.must("why", "waiter")
+	if !strings.Contains(why, "lock gpu-pool/eu  place 1 of 1 for it; no room: 0 of 1 free; held by team-a/holder") || strings.Contains(why, "line ") {
 		t.Errorf("why:\n%s", why)
 	}
-	if why := p.must("why", "held"); strings.Contains(why, "lock now") {
-		t.Errorf("why without Redis:\n%s", why)
-	}
-	lease.Drop(t.Context())
-	if out, note, err := p.call(append([]string{"locks"}, at...)...); err != nil || out != "" || !strings.Contains(note, "No lock is held") {
+	if out, note, err := newPlugin(t).call("locks"); err != nil || out != "" || !strings.Contains(note, "No lock is held") {
 		t.Errorf("none: %q, %q, %v", out, note, err)
 	}
 }
 
-func TestLocksThatCannotBeRead(t *testing.T) {
-	noCertificate := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(noCertificate, []byte("x"), 0o600); err != nil {
-		t.Fatal(err)
+// mutation: a note that is left out makes this fail.
+func TestLocksThatMayNotBeSeen(t *testing.T) {
+	p := newPlugin(t)
+	c := fakeCluster(t, lockObjects()...).WithInterceptorFuncs(forbid(func(list client.ObjectList, o *client.ListOptions) bool {
+		_, sems := list.(*v1alpha1.SemaphoreList)
+		return sems || o.Namespace == ""
+	})).Build()
+	p.cluster = func() (client.Client, string, error) { return c, "team-a", nil }
+	out, note, err := p.call("locks")
+	if err != nil || !strings.Contains(out, "1 of ?") || strings.Contains(out, "team-b") {
+		t.Errorf("%v:\n%s", err, out)
 	}
-	run := testRun("team-a", "r", "u-1")
-	run.Status = &v1alpha1.WorkflowRunStatus{}
-	p := newPlugin(t, run)
+	for _, want := range []string{"Only the runs of namespace team-a are seen", "Semaphores are not seen"} {
+		if !strings.Contains(note, want) {
+			t.Errorf("it does not note %q: %q", want, note)
+		}
+	}
+	if _, _, err := p.call("locks", "us-pool"); err == nil || !strings.Contains(err.Error(), "you may not list Semaphores") {
+		t.Errorf("a semaphore that may not be seen: %v", err)
+	}
+}
+
+func TestLocksThatMakeNoSense(t *testing.T) {
+	p := newPlugin(t, lockObjects()...)
 	for name, c := range map[string]struct {
 		line []string
 		want string
 	}{
-		"no such run":     {[]string{"locks", "nobody"}, "nobody"},
-		"no such format":  {[]string{"locks", "-o", "yaml"}, "yaml"},
-		"no Redis":        {[]string{"locks", "--redis-addrs", "127.0.0.1:1"}, "read run locks"},
-		"no Redis, why":   {[]string{"why", "r", "--redis-addrs", "127.0.0.1:1"}, "read run locks"},
-		"no certificate":  {[]string{"locks", "--redis-ca", noCertificate}, "no PEM certificate"},
-		"no certificates": {[]string{"why", "r", "--redis-addrs", "x:1", "--redis-ca", "nowhere"}, "nowhere"},
+		"a run":             {[]string{"locks", "holder"}, "kubectl syncopate run-locks holder"},
+		"a key":             {[]string{"locks", "us-pool/us"}, `"us-pool/us"`},
+		"a limit below 0":   {[]string{"locks", "--limit", "-1"}, "--limit -1"},
+		"no such format":    {[]string{"locks", "-o", "yaml"}, "yaml"},
+		"Redis is not used": {[]string{"locks", "--redis-addrs", "x:1"}, "--redis-addrs"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, _, err := p.call(c.line...); err == nil || !strings.Contains(err.Error(), c.want) {
@@ -92,10 +100,8 @@ func TestLocksThatCannotBeRead(t *testing.T) {
 			}
 		})
 	}
-	c := fakeCluster(t, run).WithInterceptorFuncs(forbid(func(_ client.ObjectList, o *client.ListOptions) bool { return o.Namespace == "" })).Build()
-	server := redistest.Start(t)
-	p.cluster = func() (client.Client, string, error) { return c, "team-a", nil }
-	if _, note, err := p.call("locks", "--redis-addrs", server.Addr()); err != nil || !strings.Contains(note, "Only the locks of runs of namespace team-a") {
-		t.Errorf("of one namespace: %q, %v", note, err)
+	p.cluster = func() (client.Client, string, error) { return nil, "", errors.New("no cluster") }
+	if _, _, err := p.call("locks"); err == nil || !strings.Contains(err.Error(), "no cluster") {
+		t.Errorf("without a cluster: %v", err)
 	}
 }

@@ -69,7 +69,7 @@ func (a *app) whyCommand() *cobra.Command {
 		Long: `Say what a run waits for, since when, and when it is looked at next; or how it ended.
 
 It reads the run's conditions, steps, child runs, lock and deadlines, the LockPolicies if you may see them and, for a run that waits to be
-admitted, the other runs of its tenant. If you may read the operator's namespace, it says which replica drives the run. With --redis-addrs it also reads the run's lock: who holds it now, until when, and how many wait.
+admitted or for locks across runs, the other runs. If you may read the operator's namespace, it says which replica drives the run. With --redis-addrs it also reads the run's lock: who holds it now, until when, and how many wait.
 Else a holder is the one of the last write. Of a run that waits for an answer it also asks NATS, if that can be reached with --nats-url: whether an answer
 was put aside as a dead letter, and how often a job was delivered.`,
 		Args:              args(cobra.ExactArgs(1)),
@@ -98,6 +98,9 @@ was put aside as a dead letter, and how often a job was delivered.`,
 					return err
 				}
 				answer.Stands(runview.PlaceOf(run, others, rules))
+			}
+			if err := a.seeLocks(cmd.Context(), c, &answer, run); err != nil {
+				return err
 			}
 			if err := a.seeLock(cmd.Context(), &store, &answer, run, rules); err != nil {
 				return err

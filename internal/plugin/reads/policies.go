@@ -28,6 +28,18 @@ func Policies(ctx context.Context, c client.Reader) ([]v1alpha1.LockPolicy, erro
 	return append([]v1alpha1.LockPolicy{}, list.Items...), nil
 }
 
+// Semaphores are all of them; nil if they may not be read: they are the platform team's.
+func Semaphores(ctx context.Context, c client.Reader) ([]v1alpha1.Semaphore, error) {
+	var list v1alpha1.SemaphoreList
+	switch err := c.List(ctx, &list); {
+	case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("semaphores: %w", err)
+	}
+	return append([]v1alpha1.Semaphore{}, list.Items...), nil
+}
+
 // Claims reads who owns which partition.
 func Claims(ctx context.Context, c client.Reader, operator string) ([]ownership.Claim, error) {
 	object := &corev1.ConfigMap{}

@@ -5,194 +5,338 @@ package runview
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"slices"
-	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
-	"github.com/syncopate-dev/syncopate/internal/policy"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/render"
 )
 
-// Sight is a run lock as Redis has it.
-type Sight struct {
-	Token   string        // of the owner; "": nobody has it
-	Left    time.Duration // after which it ends if nobody renews it; below 0: it does not end by itself
-	Offered bool          // nobody has it, and it is kept for the first in line
-	Fence   int64         // of the last take; 0: not known any more
-	Waiting int64         // processes in line
-}
-
-// Lock is the lock of a run that did not end.
+// Lock is a lock across runs: a key of a semaphore, or a mutex.
 type Lock struct {
-	Policy    string `json:"policy"` // in force for the run's class; "" for the built-in defaults
-	Namespace string `json:"namespace"`
-	Name      string `json:"name"`
-	State     string `json:"state"` // held, offered (kept for the first in line) or free
-	// Holder is the replica that holds it; "unknown" if it did not write the run before, "nobody's
-	// key" if no operator wrote it.
-	Holder string     `json:"holder,omitempty"`
-	Since  *time.Time `json:"since,omitempty"` // when the holder took it, if it has written the run since
-	// Ends is when it ends if its holder does not renew it; absent of a lock that is held: never.
-	Ends *time.Time `json:"ends,omitempty"`
-	// ValidUntil is until when its holder may work under it; absent if that is not known.
-	ValidUntil *time.Time `json:"validUntil,omitempty"`
-	Fence      int64      `json:"fence,omitempty"`       // of the last take, by Redis
-	Stored     int64      `json:"storedFence,omitempty"` // of the last write
-	Waiting    int64      `json:"waiting"`               // processes in line
+	Lock string `json:"lock"` // "gpu-pool/eu", "mutex:team-a/deploy"; "gpu-pool" of a semaphore that nobody uses
+	// Permits is how many there are; absent: the Semaphore is gone, or may not be read.
+	Permits    *int32             `json:"permits,omitempty"`
+	OnBusy     v1alpha1.OnBusy    `json:"onBusy,omitempty"`
+	Order      v1alpha1.LockOrder `json:"order,omitempty"`
+	Held       int32              `json:"held"`                 // permits
+	Waiting    int                `json:"waiting"`              // runs and steps
+	OldestWait *time.Time         `json:"oldestWait,omitempty"` // since when
+	// Hidden is what runs hold and wait for that the reader may not see, at most half a minute ago.
+	Hidden  *Hidden      `json:"hidden,omitempty"`
+	Holders []LockHolder `json:"holders,omitempty"` // the oldest first; as many as were asked for
+	Waiters []LockWaiter `json:"waiters,omitempty"` // in order; likewise
+	Help    []string     `json:"help,omitempty"`    // what to know of it, and what a user may do
+
+	semaphore *v1alpha1.Semaphore
 }
 
-// States of locks.
-const (
-	lockHeld    = "held"
-	lockOffered = "offered"
-	lockFree    = "free"
-)
+// Hidden is the part of a lock that runs have whom the reader may not see.
+type Hidden struct {
+	Held    int32 `json:"held"`
+	Waiting int32 `json:"waiting"`
+}
 
-// LockOf is the lock of one run. policies are all LockPolicies; nil: not known.
-func LockOf(run *v1alpha1.WorkflowRun, s Sight, policies []v1alpha1.LockPolicy, now time.Time) Lock {
-	l := Lock{Namespace: run.Namespace, Name: run.Name, State: lockFree, Fence: s.Fence, Waiting: s.Waiting, Policy: lineOf(run, policies)}
-	st := statusOf(run)
-	if st.Fence != nil {
-		l.Stored = *st.Fence
+// LockHolder is a run, or a step, that holds a lock.
+type LockHolder struct {
+	Namespace string     `json:"namespace"`
+	Name      string     `json:"name"`
+	Step      string     `json:"step,omitempty"` // absent: spec.locks of the run
+	Permits   int32      `json:"permits"`
+	Fence     int64      `json:"fence"`
+	Since     *time.Time `json:"since,omitempty"` // absent: not known
+	Doing     string     `json:"doing"`           // the reason of its run, or the phase of the step
+
+	run *v1alpha1.WorkflowRun
+}
+
+// LockWaiter is a run, or a step, that waits for a lock.
+type LockWaiter struct {
+	Position  int        `json:"position"` // from 1
+	Namespace string     `json:"namespace"`
+	Name      string     `json:"name"`
+	Step      string     `json:"step,omitempty"`
+	Permits   int32      `json:"permits"`
+	Since     time.Time  `json:"since"`
+	Until     *time.Time `json:"until,omitempty"` // when it ends as LockQueueTimeout; absent: never
+	Why       string     `json:"why"`
+
+	run   *v1alpha1.WorkflowRun
+	wants []want
+}
+
+// want is a lock that a run or a step asks for.
+type want struct {
+	lock    string
+	permits int32
+}
+
+// LockSight is what was read to show locks.
+type LockSight struct {
+	Runs       []v1alpha1.WorkflowRun // that are under way, with the steps of their Workflow where these are known
+	Semaphores []v1alpha1.Semaphore   // nil: they may not be read
+	Whole      bool                   // Runs are those of all namespaces
+	Now        time.Time
+}
+
+// Locks are the locks across runs that are held or waited for, and the semaphores that nobody uses:
+// those for which the most wait first. Positions are those of the queue: by priority, then age.
+func Locks(s LockSight) []Lock {
+	t := table{LockSight: s, all: map[string]*Lock{}}
+	for i := range s.Runs {
+		t.holds(&s.Runs[i])
+		t.waits(&s.Runs[i])
 	}
-	switch {
-	case s.Offered:
-		l.State = lockOffered
-	case s.Token != "":
-		l.State = lockHeld
-		l.Holder, l.Since = holderOf(st.Lock, s.Token)
+	for i := range s.Semaphores {
+		t.semaphore(&s.Semaphores[i])
 	}
-	if l.State != lockFree && s.Left >= 0 {
-		l.Ends = utc(now.Add(s.Left))
-		if l.State == lockHeld && policies != nil {
-			governs, _ := policy.Governs(run, policies)
-			l.ValidUntil = utc(now.Add(s.Left - governs.RunLock.Renewal.Margin))
+	for _, l := range t.all {
+		t.settle(l)
+	}
+	for _, l := range t.all { // each may tell of another
+		t.explain(l)
+	}
+	return slices.SortedFunc(func(yield func(Lock) bool) {
+		for _, l := range t.all {
+			if !yield(*l) {
+				return
+			}
 		}
+	}, func(a, b Lock) int {
+		return cmp.Or(cmp.Compare(b.Waiting, a.Waiting), cmp.Compare(b.Held, a.Held), cmp.Compare(a.Lock, b.Lock))
+	})
+}
+
+// table collects locks.
+type table struct {
+	LockSight
+	all map[string]*Lock
+}
+
+func (t *table) of(lock string) *Lock {
+	if t.all[lock] == nil {
+		t.all[lock] = &Lock{Lock: lock}
+	}
+	return t.all[lock]
+}
+
+// holds enters what a run and its steps have.
+func (t *table) holds(run *v1alpha1.WorkflowRun) {
+	st := statusOf(run)
+	doing := "Pending"
+	if c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionSucceeded); c != nil {
+		doing = c.Reason
+	}
+	enter := func(step, doing string, since *time.Time, held []v1alpha1.LockHold) {
+		for _, h := range held {
+			l := t.of(h.Name)
+			l.Held += h.Permits
+			l.Holders = append(l.Holders, LockHolder{
+				Namespace: run.Namespace, Name: run.Name, Step: step, Permits: h.Permits, Fence: h.Fence,
+				Since: cmp.Or(since, t.heldSince(run, h.Fence)), Doing: doing, run: run,
+			})
+		}
+	}
+	if st.Admission != nil {
+		enter("", doing, secondTime(st.Admission.AdmittedAt), st.Locks)
+	}
+	for i := range st.Steps {
+		s := &st.Steps[i]
+		enter(s.Name, string(s.Phase), nil, s.Locks)
+	}
+}
+
+// heldSince is when a fence was given: it is the milliseconds of Redis' clock, unless fences were
+// ahead of that. nil: they were.
+func (t *table) heldSince(run *v1alpha1.WorkflowRun, fence int64) *time.Time {
+	at := time.UnixMilli(fence)
+	if at.Before(run.CreationTimestamp.Time) || at.After(t.Now.Add(time.Minute)) {
+		return nil
+	}
+	return utc(at)
+}
+
+// waits enters what a run and its steps wait for.
+func (t *table) waits(run *v1alpha1.WorkflowRun) {
+	st := statusOf(run)
+	enter := func(step string, w *v1alpha1.LocksWait, requests []v1alpha1.LockRequest) {
+		if w == nil {
+			return
+		}
+		wants := wantsOf(run.Namespace, w.Lock, requests)
+		for _, x := range wants {
+			l := t.of(x.lock)
+			l.Waiters = append(l.Waiters, LockWaiter{
+				Namespace: run.Namespace, Name: run.Name, Step: step, Permits: x.permits, Since: w.StartedAt.UTC(), run: run, wants: wants,
+			})
+		}
+	}
+	enter("", lockWait(st), run.Spec.Locks)
+	for i := range st.Steps {
+		if s := &st.Steps[i]; s.LockWait != nil {
+			enter(s.Name, s.LockWait, requestsOf(run, s.Name))
+		}
+	}
+}
+
+// requestsOf are the locks that a step asks for, as far as its run says.
+func requestsOf(run *v1alpha1.WorkflowRun, step string) []v1alpha1.LockRequest {
+	for _, steps := range [][]v1alpha1.Step{run.Spec.Steps, run.Spec.Finally} {
+		for i := range steps {
+			if steps[i].Name == step {
+				return steps[i].Locks
+			}
+		}
+	}
+	return nil
+}
+
+// wantsOf are the locks of requests whose names are known without an expression, and the one that
+// status names.
+func wantsOf(namespace, named string, requests []v1alpha1.LockRequest) []want {
+	all, permits := []want{}, int32(0)
+	for _, r := range requests {
+		w := want{permits: 1}
+		if r.Permits != nil {
+			w.permits = *r.Permits
+		}
+		known := !strings.Contains(r.Mutex+r.Key, "${")
+		switch {
+		case r.Mutex != "":
+			w.lock = render.MutexPrefix + namespace + "/" + r.Mutex
+		default:
+			w.lock = r.Semaphore + "/" + r.Key
+		}
+		if known {
+			all = append(all, w)
+		} else if r.Semaphore != "" && strings.HasPrefix(named, r.Semaphore+"/") {
+			permits = max(permits, w.permits)
+		}
+	}
+	if !slices.ContainsFunc(all, func(w want) bool { return w.lock == named }) {
+		all = append(all, want{lock: named, permits: max(permits, 1)})
+	}
+	return all
+}
+
+// semaphore enters what a Semaphore says of its keys, also of those that only runs use which the
+// reader may not see.
+func (t *table) semaphore(sem *v1alpha1.Semaphore) {
+	mine, used := sem.Name+"/", false
+	if st := sem.Status; st != nil && !t.Whole {
+		for _, k := range st.Busiest {
+			l := t.of(mine + k.Key)
+			h := Hidden{Held: max(0, k.Held-l.Held), Waiting: max(0, k.Queued-int32(len(l.Waiters)))}
+			if h != (Hidden{}) {
+				l.Hidden = &h
+			}
+		}
+	}
+	for name, l := range t.all {
+		if strings.HasPrefix(name, mine) {
+			l.semaphore, used = sem, true
+		}
+	}
+	if !used {
+		t.of(sem.Name).semaphore = sem
+	}
+}
+
+// settle puts who has a lock and who waits for it in order.
+func (t *table) settle(l *Lock) {
+	switch sem := l.semaphore; {
+	case sem != nil:
+		l.Permits, l.OnBusy, l.Order = &sem.Spec.Permits, sem.Spec.OnBusy, sem.Spec.Order
+	case strings.HasPrefix(l.Lock, render.MutexPrefix):
+		l.Permits, l.OnBusy, l.Order = new(int32(1)), v1alpha1.OnBusyQueue, v1alpha1.OrderFirstRunnable
+	}
+	slices.SortFunc(l.Holders, func(a, b LockHolder) int {
+		return cmp.Or(cmp.Compare(a.Fence, b.Fence), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Step, b.Step))
+	})
+	slices.SortFunc(l.Waiters, func(a, b LockWaiter) int {
+		return cmp.Or(inLine(a.run, b.run), a.Since.Compare(b.Since), cmp.Compare(a.Step, b.Step))
+	})
+	l.Waiting = len(l.Waiters)
+	for i := range l.Waiters {
+		w := &l.Waiters[i]
+		w.Position = i + 1
+		l.OldestWait = earlier(l.OldestWait, &w.Since)
+		if sem := l.semaphore; sem != nil && sem.Spec.Queue.TTLSeconds != nil {
+			w.Until = utc(w.Since.Add(time.Duration(*sem.Spec.Queue.TTLSeconds) * time.Second))
+		}
+	}
+}
+
+// Matching are the locks of a name: that of a semaphore stands for all its keys, "mutex:NAME" for a
+// mutex of the namespace. A mutex that nobody holds is free, and so is a key of a semaphore.
+func Matching(all []Lock, namespace, name string) []Lock {
+	mutex, isMutex := strings.CutPrefix(name, render.MutexPrefix)
+	long := render.MutexPrefix + namespace + "/" + mutex
+	found := slices.DeleteFunc(slices.Clone(all), func(l Lock) bool {
+		return l.Lock != name && !(isMutex && l.Lock == long) && !strings.HasPrefix(l.Lock, name+"/")
+	})
+	if len(found) > 0 {
+		return found
+	}
+	if isMutex {
+		if strings.Contains(mutex, "/") {
+			long = name
+		}
+		return []Lock{{Lock: long, Permits: new(int32(1)), OnBusy: v1alpha1.OnBusyQueue, Order: v1alpha1.OrderFirstRunnable}}
+	}
+	of, _, _ := strings.Cut(name, "/")
+	for _, l := range all {
+		if sem := l.semaphore; sem != nil && sem.Name == of {
+			return []Lock{{Lock: name, Permits: &sem.Spec.Permits, OnBusy: sem.Spec.OnBusy, Order: sem.Spec.Order}}
+		}
+	}
+	return nil
+}
+
+// Bounded is a lock with so many holders, and so many that wait, at the most; 0: all.
+func (l Lock) Bounded(most int) Lock {
+	if most > 0 {
+		l.Holders, l.Waiters = l.Holders[:min(most, len(l.Holders))], l.Waiters[:min(most, len(l.Waiters))]
 	}
 	return l
 }
 
-// holderOf names the owner of a token, as far as status knows it. The part before the point is that
-// of its process.
-func holderOf(last *v1alpha1.RunLockStatus, token string) (name string, since *time.Time) {
-	process, _, ours := strings.Cut(token, ".")
-	switch {
-	case !ours:
-		return "nobody's key", nil
-	case last == nil:
-		return "unknown", nil
-	case last.LeaseID == token:
-		return last.Holder, secondTime(last.AcquiredAt)
-	case strings.HasPrefix(last.LeaseID, process+"."):
-		return last.Holder, nil
-	default:
-		return "unknown", nil
-	}
-}
-
-// Locks are those of runs, by policy and name, without those that are free and that
-// nobody waits for.
-func Locks(runs []v1alpha1.WorkflowRun, seen map[string]Sight, policies []v1alpha1.LockPolicy, now time.Time) []Lock {
-	list := []Lock{}
-	for i := range runs {
-		if l := LockOf(&runs[i], seen[string(runs[i].UID)], policies, now); l.State != lockFree || l.Waiting > 0 {
-			list = append(list, l)
-		}
-	}
-	slices.SortFunc(list, func(a, b Lock) int {
-		return cmp.Or(cmp.Compare(a.Policy, b.Policy), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-	})
-	return list
-}
-
-// LocksText writes two tables: by policy, and by run.
-func LocksText(out io.Writer, locks []Lock, now time.Time) error {
-	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(w, "POLICY\tHELD\tOFFERED\tWAITED FOR\tPAST VALIDITY\tWITHOUT TTL")
-	for i := 0; i < len(locks); {
-		n := slices.IndexFunc(locks[i:], func(l Lock) bool { return l.Policy != locks[i].Policy })
-		if n < 0 {
-			n = len(locks) - i
-		}
-		same := locks[i : i+n]
-		count := func(is func(l *Lock) bool) (n int) {
-			for k := range same {
-				if is(&same[k]) {
-					n++
-				}
-			}
-			return n
-		}
-		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\n", orDash(same[0].Policy), count(func(l *Lock) bool { return l.State == lockHeld }),
-			count(func(l *Lock) bool { return l.State == lockOffered }), count(func(l *Lock) bool { return l.Waiting > 0 }),
-			count(func(l *Lock) bool { return l.invalid(now) }), count((*Lock).endless))
-		i += n
-	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	fmt.Fprintln(out)
-	w = tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(w, "RUN\tPOLICY\tSTATE\tHOLDER\tSINCE\tFENCE\tSTORED\tVALID FOR\tENDS IN\tWAITING")
+// WaitsFor tells of a run that waits for locks who has them, and its places.
+func (a *Answer) WaitsFor(locks []Lock) {
 	for i := range locks {
 		l := &locks[i]
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\t%d\n", Printable(l.Namespace+"/"+l.Name, maxTextChars), orDash(l.Policy), l.State,
-			Printable(orDash(l.Holder), maxTextChars), l.sinceText(now), l.Fence, l.Stored, l.validText(now), l.endsText(now), l.Waiting)
-	}
-	return w.Flush()
-}
-
-func (l *Lock) endless() bool { return l.State == lockHeld && l.Ends == nil }
-
-// invalid says whether a holder would not work under its lock any more, and it has not ended.
-func (l *Lock) invalid(now time.Time) bool { return l.ValidUntil != nil && !l.ValidUntil.After(now) }
-
-func (l *Lock) sinceText(now time.Time) string {
-	if l.Since == nil {
-		return "-"
-	}
-	return Span(now.Sub(*l.Since)) + " ago"
-}
-
-func (l *Lock) validText(now time.Time) string {
-	switch {
-	case l.ValidUntil == nil:
-		return "-"
-	case l.invalid(now):
-		return "over"
-	default:
-		return Span(l.ValidUntil.Sub(now))
-	}
-}
-
-func (l *Lock) endsText(now time.Time) string {
-	switch {
-	case l.endless():
-		return "never"
-	case l.Ends == nil:
-		return "-"
-	default:
-		return Span(l.Ends.Sub(now))
-	}
-}
-
-// Sees adds the lock of the run as Redis has it.
-func (a *Answer) Sees(l Lock) {
-	a.Lock = &l
-	f := Fact{About: "lock now", Text: l.State}
-	switch l.State {
-	case lockHeld:
-		f.Text, f.Since = "held by "+l.Holder, l.Since
-		if l.endless() {
-			f.Text += "; it has no TTL, so it does not end by itself"
+		at := slices.IndexFunc(l.Waiters, func(w LockWaiter) bool { return w.Namespace == a.Namespace && w.Name == a.Name })
+		if at < 0 {
+			continue
 		}
-		f.Until, f.Then = l.Ends, "if nobody renews it, it ends"
-	case lockOffered:
-		f.Text = "kept for the first in line"
+		a.Locks = append(a.Locks, l.Bounded(maxNames))
+		w := &l.Waiters[at]
+		text := fmt.Sprintf("place %d of %d for it; %s", w.Position, l.Waiting, w.Why)
+		var holders []string
+		for k := range l.Holders {
+			h := &l.Holders[k]
+			holders = append(holders, whose(h.Namespace, h.Name, h.Step))
+		}
+		if len(holders) > 0 {
+			text += "; held by " + names(holders)
+		}
+		a.Facts = append(a.Facts, Fact{About: "lock " + l.Lock, Text: Printable(text, maxTextChars), Since: utc(w.Since), Until: w.Until, Then: "it ends as LockQueueTimeout"})
 	}
-	f.Text = Printable(f.Text+", fence "+strconv.FormatInt(l.Fence, 10)+", processes in line: "+strconv.FormatInt(l.Waiting, 10), maxTextChars)
-	a.Facts = append(a.Facts, f)
+}
+
+// WaitsForLocks says whether a run, or one of its steps, waits for locks across runs.
+func WaitsForLocks(run *v1alpha1.WorkflowRun) bool {
+	st := statusOf(run)
+	return st.CompletedAt == nil && (lockWait(st) != nil || slices.ContainsFunc(st.Steps, func(s v1alpha1.StepStatus) bool { return s.LockWait != nil }))
+}
+
+// lockWait is the wait of a run for spec.locks; nil: it does not wait.
+func lockWait(st *v1alpha1.WorkflowRunStatus) *v1alpha1.LocksWait {
+	if st.Admission == nil {
+		return nil
+	}
+	return st.Admission.LockWait
 }

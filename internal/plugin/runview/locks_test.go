@@ -3,78 +3,191 @@
 package runview
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 )
 
-// locked is a run of a class that was last written under a lease.
-func locked(name, class, lease string) v1alpha1.WorkflowRun {
+// lockNow is when the locks of these tests are looked at.
+var lockNow = midnight.Add(30 * time.Minute)
+
+func semaphore(name string, permits int32, change ...func(*v1alpha1.Semaphore)) v1alpha1.Semaphore {
+	s := v1alpha1.Semaphore{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	s.Spec = v1alpha1.SemaphoreSpec{Permits: permits, OnBusy: v1alpha1.OnBusyQueue, Order: v1alpha1.OrderFirstRunnable}
+	for _, c := range change {
+		c(&s)
+	}
+	return s
+}
+
+// holds is a run that has locks since its admission, at midnight.
+func holds(name string, fence int64, locks ...string) v1alpha1.WorkflowRun {
 	run := underWay(name, "acme", "")
-	run.Spec.WorkloadClass = class
-	at := metav1.NewTime(midnight)
-	run.Status.Fence, run.Status.Lock = new(int64(6)), &v1alpha1.RunLockStatus{LeaseID: lease, Holder: "operator-1", AcquiredAt: &at}
+	for _, l := range locks {
+		run.Status.Locks = append(run.Status.Locks, v1alpha1.LockHold{Name: l, Permits: 2, Fence: fence})
+	}
+	run.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionSucceeded, Reason: v1alpha1.ReasonRunning}}
 	return run
 }
 
-// mutation: holderOf that compares whole tokens only makes this fail.
-func TestLocksByPolicyAndRun(t *testing.T) {
-	runs := []v1alpha1.WorkflowRun{
-		locked("held", "batch", "p1.a"), locked("again", "batch", "p1.x"), locked("gone", "batch", "p1.c"), locked("other", "batch", "p1.d"),
-		locked("by-hand", "default", "p1.e"), locked("offered", "default", "p1.f"), locked("free", "default", "p1.g"), locked("wanted", "default", "p1.h"),
-		{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "new", UID: "new"}},
-	}
-	seen := map[string]Sight{
-		"held": {Token: "p1.a", Left: 100 * time.Second, Fence: 7}, "again": {Token: "p1.b", Left: 90 * time.Second, Fence: 8, Waiting: 2},
-		"gone": {Token: "p1.c", Left: 5 * time.Second, Fence: 6, Waiting: 1}, "other": {Token: "p2.a", Left: 120 * time.Second, Fence: 9},
-		"by-hand": {Token: "mine", Left: -1}, "offered": {Offered: true, Left: time.Second, Waiting: 1}, "free": {Left: -2}, "wanted": {Left: -2, Waiting: 1},
-		"new": {Token: "p2.b", Left: 30 * time.Second, Fence: 1},
-	}
-	rules := []v1alpha1.LockPolicy{samplePolicy(t, 1)} // a margin of 6.2 s
-	now := midnight.Add(time.Minute)
-	var out strings.Builder
-	if err := LocksText(&out, Locks(runs, seen, rules, now), now); err != nil {
-		t.Fatal(err)
-	}
-	golden(t, "locks.txt", []byte(out.String()))
+// waitsLock is a run that was created so many minutes after midnight and waits for a
+// lock since then.
+func waitsLock(name string, minute int, priority int32, lock string, requests ...v1alpha1.LockRequest) v1alpha1.WorkflowRun {
+	run := waiting(name, "acme", minute, priority)
+	run.Status.Admission.LockWait = &v1alpha1.LocksWait{Lock: lock, StartedAt: run.CreationTimestamp}
+	run.Spec.Locks = requests
+	return run
+}
 
-	unknown := LockOf(&runs[0], seen["held"], nil, now)
-	if unknown.ValidUntil != nil || unknown.Ends == nil || unknown.Policy != "" {
-		t.Errorf("without policies: %+v", unknown)
+// lockScene has a case of each kind.
+func lockScene() LockSight {
+	suspended := holds("asleep", 3, "mutex:team-a/deploy")
+	suspended.Spec.Suspend = true
+	step := underWay("migrate", "acme", "")
+	fence := midnight.Add(10 * time.Minute).UnixMilli()
+	step.Status.Steps = []v1alpha1.StepStatus{
+		{Name: "db", Phase: v1alpha1.StepWaiting, Locks: []v1alpha1.LockHold{{Name: "mutex:team-a/db", Permits: 1, Fence: fence}}},
+		{Name: "cache", Phase: v1alpha1.StepRunning, Locks: []v1alpha1.LockHold{{Name: "mutex:team-a/cache", Permits: 1, Fence: 5}}},
+		{Name: "next", Phase: v1alpha1.StepPending, LockWait: &v1alpha1.LocksWait{Lock: "mutex:team-a/deploy", StartedAt: metav1.NewTime(midnight.Add(12 * time.Minute))}},
 	}
-	if diff := cmp.Diff([]Lock{}, Locks(nil, nil, nil, now)); diff != "" {
-		t.Errorf("no runs (-want +got):\n%s", diff)
+	gpus := func(permits int32) v1alpha1.LockRequest {
+		return v1alpha1.LockRequest{Semaphore: "gpu-pool", Key: "eu", Permits: &permits}
+	}
+	deploy := v1alpha1.LockRequest{Mutex: "deploy"}
+	two := waitsLock("two", 5, 0, "mutex:team-a/deploy", deploy, v1alpha1.LockRequest{Semaphore: "strict", Key: "x"})
+	over := holds("over", 1, "gpu-pool/eu")
+	over.Status.CompletedAt = over.Status.Admission.QueuedAt
+	return LockSight{
+		Runs: []v1alpha1.WorkflowRun{
+			holds("late", 7, "gpu-pool/eu"), holds("early", 6, "gpu-pool/eu"), suspended, step,
+			waitsLock("old", 1, 0, "gpu-pool/eu", gpus(1)), waitsLock("urgent", 9, 5, "gpu-pool/eu", v1alpha1.LockRequest{Semaphore: "gpu-pool", Key: "${inputs.region}", Permits: new(int32(3))}),
+			two, waitsLock("behind", 6, 0, "strict/x", v1alpha1.LockRequest{Semaphore: "strict", Key: "x"}),
+			waitsLock("orphan", 2, 0, "gone/k", v1alpha1.LockRequest{Semaphore: "gone", Key: "k"}),
+			holds("many", 9, "lowered/"), waitsLock("big", 3, 0, "lowered/", v1alpha1.LockRequest{Semaphore: "lowered", Permits: new(int32(2))}),
+			{},
+		},
+		Semaphores: []v1alpha1.Semaphore{
+			semaphore("gpu-pool", 4, func(s *v1alpha1.Semaphore) { s.Spec.Queue.TTLSeconds = new(int32(3600)) }),
+			semaphore("strict", 2, func(s *v1alpha1.Semaphore) { s.Spec.Order = v1alpha1.OrderOrdered }),
+			semaphore("lowered", 1), semaphore("unused", 3),
+		},
+		Whole: true, Now: lockNow,
 	}
 }
 
-// mutation: Sees that promises an end to a lock without one makes this fail.
-func TestWhyWithTheLockItself(t *testing.T) {
-	run := locked("r", "batch", "p1.a")
-	for name, c := range map[string]struct {
-		sight Sight
-		want  string
-	}{
-		"held":               {Sight{Token: "p1.a", Left: 90 * time.Second, Fence: 7, Waiting: 2}, "held by operator-1, fence 7, processes in line: 2, since 2026-01-02T00:00:00Z (60s ago); if nobody renews it, it ends at 2026-01-02T00:02:30Z (in 90s)"},
-		"made by hand":       {Sight{Token: "mine", Left: -1}, "held by nobody's key; it has no TTL, so it does not end by itself, fence 0, processes in line: 0\n"},
-		"kept for the first": {Sight{Offered: true, Left: time.Second, Fence: 7, Waiting: 1}, "kept for the first in line, fence 7, processes in line: 1\n"},
-		"free":               {Sight{Left: -2, Fence: 7}, "free, fence 7, processes in line: 0\n"},
+func lockText(t *testing.T, locks []Lock, most int) string {
+	t.Helper()
+	var b strings.Builder
+	if err := LocksText(&b, locks, most, lockNow); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// mutations: waiters in the order in which they began to wait, a lock that is waited for elsewhere
+// not looked at, or a fence that is no time taken for one makes this fail.
+func TestLocksAsPeopleSeeThem(t *testing.T) {
+	all := Locks(lockScene())
+	golden(t, "locks.txt", []byte(lockText(t, all, 10)))
+	golden(t, "locks.json", asJSON(t, all))
+}
+
+// mutations: free that leaves out what is hidden, or semaphore that looks at what is hidden only
+// where nothing is, makes this fail.
+func TestLocksOfNamespacesThatAreHidden(t *testing.T) {
+	s := LockSight{
+		Runs: []v1alpha1.WorkflowRun{holds("mine", 7, "gpu-pool/eu"), waitsLock("next", 1, 0, "gpu-pool/eu")},
+		Semaphores: []v1alpha1.Semaphore{semaphore("gpu-pool", 4, func(s *v1alpha1.Semaphore) {
+			s.Status = &v1alpha1.SemaphoreStatus{Busiest: []v1alpha1.KeyStatus{{Key: "eu", Held: 4, Queued: 3}, {Key: "us", Held: 1}, {Key: "old"}}}
+		})},
+		Now: lockNow,
+	}
+	text := lockText(t, Locks(s), 10)
+	for _, want := range []string{
+		"gpu-pool/eu: runs of namespaces that you may not list hold 2 permits more, and 2 more wait", "no room: 0 of 4 free",
+		"gpu-pool/us: runs of namespaces that you may not list hold 1 permits more, and 0 more wait",
 	} {
-		t.Run(name, func(t *testing.T) {
-			now := midnight.Add(time.Minute)
-			a := Why(&run, nil, now)
-			a.Sees(LockOf(&run, c.sight, nil, now))
-			var out strings.Builder
-			if err := a.Text(&out, now, false); err != nil {
+		if !strings.Contains(text, want) {
+			t.Errorf("it does not say %q:\n%s", want, text)
+		}
+	}
+	s.Semaphores = nil
+	if text := lockText(t, Locks(s), 10); !strings.Contains(text, "2 of ?") || !strings.Contains(text, "it is not known how many permits there are") || strings.Contains(text, "no such Semaphore") {
+		t.Errorf("without semaphores:\n%s", text)
+	}
+}
+
+func TestLocksByName(t *testing.T) {
+	all := Locks(lockScene())
+	for name, want := range map[string]string{
+		"gpu-pool": "gpu-pool/eu", "gpu-pool/eu": "gpu-pool/eu", "unused": "unused", "mutex:deploy": "mutex:team-a/deploy", "mutex:team-a/db": "mutex:team-a/db",
+		"mutex:team-a": "mutex:team-a/deploy mutex:team-a/cache mutex:team-a/db", "mutex:free": "mutex:team-a/free", "mutex:team-b/free": "mutex:team-b/free",
+		"gpu-pool/us": "gpu-pool/us", "unused/x": "unused/x", "gone/other": "", "gpu": "", "": "",
+	} {
+		var got []string
+		for _, l := range Matching(all, "team-a", name) {
+			got = append(got, l.Lock)
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%q is %q, want %q", name, got, want)
+		}
+	}
+}
+
+// mutation: partsText that tells of all locks makes this fail.
+func TestManyLocksAreBounded(t *testing.T) {
+	s := LockSight{Whole: true, Now: lockNow, Semaphores: []v1alpha1.Semaphore{semaphore("pool", 1)}}
+	for i := range 300 {
+		s.Runs = append(s.Runs, holds(fmt.Sprintf("h%d", i), int64(i+1), fmt.Sprintf("pool/%d", i)), waitsLock(fmt.Sprintf("w%d", i), i, 0, "pool/0"))
+	}
+	locks := Locks(s)
+	text := lockText(t, locks, 3)
+	for _, want := range []string{"and 200 locks more", "those of 280 locks more", "and 297 more that wait", "1 of 300", "3 of 300"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("it does not say %q:\n%s", want, text)
+		}
+	}
+	if n := strings.Count(text, "\n"); n > 200 || strings.Contains(text, "4 of 300") {
+		t.Errorf("%d lines", n)
+	}
+	if b := locks[0].Bounded(0); len(b.Waiters) != 300 {
+		t.Errorf("0 bounds to %d", len(b.Waiters))
+	}
+}
+
+// mutation: queued that counts who waits for locks makes this fail.
+func TestWhyNamesTheLockItsHoldersAndThePlace(t *testing.T) {
+	s := lockScene()
+	all := Locks(s)
+	for name, want := range map[string]string{
+		"old":     "lock gpu-pool/eu          place 2 of 2 for it; no room: 0 of 4 free; held by team-a/early, team-a/late",
+		"migrate": "lock mutex:team-a/deploy  place 1 of 2 for it; no room: 0 of 1 free; held by team-a/asleep, since 2026-01-02T00:12:00Z",
+	} {
+		for i := range s.Runs {
+			run := &s.Runs[i]
+			if run.Name != name {
+				continue
+			}
+			a := Why(run, nil, lockNow)
+			a.WaitsFor(all)
+			var b strings.Builder
+			if err := a.Text(&b, lockNow, false); err != nil {
 				t.Fatal(err)
 			}
-			if !strings.Contains(out.String(), "  lock now  "+c.want) {
-				t.Errorf("it does not say %q:\n%s", c.want, out.String())
+			if text := strings.Join(strings.Fields(b.String()), " "); !WaitsForLocks(run) || len(a.Locks) != 1 || !strings.Contains(text, strings.Join(strings.Fields(want), " ")) {
+				t.Errorf("%s is not told %q:\n%s", name, want, b.String())
 			}
-		})
+			if p := PlaceOf(run, s.Runs, nil); p != nil {
+				t.Errorf("%s has a place %+v in the line of its tenant", name, p)
+			}
+		}
+	}
+	if free := underWay("free", "acme", ""); WaitsForLocks(&free) {
+		t.Error("a run without locks waits for some")
 	}
 }

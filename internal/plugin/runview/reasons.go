@@ -37,7 +37,7 @@ func meanings() map[string]map[string]meaning {
 			},
 			v1alpha1.ReasonWaitingForLock: {
 				text: "waits for its locks, which other runs hold or wait for before it",
-				help: "to see how a semaphore is used: kubectl get sem -o wide",
+				help: "to see all who hold or wait for locks: kubectl syncopate locks",
 			},
 			v1alpha1.ReasonWaitingForWorkflow: {
 				text: "the Workflow that it follows, or its revision, does not exist",
@@ -55,7 +55,7 @@ func meanings() map[string]map[string]meaning {
 			v1alpha1.ReasonLockNotNeeded:        {},
 			v1alpha1.ReasonRenewalFailing:       {text: "the lock cannot be renewed; its lease is still valid", help: "see whether Redis can be reached"},
 			v1alpha1.ReasonContinuingUnlocked:   {text: "goes on without the lock, as its policy says", help: "see whether Redis can be reached"},
-			v1alpha1.ReasonLockBusy:             {text: "another holds the lock", help: "to see the lock itself: kubectl syncopate locks NAME"},
+			v1alpha1.ReasonLockBusy:             {text: "another holds the lock", help: "to see the lock itself: kubectl syncopate run-locks NAME"},
 			v1alpha1.ReasonLockStoreUnavailable: {text: "the lock cannot be taken, because Redis cannot be used", help: "see whether Redis can be reached"},
 		},
 		v1alpha1.ConditionRunLockAbandoned: {

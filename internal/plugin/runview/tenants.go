@@ -124,9 +124,10 @@ func hasSlot(run *v1alpha1.WorkflowRun) bool {
 	return st.Parent == nil && st.CompletedAt == nil && st.Admission != nil && st.Admission.AdmittedAt != nil
 }
 
-// queued says whether a run waits in its tenant's line to be admitted.
+// queued says whether a run waits in its tenant's line to be admitted. One that waits for locks
+// across runs gave its slot back, and has no place there.
 func queued(run *v1alpha1.WorkflowRun) bool {
-	return statusOf(run).Phase == v1alpha1.RunQueued && statusOf(run).Parent == nil
+	return statusOf(run).Phase == v1alpha1.RunQueued && statusOf(run).Parent == nil && lockWait(statusOf(run)) == nil
 }
 
 func queuedAt(run *v1alpha1.WorkflowRun) time.Time {

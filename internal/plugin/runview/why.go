@@ -31,7 +31,8 @@ type Answer struct {
 	Facts     []Fact            `json:"facts"`
 	Next      *Moment           `json:"next,omitempty"`  // absent: nothing will happen by time alone
 	Place     *Place            `json:"place,omitempty"` // in the tenant's line, as it is now
-	Lock      *Lock             `json:"lock,omitempty"`  // as Redis has it now; absent: it was not asked
+	Lock      *RunLock          `json:"lock,omitempty"`  // the run lock as Redis has it now; absent: it was not asked
+	Locks     []Lock            `json:"locks,omitempty"` // locks across runs that it waits for, with who has them
 
 	retried string // how often a lock that cannot be taken is tried again
 }

@@ -523,7 +523,7 @@ func TestWhyTellsOfABusyLock(t *testing.T) {
 			if err := Why(run, c.policies, now).Text(&out, now, false); err != nil {
 				t.Fatal(err)
 			}
-			for _, want := range []string{"waits for its run lock (WaitingForLock)", "LockBusy: another holds the lock; held by operator-1", c.next, "kubectl syncopate locks"} {
+			for _, want := range []string{"waits for its run lock (WaitingForLock)", "LockBusy: another holds the lock; held by operator-1", c.next, "kubectl syncopate run-locks"} {
 				if !strings.Contains(out.String(), want) {
 					t.Errorf("it does not say %q:\n%s", want, out.String())
 				}

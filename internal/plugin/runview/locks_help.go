@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package runview
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+)
+
+// free is how many permits nobody has; not known: what is hidden, or the semaphore.
+func (l *Lock) free() (n int32, known bool) {
+	if l.Permits == nil {
+		return 0, false
+	}
+	n = *l.Permits - l.Held
+	if l.Hidden != nil {
+		n -= l.Hidden.Held
+	}
+	return max(0, n), true
+}
+
+// lacks says whether a want has no room.
+func (t *table) lacks(w want) bool {
+	l := t.all[w.lock]
+	if l == nil {
+		return false
+	}
+	free, known := l.free()
+	return known && w.permits > free
+}
+
+// explain says why each waits, and what a user may do.
+func (t *table) explain(l *Lock) {
+	for i := range l.Waiters {
+		l.Waiters[i].Why = t.why(l, &l.Waiters[i])
+	}
+	l.Help = t.help(l)
+}
+
+func (t *table) why(l *Lock, w *LockWaiter) string {
+	free, known := l.free()
+	switch {
+	case !known && t.Semaphores != nil:
+		return "there is no such Semaphore"
+	case !known:
+		return "it is not known how many permits there are"
+	case w.Permits > *l.Permits:
+		return fmt.Sprintf("needs %d permits, and there are %d", w.Permits, *l.Permits)
+	case w.Permits > free:
+		return fmt.Sprintf("no room: %d of %d free", free, *l.Permits)
+	}
+	for _, other := range w.wants {
+		if other.lock != l.Lock && t.lacks(other) {
+			return "there is room here; it waits for " + other.lock
+		}
+	}
+	if l.Order == v1alpha1.OrderOrdered && w.Position > 1 {
+		first := &l.Waiters[0]
+		return "there is room, but order is Ordered: behind " + whose(first.Namespace, first.Name, first.Step)
+	}
+	return "there is room: it is to be woken"
+}
+
+// whose is a run, or a step of one.
+func whose(namespace, run, step string) string {
+	if step != "" {
+		return namespace + "/" + run + " step " + step
+	}
+	return namespace + "/" + run
+}
+
+func (t *table) help(l *Lock) (all []string) {
+	add := func(format string, values ...any) {
+		all = append(all, Printable(fmt.Sprintf(format, values...), maxTextChars))
+	}
+	if h := l.Hidden; h != nil {
+		add("runs of namespaces that you may not list hold %d permits more, and %d more wait (status of the Semaphore, at most 30 s old)", h.Held, h.Waiting)
+	}
+	if l.Permits == nil && t.Semaphores != nil {
+		add("there is no such Semaphore any more: who holds it goes on, who waits for it ends as LockUnusable")
+	}
+	if l.Permits != nil && l.Held > *l.Permits {
+		add("more is held than there are permits, which were lowered: nobody new begins until enough have ended")
+	}
+	if l.Waiting == 0 {
+		return all
+	}
+	stuck := map[string]string{}
+	for i := range l.Holders {
+		if text := l.Holders[i].stuck(); text != "" {
+			stuck[whose(l.Holders[i].Namespace, l.Holders[i].Name, "")] = text
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(stuck))[:min(len(stuck), maxNames)] {
+		add("%s %s", name, stuck[name])
+	}
+	return all
+}
+
+// stuck says what keeps a holder from going on, where a user may do something about it.
+func (h *LockHolder) stuck() string {
+	switch {
+	case h.run.Spec.Shutdown != "":
+		return "is being shut down; the lock passes on when its clean-up is over"
+	case suspended(h.run):
+		return fmt.Sprintf(`is suspended, and keeps it; to resume: kubectl patch wfr %s -n %s --type=merge -p '{"spec":{"suspend":false}}'`, h.Name, h.Namespace)
+	}
+	for i := range statusOf(h.run).Steps {
+		s := &statusOf(h.run).Steps[i]
+		if s.Phase == v1alpha1.StepWaiting && (h.Step == "" || h.Step == s.Name) {
+			return fmt.Sprintf("waits for an approval; to decide: kubectl syncopate approve %s %s -n %s", h.Name, s.Name, h.Namespace)
+		}
+	}
+	return ""
+}

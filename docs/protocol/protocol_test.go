@@ -27,9 +27,25 @@ const token = "k1.5c0e4b6f9a"
 
 // message is how a golden file shows what is on the wire; a body is the JSON itself.
 type message struct {
-	Subject string            `json:"subject"`
-	Headers map[string]string `json:"headers,omitempty"`
-	Body    json.RawMessage   `json:"body"`
+	Subject string          `json:"subject"`
+	Headers headers         `json:"headers,omitempty"`
+	Body    json.RawMessage `json:"body"`
+}
+
+// headers are text, or a list where a header is there more than once.
+type headers map[string]any
+
+// values are those of a header, in a file that was read.
+func (h headers) values(name string) (all []string) {
+	list, several := h[name].([]any)
+	if !several && h[name] != nil {
+		list = []any{h[name]}
+	}
+	for _, v := range list {
+		text, _ := v.(string)
+		all = append(all, text)
+	}
+	return all
 }
 
 func names() protocol.Names { return protocol.Names{Prefix: protocol.DefaultPrefix} }
@@ -56,30 +72,37 @@ func encode(t *testing.T, v any) json.RawMessage {
 
 func result(t *testing.T, msgID string, r protocol.Result) message {
 	t.Helper()
-	return message{Subject: names().Result(id()), Headers: map[string]string{protocol.HeaderMsgID: msgID, protocol.HeaderToken: token}, Body: encode(t, r)}
+	return message{Subject: names().Result(id()), Headers: headers{protocol.HeaderMsgID: msgID, protocol.HeaderToken: token}, Body: encode(t, r)}
+}
+
+func jobMessage() message {
+	return message{
+		Subject: names().Job("http.fetch", id()),
+		Headers: headers{
+			protocol.HeaderMsgID: id().String(), protocol.HeaderFence: "17", protocol.HeaderDeadline: "2026-11-20T10:15:00Z",
+			protocol.HeaderReply: names().Result(id()), protocol.HeaderToken: token,
+			protocol.HeaderCEID: id().String(), protocol.HeaderCEType: protocol.CETypeJob, protocol.HeaderCESubject: id().String(),
+			protocol.HeaderCESource: "/namespaces/team-a/workflowruns/nightly-report", protocol.HeaderCESpec: "1.0",
+		},
+		Body: json.RawMessage(`{"url":"https://example.org/"}`),
+	}
 }
 
 // golden are all messages, by file; the part of the name before the first dash is their schema.
 func golden(t *testing.T) map[string]message {
 	t.Helper()
+	locked := jobMessage()
+	locked.Headers[protocol.HeaderLockFence] = []string{"gpu-pool/eu=1795360000123", "mutex:team-a/db=orders=1795360000124"}
 	msgID, failed := protocol.ResultMsgID(id(), token), &protocol.ResultError{Code: "NotFound", Message: "no such page"}
 	return map[string]message{
-		"job": {
-			Subject: names().Job("http.fetch", id()),
-			Headers: map[string]string{
-				protocol.HeaderMsgID: id().String(), protocol.HeaderFence: "17", protocol.HeaderDeadline: "2026-11-20T10:15:00Z",
-				protocol.HeaderReply: names().Result(id()), protocol.HeaderToken: token,
-				protocol.HeaderCEID: id().String(), protocol.HeaderCEType: protocol.CETypeJob, protocol.HeaderCESubject: id().String(),
-				protocol.HeaderCESource: "/namespaces/team-a/workflowruns/nightly-report", protocol.HeaderCESpec: "1.0",
-			},
-			Body: json.RawMessage(`{"url":"https://example.org/"}`),
-		},
+		"job":              jobMessage(),
+		"job-locked":       locked,
 		"result-started":   result(t, protocol.StartedMsgID(id(), token), protocol.Result{Status: protocol.StatusStarted}),
 		"result-succeeded": result(t, msgID, protocol.Result{Status: protocol.StatusSucceeded, Output: json.RawMessage(`{"status":200}`)}),
 		"result-reference": result(t, msgID, protocol.Result{Status: protocol.StatusSucceeded, OutputRef: new(reference())}),
 		"payload-chunk":    {Subject: names().PayloadChunks(nuid()), Body: json.RawMessage(storedOutput)},
 		"payload-entry": {
-			Subject: names().PayloadEntry(reference().Name), Headers: map[string]string{protocol.HeaderRollup: protocol.RollupSubject},
+			Subject: names().PayloadEntry(reference().Name), Headers: headers{protocol.HeaderRollup: protocol.RollupSubject},
 			Body: encode(t, names().NewPayloadEntry(reference(), nuid(), 1)),
 		},
 		"result-failed": result(t, msgID, protocol.Result{Status: protocol.StatusFailed, Error: failed}),
@@ -124,8 +147,16 @@ func TestGoldenMessagesAreWhatTheCodeReads(t *testing.T) {
 			}
 			switch kind, _, _ := strings.Cut(name, "-"); kind {
 			case "job":
-				if got, err := protocol.ParseJobID(m.Headers["Nats-Msg-Id"]); err != nil || got != id() {
+				if got, err := protocol.ParseJobID(m.Headers.values("Nats-Msg-Id")[0]); err != nil || got != id() {
 					t.Errorf("job id %v, %v", got, err)
+				}
+				var want map[string]int64
+				if name == "job-locked" {
+					want = map[string]int64{"gpu-pool/eu": 1795360000123, "mutex:team-a/db=orders": 1795360000124}
+				}
+				fences, err := protocol.ParseLockFences(m.Headers.values("Syncopate-Lock-Fence"))
+				if diff := cmp.Diff(want, fences); diff != "" || err != nil {
+					t.Errorf("fences of locks: %v, %s", err, diff)
 				}
 			case "result":
 				if got, err := names().ParseResult(m.Subject); err != nil || got != id() {

@@ -123,6 +123,11 @@ func conformance(ctx context.Context, job worker.Job) (any, error) {
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
+	case "fences":
+		if job.LockFences == nil {
+			return struct{}{}, nil
+		}
+		return job.LockFences, nil
 	case "large":
 		return strings.Repeat("x", max(0, in.Bytes)), nil
 	case "fail":

@@ -12,11 +12,12 @@ const bucket = "syncopate-payloads"; // the object store of large outputs
 const log = (text) => console.error(`${topic}: ${text}`); // never a token, an input or an output
 
 // The work. What a handler throws is a failure, with code and final if it has them; with retryAfterMillis it is "not now".
-// signal is aborted when nobody wants the result any more.
+// signal is aborted when nobody wants the result any more. fences are those of the locks that protect the job, by lock.
 const echo = async (input) => ({ youSaid: input });
-async function conformance({ do: what, millis = 0, value, bytes = 0, code, message }, signal) { // see docs/workers.md
+async function conformance({ do: what, millis = 0, value, bytes = 0, code, message }, signal, fences) { // see docs/workers.md
   if (what === "sleep") await sleep(millis, undefined, { signal });
   if (what === "succeed" || what === "sleep") return value;
+  if (what === "fences") return fences;
   if (what === "large") return "x".repeat(bytes);
   if (what === "retry") throw { retryAfterMillis: millis };
   if (what === "fail" || what === "final") throw { code, message, final: what === "final" };
@@ -50,6 +51,8 @@ function read(m) {
   if (m.subject !== `syncopate.jobs.${topic}.${tokens}` || answered !== tokens) return;
   const abort = new AbortController();
   const job = { id, reply, token: get("Syncopate-Token"), deadline: Date.parse(get("Syncopate-Deadline") || "9999-01-01"), signal: abort.signal };
+  const fence = (text) => [text.slice(0, text.lastIndexOf("=")), Number(text.slice(text.lastIndexOf("=") + 1))]; // "<lock>=<n>"
+  job.fences = Object.fromEntries((m.headers?.values("Syncopate-Lock-Fence") ?? []).map(fence));
   job.stop = (word) => { job.word = word; abort.abort(); };
   return job;
 }
@@ -89,13 +92,13 @@ async function store(job, output) {
 
 const tooLarge = (message) => ({ status: "Failed", error: { code: "TooLarge", message }, final: true });
 
-async function call(m, signal) {
+async function call(m, job) {
   let input;
   try {
     input = m.json();
     if (input === null || typeof input !== "object" || Array.isArray(input)) throw new Error("not an object");
   } catch (err) { return { status: "Failed", error: { code: "InvalidInput", message: err.message }, final: true }; }
-  return handle(input, signal).then((output) => {
+  return handle(input, job.signal, job.fences).then((output) => {
     const large = Buffer.from(JSON.stringify(output) ?? "");
     if (large.length > most) return tooLarge(`the output has ${large.length} bytes, at most ${most} can be stored`);
     return large.length > mostInline ? { status: "Succeeded", large } : { status: "Succeeded", output };
@@ -106,7 +109,7 @@ async function call(m, signal) {
 // work does a job, publishes its result, and gives the word that settles it.
 async function work(m, job) {
   await publish(job, { status: "Started" }, "/started").catch((err) => log(`${job.id}: Started not published: ${err.message}`));
-  let result = await call(m, job.signal);
+  let result = await call(m, job);
   for (let backoff = 100; !job.signal.aborted; backoff = Math.min(2 * backoff, 5_000)) {
     try {
       if (result.large) result = { status: result.status, outputRef: await store(job, result.large) };

@@ -37,17 +37,19 @@ class Retry(Exception):
         self.result = {"status": "Retry", "retryAfterMillis": millis}
 
 
-def echo(given, stopped):
+def echo(given, stopped, fences):
     return {"youSaid": given}
 
 
-def conformance(given, stopped):
+def conformance(given, stopped, fences):
     """The topic of the conformance kit, see docs/workers.md."""
     do = given.get("do")
     if do == "sleep":
         stopped.wait(given.get("millis", 0) / 1000)  # stopped is set when nobody wants the result any more
     if do in ("succeed", "sleep"):
         return given.get("value")
+    if do == "fences":
+        return fences  # of the locks that protect the job, by lock
     if do == "large":
         return "x" * given.get("bytes", 0)
     if do in ("fail", "final"):
@@ -168,8 +170,10 @@ class NATS:
 
 def parse_headers(head):
     first, *lines = head.decode().split("\r\n")
-    fields = (line.partition(":") for line in lines if line)
-    return first.removeprefix("NATS/1.0").strip()[:3], {name: value.strip() for name, _, value in fields}
+    headers = {}
+    for name, _, value in (line.partition(":") for line in lines if line):
+        headers.setdefault(name, []).append(value.strip())  # a header may be there more than once
+    return first.removeprefix("NATS/1.0").strip()[:3], headers
 
 
 # ------------------------------------------------------------------------------------------------ the protocol
@@ -189,7 +193,8 @@ class Job:
     """A job message, read and checked; ValueError if it is none."""
 
     def __init__(self, message, topic):
-        header = message.headers.get
+        def header(name, default=None):
+            return message.headers.get(name, [default])[0]
         self.id, self.token, self.reply = header("Nats-Msg-Id", ""), header("Syncopate-Token"), header("Syncopate-Reply", "")
         self.ack, self.body = message.reply, message.body
         # Who can write a header must not make us publish elsewhere: subject, id and reply name the same job.
@@ -197,6 +202,8 @@ class Job:
         if message.subject != f"{PREFIX}.jobs.{topic}.{tokens}" or not re.fullmatch(rf"{PREFIX}\.results\.\d\d\.{re.escape(tokens)}", self.reply):
             raise ValueError("subject, id and reply do not belong together")
         self.deadline = seconds(header("Syncopate-Deadline"))
+        pairs = (text.rpartition("=") for text in message.headers.get("Syncopate-Lock-Fence", []))
+        self.fences = {lock: int(fence) for lock, _, fence in pairs}
         self.stopped, self.word = threading.Event(), None
         self.nuid, self.sent, self.last = None, 0, 0  # of an upload to the object store; last is a sequence
 
@@ -313,7 +320,7 @@ class Worker:
         except ValueError as err:
             return Failed("InvalidInput", str(err), final=True).result, None
         try:
-            output = self.handle(given, job.stopped)
+            output = self.handle(given, job.stopped, job.fences)
             text = encoded(output)
             if len(text) > MOST:
                 raise Failed("TooLarge", f"the output has {len(text)} bytes, at most {MOST} can be stored", final=True)

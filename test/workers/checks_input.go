@@ -4,7 +4,10 @@ package workers
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -56,6 +59,35 @@ func (k *kit) succeeds(ctx context.Context, j job) error {
 	}
 	if es[first(es, answer)].result.Status != protocol.StatusSucceeded {
 		return k.saw(j, "Succeeded")
+	}
+	return nil
+}
+
+// checkLockFences sends jobs that no lock protects, and that one and several do. The name of a lock
+// may have an "=" in it.
+func checkLockFences(ctx context.Context, k *kit) error {
+	for _, fences := range []map[string]int64{
+		{}, {"gpu-pool/": 17}, {"gpu-pool/eu": 1795360000123, "mutex:team-a/db=orders": 1795360000124, "mutex:team-a/last": 9007199254740991},
+	} {
+		j, err := k.forge(ctx, newJob("fences"), input{Do: "fences"}.bytes(), func(m *nats.Msg) {
+			for _, lock := range slices.Sorted(maps.Keys(fences)) {
+				m.Header.Add(protocol.HeaderLockFence, fmt.Sprintf("%s=%d", lock, fences[lock]))
+			}
+		})
+		if err != nil {
+			return err
+		}
+		es, err := k.finish(ctx, j)
+		if err != nil {
+			return err
+		}
+		want, err := json.Marshal(fences)
+		if err != nil {
+			return fmt.Errorf("encode fences: %w", err)
+		}
+		if got := es[first(es, answer)]; got.result.Status != protocol.StatusSucceeded || !sameJSON(want, got.result.Output) {
+			return &Failure{Expected: "Succeeded with the output " + string(want), Saw: got.String()}
+		}
 	}
 	return nil
 }

@@ -45,6 +45,7 @@ type task struct {
 	id, token, reply string
 	job              protocol.JobID
 	deadline         time.Time
+	fences           map[string]int64
 	cancel           context.CancelCauseFunc
 	again            bool // this process has done it before
 }
@@ -199,7 +200,7 @@ func (w *raw) process(m jetstream.Msg, ackWait time.Duration) {
 	if first {
 		_ = m.Ack()
 	}
-	result, nak := w.handle(ctx, m.Data())
+	result, nak := w.handle(ctx, t, m.Data())
 	switch {
 	case nak:
 		_ = m.NakWithDelay(look)
@@ -239,6 +240,13 @@ func (w *raw) read(m jetstream.Msg) (*task, error) {
 	}
 	if s := h.Get(protocol.HeaderDeadline); s != "" {
 		t.deadline, err = time.Parse(time.RFC3339Nano, s)
+	}
+	if err == nil {
+		values := h.Values(protocol.HeaderLockFence)
+		if w.flaw == oneFence {
+			values = values[:min(1, len(values))]
+		}
+		t.fences, err = protocol.ParseLockFences(values)
 	}
 	if w.flaw == logsToken {
 		fmt.Fprintln(&w.output, "job", t.id, t.token)
@@ -298,7 +306,7 @@ func (w *raw) ping(ctx context.Context, m jetstream.Msg, every time.Duration) {
 }
 
 // handle does what the test topic has to; nak says that the flaw gives the job back.
-func (w *raw) handle(ctx context.Context, body []byte) (r protocol.Result, nak bool) {
+func (w *raw) handle(ctx context.Context, t *task, body []byte) (r protocol.Result, nak bool) {
 	var in input
 	if err := json.Unmarshal(body, &in); err != nil {
 		return failed("InvalidInput", err.Error(), true), w.flaw == returnsNonsense
@@ -306,6 +314,11 @@ func (w *raw) handle(ctx context.Context, body []byte) (r protocol.Result, nak b
 	r = protocol.Result{Status: protocol.StatusSucceeded, Output: w.spoil(in.Value)}
 	switch in.Do {
 	case "succeed":
+	case "fences":
+		r.Output, _ = json.Marshal(t.fences)
+		if t.fences == nil {
+			r.Output = json.RawMessage("{}")
+		}
 	case "large":
 		r.Output = json.RawMessage(`"` + strings.Repeat("x", in.Bytes) + `"`)
 	case "sleep":

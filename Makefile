@@ -71,7 +71,9 @@ test-cron: ## Compare the slots of cron texts with what brute force finds, minut
 .PHONY: lint
 lint: ## Run the linters and formatters of .golangci.yml.
 	$(LINT) run --timeout 30m $(PKG)
-	cd test/bench && go tool -modfile=../../hack/tools/lint/go.mod golangci-lint run --config ../../.golangci.yml --timeout 30m ./...
+	for dir in test/bench examples/lock-fences; do \
+	  (cd $$dir && go tool -modfile=../../hack/tools/lint/go.mod golangci-lint run --config ../../.golangci.yml --timeout 30m ./...) || exit 1; \
+	done
 
 .PHONY: fmt
 fmt: ## Format the code.
@@ -155,7 +157,7 @@ bench-schedules: controlplane ## Measure how long 1,000 schedules of the same mi
 
 BENCH_ARGS ?=
 BENCH = cd test/bench && go run . $(BENCH_ARGS)
-SUITES = throughput peer-shape status latency scale policy contention hostile failover scale-out admission
+SUITES = throughput peer-shape status latency limits scale policy contention hostile failover scale-out admission
 
 .PHONY: bench
 bench: controlplane redis ## Run every suite of docs/benchmarks. BENCH_ARGS=-short: small sizes; -update: write results and plots.
@@ -168,6 +170,7 @@ bench-throughput: ## Measure runs and steps a second, beside what the API server
 bench-peer-shape: ## Measure runs from creation to their stored end, as benchmarks of other engines do. BENCH_ARGS='-modes EveryStep -repetitions 1': less.
 bench-status: ## Measure what a status write costs the API server, and the share of each rule of the CRD.
 bench-latency: ## Measure the time from a worker's result to the next job.
+bench-limits: ## Measure how a mutex passes from run to run, and what 10,000 runs cost that wait for one.
 bench-scale: ## Measure what runs cost that wait: memory, writes, restarts. BENCH_ARGS=-large: 20,000 runs.
 bench-policy: ## Measure a change of a LockPolicy under load.
 bench-contention: ## Measure contenders of one run lock, by strategy, beside other libraries.

@@ -17,6 +17,7 @@ func suites() []suite {
 		{"peer-shape", "runs created while the operator works, from the first creation to the last stored end, by kind of checkpoint", peerShape},
 		{"status", "what a status write costs the API server, and the share of each rule of the CRD", statusCost},
 		{"latency", "a worker's result published, to the next job in a worker's hands", latency},
+		{"limits", "a mutex passed from run to run, and runs that wait for one", limits},
 		{"scale", "what many runs that wait cost: memory, writes, a restart", scale},
 		{"policy", "a LockPolicy changed live from Fixed to Jittered to HandOff", policyChange},
 		{"contention", "many contenders for one run lock, by strategy, beside other libraries", contention},

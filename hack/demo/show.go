@@ -107,6 +107,8 @@ func decode(doc []byte) (client.Object, error) {
 		o = &v1alpha1.WorkflowRun{}
 	case "LockPolicy":
 		o = &v1alpha1.LockPolicy{}
+	case "Semaphore":
+		o = &v1alpha1.Semaphore{}
 	case "Workflow":
 		o = &v1alpha1.Workflow{}
 	default:
@@ -115,7 +117,7 @@ func decode(doc []byte) (client.Object, error) {
 	if err := yaml.UnmarshalStrict(doc, o); err != nil {
 		return nil, err
 	}
-	if _, cluster := o.(*v1alpha1.LockPolicy); !cluster && o.GetNamespace() == "" {
+	if kind.Kind != "LockPolicy" && kind.Kind != "Semaphore" && o.GetNamespace() == "" { // those are the cluster's
 		o.SetNamespace("default")
 	}
 	return o, nil

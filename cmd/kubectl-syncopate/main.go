@@ -29,7 +29,7 @@ var version, commit string
 const (
 	exitFailure = 1
 	exitUsage   = 2
-	exitUnknown = 3 // of check and audit: it could not tell
+	exitUnknown = 3 // of check, audit and verify: it could not tell
 )
 
 func main() { os.Exit(run()) }
@@ -53,6 +53,9 @@ func run() int {
 		return exitUnknown
 	}
 	if found, ok := errors.AsType[*plugin.AuditError](err); ok && found.Outcome == check.Unknown {
+		return exitUnknown
+	}
+	if found, ok := errors.AsType[*plugin.VerifyError](err); ok && found.Wrong == 0 {
 		return exitUnknown
 	}
 	return exitFailure

@@ -39,7 +39,7 @@ The cluster is found like kubectl finds it: --kubeconfig, $KUBECONFIG, ~/.kube/c
 		a.Cluster = connected(a.Config)
 	}
 	w := &workflows{a}
-	group(root, w.submitCommand(), w.rerunCommand(), w.diffCommand(), a.treeCommand(), a.whyCommand(), a.approveCommand(), a.rejectCommand(), a.tenantsCommand(), locksCommand(a), a.runLocksCommand(), a.shardsCommand(), (&rollouts{a}).rolloutCommand(), a.simulateCommand(), nextCommand(a), checkCommand(a), auditCommand(a), bundleCommand(a), a.consoleCommand(), permissionsCommand(a), group(&cobra.Command{
+	group(root, w.submitCommand(), w.rerunCommand(), w.diffCommand(), a.treeCommand(), a.whyCommand(), a.approveCommand(), a.rejectCommand(), a.tenantsCommand(), locksCommand(a), a.runLocksCommand(), a.shardsCommand(), (&rollouts{a}).rolloutCommand(), a.simulateCommand(), nextCommand(a), checkCommand(a), verifyCommand(a), auditCommand(a), bundleCommand(a), a.consoleCommand(), permissionsCommand(a), group(&cobra.Command{
 		Use: "dead-letters", Aliases: []string{"dead-letter", "dl"}, Short: "List, show and redrive messages that were put aside", Long: deadLettersHelp,
 	}, a.listCommand(), a.showCommand(), a.redriveCommand()), a.versionCommand())
 	return root

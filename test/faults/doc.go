@@ -2,7 +2,7 @@
 
 // Package faults plays every fault against every invariant, with two operators that share the
 // runs, on the parts that people run. It has tests only. The plan, the clerks and the judge are
-// those of test/ledger/book, which read the API and share nothing with the operator.
+// those of internal/book, which read the API and share nothing with the operator.
 //
 //	one       a nats-server and a redis-server, each replica behind doors of its own
 //	sentinel  three nats-servers with R3, Redis with a master, two replicas and three sentinels

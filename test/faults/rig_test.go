@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/syncopate-dev/syncopate/internal/book"
 	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
 	"github.com/syncopate-dev/syncopate/internal/devenv"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr/redistest"
@@ -22,7 +23,6 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/testenv/certs"
 	"github.com/syncopate-dev/syncopate/internal/testenv/door"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
-	"github.com/syncopate-dev/syncopate/test/ledger/book"
 )
 
 // Parts that a rig is made of.

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/prometheus/common/expfmt"
@@ -19,7 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
-	"github.com/syncopate-dev/syncopate/test/ledger/book"
+	"github.com/syncopate-dev/syncopate/internal/book"
 )
 
 const (
@@ -48,70 +47,6 @@ func (g *rig) redis() redisSet {
 	}
 }
 
-// watcher checks what each write shows, and notes when effects were seen.
-type watcher struct {
-	mu       sync.Mutex
-	ledger   *book.Ledger
-	admitted map[string]bool
-	leases   map[string]string // by run and fence
-	wrong    []string
-	effects  []time.Time
-	applied  int
-}
-
-func (w *watcher) see(was, next *v1alpha1.WorkflowRun, at time.Time) {
-	w.ledger.See(was, next)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if n := w.ledger.Applied(); n > w.applied {
-		w.applied = n
-		w.effects = append(w.effects, at)
-	}
-	if next.Unwritten() {
-		return
-	}
-	w.fences(was, next)
-	if a := next.Status.Admission; a != nil && a.AdmittedAt != nil && next.Status.CompletedAt == nil {
-		w.admitted[next.Name] = true
-	} else {
-		delete(w.admitted, next.Name)
-	}
-	if len(w.admitted) > limit {
-		w.wrong = append(w.wrong, fmt.Sprintf("I4: %d runs are admitted, the limit is %d", len(w.admitted), limit))
-	}
-}
-
-// fences is I3.
-func (w *watcher) fences(was, next *v1alpha1.WorkflowRun) {
-	if next.Status.Fence == nil {
-		return
-	}
-	if was != nil && !was.Unwritten() && was.Status.Fence != nil && *was.Status.Fence > *next.Status.Fence {
-		w.wrong = append(w.wrong, fmt.Sprintf("I3: the fence of %s went from %d to %d", next.Name, *was.Status.Fence, *next.Status.Fence))
-	}
-	if l := next.Status.Lock; l != nil {
-		key := fmt.Sprintf("%s/%d", next.Name, *next.Status.Fence)
-		if other := w.leases[key]; other != "" && other != l.LeaseID {
-			w.wrong = append(w.wrong, fmt.Sprintf("I3: leases %s and %s wrote under %s", other, l.LeaseID, key))
-		}
-		w.leases[key] = l.LeaseID
-	}
-}
-
-// stall is the longest time without an effect from begin on.
-func (w *watcher) stall(begin time.Time) (longest time.Duration) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, at := range w.effects {
-		if at.Before(begin) {
-			continue
-		}
-		longest = max(longest, at.Sub(begin))
-		begin = at
-	}
-	return longest
-}
-
 // outcome is that of a round.
 type outcome struct {
 	results int
@@ -129,13 +64,14 @@ func (g *rig) play(ctx context.Context, seed uint64, faults ...fault) outcome {
 		g.tb.Fatal(err)
 	}
 	size := book.Size{Runs: 12, Steps: 8, Workers: 12, Patience: patience, Slow: time.Second, Late: 2 * time.Second}
-	p, w := book.MakePlan(seed, size), &watcher{ledger: book.New(), admitted: map[string]bool{}, leases: map[string]string{}}
-	h, stop, err := book.Follow(ctx, site.k8s, namespace, w.see)
+	p, ledger := book.MakePlan(seed, size), book.New()
+	w := book.NewWatcher(ledger, limit)
+	h, stop, err := book.Follow(ctx, site.k8s, namespace, w.See)
 	if err != nil {
 		g.tb.Fatal(err)
 	}
 	defer stop()
-	clerks := book.Hire(ctx, g.job, g.names, namespace, p, w.ledger)
+	clerks := book.Hire(ctx, g.job, g.names, namespace, p, ledger)
 	for _, run := range p.Objects() {
 		run.Namespace, run.Spec.WorkloadClass = namespace, g.part
 		if err := site.k8s.Create(ctx, run); err != nil {
@@ -143,19 +79,19 @@ func (g *rig) play(ctx context.Context, seed uint64, faults ...fault) outcome {
 		}
 	}
 	begin := 1 + r.IntN(size.Results()/2)
-	await(ctx, g.tb, patience, "the load is under way", func() string { return less(w.ledger.Applied(), begin) })
-	out := outcome{results: size.Results(), under: w.ledger.Applied()}
+	await(ctx, g.tb, patience, "the load is under way", func() string { return less(ledger.Applied(), begin) })
+	out := outcome{results: size.Results(), under: ledger.Applied()}
 	healed := g.strike(ctx, r, faults)
 	await(ctx, g.tb, patience, "all runs end", func() string {
 		n, broken := h.Finished()
 		return cmp.Or(broken, less(n, size.Runs))
 	})
-	out.stall = w.stall(healed)
+	out.stall = w.Stall(healed)
 	clerks.Close()
 	g.settled(ctx)
 	finals := g.finals(ctx, namespace)
 	await(ctx, g.tb, patience, "the watch tells of the last writes", func() string { return h.Has(finals) })
-	out.wrong = slices.Concat(w.wrong, w.ledger.Verdict(p, finals))
+	out.wrong = slices.Concat(w.Wrong(), ledger.Verdict(p, finals))
 	if out.stall > bound {
 		out.wrong = append(out.wrong, fmt.Sprintf("I5: no effect for %s after healing, more than %s", out.stall, bound))
 	}

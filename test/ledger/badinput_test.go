@@ -26,7 +26,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/devenv"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 	"github.com/syncopate-dev/syncopate/pkg/worker"
-	"github.com/syncopate-dev/syncopate/test/ledger/book"
+	"github.com/syncopate-dev/syncopate/internal/book"
 )
 
 const (

@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
-	"github.com/syncopate-dev/syncopate/test/ledger/book"
+	"github.com/syncopate-dev/syncopate/internal/book"
 )
 
 // TestAResultOfARunThatTheCacheDoesNotKnowWaitsForTheCache is the way in which a good result meets

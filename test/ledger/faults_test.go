@@ -8,7 +8,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/syncopate-dev/syncopate/test/ledger/book"
+	"github.com/syncopate-dev/syncopate/internal/book"
 )
 
 // pauseLength is longer than the AckWait of results: what the operator has in hand is delivered

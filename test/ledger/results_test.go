@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
-	"github.com/syncopate-dev/syncopate/test/ledger/book"
+	"github.com/syncopate-dev/syncopate/internal/book"
 )
 
 const (

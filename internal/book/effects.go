@@ -36,26 +36,29 @@ func effects(was, next *v1alpha1.WorkflowRun) []effect {
 // stepEffect compares two versions of a step. An attempt in flight ends by one result; whatever
 // else changes what a result left behind is an effect too, of a result that should have had none.
 func stepEffect(was, next *v1alpha1.StepStatus) (effect, bool) {
-	e := effect{Job: was.JobID, Value: valueOf(next)}
-	switch {
-	case next.Phase == v1alpha1.StepSucceeded:
-		e.Kind = Succeeds
-	case next.Phase == v1alpha1.StepFailed:
-		e.Kind = endsRun
-	case next.Failures > was.Failures:
-		e.Kind = fails
-	default:
-		e.Kind = Retries
-	}
+	e := effect{Job: was.JobID, Value: valueOf(next), Kind: endingOf(was, next)}
 	ended := inFlight(was) && (!inFlight(next) || next.Attempt != was.Attempt)
 	changed := e.Value != valueOf(was) || next.Failures != was.Failures || !moves(was, next)
-	if failed := next.Failures - was.Failures; failed > 1 {
-		e.Kind = Ending(fmt.Sprintf("%d failures at once", failed))
-	}
 	if e.Job == "" {
 		e.Job = next.JobID // two steps in one write: of an attempt that was never seen in flight
 	}
 	return e, ended || changed
+}
+
+// endingOf is how the attempt ended that a write tells of, if it did.
+func endingOf(was, next *v1alpha1.StepStatus) Ending {
+	switch failed := next.Failures - was.Failures; {
+	case failed > 1:
+		return Ending(fmt.Sprintf("%d failures at once", failed))
+	case next.Phase == v1alpha1.StepSucceeded:
+		return Succeeds
+	case next.Phase == v1alpha1.StepFailed:
+		return endsRun
+	case failed > 0:
+		return fails
+	default:
+		return Retries
+	}
 }
 
 // moves says whether a step goes on without a result: it starts, starts anew, or stays as it is.

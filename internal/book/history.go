@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	watchtools "k8s.io/client-go/tools/watch"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -53,7 +54,7 @@ func Follow(ctx context.Context, k8s client.WithWatch, namespace string, see fun
 	go func() {
 		defer close(done)
 		for e := range watcher.ResultChan() {
-			h.take(e, time.Now())
+			h.take(e, clock.RealClock{}.Now())
 		}
 	}()
 	return h, func() {

@@ -3,6 +3,7 @@
 package book
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -16,7 +17,7 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-// Topic of all jobs.
+// Topic of all jobs, where a plan has none of its own.
 const Topic = "ledger.work"
 
 // Ending is how an attempt ends.
@@ -33,8 +34,9 @@ const (
 // Size is how much a ledger test does.
 type Size struct {
 	Runs    int
-	Steps   int // of each run; a quarter as many attempts beyond the first of each step are spread over them
-	Workers int // jobs worked on at the same time
+	Steps   int    // of each run; a quarter as many attempts beyond the first of each step are spread over them
+	Workers int    // jobs worked on at the same time
+	Topic   string // of all jobs; "": Topic
 	Patience,
 	Slow, // the longest job
 	Late time.Duration // the longest time until a late copy of a result is published
@@ -61,6 +63,7 @@ const (
 
 // MakePlan makes the plan of a seed.
 func MakePlan(seed uint64, s Size) Plan {
+	s.Topic = cmp.Or(s.Topic, Topic)
 	p := Plan{seed: seed, size: s}
 	for run := range s.Runs {
 		r := rand.New(rand.NewPCG(seed, uint64(run)))
@@ -91,7 +94,7 @@ func (p Plan) spec() v1alpha1.WorkflowRunSpec {
 	wait, none := int64(50), int32(0)
 	spec := v1alpha1.WorkflowRunSpec{MaxParallelSteps: lanes}
 	for i := range p.size.Steps {
-		step := v1alpha1.Step{Name: StepName(i), Job: &v1alpha1.Job{Topic: Topic, Input: input(i)}, Retry: v1alpha1.Retry{
+		step := v1alpha1.Step{Name: StepName(i), Job: &v1alpha1.Job{Topic: p.size.Topic, Input: input(i)}, Retry: v1alpha1.Retry{
 			MaxFailures: 1000, Backoff: v1alpha1.Backoff{InitialMillis: &wait, MaxMillis: &wait, JitterPercent: &none},
 		}}
 		first, last := i-lanes, i-lanes

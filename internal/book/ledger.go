@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 )
@@ -36,6 +39,9 @@ type Attempt struct {
 	// Dispatches are the messages that its job came in, by their sequence: a redelivery is
 	// the same message.
 	Dispatches map[uint64]bool
+
+	// taken is when a worker got the job first, answered when the server confirmed a result of it.
+	taken, answered time.Time
 }
 
 // New is an empty ledger.
@@ -56,7 +62,7 @@ func (l *Ledger) take(job string, kind Ending, sequence uint64) {
 	l.taken++
 	a := l.attempts[job]
 	if a == nil {
-		a = &Attempt{Kind: kind, Values: map[string]bool{}, Dispatches: map[uint64]bool{}}
+		a = &Attempt{Kind: kind, Values: map[string]bool{}, Dispatches: map[uint64]bool{}, taken: clock.RealClock{}.Now()}
 		l.attempts[job] = a
 	}
 	a.Dispatches[sequence] = true
@@ -85,7 +91,7 @@ func (l *Ledger) confirm(job string, duplicate bool) {
 		l.duplicates++
 	}
 	if a := l.attempts[job]; !a.Acked {
-		a.Acked = true
+		a.Acked, a.answered = true, clock.RealClock{}.Now()
 		l.order = append(l.order, job)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"k8s.io/utils/clock"
 
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -74,7 +75,7 @@ func (c *Clerks) Close() {
 // second. Errors are those of a server that is away.
 func (c *Clerks) serve(opening, ctx context.Context) {
 	for opening.Err() == nil {
-		consumer, err := c.js.Consumer(opening, c.names.JobsStream(), protocol.Durable(Topic))
+		consumer, err := c.js.Consumer(opening, c.names.JobsStream(), protocol.Durable(c.plan.size.Topic))
 		for err == nil && opening.Err() == nil {
 			err = c.pull(ctx, consumer)
 		}
@@ -255,10 +256,10 @@ func (c *Clerks) persist(ctx context.Context, m *nats.Msg) (*jetstream.PubAck, b
 
 // linger is a part of the work: a handler that takes its time.
 func linger(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
+	t := clock.RealClock{}.NewTimer(d) // servers have no other
 	defer t.Stop()
 	select {
-	case <-t.C:
+	case <-t.C():
 	case <-ctx.Done():
 	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package faults
+package book
 
 import (
 	"fmt"
@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
-	"github.com/syncopate-dev/syncopate/test/ledger/book"
 )
 
 // written is a run whose status was written under a fence, by a lease.
@@ -25,9 +24,9 @@ func written(name string, fence int64, lease string, admitted bool) *v1alpha1.Wo
 	return r
 }
 
-func newWatcher() *watcher {
-	return &watcher{ledger: book.New(), admitted: map[string]bool{}, leases: map[string]string{}}
-}
+const limit = 6
+
+func newWatcher() *Watcher { return NewWatcher(New(), limit) }
 
 // mutation: each comparison of the watcher turned round makes its row fail.
 func TestTheWatcherSeesWhatIsPlanted(t *testing.T) {
@@ -49,10 +48,10 @@ func TestTheWatcherSeesWhatIsPlanted(t *testing.T) {
 			w := newWatcher()
 			last := map[string]*v1alpha1.WorkflowRun{}
 			for _, v := range c.versions {
-				w.see(last[v.Name], v, time.Now())
+				w.See(last[v.Name], v, time.Now())
 				last[v.Name] = v
 			}
-			got := strings.Join(w.wrong, "; ")
+			got := strings.Join(w.Wrong(), "; ")
 			if (got == "") != (c.want == "") || !strings.HasPrefix(got, c.want) {
 				t.Errorf("found %q, want %q", got, c.want)
 			}
@@ -66,7 +65,7 @@ func TestAStallBeginsWithTheHealing(t *testing.T) {
 	for _, s := range []int{-20, 7, 9, 12} {
 		w.effects = append(w.effects, healed.Add(time.Duration(s)*time.Second))
 	}
-	if got := w.stall(healed); got != 7*time.Second {
+	if got := w.Stall(healed); got != 7*time.Second {
 		t.Errorf("the longest stall is %s", got)
 	}
 }

@@ -34,7 +34,7 @@ with their fences; which wait, in which place and why; and what you may do about
 
 It reads WorkflowRuns, of all namespaces or of the current one if you may not list the others, and Semaphores if you may list those: what you
 may not see is said. Places are by priority, then age. Of a run that waits for several locks at once, those whose names
-hold expressions are shown only where status names them. The lock of the operator's replicas on a run is another: kubectl syncopate run-locks.`,
+hold expressions may be missing where the run follows a Workflow. The lock of the operator's replicas on a run is another: kubectl syncopate run-locks.`,
 		RunE: func(cmd *cobra.Command, given []string) error {
 			if err := output(format, formatTable, formatJSON); err != nil {
 				return err

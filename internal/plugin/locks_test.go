@@ -15,7 +15,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/plugin/runview"
 )
 
-// lockObjects are a semaphore, a run that holds all of it, one that waits, and one of a mutex in
+// lockObjects are a semaphore, a run that holds all of it, two that wait, and one of a mutex in
 // another namespace.
 func lockObjects() []client.Object {
 	sem := &v1alpha1.Semaphore{ObjectMeta: metav1.ObjectMeta{Name: "gpu-pool"}, Spec: v1alpha1.SemaphoreSpec{Permits: 1, OnBusy: v1alpha1.OnBusyQueue}}
@@ -30,29 +30,30 @@ func lockObjects() []client.Object {
 	other.Status = &v1alpha1.WorkflowRunStatus{
 		Admission: &v1alpha1.AdmissionStatus{AdmittedAt: &at}, Locks: []v1alpha1.LockHold{{Name: "mutex:team-b/deploy", Permits: 1, Fence: 18}},
 	}
-	return []client.Object{sem, holder, waiter, other}
+	last := testRun("team-a", "waiter-2", "u-4")
+	last.Status = waiter.Status.DeepCopy()
+	return []client.Object{sem, holder, waiter, other, last}
 }
 
-// mutation: locks without names that filters, a filter that is left out, or a bound that is not
-// applied to JSON makes this fail.
+// mutations: names that are not looked at, or a bound that is not applied to JSON, makes this fail.
 func TestLocks(t *testing.T) {
 	p := newPlugin(t, lockObjects()...)
 	all := p.must("locks")
-	for _, want := range []string{"gpu-pool/eu", "1 of 1", "team-a/holder", "10m ago", "17", "1 of 1   team-a/waiter", "no room: 0 of 1 free", "team-b/other", "kubectl syncopate why holder -n team-a"} {
+	for _, want := range []string{"gpu-pool/eu", "1 of 1", "team-a/holder", "10m ago", "17", "1 of 2   team-a/waiter", "no room: 0 of 1 free", "team-b/other", "kubectl syncopate why holder -n team-a"} {
 		if !strings.Contains(all, want) {
 			t.Errorf("it does not say %q:\n%s", want, all)
 		}
 	}
 	one := p.must("locks", "gpu-pool", "gpu-pool/eu", "--limit", "1", "-o", "json")
 	var locks []runview.Lock
-	if err := json.Unmarshal([]byte(one), &locks); err != nil || len(locks) != 1 || len(locks[0].Holders) != 1 || locks[0].Holders[0].Fence != 17 || locks[0].Waiting != 1 {
+	if err := json.Unmarshal([]byte(one), &locks); err != nil || len(locks) != 1 || len(locks[0].Holders) != 1 || locks[0].Holders[0].Fence != 17 || locks[0].Waiting != 2 || len(locks[0].Waiters) != 1 {
 		t.Errorf("%v:\n%s", err, one)
 	}
 	if text := p.must("locks", "mutex:deploy"); !strings.Contains(text, "mutex:team-a/deploy   0 of 1") || strings.Contains(text, "team-b") {
 		t.Errorf("a free mutex:\n%s", text)
 	}
 	why := p.must("why", "waiter")
-	if !strings.Contains(why, "lock gpu-pool/eu  place 1 of 1 for it; no room: 0 of 1 free; held by team-a/holder") || strings.Contains(why, "line ") {
+	if !strings.Contains(why, "lock gpu-pool/eu  place 1 of 2 for it; no room: 0 of 1 free; held by team-a/holder") || strings.Contains(why, "line ") {
 		t.Errorf("why:\n%s", why)
 	}
 	if out, note, err := newPlugin(t).call("locks"); err != nil || out != "" || !strings.Contains(note, "No lock is held") {

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/render"
 )
 
@@ -113,7 +114,8 @@ func Locks(s LockSight) []Lock {
 // table collects locks.
 type table struct {
 	LockSight
-	all map[string]*Lock
+	all     map[string]*Lock
+	decided int // runs whose expressions were looked at
 }
 
 func (t *table) of(lock string) *Lock {
@@ -166,7 +168,10 @@ func (t *table) waits(run *v1alpha1.WorkflowRun) {
 		if w == nil {
 			return
 		}
-		wants := wantsOf(run.Namespace, w.Lock, requests)
+		wants := t.asked(run, step, requests)
+		if !slices.ContainsFunc(wants, func(x want) bool { return x.lock == w.Lock }) {
+			wants = wantsOf(run.Namespace, w.Lock, requests)
+		}
 		for _, x := range wants {
 			l := t.of(x.lock)
 			l.Waiters = append(l.Waiters, LockWaiter{
@@ -180,6 +185,32 @@ func (t *table) waits(run *v1alpha1.WorkflowRun) {
 			enter(s.Name, s.LockWait, requestsOf(run, s.Name))
 		}
 	}
+}
+
+// maxAsked bounds the runs whose expressions are evaluated for one answer.
+const maxAsked = 1000
+
+// asked are the locks of a run or a step that asks for several, of which some are named by
+// expressions: what the operator would ask for now. Nil: those of status are enough, or they cannot
+// be told.
+func (t *table) asked(run *v1alpha1.WorkflowRun, step string, requests []v1alpha1.LockRequest) (all []want) {
+	named := func(r v1alpha1.LockRequest) bool { return strings.Contains(r.Mutex+r.Key, "${") }
+	if t.decided++; len(requests) < 2 || !slices.ContainsFunc(requests, named) || t.decided > maxAsked {
+		return nil
+	}
+	in := lifecycle.Input{Run: run, Now: t.Now, Lock: lifecycle.Lock{State: lifecycle.LockHeld}}
+	in.Tenant, in.Permits = lifecycle.Tenant{Name: statusOf(run).Tenant, Allowed: true}, lifecycle.Permits{AnyClass: true, AnyTopic: true}
+	in.Gate.State, in.Claim.State = lifecycle.GateOpen, lifecycle.ClaimOurs
+	out := lifecycle.Decide(in)
+	for _, ask := range out.Needs.Locks {
+		if ask.Step != step {
+			continue
+		}
+		for _, w := range ask.Wants {
+			all = append(all, want{lock: w.Name, permits: w.Permits})
+		}
+	}
+	return all
 }
 
 // requestsOf are the locks that a step asks for, as far as its run says.
@@ -323,7 +354,12 @@ func (a *Answer) WaitsFor(locks []Lock) {
 		if len(holders) > 0 {
 			text += "; held by " + names(holders)
 		}
-		a.Facts = append(a.Facts, Fact{About: "lock " + l.Lock, Text: Printable(text, maxTextChars), Since: utc(w.Since), Until: w.Until, Then: "it ends as LockQueueTimeout"})
+		fact := Fact{About: "lock " + l.Lock, Text: Printable(text, maxTextChars), Since: utc(w.Since), Until: w.Until, Then: "it ends as LockQueueTimeout"}
+		help := slices.IndexFunc(a.Facts, func(f Fact) bool { return f.About == "help" })
+		if help < 0 {
+			help = len(a.Facts)
+		}
+		a.Facts = slices.Insert(a.Facts, help, fact)
 	}
 }
 

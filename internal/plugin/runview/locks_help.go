@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/render"
 )
 
 // free is how many permits nobody has; not known: what is hidden, or the semaphore.
@@ -40,7 +42,16 @@ func (t *table) explain(l *Lock) {
 	l.Help = t.help(l)
 }
 
+// why says why one waits, as far as the reader may see.
 func (t *table) why(l *Lock, w *LockWaiter) string {
+	text := t.room(l, w)
+	if !t.Whole && !strings.HasPrefix(l.Lock, render.MutexPrefix) {
+		text += "; others that you may not see may be before it"
+	}
+	return text
+}
+
+func (t *table) room(l *Lock, w *LockWaiter) string {
 	free, known := l.free()
 	switch {
 	case !known && t.Semaphores != nil:

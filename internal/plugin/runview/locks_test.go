@@ -9,6 +9,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 )
@@ -59,7 +60,9 @@ func lockScene() LockSight {
 		return v1alpha1.LockRequest{Semaphore: "gpu-pool", Key: "eu", Permits: &permits}
 	}
 	deploy := v1alpha1.LockRequest{Mutex: "deploy"}
-	two := waitsLock("two", 5, 0, "mutex:team-a/deploy", deploy, v1alpha1.LockRequest{Semaphore: "strict", Key: "x"})
+	two := waitsLock("two", 5, 0, "mutex:team-a/deploy", deploy, v1alpha1.LockRequest{Semaphore: "strict", Key: "${inputs.key}"})
+	two.Spec.Inputs = &runtime.RawExtension{Raw: []byte(`{"key":"x"}`)}
+	two.Spec.Steps = []v1alpha1.Step{{Name: "a", Job: &v1alpha1.Job{Topic: "t"}}}
 	over := holds("over", 1, "gpu-pool/eu")
 	over.Status.CompletedAt = over.Status.Admission.QueuedAt
 	return LockSight{
@@ -89,8 +92,9 @@ func lockText(t *testing.T, locks []Lock, most int) string {
 	return b.String()
 }
 
-// mutations: waiters in the order in which they began to wait, a lock that is waited for elsewhere
-// not looked at, or a fence that is no time taken for one makes this fail.
+// mutations: waiters in the order in which they began to wait, asked that evaluates nothing, a
+// lock that is waited for elsewhere not looked at, or a fence that is no time taken for one
+// makes this fail.
 func TestLocksAsPeopleSeeThem(t *testing.T) {
 	all := Locks(lockScene())
 	golden(t, "locks.txt", []byte(lockText(t, all, 10)))
@@ -109,7 +113,7 @@ func TestLocksOfNamespacesThatAreHidden(t *testing.T) {
 	}
 	text := lockText(t, Locks(s), 10)
 	for _, want := range []string{
-		"gpu-pool/eu: runs of namespaces that you may not list hold 2 permits more, and 2 more wait", "no room: 0 of 4 free",
+		"gpu-pool/eu: runs of namespaces that you may not list hold 2 permits more, and 2 more wait", "no room: 0 of 4 free; others that you may not see may be before it",
 		"gpu-pool/us: runs of namespaces that you may not list hold 1 permits more, and 0 more wait",
 	} {
 		if !strings.Contains(text, want) {

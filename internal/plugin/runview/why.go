@@ -116,6 +116,9 @@ func (v *viewer) waits() {
 	switch a.Reason {
 	case v1alpha1.ReasonPending, v1alpha1.ReasonQueued:
 		a.Since = v.queuedAt()
+		if w := lockWait(v.st); w != nil {
+			a.Summary, a.Since = "waits for locks across runs", utc(w.StartedAt.Time)
+		}
 	case v1alpha1.ReasonWaitingForLock:
 		if since := v.waitsForLocks(); since != nil {
 			a.Summary, a.Since = "waits for locks across runs", since

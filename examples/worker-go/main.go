@@ -72,11 +72,16 @@ func slow(ctx context.Context, job worker.Job) (any, error) {
 	if err := job.Decode(&in); err != nil {
 		return nil, err
 	}
-	timer := time.NewTimer(time.Duration(in.Millis) * time.Millisecond)
+	return after(ctx, time.Duration(in.Millis)*time.Millisecond, map[string]any{"slept": in.Millis})
+}
+
+// after gives an output after some time, or says why the job is not wanted any more.
+func after(ctx context.Context, d time.Duration, output any) (any, error) {
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		return map[string]any{"slept": in.Millis}, nil
+		return output, nil
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
@@ -115,19 +120,9 @@ func conformance(ctx context.Context, job worker.Job) (any, error) {
 	case "succeed":
 		return value(in.Value), nil
 	case "sleep":
-		timer := time.NewTimer(pause)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-			return value(in.Value), nil
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
+		return after(ctx, pause, value(in.Value))
 	case "fences":
-		if job.LockFences == nil {
-			return struct{}{}, nil
-		}
-		return job.LockFences, nil
+		return fences(job), nil
 	case "large":
 		return strings.Repeat("x", max(0, in.Bytes)), nil
 	case "fail":
@@ -139,6 +134,14 @@ func conformance(ctx context.Context, job worker.Job) (any, error) {
 	default:
 		return nil, worker.Final(worker.Fail("InvalidInput", fmt.Sprintf("do is %q", in.Do)))
 	}
+}
+
+// fences are those of the locks that protect a job; an empty object if there are none.
+func fences(job worker.Job) map[string]int64 {
+	if job.LockFences == nil {
+		return map[string]int64{}
+	}
+	return job.LockFences
 }
 
 // value is the output given, or none.

@@ -46,6 +46,7 @@ var _ = Describe("a user with kubectl", func() {
 		DeferCleanup(func(ctx context.Context) {
 			Expect(k8s.DeleteAllOf(ctx, &v1alpha1.WorkflowRun{}, client.InNamespace("default"))).To(Succeed())
 			Expect(k8s.DeleteAllOf(ctx, &v1alpha1.LockPolicy{})).To(Succeed())
+			Expect(k8s.DeleteAllOf(ctx, &v1alpha1.Semaphore{})).To(Succeed())
 		})
 
 		kubectl(ctx, "apply", "-f", filepath.Join(root, "config", "samples"))
@@ -68,5 +69,7 @@ var _ = Describe("a user with kubectl", func() {
 			Expect(story).To(ContainSubstring(word))
 		}
 		Expect(kubectl(ctx, "get", "lockpol")).To(ContainSubstring("True"))
+		kubectl(ctx, "wait", "--for=condition=Succeeded", "--timeout=60s", "wfr/limits-one", "wfr/limits-two")
+		Expect(kubectl(ctx, "get", "sem", "-o", "wide")).To(And(ContainSubstring("test-licences"), ContainSubstring("HELD"), ContainSubstring("BUSIEST")))
 	}, NodeTimeout(specTimeout))
 })

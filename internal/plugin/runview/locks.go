@@ -306,9 +306,12 @@ func (t *table) settle(l *Lock) {
 func Matching(all []Lock, namespace, name string) []Lock {
 	mutex, isMutex := strings.CutPrefix(name, render.MutexPrefix)
 	long := render.MutexPrefix + namespace + "/" + mutex
-	found := slices.DeleteFunc(slices.Clone(all), func(l Lock) bool {
-		return l.Lock != name && !(isMutex && l.Lock == long) && !strings.HasPrefix(l.Lock, name+"/")
-	})
+	found := []Lock{}
+	for _, l := range all {
+		if l.Lock == name || strings.HasPrefix(l.Lock, name+"/") || isMutex && l.Lock == long {
+			found = append(found, l)
+		}
+	}
 	if len(found) > 0 {
 		return found
 	}

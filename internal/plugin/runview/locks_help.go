@@ -68,6 +68,11 @@ func (t *table) room(l *Lock, w *LockWaiter) string {
 			return "there is room here; it waits for " + other.lock
 		}
 	}
+	return l.order(w)
+}
+
+// order says why one waits whose locks have room.
+func (l *Lock) order(w *LockWaiter) string {
 	if l.Order == v1alpha1.OrderOrdered && w.Position > 1 {
 		first := &l.Waiters[0]
 		return "there is room, but order is Ordered: behind " + whose(first.Namespace, first.Name, first.Step)

@@ -115,10 +115,7 @@ func (v *viewer) waits() {
 	a := &v.answer
 	switch a.Reason {
 	case v1alpha1.ReasonPending, v1alpha1.ReasonQueued:
-		a.Since = v.queuedAt()
-		if w := lockWait(v.st); w != nil {
-			a.Summary, a.Since = "waits for locks across runs", utc(w.StartedAt.Time)
-		}
+		queue(v)
 	case v1alpha1.ReasonWaitingForLock:
 		if since := v.waitsForLocks(); since != nil {
 			a.Summary, a.Since = "waits for locks across runs", since
@@ -140,6 +137,14 @@ func (v *viewer) waits() {
 		if k := waits.For(a.Reason); k != nil {
 			a.Summary, a.Since = v.waiting(a.Summary, k.Phase)
 		}
+	}
+}
+
+// queue tells what a run waits for that is not admitted.
+func queue(v *viewer) {
+	v.answer.Since = v.queuedAt()
+	if w := lockWait(v.st); w != nil {
+		v.answer.Summary, v.answer.Since = "waits for locks across runs", utc(w.StartedAt.Time)
 	}
 }
 

@@ -226,6 +226,42 @@ var _ = Describe("locks across runs", func() {
 		Expect(endedAs(r.finish(ctx, second))).To(Equal("Succeeded Succeeded"))
 	}, NodeTimeout(2*patience))
 
+	// A run that needs two locks waits for the second, and one that came later needs
+	// the first only.
+	DescribeTable("are for who is next by their order, where a run needs two", func(ctx SpecContext, order v1alpha1.LockOrder) {
+		w := newWorld(ctx, withOwnRedis())
+		r := w.newReplica(ctx, "a")
+		woken, _ := r.locked(ctx)
+		x := v1alpha1.LockRequest{Semaphore: w.semaphore(ctx, v1alpha1.SemaphoreSpec{Permits: 1, Order: order})}
+		y := v1alpha1.LockRequest{Semaphore: w.semaphore(ctx, v1alpha1.SemaphoreSpec{Permits: 1, Order: order})}
+		wants := func(all ...v1alpha1.LockRequest) *v1alpha1.WorkflowRun {
+			return w.create(ctx, []v1alpha1.Step{step("a")}, withLocks(all))
+		}
+		ofX, ofY, both, late := wants(x), wants(y), wants(y, x), wants(x)
+		r.drive(ctx, ofX, lifecycle.Admitted)
+		r.drive(ctx, ofY, lifecycle.Admitted)
+		r.drive(ctx, both, withReason(v1alpha1.ReasonWaitingForLock))
+		r.drive(ctx, late, withReason(v1alpha1.ReasonWaitingForLock))
+		r.finish(ctx, ofX)
+		Expect(woken.take(both)).To(BeFalse(), "the second of its locks is held")
+		passes := order == v1alpha1.OrderFirstRunnable
+		Expect(woken.take(late)).To(Equal(passes))
+		r.turn(ctx, late)
+		Expect(w.get(ctx, late).Status.Locks).To(HaveLen(map[bool]int{true: 1}[passes]))
+		if passes {
+			Expect(endedAs(r.finish(ctx, late))).To(Equal("Succeeded Succeeded"))
+		}
+		r.finish(ctx, ofY)
+		Expect(woken.take(both)).To(BeTrue())
+		Expect(r.drive(ctx, both, lifecycle.Admitted).Status.Locks).To(HaveLen(2))
+		Expect(endedAs(r.finish(ctx, both))).To(Equal("Succeeded Succeeded"))
+		Expect(woken.take(late)).To(Equal(!passes))
+		Expect(endedAs(r.finish(ctx, late))).To(Equal("Succeeded Succeeded"))
+	},
+		Entry("FirstRunnable: the later one goes first", v1alpha1.OrderFirstRunnable, NodeTimeout(2*patience)),
+		Entry("Ordered: the later one waits, too", v1alpha1.OrderOrdered, NodeTimeout(2*patience)),
+	)
+
 	It("stop nobody when a semaphore is lowered or deleted, and let nobody new begin", func(ctx SpecContext) {
 		w := newWorld(ctx, withOwnRedis())
 		r := w.newReplica(ctx, "a")

@@ -228,6 +228,8 @@ var _ = Describe("locks across runs", func() {
 
 	// A run that needs two locks waits for the second, and one that came later needs
 	// the first only.
+	//
+	// mutations: no semaphore that is ordered, or all of them, makes an entry fail.
 	DescribeTable("are for who is next by their order, where a run needs two", func(ctx SpecContext, order v1alpha1.LockOrder) {
 		w := newWorld(ctx, withOwnRedis())
 		r := w.newReplica(ctx, "a")

@@ -17,12 +17,19 @@ import (
 	"time"
 )
 
+// wall is a wall time in fields.
+type wall struct{ minute, hour, day, month, weekday int }
+
 // matches says whether a wall time matches, field by field: what nextWall is checked against.
 func matches(e *Expr, t time.Time) bool {
-	if !e.minute.has(t.Minute()) || !e.hour.has(t.Hour()) || !e.month.has(int(t.Month())) {
+	return matchesWall(e, wall{t.Minute(), t.Hour(), t.Day(), int(t.Month()), int(t.Weekday())})
+}
+
+func matchesWall(e *Expr, w wall) bool {
+	if !e.minute.has(w.minute) || !e.hour.has(w.hour) || !e.month.has(w.month) {
 		return false
 	}
-	dom, dow := e.dom.has(t.Day()), e.dow.has(int(t.Weekday()))
+	dom, dow := e.dom.has(w.day), e.dow.has(w.weekday)
 	if e.dom.open || e.dow.open {
 		return dom && dow
 	}
@@ -33,11 +40,14 @@ func matches(e *Expr, t time.Time) bool {
 // it sees that the wall clock jumped.
 type brute struct {
 	zone *time.Location
-	last int64       // the wall time of the minute before
-	seen []int64     // wall times of the last days
-	gap  []time.Time // wall times that were left out just before this minute
-	wall time.Time   // of this minute, as UTC
-	was  bool        // the wall time was there before
+	last int64   // the wall time of the minute before
+	seen []int64 // wall times of the last days
+	gap  []wall  // wall times that were left out just before this minute
+	wall wall    // of this minute
+	was  bool    // the wall time was there before
+
+	date wall // of the day that was asked for last
+	day  int64
 }
 
 // history is how many wall times are remembered: of three days.
@@ -52,13 +62,13 @@ func newBrute(zone *time.Location, start int64) *brute {
 }
 
 func (b *brute) step(minute int64) {
-	t := time.Unix(minute*60, 0).In(b.zone)
-	b.wall = time.Date(t.Year(), t.Month(), t.Day(), t.Hour(), t.Minute(), 0, 0, time.UTC)
-	w := b.wall.Unix() / 60
+	_, offset := time.Unix(minute*60, 0).In(b.zone).Zone()
+	w := (minute*60 + int64(offset)) / 60
+	b.wall = b.fields(w)
 	b.gap = b.gap[:0]
 	if b.last != 0 {
 		for skipped := b.last + 1; skipped < w; skipped++ {
-			b.gap = append(b.gap, time.Unix(skipped*60, 0).UTC())
+			b.gap = append(b.gap, b.fields(skipped))
 		}
 	}
 	b.was = b.seen[w%history] == w
@@ -66,19 +76,37 @@ func (b *brute) step(minute int64) {
 	b.last = w
 }
 
-// slot says whether this minute is one.
-func (b *brute) slot(e *timed) bool {
-	if matches(&e.Expr, b.wall) && (e.both || !b.was) {
-		return true
+// fields takes a wall time apart, given in minutes as if it were UTC.
+func (b *brute) fields(w int64) wall {
+	if day := w / minutesOfDay; day != b.day {
+		d := time.Unix(day*minutesOfDay*60, 0).UTC()
+		b.day, b.date = day, wall{day: d.Day(), month: int(d.Month()), weekday: int(d.Weekday())}
 	}
-	return e.runAfter && slices.ContainsFunc(b.gap, func(t time.Time) bool { return matches(&e.Expr, t) })
+	f, rest := b.date, int(w%minutesOfDay)
+	f.hour, f.minute = rest/60, rest%60
+	return f
 }
 
-// tables are what each zone is checked with: texts that meet the shifts of every zone.
+// hit is what a text has to do with a minute, whatever the rules.
+type hit struct{ now, left bool } // it matches the minute; it matches one that was left out before
+
+func (b *brute) hit(e *Expr) hit {
+	return hit{matchesWall(e, b.wall), slices.ContainsFunc(b.gap, func(w wall) bool { return matchesWall(e, w) })}
+}
+
+// slot says whether this minute is one.
+func (b *brute) slot(e *timed, h hit) bool {
+	return h.now && (e.both || !b.was) || e.runAfter && h.left
+}
+
+// texts meet the shifts of every zone.
+var texts = [][]string{{"*/15 * * * *"}, {"30 0-3 * * *"}, {"0 0 * * *", "45 23 * * sat,sun"}, {"7 2 29 2 *"}, {"15 */2 13 * 5"}}
+
+// tables are what each zone is checked with: all texts by each set of rules.
 func tables(t *testing.T, zone string) []*Timetable {
 	var all []*Timetable
 	for _, rules := range []Rules{{}, {Gap: GapRunAfter, Repeat: RepeatBoth}, {Gap: GapSkip, Repeat: RepeatFirst}} {
-		for _, texts := range [][]string{{"*/15 * * * *"}, {"30 0-3 * * *"}, {"0 0 * * *", "45 23 * * sat,sun"}, {"7 2 29 2 *"}, {"15 */2 13 * 5"}} {
+		for _, texts := range texts {
 			table, err := New(texts, zone, rules)
 			if err != nil {
 				t.Fatal(err)
@@ -98,10 +126,22 @@ func check(t *testing.T, zone string, from, to time.Time) {
 	for i, table := range all {
 		due[i] = table.minuteAfter(start - 1)
 	}
+	hits := make([][]hit, len(texts)) // the same by all rules
+	for i := range texts {
+		hits[i] = make([]hit, len(texts[i]))
+	}
 	for m := start; m < end; m++ {
 		b.step(m)
+		for i := range texts {
+			for k := range texts[i] {
+				hits[i][k] = b.hit(&all[i].texts[k].Expr)
+			}
+		}
 		for i, table := range all {
-			want := slices.ContainsFunc(table.texts, func(e timed) bool { return b.slot(&e) })
+			want := false
+			for k := range table.texts {
+				want = want || b.slot(&table.texts[k], hits[i%len(texts)][k])
+			}
 			if got := due[i] == m; got != want {
 				t.Errorf("%s, table %d: %v is a slot: %v, want %v", zone, i, time.Unix(m*60, 0).In(table.zone), got, want)
 				return

@@ -142,12 +142,15 @@ var _ = Describe("a run that follows a Workflow", func() {
 			w.change(ctx, wf, next)
 		}
 		failed := map[types.UID]bool{}
-		until(ctx, "all runs end", func() bool {
+		untilWithin(ctx, time.Duration(max(1, n/25))*patience, "all runs end", func() bool {
 			all, over := w.all(ctx), true
 			for i := range all {
+				if lifecycle.Finished(&all[i]) {
+					continue
+				}
 				a.turn(ctx, &all[i])
 				b.turn(ctx, &all[i])
-				over = over && lifecycle.Finished(&all[i])
+				over = false
 			}
 			for _, t := range w.take(ctx) {
 				if uid := types.UID(t.id.RunUID); !failed[uid] {

@@ -419,6 +419,11 @@ func (w *world) work(ctx context.Context) {
 // until polls: it ends the spec when it takes too long.
 func until(ctx context.Context, what string, done func() bool) {
 	GinkgoHelper()
-	err := wait.PollUntilContextTimeout(ctx, polling, patience, true, func(context.Context) (bool, error) { return done(), nil })
+	untilWithin(ctx, patience, what, done)
+}
+
+func untilWithin(ctx context.Context, limit time.Duration, what string, done func() bool) {
+	GinkgoHelper()
+	err := wait.PollUntilContextTimeout(ctx, polling, limit, true, func(context.Context) (bool, error) { return done(), nil })
 	Expect(err).NotTo(HaveOccurred(), what)
 }

@@ -43,8 +43,16 @@ func TestTheDatabaseRefusesWhoIsLate(t *testing.T) {
 		fence int64
 		want  error
 	}{
-		{"orders", 17, nil}, {"orders", 17, nil}, {"orders", 19, nil}, {"orders", 18, ErrStale}, {"orders", 17, ErrStale},
-		{"orders", 19, nil}, {"other", 3, nil}, {"other", 2, ErrStale}, {"orders", 9007199254740991, nil}, {"orders", 20, ErrStale},
+		{"orders", 17, nil},
+		{"orders", 17, nil},
+		{"orders", 19, nil},
+		{"orders", 18, ErrStale},
+		{"orders", 17, ErrStale},
+		{"orders", 19, nil},
+		{"other", 3, nil},
+		{"other", 2, ErrStale},
+		{"orders", 9007199254740991, nil},
+		{"orders", 20, ErrStale},
 	} {
 		before := ""
 		if w.want != nil {

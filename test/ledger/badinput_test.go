@@ -20,13 +20,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/book"
 	"github.com/syncopate-dev/syncopate/internal/bus/deadletters"
 	"github.com/syncopate-dev/syncopate/internal/bus/keys"
 	"github.com/syncopate-dev/syncopate/internal/bus/results"
 	"github.com/syncopate-dev/syncopate/internal/devenv"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 	"github.com/syncopate-dev/syncopate/pkg/worker"
-	"github.com/syncopate-dev/syncopate/internal/book"
 )
 
 const (

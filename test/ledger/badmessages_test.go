@@ -12,10 +12,10 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/syncopate-dev/syncopate/internal/book"
 	"github.com/syncopate-dev/syncopate/internal/bus/deadletters"
 	"github.com/syncopate-dev/syncopate/internal/bus/keys"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
-	"github.com/syncopate-dev/syncopate/internal/book"
 )
 
 // badCase is one way to be wrong: the message is made from a job that somebody was given.

@@ -13,8 +13,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/syncopate-dev/syncopate/pkg/protocol"
 	"github.com/syncopate-dev/syncopate/internal/book"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
 // deskBatch is how many jobs the desk takes at a time.

@@ -14,8 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
-	"github.com/syncopate-dev/syncopate/pkg/protocol"
 	"github.com/syncopate-dev/syncopate/internal/book"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
 const (

@@ -12,8 +12,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
-	"github.com/syncopate-dev/syncopate/pkg/protocol"
 	"github.com/syncopate-dev/syncopate/internal/book"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
 const (

@@ -312,15 +312,24 @@ func Matching(all []Lock, namespace, name string) []Lock {
 			found = append(found, l)
 		}
 	}
-	if len(found) > 0 {
+	switch {
+	case len(found) > 0:
 		return found
+	case isMutex && strings.Contains(mutex, "/"):
+		return freeMutex(name)
+	case isMutex:
+		return freeMutex(long)
+	default:
+		return freeKey(all, name)
 	}
-	if isMutex {
-		if strings.Contains(mutex, "/") {
-			long = name
-		}
-		return []Lock{{Lock: long, Permits: new(int32(1)), OnBusy: v1alpha1.OnBusyQueue, Order: v1alpha1.OrderFirstRunnable}}
-	}
+}
+
+func freeMutex(name string) []Lock {
+	return []Lock{{Lock: name, Permits: new(int32(1)), OnBusy: v1alpha1.OnBusyQueue, Order: v1alpha1.OrderFirstRunnable}}
+}
+
+// freeKey is a key of a semaphore that nobody holds; nil if there is no such semaphore.
+func freeKey(all []Lock, name string) []Lock {
 	of, _, _ := strings.Cut(name, "/")
 	for _, l := range all {
 		if sem := l.semaphore; sem != nil && sem.Name == of {

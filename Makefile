@@ -64,6 +64,10 @@ test-e2e: ## Run the end-to-end suite on a kind cluster that it makes, or on tha
 test-shards: controlplane redis ## Play replicas that share 5,000 runs: one is killed every 20 s, one paused, their number changes. Takes some minutes.
 	SHARDS=5000 go test -count=1 -timeout 45m -v ./test/e2e -ginkgo.focus 'kills, pauses and changes' -ginkgo.v
 
+.PHONY: nightly
+nightly: controlplane redis ## Run what is too long for make test, one after the other: the faults for DURATION (6h), cron, locks, templates, schedules, partitions, rollouts, the audit of 10,000 runs. Results in bin/nightly.
+	hack/nightly.sh
+
 .PHONY: test-cron
 test-cron: ## Compare the slots of cron texts with what brute force finds, minute by minute, over ten years of every zone. Takes some minutes.
 	CRON_BRUTE=1 go test -count=1 -timeout 60m -v -run BruteForce ./internal/cron

@@ -13,7 +13,7 @@ if [[ $packages != ./... ]]; then
   exec go test -race -p 3 -count=1 -timeout 40m "$@" $packages
 fi
 
-longest=(./test/e2e ./internal/controller/workflowrun ./test/workers ./test/ledger ./test/faults) # first: at the end nothing waits for them
+longest=(./test/e2e ./internal/controller/workflowrun ./internal/quota/store ./test/workers ./test/ledger ./internal/quota/controller ./test/faults) # first: at the end nothing waits for them
 sequential=(./internal/lifecycle ./internal/ownership/rules ./internal/document ./internal/simulate)
 
 if grep -nE '^\s*go (func|[a-zA-Z.]+\()|\berrgroup\b|"sync"|"sync/atomic"' --include='*.go' -r "${sequential[@]}"; then

@@ -25,6 +25,9 @@ import (
 )
 
 const (
+	// slotsWithin is a day and an hour: a daily schedule has a slot in it, on the days when clocks
+	// are set, too.
+	slotsWithin = 25 * time.Hour
 	// expectAnnotation on a sample says the phase in which it is meant to end.
 	expectAnnotation = "demo.syncopate.dev/expect"
 	// cancelAnnotation on a sample asks the demo to cancel it once this step is with a worker.
@@ -40,20 +43,25 @@ var errWrongEnd = errors.New("runs did not reach the phase that they are meant t
 func show(ctx context.Context, c client.Client, out *os.File) error {
 	ctx, cancel := context.WithTimeout(ctx, runTimeout)
 	defer cancel()
-	samples, err := applySamples(ctx, c, filepath.Join("config", "samples"))
+	samples, schedules, err := applySamples(ctx, c, filepath.Join("config", "samples"))
 	if err != nil {
 		return err
+	}
+	for _, s := range schedules {
+		if err := startLastSlot(ctx, c, s); err != nil {
+			return err
+		}
 	}
 	table := &table{out: out, redraw: term.IsTerminal(int(out.Fd()))}
 	tick := time.NewTicker(refresh)
 	defer tick.Stop()
 	for {
-		runs, err := look(ctx, c, samples)
+		runs, all, err := lookAll(ctx, c, samples, schedules)
 		if err != nil {
 			return err
 		}
 		table.draw(runs)
-		if !slices.ContainsFunc(runs, unfinished) {
+		if all && !slices.ContainsFunc(runs, unfinished) {
 			return judge(runs)
 		}
 		select {
@@ -64,35 +72,106 @@ func show(ctx context.Context, c client.Client, out *os.File) error {
 	}
 }
 
-// applySamples creates every object of the samples; runs are returned, in order of their files.
-func applySamples(ctx context.Context, c client.Client, dir string) ([]*v1alpha1.WorkflowRun, error) {
+// lookAll reads the runs, and those of schedules; all: each schedule has one.
+func lookAll(ctx context.Context, c client.Client, samples []*v1alpha1.WorkflowRun, schedules []*v1alpha1.Schedule) (runs []*v1alpha1.WorkflowRun, all bool, err error) {
+	runs, err = look(ctx, c, samples)
+	if err != nil {
+		return nil, false, err
+	}
+	started, err := startedBy(ctx, c, schedules)
+	if err != nil {
+		return nil, false, err
+	}
+	return append(runs, started...), len(started) >= len(schedules), nil
+}
+
+// startLastSlot has a schedule make the run of its last slot, as a user does for a slot of the
+// past: its next one may be a day away. Of a sample that was applied before, the run is there.
+func startLastSlot(ctx context.Context, c client.Client, s *v1alpha1.Schedule) error {
+	if err := c.Get(ctx, client.ObjectKeyFromObject(s), s); err != nil {
+		return fmt.Errorf("read schedule: %w", err)
+	}
+	if s.Spec.Backfill != nil {
+		return nil
+	}
+	before, now := s.DeepCopy(), time.Now()
+	s.Spec.Backfill = &v1alpha1.Backfill{From: metav1.NewTime(now.Add(-slotsWithin)), To: metav1.NewTime(now)}
+	if err := c.Patch(ctx, s, client.MergeFrom(before)); err != nil {
+		return fmt.Errorf("start the last slot of schedule %s: %w", s.Name, err)
+	}
+	return nil
+}
+
+// startedBy are the runs of schedules; their runs are meant to succeed.
+func startedBy(ctx context.Context, c client.Client, schedules []*v1alpha1.Schedule) ([]*v1alpha1.WorkflowRun, error) {
+	var all []*v1alpha1.WorkflowRun
+	for _, s := range schedules {
+		var list v1alpha1.WorkflowRunList
+		if err := c.List(ctx, &list, client.InNamespace(s.Namespace), client.MatchingLabels{v1alpha1.LabelSchedule: s.Name}); err != nil {
+			return nil, fmt.Errorf("list runs of schedule %s: %w", s.Name, err)
+		}
+		for i := range list.Items {
+			run := &list.Items[i]
+			metav1.SetMetaDataAnnotation(&run.ObjectMeta, expectAnnotation, string(v1alpha1.RunSucceeded))
+			all = append(all, run)
+		}
+	}
+	return all, nil
+}
+
+// applySamples creates every object of the samples; runs are returned, in order of their files, and
+// schedules.
+func applySamples(ctx context.Context, c client.Client, dir string) (runs []*v1alpha1.WorkflowRun, schedules []*v1alpha1.Schedule, err error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
 	if err != nil {
-		return nil, fmt.Errorf("list samples: %w", err)
+		return nil, nil, fmt.Errorf("list samples: %w", err)
 	}
-	var runs []*v1alpha1.WorkflowRun
 	for _, file := range files {
-		text, err := os.ReadFile(file)
+		objects, err := applyFile(ctx, c, file)
 		if err != nil {
-			return nil, fmt.Errorf("read sample: %w", err)
+			return nil, nil, fmt.Errorf("apply %s: %w", file, err)
 		}
-		for doc := range strings.SplitSeq(string(text), "\n---\n") {
-			o, err := decode([]byte(doc))
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", file, err)
-			}
-			if o == nil {
-				continue
-			}
-			if err := c.Create(ctx, o); err != nil && !apierrors.IsAlreadyExists(err) {
-				return nil, fmt.Errorf("apply %s: %w", file, err)
-			}
-			if run, ok := o.(*v1alpha1.WorkflowRun); ok {
-				runs = append(runs, run)
+		for _, o := range objects {
+			switch o := o.(type) {
+			case *v1alpha1.WorkflowRun:
+				runs = append(runs, o)
+			case *v1alpha1.Schedule:
+				schedules = append(schedules, o)
 			}
 		}
 	}
-	return runs, nil
+	return runs, schedules, nil
+}
+
+// applyFile creates the objects of a file that are of our kinds.
+func applyFile(ctx context.Context, c client.Client, file string) (all []client.Object, err error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	for doc := range strings.SplitSeq(string(text), "\n---\n") {
+		o, err := decode([]byte(doc))
+		if err != nil {
+			return nil, err
+		}
+		if o == nil {
+			continue
+		}
+		if err := c.Create(ctx, o); err != nil && !apierrors.IsAlreadyExists(err) {
+			return nil, err
+		}
+		all = append(all, o)
+	}
+	return all, nil
+}
+
+// kinds make an empty object of each of our kinds that samples have.
+var kinds = map[string]func() client.Object{
+	"WorkflowRun": func() client.Object { return &v1alpha1.WorkflowRun{} },
+	"LockPolicy":  func() client.Object { return &v1alpha1.LockPolicy{} },
+	"Semaphore":   func() client.Object { return &v1alpha1.Semaphore{} },
+	"Workflow":    func() client.Object { return &v1alpha1.Workflow{} },
+	"Schedule":    func() client.Object { return &v1alpha1.Schedule{} },
 }
 
 // decode reads one of our kinds; nil for others (the kustomization).
@@ -101,19 +180,11 @@ func decode(doc []byte) (client.Object, error) {
 	if err := yaml.Unmarshal(doc, &kind); err != nil {
 		return nil, err
 	}
-	var o client.Object
-	switch kind.Kind {
-	case "WorkflowRun":
-		o = &v1alpha1.WorkflowRun{}
-	case "LockPolicy":
-		o = &v1alpha1.LockPolicy{}
-	case "Semaphore":
-		o = &v1alpha1.Semaphore{}
-	case "Workflow":
-		o = &v1alpha1.Workflow{}
-	default:
+	empty := kinds[kind.Kind]
+	if empty == nil {
 		return nil, nil //nolint:nilnil // not ours, no error
 	}
+	o := empty()
 	if err := yaml.UnmarshalStrict(doc, o); err != nil {
 		return nil, err
 	}
@@ -196,7 +267,7 @@ type table struct {
 }
 
 func (t *table) draw(runs []*v1alpha1.WorkflowRun) {
-	lines := []string{fmt.Sprintf("%-12s %-10s %-6s %-18s %s", "RUN", "PHASE", "STEPS", "REASON", "STEPS IN DETAIL")}
+	lines := []string{fmt.Sprintf("%-17s %-10s %-6s %-18s %s", "RUN", "PHASE", "STEPS", "REASON", "STEPS IN DETAIL")}
 	for _, run := range runs {
 		lines = append(lines, line(run))
 	}
@@ -217,7 +288,7 @@ func (t *table) draw(runs []*v1alpha1.WorkflowRun) {
 func line(run *v1alpha1.WorkflowRun) string {
 	status := run.Status
 	if status == nil {
-		return fmt.Sprintf("%-12s %-10s", run.Name, v1alpha1.RunPending)
+		return fmt.Sprintf("%-17s %-10s", run.Name, v1alpha1.RunPending)
 	}
 	var steps []string
 	for _, s := range status.Steps {
@@ -231,5 +302,5 @@ func line(run *v1alpha1.WorkflowRun) string {
 	if c := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionSucceeded); c != nil {
 		reason = c.Reason
 	}
-	return fmt.Sprintf("%-12s %-10s %-6s %-18s %s", run.Name, status.Phase, status.Progress, reason, strings.Join(steps, ", "))
+	return fmt.Sprintf("%-17s %-10s %-6s %-18s %s", run.Name, status.Phase, status.Progress, reason, strings.Join(steps, ", "))
 }

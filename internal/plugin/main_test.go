@@ -43,7 +43,7 @@ const (
 	succeeded = `{"status":"Succeeded","output":{"pages":3}}`
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, natstest.Leaks()...) }
 
 // testRun is a run in the API server.
 func testRun(namespace, name, uid string) *v1alpha1.WorkflowRun {

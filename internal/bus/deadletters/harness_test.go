@@ -17,7 +17,7 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, natstest.Leaks()...) }
 
 // consumer is what puts results aside.
 type consumer struct {

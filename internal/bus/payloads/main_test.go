@@ -14,5 +14,5 @@ func TestMain(m *testing.M) {
 	if natstest.Main() {
 		return
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, natstest.Leaks()...)
 }

@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	if natstest.Main() {
 		return
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, natstest.Leaks()...)
 }
 
 // world is an auditor with no runs, on real NATS and Redis.

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
 	"github.com/syncopate-dev/syncopate/internal/lockmgr/redistest"
 	"github.com/syncopate-dev/syncopate/internal/testenv"
 )
@@ -40,7 +41,7 @@ var suite struct {
 	history  *history
 }
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, testenv.Kept()...) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, append(testenv.Kept(), natstest.Leaks()...)...) }
 
 func TestWorkflowRun(t *testing.T) {
 	RegisterFailHandler(Fail)

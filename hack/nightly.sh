@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Runs what is too long for make test, one after the other, and prints how long each took and which failed:
+#
+#   hack/nightly.sh [NAME]...
+#
+# Without names it runs all. DURATION (6h) is that of the faults. The output of each is in bin/nightly, with the seeds that were played
+# and the table of faults by invariants. A part that fails does not keep the next from running; the exit code is 1 then.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+export REQUIRE_REDIS=1 KUBEBUILDER_ASSETS=${KUBEBUILDER_ASSETS:-$PWD/bin/k8s}
+
+specs() { go test -count=1 -timeout 6h -v "$1" -ginkgo.v -ginkgo.timeout 6h -ginkgo.focus "$2"; }
+faults() { make --no-print-directory test-faults DURATION="${DURATION:-6h}"; }
+cron() { make --no-print-directory test-cron; }
+shards() { make --no-print-directory test-shards; }
+rollout() { make --no-print-directory test-rollout; }
+schedules() { make --no-print-directory bench-schedules; }
+templates() { TEMPLATE_RUNS=200 specs ./internal/controller/workflowrun 'keeps its revision, though the Workflow changes'; }
+locks() { LOCKS=1 specs ./internal/controller/workflowrun 'locks across runs'; }
+audit() { AUDIT_RUNS=10000 specs ./test/e2e 'An audit under load'; }
+after_crash() { NATS_CRASH=1 go test -count=1 -timeout 1h -v ./internal/bus -run TestWhatThreeServersKeepAfterACrash; }
+
+all=(cron schedules templates locks shards rollout after_crash audit faults)
+[[ $# -gt 0 ]] || set -- "${all[@]}"
+for part in "$@"; do
+  [[ " ${all[*]} " == *" $part "* ]] || { echo "no part $part; there are: ${all[*]}" >&2; exit 2; }
+done
+
+mkdir -p bin/nightly
+failed=0
+printf '%-12s %8s  %s\n' PART SECONDS RESULT
+for part in "$@"; do
+  begin=$SECONDS result=ok
+  "$part" >"bin/nightly/$part.txt" 2>&1 || result="FAILED, see bin/nightly/$part.txt" failed=1
+  printf '%-12s %8d  %s\n' "$part" $((SECONDS - begin)) "$result"
+done
+exit $failed

@@ -52,7 +52,7 @@ type verifyFlags struct {
 	format, operator, junit               string
 	runs                                  int
 	seed                                  uint64
-	timeout                               time.Duration
+	timeout, bound                        time.Duration
 	keep                                  bool
 	restartWorker, restartOperator, flush bool
 	redis                                 redisFlags
@@ -68,6 +68,7 @@ func verifyCommand(a *app) *cobra.Command {
 	flags.IntVar(&f.runs, "runs", 20, "How many runs, 1 to 1000. Each has 8 steps, and 10 results.")
 	flags.Uint64Var(&f.seed, "seed", 1, "What workers do follows from it.")
 	flags.DurationVar(&f.timeout, "timeout", 5*time.Minute, "Time for all runs to end.")
+	flags.DurationVar(&f.bound, "bound", verify.Bound, "How far two results may be apart once a fault is over. More is for a machine that is busy with other work.")
 	flags.BoolVar(&f.keep, "keep", false, "Leave namespace, runs and LockPolicy.")
 	flags.StringVar(&f.junit, "junit", "", "File to write a JUnit report to.")
 	flags.StringVarP(&f.format, "output", "o", formatTable, "Format: table or json.")
@@ -87,6 +88,9 @@ func (f *verifyFlags) check() error {
 	if f.timeout <= 0 {
 		return usagef("--timeout %s: need more than 0", f.timeout)
 	}
+	if f.bound <= 0 {
+		return usagef("--bound %s: need more than 0", f.bound)
+	}
 	return output(f.format, formatTable, formatJSON)
 }
 
@@ -95,7 +99,7 @@ func (f *verifyFlags) run(ctx context.Context, a *app) (err error) {
 		return err
 	}
 	o := verify.Options{
-		Names: a.names(), Operator: f.operator, Clock: clock.RealClock{}, Say: a.note, Runs: f.runs, Seed: f.seed, Patience: f.timeout, Keep: f.keep, Faults: f.faults(),
+		Names: a.names(), Operator: f.operator, Clock: clock.RealClock{}, Say: a.note, Runs: f.runs, Seed: f.seed, Patience: f.timeout, Bound: f.bound, Keep: f.keep, Faults: f.faults(),
 	}
 	if o.Kube, err = a.watching(); err != nil {
 		return err

@@ -26,6 +26,7 @@ type facts struct {
 	Name            string
 	Seed            uint64
 	Took, Patience  time.Duration
+	Bound           time.Duration // between two results after a fault
 	Figures         book.Figures
 	HandOvers       []time.Duration
 	Runs            []v1alpha1.WorkflowRun // as they are stored in the end
@@ -72,9 +73,9 @@ func (f facts) report() Report {
 
 // stalls is I5.
 func (f facts) stalls() Check {
-	c := Check{Name: "I5", What: fmt.Sprintf("after a fault no two results are more than %s apart", Bound)}
+	c := Check{Name: "I5", What: fmt.Sprintf("after a fault no two results are more than %s apart", f.Bound)}
 	for _, d := range f.Done {
-		if d.Stall > Bound {
+		if d.Stall > f.Bound {
 			c.Wrong = append(c.Wrong, fmt.Sprintf("%s: %s", d.Fault, d.Stall.Round(time.Millisecond)))
 		}
 		if strings.HasPrefix(d.What, notDone) {

@@ -29,7 +29,7 @@ func waiting(name, reason, message string) v1alpha1.WorkflowRun {
 
 func good() facts {
 	return facts{
-		Name: "n", Seed: 7, Took: time.Minute, Patience: 5 * time.Minute, Figures: book.Figures{Answered: 20, Duplicates: 3, Redeliveries: 2, Uploads: 1},
+		Name: "n", Seed: 7, Took: time.Minute, Patience: 5 * time.Minute, Bound: Bound, Figures: book.Figures{Answered: 20, Duplicates: 3, Redeliveries: 2, Uploads: 1},
 		HandOvers: []time.Duration{9 * time.Millisecond, 3 * time.Millisecond, 5 * time.Millisecond}, Runs: []v1alpha1.WorkflowRun{ended("a"), ended("b")}, Writes: 9, Watched: 2,
 	}
 }
@@ -54,10 +54,11 @@ func TestReport(t *testing.T) {
 		"workers get nothing": {func(f *facts) {
 			f.Runs, f.Figures = []v1alpha1.WorkflowRun{waiting("c", "Waiting", "for workers")}, book.Figures{}
 		}, 1, 1, []string{"no worker got one"}},
-		"a short stall": {func(f *facts) { f.Done = []Done{{Fault: FlushRedis, What: "all keys", Stall: Bound}} }, 0, 0, []string{"I5      ok", "after flush-redis   35000 ms"}},
-		"a long stall":  {func(f *facts) { f.Done = []Done{{Fault: FlushRedis, What: "all keys", Stall: Bound + 1}} }, 1, 0, []string{"I5      FAILED", "flush-redis: 35s"}},
-		"no fault":      {func(f *facts) { f.Done = []Done{{Fault: RestartOperator, What: notDone + "no"}} }, 0, 1, []string{"I5      unknown", "restart-operator did not happen: no"}},
-		"much is wrong": {func(f *facts) { f.Verdict = strings.Split(strings.Repeat("lost,", maxTold+2), ",") }, 1, 0, []string{"and 3 more"}},
+		"a short stall":  {func(f *facts) { f.Done = []Done{{Fault: FlushRedis, What: "all keys", Stall: Bound}} }, 0, 0, []string{"I5      ok", "after flush-redis   45000 ms"}},
+		"a long stall":   {func(f *facts) { f.Done = []Done{{Fault: FlushRedis, What: "all keys", Stall: Bound + 1}} }, 1, 0, []string{"I5      FAILED", "flush-redis: 45s"}},
+		"a slow cluster": {func(f *facts) { f.Bound, f.Done = time.Minute, []Done{{Fault: FlushRedis, Stall: time.Minute}} }, 0, 0, []string{"I5 ok", "more than 1m0s apart"}},
+		"no fault":       {func(f *facts) { f.Done = []Done{{Fault: RestartOperator, What: notDone + "no"}} }, 0, 1, []string{"I5      unknown", "restart-operator did not happen: no"}},
+		"much is wrong":  {func(f *facts) { f.Verdict = strings.Split(strings.Repeat("lost,", maxTold+2), ",") }, 1, 0, []string{"and 3 more"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := good()

@@ -26,9 +26,10 @@ const (
 	limit = 6
 	// slow is the longest job, late the longest time until a result is said again.
 	slow, late = 2 * time.Second, 2 * time.Second
-	// Bound is how far two results may be apart once a fault is over: the longer of a run lock and
-	// the AckWait of jobs, and five seconds.
-	Bound = 35 * time.Second
+	// Bound is how far two results may be apart once a fault is over, unless it is said otherwise:
+	// the longer of a run lock and the AckWait of jobs, 30 s; and 15 s for a take-over, a slow job and
+	// an answer that is said late.
+	Bound = 45 * time.Second
 
 	look = 200 * time.Millisecond
 	// cleanUpLimit bounds what is done after the last run.
@@ -48,6 +49,7 @@ type Options struct {
 	Runs     int
 	Seed     uint64
 	Patience time.Duration // for all runs together
+	Bound    time.Duration // how far two results may be apart once a fault is over; usually [Bound]
 	Faults   []Fault
 	Keep     bool // leave what was made
 }
@@ -161,7 +163,7 @@ func (t *trial) judge(ctx context.Context) (Report, error) {
 	if err := t.Kube.List(ctx, &list, client.InNamespace(t.name)); err != nil {
 		return Report{}, fmt.Errorf("read runs: %w", err)
 	}
-	seen, cancel := context.WithTimeout(ctx, Bound)
+	seen, cancel := context.WithTimeout(ctx, cleanUpLimit)
 	defer cancel()
 	missing := ""
 	if err := t.await(seen, func() (bool, error) { missing = t.history.Has(list.Items); return missing == "", nil }); err != nil {
@@ -172,7 +174,7 @@ func (t *trial) judge(ctx context.Context) (Report, error) {
 	}
 	runs, writes := t.history.Size()
 	f := facts{
-		Name: t.name, Seed: t.Seed, Took: t.Clock.Since(t.began), Patience: t.Patience, Figures: t.ledger.Figures(), HandOvers: t.ledger.HandOvers(list.Items),
+		Name: t.name, Seed: t.Seed, Took: t.Clock.Since(t.began), Patience: t.Patience, Bound: t.Bound, Figures: t.ledger.Figures(), HandOvers: t.ledger.HandOvers(list.Items),
 		Runs: list.Items, Writes: writes, Watched: runs, Wrong: t.watcher.Wrong(), Done: t.done,
 	}
 	for i := range f.Done {

@@ -89,7 +89,7 @@ var _ = Describe("kubectl syncopate verify", func() {
 		w.pod(ctx)
 		w.node(ctx, w.startManager(ctx, "first"))
 		file := filepath.Join(GinkgoT().TempDir(), "junit.xml")
-		r, notes, code := w.verifies(ctx, p, "--runs", "6", "--junit", file, "--restart-worker", "--restart-operator", "--flush-redis")
+		r, notes, code := w.verifies(ctx, p, "--runs", "6", "--junit", file, "--restart-worker", "--restart-operator", "--flush-redis", "--bound", "4m")
 		Expect(code).To(BeZero(), notes)
 		Expect(r.Ended).To(Equal(6))
 		Expect(r.Results).To(Equal(60))

@@ -167,7 +167,8 @@ func TestThatNATSDoesNotAnswerIsNoAnswerAboutWorkers(t *testing.T) {
 func TestNobodyPulls(t *testing.T) {
 	t.Parallel()
 	s := newShift(t, 3)
-	w := s.look()
+	// A consumer counts what waits for it shortly after the stream has kept it.
+	w := s.sees("all three wait", func(w liveness.Workers) bool { return w.Queued >= 3 })
 	s.figures(w, liveness.Workers{Exists: true, Queued: 3})
 	if !w.LastSign.IsZero() || !w.LastAck.IsZero() || w.At.IsZero() || w.AckWait != 600*time.Millisecond {
 		t.Errorf("times: %+v", w)

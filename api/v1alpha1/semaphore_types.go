@@ -19,6 +19,9 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:printcolumn:name="Order",type=string,priority=1,JSONPath=`.spec.order`
 // +kubebuilder:printcolumn:name="Keys",type=integer,priority=1,JSONPath=`.status.keys`
 // +kubebuilder:printcolumn:name="Busiest",type=string,priority=1,JSONPath=`.status.busiest[0].key`
+// +kubebuilder:printcolumn:name="Holder",type=string,priority=1,JSONPath=`.status.busiest[0].holder`
+// +kubebuilder:printcolumn:name="Starts",type=integer,priority=1,JSONPath=`.spec.rate.starts`
+// +kubebuilder:printcolumn:name="Per-Seconds",type=integer,priority=1,JSONPath=`.spec.rate.perSeconds`
 type Semaphore struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata is the standard object metadata.
@@ -102,6 +105,26 @@ type SemaphoreSpec struct {
 	// +default="FirstRunnable"
 	// +kubebuilder:default=FirstRunnable
 	Order LockOrder `json:"order,omitempty"`
+	// rate bounds how many holds of a key may begin in a period, beside how many there may be at a
+	// time. Absent: nothing does.
+	// +optional
+	Rate *LockRate `json:"rate,omitempty"`
+}
+
+// LockRate bounds how many holds of a key begin in any period of its length, however many permits
+// each has. A hold that ends gives nothing back. When Redis has lost its data it is not known what
+// began before: then nobody begins for one period, unless the semaphore is younger than the loss.
+type LockRate struct {
+	// starts is how many may begin in a period.
+	// +required
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
+	Starts int32 `json:"starts"`
+	// perSeconds is the length of the period, in seconds.
+	// +required
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=3600
+	PerSeconds int32 `json:"perSeconds"`
 }
 
 // LockQueue bounds a queue.

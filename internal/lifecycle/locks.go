@@ -98,16 +98,24 @@ func lockWaitEnd(w *v1alpha1.LocksWait, answer *facts.LocksAnswer) time.Time {
 	return w.StartedAt.Add(answer.TTL)
 }
 
-// lockWaits adds when waits for locks are over by their time, as far as it is known.
+// lockWaits adds when waits for locks are over by their time, or by that of a rate, as far as it is
+// known.
 func lockWaits(d *draft, e *earliest) {
 	if a := d.in.Locks[""]; d.st.Admission != nil {
-		e.add(lockWaitEnd(d.st.Admission.LockWait, &a))
+		addLockWait(e, d.st.Admission.LockWait, &a)
 	}
 	for i := range d.st.Steps {
 		if s := &d.st.Steps[i]; s.LockWait != nil {
 			a := d.in.Locks[s.Name]
-			e.add(lockWaitEnd(s.LockWait, &a))
+			addLockWait(e, s.LockWait, &a)
 		}
+	}
+}
+
+func addLockWait(e *earliest, w *v1alpha1.LocksWait, answer *facts.LocksAnswer) {
+	e.add(lockWaitEnd(w, answer))
+	if w != nil {
+		e.add(answer.Again)
 	}
 }
 

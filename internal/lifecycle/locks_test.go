@@ -48,6 +48,22 @@ func decideLocked(t *testing.T, run *v1alpha1.WorkflowRun, now time.Time, locks 
 	return out
 }
 
+// Who waits for a rate asks again when it is over, and writes nothing for that.
+//
+// mutation: lockWaits without addLockWait's second line makes this fail.
+func TestWhoWaitsForARateAsksAgainAtItsTime(t *testing.T) {
+	late := waitsFor
+	late.TTL, late.Again = 0, epoch.Add(20*time.Second)
+	run := newRun(newStep("a"), newStep("b", withStepLocks(mutexOf("db"))))
+	out := decideLocked(t, run, epoch, map[string]LocksAnswer{"b": late})
+	if !out.Changed || !out.Wake.Equal(late.Again) {
+		t.Fatalf("changed %t, wakes at %s, want %s", out.Changed, out.Wake, late.Again)
+	}
+	if out = decideLocked(t, run, epoch.Add(time.Second), map[string]LocksAnswer{"b": late}); out.Changed || !out.Wake.Equal(late.Again) {
+		t.Errorf("after it was written: changed %t, wakes at %s", out.Changed, out.Wake)
+	}
+}
+
 // A run is admitted with its locks in the same write, its jobs carry their fences, a step takes its
 // own when it begins, and what is over has none.
 //

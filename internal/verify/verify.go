@@ -27,8 +27,8 @@ const (
 	// slow is the longest job, late the longest time until a result is said again.
 	slow, late = 2 * time.Second, 2 * time.Second
 	// Bound is how far two results may be apart once a fault is over, unless it is said otherwise:
-	// the longer of a run lock and the AckWait of jobs, 30 s; and 15 s for a take-over, a slow job and
-	// an answer that is said late.
+	// the longer of a run lock and the AckWait of jobs, 30 s; and 15 s for a take-over, a slow job
+	// and an answer that is said late.
 	Bound = 45 * time.Second
 
 	look = 200 * time.Millisecond

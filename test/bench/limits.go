@@ -24,7 +24,8 @@ import (
 // handOvers is the table of how a mutex passes on.
 const handOvers = "a mutex passes on"
 
-// limits measures how a mutex passes from run to run, and what runs cost that wait for one.
+// limits measures how a mutex passes from run to run, what runs cost that wait for one, and how
+// long a tenant's slot is free.
 func limits(ctx context.Context, st *stage, r *report) (err error) {
 	w, err := st.newWorld(ctx)
 	if err != nil {
@@ -52,12 +53,16 @@ func limits(ctx context.Context, st *stage, r *report) (err error) {
 	if err := l.line(ctx, st.size(1000, 40), alone); err != nil {
 		return err
 	}
+	if err := l.slots(ctx, st.size(150, 10), st.size(10, 3)); err != nil {
+		return err
+	}
 	if err := l.rest(ctx, st.size(1000, 20), st.size(10000, 200)); err != nil {
 		return err
 	}
 	r.note("A run has one job, which takes %s, and spec.locks with one mutex. A hold is from the write that has the lock in status to the write of the run's end, both as a watch sees them.", jobTime)
 	r.note("One passes on: from the write of a run's end to the moment when NATS tells that the next run's worker has its job; in that time the next run takes the lock, its status is written, and its job is published. Beside a status write by one client that does nothing else.")
 	r.note("One after the other: as many holds as there are runs, each as long as the median of runs that had the mutex for themselves.")
+	r.note("A slot of a tenant: from the write of a run's end to the write that admits the tenant's next run, where that was created before, both as a watch sees them; all tenants at once, so the machine is saturated.")
 	r.note("At rest: runs that wait for an approval hold the mutexes, the others wait for these; %s without anything to do, a resync of locks included.", restTime)
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -179,6 +180,30 @@ var _ = Describe("locks across runs", func() {
 		for _, run := range holders {
 			r.finish(ctx, run)
 		}
+	}, NodeTimeout(2*patience))
+
+	// Who is too early waits without a write, knows when to ask again, and has a fence, which is in
+	// the milliseconds of Redis, that shows that it did.
+	//
+	// mutation: want without the rate of the semaphore makes this fail.
+	It("begin no more often than the rate of their semaphore", func(ctx SpecContext) {
+		w := newWorld(ctx, withOwnRedis())
+		r := w.newReplica(ctx, "a")
+		_, _ = r.locked(ctx)
+		sem := w.semaphore(ctx, v1alpha1.SemaphoreSpec{Permits: 5, Rate: &v1alpha1.LockRate{Starts: 1, PerSeconds: 1}})
+		want := withLocks([]v1alpha1.LockRequest{{Semaphore: sem}})
+		var last int64
+		for range 3 {
+			run := r.inFlight(ctx, w.create(ctx, []v1alpha1.Step{step("a")}, want), 1)
+			fence := run.Status.Locks[0].Fence
+			Expect(fence - last).To(BeNumerically(">=", 1000))
+			last = fence
+		}
+		run := r.drive(ctx, w.create(ctx, []v1alpha1.Step{step("a")}, want), withReason(v1alpha1.ReasonWaitingForLock))
+		Expect(messageOf(run, v1alpha1.ConditionAdmitted)).To(ContainSubstring("until its rate lets one begin at"))
+		res := r.mustPass(ctx, run)
+		Expect(res.RequeueAfter).To(BeNumerically("<=", time.Second))
+		r.finishAll(ctx, run)
 	}, NodeTimeout(2*patience))
 
 	It("keep the latest of many that wait", func(ctx SpecContext) {

@@ -46,6 +46,7 @@ type LocksAnswer struct {
 	Queued   int           // in its queue
 	Ahead    string        // namespace/name of the run just ahead; "" for the first
 	TTL      time.Duration // bounds the wait; 0: nothing does
+	Again    time.Time     // when to ask again, for a rate; zero: it is woken
 	Cause    string        // for people
 }
 

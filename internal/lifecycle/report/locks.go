@@ -67,6 +67,9 @@ func locksText(a *facts.LocksAnswer, at string) string {
 	if a.Ahead != "" {
 		text += ", behind " + a.Ahead
 	}
+	if !a.Again.IsZero() {
+		text += ", until its rate lets one begin at " + a.Again.UTC().Format(time.RFC3339)
+	}
 	return bounds.Cut(text, bounds.MaxMessageChars)
 }
 

@@ -23,6 +23,7 @@ type Lock struct {
 	Permits    *int32             `json:"permits,omitempty"`
 	OnBusy     v1alpha1.OnBusy    `json:"onBusy,omitempty"`
 	Order      v1alpha1.LockOrder `json:"order,omitempty"`
+	Rate       *v1alpha1.LockRate `json:"rate,omitempty"`       // how many may begin in a period
 	Held       int32              `json:"held"`                 // permits
 	Waiting    int                `json:"waiting"`              // runs and steps
 	OldestWait *time.Time         `json:"oldestWait,omitempty"` // since when
@@ -280,7 +281,7 @@ func (t *table) semaphore(sem *v1alpha1.Semaphore) {
 func (t *table) settle(l *Lock) {
 	switch sem := l.semaphore; {
 	case sem != nil:
-		l.Permits, l.OnBusy, l.Order = &sem.Spec.Permits, sem.Spec.OnBusy, sem.Spec.Order
+		l.Permits, l.OnBusy, l.Order, l.Rate = &sem.Spec.Permits, sem.Spec.OnBusy, sem.Spec.Order, sem.Spec.Rate
 	case strings.HasPrefix(l.Lock, render.MutexPrefix):
 		l.Permits, l.OnBusy, l.Order = new(int32(1)), v1alpha1.OnBusyQueue, v1alpha1.OrderFirstRunnable
 	}
@@ -333,7 +334,7 @@ func freeKey(all []Lock, name string) []Lock {
 	of, _, _ := strings.Cut(name, "/")
 	for _, l := range all {
 		if sem := l.semaphore; sem != nil && sem.Name == of {
-			return []Lock{{Lock: name, Permits: &sem.Spec.Permits, OnBusy: sem.Spec.OnBusy, Order: sem.Spec.Order}}
+			return []Lock{{Lock: name, Permits: &sem.Spec.Permits, OnBusy: sem.Spec.OnBusy, Order: sem.Spec.Order, Rate: sem.Spec.Rate}}
 		}
 	}
 	return nil

@@ -77,6 +77,9 @@ func (l *Lock) order(w *LockWaiter) string {
 		first := &l.Waiters[0]
 		return "there is room, but order is Ordered: behind " + whose(first.Namespace, first.Name, first.Step)
 	}
+	if r := l.Rate; r != nil {
+		return fmt.Sprintf("there is room: it waits for its rate, %d in %d s", r.Starts, r.PerSeconds)
+	}
 	return "there is room: it is to be woken"
 }
 

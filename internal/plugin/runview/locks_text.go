@@ -39,12 +39,16 @@ func LocksText(out io.Writer, locks []Lock, most int, now time.Time) error {
 	return partsText(out, used, most, now)
 }
 
-// heldText is such as "2 of 4".
+// heldText is such as "2 of 4" or, with a rate, "2 of 4, 10 in 60s".
 func (l *Lock) heldText() string {
 	if l.Permits == nil {
 		return fmt.Sprintf("%d of ?", l.Held)
 	}
-	return fmt.Sprintf("%d of %d", l.Held, *l.Permits)
+	text := fmt.Sprintf("%d of %d", l.Held, *l.Permits)
+	if r := l.Rate; r != nil {
+		text += fmt.Sprintf(", %d in %ds", r.Starts, r.PerSeconds)
+	}
+	return text
 }
 
 // partsText tells who has each lock, and who waits for it.

@@ -33,8 +33,8 @@ type findings struct {
 //	admitted here                          over, once it is not    missing
 //	                                       missing any more
 //	admitted elsewhere    over             over
-//	waits here            wake: its grant  wake, if there is       wake: it takes a place
-//	                      was not used     room for it
+//	waits here            wake: its grant  wake, if there is       wake: it takes a place,
+//	                      was not used     room for it             unless it waits for locks
 //	suspended, or waits   misplace         misplace
 //	elsewhere
 func audit(v *view, at store.Key, b store.Snapshot, limit int, admitted, waiting []fact) findings {
@@ -58,7 +58,7 @@ func audit(v *view, at store.Key, b store.Snapshot, limit int, admitted, waiting
 		}
 	}
 	for _, run := range waiting {
-		if !slots[run.uid] && !places[run.uid] {
+		if !slots[run.uid] && !places[run.uid] && !run.forLocks {
 			f.wake = append(f.wake, run)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 // mutation: each case of slot and place, when left out, makes its line of this table fail; so does
-// pending or under that counts a child.
+// pending or under that counts a child, and factOf without forLocks.
 func TestAudit(t *testing.T) {
 	at := store.Key{Policy: "batch", Tenant: "acme"}
 	admitted := func(f *fact) { f.admittedAt, f.policy = time.Unix(1, 0), "batch" }
@@ -28,22 +28,28 @@ func TestAudit(t *testing.T) {
 		limit   int
 		want    string
 	}{
-		"ended, with a slot":                           {has: slot, run: func(f *fact) { admitted(f); f.finished = true }, limit: 9, want: "over"},
-		"ended before it was admitted, with a slot":    {has: slot, run: func(f *fact) { f.finished = true }, limit: 9, want: "over"},
-		"ended, in line":                               {has: place, run: func(f *fact) { f.finished = true }, limit: 9, want: "over"},
-		"unknown, with a slot":                         {has: slot, unknown: true, limit: 9, want: "unknown"},
-		"unknown, in line":                             {has: place, unknown: true, limit: 9, want: "unknown"},
-		"admitted, with a slot":                        {has: slot, run: admitted, limit: 9, want: ""},
-		"admitted, in line":                            {has: place, run: admitted, limit: 9, want: "missing"},
-		"admitted, with neither":                       {has: neither, run: admitted, limit: 9, want: "missing"},
-		"admitted by another policy, with a slot":      {has: slot, run: func(f *fact) { admitted(f); f.policy = "else" }, limit: 9, want: "over"},
-		"admitted by no policy, with a slot":           {has: slot, run: func(f *fact) { admitted(f); f.policy = "" }, limit: 9, want: "over"},
-		"admitted for another tenant, in line":         {has: place, run: func(f *fact) { admitted(f); f.tenant = "else" }, limit: 9, want: "over"},
-		"waits, with a slot":                           {has: slot, run: func(*fact) {}, limit: 9, want: "wake"},
-		"waits, in line with room":                     {has: place, run: func(*fact) {}, limit: 1, want: "wake"},
-		"waits, in line without room":                  {has: place, run: func(*fact) {}, limit: 0, want: ""},
-		"waits, in line without a limit":               {has: place, run: func(*fact) {}, limit: -1, want: "wake"},
-		"waits, with neither":                          {has: neither, run: func(*fact) {}, limit: 0, want: "wake"},
+		"ended, with a slot":                        {has: slot, run: func(f *fact) { admitted(f); f.finished = true }, limit: 9, want: "over"},
+		"ended before it was admitted, with a slot": {has: slot, run: func(f *fact) { f.finished = true }, limit: 9, want: "over"},
+		"ended, in line":                            {has: place, run: func(f *fact) { f.finished = true }, limit: 9, want: "over"},
+		"unknown, with a slot":                      {has: slot, unknown: true, limit: 9, want: "unknown"},
+		"unknown, in line":                          {has: place, unknown: true, limit: 9, want: "unknown"},
+		"admitted, with a slot":                     {has: slot, run: admitted, limit: 9, want: ""},
+		"admitted, in line":                         {has: place, run: admitted, limit: 9, want: "missing"},
+		"admitted, with neither":                    {has: neither, run: admitted, limit: 9, want: "missing"},
+		"admitted by another policy, with a slot":   {has: slot, run: func(f *fact) { admitted(f); f.policy = "else" }, limit: 9, want: "over"},
+		"admitted by no policy, with a slot":        {has: slot, run: func(f *fact) { admitted(f); f.policy = "" }, limit: 9, want: "over"},
+		"admitted for another tenant, in line":      {has: place, run: func(f *fact) { admitted(f); f.tenant = "else" }, limit: 9, want: "over"},
+		"waits, with a slot":                        {has: slot, run: func(*fact) {}, limit: 9, want: "wake"},
+		"waits, in line with room":                  {has: place, run: func(*fact) {}, limit: 1, want: "wake"},
+		"waits, in line without room":               {has: place, run: func(*fact) {}, limit: 0, want: ""},
+		"waits, in line without a limit":            {has: place, run: func(*fact) {}, limit: -1, want: "wake"},
+		"waits, with neither":                       {has: neither, run: func(*fact) {}, limit: 0, want: "wake"},
+		"waits for its locks, with neither": {
+			has: neither, run: func(f *fact) {
+				waits := &v1alpha1.WorkflowRun{Status: &v1alpha1.WorkflowRunStatus{Admission: &v1alpha1.AdmissionStatus{LockWait: &v1alpha1.LocksWait{}}}}
+				f.forLocks = factOf(waits).forLocks
+			}, limit: 9, want: "",
+		},
 		"not pinned, in line without room":             {has: place, run: func(f *fact) { f.tenant = "" }, limit: 0, want: ""},
 		"suspended, with a slot":                       {has: slot, run: func(f *fact) { f.suspended = true }, limit: 9, want: "misplace"},
 		"suspended, in line":                           {has: place, run: func(f *fact) { f.suspended = true }, limit: 9, want: "misplace"},

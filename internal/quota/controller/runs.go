@@ -35,6 +35,7 @@ type fact struct {
 	suspended  bool      // or left alone, because it needs a newer operator
 	admittedAt time.Time // zero: not admitted
 	policy     string    // under which it was admitted
+	forLocks   bool      // waits for its locks, and has given its slot back for that time
 }
 
 func factOf(run *v1alpha1.WorkflowRun) fact {
@@ -50,6 +51,7 @@ func factOf(run *v1alpha1.WorkflowRun) fact {
 	if st.Admission != nil && st.Admission.AdmittedAt != nil {
 		f.admittedAt, f.policy = st.Admission.AdmittedAt.Time, st.Admission.Policy
 	}
+	f.forLocks = st.Admission != nil && st.Admission.LockWait != nil
 	if end := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionSucceeded); f.finished && end != nil {
 		f.refused = end.Reason == v1alpha1.ReasonDuplicateRun || end.Reason == v1alpha1.ReasonIdempotencyConflict
 	}

@@ -108,6 +108,8 @@ type Answer struct {
 	store.LocksAnswer
 	// TTL bounds the wait; 0: nothing does.
 	TTL time.Duration
+	// Again is when one that waits for a rate is to ask again; zero: it is woken.
+	Again time.Time
 }
 
 // Take takes all locks of a run, or of one of its steps, or none. run must have been read before
@@ -132,7 +134,11 @@ func (c *Controller) Take(ctx context.Context, run *v1alpha1.WorkflowRun, step s
 	}
 	c.metrics.answered(a.State)
 	c.follow(ctx, t.Run, a)
-	return Answer{LocksAnswer: a, TTL: ttl}, nil
+	answer := Answer{LocksAnswer: a, TTL: ttl}
+	if a.Rest > 0 {
+		answer.Again = c.clock.Now().Add(a.Rest)
+	}
+	return answer, nil
 }
 
 // follow wakes and cancels whom an answer names. What fails, the resync does.
@@ -193,6 +199,9 @@ func (c *Controller) want(ctx context.Context, namespace string, r Request) (sto
 	w.Longest = int(sem.Spec.Queue.MaxLength)
 	if w.Longest == 0 {
 		w.Longest = longestMutexQueue
+	}
+	if r := sem.Spec.Rate; r != nil {
+		w.Rate = &store.Rate{Starts: int(r.Starts), Period: time.Duration(r.PerSeconds) * time.Second, Since: sem.CreationTimestamp.Time}
 	}
 	var ttl time.Duration
 	if s := sem.Spec.Queue.TTLSeconds; s != nil {

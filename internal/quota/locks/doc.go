@@ -54,10 +54,19 @@
 // whose locks are busy gives the slot back, and waits in the queues of its locks only; one whose
 // tenant has no slot keeps no place there. So a run that waits keeps nothing from anybody.
 //
+// # Rates
+//
+// The rate of a semaphore says how many holds of a key may begin in a period. Redis alone has the
+// times at which the last ones began: status need not, since a hold that is over gives nothing
+// back. So data that was opened anew may have forgotten as many as may begin, and nobody begins for
+// one period after that, except of a semaphore that is younger. The first in line for a rate is
+// told when to ask again; the others have no time of their own. Whenever the line moves, the first
+// of it is woken. The resync wakes some that have to wait on: they ask, and write nothing.
+//
 // # Bounds
 //
-// At most 10,000 wait for a lock. A take or a drop costs O(log n) and a look at up to 256 that wait
-// for each of its locks; a resync looks at all. A resync costs one call to Redis and one list from
-// the cache; a rebuild one live list, and a patch for each run with locks that is not over. Runs
-// without locks cost nothing.
+// A rate has at most 1,000 starts in a period of at most an hour. At most 10,000 wait for a lock. A
+// take or a drop costs O(log n) and a look at up to 256 that wait for each of its locks; a resync
+// looks at all. A resync costs one call to Redis and one list from the cache; a rebuild one live
+// list, and a patch for each run with locks that is not over. Runs without locks cost nothing.
 package locks

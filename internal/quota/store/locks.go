@@ -36,6 +36,18 @@ type Want struct {
 	OnBusy OnBusy
 	// Longest is how many may wait for the lock.
 	Longest int
+	// Rate bounds how many holds may begin in a period; nil: nothing does.
+	Rate *Rate
+}
+
+// Rate bounds how many holds of a lock begin in any period of its length. After Redis has lost its
+// data it is not known what began before: nobody begins for one period then, unless Since is later.
+type Rate struct {
+	// Starts is how many may begin in a Period.
+	Starts int
+	Period time.Duration
+	// Since is when the lock began to be: no hold of it is older.
+	Since time.Time
 }
 
 // Ticket is who takes locks together: a run, or one of its steps.
@@ -116,6 +128,11 @@ type LocksAnswer struct {
 	Cancel []string
 	// Wake is whom to wake.
 	Wake []Wake
+	// Rest is how long the rate of Lock makes the first in line wait: it asks again then. 0: it is
+	// woken.
+	Rest time.Duration
+	// Began is how many holds of Lock began in the last period of its rate.
+	Began int
 }
 
 // LocksSnapshot is everything there is of locks.
@@ -123,6 +140,9 @@ type LocksSnapshot struct {
 	Holds   []Holding
 	Waiters []Waiter // in order
 }
+
+// maxStarts bounds a rate: the script reads each start of a period.
+const maxStarts = 1000
 
 // locksKey stands for locks in errors: they are of no tenant and no policy.
 var locksKey = Key{Policy: "", Tenant: "locks"}
@@ -146,7 +166,7 @@ func (g *Store) TakeLocks(ctx context.Context, t Ticket, wants []Want) (LocksAns
 	args := []any{t.ID, t.Run, t.Tree, version, order(t, version)}
 	sorted := slices.SortedFunc(slices.Values(wants), func(a, b Want) int { return cmp.Compare(a.Name, b.Name) })
 	for _, w := range sorted {
-		args = append(args, w.Permits, w.Limit, boolNumber(w.Ordered), string(cmp.Or(w.OnBusy, Queue)), w.Longest, w.Name)
+		args = append(args, w.Permits, w.Limit, w.how(), string(cmp.Or(w.OnBusy, Queue)), w.Longest, w.Name)
 	}
 	got, err := g.ask(ctx, g.scripts.locksTake, locksKey, g.lockKeys(), args...)
 	if err != nil {
@@ -156,6 +176,7 @@ func (g *Store) TakeLocks(ctx context.Context, t Ticket, wants []Want) (LocksAns
 	return LocksAnswer{
 		State: got.text(1), Fence: int64(got.number(2)), Lock: got.text(3), Used: got.number(4), Position: got.number(5), Waiting: got.number(6),
 		Ahead: got.text(7), Holders: got.list(8).texts(0), Cancel: got.list(9).texts(0), Wake: wakesOf(got.list(10)),
+		Rest: time.Duration(got.number(11)) * time.Millisecond, Began: got.number(12),
 	}, nil
 }
 
@@ -279,13 +300,6 @@ func wakesOf(r reply) []Wake {
 	return all
 }
 
-func boolNumber(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
-}
-
 func (t Ticket) check() error {
 	if !word(t.ID) || !word(t.Run) || !word(t.Tree) {
 		return fmt.Errorf("%w: ticket %.100q of run %.100q", ErrInvalidRequest, t.ID, t.Run)
@@ -299,12 +313,20 @@ func checkWants(wants []Want) error {
 		if !word(w.Name) || seen[w.Name] || w.Permits < 1 {
 			return fmt.Errorf("%w: %d permits of lock %.100q", ErrInvalidRequest, w.Permits, w.Name)
 		}
+		if !w.Rate.sound() {
+			return fmt.Errorf("%w: rate of lock %.100q", ErrInvalidRequest, w.Name)
+		}
 		seen[w.Name] = true
 	}
 	if len(wants) == 0 {
 		return fmt.Errorf("%w: no locks", ErrInvalidRequest)
 	}
 	return nil
+}
+
+// sound says whether a script can keep to a rate.
+func (r *Rate) sound() bool {
+	return r == nil || r.Starts >= 1 && r.Starts <= maxStarts && r.Period >= time.Millisecond && r.Since.UnixMilli() >= 0
 }
 
 // word says whether a text is one word in the records of the scripts.

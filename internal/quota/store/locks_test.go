@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,13 +21,18 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/quota/store/locktable"
 )
 
+// opened is between locks of the reference that were there before a rebuild and those that were
+// made after it.
+const opened = 2000
+
 // lockScene plays the same calls on the scripts and on the reference.
 type lockScene struct {
-	t     *testing.T
-	store *store.Store
-	table *locktable.Table
-	last  int64 // fence that was given last
-	seq   int
+	t      *testing.T
+	client *redis.Client
+	store  *store.Store
+	table  *locktable.Table
+	last   int64 // fence that was given last
+	seq    int
 }
 
 func newLockScene(t *testing.T, client *redis.Client) *lockScene {
@@ -34,7 +40,7 @@ func newLockScene(t *testing.T, client *redis.Client) *lockScene {
 	if err := client.FlushAll(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	s := &lockScene{t: t, store: store.New(client, store.Options{}), table: locktable.New()}
+	s := &lockScene{t: t, client: client, store: store.New(client, store.Options{}), table: locktable.New()}
 	s.rebuild()
 	return s
 }
@@ -61,6 +67,7 @@ func (s *lockScene) rebuild(all ...store.Holding) {
 		s.t.Fatal(err)
 	}
 	s.table.Restore(s.table.Begin("token"), s.last, all...)
+	s.table.Opened = time.Unix(opened, 0)
 	if _, err := s.store.RestoreLocks(s.t.Context(), token, s.last, all); err != nil {
 		s.t.Fatal(err)
 	}
@@ -83,7 +90,8 @@ func (s *lockScene) take(k store.Ticket, wants ...store.Want) store.LocksAnswer 
 	if err != nil || !open {
 		s.t.Fatalf("%s: open %t, %v", k.ID, open, err)
 	}
-	ignore := cmpopts.IgnoreFields(store.LocksAnswer{}, "Fence", "Holders", "Cancel", "Used", "Waiting", "Lock")
+	got.Rest = min(got.Rest, 1)
+	ignore := cmpopts.IgnoreFields(store.LocksAnswer{}, "Fence", "Holders", "Cancel", "Used", "Waiting", "Lock", "Began")
 	byTicket := cmpopts.SortSlices(func(a, b store.Wake) bool { return a.Ticket < b.Ticket })
 	if diff := cmp.Diff(want, got, ignore, byTicket, cmpopts.EquateEmpty()); diff != "" {
 		s.t.Fatalf("%s wants %v: reference -, script +\n%s", k.ID, wants, diff)
@@ -247,6 +255,131 @@ func TestWhatBecomesOfWhoComesWhenALockIsBusy(t *testing.T) {
 	})
 }
 
+// atMost is a rate of a lock that was made after the data was opened.
+func atMost(starts int, period time.Duration) *store.Rate {
+	return &store.Rate{Starts: starts, Period: period, Since: time.Now().Add(24 * time.Hour)}
+}
+
+func limited(rate *store.Rate) store.Want {
+	return store.Want{Name: "x", Permits: 1, Limit: 5, Longest: 9, Rate: rate}
+}
+
+// mutations: each of these makes a test of rates fail: a script that does not note what begins, or
+// not what it promises to those before; toosoon that trusts data from before the loss; starts that
+// believes a clock that was ahead, or forgets nothing; nobody who is woken to ask, or everybody who
+// is told when; rates of those before that are out of date; DropNewest that waits.
+//
+// Two may begin in an hour. Who comes third waits, and is the only one that knows how long; who
+// comes fourth is told when the third is gone.
+func TestARateBoundsHowManyBegin(t *testing.T) {
+	rate := limited(atMost(2, time.Hour))
+	onBoth(t, func(s *lockScene) {
+		s.state(store.LocksHeld, s.take(ticket("a", 1, 0), rate))
+		s.wakes(s.drop(store.Dropping{Ticket: "a"}))
+		s.state(store.LocksHeld, s.take(ticket("b", 2, 0), rate))
+		third := s.take(ticket("c", 3, 0), rate)
+		s.state(store.LocksWaiting, third)
+		if third.Rest == 0 || third.Began != 2 {
+			t.Errorf("third: %+v", third)
+		}
+		if fourth := s.take(ticket("d", 4, 0), rate); fourth.Rest != 0 || fourth.Position != 2 {
+			t.Errorf("fourth: %+v", fourth)
+		}
+		s.wakes(s.drop(store.Dropping{Ticket: "b"}), "c")
+		s.wakes(s.drop(store.Dropping{Ticket: "c"}), "d")
+		if fourth := s.take(ticket("d", 4, 0), rate); fourth.Rest == 0 {
+			t.Errorf("first in line: %+v", fourth)
+		}
+		s.state(store.LocksBusy, s.take(ticket("e", 5, 0), store.Want{Name: "x", Permits: 1, Limit: 5, OnBusy: store.DropNewest, Longest: 9, Rate: rate.Rate}))
+		s.state(store.LocksHeld, s.take(ticket("d", 4, 0), limited(atMost(3, time.Hour)))) // it was raised
+		s.state(store.LocksWaiting, s.take(ticket("f", 6, 0), limited(atMost(3, time.Hour))))
+	})
+}
+
+// Of three that wait for permits two can begin, by the rate: the first is woken to take, the second
+// to ask how long. One that comes when the rate was raised does not overtake who waits.
+func TestARateCountsThoseBefore(t *testing.T) {
+	onBoth(t, func(s *lockScene) {
+		all := limited(atMost(2, time.Hour))
+		all.Permits = all.Limit
+		s.take(ticket("a", 1, 0), all)
+		for i, id := range []string{"b", "c", "d"} {
+			s.take(ticket(id, 2+i, 0), limited(atMost(2, time.Hour)))
+		}
+		s.wakes(s.drop(store.Dropping{Ticket: "a"}), "b", "c")
+		s.state(store.LocksHeld, s.take(ticket("b", 2, 0), limited(atMost(2, time.Hour))))
+		s.state(store.LocksWaiting, s.take(ticket("e", 5, 0), limited(atMost(3, time.Hour))))
+		s.state(store.LocksHeld, s.take(ticket("c", 3, 0), limited(atMost(3, time.Hour))))
+	})
+}
+
+// A lock that was there before the data was lost may have begun as often as it may: nobody begins
+// for one period.
+func TestAfterALossARateBeginsAnew(t *testing.T) {
+	old := func(period time.Duration) store.Want {
+		return limited(&store.Rate{Starts: 2, Period: period, Since: time.Unix(opened-1, 0)})
+	}
+	onBoth(t, func(s *lockScene) {
+		if a := s.take(ticket("a", 1, 0), old(time.Hour)); a.State != store.LocksWaiting || a.Rest == 0 {
+			t.Errorf("after the loss: %+v", a)
+		}
+		s.table.Opened = time.Unix(0, 0) // the reference knows no time; one millisecond is over
+		s.state(store.LocksHeld, s.take(ticket("a", 2, 0), old(time.Millisecond)))
+	})
+}
+
+// A server whose clock was a day ahead does not stop anybody for a day.
+func TestATimeThatIsStillToComeIsThePresent(t *testing.T) {
+	onBoth(t, func(s *lockScene) {
+		ahead := fmt.Sprintf("1000 %d", time.Now().Add(24*time.Hour).UnixMilli())
+		if err := s.client.HSet(t.Context(), "{adm-locks}:holds", "sx", ahead).Err(); err != nil {
+			t.Fatal(err)
+		}
+		a, err := s.store.TakeLocks(t.Context(), ticket("a", 1, 0), []store.Want{limited(atMost(1, time.Second))})
+		if err != nil || a.State != store.LocksWaiting || a.Rest > time.Second {
+			t.Errorf("%+v, %v", a, err)
+		}
+	})
+}
+
+// In no period of 100 ms more than three begin, by the time that Redis tells: fences are that.
+func TestNoPeriodHasMoreThanItsRate(t *testing.T) {
+	const starts, period, tickets = 3, 100, 12
+	onBoth(t, func(s *lockScene) {
+		var fences []int64
+		rate := limited(atMost(starts, period*time.Millisecond))
+		for i := range tickets {
+			k := ticket(fmt.Sprint("t", i), i+1, 0)
+			for {
+				a, err := s.store.TakeLocks(t.Context(), k, []store.Want{rate})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if a.State == store.LocksHeld {
+					fences = append(fences, a.Fence)
+					break
+				}
+				if a.Rest <= 0 || a.Rest > period*time.Millisecond {
+					t.Fatalf("rest %s of %d ms", a.Rest, period)
+				}
+				<-time.After(a.Rest)
+			}
+			if _, _, err := s.store.DropLocks(t.Context(), store.Dropping{Ticket: k.ID}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		noted, err := s.client.HGet(t.Context(), "{adm-locks}:holds", "sx").Result()
+		if n := len(strings.Fields(noted)); err != nil || n > 2+starts {
+			t.Errorf("what is over stays: %q, %v", noted, err)
+		}
+		for i := starts; i < tickets; i++ {
+			if fences[i]-fences[i-starts] < period-starts { // fences may be ahead by as many as there were in a millisecond
+				t.Errorf("%d begin in %d ms: %v", starts+1, fences[i]-fences[i-starts], fences)
+			}
+		}
+	})
+}
+
 // mutation: a fence that begins at 1 after a loss makes this fail.
 func TestFencesGrowAlsoAfterALoss(t *testing.T) {
 	onBoth(t, func(s *lockScene) {
@@ -270,6 +403,10 @@ func TestLocksAreAsTheReference(t *testing.T) {
 }
 
 func (s *lockScene) random(r *rand.Rand, steps int) {
+	rates := []*store.Rate{nil, atMost(60, time.Hour), atMost(30, time.Hour)} // used up after some time
+	if r.IntN(2) == 0 {
+		rates = make([]*store.Rate, 3)
+	}
 	limits, kinds := []int{1, 2, 3}, []store.OnBusy{store.Queue, store.Queue, store.KeepLatest, store.DropNewest}
 	for range steps {
 		s.seq++
@@ -285,7 +422,7 @@ func (s *lockScene) random(r *rand.Rand, steps int) {
 			for l := range 3 {
 				if (n>>l)&1 == 1 || n == l {
 					wants = append(wants, store.Want{
-						Name: fmt.Sprint("l", l), Permits: 1 + (n+l)%limits[l], Limit: limits[l], Ordered: l == 1, OnBusy: kinds[(n+l)%4], Longest: 4,
+						Name: fmt.Sprint("l", l), Permits: 1 + (n+l)%limits[l], Limit: limits[l], Ordered: l == 1, OnBusy: kinds[(n+l)%4], Longest: 4, Rate: rates[l],
 					})
 				}
 			}

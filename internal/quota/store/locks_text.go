@@ -88,17 +88,53 @@ func parseWaiter(ticket, text string) (Waiter, error) {
 	}
 	w.Ticket.Priority, w.Ticket.Created = int32(math.MaxInt32-priority), time.Unix(created, 0).UTC()
 	for rest := parts[4:]; len(rest) > 0; rest = rest[4:] {
-		permits, err := strconv.Atoi(rest[0])
+		want, err := parseWant(rest[0], rest[1], rest[2], rest[3])
 		if err != nil {
-			return Waiter{}, fmt.Errorf("permits of a place: %w", err)
+			return Waiter{}, err
 		}
-		limit, err := strconv.Atoi(rest[1])
-		if err != nil {
-			return Waiter{}, fmt.Errorf("limit of a place: %w", err)
-		}
-		w.Wants = append(w.Wants, Want{Name: rest[3], Permits: permits, Limit: limit, Ordered: rest[2] == "1"})
+		w.Wants = append(w.Wants, want)
 	}
 	return w, nil
+}
+
+func parseWant(permits, limit, how, name string) (w Want, err error) {
+	w.Name, w.Ordered = name, how[0] == '1'
+	if w.Permits, err = strconv.Atoi(permits); err != nil {
+		return w, fmt.Errorf("permits of a place: %w", err)
+	}
+	if w.Limit, err = strconv.Atoi(limit); err != nil {
+		return w, fmt.Errorf("limit of a place: %w", err)
+	}
+	if w.Rate, err = parseRate(how); err != nil {
+		return w, fmt.Errorf("rate of a place: %w", err)
+	}
+	return w, nil
+}
+
+// how is in which order, and at which rate, a lock is to be had: "0" or "1", and
+// ":<starts>/<ms>/<ms>".
+func (w Want) how() string {
+	text := "0"
+	if w.Ordered {
+		text = "1"
+	}
+	if r := w.Rate; r != nil {
+		text += fmt.Sprintf(":%d/%d/%d", r.Starts, r.Period.Milliseconds(), r.Since.UnixMilli())
+	}
+	return text
+}
+
+// parseRate reads the rate of what how wrote; nil: it has none.
+func parseRate(how string) (*Rate, error) {
+	_, text, ok := strings.Cut(how, ":")
+	if !ok {
+		return nil, nil //nolint:nilnil // that there is none is an answer
+	}
+	var starts, period, since int64
+	if _, err := fmt.Sscanf(text, "%d/%d/%d", &starts, &period, &since); err != nil {
+		return nil, fmt.Errorf("%q: %w", text, err)
+	}
+	return &Rate{Starts: int(starts), Period: time.Duration(period) * time.Millisecond, Since: time.UnixMilli(since).UTC()}, nil
 }
 
 func unpadded(version string) string {

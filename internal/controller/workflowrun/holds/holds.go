@@ -92,6 +92,7 @@ func answerOf(a locks.Answer, err error) lifecycle.LocksAnswer {
 	}
 	is := lifecycle.LocksAnswer{
 		Fence: a.Fence, Lock: a.Lock, Holders: a.Holders, Position: a.Position, Queued: a.Waiting, Ahead: a.Ahead, TTL: a.TTL,
+		Again: a.Again,
 	}
 	switch a.State {
 	case store.LocksHeld:

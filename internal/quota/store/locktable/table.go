@@ -11,17 +11,20 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
 
-// Table has holds and places.
+// Table has holds and places. Its rates know no time: what began stays in its period.
 type Table struct {
 	Open   bool
 	Token  string // of the rebuild that is under way; "": none is
 	Holds  map[string]store.Holding
 	Places map[string]Place
 	Fence  int64
+	Opened time.Time      // when the last rebuild ended
+	Began  map[string]int // holds of locks with a rate, since Opened
 }
 
 // Place is that of a ticket that waits.
@@ -31,12 +34,14 @@ type Place struct {
 }
 
 // New is a table without data, which is closed.
-func New() *Table { return &Table{Holds: map[string]store.Holding{}, Places: map[string]Place{}} }
+func New() *Table {
+	return &Table{Holds: map[string]store.Holding{}, Places: map[string]Place{}, Began: map[string]int{}}
+}
 
 // Clone is a table of its own with the same data.
 func (t *Table) Clone() *Table {
 	c := *t
-	c.Holds, c.Places = maps.Clone(t.Holds), maps.Clone(t.Places)
+	c.Holds, c.Places, c.Began = maps.Clone(t.Holds), maps.Clone(t.Places), maps.Clone(t.Began)
 	return &c
 }
 
@@ -81,7 +86,7 @@ func (t *Table) Used(name string) int {
 	return n
 }
 
-// Take is store.Store.TakeLocks. Not ok: it is closed.
+// Take is store.Store.TakeLocks. Not ok: it is closed. Of Rest it says only that there is one.
 func (t *Table) Take(k store.Ticket, wants []store.Want) (a store.LocksAnswer, ok bool) {
 	if !t.Open {
 		return a, false
@@ -104,17 +109,22 @@ func (t *Table) Take(k store.Ticket, wants []store.Want) (a store.LocksAnswer, o
 		next.Age, next.Ticket.Created = mine.Age, mine.Ticket.Created
 	}
 	delete(t.Places, k.ID)
-	lock, busy := t.blocked(next)
+	lock, rest, busy := t.blocked(next)
 	if !busy {
 		t.Fence++
 		h := store.Holding{Ticket: k, Fence: t.Fence}
 		for _, w := range wants {
 			h.Locks = append(h.Locks, store.Hold{Name: w.Name, Permits: w.Permits})
+			t.begin(w)
 		}
 		t.Holds[k.ID] = h
 		return store.LocksAnswer{State: store.LocksHeld, Fence: t.Fence, Wake: t.wake(names(wants))}, true
 	}
-	return t.wait(next, was, lock), true
+	a = t.wait(next, was, lock)
+	if rest && a.State == store.LocksWaiting {
+		a.Rest = 1
+	}
+	return a, true
 }
 
 // wait is the end of a question of a ticket that cannot have its locks.
@@ -144,7 +154,7 @@ func (t *Table) refusal(next *Place, was bool) (superseded map[string]bool, refu
 	for _, w := range next.Wants {
 		line := t.line([]string{w.Name})
 		switch {
-		case w.OnBusy == store.DropNewest && t.Used(w.Name)+w.Permits > w.Limit:
+		case w.OnBusy == store.DropNewest && t.full(w):
 			return nil, &store.LocksAnswer{State: store.LocksBusy, Lock: w.Name}
 		case w.OnBusy == store.KeepLatest || w.OnBusy == store.CancelOldest:
 			for _, other := range line {
@@ -194,42 +204,62 @@ func (t *Table) Drop(all ...store.Dropping) (next []store.Wake, holds int, ok bo
 	return t.wake(slices.Sorted(maps.Keys(touched))), holds, true
 }
 
-// blocked is the lock that a ticket has to wait for.
-func (t *Table) blocked(p Place) (lock string, busy bool) {
-	promised := map[string]int{}
-	if lock, busy = t.short(p.Wants, promised, nil); busy {
-		return lock, true
+// blocked is the lock that a ticket has to wait for; rest: it is the first that waits for its rate
+// only.
+func (t *Table) blocked(p Place) (lock string, rest, busy bool) {
+	current, promised := map[string]store.Want{}, map[string]int{}
+	for _, w := range p.Wants {
+		current[w.Name] = w
+	}
+	ahead := func(o Place) bool { return before(o, p) }
+	if lock, rest, busy = t.short(p.Wants, promised, nil); busy {
+		lates := t.runnable(names(p.Wants), current, ahead, func(Place) {})
+		return lock, rest && !slices.ContainsFunc(lates, func(l late) bool { return l.lock == lock }), true
 	}
 	for _, w := range p.Wants {
-		if w.Ordered && slices.ContainsFunc(t.line([]string{w.Name}), func(o Place) bool { return before(o, p) }) {
-			return w.Name, true
+		if w.Ordered && slices.ContainsFunc(t.line([]string{w.Name}), ahead) {
+			return w.Name, false, true
 		}
 	}
-	limits := map[string]int{}
-	for _, w := range p.Wants {
-		limits[w.Name] = w.Limit
-	}
-	t.runnable(names(p.Wants), limits, func(o Place) bool { return before(o, p) }, func(o Place) {
-		for _, w := range o.Wants {
-			promised[w.Name] += w.Permits
-		}
-	})
-	return t.short(p.Wants, promised, nil)
+	t.runnable(names(p.Wants), current, ahead, func(o Place) { promise(promised, o.Wants) })
+	lock, _, busy = t.short(p.Wants, promised, nil)
+	return lock, false, busy
 }
 
-// runnable calls f for those in line who can have their locks now, each beside those before it.
-func (t *Table) runnable(locks []string, limits map[string]int, counts func(Place) bool, f func(Place)) {
+// promise promises permits of locks, and, by "#" and the lock, that a hold of it begins.
+func promise(promised map[string]int, wants []store.Want) {
+	for _, w := range wants {
+		promised[w.Name] += w.Permits
+		promised["#"+w.Name]++
+	}
+}
+
+// late is who is the first to wait only for the rate of a lock.
+type late struct {
+	lock string
+	wake store.Wake
+}
+
+// runnable calls f for those in line, of those that count, who can have their locks now, each
+// beside those before it. It returns who waits only for a rate.
+func (t *Table) runnable(locks []string, current map[string]store.Want, counts func(Place) bool, f func(Place)) (lates []late) {
 	promised, got := map[string]int{}, map[string]bool{}
 	for _, p := range t.line(locks) {
-		if _, busy := t.short(p.Wants, promised, limits); busy || !counts(p) || !t.heads(p, got) {
+		if !counts(p) {
 			continue
 		}
-		for _, w := range p.Wants {
-			promised[w.Name] += w.Permits
+		lock, soon, busy := t.short(p.Wants, promised, current)
+		if soon && !slices.ContainsFunc(lates, func(l late) bool { return l.lock == lock }) {
+			lates = append(lates, late{lock: lock, wake: store.Wake{Ticket: p.Ticket.ID, Run: p.Ticket.Run}})
 		}
+		if busy || !t.heads(p, got) {
+			continue
+		}
+		promise(promised, p.Wants)
 		got[p.Ticket.ID] = true
 		f(p)
 	}
+	return lates
 }
 
 func (t *Table) heads(p Place, got map[string]bool) bool {
@@ -241,23 +271,51 @@ func (t *Table) heads(p Place, got map[string]bool) bool {
 	return true
 }
 
-func (t *Table) short(wants []store.Want, promised, limits map[string]int) (lock string, busy bool) {
-	for _, w := range wants {
-		limit, known := limits[w.Name]
-		if !known {
-			limit = w.Limit
+// short is the first lock without room; soon: it is only for its rate.
+func (t *Table) short(wants []store.Want, promised map[string]int, current map[string]store.Want) (lock string, soon, busy bool) {
+	now := func(w store.Want) store.Want {
+		if c, known := current[w.Name]; known {
+			return c
 		}
-		if t.Used(w.Name)+promised[w.Name]+w.Permits > limit {
-			return w.Name, true
+		return w
+	}
+	for _, w := range wants {
+		if t.Used(w.Name)+promised[w.Name]+w.Permits > now(w).Limit {
+			return w.Name, false, true
 		}
 	}
-	return "", false
+	for _, w := range wants {
+		if t.tooSoon(now(w), promised["#"+w.Name]) {
+			return w.Name, true, true
+		}
+	}
+	return "", false, false
+}
+
+// begin notes that a hold of a lock began.
+func (t *Table) begin(w store.Want) {
+	if w.Rate != nil {
+		t.Began[w.Name]++
+	}
+}
+
+// full says whether a lock has no room, or its rate lets none begin.
+func (t *Table) full(w store.Want) bool {
+	return t.Used(w.Name)+w.Permits > w.Limit || t.tooSoon(w, 0)
+}
+
+// tooSoon says whether no hold of a lock may begin, if more are about to.
+func (t *Table) tooSoon(w store.Want, more int) bool {
+	return w.Rate != nil && (!w.Rate.Since.After(t.Opened) || t.Began[w.Name]+more+1 > w.Rate.Starts)
 }
 
 func (t *Table) wake(locks []string) (all []store.Wake) {
-	t.runnable(locks, nil, func(Place) bool { return true }, func(p Place) {
+	lates := t.runnable(locks, nil, func(Place) bool { return true }, func(p Place) {
 		all = append(all, store.Wake{Ticket: p.Ticket.ID, Run: p.Ticket.Run})
 	})
+	for _, l := range lates {
+		all = append(all, l.wake)
+	}
 	return all
 }
 

@@ -3,13 +3,20 @@
 -- KEYS[1] holds: a hash, with the epoch, and ':fence', the last fence that was given
 --           'h' .. ticket -> '<version> <fence> <run> <tree> <permits> <lock> ...'
 --           'u' .. lock   -> permits that are held of it
+--           's' .. lock   -> '<period> <time> <time> ...', ms: when holds of it began in the last period of its rate
 -- KEYS[2] queue: a sorted set with scores of 0, so in order of bytes: '<lock> <order> <ticket>' of who waits
--- KEYS[3] places: a hash, ticket -> '<order> <run> <tree> <why it was refused, or -> <permits> <limit> <1 if ordered> <lock> ...'
+-- KEYS[3] places: a hash, ticket -> '<order> <run> <tree> <why it was refused, or -> <permits> <limit> <1 if ordered, :rate> <lock> ...'
 -- KEYS[4] holders: a sorted set as the queue: '<lock> <fence> <ticket>' of who holds, for people and for CancelOldest
 --
+-- A rate is '<starts>/<period>/<since>', ms: so many holds of the lock may begin in a period; none that began before since counts.
 -- An order is '<priority>.<created>.<version>', digits of fixed lengths; the part from the first point on is an age.
 local holds, queue, places, holders = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local window = 256 -- how many that wait for a lock are looked at in one call; the resync looks at all
+
+local function rateof(text)
+  local starts, period, since = string.match(text, '(%d+)/(%d+)/(%d+)$')
+  return starts and {starts = tonumber(starts), period = tonumber(period), since = tonumber(since)} or nil
+end
 
 local function words(text)
   local all = {}
@@ -40,7 +47,7 @@ local function place(ticket)
   local w = words(text)
   local p = {order = w[1], run = w[2], tree = w[3], refused = w[4] ~= '-' and w[4] or nil, wants = {}}
   for i = 5, #w, 4 do
-    p.wants[#p.wants + 1] = {permits = tonumber(w[i]), limit = tonumber(w[i + 1]), ordered = w[i + 2] == '1', name = w[i + 3]}
+    p.wants[#p.wants + 1] = {permits = tonumber(w[i]), limit = tonumber(w[i + 1]), ordered = string.sub(w[i + 2], 1, 1) == '1', rate = rateof(w[i + 2]), name = w[i + 3]}
   end
   return p
 end
@@ -53,6 +60,50 @@ local function count(name, permits)
   if redis.call('HINCRBY', holds, 'u' .. name, permits) <= 0 then
     redis.call('HDEL', holds, 'u' .. name)
   end
+end
+
+-- When holds of a lock began in the last period, in order. A time that a wrong clock gave, which is still to come, is the present.
+local known = {} -- by lock, so that it is read once in a call
+local function starts(name, period)
+  if known[name] then
+    return known[name]
+  end
+  local all, present = {}, now()
+  local text = redis.call('HGET', holds, 's' .. name)
+  for at in string.gmatch(text and string.match(text, ' .*') or '', '%d+') do
+    at = math.min(tonumber(at), present)
+    if at > present - period then
+      all[#all + 1] = at
+    end
+  end
+  known[name] = all
+  return all
+end
+
+local function begin(name, rate)
+  local all = starts(name, rate.period)
+  local text = string.format('%.0f', rate.period)
+  all[#all + 1] = now()
+  for _, at in ipairs(all) do
+    text = text .. string.format(' %.0f', at)
+  end
+  redis.call('HSET', holds, 's' .. name, text)
+end
+
+-- How long no hold of a lock may begin by its rate, if more are about to: ms, 0 for not at all; and how many began in the last period.
+-- What began before the data was opened is not known. It may have been as much as the rate lets.
+local function toosoon(name, rate, more)
+  local present, opened = now(), tonumber(string.match(redis.call('HGET', holds, ':epoch'), '^%d+'))
+  local rest = opened + rate.period - present
+  if rate.since <= opened and rest > 0 then
+    return rest, rate.starts
+  end
+  local all = starts(name, rate.period)
+  local over = #all + more + 1 - rate.starts
+  if over <= 0 then
+    return 0, #all
+  end
+  return (all[over] or present) + rate.period - present, #all
 end
 
 local function keephold(ticket, h)
@@ -125,11 +176,27 @@ local function line(wants, order, ticket)
   return all
 end
 
--- Whether there is room for all wants, beside what is promised to others; else the first lock without.
-local function fits(wants, promised, limits)
+-- Promises the permits of all wants, and that a hold of each begins: what is promised is by lock, and by '#' .. lock.
+local function promise(promised, wants)
   for _, w in ipairs(wants) do
-    if used(w.name) + (promised[w.name] or 0) + w.permits > (limits[w.name] or w.limit) then
+    promised[w.name] = (promised[w.name] or 0) + w.permits
+    promised['#' .. w.name] = (promised['#' .. w.name] or 0) + 1
+  end
+end
+
+-- Whether there is room for all wants, beside what is promised to others; else the first lock without, and if it is only for the rate
+-- of that lock, for how long. current are wants of now, by lock: those in places may be old.
+local function fits(wants, promised, current)
+  for _, w in ipairs(wants) do
+    if used(w.name) + (promised[w.name] or 0) + w.permits > (current[w.name] or w).limit then
       return false, w
+    end
+  end
+  for _, w in ipairs(wants) do
+    local rate = (current[w.name] or w).rate
+    local rest = rate and toosoon(w.name, rate, promised['#' .. w.name] or 0) or 0
+    if rest > 0 then
+      return false, w, rest
     end
   end
   return true
@@ -150,25 +217,28 @@ local function heads(p, ticket, got)
 end
 
 -- Those in a line that can have all of their locks now, in order, each beside those before it. It ends when stop(promised) says so,
--- or when all locks of a list have no room for one more permit.
-local function runnable(all, limits, stop, names)
-  local promised, got, list, full, open = {}, {}, {}, {}, names and #names or 1
+-- or when all locks of a list have no room for one more permit. Returns them; and those who are the first to wait only for the
+-- rate of a lock, and which locks those are.
+local function runnable(all, current, stop, names)
+  local promised, got, list, full, open, late = {}, {}, {}, {}, names and #names or 1, {}
   for _, m in ipairs(all) do
     local p = place(m.ticket)
-    local ok, short = false, nil
+    local ok, short, rest = false, nil, nil
     if p and not p.refused then
-      ok, short = fits(p.wants, promised, limits)
+      ok, short, rest = fits(p.wants, promised, current)
+    end
+    if rest and not late[short.name] then
+      late[#late + 1] = {ticket = m.ticket, run = p.run}
+      late[short.name] = true
     end
     if ok and heads(p, m.ticket, got) then
-      for _, w in ipairs(p.wants) do
-        promised[w.name] = (promised[w.name] or 0) + w.permits
-      end
+      promise(promised, p.wants)
       got[m.ticket] = true
       list[#list + 1] = {ticket = m.ticket, run = p.run}
       if stop and stop(promised) then
         break
       end
-    elseif short and short.permits == 1 and not full[short.name] then
+    elseif short and (rest or short.permits == 1) and not full[short.name] then
       full[short.name] = true
       for _, n in ipairs(names or {}) do
         open = n.name == short.name and open - 1 or open
@@ -178,12 +248,17 @@ local function runnable(all, limits, stop, names)
       end
     end
   end
-  return list
+  return list, late
 end
 
--- Whom to wake for locks that have room, or whose line moved: ticket, run, ticket, run...
+-- Whom to wake for locks that have room, or whose line moved: ticket, run, ticket, run... Who is first in line for a rate is to ask
+-- how long; nobody else keeps that time.
 local function wake(answer, names)
-  for _, one in ipairs(runnable(line(names), {}, nil, names)) do
+  local list, late = runnable(line(names), {}, nil, names)
+  for _, one in ipairs(late) do
+    list[#list + 1] = one
+  end
+  for _, one in ipairs(list) do
     answer[#answer + 1] = one.ticket
     answer[#answer + 1] = one.run
   end

@@ -1,31 +1,36 @@
 -- Takes all locks of a ticket, or none and a place in their queues, or neither. Idempotent by ticket.
 --
 -- ARGV[1] floor  ARGV[2] ticket  ARGV[3] run  ARGV[4] tree  ARGV[5] version  ARGV[6] order
--- ARGV[7...] of each lock: permits, limit, 1 if ordered, onBusy, longest queue, name
+-- ARGV[7...] of each lock: permits, limit, '1' if ordered, else '0', and ':<rate>' if it has one, onBusy, longest queue, name
 --
 -- Returns {'ok', term, state, fence or '0', lock it waits for or '', used of it, place from 1, how many wait, run just ahead or '',
--- {runs that hold it}, {runs to cancel}, {ticket, run, ... to wake}}, or {'closed', why}. state is held, waiting, or why it is refused.
+-- {runs that hold it}, {runs to cancel}, {ticket, run, ... to wake}, ms until the rate lets it ask again or 0, how many holds began in a
+-- period}, or {'closed', why}. state is held, waiting, or why it is refused.
 local ticket, run, tree, version, order = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local term, why = open(ARGV[1])
 if not term then
   return {'closed', why}
 end
 heal()
-local wants, limits = {}, {}
+local wants, current = {}, {}
 for i = 7, #ARGV, 6 do
   local w = {
-    permits = tonumber(ARGV[i]), limit = tonumber(ARGV[i + 1]), ordered = ARGV[i + 2] == '1', busy = ARGV[i + 3],
-    longest = tonumber(ARGV[i + 4]), name = ARGV[i + 5],
+    permits = tonumber(ARGV[i]), limit = tonumber(ARGV[i + 1]), ordered = string.sub(ARGV[i + 2], 1, 1) == '1', rate = rateof(ARGV[i + 2]),
+    how = ARGV[i + 2], busy = ARGV[i + 3], longest = tonumber(ARGV[i + 4]), name = ARGV[i + 5],
   }
   wants[#wants + 1] = w
-  limits[w.name] = w.limit
+  current[w.name] = w
 end
 
 local function answer(state, fence, lock, position, ahead)
   local of, waiting, cancel = {}, 0, {}
-  local inuse = 0
+  local inuse, began = 0, 0
   if lock then
     inuse = used(lock.name)
+    if lock.rate then
+      local _, n = toosoon(lock.name, lock.rate, 0)
+      began = n
+    end
     waiting = redis.call('ZLEXCOUNT', queue, '[' .. lock.name .. ' ', '(' .. lock.name .. '!')
     for _, m in ipairs(redis.call('ZRANGEBYLEX', holders, '[' .. lock.name .. ' ', '(' .. lock.name .. '!', 'LIMIT', 0, 3)) do
       local h = hold(string.match(m, '%S+$'))
@@ -34,7 +39,7 @@ local function answer(state, fence, lock, position, ahead)
       end
     end
   end
-  return {'ok', term, state, fence or '0', lock and lock.name or '', inuse, position or 0, waiting, ahead or '', of, cancel, {}}
+  return {'ok', term, state, fence or '0', lock and lock.name or '', inuse, position or 0, waiting, ahead or '', of, cancel, {}, 0, began}
 end
 
 local held = hold(ticket)
@@ -62,11 +67,16 @@ local function before(name)
   return redis.call('ZLEXCOUNT', queue, '[' .. name .. ' ', '(' .. name .. ' ' .. order .. ' ' .. ticket)
 end
 
--- What it waits for: a lock without room, one whose line it may not overtake, or others before it that can have theirs.
+-- What it waits for: a lock without room, one whose line it may not overtake, or others before it that can have theirs; and how long
+-- the rate of the lock makes it wait, for the first in line.
 local function blocked()
-  local ok, lock = fits(wants, {}, {})
+  local ok, lock, rest = fits(wants, {}, {})
+  if rest then
+    local _, late = runnable(line(wants, order, ticket), current)
+    rest = not late[lock.name] and rest or nil
+  end
   if not ok then
-    return lock
+    return lock, rest
   end
   for _, w in ipairs(wants) do
     if w.ordered and before(w.name) > 0 then
@@ -74,14 +84,14 @@ local function blocked()
     end
   end
   local short
-  runnable(line(wants, order, ticket), limits, function(promised)
+  runnable(line(wants, order, ticket), current, function(promised)
     ok, short = fits(wants, promised, {})
     return not ok
   end)
   return short
 end
 
-local lock = blocked()
+local lock, rest = blocked()
 if not lock then
   local last = tonumber(redis.call('HGET', holds, ':fence') or '0')
   local fence = string.format('%.0f', math.max(last + 1, now()))
@@ -89,6 +99,9 @@ if not lock then
   local h = {version = version, fence = fence, run = run, tree = tree, locks = {}}
   for _, w in ipairs(wants) do
     h.locks[#h.locks + 1] = {permits = w.permits, name = w.name}
+    if w.rate then
+      begin(w.name, w.rate)
+    end
   end
   leave(ticket)
   enter(ticket, h)
@@ -99,7 +112,7 @@ end
 
 local superseded = {}
 for _, w in ipairs(wants) do
-  if w.busy == 'DropNewest' and used(w.name) + w.permits > w.limit then
+  if w.busy == 'DropNewest' and not fits({w}, {}, {}) then
     leave(ticket)
     return answer('LockBusy', nil, w)
   end
@@ -127,7 +140,7 @@ end
 
 local text = order .. ' ' .. run .. ' ' .. tree .. ' -'
 for _, w in ipairs(wants) do
-  text = text .. ' ' .. w.permits .. ' ' .. w.limit .. ' ' .. (w.ordered and '1' or '0') .. ' ' .. w.name
+  text = text .. ' ' .. w.permits .. ' ' .. w.limit .. ' ' .. w.how .. ' ' .. w.name
   redis.call('ZADD', queue, 0, w.name .. ' ' .. order .. ' ' .. ticket)
 end
 redis.call('HSET', places, ticket, text)
@@ -139,7 +152,7 @@ if rank > 0 then
   ahead = p and p.run or ''
 end
 local a = answer('waiting', nil, lock, rank + 1, ahead)
-a[12] = woken
+a[12], a[13] = woken, rest and string.format('%.0f', rest) or 0
 for _, w in ipairs(wants) do
   local over = used(w.name) + w.permits - w.limit
   if w.busy == 'CancelOldest' and over > 0 then

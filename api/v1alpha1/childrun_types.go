@@ -79,6 +79,12 @@ type ParentStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Root string `json:"root,omitempty"`
+	// locks are those that the run is inside of, when it was first seen: of its parent, and of the
+	// step whose child it is, and of all above. Its jobs carry their fences.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	Locks []LockHold `json:"locks,omitempty"`
 }
 
 // ClaimsParent is the parent of a run: the one that status has pinned or, before the run's first

@@ -38,7 +38,7 @@ func commitItem(d *draft, l launch) {
 	d.out.Dispatch = append(d.out.Dispatch, Job{
 		ID: it.JobID(l.item.Item, l.item.Number), Topic: d.plan.Steps[l.step].Job.Topic, Input: l.input,
 		Deadline: dag.AttemptDeadline(d.run, &d.st, &d.plan, l.step, s.DispatchedAt.Time),
-		Locks:    facts.LockFences(d.st.Locks, s.Locks),
+		Locks:    facts.FencesOf(&d.st, s),
 	})
 }
 
@@ -78,6 +78,6 @@ func commitJob(d *draft, l launch) {
 	topic := d.plan.Steps[l.step].Job.Topic
 	d.out.Dispatch = append(d.out.Dispatch, Job{
 		ID: id, Topic: topic, Input: l.input, Deadline: dag.AttemptDeadline(d.run, &d.st, &d.plan, l.step, s.DispatchedAt.Time),
-		Locks: facts.LockFences(d.st.Locks, s.Locks),
+		Locks: facts.FencesOf(&d.st, s),
 	})
 }

@@ -48,6 +48,31 @@ func decideLocked(t *testing.T, run *v1alpha1.WorkflowRun, now time.Time, locks 
 	return out
 }
 
+// The jobs of a child run carry the fences of all locks that it is inside of; they are pinned when
+// it is first seen, so an operator that does not know them may not write it.
+//
+// mutations: FencesOf without Above, and write without it, make this fail.
+func TestJobsOfAChildCarryTheFencesOfThoseAbove(t *testing.T) {
+	run := ownedRun(newStep("a", withStepLocks(mutexOf("own"))), newStep("b"))
+	parent := aParent()
+	parent.Status.Locks = []v1alpha1.LockHold{hold("gpus/eu", 7)}
+	in := letIn(Input{Run: run, Now: epoch, Lock: held(1), Parent: facts.SeenParent(run, parent), Locks: map[string]LocksAnswer{"a": heldWith(9)}})
+	out := Decide(in)
+	plain := ownedRun(newStep("b"))
+	none := Decide(letIn(Input{Run: plain, Now: epoch, Lock: held(1), Parent: facts.SeenParent(plain, parent)}))
+	if got := none.Status.MinWriterVersion; got != v1alpha1.LocksVersion {
+		t.Errorf("a run without locks of its own may be written by version %d", got)
+	}
+	own := "mutex:" + run.Namespace + "/own=9"
+	var got [][]string
+	for _, job := range out.Dispatch {
+		got = append(got, job.Locks)
+	}
+	if diff := cmp.Diff([][]string{{"gpus/eu=7", own}, {"gpus/eu=7"}}, got); diff != "" {
+		t.Errorf("fences (-want +got):\n%s", diff)
+	}
+}
+
 // Who waits for a rate asks again when it is over, and writes nothing for that.
 //
 // mutation: lockWaits without addLockWait's second line makes this fail.

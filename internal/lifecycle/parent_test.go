@@ -33,6 +33,10 @@ func ownedRun(steps ...v1alpha1.Step) *v1alpha1.WorkflowRun {
 	return run
 }
 
+func hold(name string, fence int64) v1alpha1.LockHold {
+	return v1alpha1.LockHold{Name: name, Permits: 1, Fence: fence}
+}
+
 func ended1(parent *v1alpha1.WorkflowRun, phase v1alpha1.RunPhase, reason string) {
 	parent.Status.Phase, parent.Status.CompletedAt = phase, bounds.Second(epoch)
 	parent.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionSucceeded, Reason: reason}}
@@ -74,6 +78,17 @@ func TestWhatARunSeesOfItsParent(t *testing.T) {
 				p.Status.Parent = &v1alpha1.ParentStatus{Name: "top", UID: "u-t", Root: "top", Level: 4}
 			},
 			&Parent{Claim: v1alpha1.ParentStatus{Name: "boss", UID: "u-p", Root: "top", Level: 5}, Tenant: "acme", Named: true},
+		},
+		"inside of locks": {
+			func(_, p *v1alpha1.WorkflowRun) {
+				p.Status.Parent = &v1alpha1.ParentStatus{Name: "top", UID: "u-t", Root: "top", Locks: []v1alpha1.LockHold{hold("top", 3)}}
+				p.Status.Locks = []v1alpha1.LockHold{hold("run", 4)}
+				p.Status.Steps[0].Locks = []v1alpha1.LockHold{hold("step", 5)}
+				p.Status.Steps = append(p.Status.Steps, v1alpha1.StepStatus{Name: "other", Locks: []v1alpha1.LockHold{hold("other", 6)}})
+			},
+			&Parent{Claim: v1alpha1.ParentStatus{
+				Name: "boss", UID: "u-p", Root: "top", Level: 3, Locks: []v1alpha1.LockHold{hold("top", 3), hold("run", 4), hold("step", 5)},
+			}, Tenant: "acme", Named: true},
 		},
 		"no owner":          {func(c, _ *v1alpha1.WorkflowRun) { c.OwnerReferences = nil }, nil},
 		"no controller":     {func(c, _ *v1alpha1.WorkflowRun) { c.OwnerReferences[0].Controller = nil }, nil},

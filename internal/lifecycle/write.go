@@ -8,6 +8,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/report"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
@@ -19,7 +20,7 @@ func complete(d *draft) Decision {
 	releaseLocks(d)
 	d.st.MinWriterVersion = v1alpha1.OldestVersion
 	noteCheckpoint(d)
-	if d.run.HasLocks() {
+	if d.run.HasLocks() || len(facts.Above(&d.st)) > 0 {
 		d.st.MinWriterVersion = v1alpha1.LocksVersion
 	}
 	if d.st.Workflow != nil {

@@ -289,6 +289,23 @@ var _ = Describe("locks across runs", func() {
 		Entry("Ordered: the later one waits, too", v1alpha1.OrderOrdered, NodeTimeout(2*patience)),
 	)
 
+	// mutation: SeenParent that tells no locks makes this fail.
+	It("are told to the child runs that are inside of them", func(ctx SpecContext) {
+		w := newWorld(ctx, withOwnRedis())
+		r := w.newReplica(ctx, "a")
+		_, _ = r.locked(ctx)
+		sub := w.childStep("sub", `{"workloadClass":"CLASS","steps":[{"name":"inner","job":{"topic":"work"}}]}`)
+		sub.Locks = mutex("outer")
+		top := w.create(ctx, []v1alpha1.Step{sub}, withLocks(mutex("top")))
+		child := r.drive(ctx, r.childOf(ctx, top, "sub"), func(now *v1alpha1.WorkflowRun) bool { return now.Status != nil && now.Status.Parent != nil })
+		inside := child.Status.Parent.Locks
+		Expect(inside).To(HaveLen(2))
+		Expect(inside[0].Name).To(Equal("mutex:" + w.ns + "/top"))
+		Expect(inside[0]).To(Equal(w.get(ctx, top).Status.Locks[0]))
+		Expect(inside[1].Name).To(Equal("mutex:" + w.ns + "/outer"))
+		Expect(endedAs(r.finishAll(ctx, top))).To(Equal("Succeeded Succeeded"))
+	}, NodeTimeout(2*patience))
+
 	It("stop nobody when a semaphore is lowered or deleted, and let nobody new begin", func(ctx SpecContext) {
 		w := newWorld(ctx, withOwnRedis())
 		r := w.newReplica(ctx, "a")

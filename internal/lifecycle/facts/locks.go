@@ -59,11 +59,24 @@ func HoldsOf(ask *LocksAsk, fence int64) []v1alpha1.LockHold {
 	return all
 }
 
-// LockFences are those of all locks that protect what a step does, as jobs carry them:
-// "<lock>=<fence>", each lock once.
-func LockFences(held ...[]v1alpha1.LockHold) []string {
+// Above are the locks that a run is inside of, of the runs above it.
+func Above(st *v1alpha1.WorkflowRunStatus) []v1alpha1.LockHold {
+	if st.Parent == nil {
+		return nil
+	}
+	return st.Parent.Locks
+}
+
+// FencesOf are those of all locks that protect what a step does: its own, those of its run, and of
+// the runs above it.
+func FencesOf(st *v1alpha1.WorkflowRunStatus, s *v1alpha1.StepStatus) []string {
+	return LockFences(slices.Concat(Above(st), st.Locks, s.Locks))
+}
+
+// LockFences are those of locks as jobs carry them: "<lock>=<fence>", each lock once.
+func LockFences(held []v1alpha1.LockHold) []string {
 	var all []string
-	for _, h := range slices.Concat(held...) {
+	for _, h := range held {
 		all = append(all, h.Name+"="+strconv.FormatInt(h.Fence, 10))
 	}
 	return all

@@ -4,6 +4,7 @@ package facts
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
@@ -42,7 +43,7 @@ func SeenParent(run, parent *v1alpha1.WorkflowRun) *Parent {
 	}
 	p.Tenant, p.Suspended = st.Tenant, p.Suspended || st.Phase == v1alpha1.RunSuspended
 	p.NeedsNewer = parent.NeedsNewer()
-	p.names(st.Steps, run)
+	p.names(st, run)
 	if status.Finished(parent) {
 		reason := status.ReasonOf(st, v1alpha1.ConditionSucceeded)
 		p.Over = fmt.Sprintf("ended as %s (%s)", st.Phase, reason)
@@ -51,14 +52,16 @@ func SeenParent(run, parent *v1alpha1.WorkflowRun) *Parent {
 	return p
 }
 
-// names looks for the step whose child the run is.
-func (p *Parent) names(steps []v1alpha1.StepStatus, run *v1alpha1.WorkflowRun) {
-	for i := range steps {
-		s := &steps[i]
+// names looks for the step whose child the run is. The write that named the child had the locks
+// that it is inside of.
+func (p *Parent) names(st *v1alpha1.WorkflowRunStatus, run *v1alpha1.WorkflowRun) {
+	for i := range st.Steps {
+		s := &st.Steps[i]
 		if s.ChildRun == nil || s.ChildRun.Name != run.Name {
 			continue
 		}
 		p.Named, p.Claim.Below = s.ChildRun.UID == string(run.UID), s.ChildRun.Below
+		p.Claim.Locks = slices.Concat(Above(st), st.Locks, s.Locks)
 		switch {
 		case status.Ended(s.Phase):
 			p.Over = fmt.Sprintf("does not wait for it: step %s is %s", s.Name, s.Phase)

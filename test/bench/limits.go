@@ -14,7 +14,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/watch"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/devenv"
@@ -217,8 +216,8 @@ func (l *mutexes) hear(ctx context.Context) (*holdTap, error) {
 		return nil, err
 	}
 	t := &holdTap{tap: base, all: map[string]*hold{}}
-	if t.runs, err = l.k8s.Watch(ctx, &v1alpha1.WorkflowRunList{}, client.InNamespace(l.name)); err != nil {
-		return nil, errors.Join(fmt.Errorf("watch runs: %w", err), base.close())
+	if t.runs, err = l.watchRuns(ctx); err != nil {
+		return nil, errors.Join(err, base.close())
 	}
 	t.done.Go(t.follow)
 	return t, nil

@@ -44,16 +44,18 @@ func (l *mutexes) slots(ctx context.Context, tenants, each int) error {
 	if err := l.allowTenants(ctx, tenants); err != nil {
 		return err
 	}
-	runs, err := l.k8s.Watch(ctx, &v1alpha1.WorkflowRunList{}, client.InNamespace(l.name))
+	runs, err := l.watchRuns(ctx)
 	if err != nil {
-		return fmt.Errorf("watch runs: %w", err)
+		return err
 	}
 	seen := slotTimes{stays: map[string][]*stay{}, known: map[string]*stay{}}
 	var follower sync.WaitGroup
 	follower.Go(func() { seen.follow(runs) })
-	err = l.fill(ctx, tenants, each)
+	bounded, cancel := context.WithTimeout(ctx, scaleLimit)
+	defer cancel()
+	err = l.fill(bounded, tenants, each)
 	if err == nil {
-		err = until(ctx, func() (bool, error) { return seen.ended() == tenants*each, nil })
+		err = until(bounded, func() (bool, error) { return seen.ended() == tenants*each, nil })
 	}
 	runs.Stop()
 	follower.Wait()

@@ -16,6 +16,9 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	watchtools "k8s.io/client-go/tools/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -65,6 +68,24 @@ func (w *world) close(ctx context.Context) error {
 		f()
 	}
 	return errors.Join(err, w.deleteRuns(ctx))
+}
+
+// watchRuns sees all writes to the runs of the world. The API server drops watchers that fall
+// behind; this one goes on where it was dropped.
+func (w *world) watchRuns(ctx context.Context) (watch.Interface, error) {
+	var list v1alpha1.WorkflowRunList
+	if err := w.k8s.List(ctx, &list, client.InNamespace(w.name), client.Limit(1)); err != nil {
+		return nil, fmt.Errorf("list runs: %w", err)
+	}
+	watcher, err := watchtools.NewRetryWatcherWithContext(context.WithoutCancel(ctx), list.ResourceVersion, &cache.ListWatch{
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			return w.k8s.Watch(ctx, &v1alpha1.WorkflowRunList{}, &client.ListOptions{Namespace: w.name, Raw: &o})
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("watch runs: %w", err)
+	}
+	return watcher, nil
 }
 
 func (w *world) deleteRuns(ctx context.Context) error {

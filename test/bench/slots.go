@@ -28,19 +28,13 @@ const slotClass = "bench-slots"
 
 // slots measures how long the slot of a tenant stays free while its next run waits for it.
 func (l *mutexes) slots(ctx context.Context, tenants, each int) error {
-	policy := &v1alpha1.LockPolicy{ObjectMeta: metav1.ObjectMeta{Name: slotClass}, Spec: v1alpha1.LockPolicySpec{
-		WorkloadClasses: []string{slotClass}, Admission: v1alpha1.AdmissionPolicy{MaxConcurrentRuns: new(int32(1))},
-	}}
-	if err := l.k8s.Create(ctx, policy); err != nil {
-		return fmt.Errorf("create policy: %w", err)
-	}
-	defer func() { _ = l.k8s.Delete(context.WithoutCancel(ctx), policy) }() // nobody uses it after this
-	if err := until(ctx, func() (bool, error) {
-		err := l.k8s.Get(ctx, client.ObjectKeyFromObject(policy), policy)
-		return err == nil && policy.Status != nil && policy.Status.ObservedGeneration > 0, err
-	}); err != nil {
+	ctx, cancel := context.WithTimeout(ctx, 2*scaleLimit)
+	defer cancel()
+	policy, err := l.closedClass(ctx)
+	if err != nil {
 		return err
 	}
+	defer func() { _ = l.k8s.Delete(context.WithoutCancel(ctx), policy) }() // nobody uses it after this
 	if err := l.allowTenants(ctx, tenants); err != nil {
 		return err
 	}
@@ -51,12 +45,7 @@ func (l *mutexes) slots(ctx context.Context, tenants, each int) error {
 	seen := slotTimes{stays: map[string][]*stay{}, known: map[string]*stay{}}
 	var follower sync.WaitGroup
 	follower.Go(func() { seen.follow(runs) })
-	bounded, cancel := context.WithTimeout(ctx, scaleLimit)
-	defer cancel()
-	err = l.fill(bounded, tenants, each)
-	if err == nil {
-		err = until(bounded, func() (bool, error) { return seen.ended() == tenants*each, nil })
-	}
+	err = l.passSlots(ctx, &seen, policy, tenants, each)
 	runs.Stop()
 	follower.Wait()
 	if err != nil {
@@ -69,6 +58,35 @@ func (l *mutexes) slots(ctx context.Context, tenants, each int) error {
 	s.add("p95 / status write", "", percentile(idle, 95)/l.write)
 	s.add("two of a tenant at once", "", float64(overlaps)).atMost(0)
 	return l.deleteRuns(ctx)
+}
+
+// closedClass makes the policy of a class that admits nobody yet.
+func (l *mutexes) closedClass(ctx context.Context) (*v1alpha1.LockPolicy, error) {
+	policy := &v1alpha1.LockPolicy{ObjectMeta: metav1.ObjectMeta{Name: slotClass}, Spec: v1alpha1.LockPolicySpec{
+		WorkloadClasses: []string{slotClass}, Admission: v1alpha1.AdmissionPolicy{MaxConcurrentRuns: new(int32(0))},
+	}}
+	if err := l.k8s.Create(ctx, policy); err != nil {
+		return nil, fmt.Errorf("create policy: %w", err)
+	}
+	return policy, until(ctx, func() (bool, error) {
+		err := l.k8s.Get(ctx, client.ObjectKeyFromObject(policy), policy)
+		return err == nil && policy.Status != nil && policy.Status.ObservedGeneration > 0, err
+	})
+}
+
+// passSlots has all runs wait, then opens the class, and returns when all have ended.
+func (l *mutexes) passSlots(ctx context.Context, seen *slotTimes, policy *v1alpha1.LockPolicy, tenants, each int) error {
+	all := tenants * each
+	if err := l.fill(ctx, tenants, each); err != nil {
+		return err
+	}
+	if err := until(ctx, func() (bool, error) { return seen.waiting() == all, nil }); err != nil {
+		return err
+	}
+	if err := l.k8s.Patch(ctx, policy, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"admission":{"maxConcurrentRuns":1}}}`))); err != nil {
+		return fmt.Errorf("open the class: %w", err)
+	}
+	return until(ctx, func() (bool, error) { return seen.ended() == all, nil })
 }
 
 func slotTenant(i int) string { return fmt.Sprintf("tenant-%d", i) }
@@ -107,12 +125,13 @@ func (l *mutexes) fill(ctx context.Context, tenants, each int) error {
 }
 
 // stay is when a run had its slot, by a watch.
-type stay struct{ created, begin, end time.Time }
+type stay struct{ queued, begin, end time.Time }
 
 type slotTimes struct {
 	mu    sync.Mutex
 	stays map[string][]*stay // by tenant
 	known map[string]*stay   // by run
+	lines int                // runs that wait, or did
 	n     int                // that have ended
 }
 
@@ -129,12 +148,16 @@ func (s *slotTimes) see(run *v1alpha1.WorkflowRun, now time.Time) {
 	defer s.mu.Unlock()
 	t := s.known[run.Name]
 	if t == nil {
-		t = &stay{created: now}
+		t = &stay{}
 		s.known[run.Name] = t
 		s.stays[run.Spec.Tenant] = append(s.stays[run.Spec.Tenant], t)
 	}
 	if run.Status == nil {
 		return
+	}
+	if t.queued.IsZero() && run.Status.Phase == v1alpha1.RunQueued {
+		t.queued = now
+		s.lines++
 	}
 	if a := run.Status.Admission; t.begin.IsZero() && a != nil && a.AdmittedAt != nil {
 		t.begin = now
@@ -145,6 +168,12 @@ func (s *slotTimes) see(run *v1alpha1.WorkflowRun, now time.Time) {
 	}
 }
 
+func (s *slotTimes) waiting() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lines
+}
+
 func (s *slotTimes) ended() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,7 +181,7 @@ func (s *slotTimes) ended() int {
 }
 
 // idle are the times, in milliseconds, from the end of a run to the admission of the next of its
-// tenant, where that was there already; and how often one began before the one before it ended.
+// tenant, where that waited already; and how often one began before the one before it ended.
 func (s *slotTimes) idle() (all []float64, overlaps int) {
 	for _, stays := range s.stays {
 		slices.SortFunc(stays, func(a, b *stay) int { return cmp.Or(a.begin.Compare(b.begin), a.end.Compare(b.end)) })
@@ -160,7 +189,7 @@ func (s *slotTimes) idle() (all []float64, overlaps int) {
 			switch last, next := stays[i-1], stays[i]; {
 			case next.begin.Before(last.end):
 				overlaps++
-			case next.created.Before(last.end):
+			case next.queued.Before(last.end):
 				all = append(all, millis(next.begin.Sub(last.end)))
 			}
 		}

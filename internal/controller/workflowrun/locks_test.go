@@ -199,10 +199,16 @@ var _ = Describe("locks across runs", func() {
 			Expect(fence - last).To(BeNumerically(">=", 1000))
 			last = fence
 		}
+		// Made seconds after Redis was opened, so it is known that nothing began.
+		slow := &v1alpha1.Semaphore{ObjectMeta: metav1.ObjectMeta{
+			Name: w.semaphore(ctx, v1alpha1.SemaphoreSpec{Permits: 5, Rate: &v1alpha1.LockRate{Starts: 1, PerSeconds: 240}}),
+		}}
+		want = withLocks([]v1alpha1.LockRequest{{Semaphore: slow.Name}})
+		r.inFlight(ctx, w.create(ctx, []v1alpha1.Step{step("a")}, want), 1)
 		run := r.drive(ctx, w.create(ctx, []v1alpha1.Step{step("a")}, want), withReason(v1alpha1.ReasonWaitingForLock))
 		Expect(messageOf(run, v1alpha1.ConditionAdmitted)).To(ContainSubstring("until its rate lets one begin at"))
-		res := r.mustPass(ctx, run)
-		Expect(res.RequeueAfter).To(BeNumerically("<=", time.Second))
+		Expect(r.mustPass(ctx, run).RequeueAfter).To(And(BeNumerically(">", 0), BeNumerically("<=", 240*time.Second)))
+		Expect(w.client.Patch(ctx, slow, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"rate":{"starts":2}}}`)))).To(Succeed())
 		r.finishAll(ctx, run)
 	}, NodeTimeout(2*patience))
 

@@ -87,6 +87,13 @@ func TestWhoWaitsForARateAsksAgainAtItsTime(t *testing.T) {
 	if out = decideLocked(t, run, epoch.Add(time.Second), map[string]LocksAnswer{"b": late}); out.Changed || !out.Wake.Equal(late.Again) {
 		t.Errorf("after it was written: changed %t, wakes at %s", out.Changed, out.Wake)
 	}
+	whole := newRun(newStep("a"))
+	whole.Spec.Locks = []v1alpha1.LockRequest{{Semaphore: "gpus"}}
+	out = decideLocked(t, whole, epoch, map[string]LocksAnswer{"": late})
+	c := status.Condition(&out.Status, v1alpha1.ConditionAdmitted)
+	if want := "until its rate lets one begin at " + late.Again.UTC().Format(time.RFC3339); !strings.Contains(c.Message, want) || !out.Wake.Equal(late.Again) {
+		t.Errorf("a run that waits is told %q, and wakes at %s", c.Message, out.Wake)
+	}
 }
 
 // A run is admitted with its locks in the same write, its jobs carry their fences, a step takes its

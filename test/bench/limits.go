@@ -61,7 +61,7 @@ func limits(ctx context.Context, st *stage, r *report) (err error) {
 	r.note("A run has one job, which takes %s, and spec.locks with one mutex. A hold is from the write that has the lock in status to the write of the run's end, both as a watch sees them.", jobTime)
 	r.note("One passes on: from the write of a run's end to the moment when NATS tells that the next run's worker has its job; in that time the next run takes the lock, its status is written, and its job is published. Beside a status write by one client that does nothing else.")
 	r.note("One after the other: as many holds as there are runs, each as long as the median of runs that had the mutex for themselves.")
-	r.note("A slot of a tenant: from the write of a run's end to the write that admits the tenant's next run, both as a watch sees them. All runs wait before the first is admitted; then all tenants go on at once, so the machine is saturated.")
+	r.note("A slot of a tenant: from the write of a run's end to the write that admits the tenant's next run, both as a watch sees them. All runs wait before the first is admitted. A job takes %s, give or take a half.", slotJob)
 	r.note("At rest: runs that wait for an approval hold the mutexes, the others wait for these; %s without anything to do, a resync of locks included.", restTime)
 	return nil
 }

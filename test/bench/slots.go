@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -21,10 +22,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/pkg/worker"
 )
 
-// slotClass is the workload class of runs whose tenants have one slot each.
-const slotClass = "bench-slots"
+const (
+	// slotClass is the workload class of runs whose tenants have one slot each.
+	slotClass = "bench-slots"
+	slotTopic = "bench.slots"
+	// slotJob is how long such a run has its slot, give or take a half: 150 tenants need 37 runs a
+	// second, which two cores can do. Less would measure what a saturated machine does first.
+	slotJob = 4 * time.Second
+)
 
 // slots measures how long the slot of a tenant stays free while its next run waits for it.
 func (l *mutexes) slots(ctx context.Context, tenants, each int) error {
@@ -36,6 +44,12 @@ func (l *mutexes) slots(ctx context.Context, tenants, each int) error {
 	}
 	defer func() { _ = l.k8s.Delete(context.WithoutCancel(ctx), policy) }() // nobody uses it after this
 	if err := l.allowTenants(ctx, tenants); err != nil {
+		return err
+	}
+	if err := l.work(ctx, slotTopic, 2*tenants, func(ctx context.Context, job worker.Job) (any, error) {
+		time.Sleep(slotJob/2 + rand.N(slotJob)) // the workload
+		return echo(ctx, job)
+	}); err != nil {
 		return err
 	}
 	runs, err := l.watchRuns(ctx)
@@ -117,7 +131,7 @@ func (l *mutexes) fill(ctx context.Context, tenants, each int) error {
 		g.Go(func() error {
 			defer func() { _ = bar.Add(1) }() // to stderr
 			spec := chain(1)
-			spec.WorkloadClass, spec.Tenant = slotClass, slotTenant(i%tenants)
+			spec.WorkloadClass, spec.Tenant, spec.Steps[0].Job.Topic = slotClass, slotTenant(i%tenants), slotTopic
 			return l.createOne(creating, fmt.Sprintf("slot-%05d", i), spec)
 		})
 	}

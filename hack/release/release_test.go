@@ -34,6 +34,7 @@ func TestVersions(t *testing.T) {
 	}
 }
 
+// mutation: section takes a heading that only begins with the version, or an empty section.
 func TestNotesAreTheSectionOfTheVersion(t *testing.T) {
 	const log = "# Changes\n\n## Unreleased\n- later\n\n## v0.2.0 - 2026-01-02\n\n### Added\n- two\n\n## v0.2.0-rc.1\n- candidate\n## v0.1.0\n\n"
 	got, err := section(log, "v0.2.0")
@@ -48,6 +49,7 @@ func TestNotesAreTheSectionOfTheVersion(t *testing.T) {
 }
 
 // A repository of its own: what is refused must not depend on the state of this one.
+// mutation: readCommit takes a tree with changes.
 func TestATreeWithChangesIsRefused(t *testing.T) {
 	root := t.TempDir()
 	git := func(args ...string) {
@@ -86,6 +88,7 @@ func TestATreeWithChangesIsRefused(t *testing.T) {
 	}
 }
 
+// mutation: writeTar takes the files in the order of its caller.
 func TestArchivesDependOnTheirFilesOnly(t *testing.T) {
 	a := []entry{{"b/c/x", 0o755, []byte("x")}, {"a", 0o644, []byte("a")}, {"b/y", 0o644, nil}}
 	b := []entry{a[2], a[0], a[1]}
@@ -125,6 +128,7 @@ func fake(t *testing.T) *release {
 	return r
 }
 
+// mutation: image leaves out the time of the commit.
 func TestImageIsALayoutOfBothPlatforms(t *testing.T) {
 	r, again := fake(t), fake(t)
 	for _, x := range []*release{r, again} {
@@ -205,6 +209,7 @@ func TestCertificatesAreThere(t *testing.T) {
 	}
 }
 
+// mutation: replaceOnce takes a text that is there twice.
 func TestChartIsStampedOrRefused(t *testing.T) {
 	chart := func() []entry {
 		return []entry{

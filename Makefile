@@ -75,7 +75,7 @@ test-cron: ## Compare the slots of cron texts with what brute force finds, minut
 .PHONY: lint
 lint: ## Run the linters and formatters of .golangci.yml.
 	$(LINT) run --timeout 30m $(PKG)
-	for dir in test/bench examples/lock-fences; do \
+	for dir in test/bench examples/lock-fences hack/release; do \
 	  (cd $$dir && go tool -modfile=../../hack/tools/lint/go.mod golangci-lint run --config ../../.golangci.yml --timeout 30m ./...) || exit 1; \
 	done
 

@@ -9,8 +9,8 @@ import (
 	"compress/gzip"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -96,16 +96,13 @@ func zipball(at time.Time, entries []entry) ([]byte, error) {
 // tree are the files below a directory, with their paths below prefix. Modes are 0644 whatever
 // the umask of the checkout made them.
 func tree(dir, prefix string) (entries []entry, err error) {
-	err = filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+	files := os.DirFS(dir)
+	err = fs.WalkDir(files, ".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
-		data, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		below, err := filepath.Rel(dir, path)
-		entries = append(entries, entry{path: prefix + filepath.ToSlash(below), mode: 0o644, data: data})
+		data, err := fs.ReadFile(files, path)
+		entries = append(entries, entry{path: prefix + path, mode: 0o644, data: data})
 		return err
 	})
 	return entries, err

@@ -3,6 +3,8 @@
 package main
 
 import (
+	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 )
@@ -21,16 +23,16 @@ var (
 
 const plugin = "kubectl-syncopate"
 
-func (r *release) buildBinaries() error {
+func (r *release) buildBinaries(ctx context.Context) error {
 	for _, p := range imagePlatforms {
 		for _, c := range imageCommands {
-			if err := r.build(p, c); err != nil {
+			if err := r.build(ctx, p, c); err != nil {
 				return err
 			}
 		}
 	}
 	for _, p := range pluginPlatforms {
-		if err := r.build(p, plugin); err != nil {
+		if err := r.build(ctx, p, plugin); err != nil {
 			return err
 		}
 	}
@@ -39,12 +41,13 @@ func (r *release) buildBinaries() error {
 
 // build compiles with the flags of `make build`. Whatever of the environment would change the
 // bytes is said here.
-func (r *release) build(p platform, cmd string) error {
+func (r *release) build(ctx context.Context, p platform, cmd string) error {
 	env := []string{
 		"GOOS=" + p.os, "GOARCH=" + p.arch, "CGO_ENABLED=0", "GOFLAGS=-trimpath", "GOAMD64=v1", "GOARM64=v8.0",
 		"GOEXPERIMENT=", "GODEBUG=", "GOFIPS140=off", "GOWORK=off",
 	}
-	_, err := command(r.root, env, "go", "build", "-buildvcs=false", "-mod=readonly",
+	fmt.Printf("  %s %s\n", cmd, p)
+	_, err := command(ctx, r.root, env, "go", "build", "-buildvcs=false", "-mod=readonly",
 		"-ldflags", "-s -w -X main.version="+r.version+" -X main.commit="+r.commit,
 		"-o", r.binaryPath(p, cmd), "./cmd/"+cmd)
 	return err

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -11,7 +12,7 @@ import (
 
 // writeChart packs the chart with the version's image as its default. The repository has neither,
 // since what is between releases has no image.
-func (r *release) writeChart() error {
+func (r *release) writeChart(ctx context.Context) error {
 	entries, err := tree(filepath.Join(r.root, "charts", "syncopate"), "syncopate/")
 	if err != nil {
 		return err
@@ -27,7 +28,7 @@ func (r *release) writeChart() error {
 	if err := r.write(file, packed); err != nil {
 		return err
 	}
-	return r.checkChart(filepath.Join(r.dist, file))
+	return r.checkChart(ctx, filepath.Join(r.dist, file))
 }
 
 func stampChart(entries []entry, version, repository string) error {
@@ -64,14 +65,14 @@ func replaceOnce(file string, data []byte, from, to string) ([]byte, error) {
 }
 
 // checkChart has Helm read the archive, and render it without any value.
-func (r *release) checkChart(file string) error {
+func (r *release) checkChart(ctx context.Context, file string) error {
 	home := filepath.Join(r.scratch, "helm")
 	env := []string{"HELM_CONFIG_HOME=" + home, "HELM_CACHE_HOME=" + home, "HELM_DATA_HOME=" + home}
 	helm := []string{"tool", "-modfile=hack/tools/helm/go.mod", "helm"}
-	if _, err := command(r.root, env, "go", append(helm, "lint", "--strict", "--quiet", file)...); err != nil {
+	if _, err := command(ctx, r.root, env, "go", append(helm, "lint", "--strict", "--quiet", file)...); err != nil {
 		return err
 	}
-	out, err := command(r.root, env, "go", append(helm, "template", "syncopate", file)...)
+	out, err := command(ctx, r.root, env, "go", append(helm, "template", "syncopate", file)...)
 	if err != nil {
 		return err
 	}
@@ -82,8 +83,8 @@ func (r *release) checkChart(file string) error {
 }
 
 // writeInstall is config/default with the version's image, for kubectl apply.
-func (r *release) writeInstall() error {
-	out, err := command(r.root, nil, "go", "tool", "-modfile=hack/tools/go.mod", "kustomize", "build", "config/default")
+func (r *release) writeInstall(ctx context.Context) error {
+	out, err := command(ctx, r.root, nil, "go", "tool", "-modfile=hack/tools/go.mod", "kustomize", "build", "config/default")
 	if err != nil {
 		return err
 	}

@@ -43,8 +43,10 @@ func (r *release) writeImage() error {
 	if err := writeTar(&b, r.time, entries); err != nil {
 		return err
 	}
-	return r.write("syncopate-"+r.version+".oci.tar", b.Bytes())
+	return r.write(r.imageFile(), b.Bytes())
 }
+
+func (r *release) imageFile() string { return "syncopate-" + r.version + ".oci.tar" }
 
 func (r *release) imageIndex() (v1.ImageIndex, error) {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)

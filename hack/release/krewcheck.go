@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net/url"
 	"path"
@@ -61,16 +62,21 @@ func validateKrewSpec(s krewSpec) (all []error) {
 			complain("spec.platforms[%d]: %w", i, err)
 		}
 	}
-	// krew installs the first that matches: a second one for the same machine is never used.
+	return append(all, validateKrewChoice(s.Platforms)...)
+}
+
+// validateKrewChoice: krew installs the first that matches, so a second one for the same machine is
+// never used.
+func validateKrewChoice(platforms []krewPlatform) (all []error) {
 	for _, p := range pluginPlatforms {
 		var matching []int
-		for i, k := range s.Platforms {
+		for i, k := range platforms {
 			if matches(k.Selector, p) {
 				matching = append(matching, i)
 			}
 		}
 		if len(matching) > 1 {
-			complain("spec.platforms %v all match %s", matching, p)
+			all = append(all, fmt.Errorf("spec.platforms %v all match %s", matching, p))
 		}
 	}
 	return all
@@ -91,15 +97,20 @@ func validateKrewPlatform(p krewPlatform) (all []error) {
 	if !inside(p.Bin) {
 		complain("bin %q must be a path inside of the archive", p.Bin)
 	}
-	if p.Files != nil && len(p.Files) == 0 {
-		complain("files is empty: leave it out for all files")
+	all = append(all, validateKrewFiles(p.Files)...)
+	return append(all, validateKrewSelector(p.Selector)...)
+}
+
+func validateKrewFiles(files []krewFile) (all []error) {
+	if files != nil && len(files) == 0 {
+		all = append(all, errors.New("files is empty: leave it out for all files"))
 	}
-	for _, f := range p.Files {
+	for _, f := range files {
 		if !inside(f.From) || !inside(f.To) {
-			complain("files: from %q to %q must be paths inside of the archive", f.From, f.To)
+			all = append(all, fmt.Errorf("files: from %q to %q must be paths inside of the archive", f.From, f.To))
 		}
 	}
-	return append(all, validateKrewSelector(p.Selector)...)
+	return all
 }
 
 func validateKrewSelector(s *krewSelector) (all []error) {

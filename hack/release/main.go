@@ -11,9 +11,11 @@
 package main
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 )
 
@@ -24,7 +26,10 @@ func main() {
 	flag.StringVar(&o.out, "out", "", "directory for the artifacts (default ROOT/bin/release/VERSION); replaced")
 	flag.StringVar(&o.repository, "repository", "ghcr.io/syncopate-dev/syncopate", "repository that the image will be pushed to")
 	flag.Parse()
-	if err := run(o); err != nil {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx, o)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "release:", err)
 		os.Exit(1)
 	}
@@ -33,8 +38,8 @@ func main() {
 type options struct{ version, root, out, repository string }
 
 // run checks first what can be refused, since building takes minutes.
-func run(o options) error {
-	r, err := prepare(o)
+func run(ctx context.Context, o options) error {
+	r, err := prepare(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -44,12 +49,12 @@ func run(o options) error {
 	}
 	defer func() { _ = os.RemoveAll(scratch) }()
 	r.scratch, r.dist = scratch, filepath.Join(scratch, "dist")
-	if err := os.Mkdir(r.dist, 0o755); err != nil {
+	if err := os.Mkdir(r.dist, 0o700); err != nil {
 		return err
 	}
 	for _, s := range r.steps() {
 		fmt.Println(s.name)
-		if err := s.do(); err != nil {
+		if err := s.do(ctx); err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
 	}
@@ -58,19 +63,30 @@ func run(o options) error {
 
 type step struct {
 	name string
-	do   func() error
+	do   func(context.Context) error
 }
 
 func (r *release) steps() []step {
 	return []step{
 		{"binaries", r.buildBinaries},
-		{"image", r.writeImage},
-		{"plugin", r.writePlugin},
+		{"image", quick(r.writeImage)},
+		{"the image starts", r.startImage},
+		{"plugin", quick(r.writePlugin)},
 		{"chart", r.writeChart},
 		{"install.yaml", r.writeInstall},
-		{"release notes", r.writeNotes},
-		{"bills of materials", r.writeBills},
-		{"provenance", r.writeProvenance},
-		{"checksums", r.writeSums},
+		{"release notes", quick(r.writeNotes)},
+		{"bills of materials", quick(r.writeBills)},
+		{"provenance", quick(r.writeProvenance)},
+		{"checksums", quick(r.writeSums)},
+	}
+}
+
+// quick is a step that needs not be interrupted.
+func quick(do func() error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		return do()
 	}
 }

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -33,7 +34,7 @@ type release struct {
 }
 
 // prepare refuses what cannot be released, with the reason.
-func prepare(o options) (*release, error) {
+func prepare(ctx context.Context, o options) (*release, error) {
 	if err := checkVersion(o.version); err != nil {
 		return nil, err
 	}
@@ -58,7 +59,7 @@ func prepare(o options) (*release, error) {
 	if r.notes, err = section(string(changelog), r.version); err != nil {
 		return nil, err
 	}
-	return r, r.readCommit()
+	return r, r.readCommit(ctx)
 }
 
 // checkVersion takes what both Go and Helm call a version. Build metadata ("+x") is no tag of an
@@ -74,18 +75,18 @@ func checkVersion(v string) error {
 }
 
 // readCommit refuses a tree that is not its commit: nobody could build the same again.
-func (r *release) readCommit() error {
-	status, err := r.git("status", "--porcelain")
+func (r *release) readCommit(ctx context.Context) error {
+	status, err := r.git(ctx, "status", "--porcelain")
 	if err != nil {
 		return err
 	}
 	if status != "" {
 		return fmt.Errorf("the tree has changes that are in no commit; commit or remove them first:\n%s", status)
 	}
-	if r.commit, err = r.git("rev-parse", "HEAD"); err != nil {
+	if r.commit, err = r.git(ctx, "rev-parse", "HEAD"); err != nil {
 		return err
 	}
-	at, err := r.git("show", "-s", "--format=%ct", "HEAD")
+	at, err := r.git(ctx, "show", "-s", "--format=%ct", "HEAD")
 	if err != nil {
 		return err
 	}
@@ -97,14 +98,14 @@ func (r *release) readCommit() error {
 	return nil
 }
 
-func (r *release) git(args ...string) (string, error) {
-	out, err := command(r.root, nil, "git", args...)
+func (r *release) git(ctx context.Context, args ...string) (string, error) {
+	out, err := command(ctx, r.root, nil, "git", args...)
 	return strings.TrimSpace(string(out)), err
 }
 
 // command runs a program and returns what it prints. Its complaints are in the error.
-func command(dir string, env []string, program string, args ...string) ([]byte, error) {
-	cmd := exec.Command(program, args...)
+func command(ctx context.Context, dir string, env []string, program string, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
 	var complaints bytes.Buffer
 	cmd.Stderr = &complaints
@@ -121,7 +122,7 @@ func (r *release) publish() error {
 	if err := os.RemoveAll(r.out); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(r.out, 0o755); err != nil {
+	if err := os.MkdirAll(r.out, 0o755); err != nil { //nolint:gosec // what is there is for everybody
 		return err
 	}
 	names, err := r.artifacts()

@@ -131,5 +131,5 @@ func without(names []string, name string) []string {
 }
 
 func (r *release) write(name string, data []byte) error {
-	return os.WriteFile(filepath.Join(r.dist, name), data, 0o644)
+	return os.WriteFile(filepath.Join(r.dist, name), data, 0o644) //nolint:gosec // it is for everybody
 }

@@ -69,7 +69,7 @@ func TestATreeWithChangesIsRefused(t *testing.T) {
 	git("add", ".")
 	git("commit", "-q", "-m", "one")
 	o := options{version: "v1.0.0", root: root, repository: "example.com/syncopate"}
-	r, err := prepare(o)
+	r, err := prepare(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,11 +79,11 @@ func TestATreeWithChangesIsRefused(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(root, "new.txt"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := prepare(o); err == nil || !strings.Contains(err.Error(), "new.txt") {
+	if _, err := prepare(t.Context(), o); err == nil || !strings.Contains(err.Error(), "new.txt") {
 		t.Errorf("error is %v; want one that names new.txt", err)
 	}
 	o.repository = "Not A Repository"
-	if _, err := prepare(o); err == nil || !strings.Contains(err.Error(), "repository") {
+	if _, err := prepare(t.Context(), o); err == nil || !strings.Contains(err.Error(), "repository") {
 		t.Errorf("error is %v; want one about the repository", err)
 	}
 }

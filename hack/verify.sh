@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Fails where the tree is not what its sources say: generated files, kustomize output, the chart, alerts, go vet, go.mod; where
+# the API or the wire protocol breaks who uses the last release,
 # a statement of the core is reached by no test, docs/bugs.md names a test that is not there, a quoted figure is not that of its file, an
 # error is made of the text of another, a comment or a page names what does not exist, a comment line is too long, a file does not say its licence,
 # concerns are tied together again, or a file is larger than sources are.
@@ -15,6 +16,9 @@ hack/generate.sh "$scratch"
 while IFS= read -r -d '' file; do
   diff -u "$file" "$scratch/$file" || { echo "$file is stale: run make generate" >&2; exit 1; }
 done < <(cd "$scratch" && find . -type f -print0)
+
+echo "compatibility with the last release"
+go run ./hack/compat
 
 echo "kustomize"
 for dir in config/default config/default-webhook config/monitoring config/network-policy config/console config/samples; do

@@ -30,8 +30,8 @@ func operator(t *testing.T, r *release, mode string) {
 	}
 }
 
-// mutation: programs cannot be executed, the entrypoint is another, the version is not looked at, a program that ended
-// passes.
+// mutation: programs cannot be executed, the entrypoint is another, the version is not looked at, a
+// program that ended passes.
 func TestImageIsStartedFromItsArchive(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("images are Linux's")

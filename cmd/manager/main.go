@@ -22,15 +22,21 @@ func main() {
 	o.bind(flag.CommandLine)
 	logging := zap.Options{}
 	logging.BindFlags(flag.CommandLine)
-	ask := flag.Bool("version", false, "Print the version and exit.")
+	version := flag.Bool("version", false, "Print the version and exit.")
+	page := flag.String("ask", "", "Do nothing but get this address, as http://syncopate-metrics:8080/metrics, until it answers, for a minute at most: 0 if it did. For helm test.")
 	flag.Parse()
-	if *ask {
+	if *version {
 		fmt.Println("manager", build())
 		return
 	}
 	ctrl.SetLogger(zap.New(zap.UseFlagOptions(&logging)))
 
-	if err := start(ctrl.SetupSignalHandler(), o); err != nil {
+	ctx := ctrl.SetupSignalHandler()
+	do := func() error { return start(ctx, o) }
+	if *page != "" {
+		do = func() error { return ask(ctx, *page) }
+	}
+	if err := do(); err != nil {
 		fmt.Fprintln(os.Stderr, "manager:", err)
 		os.Exit(1)
 	}

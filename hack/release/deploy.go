@@ -7,7 +7,10 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"strconv"
 	"strings"
+
+	"golang.org/x/mod/semver"
 )
 
 // writeChart packs the chart with the version's image as its default. The repository has neither,
@@ -32,10 +35,12 @@ func (r *release) writeChart(ctx context.Context) error {
 }
 
 func stampChart(entries []entry, version, repository string) error {
+	prerelease := strconv.FormatBool(semver.Prerelease(version) != "")
 	stamps := map[string][][2]string{
 		"syncopate/Chart.yaml": {
 			{"\nversion: 0.1.0\n", "\nversion: " + strings.TrimPrefix(version, "v") + "\n"},
 			{"\nappVersion: dev\n", "\nappVersion: " + version + "\n"},
+			{" artifacthub.io/prerelease: \"false\"\n", " artifacthub.io/prerelease: \"" + prerelease + "\"\n"},
 		},
 		"syncopate/values.yaml": {{"\n  repository: syncopate\n", "\n  repository: " + repository + "\n"}},
 	}

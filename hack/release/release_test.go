@@ -213,15 +213,15 @@ func TestCertificatesAreThere(t *testing.T) {
 func TestChartIsStampedOrRefused(t *testing.T) {
 	chart := func() []entry {
 		return []entry{
-			{"syncopate/Chart.yaml", 0o644, []byte("a: b\nversion: 0.1.0\nappVersion: dev\n")},
+			{"syncopate/Chart.yaml", 0o644, []byte("a: b\nversion: 0.1.0\nappVersion: dev\n artifacthub.io/prerelease: \"false\"\n")},
 			{"syncopate/values.yaml", 0o644, []byte("image:\n  repository: syncopate\n")},
 		}
 	}
 	good := chart()
-	if err := stampChart(good, "v1.2.3", "example.com/s"); err != nil {
+	if err := stampChart(good, "v1.2.3-rc.1", "example.com/s"); err != nil {
 		t.Fatal(err)
 	}
-	if got := string(good[0].data) + string(good[1].data); got != "a: b\nversion: 1.2.3\nappVersion: v1.2.3\nimage:\n  repository: example.com/s\n" {
+	if got := string(good[0].data) + string(good[1].data); got != "a: b\nversion: 1.2.3-rc.1\nappVersion: v1.2.3-rc.1\n artifacthub.io/prerelease: \"true\"\nimage:\n  repository: example.com/s\n" {
 		t.Errorf("stamped: %s", got)
 	}
 	twice := chart()

@@ -89,6 +89,9 @@ func (e *Env) prepareNamespace(ctx context.Context) error {
 	return nil
 }
 
+// EtcdURL is where the etcd of the API server takes requests.
+func (e *Env) EtcdURL() string { return e.cluster.ControlPlane.Etcd.URL.String() }
+
 // Stop ends everything.
 func (e *Env) Stop() error {
 	var errs []error

@@ -5,7 +5,6 @@ package faults
 import (
 	"context"
 	"fmt"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -56,7 +55,8 @@ type rig struct {
 	js  jetstream.JetStream // with all rights
 	job jetstream.JetStream // of workers
 
-	api       *door.Door
+	answers   *answers
+	api       *door.Door   // before the answers
 	redisWays []*door.Door // of each operator; part one only
 	natsWays  []*door.Door
 	operators []*operator
@@ -90,12 +90,9 @@ func newRig(ctx context.Context, tb testing.TB, part string) *rig {
 		rights.User{Name: workers, Password: "worker", May: rights.Worker(g.names, book.Topic)})
 	g.js, g.job = g.dial(natstest.Admin), g.dial(workers)
 	g.startRedis()
-	host, err := url.Parse(site.env.Config.Host)
-	if err != nil || host.Host == "" {
-		host = &url.URL{Host: site.env.Config.Host}
-	}
-	g.api = door.New(tb, host.Host)
-	kubeconfig := g.kubeconfig(host.Host)
+	g.answers = startAnswers(tb, g.authority.Issue(24*time.Hour))
+	g.api = door.New(tb, g.answers.addr)
+	kubeconfig := g.answers.kubeconfig(g.api.Addr())
 	for i := range replicas {
 		g.operators = append(g.operators, &operator{name: fmt.Sprintf("%s-%d", part, i), args: g.args(i, kubeconfig)})
 	}
@@ -148,20 +145,6 @@ func (g *rig) args(i int, kubeconfig string) []string {
 	default:
 		return append(args, "--nats-url", "tls://"+g.natsWays[i].Addr(), "--redis-addrs", g.redisWays[i].Addr())
 	}
-}
-
-// kubeconfig is one by way of the door to the API server.
-func (g *rig) kubeconfig(server string) string {
-	g.tb.Helper()
-	text, err := os.ReadFile(site.env.Kubeconfig)
-	if err != nil {
-		g.tb.Fatal(err)
-	}
-	path := filepath.Join(g.tb.TempDir(), "kubeconfig")
-	if err := os.WriteFile(path, []byte(strings.ReplaceAll(string(text), server, g.api.Addr())), 0o600); err != nil {
-		g.tb.Fatal(err)
-	}
-	return path
 }
 
 // dial connects to NATS for as long as the test lasts.

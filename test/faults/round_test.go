@@ -7,13 +7,10 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -53,6 +50,7 @@ type outcome struct {
 	stall   time.Duration
 	under   int // effects when the fault began; a fault without load proves nothing
 	wrong   []string
+	counted string // by the operators
 }
 
 // play is one round.
@@ -81,6 +79,7 @@ func (g *rig) play(ctx context.Context, seed uint64, faults ...fault) outcome {
 	begin := 1 + r.IntN(size.Results()/2)
 	await(ctx, g.tb, patience, "the load is under way", func() string { return less(ledger.Applied(), begin) })
 	out := outcome{results: size.Results(), under: ledger.Applied()}
+	before := g.accounts(ctx)
 	healed := g.strike(ctx, r, faults)
 	await(ctx, g.tb, patience, "all runs end", func() string {
 		n, broken := h.Finished()
@@ -91,7 +90,8 @@ func (g *rig) play(ctx context.Context, seed uint64, faults ...fault) outcome {
 	g.settled(ctx)
 	finals := g.finals(ctx, namespace)
 	await(ctx, g.tb, patience, "the watch tells of the last writes", func() string { return h.Has(finals) })
-	out.wrong = slices.Concat(w.Wrong(), ledger.Verdict(p, finals))
+	wrong, now := g.uncounted(ctx, before, faults)
+	out.wrong, out.counted = slices.Concat(w.Wrong(), ledger.Verdict(p, finals), wrong), moved(before, now)
 	if out.stall > bound {
 		out.wrong = append(out.wrong, fmt.Sprintf("I5: no effect for %s after healing, more than %s", out.stall, bound))
 	}
@@ -149,43 +149,6 @@ func (g *rig) finals(ctx context.Context, namespace string) []v1alpha1.WorkflowR
 		g.tb.Fatal(err)
 	}
 	return list.Items
-}
-
-// counters that must be above zero in the end, by what they prove.
-var counters = map[string]string{
-	"lease lost":        "syncopate_run_lock_abandoned_total",
-	"fence refused":     "syncopate_fence_rejections_total",
-	"job looked up":     "syncopate_job_recoveries_total",
-	"job fenced":        "syncopate_job_fences_total",
-	"slot rebuilt":      "syncopate_admission_drift_total",
-	"store unavailable": "syncopate_lock_store_failures_total",
-	"lock handed on":    "syncopate_run_lock_handoffs_total",
-}
-
-// scrape adds the counters of an operator that is about to go. One that does not answer counts
-// nothing.
-func (g *rig) scrape(ctx context.Context, o *operator) {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+o.now.Metrics+"/metrics", http.NoBody)
-	if err != nil {
-		return
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return
-	}
-	defer func() { _ = resp.Body.Close() }()
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(resp.Body)
-	if err != nil {
-		return
-	}
-	for what, name := range counters {
-		for _, m := range families[name].GetMetric() {
-			g.counts[what] += m.GetCounter().GetValue()
-		}
-	}
 }
 
 func less(n, want int) string {

@@ -31,6 +31,14 @@ type fault struct {
 	// strike begins it and returns what ends it. Both return at once, but for what cannot.
 	strike func(ctx context.Context, g *rig, r *rand.Rand) (heal func())
 	holds  time.Duration
+	// shows are counters of operators of which one must move, if all that they counted is known.
+	shows []string
+	lies  bool // somebody must be told a lie
+}
+
+// losesCounts says whether operators end with what they counted, or do not hear what was answered.
+func (f fault) losesCounts() bool {
+	return f.to == toOperator || (f.to == toAPI && !f.lies)
 }
 
 // beyondTTL is longer than a run lock and a membership last.
@@ -165,7 +173,7 @@ func ways(of func(*rig) []*door.Door, kind, direction string, attributes map[str
 }
 
 func redisFaults() []fault {
-	one := []string{partOne}
+	one, unavailable := []string{partOne}, []string{storeUnavailable}
 	sets := func(on, off []any) func(context.Context, *rig, *rand.Rand) func() {
 		return func(_ context.Context, g *rig, _ *rand.Rand) func() {
 			g.one.Do(on...)
@@ -173,11 +181,11 @@ func redisFaults() []fault {
 		}
 	}
 	return []fault{
-		{name: "8 redis hangs", to: toRedis, parts: one, holds: 5 * time.Second, strike: func(_ context.Context, g *rig, _ *rand.Rand) func() {
+		{name: "8 redis hangs", to: toRedis, shows: unavailable, parts: one, holds: 5 * time.Second, strike: func(_ context.Context, g *rig, _ *rand.Rand) func() {
 			g.one.Nodes[0].Pause()
 			return g.one.Nodes[0].Resume
 		}},
-		{name: "9 redis refuses, comes back empty", to: toRedis, parts: one, holds: 3 * time.Second, strike: func(_ context.Context, g *rig, _ *rand.Rand) func() {
+		{name: "9 redis refuses, comes back empty", to: toRedis, shows: unavailable, parts: one, holds: 3 * time.Second, strike: func(_ context.Context, g *rig, _ *rand.Rand) func() {
 			g.one.Nodes[0].Stop()
 			return g.one.Nodes[0].Restart
 		}},
@@ -195,15 +203,21 @@ func redisFaults() []fault {
 			return func() {}
 		}},
 		{name: "5-7 redis replies lost", to: toRedis, parts: one, holds: 4 * time.Second, strike: ways(redisWays, "timeout", "downstream", nil)},
-		{name: "18 one operator cut off from redis", to: toRedis, parts: one, holds: beyondTTL, strike: func(_ context.Context, g *rig, r *rand.Rand) func() {
+		{name: "18 one operator cut off from redis", to: toRedis, shows: unavailable, parts: one, holds: beyondTTL, strike: func(_ context.Context, g *rig, r *rand.Rand) func() {
 			way := g.redisWays[r.IntN(replicas)]
 			way.Shut()
 			return way.Open
 		}},
 		{name: "redis is slow", to: toRedis, parts: one, holds: 5 * time.Second, strike: ways(redisWays, "latency", "downstream", map[string]int64{"latency": 300, "jitter": 200})},
-		{name: "redis out of memory", to: toRedis, parts: one, holds: 4 * time.Second, strike: sets([]any{"CONFIG", "SET", "maxmemory", "1"}, []any{"CONFIG", "SET", "maxmemory", "0"})},
-		{name: "redis is read-only", to: toRedis, parts: one, holds: 4 * time.Second, strike: sets([]any{"REPLICAOF", "127.0.0.1", "1"}, []any{"REPLICAOF", "NO", "ONE"})},
-		{name: "redis wants a replica", to: toRedis, parts: one, holds: 4 * time.Second, strike: sets([]any{"CONFIG", "SET", "min-replicas-to-write", "1"}, []any{"CONFIG", "SET", "min-replicas-to-write", "0"})},
+		{name: "redis out of memory", to: toRedis, shows: unavailable, parts: one, holds: 4 * time.Second, strike: sets([]any{"CONFIG", "SET", "maxmemory", "1"}, []any{"CONFIG", "SET", "maxmemory", "0"})},
+		{name: "redis cannot save", to: toRedis, shows: unavailable, parts: one, holds: 4 * time.Second, strike: func(_ context.Context, g *rig, _ *rand.Rand) func() {
+			return g.one.Nodes[0].BreakSaving()
+		}},
+		{name: "redis loads what it saved", to: toRedis, shows: unavailable, parts: one, strike: func(_ context.Context, g *rig, _ *rand.Rand) func() {
+			return g.one.Nodes[0].RestartSlowly(4 * time.Second)
+		}},
+		{name: "redis is read-only", to: toRedis, shows: unavailable, parts: one, holds: 4 * time.Second, strike: sets([]any{"REPLICAOF", "127.0.0.1", "1"}, []any{"REPLICAOF", "NO", "ONE"})},
+		{name: "redis wants a replica", to: toRedis, shows: unavailable, parts: one, holds: 4 * time.Second, strike: sets([]any{"CONFIG", "SET", "min-replicas-to-write", "1"}, []any{"CONFIG", "SET", "min-replicas-to-write", "0"})},
 		{name: "redis password rotated", to: toRedis, holds: 2 * time.Second, strike: func(_ context.Context, g *rig, r *rand.Rand) func() {
 			next := fmt.Sprintf("p%d", r.Int64())
 			s := g.redis()
@@ -261,7 +275,17 @@ func apiFaults() []fault {
 			return g.api.Heal
 		}
 	}
+	tells := func(l lie) func(context.Context, *rig, *rand.Rand) func() {
+		return func(_ context.Context, g *rig, r *rand.Rand) func() { return g.answers.begin(l, r) }
+	}
 	return []fault{
+		{name: "28 API server says 409", to: toAPI, lies: true, shows: []string{byVersion}, holds: 4 * time.Second, strike: tells(conflict)},
+		{name: "28 API server says 429", to: toAPI, lies: true, shows: []string{"API server said 429"}, holds: 4 * time.Second, strike: tells(tooMany)},
+		{name: "28 API server says 500", to: toAPI, lies: true, shows: []string{"API server said 500"}, holds: 4 * time.Second, strike: tells(internal)},
+		{name: "28 API server says 500 after commit", to: toAPI, lies: true, shows: []string{"API server said 500"}, holds: 4 * time.Second, strike: tells(tookIt)},
+		{name: "etcd is full", to: toAPI, holds: 4 * time.Second, strike: func(_ context.Context, g *rig, _ *rand.Rand) func() {
+			return fillEtcd(g.tb)
+		}},
 		{name: "28 way to the API server shut", to: toAPI, holds: 4 * time.Second, strike: func(_ context.Context, g *rig, _ *rand.Rand) func() {
 			g.api.Shut()
 			return g.api.Open

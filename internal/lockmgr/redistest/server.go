@@ -5,16 +5,20 @@ package redistest
 import (
 	"bufio"
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -24,6 +28,9 @@ import (
 // startTries bounds the ports tried: between finding a free port and listening on it, another
 // process may take it.
 const startTries = 5
+
+// saved is the file that servers save to. There is none, but for a moment.
+const saved = "dump.rdb"
 
 // Server is a redis-server that belongs to one test.
 type Server struct {
@@ -190,6 +197,113 @@ func (s *Server) Restart() {
 	s.Stop()
 	if err := s.start(); err != nil {
 		s.t.Fatalf("restart redis-server: %v", err)
+	}
+}
+
+// BreakSaving has the server's last save fail, so that it refuses writes (MISCONF): a folder is
+// where the file should be. mend ends that, and leaves no file.
+func (s *Server) BreakSaving() (mend func()) {
+	s.t.Helper()
+	file := filepath.Join(s.dir, saved)
+	if err := os.Mkdir(file, 0o700); err != nil {
+		s.t.Fatal(err)
+	}
+	s.must("CONFIG", "SET", "save", "3600 1")
+	s.save("err")
+	s.awaitAnswer("MISCONF", "SET", ballastKey(0), "")
+	return func() {
+		if err := os.Remove(file); err != nil {
+			s.t.Fatal(err)
+		}
+		s.save("ok")
+		s.must("CONFIG", "SET", "save", "")
+		if err := os.Remove(file); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+// save saves in the background, and waits until that has ended as it should.
+func (s *Server) save(status string) {
+	s.t.Helper()
+	s.must("BGSAVE")
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.t.Context()), setPatience)
+	defer cancel()
+	tick := time.NewTicker(setPoll)
+	defer tick.Stop()
+	for {
+		info := s.admin().Info(ctx, "persistence").Val()
+		if strings.Contains(info, "rdb_bgsave_in_progress:0") && strings.Contains(info, "rdb_last_bgsave_status:"+status) {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			s.t.Fatalf("not saved with %q within %s: %s", status, setPatience, info)
+		case <-tick.C:
+		}
+	}
+}
+
+// RestartSlowly saves, kills the server, and starts it again with what it had: for a time it
+// answers that it is loading. loaded waits until that is over, and leaves no file.
+func (s *Server) RestartSlowly(d time.Duration) (loaded func()) {
+	s.t.Helper()
+	const keys = 40
+	ballast := make([]byte, 16<<10)
+	for i := range keys {
+		_, _ = rand.Read(ballast) // else it is stored in fewer bytes than there are between two looks at requests
+		s.must("SET", ballastKey(i), ballast)
+	}
+	s.must("SAVE")
+	s.Stop()
+	args := s.args
+	s.args = append(slices.Clip(args), "--key-load-delay", strconv.FormatInt((d/keys).Microseconds(), 10), "--loading-process-events-interval-bytes", "1024")
+	started := make(chan error, 1)
+	go func() { started <- s.start() }()
+	s.awaitAnswer("LOADING", "GET", ballastKey(0))
+	return func() {
+		s.t.Helper()
+		err := <-started
+		s.args = args
+		if err != nil {
+			s.t.Fatalf("start redis-server with what it saved: %v", err)
+		}
+		for i := range keys {
+			s.must("DEL", ballastKey(i))
+		}
+		if err := os.Remove(filepath.Join(s.dir, saved)); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+// awaitAnswer asks until the answer is an error of that kind: else a fault did not happen.
+func (s *Server) awaitAnswer(kind string, command ...any) {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.t.Context()), setPatience)
+	defer cancel()
+	tick := time.NewTicker(setPoll)
+	defer tick.Stop()
+	for {
+		err := s.admin().Do(ctx, command...).Err()
+		if err != nil && strings.HasPrefix(err.Error(), kind) {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			s.t.Fatalf("no answer %s within %s: %v", kind, setPatience, err)
+		case <-tick.C:
+		}
+	}
+}
+
+func ballastKey(i int) string { return "ballast-" + strconv.Itoa(i) }
+
+// must sends a command with all rights.
+func (s *Server) must(command ...any) {
+	s.t.Helper()
+	if err := s.admin().Do(context.WithoutCancel(s.t.Context()), command...).Err(); err != nil {
+		s.t.Fatalf("%v: %v", command[0], err)
 	}
 }
 

@@ -31,12 +31,22 @@ var counters = map[string]counter{
 	"job fenced":          {metric: "syncopate_job_fences_total"},
 	"slot rebuilt":        {metric: "syncopate_admission_drift_total"},
 	storeUnavailable:      {metric: "syncopate_lock_store_failures_total"},
+	takeFailed:            {"syncopate_run_lock_acquisitions_total", "outcome", "error"},
+	renewalFailed:         {"syncopate_run_lock_renewals_total", "outcome", "error"},
 	"lock handed on":      {metric: "syncopate_run_lock_handoffs_total"},
 	"API server said 429": {"rest_client_requests_total", "code", "429"},
 	"API server said 500": {"rest_client_requests_total", "code", "500"},
 }
 
-const storeUnavailable = "store unavailable"
+// What shows that Redis could not be used.
+const (
+	storeUnavailable = "store unavailable"
+	takeFailed       = "take failed"
+	renewalFailed    = "renewal failed"
+)
+
+// unavailable are the three: which it is, is a matter of moments.
+var unavailable = []string{storeUnavailable, takeFailed, renewalFailed}
 
 func (c counter) of(families map[string]*dto.MetricFamily) (sum float64) {
 	for _, m := range families[c.metric].GetMetric() {
@@ -109,9 +119,9 @@ func (g *rig) accounts(ctx context.Context) accounts {
 }
 
 // uncounted is what I6 has to say against a round: the operators counted a refusal that there was
-// not, or did not count one that they were told of, or a fault that must show in a counter did not.
-// An operator that was killed takes with it what it counted last, and an answer that was lost on
-// its way was none: after those, only the first is certain.
+// not, or did not count one that they were told of, or no answer 409, 429 or 500 where some were
+// lies. An operator that was killed takes with it what it counted last, and an answer that was lost
+// on its way was none: after those, only the first is certain.
 func (g *rig) uncounted(ctx context.Context, before accounts, faults []fault) (wrong []string, now accounts) {
 	g.tb.Helper()
 	exact := !slices.ContainsFunc(faults, fault.losesCounts)
@@ -136,14 +146,19 @@ func differ(before, now accounts, exact bool, faults []fault) (wrong []string) {
 		}
 	}
 	for _, f := range faults {
-		if f.lies && now.told == before.told {
+		switch {
+		case !f.lies:
+		case now.told == before.told:
 			wrong = append(wrong, f.name+": nobody was told that")
-		}
-		if exact && len(f.shows) > 0 && !slices.ContainsFunc(f.shows, func(what string) bool { return now.counted[what] > before.counted[what] }) {
+		case exact && !f.shown(before, now):
 			wrong = append(wrong, fmt.Sprintf("I6: %s: nothing was counted as %q", f.name, f.shows))
 		}
 	}
 	return wrong
+}
+
+func (f fault) shown(before, now accounts) bool {
+	return slices.ContainsFunc(f.shows, func(what string) bool { return now.counted[what] > before.counted[what] })
 }
 
 // moved is what was counted between two moments.

@@ -50,7 +50,8 @@ type outcome struct {
 	stall   time.Duration
 	under   int // effects when the fault began; a fault without load proves nothing
 	wrong   []string
-	counted string // by the operators
+	counted string          // by the operators
+	shown   map[string]bool // by the names of the faults; nil: not all is known that they counted
 }
 
 // play is one round.
@@ -91,6 +92,12 @@ func (g *rig) play(ctx context.Context, seed uint64, faults ...fault) outcome {
 	finals := g.finals(ctx, namespace)
 	await(ctx, g.tb, patience, "the watch tells of the last writes", func() string { return h.Has(finals) })
 	wrong, now := g.uncounted(ctx, before, faults)
+	if !slices.ContainsFunc(faults, fault.losesCounts) {
+		out.shown = map[string]bool{}
+		for _, f := range faults {
+			out.shown[f.name] = f.shown(before, now)
+		}
+	}
 	out.wrong, out.counted = slices.Concat(w.Wrong(), ledger.Verdict(p, finals), wrong), moved(before, now)
 	if out.stall > bound {
 		out.wrong = append(out.wrong, fmt.Sprintf("I5: no effect for %s after healing, more than %s", out.stall, bound))

@@ -31,7 +31,8 @@ type fault struct {
 	// strike begins it and returns what ends it. Both return at once, but for what cannot.
 	strike func(ctx context.Context, g *rig, r *rand.Rand) (heal func())
 	holds  time.Duration
-	// shows are counters of operators of which one must move, if all that they counted is known.
+	// shows are counters of operators of which one moves. Where it is a matter of moments, because
+	// runs may just need nothing of who fails, one of several rounds must show it.
 	shows []string
 	lies  bool // somebody must be told a lie
 }
@@ -173,7 +174,7 @@ func ways(of func(*rig) []*door.Door, kind, direction string, attributes map[str
 }
 
 func redisFaults() []fault {
-	one, unavailable := []string{partOne}, []string{storeUnavailable}
+	one := []string{partOne}
 	sets := func(on, off []any) func(context.Context, *rig, *rand.Rand) func() {
 		return func(_ context.Context, g *rig, _ *rand.Rand) func() {
 			g.one.Do(on...)

@@ -85,7 +85,7 @@ type Holding struct {
 type Waiter struct {
 	// Ticket that waits, without its Version.
 	Ticket Ticket
-	// Wants are the locks; without OnBusy and Longest.
+	// Wants are the locks; without OnBusy, Longest and Rate.
 	Wants []Want
 	// Refused is why it was refused; "": it waits.
 	Refused string
@@ -131,8 +131,6 @@ type LocksAnswer struct {
 	// Rest is how long the rate of Lock makes the first in line wait: it asks again then. 0: it is
 	// woken.
 	Rest time.Duration
-	// Began is how many holds of Lock began in the last period of its rate.
-	Began int
 }
 
 // LocksSnapshot is everything there is of locks.
@@ -176,7 +174,7 @@ func (g *Store) TakeLocks(ctx context.Context, t Ticket, wants []Want) (LocksAns
 	return LocksAnswer{
 		State: got.text(1), Fence: int64(got.number(2)), Lock: got.text(3), Used: got.number(4), Position: got.number(5), Waiting: got.number(6),
 		Ahead: got.text(7), Holders: got.list(8).texts(0), Cancel: got.list(9).texts(0), Wake: wakesOf(got.list(10)),
-		Rest: time.Duration(got.number(11)) * time.Millisecond, Began: got.number(12),
+		Rest: time.Duration(got.number(11)) * time.Millisecond,
 	}, nil
 }
 

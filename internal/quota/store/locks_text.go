@@ -105,9 +105,6 @@ func parseWant(permits, limit, how, name string) (w Want, err error) {
 	if w.Limit, err = strconv.Atoi(limit); err != nil {
 		return w, fmt.Errorf("limit of a place: %w", err)
 	}
-	if w.Rate, err = parseRate(how); err != nil {
-		return w, fmt.Errorf("rate of a place: %w", err)
-	}
 	return w, nil
 }
 
@@ -122,19 +119,6 @@ func (w Want) how() string {
 		text += fmt.Sprintf(":%d/%d/%d", r.Starts, r.Period.Milliseconds(), r.Since.UnixMilli())
 	}
 	return text
-}
-
-// parseRate reads the rate of what how wrote; nil: it has none.
-func parseRate(how string) (*Rate, error) {
-	_, text, ok := strings.Cut(how, ":")
-	if !ok {
-		return nil, nil //nolint:nilnil // that there is none is an answer
-	}
-	var starts, period, since int64
-	if _, err := fmt.Sscanf(text, "%d/%d/%d", &starts, &period, &since); err != nil {
-		return nil, fmt.Errorf("%q: %w", text, err)
-	}
-	return &Rate{Starts: int(starts), Period: time.Duration(period) * time.Millisecond, Since: time.UnixMilli(since).UTC()}, nil
 }
 
 func unpadded(version string) string {

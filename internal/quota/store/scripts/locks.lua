@@ -2,6 +2,7 @@
 --
 -- KEYS[1] holds: a hash, with the epoch, and ':fence', the last fence that was given
 --           'h' .. ticket -> '<version> <fence> <run> <tree> <permits> <lock> ...'
+--           ':opened'     -> when the data was opened, ms
 --           'u' .. lock   -> permits that are held of it
 --           's' .. lock   -> '<period> <time> <time> ...', ms: when holds of it began in the last period of its rate
 -- KEYS[2] queue: a sorted set with scores of 0, so in order of bytes: '<lock> <order> <ticket>' of who waits
@@ -68,19 +69,35 @@ local function present()
   return moment
 end
 
--- When holds of a lock began in the last period, in order. A time that a wrong clock gave, which is still to come, is the present.
+local function notestarts(name, period, all)
+  local text = string.format('%.0f', period)
+  for _, at in ipairs(all) do
+    text = text .. string.format(' %.0f', at)
+  end
+  redis.call('HSET', holds, 's' .. name, text)
+end
+
+-- When holds of a lock began in the last period, in order. A time that a wrong clock gave, which is still to come, becomes the present,
+-- for good: else it would stay in the period until the clock is there.
 local known = {} -- by lock, so that it is read once in a call
 local function starts(name, period)
   if known[name] then
     return known[name]
   end
-  local all = {}
-  local text = redis.call('HGET', holds, 's' .. name)
-  for at in string.gmatch(text and string.match(text, ' .*') or '', '%d+') do
-    at = math.min(tonumber(at), present())
+  local all, every, ahead = {}, {}, false
+  local of, times = string.match(redis.call('HGET', holds, 's' .. name) or '', '^(%d+)(.*)$')
+  for at in string.gmatch(times or '', '%d+') do
+    at = tonumber(at)
+    if at > present() then
+      at, ahead = present(), true
+    end
+    every[#every + 1] = at
     if at > present() - period then
       all[#all + 1] = at
     end
+  end
+  if ahead then
+    notestarts(name, of, every)
   end
   known[name] = all
   return all
@@ -88,28 +105,33 @@ end
 
 local function begin(name, rate)
   local all = starts(name, rate.period)
-  local text = string.format('%.0f', rate.period)
   all[#all + 1] = present()
-  for _, at in ipairs(all) do
-    text = text .. string.format(' %.0f', at)
-  end
-  redis.call('HSET', holds, 's' .. name, text)
+  notestarts(name, rate.period, all)
 end
 
--- How long no hold of a lock may begin by its rate, if more are about to: ms, 0 for not at all; and how many began in the last period.
--- What began before the data was opened is not known. It may have been as much as the rate lets.
+-- When the data was opened, by the clock of this server: its term may be later. Likewise never still to come.
+local function opened()
+  local at = tonumber(redis.call('HGET', holds, ':opened') or '')
+  if not at or at > present() then
+    at = present()
+    redis.call('HSET', holds, ':opened', string.format('%.0f', at))
+  end
+  return at
+end
+
+-- How long no hold of a lock may begin by its rate, if more are about to: ms, 0 for not at all. What began before the data was opened
+-- is not known. It may have been as much as the rate lets.
 local function toosoon(name, rate, more)
-  local opened = tonumber(string.match(redis.call('HGET', holds, ':epoch'), '^%d+'))
-  local rest = opened + rate.period - present()
-  if rate.since <= opened and rest > 0 then
-    return rest, rate.starts
+  local rest = opened() + rate.period - present()
+  if rate.since <= opened() and rest > 0 then
+    return rest
   end
   local all = starts(name, rate.period)
   local over = #all + more + 1 - rate.starts
   if over <= 0 then
-    return 0, #all
+    return 0
   end
-  return (all[over] or present()) + rate.period - present(), #all
+  return (all[over] or present()) + rate.period - present()
 end
 
 local function keephold(ticket, h)

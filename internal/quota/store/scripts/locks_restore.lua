@@ -13,6 +13,7 @@ if not term then
   if not term then
     return {'lost'}
   end
+  redis.call('HSET', holds, ':opened', string.format('%.0f', present()))
   -- What the closed data still held stays until the resync: too much is safe. Its sums may be wrong.
   redis.call('DEL', holders)
   for _, field in ipairs(redis.call('HKEYS', holds)) do

@@ -4,8 +4,8 @@
 -- ARGV[7...] of each lock: permits, limit, '1' if ordered, else '0', and ':<rate>' if it has one, onBusy, longest queue, name
 --
 -- Returns {'ok', term, state, fence or '0', lock it waits for or '', used of it, place from 1, how many wait, run just ahead or '',
--- {runs that hold it}, {runs to cancel}, {ticket, run, ... to wake}, ms until the rate lets it ask again or 0, how many holds began in a
--- period}, or {'closed', why}. state is held, waiting, or why it is refused.
+-- {runs that hold it}, {runs to cancel}, {ticket, run, ... to wake}, ms until the rate lets it ask again or 0}, or {'closed', why}. state
+-- is held, waiting, or why it is refused.
 local ticket, run, tree, version, order = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local term, why = open(ARGV[1])
 if not term then
@@ -24,13 +24,9 @@ end
 
 local function answer(state, fence, lock, position, ahead)
   local of, waiting, cancel = {}, 0, {}
-  local inuse, began = 0, 0
+  local inuse = 0
   if lock then
     inuse = used(lock.name)
-    if lock.rate then
-      local _, n = toosoon(lock.name, lock.rate, 0)
-      began = n
-    end
     waiting = redis.call('ZLEXCOUNT', queue, '[' .. lock.name .. ' ', '(' .. lock.name .. '!')
     for _, m in ipairs(redis.call('ZRANGEBYLEX', holders, '[' .. lock.name .. ' ', '(' .. lock.name .. '!', 'LIMIT', 0, 3)) do
       local h = hold(string.match(m, '%S+$'))
@@ -39,7 +35,7 @@ local function answer(state, fence, lock, position, ahead)
       end
     end
   end
-  return {'ok', term, state, fence or '0', lock and lock.name or '', inuse, position or 0, waiting, ahead or '', of, cancel, {}, 0, began}
+  return {'ok', term, state, fence or '0', lock and lock.name or '', inuse, position or 0, waiting, ahead or '', of, cancel, {}, 0}
 end
 
 local held = hold(ticket)

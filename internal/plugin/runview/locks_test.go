@@ -143,6 +143,21 @@ func TestLocksByName(t *testing.T) {
 	}
 }
 
+// mutations: order, or heldText, without the rate makes this fail.
+func TestWhoWaitsForARateIsToldSo(t *testing.T) {
+	s := LockSight{
+		Whole: true, Now: lockNow,
+		Runs: []v1alpha1.WorkflowRun{holds("begun", 7, "pool/eu"), waitsLock("first", 1, 0, "pool/eu"), waitsLock("second", 2, 0, "pool/eu")},
+		Semaphores: []v1alpha1.Semaphore{semaphore("pool", 4, func(s *v1alpha1.Semaphore) {
+			s.Spec.Rate = &v1alpha1.LockRate{Starts: 10, PerSeconds: 60}
+		})},
+	}
+	text := lockText(t, Locks(s), 10)
+	if !strings.Contains(text, "2 of 4, 10 in 60s") || strings.Count(text, "there is room: it waits for its rate, 10 in 60 s") != 2 {
+		t.Error(text)
+	}
+}
+
 // mutation: partsText that tells of all locks makes this fail.
 func TestManyLocksAreBounded(t *testing.T) {
 	s := LockSight{Whole: true, Now: lockNow, Semaphores: []v1alpha1.Semaphore{semaphore("pool", 1)}}

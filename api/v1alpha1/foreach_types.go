@@ -3,6 +3,8 @@
 package v1alpha1
 
 import (
+	"strconv"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
@@ -31,6 +33,14 @@ type ForEach struct {
 	// failed. Default FailStep.
 	// +optional
 	OnItemFailure ItemFailureAction `json:"onItemFailure,omitempty"`
+	// locks are those of each item, held while it is under way, its retries included: all are taken
+	// together, or none, before its first job goes out. Their keys may read item, too. An item that
+	// waits for its locks counts for maxParallel; at most 50 items of a run with locks are under way
+	// at the same time. At most 8.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=8
+	Locks []LockRequest `json:"locks,omitempty"`
 }
 
 // ItemFailureAction says what a failed item means for its step.
@@ -76,6 +86,11 @@ type ForEachStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=500
 	Groups []ItemGroup `json:"groups,omitempty"`
+	// locks are those that items under way have, and those that they wait for.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=50
+	Locks []ItemLocks `json:"locks,omitempty"`
 	// outputs are those of items that succeeded, as [[item, output], ...], until they are put
 	// together as the step's output.
 	// +optional
@@ -93,6 +108,25 @@ type ForEachStatus struct {
 	OutputBytes int64 `json:"outputBytes,omitempty"`
 }
 
+// ItemLocks are the locks across runs of an item under way.
+type ItemLocks struct {
+	// item is its index, from 0.
+	// +required
+	// +kubebuilder:validation:Minimum=0
+	Item int32 `json:"item"`
+	// locks are those that it has. Absent: it waits for them.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=8
+	Locks []LockHold `json:"locks,omitempty"`
+	// lockWait says that it waits for its locks. Absent: it does not.
+	// +optional
+	LockWait *LocksWait `json:"lockWait,omitempty"`
+}
+
+// Part names the item of a step among the parts of its run: "build/3".
+func (l ItemLocks) Part(step string) string { return step + "/" + strconv.Itoa(int(l.Item)) }
+
 // ItemGroup is some items of a step that are at the same point. Where there would be too many
 // groups, those with about the same times are made one, with the later time.
 type ItemGroup struct {
@@ -101,7 +135,7 @@ type ItemGroup struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=8192
 	Items string `json:"items"`
-	// phase is Dispatched, Running or BackingOff.
+	// phase is Dispatched, Running, BackingOff or, before the locks of the items are had, Pending.
 	// +required
 	Phase StepPhase `json:"phase"`
 	// attempt numbers the last attempt of each of them, from 1.

@@ -49,7 +49,7 @@ type Step struct {
 	// +optional
 	Run *ChildRun `json:"run,omitempty"`
 	// locks are held while the step is under way, its retries included: all are taken together, or
-	// none, before anything of the step begins. Not with forEach. At most 8.
+	// none, before anything of the step begins. At most 8.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=8

@@ -61,20 +61,27 @@ const (
 // write: it would drop a field that matters, or misread one (ADR 30).
 //
 // Version 2 knows runs that are ahead of their status (ADR 45), version 3 locks across runs (ADR
-// 47), version 4 runs that follow a Workflow (ADR 49). A run that has none of it is written as
-// OldestVersion.
+// 47), version 4 runs that follow a Workflow (ADR 49), version 5 items with locks (ADR 55). A run
+// that has none of it is written as OldestVersion.
 const (
-	WriterVersion   int32 = 4
-	WorkflowVersion int32 = 4
-	LocksVersion    int32 = 3
-	AheadVersion    int32 = 2
-	OldestVersion   int32 = 1
+	WriterVersion    int32 = 5
+	ItemLocksVersion int32 = 5
+	WorkflowVersion  int32 = 4
+	LocksVersion     int32 = 3
+	AheadVersion     int32 = 2
+	OldestVersion    int32 = 1
 )
 
-// HasLocks says whether a run, or one of its steps, has locks across runs.
+// HasLocks says whether a run, one of its steps, or one of their items, has locks across runs.
 func (r *WorkflowRun) HasLocks() bool {
 	has := func(s Step) bool { return len(s.Locks) > 0 }
-	return len(r.Spec.Locks) > 0 || slices.ContainsFunc(r.Spec.Steps, has) || slices.ContainsFunc(r.Spec.Finally, has)
+	return len(r.Spec.Locks) > 0 || slices.ContainsFunc(r.Spec.Steps, has) || slices.ContainsFunc(r.Spec.Finally, has) || r.HasItemLocks()
+}
+
+// HasItemLocks says whether items of one of its steps have.
+func (r *WorkflowRun) HasItemLocks() bool {
+	has := func(s Step) bool { return s.ForEach != nil && len(s.ForEach.Locks) > 0 }
+	return slices.ContainsFunc(r.Spec.Steps, has) || slices.ContainsFunc(r.Spec.Finally, has)
 }
 
 // WorkflowRunStatus is what happened to a run so far.

@@ -51,6 +51,7 @@ type chance struct {
 	fates       map[string]map[int]*itemFate
 	ids         map[protocol.JobID]Job
 	log         []string
+	locks       lockKeeper
 	conflicting bool // workers contradict themselves about one attempt
 	calm        bool // nothing fails any more
 }
@@ -73,6 +74,9 @@ func newChance(t *testing.T, seed uint64, conflicting bool) *chance {
 	for i := range 1 + g.IntN(3) {
 		s := newStep(fmt.Sprint("s", i), forEach("${inputs.list}", int32(1+g.IntN(9)), actions[g.IntN(4)]))
 		s.Retry.MaxFailures = int32(1 + g.IntN(3))
+		if g.IntN(3) == 0 {
+			s.ForEach.Locks = []v1alpha1.LockRequest{mutexOf("m${item % 4}")}
+		}
 		if g.IntN(3) == 0 {
 			s.Retry.OnCodes = []string{"E", "Timeout", "StartTimeout"}
 		}
@@ -118,6 +122,7 @@ func (c *chance) decide(in Input) Decision {
 			c.remember(in.Payloads)
 			return out
 		}
+		in.Locks = c.locks.answer(c, in.Locks, out.Needs.Locks)
 		if n > 30 {
 			c.fail("the shell decides for ever: %+v", out.Needs)
 		}
@@ -241,6 +246,7 @@ func (c *chance) pass() Decision {
 		}
 	}
 	c.dispatched(out.Dispatch)
+	c.locks.check(c)
 	c.mail = c.left(results, out.Verdicts, c.mail[n:])
 	c.check()
 	if c.odds(9) {
@@ -487,7 +493,7 @@ func (c *chance) recover() {
 		if err != nil {
 			c.fail("%v", err)
 		}
-		if string(j.Input) != string(c.ids[id].Input) || j.Topic != c.ids[id].Topic {
+		if string(j.Input) != string(c.ids[id].Input) || !slices.Equal(j.Locks, c.ids[id].Locks) || j.Topic != c.ids[id].Topic {
 			c.fail("%s rendered again: %s, was %s", id, j.Input, c.ids[id].Input)
 		}
 	}
@@ -529,6 +535,9 @@ func (c *chance) play() {
 		}
 		if len(c.mail) == 0 {
 			if out.Wake.IsZero() {
+				if c.locks.awaited(c) {
+					continue // it is woken
+				}
 				c.fail("stuck: nothing is to come")
 			}
 			c.now = out.Wake

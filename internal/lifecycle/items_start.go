@@ -29,17 +29,13 @@ func beginItems(d *draft, i int, list []any) {
 // dispatched end by that.
 func itemLaunches(d *draft) []launch {
 	var all []launch
-	room := bounds.MaxUnderWay
-	for _, it := range d.items {
-		if it != nil {
-			room -= it.UnderWay()
-		}
-	}
+	room := roomOfItems(d)
 	for _, it := range d.items {
 		if it == nil {
 			continue
 		}
-		some := launchesOf(d, it, room)
+		before := it.UnderWay()
+		some := launchesOf(d, it, room.of(it))
 		if len(some) == 0 {
 			settleItems(d, it)
 		} else {
@@ -52,22 +48,56 @@ func itemLaunches(d *draft) []launch {
 			d.placeFreed = true // what waits for the step may start
 			continue
 		}
-		for _, l := range some {
-			if l.item.Number == 1 {
-				room--
-			}
-		}
+		room.take(it, before, some)
 		all = append(all, some...)
 	}
 	return all
+}
+
+// itemRoom is how many items of a run may begin: all, and of those those with locks.
+type itemRoom struct{ all, locked int }
+
+func roomOfItems(d *draft) itemRoom {
+	room := itemRoom{bounds.MaxUnderWay, bounds.MaxLockedItems}
+	for _, it := range d.items {
+		if it != nil {
+			room.less(it, it.UnderWay())
+		}
+	}
+	return room
+}
+
+func (r *itemRoom) of(it *fanout.Items) int {
+	if it.HasLocks() {
+		return min(r.all, r.locked)
+	}
+	return r.all
+}
+
+func (r *itemRoom) less(it *fanout.Items, n int) {
+	r.all -= n
+	if it.HasLocks() {
+		r.locked -= n
+	}
+}
+
+// take counts what began: those that wait for locks are under way already, the others when they
+// are committed.
+func (r *itemRoom) take(it *fanout.Items, before int, launches []launch) {
+	r.less(it, it.UnderWay()-before)
+	for _, l := range launches {
+		if l.item.Number == 1 && !it.HasLocks() {
+			r.less(it, 1)
+		}
+	}
 }
 
 // launchesOf renders the jobs of the items of a step that go out now: those whose wait is over,
 // then new ones, as far as there are places.
 func launchesOf(d *draft, it *fanout.Items, room int) []launch {
 	free := it.Free(room)
-	queue := it.Due(d.now)
-	if len(queue)+free == 0 || it.Crowded(forEachSteps(d)) {
+	queue, awaiting := it.Due(d.now), it.Awaiting()
+	if len(queue)+free+len(awaiting) == 0 || it.Crowded(forEachSteps(d)) {
 		return nil
 	}
 	r, err := rendererOf(d, it.Step)
@@ -79,7 +109,12 @@ func launchesOf(d *draft, it *fanout.Items, room int) []launch {
 	for _, a := range queue {
 		launches = launchItem(d, launches, it, r, a)
 	}
-	launches = launchNew(d, launches, it, r, free)
+	if it.HasLocks() {
+		it.Await(free)
+		launches = launchAwaiting(d, launches, it, r)
+	} else {
+		launches = launchNew(d, launches, it, r, free)
+	}
 	if it.Problem != nil {
 		return nil
 	}
@@ -96,6 +131,21 @@ func launchNew(d *draft, launches []launch, it *fanout.Items, r *render.ItemRend
 		}
 		launches = launchItem(d, launches, it, r, fanout.Attempt{Item: item, Number: 1})
 	}
+	return launches
+}
+
+// launchAwaiting adds items that have their locks now. One that fails leaves its place to another.
+func launchAwaiting(d *draft, launches []launch, it *fanout.Items, r *render.ItemRenderer) []launch {
+	before := it.UnderWay()
+	for _, item := range it.Awaiting() {
+		if it.Problem != nil || d.left {
+			break
+		}
+		if lockItem(d, it, r, item) {
+			launches = launchItem(d, launches, it, r, fanout.Attempt{Item: item, Number: 1})
+		}
+	}
+	d.placeFreed = d.placeFreed || it.UnderWay() < before
 	return launches
 }
 

@@ -35,10 +35,11 @@ func commitItem(d *draft, l launch) {
 	it, s := d.items[l.step], &d.st.Steps[l.step]
 	it.Launch(l.item, d.now)
 	s.DispatchedAt = bounds.Micro(d.now)
+	id := it.JobID(l.item.Item, l.item.Number)
 	d.out.Dispatch = append(d.out.Dispatch, Job{
-		ID: it.JobID(l.item.Item, l.item.Number), Topic: d.plan.Steps[l.step].Job.Topic, Input: l.input,
+		ID: id, Topic: d.plan.Steps[l.step].Job.Topic, Input: l.input,
 		Deadline: dag.AttemptDeadline(d.run, &d.st, &d.plan, l.step, s.DispatchedAt.Time),
-		Locks:    facts.FencesOf(&d.st, s),
+		Locks:    facts.FencesOf(&d.st, s, id.Item),
 	})
 }
 
@@ -78,6 +79,6 @@ func commitJob(d *draft, l launch) {
 	topic := d.plan.Steps[l.step].Job.Topic
 	d.out.Dispatch = append(d.out.Dispatch, Job{
 		ID: id, Topic: topic, Input: l.input, Deadline: dag.AttemptDeadline(d.run, &d.st, &d.plan, l.step, s.DispatchedAt.Time),
-		Locks: facts.FencesOf(&d.st, s),
+		Locks: facts.FencesOf(&d.st, s, ""),
 	})
 }

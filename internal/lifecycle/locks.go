@@ -8,6 +8,7 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/fanout"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/render"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/report"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
@@ -26,7 +27,8 @@ func lockRun(d *draft) bool {
 	if len(d.run.Spec.Locks) == 0 {
 		return true
 	}
-	l := takeLocks(d, render.OfRun, d.run.Spec.Locks, &d.st.Locks, &d.st.Admission.LockWait)
+	wants, err := d.view.Locks(render.OfRun, d.run.Spec.Locks)
+	l := takeLocks(d, asking{wants: wants, err: err}, &d.st.Locks, &d.st.Admission.LockWait)
 	if l.refused != "" {
 		endRun(d, report.LocksRefused(l.refused, l.message))
 	}
@@ -39,34 +41,56 @@ func lockStep(d *draft, i int) (is prepared, ok bool) {
 	if len(step.Locks) == 0 || len(s.Locks) > 0 {
 		return prepared{}, true
 	}
-	l := takeLocks(d, i, step.Locks, &s.Locks, &s.LockWait)
+	wants, err := d.view.Locks(i, step.Locks)
+	l := takeLocks(d, asking{part: s.Name, wants: wants, err: err}, &s.Locks, &s.LockWait)
 	if l.refused != "" {
 		return prepared{problem: &v1alpha1.StepError{Code: l.refused, Message: l.message}}, false
 	}
 	return prepared{lacking: !l.held}, l.held
 }
 
+// lockItem says whether an item that is about to go out has its locks. One that is refused fails.
+func lockItem(d *draft, it *fanout.Items, r *render.ItemRenderer, item int) bool {
+	has := it.LocksOf(item)
+	if len(has.Locks) > 0 {
+		return true // its input was left for this decision
+	}
+	wants, err := r.Locks(item)
+	l := takeLocks(d, asking{part: has.Part(d.st.Steps[it.Step].Name), item: true, wants: wants, err: err}, &has.Locks, &has.LockWait)
+	if l.refused != "" {
+		d.progressed++
+		itemFailed(d, it, item, v1alpha1.StepError{Code: l.refused, Message: l.message})
+	}
+	return l.held
+}
+
+// asking is what a part of a run needs: err is why that is not known.
+type asking struct {
+	part  string
+	item  bool // one of many: events tell of steps
+	wants []facts.LockWant
+	err   error
+}
+
 // takeLocks takes what was granted into status, or the wait for it.
-func takeLocks(d *draft, i int, requests []v1alpha1.LockRequest, held *[]v1alpha1.LockHold, wait **v1alpha1.LocksWait) locking {
-	wants, err := d.view.Locks(i, requests)
+func takeLocks(d *draft, a asking, held *[]v1alpha1.LockHold, wait **v1alpha1.LocksWait) locking {
 	switch {
-	case err == nil:
-	case leaveForNext(d, err) || d.store.lack(err):
+	case a.err == nil:
+	case leaveForNext(d, a.err) || d.store.lack(a.err):
 		return locking{}
 	default:
-		return locking{refused: v1alpha1.ReasonLockUnusable, message: bounds.Cut(err.Error(), bounds.MaxMessageChars)}
+		return locking{refused: v1alpha1.ReasonLockUnusable, message: bounds.Cut(a.err.Error(), bounds.MaxMessageChars)}
 	}
-	ask := facts.LocksAsk{Wants: wants}
-	if i != render.OfRun {
-		ask.Step = d.st.Steps[i].Name
-	}
-	answer := d.in.Locks[ask.Step]
+	ask := facts.LocksAsk{Part: a.part, Wants: a.wants}
+	answer := d.in.Locks[ask.Part]
 	switch answer.State {
 	case facts.LocksUnasked:
 		d.out.Needs.Locks = append(d.out.Needs.Locks, ask)
 	case facts.LocksHeld:
 		*held, *wait = facts.HoldsOf(&ask, answer.Fence), nil
-		d.event(report.LocksTaken(ask.Step, *held))
+		if !a.item {
+			d.event(report.LocksTaken(ask.Part, *held))
+		}
 		return locking{held: true}
 	case facts.LocksRefused:
 		*wait = nil
@@ -105,11 +129,24 @@ func lockWaits(d *draft, e *earliest) {
 		addLockWait(e, d.st.Admission.LockWait, &a)
 	}
 	for i := range d.st.Steps {
-		if s := &d.st.Steps[i]; s.LockWait != nil {
+		s := &d.st.Steps[i]
+		if s.LockWait != nil {
 			a := d.in.Locks[s.Name]
 			addLockWait(e, s.LockWait, &a)
 		}
+		for _, l := range itemLocks(s) {
+			a := d.in.Locks[l.Part(s.Name)]
+			addLockWait(e, l.LockWait, &a)
+		}
 	}
+}
+
+// itemLocks are those of the items of a step.
+func itemLocks(s *v1alpha1.StepStatus) []v1alpha1.ItemLocks {
+	if s.ForEach == nil {
+		return nil
+	}
+	return s.ForEach.Locks
 }
 
 func addLockWait(e *earliest, w *v1alpha1.LocksWait, answer *facts.LocksAnswer) {
@@ -133,6 +170,9 @@ func releaseLocks(d *draft) {
 		s := &d.st.Steps[i]
 		if over || status.Ended(s.Phase) {
 			s.Locks, s.LockWait = nil, nil
+			if s.ForEach != nil {
+				s.ForEach.Locks = nil
+			}
 		}
 	}
 }
@@ -140,6 +180,10 @@ func releaseLocks(d *draft) {
 // leaveLockQueues ends the waits of a run whose steps may not begin.
 func leaveLockQueues(d *draft) {
 	for i := range d.st.Steps {
-		d.st.Steps[i].LockWait = nil
+		s := &d.st.Steps[i]
+		s.LockWait = nil
+		for k := range itemLocks(s) {
+			s.ForEach.Locks[k].LockWait = nil
+		}
 	}
 }

@@ -119,7 +119,7 @@ func TestLocksAreInStatusWithWhatTheyProtect(t *testing.T) {
 		t.Errorf("the job has %v", got)
 	}
 	out = decideLocked(t, run, epoch, nil, succeeded("a", 1, `"x"`))
-	if len(out.Needs.Locks) != 1 || out.Needs.Locks[0].Step != "b" || len(out.Dispatch) > 0 {
+	if len(out.Needs.Locks) != 1 || out.Needs.Locks[0].Part != "b" || len(out.Dispatch) > 0 {
 		t.Fatalf("asks %v, dispatches %v", out.Needs.Locks, out.Dispatch)
 	}
 	out = decideLocked(t, run, epoch, map[string]LocksAnswer{"b": heldWith(8)})
@@ -256,18 +256,24 @@ func TestAKeyThatReadsAnOutputInTheObjectStore(t *testing.T) {
 
 // A lock is in status before what it protects is dispatched.
 //
-// mutation: mayLag that does not ask for locks makes this fail.
+// mutations: mayLag that does not ask for locks, and HasLocks without those of items, make
+// this fail.
 func TestARunWithLocksIsNeverAheadOfItsStatus(t *testing.T) {
-	for _, locked := range []bool{false, true} {
+	for of, locked := range map[string]func(*v1alpha1.Step){
+		"none": nil, "a step": func(b *v1alpha1.Step) { b.Locks = []v1alpha1.LockRequest{mutexOf("x")} },
+		"items": func(b *v1alpha1.Step) {
+			b.ForEach = &v1alpha1.ForEach{Items: "${[1]}", Locks: []v1alpha1.LockRequest{mutexOf("x")}}
+		},
+	} {
 		run := newRun(newStep("a"), newStep("b", after("a")))
-		if locked {
-			run.Spec.Steps[1].Locks = []v1alpha1.LockRequest{mutexOf("x")}
+		if locked != nil {
+			locked(&run.Spec.Steps[1])
 		}
 		decideLocked(t, run, epoch, nil)
-		in := letIn(Input{Run: run, Now: epoch, Lock: held(1), Results: []Result{succeeded("a", 1, `1`)}, Locks: map[string]LocksAnswer{"b": heldWith(7)}})
+		in := letIn(Input{Run: run, Now: epoch, Lock: held(1), Results: []Result{succeeded("a", 1, `1`)}, Locks: map[string]LocksAnswer{"b": heldWith(7), "b/0": heldWith(7)}})
 		in.Checkpoint = Checkpoint{Coalesced: true}
-		if out := Decide(in); out.MayLag == locked || len(out.Dispatch) != 1 {
-			t.Errorf("with locks %t: may lag %t, dispatches %v", locked, out.MayLag, out.Dispatch)
+		if out := Decide(in); out.MayLag != (locked == nil) || len(out.Dispatch) != 1 {
+			t.Errorf("locks of %s: may lag %t, dispatches %v", of, out.MayLag, out.Dispatch)
 		}
 	}
 }
@@ -300,8 +306,11 @@ func TestLocksThatCannotBe(t *testing.T) {
 		"spec.steps[1].locks: step \"a\" is read but not depended on": func(r *v1alpha1.WorkflowRun) {
 			r.Spec.Steps[1].Locks = []v1alpha1.LockRequest{mutexOf("${steps.a.output}")}
 		},
-		"a step with forEach has no locks": func(r *v1alpha1.WorkflowRun) {
-			r.Spec.Steps[1].ForEach, r.Spec.Steps[1].Locks = &v1alpha1.ForEach{Items: "[1]"}, []v1alpha1.LockRequest{mutexOf("x")}
+		"spec.steps[1].locks: expression \"item\"": func(r *v1alpha1.WorkflowRun) {
+			r.Spec.Steps[1].ForEach, r.Spec.Steps[1].Locks = &v1alpha1.ForEach{Items: "${[1]}"}, []v1alpha1.LockRequest{mutexOf("${item}")}
+		},
+		"spec.steps[1].forEach.locks: 9 locks, more than 8": func(r *v1alpha1.WorkflowRun) {
+			r.Spec.Steps[1].ForEach = &v1alpha1.ForEach{Items: "${[1]}", Locks: nine}
 		},
 		"may have 64 locks together": func(r *v1alpha1.WorkflowRun) {
 			for i := range 7 {

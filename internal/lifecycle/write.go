@@ -26,6 +26,9 @@ func complete(d *draft) Decision {
 	if d.st.Workflow != nil {
 		d.st.MinWriterVersion = v1alpha1.WorkflowVersion
 	}
+	if d.run.HasItemLocks() {
+		d.st.MinWriterVersion = v1alpha1.ItemLocksVersion
+	}
 	reportAll(d)
 	d.out.Status = d.st
 	d.out.Changed = lockChanged(d) || !equality.Semantic.DeepEqual(durable(stored(d.run)), durable(d.st))

@@ -105,6 +105,14 @@ func (r *StepRow) state(s *v1alpha1.StepStatus) {
 	for _, l := range s.Locks {
 		r.Holds = append(r.Holds, fmt.Sprintf("%s (fence %d)", shortText(l.Name), l.Fence))
 	}
+	if s.ForEach == nil {
+		return
+	}
+	for _, of := range s.ForEach.Locks {
+		for _, l := range of.Locks {
+			r.Holds = append(r.Holds, fmt.Sprintf("item %d: %s (fence %d)", of.Item, shortText(l.Name), l.Fence))
+		}
+	}
 }
 
 // approval adds what the step asks.

@@ -4,6 +4,7 @@ package workflowrun
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -14,6 +15,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -344,19 +346,16 @@ var _ = Describe("locks across runs", func() {
 
 	// mutations: a rebuild without its marks or its holds, a resync that drops whatever version, or
 	// one that is left out, make this fail.
-	It("are never over their limits, whatever dies or loses its data", func(ctx SpecContext) {
-		n := 24
+	DescribeTable("are never over their limits, whatever dies or loses its data", func(ctx SpecContext, n, parts int, create func(context.Context, *world) *v1alpha1.WorkflowRun) {
 		if os.Getenv("LOCKS") != "" {
-			n = 200
+			n *= 8
 		}
 		w := newWorld(ctx, withOwnRedis())
 		r := w.newReplica(ctx, "r0")
 		_, c := r.locked(ctx)
 		var runs []*v1alpha1.WorkflowRun
 		for range n {
-			names := []string{"l0", "l1", "l2", "l3"}
-			rand.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
-			runs = append(runs, w.create(ctx, []v1alpha1.Step{step("a")}, withLocks(mutex(names[:2]...))))
+			runs = append(runs, create(ctx, w))
 		}
 		kills, flushes := 5, 2
 		left := slices.Clone(runs)
@@ -396,9 +395,65 @@ var _ = Describe("locks across runs", func() {
 		s, err := store.New(r.redis, store.Options{}).SnapshotLocks(ctx)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(s.Holds).To(BeEmpty(), "no permit is left")
-		checkLocks(ctx, runs, w)
-	}, NodeTimeout(20*patience))
+		checkLocks(ctx, runs, w, parts)
+	},
+		Entry("of runs", 25, 1, func(ctx context.Context, w *world) *v1alpha1.WorkflowRun {
+			return w.create(ctx, []v1alpha1.Step{step("a")}, withLocks(mutex(twoLocks()...)))
+		}, NodeTimeout(20*patience)),
+		Entry("of items", 8, 6, func(ctx context.Context, w *world) *v1alpha1.WorkflowRun {
+			s := step("a")
+			s.ForEach = &v1alpha1.ForEach{Items: "${inputs.pairs}", MaxParallel: 4, Locks: mutex("${item[0]}", "${item[1]}")}
+			var pairs [][]string
+			for range 6 {
+				pairs = append(pairs, twoLocks())
+			}
+			text, err := json.Marshal(map[string]any{"pairs": pairs})
+			Expect(err).NotTo(HaveOccurred())
+			return w.create(ctx, []v1alpha1.Step{s}, func(spec *v1alpha1.WorkflowRunSpec) { spec.Inputs = &runtime.RawExtension{Raw: text} })
+		}, NodeTimeout(20*patience)),
+	)
+
+	// Three items want the same lock, and one another: each job carries the fence of its item's.
+	//
+	// mutation: launchesOf that begins items with locks as others makes this fail.
+	It("are of single items, which hold them while they are under way", func(ctx SpecContext) {
+		w := newWorld(ctx, withOwnRedis())
+		r := w.newReplica(ctx, "a")
+		woken, _ := r.locked(ctx)
+		s := step("each")
+		s.ForEach = &v1alpha1.ForEach{Items: "${['x', 'y', 'x', 'x']}", Locks: mutex("host-${item}")}
+		run := w.create(ctx, []v1alpha1.Step{s})
+		run = r.drive(ctx, run, func(now *v1alpha1.WorkflowRun) bool {
+			return now.Status != nil && len(now.Status.Steps) == 1 && now.Status.Steps[0].ForEach != nil && len(now.Status.Steps[0].ForEach.Locks) == 4
+		})
+		Expect(messageOf(run, v1alpha1.ConditionSucceeded)).To(ContainSubstring("item 2 waits for lock mutex:" + w.ns + "/host-x since"))
+		for begun, item := range []int{0, 2, 3} {
+			held := run.Status.Steps[0].ForEach.Locks
+			for _, t := range w.takeAll(ctx, 1+map[int]int{0: 1}[begun]) {
+				i := slices.IndexFunc(held, func(l v1alpha1.ItemLocks) bool { return fmt.Sprint(l.Item) == t.id.Item })
+				Expect(t.msg.Headers().Values(protocol.HeaderLockFence)).To(Equal([]string{fmt.Sprintf("%s=%d", held[i].Locks[0].Name, held[i].Locks[0].Fence)}))
+				Expect(t.id.Item).To(Or(Equal(fmt.Sprint(item)), Equal("1")))
+				t.succeed(ctx)
+			}
+			clear(woken.keys)
+			run = r.drive(ctx, run, func(now *v1alpha1.WorkflowRun) bool {
+				f := now.Status.Steps[0].ForEach
+				return now.Status.CompletedAt != nil || int(f.Succeeded) == begun+2 && len(f.Locks) > 0 && len(f.Locks[0].Locks) > 0
+			})
+		}
+		Expect(endedAs(run)).To(Equal("Succeeded Succeeded"))
+		snapshot, err := store.New(r.redis, store.Options{}).SnapshotLocks(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(append(snapshot.Holds, store.Holding{})).To(HaveLen(1), "no permit is left")
+	}, NodeTimeout(2*patience))
 })
+
+// twoLocks are two of four, in an order of their own.
+func twoLocks() []string {
+	names := []string{"l0", "l1", "l2", "l3"}
+	rand.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+	return names[:2]
+}
 
 // locksIdle is longer than a grant may go unused.
 const locksIdle = 11_000_000_000
@@ -410,8 +465,9 @@ func locksOf(runs []*v1alpha1.WorkflowRun) (all []string) {
 	return all
 }
 
-// checkLocks goes through all writes in the order in which the API server took them.
-func checkLocks(ctx context.Context, runs []*v1alpha1.WorkflowRun, w *world) {
+// checkLocks goes through all writes in the order in which the API server took them. Each part of a
+// run had two locks once.
+func checkLocks(ctx context.Context, runs []*v1alpha1.WorkflowRun, w *world, parts int) {
 	GinkgoHelper()
 	var all []*v1alpha1.WorkflowRun
 	for _, run := range runs {
@@ -428,27 +484,29 @@ func checkLocks(ctx context.Context, runs []*v1alpha1.WorkflowRun, w *world) {
 		}
 		return strings.Compare(a.ResourceVersion, b.ResourceVersion)
 	})
-	holder, fences, passed := map[string]types.UID{}, map[string]int64{}, 0
+	holder, fences, passed := map[string]string{}, map[string]int64{}, 0
 	for _, run := range all {
-		held := map[string]bool{}
-		if run.Status != nil {
-			for _, l := range run.Status.Locks {
-				held[l.Name] = true
-				if holder[l.Name] == run.UID {
+		held := map[string]string{}
+		for _, ticket := range locks.HeldBy(run) {
+			h, _ := locks.HoldingOf(run, ticket)
+			for _, l := range h.Locks {
+				Expect(held[l.Name]).To(BeEmpty(), "%s is held twice in one run", l.Name)
+				held[l.Name] = ticket
+				if holder[l.Name] == ticket {
 					continue
 				}
-				Expect(holder[l.Name]).To(BeEmpty(), "%s is held by two runs", l.Name)
-				Expect(l.Fence).To(BeNumerically(">", fences[l.Name]))
-				holder[l.Name], fences[l.Name], passed = run.UID, l.Fence, passed+1
+				Expect(holder[l.Name]).To(BeEmpty(), "%s is held by two", l.Name)
+				Expect(h.Fence).To(BeNumerically(">", fences[l.Name]))
+				holder[l.Name], fences[l.Name], passed = ticket, h.Fence, passed+1
 			}
 		}
-		for name, uid := range holder {
-			if uid == run.UID && !held[name] {
+		for name, ticket := range holder {
+			if locks.OwnerOf(ticket) == run.UID && held[name] == "" {
 				delete(holder, name)
 			}
 		}
 	}
-	Expect(passed).To(Equal(2*len(runs)), "each run had its two locks once")
+	Expect(passed).To(Equal(2*parts*len(runs)), "each part of a run had its two locks once")
 }
 
 // fenceIn is the last fence that a run had of a lock, by the writes that the watch saw.

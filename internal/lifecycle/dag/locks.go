@@ -21,8 +21,8 @@ const (
 
 var semaphoreName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 
-// locks checks the locks of step i or, below 0, of the run.
-func (v *validator) locks(i int, field string, requests []v1alpha1.LockRequest) {
+// locks checks the locks of step i, or of its items, or, below 0, of the run.
+func (v *validator) locks(i int, field string, requests []v1alpha1.LockRequest, with ...expr.Option) {
 	if len(requests) == 0 {
 		return
 	}
@@ -32,20 +32,17 @@ func (v *validator) locks(i int, field string, requests []v1alpha1.LockRequest) 
 	if v.taken += len(requests); v.taken > bounds.MaxLocks && v.taken-len(requests) <= bounds.MaxLocks {
 		v.add(field, "a run and its steps may have %d locks together", bounds.MaxLocks)
 	}
-	if i >= 0 && v.plan.Steps[i].ForEach != nil {
-		v.add(field, "a step with forEach has no locks")
-	}
 	for _, r := range requests {
-		v.lock(i, field, &r)
+		v.lock(i, field, &r, with)
 	}
 }
 
-func (v *validator) lock(i int, field string, r *v1alpha1.LockRequest) {
+func (v *validator) lock(i int, field string, r *v1alpha1.LockRequest, with []expr.Option) {
 	if problem := lockProblem(r); problem != "" {
 		v.add(field, "%s", problem)
 		return
 	}
-	names, err := expr.TemplateSteps(LockTemplate(*r))
+	names, err := expr.TemplateSteps(LockTemplate(*r), with...)
 	if i < 0 && err == nil && len(names) > 0 {
 		v.add(field, "it is taken before any step begins, and cannot read steps")
 		return

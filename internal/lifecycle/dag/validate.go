@@ -64,20 +64,25 @@ func Validate(run *v1alpha1.WorkflowRun, p *Plan, nest Nest) []string {
 	return v.problems
 }
 
+func locksBytes(requests []v1alpha1.LockRequest) (n int) {
+	for _, l := range requests {
+		n += len(l.Key) + len(l.Mutex)
+	}
+	return n
+}
+
 // specBytes is the size of what makes a spec large.
 func specBytes(spec *v1alpha1.WorkflowRunSpec, p *Plan) int {
 	n := len(bounds.Raw(spec.Inputs)) + len(bounds.Raw(spec.Outputs))
 	for i := range p.Steps {
 		s := &p.Steps[i]
 		n += len(s.When)
-		for _, l := range s.Locks {
-			n += len(l.Key) + len(l.Mutex)
-		}
+		n += locksBytes(s.Locks)
 		if s.Job != nil {
 			n += len(bounds.Raw(s.Job.Input))
 		}
 		if s.ForEach != nil {
-			n += len(s.ForEach.Items)
+			n += len(s.ForEach.Items) + locksBytes(s.ForEach.Locks)
 		}
 		if k := waits.Of(s); k != nil {
 			n += k.Bytes(s)
@@ -177,6 +182,7 @@ func (v *validator) forEach(i int, field string) {
 	if f.MaxParallel < 0 || f.MaxParallel > bounds.MaxItemsParallel {
 		v.add(field+".maxParallel", "%d is not in 1..%d", f.MaxParallel, bounds.MaxItemsParallel)
 	}
+	v.locks(i, field+".locks", f.Locks, expr.WithItem)
 	if v.forEachs++; v.forEachs == bounds.MaxForEachSteps+1 {
 		v.add(field, "a run may have %d steps with forEach", bounds.MaxForEachSteps)
 	}

@@ -10,10 +10,10 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 )
 
-// LocksAsk is what a run, or one of its steps, needs all at once. Locks, in the plural, are
+// LocksAsk is what a run, one of its steps, or an item, needs all at once. Locks, in the plural, are
 // semaphores and mutexes; Lock is the run lock.
 type LocksAsk struct {
-	Step  string // "": spec.locks
+	Part  string // of the run: "" spec.locks, "build" those of a step, "build/3" those of an item
 	Wants []LockWant
 }
 
@@ -67,10 +67,22 @@ func Above(st *v1alpha1.WorkflowRunStatus) []v1alpha1.LockHold {
 	return st.Parent.Locks
 }
 
-// FencesOf are those of all locks that protect what a step does: its own, those of its run, and of
-// the runs above it.
-func FencesOf(st *v1alpha1.WorkflowRunStatus, s *v1alpha1.StepStatus) []string {
-	return LockFences(slices.Concat(Above(st), st.Locks, s.Locks))
+// FencesOf are those of all locks that protect a job of a step, or of one of its items ("": it has
+// none): its own, those of its step and its run, and of the runs above it.
+func FencesOf(st *v1alpha1.WorkflowRunStatus, s *v1alpha1.StepStatus, item string) []string {
+	return LockFences(slices.Concat(Above(st), st.Locks, s.Locks, ofItem(s, item)))
+}
+
+func ofItem(s *v1alpha1.StepStatus, item string) []v1alpha1.LockHold {
+	if s.ForEach == nil {
+		return nil
+	}
+	for i := range s.ForEach.Locks {
+		if l := &s.ForEach.Locks[i]; strconv.Itoa(int(l.Item)) == item {
+			return l.Locks
+		}
+	}
+	return nil
 }
 
 // LockFences are those of locks as jobs carry them: "<lock>=<fence>", each lock once.

@@ -12,6 +12,9 @@
 //	                            ▼  │ due           ▼
 //	                           BackingOff <── failure, time-out, Retry
 //
+// Items that need locks of their own are Pending between the place and the first job (Await,
+// Awaiting).
+//
 // Items with the same history and times are one Group, a set of indices. So a status grows with the
 // differences among the items under way, not with their number. Store makes groups one where there
 // would be too many: the items of both get the later time.

@@ -94,7 +94,7 @@ func compareGroups(a, b Group) int {
 }
 
 func phaseOrder(p v1alpha1.StepPhase) int {
-	return slices.Index([]v1alpha1.StepPhase{v1alpha1.StepRunning, v1alpha1.StepDispatched, v1alpha1.StepBackingOff}, p)
+	return slices.Index([]v1alpha1.StepPhase{v1alpha1.StepRunning, v1alpha1.StepDispatched, v1alpha1.StepBackingOff, v1alpha1.StepPending}, p)
 }
 
 // Share is what each of some steps may have of what a run may have.

@@ -62,6 +62,7 @@ func Read(step int, spec *v1alpha1.Step, job protocol.JobID, st *v1alpha1.ForEac
 // Store writes the groups into status, of one of some active steps with forEach.
 func (it *Items) Store(active int) {
 	it.bound(active)
+	it.settleLocks()
 	it.St.Groups = nil
 	for k := range it.groups {
 		g := &it.groups[k]
@@ -130,7 +131,7 @@ func (it *Items) put(item int, g Group) {
 	it.groups = append(it.groups, g)
 }
 
-// UnderWay is how many items are with workers or wait for another attempt.
+// UnderWay is how many items are with workers, or wait for another attempt or their locks.
 func (it *Items) UnderWay() (n int) {
 	for k := range it.groups {
 		n += it.groups[k].Set.Len()

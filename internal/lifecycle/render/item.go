@@ -11,25 +11,28 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/expr"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/dag"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
 )
 
 // ItemRenderer renders the inputs of the jobs of a step's items, all with the same variables
 // but the item.
 type ItemRenderer struct {
-	raw   []byte
-	list  []any
-	scope *expr.Scope
-	done  *Evaluations
-	place string
+	raw       []byte
+	list      []any
+	locks     []v1alpha1.LockRequest
+	namespace string
+	scope     *expr.Scope
+	done      *Evaluations
+	place     string
 }
 
 // ItemRenderer is that of step i.
 func (v *View) ItemRenderer(i int, list []any) (*ItemRenderer, error) {
 	raw := bounds.Raw(v.plan.Steps[i].Job.Input)
-	reads, err := expr.TemplateOutputs(raw, expr.WithItem)
+	_, err := expr.TemplateOutputs(raw, expr.WithItem)
 	if err == nil {
-		err = v.loaded(v.plan.Sees(i), reads)
+		err = v.loaded(v.plan.Sees(i), v.withItems(i, expr.Outputs{}))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("job.input: %w", err)
@@ -43,7 +46,36 @@ func (v *View) ItemRenderer(i int, list []any) (*ItemRenderer, error) {
 	place := v.place(fmt.Sprintf("%d/input", i), v.plan.Sees(i), v.plan.IsFinally(i))
 	scope := expr.Prepare(vars)
 	scope.Limit(v.Done.limit())
-	return &ItemRenderer{raw: raw, list: list, scope: scope, done: v.Done, place: place}, nil
+	return &ItemRenderer{
+		raw: raw, list: list, locks: v.plan.Steps[i].ForEach.Locks, namespace: v.run.Namespace, scope: scope, done: v.Done, place: place,
+	}, nil
+}
+
+// Locks are those that an item needs. They are evaluated in each pass while it waits for them, so
+// their keys may not cost much.
+func (r *ItemRenderer) Locks(item int) ([]facts.LockWant, error) {
+	if item >= len(r.list) {
+		return nil, fmt.Errorf("locks: there are %d items only", len(r.list))
+	}
+	raw := dag.LockTemplate(r.locks...)
+	text, err := r.done.value(fmt.Sprintf("%s/%d/locks", r.place, item), len(raw), func() (json.RawMessage, int, error) {
+		before := r.scope.Spent()
+		keys, err := r.scope.Render(raw, r.list[item])
+		cost := r.scope.Spent() - before
+		if err == nil && cost > bounds.MaxKeysCost {
+			err = fmt.Errorf("%w: the keys of an item cost %d, more than %d", expr.ErrTooCostly, cost, bounds.MaxKeysCost)
+		}
+		return keys, cost, err
+	})
+	if errors.Is(err, ErrEnough) {
+		return nil, err
+	}
+	if err != nil {
+		return nil, fmt.Errorf("locks: %w", err)
+	}
+	var keys []any
+	_ = json.Unmarshal(text, &keys) // a list was rendered, as long as the template
+	return lockWants(r.namespace, r.locks, keys)
 }
 
 // Render is the input of the job of an item, or why there is none. Its error is that it is left for
@@ -69,13 +101,17 @@ func (r *ItemRenderer) Render(item int) (json.RawMessage, *v1alpha1.StepError, e
 	}
 }
 
-// withInput are some outputs, and those that the input of step i reads.
-func (v *View) withInput(i int, reads expr.Outputs) expr.Outputs {
-	more, err := expr.TemplateOutputs(bounds.Raw(v.plan.Steps[i].Job.Input), expr.WithItem)
-	if err != nil {
-		return reads // ItemRenderer says so
+// withItems are some outputs, and those that the inputs and the locks of the items of step i read.
+func (v *View) withItems(i int, reads expr.Outputs) expr.Outputs {
+	step := &v.plan.Steps[i]
+	for _, raw := range [][]byte{bounds.Raw(step.Job.Input), dag.LockTemplate(step.ForEach.Locks...)} {
+		more, err := expr.TemplateOutputs(raw, expr.WithItem)
+		if err != nil {
+			continue // ItemRenderer and Locks say so
+		}
+		reads = expr.Outputs{All: reads.All || more.All, Names: slices.Concat(reads.Names, more.Names)}
 	}
-	return expr.Outputs{All: reads.All || more.All, Names: slices.Concat(reads.Names, more.Names)}
+	return reads
 }
 
 // List evaluates the items of step i.
@@ -84,7 +120,7 @@ func (v *View) List(i int) ([]any, error) {
 	reads, err := expr.ListOutputs(src)
 	if err == nil {
 		// Both are read together when a job is rendered again.
-		err = v.loaded(v.plan.Sees(i), v.withInput(i, reads))
+		err = v.loaded(v.plan.Sees(i), v.withItems(i, reads))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("forEach.items: %w", err)

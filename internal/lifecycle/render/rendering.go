@@ -41,7 +41,7 @@ func itemDispatched(s *v1alpha1.StepStatus, id protocol.JobID) (item int, dispat
 func (r *Rendering) Outline(id protocol.JobID, i int, dispatchedAt time.Time) facts.Job {
 	return facts.Job{
 		ID: id, Topic: r.plan.Steps[i].Job.Topic, Deadline: dag.AttemptDeadline(r.run, r.run.Status, &r.plan, i, dispatchedAt),
-		Locks: facts.FencesOf(r.run.Status, &r.run.Status.Steps[i]),
+		Locks: facts.FencesOf(r.run.Status, &r.run.Status.Steps[i], id.Item),
 	}
 }
 

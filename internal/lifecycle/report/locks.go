@@ -77,11 +77,33 @@ func locksText(a *facts.LocksAnswer, at string) string {
 // that could begin may lack its locks.
 func (r *Report) idleReason() string {
 	for i := range r.st.Steps {
-		if r.st.Steps[i].LockWait != nil {
+		if s := &r.st.Steps[i]; s.LockWait != nil || itemWaiting(s) != nil {
 			return v1alpha1.ReasonWaitingForLock
 		}
 	}
 	return v1alpha1.ReasonRunning
+}
+
+// itemWaiting is the item of a step that waits for its locks since longest; nil: none does.
+func itemWaiting(s *v1alpha1.StepStatus) (first *v1alpha1.ItemLocks) {
+	if s.ForEach == nil {
+		return nil
+	}
+	for i := range s.ForEach.Locks {
+		if l := &s.ForEach.Locks[i]; l.LockWait != nil && (first == nil || l.LockWait.StartedAt.Time.Before(first.LockWait.StartedAt.Time)) {
+			first = l
+		}
+	}
+	return first
+}
+
+// itemsWaitText says which item of a step waits since longest, and for what; "": none does.
+func itemsWaitText(s *v1alpha1.StepStatus) string {
+	l := itemWaiting(s)
+	if l == nil {
+		return ""
+	}
+	return fmt.Sprintf(", item %d waits for lock %s since %s", l.Item, l.LockWait.Lock, l.LockWait.StartedAt.UTC().Format(time.RFC3339))
 }
 
 // whyNotLocked is why a run that has its slot is not admitted; "": its locks are not why.

@@ -39,7 +39,7 @@ func stepText(s *v1alpha1.StepStatus, more string) string {
 		case s.ChildRun != nil:
 			return fmt.Sprintf("%s runs as child run %s since %s%s", s.Name, s.ChildRun.Name, bounds.TimeText(s.StartedAt), more)
 		case status.IsForEach(s):
-			return itemsText(s) + more
+			return itemsText(s) + itemsWaitText(s) + more
 		}
 		return fmt.Sprintf("%s runs since %s (attempt %d)%s", s.Name, bounds.TimeText(s.StartedAt), s.Attempt, asideText(s))
 	case v1alpha1.StepDispatched:

@@ -20,7 +20,8 @@ type Items struct {
 	Running     int    `json:"running"`               // a worker said Started
 	Dispatched  int    `json:"dispatched"`            // waits for a worker
 	BackingOff  int    `json:"backingOff"`
-	Pending     int32  `json:"pending"` // did not begin
+	Locking     int    `json:"locking,omitempty"` // waits for its locks
+	Pending     int32  `json:"pending"`           // did not begin
 }
 
 // items counts those of a step; nil: it has none, or did not begin.
@@ -40,6 +41,8 @@ func (s *step) items() *Items {
 			n.Running += set.Len()
 		case v1alpha1.StepDispatched:
 			n.Dispatched += set.Len()
+		case v1alpha1.StepPending:
+			n.Locking += set.Len()
 		default:
 			n.BackingOff += set.Len()
 		}
@@ -63,7 +66,7 @@ func (n *Items) text() string {
 	for _, part := range []struct {
 		count int
 		what  string
-	}{{n.Running, "running"}, {n.Dispatched, "waiting for workers"}, {n.BackingOff, "backing off"}, {int(n.Pending), "to begin"}} {
+	}{{n.Running, "running"}, {n.Dispatched, "waiting for workers"}, {n.BackingOff, "backing off"}, {n.Locking, "waiting for locks"}, {int(n.Pending), "to begin"}} {
 		if part.count > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", part.count, part.what))
 		}

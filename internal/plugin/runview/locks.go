@@ -47,6 +47,7 @@ type LockHolder struct {
 	Namespace string     `json:"namespace"`
 	Name      string     `json:"name"`
 	Step      string     `json:"step,omitempty"` // absent: spec.locks of the run
+	Item      *int32     `json:"item,omitempty"` // of a step with forEach; absent: the locks of the step itself
 	Permits   int32      `json:"permits"`
 	Fence     int64      `json:"fence"`
 	Since     *time.Time `json:"since,omitempty"` // absent: not known
@@ -61,6 +62,7 @@ type LockWaiter struct {
 	Namespace string     `json:"namespace"`
 	Name      string     `json:"name"`
 	Step      string     `json:"step,omitempty"`
+	Item      *int32     `json:"item,omitempty"`
 	Permits   int32      `json:"permits"`
 	Since     time.Time  `json:"since"`
 	Until     *time.Time `json:"until,omitempty"` // when it ends as LockQueueTimeout; absent: never
@@ -133,22 +135,25 @@ func (t *table) holds(run *v1alpha1.WorkflowRun) {
 	if c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionSucceeded); c != nil {
 		doing = c.Reason
 	}
-	enter := func(step, doing string, since *time.Time, held []v1alpha1.LockHold) {
+	enter := func(step string, item *int32, doing string, since *time.Time, held []v1alpha1.LockHold) {
 		for _, h := range held {
 			l := t.of(h.Name)
 			l.Held += h.Permits
 			l.Holders = append(l.Holders, LockHolder{
-				Namespace: run.Namespace, Name: run.Name, Step: step, Permits: h.Permits, Fence: h.Fence,
+				Namespace: run.Namespace, Name: run.Name, Step: step, Item: item, Permits: h.Permits, Fence: h.Fence,
 				Since: cmp.Or(since, t.heldSince(run, h.Fence)), Doing: doing, run: run,
 			})
 		}
 	}
 	if st.Admission != nil {
-		enter("", doing, secondTime(st.Admission.AdmittedAt), st.Locks)
+		enter("", nil, doing, secondTime(st.Admission.AdmittedAt), st.Locks)
 	}
 	for i := range st.Steps {
 		s := &st.Steps[i]
-		enter(s.Name, string(s.Phase), nil, s.Locks)
+		enter(s.Name, nil, string(s.Phase), nil, s.Locks)
+		for _, l := range itemLocks(s) {
+			enter(s.Name, &l.Item, itemPhase(s, l.Item), nil, l.Locks)
+		}
 	}
 }
 
@@ -165,25 +170,31 @@ func (t *table) heldSince(run *v1alpha1.WorkflowRun, fence int64) *time.Time {
 // waits enters what a run and its steps wait for.
 func (t *table) waits(run *v1alpha1.WorkflowRun) {
 	st := statusOf(run)
-	enter := func(step string, w *v1alpha1.LocksWait, requests []v1alpha1.LockRequest) {
+	enter := func(step string, item *int32, w *v1alpha1.LocksWait, requests []v1alpha1.LockRequest) {
 		if w == nil {
 			return
 		}
-		wants := t.asked(run, step, requests)
+		wants := t.asked(run, partName(step, item), requests)
 		if !slices.ContainsFunc(wants, func(x want) bool { return x.lock == w.Lock }) {
 			wants = wantsOf(run.Namespace, w.Lock, requests)
 		}
 		for _, x := range wants {
 			l := t.of(x.lock)
 			l.Waiters = append(l.Waiters, LockWaiter{
-				Namespace: run.Namespace, Name: run.Name, Step: step, Permits: x.permits, Since: w.StartedAt.UTC(), run: run, wants: wants,
+				Namespace: run.Namespace, Name: run.Name, Step: step, Item: item, Permits: x.permits, Since: w.StartedAt.UTC(), run: run, wants: wants,
 			})
 		}
 	}
-	enter("", lockWait(st), run.Spec.Locks)
+	enter("", nil, lockWait(st), run.Spec.Locks)
 	for i := range st.Steps {
-		if s := &st.Steps[i]; s.LockWait != nil {
-			enter(s.Name, s.LockWait, requestsOf(run, s.Name))
+		s := &st.Steps[i]
+		if s.LockWait != nil {
+			of, _ := requestsOf(run, s.Name)
+			enter(s.Name, nil, s.LockWait, of)
+		}
+		for _, l := range itemLocks(s) {
+			_, of := requestsOf(run, s.Name)
+			enter(s.Name, &l.Item, l.LockWait, of)
 		}
 	}
 }
@@ -191,10 +202,10 @@ func (t *table) waits(run *v1alpha1.WorkflowRun) {
 // maxAsked bounds the runs whose expressions are evaluated for one answer.
 const maxAsked = 1000
 
-// asked are the locks of a run or a step that asks for several, of which some are named by
+// asked are the locks of a part of a run that asks for several, of which some are named by
 // expressions: what the operator would ask for now. Nil: those of status are enough, or they cannot
 // be told.
-func (t *table) asked(run *v1alpha1.WorkflowRun, step string, requests []v1alpha1.LockRequest) (all []want) {
+func (t *table) asked(run *v1alpha1.WorkflowRun, part string, requests []v1alpha1.LockRequest) (all []want) {
 	named := func(r v1alpha1.LockRequest) bool { return strings.Contains(r.Mutex+r.Key, "${") }
 	if t.decided++; len(requests) < 2 || !slices.ContainsFunc(requests, named) || t.decided > maxAsked {
 		return nil
@@ -204,7 +215,7 @@ func (t *table) asked(run *v1alpha1.WorkflowRun, step string, requests []v1alpha
 	in.Gate.State, in.Claim.State = lifecycle.GateOpen, lifecycle.ClaimOurs
 	out := lifecycle.Decide(in)
 	for _, ask := range out.Needs.Locks {
-		if ask.Step != step {
+		if ask.Part != part {
 			continue
 		}
 		for _, w := range ask.Wants {
@@ -214,16 +225,19 @@ func (t *table) asked(run *v1alpha1.WorkflowRun, step string, requests []v1alpha
 	return all
 }
 
-// requestsOf are the locks that a step asks for, as far as its run says.
-func requestsOf(run *v1alpha1.WorkflowRun, step string) []v1alpha1.LockRequest {
+// requestsOf are the locks that a step asks for, and each of its items, as far as its run says.
+func requestsOf(run *v1alpha1.WorkflowRun, step string) (of, ofItem []v1alpha1.LockRequest) {
 	for _, steps := range [][]v1alpha1.Step{run.Spec.Steps, run.Spec.Finally} {
 		for i := range steps {
-			if steps[i].Name == step {
-				return steps[i].Locks
+			if s := &steps[i]; s.Name == step {
+				if s.ForEach != nil {
+					ofItem = s.ForEach.Locks
+				}
+				return s.Locks, ofItem
 			}
 		}
 	}
-	return nil
+	return nil, nil
 }
 
 // wantsOf are the locks of requests whose names are known without an expression, and the one that
@@ -286,10 +300,10 @@ func (t *table) settle(l *Lock) {
 		l.Permits, l.OnBusy, l.Order = new(int32(1)), v1alpha1.OnBusyQueue, v1alpha1.OrderFirstRunnable
 	}
 	slices.SortFunc(l.Holders, func(a, b LockHolder) int {
-		return cmp.Or(cmp.Compare(a.Fence, b.Fence), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Step, b.Step))
+		return cmp.Or(cmp.Compare(a.Fence, b.Fence), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Step, b.Step), compareItems(a.Item, b.Item))
 	})
 	slices.SortFunc(l.Waiters, func(a, b LockWaiter) int {
-		return cmp.Or(inLine(a.run, b.run), a.Since.Compare(b.Since), cmp.Compare(a.Step, b.Step))
+		return cmp.Or(inLine(a.run, b.run), a.Since.Compare(b.Since), cmp.Compare(a.Step, b.Step), compareItems(a.Item, b.Item))
 	})
 	l.Waiting = len(l.Waiters)
 	for i := range l.Waiters {
@@ -362,7 +376,7 @@ func (a *Answer) WaitsFor(locks []Lock) {
 		var holders []string
 		for k := range l.Holders {
 			h := &l.Holders[k]
-			holders = append(holders, whose(h.Namespace, h.Name, h.Step))
+			holders = append(holders, whose(h.Namespace, h.Name, h.Step, h.Item))
 		}
 		if len(holders) > 0 {
 			text += "; held by " + names(holders)
@@ -379,7 +393,7 @@ func (a *Answer) WaitsFor(locks []Lock) {
 // WaitsForLocks says whether a run, or one of its steps, waits for locks across runs.
 func WaitsForLocks(run *v1alpha1.WorkflowRun) bool {
 	st := statusOf(run)
-	return st.CompletedAt == nil && (lockWait(st) != nil || slices.ContainsFunc(st.Steps, func(s v1alpha1.StepStatus) bool { return s.LockWait != nil }))
+	return st.CompletedAt == nil && (lockWait(st) != nil || slices.ContainsFunc(st.Steps, func(s v1alpha1.StepStatus) bool { return lockWaitOf(&s) != nil }))
 }
 
 // lockWait is the wait of a run for spec.locks; nil: it does not wait.

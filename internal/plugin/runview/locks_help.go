@@ -75,7 +75,7 @@ func (t *table) room(l *Lock, w *LockWaiter) string {
 func (l *Lock) order(w *LockWaiter) string {
 	if l.Order == v1alpha1.OrderOrdered && w.Position > 1 {
 		first := &l.Waiters[0]
-		return "there is room, but order is Ordered: behind " + whose(first.Namespace, first.Name, first.Step)
+		return "there is room, but order is Ordered: behind " + whose(first.Namespace, first.Name, first.Step, first.Item)
 	}
 	if r := l.Rate; r != nil {
 		return fmt.Sprintf("there is room: it waits for its rate, %d in %d s", r.Starts, r.PerSeconds)
@@ -83,10 +83,10 @@ func (l *Lock) order(w *LockWaiter) string {
 	return "there is room: it is to be woken"
 }
 
-// whose is a run, or a step of one.
-func whose(namespace, run, step string) string {
+// whose is a run, a step of one, or an item.
+func whose(namespace, run, step string, item *int32) string {
 	if step != "" {
-		return namespace + "/" + run + " step " + step
+		return namespace + "/" + run + " step " + stepText(step, item)
 	}
 	return namespace + "/" + run
 }
@@ -110,7 +110,7 @@ func (t *table) help(l *Lock) (all []string) {
 	stuck := map[string]string{}
 	for i := range l.Holders {
 		if text := l.Holders[i].stuck(); text != "" {
-			stuck[whose(l.Holders[i].Namespace, l.Holders[i].Name, "")] = text
+			stuck[whose(l.Holders[i].Namespace, l.Holders[i].Name, "", nil)] = text
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(stuck))[:min(len(stuck), maxNames)] {

@@ -158,6 +158,41 @@ func TestWhoWaitsForARateIsToldSo(t *testing.T) {
 	}
 }
 
+// mutations: holds, or waits, without the items, or lockWaitOf without them, makes this fail.
+func TestLocksOfItemsAsPeopleSeeThem(t *testing.T) {
+	spread := underWay("spread", "acme", "")
+	spread.Spec.Steps = []v1alpha1.Step{{Name: "all", ForEach: &v1alpha1.ForEach{Locks: []v1alpha1.LockRequest{{Mutex: "h-${item}"}}}}}
+	name := "mutex:" + spread.Namespace + "/h-1"
+	spread.Status.Steps = []v1alpha1.StepStatus{{Name: "all", Phase: v1alpha1.StepRunning, ForEach: &v1alpha1.ForEachStatus{
+		Total: 9, Begun: 4, Succeeded: 1, Groups: []v1alpha1.ItemGroup{{Items: "1", Phase: v1alpha1.StepDispatched}, {Items: "2-3", Phase: v1alpha1.StepPending}},
+		Locks: []v1alpha1.ItemLocks{
+			{Item: 1, Locks: []v1alpha1.LockHold{{Name: name, Permits: 1, Fence: 5}}},
+			{Item: 2, LockWait: &v1alpha1.LocksWait{Lock: name, StartedAt: metav1.NewTime(midnight)}},
+			{Item: 3, LockWait: &v1alpha1.LocksWait{Lock: name, StartedAt: metav1.NewTime(midnight)}},
+		},
+	}}}
+	spread.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionSucceeded, Reason: v1alpha1.ReasonWaitingForLock}}
+	all := Locks(LockSight{Whole: true, Now: lockNow, Runs: []v1alpha1.WorkflowRun{spread}})
+	text := strings.Join(strings.Fields(lockText(t, all, 10)), " ")
+	for _, want := range []string{"holds team-a/spread all item 1 1 - 5 Dispatched", "1 of 2 team-a/spread all item 2", "2 of 2 team-a/spread all item 3"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("it does not say %q:\n%s", want, text)
+		}
+	}
+	if !WaitsForLocks(&spread) {
+		t.Error("the run waits for no lock")
+	}
+	a := Why(&spread, nil, lockNow)
+	a.WaitsFor(all)
+	var b strings.Builder
+	if err := a.Text(&b, lockNow, false); err != nil {
+		t.Fatal(err)
+	}
+	if said := strings.Join(strings.Fields(b.String()), " "); !strings.Contains(said, "held by team-a/spread step all item 1") || !strings.Contains(said, "2 waiting for locks") {
+		t.Errorf("why says\n%s", b.String())
+	}
+}
+
 // mutation: partsText that tells of all locks makes this fail.
 func TestManyLocksAreBounded(t *testing.T) {
 	s := LockSight{Whole: true, Now: lockNow, Semaphores: []v1alpha1.Semaphore{semaphore("pool", 1)}}

@@ -93,7 +93,7 @@ func (l *Lock) rows(w io.Writer, most int, now time.Time) {
 		}
 	}
 	for _, h := range b.Holders {
-		row("holds", h.Namespace, h.Name, h.Step, h.Permits, h.Since, h.Fence, h.Doing)
+		row("holds", h.Namespace, h.Name, stepText(h.Step, h.Item), h.Permits, h.Since, h.Fence, h.Doing)
 	}
 	more(len(l.Holders)-len(b.Holders), "hold it")
 	for _, x := range b.Waiters {
@@ -101,7 +101,7 @@ func (l *Lock) rows(w io.Writer, most int, now time.Time) {
 		if x.Until != nil {
 			text += "; LockQueueTimeout in " + Span(x.Until.Sub(now))
 		}
-		row(fmt.Sprintf("%d of %d", x.Position, l.Waiting), x.Namespace, x.Name, x.Step, x.Permits, &x.Since, 0, text)
+		row(fmt.Sprintf("%d of %d", x.Position, l.Waiting), x.Namespace, x.Name, stepText(x.Step, x.Item), x.Permits, &x.Since, 0, text)
 	}
 	more(len(l.Waiters)-len(b.Waiters), "wait")
 }

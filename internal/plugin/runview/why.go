@@ -84,7 +84,7 @@ func Why(run *v1alpha1.WorkflowRun, policies []v1alpha1.LockPolicy, now time.Tim
 // waitsForLocks is since when steps wait for locks across runs; nil: none does.
 func (v *viewer) waitsForLocks() (since *time.Time) {
 	for i := range v.st.Steps {
-		if w := v.st.Steps[i].LockWait; w != nil && (since == nil || w.StartedAt.Time.Before(*since)) {
+		if w := lockWaitOf(&v.st.Steps[i]); w != nil && (since == nil || w.StartedAt.Time.Before(*since)) {
 			since = utc(w.StartedAt.Time)
 		}
 	}

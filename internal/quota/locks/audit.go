@@ -4,7 +4,6 @@ package locks
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -62,7 +61,7 @@ func (f *findings) hold(runs map[types.UID]fact, h store.Holding) {
 		f.unknown = append(f.unknown, ticket)
 		return
 	}
-	p, declared := run.tickets[ticket]
+	p, declared := run.part(ticket)
 	switch {
 	case p.Over || !declared:
 		f.drop = append(f.drop, store.Dropping{Ticket: ticket})
@@ -78,7 +77,7 @@ func (f *findings) hold(runs map[types.UID]fact, h store.Holding) {
 func (f *findings) place(runs map[types.UID]fact, w store.Waiter) {
 	ticket := w.Ticket.ID
 	run, known := runs[uidOf(ticket)]
-	p := run.tickets[ticket]
+	p, _ := run.part(ticket)
 	switch {
 	case !known:
 		f.unknown = append(f.unknown, ticket)
@@ -134,78 +133,6 @@ func fits(wants []store.Want, used map[string]int, limit limitOf) bool {
 		n, ok := limit(w.Name)
 		return ok && used[w.Name]+w.Permits > n
 	})
-}
-
-// deadlocked is the ticket whose wait has to end for others to go on; "": all can go on. Locks that
-// are taken together are never part of a deadlock. But a run that holds its own locks may have a
-// step that waits for others, whose holder waits in the same way.
-//
-// Trees of runs of which nothing waits, or all that waits could be had, end some day, and what
-// they hold is free then. What is left when no more trees end like that waits for itself. The
-// youngest step of those is refused.
-//
-// What asks for more permits than there are waits for somebody who raises the limit: that is no
-// deadlock.
-func deadlocked(s store.LocksSnapshot, limit limitOf) string {
-	w := waits{used: usedOf(s.Holds), limit: limit, held: map[string][]store.Holding{}, waiting: map[string][]store.Waiter{}}
-	for _, h := range s.Holds {
-		w.held[h.Ticket.Tree] = append(w.held[h.Ticket.Tree], h)
-	}
-	for _, one := range s.Waiters {
-		if one.Refused == "" {
-			w.waiting[one.Ticket.Tree] = append(w.waiting[one.Ticket.Tree], one)
-		}
-	}
-	for more := true; more; {
-		more = w.ends()
-	}
-	return w.youngest()
-}
-
-// waits are trees of runs with what they hold and wait for.
-type waits struct {
-	used    map[string]int
-	limit   limitOf
-	held    map[string][]store.Holding
-	waiting map[string][]store.Waiter
-}
-
-// ends lets those trees end of which nothing waits in vain, and says whether any did.
-func (w *waits) ends() (some bool) {
-	for _, tree := range slices.Sorted(maps.Keys(w.held)) {
-		if slices.ContainsFunc(w.waiting[tree], w.blocked) {
-			continue
-		}
-		for _, h := range w.held[tree] {
-			for _, l := range h.Locks {
-				w.used[l.Name] -= l.Permits
-			}
-		}
-		delete(w.held, tree)
-		some = true
-	}
-	return some
-}
-
-// blocked says whether one waits for what is held.
-func (w *waits) blocked(one store.Waiter) bool {
-	return slices.ContainsFunc(one.Wants, func(l store.Want) bool {
-		n, ok := w.limit(l.Name)
-		return ok && l.Permits <= n && w.used[l.Name]+l.Permits > n
-	})
-}
-
-// youngest is the ticket that waits in vain in the youngest run of those that are left.
-func (w *waits) youngest() string {
-	var last store.Ticket
-	for tree := range w.held {
-		for _, one := range w.waiting[tree] {
-			if t := one.Ticket; w.blocked(one) && cmp.Or(t.Created.Compare(last.Created), cmp.Compare(t.ID, last.ID)) > 0 {
-				last = t
-			}
-		}
-	}
-	return last.ID
 }
 
 // newer compares resourceVersions: numbers, without leading zeros.

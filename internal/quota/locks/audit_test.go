@@ -3,6 +3,7 @@
 package locks
 
 import (
+	"cmp"
 	"slices"
 	"testing"
 	"time"
@@ -13,50 +14,87 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
 
-// tree is what a tree of runs holds and waits for.
-func tree(s *store.LocksSnapshot, name string, at int, holds, waits []string) {
-	of := func(id string) store.Ticket {
-		return store.Ticket{ID: id, Run: "ns/" + name, Tree: "ns/" + name, Created: time.Unix(int64(at), 0)}
+// tied is what a run, a step or an item holds, and what waits in the same tree of runs.
+type tied struct {
+	run, part, tree string // tree "": the run itself
+	holds, waits    []string
+}
+
+func (k tied) enter(s *store.LocksSnapshot, at int) {
+	id := k.run
+	if k.part != "" {
+		id += "/" + k.part
 	}
-	if len(holds) > 0 {
-		h := store.Holding{Ticket: of(name), Fence: int64(at)}
-		for _, l := range holds {
+	t := store.Ticket{ID: id, Run: "ns/" + k.run, Tree: "ns/" + cmp.Or(k.tree, k.run), Created: time.Unix(int64(at), 0)}
+	if len(k.holds) > 0 {
+		h := store.Holding{Ticket: t, Fence: int64(at)}
+		for _, l := range k.holds {
 			h.Locks = append(h.Locks, store.Hold{Name: l, Permits: 1})
 		}
 		s.Holds = append(s.Holds, h)
 	}
-	if len(waits) > 0 {
-		w := store.Waiter{Ticket: of(name + "/step")}
-		for _, l := range waits {
+	if len(k.waits) > 0 {
+		w := store.Waiter{Ticket: t}
+		for _, l := range k.waits {
 			w.Wants = append(w.Wants, store.Want{Name: l, Permits: 1})
 		}
 		s.Waiters = append(s.Waiters, w)
 	}
 }
 
-// mutations: deadlocked that does not let trees end, or that looks at one lock only,
-// makes this fail.
+// locking is a run with locks of its own, and a step that waits.
+func locking(name string, holds, waits []string) []tied {
+	return []tied{{run: name, holds: holds}, {run: name, part: "step", waits: waits}}
+}
+
+// mutations: deadlocked that does not let ends follow from ends, or that looks at one lock only,
+// needs that says yes to each step of a tree, to none, or to those of other runs only, makes
+// this fail.
 func TestWhatWaitsForItselfIsFound(t *testing.T) {
-	type run struct{ holds, waits []string }
+	a, b, c := []string{"a"}, []string{"b"}, []string{"c"}
+	step := func(run, part string, holds, waits []string) []tied {
+		return []tied{{run: run, part: part, holds: holds, waits: waits}}
+	}
+	below := func(run string, holds, waits []string) []tied { // in the child run of step "child" of a run
+		return []tied{{run: run + "-child", part: "s", tree: run, holds: holds, waits: waits}}
+	}
 	for name, c := range map[string]struct {
-		runs  []run
+		all   [][]tied
 		limit int
 		want  string
 	}{
-		"nobody waits":                        {[]run{{[]string{"a"}, nil}}, 1, ""},
-		"one waits for one that goes on":      {[]run{{[]string{"a"}, nil}, {[]string{"b"}, []string{"a"}}}, 1, ""},
-		"a chain that ends":                   {[]run{{[]string{"a"}, nil}, {[]string{"b"}, []string{"a"}}, {[]string{"c"}, []string{"b"}}}, 1, ""},
-		"two wait for each other":             {[]run{{[]string{"a"}, []string{"b"}}, {[]string{"b"}, []string{"a"}}}, 1, "1/step"},
-		"three in a ring":                     {[]run{{[]string{"a"}, []string{"b"}}, {[]string{"b"}, []string{"c"}}, {[]string{"c"}, []string{"a"}}}, 1, "2/step"},
-		"a ring with a way out":               {[]run{{[]string{"a"}, []string{"b"}}, {[]string{"b"}, []string{"a"}}, {[]string{"b"}, nil}}, 2, ""},
-		"a run waits for itself":              {[]run{{[]string{"a"}, []string{"a"}}}, 1, "0/step"},
-		"who waits behind a ring is not hurt": {[]run{{[]string{"a"}, []string{"b"}}, {[]string{"b"}, []string{"a"}}, {nil, []string{"a"}}}, 1, "1/step"},
-		"more than there is is no deadlock":   {[]run{{[]string{"a"}, []string{"none"}}}, 1, ""},
+		"nobody waits":                        {[][]tied{locking("0", a, nil)}, 1, ""},
+		"one waits for one that goes on":      {[][]tied{locking("0", a, nil), locking("1", b, a)}, 1, ""},
+		"a chain that ends":                   {[][]tied{locking("0", a, nil), locking("1", b, a), locking("2", c, b)}, 1, ""},
+		"the same the other way round":        {[][]tied{locking("0", c, b), locking("1", b, a), locking("2", a, nil)}, 1, ""},
+		"two wait for each other":             {[][]tied{locking("0", a, b), locking("1", b, a)}, 1, "1/step"},
+		"three in a ring":                     {[][]tied{locking("0", a, b), locking("1", b, c), locking("2", c, a)}, 1, "2/step"},
+		"a ring with a way out":               {[][]tied{locking("0", a, b), locking("1", b, a), locking("2", b, nil)}, 2, ""},
+		"a run waits for itself":              {[][]tied{locking("0", a, a)}, 1, "0/step"},
+		"who waits behind a ring is not hurt": {[][]tied{locking("0", a, b), locking("1", b, a), locking("2", nil, a)}, 1, "1/step"},
+		"more than there is is no deadlock":   {[][]tied{locking("0", a, []string{"none"})}, 1, ""},
+		"steps side by side that cross": {
+			[][]tied{step("0", "x", a, nil), step("0", "y", nil, b), step("1", "x", b, nil), step("1", "y", nil, a)}, 1, "",
+		},
+		"items that cross": {
+			[][]tied{step("0", "x/1", a, nil), step("0", "x/2", nil, b), step("1", "x/7", b, nil), step("1", "x/9", nil, a)}, 1, "",
+		},
+		"an item waits for its run":          {[][]tied{locking("0", a, nil), step("0", "x/1", nil, a)}, 1, "0/x/1"},
+		"a step waits for its own child":     {[][]tied{step("0", "child", a, nil), below("0", nil, a)}, 1, "0-child/s"},
+		"by way of children":                 {[][]tied{step("0", "child", a, nil), below("0", nil, b), step("1", "child", b, nil), below("1", nil, a)}, 1, "1-child/s"},
+		"beside a child that goes on":        {[][]tied{step("0", "child", a, nil), step("0", "y", nil, b), step("1", "child", b, nil), step("1", "y", nil, a)}, 1, ""},
+		"a child waits for a step beside it": {[][]tied{step("0", "x", a, nil), step("0", "child", b, nil), below("0", nil, a)}, 1, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var s store.LocksSnapshot
-			for i, r := range c.runs {
-				tree(&s, string(rune('0'+i)), i+1, r.holds, r.waits)
+			v := view{runs: map[types.UID]fact{}, parents: map[string]string{}}
+			for i, some := range c.all {
+				for _, k := range some {
+					k.enter(&s, i+1)
+					status := &v1alpha1.WorkflowRunStatus{Steps: []v1alpha1.StepStatus{{Name: "child", ChildRun: &v1alpha1.ChildRunStatus{Name: k.run + "-child"}}}}
+					v.runs[types.UID(k.run)] = fact{uid: types.UID(k.run), name: types.NamespacedName{Namespace: "ns", Name: k.run}, status: status}
+					v.parents["ns/"+k.run+"-child"] = "ns/" + k.run
+				}
 			}
 			limit := func(lock string) (int, bool) {
 				if lock == "none" {
@@ -64,7 +102,7 @@ func TestWhatWaitsForItselfIsFound(t *testing.T) {
 				}
 				return c.limit, true
 			}
-			if got := deadlocked(s, limit); got != c.want {
+			if got := deadlocked(s, limit, v.needs); got != c.want {
 				t.Errorf("refuses %q, want %q", got, c.want)
 			}
 		})
@@ -110,5 +148,68 @@ func TestWhatAResyncFinds(t *testing.T) {
 	}
 	if f := audit(run(Part{Waits: true}), place, oneEach); !f.wake["r"] {
 		t.Error("one that could have its lock is not woken")
+	}
+}
+
+// mutations: TicketsOf without those of items, part that knows tickets of status only, and itemOf
+// that takes those for over that did not begin, or none, make this fail.
+func TestTicketsOfItems(t *testing.T) {
+	step := v1alpha1.Step{Name: "all", ForEach: &v1alpha1.ForEach{Locks: []v1alpha1.LockRequest{{Mutex: "x"}}}}
+	plain := v1alpha1.Step{Name: "plain", ForEach: &v1alpha1.ForEach{}}
+	one := &v1alpha1.WorkflowRun{Spec: v1alpha1.WorkflowRunSpec{Steps: []v1alpha1.Step{step, plain}}}
+	one.UID, one.Name, one.Namespace, one.ResourceVersion = "r", "r", "ns", "10"
+	if !HasLocks(one) || len(TicketsOf(one)) > 0 {
+		t.Errorf("before it begins: %t, %v", HasLocks(one), TicketsOf(one))
+	}
+	if p, ok := PartOfTicket(one, "r/all/3"); !ok || p.Over {
+		t.Errorf("before it begins: %+v, %t", p, ok)
+	}
+	held := []v1alpha1.LockHold{{Name: "a", Permits: 1, Fence: 7}}
+	one.Status = &v1alpha1.WorkflowRunStatus{Steps: []v1alpha1.StepStatus{
+		{Name: "all", Phase: v1alpha1.StepRunning, ForEach: &v1alpha1.ForEachStatus{
+			Begun: 5, Groups: []v1alpha1.ItemGroup{{Items: "1,4", Phase: v1alpha1.StepRunning}, {Items: "3", Phase: v1alpha1.StepPending}},
+			Locks: []v1alpha1.ItemLocks{{Item: 1, Locks: held}, {Item: 3, LockWait: &v1alpha1.LocksWait{Lock: "a"}}},
+		}},
+		{Name: "plain", ForEach: &v1alpha1.ForEachStatus{}},
+	}}
+	if got := TicketsOf(one); !slices.Equal(got, []string{"r/all/1", "r/all/3"}) {
+		t.Errorf("tickets %v", got)
+	}
+	if got := HeldBy(one); !slices.Equal(got, []string{"r/all/1"}) {
+		t.Errorf("it holds %v", got)
+	}
+	for ticket, want := range map[string]Part{
+		"r/all/1": {Holds: held}, "r/all/3": {Waits: true}, "r/all/4": {}, "r/all/0": {Over: true}, "r/all/5": {}, "r/all/odd": {},
+	} {
+		if p, ok := PartOfTicket(one, ticket); !ok || p.Over != want.Over || p.Waits != want.Waits || len(p.Holds) != len(want.Holds) {
+			t.Errorf("%s: %+v, %t", ticket, p, ok)
+		}
+	}
+	for _, ticket := range []string{"r", "r/all", "r/plain/1", "r/none/1", "other/all/1"} {
+		if p, ok := PartOfTicket(one, ticket); ok {
+			t.Errorf("%s is one of it: %+v", ticket, p)
+		}
+	}
+	runs := map[types.UID]fact{"r": factOf(one)}
+	hold := func(item string, version string) store.LocksSnapshot {
+		return store.LocksSnapshot{Holds: []store.Holding{{Ticket: store.Ticket{ID: "r/all/" + item, Version: version}, Locks: []store.Hold{{Name: "a", Permits: 1}}}}}
+	}
+	for name, c := range map[string]struct {
+		s    store.LocksSnapshot
+		want findings
+	}{
+		"held by status":     {hold("1", "9"), findings{}},
+		"over":               {hold("0", "9"), findings{drop: []store.Dropping{{Ticket: "r/all/0"}}, missing: []string{"r/all/1"}}},
+		"not written":        {hold("5", "10"), findings{idle: []string{"r/all/5"}, missing: []string{"r/all/1"}}},
+		"cannot be any more": {hold("5", "9"), findings{drop: []store.Dropping{{Ticket: "r/all/5", Seen: "10"}}, missing: []string{"r/all/1"}}},
+	} {
+		got := audit(runs, c.s, oneEach)
+		if !slices.Equal(got.drop, c.want.drop) || !slices.Equal(got.idle, c.want.idle) || !slices.Equal(got.missing, c.want.missing) {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+	one.Spec.WorkflowRef, one.Spec.Steps = &v1alpha1.WorkflowReference{Name: "w"}, nil
+	if _, ok := PartOfTicket(one, "r/all/4"); !ok || !HasLocks(one) {
+		t.Error("a run of a Workflow has no items")
 	}
 }

@@ -112,16 +112,16 @@ type Answer struct {
 	Again time.Time
 }
 
-// Take takes all locks of a run, or of one of its steps, or none. run must have been read before
+// Take takes all locks of a part of a run (see PartOf), or none. run must have been read before
 // the call, and the write that it has them must carry its resourceVersion.
 //
 // Errors: *UnusableError; and as store.Store.TakeLocks. After an error nothing may be used.
-func (c *Controller) Take(ctx context.Context, run *v1alpha1.WorkflowRun, step string, requests []Request) (Answer, error) {
+func (c *Controller) Take(ctx context.Context, run *v1alpha1.WorkflowRun, part string, requests []Request) (Answer, error) {
 	t := store.Ticket{
-		ID: TicketOf(run.UID, step), Run: run.Namespace + "/" + run.Name, Tree: TreeOf(run), Version: run.ResourceVersion,
+		ID: TicketOf(run.UID, part), Run: run.Namespace + "/" + run.Name, Tree: TreeOf(run), Version: run.ResourceVersion,
 		Priority: run.Spec.Priority, Created: run.CreationTimestamp.Time,
 	}
-	wants, ttl, err := c.wants(ctx, run, step, requests)
+	wants, ttl, err := c.wants(ctx, run, part, requests)
 	if err != nil {
 		return Answer{}, err
 	}
@@ -155,7 +155,7 @@ func (c *Controller) follow(ctx context.Context, run string, a store.LocksAnswer
 
 // wants are what semaphores say of requests, and the shortest bound of the wait; 0: nothing
 // bounds it.
-func (c *Controller) wants(ctx context.Context, run *v1alpha1.WorkflowRun, step string, requests []Request) ([]store.Want, time.Duration, error) {
+func (c *Controller) wants(ctx context.Context, run *v1alpha1.WorkflowRun, part string, requests []Request) ([]store.Want, time.Duration, error) {
 	var ttl time.Duration
 	all := make([]store.Want, 0, len(requests))
 	for _, r := range requests {
@@ -163,7 +163,7 @@ func (c *Controller) wants(ctx context.Context, run *v1alpha1.WorkflowRun, step 
 		if err != nil {
 			return nil, 0, err
 		}
-		if w.Permits > w.Limit && !PartOf(run, step).Waits { // the limit of one that waits may have been lowered, and be raised again
+		if w.Permits > w.Limit && !PartOf(run, part).Waits { // the limit of one that waits may have been lowered, and be raised again
 			return nil, 0, &UnusableError{Lock: r.Name, Why: fmt.Sprintf("%d permits are asked for, and there are %d", w.Permits, w.Limit)}
 		}
 		if most > 0 && (ttl == 0 || most < ttl) {

@@ -69,7 +69,7 @@ type rebuilding struct {
 
 // count marks a run that may still take locks, and adds what it holds.
 func (r *rebuilding) count(ctx context.Context, run *v1alpha1.WorkflowRun) error {
-	if len(TicketsOf(run)) == 0 || (run.Status != nil && run.Status.CompletedAt != nil) {
+	if !HasLocks(run) || (run.Status != nil && run.Status.CompletedAt != nil) {
 		return nil
 	}
 	now, err := r.mark(ctx, factOf(run), r.id)

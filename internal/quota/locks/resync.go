@@ -90,6 +90,7 @@ func (c *Controller) Resync(ctx context.Context) error {
 // view is what there is according to the cache.
 type view struct {
 	runs       map[types.UID]fact
+	parents    map[string]string // by name: the run above
 	semaphores map[string]*v1alpha1.Semaphore
 }
 
@@ -114,13 +115,16 @@ func (c *Controller) look(ctx context.Context) (*view, error) {
 	if err := c.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list runs: %w", err)
 	}
-	v := &view{runs: map[types.UID]fact{}, semaphores: map[string]*v1alpha1.Semaphore{}}
+	v := &view{runs: map[types.UID]fact{}, parents: map[string]string{}, semaphores: map[string]*v1alpha1.Semaphore{}}
 	for i := range sems.Items {
 		v.semaphores[sems.Items[i].Name] = &sems.Items[i]
 	}
 	for i := range list.Items {
-		if run := &list.Items[i]; len(TicketsOf(run)) > 0 {
+		if run := &list.Items[i]; HasLocks(run) {
 			v.runs[run.UID] = factOf(run)
+		}
+		if run := &list.Items[i]; run.Status != nil && run.Status.Parent != nil {
+			v.parents[run.Namespace+"/"+run.Name] = run.Namespace + "/" + run.Status.Parent.Name
 		}
 	}
 	return v, nil
@@ -144,7 +148,7 @@ func (c *Controller) settle(ctx context.Context, s store.LocksSnapshot, changed 
 		return err
 	}
 	failed := c.takeIdle(ctx, v, f.idle)
-	if ticket := deadlocked(s, v.limit); ticket != "" {
+	if ticket := deadlocked(s, v.limit, v.needs); ticket != "" {
 		c.log.Info("A step waits for itself by way of other runs; it is refused", "ticket", ticket)
 		failed = errors.Join(failed, c.store.RefuseLocks(ctx, ticket, store.LocksDeadlock))
 		f.wake[uidOf(ticket)] = true
@@ -262,7 +266,7 @@ func (c *Controller) takeBack(ctx context.Context, run fact, ticket string) erro
 		return err // also if it is gone: that is for the next resync
 	}
 	d := store.Dropping{Ticket: ticket, Seen: marked.version}
-	if p := marked.tickets[ticket]; len(p.Holds) > 0 && !p.Over {
+	if p, _ := marked.part(ticket); len(p.Holds) > 0 && !p.Over {
 		return nil
 	}
 	c.wake(run.name) // if it waits, it takes a place again

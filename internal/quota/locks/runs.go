@@ -4,40 +4,68 @@ package locks
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/itemset"
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
 
-// TicketOf is the ticket of a run, or of one of its steps.
-func TicketOf(uid types.UID, step string) string {
-	if step == "" {
+// TicketOf is the ticket of a part of a run: "" the run itself, "build" a step, "build/3" an item.
+func TicketOf(uid types.UID, part string) string {
+	if part == "" {
 		return string(uid)
 	}
-	return string(uid) + "/" + step
+	return string(uid) + "/" + part
 }
 
-// TicketsOf are all tickets that a run may ever have; none for a run without locks. Which steps of
-// a Workflow have locks is not in the run: each of them may.
+// TicketsOf are the tickets of a run and its steps, all that there may ever be, and those of items
+// that status names; none for a run without locks. Which steps of a Workflow have locks is not in
+// the run: each of them may.
 func TicketsOf(run *v1alpha1.WorkflowRun) []string {
 	var all []string
+	for _, part := range partsOf(run) {
+		if _, ofItems := strings.CutSuffix(part, "/"); !ofItems {
+			all = append(all, TicketOf(run.UID, part))
+		}
+	}
+	for _, s := range stepsOf(run) {
+		if s.ForEach == nil {
+			continue
+		}
+		for _, l := range s.ForEach.Locks {
+			all = append(all, TicketOf(run.UID, l.Part(s.Name)))
+		}
+	}
+	return all
+}
+
+// HasLocks says whether a run may ever have a ticket.
+func HasLocks(run *v1alpha1.WorkflowRun) bool { return run.Spec.WorkflowRef != nil || run.HasLocks() }
+
+// partsOf are the parts of a run that may have locks; "build/" stands for the items of a step.
+func partsOf(run *v1alpha1.WorkflowRun) []string {
+	var all []string
 	if run.Spec.WorkflowRef != nil {
-		all = append(all, TicketOf(run.UID, ""))
-		for i := range stepsOf(run) {
-			all = append(all, TicketOf(run.UID, run.Status.Steps[i].Name))
+		all = append(all, "")
+		for _, s := range stepsOf(run) {
+			all = append(all, s.Name, s.Name+"/")
 		}
 		return all
 	}
 	if len(run.Spec.Locks) > 0 {
-		all = append(all, TicketOf(run.UID, ""))
+		all = append(all, "")
 	}
 	for _, steps := range [][]v1alpha1.Step{run.Spec.Steps, run.Spec.Finally} {
 		for i := range steps {
 			if len(steps[i].Locks) > 0 {
-				all = append(all, TicketOf(run.UID, steps[i].Name))
+				all = append(all, steps[i].Name)
+			}
+			if f := steps[i].ForEach; f != nil && len(f.Locks) > 0 {
+				all = append(all, steps[i].Name+"/")
 			}
 		}
 	}
@@ -73,49 +101,67 @@ type fact struct {
 	version   string
 	suspended bool // or left alone, because it needs a newer operator
 	finished  bool
-	tickets   map[string]Part
+	tickets   map[string]Part // of TicketsOf
+	parts     []string        // see partsOf
+	status    *v1alpha1.WorkflowRunStatus
 }
 
-// Part is a ticket of a run by its status.
+// Part is a part of a run by its status.
 type Part struct {
 	Holds []v1alpha1.LockHold
 	Waits bool // status says that it waits
 	Over  bool // it never needs locks again
 }
 
-// PartOf is a step of a run, or "" the run itself.
-func PartOf(run *v1alpha1.WorkflowRun, step string) Part {
+// PartOf is a step of a run, an item of one ("build/3"), or "" the run itself.
+func PartOf(run *v1alpha1.WorkflowRun, part string) Part {
 	if run.Status == nil {
 		return Part{}
 	}
-	return partOf(run.Status, step)
+	return partOf(run.Status, part)
 }
 
+// factOf shares the status of a run, to read it.
 func factOf(run *v1alpha1.WorkflowRun) fact {
 	f := fact{
 		uid: run.UID, name: types.NamespacedName{Namespace: run.Namespace, Name: run.Name}, tree: TreeOf(run), version: run.ResourceVersion,
-		suspended: run.Spec.Suspend || run.NeedsNewer() > 0, tickets: map[string]Part{},
+		suspended: run.Spec.Suspend || run.NeedsNewer() > 0, tickets: map[string]Part{}, parts: partsOf(run), status: run.Status,
 	}
+	f.finished = f.status != nil && f.status.CompletedAt != nil
 	for _, ticket := range TicketsOf(run) {
-		f.tickets[ticket] = Part{}
-	}
-	st := run.Status
-	if st == nil {
-		return f
-	}
-	f.finished = st.CompletedAt != nil
-	for ticket := range f.tickets {
-		_, step, _ := strings.Cut(ticket, "/")
-		f.tickets[ticket] = partOf(st, step)
+		f.tickets[ticket] = partOfTicket(f.status, ticket)
 	}
 	return f
 }
 
-func partOf(st *v1alpha1.WorkflowRunStatus, step string) Part {
-	if step == "" {
+func partOfTicket(st *v1alpha1.WorkflowRunStatus, ticket string) Part {
+	if st == nil {
+		return Part{}
+	}
+	_, part, _ := strings.Cut(ticket, "/")
+	return partOf(st, part)
+}
+
+// part is what a run says of one of its tickets, also of an item that status does not name; not ok:
+// it is none of them.
+func (f fact) part(ticket string) (p Part, ok bool) {
+	if p, ok = f.tickets[ticket]; ok || f.uid != uidOf(ticket) {
+		return p, ok
+	}
+	_, part, _ := strings.Cut(ticket, "/")
+	step, _, ofItem := strings.Cut(part, "/")
+	if !ofItem || !slices.Contains(f.parts, step+"/") {
+		return Part{}, false
+	}
+	return partOfTicket(f.status, ticket), true
+}
+
+func partOf(st *v1alpha1.WorkflowRunStatus, part string) Part {
+	if part == "" {
 		return Part{Holds: st.Locks, Waits: st.Admission != nil && st.Admission.LockWait != nil, Over: st.CompletedAt != nil}
 	}
 	p := Part{Over: st.CompletedAt != nil}
+	step, item, ofItem := strings.Cut(part, "/")
 	i := slices.IndexFunc(st.Steps, func(s v1alpha1.StepStatus) bool { return s.Name == step })
 	if i < 0 {
 		return p
@@ -126,13 +172,35 @@ func partOf(st *v1alpha1.WorkflowRunStatus, step string) Part {
 		p.Over = true
 	case v1alpha1.StepPending, v1alpha1.StepDispatched, v1alpha1.StepRunning, v1alpha1.StepBackingOff, v1alpha1.StepWaiting, v1alpha1.StepDelayed:
 	}
+	if ofItem {
+		return itemOf(s.ForEach, item, p)
+	}
 	p.Holds, p.Waits = s.Locks, s.LockWait != nil
+	return p
+}
+
+// itemOf is an item by the status of its step: those that began and are in no group are over.
+func itemOf(f *v1alpha1.ForEachStatus, text string, p Part) Part {
+	item, err := strconv.Atoi(text)
+	if err != nil || f == nil || int64(item) >= int64(f.Begun) {
+		return p
+	}
+	for i := range f.Locks {
+		if l := &f.Locks[i]; int(l.Item) == item {
+			p.Holds, p.Waits = l.Locks, l.LockWait != nil
+			return p
+		}
+	}
+	p.Over = p.Over || !slices.ContainsFunc(f.Groups, func(g v1alpha1.ItemGroup) bool {
+		set, err := itemset.Parse(g.Items)
+		return err == nil && set.Contains(item)
+	})
 	return p
 }
 
 // holding is what a ticket holds by status; not ok: nothing.
 func (f fact) holding(ticket string) (h store.Holding, ok bool) {
-	p := f.tickets[ticket]
+	p, _ := f.part(ticket)
 	if p.Over || len(p.Holds) == 0 {
 		return h, false
 	}
@@ -149,11 +217,35 @@ func HoldingOf(run *v1alpha1.WorkflowRun, ticket string) (h store.Holding, ok bo
 	return factOf(run).holding(ticket)
 }
 
+// HeldBy are the tickets of a run that hold something by its status.
+func HeldBy(run *v1alpha1.WorkflowRun) (all []string) {
+	st := run.Status
+	if st == nil || st.CompletedAt != nil {
+		return nil
+	}
+	note := func(part string, held []v1alpha1.LockHold) {
+		if len(held) > 0 {
+			all = append(all, TicketOf(run.UID, part))
+		}
+	}
+	note("", st.Locks)
+	for i := range st.Steps {
+		s := &st.Steps[i]
+		note(s.Name, s.Locks)
+		if s.ForEach == nil {
+			continue
+		}
+		for _, l := range s.ForEach.Locks {
+			note(l.Part(s.Name), l.Locks)
+		}
+	}
+	return all
+}
+
 // OwnerOf is the UID of the run of a ticket.
 func OwnerOf(ticket string) types.UID { return uidOf(ticket) }
 
 // PartOfTicket is what a run says of one of its tickets; not ok: it is none of them.
 func PartOfTicket(run *v1alpha1.WorkflowRun, ticket string) (p Part, ok bool) {
-	p, ok = factOf(run).tickets[ticket]
-	return p, ok
+	return factOf(run).part(ticket)
 }

@@ -36,7 +36,7 @@ import (
 // Locks decides who has which locks; *locks.Controller does.
 type Locks interface {
 	// Take takes all locks, or none.
-	Take(ctx context.Context, run *v1alpha1.WorkflowRun, step string, requests []locks.Request) (locks.Answer, error)
+	Take(ctx context.Context, run *v1alpha1.WorkflowRun, part string, requests []locks.Request) (locks.Answer, error)
 	// Drop takes from tickets what they have, and wakes who is next.
 	Drop(ctx context.Context, all ...store.Dropping) error
 }
@@ -48,7 +48,7 @@ type Holds struct{ Locks Locks }
 // version of the run at that time.
 type State struct{ tickets map[string]string }
 
-// Asked is what became of the questions of a pass, by step; "" is the run.
+// Asked is what became of the questions of a pass, by part; "" is the run.
 type Asked map[string]lifecycle.LocksAnswer
 
 var errNoLocks = errors.New("this operator has no locks across runs")
@@ -60,16 +60,16 @@ func (h *Holds) Ask(ctx context.Context, st *State, asked Asked, run *v1alpha1.W
 		asked = Asked{}
 	}
 	if h.Locks == nil {
-		asked[ask.Step] = lifecycle.LocksAnswer{State: lifecycle.LocksUnavailable, Cause: errNoLocks.Error()}
+		asked[ask.Part] = lifecycle.LocksAnswer{State: lifecycle.LocksUnavailable, Cause: errNoLocks.Error()}
 		return asked, errNoLocks
 	}
-	st.note(locks.TicketOf(run.UID, ask.Step), run.ResourceVersion) // before the answer, which may get lost
+	st.note(locks.TicketOf(run.UID, ask.Part), run.ResourceVersion) // before the answer, which may get lost
 	requests := make([]locks.Request, 0, len(ask.Wants))
 	for _, w := range ask.Wants {
 		requests = append(requests, locks.Request{Name: w.Name, Permits: w.Permits})
 	}
-	answer, err := h.Locks.Take(ctx, run, ask.Step, requests)
-	asked[ask.Step] = answerOf(answer, err)
+	answer, err := h.Locks.Take(ctx, run, ask.Part, requests)
+	asked[ask.Part] = answerOf(answer, err)
 	if _, unusable := errors.AsType[*locks.UnusableError](err); err != nil && !unusable {
 		return asked, fmt.Errorf("ask for locks: %w", err)
 	}
@@ -110,13 +110,8 @@ func (h *Holds) See(st *State, run *v1alpha1.WorkflowRun) {
 	if run.Status == nil || h.Locks == nil || lifecycle.Finished(run) {
 		return
 	}
-	if len(run.Status.Locks) > 0 {
-		st.note(locks.TicketOf(run.UID, ""), run.ResourceVersion)
-	}
-	for i := range run.Status.Steps {
-		if s := &run.Status.Steps[i]; len(s.Locks) > 0 {
-			st.note(locks.TicketOf(run.UID, s.Name), run.ResourceVersion)
-		}
+	for _, ticket := range locks.HeldBy(run) {
+		st.note(ticket, run.ResourceVersion)
 	}
 }
 
@@ -125,9 +120,9 @@ func (h *Holds) See(st *State, run *v1alpha1.WorkflowRun) {
 func (h *Holds) Release(ctx context.Context, st *State, run *v1alpha1.WorkflowRun, asked Asked) error {
 	var all []store.Dropping
 	for _, ticket := range slices.Sorted(maps.Keys(st.tickets)) {
-		_, step, _ := strings.Cut(ticket, "/")
-		p := locks.PartOf(run, step)
-		switch a := asked[step]; {
+		_, part, _ := strings.Cut(ticket, "/")
+		p := locks.PartOf(run, part)
+		switch a := asked[part]; {
 		case p.Over:
 			all = append(all, store.Dropping{Ticket: ticket})
 		case len(p.Holds) > 0 || p.Waits || a.State == lifecycle.LocksHeld || a.State == lifecycle.LocksWaiting:

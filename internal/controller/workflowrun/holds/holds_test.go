@@ -3,6 +3,7 @@
 package holds
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -92,7 +93,7 @@ var oneLock = []v1alpha1.LockHold{{Name: "mutex:ns/x", Permits: 1, Fence: 7}}
 func ask(t *testing.T, h *Holds, st *State, run *v1alpha1.WorkflowRun, step string) (Asked, error) {
 	t.Helper()
 	wants := []facts.LockWant{{Name: "mutex:ns/x", Permits: 1}, {Name: "gpu/eu", Permits: 3}}
-	return h.Ask(t.Context(), st, nil, run, lifecycle.LocksAsk{Step: step, Wants: wants})
+	return h.Ask(t.Context(), st, nil, run, lifecycle.LocksAsk{Part: step, Wants: wants})
 }
 
 func release(t *testing.T, h *Holds, st *State, run *v1alpha1.WorkflowRun, asked Asked) {
@@ -122,7 +123,7 @@ func TestAnAnswerIsForTheStepThatAsked(t *testing.T) {
 	want := lifecycle.LocksAnswer{
 		State: lifecycle.LocksWaiting, Lock: "gpu/eu", Position: 2, Queued: 5, Ahead: "ns/a", Holders: []string{"ns/b"}, TTL: time.Minute,
 	}
-	if diff := cmp.Diff(want, a); diff != "" {
+	if diff := gocmp.Diff(want, a); diff != "" {
 		t.Error(diff)
 	}
 	if !slices.Equal(f.taken, []string{"u/s"}) || !slices.Equal(f.requests, []locks.Request{{Name: "mutex:ns/x", Permits: 1}, {Name: "gpu/eu", Permits: 3}}) {
@@ -164,7 +165,7 @@ func TestEachAnswerOfTheStoreHasItsWord(t *testing.T) {
 			if (err != nil) != c.fails || c.fails && !errors.Is(err, errStore) {
 				t.Errorf("error %v", err)
 			}
-			if diff := cmp.Diff(c.want, asked[""]); diff != "" {
+			if diff := gocmp.Diff(c.want, asked[""]); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -206,6 +207,13 @@ func TestWhatTheStoreTookWithoutAnAnswerIsGivenBack(t *testing.T) {
 	wantDropped(t, f) // it is forgotten
 }
 
+// items is a step of which these items are under way, and five began.
+func items(underWay string, locks ...v1alpha1.ItemLocks) v1alpha1.StepStatus {
+	return v1alpha1.StepStatus{Name: "s", Phase: v1alpha1.StepRunning, ForEach: &v1alpha1.ForEachStatus{
+		Total: 9, Begun: 5, Groups: []v1alpha1.ItemGroup{{Items: underWay, Phase: v1alpha1.StepRunning}}, Locks: locks,
+	}}
+}
+
 // mutations: each case of Release taken out, or an end that is not looked at first,
 // makes this fail.
 func TestWhatIsNeededIsKept(t *testing.T) {
@@ -213,6 +221,7 @@ func TestWhatIsNeededIsKept(t *testing.T) {
 	for name, c := range map[string]struct {
 		run   *v1alpha1.WorkflowRun
 		asked Asked
+		part  string // "": "s"
 		want  []store.Dropping
 	}{
 		"status has it":                     {run: runAt(2, v1alpha1.StepStatus{Name: "s", Phase: v1alpha1.StepRunning, Locks: oneLock})},
@@ -221,6 +230,11 @@ func TestWhatIsNeededIsKept(t *testing.T) {
 		"this pass may write that it waits": {run: runAt(2), asked: Asked{"s": {State: lifecycle.LocksWaiting}}},
 		"refused":                           {run: runAt(2), asked: Asked{"s": {State: lifecycle.LocksRefused}}, want: []store.Dropping{{Ticket: "u/s", Seen: "2"}}},
 		"another step asked":                {run: runAt(2), asked: Asked{"": {State: lifecycle.LocksHeld}}, want: []store.Dropping{{Ticket: "u/s", Seen: "2"}}},
+		"status has that of an item":        {run: runAt(2, items("0-1", v1alpha1.ItemLocks{Item: 1, Locks: oneLock})), part: "s/1"},
+		"an item waits":                     {run: runAt(2, items("0-1", v1alpha1.ItemLocks{Item: 1, LockWait: &waits})), part: "s/1"},
+		"an item is over":                   {run: runAt(2, items("0", v1alpha1.ItemLocks{Item: 0, Locks: oneLock})), part: "s/1", want: []store.Dropping{{Ticket: "u/s/1"}}},
+		"an item that did not begin":        {run: runAt(2, items("0")), part: "s/7", want: []store.Dropping{{Ticket: "u/s/7", Seen: "2"}}},
+		"an item whose step is over":        {run: runAt(2, v1alpha1.StepStatus{Name: "s", Phase: v1alpha1.StepFailed}), part: "s/1", want: []store.Dropping{{Ticket: "u/s/1"}}},
 		"the step is over, though it was asked for": {
 			run: runAt(2, v1alpha1.StepStatus{Name: "s", Phase: v1alpha1.StepFailed}), asked: Asked{"s": {State: lifecycle.LocksHeld}},
 			want: []store.Dropping{{Ticket: "u/s"}},
@@ -232,24 +246,25 @@ func TestWhatIsNeededIsKept(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := &fakeLocks{}
-			st := &State{tickets: map[string]string{"u/s": "1"}}
+			st := &State{tickets: map[string]string{"u/" + cmp.Or(c.part, "s"): "1"}}
 			release(t, &Holds{Locks: f}, st, c.run, c.asked)
 			wantDropped(t, f, c.want...)
 		})
 	}
 }
 
-// mutations: See without the run, or without its steps, or a ticket that is forgotten when a drop
+// mutations: See without the run, its steps, or their items, or a ticket that is forgotten when a drop
 // failed, or never, makes this fail.
 func TestWhatStatusHasIsRememberedUntilItWasGivenBack(t *testing.T) {
 	f := &fakeLocks{dropErr: errStore}
 	h, st := &Holds{Locks: f}, &State{}
-	run := runAt(2, v1alpha1.StepStatus{Name: "free", Phase: v1alpha1.StepRunning}, v1alpha1.StepStatus{Name: "s", Phase: v1alpha1.StepRunning, Locks: oneLock})
-	run.Status.Locks = oneLock
+	run := runAt(2, v1alpha1.StepStatus{Name: "free", Phase: v1alpha1.StepRunning}, v1alpha1.StepStatus{Name: "s", Phase: v1alpha1.StepRunning, Locks: oneLock},
+		items("0-1", v1alpha1.ItemLocks{Item: 1, Locks: oneLock}, v1alpha1.ItemLocks{Item: 0, LockWait: &v1alpha1.LocksWait{Lock: "x"}}))
+	run.Status.Locks, run.Status.Steps[2].Name = oneLock, "f"
 	h.See(st, run) // another process took it
 	over := runAt(3)
 	over.Status.CompletedAt = &metav1.Time{}
-	both := []store.Dropping{{Ticket: "u"}, {Ticket: "u/s"}}
+	both := []store.Dropping{{Ticket: "u"}, {Ticket: "u/f/1"}, {Ticket: "u/s"}}
 	for range 3 {
 		if err := h.Release(t.Context(), st, over, nil); !errors.Is(err, errStore) {
 			t.Fatal(err)
@@ -324,7 +339,7 @@ func (p *play) pass() {
 		s := &next.Status.Steps[i]
 		switch {
 		case s.Phase == v1alpha1.StepPending && p.random.IntN(2) == 0:
-			asked, _ = p.h.Ask(p.t.Context(), p.st, asked, p.run, lifecycle.LocksAsk{Step: s.Name})
+			asked, _ = p.h.Ask(p.t.Context(), p.st, asked, p.run, lifecycle.LocksAsk{Part: s.Name})
 			if asked[s.Name].State == lifecycle.LocksHeld {
 				s.Phase, s.Locks = v1alpha1.StepRunning, oneLock
 			}

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/fanout"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
+)
+
+// lockKeeper has mutexes for the items of one run: by name the part that holds it.
+type lockKeeper struct {
+	holder map[string]string
+	fence  int64
+}
+
+// answer adds what becomes of questions. Now and then the store is away.
+func (k *lockKeeper) answer(c *chance, known map[string]LocksAnswer, asks []facts.LocksAsk) map[string]LocksAnswer {
+	if known == nil {
+		known = map[string]LocksAnswer{}
+	}
+	if k.holder == nil {
+		k.holder = map[string]string{}
+	}
+	for _, ask := range asks {
+		lock := ask.Wants[0].Name
+		switch by := k.holder[lock]; {
+		case c.odds(10):
+			known[ask.Part] = LocksAnswer{State: LocksUnavailable, Cause: "away"}
+		case by != "" && by != ask.Part:
+			known[ask.Part] = LocksAnswer{State: LocksWaiting, Lock: lock}
+		default:
+			k.holder[lock] = ask.Part
+			k.fence++
+			known[ask.Part] = heldWith(k.fence)
+		}
+	}
+	return known
+}
+
+// check compares what status says of locks with what there is, and takes back what it does not say.
+func (k *lockKeeper) check(c *chance) {
+	held, entries := map[string]string{}, 0
+	for i := range c.run.Status.Steps {
+		s := &c.run.Status.Steps[i]
+		if s.ForEach == nil {
+			continue
+		}
+		entries += len(s.ForEach.Locks)
+		for _, g := range fanout.Groups(s.ForEach) {
+			for item := range g.Set.All() {
+				k.item(c, s, item, g.Phase == v1alpha1.StepPending)
+			}
+		}
+		for j, l := range s.ForEach.Locks {
+			if status.Ended(s.Phase) || j > 0 && s.ForEach.Locks[j-1].Item >= l.Item || (l.LockWait == nil) == (len(l.Locks) == 0) {
+				c.fail("step %s: odd locks %+v", s.Name, s.ForEach.Locks)
+			}
+			for _, h := range l.Locks {
+				if by := held[h.Name]; by != "" || k.holder[h.Name] != l.Part(s.Name) {
+					c.fail("%s is held by %s, %q and %q", h.Name, l.Part(s.Name), by, k.holder[h.Name])
+				}
+				held[h.Name] = l.Part(s.Name)
+			}
+		}
+	}
+	if entries > bounds.MaxLockedItems {
+		c.fail("%d items have locks or wait for them", entries)
+	}
+	k.holder = held
+}
+
+func (k *lockKeeper) awaited(c *chance) bool {
+	return slices.ContainsFunc(c.run.Status.Steps, func(s v1alpha1.StepStatus) bool {
+		return s.ForEach != nil && slices.ContainsFunc(s.ForEach.Groups, func(g v1alpha1.ItemGroup) bool { return g.Phase == v1alpha1.StepPending })
+	})
+}
+
+// item checks one that is under way: it has its locks from its first job on.
+func (k *lockKeeper) item(c *chance, s *v1alpha1.StepStatus, item int, awaits bool) {
+	if c.spec(s.Name).ForEach.Locks == nil || awaits {
+		return
+	}
+	want := fmt.Sprintf("mutex:%s/m%d", c.run.Namespace, item%4)
+	for _, l := range s.ForEach.Locks {
+		if int(l.Item) == item && len(l.Locks) == 1 && l.Locks[0].Name == want {
+			return
+		}
+	}
+	c.fail("item %d of step %s is under way without %s: %+v", item, s.Name, want, s.ForEach.Locks)
+}
+
+// lockedItems is a run of n items, each with the mutex of its remainder by three.
+func lockedItems(n int, parallel int32, onFailure v1alpha1.ItemFailureAction) *v1alpha1.WorkflowRun {
+	run := fanOut(n, parallel, onFailure)
+	run.Spec.Steps[0].ForEach.Locks = []v1alpha1.LockRequest{mutexOf("m${item % 3}")}
+	return run
+}
+
+func part(item int) string { return v1alpha1.ItemLocks{Item: int32(item)}.Part("all") }
+
+func jobLocks(jobs []Job) (all []string) {
+	for _, j := range jobs {
+		all = append(all, j.ID.Item+" "+strings.Join(j.Locks, " "))
+	}
+	return all
+}
+
+// An item goes out with its locks, which are in the same write, and keeps them over its attempts;
+// others wait meanwhile, in places of maxParallel.
+//
+// mutations: launchesOf that begins items with locks as others, commitItem or Outline without those
+// of the item, settleLocks that keeps what is over, and write without the version, make this fail.
+func TestItemsHaveLocksOfTheirOwn(t *testing.T) {
+	run := lockedItems(5, 4, v1alpha1.Collect)
+	name := func(n int) string { return fmt.Sprintf("mutex:%s/m%d", run.Namespace, n) }
+	out := decideLocked(t, run, epoch, nil)
+	var asked []string
+	for _, ask := range out.Needs.Locks {
+		asked = append(asked, ask.Part+" "+ask.Wants[0].Name)
+	}
+	if want := []string{"all/0 " + name(0), "all/1 " + name(1), "all/2 " + name(2), "all/3 " + name(0)}; !slices.Equal(asked, want) || len(out.Dispatch) > 0 {
+		t.Fatalf("asks %v, dispatches %v", asked, out.Dispatch)
+	}
+	waits := LocksAnswer{State: LocksWaiting, Lock: name(0), TTL: time.Minute}
+	first := map[string]LocksAnswer{part(0): heldWith(7), part(1): heldWith(8), part(2): {State: LocksUnavailable}, part(3): waits}
+	out = decideLocked(t, run, epoch, first)
+	if got, want := jobLocks(out.Dispatch), []string{"0 " + name(0) + "=7", "1 " + name(1) + "=8"}; !slices.Equal(got, want) {
+		t.Errorf("dispatches %v, want %v", got, want)
+	}
+	at := bounds.Second(epoch)
+	want := []v1alpha1.ItemLocks{
+		{Item: 0, Locks: []v1alpha1.LockHold{hold(name(0), 7)}}, {Item: 1, Locks: []v1alpha1.LockHold{hold(name(1), 8)}},
+		{Item: 3, LockWait: &v1alpha1.LocksWait{Lock: name(0), StartedAt: *at}},
+	}
+	if diff := cmp.Diff(want, out.Status.Steps[0].ForEach.Locks); diff != "" || out.Status.MinWriterVersion != v1alpha1.ItemLocksVersion {
+		t.Errorf("status (-want +got):\n%s; version %d", diff, out.Status.MinWriterVersion)
+	}
+	if !out.Wake.Equal(epoch.Add(time.Minute)) || outcomeOf(&out.Status) != "Running/Running" {
+		t.Errorf("wakes at %s, %s", out.Wake, outcomeOf(&out.Status))
+	}
+	if j, err := JobOf(run, itemJob("all", 1, 1), nil); err != nil || !slices.Equal(j.Locks, []string{name(1) + "=8"}) {
+		t.Errorf("rendered again it has %v, %v", j.Locks, err)
+	}
+	still := map[string]LocksAnswer{part(2): waits, part(3): waits}
+	out = decideLocked(t, run, epoch, still, ofItem(0, failed("all", 1, "E", "")), ofItem(1, succeeded("all", 1, "1")))
+	if l := out.Status.Steps[0].ForEach.Locks; len(l) != 3 || l[0].Locks[0].Fence != 7 || l[1].Item != 2 || l[1].LockWait == nil {
+		t.Errorf("item 0 is tried again, item 1 is over: %+v", l)
+	}
+	out = decideLocked(t, run, epoch.Add(59*time.Second), still)
+	if got := jobLocks(out.Dispatch); !slices.Equal(got, []string{"0 " + name(0) + "=7"}) {
+		t.Errorf("the next attempt is %v", got)
+	}
+}
+
+// A step with forEach may have locks of its own, beside those of its items: they are held until the
+// last item is over, and each job carries both.
+//
+// mutation: FencesOf without those of the step makes this fail.
+func TestLocksOfAStepWithItems(t *testing.T) {
+	run := lockedItems(2, 2, v1alpha1.Collect)
+	run.Spec.Steps[0].Locks = []v1alpha1.LockRequest{mutexOf("whole")}
+	out := decideLocked(t, run, epoch, map[string]LocksAnswer{"all": waitsFor})
+	if s := &out.Status.Steps[0]; s.ForEach != nil || s.LockWait == nil || len(out.Needs.Locks) > 0 {
+		t.Fatalf("%+v, asks %v", s, out.Needs.Locks)
+	}
+	own := map[string]LocksAnswer{part(0): heldWith(8), part(1): heldWith(9), "all": heldWith(7)}
+	out = decideLocked(t, run, epoch, own)
+	whole, m := "mutex:"+run.Namespace+"/whole=7", "mutex:"+run.Namespace+"/m"
+	if got, want := jobLocks(out.Dispatch), []string{"0 " + whole + " " + m + "0=8", "1 " + whole + " " + m + "1=9"}; !slices.Equal(got, want) {
+		t.Errorf("dispatches %v, want %v", got, want)
+	}
+	out = decideLocked(t, run, epoch, nil, ofItem(0, succeeded("all", 1, "1")))
+	if len(out.Status.Steps[0].Locks) != 1 {
+		t.Error("the step has lost its lock")
+	}
+	out = decideLocked(t, run, epoch, nil, ofItem(1, succeeded("all", 1, "1")))
+	if s := &out.Status.Steps[0]; s.Phase != v1alpha1.StepSucceeded || len(s.Locks)+len(s.ForEach.Locks) > 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// mutations: lockItem that does not end a refused item, or a wait whose time is over, itemWaiting
+// that sees none, leaveLockQueues without items, and launchAwaiting that frees no place, make this fail.
+func TestItemsThatDoNotGetTheirLocks(t *testing.T) {
+	run := lockedItems(2, 2, v1alpha1.Collect)
+	waits := LocksAnswer{State: LocksWaiting, Lock: "gpus/eu", TTL: time.Minute}
+	both := map[string]LocksAnswer{part(0): waits, part(1): waits}
+	out := decideLocked(t, run, epoch, both)
+	c := status.Condition(&out.Status, v1alpha1.ConditionSucceeded)
+	if c.Reason != v1alpha1.ReasonWaitingForLock || !strings.Contains(c.Message, "item 0 waits for lock gpus/eu since ") {
+		t.Errorf("%s: %s", c.Reason, c.Message)
+	}
+	run.Spec.Suspend = true
+	if out = decideLocked(t, run, epoch, nil); len(out.Status.Steps[0].ForEach.Locks) > 0 {
+		t.Errorf("suspended it waits: %+v", out.Status.Steps[0].ForEach.Locks)
+	}
+	run.Spec.Suspend = false
+	busy := LocksAnswer{State: LocksRefused, Reason: v1alpha1.ReasonLocksBusy, Lock: "gpus/eu"}
+	narrow := lockedItems(2, 1, v1alpha1.Collect)
+	if out = decideLocked(t, narrow, epoch, map[string]LocksAnswer{part(0): busy}); len(out.Needs.Locks) != 1 || out.Needs.Locks[0].Part != part(1) {
+		t.Errorf("the place of one that is refused is free for %v", out.Needs.Locks)
+	}
+	out = decideLocked(t, run, epoch, map[string]LocksAnswer{part(0): busy, part(1): waits})
+	f := out.Status.Steps[0].ForEach
+	if e := out.Status.Steps[0].Error; f.Failed != 1 || f.FailedItems != "0" || e == nil || e.Code != v1alpha1.ReasonLocksBusy || len(f.Locks) != 1 {
+		t.Errorf("%+v, %+v", f, e)
+	}
+	out = decideLocked(t, run, epoch.Add(time.Minute), both)
+	if e := out.Status.Steps[0].Error; e == nil || e.Code != v1alpha1.ReasonLockQueueTimeout || outcomeOf(&out.Status) != "Succeeded/Succeeded" {
+		t.Errorf("%+v, %s", e, outcomeOf(&out.Status))
+	}
+
+	run = lockedItems(3, 3, v1alpha1.FailStep)
+	out = decideLocked(t, run, epoch, map[string]LocksAnswer{part(0): heldWith(7), part(1): busy})
+	if outcomeOf(&out.Status) != "Failed/StepFailed" || out.Status.Steps[0].ForEach.Locks != nil || len(out.Dispatch) > 0 {
+		t.Errorf("%s, %+v", outcomeOf(&out.Status), out.Status.Steps[0].ForEach)
+	}
+}
+
+// Each lock of an item can be had, or says why not.
+//
+// mutations: validate.go without the locks of items, or without item in them, ItemRenderer.Locks
+// without its bound, make this fail.
+func TestKeysOfItems(t *testing.T) {
+	dear := "k-${" + strings.Repeat("size(inputs.list.filter(x, x != item)) + ", 8) + "0}"
+	for text, want := range map[string]string{
+		"h-${item}": "", "h-${run.name}-${item + 1}": "", "${steps.none.output}": "InvalidSpec", "h-${item.none}": "LockUnusable", "a b": "LockUnusable",
+		dear: "LockUnusable", "${": "InvalidSpec",
+	} {
+		run := fanOut(300, 1, v1alpha1.FailStep)
+		run.Spec.Steps[0].ForEach.Locks = []v1alpha1.LockRequest{mutexOf(text)}
+		out := decideLocked(t, run, epoch, nil)
+		code := status.ReasonOf(&out.Status, v1alpha1.ConditionSucceeded)
+		if e := stepError(&out.Status); e != nil {
+			code = e.Code
+		}
+		if len(out.Needs.Locks) > 0 {
+			code = ""
+		}
+		if code != want {
+			t.Errorf("%s: %q, want %q", text, code, want)
+		}
+	}
+}
+
+func stepError(st *v1alpha1.WorkflowRunStatus) *v1alpha1.StepError {
+	if len(st.Steps) == 0 {
+		return nil
+	}
+	return st.Steps[0].Error
+}
+
+// A quick decision takes the locks, and leaves a large input for the next one, which asks for
+// nothing.
+//
+// mutation: lockItem that asks for what status has makes this fail.
+func TestAnItemThatHasItsLocksGoesOutWithTheNextDecision(t *testing.T) {
+	run := lockedItems(1, 1, v1alpha1.Collect)
+	decideLocked(t, run, epoch, map[string]LocksAnswer{part(0): {State: LocksUnavailable}})
+	run.Spec.Steps[0].Job.Input = raw(`{"item":"${item}","pad":"` + strings.Repeat("x", 2*bounds.MaxQuickBytes) + `"}`)
+	in := letIn(Input{Run: run, Now: epoch, Lock: held(1), Quick: true, Locks: map[string]LocksAnswer{part(0): heldWith(7)}})
+	out := Decide(in)
+	if l := out.Status.Steps[0].ForEach.Locks; len(out.Dispatch) > 0 || !out.Cut || len(l) != 1 || len(l[0].Locks) != 1 {
+		t.Fatalf("dispatches %v, has %+v", out.Dispatch, l)
+	}
+	run.Status = persisted(t, &out.Status)
+	if out = decideLocked(t, run, epoch, nil); len(out.Dispatch) != 1 || len(out.Needs.Locks) > 0 || out.Dispatch[0].Locks[0] != "mutex:"+run.Namespace+"/m0=7" {
+		t.Errorf("dispatches %v, asks for %v", out.Dispatch, out.Needs.Locks)
+	}
+}
+
+// At most 50 items of a run with locks are under way.
+//
+// mutation: itemRoom without locked makes this fail.
+func TestItemsWithLocksAreBounded(t *testing.T) {
+	run := lockedItems(200, 100, v1alpha1.Collect)
+	run.Spec.Steps = append(run.Spec.Steps, *run.Spec.Steps[0].DeepCopy(), newStep("free", forEach("${inputs.list}", 100, v1alpha1.Collect)))
+	run.Spec.Steps[1].Name = "more"
+	out := decideLocked(t, run, epoch, nil)
+	if n := len(out.Needs.Locks); n != bounds.MaxLockedItems || len(out.Dispatch) != 100 {
+		t.Errorf("asks for %d items, and dispatches %d of those without locks", n, len(out.Dispatch))
+	}
+	answers := map[string]LocksAnswer{}
+	for i, ask := range out.Needs.Locks {
+		answers[ask.Part] = heldWith(int64(i))
+	}
+	out = decideLocked(t, run, epoch, answers)
+	if out = decideLocked(t, run, epoch, nil); len(out.Needs.Locks) > 0 || len(run.Status.Steps[0].ForEach.Locks) != bounds.MaxLockedItems {
+		t.Errorf("asks for %d more, %d have locks", len(out.Needs.Locks), len(run.Status.Steps[0].ForEach.Locks))
+	}
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package locks
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/syncopate-dev/syncopate/internal/quota/store"
+)
+
+// deadlocked is the ticket whose wait has to end for others to go on; "": all can go on. Locks that
+// are taken together are never part of a deadlock. But what holds its locks may wait for others:
+// see needs.
+//
+// What needs nothing that waits, or only what could be had, ends some day, and what it holds is free
+// then. What is left when no more ends like that waits for itself. The youngest wait that is needed
+// there is refused.
+//
+// What asks for more permits than there are waits for somebody who raises the limit: that is no
+// deadlock.
+func deadlocked(s store.LocksSnapshot, limit limitOf, needs needsOf) string {
+	w := waits{used: usedOf(s.Holds), limit: limit, needs: needs, held: slices.Clone(s.Holds), waiting: map[string][]store.Waiter{}}
+	for _, one := range s.Waiters {
+		if one.Refused == "" {
+			w.waiting[one.Ticket.Tree] = append(w.waiting[one.Ticket.Tree], one)
+		}
+	}
+	for more := len(w.waiting) > 0; more; {
+		more = w.ends()
+	}
+	return w.youngest()
+}
+
+// needsOf says whether what holds its locks ends only after one that waits went on.
+type needsOf func(held, waits store.Ticket) bool
+
+// waits are what is held and waited for.
+type waits struct {
+	used    map[string]int
+	limit   limitOf
+	needs   needsOf
+	held    []store.Holding
+	waiting map[string][]store.Waiter // by tree of runs: nothing waits for another tree but by a lock
+}
+
+// ends lets those end that need nothing that waits in vain, and says whether any did.
+func (w *waits) ends() bool {
+	before := len(w.held)
+	w.held = slices.DeleteFunc(w.held, func(h store.Holding) bool {
+		if slices.ContainsFunc(w.waiting[h.Ticket.Tree], func(one store.Waiter) bool { return w.needs(h.Ticket, one.Ticket) && w.blocked(one) }) {
+			return false
+		}
+		for _, l := range h.Locks {
+			w.used[l.Name] -= l.Permits
+		}
+		return true
+	})
+	return len(w.held) < before
+}
+
+// blocked says whether one waits for what is held.
+func (w *waits) blocked(one store.Waiter) bool {
+	return slices.ContainsFunc(one.Wants, func(l store.Want) bool {
+		n, ok := w.limit(l.Name)
+		return ok && l.Permits <= n && w.used[l.Name]+l.Permits > n
+	})
+}
+
+// youngest is the ticket that waits in vain, and is needed, in the youngest run of those that are
+// left.
+func (w *waits) youngest() string {
+	var last store.Ticket
+	for _, h := range w.held {
+		for _, one := range w.waiting[h.Ticket.Tree] {
+			t := one.Ticket
+			if w.needs(h.Ticket, t) && w.blocked(one) && cmp.Or(t.Created.Compare(last.Created), cmp.Compare(t.ID, last.ID)) > 0 {
+				last = t
+			}
+		}
+	}
+	return last.ID
+}
+
+// needs is needsOf by the runs that there are. A run ends after all that is below it, so after each
+// wait of its tree. A step ends after its child run, and else by itself, as an item does: other
+// steps of the run may wait meanwhile.
+func (v *view) needs(held, waits store.Ticket) bool {
+	if held.Tree != waits.Tree {
+		return false
+	}
+	_, step, isStep := strings.Cut(held.ID, "/")
+	if !isStep {
+		return true
+	}
+	child := v.runs[uidOf(held.ID)].childOf(step)
+	run := waits.Run
+	for level := 0; level < maxLevels && run != "" && child != ""; level++ {
+		if run == child {
+			return true
+		}
+		run = v.parents[run]
+	}
+	return false
+}
+
+// maxLevels bounds the way up a tree of runs.
+const maxLevels = 100
+
+// childOf names the child run of a step; "": it has none.
+func (f fact) childOf(step string) string {
+	if f.status == nil {
+		return ""
+	}
+	for i := range f.status.Steps {
+		if s := &f.status.Steps[i]; s.Name == step && s.ChildRun != nil {
+			return f.name.Namespace + "/" + s.ChildRun.Name
+		}
+	}
+	return ""
+}

@@ -116,7 +116,7 @@ func (s *Stores) dropInRedis(ctx context.Context, f audit.Finding, run *v1alpha1
 	case f.Kind == audit.KeyLeft:
 		return s.Quota.ReleaseKey(ctx, f.At.Tenant, f.At.Key, f.UID)
 	case f.At.Ticket != "":
-		_, _, err := s.Quota.DropLocks(ctx, store.Dropping{Ticket: f.At.Ticket})
+		_, err := s.Quota.DropLocks(ctx, store.Dropping{Ticket: f.At.Ticket})
 		return err
 	}
 	return quota.DropRuns(ctx, s.Quota, store.Key(f.At.Quota), f.UID)

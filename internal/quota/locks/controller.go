@@ -254,13 +254,14 @@ func semaphoreOf(lock string) string {
 // Errors: *store.UnavailableError, and those of reading a run. The next resync does what was not
 // done.
 func (c *Controller) Drop(ctx context.Context, all ...store.Dropping) error {
-	next, _, err := c.store.DropLocks(ctx, all...)
+	dropped, err := c.store.DropLocks(ctx, all...)
 	if _, closed := errors.AsType[*store.RebuildingError](err); closed {
 		c.kick()
 		return nil
 	}
+	c.metrics.ended(dropped.Ended)
 	if err == nil {
-		err = c.wakeAll(ctx, next)
+		err = c.wakeAll(ctx, dropped.Wake)
 	}
 	if err != nil {
 		c.kick()
@@ -284,9 +285,9 @@ func (c *Controller) wakeAll(ctx context.Context, next []store.Wake) error {
 		name := nameOf(one.Run)
 		there, err := c.there(ctx, name, uidOf(one.Ticket))
 		if err == nil && !there {
-			var more []store.Wake
-			more, _, err = c.store.DropLocks(ctx, store.Dropping{Ticket: one.Ticket})
-			next = append(next, more...)
+			var more store.Dropped
+			more, err = c.store.DropLocks(ctx, store.Dropping{Ticket: one.Ticket})
+			next = append(next, more.Wake...)
 		}
 		if err == nil && there {
 			c.wake(name)

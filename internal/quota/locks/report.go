@@ -42,20 +42,20 @@ func (c *Controller) report(ctx context.Context, v *view, s store.LocksSnapshot)
 			waiting++
 		}
 	}
-	var oldest time.Duration
+	ages := map[string]time.Duration{}
 	for _, h := range s.Holds { // in the order of their fences
 		for _, l := range h.Locks {
 			k := of(l.Name)
 			k.Held += int32(l.Permits)
 			k.Holder = cmp.Or(k.Holder, h.Ticket.Run)
 			if k.Queued > 0 { // a fence is not below the milliseconds of its hold
-				oldest = max(oldest, c.clock.Now().Sub(time.UnixMilli(h.Fence)))
+				ages[l.Name] = max(ages[l.Name], c.clock.Now().Sub(time.UnixMilli(h.Fence)))
 			}
 		}
 	}
 	c.metrics.held.Set(float64(len(s.Holds)))
 	c.metrics.waiting.Set(float64(waiting))
-	c.metrics.oldest.Set(oldest.Seconds())
+	c.metrics.contended(ages)
 	var failed error
 	for name, sem := range v.semaphores {
 		failed = errors.Join(failed, c.write(ctx, sem, statusOf(name, keys)))

@@ -171,12 +171,12 @@ func (c *Controller) dropAll(ctx context.Context, all []store.Dropping) error {
 	if len(all) == 0 {
 		return nil
 	}
-	next, holds, err := c.store.DropLocks(ctx, all...)
+	dropped, err := c.store.DropLocks(ctx, all...)
 	if err != nil {
 		return fmt.Errorf("drop what runs left: %w", err)
 	}
-	c.metrics.leaked.Add(float64(holds))
-	return c.wakeAll(ctx, next)
+	c.metrics.leaked.Add(float64(dropped.Holds))
+	return c.wakeAll(ctx, dropped.Wake)
 }
 
 // asksAgain says whether one that waits is to ask again: its semaphore changed, or cancels others

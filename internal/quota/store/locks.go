@@ -188,30 +188,57 @@ type Dropping struct {
 	Seen string
 }
 
-// DropLocks takes from tickets what they have: holds as Dropping says, and places always. It says
-// whom to wake, and how many holds it dropped. Idempotent.
+// Dropped is what became of Droppings.
+type Dropped struct {
+	// Wake is who can have their locks now.
+	Wake []Wake
+	// Holds is how many were dropped, and Ended how long each lock was held by those that were over.
+	Holds int
+	Ended []Ended
+}
+
+// Ended is a hold of a lock that is over.
+type Ended struct {
+	Lock string
+	Held time.Duration
+}
+
+// DropLocks takes from tickets what they have: holds as Dropping says, and places always. Idempotent.
 //
 // Errors: as TakeLocks; after one of Redis it must be repeated, or the resync does it.
-func (g *Store) DropLocks(ctx context.Context, all ...Dropping) (next []Wake, holds int, err error) {
+func (g *Store) DropLocks(ctx context.Context, all ...Dropping) (Dropped, error) {
+	args, err := droppingArgs(all)
+	if err != nil {
+		return Dropped{}, err
+	}
+	got, err := g.ask(ctx, g.scripts.locksDrop, locksKey, g.lockKeys(), args...)
+	if err != nil {
+		return Dropped{}, err
+	}
+	g.learn(g.lockKeys()[0], got)
+	d := Dropped{Wake: wakesOf(got.list(3)), Holds: got.number(1)}
+	for ended := got.list(4); len(ended) > 1; ended = ended[2:] {
+		d.Ended = append(d.Ended, Ended{Lock: ended.text(0), Held: time.Duration(ended.number(1)) * time.Millisecond})
+	}
+	return d, nil
+}
+
+func droppingArgs(all []Dropping) ([]any, error) {
 	args := make([]any, 0, 2*len(all))
 	for _, d := range all {
 		seen := ""
 		if d.Seen != "" {
+			var err error
 			if seen, err = paddedVersion(d.Seen); err != nil {
-				return nil, 0, err
+				return nil, err
 			}
 		}
 		if !word(d.Ticket) {
-			return nil, 0, fmt.Errorf("%w: ticket %.100q", ErrInvalidRequest, d.Ticket)
+			return nil, fmt.Errorf("%w: ticket %.100q", ErrInvalidRequest, d.Ticket)
 		}
 		args = append(args, d.Ticket, seen)
 	}
-	got, err := g.ask(ctx, g.scripts.locksDrop, locksKey, g.lockKeys(), args...)
-	if err != nil {
-		return nil, 0, err
-	}
-	g.learn(g.lockKeys()[0], got)
-	return wakesOf(got.list(3)), got.number(1), nil
+	return args, nil
 }
 
 // SnapshotLocks reads everything there is of locks, at one moment.

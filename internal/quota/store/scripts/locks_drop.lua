@@ -3,13 +3,14 @@
 --
 -- ARGV[1] floor  ARGV[2...] ticket, version or '' for whatever version, ...
 --
--- Returns {'ok', term, holds dropped, places dropped, {ticket, run, ... to wake}}, or {'closed', why}.
+-- Returns {'ok', term, holds dropped, places dropped, {ticket, run, ... to wake}, {lock, ms that it was held by who is over, ...}}, or
+-- {'closed', why}.
 local term, why = open(ARGV[1])
 if not term then
   return {'closed', why}
 end
 heal()
-local freed, left, touched, names = 0, 0, {}, {}
+local freed, left, touched, names, ended = 0, 0, {}, {}, {}
 local function touch(name)
   if not names[name] then
     names[name] = true
@@ -24,6 +25,10 @@ for i = 2, #ARGV, 2 do
     freed = freed + 1
     for _, l in ipairs(h.locks) do
       touch(l.name)
+      if seen == '' then -- a fence is not below the milliseconds of its hold
+        ended[#ended + 1] = l.name
+        ended[#ended + 1] = string.format('%.0f', math.max(0, present() - tonumber(h.fence)))
+      end
     end
   end
   if p then
@@ -33,4 +38,4 @@ for i = 2, #ARGV, 2 do
     end
   end
 end
-return {'ok', term, freed, left, wake({}, touched)}
+return {'ok', term, freed, left, wake({}, touched), ended}

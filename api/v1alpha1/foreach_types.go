@@ -35,8 +35,8 @@ type ForEach struct {
 	OnItemFailure ItemFailureAction `json:"onItemFailure,omitempty"`
 	// locks are those of each item, held while it is under way, its retries included: all are taken
 	// together, or none, before its first job goes out. Their keys may read item, too. An item that
-	// waits for its locks counts for maxParallel; at most 50 items of a run with locks are under way
-	// at the same time. At most 8.
+	// waits for its locks counts for maxParallel; at most 50 items of a run with locks are under
+	// way at the same time. At most 8.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=8

@@ -10,8 +10,8 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 )
 
-// LocksAsk is what a run, one of its steps, or an item, needs all at once. Locks, in the plural, are
-// semaphores and mutexes; Lock is the run lock.
+// LocksAsk is what a run, one of its steps, or an item, needs all at once. Locks, in the plural,
+// are semaphores and mutexes; Lock is the run lock.
 type LocksAsk struct {
 	Part  string // of the run: "" spec.locks, "build" those of a step, "build/3" those of an item
 	Wants []LockWant

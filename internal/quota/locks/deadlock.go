@@ -14,9 +14,9 @@ import (
 // are taken together are never part of a deadlock. But what holds its locks may wait for others:
 // see needs.
 //
-// What needs nothing that waits, or only what could be had, ends some day, and what it holds is free
-// then. What is left when no more ends like that waits for itself. The youngest wait that is needed
-// there is refused.
+// What needs nothing that waits, or only what could be had, ends some day, and what it holds is
+// free then. What is left when no more ends like that waits for itself. The youngest wait that is
+// needed there is refused.
 //
 // What asks for more permits than there are waits for somebody who raises the limit: that is no
 // deadlock.

@@ -14,7 +14,8 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
 
-// mutations: a gauge that keeps what nobody waits for, or the last of several ages, makes this fail.
+// mutations: a gauge that keeps what nobody waits for, or the last of several ages,
+// makes this fail.
 func TestTheOldestHoldOfEachSemaphore(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	m := NewMetrics(registry)

@@ -192,7 +192,8 @@ type Dropping struct {
 type Dropped struct {
 	// Wake is who can have their locks now.
 	Wake []Wake
-	// Holds is how many were dropped, and Ended how long each lock was held by those that were over.
+	// Holds is how many were dropped, and Ended how long each lock was held by those
+	// that were over.
 	Holds int
 	Ended []Ended
 }
@@ -203,7 +204,8 @@ type Ended struct {
 	Held time.Duration
 }
 
-// DropLocks takes from tickets what they have: holds as Dropping says, and places always. Idempotent.
+// DropLocks takes from tickets what they have: holds as Dropping says, and places
+// always. Idempotent.
 //
 // Errors: as TakeLocks; after one of Redis it must be repeated, or the resync does it.
 func (g *Store) DropLocks(ctx context.Context, all ...Dropping) (Dropped, error) {

@@ -253,8 +253,8 @@ func TestWhatIsNeededIsKept(t *testing.T) {
 	}
 }
 
-// mutations: See without the run, its steps, or their items, or a ticket that is forgotten when a drop
-// failed, or never, makes this fail.
+// mutations: See without the run, its steps, or their items, or a ticket that is forgotten when a
+// drop failed, or never, makes this fail.
 func TestWhatStatusHasIsRememberedUntilItWasGivenBack(t *testing.T) {
 	f := &fakeLocks{dropErr: errStore}
 	h, st := &Holds{Locks: f}, &State{}

@@ -140,7 +140,8 @@ func TestItemsHaveLocksOfTheirOwn(t *testing.T) {
 	}
 	at := bounds.Second(epoch)
 	want := []v1alpha1.ItemLocks{
-		{Item: 0, Locks: []v1alpha1.LockHold{hold(name(0), 7)}}, {Item: 1, Locks: []v1alpha1.LockHold{hold(name(1), 8)}},
+		{Item: 0, Locks: []v1alpha1.LockHold{hold(name(0), 7)}},
+		{Item: 1, Locks: []v1alpha1.LockHold{hold(name(1), 8)}},
 		{Item: 3, LockWait: &v1alpha1.LocksWait{Lock: name(0), StartedAt: *at}},
 	}
 	if diff := cmp.Diff(want, out.Status.Steps[0].ForEach.Locks); diff != "" || out.Status.MinWriterVersion != v1alpha1.ItemLocksVersion {
@@ -252,6 +253,18 @@ func TestKeysOfItems(t *testing.T) {
 		if code != want {
 			t.Errorf("%s: %q, want %q", text, code, want)
 		}
+	}
+}
+
+// mutation: ItemRenderer.Locks without its look at the list makes this fail.
+func TestAnItemThatIsNotInTheListAnyMore(t *testing.T) {
+	run := lockedItems(2, 2, v1alpha1.Collect)
+	none := map[string]LocksAnswer{part(0): {State: LocksUnavailable}, part(1): {State: LocksUnavailable}}
+	decideLocked(t, run, epoch, none)
+	run.Spec.Inputs = raw(`{"list":[7]}`)
+	out := decideLocked(t, run, epoch, none)
+	if e := stepError(&out.Status); e == nil || e.Code != v1alpha1.ReasonLockUnusable || !strings.Contains(e.Message, "there are 1 items only") {
+		t.Errorf("%+v", e)
 	}
 }
 

@@ -67,9 +67,6 @@ func (r *ItemRenderer) Locks(item int) ([]facts.LockWant, error) {
 		}
 		return keys, cost, err
 	})
-	if errors.Is(err, ErrEnough) {
-		return nil, err
-	}
 	if err != nil {
 		return nil, fmt.Errorf("locks: %w", err)
 	}

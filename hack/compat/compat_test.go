@@ -154,7 +154,7 @@ func write(t *testing.T, file, text string) {
 func tree(t *testing.T) string {
 	t.Helper()
 	root := t.TempDir()
-	for _, dir := range []string{"hack/compat/last", "config/crd/bases", "docs/protocol"} {
+	for _, dir := range []string{"hack/compat/last", "config/crd/bases", "config/samples", "docs/protocol"} {
 		if err := os.CopyFS(filepath.Join(root, dir), os.DirFS(filepath.Join("..", "..", dir))); err != nil {
 			t.Fatal(err)
 		}

@@ -13,8 +13,8 @@ import (
 var versions = regexp.MustCompile(`^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$`)
 
 // record makes a version the one that the next is compared with: its manifests as they were
-// published, and the messages of this tree, which must be the release's. What was allowed until
-// then has had its time.
+// published, and the messages and samples of this tree, which must be the release's. What was
+// allowed until then has had its time.
 func record(root, version, manifests string) error {
 	if !versions.MatchString(version) {
 		return fmt.Errorf("%q is no version as v1.2.3", version)
@@ -27,13 +27,15 @@ func record(root, version, manifests string) error {
 		return err
 	}
 	last := filepath.Join(root, "hack", "compat", "last")
-	protocol := filepath.Join(last, "protocol")
-	err = errors.Join(os.RemoveAll(last), os.MkdirAll(filepath.Join(protocol, "golden"), 0o755)) //nolint:gosec // of the tree
-	if err != nil {
+	if err := os.RemoveAll(last); err != nil {
 		return err
 	}
-	for _, pattern := range []string{"*.schema.json", "golden/*.json"} {
-		if err := copyAll(filepath.Join(root, "docs", "protocol"), pattern, protocol); err != nil {
+	for _, kept := range []struct{ from, pattern, to string }{
+		{"docs/protocol", "*.schema.json", "protocol"},
+		{"docs/protocol/golden", "*.json", "protocol/golden"},
+		{"config/samples", "*.yaml", "samples"}, // test/packaging applies them to this tree's CRDs
+	} {
+		if err := copyAll(filepath.Join(root, kept.from), kept.pattern, filepath.Join(last, kept.to)); err != nil {
 			return err
 		}
 	}
@@ -58,16 +60,15 @@ func copyAll(from, pattern, to string) error {
 	if len(files) == 0 {
 		return fmt.Errorf("no file %s in %s", pattern, from)
 	}
+	if err := os.MkdirAll(to, 0o755); err != nil { //nolint:gosec // of the tree
+		return err
+	}
 	for _, file := range files {
-		name, err := filepath.Rel(from, file)
-		if err != nil {
-			return err
-		}
 		text, err := os.ReadFile(file)
 		if err != nil {
 			return err
 		}
-		if err := save(filepath.Join(to, name), text); err != nil {
+		if err := save(filepath.Join(to, filepath.Base(file)), text); err != nil {
 			return err
 		}
 	}

@@ -23,15 +23,16 @@ type counter struct {
 
 // counters are what must be counted (I6), by what they prove.
 var counters = map[string]counter{
-	"lease lost":          {metric: "syncopate_run_lock_abandoned_total"},
+	leaseLost:             {metric: "syncopate_run_lock_abandoned_total"},
 	"dispatch refused":    {"syncopate_fence_rejections_total", "by", "nats_fence"},
 	byVersion:             {"syncopate_fence_rejections_total", "by", "resource_version"},
 	byFence:               {"syncopate_fence_rejections_total", "by", "fence_rule"},
 	"job looked up":       {metric: "syncopate_job_recoveries_total"},
 	"job fenced":          {metric: "syncopate_job_fences_total"},
-	"slot rebuilt":        {metric: "syncopate_admission_drift_total"},
 	storeUnavailable:      {metric: "syncopate_lock_store_failures_total"},
 	takeFailed:            {"syncopate_run_lock_acquisitions_total", "outcome", "error"},
+	renewalRefused:        {"syncopate_run_lock_renewals_total", "outcome", "not_owner"},
+	slotRebuilt:           {metric: "syncopate_admission_drift_total"},
 	renewalFailed:         {"syncopate_run_lock_renewals_total", "outcome", "error"},
 	"lock handed on":      {metric: "syncopate_run_lock_handoffs_total"},
 	"API server said 429": {"rest_client_requests_total", "code", "429"},
@@ -47,6 +48,16 @@ const (
 
 // unavailable are the three: which it is, is a matter of moments.
 var unavailable = []string{storeUnavailable, takeFailed, renewalFailed}
+
+// What shows that Redis lost what it had: a lock was not there when it was renewed, or a slot was
+// not there when slots were compared with runs.
+const (
+	renewalRefused = "renewal refused"
+	slotRebuilt    = "slot rebuilt"
+	leaseLost      = "lease lost"
+)
+
+var forgotten = []string{renewalRefused, slotRebuilt, leaseLost}
 
 func (c counter) of(families map[string]*dto.MetricFamily) (sum float64) {
 	for _, m := range families[c.metric].GetMetric() {

@@ -451,6 +451,62 @@ func TestFencesGrowAlsoAfterALoss(t *testing.T) {
 	})
 }
 
+// What a resync restores had a place, perhaps: who has its locks is in nobody's way.
+//
+// mutation: locks_restore.lua without leave makes this fail.
+func TestAHoldThatIsRestoredLeavesTheLine(t *testing.T) {
+	onBoth(t, func(s *lockScene) {
+		s.take(ticket("h", 1, 0), one("x", 1))
+		s.take(ticket("a", 2, 0), one("x", 1))
+		h := store.Holding{Ticket: ticket("a", 3, 0), Fence: s.table.Holds["h"].Fence + 1, Locks: []store.Hold{{Name: "x", Permits: 1}}}
+		s.table.Restore("", h.Fence, h)
+		if _, err := s.store.RestoreLocks(t.Context(), "", h.Fence, []store.Holding{h}); err != nil {
+			t.Fatal(err)
+		}
+		s.same()
+	})
+}
+
+// A rebuild counts what is held anew: sums of before may be wrong, holds of before stay until the
+// resync, and one that is restored twice counts once.
+//
+// mutations: locks_restore.lua that keeps the sums, that does not count the holds of before, or
+// without quit, makes this fail.
+func TestARebuildCountsAnew(t *testing.T) {
+	onBoth(t, func(s *lockScene) {
+		holds := "{adm-locks}:holds"
+		s.take(ticket("a", 1, 0), one("x", 3))
+		if err := errors.Join(s.client.HDel(t.Context(), holds, ":epoch").Err(), s.client.HSet(t.Context(), holds, "ux", 7).Err()); err != nil {
+			t.Fatal(err)
+		}
+		b := store.Holding{Ticket: ticket("b", 1, 0), Fence: 1, Locks: []store.Hold{{Name: "x", Permits: 1}}}
+		s.rebuild(b)
+		for range 2 {
+			if _, err := s.store.RestoreLocks(t.Context(), "", 1, []store.Holding{b}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.state(store.LocksHeld, s.take(ticket("c", 2, 0), one("x", 3)))
+		s.state(store.LocksWaiting, s.take(ticket("d", 2, 0), one("x", 3)))
+	})
+}
+
+// Redis may evict the places, and leave the queue, whose ghosts would stop everybody.
+//
+// mutation: heal that does nothing makes this fail.
+func TestWhoIsLeftInAQueueWithoutAPlaceStopsNobody(t *testing.T) {
+	onBoth(t, func(s *lockScene) {
+		full := store.Want{Name: "x", Permits: 1, Limit: 1, Longest: 1}
+		s.take(ticket("h", 1, 0), full)
+		s.state(store.LocksWaiting, s.take(ticket("ghost", 2, 0), full))
+		if err := s.client.Del(t.Context(), "{adm-locks}:places").Err(); err != nil {
+			t.Fatal(err)
+		}
+		clear(s.table.Places)
+		s.state(store.LocksWaiting, s.take(ticket("b", 3, 0), full))
+	})
+}
+
 // TestLocksAreAsTheReference plays random calls on the scripts and on the reference.
 func TestLocksAreAsTheReference(t *testing.T) {
 	for seed := range uint64(6) {

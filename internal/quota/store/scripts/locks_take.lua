@@ -44,7 +44,6 @@ if held then
     held.version = version
     keephold(ticket, held)
   end
-  leave(ticket)
   return answer('held', held.fence)
 end
 

@@ -256,6 +256,32 @@ func TestKeysOfItems(t *testing.T) {
 	}
 }
 
+// Items that may not go out, since those in flight have too many histories, are in nobody's way.
+//
+// mutation: launchesOf without LeaveLines makes this fail.
+func TestItemsThatMayNotGoOutLeaveTheLine(t *testing.T) {
+	run := lockedItems(200, 200, v1alpha1.Collect)
+	out := decideLocked(t, run, epoch, nil)
+	waits := map[string]LocksAnswer{}
+	for _, ask := range out.Needs.Locks {
+		waits[ask.Part] = LocksAnswer{State: LocksWaiting, Lock: ask.Wants[0].Name}
+	}
+	decideLocked(t, run, epoch, waits)
+	f := run.Status.Steps[0].ForEach
+	if len(f.Locks) != bounds.MaxLockedItems {
+		t.Fatalf("%d wait", len(f.Locks))
+	}
+	for i := range bounds.MaxGroups {
+		f.Groups = append(f.Groups, v1alpha1.ItemGroup{
+			Items: fmt.Sprint(100 + i), Phase: v1alpha1.StepDispatched, Attempt: int32(i + 1), DispatchedAt: bounds.Micro(epoch),
+		})
+	}
+	f.Begun = 196
+	if out = decideLocked(t, run, epoch, nil); len(out.Status.Steps[0].ForEach.Locks) > 0 || len(out.Needs.Locks) > 0 {
+		t.Errorf("%d wait still", len(out.Status.Steps[0].ForEach.Locks))
+	}
+}
+
 // mutation: ItemRenderer.Locks without its look at the list makes this fail.
 func TestAnItemThatIsNotInTheListAnyMore(t *testing.T) {
 	run := lockedItems(2, 2, v1alpha1.Collect)

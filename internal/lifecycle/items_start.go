@@ -97,7 +97,11 @@ func (r *itemRoom) take(it *fanout.Items, before int, launches []launch) {
 func launchesOf(d *draft, it *fanout.Items, room int) []launch {
 	free := it.Free(room)
 	queue, awaiting := it.Due(d.now), it.Awaiting()
-	if len(queue)+free+len(awaiting) == 0 || it.Crowded(forEachSteps(d)) {
+	if len(queue)+free+len(awaiting) == 0 {
+		return nil
+	}
+	if it.Crowded(forEachSteps(d)) {
+		it.LeaveLines()
 		return nil
 	}
 	r, err := rendererOf(d, it.Step)

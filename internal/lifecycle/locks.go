@@ -180,10 +180,9 @@ func releaseLocks(d *draft) {
 // leaveLockQueues ends the waits of a run whose steps may not begin.
 func leaveLockQueues(d *draft) {
 	for i := range d.st.Steps {
-		s := &d.st.Steps[i]
-		s.LockWait = nil
-		for k := range itemLocks(s) {
-			s.ForEach.Locks[k].LockWait = nil
+		d.st.Steps[i].LockWait = nil
+		if it := d.items[i]; it != nil {
+			it.LeaveLines()
 		}
 	}
 }

@@ -5,6 +5,7 @@ package stores
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -18,9 +19,18 @@ import (
 
 // runs reads all runs, page by page.
 func (s *Stores) runs(ctx context.Context, snap *audit.Snapshot, q quotas) error {
-	queued := map[string][]string{} // jobs by run
+	seen := map[string]*seenOf{}
+	of := func(uid string) *seenOf {
+		if seen[uid] == nil {
+			seen[uid] = &seenOf{}
+		}
+		return seen[uid]
+	}
 	for _, j := range snap.Jobs {
-		queued[j.UID] = append(queued[j.UID], j.ID)
+		of(j.UID).jobs = append(of(j.UID).jobs, j.ID)
+	}
+	for _, h := range slices.Concat(snap.Holds, snap.Waiters) {
+		of(h.UID).tickets = append(of(h.UID).tickets, h.Ticket)
 	}
 	snap.Runs = map[string]audit.Run{}
 	for next := ""; ; {
@@ -30,7 +40,7 @@ func (s *Stores) runs(ctx context.Context, snap *audit.Snapshot, q quotas) error
 		}
 		for i := range page.Items {
 			run := &page.Items[i]
-			snap.Runs[string(run.UID)] = runOf(run, queued[string(run.UID)], q)
+			snap.Runs[string(run.UID)] = runOf(run, *of(string(run.UID)), q)
 		}
 		if next = page.Continue; next == "" {
 			return nil
@@ -41,8 +51,14 @@ func (s *Stores) runs(ctx context.Context, snap *audit.Snapshot, q quotas) error
 	}
 }
 
+// seenOf is what other stores have of a run.
+type seenOf struct {
+	jobs    []string // that are queued
+	tickets []string // of locks: a run does not name those of items that were not begun, or are over
+}
+
 // runOf keeps of a run what is compared.
-func runOf(run *v1alpha1.WorkflowRun, queued []string, q quotas) audit.Run {
+func runOf(run *v1alpha1.WorkflowRun, seen seenOf, q quotas) audit.Run {
 	r := audit.Run{Name: run.Namespace + "/" + run.Name, Newer: run.NeedsNewer() > 0}
 	if run.Status == nil || r.Newer {
 		return r
@@ -55,10 +71,12 @@ func runOf(run *v1alpha1.WorkflowRun, queued []string, q quotas) audit.Run {
 		r.Fence = *run.Status.Fence
 	}
 	r.Tickets = map[string]audit.Ticket{}
-	for _, name := range locks.TicketsOf(run) {
-		r.Tickets[name] = ticketOf(run, name)
+	for _, name := range slices.Concat(locks.TicketsOf(run), seen.tickets) {
+		if t, declared := ticketOf(run, name); declared {
+			r.Tickets[name] = t
+		}
 	}
-	r.Unanswered, r.Over = jobsOf(run, queued)
+	r.Unanswered, r.Over = jobsOf(run, seen.jobs)
 	return r
 }
 
@@ -78,11 +96,11 @@ func jobsOf(run *v1alpha1.WorkflowRun, queued []string) (unanswered []string, ov
 	return unanswered, over
 }
 
-func ticketOf(run *v1alpha1.WorkflowRun, name string) audit.Ticket {
-	p, _ := locks.PartOfTicket(run, name)
-	t := audit.Ticket{Over: p.Over}
+func ticketOf(run *v1alpha1.WorkflowRun, name string) (t audit.Ticket, declared bool) {
+	p, declared := locks.PartOfTicket(run, name)
+	t = audit.Ticket{Over: p.Over}
 	for _, l := range p.Holds {
 		t.Fence = max(t.Fence, l.Fence)
 	}
-	return t
+	return t, declared
 }

@@ -42,6 +42,13 @@ func (it *Items) LocksOf(item int) *v1alpha1.ItemLocks {
 	return &it.St.Locks[k]
 }
 
+// LeaveLines ends the waits of all items: who may not go out now is to be in nobody's way.
+func (it *Items) LeaveLines() {
+	for k := range it.St.Locks {
+		it.St.Locks[k].LockWait = nil
+	}
+}
+
 // settleLocks keeps what items under way have and wait for: what is over needs none.
 func (it *Items) settleLocks() {
 	var all []v1alpha1.ItemLocks

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stores
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/audit"
+)
+
+// What Redis has for an item that status does not name is about to be written, or is over: only the
+// latter is left.
+//
+// mutation: runOf that knows the tickets of status only makes this fail.
+func TestTicketsOfItemsThatStatusDoesNotName(t *testing.T) {
+	run := &v1alpha1.WorkflowRun{}
+	run.UID = "u"
+	run.Spec.Steps = []v1alpha1.Step{{Name: "all", ForEach: &v1alpha1.ForEach{Locks: []v1alpha1.LockRequest{{Mutex: "x"}}}}}
+	run.Status = &v1alpha1.WorkflowRunStatus{Steps: []v1alpha1.StepStatus{{Name: "all", Phase: v1alpha1.StepRunning, ForEach: &v1alpha1.ForEachStatus{
+		Begun: 2, Locks: []v1alpha1.ItemLocks{{Item: 1, Locks: []v1alpha1.LockHold{{Name: "x", Permits: 1, Fence: 7}}}},
+	}}}}
+	got := runOf(run, seenOf{tickets: []string{"u/all/0", "u/all/5", "u/none/1"}}, nil).Tickets
+	want := map[string]audit.Ticket{"u/all/0": {Over: true}, "u/all/1": {Fence: 7}, "u/all/5": {}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("tickets (-want +got):\n%s", diff)
+	}
+}

@@ -256,8 +256,7 @@ func TestAKeyThatReadsAnOutputInTheObjectStore(t *testing.T) {
 
 // A lock is in status before what it protects is dispatched.
 //
-// mutations: mayLag that does not ask for locks, and HasLocks without those of items, make
-// this fail.
+// mutation: mayLag that does not ask for locks makes this fail.
 func TestARunWithLocksIsNeverAheadOfItsStatus(t *testing.T) {
 	for of, locked := range map[string]func(*v1alpha1.Step){
 		"none": nil, "a step": func(b *v1alpha1.Step) { b.Locks = []v1alpha1.LockRequest{mutexOf("x")} },

@@ -151,8 +151,8 @@ func TestWhatAResyncFinds(t *testing.T) {
 	}
 }
 
-// mutations: TicketsOf without those of items, part that knows tickets of status only, and itemOf
-// that takes those for over that did not begin, or none, make this fail.
+// mutations: HasLocks and TicketsOf without those of items, part that knows tickets of status only,
+// and itemOf that takes those for over that did not begin, or none, make this fail.
 func TestTicketsOfItems(t *testing.T) {
 	step := v1alpha1.Step{Name: "all", ForEach: &v1alpha1.ForEach{Locks: []v1alpha1.LockRequest{{Mutex: "x"}}}}
 	plain := v1alpha1.Step{Name: "plain", ForEach: &v1alpha1.ForEach{}}

@@ -79,6 +79,11 @@ func TestWhatWaitsForItselfIsFound(t *testing.T) {
 		"items that cross": {
 			[][]tied{step("0", "x/1", a, nil), step("0", "x/2", nil, b), step("1", "x/7", b, nil), step("1", "x/9", nil, a)}, 1, "",
 		},
+		"an item waits for its step": {[][]tied{step("0", "x", a, nil), step("0", "x/1", nil, a), step("0", "xy/1", nil, b)}, 1, "0/x/1"},
+		"items of steps that cross": {
+			[][]tied{step("0", "x", a, nil), step("0", "x/1", nil, b), step("1", "x", b, nil), step("1", "x/1", nil, a)}, 1, "1/x/1",
+		},
+		"items of another step":              {[][]tied{step("0", "x", a, nil), step("0", "xy/1", nil, a), step("0", "xy", b, nil)}, 1, ""},
 		"an item waits for its run":          {[][]tied{locking("0", a, nil), step("0", "x/1", nil, a)}, 1, "0/x/1"},
 		"a step waits for its own child":     {[][]tied{step("0", "child", a, nil), below("0", nil, a)}, 1, "0-child/s"},
 		"by way of children":                 {[][]tied{step("0", "child", a, nil), below("0", nil, b), step("1", "child", b, nil), below("1", nil, a)}, 1, "1-child/s"},

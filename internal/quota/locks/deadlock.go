@@ -84,14 +84,14 @@ func (w *waits) youngest() string {
 }
 
 // needs is needsOf by the runs that there are. A run ends after all that is below it, so after each
-// wait of its tree. A step ends after its child run, and else by itself, as an item does: other
-// steps of the run may wait meanwhile.
+// wait of its tree. A step ends after its items, or its child run, and else by itself, as an item
+// does: other steps of the run may wait meanwhile.
 func (v *view) needs(held, waits store.Ticket) bool {
 	if held.Tree != waits.Tree {
 		return false
 	}
 	_, step, isStep := strings.Cut(held.ID, "/")
-	if !isStep {
+	if !isStep || strings.HasPrefix(waits.ID, held.ID+"/") {
 		return true
 	}
 	child := v.runs[uidOf(held.ID)].childOf(step)

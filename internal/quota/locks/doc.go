@@ -25,8 +25,8 @@
 //   - No permit stays with who is over for longer than a resync, 30 s, and nobody who could have
 //     its locks sleeps for longer.
 //   - Locks that are taken together are never part of a deadlock. A run that holds spec.locks, or a
-//     step that holds its own and has a child run, may need a step inside of it that waits for
-//     others: where those wait for each other, a resync refuses the youngest (LockDeadlock).
+//     step that holds its own and has items or a child run, may need a step inside of it that waits
+//     for others: where those wait for each other, a resync refuses the youngest (LockDeadlock).
 //
 // # When a hold is dropped
 //

@@ -335,6 +335,13 @@ func TestRedisNeedsOnlyTheDocumentedRights(t *testing.T) {
 	if _, err := other.Acquire(t.Context(), r); !errors.As(err, &busy) || !busy.Queued {
 		t.Fatalf("acquire of a held lock: %v; want a place in line", err)
 	}
+	for channel, heard := "syncopate:locks:"+other.process, int64(0); heard == 0; { // what is offered before it listens, it does not hear
+		n, err := server.Client().PubSubNumSub(t.Context(), channel).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		heard = n[channel]
+	}
 	l.Drop(t.Context())
 	<-woken
 	mustAcquire(t, other, r).Drop(t.Context())

@@ -286,6 +286,11 @@ const AnnotationCreatedBy = "syncopate.dev/created-by"
 // run has its own.
 const AnnotationStepEvents = "syncopate.dev/step-events"
 
+// AnnotationTraceparent on a run is a W3C trace context: the run's spans are below the span that it
+// names, and are collected if its flag says so. The operator gives it to child runs. Absent, or not
+// a trace context: the run has a trace of its own.
+const AnnotationTraceparent = "syncopate.dev/traceparent"
+
 // Label and annotation of a ControllerRevision that is a revision of a Workflow.
 const (
 	// LabelWorkflow names the Workflow.

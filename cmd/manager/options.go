@@ -33,6 +33,7 @@ type options struct {
 	nats          natsOptions
 	redis         redisOptions
 	webhook       webhookOptions
+	traces        traceOptions
 }
 
 // Values of --ownership.
@@ -72,6 +73,7 @@ func (o *options) bind(f *flag.FlagSet) {
 	o.nats.bind(f)
 	o.redis.bind(f)
 	o.webhook.bind(f)
+	o.traces.bind(f)
 }
 
 // complete fills in what the environment gives and refuses what cannot work.
@@ -91,7 +93,7 @@ func (o *options) complete(getenv func(string) string) error {
 	if o.memoryGoal, err = memoryGoal(o.memoryPercent, getenv); err != nil {
 		return err
 	}
-	return o.check()
+	return errors.Join(o.traces.complete(getenv), o.check())
 }
 
 // check lists everything that cannot work.

@@ -124,7 +124,7 @@ func addRuns(ctx context.Context, mgr manager.Manager, o options, a adapters) (*
 		r.Writes = shares.New(o.maxWrites, false, places.Of("write"))
 	}
 	err = errors.Join(registry.Register(results.NewPhaseCounts(index, drives.Drives)), registry.Register(results.NewWaitingResults(router, a.results.Parked)),
-		r.SetupWithManager(ctx, mgr, o.maxConcurrent))
+		addTraces(mgr, o, r), r.SetupWithManager(ctx, mgr, o.maxConcurrent))
 	err = errors.Join(err, addSchedules(ctx, mgr, o, a, drives, handover))
 	handover.Runs, handover.Feeds, handover.Router = r, a.results, router
 	locks.Cache.Before = r.Checkpoint

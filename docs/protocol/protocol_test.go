@@ -93,10 +93,13 @@ func golden(t *testing.T) map[string]message {
 	t.Helper()
 	locked := jobMessage()
 	locked.Headers[protocol.HeaderLockFence] = []string{"gpu-pool/eu=1795360000123", "mutex:team-a/db=orders=1795360000124"}
+	traced := jobMessage()
+	traced.Headers[protocol.HeaderTraceParent] = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 	msgID, failed := protocol.ResultMsgID(id(), token), &protocol.ResultError{Code: "NotFound", Message: "no such page"}
 	return map[string]message{
 		"job":              jobMessage(),
 		"job-locked":       locked,
+		"job-traced":       traced,
 		"result-started":   result(t, protocol.StartedMsgID(id(), token), protocol.Result{Status: protocol.StatusStarted}),
 		"result-succeeded": result(t, msgID, protocol.Result{Status: protocol.StatusSucceeded, Output: json.RawMessage(`{"status":200}`)}),
 		"result-reference": result(t, msgID, protocol.Result{Status: protocol.StatusSucceeded, OutputRef: new(reference())}),

@@ -123,6 +123,8 @@ func conformance(ctx context.Context, job worker.Job) (any, error) {
 		return after(ctx, pause, value(in.Value))
 	case "fences":
 		return fences(job), nil
+	case "trace":
+		return job.TraceParent, nil
 	case "large":
 		return strings.Repeat("x", max(0, in.Bytes)), nil
 	case "fail":

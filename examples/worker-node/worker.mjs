@@ -12,12 +12,13 @@ const bucket = "syncopate-payloads"; // the object store of large outputs
 const log = (text) => console.error(`${topic}: ${text}`); // never a token, an input or an output
 
 // The work. What a handler throws is a failure, with code and final if it has them; with retryAfterMillis it is "not now".
-// signal is aborted when nobody wants the result any more. fences are those of the locks that protect the job, by lock.
+// signal is aborted when nobody wants the result any more. fences are those of the locks that protect the job, by lock. traceparent is the parent of a span.
 const echo = async (input) => ({ youSaid: input });
-async function conformance({ do: what, millis = 0, value, bytes = 0, code, message }, signal, fences) { // see docs/workers.md
+async function conformance({ do: what, millis = 0, value, bytes = 0, code, message }, signal, fences, traceparent) { // see docs/workers.md
   if (what === "sleep") await sleep(millis, undefined, { signal });
   if (what === "succeed" || what === "sleep") return value;
   if (what === "fences") return fences;
+  if (what === "trace") return traceparent;
   if (what === "large") return "x".repeat(bytes);
   if (what === "retry") throw { retryAfterMillis: millis };
   if (what === "fail" || what === "final") throw { code, message, final: what === "final" };
@@ -52,6 +53,7 @@ function read(m) {
   const abort = new AbortController();
   const job = { id, reply, token: get("Syncopate-Token"), deadline: Date.parse(get("Syncopate-Deadline") || "9999-01-01"), signal: abort.signal };
   const fence = (text) => [text.slice(0, text.lastIndexOf("=")), Number(text.slice(text.lastIndexOf("=") + 1))]; // "<lock>=<n>"
+  job.traceparent = get("traceparent"); // W3C trace context, the parent of a span for this job; empty if there are no traces
   job.fences = Object.fromEntries((m.headers?.values("Syncopate-Lock-Fence") ?? []).map(fence));
   job.stop = (word) => { job.word = word; abort.abort(); };
   return job;
@@ -98,7 +100,7 @@ async function call(m, job) {
     input = m.json();
     if (input === null || typeof input !== "object" || Array.isArray(input)) throw new Error("not an object");
   } catch (err) { return { status: "Failed", error: { code: "InvalidInput", message: err.message }, final: true }; }
-  return handle(input, job.signal, job.fences).then((output) => {
+  return handle(input, job.signal, job.fences, job.traceparent).then((output) => {
     const large = Buffer.from(JSON.stringify(output) ?? "");
     if (large.length > most) return tooLarge(`the output has ${large.length} bytes, at most ${most} can be stored`);
     return large.length > mostInline ? { status: "Succeeded", large } : { status: "Succeeded", output };

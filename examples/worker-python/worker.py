@@ -37,11 +37,11 @@ class Retry(Exception):
         self.result = {"status": "Retry", "retryAfterMillis": millis}
 
 
-def echo(given, stopped, fences):
+def echo(given, stopped, fences, traceparent):
     return {"youSaid": given}
 
 
-def conformance(given, stopped, fences):
+def conformance(given, stopped, fences, traceparent):
     """The topic of the conformance kit, see docs/workers.md."""
     do = given.get("do")
     if do == "sleep":
@@ -50,6 +50,8 @@ def conformance(given, stopped, fences):
         return given.get("value")
     if do == "fences":
         return fences  # of the locks that protect the job, by lock
+    if do == "trace":
+        return traceparent  # the parent of a span for this job
     if do == "large":
         return "x" * given.get("bytes", 0)
     if do in ("fail", "final"):
@@ -204,6 +206,7 @@ class Job:
         self.deadline = seconds(header("Syncopate-Deadline"))
         pairs = (text.rpartition("=") for text in message.headers.get("Syncopate-Lock-Fence", []))
         self.fences = {lock: int(fence) for lock, _, fence in pairs}
+        self.traceparent = header("traceparent", "")  # W3C trace context, the parent of a span for this job; empty if there are no traces
         self.stopped, self.word = threading.Event(), None
         self.nuid, self.sent, self.last = None, 0, 0  # of an upload to the object store; last is a sequence
 
@@ -320,7 +323,7 @@ class Worker:
         except ValueError as err:
             return Failed("InvalidInput", str(err), final=True).result, None
         try:
-            output = self.handle(given, job.stopped, job.fences)
+            output = self.handle(given, job.stopped, job.fences, job.traceparent)
             text = encoded(output)
             if len(text) > MOST:
                 raise Failed("TooLarge", f"the output has {len(text)} bytes, at most {MOST} can be stored", final=True)

@@ -13,17 +13,18 @@ import (
 
 // Headers of a job. MsgID is JetStream's own; the ce- ones are CloudEvents 1.0, binary mode.
 const (
-	HeaderMsgID     = "Nats-Msg-Id"
-	HeaderFence     = "Syncopate-Fence"      // decimal fence of the writer that dispatched the job
-	HeaderLockFence = "Syncopate-Lock-Fence" // "<lock>=<decimal fence>", once for each lock across runs that protects the job
-	HeaderDeadline  = "Syncopate-Deadline"   // RFC 3339; after it nobody waits for the result
-	HeaderReply     = "Syncopate-Reply"      // subject of the result
-	HeaderToken     = "Syncopate-Token"      //nolint:gosec // a name, no credential; to be sent with the result: only who got the job can answer it
-	HeaderCEID      = "ce-id"
-	HeaderCEType    = "ce-type"
-	HeaderCESource  = "ce-source"
-	HeaderCESubject = "ce-subject"
-	HeaderCESpec    = "ce-specversion"
+	HeaderMsgID       = "Nats-Msg-Id"
+	HeaderFence       = "Syncopate-Fence"      // decimal fence of the writer that dispatched the job
+	HeaderLockFence   = "Syncopate-Lock-Fence" // "<lock>=<decimal fence>", once for each lock across runs that protects the job
+	HeaderDeadline    = "Syncopate-Deadline"   // RFC 3339; after it nobody waits for the result
+	HeaderReply       = "Syncopate-Reply"      // subject of the result
+	HeaderToken       = "Syncopate-Token"      //nolint:gosec // a name, no credential; to be sent with the result: only who got the job can answer it
+	HeaderTraceParent = "traceparent"          // W3C trace context: what a worker does for the job is below it; absent: nowhere
+	HeaderCEID        = "ce-id"
+	HeaderCEType      = "ce-type"
+	HeaderCESource    = "ce-source"
+	HeaderCESubject   = "ce-subject"
+	HeaderCESpec      = "ce-specversion"
 
 	CETypeJob = "dev.syncopate.job.v1"
 )

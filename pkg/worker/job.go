@@ -33,6 +33,9 @@ type Job struct {
 	Deadline time.Time
 	// Source says which run of which cluster the job belongs to (CloudEvents source).
 	Source string
+	// TraceParent is the span of the job as W3C trace context, of which what the handler does is a
+	// part; see Options.Trace. Empty: the operator makes no traces.
+	TraceParent string
 	// Delivery counts how often the server handed the job out, from 1.
 	Delivery uint64
 	// Payload reads a large output of an earlier step, to which the input refers as {"name",
@@ -69,7 +72,7 @@ func parseTask(names protocol.Names, topic, subject string, header nats.Header, 
 	t := task{
 		Job: Job{
 			ID: id, Topic: topic, Input: body, Delivery: delivery,
-			Source: header.Get(protocol.HeaderCESource),
+			Source: header.Get(protocol.HeaderCESource), TraceParent: header.Get(protocol.HeaderTraceParent),
 		},
 		reply: header.Get(protocol.HeaderReply),
 		token: header.Get(protocol.HeaderToken),

@@ -3,6 +3,7 @@
 package worker
 
 import (
+	"context"
 	"fmt"
 	"regexp"
 	"time"
@@ -28,6 +29,12 @@ type Options struct {
 	// Log gets what the worker has to say; never a token, an input or an output. Default:
 	// nothing is logged.
 	Log logr.Logger
+	// Trace begins a span for a job: it gives the context that the handler gets, and what ends the
+	// span with the handler's error. The place of the job is in job.TraceParent, which a propagator
+	// of OpenTelemetry reads as the header traceparent.
+	//
+	// Default: no span. The SDK needs no module for it.
+	Trace func(ctx context.Context, job Job) (context.Context, func(err error))
 }
 
 const (

@@ -96,7 +96,7 @@ func (t *topic) work(ctx context.Context, j task) outcome {
 	if err := t.publish(ctx, j, protocol.StartedMsgID(j.ID, j.token), started); err != nil {
 		log.Error(err, "Start not published") // the operator learns of the job from its result
 	}
-	output, err := t.call(ctx, j.Job)
+	output, err := t.traced(ctx, j.Job)
 	if err != nil {
 		log.V(1).Info("Job failed", "cause", err.Error())
 	}
@@ -109,15 +109,29 @@ func (t *topic) work(ctx context.Context, j task) outcome {
 	return t.answer(ctx, j, resultOf(output, err))
 }
 
+// traced calls the handler within the span that Options.Trace begins.
+func (t *topic) traced(ctx context.Context, job Job) (output any, err error) {
+	if t.options.Trace == nil {
+		return t.call(ctx, job)
+	}
+	defer t.recovered(job, &output, &err)
+	ctx, end := t.options.Trace(ctx, job)
+	output, err = t.call(ctx, job)
+	end(err)
+	return output, err
+}
+
 // call turns a panic into an error: one bad job must not end all others of this process.
 func (t *topic) call(ctx context.Context, job Job) (output any, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			output, err = nil, Fail(CodePanic, fmt.Sprint(p))
-			t.log.Error(err, "Handler panicked", "job", job.ID.String(), "topic", t.name, "stack", string(debug.Stack()))
-		}
-	}()
+	defer t.recovered(job, &output, &err)
 	return t.handler(ctx, job)
+}
+
+func (t *topic) recovered(job Job, output *any, err *error) {
+	if p := recover(); p != nil {
+		*output, *err = nil, Fail(CodePanic, fmt.Sprint(p))
+		t.log.Error(*err, "Handler panicked", "job", job.ID.String(), "topic", t.name, "stack", string(debug.Stack()))
+	}
 }
 
 // answer publishes the result until the server confirms it, nobody waits for it, or ctx ends; it

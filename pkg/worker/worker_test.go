@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -61,6 +62,54 @@ func TestAJobIsStartedDoneAnsweredAndAcknowledged(t *testing.T) {
 		Source: "/namespaces/a/workflowruns/r", Delivery: 1,
 	}
 	if diff := cmp.Diff(wantJob, <-seen, cmpopts.IgnoreFields(Job{}, "Payload")); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// The handler works within the span that Trace begins where the job is in a trace, and the span ends
+// with its error, also with a panic; one in Trace itself fails that job only.
+//
+// mutations: work without traced, parseTask without the header, or traced without recovered, makes
+// this fail.
+func TestAHandlerWorksWithinASpan(t *testing.T) {
+	type key struct{}
+	const place = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+	ends := make(chan string, 3)
+	o := newOperator(t)
+	o.topic("t")
+	for _, step := range []string{"good", "panics", "trace-panics"} {
+		o.publish("t", job(step), `{}`, func(h nats.Header) { h.Set(protocol.HeaderTraceParent, place) })
+	}
+	w := o.worker(func(options *Options) {
+		options.Trace = func(ctx context.Context, j Job) (context.Context, func(error)) {
+			if j.ID.Step == "trace-panics" {
+				panic("no tracer")
+			}
+			return context.WithValue(ctx, key{}, j.TraceParent), func(err error) { ends <- fmt.Sprint(j.ID.Step, " ", err) }
+		}
+	})
+	w.Handle("t", func(ctx context.Context, j Job) (any, error) {
+		if j.ID.Step == "panics" {
+			panic("oh")
+		}
+		return ctx.Value(key{}), nil
+	})
+	o.start(w)
+	got := map[string]string{}
+	for _, r := range o.results(6) {
+		if id, err := o.names.ParseResult(r.Subject); err == nil && r.Result.Status != protocol.StatusStarted {
+			got[id.Step] = string(r.Result.Output)
+			if e := r.Result.Error; e != nil {
+				got[id.Step] = e.Code + " " + e.Message
+			}
+		}
+	}
+	if diff := cmp.Diff(map[string]string{"good": `"` + place + `"`, "panics": "Panic oh", "trace-panics": "Panic no tracer"}, got); diff != "" {
+		t.Error(diff)
+	}
+	ended := []string{<-ends, <-ends}
+	slices.Sort(ended)
+	if diff := cmp.Diff([]string{"good <nil>", "panics Panic: oh"}, ended); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -32,6 +32,7 @@ func checks() []check {
 		{"final", "the same with `\"final\": true`", nothing, checkFinal},
 		{"retry", "`{\"status\": \"Retry\", \"retryAfterMillis\": 1500}`", nothing, checkRetry},
 		{"lock-fences", "Give all of them to the handler, by lock", nothing, checkLockFences},
+		{"trace", "A span of the worker is a child of it", nothing, checkTrace},
 		{"large-output", "The stream takes no result above 96 KiB", nothing, checkLargeOutput},
 		{"too-large", "so do not publish the same again", nothing, checkTooLarge},
 		{"claim-check", "An output whose JSON text is over 64 KiB goes to the object store", nothing, checkClaimCheck},

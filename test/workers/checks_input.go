@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -87,6 +88,29 @@ func checkLockFences(ctx context.Context, k *kit) error {
 		}
 		if got := es[first(es, answer)]; got.result.Status != protocol.StatusSucceeded || !sameJSON(want, got.result.Output) {
 			return &Failure{Expected: "Succeeded with the output " + string(want), Saw: got.String()}
+		}
+	}
+	return nil
+}
+
+// checkTrace sends a job that has a place in a trace, and one that has none.
+func checkTrace(ctx context.Context, k *kit) error {
+	for _, place := range []string{"", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"} {
+		j, err := k.forge(ctx, newJob("trace"), input{Do: "trace"}.bytes(), func(m *nats.Msg) {
+			if place != "" {
+				m.Header.Set(protocol.HeaderTraceParent, place)
+			}
+		})
+		if err != nil {
+			return err
+		}
+		es, err := k.finish(ctx, j)
+		if err != nil {
+			return err
+		}
+		want := strconv.Quote(place)
+		if got := es[first(es, answer)]; got.result.Status != protocol.StatusSucceeded || !sameJSON([]byte(want), got.result.Output) {
+			return &Failure{Expected: "Succeeded with the output " + want, Saw: got.String()}
 		}
 	}
 	return nil

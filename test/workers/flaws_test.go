@@ -33,6 +33,7 @@ const (
 	losesFinal            flaw = "loses final"
 	failsForRetry         flaw = "fails where it should ask for a retry"
 	oneFence              flaw = "hands on one fence of several locks"
+	losesTrace            flaw = "does not read where a job is in a trace"
 	cutsOutputs           flaw = "cuts outputs at 32 KiB"
 	repeatsTooLarge       flaw = "publishes what is too large again and again"
 	otherDigest           flaw = "takes the digest of an output before it is stored in another form"
@@ -67,7 +68,7 @@ var foundBy = map[flaw]string{
 	otherPartition: "reply", noToken: "token", resultIDWithoutToken: "result-id", startedIDWithoutToken: "started-id",
 	answersTwice: "once", acksFirst: "order", ignoresPubAck: "refused", newIDForRedelivery: "twice",
 	numbersAsText: "output", onlyASCII: "unicode", losesCode: "failed", losesFinal: "final", failsForRetry: "retry",
-	oneFence: "lock-fences", cutsOutputs: "large-output", repeatsTooLarge: "too-large",
+	oneFence: "lock-fences", losesTrace: "trace", cutsOutputs: "large-output", repeatsTooLarge: "too-large",
 	otherDigest: "claim-check", mixesChunks: "claim-check", inlinesTooMuch: "claim-check",
 	answersBeforeStored: "stored-first", storesTooMuch: "over-limit",
 	obeysAnything: "unknown", trustsHeaders: "forged", returnsNonsense: "not-json",

@@ -46,6 +46,7 @@ type task struct {
 	job              protocol.JobID
 	deadline         time.Time
 	fences           map[string]int64
+	traceparent      string
 	cancel           context.CancelCauseFunc
 	again            bool // this process has done it before
 }
@@ -248,6 +249,9 @@ func (w *raw) read(m jetstream.Msg) (*task, error) {
 		}
 		t.fences, err = protocol.ParseLockFences(values)
 	}
+	if w.flaw != losesTrace {
+		t.traceparent = h.Get(protocol.HeaderTraceParent)
+	}
 	if w.flaw == logsToken {
 		fmt.Fprintln(&w.output, "job", t.id, t.token)
 	}
@@ -319,6 +323,8 @@ func (w *raw) handle(ctx context.Context, t *task, body []byte) (r protocol.Resu
 		if t.fences == nil {
 			r.Output = json.RawMessage("{}")
 		}
+	case "trace":
+		r.Output, _ = json.Marshal(t.traceparent)
 	case "large":
 		r.Output = json.RawMessage(`"` + strings.Repeat("x", in.Bytes) + `"`)
 	case "sleep":

@@ -86,6 +86,10 @@ namespace: {{ .Release.Namespace }}
 - --webhook-cert-dir=/run/webhook-certs
 {{- end }}
 {{- end }}
+{{- with .Values.traces.endpoint }}
+- --otlp-endpoint={{ . }}
+- --trace-percent={{ $.Values.traces.percent }}
+{{- end }}
 {{- if .Values.stepEvents }}
 - --step-events=true
 {{- end }}

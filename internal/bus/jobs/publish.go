@@ -27,6 +27,8 @@ type Job struct {
 	Deadline time.Time       // after it nobody waits for the result and the job leaves the queue; zero: never
 	Locks    []string        // locks across runs that protect it, as "<lock>=<fence>"
 	Source   string          // ce-source
+	// TraceParent is where the job is in a trace, as W3C says it; empty: nowhere.
+	TraceParent string
 	// Epoch is what the last Fence for the attempt gave; 0: there was none. The stream takes the
 	// job in this epoch only.
 	Epoch uint64
@@ -120,6 +122,9 @@ func (q *Queue) jobMessage(j Job) *nats.Msg {
 	m.Header.Set(protocol.HeaderFence, strconv.FormatInt(j.Fence, 10))
 	m.Header.Set(protocol.HeaderReply, q.conn.Names.Result(j.ID))
 	m.Header.Set(protocol.HeaderToken, q.signer.Sign(j.ID))
+	if j.TraceParent != "" {
+		m.Header.Set(protocol.HeaderTraceParent, j.TraceParent)
+	}
 	for _, fence := range j.Locks {
 		m.Header.Add(protocol.HeaderLockFence, fence)
 	}

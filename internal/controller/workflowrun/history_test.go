@@ -140,7 +140,11 @@ func checkSteps(at string, was, next []v1alpha1.StepStatus, ends map[string]int)
 			wrong = append(wrong, at+fmt.Sprintf("step %s: attempt %d after %d", to.Name, to.Attempt, from.Attempt))
 		}
 		if isInFlight(from.Phase) && (!isInFlight(to.Phase) || to.Attempt != from.Attempt) {
-			ends[from.JobID]++
+			attempt := from.JobID
+			if attempt == "" {
+				attempt = "of step " + from.Name // with items, or a child run
+			}
+			ends[attempt]++
 		}
 		if isEnded(from.Phase) && from.Phase != to.Phase {
 			wrong = append(wrong, at+fmt.Sprintf("step %s: %s after %s", to.Name, to.Phase, from.Phase))

@@ -61,6 +61,8 @@ type memory struct {
 	// toldNewer is the version of operators that the run needs, once people were told that this one
 	// leaves it alone.
 	toldNewer int32
+	// traced says that the spans were looked after which another process may not have sent.
+	traced bool
 	// full is set while the API server has no room for the run's status.
 	full *full
 }

@@ -101,6 +101,7 @@ func (r *Reconciler) observe(ctx context.Context, cached *v1alpha1.WorkflowRun) 
 		return nil, err
 	}
 	observeAhead(p)
+	observeSpans(p)
 	p.mem.resolve(p.run)
 	r.Holds.See(&p.mem.holds, p.run)
 	p.mem.roomAgain(p.run)
@@ -114,6 +115,18 @@ func (r *Reconciler) observe(ctx context.Context, cached *v1alpha1.WorkflowRun) 
 	}
 	p.begin()
 	return p, nil
+}
+
+// observeSpans has spans sent that a write ended of which this process knows only now: one of
+// another process, or one whose answer was lost.
+func observeSpans(p *pass) {
+	switch {
+	case p.mem.doubt != nil && p.mem.doubt.on != p.run.ResourceVersion:
+		p.r.Spans.Again(p.ahead.Stored)
+	case !p.mem.traced:
+		p.r.Spans.Found(p.ahead.Stored)
+	}
+	p.mem.traced = true
 }
 
 // begin has each part begin its work on the run.

@@ -48,6 +48,7 @@ func (p *pass) wrote(next *v1alpha1.WorkflowRun, d lifecycle.Decision) {
 	p.outputs.Wrote(p.ahead.Stored, next, p.batch.TakenOver(d.Verdicts))
 	p.r.Slots.Wrote(&p.mem.slot, p.ahead.Stored, next)
 	p.trial.Count(p.ahead.Stored, next)
+	p.r.Spans.Wrote(p.ahead.Stored, next)
 	p.mem.withdrawals = append(p.mem.withdrawals, p.ahead.Write(next)...)
 	p.batch.Covered()
 	p.run, p.mem.last = next, asStored(p, next)

@@ -27,6 +27,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/shares"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/slots"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/spans"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/internal/ownership"
 	"github.com/syncopate-dev/syncopate/internal/rollout/ballot"
@@ -75,6 +76,7 @@ type Reconciler struct {
 	// Templates gives runs the steps of their Workflows.
 	Templates resolver
 	Holds     *holds.Holds
+	Spans     *spans.Recorder // nil: there are no traces
 	Children  *children.Children
 	GC        *gc.Collector
 

@@ -35,6 +35,8 @@ type Children struct {
 	Live   client.Reader // reads from the API server
 	Clock  clock.PassiveClock
 	Owner  client.FieldOwner
+	// Traces gives child runs their place in traces; nil, and an empty text: they have none.
+	Traces func(parent *v1alpha1.WorkflowRun, step string) string
 }
 
 // State is what became of the creation of child runs, by name, until status has their uid.
@@ -124,6 +126,11 @@ func (c *Children) create(ctx context.Context, parent *v1alpha1.WorkflowRun, hel
 		return creation{}, err
 	}
 	run := childRun(parent, child)
+	if c.Traces != nil {
+		if place := c.Traces(parent, child.Step); place != "" {
+			metav1.SetMetaDataAnnotation(&run.ObjectMeta, v1alpha1.AnnotationTraceparent, place)
+		}
+	}
 	err := c.Client.Create(ctx, run, c.Owner)
 	switch {
 	case err == nil:

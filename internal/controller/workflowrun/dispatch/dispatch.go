@@ -39,6 +39,8 @@ type Dispatcher struct {
 	Clock      clock.PassiveClock
 	Recoveries *prometheus.CounterVec
 	Latency    prometheus.Observer
+	// Traces gives jobs their place in traces; nil, and an empty text: they have none.
+	Traces func(run *v1alpha1.WorkflowRun, id protocol.JobID) string
 }
 
 // State is what this process remembers of the jobs of one run.
@@ -188,8 +190,13 @@ func (s *Session) taken(run *v1alpha1.WorkflowRun, j lifecycle.Job) {
 
 func (s *Session) job(run *v1alpha1.WorkflowRun, j lifecycle.Job) jobs.Job {
 	fence, _ := leases.FenceOf(run)
+	place := ""
+	if s.all.Traces != nil {
+		place = s.all.Traces(run, j.ID)
+	}
 	return jobs.Job{
 		ID: j.ID, Topic: j.Topic, Input: j.Input, Deadline: j.Deadline, Locks: j.Locks, Fence: fence,
 		Source: "/namespaces/" + run.Namespace + "/workflowruns/" + run.Name, Epoch: s.epochs[j.ID],
+		TraceParent: place,
 	}
 }

@@ -66,8 +66,8 @@ func TestAJobIsStartedDoneAnsweredAndAcknowledged(t *testing.T) {
 	}
 }
 
-// The handler works within the span that Trace begins where the job is in a trace, and the span ends
-// with its error, also with a panic; one in Trace itself fails that job only.
+// The handler works within the span that Trace begins where the job is in a trace, and the span
+// ends with its error, also with a panic; one in Trace itself fails that job only.
 //
 // mutations: work without traced, parseTask without the header, or traced without recovered, makes
 // this fail.

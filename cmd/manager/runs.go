@@ -83,11 +83,7 @@ func addRuns(ctx context.Context, mgr manager.Manager, o options, a adapters) (*
 	}
 	drives := driven.New(clk, owns)
 	waker, index, figures, places := &workflowrun.Waker{}, a.index, a.figures, shares.NewMetrics(registry)
-	inbox := results.NewInbox(o.inboxLimit, o.inboxBytes)
-	settler := results.NewSettler(inbox, a.resultMetrics)
-	router := results.NewRouter(results.Options{
-		Index: index, Inbox: inbox, Settler: settler, Live: mgr.GetAPIReader(), Clock: clk, Spread: spread, Refusals: figures.Refusals, Wake: waker.Wake,
-	})
+	router, batches := newRouter(mgr, o, a, waker.Wake)
 	locks := leases.New(leases.Options{
 		Locks: a.locks, Clock: clk, Rand: rand.Float64, Spread: spread, NewID: uuid.NewString, Holder: o.holder, Gone: owns.ProcessGone,
 		Metrics: a.lockMetrics, TakeOver: figures.TakeOver, DrivenSince: drives.Since, Wake: waker.Wake,
@@ -110,9 +106,7 @@ func addRuns(ctx context.Context, mgr manager.Manager, o options, a adapters) (*
 		Ballots: a.ballots, RecoverPatience: workflowrun.OthersPatience, AloneAfter: workflowrun.AloneAfter, PolicyChanged: limits.PolicyChanged, SemaphoreChanged: shared.SemaphoreChanged,
 		Driven: drives, Turns: turns, Desks: shares.NewDesks(shares.DesksOfProcess(), turns, clk, places.Of("desk")),
 		Index: index, Leases: locks, Outputs: a.payloads, GC: collector,
-		Batches: &results.Batches{
-			Inbox: inbox, Settler: settler, Clock: clk, Spread: spread, Applied: figures.ResultLatency, PerWrite: figures.ResultsPerWrite,
-		},
+		Batches:   batches,
 		Stream:    &results.Stream{Answers: a.reader, Clock: clk, Asked: figures.AnswersAsked},
 		Dispatch:  &dispatch.Dispatcher{Jobs: a.jobs, Clock: clk, Recoveries: figures.Recoveries, Latency: figures.DispatchLatency},
 		Templates: templates.New(mgr.GetAPIReader(), a.revisions, clk, templates.MaxBytes),
@@ -120,9 +114,7 @@ func addRuns(ctx context.Context, mgr manager.Manager, o options, a adapters) (*
 		Holds:     &holds.Holds{Locks: shared},
 		Children:  &children.Children{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: clk, Owner: workflowrun.FieldOwner},
 	}
-	if o.maxWrites > 0 {
-		r.Writes = shares.New(o.maxWrites, false, places.Of("write"))
-	}
+	r.Writes = newWrites(o.maxWrites, places)
 	err = errors.Join(registry.Register(results.NewPhaseCounts(index, drives.Drives)), registry.Register(results.NewWaitingResults(router, a.results.Parked)),
 		addTraces(mgr, o, r), r.SetupWithManager(ctx, mgr, o.maxConcurrent))
 	err = errors.Join(err, addSchedules(ctx, mgr, o, a, drives, handover))
@@ -131,13 +123,37 @@ func addRuns(ctx context.Context, mgr manager.Manager, o options, a adapters) (*
 	err = errors.Join(err, registry.Register(ahead.Collector{Runs: &r.Ahead, Now: clk.Now}))
 	sweeper := &workflow.Sweeper{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: clk, Owner: workflowrun.FieldOwner}
 	handover.Once = []manager.Runnable{limits, shared, collector, sweeper, newAuditor(mgr, o, a)}
-	for _, part := range []manager.Runnable{
-		owns, word, asks, router.Orphans(), locks.Cache, untilEnd(workers.Run), untilEnd(a.conn.Watch),
-		r.WatchNATS(a.conn.LossNoticed(), a.conn.OutageChanged()), results.NewConsumer(a.conn, a.results, router),
-	} {
+	return limits, owns, errors.Join(err, addAll(mgr, owns, word, asks, router.Orphans(), locks.Cache, untilEnd(workers.Run), untilEnd(a.conn.Watch),
+		r.WatchNATS(a.conn.LossNoticed(), a.conn.OutageChanged()), results.NewConsumer(a.conn, a.results, router)))
+}
+
+// newWrites bounds the status writes under way; nil: nothing does.
+func newWrites(most int, places *shares.Metrics) *shares.Shares {
+	if most <= 0 {
+		return nil
+	}
+	return shares.New(most, false, places.Of("write"))
+}
+
+// addAll has the manager start and stop parts.
+func addAll(mgr manager.Manager, parts ...manager.Runnable) (err error) {
+	for _, part := range parts {
 		err = errors.Join(err, mgr.Add(part))
 	}
-	return limits, owns, err
+	return err
+}
+
+// newRouter makes what hands results to the runs that wait for them, and what settles them.
+func newRouter(mgr manager.Manager, o options, a adapters, wake func(types.NamespacedName)) (*results.Router, *results.Batches) {
+	clk := clock.RealClock{}
+	inbox := results.NewInbox(o.inboxLimit, o.inboxBytes)
+	settler := results.NewSettler(inbox, a.resultMetrics)
+	router := results.NewRouter(results.Options{
+		Index: a.index, Inbox: inbox, Settler: settler, Live: mgr.GetAPIReader(), Clock: clk, Spread: o.spread(), Refusals: a.figures.Refusals, Wake: wake,
+	})
+	return router, &results.Batches{
+		Inbox: inbox, Settler: settler, Clock: clk, Spread: o.spread(), Applied: a.figures.ResultLatency, PerWrite: a.figures.ResultsPerWrite,
+	}
 }
 
 // addSchedules adds the controller of schedules, which works for partitions, too.

@@ -45,7 +45,8 @@ func Decide(in Input) Decision {
 	return complete(d)
 }
 
-// A stage takes one kind of fact into the draft. It ends the run by endRun, or by finish.
+// A stage takes one kind of fact into the state and the outcome. It ends the run by endRun,
+// or by finish.
 type stage func(*draft)
 
 // runStages runs stages in order until one ends the run.
@@ -82,7 +83,8 @@ func decideUnlocked(in Input) *draft {
 }
 
 func newDraft(in Input) *draft {
-	d := &draft{in: in, run: asParentWants(&in), now: in.Now, plan: dag.Of(in.Run)}
+	in.Tenant = tenantOf(&in)
+	d := &draft{given: given{in: in, run: asParentWants(&in), now: in.Now, plan: dag.Of(in.Run)}}
 	if in.Run.Status != nil {
 		in.Run.Status.DeepCopyInto(&d.st)
 	}

@@ -13,34 +13,50 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/report"
 )
 
-// draft is a decision under work: the status as it is so far, the facts, and what else came up.
+// draft is a decision under work. A stage goes by the facts, changes the state, and adds to the
+// outcome. ADR 56 says why stages share one draft.
 type draft struct {
-	in    Input // the facts; never changed but for the tenant of a child run
-	run   *v1alpha1.WorkflowRun
-	now   time.Time
-	st    v1alpha1.WorkflowRunStatus // becomes Decision.Status; shares nothing with in
-	plan  dag.Plan
-	view  *render.View
-	items []*fanout.Items // by step: of those with forEach that are under way
-	out   Decision
+	given
+	state
+	outcome
+}
+
+// given are the facts of a decision. No stage changes them: TestNoStageChangesTheFacts.
+type given struct {
+	in   Input
+	run  *v1alpha1.WorkflowRun // as in, but suspended while its parent is
+	now  time.Time
+	plan dag.Plan
+}
+
+// state is the run as the stages so far left it.
+type state struct {
+	st    v1alpha1.WorkflowRunStatus // becomes Decision.Status; shares nothing with the facts
+	items []*fanout.Items            // by step: of those with forEach that are under way
+	view  *render.View               // what expressions read
 
 	store   store
 	answers questions
 	texts   texts
 
 	initialized bool         // the persisted status knows the steps: the spec was validated
-	failure     *failure     // the first step that failed in this decision, if that ends the run
 	asked       bool         // spec.outputs were evaluated in this decision
-	outputsLack bool         // and lack something of the object store
-	announced   bool         // this decision announced the end: the finally steps may begin
-	ended       *report.End  // how the run ended in this decision; nil: it goes on
-	rejected    string       // what was wrong with the last result that was rejected
 	assembled   map[int]kept // by step: where its output is, once all of its items are over
-	assembling  bool         // the output of a step with forEach waits for the object store
+	placeFreed  bool         // an item or a step ended in the middle of starts: others may start by that
+}
 
-	placeFreed bool // an item or a step ended in the middle of starts: others may start by that
-	progressed int  // steps and items that begin, or end as they do, with this decision
-	left       bool // an expression is left for the next decision
+// outcome is what a decision gives beside the status.
+type outcome struct {
+	out      Decision
+	ended    *report.End // how the run ended in this decision; nil: it goes on
+	failure  *failure    // the first step that failed in this decision, if that ends the run
+	rejected string      // what was wrong with the last result that was rejected
+
+	announced   bool // this decision announced the end: the finally steps may begin
+	outputsLack bool // spec.outputs lack something of the object store
+	assembling  bool // the output of a step with forEach waits for the object store
+	progressed  int  // steps and items that begin, or end as they do, with this decision
+	left        bool // an expression is left for the next decision
 }
 
 // failure is a failed step as the reason for the end of its run.

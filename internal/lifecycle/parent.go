@@ -37,20 +37,22 @@ func asParentWants(in *Input) *v1alpha1.WorkflowRun {
 	return in.Run
 }
 
-// claimParent pins the parent that a run claims, with its tenant: that is whom its root
-// is accounted to.
+// claimParent pins the parent that a run claims.
 func claimParent(d *draft) {
-	p := d.in.Parent
-	if p == nil || d.st.Fence != nil {
-		return
-	}
-	if d.st.Parent == nil {
+	if p := d.in.Parent; p != nil && d.st.Fence == nil && d.st.Parent == nil {
 		claim := p.Claim
 		d.st.Parent = &claim
 	}
-	if d.st.Tenant == "" && p.Tenant != "" {
-		d.in.Tenant = Tenant{Name: p.Tenant, Allowed: true}
+}
+
+// tenantOf is the tenant of a run at its first write. A child run has that of its parent, since its
+// root is accounted to it.
+func tenantOf(in *Input) Tenant {
+	p, st := in.Parent, in.Run.Status
+	if p == nil || p.Tenant == "" || st != nil && (st.Fence != nil || st.Tenant != "") {
+		return in.Tenant
 	}
+	return Tenant{Name: p.Tenant, Allowed: true}
 }
 
 // followParent ends a run whose parent does not wait for it any more.

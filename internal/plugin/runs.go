@@ -92,17 +92,7 @@ was put aside as a dead letter, and how often a job was delivered.`,
 			}
 			now := a.Clock.Now()
 			answer := runview.Why(run, rules, now, kids...)
-			if answer.Phase == v1alpha1.RunQueued {
-				others, _, err := reads.UnderWay(cmd.Context(), c, run.Namespace)
-				if err != nil {
-					return err
-				}
-				answer.Stands(runview.PlaceOf(run, others, rules))
-			}
-			if err := a.seeLocks(cmd.Context(), c, &answer, run); err != nil {
-				return err
-			}
-			if err := a.seeLock(cmd.Context(), &store, &answer, run, rules); err != nil {
+			if err := a.seeWaits(cmd.Context(), c, &store, &answer, run, rules); err != nil {
 				return err
 			}
 			seeOwner(cmd.Context(), c, operator, &answer, run)
@@ -118,6 +108,21 @@ was put aside as a dead letter, and how often a job was delivered.`,
 	a.nats.bind(cmd)
 	bindOutput(cmd, &format, formatText)
 	return cmd
+}
+
+// seeWaits adds who else a run waits for: its place in the queue, and who holds its locks.
+func (a *app) seeWaits(ctx context.Context, c client.Client, store *redisFlags, answer *runview.Answer, run *v1alpha1.WorkflowRun, rules []v1alpha1.LockPolicy) error {
+	if answer.Phase == v1alpha1.RunQueued {
+		others, _, err := reads.UnderWay(ctx, c, run.Namespace)
+		if err != nil {
+			return err
+		}
+		answer.Stands(runview.PlaceOf(run, others, rules))
+	}
+	if err := a.seeLocks(ctx, c, answer, run); err != nil {
+		return err
+	}
+	return a.seeLock(ctx, store, answer, run, rules)
 }
 
 func bindOutput(cmd *cobra.Command, format *string, standard string) {

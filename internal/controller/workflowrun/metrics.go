@@ -76,6 +76,17 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "syncopate_step_dispatch_latency_seconds", Help: "Time from the decision to dispatch a step to the PubAck of its job.", Buckets: latency,
 		}),
 	}
+	m.addDecisions()
+	for _, form := range forms {
+		m.tooLarge.WithLabelValues(form) // from 0 on: an alert is about its increase
+	}
+	reg.MustRegister(m.decisionsCut, m.decisionsAhead, m.statusWrites, m.fenceRejections, m.storeFailures, m.tooLarge, m.Recoveries, m.EventsDropped, m.AnswersAsked, m.Refusals,
+		m.ResultsPerWrite, m.ResultLatency, m.TakeOver, m.DispatchLatency, m.writes)
+	return m
+}
+
+// addDecisions makes the metrics of decisions, and of what runs write.
+func (m *Metrics) addDecisions() {
 	m.decisionsCut = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "syncopate_decisions_cut_total", Help: "Status writes that leave steps or items to the next one, because expressions took what a pass may.",
 	})
@@ -86,12 +97,6 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		Name: "syncopate_run_writes", Help: "Writes to the API server about one run, observed at its end, by kind: status, event or child.",
 		Buckets: []float64{0, 1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 50, 100, 300, 1000},
 	}, []string{"kind"})
-	for _, form := range forms {
-		m.tooLarge.WithLabelValues(form) // from 0 on: an alert is about its increase
-	}
-	reg.MustRegister(m.decisionsCut, m.decisionsAhead, m.statusWrites, m.fenceRejections, m.storeFailures, m.tooLarge, m.Recoveries, m.EventsDropped, m.AnswersAsked, m.Refusals,
-		m.ResultsPerWrite, m.ResultLatency, m.TakeOver, m.DispatchLatency, m.writes)
-	return m
 }
 
 // ended observes, once a run has ended, what it cost the API server. Child runs are those of its

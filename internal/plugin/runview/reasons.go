@@ -48,16 +48,7 @@ func meanings() map[string]map[string]meaning {
 			v1alpha1.ReasonAdmissionUnavailable: {text: "nobody is admitted, because Redis cannot be used", help: "see whether Redis can be reached"},
 			v1alpha1.ReasonAdmissionRebuilding:  {text: "Redis lost its data; nobody is admitted until the runs are counted again"},
 		},
-		v1alpha1.ConditionRunLockRenewed: {
-			v1alpha1.ReasonLockHeld:             {},
-			v1alpha1.ReasonLockRenewed:          {},
-			v1alpha1.ReasonLockReleased:         {},
-			v1alpha1.ReasonLockNotNeeded:        {},
-			v1alpha1.ReasonRenewalFailing:       {text: "the lock cannot be renewed; its lease is still valid", help: "see whether Redis can be reached"},
-			v1alpha1.ReasonContinuingUnlocked:   {text: "goes on without the lock, as its policy says", help: "see whether Redis can be reached"},
-			v1alpha1.ReasonLockBusy:             {text: "another holds the lock", help: "to see the lock itself: kubectl syncopate run-locks NAME"},
-			v1alpha1.ReasonLockStoreUnavailable: {text: "the lock cannot be taken, because Redis cannot be used", help: "see whether Redis can be reached"},
-		},
+		v1alpha1.ConditionRunLockRenewed: renewals(),
 		v1alpha1.ConditionRunLockAbandoned: {
 			v1alpha1.ReasonNotAbandoned:            {},
 			v1alpha1.ReasonRecovered:               {},
@@ -79,6 +70,20 @@ func meanings() map[string]map[string]meaning {
 			v1alpha1.ReasonClassConflict: {text: "lists the class, too, and is not in force for it: an older policy has it"},
 		},
 		v1alpha1.ConditionRolledOut: rollouts(), // of LockPolicies
+	}
+}
+
+// renewals are the meanings of RunLockRenewed.
+func renewals() map[string]meaning {
+	return map[string]meaning{
+		v1alpha1.ReasonLockHeld:             {},
+		v1alpha1.ReasonLockRenewed:          {},
+		v1alpha1.ReasonLockReleased:         {},
+		v1alpha1.ReasonLockNotNeeded:        {},
+		v1alpha1.ReasonRenewalFailing:       {text: "the lock cannot be renewed; its lease is still valid", help: "see whether Redis can be reached"},
+		v1alpha1.ReasonContinuingUnlocked:   {text: "goes on without the lock, as its policy says", help: "see whether Redis can be reached"},
+		v1alpha1.ReasonLockBusy:             {text: "another holds the lock", help: "to see the lock itself: kubectl syncopate run-locks NAME"},
+		v1alpha1.ReasonLockStoreUnavailable: {text: "the lock cannot be taken, because Redis cannot be used", help: "see whether Redis can be reached"},
 	}
 }
 

@@ -169,7 +169,7 @@ bench-schedules: controlplane ## Measure how long 1,000 (SCHEDULES) schedules of
 
 BENCH_ARGS ?=
 BENCH = cd test/bench && go run . $(BENCH_ARGS)
-SUITES = throughput peer-shape status latency limits scale policy contention hostile failover scale-out admission
+SUITES = throughput peer-shape status latency limits scale policy contention hostile failover scale-out admission held-lock
 
 .PHONY: bench
 bench: controlplane redis ## Run every suite of docs/benchmarks. BENCH_ARGS=-short: small sizes; -update: write results and plots.
@@ -188,6 +188,7 @@ bench-policy: ## Measure a change of a LockPolicy under load.
 bench-contention: ## Measure contenders of one run lock, by strategy, beside other libraries.
 bench-failover: ## Measure for how long runs stand still when a replica is killed or stopped.
 bench-scale-out: ## Measure steps a second by one, three and five replicas, with the API server some way off.
+bench-held-lock: ## Measure runs of one class while a dead process holds the admission lock of another.
 bench-hostile: ## Measure neighbours of tenants who do harm, and the operator's memory. BENCH_ARGS='-kinds backlog': one kind.
 bench-admission: ## Measure many starts at once for one tenant, what clients make of refusals, and a burst against one hot lock.
 

@@ -23,8 +23,6 @@ const (
 	// scaleOutSteps is how many steps a run has. There are so many runs that they last beyond the
 	// measurement.
 	scaleOutSteps = 20
-	// scaleOutWarm is the time from the creation of the runs until all are on their way.
-	scaleOutWarm = 3 * time.Second
 	// scaleOutWatch is how long steps are counted.
 	scaleOutWatch = 12 * time.Second
 )
@@ -34,7 +32,7 @@ const (
 // A replica writes one status at a time here. As it is shipped it writes four, and then a machine
 // of two cores has no time left for more replicas: that would measure the machine.
 func scaleOut(ctx context.Context, st *stage, r *report) error {
-	for _, away := range []time.Duration{5 * time.Millisecond, 20 * time.Millisecond} {
+	for _, away := range []time.Duration{5 * time.Millisecond, 20 * time.Millisecond, 100 * time.Millisecond} {
 		one := 0.0
 		for _, replicas := range []int{1, 3, 5} {
 			c := capacity{away: away, replicas: replicas}
@@ -86,7 +84,10 @@ func (c *capacity) measure(ctx context.Context, st *stage) (err error) {
 	if err := w.create(ctx, "run", w.size(400, 12), chain(scaleOutSteps)); err != nil {
 		return err
 	}
-	time.Sleep(scaleOutWarm)
+	// First writes have places of their own, as many as there are: they are not what is measured.
+	if err := until(ctx, func() (bool, error) { return w.executed.Load() >= 2*int64(w.size(400, 12)), nil }); err != nil {
+		return err
+	}
 	before := w.executed.Load()
 	c.cores = coresInUse(ctx, scaleOutWatch)
 	c.perSecond = float64(w.executed.Load()-before) / scaleOutWatch.Seconds()

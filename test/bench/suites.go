@@ -24,6 +24,7 @@ func suites() []suite {
 		{"hostile", "neighbours of tenants who do harm, kind by kind and all together; the operator's memory", hostilePlay},
 		{"failover", "how long runs stand still when a replica is killed or stopped, with shards and with a leader", failover},
 		{"scale-out", "steps a second by one, three and five replicas, with the API server some way off", scaleOut},
+		{"held-lock", "runs of a class while a dead process holds the admission lock of another, and runs wait for it", heldLock},
 		{"admission", "many starts at once for one tenant, by strategy, and what clients make of refusals", admissions},
 	}
 }

@@ -61,6 +61,10 @@ test-rollout: controlplane redis ## Play rollouts of LockPolicies with three ope
 test-e2e: ## Run the end-to-end suite on a kind cluster that it makes, or on that of E2E_KUBECONFIG. See docs/testing.md. KEEP=1: keep the cluster.
 	@hack/test-e2e.sh
 
+.PHONY: test-production
+test-production: ## Run examples/production on a kind cluster of three nodes, of which one is drained and one stops.
+	@PRODUCTION=1 hack/test-e2e.sh
+
 .PHONY: test-shards
 SHARDS ?= 5000
 test-shards: controlplane redis ## Play replicas that share 5,000 (SHARDS) runs: one is killed every 20 s, one paused, their number changes. Takes some minutes.

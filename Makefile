@@ -27,6 +27,10 @@ KEEP ?=
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-22s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+.PHONY: site
+site: ## Build the site of docs/ in bin/site and check its links. Needs Node 20 or newer. SITE_BASE=/name/: for an address that is not a root.
+	cd hack/site && npm ci --no-audit --no-fund && npm run build
+
 .PHONY: demo
 demo: controlplane ## Run everything on this machine and show the samples finish. KEEP=1: keep it running afterwards.
 	@KEEP='$(filter-out 0,$(KEEP))' go run ./hack/demo

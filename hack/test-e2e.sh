@@ -5,6 +5,7 @@
 #   E2E_KUBECONFIG  use this cluster: none is made, no image is built or loaded
 #   KIND_IMAGE      image of the node; default: what kind itself takes
 #   KIND_CLUSTER    name of the cluster, default syncopate-e2e; one that exists is used, and kept
+#   PRODUCTION=1    examples/production on three nodes, one drained, one stopped, in place of the other specs
 #   KEEP=1          keep the cluster, and what is installed in it
 #   IMAGE, NEXT_IMAGE, WORKER_IMAGE, TALLY_IMAGE   the operator, the one to upgrade to, the sample worker, the suite's own worker
 #   REDIS_IMAGE, NATS_IMAGE                        default redis:8 and nats:2.12
@@ -21,7 +22,7 @@ export E2E_WORKER_IMAGE=${WORKER_IMAGE:-syncopate-worker:e2e} E2E_TALLY_IMAGE=${
 export E2E_REDIS_IMAGE=${REDIS_IMAGE:-redis:8} E2E_NATS_IMAGE=${NATS_IMAGE:-nats:2.12}
 keep=${KEEP:-}
 [[ $keep != 0 ]] || keep=
-export E2E_ARTIFACTS=$artifacts E2E_KEEP=$keep E2E_KUBECONFIG=${E2E_KUBECONFIG:+$(realpath "$E2E_KUBECONFIG")}
+export E2E_PRODUCTION=${PRODUCTION:-} E2E_ARTIFACTS=$artifacts E2E_KEEP=$keep E2E_KUBECONFIG=${E2E_KUBECONFIG:+$(realpath "$E2E_KUBECONFIG")}
 base=${BASE_IMAGE:-scratch}
 
 mkdir -p "$artifacts"
@@ -55,6 +56,12 @@ load() {
   docker image inspect -f '{{index .RepoTags 0}} {{.Size}}' "${here[@]}" >"$artifacts/images.txt"
 }
 
+# nodes is the configuration of a cluster: one node, or three on which all may run.
+nodes() {
+  printf 'kind: Cluster\napiVersion: kind.x-k8s.io/v1alpha4\nnodes:\n- role: control-plane\n'
+  if [[ -n $E2E_PRODUCTION ]]; then printf -- '- role: worker\n- role: worker\n'; fi
+}
+
 made= # by this script, so it is deleted by it
 finish() {
   status=$?
@@ -75,7 +82,8 @@ if [[ -z $E2E_KUBECONFIG ]]; then
   else
     made=1
     export E2E_KEEP=1 # what is in it goes with it
-    kind create cluster --name "$cluster" --kubeconfig "$E2E_KUBECONFIG" --wait 5m ${KIND_IMAGE:+--image "$KIND_IMAGE"}
+    nodes | kind create cluster --name "$cluster" --kubeconfig "$E2E_KUBECONFIG" --wait 5m --config - ${KIND_IMAGE:+--image "$KIND_IMAGE"}
+    kubectl --kubeconfig "$E2E_KUBECONFIG" taint nodes --all node-role.kubernetes.io/control-plane- >/dev/null 2>&1 || true # kind itself does on one node
   fi
   load
 fi

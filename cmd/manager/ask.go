@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/http"
@@ -17,7 +18,7 @@ const (
 )
 
 // ask gets a page until it is there, for a minute at most. It is what helm test does from a pod of
-// its own: the image has no other program that could.
+// its own: the image has no other program that could. A page that is for others is there, too.
 func ask(ctx context.Context, url string) error {
 	ctx, cancel := context.WithTimeout(ctx, askFor)
 	defer cancel()
@@ -36,6 +37,9 @@ func ask(ctx context.Context, url string) error {
 	}
 }
 
+// asking verifies no certificate: it sends nothing, and reads nothing of what it gets.
+var asking = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true}}} //nolint:gosec // see above
+
 func askOnce(ctx context.Context, url string) error {
 	ctx, cancel := context.WithTimeout(ctx, askAnswer)
 	defer cancel()
@@ -43,14 +47,14 @@ func askOnce(ctx context.Context, url string) error {
 	if err != nil {
 		return fmt.Errorf("address to ask: %w", err)
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := asking.Do(req)
 	if err != nil {
 		return fmt.Errorf("ask: %w", err)
 	}
 	if err := resp.Body.Close(); err != nil {
 		return fmt.Errorf("ask: %w", err)
 	}
-	if resp.StatusCode != http.StatusOK {
+	if code := resp.StatusCode; code != http.StatusOK && code != http.StatusUnauthorized && code != http.StatusForbidden {
 		return fmt.Errorf("%s answers %s", url, resp.Status)
 	}
 	return nil

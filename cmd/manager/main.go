@@ -23,7 +23,7 @@ func main() {
 	logging := zap.Options{}
 	logging.BindFlags(flag.CommandLine)
 	version := flag.Bool("version", false, "Print the version and exit.")
-	page := flag.String("ask", "", "Do nothing but get this address, as http://syncopate-metrics:8080/metrics, until it answers, for a minute at most: 0 if it did. For helm test.")
+	page := flag.String("ask", "", "Do nothing but get this address, as https://syncopate-metrics:8443/metrics, until it answers, for a minute at most: 0 if it did. For helm test.")
 	flag.Parse()
 	if *version {
 		fmt.Println("manager", build())

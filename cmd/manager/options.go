@@ -13,27 +13,30 @@ import (
 
 // options are the operator's settings, as flags give them and complete checks them.
 type options struct {
-	namespace     string
-	holder        string
-	ownership     string
-	leaderElect   bool
-	metricsAddr   string
-	probeAddr     string
-	pprofAddr     string
-	maxConcurrent int
-	maxWrites     int
-	inboxLimit    int
-	inboxBytes    int64
-	kubeQPS       float64
-	memoryPercent int
-	memoryGoal    int64 // bytes; 0: none
-	requireLists  bool
-	exactDelays   bool
-	stepEvents    bool
-	nats          natsOptions
-	redis         redisOptions
-	webhook       webhookOptions
-	traces        traceOptions
+	namespace   string
+	holder      string
+	ownership   string
+	leaderElect bool
+	metricsAddr string
+
+	metricsSecure  bool
+	metricsCertDir string
+	probeAddr      string
+	pprofAddr      string
+	maxConcurrent  int
+	maxWrites      int
+	inboxLimit     int
+	inboxBytes     int64
+	kubeQPS        float64
+	memoryPercent  int
+	memoryGoal     int64 // bytes; 0: none
+	requireLists   bool
+	exactDelays    bool
+	stepEvents     bool
+	nats           natsOptions
+	redis          redisOptions
+	webhook        webhookOptions
+	traces         traceOptions
 }
 
 // Values of --ownership.
@@ -58,7 +61,9 @@ func (o *options) bind(f *flag.FlagSet) {
 	f.StringVar(&o.holder, "holder", "", "Name of this replica in lock status; default $POD_NAME, else the host name with the process id.")
 	f.StringVar(&o.ownership, "ownership", ownShards, "Who drives which runs: shards, all replicas drive runs, each those of some of 64 partitions; leader, one replica drives all, and the others stand by.")
 	f.BoolVar(&o.leaderElect, "leader-elect", true, "Ask before driving runs. false: this replica drives all runs at once, whatever others do; for tests.")
-	f.StringVar(&o.metricsAddr, "metrics-bind-address", ":8080", "Address of the metrics endpoint; 0 switches it off.")
+	f.StringVar(&o.metricsAddr, "metrics-bind-address", ":8443", "Address of the metrics endpoint; 0 switches it off.")
+	f.BoolVar(&o.metricsSecure, "metrics-secure", true, "Serve metrics by TLS, and only to who may get /metrics: the API server is asked for each token. false: in the clear, to all.")
+	f.StringVar(&o.metricsCertDir, "metrics-cert-dir", "", "Directory of tls.crt and tls.key for the metrics, read again when they change; empty: a certificate is made at each start, and nobody can verify it.")
 	f.StringVar(&o.probeAddr, "health-probe-bind-address", ":8081", "Address of livez and readyz.")
 	f.StringVar(&o.pprofAddr, "pprof-bind-address", pprofOff, "Loopback address of profiles (net/http/pprof), as 127.0.0.1:6060, or localhost:6060; 0 switches them off. They show what is in memory, so other addresses are refused.")
 	f.IntVar(&o.maxConcurrent, "max-concurrent-runs", 16, "Runs worked on at the same time. Those of one namespace have half of the places at most.")

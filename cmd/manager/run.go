@@ -22,7 +22,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/bus"
@@ -184,7 +183,7 @@ func newManager(ctx context.Context, config *rest.Config, scheme *runtime.Scheme
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme:                        scheme,
 		Cache:                         cache.Options{DefaultTransform: cache.TransformStripManagedFields(), NewInformer: informers}, // nobody asks for managedFields, and runs are many
-		Metrics:                       metricsserver.Options{BindAddress: o.metricsAddr},
+		Metrics:                       o.metrics(),
 		HealthProbeBindAddress:        "0", // probes answers
 		PprofBindAddress:              o.pprofAddr,
 		LeaderElection:                o.leaderElect && !o.shards(),

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -156,10 +157,12 @@ func newClient(env *devenv.Env) (client.WithWatch, error) {
 
 // stay keeps everything running until the user interrupts.
 func stay(ctx context.Context, env *devenv.Env) {
+	_, port, _ := strings.Cut(env.Redis.Addr, ":")
 	fmt.Printf(`
 Everything keeps running; end it with Ctrl-C. In another terminal:
 
   export KUBECONFIG=%s
+  export NATS_URL=%s REDIS_PORT=%s
   kubectl get wfr -o wide
   kubectl describe wfr diamond
   kubectl get wfr --field-selector status.phase=Succeeded
@@ -167,7 +170,7 @@ Everything keeps running; end it with Ctrl-C. In another terminal:
   kubectl wait --for=condition=Finished wfr/linear
   kubectl get events --field-selector involvedObject.kind=WorkflowRun
 
-No kubectl? bin/k8s/kubectl was built along with the API server. NATS is at %s, Redis at %s.
-`, env.Kubeconfig, env.NATS.URL(), env.Redis.Addr)
+No kubectl? bin/k8s/kubectl was built along with the API server. docs/tutorial.md goes on from here.
+`, env.Kubeconfig, env.NATS.URL(), port)
 	<-ctx.Done()
 }

@@ -22,7 +22,7 @@ func TestRun(t *testing.T) {
 		"lease/lease_test.go": "package lease\n\n// mutation: a Lease without validUntil, or with validFrom.\n//   - lease.go Take that waits\n//   - lease.go Renew that waits\n//   - lost.go Take\n//   - other.go poliCy that is declared elsewhere\n" +
 			"func TestLease_Take() {}\n",
 		"other/other.go": "// Package other uses lease.Lease, lease.Take and lease.Gone, not io.Reader or v.Gone; Leases, poliCies.\n//\n//nolint:somethingElse\npackage other\n\nvar poliCy = store.Repeats\n",
-		"README.md":      "The `maxItems` of lease.Lease: TestLease_Take, TestLease_Renew, inComment.\nhttps://example.org/notHere.go TestLease_* 20T15Z\n",
+		"README.md":      "The `maxItems` of lease.Lease: TestLease_Take, TestLease_Renew, inComment, bin/made.go.\nhttps://example.org/notHere.go TestLease_* 20T15Z\n",
 		"docs/adr/1.md":  "A record of oldName.\n",
 	}))
 	want := []string{

@@ -106,7 +106,7 @@ func (e *Env) StartManager(ctx context.Context, binary, name string, args ...str
 	flags := append([]string{
 		"--namespace", OperatorNamespace, "--holder", name, "--leader-elect=false",
 		"--nats-url", e.NATS.URL(), "--redis-addrs", e.Redis.Addr,
-		"--metrics-bind-address", m.Metrics, "--health-probe-bind-address", m.Probes,
+		"--metrics-bind-address", m.Metrics, "--metrics-secure=false", "--health-probe-bind-address", m.Probes,
 	}, args...)
 	m.Process, err = startProcess(binary, flags, []string{"KUBECONFIG=" + e.Kubeconfig}, filepath.Join(e.dir, name+".log"))
 	if err != nil {

@@ -17,7 +17,9 @@ import (
 const (
 	// contentionLimit bounds one case; who has not had the lock by then is left out, and a
 	// note says so.
-	contentionLimit = 3 * time.Minute
+	contentionLimit = 90 * time.Second
+	// longHold is how long a contender has the lock where the way of the lock is to count for less.
+	longHold = 20 * time.Millisecond
 	// waveTime is how much of the beginning the picture of attempts shows, in bins of waveBin.
 	waveTime = 4 * time.Second
 	waveBin  = 20 * time.Millisecond
@@ -53,10 +55,12 @@ func contention(ctx context.Context, st *stage, r *report) error {
 	}{
 		{main, strategies()},
 		{contest{main.contenders, 5, main.hold}, ours("HandOff", "Poll jittered")},
-		{contest{main.contenders, 3, 20 * time.Millisecond}, ours("HandOff", "Poll jittered")},
+		{contest{main.contenders, 3, longHold}, ours("HandOff", "Poll jittered")},
 		{contest{st.size(1000, 50), 5, main.hold}, ours("HandOff", "Poll jittered")},
 		{contest{20, 20, main.hold}, ours("HandOff", "Poll jittered", "rueidislock")},
+		{contest{20, 20, longHold}, ours("HandOff", "rueidislock")},
 		{contest{50, 50, main.hold}, ours("HandOff", "Poll jittered", "rueidislock")},
+		{contest{50, 50, longHold}, ours("HandOff", "rueidislock")},
 	}
 	var waves, turns []series
 	for _, c := range cases {

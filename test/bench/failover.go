@@ -99,7 +99,8 @@ func (s *starts) longest(run string, from, to time.Time) time.Duration {
 	return max(longest, to.Sub(last))
 }
 
-// next is the time from a moment to the next job of a run, and for how much of it no worker had one.
+// next is the time from a moment to the next job of a run, and for how much of it no
+// worker had one.
 func (s *starts) next(run string, from time.Time) (gap, still time.Duration, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

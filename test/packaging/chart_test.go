@@ -60,8 +60,8 @@ func TestHelmTestAsksTheOperator(t *testing.T) {
 	if labels.SelectorFromSet(service.Spec.Selector).Matches(labels.Set(pod.Labels)) {
 		t.Error("the Service takes the pod for a replica")
 	}
-	want := "--ask=http://" + service.Name + "." + service.Namespace + ".svc:8080/metrics"
-	if args := strings.Join(pod.Spec.Containers[0].Args, " "); args != want || service.Spec.Ports[0].Port != 8080 {
+	want := "--ask=https://" + service.Name + "." + service.Namespace + ".svc:8443/metrics"
+	if args := strings.Join(pod.Spec.Containers[0].Args, " "); args != want || service.Spec.Ports[0].Port != 8443 {
 		t.Errorf("the pod is started with %q, and the Service has %v; want %q", args, service.Spec.Ports, want)
 	}
 }

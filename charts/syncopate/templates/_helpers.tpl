@@ -36,7 +36,13 @@ namespace: {{ .Release.Namespace }}
 - --ownership={{ .Values.ownership }}
 - --nats-url={{ .Values.nats.url }}
 - --redis-addrs={{ .Values.redis.addrs }}
-- --metrics-bind-address=:8080
+- --metrics-bind-address=:8443
+{{- if not .Values.metrics.secure }}
+- --metrics-secure=false
+{{- end }}
+{{- if .Values.metrics.certSecret }}
+- --metrics-cert-dir=/run/metrics-cert
+{{- end }}
 - --health-probe-bind-address=:8081
 - --zap-log-level={{ .Values.logLevel }}
 {{- with .Values.nats.prefix }}
@@ -127,5 +133,6 @@ namespace: {{ .Release.Namespace }}
 {{- if and .Values.webhook.enabled (ne .Values.webhook.certificates "operator") -}}
 {{- $mounts = append $mounts (dict "name" "webhook-certs" "secret" (ternary "syncopate-webhook-tls" .Values.webhook.secretName (eq .Values.webhook.certificates "cert-manager"))) -}}
 {{- end -}}
+{{- with .Values.metrics.certSecret -}}{{- $mounts = append $mounts (dict "name" "metrics-cert" "secret" .) -}}{{- end -}}
 {{- toJson $mounts -}}
 {{- end }}

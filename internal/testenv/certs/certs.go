@@ -32,6 +32,8 @@ type Authority struct {
 // Files are those of one certificate.
 type Files struct {
 	CA, Cert, Key string
+
+	names []string // of hosts, beside localhost
 }
 
 // NewAuthority makes an authority of its own.
@@ -53,12 +55,12 @@ func NewAuthority(tb testing.TB) *Authority {
 	return a
 }
 
-// Issue writes a certificate for servers and clients on this machine into a directory of its own,
-// which ends after valid.
-func (a *Authority) Issue(valid time.Duration) *Files {
+// Issue writes a certificate for servers and clients on this machine, and hosts of these names,
+// into a directory of its own. It ends after valid.
+func (a *Authority) Issue(valid time.Duration, names ...string) *Files {
 	a.tb.Helper()
 	dir := a.tb.TempDir()
-	f := &Files{CA: filepath.Join(dir, "ca.crt"), Cert: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key")}
+	f := &Files{CA: filepath.Join(dir, "ca.crt"), Cert: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key"), names: names}
 	a.Renew(f, valid)
 	return f
 }
@@ -72,7 +74,7 @@ func (a *Authority) Renew(f *Files, valid time.Duration, trusted ...*Authority) 
 		SerialNumber: serial(a.tb), Subject: pkix.Name{CommonName: "part"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(valid),
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-		DNSNames:    []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		DNSNames:    append([]string{"localhost"}, f.names...), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)
 	if err != nil {

@@ -26,6 +26,7 @@ type settings struct {
 	kubeconfig string // E2E_KUBECONFIG; empty: no suite
 	artifacts  string // E2E_ARTIFACTS, an absolute path
 	keep       bool   // E2E_KEEP: leave what is installed
+	production bool   // E2E_PRODUCTION: examples/production on three nodes, and the specs for it
 
 	operator, next, worker, tally, nats, redis string // images
 }
@@ -36,6 +37,7 @@ func readSettings() (settings, error) {
 		kubeconfig: os.Getenv("E2E_KUBECONFIG"),
 		artifacts:  artifacts,
 		keep:       os.Getenv("E2E_KEEP") != "",
+		production: os.Getenv("E2E_PRODUCTION") != "",
 		operator:   or(os.Getenv("E2E_IMAGE"), "syncopate:e2e"),
 		next:       or(os.Getenv("E2E_NEXT_IMAGE"), "syncopate:e2e-next"),
 		worker:     or(os.Getenv("E2E_WORKER_IMAGE"), "syncopate-worker:e2e"),

@@ -18,6 +18,12 @@
 // an overlay names the images only. A cluster that has one of these namespaces already is refused:
 // the suite deletes them at its end.
 //
+// With E2E_PRODUCTION (`make test-production`) examples/production is installed instead, on three
+// nodes of kind: three replicas, three NATS servers and three Redis servers with sentinels, TLS,
+// and a user for each. Its certificates are made by the suite, which brings no cert-manager, and no
+// reloader. The specs of production_test.go are played then, in place of the others: pods are
+// deleted by force, a node is drained, and one stops.
+//
 // # How a guarantee is checked
 //
 // Each spec works in a world: a namespace, a LockPolicy and a page of the ledger of its own. From

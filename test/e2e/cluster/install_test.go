@@ -93,9 +93,15 @@ func operatorOverlay(image, more string) string {
 func installOperator(ctx context.Context, image string) {
 	GinkgoHelper()
 	kubectl(ctx, "apply", "--server-side", "-k", operatorOverlay(image, ""))
+	established(ctx)
+	operatorReady(ctx, operatorNS)
+}
+
+// established waits until the API server serves all kinds.
+func established(ctx context.Context) {
+	GinkgoHelper()
 	kubectl(ctx, "wait", "--for=condition=Established", waitFlag, "crd/workflowruns.syncopate.dev", "crd/workflows.syncopate.dev",
 		"crd/schedules.syncopate.dev", "crd/lockpolicies.syncopate.dev", "crd/semaphores.syncopate.dev", "crd/stepapprovals.syncopate.dev")
-	operatorReady(ctx, operatorNS)
 }
 
 func operatorReady(ctx context.Context, namespace string) {

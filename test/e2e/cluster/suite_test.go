@@ -41,7 +41,12 @@ func TestCluster(t *testing.T) {
 	RegisterFailHandler(Fail)
 	EnforceDefaultTimeoutsWhenUsingContexts()
 	SetDefaultEventuallyTimeout(eventTimeout)
-	RunSpecs(t, "Syncopate on a cluster")
+	suite, report := GinkgoConfiguration()
+	suite.LabelFilter = "!" + production
+	if config.production {
+		suite.LabelFilter = production
+	}
+	RunSpecs(t, "Syncopate on a cluster", suite, report)
 }
 
 var _ = BeforeSuite(func(ctx context.Context) {
@@ -66,8 +71,12 @@ var _ = BeforeSuite(func(ctx context.Context) {
 	logs = newLogBook(context.WithoutCancel(ctx), filepath.Join(config.artifacts, "logs"),
 		operatorNS, helmNS, natsNS, redisNS, ledgerNS, workersNS)
 	DeferCleanup(func() { logs.close() })
-	installDependencies(ctx)
-	installOperator(ctx, config.operator)
+	if config.production {
+		installProduction(ctx)
+	} else {
+		installDependencies(ctx)
+		installOperator(ctx, config.operator)
+	}
 	AddReportEntry("installed in", since(begin))
 }, NodeTimeout(installTimeout))
 

@@ -4,7 +4,9 @@
 // own when it begins and when it ends, so that a spec can tell how often each was done,
 // whatever died meanwhile.
 //
-// It reads NATS_URL, LEDGER_ADDR, the address of that Redis, and POD_NAME.
+// It reads NATS_URL, LEDGER_ADDR, the address of that Redis, and POD_NAME. Where NATS wants a
+// certificate and a login, it reads NATS_TLS, a directory with ca.crt, tls.crt and tls.key,
+// NATS_USER and NATS_PASSWORD, too.
 package main
 
 import (
@@ -14,11 +16,13 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/google/uuid"
+	"github.com/nats-io/nats.go"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/syncopate-dev/syncopate/pkg/worker"
@@ -38,7 +42,7 @@ func main() {
 }
 
 func run(ctx context.Context) (err error) {
-	nc, err := worker.Connect(os.Getenv("NATS_URL"))
+	nc, err := worker.Connect(os.Getenv("NATS_URL"), login()...)
 	if err != nil {
 		return err
 	}
@@ -51,6 +55,17 @@ func run(ctx context.Context) (err error) {
 	w := worker.New(nc, worker.Options{Log: logr.FromSlogHandler(slog.NewTextHandler(os.Stderr, nil))})
 	w.Handle("e2e.work", l.work, worker.Concurrency(concurrency))
 	return w.Run(ctx)
+}
+
+// login is how NATS is told who this is.
+func login() (opts []nats.Option) {
+	if dir := os.Getenv("NATS_TLS"); dir != "" {
+		opts = append(opts, nats.RootCAs(filepath.Join(dir, "ca.crt")), nats.ClientCert(filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")))
+	}
+	if user := os.Getenv("NATS_USER"); user != "" {
+		opts = append(opts, nats.UserInfo(user, os.Getenv("NATS_PASSWORD")))
+	}
+	return opts
 }
 
 // ledger is where jobs are written down.
@@ -72,8 +87,9 @@ func (l *ledger) work(ctx context.Context, job worker.Job) (any, error) {
 	if err := job.Decode(&in); err != nil {
 		return nil, err
 	}
-	entry := fmt.Sprintf("%s %s %s", job.ID, l.pod, uuid.NewString())
-	if err := l.store.SAdd(ctx, "begun:"+in.Ledger, entry).Err(); err != nil {
+	id := uuid.NewString()
+	entry := func() string { return fmt.Sprintf("%s %s %s %d", job.ID, l.pod, id, time.Now().UnixMilli()) }
+	if err := l.write(ctx, "begun:"+in.Ledger, entry()); err != nil {
 		return nil, fmt.Errorf("write the beginning down: %w", err)
 	}
 	timer := time.NewTimer(time.Duration(in.Millis) * time.Millisecond)
@@ -83,8 +99,12 @@ func (l *ledger) work(ctx context.Context, job worker.Job) (any, error) {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	if err := l.store.SAdd(ctx, "done:"+in.Ledger, entry).Err(); err != nil {
+	if err := l.write(ctx, "done:"+in.Ledger, entry()); err != nil {
 		return nil, fmt.Errorf("write the end down: %w", err)
 	}
 	return map[string]any{"by": l.pod}, nil
+}
+
+func (l *ledger) write(ctx context.Context, page, entry string) error {
+	return l.store.SAdd(ctx, page, entry).Err()
 }

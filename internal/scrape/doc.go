@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package scrape lets those get the metrics who may, as the API server says.
+//
+//	GET /metrics, Authorization: Bearer TOKEN
+//	   |
+//	   |  may whoever has TOKEN get /metrics?   SelfSubjectAccessReview, with TOKEN
+//	   +--------------------------------------------------------------------------> API server
+//	   |
+//	200  yes, also for half a minute after it was asked
+//	401  no token, or the API server does not know it
+//	403  no
+//	429  more tokens than it asks about
+//	503  the API server cannot be asked
+//
+// The question is asked with the token itself. So the operator needs no right to review tokens or
+// rights of others, which a TokenReview and a SubjectAccessReview would take (ADR 57).
+package scrape

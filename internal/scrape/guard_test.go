@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scrape
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	testingclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/syncopate-dev/syncopate/internal/testenv"
+)
+
+// server is the API server of the tests.
+var server *rest.Config
+
+func TestMain(m *testing.M) {
+	os.Exit(testenv.With(m, func(env *envtest.Environment) error {
+		server = env.Config
+		return nil
+	}))
+}
+
+// newGuard is in front of a page that says "metrics".
+func newGuard(t *testing.T, config *rest.Config) *guard {
+	t.Helper()
+	filter, err := Filter(config, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := filter(logr.Discard(), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("metrics")) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, is := h.(*guard)
+	if !is {
+		t.Fatalf("%T", h)
+	}
+	return g
+}
+
+// get is the code that a request with this header gets; the page itself comes with no
+// other than 200.
+func get(t *testing.T, h http.Handler, authorization string) int {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody)
+	r.Header.Set("Authorization", authorization)
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	if shown := strings.Contains(w.Body.String(), "metrics") && w.Body.Len() == len("metrics"); shown != (w.Code == http.StatusOK) {
+		t.Errorf("%d with %q", w.Code, w.Body)
+	}
+	return w.Code
+}
+
+// account makes a service account and a token of it.
+func account(ctx context.Context, t *testing.T, name string) (token string) {
+	t.Helper()
+	k := kubernetes.NewForConfigOrDie(server)
+	if _, err := k.CoreV1().ServiceAccounts("default").Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := k.CoreV1().ServiceAccounts("default").CreateToken(ctx, name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.Status.Token
+}
+
+// allow gives an account the right to get the metrics.
+func allow(ctx context.Context, t *testing.T, name string) {
+	t.Helper()
+	k := kubernetes.NewForConfigOrDie(server)
+	role := &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Rules:      []rbacv1.PolicyRule{{NonResourceURLs: []string{"/metrics"}, Verbs: []string{"get"}}},
+	}
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "default", Name: name}},
+	}
+	if _, err := k.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.RbacV1().ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// mutation: an answer that is not allowed taken for one that is, a config with the operator's own
+// user, or the check of the token's form taken out makes this fail.
+func TestWhoMayGetMetrics(t *testing.T) {
+	g := newGuard(t, server)
+	reader, stranger := account(t.Context(), t, "reader"), account(t.Context(), t, "stranger")
+	allow(t.Context(), t, "reader")
+	for deadline := time.Now().Add(time.Minute); get(t, newGuard(t, server), scheme+reader) != http.StatusOK && time.Now().Before(deadline); {
+		time.Sleep(50 * time.Millisecond) // the API server takes roles up in the background
+	}
+	for name, c := range map[string]struct {
+		authorization string
+		want          int
+	}{
+		"who may":                      {scheme + reader, http.StatusOK},
+		"who may, again":               {scheme + reader, http.StatusOK},
+		"who may not":                  {scheme + stranger, http.StatusForbidden},
+		"nobody":                       {"", http.StatusUnauthorized},
+		"an empty token":               {scheme, http.StatusUnauthorized},
+		"another way to say it":        {"Basic " + reader, http.StatusUnauthorized},
+		"a token that nobody has":      {scheme + "nonsense", http.StatusUnauthorized},
+		"a token of others' making":    {scheme + reader[:len(reader)-4] + "AAAA", http.StatusUnauthorized},
+		"a token that is far too long": {scheme + strings.Repeat("x", maxToken+1), http.StatusUnauthorized},
+	} {
+		if got := get(t, g, c.authorization); got != c.want {
+			t.Errorf("%s: %d; want %d", name, got, c.want)
+		}
+	}
+}
+
+// mutation: an error of the API server that counts as yes, or is kept, makes this fail.
+func TestNobodyGetsMetricsWhileTheAPIServerIsAway(t *testing.T) {
+	var asked int
+	away := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked++
+		w.WriteHeader(http.StatusInternalServerError)
+	}))
+	defer away.Close()
+	g := newGuard(t, &rest.Config{Host: away.URL})
+	for range 2 {
+		if got := get(t, g, scheme+"token"); got != http.StatusServiceUnavailable {
+			t.Errorf("%d", got)
+		}
+	}
+	if asked < 2 {
+		t.Errorf("asked %d times", asked)
+	}
+}
+
+// yes is an API server that allows everything, and counts.
+func yes(t *testing.T, asked *int) *rest.Config {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		*asked++
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusCreated)
+		_, _ = w.Write([]byte(`{"kind":"SelfSubjectAccessReview","apiVersion":"authorization.k8s.io/v1","status":{"allowed":true}}`))
+	}))
+	t.Cleanup(s.Close)
+	return &rest.Config{Host: s.URL}
+}
+
+// mutation: answers that are never kept, or kept for ever, make this fail.
+func TestAnAnswerIsKeptForAWhile(t *testing.T) {
+	var asked int
+	g, clock := newGuard(t, yes(t, &asked)), testingclock.NewFakePassiveClock(time.Unix(1e9, 0))
+	g.clock = clock
+	for _, want := range []int{1, 1, 2} {
+		if got := get(t, g, scheme+"token"); got != http.StatusOK || asked != want {
+			t.Errorf("%d after %d questions; want %d", got, asked, want)
+		}
+		if want == 1 {
+			clock.SetTime(clock.Now().Add(keptFor / 2))
+		}
+	}
+}
+
+// Whoever sends many tokens costs the API server little, and the operator no memory.
+// mutation: the limit or the bound of kept taken out makes this fail.
+func TestManyTokens(t *testing.T) {
+	var asked int
+	g, clock := newGuard(t, yes(t, &asked)), testingclock.NewFakePassiveClock(time.Unix(1e9, 0))
+	g.clock = clock
+	refused := 0
+	for i := range 3 * maxKept {
+		if get(t, g, scheme+strings.Repeat("x", i+1)) == http.StatusTooManyRequests {
+			refused++
+		}
+		clock.SetTime(clock.Now().Add(time.Second / perSecond / 2))
+	}
+	if refused < maxKept || asked > 3*maxKept/2+atOnce+1 || len(g.kept) > maxKept {
+		t.Errorf("%d refused, %d questions, %d kept", refused, asked, len(g.kept))
+	}
+}

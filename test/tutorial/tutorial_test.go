@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package tutorial runs docs/tutorial.md as a reader would: every command, in order, in one shell.
+package tutorial
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const (
+	page = "docs/tutorial.md"
+	// patience is for a command, the first build of the API server included.
+	patience = 20 * time.Minute
+	// mark ends the output of a command, followed by its exit code.
+	mark = "@@end "
+)
+
+var root = filepath.Join("..", "..")
+
+// command is one of the page, with the output that it shows; nil: it shows none.
+type command struct {
+	text string
+	want []string
+}
+
+// consoleBlock is a block of commands, which begin with a dollar, and their output.
+var consoleBlock = regexp.MustCompile("(?ms)^```console\n(.*?)^```$")
+
+// commands reads a page.
+func commands(text string) (all []command) {
+	for _, block := range consoleBlock.FindAllStringSubmatch(text, -1) {
+		for line := range strings.Lines(block[1]) {
+			line = strings.TrimSuffix(line, "\n")
+			first, begins := strings.CutPrefix(line, "$ ")
+			switch {
+			case begins:
+				all = append(all, command{text: first})
+			case open(all[len(all)-1].text):
+				all[len(all)-1].text += "\n" + line
+			default:
+				all[len(all)-1].want = append(all[len(all)-1].want, line)
+			}
+		}
+	}
+	return all
+}
+
+// open says whether a command goes on in the next line.
+func open(text string) bool {
+	return strings.Count(text, "<<") > strings.Count(text, "\nEND") ||
+		strings.HasPrefix(text, "for ") && !strings.HasSuffix(text, "\ndone")
+}
+
+// shows says whether the output is what the page shows, where "..." stands for anything.
+func (c command) shows(output string) bool {
+	pattern := regexp.QuoteMeta(strings.Join(c.want, "\n"))
+	pattern = strings.ReplaceAll(pattern, `\.\.\.`, "(?s:.*)")
+	return c.want == nil || regexp.MustCompile("^"+pattern+"$").MatchString(strings.TrimSpace(output))
+}
+
+// noise is what bash says of a program that it started and that was killed.
+var noise = regexp.MustCompile(`(?m)^.*: line \d+: +\d+ (Killed|Terminated) .*\n`)
+
+// shell is a bash that keeps its variables and jobs from one command to the next.
+type shell struct {
+	in  io.Writer
+	out *bufio.Reader
+}
+
+// startShell starts one in the repository. It and what it started end with the test.
+func startShell(t *testing.T) *shell {
+	t.Helper()
+	cmd := exec.Command("bash")
+	cmd.Dir, cmd.SysProcAttr = root, &syscall.SysProcAttr{Setpgid: true}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stdout, cmd.Stderr = w, w
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_ = w.Close() // bash has it
+	t.Cleanup(func() {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		_ = cmd.Wait()
+		_ = r.Close()
+	})
+	return &shell{in: in, out: bufio.NewReader(r)}
+}
+
+// run runs a command and gives what it printed.
+func (s *shell) run(text string) (output, code string, err error) {
+	if _, err := fmt.Fprintf(s.in, "%s\necho; echo \"%s$?\"\n", text, mark); err != nil {
+		return "", "", err
+	}
+	for {
+		line, err := s.out.ReadString('\n')
+		if err != nil {
+			return output, "", err
+		}
+		if code, ended := strings.CutPrefix(line, mark); ended {
+			return noise.ReplaceAllString(output, ""), strings.TrimSpace(code), nil
+		}
+		output += line
+	}
+}
+
+// startDemo runs the first command of the page until it says how a second terminal gets there.
+func startDemo(t *testing.T, text string) (exports []string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	cmd := exec.Command("bash", "-c", text)
+	cmd.Dir, cmd.SysProcAttr = root, &syscall.SysProcAttr{Setpgid: true}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stdout, cmd.Stderr = w, w
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_ = w.Close() // the demo has it
+	t.Cleanup(func() {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGINT)
+		_, _ = io.Copy(io.Discard, r) // until all that it started has ended
+		_ = cmd.Wait()
+		_ = r.Close()
+	})
+	lines := make(chan string)
+	go func() {
+		defer close(lines)
+		for s := bufio.NewScanner(r); len(exports) < 2 && s.Scan(); {
+			lines <- s.Text()
+		}
+	}()
+	var said strings.Builder
+	for len(exports) < 2 {
+		select {
+		case <-ctx.Done():
+			t.Fatalf("%s is not ready: %s", text, said.String())
+		case line, more := <-lines:
+			if !more {
+				t.Fatalf("%s ended: %s", text, said.String())
+			}
+			said.WriteString(line + "\n")
+			if line = strings.TrimSpace(line); strings.HasPrefix(line, "export ") {
+				exports = append(exports, line)
+			}
+		}
+	}
+	return exports
+}
+
+// Whoever follows the tutorial sees what it shows.
+// mutation: an output of the page that is changed, a command with a typing error, or a demo that
+// prints no addresses makes this fail.
+func TestTheTutorialDoesWhatItSays(t *testing.T) {
+	for _, program := range []string{"redis-server", "redis-cli"} {
+		if _, err := exec.LookPath(program); err != nil && os.Getenv("REQUIRE_REDIS") == "" {
+			t.Skipf("no %s", program)
+		}
+	}
+	text, err := os.ReadFile(filepath.Join(root, page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := commands(string(text))
+	exports := startDemo(t, all[0].text)
+	s := startShell(t)
+	for _, c := range append([]command{{text: strings.Join(exports, "; ")}}, all[1:]...) {
+		begin := time.Now()
+		output, code, err := s.run(c.text)
+		if err != nil || code != "0" {
+			t.Fatalf("$ %s\n%s\nexit code %s, %v", c.text, output, code, err)
+		}
+		if !c.shows(output) {
+			t.Fatalf("$ %s\nthe page shows:\n%s\nand it prints:\n%s", c.text, strings.Join(c.want, "\n"), output)
+		}
+		t.Logf("%s $ %s\n%s", time.Since(begin).Round(time.Millisecond), c.text, strings.TrimSpace(output))
+	}
+}
+
+// mutation: open that is always false makes this fail.
+func TestCommandsOfAPage(t *testing.T) {
+	got := commands("text\n```console\n$ one\nshown\n$ cat <<'END'\nin it\nEND\n$ for a in b; do cat <<END\nx\nEND\ndone\nx\n```\n```\nno\n```\n")
+	want := []command{{"one", []string{"shown"}}, {"cat <<'END'\nin it\nEND", nil}, {"for a in b; do cat <<END\nx\nEND\ndone", []string{"x"}}}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("%q", got)
+	}
+	if c := (command{want: []string{"a ...", "...", "z"}}); !c.shows("a b\nc\nd\nz\n") || c.shows("b\nz") {
+		t.Error("dots stand for anything")
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -157,7 +158,7 @@ func (b *itemBook) verdict(run *v1alpha1.WorkflowRun, items int) (wrong []string
 		case a == nil:
 			wrong = append(wrong, fmt.Sprintf("%s: no worker had %s", run.Name, id))
 			continue
-		case !contains(a.values, value):
+		case !slices.Contains(a.values, value):
 			wrong = append(wrong, fmt.Sprintf("%s: item %d has %d, published were %d", run.Name, i, value, a.values))
 		case !a.confirmed:
 			wrong = append(wrong, fmt.Sprintf("%s: %s counts, and was not confirmed", run.Name, id))
@@ -168,15 +169,6 @@ func (b *itemBook) verdict(run *v1alpha1.WorkflowRun, items int) (wrong []string
 		}
 	}
 	return wrong
-}
-
-func contains(values []int64, value int64) bool {
-	for _, v := range values {
-		if v == value {
-			return true
-		}
-	}
-	return false
 }
 
 // itemClerks are workers that answer jobs of items, in bulk and not always once.

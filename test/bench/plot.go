@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 
 	gonum "gonum.org/v1/plot"
 	"gonum.org/v1/plot/font"
@@ -41,7 +42,7 @@ func (p plot) draw(file string) (err error) {
 		return fmt.Errorf("plot %s: %w", p.name, err)
 	}
 	canvas := vgsvg.New(plotWidth, plotHeight)
-	made.Draw(draw.Crop(draw.New(canvas), plotMargin, -plotMargin, plotMargin, -plotMargin))
+	drawBeside(made, draw.Crop(draw.New(canvas), plotMargin, -plotMargin, plotMargin, -plotMargin))
 	var out bytes.Buffer
 	if _, err := canvas.WriteTo(&out); err != nil {
 		return fmt.Errorf("plot %s: %w", p.name, err)
@@ -50,6 +51,19 @@ func (p plot) draw(file string) (err error) {
 		return fmt.Errorf("plot %s: %w", p.name, err)
 	}
 	return nil
+}
+
+// drawBeside draws a picture with its legend on the right of it, where no line can be.
+func drawBeside(p *gonum.Plot, c draw.Canvas) {
+	legend := p.Legend
+	p.Legend = gonum.NewLegend()
+	width := vg.Length(0)
+	if r := legend.Rectangle(c); r.Size().X > legend.ThumbnailWidth {
+		width = r.Size().X + plotMargin
+	}
+	p.Draw(draw.Crop(c, 0, -width, 0, 0))
+	legend.Draw(c)
+	p.Legend = legend
 }
 
 // The pictures are laid out with plotFont, which not every machine has. So each text says how wide
@@ -91,7 +105,7 @@ func newPlot(title, x, y string) *gonum.Plot {
 	p := gonum.New()
 	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = title, x, y
 	p.Title.Padding = vg.Points(6)
-	p.Legend.Top = true
+	p.Legend.Top, p.Legend.Padding = true, vg.Points(2)
 	p.BackgroundColor = color.White
 	return p
 }
@@ -152,9 +166,12 @@ func (b barPlot) make(figures []*figure) (*gonum.Plot, error) {
 			p.Legend.Add(name, bars)
 		}
 	}
+	for i, c := range cases {
+		cases[i] = strings.ReplaceAll(c, ", ", ",\n") // beside each other they have no room for long lines
+	}
 	p.NominalX(cases...)
 	p.X.Min, p.X.Max = -0.5, float64(len(cases))-0.5
-	p.Y.Max *= 1.3 // room for the legend
+	p.Y.Max *= 1.05
 	return p, nil
 }
 
@@ -190,6 +207,6 @@ func (l linePlot) make() (*gonum.Plot, error) {
 		p.Legend.Add(s.name, line)
 	}
 	p.Y.Min = 0
-	p.Y.Max *= 1.3 // room for the legend
+	p.Y.Max *= 1.05
 	return p, nil
 }

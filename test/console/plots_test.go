@@ -15,8 +15,8 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/testenv"
 )
 
-// crossing finds texts of a picture that lie over each other, or leave it. The box of a line is a third
-// higher than what is in it.
+// crossing finds texts of a picture that lie over each other, or leave it. The box of a line is a
+// third higher than what is in it.
 const crossing = `(() => {
   const found = [], whole = document.querySelector("svg").getBoundingClientRect();
   const texts = [...document.querySelectorAll("svg text")].map((e) => ({what: e.textContent, box: e.getBoundingClientRect()}));
@@ -29,8 +29,8 @@ const crossing = `(() => {
   return texts.length ? found : ["no text"];
 })()`
 
-// The text of each plot stays in its place, whatever font draws it. With PICTURES one of them is kept
-// in both fonts.
+// The text of each plot stays in its place, whatever font draws it. With PICTURES one of them is
+// kept in both fonts.
 // mutation: textLength taken out of the plots makes this fail.
 func TestPlotsFitInTwoFonts(t *testing.T) {
 	files, err := filepath.Glob(testenv.Root("docs", "benchmarks", "*.svg"))

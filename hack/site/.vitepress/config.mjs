@@ -26,12 +26,13 @@ function sidebar() {
   for (const line of fs.readFileSync(path.join(docs, 'README.md'), 'utf8').split('\n')) {
     const heading = line.match(/^## (.+)$/)
     if (heading) groups.push({ text: heading[1], items: [], collapsed: false })
-    const link = line.match(/^- \[[^\]]+\]\(([^)#]+\.md)\)/)
+    const link = line.match(/^- \[([^\]]+)\]\(([^)#]+\.md)\)/)
     if (!link) continue
-    const entry = item(link[1])
-    listed.add(link[1])
-    if (link[1].endsWith('/README.md')) {
-      const rest = pagesIn(path.posix.dirname(link[1]))
+    const [, text, page] = link
+    const entry = { ...item(page), text }
+    listed.add(page)
+    if (page.endsWith('/README.md')) {
+      const rest = pagesIn(path.posix.dirname(page))
       rest.forEach((page) => listed.add(page))
       Object.assign(entry, { items: rest.map(item), collapsed: true })
     }
@@ -96,7 +97,8 @@ export default defineConfig({
       plain(md)
     },
   },
-  head: [['link', { rel: 'icon', type: 'image/svg+xml', href: (process.env.SITE_BASE ?? '/') + 'icon.svg' }]],
+  // Our lines of code are longer than those of most.
+  head: [['style', {}, '.VPDoc.has-aside .content-container { max-width: none !important }'], ['link', { rel: 'icon', type: 'image/svg+xml', href: (process.env.SITE_BASE ?? '/') + 'icon.svg' }]],
   vite: {
     publicDir: assets,
     // The pages are outside of where vue is installed.

@@ -28,6 +28,7 @@ func helmStories() {
 		Expect(client.IgnoreAlreadyExists(k8s.Create(ctx, restricted))).To(Succeed())
 		helm(ctx, chart(config.operator)...)
 		operatorReady(ctx, helmNS)
+		helm(ctx, "test", "syncopate", "-n", helmNS)
 		w := newWorld(ctx, 2)
 		w.create(ctx, 6, w.all(jobMillis)...)
 		w.nothingLostNothingTwice(ctx, jobsOfAll*6)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -94,6 +95,21 @@ func installOperator(ctx context.Context, image string) {
 	GinkgoHelper()
 	kubectl(ctx, "apply", "--server-side", "-k", operatorOverlay(image, ""))
 	established(ctx)
+	operatorReady(ctx, operatorNS)
+}
+
+// imageLine names the image of a container.
+var imageLine = regexp.MustCompile(`(?m)^( +image: ).*$`)
+
+// installLastRelease applies the manifests of the last release over those that are there, with the
+// operator of today: their webhook is not asked any more then.
+func installLastRelease(ctx context.Context) {
+	GinkgoHelper()
+	text, err := os.ReadFile(filepath.Join(root, "hack", "compat", "last", "install.yaml"))
+	Expect(err).NotTo(HaveOccurred())
+	manifests := imageLine.ReplaceAllString(string(text), "${1}"+config.operator)
+	out, err := try(ctx, manifests, "kubectl", "apply", "--server-side", "--force-conflicts", "-f", "-")
+	Expect(err).NotTo(HaveOccurred(), out)
 	operatorReady(ctx, operatorNS)
 }
 

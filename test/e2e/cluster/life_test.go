@@ -46,7 +46,8 @@ func lifeStories() {
 		expectNoCrash(ctx)
 	}, SpecTimeout(specTimeout))
 
-	It("the operator is upgraded while runs wait for whatever runs wait for", func(ctx context.Context) {
+	It("the manifests of the last release are upgraded while runs wait for whatever runs wait for", func(ctx context.Context) {
+		installLastRelease(ctx)
 		w := newWorld(ctx, 4)
 		review := v1alpha1.Step{Name: "review", Approval: &v1alpha1.Approval{}}
 		w.create(ctx, 1, review, w.job("after", 0, "review"))                                                                       // for a decision

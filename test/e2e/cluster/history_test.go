@@ -10,6 +10,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	watchtools "k8s.io/client-go/tools/watch"
@@ -41,27 +42,59 @@ func watchHistory(ctx context.Context, tenant string, limit int) *history {
 		tenant: tenant, limit: limit, last: map[string]*v1alpha1.WorkflowRun{},
 		inside: map[string]bool{}, ended: map[string]bool{}, holders: map[string]int{},
 	}
-	var list v1alpha1.WorkflowRunList
-	Expect(k8s.List(ctx, &list, client.Limit(1))).To(Succeed())
-	watcher, err := watchtools.NewRetryWatcherWithContext(context.WithoutCancel(ctx), list.ResourceVersion, &cache.ListWatch{
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			return k8s.Watch(ctx, &v1alpha1.WorkflowRunList{}, &client.ListOptions{Raw: &o})
-		},
-	})
+	ctx, leave := context.WithCancel(context.WithoutCancel(ctx))
+	watcher, err := h.begin(ctx)
 	Expect(err).NotTo(HaveOccurred())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for e := range watcher.ResultChan() {
-			h.see(e)
+		for ctx.Err() == nil {
+			h.follow(ctx, watcher)
+			_ = wait.PollUntilContextCancel(ctx, pollInterval, false, func(ctx context.Context) (bool, error) {
+				watcher, err = h.begin(ctx)
+				return err == nil, nil
+			})
 		}
 	}()
 	h.stop = sync.OnceFunc(func() {
-		watcher.Stop()
+		leave()
 		<-done
 	})
 	DeferCleanup(h.stop)
 	return h
+}
+
+// begin reads all runs and watches them from then on. An API server ends a watch for good where it
+// serves a kind anew, as after an upgrade of its definition.
+func (h *history) begin(ctx context.Context) (*watchtools.RetryWatcher, error) {
+	var list v1alpha1.WorkflowRunList
+	if err := k8s.List(ctx, &list); err != nil {
+		return nil, err
+	}
+	for i := range list.Items {
+		h.see(watch.Event{Type: watch.Modified, Object: &list.Items[i]})
+	}
+	return watchtools.NewRetryWatcherWithContext(ctx, list.ResourceVersion, &cache.ListWatch{
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			return k8s.Watch(ctx, &v1alpha1.WorkflowRunList{}, &client.ListOptions{Raw: &o})
+		},
+	})
+}
+
+// follow sees what a watch tells, until it ends.
+func (h *history) follow(ctx context.Context, watcher *watchtools.RetryWatcher) {
+	defer watcher.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case e, more := <-watcher.ResultChan():
+			if !more {
+				return
+			}
+			h.see(e)
+		}
+	}
 }
 
 func (h *history) see(e watch.Event) {

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"regexp"
+	"time"
 )
 
 // options are the operator's settings, as flags give them and complete checks them.
@@ -16,6 +17,7 @@ type options struct {
 	namespace   string
 	holder      string
 	ownership   string
+	lease       time.Duration
 	leaderElect bool
 	metricsAddr string
 
@@ -45,6 +47,13 @@ const (
 	ownLeader = "leader"
 )
 
+// Bounds of --ownership-lease: a third of the least is a renewal each second, and nobody waits for
+// longer than the most for what a dead replica had.
+const (
+	leastLease = 3 * time.Second
+	mostLease  = time.Minute
+)
+
 // shards says whether several replicas share the runs.
 func (o *options) shards() bool { return o.leaderElect && o.ownership == ownShards }
 
@@ -60,6 +69,7 @@ func (o *options) bind(f *flag.FlagSet) {
 	f.StringVar(&o.namespace, "namespace", "", "Namespace of the operator's own objects (result keys, leader election); default $POD_NAMESPACE, else syncopate-system.")
 	f.StringVar(&o.holder, "holder", "", "Name of this replica in lock status; default $POD_NAME, else the host name with the process id.")
 	f.StringVar(&o.ownership, "ownership", ownShards, "Who drives which runs: shards, all replicas drive runs, each those of some of 64 partitions; leader, one replica drives all, and the others stand by.")
+	f.DurationVar(&o.lease, "ownership-lease", 6*time.Second, "How long the Lease of a replica counts after its last renewal, in whole seconds; it is renewed three times as often, and who does not renew it stops a sixth before. The same for all replicas: docs/ownership.md.")
 	f.BoolVar(&o.leaderElect, "leader-elect", true, "Ask before driving runs. false: this replica drives all runs at once, whatever others do; for tests.")
 	f.StringVar(&o.metricsAddr, "metrics-bind-address", ":8443", "Address of the metrics endpoint; 0 switches it off.")
 	f.BoolVar(&o.metricsSecure, "metrics-secure", true, "Serve metrics by TLS, and only to who may get /metrics: the API server is asked for each token. false: in the clear, to all.")
@@ -110,14 +120,22 @@ func (o *options) check() error {
 	if !prefixPattern.MatchString(o.nats.prefix) {
 		problems = append(problems, fmt.Errorf("--nats-prefix %q: need 1 to 32 of a-z, 0-9, -", o.nats.prefix))
 	}
-	if o.ownership != ownShards && o.ownership != ownLeader {
-		problems = append(problems, fmt.Errorf("--ownership %q: need %s or %s", o.ownership, ownShards, ownLeader))
-	}
 	if r := o.nats.replicas; r != 1 && r != 3 && r != 5 {
 		problems = append(problems, fmt.Errorf("--nats-replicas %d: need 1, 3 or 5", r))
 	}
-	problems = append(append(problems, o.redis.check()...), o.checkBounds()...)
+	problems = append(append(append(problems, o.checkOwnership()...), o.redis.check()...), o.checkBounds()...)
 	return errors.Join(append(problems, checkPprof(o.pprofAddr), o.webhook.check())...)
+}
+
+// checkOwnership lists what replicas cannot share runs by.
+func (o *options) checkOwnership() (problems []error) {
+	if o.ownership != ownShards && o.ownership != ownLeader {
+		problems = append(problems, fmt.Errorf("--ownership %q: need %s or %s", o.ownership, ownShards, ownLeader))
+	}
+	if o.lease < leastLease || o.lease > mostLease || o.lease%time.Second != 0 {
+		problems = append(problems, fmt.Errorf("--ownership-lease %s: need whole seconds, %s to %s", o.lease, leastLease, mostLease))
+	}
+	return problems
 }
 
 // checkBounds lists the bounds that leave no room for anything.

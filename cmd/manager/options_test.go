@@ -52,6 +52,10 @@ func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
 		"profiles by a loopback name work":        {[]string{"--pprof-bind-address=localhost:6060"}, nil},
 		"profiles for everybody":                  {[]string{"--pprof-bind-address=:6060"}, []string{`--pprof-bind-address ":6060"`}},
 		"profiles on another address":             {[]string{"--pprof-bind-address=10.0.0.1:6060"}, []string{"--pprof-bind-address"}},
+		"a Lease of 15 s works":                   {[]string{"--ownership-lease=15s"}, nil},
+		"a Lease that is over at once":            {[]string{"--ownership-lease=1s"}, []string{"--ownership-lease 1s: need whole seconds, 3s to 1m0s"}},
+		"a Lease that nobody waits for":           {[]string{"--ownership-lease=1h"}, []string{"--ownership-lease 1h0m0s"}},
+		"a Lease that its object cannot say":      {[]string{"--ownership-lease=3500ms"}, []string{"--ownership-lease 3.5s"}},
 		"all mistakes are told at once":           {[]string{"--nats-replicas=2", "--inbox-limit=0"}, []string{"--nats-replicas", "--inbox-limit"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -98,6 +98,18 @@ func (c *crew) owned(ctx context.Context) map[string]int {
 	return owned
 }
 
+// leaseSeconds is how long the Leases of replicas last.
+func leaseSeconds(ctx context.Context) func() ([]int32, error) {
+	return func() (seconds []int32, err error) {
+		var leases coordinationv1.LeaseList
+		err = k8s.List(ctx, &leases, client.InNamespace(devenv.OperatorNamespace), client.MatchingLabels{ownership.LeaseLabel: ownership.MemberLease})
+		for i := range leases.Items {
+			seconds = append(seconds, *leases.Items[i].Spec.LeaseDurationSeconds)
+		}
+		return seconds, err
+	}
+}
+
 // settled waits until each partition has one owner, and each replica has some.
 func (c *crew) settled(ctx context.Context) map[string]int {
 	GinkgoHelper()
@@ -213,7 +225,8 @@ var _ = Describe("replicas that share the runs", func() {
 		w := newWorld(ctx)
 		leading := w.startManager(ctx, "leader", "--leader-elect=true", "--ownership=leader")
 		Eventually(leader(ctx)).WithContext(ctx).WithPolling(pollInterval).ShouldNot(BeEmpty())
-		next := w.startManager(ctx, "next", shared...)
+		next := w.startManager(ctx, "next", append(slices.Clone(shared), "--ownership-lease=9s")...)
+		Eventually(leaseSeconds(ctx)).WithContext(ctx).WithPolling(pollInterval).Should(Equal([]int32{9}), "the flag is what its Lease says")
 		w.startWorker(ctx, 8, echo, "shared.work")
 		h := w.record(ctx)
 		w.create(ctx, runs, chainOf(2, "shared.work"))

@@ -89,7 +89,7 @@ end
 local lock, rest = blocked()
 if not lock then
   local last = tonumber(redis.call('HGET', holds, ':fence') or '0')
-  local fence = string.format('%.0f', math.max(last + 1, now()))
+  local fence = string.format('%.0f', math.max(last + 1, present()))
   redis.call('HSET', holds, ':fence', fence)
   local h = {version = version, fence = fence, run = run, tree = tree, locks = {}}
   for _, w in ipairs(wants) do

@@ -137,28 +137,30 @@ func startDemo(t *testing.T, text string) (exports []string) {
 		t.Fatal(err)
 	}
 	_ = w.Close() // the demo has it
+	lines, ended := make(chan string), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for s := bufio.NewScanner(r); s.Scan(); {
+			select {
+			case lines <- s.Text():
+			case <-ctx.Done(): // nobody listens any more
+			}
+		}
+	}()
 	t.Cleanup(func() {
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGINT)
-		_, _ = io.Copy(io.Discard, r) // until all that it started has ended
+		<-ended // and all that it started
 		_ = cmd.Wait()
 		_ = r.Close()
 	})
-	lines := make(chan string)
-	go func() {
-		defer close(lines)
-		for s := bufio.NewScanner(r); len(exports) < 2 && s.Scan(); {
-			lines <- s.Text()
-		}
-	}()
 	var said strings.Builder
 	for len(exports) < 2 {
 		select {
 		case <-ctx.Done():
 			t.Fatalf("%s is not ready: %s", text, said.String())
-		case line, more := <-lines:
-			if !more {
-				t.Fatalf("%s ended: %s", text, said.String())
-			}
+		case <-ended:
+			t.Fatalf("%s ended: %s", text, said.String())
+		case line := <-lines:
 			said.WriteString(line + "\n")
 			if line = strings.TrimSpace(line); strings.HasPrefix(line, "export ") {
 				exports = append(exports, line)

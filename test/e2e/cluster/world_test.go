@@ -54,6 +54,8 @@ func newWorld(ctx context.Context, limit int32, adjust ...func(*v1alpha1.LockPol
 		f(&policy.Spec)
 	}
 	Expect(k8s.Create(ctx, policy)).To(Succeed())
+	// A run that comes in the same moment may be admitted before the limit is known.
+	kubectl(ctx, "wait", "--for=condition=Ready", waitFlag, "lockpolicy/"+policy.Name)
 	DeferCleanup(func(ctx context.Context) {
 		current = nil
 		Expect(client.IgnoreNotFound(k8s.Delete(ctx, namespaceNamed(w.namespace)))).To(Succeed())

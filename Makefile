@@ -153,6 +153,10 @@ pictures: controlplane ## Take the pictures of the console that docs/console.md 
 	mkdir -p docs/pictures
 	PICTURES='$(CURDIR)/docs/pictures' REQUIRE_CHROMIUM=1 go test -count=1 ./test/console -run TestEachPageCanBeRead
 
+.PHONY: diagrams
+diagrams: ## Draw docs/diagrams from their texts.
+	@hack/diagrams.sh
+
 .PHONY: workers
 workers: ## Make sure that workers in other languages can run: node, npm, python3. REQUIRE_WORKERS=1: fail otherwise.
 	@hack/ensure-workers.sh

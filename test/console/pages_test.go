@@ -129,7 +129,7 @@ func TestAPageWorksByKeyboardAndWithoutScript(t *testing.T) {
 	must(t, admin.Create(t.Context(), bare("team-keys", "typed")))
 	url := console(t, nil)
 	p := open(t)
-	p.do(network.Enable(), network.SetBlockedURLs([]string{"*live.js"}), chromedp.Navigate(url+"/runs?namespace=team-keys"), chromedp.WaitReady("main"))
+	p.do(network.Enable(), network.SetBlockedURLs().WithURLPatterns([]*network.BlockPattern{{URLPattern: "*://*:*/*live.js*", Block: true}}), chromedp.Navigate(url+"/runs?namespace=team-keys"), chromedp.WaitReady("main"))
 	var at string
 	focus := `(a => a.tagName === "DIV" ? "a region" : a.innerText || a.name || a.tagName)(document.activeElement)`
 	seen := []string{}

@@ -25,6 +25,7 @@ async function conformance({ do: what, millis = 0, value, bytes = 0, code, messa
   throw { code: "InvalidInput", message: `do is ${what}`, final: true };
 }
 const handle = topic === "demo.conformance" ? conformance : echo;
+const traces = process.env.OTEL_EXPORTER_OTLP_ENDPOINT ? await import("./traces.mjs") : undefined; // spans of jobs
 
 const nc = await connect({ servers: process.env.NATS_URL, maxReconnectAttempts: -1, waitOnFirstConnect: true });
 const js = jetstream(nc);
@@ -111,7 +112,7 @@ async function call(m, job) {
 // work does a job, publishes its result, and gives the word that settles it.
 async function work(m, job) {
   await publish(job, { status: "Started" }, "/started").catch((err) => log(`${job.id}: Started not published: ${err.message}`));
-  let result = await call(m, job);
+  let result = await (traces ? traces.span(job, topic, () => call(m, job)) : call(m, job));
   for (let backoff = 100; !job.signal.aborted; backoff = Math.min(2 * backoff, 5_000)) {
     try {
       if (result.large) result = { status: result.status, outputRef: await store(job, result.large) };
@@ -166,3 +167,4 @@ async function slot() {
 }
 await Promise.all(Array.from({ length: concurrency }, slot));
 await nc.drain();
+await traces?.shutdown();

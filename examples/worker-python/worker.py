@@ -7,6 +7,8 @@ import base64, collections, hashlib, json, os, queue, random, re, signal, socket
 from datetime import datetime
 from urllib.parse import unquote, urlparse
 
+import traces
+
 PREFIX = os.environ.get("SYNCOPATE_PREFIX", "syncopate")
 STREAM = PREFIX.upper().replace("-", "_") + "_JOBS"
 BUCKET = PREFIX + "-payloads"  # the object store of large outputs
@@ -249,6 +251,7 @@ class Worker:
             self.info()  # its answer says that the server has read all that went before
         except ConnectionError as err:
             log(f"last words may be lost, their jobs come again: {err}")
+        traces.flush(5)
 
     def info(self):
         return json.loads(self.nats.request(f"$JS.API.CONSUMER.INFO.{self.consumer}").body)
@@ -295,7 +298,11 @@ class Worker:
                 self.publish(job, {"status": "Started"}, "/started")
             except ConnectionError as err:
                 log(f"{job.id}: Started not published: {err}")  # the operator learns of the job from its result
-            result, large = self.call(job)
+            about = {"messaging.system": "nats", "messaging.operation.type": "process", "messaging.destination.name": self.topic,
+                     "messaging.message.id": job.id}
+            with traces.span(f"process {self.topic}", job.traceparent, about) as end:
+                result, large = self.call(job)
+                end(result)
             backoff = 0.1
             while not job.stopped.is_set():
                 try:

@@ -63,6 +63,7 @@ const (
 	kindApproval kind = "approval"
 	kindDelay    kind = "delay"
 	kindChild    kind = "child"
+	kindLocks    kind = "locks"
 )
 
 // spanID is that of a span of a run. No part can have a slash in it.

@@ -105,8 +105,9 @@ func (m *maker) queue() {
 func (m *maker) whole() {
 	st, run := m.run.Status, m.run
 	given, _ := Parse(run.Annotations[v1alpha1.AnnotationTraceparent])
+	start, end := m.extent()
 	s := Span{
-		ID: m.at.Span, Parent: given.Span, Name: "run", Kind: Server, Start: run.CreationTimestamp.Time, End: st.CompletedAt.Time,
+		ID: m.at.Span, Parent: given.Span, Name: "run", Kind: Server, Start: start, End: end,
 		Failed: st.Phase != v1alpha1.RunSucceeded,
 		Attributes: []Attribute{
 			{Key: "k8s.namespace.name", Text: run.Namespace}, {Key: "syncopate.run.name", Text: run.Name}, {Key: "syncopate.run.phase", Text: string(st.Phase)},
@@ -128,6 +129,36 @@ func (m *maker) whole() {
 		s.Parent = m.schedule(name, slot, given.Span)
 	}
 	m.add(s)
+}
+
+// withinSecond is by how much a time that is stored in whole seconds may be too early.
+const withinSecond = time.Second - time.Microsecond
+
+// extent is when a run was created and ended, both of which are stored in whole seconds; its steps
+// say where in them.
+func (m *maker) extent() (start, end time.Time) {
+	created, completed := m.run.CreationTimestamp.Time, m.run.Status.CompletedAt.Time
+	start, end = created.Add(withinSecond), completed
+	known := false
+	for i := range m.run.Status.Steps {
+		s := &m.run.Status.Steps[i]
+		for _, t := range []*metav1.MicroTime{s.DispatchedAt, s.StartedAt, s.CompletedAt} {
+			if t == nil {
+				continue
+			}
+			known = true
+			if t.Time.Before(start) {
+				start = t.Time
+			}
+			if t.Time.After(end) && t.Time.Sub(completed) <= withinSecond {
+				end = t.Time
+			}
+		}
+	}
+	if !known || start.Before(created) {
+		start = created
+	}
+	return start, end
 }
 
 // schedule adds the span of a slot, and gives its id.
@@ -161,6 +192,9 @@ func (m *maker) step(old, s *v1alpha1.StepStatus) {
 	if old != nil && (status.Ended(old.Phase) || (old.Phase == s.Phase && old.Attempt == s.Attempt)) {
 		return
 	}
+	if old == nil || begun(old) == nil {
+		m.locks(s)
+	}
 	switch {
 	case !ofThisRun(s):
 	case s.Phase == v1alpha1.StepBackingOff && s.NextAttemptAt != nil:
@@ -169,6 +203,26 @@ func (m *maker) step(old, s *v1alpha1.StepStatus) {
 		m.part(old, s)
 		m.wholeStep(s)
 	}
+}
+
+// locks adds the span of a step's wait for its locks, which is over with its first attempt.
+func (m *maker) locks(s *v1alpha1.StepStatus) {
+	spec, end := m.spec(s.Name), begun(s)
+	if spec == nil || len(spec.Locks) == 0 || end == nil || s.Attempt > 1 || !ofThisRun(s) {
+		return
+	}
+	m.add(Span{
+		ID: spanID(m.run, s.Name, 0, kindLocks), Parent: spanID(m.run, s.Name, 0, kindStep), Name: "wait for locks", Kind: Internal, Start: m.ready(s), End: end.Time,
+		Attributes: []Attribute{{Key: "syncopate.step", Text: s.Name}},
+	})
+}
+
+// begun is when the last attempt of a step began, or what else it does; nil: it has not begun.
+func begun(s *v1alpha1.StepStatus) *metav1.MicroTime {
+	if s.DispatchedAt != nil {
+		return s.DispatchedAt
+	}
+	return s.StartedAt
 }
 
 // ofThisRun says whether the run did anything of the step.
@@ -252,10 +306,15 @@ func (m *maker) wholeStep(s *v1alpha1.StepStatus) {
 
 // ready is when a step could begin: the run was admitted, and the steps that it depends on were
 // over; a step of finally, when the end was announced. Status has no time of a step's first
-// attempt once there is a second one.
+// attempt once there is a second one. Of a time in whole seconds the end of that second counts, so
+// that no wait is told that was none.
 func (m *maker) ready(s *v1alpha1.StepStatus) time.Time {
-	at := m.run.CreationTimestamp.Time
-	for _, t := range m.before(s) {
+	within := withinSecond
+	if s.Attempt > 1 {
+		within = 0 // else the first attempt could begin before its step
+	}
+	at := m.run.CreationTimestamp.Add(within)
+	for _, t := range m.before(s, within) {
 		if t.After(at) {
 			at = t
 		}
@@ -268,11 +327,11 @@ func (m *maker) ready(s *v1alpha1.StepStatus) time.Time {
 	return at
 }
 
-// before is when what a step had to wait for was over.
-func (m *maker) before(s *v1alpha1.StepStatus) (all []time.Time) {
+// before is when what a step had to wait for was over. A time in whole seconds is that much later.
+func (m *maker) before(s *v1alpha1.StepStatus, within time.Duration) (all []time.Time) {
 	st := m.run.Status
 	if status.Admitted(st) {
-		all = append(all, st.Admission.AdmittedAt.Time)
+		all = append(all, st.Admission.AdmittedAt.Add(within))
 	}
 	if st.Ending != nil && m.inFinally(s.Name) {
 		all = append(all, st.Ending.AnnouncedAt.Time)

@@ -36,7 +36,7 @@ func story() []*v1alpha1.WorkflowRun {
 			Annotations: map[string]string{v1alpha1.AnnotationSlot: epoch.Format(time.RFC3339)},
 		},
 		Spec: v1alpha1.WorkflowRunSpec{Steps: []v1alpha1.Step{
-			{Name: "flaky", Job: job},
+			{Name: "flaky", Job: job, Locks: []v1alpha1.LockRequest{{}}},
 			{Name: "fan", Job: job, ForEach: &v1alpha1.ForEach{}, DependsOn: []string{"flaky"}},
 			{Name: "sign", Approval: &v1alpha1.Approval{}, DependsOn: []string{"fan"}},
 			{Name: "below", Run: &v1alpha1.ChildRun{}, DependsOn: []string{"sign"}},
@@ -56,7 +56,7 @@ func story() []*v1alpha1.WorkflowRun {
 	})
 	write(func(st *v1alpha1.WorkflowRunStatus) {
 		st.Admission.AdmittedAt = at(3)
-		st.Steps[0].Phase, st.Steps[0].Attempt, st.Steps[0].DispatchedAt = v1alpha1.StepDispatched, 1, micro(3)
+		st.Steps[0].Phase, st.Steps[0].Attempt, st.Steps[0].DispatchedAt = v1alpha1.StepDispatched, 1, micro(4)
 	})
 	write(func(st *v1alpha1.WorkflowRunStatus) {
 		st.Steps[0].Phase, st.Steps[0].NextAttemptAt, st.Steps[0].Error = v1alpha1.StepBackingOff, micro(6), &v1alpha1.StepError{Code: "Flaky"}
@@ -130,7 +130,8 @@ const wholeStory = `schedule nightly 0-2
   run 2-13
     wait for admission 2-3
     flaky 3-8
-      attempt 3-6 failed Flaky
+      wait for locks 3-4
+      attempt 4-6 failed Flaky
       attempt 6-8
     fan 8-9
       items 8-9
@@ -176,6 +177,43 @@ func TestSpansThatAreMadeAgainAreTheSame(t *testing.T) {
 		}
 		if diff := cmp.Diff(spans, again); diff != "" {
 			t.Errorf("crash after write %d: %s", crash, diff)
+		}
+	}
+}
+
+// Creation, admission and the end of a run are stored in whole seconds, what steps do in microseconds.
+//
+// mutations: a wait that begins with the second of the admission, and a run that ends with the
+// second of its end, make it fail.
+func TestNoWaitIsToldWithinASecond(t *testing.T) {
+	for _, c := range []struct {
+		dispatched, waited time.Duration
+	}{
+		{3400 * time.Millisecond, 0},                        // in the second of its admission
+		{7 * time.Second, 3*time.Second + time.Microsecond}, // long after
+		{2*time.Second + time.Millisecond, 0},               // by a clock that is behind
+	} {
+		run := story()[0].DeepCopy()
+		run.CreationTimestamp = *at(2)
+		run.Status.Steps = []v1alpha1.StepStatus{{
+			Name: "flaky", Phase: v1alpha1.StepSucceeded, Attempt: 1, DispatchedAt: &metav1.MicroTime{Time: epoch.Add(c.dispatched)},
+			CompletedAt: &metav1.MicroTime{Time: epoch.Add(9600 * time.Millisecond)},
+		}}
+		run.Status.Admission.AdmittedAt, run.Status.CompletedAt, run.Status.Phase = at(3), at(9), v1alpha1.RunSucceeded
+		for _, s := range Ended(nil, run, 100) {
+			switch s.Name {
+			case "wait for locks":
+				if got := s.End.Sub(s.Start); got != c.waited {
+					t.Errorf("dispatched after %s: waited %s, want %s", c.dispatched, got, c.waited)
+				}
+			case "run", "flaky":
+				if got := s.End.Sub(epoch); got != 9600*time.Millisecond {
+					t.Errorf("%s ends after %s", s.Name, got)
+				}
+				if s.Start.Sub(epoch) > c.dispatched {
+					t.Errorf("%s begins after its attempt, at %s", s.Name, s.Start.Sub(epoch))
+				}
+			}
 		}
 	}
 }

@@ -140,14 +140,14 @@ func itemsOf(run *v1alpha1.WorkflowRun) *v1alpha1.ForEachStatus {
 
 // verdict says what is wrong with the end of a run: the value of each item has to be one that was
 // published for its last attempt, and no attempt may be there that nobody had to make.
-func (b *itemBook) verdict(run *v1alpha1.WorkflowRun, items int) (wrong []string) {
+func (b *itemBook) verdict(run *v1alpha1.WorkflowRun, outputs []byte, items int) (wrong []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if run.Status.Phase != v1alpha1.RunSucceeded {
 		return []string{fmt.Sprintf("%s is %s: %v", run.Name, run.Status.Phase, run.Status.Conditions)}
 	}
 	var got struct{ Values []int64 }
-	if err := json.Unmarshal(run.Status.Outputs.Raw, &got); err != nil || len(got.Values) != items {
+	if err := json.Unmarshal(outputs, &got); err != nil || len(got.Values) != items {
 		return []string{fmt.Sprintf("%s has %d values of %d: %v", run.Name, len(got.Values), items, err)}
 	}
 	for i, value := range got.Values {
@@ -340,18 +340,38 @@ func runItems(ctx context.Context, tb testing.TB, s itemsSize, faults func(seed 
 	w.expectDeadLetters(ctx, 0)
 	finals := w.runs(ctx)
 	awaitVersions(ctx, tb, h, s.patience, finals)
-	w.judgeItems(b, finals, s)
+	w.judgeItems(ctx, b, finals, s)
 	_, writes := h.Size()
 	w.note("%d results of %d runs in %s, %.0f a second; %d published; %d status writes; %d operator kills, %d restarts of NATS",
 		b.count(), s.runs, took.Round(100*time.Millisecond), float64(b.count())/took.Seconds(), b.values, writes, o.kills, w.nats.restarts)
 }
 
+// outputs are what a run returned, wherever that is; nothing if it is nowhere.
+func (w *world) outputs(ctx context.Context, run *v1alpha1.WorkflowRun) []byte {
+	w.tb.Helper()
+	switch st := run.Status; {
+	case st.Outputs != nil:
+		return st.Outputs.Raw
+	case st.OutputsRef != nil:
+		store, err := w.js.ObjectStore(ctx, w.names.PayloadsBucket())
+		if err != nil {
+			w.tb.Fatal(err)
+		}
+		outputs, err := store.GetBytes(ctx, st.OutputsRef.Name)
+		if err != nil {
+			w.tb.Errorf("%s: %s: %v", run.Name, st.OutputsRef.Name, err)
+		}
+		return outputs
+	}
+	return nil
+}
+
 // judgeItems fails the test with what is wrong with the ends of runs.
-func (w *world) judgeItems(b *itemBook, finals []v1alpha1.WorkflowRun, s itemsSize) {
+func (w *world) judgeItems(ctx context.Context, b *itemBook, finals []v1alpha1.WorkflowRun, s itemsSize) {
 	w.tb.Helper()
 	wrong := b.strange
 	for i := range finals {
-		wrong = append(wrong, b.verdict(&finals[i], s.items)...)
+		wrong = append(wrong, b.verdict(&finals[i], w.outputs(ctx, &finals[i]), s.items)...)
 	}
 	if n := b.count(); n != s.results() {
 		wrong = append(wrong, fmt.Sprintf("%d attempts were answered, %d were planned", n, s.results()))

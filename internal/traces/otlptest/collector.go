@@ -4,17 +4,22 @@
 package otlptest
 
 import (
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"sync"
 	"testing"
 
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 )
 
-// Collector takes spans over HTTP, as protobuf.
+// Collector takes spans over HTTP, as protobuf or as JSON.
 type Collector struct {
 	URL string
 
@@ -52,8 +57,11 @@ func (c *Collector) Next(answers ...Answer) {
 func (c *Collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	data := &tracepb.TracesData{}
-	if err != nil || r.URL.Path != "/v1/traces" || r.Header.Get("Content-Type") != "application/x-protobuf" || proto.Unmarshal(body, data) != nil {
-		http.Error(w, "not spans", http.StatusBadRequest)
+	if err == nil {
+		err = decode(r.Header.Get("Content-Type"), body, data)
+	}
+	if err != nil || r.URL.Path != "/v1/traces" {
+		http.Error(w, fmt.Sprintf("not spans: %v", err), http.StatusBadRequest)
 		return
 	}
 	c.mu.Lock()
@@ -80,6 +88,25 @@ func (c *Collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 }
+
+// decode reads spans in one of OTLP's two forms.
+func decode(form string, body []byte, into *tracepb.TracesData) error {
+	switch form {
+	case "application/x-protobuf":
+		return proto.Unmarshal(body, into)
+	case "application/json":
+		return protojson.Unmarshal(hexID.ReplaceAllFunc(body, func(found []byte) []byte {
+			part := hexID.FindSubmatch(found)
+			id, _ := hex.DecodeString(string(part[2])) // it has such digits only
+			return fmt.Appendf(nil, "%s%q", part[1], base64.StdEncoding.EncodeToString(id))
+		}), into)
+	}
+	return fmt.Errorf("content type %q", form)
+}
+
+// hexID is an id in OTLP's JSON, which has it as hexadecimal digits where other bytes are base64:
+// https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding
+var hexID = regexp.MustCompile(`("(?:traceId|spanId|parentSpanId)": ?)"((?:[0-9a-f]{2})*)"`)
 
 // Spans are those that came so far.
 func (c *Collector) Spans() []*tracepb.Span {

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package workers
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+
+	"github.com/syncopate-dev/syncopate/internal/traces/otlptest"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+// aTrace and aParent are where jobs of these tests are.
+const aTrace, aParent = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+
+func TestThePythonWorkerSendsSpans(t *testing.T) {
+	t.Parallel()
+	needs(t, "python3")
+	sendsSpans(t, filepath.Join(examples, "worker-python"), "python3", "-B", "worker.py", DefaultTopic)
+}
+
+func TestTheNodeWorkerSendsSpans(t *testing.T) {
+	t.Parallel()
+	sendsSpans(t, installNode(t), "node", "worker.mjs", DefaultTopic)
+}
+
+// sendsSpans gives a worker jobs that succeed and fail, one of a trace that is not sampled and one
+// of none, and ends it: the first two have a span each, below the one that the job names.
+//
+// mutation: a span without its parent, and one of a trace that is not sampled, make it fail.
+func sendsSpans(t *testing.T, dir string, args ...string) {
+	t.Helper()
+	collector := otlptest.Start(t)
+	c, err := Config{URL: start(t).URL()}.withDefaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := connect(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { o.close(context.WithoutCancel(t.Context())) })
+	if err := o.prepare(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ids := map[string]protocol.JobID{}
+	for name, work := range map[string]struct {
+		place string
+		input input
+	}{
+		"good":    {"00-" + aTrace + "-" + aParent + "-01", input{Do: "succeed"}},
+		"bad":     {"00-" + aTrace + "-" + aParent + "-01", input{Do: "final", Code: "Broken"}},
+		"unasked": {"00-" + aTrace + "-" + aParent + "-00", input{Do: "succeed"}},
+		"none":    {"", input{Do: "succeed"}},
+	} {
+		ids[name] = newJob(name)
+		if _, err := o.forge(t.Context(), ids[name], work.input.bytes(), func(m *nats.Msg) {
+			if work.place != "" {
+				m.Header.Set(protocol.HeaderTraceParent, work.place)
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p, err := Command{Dir: dir, Args: args, Env: []string{"NATS_URL=" + c.URL, "OTEL_EXPORTER_OTLP_ENDPOINT=" + collector.URL}}.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = p.Kill() // it is gone, if all went well
+		if t.Failed() {
+			t.Logf("output of the worker:\n%s", p.Output())
+		}
+	})
+	for name, id := range ids {
+		if err := o.await(t.Context(), name+" is answered", func() (bool, error) {
+			list, err := o.stored(t.Context(), id)
+			return slices.ContainsFunc(list, func(r protocol.Result) bool { return r.Status != protocol.StatusStarted }), err
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := p.Terminate(t.Context()); err != nil {
+		t.Error(err)
+	}
+	want := []string{
+		fmt.Sprintf("%s below %s in %s: process %s, SPAN_KIND_CONSUMER, STATUS_CODE_ERROR Broken", ids["bad"], aParent, aTrace, DefaultTopic),
+		fmt.Sprintf("%s below %s in %s: process %s, SPAN_KIND_CONSUMER, STATUS_CODE_UNSET ", ids["good"], aParent, aTrace, DefaultTopic),
+	}
+	got := spansOf(collector)
+	slices.Sort(got)
+	slices.Sort(want)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("spans (-want +got):\n%s", diff)
+	}
+}
+
+// spansOf are the spans that a collector has, a line each.
+func spansOf(c *otlptest.Collector) (lines []string) {
+	for _, s := range c.Spans() {
+		job := ""
+		for _, a := range s.GetAttributes() {
+			if a.GetKey() == "messaging.message.id" {
+				job = a.GetValue().GetStringValue()
+			}
+		}
+		line := fmt.Sprintf("%s below %s in %s: %s, %s, %s %s", job, hex.EncodeToString(s.GetParentSpanId()), hex.EncodeToString(s.GetTraceId()),
+			s.GetName(), s.GetKind(), s.GetStatus().GetCode(), s.GetStatus().GetMessage())
+		if s.GetEndTimeUnixNano() < s.GetStartTimeUnixNano() {
+			line += ", ends before it begins"
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}

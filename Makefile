@@ -151,7 +151,7 @@ chromium: ## Make sure that Chromium is there, for tests of the console in a bro
 pictures: controlplane ## Take the pictures of the console, with Chromium, and draw that of a trace.
 	REQUIRE_CHROMIUM=1 hack/ensure-chromium.sh
 	mkdir -p docs/pictures
-	PICTURES='$(CURDIR)/docs/pictures' REQUIRE_CHROMIUM=1 go test -count=1 ./test/console -run TestEachPageCanBeRead
+	PICTURES='$(CURDIR)/docs/pictures' REQUIRE_CHROMIUM=1 go test -count=1 ./test/console -run 'TestEachPageCanBeRead|TestThreeQuestions'
 	PICTURES='$(CURDIR)/docs/pictures' REQUIRE_WORKERS=1 go test -count=1 ./test/e2e -run TestE2E -ginkgo.focus 'A trace'
 
 .PHONY: diagrams

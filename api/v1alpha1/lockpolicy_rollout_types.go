@@ -323,6 +323,13 @@ type RolloutOutcome struct {
 	// endedAt is when that was decided.
 	// +required
 	EndedAt metav1.Time `json:"endedAt"`
+	// changes of runLock that it asked for, against what was in force: "wait.mode:
+	// Poll -> HandOff".
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=256
+	Changes []string `json:"changes,omitempty"`
 }
 
 // PolicyTrial is the part that a run has in a rollout, and its votes so far. Pinned with the

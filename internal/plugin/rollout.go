@@ -5,6 +5,7 @@ package plugin
 import (
 	"context"
 	"fmt"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/policy"
 	"github.com/syncopate-dev/syncopate/internal/rollout"
 )
 
@@ -80,6 +82,9 @@ func (a *rollouts) rolloutText(r *v1alpha1.LockPolicyRolloutStatus) error {
 	fmt.Fprintf(w, "BASELINE\t%s\n", r.Baseline.Name)
 	if r.Candidate != nil {
 		fmt.Fprintf(w, "CANDIDATE\t%s\n", r.Candidate.Name)
+		for _, change := range policy.CandidateChanges(r) {
+			fmt.Fprintf(w, "CHANGE\t%s\n", change)
+		}
 	}
 	fmt.Fprintf(w, "REASON\t%s: %s\n", r.Reason, r.Message)
 	if r.Canary != nil || r.Control != nil {
@@ -121,9 +126,9 @@ func (a *rollouts) rolloutHistoryCommand() *cobra.Command {
 				return a.writeJSON(p.Status.Rollout.History)
 			}
 			w := tabwriter.NewWriter(a.Out, 0, 0, 3, ' ', 0)
-			fmt.Fprint(w, "REVISION\tOUTCOME\tENDED\n")
+			fmt.Fprint(w, "REVISION\tOUTCOME\tENDED\tCHANGES\n")
 			for _, h := range p.Status.Rollout.History {
-				fmt.Fprintf(w, "%s\t%s\t%s\n", h.Name, h.Reason, h.EndedAt.UTC().Format(time.RFC3339))
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", h.Name, h.Reason, h.EndedAt.UTC().Format(time.RFC3339), strings.Join(h.Changes, ", "))
 			}
 			return w.Flush()
 		},

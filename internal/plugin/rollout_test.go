@@ -22,9 +22,10 @@ func rollingOut(phase v1alpha1.RolloutPhase) *v1alpha1.LockPolicy {
 		ObjectMeta: metav1.ObjectMeta{Name: "reports"},
 		Status: &v1alpha1.LockPolicyStatus{Rollout: &v1alpha1.LockPolicyRolloutStatus{
 			Phase: phase, Percent: 20, ChangedAt: at, Reason: "CanaryRuns", Message: "in words",
-			Baseline: v1alpha1.RolloutRevision{Name: "91bc0011-1"}, Candidate: &v1alpha1.RolloutRevision{Name: "4f2a0011-2"},
-			Canary:  &v1alpha1.RolloutCounts{Runs: 44, Ended: 40, Contended: 30, Busy: 12, Waits: waits},
-			History: []v1alpha1.RolloutOutcome{{Name: "77aa0011-1", Reason: "BusyRunsWorse", EndedAt: at}},
+			Baseline:  v1alpha1.RolloutRevision{Name: "91bc0011-1", RunLock: v1alpha1.RunLockPolicy{TTLSeconds: 30}},
+			Candidate: &v1alpha1.RolloutRevision{Name: "4f2a0011-2", RunLock: v1alpha1.RunLockPolicy{TTLSeconds: 10}},
+			Canary:    &v1alpha1.RolloutCounts{Runs: 44, Ended: 40, Contended: 30, Busy: 12, Waits: waits},
+			History:   []v1alpha1.RolloutOutcome{{Name: "77aa0011-1", Reason: "BusyRunsWorse", EndedAt: at, Changes: []string{"busyRetry.mode: Jittered -> Fixed", "ttlSeconds: 30 -> 20"}}},
 		}},
 	}
 }
@@ -34,14 +35,15 @@ func TestRollouts(t *testing.T) {
 CANARY      20 percent of the runs, for 10m0s
 BASELINE    91bc0011-1
 CANDIDATE   4f2a0011-2
+CHANGE      ttlSeconds: 30 -> 10
 REASON      CanaryRuns: in words
 
 ARM       RUNS   ENDED   CONTENDED   BUSY   P95 WAIT   P95 LATENCY   ABANDONED   FENCES   DEAD LETTERS
 canary    44     40      30          12     500ms      0s            0           0        0
 control   0      0       0           0      0s         0s            0           0        0
 `
-	const history = `REVISION     OUTCOME         ENDED
-77aa0011-1   BusyRunsWorse   2026-11-20T10:00:00Z
+	const history = `REVISION     OUTCOME         ENDED                  CHANGES
+77aa0011-1   BusyRunsWorse   2026-11-20T10:00:00Z   busyRetry.mode: Jittered -> Fixed, ttlSeconds: 30 -> 20
 `
 	asked := func(verb string) string {
 		return "candidate 4f2a0011-2 of lock policy reports: " + verb + " asked for\n"

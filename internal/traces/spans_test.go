@@ -181,7 +181,8 @@ func TestSpansThatAreMadeAgainAreTheSame(t *testing.T) {
 	}
 }
 
-// Creation, admission and the end of a run are stored in whole seconds, what steps do in microseconds.
+// Creation, admission and the end of a run are stored in whole seconds, what steps
+// do in microseconds.
 //
 // mutations: a wait that begins with the second of the admission, and a run that ends with the
 // second of its end, make it fail.

@@ -133,6 +133,16 @@ func (p *tab) do(actions ...chromedp.Action) {
 	must(p.t, chromedp.Run(ctx, actions...))
 }
 
+// follow clicks on a link, by its text, and waits for its page.
+func (p *tab) follow(link string) {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	defer cancel()
+	_, err := chromedp.RunResponse(ctx, chromedp.Click(fmt.Sprintf(`//a[normalize-space(.)=%q]`, link), chromedp.BySearch))
+	must(p.t, err)
+	p.do(chromedp.WaitReady("main"))
+}
+
 // eval is a value of the page.
 func (p *tab) eval(script string, into any) {
 	p.t.Helper()

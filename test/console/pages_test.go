@@ -4,8 +4,10 @@ package console_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -13,6 +15,8 @@ import (
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -32,6 +36,12 @@ func (letterBox) List(context.Context, int) ([]facts.Letter, int, error) {
 }
 
 func (letterBox) Redrive(context.Context, uint64) error { return nil }
+
+// seed fills namespace team-a, for all tests that only look.
+var seed = sync.OnceValue(func() error {
+	err := admin.Create(context.Background(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a"}})
+	return errors.Join(err, consoletest.Seed(context.Background(), admin, "team-a", operator, time.Now()))
+})
 
 // watched fails the test for errors of the page, refusals of the Content-Security-Policy among
 // them, and for requests to another host.
@@ -56,8 +66,7 @@ func (p *tab) watched(host string) {
 // mutation: a template with a handler or a style of its own, a control without a name, and the tone
 // of .muted at half make this fail.
 func TestEachPageCanBeRead(t *testing.T) {
-	namespace(t, "team-a")
-	must(t, consoletest.Seed(t.Context(), admin, "team-a", operator, time.Now()))
+	must(t, seed())
 	url := console(t, letterBox{})
 	p := open(t)
 	p.watched(url)
@@ -89,6 +98,43 @@ func TestEachPageCanBeRead(t *testing.T) {
 			}
 		}
 		p.picture(page.name)
+	}
+}
+
+// Each begins at the list of runs, and may take three clicks.
+//
+// mutation: a page of a run without WaitsFor, one of policies without Changes, and a place that is
+// not told make this fail.
+func TestThreeQuestionsTakeThreeClicks(t *testing.T) {
+	must(t, seed())
+	url := console(t, nil)
+	for _, q := range []struct {
+		name   string
+		clicks []string // the texts of links, in this order
+		answer []string // what is then to be read, the first of it in the picture
+	}{
+		{"why-does-it-wait", []string{"team-a/next-report"}, []string{"the tenant has as many runs under way as its LockPolicy lets it", "place 1 of 2"}},
+		{"who-holds-its-lock", []string{"team-a/train-large"}, []string{"held by team-a/report"}},
+		{"what-did-the-rollout-change", []string{"Locks and policies"}, []string{"What the candidate changes", "wait.mode: Poll -> HandOff", "busyRetry.mode: Jittered -> Fixed"}},
+	} {
+		if len(q.clicks) > 3 {
+			t.Fatalf("%s takes %d clicks", q.name, len(q.clicks))
+		}
+		p := open(t)
+		p.watched(url)
+		p.do(chromedp.Navigate(url+"/runs?namespace=team-a"), chromedp.WaitReady("main"))
+		for _, link := range q.clicks {
+			p.follow(link)
+		}
+		var text string
+		p.eval(`document.querySelector("main").innerText`, &text)
+		for _, answer := range q.answer {
+			if !strings.Contains(text, answer) {
+				t.Errorf("%s: %q is not in\n%s", q.name, answer, text)
+			}
+		}
+		p.eval(fmt.Sprintf(`[...document.querySelectorAll("main dt, main dd, main p")].find(e => e.innerText.includes(%q))?.scrollIntoView({block: "center"})`, q.answer[0]), nil)
+		p.picture(q.name)
 	}
 }
 

@@ -30,7 +30,8 @@ import (
 	"github.com/syncopate-dev/syncopate/test/workers"
 )
 
-// startTracedWorker serves a topic with a function of the public SDK, and sends a span for each job.
+// startTracedWorker serves a topic with a function of the public SDK, and sends a span
+// for each job.
 func (w *world) startTracedWorker(ctx context.Context, collector *otlptest.Collector, topic string, handle worker.Handler) {
 	GinkgoHelper()
 	target, err := otlp.NewTarget(collector.URL, func(string) string { return "" })

@@ -37,7 +37,8 @@ func TestDiagramsAreDrawnFromTheirTexts(t *testing.T) {
 	}
 }
 
-// The diagrams of a run's and a step's life have each phase that the API server accepts, and no other.
+// The diagrams of a run's and a step's life have each phase that the API server accepts,
+// and no other.
 func TestDiagramsHaveEachPhase(t *testing.T) {
 	var kind apiextensionsv1.CustomResourceDefinition
 	definition, err := os.ReadFile(filepath.Join(moduleRoot, "config/crd/bases/syncopate.dev_workflowruns.yaml"))

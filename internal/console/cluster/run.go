@@ -14,6 +14,7 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/console/facts"
 	"github.com/syncopate-dev/syncopate/internal/plugin/reads"
+	"github.com/syncopate-dev/syncopate/internal/plugin/runview"
 )
 
 const (
@@ -49,8 +50,11 @@ func (v *View) under(ctx context.Context, r *facts.Run, operator string) (err er
 	if stored.Status != nil && stored.Status.CompletedAt != nil {
 		return nil
 	}
-	if stored.Status != nil && stored.Status.Phase == v1alpha1.RunQueued {
-		if r.Others, err = v.others(ctx, stored.Namespace); err != nil {
+	if queued := stored.Status != nil && stored.Status.Phase == v1alpha1.RunQueued; queued || runview.WaitsForLocks(stored) {
+		if r.Others, r.All, err = v.others(ctx, stored.Namespace); err != nil {
+			return err
+		}
+		if r.Semaphores, err = v.Semaphores(ctx); err != nil {
 			return err
 		}
 	}
@@ -60,13 +64,14 @@ func (v *View) under(ctx context.Context, r *facts.Run, operator string) (err er
 	return nil
 }
 
-// others are the runs under way: of all namespaces, or of one if the user may not see the others.
-func (v *View) others(ctx context.Context, namespace string) ([]v1alpha1.WorkflowRun, error) {
-	runs, _, err := v.UnderWay(ctx, "")
+// others are the runs under way: of one namespace, and not all, if the user may not see the others.
+func (v *View) others(ctx context.Context, namespace string) (runs []v1alpha1.WorkflowRun, all bool, err error) {
+	runs, more, err := v.UnderWay(ctx, "")
 	if apierrors.IsForbidden(err) {
 		runs, _, err = v.UnderWay(ctx, namespace)
+		return runs, false, err
 	}
-	return runs, err
+	return runs, !more, err
 }
 
 // Stored is a run as the API server has it.

@@ -28,8 +28,8 @@ const (
 	notEnded = "status.phase!=Succeeded,status.phase!=Failed,status.phase!=Cancelled,status.phase!=TimedOut"
 )
 
-// outline is what is kept of a run under way. Steps, inputs and outputs are skipped as they
-// are read.
+// outline is what is kept of a run under way. Inputs and outputs are skipped as they are read, and
+// of steps all but their locks.
 type outline struct {
 	Metadata struct {
 		Namespace string      `json:"namespace"`
@@ -48,11 +48,24 @@ type outline struct {
 		Admission   *v1alpha1.AdmissionStatus `json:"admission"`
 		Policy      *v1alpha1.PolicyReference `json:"policy"`
 		CompletedAt *metav1.Time              `json:"completedAt"`
+		Locks       []v1alpha1.LockHold       `json:"locks"`
+		Steps       []stepOutline             `json:"steps"`
 	} `json:"status"`
 }
 
-// UnderWay are the runs that have not ended, without their steps: 10,000 at most. more says whether
-// there are others.
+// stepOutline is what is kept of a step that holds locks across runs, or waits for one.
+type stepOutline struct {
+	Name     string              `json:"name"`
+	Phase    v1alpha1.StepPhase  `json:"phase"`
+	Locks    []v1alpha1.LockHold `json:"locks"`
+	LockWait *v1alpha1.LocksWait `json:"lockWait"`
+	ForEach  *struct {
+		Locks []v1alpha1.ItemLocks `json:"locks"`
+	} `json:"forEach"`
+}
+
+// UnderWay are the runs that have not ended, with no more of their steps than locks: 10,000 at
+// most. more says whether there are others.
 func (v *View) UnderWay(ctx context.Context, namespace string) (runs []v1alpha1.WorkflowRun, more bool, err error) {
 	next := ""
 	for range underWayPages {
@@ -95,10 +108,27 @@ func (o *outline) run() v1alpha1.WorkflowRun {
 	run.Spec.WorkloadClass, run.Spec.Priority = o.Spec.WorkloadClass, o.Spec.Priority
 	if s := o.Status; s != nil {
 		run.Status = &v1alpha1.WorkflowRunStatus{
-			Phase: s.Phase, Tenant: s.Tenant, Parent: s.Parent, Admission: s.Admission, Policy: s.Policy, CompletedAt: s.CompletedAt,
+			Phase: s.Phase, Tenant: s.Tenant, Parent: s.Parent, Admission: s.Admission, Policy: s.Policy, CompletedAt: s.CompletedAt, Locks: s.Locks,
+		}
+		for i := range s.Steps {
+			if step := s.Steps[i].step(); step != nil {
+				run.Status.Steps = append(run.Status.Steps, *step)
+			}
 		}
 	}
 	return run
+}
+
+// step is nil if it has nothing to do with locks.
+func (o *stepOutline) step() *v1alpha1.StepStatus {
+	step := &v1alpha1.StepStatus{Name: o.Name, Phase: o.Phase, Locks: o.Locks, LockWait: o.LockWait}
+	if o.ForEach != nil && len(o.ForEach.Locks) > 0 {
+		step.ForEach = &v1alpha1.ForEachStatus{Locks: o.ForEach.Locks}
+	}
+	if len(step.Locks) == 0 && step.LockWait == nil && step.ForEach == nil {
+		return nil
+	}
+	return step
 }
 
 // Policies are all LockPolicies; nil if they may not be seen.

@@ -35,13 +35,15 @@ type Rows struct {
 
 // Run is a run with all that its page tells of.
 type Run struct {
-	Stored   *v1alpha1.WorkflowRun // as the API server has it
-	Run      *v1alpha1.WorkflowRun // with the steps of the Workflow that it follows
-	Children []v1alpha1.WorkflowRun
-	Policies []v1alpha1.LockPolicy  // nil: they may not be seen
-	Events   []corev1.Event         // the newest first; nil: they may not be seen
-	Others   []v1alpha1.WorkflowRun // those under way, if the run waits in a queue
-	Claims   []ownership.Claim      // who owns which partition; nil: that may not be seen
+	Stored     *v1alpha1.WorkflowRun // as the API server has it
+	Run        *v1alpha1.WorkflowRun // with the steps of the Workflow that it follows
+	Children   []v1alpha1.WorkflowRun
+	Policies   []v1alpha1.LockPolicy  // nil: they may not be seen
+	Events     []corev1.Event         // the newest first; nil: they may not be seen
+	Others     []v1alpha1.WorkflowRun // those under way, if the run waits in a queue or for locks
+	All        bool                   // Others are those of all namespaces
+	Semaphores []v1alpha1.Semaphore   // with Others; nil: they may not be seen
+	Claims     []ownership.Claim      // who owns which partition; nil: that may not be seen
 }
 
 // Owners are who owns which partition, and the Leases of the replicas.

@@ -42,7 +42,7 @@ func TestPagesOfWhatIsShared(t *testing.T) {
 	c := serve(t, who, server.Options{Base: who.Base(), Namespace: ns, Letters: box})
 	text := c.get("/policies")
 	wants(t, text, "canary: the edit", "control: as before", "20 percent of the runs have the edit", "61 of 40 contended", "not in force, or not for all of its classes", "42 retries a minute", "syncopate-5d8c7-k4m2p")
-	wants(t, text, `<td class="number">210</td>`, `<td class="number">204</td>`, "GuardrailFailed")
+	wants(t, text, `<td class="number">210</td>`, `<td class="number">204</td>`, "BusyRunsWorse", "busyRetry.mode: Jittered -&gt; Fixed", "wait.mode: Poll -&gt; HandOff")
 	text = c.get("/tenants")
 	wants(t, text, "Queue of acme", `<ol><li><a href="`+who.Base()+"/runs/"+ns+`/next-report">`, "a100", "/runs/"+ns+`/report">`, "priority 5")
 	lacks(t, text, "/runs/"+ns+"/import")
@@ -60,6 +60,7 @@ func TestPagesOfWhatIsShared(t *testing.T) {
 		t.Errorf("without the form's token: %d", status)
 	}
 	wants(t, c.get("/runs/"+ns+"/report"), "waits for approval", "4010 of 10000 items", "StepRetry", "policies#batch", "in the canary of 9a1e-2")
+	wants(t, c.get("/runs/"+ns+"/train-large"), "lock gpu/a100", "place 1 of 1 for it", "held by "+ns+"/report")
 	poor := local(t, user(t, "jane-poor", ns, sees()), ns)
 	wants(t, poor.get("/policies"), "You may not see LockPolicies")
 	wants(t, poor.get("/tenants"), "You may not see Semaphores", "Only those of "+ns+" are counted")

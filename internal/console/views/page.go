@@ -102,6 +102,13 @@ func text(s string) string { return strings.TrimSpace(runview.Printable(s, maxTe
 
 func shortText(s string) string { return strings.TrimSpace(runview.Printable(s, maxShort)) }
 
+func shortTexts(list []string) (short []string) {
+	for _, s := range list {
+		short = append(short, shortText(s))
+	}
+	return short
+}
+
 // ago is the distance of a moment, as "5m".
 func ago(t, now time.Time) string { return duration.HumanDuration(max(0, now.Sub(t))) }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/console/facts"
+	"github.com/syncopate-dev/syncopate/internal/policy"
 	"github.com/syncopate-dev/syncopate/internal/rollout"
 )
 
@@ -58,6 +59,7 @@ type Rollout struct {
 	Since               Moment
 	Reason, Message     string
 	Baseline, Candidate string
+	Changes             []string // of the candidate, against the baseline
 	Arms                []Arm
 	History             []Outcome
 }
@@ -74,6 +76,7 @@ type Arm struct {
 type Outcome struct {
 	Name, Reason string
 	Ended        Moment
+	Changes      []string
 }
 
 // PoliciesOf makes the page. policies is nil if they may not be seen.
@@ -141,13 +144,13 @@ func rolloutOf(r *v1alpha1.LockPolicyRolloutStatus, now time.Time) *Rollout {
 		Message: text(r.Message), Baseline: r.Baseline.Name,
 	}
 	if r.Candidate != nil {
-		out.Candidate = r.Candidate.Name
+		out.Candidate, out.Changes = r.Candidate.Name, shortTexts(policy.CandidateChanges(r))
 	}
 	if r.Canary != nil || r.Control != nil {
 		out.Arms = []Arm{armOf("canary: the edit", r.Canary), armOf("control: as before", r.Control)}
 	}
 	for _, h := range slices.Backward(r.History) {
-		out.History = append(out.History, Outcome{h.Name, shortText(h.Reason), moment(&h.EndedAt.Time, now)})
+		out.History = append(out.History, Outcome{h.Name, shortText(h.Reason), moment(&h.EndedAt.Time, now), shortTexts(h.Changes)})
 	}
 	return out
 }

@@ -82,8 +82,11 @@ func RunOf(r *facts.Run, now time.Time) Run {
 	}
 	tree := runview.TreeOf(run, now, r.Children...)
 	answer := runview.Why(run, r.Policies, now, r.Children...)
-	if r.Others != nil {
+	if r.Others != nil && st.Phase == v1alpha1.RunQueued {
 		answer.Stands(runview.PlaceOf(run, r.Others, r.Policies))
+	}
+	if runview.WaitsForLocks(run) {
+		answer.WaitsFor(runview.Locks(runview.LockSight{Runs: r.Others, Semaphores: r.Semaphores, Whole: r.All, Now: now}))
 	}
 	if r.Claims != nil && !answer.Ended {
 		answer.Owned(r.Claims, string(run.UID))

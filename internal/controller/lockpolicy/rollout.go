@@ -55,11 +55,14 @@ func (r *Reconciler) rollOut(p *v1alpha1.LockPolicy, next *v1alpha1.LockPolicySt
 		events = append(events, rollout.Event{Reason: rollout.ReasonInForce, Message: fmt.Sprintf(
 			"Generation %d is in force for all runs at once: only edits of runLock are tried on a part of them", p.Generation)})
 	}
-	next.Rollout = storedState(decided, before, func(rev rollout.Revision) *v1alpha1.RolloutRevision { return contentOf(rev, p, before) })
+	content := func(rev rollout.Revision) *v1alpha1.RolloutRevision { return contentOf(rev, p, before) }
+	next.Rollout = storedState(decided, before, content)
 	if !decided.Active() || decided.Candidate != state.Candidate {
 		next.Rollout.Replicas = nil // they counted for another candidate, or there is nothing to decide
 	}
-	next.Rollout.History = remembered(next.Rollout.History, state, decided, events, now)
+	next.Rollout.History = remembered(next.Rollout.History, state, decided, events, func(rev rollout.Revision) v1alpha1.RolloutOutcome {
+		return v1alpha1.RolloutOutcome{Name: rev.Name(), EndedAt: metav1.NewTime(now.Truncate(time.Second)), Changes: changesOf(content(state.Baseline), content(rev))}
+	})
 	meta.SetStatusCondition(&next.Conditions, rolledOut(p, decided, now))
 	return events
 }
@@ -136,11 +139,21 @@ func command(p *v1alpha1.LockPolicy, st *v1alpha1.LockPolicyRolloutStatus) rollo
 	}
 }
 
+// changesOf is what a revision asks for against another one.
+func changesOf(before, after *v1alpha1.RolloutRevision) []string {
+	if before == nil || after == nil {
+		return nil
+	}
+	return policy.Changes(before.RunLock, after.RunLock)
+}
+
 // remembered adds what became of a candidate.
-func remembered(history []v1alpha1.RolloutOutcome, before, after rollout.State, events []rollout.Event, now time.Time) []v1alpha1.RolloutOutcome {
+func remembered(history []v1alpha1.RolloutOutcome, before, after rollout.State, events []rollout.Event, outcome func(rollout.Revision) v1alpha1.RolloutOutcome) []v1alpha1.RolloutOutcome {
 	history = slices.Clone(history)
 	add := func(rev rollout.Revision, reason rollout.Reason) {
-		history = append(history, v1alpha1.RolloutOutcome{Name: rev.Name(), Reason: string(reason), EndedAt: metav1.NewTime(now.Truncate(time.Second))})
+		one := outcome(rev)
+		one.Reason = string(reason)
+		history = append(history, one)
 	}
 	for _, e := range events {
 		switch {

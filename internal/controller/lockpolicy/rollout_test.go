@@ -177,9 +177,9 @@ func TestACandidateThatIsWorseIsRolledBack(t *testing.T) {
 	}
 	var history []string
 	for _, h := range w.rollout().History {
-		history = append(history, h.Reason)
+		history = append(history, fmt.Sprint(h.Reason, h.Changes))
 	}
-	if diff := cmp.Diff([]string{"BusyRunsWorse", "Superseded"}, history); diff != "" {
+	if diff := cmp.Diff([]string{"BusyRunsWorse[busyRetry.mode: Jittered -> Fixed]", "Superseded[busyRetry.mode: Jittered -> Fixed wait.mode: Poll -> HandOff]"}, history); diff != "" {
 		t.Errorf("history (-want +got):\n%s", diff)
 	}
 }

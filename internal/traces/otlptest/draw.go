@@ -29,8 +29,8 @@ svg{background:#fff;color:#1f2328;font:13px ui-sans-serif,system-ui,sans-serif}t
 </style>
 `
 
-// Draw is a picture of spans as SVG: a line each, below its parent, with a bar from its start to its
-// end. Spans are those of the operator, but for those of consumers, which are workers'.
+// Draw is a picture of spans as SVG: a line each, below its parent, with a bar from its start to
+// its end. Spans are those of the operator, but for those of consumers, which are workers'.
 func Draw(spans []*tracepb.Span) []byte {
 	rows := tree(spans, "", 0)
 	begin, end := extent(spans)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
@@ -26,7 +27,10 @@ func StartAPIServer(assets string, crds ...string) (*envtest.Environment, error)
 
 // startAPIServer is StartAPIServer with more arguments of kube-apiserver.
 func startAPIServer(assets string, args map[string]string, crds ...string) (*envtest.Environment, error) {
-	s := &envtest.Environment{BinaryAssetsDirectory: assets, CRDDirectoryPaths: crds, ErrorIfCRDPathMissing: true}
+	s := &envtest.Environment{
+		BinaryAssetsDirectory: assets, CRDDirectoryPaths: crds, ErrorIfCRDPathMissing: true,
+		ControlPlaneStartTimeout: time.Minute, // a busy machine takes longer than the 20 s that it has by itself
+	}
 	for name, value := range args {
 		s.ControlPlane.GetAPIServer().Configure().Set(name, value)
 	}

@@ -96,13 +96,15 @@ func With(m *testing.M, use func(*envtest.Environment) error, crds ...string) (c
 }
 
 // Kept are the goroutines that outlive all tests: those of connections to the API server, which are
-// kept alive after the last request, of klog, and of ginkgo.
+// kept alive after the last request, of klog, of ginkgo, and of an API server that had to be started
+// twice.
 func Kept() []goleak.Option {
 	return []goleak.Option{
 		goleak.IgnoreAnyFunction("github.com/onsi/ginkgo/v2/internal/interrupt_handler.(*InterruptHandler).registerForInterrupts.func2"),
 		goleak.IgnoreTopFunction("internal/poll.runtime_pollWait"),
 		goleak.IgnoreTopFunction("net/http.(*persistConn).writeLoop"),
 		goleak.IgnoreTopFunction("net/http.(*http2ClientConn).readLoop"),
+		goleak.IgnoreTopFunction("sigs.k8s.io/controller-runtime/pkg/internal/testing/process.pollURLUntilOK"),
 		goleak.IgnoreTopFunction("k8s.io/klog/v2.(*flushDaemon).run.func1"),
 	}
 }

@@ -131,14 +131,14 @@ func (m *maker) whole() {
 	m.add(s)
 }
 
-// withinSecond is by how much a time that is stored in whole seconds may be too early.
-const withinSecond = time.Second - time.Microsecond
+// precision is by how much a time that is stored in whole seconds may be too early.
+const precision = time.Second - time.Microsecond
 
 // extent is when a run was created and ended, both of which are stored in whole seconds; its steps
 // say where in them.
 func (m *maker) extent() (start, end time.Time) {
 	created, completed := m.run.CreationTimestamp.Time, m.run.Status.CompletedAt.Time
-	start, end = created.Add(withinSecond), completed
+	start, end = created.Add(precision), completed
 	known := false
 	for i := range m.run.Status.Steps {
 		s := &m.run.Status.Steps[i]
@@ -150,7 +150,7 @@ func (m *maker) extent() (start, end time.Time) {
 			if t.Time.Before(start) {
 				start = t.Time
 			}
-			if t.Time.After(end) && t.Time.Sub(completed) <= withinSecond {
+			if t.Time.After(end) && t.Time.Sub(completed) <= precision {
 				end = t.Time
 			}
 		}
@@ -189,14 +189,13 @@ func (m *maker) steps(before []v1alpha1.StepStatus) {
 
 // step adds what is over of a step, and was not when the step was as old says; nil: not known.
 func (m *maker) step(old, s *v1alpha1.StepStatus) {
-	if old != nil && (status.Ended(old.Phase) || (old.Phase == s.Phase && old.Attempt == s.Attempt)) {
+	if !ofThisRun(s) || (old != nil && asItWas(old, s)) {
 		return
 	}
 	if old == nil || begun(old) == nil {
 		m.locks(s)
 	}
 	switch {
-	case !ofThisRun(s):
 	case s.Phase == v1alpha1.StepBackingOff && s.NextAttemptAt != nil:
 		m.attempt(s, s.NextAttemptAt)
 	case status.Ended(s.Phase) && s.CompletedAt != nil:
@@ -205,10 +204,15 @@ func (m *maker) step(old, s *v1alpha1.StepStatus) {
 	}
 }
 
+// asItWas says that nothing of a step can have become over.
+func asItWas(old, s *v1alpha1.StepStatus) bool {
+	return status.Ended(old.Phase) || (old.Phase == s.Phase && old.Attempt == s.Attempt)
+}
+
 // locks adds the span of a step's wait for its locks, which is over with its first attempt.
 func (m *maker) locks(s *v1alpha1.StepStatus) {
 	spec, end := m.spec(s.Name), begun(s)
-	if spec == nil || len(spec.Locks) == 0 || end == nil || s.Attempt > 1 || !ofThisRun(s) {
+	if spec == nil || len(spec.Locks) == 0 || end == nil || s.Attempt > 1 {
 		return
 	}
 	m.add(Span{
@@ -309,7 +313,7 @@ func (m *maker) wholeStep(s *v1alpha1.StepStatus) {
 // attempt once there is a second one. Of a time in whole seconds the end of that second counts, so
 // that no wait is told that was none.
 func (m *maker) ready(s *v1alpha1.StepStatus) time.Time {
-	within := withinSecond
+	within := precision
 	if s.Attempt > 1 {
 		within = 0 // else the first attempt could begin before its step
 	}

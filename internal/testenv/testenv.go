@@ -96,8 +96,8 @@ func With(m *testing.M, use func(*envtest.Environment) error, crds ...string) (c
 }
 
 // Kept are the goroutines that outlive all tests: those of connections to the API server, which are
-// kept alive after the last request, of klog, of ginkgo, and of an API server that had to be started
-// twice.
+// kept alive after the last request, of klog, of ginkgo, and of an API server that had to
+// be started twice.
 func Kept() []goleak.Option {
 	return []goleak.Option{
 		goleak.IgnoreAnyFunction("github.com/onsi/ginkgo/v2/internal/interrupt_handler.(*InterruptHandler).registerForInterrupts.func2"),

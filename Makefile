@@ -53,9 +53,10 @@ test-hostile: controlplane redis ## Play eight namespaces, seven of which do har
 DURATION ?= 30m
 SEEDS ?=
 PART ?=
+RIGS ?= 1
 FAULT ?=
-test-faults: controlplane redis ## Play every fault of NATS, Redis, the API server and operators against every invariant, by itself and in pairs. DURATION=30m; PART=one,sentinel,cluster; FAULT='409,etcd' begins with those only; SEEDS=1,2 repeats what a failure printed.
-	FAULTS_DURATION='$(DURATION)' FAULTS_SEEDS='$(SEEDS)' FAULTS_PART='$(PART)' FAULTS_WANTED='$(FAULT)' go test -count=1 -timeout 24h -v -run 'TestFaults$$' ./test/faults
+test-faults: controlplane redis cc ## Play every fault of NATS, Redis, the API server, operators and clocks against every invariant, by itself and in pairs. DURATION=30m; PART=one,sentinel,cluster, each RIGS times (1) side by side; FAULT='409,etcd' begins with those only; SEEDS=1,2 repeats what a failure printed.
+	DURATION='$(DURATION)' PART='$(PART)' RIGS='$(RIGS)' FAULT='$(FAULT)' SEEDS='$(SEEDS)' hack/test-faults.sh
 
 .PHONY: test-rollout
 test-rollout: controlplane redis ## Play rollouts of LockPolicies with three operators that share runs, some of them killed. Takes some minutes.
@@ -75,7 +76,7 @@ test-shards: controlplane redis ## Play replicas that share 5,000 (SHARDS) runs:
 	SHARDS='$(SHARDS)' go test -count=1 -timeout 45m -v ./test/e2e -ginkgo.focus 'kills, pauses and changes' -ginkgo.v
 
 .PHONY: nightly
-nightly: controlplane redis ## Run what is too long for make test, one after the other: the faults for DURATION (6h), cron, locks, templates, schedules, partitions, rollouts, the audit of 10,000 runs. Results in bin/nightly.
+nightly: controlplane redis ## Run what is too long for make test, one after the other: the faults for DURATION (6h), cron, locks, templates, schedules, partitions, rollouts, the audit of 10,000 runs, a ledger of a million results. Results in bin/nightly.
 	hack/nightly.sh
 
 .PHONY: test-cron

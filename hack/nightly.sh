@@ -4,10 +4,10 @@
 #
 #   hack/nightly.sh [NAME]...
 #
-# Without names it runs all. DURATION (6h) is that of the faults, with PART and SEEDS as make test-faults has them. SMALL=1 takes few runs
-# of each, to see that the parts can be run; cron, rollout and after_crash have one size. The output of each is in bin/nightly, with the
-# seeds that were played and the table of faults by invariants. A part that fails does not keep the next from running; the exit code is
-# 1 then.
+# Without names it runs all. DURATION (6h) is that of the faults, with PART, RIGS and SEEDS as make test-faults has them. SMALL=1
+# takes few runs of each, to see that the parts can be run; cron, rollout and after_crash have one size. The output of each is in
+# bin/nightly, with the seeds that were played and the table of faults by invariants. A part that fails does not keep the next from
+# running; the exit code is 1 then.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export REQUIRE_REDIS=1 KUBEBUILDER_ASSETS=${KUBEBUILDER_ASSETS:-$PWD/bin/k8s}
@@ -22,9 +22,10 @@ schedules() { make --no-print-directory bench-schedules SCHEDULES="$(size 1000 1
 templates() { TEMPLATE_RUNS=$(size 200 30) specs ./internal/controller/workflowrun 'keeps its revision, though the Workflow changes'; }
 locks() { LOCKS=$(size 1 "") specs ./internal/controller/workflowrun 'locks across runs'; }
 audit() { AUDIT_RUNS=$(size 10000 300) specs ./test/e2e 'An audit under load'; }
+ledger() { go test -timeout 6h -run '^$' -bench LedgerItems -benchtime "$(size 10 1)x" -v ./test/ledger; }
 after_crash() { NATS_CRASH=1 go test -count=1 -timeout 1h -v ./internal/bus -run TestWhatThreeServersKeepAfterACrash; }
 
-all=(cron schedules templates locks shards rollout after_crash audit faults)
+all=(cron schedules templates locks shards rollout after_crash audit ledger faults)
 [[ $# -gt 0 ]] || set -- "${all[@]}"
 for part in "$@"; do
   [[ " ${all[*]} " == *" $part "* ]] || { echo "no part $part; there are: ${all[*]}" >&2; exit 2; }

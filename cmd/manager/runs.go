@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 	"k8s.io/apimachinery/pkg/types"
@@ -17,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/syncopate-dev/syncopate/internal/audit/stores"
+	"github.com/syncopate-dev/syncopate/internal/clockset"
 	"github.com/syncopate-dev/syncopate/internal/controller/audit"
 	"github.com/syncopate-dev/syncopate/internal/controller/schedule"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflow"
@@ -124,7 +127,16 @@ func addRuns(ctx context.Context, mgr manager.Manager, o options, a adapters) (*
 	sweeper := &workflow.Sweeper{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: clk, Owner: workflowrun.FieldOwner}
 	handover.Once = []manager.Runnable{limits, shared, collector, sweeper, newAuditor(mgr, o, a)}
 	return limits, owns, errors.Join(err, addAll(mgr, owns, word, asks, router.Orphans(), locks.Cache, untilEnd(workers.Run), untilEnd(a.conn.Watch),
-		r.WatchNATS(a.conn.LossNoticed(), a.conn.OutageChanged()), results.NewConsumer(a.conn, a.results, router)))
+		r.WatchNATS(a.conn.LossNoticed(), a.conn.OutageChanged()), watchClock(clk, mgr.GetLogger(), r.WakeNotEnded), results.NewConsumer(a.conn, a.results, router)))
+}
+
+// watchClock has all looked at again that waits for a time of the wall clock, when that was set.
+func watchClock(clk clock.WithTicker, log logr.Logger, again func()) manager.Runnable {
+	begin := clk.Now()
+	return &clockset.Watch{Wall: clk.Now, Passed: func() time.Duration { return clk.Since(begin) }, Ticks: clk, Set: func(by time.Duration) {
+		log.WithName("clock").Info("The wall clock was set, or this machine slept: runs under way are looked at again", "by", by.String())
+		again()
+	}}
 }
 
 // newWrites bounds the status writes under way; nil: nothing does.

@@ -94,6 +94,11 @@ type Manager struct {
 
 // StartManager starts an operator, connected to this environment; args override its flags.
 func (e *Env) StartManager(ctx context.Context, binary, name string, args ...string) (*Manager, error) {
+	return e.StartManagerIn(ctx, nil, binary, name, args...)
+}
+
+// StartManagerIn is StartManager with more variables of its environment.
+func (e *Env) StartManagerIn(ctx context.Context, env []string, binary, name string, args ...string) (*Manager, error) {
 	metricsPort, err := freePort(ctx)
 	if err != nil {
 		return nil, err
@@ -108,7 +113,7 @@ func (e *Env) StartManager(ctx context.Context, binary, name string, args ...str
 		"--nats-url", e.NATS.URL(), "--redis-addrs", e.Redis.Addr,
 		"--metrics-bind-address", m.Metrics, "--metrics-secure=false", "--health-probe-bind-address", m.Probes,
 	}, args...)
-	m.Process, err = startProcess(binary, flags, []string{"KUBECONFIG=" + e.Kubeconfig}, filepath.Join(e.dir, name+".log"))
+	m.Process, err = startProcess(binary, flags, append([]string{"KUBECONFIG=" + e.Kubeconfig}, env...), filepath.Join(e.dir, name+".log"))
 	if err != nil {
 		return nil, err
 	}

@@ -82,7 +82,7 @@ func TestLocksOnSentinelWithTLSOutliveAFailOverAndRotations(t *testing.T) {
 	t.Parallel()
 	old, next := certs.NewAuthority(t), certs.NewAuthority(t)
 	servers, mine := old.Issue(time.Hour), old.Issue(time.Hour)
-	s := redistest.StartSentinel(t, servers, login(false))
+	s := redistest.StartSentinel(t, redistest.Host{TLS: servers}, login(false))
 	dir := secret(t, "username", "syncopate", "password", "first", "sentinelPassword", redistest.SentinelPassword)
 	m := connect(t, ClientConfig{Addrs: strings.Split(s.SentinelAddrs(), ","), MasterName: redistest.MasterName},
 		Files{CA: mine.CA, Cert: mine.Cert, Key: mine.Key, AuthDir: dir})
@@ -110,7 +110,7 @@ func TestLocksOnAClusterOutliveALostShardAndASlotThatMoves(t *testing.T) {
 	t.Parallel()
 	ca := certs.NewAuthority(t)
 	mine := ca.Issue(time.Hour)
-	c := redistest.StartCluster(t, ca.Issue(time.Hour), login(true))
+	c := redistest.StartCluster(t, redistest.Host{TLS: ca.Issue(time.Hour)}, login(true))
 	m := connect(t, ClientConfig{Addrs: []string{c.Nodes[0].Addr()}, Cluster: true},
 		Files{CA: mine.CA, Cert: mine.Cert, Key: mine.Key, AuthDir: secret(t, "username", "syncopate", "password", "first")})
 	runs := []string{"run-a", "run-b", "run-c", "run-d", "run-e", "run-f"}

@@ -146,8 +146,8 @@ func TestWhatPeopleRunOutlivesItsFaults(t *testing.T) {
 	s.report(t.Context(), unavailable, []string{byVersion}) // whether a job has to be looked up is a matter of moments
 }
 
-// TestFaults is make test-faults: each fault by itself, then random pairs, for as long as
-// FAULTS_DURATION says, with the seeds of FAULTS_SEEDS or others.
+// TestFaults is one play of make test-faults: each fault by itself or in a random pair on FAULTS_PART,
+// for as long as FAULTS_DURATION says, with the seeds of FAULTS_SEEDS or others.
 func TestFaults(t *testing.T) {
 	text := os.Getenv("FAULTS_DURATION")
 	if text == "" {
@@ -157,27 +157,20 @@ func TestFaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	parts := []string{partOne, partSentinel, partCluster}
-	if p := os.Getenv("FAULTS_PART"); p != "" {
-		parts = strings.Split(p, ",")
-	}
+	part := os.Getenv("FAULTS_PART")
 	var wanted []string
 	if w := os.Getenv("FAULTS_WANTED"); w != "" {
 		wanted = strings.Split(w, ",")
 	}
-	for _, part := range parts {
-		t.Run(part, func(t *testing.T) {
-			deadline := time.Now().Add(duration / time.Duration(len(parts)))
-			s := newRounds(t.Context(), t, part)
-			for n, seed := range seeds(t) {
-				if n > 0 && time.Now().After(deadline) {
-					break
-				}
-				s.play(t.Context(), seed, draw(t, part, seed, wanted)...)
-			}
-			s.report(t.Context())
-		})
+	deadline := time.Now().Add(duration)
+	s := newRounds(t.Context(), t, part)
+	for n, seed := range seeds(t) {
+		if n > 0 && time.Now().After(deadline) {
+			break
+		}
+		s.play(t.Context(), seed, draw(t, part, seed, wanted)...)
 	}
+	s.report(t.Context())
 }
 
 // seeds are those that were asked for, or random ones without end.
@@ -195,6 +188,9 @@ func seeds(t *testing.T) func(yield func(int, uint64) bool) {
 		fixed = append(fixed, n)
 	}
 	first := uint64(time.Now().UnixMilli())
+	if play, err := strconv.ParseUint(os.Getenv("FAULTS_PLAY"), 10, 64); err == nil { // of several that begin at the same time
+		first += play * 1_000_000
+	}
 	return func(yield func(int, uint64) bool) {
 		for i := 0; len(fixed) == 0 || i < len(fixed); i++ {
 			seed := first + uint64(i)
@@ -214,7 +210,7 @@ func draw(t *testing.T, part string, seed uint64, wanted []string) []fault {
 	t.Helper()
 	var all, firsts []fault
 	for _, f := range table() {
-		if !f.in(part) {
+		if !f.in(part) || (f.clocks && !site.clocks) {
 			continue
 		}
 		all = append(all, f)
@@ -227,11 +223,11 @@ func draw(t *testing.T, part string, seed uint64, wanted []string) []fault {
 	}
 	r := rand.New(rand.NewPCG(seed, 2))
 	first := firsts[seed%uint64(len(firsts))] // seeds in a row have each in turn
-	if r.IntN(2) == 0 {
+	if first.to == toAll || r.IntN(2) == 0 {
 		return []fault{first}
 	}
 	for {
-		if second := all[r.IntN(len(all))]; second.to != first.to {
+		if second := all[r.IntN(len(all))]; second.to != first.to && second.to != toAll {
 			return []fault{first, second}
 		}
 	}

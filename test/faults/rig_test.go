@@ -20,6 +20,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/lockmgr/redistest"
 	"github.com/syncopate-dev/syncopate/internal/rights"
 	"github.com/syncopate-dev/syncopate/internal/testenv/certs"
+	"github.com/syncopate-dev/syncopate/internal/testenv/clocks"
 	"github.com/syncopate-dev/syncopate/internal/testenv/door"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -34,6 +35,8 @@ const (
 	operators = "operator" // a user of NATS
 	workers   = "worker"   // another
 	redisUser = "syncopate"
+	// valid is how long certificates are, also for who is an hour ahead.
+	valid = 3 * time.Hour
 )
 
 // rig is two operators and all that they need.
@@ -60,6 +63,7 @@ type rig struct {
 	redisWays []*door.Door // of each operator; part one only
 	natsWays  []*door.Door
 	operators []*operator
+	redisTime *clocks.Clock      // of all servers of Redis; nil where clocks are right
 	counts    map[string]float64 // of operators that are gone
 }
 
@@ -67,6 +71,7 @@ type rig struct {
 type operator struct {
 	name string
 	args []string
+	time *clocks.Clock // nil where clocks are right
 	now  *devenv.Manager
 }
 
@@ -74,7 +79,7 @@ func newRig(ctx context.Context, tb testing.TB, part string) *rig {
 	tb.Helper()
 	needSite(ctx, tb)
 	g := &rig{tb: tb, part: part, names: protocol.Names{Prefix: protocol.DefaultPrefix}, authority: certs.NewAuthority(tb), counts: map[string]float64{}}
-	g.servers, g.mine = g.authority.Issue(time.Hour), g.authority.Issue(time.Hour)
+	g.servers, g.mine = g.authority.Issue(valid), g.authority.Issue(valid)
 	g.natsSecret, g.redisSecret = tb.TempDir(), tb.TempDir()
 	g.put(g.natsSecret, "user", operators)
 	g.put(g.natsSecret, "password", "first")
@@ -94,7 +99,11 @@ func newRig(ctx context.Context, tb testing.TB, part string) *rig {
 	g.api = door.New(tb, g.answers.addr)
 	kubeconfig := g.answers.kubeconfig(g.api.Addr())
 	for i := range replicas {
-		g.operators = append(g.operators, &operator{name: fmt.Sprintf("%s-%d", part, i), args: g.args(i, kubeconfig)})
+		o := &operator{name: fmt.Sprintf("%s-%d", part, i), args: g.args(i, kubeconfig)}
+		if site.clocks {
+			o.time = clocks.New(tb)
+		}
+		g.operators = append(g.operators, o)
 	}
 	tb.Cleanup(func() {
 		for _, o := range g.operators {
@@ -117,13 +126,18 @@ func newRig(ctx context.Context, tb testing.TB, part string) *rig {
 func (g *rig) startRedis() {
 	g.tb.Helper()
 	user := redistest.Login{Name: redisUser, Password: "first", Rights: rights.Redis(g.part == partCluster)}
+	host := redistest.Host{TLS: g.servers}
+	if site.clocks {
+		g.redisTime = clocks.New(g.tb)
+		host.Env = g.redisTime.Env(clocks.Preload(g.tb))
+	}
 	switch g.part {
 	case partSentinel:
-		g.sentinel = redistest.StartSentinel(g.tb, g.servers, user)
+		g.sentinel = redistest.StartSentinel(g.tb, host, user)
 	case partCluster:
-		g.cluster = redistest.StartCluster(g.tb, g.servers, user)
+		g.cluster = redistest.StartCluster(g.tb, host, user)
 	default:
-		g.one = redistest.StartOne(g.tb, g.servers, user)
+		g.one = redistest.StartOne(g.tb, host, user)
 		for range replicas {
 			g.redisWays = append(g.redisWays, door.New(g.tb, g.one.Addrs()))
 			g.natsWays = append(g.natsWays, door.New(g.tb, strings.TrimPrefix(g.nats.URL(), "tls://")))
@@ -174,8 +188,12 @@ func (g *rig) put(dir, entry, value string) {
 // launch starts an operator; it need not be ready.
 func (g *rig) launch(ctx context.Context, o *operator) {
 	g.tb.Helper()
+	var env []string
+	if o.time != nil {
+		env = o.time.Env("")
+	}
 	var err error
-	if o.now, err = site.env.StartManager(ctx, site.binary, o.name, o.args...); err != nil {
+	if o.now, err = site.env.StartManagerIn(ctx, env, site.binary, o.name, o.args...); err != nil {
 		g.tb.Fatal(err)
 	}
 }

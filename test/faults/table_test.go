@@ -21,6 +21,7 @@ const (
 	toNATS     target = "nats"
 	toRedis    target = "redis"
 	toAPI      target = "api"
+	toAll      target = "all" // no other fault beside it
 )
 
 // fault is one thing that goes wrong.
@@ -35,6 +36,9 @@ type fault struct {
 	// runs may just need nothing of who fails, one of several rounds must show it.
 	shows []string
 	lies  bool // somebody must be told a lie
+	// late is how much further than the bound two effects may be apart after it.
+	late   time.Duration
+	clocks bool // it is about a clock that is wrong
 }
 
 // losesCounts says whether operators end with what they counted, or do not hear what was answered.
@@ -49,7 +53,7 @@ func (f fault) in(part string) bool { return len(f.parts) == 0 || slices.Contain
 
 // table is that of the design, by number where it has one.
 func table() []fault {
-	return slices.Concat(operatorFaults(), natsFaults(), redisFaults(), setFaults(), apiFaults())
+	return slices.Concat(operatorFaults(), natsFaults(), redisFaults(), setFaults(), apiFaults(), clockFaults(), machineFaults())
 }
 
 func operatorFaults() []fault {
@@ -139,7 +143,7 @@ func natsFaults() []fault {
 				g.nats.Start(i)
 			}
 			return func() {
-				g.authority.Renew(g.servers, time.Hour)
+				g.authority.Renew(g.servers, valid)
 				g.nats.Reload()
 			}
 		}},
@@ -231,7 +235,7 @@ func redisFaults() []fault {
 			g.authority.Renew(g.mine, time.Second)
 			hold(ctx, 1500*time.Millisecond)
 			g.redis().KillClients(redisUser)
-			return func() { g.authority.Renew(g.mine, time.Hour) }
+			return func() { g.authority.Renew(g.mine, valid) }
 		}},
 	}
 }

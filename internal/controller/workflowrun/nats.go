@@ -21,9 +21,15 @@ func (r *Reconciler) WatchNATS(lost, outage <-chan struct{}) manager.Runnable {
 			case <-lost:
 			case <-outage:
 			}
-			for _, key := range r.Index.NotEnded() {
-				r.Waker.Wake(key)
-			}
+			r.WakeNotEnded()
 		}
 	})
+}
+
+// WakeNotEnded has a pass made over each run that has not ended; it does not block. Where the wall
+// clock was set, the timers of runs are those of the clock before.
+func (r *Reconciler) WakeNotEnded() {
+	for _, key := range r.Index.NotEnded() {
+		r.Waker.Wake(key)
+	}
 }

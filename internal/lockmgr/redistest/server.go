@@ -42,6 +42,7 @@ type Server struct {
 	cmd  *exec.Cmd
 
 	tls *certs.Files // nil: plain text
+	env []string     // more variables
 	// sentinel is the configuration file of a sentinel, which rewrites it; empty: a server.
 	sentinel string
 	// admin logs in whoever looks at the server's data.
@@ -103,6 +104,7 @@ func (s *Server) start() error {
 	// Not the test's context: it ends before the cleanups run, which may still use the server.
 	cmd := exec.CommandContext(context.WithoutCancel(s.t.Context()), s.path, append(s.fixed(), s.args...)...)
 	cmd.SysProcAttr = diesWithParent()
+	cmd.Env = append(os.Environ(), s.env...)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return fmt.Errorf("pipe: %w", err)

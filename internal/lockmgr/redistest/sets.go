@@ -41,11 +41,17 @@ type Login struct {
 	Rights         []string
 }
 
+// Host is what all servers of a set have in common; the zero Host: plain text, as they are.
+type Host struct {
+	TLS *certs.Files // nil: plain text
+	Env []string     // more variables of their environment
+}
+
 // set are servers that belong together.
 type set struct {
 	t     testing.TB
 	Nodes []*Server
-	tls   *certs.Files
+	host  Host
 	users []Login
 }
 
@@ -54,7 +60,7 @@ func (s *set) startNodes(n int, args ...string) {
 	s.t.Helper()
 	for range n {
 		node := newServer(s.t)
-		node.tls, node.adminUser, node.adminPassword = s.tls, Admin, adminPassword
+		node.tls, node.env, node.adminUser, node.adminPassword = s.host.TLS, s.host.Env, Admin, adminPassword
 		acl := filepath.Join(node.dir, "users.acl")
 		lines := []string{"user default off", "user " + Admin + " on >" + adminPassword + " ~* &* +@all"}
 		for _, u := range s.users {
@@ -129,10 +135,10 @@ func (s *set) ReloadCertificates() {
 // One is a server by itself.
 type One struct{ set }
 
-// StartOne runs it until the test ends; tls may be nil.
-func StartOne(t testing.TB, tls *certs.Files, users ...Login) *One {
+// StartOne runs it until the test ends.
+func StartOne(t testing.TB, host Host, users ...Login) *One {
 	t.Helper()
-	s := &One{set{t: t, tls: tls, users: users}}
+	s := &One{set{t: t, host: host, users: users}}
 	s.startNodes(1)
 	return s
 }
@@ -153,10 +159,10 @@ type Sentinel struct {
 	Sentinels []*Server
 }
 
-// StartSentinel runs them until the test ends; tls may be nil.
-func StartSentinel(t testing.TB, tls *certs.Files, users ...Login) *Sentinel {
+// StartSentinel runs them until the test ends.
+func StartSentinel(t testing.TB, host Host, users ...Login) *Sentinel {
 	t.Helper()
-	s := &Sentinel{set: set{t: t, tls: tls, users: users}}
+	s := &Sentinel{set: set{t: t, host: host, users: users}}
 	s.startNodes(1)
 	master := s.Nodes[0]
 	s.startNodes(2, "--replicaof", "127.0.0.1", strconv.Itoa(master.port))
@@ -181,7 +187,7 @@ func StartSentinel(t testing.TB, tls *certs.Files, users ...Login) *Sentinel {
 func (s *Sentinel) startSentinel(master *Server) *Server {
 	s.t.Helper()
 	w := newServer(s.t)
-	w.tls, w.adminPassword = s.tls, SentinelPassword
+	w.tls, w.env, w.adminPassword = s.host.TLS, s.host.Env, SentinelPassword
 	w.sentinel = filepath.Join(w.dir, "sentinel.conf")
 	config := fmt.Sprintf(`sentinel monitor %[1]s 127.0.0.1 %[2]d 2
 sentinel down-after-milliseconds %[1]s %[3]d
@@ -270,12 +276,12 @@ func (s *Sentinel) AwaitReplicas(n int) {
 // Cluster is a Redis Cluster of three shards with a replica each: the masters first.
 type Cluster struct{ set }
 
-// StartCluster runs it until the test ends; tls may be nil.
-func StartCluster(t testing.TB, tls *certs.Files, users ...Login) *Cluster {
+// StartCluster runs it until the test ends.
+func StartCluster(t testing.TB, host Host, users ...Login) *Cluster {
 	t.Helper()
-	c := &Cluster{set{t: t, tls: tls, users: users}}
+	c := &Cluster{set{t: t, host: host, users: users}}
 	args := []string{"--cluster-enabled", "yes", "--cluster-node-timeout", strconv.Itoa(downAfter), "--cluster-require-full-coverage", "no"}
-	if tls != nil {
+	if host.TLS != nil {
 		args = append(args, "--tls-cluster", "yes")
 	}
 	c.startNodes(2*shards, args...)

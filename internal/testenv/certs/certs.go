@@ -42,7 +42,7 @@ func NewAuthority(tb testing.TB) *Authority {
 	a := &Authority{tb: tb, key: newKey(tb)}
 	template := &x509.Certificate{
 		SerialNumber: serial(tb), Subject: pkix.Name{CommonName: "authority of a test"}, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageCertSign, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		KeyUsage: x509.KeyUsageCertSign, NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &a.key.PublicKey, a.key)
 	if err != nil {
@@ -71,7 +71,7 @@ func (a *Authority) Renew(f *Files, valid time.Duration, trusted ...*Authority) 
 	a.tb.Helper()
 	key := newKey(a.tb)
 	template := &x509.Certificate{
-		SerialNumber: serial(a.tb), Subject: pkix.Name{CommonName: "part"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(valid),
+		SerialNumber: serial(a.tb), Subject: pkix.Name{CommonName: "part"}, NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(valid),
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 		DNSNames:    append([]string{"localhost"}, f.names...), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},

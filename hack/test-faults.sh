@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# make test-faults: plays faults for DURATION on each of the parts PART, and prints one table.
+#
+# Most of a round is waiting, so RIGS plays of each part run side by side, each with servers of its own: on two cores 2 of each part keep
+# both busy. With SEEDS there is one play of each part, with these seeds. The output of each play is in OUT (bin/faults).
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+: "${DURATION:=30m}" "${PART:=one,sentinel,cluster}" "${SEEDS:=}" "${FAULT:=}" "${RIGS:=1}" "${OUT:=bin/faults}"
+[[ -z $SEEDS ]] || RIGS=1
+
+mkdir -p "$OUT"
+rm -f "$OUT"/*.txt
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+# The operator has a clock that can be wrong. To build it so takes minutes, once.
+go build -overlay "$(go run ./hack/wrongclocks bin/clocks)" -o "$work/manager" ./cmd/manager
+go test -c -o "$work/faults.test" ./test/faults
+
+plays=()
+for part in ${PART//,/ }; do
+  for ((i = 1; i <= RIGS; i++)); do
+    (cd test/faults && FAULTS_DURATION=$DURATION FAULTS_SEEDS=$SEEDS FAULTS_PART=$part FAULTS_WANTED=$FAULT FAULTS_PLAY=$i FAULTS_OPERATOR=$work/manager \
+      exec "$work/faults.test" -test.timeout 24h -test.v -test.run '^TestFaults$') >"$OUT/$part-$i.txt" 2>&1 </dev/null &
+    plays+=($!)
+  done
+done
+failed=0
+for play in "${plays[@]}"; do wait "$play" || failed=1; done
+go run ./hack/faulttable "$OUT"/*.txt || failed=1
+[[ $failed == 0 ]] || grep -hE -- '--- FAIL|SEEDS=[0-9]+,|_test.go:[0-9]+: (not within|NATS refused|I6)' "$OUT"/*.txt || true
+exit $failed

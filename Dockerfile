@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The operator (the last stage, the default) and the sample worker (--target worker) as static binaries on an image with nothing
 # else. Both images are arguments, so that mirrors, and bases that an organisation asks for, can be used. Dockerfile.prebuilt needs
 # no builder image.

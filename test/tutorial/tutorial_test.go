@@ -170,8 +170,8 @@ func startDemo(t *testing.T, text string) (exports []string, printed string) {
 	return exports, said.String()
 }
 
-// rows are those of the tables of runs in a text, as words with one space between them. The number in the
-// name of a scheduled run is its time.
+// rows are those of the tables of runs in a text, as words with one space between them. The number
+// in the name of a scheduled run is its time.
 func rows(text string) map[string]bool {
 	found, in := map[string]bool{}, false
 	for line := range strings.Lines(text) {
@@ -190,7 +190,8 @@ func rows(text string) map[string]bool {
 
 var scheduled = regexp.MustCompile(`^(\w+)-\d+ `)
 
-// The table of the README is the demo's last: each row was printed, and each run that was printed has one.
+// The table of the README is the demo's last: each row was printed, and each run that was
+// printed has one.
 func checkReadme(t *testing.T, printed string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "README.md"))
@@ -213,8 +214,8 @@ func checkReadme(t *testing.T, printed string) {
 }
 
 // Whoever follows the tutorial sees what it shows.
-// mutation: an output of the page that is changed, a command with a typing error, a demo that prints
-// no addresses, or a README with another table makes this fail.
+// mutation: an output of the page that is changed, a command with a typing error, a demo that
+// prints no addresses, or a README with another table makes this fail.
 func TestTheTutorialDoesWhatItSays(t *testing.T) {
 	for _, program := range []string{"redis-server", "redis-cli"} {
 		if _, err := exec.LookPath(program); err != nil && os.Getenv("REQUIRE_REDIS") == "" {

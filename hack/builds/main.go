@@ -10,6 +10,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -29,7 +30,7 @@ func main() {
 	if len(os.Args) > 1 {
 		root = os.Args[1]
 	}
-	if err := look(root); err != nil {
+	if err := look(context.Background(), root); err != nil {
 		fmt.Fprintln(os.Stderr, "builds:", err)
 		os.Exit(1)
 	}
@@ -37,8 +38,8 @@ func main() {
 
 // look names all files of the index that are no sources, as they are in the working tree. No file
 // at all is an error, too.
-func look(root string) error {
-	list := exec.Command("git", "ls-files", "--stage", "-z")
+func look(ctx context.Context, root string) error {
+	list := exec.CommandContext(ctx, "git", "ls-files", "--stage", "-z")
 	list.Dir, list.Stderr = root, os.Stderr
 	out, err := list.Output()
 	if err != nil {
@@ -51,7 +52,7 @@ func look(root string) error {
 	}
 	for _, entry := range entries {
 		what, path, _ := strings.Cut(entry, "\t")
-		text, err := os.ReadFile(filepath.Join(root, path))
+		text, err := os.ReadFile(filepath.Join(root, path)) //nolint:gosec // a file of the tree
 		switch {
 		case errors.Is(err, fs.ErrNotExist): // it was removed, and git was not told
 		case err != nil:

@@ -46,13 +46,13 @@ func TestWhatIsNoSourceIsNamed(t *testing.T) {
 		"a repository without a file": {nil, 0, "no files"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := look(repository(t, c.files, c.mode))
+			err := look(t.Context(), repository(t, c.files, c.mode))
 			if (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%v; want %q", err, c.want)
 			}
 		})
 	}
-	if err := look(t.TempDir()); err == nil {
+	if err := look(t.Context(), t.TempDir()); err == nil {
 		t.Error("no repository, and no error")
 	}
 }
@@ -62,7 +62,7 @@ func TestARemovedFileIsNoError(t *testing.T) {
 	if err := os.Remove(filepath.Join(root, "a")); err != nil {
 		t.Fatal(err)
 	}
-	if err := look(root); err != nil {
+	if err := look(t.Context(), root); err != nil {
 		t.Error(err)
 	}
 }

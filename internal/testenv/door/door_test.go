@@ -235,7 +235,7 @@ func TestWhoIsRefusedByTheServerIsToldSo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
+	defer func() { _ = c.Close() }()
 	_ = c.SetDeadline(time.Now().Add(patience))
 	h.ends(c, "")
 }

@@ -1,12 +1,14 @@
+# SPDX-License-Identifier: Apache-2.0
 # The operator (the last stage, the default) and the sample worker (--target worker) as static binaries on an image with nothing
 # else. Both images are arguments, so that mirrors, and bases that an organisation asks for, can be used. Dockerfile.prebuilt needs
 # no builder image.
 ARG BUILDER_IMAGE=golang:1.26
 ARG BASE_IMAGE=scratch
 
-FROM ${BUILDER_IMAGE} AS build
+# Go compiles for any platform on the builder's own, so nothing is emulated.
+FROM --platform=$BUILDPLATFORM ${BUILDER_IMAGE} AS build
 WORKDIR /src
-# Set by BuildKit; empty elsewhere, which is the builder's own platform.
+# These and BUILDPLATFORM are set by BuildKit, as all current docker builds are.
 ARG TARGETOS
 ARG TARGETARCH
 ARG GOPROXY=https://proxy.golang.org,direct

@@ -103,7 +103,7 @@ vulncheck: ## Look for known vulnerabilities that this code reaches. Not in the 
 	hack/vulncheck.sh ./...
 
 .PHONY: verify
-verify: ## Fail where generated code is stale, the API or the wire protocol breaks who uses the last release, kustomize cannot build, the chart differs from it, alerts fail their tests, vet complains, no test reaches a part of the core, a test that docs/bugs.md names is gone, a quoted figure is not that of its result file, a comment or a page names what does not exist, a comment line is too long, a file does not say its licence, a file is larger than sources are, or go.mod is untidy.
+verify: ## Fail where generated code is stale, the API or the wire protocol breaks who uses the last release, kustomize cannot build, the chart differs from it, alerts fail their tests, vet complains, no test reaches a part of the core, a test that docs/bugs.md names is gone, a quoted figure is not that of its result file, a comment or a page names what does not exist, a comment line is too long, a file does not say its licence, a file is larger than sources are or a compiled program, or go.mod is untidy.
 	hack/verify.sh
 
 .PHONY: structure

@@ -29,7 +29,7 @@ func main() {
 		fmt.Println("manager", build())
 		return
 	}
-	ctrl.SetLogger(zap.New(zap.UseFlagOptions(&logging)))
+	ctrl.SetLogger(newLogger(&logging))
 
 	ctx := ctrl.SetupSignalHandler()
 	do := func() error { return start(ctx, o) }

@@ -291,12 +291,17 @@ func readDashboard(t *testing.T) (d dashboard) {
 	return d
 }
 
-// mutation: an alert without a page, with another's page, or that the list of runbooks has with
-// another severity or time makes this fail, and so does a page that is not in the list.
+// A Prometheus has the alerts of many products, so each name says whose it is.
+// mutation: an alert of another prefix, without a page, with another's page, or that the list of
+// runbooks has with another severity or time makes this fail, and so does a page that is not
+// in the list.
 func TestEachAlertHasItsRunbook(t *testing.T) {
 	want := map[string]string{}
 	for _, g := range readRules(t).Spec.Groups {
 		for _, r := range g.Rules {
+			if !strings.HasPrefix(r.Alert, "Syncopate") {
+				t.Errorf("alert %s does not begin with the product's name", r.Alert)
+			}
 			page := "docs/runbooks/" + r.Alert + ".md"
 			if url := r.Annotations["runbook_url"]; url != "https://github.com/syncopate-dev/syncopate/blob/main/"+page {
 				t.Errorf("%s: runbook_url %q", r.Alert, url)

@@ -18,6 +18,7 @@ type options struct {
 	holder      string
 	ownership   string
 	lease       time.Duration
+	leaderLease time.Duration
 	leaderElect bool
 	metricsAddr string
 
@@ -47,11 +48,12 @@ const (
 	ownLeader = "leader"
 )
 
-// Bounds of --ownership-lease: a third of the least is a renewal each second, and nobody waits for
-// longer than the most for what a dead replica had.
+// Bounds of --ownership-lease and --leader-lease: a third of the least is a renewal each second,
+// and nobody waits for longer than the most for what a dead replica had.
 const (
-	leastLease = 3 * time.Second
-	mostLease  = time.Minute
+	leastLease       = 3 * time.Second
+	leastLeaderLease = 6 * time.Second
+	mostLease        = time.Minute
 )
 
 // shards says whether several replicas share the runs.
@@ -70,6 +72,7 @@ func (o *options) bind(f *flag.FlagSet) {
 	f.StringVar(&o.holder, "holder", "", "Name of this replica in lock status; default $POD_NAME, else the host name with the process id.")
 	f.StringVar(&o.ownership, "ownership", ownShards, "Who drives which runs: shards, all replicas drive runs, each those of some of 64 partitions; leader, one replica drives all, and the others stand by.")
 	f.DurationVar(&o.lease, "ownership-lease", 6*time.Second, "How long the Lease of a replica counts after its last renewal, in whole seconds; it is renewed three times as often, and who does not renew it stops a sixth before. The same for all replicas: docs/ownership.md.")
+	f.DurationVar(&o.leaderLease, "leader-lease", 15*time.Second, "With --ownership=leader, how long the Lease of the leader counts after its last renewal, in whole seconds; who cannot renew it for two thirds of that ends.")
 	f.BoolVar(&o.leaderElect, "leader-elect", true, "Ask before driving runs. false: this replica drives all runs at once, whatever others do; for tests.")
 	f.StringVar(&o.metricsAddr, "metrics-bind-address", ":8443", "Address of the metrics endpoint; 0 switches it off.")
 	f.BoolVar(&o.metricsSecure, "metrics-secure", true, "Serve metrics by TLS, and only to who may get /metrics: the API server is asked for each token. false: in the clear, to all.")
@@ -132,8 +135,13 @@ func (o *options) checkOwnership() (problems []error) {
 	if o.ownership != ownShards && o.ownership != ownLeader {
 		problems = append(problems, fmt.Errorf("--ownership %q: need %s or %s", o.ownership, ownShards, ownLeader))
 	}
-	if o.lease < leastLease || o.lease > mostLease || o.lease%time.Second != 0 {
-		problems = append(problems, fmt.Errorf("--ownership-lease %s: need whole seconds, %s to %s", o.lease, leastLease, mostLease))
+	for _, f := range []struct {
+		name         string
+		lease, least time.Duration
+	}{{"--ownership-lease", o.lease, leastLease}, {"--leader-lease", o.leaderLease, leastLeaderLease}} {
+		if f.lease < f.least || f.lease > mostLease || f.lease%time.Second != 0 {
+			problems = append(problems, fmt.Errorf("%s %s: need whole seconds, %s to %s", f.name, f.lease, f.least, mostLease))
+		}
 	}
 	return problems
 }

@@ -56,6 +56,8 @@ func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
 		"a Lease that is over at once":            {[]string{"--ownership-lease=1s"}, []string{"--ownership-lease 1s: need whole seconds, 3s to 1m0s"}},
 		"a Lease that nobody waits for":           {[]string{"--ownership-lease=1h"}, []string{"--ownership-lease 1h0m0s"}},
 		"a Lease that its object cannot say":      {[]string{"--ownership-lease=3500ms"}, []string{"--ownership-lease 3.5s"}},
+		"a leader's Lease of 30 s works":          {[]string{"--leader-lease=30s"}, nil},
+		"a leader's Lease that is over at once":   {[]string{"--leader-lease=5s"}, []string{"--leader-lease 5s: need whole seconds, 6s to 1m0s"}},
 		"all mistakes are told at once":           {[]string{"--nats-replicas=2", "--inbox-limit=0"}, []string{"--nats-replicas", "--inbox-limit"}},
 	} {
 		t.Run(name, func(t *testing.T) {

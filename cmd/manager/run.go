@@ -175,7 +175,7 @@ func loadOnce(ctx context.Context, config *rest.Config, scheme *runtime.Scheme, 
 }
 
 func newManager(ctx context.Context, config *rest.Config, scheme *runtime.Scheme, o options, writes *runwatch.Writes, ready *probes) (manager.Manager, error) {
-	grace := stopTimeout
+	grace, renew, retry := stopTimeout, o.leaderLease*2/3, o.leaderLease*2/15
 	informers, err := watchOf(config, scheme, writes)
 	if err != nil {
 		return nil, err
@@ -189,6 +189,9 @@ func newManager(ctx context.Context, config *rest.Config, scheme *runtime.Scheme
 		LeaderElection:                o.leaderElect && !o.shards(),
 		LeaderElectionID:              leaderElectionID,
 		LeaderElectionNamespace:       o.namespace,
+		LeaseDuration:                 &o.leaderLease,
+		RenewDeadline:                 &renew,
+		RetryPeriod:                   &retry,
 		LeaderElectionReleaseOnCancel: true, // main ends right after the manager stops
 		GracefulShutdownTimeout:       &grace,
 	})

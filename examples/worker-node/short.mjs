@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The least that is a worker. It does one job at a time; what it leaves out is in worker.mjs: Started, Retry, cancelling, large outputs,
 // codes of errors, publishing again without doing the job again. NATS_URL=... node short.mjs [topic]
 import { connect, headers } from "@nats-io/transport-node";

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Spans of jobs, by OpenTelemetry's SDK. worker.mjs loads this where OTEL_EXPORTER_OTLP_ENDPOINT says where they go; OTEL_SERVICE_NAME
 // and the SDK's other variables count as well.
 import { ROOT_CONTEXT, SpanKind, SpanStatusCode, context, propagation, trace } from "@opentelemetry/api";

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A whole Syncopate worker: docs/protocol.md in code. NATS_URL=... node worker.mjs [topic]
 import { connect, headers } from "@nats-io/transport-node";
 import { JetStreamApiError, jetstream } from "@nats-io/jetstream";

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Spans of jobs for an OpenTelemetry collector, as OTLP in JSON over HTTP, with nothing but Python's standard library.
 
 They go to $OTEL_EXPORTER_OTLP_ENDPOINT; without it there are none. Where OpenTelemetry's own SDK may be installed, use that.

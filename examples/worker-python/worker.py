@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """A whole Syncopate worker with nothing but Python's standard library: docs/protocol.md over a socket.
 
     NATS_URL=nats://localhost:4222 python3 worker.py [topic]

@@ -166,7 +166,7 @@ Everything keeps running; end it with Ctrl-C. In another terminal:
   kubectl get wfr -o wide
   kubectl describe wfr diamond
   kubectl get wfr --field-selector status.phase=Succeeded
-  kubectl delete wfr,lockpol,sem --all && kubectl apply -f config/samples/
+  kubectl delete wfr,wf,sched,lockpol,sem --all && kubectl apply -f config/samples/
   kubectl wait --for=condition=Finished wfr/linear
   kubectl get events --field-selector involvedObject.kind=WorkflowRun
 

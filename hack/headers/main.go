@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command headers fails where a Go file or a shell script does not say its licence:
+// Command headers fails where a source file does not say its licence: Go, shell, Lua, JavaScript,
+// Python, a Dockerfile.
 //
 //	headers [-fix] [DIR]...
 //
@@ -63,9 +64,14 @@ func foreign(name string) bool {
 // comment begins a comment in such a file; "": it needs no line.
 func comment(path string) string {
 	switch filepath.Ext(path) {
-	case ".go":
+	case ".go", ".js", ".mjs":
 		return "//"
-	case ".sh":
+	case ".lua":
+		return "--"
+	case ".sh", ".py":
+		return "#"
+	}
+	if base := filepath.Base(path); base == "Dockerfile" || strings.HasPrefix(base, "Dockerfile.") || base == "run" && filepath.Base(filepath.Dir(path)) == ".ci" {
 		return "#"
 	}
 	return ""
@@ -88,7 +94,7 @@ func one(path string, fix bool) error {
 	if err != nil {
 		return err
 	}
-	if comment(path) == "//" {
+	if filepath.Ext(path) == ".go" {
 		line += "\n" // or it would be part of the package's comment
 	}
 	return os.WriteFile(path, append(append(interpreter, line...), rest...), info.Mode()) //nolint:gosec // a file of the tree

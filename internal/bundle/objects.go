@@ -69,7 +69,7 @@ func DeploymentOf(d *appsv1.Deployment) Deployment {
 // shown are the arguments whose values say nothing but numbers and words of the operator.
 func shown() []string {
 	return []string{
-		"ownership", "leader-elect", "max-concurrent-runs", "max-concurrent-writes", "inbox-limit", "inbox-bytes", "kube-api-qps", "memory-percent",
+		"ownership", "ownership-lease", "leader-elect", "leader-lease", "max-concurrent-runs", "max-concurrent-writes", "inbox-limit", "inbox-bytes", "kube-api-qps", "memory-percent",
 		"require-allow-lists", "exact-delays", "step-events", "nats-prefix", "nats-replicas", "nats-memory-storage", "nats-max-ack-pending", "nats-max-topics",
 		"nats-result-ack-pending", "redis-tls", "redis-cluster",
 	}

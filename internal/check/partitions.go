@@ -12,7 +12,7 @@ import (
 const leaseGrace = time.Minute
 
 func judgePartitions(f Facts) []Finding {
-	const hint = "kubectl syncopate shards shows all; docs/runbooks has PartitionsWithoutOwner. Runs of such a partition do not go on"
+	const hint = "kubectl syncopate shards shows all; docs/runbooks has SyncopatePartitionsWithoutOwner. Runs of such a partition do not go on"
 	p := f.Partitions
 	switch {
 	case p.Why != "":

@@ -3,9 +3,7 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -14,9 +12,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/Shopify/toxiproxy/v2"
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/rs/zerolog"
+	"k8s.io/utils/clock"
+
+	tcpdoor "github.com/syncopate-dev/syncopate/internal/testenv/door"
 )
 
 const (
@@ -69,7 +67,7 @@ func (c *capacity) measure(ctx context.Context, st *stage) (err error) {
 	if err := w.forgetOwners(ctx); err != nil {
 		return err
 	}
-	if err := w.apiServerAt(c.away); err != nil {
+	if err := w.apiServerAt(ctx, c.away); err != nil {
 		return err
 	}
 	if err := w.work(ctx, topic, workerConcurrency, echo); err != nil {
@@ -114,39 +112,31 @@ func (c *capacity) report(r *report, one float64) {
 
 // apiServerAt has operators of this world reach the API server through a proxy that makes it so far
 // away.
-func (w *world) apiServerAt(away time.Duration) error {
+func (w *world) apiServerAt(ctx context.Context, away time.Duration) error {
 	at, err := url.Parse(w.env.Config.Host)
 	if err != nil {
 		return fmt.Errorf("address of the API server: %w", err)
 	}
-	proxy := toxiproxy.NewProxy(toxiproxy.NewServer(toxiproxy.NewMetricsContainer(prometheus.NewRegistry()), zerolog.Nop()),
-		"apiserver", "127.0.0.1:0", at.Host)
-	if err := proxy.Start(); err != nil {
+	proxy, err := tcpdoor.Start(ctx, at.Host, clock.RealClock{})
+	if err != nil {
 		return fmt.Errorf("start the proxy: %w", err)
 	}
 	there := away / 2
-	for stream, wait := range map[string]time.Duration{"upstream": there, "downstream": away - there} {
-		toxic, err := json.Marshal(map[string]any{"type": "latency", "stream": stream, "attributes": map[string]int64{"latency": wait.Milliseconds()}})
-		if err != nil {
-			return fmt.Errorf("slow the proxy down: %w", err)
-		}
-		if _, err := proxy.Toxics.AddToxicJson(bytes.NewReader(toxic)); err != nil {
-			return fmt.Errorf("slow the proxy down: %w", err)
-		}
-	}
+	proxy.Poison(tcpdoor.Up, tcpdoor.Fault{Wait: there})
+	proxy.Poison(tcpdoor.Down, tcpdoor.Fault{Wait: away - there})
 	direct := w.env.Kubeconfig
 	text, err := os.ReadFile(direct)
 	if err != nil {
 		return fmt.Errorf("read kubeconfig: %w", err)
 	}
 	far := filepath.Join(w.dir, w.name+".kubeconfig")
-	if err := os.WriteFile(far, []byte(strings.ReplaceAll(string(text), at.Host, proxy.Listen)), 0o600); err != nil {
+	if err := os.WriteFile(far, []byte(strings.ReplaceAll(string(text), at.Host, proxy.Addr())), 0o600); err != nil {
 		return fmt.Errorf("write kubeconfig: %w", err)
 	}
 	w.env.Kubeconfig = far
 	w.cleanups = append(w.cleanups, func() {
 		w.env.Kubeconfig = direct
-		proxy.Stop()
+		proxy.Shut()
 	})
 	return nil
 }

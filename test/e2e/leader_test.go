@@ -5,6 +5,8 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"os"
+	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -29,6 +31,19 @@ func leader(ctx context.Context) func() (string, error) {
 	}
 }
 
+// errorsOf are the errors that an operator has logged.
+func errorsOf(m *devenv.Manager) (lines []string) {
+	GinkgoHelper()
+	text, err := os.ReadFile(m.Log)
+	Expect(err).NotTo(HaveOccurred())
+	for line := range strings.Lines(string(text)) {
+		if strings.Contains(line, `"level":"error"`) || strings.Contains(line, `"stacktrace"`) {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
 var _ = Describe("two replicas that elect a leader", func() {
 	It("have one work and the other take over when it is asked to stop", func(ctx context.Context) {
 		const runs = 60
@@ -46,6 +61,7 @@ var _ = Describe("two replicas that elect a leader", func() {
 		begin := time.Now()
 		Expect(first.Terminate(ctx)).To(Succeed(), "a leader that is asked to stop ends without an error")
 		stopped := sinceStart(begin)
+		Expect(errorsOf(first)).To(BeEmpty(), "an orderly hand-over is none")
 		w.eventuallyAll(ctx, v1alpha1.RunSucceeded, runs)
 		AddReportEntry("take-over", fmt.Sprintf("the leader stopped in %s, all done after %s", stopped, sinceStart(begin)))
 		w.expectEachOnce(runs)

@@ -207,7 +207,9 @@ var _ = Describe("replicas that share the runs", func() {
 		Expect(n).To(BeNumerically(">", 0))
 		for _, name := range []string{"r1", "r2"} {
 			begin := time.Now()
-			Expect(c.remove(name).Terminate(ctx)).To(Succeed())
+			m := c.remove(name)
+			Expect(m.Terminate(ctx)).To(Succeed())
+			Expect(errorsOf(m)).To(BeEmpty(), "an orderly hand-over is none")
 			AddReportEntry("stop of "+name, fmt.Sprintf("%s; owned: %v", sinceStart(begin), c.settled(ctx)))
 		}
 		AddReportEntry("planned moves", fmt.Sprintf("%d, gap %s on average", n, mean))

@@ -152,27 +152,31 @@ func natsFaults() []fault {
 			way.Shut()
 			return way.Open
 		}},
-		{name: "nats answers go astray", to: toNATS, parts: one, holds: 6 * time.Second, strike: ways(natsWays, "timeout", "downstream", nil)},
-		{name: "nats hears nothing", to: toNATS, parts: one, holds: 6 * time.Second, strike: ways(natsWays, "timeout", "upstream", nil)},
-		{name: "nats is slow", to: toNATS, parts: one, holds: 5 * time.Second, strike: ways(natsWays, "latency", "downstream", map[string]int64{"latency": 600, "jitter": 300})},
+		{name: "nats answers go astray", to: toNATS, parts: one, holds: 6 * time.Second, strike: ways(natsWays, door.Down, silent)},
+		{name: "nats hears nothing", to: toNATS, parts: one, holds: 6 * time.Second, strike: ways(natsWays, door.Up, silent)},
+		{name: "nats is slow", to: toNATS, parts: one, holds: 5 * time.Second, strike: ways(natsWays, door.Down, slow(600, 300))},
 	}
 }
 
 func natsWays(g *rig) []*door.Door  { return g.natsWays }
 func redisWays(g *rig) []*door.Door { return g.redisWays }
 
+// silent keeps connections, and lets nothing come through.
+var silent = door.Fault{Silent: true}
+
+func slow(millis, jitter time.Duration) door.Fault {
+	return door.Fault{Wait: millis * time.Millisecond, Jitter: jitter * time.Millisecond}
+}
+
 // ways poisons the way of one operator.
-func ways(of func(*rig) []*door.Door, kind, direction string, attributes map[string]int64) func(context.Context, *rig, *rand.Rand) func() {
-	if attributes == nil {
-		attributes = map[string]int64{"timeout": 0} // the connection stays, and nothing comes through
-	}
+func ways(of func(*rig) []*door.Door, way door.Direction, f door.Fault) func(context.Context, *rig, *rand.Rand) func() {
 	return func(_ context.Context, g *rig, r *rand.Rand) func() {
-		way := of(g)[r.IntN(replicas)]
-		way.Poison(kind, direction, attributes)
+		to := of(g)[r.IntN(replicas)]
+		to.Poison(way, f)
 		return func() {
-			way.Heal()
-			way.Shut() // a connection that lost bytes is of no use
-			way.Open()
+			to.Heal()
+			to.Shut() // who was slow connects anew, too
+			to.Open()
 		}
 	}
 }
@@ -207,13 +211,13 @@ func redisFaults() []fault {
 			}
 			return func() {}
 		}},
-		{name: "5-7 redis replies lost", to: toRedis, parts: one, holds: 4 * time.Second, strike: ways(redisWays, "timeout", "downstream", nil)},
+		{name: "5-7 redis replies lost", to: toRedis, parts: one, holds: 4 * time.Second, strike: ways(redisWays, door.Down, silent)},
 		{name: "18 one operator cut off from redis", to: toRedis, shows: unavailable, parts: one, holds: beyondTTL, strike: func(_ context.Context, g *rig, r *rand.Rand) func() {
 			way := g.redisWays[r.IntN(replicas)]
 			way.Shut()
 			return way.Open
 		}},
-		{name: "redis is slow", to: toRedis, parts: one, holds: 5 * time.Second, strike: ways(redisWays, "latency", "downstream", map[string]int64{"latency": 300, "jitter": 200})},
+		{name: "redis is slow", to: toRedis, parts: one, holds: 5 * time.Second, strike: ways(redisWays, door.Down, slow(300, 200))},
 		// It may show nowhere: Redis lets a script write that has removed something first.
 		{name: "redis out of memory", to: toRedis, parts: one, holds: 4 * time.Second, strike: sets([]any{"CONFIG", "SET", "maxmemory", "1"}, []any{"CONFIG", "SET", "maxmemory", "0"})},
 		{name: "redis cannot save", to: toRedis, shows: unavailable, parts: one, holds: 4 * time.Second, strike: func(_ context.Context, g *rig, _ *rand.Rand) func() {
@@ -275,12 +279,6 @@ func setFaults() []fault {
 }
 
 func apiFaults() []fault {
-	poison := func(kind, direction string, attributes map[string]int64) func(context.Context, *rig, *rand.Rand) func() {
-		return func(_ context.Context, g *rig, _ *rand.Rand) func() {
-			g.api.Poison(kind, direction, attributes)
-			return g.api.Heal
-		}
-	}
 	tells := func(l lie) func(context.Context, *rig, *rand.Rand) func() {
 		return func(_ context.Context, g *rig, r *rand.Rand) func() { return g.answers.begin(l, r) }
 	}
@@ -299,14 +297,17 @@ func apiFaults() []fault {
 			return g.api.Open
 		}},
 		{name: "28 API answers lost after commit", to: toAPI, holds: 3 * time.Second, strike: func(_ context.Context, g *rig, _ *rand.Rand) func() {
-			g.api.Poison("timeout", "downstream", map[string]int64{"timeout": 0})
+			g.api.Poison(door.Down, silent)
 			return func() { // whoever waits is told that nothing will come
 				g.api.Heal()
 				g.api.Shut()
 				g.api.Open()
 			}
 		}},
-		{name: "29 API server is slow", to: toAPI, holds: 5 * time.Second, strike: poison("latency", "downstream", map[string]int64{"latency": 700, "jitter": 500})},
+		{name: "29 API server is slow", to: toAPI, holds: 5 * time.Second, strike: func(_ context.Context, g *rig, _ *rand.Rand) func() {
+			g.api.Poison(door.Down, slow(700, 500))
+			return g.api.Heal
+		}},
 		{name: "watches cut", to: toAPI, strike: func(_ context.Context, g *rig, _ *rand.Rand) func() {
 			g.api.Shut()
 			g.api.Open()

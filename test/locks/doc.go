@@ -8,9 +8,9 @@
 // stdin and stdout. The parent plays the API server: per run a register that accepts and refuses
 // writes as the rules of the CRD do, and remembers all of them.
 //
-//	child: lock manager --- Redis commands ---> [toxiproxy] ---> redis-server
-//	  | read, write, what it saw                                    ^ SIGSTOP, restart, FLUSHALL
-//	parent: register, faults (SIGSTOP, SIGKILL, toxics) ------------+
+//	child: lock manager --- Redis commands ---> [door] ---> redis-server
+//	  | read, write, what it saw                               ^ SIGSTOP, restart, FLUSHALL
+//	parent: register, faults (SIGSTOP, SIGKILL, doors) --------+
 //
 // # Tests
 //

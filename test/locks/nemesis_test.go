@@ -172,8 +172,8 @@ func (n *nemesis) begin(f fault) (end func()) {
 	victim := n.holder(f.Run)
 	n.t.Logf("%s (child %s)", f.Kind, n.children[victim].name)
 	p := n.proxies[victim]
-	poison := func(kind string, attributes map[string]int64) func() {
-		p.Poison(kind, "downstream", attributes)
+	poison := func(f door.Fault) func() {
+		p.Poison(door.Down, f)
 		return p.Heal
 	}
 	switch f.Kind {
@@ -187,19 +187,19 @@ func (n *nemesis) begin(f fault) (end func()) {
 		n.redis.Stop()
 		return n.redis.Restart
 	case dropReplies:
-		return poison("timeout", map[string]int64{"timeout": 0})
+		return poison(door.Fault{Silent: true})
 	case cutReplies:
-		return poison("limit_data", map[string]int64{"bytes": 50})
+		return poison(door.Fault{Bytes: 50})
 	case resetConnections:
-		return poison("reset_peer", map[string]int64{"timeout": 0})
+		return poison(door.Fault{Reset: true})
 	case slowReplies:
-		return poison("latency", map[string]int64{"latency": 300})
+		return poison(door.Fault{Wait: 300 * time.Millisecond})
 	case refuseConnections:
 		p.Shut()
 		return p.Open
 	case partition:
-		p.Poison("timeout", "upstream", map[string]int64{"timeout": 0})
-		return poison("timeout", map[string]int64{"timeout": 0})
+		p.Poison(door.Up, door.Fault{Silent: true})
+		return poison(door.Fault{Silent: true})
 	case pauseChild:
 		n.children[victim].pause()
 		return n.children[victim].resume

@@ -122,7 +122,7 @@ func (s *shell) run(text string) (output, code string, err error) {
 }
 
 // startDemo runs the first command of the page until it says how a second terminal gets there.
-func startDemo(t *testing.T, text string) (exports []string) {
+func startDemo(t *testing.T, text string) (exports []string, printed string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -167,12 +167,55 @@ func startDemo(t *testing.T, text string) (exports []string) {
 			}
 		}
 	}
-	return exports
+	return exports, said.String()
+}
+
+// rows are those of the tables of runs in a text, as words with one space between them. The number
+// in the name of a scheduled run is its time.
+func rows(text string) map[string]bool {
+	found, in := map[string]bool{}, false
+	for line := range strings.Lines(text) {
+		words := strings.Join(strings.Fields(line), " ")
+		switch {
+		case strings.HasPrefix(words, "RUN PHASE STEPS"):
+			in = true
+		case words == "":
+			in = false
+		case in:
+			found[scheduled.ReplaceAllString(words, "$1-TIME ")] = true
+		}
+	}
+	return found
+}
+
+var scheduled = regexp.MustCompile(`^(\w+)-\d+ `)
+
+// The table of the README is the demo's last: each row was printed, and each run that was
+// printed has one.
+func checkReadme(t *testing.T, printed string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := func(row string) string { return strings.Fields(row)[0] }
+	shown, names := rows(string(text)), map[string]bool{}
+	for row := range shown {
+		names[name(row)] = true
+		if !rows(printed)[row] {
+			t.Errorf("the README shows what the demo does not print: %s", row)
+		}
+	}
+	for row := range rows(printed) {
+		if !names[name(row)] {
+			t.Errorf("the README lacks the run of %s", row)
+		}
+	}
 }
 
 // Whoever follows the tutorial sees what it shows.
-// mutation: an output of the page that is changed, a command with a typing error, or a demo that
-// prints no addresses makes this fail.
+// mutation: an output of the page that is changed, a command with a typing error, a demo that
+// prints no addresses, or a README with another table makes this fail.
 func TestTheTutorialDoesWhatItSays(t *testing.T) {
 	for _, program := range []string{"redis-server", "redis-cli"} {
 		if _, err := exec.LookPath(program); err != nil && os.Getenv("REQUIRE_REDIS") == "" {
@@ -184,7 +227,8 @@ func TestTheTutorialDoesWhatItSays(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := commands(string(text))
-	exports := startDemo(t, all[0].text)
+	exports, printed := startDemo(t, all[0].text)
+	checkReadme(t, printed)
 	s := startShell(t)
 	for _, c := range append([]command{{text: strings.Join(exports, "; ")}}, all[1:]...) {
 		begin := time.Now()

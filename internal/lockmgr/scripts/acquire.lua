@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- Takes the run lock, unless another token owns it or another process is first in the queue. Idempotent: a token that owns the lock
 -- keeps it, with its fence.
 --

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- What acquire and release share: the queue of processes that wait for a run lock. Each has one ticket per run.
 --
 -- The queue is a list, first come first served. Each ticket has a deadline, which its process moves on by asking again; a

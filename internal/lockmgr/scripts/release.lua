@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- Frees the run lock, if the token owns it, or keeps it for the first in the queue: a late release never frees a newer owner's lock.
 --
 -- KEYS[1] lock  KEYS[2] queue  KEYS[3] tickets

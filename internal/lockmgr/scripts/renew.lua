@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- Starts the TTL of the run lock anew, if the token owns it.
 --
 -- KEYS[1] lock   ARGV[1] token   ARGV[2] TTL, ms

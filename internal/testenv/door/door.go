@@ -1,60 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package door is a way of one client to one server, which tests shut, slow down and make one-way.
 package door
 
 import (
-	"bytes"
-	"encoding/json"
+	"context"
 	"testing"
 
-	"github.com/Shopify/toxiproxy/v2"
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/rs/zerolog"
+	"k8s.io/utils/clock"
 )
 
-// Door is open at first.
+// Door is a proxy of a test.
 type Door struct {
-	t  testing.TB
-	to *toxiproxy.Proxy
+	*Proxy
+	t testing.TB
 }
 
-// New is a door to a server, until the test ends.
-func New(t testing.TB, addr string) *Door {
+// New is a door to a server at host:port, until the test ends. It is open at first.
+func New(t testing.TB, server string) *Door {
 	t.Helper()
-	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(prometheus.NewRegistry()), zerolog.Nop())
-	p := &Door{t: t, to: toxiproxy.NewProxy(server, "door", "127.0.0.1:0", addr)}
-	p.Open()
+	p, err := Start(t.Context(), server, clock.RealClock{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(p.Shut)
-	return p
+	return &Door{Proxy: p, t: t}
 }
-
-// Addr is where clients connect.
-func (p *Door) Addr() string { return p.to.Listen }
-
-// Shut refuses connections, and closes those that there are; Open ends that.
-func (p *Door) Shut() { p.to.Stop() }
 
 // Open ends Shut.
-func (p *Door) Open() {
-	p.t.Helper()
-	if err := p.to.Start(); err != nil {
-		p.t.Errorf("start proxy: %v", err)
+func (d *Door) Open() {
+	d.t.Helper()
+	if err := d.Proxy.Open(context.WithoutCancel(d.t.Context())); err != nil {
+		d.t.Error(err)
 	}
 }
-
-// Poison adds a toxic to what flows in one direction: upstream is to the
-// server, downstream are its answers.
-func (p *Door) Poison(kind, direction string, attributes map[string]int64) {
-	p.t.Helper()
-	toxic, err := json.Marshal(map[string]any{"type": kind, "stream": direction, "attributes": attributes})
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	if _, err := p.to.Toxics.AddToxicJson(bytes.NewReader(toxic)); err != nil {
-		p.t.Errorf("add toxic %s: %v", kind, err)
-	}
-}
-
-// Heal removes all toxics.
-func (p *Door) Heal() { p.to.Toxics.ResetToxics(p.t.Context()) }

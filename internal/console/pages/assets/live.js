@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The page works without this. It fetches the page again when the server says that something has changed, and puts what is new in
 // place of what is old: elements with data-swap, which keep open details, the focus and the place of scrolling. An element in which
 // somebody types is left alone.

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- Gives the run a slot, or a place in the queue. Idempotent by uid: a run that is in stays in, whatever the limit.
 --
 -- ARGV[1] floor  ARGV[2] token of the lock, or '' for strategy Atomic  ARGV[3] limit, below 0: none

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- Begins a rebuild: closes the data, and marks it with a token, by which its end knows that nothing was lost in between. All who
 -- rebuild at the same time get the same token. Data that is there stays: rather too much than too little.
 --

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- Claims an idempotency key: the first wins. Idempotent by run.
 --
 -- KEYS[1] claims: a hash, '=' .. key -> '<uid> <name> <hash of the spec>[ <end of a reservation, ms>]', and the epoch

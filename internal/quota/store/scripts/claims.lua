@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- All idempotency keys of a tenant.
 --
 -- KEYS[1] claims, as in claim.lua  ARGV[1] floor

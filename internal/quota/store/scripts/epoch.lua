@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- What all scripts share: whether the data may be trusted.
 --
 -- KEYS[1] is a hash. Its field ':epoch' is '<term> <run_id of the server>' while it is open; while it is being rebuilt it has

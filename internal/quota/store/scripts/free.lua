@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- Takes from runs whatever they have: slot, place, reservation. Says who is next: all in the queue that can be admitted now.
 --
 -- ARGV[1] floor  ARGV[2] limit, below 0: none  ARGV[3...] uids

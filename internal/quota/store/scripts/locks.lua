@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- What the scripts of locks share.
 --
 -- KEYS[1] holds: a hash, with the epoch, and ':fence', the last fence that was given

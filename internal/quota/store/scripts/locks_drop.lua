@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- Takes from tickets what they have. With a version only a grant of an older one: nobody can write that any more, since the run
 -- was seen at this version without it.
 --

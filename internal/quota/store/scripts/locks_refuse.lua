@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- Ends the wait of a ticket, if it waits.
 --
 -- ARGV[1] floor  ARGV[2] ticket  ARGV[3] why

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- Enters holds that status has, whatever the limits. With a token it ends a rebuild.
 --
 -- ARGV[1] floor  ARGV[2] token of the rebuild, or ''  ARGV[3] a fence that all later ones must exceed

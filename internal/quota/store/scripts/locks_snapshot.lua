@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- Everything there is of locks. What has no meaning any more of what began is taken away.
 --
 -- ARGV[1] floor

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- What the scripts of pools share. A pool has the slots of all tenants of a policy that bounds them together.
 --
 -- KEYS[1] slots: a hash with the epoch, and

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- Gives slots to those who are next, the run among them or behind them in the queue. Idempotent by uid: a run that is in stays in,
 -- whatever the limits.
 --

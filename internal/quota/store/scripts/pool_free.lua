@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- Takes from runs whatever they have: slot, place, reservation. Gives what is free to those who are next.
 --
 -- ARGV[1] floor  ARGV[2] version of the limits that the caller knows; '': the policy is gone, and nobody is next  ARGV[3...] uids

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- Tells a pool its limits, unless it knows newer ones.
 --
 -- ARGV[1] floor  ARGV[2] version  ARGV[3] total  ARGV[4] max of each tenant, below 0: none

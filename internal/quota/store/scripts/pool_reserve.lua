@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- Reserves a slot for a run that does not exist yet: never a place in the queue. Idempotent by uid; asking again moves the end on.
 -- What others are guaranteed is not lent here: nobody waits to whom it could come back.
 --

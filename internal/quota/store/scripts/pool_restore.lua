@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- Gives slots to runs that are known to be admitted, whatever the limits. With a token it ends a rebuild; if somebody else ended it
 -- already the slots are added: too many for a moment is safe, too few is not.
 --

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- Everything there is of a pool.
 --
 -- ARGV[1] floor

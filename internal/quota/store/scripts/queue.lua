@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- What the scripts of slots share.
 --
 -- KEYS[1] slots: a hash, uid -> when it was taken, ms, and the epoch

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- Ends a rebuild of idempotency keys. Claims that were given since somebody else ended it stand.
 --
 -- KEYS[1] claims, as in claim.lua  ARGV[1] floor  ARGV[2] token of the rebuild  ARGV[3...] field, value, ...

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- Frees an idempotency key, if the run owns it.
 --
 -- KEYS[1] claims, as in claim.lua  ARGV[1] floor  ARGV[2] field  ARGV[3] uid

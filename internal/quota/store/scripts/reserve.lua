@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- Reserves a slot for a run that does not exist yet: never a place in the queue. Idempotent by uid; asking again moves the end on.
 --
 -- ARGV[1] floor  ARGV[2] token of the lock, or '' for strategy Atomic  ARGV[3] limit, below 0: none

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- Everything there is of a key.
 --
 -- ARGV[1] floor

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- Frees the lock of strategy Lock, if the token owns it.
 --
 -- KEYS[1] lock  ARGV[1] token

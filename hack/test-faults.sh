@@ -14,7 +14,7 @@ rm -f "$OUT"/*.txt
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 # The operator has a clock that can be wrong. To build it so takes minutes, once.
-go build -overlay "$(go run ./hack/wrongclocks bin/clocks)" -o "$work/manager" ./cmd/manager
+go build -overlay "$(go run ./hack/wrongclocks bin/_clocks)" -o "$work/manager" ./cmd/manager
 go test -c -o "$work/faults.test" ./test/faults
 
 plays=()

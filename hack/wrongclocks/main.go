@@ -7,6 +7,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -26,7 +27,7 @@ func run(args []string) error {
 	if len(args) != 1 {
 		return fmt.Errorf("want one directory, have %q", args)
 	}
-	goroot, err := exec.Command("go", "env", "GOROOT").Output()
+	goroot, err := exec.CommandContext(context.Background(), "go", "env", "GOROOT").Output()
 	if err != nil {
 		return fmt.Errorf("find Go: %w", err)
 	}

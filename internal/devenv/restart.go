@@ -4,6 +4,7 @@ package devenv
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -23,7 +24,7 @@ const (
 
 // KillAPIServer kills the process of the API server (SIGKILL); etcd goes on. restart starts it
 // again, with the same arguments, and returns when it is ready. Linux only.
-func (e *Env) KillAPIServer() (restart func() error, err error) {
+func (e *Env) KillAPIServer() (restart func(context.Context) error, err error) {
 	pid, args, err := e.findAPIServer()
 	if err != nil {
 		return nil, err
@@ -34,12 +35,12 @@ func (e *Env) KillAPIServer() (restart func() error, err error) {
 	if e.apiServer != nil { // its own, which was started by restart
 		<-e.apiServer.Done()
 	}
-	return func() error {
+	return func(ctx context.Context) error {
 		var err error
 		if e.apiServer, err = startProcess(args[0], args[1:], nil, filepath.Join(e.dir, "kube-apiserver.log")); err != nil {
 			return err
 		}
-		return e.awaitAPIServer()
+		return e.awaitAPIServer(ctx)
 	}, nil
 }
 
@@ -63,29 +64,37 @@ func (e *Env) findAPIServer() (pid int, args []string, err error) {
 	return 0, nil, errors.New("no process is the API server's")
 }
 
-func (e *Env) awaitAPIServer() error {
+func (e *Env) awaitAPIServer(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, apiServerPatience)
+	defer cancel()
 	client, err := rest.HTTPClientFor(e.Config)
 	if err != nil {
 		return fmt.Errorf("make a client: %w", err)
 	}
-	patience := time.NewTimer(apiServerPatience)
-	defer patience.Stop()
 	tick := time.NewTicker(apiServerLook)
 	defer tick.Stop()
 	for {
-		resp, err := client.Get(e.Config.Host + "/readyz")
-		if err == nil {
-			_ = resp.Body.Close()
-			if resp.StatusCode == http.StatusOK {
-				return nil
-			}
+		if e.apiServerReady(ctx, client) {
+			return nil
 		}
 		select {
-		case <-patience.C:
+		case <-ctx.Done():
 			return fmt.Errorf("the API server is not ready after %s, see %s", apiServerPatience, e.apiServer.Log)
 		case <-e.apiServer.Done():
 			return fmt.Errorf("the API server ended, see %s: %w", e.apiServer.Log, e.apiServer.err)
 		case <-tick.C:
 		}
 	}
+}
+
+func (e *Env) apiServerReady(ctx context.Context, client *http.Client) bool {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, e.Config.Host+"/readyz", http.NoBody)
+	if err != nil {
+		return false
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return false
+	}
+	return resp.Body.Close() == nil && resp.StatusCode == http.StatusOK
 }

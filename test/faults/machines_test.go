@@ -56,13 +56,13 @@ func machineFaults() []fault {
 			signal(g, all, syscall.SIGSTOP)
 			return func() { signal(g, all, syscall.SIGCONT) }
 		}},
-		{name: "28 API server restarted", to: toAPI, holds: time.Second, strike: func(_ context.Context, g *rig, _ *rand.Rand) func() {
+		{name: "28 API server restarted", to: toAPI, holds: time.Second, strike: func(ctx context.Context, g *rig, _ *rand.Rand) func() {
 			restart, err := site.env.KillAPIServer()
 			if err != nil {
 				g.tb.Fatal(err)
 			}
 			return func() {
-				if err := restart(); err != nil {
+				if err := restart(ctx); err != nil {
 					g.tb.Fatal(err)
 				}
 			}

@@ -41,22 +41,19 @@ func (k *Controller) start(
 		}
 	}
 	err := decide()
-	if _, busy := errors.AsType[*store.BusyError](err); busy {
+	gaveUp := ctx.Err() != nil && vote.BusyTries > 0
+	if _, busy := errors.AsType[*store.BusyError](err); busy || gaveUp {
 		vote = ballot.PutOff(vote.BusyTries)
 	}
-	if claim {
-		k.claimVote(ctx, at, m, err)
-	}
+	if _, away := errors.AsType[*store.UnavailableError](err); claim && (!away || gaveUp) {
+		k.claimVote(ctx, at, m)
+	} // while Redis does not answer there is no vote: that is not worth another second
 	k.ballots.Leave(m, string(run.UID), vote)
 	return err
 }
 
-// claimVote claims the vote of a minute for this process, also if the caller gave up. While Redis
-// does not answer there is no vote: after a call that took a second, this one is not worth another.
-func (k *Controller) claimVote(ctx context.Context, at store.Key, m ballot.Minute, decided error) {
-	if _, away := errors.AsType[*store.UnavailableError](decided); away {
-		return
-	}
+// claimVote claims the vote of a minute for this process, also if the caller gave up.
+func (k *Controller) claimVote(ctx context.Context, at store.Key, m ballot.Minute) {
 	ours, err := k.quota.ClaimVote(context.WithoutCancel(ctx), at, m.Candidate+":"+strconv.FormatInt(m.Period, 10), voteTTL)
 	if err != nil {
 		k.log.V(1).Info("Tenant-minute has no vote", "policy", m.Policy, "tenant", m.Tenant, "cause", err.Error())

@@ -266,8 +266,8 @@ const (
 	ReasonSampleRatioMismatch = "SampleRatioMismatch"
 	// ReasonAbortedByUser (False): a user took the candidate back.
 	ReasonAbortedByUser = "AbortedByUser"
-	// ReasonTriedNext is that of the event about an edit of runLock and admission: admission is tried
-	// once runLock is promoted.
+	// ReasonTriedNext is that of the event about an edit of runLock and admission: admission is
+	// tried once runLock is promoted.
 	ReasonTriedNext = "TriedNext"
 	// ReasonSuperseded is that of the event about a candidate that was dropped for a new edit, and
 	// of its entry in history.

@@ -35,8 +35,8 @@ func sameAdmission(a, b *v1alpha1.RolloutAdmission) bool {
 	return x == nil && y == nil || x != nil && y != nil && *x == *y
 }
 
-// AdmissionOf is how spec has slots asked for; nil: that is not rolled out. With a total one lock is
-// for all tenants, so arms by tenant would interfere.
+// AdmissionOf is how spec has slots asked for; nil: that is not rolled out. With a total one lock
+// is for all tenants, so arms by tenant would interfere.
 func AdmissionOf(p *v1alpha1.LockPolicy) *v1alpha1.RolloutAdmission {
 	if p.Spec.Admission.Total != nil {
 		return nil

@@ -20,8 +20,8 @@ const (
 // slots is into how many equal parts units are divided.
 const slots = 100
 
-// Slot is where a unit stands in [0, 100): the same in every replica, another for another candidate.
-// unit is the UID of a run, or what NameOf says.
+// Slot is where a unit stands in [0, 100): the same in every replica, another for another
+// candidate. unit is the UID of a run, or what NameOf says.
 func Slot(unit, candidate string) int {
 	sum := sha256.Sum256([]byte(candidate + "/" + unit))
 	return int(binary.BigEndian.Uint64(sum[:8]) % slots)

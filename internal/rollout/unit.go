@@ -50,9 +50,9 @@ func (u Unit) field() string {
 	return "runLock"
 }
 
-// asked is how many units of an arm were asked whether the lock was busy again. For runs it is those
-// whose lock was busy at all. For tenant-minutes it is all that voted: whether a lock is ever busy
-// there depends on the policy, strategy Atomic has none.
+// asked is how many units of an arm were asked whether the lock was busy again. For runs it is
+// those whose lock was busy at all. For tenant-minutes it is all that voted: whether a lock is ever
+// busy there depends on the policy, strategy Atomic has none.
 func (u Unit) asked(c Counts) int64 {
 	if u == TenantMinute {
 		return c.Ended

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// minutes is an arm of tenant-minutes of which some were contended, and some of these busy. Waits of
-// those that were not contended are 0.
+// minutes is an arm of tenant-minutes of which some were contended, and some of these busy. Waits
+// of those that were not contended are 0.
 func minutes(voted, contended, busy int64) Counts {
 	c := Counts{Runs: voted, Ended: voted, Contended: contended, Busy: busy}
 	c.Waits[0], c.Waits[6] = voted-contended, contended

@@ -65,7 +65,8 @@ type Rollout struct {
 	History             []Outcome
 }
 
-// Arm is the part of the runs, or of the minutes of tenants, with the candidate, or the one that is compared with it.
+// Arm is the part of the runs, or of the minutes of tenants, with the candidate, or the one that is
+// compared with it.
 type Arm struct {
 	Name                                                        string
 	Runs, Ended, Contended, Busy, Abandoned, Fences, DeadLetter int64

@@ -190,7 +190,8 @@ func TestRunLockIsTriedBeforeAdmission(t *testing.T) {
 	}
 }
 
-// mutation: an edit of admission that is tried though that of runLock was taken back makes this fail.
+// mutation: an edit of admission that is tried though that of runLock was taken back
+// makes this fail.
 func TestAdmissionIsNotTriedWhileRunLockWaits(t *testing.T) {
 	w := trying(t, both(fixed, slower))
 	w.play(60, 9, 2)

@@ -93,7 +93,7 @@ func rollouts() map[string]meaning {
 		v1alpha1.ReasonImmediate:           {},
 		v1alpha1.ReasonAllStepsPassed:      {},
 		v1alpha1.ReasonPromotedByUser:      {},
-		v1alpha1.ReasonCanaryRuns:          {text: "tries its last edit on a part of the runs"},
+		v1alpha1.ReasonCanaryRuns:          {text: "tries its last edit on a part of the traffic"},
 		v1alpha1.ReasonInsufficientData:    {text: "was edited, and the edit is not in force for all runs: too few of them had a busy lock"},
 		v1alpha1.ReasonBusyRunsWorse:       {text: "was edited, and the edit taken back: more locks were busy again"},
 		v1alpha1.ReasonWaitTailWorse:       {text: "was edited, and the edit taken back: locks were waited for longer"},

@@ -45,14 +45,14 @@ func quick() *policy.AdmissionLock {
 // voting is an instance that counts votes.
 func (w *world) voting() *instance {
 	k := w.instance()
-	k.ballots = ballot.NewBox(nil)
+	k.trials.ballots = ballot.NewBox(nil)
 	return k
 }
 
 // counted is what an instance counted of the minutes before this one.
 func (k *instance) counted() rollout.Tally {
-	k.ballots.Close(k.w.clock.Now().Add(rollout.Period))
-	return k.ballots.Of(ballot.Entry{Policy: "batch", Candidate: tried})
+	k.trials.ballots.Close(k.w.clock.Now().Add(rollout.Period))
+	return k.trials.ballots.Of(ballot.Entry{Policy: "batch", Candidate: tried})
 }
 
 func aRun(uid types.UID) *v1alpha1.WorkflowRun {
@@ -67,8 +67,8 @@ func (w *world) takesLock() {
 
 // Three processes are asked in the same minute, by the run controller and by the webhook.
 //
-// mutation: a vote of each process, a claim that forgets tenant or period, and the lock of the other
-// arm make this fail.
+// mutation: a vote of each process, a claim that forgets tenant or period, and the lock of the
+// other arm make this fail.
 func TestATenantMinuteHasOneVoteOverAllProcesses(t *testing.T) {
 	w := newWorld(t)
 	w.policy("batch", 100)

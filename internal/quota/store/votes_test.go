@@ -18,8 +18,8 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/policy"
 )
 
-// mutation: a claim without NX, without a TTL, or under a key of another tenant or period makes this
-// fail.
+// mutation: a claim without NX, without a TTL, or under a key of another tenant or period
+// makes this fail.
 func TestOneProcessHasTheVote(t *testing.T) {
 	onEach(t, func(t *testing.T, client *redis.Client) {
 		must(t, client.FlushAll(t.Context()).Err(), "flush")
@@ -103,8 +103,8 @@ func TestADecisionTellsHowItWaited(t *testing.T) {
 	})
 }
 
-// While a change of strategy is tried, or spreads, some ask under the lock of a tenant and others do
-// not, and the same process does both. Runs come and go in three processes; there are never more
+// While a change of strategy is tried, or spreads, some ask under the lock of a tenant and others
+// do not, and the same process does both. Runs come and go in three processes; there are never more
 // slots than the limit says.
 //
 // mutation: admit.lua and reserve.lua without the comparison with the limit make this fail, as does

@@ -40,9 +40,9 @@ type Vote struct {
 	Latency time.Duration
 }
 
-// PutOff is the vote of a start that gave up after so many tries, and comes again later. It is busy,
-// and waited longer than any that got the lock: else a candidate that gives up sooner would look
-// better.
+// PutOff is the vote of a start that gave up after so many tries, and comes again later. It is
+// busy, and waited longer than any that got the lock: else a candidate that gives up sooner
+// would look better.
 func PutOff(busyTries int) Vote {
 	return Vote{BusyTries: max(2, busyTries), Wait: 2 * rollout.Bounds[len(rollout.Bounds)-1]}
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/rollout"
 )
 
-// maxMinutes bounds the tenant-minutes that a process looks at; others have no vote of this process.
+// maxMinutes bounds the tenant-minutes that a process looks at; others have no vote
+// of this process.
 const maxMinutes = 4096
 
 // noLatency is that of what has no results.

@@ -29,8 +29,8 @@ func (b *Box) start(m Minute, arm rollout.Arm, uid string, v Vote) {
 	b.Leave(m, uid, v)
 }
 
-// mutation: a vote before the minute is over or while a start is under way, a vote of a process that
-// has it not, and a second one of the same minute make this fail.
+// mutation: a vote before the minute is over or while a start is under way, a vote of a process
+// that has it not, and a second one of the same minute make this fail.
 func TestATenantMinuteVotesOnce(t *testing.T) {
 	wait := Vote{BusyTries: 2, Wait: time.Second}
 	for name, test := range map[string]struct {

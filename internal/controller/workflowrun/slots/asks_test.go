@@ -104,8 +104,8 @@ func (a *asker) admit(tenant, name, version string) bool {
 	return true
 }
 
-// A tenant that is under the lock of a candidate now waits as any does, and so may one that is under
-// the baseline now: the minute may be over before the answer is there.
+// A tenant that is under the lock of a candidate now waits as any does, and so may one that is
+// under the baseline now: the minute may be over before the answer is there.
 //
 // mutation: a question of a trial that is asked in the pass makes this fail: it would not return.
 func TestQuestionsOfATrialAreAskedOffTheWorkers(t *testing.T) {

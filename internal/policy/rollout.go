@@ -60,7 +60,7 @@ func InForce(p *v1alpha1.LockPolicy) Effective {
 // Same says that two versions of runLock mean the same.
 func Same(a, b v1alpha1.RunLockPolicy) bool { return runLock(a) == runLock(b) }
 
-// canaries says that edits of a policy are tried on a part of the runs.
+// canaries says that edits of a policy are tried on a part of the runs, or of the tenant-minutes.
 func canaries(p *v1alpha1.LockPolicy) bool {
 	return p != nil && p.Spec.Rollout != nil && p.Spec.Rollout.Strategy == v1alpha1.RolloutStrategyCanary
 }

@@ -31,7 +31,11 @@ func TestTenantMinutes(t *testing.T) {
 	atomic := Tally{Canary: minutes(60, 0, 0), Control: minutes(60, 50, 10)}
 	quiet := Tally{Canary: minutes(60, 10, 2), Control: minutes(60, 10, 2)}
 	locked := Tally{Canary: minutes(60, 50, 25), Control: minutes(60, 0, 0)}
-	inStep := func(s State) State { s.Begin = s.Seen; return s }
+	inStep := func(s State) State { // the thresholds are of before it
+		s = s.observe(aPlan(), early.Plus(early))
+		s.Begin = s.Seen
+		return s
+	}
 	tests := map[string]struct {
 		state  State
 		tally  Tally
@@ -43,8 +47,8 @@ func TestTenantMinutes(t *testing.T) {
 		"Lock in place of Atomic is worse":        {trying(locked), locked.Plus(locked), RolledBack, ReasonBusyRunsWorse},
 		"waits without a busy lock are worse":     {trying(atomic), atomic.Plus(Tally{Canary: minutes(60, 0, 0), Control: minutes(60, 50, 10)}).waited(40), RolledBack, ReasonWaitTailWorse},
 		"no contention is no evidence":            {trying(quiet), quiet.Plus(quiet), Progressing, ReasonCanaryRuns},
-		"contention of before the step is none":   {inStep(trying(early.Plus(early))), early.Plus(early).Plus(Tally{Canary: minutes(60, 0, 0), Control: minutes(60, 0, 0)}), Progressing, ReasonCanaryRuns},
-		"nor are votes of one arm":                {inStep(trying(early.Plus(early))), early.Plus(early).Plus(Tally{Control: minutes(41, 41, 5)}), Progressing, ReasonCanaryRuns},
+		"contention of before the step is none":   {inStep(trying(early)), early.Plus(early).Plus(Tally{Canary: minutes(60, 0, 0), Control: minutes(60, 0, 0)}), Progressing, ReasonCanaryRuns},
+		"nor are votes of one arm":                {inStep(trying(early)), early.Plus(early).Plus(Tally{Control: minutes(41, 41, 5)}), Progressing, ReasonCanaryRuns},
 		"busy again":                              {trying(early), early.Plus(Tally{Canary: minutes(60, 50, 45), Control: minutes(60, 50, 10)}), RolledBack, ReasonBusyRunsWorse},
 		"one arm votes less":                      {trying(early), early.Plus(Tally{Canary: minutes(1, 1, 0), Control: minutes(80, 60, 10)}), RolledBack, ReasonSampleRatioMismatch},
 		"runs do not count for tenant-minutes":    {func() State { s := trying(early); s.Unit = Run; return s }(), early.Plus(early), Progressing, ReasonCanaryRuns},

@@ -163,8 +163,12 @@ func TestRunLockIsTriedBeforeAdmission(t *testing.T) {
 		if w.play(40, 3, 3); w.rollout().Unit == v1alpha1.RolloutUnitRun {
 			w.refresh()
 		}
+		c := meta.FindStatusCondition(w.get(polled).Status.Conditions, v1alpha1.ConditionRolledOut)
+		if c.Status != metav1.ConditionUnknown {
+			t.Fatalf("while admission is still to be tried, spec is said to be in force: %+v", c)
+		}
 	}
-	w.is(rollout.Progressing, 20, v1alpha1.ReasonCanaryRuns) // and never was "in force"
+	w.is(rollout.Progressing, 20, v1alpha1.ReasonCanaryRuns)
 	w.tells("CanaryRuns", "AllStepsPassed", "CanaryRuns")
 	if e, trial := w.governs(w.runIn(rollout.Canary)); e.RunLock.Wait.Poll || trial != (policy.Trial{}) {
 		t.Errorf("a run has %+v, and the part %+v", e.RunLock, trial)

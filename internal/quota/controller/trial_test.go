@@ -93,7 +93,7 @@ func TestATenantMinuteHasOneVoteOverAllProcesses(t *testing.T) {
 		if arm == rollout.Control {
 			want = rollout.Tally{Control: vote}
 		}
-		if diff := gocmp.Diff(want, got, gocmp.Transformer("waits", func(h rollout.Histogram) int64 { return sumOf(h) })); diff != "" {
+		if diff := gocmp.Diff(want, got, gocmp.Transformer("waits", sumOf)); diff != "" {
 			t.Errorf("counted (-want +got):\n%s", diff)
 		}
 	}

@@ -107,8 +107,7 @@ func TestADecisionTellsHowItWaited(t *testing.T) {
 // do not, and the same process does both. Runs come and go in three processes; there are never more
 // slots than the limit says.
 //
-// mutation: admit.lua and reserve.lua without the comparison with the limit make this fail, as does
-// a decision in two steps.
+// mutation: admit.lua with rank <= free makes this fail.
 func TestBothStrategiesAtOnceKeepTheLimit(t *testing.T) {
 	const processes, contenders, rounds, limit = 3, 24, 12, 3
 	onEach(t, func(t *testing.T, client *redis.Client) {

@@ -43,8 +43,7 @@ func periodIn(arm rollout.Arm) time.Time {
 }
 
 // mutation: arms in the period in which the step began, an arm that is another at the end of a
-// period, a candidate that is in force after it was rolled back or for a pool, and limits that are
-// tried, too, make this fail.
+// period, and a candidate that is in force after it was rolled back, or for a pool, make this fail.
 func TestWhatGovernsAGate(t *testing.T) {
 	canary, control := periodIn(rollout.Canary), periodIn(rollout.Control)
 	change := func(p *v1alpha1.LockPolicy, change func(*v1alpha1.LockPolicy)) *v1alpha1.LockPolicy {

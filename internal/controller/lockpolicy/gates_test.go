@@ -157,8 +157,8 @@ func (g *gates) plays() (minutes int) {
 // that is too long is taken back, Atomic and a bit more jitter are promoted, and no tenant ever has
 // more runs under way than its limit, though both strategies are in use at once.
 //
-// mutation: a vote of each replica for the same minute, arms by run in place of tenant and minute
-// (all contend with all), and a canary that has the lock of the baseline make this fail.
+// mutation: a vote of each replica for the same minute, and a canary that has the lock of
+// the baseline make this fail.
 func TestEditsOfAdmissionOnARealRedis(t *testing.T) {
 	for name, test := range map[string]struct {
 		edit   func(*v1alpha1.LockPolicy)

@@ -67,8 +67,7 @@ func (w *world) takesLock() {
 
 // Three processes are asked in the same minute, by the run controller and by the webhook.
 //
-// mutation: a vote of each process, a claim that forgets tenant or period, and the lock of the
-// other arm make this fail.
+// mutation: a vote of each process, and a claim that forgets the period, make this fail.
 func TestATenantMinuteHasOneVoteOverAllProcesses(t *testing.T) {
 	w := newWorld(t)
 	w.policy("batch", 100)
@@ -106,8 +105,8 @@ func sumOf(h rollout.Histogram) (n int64) {
 	return n
 }
 
-// mutation: a start that gave up and counts as one that had the lock, or as one that was not busy
-// again, and a lock of the baseline that is asked for in the canary make this fail.
+// mutation: a start that gave up and counts as one that had the lock, and a lock of the baseline
+// that is asked for in the canary make this fail.
 func TestAStartThatIsPutOffVotesSo(t *testing.T) {
 	w := newWorld(t)
 	w.policy("batch", 100)
@@ -143,7 +142,7 @@ func TestAStartThatIsPutOffVotesSo(t *testing.T) {
 
 // While Redis is away nobody votes, and no call waits for a second answer.
 //
-// mutation: a claim after an answer that did not come, and a vote without a claim, make this fail.
+// mutation: a claim after an answer that did not come makes this fail.
 func TestWithoutRedisNobodyVotes(t *testing.T) {
 	w := newWorld(t)
 	w.policy("batch", 100)

@@ -236,7 +236,7 @@ const (
 	ConditionRolledOut = "RolledOut"
 
 	// ReasonInForce (True): spec says what is in force, and nothing was tried. Also that of the
-	// event about an edit of other fields than runLock, which is in force for all runs at once.
+	// event about an edit of fields that are not tried, which is in force for all runs at once.
 	ReasonInForce = "InForce"
 	// ReasonImmediate (True): the edit is in force for all runs at once, by strategy Immediate.
 	ReasonImmediate = "Immediate"
@@ -249,10 +249,10 @@ const (
 	// ReasonInsufficientData (False; Unknown with onInsufficientData Hold): a step was over
 	// without enough evidence.
 	ReasonInsufficientData = "InsufficientData"
-	// ReasonBusyRunsWorse (False): more runs of the canary than of the control found their lock
-	// busy again when they tried it again.
+	// ReasonBusyRunsWorse (False): more runs, or tenant-minutes, of the canary than of the control
+	// found their lock busy again when they tried it again.
 	ReasonBusyRunsWorse = "BusyRunsWorse"
-	// ReasonWaitTailWorse (False): more runs of the canary waited longer for their lock than
+	// ReasonWaitTailWorse (False): more of the canary waited longer for their lock than
 	// the control's p95.
 	ReasonWaitTailWorse = "WaitTailWorse"
 	// ReasonLatencyWorse (False): more runs of the canary had a result latency above
@@ -266,6 +266,9 @@ const (
 	ReasonSampleRatioMismatch = "SampleRatioMismatch"
 	// ReasonAbortedByUser (False): a user took the candidate back.
 	ReasonAbortedByUser = "AbortedByUser"
+	// ReasonTriedNext is that of the event about an edit of runLock and admission: admission is
+	// tried once runLock is promoted.
+	ReasonTriedNext = "TriedNext"
 	// ReasonSuperseded is that of the event about a candidate that was dropped for a new edit, and
 	// of its entry in history.
 	ReasonSuperseded = "Superseded"

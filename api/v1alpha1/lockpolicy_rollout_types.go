@@ -28,22 +28,26 @@ const (
 	OnInsufficientDataHold OnInsufficientData = "Hold"
 )
 
-// LockPolicyRollout says how an edit of runLock comes into force. Edits of other fields, admission
-// among them, are in force for all runs at once, also with strategy Canary: two arms share a
-// tenant's limit, so they cannot be compared. The event InForce says so. The guards has() are for
-// the API server's check of defaults, made before those inside are filled in.
+// LockPolicyRollout says how an edit of runLock, or of strategy and lock of admission, comes into
+// force. Edits of other fields, limits among them, are in force for all runs at once, also with
+// strategy Canary: two arms share a tenant's limit, so they cannot be compared. So are those of
+// strategy and lock where tenants share a total, and with it one lock. The event InForce says so.
+// An edit of runLock is tried on runs, one of admission on tenant-minutes: in each minute, each
+// tenant is in an arm by chance. The guards has() are for the API server's check of defaults, made
+// before those inside are filled in.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.stepsPercent) || self.stepsPercent.isSorted() && self.stepsPercent.all(i, self.stepsPercent.exists_one(j, j == i))",message="stepsPercent must rise, as [5, 20, 50] does"
 type LockPolicyRollout struct {
-	// strategy is Immediate, or Canary: an edit of runLock is tried on a part of the runs, beside a
-	// control group of the same size, and goes on or back by evidence. Default Immediate.
+	// strategy is Immediate, or Canary: an edit is tried on a part of the runs, or of the
+	// minutes of each tenant, beside a control group of the same size, and goes on or back by
+	// evidence. Default Immediate.
 	// +optional
 	// +default="Immediate"
 	// +kubebuilder:default=Immediate
 	Strategy RolloutStrategy `json:"strategy,omitempty"`
-	// stepsPercent are the parts of the runs, in percent, on which an edit is tried one after the
-	// other: rising, each from 1 to
-	// 50. After the last one it is in force for all. Default [5, 20, 50].
+	// stepsPercent are the parts of the runs or tenant-minutes, in percent, on which an edit is
+	// tried one after the other: rising, each from 1 to 50. After the last one it is in force for
+	// all. Default [5, 20, 50].
 	// +optional
 	// +default=[5,20,50]
 	// +kubebuilder:default={5,20,50}
@@ -54,7 +58,8 @@ type LockPolicyRollout struct {
 	// +kubebuilder:validation:items:Maximum=50
 	StepsPercent []int32 `json:"stepsPercent,omitempty"`
 	// minContendedRuns is how many runs whose lock was busy must have ended in each arm, in each
-	// step. Fewer never promote. Default 40.
+	// step. Of tenant-minutes, how many must have voted in each arm, and in one of them with a busy
+	// lock. Fewer never promote. Default 40.
 	// +optional
 	// +default=40
 	// +kubebuilder:default=40
@@ -119,6 +124,19 @@ type RolloutPhase string
 // +kubebuilder:validation:Enum=NotEnough;Pass;Fail
 type RolloutVerdict string
 
+// RolloutUnit is what is put into an arm of a rollout, and votes.
+//
+// +kubebuilder:validation:Enum=Run;TenantMinute
+type RolloutUnit string
+
+const (
+	// RolloutUnitRun is a run. An edit of runLock is tried on runs.
+	RolloutUnitRun RolloutUnit = "Run"
+	// RolloutUnitTenantMinute is a tenant in a minute. An edit of admission is tried on them: those
+	// who want the same lock are in the same arm.
+	RolloutUnitTenantMinute RolloutUnit = "TenantMinute"
+)
+
 // RolloutArm is the part of the runs that a run belongs to.
 //
 // +kubebuilder:validation:Enum=Canary;Control
@@ -144,7 +162,13 @@ type LockPolicyRolloutStatus struct {
 	// nothing was tried.
 	// +optional
 	Candidate *RolloutRevision `json:"candidate,omitempty"`
-	// percent of the runs that are the canary; the control has as many. Absent: there is none.
+	// unit is what the candidate is tried on: Run, for an edit of runLock; or TenantMinute, for one
+	// of admission. All counts are of that. Default Run.
+	// +optional
+	// +default="Run"
+	// +kubebuilder:default=Run
+	Unit RolloutUnit `json:"unit,omitempty"`
+	// percent of the units that are the canary; the control has as many. Absent: there is none.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=50
@@ -170,11 +194,11 @@ type LockPolicyRolloutStatus struct {
 	// control is the same of the control.
 	// +optional
 	Control *RolloutCounts `json:"control,omitempty"`
-	// restRuns is the number of runs that were put into neither arm.
+	// restRuns is the number of units that were put into neither arm.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	RestRuns int64 `json:"restRuns,omitempty"`
-	// stepCanary is how many contended runs of the canary had ended when the step began.
+	// stepCanary is how many contended units of the canary had ended when the step began.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	StepCanary int64 `json:"stepCanary,omitempty"`
@@ -182,6 +206,15 @@ type LockPolicyRolloutStatus struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	StepControl int64 `json:"stepControl,omitempty"`
+	// stepCanaryEnded is how many tenant-minutes of the canary had voted when the step began.
+	// Absent with unit Run.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	StepCanaryEnded int64 `json:"stepCanaryEnded,omitempty"`
+	// stepControlEnded is the same of the control.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	StepControlEnded int64 `json:"stepControlEnded,omitempty"`
 	// wait is the threshold of lock waits. Absent: the control is too small yet.
 	// +optional
 	Wait *RolloutThreshold `json:"wait,omitempty"`
@@ -217,144 +250,19 @@ type RolloutRevision struct {
 	// runLock is its content.
 	// +required
 	RunLock RunLockPolicy `json:"runLock"`
+	// admission is how it has slots asked for. Absent: as spec says, since tenants share a total,
+	// or it was stored before admission was rolled out.
+	// +optional
+	Admission *RolloutAdmission `json:"admission,omitempty"`
 }
 
-// RolloutCounts are of the runs of one arm.
-type RolloutCounts struct {
-	// runs were put into the arm.
-	// +required
-	// +kubebuilder:validation:Minimum=0
-	Runs int64 `json:"runs"`
-	// ended are those of them that ended.
+// RolloutAdmission is what of admission is rolled out. Limits are not.
+type RolloutAdmission struct {
+	// strategy is Atomic or Lock, as in admission. Absent: Atomic.
 	// +optional
-	// +kubebuilder:validation:Minimum=0
-	Ended int64 `json:"ended,omitempty"`
-	// contended are those that ended whose lock was busy at least once.
+	Strategy AdmissionStrategy `json:"strategy,omitempty"`
+	// lock tunes strategy Lock.
 	// +optional
-	// +kubebuilder:validation:Minimum=0
-	Contended int64 `json:"contended,omitempty"`
-	// busy are those of the contended whose lock was busy again when it was tried again.
-	// +optional
-	// +kubebuilder:validation:Minimum=0
-	Busy int64 `json:"busy,omitempty"`
-	// abandoned are runs that lost their lock while they worked.
-	// +optional
-	// +kubebuilder:validation:Minimum=0
-	Abandoned int64 `json:"abandoned,omitempty"`
-	// fenceRefused are runs of which a write was refused by the fence.
-	// +optional
-	// +kubebuilder:validation:Minimum=0
-	FenceRefused int64 `json:"fenceRefused,omitempty"`
-	// deadLettered are runs that had a dead letter.
-	// +optional
-	// +kubebuilder:validation:Minimum=0
-	DeadLettered int64 `json:"deadLettered,omitempty"`
-	// waits are how many runs that ended had a longest lock wait of up to 1, 2, 5, 10, 20, 50, 100,
-	// 200, 500 ms, 1, 2, 5, 10, 20, 60 s, and more.
-	// +optional
-	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=16
-	// +kubebuilder:validation:items:Minimum=0
-	Waits []int64 `json:"waits,omitempty"`
-	// latencies are the same of the longest result latency.
-	// +optional
-	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=16
-	// +kubebuilder:validation:items:Minimum=0
-	Latencies []int64 `json:"latencies,omitempty"`
-}
-
-// RolloutThreshold is what a time must exceed to count: the control's p95 when it was frozen.
-type RolloutThreshold struct {
-	// bucket is the index of the last bucket that is not above it.
-	// +required
-	// +kubebuilder:validation:Minimum=0
-	// +kubebuilder:validation:Maximum=15
-	Bucket int32 `json:"bucket"`
-	// canaryAbove is how many runs of the canary were above when it was frozen; they do not count.
-	// +optional
-	// +kubebuilder:validation:Minimum=0
-	CanaryAbove int64 `json:"canaryAbove,omitempty"`
-	// canaryAsked is how many had a time by then.
-	// +optional
-	// +kubebuilder:validation:Minimum=0
-	CanaryAsked int64 `json:"canaryAsked,omitempty"`
-	// controlAbove is as canaryAbove, of the control.
-	// +optional
-	// +kubebuilder:validation:Minimum=0
-	ControlAbove int64 `json:"controlAbove,omitempty"`
-	// controlAsked is as canaryAsked, of the control.
-	// +optional
-	// +kubebuilder:validation:Minimum=0
-	ControlAsked int64 `json:"controlAsked,omitempty"`
-}
-
-// RolloutReplica is what one process counted for the candidate. Its counts never go down.
-type RolloutReplica struct {
-	// name of the process: that of the replica, and a random part for each of its lives.
-	// +required
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=300
-	Name string `json:"name"`
-	// canary is what it counted of the canary.
-	// +optional
-	Canary *RolloutCounts `json:"canary,omitempty"`
-	// control is what it counted of the control.
-	// +optional
-	Control *RolloutCounts `json:"control,omitempty"`
-	// restRuns is how many runs it put into neither.
-	// +optional
-	// +kubebuilder:validation:Minimum=0
-	RestRuns int64 `json:"restRuns,omitempty"`
-}
-
-// RolloutOutcome is what became of a candidate.
-type RolloutOutcome struct {
-	// name of the revision.
-	// +required
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=63
-	Name string `json:"name"`
-	// reason of its end: AllStepsPassed, PromotedByUser, Immediate, or why it was rolled back.
-	// +required
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=64
-	Reason string `json:"reason"`
-	// endedAt is when that was decided.
-	// +required
-	EndedAt metav1.Time `json:"endedAt"`
-	// changes of runLock that it asked for, against what was in force: "wait.mode:
-	// Poll -> HandOff".
-	// +optional
-	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=16
-	// +kubebuilder:validation:items:MaxLength=256
-	Changes []string `json:"changes,omitempty"`
-}
-
-// PolicyTrial is the part that a run has in a rollout, and its votes so far. Pinned with the
-// run's first write.
-type PolicyTrial struct {
-	// candidate is the name of the revision that is tried.
-	// +required
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=63
-	Candidate string `json:"candidate"`
-	// arm is Canary, under the candidate; or Control, under the baseline.
-	// +required
-	Arm RolloutArm `json:"arm"`
-	// busyTries is how often in a row, at the most, a replica found the lock busy before it had
-	// it, and wrote.
-	// +optional
-	// +kubebuilder:validation:Minimum=0
-	BusyTries int32 `json:"busyTries,omitempty"`
-	// longestWaitMillis is the longest wait for the lock, in milliseconds.
-	// +optional
-	// +kubebuilder:validation:Minimum=0
-	LongestWaitMillis int64 `json:"longestWaitMillis,omitempty"`
-	// longestLatencyMillis is the longest time from the publication of a result to the decision
-	// about it, in milliseconds. Absent: no result was applied.
-	// +optional
-	// +kubebuilder:validation:Minimum=0
-	LongestLatencyMillis int64 `json:"longestLatencyMillis,omitempty"`
+	// +kubebuilder:default={}
+	Lock AdmissionLock `json:"lock,omitempty"`
 }

@@ -29,7 +29,8 @@ type LockPolicyStatus struct {
 	// of the one before.
 	// +optional
 	Contention *LockContention `json:"contention,omitempty"`
-	// rollout is where the last edit of runLock is. Absent: spec has no rollout.
+	// rollout is where the last edit of runLock, or of admission's strategy and lock, is. Absent:
+	// spec has no rollout.
 	// +optional
 	Rollout *LockPolicyRolloutStatus `json:"rollout,omitempty"`
 }

@@ -83,8 +83,8 @@ type LockPolicySpec struct {
 	// +optional
 	// +kubebuilder:default={}
 	Checkpoint CheckpointPolicy `json:"checkpoint,omitempty"`
-	// rollout says how an edit of runLock comes into force. Absent: for all runs at once. Edits of
-	// other fields always are.
+	// rollout says how an edit of runLock, or of strategy and lock of admission, comes into force.
+	// Absent: for all runs at once. Edits of other fields always are.
 	// +optional
 	Rollout *LockPolicyRollout `json:"rollout,omitempty"`
 }

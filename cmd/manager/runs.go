@@ -96,7 +96,7 @@ func addRuns(ctx context.Context, mgr manager.Manager, o options, a adapters) (*
 	word := wakes.New(a.redis, waker.WakeNext, clk, mgr.GetLogger().WithName("wakes"))
 	limits := quota.New(quota.Options{
 		Gate: a.quota, Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Wake: wakeAnywhere(index, drives, word, waker), Clock: clk, NewID: uuid.NewString,
-		Log: mgr.GetLogger().WithName("quota"), Metrics: quota.NewMetrics(registry),
+		Log: mgr.GetLogger().WithName("quota"), Metrics: quota.NewMetrics(registry), Ballots: a.ballots,
 	})
 	shared := newLocks(mgr, a, wakeAnywhere(index, drives, word, waker))
 	asks := slots.NewAsks(limits, clk, places.Of("gate"), waker.WakeAnswered)

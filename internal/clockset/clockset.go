@@ -2,10 +2,10 @@
 
 // Package clockset notices that the wall clock of this machine was set, or that the machine slept.
 //
-// Example: a clock that is an hour ahead is put right. A run that was to be looked at in five seconds
-// has a time in its status that is an hour and five seconds away now; and one whose wait of an hour
-// was computed by the wrong clock has a timer for that hour, though its time has come. So whoever
-// waits for a time of the wall clock looks again when the clock was set.
+// Example: a clock that is an hour ahead is put right. A run that was to be looked at in five
+// seconds has a time in its status that is an hour and five seconds away now; and one whose wait of
+// an hour was computed by the wrong clock has a timer for that hour, though its time has come. So
+// whoever waits for a time of the wall clock looks again when the clock was set.
 //
 // A timer of Go runs by the monotonic clock, which nobody sets, and which stands still while a
 // machine sleeps. The wall clock was set if it has moved by another time than the monotonic one.

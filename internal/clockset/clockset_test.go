@@ -45,8 +45,9 @@ func (m *machine) Passed() time.Duration {
 // TestAClockThatIsSetIsNoticedOnce has a clock that runs, is corrected by little, is set back and
 // forth, and a machine that sleeps.
 //
-// mutations: a Watch that compares with its first look only tells each jump again; one without least
-// tells of corrections; one that looks at what passed by the wall clock alone tells of each second.
+// mutations: a Watch that compares with its first look only tells each jump again; one
+// without least tells of corrections; one that looks at what passed by the wall clock alone
+// tells of each second.
 func TestAClockThatIsSetIsNoticedOnce(t *testing.T) {
 	m := &machine{wall: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), looks: make(chan struct{})}
 	ticks := clocktesting.NewFakeClock(m.wall)

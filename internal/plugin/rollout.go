@@ -20,7 +20,8 @@ import (
 const rolloutHelp = `Show how an edit of a LockPolicy is tried on a part of the runs, and decide about it.
 
 Spec has a rollout with strategy Canary. An edit of runLock makes a candidate, which has the runs of the canary; as many others are the
-control, under the baseline. The operator goes on or back by evidence; promote and abort say so without it.`
+control, under the baseline. An edit of strategy or lock of admission is tried on tenant-minutes: each minute, each tenant is in an arm
+by chance. The operator goes on or back by evidence; promote and abort say so without it.`
 
 // rollouts are the commands about rollouts of LockPolicies.
 type rollouts struct{ *app }
@@ -54,7 +55,8 @@ func (a *rollouts) rolloutStatusCommand() *cobra.Command {
 		Use: "status POLICY", Short: "Show where a rollout is, and what was counted", Args: args(cobra.ExactArgs(1)),
 		Long: `Show where a rollout is, and what was counted of both arms.
 
-CONTENDED are runs whose lock was busy, BUSY those that found it busy again when they tried it again. P95 is the upper bound of a bucket.`,
+CONTENDED are runs whose lock was busy, BUSY those that found it busy again when they tried it again. P95 is the upper bound of a bucket.
+UNIT is what has an arm and a vote: Run, or TenantMinute, of which one start votes.`,
 		RunE: func(cmd *cobra.Command, given []string) error {
 			if err := output(format, formatTable, formatJSON); err != nil {
 				return err
@@ -76,8 +78,13 @@ CONTENDED are runs whose lock was busy, BUSY those that found it busy again when
 func (a *rollouts) rolloutText(r *v1alpha1.LockPolicyRolloutStatus) error {
 	w := tabwriter.NewWriter(a.Out, 0, 0, 3, ' ', 0)
 	fmt.Fprintf(w, "PHASE\t%s\n", r.Phase)
+	units, column := "runs", "RUNS"
+	if policy.UnitOf(r) == rollout.TenantMinute {
+		units, column = "minutes of each tenant", "MINUTES"
+	}
+	fmt.Fprintf(w, "UNIT\t%s\n", policy.UnitOf(r))
 	if r.Percent > 0 {
-		fmt.Fprintf(w, "CANARY\t%d percent of the runs, for %s\n", r.Percent, a.Clock.Since(r.ChangedAt.Time).Round(time.Second))
+		fmt.Fprintf(w, "CANARY\t%d percent of the %s, for %s\n", r.Percent, units, a.Clock.Since(r.ChangedAt.Time).Round(time.Second))
 	}
 	fmt.Fprintf(w, "BASELINE\t%s\n", r.Baseline.Name)
 	if r.Candidate != nil {
@@ -88,7 +95,7 @@ func (a *rollouts) rolloutText(r *v1alpha1.LockPolicyRolloutStatus) error {
 	}
 	fmt.Fprintf(w, "REASON\t%s: %s\n", r.Reason, r.Message)
 	if r.Canary != nil || r.Control != nil {
-		fmt.Fprint(w, "\nARM\tRUNS\tENDED\tCONTENDED\tBUSY\tP95 WAIT\tP95 LATENCY\tABANDONED\tFENCES\tDEAD LETTERS\n")
+		fmt.Fprint(w, "\nARM\t"+column+"\tENDED\tCONTENDED\tBUSY\tP95 WAIT\tP95 LATENCY\tABANDONED\tFENCES\tDEAD LETTERS\n")
 		arm(w, "canary", r.Canary)
 		arm(w, "control", r.Control)
 	}

@@ -32,6 +32,7 @@ func rollingOut(phase v1alpha1.RolloutPhase) *v1alpha1.LockPolicy {
 
 func TestRollouts(t *testing.T) {
 	const status = `PHASE       Progressing
+UNIT        Run
 CANARY      20 percent of the runs, for 10m0s
 BASELINE    91bc0011-1
 CANDIDATE   4f2a0011-2
@@ -45,6 +46,18 @@ control   0      0       0           0      0s         0s            0          
 	const history = `REVISION     OUTCOME         ENDED                  CHANGES
 77aa0011-1   BusyRunsWorse   2026-11-20T10:00:00Z   busyRetry.mode: Jittered -> Fixed, ttlSeconds: 30 -> 20
 `
+	const minutes = `PHASE       Progressing
+UNIT        TenantMinute
+CANARY      20 percent of the minutes of each tenant, for 10m0s
+BASELINE    91bc0011-1
+CANDIDATE   4f2a0011-2
+CHANGE      admission.lock.retry.mode: Jittered -> Fixed
+REASON      CanaryRuns: in words
+
+ARM       MINUTES   ENDED   CONTENDED   BUSY   P95 WAIT   P95 LATENCY   ABANDONED   FENCES   DEAD LETTERS
+canary    44        40      30          12     500ms      0s            0           0        0
+control   0         0       0           0      0s         0s            0           0        0
+`
 	asked := func(verb string) string {
 		return "candidate 4f2a0011-2 of lock policy reports: " + verb + " asked for\n"
 	}
@@ -56,6 +69,7 @@ control   0      0       0           0      0s         0s            0          
 		annotation string
 	}{
 		"status":                       {[]string{"status", "reports"}, "Progressing", status, "", ""},
+		"status of tenant-minutes":     {[]string{"status", "gates"}, "Progressing", minutes, "", ""},
 		"status for programs":          {[]string{"status", "reports", "-o", "json"}, "Progressing", "", `"contended": 30`, ""},
 		"status in an unknown format":  {[]string{"status", "reports", "-o", "toml"}, "Progressing", "", `--output "toml": need one of [table json]`, ""},
 		"status of no policy":          {[]string{"status"}, "Progressing", "", "accepts 1 arg(s), received 0", ""},
@@ -71,7 +85,13 @@ control   0      0       0           0      0s         0s            0          
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			c := fakeCluster(t, rollingOut(test.phase), &v1alpha1.LockPolicy{ObjectMeta: metav1.ObjectMeta{Name: "plain"}}).Build()
+			gates := rollingOut(test.phase)
+			gates.Name, gates.Status.Rollout.Unit = "gates", v1alpha1.RolloutUnitTenantMinute
+			for rev, mode := range map[*v1alpha1.RolloutRevision]v1alpha1.JitterMode{&gates.Status.Rollout.Baseline: "Jittered", gates.Status.Rollout.Candidate: "Fixed"} {
+				rev.RunLock = v1alpha1.RunLockPolicy{}
+				rev.Admission = &v1alpha1.RolloutAdmission{Lock: v1alpha1.AdmissionLock{Retry: v1alpha1.AdmissionRetry{Mode: mode}}}
+			}
+			c := fakeCluster(t, rollingOut(test.phase), gates, &v1alpha1.LockPolicy{ObjectMeta: metav1.ObjectMeta{Name: "plain"}}).Build()
 			p := &plugin{t: t, cluster: func() (client.Client, string, error) { return c, "team-a", nil }}
 			out, _, err := p.call(append([]string{"rollout"}, test.args...)...)
 			if diff := cmp.Diff(test.out, out); diff != "" && test.out != "" {

@@ -19,12 +19,16 @@ const (
 	maxChange  = 256
 )
 
-// Changes are the fields of runLock in which two versions of a policy differ, by name:
-// "wait.mode: Poll -> HandOff". A field that is absent is "-".
-func Changes(before, after v1alpha1.RunLockPolicy) (changes []string) {
+// Changes are the fields in which two contents differ, by name: "wait.mode: Poll -> HandOff" of
+// runLock, "admission.strategy: Lock -> Atomic". A field that is absent is "-".
+func Changes(before, after Content) (changes []string) {
 	was, is := map[string]string{}, map[string]string{}
-	flatten(before, was)
-	flatten(after, is)
+	flatten("", before.RunLock, was)
+	flatten("", after.RunLock, is)
+	if before.Admission != nil && after.Admission != nil {
+		flatten("admission", before.Admission, was)
+		flatten("admission", after.Admission, is)
+	}
 	names := slices.Sorted(maps.Keys(is))
 	for name := range was {
 		if _, ok := is[name]; !ok {
@@ -47,7 +51,7 @@ func CandidateChanges(r *v1alpha1.LockPolicyRolloutStatus) []string {
 	if r.Candidate == nil {
 		return nil
 	}
-	if changes := Changes(r.Baseline.RunLock, r.Candidate.RunLock); changes != nil {
+	if changes := Changes(ContentOf(&r.Baseline), ContentOf(r.Candidate)); changes != nil {
 		return changes
 	}
 	for _, h := range r.History { // promoted: it is the baseline now
@@ -65,8 +69,8 @@ func orNone(value string) string {
 	return value
 }
 
-// flatten gives the fields of a policy by their paths.
-func flatten(p v1alpha1.RunLockPolicy, into map[string]string) {
+// flatten gives the fields of a part of a policy by their paths.
+func flatten(prefix string, p any, into map[string]string) {
 	raw, _ := json.Marshal(p) //nolint:errchkjson // numbers and strings only
 	var tree map[string]any
 	in := json.NewDecoder(bytes.NewReader(raw))
@@ -86,5 +90,5 @@ func flatten(p v1alpha1.RunLockPolicy, into map[string]string) {
 			walk(name, v)
 		}
 	}
-	walk("", tree)
+	walk(prefix, tree)
 }

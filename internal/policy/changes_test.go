@@ -11,14 +11,16 @@ import (
 )
 
 func TestChangesNameWhatDiffers(t *testing.T) {
-	var before, after v1alpha1.RunLockPolicy
+	var before, after Content
 	if got := Changes(before, after); got != nil {
 		t.Errorf("of the same: %q", got)
 	}
-	before.Wait.Mode, after.Wait.Mode = v1alpha1.WaitModePoll, v1alpha1.WaitModeHandOff
-	after.TTLSeconds = 1234567890
-	before.BusyRetry.Mode = v1alpha1.JitterModeJittered
-	want := []string{"busyRetry.mode: Jittered -> -", "ttlSeconds: - -> 1234567890", "wait.mode: Poll -> HandOff"}
+	before.RunLock.Wait.Mode, after.RunLock.Wait.Mode = v1alpha1.WaitModePoll, v1alpha1.WaitModeHandOff
+	after.RunLock.TTLSeconds = 1234567890
+	before.RunLock.BusyRetry.Mode = v1alpha1.JitterModeJittered
+	before.Admission, after.Admission = &v1alpha1.RolloutAdmission{Strategy: "Lock"}, &v1alpha1.RolloutAdmission{Strategy: "Atomic"}
+	after.Admission.Lock.Retry.DelayMillis = 20
+	want := []string{"admission.lock.retry.delayMillis: - -> 20", "admission.strategy: Lock -> Atomic", "busyRetry.mode: Jittered -> -", "ttlSeconds: - -> 1234567890", "wait.mode: Poll -> HandOff"}
 	if diff := cmp.Diff(want, Changes(before, after)); diff != "" {
 		t.Error(diff)
 	}

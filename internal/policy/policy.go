@@ -42,6 +42,8 @@ type Admission struct {
 	Reject bool
 	// Lock is that of strategy Lock; nil: Atomic.
 	Lock *AdmissionLock
+	// Trial is another Lock that is tried on a part of the tenant-minutes; nil: none is. See At.
+	Trial *AdmissionTrial
 
 	// Default is the limit of each tenant that has none of its own; NoLimit: there is none.
 	Default int
@@ -224,18 +226,24 @@ func admission(p v1alpha1.AdmissionPolicy) Admission {
 			a.Tenants[t.Name] = int(t.MaxConcurrentRuns)
 		}
 	}
-	if p.Strategy == v1alpha1.AdmissionStrategyLock {
-		a.Lock = &AdmissionLock{
-			TTL:     time.Duration(orDefault(p.Lock.TTLSeconds, 10)) * time.Second,
-			MaxWait: millis(orDefaultPtr(p.Lock.MaxWaitMillis, 2000)),
-			Retry: BusyRetry{
-				Fixed:         p.Lock.Retry.Mode == v1alpha1.JitterModeFixed,
-				Delay:         millis(orDefault(p.Lock.Retry.DelayMillis, 10)),
-				JitterPercent: orDefaultPtr(p.Lock.Retry.JitterPercent, 30),
-			},
-		}
-	}
+	a.Lock = admissionLock(v1alpha1.RolloutAdmission{Strategy: p.Strategy, Lock: p.Lock})
 	return a
+}
+
+// admissionLock is the lock of strategy Lock; nil: Atomic.
+func admissionLock(p v1alpha1.RolloutAdmission) *AdmissionLock {
+	if p.Strategy != v1alpha1.AdmissionStrategyLock {
+		return nil
+	}
+	return &AdmissionLock{
+		TTL:     time.Duration(orDefault(p.Lock.TTLSeconds, 10)) * time.Second,
+		MaxWait: millis(orDefaultPtr(p.Lock.MaxWaitMillis, 2000)),
+		Retry: BusyRetry{
+			Fixed:         p.Lock.Retry.Mode == v1alpha1.JitterModeFixed,
+			Delay:         millis(orDefault(p.Lock.Retry.DelayMillis, 10)),
+			JitterPercent: orDefaultPtr(p.Lock.Retry.JitterPercent, 30),
+		},
+	}
 }
 
 func delivery(p v1alpha1.DeliveryPolicy) Delivery {

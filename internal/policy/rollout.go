@@ -20,7 +20,7 @@ type Trial struct {
 func Governs(run *v1alpha1.WorkflowRun, policies []v1alpha1.LockPolicy) (Effective, Trial) {
 	p := governing(run.Spec.WorkloadClass, policies)
 	e, trial := InForce(p), trialOf(run, p)
-	if trial.Arm == rollout.Canary && tried(p) && trial.Candidate == p.Status.Rollout.Candidate.Name {
+	if trial.Arm == rollout.Canary && triedOn(p) == rollout.Run && trial.Candidate == p.Status.Rollout.Candidate.Name {
 		e.RunLock, e.Generation = runLock(p.Status.Rollout.Candidate.RunLock), p.Status.Rollout.Candidate.Generation
 	}
 	return e, trial
@@ -36,7 +36,7 @@ func trialOf(run *v1alpha1.WorkflowRun, p *v1alpha1.LockPolicy) Trial {
 		}
 		return Trial{Candidate: st.Policy.Trial.Candidate, Arm: rollout.Arm(st.Policy.Trial.Arm)}
 	}
-	if !tried(p) {
+	if triedOn(p) != rollout.Run {
 		return Trial{}
 	}
 	r := p.Status.Rollout
@@ -44,7 +44,7 @@ func trialOf(run *v1alpha1.WorkflowRun, p *v1alpha1.LockPolicy) Trial {
 }
 
 // InForce is what a policy says to the runs that are in no canary: what spec says, but for what is
-// still to prove itself.
+// still to prove itself. Of admission, which is tried by tenant, it has both: see Admission.At.
 func InForce(p *v1alpha1.LockPolicy) Effective {
 	e := Of(p)
 	if !canaries(p) || p.Status == nil || p.Status.Rollout == nil {
@@ -53,24 +53,35 @@ func InForce(p *v1alpha1.LockPolicy) Effective {
 	if baseline := runLock(p.Status.Rollout.Baseline.RunLock); baseline != e.RunLock {
 		e.RunLock, e.Generation = baseline, p.Status.Rollout.Baseline.Generation
 	}
+	e.Admission = e.Admission.inForce(p)
 	return e
 }
 
-// Same says that two versions of a policy mean the same.
+// Same says that two versions of runLock mean the same.
 func Same(a, b v1alpha1.RunLockPolicy) bool { return runLock(a) == runLock(b) }
 
-// canaries says that edits of a policy are tried on a part of the runs.
+// canaries says that edits of a policy are tried on a part of the runs, or of the tenant-minutes.
 func canaries(p *v1alpha1.LockPolicy) bool {
 	return p != nil && p.Spec.Rollout != nil && p.Spec.Rollout.Strategy == v1alpha1.RolloutStrategyCanary
 }
 
-// tried says that a candidate is being tried.
-func tried(p *v1alpha1.LockPolicy) bool {
+// triedOn is what a candidate is being tried on; empty: none is.
+func triedOn(p *v1alpha1.LockPolicy) rollout.Unit {
 	if !canaries(p) || p.Status == nil || p.Status.Rollout == nil || p.Status.Rollout.Candidate == nil {
-		return false
+		return ""
 	}
-	phase := rollout.Phase(p.Status.Rollout.Phase)
-	return phase == rollout.Progressing || phase == rollout.Holding
+	if phase := rollout.Phase(p.Status.Rollout.Phase); phase != rollout.Progressing && phase != rollout.Holding {
+		return ""
+	}
+	return UnitOf(p.Status.Rollout)
+}
+
+// UnitOf is what the candidate of a rollout is, or was, tried on.
+func UnitOf(r *v1alpha1.LockPolicyRolloutStatus) rollout.Unit {
+	if r.Unit == v1alpha1.RolloutUnitTenantMinute {
+		return rollout.TenantMinute
+	}
+	return rollout.Run // also of what was stored before there were others
 }
 
 // PlanOf is how edits of a policy are rolled out.

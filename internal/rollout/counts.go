@@ -77,20 +77,21 @@ const mostRuns = 1 << 40
 // sum adds two counts, and stays at mostRuns or above if one of them is there.
 func sum(a, b int64) int64 { return min(a, mostRuns) + min(b, mostRuns) }
 
-// Counts are of the runs of one arm. None ever goes down.
+// Counts are of the units of one arm. None ever goes down.
 type Counts struct {
-	// Runs were put into the arm.
+	// Runs were put into the arm. A tenant-minute counts when it votes, so Ended is the same.
 	Runs int64
 	// Ended are those of them that ended; only these vote.
 	Ended int64
-	// Contended are those of Ended whose lock was busy at least once.
+	// Contended are those of Ended whose lock was busy at least once; of a tenant-minute, that of
+	// one of its starts.
 	Contended int64
 	// Busy are those of Contended whose lock was busy again when it was tried again.
 	Busy int64
 	// Abandoned, FenceRefused and DeadLettered are those of Ended to which that happened
 	// at least once.
 	Abandoned, FenceRefused, DeadLettered int64
-	// Waits are the longest lock waits of runs that ended and waited for a lock.
+	// Waits are the longest lock waits of units that ended.
 	Waits Histogram
 	// Latencies are the longest result latencies of runs that ended and had a result.
 	Latencies Histogram
@@ -106,6 +107,11 @@ func (c Counts) Plus(o Counts) Counts {
 		c.Waits[i], c.Latencies[i] = sum(c.Waits[i], o.Waits[i]), sum(c.Latencies[i], o.Latencies[i])
 	}
 	return c
+}
+
+// since is what Contended and Ended grew by.
+func (c Counts) since(before Counts) Counts {
+	return Counts{Contended: c.Contended - before.Contended, Ended: c.Ended - before.Ended}
 }
 
 // reaches says that no count is below that of an earlier reading.

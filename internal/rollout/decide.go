@@ -13,6 +13,8 @@ type Input struct {
 	Plan Plan
 	// Spec is the revision that spec asks for.
 	Spec Revision
+	// Unit is what Spec is tried on, if it is.
+	Unit Unit
 	// State is that of the decision before; the zero State before the first.
 	State State
 	// Tally is what was counted for State.Candidate, over all replicas.
@@ -42,9 +44,9 @@ func Decide(in Input) (State, []Event) {
 	case !in.Plan.Canary:
 		next, events := in.promote(in.Spec, ReasonImmediate, "In force for all runs at once")
 		return next, append(in.superseded(), events...)
-	case s.Active() && in.Spec.Is(s.Candidate):
+	case s.Active() && in.Spec.Is(s.Candidate) && in.Unit == s.Unit:
 		return in.proceed()
-	case !in.Spec.Is(s.Candidate), s.Phase != RolledBack: // the latter is of no decision
+	case !in.Spec.Is(s.Candidate), s.Phase != RolledBack: // the latter, and another unit, are of no decision
 		return in.begin()
 	case in.Command == Promote:
 		return in.promote(s.Candidate, ReasonPromotedByUser, "Promoted by a user after it was rolled back")
@@ -75,7 +77,7 @@ func (in Input) superseded() []Event {
 // begin tries a new candidate, whatever became of the one before.
 func (in Input) begin() (State, []Event) {
 	s := State{
-		Phase: Progressing, Baseline: in.State.Baseline, Candidate: in.Spec, Since: in.Now, Verdict: NotEnough, Reason: ReasonCanaryRuns,
+		Phase: Progressing, Baseline: in.State.Baseline, Candidate: in.Spec, Unit: in.Unit, Since: in.Now, Verdict: NotEnough, Reason: ReasonCanaryRuns,
 	}
 	if fault := in.Plan.Fault(); fault != "" {
 		s.Message = "Not tried: " + fault
@@ -89,7 +91,7 @@ func (in Input) begin() (State, []Event) {
 func (in Input) step(s State, percent int) (State, []Event) {
 	s.Phase, s.Reason, s.Verdict = Progressing, ReasonCanaryRuns, NotEnough
 	s.Percent, s.Since, s.Begin = percent, in.Now, s.Seen
-	s.Message = fmt.Sprintf("Candidate %s of runLock is tried on %d percent of the runs", s.Candidate.Name(), percent)
+	s.Message = fmt.Sprintf("Candidate %s of %s is tried on %d percent of the %s", s.Candidate.Name(), s.Unit.field(), percent, s.Unit.plural())
 	return s, []Event{{Reason: ReasonCanaryRuns, Message: s.Message}}
 }
 
@@ -192,6 +194,7 @@ func (in Input) rollBack(s State, reason Reason, text string) (State, []Event) {
 
 func (in Input) promote(r Revision, reason Reason, text string) (State, []Event) {
 	return State{
-		Phase: Promoted, Baseline: r, Candidate: r, Since: in.Now, Verdict: in.State.Verdict, Reason: reason, Message: text, Seen: in.State.Seen,
+		Phase: Promoted, Baseline: r, Candidate: r, Unit: in.State.Unit, Since: in.Now, Verdict: in.State.Verdict, Reason: reason, Message: text,
+		Seen: in.State.Seen,
 	}, []Event{{Reason: reason, Message: text}}
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rollout decides how a change of a LockPolicy is tried on a part of the runs, and whether
-// it goes on or back. It is pure: no I/O, no clock, no random source. Decide maps (plan, state,
-// counts, now) to (state', event).
+// Package rollout decides how a change of a LockPolicy is tried on a part of the units, and whether
+// it goes on or back. A unit is a run, for a change of run locks; or a tenant in one minute, for a
+// change of how slots are asked for. It is pure: no I/O, no clock, no random source. Decide maps
+// (plan, state, counts, now) to (state', event).
 //
 // Example: stepsPercent is [5, 20, 50]. 5 of 100 runs take their locks under the candidate, 5
 // others are the control. The candidate makes more runs wait in vain: the rollout ends with
@@ -65,10 +66,38 @@
 // A vote is judged worse if the evidence reaches its limit and the canary's votes are above the
 // guardrail's percentage of the control's. So a difference that is certain but small passes.
 //
+// # Tenant-minutes
+//
+// Starts of one tenant want the same lock, so two of them in two arms would interfere: who is under
+// a good policy suffers from who is under a bad one. Therefore the unit is a tenant in a
+// Period, and the coin is thrown for each anew (a switchback). All that was said of runs holds
+// of units: let the candidate be no different, then what happens in each minute is fixed, also
+// what one minute leaves for the next, and also whether and how the unit votes; only the hash
+// is random. That takes
+//
+//   - one vote for each unit, over all processes: two with the same coin would not be independent.
+//     The vote is claimed in Redis. Who does not know that it has the claim does not vote
+//   - nothing that depends on the arm's name: who claims, which start is drawn, and when it is
+//     counted are the same functions in both arms.
+//
+// A vote is that of one start: of those that found the lock busy, one drawn by a hash. "Any start
+// was busy again" would be true of nearly each burst under each policy, and the first one of a
+// burst says little of those behind it.
+//
+// Here "contended" depends on the policy: strategy Atomic has no lock that could be busy. So all
+// that voted are asked whether they were busy again, contended or not; and a step needs as many
+// contended units in one of the arms, whichever, as it needs units that voted in each. Arms are
+// drawn, so contention in the control says that there was as much occasion for it in the canary.
+//
+// "Runs" are units that voted, the same as "ended". Their sizes are compared as those of runs:
+// votes that are lost in one arm only show there. Of results and hard guardrails there is nothing
+// to count.
+//
 // # Guarantees
 //
 //   - No promotion without evidence: each step needs minContendedRuns contended runs that ended in
-//     each arm, since its begin, and no vote that leans against the candidate. Or a user's command.
+//     each arm, since its begin (of tenant-minutes, see above), and no vote that leans against the
+//     candidate. Or a user's command.
 //   - There is one candidate at most. A new edit supersedes it; its counts do not count for the
 //     next one, whose name differs.
 //   - Counts never go back. If they do, the data is wrong, and the candidate is
@@ -84,4 +113,8 @@
 // control) is one event, not a test: without a difference it hits the canary first every other
 // time. Such events must be rare for a rollout to succeed. A vote counts when its run ends. A
 // candidate under which runs never end is seen by the sample ratio of ended runs.
+//
+// Arms of tenant-minutes touch at the edges of minutes: starts that wait then meet those of the
+// next arm, for 10 s at most of 60. So do starts of processes whose clocks are apart. That makes a
+// difference look smaller, and makes none where there is none.
 package rollout

@@ -64,43 +64,44 @@ func sampleRatio(p Plan, s State) (finding, bool) {
 	}
 	switch {
 	case logShare(canary.Runs, canary.Runs+control.Runs, 0.5) > ratioLimit:
-		return mismatch("Canary and control began with different numbers of runs", canary.Runs, canary.Runs+control.Runs)
+		return mismatch("Canary and control began with different numbers of "+s.Unit.plural(), canary.Runs, canary.Runs+control.Runs)
 	case logShare(canary.Ended, canary.Ended+control.Ended, 0.5) > ratioLimit:
-		return mismatch("Canary and control ended different numbers of runs", canary.Ended, canary.Ended+control.Ended)
+		return mismatch("Canary and control ended different numbers of "+s.Unit.plural(), canary.Ended, canary.Ended+control.Ended)
 	case share > most && logShare(canary.Runs, all, most) > ratioLimit:
-		return mismatch("The canary has more runs than its percentage", canary.Runs, all)
+		return mismatch("The canary has more "+s.Unit.plural()+" than its percentage", canary.Runs, all)
 	case share < least && logShare(canary.Runs, all, least) > ratioLimit:
-		return mismatch("The canary has fewer runs than its percentage", canary.Runs, all)
+		return mismatch("The canary has fewer "+s.Unit.plural()+" than its percentage", canary.Runs, all)
 	}
 	return finding{}, false
 }
 
-// question is one that each run answers with a vote.
+// question is one that each unit answers with a vote.
 type question struct {
+	unit            Unit
 	reason          Reason
 	what            string
 	canary, control Vote
 	limit           float64 // evidence that is enough
 	borne           int64   // votes of the canary, in percent of the control's
-	least           int64   // runs to be asked in each arm
+	least           int64   // units to be asked in each arm
 }
 
 // questions are those that were asked so far.
 func questions(p Plan, s State) []question {
 	canary, control := s.Seen.Canary, s.Seen.Control
 	list := []question{{
-		reason: ReasonBusyRunsWorse, what: "found the lock busy again when they tried it again", limit: busyLimit, borne: p.BusyRunsPercent,
-		canary: Vote{canary.Busy, canary.Contended}, control: Vote{control.Busy, control.Contended},
+		unit: s.Unit, reason: ReasonBusyRunsWorse, what: "found the lock busy again when they tried it again", limit: busyLimit, borne: p.BusyRunsPercent,
+		canary: Vote{canary.Busy, s.Unit.asked(canary)}, control: Vote{control.Busy, s.Unit.asked(control)},
 	}}
 	if t := s.Wait; t.Set {
 		list = append(list, question{
-			reason: ReasonWaitTailWorse, what: "waited longer for the lock than the control's p95", limit: tailLimit, borne: p.WaitTailPercent,
+			unit: s.Unit, reason: ReasonWaitTailWorse, what: "waited longer for the lock than the control's p95", limit: tailLimit, borne: p.WaitTailPercent,
 			canary: t.votes(canary.Waits).minus(t.Canary), control: t.votes(control.Waits).minus(t.Control), least: p.MinContendedRuns,
 		})
 	}
 	if t := s.Latency; t.Set {
 		list = append(list, question{
-			reason: ReasonLatencyWorse, what: "had a result latency above the control's p95", limit: tailLimit, borne: p.LatencyPercent,
+			unit: s.Unit, reason: ReasonLatencyWorse, what: "had a result latency above the control's p95", limit: tailLimit, borne: p.LatencyPercent,
 			canary: t.votes(canary.Latencies).minus(t.Canary), control: t.votes(control.Latencies).minus(t.Control), least: p.MinContendedRuns,
 		})
 	}
@@ -108,7 +109,8 @@ func questions(p Plan, s State) []question {
 }
 
 func (q question) String() string {
-	return fmt.Sprintf("%d of %d runs of the canary %s, and %d of %d of the control", q.canary.Yes, q.canary.Asked, q.what, q.control.Yes, q.control.Asked)
+	return fmt.Sprintf("%d of %d %s of the canary %s, and %d of %d of the control",
+		q.canary.Yes, q.canary.Asked, q.unit.plural(), q.what, q.control.Yes, q.control.Asked)
 }
 
 // beyond says that the canary's votes are more than is borne.
@@ -137,18 +139,15 @@ func votes(p Plan, s State) (finding, bool) {
 
 // lacking says what evidence the step lacks.
 func lacking(p Plan, s State) (finding, bool) {
-	least := p.MinContendedRuns
-	canary, control := s.Seen.Canary.Contended-s.Begin.Canary.Contended, s.Seen.Control.Contended-s.Begin.Control.Contended
-	if min(canary, control) < least {
-		return finding{verdict: NotEnough, message: fmt.Sprintf(
-			"%d contended runs of the canary and %d of the control ended in this step, %d of each are needed", canary, control, least)}, true
+	if message := s.Unit.lacks(s.Seen.Canary.since(s.Begin.Canary), s.Seen.Control.since(s.Begin.Control), p.MinContendedRuns); message != "" {
+		return finding{verdict: NotEnough, message: message}, true
 	}
 	if s.Seen.Control.Latencies.total() > 0 && !s.Latency.Set {
 		return finding{verdict: NotEnough, message: "Too few runs of the control had a result"}, true
 	}
 	for _, q := range questions(p, s) {
 		if min(q.canary.Asked, q.control.Asked) < q.least {
-			return finding{verdict: NotEnough, message: fmt.Sprintf("Too few runs were asked yet (%d of each are needed): %s", q.least, q)}, true
+			return finding{verdict: NotEnough, message: fmt.Sprintf("Too few %s were asked yet (%d of each are needed): %s", s.Unit.plural(), q.least, q)}, true
 		}
 	}
 	return finding{}, false

@@ -6,12 +6,12 @@ import "time"
 
 // Plan is how a change is rolled out.
 type Plan struct {
-	// Canary says that a change is tried on a part of the runs; else it is in force at once.
+	// Canary says that a change is tried on a part of the units; else it is in force at once.
 	Canary bool
-	// StepsPercent are the parts of the runs, in percent: rising, each from 1 to 50.
+	// StepsPercent are the parts of the units, in percent: rising, each from 1 to 50.
 	StepsPercent []int
-	// MinContendedRuns is how many contended runs must have ended in each arm, in each step;
-	// at least 1.
+	// MinContendedRuns is how many contended runs must have ended in each arm, in each step; of
+	// tenant-minutes, see the package documentation. At least 1.
 	MinContendedRuns int64
 	// MaxStep is how long a step may take.
 	MaxStep time.Duration

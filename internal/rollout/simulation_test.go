@@ -261,14 +261,15 @@ func TestRolloutsBySimulation(t *testing.T) {
 		}
 	}
 	if *update {
-		writeTable(t, fmt.Sprintf("%d rollouts a row, %d runs each, seed %d.", times, simulatedRuns, simulationSeed), rows)
+		const head = "| rollouts | busy | rolled back | promoted | neither | busy runs | contended runs | at least |\n|---|---|---|---|---|---|---|---|\n"
+		writeTable(t, "simulation", fmt.Sprintf("%d rollouts a row, %d runs each, seed %d.", times, simulatedRuns, simulationSeed), head, rows)
 	}
 }
 
-// writeTable puts the table between its marks on the page.
-func writeTable(t *testing.T, caption string, rows []string) {
+// writeTable puts a table between its marks on the page.
+func writeTable(t *testing.T, name, caption, head string, rows []string) {
 	t.Helper()
-	const begin, end = "<!-- simulation begin -->\n", "<!-- simulation end -->"
+	begin, end := "<!-- "+name+" begin -->\n", "<!-- "+name+" end -->"
 	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
@@ -278,8 +279,7 @@ func writeTable(t *testing.T, caption string, rows []string) {
 	if !ok || !ok2 {
 		t.Fatalf("%s lacks the marks of the table", page)
 	}
-	head := "\n\n| rollouts | busy | rolled back | promoted | neither | busy runs | contended runs | at least |\n|---|---|---|---|---|---|---|---|\n"
-	table := before + begin + caption + head + strings.Join(rows, "\n") + "\n" + end + after
+	table := before + begin + caption + "\n\n" + head + strings.Join(rows, "\n") + "\n" + end + after
 	if err := os.WriteFile(page, []byte(table), 0o600); err != nil {
 		t.Fatal(err)
 	}

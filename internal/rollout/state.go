@@ -81,7 +81,9 @@ type State struct {
 	// Candidate is what the canary has while Progressing or Holding; afterwards, the last one
 	// that was tried.
 	Candidate Revision
-	// Percent is the part of the runs that is the canary; 0: there is none.
+	// Unit is what the candidate is tried on; empty, as before there were others: Run.
+	Unit Unit
+	// Percent is the part of the units that is the canary; 0: there is none.
 	Percent int
 	// Since is when the step began, or the phase.
 	Since   time.Time
@@ -107,7 +109,7 @@ type Threshold struct {
 	Canary, Control Vote
 }
 
-// Vote is how many runs of an arm were asked a question, and said yes.
+// Vote is how many units of an arm were asked a question, and said yes.
 type Vote struct{ Yes, Asked int64 }
 
 func (v Vote) minus(o Vote) Vote { return Vote{v.Yes - o.Yes, v.Asked - o.Asked} }
@@ -120,12 +122,12 @@ func (s State) Active() bool {
 	return (s.Phase == Progressing || s.Phase == Holding) && !s.Candidate.Zero()
 }
 
-// ArmOf is the arm of a run that is written for the first time.
-func (s State) ArmOf(runUID string) Arm {
+// ArmOf is the arm of a unit that is seen for the first time.
+func (s State) ArmOf(unit string) Arm {
 	if !s.Active() {
 		return Rest
 	}
-	return ArmOf(runUID, s.Candidate.Name(), s.Percent)
+	return ArmOf(unit, s.Candidate.Name(), s.Percent)
 }
 
 // Name tells a revision from one of the same content at another time.

@@ -154,10 +154,10 @@ func (h *handler) keyOf(ctx context.Context, s scene, ttl time.Duration) (a answ
 	}
 }
 
-// reserve asks the quota, in turn. Strategy Lock has no turns: who waits for the lock of one tenant
-// must not keep up the others.
+// reserve asks the quota, in turn. Where strategy Lock may be asked for there are no turns: who
+// waits for the lock of one tenant must not keep up the others.
 func (h *handler) reserve(ctx context.Context, s scene, p policy.Effective, ttl time.Duration) (store.Answer, error) {
-	if p.Admission.Lock == nil {
+	if !p.Admission.Waits() {
 		done, err := h.turn(ctx)
 		if err != nil {
 			return store.Answer{}, err

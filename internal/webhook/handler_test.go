@@ -498,8 +498,17 @@ func TestARequestIsAnsweredBeforeTheAPIServerGivesUp(t *testing.T) {
 }
 
 func TestThePolicyOfTheCacheIsNotChanged(t *testing.T) {
-	p := policy.Effective{Admission: policy.Admission{Lock: &policy.AdmissionLock{MaxWait: 8 * time.Second}}}
-	if got := within(p, 5*time.Second); got.Admission.Lock.MaxWait != 2*time.Second || p.Admission.Lock.MaxWait != 8*time.Second {
-		t.Errorf("waits %s, and the original %s", got.Admission.Lock.MaxWait, p.Admission.Lock.MaxWait)
+	long := func() *policy.AdmissionLock { return &policy.AdmissionLock{MaxWait: 8 * time.Second} }
+	p := policy.Effective{Admission: policy.Admission{Lock: long(), Trial: &policy.AdmissionTrial{Candidate: "4f2a-2", Lock: long()}}}
+	got := within(p, 5*time.Second).Admission
+	if got.Lock.MaxWait != 2*time.Second || got.Trial.Lock.MaxWait != 2*time.Second || got.Trial.Candidate != "4f2a-2" {
+		t.Errorf("waits %s, and %s in a trial", got.Lock.MaxWait, got.Trial.Lock.MaxWait)
+	}
+	if p.Admission.Lock.MaxWait != 8*time.Second || p.Admission.Trial.Lock.MaxWait != 8*time.Second {
+		t.Errorf("the original waits %s, and %s in a trial", p.Admission.Lock.MaxWait, p.Admission.Trial.Lock.MaxWait)
+	}
+	p.Admission.Lock, p.Admission.Trial.Lock = nil, nil
+	if got := within(p, 5*time.Second).Admission; got.Lock != nil || got.Trial.Lock != nil {
+		t.Error("Atomic has a lock")
 	}
 }

@@ -55,12 +55,22 @@ func (s scene) asks() bool { return s.refusable() && (s.limited() || s.keyed()) 
 
 // within is the policy with a wait for the lock of strategy Lock that leaves time to answer.
 func within(p policy.Effective, limit time.Duration) policy.Effective {
-	if p.Admission.Lock != nil {
-		lock := *p.Admission.Lock
-		lock.MaxWait = min(lock.MaxWait, max(0, limit-besidesLock))
-		p.Admission.Lock = &lock
+	p.Admission.Lock = shortened(p.Admission.Lock, limit)
+	if p.Admission.Trial != nil {
+		trial := *p.Admission.Trial
+		trial.Lock = shortened(trial.Lock, limit)
+		p.Admission.Trial = &trial
 	}
 	return p
+}
+
+func shortened(l *policy.AdmissionLock, limit time.Duration) *policy.AdmissionLock {
+	if l == nil {
+		return nil
+	}
+	lock := *l
+	lock.MaxWait = min(lock.MaxWait, max(0, limit-besidesLock))
+	return &lock
 }
 
 // budgetKey is where a context has how long its request may take.

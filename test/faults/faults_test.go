@@ -146,8 +146,8 @@ func TestWhatPeopleRunOutlivesItsFaults(t *testing.T) {
 	s.report(t.Context(), unavailable, []string{byVersion}) // whether a job has to be looked up is a matter of moments
 }
 
-// TestFaults is one play of make test-faults: each fault by itself or in a random pair on FAULTS_PART,
-// for as long as FAULTS_DURATION says, with the seeds of FAULTS_SEEDS or others.
+// TestFaults is one play of make test-faults: each fault by itself or in a random pair on
+// FAULTS_PART, for as long as FAULTS_DURATION says, with the seeds of FAULTS_SEEDS or others.
 func TestFaults(t *testing.T) {
 	text := os.Getenv("FAULTS_DURATION")
 	if text == "" {

@@ -56,6 +56,7 @@ type Wave struct {
 type Rollout struct {
 	Phase, Tone, Mark   string
 	Percent             int32
+	Units, Column       string // what is in an arm, in words
 	Since               Moment
 	Reason, Message     string
 	Baseline, Candidate string
@@ -64,7 +65,8 @@ type Rollout struct {
 	History             []Outcome
 }
 
-// Arm is the part of the runs with the candidate, or the one that is compared with it.
+// Arm is the part of the runs, or of the minutes of tenants, with the candidate, or the one that is
+// compared with it.
 type Arm struct {
 	Name                                                        string
 	Runs, Ended, Contended, Busy, Abandoned, Fences, DeadLetter int64
@@ -141,7 +143,10 @@ func rolloutOf(r *v1alpha1.LockPolicyRolloutStatus, now time.Time) *Rollout {
 	}
 	out := &Rollout{
 		Phase: words(string(r.Phase)), Tone: t[0], Mark: t[1], Percent: r.Percent, Since: moment(&r.ChangedAt.Time, now), Reason: shortText(r.Reason),
-		Message: text(r.Message), Baseline: r.Baseline.Name,
+		Message: text(r.Message), Baseline: r.Baseline.Name, Units: "runs", Column: "Runs",
+	}
+	if policy.UnitOf(r) == rollout.TenantMinute {
+		out.Units, out.Column = "minutes of each tenant", "Minutes of tenants"
 	}
 	if r.Candidate != nil {
 		out.Candidate, out.Changes = r.Candidate.Name, shortTexts(policy.CandidateChanges(r))

@@ -29,7 +29,7 @@
 // minute, and the 95th and 99th percentiles of the waits added to the histogram meanwhile, as
 // histogram_quantile estimates them. They are by path, what a lock was wanted for. The sum is of
 // run locks only: admission locks are polled every few milliseconds, and would hide them. Only runs
-// of the leader take locks, and only the leader runs this controller. Two samples are needed: for
+// of the leader take locks, and only the leader writes this. Two samples are needed: for
 // the first 30 s of a leader the figures of the one before stay.
 //
 // # Rollouts
@@ -39,6 +39,10 @@
 // decision is one write, and a crash before or after it costs nothing. A revision is kept as a
 // ControllerRevision before status names it. Events and metrics follow the write. Operators that
 // share runs all decide; they decide the same, and one write is taken.
+//
+// An edit of runLock is tried on runs, one of admission's strategy and lock on tenant-minutes. An
+// edit of both makes two candidates: that of runLock first, the other in the write in which that is
+// promoted. The controller is there on standbys, too, and writes down the votes of their webhooks.
 //
 // # Failures
 //

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/rollout/ballot"
 )
 
 func (w *world) run(class string, status *v1alpha1.WorkflowRunStatus) *v1alpha1.WorkflowRun {
@@ -146,7 +147,7 @@ func TestContentionIsWhatWasAddedToTheMetrics(t *testing.T) {
 	w.metrics.busy("batch", "result", 5)
 	w.refresh()
 	before := w.status("batch").Contention
-	w.r = &Reconciler{Client: w.r.Client, Clock: w.clock, Metrics: prometheus.NewRegistry()}
+	w.r = &Reconciler{Client: w.r.Client, Clock: w.clock, Metrics: prometheus.NewRegistry(), Ballots: ballot.NewBox(nil)}
 	w.pass()
 	if diff := cmp.Diff(before, w.status("batch").Contention); diff != "" || before.BusyRetriesPerMinute != 10 {
 		t.Errorf("figures of the leader before (-before +after):\n%s", diff)

@@ -109,7 +109,7 @@ func TestTheControllerFollowsEvents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &Reconciler{Client: mgr.GetClient(), Clock: w.clock, Metrics: w.metrics.registry}
+	r := &Reconciler{Client: mgr.GetClient(), Clock: w.clock, Metrics: w.metrics.registry, Ballots: w.r.Ballots}
 	if err := r.SetupWithManager(mgr); err != nil {
 		t.Fatal(err)
 	}

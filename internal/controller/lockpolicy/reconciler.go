@@ -80,6 +80,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 			predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}, // of which one is a user's command
 		))).
 		WithOptions(controller.Options{
+			NeedLeaderElection:      new(false), // standbys may have votes, of starts that their webhook was asked about
 			MaxConcurrentReconciles: 1,
 			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstBackoff, refreshEvery),
 		}).
@@ -102,6 +103,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 		return reconcile.Result{}, nil
 	}
 	now := r.Clock.Now()
+	r.Ballots.Close(now)
 	if r.Elected != nil && !r.Elected() {
 		r.last = figures{} // they would be old when it does
 		return reconcile.Result{RequeueAfter: electedPause}, r.reportOnly(ctx, list.Items, now)

@@ -35,7 +35,7 @@ const LabelPolicy = "syncopate.dev/lock-policy"
 // keepRevision stores a revision. It is the same write however often it is made, so a crash after
 // it costs nothing.
 func (r *Reconciler) keepRevision(ctx context.Context, p *v1alpha1.LockPolicy, rev *v1alpha1.RolloutRevision) error {
-	raw, err := json.Marshal(map[string]any{"runLock": rev.RunLock})
+	raw, err := json.Marshal(contentOf(rev))
 	if err != nil {
 		return fmt.Errorf("encode: %w", err)
 	}
@@ -55,6 +55,15 @@ func (r *Reconciler) keepRevision(ctx context.Context, p *v1alpha1.LockPolicy, r
 		return err
 	}
 	return r.pruneRevisions(ctx, p)
+}
+
+// contentOf is what a ControllerRevision has.
+func contentOf(rev *v1alpha1.RolloutRevision) map[string]any {
+	content := map[string]any{"runLock": rev.RunLock}
+	if rev.Admission != nil {
+		content["admission"] = rev.Admission
+	}
+	return content
 }
 
 // labelOf names a policy in a label.

@@ -4,9 +4,6 @@ package lockpolicy
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -27,8 +24,6 @@ const (
 	maxReplicas = 64
 	// maxHistory is that of status.rollout.history.
 	maxHistory = 10
-	// hashLength is how many hex digits name the content of a revision.
-	hashLength = 8
 )
 
 // rollOut decides on the rollout of a policy, for its next status, and returns what to announce
@@ -39,23 +34,33 @@ func (r *Reconciler) rollOut(p *v1alpha1.LockPolicy, next *v1alpha1.LockPolicySt
 		meta.RemoveStatusCondition(&next.Conditions, v1alpha1.ConditionRolledOut)
 		return nil
 	}
-	before := next.Rollout
+	first := next.Rollout == nil
+	if !first && stateOf(next.Rollout).Active() {
+		next.Rollout.Replicas = r.reported(p.Name, next.Rollout)
+	}
+	decided, events := decide(p, next, now)
+	if decided.Phase == rollout.Promoted && wantedOf(p, next).differs() { // runLock was promoted, and admission is tried next
+		promoted := events
+		decided, events = decide(p, next, now)
+		events = append(promoted, events...)
+	}
+	if !first && policy.PlanOf(p).Canary && p.Status.ObservedGeneration != p.Generation {
+		events = append(events, edited(p, wantedOf(p, next).more, len(events) > 0)...)
+	}
+	meta.SetStatusCondition(&next.Conditions, rolledOut(p, decided, now))
+	return events
+}
+
+// decide makes the next decision, and puts it into the status.
+func decide(p *v1alpha1.LockPolicy, next *v1alpha1.LockPolicyStatus, now time.Time) (rollout.State, []rollout.Event) {
+	before, w := next.Rollout, wantedOf(p, next)
 	state := stateOf(before)
-	if state.Active() {
-		before.Replicas = r.reported(p.Name, before)
-	}
-	in := rollout.Input{
-		Plan: policy.PlanOf(p), Spec: specRevision(p, before), State: state, Command: command(p, before), Now: now,
-	}
+	in := rollout.Input{Plan: policy.PlanOf(p), Spec: w.revision, Unit: w.unit, State: state, Command: command(p, before), Now: now}
 	if before != nil {
 		in.Tally = tallyOf(before.Replicas)
 	}
 	decided, events := rollout.Decide(in)
-	if before != nil && len(events) == 0 && in.Plan.Canary && p.Status.ObservedGeneration != p.Generation {
-		events = append(events, rollout.Event{Reason: rollout.ReasonInForce, Message: fmt.Sprintf(
-			"Generation %d is in force for all runs at once: only edits of runLock are tried on a part of them", p.Generation)})
-	}
-	content := func(rev rollout.Revision) *v1alpha1.RolloutRevision { return contentOf(rev, p, before) }
+	content := func(rev rollout.Revision) *v1alpha1.RolloutRevision { return w.stored(rev, before) }
 	next.Rollout = storedState(decided, before, content)
 	if !decided.Active() || decided.Candidate != state.Candidate {
 		next.Rollout.Replicas = nil // they counted for another candidate, or there is nothing to decide
@@ -63,8 +68,22 @@ func (r *Reconciler) rollOut(p *v1alpha1.LockPolicy, next *v1alpha1.LockPolicySt
 	next.Rollout.History = remembered(next.Rollout.History, state, decided, events, func(rev rollout.Revision) v1alpha1.RolloutOutcome {
 		return v1alpha1.RolloutOutcome{Name: rev.Name(), EndedAt: metav1.NewTime(now.Truncate(time.Second)), Changes: changesOf(content(state.Baseline), content(rev))}
 	})
-	meta.SetStatusCondition(&next.Conditions, rolledOut(p, decided, now))
-	return events
+	return decided, events
+}
+
+// edited announces what an edit did not begin: what is tried later, and what is not tried at all.
+func edited(p *v1alpha1.LockPolicy, later, began bool) []rollout.Event {
+	switch {
+	case later:
+		return []rollout.Event{{Reason: v1alpha1.ReasonTriedNext, Message: fmt.Sprintf(
+			"Strategy and lock of admission in generation %d are tried once runLock is promoted; limits are in force", p.Generation)}}
+	case began:
+		return nil
+	default:
+		return []rollout.Event{{Reason: rollout.ReasonInForce, Message: fmt.Sprintf(
+			"Generation %d is in force for all runs at once: only edits of runLock, and of strategy and lock of admission without a total, are tried on a part of them",
+			p.Generation)}}
+	}
 }
 
 // reported is what all processes counted, with what this one has by now.
@@ -83,45 +102,6 @@ func (r *Reconciler) reported(policyName string, st *v1alpha1.LockPolicyRolloutS
 		replicas = append(replicas, mine)
 	}
 	return replicas
-}
-
-// specRevision is the revision that spec asks for: that of the baseline or of the candidate, if it
-// means the same.
-func specRevision(p *v1alpha1.LockPolicy, st *v1alpha1.LockPolicyRolloutStatus) rollout.Revision {
-	switch {
-	case st == nil:
-	case policy.Same(st.Baseline.RunLock, p.Spec.RunLock):
-		return revisionOf(&st.Baseline)
-	case st.Candidate != nil && policy.Same(st.Candidate.RunLock, p.Spec.RunLock):
-		return revisionOf(st.Candidate)
-	}
-	rev := rollout.Revision{Hash: hashOf(p), Generation: p.Generation}
-	if st != nil && (rev.Is(revisionOf(&st.Baseline)) || rev.Is(revisionOf(st.Candidate))) {
-		rev.Hash += "x" // that of other content
-	}
-	return rev
-}
-
-// hashOf is that of what a policy asks for. Another policy has other hashes, also one of the same
-// name that was deleted: what was counted for its candidates does not count.
-func hashOf(p *v1alpha1.LockPolicy) string {
-	raw, _ := json.Marshal(p.Spec.RunLock) //nolint:errchkjson // numbers and strings only
-	sum := sha256.Sum256(append([]byte(p.UID+"/"), raw...))
-	return hex.EncodeToString(sum[:])[:hashLength]
-}
-
-// contentOf is a revision with its content: of the baseline, of the candidate, or of spec.
-func contentOf(rev rollout.Revision, p *v1alpha1.LockPolicy, st *v1alpha1.LockPolicyRolloutStatus) *v1alpha1.RolloutRevision {
-	if rev.Zero() {
-		return nil
-	}
-	if st != nil && revisionOf(&st.Baseline) == rev {
-		return st.Baseline.DeepCopy()
-	}
-	if st != nil && st.Candidate != nil && revisionOf(st.Candidate) == rev {
-		return st.Candidate.DeepCopy()
-	}
-	return &v1alpha1.RolloutRevision{Name: rev.Name(), Generation: rev.Generation, RunLock: *p.Spec.RunLock.DeepCopy()}
 }
 
 // command is what a user says about the candidate.
@@ -144,7 +124,7 @@ func changesOf(before, after *v1alpha1.RolloutRevision) []string {
 	if before == nil || after == nil {
 		return nil
 	}
-	return policy.Changes(before.RunLock, after.RunLock)
+	return policy.Changes(policy.ContentOf(before), policy.ContentOf(after))
 }
 
 // remembered adds what became of a candidate.

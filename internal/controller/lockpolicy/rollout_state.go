@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/policy"
 	"github.com/syncopate-dev/syncopate/internal/rollout"
 )
 
@@ -18,13 +19,14 @@ func stateOf(st *v1alpha1.LockPolicyRolloutStatus) rollout.State {
 		return rollout.State{}
 	}
 	s := rollout.State{
-		Phase: rollout.Phase(st.Phase), Baseline: revisionOf(&st.Baseline), Candidate: revisionOf(st.Candidate), Percent: int(st.Percent),
-		Since: st.ChangedAt.Time, Verdict: rollout.Verdict(st.Verdict), Reason: rollout.Reason(st.Reason), Message: st.Message,
+		Phase: rollout.Phase(st.Phase), Baseline: revisionOf(&st.Baseline), Candidate: revisionOf(st.Candidate), Unit: policy.UnitOf(st),
+		Percent: int(st.Percent), Since: st.ChangedAt.Time, Verdict: rollout.Verdict(st.Verdict), Reason: rollout.Reason(st.Reason), Message: st.Message,
 		Seen:    rollout.Tally{Canary: countsOf(st.Canary), Control: countsOf(st.Control), Rest: st.RestRuns},
 		Wait:    thresholdOf(st.Wait),
 		Latency: thresholdOf(st.Latency),
 	}
 	s.Begin.Canary.Contended, s.Begin.Control.Contended = st.StepCanary, st.StepControl
+	s.Begin.Canary.Ended, s.Begin.Control.Ended = st.StepCanaryEnded, st.StepControlEnded
 	return s
 }
 
@@ -32,11 +34,15 @@ func stateOf(st *v1alpha1.LockPolicyRolloutStatus) rollout.State {
 // and history stay.
 func storedState(s rollout.State, before *v1alpha1.LockPolicyRolloutStatus, content func(rollout.Revision) *v1alpha1.RolloutRevision) *v1alpha1.LockPolicyRolloutStatus {
 	st := &v1alpha1.LockPolicyRolloutStatus{
-		Phase: v1alpha1.RolloutPhase(s.Phase), Baseline: *content(s.Baseline), Candidate: content(s.Candidate), Percent: int32(s.Percent),
+		Phase: v1alpha1.RolloutPhase(s.Phase), Baseline: *content(s.Baseline), Candidate: content(s.Candidate), Unit: v1alpha1.RolloutUnitRun,
+		Percent:   int32(s.Percent),
 		ChangedAt: metav1.NewTime(s.Since.Truncate(time.Second)), Verdict: v1alpha1.RolloutVerdict(s.Verdict), Reason: string(s.Reason), Message: cut(s.Message),
 		Canary: storedCounts(s.Seen.Canary), Control: storedCounts(s.Seen.Control), RestRuns: s.Seen.Rest,
 		StepCanary: s.Begin.Canary.Contended, StepControl: s.Begin.Control.Contended,
 		Wait: storedThreshold(s.Wait), Latency: storedThreshold(s.Latency),
+	}
+	if s.Unit == rollout.TenantMinute {
+		st.Unit, st.StepCanaryEnded, st.StepControlEnded = v1alpha1.RolloutUnitTenantMinute, s.Begin.Canary.Ended, s.Begin.Control.Ended
 	}
 	if before != nil {
 		st.Replicas, st.History = before.Replicas, before.History

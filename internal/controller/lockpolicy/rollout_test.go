@@ -31,6 +31,7 @@ func (w *world) canaried() {
 	p := &v1alpha1.LockPolicy{ObjectMeta: metav1.ObjectMeta{Name: polled}, Spec: v1alpha1.LockPolicySpec{
 		WorkloadClasses: []string{polled},
 		RunLock:         v1alpha1.RunLockPolicy{Wait: v1alpha1.LockWait{Mode: v1alpha1.WaitModePoll}},
+		Admission:       v1alpha1.AdmissionPolicy{MaxConcurrentRuns: new(int32(3)), Strategy: v1alpha1.AdmissionStrategyLock},
 		Rollout: &v1alpha1.LockPolicyRollout{
 			Strategy: v1alpha1.RolloutStrategyCanary, StepsPercent: []int32{20, 50}, MinContendedRuns: 30,
 		},
@@ -74,7 +75,11 @@ func (w *world) is(phase rollout.Phase, percent int32, reason string) {
 	}
 }
 
-// play lets runs of both arms begin and end. Of ten contended runs so many are busy.
+// slower has the lock of a tenant tried every 200 ms, and not every 10.
+func slower(p *v1alpha1.LockPolicy) { p.Spec.Admission.Lock.Retry.DelayMillis = 200 }
+
+// play lets runs, or tenant-minutes, of both arms begin and end. Of ten contended ones so many are
+// busy.
 func (w *world) play(n, busyOfCanary, busyOfControl int) {
 	w.t.Helper()
 	r := w.get(polled).Status.Rollout
@@ -89,7 +94,11 @@ func (w *world) play(n, busyOfCanary, busyOfControl int) {
 				tries = 2
 			}
 			w.r.Ballots.Began(e, arm)
-			w.r.Ballots.Ended(e, arm, ballot.Vote{BusyTries: tries, Wait: 500 * time.Millisecond, Latency: time.Second})
+			latency := time.Second
+			if r.Unit == v1alpha1.RolloutUnitTenantMinute {
+				latency = -1
+			}
+			w.r.Ballots.Ended(e, arm, ballot.Vote{BusyTries: tries, Wait: 500 * time.Millisecond, Latency: latency})
 		}
 		for range (100 - 2*r.Percent) / r.Percent {
 			w.r.Ballots.Began(e, rollout.Rest)
@@ -252,12 +261,14 @@ var errKilled = errors.New("killed")
 // mutation: counts added to those that are stored, instead of kept by process; and a status that
 // names a revision before it is kept make this fail.
 func TestKilledAtEachWrite(t *testing.T) {
-	for _, bad := range []bool{false, true} {
-		for _, after := range []bool{false, true} {
-			for at := 1; ; at++ {
-				if !killedAt(t, bad, after, at) {
-					t.Logf("bad %v, after %v: %d writes", bad, after, at-1)
-					break
+	for what, edit := range map[string]func(*v1alpha1.LockPolicy){"runLock": handOff, "admission": slower} {
+		for _, bad := range []bool{false, true} {
+			for _, after := range []bool{false, true} {
+				for at := 1; ; at++ {
+					if !killedAt(t, edit, bad, after, at) {
+						t.Logf("%s, bad %v, after %v: %d writes", what, bad, after, at-1)
+						break
+					}
 				}
 			}
 		}
@@ -265,11 +276,11 @@ func TestKilledAtEachWrite(t *testing.T) {
 }
 
 // killedAt plays a rollout with a kill at one write, and says whether there was such a write.
-func killedAt(t *testing.T, bad, after bool, at int) (killed bool) {
+func killedAt(t *testing.T, edit func(*v1alpha1.LockPolicy), bad, after bool, at int) (killed bool) {
 	t.Helper()
 	w := newWorld(t)
 	w.canaried()
-	w.edit(handOff)
+	w.edit(edit)
 	writes := 0
 	w.crash = func(done bool) error {
 		if done != after {

@@ -93,14 +93,15 @@ func rollouts() map[string]meaning {
 		v1alpha1.ReasonImmediate:           {},
 		v1alpha1.ReasonAllStepsPassed:      {},
 		v1alpha1.ReasonPromotedByUser:      {},
-		v1alpha1.ReasonCanaryRuns:          {text: "tries its last edit on a part of the runs"},
+		v1alpha1.ReasonCanaryRuns:          {text: "tries its last edit on a part of the traffic"},
 		v1alpha1.ReasonInsufficientData:    {text: "was edited, and the edit is not in force for all runs: too few of them had a busy lock"},
-		v1alpha1.ReasonBusyRunsWorse:       {text: "was edited, and the edit taken back: more runs found their lock busy again"},
-		v1alpha1.ReasonWaitTailWorse:       {text: "was edited, and the edit taken back: more runs waited long for their lock"},
+		v1alpha1.ReasonBusyRunsWorse:       {text: "was edited, and the edit taken back: more locks were busy again"},
+		v1alpha1.ReasonWaitTailWorse:       {text: "was edited, and the edit taken back: locks were waited for longer"},
 		v1alpha1.ReasonLatencyWorse:        {text: "was edited, and the edit taken back: results came into status later"},
 		v1alpha1.ReasonHardGuardrail:       {text: "was edited, and the edit taken back: a lock was lost, a write refused or a result put aside"},
 		v1alpha1.ReasonSampleRatioMismatch: {text: "was edited, and the edit taken back: what was counted cannot be right"},
 		v1alpha1.ReasonAbortedByUser:       {text: "was edited, and a user took the edit back"},
+		v1alpha1.ReasonTriedNext:           {}, // of an event only
 		v1alpha1.ReasonSuperseded:          {text: "was edited anew while an edit was tried"},
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/policy"
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
+	"github.com/syncopate-dev/syncopate/internal/rollout/ballot"
 )
 
 // Options are what a Keeper needs.
@@ -40,6 +41,8 @@ type Options struct {
 	Log logr.Logger
 	// Metrics counts rebuilds; unregistered if nil.
 	Metrics *Metrics
+	// Ballots counts how tenant-minutes fare in rollouts; nil: they have no votes.
+	Ballots *ballot.Box
 }
 
 func (o Options) withDefaults() Options {
@@ -69,6 +72,7 @@ type Controller struct {
 	newID   func() string
 	log     logr.Logger
 	metrics *Metrics
+	trials  trials
 
 	kicked chan struct{} // a resync is wanted before it is due
 
@@ -83,6 +87,7 @@ func New(o Options) *Controller {
 	o = o.withDefaults()
 	k := &Controller{
 		client: o.Client, live: o.Live, wake: o.Wake, clock: o.Clock, newID: o.NewID, log: o.Log, metrics: o.Metrics,
+		trials: trials{o.Ballots, o.Clock, o.Gate, o.Log},
 		kicked: make(chan struct{}, 1), names: map[types.UID]types.NamespacedName{}, suspects: map[holding]time.Time{},
 	}
 	k.quota = counts{Store: o.Gate, named: k.learn}
@@ -103,9 +108,11 @@ func (k *Controller) Admit(ctx context.Context, run *v1alpha1.WorkflowRun, tenan
 	k.remember(run) // before the answer, which may get lost
 	at := keyOf(p, tenant)
 	var a store.Answer
-	err := k.opened(ctx, at, func() (err error) {
-		a, err = k.quota.Admit(ctx, at, limitsOf(p, tenant), tenant, asked(run))
-		return err
+	err := k.trials.ask(ctx, run, at, p, tenant, func(l store.Limits) error {
+		return k.opened(ctx, at, func() (err error) {
+			a, err = k.quota.Admit(ctx, at, l, tenant, asked(run))
+			return err
+		})
 	})
 	if err != nil {
 		return store.Answer{}, fmt.Errorf("ask for a slot: %w", err)
@@ -130,9 +137,11 @@ func (k *Controller) Reserve(ctx context.Context, run *v1alpha1.WorkflowRun, ten
 	}
 	at := keyOf(p, tenant)
 	var a store.Answer
-	err := k.opened(ctx, at, func() (err error) {
-		a, err = k.quota.Reserve(ctx, at, limitsOf(p, tenant), tenant, asked(run), ttl)
-		return err
+	err := k.trials.ask(ctx, run, at, p, tenant, func(l store.Limits) error {
+		return k.opened(ctx, at, func() (err error) {
+			a, err = k.quota.Reserve(ctx, at, l, tenant, asked(run), ttl)
+			return err
+		})
 	})
 	if err != nil {
 		return store.Answer{}, fmt.Errorf("reserve a slot: %w", err)

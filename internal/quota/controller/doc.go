@@ -108,6 +108,14 @@
 //
 // And what internal/quota/store says of two masters of Redis at once.
 //
+// # Rollouts
+//
+// While an edit of how slots are asked for is tried, each start is asked under what governs its
+// tenant in this minute (policy.Admission.At): the same in all replicas, for runs and for the
+// webhook. Both strategies may be in use for one tenant, at the edge of a minute: the script that
+// decides is the same. The first start of a tenant-minute in a process claims its vote, in one call
+// to Redis; internal/rollout/ballot counts it once the minute is over.
+//
 // # Failure handling
 //
 // Redis away: errors that say so, from everything but Release and ReleaseKey during a rebuild;

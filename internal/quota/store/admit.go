@@ -119,16 +119,20 @@ func (g *Store) locked(
 // lock takes the lock of a tenant within s.MaxWait. unlock must be called even after an error: if a
 // reply was lost the lock may be ours.
 func (g *Store) lock(ctx context.Context, k Key, s LockSettings, token string) (unlock func(), err error) {
-	began := g.opts.Clock.Now()
-	for retries := 0; ; retries++ {
+	began, busyTries := g.opts.Clock.Now(), 0
+	if s.OnWaited != nil {
+		defer func() { s.OnWaited(busyTries, g.opts.Clock.Since(began)) }()
+	}
+	for {
 		got, err := g.trySet(ctx, k, s.TTL, token)
 		switch {
 		case err != nil:
 			return func() { g.unlock(ctx, k, token) }, g.unavailable(k, err)
 		case got:
-			g.opts.OnTaken(k.Policy, retries)
+			g.opts.OnTaken(k.Policy, busyTries)
 			return func() { g.unlock(ctx, k, token) }, nil
 		}
+		busyTries++
 		waited := g.opts.Clock.Since(began)
 		if waited >= s.MaxWait {
 			return func() {}, g.busy(k, waited)

@@ -33,6 +33,7 @@
 //	{adm:<policy>:<tenant>}:places    hash: UID -> member of the queue
 //	{adm:<policy>:<tenant>}:reserved  sorted set: UID by the end of its reservation
 //	{adm:<policy>:<tenant>}:lock      strategy Lock only: the token of the holder
+//	{adm:<policy>:<tenant>}:vote:<candidate>:<period>   that a process has the vote of a tenant-minute (internal/rollout)
 //	{adm:<policy>:*}:slots, line, places, reserved, lock, limits, turn   a pool: see scripts/pool.lua
 //	{adm-locks}:holds, queue, places, holders   locks across runs: see scripts/locks.lua
 //	{admkeys:<tenant>}:keys           hash: "=" and the idempotency key -> "<uid> <name> <hash of the spec>[ <end of its

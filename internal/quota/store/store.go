@@ -61,6 +61,9 @@ type LockSettings struct {
 	MaxWait time.Duration
 	// Retry is the wait between two tries.
 	Retry policy.BusyRetry
+	// OnWaited is told, once in each decision, how often the lock was found busy before it was had
+	// or given up, and how long that took; nil: nobody is.
+	OnWaited func(busyTries int, waited time.Duration)
 }
 
 // Run is what admission has to know of a run. Runs stand in the queue by priority, the highest

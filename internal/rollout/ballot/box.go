@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ballot counts, in one process, how runs fare in rollouts. The run controller casts, the
-// policy controller reads.
+// Package ballot counts, in one process, how runs and tenant-minutes fare in rollouts. The run
+// controller and the quota controller cast, the policy controller reads.
+//
+// A tenant-minute has one vote over all processes. Each of them enters it with its first start;
+// one has the vote, says Claimed, and counts what it saw of the minute once that is over:
+//
+//	Enter, true ──> Claimed(ours) ──> Leave, Enter, Leave ... ──> the minute is over: Close counts it
+//	            └─> Claimed(another's) ──> forgotten when it is over
 //
 // Counts are of this process's life: they begin at 0 and never go down. Whoever reads them writes
 // them down as they are, under a name that no other life of a process has; so writing them twice,
@@ -24,7 +30,7 @@ const maxTallies = 1024
 // Entry names what is counted: a candidate of a policy.
 type Entry struct{ Policy, Candidate string }
 
-// Vote is that of a run that ended.
+// Vote is that of a run that ended, or of a start in a tenant-minute.
 type Vote struct {
 	// BusyTries is how often in a row, at the most, the lock was busy.
 	BusyTries int
@@ -32,6 +38,13 @@ type Vote struct {
 	Wait time.Duration
 	// Latency is the longest latency of a result; negative: it had none.
 	Latency time.Duration
+}
+
+// PutOff is the vote of a start that gave up after so many tries, and comes again later. It is
+// busy, and waited longer than any that got the lock: else a candidate that gives up sooner
+// would look better.
+func PutOff(busyTries int) Vote {
+	return Vote{BusyTries: max(2, busyTries), Wait: 2 * rollout.Bounds[len(rollout.Bounds)-1]}
 }
 
 // Hard is an event of which one is too many.
@@ -51,15 +64,16 @@ type Box struct {
 	mu      sync.Mutex
 	tallies map[Entry]*rollout.Tally
 	order   []Entry // of tallies, the oldest first
+	minutes map[Minute]*minute
 }
 
 // NewBox makes a box, and registers its metric; nil: it is not registered.
 func NewBox(reg prometheus.Registerer) *Box {
 	b := &Box{
-		tallies: map[Entry]*rollout.Tally{},
+		tallies: map[Entry]*rollout.Tally{}, minutes: map[Minute]*minute{},
 		runs: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "syncopate_rollout_runs_total",
-			Help: "Runs in rollouts of LockPolicies, by arm and by what they voted: began, ended, contended, busy, abandoned, fence_refused, dead_lettered.",
+			Help: "Runs, or tenant-minutes, in rollouts of LockPolicies, by arm and by what they voted: began, ended, contended, busy, abandoned, fence_refused, dead_lettered.",
 		}, []string{"policy", "arm", "vote"}),
 	}
 	if reg != nil {
@@ -70,11 +84,25 @@ func NewBox(reg prometheus.Registerer) *Box {
 
 // Began counts a run that was put into an arm, or into none.
 func (b *Box) Began(e Entry, arm rollout.Arm) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.began(e, arm)
+}
+
+// began needs mu.
+func (b *Box) began(e Entry, arm rollout.Arm) {
 	b.count(e, arm, func(c *rollout.Counts) { c.Runs++ }, "began")
 }
 
 // Ended counts the vote of a run.
 func (b *Box) Ended(e Entry, arm rollout.Arm, v Vote) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.ended(e, arm, v)
+}
+
+// ended needs mu.
+func (b *Box) ended(e Entry, arm rollout.Arm, v Vote) {
 	votes := []string{"ended"}
 	if v.BusyTries > 0 {
 		votes = append(votes, "contended")
@@ -99,6 +127,8 @@ func (b *Box) Ended(e Entry, arm rollout.Arm, v Vote) {
 
 // Struck counts a run that a hard event struck. The caller says so once for each run and kind.
 func (b *Box) Struck(e Entry, arm rollout.Arm, kind Hard) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	b.count(e, arm, func(c *rollout.Counts) {
 		switch kind {
 		case Abandoned:
@@ -111,9 +141,8 @@ func (b *Box) Struck(e Entry, arm rollout.Arm, kind Hard) {
 	}, string(kind))
 }
 
+// count needs mu.
 func (b *Box) count(e Entry, arm rollout.Arm, add func(*rollout.Counts), votes ...string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	t := b.tallies[e]
 	if t == nil {
 		if len(b.order) == maxTallies {

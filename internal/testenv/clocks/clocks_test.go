@@ -36,7 +36,8 @@ func main() {
 }
 `
 
-// TestAGoProgramsClockJumps builds a program with the overlay, and has its clock jump while it runs.
+// TestAGoProgramsClockJumps builds a program with the overlay, and has its clock jump
+// while it runs.
 //
 // mutations: an overlay that does not add wrongBy makes this fail, and so does a Set that writes a
 // new file.

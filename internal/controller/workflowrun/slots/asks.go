@@ -72,7 +72,7 @@ func NewAsks(q Quota, c clock.PassiveClock, m shares.KindMetrics, wake func(key 
 // Admit implements Quota. With strategy Lock it does not wait: its error is an *AskedError until
 // the answer is there.
 func (g *Asks) Admit(ctx context.Context, run *v1alpha1.WorkflowRun, tenant string, p policy.Effective) (store.Answer, error) {
-	if p.Admission.Lock == nil {
+	if !p.Admission.Waits() {
 		return g.quota.Admit(ctx, run, tenant, p)
 	}
 	g.mu.Lock()

@@ -104,6 +104,23 @@ func (a *asker) admit(tenant, name, version string) bool {
 	return true
 }
 
+// A tenant that is under the lock of a candidate now waits as any does, and so may one that is
+// under the baseline now: the minute may be over before the answer is there.
+//
+// mutation: a question of a trial that is asked in the pass makes this fail: it would not return.
+func TestQuestionsOfATrialAreAskedOffTheWorkers(t *testing.T) {
+	a := newAsker(t, "slow")
+	tried := policy.Effective{Name: "batch", Admission: policy.Admission{Trial: &policy.AdmissionTrial{Lock: &policy.AdmissionLock{}}}}
+	run := &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "slow", UID: "a", ResourceVersion: "1"}}
+	_, err := a.Admit(a.t.Context(), run, "slow", tried)
+	if _, asked := errors.AsType[*AskedError](err); !asked {
+		t.Errorf("admit: %v; want to be woken", err)
+	}
+	a.enters("slow")
+	close(a.slow.free["slow"])
+	<-a.woken
+}
+
 // enters waits until a question of a tenant is with the gate.
 func (a *asker) enters(tenant string) {
 	a.t.Helper()

@@ -66,6 +66,7 @@ func (p *tab) watched(host string) {
 // of .muted at half make this fail.
 func TestEachPageCanBeRead(t *testing.T) {
 	must(t, seed())
+	script := axe(t)
 	url := console(t, letterBox{})
 	p := open(t)
 	p.watched(url)
@@ -94,6 +95,12 @@ func TestEachPageCanBeRead(t *testing.T) {
 			}
 			for _, f := range found {
 				t.Errorf("%s in %s: %s", page.name, m, f)
+			}
+			if script == "" {
+				continue
+			}
+			for _, v := range p.violations(script) {
+				t.Errorf("%s in %s: %s", page.name, m, v)
 			}
 		}
 		p.picture(page.name)

@@ -158,6 +158,12 @@ pictures: controlplane ## Take the pictures of the console, with Chromium, and d
 	PICTURES='$(CURDIR)/docs/pictures' REQUIRE_CHROMIUM=1 go test -count=1 ./test/console -run 'TestEachPageCanBeRead|TestThreeQuestions'
 	PICTURES='$(CURDIR)/docs/pictures' REQUIRE_WORKERS=1 go test -count=1 ./test/e2e -run TestE2E -ginkgo.focus 'A trace'
 
+.PHONY: dashboard-picture
+dashboard-picture: controlplane redis ## Draw what the panels of Grafana's dashboard show of an operator under load. Takes some minutes.
+	rm -rf bin/scrapes
+	cd test/bench && go run . -short -record '$(CURDIR)/bin/scrapes' policy limits admission failover
+	go run -C hack/tools/rules . -dashboard '$(CURDIR)/config/monitoring/dashboard.json' -scrapes '$(CURDIR)/bin/scrapes' -picture '$(CURDIR)/docs/pictures/dashboard.svg'
+
 .PHONY: diagrams
 diagrams: ## Draw docs/diagrams from their texts.
 	@hack/diagrams.sh

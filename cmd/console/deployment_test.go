@@ -121,8 +121,8 @@ func (i *installation) eventually(what string, do func() error) {
 	i.t.Fatalf("%s: %v", what, err)
 }
 
-// start runs the console with the arguments of its Deployment, but for the addresses that it listens
-// at, and with the token of its account.
+// start runs the console with the arguments of its Deployment, but for the addresses that it
+// listens at, and with the token of its account.
 func (i *installation) start() {
 	i.t.Helper()
 	pages, health := free(i.t), free(i.t)
@@ -148,7 +148,7 @@ func (i *installation) start() {
 	i.address = "http://" + pages
 	for _, path := range []string{"/readyz", "/livez"} {
 		i.eventually(path, func() error {
-			answer, err := http.Get("http://" + health + path) //nolint:noctx // of this process
+			answer, err := http.Get("http://" + health + path)
 			if err != nil {
 				return err
 			}
@@ -299,7 +299,8 @@ func (i *installation) refuses(ann, bob string, anns, bobs *v1alpha1.WorkflowRun
 // of which is needed. What it does for its users the audit log has in their names.
 //
 // mutations: a rule of config/console/role.yaml taken out, a verb or a resource added to it, a call
-// with the console's own rights, or an argument of the Deployment that there is not makes this fail.
+// with the console's own rights, or an argument of the Deployment that there is not
+// makes this fail.
 func TestTheDeploymentServesItsUsersInTheirNames(t *testing.T) {
 	i := install(t)
 	i.admit()
@@ -374,8 +375,8 @@ func (i *installation) setRules(rules []rbacv1.PolicyRule) {
 	must(i.t, i.admin.Update(i.t.Context(), role))
 }
 
-// admit expects that the pods of the Deployment are let into their namespace, and that the console's
-// account may do what is listed, and nothing else of what is asked.
+// admit expects that the pods of the Deployment are let into their namespace, and that the
+// console's account may do what is listed, and nothing else of what is asked.
 func (i *installation) admit() {
 	i.t.Helper()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: operator, GenerateName: "console-"}, Spec: *i.pod.DeepCopy()}
@@ -427,8 +428,8 @@ func (i *installation) may(verbs, group, resource string) string {
 	return strings.Join(allowed, " ")
 }
 
-// writes are those of the console by whom it impersonated, as the audit log has them; of what it did
-// in its own name reads, too.
+// writes are those of the console by whom it impersonated, as the audit log has them; of what it
+// did in its own name reads, too.
 func (i *installation) writes() map[string][]string {
 	i.t.Helper()
 	text, err := os.ReadFile(i.log)

@@ -249,8 +249,8 @@ func (c *InCluster) view(user authenticationv1.UserInfo) (*cluster.View, error) 
 	return v, nil
 }
 
-// forget makes room for a view: it lets go of those that were not used for a while and, if there are
-// too many all the same, of all. The caller has the mutex.
+// forget makes room for a view: it lets go of those that were not used for a while and, if there
+// are too many all the same, of all. The caller has the mutex.
 func (c *InCluster) forget(now time.Time) {
 	for name, one := range c.views {
 		if now.Sub(one.at) >= viewFor {

@@ -13,7 +13,8 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// mutation: forget that lets go of none, and As with kinds of its own for each user, make this fail.
+// mutation: forget that lets go of none, and As with kinds of its own for each user,
+// make this fail.
 func TestUsersWhoHaveLeftTakeNoMemory(t *testing.T) {
 	const users, each = 500, 50 << 10
 	clk := clocktesting.NewFakePassiveClock(time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC))

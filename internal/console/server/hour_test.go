@@ -353,8 +353,8 @@ func (c *crowd) pass(ctx context.Context, api *busyAPI, changes int) {
 
 // An hour of a console whose 2,000 runs change: people look on, some leave and others come. Its
 // clock goes 240 times as fast, so that all of its periods pass many times. In make test there are
-// 9,000 changes and 1,440 pages; with CONSOLE_HOUR=1 twenty times as many, which is 50 changes and 8
-// pages a second for an hour.
+// 9,000 changes and 1,440 pages; with CONSOLE_HOUR=1 twenty times as many, which is 50 changes and
+// 8 pages a second for an hour.
 //
 // mutation: a feed that keeps each change makes this fail.
 func TestAnHourOfChangesTakesNoMemory(t *testing.T) {

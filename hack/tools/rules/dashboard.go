@@ -113,6 +113,9 @@ func (b *rulebook) wrongTargets(p panel, d dashboard) (found []string) {
 	return found
 }
 
+// lookBack is for how long a value counts that was not exported again.
+const lookBack = 5 * scrapeEvery
+
 // rateInterval stands for $__rate_interval: four times the time between two scrapes.
 const rateInterval = 4 * scrapeEvery
 
@@ -153,10 +156,10 @@ type curve struct {
 // label is a place of a legend that has the value of a label.
 var label = regexp.MustCompile(`\{\{\s*([a-z_]+)\s*\}\}`)
 
-// curves are what a panel shows over a time. What was not exported for five scrapes is gone.
+// curves are what a panel shows over a time.
 func (b *rulebook) curves(ctx context.Context, p panel, d dashboard, data *series, from, to time.Time) (all []curve, err error) {
 	for _, t := range p.Targets {
-		q, err := b.engine.NewRangeQuery(ctx, data, promql.NewPrometheusQueryOpts(false, 5*scrapeEvery, nil), filled(t.Expr, d), from, to, scrapeEvery)
+		q, err := b.engine.NewRangeQuery(ctx, data, promql.NewPrometheusQueryOpts(false, lookBack, nil), filled(t.Expr, d), from, to, scrapeEvery)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", p.Title, err)
 		}

@@ -101,10 +101,15 @@ func (p panel) drawCurves(out *bytes.Buffer, all []curve, from, to time.Time) {
 	scale, second := float64(bottom-top)/most, float64(w-2*inset)/float64(max(to.UnixMilli()-from.UnixMilli(), 1))
 	for i, c := range all {
 		var points []string
+		color, before := colors[i%len(colors)], c.points[0].T
 		for _, v := range c.points {
+			if v.T-before > lookBack.Milliseconds() { // nothing was there in between
+				fmt.Fprintf(out, "<polyline stroke=\"%s\" points=\"%s\"/>\n", color, strings.Join(points, " "))
+				points = nil
+			}
+			before = v.T
 			points = append(points, fmt.Sprintf("%.0f,%.0f", float64(x+inset)+second*float64(v.T-from.UnixMilli()), float64(bottom)-scale*math.Max(v.F, 0)))
 		}
-		color := colors[i%len(colors)]
 		fmt.Fprintf(out, "<polyline stroke=\"%s\" points=\"%s\"/>\n", color, strings.Join(points, " "))
 		if i >= keys {
 			continue

@@ -27,8 +27,8 @@ const (
 	patience = time.Minute
 	// The waits between tries.
 	firstWait, longestWait = time.Second, 15 * time.Second
-	// gatherTime is how long the first span of a request waits for others. A request costs as much as
-	// dozens of spans.
+	// gatherTime is how long the first span of a request waits for others. A request costs as much
+	// as dozens of spans.
 	gatherTime = time.Second
 	// lastSend bounds what is sent when the process ends.
 	lastSend = 3 * time.Second

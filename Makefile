@@ -36,7 +36,7 @@ demo: controlplane ## Run everything on this machine and show the samples finish
 	@KEEP='$(filter-out 0,$(KEEP))' go run ./hack/demo
 
 .PHONY: test
-test: controlplane cc redis workers chromium ## Run every test but kind's, with the race detector where anything runs at the same time. PKG=./internal/bus/... TEST_ARGS='-run X' narrow it.
+test: controlplane cc redis workers chromium axe ## Run every test but kind's, with the race detector where anything runs at the same time. PKG=./internal/bus/... TEST_ARGS='-run X' narrow it.
 	hack/test.sh '$(PKG)' $(TEST_ARGS)
 
 .PHONY: stress
@@ -148,12 +148,22 @@ redis: ## Make sure that redis-server is there. REQUIRE_REDIS=1: fail otherwise.
 chromium: ## Make sure that Chromium is there, for tests of the console in a browser. REQUIRE_CHROMIUM=1: fail otherwise.
 	@hack/ensure-chromium.sh
 
+.PHONY: axe
+axe: ## Make sure that axe-core is there, for tests of the console by its rules of accessibility. REQUIRE_AXE=1: fail otherwise.
+	@hack/ensure-axe.sh
+
 .PHONY: pictures
 pictures: controlplane ## Take the pictures of the console, with Chromium, and draw that of a trace.
 	REQUIRE_CHROMIUM=1 hack/ensure-chromium.sh
 	mkdir -p docs/pictures
 	PICTURES='$(CURDIR)/docs/pictures' REQUIRE_CHROMIUM=1 go test -count=1 ./test/console -run 'TestEachPageCanBeRead|TestThreeQuestions'
 	PICTURES='$(CURDIR)/docs/pictures' REQUIRE_WORKERS=1 go test -count=1 ./test/e2e -run TestE2E -ginkgo.focus 'A trace'
+
+.PHONY: dashboard-picture
+dashboard-picture: controlplane redis ## Draw what the panels of Grafana's dashboard show of an operator under load. Takes some minutes.
+	rm -rf bin/scrapes
+	cd test/bench && go run . -short -record '$(CURDIR)/bin/scrapes' policy limits admission failover
+	go run -C hack/tools/rules . -dashboard '$(CURDIR)/config/monitoring/dashboard.json' -scrapes '$(CURDIR)/bin/scrapes' -picture '$(CURDIR)/docs/pictures/dashboard.svg'
 
 .PHONY: diagrams
 diagrams: ## Draw docs/diagrams from their texts.
@@ -183,7 +193,7 @@ bench-schedules: controlplane ## Measure how long 1,000 (SCHEDULES) schedules of
 
 BENCH_ARGS ?=
 BENCH = cd test/bench && go run . $(BENCH_ARGS)
-SUITES = throughput peer-shape status latency limits scale policy contention hostile failover scale-out admission held-lock
+SUITES = throughput peer-shape status latency limits scale policy contention hostile failover scale-out admission held-lock tracing
 
 .PHONY: bench
 bench: controlplane redis ## Run every suite of docs/benchmarks. BENCH_ARGS=-short: small sizes; -update: write results and plots.
@@ -204,6 +214,7 @@ bench-failover: ## Measure for how long runs stand still when a replica is kille
 bench-scale-out: ## Measure steps a second by one, three and five replicas, with the API server some way off.
 bench-held-lock: ## Measure runs of one class while a dead process holds the admission lock of another.
 bench-hostile: ## Measure neighbours of tenants who do harm, and the operator's memory. BENCH_ARGS='-kinds backlog': one kind.
+bench-tracing: ## Measure what traces cost: the same load without a collector and with one, in turn.
 bench-admission: ## Measure many starts at once for one tenant, what clients make of refusals, and a burst against one hot lock.
 
 PROFILES = throughput latency scale

@@ -34,6 +34,9 @@ hack/compare-charts.sh
 echo "alerts"
 go run -C hack/tools/rules . "$PWD/config/monitoring/prometheus_rule.yaml" "$PWD/config/monitoring/rules_test.yaml"
 
+echo "dashboard"
+go run -C hack/tools/rules . -dashboard "$PWD/config/monitoring/dashboard.json"
+
 echo "go vet"
 go vet ./...
 go vet -C hack/tools/rules ./...

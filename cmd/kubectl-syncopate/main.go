@@ -13,9 +13,11 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/go-logr/logr"
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/term"
 	"k8s.io/utils/clock"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/syncopate-dev/syncopate/internal/buildinfo"
 	"github.com/syncopate-dev/syncopate/internal/check"
@@ -36,6 +38,7 @@ func main() { os.Exit(run()) }
 
 func run() int {
 	redis.SetLogger(silent{}) // its errors come back from the calls
+	ctrllog.SetLogger(logr.Discard())
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	cmd := plugin.NewCommand(plugin.Env{

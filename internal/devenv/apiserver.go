@@ -22,11 +22,11 @@ func Assets(root string) string {
 // StartAPIServer starts kube-apiserver and etcd, and installs the CRDs of folders. Its Config has
 // no limit of requests on the side of the client, which would be the slowest part of every test.
 func StartAPIServer(assets string, crds ...string) (*envtest.Environment, error) {
-	return startAPIServer(assets, nil, crds...)
+	return StartAPIServerWith(assets, nil, crds...)
 }
 
-// startAPIServer is StartAPIServer with more arguments of kube-apiserver.
-func startAPIServer(assets string, args map[string]string, crds ...string) (*envtest.Environment, error) {
+// StartAPIServerWith is StartAPIServer with more arguments of kube-apiserver.
+func StartAPIServerWith(assets string, args map[string]string, crds ...string) (*envtest.Environment, error) {
 	s := &envtest.Environment{
 		BinaryAssetsDirectory: assets, CRDDirectoryPaths: crds, ErrorIfCRDPathMissing: true,
 		ControlPlaneStartTimeout: time.Minute, // a busy machine takes longer than the 20 s that it has by itself

@@ -66,7 +66,7 @@ func Start(ctx context.Context, o Options) (*Env, error) {
 
 func (e *Env) startCluster(o Options) error {
 	var err error
-	if e.cluster, err = startAPIServer(Assets(o.Root), o.APIServerArgs, filepath.Join(o.Root, "config", "crd", "bases")); err != nil {
+	if e.cluster, err = StartAPIServerWith(Assets(o.Root), o.APIServerArgs, filepath.Join(o.Root, "config", "crd", "bases")); err != nil {
 		return err
 	}
 	e.Config = e.cluster.Config

@@ -40,7 +40,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	counter := func(name, help string) *prometheus.CounterVec {
 		return with.NewCounterVec(prometheus.CounterOpts{Namespace: "syncopate", Name: name, Help: help}, []string{"outcome"})
 	}
-	return &Metrics{
+	m := &Metrics{
 		owned:   gauge("partitions_owned", "Partitions whose work this replica may do now."),
 		unowned: gauge("partitions_unowned", "Partitions without an owner that is live, as this replica sees it."),
 		members: gauge("ownership_members", "Replicas that may own partitions, as this replica sees it."),
@@ -55,6 +55,10 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Help: "How often this replica gave up all its partitions because it could not renew its Lease or read the owners in time.",
 		}),
 	}
+	for _, kind := range []string{kindPlanned, kindTakeover} { // a rate begins at what was there before: the first one would not be seen
+		m.handovers.WithLabelValues(kind)
+	}
+	return m
 }
 
 func (m *Metrics) handedOver(kind string, d time.Duration) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"sync"
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
@@ -87,6 +88,11 @@ func (o *console) serve(ctx context.Context) error {
 		return err
 	}
 	defer s.Close()
+	var warming sync.WaitGroup
+	defer warming.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	warming.Go(func() { s.Warm(ctx, view) })
 	address := "http://" + net.JoinHostPort(localHost, port) + who.Base() + "/runs"
 	fmt.Fprintln(o.Out, address)
 	if !o.noBrowser {

@@ -36,6 +36,7 @@ type options struct {
 	update  bool   // write to docs/benchmarks
 	strict  bool   // a missed goal is an error
 	out     string // write to this directory
+	record  string // keep what operators export in this directory
 	profile string // write profiles of the operator to this directory
 	kinds   string // of the suite hostile: these only
 	modes   string // of checkpoints, of the suite peer-shape
@@ -47,6 +48,9 @@ type options struct {
 func main() {
 	if config, ok := os.LookupEnv(childEnv); ok {
 		os.Exit(childMain(config))
+	}
+	if os.Getenv(collectorEnv) != "" {
+		os.Exit(collectorMain())
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -68,6 +72,7 @@ func start(ctx context.Context, args []string) error {
 	f.BoolVar(&o.strict, "strict", false, "End with an error when a goal is missed.")
 	f.StringVar(&o.out, "out", "", "Write JSON and plots to this directory.")
 	f.StringVar(&o.profile, "profile", "", "Write profiles of the operator under load to this directory.")
+	f.StringVar(&o.record, "record", "", "Keep what operators export, every two seconds, in this directory: for hack/tools/rules -scrapes.")
 	f.StringVar(&o.kinds, "kinds", "", "Kinds of harm of the suite hostile, separated by commas; together: only all at once. Default: each by itself, then all together.")
 	f.StringVar(&o.modes, "modes", everyStep+","+coalesced, "Modes of checkpoints that the suite peer-shape measures, separated by commas.")
 	f.IntVar(&o.repetitions, "repetitions", 3, "How often the suite peer-shape measures each load; medians are shown.")

@@ -25,6 +25,7 @@ func suites() []suite {
 		{"failover", "how long runs stand still when a replica is killed or stopped, with shards and with a leader", failover},
 		{"scale-out", "steps a second by one, three and five replicas, with the API server some way off", scaleOut},
 		{"held-lock", "runs of a class while a dead process holds the admission lock of another, and runs wait for it", heldLock},
+		{"tracing", "what traces cost: the same load without a collector and with one, in turn", tracing},
 		{"admission", "many starts at once for one tenant, by strategy, and what clients make of refusals", admissions},
 	}
 }

@@ -104,7 +104,12 @@ func (w *world) operator(ctx context.Context, args ...string) (*devenv.Manager, 
 	w.operators = append(w.operators, m)
 	ready, cancel := context.WithTimeout(ctx, readyLimit)
 	defer cancel()
-	return m, m.Ready(ready)
+	if err := m.Ready(ready); err != nil {
+		return m, err
+	}
+	name := w.operatorName(len(w.operators) - 1)
+	go w.record(context.WithoutCancel(ctx), m, name) // it ends with the operator
+	return m, nil
 }
 
 // operatorName is the name of the nth operator.

@@ -26,7 +26,7 @@ const audit = `(() => {
   const name = (e) => (e.getAttribute("aria-label") || e.innerText || e.textContent || e.title || "").trim();
   for (const e of all("a[href],button,summary")) if (!name(e)) say("no name", e);
   for (const e of all("input:not([type=hidden]),textarea,select")) if (!e.labels.length && !e.getAttribute("aria-label")) say("no label", e);
-  for (const e of all("svg")) if (e.getAttribute("role") !== "img" || !e.getAttribute("aria-label")) say("a picture without a name", e);
+  for (const e of all("svg")) if (!e.getAttribute("aria-label") || e.getAttribute("role") !== (e.querySelector("a") ? "group" : "img")) say("a picture without a name, or one that hides its links", e);
   const ids = new Set();
   for (const e of all("[id]")) { if (ids.has(e.id)) say("the id is there twice", e); ids.add(e.id); }
   for (const e of all("[aria-labelledby]")) if (!document.getElementById(e.getAttribute("aria-labelledby"))) say("its name is not there", e);

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -83,6 +84,14 @@ func namespace(t *testing.T, name string) {
 // console serves one, and gives its address.
 func console(t *testing.T, letters server.Letters) string {
 	t.Helper()
+	url, _ := served(t, letters)
+	return url
+}
+
+// served is a console, and what begins its first list, as kubectl syncopate console does before it
+// starts the browser.
+func served(t *testing.T, letters server.Letters) (url string, warm func()) {
+	t.Helper()
 	view, err := cluster.NewView(config, nil, "")
 	must(t, err)
 	who := access.NewLocal(view)
@@ -94,14 +103,17 @@ func console(t *testing.T, letters server.Letters) string {
 	must(t, err)
 	h.Config.Handler = s.Handler()
 	h.Start()
-	t.Cleanup(func() { cancel(); h.CloseClientConnections(); h.Close(); s.Close() })
-	return h.URL + who.Base()
+	var warming sync.WaitGroup
+	t.Cleanup(func() { cancel(); h.CloseClientConnections(); h.Close(); s.Close(); warming.Wait() })
+	return h.URL + who.Base(), func() { warming.Go(func() { s.Warm(ctx, view) }) }
 }
 
 // tab is a page of a browser.
 type tab struct {
 	t   *testing.T
 	ctx context.Context //nolint:containedctx // chromedp has the browser in it
+
+	close func() // ends the browser
 }
 
 // open starts a browser; it ends with the test.
@@ -111,12 +123,12 @@ func open(t *testing.T) *tab {
 		chromedp.Flag("disable-dev-shm-usage", true), chromedp.UserDataDir(t.TempDir()))
 	ctx, cancel := chromedp.NewExecAllocator(context.WithoutCancel(t.Context()), options...)
 	page, end := chromedp.NewContext(ctx)
-	t.Cleanup(func() {
+	p := &tab{t: t, ctx: page, close: sync.OnceFunc(func() {
 		_ = chromedp.Cancel(page) // waits for the browser
 		end()
 		cancel()
-	})
-	p := &tab{t, page}
+	})}
+	t.Cleanup(p.close)
 	p.do()
 	return p
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -67,6 +66,7 @@ func (p *tab) watched(host string) {
 // of .muted at half make this fail.
 func TestEachPageCanBeRead(t *testing.T) {
 	must(t, seed())
+	script := axe(t)
 	url := console(t, letterBox{})
 	p := open(t)
 	p.watched(url)
@@ -95,6 +95,12 @@ func TestEachPageCanBeRead(t *testing.T) {
 			}
 			for _, f := range found {
 				t.Errorf("%s in %s: %s", page.name, m, f)
+			}
+			if script == "" {
+				continue
+			}
+			for _, v := range p.violations(script) {
+				t.Errorf("%s in %s: %s", page.name, m, v)
 			}
 		}
 		p.picture(page.name)
@@ -196,50 +202,4 @@ func TestAPageWorksByKeyboardAndWithoutScript(t *testing.T) {
 	if text != "reload for news" {
 		t.Errorf("without script it says %q", text)
 	}
-}
-
-// The goal is a second. A busy machine is given ten.
-func TestFirstPaint(t *testing.T) {
-	namespace(t, "team-large")
-	create := errgroup.Group{}
-	create.SetLimit(8)
-	for i := range 2000 {
-		create.Go(func() error { return admin.Create(t.Context(), bare("team-large", fmt.Sprintf("run-%04d", i))) })
-	}
-	must(t, create.Wait())
-	wide := bare("team-large", "wide")
-	wide.Spec.Steps = nil
-	for i := range 200 {
-		s := v1alpha1.Step{Name: fmt.Sprintf("step-%d", i), Job: &v1alpha1.Job{Topic: "t"}}
-		for k := 1; k <= 2 && i >= 10*k; k++ {
-			s.DependsOn = append(s.DependsOn, fmt.Sprintf("step-%d", i-10*k+k-1))
-		}
-		wide.Spec.Steps = append(wide.Spec.Steps, s)
-	}
-	must(t, admin.Create(t.Context(), wide))
-	items := bare("team-large", "items")
-	items.Spec.Steps[0].ForEach = &v1alpha1.ForEach{Items: "${inputs.list}"}
-	must(t, admin.Create(t.Context(), items))
-	status(t, items, func(s *v1alpha1.WorkflowRunStatus) {
-		s.Steps = []v1alpha1.StepStatus{{Name: "work", Phase: v1alpha1.StepRunning, ForEach: &v1alpha1.ForEachStatus{Total: 10_000, Begun: 6000, Succeeded: 5000}}}
-	})
-	url := console(t, nil)
-	p := open(t)
-	for _, page := range []struct{ name, path string }{
-		{"2,000 runs, for the first time", "/runs?namespace=team-large"},
-		{"2,000 runs", "/runs?namespace=team-large"},
-		{"200 steps", "/runs/team-large/wide"},
-		{"10,000 items", "/runs/team-large/items"},
-	} {
-		var paint float64
-		p.do(chromedp.Navigate(url+page.path), chromedp.WaitReady("footer"))
-		p.until(`performance.getEntriesByName("first-contentful-paint").length > 0`)
-		p.eval(`performance.getEntriesByName("first-contentful-paint")[0].startTime`, &paint)
-		t.Logf("first paint with %s: %.0f ms", page.name, paint)
-		if paint > 10_000 {
-			t.Errorf("%s: %.0f ms", page.name, paint)
-		}
-	}
-	p.do(chromedp.Navigate(url + "/runs/team-large/wide"))
-	p.picture("wide-run")
 }

@@ -3,6 +3,10 @@
 // Command test-rules runs unit tests of alerts on Prometheus' own query engine:
 //
 //	test-rules RULES.yaml TESTS.yaml
+//	test-rules -dashboard DASHBOARD.json [-scrapes FOLDER -picture FILE.svg]
+//
+// The second form looks at Grafana's dashboard instead, and draws what its panels show of scrapes
+// that test/bench -record has made.
 //
 // RULES is a PrometheusRule, or a file of rule groups. TESTS is in the format of `promtool test
 // rules`, of which this knows interval, evaluation_interval, input_series and alert_rule_test; so
@@ -69,8 +73,20 @@ type firing struct {
 }
 
 func main() {
+	dashboard := flag.String("dashboard", "", "Look at this dashboard, and at no alerts.")
+	scrapes := flag.String("scrapes", "", "Folder of scrapes that the dashboard is drawn of.")
+	picture := flag.String("picture", "", "File to draw it to.")
 	flag.Parse()
-	if err := run(context.Background(), flag.Args()); err != nil {
+	err := error(nil)
+	switch ctx := context.Background(); {
+	case *dashboard == "":
+		err = run(ctx, flag.Args())
+	case *scrapes == "":
+		err = checkDashboard(*dashboard)
+	default:
+		err = drawDashboard(ctx, *dashboard, *scrapes, *picture)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "test-rules:", err)
 		os.Exit(1)
 	}

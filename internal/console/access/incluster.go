@@ -34,6 +34,7 @@ const (
 const (
 	maxKept    = 1000
 	keptFor    = 30 * time.Second
+	viewFor    = 5 * time.Minute // after its last use
 	maxToken   = 16 << 10
 	maxGroups  = 200
 	authorized = "Bearer "
@@ -47,7 +48,7 @@ const (
 // reviews; then every call is made by impersonating its user. A proxy whose own token is that of a
 // user in proxies may name another one by headers.
 type InCluster struct {
-	config    *rest.Config
+	own       *cluster.View // with the rights of the console itself: no request sees it
 	reviews   kubernetes.Interface
 	audiences []string
 	proxies   []string
@@ -56,7 +57,13 @@ type InCluster struct {
 
 	mu    sync.Mutex
 	users map[[sha256.Size]byte]known
-	views map[string]*cluster.View
+	views map[string]*seen
+}
+
+// seen is a user who has asked, as the cluster is to them.
+type seen struct {
+	view *cluster.View
+	at   time.Time // the last time
 }
 
 // known is a token that was reviewed.
@@ -78,9 +85,13 @@ func NewInCluster(config *rest.Config, o Options) (*InCluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("API server: %w", err)
 	}
+	own, err := cluster.NewView(config, nil, "")
+	if err != nil {
+		return nil, err
+	}
 	return &InCluster{
-		config: config, reviews: reviews, audiences: o.Audiences, proxies: o.Proxies, clock: o.Clock, limits: newLimits(),
-		users: map[[sha256.Size]byte]known{}, views: map[string]*cluster.View{},
+		own: own, reviews: reviews, audiences: o.Audiences, proxies: o.Proxies, clock: o.Clock, limits: newLimits(),
+		users: map[[sha256.Size]byte]known{}, views: map[string]*seen{},
 	}, nil
 }
 
@@ -221,21 +232,32 @@ func (c *InCluster) view(user authenticationv1.UserInfo) (*cluster.View, error) 
 	if err != nil {
 		return nil, fmt.Errorf("user: %w", err)
 	}
+	now := c.clock.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if v := c.views[string(raw)]; v != nil {
-		return v, nil
+	if s := c.views[string(raw)]; s != nil {
+		s.at = now
+		return s.view, nil
 	}
-	config := rest.CopyConfig(c.config)
-	config.Impersonate = as
-	v, err := cluster.NewView(config, nil, user.Username)
+	v, err := c.own.As(as)
 	if err != nil {
 		return nil, err
 	}
 	v.Identity = string(raw)
+	c.forget(now)
+	c.views[string(raw)] = &seen{v, now}
+	return v, nil
+}
+
+// forget makes room for a view: it lets go of those that were not used for a while and, if there
+// are too many all the same, of all. The caller has the mutex.
+func (c *InCluster) forget(now time.Time) {
+	for name, one := range c.views {
+		if now.Sub(one.at) >= viewFor {
+			delete(c.views, name)
+		}
+	}
 	if len(c.views) >= maxKept {
 		clear(c.views)
 	}
-	c.views[string(raw)] = v
-	return v, nil
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,46 +23,44 @@ const (
 	eventPage = 500
 )
 
-// Run reads a run.
+// Run reads a run. What does not follow from each other is asked for at the same time: a page waits
+// for the slowest answer, and not for the sum of all.
 func (v *View) Run(ctx context.Context, namespace, name, operator string) (*facts.Run, error) {
 	stored, err := v.Stored(ctx, namespace, name)
 	if err != nil {
 		return nil, err
 	}
 	r := &facts.Run{Stored: stored}
-	if r.Run, err = reads.WithSteps(ctx, v.Client, stored); err != nil {
-		return nil, err
-	}
-	if r.Children, err = reads.Children(ctx, v.Client, r.Run); err != nil {
-		return nil, err
-	}
-	if r.Policies, err = reads.Policies(ctx, v.Client); err != nil {
-		return nil, err
-	}
-	if r.Events, err = v.events(ctx, stored); err != nil {
-		return nil, err
-	}
-	return r, v.under(ctx, r, operator)
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() (err error) {
+		if r.Run, err = reads.WithSteps(ctx, v.Client, stored); err != nil {
+			return err
+		}
+		r.Children, err = reads.Children(ctx, v.Client, r.Run)
+		return err
+	})
+	group.Go(func() (err error) { r.Policies, err = reads.Policies(ctx, v.Client); return err })
+	group.Go(func() (err error) { r.Events, err = v.events(ctx, stored); return err })
+	v.under(ctx, group, r, operator)
+	return r, group.Wait()
 }
 
 // under adds what there is to know of a run that has not ended: who is in line, and who drives it.
-func (v *View) under(ctx context.Context, r *facts.Run, operator string) (err error) {
+func (v *View) under(ctx context.Context, group *errgroup.Group, r *facts.Run, operator string) {
 	stored := r.Stored
 	if stored.Status != nil && stored.Status.CompletedAt != nil {
-		return nil
+		return
 	}
 	if queued := stored.Status != nil && stored.Status.Phase == v1alpha1.RunQueued; queued || runview.WaitsForLocks(stored) {
-		if r.Others, r.All, err = v.others(ctx, stored.Namespace); err != nil {
-			return err
-		}
-		if r.Semaphores, err = v.Semaphores(ctx); err != nil {
-			return err
-		}
+		group.Go(func() (err error) { r.Others, r.All, err = v.others(ctx, stored.Namespace); return err })
+		group.Go(func() (err error) { r.Semaphores, err = v.Semaphores(ctx); return err })
 	}
-	if claims, err := reads.Claims(ctx, v.Client, operator); err == nil { // most users may not see them
-		r.Claims = claims
-	}
-	return nil
+	group.Go(func() error {
+		if claims, err := reads.Claims(ctx, v.Client, operator); err == nil { // most users may not see them
+			r.Claims = claims
+		}
+		return nil
+	})
 }
 
 // others are the runs under way: of one namespace, and not all, if the user may not see the others.

@@ -31,7 +31,7 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, user string, err
 		w.Header().Set("Retry-After", "5")
 	}
 	if status >= http.StatusInternalServerError {
-		s.Log("%s %s: %v", r.Method, r.Pattern, err)
+		s.Log("%s: %v", r.Pattern, err) // it begins with the method
 	}
 	v := visit{Request: r, now: s.Clock.Now()}
 	page := views.Page{Title: f.What, User: user, Body: f}

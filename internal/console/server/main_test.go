@@ -4,10 +4,12 @@ package server_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -36,6 +38,13 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	if api := os.Getenv(hourEnv); api != "" {
+		if err := beConsole(api); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	testenv.Main(m, func(e *envtest.Environment) error {
 		scheme, err := testenv.Scheme()
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/yaml"
 
+	"github.com/syncopate-dev/syncopate/internal/console/cluster"
 	"github.com/syncopate-dev/syncopate/internal/console/facts"
 	"github.com/syncopate-dev/syncopate/internal/console/pages"
 	"github.com/syncopate-dev/syncopate/internal/console/views"
@@ -27,15 +28,29 @@ func (s *Server) listable(ctx context.Context, v visit, asked string) (namespace
 	return asked, false, err
 }
 
+// rows are the runs of the namespace that is asked for, or of the user's own, as listable says.
+func (s *Server) rows(ctx context.Context, view *cluster.View, asked string) (rows facts.Rows, namespace string, only bool, err error) {
+	rows, err = s.feeds.Rows(ctx, view, asked)
+	if asked == "" && apierrors.IsForbidden(err) && s.Namespace != "" {
+		rows, err = s.feeds.Rows(ctx, view, s.Namespace)
+		return rows, s.Namespace, true, err
+	}
+	return rows, asked, false, err
+}
+
+// Warm begins the list that the first page will show, while its user's browser starts. What goes
+// wrong is told by the page.
+func (s *Server) Warm(ctx context.Context, view *cluster.View) {
+	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
+	defer cancel()
+	_, _, _, _ = s.rows(ctx, view, "")
+}
+
 // runs is the page of the list.
 func (s *Server) runs(ctx context.Context, v visit) (answer, error) {
 	q := views.ParseRunsQuery(v.URL.Query())
 	page := views.Page{Title: "Runs", Active: "runs", Live: "live/runs?" + q.Encode()}
-	namespace, only, err := s.listable(ctx, v, q.Namespace)
-	var rows facts.Rows
-	if err == nil {
-		rows, err = s.feeds.Rows(ctx, v.view, namespace)
-	}
+	rows, namespace, only, err := s.rows(ctx, v.view, q.Namespace)
 	if apierrors.IsForbidden(err) {
 		page.Body = views.Runs{Query: q, Refused: err.Error()}
 		return answer{name: pages.Runs, page: page}, nil

@@ -9,7 +9,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/syncopate-dev/syncopate/internal/console/facts"
 	"github.com/syncopate-dev/syncopate/internal/console/pages"
 	"github.com/syncopate-dev/syncopate/internal/console/views"
 )
@@ -25,11 +24,7 @@ func (s *Server) policies(ctx context.Context, v visit) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	namespace, _, err := s.listable(ctx, v, "")
-	rows := facts.Rows{}
-	if err == nil {
-		rows, err = s.feeds.Rows(ctx, v.view, namespace)
-	}
+	rows, _, _, err := s.rows(ctx, v.view, "")
 	if err != nil && !apierrors.IsForbidden(err) {
 		return answer{}, err
 	}

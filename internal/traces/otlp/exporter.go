@@ -27,6 +27,9 @@ const (
 	patience = time.Minute
 	// The waits between tries.
 	firstWait, longestWait = time.Second, 15 * time.Second
+	// gatherTime is how long the first span of a request waits for others. A request costs as much
+	// as dozens of spans.
+	gatherTime = time.Second
 	// lastSend bounds what is sent when the process ends.
 	lastSend = 3 * time.Second
 	// maxAnswer is how much of an answer is read.
@@ -87,6 +90,7 @@ func (e *Exporter) Start(ctx context.Context) error {
 	for {
 		select {
 		case <-e.queue.ready:
+			e.gather(ctx)
 			e.sendAll(ctx)
 		case <-ctx.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastSend)
@@ -102,6 +106,21 @@ func (e *Exporter) Start(ctx context.Context) error {
 
 // NeedLeaderElection says that every replica sends its spans.
 func (e *Exporter) NeedLeaderElection() bool { return false }
+
+// gather waits until there are spans for a whole request, or for a second.
+func (e *Exporter) gather(ctx context.Context) {
+	enough := e.Clock.NewTimer(gatherTime)
+	defer enough.Stop()
+	for !e.queue.full() {
+		select {
+		case <-e.queue.ready:
+		case <-enough.C():
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
 
 func (e *Exporter) sendAll(ctx context.Context) {
 	for ctx.Err() == nil {

@@ -157,6 +157,47 @@ func TestACollectorThatDoesNotTakeSpans(t *testing.T) {
 	until(t, c, clk, func() bool { return e.count("unavailable") == 5 })
 }
 
+// mutation: Start without gather, or gather that does not wait, makes this fail.
+func TestSpansOfASecondAreOneRequest(t *testing.T) {
+	c, clk := otlptest.Start(t), clocktesting.NewFakeClock(time.Now())
+	e := newExporter(t, c.URL, clk)
+	for range 20 {
+		e.Send(some(2))
+	}
+	runs(t, e)
+	for i := range 20 {
+		e.Send(some(2))
+		if i == 10 {
+			waiting(t, clk)
+		}
+	}
+	if n := len(c.Headers()); n != 0 {
+		t.Errorf("%d requests before the second was over", n)
+	}
+	until(t, c, clk, func() bool { return len(c.Spans()) == 80 })
+	if n := len(c.Headers()); n != 1 {
+		t.Errorf("%d requests", n)
+	}
+	e.Send(some(batchSpans)) // as many as are sent at once wait for no clock
+	for deadline := time.After(10 * time.Second); len(c.Spans()) < 80+batchSpans; {
+		select {
+		case <-c.Changed():
+		case <-deadline:
+			t.Fatal("a whole request waits for the clock")
+		}
+	}
+}
+
+// waiting waits until somebody waits for the clock.
+func waiting(t *testing.T, clk *clocktesting.FakeClock) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !clk.HasWaiters(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("nobody waits")
+		}
+	}
+}
+
 func TestTargetsThatCannotBe(t *testing.T) {
 	for _, endpoint := range []string{"", "collector:4318", "grpc://c:4317", "http://", "https://u:p@c:4318", "http://c/?a=b", "http://c/#x", "://"} {
 		if _, err := NewTarget(endpoint, environment()); err == nil {

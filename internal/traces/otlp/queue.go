@@ -44,6 +44,13 @@ func (q *queue) put(spans []traces.Span) (dropped int) {
 	return dropped
 }
 
+// full says whether there are spans for a whole request.
+func (q *queue) full() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.spans) >= batchSpans
+}
+
 // take takes the next batch out; nil: there is none.
 func (q *queue) take() []traces.Span {
 	q.mu.Lock()

@@ -72,7 +72,7 @@ func moves() map[string]func(world) world {
 // decide makes a move and the decision after it, and says what rule was broken.
 func (w world) decide(move func(world) world) (next world, broken string) {
 	w = move(w)
-	in := Input{Plan: plans()[w.plan], Spec: w.spec, State: w.state, Tally: w.tally, Command: w.last, Now: epoch.Add(w.now)}
+	in := Input{Plan: plans()[w.plan], Spec: w.spec, Unit: unitOf(w.spec), State: w.state, Tally: w.tally, Command: w.last, Now: epoch.Add(w.now)}
 	s, _ := Decide(in)
 	broken = violation(in, s)
 	if !s.Candidate.Is(w.state.Candidate) || s.Candidate.Generation != w.state.Candidate.Generation || !s.Active() {
@@ -83,6 +83,14 @@ func (w world) decide(move func(world) world) (next world, broken string) {
 	}
 	w.state, w.last = s, NoCommand
 	return w, broken
+}
+
+// unitOf has one of the three contents tried on tenant-minutes.
+func unitOf(r Revision) Unit {
+	if r.Hash == "c" {
+		return TenantMinute
+	}
+	return Run
 }
 
 // violation is the rule that a decision breaks; empty: none.
@@ -96,6 +104,8 @@ func violation(in Input, s State) string {
 		return "promoted what nobody wants"
 	case s.Active() && (!s.Candidate.Is(in.Spec) || s.Candidate.Is(s.Baseline)):
 		return "tries another candidate than that of spec"
+	case s.Active() && s.Unit != in.Unit:
+		return "tried on another unit"
 	case !s.Active() && s.Percent != 0:
 		return "a canary without a candidate"
 	case s.Percent > before.Percent && before.Percent > 0 && s.Candidate == before.Candidate && !evidence(in):

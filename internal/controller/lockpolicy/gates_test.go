@@ -166,7 +166,7 @@ func TestEditsOfAdmissionOnARealRedis(t *testing.T) {
 		reason []string
 	}{
 		"a fixed delay that is too long is taken back": {func(p *v1alpha1.LockPolicy) {
-			p.Spec.Admission.Lock.Retry = v1alpha1.AdmissionRetry{Mode: v1alpha1.JitterModeFixed, DelayMillis: 100}
+			p.Spec.Admission.Lock.Retry = v1alpha1.AdmissionRetry{Mode: v1alpha1.JitterModeFixed, DelayMillis: 1500}
 		}, rollout.RolledBack, []string{v1alpha1.ReasonWaitTailWorse, v1alpha1.ReasonBusyRunsWorse}},
 		"a bit more jitter is promoted": {func(p *v1alpha1.LockPolicy) {
 			p.Spec.Admission.Lock.Retry.JitterPercent = new(int64(33))

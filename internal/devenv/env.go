@@ -37,9 +37,8 @@ type Env struct {
 	NATS       *NATS
 	Redis      *Redis
 
-	dir       string
-	cluster   *envtest.Environment
-	apiServer *Process // nil: it is the one that cluster started
+	dir     string
+	cluster *envtest.Environment
 }
 
 // Start starts API server, NATS and Redis, and installs the CRDs. Stop must be called also
@@ -101,9 +100,6 @@ func (e *Env) Stop() error {
 	}
 	if e.NATS != nil {
 		e.NATS.Stop()
-	}
-	if e.apiServer != nil {
-		errs = append(errs, e.apiServer.Kill())
 	}
 	if e.cluster != nil {
 		errs = append(errs, e.cluster.Stop())

@@ -48,24 +48,13 @@ func clockFaults() []fault {
 	}
 }
 
-// machineFaults are those of everything at once, and of the API server's process.
+// machineFaults are those of everything at once.
 func machineFaults() []fault {
 	return []fault{
 		{name: "16 all machines sleep", to: toAll, holds: beyondTTL, strike: func(_ context.Context, g *rig, _ *rand.Rand) func() {
 			all := children(g)
 			signal(g, all, syscall.SIGSTOP)
 			return func() { signal(g, all, syscall.SIGCONT) }
-		}},
-		{name: "28 API server restarted", to: toAPI, holds: time.Second, strike: func(ctx context.Context, g *rig, _ *rand.Rand) func() {
-			restart, err := site.env.KillAPIServer()
-			if err != nil {
-				g.tb.Fatal(err)
-			}
-			return func() {
-				if err := restart(ctx); err != nil {
-					g.tb.Fatal(err)
-				}
-			}
 		}},
 	}
 }

@@ -22,8 +22,14 @@ import (
 //
 // mutation: an address without the token makes this fail.
 func TestConsolePrintsAnAddressThatAnswers(t *testing.T) {
-	empty := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	empty := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
+		if r.URL.Query().Has("watch") { // nothing changes, until the command ends
+			w.WriteHeader(http.StatusOK)
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+			return
+		}
 		_, _ = io.WriteString(w, `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"1"},"columnDefinitions":[],"rows":[]}`)
 	})
 	cluster := httptest.NewServer(empty)

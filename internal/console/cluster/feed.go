@@ -41,6 +41,7 @@ type feed struct {
 	rows        map[string]facts.Row // by UID
 	sorted      []facts.Row          // nil: to be made
 	more        bool
+	listed      bool // a list has succeeded; its rows may be none
 	err         error
 	used        time.Time
 	subscribers map[chan struct{}]bool
@@ -88,7 +89,7 @@ func (f *feed) replace(rows []facts.Row, more bool) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.rows, f.more, f.err = all, more, nil
+	f.rows, f.more, f.listed, f.err = all, more, true, nil
 	f.changed()
 }
 
@@ -126,17 +127,20 @@ func (f *feed) changed() {
 	}
 }
 
-// snapshot is the rows now.
-func (f *feed) snapshot(now time.Time) facts.Rows {
+// snapshot is the rows now. It fails while no list has succeeded.
+func (f *feed) snapshot(now time.Time) (facts.Rows, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.used = now
+	if !f.listed && f.err != nil {
+		return facts.Rows{}, f.err
+	}
 	if f.sorted == nil {
 		f.sorted = slices.SortedFunc(maps.Values(f.rows), func(a, b facts.Row) int {
 			return cmp.Or(b.Created.Compare(a.Created), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 		})
 	}
-	return facts.Rows{All: f.sorted, More: f.more, Stale: f.err}
+	return facts.Rows{All: f.sorted, More: f.more, Stale: f.err}, nil
 }
 
 func (f *feed) subscribe(now time.Time) chan struct{} {

@@ -132,7 +132,7 @@ func TestFeedsHaveABoundInAll(t *testing.T) {
 	})
 }
 
-// mutation: rows that does not give the error of an empty list makes this fail.
+// mutation: a snapshot without the error of a list that failed makes this fail.
 func TestAFailureIsToldAndTriedAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -153,6 +153,20 @@ func TestAFailureIsToldAndTriedAgain(t *testing.T) {
 	})
 }
 
+// A namespace without runs is one, also while it cannot be watched.
+//
+// mutation: a snapshot that takes no rows for a list that failed makes this fail.
+func TestAnEmptyListWhoseWatchFailsIsEmpty(t *testing.T) {
+	t.Parallel()
+	f := &feed{rows: map[string]facts.Row{}, limit: maxRows}
+	f.replace(nil, false)
+	broken := errors.New("broken")
+	f.fail(broken)
+	if rows, err := f.snapshot(time.Time{}); err != nil || len(rows.All) != 0 || !errors.Is(rows.Stale, broken) {
+		t.Errorf("%d rows, %v, %v", len(rows.All), rows.Stale, err)
+	}
+}
+
 // An hour of 2,000 runs that change 50 times a second, without waiting for it.
 //
 // mutation: a feed that keeps its changes makes this fail.
@@ -165,7 +179,7 @@ func TestTheMemoryOfAFeedStaysAsItIs(t *testing.T) {
 		for i := range times {
 			f.apply(change{Row: facts.Row{UID: fmt.Sprint(i % 2000), Name: "run", Phase: fmt.Sprint("phase ", i), Message: fmt.Sprintf("%0200d", i)}})
 			if i%100 == 0 {
-				f.snapshot(time.Time{})
+				_, _ = f.snapshot(time.Time{})
 			}
 		}
 		runtime.GC()

@@ -74,11 +74,7 @@ func (f *Feeds) rows(ctx context.Context, from source, user, namespace string) (
 		return facts.Rows{}, ctx.Err()
 	case <-one.first:
 	}
-	rows := one.snapshot(f.clock.Now())
-	if len(rows.All) == 0 && rows.Stale != nil {
-		return rows, rows.Stale
-	}
-	return rows, nil
+	return one.snapshot(f.clock.Now())
 }
 
 // Subscribe tells the channel of changes until the function is called.

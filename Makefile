@@ -42,8 +42,9 @@ test: controlplane cc redis workers chromium axe ## Run every test but kind's, w
 .PHONY: stress
 COUNT ?= 20
 LOAD ?= 8
-stress: controlplane redis workers ## Run the tests of PKG COUNT times (20) beside LOAD busy processes (8), to find those that depend on time. TEST_ARGS are the binaries': -test.run X.
-	hack/stress.sh '$(PKG)' '$(COUNT)' '$(LOAD)' $(TEST_ARGS)
+JOBS ?= 1
+stress: controlplane redis workers ## Run the tests of PKG COUNT times (20) beside LOAD busy processes (8), to find those that depend on time. LOAD=0 JOBS=8: 8 runs side by side instead. TEST_ARGS are the binaries': -test.run X.
+	JOBS='$(JOBS)' hack/stress.sh '$(PKG)' '$(COUNT)' '$(LOAD)' $(TEST_ARGS)
 
 .PHONY: test-hostile
 test-hostile: controlplane redis ## Play eight namespaces, seven of which do harm, and expect the eighth's runs to succeed in time. Needs a machine of its own for some minutes.

@@ -97,8 +97,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	if err := r.Client.List(ctx, &list); err != nil {
 		return reconcile.Result{}, fmt.Errorf("list lock policies: %w", err)
 	}
-	r.rollouts.forget()
 	if len(list.Items) == 0 {
+		r.rollouts.only(nil)
 		r.last = figures{} // of runs that nobody governs; the next policy's event begins anew
 		return reconcile.Result{}, nil
 	}
@@ -106,8 +106,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	r.Ballots.Close(now)
 	if r.Elected != nil && !r.Elected() {
 		r.last = figures{} // they would be old when it does
+		r.rollouts.only(nil)
 		return reconcile.Result{RequeueAfter: electedPause}, r.reportOnly(ctx, list.Items, now)
 	}
+	r.rollouts.only(list.Items)
 	var errs []error
 	if r.last.due(now) {
 		errs = append(errs, r.refresh(ctx, now))
@@ -123,6 +125,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 		if apierrors.IsConflict(err) {
 			wait = min(wait, conflictPause)
 			continue
+		}
+		if err == nil {
+			r.rollouts.show(p.Name, status.Rollout)
 		}
 		errs = append(errs, err)
 	}
@@ -158,7 +163,6 @@ func (r *Reconciler) reportOnly(ctx context.Context, policies []v1alpha1.LockPol
 // write stores a status unless it is the one that is there, and then announces what is new in it.
 func (r *Reconciler) write(ctx context.Context, p *v1alpha1.LockPolicy, status *v1alpha1.LockPolicyStatus, events []rollout.Event) error {
 	if equality.Semantic.DeepEqual(p.Status, status) {
-		r.announce(p, status, nil)
 		return nil
 	}
 	if err := r.keepRevisions(ctx, p, status); err != nil {
@@ -169,6 +173,6 @@ func (r *Reconciler) write(ctx context.Context, p *v1alpha1.LockPolicy, status *
 	if err := r.Client.Status().Update(ctx, changed, client.FieldOwner("syncopate")); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("write status of lock policy %s: %w", p.Name, err)
 	}
-	r.announce(p, status, events)
+	r.announce(p, events)
 	return nil
 }

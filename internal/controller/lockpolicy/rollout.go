@@ -161,9 +161,8 @@ func rolledOut(p *v1alpha1.LockPolicy, s rollout.State, now time.Time) metav1.Co
 	return c
 }
 
-// announce writes events and metrics about what is in status now.
-func (r *Reconciler) announce(p *v1alpha1.LockPolicy, status *v1alpha1.LockPolicyStatus, events []rollout.Event) {
-	r.rollouts.show(p.Name, status.Rollout)
+// announce writes events about what is in status now.
+func (r *Reconciler) announce(p *v1alpha1.LockPolicy, events []rollout.Event) {
 	for _, e := range events {
 		kind := "Normal"
 		if e.Warning {

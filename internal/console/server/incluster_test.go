@@ -76,8 +76,7 @@ func (c *console) as(token string, headers ...string) *console {
 }
 
 // mutation: view without Impersonate shows what the console may see (nothing: it fails), and with
-// the rights of an administrator shows all; a feed whose key is only the namespace shows jane what
-// was listed for joe.
+// the rights of an administrator shows all.
 func TestInAClusterEachUserHasTheirOwnRights(t *testing.T) {
 	t.Parallel()
 	mine, theirs := namespace(t), namespace(t)
@@ -122,32 +121,40 @@ func TestInAClusterEachUserHasTheirOwnRights(t *testing.T) {
 	}
 }
 
-// mutation: named that believes headers beside any token makes this fail.
+// mutation: named that believes headers beside any token, takes no notice of them, or lets a proxy
+// name whom it likes makes this fail.
 func TestForgedHeadersAreRefused(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
 	newRun(t, ns, "a-run", asking)
 	allow(t, "jane-of-proxy", ns, sees())
-	proxy := "system:serviceaccount:" + ns + ":proxy"
+	account(t, ns, "robot")
+	proxy, robot := "system:serviceaccount:"+ns+":proxy", "system:serviceaccount:"+ns+":robot"
+	allow(t, robot, ns, sees())
 	c := inCluster(t, access.Options{Proxies: []string{proxy}})
 	trusted, other := account(t, ns, "proxy"), account(t, ns, "other")
 	text := c.as(trusted, "X-Remote-User", "jane-of-proxy", "X-Remote-Group", "team").get("/runs?namespace=" + ns)
 	wants(t, text, "a-run", "jane-of-proxy")
-	for name, try := range map[string]*console{
-		"headers beside the token of another":  c.as(other, "X-Remote-User", "jane-of-proxy"),
-		"groups beside the token of another":   c.as(other, "X-Remote-Group", "system:masters"),
-		"headers without a token":              c.as("", "X-Remote-User", "jane-of-proxy"),
-		"headers beside a token that is none":  c.as("x.y.z", "X-Remote-User", "jane-of-proxy"),
-		"a proxy that names nobody":            c.as(trusted),
-		"a proxy that names two":               c.as(trusted, "X-Remote-User", "jane-of-proxy", "X-Remote-User", "joe"),
-		"a proxy that names a master":          c.as(trusted, "X-Remote-User", "jane-of-proxy", "X-Remote-Group", "system:masters"),
-		"a proxy that names the system":        c.as(trusted, "X-Remote-User", "system:kube-controller-manager"),
-		"impersonation headers of the browser": c.as(other, "Impersonate-User", "jane-of-proxy"),
+	for name, try := range map[string]struct {
+		from *console
+		want int
+	}{
+		"headers beside the token of another":  {c.as(other, "X-Remote-User", "jane-of-proxy"), http.StatusForbidden},
+		"groups beside the token of another":   {c.as(other, "X-Remote-Group", "system:masters"), http.StatusForbidden},
+		"others beside the token of another":   {c.as(other, "X-Remote-Extra-Scopes", "all"), http.StatusForbidden},
+		"headers without a token":              {c.as("", "X-Remote-User", "jane-of-proxy"), http.StatusUnauthorized},
+		"headers beside a token that is none":  {c.as("x.y.z", "X-Remote-User", "jane-of-proxy"), http.StatusUnauthorized},
+		"a proxy that names nobody":            {c.as(trusted), http.StatusForbidden},
+		"a proxy that names two":               {c.as(trusted, "X-Remote-User", "jane-of-proxy", "X-Remote-User", "joe"), http.StatusForbidden},
+		"a proxy that names a master":          {c.as(trusted, "X-Remote-User", "jane-of-proxy", "X-Remote-Group", "system:masters"), http.StatusForbidden},
+		"a proxy that names the system":        {c.as(trusted, "X-Remote-User", "system:kube-controller-manager"), http.StatusForbidden},
+		"a proxy that names a service account": {c.as(trusted, "X-Remote-User", robot), http.StatusForbidden},
+		"impersonation headers of the browser": {c.as(other, "Impersonate-User", "jane-of-proxy"), http.StatusOK}, // as the other one, who sees nothing
 	} {
 		t.Run(name, func(t *testing.T) {
-			status, text, _ := try.do(http.MethodGet, "/runs?namespace="+ns, "")
-			if status < http.StatusBadRequest && !strings.Contains(text, "is forbidden") {
-				t.Errorf("%d", status)
+			status, text, _ := try.from.do(http.MethodGet, "/runs?namespace="+ns, "")
+			if status != try.want || status == http.StatusOK && !strings.Contains(text, "is forbidden") {
+				t.Errorf("%d, want %d\n%s", status, try.want, text)
 			}
 			lacks(t, text, "a-run")
 		})

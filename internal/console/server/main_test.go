@@ -122,18 +122,31 @@ func allow(t *testing.T, name, ns string, rules ...rbacv1.PolicyRule) {
 // waitFor waits until the API server knows of a right.
 func waitFor(t *testing.T, name string, right authorizationv1.ResourceAttributes) {
 	t.Helper()
+	waitForAnswer(t, name, right, true)
+}
+
+// waitForAnswer waits until the API server says whether a user has a right.
+func waitForAnswer(t *testing.T, name string, right authorizationv1.ResourceAttributes, allowed bool) {
+	t.Helper()
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		r := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: name, ResourceAttributes: &right}}
 		must(t, admin.Create(t.Context(), r))
-		if r.Status.Allowed {
+		if r.Status.Allowed == allowed {
 			return
 		}
 	}
-	t.Fatalf("%s has no right to %+v", name, right)
+	t.Fatalf("%s may %+v: %t", name, right, !allowed)
 }
 
 func rule(group, resource string, verbs ...string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: verbs}
+}
+
+// takeBack ends the rights of all users in a namespace; name is one who could list its runs.
+func takeBack(t *testing.T, name, ns string) {
+	t.Helper()
+	must(t, admin.DeleteAllOf(t.Context(), &rbacv1.RoleBinding{}, client.InNamespace(ns)))
+	waitForAnswer(t, name, authorizationv1.ResourceAttributes{Namespace: ns, Verb: "list", Group: "syncopate.dev", Resource: "workflowruns"}, false)
 }
 
 func sees() rbacv1.PolicyRule { return rule("syncopate.dev", "workflowruns", "get", "list", "watch") }

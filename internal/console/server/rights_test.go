@@ -30,3 +30,21 @@ func TestAUserSeesNothingOfOtherNamespaces(t *testing.T) {
 	}
 	wants(t, c.get("/runs/"+mine+"/my-run"), "my-run", "You may not list the events of this namespace")
 }
+
+// What a console has listed for a user is shown for as long as the user may list it.
+//
+// mutation: Rows and Subscribe without MayList make this fail.
+func TestARightThatWasTakenBackShowsNothingMore(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t)
+	newRun(t, ns, "my-run", in(v1alpha1.RunRunning, ""))
+	c := local(t, user(t, "jane-saw", ns, sees()), ns)
+	wants(t, c.get("/runs?namespace="+ns), "my-run")
+	takeBack(t, "jane-saw", ns)
+	text := c.get("/runs?namespace=" + ns)
+	wants(t, text, "is forbidden")
+	lacks(t, text, "my-run")
+	if status, text, _ := c.do(http.MethodGet, "/live/runs?namespace="+ns, ""); status != http.StatusForbidden {
+		t.Errorf("%d\n%s", status, text)
+	}
+}

@@ -10,7 +10,7 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 )
 
-// mutation: known that takes each host makes this fail, and so does Admit without the comparison.
+// mutation: known that takes each host makes this fail. Paths without the token lead nowhere, too.
 func TestWhoHasNotTheAddressGetsNothing(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)

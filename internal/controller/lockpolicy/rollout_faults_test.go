@@ -360,9 +360,9 @@ func TestPoliciesWithLongNamesRollOut(t *testing.T) {
 	}
 }
 
-// mutation: the figures of a policy that is gone make this fail: its alert would go on. So do figures
-// that are away while a status is written or after a conflict, and those of a replica that does not
-// decide.
+// mutation: the figures of a policy that is gone make this fail: its alert would go on. So do
+// figures that are away while a status is written or after a conflict, and those of a replica that
+// does not decide.
 func TestMetricsOfRollouts(t *testing.T) {
 	w := trying(t, fixed)
 	reg := prometheus.NewRegistry()

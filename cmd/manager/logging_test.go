@@ -8,10 +8,12 @@ import (
 	"strings"
 	"testing"
 
+	"go.uber.org/zap/zapcore"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 )
 
-// mutation: Write that drops all, or nothing, fails; so do a With and a Check that forget to ask.
+// mutation: Write that drops all, or nothing, fails; so do a With and a Check that forget to ask,
+// and a Check that takes messages of any level.
 func TestALeadThatIsGivenBackIsNoError(t *testing.T) {
 	for name, c := range map[string]struct {
 		message, err string
@@ -28,5 +30,8 @@ func TestALeadThatIsGivenBackIsNoError(t *testing.T) {
 				t.Errorf("logged: %t, want %t: %s", got, c.want, out.String())
 			}
 		})
+	}
+	if (orderly{zapcore.NewNopCore()}).Check(zapcore.Entry{Message: afterStop}, nil) != nil {
+		t.Error("a level that is off is logged")
 	}
 }

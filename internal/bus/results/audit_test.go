@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -148,6 +149,18 @@ type openSubscription struct{ jetstream.ConsumeContext }
 
 func (openSubscription) Closed() <-chan struct{} { return nil }
 
+// noted is a clock that counts who has asked how long ago something was.
+type noted struct {
+	*clocktesting.FakeClock
+	looks atomic.Int32
+}
+
+func (n *noted) Since(t time.Time) time.Duration {
+	d := n.FakeClock.Since(t)
+	n.looks.Add(1)
+	return d
+}
+
 // mutation: watch without its ticker, or stalled that finds nothing, makes the first line fail; one
 // that does not wait for stallAfter the others.
 func TestTheWatchdogEndsASubscriptionThatGetsNothingThoughMessagesWait(t *testing.T) {
@@ -161,7 +174,7 @@ func TestTheWatchdogEndsASubscriptionThatGetsNothingThoughMessagesWait(t *testin
 		"they come":     {jetstream.ConsumerInfo{NumPending: 1, NumWaiting: 1, Config: jetstream.ConsumerConfig{MaxAckPending: 10}}, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			fake := clocktesting.NewFakeClock(time.Now())
+			fake := &noted{FakeClock: clocktesting.NewFakeClock(time.Now())}
 			f := newFeed(offline(t, bus.Config{Clock: fake}, Options{}), 0, nil)
 			f.touch()
 			consumer := &stuck{info: c.info, asks: make(chan struct{}, 100)}
@@ -175,9 +188,10 @@ func TestTheWatchdogEndsASubscriptionThatGetsNothingThoughMessagesWait(t *testin
 				if c.touched {
 					f.touch()
 				}
-				before := len(consumer.asks)
+				before, looks := len(consumer.asks), fake.looks.Load()
 				fake.Step(stallCheck)
-				if fake.Since(*f.lastAt.Load()) >= stallAfter {
+				bustest.Eventually(t, "it looks at the time", func() bool { return fake.looks.Load() > looks || len(done) > 0 })
+				if fake.FakeClock.Since(*f.lastAt.Load()) >= stallAfter {
 					bustest.Eventually(t, "it looks", func() bool { return len(consumer.asks) > before || len(done) > 0 })
 				}
 			}

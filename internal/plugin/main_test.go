@@ -32,6 +32,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/bus/keys"
 	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
 	"github.com/syncopate-dev/syncopate/internal/bus/results"
+	"github.com/syncopate-dev/syncopate/internal/lockmgr/redistest"
 	"github.com/syncopate-dev/syncopate/internal/plugin/reads"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -43,7 +44,9 @@ const (
 	succeeded = `{"status":"Succeeded","output":{"pages":3}}`
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, natstest.Leaks()...) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, append(natstest.Leaks(), redistest.Leaks()...)...)
+}
 
 // testRun is a run in the API server.
 func testRun(namespace, name, uid string) *v1alpha1.WorkflowRun {

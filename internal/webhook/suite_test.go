@@ -43,7 +43,9 @@ var suite struct {
 	redis  *redistest.Server
 }
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, testenv.Kept()...) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, append(testenv.Kept(), redistest.Leaks()...)...)
+}
 
 func TestWebhook(t *testing.T) {
 	RegisterFailHandler(Fail)

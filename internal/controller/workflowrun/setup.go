@@ -63,8 +63,8 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, max
 	return nil
 }
 
-// untilStop makes passes until the operator is asked to stop. What ends a pass then is no error: the
-// next owner of its run makes another.
+// untilStop makes passes until the operator is asked to stop. What ends a pass then is no error:
+// the next owner of its run makes another.
 func untilStop(r reconcile.Reconciler) reconcile.Reconciler {
 	return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 		result, err := r.Reconcile(ctx, req)

@@ -5,6 +5,7 @@ package workflowrun
 import (
 	"context"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -41,7 +42,9 @@ var suite struct {
 	history  *history
 }
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, append(testenv.Kept(), natstest.Leaks()...)...) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, slices.Concat(testenv.Kept(), natstest.Leaks(), redistest.Leaks())...)
+}
 
 func TestWorkflowRun(t *testing.T) {
 	RegisterFailHandler(Fail)

@@ -56,6 +56,7 @@ func hostilePlay(ctx context.Context, st *stage, r *report) error {
 	}
 	r.note("Neighbours: chains of 2 of four tenants in a namespace of their own, one each %s for each kind of harm, for %s without it, then as long beside it; from creation to the end as a watch sees it; three times as long for all together. What had not ended %s later counts so.",
 		neighbourPace, st.neighbourTime(1), neighbourPatience)
+	r.note("The reference is what is without harm. Of kinds that change owners, and of all together, it is as many changes beside a tenant who does no harm: neighbours feel a change, whoever is to blame.")
 	r.note("One operator without leader election, and two for the moment of a change of owner. Beyond %d MiB it is killed and started again.", hostile.MemoryLimit)
 	r.plot(barPlot{title: "Neighbours' p99 beside harm, in parts of that without", y: "ratio", table: "neighbours", names: []string{"p99 ratio"}}.of(r, "ratio"))
 	r.plot(barPlot{title: "The most memory of an operator", y: "MiB", table: "operator", names: []string{"most RSS"}}.of(r, "memory"))
@@ -93,14 +94,31 @@ func (s *stage) beside(ctx context.Context, r *report, name string, kinds ...hos
 	if err != nil {
 		return err
 	}
+	reference, changes, err := s.measureCalm(ctx, sc, n, without, kinds)
+	if err != nil {
+		return err
+	}
 	with, found, err := s.measureBeside(ctx, sc, n, kinds)
 	if err != nil {
 		return err
 	}
-	progressLine(name, without, with, sc, found)
-	tellNeighbours(r, name, without, with)
+	progressLine(name, reference, with, sc, found)
+	tellNeighbours(r, name, without, reference, with)
+	r.in("neighbours", name).add("changes of owner in it", "", float64(changes.Rounds))
+	found.Lost, found.Twice = append(found.Lost, changes.Lost...), append(found.Twice, changes.Twice...)
 	tellOperator(r, name, sc, found, n)
 	return nil
+}
+
+// measureCalm measures what kinds are compared with: what is without them, unless
+// they change owners.
+func (s *stage) measureCalm(ctx context.Context, sc *hostile.Scene, n *hostile.Neighbours, without hostile.Latencies, kinds []hostile.Kind) (hostile.Latencies, hostile.Finding, error) {
+	for _, k := range kinds {
+		if calm, changes := k.Calm(); changes {
+			return s.measureBeside(ctx, sc, n, []hostile.Kind{calm})
+		}
+	}
+	return without, hostile.Finding{}, nil
 }
 
 // measureBeside measures while all kinds are under way.
@@ -121,19 +139,20 @@ func (s *stage) measureBeside(ctx context.Context, sc *hostile.Scene, n *hostile
 	return with, found, err
 }
 
-func tellNeighbours(r *report, name string, without, with hostile.Latencies) {
+func tellNeighbours(r *report, name string, without, reference, with hostile.Latencies) {
 	s := r.in("neighbours", name)
 	s.add("runs", "", float64(with.Runs))
 	s.add("p50 without", "ms", millis(without.P50))
 	s.add("p99 without", "ms", millis(without.P99))
+	s.add("p99 reference", "ms", millis(reference.P99))
 	s.add("p50 beside", "ms", millis(with.P50))
 	s.add("p99 beside", "ms", millis(with.P99))
-	s.add("p50 ratio", "", with.P50.Seconds()/without.P50.Seconds())
+	s.add("p50 ratio", "", with.P50.Seconds()/reference.P50.Seconds())
 	goal := fairRatio
 	if name == hostile.HotRun().Name {
 		goal = hotRatio
 	}
-	s.add("p99 ratio", "", with.P99.Seconds()/without.P99.Seconds()).atMost(goal)
+	s.add("p99 ratio", "", with.P99.Seconds()/reference.P99.Seconds()).atMost(goal)
 	s.add("not succeeded", "", float64(len(with.Unfinished)+len(with.Failed))).atMost(0)
 }
 

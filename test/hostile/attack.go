@@ -40,6 +40,15 @@ func Kinds() []Kind {
 	}
 }
 
+// Calm is what a kind is compared with if its play changes owners, which neighbours feel whoever is
+// to blame: as many changes, beside a tenant who does no harm. false: it changes none.
+func (k Kind) Calm() (calm Kind, changes bool) {
+	every, changes := changesEvery[k.Name]
+	return Kind{"changes", fmt.Sprintf("one owner gives way to another each %s, and nobody does harm", every), func(ctx context.Context, a *Attack) error {
+		return changesOfOwner(ctx, a, every)
+	}}, changes
+}
+
 // Attack is a kind at work in its namespace.
 type Attack struct {
 	*tenant

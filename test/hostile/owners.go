@@ -70,6 +70,40 @@ func refusedResults(ctx context.Context, a *Attack) error {
 	})
 }
 
+// changesEvery is the time between two changes of owner in the plays that have them, on two cores.
+var changesEvery = map[string]time.Duration{"refused-results": 3 * time.Second, "late-publishes": 5 * time.Second}
+
+// changesOfOwner has another operator take over, at a pace. The tenant's runs have one
+// step, and end.
+func changesOfOwner(ctx context.Context, a *Attack, every time.Duration) error {
+	err := a.serve(ctx, "hostile.calm", a.size(20, 5), func(context.Context, worker.Job) (any, error) { return nil, nil })
+	if err != nil {
+		return err
+	}
+	return a.rounds(ctx, roundLimit, func(ctx context.Context, n int) error {
+		next := time.Now().Add(every)
+		var runs []*v1alpha1.WorkflowRun
+		for i := range a.size(20, 5) {
+			run := &v1alpha1.WorkflowRun{ObjectMeta: named("calm", n, i), Spec: v1alpha1.WorkflowRunSpec{Steps: []v1alpha1.Step{step("work", "hostile.calm")}}}
+			if err := a.create(ctx, run); err != nil {
+				return err
+			}
+			runs = append(runs, run)
+		}
+		a.underWay()
+		for _, run := range runs {
+			if err := a.finished(ctx, run); err != nil {
+				return err
+			}
+		}
+		if err := a.scene.Operators.Change(ctx); err != nil {
+			return err
+		}
+		linger(ctx, time.Until(next))
+		return a.deleteRuns(ctx)
+	})
+}
+
 // deadLetter waits until there is one of a run.
 func (a *Attack) deadLetter(ctx context.Context, runUID string) error {
 	names := a.scene.names()

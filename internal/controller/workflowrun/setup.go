@@ -69,7 +69,7 @@ func untilStop(r reconcile.Reconciler) reconcile.Reconciler {
 	return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 		result, err := r.Reconcile(ctx, req)
 		if ctx.Err() != nil {
-			return reconcile.Result{}, nil
+			result, err = reconcile.Result{}, nil
 		}
 		return result, err //nolint:wrapcheck // of the controller, for its caller
 	})

@@ -56,9 +56,9 @@ func hostilePlay(ctx context.Context, st *stage, r *report) error {
 	}
 	r.note("Neighbours: chains of 2 of four tenants in a namespace of their own, one each %s for each kind of harm, for %s without it, then as long beside it; from creation to the end as a watch sees it; three times as long for all together. What had not ended %s later counts so.",
 		neighbourPace, st.neighbourTime(1), neighbourPatience)
-	r.note("The reference is what is without harm. Of kinds that change owners, and of all together, it is as many changes beside a tenant who does no harm: neighbours feel a change, whoever is to blame.")
+	r.note("The reference is what is without harm. Of kinds that change owners it is about as many changes beside a tenant who does no harm, and of all together as many as refused-results has: neighbours feel a change, whoever is to blame.")
 	r.note("One operator without leader election, and two for the moment of a change of owner. Beyond %d MiB it is killed and started again.", hostile.MemoryLimit)
-	r.plot(barPlot{title: "Neighbours' p99 beside harm, in parts of that without", y: "ratio", table: "neighbours", names: []string{"p99 ratio"}}.of(r, "ratio"))
+	r.plot(barPlot{title: "Neighbours' p99 beside harm, in parts of the reference", y: "ratio", table: "neighbours", names: []string{"p99 ratio"}}.of(r, "ratio"))
 	r.plot(barPlot{title: "The most memory of an operator", y: "MiB", table: "operator", names: []string{"most RSS"}}.of(r, "memory"))
 	return nil
 }

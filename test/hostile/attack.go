@@ -41,7 +41,7 @@ func Kinds() []Kind {
 }
 
 // Calm is what a kind is compared with if its play changes owners, which neighbours feel whoever is
-// to blame: as many changes, beside a tenant who does no harm. false: it changes none.
+// to blame: about as many changes, beside a tenant who does no harm. false: it changes none.
 func (k Kind) Calm() (calm Kind, changes bool) {
 	every, changes := changesEvery[k.Name]
 	return Kind{"changes", fmt.Sprintf("one owner gives way to another each %s, and nobody does harm", every), func(ctx context.Context, a *Attack) error {

@@ -21,6 +21,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/devenv"
+	"github.com/syncopate-dev/syncopate/internal/testenv"
 )
 
 const root = "../.."
@@ -44,9 +45,12 @@ var _ = BeforeSuite(func(ctx context.Context) {
 	out, err := build.CombinedOutput()
 	Expect(err).NotTo(HaveOccurred(), string(out))
 
-	env, err = devenv.Start(ctx, devenv.Options{
-		Root: root, Dir: dir, APIServerArgs: audited(dir),
-		RequireReal: os.Getenv("REQUIRE_REDIS") == "1", Log: GinkgoWriter,
+	err = testenv.Lazily(func() (err error) {
+		env, err = devenv.Start(ctx, devenv.Options{
+			Root: root, Dir: dir, APIServerArgs: audited(dir),
+			RequireReal: os.Getenv("REQUIRE_REDIS") == "1", Log: GinkgoWriter,
+		})
+		return err
 	})
 	DeferCleanup(func() { Expect(env.Stop()).To(Succeed()) })
 	Expect(err).NotTo(HaveOccurred())

@@ -75,7 +75,10 @@ func openSite(ctx context.Context) error {
 	if err := buildOperator(ctx); err != nil {
 		return err
 	}
-	if site.env, err = devenv.Start(ctx, devenv.Options{Root: testenv.Root(), Dir: site.dir}); err != nil {
+	if err := testenv.Lazily(func() (err error) {
+		site.env, err = devenv.Start(ctx, devenv.Options{Root: testenv.Root(), Dir: site.dir})
+		return err
+	}); err != nil {
 		return err
 	}
 	scheme, err := testenv.Scheme()

@@ -21,6 +21,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/devenv"
+	"github.com/syncopate-dev/syncopate/internal/testenv"
 )
 
 const (
@@ -75,10 +76,12 @@ func openSite(ctx context.Context) error {
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("build the operator: %w\n%s", err, out)
 	}
-	site.env, err = devenv.Start(ctx, devenv.Options{
-		Root: root, Dir: site.dir, RequireReal: os.Getenv("REQUIRE_REDIS") == "1",
-	})
-	if err != nil {
+	if err := testenv.Lazily(func() (err error) {
+		site.env, err = devenv.Start(ctx, devenv.Options{
+			Root: root, Dir: site.dir, RequireReal: os.Getenv("REQUIRE_REDIS") == "1",
+		})
+		return err
+	}); err != nil {
 		return err
 	}
 	scheme := runtime.NewScheme()

@@ -25,6 +25,9 @@ const (
 	// patience ends a hung spec; it is no expectation about speed.
 	patience = time.Minute
 	polling  = 5 * time.Millisecond
+	// longestPause is between two looks when the first ones saw nothing: most of what the API
+	// server does for these specs would be answers to looks.
+	longestPause = 40 * time.Millisecond
 )
 
 // matrix marks specs that go one way of the code many times: at each moment of a crash or of a

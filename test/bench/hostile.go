@@ -6,10 +6,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/syncopate-dev/syncopate/internal/devenv"
 	"github.com/syncopate-dev/syncopate/test/hostile"
 )
 
@@ -30,35 +36,41 @@ const (
 
 // hostilePlay measures neighbours with and without each kind of harm beside them, and
 // with all together.
-func hostilePlay(ctx context.Context, st *stage, r *report) error {
+func hostilePlay(ctx context.Context, st *stage, r *report) (err error) {
 	all := hostile.Kinds()
 	kinds := all
 	if st.options.kinds != "" {
 		wanted := strings.Split(st.options.kinds, ",")
 		kinds = slices.DeleteFunc(slices.Clone(all), func(k hostile.Kind) bool { return !slices.Contains(wanted, k.Name) })
 	}
+	y, err := st.openYard(ctx)
+	defer func() { err = errors.Join(err, y.close()) }()
+	if err != nil {
+		return err
+	}
 	for _, k := range kinds {
-		if err := st.beside(ctx, r, k.Name, k); err != nil {
+		if err := st.beside(ctx, r, y, k.Name, k); err != nil {
 			return fmt.Errorf("%s: %w", k.Name, err)
 		}
 		r.note("%s: %s.", k.Name, k.About)
 	}
 	if hot := hostile.HotRun(); st.options.kinds == "" || slices.Contains(strings.Split(st.options.kinds, ","), hot.Name) {
-		if err := st.beside(ctx, r, hot.Name, hot); err != nil {
+		if err := st.beside(ctx, r, y, hot.Name, hot); err != nil {
 			return fmt.Errorf("%s: %w", hot.Name, err)
 		}
 		r.note("%s: %s. It does no harm.", hot.Name, hot.About)
 	}
 	if len(kinds) > 1 || st.options.kinds == "together" {
-		if err := st.beside(ctx, r, "all together", all...); err != nil {
+		if err := st.beside(ctx, r, y, "all together", all...); err != nil {
 			return fmt.Errorf("all together: %w", err)
 		}
 	}
 	r.note("Neighbours: chains of 2 of four tenants in a namespace of their own, one each %s for each kind of harm, for %s without it, then as long beside it; from creation to the end as a watch sees it; three times as long for all together. What had not ended %s later counts so.",
 		neighbourPace, st.neighbourTime(1), neighbourPatience)
 	r.note("The reference is what is without harm. Of kinds that change owners it is about as many changes beside a tenant who does no harm, and of all together as many as refused-results has: neighbours feel a change, whoever is to blame.")
+	r.note("Elsewhere: the same harm in another installation on the same machine, with an API server, NATS, Redis and an operator of its own. What neighbours wait then is the machine's part. The harm's clients are a process of their own that takes only what others leave (nice 19).")
 	r.note("One operator without leader election, and two for the moment of a change of owner. Beyond %d MiB it is killed and started again.", hostile.MemoryLimit)
-	r.plot(barPlot{title: "Neighbours' p99 beside harm, in parts of the reference", y: "ratio", table: "neighbours", names: []string{"p99 ratio"}}.of(r, "ratio"))
+	r.plot(barPlot{title: "Neighbours' p99 beside harm, in parts of the reference", y: "ratio", table: "neighbours", names: []string{"p99 ratio", "to elsewhere"}}.of(r, "ratio"))
 	r.plot(barPlot{title: "The most memory of an operator", y: "MiB", table: "operator", names: []string{"most RSS"}}.of(r, "memory"))
 	return nil
 }
@@ -69,100 +81,184 @@ func (s *stage) neighbourTime(kinds int) time.Duration {
 	return time.Duration(s.size(20, 4)*min(kinds, 3)) * time.Second
 }
 
-// beside measures in a scene of its own: first without harm, then beside the kinds.
-func (s *stage) beside(ctx context.Context, r *report, name string, kinds ...hostile.Kind) (err error) {
+// yard has the servers of another installation, on the same machine. Harm done there takes as much
+// of the machine, and nothing of the installation that is measured.
+type yard struct {
+	env *devenv.Env
+	k8s client.WithWatch
+}
+
+func (s *stage) openYard(ctx context.Context) (*yard, error) {
 	if err := s.open(ctx); err != nil {
-		return err
+		return nil, err
 	}
+	dir := filepath.Join(s.dir, "yard")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make directory: %w", err)
+	}
+	env, k8s, err := startEnv(ctx, s.options.root, dir)
+	return &yard{env, k8s}, err
+}
+
+func (y *yard) close() error {
+	if y == nil || y.env == nil {
+		return nil
+	}
+	return y.env.Stop()
+}
+
+// beside is one row of the table.
+type beside struct {
+	*stage
+	kinds []hostile.Kind
+	scene *hostile.Scene
+	n     *hostile.Neighbours
+
+	without, elsewhere, reference, with sighting
+	changes, found                      hostile.Finding
+}
+
+// sighting is one measurement of the neighbours.
+type sighting struct {
+	hostile.Latencies
+	cores map[string]float64
+}
+
+// beside measures in a scene of its own: without harm, with the same harm in the yard, and beside
+// the kinds.
+func (s *stage) beside(ctx context.Context, r *report, y *yard, name string, kinds ...hostile.Kind) (err error) {
 	s.worlds++
-	sc := &hostile.Scene{Env: s.env, Client: s.k8s, Binary: s.binary, Name: fmt.Sprintf("hostile-%d", s.worlds)}
-	defer func() { err = errors.Join(err, sc.Close(ctx)) }()
-	if err := hostile.Open(ctx, sc); err != nil {
+	b := &beside{stage: s, kinds: kinds, scene: &hostile.Scene{Env: s.env, Client: s.k8s, Binary: s.binary, Name: fmt.Sprintf("hostile-%d", s.worlds)}}
+	defer func() { err = errors.Join(err, b.scene.Close(ctx)) }()
+	if err := hostile.Open(ctx, b.scene); err != nil {
 		return err
 	}
-	n, err := sc.Neighbours(ctx, time.Duration(len(kinds))*neighbourPace)
-	if n != nil {
-		defer func() { err = errors.Join(err, n.Close(ctx)) }()
+	b.n, err = b.scene.Neighbours(ctx, time.Duration(len(kinds))*neighbourPace)
+	if b.n != nil {
+		defer func() { err = errors.Join(err, b.n.Close(ctx)) }()
 	}
 	if err != nil {
 		return err
 	}
-	if _, err := n.Measure(ctx, 2*time.Second, neighbourPatience); err != nil { // connections, caches
+	if _, err := b.n.Measure(ctx, 2*time.Second, neighbourPatience); err != nil { // connections, caches
 		return err
 	}
-	without, err := n.Measure(ctx, s.neighbourTime(len(kinds)), neighbourPatience)
-	if err != nil {
+	if err := b.measureAll(ctx, y); err != nil {
 		return err
 	}
-	reference, changes, err := s.measureCalm(ctx, sc, n, without, kinds)
-	if err != nil {
-		return err
-	}
-	with, found, err := s.measureBeside(ctx, sc, n, kinds)
-	if err != nil {
-		return err
-	}
-	progressLine(name, reference, with, sc, found)
-	tellNeighbours(r, name, without, reference, with)
-	r.in("neighbours", name).add("changes of owner in it", "", float64(changes.Rounds))
-	found.Lost, found.Twice = append(found.Lost, changes.Lost...), append(found.Twice, changes.Twice...)
-	tellOperator(r, name, sc, found, n)
+	progressLine(name, b.reference.Latencies, b.with.Latencies, b.scene, b.found)
+	b.tellNeighbours(r, name)
+	b.tellOperator(r, name)
+	b.tellCores(r, name)
 	return nil
 }
 
-// measureCalm measures what kinds are compared with: what is without them, unless
-// they change owners.
-func (s *stage) measureCalm(ctx context.Context, sc *hostile.Scene, n *hostile.Neighbours, without hostile.Latencies, kinds []hostile.Kind) (hostile.Latencies, hostile.Finding, error) {
-	for _, k := range kinds {
-		if calm, changes := k.Calm(); changes {
-			return s.measureBeside(ctx, sc, n, []hostile.Kind{calm})
+func (b *beside) measureAll(ctx context.Context, y *yard) (err error) {
+	if b.without, err = b.measure(ctx, noProcess); err != nil {
+		return err
+	}
+	if b.elsewhere, err = b.inYard(ctx, y); err != nil {
+		return fmt.Errorf("elsewhere: %w", err)
+	}
+	b.reference = b.without
+	for _, k := range b.kinds {
+		if _, changes := k.Calm(); changes {
+			if b.reference, b.changes, err = b.measureBeside(ctx, b.scene, true, k); err != nil {
+				return err
+			}
+			break
 		}
 	}
-	return without, hostile.Finding{}, nil
+	b.with, b.found, err = b.measureBeside(ctx, b.scene, false, b.kinds...)
+	return err
 }
 
-// measureBeside measures while all kinds are under way.
-func (s *stage) measureBeside(ctx context.Context, sc *hostile.Scene, n *hostile.Neighbours, kinds []hostile.Kind) (with hostile.Latencies, found hostile.Finding, err error) {
-	var attacks []*hostile.Attack
+// inYard measures while the kinds are under way in the yard.
+func (b *beside) inYard(ctx context.Context, y *yard) (m sighting, err error) {
+	away := &hostile.Scene{Env: y.env, Client: y.k8s, Binary: b.binary, Name: b.scene.Name}
+	defer func() { err = errors.Join(err, away.Close(ctx)) }()
+	if err := hostile.Open(ctx, away); err != nil {
+		return m, err
+	}
+	m, _, err = b.measureBeside(ctx, away, false, b.kinds...)
+	return m, err
+}
+
+// measureBeside measures while kinds, or what they are compared with, are under way in a scene.
+func (b *beside) measureBeside(ctx context.Context, where *hostile.Scene, calm bool, kinds ...hostile.Kind) (m sighting, found hostile.Finding, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return m, found, fmt.Errorf("find this program: %w", err)
+	}
+	harm, err := where.AttackApart(ctx, exec.CommandContext(ctx, "nice", "-n", "19", self), calm, b.options.short, kinds...)
+	if harm == nil {
+		return m, found, err
+	}
 	defer func() {
-		for _, a := range attacks {
-			f, stopErr := a.Stop(ctx)
-			found.Rounds += f.Rounds
-			found.Lost, found.Twice = append(found.Lost, f.Lost...), append(found.Twice, f.Twice...)
-			err = errors.Join(err, stopErr)
-		}
+		var stopErr error
+		found, stopErr = harm.Stop(ctx)
+		err = errors.Join(err, stopErr)
 	}()
-	if attacks, err = sc.Attacks(ctx, s.options.short, kinds...); err != nil {
-		return with, found, err
+	if err != nil {
+		return m, found, err
 	}
-	with, err = n.Measure(ctx, s.neighbourTime(len(kinds)), neighbourPatience)
-	return with, found, err
+	m, err = b.measure(ctx, harm.PID())
+	return m, found, err
 }
 
-func tellNeighbours(r *report, name string, without, reference, with hostile.Latencies) {
+func (b *beside) measure(ctx context.Context, harm int) (m sighting, err error) {
+	before, begin := cpuUseNow(harm), time.Now()
+	if m.Latencies, err = b.n.Measure(ctx, b.neighbourTime(len(b.kinds)), neighbourPatience); err != nil {
+		return m, err
+	}
+	m.cores = cpuUseNow(harm).since(before, time.Since(begin))
+	return m, nil
+}
+
+func (b *beside) tellNeighbours(r *report, name string) {
 	s := r.in("neighbours", name)
-	s.add("runs", "", float64(with.Runs))
-	s.add("p50 without", "ms", millis(without.P50))
-	s.add("p99 without", "ms", millis(without.P99))
-	s.add("p99 reference", "ms", millis(reference.P99))
-	s.add("p50 beside", "ms", millis(with.P50))
-	s.add("p99 beside", "ms", millis(with.P99))
-	s.add("p50 ratio", "", with.P50.Seconds()/reference.P50.Seconds())
+	s.add("runs", "", float64(b.with.Runs))
+	s.add("p50 without", "ms", millis(b.without.P50))
+	s.add("p99 without", "ms", millis(b.without.P99))
+	s.add("p99 elsewhere", "ms", millis(b.elsewhere.P99))
+	s.add("p99 reference", "ms", millis(b.reference.P99))
+	s.add("p50 beside", "ms", millis(b.with.P50))
+	s.add("p99 beside", "ms", millis(b.with.P99))
+	s.add("p50 ratio", "", b.with.P50.Seconds()/b.reference.P50.Seconds())
 	goal := fairRatio
 	if name == hostile.HotRun().Name {
 		goal = hotRatio
 	}
-	s.add("p99 ratio", "", with.P99.Seconds()/reference.P99.Seconds()).atMost(goal)
-	s.add("not succeeded", "", float64(len(with.Unfinished)+len(with.Failed))).atMost(0)
+	s.add("p99 ratio", "", b.with.P99.Seconds()/b.reference.P99.Seconds()).atMost(goal)
+	s.add("to elsewhere", "", b.with.P99.Seconds()/b.elsewhere.P99.Seconds())
+	s.add("not succeeded", "", float64(len(b.with.Unfinished)+len(b.with.Failed))).atMost(0)
+	s.add("changes of owner in it", "", float64(b.changes.Rounds))
 }
 
-func tellOperator(r *report, name string, sc *hostile.Scene, found hostile.Finding, n *hostile.Neighbours) {
-	killed, ended := sc.Operators.Deaths()
+func (b *beside) tellOperator(r *report, name string) {
+	killed, ended := b.scene.Operators.Deaths()
 	s := r.in("operator", name)
-	s.add("most RSS", "MiB", sc.Operators.Peak()).atMost(memoryGoal)
+	s.add("most RSS", "MiB", b.scene.Operators.Peak()).atMost(memoryGoal)
 	s.add("killed for it", "", float64(killed)).atMost(0)
 	s.add("ended badly", "", float64(ended)).atMost(0)
-	s.add("rounds", "", float64(found.Rounds)).atLeast(1)
-	s.add("timely results lost", "", float64(len(found.Lost))).atMost(0)
-	s.add("dispatched twice", "", float64(len(found.Twice)+len(n.Twice()))).atMost(0)
+	s.add("rounds", "", float64(b.found.Rounds)).atLeast(1)
+	s.add("timely results lost", "", float64(len(b.found.Lost)+len(b.changes.Lost))).atMost(0)
+	s.add("dispatched twice", "", float64(len(b.found.Twice)+len(b.changes.Twice)+len(b.n.Twice()))).atMost(0)
+}
+
+// tellCores says who used the processors beside the harm.
+func (b *beside) tellCores(r *report, name string) {
+	s := r.in("cores in use", name)
+	all := func(m sighting) (sum float64) {
+		for _, v := range m.cores {
+			sum += v
+		}
+		return sum
+	}
+	s.add("without", "", all(b.without))
+	s.add("elsewhere", "", all(b.elsewhere))
+	s.add("beside", "", all(b.with))
+	for _, part := range parts {
+		s.add(part, "", b.with.cores[part])
+	}
 }

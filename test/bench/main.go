@@ -17,6 +17,8 @@ import (
 	"go.uber.org/zap/zapcore"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+
+	"github.com/syncopate-dev/syncopate/test/hostile"
 )
 
 // docsDir is where -update writes, below the root of the repository.
@@ -51,6 +53,9 @@ func main() {
 	}
 	if os.Getenv(collectorEnv) != "" {
 		os.Exit(collectorMain())
+	}
+	if os.Getenv(hostile.OrdersEnv) != "" {
+		os.Exit(harmMain())
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

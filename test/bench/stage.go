@@ -46,19 +46,26 @@ func (s *stage) open(ctx context.Context) error {
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("build the operator: %w\n%s", err, out)
 	}
-	s.env, err = devenv.Start(ctx, devenv.Options{Root: s.options.root, Dir: s.dir, RequireReal: true})
+	s.env, s.k8s, err = startEnv(ctx, s.options.root, s.dir)
+	return err
+}
+
+// startEnv starts servers with their state in a directory. The environment has to be stopped also
+// after an error.
+func startEnv(ctx context.Context, root, dir string) (*devenv.Env, client.WithWatch, error) {
+	env, err := devenv.Start(ctx, devenv.Options{Root: root, Dir: dir, RequireReal: true})
 	if err != nil {
-		return err
+		return env, nil, err
 	}
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
-		return fmt.Errorf("register kinds: %w", err)
+		return env, nil, fmt.Errorf("register kinds: %w", err)
 	}
-	s.k8s, err = client.NewWithWatch(s.env.Config, client.Options{Scheme: scheme})
+	c, err := client.NewWithWatch(env.Config, client.Options{Scheme: scheme})
 	if err != nil {
-		return fmt.Errorf("make client: %w", err)
+		return env, nil, fmt.Errorf("make client: %w", err)
 	}
-	return nil
+	return env, c, nil
 }
 
 // close ends what open started.

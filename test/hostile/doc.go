@@ -8,7 +8,8 @@
 //
 //	Scene ─── Operators    processes, without leader election; memory watched as the kubelet would, ended beyond it
 //	  ├────── Neighbours   namespace <name>-neighbour: chains at a steady pace, of several tenants; time from creation to end
-//	  └────── Attack       namespace <name>-<kind>: runs, workers, locks, until Stop; then what it found
+//	  ├────── Attack       namespace <name>-<kind>: runs, workers, locks, until Stop; then what it found
+//	  └────── Apart        attacks that another process does, with DoHarm: its clients can be told from the rest, and held back
 //
 // Users are a spec of test/e2e (small sizes and loose bounds) and the suite hostile
 // of test/bench (figures).

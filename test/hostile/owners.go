@@ -62,7 +62,7 @@ func refusedResults(ctx context.Context, a *Attack) error {
 				return err
 			}
 		}
-		if err := a.scene.Operators.Change(ctx); err != nil {
+		if err := a.scene.change(ctx); err != nil {
 			return err
 		}
 		linger(ctx, redispatch)
@@ -96,7 +96,7 @@ func changesOfOwner(ctx context.Context, a *Attack, every time.Duration) error {
 				return err
 			}
 		}
-		if err := a.scene.Operators.Change(ctx); err != nil {
+		if err := a.scene.change(ctx); err != nil {
 			return err
 		}
 		linger(ctx, time.Until(next))
@@ -232,7 +232,7 @@ func (a *Attack) publishLate(ctx context.Context, n int, spec v1alpha1.WorkflowR
 		}
 	}
 	a.underWay()
-	if err := a.scene.Operators.Change(ctx); err != nil {
+	if err := a.scene.change(ctx); err != nil {
 		return err
 	}
 	for _, run := range runs {

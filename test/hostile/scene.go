@@ -46,8 +46,11 @@ type Scene struct {
 	// Name is the prefix of namespaces, streams, policies and operators; lower case, at
 	// most 20 bytes.
 	Name string
-	// Operators drive the runs.
+	// Operators drive the runs. A process that only does harm has none.
 	Operators *Operators
+
+	nats, redisAddr string // where the servers are
+	change          func(context.Context) error
 
 	nc    *nats.Conn
 	js    jetstream.JetStream
@@ -56,6 +59,15 @@ type Scene struct {
 
 // Open connects to the servers and starts an operator. Close must be called also after an error.
 func Open(ctx context.Context, s *Scene) error {
+	s.Operators = &Operators{scene: s}
+	s.nats, s.redisAddr, s.change = s.Env.NATS.URL(), s.Env.Redis.Addr, s.Operators.Change
+	if err := s.connect(); err != nil {
+		return err
+	}
+	return s.Operators.start(ctx)
+}
+
+func (s *Scene) connect() error {
 	var err error
 	if s.nc, err = s.dial(); err != nil {
 		return err
@@ -63,9 +75,20 @@ func Open(ctx context.Context, s *Scene) error {
 	if s.js, err = jetstream.New(s.nc); err != nil {
 		return fmt.Errorf("use JetStream: %w", err)
 	}
-	s.redis = redis.NewClient(&redis.Options{Addr: s.Env.Redis.Addr})
-	s.Operators = &Operators{scene: s}
-	return s.Operators.start(ctx)
+	s.redis = redis.NewClient(&redis.Options{Addr: s.redisAddr})
+	return nil
+}
+
+// leave closes the connections.
+func (s *Scene) leave() error {
+	var err error
+	if s.redis != nil {
+		err = s.redis.Close()
+	}
+	if s.nc != nil {
+		s.nc.Close()
+	}
+	return err
 }
 
 // Close ends the operators, and deletes the streams, which may be large.
@@ -74,16 +97,10 @@ func (s *Scene) Close(ctx context.Context) error {
 	if s.Operators != nil {
 		errs = append(errs, s.Operators.stop(ctx))
 	}
-	if s.redis != nil {
-		errs = append(errs, s.redis.Close())
-	}
 	if s.js != nil {
 		errs = append(errs, s.deleteStreams(ctx))
 	}
-	if s.nc != nil {
-		s.nc.Close()
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, s.leave())...)
 }
 
 func (s *Scene) deleteStreams(ctx context.Context) error {
@@ -98,7 +115,7 @@ func (s *Scene) deleteStreams(ctx context.Context) error {
 }
 
 func (s *Scene) dial() (*nats.Conn, error) {
-	nc, err := nats.Connect(s.Env.NATS.URL(), nats.MaxReconnects(-1), nats.ReconnectWait(lookEvery))
+	nc, err := nats.Connect(s.nats, nats.MaxReconnects(-1), nats.ReconnectWait(lookEvery))
 	if err != nil {
 		return nil, fmt.Errorf("connect to NATS: %w", err)
 	}

@@ -172,6 +172,7 @@ func runAll(ctx context.Context, o options, chosen []suite) error {
 		fmt.Fprintf(os.Stderr, "\n%s: %s\n", s.name, s.about)
 		r := &report{Suite: s.name, About: s.about, Short: o.short, Machine: m, LoadAtStart: loadAverage()}
 		if err := s.run(ctx, st, r); err != nil {
+			r.print(os.Stderr) // what was measured until then
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
 		r.Others = watched.others()

@@ -12,7 +12,7 @@ import (
 
 const (
 	// underWayLimit bounds how long an attack may take to become one.
-	underWayLimit = 2 * time.Minute
+	underWayLimit = 5 * time.Minute
 	// lastRound bounds how long Stop waits for the end of the round under way.
 	lastRound = 15 * time.Second
 )

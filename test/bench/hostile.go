@@ -230,7 +230,10 @@ func (b *beside) tellNeighbours(r *report, name string) {
 		goal = hotRatio
 	}
 	s.add("p99 ratio", "", b.with.P99.Seconds()/b.reference.P99.Seconds()).atMost(goal)
-	s.add("to elsewhere", "", b.with.P99.Seconds()/b.elsewhere.P99.Seconds())
+	shared := s.add("to elsewhere", "", b.with.P99.Seconds()/b.elsewhere.P99.Seconds())
+	if b.changes.Rounds == 0 { // else the owner changes for the neighbours, and not elsewhere
+		shared.atMost(goal)
+	}
 	s.add("not succeeded", "", float64(len(b.with.Unfinished)+len(b.with.Failed))).atMost(0)
 	s.add("changes of owner in it", "", float64(b.changes.Rounds))
 }

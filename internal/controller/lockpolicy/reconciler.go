@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/passes"
 	"github.com/syncopate-dev/syncopate/internal/rollout"
 	"github.com/syncopate-dev/syncopate/internal/rollout/ballot"
 )
@@ -84,7 +85,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 			MaxConcurrentReconciles: 1,
 			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstBackoff, refreshEvery),
 		}).
-		Complete(r)
+		Complete(passes.UntilStop(r))
 	if err != nil {
 		return fmt.Errorf("make lock policy controller: %w", err)
 	}

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/passes"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/children"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 )
@@ -31,7 +32,7 @@ const maxBackoff = 5 * time.Second
 // does not drive.
 func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, maxConcurrent int) error {
 	c, err := controller.New("workflowrun", mgr, controller.Options{
-		Reconciler:              untilStop(r),
+		Reconciler:              passes.UntilStop(r),
 		MaxConcurrentReconciles: maxConcurrent + 1, // one says to runs that have to wait for their turn that they have
 		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](50*time.Millisecond, maxBackoff),
 	})
@@ -61,18 +62,6 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, max
 		return fmt.Errorf("get the queue of the run controller: %w", err)
 	}
 	return nil
-}
-
-// untilStop makes passes until the operator is asked to stop. What ends a pass then is no error:
-// the next owner of its run makes another.
-func untilStop(r reconcile.Reconciler) reconcile.Reconciler {
-	return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-		result, err := r.Reconcile(ctx, req)
-		if ctx.Err() != nil {
-			result, err = reconcile.Result{}, nil
-		}
-		return result, err //nolint:wrapcheck // of the controller, for its caller
-	})
 }
 
 // workflowKind has Workflows watched by their metadata: their content is read when a run needs it.

@@ -12,7 +12,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/ahead"
@@ -146,22 +145,5 @@ func TestAWriteThatLetsARunInWaitsForNoOther(t *testing.T) {
 	done()
 	if _, err := (&pass{r: r, ahead: &ahead.Session{Stored: admitted}, mem: none, desk: desk}).mayWrite(t.Context(), admitted); err != nil {
 		t.Errorf("after a write was done: %v", err)
-	}
-}
-
-// mutation: an error of a pass that ends with its operator, or none of one that goes on, makes this
-// fail.
-func TestAPassThatEndsWithItsOperatorIsNoError(t *testing.T) {
-	t.Parallel()
-	ctx, stop := context.WithCancel(t.Context())
-	r := untilStop(reconcile.Func(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
-		return reconcile.Result{RequeueAfter: time.Second}, errors.New("no place")
-	}))
-	if _, err := r.Reconcile(ctx, reconcile.Request{}); err == nil {
-		t.Error("an error is lost")
-	}
-	stop()
-	if result, err := r.Reconcile(ctx, reconcile.Request{}); err != nil || result != (reconcile.Result{}) {
-		t.Errorf("%+v, %v", result, err)
 	}
 }

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package passes
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// mutation: an error of a pass that ends with its operator, none of one that goes on, or a cause
+// that nobody can find, makes this fail.
+func TestAPassThatEndsWithItsOperatorIsNoError(t *testing.T) {
+	t.Parallel()
+	for name, verbosity := range map[string]int{"as usual": 0, "at debug level": 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var lines []string
+			logger := funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{Verbosity: verbosity})
+			ctx, stop := context.WithCancel(log.IntoContext(t.Context(), logger))
+			defer stop()
+			r := UntilStop(reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
+				return reconcile.Result{RequeueAfter: time.Second}, errors.New("no place")
+			}))
+			if result, err := r.Reconcile(ctx, reconcile.Request{}); err == nil || result.RequeueAfter != time.Second {
+				t.Errorf("while it works: %+v, %v", result, err)
+			}
+			if len(lines) > 0 {
+				t.Errorf("told twice: %v", lines)
+			}
+			stop()
+			if result, err := r.Reconcile(ctx, reconcile.Request{}); err != nil || result != (reconcile.Result{}) {
+				t.Errorf("as it stops: %+v, %v", result, err)
+			}
+			if told := strings.Contains(strings.Join(lines, "\n"), "no place"); told != (verbosity == 1) {
+				t.Errorf("told %t: %v", told, lines)
+			}
+		})
+	}
+}
+
+// mutation: a line for a pass that ended well makes this fail.
+func TestAPassThatEndedWellIsNotTold(t *testing.T) {
+	t.Parallel()
+	logger := funcr.New(func(_, args string) { t.Errorf("told: %s", args) }, funcr.Options{Verbosity: 1})
+	ctx, stop := context.WithCancel(log.IntoContext(t.Context(), logger))
+	stop()
+	r := UntilStop(reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) { return reconcile.Result{}, nil }))
+	if _, err := r.Reconcile(ctx, reconcile.Request{}); err != nil {
+		t.Error(err)
+	}
+}

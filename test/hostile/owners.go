@@ -48,13 +48,9 @@ func refusedResults(ctx context.Context, a *Attack) error {
 		return err
 	}
 	return a.rounds(ctx, roundLimit, func(ctx context.Context, n int) error {
-		var runs []*v1alpha1.WorkflowRun
-		for i := range a.size(20, 5) {
-			run := &v1alpha1.WorkflowRun{ObjectMeta: named("refused", n, i), Spec: v1alpha1.WorkflowRunSpec{Steps: []v1alpha1.Step{step("work", "hostile.refused")}}}
-			if err := a.create(ctx, run); err != nil {
-				return err
-			}
-			runs = append(runs, run)
+		runs, err := a.createSome(ctx, fmt.Sprint("refused-", n), step("work", "hostile.refused"))
+		if err != nil {
+			return err
 		}
 		a.underWay()
 		for _, run := range runs {
@@ -70,6 +66,20 @@ func refusedResults(ctx context.Context, a *Attack) error {
 	})
 }
 
+// createSome creates as many runs of some steps as a round of these plays has.
+func (a *Attack) createSome(ctx context.Context, name string, steps ...v1alpha1.Step) ([]*v1alpha1.WorkflowRun, error) {
+	spec := v1alpha1.WorkflowRunSpec{Steps: steps}
+	var runs []*v1alpha1.WorkflowRun
+	for i := range a.size(20, 5) {
+		run := &v1alpha1.WorkflowRun{ObjectMeta: named(name, i), Spec: *spec.DeepCopy()}
+		if err := a.create(ctx, run); err != nil {
+			return nil, err
+		}
+		runs = append(runs, run)
+	}
+	return runs, nil
+}
+
 // changesEvery is the time between two changes of owner in the plays that have them, on two cores.
 var changesEvery = map[string]time.Duration{"refused-results": 3 * time.Second, "late-publishes": 5 * time.Second}
 
@@ -82,13 +92,9 @@ func changesOfOwner(ctx context.Context, a *Attack, every time.Duration) error {
 	}
 	return a.rounds(ctx, roundLimit, func(ctx context.Context, n int) error {
 		next := time.Now().Add(every)
-		var runs []*v1alpha1.WorkflowRun
-		for i := range a.size(20, 5) {
-			run := &v1alpha1.WorkflowRun{ObjectMeta: named("calm", n, i), Spec: v1alpha1.WorkflowRunSpec{Steps: []v1alpha1.Step{step("work", "hostile.calm")}}}
-			if err := a.create(ctx, run); err != nil {
-				return err
-			}
-			runs = append(runs, run)
+		runs, err := a.createSome(ctx, fmt.Sprint("calm-", n), step("work", "hostile.calm"))
+		if err != nil {
+			return err
 		}
 		a.underWay()
 		for _, run := range runs {
@@ -188,8 +194,13 @@ func latePublishes(ctx context.Context, a *Attack) error {
 	if err := a.shortenWindow(ctx); err != nil {
 		return err
 	}
-	spec := v1alpha1.WorkflowRunSpec{Steps: []v1alpha1.Step{step("first", first), step("second", second, "first")}}
-	return a.rounds(ctx, roundLimit, func(ctx context.Context, n int) error { return a.publishLate(ctx, n, spec, kept, held) })
+	return a.rounds(ctx, roundLimit, func(ctx context.Context, n int) error {
+		runs, err := a.createSome(ctx, fmt.Sprint("publish-", n), step("first", first), step("second", second, "first"))
+		if err != nil {
+			return err
+		}
+		return a.publishLate(ctx, runs, kept, held)
+	})
 }
 
 // held are the gates of runs, by UID and step.
@@ -208,15 +219,7 @@ func (h *held) of(uid, step string) *gate {
 	return h.gates[key]
 }
 
-func (a *Attack) publishLate(ctx context.Context, n int, spec v1alpha1.WorkflowRunSpec, kept *kept, held *held) error {
-	var runs []*v1alpha1.WorkflowRun
-	for i := range a.size(20, 5) {
-		run := &v1alpha1.WorkflowRun{ObjectMeta: named("publish", n, i), Spec: *spec.DeepCopy()}
-		if err := a.create(ctx, run); err != nil {
-			return err
-		}
-		runs = append(runs, run)
-	}
+func (a *Attack) publishLate(ctx context.Context, runs []*v1alpha1.WorkflowRun, kept *kept, held *held) error {
 	defer func() {
 		for _, run := range runs {
 			held.of(string(run.UID), "first").pass()

@@ -18,13 +18,9 @@ import (
 	"time"
 
 	"go.uber.org/zap/zapcore"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
-	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/devenv"
 )
 
@@ -95,7 +91,7 @@ func buildAll(ctx context.Context, dir string) error {
 }
 
 func showSamples(ctx context.Context, env *devenv.Env) error {
-	c, err := newClient(env)
+	c, err := devenv.Client(env.Config)
 	if err != nil {
 		return err
 	}
@@ -141,18 +137,6 @@ func startPrograms(ctx context.Context, env *devenv.Env, dir string) (stop func(
 	ready, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	return stop, manager.Ready(ready)
-}
-
-func newClient(env *devenv.Env) (client.WithWatch, error) {
-	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
-		return nil, fmt.Errorf("register kinds: %w", err)
-	}
-	c, err := client.NewWithWatch(env.Config, client.Options{Scheme: scheme})
-	if err != nil {
-		return nil, fmt.Errorf("make client: %w", err)
-	}
-	return c, nil
 }
 
 // stay keeps everything running until the user interrupts.

@@ -10,7 +10,13 @@ import (
 	"path/filepath"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 )
 
 // Assets is the directory of kube-apiserver, etcd and kubectl: $KUBEBUILDER_ASSETS, or where make
@@ -39,4 +45,17 @@ func StartAPIServerWith(assets string, args map[string]string, crds ...string) (
 	}
 	s.Config.QPS, s.Config.Burst = -1, -1
 	return s, nil
+}
+
+// Client is a client for the kinds of Kubernetes and those of this repository.
+func Client(config *rest.Config) (client.WithWatch, error) {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		return nil, fmt.Errorf("register kinds: %w", err)
+	}
+	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, fmt.Errorf("make client: %w", err)
+	}
+	return c, nil
 }

@@ -21,7 +21,8 @@ const (
 	noProcess = -1
 )
 
-// parts are those who use the processors in the suite hostile. NATS is part of this process.
+// parts are those who use the processors in the suite hostile. NATS is
+// part of this process, and Redis is counted with it.
 var parts = []string{ofOperator, ofServers, ofHarm, ofRest}
 
 // cpuUse is what each part has used so far.

@@ -115,7 +115,7 @@ type beside struct {
 	n     *hostile.Neighbours
 
 	without, elsewhere, reference, with sighting
-	changes, found                      hostile.Finding
+	changes, found, away                hostile.Finding
 }
 
 // sighting is one measurement of the neighbours.
@@ -161,16 +161,21 @@ func (b *beside) measureAll(ctx context.Context, y *yard) (err error) {
 		return fmt.Errorf("elsewhere: %w", err)
 	}
 	b.reference = b.without
-	for _, k := range b.kinds {
-		if _, changes := k.Calm(); changes {
-			if b.reference, b.changes, err = b.measureBeside(ctx, b.scene, true, k); err != nil {
-				return err
-			}
-			break
+	if i := b.firstThatChanges(); i >= 0 {
+		if b.reference, b.changes, err = b.measureBeside(ctx, b.scene, true, b.kinds[i]); err != nil {
+			return err
 		}
 	}
 	b.with, b.found, err = b.measureBeside(ctx, b.scene, false, b.kinds...)
 	return err
+}
+
+// firstThatChanges is the first of the kinds that changes owners; -1: none does.
+func (b *beside) firstThatChanges() int {
+	return slices.IndexFunc(b.kinds, func(k hostile.Kind) bool {
+		_, changes := k.Calm()
+		return changes
+	})
 }
 
 // inYard measures while the kinds are under way in the yard.
@@ -180,7 +185,7 @@ func (b *beside) inYard(ctx context.Context, y *yard) (m sighting, err error) {
 	if err := hostile.Open(ctx, away); err != nil {
 		return m, err
 	}
-	m, _, err = b.measureBeside(ctx, away, false, b.kinds...)
+	m, b.away, err = b.measureBeside(ctx, away, false, b.kinds...)
 	return m, err
 }
 
@@ -231,7 +236,7 @@ func (b *beside) tellNeighbours(r *report, name string) {
 	}
 	s.add("p99 ratio", "", b.with.P99.Seconds()/b.reference.P99.Seconds()).atMost(goal)
 	shared := s.add("to elsewhere", "", b.with.P99.Seconds()/b.elsewhere.P99.Seconds())
-	if b.changes.Rounds == 0 { // else the owner changes for the neighbours, and not elsewhere
+	if b.firstThatChanges() < 0 { // else the owner changes for the neighbours, and not elsewhere
 		shared.atMost(goal)
 	}
 	s.add("not succeeded", "", float64(len(b.with.Unfinished)+len(b.with.Failed))).atMost(0)
@@ -245,8 +250,9 @@ func (b *beside) tellOperator(r *report, name string) {
 	s.add("killed for it", "", float64(killed)).atMost(0)
 	s.add("ended badly", "", float64(ended)).atMost(0)
 	s.add("rounds", "", float64(b.found.Rounds)).atLeast(1)
-	s.add("timely results lost", "", float64(len(b.found.Lost)+len(b.changes.Lost))).atMost(0)
-	s.add("dispatched twice", "", float64(len(b.found.Twice)+len(b.changes.Twice)+len(b.n.Twice()))).atMost(0)
+	all := b.found.With(b.changes).With(b.away)
+	s.add("timely results lost", "", float64(len(all.Lost))).atMost(0)
+	s.add("dispatched twice", "", float64(len(all.Twice)+len(b.n.Twice()))).atMost(0)
 }
 
 // tellCores says who used the processors beside the harm.

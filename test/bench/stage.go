@@ -4,18 +4,14 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/devenv"
 )
 
@@ -57,15 +53,8 @@ func startEnv(ctx context.Context, root, dir string) (*devenv.Env, client.WithWa
 	if err != nil {
 		return env, nil, err
 	}
-	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
-		return env, nil, fmt.Errorf("register kinds: %w", err)
-	}
-	c, err := client.NewWithWatch(env.Config, client.Options{Scheme: scheme})
-	if err != nil {
-		return env, nil, fmt.Errorf("make client: %w", err)
-	}
-	return env, c, nil
+	c, err := devenv.Client(env.Config)
+	return env, c, err
 }
 
 // close ends what open started.

@@ -81,11 +81,7 @@ func openSite(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	scheme, err := testenv.Scheme()
-	if err != nil {
-		return err
-	}
-	site.k8s, err = client.NewWithWatch(site.env.Config, client.Options{Scheme: scheme})
+	site.k8s, err = devenv.Client(site.env.Config)
 	return err
 }
 

@@ -141,8 +141,11 @@ func (a *Apart) say(l line) {
 // PID is the number of the process.
 func (a *Apart) PID() int { return a.cmd.Process.Pid }
 
-// Stop ends the harm as Attack.Stop does, and says what it found. Once is enough.
+// Stop ends the harm as Attack.Stop does, and says what it found. Once is enough. A process that
+// does not end in time is killed, which is an error.
 func (a *Apart) Stop(ctx context.Context) (Finding, error) {
+	ctx, cancel := context.WithTimeout(ctx, apartLimit)
+	defer cancel()
 	a.say(line{Word: enough})
 	select {
 	case <-a.finished:

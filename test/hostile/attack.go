@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 )
@@ -15,6 +16,8 @@ const (
 	underWayLimit = 5 * time.Minute
 	// lastRound bounds how long Stop waits for the end of the round under way.
 	lastRound = 15 * time.Second
+	// apartLimit bounds how long the process of an Apart may take to end, with all it has to undo.
+	apartLimit = 5 * time.Minute
 )
 
 // Kind is one way to do harm.
@@ -75,6 +78,11 @@ type Finding struct {
 	Lost []string
 	// Twice are jobs that were stored a second time after a worker had had them.
 	Twice []string
+}
+
+// With adds what another attack found.
+func (f Finding) With(other Finding) Finding {
+	return Finding{f.Rounds + other.Rounds, slices.Concat(f.Lost, other.Lost), slices.Concat(f.Twice, other.Twice)}
 }
 
 // Attacks begins kinds, all at a time, and returns when each is under way. small is for tests.

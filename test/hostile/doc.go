@@ -4,7 +4,8 @@
 // are those that a review found by experiment: each once stopped others or lost a result. They are
 // what somebody can do with valid objects and results of workers; what belongs to faults of
 // machines (a lock that another process holds, a publish that arrives late, a change of owner) is
-// done to their own runs only, so that whatever the neighbour feels comes from the operator.
+// done to their own runs only, so that whatever the neighbour feels comes from the operator, or
+// from the servers and the machine that all share.
 //
 //	Scene ─── Operators    processes, without leader election; memory watched as the kubelet would, ended beyond it
 //	  ├────── Neighbours   namespace <name>-neighbour: chains at a steady pace, of several tenants; time from creation to end

@@ -12,12 +12,10 @@ import (
 	"slices"
 	"sync"
 
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/devenv"
 )
 
 var (
@@ -47,7 +45,10 @@ func DoHarm(ctx context.Context, in io.Reader, out io.Writer) error {
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	go d.listen(in)
+	go func() {
+		defer stop() // also while harm is not under way yet
+		d.listen(in)
+	}()
 	found, err := d.play(ctx, s, told.Small, kinds)
 	return d.say(line{Word: over, Finding: found, Error: textOf(err)})
 }
@@ -75,15 +76,7 @@ func clientOf(kubeconfig string) (client.WithWatch, error) {
 		return nil, fmt.Errorf("read kubeconfig: %w", err)
 	}
 	config.QPS = -1 // as the clients of the process that began it
-	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
-		return nil, fmt.Errorf("register kinds: %w", err)
-	}
-	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme})
-	if err != nil {
-		return nil, fmt.Errorf("make client: %w", err)
-	}
-	return c, nil
+	return devenv.Client(config)
 }
 
 // dialogue is the side of the process that does harm.
@@ -153,8 +146,7 @@ func (d *dialogue) play(ctx context.Context, s *Scene, small bool, kinds []Kind)
 	}
 	for _, a := range attacks {
 		f, stopErr := a.Stop(ctx)
-		found.Rounds += f.Rounds
-		found.Lost, found.Twice = append(found.Lost, f.Lost...), append(found.Twice, f.Twice...)
+		found = found.With(f)
 		err = errors.Join(err, stopErr)
 	}
 	return found, err

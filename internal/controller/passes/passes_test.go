@@ -5,6 +5,10 @@ package passes
 import (
 	"context"
 	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -54,5 +58,30 @@ func TestAPassThatEndedWellIsNotTold(t *testing.T) {
 	r := UntilStop(reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) { return reconcile.Result{}, nil }))
 	if _, err := r.Reconcile(ctx, reconcile.Request{}); err != nil {
 		t.Error(err)
+	}
+}
+
+// mutation: a controller whose passes end otherwise makes this fail.
+func TestThePassesOfEveryControllerEndSo(t *testing.T) {
+	t.Parallel()
+	made := regexp.MustCompile(`\bComplete\(|\bReconciler: `)
+	found := 0
+	err := filepath.WalkDir("..", func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for line := range strings.Lines(string(text)) {
+			if made.MatchString(line) {
+				found++
+				if !strings.Contains(line, "passes.UntilStop(") {
+					t.Errorf("%s: %s", path, strings.TrimSpace(line))
+				}
+			}
+		}
+		return err
+	})
+	if err != nil || found < 5 {
+		t.Errorf("%d controllers, %v; want five at least", found, err)
 	}
 }

@@ -25,8 +25,8 @@ const (
 	// patience ends a hung spec; it is no expectation about speed.
 	patience = time.Minute
 	polling  = 5 * time.Millisecond
-	// longestPause is between two looks when the first ones saw nothing: most of what the API
-	// server does for these specs would be answers to looks.
+	// longestPause is between two looks when the first ones saw nothing: about half of the requests
+	// of these specs were looks.
 	longestPause = 40 * time.Millisecond
 )
 

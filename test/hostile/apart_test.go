@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hostile
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/syncopate-dev/syncopate/internal/devenv"
+)
+
+// sh plays a process that does harm.
+func sh(t *testing.T, script string, change func(context.Context) error) (*Apart, error) {
+	t.Helper()
+	s := &Scene{Env: &devenv.Env{}, change: change}
+	return s.AttackApart(t.Context(), exec.CommandContext(t.Context(), "sh", "-c", script), false, true, Kinds()[0])
+}
+
+// mutation: listen that does not answer, orders without kinds, or a finding that is dropped, makes
+// this fail.
+func TestAProcessThatDoesHarmIsHeard(t *testing.T) {
+	t.Parallel()
+	asked := 0
+	a, err := sh(t, `
+case "$`+OrdersEnv+`" in *late-results*) ;; *) exit 3;; esac
+echo '{"Word":"under way"}'
+echo '{"Word":"change"}'
+read one; read other
+case "$one$other" in *changed*"no place"*|*enough*changed*"no place"*) ;; *) exit 4;; esac
+echo '{"Word":"over","Finding":{"Rounds":3,"Lost":["a"]},"Error":"late"}'`, func(context.Context) error {
+		asked++
+		return errors.New("no place")
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := a.Stop(t.Context())
+	if !errors.Is(err, errHarm) || !strings.Contains(err.Error(), "late") {
+		t.Errorf("%v; want what the process says", err)
+	}
+	if found.Rounds != 3 || len(found.Lost) != 1 || asked != 1 {
+		t.Errorf("%+v, owner changed %d times", found, asked)
+	}
+}
+
+// mutation: a process that is gone without a word and counts as over makes this fail.
+func TestAProcessThatEndsTooEarlyIsAnError(t *testing.T) {
+	t.Parallel()
+	if a, err := sh(t, "exit 0", nil); a == nil || !errors.Is(err, errHarmGone) {
+		t.Errorf("%v, %v; want it to be gone before it was under way", a, err)
+	}
+	a, err := sh(t, `echo '{"Word":"under way"}'`, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Stop(t.Context()); !errors.Is(err, errHarmGone) {
+		t.Errorf("%v; want it to be gone", err)
+	}
+}
+
+// mutation: Stop that does not kill makes this hang.
+func TestAProcessThatDoesNotEndIsKilled(t *testing.T) {
+	t.Parallel()
+	a, err := sh(t, `echo '{"Word":"under way"}'; exec tail -f /dev/null`, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := a.Stop(over); !errors.Is(err, errHarmGone) {
+		t.Errorf("%v; want it to be gone", err)
+	}
+}
+
+// mutation: a change that does not wait for its answer, or that waits for one when nobody answers
+// any more, makes this fail or hang.
+func TestAChangeOfOwnerIsAskedForAndAnswered(t *testing.T) {
+	t.Parallel()
+	in, answers := io.Pipe()
+	var said bytes.Buffer
+	d := &dialogue{words: json.NewEncoder(&said), changed: make(chan error), enough: make(chan struct{}), gone: make(chan struct{})}
+	go d.listen(in)
+	answered := make(chan error, 1)
+	go func() { answered <- json.NewEncoder(answers).Encode(line{Word: changed, Error: "no place"}) }()
+	if err := d.change(t.Context()); !errors.Is(err, errHarm) || !strings.Contains(err.Error(), "no place") {
+		t.Errorf("%v; want the answer", err)
+	}
+	if err := <-answered; err != nil {
+		t.Fatal(err)
+	}
+	var l line
+	if err := json.NewDecoder(&said).Decode(&l); err != nil || l.Word != change {
+		t.Errorf("said %+v, %v", l, err)
+	}
+	if err := answers.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.change(t.Context()); !errors.Is(err, errGone) {
+		t.Errorf("%v; want that nobody answers", err)
+	}
+}
+
+// mutation: an unknown name that is left out, or Calm that is, makes this fail.
+func TestOrdersNameKinds(t *testing.T) {
+	t.Parallel()
+	if _, err := (orders{Kinds: []string{"kindness"}}).kinds(); !errors.Is(err, errNoKind) {
+		t.Errorf("%v; want that there is no such kind", err)
+	}
+	kinds, err := orders{Kinds: []string{"refused-results"}, Calm: true}.kinds()
+	if err != nil || len(kinds) != 1 || kinds[0].Name != "changes" {
+		t.Errorf("%+v, %v; want what it is compared with", kinds, err)
+	}
+}

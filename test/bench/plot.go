@@ -27,6 +27,7 @@ const (
 	plotHeight = 9 * vg.Centimeter
 	plotMargin = 3 * vg.Millimeter
 	barWidth   = 14 * vg.Millimeter
+	fewCases   = 6 // have room for a name of two words in a line
 )
 
 // plot is a picture of a report.
@@ -167,12 +168,21 @@ func (b barPlot) make(figures []*figure) (*gonum.Plot, error) {
 		}
 	}
 	for i, c := range cases {
-		cases[i] = strings.ReplaceAll(c, ", ", ",\n") // beside each other they have no room for long lines
+		cases[i] = inLines(c, len(cases))
 	}
 	p.NominalX(cases...)
 	p.X.Min, p.X.Max = -0.5, float64(len(cases))-0.5
 	p.Y.Max *= 1.05
 	return p, nil
+}
+
+// inLines breaks the name of a case: beside each other they have no room for long lines, and where
+// there are many each word has its own.
+func inLines(name string, cases int) string {
+	if cases > fewCases {
+		return strings.NewReplacer("-", "-\n", " ", "\n").Replace(name)
+	}
+	return strings.ReplaceAll(name, ", ", ",\n")
 }
 
 // series is a line.

@@ -46,3 +46,15 @@ func TestTextsOfPicturesFitWhateverFontDrawsThem(t *testing.T) {
 		}
 	}
 }
+
+// mutation: many names in a line each, or few that are broken at each word, make this fail.
+func TestNamesOfManyCasesAreBroken(t *testing.T) {
+	for cases, want := range map[int]string{fewCases: "late-results", fewCases + 1: "late-\nresults"} {
+		if got := inLines("late-results", cases); got != want {
+			t.Errorf("%d cases: %q, want %q", cases, got, want)
+		}
+	}
+	if got := inLines("all together", fewCases+1); got != "all\ntogether" {
+		t.Errorf("%q", got)
+	}
+}

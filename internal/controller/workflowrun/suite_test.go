@@ -25,9 +25,6 @@ const (
 	// patience ends a hung spec; it is no expectation about speed.
 	patience = time.Minute
 	polling  = 5 * time.Millisecond
-	// longestPause is between two looks when the first ones saw nothing: about half of the requests
-	// of these specs were looks.
-	longestPause = 40 * time.Millisecond
 )
 
 // matrix marks specs that go one way of the code many times: at each moment of a crash or of a

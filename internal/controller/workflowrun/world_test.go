@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -423,13 +424,6 @@ func until(ctx context.Context, what string, done func() bool) {
 
 func untilWithin(ctx context.Context, limit time.Duration, what string, done func() bool) {
 	GinkgoHelper()
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	for pause := polling; !done(); pause = min(pause*3/2, longestPause) {
-		select {
-		case <-ctx.Done():
-			Expect(context.Cause(ctx)).NotTo(HaveOccurred(), what)
-		case <-time.After(pause):
-		}
-	}
+	err := wait.PollUntilContextTimeout(ctx, polling, limit, true, func(context.Context) (bool, error) { return done(), nil })
+	Expect(err).NotTo(HaveOccurred(), what)
 }

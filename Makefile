@@ -56,8 +56,9 @@ SEEDS ?=
 PART ?=
 RIGS ?= 1
 FAULT ?=
-test-faults: controlplane redis cc ## Play every fault of NATS, Redis, the API server, operators and clocks against every invariant, by itself and in pairs. DURATION=30m; PART=one,sentinel,cluster, each RIGS times (1) side by side; FAULT='409,etcd' begins with those only; SEEDS=1,2 repeats what a failure printed.
-	DURATION='$(DURATION)' PART='$(PART)' RIGS='$(RIGS)' FAULT='$(FAULT)' SEEDS='$(SEEDS)' hack/test-faults.sh
+TOTALS ?=
+test-faults: controlplane redis cc ## Play every fault of NATS, Redis, the API server, operators and clocks against every invariant, by itself and in pairs. DURATION=30m; PART=one,sentinel,cluster, each RIGS times (1) side by side; FAULT='409,etcd' begins with those only; SEEDS=1,2 repeats what a failure printed; TOTALS=docs/faults.json adds the rounds to those of before.
+	DURATION='$(DURATION)' PART='$(PART)' RIGS='$(RIGS)' FAULT='$(FAULT)' SEEDS='$(SEEDS)' TOTALS='$(TOTALS)' hack/test-faults.sh
 
 .PHONY: test-rollout
 test-rollout: controlplane redis ## Play rollouts of LockPolicies with three operators that share runs, some of them killed. Takes some minutes.

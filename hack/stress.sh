@@ -27,7 +27,9 @@ mkdir "$work/bin"
 # shellcheck disable=SC2086 # several patterns
 go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}} {{.Dir}}{{end}}' $packages | sed '/^$/d' >"$work/bin/packages"
 while read -r path _; do # before the load begins
-  go test -c -o "$work/bin/$(tr / _ <<<"$path").test" "$path"
+  mkdir "$work/bin/$(tr / _ <<<"$path")"
+  # Binaries have the names that go test gives them: by theirs, clients call themselves.
+  go test -c -o "$work/bin/$(tr / _ <<<"$path")/${path##*/}.test" "$path"
 done <"$work/bin/packages"
 
 for ((i = 0; i < load; i++)); do
@@ -40,7 +42,7 @@ done
 once() {
   local path=$1 dir=$2 run=$3 log binary
   shift 3
-  binary=$work/bin/$(tr / _ <<<"$path").test
+  binary=$work/bin/$(tr / _ <<<"$path")/${path##*/}.test
   log=$work/$(tr / _ <<<"$path").$run.log
   if (cd "$dir" && "$binary" -test.timeout 60m -test.count 1 "$@") >"$log" 2>&1 </dev/null; then
     rm "$log"

@@ -3,7 +3,8 @@
 # make test-faults: plays faults for DURATION on each of the parts PART, and prints one table.
 #
 # Most of a round is waiting, so RIGS plays of each part run side by side, each with servers of its own: on two cores 2 of each part keep
-# both busy. With SEEDS there is one play of each part, with these seeds. The output of each play is in OUT (bin/faults).
+# both busy. With SEEDS there is one play of each part, with these seeds. The output of each play is in OUT (bin/faults). TOTALS is a file
+# that the rounds are added to, as docs/faults.json: the table is of all that is in it then.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 : "${DURATION:=30m}" "${PART:=one,sentinel,cluster}" "${SEEDS:=}" "${FAULT:=}" "${RIGS:=1}" "${OUT:=bin/faults}"
@@ -27,6 +28,6 @@ for part in ${PART//,/ }; do
 done
 failed=0
 for play in "${plays[@]}"; do wait "$play" || failed=1; done
-go run ./hack/faulttable "$OUT"/*.txt || failed=1
+go run ./hack/faulttable ${TOTALS:+-totals "$TOTALS" -commit "$(git describe --always --dirty)"} "$OUT"/*.txt || failed=1
 [[ $failed == 0 ]] || grep -hE -- '--- FAIL|SEEDS=[0-9]+,|_test.go:[0-9]+: (not within|NATS refused|I6)' "$OUT"/*.txt || true
 exit $failed

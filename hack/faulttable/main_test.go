@@ -11,52 +11,112 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestPlaysAreAddedUp has a play with a pair, one with a violation, and lines that are no rounds.
-//
-// mutations: violations that count for the first fault of a pair only, seeds of later rounds.
-func TestPlaysAreAddedUp(t *testing.T) {
-	dir := t.TempDir()
-	plays := map[string]string{
-		"one": `=== RUN   TestFaults
+const (
+	// onOne has a pair, and lines that are no rounds.
+	onOne = `=== RUN   TestFaults
     faults_test.go:83: PART=one SEEDS=7: 8 redis hangs + watches cut at 12 results; longest stall 1.2s; round 20.3s; counted: job looked up 1, lease lost 2
     faults_test.go:83: PART=one SEEDS=8: 10 redis flushed at 30 results; longest stall 900ms; round 15s; counted: 
-`,
-		"two": `    faults_test.go:83: PART=cluster SEEDS=9: watches cut at 3 results; longest stall 41s; round 60s; counted: lease lost 1
-    faults_test.go:86: PART=cluster SEEDS=9, watches cut: I5: no effect for 41s after healing, more than 35s
-`,
-	}
-	var paths []string
-	for _, name := range []string{"one", "two"} {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(plays[name]), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		paths = append(paths, path)
-	}
-	var out strings.Builder
-	if err := run(paths, &out); err != nil {
-		t.Fatal(err)
-	}
-	want := `| part | rounds | results | violations | longest stall | first seeds |
-|---|---|---|---|---|---|
-| cluster | 1 | 120 | 1 | 41.0 s | 9 |
-| one | 2 | 240 | 0 | 1.2 s | 7 |
+`
+	// onCluster has a violation.
+	onCluster = `    faults_test.go:83: PART=cluster SEEDS=9: 22 nats leaders stepped down + watches cut at 3 results; longest stall 41s; round 1m0s; counted: lease lost 1
+    faults_test.go:86: PART=cluster SEEDS=9, 22 nats leaders stepped down + watches cut: I5: no effect for 41s after healing, more than 35s
+`
+	tables = `| part | plays | time of all rounds | rounds | results | violations | longest stall | last seeds |
+|---|---|---|---|---|---|---|---|
+| cluster | 1 | 1m0s | 1 | 120 | 1 | 41.0 s | 1 from 9 at c2 |
+| one | 2 | 1m11s | 4 | 480 | 0 | 1.2 s | 2 from 7 at c2 |
 
 | fault, by itself or in a pair | rounds | violations | longest stall |
 |---|---|---|---|
-| 8 redis hangs | 1 | 0 | 1.2 s |
-| 10 redis flushed | 1 | 0 | 0.9 s |
-| watches cut | 2 | 1 | 41.0 s |
+| 8 redis hangs | 2 | 0 | 1.2 s |
+| 10 redis flushed | 2 | 0 | 0.9 s |
+| 22 nats leaders stepped down | 1 | 1 | 41.0 s |
+| watches cut | 3 | 1 | 41.0 s |
 
 | counted by the operators | cluster | one |
 |---|---|---|
-| job looked up | 0 | 1 |
-| lease lost | 1 | 2 |
+| job looked up | 0 | 2 |
+| lease lost | 1 | 4 |
 `
-	if diff := cmp.Diff(want, out.String()); diff != "" {
+)
+
+func file(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// mutations: violations that count for the first fault of a pair only; seeds of later rounds;
+// totals that are not read, not written, or forget what was counted.
+func TestPlaysAreAddedUpAndToTotals(t *testing.T) {
+	one, cluster := file(t, "one.txt", onOne), file(t, "cluster.txt", onCluster)
+	totals := filepath.Join(t.TempDir(), "totals.json")
+	var out strings.Builder
+	if err := run(options{totals: totals, commit: "c1"}, []string{one}, &out); err != nil {
+		t.Fatal(err)
+	}
+	out.Reset()
+	if err := run(options{totals: totals, commit: "c2"}, []string{cluster, one}, &out); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(tables, out.String()); diff != "" {
 		t.Error(diff)
 	}
-	if err := run(paths[:0], &out); err == nil {
-		t.Error("nothing was played, and that is no error")
+	out.Reset()
+	if err := run(options{totals: totals}, nil, &out); err != nil || out.String() != tables {
+		t.Errorf("what was written: %v\n%s", err, cmp.Diff(tables, out.String()))
+	}
+}
+
+// mutation: a check that writes makes this fail, and one that is content with any page.
+func TestAPageHasTheTablesOfTheTotals(t *testing.T) {
+	totals := filepath.Join(t.TempDir(), "totals.json")
+	var out strings.Builder
+	if err := run(options{totals: totals}, []string{file(t, "one.txt", onOne)}, &out); err != nil {
+		t.Fatal(err)
+	}
+	old := "# Faults\n\n" + begin + "old\n" + end + "\nMore.\n"
+	page := file(t, "faults.md", old)
+	if err := run(options{totals: totals, page: page, check: true}, nil, &out); err == nil {
+		t.Error("a page with other tables is taken")
+	}
+	if text, err := os.ReadFile(page); err != nil || string(text) != old {
+		t.Errorf("a check wrote %q, %v", text, err)
+	}
+	if err := run(options{totals: totals, page: page}, nil, &out); err != nil {
+		t.Fatal(err)
+	}
+	if err := run(options{totals: totals, page: page, check: true}, nil, &out); err != nil {
+		t.Error(err)
+	}
+	want := "# Faults\n\n" + begin + "\n" + out.String() + "\n" + end + "\nMore.\n"
+	if text, err := os.ReadFile(page); err != nil || string(text) != want {
+		t.Errorf("the page is %q, %v", text, err)
+	}
+}
+
+func TestWhatIsNotThereOrWrongIsAnError(t *testing.T) {
+	totals := filepath.Join(t.TempDir(), "totals.json")
+	for name, run := range map[string]func(*strings.Builder) error{
+		"nothing was played": func(out *strings.Builder) error { return run(options{}, nil, out) },
+		"no such play": func(out *strings.Builder) error {
+			return run(options{totals: totals}, []string{filepath.Join(t.TempDir(), "none")}, out)
+		},
+		"totals are no JSON": func(out *strings.Builder) error {
+			return run(options{totals: file(t, "totals.json", "{")}, []string{file(t, "one.txt", onOne)}, out)
+		},
+		"a page without markers": func(out *strings.Builder) error {
+			return run(options{page: file(t, "page.md", "# Faults\n")}, []string{file(t, "one.txt", onOne)}, out)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out strings.Builder
+			if err := run(&out); err == nil {
+				t.Errorf("no error; printed %q", out.String())
+			}
+		})
 	}
 }

@@ -122,17 +122,22 @@ func (e *Env) StartManagerIn(ctx context.Context, env []string, binary, name str
 
 // Ready waits until readyz says so; it fails when the process ends or ctx does.
 func (m *Manager) Ready(ctx context.Context) error {
+	return m.await(ctx, "operator", func() bool { return m.ready(ctx) })
+}
+
+// await looks until the process is ready; it fails when the process ends or ctx does.
+func (p *Process) await(ctx context.Context, what string, ready func() bool) error {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		if m.ready(ctx) {
+		if ready() {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("operator is not ready, see %s: %w", m.Log, ctx.Err())
-		case <-m.Done():
-			return fmt.Errorf("operator ended, see %s: %w", m.Log, m.err)
+			return fmt.Errorf("%s is not ready, see %s: %w", what, p.Log, ctx.Err())
+		case <-p.done:
+			return fmt.Errorf("%s ended, see %s: %w", what, p.Log, p.err)
 		case <-tick.C:
 		}
 	}

@@ -68,23 +68,18 @@ type answers struct {
 
 func startAnswers(tb testing.TB, files *certs.Files) *answers {
 	tb.Helper()
-	transport, err := rest.TransportFor(site.env.Config)
+	transport, err := rest.TransportFor(site.api.Config)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	target, err := url.Parse(site.env.Config.Host)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	if target.Host == "" {
-		target = &url.URL{Scheme: "https", Host: site.env.Config.Host}
-	}
+	target := &url.URL{Scheme: "https", Host: site.api.Config.Host}
 	quiet := log.New(io.Discard, "", 0) // connections that a fault cut are no news
 	a := &answers{tb: tb, ca: files.CA, rand: rand.New(rand.NewPCG(1, 1)), seen: map[string]int{}}
 	a.proxy = &httputil.ReverseProxy{
 		Transport: transport, FlushInterval: -1, ErrorLog: quiet,
-		Rewrite:      func(r *httputil.ProxyRequest) { r.SetURL(target) },
-		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
+		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) },
+		// Who asks a server that is not there gets no answer, not one of ours.
+		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 	}
 	pair, err := tls.LoadX509KeyPair(files.Cert, files.Key)
 	if err != nil {

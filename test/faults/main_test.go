@@ -26,11 +26,13 @@ const (
 	look         = 50 * time.Millisecond // between two looks at what does not tell of itself
 )
 
-// site is what all tests of this process share: a control plane and the operator's binary.
+// site is what all tests of this process share: a control plane with two API servers, and the
+// operator's binary.
 var site struct {
 	once   sync.Once
 	err    error
 	env    *devenv.Env
+	api    *devenv.APIServer // of the operators; it may die, and the judge has the first
 	k8s    client.WithWatch
 	binary string
 	dir    string
@@ -42,6 +44,9 @@ func TestMain(m *testing.M) {
 		return
 	}
 	code := m.Run()
+	if site.api != nil {
+		_ = site.api.Kill()
+	}
 	if site.env != nil {
 		if err := site.env.Stop(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -76,7 +81,10 @@ func openSite(ctx context.Context) error {
 		return err
 	}
 	if err := testenv.Lazily(func() (err error) {
-		site.env, err = devenv.Start(ctx, devenv.Options{Root: testenv.Root(), Dir: site.dir})
+		if site.env, err = devenv.Start(ctx, devenv.Options{Root: testenv.Root(), Dir: site.dir}); err != nil {
+			return err
+		}
+		site.api, err = site.env.StartSecondAPIServer(ctx)
 		return err
 	}); err != nil {
 		return err

@@ -198,6 +198,30 @@ func (g *rig) launch(ctx context.Context, o *operator) {
 	}
 }
 
+// startAPIServer starts that of the operators again, and returns when it is ready.
+func (g *rig) startAPIServer(ctx context.Context) {
+	g.tb.Helper()
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	if err := site.api.Start(ctx); err != nil {
+		g.tb.Fatal(err)
+	}
+}
+
+// revive starts operators that ended by themselves: one that leads and does not reach the API
+// server ends, and whoever runs it starts it again.
+func (g *rig) revive(ctx context.Context) {
+	g.tb.Helper()
+	for _, o := range g.operators {
+		select {
+		case <-o.now.Done():
+			g.tb.Logf("%s ended, and is started again", o.name)
+			g.launch(ctx, o)
+		default:
+		}
+	}
+}
+
 func (g *rig) awaitOperators(ctx context.Context) {
 	g.tb.Helper()
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)

@@ -292,6 +292,10 @@ func apiFaults() []fault {
 		{name: "etcd is full", to: toAPI, holds: 4 * time.Second, strike: func(_ context.Context, g *rig, _ *rand.Rand) func() {
 			return fillEtcd(g.tb)
 		}},
+		{name: "28 API server restarted", to: toAPI, holds: time.Second, strike: func(ctx context.Context, g *rig, _ *rand.Rand) func() {
+			_ = site.api.Kill()
+			return func() { g.startAPIServer(ctx) }
+		}},
 		{name: "28 way to the API server shut", to: toAPI, holds: 4 * time.Second, strike: func(_ context.Context, g *rig, _ *rand.Rand) func() {
 			g.api.Shut()
 			return g.api.Open

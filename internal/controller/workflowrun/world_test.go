@@ -14,6 +14,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -59,6 +60,7 @@ type world struct {
 	settled    []settled
 	stored     map[string]map[uint64]bool // job id -> sequences under which workers saw it
 	followed   map[int]bool               // partitions of which there are results
+	runs       sync.Map                   // names of runs, by UID
 }
 
 // settled is one call of Settle that left a replica.
@@ -291,16 +293,37 @@ func (w *world) settledWith(run *v1alpha1.WorkflowRun) []settled {
 
 // checkAck is G1: what is acknowledged is in status, or can never get there.
 func (w *world) checkAck(fact lifecycle.Result) {
-	var list v1alpha1.WorkflowRunList
-	if err := w.client.List(context.Background(), &list, client.InNamespace(w.ns)); err != nil {
-		w.violation("list: %v", err)
-		return
+	run, err := w.byUID(fact.ID.RunUID)
+	switch {
+	case err != nil:
+		w.violation("read the run of %s: %v", fact.ID, err)
+	case run != nil && !accounted(run, fact):
+		w.violation("result %s of %s was acknowledged but is not in status", fact.Result.Status, fact.ID)
 	}
-	for i := range list.Items {
-		if run := &list.Items[i]; string(run.UID) == fact.ID.RunUID && !accounted(run, fact) {
-			w.violation("result %s of %s was acknowledged but is not in status", fact.Result.Status, fact.ID)
+}
+
+// byUID reads a run; nil: it is gone. All runs are listed for the first of a run only.
+func (w *world) byUID(uid string) (*v1alpha1.WorkflowRun, error) {
+	ctx := context.Background()
+	name, known := w.runs.Load(uid)
+	if !known {
+		var list v1alpha1.WorkflowRunList
+		if err := w.client.List(ctx, &list, client.InNamespace(w.ns)); err != nil {
+			return nil, err
+		}
+		for i := range list.Items {
+			w.runs.Store(string(list.Items[i].UID), list.Items[i].Name)
+		}
+		if name, known = w.runs.Load(uid); !known {
+			return nil, nil
 		}
 	}
+	var run v1alpha1.WorkflowRun
+	err := w.client.Get(ctx, client.ObjectKey{Namespace: w.ns, Name: fmt.Sprint(name)}, &run)
+	if apierrors.IsNotFound(err) || (err == nil && string(run.UID) != uid) {
+		return nil, nil
+	}
+	return &run, err
 }
 
 func accounted(run *v1alpha1.WorkflowRun, fact lifecycle.Result) bool {

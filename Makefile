@@ -60,6 +60,10 @@ TOTALS ?=
 test-faults: controlplane redis cc ## Play every fault of NATS, Redis, the API server, operators and clocks against every invariant, by itself and in pairs. DURATION=30m; PART=one,sentinel,cluster, each RIGS times (1) side by side; FAULT='409,etcd' begins with those only; SEEDS=1,2 repeats what a failure printed; TOTALS=docs/faults.json adds the rounds to those of before.
 	DURATION='$(DURATION)' PART='$(PART)' RIGS='$(RIGS)' FAULT='$(FAULT)' SEEDS='$(SEEDS)' TOTALS='$(TOTALS)' hack/test-faults.sh
 
+.PHONY: faults-page
+faults-page: ## Write the tables of docs/faults.md from docs/faults.json.
+	go run ./hack/faulttable -totals docs/faults.json -page docs/faults.md
+
 .PHONY: test-rollout
 test-rollout: controlplane redis ## Play rollouts of LockPolicies with three operators that share runs, some of them killed. Takes some minutes.
 	ROLLOUT=1 go test -count=1 -timeout 30m -v ./test/e2e -ginkgo.focus 'rolls out by canary' -ginkgo.v

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Fails where the tree is not what its sources say: generated files, kustomize output, the chart, alerts, go vet, go.mod; where
 # the API or the wire protocol breaks who uses the last release,
-# a statement of the core is reached by no test, docs/bugs.md names a test that is not there, a quoted figure is not that of its file, an
-# error is made of the text of another, a comment or a page names what does not exist, a comment line is too long, a file does not say its licence,
+# a statement of the core is reached by no test, docs/bugs.md names a test that is not there, a quoted figure is not that of its file, the table of
+# faults is not that of its totals, an error is made of the text of another, a comment or a page names what does not exist, a comment line is too long, a file does not say its licence,
 # concerns are tied together again, or a file is larger than sources are or a compiled program.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -49,6 +49,9 @@ hack/core-coverage.sh
 
 echo "tests of past bugs"
 go run ./hack/bugs
+
+echo "table of faults"
+go run ./hack/faulttable -totals docs/faults.json -page docs/faults.md -check
 
 echo "errors made of texts"
 go run ./hack/errtext

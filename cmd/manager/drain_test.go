@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -47,7 +48,7 @@ func TestAnOperatorThatIsAskedToStopGivesBackWhatWaits(t *testing.T) {
 	}
 	locks := redis.NewClient(&redis.Options{Addr: s.env.Redis.Addr})
 	defer func() { _ = locks.Close() }()
-	nc, err := nats.Connect(s.env.NATS.URL())
+	nc, err := nats.Connect(s.env.NATS.URL(), natstest.Patient())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,6 +31,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/bus/keys"
+	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
 	"github.com/syncopate-dev/syncopate/internal/devenv"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -82,7 +83,7 @@ func newSite(t *testing.T) *site {
 	if s.k8s, err = client.New(env.Config, client.Options{Scheme: scheme}); err != nil {
 		t.Fatal(err)
 	}
-	nc, err := nats.Connect(env.NATS.URL())
+	nc, err := nats.Connect(env.NATS.URL(), natstest.Patient())
 	if err != nil {
 		t.Fatal(err)
 	}

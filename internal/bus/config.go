@@ -153,8 +153,9 @@ func (c Config) login() (user, password string) {
 	return cmp.Or(user, c.User), cmp.Or(password, c.Password)
 }
 
-// Dial connects once, without a second try, for people's tools. Of config it uses the address, the
-// credentials and Names. Errors: ErrConfig, ErrUnreachable, unreadable files.
+// Dial connects once, without a second try, for people's tools: within CallTimeout, or what ctx has
+// left. Of config it uses the address, the credentials and Names. Errors: ErrConfig,
+// ErrUnreachable, unreadable files.
 func Dial(ctx context.Context, config Config) (*nats.Conn, protocol.Names, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, protocol.Names{}, fmt.Errorf("connect to NATS: %w", err)
@@ -163,9 +164,13 @@ func Dial(ctx context.Context, config Config) (*nats.Conn, protocol.Names, error
 	if err != nil {
 		return nil, protocol.Names{}, err
 	}
+	patience := CallTimeout
+	if deadline, bounded := ctx.Deadline(); bounded {
+		patience = max(time.Millisecond, min(patience, time.Until(deadline))) // 0 were no bound at all
+	}
 	silent := func(*nats.Conn, *nats.Subscription, error) {} // the library would print to stderr; nc.LastError has it
 	nc, err := nats.Connect(config.URL, append(config.connectOptions(), nats.RetryOnFailedConnect(false), nats.NoReconnect(),
-		nats.ErrorHandler(silent))...)
+		nats.Timeout(patience), nats.ErrorHandler(silent))...)
 	if err != nil {
 		return nil, protocol.Names{}, fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}

@@ -75,7 +75,7 @@ func (s *site) runs(f func(context.Context) error) (stop func()) {
 
 func (s *site) client() *nats.Conn {
 	s.Helper()
-	nc, err := nats.Connect(s.server.URL())
+	nc, err := nats.Connect(s.server.URL(), natstest.Patient())
 	if err != nil {
 		s.Fatal(err)
 	}

@@ -26,7 +26,7 @@ import (
 // publish sends a result as a worker does.
 func (o *operator) publish(id protocol.JobID, body, token string) {
 	o.t.Helper()
-	nc, err := nats.Connect(o.nats.URL())
+	nc, err := nats.Connect(o.nats.URL(), natstest.Patient())
 	if err != nil {
 		o.t.Fatal(err)
 	}

@@ -122,7 +122,7 @@ type workers struct {
 
 func newWorkers(t *testing.T, s *natstest.Server) *workers {
 	t.Helper()
-	nc, err := nats.Connect(s.URL())
+	nc, err := nats.Connect(s.URL(), natstest.Patient())
 	if err != nil {
 		t.Fatal(err)
 	}

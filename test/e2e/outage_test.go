@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
 	"github.com/syncopate-dev/syncopate/internal/devenv"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -104,7 +105,7 @@ var _ = Describe("an operator that starts", func() {
 	// mutation: an operator that does not name its cluster to the bus makes this fail.
 	It("on the streams of another cluster leaves them alone, says so in readyz, and takes them over when it is told to", func(ctx context.Context) {
 		w := newWorld(ctx)
-		nc, err := nats.Connect(env.NATS.URL())
+		nc, err := nats.Connect(env.NATS.URL(), natstest.Patient())
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(nc.Close)
 		js, err := jetstream.New(nc)

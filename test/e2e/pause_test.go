@@ -67,7 +67,7 @@ var _ = Describe("a NATS server that is stopped, and keeps its connections", fun
 		w := newWorld(ctx)
 		server := natstest.StartProcess(GinkgoTB())
 		m := w.startManager(ctx, "only", "--nats-url", server.URL(), "--step-events")
-		nc, err := nats.Connect(server.URL(), nats.MaxReconnects(-1), nats.ReconnectWait(pollInterval))
+		nc, err := nats.Connect(server.URL(), natstest.Patient(), nats.MaxReconnects(-1), nats.ReconnectWait(pollInterval))
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(nc.Close)
 		busy, over := make(chan struct{}), make(chan struct{})

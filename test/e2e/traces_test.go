@@ -23,6 +23,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
 	"github.com/syncopate-dev/syncopate/internal/traces"
 	"github.com/syncopate-dev/syncopate/internal/traces/otlp"
 	"github.com/syncopate-dev/syncopate/internal/traces/otlptest"
@@ -37,7 +38,7 @@ func (w *world) startTracedWorker(ctx context.Context, collector *otlptest.Colle
 	target, err := otlp.NewTarget(collector.URL, func(string) string { return "" })
 	Expect(err).NotTo(HaveOccurred())
 	exporter := otlp.New(otlp.Options{Target: target, Clock: clock.RealClock{}, Log: GinkgoLogr, Registry: prometheus.NewRegistry()})
-	nc, err := nats.Connect(env.NATS.URL())
+	nc, err := nats.Connect(env.NATS.URL(), natstest.Patient())
 	Expect(err).NotTo(HaveOccurred())
 	wk := worker.New(nc, worker.Options{Prefix: w.prefix, Trace: func(ctx context.Context, job worker.Job) (context.Context, func(error)) {
 		parent, _ := traces.Parse(job.TraceParent)

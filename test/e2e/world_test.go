@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
 	"github.com/syncopate-dev/syncopate/internal/devenv"
 	"github.com/syncopate-dev/syncopate/pkg/worker"
 )
@@ -83,7 +84,7 @@ func (w *world) launchManager(ctx context.Context, name string, args ...string) 
 // startWorker serves topics with a function that counts its calls.
 func (w *world) startWorker(ctx context.Context, concurrency int, handle func(context.Context, worker.Job) (any, error), topics ...string) {
 	GinkgoHelper()
-	nc, err := nats.Connect(env.NATS.URL(), nats.MaxReconnects(-1), nats.ReconnectWait(pollInterval))
+	nc, err := nats.Connect(env.NATS.URL(), natstest.Patient(), nats.MaxReconnects(-1), nats.ReconnectWait(pollInterval))
 	Expect(err).NotTo(HaveOccurred())
 	wk := worker.New(nc, worker.Options{Prefix: w.prefix})
 	for _, topic := range topics {

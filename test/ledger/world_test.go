@@ -25,6 +25,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/book"
+	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
 	"github.com/syncopate-dev/syncopate/internal/devenv"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -86,7 +87,7 @@ func newWorld(ctx context.Context, tb testing.TB) *world {
 // dial connects to NATS as a worker does that goes on for ever.
 func (w *world) dial() *nats.Conn {
 	w.tb.Helper()
-	nc, err := nats.Connect(w.nats.url(), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectWait(look))
+	nc, err := nats.Connect(w.nats.url(), natstest.Patient(), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectWait(look))
 	if err != nil {
 		w.tb.Fatal(err)
 	}

@@ -82,7 +82,7 @@ func (s *shift) figures(got, want liveness.Workers) {
 
 func (s *shift) client() *nats.Conn {
 	s.Helper()
-	nc, err := nats.Connect(s.server.URL())
+	nc, err := nats.Connect(s.server.URL(), natstest.Patient())
 	if err != nil {
 		s.Fatalf("connect: %v", err)
 	}

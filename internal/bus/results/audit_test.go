@@ -28,7 +28,7 @@ import (
 func TestPullsAreShortAndHaveAHeartbeat(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
-	nc, err := nats.Connect(s.URL())
+	nc, err := nats.Connect(s.URL(), natstest.Patient())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -189,7 +189,7 @@ func startConsumer(t *testing.T, registry *prometheus.Registry) (*busresults.Con
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { b.Close(context.WithoutCancel(t.Context())) })
-	nc, err := nats.Connect(s.URL())
+	nc, err := nats.Connect(s.URL(), natstest.Patient())
 	if err != nil {
 		t.Fatal(err)
 	}

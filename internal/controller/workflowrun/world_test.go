@@ -97,7 +97,7 @@ func newWorld(ctx context.Context, adjust ...func(*world)) *world {
 	if w.ns == "" {
 		w.ns = createNamespace(w.client, corev1.Namespace{})
 	}
-	nc, err := nats.Connect(w.nats.URL(), nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond))
+	nc, err := nats.Connect(w.nats.URL(), natstest.Patient(), nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond))
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(nc.Close)
 	w.js, err = jetstream.New(nc)

@@ -261,18 +261,19 @@ func TestAProgramIsKilledWithWhatItStarted(t *testing.T) {
 func TestHowAProgramEndsIsTold(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		script string
-		fails  bool
+		script   string
+		patience time.Duration
+		fails    bool
 	}{
-		"in peace":                         {`trap 'exit 0' TERM; echo begun; while :; do sleep 0.01; done`, false},
-		"with an exit code":                {`trap 'exit 3' TERM; echo begun; while :; do sleep 0.01; done`, true},
-		"by the signal":                    {`echo begun; exec sleep 600`, true},
-		"not, and is killed":               {`trap '' TERM; echo begun; while :; do sleep 0.01; done`, true},
-		"before it was asked to, in peace": {`echo begun`, false},
+		"in peace":                         {`trap 'exit 0' TERM; echo begun; while :; do sleep 0.01; done`, DefaultPatience, false},
+		"with an exit code":                {`trap 'exit 3' TERM; echo begun; while :; do sleep 0.01; done`, DefaultPatience, true},
+		"by the signal":                    {`echo begun; exec sleep 600`, DefaultPatience, true},
+		"not, and is killed":               {`trap '' TERM; echo begun; while :; do sleep 0.01; done`, time.Second, true},
+		"before it was asked to, in peace": {`echo begun`, DefaultPatience, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), c.patience)
 			defer cancel()
 			if err := script(t, c.script).Terminate(ctx); (err != nil) != c.fails {
 				t.Errorf("got %v", err)

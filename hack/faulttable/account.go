@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"regexp"
 	"strconv"
@@ -52,13 +53,12 @@ type tally struct {
 	Stall  seconds `json:"longestStallSeconds"`
 }
 
-// seconds are rounded to tenths where they are written.
+// seconds are rounded to tenths.
 type seconds float64
 
-func (s seconds) String() string { return fmt.Sprintf("%.1f s", float64(s)) }
+func secondsOf(d time.Duration) seconds { return seconds(math.Round(d.Seconds()*10) / 10) }
 
-// MarshalJSON implements json.Marshaler.
-func (s seconds) MarshalJSON() ([]byte, error) { return fmt.Appendf(nil, "%.1f", float64(s)), nil }
+func (s seconds) String() string { return fmt.Sprintf("%.1f s", float64(s)) }
 
 // load reads totals. A file that is not there has none.
 func load(path string) (*account, error) {
@@ -66,7 +66,7 @@ func load(path string) (*account, error) {
 	if path == "" {
 		return a, nil
 	}
-	text, err := os.ReadFile(path) //nolint:gosec // whoever calls it names its file
+	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return a, nil
 	}
@@ -86,14 +86,14 @@ func (a *account) save(path string) error {
 	if err := e.Encode(a); err != nil {
 		return fmt.Errorf("write totals: %w", err)
 	}
-	if err := os.WriteFile(path, out.Bytes(), 0o600); err != nil { //nolint:gosec // whoever calls it names its file
+	if err := os.WriteFile(path, out.Bytes(), 0o600); err != nil {
 		return fmt.Errorf("write totals: %w", err)
 	}
 	return nil
 }
 
 func (a *account) readFile(path, commit string) error {
-	f, err := os.Open(path) //nolint:gosec // whoever calls it names its files
+	f, err := os.Open(path)
 	if err != nil {
 		return err
 	}
@@ -142,11 +142,11 @@ func (a *account) add(p *play, round []string) error {
 		p.FirstSeed = seed
 	}
 	p.Rounds++
-	p.Stall, p.Took = max(p.Stall, seconds(stall.Seconds())), p.Took+seconds(took.Seconds())
+	p.Stall, p.Took = max(p.Stall, secondsOf(stall)), seconds(math.Round(10*float64(p.Took+secondsOf(took)))/10)
 	for fault := range strings.SplitSeq(round[1], " + ") {
 		t := a.of(fault)
 		t.Rounds++
-		t.Stall = max(t.Stall, seconds(stall.Seconds()))
+		t.Stall = max(t.Stall, secondsOf(stall))
 	}
 	a.count(p.Part, round[4])
 	return nil

@@ -166,7 +166,7 @@ func Dial(ctx context.Context, config Config) (*nats.Conn, protocol.Names, error
 	}
 	patience := CallTimeout
 	if deadline, bounded := ctx.Deadline(); bounded {
-		patience = max(time.Millisecond, min(patience, time.Until(deadline))) // 0 were no bound at all
+		patience = max(time.Millisecond, min(patience, deadline.Sub(config.Clock.Now()))) // 0 were no bound at all
 	}
 	silent := func(*nats.Conn, *nats.Subscription, error) {} // the library would print to stderr; nc.LastError has it
 	nc, err := nats.Connect(config.URL, append(config.connectOptions(), nats.RetryOnFailedConnect(false), nats.NoReconnect(),

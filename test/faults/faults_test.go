@@ -65,8 +65,14 @@ func newRounds(ctx context.Context, t *testing.T, part string) *rounds {
 
 func (s *rounds) play(ctx context.Context, seed uint64, faults ...fault) {
 	s.g.tb.Helper()
-	begin := time.Now()
+	begin, ended := time.Now(), false
+	defer func() {
+		if !ended { // what was waited for in vain is told already
+			s.g.tb.Errorf("PART=%s SEEDS=%d, %s: the round did not end", s.g.part, seed, names(faults))
+		}
+	}()
 	out := s.g.play(ctx, seed, faults...)
+	ended = true
 	for _, f := range faults {
 		y := s.byFault[f.name]
 		if y == nil {

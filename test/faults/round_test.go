@@ -5,6 +5,7 @@ package faults
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -81,6 +82,7 @@ func (g *rig) play(ctx context.Context, seed uint64, faults ...fault) outcome {
 	begin := 1 + r.IntN(size.Results()/2)
 	await(ctx, g.tb, patience, "the load is under way", func() string { return less(ledger.Applied(), begin) })
 	out := outcome{results: size.Results(), under: ledger.Applied()}
+	defer g.tellUnfinished(context.WithoutCancel(ctx), namespace)
 	before := g.accounts(ctx)
 	healed := g.strike(ctx, r, faults)
 	await(ctx, g.tb, patience, "all runs end", func() string {
@@ -175,6 +177,21 @@ func (g *rig) finals(ctx context.Context, namespace string) []v1alpha1.WorkflowR
 		g.tb.Fatal(err)
 	}
 	return list.Items
+}
+
+// tellUnfinished shows the runs that have not ended when a round fails.
+func (g *rig) tellUnfinished(ctx context.Context, namespace string) {
+	g.tb.Helper()
+	if !g.tb.Failed() {
+		return
+	}
+	for _, run := range g.finals(ctx, namespace) {
+		if run.Status != nil && run.Status.CompletedAt != nil {
+			continue
+		}
+		text, err := json.Marshal(run.Status)
+		g.tb.Logf("unfinished: %s %s, %v", run.Name, text, err)
+	}
 }
 
 func less(n, want int) string {

@@ -103,19 +103,22 @@ func (a *account) readFile(path, commit string) error {
 // read adds a play.
 func (a *account) read(in io.Reader, commit string) error {
 	var p *play
+	of := func(part string) *play { // also where the first round did not end
+		if p == nil {
+			p = &play{Part: part, Commit: commit}
+			a.Plays = append(a.Plays, p)
+		}
+		return p
+	}
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
 		if m := round.FindStringSubmatch(lines.Text()); m != nil {
-			if p == nil {
-				p = &play{Part: m[1], Commit: commit}
-				a.Plays = append(a.Plays, p)
-			}
-			if err := a.add(p, m[2:]); err != nil {
+			if err := a.add(of(m[1]), m[2:]); err != nil {
 				return err
 			}
-		} else if m := wrong.FindStringSubmatch(lines.Text()); m != nil && p != nil {
-			p.Wrong++
+		} else if m := wrong.FindStringSubmatch(lines.Text()); m != nil {
+			of(m[1]).Wrong++
 			for fault := range strings.SplitSeq(m[3], " + ") {
 				a.of(fault).Wrong++
 			}

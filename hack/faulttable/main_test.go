@@ -98,6 +98,20 @@ func TestAPageHasTheTablesOfTheTotals(t *testing.T) {
 	}
 }
 
+// mutation: violations that count once a round has ended only.
+func TestAFirstRoundThatDoesNotEndCounts(t *testing.T) {
+	var out strings.Builder
+	stuck := file(t, "one.txt", "    faults_test.go:75: PART=one SEEDS=7, etcd is full + redis hangs: the round did not end\n")
+	if err := run(options{}, []string{stuck}, &out); err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []string{"| one | 1 | 0s | 0 | 0 | 1 | 0.0 s |", "| etcd is full | 0 | 1 | 0.0 s |", "| redis hangs | 0 | 1 | 0.0 s |"} {
+		if !strings.Contains(out.String(), row) {
+			t.Errorf("no row %q in\n%s", row, out.String())
+		}
+	}
+}
+
 func TestWhatIsNotThereOrWrongIsAnError(t *testing.T) {
 	totals := filepath.Join(t.TempDir(), "totals.json")
 	for name, run := range map[string]func(*strings.Builder) error{

@@ -40,7 +40,10 @@ func (e *Env) StartSecondAPIServer(ctx context.Context) (*APIServer, error) {
 		"--service-cluster-ip-range=10.0.0.0/24", "--disable-admission-plugins=ServiceAccount", "--allow-privileged=true",
 	}}
 	s.Config.Host = net.JoinHostPort(host, strconv.Itoa(port))
-	return s, s.Start(ctx)
+	if err := s.Start(ctx); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 // Start starts it after Kill, at the same address, and returns when it is ready. It fails when the
@@ -50,9 +53,11 @@ func (s *APIServer) Start(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("make client: %w", err)
 	}
-	if s.Process, err = startProcess(s.path, s.args, nil, s.log); err != nil {
+	p, err := startProcess(s.path, s.args, nil, s.log)
+	if err != nil {
 		return err
 	}
+	s.Process = p
 	readyz := c.Discovery().RESTClient().Get().AbsPath("/readyz")
 	if err := s.await(ctx, "kube-apiserver", func() bool { return readyz.Do(ctx).Error() == nil }); err != nil {
 		return errors.Join(err, s.Kill())

@@ -140,7 +140,8 @@ func named(t *testing.T, name string) fault {
 
 // TestWhatPeopleRunOutlivesItsFaults has a fail-over that loses the last writes and a server of
 // NATS that loses its disk, at the same time and under load; then an API server that answers half
-// of all writes with a conflict that there is not. make test-faults has all faults.
+// of all writes with a conflict that there is not; then one that is killed and starts again. make
+// test-faults has all faults.
 //
 // mutations: rights.Operator without $JS.API.CONSUMER.INFO makes this fail: no operator becomes
 // ready; so does pass.refused that does not count conflicts, or counts them twice (I6).
@@ -149,6 +150,7 @@ func TestWhatPeopleRunOutlivesItsFaults(t *testing.T) {
 	// With these seeds the faults begin when no more than ten of 120 results are there.
 	s.play(t.Context(), 3, named(t, "11 fail-over loses the last writes"), named(t, "nats-server lost its disk"))
 	s.play(t.Context(), 2, named(t, "28 API server says 409"))
+	s.play(t.Context(), 4, named(t, "28 API server restarted"))
 	s.report(t.Context(), unavailable, []string{byVersion}) // whether a job has to be looked up is a matter of moments
 }
 

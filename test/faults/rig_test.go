@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -210,17 +211,21 @@ func (g *rig) startAPIServer(ctx context.Context) {
 	}
 }
 
-// revive starts operators that ended by themselves: one that leads and does not reach the API
-// server ends, and whoever runs it starts it again.
-func (g *rig) revive(ctx context.Context) {
+// revive starts operators that ended by themselves. Only a fault of the API server excuses them:
+// one that leads and does not reach it ends, and whoever runs it starts it again.
+func (g *rig) revive(ctx context.Context, faults []fault) {
 	g.tb.Helper()
 	for _, o := range g.operators {
 		select {
 		case <-o.now.Done():
-			g.tb.Logf("%s ended, and is started again", o.name)
-			g.launch(ctx, o)
 		default:
+			continue
 		}
+		if !slices.ContainsFunc(faults, func(f fault) bool { return f.to == toAPI }) {
+			g.tb.Fatalf("%s ended by itself", o.name)
+		}
+		g.tb.Logf("%s ended, and is started again", o.name)
+		g.launch(ctx, o)
 	}
 }
 

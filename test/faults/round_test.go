@@ -86,7 +86,7 @@ func (g *rig) play(ctx context.Context, seed uint64, faults ...fault) outcome {
 	before := g.accounts(ctx)
 	healed := g.strike(ctx, r, faults)
 	await(ctx, g.tb, patience, "all runs end", func() string {
-		g.revive(ctx)
+		g.revive(ctx, faults)
 		n, broken := h.Finished()
 		return cmp.Or(broken, less(n, size.Runs))
 	})

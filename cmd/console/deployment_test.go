@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -37,6 +36,7 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/devenv"
 	"github.com/syncopate-dev/syncopate/internal/testenv"
+	"github.com/syncopate-dev/syncopate/internal/testenv/ports"
 )
 
 const (
@@ -163,10 +163,9 @@ func (i *installation) start() {
 
 func free(t *testing.T) string {
 	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	addr, err := ports.Address()
 	must(t, err)
-	defer func() { must(t, l.Close()) }()
-	return l.Addr().String()
+	return addr
 }
 
 // token is one of a service account; of a pod, if there is one.

@@ -5,7 +5,6 @@ package main
 import (
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -33,14 +32,7 @@ func get(t *testing.T, url string) (code int, body string) {
 // mutation: a log line at each probe, or none when the parts that are not ready change, makes this
 // fail; so does a body without the cause.
 func TestProbesSayWhatIsMissingAndTheLogSaysEachChangeOnce(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	addr := freeAddress(t)
 	var said []string
 	p, err := serveProbes(t.Context(), addr, funcr.New(func(_, args string) { said = append(said, args) }, funcr.Options{}))
 	if err != nil {

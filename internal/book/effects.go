@@ -62,13 +62,14 @@ func endingOf(was, next *v1alpha1.StepStatus) Ending {
 }
 
 // moves says whether a step goes on without a result: it starts, starts anew, or stays as it is.
+// Its next attempt may come sooner: a wait that a wrong clock made too long is shortened.
 func moves(was, next *v1alpha1.StepStatus) bool {
 	switch next.Phase {
 	case v1alpha1.StepPending, v1alpha1.StepDispatched, v1alpha1.StepRunning:
 		return true
 	default:
 		return was.Phase == next.Phase && was.Attempt == next.Attempt &&
-			was.CompletedAt.Equal(next.CompletedAt) && was.NextAttemptAt.Equal(next.NextAttemptAt)
+			was.CompletedAt.Equal(next.CompletedAt) && (was.NextAttemptAt.Equal(next.NextAttemptAt) || next.NextAttemptAt != nil && next.NextAttemptAt.Before(was.NextAttemptAt))
 	}
 }
 

@@ -112,6 +112,17 @@ func TestTheJudgeFindsPlantedDefects(t *testing.T) {
 			versions: []v1alpha1.StepStatus{first, backedOff, failed(first, 1, "a", 11), second, end},
 			want:     []string{`job job-1 was answered "Failed" and ended as "Retry"`, "2 times: job job-1"},
 		},
+		"a wait that a wrong clock made too long may be shortened": {
+			versions: []v1alpha1.StepStatus{first, failed(first, 1, "a", 3600), backedOff, second, end},
+		},
+		"a wait that is gone without an attempt is not": {
+			versions: []v1alpha1.StepStatus{first, backedOff, func() v1alpha1.StepStatus {
+				s := backedOff
+				s.NextAttemptAt = nil
+				return s
+			}(), second, end},
+			want: []string{`job job-1 was answered "Failed" and ended as "Retry"`, "2 times: job job-1"},
+		},
 		"a failure that counts twice": {
 			versions: []v1alpha1.StepStatus{first, failed(first, 2, "a", 10), redispatched(failed(first, 2, "a", 10)), func() v1alpha1.StepStatus {
 				s := end

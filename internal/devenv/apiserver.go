@@ -6,8 +6,10 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -17,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/testenv/ports"
 )
 
 // Assets is the directory of kube-apiserver, etcd and kubectl: $KUBEBUILDER_ASSETS, or where make
@@ -37,6 +40,9 @@ func StartAPIServerWith(assets string, args map[string]string, crds ...string) (
 		BinaryAssetsDirectory: assets, CRDDirectoryPaths: crds, ErrorIfCRDPathMissing: true,
 		ControlPlaneStartTimeout: time.Minute, // a busy machine takes longer than the 20 s that it has by itself
 	}
+	if err := place(&s.ControlPlane); err != nil {
+		return nil, err
+	}
 	for name, value := range args {
 		s.ControlPlane.GetAPIServer().Configure().Set(name, value)
 	}
@@ -45,6 +51,20 @@ func StartAPIServerWith(assets string, args map[string]string, crds ...string) (
 	}
 	s.Config.QPS, s.Config.Burst = -1, -1
 	return s, nil
+}
+
+// place gives the servers ports that nobody else is given before they listen.
+func place(plane *envtest.ControlPlane) error {
+	client, errClient := ports.Address()
+	peer, errPeer := ports.Address()
+	api, errAPI := ports.Free()
+	if err := errors.Join(errClient, errPeer, errAPI); err != nil {
+		return err
+	}
+	plane.Etcd = &envtest.Etcd{URL: &url.URL{Scheme: "http", Host: client}}
+	plane.Etcd.Configure().Set("listen-peer-urls", "http://"+peer)
+	plane.GetAPIServer().SecureServing.ListenAddr = envtest.ListenAddr{Address: "127.0.0.1", Port: strconv.Itoa(api)}
+	return nil
 }
 
 // Client is a client for the kinds of Kubernetes and those of this repository.

@@ -5,10 +5,11 @@ package devenv
 import (
 	"errors"
 	"fmt"
-	"net"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/syncopate-dev/syncopate/internal/testenv/ports"
 )
 
 // natsStartTimeout bounds the start of the nats-server.
@@ -26,14 +27,15 @@ type NATS struct {
 
 // StartNATS starts a server on a free port of the loopback interface with its store in dir.
 func StartNATS(dir string) (*NATS, error) {
+	port, err := ports.Free()
+	if err != nil {
+		return nil, err
+	}
 	n := &NATS{opts: server.Options{
-		Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: dir, NoSigs: true, NoLog: true,
+		Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: dir, NoSigs: true, NoLog: true,
 	}}
 	if err := n.Start(); err != nil {
 		return nil, err
-	}
-	if addr, ok := n.server.Addr().(*net.TCPAddr); ok {
-		n.opts.Port = addr.Port
 	}
 	return n, nil
 }

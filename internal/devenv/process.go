@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"syscall"
 	"time"
+
+	"github.com/syncopate-dev/syncopate/internal/testenv/ports"
 )
 
 // Process is a child process whose output goes to a file.
@@ -99,11 +101,11 @@ func (e *Env) StartManager(ctx context.Context, binary, name string, args ...str
 
 // StartManagerIn is StartManager with more variables of its environment.
 func (e *Env) StartManagerIn(ctx context.Context, env []string, binary, name string, args ...string) (*Manager, error) {
-	metricsPort, err := freePort(ctx)
+	metricsPort, err := ports.Free()
 	if err != nil {
 		return nil, err
 	}
-	probePort, err := freePort(ctx)
+	probePort, err := ports.Free()
 	if err != nil {
 		return nil, err
 	}

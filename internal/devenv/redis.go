@@ -15,6 +15,8 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/syncopate-dev/syncopate/internal/testenv/ports"
 )
 
 const (
@@ -56,7 +58,7 @@ func StartRedis(ctx context.Context, dir string, requireReal bool) (*Redis, erro
 }
 
 func startServer(ctx context.Context, path, dir string) (*Redis, error) {
-	port, err := freePort(ctx)
+	port, err := ports.Free()
 	if err != nil {
 		return nil, err
 	}
@@ -121,18 +123,4 @@ func (r *Redis) Stop() error {
 		return nil
 	}
 	return r.process.Kill()
-}
-
-// freePort finds a port that nobody listens on.
-func freePort(ctx context.Context) (int, error) {
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, fmt.Errorf("find a free port: %w", err)
-	}
-	defer func() { _ = l.Close() }() // it is free again either way
-	if addr, ok := l.Addr().(*net.TCPAddr); ok {
-		return addr.Port, nil
-	}
-	return 0, fmt.Errorf("find a free port: %s is no TCP address", l.Addr())
 }

@@ -12,6 +12,8 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/syncopate-dev/syncopate/internal/testenv/ports"
 )
 
 // APIServer is another kube-apiserver on the etcd of an Env. It takes the same credentials as the
@@ -26,7 +28,7 @@ type APIServer struct {
 
 // StartSecondAPIServer starts one and returns when it is ready. It runs until Kill.
 func (e *Env) StartSecondAPIServer(ctx context.Context) (*APIServer, error) {
-	port, err := freePort(ctx)
+	port, err := ports.Free()
 	if err != nil {
 		return nil, err
 	}

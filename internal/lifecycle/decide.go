@@ -37,6 +37,7 @@ func Decide(in Input) Decision {
 		endWithoutRoom,  // an object that has no room for its status
 		missTemplate,    // a Workflow, or a revision, that does not exist
 		initialize,      // at first sight: what the namespace permits, and whether the spec can be run
+		boundWaits,      // waits that a wrong clock made too long
 		timeOut,         // attempts, delays and approvals whose time is over
 		admit,           // the idempotency key, and the tenant's quota or the parent
 		setPhase,        // Queued, Running or Suspended

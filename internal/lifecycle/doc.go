@@ -302,4 +302,8 @@
 // metav1.Time has a precision of one second on the wire, MicroTime of one microsecond. All times
 // are truncated to that and in UTC, so that a status read back equals the one written. Deadlines
 // count from truncated times: up to a second early.
+//
+// Times are by the clock of the operator that wrote them. If it was ahead, a wait would be too
+// long: a wait for the next attempt ends after the longest one that the step can have been told,
+// its backoff or MaxRetryAfter, and a delay after its seconds, counted from when it is looked at.
 package lifecycle

@@ -44,10 +44,13 @@ func failAttempt(d *draft, i int, e v1alpha1.StepError, final bool) {
 
 // grantWait is the wait that a worker gets which asked for one.
 func grantWait(d *draft, r protocol.Result) time.Duration {
-	limit := bounds.PositiveOr(int64(d.in.MaxRetryAfter), int64(bounds.DefaultMaxRetryAfter))
-	wait := retry.After(r.RetryAfterMillis, time.Duration(limit))
+	wait := retry.After(r.RetryAfterMillis, maxRetryAfter(d))
 	d.out.Granted = append(d.out.Granted, wait)
 	return wait
+}
+
+func maxRetryAfter(d *draft) time.Duration {
+	return time.Duration(bounds.PositiveOr(int64(d.in.MaxRetryAfter), int64(bounds.DefaultMaxRetryAfter)))
 }
 
 func backOff(d *draft, s *v1alpha1.StepStatus, wait time.Duration) {

@@ -3,7 +3,10 @@
 package lifecycle
 
 import (
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/report"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/retry"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/waits"
 )
@@ -25,6 +28,27 @@ func timeOutItems(d *draft) {
 			}
 		}
 		settleItems(d, it)
+	}
+}
+
+// boundWaits has nothing wait longer than it can have been told to. A time in status is by the
+// clock of the operator that wrote it; if that was an hour ahead, the wait would take an hour more,
+// whoever owns the run when the clock is right again.
+func boundWaits(d *draft) {
+	limit := maxRetryAfter(d)
+	for i := range d.st.Steps {
+		s, step := &d.st.Steps[i], &d.plan.Steps[i]
+		switch {
+		case s.Phase == v1alpha1.StepBackingOff:
+			s.NextAttemptAt = bounds.Within(s.NextAttemptAt, d.now, retry.Longest(step.Retry.Backoff, s.Failures, limit))
+		case s.Phase == v1alpha1.StepDelayed && step.Delay != nil && step.Delay.Seconds != nil:
+			s.DelayedUntil = bounds.Within(s.DelayedUntil, d.now, bounds.Seconds(*step.Delay.Seconds))
+		}
+	}
+	for _, it := range d.items {
+		if it != nil {
+			it.BoundWaits(limit, d.now)
+		}
 	}
 }
 

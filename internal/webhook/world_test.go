@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -40,6 +39,7 @@ import (
 	quota "github.com/syncopate-dev/syncopate/internal/quota/controller"
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
 	"github.com/syncopate-dev/syncopate/internal/testenv"
+	"github.com/syncopate-dev/syncopate/internal/testenv/ports"
 )
 
 // world is a namespace of runs with the webhook in front of it: its own policies, and its own
@@ -185,13 +185,11 @@ func (w *world) operator(s setting) (port int) {
 
 func freePort(t testing.TB) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "localhost:0")
+	port, err := ports.Free()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = l.Close() }()
-	addr, _ := l.Addr().(*net.TCPAddr)
-	return addr.Port
+	return port
 }
 
 // shipped is the configuration as users install it.

@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
 
+	"github.com/syncopate-dev/syncopate/internal/testenv/ports"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -43,14 +44,17 @@ type operator struct {
 func newOperator(t *testing.T, edit ...func(*server.Options)) *operator {
 	t.Helper()
 	o := &operator{t: t, names: protocol.Names{Prefix: protocol.DefaultPrefix}, logs: &logs{}}
-	o.options = server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true, MaxPayload: 64 << 10}
+	port, err := ports.Free()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.options = server.Options{Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true, MaxPayload: 64 << 10}
 	for _, e := range edit {
 		e(&o.options)
 	}
 	o.serve(o.options)
 	t.Cleanup(o.shutdown)
 	o.nc = o.connect()
-	var err error
 	if o.js, err = jetstream.New(o.nc); err != nil {
 		t.Fatal(err)
 	}

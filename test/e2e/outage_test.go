@@ -21,6 +21,7 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
 	"github.com/syncopate-dev/syncopate/internal/devenv"
+	"github.com/syncopate-dev/syncopate/internal/testenv/ports"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -46,11 +47,9 @@ type door struct{ addr string }
 
 func newDoor(ctx context.Context) *door {
 	GinkgoHelper()
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
+	addr, err := ports.Address()
 	Expect(err).NotTo(HaveOccurred())
-	defer func() { Expect(l.Close()).To(Succeed()) }()
-	return &door{addr: l.Addr().String()}
+	return &door{addr: addr}
 }
 
 // open forwards connections to an address until the spec ends.

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/syncopate-dev/syncopate/internal/devenv"
+	"github.com/syncopate-dev/syncopate/internal/testenv/ports"
 )
 
 const (
@@ -44,18 +45,11 @@ type natsServer struct {
 
 func startNATS(ctx context.Context, tb testing.TB) *natsServer {
 	tb.Helper()
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
+	port, err := ports.Free()
 	if err != nil {
 		tb.Fatal(err)
 	}
-	s := &natsServer{tb: tb, config: serverConfig{Dir: tb.TempDir()}}
-	if addr, ok := l.Addr().(*net.TCPAddr); ok {
-		s.config.Port = addr.Port
-	}
-	if err := l.Close(); err != nil {
-		tb.Fatal(err)
-	}
+	s := &natsServer{tb: tb, config: serverConfig{Dir: tb.TempDir(), Port: port}}
 	s.start(ctx)
 	tb.Cleanup(func() { _ = s.process.Kill() })
 	return s

@@ -5,7 +5,6 @@ package deadletters_test
 import (
 	"errors"
 	"fmt"
-	"net"
 	"strings"
 	"testing"
 
@@ -19,6 +18,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/bus/deadletters"
 	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
 	"github.com/syncopate-dev/syncopate/internal/bus/results"
+	"github.com/syncopate-dev/syncopate/internal/testenv/ports"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -265,12 +265,11 @@ func TestAToolSaysAtOnceWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	t.Run("no server", func(t *testing.T) {
 		t.Parallel()
-		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+		nobody, err := ports.Address()
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = l.Close()
-		if _, err = deadletters.Open(t.Context(), bus.Config{URL: "nats://" + l.Addr().String()}); !errors.Is(err, bus.ErrUnreachable) {
+		if _, err = deadletters.Open(t.Context(), bus.Config{URL: "nats://" + nobody}); !errors.Is(err, bus.ErrUnreachable) {
 			t.Error(err)
 		}
 	})

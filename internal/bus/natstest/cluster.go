@@ -5,7 +5,6 @@ package natstest
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/url"
 	"os"
 	"strings"
@@ -14,6 +13,8 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/syncopate-dev/syncopate/internal/testenv/ports"
 )
 
 // Cluster is three servers with JetStream, of which any one may be away.
@@ -31,13 +32,13 @@ func StartCluster(tb testing.TB) *Cluster {
 	tb.Helper()
 	c := &Cluster{tb: tb, stores: tb.TempDir()}
 	var routes []*url.URL
-	ports := freePorts(tb, clusterSize)
-	for _, port := range ports {
+	routePorts, clientPorts := freePorts(tb, clusterSize), freePorts(tb, clusterSize)
+	for _, port := range routePorts {
 		routes = append(routes, &url.URL{Scheme: "nats", Host: fmt.Sprintf("127.0.0.1:%d", port)})
 	}
-	for i, port := range ports {
+	for i, port := range routePorts {
 		c.options = append(c.options, &server.Options{
-			ServerName: fmt.Sprintf("n%d", i+1), Host: "127.0.0.1", Port: server.RANDOM_PORT,
+			ServerName: fmt.Sprintf("n%d", i+1), Host: "127.0.0.1", Port: clientPorts[i],
 			JetStream: true, StoreDir: c.newStore(), NoLog: true, NoSigs: true,
 			Cluster: server.ClusterOpts{Name: "natstest", Host: "127.0.0.1", Port: port}, Routes: routes,
 		})
@@ -48,11 +49,10 @@ func StartCluster(tb testing.TB) *Cluster {
 			c.Stop(i)
 		}
 	})
-	for i, s := range c.servers {
+	for _, s := range c.servers {
 		if !s.ReadyForConnections(startTimeout) {
 			tb.Fatalf("nats-server is not ready after %s", startTimeout)
 		}
-		c.options[i].Port = addressPort(tb, s)
 	}
 	c.await("the cluster has a leader", func() bool {
 		for _, s := range c.servers {
@@ -135,21 +135,14 @@ func (c *Cluster) await(what string, done func() bool) {
 
 // freePorts are ports that nobody listens on. The servers have to know each other's
 // before they start.
-func freePorts(tb testing.TB, n int) []int {
+func freePorts(tb testing.TB, n int) (all []int) {
 	tb.Helper()
-	var ports []int
 	for range n {
-		var lc net.ListenConfig
-		l, err := lc.Listen(tb.Context(), "tcp", "127.0.0.1:0")
+		port, err := ports.Free()
 		if err != nil {
 			tb.Fatal(err)
 		}
-		defer func() { _ = l.Close() }()
-		a, ok := l.Addr().(*net.TCPAddr)
-		if !ok {
-			tb.Fatalf("listens on %v", l.Addr())
-		}
-		ports = append(ports, a.Port)
+		all = append(all, port)
 	}
-	return ports
+	return all
 }

@@ -58,10 +58,10 @@ func StartNodes(tb testing.TB, n int, tls *certs.Files, users ...rights.User) *N
 	tb.Helper()
 	c := &Nodes{tb: tb, dir: tb.TempDir(), tls: tls}
 	c.users = append(slices.Clone(users), rights.User{Name: Admin, Password: "all-rights", May: rights.NATS{Publish: []string{">"}, Subscribe: []string{">"}}})
-	ports := freePorts(tb, 2*n)
+	free := freePorts(tb, 2*n)
 	for i := range n {
 		name := fmt.Sprintf("n%d", i+1)
-		c.nodes = append(c.nodes, &node{name: name, port: ports[i], cluster: ports[n+i], dir: filepath.Join(c.dir, name), config: filepath.Join(c.dir, name+".conf")})
+		c.nodes = append(c.nodes, &node{name: name, port: free[i], cluster: free[n+i], dir: filepath.Join(c.dir, name), config: filepath.Join(c.dir, name+".conf")})
 	}
 	c.writeAccounts()
 	for i, s := range c.nodes {

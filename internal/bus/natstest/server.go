@@ -26,7 +26,7 @@ func Start(tb testing.TB, adjust ...func(*server.Options)) *Server {
 	s := &Server{tb: tb, stores: tb.TempDir(), options: &server.Options{
 		ServerName: "natstest",
 		Host:       "127.0.0.1",
-		Port:       server.RANDOM_PORT,
+		Port:       freePorts(tb, 1)[0],
 		JetStream:  true,
 		NoLog:      true,
 		NoSigs:     true,
@@ -50,9 +50,6 @@ func (s *Server) start() {
 	running.Start()
 	if !running.ReadyForConnections(startTimeout) {
 		s.tb.Fatalf("nats-server is not ready after %s", startTimeout)
-	}
-	if s.options.Port == server.RANDOM_PORT {
-		s.options.Port = addressPort(s.tb, running)
 	}
 }
 

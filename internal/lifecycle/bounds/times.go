@@ -26,6 +26,19 @@ func TimeText(t *metav1.MicroTime) string {
 	return t.UTC().Format(time.RFC3339)
 }
 
+// clockTolerance is by how much a moment may be late before it counts as one of a wrong clock: the
+// clocks of two operators differ a little.
+const clockTolerance = time.Second
+
+// Within is the moment until which something waits that waits no longer than longest. A moment that
+// is later was written while an operator's clock was ahead; the wait begins anew then.
+func Within(until *metav1.MicroTime, now time.Time, longest time.Duration) *metav1.MicroTime {
+	if until == nil || !until.After(now.Add(longest+clockTolerance)) {
+		return until
+	}
+	return Micro(now.Add(longest))
+}
+
 // Due says whether the moment came; an absent one did.
 func Due(now time.Time, t *metav1.MicroTime) bool {
 	return t == nil || !now.Before(t.Time)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/retry"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
 
@@ -36,6 +37,16 @@ func (it *Items) Due(now time.Time) []Attempt {
 		}
 	}
 	return all
+}
+
+// BoundWaits has no item wait longer for its next attempt than it can have been told to: limit is
+// the longest wait that a worker may ask for.
+func (it *Items) BoundWaits(limit time.Duration, now time.Time) {
+	for k := range it.groups {
+		if g := &it.groups[k]; g.Phase == v1alpha1.StepBackingOff {
+			g.NextAttemptAt = bounds.Within(g.NextAttemptAt, now, retry.Longest(it.spec.Retry.Backoff, g.Failures, limit))
+		}
+	}
 }
 
 // Free is how many items may begin, where the run has so much room.

@@ -18,6 +18,12 @@ import (
 // and yet different for each step, run and attempt, so that runs that failed together do not
 // come back together.
 func Backoff(b v1alpha1.Backoff, n int32, id protocol.JobID) time.Duration {
+	base, spread := spreadWait(b, n)
+	return base - spread + time.Duration(fraction(id, uint64(2*spread)+1))
+}
+
+// spreadWait is the wait after failure number n, and how much the jitter adds or takes at the most.
+func spreadWait(b v1alpha1.Backoff, n int32) (base, spread time.Duration) {
 	limit := clamp(bounds.ValueOr(b.MaxMillis, bounds.DefaultMaxMillis), 0, bounds.MaxBackoffMillis)
 	factor := clamp(int64(bounds.PositiveOr(b.FactorPercent, bounds.DefaultFactorPercent)), 100, 1000)
 	wait := clamp(bounds.ValueOr(b.InitialMillis, bounds.DefaultInitialMillis), 0, limit)
@@ -26,9 +32,18 @@ func Backoff(b v1alpha1.Backoff, n int32, id protocol.JobID) time.Duration {
 		wait = min(limit, (wait*factor+99)/100)
 	}
 	percent := clamp(int64(bounds.ValueOr(b.JitterPercent, bounds.DefaultJitterPercent)), 0, 100)
-	base := time.Duration(wait) * time.Millisecond
-	spread := base * time.Duration(percent) / 100
-	return base - spread + time.Duration(fraction(id, uint64(2*spread)+1))
+	base = time.Duration(wait) * time.Millisecond
+	return base, base * time.Duration(percent) / 100
+}
+
+// Longest is the longest wait that a job can have been given whose failures are n: after the last
+// of them, or because a worker asked for it, for at most limit.
+func Longest(b v1alpha1.Backoff, n int32, limit time.Duration) time.Duration {
+	if n < 1 {
+		return limit
+	}
+	base, spread := spreadWait(b, n)
+	return max(base+spread, limit)
 }
 
 // fraction is a number in [0, n) that depends on id only.

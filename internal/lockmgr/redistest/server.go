@@ -23,6 +23,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/syncopate-dev/syncopate/internal/testenv/certs"
+	"github.com/syncopate-dev/syncopate/internal/testenv/ports"
 )
 
 // startTries bounds the ports tried: between finding a free port and listening on it, another
@@ -90,13 +91,11 @@ func (s *Server) begin() {
 
 func freePort(t testing.TB) int {
 	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	port, err := ports.Free()
 	if err != nil {
-		t.Fatalf("find a free port: %v", err)
+		t.Fatal(err)
 	}
-	defer func() { _ = l.Close() }()
-	addr, _ := l.Addr().(*net.TCPAddr)
-	return addr.Port
+	return port
 }
 
 // start returns an error when the server ended before it was ready.

@@ -18,15 +18,12 @@ import (
 	"time"
 )
 
-// round is what a play prints of one: "PART=one SEEDS=7: redis hangs + watches cut at 12 results;
-// longest stall 1.2s; round 20.3s; counted: lease lost 2, job looked up 1".
-var round = regexp.MustCompile(`PART=(\w+) SEEDS=(\d+): (.+) at \d+ results; longest stall (\S+); round (\S+); counted: (.*)$`)
+// strike is what a play prints of one: "PART=one SEEDS=7: redis hangs + watches cut at 12 of 480
+// results; longest stall 1.2s; took 20.3s; counted: lease lost 2, job looked up 1".
+var strike = regexp.MustCompile(`PART=(\w+) SEEDS=(\d+): (.+) at \d+ of (\d+) results; longest stall (\S+); took (\S+); counted: (.*)$`)
 
 // wrong is what it prints of a violation.
 var wrong = regexp.MustCompile(`PART=(\w+) SEEDS=(\d+), (.+?): `)
-
-// resultsOfARound is how many results each round has.
-const resultsOfARound = 120
 
 // account is that of all plays.
 type account struct {
@@ -41,16 +38,20 @@ type play struct {
 	Commit    string  `json:"commit,omitempty"`
 	FirstSeed uint64  `json:"firstSeed"`
 	Rounds    int     `json:"rounds"`
+	Strikes   int     `json:"strikes"`
+	Results   int     `json:"results"`
 	Wrong     int     `json:"violations"`
 	Stall     seconds `json:"longestStallSeconds"`
-	Took      seconds `json:"seconds"` // all rounds together
+	Took      seconds `json:"seconds"` // all strikes together
+
+	last uint64 // seed of the round that was read last
 }
 
 // tally is that of a fault.
 type tally struct {
-	Rounds int     `json:"rounds"`
-	Wrong  int     `json:"violations"`
-	Stall  seconds `json:"longestStallSeconds"`
+	Times int     `json:"times"`
+	Wrong int     `json:"violations"`
+	Stall seconds `json:"longestStallSeconds"`
 }
 
 // seconds are rounded to tenths.
@@ -113,7 +114,7 @@ func (a *account) read(in io.Reader, commit string) error {
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
-		if m := round.FindStringSubmatch(lines.Text()); m != nil {
+		if m := strike.FindStringSubmatch(lines.Text()); m != nil {
 			if err := a.add(of(m[1]), m[2:]); err != nil {
 				return err
 			}
@@ -127,31 +128,32 @@ func (a *account) read(in io.Reader, commit string) error {
 	return lines.Err()
 }
 
-// add adds a round: seed, faults, longest stall, how long it took, and what was counted.
-func (a *account) add(p *play, round []string) error {
-	seed, err := strconv.ParseUint(round[0], 10, 64)
-	if err != nil {
+// add adds a strike: seed, faults, results of its round, longest stall, how long it took, and what
+// was counted. Those of a round follow each other.
+func (a *account) add(p *play, strike []string) error {
+	seed, err := strconv.ParseUint(strike[0], 10, 64)
+	results, errResults := strconv.Atoi(strike[2])
+	stall, errStall := time.ParseDuration(strike[3])
+	took, errTook := time.ParseDuration(strike[4])
+	if err := errors.Join(err, errResults, errStall, errTook); err != nil {
 		return err
 	}
-	stall, err := time.ParseDuration(round[2])
-	if err != nil {
-		return err
-	}
-	took, err := time.ParseDuration(round[3])
-	if err != nil {
-		return err
-	}
-	if p.Rounds == 0 {
+	if p.Strikes == 0 {
 		p.FirstSeed = seed
 	}
-	p.Rounds++
+	if p.Strikes == 0 || seed != p.last {
+		p.Rounds++
+		p.Results += results
+	}
+	p.last = seed
+	p.Strikes++
 	p.Stall, p.Took = max(p.Stall, secondsOf(stall)), seconds(math.Round(10*float64(p.Took+secondsOf(took)))/10)
-	for fault := range strings.SplitSeq(round[1], " + ") {
+	for fault := range strings.SplitSeq(strike[1], " + ") {
 		t := a.of(fault)
-		t.Rounds++
+		t.Times++
 		t.Stall = max(t.Stall, secondsOf(stall))
 	}
-	a.count(p.Part, round[4])
+	a.count(p.Part, strike[5])
 	return nil
 }
 

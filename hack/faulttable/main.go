@@ -4,8 +4,8 @@
 //
 //	faulttable [-totals FILE [-commit NAME]] [-page PAGE [-check]] [FILE...]
 //
-// It reads the line of each round, and prints plays, faults and what the operators counted, as
-// tables of Markdown. A round with two faults counts for both. -totals adds the rounds to those of
+// It reads the line of each strike, and prints plays, faults and what the operators counted, as
+// tables of Markdown. A strike of two faults counts for both. -totals adds the rounds to those of
 // a file, and prints all. -page writes the tables between the two markers of a page instead; with
 // -check it fails where they are not there.
 package main

@@ -12,31 +12,32 @@ import (
 )
 
 const (
-	// onOne has a pair, and lines that are no rounds.
+	// onOne has two rounds, one with a pair and another strike, and lines that are no strikes.
 	onOne = `=== RUN   TestFaults
-    faults_test.go:83: PART=one SEEDS=7: 8 redis hangs + watches cut at 12 results; longest stall 1.2s; round 20.3s; counted: job looked up 1, lease lost 2
-    faults_test.go:83: PART=one SEEDS=8: 10 redis flushed at 30 results; longest stall 900ms; round 15s; counted: 
+    faults_test.go:83: PART=one SEEDS=7: 8 redis hangs + watches cut at 12 of 300 results; longest stall 1.2s; took 20.3s; counted: job looked up 1, lease lost 2
+    faults_test.go:83: PART=one SEEDS=7: watches cut at 90 of 300 results; longest stall 1s; took 5s; counted: lease lost 1
+    faults_test.go:83: PART=one SEEDS=8: 10 redis flushed at 30 of 300 results; longest stall 900ms; took 15s; counted: 
 `
 	// onCluster has a violation.
-	onCluster = `    faults_test.go:83: PART=cluster SEEDS=9: 22 nats leaders stepped down + watches cut at 3 results; longest stall 41s; round 1m0s; counted: lease lost 1
+	onCluster = `    faults_test.go:83: PART=cluster SEEDS=9: 22 nats leaders stepped down + watches cut at 3 of 120 results; longest stall 41s; took 1m0s; counted: lease lost 1
     faults_test.go:86: PART=cluster SEEDS=9, 22 nats leaders stepped down + watches cut: I5: no effect for 41s after healing, more than 35s
 `
-	tables = `| part | plays | time of all rounds | rounds | results | violations | longest stall | last seeds |
-|---|---|---|---|---|---|---|---|
-| cluster | 1 | 1m0s | 1 | 120 | 1 | 41.0 s | 1 from 9 at c2 |
-| one | 2 | 1m11s | 4 | 480 | 0 | 1.2 s | 2 from 7 at c2 |
+	tables = `| part | plays | time | rounds | strikes | results | violations | longest stall | last seeds |
+|---|---|---|---|---|---|---|---|---|
+| cluster | 1 | 1m0s | 1 | 1 | 120 | 1 | 41.0 s | 1 from 9 at c2 |
+| one | 2 | 1m21s | 4 | 6 | 1200 | 0 | 1.2 s | 2 from 7 at c2 |
 
-| fault, by itself or in a pair | rounds | violations | longest stall |
+| fault, by itself or in a pair | times | violations | longest stall |
 |---|---|---|---|
 | 8 redis hangs | 2 | 0 | 1.2 s |
 | 10 redis flushed | 2 | 0 | 0.9 s |
 | 22 nats leaders stepped down | 1 | 1 | 41.0 s |
-| watches cut | 3 | 1 | 41.0 s |
+| watches cut | 5 | 1 | 41.0 s |
 
 | counted by the operators | cluster | one |
 |---|---|---|
 | job looked up | 0 | 2 |
-| lease lost | 1 | 4 |
+| lease lost | 1 | 6 |
 `
 )
 
@@ -49,8 +50,8 @@ func file(t *testing.T, name, text string) string {
 	return path
 }
 
-// mutations: violations that count for the first fault of a pair only; seeds of later rounds;
-// totals that are not read, not written, or forget what was counted.
+// mutations: violations that count for the first fault of a pair only; seeds of later rounds; a
+// round for each strike; totals that are not read, not written, or forget what was counted.
 func TestPlaysAreAddedUpAndToTotals(t *testing.T) {
 	one, cluster := file(t, "one.txt", onOne), file(t, "cluster.txt", onCluster)
 	totals := filepath.Join(t.TempDir(), "totals.json")
@@ -105,7 +106,7 @@ func TestAFirstRoundThatDoesNotEndCounts(t *testing.T) {
 	if err := run(options{}, []string{stuck}, &out); err != nil {
 		t.Fatal(err)
 	}
-	for _, row := range []string{"| one | 1 | 0s | 0 | 0 | 1 | 0.0 s |", "| etcd is full | 0 | 1 | 0.0 s |", "| redis hangs | 0 | 1 | 0.0 s |"} {
+	for _, row := range []string{"| one | 1 | 0s | 0 | 0 | 0 | 1 | 0.0 s |", "| etcd is full | 0 | 1 | 0.0 s |", "| redis hangs | 0 | 1 | 0.0 s |"} {
 		if !strings.Contains(out.String(), row) {
 			t.Errorf("no row %q in\n%s", row, out.String())
 		}

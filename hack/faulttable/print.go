@@ -16,10 +16,10 @@ import (
 func (a *account) print(out io.Writer) {
 	parts := a.parts()
 	a.printParts(out, parts)
-	fmt.Fprint(out, "\n| fault, by itself or in a pair | rounds | violations | longest stall |\n|---|---|---|---|\n")
+	fmt.Fprint(out, "\n| fault, by itself or in a pair | times | violations | longest stall |\n|---|---|---|---|\n")
 	for _, fault := range slices.SortedFunc(maps.Keys(a.Faults), byNumber) {
 		t := a.Faults[fault]
-		fmt.Fprintf(out, "| %s | %d | %d | %s |\n", fault, t.Rounds, t.Wrong, t.Stall)
+		fmt.Fprintf(out, "| %s | %d | %d | %s |\n", fault, t.Times, t.Wrong, t.Stall)
 	}
 	fmt.Fprintf(out, "\n| counted by the operators | %s |\n|---%s|\n", strings.Join(parts, " | "), strings.Repeat("|---", len(parts)))
 	for _, what := range slices.Sorted(maps.Keys(a.Counted)) {
@@ -41,7 +41,7 @@ func (a *account) parts() []string {
 }
 
 func (a *account) printParts(out io.Writer, parts []string) {
-	fmt.Fprint(out, "| part | plays | time of all rounds | rounds | results | violations | longest stall | last seeds |\n|---|---|---|---|---|---|---|---|\n")
+	fmt.Fprint(out, "| part | plays | time | rounds | strikes | results | violations | longest stall | last seeds |\n|---|---|---|---|---|---|---|---|---|\n")
 	for _, part := range parts {
 		var sum play
 		var plays int
@@ -51,6 +51,7 @@ func (a *account) printParts(out io.Writer, parts []string) {
 				continue
 			}
 			plays++
+			sum.Strikes, sum.Results = sum.Strikes+p.Strikes, sum.Results+p.Results
 			sum.Rounds, sum.Wrong, sum.Took, sum.Stall = sum.Rounds+p.Rounds, sum.Wrong+p.Wrong, sum.Took+p.Took, max(sum.Stall, p.Stall)
 			last = fmt.Sprintf("%d from %d", p.Rounds, p.FirstSeed)
 			if p.Commit != "" {
@@ -58,7 +59,7 @@ func (a *account) printParts(out io.Writer, parts []string) {
 			}
 		}
 		took := time.Duration(float64(sum.Took) * float64(time.Second)).Round(time.Second)
-		fmt.Fprintf(out, "| %s | %d | %s | %d | %d | %d | %s | %s |\n", part, plays, took, sum.Rounds, sum.Rounds*resultsOfARound, sum.Wrong, sum.Stall, last)
+		fmt.Fprintf(out, "| %s | %d | %s | %d | %d | %d | %d | %s | %s |\n", part, plays, took, sum.Rounds, sum.Strikes, sum.Results, sum.Wrong, sum.Stall, last)
 	}
 }
 

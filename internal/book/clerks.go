@@ -3,6 +3,7 @@
 package book
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -147,7 +148,7 @@ func (t task) duration(s Size) time.Duration {
 	if t.rand.IntN(100) == 0 {
 		return time.Duration(t.rand.Int64N(int64(s.Slow)))
 	}
-	return time.Duration(t.rand.Int64N(int64(quick)))
+	return time.Duration(t.rand.Int64N(int64(cmp.Or(s.Quick, quick))))
 }
 
 // compose makes a result, as planned, with a value of its own, and notes it. Some outputs are too

@@ -38,6 +38,7 @@ type Size struct {
 	Workers int    // jobs worked on at the same time
 	Topic   string // of all jobs; "": Topic
 	Patience,
+	Quick, // the longest of most jobs; 0: 20 ms at the most
 	Slow, // the longest job
 	Late time.Duration // the longest time until a late copy of a result is published
 }

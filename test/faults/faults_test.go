@@ -41,12 +41,12 @@ func (g *rig) policy(ctx context.Context) {
 
 // tally is what became of a fault.
 type tally struct {
-	runs, results, violations int
-	known, shown              int // rounds in which all is known that was counted, and in which the fault showed
-	stall                     time.Duration
+	times, violations int
+	known, shown      int // times when all is known that was counted, and when the fault showed
+	stall             time.Duration
 }
 
-// sometimes is in how many rounds a fault must have shown at least once.
+// sometimes is in how many times a fault must have shown at least once.
 const sometimes = 4
 
 // rounds plays, one after the other, and reports.
@@ -63,37 +63,48 @@ func newRounds(ctx context.Context, t *testing.T, part string) *rounds {
 	return &rounds{g: g, byFault: map[string]*tally{}, begin: time.Now()}
 }
 
-func (s *rounds) play(ctx context.Context, seed uint64, faults ...fault) {
+func (s *rounds) play(ctx context.Context, seed uint64, plan ...[]fault) {
 	s.g.tb.Helper()
-	begin, ended := time.Now(), false
+	of := fmt.Sprintf("PART=%s SEEDS=%d", s.g.part, seed)
+	ended := false
 	defer func() {
 		if !ended { // what was waited for in vain is told already
-			s.g.tb.Errorf("PART=%s SEEDS=%d, %s: the round did not end", s.g.part, seed, names(faults))
+			s.g.tb.Errorf("%s, %s: the round did not end", of, names(slices.Concat(plan...)))
 		}
 	}()
-	out := s.g.play(ctx, seed, faults...)
+	out := s.g.play(ctx, seed, plan...)
 	ended = true
-	for _, f := range faults {
+	var all []fault
+	for _, k := range out.strikes {
+		all = append(all, k.faults...)
+		s.note(k)
+		s.g.tb.Logf("%s: %s at %d of %d results; longest stall %s; took %s; counted: %s", of, names(k.faults), k.under, out.results,
+			k.stall.Round(time.Millisecond), k.took.Round(100*time.Millisecond), k.counted)
+	}
+	for _, f := range all {
+		s.byFault[f.name].violations += len(out.wrong)
+	}
+	for _, w := range out.wrong[:min(len(out.wrong), 10)] {
+		s.g.tb.Errorf("%s, %s: %s", of, names(all), w)
+	}
+}
+
+// note adds what came of a strike.
+func (s *rounds) note(k strike) {
+	for _, f := range k.faults {
 		y := s.byFault[f.name]
 		if y == nil {
 			y = &tally{}
 			s.byFault[f.name] = y
 		}
-		y.runs++
-		y.results += out.results
-		y.violations += len(out.wrong)
-		y.stall = max(y.stall, out.stall)
-		if shown, known := out.shown[f.name]; known && len(f.shows) > 0 {
+		y.times++
+		y.stall = max(y.stall, k.stall)
+		if shown, known := k.shown[f.name]; known && len(f.shows) > 0 {
 			y.known++
 			if shown {
 				y.shown++
 			}
 		}
-	}
-	s.g.tb.Logf("PART=%s SEEDS=%d: %s at %d results; longest stall %s; round %s; counted: %s", s.g.part, seed, names(faults), out.under,
-		out.stall.Round(time.Millisecond), time.Since(begin).Round(100*time.Millisecond), out.counted)
-	for _, w := range out.wrong[:min(len(out.wrong), 10)] {
-		s.g.tb.Errorf("PART=%s SEEDS=%d, %s: %s", s.g.part, seed, names(faults), w)
 	}
 }
 
@@ -104,10 +115,10 @@ func (s *rounds) report(ctx context.Context, want ...[]string) {
 		s.g.scrape(ctx, o)
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "part %s, %s\n| fault | runs | results | violations | longest stall |\n|---|---|---|---|---|\n", s.g.part, time.Since(s.begin).Round(time.Second))
+	fmt.Fprintf(&b, "part %s, %s\n| fault | times | violations | longest stall |\n|---|---|---|---|\n", s.g.part, time.Since(s.begin).Round(time.Second))
 	for _, name := range slices.Sorted(maps.Keys(s.byFault)) {
 		y := s.byFault[name]
-		fmt.Fprintf(&b, "| %s | %d | %d | %d | %.1f s |\n", name, y.runs, y.results, y.violations, y.stall.Seconds())
+		fmt.Fprintf(&b, "| %s | %d | %d | %.1f s |\n", name, y.times, y.violations, y.stall.Seconds())
 	}
 	for _, what := range slices.Sorted(maps.Keys(counters)) {
 		fmt.Fprintf(&b, "%s: %.0f\n", what, s.g.counts[what])
@@ -115,7 +126,7 @@ func (s *rounds) report(ctx context.Context, want ...[]string) {
 	s.g.tb.Log(b.String())
 	for name, y := range s.byFault {
 		if y.known >= sometimes && y.shown == 0 {
-			s.g.tb.Errorf("I6: %s: in %d rounds nothing was counted of it", name, y.known)
+			s.g.tb.Errorf("I6: %s: %d times nothing was counted of it", name, y.known)
 		}
 	}
 	for _, one := range want {
@@ -148,9 +159,9 @@ func named(t *testing.T, name string) fault {
 func TestWhatPeopleRunOutlivesItsFaults(t *testing.T) {
 	s := newRounds(t.Context(), t, partSentinel)
 	// With these seeds the faults begin when no more than ten of 120 results are there.
-	s.play(t.Context(), 3, named(t, "11 fail-over loses the last writes"), named(t, "nats-server lost its disk"))
-	s.play(t.Context(), 2, named(t, "28 API server says 409"))
-	s.play(t.Context(), 4, named(t, "28 API server restarted"))
+	s.play(t.Context(), 3, []fault{named(t, "11 fail-over loses the last writes"), named(t, "nats-server lost its disk")})
+	s.play(t.Context(), 2, []fault{named(t, "28 API server says 409")})
+	s.play(t.Context(), 4, []fault{named(t, "28 API server restarted")})
 	s.report(t.Context(), unavailable, []string{byVersion}) // whether a job has to be looked up is a matter of moments
 }
 
@@ -212,9 +223,12 @@ func seeds(t *testing.T) func(yield func(int, uint64) bool) {
 	}
 }
 
-// draw is the fault or the pair of a seed. wanted are the first faults to draw from, by text that
-// their names have; none: all.
-func draw(t *testing.T, part string, seed uint64, wanted []string) []fault {
+// strikes are how many follow each other in a round, if the load lasts.
+const strikes = 4
+
+// draw are the strikes of a seed: a fault or a pair each. wanted are the first faults to draw from,
+// by text that their names have; none: all.
+func draw(t *testing.T, part string, seed uint64, wanted []string) (plan [][]fault) {
 	t.Helper()
 	var all, firsts []fault
 	for _, f := range table() {
@@ -230,8 +244,16 @@ func draw(t *testing.T, part string, seed uint64, wanted []string) []fault {
 		t.Fatalf("part %s has none of the faults %q", part, wanted)
 	}
 	r := rand.New(rand.NewPCG(seed, 2))
-	first := firsts[seed%uint64(len(firsts))] // seeds in a row have each in turn
-	if first.to == toAll || r.IntN(2) == 0 {
+	for k := range uint64(strikes) {
+		first := firsts[(seed*strikes+k)%uint64(len(firsts))] // seeds in a row have each in turn
+		plan = append(plan, beside(r, first, all))
+	}
+	return plan
+}
+
+// beside is a fault by itself, or with another one.
+func beside(r *rand.Rand, first fault, all []fault) []fault {
+	if first.to == toAll || r.IntN(4) == 0 {
 		return []fault{first}
 	}
 	for {

@@ -45,68 +45,137 @@ func (g *rig) redis() redisSet {
 	}
 }
 
-// outcome is that of a round.
-type outcome struct {
-	results int
+// strike is a fault or a pair that happens at the same time, and what came of it.
+type strike struct {
+	faults  []fault
+	under   int // effects when it began; a fault without load proves nothing
 	stall   time.Duration
-	under   int // effects when the fault began; a fault without load proves nothing
-	wrong   []string
+	took    time.Duration   // until it is known what came of it
 	counted string          // by the operators
 	shown   map[string]bool // by the names of the faults; nil: not all is known that they counted
 }
 
-// play is one round.
-func (g *rig) play(ctx context.Context, seed uint64, faults ...fault) outcome {
+// outcome is that of a round.
+type outcome struct {
+	results int
+	strikes []strike
+	wrong   []string
+}
+
+// play is one round: strikes one after the other, for as long as there is load. The next begins
+// when all servers are as before.
+func (g *rig) play(ctx context.Context, seed uint64, plan ...[]fault) outcome {
 	g.tb.Helper()
 	r := rand.New(rand.NewPCG(seed, 1))
-	namespace := fmt.Sprintf("faults-%s-%d", g.part, seed)
-	if err := site.k8s.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
+	size := book.Size{
+		Runs: 12, Steps: 4 + 4*len(plan), Workers: 12, Patience: patience,
+		Quick: time.Duration(len(plan)-1) * time.Second, Slow: time.Second, Late: 2 * time.Second, // so slow that there is load for all strikes
+	}
+	l := g.load(ctx, seed, size)
+	defer l.stop()
+	defer g.tellUnfinished(context.WithoutCancel(ctx), l.namespace)
+	out := outcome{results: size.Results()}
+	share := size.Results() / (2 * len(plan))
+	g.await(ctx, l, nil, 1+r.IntN(share))
+	before, so := g.accounts(ctx), []fault(nil) // far
+	for k, faults := range plan {
+		so = append(so, faults...)
+		begin := time.Now()
+		s := strike{faults: faults, under: l.ledger.Applied()}
+		healed := g.strike(ctx, r, faults)
+		g.whole(ctx, so)
+		next := l.ledger.Applied() + 1 + r.IntN(share)
+		last := k+1 == len(plan) || next > size.Results()*9/10
+		if last {
+			g.end(ctx, l, so)
+		} else {
+			g.await(ctx, l, so, next)
+		}
+		s.stall, s.took = l.watcher.Stall(healed), time.Since(begin)
+		wrong, now := g.uncounted(ctx, before, faults)
+		if most := bound + late(so); s.stall > most {
+			wrong = append(wrong, fmt.Sprintf("I5: no effect for %s after healing, more than %s", s.stall, most))
+		}
+		s.notice(before, now)
+		before = now
+		out.strikes, out.wrong = append(out.strikes, s), append(out.wrong, wrong...)
+		if last {
+			break
+		}
+	}
+	out.wrong = slices.Concat(l.watcher.Wrong(), l.ledger.Verdict(l.plan, l.finals), out.wrong)
+	return out
+}
+
+// notice keeps what was counted meanwhile.
+func (s *strike) notice(before, now accounts) {
+	s.counted = moved(before, now)
+	if slices.ContainsFunc(s.faults, fault.losesCounts) {
+		return
+	}
+	s.shown = map[string]bool{}
+	for _, f := range s.faults {
+		s.shown[f.name] = f.shown(before, now)
+	}
+}
+
+// load is what is done in a round.
+type load struct {
+	namespace string
+	size      book.Size
+	plan      book.Plan
+	ledger    *book.Ledger
+	watcher   *book.Watcher
+	history   *book.History
+	clerks    *book.Clerks
+	finals    []v1alpha1.WorkflowRun // in the end
+	stop      func()
+}
+
+func (g *rig) load(ctx context.Context, seed uint64, size book.Size) *load {
+	g.tb.Helper()
+	l := &load{namespace: fmt.Sprintf("faults-%s-%d", g.part, seed), size: size, plan: book.MakePlan(seed, size), ledger: book.New()}
+	if err := site.k8s.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: l.namespace}}); err != nil {
 		g.tb.Fatal(err)
 	}
-	size := book.Size{Runs: 12, Steps: 8, Workers: 12, Patience: patience, Slow: time.Second, Late: 2 * time.Second}
-	p, ledger := book.MakePlan(seed, size), book.New()
-	w := book.NewWatcher(ledger, limit)
-	h, stop, err := book.Follow(ctx, site.k8s, namespace, w.See)
-	if err != nil {
+	l.watcher = book.NewWatcher(l.ledger, limit)
+	var err error
+	if l.history, l.stop, err = book.Follow(ctx, site.k8s, l.namespace, l.watcher.See); err != nil {
 		g.tb.Fatal(err)
 	}
-	defer stop()
-	clerks := book.Hire(ctx, g.job, g.names, namespace, p, ledger)
-	for _, run := range p.Objects() {
-		run.Namespace, run.Spec.WorkloadClass = namespace, g.part
+	l.clerks = book.Hire(ctx, g.job, g.names, l.namespace, l.plan, l.ledger)
+	for _, run := range l.plan.Objects() {
+		run.Namespace, run.Spec.WorkloadClass = l.namespace, g.part
 		unhurried(run)
 		if err := site.k8s.Create(ctx, run); err != nil {
 			g.tb.Fatal(err)
 		}
 	}
-	begin := 1 + r.IntN(size.Results()/2)
-	await(ctx, g.tb, patience, "the load is under way", func() string { return less(ledger.Applied(), begin) })
-	out := outcome{results: size.Results(), under: ledger.Applied()}
-	defer g.tellUnfinished(context.WithoutCancel(ctx), namespace)
-	before := g.accounts(ctx)
-	healed := g.strike(ctx, r, faults)
-	await(ctx, g.tb, patience, "all runs end", func() string {
-		g.revive(ctx, faults)
-		n, broken := h.Finished()
-		return cmp.Or(broken, less(n, size.Runs))
+	return l
+}
+
+// await waits until so many results have their effect. There were faults so far.
+func (g *rig) await(ctx context.Context, l *load, so []fault, results int) {
+	g.tb.Helper()
+	await(ctx, g.tb, patience, "the load goes on", func() string {
+		g.revive(ctx, so)
+		return less(l.ledger.Applied(), results)
 	})
-	out.stall = w.Stall(healed)
-	clerks.Close()
+}
+
+// end waits until all runs have ended, and nothing is left of them.
+func (g *rig) end(ctx context.Context, l *load, so []fault) {
+	g.tb.Helper()
+	await(ctx, g.tb, patience, "all runs end", func() string {
+		g.revive(ctx, so)
+		n, broken := l.history.Finished()
+		return cmp.Or(broken, less(n, l.size.Runs))
+	})
+	l.clerks.Close()
+	g.whole(ctx, so)
 	g.settled(ctx)
-	finals := g.finals(ctx, namespace)
-	await(ctx, g.tb, patience, "the watch tells of the last writes", func() string { return h.Has(finals) })
-	wrong, now := g.uncounted(ctx, before, faults)
-	if !slices.ContainsFunc(faults, fault.losesCounts) {
-		out.shown = map[string]bool{}
-		for _, f := range faults {
-			out.shown[f.name] = f.shown(before, now)
-		}
-	}
-	out.wrong, out.counted = slices.Concat(w.Wrong(), ledger.Verdict(p, finals), wrong), moved(before, now)
-	if most := bound + late(faults); out.stall > most {
-		out.wrong = append(out.wrong, fmt.Sprintf("I5: no effect for %s after healing, more than %s", out.stall, most))
-	}
-	return out
+	l.finals = g.finals(ctx, l.namespace)
+	await(ctx, g.tb, patience, "the watch tells of the last writes", func() string { return l.history.Has(l.finals) })
 }
 
 // late is how much later than usual effects may come after faults.
@@ -126,7 +195,7 @@ func unhurried(run *v1alpha1.WorkflowRun) {
 	}
 }
 
-// strike has faults happen, and returns when all are healed.
+// strike has the faults of one happen, and returns when all are healed.
 func (g *rig) strike(ctx context.Context, r *rand.Rand, faults []fault) time.Time {
 	g.tb.Helper()
 	var heal []func()
@@ -145,8 +214,8 @@ func (g *rig) strike(ctx context.Context, r *rand.Rand, faults []fault) time.Tim
 	return time.Now()
 }
 
-// settled waits until all is as before the fault: no result is left, all servers are in step.
-func (g *rig) settled(ctx context.Context) {
+// whole waits until all servers are in step, as before the fault.
+func (g *rig) whole(ctx context.Context, so []fault) {
 	g.tb.Helper()
 	g.nats.AwaitReady()
 	if g.sentinel != nil {
@@ -155,7 +224,13 @@ func (g *rig) settled(ctx context.Context) {
 	if g.cluster != nil {
 		g.cluster.AwaitWhole()
 	}
+	g.revive(ctx, so)
 	g.awaitOperators(ctx)
+}
+
+// settled waits until no result is left.
+func (g *rig) settled(ctx context.Context) {
+	g.tb.Helper()
 	await(ctx, g.tb, patience, "all results are settled", func() string {
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()

@@ -214,8 +214,14 @@ func checkDeadlinePasses(ctx context.Context, k *kit) error {
 	if err := k.givesUp(ctx, j); err != nil {
 		return err
 	}
-	if count(k.tap.of(j), started, ping) == 0 {
+	es := k.tap.of(j)
+	switch {
+	case count(es, started, ping) == 0:
 		return fmt.Errorf("%w what becomes of a job at its deadline: it came too late", errInconclusive)
+	case slices.ContainsFunc(es, func(e event) bool { return e.delivered > 1 }):
+		// The one that came again after the deadline is what was acknowledged. The first may
+		// still be answered.
+		return fmt.Errorf("%w what becomes of a job at its deadline: it was delivered again", errInconclusive)
 	}
 	return nil
 }

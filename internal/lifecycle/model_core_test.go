@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -346,8 +347,8 @@ func (c *core) ask(q question) int32 {
 		v.dropped &^= c.dropped(run.Status)
 	}
 	v.err = errors.Join(v.err, c.check(&q, &v, &out), c.settled(&q, &v))
-	if diff := cmp.Diff(before, run); diff != "" {
-		v.err = errors.Join(v.err, fmt.Errorf("input changed: %s", diff))
+	if !reflect.DeepEqual(before, run) { // cmp takes a fifth of the time of all explorations
+		v.err = errors.Join(v.err, fmt.Errorf("input changed: %s", cmp.Diff(before, run)))
 	}
 	c.verdicts = append(c.verdicts, v)
 	c.asked[q] = int32(len(c.verdicts) - 1)

@@ -44,7 +44,9 @@ func (it *Items) Due(now time.Time) []Attempt {
 func (it *Items) BoundWaits(limit time.Duration, now time.Time) {
 	for k := range it.groups {
 		if g := &it.groups[k]; g.Phase == v1alpha1.StepBackingOff {
-			g.NextAttemptAt = bounds.Within(g.NextAttemptAt, now, retry.Longest(it.spec.Retry.Backoff, g.Failures, limit))
+			// Some of a group that was made of several have failed more often than it says, none
+			// more often than it was tried.
+			g.NextAttemptAt = bounds.Within(g.NextAttemptAt, now, retry.Longest(it.spec.Retry.Backoff, g.Attempt, limit))
 		}
 	}
 }

@@ -353,7 +353,7 @@ func TestTheNextLookIsThatOfTheCore(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			run := steady(t, tt.change)
-			d := lifecycle.Decide(lifecycle.Input{Run: run, Now: now, Lock: tt.lock, Tenant: lifecycle.Tenant{Name: "ns", Allowed: true}, Permits: lifecycle.Permits{AnyClass: true, AnyTopic: true}, Gate: lifecycle.Gate{State: lifecycle.GateOpen}})
+			d := lifecycle.Decide(lifecycle.Input{Run: run, Now: now, Lock: tt.lock, Tenant: lifecycle.Tenant{Name: "ns", Allowed: true}, Permits: lifecycle.Permits{AnyClass: true, AnyTopic: true}, Gate: lifecycle.Gate{State: lifecycle.GateOpen}, MaxRetryAfter: time.Hour})
 			if len(d.Dispatch)+len(d.Withdraw) > 0 || d.Delete {
 				t.Fatalf("the scenario is not steady: %+v", d)
 			}

@@ -46,7 +46,7 @@ type tally struct {
 	stall             time.Duration
 }
 
-// sometimes is in how many times a fault must have shown at least once.
+// sometimes is how often a fault strikes until it must have shown once.
 const sometimes = 4
 
 // rounds plays, one after the other, and reports.

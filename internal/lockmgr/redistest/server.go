@@ -26,10 +26,6 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/testenv/ports"
 )
 
-// startTries bounds the ports tried: between finding a free port and listening on it, another
-// process may take it.
-const startTries = 5
-
 // saved is the file that servers save to. There is none, but for a moment.
 const saved = "dump.rdb"
 
@@ -79,14 +75,10 @@ func newServer(t testing.TB) *Server {
 func (s *Server) begin() {
 	s.t.Helper()
 	s.t.Cleanup(s.Stop)
-	var err error
-	for range startTries {
-		s.port = freePort(s.t)
-		if err = s.start(); err == nil {
-			return
-		}
+	s.port = freePort(s.t)
+	if err := s.start(); err != nil {
+		s.t.Fatalf("start redis-server: %v", err)
 	}
-	s.t.Fatalf("start redis-server: %v", err)
 }
 
 func freePort(t testing.TB) int {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -31,8 +30,6 @@ const (
 	// downAfter is after how long without an answer sentinels, and nodes of a cluster, take one
 	// for down, in milliseconds.
 	downAfter = 1500
-	hashSlots = 16384
-	shards    = 3
 )
 
 // Login is a user with its rights as an ACL has them.
@@ -271,118 +268,6 @@ func (s *Sentinel) AwaitReplicas(n int) {
 	s.await(fmt.Sprintf("%d replicas are in step", n), func(ctx context.Context) bool {
 		return strings.Count(s.Master().admin().Info(ctx, "replication").Val(), "state=online") >= n
 	})
-}
-
-// Cluster is a Redis Cluster of three shards with a replica each: the masters first.
-type Cluster struct{ set }
-
-// StartCluster runs it until the test ends.
-func StartCluster(t testing.TB, host Host, users ...Login) *Cluster {
-	t.Helper()
-	c := &Cluster{set{t: t, host: host, users: users}}
-	args := []string{"--cluster-enabled", "yes", "--cluster-node-timeout", strconv.Itoa(downAfter), "--cluster-require-full-coverage", "no"}
-	if host.TLS != nil {
-		args = append(args, "--tls-cluster", "yes")
-	}
-	c.startNodes(2*shards, args...)
-	ctx := context.WithoutCancel(t.Context())
-	do := func(n *Server, command ...any) {
-		t.Helper()
-		if err := n.admin().Do(ctx, command...).Err(); err != nil {
-			t.Fatalf("%v: %v", command, err)
-		}
-	}
-	for i, n := range c.Nodes[:shards] {
-		do(n, "CLUSTER", "ADDSLOTSRANGE", i*hashSlots/shards, (i+1)*hashSlots/shards-1)
-		do(n, "CLUSTER", "SET-CONFIG-EPOCH", i+1)
-	}
-	for _, n := range c.Nodes[1:] {
-		do(n, "CLUSTER", "MEET", "127.0.0.1", c.Nodes[0].port)
-	}
-	c.await("the nodes know each other", func(ctx context.Context) bool {
-		for _, n := range c.Nodes {
-			if strings.Count(n.admin().ClusterNodes(ctx).Val(), "connected") != 2*shards {
-				return false
-			}
-		}
-		return true
-	})
-	for i, n := range c.Nodes[shards:] {
-		do(n, "CLUSTER", "REPLICATE", c.id(c.Nodes[i]))
-	}
-	c.AwaitWhole()
-	return c
-}
-
-func (c *Cluster) id(n *Server) string {
-	c.t.Helper()
-	id, err := n.admin().Do(context.WithoutCancel(c.t.Context()), "CLUSTER", "MYID").Text()
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	return id
-}
-
-// AwaitWhole waits until all nodes that run say that all slots are served.
-func (c *Cluster) AwaitWhole() {
-	c.t.Helper()
-	c.await("the cluster is whole", func(ctx context.Context) bool {
-		for _, n := range c.running() {
-			info := n.admin().ClusterInfo(ctx).Val()
-			if !strings.Contains(info, "cluster_state:ok") || !strings.Contains(info, "cluster_slots_ok:16384") {
-				return false
-			}
-		}
-		return true
-	})
-}
-
-// Masters are the nodes that serve slots now.
-func (c *Cluster) Masters() []*Server {
-	c.t.Helper()
-	ctx := context.WithoutCancel(c.t.Context())
-	var masters []*Server
-	for _, n := range c.running() {
-		if strings.Contains(n.admin().Info(ctx, "replication").Val(), "role:master") {
-			masters = append(masters, n)
-		}
-	}
-	return masters
-}
-
-// MoveSlot gives the slot of a key to another master, with the keys in it.
-func (c *Cluster) MoveSlot(key string) {
-	c.t.Helper()
-	ctx := context.WithoutCancel(c.t.Context())
-	slot, err := c.Nodes[0].admin().ClusterKeySlot(ctx, key).Result()
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	// A master knows the keys of its own slots; any other says where they are.
-	masters := c.Masters()
-	i := slices.IndexFunc(masters, func(n *Server) bool { return n.admin().Exists(ctx, key).Err() == nil })
-	if i < 0 || len(masters) < 2 {
-		c.t.Fatalf("none of %d masters has the slot of %s", len(masters), key)
-	}
-	from, to := masters[i], masters[(i+1)%len(masters)]
-	run := func(n *Server, command ...any) {
-		c.t.Helper()
-		if err := n.admin().Do(ctx, command...).Err(); err != nil {
-			c.t.Fatalf("%v: %v", command, err)
-		}
-	}
-	run(to, "CLUSTER", "SETSLOT", slot, "IMPORTING", c.id(from))
-	run(from, "CLUSTER", "SETSLOT", slot, "MIGRATING", c.id(to))
-	keys, err := from.admin().ClusterGetKeysInSlot(ctx, int(slot), 1000).Result()
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	for _, k := range keys {
-		run(from, "MIGRATE", "127.0.0.1", to.port, k, 0, 1000, "REPLACE", "AUTH2", Admin, adminPassword)
-	}
-	for _, n := range masters {
-		run(n, "CLUSTER", "SETSLOT", slot, "NODE", c.id(to))
-	}
 }
 
 func (s *set) await(what string, done func(ctx context.Context) bool) {

@@ -65,10 +65,10 @@ func hostilePlay(ctx context.Context, st *stage, r *report) (err error) {
 			return fmt.Errorf("all together: %w", err)
 		}
 	}
-	r.note("Neighbours: chains of 2 of four tenants in a namespace of their own, one each %s for each kind of harm, for %s without it, then as long beside it; from creation to the end as a watch sees it; three times as long for all together. What had not ended %s later counts so.",
+	r.note("Neighbours: chains of 2 of four tenants in a namespace of their own, one each %s for each kind of harm, for %s without it, then as long beside it; from creation to the end as a watch sees it; seven times as long for all together, and as many runs. What had not ended %s later counts so.",
 		neighbourPace, st.neighbourTime(1), neighbourPatience)
 	r.note("The reference is what is without harm. Of kinds that change owners it is about as many changes beside a tenant who does no harm, and of all together as many as refused-results has: neighbours feel a change, whoever is to blame.")
-	r.note("Elsewhere: the same harm in another installation on the same machine, with an API server, NATS, Redis and an operator of its own. What neighbours wait then is the machine's part. The harm's clients are a process of their own that takes only what others leave (nice 19).")
+	r.note("Elsewhere: the same harm in another installation on the same machine, with an API server, NATS, Redis and an operator of its own. What neighbours wait then is the machine's part. Beside kinds that change owners there are the reference's changes here, too. The harm's clients are a process of their own that takes only what others leave (nice 19).")
 	r.note("One operator without leader election, and two for the moment of a change of owner. Beyond %d MiB it is killed and started again.", hostile.MemoryLimit)
 	r.plot(barPlot{title: "Neighbours' p99 beside harm, in parts of the reference, and of elsewhere", y: "ratio", table: "neighbours", names: []string{"p99 ratio", "to elsewhere"}}.of(r, "ratio"))
 	r.plot(barPlot{title: "The most memory of an operator", y: "MiB", table: "operator", names: []string{"most RSS"}}.of(r, "memory"))
@@ -78,7 +78,7 @@ func hostilePlay(ctx context.Context, st *stage, r *report) (err error) {
 // neighbourTime is how long neighbours are measured beside so many kinds of harm. Beside several
 // they create runs at a slower pace, so it takes longer to see as many.
 func (s *stage) neighbourTime(kinds int) time.Duration {
-	return time.Duration(s.size(20, 4)*min(kinds, 3)) * time.Second
+	return time.Duration(s.size(20, 4)*kinds) * time.Second
 }
 
 // yard has the servers of another installation, on the same machine. Harm done there takes as much
@@ -121,7 +121,8 @@ type beside struct {
 // sighting is one measurement of the neighbours.
 type sighting struct {
 	hostile.Latencies
-	cores map[string]float64
+	cores   map[string]float64
+	changes int // of owner, here
 }
 
 // beside measures in a scene of its own: without harm, with the same harm in the yard, and beside
@@ -161,8 +162,8 @@ func (b *beside) measureAll(ctx context.Context, y *yard) (err error) {
 		return fmt.Errorf("elsewhere: %w", err)
 	}
 	b.reference = b.without
-	if i := b.firstThatChanges(); i >= 0 {
-		if b.reference, b.changes, err = b.measureBeside(ctx, b.scene, true, b.kinds[i]); err != nil {
+	if calm := b.thatChanges(); len(calm) > 0 {
+		if b.reference, b.changes, err = b.measureBeside(ctx, b.scene, true, calm...); err != nil {
 			return err
 		}
 	}
@@ -170,53 +171,76 @@ func (b *beside) measureAll(ctx context.Context, y *yard) (err error) {
 	return err
 }
 
-// firstThatChanges is the first of the kinds that changes owners; -1: none does.
-func (b *beside) firstThatChanges() int {
-	return slices.IndexFunc(b.kinds, func(k hostile.Kind) bool {
+// thatChanges are those of the kinds that change owners, at most one.
+func (b *beside) thatChanges() []hostile.Kind {
+	i := slices.IndexFunc(b.kinds, func(k hostile.Kind) bool {
 		_, changes := k.Calm()
 		return changes
 	})
+	if i < 0 {
+		return nil
+	}
+	return b.kinds[i : i+1]
 }
 
-// inYard measures while the kinds are under way in the yard.
+// inYard measures while the kinds are under way in the yard. Those that change owners change them
+// there, so beside them there are the reference's changes here.
 func (b *beside) inYard(ctx context.Context, y *yard) (m sighting, err error) {
 	away := &hostile.Scene{Env: y.env, Client: y.k8s, Binary: b.binary, Name: b.scene.Name}
 	defer func() { err = errors.Join(err, away.Close(ctx)) }()
 	if err := hostile.Open(ctx, away); err != nil {
 		return m, err
 	}
+	calm := b.thatChanges()
+	if len(calm) == 0 {
+		m, b.away, err = b.measureBeside(ctx, away, false, b.kinds...)
+		return m, err
+	}
+	_, stop, err := b.harm(ctx, b.scene, true, calm...)
+	defer func() { _, stopErr := stop(ctx); err = errors.Join(err, stopErr) }()
+	if err != nil {
+		return m, err
+	}
 	m, b.away, err = b.measureBeside(ctx, away, false, b.kinds...)
 	return m, err
 }
 
-// measureBeside measures while kinds, or what they are compared with, are under way in a scene.
-func (b *beside) measureBeside(ctx context.Context, where *hostile.Scene, calm bool, kinds ...hostile.Kind) (m sighting, found hostile.Finding, err error) {
+// harm has a process do kinds, or what they are compared with, in a scene. It has to be stopped,
+// also with an error.
+func (b *beside) harm(ctx context.Context, where *hostile.Scene, calm bool, kinds ...hostile.Kind) (pid int, stop func(context.Context) (hostile.Finding, error), err error) {
+	nothing := func(context.Context) (hostile.Finding, error) { return hostile.Finding{}, nil }
 	self, err := os.Executable()
 	if err != nil {
-		return m, found, fmt.Errorf("find this program: %w", err)
+		return 0, nothing, fmt.Errorf("find this program: %w", err)
 	}
 	harm, err := where.AttackApart(ctx, exec.CommandContext(ctx, "nice", "-n", "19", self), calm, b.options.short, kinds...)
 	if harm == nil {
-		return m, found, err
+		return 0, nothing, err
 	}
+	return harm.PID(), harm.Stop, err
+}
+
+// measureBeside measures while kinds, or what they are compared with, are under way in a scene.
+func (b *beside) measureBeside(ctx context.Context, where *hostile.Scene, calm bool, kinds ...hostile.Kind) (m sighting, found hostile.Finding, err error) {
+	pid, stop, err := b.harm(ctx, where, calm, kinds...)
 	defer func() {
 		var stopErr error
-		found, stopErr = harm.Stop(ctx)
+		found, stopErr = stop(ctx)
 		err = errors.Join(err, stopErr)
 	}()
 	if err != nil {
 		return m, found, err
 	}
-	m, err = b.measure(ctx, harm.PID())
+	m, err = b.measure(ctx, pid)
 	return m, found, err
 }
 
 func (b *beside) measure(ctx context.Context, harm int) (m sighting, err error) {
-	before, begin := cpuUseNow(harm), time.Now()
+	before, started, begin := cpuUseNow(harm), b.scene.Operators.Started(), time.Now()
 	if m.Latencies, err = b.n.Measure(ctx, b.neighbourTime(len(b.kinds)), neighbourPatience); err != nil {
 		return m, err
 	}
-	m.cores = cpuUseNow(harm).since(before, time.Since(begin))
+	m.cores, m.changes = cpuUseNow(harm).since(before, time.Since(begin)), b.scene.Operators.Started()-started
 	return m, nil
 }
 
@@ -235,12 +259,22 @@ func (b *beside) tellNeighbours(r *report, name string) {
 		goal = hotRatio
 	}
 	s.add("p99 ratio", "", b.with.P99.Seconds()/b.reference.P99.Seconds()).atMost(goal)
-	shared := s.add("to elsewhere", "", b.with.P99.Seconds()/b.elsewhere.P99.Seconds())
-	if b.firstThatChanges() < 0 { // else the owner changes for the neighbours, and not elsewhere
-		shared.atMost(goal)
-	}
+	s.add("to elsewhere", "", b.with.P99.Seconds()/b.elsewhere.P99.Seconds()).atMost(goal)
 	s.add("not succeeded", "", float64(len(b.with.Unfinished)+len(b.with.Failed))).atMost(0)
-	s.add("changes of owner in it", "", float64(b.changes.Rounds))
+	s = r.in("changes of owner", name)
+	s.add("elsewhere", "", float64(b.elsewhere.changes))
+	s.add("reference", "", float64(b.reference.changes))
+	s.add("beside", "", float64(b.with.changes))
+	s = r.in("p99 by stage", name)
+	for _, m := range []struct {
+		when string
+		hostile.Stages
+	}{{"elsewhere", b.elsewhere.Stages}, {"reference", b.reference.Stages}, {"beside", b.with.Stages}} {
+		s.add("create "+m.when, "ms", millis(m.Create))
+		s.add("first "+m.when, "ms", millis(m.First))
+		s.add("next "+m.when, "ms", millis(m.Next))
+		s.add("end "+m.when, "ms", millis(m.End))
+	}
 }
 
 func (b *beside) tellOperator(r *report, name string) {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -136,6 +135,7 @@ type Latencies struct {
 	Unfinished []string
 	// Failed runs ended otherwise than as Succeeded.
 	Failed []string
+	Stages Stages
 }
 
 // String shows milliseconds.
@@ -153,21 +153,21 @@ func (l Latencies) String() string {
 // Measure creates runs at the pace for a time, waits for their ends, and deletes them.
 func (n *Neighbours) Measure(ctx context.Context, d, patience time.Duration) (Latencies, error) {
 	n.round++
-	begun, err := n.createAtPace(ctx, d)
+	created, err := n.createAtPace(ctx, d)
 	if err != nil {
 		return Latencies{}, err
 	}
 	waiting, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	// What is not over when patience is counts so.
-	if err := until(waiting, func() (bool, error) { return n.over(begun), nil }); err != nil && ctx.Err() != nil {
+	if err := until(waiting, func() (bool, error) { return n.over(created), nil }); err != nil && ctx.Err() != nil {
 		return Latencies{}, fmt.Errorf("measure neighbours: %w", err)
 	}
-	return n.sumUp(begun, time.Now()), n.deleteRuns(ctx)
+	return n.sumUp(created, time.Now()), n.deleteRuns(ctx)
 }
 
-func (n *Neighbours) createAtPace(ctx context.Context, d time.Duration) (map[string]time.Time, error) {
-	begun := map[string]time.Time{}
+func (n *Neighbours) createAtPace(ctx context.Context, d time.Duration) (map[string]creation, error) {
+	created := map[string]creation{}
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	var errs []error
@@ -182,22 +182,25 @@ func (n *Neighbours) createAtPace(ctx context.Context, d time.Duration) (map[str
 			run := n.chain(i)
 			at := time.Now()
 			err := n.create(ctx, run)
+			confirmed := time.Now()
 			mu.Lock()
 			defer mu.Unlock()
-			begun[run.Name] = at
+			created[run.Name] = creation{string(run.UID), at, confirmed}
 			errs = append(errs, err)
 		})
 	}
 	all.Wait()
-	return begun, errors.Join(errs...)
+	return created, errors.Join(errs...)
 }
+
+func stepName(k int) string { return fmt.Sprintf("s%d", k) }
 
 // chain is the i-th run of a round.
 func (n *Neighbours) chain(i int) *v1alpha1.WorkflowRun {
 	run := &v1alpha1.WorkflowRun{ObjectMeta: named("quiet", n.round, i)}
 	run.Spec.Tenant = tenantName(i % neighbourTenants)
 	for k := range chainLength {
-		s := step(fmt.Sprintf("s%d", k), n.topic())
+		s := step(stepName(k), n.topic())
 		s.Job.Input = &runtime.RawExtension{Raw: []byte(`{"n":1}`)}
 		if k > 0 {
 			s.DependsOn = []string{run.Spec.Steps[k-1].Name}
@@ -207,10 +210,10 @@ func (n *Neighbours) chain(i int) *v1alpha1.WorkflowRun {
 	return run
 }
 
-func (n *Neighbours) over(begun map[string]time.Time) bool {
+func (n *Neighbours) over(created map[string]creation) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for name := range begun {
+	for name := range created {
 		if n.ends[name].IsZero() {
 			return false
 		}
@@ -218,12 +221,12 @@ func (n *Neighbours) over(begun map[string]time.Time) bool {
 	return true
 }
 
-func (n *Neighbours) sumUp(begun map[string]time.Time, now time.Time) Latencies {
+func (n *Neighbours) sumUp(created map[string]creation, now time.Time) Latencies {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	l := Latencies{Runs: len(begun)}
-	all := make([]time.Duration, 0, len(begun))
-	for name, at := range begun {
+	l := Latencies{Runs: len(created), Stages: n.stages(created, n.ends)}
+	all := make([]time.Duration, 0, len(created))
+	for name, c := range created {
 		end := n.ends[name]
 		if end.IsZero() {
 			end = now
@@ -232,9 +235,9 @@ func (n *Neighbours) sumUp(begun map[string]time.Time, now time.Time) Latencies 
 		if how, failed := n.failed[name]; failed {
 			l.Failed = append(l.Failed, name+": "+how)
 		}
-		all = append(all, end.Sub(at))
+		all = append(all, end.Sub(c.begun))
 	}
-	slices.Sort(all)
-	l.P50, l.P99, l.Most = all[len(all)/2], all[(len(all)*99-1)/100], all[len(all)-1]
+	l.P99 = p99(all)
+	l.P50, l.Most = all[len(all)/2], all[len(all)-1]
 	return l
 }

@@ -178,6 +178,14 @@ func (o *Operators) Deaths() (killed, ended int) {
 	return o.kills, o.ends
 }
 
+// Started is how many operators were started so far: one, and one more for each change of owner, or
+// for one that was killed.
+func (o *Operators) Started() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.started
+}
+
 // Log is the path of the current operator's log.
 func (o *Operators) Log() string {
 	o.mu.Lock()

@@ -6,10 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -262,67 +260,6 @@ func (t *tenant) serve(ctx context.Context, topic string, concurrency int, h wor
 		return <-done
 	})
 	return nil
-}
-
-// workerLog is what workers write down of their jobs.
-type workerLog struct {
-	mu     sync.Mutex
-	begun  map[protocol.JobID]int
-	ended  map[protocol.JobID]time.Time // first answers
-	copies map[protocol.JobID]bool      // stored again: begun before, and the first delivery of its message
-}
-
-func (l *workerLog) begin(job worker.Job) {
-	id := job.ID
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.begun == nil {
-		l.begun, l.ended, l.copies = map[protocol.JobID]int{}, map[protocol.JobID]time.Time{}, map[protocol.JobID]bool{}
-	}
-	if l.begun[id] > 0 && job.Delivery == 1 {
-		l.copies[id] = true
-	}
-	l.begun[id]++
-}
-
-func (l *workerLog) end(id protocol.JobID, at time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.ended[id].IsZero() {
-		l.ended[id] = at
-	}
-}
-
-// answered is when the first answer to a job was ready; zero: it is not.
-func (l *workerLog) answered(id protocol.JobID) time.Time {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.ended[id]
-}
-
-// jobs is how many jobs of a run were begun.
-func (l *workerLog) jobs(runUID string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	n := 0
-	for id := range l.begun {
-		if id.RunUID == runUID {
-			n++
-		}
-	}
-	return n
-}
-
-// twice are the jobs that were stored a second time after a worker had had them.
-func (l *workerLog) twice() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var all []string
-	for id := range maps.Keys(l.copies) {
-		all = append(all, id.String())
-	}
-	slices.Sort(all)
-	return all
 }
 
 // until looks until a condition holds or ctx ends.

@@ -191,18 +191,26 @@ func (b *beside) inYard(ctx context.Context, y *yard) (m sighting, err error) {
 	if err := hostile.Open(ctx, away); err != nil {
 		return m, err
 	}
-	calm := b.thatChanges()
-	if len(calm) == 0 {
-		m, b.away, err = b.measureBeside(ctx, away, false, b.kinds...)
-		return m, err
-	}
-	_, stop, err := b.harm(ctx, b.scene, true, calm...)
-	defer func() { _, stopErr := stop(ctx); err = errors.Join(err, stopErr) }()
+	harm, stop, err := b.harm(ctx, away, false, b.kinds...)
+	defer func() {
+		var stopErr error
+		b.away, stopErr = stop(ctx)
+		err = errors.Join(err, stopErr)
+	}()
 	if err != nil {
 		return m, err
 	}
-	m, b.away, err = b.measureBeside(ctx, away, false, b.kinds...)
-	return m, err
+	if calm := b.thatChanges(); len(calm) > 0 {
+		_, end, calmErr := b.harm(ctx, b.scene, true, calm...)
+		defer func() {
+			_, stopErr := end(ctx)
+			err = errors.Join(err, stopErr)
+		}()
+		if calmErr != nil {
+			return m, calmErr
+		}
+	}
+	return b.measure(ctx, harm)
 }
 
 // harm has a process do kinds, or what they are compared with, in a scene. It has to be stopped,

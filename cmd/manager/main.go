@@ -29,9 +29,9 @@ func main() {
 		fmt.Println("manager", build())
 		return
 	}
-	ctrl.SetLogger(newLogger(&logging))
-
 	ctx := ctrl.SetupSignalHandler()
+	ctrl.SetLogger(newLogger(ctx, &logging))
+
 	do := func() error { return start(ctx, o) }
 	if *page != "" {
 		do = func() error { return ask(ctx, *page) }

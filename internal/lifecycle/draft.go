@@ -57,6 +57,7 @@ type outcome struct {
 	assembling  bool // the output of a step with forEach waits for the object store
 	progressed  int  // steps and items that begin, or end as they do, with this decision
 	left        bool // an expression is left for the next decision
+	locksAway   bool // the store of locks answered nothing about a step
 }
 
 // failure is a failed step as the reason for the end of its run.
@@ -73,8 +74,8 @@ func (d *draft) ends() bool { return d.ended != nil || d.announced }
 
 // mayGoOn lets one more expression be evaluated though the decision took what it may, when nothing
 // begins with it otherwise: each decision gets ahead, or lacks something of the object store that
-// the next one will have.
-func mayGoOn(d *draft) bool { return d.progressed == 0 && !d.out.Needs.Outputs() }
+// the next one will have, or asks for locks.
+func mayGoOn(d *draft) bool { return d.progressed == 0 && !d.out.Needs.Outputs() && len(d.out.Needs.Locks) == 0 }
 
 // leaveForNext says whether an expression is left for the next decision, and has that one made.
 func leaveForNext(d *draft, err error) bool {

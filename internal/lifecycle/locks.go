@@ -98,6 +98,7 @@ func takeLocks(d *draft, a asking, held *[]v1alpha1.LockHold, wait **v1alpha1.Lo
 	case facts.LocksWaiting:
 		return awaitLocks(d, &answer, wait)
 	case facts.LocksUnavailable:
+		d.locksAway = d.locksAway || !a.item
 	}
 	return locking{}
 }
@@ -105,6 +106,7 @@ func takeLocks(d *draft, a asking, held *[]v1alpha1.LockHold, wait **v1alpha1.Lo
 // awaitLocks notes the wait, once, or ends it when its time is over.
 func awaitLocks(d *draft, answer *facts.LocksAnswer, wait **v1alpha1.LocksWait) locking {
 	if *wait == nil {
+		d.progressed++ // it is written, and what waits is not evaluated again
 		*wait = &v1alpha1.LocksWait{Lock: answer.Lock, StartedAt: *bounds.Second(d.now)}
 	}
 	if end := lockWaitEnd(*wait, answer); !end.IsZero() && !d.now.Before(end) {

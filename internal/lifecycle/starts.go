@@ -76,8 +76,21 @@ func startSome(d *draft) {
 }
 
 // prepareLocked is prepare of a step that needs its locks, too. They are taken last: what is
-// skipped, or cannot begin, needs none.
+// skipped, or cannot begin, needs none. A step that waits for them was prepared when it began to,
+// and its expressions have one value: before it has the locks it is not prepared again, so what it
+// reads takes nothing of what this decision may read. While the store of locks is away, nobody who
+// needs some is prepared.
 func prepareLocked(d *draft, i int) prepared {
+	s := &d.st.Steps[i]
+	needs := len(d.plan.Steps[i].Locks) > 0 && len(s.Locks) == 0
+	if needs && d.locksAway {
+		return prepared{lacking: true}
+	}
+	if s.LockWait != nil {
+		if not, ok := lockStep(d, i); !ok {
+			return not
+		}
+	}
 	is := prepare(d, i)
 	if is.lacking || is.skipped || is.problem != nil {
 		return is

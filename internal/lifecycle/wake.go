@@ -20,9 +20,15 @@ func wakeAt(d *draft) time.Time {
 	}
 	e.add(status.ActiveDeadline(d.run, &d.st))
 	e.add(status.FinallyEnd(d.run, &d.st))
-	e.add(status.QueueEnd(d.run, &d.st))
 	if d.in.Lock.State != LockHeld {
+		e.add(status.QueueEnd(d.run, &d.st))
 		return e.after(d.now)
+	}
+	if d.st.Admission != nil && d.st.Admission.QueuedAt != nil { // as in passDeadlines
+		e.add(status.QueueEnd(d.run, &d.st))
+	}
+	if d.out.Needs.Outputs() {
+		e.beyond = d.now // what is due lacks outputs, which is no moment: the shell comes again when it may have them
 	}
 	lockWaits(d, &e)
 	templateWait(d, &e)

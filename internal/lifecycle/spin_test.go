@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"testing"
+	"time"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/expr"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
+)
+
+// What is due and cannot begin, as the object store is away, is no moment to look again: the shell
+// comes again at its own pace.
+//
+// mutation: a wakeAt that adds what is due in spite of it has the run looked at without a pause.
+func TestARetryThatLacksAnOutputDoesNotSpin(t *testing.T) {
+	for name, b := range map[string]v1alpha1.Step{
+		"step": newStep("b", after("a"), input(`{"x":"${steps.a.output}"}`)),
+		"item": newStep("b", after("a"), forEach("${[1]}", 1, ""), input(`{"x":"${steps.a.output}"}`)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			o, run := objects{}, newRun(newStep("a"), b)
+			o.advance(t, run, epoch)
+			o.advance(t, run, epoch, o.put("a", 1, text(100<<10)))
+			fail := failed("b", 1, "Flaky", "")
+			if name == "item" {
+				fail.ID.Item = "0"
+			}
+			now := o.advance(t, run, epoch, fail).Wake.Add(time.Second)
+			d := Decide(letIn(Input{Run: run, Now: now, Lock: held(1), Payloads: Payloads{}}))
+			if len(d.Needs.Load) == 0 || !d.Wake.IsZero() && d.Wake.Sub(now) < time.Second {
+				t.Errorf("lacks %d outputs, wakes in %s", len(d.Needs.Load), d.Wake.Sub(now))
+			}
+		})
+	}
+}
+
+// mutation: a wakeAt that adds the end of the queue though no clock of it runs.
+func TestTemplate_AQueueTimeoutDoesNotSpinWhileTheWorkflowIsAwaited(t *testing.T) {
+	run := newRun()
+	run.Spec.QueueTimeoutSeconds = new(int32(5))
+	for _, after := range []time.Duration{0, 5 * time.Second, 30 * time.Second} {
+		d := decideTemplate(run, epoch.Add(after), Template{Missing: "it is not"})
+		if !d.Wake.Equal(epoch.Add(facts.TemplatePatience)) {
+			t.Errorf("at +%s it wakes in %s", after, d.Wake.Sub(epoch.Add(after)))
+		}
+		if d.Changed {
+			run.Status = persisted(t, &d.Status)
+		}
+	}
+}
+
+// decideAll is one pass of the shell: outputs are loaded anew, and each lock has the same answer.
+// It says how many bytes were loaded.
+func decideAll(t *testing.T, o objects, run *v1alpha1.WorkflowRun, now time.Time, answer LocksAnswer) (out Decision, loaded int64) {
+	t.Helper()
+	in := letIn(Input{Run: run, Now: now, Lock: held(1), Payloads: Payloads{}, Locks: map[string]LocksAnswer{}})
+	for range 50 {
+		out = Decide(in)
+		in.Evaluated = out.Evaluated
+		if !out.Needs.Any() {
+			break
+		}
+		for _, ask := range out.Needs.Locks {
+			in.Locks[ask.Part] = answer
+		}
+		for _, ref := range out.Needs.Check {
+			in.Payloads[ref.Name] = Payload{Problem: o.problem(ref)}
+		}
+		for _, ref := range out.Needs.Load {
+			in.Payloads[ref.Name] = Payload{Data: o[ref.Name], Problem: o.problem(ref)}
+			loaded += ref.Size
+		}
+	}
+	if out.Changed {
+		run.Status = persisted(t, &out.Status)
+	}
+	return out, loaded
+}
+
+// A step that waits for a lock reads nothing meanwhile: others have what a decision may read.
+//
+// mutation: a prepareLocked that prepares what waits makes this fail.
+func TestAStepThatWaitsForALockTakesNothingOfWhatADecisionReads(t *testing.T) {
+	o := objects{}
+	run := newRun(newStep("a"), newStep("b"),
+		newStep("p", after("a"), input(`{"x":"${size(steps.a.output)}"}`), withStepLocks(mutexOf("db"))),
+		newStep("q", after("b"), input(`{"x":"${size(steps.b.output)}"}`)))
+	o.advance(t, run, epoch)
+	waiting := LocksAnswer{State: LocksWaiting, Lock: "mutex:team-a/db"}
+	in := letIn(Input{Run: run, Now: epoch, Lock: held(1), Results: []Result{o.put("a", 1, text(5<<20)), o.put("b", 1, text(5<<20))}, Payloads: Payloads{}})
+	for _, ref := range Decide(in).Needs.Check {
+		in.Payloads[ref.Name] = Payload{Problem: o.problem(ref)}
+	}
+	out := Decide(in)
+	run.Status = persisted(t, &out.Status)
+	for range 3 {
+		decideAll(t, o, run, epoch, waiting)
+	}
+	if got := run.Status.Steps[3].Phase; got != v1alpha1.StepDispatched {
+		t.Errorf("a step without a lock is %s beside one that waits", got)
+	}
+	out, loaded := decideAll(t, o, run, epoch, waiting)
+	if loaded > 0 || !out.Wake.IsZero() && out.Wake.Sub(epoch) < time.Second {
+		t.Errorf("%d bytes are loaded for what waits, and it is looked at again in %s", loaded, out.Wake.Sub(epoch))
+	}
+}
+
+// mutations: a mayGoOn that does not ask for locks, an awaitLocks that counts no progress, and a
+// prepareLocked that goes on while the store of locks is away make this fail.
+func TestStepsThatWaitForLocksAreWithinTheBudget(t *testing.T) {
+	for name, answer := range map[string]LocksAnswer{
+		"held by others":    {State: LocksWaiting, Lock: "mutex:team-a/db"},
+		"the store is away": {State: LocksUnavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run := costlyRun(60)
+			for i := range run.Spec.Steps {
+				run.Spec.Steps[i].Locks = []v1alpha1.LockRequest{mutexOf("db")}
+			}
+			for k := range 70 {
+				out, _ := decideAll(t, objects{}, run, epoch.Add(time.Duration(k)*time.Second), answer)
+				if most := bounds.MaxDecisionCost + 4*expr.MaxCost; taken(out) > most {
+					t.Fatalf("pass %d takes %d units, at most %d", k, taken(out), most)
+				}
+			}
+			for i := range run.Status.Steps {
+				if waits := run.Status.Steps[i].LockWait != nil; waits != (answer.State == LocksWaiting) {
+					t.Errorf("step %d waits: %t", i, waits)
+				}
+			}
+		})
+	}
+}

@@ -75,7 +75,9 @@ func (d *draft) ends() bool { return d.ended != nil || d.announced }
 // mayGoOn lets one more expression be evaluated though the decision took what it may, when nothing
 // begins with it otherwise: each decision gets ahead, or lacks something of the object store that
 // the next one will have, or asks for locks.
-func mayGoOn(d *draft) bool { return d.progressed == 0 && !d.out.Needs.Outputs() && len(d.out.Needs.Locks) == 0 }
+func mayGoOn(d *draft) bool {
+	return d.progressed == 0 && !d.out.Needs.Outputs() && len(d.out.Needs.Locks) == 0
+}
 
 // leaveForNext says whether an expression is left for the next decision, and has that one made.
 func leaveForNext(d *draft, err error) bool {

@@ -43,6 +43,7 @@ func lockStep(d *draft, i int) (is prepared, ok bool) {
 	}
 	wants, err := d.view.Locks(i, step.Locks)
 	l := takeLocks(d, asking{part: s.Name, wants: wants, err: err}, &s.Locks, &s.LockWait)
+	d.locksAway = d.locksAway || d.in.Locks[s.Name].State == facts.LocksUnavailable
 	if l.refused != "" {
 		return prepared{problem: &v1alpha1.StepError{Code: l.refused, Message: l.message}}, false
 	}
@@ -98,7 +99,6 @@ func takeLocks(d *draft, a asking, held *[]v1alpha1.LockHold, wait **v1alpha1.Lo
 	case facts.LocksWaiting:
 		return awaitLocks(d, &answer, wait)
 	case facts.LocksUnavailable:
-		d.locksAway = d.locksAway || !a.item
 	}
 	return locking{}
 }

@@ -76,20 +76,10 @@ func startSome(d *draft) {
 }
 
 // prepareLocked is prepare of a step that needs its locks, too. They are taken last: what is
-// skipped, or cannot begin, needs none. A step that waits for them was prepared when it began to,
-// and its expressions have one value: before it has the locks it is not prepared again, so what it
-// reads takes nothing of what this decision may read. While the store of locks is away, nobody who
-// needs some is prepared.
+// skipped, or cannot begin, needs none.
 func prepareLocked(d *draft, i int) prepared {
-	s := &d.st.Steps[i]
-	needs := len(d.plan.Steps[i].Locks) > 0 && len(s.Locks) == 0
-	if needs && d.locksAway {
-		return prepared{lacking: true}
-	}
-	if s.LockWait != nil {
-		if not, ok := lockStep(d, i); !ok {
-			return not
-		}
+	if not, ok := mayPrepare(d, i); !ok {
+		return not
 	}
 	is := prepare(d, i)
 	if is.lacking || is.skipped || is.problem != nil {
@@ -99,6 +89,21 @@ func prepareLocked(d *draft, i int) prepared {
 		return not
 	}
 	return is
+}
+
+// mayPrepare has a step that waits for its locks have them first. It was prepared when it began to
+// wait, and its expressions have one value: so what it reads takes nothing of what this decision
+// may read. While the store of locks is away, nobody who needs some is prepared.
+func mayPrepare(d *draft, i int) (is prepared, ok bool) {
+	s := &d.st.Steps[i]
+	switch {
+	case d.locksAway && len(d.plan.Steps[i].Locks) > 0 && len(s.Locks) == 0:
+		return prepared{lacking: true}, false
+	case s.LockWait != nil:
+		return lockStep(d, i)
+	default:
+		return prepared{}, true
+	}
 }
 
 // beginStep begins a step that is no single job, or ends it at once.

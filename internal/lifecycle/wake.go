@@ -20,21 +20,18 @@ func wakeAt(d *draft) time.Time {
 	}
 	e.add(status.ActiveDeadline(d.run, &d.st))
 	e.add(status.FinallyEnd(d.run, &d.st))
+	queueEnd(d, &e)
 	if d.in.Lock.State != LockHeld {
-		e.add(status.QueueEnd(d.run, &d.st))
 		return e.after(d.now)
 	}
-	if d.st.Admission != nil && d.st.Admission.QueuedAt != nil { // as in passDeadlines
-		e.add(status.QueueEnd(d.run, &d.st))
-	}
-	if d.out.Needs.Outputs() {
+	switch {
+	case d.out.Needs.Outputs():
 		e.beyond = d.now // what is due lacks outputs, which is no moment: the shell comes again when it may have them
+	case d.left || d.store.postponed:
+		e.at = d.now
 	}
 	lockWaits(d, &e)
 	templateWait(d, &e)
-	if (d.left || d.store.postponed) && !d.out.Needs.Outputs() { // else the shell comes again when it has them
-		e.at = d.now
-	}
 	if active := stepEnds(d, &e); !d.run.Spec.Suspend && active < dag.Parallel(d.run) {
 		nextAttempts(d, &e)
 	}
@@ -44,6 +41,14 @@ func wakeAt(d *draft) time.Time {
 		}
 	}
 	return e.after(d.now)
+}
+
+// queueEnd adds the end of the time in the queue. With the lock it is one only if its clock runs:
+// nothing happens then otherwise (passDeadlines).
+func queueEnd(d *draft, e *earliest) {
+	if d.in.Lock.State != LockHeld || d.st.Admission != nil && d.st.Admission.QueuedAt != nil {
+		e.add(status.QueueEnd(d.run, &d.st))
+	}
 }
 
 // nextAttempts adds when steps that back off are tried again. Without a place, or while the run is

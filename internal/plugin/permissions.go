@@ -25,7 +25,10 @@ func natsPermissionsCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "nats", Short: "Print an account of a nats-server with an operator and a worker", Args: args(cobra.NoArgs),
 		Long: `Print an account of a nats-server with a user of the operator and one of workers, each with the rights that it needs and no more. Include it in the
-configuration of each server; the passwords are those of the server's environment, or write hashes of them (nats server passwd) in their place.`,
+configuration of each server; the passwords are those of the server's environment, or write hashes of them (nats server passwd) in their place.
+
+A password in the environment begins with a letter: nats-server reads the text of a variable as configuration, and one that begins with a digit may be
+taken for a number. Then it does not start.`,
 		RunE: func(*cobra.Command, []string) error {
 			n := protocol.Names{Prefix: prefix}
 			may := rights.Worker(n, topics...)

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/conf"
 	natsserver "github.com/nats-io/nats-server/v2/server"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -136,5 +137,75 @@ func TestTheRedisOfTheProductionExampleHasTheRights(t *testing.T) {
 	want := "user syncopate on >%SYNCOPATE% " + strings.Join(rights.Redis(false), " ")
 	if !slices.Contains(strings.Split(strings.TrimSpace(c.Data["users.acl"]), "\n"), want) {
 		t.Errorf("users are\n%s\nwant\n%s", c.Data["users.acl"], want)
+	}
+}
+
+// Redis reads its certificate at its start only, so that is one that outlives its pods; it ends no
+// sooner than the authority that signed it. What NATS has, its reloader has read again.
+// mutation: the duration of redis taken out of certificates.yaml, or tls.crt out of the reloader's
+// arguments, makes this fail.
+func TestNoPartOfTheProductionExampleOutlivesItsCertificate(t *testing.T) {
+	all := production(t)
+	duration := func(namespace, name string) string {
+		var c struct {
+			Spec struct {
+				Duration string `json:"duration"`
+			} `json:"spec"`
+		}
+		findObject(t, all, "Certificate", namespace, name, &c)
+		return c.Spec.Duration
+	}
+	if got, want := duration("redis", "redis"), duration("cert-manager", "syncopate-ca"); got != want || want != "87600h" {
+		t.Errorf("the certificate of Redis holds for %q, that of the authority for %q; want ten years", got, want)
+	}
+	var s appsv1.StatefulSet
+	findObject(t, all, "StatefulSet", "nats", "nats", &s)
+	if reloader := s.Spec.Template.Spec.Containers[1]; !slices.Contains(reloader.Args, "/etc/nats-tls/tls.crt") {
+		t.Errorf("the reloader looks at %q", reloader.Args)
+	}
+}
+
+// commandsOf are the shell commands of docs/production.md that make Secrets.
+func commandsOf(t *testing.T) string {
+	t.Helper()
+	page, err := os.ReadFile(filepath.Join(moduleRoot, "docs", "production.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, block := range strings.Split(string(page), "\n```") {
+		if i%2 == 1 && strings.Contains(block, "nats-passwords") {
+			_, commands, _ := strings.Cut(block, "\n") // after the word behind the fence
+			return commands
+		}
+	}
+	t.Fatal("no block makes the Secret nats-passwords")
+	return ""
+}
+
+// nats-server reads the text of a variable as configuration. Of random hex digits one password in
+// fifteen looks like a number, and the server does not start. The commands of the page are run with
+// an openssl that draws such digits; the server of this module takes the passwords.
+// mutation: the letter taken from any password of docs/production.md makes this fail.
+func TestThePasswordsOfTheProductionPageAreTextsToNATS(t *testing.T) {
+	const digits = "123456789012345678901234" // taken for a number by every version
+	script := "set -eu\nopenssl() { echo " + digits + "; }\nkubectl() { case \"$*\" in *=/dev/stdin*) cat;; esac; printf '%s\\n' \"$@\"; }\n" + commandsOf(t)
+	out, err := run(nil, "bash", "-c", script)
+	if err != nil {
+		t.Fatal(err)
+	}
+	passwords := 0
+	for line := range strings.SplitSeq(string(out), "\n") {
+		arg, is := strings.CutPrefix(line, "--from-literal=")
+		if _, value, _ := strings.Cut(arg, "="); is && strings.Contains(value, digits) {
+			passwords++
+			t.Setenv("PASSWORD_OF_THE_PAGE", value)
+			read, err := conf.Parse("password: $PASSWORD_OF_THE_PAGE\n")
+			if err != nil || read["password"] != value || value[0] < 'a' || value[0] > 'z' {
+				t.Errorf("%s is read as %v: %v", line, read["password"], err)
+			}
+		}
+	}
+	if passwords != 8 {
+		t.Errorf("%d passwords in\n%s", passwords, out)
 	}
 }

@@ -47,65 +47,72 @@ func may(t *testing.T, user string, groups []string, r right) string {
 	return strings.Join(allowed, " ")
 }
 
-const all = "get list watch create update patch delete deletecollection"
+const (
+	all = "get list watch create update patch delete deletecollection"
+	own = operatorNamespace
+	// team is a namespace of others.
+	team = "team-a"
+)
 
-// The operator's account may do what it needs, and nothing else: each row asks for all verbs, and
-// has those that are allowed.
+// operatorRights are what the operator's account may do: each row asks for all verbs, and has those
+// that are allowed.
+var operatorRights = []struct {
+	right
+	want string
+}{
+	{right{all, "syncopate.dev/workflowruns", "", team}, "get list watch create patch delete"},
+	{right{all, "syncopate.dev/workflowruns", "", ""}, "get list watch create patch delete"},
+	{right{all, "syncopate.dev/workflowruns/status", "", team}, "update"},
+	{right{all, "syncopate.dev/workflowruns/finalizers", "", team}, "update"},
+	{right{all, "syncopate.dev/lockpolicies", "", ""}, "get list watch"},
+	{right{all, "syncopate.dev/lockpolicies/status", "", ""}, "update"},
+	{right{all, "syncopate.dev/semaphores", "", ""}, "get list watch"},
+	{right{all, "syncopate.dev/schedules", "", ""}, "get list watch"},
+	{right{all, "syncopate.dev/schedules/status", "", ""}, "update"},
+	{right{all, "syncopate.dev/schedules/finalizers", "", ""}, "update"},
+	{right{all, "syncopate.dev/semaphores/status", "", ""}, "update"},
+	{right{all, "syncopate.dev/workflows", "", team}, "get list watch"},
+	{right{all, "syncopate.dev/workflows/status", "", team}, "update"},
+	{right{all, "apps/controllerrevisions", "", team}, "get list create update delete"},
+	{right{all, "syncopate.dev/stepapprovals", "", team}, "get list watch patch delete"},
+	{right{all, "/namespaces", "", ""}, "get list watch"},
+	{right{all, "events.k8s.io/events", "", team}, "create patch"},
+	{right{all, "/events", "", team}, ""},
+	{right{all, "/events", "", own}, "create patch"},
+	{right{all, "coordination.k8s.io/leases", "", own}, "get list create update delete"},
+	{right{all, "coordination.k8s.io/leases", "", team}, ""},
+	{right{all, "coordination.k8s.io/leases", "", "kube-system"}, ""},
+	{right{all, "/secrets", "", own}, "create"},
+	{right{all, "/secrets", "syncopate-result-keys", own}, "get list watch create"},
+	{right{all, "/secrets", "syncopate-webhook-certs", own}, "get create update"},
+	{right{all, "/secrets", "syncopate-nats", own}, "create"},
+	{right{all, "/secrets", "syncopate-redis", own}, "create"},
+	{right{all, "/secrets", "", team}, ""},
+	{right{all, "/secrets", "syncopate-result-keys", team}, ""},
+	{right{all, "admissionregistration.k8s.io/validatingwebhookconfigurations", "syncopate", ""}, "get update"},
+	{right{all, "admissionregistration.k8s.io/validatingwebhookconfigurations", "of-another", ""}, ""},
+	{right{all, "admissionregistration.k8s.io/mutatingwebhookconfigurations", "syncopate", ""}, ""},
+	{right{all, "apiextensions.k8s.io/customresourcedefinitions", "", ""}, ""},
+	{right{all, "rbac.authorization.k8s.io/clusterroles", "", ""}, ""},
+	{right{all + " bind escalate", "rbac.authorization.k8s.io/roles", "", own}, ""},
+	{right{all, "/pods", "", own}, ""},
+	{right{"create", "/pods/exec", "", own}, ""},
+	{right{all, "/configmaps", "", own}, "create"},
+	{right{all, "/configmaps", "syncopate-ownership", own}, "get list watch create update"},
+	{right{all, "/configmaps", "syncopate-ownership", team}, ""},
+	{right{all, "/configmaps", "syncopate-audit", own}, "get create update"},
+	{right{all, "/nodes", "", ""}, ""},
+	{right{all, "apps/deployments", "", own}, ""},
+	{right{"impersonate", "/users", "", ""}, ""},
+	{right{"create", "/serviceaccounts/token", "syncopate", own}, ""},
+}
+
+// The operator's account may do what it needs, and nothing else.
 // mutation: a verb, a resource or a name more or less in config/rbac/role.yaml or
 // config/webhook/self-managed makes its row fail.
 func TestWhatTheOperatorMayDo(t *testing.T) {
-	const own, team = operatorNamespace, "team-a"
 	groups := []string{"system:serviceaccounts", "system:serviceaccounts:" + own, "system:authenticated"}
-	table := []struct {
-		right
-		want string
-	}{
-		{right{all, "syncopate.dev/workflowruns", "", team}, "get list watch create patch delete"},
-		{right{all, "syncopate.dev/workflowruns", "", ""}, "get list watch create patch delete"},
-		{right{all, "syncopate.dev/workflowruns/status", "", team}, "update"},
-		{right{all, "syncopate.dev/workflowruns/finalizers", "", team}, "update"},
-		{right{all, "syncopate.dev/lockpolicies", "", ""}, "get list watch"},
-		{right{all, "syncopate.dev/lockpolicies/status", "", ""}, "update"},
-		{right{all, "syncopate.dev/semaphores", "", ""}, "get list watch"},
-		{right{all, "syncopate.dev/schedules", "", ""}, "get list watch"},
-		{right{all, "syncopate.dev/schedules/status", "", ""}, "update"},
-		{right{all, "syncopate.dev/schedules/finalizers", "", ""}, "update"},
-		{right{all, "syncopate.dev/semaphores/status", "", ""}, "update"},
-		{right{all, "syncopate.dev/workflows", "", team}, "get list watch"},
-		{right{all, "syncopate.dev/workflows/status", "", team}, "update"},
-		{right{all, "apps/controllerrevisions", "", team}, "get list create update delete"},
-		{right{all, "syncopate.dev/stepapprovals", "", team}, "get list watch patch"},
-		{right{all, "/namespaces", "", ""}, "get list watch"},
-		{right{all, "events.k8s.io/events", "", team}, "create patch"},
-		{right{all, "/events", "", team}, ""},
-		{right{all, "/events", "", own}, "create patch"},
-		{right{all, "coordination.k8s.io/leases", "", own}, "get list create update delete"},
-		{right{all, "coordination.k8s.io/leases", "", team}, ""},
-		{right{all, "coordination.k8s.io/leases", "", "kube-system"}, ""},
-		{right{all, "/secrets", "", own}, "create"},
-		{right{all, "/secrets", "syncopate-result-keys", own}, "get list watch create"},
-		{right{all, "/secrets", "syncopate-webhook-certs", own}, "get create update"},
-		{right{all, "/secrets", "syncopate-nats", own}, "create"},
-		{right{all, "/secrets", "syncopate-redis", own}, "create"},
-		{right{all, "/secrets", "", team}, ""},
-		{right{all, "/secrets", "syncopate-result-keys", team}, ""},
-		{right{all, "admissionregistration.k8s.io/validatingwebhookconfigurations", "syncopate", ""}, "get update"},
-		{right{all, "admissionregistration.k8s.io/validatingwebhookconfigurations", "of-another", ""}, ""},
-		{right{all, "admissionregistration.k8s.io/mutatingwebhookconfigurations", "syncopate", ""}, ""},
-		{right{all, "apiextensions.k8s.io/customresourcedefinitions", "", ""}, ""},
-		{right{all, "rbac.authorization.k8s.io/clusterroles", "", ""}, ""},
-		{right{all + " bind escalate", "rbac.authorization.k8s.io/roles", "", own}, ""},
-		{right{all, "/pods", "", own}, ""},
-		{right{"create", "/pods/exec", "", own}, ""},
-		{right{all, "/configmaps", "", own}, "create"},
-		{right{all, "/configmaps", "syncopate-ownership", own}, "get list watch create update"},
-		{right{all, "/configmaps", "syncopate-ownership", team}, ""},
-		{right{all, "/nodes", "", ""}, ""},
-		{right{all, "apps/deployments", "", own}, ""},
-		{right{"impersonate", "/users", "", ""}, ""},
-		{right{"create", "/serviceaccounts/token", "syncopate", own}, ""},
-	}
-	for _, row := range table {
+	for _, row := range operatorRights {
 		got := may(t, operatorUser, groups, row.right)
 		t.Logf("%-66s %-26s %-17s %s", row.resource, row.name, row.namespace, got)
 		if got != row.want {

@@ -51,6 +51,9 @@ func TestBadValuesAreRefusedWithTheirNames(t *testing.T) {
 		"labels that Helm sets":                      {[]string{`commonLabels.app\.kubernetes\.io/instance=x`}, []string{"commonLabels", "app.kubernetes.io/instance"}},
 		"a digest that is none":                      {[]string{"image.digest=latest"}, []string{"/image/digest"}},
 		"a pull policy in lower case":                {[]string{"image.pullPolicy=always"}, []string{"/image/pullPolicy"}},
+		"an account without a name":                  {[]string{"serviceAccount.name="}, []string{"/serviceAccount/name", "minLength"}},
+		"an account that is there, without a name":   {[]string{"serviceAccount.create=false", "serviceAccount.name="}, []string{"/serviceAccount/name"}},
+		"a pull secret without a name":               {[]string{"image.pullSecrets={}", "image.pullSecrets[0]="}, []string{"/image/pullSecrets/0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var args []string

@@ -3,7 +3,7 @@ the cluster's, and its documentation names its objects. A second release is refu
 
 {{- define "syncopate.labels" -}}
 app.kubernetes.io/name: syncopate
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
@@ -27,15 +27,15 @@ app.kubernetes.io/component: manager
 
 {{- define "syncopate.subject" -}}
 kind: ServiceAccount
-name: {{ .Values.serviceAccount.name }}
-namespace: {{ .Release.Namespace }}
+name: {{ .Values.serviceAccount.name | quote }}
+namespace: {{ .Release.Namespace | quote }}
 {{- end }}
 
 {{/* Flags that values of their own set. */}}
 {{- define "syncopate.ownArgs" -}}
-- --ownership={{ .Values.ownership }}
-- --nats-url={{ .Values.nats.url }}
-- --redis-addrs={{ .Values.redis.addrs }}
+- {{ printf "--ownership=%v" .Values.ownership | quote }}
+- {{ printf "--nats-url=%v" .Values.nats.url | quote }}
+- {{ printf "--redis-addrs=%v" .Values.redis.addrs | quote }}
 - --metrics-bind-address=:8443
 {{- if not .Values.metrics.secure }}
 - --metrics-secure=false
@@ -44,31 +44,31 @@ namespace: {{ .Release.Namespace }}
 - --metrics-cert-dir=/run/metrics-cert
 {{- end }}
 - --health-probe-bind-address=:8081
-- --zap-log-level={{ .Values.logLevel }}
+- {{ printf "--zap-log-level=%v" .Values.logLevel | quote }}
 {{- with .Values.nats.prefix }}
-- --nats-prefix={{ . }}
+- {{ printf "--nats-prefix=%v" . | quote }}
 {{- end }}
 {{- with .Values.nats.takeOver }}
-- --nats-take-over={{ . }}
+- {{ printf "--nats-take-over=%v" . | quote }}
 {{- end }}
 {{- if ne (int .Values.nats.streamReplicas) 1 }}
-- --nats-replicas={{ .Values.nats.streamReplicas }}
+- {{ printf "--nats-replicas=%v" .Values.nats.streamReplicas | quote }}
 {{- end }}
 {{- if .Values.nats.auth.credsKey }}
-- --nats-creds=/run/nats-creds/{{ .Values.nats.auth.credsKey }}
+- {{ printf "--nats-creds=/run/nats-creds/%v" .Values.nats.auth.credsKey | quote }}
 {{- end }}
 {{- if and .Values.nats.auth.existingSecret (not .Values.nats.auth.credsKey) }}
 - --nats-auth-dir=/run/nats-auth
 {{- end }}
 {{- if .Values.nats.tls.caSecret }}
-- --nats-ca=/run/nats-ca/{{ .Values.nats.tls.caKey }}
+- {{ printf "--nats-ca=/run/nats-ca/%v" .Values.nats.tls.caKey | quote }}
 {{- end }}
 {{- if .Values.nats.tls.clientSecret }}
 - --nats-cert=/run/nats-client/tls.crt
 - --nats-key=/run/nats-client/tls.key
 {{- end }}
 {{- with .Values.redis.masterName }}
-- --redis-master={{ . }}
+- {{ printf "--redis-master=%v" . | quote }}
 {{- end }}
 {{- if .Values.redis.cluster }}
 - --redis-cluster=true
@@ -79,7 +79,7 @@ namespace: {{ .Release.Namespace }}
 {{- if .Values.redis.tls.enabled }}
 - --redis-tls=true
 {{- if .Values.redis.tls.caSecret }}
-- --redis-ca=/run/redis-ca/{{ .Values.redis.tls.caKey }}
+- {{ printf "--redis-ca=/run/redis-ca/%v" .Values.redis.tls.caKey | quote }}
 {{- end }}
 {{- if .Values.redis.tls.clientSecret }}
 - --redis-cert=/run/redis-client/tls.crt
@@ -93,8 +93,8 @@ namespace: {{ .Release.Namespace }}
 {{- end }}
 {{- end }}
 {{- with .Values.traces.endpoint }}
-- --otlp-endpoint={{ . }}
-- --trace-percent={{ $.Values.traces.percent }}
+- {{ printf "--otlp-endpoint=%v" . | quote }}
+- {{ printf "--trace-percent=%v" $.Values.traces.percent | quote }}
 {{- end }}
 {{- if .Values.stepEvents }}
 - --step-events=true

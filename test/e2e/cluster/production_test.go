@@ -37,11 +37,11 @@ const (
 	stillBound = 60 * time.Second
 )
 
-// password is one that nobody guesses.
+// password is one that nobody guesses. It begins with a letter: see docs/production.md.
 func password() string {
 	var b [24]byte
 	_, _ = rand.Read(b[:]) // never fails
-	return hex.EncodeToString(b[:])
+	return "n" + hex.EncodeToString(b[:])
 }
 
 // secret creates a Secret.

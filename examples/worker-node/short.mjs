@@ -6,7 +6,7 @@ import { jetstream } from "@nats-io/jetstream";
 
 const topic = process.argv[2] ?? "demo.node";
 const handle = async (input) => ({ youSaid: input }); // the work; what it throws fails the attempt
-const nc = await connect({ servers: process.env.NATS_URL, maxReconnectAttempts: -1, waitOnFirstConnect: true });
+const nc = await connect({ servers: process.env.NATS_URL, maxReconnectAttempts: -1, waitOnFirstConnect: true, ignoreAuthErrorAbort: true, pingInterval: 5_000 });
 const js = jetstream(nc);
 let stopping = false;
 process.once("SIGTERM", () => { stopping = true; });
@@ -20,7 +20,7 @@ async function work(m, ackWait) {
   h.set("Syncopate-Token", token); // proves that we got the job
   try {
     const result = await Promise.resolve().then(() => handle(m.json())).then((output) => ({ status: "Succeeded", output }))
-      .catch((err) => ({ status: "Failed", error: { code: "Error", message: String(err?.message ?? err) } }));
+      .catch((err) => ({ status: "Failed", error: { code: "Error", message: String(err?.message ?? err).slice(0, 2_000) } }));
     await js.publish(reply, JSON.stringify(result), { msgID: `${id}/${token}`, headers: h }); // with the server's PubAck
     m.ack(); // only now: a worker that dies before loses nothing
   } finally { clearInterval(ping); }

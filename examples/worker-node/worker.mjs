@@ -28,7 +28,8 @@ async function conformance({ do: what, millis = 0, value, bytes = 0, code, messa
 const handle = topic === "demo.conformance" ? conformance : echo;
 const traces = process.env.OTEL_EXPORTER_OTLP_ENDPOINT ? await import("./traces.mjs") : undefined; // spans of jobs
 
-const nc = await connect({ servers: process.env.NATS_URL, maxReconnectAttempts: -1, waitOnFirstConnect: true });
+// Credentials rotate, so a refused login is no reason to give up; and without pings nothing tells that a connection went silent.
+const nc = await connect({ servers: process.env.NATS_URL, maxReconnectAttempts: -1, waitOnFirstConnect: true, ignoreAuthErrorAbort: true, pingInterval: 5_000 });
 const js = jetstream(nc);
 const running = new Set(); // jobs under way; stop(word) ends one without a result, word is the message that settles it
 let stopping = false;
@@ -107,7 +108,7 @@ async function call(m, job) {
     if (large.length > most) return tooLarge(`the output has ${large.length} bytes, at most ${most} can be stored`);
     return large.length > mostInline ? { status: "Succeeded", large } : { status: "Succeeded", output };
   }).catch((err) => err?.retryAfterMillis !== undefined ? { status: "Retry", retryAfterMillis: err.retryAfterMillis }
-      : { status: "Failed", error: { code: String(err?.code ?? "Error"), message: String(err?.message ?? err) }, final: err?.final });
+      : { status: "Failed", error: { code: String(err?.code ?? "Error").slice(0, 64), message: String(err?.message ?? err).slice(0, 2_000) }, final: err?.final });
 }
 
 // work does a job, publishes its result, and gives the word that settles it.

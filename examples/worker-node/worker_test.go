@@ -4,12 +4,16 @@
 package workernode
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -49,6 +53,84 @@ func TestTheShortWorkerIsShort(t *testing.T) {
 	}
 	if lines := bytes.Count(text, []byte("\n")); lines >= 40 {
 		t.Errorf("short.mjs has %d lines; the documentation says under 40", lines)
+	}
+}
+
+// The server goes silent without an end of the connection, then refuses the login three times: its
+// users are loaded late.
+//
+// mutations: connect without pingInterval notices the silence after minutes only, and this times
+// out; without ignoreAuthErrorAbort it gives up at the second refusal.
+func TestTheNodeWorkersOutliveSilenceAndRefusedLogins(t *testing.T) {
+	dir := install(t)
+	for _, file := range []string{"worker.mjs", "short.mjs"} {
+		t.Run(file, func(t *testing.T) {
+			t.Parallel()
+			server := newMoody(t)
+			run(t, dir, file, "nats://u:p@"+server.listener.Addr().String())
+			select {
+			case <-server.again:
+			case <-time.After(ages):
+				t.Error("the worker does not come back")
+			}
+		})
+	}
+}
+
+// ages is what three pings of 5 s and four tries to connect take, many times, but less than pings
+// of two minutes.
+const ages = 150 * time.Second
+
+// moody is a server that takes the first login and the fifth; again is closed at the latter.
+type moody struct {
+	listener net.Listener
+	logins   atomic.Int32
+	again    chan struct{}
+	all      sync.WaitGroup
+}
+
+func newMoody(t *testing.T) *moody {
+	t.Helper()
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &moody{listener: listener, again: make(chan struct{})}
+	t.Cleanup(func() {
+		_ = listener.Close()
+		s.all.Wait()
+	})
+	s.all.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			s.all.Go(func() { s.serve(conn) })
+		}
+	})
+	return s
+}
+
+// serve speaks to one client until that ends the connection, or is refused.
+func (s *moody) serve(conn net.Conn) {
+	defer func() { _ = conn.Close() }()
+	login, pings := s.logins.Add(1), 0
+	say := func(line string) { _, _ = conn.Write([]byte(line + "\r\n")) } // who is gone hears nothing
+	say(`INFO {"server_id":"a","version":"2.12.0","proto":1,"max_payload":1048576,"headers":true,"jetstream":true,"auth_required":true}`)
+	for lines := bufio.NewScanner(conn); lines.Scan(); {
+		verb, _, _ := strings.Cut(lines.Text(), " ")
+		switch {
+		case verb == "CONNECT" && 1 < login && login < 5:
+			say("-ERR 'Authorization Violation'")
+			return
+		case verb == "CONNECT" && login == 5:
+			close(s.again)
+		case verb == "PING":
+			if pings++; pings == 1 || login != 1 { // the first one is a part of the login
+				say("PONG")
+			}
+		}
 	}
 }
 

@@ -16,6 +16,7 @@ BUCKET = PREFIX + "-payloads"  # the object store of large outputs
 MOST_INLINE, MOST, CHUNK = 64 << 10, 8 << 20, 128 << 10  # bytes of an output in a result, of one at all, of a piece of it
 CONCURRENCY = 4  # jobs at the same time
 GRACE = 20  # seconds that they have after SIGTERM
+LONGEST_CODE, LONGEST_MESSAGE = 64, 2000  # characters of a failure: its result has to fit, however much a handler says
 
 
 def log(text):  # never a token, an input or an output
@@ -29,7 +30,8 @@ class Failed(Exception):
 
     def __init__(self, code, message, final=False):
         super().__init__(message)
-        self.result = {"status": "Failed", "error": {"code": code, "message": message}, "final": final}
+        error = {"code": str(code)[:LONGEST_CODE], "message": str(message)[:LONGEST_MESSAGE]}
+        self.result = {"status": "Failed", "error": error, "final": final}
 
 
 class Retry(Exception):
@@ -129,8 +131,8 @@ class NATS:
         while True:
             try:
                 self._read(self._connect())
-            except (OSError, ValueError) as err:
-                log(f"NATS: {err}; connecting again")
+            except Exception as err:  # of the connection, or of what came over it: nobody else would read from now on
+                log(f"NATS: {type(err).__name__}: {err}; connecting again")
             with self.lock:
                 if self.sock:
                     self.sock.close()
@@ -154,27 +156,29 @@ class NATS:
         return stream
 
     def _read(self, stream):
-        while line := stream.readline().decode():
-            verb, *args = line.split()
+        while (line := stream.readline()).endswith(b"\n"):  # what the end of the connection cut off is not read
+            verb, *args = line.decode(errors="replace").split()
             if verb == "PING":
                 with self.lock:
                     self._send(b"PONG\r\n")
             elif verb == "-ERR":
-                raise ConnectionError(line.strip())
+                raise ConnectionError(" ".join(args))
             elif verb in ("MSG", "HMSG"):  # subject sid [reply] [bytes of headers] bytes
                 size = int(args[-1])
-                data = stream.read(size + 2)[:size]
+                data = stream.read(size + 2)  # with the end of the line
+                if len(data) < size + 2:
+                    raise ConnectionError("connection closed in the middle of a message")
                 head = int(args[-2]) if verb == "HMSG" else 0
                 reply = args[2] if len(args) > (4 if head else 3) else ""
                 status, headers = parse_headers(data[:head])
                 with self.lock:
                     _, function = self.subs.get(int(args[1]), ("", lambda m: None))
-                function(Message(args[0], reply, status, headers, data[head:]))
+                function(Message(args[0], reply, status, headers, data[head:size]))
         raise ConnectionError("connection closed")
 
 
 def parse_headers(head):
-    first, *lines = head.decode().split("\r\n")
+    first, *lines = head.decode(errors="replace").split("\r\n")  # one that is not UTF-8 spoils its own message only
     headers = {}
     for name, _, value in (line.partition(":") for line in lines if line):
         headers.setdefault(name, []).append(value.strip())  # a header may be there more than once
@@ -266,8 +270,8 @@ class Worker:
                     raise ConnectionError(info["error"]["description"])
                 while not self.stopping.is_set():
                     self.pull(info["config"]["ack_wait"] / 1e9)
-            except ConnectionError as err:
-                log(f"{self.topic}: {err}; looking again in a moment")
+            except Exception as err:  # whatever it is, a slot that ended would be missed until the next start
+                log(f"{self.topic}: {type(err).__name__}: {err}; looking again in a moment")
                 self.stopping.wait(random.uniform(0.5, 2))
 
     def pull(self, ack_wait):
@@ -328,7 +332,7 @@ class Worker:
             given = json.loads(job.body)
             if not isinstance(given, dict):
                 raise ValueError("not an object")
-        except ValueError as err:
+        except (ValueError, RecursionError) as err:  # the second: too deep for this parser, also next time
             return Failed("InvalidInput", str(err), final=True).result, None
         try:
             output = self.handle(given, job.stopped, job.fences, job.traceparent)
@@ -339,7 +343,7 @@ class Worker:
         except (Failed, Retry) as err:
             return err.result, None
         except Exception as err:
-            return Failed("Error", str(err)[:2000]).result, None
+            return Failed("Error", str(err)).result, None
 
     def publish(self, job, result, suffix=""):
         """Returns when the server has stored the result. The same Msg-Id makes a second one a duplicate."""

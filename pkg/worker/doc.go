@@ -36,7 +36,8 @@
 //     the same both times.
 //   - At most Concurrency handlers of a topic run in this process, and no more jobs than that are
 //     taken from the server.
-//   - A handler's panic is a failed attempt, not the end of the worker.
+//   - A handler's panic is a failed attempt, not the end of the worker; so is one of its error or
+//     value, when that is read. A handler that ends its goroutine gets the job again after AckWait.
 //   - Run returns only when every handler returned, so it relies on handlers that
 //     mind their context.
 //

@@ -31,8 +31,8 @@ var errJob = errors.New("not a job")
 // Codes of errors that the SDK itself reports as an attempt's failure.
 const (
 	CodeError         = "Error"         // the handler's error has no code
-	CodePanic         = "Panic"         // the handler panicked
-	CodeInvalidOutput = "InvalidOutput" // the handler's value has no JSON form; final
+	CodePanic         = "Panic"         // the handler panicked, or its value or error did when it was read
+	CodeInvalidOutput = "InvalidOutput" // the handler's value has no JSON form, or one that is not UTF-8; final
 	CodeTooLarge      = "TooLarge"      // the output is larger than protocol.MaxPayloadBytes, or than the server takes; final
 
 	CodeInvalidPayload  = "InvalidPayload"  // what Job.Payload was given is no reference, or the object is not what it promises; final

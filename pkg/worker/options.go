@@ -42,6 +42,7 @@ const (
 	defaultBind  = 2 * time.Second
 
 	defaultPull    = 2 * time.Second
+	pingInterval   = 5 * time.Second        // as the operator's; a connection is made anew when two of them had no answer
 	requestTimeout = 5 * time.Second        // of one publish, acknowledgement or look-up; each chunk of an output is one
 	publishBackoff = 100 * time.Millisecond // before the second try to publish a result, doubled up to
 	publishCeiling = 5 * time.Second
@@ -97,6 +98,10 @@ func Connect(url string, opts ...nats.Option) (*nats.Conn, error) {
 		nats.RetryOnFailedConnect(true),
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(time.Second),
+		nats.IgnoreAuthErrorAbort(), // credentials rotate; giving up for good would need a restart
+		// Nothing else tells that a connection went silent. With the library's two minutes the jobs
+		// of this worker are with others for long when it notices, and it does none meanwhile.
+		nats.PingInterval(pingInterval),
 	}, opts...)
 	nc, err := nats.Connect(url, all...)
 	if err != nil {

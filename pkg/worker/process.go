@@ -40,7 +40,8 @@ func (t *topic) process(ctx context.Context, msg jetstream.Msg, ackWait time.Dur
 		t.settle(ctx, msg, unwanted)
 		return
 	}
-	stop := t.keep(msg, ackWait)
+	stop := sync.OnceFunc(t.keep(msg, ackWait))
+	defer stop() // a handler may end its goroutine: then silence gives the job to another worker
 	o := t.work(ctx, j)
 	stop()
 	t.settle(ctx, msg, o)
@@ -97,8 +98,9 @@ func (t *topic) work(ctx context.Context, j task) outcome {
 		log.Error(err, "Start not published") // the operator learns of the job from its result
 	}
 	output, err := t.traced(ctx, j.Job)
-	if err != nil {
-		log.V(1).Info("Job failed", "cause", err.Error())
+	r := t.result(j.Job, output, err)
+	if r.Error != nil {
+		log.V(1).Info("Job failed", "code", r.Error.Code, "cause", r.Error.Message)
 	}
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, ErrCancelled), j.expired(t.clock.Now()):
@@ -106,7 +108,20 @@ func (t *topic) work(ctx context.Context, j task) outcome {
 	case err != nil && errors.Is(cause, ErrStopping):
 		return returned
 	}
-	return t.answer(ctx, j, resultOf(output, err))
+	return t.answer(ctx, j, r)
+}
+
+// result reads what the handler returned. Error() and MarshalJSON are the handler's own code, too,
+// and may panic as it may: nobody else asks a handler's error what it says.
+func (t *topic) result(job Job, output any, err error) (r protocol.Result) {
+	var panicked error
+	defer func() {
+		if panicked != nil {
+			r = resultOf(nil, panicked)
+		}
+	}()
+	defer t.recovered(job, &output, &panicked)
+	return resultOf(output, err)
 }
 
 // traced calls the handler within the span that Options.Trace begins.

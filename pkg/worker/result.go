@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/nats-io/nats.go"
 
@@ -49,6 +50,9 @@ func succeeded(output any) protocol.Result {
 	if len(body) > protocol.MaxPayloadBytes {
 		return resultOf(nil, Final(Fail(CodeTooLarge, fmt.Sprintf("the output has %d bytes, at most %d can be stored", len(body), protocol.MaxPayloadBytes))))
 	}
+	if !utf8.Valid(body) { // raw JSON goes out as it is, and the operator takes none that is not UTF-8
+		return resultOf(nil, Final(Fail(CodeInvalidOutput, "the output is not UTF-8")))
+	}
 	r.Output = body
 	return r
 }
@@ -73,9 +77,14 @@ func cut(s string, n int) string {
 	return strings.ToValidUTF8(s, "")
 }
 
-// millis rounds up, so that no job comes back sooner than asked.
+// millis rounds up, so that no job comes back sooner than asked. It adds after it divided: before,
+// the longest durations would overflow, and come back at once.
 func millis(d time.Duration) int64 {
-	return max(0, int64((d+time.Millisecond-1)/time.Millisecond))
+	n := d.Milliseconds()
+	if d%time.Millisecond > 0 {
+		n++
+	}
+	return max(0, n)
 }
 
 // message is a result on the wire.

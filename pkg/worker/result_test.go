@@ -18,6 +18,7 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
+// mutation: succeeded without its look at the bytes gives out what the operator refuses.
 func TestResultOf(t *testing.T) {
 	failed := func(code, message string) protocol.Result {
 		return protocol.Result{Status: protocol.StatusFailed, Error: &protocol.ResultError{Code: code, Message: message}}
@@ -37,6 +38,7 @@ func TestResultOf(t *testing.T) {
 		"an error formatted with %v is plain":    {err: fmt.Errorf("x: %v", RetryAfter(time.Second, errors.New("e"))), want: failed("Error", "x: e")}, //nolint:errorlint // what it loses
 		"codes and messages are cut":             {err: Fail(strings.Repeat("c", 70), strings.Repeat("ü", 2000)), want: failed(strings.Repeat("c", 64), strings.Repeat("ü", 1024))},
 		"a cut never leaves half of a character": {err: Fail("C", "x"+strings.Repeat("ü", 2000)), want: failed("C", "x"+strings.Repeat("ü", 1023))},
+		"an output that is not UTF-8 is final":   {output: json.RawMessage("{\"name\":\"M\xfcller\"}"), want: final(failed("InvalidOutput", "the output is not UTF-8"))},
 		"final of nil is nil":                    {err: Final(nil), want: protocol.Result{Status: protocol.StatusSucceeded}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -44,6 +46,18 @@ func TestResultOf(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// mutation: millis that adds before it divides makes the longest durations 0, and so "at once".
+func TestMillisRoundsUpAndNeverOverflows(t *testing.T) {
+	for d, want := range map[time.Duration]int64{
+		math.MinInt64: 0, -1: 0, 0: 0, 1: 1, time.Millisecond: 1, time.Millisecond + 1: 2, 1500 * time.Microsecond: 2,
+		math.MaxInt64 - 999_999: 9_223_372_036_854, math.MaxInt64: 9_223_372_036_855,
+	} {
+		if got := millis(d); got != want {
+			t.Errorf("%d ns: %d ms, want %d", d, got, want)
+		}
 	}
 }
 

@@ -258,6 +258,50 @@ func TestAClosedConnectionEndsRun(t *testing.T) {
 	}
 }
 
+// A connection that the user made may give up for good, by its own options.
+//
+// mutation: Run that does not listen for the end of its connection waits for the handler, and this
+// times out.
+func TestAClosedConnectionEndsRunThoughAllSlotsAreBusy(t *testing.T) {
+	o := newOperator(t)
+	o.topic("a")
+	o.publish("a", job("a"), `{}`)
+	began := make(chan struct{})
+	w := o.worker(func(x *Options) { x.GracePeriod = -1 })
+	w.Handle("a", func(ctx context.Context, _ Job) (any, error) {
+		close(began)
+		<-ctx.Done()
+		return nil, ctx.Err()
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }()
+	within(t, "the job begins", began)
+	w.nc.Close()
+	select {
+	case err := <-done:
+		if !errors.Is(err, ErrConnectionClosed) {
+			t.Errorf("got %v", err)
+		}
+	case <-time.After(patience):
+		t.Error("Run goes on without a connection")
+	}
+}
+
+// mutations: Connect without IgnoreAuthErrorAbort ends the connection at the second refused login
+// in a row; without PingInterval, or with one in minutes, nobody notices one that went silent.
+func TestConnectNeverGivesUpAndNoticesSilence(t *testing.T) {
+	o := newOperator(t)
+	got := o.connect().Opts
+	if !got.IgnoreAuthErrorAbort || !got.RetryOnFailedConnect || got.MaxReconnect >= 0 {
+		t.Errorf("gives up: %+v", got)
+	}
+	if silence := got.PingInterval * time.Duration(got.MaxPingsOut+1); silence > defaultAckWait {
+		t.Errorf("notices silence after %s, when the server has given the jobs to others", silence)
+	}
+}
+
 func TestAWorkerOutlivesItsServer(t *testing.T) {
 	o := newOperator(t)
 	o.topic("a")

@@ -69,11 +69,15 @@ func (w *Worker) Handle(name string, h Handler, opts ...HandleOption) {
 
 // Run takes jobs until ctx ends. Then it takes no more, gives handlers the grace period, cancels
 // those that remain and gives their jobs back, and returns nil. It returns an error early: one that
-// wraps ErrConfig, or ErrConnectionClosed.
+// wraps ErrConfig, or ErrConnectionClosed, the latter with the same grace period for handlers.
 func (w *Worker) Run(ctx context.Context) error {
 	if err := w.check(); err != nil {
 		return err
 	}
+	// A connection of the caller's own may give up for good while every slot is busy: no pull would
+	// notice before a job ends.
+	closed := w.nc.StatusChanged(nats.CLOSED)
+	defer w.nc.RemoveStatusListener(closed)
 	control, err := w.listen()
 	if err != nil {
 		return err
@@ -91,7 +95,11 @@ func (w *Worker) Run(ctx context.Context) error {
 			}
 		})
 	}
-	<-pulls.Done()
+	select {
+	case <-pulls.Done():
+	case <-closed:
+		stopPulls(ErrConnectionClosed)
+	}
 	w.finish(&all, stopWork)
 	return errors.Join(w.fatal(pulls), w.leave(control))
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -119,7 +120,17 @@ type later struct{}
 func (later) Error() string             { return "busy" }
 func (later) RetryDelay() time.Duration { return 1500 * time.Microsecond }
 
-// mutation: call without recover ends the process in "panics".
+// oddError may be nil in an error that is not, and then it panics.
+type oddError struct{ text string }
+
+func (e *oddError) Error() string { return e.text }
+
+type oddOutput struct{}
+
+func (oddOutput) MarshalJSON() ([]byte, error) { panic("no form") }
+
+// mutations: call without recover ends the process in "panics", result without it in "typednil" and
+// "formless"; so does a log of err.Error() in work.
 func TestErrorsBecomeResults(t *testing.T) {
 	handlers := map[string]struct {
 		handler Handler
@@ -129,12 +140,14 @@ func TestErrorsBecomeResults(t *testing.T) {
 		"coded": {func(context.Context, Job) (any, error) {
 			return nil, fmt.Errorf("fetch: %w", Fail("NotFound", "no page"))
 		}, protocol.Result{Status: "Failed", Error: &protocol.ResultError{Code: "NotFound", Message: "fetch: NotFound: no page"}}},
-		"final":   {func(context.Context, Job) (any, error) { return nil, Final(Fail("NotFound", "no page")) }, protocol.Result{Status: "Failed", Final: true, Error: &protocol.ResultError{Code: "NotFound", Message: "no page"}}},
-		"later":   {func(context.Context, Job) (any, error) { return nil, RetryAfter(2*time.Second, errors.New("quota")) }, protocol.Result{Status: "Retry", RetryAfterMillis: 2000, Error: &protocol.ResultError{Code: "Error", Message: "quota"}}},
-		"delayer": {func(context.Context, Job) (any, error) { return nil, fmt.Errorf("deep: %w", later{}) }, protocol.Result{Status: "Retry", RetryAfterMillis: 2, Error: &protocol.ResultError{Code: "Error", Message: "deep: busy"}}},
-		"panics":  {func(context.Context, Job) (any, error) { panic("oh") }, protocol.Result{Status: "Failed", Error: &protocol.ResultError{Code: "Panic", Message: "oh"}}},
-		"large":   {func(context.Context, Job) (any, error) { return strings.Repeat("x", 8<<20-1), nil }, protocol.Result{Status: "Failed", Final: true, Error: &protocol.ResultError{Code: "TooLarge", Message: "the output has 8388609 bytes, at most 8388608 can be stored"}}},
-		"input":   {func(_ context.Context, j Job) (any, error) { var v int; return nil, j.Decode(&v) }, protocol.Result{Status: "Failed", Final: true, Error: &protocol.ResultError{Code: "InvalidInput", Message: "json: cannot unmarshal object into Go value of type int"}}},
+		"final":    {func(context.Context, Job) (any, error) { return nil, Final(Fail("NotFound", "no page")) }, protocol.Result{Status: "Failed", Final: true, Error: &protocol.ResultError{Code: "NotFound", Message: "no page"}}},
+		"later":    {func(context.Context, Job) (any, error) { return nil, RetryAfter(2*time.Second, errors.New("quota")) }, protocol.Result{Status: "Retry", RetryAfterMillis: 2000, Error: &protocol.ResultError{Code: "Error", Message: "quota"}}},
+		"delayer":  {func(context.Context, Job) (any, error) { return nil, fmt.Errorf("deep: %w", later{}) }, protocol.Result{Status: "Retry", RetryAfterMillis: 2, Error: &protocol.ResultError{Code: "Error", Message: "deep: busy"}}},
+		"panics":   {func(context.Context, Job) (any, error) { panic("oh") }, protocol.Result{Status: "Failed", Error: &protocol.ResultError{Code: "Panic", Message: "oh"}}},
+		"typednil": {func(context.Context, Job) (any, error) { var e *oddError; return "out", e }, protocol.Result{Status: "Failed", Error: &protocol.ResultError{Code: "Panic", Message: "runtime error: invalid memory address or nil pointer dereference"}}},
+		"formless": {func(context.Context, Job) (any, error) { return oddOutput{}, nil }, protocol.Result{Status: "Failed", Error: &protocol.ResultError{Code: "Panic", Message: "no form"}}},
+		"large":    {func(context.Context, Job) (any, error) { return strings.Repeat("x", 8<<20-1), nil }, protocol.Result{Status: "Failed", Final: true, Error: &protocol.ResultError{Code: "TooLarge", Message: "the output has 8388609 bytes, at most 8388608 can be stored"}}},
+		"input":    {func(_ context.Context, j Job) (any, error) { var v int; return nil, j.Decode(&v) }, protocol.Result{Status: "Failed", Final: true, Error: &protocol.ResultError{Code: "InvalidInput", Message: "json: cannot unmarshal object into Go value of type int"}}},
 	}
 	o := newOperator(t)
 	w := o.worker()
@@ -177,6 +190,30 @@ func TestALongJobIsNotDeliveredTwice(t *testing.T) {
 	if n := calls.Load(); n != 1 {
 		t.Errorf("%d calls", n)
 	}
+}
+
+// A handler that ends its goroutine, as t.FailNow does in a helper that was made for tests, leaves
+// no answer: the job is delivered again after AckWait.
+//
+// mutation: process that stops keep only after work tells the server for ever that the job is under
+// way, and this times out.
+func TestAJobWhoseHandlerEndsItsGoroutineIsDeliveredAgain(t *testing.T) {
+	o := newOperator(t)
+	o.topic("a")
+	o.publish("a", job("a"), `{}`)
+	w := o.worker()
+	w.Handle("a", func(_ context.Context, j Job) (any, error) {
+		if j.Delivery == 1 {
+			runtime.Goexit()
+		}
+		return "done", nil
+	})
+	o.start(w)
+	got := o.results(2) // the second Started is a duplicate
+	if last := got[1].Result; string(last.Output) != `"done"` {
+		t.Errorf("got %+v", last)
+	}
+	o.eventually("the job is acknowledged", func() bool { return o.jobs() == 0 })
 }
 
 // mutation: settling answered jobs without waiting for publish (answer that returns at the first

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -30,6 +31,7 @@ func checks() []check {
 		{"unicode", "Bodies are JSON in UTF-8", nothing, checkUnicode},
 		{"failed", "`{\"status\": \"Failed\", \"error\": {\"code\", \"message\"}}`", nothing, checkFailed},
 		{"final", "the same with `\"final\": true`", nothing, checkFinal},
+		{"long-message", "A failure stays what it is, however long its message", nothing, checkLongMessage},
 		{"retry", "`{\"status\": \"Retry\", \"retryAfterMillis\": 1500}`", nothing, checkRetry},
 		{"lock-fences", "Give all of them to the handler, by lock", nothing, checkLockFences},
 		{"trace", "A span of the worker is a child of it", nothing, checkTrace},
@@ -60,6 +62,9 @@ func checks() []check {
 		{"secret", "Do not log it", process, checkSecret},
 	}
 }
+
+// longMessage is somewhat more bytes than the stream of results takes.
+const longMessage = 100 << 10
 
 var quick = input{Do: "succeed", Value: json.RawMessage(`{"a":[1,"x"]}`)}
 
@@ -180,6 +185,27 @@ func checkFailed(ctx context.Context, k *kit) error {
 func checkFinal(ctx context.Context, k *kit) error {
 	return k.result(ctx, input{Do: "final", Code: "Teapot", Message: "no coffee"},
 		protocol.Result{Status: protocol.StatusFailed, Final: true, Error: &protocol.ResultError{Code: "Teapot", Message: "no coffee"}})
+}
+
+// checkLongMessage has a failure whose message is more than the stream takes: what counts is what
+// the stream has in the end. How much of the message is left is the worker's to say, and the code
+// is a check of its own.
+func checkLongMessage(ctx context.Context, k *kit) error {
+	const words = "short & stout "
+	j, _, err := k.do(ctx, "long-message", input{Do: "fail", Code: "Teapot", Message: strings.Repeat(words, longMessage/len(words))})
+	if err != nil {
+		return err
+	}
+	stored, err := k.stored(ctx, j.id)
+	if err != nil {
+		return err
+	}
+	for _, r := range stored {
+		if r.Status == protocol.StatusFailed && !r.Final && r.Error != nil && r.Error.Code != "TooLarge" {
+			return nil
+		}
+	}
+	return k.saw(j, "Failed, not final, with the beginning of the message")
 }
 
 func checkRetry(ctx context.Context, k *kit) error {

@@ -31,6 +31,7 @@ const (
 	onlyASCII             flaw = "knows ASCII only"
 	losesCode             flaw = "loses the code of a failure"
 	losesFinal            flaw = "loses final"
+	neverCutsMessages     flaw = "publishes messages of any length"
 	failsForRetry         flaw = "fails where it should ask for a retry"
 	oneFence              flaw = "hands on one fence of several locks"
 	losesTrace            flaw = "does not read where a job is in a trace"
@@ -67,7 +68,7 @@ const hasNoStore flaw = "fails finally where an output is large"
 var foundBy = map[flaw]string{
 	otherPartition: "reply", noToken: "token", resultIDWithoutToken: "result-id", startedIDWithoutToken: "started-id",
 	answersTwice: "once", acksFirst: "order", ignoresPubAck: "refused", newIDForRedelivery: "twice",
-	numbersAsText: "output", onlyASCII: "unicode", losesCode: "failed", losesFinal: "final", failsForRetry: "retry",
+	numbersAsText: "output", onlyASCII: "unicode", losesCode: "failed", losesFinal: "final", neverCutsMessages: "long-message", failsForRetry: "retry",
 	oneFence: "lock-fences", losesTrace: "trace", cutsOutputs: "large-output", repeatsTooLarge: "too-large",
 	otherDigest: "claim-check", mixesChunks: "claim-check", inlinesTooMuch: "claim-check",
 	answersBeforeStored: "stored-first", storesTooMuch: "over-limit",

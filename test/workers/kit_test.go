@@ -65,7 +65,13 @@ func TestEveryCheckQuotesTheProtocol(t *testing.T) {
 // operate connects an operator with its streams to a server of its own.
 func operate(t *testing.T) *operator {
 	t.Helper()
-	c, err := Config{URL: natstest.Start(t).URL()}.withDefaults()
+	return operateAt(t, Config{URL: natstest.Start(t).URL()})
+}
+
+// operateAt connects an operator, and makes its streams.
+func operateAt(t *testing.T, c Config) *operator {
+	t.Helper()
+	c, err := c.withDefaults()
 	if err != nil {
 		t.Fatal(err)
 	}

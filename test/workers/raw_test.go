@@ -333,7 +333,7 @@ func (w *raw) handle(ctx context.Context, t *task, body []byte) (r protocol.Resu
 		case <-time.After(time.Duration(in.Millis) * time.Millisecond):
 		}
 	case "fail":
-		if r = failed(in.Code, in.Message, false); w.flaw == losesCode {
+		if r = failed(in.Code, w.cut(in.Message), false); w.flaw == losesCode {
 			r.Error.Code = "Error"
 		}
 	case "final":
@@ -346,6 +346,14 @@ func (w *raw) handle(ctx context.Context, t *task, body []byte) (r protocol.Resu
 		r = failed("InvalidInput", "do", true)
 	}
 	return r, false
+}
+
+// cut keeps the beginning of a message: a result has to fit.
+func (w *raw) cut(message string) string {
+	if w.flaw == neverCutsMessages {
+		return message
+	}
+	return message[:min(len(message), 2000)]
 }
 
 func failed(code, message string, final bool) protocol.Result {

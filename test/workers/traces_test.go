@@ -3,7 +3,6 @@
 package workers
 
 import (
-	"context"
 	"encoding/hex"
 	"fmt"
 	"path/filepath"
@@ -38,18 +37,7 @@ func TestTheNodeWorkerSendsSpans(t *testing.T) {
 func sendsSpans(t *testing.T, dir string, args ...string) {
 	t.Helper()
 	collector := otlptest.Start(t)
-	c, err := Config{URL: start(t).URL()}.withDefaults()
-	if err != nil {
-		t.Fatal(err)
-	}
-	o, err := connect(t.Context(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { o.close(context.WithoutCancel(t.Context())) })
-	if err := o.prepare(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	o := operateAt(t, Config{URL: start(t).URL()})
 	ids := map[string]protocol.JobID{}
 	for name, work := range map[string]struct {
 		place string
@@ -69,16 +57,7 @@ func sendsSpans(t *testing.T, dir string, args ...string) {
 			t.Fatal(err)
 		}
 	}
-	p, err := Command{Dir: dir, Args: args, Env: []string{"NATS_URL=" + c.URL, "OTEL_EXPORTER_OTLP_ENDPOINT=" + collector.URL}}.Start()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = p.Kill() // it is gone, if all went well
-		if t.Failed() {
-			t.Logf("output of the worker:\n%s", p.Output())
-		}
-	})
+	p := runs(t, dir, []string{"NATS_URL=" + o.config.URL, "OTEL_EXPORTER_OTLP_ENDPOINT=" + collector.URL}, args...)
 	for name, id := range ids {
 		if err := o.await(t.Context(), name+" is answered", func() (bool, error) {
 			list, err := o.stored(t.Context(), id)

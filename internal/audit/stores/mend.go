@@ -130,8 +130,7 @@ func needless(f audit.Finding, run *v1alpha1.WorkflowRun) bool {
 	case f.Kind == audit.KeyLeft:
 		return quota.RefusedForKey(run)
 	case f.Kind == audit.HoldLeft:
-		p, declared := locks.PartOfTicket(run, f.At.Ticket)
-		return !declared || p.Over
+		return locks.NeverHas(run, f.At.Ticket)
 	}
 	return lifecycle.Finished(run)
 }

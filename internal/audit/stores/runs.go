@@ -102,5 +102,5 @@ func ticketOf(run *v1alpha1.WorkflowRun, name string) (t audit.Ticket, declared 
 	for _, l := range p.Holds {
 		t.Fence = max(t.Fence, l.Fence)
 	}
-	return t, declared
+	return t, declared || !locks.NeverHas(run, name)
 }

@@ -32,6 +32,7 @@ func (r *replica) handover(ctx context.Context, once ...manager.Runnable) *Hando
 //   - handover.go Gain that wakes nothing: the run sleeps.
 //   - reconciler.go Reconcile without Enter: both replicas write.
 //   - handover.go begin without Adopt: the job of the deleted run stays.
+//   - leases/cache.go keep that does not ask who drives: the late pass keeps the lock for ever.
 var _ = Describe("runs that change hands", func() {
 	It("go on at the next owner, with the results that waited and the lock that was kept", func(ctx SpecContext) {
 		w := newWorld(ctx)
@@ -65,6 +66,35 @@ var _ = Describe("runs that change hands", func() {
 		})
 		b.finish(ctx, run)
 		Expect(w.get(ctx, run).Status.Lock.Holder).To(Equal("b"))
+	}, NodeTimeout(2*patience))
+
+	It("are not locked for ever by a pass that outlasts the hand-over", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		w.policy(ctx, forRun(v1alpha1.RenewalFailureFence))
+		a := w.newReplica(ctx, "a")
+		from := a.handover(ctx)
+		run := w.create(ctx, twoSteps())
+		part := protocol.Partition(string(run.UID))
+		a.Index.See(run)
+		from.Gain(ctx, []int{part})
+		a.inFlight(ctx, run, 1)
+		w.work(ctx)
+		a.pumpAll(ctx, 1)
+		lost := false
+		a.refuse = func(*v1alpha1.WorkflowRun) error {
+			hasty, end := context.WithCancel(ctx)
+			end()
+			from.Lose(hasty, []int{part})
+			lost = true
+			return context.Canceled
+		}
+		for n := 0; n < 50 && !lost; n++ {
+			w.clock.Step(100 * time.Millisecond)
+			a.pump(ctx)
+			_, _ = a.pass(ctx, run)
+		}
+		Expect(lost).To(BeTrue(), "it wrote")
+		Expect(w.locked(ctx, run)).To(BeFalse(), "nobody here would ever give it back")
 	}, NodeTimeout(2*patience))
 
 	It("are cleaned up by the next owner if they are deleted while nobody drives them", func(ctx SpecContext) {

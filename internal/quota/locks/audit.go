@@ -63,7 +63,7 @@ func (f *findings) hold(runs map[types.UID]fact, h store.Holding) {
 	}
 	p, declared := run.part(ticket)
 	switch {
-	case p.Over || !declared:
+	case p.Over || !declared && run.begun():
 		f.drop = append(f.drop, store.Dropping{Ticket: ticket})
 	case len(p.Holds) > 0:
 	case newer(run.version, h.Ticket.Version):

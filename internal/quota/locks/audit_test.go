@@ -156,6 +156,21 @@ func TestWhatAResyncFinds(t *testing.T) {
 	}
 }
 
+// mutation: a resync that takes a hold for one of nobody's, as status does not name the steps yet,
+// gives a lock to a second run while the first one is about to write it.
+func TestAHoldThatABeginningRunIsAboutToWriteStays(t *testing.T) {
+	run := &v1alpha1.WorkflowRun{Spec: v1alpha1.WorkflowRunSpec{WorkflowRef: &v1alpha1.WorkflowReference{Name: "w"}}}
+	run.UID, run.Name, run.Namespace, run.ResourceVersion = "r", "r", "ns", "10"
+	s := store.LocksSnapshot{Holds: []store.Holding{{Ticket: store.Ticket{ID: "r/build", Version: "10"}, Locks: []store.Hold{{Name: "a", Permits: 1}}}}}
+	if f := audit(map[types.UID]fact{"r": factOf(run)}, s, oneEach); len(f.drop) > 0 || !slices.Equal(f.idle, []string{"r/build"}) || NeverHas(run, "r/build") {
+		t.Errorf("before it begins: drops %v, idle %v", f.drop, f.idle)
+	}
+	run.Status = &v1alpha1.WorkflowRunStatus{Steps: []v1alpha1.StepStatus{{Name: "other", Phase: v1alpha1.StepPending}}}
+	if f := audit(map[types.UID]fact{"r": factOf(run)}, s, oneEach); len(f.drop) != 1 || !NeverHas(run, "r/build") {
+		t.Errorf("a step that it does not have: drops %v", f.drop)
+	}
+}
+
 // mutations: HasLocks and TicketsOf without those of items, part that knows tickets of status only,
 // and itemOf that takes those for over that did not begin, or none, make this fail.
 func TestTicketsOfItems(t *testing.T) {

@@ -144,8 +144,8 @@ func (c *Controller) Take(ctx context.Context, run *v1alpha1.WorkflowRun, part s
 // follow wakes and cancels whom an answer names. What fails, the resync does.
 func (c *Controller) follow(ctx context.Context, run string, a store.LocksAnswer) {
 	err := c.wakeAll(ctx, a.Wake)
-	for _, name := range a.Cancel {
-		err = errors.Join(err, c.cancel(ctx, name, run, a.Lock))
+	for _, w := range a.Cancel {
+		err = errors.Join(err, c.cancel(ctx, w, run, a.Lock))
 	}
 	if err != nil {
 		c.log.Info("Not all were woken or cancelled for a lock, the resync does that", "lock", a.Lock, "cause", err.Error())
@@ -317,14 +317,14 @@ func (c *Controller) there(ctx context.Context, name types.NamespacedName, uid t
 // CancelOldest, for which lock and which run.
 const AnnotationCancelledFor = "syncopate.dev/cancelled-for"
 
-// cancel cancels a run that holds a lock which another wants, with its clean-up.
-func (c *Controller) cancel(ctx context.Context, run, by, lock string) error {
-	name := nameOf(run)
+// cancel cancels a run that holds a lock which another wants, with its clean-up. A run that was
+// made anew under its name holds nothing yet.
+func (c *Controller) cancel(ctx context.Context, w store.Wake, by, lock string) error {
 	o := &v1alpha1.WorkflowRun{}
-	if err := c.client.Get(ctx, name, o); err != nil {
+	if err := c.client.Get(ctx, nameOf(w.Run), o); err != nil {
 		return client.IgnoreNotFound(err) //nolint:wrapcheck // named below
 	}
-	if o.Spec.Shutdown != "" || (o.Status != nil && o.Status.CompletedAt != nil) {
+	if o.UID != uidOf(w.Ticket) || o.Spec.Shutdown != "" || (o.Status != nil && o.Status.CompletedAt != nil) {
 		return nil
 	}
 	patch := client.MergeFrom(o.DeepCopy())
@@ -334,7 +334,7 @@ func (c *Controller) cancel(ctx context.Context, run, by, lock string) error {
 	}
 	o.Annotations[AnnotationCancelledFor] = lock + " " + by
 	if err := c.client.Patch(ctx, o, patch, fieldOwner); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("cancel run %s: %w", run, err)
+		return fmt.Errorf("cancel run %s: %w", w.Run, err)
 	}
 	return nil
 }

@@ -106,6 +106,17 @@ type fact struct {
 	status    *v1alpha1.WorkflowRunStatus
 }
 
+// begun says whether status names the steps. Before that a run of a Workflow has tickets that it
+// does not declare: its first locks are taken for the write that names its steps.
+func (f fact) begun() bool { return f.status != nil && len(f.status.Steps) > 0 }
+
+// NeverHas says that a run never has a ticket again: what it says of it does not change back.
+func NeverHas(run *v1alpha1.WorkflowRun, ticket string) bool {
+	f := factOf(run)
+	p, declared := f.part(ticket)
+	return p.Over || !declared && f.begun()
+}
+
 // Part is a part of a run by its status.
 type Part struct {
 	Holds []v1alpha1.LockHold

@@ -107,7 +107,8 @@ const (
 	LocksDeadlock   = "LockDeadlock"
 )
 
-// Wake is a ticket that may be able to take its locks now, or that was refused, and its run.
+// Wake is a ticket that may be able to take its locks now, or that was refused, or whose hold is to
+// end, and its run.
 type Wake struct{ Ticket, Run string }
 
 // LocksAnswer says what became of a question for locks, and how things stand.
@@ -124,8 +125,8 @@ type LocksAnswer struct {
 	Ahead             string
 	// Holders are runs that hold the lock, three at most.
 	Holders []string
-	// Cancel are runs that are to be cancelled, for CancelOldest.
-	Cancel []string
+	// Cancel is whose runs are to be cancelled, for CancelOldest.
+	Cancel []Wake
 	// Wake is whom to wake.
 	Wake []Wake
 	// Rest is how long the rate of Lock makes the first in line wait: it asks again then. 0: it is
@@ -173,7 +174,7 @@ func (g *Store) TakeLocks(ctx context.Context, t Ticket, wants []Want) (LocksAns
 	g.learn(g.lockKeys()[0], got)
 	return LocksAnswer{
 		State: got.text(1), Fence: int64(got.number(2)), Lock: got.text(3), Used: got.number(4), Position: got.number(5), Waiting: got.number(6),
-		Ahead: got.text(7), Holders: got.list(8).texts(0), Cancel: got.list(9).texts(0), Wake: wakesOf(got.list(10)),
+		Ahead: got.text(7), Holders: got.list(8).texts(0), Cancel: wakesOf(got.list(9)), Wake: wakesOf(got.list(10)),
 		Rest: time.Duration(got.number(11)) * time.Millisecond,
 	}, nil
 }

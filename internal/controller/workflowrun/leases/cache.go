@@ -30,13 +30,19 @@ type Cache struct {
 	// Before, if set, is called before all leases are given back when the operator stops.
 	Before func(context.Context)
 
+	// drives says whether this process drives a run: else its lease is not kept, as nobody here
+	// would ever end it.
+	drives func(types.UID) bool
+
 	mu      sync.Mutex
 	stopped bool
 	byRun   map[types.UID]*lockmgr.Lease
 }
 
-// NewCache makes an empty cache.
-func NewCache() *Cache { return &Cache{byRun: map[types.UID]*lockmgr.Lease{}} }
+// NewCache makes an empty cache. It asks drives within its own lock.
+func NewCache(drives func(types.UID) bool) *Cache {
+	return &Cache{drives: drives, byRun: map[types.UID]*lockmgr.Lease{}}
+}
 
 // take hands the lease of a run to the caller, or nil.
 func (c *Cache) take(uid types.UID) *lockmgr.Lease {
@@ -61,15 +67,17 @@ func (c *Cache) Runs() []types.UID {
 	return slices.Collect(maps.Keys(c.byRun))
 }
 
-// keep takes over the lease of a run; once the operator stops it is given back instead.
+// keep takes over the lease of a run. Once the operator stops it is given back instead, and so is
+// that of a run which this process drives no more: a pass may outlast the hand-over of its run, and
+// DropAll found nothing then.
 func (c *Cache) keep(ctx context.Context, uid types.UID, l *lockmgr.Lease) {
 	c.mu.Lock()
-	stopped := c.stopped
-	if !stopped {
+	stays := !c.stopped && c.drives(uid)
+	if stays {
 		c.byRun[uid] = l
 	}
 	c.mu.Unlock()
-	if stopped {
+	if !stays {
 		l.Drop(ctx)
 	}
 }

@@ -32,7 +32,7 @@ type Options struct {
 	Metrics *lockmgr.Metrics
 	// TakeOver measures take-overs.
 	TakeOver prometheus.Observer
-	// DrivenSince is when this process began to drive a run; zero: it does not.
+	// DrivenSince is when this process began to drive a run; zero: it does not. nil: it drives all.
 	DrivenSince func(run types.UID) time.Time
 	// Wake has a pass made over a run soon; it does not block.
 	Wake func(types.NamespacedName)
@@ -47,7 +47,8 @@ type Leases struct {
 
 // New makes leases; the Cache is to be started.
 func New(o Options) *Leases {
-	return &Leases{Options: o, Cache: NewCache(), Breaker: &Breaker{clock: o.Clock}}
+	drives := func(run types.UID) bool { return o.DrivenSince == nil || !o.DrivenSince(run).IsZero() }
+	return &Leases{Options: o, Cache: NewCache(drives), Breaker: &Breaker{clock: o.Clock}}
 }
 
 // State is what this process remembers of the lock of one run.

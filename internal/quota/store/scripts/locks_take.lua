@@ -5,7 +5,7 @@
 -- ARGV[7...] of each lock: permits, limit, '1' if ordered, else '0', and ':<rate>' if it has one, onBusy, longest queue, name
 --
 -- Returns {'ok', term, state, fence or '0', lock it waits for or '', used of it, place from 1, how many wait, run just ahead or '',
--- {runs that hold it}, {runs to cancel}, {ticket, run, ... to wake}, ms until the rate lets it ask again or 0}, or {'closed', why}. state
+-- {runs that hold it}, {ticket, run, ... to cancel}, {ticket, run, ... to wake}, ms until the rate lets it ask again or 0}, or {'closed', why}. state
 -- is held, waiting, or why it is refused.
 local ticket, run, tree, version, order = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local term, why = open(ARGV[1])
@@ -149,12 +149,16 @@ if rank > 0 then
 end
 local a = answer('waiting', nil, lock, rank + 1, ahead)
 a[12], a[13] = woken, rest and string.format('%.0f', rest) or 0
+-- One that can never have its locks, as a limit was lowered, cancels nobody; nor does a run itself.
+local uid = string.match(ticket, '^[^/]+')
 for _, w in ipairs(wants) do
   local over = used(w.name) + w.permits - w.limit
-  if w.busy == 'CancelOldest' and over > 0 then
+  if w.busy == 'CancelOldest' and w.permits <= w.limit then
     for _, m in ipairs(redis.call('ZRANGEBYLEX', holders, '[' .. w.name .. ' ', '(' .. w.name .. '!')) do
-      local h = over > 0 and hold(string.match(m, '%S+$'))
+      local other = string.match(m, '%S+$')
+      local h = over > 0 and string.match(other, '^[^/]+') ~= uid and hold(other)
       if h then
+        a[11][#a[11] + 1] = other
         a[11][#a[11] + 1] = h.run
         for _, l in ipairs(h.locks) do
           over = over - (l.name == w.name and l.permits or 0)

@@ -173,7 +173,8 @@ func TestWhoMayApprove(t *testing.T) {
 		"an approver deletes":  {"jane", func(c client.Client) error { return c.Delete(t.Context(), made.DeepCopy()) }, false},
 		"an approver relabels": {"jane", func(c client.Client) error { return c.Patch(t.Context(), made.DeepCopy(), relabel) }, false},
 		"the operator creates": {operatorUser, func(c client.Client) error { return c.Create(t.Context(), parse(t, o.decision(operatorUser))) }, false},
-		// Where OwnerReferencesPermissionEnforcement is on, it needs the right for its owner references.
+		// Where OwnerReferencesPermissionEnforcement is on, it needs the right for
+		// its owner references.
 		"the operator deletes": {operatorUser, func(c client.Client) error { return c.Delete(t.Context(), made.DeepCopy(), client.DryRunAll) }, true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -153,7 +153,7 @@ a[12], a[13] = woken, rest and string.format('%.0f', rest) or 0
 local uid = string.match(ticket, '^[^/]+')
 for _, w in ipairs(wants) do
   local over = used(w.name) + w.permits - w.limit
-  if w.busy == 'CancelOldest' and w.permits <= w.limit then
+  if w.busy == 'CancelOldest' and w.permits <= w.limit and over > 0 then
     for _, m in ipairs(redis.call('ZRANGEBYLEX', holders, '[' .. w.name .. ' ', '(' .. w.name .. '!')) do
       local other = string.match(m, '%S+$')
       local h = over > 0 and string.match(other, '^[^/]+') ~= uid and hold(other)

@@ -113,6 +113,13 @@ func (b *itemBook) count() int {
 	return b.confirmed
 }
 
+// published is how many results were published, also those that nobody confirmed.
+func (b *itemBook) published() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.values
+}
+
 func (b *itemBook) wonder(format string, args ...any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -343,7 +350,7 @@ func runItems(ctx context.Context, tb testing.TB, s itemsSize, faults func(seed 
 	w.judgeItems(ctx, b, finals, s)
 	_, writes := h.Size()
 	w.note("%d results of %d runs in %s, %.0f a second; %d published; %d status writes; %d operator kills, %d restarts of NATS",
-		b.count(), s.runs, took.Round(100*time.Millisecond), float64(b.count())/took.Seconds(), b.values, writes, o.kills, w.nats.restarts)
+		b.count(), s.runs, took.Round(100*time.Millisecond), float64(b.count())/took.Seconds(), b.published(), writes, o.kills, w.nats.restarts)
 }
 
 // outputs are what a run returned, wherever that is; nothing if it is nowhere.

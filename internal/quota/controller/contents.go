@@ -30,7 +30,7 @@ func (c *Contents) KeyOf(policyName, tenant string) store.Key {
 // ReadContents reads what the quotas have, and changes nothing. Nil and no error: all of it is
 // being rebuilt. Errors: those of the store, and that there are more keys than most.
 func ReadContents(ctx context.Context, q *store.Store, most int) (*Contents, error) {
-	k := &Controller{quota: counts{Store: q, named: func(store.Given) {}}}
+	k := &Controller{quota: counts{q}}
 	tokens, err := k.register(ctx)
 	if err != nil || tokens == nil {
 		return nil, err
@@ -88,12 +88,12 @@ func RefusedForKey(run *v1alpha1.WorkflowRun) bool { return factOf(run).refused 
 // RestoreSlot enters the slot of a run that is under way, for people's tools. Errors: as Restore
 // of the store.
 func RestoreSlot(ctx context.Context, q *store.Store, at store.Key, run *v1alpha1.WorkflowRun) error {
-	return counts{Store: q}.Restore(ctx, at, []store.Member{factOf(run).member()})
+	return counts{q}.Restore(ctx, at, []store.Member{factOf(run).member()})
 }
 
 // DropRuns takes slots and places from runs that are over or gone, for people's tools. Nobody is
 // woken: the resync does that. Errors: as Drop of the store.
 func DropRuns(ctx context.Context, q *store.Store, at store.Key, uids ...string) error {
-	_, err := counts{Store: q, named: func(store.Given) {}}.Drop(ctx, at, store.Limits{}, uids)
+	_, err := counts{q}.Drop(ctx, at, store.Limits{}, uids)
 	return err
 }

@@ -77,7 +77,7 @@ type Controller struct {
 	kicked chan struct{} // a resync is wanted before it is due
 
 	mu    sync.Mutex
-	names map[types.UID]types.NamespacedName // of runs that this process asked for and that wait, to wake them by UID
+	names map[types.UID]types.NamespacedName // of runs that this process asked for and that wait
 
 	suspects map[holding]time.Time // used by resyncs only: what a live run has where it does not wait, and since when that is known
 }
@@ -85,13 +85,11 @@ type Controller struct {
 // New makes a Keeper. It asks nobody anything before the first call.
 func New(o Options) *Controller {
 	o = o.withDefaults()
-	k := &Controller{
-		client: o.Client, live: o.Live, wake: o.Wake, clock: o.Clock, newID: o.NewID, log: o.Log, metrics: o.Metrics,
+	return &Controller{
+		quota: counts{o.Gate}, client: o.Client, live: o.Live, wake: o.Wake, clock: o.Clock, newID: o.NewID, log: o.Log, metrics: o.Metrics,
 		trials: trials{o.Ballots, o.Clock, o.Gate, o.Log},
 		kicked: make(chan struct{}, 1), names: map[types.UID]types.NamespacedName{}, suspects: map[holding]time.Time{},
 	}
-	k.quota = counts{Store: o.Gate, named: k.learn}
-	return k
 }
 
 // Admit asks for a slot for a run that is not admitted. run must have been read before the call,
@@ -166,7 +164,7 @@ func (k *Controller) Release(ctx context.Context, uid types.UID, tenant, policyN
 	if err != nil {
 		return err
 	}
-	var next []string
+	var next []store.Next
 	err = k.opened(ctx, at, func() (err error) {
 		next, err = k.quota.Release(ctx, at, limits, string(uid))
 		return err
@@ -215,13 +213,6 @@ func (k *Controller) remember(run *v1alpha1.WorkflowRun) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.names[run.UID] = client.ObjectKeyFromObject(run)
-}
-
-// learn notes the name of a run that was given a slot, to wake it.
-func (k *Controller) learn(g store.Given) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.names[types.UID(g.UID)] = nameOf(store.Run{Name: g.Name})
 }
 
 func (k *Controller) forget(uid types.UID) {

@@ -82,7 +82,7 @@ func TestWhoIsGoneOrOverGivesUpItsTurn(t *testing.T) {
 
 // mutation: exists that believes the cache when it has no such run makes this fail: the run
 // loses its place.
-// mutation: nameInQueue that knows nobody makes this fail: nobody is woken.
+// mutation: free.lua that gives no names makes this fail: nobody is woken.
 func TestARunThatOnlyAnotherProcessKnowsIsWoken(t *testing.T) {
 	w := newWorld(t)
 	w.policy("batch", 1)

@@ -20,19 +20,14 @@ func keyOf(p policy.Effective, tenant string) store.Key {
 }
 
 // counts are the slots of tenants and of pools.
-type counts struct {
-	*store.Store
-	named func(store.Given) // notes the names of runs that a pool gives slots to
-}
+type counts struct{ *store.Store }
 
 // Admit is as that of the store, for tenants and pools.
 func (c counts) Admit(ctx context.Context, at store.Key, l store.Limits, tenant string, r store.Run) (store.Answer, error) {
 	if !at.Pool() {
 		return c.Store.Admit(ctx, at, l, r)
 	}
-	a, err := c.Pools().Admit(ctx, at, l, tenant, r)
-	c.note(a.Given)
-	return a, err
+	return c.Pools().Admit(ctx, at, l, tenant, r)
 }
 
 // Reserve is as that of the store, for tenants and pools.
@@ -44,30 +39,27 @@ func (c counts) Reserve(ctx context.Context, at store.Key, l store.Limits, tenan
 }
 
 // Release is as that of the store, for tenants and pools.
-func (c counts) Release(ctx context.Context, at store.Key, l store.Limits, uid string) (next []string, err error) {
+func (c counts) Release(ctx context.Context, at store.Key, l store.Limits, uid string) ([]store.Next, error) {
 	if !at.Pool() {
 		return c.Store.Release(ctx, at, l, uid)
 	}
-	given, err := c.Pools().Release(ctx, at, l, uid)
-	return c.note(given), err
+	return c.Pools().Release(ctx, at, l, uid)
 }
 
 // Next gives what is free in a pool to those who are next. Slots of tenants are given to who asks.
-func (c counts) Next(ctx context.Context, at store.Key, l store.Limits) (next []string, err error) {
+func (c counts) Next(ctx context.Context, at store.Key, l store.Limits) ([]store.Next, error) {
 	if !at.Pool() {
 		return nil, nil
 	}
-	given, err := c.Pools().Release(ctx, at, l)
-	return c.note(given), err
+	return c.Pools().Release(ctx, at, l)
 }
 
 // Drop is as that of the store, for tenants and pools.
-func (c counts) Drop(ctx context.Context, at store.Key, l store.Limits, uids []string) (next []string, err error) {
+func (c counts) Drop(ctx context.Context, at store.Key, l store.Limits, uids []string) ([]store.Next, error) {
 	if !at.Pool() {
 		return c.Store.Drop(ctx, at, l, uids)
 	}
-	given, err := c.Pools().Drop(ctx, at, l, uids)
-	return c.note(given), err
+	return c.Pools().Drop(ctx, at, l, uids)
 }
 
 // Restore is as that of the store, for tenants and pools.
@@ -92,15 +84,6 @@ func (c counts) Snapshot(ctx context.Context, at store.Key) (store.Snapshot, err
 		return c.Store.Snapshot(ctx, at)
 	}
 	return c.Pools().Snapshot(ctx, at)
-}
-
-func (c counts) note(given []store.Given) []string {
-	var uids []string
-	for _, g := range given {
-		c.named(g)
-		uids = append(uids, g.UID)
-	}
-	return uids
 }
 
 func uidsOf(all []store.Member) []string {

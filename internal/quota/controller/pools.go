@@ -75,17 +75,27 @@ func movesOf(policies map[string]policy.Effective, tokens map[store.Key]string) 
 	return m, now
 }
 
-// shut closes what moves have to count anew, and says which keys that are. runs are those of the
-// cache; a live list finds the others.
+// shut closes what moves have to count anew, and says which keys that are. It also closes what a
+// move that was cut off should have closed. runs are those of the cache; a live list finds the others.
+//
+// The register is read once more, after the pools are in it: whoever did not see them there before it
+// opens the slots of a tenant had entered these before.
 func (r *rebuilding) shut(ctx context.Context, runs map[string][]fact) ([]store.Key, error) {
 	m := r.lost.moves
 	keys, err := r.gather(ctx)
 	if err != nil {
 		return nil, err
 	}
+	tokens, err := r.register(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if tokens == nil {
+		return nil, store.ErrRebuildLost
+	}
 	var closing []store.Key
-	for at := range r.lost.tokens {
-		if m.together[at.Policy] || m.apart[at.Policy] {
+	for at := range tokens {
+		if r.lost.pools.skips(at) || m.apart[at.Policy] {
 			closing = append(closing, at)
 		}
 		if m.apart[at.Policy] && !at.Pool() {

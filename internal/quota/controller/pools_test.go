@@ -3,11 +3,15 @@
 package controller
 
 import (
+	"context"
+	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -63,7 +67,7 @@ func (w *world) counted(want map[string]string) {
 
 // The end of a run of one tenant wakes a run of another, which has its slot then.
 //
-// mutation: counts.Release that does not note names, or repair without Next, makes this fail.
+// mutation: repair without giveAll makes this fail.
 func TestTenantsShareATotal(t *testing.T) {
 	w := newWorld(t)
 	w.policy("batch", 5)
@@ -158,4 +162,105 @@ func TestAPoolIsRepaired(t *testing.T) {
 	must(t, w.boss.Release(w.ctx(), w.write(a, ended).UID, "acme", "batch"))
 	w.boss.looks() // the policy is gone: the resync frees it
 	w.counted(map[string]string{})
+}
+
+// A leader dies after each single call to Redis of a move, and another process still has the policy
+// of before.
+//
+// mutation: shut that closes what this move gathers only, and not all that skips, makes this fail.
+func TestAMoveThatIsCutOffIsMadeByTheNextResync(t *testing.T) {
+	for n := int32(1); ; n++ {
+		w := newWorld(t)
+		w.policy("batch", 2)
+		w.boss.looks()
+		before := w.effective("batch")
+		a1 := w.boss.admitsOf(w.of("acme", "a1"))
+		w.shared(1)
+
+		ctx, die := context.WithCancel(w.ctx())
+		var calls atomic.Int32
+		w.boss.beforeR = func() {
+			if calls.Add(1) == n {
+				die()
+			}
+		}
+		_, err := w.boss.resync(ctx)
+		w.boss.beforeR = nil
+		w.boss.looks()
+		w.counted(map[string]string{string(a1.UID): "acme"})
+		if a, _ := w.instance().Admit(w.ctx(), w.of("acme", "late"), "acme", before); a.Admitted {
+			t.Fatalf("cut off after call %d: the slots of the tenant were not shut: %+v", n, a)
+		}
+		die()
+		if err == nil {
+			return
+		}
+	}
+}
+
+// Somebody begins to open the slots of a tenant after the leader has read the register, sees no
+// pool there, and goes on when the move is made.
+//
+// mutation: shut that goes by the register as it was before gather makes this fail.
+func TestSlotsThatAreOpenedDuringAMoveAreShut(t *testing.T) {
+	w := newWorld(t)
+	w.policy("batch", 2)
+	w.boss.looks()
+	before := w.effective("batch")
+	slow, late := w.instance(), w.of("acme", "late")
+	slow.admitsOf(w.of("beta", "b")) // its connection is there, and Redis knows all scripts
+	w.shared(1)
+	paused, moved, over := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	const finish = 5 // after the question, begin, the entry, and the look for a pool
+	opens, calls := 0, 0
+	slow.beforeR = func() {
+		if opens++; opens == finish {
+			close(paused)
+			<-moved
+		}
+	}
+	var got store.Answer
+	w.boss.beforeR = func() {
+		if calls++; calls != 2 { // the first read the register
+			return
+		}
+		go func() {
+			defer close(over)
+			got, _ = slow.Admit(w.ctx(), late, "acme", before)
+		}()
+		<-paused
+	}
+	w.boss.looks()
+	close(moved)
+	<-over
+	if got.Admitted {
+		t.Fatalf("the slots of the tenant were opened beside the pool: %+v", got)
+	}
+}
+
+// mutation: giveAll that asks once makes this fail: 256 are let in.
+func TestARaisedTotalLetsAllInAtOnce(t *testing.T) {
+	w := newWorld(t)
+	w.policy("batch", 1000)
+	w.shared(1)
+	w.boss.looks()
+	const waiting = 600
+	var cache snapshot
+	for i := range waiting {
+		run := v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{
+			Name: fmt.Sprintf("run-%03d", i), Namespace: "default", UID: types.UID(fmt.Sprintf("uid-%03d", i)),
+		}}
+		run.Spec.WorkloadClass, run.Status = "batch", &v1alpha1.WorkflowRunStatus{Tenant: "acme"}
+		cache.runs.Items = append(cache.runs.Items, run)
+		w.boss.asksOf(&run, i == 0)
+	}
+	w.boss.stale = cache
+	w.shared(1000)
+	w.boss.woke()
+	w.boss.looks()
+	b, err := w.boss.quota.Snapshot(w.ctx(), store.PoolOf("batch"))
+	must(t, err)
+	if woken := len(w.boss.woke()); len(b.Slots) != waiting || woken < waiting-1 {
+		t.Fatalf("%d of %d have slots, %d were woken", len(b.Slots), waiting, woken)
+	}
 }

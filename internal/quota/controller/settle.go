@@ -165,8 +165,7 @@ func (k *Controller) repair(ctx context.Context, v *view, at store.Key, f findin
 		}
 		failed = k.wakeNext(ctx, at, limits, next)
 	}
-	next, err := k.quota.Next(ctx, at, limits)
-	failed = errors.Join(failed, err, k.wakeNext(ctx, at, limits, next))
+	failed = errors.Join(failed, k.giveAll(ctx, at, limits))
 	for _, run := range f.misplaced {
 		failed = errors.Join(failed, k.takeBack(ctx, v, at, limits, run))
 	}
@@ -174,6 +173,17 @@ func (k *Controller) repair(ctx context.Context, v *view, at store.Key, f findin
 		k.wake(run.name)
 	}
 	return failed
+}
+
+// giveAll gives all that is free in a pool: one call gives to some hundreds only, so that it is
+// short.
+func (k *Controller) giveAll(ctx context.Context, at store.Key, l store.Limits) error {
+	for {
+		next, err := k.quota.Next(ctx, at, l)
+		if err = errors.Join(err, k.wakeNext(ctx, at, l, next)); err != nil || len(next) == 0 {
+			return err
+		}
+	}
 }
 
 // restore gives slots to runs that are admitted and not over, as they are now.

@@ -5,7 +5,6 @@ package controller
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -15,20 +14,20 @@ import (
 
 // wakeNext wakes runs that can be admitted now. Those that are over or gone leave their places, and
 // whoever comes next for that is woken instead.
-func (k *Controller) wakeNext(ctx context.Context, at store.Key, l store.Limits, next []string) error {
+func (k *Controller) wakeNext(ctx context.Context, at store.Key, l store.Limits, next []store.Next) error {
 	seen := map[string]bool{}
 	var failed error
 	for len(next) > 0 {
-		uid := next[0]
+		run := next[0]
 		next = next[1:]
-		if seen[uid] {
+		if seen[run.UID] {
 			continue
 		}
-		seen[uid] = true
-		waits, err := k.wakeUID(ctx, at, types.UID(uid))
+		seen[run.UID] = true
+		waits, err := k.wakeRun(ctx, run)
 		if err == nil && !waits {
-			var more []string
-			more, err = k.quota.Release(ctx, at, l, uid)
+			var more []store.Next
+			more, err = k.quota.Release(ctx, at, l, run.UID)
 			next = append(next, more...)
 		}
 		failed = errors.Join(failed, err)
@@ -37,24 +36,19 @@ func (k *Controller) wakeNext(ctx context.Context, at store.Key, l store.Limits,
 }
 
 // wakeGiven wakes runs that the call of another gave slots of a pool. What fails, the resync does.
-func (k *Controller) wakeGiven(ctx context.Context, at store.Key, l store.Limits, given []store.Given) {
+func (k *Controller) wakeGiven(ctx context.Context, at store.Key, l store.Limits, given []store.Next) {
 	if len(given) == 0 {
 		return
 	}
-	if err := k.wakeNext(ctx, at, l, k.quota.note(given)); err != nil {
+	if err := k.wakeNext(ctx, at, l, given); err != nil {
 		k.log.Info("Not all runs were woken that have slots, the resync does that", "policy", at.Policy, "cause", err.Error())
 		k.kick()
 	}
 }
 
-// wakeUID wakes a run in the queue; false if it is over or gone.
-func (k *Controller) wakeUID(ctx context.Context, at store.Key, uid types.UID) (waits bool, err error) {
-	name, ok := k.nameOf(uid)
-	if !ok {
-		if name, ok, err = k.nameInQueue(ctx, at, uid); err != nil || !ok {
-			return true, err // it left the queue meanwhile
-		}
-	}
+// wakeRun wakes a run whose turn has come; false if it is over or gone.
+func (k *Controller) wakeRun(ctx context.Context, next store.Next) (waits bool, err error) {
+	name, uid := nameOf(next.Name), types.UID(next.UID)
 	if exists, err := k.exists(ctx, name, uid); err != nil || !exists {
 		k.forget(uid)
 		return false, err
@@ -73,21 +67,8 @@ func (k *Controller) exists(ctx context.Context, name types.NamespacedName, uid 
 	return run != nil && run.uid == uid && !run.finished, err
 }
 
-// nameInQueue asks the quota for the name of a run that another process asked for.
-func (k *Controller) nameInQueue(ctx context.Context, at store.Key, uid types.UID) (types.NamespacedName, bool, error) {
-	b, err := k.quota.Snapshot(ctx, at)
-	if err != nil {
-		return types.NamespacedName{}, false, fmt.Errorf("read the line: %w", err)
-	}
-	for _, r := range b.Queue {
-		if r.UID == string(uid) {
-			return nameOf(r), true, nil
-		}
-	}
-	return types.NamespacedName{}, false, nil
-}
-
-func nameOf(r store.Run) types.NamespacedName {
-	namespace, name, _ := strings.Cut(r.Name, "/")
+// nameOf is a name that is written namespace/name.
+func nameOf(text string) types.NamespacedName {
+	namespace, name, _ := strings.Cut(text, "/")
 	return types.NamespacedName{Namespace: namespace, Name: name}
 }

@@ -149,7 +149,11 @@ func (h hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			h.k.calls.add("register") // each resync begins with that
 		}
 		if f := h.k.beforeR; f != nil {
+			inTime := ctx.Err() == nil
 			f()
+			if inTime { // however long that took, it is not the call's time
+				ctx = context.WithoutCancel(ctx)
+			}
 		}
 		if h.k.refuse != nil {
 			cmd.SetErr(h.k.refuse)

@@ -158,9 +158,9 @@ func BenchmarkManyTenants(b *testing.B) {
 					if err != nil {
 						b.Errorf("release: %v", err)
 					}
-					for _, uid := range next {
-						i, _ := strconv.Atoi(uid)
-						drive(k, run(uid, 0, runs-i), ended)
+					for _, n := range next {
+						i, _ := strconv.Atoi(n.UID)
+						drive(k, run(n.UID, 0, runs-i), ended)
 					}
 				}
 			})

@@ -312,7 +312,7 @@ func story(t *testing.T, g *Store, lock *LockSettings) {
 	must(t, err, "release")
 	must(t, g.Restore(ctx, k, []string{"b"}), "restore")
 	next, err := g.Drop(ctx, k, Limits{Max: 1}, []string{"b"})
-	if len(next) != 1 || next[0] != "a" {
+	if len(next) != 1 || next[0].UID != "a" {
 		t.Errorf("next are %v; want a", next)
 	}
 	must(t, err, "drop")

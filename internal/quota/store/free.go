@@ -14,13 +14,13 @@ const (
 	driftStalePlace = "stale_place" // a place in the queue of a run that does not wait
 )
 
-// Release takes from a run whatever it has: slot, place in the queue, reservation. It returns the
-// UIDs of all runs in the queue that can be admitted now, for the caller to wake: at most as many
-// as slots are free. Idempotent.
+// Release takes from a run whatever it has: slot, place in the queue, reservation. It returns all
+// runs in the queue that can be admitted now, for the caller to wake: at most as many as slots are
+// free. Idempotent.
 //
 // Errors: *UnavailableError, *RebuildingError, ErrInvalidRequest. After one of the first two it
 // must be repeated: a rebuild that is under way may bring the slot back.
-func (g *Store) Release(ctx context.Context, k Key, l Limits, uid string) (next []string, err error) {
+func (g *Store) Release(ctx context.Context, k Key, l Limits, uid string) (next []Next, err error) {
 	next, _, err = g.free(ctx, k, l, uid)
 	return next, err
 }
@@ -29,7 +29,7 @@ func (g *Store) Release(ctx context.Context, k Key, l Limits, uid string) (next 
 // else changed something.
 //
 // Errors: as Release.
-func (g *Store) Next(ctx context.Context, k Key, l Limits) (next []string, err error) {
+func (g *Store) Next(ctx context.Context, k Key, l Limits) (next []Next, err error) {
 	next, _, err = g.free(ctx, k, l)
 	return next, err
 }
@@ -38,7 +38,7 @@ func (g *Store) Next(ctx context.Context, k Key, l Limits) (next []string, err e
 // to be over or gone. What it frees is counted as drift, leaked and stale_place.
 //
 // Errors: as Release.
-func (g *Store) Drop(ctx context.Context, k Key, l Limits, uids []string) (next []string, err error) {
+func (g *Store) Drop(ctx context.Context, k Key, l Limits, uids []string) (next []Next, err error) {
 	next, freed, err := g.free(ctx, k, l, uids...)
 	g.opts.Metrics.drifted(driftLeaked, freed.slots)
 	g.opts.Metrics.drifted(driftStalePlace, freed.places)
@@ -48,7 +48,7 @@ func (g *Store) Drop(ctx context.Context, k Key, l Limits, uids []string) (next 
 // freed counts what runs had.
 type freed struct{ slots, places int }
 
-func (g *Store) free(ctx context.Context, k Key, l Limits, uids ...string) ([]string, freed, error) {
+func (g *Store) free(ctx context.Context, k Key, l Limits, uids ...string) ([]Next, freed, error) {
 	if err := errors.Join(k.check(), checkUIDs(uids...)); err != nil {
 		return nil, freed{}, err
 	}
@@ -57,5 +57,5 @@ func (g *Store) free(ctx context.Context, k Key, l Limits, uids ...string) ([]st
 		return nil, freed{}, err
 	}
 	g.stand(k, l, got)
-	return got.texts(6), freed{slots: got.number(4), places: got.number(5)}, nil
+	return nextOf(got[min(6, len(got)):]), freed{slots: got.number(4), places: got.number(5)}, nil
 }

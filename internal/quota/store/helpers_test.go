@@ -145,9 +145,26 @@ func (s *scene) reserves(uid string, want bool) {
 func (s *scene) releases(uid string, next ...string) {
 	s.t.Helper()
 	got, err := s.quota.Release(s.t.Context(), acme(), s.limits, uid)
-	if !slices.Equal(got, next) || err != nil {
+	if !slices.Equal(got, nextUp(next...)) || err != nil {
 		s.t.Fatalf("release %s wakes %v, %v; want %v", uid, got, err, next)
 	}
+}
+
+// nextUp are runs made by run, as those whose turn has come.
+func nextUp(uids ...string) []Next {
+	var all []Next
+	for _, uid := range uids {
+		all = append(all, Next{UID: uid, Name: run(uid, 0, 0).Name})
+	}
+	return all
+}
+
+func uidsOf(next []Next) []string {
+	uids := make([]string, 0, len(next))
+	for _, n := range next {
+		uids = append(uids, n.UID)
+	}
+	return uids
 }
 
 // isClosed fails the test unless every call about slots that could let somebody in is refused.

@@ -26,8 +26,9 @@ func PoolOf(policyName string) Key { return Key{Policy: policyName, Tenant: pool
 // Pool says that a key is a pool.
 func (k Key) Pool() bool { return k.Tenant == poolTenant }
 
-// Given is a run that waited and was given a slot by the call of another.
-type Given struct {
+// Next is a run in a queue whose turn has come by the call of another. In a pool it has its slot;
+// else it is to ask for it.
+type Next struct {
 	UID string
 	// Name is namespace/name.
 	Name string
@@ -99,7 +100,7 @@ func (g Pools) decideShared(
 		g.learn(g.poolKeys(k)[0], got)
 		a := Answer{
 			Limit: l.Max, Used: got.number(1), Waiting: got.number(2), Reserved: got.number(3), Admitted: got.number(4) == 1, Position: got.number(5),
-			All: got.number(7), Total: got.number(8), Given: givenOf(got.list(9)),
+			All: got.number(7), Total: got.number(8), Given: nextOf(got.list(9)),
 		}
 		if ahead, err := parseMember(got.text(6)); err == nil {
 			a.Ahead = ahead.Name
@@ -142,7 +143,7 @@ func (g Pools) tell(ctx context.Context, k Key, l shares.Limits) error {
 // are next; they are returned for the caller to wake. Without l.Shares nobody is next.
 //
 // Errors: as Release.
-func (g Pools) Release(ctx context.Context, k Key, l Limits, uids ...string) ([]Given, error) {
+func (g Pools) Release(ctx context.Context, k Key, l Limits, uids ...string) ([]Next, error) {
 	given, _, err := g.freeShared(ctx, k, l, uids)
 	return given, err
 }
@@ -150,14 +151,14 @@ func (g Pools) Release(ctx context.Context, k Key, l Limits, uids ...string) ([]
 // Drop is that of a Store.
 //
 // Errors: as Release.
-func (g Pools) Drop(ctx context.Context, k Key, l Limits, uids []string) ([]Given, error) {
+func (g Pools) Drop(ctx context.Context, k Key, l Limits, uids []string) ([]Next, error) {
 	given, freed, err := g.freeShared(ctx, k, l, uids)
 	g.opts.Metrics.drifted(driftLeaked, freed.slots)
 	g.opts.Metrics.drifted(driftStalePlace, freed.places)
 	return given, err
 }
 
-func (g Pools) freeShared(ctx context.Context, k Key, l Limits, uids []string) ([]Given, freed, error) {
+func (g Pools) freeShared(ctx context.Context, k Key, l Limits, uids []string) ([]Next, freed, error) {
 	if err := errors.Join(k.checkPool(), checkUIDs(uids...)); err != nil {
 		return nil, freed{}, err
 	}
@@ -175,7 +176,7 @@ func (g Pools) freeShared(ctx context.Context, k Key, l Limits, uids []string) (
 		return nil, had, err
 	}
 	g.learn(g.poolKeys(k)[0], got)
-	return givenOf(got[min(6, len(got)):]), freed{slots: got.number(4), places: got.number(5)}, nil
+	return nextOf(got[min(6, len(got)):]), freed{slots: got.number(4), places: got.number(5)}, nil
 }
 
 // Restore is that of a Store.
@@ -251,10 +252,10 @@ func (g Pools) Snapshot(ctx context.Context, k Key) (Snapshot, error) {
 	return b, nil
 }
 
-func givenOf(r reply) []Given {
-	var all []Given
+func nextOf(r reply) []Next {
+	var all []Next
 	for ; len(r) > 1; r = r[2:] {
-		all = append(all, Given{UID: r.text(0), Name: r.text(1)})
+		all = append(all, Next{UID: r.text(0), Name: r.text(1)})
 	}
 	return all
 }

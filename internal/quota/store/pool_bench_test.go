@@ -37,7 +37,7 @@ func BenchmarkPoolDecision(b *testing.B) {
 // crowd is a pool with tenants that wait all the time.
 type crowd struct {
 	*poolScene
-	in   []Given // have slots, the oldest first
+	in   []Next // have slots, the oldest first
 	runs int
 }
 
@@ -70,7 +70,7 @@ func (c *crowd) asks(tenant string) {
 	a, err := c.quota.Admit(c.t.Context(), c.key, c.limits, tenant, r)
 	must(c.t, err, "admit")
 	if a.Admitted {
-		c.in = append(c.in, Given{UID: r.UID, Name: r.Name})
+		c.in = append(c.in, Next{UID: r.UID, Name: r.Name})
 	}
 	c.in = append(c.in, a.Given...)
 }

@@ -92,7 +92,7 @@ func (m *poolModel) next() (waiting, bool) {
 	return waiting{all[i].Name, heads[i]}, true
 }
 
-func (m *poolModel) fill() (given []Given) {
+func (m *poolModel) fill() (given []Next) {
 	for {
 		w, ok := m.next()
 		if !ok {
@@ -100,7 +100,7 @@ func (m *poolModel) fill() (given []Given) {
 		}
 		delete(m.queue, w.UID)
 		m.slots[w.UID] = w.tenant
-		given = append(given, Given{UID: w.UID, Name: w.Name})
+		given = append(given, Next{UID: w.UID, Name: w.Name})
 	}
 }
 
@@ -118,7 +118,7 @@ func (m *poolModel) answer(tenant string) Answer {
 
 func (m *poolModel) admit(tenant string, r Run) Answer {
 	m.expire()
-	var given []Given
+	var given []Next
 	if _, in := m.slots[r.UID]; !in {
 		_, reserved := m.reserved[r.UID]
 		delete(m.reserved, r.UID)
@@ -184,7 +184,7 @@ func (m *poolModel) reserve(tenant, uid string, ttl time.Duration) Answer {
 	return a
 }
 
-func (m *poolModel) free(known bool, uids []string) (given []Given) {
+func (m *poolModel) free(known bool, uids []string) (given []Next) {
 	m.expire()
 	for _, uid := range uids {
 		delete(m.slots, uid)
@@ -485,7 +485,7 @@ func TestPoolSharesByWeight(t *testing.T) {
 		s := newPoolScene(t, client, l)
 		var in []string
 		given := map[string]int{}
-		add := func(all []Given) {
+		add := func(all []Next) {
 			for _, g := range all {
 				given[g.UID[:4]]++
 				in = append(in, g.UID)
@@ -497,7 +497,7 @@ func TestPoolSharesByWeight(t *testing.T) {
 				a, err := s.quota.Admit(t.Context(), s.key, s.limits, tenant, r)
 				must(t, err, "admit")
 				if a.Admitted {
-					add([]Given{{UID: r.UID}})
+					add([]Next{{UID: r.UID}})
 				}
 				add(a.Given)
 			}
@@ -529,7 +529,7 @@ func TestPoolSharesByWeight(t *testing.T) {
 			all, err := s.quota.Release(t.Context(), s.key, s.limits, in[0])
 			must(t, err, "release")
 			in = in[1:]
-			late += len(slices.DeleteFunc(all, func(g Given) bool { return g.UID[:4] != "late" }))
+			late += len(slices.DeleteFunc(all, func(g Next) bool { return g.UID[:4] != "late" }))
 		}
 		if late != 10 {
 			t.Errorf("10 slots came back; %d of them went to who is guaranteed 10", late)

@@ -21,7 +21,7 @@ func (g *Store) BeginRebuild(ctx context.Context, k Key) (token string, err erro
 }
 
 // Shut closes slots that are open, as if their data were lost: they are counted elsewhere from now
-// on. A rebuild opens them again.
+// on. A rebuild opens them again; one that began before does not.
 //
 // Errors: as BeginRebuild.
 func (g *Store) Shut(ctx context.Context, k Key) error {

@@ -95,7 +95,7 @@ type Answer struct {
 	// be; 0 elsewhere.
 	All, Total int
 	// Given are others that got slots of a pool by this call.
-	Given []Given
+	Given []Next
 }
 
 // Options are what a Store needs besides Redis. The zero value of each field has a

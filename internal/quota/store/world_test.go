@@ -162,7 +162,7 @@ func (r *replica) release(ctx context.Context, uid string) {
 	for ctx.Err() == nil {
 		next, err := r.quota.Release(ctx, acme(), r.limits(), uid)
 		if err == nil {
-			r.world.wake(next...)
+			r.world.wake(uidsOf(next)...)
 			return
 		}
 		r.recover(ctx, err)
@@ -211,7 +211,7 @@ func (r *replica) clean(ctx context.Context) bool {
 		return false
 	}
 	next, err := r.quota.Drop(ctx, acme(), r.limits(), leaked)
-	r.world.wake(next...)
+	r.world.wake(uidsOf(next)...)
 	for uid := range r.world.wakes { // those who lost their place
 		if !slices.ContainsFunc(b.Queue, func(p Run) bool { return p.UID == uid }) {
 			r.world.wake(uid)

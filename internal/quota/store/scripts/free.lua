@@ -3,8 +3,8 @@
 --
 -- ARGV[1] floor  ARGV[2] limit, below 0: none  ARGV[3...] uids
 --
--- Returns {'ok', term, used, waiting, reserved, slots freed, places freed, uid...}, or {'closed', why}; what the runs had is
--- gone even then, but the rebuild that is due may bring it back, so the caller repeats it afterwards.
+-- Returns {'ok', term, used, waiting, reserved, slots freed, places freed, uid, name, ... of who is next}, or
+-- {'closed', why}; what the runs had is gone even then, but the rebuild that is due may bring it back, so the caller repeats it afterwards.
 local max, slotsFreed, placesFreed = tonumber(ARGV[2]), 0, 0
 
 heal(now())
@@ -26,7 +26,8 @@ local free = room(max)
 if free and free <= 0 then
   return answer
 end
-for i, member in ipairs(redis.call('ZRANGE', queue, 0, free and free - 1 or -1)) do
-  answer[7 + i] = string.match(member, '[^ ]+$')
+for _, member in ipairs(redis.call('ZRANGE', queue, 0, free and free - 1 or -1)) do
+  local name, uid = string.match(member, '([^ ]+) ([^ ]+)$')
+  answer[#answer + 1], answer[#answer + 2] = uid, name
 end
 return answer

@@ -19,7 +19,8 @@ const (
 	// which field.
 	ReasonInvalidSchedule = "InvalidSpec"
 	// ReasonTemplateRefused (Ready=False, Stalled=True): a run of spec.runTemplate would be
-	// refused; the message says why.
+	// refused; the message says why. Stalled=False where it is forbidden for now, as by a full
+	// quota: slots are tried all the same.
 	ReasonTemplateRefused = "TemplateRefused"
 )
 

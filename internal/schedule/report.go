@@ -3,6 +3,7 @@
 package schedule
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -23,8 +24,8 @@ func (d *draft) report() {
 	status, reason, message := d.ready()
 	d.condition(v1alpha1.ConditionReady, status, reason, message)
 	stalled := metav1.ConditionFalse
-	if status == metav1.ConditionFalse {
-		stalled = metav1.ConditionTrue
+	if status == metav1.ConditionFalse && (reason != v1alpha1.ReasonTemplateRefused || d.Refused != "") {
+		stalled = metav1.ConditionTrue // only a change by somebody ends it, which is not so with Doubt
 	}
 	d.condition(v1alpha1.ConditionStalled, stalled, reason, message)
 }
@@ -48,8 +49,8 @@ func (d *draft) ready() (status metav1.ConditionStatus, reason, message string) 
 		return metav1.ConditionFalse, v1alpha1.ReasonPaused, fmt.Sprintf("%d runs failed in a row: a change of spec ends the pause", d.Status.Failures)
 	default:
 	}
-	if d.Refused != "" {
-		return metav1.ConditionFalse, v1alpha1.ReasonTemplateRefused, d.Refused
+	if why := cmp.Or(d.Refused, d.Doubt); why != "" {
+		return metav1.ConditionFalse, v1alpha1.ReasonTemplateRefused, why
 	}
 	if wait := d.Status.DecidedUntil.Sub(d.Now); wait > time.Minute {
 		return metav1.ConditionTrue, v1alpha1.ReasonScheduled, "the clock was set back: slots until " + d.local(d.Status.DecidedUntil.Time) + " are decided"

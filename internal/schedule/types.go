@@ -43,6 +43,9 @@ type Input struct {
 	Was *cron.Timetable
 	// Refused says why runs of spec.runTemplate would be refused; empty: they would not.
 	Refused string
+	// Doubt says why they would be refused for now; empty: they would not. It may end without an
+	// edit, so slots are started all the same.
+	Doubt string
 	// Stop says that spec.stopWhen is true.
 	Stop bool
 	// Runs are those that the schedule owns.

@@ -62,6 +62,9 @@ func (r *Reconciler) create(ctx context.Context, s *v1alpha1.Schedule, in schedu
 		return mem.fail(minute, v1alpha1.SlotTemplateRefused, in.Refused)
 	}
 	err = r.Client.Create(ctx, run, fieldOwner)
+	if err == nil {
+		mem.learn(s.Generation, verdict{}, time.Time{}) // the dry run is no better witness
+	}
 	if apierrors.IsAlreadyExists(err) {
 		var other v1alpha1.WorkflowRun
 		if err = r.Live.Get(ctx, client.ObjectKeyFromObject(run), &other); err == nil && !metav1.IsControlledBy(&other, s) {

@@ -23,5 +23,7 @@
 //
 // A refused status write is repeated with what is stored by then. A creation that is refused for
 // good gives its slot a reason. Others are tried again every 5 s, or as the API server says, for
-// spec.catchUp.windowSeconds.
+// spec.catchUp.windowSeconds. Forbidden is one of these: a quota that is full, or a webhook or
+// policy that denies, may let the run in later. A dry run that is forbidden is in the condition
+// Ready, keeps no slot from being tried, and is made again after a minute.
 package schedule

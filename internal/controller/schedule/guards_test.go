@@ -9,12 +9,14 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/schedule"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
 // An operator died before it created the run of a slot, a second one created it, and it is deleted
@@ -74,6 +76,33 @@ func TestAScheduleOfAnotherReplicaIsLeftAlone(t *testing.T) {
 	r.Driven = never{}
 	if result := w.pass(r, s); result != (reconcile.Result{}) || len(w.runs()) != 0 || w.stored(s).Status.Started != before.Started {
 		t.Errorf("%+v, runs %v", result, w.runs())
+	}
+}
+
+// A replica keeps the schedules of others for when it gains their partition, and no longer
+// than they exist.
+//
+// mutation: Reconcile that does not drop a schedule that is gone makes this fail, and so does one
+// that drops what others drive.
+func TestAScheduleOfAnotherReplicaIsKeptUntilItIsDeleted(t *testing.T) {
+	w := newWorld(t)
+	s := w.schedule("report", nil)
+	r := w.operator()
+	r.Driven = never{}
+	q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	defer q.ShutDown()
+	r.waker.start(q)
+	w.pass(r, s)
+	r.Gained(map[int]bool{protocol.Partition(string(s.UID)): true})
+	if q.Len() != 1 {
+		t.Fatalf("%d schedules are woken with their partition", q.Len())
+	}
+	if err := w.client.Delete(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	w.pass(r, s)
+	if len(r.waker.waiting) > 0 {
+		t.Errorf("kept: %v", r.waker.waiting)
 	}
 }
 

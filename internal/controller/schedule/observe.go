@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -52,7 +53,12 @@ func (r *Reconciler) observe(ctx context.Context, s *v1alpha1.Schedule, mem *mem
 		return in, err
 	}
 	in.Stop = r.stops(s, runs)
-	in.Refused, err = r.refused(ctx, s, mem)
+	is, err := r.refused(ctx, s, mem)
+	if is.forGood {
+		in.Refused = is.why
+	} else {
+		in.Doubt = is.why
+	}
 	return in, err
 }
 
@@ -150,38 +156,70 @@ func lastEnded(runs []v1alpha1.WorkflowRun) (last *v1alpha1.WorkflowRun) {
 	return last
 }
 
-// refused says why runs of spec.runTemplate would be refused; empty: they would not. The API server
-// is asked once for each generation.
-func (r *Reconciler) refused(ctx context.Context, s *v1alpha1.Schedule, mem *memory) (string, error) {
+// verdict is what is known of runs of spec.runTemplate.
+type verdict struct {
+	// why they would be refused; empty: they would not, as far as is known.
+	why string
+	// forGood says that only an edit, or another namespace, changes that.
+	forGood bool
+}
+
+// refused says what becomes of runs of spec.runTemplate.
+func (r *Reconciler) refused(ctx context.Context, s *v1alpha1.Schedule, mem *memory) (verdict, error) {
 	run, err := runOf(s, time.Unix(0, 0), "2000-01-01T00:00:00Z")
 	if err != nil {
-		return cut(err.Error()), nil
+		return verdict{cut(err.Error()), true}, nil
 	}
 	var ns corev1.Namespace
 	if err := r.Client.Get(ctx, client.ObjectKey{Name: s.Namespace}, &ns); err != nil {
-		return "", fmt.Errorf("read namespace %s: %w", s.Namespace, err)
+		return verdict{}, fmt.Errorf("read namespace %s: %w", s.Namespace, err)
 	}
 	if why := cmp.Or(unpermitted(run, ns.Labels, ns.Annotations, r.RequireLists), invalid(run)); why != "" {
-		return cut(why), nil
+		return verdict{cut(why), true}, nil
 	}
-	if mem.tried == s.Generation {
-		return mem.refused, nil
-	}
-	run.Name, run.GenerateName = "", "dry-run-"
-	err = r.Client.Create(ctx, run, client.DryRunAll, fieldOwner)
-	switch {
-	case err == nil:
-		mem.tried, mem.refused = s.Generation, ""
-	case refusedForGood(err):
-		mem.tried, mem.refused = s.Generation, cut("spec.runTemplate: "+err.Error())
-	default: // it is tried again in the next pass; slots go on meanwhile
-	}
-	return mem.refused, nil
+	return r.dryRun(ctx, s, run, mem), nil
 }
 
-// refusedForGood says whether the API server would refuse the same creation again.
+// dryRun asks the API server whether it would create a run. It is asked once for each generation,
+// and again where the answer may become another one without an edit.
+func (r *Reconciler) dryRun(ctx context.Context, s *v1alpha1.Schedule, run *v1alpha1.WorkflowRun, mem *memory) verdict {
+	now := r.Clock.Now()
+	if mem.tried == s.Generation && (mem.again.IsZero() || now.Before(mem.again)) {
+		return mem.is
+	}
+	run.Name, run.GenerateName = "", dryRunPrefix
+	err := r.Client.Create(ctx, run, client.DryRunAll, fieldOwner)
+	switch {
+	case err == nil:
+		mem.learn(s.Generation, verdict{}, time.Time{})
+	case refusedForGood(err):
+		mem.learn(s.Generation, verdict{because("spec.runTemplate: ", err), true}, time.Time{})
+	case apierrors.IsForbidden(err):
+		mem.learn(s.Generation, verdict{because("spec.runTemplate, for now (slots are tried all the same): ", err), false}, now.Add(longestWait))
+	case mem.tried != s.Generation: // what was said of another spec is not believed of this one
+		return verdict{}
+	default: // it is tried again in the next pass; slots go on meanwhile
+	}
+	return mem.is
+}
+
+// dryRunPrefix begins the name of a run that is not created. The API server adds five characters,
+// others each time.
+const dryRunPrefix = "dry-run-"
+
+var dryRunName = regexp.MustCompile(dryRunPrefix + `[a-z0-9]{5}\b`)
+
+// because is why the API server refused a dry run, in the same words each time, or status would be
+// written each time.
+func because(what string, err error) string {
+	return cut(what + dryRunName.ReplaceAllString(err.Error(), "dry-run"))
+}
+
+// refusedForGood says whether the API server would refuse the same creation again. What is
+// forbidden need not stay so: a quota is full for now, a webhook or a policy looks at more than
+// the run, a right was taken for a while.
 func refusedForGood(err error) bool {
-	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsForbidden(err)
+	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
 }
 
 // memory is what this process knows of a schedule beside what is stored.
@@ -190,8 +228,14 @@ type memory struct {
 	created map[int64]time.Time // runs that the cache does not have yet
 	failed  map[int64]schedule.Failure
 	since   map[int64]time.Time // first tries of creations that failed
-	tried   int64               // the generation of refused
-	refused string
+	tried   int64               // the generation of is
+	is      verdict             // what the API server said
+	again   time.Time           // when it is asked again; zero: after an edit
+}
+
+// learn keeps what the API server said of a generation.
+func (m *memory) learn(generation int64, is verdict, again time.Time) {
+	m.tried, m.is, m.again = generation, is, again
 }
 
 func newMemory() *memory {

@@ -60,6 +60,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err := r.Client.Get(ctx, req.NamespacedName, s); err != nil {
 		if apierrors.IsNotFound(err) {
 			r.forget(req.NamespacedName)
+			r.waker.drop(req.NamespacedName)
 			return reconcile.Result{}, nil
 		}
 		return reconcile.Result{}, fmt.Errorf("read schedule %s: %w", req.NamespacedName, err)
@@ -74,7 +75,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, nil
 	}
 	defer leave()
-	r.waker.busy(req.NamespacedName)
+	r.waker.drop(req.NamespacedName)
 	return r.pass(ctx, s, r.memory(req.NamespacedName))
 }
 

@@ -117,7 +117,8 @@ func (w *waker) idle(key types.NamespacedName, uid types.UID) {
 	w.waiting[key] = uid
 }
 
-func (w *waker) busy(key types.NamespacedName) {
+// drop drops a schedule that this process drives, or that is gone.
+func (w *waker) drop(key types.NamespacedName) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.waiting, key)

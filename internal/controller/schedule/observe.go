@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -224,6 +225,7 @@ func refusedForGood(err error) bool {
 
 // memory is what this process knows of a schedule beside what is stored.
 type memory struct {
+	of      types.UID
 	tables  map[string]*cron.Timetable
 	created map[int64]time.Time // runs that the cache does not have yet
 	failed  map[int64]schedule.Failure
@@ -238,9 +240,9 @@ func (m *memory) learn(generation int64, is verdict, again time.Time) {
 	m.tried, m.is, m.again = generation, is, again
 }
 
-func newMemory() *memory {
+func newMemory(of types.UID) *memory {
 	return &memory{
-		tables: map[string]*cron.Timetable{}, created: map[int64]time.Time{},
+		of: of, tables: map[string]*cron.Timetable{}, created: map[int64]time.Time{},
 		failed: map[int64]schedule.Failure{}, since: map[int64]time.Time{},
 	}
 }

@@ -76,7 +76,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	defer leave()
 	r.waker.drop(req.NamespacedName)
-	return r.pass(ctx, s, r.memory(req.NamespacedName))
+	return r.pass(ctx, s, r.memory(req.NamespacedName, s.UID))
 }
 
 // pass decides, writes, acts.
@@ -142,14 +142,15 @@ func (r *Reconciler) persist(ctx context.Context, s *v1alpha1.Schedule, d *sched
 	return s, nil
 }
 
-func (r *Reconciler) memory(key types.NamespacedName) *memory {
+// memory is what is known of a schedule; nothing of another one that had its name.
+func (r *Reconciler) memory(key types.NamespacedName, uid types.UID) *memory {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.memories == nil {
 		r.memories = map[types.NamespacedName]*memory{}
 	}
-	if r.memories[key] == nil {
-		r.memories[key] = newMemory()
+	if r.memories[key] == nil || r.memories[key].of != uid {
+		r.memories[key] = newMemory(uid)
 	}
 	return r.memories[key]
 }

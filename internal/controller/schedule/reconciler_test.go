@@ -630,6 +630,28 @@ func TestWhatIsInvalidIsAskedOnceAndEndsWithAnEdit(t *testing.T) {
 	}
 }
 
+// Its generation is 1 again, and it went so quickly that no pass saw it gone.
+//
+// mutation: memory that does not compare UIDs makes this fail.
+func TestAScheduleMadeAnewIsNotTheOneBefore(t *testing.T) {
+	w := newWorld(t)
+	s := w.schedule("report", nil)
+	answer := error(apierrors.NewInvalid(v1alpha1.GroupVersion.WithKind("WorkflowRun").GroupKind(), "", nil))
+	w.answers(func(bool) error { return answer })
+	r := w.operator()
+	w.settle(r, s)
+	if err := w.client.Delete(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	answer = nil
+	s = w.schedule("report", nil)
+	w.settle(r, s)
+	w.at(1, 0)
+	if st := w.settle(r, s); st.Started != 1 {
+		t.Errorf("%v %+v", reasons(st), st)
+	}
+}
+
 func TestTheAPIServerRefusesWhatItCanSee(t *testing.T) {
 	w := newWorld(t)
 	for want, change := range map[string]func(*v1alpha1.Schedule){

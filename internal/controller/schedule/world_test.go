@@ -32,6 +32,7 @@ type world struct {
 	client client.WithWatch
 	ns     string
 	clock  *clocktesting.FakePassiveClock
+	hour   time.Time         // in which the last schedule was made
 	funcs  interceptor.Funcs // of operators made from now on
 	events *events.FakeRecorder
 }
@@ -39,7 +40,10 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	c, ns := server.Namespace(t, "schedules-")
-	return &world{t: t, client: c, ns: ns, clock: clocktesting.NewFakePassiveClock(time.Now()), events: events.NewFakeRecorder(1000)}
+	now := time.Now()
+	return &world{
+		t: t, client: c, ns: ns, clock: clocktesting.NewFakePassiveClock(now), hour: now.Truncate(time.Hour), events: events.NewFakeRecorder(1000),
+	}
 }
 
 type always struct{}
@@ -82,6 +86,7 @@ func (w *world) schedule(name string, change func(*v1alpha1.Schedule)) *v1alpha1
 	if err := w.client.Create(w.t.Context(), s); err != nil {
 		w.t.Fatal(err)
 	}
+	w.hour = s.CreationTimestamp.Truncate(time.Hour)
 	return s
 }
 
@@ -131,14 +136,15 @@ func (w *world) edit(s *v1alpha1.Schedule, change func(*v1alpha1.Schedule)) {
 	}
 }
 
-// at sets the clock to some time in a later hour than now: "2h5m" is five past, in two hours.
+// at sets the clock to some time in a later hour than that of the last schedule, which may end while
+// the test runs.
 func (w *world) at(hours int, minutes time.Duration) {
-	w.clock.SetTime(time.Now().Truncate(time.Hour).Add(time.Duration(hours)*time.Hour + minutes*time.Minute))
+	w.clock.SetTime(w.hour.Add(time.Duration(hours)*time.Hour + minutes*time.Minute))
 }
 
 // slot is a full hour, by the same count.
 func (w *world) slot(hours int) time.Time {
-	return time.Now().Truncate(time.Hour).Add(time.Duration(hours) * time.Hour)
+	return w.hour.Add(time.Duration(hours) * time.Hour)
 }
 
 func (w *world) runs() map[string]*v1alpha1.WorkflowRun {

@@ -136,8 +136,8 @@ func (w *world) edit(s *v1alpha1.Schedule, change func(*v1alpha1.Schedule)) {
 	}
 }
 
-// at sets the clock to some time in a later hour than that of the last schedule, which may end while
-// the test runs.
+// at sets the clock to some time in a later hour than that of the last schedule, which may end
+// while the test runs.
 func (w *world) at(hours int, minutes time.Duration) {
 	w.clock.SetTime(w.hour.Add(time.Duration(hours)*time.Hour + minutes*time.Minute))
 }

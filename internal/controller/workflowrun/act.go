@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -143,12 +142,15 @@ func (p *pass) withdraw(ctx context.Context) error {
 	return nil
 }
 
-// unfenced ends a pass that could not fence the attempts of a run which another process wrote.
+// unfenced ends a pass that could not fence the attempts of a run which another process wrote: the
+// run is not written before that is tried again.
 func (p *pass) unfenced(ctx context.Context, cause error) (reconcile.Result, error) {
 	if f, ok := errors.AsType[*jobs.FencedError](cause); ok {
 		return p.fencedOut(ctx, f)
 	}
-	return p.effectsAgain(ctx, cause), nil
+	result := p.effectsAgain(ctx, cause)
+	p.notYet = p.r.Clock.Now().Add(result.RequeueAfter)
+	return result, nil
 }
 
 // fencedOut ends the lease: NATS knows of a writer with a higher fence. If that one is the holder
@@ -190,45 +192,4 @@ func (p *pass) finished(ctx context.Context) (reconcile.Result, error) {
 	}
 	// The cache has not caught up; until then this process keeps a copy of its own.
 	return p.again(pacing.Earliest(next, p.r.Clock.Now().Add(forgetDelay))), nil
-}
-
-// cleanDeleted takes back what deleted runs of this name left behind: queued jobs and
-// results that wait.
-func (r *Reconciler) cleanDeleted(ctx context.Context, key types.NamespacedName) error {
-	gone := r.Index.TakeDeleted(key)
-	if len(gone) > 0 {
-		r.Liveness.Forget(key)
-		r.Signals.forget(key)
-		r.Templates.Forget(key)
-	}
-	for i, g := range gone {
-		r.Leases.Cache.Drop(ctx, g.UID)
-		r.lists.keep(g.UID, nil)
-		r.Index.Forget(g.UID) // a pass that read the run before it was deleted may have entered it again
-		if m := r.memories.peek(key); m != nil && m.uid == g.UID {
-			if held := m.slot.Holding; held != nil {
-				g.Holding, gone[i].Holding = held, held // its status need not have told
-			}
-			if err := r.Holds.ReleaseDeleted(ctx, &m.holds); err != nil {
-				r.Index.PutBack(key, gone[i:])
-				return err
-			}
-			if lost := m.ahead.Run(); lost != nil {
-				g.Jobs = append(g.Jobs, lifecycle.InFlightJobs(lost)...)
-				gone[i].Jobs = g.Jobs
-			}
-			r.Ahead.Forget(g.UID)
-			r.memories.forget(key)
-		}
-		r.Batches.Settler.Gone(ctx, g.UID)
-		if err := r.findJobs(ctx, &g); err != nil {
-			r.Index.PutBack(key, gone[i:])
-			return err
-		}
-		if err := errors.Join(r.GC.Deleted(ctx, g), r.Slots.ReleaseDeleted(ctx, g.UID, g.Holding, g.Tenant, g.Key)); err != nil {
-			r.Index.PutBack(key, gone[i:])
-			return err
-		}
-	}
-	return nil
 }

@@ -47,9 +47,14 @@ func (p *pass) again(at time.Time) reconcile.Result {
 }
 
 // inTime has the next pass made before what is decided and not written is written too late, and
-// when a lease is given back that was kept after a write.
+// when a lease is given back that was kept after a write. A write that is due and may not be made
+// yet is no reason to look before it may.
 func inTime(p *pass, result reconcile.Result) reconcile.Result {
-	if due := p.again(pacing.Earliest(p.ahead.At(), p.ahead.LingersUntil())).RequeueAfter; due > 0 && (result.RequeueAfter == 0 || due < result.RequeueAfter) {
+	at := p.ahead.At()
+	if !at.IsZero() && at.Before(p.notYet) {
+		at = p.notYet
+	}
+	if due := p.again(pacing.Earliest(at, p.ahead.LingersUntil())).RequeueAfter; due > 0 && (result.RequeueAfter == 0 || due < result.RequeueAfter) {
 		result.RequeueAfter = max(due, pacing.MinPause)
 	}
 	return result

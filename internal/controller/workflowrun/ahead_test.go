@@ -136,6 +136,40 @@ var _ = Describe("a run that may be ahead of its status", func() {
 		r.finish(ctx, run)
 	}, NodeTimeout(patience))
 
+	// mutation: inTime without notYet makes this fail: a pass every 10 ms.
+	It("is looked at when the pause after a slow write is over, though its next write is due before", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		const delay, took = 100 * time.Millisecond, 300 * time.Millisecond
+		w.policySpec(ctx, w.ns, v1alpha1.LockPolicySpec{
+			RunLock:    quick(),
+			Checkpoint: v1alpha1.CheckpointPolicy{Mode: v1alpha1.CheckpointCoalesced, MaxDelayMillis: int32(delay.Milliseconds())},
+		})
+		r := w.newReplica(ctx, "r", here)
+		r.hook = func(_ context.Context, at string) error {
+			if at == "status/before" {
+				w.clock.Step(took)
+			}
+			return nil
+		}
+		run := w.create(ctx, chainOf(5))
+		r.rush(ctx, run, 2)
+		w.clock.Step(delay)
+		r.mustPass(ctx, run)
+		Expect(r.writes()).To(Equal(1))
+		r.rush(ctx, run, 3)
+		Expect(r.lags(run)).To(BeTrue())
+		w.takeAll(ctx, 1)[0].succeed(ctx)
+		r.pumpAll(ctx, 1)
+		w.clock.Step(delay)
+		wait := r.mustPass(ctx, run).RequeueAfter
+		Expect(wait).To(Equal(took - delay))
+		Expect(r.writes()).To(Equal(1), "it is due, and too early")
+		w.clock.Step(wait)
+		r.mustPass(ctx, run)
+		Expect(r.writes()).To(Equal(2))
+		r.finish(ctx, run)
+	}, NodeTimeout(patience))
+
 	It("is written when as many results wait as the policy lets", func(ctx SpecContext) {
 		w := newWorld(ctx)
 		w.policySpec(ctx, w.ns, v1alpha1.LockPolicySpec{

@@ -20,6 +20,7 @@ import (
 //   - pacing.go BatchReadyAt that is always zero: Started gets a write of its own.
 //   - pacing.go Next that returns the zero time: writes follow each other without a pause.
 //   - decide.go tooEarly that does not ask LastOfMany: the last few wait like the many.
+//   - pacing.go LastOfMany that counts results: one that came again passes for the last one.
 var _ = Describe("batching", func() {
 	const started = `{"status":"Started"}`
 
@@ -112,14 +113,15 @@ var _ = Describe("batching", func() {
 		for _, t := range tasks[:16] {
 			t.succeed(ctx)
 		}
-		r.pumpAll(ctx, 16)
+		r.pumpOf(ctx, tasks[:16]...)
 		w.clock.Step(time.Second)
 		r.mustPass(ctx, run)
+		tasks[0].say(ctx, `{"status":"Succeeded","output":"again"}`)
 		tasks[16].succeed(ctx)
-		r.pumpAll(ctx, 1)
+		r.pumpOf(ctx, tasks[0], tasks[16])
 		Expect(r.mustPass(ctx, run).RequeueAfter).To(Equal(took+16*took/pacing.ResultsPerPause), "the other may come")
 		tasks[17].succeed(ctx)
-		r.pumpAll(ctx, 1)
+		r.pumpOf(ctx, tasks[17])
 		Expect(r.mustPass(ctx, run).RequeueAfter).To(Equal(took), "nobody else can come")
 		w.clock.Step(took)
 		r.mustPass(ctx, run)

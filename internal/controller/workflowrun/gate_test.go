@@ -262,8 +262,9 @@ var _ = Describe("the gate of a tenant", func() {
 	}, NodeTimeout(2*patience))
 })
 
-// mutation: finished that returns the error, or retryDelay that ignores what it asks for,
-// makes this fail.
+// Mutations that make specs below fail:
+//   - act.go finished that returns the error, or RetryDelay that ignores what it asks for.
+//   - deleted.go cleanUp that returns the error, or cleanDeleted without PutBack.
 var _ = Describe("a slot that cannot be given up", func() {
 	It("is given up later, as the error asks for, and that is no error of the run that ended", func(ctx SpecContext) {
 		w := newWorld(ctx)
@@ -281,6 +282,37 @@ var _ = Describe("a slot that cannot be given up", func() {
 		})
 		r.Slots.Quota = open
 		r.mustPass(ctx, run)
+		r.finish(ctx, next)
+	}, NodeTimeout(2*patience))
+
+	It("is given up later by a run that was deleted, with its jobs, and that is no error either", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		w.limit(ctx, 1)
+		r := w.newReplica(ctx, "r")
+		woken := r.gated(ctx)
+		run, next := w.create(ctx, []v1alpha1.Step{step("a")}), w.create(ctx, []v1alpha1.Step{step("a")})
+		r.inFlight(ctx, run, 1)
+		r.drive(ctx, next, withReason(v1alpha1.ReasonTenantAtCapacity))
+		r.deleteRun(ctx, run)
+		r.hook = func(_ context.Context, at string) error {
+			if at == "withdraw/before" {
+				return &results.RetryError{After: 2 * time.Second, Cause: errors.New("NATS is away")}
+			}
+			return nil
+		}
+		Expect(r.mustPass(ctx, run).RequeueAfter).To(Equal(2 * time.Second))
+		r.hook = nil
+		open := r.Slots.Quota
+		r.Slots.Quota = stuckQuota{open, &results.RetryError{After: 3 * time.Second, Cause: errors.New("Redis is away")}}
+		Expect(r.mustPass(ctx, run).RequeueAfter).To(Equal(3 * time.Second))
+		woken.take(next)
+		r.Slots.Quota = stuckQuota{open, errTest}
+		_, err := r.pass(ctx, run)
+		Expect(err).To(MatchError(errTest), "it does not say when")
+		r.Slots.Quota = open
+		Expect(r.mustPass(ctx, run).RequeueAfter).To(BeZero())
+		Expect(woken.take(next)).To(BeTrue())
+		Expect(w.jobsQueued(ctx)).To(BeZero())
 		r.finish(ctx, next)
 	}, NodeTimeout(2*patience))
 })

@@ -92,6 +92,9 @@ func (h *Handover) Lose(ctx context.Context, partitions []int) {
 	for uid, key := range gone {
 		h.Runs.Liveness.Forget(key)
 		h.Runs.Signals.forget(key)
+		h.Runs.Templates.Forget(key)
+		h.Runs.Slots.Forget(uid)
+		h.Runs.Ahead.Forget(uid) // if it could not be written
 		h.Runs.lists.keep(uid, nil)
 	}
 }

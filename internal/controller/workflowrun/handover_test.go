@@ -9,10 +9,15 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/shares"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/slots"
 	"github.com/syncopate-dev/syncopate/internal/ownership"
+	"github.com/syncopate-dev/syncopate/internal/policy"
+	"github.com/syncopate-dev/syncopate/internal/quota/store"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -142,4 +147,69 @@ var _ = Describe("runs that change hands", func() {
 			Expect(ended.Load()).To(Equal(i+1), "Lose waits for its end")
 		}
 	}, NodeTimeout(patience))
+})
+
+// askedGate lets runs in, but under a lock it answers none: a question ends when nobody wants its
+// answer any more.
+type askedGate struct{ ended chan struct{} }
+
+func (g askedGate) Admit(ctx context.Context, _ *v1alpha1.WorkflowRun, _ string, p policy.Effective) (store.Answer, error) {
+	if !p.Admission.Waits() {
+		return store.Answer{Admitted: true}, nil
+	}
+	<-ctx.Done()
+	close(g.ended)
+	return store.Answer{}, context.Cause(ctx)
+}
+
+func (askedGate) Release(context.Context, types.UID, string, string) error { return nil }
+
+// mutation: handover.go Lose without Forget of the templates, of the slots or of what is ahead, or
+// cleanDeleted without Forget of the templates or of what is ahead, makes one of these fail.
+var _ = Describe("what a process remembers of runs", func() {
+	for how, end := range map[string]func(ctx context.Context, r *replica, runs ...*v1alpha1.WorkflowRun){
+		"are handed over": func(ctx context.Context, r *replica, _ ...*v1alpha1.WorkflowRun) {
+			h := &Handover{Runs: r.Reconciler, Feeds: r.bus.Results, Router: r.router}
+			r.hook = func(_ context.Context, at string) error {
+				if at == "get/before" {
+					return errTest // what is ahead cannot be written
+				}
+				return nil
+			}
+			h.Lose(ctx, protocol.AllPartitions())
+		},
+		"are deleted": func(ctx context.Context, r *replica, runs ...*v1alpha1.WorkflowRun) {
+			for _, run := range runs {
+				r.deleteRun(ctx, run)
+				r.mustPass(ctx, run)
+			}
+		},
+	} {
+		It("is forgotten when they "+how, func(ctx SpecContext) {
+			w := newWorld(ctx)
+			w.coalesced(ctx)
+			locked := w.ns + "-locked"
+			w.lockedLimit(ctx, locked, 1)
+			r := w.newReplica(ctx, "r", here)
+			gate := askedGate{ended: make(chan struct{})}
+			asks := slots.NewAsks(gate, r.Clock, shares.KindMetrics{}, func(types.NamespacedName, bool) {})
+			r.Slots = &slots.Slots{Quota: asks, Asks: asks}
+
+			following := w.following(ctx, "missing", "")
+			r.mustPass(ctx, following)
+			missing := types.NamespacedName{Namespace: w.ns, Name: "missing"}
+			Expect(r.Templates.WaitingFor(missing)).To(HaveLen(1))
+			asking := w.create(ctx, twoSteps(), func(s *v1alpha1.WorkflowRunSpec) { s.WorkloadClass = locked })
+			r.mustPass(ctx, asking)
+			Expect(gate.ended).NotTo(BeClosed())
+			lagging := w.create(ctx, chainOf(3))
+			r.rush(ctx, lagging, 2)
+			Expect(r.Ahead.Lag().Runs).To(Equal(1))
+
+			end(ctx, r, following, asking, lagging)
+			Expect(r.Templates.WaitingFor(missing)).To(BeEmpty())
+			Expect(r.Ahead.Lag().Runs).To(BeZero())
+			Eventually(gate.ended).WithContext(ctx).WithTimeout(patience).Should(BeClosed())
+		}, NodeTimeout(patience))
+	}
 })

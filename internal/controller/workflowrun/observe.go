@@ -43,6 +43,7 @@ type pass struct {
 	losses uint64                   // how often NATS had lost data when the pass began
 	while  context.Context          //nolint:containedctx // ends when this process may write the run no more
 	later  time.Time                // when another pass is due, as far as this one has found out; zero: none is
+	notYet time.Time                // until when a write has to wait that this pass would have made; zero: none has to
 
 	observed
 	found

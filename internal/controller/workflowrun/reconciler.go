@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -113,33 +114,40 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	defer r.Turns.Release(turn)
 	// What a deleted run of the same name left must not keep this one waiting.
-	cleaned := r.cleanDeleted(ctx, req.NamespacedName)
-	run, err := r.read(ctx, req.NamespacedName)
+	wait, cleaned := r.cleanUp(ctx, req.NamespacedName)
+	result, err := r.passOver(ctx, req.NamespacedName)
+	if wait > 0 && (result.RequeueAfter == 0 || wait < result.RequeueAfter) {
+		result.RequeueAfter = wait
+	}
+	return result, errors.Join(cleaned, err)
+}
+
+// passOver makes the pass over the run of a name, if there is one that this process drives.
+func (r *Reconciler) passOver(ctx context.Context, key types.NamespacedName) (result reconcile.Result, err error) {
+	run, err := r.read(ctx, key)
 	if err != nil || run == nil {
-		return reconcile.Result{}, errors.Join(cleaned, err)
+		return reconcile.Result{}, err
 	}
 	while, leave, drives := r.Driven.Enter(ctx, run.UID)
 	if !drives {
-		return reconcile.Result{}, cleaned // another replica does, or this one is woken when it does
+		return reconcile.Result{}, nil // another replica does, or this one is woken when it does
 	}
 	defer leave()
 	p, err := r.observe(ctx, run)
 	if err != nil {
-		return reconcile.Result{}, errors.Join(cleaned, err)
+		return reconcile.Result{}, err
 	}
 	p.while = while
 	defer p.desk.StandUp()
-	var result reconcile.Result
 	switch cause := p.needsNewer(); {
 	case cause != nil:
-		result = p.leaveToNewer(ctx, cause)
+		return p.leaveToNewer(ctx, cause), nil
 	case lifecycle.Finished(p.run):
-		result, err = p.finished(ctx)
+		return p.finished(ctx)
 	default:
 		result, err = p.advance(ctx)
-		result = inTime(p, result)
+		return inTime(p, result), err
 	}
-	return result, errors.Join(cleaned, err)
 }
 
 // advance decides whether the lock is worth taking, takes it, and works under it.
@@ -152,8 +160,8 @@ func (p *pass) advance(ctx context.Context) (reconcile.Result, error) {
 	if err := p.desk.ForOutputs(ctx, p.batch.Bytes()); err != nil {
 		return reconcile.Result{}, err
 	}
-	if next := p.tooEarly(); !next.IsZero() {
-		return p.again(next), nil
+	if p.notYet = p.tooEarly(); !p.notYet.IsZero() {
+		return p.again(p.notYet), nil
 	}
 	plan := p.decide(ctx, p.lock.Tentative(p.run))
 	p.mem.outputs = p.outputs.Facts()
@@ -172,7 +180,7 @@ func (p *pass) advance(ctx context.Context) (reconcile.Result, error) {
 	result, err := p.underLock(ctx)
 	p.lock.Return(ctx, p.run)
 	if limit := p.lock.LookAgain(p.run, refreshDelay, actRetryDelay); limit > 0 && (result.RequeueAfter == 0 || result.RequeueAfter > limit) {
-		result.RequeueAfter = limit
+		result.RequeueAfter = max(limit, p.notYet.Sub(p.r.Clock.Now()))
 	}
 	return result, err
 }

@@ -419,6 +419,19 @@ func (r *replica) pumpAll(ctx context.Context, n int) {
 	})
 }
 
+// pumpOf waits until a result of each task is in the inbox. Others may have come again: an
+// acknowledgement takes longer than AckWait now and then.
+func (r *replica) pumpOf(ctx context.Context, tasks ...*task) {
+	GinkgoHelper()
+	until(ctx, fmt.Sprintf("results of %d tasks come", len(tasks)), func() bool {
+		r.pump(ctx)
+		return !slices.ContainsFunc(tasks, func(t *task) bool {
+			waiting := r.Batches.Inbox.Waiting(types.UID(t.id.RunUID))
+			return !slices.ContainsFunc(waiting, func(p *results.Pending) bool { return p.Fact.ID == t.id })
+		})
+	})
+}
+
 // pass makes one pass over a run.
 func (r *replica) pass(ctx context.Context, run *v1alpha1.WorkflowRun) (reconcile.Result, error) {
 	ctx = log.IntoContext(ctx, GinkgoLogr)

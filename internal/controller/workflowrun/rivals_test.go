@@ -11,6 +11,8 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
@@ -224,6 +226,32 @@ var _ = Describe("two replicas that both own everything", func() {
 		Expect(end.Status.Phase).To(Equal(v1alpha1.RunCancelled))
 		Expect(*end.Status.Fence).To(BeNumerically(">", *before.Status.Fence))
 		Expect(w.clock.Since(begin)).To(And(BeNumerically(">=", dispatch.FencePatience), BeNumerically("<", 2*dispatch.FencePatience)))
+	}, NodeTimeout(2*patience))
+
+	// mutation: unfenced without notYet, or advance that takes LookAgain as it is, makes this fail:
+	// a pass every 10 ms.
+	It("a new holder that waits for NATS does not hurry because status has an old loss to take back", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		w.policy(ctx, quick())
+		a, b := w.newReplica(ctx, "a"), w.newReplica(ctx, "b")
+		run := w.create(ctx, diamond())
+		now := a.inFlight(ctx, run, 2)
+		meta.SetStatusCondition(&now.Status.Conditions, metav1.Condition{
+			Type: v1alpha1.ConditionRunLockAbandoned, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonOwnershipLost,
+		})
+		Expect(w.client.Status().Update(ctx, now)).To(Succeed())
+		w.dropLock(ctx, run)
+		b.hook = func(_ context.Context, at string) error {
+			if at == "fence/before" {
+				return errTest
+			}
+			return nil
+		}
+		Expect(b.mustPass(ctx, run).RequeueAfter).To(Equal(actRetryDelay))
+		b.hook = nil
+		b.mustPass(ctx, run)
+		Expect(reason(w.get(ctx, run), v1alpha1.ConditionRunLockAbandoned)).To(Equal(v1alpha1.ReasonRecovered))
+		Expect(w.finishBoth(ctx, run, a, b).Status.Phase).To(Equal(v1alpha1.RunSucceeded))
 	}, NodeTimeout(2*patience))
 
 	It("nothing is fenced in ordinary work", func(ctx SpecContext) {

@@ -22,7 +22,7 @@ import (
 // resolver gives runs the steps of their Workflows; *templates.Templates does.
 type resolver interface {
 	Of(ctx context.Context, run *v1alpha1.WorkflowRun) (templates.Found, error)
-	// Forget forgets a run that is gone.
+	// Forget forgets a run that is gone, or that another process drives.
 	Forget(run types.NamespacedName)
 	WaitingFor(workflow types.NamespacedName) []types.NamespacedName
 }

@@ -76,10 +76,11 @@ func movesOf(policies map[string]policy.Effective, tokens map[store.Key]string) 
 }
 
 // shut closes what moves have to count anew, and says which keys that are. It also closes what a
-// move that was cut off should have closed. runs are those of the cache; a live list finds the others.
+// move that was cut off should have closed. runs are those of the cache; a live list
+// finds the others.
 //
-// The register is read once more, after the pools are in it: whoever did not see them there before it
-// opens the slots of a tenant had entered these before.
+// The register is read once more, after the pools are in it: whoever did not see them there before
+// it opens the slots of a tenant had entered these before.
 func (r *rebuilding) shut(ctx context.Context, runs map[string][]fact) ([]store.Key, error) {
 	m := r.lost.moves
 	keys, err := r.gather(ctx)

@@ -35,7 +35,7 @@ func (r *Runs) note(uid types.UID, key types.NamespacedName, since time.Time, re
 	r.byRun[uid] = entry{key, since, results}
 }
 
-// Forget notes that a run is not ahead, or is gone.
+// Forget notes that a run is not ahead, is gone, or is driven by another process.
 func (r *Runs) Forget(uid types.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

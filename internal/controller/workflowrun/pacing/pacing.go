@@ -3,10 +3,12 @@
 package pacing
 
 import (
+	"slices"
 	"time"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
 const (
@@ -56,6 +58,7 @@ func (w LastWrite) Next(waiting int, lastOfMany bool) time.Time {
 
 // Waiting is a result that waits for a write.
 type Waiting struct {
+	Job     protocol.JobID
 	Since   time.Time
 	Item    bool // of a step with forEach
 	Started bool // says that a job began; else it ends an attempt
@@ -104,19 +107,22 @@ func patience(waiting []Waiting, run *v1alpha1.WorkflowRun) time.Duration {
 
 // LastOfMany says whether results of all jobs that are in flight wait, and these are few beside
 // those of the last write: no other can come, and what a large write owes to others is owed by the
-// many, not by these.
+// many, not by these. Results that came again of jobs that are answered stand for none in flight.
 func LastOfMany(waiting []Waiting, lastApplied int, run *v1alpha1.WorkflowRun) bool {
 	if len(waiting) == 0 || lastApplied < itemShare {
 		return false
 	}
-	finals := 0
+	inFlight := lifecycle.Unanswered(run)
+	if len(inFlight)*itemShare > lastApplied {
+		return false
+	}
+	answered := make(map[protocol.JobID]bool, len(waiting))
 	for _, w := range waiting {
 		if !w.Started {
-			finals++
+			answered[w.Job] = true
 		}
 	}
-	inFlight := len(lifecycle.Unanswered(run))
-	return finals >= inFlight && inFlight*itemShare <= lastApplied
+	return !slices.ContainsFunc(inFlight, func(id protocol.JobID) bool { return !answered[id] })
 }
 
 // Earliest is the earlier of two times; a zero time means never.

@@ -7,7 +7,10 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -37,30 +40,41 @@ func TestLastWrite_Next(t *testing.T) {
 	}
 }
 
-// mutation: without finals, with Started counted as one, without inFlight or without its share, one
-// of the cases fails.
+// mutation: results that are counted and not told apart by their jobs make "one of two, and one
+// that came again" and the case after it fail. With Started counted as an answer, without inFlight
+// or without its share, another of the cases fails.
 func TestLastOfMany(t *testing.T) {
 	inFlight := func(n int) *v1alpha1.WorkflowRun {
-		run := &v1alpha1.WorkflowRun{Status: &v1alpha1.WorkflowRunStatus{}}
+		run := &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{UID: "uid"}, Status: &v1alpha1.WorkflowRunStatus{}}
 		for i := range n {
 			run.Status.Steps = append(run.Status.Steps, v1alpha1.StepStatus{Name: fmt.Sprint("s", i), Phase: v1alpha1.StepRunning, Attempt: 1})
 		}
 		return run
 	}
-	final, started := Waiting{}, Waiting{Started: true}
+	of := func(step string) Waiting {
+		return Waiting{Job: protocol.JobID{RunUID: "uid", Step: step, Item: protocol.NoItem, Attempt: 1}}
+	}
+	first, second, answered := of("s0"), of("s1"), of("before")
+	started, earlier := second, second
+	started.Started, earlier.Job.Attempt = true, 0
 	for name, c := range map[string]struct {
 		waiting []Waiting
 		applied int
 		run     *v1alpha1.WorkflowRun
 		want    bool
 	}{
-		"nothing came":                       {nil, 100, inFlight(2), false},
-		"the last two of a hundred":          {[]Waiting{final, final}, 98, inFlight(2), true},
-		"one of two, the other will come":    {[]Waiting{final}, 98, inFlight(2), false},
-		"one of two, the other just began":   {[]Waiting{final, started}, 98, inFlight(2), false},
-		"all of a wave as large as the last": {[]Waiting{final, final}, 2, inFlight(2), false},
-		"two after not so many":              {[]Waiting{final, final}, 2*itemShare - 1, inFlight(2), false},
-		"nothing in flight, little before":   {[]Waiting{final}, itemShare - 1, inFlight(0), false},
+		"nothing came":                             {nil, 100, inFlight(2), false},
+		"the last two of a hundred":                {[]Waiting{first, second}, 98, inFlight(2), true},
+		"with one that came again":                 {[]Waiting{answered, first, second}, 98, inFlight(2), true},
+		"one of two, the other will come":          {[]Waiting{first}, 98, inFlight(2), false},
+		"one of two, the other just began":         {[]Waiting{first, started}, 98, inFlight(2), false},
+		"one of two, and one that came again":      {[]Waiting{first, answered}, 98, inFlight(2), false},
+		"one of two, twice":                        {[]Waiting{first, first}, 98, inFlight(2), false},
+		"one of two, the other's earlier attempt":  {[]Waiting{first, earlier}, 98, inFlight(2), false},
+		"all of a wave as large as the last":       {[]Waiting{first, second}, 2, inFlight(2), false},
+		"two after not so many":                    {[]Waiting{first, second}, 2*itemShare - 1, inFlight(2), false},
+		"nothing in flight, and one of many again": {[]Waiting{answered}, itemShare, inFlight(0), true},
+		"nothing in flight, little before":         {[]Waiting{answered}, itemShare - 1, inFlight(0), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := LastOfMany(c.waiting, c.applied, c.run); got != c.want {

@@ -106,7 +106,7 @@ func (x *Batch) Paced() []pacing.Waiting {
 	list := make([]pacing.Waiting, 0, len(x.apply))
 	for _, p := range x.apply {
 		list = append(list, pacing.Waiting{
-			Since: p.Since, Item: p.Fact.ID.Item != protocol.NoItem, Started: p.Fact.Result.Status == protocol.StatusStarted,
+			Job: p.Fact.ID, Since: p.Since, Item: p.Fact.ID.Item != protocol.NoItem, Started: p.Fact.Result.Status == protocol.StatusStarted,
 		})
 	}
 	return list

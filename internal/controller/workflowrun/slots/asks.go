@@ -145,6 +145,19 @@ func (g *Asks) Release(ctx context.Context, uid types.UID, tenant, policyName st
 	return g.quota.Release(ctx, uid, tenant, policyName)
 }
 
+// Forget ends the question of a run that another process drives from now on, and forgets the
+// answer. Whatever it got is left to the run: the other process asks for the same.
+func (g *Asks) Forget(uid types.UID) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	a := g.byRun[uid]
+	if a == nil || a.given { // one that was given up is forgotten once all is left
+		return
+	}
+	a.cancel()
+	delete(g.byRun, uid)
+}
+
 // Wrote says that this process wrote a run, from one resourceVersion to another. The write was
 // accepted, so nobody else wrote since the gate was asked.
 func (g *Asks) Wrote(uid types.UID, from, to string) {

@@ -216,3 +216,31 @@ func TestAQuestionIsGivenUpWithItsRun(t *testing.T) {
 	}
 	a.enters("acme")
 }
+
+// The next process that drives the run asks for the same, so nothing is left.
+//
+// mutation: Forget that does nothing, or keeps either question, makes this fail.
+func TestAQuestionIsForgottenWithItsRun(t *testing.T) {
+	a := newAsker(t, "acme", "slow")
+	a.admit("acme", "answered", "1")
+	a.enters("acme")
+	close(a.slow.free["acme"])
+	<-a.woken
+	a.admit("slow", "asked", "1")
+	a.enters("slow")
+	for _, run := range []types.UID{"answered", "asked", "unknown"} {
+		a.Forget(run)
+	}
+	a.mu.Lock()
+	kept := len(a.byRun)
+	a.mu.Unlock()
+	if kept != 0 {
+		t.Fatalf("%d questions are kept", kept)
+	}
+	<-a.woken // the question has ended
+	a.slow.mu.Lock()
+	defer a.slow.mu.Unlock()
+	if len(a.slow.left) != 0 {
+		t.Errorf("the gate was left by %v", a.slow.left)
+	}
+}

@@ -165,6 +165,13 @@ func (s *Slots) Wrote(st *State, was, now *v1alpha1.WorkflowRun) {
 	}
 }
 
+// Forget ends what this process asks for a run that another one drives from now on.
+func (s *Slots) Forget(uid types.UID) {
+	if s.Asks != nil {
+		s.Asks.Forget(uid)
+	}
+}
+
 // over says whether a run needs nothing from its quota: it ended, or it was suspended before
 // it was admitted.
 func over(run *v1alpha1.WorkflowRun) bool {

@@ -76,7 +76,7 @@ func (t *Templates) Of(ctx context.Context, run *v1alpha1.WorkflowRun) (Found, e
 	return t.resolve(ctx, run, w)
 }
 
-// Forget forgets a run that is gone.
+// Forget forgets a run that is gone, or that another process drives.
 func (t *Templates) Forget(run types.NamespacedName) { t.waiting.forget(run) }
 
 // WaitingFor are the runs that wait for a Workflow.

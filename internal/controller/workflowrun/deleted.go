@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package workflowrun
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+)
+
+// cleanUp takes back what deleted runs of a name left, and says after which wait it goes on with
+// that; 0: it need not. As with the effects of a run, an error that says when is planned for, and
+// news: while Redis or NATS is away, each run that is deleted has one.
+func (r *Reconciler) cleanUp(ctx context.Context, key types.NamespacedName) (wait time.Duration, err error) {
+	err = r.cleanDeleted(ctx, key)
+	wait = results.AsksFor(err)
+	if wait == 0 {
+		return 0, err
+	}
+	log.FromContext(ctx).Info("What a deleted run left is taken back later", "delay", wait, "cause", err.Error())
+	return wait, nil
+}
+
+// cleanDeleted takes back what deleted runs of this name left behind: queued jobs and
+// results that wait.
+func (r *Reconciler) cleanDeleted(ctx context.Context, key types.NamespacedName) error {
+	gone := r.Index.TakeDeleted(key)
+	if len(gone) > 0 {
+		r.Liveness.Forget(key)
+		r.Signals.forget(key)
+		r.Templates.Forget(key)
+	}
+	for i, g := range gone {
+		r.Leases.Cache.Drop(ctx, g.UID)
+		r.lists.keep(g.UID, nil)
+		r.Index.Forget(g.UID) // a pass that read the run before it was deleted may have entered it again
+		if m := r.memories.peek(key); m != nil && m.uid == g.UID {
+			if held := m.slot.Holding; held != nil {
+				g.Holding, gone[i].Holding = held, held // its status need not have told
+			}
+			if err := r.Holds.ReleaseDeleted(ctx, &m.holds); err != nil {
+				r.Index.PutBack(key, gone[i:])
+				return err
+			}
+			if lost := m.ahead.Run(); lost != nil {
+				g.Jobs = append(g.Jobs, lifecycle.InFlightJobs(lost)...)
+				gone[i].Jobs = g.Jobs
+			}
+			r.memories.forget(key)
+		}
+		r.Ahead.Forget(g.UID)
+		r.Batches.Settler.Gone(ctx, g.UID)
+		if err := r.findJobs(ctx, &g); err != nil {
+			r.Index.PutBack(key, gone[i:])
+			return err
+		}
+		if err := errors.Join(r.GC.Deleted(ctx, g), r.Slots.ReleaseDeleted(ctx, g.UID, g.Holding, g.Tenant, g.Key)); err != nil {
+			r.Index.PutBack(key, gone[i:])
+			return err
+		}
+	}
+	return nil
+}

@@ -21,7 +21,7 @@ import (
 //   - observe.go refresh that believes a live read of another run of that name: the new run is
 //     driven with the old one's memory.
 //   - batch.go verdict that acks what is ahead, or has the run read live again and again.
-//   - act.go cleanDeleted that leaves the inbox alone: the result is never settled.
+//   - deleted.go cleanDeleted that leaves the inbox alone: the result is never settled.
 var _ = Describe("a cache that still has an earlier run of the same name", func() {
 	It("makes no result of it stale, and does nothing to the new one; what is left is stale once the cache knows", func(ctx SpecContext) {
 		w := newWorld(ctx)

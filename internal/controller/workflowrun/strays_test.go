@@ -32,7 +32,7 @@ func newQueue() queue {
 //   - orphans.go Sort that acks without a live list: the result of a run that the cache does not
 //     know yet is lost.
 //   - orphans.go Sort that asks before OrphanPatience: the API server is asked for each new run.
-//   - act.go cleanDeleted without Index.Forget: the entry of a deleted run stays.
+//   - deleted.go cleanDeleted without Index.Forget: the entry of a deleted run stays.
 //   - gc.go Round that lists runs before messages: not seen here, see the comment there.
 var _ = Describe("a result of a run that the cache does not know", func() {
 	var (

@@ -93,7 +93,8 @@ func (r *itemRoom) take(it *fanout.Items, before int, launches []launch) {
 }
 
 // launchesOf renders the jobs of the items of a step that go out now: those whose wait is over,
-// then new ones, as far as there are places.
+// then new ones, as far as there are places. Items that need locks have them first: what they read
+// takes nothing of what this decision may read while they wait.
 func launchesOf(d *draft, it *fanout.Items, room int) []launch {
 	free := it.Free(room)
 	queue, awaiting := it.Due(d.now), it.Awaiting()
@@ -104,21 +105,24 @@ func launchesOf(d *draft, it *fanout.Items, room int) []launch {
 		it.LeaveLines()
 		return nil
 	}
-	r, err := rendererOf(d, it.Step)
-	if err != nil {
-		it.Problem = unprepared(d, err).problem // nil: what it reads is not here yet
+	if it.HasLocks() {
+		if free+len(awaiting) > 0 {
+			queue = append(queue, locked(d, it, free)...)
+		}
+		free = 0
+	}
+	if it.Problem != nil || len(queue)+free == 0 {
+		return nil
+	}
+	r := rendererOf(d, it, d.view.ItemRenderer)
+	if r == nil {
 		return nil
 	}
 	var launches []launch
 	for _, a := range queue {
 		launches = launchItem(d, launches, it, r, a)
 	}
-	if it.HasLocks() {
-		it.Await(free)
-		launches = launchAwaiting(d, launches, it, r)
-	} else {
-		launches = launchNew(d, launches, it, r, free)
-	}
+	launches = launchNew(d, launches, it, r, free)
 	if it.Problem != nil {
 		return nil
 	}
@@ -138,19 +142,25 @@ func launchNew(d *draft, launches []launch, it *fanout.Items, r *render.ItemRend
 	return launches
 }
 
-// launchAwaiting adds items that have their locks now. One that fails leaves its place to another.
-func launchAwaiting(d *draft, launches []launch, it *fanout.Items, r *render.ItemRenderer) []launch {
+// locked are items that have their locks now; as many new ones as are free ask for theirs. One that
+// fails leaves its place to another.
+func locked(d *draft, it *fanout.Items, free int) (all []fanout.Attempt) {
+	r := rendererOf(d, it, d.view.ItemLocks)
+	if r == nil {
+		return nil
+	}
+	it.Await(free)
 	before := it.UnderWay()
 	for _, item := range it.Awaiting() {
 		if it.Problem != nil || d.left {
 			break
 		}
 		if lockItem(d, it, r, item) {
-			launches = launchItem(d, launches, it, r, fanout.Attempt{Item: item, Number: 1})
+			all = append(all, fanout.Attempt{Item: item, Number: 1})
 		}
 	}
 	d.placeFreed = d.placeFreed || it.UnderWay() < before
-	return launches
+	return all
 }
 
 // launchItem adds an item to those that go out, unless its input cannot be evaluated, or this
@@ -169,7 +179,7 @@ func launchItem(d *draft, launches []launch, it *fanout.Items, r *render.ItemRen
 	d.progressed++
 	if problem != nil {
 		it.Begin(a.Item)
-		d.placeFreed = d.placeFreed || a.Number != 1
+		d.placeFreed = d.placeFreed || a.Number != 1 || it.HasLocks() // new ones without locks have no place yet
 		itemFailed(d, it, a.Item, *problem)
 		return launches
 	}

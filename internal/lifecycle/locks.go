@@ -51,12 +51,12 @@ func lockStep(d *draft, i int) (is prepared, ok bool) {
 }
 
 // lockItem says whether an item that is about to go out has its locks. One that is refused fails.
-func lockItem(d *draft, it *fanout.Items, r *render.ItemRenderer, item int) bool {
+func lockItem(d *draft, it *fanout.Items, r *render.ItemLocks, item int) bool {
 	has := it.LocksOf(item)
 	if len(has.Locks) > 0 {
 		return true // its input was left for this decision
 	}
-	wants, err := r.Locks(item)
+	wants, err := r.Of(item)
 	l := takeLocks(d, asking{part: has.Part(d.st.Steps[it.Step].Name), item: true, wants: wants, err: err}, &has.Locks, &has.LockWait)
 	if l.refused != "" {
 		d.progressed++

@@ -11,6 +11,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/expr"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/dag"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/fanout"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/render"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/report"
 )
@@ -48,12 +49,18 @@ func listOfItems(d *draft, i int) ([]any, error) {
 	return list, nil
 }
 
-func rendererOf(d *draft, i int) (*render.ItemRenderer, error) {
-	list, err := listOfItems(d, i)
-	if err != nil {
-		return nil, err
+// rendererOf gives a renderer of the items of a step with forEach; nil: what they read is not here
+// yet, or the step has a problem now.
+func rendererOf[R any](d *draft, it *fanout.Items, make func(i int, list []any) (*R, error)) *R {
+	list, err := listOfItems(d, it.Step)
+	if err == nil {
+		var r *R
+		if r, err = make(it.Step, list); err == nil {
+			return r
+		}
 	}
-	return d.view.ItemRenderer(i, list)
+	it.Problem = unprepared(d, err).problem
+	return nil
 }
 
 // prepared is what became of the expressions of a step: its input if all else is zero.

@@ -57,10 +57,18 @@ func TestTemplate_AQueueTimeoutDoesNotSpinWhileTheWorkflowIsAwaited(t *testing.T
 // It says how many bytes were loaded.
 func decideAll(t *testing.T, o objects, run *v1alpha1.WorkflowRun, now time.Time, answer LocksAnswer) (out Decision, loaded int64) {
 	t.Helper()
-	in := letIn(Input{Run: run, Now: now, Lock: held(1), Payloads: Payloads{}, Locks: map[string]LocksAnswer{}})
+	return decideKnowing(t, o, run, now, nil, answer)
+}
+
+// decideKnowing is decideAll of a shell that remembers lists.
+func decideKnowing(
+	t *testing.T, o objects, run *v1alpha1.WorkflowRun, now time.Time, lists map[string][]any, answer LocksAnswer,
+) (out Decision, loaded int64) {
+	t.Helper()
+	in := letIn(Input{Run: run, Now: now, Lock: held(1), Payloads: Payloads{}, Locks: map[string]LocksAnswer{}, Lists: lists})
 	for range 50 {
 		out = Decide(in)
-		in.Evaluated = out.Evaluated
+		in.Evaluated, in.Lists = out.Evaluated, out.Lists
 		if !out.Needs.Any() {
 			break
 		}
@@ -106,6 +114,52 @@ func TestAStepThatWaitsForALockTakesNothingOfWhatADecisionReads(t *testing.T) {
 	out, loaded := decideAll(t, o, run, epoch, waiting)
 	if loaded > 0 || !out.Wake.IsZero() && out.Wake.Sub(epoch) < time.Second {
 		t.Errorf("%d bytes are loaded for what waits, and it is looked at again in %s", loaded, out.Wake.Sub(epoch))
+	}
+}
+
+// So do the items of a step.
+//
+// mutation: ItemLocks that loads what job.input reads makes this fail, and so does a launchesOf
+// that makes a renderer for none.
+func TestItemsThatWaitForLocksTakeNothingOfWhatADecisionReads(t *testing.T) {
+	o := objects{}
+	run := newRun(newStep("a"), newStep("b"),
+		newStep("p", after("a"), forEach("${[1,2,3]}", 3, v1alpha1.FailStep), input(`{"x":"${size(steps.a.output)}"}`)),
+		newStep("q", after("b"), input(`{"x":"${size(steps.b.output)}"}`)))
+	run.Spec.Steps[2].ForEach.Locks = []v1alpha1.LockRequest{mutexOf("db-${item}")}
+	o.advance(t, run, epoch)
+	in := letIn(Input{Run: run, Now: epoch, Lock: held(1), Results: []Result{o.put("a", 1, text(5<<20)), o.put("b", 1, text(5<<20))}, Payloads: Payloads{}})
+	for _, ref := range Decide(in).Needs.Check {
+		in.Payloads[ref.Name] = Payload{Problem: o.problem(ref)}
+	}
+	out := Decide(in)
+	run.Status = persisted(t, &out.Status)
+	waiting := LocksAnswer{State: LocksWaiting, Lock: "mutex:team-a/db"}
+	for range 4 {
+		out, _ = decideKnowing(t, o, run, epoch, out.Lists, waiting)
+	}
+	if p, q := run.Status.Steps[2].Phase, run.Status.Steps[3].Phase; p != v1alpha1.StepRunning || q != v1alpha1.StepDispatched {
+		t.Fatalf("a step with items that wait is %s, one without a lock %s", p, q)
+	}
+	out, loaded := decideKnowing(t, o, run, epoch, out.Lists, waiting)
+	if loaded > 0 || !out.Wake.IsZero() && out.Wake.Sub(epoch) < time.Second {
+		t.Errorf("%d bytes are loaded for what waits, and it is looked at again in %s", loaded, out.Wake.Sub(epoch))
+	}
+	for range 2 { // one decision does not render all
+		out, _ = decideKnowing(t, o, run, epoch, out.Lists, heldWith(2))
+	}
+	if got := len(InFlight(run)); got != 4 {
+		t.Errorf("%d jobs are in flight once the items have their locks", got)
+	}
+}
+
+// mutation: a launchItem that frees no place of an item with locks makes this fail.
+func TestItemsWithLocksWhoseInputFailsLeaveTheirPlacesAtOnce(t *testing.T) {
+	run := newRun(newStep("p", forEach("${[1,2,3]}", 1, v1alpha1.Collect), input(`{"x":"${item.none}"}`)))
+	run.Spec.Steps[0].ForEach.Locks = []v1alpha1.LockRequest{mutexOf("db")}
+	decideAll(t, objects{}, run, epoch, heldWith(2))
+	if s := run.Status.Steps[0]; s.ForEach == nil || s.ForEach.Failed != 3 {
+		t.Errorf("%+v", s.ForEach)
 	}
 }
 

@@ -15,45 +15,56 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
 )
 
-// ItemRenderer renders the inputs of the jobs of a step's items, all with the same variables
-// but the item.
-type ItemRenderer struct {
-	raw       []byte
-	list      []any
-	locks     []v1alpha1.LockRequest
-	namespace string
-	scope     *expr.Scope
-	done      *Evaluations
-	place     string
+// items are those of a step with forEach, and what their expressions see: the same variables but
+// the item.
+type items struct {
+	list  []any
+	scope *expr.Scope
+	done  *Evaluations
+	place string
 }
 
-// ItemRenderer is that of step i.
-func (v *View) ItemRenderer(i int, list []any) (*ItemRenderer, error) {
-	raw := bounds.Raw(v.plan.Steps[i].Job.Input)
-	_, err := expr.TemplateOutputs(raw, expr.WithItem)
-	if err == nil {
-		err = v.loaded(v.plan.Sees(i), v.withItems(i, expr.Outputs{}))
-	}
-	if err != nil {
-		return nil, fmt.Errorf("job.input: %w", err)
-	}
+// itemsOf are those of step i. What they read is loaded.
+func (v *View) itemsOf(i int, list []any) (items, error) {
 	vars, err := v.varsBut(v.plan.Sees(i))
 	if err != nil {
-		return nil, err
+		return items{}, err
 	}
 	// Decoded only if an expression reads them: the list itself is often there, and long.
 	vars.Inputs, vars.Run = json.RawMessage(bounds.Raw(v.run.Spec.Inputs)), v.infoFor(i)
-	place := v.place(fmt.Sprintf("%d/input", i), v.plan.Sees(i), v.plan.IsFinally(i))
 	scope := expr.Prepare(vars)
 	scope.Limit(v.Done.limit())
-	return &ItemRenderer{
-		raw: raw, list: list, locks: v.plan.Steps[i].ForEach.Locks, namespace: v.run.Namespace, scope: scope, done: v.Done, place: place,
-	}, nil
+	return items{list, scope, v.Done, v.place(fmt.Sprintf("%d/input", i), v.plan.Sees(i), v.plan.IsFinally(i))}, nil
 }
 
-// Locks are those that an item needs. They are evaluated in each pass while it waits for them, so
+// ItemLocks evaluates the locks that the items of a step need. It reads nothing of what their jobs
+// need.
+type ItemLocks struct {
+	items
+	locks     []v1alpha1.LockRequest
+	namespace string
+}
+
+// ItemLocks are those of step i.
+func (v *View) ItemLocks(i int, list []any) (*ItemLocks, error) {
+	locks := v.plan.Steps[i].ForEach.Locks
+	reads, err := expr.TemplateOutputs(dag.LockTemplate(locks...), expr.WithItem)
+	if err == nil {
+		err = v.loaded(v.plan.Sees(i), reads)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("locks: %w", err)
+	}
+	all, err := v.itemsOf(i, list)
+	if err != nil {
+		return nil, err
+	}
+	return &ItemLocks{all, locks, v.run.Namespace}, nil
+}
+
+// Of are the locks that an item needs. They are evaluated in each pass while it waits for them, so
 // their keys may not cost much.
-func (r *ItemRenderer) Locks(item int) ([]facts.LockWant, error) {
+func (r *ItemLocks) Of(item int) ([]facts.LockWant, error) {
 	if item >= len(r.list) {
 		return nil, fmt.Errorf("locks: there are %d items only", len(r.list))
 	}
@@ -73,6 +84,29 @@ func (r *ItemRenderer) Locks(item int) ([]facts.LockWant, error) {
 	var keys []any
 	_ = json.Unmarshal(text, &keys) // a list was rendered, as long as the template
 	return lockWants(r.namespace, r.locks, keys)
+}
+
+// ItemRenderer renders the inputs of the jobs of a step's items.
+type ItemRenderer struct {
+	items
+	raw []byte
+}
+
+// ItemRenderer is that of step i.
+func (v *View) ItemRenderer(i int, list []any) (*ItemRenderer, error) {
+	raw := bounds.Raw(v.plan.Steps[i].Job.Input)
+	_, err := expr.TemplateOutputs(raw, expr.WithItem)
+	if err == nil {
+		err = v.loaded(v.plan.Sees(i), v.withItems(i, expr.Outputs{}))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("job.input: %w", err)
+	}
+	all, err := v.itemsOf(i, list)
+	if err != nil {
+		return nil, err
+	}
+	return &ItemRenderer{all, raw}, nil
 }
 
 // Render is the input of the job of an item, or why there is none. Its error is that it is left for
@@ -104,7 +138,7 @@ func (v *View) withItems(i int, reads expr.Outputs) expr.Outputs {
 	for _, raw := range [][]byte{bounds.Raw(step.Job.Input), dag.LockTemplate(step.ForEach.Locks...)} {
 		more, err := expr.TemplateOutputs(raw, expr.WithItem)
 		if err != nil {
-			continue // ItemRenderer and Locks say so
+			continue // ItemRenderer and ItemLocks say so
 		}
 		reads = expr.Outputs{All: reads.All || more.All, Names: slices.Concat(reads.Names, more.Names)}
 	}

@@ -192,7 +192,7 @@ func TestLocksOfAStepWithItems(t *testing.T) {
 }
 
 // mutations: lockItem that does not end a refused item, or a wait whose time is over, itemWaiting
-// that sees none, leaveLockQueues without items, and launchAwaiting that frees no place,
+// that sees none, leaveLockQueues without items, and locked that frees no place,
 // make this fail.
 func TestItemsThatDoNotGetTheirLocks(t *testing.T) {
 	run := lockedItems(2, 2, v1alpha1.Collect)

@@ -51,11 +51,11 @@ func listOfItems(d *draft, i int) ([]any, error) {
 
 // rendererOf gives a renderer of the items of a step with forEach; nil: what they read is not here
 // yet, or the step has a problem now.
-func rendererOf[R any](d *draft, it *fanout.Items, make func(i int, list []any) (*R, error)) *R {
+func rendererOf[R any](d *draft, it *fanout.Items, of func(i int, list []any) (*R, error)) *R {
 	list, err := listOfItems(d, it.Step)
 	if err == nil {
 		var r *R
-		if r, err = make(it.Step, list); err == nil {
+		if r, err = of(it.Step, list); err == nil {
 			return r
 		}
 	}

@@ -78,32 +78,22 @@ func movesOf(policies map[string]policy.Effective, tokens map[store.Key]string) 
 // shut closes what moves have to count anew, and says which keys that are. It also closes what a
 // move that was cut off should have closed. runs are those of the cache; a live list
 // finds the others.
-//
-// The register is read once more, after the pools are in it: whoever did not see them there before
-// it opens the slots of a tenant had entered these before.
 func (r *rebuilding) shut(ctx context.Context, runs map[string][]fact) ([]store.Key, error) {
-	m := r.lost.moves
 	keys, err := r.gather(ctx)
 	if err != nil {
 		return nil, err
 	}
-	tokens, err := r.register(ctx)
+	closing, err := r.closing(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if tokens == nil {
-		return nil, store.ErrRebuildLost
-	}
-	var closing []store.Key
-	for at := range tokens {
-		if r.lost.pools.skips(at) || m.apart[at.Policy] {
-			closing = append(closing, at)
-		}
-		if m.apart[at.Policy] && !at.Pool() {
+	apart := r.lost.moves.apart
+	for _, at := range closing {
+		if apart[at.Policy] && !at.Pool() {
 			keys = append(keys, at)
 		}
 	}
-	for name := range m.apart {
+	for name := range apart {
 		for _, run := range runs[name] {
 			keys = append(keys, store.Key{Policy: name, Tenant: run.tenant})
 		}
@@ -116,6 +106,25 @@ func (r *rebuilding) shut(ctx context.Context, runs map[string][]fact) ([]store.
 	})
 	slices.SortFunc(keys, compareKeys)
 	return slices.Compact(keys), err
+}
+
+// closing are the keys that are counted elsewhere from now on. The register is read once more,
+// after the pools are in it: whoever did not see them there before it opens the slots of a tenant
+// had entered these before.
+func (r *rebuilding) closing(ctx context.Context) (keys []store.Key, err error) {
+	tokens, err := r.register(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if tokens == nil {
+		return nil, store.ErrRebuildLost
+	}
+	for at := range tokens {
+		if r.lost.pools.skips(at) || r.lost.moves.apart[at.Policy] {
+			keys = append(keys, at)
+		}
+	}
+	return keys, nil
 }
 
 // gather enters the pools of policies that count together from now on into the register: from then

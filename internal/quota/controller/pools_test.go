@@ -167,7 +167,7 @@ func TestAPoolIsRepaired(t *testing.T) {
 // A leader dies after each single call to Redis of a move, and another process still has the policy
 // of before.
 //
-// mutation: shut that closes what this move gathers only, and not all that skips, makes this fail.
+// mutation: closing that has what this move gathers only, and not all that skips, makes this fail.
 func TestAMoveThatIsCutOffIsMadeByTheNextResync(t *testing.T) {
 	for n := int32(1); ; n++ {
 		w := newWorld(t)
@@ -201,7 +201,7 @@ func TestAMoveThatIsCutOffIsMadeByTheNextResync(t *testing.T) {
 // Somebody begins to open the slots of a tenant after the leader has read the register, sees no
 // pool there, and goes on when the move is made.
 //
-// mutation: shut that goes by the register as it was before gather makes this fail.
+// mutation: closing that goes by the register as it was before gather makes this fail.
 func TestSlotsThatAreOpenedDuringAMoveAreShut(t *testing.T) {
 	w := newWorld(t)
 	w.policy("batch", 2)

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/driven"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/shares"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/slots"
 	"github.com/syncopate-dev/syncopate/internal/ownership"
@@ -102,6 +103,26 @@ var _ = Describe("runs that change hands", func() {
 		Expect(w.locked(ctx, run)).To(BeFalse(), "nobody here would ever give it back")
 	}, NodeTimeout(2*patience))
 
+	// mutation: passOver that returns the error of such a pass makes this fail.
+	It("end a pass that is in the middle of its write, and that is no error", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		o := &ownsFor{}
+		r := w.newReplica(ctx, "r", func(r *replica) {
+			r.Driven = driven.New(w.clock, o)
+			r.Driven.Begin(protocol.AllPartitions())
+		})
+		run := w.create(ctx, twoSteps())
+		r.refuse = func(*v1alpha1.WorkflowRun) error { return errTest }
+		_, err := r.pass(ctx, run)
+		Expect(err).To(MatchError(errTest), "while it is driven here")
+		r.refuse = func(*v1alpha1.WorkflowRun) error {
+			o.end(ownership.ErrNotOwned)
+			return errTest
+		}
+		w.clock.Step(time.Minute)
+		Expect(r.mustPass(ctx, run)).To(BeZero())
+	}, NodeTimeout(2*patience))
+
 	It("are cleaned up by the next owner if they are deleted while nobody drives them", func(ctx SpecContext) {
 		w := newWorld(ctx)
 		a, b := w.newReplica(ctx, "a"), w.newReplica(ctx, "b")
@@ -148,6 +169,16 @@ var _ = Describe("runs that change hands", func() {
 		}
 	}, NodeTimeout(patience))
 })
+
+// ownsFor owns all partitions; end ends what it allowed last.
+type ownsFor struct{ end context.CancelCauseFunc }
+
+func (*ownsFor) Owns(int) bool { return true }
+
+func (o *ownsFor) While(ctx context.Context, _ int) (context.Context, context.CancelFunc) {
+	ctx, o.end = context.WithCancelCause(ctx)
+	return ctx, func() {}
+}
 
 // askedGate lets runs in, but under a lock it answers none: a question ends when nobody wants its
 // answer any more.

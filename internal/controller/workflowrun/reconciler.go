@@ -12,8 +12,10 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/bus/jobs"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/ahead"
@@ -133,6 +135,16 @@ func (r *Reconciler) passOver(ctx context.Context, key types.NamespacedName) (re
 		return reconcile.Result{}, nil // another replica does, or this one is woken when it does
 	}
 	defer leave()
+	result, err = r.passUnder(ctx, while, run)
+	if err != nil && errors.Is(context.Cause(while), ownership.ErrNotOwned) {
+		log.FromContext(ctx).V(1).Info("A pass ended as its run is handed over", "cause", err.Error())
+		return reconcile.Result{}, nil // the next owner makes another, and so does this one if that is itself
+	}
+	return result, err
+}
+
+// passUnder makes the pass; the run may be written until while ends.
+func (r *Reconciler) passUnder(ctx, while context.Context, run *v1alpha1.WorkflowRun) (result reconcile.Result, err error) {
 	p, err := r.observe(ctx, run)
 	if err != nil {
 		return reconcile.Result{}, err

@@ -212,16 +212,16 @@ func TestSlotsThatAreOpenedDuringAMoveAreShut(t *testing.T) {
 	w.shared(1)
 	paused, moved, over := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	const finish = 5 // after the question, begin, the entry, and the look for a pool
-	opens, calls := 0, 0
+	var opens, calls atomic.Int32
 	slow.beforeR = func() {
-		if opens++; opens == finish {
+		if opens.Add(1) == finish {
 			close(paused)
 			<-moved
 		}
 	}
 	var got store.Answer
 	w.boss.beforeR = func() {
-		if calls++; calls != 2 { // the first read the register
+		if calls.Add(1) != 2 { // the first read the register
 			return
 		}
 		go func() {

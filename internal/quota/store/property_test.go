@@ -130,7 +130,7 @@ func (p *player) free() {
 	l, uids := p.limits(), p.uids()
 	got, err := p.quota.Drop(p.t.Context(), acme(), l, uids)
 	want := p.model.free(l.Max, uids)
-	p.same(fmt.Sprintf("free %v at %d", uids, l.Max), want, got, err)
+	p.same(fmt.Sprintf("free %v at %d", uids, l.Max), nextUp(want...), got, err)
 }
 
 func (p *player) restore() {

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime"
+
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/expr"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
@@ -160,6 +162,39 @@ func TestItemsWithLocksWhoseInputFailsLeaveTheirPlacesAtOnce(t *testing.T) {
 	decideAll(t, objects{}, run, epoch, heldWith(2))
 	if s := run.Status.Steps[0]; s.ForEach == nil || s.ForEach.Failed != 3 {
 		t.Errorf("%+v", s.ForEach)
+	}
+}
+
+// The keys of locks read an output that is loaded for them, and one that is no JSON ends the step.
+//
+// mutation: ItemLocks that does not load what the keys read makes this fail.
+func TestKeysOfLocksOfItemsReadOutputs(t *testing.T) {
+	o := objects{}
+	run := newRun(newStep("a"), newStep("p", after("a"), forEach("${[1,2]}", 2, v1alpha1.FailStep)))
+	run.Spec.Steps[1].ForEach.Locks = []v1alpha1.LockRequest{mutexOf("${steps.a.output}-${item}")}
+	o.advance(t, run, epoch)
+	in := letIn(Input{Run: run, Now: epoch, Lock: held(1), Results: []Result{o.put("a", 1, `"db"`)}, Payloads: Payloads{}})
+	for _, ref := range Decide(in).Needs.Check {
+		in.Payloads[ref.Name] = Payload{Problem: o.problem(ref)}
+	}
+	out := Decide(in)
+	run.Status = persisted(t, &out.Status)
+	lists := map[string][]any{"p": {float64(1), float64(2)}}
+	odd := run.DeepCopy()
+
+	in = letIn(Input{Run: run, Now: epoch, Lock: held(1), Payloads: Payloads{}, Lists: lists})
+	if needs := Decide(in).Needs; len(needs.Load) != 1 || len(needs.Locks) != 0 {
+		t.Errorf("needs %+v", needs)
+	}
+	out, _ = decideKnowing(t, o, run, epoch, lists, heldWith(2))
+	if got := len(InFlight(run)); got != 2 {
+		t.Errorf("%d jobs are in flight: %+v", got, out.Events)
+	}
+
+	odd.Status.Steps[0].Output, odd.Status.Steps[0].OutputRef = &runtime.RawExtension{Raw: []byte("{")}, nil
+	out = Decide(letIn(Input{Run: odd, Now: epoch, Lock: held(1), Lists: lists}))
+	if s := out.Status.Steps[1]; s.Phase != v1alpha1.StepFailed || s.Error == nil || s.Error.Code != facts.CodeExpressionError {
+		t.Errorf("%s, %+v", s.Phase, s.Error)
 	}
 }
 

@@ -35,11 +35,12 @@ func Rotated() keys.Keyring {
 
 // Safe is where the keys are kept.
 type Safe struct {
-	mu    sync.Mutex
-	ring  keys.Keyring
-	err   error
-	reads int
-	shut  chan struct{} // while it is open, a read hangs; nil: none does
+	mu     sync.Mutex
+	ring   keys.Keyring
+	err    error
+	gaveUp int
+	reads  int
+	shut   chan struct{} // while it is open, a read hangs; nil: none does
 }
 
 // NewSafe makes a Safe with a ring in it.
@@ -57,6 +58,13 @@ func (s *Safe) Reads() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.reads
+}
+
+// GaveUp is how many reads that hung have ended without the keys.
+func (s *Safe) GaveUp() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.gaveUp
 }
 
 // Shut has reads hang until open.
@@ -78,6 +86,9 @@ func (s *Safe) Load(ctx context.Context) (keys.Keyring, error) {
 		select {
 		case <-shut:
 		case <-ctx.Done():
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.gaveUp++
 			return keys.Keyring{}, ctx.Err()
 		}
 	}

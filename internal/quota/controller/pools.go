@@ -119,8 +119,14 @@ func (r *rebuilding) closing(ctx context.Context) (keys []store.Key, err error) 
 	if tokens == nil {
 		return nil, store.ErrRebuildLost
 	}
+	moving := maps.Clone(r.lost.moves.together)
+	for _, at := range r.lost.keys {
+		if at.Pool() { // closed: the move that began it may have been cut off
+			moving[at.Policy] = true
+		}
+	}
 	for at := range tokens {
-		if r.lost.pools.skips(at) || r.lost.moves.apart[at.Policy] {
+		if moving[at.Policy] && !at.Pool() || r.lost.moves.apart[at.Policy] {
 			keys = append(keys, at)
 		}
 	}

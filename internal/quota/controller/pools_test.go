@@ -167,7 +167,8 @@ func TestAPoolIsRepaired(t *testing.T) {
 // A leader dies after each single call to Redis of a move, and another process still has the policy
 // of before.
 //
-// mutation: closing that has what this move gathers only, and not all that skips, makes this fail.
+// mutation: closing that goes by what this move gathers only, and not by pools that are closed,
+// makes this fail.
 func TestAMoveThatIsCutOffIsMadeByTheNextResync(t *testing.T) {
 	for n := int32(1); ; n++ {
 		w := newWorld(t)

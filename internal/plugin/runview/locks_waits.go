@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package runview
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+)
+
+// WaitsFor tells of a run that waits for locks who has them, and its places.
+func (a *Answer) WaitsFor(locks []Lock) {
+	for i := range locks {
+		l := &locks[i]
+		at := slices.IndexFunc(l.Waiters, func(w LockWaiter) bool { return w.Namespace == a.Namespace && w.Name == a.Name })
+		if at < 0 {
+			continue
+		}
+		a.Locks = append(a.Locks, l.Bounded(maxNames))
+		w := &l.Waiters[at]
+		text := fmt.Sprintf("place %d of %d for it; %s", w.Position, l.Waiting, w.Why)
+		var holders []string
+		for k := range l.Holders {
+			h := &l.Holders[k]
+			holders = append(holders, whose(h.Namespace, h.Name, h.Step, h.Item))
+		}
+		if len(holders) > 0 {
+			text += "; held by " + names(holders)
+		}
+		fact := Fact{About: "lock " + l.Lock, Text: Printable(text, maxTextChars), Since: utc(w.Since), Until: w.Until, Then: "it ends as LockQueueTimeout"}
+		help := slices.IndexFunc(a.Facts, func(f Fact) bool { return f.About == "help" })
+		if help < 0 {
+			help = len(a.Facts)
+		}
+		a.Facts = slices.Insert(a.Facts, help, fact)
+	}
+}
+
+// WaitsForLocks says whether a run, or one of its steps, waits for locks across runs.
+func WaitsForLocks(run *v1alpha1.WorkflowRun) bool {
+	st := statusOf(run)
+	return st.CompletedAt == nil && (lockWait(st) != nil || slices.ContainsFunc(st.Steps, func(s v1alpha1.StepStatus) bool { return lockWaitOf(&s) != nil }))
+}
+
+// lockWait is the wait of a run for spec.locks; nil: it does not wait.
+func lockWait(st *v1alpha1.WorkflowRunStatus) *v1alpha1.LocksWait {
+	if st.Admission == nil {
+		return nil
+	}
+	return st.Admission.LockWait
+}

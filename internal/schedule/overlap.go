@@ -86,7 +86,7 @@ func (d *draft) cancel() {
 	}
 	for i := range d.Runs {
 		if r := &d.Runs[i]; r.Phase == Active && !r.Cancelled {
-			d.Cancel = append(d.Cancel, r.Name)
+			d.Cancel = append(d.Cancel, *r)
 		}
 	}
 }

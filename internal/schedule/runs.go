@@ -114,7 +114,7 @@ func (d *draft) delete(runs []*Run, keep int) {
 			d.Again = true
 			return
 		}
-		d.Delete = append(d.Delete, r.Name)
+		d.Delete = append(d.Delete, *r)
 	}
 }
 

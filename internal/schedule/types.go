@@ -56,7 +56,9 @@ type Input struct {
 
 // Run is a run of the schedule.
 type Run struct {
-	Name  string
+	Name string
+	// UID tells it from one that was made anew under its name; "" where it is not known yet.
+	UID   string
 	Slot  time.Time
 	Phase Phase
 	// Ended is when it ended.
@@ -88,9 +90,8 @@ type Decision struct {
 	// Status is to be written, if it is another.
 	Status *v1alpha1.ScheduleStatus
 	// Create are slots whose run is to be created, once Status is written.
-	Create []time.Time
-	// Cancel and Delete are names of runs.
-	Cancel, Delete []string
+	Create         []time.Time
+	Cancel, Delete []Run
 	// Skipped are slots that got a reason now.
 	Skipped []v1alpha1.SkippedSlots
 	// ClockSetBack says that slots may be decided again, because the clock was far ahead.

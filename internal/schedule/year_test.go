@@ -129,17 +129,17 @@ func (c *cluster) act(d Decision, dies bool) {
 			}
 		}
 	}
-	for _, name := range d.Cancel {
+	for _, one := range d.Cancel {
 		for m, r := range c.runs {
-			if r.Name == name {
+			if r.Name == one.Name {
 				c.length[m] = min(c.length[m], c.now.Sub(r.Slot)+time.Minute)
 				r.Cancelled = true
 			}
 		}
 	}
-	for _, name := range d.Delete {
+	for _, one := range d.Delete {
 		for m, r := range c.runs {
-			if r.Name == name {
+			if r.Name == one.Name {
 				delete(c.runs, m)
 			}
 		}

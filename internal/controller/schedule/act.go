@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -36,15 +37,14 @@ func (r *Reconciler) act(ctx context.Context, s *v1alpha1.Schedule, in schedule.
 			retry = wait
 		}
 	}
-	for _, name := range d.Cancel {
-		if err := r.cancel(ctx, s, name); err != nil {
+	for i := range d.Cancel {
+		if err := r.cancel(ctx, s, &d.Cancel[i]); err != nil {
 			return 0, err
 		}
 	}
-	for _, name := range d.Delete {
-		run := &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: name}}
-		if err := r.Client.Delete(ctx, run, client.PropagationPolicy(metav1.DeletePropagationBackground)); client.IgnoreNotFound(err) != nil {
-			return 0, fmt.Errorf("delete run %s: %w", name, err)
+	for i := range d.Delete {
+		if err := r.delete(ctx, s, &d.Delete[i]); err != nil {
+			return 0, err
 		}
 	}
 	return retry, nil
@@ -125,14 +125,32 @@ func local(in schedule.Input, slot time.Time) string {
 // other schedules, at the same minute, go first.
 const confirmPause = 2 * time.Second
 
-func (r *Reconciler) cancel(ctx context.Context, s *v1alpha1.Schedule, name string) error {
-	run := &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: name}}
-	patch := client.RawPatch(client.Merge.Type(), []byte(`{"spec":{"shutdown":"Cancel"}}`))
-	err := r.Client.Patch(ctx, run, patch, fieldOwner)
-	if client.IgnoreNotFound(err) != nil && !apierrors.IsInvalid(err) { // Terminate, which cannot be taken back
-		return fmt.Errorf("cancel run %s: %w", name, err)
+// cancel cancels a run, unless another has its name now, or it is gone or ended by force, which
+// cannot be taken back: that is invalid.
+func (r *Reconciler) cancel(ctx context.Context, s *v1alpha1.Schedule, one *schedule.Run) error {
+	text := `{"spec":{"shutdown":"Cancel"}}`
+	if one.UID != "" {
+		text = fmt.Sprintf(`{"metadata":{"uid":%q},"spec":{"shutdown":"Cancel"}}`, one.UID)
+	}
+	err := r.Client.Patch(ctx, object(s, one), client.RawPatch(client.Merge.Type(), []byte(text)), fieldOwner)
+	if client.IgnoreNotFound(err) != nil && !apierrors.IsInvalid(err) {
+		return fmt.Errorf("cancel run %s: %w", one.Name, err)
 	}
 	return nil
+}
+
+// delete deletes a run that ended, unless another has its name now.
+func (r *Reconciler) delete(ctx context.Context, s *v1alpha1.Schedule, one *schedule.Run) error {
+	err := r.Client.Delete(ctx, object(s, one), client.PropagationPolicy(metav1.DeletePropagationBackground), client.Preconditions{UID: new(types.UID(one.UID))})
+	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
+		return fmt.Errorf("delete run %s: %w", one.Name, err)
+	}
+	return nil
+}
+
+// object names a run of a schedule.
+func object(s *v1alpha1.Schedule, one *schedule.Run) *v1alpha1.WorkflowRun {
+	return &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: one.Name}}
 }
 
 // tell publishes what became of slots that got no run.

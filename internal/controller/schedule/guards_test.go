@@ -62,8 +62,8 @@ func TestAnOldCacheStartsNoSlotAgain(t *testing.T) {
 
 type never struct{}
 
-func (never) Enter(ctx context.Context, _ types.UID) (context.Context, func(), bool) {
-	return ctx, func() {}, false
+func (never) Enter(ctx context.Context, _ types.UID) (context.Context, func() bool, bool) {
+	return ctx, func() bool { return false }, false
 }
 
 // mutation: Reconcile that goes on without Enter makes this fail.

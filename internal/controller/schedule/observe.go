@@ -100,7 +100,7 @@ func (r *Reconciler) join(ctx context.Context, s *v1alpha1.Schedule, mem *memory
 const cacheDelay = time.Minute
 
 func runFact(run *v1alpha1.WorkflowRun, slot time.Time) schedule.Run {
-	fact := schedule.Run{Name: run.Name, Slot: slot, Cancelled: run.Spec.Shutdown != ""}
+	fact := schedule.Run{Name: run.Name, UID: string(run.UID), Slot: slot, Cancelled: run.Spec.Shutdown != ""}
 	if !status.Finished(run) {
 		return fact
 	}

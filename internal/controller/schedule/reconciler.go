@@ -31,7 +31,7 @@ const (
 
 // drives says which schedules this process drives; *driven.Partitions does.
 type drives interface {
-	Enter(ctx context.Context, uid types.UID) (while context.Context, leave func(), ok bool)
+	Enter(ctx context.Context, uid types.UID) (while context.Context, leave func() (late bool), ok bool)
 }
 
 // Reconciler starts the runs of schedules.

@@ -451,6 +451,62 @@ func TestEndedRunsBeyondTheLimitsAreDeleted(t *testing.T) {
 	}
 }
 
+// Somebody deletes the run of a slot and makes one of his own under its name, which the cache has
+// not seen.
+//
+// mutation: cancel or delete without the UID makes this fail.
+func TestARunThatWasMadeAnewUnderTheNameIsLeftAlone(t *testing.T) {
+	for name, end := range map[string]v1alpha1.RunPhase{"of one to cancel": "", "of one to delete": v1alpha1.RunSucceeded} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			s := w.schedule("report", func(s *v1alpha1.Schedule) {
+				s.Spec.Overlap, s.Spec.SuccessfulRunsHistoryLimit = v1alpha1.OverlapCancelOther, new(int32(0))
+			})
+			first, swaps := schedule.RunName("report", w.slot(1)), 0
+			w.funcs = w.swapped(first, &swaps)
+			r := w.operator()
+			w.settle(r, s)
+			w.at(1, 1)
+			w.settle(r, s)
+			if end != "" {
+				w.end(first, end)
+			}
+			w.at(2, 1)
+			w.settle(r, s)
+			now := w.runs()[first]
+			if now == nil || len(now.OwnerReferences) != 0 || now.Spec.Shutdown != "" || swaps != 1 {
+				t.Errorf("after %d changes: %+v", swaps, now)
+			}
+		})
+	}
+}
+
+// swapped makes a run anew just before it is patched or deleted, and counts that.
+func (w *world) swapped(name string, swaps *int) interceptor.Funcs {
+	swap := func(ctx context.Context, c client.Client, o client.Object) error {
+		if _, isRun := o.(*v1alpha1.WorkflowRun); !isRun || o.GetName() != name || *swaps > 0 {
+			return nil
+		}
+		*swaps++
+		anew := &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name}, Spec: *w.runs()[name].Spec.DeepCopy()}
+		return errors.Join(c.Delete(ctx, w.runs()[name]), c.Create(ctx, anew))
+	}
+	return interceptor.Funcs{
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
+			if err := swap(ctx, c, o); err != nil {
+				return err
+			}
+			return c.Patch(ctx, o, patch, opts...)
+		},
+		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			if err := swap(ctx, c, o); err != nil {
+				return err
+			}
+			return c.Delete(ctx, o, opts...)
+		},
+	}
+}
+
 // What the API server cannot do now is done later, or is a reason.
 func TestACreationThatFailsIsTriedAgain(t *testing.T) {
 	w := newWorld(t)

@@ -48,8 +48,8 @@ func newWorld(t *testing.T) *world {
 
 type always struct{}
 
-func (always) Enter(ctx context.Context, _ types.UID) (context.Context, func(), bool) {
-	return ctx, func() {}, true
+func (always) Enter(ctx context.Context, _ types.UID) (context.Context, func() bool, bool) {
+	return ctx, func() bool { return false }, true
 }
 
 func (w *world) operator() *Reconciler {

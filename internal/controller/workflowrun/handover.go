@@ -87,16 +87,20 @@ func (h *Handover) Lose(ctx context.Context, partitions []int) {
 		log.FromContext(ctx).Info("Results of runs that are handed over come again later", "cause", err.Error())
 	}
 	h.Router.Forget(of)
-	gone := h.Runs.Index.In(of)
-	h.Runs.memories.forgetAll(gone)
-	for uid, key := range gone {
-		h.Runs.Liveness.Forget(key)
-		h.Runs.Signals.forget(key)
-		h.Runs.Templates.Forget(key)
-		h.Runs.Slots.Forget(uid)
-		h.Runs.Ahead.Forget(uid) // if it could not be written
-		h.Runs.lists.keep(uid, nil)
+	for uid, key := range h.Runs.Index.In(of) {
+		h.Runs.forget(uid, key)
 	}
+}
+
+// forget forgets what this process knows of a run that another one drives.
+func (r *Reconciler) forget(uid types.UID, key types.NamespacedName) {
+	r.memories.forgetIf(key, uid)
+	r.Liveness.Forget(key)
+	r.Signals.forget(key)
+	r.Templates.Forget(key)
+	r.Slots.Forget(uid)
+	r.Ahead.Forget(uid) // if it could not be written
+	r.lists.keep(uid, nil)
 }
 
 // split tells the partitions of runs from the work that is done once.

@@ -259,6 +259,30 @@ var _ = Describe("locks across runs", func() {
 		Expect(endedAs(r.finish(ctx, second))).To(Equal("Succeeded Succeeded"))
 	}, NodeTimeout(2*patience))
 
+	// mutation: cancel without the UID in its patch makes this fail; so does an error for a holder
+	// that is gone.
+	It("cancel no run that was made anew under the name of the oldest holder, though the cache has not seen it", func(ctx SpecContext) {
+		w := newWorld(ctx, withOwnRedis())
+		r := w.newReplica(ctx, "a")
+		r.locked(ctx)
+		wanted := withLocks([]v1alpha1.LockRequest{{Semaphore: w.semaphore(ctx, v1alpha1.SemaphoreSpec{Permits: 1, OnBusy: v1alpha1.OnBusyCancelOldest})}})
+		first := r.inFlight(ctx, w.create(ctx, diamond(), wanted), 2)
+		Expect(w.client.Delete(ctx, first)).To(Succeed())
+		anew := &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{Name: first.Name, Namespace: first.Namespace}, Spec: *first.Spec.DeepCopy()}
+		Expect(w.client.Create(ctx, anew)).To(Succeed())
+		r.cached = func(run *v1alpha1.WorkflowRun) *v1alpha1.WorkflowRun {
+			if run.UID == anew.UID {
+				return first
+			}
+			return nil
+		}
+		second := w.create(ctx, diamond(), wanted)
+		r.drive(ctx, second, withReason(v1alpha1.ReasonWaitingForLock))
+		now := w.get(ctx, anew)
+		Expect(now.Spec.Shutdown).To(BeEmpty())
+		Expect(now.Annotations).NotTo(HaveKey(locks.AnnotationCancelledFor))
+	}, NodeTimeout(2*patience))
+
 	// A run that needs two locks waits for the second, and one that came later needs
 	// the first only.
 	//

@@ -166,14 +166,12 @@ func (ms *memories) peek(key types.NamespacedName) *memory {
 	return ms.byKey[key]
 }
 
-// forgetAll forgets runs, if they are those with these UIDs.
-func (ms *memories) forgetAll(runs map[types.UID]types.NamespacedName) {
+// forgetIf forgets the run of a name, if it is the one with that UID.
+func (ms *memories) forgetIf(key types.NamespacedName, uid types.UID) {
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
-	for uid, key := range runs {
-		if m := ms.byKey[key]; m != nil && m.uid == uid {
-			delete(ms.byKey, key)
-		}
+	if m := ms.byKey[key]; m != nil && m.uid == uid {
+		delete(ms.byKey, key)
 	}
 }
 

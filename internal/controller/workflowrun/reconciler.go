@@ -134,7 +134,11 @@ func (r *Reconciler) passOver(ctx context.Context, key types.NamespacedName) (re
 	if !drives {
 		return reconcile.Result{}, nil // another replica does, or this one is woken when it does
 	}
-	defer leave()
+	defer func() {
+		if leave() {
+			r.forget(run.UID, key)
+		}
+	}()
 	result, err = r.passUnder(ctx, while, run)
 	if err != nil && errors.Is(context.Cause(while), ownership.ErrNotOwned) {
 		log.FromContext(ctx).V(1).Info("A pass ended as its run is handed over", "cause", err.Error())

@@ -183,6 +183,18 @@ func (k *Controller) Release(ctx context.Context, uid types.UID, tenant, policyN
 	return nil
 }
 
+// GiveUp is Release for a run whose question, an Admit, ended only after its run was released:
+// another process may drive the run by now, and have got a slot for it, which is given back to it.
+//
+// Errors: as Release.
+func (k *Controller) GiveUp(ctx context.Context, run *v1alpha1.WorkflowRun, tenant, policyName string) error {
+	k.remember(run)
+	return k.Release(ctx, run.UID, tenant, policyName)
+}
+
+// Forget forgets a run that another process drives from now on. What it has stays its own.
+func (k *Controller) Forget(uid types.UID) { k.forget(uid) }
+
 // PolicyChanged is called after a policy was made, changed or deleted, when the cache has it: a
 // resync wakes whoever can be admitted now, or is governed by another policy. It does not block.
 func (k *Controller) PolicyChanged() { k.kick() }

@@ -133,6 +133,42 @@ func TestWhoReleasesTooLateGivesTheSlotBack(t *testing.T) {
 	w.boss.asks(other, true)
 }
 
+// A run was suspended while its question polled for the lock of the tenant; it was resumed, another
+// process drives it now and got a slot. Only then did the question end.
+//
+// mutation: GiveUp that does not remember the run makes this fail: two are in, with one slot.
+func TestAQuestionThatEndsLateGivesTheSlotBack(t *testing.T) {
+	w := newWorld(t)
+	w.policy("batch", 1)
+	w.boss.looks()
+	first := w.boss.admits(w.run("first"))
+	polling, run := w.instance(), w.run("a")
+	polling.asks(run, false)
+	polling.freeze()
+	polling.releases(run) // it is suspended
+	w.boss.releases(w.write(first, ended))
+	run = w.boss.admits(run)
+	must(t, polling.GiveUp(w.ctx(), run, tenant, "batch"))
+	w.holds(runs(run), nil)
+	w.boss.asks(w.run("b"), false)
+}
+
+// mutation: Forget that does nothing makes this fail: nothing else forgets in a process that has
+// no resyncs.
+func TestWhoDrivesARunNoMoreForgetsItsName(t *testing.T) {
+	w := newWorld(t)
+	w.policy("batch", 1)
+	w.boss.looks()
+	w.boss.admits(w.run("first"))
+	other, run := w.instance(), w.run("a")
+	other.asks(run, false)
+	other.Forget(run.UID)
+	if len(other.names) != 0 {
+		t.Errorf("names: %v", other.names)
+	}
+	w.holds(runs(w.get("first")), runs(run))
+}
+
 // mutation: Release that returns the error of a quota that is being rebuilt makes this fail.
 func TestReleaseNeedsNoRepetitionWhenTheQuotaIsClosed(t *testing.T) {
 	w := newWorld(t)

@@ -5,6 +5,7 @@ package locks
 import (
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -318,7 +320,8 @@ func (c *Controller) there(ctx context.Context, name types.NamespacedName, uid t
 const AnnotationCancelledFor = "syncopate.dev/cancelled-for"
 
 // cancel cancels a run that holds a lock which another wants, with its clean-up. A run that was
-// made anew under its name holds nothing yet.
+// made anew under its name holds nothing yet, and is left alone, also where the cache has not seen
+// it: the patch names the UID.
 func (c *Controller) cancel(ctx context.Context, w store.Wake, by, lock string) error {
 	o := &v1alpha1.WorkflowRun{}
 	if err := c.client.Get(ctx, nameOf(w.Run), o); err != nil {
@@ -327,16 +330,22 @@ func (c *Controller) cancel(ctx context.Context, w store.Wake, by, lock string) 
 	if o.UID != uidOf(w.Ticket) || o.Spec.Shutdown != "" || (o.Status != nil && o.Status.CompletedAt != nil) {
 		return nil
 	}
-	patch := client.MergeFrom(o.DeepCopy())
-	o.Spec.Shutdown = v1alpha1.ShutdownCancel
-	if o.Annotations == nil {
-		o.Annotations = map[string]string{}
-	}
-	o.Annotations[AnnotationCancelledFor] = lock + " " + by
-	if err := c.client.Patch(ctx, o, patch, fieldOwner); client.IgnoreNotFound(err) != nil {
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": o.UID, "annotations": map[string]string{AnnotationCancelledFor: lock + " " + by}},
+		"spec":     map[string]any{"shutdown": v1alpha1.ShutdownCancel},
+	})
+	if err != nil {
 		return fmt.Errorf("cancel run %s: %w", w.Run, err)
 	}
-	return nil
+	err = c.client.Patch(ctx, o, client.RawPatch(types.MergePatchType, patch), fieldOwner)
+	if err == nil {
+		return nil
+	}
+	now := &v1alpha1.WorkflowRun{}
+	if e := c.live.Get(ctx, nameOf(w.Run), now); apierrors.IsNotFound(e) || (e == nil && now.UID != o.UID) {
+		return nil // it is gone
+	}
+	return fmt.Errorf("cancel run %s: %w", w.Run, err)
 }
 
 // SemaphoreChanged is called after a semaphore was made, changed or deleted, when the cache has it:

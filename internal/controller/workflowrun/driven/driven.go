@@ -50,6 +50,7 @@ type Partitions struct {
 type part struct {
 	since  time.Time // zero: it is not driven
 	passes int
+	late   bool          // the passes under way outlasted End
 	idle   chan struct{} // closed when the last pass ends; nil: nobody waits for that
 }
 
@@ -61,13 +62,15 @@ func (p *Partitions) Begin(partitions []int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, n := range partitions {
+		p.parts[n].late = false // they are passes of the owner again
 		if p.parts[n].since.IsZero() {
 			p.parts[n].since = p.clock.Now()
 		}
 	}
 }
 
-// End lets no more passes begin over runs of partitions, and waits for those under way.
+// End lets no more passes begin over runs of partitions, and waits for those under way. Those that
+// have not ended when ctx does are late: see Enter.
 func (p *Partitions) End(ctx context.Context, partitions []int) error {
 	p.mu.Lock()
 	var waits []chan struct{}
@@ -86,15 +89,29 @@ func (p *Partitions) End(ctx context.Context, partitions []int) error {
 		select {
 		case <-idle:
 		case <-ctx.Done():
+			p.outlasted(partitions)
 			return fmt.Errorf("%w: %w", ErrPassesLast, context.Cause(ctx))
 		}
 	}
 	return nil
 }
 
+// outlasted notes that the passes which are under way are late, unless their partition was begun
+// again meanwhile.
+func (p *Partitions) outlasted(partitions []int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, n := range partitions {
+		at := &p.parts[n]
+		at.late = at.passes > 0 && at.since.IsZero()
+	}
+}
+
 // Enter begins a pass over a run; not ok: this process does not drive it. The context ends when the
-// pass may write no more. The caller calls leave when the pass has ended.
-func (p *Partitions) Enter(ctx context.Context, run types.UID) (while context.Context, leave func(), ok bool) {
+// pass may write no more. The caller calls leave when the pass has ended. It says whether the pass
+// was late: what the process knew of the run was forgotten before, and the caller forgets what the
+// pass has noted since.
+func (p *Partitions) Enter(ctx context.Context, run types.UID) (while context.Context, leave func() (late bool), ok bool) {
 	n := protocol.Partition(string(run))
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -103,13 +120,13 @@ func (p *Partitions) Enter(ctx context.Context, run types.UID) (while context.Co
 	}
 	p.parts[n].passes++
 	while, cancel := p.owner.While(ctx, n)
-	return while, func() {
+	return while, func() bool {
 		cancel()
-		p.left(n)
+		return p.left(n)
 	}, true
 }
 
-func (p *Partitions) left(n int) {
+func (p *Partitions) left(n int) (late bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	at := &p.parts[n]
@@ -118,6 +135,7 @@ func (p *Partitions) left(n int) {
 		close(at.idle)
 		at.idle = nil
 	}
+	return at.late
 }
 
 // Drives says whether this process drives a run.

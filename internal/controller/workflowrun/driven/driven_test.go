@@ -5,6 +5,7 @@ package driven_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -75,20 +76,77 @@ func TestPartitions_EndWaitsForPasses(t *testing.T) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- p.End(t.Context(), []int{n}) }()
-	first()
+	if !first() {
+		t.Error("a pass that outlasted an end is not late")
+	}
 	select {
 	case err := <-ended:
 		t.Fatalf("it ended with a pass under way: %v", err)
 	default:
 	}
-	second()
+	if !second() {
+		t.Error("the other one is not late")
+	}
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
 	p.Begin([]int{n})
 	if _, leave, ok := p.Enter(t.Context(), run); !ok {
 		t.Error("it does not begin again")
-	} else {
-		leave()
+	} else if leave() {
+		t.Error("a pass of the owner is late")
 	}
+}
+
+// mutation: outlasted that does not ask who drives now, or Begin that leaves passes late, makes
+// this fail.
+func TestPartitions_APassOfAnOwnerThatCameBackIsNotLate(t *testing.T) {
+	for name, back := range map[string]func(p *driven.Partitions, n int, end func()){
+		"before the end was given up": func(p *driven.Partitions, n int, end func()) {
+			p.Begin([]int{n})
+			end()
+		},
+		"after it": func(p *driven.Partitions, n int, end func()) {
+			end()
+			p.Begin([]int{n})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, n := newPartitions(&owner{owns: true})
+			p.Begin([]int{n})
+			_, leave, _ := p.Enter(t.Context(), run)
+			waiting := newWait(t)
+			ended := make(chan error, 1)
+			go func() { ended <- p.End(waiting, []int{n}) }()
+			<-waiting.asked
+			back(p, n, func() {
+				waiting.cancel()
+				if err := <-ended; !errors.Is(err, driven.ErrPassesLast) {
+					t.Errorf("end: %v", err)
+				}
+			})
+			if leave() {
+				t.Error("it is late")
+			}
+		})
+	}
+}
+
+// wait is a context that tells when it is waited for.
+type wait struct {
+	context.Context
+	cancel context.CancelFunc
+	once   sync.Once
+	asked  chan struct{}
+}
+
+func newWait(t *testing.T) *wait {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	return &wait{Context: ctx, cancel: cancel, asked: make(chan struct{})}
+}
+
+func (w *wait) Done() <-chan struct{} {
+	w.once.Do(func() { close(w.asked) })
+	return w.Context.Done()
 }

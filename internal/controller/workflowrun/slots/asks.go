@@ -32,6 +32,14 @@ type AskedError struct{ Since time.Time }
 
 func (*AskedError) Error() string { return "the gate was asked; its answer is not there yet" }
 
+// Waited is a quota whose answers are waited for; *quota.Controller is one.
+type Waited interface {
+	Quota
+	// GiveUp is Release for a run whose question was given up, and ended later: another process may
+	// have got a slot for it meanwhile, which it keeps.
+	GiveUp(ctx context.Context, run *v1alpha1.WorkflowRun, tenant, policyName string) error
+}
+
 // Asks asks quotas of strategy Lock, which make their callers wait for the lock of the tenant, off
 // the workers: a pass never waits. Each lock has a share of the places; who finds none waits in a
 // line, and not on a worker either.
@@ -40,7 +48,7 @@ func (*AskedError) Error() string { return "the gate was asked; its answer is no
 // that on; any other ends it, and the quota is asked again: see store.Store.Admit, and what a
 // rebuild relies on.
 type Asks struct {
-	quota  Quota
+	quota  Waited
 	shares *shares.Shares
 	clock  clock.PassiveClock
 	wake   func(key types.NamespacedName, admitted bool)
@@ -65,7 +73,7 @@ type ask struct {
 }
 
 // NewAsks asks a quota; wake is called with each answer.
-func NewAsks(q Quota, c clock.PassiveClock, m shares.KindMetrics, wake func(key types.NamespacedName, admitted bool)) *Asks {
+func NewAsks(q Waited, c clock.PassiveClock, m shares.KindMetrics, wake func(key types.NamespacedName, admitted bool)) *Asks {
 	return &Asks{quota: q, shares: shares.New(places, true, m), clock: c, wake: wake, byRun: map[types.UID]*ask{}}
 }
 
@@ -99,7 +107,7 @@ func (g *Asks) begin(ctx context.Context, run *v1alpha1.WorkflowRun, tenant stri
 	g.byRun[run.UID] = a
 	g.running.Go(func() {
 		answer, err := g.answer(ctx, run, a.at, p)
-		g.answered(context.WithoutCancel(ctx), run.UID, a, answer, err)
+		g.answered(context.WithoutCancel(ctx), run, a, answer, err)
 	})
 	return a.since
 }
@@ -115,16 +123,16 @@ func (g *Asks) answer(ctx context.Context, run *v1alpha1.WorkflowRun, at Holding
 
 // answered notes an answer and wakes its run. Of a question that was given up, what it may have got
 // is left: the call may have taken effect after its run left.
-func (g *Asks) answered(ctx context.Context, uid types.UID, a *ask, answer store.Answer, err error) {
+func (g *Asks) answered(ctx context.Context, run *v1alpha1.WorkflowRun, a *ask, answer store.Answer, err error) {
 	a.cancel()
 	g.mu.Lock()
 	given := a.given
 	a.done, a.answer, a.err = !given, answer, err
 	g.mu.Unlock()
 	if given {
-		_ = g.quota.Release(ctx, uid, a.at.Tenant, a.at.Policy) // if it fails, the resync of the leader finds what is left
+		_ = g.quota.GiveUp(ctx, run, a.at.Tenant, a.at.Policy) // if it fails, the resync of the leader finds what is left
 		g.mu.Lock()
-		delete(g.byRun, uid)
+		delete(g.byRun, run.UID)
 		g.mu.Unlock()
 	}
 	g.wake(a.key, err == nil && answer.Admitted && !given)
@@ -148,6 +156,7 @@ func (g *Asks) Release(ctx context.Context, uid types.UID, tenant, policyName st
 // Forget ends the question of a run that another process drives from now on, and forgets the
 // answer. Whatever it got is left to the run: the other process asks for the same.
 func (g *Asks) Forget(uid types.UID) {
+	g.quota.Forget(uid)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	a := g.byRun[uid]

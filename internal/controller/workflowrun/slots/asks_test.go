@@ -26,7 +26,9 @@ type slowGates struct {
 	free    map[string]chan struct{} // closed: the lock of the tenant is free
 	inside  map[string]int           // questions that poll now
 	most    map[string]int
-	left    []types.UID
+	left    []types.UID // released
+	givenUp []types.UID
+	gone    []types.UID // forgotten
 	entered chan string
 }
 
@@ -55,6 +57,19 @@ func (s *slowGates) Release(_ context.Context, uid types.UID, _, _ string) error
 	defer s.mu.Unlock()
 	s.left = append(s.left, uid)
 	return nil
+}
+
+func (s *slowGates) GiveUp(_ context.Context, run *v1alpha1.WorkflowRun, _, _ string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.givenUp = append(s.givenUp, run.UID)
+	return nil
+}
+
+func (s *slowGates) Forget(uid types.UID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.gone = append(s.gone, uid)
 }
 
 // asker is a play of questions to slow gates.
@@ -195,7 +210,7 @@ func TestAnAnswerIsForTheRunAsItWasRead(t *testing.T) {
 // What the gate gives to a question whose run has left is left as well, and the run asks anew
 // only after that.
 //
-// mutation: Release that does not give the question up, or an end of it without Release,
+// mutation: Release that does not give the question up, or an end of it without GiveUp,
 // makes this fail.
 func TestAQuestionIsGivenUpWithItsRun(t *testing.T) {
 	a := newAsker(t, "acme")
@@ -206,10 +221,10 @@ func TestAQuestionIsGivenUpWithItsRun(t *testing.T) {
 	}
 	<-a.woken
 	a.slow.mu.Lock()
-	left := len(a.slow.left)
+	left, givenUp := len(a.slow.left), len(a.slow.givenUp)
 	a.slow.mu.Unlock()
-	if left != 2 {
-		t.Errorf("the gate was left %d times, want once at once and once after the question ended", left)
+	if left != 1 || givenUp != 1 {
+		t.Errorf("the gate was left %d times, and %d after the question ended; want once each", left, givenUp)
 	}
 	if a.admit("acme", "run", "1") {
 		t.Error("the answer to a question that was given up is taken")
@@ -240,7 +255,10 @@ func TestAQuestionIsForgottenWithItsRun(t *testing.T) {
 	<-a.woken // the question has ended
 	a.slow.mu.Lock()
 	defer a.slow.mu.Unlock()
-	if len(a.slow.left) != 0 {
+	if len(a.slow.left)+len(a.slow.givenUp) != 0 {
 		t.Errorf("the gate was left by %v", a.slow.left)
+	}
+	if len(a.slow.gone) != 3 {
+		t.Errorf("the gate forgot %v", a.slow.gone)
 	}
 }

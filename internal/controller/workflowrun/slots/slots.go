@@ -24,6 +24,8 @@ type Quota interface {
 	Admit(ctx context.Context, run *v1alpha1.WorkflowRun, tenant string, p policy.Effective) (store.Answer, error)
 	// Release takes from a run whatever it has under a policy, and wakes who is next.
 	Release(ctx context.Context, uid types.UID, tenant, policyName string) error
+	// Forget forgets a run that another process drives from now on. What it has stays its own.
+	Forget(uid types.UID)
 }
 
 // Keys has the idempotency keys of tenants; *quota.Controller does.
@@ -167,8 +169,8 @@ func (s *Slots) Wrote(st *State, was, now *v1alpha1.WorkflowRun) {
 
 // Forget ends what this process asks for a run that another one drives from now on.
 func (s *Slots) Forget(uid types.UID) {
-	if s.Asks != nil {
-		s.Asks.Forget(uid)
+	if s.Quota != nil {
+		s.Quota.Forget(uid)
 	}
 }
 

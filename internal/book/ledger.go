@@ -129,10 +129,26 @@ func (l *Ledger) Verdict(p Plan, finals []v1alpha1.WorkflowRun) []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	wrong := slices.Concat(l.strange, Judge(Account{Plan: p.ByName(), Attempts: l.attempts, Effects: l.effects, Finals: finals}))
-	if len(l.order) != p.size.Results() {
-		wrong = append(wrong, fmt.Sprintf("%d attempts were answered, %d were planned", len(l.order), p.size.Results()))
+	if n := l.stored(); n != p.size.Results() {
+		wrong = append(wrong, fmt.Sprintf("%d attempts were answered, %d were planned", n, p.size.Results()))
 	}
 	return wrong
+}
+
+// stored is how many attempts have a stored result: it was confirmed, or has an effect. A worker
+// that ends before the confirmation comes leaves its job to another one; where the result had an
+// effect first, that job is withdrawn, and nobody answers it again. l.mu is held.
+func (l *Ledger) stored() int {
+	all := map[string]bool{}
+	for _, job := range l.order {
+		all[job] = true
+	}
+	for _, e := range l.effects {
+		if l.attempts[e.Job] != nil { // the judge tells of others
+			all[e.Job] = true
+		}
+	}
+	return len(all)
 }
 
 // Figures are those of a report.
@@ -142,5 +158,5 @@ type Figures struct{ Answered, PubAcks, Duplicates, Redeliveries, Uploads int }
 func (l *Ledger) Figures() Figures {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return Figures{Answered: len(l.order), PubAcks: l.pubAcks, Duplicates: l.duplicates, Redeliveries: l.taken - len(l.attempts), Uploads: l.uploads}
+	return Figures{Answered: l.stored(), PubAcks: l.pubAcks, Duplicates: l.duplicates, Redeliveries: l.taken - len(l.attempts), Uploads: l.uploads}
 }

@@ -116,7 +116,7 @@ func (k *Controller) Admit(ctx context.Context, run *v1alpha1.WorkflowRun, tenan
 		return store.Answer{}, fmt.Errorf("ask for a slot: %w", err)
 	}
 	if a.Admitted {
-		k.forget(run.UID)
+		k.Forget(run.UID)
 	} else if a.Used < a.Limit && a.Reserved > 0 {
 		k.kick() // nobody says when a reservation ends without a run; the resync looks when
 	}
@@ -173,7 +173,7 @@ func (k *Controller) Release(ctx context.Context, uid types.UID, tenant, policyN
 		return nil
 	}
 	if err == nil && waited {
-		k.forget(uid)
+		k.Forget(uid)
 		err = k.putBack(ctx, holding{at, uid}, name)
 	}
 	if err = errors.Join(err, k.wakeNext(ctx, at, limits, next)); err != nil {
@@ -191,9 +191,6 @@ func (k *Controller) GiveUp(ctx context.Context, run *v1alpha1.WorkflowRun, tena
 	k.remember(run)
 	return k.Release(ctx, run.UID, tenant, policyName)
 }
-
-// Forget forgets a run that another process drives from now on. What it has stays its own.
-func (k *Controller) Forget(uid types.UID) { k.forget(uid) }
 
 // PolicyChanged is called after a policy was made, changed or deleted, when the cache has it: a
 // resync wakes whoever can be admitted now, or is governed by another policy. It does not block.
@@ -227,7 +224,9 @@ func (k *Controller) remember(run *v1alpha1.WorkflowRun) {
 	k.names[run.UID] = client.ObjectKeyFromObject(run)
 }
 
-func (k *Controller) forget(uid types.UID) {
+// Forget forgets a run that does not wait any more, or that another process drives from now on.
+// What it has stays its own.
+func (k *Controller) Forget(uid types.UID) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.names, uid)

@@ -50,7 +50,7 @@ func (k *Controller) wakeGiven(ctx context.Context, at store.Key, l store.Limits
 func (k *Controller) wakeRun(ctx context.Context, next store.Next) (waits bool, err error) {
 	name, uid := nameOf(next.Name), types.UID(next.UID)
 	if exists, err := k.exists(ctx, name, uid); err != nil || !exists {
-		k.forget(uid)
+		k.Forget(uid)
 		return false, err
 	}
 	k.wake(name)

@@ -334,18 +334,20 @@ func (c *Controller) cancel(ctx context.Context, w store.Wake, by, lock string) 
 		"metadata": map[string]any{"uid": o.UID, "annotations": map[string]string{AnnotationCancelledFor: lock + " " + by}},
 		"spec":     map[string]any{"shutdown": v1alpha1.ShutdownCancel},
 	})
-	if err != nil {
+	if err == nil {
+		err = c.client.Patch(ctx, o, client.RawPatch(types.MergePatchType, patch), fieldOwner)
+	}
+	if err != nil && !c.isGone(ctx, o) {
 		return fmt.Errorf("cancel run %s: %w", w.Run, err)
 	}
-	err = c.client.Patch(ctx, o, client.RawPatch(types.MergePatchType, patch), fieldOwner)
-	if err == nil {
-		return nil
-	}
+	return nil
+}
+
+// isGone says whether the API server has no run of this UID, as far as it answers.
+func (c *Controller) isGone(ctx context.Context, run *v1alpha1.WorkflowRun) bool {
 	now := &v1alpha1.WorkflowRun{}
-	if e := c.live.Get(ctx, nameOf(w.Run), now); apierrors.IsNotFound(e) || (e == nil && now.UID != o.UID) {
-		return nil // it is gone
-	}
-	return fmt.Errorf("cancel run %s: %w", w.Run, err)
+	err := c.live.Get(ctx, client.ObjectKeyFromObject(run), now)
+	return apierrors.IsNotFound(err) || (err == nil && now.UID != run.UID)
 }
 
 // SemaphoreChanged is called after a semaphore was made, changed or deleted, when the cache has it:

@@ -5,7 +5,7 @@ package driven_test
 import (
 	"context"
 	"errors"
-	"sync"
+	"runtime"
 	"testing"
 	"time"
 
@@ -115,12 +115,15 @@ func TestPartitions_APassOfAnOwnerThatCameBackIsNotLate(t *testing.T) {
 			p, n := newPartitions(&owner{owns: true})
 			p.Begin([]int{n})
 			_, leave, _ := p.Enter(t.Context(), run)
-			waiting := newWait(t)
+			waiting, giveUp := context.WithCancel(t.Context())
+			defer giveUp()
 			ended := make(chan error, 1)
 			go func() { ended <- p.End(waiting, []int{n}) }()
-			<-waiting.asked
+			for p.Drives(run) {
+				runtime.Gosched()
+			}
 			back(p, n, func() {
-				waiting.cancel()
+				giveUp()
 				if err := <-ended; !errors.Is(err, driven.ErrPassesLast) {
 					t.Errorf("end: %v", err)
 				}
@@ -130,23 +133,4 @@ func TestPartitions_APassOfAnOwnerThatCameBackIsNotLate(t *testing.T) {
 			}
 		})
 	}
-}
-
-// wait is a context that tells when it is waited for.
-type wait struct {
-	context.Context
-	cancel context.CancelFunc
-	once   sync.Once
-	asked  chan struct{}
-}
-
-func newWait(t *testing.T) *wait {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	return &wait{Context: ctx, cancel: cancel, asked: make(chan struct{})}
-}
-
-func (w *wait) Done() <-chan struct{} {
-	w.once.Do(func() { close(w.asked) })
-	return w.Context.Done()
 }

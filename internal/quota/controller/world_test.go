@@ -123,7 +123,7 @@ func (w *world) instance() *instance {
 	r.AddHook(hook{k})
 	w.t.Cleanup(func() { _ = r.Close() })
 	k.Controller = New(Options{
-		Gate:   store.New(r, store.Options{Metrics: store.NewMetrics(k.drift, 0)}),
+		Gate:   store.New(r, store.Options{Metrics: store.NewMetrics(k.drift, 0), Timeout: patience}),
 		Client: k.cache(), Live: k.api(w.client), Clock: w.clock,
 		Wake: func(name types.NamespacedName) {
 			k.mu.Lock()

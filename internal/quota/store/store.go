@@ -3,6 +3,7 @@
 package store
 
 import (
+	"cmp"
 	"crypto/rand"
 	"fmt"
 	mathrand "math/rand/v2"
@@ -20,7 +21,7 @@ import (
 
 // Bounds.
 const (
-	// callTimeout bounds each call to Redis.
+	// callTimeout bounds each call to Redis, where Options do not.
 	callTimeout = time.Second
 	// maxName bounds each part of a Key, and of a Run, in bytes.
 	maxName = 512
@@ -111,6 +112,8 @@ type Options struct {
 	Spread func() float64
 	// NewID makes tokens: unguessable, without spaces.
 	NewID func() string
+	// Timeout bounds each call to Redis; 1 s if 0.
+	Timeout time.Duration
 	// Log receives what is not worth an error, at debug level. The zero value discards it.
 	Log logr.Logger
 	// Metrics counts; unregistered if nil.
@@ -172,7 +175,7 @@ type Store struct {
 // short calls: it must end a call when its context does, and not repeat it in secret for
 // longer than that.
 func New(client redis.UniversalClient, o Options) *Store {
-	return &Store{client: client, opts: o.withDefaults(), scripts: loadScripts(), timeout: callTimeout, floors: map[string]int64{}}
+	return &Store{client: client, opts: o.withDefaults(), scripts: loadScripts(), timeout: cmp.Or(o.Timeout, callTimeout), floors: map[string]int64{}}
 }
 
 // keys are the Redis keys of slots, in the order of queue.lua. The braces make them live in one

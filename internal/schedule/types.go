@@ -90,7 +90,8 @@ type Decision struct {
 	// Status is to be written, if it is another.
 	Status *v1alpha1.ScheduleStatus
 	// Create are slots whose run is to be created, once Status is written.
-	Create         []time.Time
+	Create []time.Time
+	// Cancel and Delete are those to cancel, and to delete as there are enough that ended.
 	Cancel, Delete []Run
 	// Skipped are slots that got a reason now.
 	Skipped []v1alpha1.SkippedSlots

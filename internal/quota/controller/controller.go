@@ -189,6 +189,7 @@ func (k *Controller) Release(ctx context.Context, uid types.UID, tenant, policyN
 // Errors: as Release.
 func (k *Controller) GiveUp(ctx context.Context, run *v1alpha1.WorkflowRun, tenant, policyName string) error {
 	k.remember(run)
+	defer k.Forget(run.UID) // also where it could not be released: nobody repeats this call
 	return k.Release(ctx, run.UID, tenant, policyName)
 }
 

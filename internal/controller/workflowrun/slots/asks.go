@@ -126,9 +126,12 @@ func (g *Asks) answer(ctx context.Context, run *v1alpha1.WorkflowRun, at Holding
 func (g *Asks) answered(ctx context.Context, run *v1alpha1.WorkflowRun, a *ask, answer store.Answer, err error) {
 	a.cancel()
 	g.mu.Lock()
-	given := a.given
+	given, forgotten := a.given, g.byRun[run.UID] == nil
 	a.done, a.answer, a.err = !given, answer, err
 	g.mu.Unlock()
+	if forgotten {
+		g.quota.Forget(run.UID) // the quota may have been asked just after
+	}
 	if given {
 		_ = g.quota.GiveUp(ctx, run, a.at.Tenant, a.at.Policy) // if it fails, the resync of the leader finds what is left
 		g.mu.Lock()

@@ -81,8 +81,14 @@ func StartNodes(tb testing.TB, n int, tls *certs.Files, users ...rights.User) *N
 
 func (c *Nodes) configOf(s *node) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "server_name: %s\nlisten: \"127.0.0.1:%d\"\njetstream: {store_dir: %q, max_mem: 64MB, max_file: 4GB}\nlog_file: %q\ninclude \"accounts.conf\"\n",
-		s.name, s.port, s.dir, c.log(s))
+	sync := ""
+	if len(c.nodes) > 1 {
+		// As docs/production.md asks for. A server that is killed loses what it confirmed and only has in its buffers; with another that
+		// lags it is a majority which lacks that.
+		sync = ", sync_interval: always"
+	}
+	fmt.Fprintf(&b, "server_name: %s\nlisten: \"127.0.0.1:%d\"\njetstream: {store_dir: %q, max_mem: 64MB, max_file: 4GB%s}\nlog_file: %q\ninclude \"accounts.conf\"\n",
+		s.name, s.port, s.dir, sync, c.log(s))
 	block := ""
 	if c.tls != nil {
 		block = fmt.Sprintf("tls: {cert_file: %q, key_file: %q, ca_file: %q, verify: true, timeout: 10}\n", c.tls.Cert, c.tls.Key, c.tls.CA)

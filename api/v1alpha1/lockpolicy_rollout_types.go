@@ -173,6 +173,11 @@ type LockPolicyRolloutStatus struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=50
 	Percent int32 `json:"percent,omitempty"`
+	// firstPercent is the percentage that the candidate began with. Absent: it has not begun.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=50
+	FirstPercent int32 `json:"firstPercent,omitempty"`
 	// changedAt is when the step began, or the phase.
 	// +required
 	ChangedAt metav1.Time `json:"changedAt"`

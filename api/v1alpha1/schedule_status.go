@@ -175,7 +175,7 @@ type BackfillStatus struct {
 	// doneUntil is the last slot that was started, or had a run.
 	// +required
 	DoneUntil metav1.Time `json:"doneUntil"`
-	// before is when the backfill was seen first: later slots are none of it.
+	// before is until when slots were decided when the backfill began: later ones are none of it.
 	// +required
 	Before metav1.Time `json:"before"`
 	// started is how many runs it started.

@@ -32,6 +32,7 @@ type probe struct {
 	mu       sync.Mutex
 	failures int
 	last     error
+	once     bool // it was reached since this process began
 }
 
 func newProbe(c clock.WithTicker, check func(context.Context) error) *probe {
@@ -62,7 +63,7 @@ func (p *probe) look(ctx context.Context) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err == nil {
-		p.failures, p.last = 0, nil
+		p.failures, p.last, p.once = 0, nil, true
 		return
 	}
 	p.failures, p.last = p.failures+1, err
@@ -76,4 +77,11 @@ func (p *probe) ready(*http.Request) error {
 		return nil
 	}
 	return p.last
+}
+
+// reached tells whether the dependency could be used once, however it is now.
+func (p *probe) reached() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.once
 }

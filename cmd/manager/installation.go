@@ -24,8 +24,8 @@ type identity struct {
 	installation string
 }
 
-func loadIdentity(ctx context.Context, c client.Client, namespace string) (identity, error) {
-	keys, err := loadKeys(ctx, c, namespace)
+func loadIdentity(ctx context.Context, c client.Client, namespace string, replicas *others) (identity, error) {
+	keys, err := loadKeys(ctx, c, namespace, replicas)
 	if err != nil {
 		return identity{}, err
 	}

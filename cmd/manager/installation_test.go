@@ -16,11 +16,11 @@ import (
 // handed to the bus, makes this fail.
 func TestAnInstallationIsItsCluster(t *testing.T) {
 	c := apiServer(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: "the-cluster"}})
-	first, err := loadIdentity(t.Context(), c, "one")
+	first, err := loadIdentity(t.Context(), c, "one", nobody())
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, err := loadIdentity(t.Context(), c, "another")
+	second, err := loadIdentity(t.Context(), c, "another", nobody())
 	if err != nil || first.installation != "the-cluster" || second.installation != first.installation {
 		t.Errorf("installations %q and %q, %v", first.installation, second.installation, err)
 	}

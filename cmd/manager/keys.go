@@ -29,20 +29,31 @@ const (
 	keyBytes = 32
 )
 
-// loadKeys reads the key Secret at the start, and creates it when there is none.
-func loadKeys(ctx context.Context, c client.Client, namespace string) (keys.Keyring, error) {
+// loadKeys reads the key Secret at the start, and creates it when there is none and no other
+// replica lives: that has the keys of the jobs under way, and would follow. In a new installation
+// several replicas come here at once. None has a Lease before it has keys, so one of them makes the
+// Secret, and the others find it, at the latest when they try again.
+func loadKeys(ctx context.Context, c client.Client, namespace string, replicas *others) (keys.Keyring, error) {
 	ring, err := readKeys(ctx, c, namespace)
-	if apierrors.IsNotFound(err) {
-		if err = createKeys(ctx, c, client.ObjectKey{Namespace: namespace, Name: keySecret}); err == nil {
-			ring, err = readKeys(ctx, c, namespace)
-		}
+	if !apierrors.IsNotFound(err) {
+		return ring, err
 	}
-	return ring, err
+	lease, unlisted := replicas.living(ctx, c, namespace)
+	if unlisted != nil {
+		return keys.Keyring{}, unlisted
+	}
+	if lease != "" {
+		return keys.Keyring{}, fmt.Errorf("%w; it is not made anew, as Lease %s is of a replica that may live", err, lease)
+	}
+	if err := createKeys(ctx, c, client.ObjectKey{Namespace: namespace, Name: keySecret}); err != nil {
+		return keys.Keyring{}, err
+	}
+	return readKeys(ctx, c, namespace)
 }
 
 // readKeys reads the key Secret as it is now. bus.ErrConfig says that it is gone or cannot be used.
-// A running operator never makes a Secret that is gone: with keys drawn anew the results under way
-// would be refused, and those it has may be why it was deleted.
+// Beside a running operator a Secret that is gone is never made: with keys drawn anew the results
+// under way would be refused, and those it has may be why it was deleted.
 func readKeys(ctx context.Context, c client.Reader, namespace string) (keys.Keyring, error) {
 	key := client.ObjectKey{Namespace: namespace, Name: keySecret}
 	secret := &corev1.Secret{}

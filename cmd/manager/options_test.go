@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
 
 	"github.com/syncopate-dev/syncopate/internal/lockmgr"
 )
@@ -164,5 +165,18 @@ func TestDelaysAreExactWhereThatIsWanted(t *testing.T) {
 		if (others == 0) != c.exact {
 			t.Errorf("%v: %d of 100 draws are not the middle", c.args, others)
 		}
+	}
+}
+
+// Who raises the bound of topics has all of them watched.
+// mutation: livenessOptions without MaxTopics makes this fail: no run of a topic beyond 1,000 would
+// say that its workers are away.
+func TestAsManyTopicsAreWatchedAsHaveAConsumer(t *testing.T) {
+	o, err := parse(t, nil, "--nats-max-topics=1200")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := livenessOptions(o, clock.RealClock{}, logr.Discard()).MaxTopics; got != 1200 {
+		t.Errorf("%d topics are watched", got)
 	}
 }

@@ -19,11 +19,17 @@ import (
 // probeHeaderTimeout bounds how long a probe may take to send its request.
 const probeHeaderTimeout = 5 * time.Second
 
+// servingQuery is what the kubelet adds to readyz.
+const servingQuery = "serving"
+
 // probes answers livez and readyz from the first moment of the process to its last, also while it
 // waits for the API server: alive, and not ready because of it. Else an outage of the API server at
 // start would look like a hung operator, and the kubelet would kill it again and again.
 //
 // readyz says of each part whether it is ready and, if not, why; so does the log, at each change.
+// The kubelet asks whether callers may be sent here, by readyz?serving: that does not fail for a
+// dependency that was reached once. Just while one is away the webhook has to be reached, to say
+// so. An older version, which a newer manifest may start, takes it for readyz.
 type probes struct {
 	server *http.Server
 	done   chan struct{}
@@ -37,8 +43,9 @@ type probes struct {
 
 // check says whether a part is ready. It returns within a second or so.
 type check struct {
-	name string
-	run  func(*http.Request) error
+	name    string
+	run     func(*http.Request) error
+	reached func() bool // of a dependency: it was there once; nil: a part of this process
 }
 
 // serveProbes listens at addr; "0" switches probes off.
@@ -64,16 +71,18 @@ func serveProbes(ctx context.Context, addr string, log logr.Logger) (*probes, er
 	return p, nil
 }
 
-// add adds a part, or replaces the one of that name.
-func (p *probes) add(name string, run func(*http.Request) error) {
+// add adds a part of this process, or replaces the part of that name.
+func (p *probes) add(name string, run func(*http.Request) error) { p.put(check{name: name, run: run}) }
+
+func (p *probes) put(added check) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	i := slices.IndexFunc(p.checks, func(c check) bool { return c.name == name })
+	i := slices.IndexFunc(p.checks, func(c check) bool { return c.name == added.name })
 	if i < 0 {
-		p.checks = append(p.checks, check{name, run})
+		p.checks = append(p.checks, added)
 		return
 	}
-	p.checks[i].run = run
+	p.checks[i] = added
 }
 
 // apiServer notes why the API server is not there; nil: it is.
@@ -81,23 +90,30 @@ func (p *probes) apiServer(cause error) {
 	p.add("apiserver", func(*http.Request) error { return cause })
 }
 
+// readyz fails while a part is not ready. Asked for serving it forgives a dependency
+// that was reached.
 func (p *probes) readyz(w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
 	checks := slices.Clone(p.checks)
 	p.mu.Unlock()
+	forgives, code := r.URL.Query().Has(servingQuery), http.StatusOK
 	var lines, failing []string
 	var causes []error
 	for _, c := range checks {
-		if err := c.run(r); err != nil {
-			lines, failing = append(lines, fmt.Sprintf("[-]%s failed: %s", c.name, err)), append(failing, c.name)
-			causes = append(causes, fmt.Errorf("%s: %w", c.name, err))
+		err := c.run(r)
+		if err == nil {
+			lines = append(lines, fmt.Sprintf("[+]%s ok", c.name))
 			continue
 		}
-		lines = append(lines, fmt.Sprintf("[+]%s ok", c.name))
+		lines, failing = append(lines, fmt.Sprintf("[-]%s failed: %s", c.name, err)), append(failing, c.name)
+		causes = append(causes, fmt.Errorf("%s: %w", c.name, err))
+		if !forgives || c.reached == nil || !c.reached() {
+			code = http.StatusServiceUnavailable
+		}
 	}
 	p.tell(failing, errors.Join(causes...))
-	if len(failing) > 0 {
-		http.Error(w, strings.Join(lines, "\n"), http.StatusServiceUnavailable)
+	if code != http.StatusOK {
+		http.Error(w, strings.Join(lines, "\n"), code)
 		return
 	}
 	_, _ = fmt.Fprintln(w, strings.Join(lines, "\n"))

@@ -3,13 +3,16 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr/funcr"
+	clocktesting "k8s.io/utils/clock/testing"
 )
 
 func get(t *testing.T, url string) (code int, body string) {
@@ -91,6 +94,54 @@ func TestRedactedURLHasNoPasswords(t *testing.T) {
 	} {
 		if got := (&natsOptions{url: given}).redactedURL(); got != want {
 			t.Errorf("%q: got %q, want %q", given, got, want)
+		}
+	}
+}
+
+// What the kubelet asks: a replica has callers once it has reached all, and keeps them while a
+// dependency is away, as the webhook then has to say so. Nobody has to ask readyz for the log to
+// tell.
+// mutation: readyz?serving that fails for a dependency that was reached, or not for one that
+// was not, or that does not tell the log, makes this fail; so does one that forgives a part
+// of this process.
+func TestAReplicaServesWhileADependencyIsAwayThatItHasReached(t *testing.T) {
+	addr := freeAddress(t)
+	said := 0
+	p, err := serveProbes(t.Context(), addr, funcr.New(func(string, string) { said++ }, funcr.Options{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.stop()
+	var caches, answers error
+	p.add("caches", func(*http.Request) error { return caches })
+	redis := newProbe(clocktesting.NewFakeClock(time.Time{}), func(context.Context) error { return answers })
+	p.put(check{name: "redis", run: redis.ready, reached: redis.reached})
+	const ok, away = http.StatusOK, http.StatusServiceUnavailable
+	for _, step := range []struct {
+		name            string
+		caches, redis   error
+		looks           int
+		serving, readyz int
+		lines           int // of the log so far
+		body            string
+	}{
+		{"nothing was reached yet", nil, errDown, 0, away, away, 1, "[+]caches ok\n[-]redis failed: not reached yet\n"},
+		{"Redis is away from the start", nil, errDown, 1, away, away, 1, "[+]caches ok\n[-]redis failed: connection refused\n"},
+		{"Redis is there, caches are not", errDown, nil, 1, away, away, 2, "[-]caches failed: connection refused\n[+]redis ok\n"},
+		{"all is there", nil, nil, 1, ok, ok, 3, "[+]caches ok\n[+]redis ok\n"},
+		{"Redis went away", nil, errDown, probeTolerance, ok, away, 4, "[+]caches ok\n[-]redis failed: connection refused\n"},
+		{"both are away", errDown, errDown, 1, away, away, 5, "[-]caches failed: connection refused\n[-]redis failed: connection refused\n"},
+	} {
+		caches, answers = step.caches, step.redis
+		for range step.looks {
+			redis.look(t.Context())
+		}
+		code, body := get(t, "http://"+addr+"/readyz?serving")
+		if code != step.serving || body != step.body || said != step.lines {
+			t.Errorf("%s: serving %d %q, want %d %q; %d lines in the log, want %d", step.name, code, body, step.serving, step.body, said, step.lines)
+		}
+		if code, body := get(t, "http://"+addr+"/readyz"); code != step.readyz || body != step.body {
+			t.Errorf("%s: readyz %d %q, want %d", step.name, code, body, step.readyz)
 		}
 	}
 }

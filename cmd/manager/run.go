@@ -55,6 +55,7 @@ func run(ctx context.Context, o options) error {
 		return fmt.Errorf("find the API server: %w", err)
 	}
 	config.QPS = float32(o.kubeQPS)
+	config.Wrap(newCreationsAtOnce)
 	scheme, err := newScheme()
 	if err != nil {
 		return err
@@ -70,7 +71,7 @@ func run(ctx context.Context, o options) error {
 // work is run with what answers probes.
 func work(ctx context.Context, o options, config *rest.Config, scheme *runtime.Scheme, ready *probes) error {
 	log := ctrl.Log
-	self, err := waitForIdentity(ctx, config, scheme, o.namespace, ready)
+	self, err := waitForIdentity(ctx, config, scheme, o, ready)
 	if err != nil {
 		return err
 	}
@@ -146,11 +147,12 @@ func newScheme() (*runtime.Scheme, error) {
 }
 
 // waitForIdentity loads the result keys and the cluster's name, and tries again while the API
-// server cannot be reached.
-func waitForIdentity(ctx context.Context, config *rest.Config, scheme *runtime.Scheme, namespace string, ready *probes) (identity, error) {
+// server cannot be reached or the keys cannot be used.
+func waitForIdentity(ctx context.Context, config *rest.Config, scheme *runtime.Scheme, o options, ready *probes) (identity, error) {
 	ready.apiServer(errors.New("not reached yet"))
+	replicas := newOthers(o, clock.RealClock{})
 	for try := 0; ; try++ {
-		self, err := loadOnce(ctx, config, scheme, namespace)
+		self, err := loadOnce(ctx, config, scheme, o.namespace, replicas)
 		if err == nil {
 			return self, nil
 		}
@@ -166,12 +168,12 @@ func waitForIdentity(ctx context.Context, config *rest.Config, scheme *runtime.S
 	}
 }
 
-func loadOnce(ctx context.Context, config *rest.Config, scheme *runtime.Scheme, namespace string) (identity, error) {
+func loadOnce(ctx context.Context, config *rest.Config, scheme *runtime.Scheme, namespace string, replicas *others) (identity, error) {
 	c, err := client.New(config, client.Options{Scheme: scheme})
 	if err != nil {
 		return identity{}, fmt.Errorf("reach the API server: %w", err)
 	}
-	return loadIdentity(ctx, c, namespace)
+	return loadIdentity(ctx, c, namespace, replicas)
 }
 
 func newManager(ctx context.Context, config *rest.Config, scheme *runtime.Scheme, o options, writes *runwatch.Writes, ready *probes) (manager.Manager, error) {
@@ -240,9 +242,9 @@ func warmCaches(ctx context.Context, mgr manager.Manager) error {
 	return nil
 }
 
-func newReady(ready *probes, name string, check func(context.Context) error) *probe {
-	p := newProbe(clock.RealClock{}, check)
-	ready.add(name, p.ready)
+func newReady(ready *probes, name string, look func(context.Context) error) *probe {
+	p := newProbe(clock.RealClock{}, look)
+	ready.put(check{name: name, run: p.ready, reached: p.reached})
 	return p
 }
 

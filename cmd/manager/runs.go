@@ -92,7 +92,7 @@ func addRuns(ctx context.Context, mgr manager.Manager, o options, a adapters) (*
 		Metrics: a.lockMetrics, TakeOver: figures.TakeOver, DrivenSince: drives.Since, Wake: waker.Wake,
 	})
 	collector := &gc.Collector{Jobs: a.jobs, Outputs: a.payloads, Uploads: a.payloads, Cache: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: clk}
-	workers := liveness.New(a.jobs.Workers, waker.Wake, liveness.Options{Clock: clk, Log: mgr.GetLogger().WithName("liveness")})
+	workers := liveness.New(a.jobs.Workers, waker.Wake, livenessOptions(o, clk, mgr.GetLogger()))
 	word := wakes.New(a.redis, waker.WakeNext, clk, mgr.GetLogger().WithName("wakes"))
 	limits := quota.New(quota.Options{
 		Gate: a.quota, Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Wake: wakeAnywhere(index, drives, word, waker), Clock: clk, NewID: uuid.NewString,
@@ -103,7 +103,7 @@ func addRuns(ctx context.Context, mgr manager.Manager, o options, a adapters) (*
 	turns := shares.NewTurns(o.maxConcurrent, places.Of("pass"), waker.Wake)
 	r := &workflowrun.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Statuses: statuses, NATS: a.conn, Liveness: workers,
-		Signals: workflowrun.Sources{&workflowrun.Approvals{Client: mgr.GetClient()}},
+		Signals: workflowrun.Sources{&workflowrun.Approvals{Client: mgr.GetClient(), Live: mgr.GetAPIReader()}},
 		Events:  a.events, StepEvents: o.stepEvents,
 		Clock: clk, Rand: rand.Float64, Waker: waker, Metrics: figures, Delays: a.resultMetrics, Holder: o.holder, RequireLists: o.requireLists,
 		Ballots: a.ballots, RecoverPatience: workflowrun.OthersPatience, AloneAfter: workflowrun.AloneAfter, PolicyChanged: limits.PolicyChanged, SemaphoreChanged: shared.SemaphoreChanged,
@@ -145,6 +145,11 @@ func newWrites(most int, places *shares.Metrics) *shares.Shares {
 		return nil
 	}
 	return shares.New(most, false, places.Of("write"))
+}
+
+// livenessOptions have as many topics watched as have a consumer.
+func livenessOptions(o options, clk clock.WithTicker, log logr.Logger) liveness.Options {
+	return liveness.Options{MaxTopics: o.nats.maxTopics, Clock: clk, Log: log.WithName("liveness")}
 }
 
 // addAll has the manager start and stop parts.

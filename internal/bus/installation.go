@@ -69,6 +69,21 @@ func (c *Conn) check(got jetstream.StreamConfig) error {
 	return err
 }
 
+// Installation is whose the streams are, as they say; empty: they do not say it, or are not there.
+func (c *Conn) Installation(ctx context.Context) (string, error) {
+	ctx, cancel := c.Bounded(ctx)
+	defer cancel()
+	name := c.Names.JobsStream()
+	s, err := c.JetStream.Stream(ctx, name)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return "", nil
+	case err != nil:
+		return "", c.Retryable("stream "+name, err)
+	}
+	return s.CachedInfo().Config.Metadata[installationKey], nil
+}
+
 // own makes sure that a stream is this installation's. One that names none, of an operator before
 // there were names, or the one to take over from, becomes ours; its settings stay. Two who do so at
 // the same time both believe it, until their next look at the stream.

@@ -119,7 +119,7 @@ type Webhook struct {
 	Ignores     bool // failurePolicy is Ignore
 	Broken      string
 	Authorities []Authority
-	// Endpoints are those of its Service; -1: not known.
+	// Endpoints are those of its Service that are called; -1: not known.
 	Endpoints int
 	Call      Call
 }

@@ -50,13 +50,13 @@ func (w Webhook) reached() []Finding {
 	case w.Call.Unreached != "":
 		return []Finding{WebhookReached.find(Failed, look, "the API server does not reach the webhook: %s", w.Call.Unreached)}
 	case w.Endpoints == 0:
-		return []Finding{WebhookReached.find(Failed, look, "the Service of the webhook has no endpoints")}
+		return []Finding{WebhookReached.find(Failed, look, "the Service of the webhook has no endpoint that serves")}
 	case w.Call.Why != "":
 		return WebhookReached.unread(w.Call.Unread)
 	case w.Ignores && w.Endpoints < 0:
 		return WebhookReached.unread(Unread{Why: "with failurePolicy Ignore the API server does not say whether it reached the webhook, and its endpoints could not be read", Hint: look})
 	case w.Ignores:
-		return WebhookReached.ok("the webhook has %d endpoints; with failurePolicy Ignore the API server does not say whether it reaches them", w.Endpoints)
+		return WebhookReached.ok("the webhook has %d endpoints that serve; with failurePolicy Ignore the API server does not say whether it reaches them", w.Endpoints)
 	}
 	return WebhookReached.ok("a dry run of a create passed the webhook")
 }

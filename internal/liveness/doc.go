@@ -63,8 +63,9 @@
 // # Bounds
 //
 // At most MaxTopics topics are watched. Those beyond stay Unknown until others are no longer
-// watched and their runs call Watch again. A topic is forgotten when it is due and no run watches
-// it. Memory: one entry per run and topic, and one per run that is to be woken.
+// watched and their runs call Watch again; the log names one of them, once a minute at most. A
+// topic is forgotten when it is due and no run watches it. Memory: one entry per run and topic, and
+// one per run that is to be woken.
 //
 // # What it does not see
 //

@@ -7,10 +7,14 @@ import (
 	"sync"
 )
 
+// mostRoom bounds the memory of the questions that are due: MaxTopics may be any number.
+const mostRoom = 100_000
+
 // Run asks and wakes until ctx ends, and until all its goroutines have ended. It is called once.
 func (c *Watcher[K]) Run(ctx context.Context) {
-	// Each topic is in it once at most, so that sending never blocks.
-	questions := make(chan string, c.options.MaxTopics)
+	// Each topic is in it once at most, so that sending blocks only where they are
+	// more than mostRoom.
+	questions := make(chan string, min(c.options.MaxTopics, mostRoom))
 	var askers sync.WaitGroup
 	for range c.options.Width {
 		askers.Go(func() {

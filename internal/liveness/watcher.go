@@ -63,12 +63,16 @@ type Options struct {
 	Width int
 	// WakeBatch is how many runs are woken per tick of 100 ms. Default 50.
 	WakeBatch int
-	// MaxTopics bounds the topics that are watched. Default 1,000.
+	// MaxTopics bounds the topics that are watched. Default 1,000. The log names one that finds no
+	// place, once a minute at most.
 	MaxTopics int
 
 	Clock clock.WithTicker // default: the real one
 	Log   logr.Logger      // gets one line for each change of a topic's state
 }
+
+// fullPause is the time between two lines of the log that say that a topic found no place.
+const fullPause = time.Minute
 
 // tick is when due questions are asked and runs are woken.
 const tick = 100 * time.Millisecond
@@ -105,6 +109,7 @@ type Watcher[K comparable] struct {
 	watches map[K]*watch
 	waking  []K // keys to wake, in order
 	next    uint64
+	full    time.Time // when the log said last that a topic found no place
 }
 
 // watch is what one key watches.
@@ -164,6 +169,7 @@ func (c *Watcher[K]) join(name string, key K) {
 	t := c.topics[name]
 	if t == nil {
 		if len(c.topics) >= c.options.MaxTopics {
+			c.noPlace(name)
 			return
 		}
 		t = &topic[K]{keys: map[K]uint64{}}
@@ -173,6 +179,14 @@ func (c *Watcher[K]) join(name string, key K) {
 	if _, there := t.keys[key]; !there {
 		c.next++
 		t.keys[key] = c.next
+	}
+}
+
+// noPlace has the log say that a topic is not watched.
+func (c *Watcher[K]) noPlace(name string) {
+	if now := c.options.Clock.Now(); c.full.IsZero() || now.Sub(c.full) >= fullPause {
+		c.full = now
+		c.options.Log.Info("A topic is not watched, as there are too many: runs do not say that its workers are away", "topic", name, "most", c.options.MaxTopics)
 	}
 }
 

@@ -5,8 +5,11 @@ package liveness
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/go-logr/logr/funcr"
 )
 
 // mutation: rows = 1 makes this fail, and so does a State without its numbers.
@@ -275,6 +278,31 @@ func TestTopicsAreBounded(t *testing.T) {
 		w.watcher.Watch("one", "c")
 		w.until(millis(11_000))
 		w.is("c", Pulling)
+	})
+}
+
+// A Watch that fails each time must not fill the log.
+// mutation: a line per Watch, or none, makes this fail.
+func TestTopicsThatFindNoPlaceAreToldOnceAMinute(t *testing.T) {
+	var said []string
+	log := funcr.New(func(_, args string) {
+		if strings.Contains(args, "not watched") {
+			said = append(said, args)
+		}
+	}, funcr.Options{})
+	inWorld(t, Options{MaxTopics: 1, Log: log}, func(w *world) {
+		told := func(lines int, last string) {
+			t.Helper()
+			w.watcher.Watch("one", "a", "b", "c")
+			if len(said) != lines || !strings.Contains(said[lines-1], last) {
+				t.Errorf("after %s the log says %q; want %d lines, the last of %s", time.Since(w.start), said, lines, last)
+			}
+		}
+		told(1, `"topic"="b" "most"=1`)
+		w.until(59 * time.Second)
+		told(1, `"topic"="b"`)
+		w.until(time.Minute)
+		told(2, `"topic"="b"`)
 	})
 }
 

@@ -243,6 +243,30 @@ func TestALeaseThatTakesItsLockAgainStopsWhenToldTo(t *testing.T) {
 	})
 }
 
+// And if it is ours again, this process does not wait for itself until it ends.
+//
+// mutation: detach that remembers no lock that was lost to another makes this fail.
+func TestALockThatMayBeOursAgainIsReplaced(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		r, _ := continuing()
+		l := b.acquire(r)
+		b.store.flush()
+		b.fates("acquire", works, losesReply, works)
+		b.pass(12 * time.Second)
+		if owner := b.store.ownerOf(testRun); owner != l.ID() || l.Status().Failures != 1 {
+			t.Fatalf("owner %q, %+v; want its own, and a reply that was lost", owner, l.Status())
+		}
+		l.OnFailure(false)
+		b.isLost(l, OwnershipLost)
+		l.Drop(t.Context())
+		next := b.acquire(request())
+		if next.Fence() <= l.Fence() {
+			t.Errorf("fence %d after %d", next.Fence(), l.Fence())
+		}
+		next.Drop(t.Context())
+	})
+}
+
 // And the other way: work that is to go on.
 func TestALeaseCanBeToldToGoOnWhileRedisIsAway(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {

@@ -50,7 +50,7 @@ func look(ctx context.Context, client redis.UniversalClient, runUIDs []string, s
 		waiting      *redis.IntCmd
 	}
 	asked := make([]replies, len(runUIDs))
-	_, err := client.Pipelined(ctx, func(p redis.Pipeliner) error {
+	commands, err := client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, uid := range runUIDs {
 			asked[i] = replies{
 				owner: p.Get(ctx, key(uid, "lock")), left: p.PTTL(ctx, key(uid, "lock")),
@@ -61,6 +61,11 @@ func look(ctx context.Context, client redis.UniversalClient, runUIDs []string, s
 	})
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return err
+	}
+	for _, command := range commands { // that of the pipeline is the first, perhaps of a lock that nobody has
+		if err := command.Err(); err != nil && !errors.Is(err, redis.Nil) {
+			return err
+		}
 	}
 	for i, uid := range runUIDs {
 		s := Sight{Token: asked[i].owner.Val(), Left: asked[i].left.Val(), Waiting: asked[i].waiting.Val()}

@@ -12,6 +12,20 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/lockmgr/redistest"
 )
 
+// A lock that nobody has comes first, and the next one cannot be read.
+//
+// mutation: look that trusts in the error of the pipeline alone makes this fail.
+func TestALockThatCannotBeReadIsNotFree(t *testing.T) {
+	t.Parallel()
+	client := newTestClient(t, redistest.Start(t).Addr())
+	if err := client.LPush(t.Context(), key("odd", "lock"), "no lock").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := Look(t.Context(), client, []string{"free", "odd"}); err == nil {
+		t.Errorf("%+v, want an error", got)
+	}
+}
+
 // An offer is no owner, and a lock without a TTL does not end.
 func TestLocksAsPeopleSeeThem(t *testing.T) {
 	t.Parallel()

@@ -46,12 +46,12 @@ func (m *Manager) run(uid string) *run {
 }
 
 // detach ends the hold of a run. Its token stays remembered as dead, since whether Redis forgot it
-// is not yet known. Needs mu.
+// is not yet known. It is where Redis said so, and no take was sent since. Needs mu.
 func (m *Manager) detach(r *run) {
 	h := r.hold
 	h.end()
 	r.hold = nil
-	if h.lost == nil || h.lost.Reason != OwnershipLost {
+	if h.lost == nil || h.lost.Reason != OwnershipLost || h.retaking {
 		r.dead, r.forgetAt = h.token, m.now().Add(h.request.Policy.TTL)
 	}
 	r.askAt = time.Time{} // askNow sets it, once the lock is given back

@@ -157,6 +157,13 @@ func TestDecisionsWithoutEffectAreRefused(t *testing.T) {
 	}
 	decided := v1alpha1.StepStatus{Phase: v1alpha1.StepSucceeded, Approval: &v1alpha1.ApprovalStatus{Decision: v1alpha1.Approve, Approver: "bob", DecidedAt: earlier}}
 	timedOut := v1alpha1.StepStatus{Phase: v1alpha1.StepFailed, Approval: &v1alpha1.ApprovalStatus{Decision: v1alpha1.Reject, DecidedAt: earlier}}
+	follows := func(r *v1alpha1.WorkflowRun) {
+		r.Spec.Steps, r.Spec.Finally, r.Spec.WorkflowRef = nil, nil, &v1alpha1.WorkflowReference{Name: "report"}
+	}
+	hidden := func(r *v1alpha1.WorkflowRun) {
+		follows(r)
+		r.Status.Workflow = &v1alpha1.WorkflowRevision{Name: "report", Revision: strings.Repeat("0", 64)} // it is gone, as to somebody who may not get it
+	}
 	ended := func(r *v1alpha1.WorkflowRun) {
 		r.Status.Phase, r.Status.CompletedAt = v1alpha1.RunCancelled, &metav1.Time{Time: earlier.Time}
 	}
@@ -176,6 +183,9 @@ func TestDecisionsWithoutEffectAreRefused(t *testing.T) {
 		"a run that is over":                 {run: asking(v1alpha1.StepStatus{Phase: v1alpha1.StepCancelled}, ended), step: "publish", want: "run team-a/report is over: it ended as Cancelled at 2026-11-20T10:05:00Z"},
 		"a step that was skipped":            {run: asking(v1alpha1.StepStatus{Phase: v1alpha1.StepSkipped}), step: "publish", want: "step publish is over (Skipped): there is nothing to decide"},
 		"a decision that is not applied yet": {run: asking(waiting), others: []client.Object{said("b", "uid-1", "publish", "eve", 7), said("a", "", "publish", "bob", 7)}, step: "publish", want: "step publish was decided already, and the run does not show it yet: rejected by bob at 2026-11-20T10:04:07Z (5m53s ago)"},
+		"steps that are not known yet":       {run: asking(waiting, follows), step: "publish", want: "step publish of run team-a/report: the run has no steps yet, since its Workflow was not read: try again in a moment"},
+		"steps that may not be read":         {run: asking(v1alpha1.StepStatus{Phase: v1alpha1.StepPending}, hidden), step: "publish", want: "step publish of run team-a/report: whether it is an approval is not known before it waits for one: the steps of the run are in a ControllerRevision (apps) of its namespace, which you may not get or which is gone"},
+		"one that waits, all the same":       {run: asking(waiting, hidden), step: "publish"},
 		"one about an earlier run":           {run: asking(waiting), others: []client.Object{said("b", "uid-0", "publish", "eve", 7)}, step: "publish"},
 		"one about another step":             {run: asking(waiting), others: []client.Object{said("b", "uid-1", "fetch", "eve", 7)}, step: "publish"},
 	} {

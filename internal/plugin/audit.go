@@ -30,7 +30,8 @@ docs/audit.md says for each kind how it arises, by when it heals by itself, and 
   kubectl -n nats port-forward svc/nats 4222:4222
   kubectl -n redis port-forward svc/redis 6379:6379
 
---repair mends what is safe: it reads each run again before, takes only from runs that are gone or have ended, and publishes nothing.
+--repair mends what is safe: it reads each run again before, takes only from runs that are gone or have ended, and publishes nothing. It refuses a
+NATS of another cluster, as behind a port-forward that was left open.
 
 Exit codes: 0 the stores agree, or all was mended; 1 they differ; 3 a store could not be read; 2, as of all commands, a command line that makes no
 sense.`
@@ -71,6 +72,11 @@ func (f *auditFlags) run(ctx context.Context, a *app) error {
 		return err
 	}
 	defer end()
+	if f.repair {
+		if err := ours(ctx, s.API, s.NATS); err != nil {
+			return err
+		}
+	}
 	report, err := s.Twice(ctx, f.wait)
 	if err != nil {
 		return fmt.Errorf("audit: %w", err)

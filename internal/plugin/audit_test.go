@@ -7,6 +7,10 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/bus/bustest"
 	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
@@ -45,5 +49,35 @@ func TestAudit_FindsMendsAndSaysWhatItCouldNotRead(t *testing.T) {
 	}
 	if _, _, err := p.call("audit", "-o", "yaml"); err == nil {
 		t.Error("a format that is none")
+	}
+}
+
+// A port-forward to the NATS of another cluster was left open.
+//
+// mutation: a repair that does not ask whose NATS it is makes this fail.
+func TestAudit_RepairsNothingOfAnotherCluster(t *testing.T) {
+	server := redistest.Start(t)
+	for name, c := range map[string]struct {
+		objects []client.Object
+		want    string
+	}{
+		"another":                       {[]client.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: "mine"}}}, "another cluster than your kubeconfig's: look at port-forwards and --context (its streams say theirs, and namespace kube-system has the UID mine)"},
+		"one that may not be looked at": {nil, "find out whether NATS is this cluster's"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlugin(t, c.objects...)
+			p.nats = natstest.Start(t)
+			conn := bustest.Connect(t, bus.Config{URL: p.nats.URL(), Installation: "theirs"})
+			bustest.Eventually(t, "streams", func() bool { return conn.EnsureStreams(t.Context()) == nil })
+			gone := job("11111111-2222-3333-4444-555555555555", 1)
+			bustest.PublishRaw(t, conn, conn.Names.Job("t", gone), "{}")
+			line := []string{"audit", "--wait", "1ms", "--redis-addrs", server.Addr()}
+			if _, _, err := p.call(append(line, "--repair")...); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v", err)
+			}
+			if out, _, _ := p.call(line...); !strings.Contains(out, "JobLeft") {
+				t.Errorf("the job is gone:\n%s", out)
+			}
+		})
 	}
 }

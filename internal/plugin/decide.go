@@ -7,17 +7,11 @@ import (
 	"fmt"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/plugin/actions"
 	"github.com/syncopate-dev/syncopate/internal/plugin/runview"
-)
-
-const (
-	timeFormat = "2006-01-02T15:04:05Z07:00"
-	pollEvery  = 250 * time.Millisecond
 )
 
 // follow waits until the run shows the decision, where it can do so soon. A decision that is stored
@@ -33,9 +27,12 @@ func (a *app) follow(ctx context.Context, c client.Reader, run *v1alpha1.Workflo
 		a.note("the step is %s: the decision counts when it begins to wait for approval", phase)
 		return nil
 	}
-	s, err := settled(ctx, c, run, step, limit)
+	s, late, err := settled(ctx, c, run, step, limit)
 	switch {
-	case wait.Interrupted(err) && ctx.Err() == nil:
+	case late && err != nil:
+		a.note("whether the run shows it after %s is not known: %v", limit, err)
+		return nil
+	case late:
 		a.note("the run does not show it after %s; to see why: kubectl syncopate why %s -n %s", limit, run.Name, run.Namespace)
 		return nil
 	case err != nil:
@@ -49,19 +46,16 @@ func (a *app) follow(ctx context.Context, c client.Reader, run *v1alpha1.Workflo
 	return nil
 }
 
-// settled is the status of a step as soon as it is decided or over; the error is for
-// wait.Interrupted if that takes longer.
-func settled(ctx context.Context, c client.Reader, run *v1alpha1.WorkflowRun, step string, limit time.Duration) (s v1alpha1.StepStatus, err error) {
-	err = wait.PollUntilContextTimeout(ctx, pollEvery, limit, true, func(ctx context.Context) (bool, error) {
+// settled is the status of a step as soon as it is decided or over. late says that
+// this takes longer.
+func settled(ctx context.Context, c client.Reader, run *v1alpha1.WorkflowRun, step string, limit time.Duration) (s v1alpha1.StepStatus, late bool, err error) {
+	late, err = until(ctx, limit, func(ctx context.Context) (bool, error) {
 		var now v1alpha1.WorkflowRun
-		if err := c.Get(ctx, client.ObjectKeyFromObject(run), &now); err != nil {
+		if err := readAgain(ctx, c, run, &now); err != nil {
 			return false, err
-		}
-		if now.UID != run.UID {
-			return false, fmt.Errorf("run %s/%s was replaced by another one", run.Namespace, run.Name)
 		}
 		s = actions.Step(&now, step)
 		return s.Approval != nil || actions.Over(s.Phase), nil
 	})
-	return s, err
+	return s, late, err
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -121,17 +120,16 @@ func (a *workflows) start(ctx context.Context, c client.Client, run *v1alpha1.Wo
 // awaitEnd waits until a run has ended. Its error says that it did not succeed.
 func (a *workflows) awaitEnd(ctx context.Context, c client.Reader, run *v1alpha1.WorkflowRun, limit time.Duration) error {
 	now := &v1alpha1.WorkflowRun{}
-	err := wait.PollUntilContextTimeout(ctx, pollEvery, limit, true, func(ctx context.Context) (bool, error) {
-		if err := c.Get(ctx, client.ObjectKeyFromObject(run), now); err != nil {
-			return false, fmt.Errorf("run %s/%s: %w", run.Namespace, run.Name, err)
-		}
-		if now.UID != run.UID {
-			return false, fmt.Errorf("run %s/%s was replaced by another one", run.Namespace, run.Name)
+	late, err := until(ctx, limit, func(ctx context.Context) (bool, error) {
+		if err := readAgain(ctx, c, run, now); err != nil {
+			return false, err
 		}
 		return now.Status != nil && now.Status.CompletedAt != nil, nil
 	})
 	switch {
-	case wait.Interrupted(err) && ctx.Err() == nil:
+	case late && err != nil:
+		return fmt.Errorf("whether run %s has ended after %s is not known: %w", run.Name, limit, err)
+	case late:
 		return fmt.Errorf("run %s has not ended after %s; to see why: kubectl syncopate why %s -n %s", run.Name, limit, run.Name, run.Namespace)
 	case err != nil:
 		return err

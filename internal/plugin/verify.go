@@ -105,12 +105,8 @@ func (f *verifyFlags) run(ctx context.Context, a *app) (err error) {
 		return err
 	}
 	if f.flush {
-		config, err := f.redis.config(a.Getenv)
-		if err != nil {
+		if err := f.flushes(ctx, a, &o); err != nil {
 			return err
-		}
-		if o.Redis, err = lockmgr.NewClient(config); err != nil {
-			return fmt.Errorf("configure Redis: %w", err)
 		}
 		defer func() { _ = o.Redis.Close() }()
 	}
@@ -127,6 +123,30 @@ func (f *verifyFlags) run(ctx context.Context, a *app) (err error) {
 		return err
 	}
 	return errors.Join(f.tell(a, report), err)
+}
+
+// flushes sets the Redis whose data is to be deleted, if it is this cluster's as far as the NATS
+// beside it tells.
+func (f *verifyFlags) flushes(ctx context.Context, a *app, o *verify.Options) error {
+	nats, err := bus.Connect(ctx, a.nats.config(a.Getenv))
+	if err != nil {
+		return fmt.Errorf("NATS: %w", err)
+	}
+	defer nats.Close(context.WithoutCancel(ctx))
+	reached, cancel := context.WithTimeout(ctx, connectWait)
+	defer cancel()
+	nats.AwaitConnected(reached)
+	if err := ours(ctx, o.Kube, nats); err != nil {
+		return err
+	}
+	config, err := f.redis.config(a.Getenv)
+	if err != nil {
+		return err
+	}
+	if o.Redis, err = lockmgr.NewClient(config); err != nil {
+		return fmt.Errorf("configure Redis: %w", err)
+	}
+	return nil
 }
 
 func (f *verifyFlags) faults() (all []verify.Fault) {

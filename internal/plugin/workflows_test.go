@@ -5,6 +5,8 @@ package plugin
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -44,7 +46,8 @@ type starter struct {
 	*plugin
 	made   []v1alpha1.WorkflowRun
 	phase  v1alpha1.RunPhase
-	hidden bool // Workflows may not be seen
+	hidden bool    // Workflows may not be seen
+	down   []error // what reads of runs get first
 }
 
 func newStarter(t *testing.T, objects ...client.Object) *starter {
@@ -52,7 +55,13 @@ func newStarter(t *testing.T, objects ...client.Object) *starter {
 	s := &starter{plugin: newPlugin(t)}
 	c := fakeCluster(t, objects...).WithInterceptorFuncs(interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key types.NamespacedName, o client.Object, opts ...client.GetOption) error {
-			if _, is := o.(*v1alpha1.WorkflowRun); !is && s.hidden {
+			_, is := o.(*v1alpha1.WorkflowRun)
+			if is && len(s.down) > 0 {
+				err := s.down[0]
+				s.down = s.down[1:]
+				return err
+			}
+			if !is && s.hidden {
 				return apierrors.NewForbidden(schema.GroupResource{Resource: "workflows"}, key.Name, errors.New("no"))
 			}
 			return c.Get(ctx, key, o, opts...)
@@ -160,6 +169,29 @@ func TestSubmit_WaitsForTheEnd(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	if _, _, err := s.call("submit", "report", "--revision", "zz"); err == nil || !strings.Contains(err.Error(), `0 revisions of workflow report begin with "zz"`) {
+		t.Errorf("%v", err)
+	}
+}
+
+// An API server restarts, or hangs for as long as the client waits, while somebody waits for a run.
+//
+// mutation: a wait that ends with the first question that fails, or that takes a client's time-out
+// for its own, makes this fail.
+func TestSubmit_WaitsThroughAnOutage(t *testing.T) {
+	w, r, _ := reportOf(t, "t", 1)
+	down := []error{errors.New("connection refused"), fmt.Errorf("Get: %w", context.DeadlineExceeded), apierrors.NewInternalError(errors.New("ill"))}
+	s := newStarter(t, w, r)
+	s.phase, s.down = v1alpha1.RunSucceeded, down
+	if out := s.must("submit", "report", "--wait", "--name", "mine"); !strings.Contains(out, "run mine succeeded") {
+		t.Error(out)
+	}
+	s.down = slices.Repeat(down[:1], 1000)
+	if _, _, err := s.call("submit", "report", "--wait", "--timeout", "1ms", "--name", "slow"); err == nil ||
+		err.Error() != "whether run slow has ended after 1ms is not known: run team-a/slow: connection refused" {
+		t.Errorf("%v", err)
+	}
+	s.down = []error{apierrors.NewNotFound(schema.GroupResource{Resource: "workflowruns"}, "gone")}
+	if _, _, err := s.call("submit", "report", "--wait", "--name", "gone"); !apierrors.IsNotFound(err) {
 		t.Errorf("%v", err)
 	}
 }

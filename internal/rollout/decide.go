@@ -19,6 +19,8 @@ type Input struct {
 	State State
 	// Tally is what was counted for State.Candidate, over all replicas.
 	Tally Tally
+	// Full says that the tally has no place for what is counted from now on.
+	Full bool
 	// Command is a user's, about State.Candidate.
 	Command Command
 	// Now is the time.
@@ -90,6 +92,9 @@ func (in Input) begin() (State, []Event) {
 // step begins a step.
 func (in Input) step(s State, percent int) (State, []Event) {
 	s.Phase, s.Reason, s.Verdict = Progressing, ReasonCanaryRuns, NotEnough
+	if s.Percent == 0 {
+		s.First = percent
+	}
 	s.Percent, s.Since, s.Begin = percent, in.Now, s.Seen
 	s.Message = fmt.Sprintf("Candidate %s of %s is tried on %d percent of the %s", s.Candidate.Name(), s.Unit.field(), percent, s.Unit.plural())
 	return s, []Event{{Reason: ReasonCanaryRuns, Message: s.Message}}
@@ -171,9 +176,16 @@ func (in Input) advance(s State) (State, []Event) {
 	return in.promote(s.Candidate, ReasonAllStepsPassed, fmt.Sprintf("Candidate %s passed all steps", s.Candidate.Name()))
 }
 
-// wait goes on with a step, unless it is over.
+// wait goes on with a step, unless it is over. A step that begins later than it may take from now
+// on was begun by a clock that was wrong: it begins now, or nothing would end it for as long.
 func (in Input) wait(s State) (State, []Event) {
-	if s.Phase == Holding || in.Now.Sub(s.Since) < in.Plan.MaxStep {
+	if in.Full {
+		return in.rollBack(s, ReasonInsufficientData, "As many processes of the operator have counted as have a place in status: "+s.Message)
+	}
+	if s.Since.Sub(in.Now) > in.Plan.MaxStep {
+		s.Since = in.Now
+	}
+	if s.Phase == Holding && in.Plan.Hold || in.Now.Sub(s.Since) < in.Plan.MaxStep {
 		return s, nil
 	}
 	text := fmt.Sprintf("Step of %d percent is over after %s: %s", s.Percent, in.Plan.MaxStep, s.Message)
@@ -185,7 +197,7 @@ func (in Input) wait(s State) (State, []Event) {
 }
 
 func (in Input) rollBack(s State, reason Reason, text string) (State, []Event) {
-	s.Phase, s.Percent, s.Since, s.Reason, s.Message = RolledBack, 0, in.Now, reason, text
+	s.Phase, s.Percent, s.First, s.Since, s.Reason, s.Message = RolledBack, 0, 0, in.Now, reason, text
 	if s.Verdict != Fail {
 		s.Verdict = NotEnough
 	}

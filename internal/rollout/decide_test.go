@@ -48,8 +48,8 @@ func TestDecide(t *testing.T) {
 	change := func(t Tally, change func(*Tally)) Tally { change(&t); return t }
 	faulty := aPlan()
 	faulty.StepsPercent = []int{20, 5}
-	immediate, hold := aPlan(), aPlan()
-	immediate.Canary, hold.Hold = false, true
+	immediate, hold, fromTwenty := aPlan(), aPlan(), aPlan()
+	immediate.Canary, hold.Hold, fromTwenty.StepsPercent = false, true, []int{20, 50}
 	tests := map[string]struct {
 		in      Input
 		phase   Phase
@@ -90,6 +90,12 @@ func TestDecide(t *testing.T) {
 		"too little for too long":                 {Input{Spec: newRev, State: progressing(5), Now: epoch.Add(time.Hour)}, RolledBack, 0, ReasonInsufficientData, []Reason{ReasonInsufficientData}},
 		"too little for too long, and Hold":       {Input{Plan: hold, Spec: newRev, State: progressing(5), Now: epoch.Add(time.Hour)}, Holding, 5, ReasonInsufficientData, []Reason{ReasonInsufficientData}},
 		"a hold ends with evidence":               {Input{Plan: hold, Spec: newRev, State: func() State { s := progressing(5).with(early); s.Phase = Holding; return s }(), Tally: later}, Progressing, 20, ReasonCanaryRuns, []Reason{ReasonCanaryRuns}},
+		"a hold ends when the plan holds no more": {Input{Spec: newRev, State: func() State { s := progressing(5); s.Phase = Holding; return s }(), Now: epoch.Add(time.Hour)}, RolledBack, 0, ReasonInsufficientData, []Reason{ReasonInsufficientData}},
+		"a hold lasts while the plan holds":       {Input{Plan: hold, Spec: newRev, State: func() State { s := progressing(5); s.Phase = Holding; return s }(), Now: epoch.Add(time.Hour)}, Holding, 5, ReasonCanaryRuns, nil},
+		"nobody counts any more":                  {Input{Plan: hold, Full: true, Spec: newRev, State: func() State { s := progressing(5); s.Phase = Holding; return s }()}, RolledBack, 0, ReasonInsufficientData, []Reason{ReasonInsufficientData}},
+		"nobody counts any more, and need not":    {Input{Full: true, Spec: newRev, State: progressing(5).with(early), Tally: later}, Progressing, 20, ReasonCanaryRuns, []Reason{ReasonCanaryRuns}},
+		"a plan that begins with more":            {Input{Plan: fromTwenty, Spec: newRev, State: func() State { s := progressing(20).with(early); s.First = 5; return s }(), Tally: later}, Progressing, 50, ReasonCanaryRuns, []Reason{ReasonCanaryRuns}},
+		"a plan that begins with more, of before": {Input{Plan: fromTwenty, Spec: newRev, State: progressing(20).with(early), Tally: later}, RolledBack, 0, ReasonSampleRatioMismatch, []Reason{ReasonSampleRatioMismatch}},
 		"a clock that went back ends nothing":     {Input{Spec: newRev, State: progressing(5), Now: epoch.Add(-100 * time.Hour)}, Progressing, 5, ReasonCanaryRuns, nil},
 		"an edit supersedes":                      {Input{Spec: thirdRe, State: progressing(20)}, Progressing, 5, ReasonCanaryRuns, []Reason{ReasonSuperseded, ReasonCanaryRuns}},
 		"an edit back supersedes":                 {Input{Spec: oldRev, State: progressing(20)}, Stable, 0, ReasonInForce, []Reason{ReasonSuperseded}},
@@ -128,6 +134,45 @@ func TestDecide(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A step that a wrong clock began lasts no longer than one that begins now.
+//
+// mutation: wait without that makes this fail.
+func TestAStepThatBeginsInACenturyEnds(t *testing.T) {
+	s := progressing(5)
+	s.Since = epoch.AddDate(100, 0, 0)
+	now := epoch
+	for range 2 {
+		if s.Phase != Progressing {
+			t.Fatalf("%s: %s", s.Phase, s.Message)
+		}
+		s, _ = Decide(Input{Plan: aPlan(), Spec: newRev, State: s, Now: now})
+		now = now.Add(time.Hour)
+	}
+	if s.Phase != RolledBack || s.Reason != ReasonInsufficientData {
+		t.Errorf("%s: %s", s.Phase, s.Message)
+	}
+}
+
+// What a candidate began with is kept from step to step, and by nothing else.
+//
+// mutation: step that sets it each time makes this fail.
+func TestThePercentageThatACandidateBeganWith(t *testing.T) {
+	s := State{Phase: Stable, Baseline: oldRev}
+	decide := func(in Input) {
+		in.Plan, in.State, in.Now = aPlan(), s, epoch
+		s, _ = Decide(in)
+	}
+	early, later := Tally{Canary: arm(50, 10), Control: arm(50, 10), Rest: 900}, Tally{Canary: arm(100, 20), Control: arm(100, 20), Rest: 1800}
+	decide(Input{Spec: newRev})
+	decide(Input{Spec: newRev, Tally: early})
+	if decide(Input{Spec: newRev, Tally: later}); s.Percent != 20 || s.First != 5 {
+		t.Errorf("%d percent, began with %d: %s", s.Percent, s.First, s.Message)
+	}
+	if decide(Input{Spec: newRev, Command: Abort}); s.First != 0 {
+		t.Errorf("rolled back, and began with %d", s.First)
 	}
 }
 

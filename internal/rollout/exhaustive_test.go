@@ -19,16 +19,18 @@ type world struct {
 	edits int64
 }
 
-// plans are a good one, one with its steps out of order, one without a minimum, and Immediate.
+// plans are a good one, one that holds, one with its steps out of order, one without a minimum,
+// Immediate, and one with other steps.
 func plans() []Plan {
 	good := aPlan()
 	good.StepsPercent, good.MinContendedRuns = []int{20, 50}, 2
-	hold, disordered, unfounded, immediate := good, good, good, good
+	hold, disordered, unfounded, immediate, others := good, good, good, good, good
 	hold.Hold = true
 	disordered.StepsPercent = []int{50, 20}
 	unfounded.MinContendedRuns = 0
 	immediate.Canary = false
-	return []Plan{good, hold, disordered, unfounded, immediate}
+	others.StepsPercent = []int{5, 50}
+	return []Plan{good, hold, disordered, unfounded, immediate, others}
 }
 
 // moves are all that can happen between two decisions.
@@ -114,6 +116,10 @@ func violation(in Input, s State) string {
 		return "a candidate that was rolled back is tried again"
 	case s.Percent > maxPercent:
 		return "no room for a control"
+	case s.Percent > 0 && (s.First == 0 || s.First > s.Percent):
+		return "the percentage at the begin is forgotten"
+	case s.Phase == Holding && !in.Plan.Hold && in.Plan.Fault() == "" && in.Now.Sub(s.Since) >= in.Plan.MaxStep:
+		return "holds what its plan does not hold"
 	}
 	return ""
 }

@@ -57,7 +57,11 @@ func hardGuardrails(_ Plan, s State) (finding, bool) {
 func sampleRatio(p Plan, s State) (finding, bool) {
 	canary, control := s.Seen.Canary, s.Seen.Control
 	all := canary.Runs + control.Runs + s.Seen.Rest
-	least, most := float64(min(p.StepsPercent[0], s.Percent))/slots, float64(s.Percent)/slots
+	first := s.First
+	if first == 0 {
+		first = p.StepsPercent[0]
+	}
+	least, most := float64(min(first, s.Percent))/slots, float64(s.Percent)/slots
 	share := float64(canary.Runs) / float64(max(1, all))
 	mismatch := func(what string, k, n int64) (finding, bool) {
 		return finding{Fail, ReasonSampleRatioMismatch, fmt.Sprintf("%s: %d of %d", what, k, n)}, true

@@ -85,6 +85,9 @@ type State struct {
 	Unit Unit
 	// Percent is the part of the units that is the canary; 0: there is none.
 	Percent int
+	// First is the percentage with which the candidate began; 0: it has not begun, or an operator
+	// that did not remember it began it.
+	First int
 	// Since is when the step began, or the phase.
 	Since   time.Time
 	Verdict Verdict

@@ -93,8 +93,11 @@ func (d *draft) cancel() {
 
 // fillBack starts slots of the past that have no run.
 func (d *draft) fillBack() {
+	if d.spec.Backfill != nil && (d.Status.Held != "" || d.Again || d.Was == nil) {
+		return // what is due is decided first, so that a backfill sees it as past
+	}
 	b := d.backfill()
-	if b == nil || d.Status.Held != "" || d.Again || d.Was == nil {
+	if b == nil {
 		return
 	}
 	most := 1

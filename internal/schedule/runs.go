@@ -78,24 +78,29 @@ func (d *draft) since(t time.Time) {
 	}
 }
 
-// prune deletes ended runs beyond the history limits, those first that ended first.
+// prune deletes ended runs beyond the history limits, those first that ended first. The last failed
+// runs that a pause is made of stay, however many were cancelled meanwhile.
 func (d *draft) prune() {
-	failed := limit(d.spec.FailedRunsHistoryLimit)
-	if d.spec.PauseAfterFailures != nil {
-		failed = max(failed, int(*d.spec.PauseAfterFailures))
-	}
-	var good, bad []*Run
+	var good, failed, bad []*Run
 	for i := range d.Runs {
 		switch r := &d.Runs[i]; r.Phase {
 		case Active:
 		case Succeeded:
 			good = append(good, r)
+		case Failed:
+			failed = append(failed, r)
 		default:
 			bad = append(bad, r)
 		}
 	}
+	counted := 0
+	if d.spec.PauseAfterFailures != nil {
+		counted = min(int(*d.spec.PauseAfterFailures), len(failed))
+	}
+	byEnd(failed)
+	bad = append(bad, failed[:len(failed)-counted]...)
 	d.delete(good, limit(d.spec.SuccessfulRunsHistoryLimit))
-	d.delete(bad, failed)
+	d.delete(bad, max(limit(d.spec.FailedRunsHistoryLimit)-counted, 0))
 }
 
 const defaultHistory = 3
@@ -107,8 +112,13 @@ func limit(n *int32) int {
 	return int(*n)
 }
 
-func (d *draft) delete(runs []*Run, keep int) {
+// byEnd sorts runs: those first that ended first.
+func byEnd(runs []*Run) {
 	slices.SortFunc(runs, func(a, b *Run) int { return cmp.Or(a.Ended.Compare(b.Ended), a.Slot.Compare(b.Slot)) })
+}
+
+func (d *draft) delete(runs []*Run, keep int) {
+	byEnd(runs)
 	for _, r := range runs[:max(len(runs)-keep, 0)] {
 		if len(d.Delete) == maxDeleted {
 			d.Again = true

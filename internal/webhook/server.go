@@ -27,8 +27,8 @@ const (
 	idleTimeout   = 90 * time.Second // as long as the API server keeps an idle connection
 )
 
-// errNotListening is the state of readiness before the server was started.
-var errNotListening = errors.New("the webhook does not listen yet")
+// errNotListening is the state of readiness before the server was started, and after it ended.
+var errNotListening = errors.New("the webhook does not listen")
 
 // source has the certificate to serve with, while it runs.
 type source interface {
@@ -57,6 +57,7 @@ func (s *server) Start(ctx context.Context) error {
 		return fmt.Errorf("listen for the webhook: %w", err)
 	}
 	s.listening.Store(true)
+	defer s.listening.Store(false)
 	h := &http.Server{
 		Handler: s.handler, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, IdleTimeout: idleTimeout,
 		ErrorLog: stdlog.New(connections(s.log), "", 0),

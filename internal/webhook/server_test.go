@@ -41,7 +41,8 @@ func TestReadiness(t *testing.T) {
 	}
 }
 
-// mutation: a server that waits for its connections without an end makes this fail.
+// mutation: a server that waits for its connections without an end makes this fail; so does one
+// that is ready after its end, as a process that still gives its leases back.
 func TestARequestThatHangsDoesNotKeepTheProcess(t *testing.T) {
 	cert, key := selfSigned(t, "hook")
 	pair, err := tls.X509KeyPair(cert, key)
@@ -82,6 +83,9 @@ func TestARequestThatHangsDoesNotKeepTheProcess(t *testing.T) {
 		t.Fatal("it does not end")
 	}
 	<-asked
+	if err := s.ready(nil); !errors.Is(err, errNotListening) {
+		t.Errorf("it ended, and ready says %v", err)
+	}
 }
 
 type pairSource struct{ pair *tls.Certificate }

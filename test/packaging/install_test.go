@@ -3,6 +3,9 @@
 package packaging
 
 import (
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -83,9 +86,9 @@ func TestTheDeploymentSurvivesWhatClustersDo(t *testing.T) {
 	for what, fine := range map[string]bool{
 		"two replicas that share the runs":                           *d.Spec.Replicas == 2 && strings.Contains(strings.Join(container.Args, " "), "--ownership=shards"),
 		"an update takes no replica before the new one is ready":     d.Spec.Strategy.RollingUpdate.MaxUnavailable.IntValue() == 0,
-		"longer than the operator takes to stop (10 s and 10 s)":     *pod.TerminationGracePeriodSeconds >= 25,
+		"longer than the operator takes to stop (10 s and 10 s)":     *pod.TerminationGracePeriodSeconds >= 25+sleep(container),
 		"rather on different nodes, but on one if there is no other": len(pod.Affinity.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution) == 1 && pod.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil,
-		"probes":                                container.LivenessProbe.HTTPGet.Path == "/livez" && container.ReadinessProbe.HTTPGet.Path == "/readyz",
+		"probes":                                container.LivenessProbe.HTTPGet.Path == "/livez" && container.ReadinessProbe.HTTPGet.Path == "/readyz?serving",
 		"a read-only root":                      *container.SecurityContext.ReadOnlyRootFilesystem,
 		"a user with a number, as in the image": *pod.SecurityContext.RunAsUser == 65532,
 		"requests, and a limit for memory only": container.Resources.Limits.Cpu().IsZero() && !container.Resources.Limits.Memory().IsZero() && !container.Resources.Requests.Cpu().IsZero(),
@@ -94,6 +97,39 @@ func TestTheDeploymentSurvivesWhatClustersDo(t *testing.T) {
 		if !fine {
 			t.Errorf("not so: %s", what)
 		}
+	}
+}
+
+// sleep is how long a container goes on before it is told to stop, in seconds.
+func sleep(c corev1.Container) int64 {
+	if c.Lifecycle == nil || c.Lifecycle.PreStop == nil || c.Lifecycle.PreStop.Sleep == nil {
+		return 0
+	}
+	return c.Lifecycle.PreStop.Sleep.Seconds
+}
+
+// API servers call replicas whose webhook listens: none that starts, fails or ends, and all others
+// while Redis or NATS is away.
+// mutation: publishNotReadyAddresses back in the Service makes this fail; so does a probe of plain
+// readyz, or a replica that stops listening as soon as it is told to end.
+func TestTheWebhookIsCalledWhereItListens(t *testing.T) {
+	for name, manifests := range map[string][]byte{
+		"kustomize": kustomize(t, "config/default-webhook"), "the chart": mustHelm(t, "--set", "webhook.enabled=true"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			all := objects(t, manifests)
+			var service corev1.Service
+			findObject(t, all, "Service", operatorNamespace, "syncopate-webhook", &service)
+			var d appsv1.Deployment
+			findObject(t, all, "Deployment", operatorNamespace, "syncopate", &d)
+			container := d.Spec.Template.Spec.Containers[0]
+			if path := container.ReadinessProbe.HTTPGet.Path; service.Spec.PublishNotReadyAddresses || path != "/readyz?serving" {
+				t.Errorf("replicas that are not ready are called: %t; ready is what %s says", service.Spec.PublishNotReadyAddresses, path)
+			}
+			if seconds := sleep(container); seconds < 2 {
+				t.Errorf("it goes on for %d s", seconds)
+			}
+		})
 	}
 }
 
@@ -126,6 +162,63 @@ func TestNothingThatIsInstalledHoldsUpItsDeletion(t *testing.T) {
 		if len(o.GetFinalizers()) > 0 || len(o.GetOwnerReferences()) > 0 {
 			t.Errorf("%s %s: %v %v", o.GetKind(), o.GetName(), o.GetFinalizers(), o.GetOwnerReferences())
 		}
+	}
+}
+
+// uninstalling are the two blocks of commands of docs/install.md: what ends the work, and what
+// takes the operator away.
+func uninstalling(t *testing.T) (ends, takes string) {
+	t.Helper()
+	page, err := os.ReadFile(filepath.Join(moduleRoot, "docs", "install.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(page), "\n## Uninstall\n")
+	blocks := strings.Split(section, "\n```\n")
+	if len(blocks) < 4 {
+		t.Fatalf("%d blocks of commands under Uninstall", len(blocks)/2)
+	}
+	return blocks[1], blocks[3]
+}
+
+// What is of the cluster does not go with the namespace: a ClusterRoleBinding that stays gives its
+// rights to who makes its account anew. CRDs stay, with the runs.
+// mutation: a command taken out of the page makes this fail.
+func TestUninstallingTakesAllThatIsOfTheCluster(t *testing.T) {
+	_, takes := uninstalling(t)
+	gone := map[string]bool{}
+	for word := range strings.FieldsSeq(takes) {
+		gone[strings.ToLower(word)] = true
+	}
+	for _, m := range regexp.MustCompile(`kubectl delete -k ([a-z/-]+)`).FindAllStringSubmatch(takes, -1) {
+		for _, o := range objects(t, kustomize(t, m[1])) {
+			gone[strings.ToLower(o.GetKind()+"/"+o.GetName())] = true
+		}
+	}
+	for _, dir := range []string{"config/default-webhook", "config/console", "config/monitoring", "config/network-policy"} {
+		for _, o := range objects(t, kustomize(t, dir)) {
+			id := strings.ToLower(o.GetKind() + "/" + o.GetName())
+			if ofCluster := o.GetNamespace() == "" && o.GetKind() != "CustomResourceDefinition"; ofCluster && !gone[id] {
+				t.Errorf("%s of %s stays", id, dir)
+			}
+		}
+	}
+}
+
+// mutation: runs that are cancelled before schedules are suspended make this fail: a slot that is
+// due meanwhile makes another one.
+func TestUninstallingSuspendsSchedulesBeforeItCancelsRuns(t *testing.T) {
+	ends, _ := uninstalling(t)
+	out, err := run(nil, "bash", "-c", "set -eu\nkubectl() { case \"$1\" in get) echo team-a nightly;; *) echo \"$*\";; esac; }\n"+ends)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `-n team-a patch sched nightly --type=merge -p {"spec":{"suspend":true}}
+-n team-a patch wfr nightly --type=merge -p {"spec":{"shutdown":"Cancel"}}
+wait --for=condition=Finished wfr --all -A --timeout=5m
+`
+	if string(out) != want {
+		t.Errorf("the commands are\n%s\nwant\n%s", out, want)
 	}
 }
 

@@ -156,6 +156,7 @@ func TestWhatPeopleMayDo(t *testing.T) {
 		{"edit", right{all, workflows, "", team}, all},
 		{"edit", right{all, workflows + "/status", "", team}, ""},
 		{"view", right{all, workflows, "", team}, read},
+		{"view", right{all, "apps/controllerrevisions", "", team}, read}, // the steps of runs that follow a Workflow
 		{"submit", right{all, runs, "", team}, "create"},
 		{"submit", right{all, workflows, "", team}, ""}, // who may run a template need not see it
 		{"approve", right{all, approvals, "", team}, "get list watch create"},

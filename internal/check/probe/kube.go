@@ -68,9 +68,10 @@ func kinds() (*runtime.Scheme, meta.RESTMapper, error) {
 		return nil, nil, fmt.Errorf("register kinds: %w", err)
 	}
 	mapper := meta.NewDefaultRESTMapper(nil)
-	for _, kind := range []string{"WorkflowRun", "StepApproval", "Semaphore"} {
+	for _, kind := range []string{"WorkflowRun", "StepApproval"} {
 		mapper.Add(v1alpha1.GroupVersion.WithKind(kind), meta.RESTScopeNamespace)
 	}
+	mapper.Add(v1alpha1.GroupVersion.WithKind("Semaphore"), meta.RESTScopeRoot)
 	mapper.AddSpecific(v1alpha1.GroupVersion.WithKind("LockPolicy"), v1alpha1.GroupVersion.WithResource("lockpolicies"),
 		v1alpha1.GroupVersion.WithResource("lockpolicy"), meta.RESTScopeRoot)
 	for _, kind := range []string{"ConfigMap", "Pod"} {

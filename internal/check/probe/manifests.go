@@ -3,6 +3,7 @@
 package probe
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -76,10 +77,11 @@ func (k *kube) manifests(ctx context.Context, o Options) []check.Manifest {
 	for _, object := range o.Manifests {
 		kind := object.GetObjectKind().GroupVersionKind().Kind
 		m := check.Manifest{Name: kind + "/" + object.GetName() + object.GetGenerateName()}
-		if p, ok := object.(*v1alpha1.LockPolicy); ok {
-			m.Policy = p
-		} else if object.GetNamespace() == "" {
-			object.SetNamespace(o.Namespace)
+		switch one := object.(type) {
+		case *v1alpha1.LockPolicy:
+			m.Policy = one
+		case *v1alpha1.WorkflowRun: // the others have no namespace
+			one.Namespace = cmp.Or(one.Namespace, o.Namespace)
 		}
 		said := k.dryRun(ctx, object)
 		switch {

@@ -11,6 +11,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"math/big"
 	"net"
 	"net/http"
@@ -217,6 +218,10 @@ func TestGather_Broken(t *testing.T) {
 			p.Spec.RunLock.TTLSeconds = 1
 			i.files = []client.Object{p}
 		}, map[check.Code]check.Verdict{check.ClassConflicts: failed, check.ManifestTaken: failed, check.PolicyArithmetic: failed}},
+		"a Semaphore in a file": {func(i *installation) { i.files = []client.Object{semaphore(3)} }, map[check.Code]check.Verdict{}},
+		"a Semaphore in a file, and it is refused": {func(i *installation) {
+			i.files = []client.Object{semaphore(-1)}
+		}, map[check.Code]check.Verdict{check.ManifestTaken: failed}},
 		"Reject without a webhook": {func(i *installation) {
 			p := classes("one", "a")
 			p.Spec.Admission.OnLimit = v1alpha1.OnLimitReject
@@ -226,6 +231,15 @@ func TestGather_Broken(t *testing.T) {
 		"a webhook in order":          {func(i *installation) { i.hook(60*24*time.Hour, 1) }, map[check.Code]check.Verdict{}},
 		"an expired CA bundle":        {func(i *installation) { i.hook(-time.Hour, 1) }, map[check.Code]check.Verdict{check.WebhookAuthority: failed}},
 		"a webhook without endpoints": {func(i *installation) { i.hook(60*24*time.Hour, 0) }, map[check.Code]check.Verdict{check.WebhookReached: failed}},
+		"a webhook of which no replica serves": {func(i *installation) {
+			i.hook(60*24*time.Hour, 2)
+			changed(i, inOperator(&discoveryv1.EndpointSlice{}, "syncopate-webhook-1"), func(s *discoveryv1.EndpointSlice) {
+				// mutation: a count of all endpoints, or of those that say that they are ready,
+				// makes this fail.
+				s.Endpoints[0].Conditions = discoveryv1.EndpointConditions{Ready: new(true), Serving: new(false)}
+				s.Endpoints[1].Conditions = discoveryv1.EndpointConditions{Ready: new(true), Serving: new(true), Terminating: new(true)}
+			})
+		}, map[check.Code]check.Verdict{check.WebhookReached: failed}},
 		"a stream with other subjects": {func(i *installation) {
 			s, err := i.js.Stream(i.t.Context(), "SYNCOPATE_JOBS")
 			if err != nil {
@@ -274,6 +288,13 @@ func TestGather_Broken(t *testing.T) {
 	}
 }
 
+func semaphore(permits int32) *v1alpha1.Semaphore {
+	s := clusterWide(&v1alpha1.Semaphore{}, "printers")
+	s.TypeMeta = metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Semaphore"}
+	s.Spec.Permits = permits
+	return s
+}
+
 func classes(name string, classes ...string) *v1alpha1.LockPolicy {
 	p := clusterWide(&v1alpha1.LockPolicy{}, name)
 	p.TypeMeta = metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "LockPolicy"}
@@ -298,8 +319,8 @@ func (i *installation) hook(valid time.Duration, endpoints int) {
 	slice := inOperator(&discoveryv1.EndpointSlice{}, "syncopate-webhook-1")
 	slice.Labels = map[string]string{discoveryv1.LabelServiceName: "syncopate-webhook"}
 	slice.AddressType = discoveryv1.AddressTypeIPv4
-	for range endpoints {
-		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{"10.0.0.1"}})
+	for n := range endpoints {
+		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprint("10.0.0.", n+1)}})
 	}
 	i.create(slice)
 }

@@ -11,6 +11,7 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -61,7 +62,7 @@ func bundle(raw []byte) (all []check.Authority, broken string) {
 	return all, ""
 }
 
-// endpoints counts those of a Service; -1: not known.
+// endpoints counts those of a Service that are called; -1: not known.
 func (k *kube) endpoints(ctx context.Context, namespace, service string) int {
 	list := &discoveryv1.EndpointSliceList{}
 	if err := k.List(ctx, list, client.InNamespace(namespace), client.MatchingLabels{discoveryv1.LabelServiceName: service}, client.Limit(maxSlices)); err != nil {
@@ -69,9 +70,19 @@ func (k *kube) endpoints(ctx context.Context, namespace, service string) int {
 	}
 	n := 0
 	for _, s := range list.Items {
-		n += len(s.Endpoints)
+		for _, e := range s.Endpoints {
+			if serves(e.Conditions) {
+				n++
+			}
+		}
 	}
 	return n
+}
+
+// serves tells that an endpoint is called. Of what is not said, as the API has it, the
+// better is true.
+func serves(c discoveryv1.EndpointConditions) bool {
+	return ptr.Deref(c.Serving, true) && !ptr.Deref(c.Terminating, false)
 }
 
 // try creates a run in a dry run. What the webhook or the schema refuses has passed the webhook.

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/syncopate-dev/syncopate/internal/console/facts"
@@ -33,6 +34,7 @@ type feed struct {
 	from      source
 	namespace string
 	limit     int
+	room      *room // for rows of all feeds
 	stop      context.CancelFunc
 	done      chan struct{}
 	first     chan struct{} // closed when the first list is there, or has failed
@@ -42,6 +44,7 @@ type feed struct {
 	sorted      []facts.Row          // nil: to be made
 	more        bool
 	listed      bool // a list has succeeded; its rows may be none
+	ended       bool // its room is given back
 	err         error
 	used        time.Time
 	subscribers map[chan struct{}]bool
@@ -52,7 +55,10 @@ func (f *feed) run(ctx context.Context, wait func(context.Context, time.Duration
 	defer close(f.done)
 	pause := retryFirst
 	listed := sync.OnceFunc(func() { close(f.first) })
-	defer listed()
+	defer func() {
+		f.end()
+		listed()
+	}()
 	for ctx.Err() == nil {
 		err := f.round(ctx, listed)
 		switch {
@@ -82,13 +88,46 @@ func (f *feed) round(ctx context.Context, listed func()) error {
 	return f.from.watch(ctx, f.namespace, "", version, f.apply)
 }
 
+// end gives the room back. Who still waits for the first list is told that there is none, not that
+// it is empty.
+func (f *feed) end() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.ended {
+		return
+	}
+	f.ended = true
+	f.room.give(len(f.rows))
+	if !f.listed && f.err == nil {
+		f.err = ErrFull
+	}
+}
+
+// loaded waits until the first list is there, or has failed.
+func (f *feed) loaded(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-f.first:
+		return nil
+	}
+}
+
 func (f *feed) replace(rows []facts.Row, more bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.ended {
+		return
+	}
+	f.room.give(len(f.rows))
+	if n := f.room.take(len(rows)); n < len(rows) {
+		rows, more = rows[:n], true
+	}
 	all := make(map[string]facts.Row, len(rows))
 	for _, r := range rows {
 		all[r.UID] = r
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	f.room.give(len(rows) - len(all))
 	f.rows, f.more, f.listed, f.err = all, more, true, nil
 	f.changed()
 }
@@ -98,9 +137,14 @@ func (f *feed) apply(c change) {
 	defer f.mu.Unlock()
 	_, known := f.rows[c.Row.UID]
 	switch {
-	case c.Gone:
+	case f.ended:
+		return
+	case c.Gone && known:
 		delete(f.rows, c.Row.UID)
-	case !known && len(f.rows) >= f.limit:
+		f.room.give(1)
+	case c.Gone:
+		return
+	case !known && (len(f.rows) >= f.limit || f.room.take(1) == 0):
 		f.more = true
 		return
 	default:
@@ -165,9 +209,42 @@ func (f *feed) idle(now time.Time) bool {
 	return len(f.subscribers) == 0 && now.Sub(f.used) >= idleAfter
 }
 
-// state is how many rows there are, when they were looked at last, and whether somebody waits.
-func (f *feed) state() (rows int, used time.Time, watched bool) {
+// feedState is what the other feeds must know of one.
+type feedState struct {
+	rows    int // as many as it may have, while it loads
+	used    time.Time
+	watched bool
+	loading bool
+}
+
+func (f *feed) state() feedState {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return len(f.rows), f.used, len(f.subscribers) > 0
+	s := feedState{rows: len(f.rows), used: f.used, watched: len(f.subscribers) > 0}
+	if !f.listed && f.err == nil {
+		s.rows, s.loading = f.limit, true
+	}
+	return s
 }
+
+// room is how many rows all feeds together may still take.
+type room struct{ left atomic.Int64 }
+
+func newRoom(rows int64) *room {
+	r := &room{}
+	r.left.Store(rows)
+	return r
+}
+
+// take takes as much as there is of n.
+func (r *room) take(n int) int {
+	for {
+		left := r.left.Load()
+		got := max(min(int64(n), left), 0)
+		if r.left.CompareAndSwap(left, left-got) {
+			return int(got)
+		}
+	}
+}
+
+func (r *room) give(n int) { r.left.Add(int64(n)) }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -132,6 +133,89 @@ func TestFeedsHaveABoundInAll(t *testing.T) {
 	})
 }
 
+// slow is an API server that lists when it is told to.
+type slow struct {
+	script
+	begun chan struct{} // one for each list that has begun
+	give  chan struct{} // closed: lists are given
+}
+
+func (s *slow) list(ctx context.Context, namespace string, limit int) ([]facts.Row, string, bool, error) {
+	s.begun <- struct{}{}
+	select {
+	case <-ctx.Done():
+		return nil, "", false, ctx.Err()
+	case <-s.give:
+		return s.script.list(ctx, namespace, limit)
+	}
+}
+
+// As many users as there may be reload their pages at the same time, after a restart say.
+//
+// mutation: a list that counts for nothing while it loads, and rows that a watch brings without
+// taking room, make this fail.
+func TestRowsHaveABoundInAll(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		feeds := NewFeeds(t.Context(), clock.RealClock{})
+		defer feeds.Close()
+		s := &slow{begun: make(chan struct{}, maxFeeds), give: make(chan struct{})}
+		s.rows = rowsOf(maxRows - 5)
+		s.play = func(each func(change)) {
+			for i := range 10 {
+				each(change{Row: facts.Row{UID: fmt.Sprint("new-", i)}})
+			}
+		}
+		var wg sync.WaitGroup
+		var full atomic.Int64
+		for i := range maxFeeds {
+			wg.Go(func() {
+				rows, err := feeds.rows(t.Context(), s, fmt.Sprint("user-", i), "")
+				if err != nil || len(rows.All) < maxRows-5 {
+					full.Add(1)
+				}
+			})
+		}
+		synctest.Wait()
+		if begun := len(s.begun); begun != maxAllRows/maxRows {
+			t.Errorf("%d lists load at the same time", begun)
+		}
+		close(s.give)
+		wg.Wait()
+		synctest.Wait()
+		if full.Load() != 0 {
+			t.Errorf("%d users saw too little", full.Load())
+		}
+		total := 0
+		feeds.mu.Lock()
+		defer feeds.mu.Unlock()
+		for _, one := range feeds.feeds {
+			total += one.state().rows
+		}
+		if left := feeds.room.left.Load(); total > maxAllRows || int64(total)+left != maxAllRows {
+			t.Errorf("%d rows, room for %d", total, left)
+		}
+	})
+}
+
+// mutation: run that ends without an error makes this fail.
+func TestAListThatIsEndedBeforeItIsThereIsNotEmpty(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		feeds := NewFeeds(t.Context(), clock.RealClock{})
+		s := &slow{begun: make(chan struct{}, 1), give: make(chan struct{})}
+		var err error
+		var wg sync.WaitGroup
+		wg.Go(func() { _, err = feeds.rows(t.Context(), s, "jane", "") })
+		synctest.Wait()
+		feeds.Close()
+		wg.Wait()
+		if !errors.Is(err, ErrFull) {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
 // mutation: a snapshot without the error of a list that failed makes this fail.
 func TestAFailureIsToldAndTriedAgain(t *testing.T) {
 	t.Parallel()
@@ -158,7 +242,7 @@ func TestAFailureIsToldAndTriedAgain(t *testing.T) {
 // mutation: a snapshot that takes no rows for a list that failed makes this fail.
 func TestAnEmptyListWhoseWatchFailsIsEmpty(t *testing.T) {
 	t.Parallel()
-	f := &feed{rows: map[string]facts.Row{}, limit: maxRows}
+	f := &feed{rows: map[string]facts.Row{}, limit: maxRows, room: newRoom(maxAllRows)}
 	f.replace(nil, false)
 	broken := errors.New("broken")
 	f.fail(broken)
@@ -171,7 +255,7 @@ func TestAnEmptyListWhoseWatchFailsIsEmpty(t *testing.T) {
 //
 // mutation: a feed that keeps its changes makes this fail.
 func TestTheMemoryOfAFeedStaysAsItIs(t *testing.T) {
-	f := &feed{rows: map[string]facts.Row{}, limit: maxRows, subscribers: map[chan struct{}]bool{}}
+	f := &feed{rows: map[string]facts.Row{}, limit: maxRows, room: newRoom(maxAllRows), subscribers: map[chan struct{}]bool{}}
 	f.replace(rowsOf(2000), false)
 	s := f.subscribe(time.Time{})
 	defer f.unsubscribe(s, time.Time{})

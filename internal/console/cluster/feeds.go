@@ -27,6 +27,8 @@ var ErrFull = errors.New("too many lists of runs are open")
 type Feeds struct {
 	clock clock.WithTicker
 
+	room *room // for rows of all feeds
+
 	mu     sync.Mutex
 	feeds  map[key]*feed
 	closed bool
@@ -40,7 +42,7 @@ type key struct{ user, namespace string }
 
 // NewFeeds makes feeds that live until Close, or until ctx ends.
 func NewFeeds(ctx context.Context, c clock.WithTicker) *Feeds {
-	f := &Feeds{clock: c, feeds: map[key]*feed{}}
+	f := &Feeds{clock: c, feeds: map[key]*feed{}, room: newRoom(maxAllRows)}
 	f.ctx, f.cancel = context.WithCancel(ctx)
 	f.wg.Go(f.sweep)
 	return f
@@ -65,14 +67,12 @@ func (f *Feeds) Rows(ctx context.Context, v *View, namespace string) (facts.Rows
 }
 
 func (f *Feeds) rows(ctx context.Context, from source, user, namespace string) (facts.Rows, error) {
-	one, err := f.feed(from, user, namespace) //nolint:contextcheck // a feed outlives the request that began it
+	one, err := f.feed(ctx, from, user, namespace)
 	if err != nil {
 		return facts.Rows{}, err
 	}
-	select {
-	case <-ctx.Done():
-		return facts.Rows{}, ctx.Err()
-	case <-one.first:
+	if err := one.loaded(ctx); err != nil {
+		return facts.Rows{}, err
 	}
 	return one.snapshot(f.clock.Now())
 }
@@ -82,7 +82,7 @@ func (f *Feeds) Subscribe(ctx context.Context, v *View, namespace string) (<-cha
 	if err := v.MayList(ctx, namespace); err != nil {
 		return nil, nil, err
 	}
-	one, err := f.feed(v, v.Identity, namespace) //nolint:contextcheck // a feed outlives the request that began it
+	one, err := f.feed(ctx, v, v.Identity, namespace)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -90,49 +90,67 @@ func (f *Feeds) Subscribe(ctx context.Context, v *View, namespace string) (<-cha
 	return s, func() { one.unsubscribe(s, f.clock.Now()) }, nil
 }
 
-// feed is the one of a key, begun if there is none.
-func (f *Feeds) feed(from source, user, namespace string) (*feed, error) {
+// feed is the one of a key, begun if there is none. How many rows a list has is not known before it
+// is there: where there may be no room for one more, it begins when another has loaded.
+func (f *Feeds) feed(ctx context.Context, from source, user, namespace string) (*feed, error) {
+	for {
+		one, loading, err := f.begin(from, user, namespace) //nolint:contextcheck // a feed outlives the request that began it
+		if loading == nil {
+			return one, err
+		}
+		if err := loading.loaded(ctx); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// begin is the feed of a key, begun if there is none; or one that has to load first.
+func (f *Feeds) begin(from source, user, namespace string) (one, loading *feed, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	at := key{user, namespace}
 	if one := f.feeds[at]; one != nil {
-		return one, nil
+		return one, nil, nil
 	}
 	if f.closed {
-		return nil, ErrFull
+		return nil, nil, ErrFull
 	}
-	if !f.room() {
-		return nil, ErrFull
+	if ok, loading := f.makeRoom(); !ok {
+		return nil, loading, ErrFull
 	}
 	ctx, stop := context.WithCancel(f.ctx)
-	one := &feed{
-		from: from, namespace: namespace, limit: maxRows, stop: stop, done: make(chan struct{}), first: make(chan struct{}),
+	one = &feed{
+		from: from, namespace: namespace, limit: maxRows, room: f.room, stop: stop, done: make(chan struct{}), first: make(chan struct{}),
 		rows: map[string]facts.Row{}, used: f.clock.Now(), subscribers: map[chan struct{}]bool{},
 	}
 	f.feeds[at] = one
 	f.wg.Go(func() { one.run(ctx, f.wait) })
-	return one, nil
+	return one, nil, nil
 }
 
-// room ends the list that was looked at least recently, if one more needs it. It says whether there
-// is room then. The caller has the mutex.
-func (f *Feeds) room() bool {
+// makeRoom ends the list that was looked at least recently, if one more needs it. It says whether
+// there is room then, and if not, which list may make some by having fewer rows than it may. The
+// caller has the mutex.
+func (f *Feeds) makeRoom() (ok bool, loading *feed) {
 	for {
 		total := 0
 		var oldest key
 		var since time.Time
 		for at, one := range f.feeds {
-			rows, used, watched := one.state()
-			total += rows
-			if !watched && (since.IsZero() || used.Before(since)) {
-				oldest, since = at, used
+			s := one.state()
+			total += s.rows
+			switch {
+			case s.loading:
+				loading = one
+			case !s.watched && (since.IsZero() || s.used.Before(since)):
+				oldest, since = at, s.used
 			}
 		}
 		if len(f.feeds) < maxFeeds && total+maxRows <= maxAllRows {
-			return true
+			return true, nil
 		}
 		if since.IsZero() {
-			return false
+			return false, loading
 		}
 		f.end(oldest)
 	}
@@ -141,6 +159,7 @@ func (f *Feeds) room() bool {
 // end stops one feed. The caller has the mutex.
 func (f *Feeds) end(at key) {
 	f.feeds[at].stop()
+	f.feeds[at].end()
 	delete(f.feeds, at)
 }
 

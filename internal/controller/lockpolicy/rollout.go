@@ -20,7 +20,7 @@ import (
 
 const (
 	// maxReplicas is the bound of status.rollout.replicas. A process that finds no place counts in
-	// vain: both arms lack its runs.
+	// vain: where it is the one that decides, the candidate is not tried any longer.
 	maxReplicas = 64
 	// maxHistory is that of status.rollout.history.
 	maxHistory = 10
@@ -38,10 +38,10 @@ func (r *Reconciler) rollOut(p *v1alpha1.LockPolicy, next *v1alpha1.LockPolicySt
 	if !first && stateOf(next.Rollout).Active() {
 		next.Rollout.Replicas = r.reported(p.Name, next.Rollout)
 	}
-	decided, events := decide(p, next, now)
+	decided, events := r.decide(p, next, now)
 	if decided.Phase == rollout.Promoted && wantedOf(p, next).differs() { // runLock was promoted, and admission is tried next
 		promoted := events
-		decided, events = decide(p, next, now)
+		decided, events = r.decide(p, next, now)
 		events = append(promoted, events...)
 	}
 	if !first && policy.PlanOf(p).Canary && p.Status.ObservedGeneration != p.Generation {
@@ -52,12 +52,13 @@ func (r *Reconciler) rollOut(p *v1alpha1.LockPolicy, next *v1alpha1.LockPolicySt
 }
 
 // decide makes the next decision, and puts it into the status.
-func decide(p *v1alpha1.LockPolicy, next *v1alpha1.LockPolicyStatus, now time.Time) (rollout.State, []rollout.Event) {
+func (r *Reconciler) decide(p *v1alpha1.LockPolicy, next *v1alpha1.LockPolicyStatus, now time.Time) (rollout.State, []rollout.Event) {
 	before, w := next.Rollout, wantedOf(p, next)
 	state := stateOf(before)
 	in := rollout.Input{Plan: policy.PlanOf(p), Spec: w.revision, Unit: w.unit, State: state, Command: command(p, before), Now: now}
 	if before != nil {
 		in.Tally = tallyOf(before.Replicas)
+		in.Full = len(before.Replicas) >= maxReplicas && !slices.ContainsFunc(before.Replicas, func(o v1alpha1.RolloutReplica) bool { return o.Name == r.Process })
 	}
 	decided, events := rollout.Decide(in)
 	content := func(rev rollout.Revision) *v1alpha1.RolloutRevision { return w.stored(rev, before) }

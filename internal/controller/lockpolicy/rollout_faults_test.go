@@ -57,6 +57,27 @@ func (w *world) anHourLater() {
 	w.pass()
 }
 
+// A process that decides, and has no place to report what it counts, would hold a candidate that
+// nobody judges.
+//
+// mutation: a decision that is not told of it makes this fail.
+func TestADecisionWithoutAPlaceForItsCountsEndsTheTrial(t *testing.T) {
+	w := trying(t, func(p *v1alpha1.LockPolicy) {
+		fixed(p)
+		p.Spec.Rollout.OnInsufficientData = v1alpha1.OnInsufficientDataHold
+	})
+	p := w.get(polled)
+	for i := len(p.Status.Rollout.Replicas); i < maxReplicas; i++ {
+		p.Status.Rollout.Replicas = append(p.Status.Rollout.Replicas, v1alpha1.RolloutReplica{Name: fmt.Sprint("gone/", i)})
+	}
+	if err := w.client.Status().Update(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	w.play(10, 3, 3)
+	w.refresh()
+	w.is(rollout.RolledBack, 0, v1alpha1.ReasonInsufficientData)
+}
+
 // mutation: counts of a candidate that are kept for the next one make this fail.
 func TestAnEditDuringARolloutBeginsAnew(t *testing.T) {
 	w := trying(t, fixed)

@@ -20,7 +20,7 @@ func stateOf(st *v1alpha1.LockPolicyRolloutStatus) rollout.State {
 	}
 	s := rollout.State{
 		Phase: rollout.Phase(st.Phase), Baseline: revisionOf(&st.Baseline), Candidate: revisionOf(st.Candidate), Unit: policy.UnitOf(st),
-		Percent: int(st.Percent), Since: st.ChangedAt.Time, Verdict: rollout.Verdict(st.Verdict), Reason: rollout.Reason(st.Reason), Message: st.Message,
+		Percent: int(st.Percent), First: int(st.FirstPercent), Since: st.ChangedAt.Time, Verdict: rollout.Verdict(st.Verdict), Reason: rollout.Reason(st.Reason), Message: st.Message,
 		Seen:    rollout.Tally{Canary: countsOf(st.Canary), Control: countsOf(st.Control), Rest: st.RestRuns},
 		Wait:    thresholdOf(st.Wait),
 		Latency: thresholdOf(st.Latency),
@@ -35,7 +35,7 @@ func stateOf(st *v1alpha1.LockPolicyRolloutStatus) rollout.State {
 func storedState(s rollout.State, before *v1alpha1.LockPolicyRolloutStatus, content func(rollout.Revision) *v1alpha1.RolloutRevision) *v1alpha1.LockPolicyRolloutStatus {
 	st := &v1alpha1.LockPolicyRolloutStatus{
 		Phase: v1alpha1.RolloutPhase(s.Phase), Baseline: *content(s.Baseline), Candidate: content(s.Candidate), Unit: v1alpha1.RolloutUnitRun,
-		Percent:   int32(s.Percent),
+		Percent: int32(s.Percent), FirstPercent: int32(s.First),
 		ChangedAt: metav1.NewTime(s.Since.Truncate(time.Second)), Verdict: v1alpha1.RolloutVerdict(s.Verdict), Reason: string(s.Reason), Message: cut(s.Message),
 		Canary: storedCounts(s.Seen.Canary), Control: storedCounts(s.Seen.Control), RestRuns: s.Seen.Rest,
 		StepCanary: s.Begin.Canary.Contended, StepControl: s.Begin.Control.Contended,

@@ -29,7 +29,7 @@ const createPause = 5 * time.Second
 func (r *Reconciler) act(ctx context.Context, s *v1alpha1.Schedule, in schedule.Input, d *schedule.Decision, mem *memory) (retry time.Duration, err error) {
 	r.tell(s, d)
 	for _, slot := range d.Create {
-		wait, err := r.create(ctx, s, in, slot, mem)
+		wait, err := r.settle(ctx, s, in, d, slot, mem)
 		if err != nil {
 			return 0, err
 		}
@@ -48,6 +48,26 @@ func (r *Reconciler) act(ctx context.Context, s *v1alpha1.Schedule, in schedule.
 		}
 	}
 	return retry, nil
+}
+
+// settle creates the run of a slot, unless the schedule is held since the slot got one: then there
+// is one only if it was created before that.
+func (r *Reconciler) settle(ctx context.Context, s *v1alpha1.Schedule, in schedule.Input, d *schedule.Decision, slot time.Time, mem *memory) (time.Duration, error) {
+	held := d.Status.Held
+	if held == "" {
+		return r.create(ctx, s, in, slot, mem)
+	}
+	minute := schedule.Minute(slot)
+	key := client.ObjectKey{Namespace: s.Namespace, Name: schedule.RunName(s.Name, slot)}
+	var run v1alpha1.WorkflowRun
+	switch err := r.Live.Get(ctx, key, &run); {
+	case apierrors.IsNotFound(err), err == nil && !metav1.IsControlledBy(&run, s):
+		return mem.fail(minute, held, "")
+	case err != nil:
+		return 0, fmt.Errorf("read run %s: %w", key.Name, err)
+	}
+	mem.created[minute] = r.Clock.Now()
+	return confirmPause, nil
 }
 
 // create creates the run of a slot. What becomes of it is in mem for the next pass, which is made

@@ -126,6 +126,11 @@ func (r *Reconciler) stops(s *v1alpha1.Schedule, runs []v1alpha1.WorkflowRun) bo
 	if last == nil {
 		return false
 	}
+	if ref := last.Status.OutputsRef; ref != nil {
+		r.Events.Eventf(s, nil, corev1.EventTypeWarning, "StopWhenFailed", "Decide",
+			"spec.stopWhen over run %s: its outputs of %d bytes are in the object store, and are not read here", last.Name, ref.Size)
+		return false
+	}
 	outputs := json.RawMessage("{}")
 	if last.Status.Outputs != nil {
 		outputs = last.Status.Outputs.Raw
@@ -193,9 +198,9 @@ func (r *Reconciler) dryRun(ctx context.Context, s *v1alpha1.Schedule, run *v1al
 	switch {
 	case err == nil:
 		mem.learn(s.Generation, verdict{}, time.Time{})
-	case refusedForGood(err):
+	case refusedForGood(err) && run.Spec.WorkflowRef == nil:
 		mem.learn(s.Generation, verdict{because("spec.runTemplate: ", err), true}, time.Time{})
-	case apierrors.IsForbidden(err):
+	case refusedForGood(err), apierrors.IsForbidden(err): // the former may be about the Workflow, which may be edited
 		mem.learn(s.Generation, verdict{because("spec.runTemplate, for now (slots are tried all the same): ", err), false}, now.Add(longestWait))
 	case mem.tried != s.Generation: // what was said of another spec is not believed of this one
 		return verdict{}

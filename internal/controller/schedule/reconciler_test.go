@@ -399,6 +399,57 @@ func TestFailuresPauseAndAnEditEndsThat(t *testing.T) {
 	}
 }
 
+// Failures in a row are counted from the runs that are kept.
+//
+// mutation: prune that counts cancelled runs as failed ones makes this fail.
+func TestCancelledRunsDoNotHideFailures(t *testing.T) {
+	w := newWorld(t)
+	s := w.schedule("report", func(s *v1alpha1.Schedule) { s.Spec.PauseAfterFailures = new(int32(3)) })
+	r := w.operator()
+	w.settle(r, s)
+	ends := []v1alpha1.RunPhase{v1alpha1.RunFailed, v1alpha1.RunCancelled, v1alpha1.RunFailed, v1alpha1.RunCancelled, v1alpha1.RunFailed}
+	for i, phase := range ends {
+		hour := i + 1
+		w.at(hour, 1)
+		w.settle(r, s)
+		w.at(hour, 2)
+		w.end(schedule.RunName("report", w.slot(hour)), phase)
+		w.settle(r, s)
+	}
+	if st := w.settle(r, s); st.Held != v1alpha1.SlotPaused || st.Failures != 3 || len(w.runs()) != 3 {
+		t.Errorf("%d runs, %+v", len(w.runs()), st)
+	}
+}
+
+// mutation: stops that takes outputs in the object store for none makes this fail.
+func TestStopWhenDoesNotGuessLargeOutputs(t *testing.T) {
+	w := newWorld(t)
+	s := w.schedule("report", func(s *v1alpha1.Schedule) { s.Spec.StopWhen = "!has(run.outputs.more)" })
+	r := w.operator()
+	w.settle(r, s)
+	w.at(1, 1)
+	w.settle(r, s)
+	run := w.runs()[schedule.RunName("report", w.slot(1))]
+	at := metav1.NewTime(w.clock.Now())
+	run.Status = &v1alpha1.WorkflowRunStatus{Phase: v1alpha1.RunSucceeded, CompletedAt: &at, OutputsRef: &v1alpha1.OutputReference{
+		Name: "a/b", Digest: "sha256:" + strings.Repeat("0", 64), Size: 9000,
+	}}
+	if err := w.client.Status().Update(t.Context(), run); err != nil {
+		t.Fatal(err)
+	}
+	w.at(2, 1)
+	if st := w.settle(r, s); st.Held != "" || st.Started != 2 {
+		t.Errorf("%+v", st)
+	}
+	told := ""
+	for len(w.events.Events) > 0 {
+		told += <-w.events.Events + "\n"
+	}
+	if !strings.Contains(told, "its outputs of 9000 bytes are in the object store") {
+		t.Errorf("events:\n%s", told)
+	}
+}
+
 func TestStopWhenEndsASchedule(t *testing.T) {
 	w := newWorld(t)
 	s := w.schedule("report", func(s *v1alpha1.Schedule) { s.Spec.StopWhen = "run.outputs.left == 0 && run.started == 1" })
@@ -429,6 +480,26 @@ func TestABackfillStartsSlotsOfThePastInOrder(t *testing.T) {
 	}
 	if st := w.settle(r, s); st.Backfill.FinishedAt == nil || st.Backfill.Started != 3 {
 		t.Errorf("%+v", st.Backfill)
+	}
+}
+
+// The slots of a suspension are what a backfill is for most often.
+//
+// mutation: a backfill that begins while the schedule is suspended makes this fail.
+func TestABackfillOfASuspensionStartsItsSlots(t *testing.T) {
+	w := newWorld(t)
+	s := w.schedule("report", func(s *v1alpha1.Schedule) { s.Spec.Suspend, s.Spec.Overlap = true, v1alpha1.OverlapAllow })
+	r := w.operator()
+	w.settle(r, s)
+	w.at(5, 1)
+	w.settle(r, s)
+	w.edit(s, func(s *v1alpha1.Schedule) {
+		s.Spec.Backfill = &v1alpha1.Backfill{From: metav1.NewTime(w.slot(1)), To: metav1.NewTime(w.slot(4))}
+	})
+	w.settle(r, s)
+	w.edit(s, func(s *v1alpha1.Schedule) { s.Spec.Suspend = false })
+	if st := w.settle(r, s); st.Backfill.Started != 4 || st.Backfill.FinishedAt == nil || len(w.runs()) != 4 {
+		t.Errorf("%d runs, %+v", len(w.runs()), st.Backfill)
 	}
 }
 
@@ -570,6 +641,51 @@ func TestACreationThatIsForbiddenIsTriedAgainUntilTheWindowIsOver(t *testing.T) 
 	}
 }
 
+// mutation: a slot that is created while the schedule is suspended makes this fail.
+func TestASlotWhoseRunCouldNotBeCreatedIsSuspendedToo(t *testing.T) {
+	w := newWorld(t)
+	s := w.schedule("report", nil)
+	w.settle(w.operator(), s)
+	full := true
+	w.answers(func(bool) error {
+		if full {
+			return errFull
+		}
+		return nil
+	})
+	r := w.operator()
+	w.at(1, 0)
+	w.pass(r, s)
+	w.edit(s, func(s *v1alpha1.Schedule) { s.Spec.Suspend = true })
+	full = false
+	if st := w.settle(r, s); fmt.Sprint(reasons(st)) != "[Suspended x 1]" || st.Started != 0 || len(st.Starting) != 0 || len(w.runs()) != 0 {
+		t.Errorf("%v %d runs, %+v", reasons(st), len(w.runs()), st)
+	}
+}
+
+// A run that is there already is its slot's, though the schedule is suspended and nobody was told.
+//
+// mutation: settle that does not look makes this fail.
+func TestARunThatWasCreatedBeforeASuspensionCounts(t *testing.T) {
+	w := newWorld(t)
+	s := w.schedule("report", nil)
+	w.settle(w.operator(), s)
+	unseen := w.operator()
+	unseen.Runs = func(context.Context, *v1alpha1.Schedule) ([]v1alpha1.WorkflowRun, error) { return nil, nil }
+	w.at(1, 0)
+	w.pass(unseen, s)
+	if len(w.runs()) != 1 {
+		t.Fatal("no run")
+	}
+	w.edit(s, func(s *v1alpha1.Schedule) { s.Spec.Suspend = true })
+	next := w.operator() // it has no memory, and an old cache
+	next.Runs = unseen.Runs
+	w.settle(next, s)
+	if st := w.settle(w.operator(), s); st.Started != 1 || st.Active != 1 || len(st.Starting) != 0 || len(st.Skipped) != 0 {
+		t.Errorf("%v %+v", reasons(st), st)
+	}
+}
+
 var (
 	runsResource = v1alpha1.GroupVersion.WithResource("workflowruns").GroupResource()
 	errFull      = apierrors.NewForbidden(runsResource, "", errors.New("exceeded quota"))
@@ -682,6 +798,28 @@ func TestWhatIsInvalidIsAskedOnceAndEndsWithAnEdit(t *testing.T) {
 	w.settle(r, s)
 	w.at(2, 0)
 	if st := w.settle(r, s); st.Started != 1 || len(w.runs()) != 1 {
+		t.Errorf("%v %+v", reasons(st), st)
+	}
+}
+
+// The webhook's word on a run of a Workflow is about that Workflow, too, which may come or
+// be mended later.
+//
+// mutation: a refusal that is believed until the Schedule is edited makes this fail.
+func TestWhatIsInvalidOfAWorkflowIsAskedAgain(t *testing.T) {
+	w := newWorld(t)
+	s := w.schedule("report", func(s *v1alpha1.Schedule) {
+		s.Spec.RunTemplate.Spec.Raw = []byte(`{"workflowRef":{"name":"report"}}`)
+	})
+	answer := error(apierrors.NewInvalid(v1alpha1.GroupVersion.WithKind("WorkflowRun").GroupKind(), "", nil))
+	w.answers(func(bool) error { return answer })
+	r := w.operator()
+	if st := w.settle(r, s); meta.IsStatusConditionTrue(st.Conditions, v1alpha1.ConditionStalled) || meta.IsStatusConditionTrue(st.Conditions, v1alpha1.ConditionReady) {
+		t.Fatalf("%+v", st.Conditions)
+	}
+	answer = nil
+	w.at(1, 0)
+	if st := w.settle(r, s); st.Started != 1 || len(w.runs()) != 1 || !meta.IsStatusConditionTrue(st.Conditions, v1alpha1.ConditionReady) {
 		t.Errorf("%v %+v", reasons(st), st)
 	}
 }

@@ -54,8 +54,9 @@ var _ = Describe("a run under a policy that rolls out", func() {
 		Expect(of("77aa-3")).To(BeZero())
 	}, NodeTimeout(2*patience))
 
-	// mutation: a watch that wakes runs for edits of spec only makes this fail.
-	It("is looked at when the candidate is taken back: it may keep a lease under it", func(ctx SpecContext) {
+	// mutation: a watch that wakes runs for edits of spec only, or not for another candidate, makes
+	// this fail.
+	It("is looked at when the candidate is taken back, or replaced: it may keep a lease under it", func(ctx SpecContext) {
 		w := newWorld(ctx)
 		w.policy(ctx, forRun(v1alpha1.RenewalFailureFence))
 		w.tries("4f2a-2")
@@ -66,6 +67,10 @@ var _ = Describe("a run under a policy that rolls out", func() {
 		w.policies[0].Status.Rollout.Canary = &v1alpha1.RolloutCounts{Runs: 1}
 		r.policyWatch().Update(ctx, event.UpdateEvent{ObjectOld: was, ObjectNew: &w.policies[0]}, q)
 		Expect(q.Len()).To(BeZero(), "only counts changed")
+		w.policies[0].Status.Rollout.Candidate.Name = "77aa-3"
+		r.policyWatch().Update(ctx, event.UpdateEvent{ObjectOld: was, ObjectNew: &w.policies[0]}, q)
+		Expect(q.Len()).To(Equal(1), "another candidate is tried")
+		q, was = newQueue(), w.policies[0].DeepCopy()
 		w.policies[0].Status.Rollout.Phase = "RolledBack"
 		r.policyWatch().Update(ctx, event.UpdateEvent{ObjectOld: was, ObjectNew: &w.policies[0]}, q)
 		Expect(q.Len()).To(Equal(1))

@@ -26,13 +26,21 @@ func rolloutChanged(before, after client.Object) bool {
 	if !ok || !ok2 {
 		return false
 	}
-	return phaseOfRollout(old) != phaseOfRollout(now)
+	return tried(old) != tried(now)
 }
 
-func phaseOfRollout(p *v1alpha1.LockPolicy) string {
+// tried is what says which runs have which revision.
+func tried(p *v1alpha1.LockPolicy) (t struct {
+	phase               v1alpha1.RolloutPhase
+	baseline, candidate string
+}) {
 	if p.Status == nil || p.Status.Rollout == nil {
-		return ""
+		return t
 	}
 	r := p.Status.Rollout
-	return string(r.Phase) + " " + r.Baseline.Name
+	t.phase, t.baseline = r.Phase, r.Baseline.Name
+	if r.Candidate != nil {
+		t.candidate = r.Candidate.Name
+	}
+	return t
 }

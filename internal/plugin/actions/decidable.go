@@ -27,6 +27,9 @@ const (
 func decidable(run *v1alpha1.WorkflowRun, step string, now time.Time) error {
 	named := func(s v1alpha1.Step) bool { return s.Name == step }
 	at := slices.IndexFunc(run.Spec.Steps, named)
+	if text := unknownSteps(run, at); text != "" {
+		return useless("step %s of run %s/%s: %s", step, run.Namespace, run.Name, text)
+	}
 	if at < 0 && !slices.ContainsFunc(run.Spec.Finally, named) {
 		return useless("run %s/%s has no step %q%s", run.Namespace, run.Name, step, choice(run))
 	}
@@ -44,6 +47,22 @@ func decidable(run *v1alpha1.WorkflowRun, step string, now time.Time) error {
 		return useless("step %s is over (%s): there is nothing to decide", step, s.Phase)
 	}
 	return nil
+}
+
+// unknownSteps is why it is not known of a run of a Workflow whether the step at an index is an
+// approval; empty: it is known.
+func unknownSteps(run *v1alpha1.WorkflowRun, at int) string {
+	switch {
+	case run.Spec.WorkflowRef == nil:
+		return ""
+	case run.Status == nil || run.Status.Workflow == nil:
+		return "the run has no steps yet, since its Workflow was not read: try again in a moment"
+	case at >= 0 && run.Spec.Steps[at].Job != nil && run.Spec.Steps[at].Job.Topic == "": // as reads.WithSteps makes it of status
+		return "whether it is an approval is not known before it waits for one: the steps of the run are in a ControllerRevision (apps) " +
+			"of its namespace, which you may not get or which is gone"
+	default:
+		return ""
+	}
 }
 
 // choice names the steps that can be decided.

@@ -111,6 +111,11 @@ const (
 // end, and its run.
 type Wake struct{ Ticket, Run string }
 
+// locksOther is what the script says, instead of a state, for errOther.
+const locksOther = "other"
+
+var errOther = errors.New("other locks were granted just before, and may still be written into the run's status")
+
 // LocksAnswer says what became of a question for locks, and how things stand.
 type LocksAnswer struct {
 	// State is LocksHeld, LocksWaiting or why it is refused.
@@ -155,6 +160,10 @@ func (g *Store) lockKeys() []string {
 // TakeLocks takes all locks of a ticket, or none. It is idempotent by the ticket's ID, and must be
 // asked again right before each try to write the holds, with the version that was read.
 //
+// A ticket that asks for other locks than before gives up what it had, or waited for. But a grant
+// may be written until the run has a newer version than that of the grant. Until then the answer
+// is an *UnavailableError.
+//
 // Errors: *UnavailableError, *RebuildingError, ErrInvalidRequest. After an error the ticket may
 // have its locks; they must not be used.
 func (g *Store) TakeLocks(ctx context.Context, t Ticket, wants []Want) (LocksAnswer, error) {
@@ -172,6 +181,9 @@ func (g *Store) TakeLocks(ctx context.Context, t Ticket, wants []Want) (LocksAns
 		return LocksAnswer{}, err
 	}
 	g.learn(g.lockKeys()[0], got)
+	if got.text(1) == locksOther {
+		return LocksAnswer{}, g.unavailable(locksKey, errOther)
+	}
 	return LocksAnswer{
 		State: got.text(1), Fence: int64(got.number(2)), Lock: got.text(3), Used: got.number(4), Position: got.number(5), Waiting: got.number(6),
 		Ahead: got.text(7), Holders: got.list(8).texts(0), Cancel: wakesOf(got.list(9)), Wake: wakesOf(got.list(10)),

@@ -86,45 +86,59 @@ func (t *Table) Used(name string) int {
 	return n
 }
 
-// Take is store.Store.TakeLocks. Not ok: it is closed. Of Rest it says only that there is one.
+// Take is store.Store.TakeLocks. Not ok: it is closed, or other locks were granted that may still
+// be written. Of Rest it says only that there is one.
 func (t *Table) Take(k store.Ticket, wants []store.Want) (a store.LocksAnswer, ok bool) {
-	if !t.Open {
+	h, held := t.Holds[k.ID]
+	switch {
+	case !t.Open:
 		return a, false
-	}
-	if h, held := t.Holds[k.ID]; held {
+	case held && same(h.Locks, wants):
 		if number(h.Ticket.Version) < number(k.Version) {
 			h.Ticket.Version = k.Version
 			t.Holds[k.ID] = h
 		}
 		delete(t.Places, k.ID)
 		return store.LocksAnswer{State: store.LocksHeld, Fence: h.Fence}, true
+	case held && number(h.Ticket.Version) >= number(k.Version):
+		return a, false
 	}
-	mine, was := t.Places[k.ID]
+	delete(t.Holds, k.ID)
+	mine := t.Places[k.ID]
 	if mine.Refused != "" {
 		return store.LocksAnswer{State: mine.Refused}, true
 	}
 	wants = slices.SortedFunc(slices.Values(wants), func(a, b store.Want) int { return cmp.Compare(a.Name, b.Name) })
+	return t.ask(k, wants, h), true
+}
+
+// ask is a question of a ticket that does not hold what it wants; had is what it held until now.
+func (t *Table) ask(k store.Ticket, wants []store.Want, had store.Holding) store.LocksAnswer {
+	mine, was := t.Places[k.ID]
 	next := Place{Waiter: store.Waiter{Ticket: k, Wants: wants}, Age: number(k.Version)}
+	touched := locksOf(had.Locks)
 	if was {
 		next.Age, next.Ticket.Created = mine.Age, mine.Ticket.Created
+		if !same(holdsOf(mine.Wants), wants) {
+			touched, was = names(mine.Wants), false
+		}
 	}
 	delete(t.Places, k.ID)
 	lock, rest, busy := t.blocked(next)
-	if !busy {
-		t.Fence++
-		h := store.Holding{Ticket: k, Fence: t.Fence}
-		for _, w := range wants {
-			h.Locks = append(h.Locks, store.Hold{Name: w.Name, Permits: w.Permits})
-			t.begin(w)
+	if busy {
+		a := t.wait(next, was, lock)
+		if rest && a.State == store.LocksWaiting {
+			a.Rest = 1
 		}
-		t.Holds[k.ID] = h
-		return store.LocksAnswer{State: store.LocksHeld, Fence: t.Fence, Wake: t.wake(names(wants))}, true
+		a.Wake = append(a.Wake, t.wake(touched)...)
+		return a
 	}
-	a = t.wait(next, was, lock)
-	if rest && a.State == store.LocksWaiting {
-		a.Rest = 1
+	t.Fence++
+	for _, w := range wants {
+		t.begin(w)
 	}
-	return a, true
+	t.Holds[k.ID] = store.Holding{Ticket: k, Fence: t.Fence, Locks: holdsOf(wants)}
+	return store.LocksAnswer{State: store.LocksHeld, Fence: t.Fence, Wake: t.wake(slices.Concat(names(wants), touched))}
 }
 
 // wait is the end of a question of a ticket that cannot have its locks.
@@ -342,12 +356,27 @@ func older(a, b Place) bool {
 	return cmp.Or(a.Ticket.Created.Compare(b.Ticket.Created), cmp.Compare(a.Age, b.Age)) < 0
 }
 
-func names(wants []store.Want) []string {
-	all := make([]string, len(wants))
-	for i, w := range wants {
-		all[i] = w.Name
+func names(wants []store.Want) []string { return locksOf(holdsOf(wants)) }
+
+func locksOf(holds []store.Hold) []string {
+	all := make([]string, len(holds))
+	for i, h := range holds {
+		all[i] = h.Name
 	}
 	return all
+}
+
+func holdsOf(wants []store.Want) []store.Hold {
+	all := make([]store.Hold, len(wants))
+	for i, w := range wants {
+		all[i] = store.Hold{Name: w.Name, Permits: w.Permits}
+	}
+	return all
+}
+
+// same says whether what is held, or waited for, is what is wanted, in any order.
+func same(holds []store.Hold, wants []store.Want) bool {
+	return len(holds) == len(wants) && !slices.ContainsFunc(holdsOf(wants), func(w store.Hold) bool { return !slices.Contains(holds, w) })
 }
 
 func number(version string) uint64 {

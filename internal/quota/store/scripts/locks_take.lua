@@ -1,12 +1,14 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Takes all locks of a ticket, or none and a place in their queues, or neither. Idempotent by ticket.
+-- Takes all locks of a ticket, or none and a place in their queues, or neither. Idempotent by ticket. One that asks for other locks
+-- than before gives up what it had, or waited for.
 --
 -- ARGV[1] floor  ARGV[2] ticket  ARGV[3] run  ARGV[4] tree  ARGV[5] version  ARGV[6] order
 -- ARGV[7...] of each lock: permits, limit, '1' if ordered, else '0', and ':<rate>' if it has one, onBusy, longest queue, name
 --
 -- Returns {'ok', term, state, fence or '0', lock it waits for or '', used of it, place from 1, how many wait, run just ahead or '',
--- {runs that hold it}, {ticket, run, ... to cancel}, {ticket, run, ... to wake}, ms until the rate lets it ask again or 0}, or {'closed', why}. state
--- is held, waiting, or why it is refused.
+-- {runs that hold it}, {ticket, run, ... to cancel}, {ticket, run, ... to wake}, ms until the rate lets it ask again or 0}; or
+-- {'ok', term, 'other'} if other locks were granted that may still be written; or {'closed', why}. state is held, waiting, or why it is
+-- refused.
 local ticket, run, tree, version, order = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local term, why = open(ARGV[1])
 if not term then
@@ -39,13 +41,42 @@ local function answer(state, fence, lock, position, ahead)
   return {'ok', term, state, fence or '0', lock and lock.name or '', inuse, position or 0, waiting, ahead or '', of, cancel, {}, 0}
 end
 
+-- Whether these locks are those that are wanted, in any order.
+local function same(locks)
+  for _, l in ipairs(locks) do
+    if not current[l.name] or current[l.name].permits ~= l.permits then
+      return false
+    end
+  end
+  return #locks == #wants
+end
+
+-- Locks whose lines may move, as the ticket took them, or left them.
+local touched, names = {}, {}
+local function touch(locks)
+  for _, l in ipairs(locks) do
+    if not names[l.name] then
+      names[l.name] = true
+      touched[#touched + 1] = l
+    end
+  end
+end
+
 local held = hold(ticket)
-if held then
+if held and same(held.locks) then
   if held.version < version then
     held.version = version
     keephold(ticket, held)
   end
   return answer('held', held.fence)
+end
+if held then
+  -- Who asks has read that this version does not have them. If it is newer, nobody can write them any more; else somebody may.
+  if held.version >= version then
+    return {'ok', term, 'other'}
+  end
+  quit(ticket, held)
+  touch(held.locks)
 end
 
 local mine = place(ticket)
@@ -54,9 +85,18 @@ if mine and mine.refused then
 end
 if mine then
   order = string.sub(order, 1, 10) .. string.sub(mine.order, 11) -- its age is that of its first question
-  if order ~= mine.order then
+  if not same(mine.wants) then
+    leave(ticket)
+    touch(mine.wants)
+    mine = nil
+  elseif order ~= mine.order then
     leave(ticket)
   end
+end
+
+local function finish(a)
+  wake(a[12], touched)
+  return a
 end
 
 local function before(name)
@@ -101,29 +141,28 @@ if not lock then
   end
   leave(ticket)
   enter(ticket, h)
-  local a = answer('held', fence)
-  wake(a[12], wants)
-  return a
+  touch(wants)
+  return finish(answer('held', fence))
 end
 
 local superseded = {}
 for _, w in ipairs(wants) do
   if w.busy == 'DropNewest' and not fits({w}, {}, {}) then
     leave(ticket)
-    return answer('LockBusy', nil, w)
+    return finish(answer('LockBusy', nil, w))
   end
   if w.busy == 'KeepLatest' or w.busy == 'CancelOldest' then
     for _, other in ipairs(line({w})) do
       if other.ticket ~= ticket then
         if string.sub(other.order, 11) > string.sub(order, 11) then
           refuse(ticket, {order = order, run = run, tree = tree}, 'Superseded')
-          return answer('Superseded', nil, w)
+          return finish(answer('Superseded', nil, w))
         end
         superseded[other.ticket] = true
       end
     end
   elseif not mine and redis.call('ZLEXCOUNT', queue, '[' .. w.name .. ' ', '(' .. w.name .. '!') >= w.longest then
-    return answer('LockQueueFull', nil, w)
+    return finish(answer('LockQueueFull', nil, w))
   end
 end
 local woken = {}
@@ -167,4 +206,4 @@ for _, w in ipairs(wants) do
     end
   end
 end
-return a
+return finish(a)

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+)
+
+const pollEvery = 250 * time.Millisecond
+
+// errReplaced is told of a run that was deleted and made anew.
+var errReplaced = errors.New("was replaced by another one")
+
+// until asks until something is done. An API server that does not answer is asked again; only an
+// answer that stays as it is ends that. late says that limit is over, and why is the error of the
+// last question, if it had one.
+func until(ctx context.Context, limit time.Duration, done func(ctx context.Context) (bool, error)) (late bool, why error) {
+	limited, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	var last error
+	err := wait.PollUntilContextCancel(limited, pollEvery, true, func(ctx context.Context) (bool, error) {
+		ok, err := done(ctx)
+		if err != nil && stays(err) {
+			return false, err
+		}
+		if limited.Err() == nil {
+			last = err
+		}
+		return ok && err == nil, nil
+	})
+	switch {
+	case err == nil:
+		return false, nil
+	case stays(err):
+		return false, err
+	case ctx.Err() != nil:
+		return false, ctx.Err()
+	default:
+		return true, last
+	}
+}
+
+// readAgain reads a run that was read or made before.
+func readAgain(ctx context.Context, c client.Reader, run, now *v1alpha1.WorkflowRun) error {
+	err := c.Get(ctx, client.ObjectKeyFromObject(run), now)
+	if err == nil && now.UID != run.UID {
+		err = errReplaced
+	}
+	if err != nil {
+		return fmt.Errorf("run %s/%s: %w", run.Namespace, run.Name, err)
+	}
+	return nil
+}
+
+// stays says whether the same question would get the same answer.
+func stays(err error) bool {
+	return apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || errors.Is(err, errReplaced)
+}

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/syncopate-dev/syncopate/internal/bus"
+)
+
+// clusterNamespace is the namespace whose UID stands for a cluster, as the operator names it in its
+// streams.
+const clusterNamespace = "kube-system"
+
+// errOtherCluster is told of a NATS that serves the operators of another cluster than the one of
+// the kubeconfig: all that is in it would be of runs that are gone.
+var errOtherCluster = errors.New("NATS is that of another cluster than your kubeconfig's: look at port-forwards and --context")
+
+// ours makes sure that what is to be changed is this cluster's. Streams that name no cluster are
+// anybody's; who they are of is not known while NATS cannot be reached.
+func ours(ctx context.Context, c client.Reader, nats *bus.Conn) error {
+	theirs, err := nats.Installation(ctx)
+	if err != nil || theirs == "" {
+		return nil //nolint:nilerr // what cannot be read is told of by who reads it
+	}
+	var ns corev1.Namespace
+	if err := c.Get(ctx, client.ObjectKey{Name: clusterNamespace}, &ns); err != nil {
+		return fmt.Errorf("find out whether NATS is this cluster's: %w", err)
+	}
+	if string(ns.UID) != theirs {
+		return fmt.Errorf("%w (its streams say %s, and namespace %s has the UID %s)", errOtherCluster, theirs, clusterNamespace, ns.UID)
+	}
+	return nil
+}

@@ -83,8 +83,8 @@ func (c *Nodes) configOf(s *node) string {
 	var b strings.Builder
 	sync := ""
 	if len(c.nodes) > 1 {
-		// As docs/production.md asks for. A server that is killed loses what it confirmed and only has in its buffers; with another that
-		// lags it is a majority which lacks that.
+		// As docs/production.md asks for. A server that is killed loses what it confirmed and only
+		// has in its buffers; with another that lags it is a majority which lacks that.
 		sync = ", sync_interval: always"
 	}
 	fmt.Fprintf(&b, "server_name: %s\nlisten: \"127.0.0.1:%d\"\njetstream: {store_dir: %q, max_mem: 64MB, max_file: 4GB%s}\nlog_file: %q\ninclude \"accounts.conf\"\n",

@@ -182,7 +182,7 @@ func claimOf(run *v1alpha1.WorkflowRun) (store.Claim, error) {
 func specHash(spec v1alpha1.WorkflowRunSpec) (string, error) {
 	spec.Suspend, spec.Shutdown, spec.TTLSecondsAfterFinished, spec.Priority = false, "", nil, 0
 	spec.Tenant, spec.IdempotencyKey = "", ""
-	spec.Steps, spec.Finally = withDefaults(spec.Steps), withDefaults(spec.Finally)
+	spec.Steps, spec.Finally, spec.Locks = withDefaults(spec.Steps), withDefaults(spec.Finally), withPermits(spec.Locks)
 	raw, err := json.Marshal(spec)
 	if err != nil {
 		return "", err

@@ -260,23 +260,34 @@ func TestTheFirstOfTwoWithOneKeyHasIt(t *testing.T) {
 	}
 }
 
+// permits says how many permits the locks of a spec are of.
+func permits(n int32, of func(*v1alpha1.WorkflowRunSpec) []v1alpha1.LockRequest) func(*v1alpha1.WorkflowRunSpec) {
+	return func(s *v1alpha1.WorkflowRunSpec) {
+		for i := range of(s) {
+			of(s)[i].Permits = &n
+		}
+	}
+}
+
 func TestSpecHash(t *testing.T) {
 	base := func() v1alpha1.WorkflowRunSpec {
 		return v1alpha1.WorkflowRunSpec{
 			WorkloadClass: "batch", Steps: []v1alpha1.Step{
-				{Name: "a", Job: &v1alpha1.Job{Topic: "t"}},
+				{Name: "a", Job: &v1alpha1.Job{Topic: "t"}, Locks: []v1alpha1.LockRequest{{Mutex: "m"}}},
 				{Name: "b", Approval: &v1alpha1.Approval{}},
-				{Name: "c", Job: &v1alpha1.Job{Topic: "t"}, ForEach: &v1alpha1.ForEach{Items: "${[1]}"}},
+				{Name: "c", Job: &v1alpha1.Job{Topic: "t"}, ForEach: &v1alpha1.ForEach{Items: "${[1]}", Locks: []v1alpha1.LockRequest{{Semaphore: "s"}}}},
 			},
-			Inputs: &runtime.RawExtension{Raw: []byte(`{"a":1,"b":{"c":[1,2],"d":null}}`)},
+			Finally: []v1alpha1.Step{{Name: "f", Job: &v1alpha1.Job{Topic: "t"}, Locks: []v1alpha1.LockRequest{{Mutex: "f"}}}},
+			Locks:   []v1alpha1.LockRequest{{Semaphore: "s", Key: "k"}},
+			Inputs:  &runtime.RawExtension{Raw: []byte(`{"a":1,"b":{"c":[1,2],"d":null}}`)},
 		}
 	}
 	ttl, wait := int32(5), int32(7)
 	raw := func(s string) func(*v1alpha1.WorkflowRunSpec) {
 		return func(spec *v1alpha1.WorkflowRunSpec) { spec.Inputs = &runtime.RawExtension{Raw: []byte(s)} }
 	}
-	// mutation: specHash without one of its resets, or without the canonical form, makes
-	// its line fail.
+	// mutation: specHash without one of its resets or defaults, or without the canonical form,
+	// makes its line fail.
 	for name, c := range map[string]struct {
 		change func(*v1alpha1.WorkflowRunSpec)
 		same   bool
@@ -300,21 +311,30 @@ func TestSpecHash(t *testing.T) {
 				InitialMillis: &second, FactorPercent: 200, MaxMillis: &minute, JitterPercent: &twenty,
 			}}
 			s.Steps[1].Approval = &v1alpha1.Approval{OnTimeout: v1alpha1.Reject}
-			s.Steps[2].ForEach = &v1alpha1.ForEach{Items: "${[1]}", MaxParallel: 10, OnItemFailure: v1alpha1.FailStep}
+			s.Steps[2].ForEach.MaxParallel, s.Steps[2].ForEach.OnItemFailure = 10, v1alpha1.FailStep
 		}, true},
-		"another time-out is another work":  {func(s *v1alpha1.WorkflowRunSpec) { s.Steps[0].TimeoutSeconds = 3601 }, false},
-		"no backoff is another work":        {func(s *v1alpha1.WorkflowRunSpec) { s.Steps[0].Retry.Backoff.InitialMillis = new(int64(0)) }, false},
-		"a time limit is work":              {func(s *v1alpha1.WorkflowRunSpec) { s.ActiveDeadlineSeconds = &wait }, false},
-		"no inputs are other inputs":        {func(s *v1alpha1.WorkflowRunSpec) { s.Inputs = nil }, false},
-		"large numbers are not rounded off": {raw(`{"a":1.0000000000000000001,"b":{"c":[1,2],"d":null}}`), false},
+		"one permit of the run may be said or not":    {permits(1, func(s *v1alpha1.WorkflowRunSpec) []v1alpha1.LockRequest { return s.Locks }), true},
+		"one permit of a step may be said or not":     {permits(1, func(s *v1alpha1.WorkflowRunSpec) []v1alpha1.LockRequest { return s.Steps[0].Locks }), true},
+		"one permit of an item may be said or not":    {permits(1, func(s *v1alpha1.WorkflowRunSpec) []v1alpha1.LockRequest { return s.Steps[2].ForEach.Locks }), true},
+		"one permit of a clean-up may be said or not": {permits(1, func(s *v1alpha1.WorkflowRunSpec) []v1alpha1.LockRequest { return s.Finally[0].Locks }), true},
+		"two permits are another work":                {permits(2, func(s *v1alpha1.WorkflowRunSpec) []v1alpha1.LockRequest { return s.Locks }), false},
+		"another time-out is another work":            {func(s *v1alpha1.WorkflowRunSpec) { s.Steps[0].TimeoutSeconds = 3601 }, false},
+		"no backoff is another work":                  {func(s *v1alpha1.WorkflowRunSpec) { s.Steps[0].Retry.Backoff.InitialMillis = new(int64(0)) }, false},
+		"a time limit is work":                        {func(s *v1alpha1.WorkflowRunSpec) { s.ActiveDeadlineSeconds = &wait }, false},
+		"no inputs are other inputs":                  {func(s *v1alpha1.WorkflowRunSpec) { s.Inputs = nil }, false},
+		"large numbers are not rounded off":           {raw(`{"a":1.0000000000000000001,"b":{"c":[1,2],"d":null}}`), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			was, err := specHash(base())
 			must(t, err)
 			changed := base()
 			c.change(&changed)
+			given := changed.DeepCopy()
 			is, err := specHash(changed)
 			must(t, err)
+			if diff := cmp.Diff(*given, changed); diff != "" { // runs are the cache's own
+				t.Errorf("the spec was changed (-want +got):\n%s", diff)
+			}
 			if (was == is) != c.same {
 				t.Errorf("%s and %s; want the same: %t", was, is, c.same)
 			}

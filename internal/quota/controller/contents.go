@@ -51,14 +51,7 @@ func ReadContents(ctx context.Context, q *store.Store, most int) (*Contents, err
 }
 
 func (c *Contents) read(ctx context.Context, q counts, at store.Key, mu *sync.Mutex) error {
-	var b store.Snapshot
-	var owners map[string]store.Claim
-	var err error
-	if at.Policy == "" {
-		owners, err = q.Claims(ctx, at.Tenant)
-	} else {
-		b, err = q.Snapshot(ctx, at)
-	}
+	has, err := q.read(ctx, at)
 	mu.Lock()
 	defer mu.Unlock()
 	switch {
@@ -68,9 +61,9 @@ func (c *Contents) read(ctx context.Context, q counts, at store.Key, mu *sync.Mu
 	case err != nil:
 		return err
 	case at.Policy == "":
-		c.Claims[at.Tenant] = owners
+		c.Claims[at.Tenant] = has.owners
 	default:
-		c.Snapshots[at] = b
+		c.Snapshots[at] = has.slots
 	}
 	return nil
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/policy"
+	"github.com/syncopate-dev/syncopate/internal/quota/resyncs"
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
 	"github.com/syncopate-dev/syncopate/internal/rollout/ballot"
 )
@@ -67,6 +68,7 @@ type Controller struct {
 	quota   counts
 	client  client.Client
 	live    client.Reader
+	marker  resyncs.Marker
 	wake    func(types.NamespacedName)
 	clock   clock.Clock
 	newID   func() string
@@ -87,6 +89,7 @@ func New(o Options) *Controller {
 	o = o.withDefaults()
 	return &Controller{
 		quota: counts{o.Gate}, client: o.Client, live: o.Live, wake: o.Wake, clock: o.Clock, newID: o.NewID, log: o.Log, metrics: o.Metrics,
+		marker: resyncs.Marker{Client: o.Client, Live: o.Live, Name: annotationRebuilt, Log: o.Log},
 		trials: trials{o.Ballots, o.Clock, o.Gate, o.Log},
 		kicked: make(chan struct{}, 1), names: map[types.UID]types.NamespacedName{}, suspects: map[holding]time.Time{},
 	}
@@ -170,6 +173,7 @@ func (k *Controller) Release(ctx context.Context, uid types.UID, tenant, policyN
 		return err
 	})
 	if isClosed(err) {
+		k.Forget(uid) // nothing else would, in a process that has no resyncs
 		return nil
 	}
 	if err == nil && waited {

@@ -175,6 +175,22 @@ func TestWhoDrivesARunNoMoreForgetsItsName(t *testing.T) {
 	w.holds(runs(w.get("first")), runs(run))
 }
 
+// mutation: Release that keeps the name while the data is closed makes this fail: nobody calls
+// it again.
+func TestARunThatIsReleasedWhileTheDataIsLostIsForgotten(t *testing.T) {
+	w := newWorld(t)
+	w.policy("batch", 1)
+	w.boss.looks()
+	w.boss.admits(w.run("first"))
+	other, run := w.instance(), w.run("a")
+	other.asks(run, false)
+	w.server.FlushAll()
+	other.releases(run)
+	if len(other.names) != 0 {
+		t.Errorf("names: %v", other.names)
+	}
+}
+
 // mutation: Release that returns the error of a quota that is being rebuilt makes this fail.
 func TestReleaseNeedsNoRepetitionWhenTheQuotaIsClosed(t *testing.T) {
 	w := newWorld(t)

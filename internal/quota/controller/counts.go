@@ -86,6 +86,41 @@ func (c counts) Snapshot(ctx context.Context, at store.Key) (store.Snapshot, err
 	return c.Pools().Snapshot(ctx, at)
 }
 
+// held is what a key has: slots with all that belongs to them, or owners of idempotency keys.
+type held struct {
+	slots  store.Snapshot
+	owners map[string]store.Claim
+}
+
+// read is what a key has. Errors: as Snapshot and Claims of the store.
+func (c counts) read(ctx context.Context, at store.Key) (h held, err error) {
+	if at.Policy == "" {
+		h.owners, err = c.Claims(ctx, at.Tenant)
+	} else {
+		h.slots, err = c.Snapshot(ctx, at)
+	}
+	return h, err
+}
+
+// add adds what a key has.
+func (h holdings) add(at store.Key, has held) {
+	if at.Policy == "" {
+		h.claims[at.Tenant] = has.owners
+		return
+	}
+	h.snapshots[at] = has.slots
+}
+
+// lacks says whether nothing was read of a key.
+func (h holdings) lacks(at store.Key) bool {
+	if at.Policy == "" {
+		_, read := h.claims[at.Tenant]
+		return !read
+	}
+	_, read := h.snapshots[at]
+	return !read
+}
+
 func uidsOf(all []store.Member) []string {
 	uids := make([]string, 0, len(all))
 	for _, m := range all {

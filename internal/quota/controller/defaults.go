@@ -14,6 +14,7 @@ func withDefaults(steps []v1alpha1.Step) []v1alpha1.Step {
 	full := slices.Clone(steps)
 	for i := range full {
 		s := &full[i]
+		s.Locks = withPermits(s.Locks)
 		setDefault(&s.OnFailure, v1alpha1.FailRun)
 		setDefault(&s.TimeoutSeconds, 3600)
 		setDefault(&s.StartTimeoutSeconds, 3600)
@@ -32,8 +33,18 @@ func withDefaults(steps []v1alpha1.Step) []v1alpha1.Step {
 			f := *s.ForEach
 			setDefault(&f.MaxParallel, 10)
 			setDefault(&f.OnItemFailure, v1alpha1.FailStep)
+			f.Locks = withPermits(f.Locks)
 			s.ForEach = &f
 		}
+	}
+	return full
+}
+
+// withPermits says in full what requests for locks say.
+func withPermits(locks []v1alpha1.LockRequest) []v1alpha1.LockRequest {
+	full := slices.Clone(locks)
+	for i := range full {
+		setPointer(&full[i].Permits, 1)
 	}
 	return full
 }

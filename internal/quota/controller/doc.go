@@ -61,14 +61,21 @@
 // to all who begin at the same time, which is what is entered; only who finds this token in the
 // register finishes. So two who open at the same time agree, a key that was opened before is not
 // mistaken for a new one, and an opening that a crash left half done is taken up by the next. What
-// is lost after begin makes finish fail.
+// is lost after begin makes finish fail. A key that is rebuilt is entered under another token
+// before it is finished, in one step: so it is in the register whenever the rebuild ends, nobody
+// takes it for one that is being opened, and no strike of before hits it.
+//
+// In a Redis Cluster the register may be lost alone, while keys are open elsewhere. Its rebuild
+// enters those that admitted runs have. The resync after it enters all that runs ever had something
+// of, or wait for.
 //
 // # Rebuild
 //
 //	begin      the register, if it is closed; and each key that was lost or that runs have
 //	list       all runs, live
-//	mark       each run that may still be admitted: a change of its annotation syncopate.dev/admission-rebuilt moves its resourceVersion. The
-//	           answer shows whether it was admitted meanwhile. If one has a key that was not begun: begin it, and list again
+//	mark       each run that may still be admitted: a change of its annotation syncopate.dev/admission-rebuilt moves its resourceVersion (of
+//	           one that takes none: see internal/quota/resyncs). The answer shows whether it was admitted meanwhile. If one has a key that
+//	           was not begun: begin it, and list again
 //	finish     each key with the runs that are admitted and not over, and idempotency keys with the admitted runs that have them
 //	register   last: until here nothing else is opened
 //
@@ -88,9 +95,10 @@
 // # Resync
 //
 // On the leader, at once and every 30 s; and when asked for: a policy changed, a quota was found
-// lost, or Redis did not answer a Release. A resync reads what the quotas have, then the cache, so
-// that what the cache has not seen is either new or gone; a live list tells which. Then, per quota,
-// in this order:
+// lost, or Redis did not answer a Release. What another process finds lost the leader learns within
+// two seconds: it looks whether the register is lost, or has a wish for a resync. A resync reads
+// what the quotas have, then the cache, so that what the cache has not seen is either new or gone;
+// a live list tells which. Then, per quota, in this order:
 //
 //	admitted, not over, no slot               Restore, if a live read says so too
 //	slot or place of a run that is over       Drop; counted as drift
@@ -120,13 +128,15 @@
 //
 // Redis away: errors that say so, from everything but Release and ReleaseKey during a rebuild;
 // resyncs are tried every second. API server away: resyncs fail as a whole, and nothing is freed or
-// opened on doubt; Admit needs no API server. A run that cannot be marked keeps a rebuild from its
-// end, and the log names it: no run is admitted on doubt either.
+// opened on doubt; Admit needs no API server. A run that takes no write at all is passed over, and
+// the log names it: what was decided about it cannot be written either. One whose mark fails
+// otherwise keeps a rebuild from its end: no run is admitted on doubt.
 //
 // # Bounds
 //
-// One goroutine, Start's, with at most 16 calls at a time under way. A resync costs a call to Redis
-// per quota in use, and one list from the cache; a rebuild one live list of all runs in pages of
-// 500, two calls per quota, and a patch per run that waits. In memory: the name of each run that
-// waits, and what a resync reads.
+// One goroutine, Start's, with at most 16 calls at a time under way, and one call to Redis every
+// two seconds. A resync costs a call to Redis per quota that is in use or that a run once had
+// something of, and one list from the cache; a rebuild one live list of all runs in pages of 500,
+// two calls per quota, and a patch per run that waits. In memory: the name of each run that waits,
+// and what a resync reads.
 package controller

@@ -4,13 +4,10 @@ package controller
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"sync"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -24,13 +21,6 @@ const annotationRebuilt = "syncopate.dev/admission-rebuilt"
 
 // maxLists bounds the live lists of a rebuild.
 const maxLists = 5
-
-// maxMarkTries bounds the tries to mark a run that others write at the same time; the API server
-// tries several times each.
-const maxMarkTries = 3
-
-// fieldOwner names the operator in managedFields.
-const fieldOwner = client.FieldOwner("syncopate")
 
 // rebuilding is one rebuild.
 type rebuilding struct {
@@ -243,29 +233,12 @@ func (r *rebuilding) touch(ctx context.Context) error {
 // mark changes the resourceVersion of a run and returns what it is then; nil if it is gone. A write
 // that was prepared before is refused from then on.
 func (k *Controller) mark(ctx context.Context, run fact, id string) (*fact, error) {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": run.uid, "annotations": map[string]string{annotationRebuilt: id},
-	}})
-	if err != nil {
-		return nil, fmt.Errorf("mark run %s: %w", run.name, err)
+	o, err := k.marker.Mark(ctx, run.name, run.uid, id)
+	if err != nil || o == nil {
+		return nil, err
 	}
-	for range maxMarkTries {
-		o := &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{Namespace: run.name.Namespace, Name: run.name.Name}}
-		err = k.client.Patch(ctx, o, client.RawPatch(types.MergePatchType, patch), fieldOwner)
-		if err == nil {
-			now := factOf(o)
-			return &now, nil
-		}
-		// If it is gone, or another run has its name, it cannot be marked. A conflict may also be
-		// that others write it all the time.
-		if now, e := k.read(ctx, run.name); e != nil || now == nil || now.uid != run.uid {
-			return nil, e
-		}
-		if !apierrors.IsConflict(err) {
-			break
-		}
-	}
-	return nil, fmt.Errorf("mark run %s: %w", run.name, err)
+	now := factOf(o)
+	return &now, nil
 }
 
 // finishAll opens the keys with what was counted. Those that nobody has and nobody waits for leave
@@ -277,21 +250,19 @@ func (r *rebuilding) finishAll(ctx context.Context) error {
 		keys = append(keys, at)
 	}
 	return each(ctx, keys, func(ctx context.Context, at store.Key) error {
-		token, was := r.tokens[at], r.lost.tokens[at]
+		was := r.lost.tokens[at]
 		if !r.lost.register && !at.Pool() && !used[at.Tenant] && !used[""] {
 			return r.strike(ctx, at, was)
 		}
-		if err := r.finish(ctx, at, token, has[at]); err != nil || r.lost.register {
-			return err
-		}
-		// A strike of somebody who was paused since must not hit: see open.
-		if was != "" {
-			if err := r.strike(ctx, at, was); err != nil {
+		if !r.lost.register {
+			// First: what is open is in the register, whenever this ends. A strike of somebody who
+			// was paused since must not hit, and nobody may take this for an opening that was left
+			// half done: the token is neither the old one nor that of the rebuild.
+			if err := r.quota.ReplaceKey(ctx, registerTenant, entryOf(at), was, store.Claim{UID: r.newID()}); err != nil {
 				return err
 			}
 		}
-		_, err := r.quota.ClaimKey(ctx, registerTenant, entryOf(at), store.Claim{UID: token})
-		return err
+		return r.finish(ctx, at, r.tokens[at], has[at])
 	})
 }
 

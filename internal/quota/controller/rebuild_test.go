@@ -5,6 +5,7 @@ package controller
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 
@@ -230,6 +231,34 @@ func lostAgain(t *testing.T, n int, happens func(*world, *instance)) bool {
 	return calls >= n
 }
 
+// annotated leaves a run no room for another annotation.
+func (w *world) annotated(run *v1alpha1.WorkflowRun) *v1alpha1.WorkflowRun {
+	w.t.Helper()
+	run.Annotations = map[string]string{"x": strings.Repeat("x", 256<<10-1)}
+	must(w.t, w.client.Update(w.ctx(), run))
+	return run
+}
+
+// Anybody who may create a run may make one whose annotations have no room, and leave it suspended.
+//
+// mutation: a mark that only annotates makes this fail: no tenant's slots are ever opened again.
+func TestARunThatCannotBeAnnotatedHoldsUpNobody(t *testing.T) {
+	w := newWorld(t)
+	w.policy("batch", 1)
+	w.boss.looks()
+	w.annotated(w.create("new", suspended))
+	slow := w.annotated(w.run("slow"))
+	paused := w.instance()
+	paused.asks(slow, true)
+	w.server.FlushAll()
+	w.boss.looks()
+	w.boss.admits(w.run("quick"))
+	if _, err := w.tryWrite(slow, admittedUnder("batch")); !apierrors.IsConflict(err) {
+		t.Errorf("the grant of before the loss was written: %v", err)
+	}
+	w.atMost(1)
+}
+
 // mutation: mark that takes any conflict for another run makes the busy case fail: the grant is
 // written after all.
 func TestMarkingRunsThatChange(t *testing.T) {
@@ -262,7 +291,8 @@ func TestMarkingRunsThatChange(t *testing.T) {
 		if now, err := w.boss.mark(w.ctx(), factOf(run), "m2"); now != nil || !apierrors.IsConflict(err) {
 			t.Errorf("%+v, %v; want the error", now, err)
 		}
-		w.boss.refusePatch = []error{apierrors.NewForbidden(v1alpha1.GroupVersion.WithResource("workflowruns").GroupResource(), "a", nil)}
+		forbidden := apierrors.NewForbidden(v1alpha1.GroupVersion.WithResource("workflowruns").GroupResource(), "a", nil)
+		w.boss.refusePatch = []error{forbidden, forbidden} // the label, too
 		if _, err := w.boss.mark(w.ctx(), factOf(run), "m3"); !apierrors.IsForbidden(err) {
 			t.Errorf("%v; want the error", err)
 		}

@@ -16,6 +16,10 @@ const (
 	registerTenant = "-"
 	// selfEntry keeps the register from being empty: what is empty ends after some days.
 	selfEntry = "-"
+	// wishEntry is in the register while somebody who found a key lost waits for a resync.
+	wishEntry = "?"
+	// wishOwner stands for all who do.
+	wishOwner = "-"
 )
 
 // A key is slots of a policy and tenant or, without a policy, the idempotency keys of a tenant; as
@@ -34,9 +38,26 @@ func keyOfEntry(entry string) (at store.Key, ok bool) {
 func (k *Controller) opened(ctx context.Context, at store.Key, call func() error) error {
 	err := k.openedIfNew(ctx, at, call)
 	if isClosed(err) {
+		k.quota.wish(ctx) // the leader may be another process
 		k.kick()
 	}
 	return err
+}
+
+// wish has the leader make a resync, whichever process it is. If the register is lost, too, there
+// is no place for a wish, and the leader sees that by itself.
+func (c counts) wish(ctx context.Context) {
+	_, _ = c.ClaimKey(ctx, registerTenant, wishEntry, store.Claim{UID: wishOwner}) // the resync comes in any case, some seconds later
+}
+
+// wanted says whether a resync is wanted: the register is lost, or somebody wishes one. A wish is
+// taken away before the resync, so what is wished during it is wished for the next.
+func (c counts) wanted(ctx context.Context) bool {
+	owner, err := c.ReserveKey(ctx, registerTenant, wishEntry, store.Claim{UID: wishOwner}, 0)
+	if owner.UID != "" {
+		_ = c.ReleaseKey(ctx, registerTenant, wishEntry, wishOwner) // if it stays, there is one resync more
+	}
+	return isClosed(err) || owner.UID != ""
 }
 
 func (k *Controller) openedIfNew(ctx context.Context, at store.Key, call func() error) error {

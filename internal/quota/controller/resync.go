@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/syncopate-dev/syncopate/internal/quota/resyncs"
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
 
@@ -31,11 +32,11 @@ const (
 // could follow. The next resync tries again.
 var errRestless = errors.New("admission data keeps being lost while it is rebuilt")
 
-// Start makes a resync at once, and then every 30 s, and whenever one is asked for, until ctx ends.
-// It should run in one process: two do no harm, but twice the work. It may be started again after
-// its end.
+// Start makes a resync at once, and then every 30 s, and whenever one is asked for, until ctx ends:
+// by this process at once, and within two seconds of a loss of data by any. It should run in one
+// process: two do no harm, but twice the work. It may be started again after its end.
 func (k *Controller) Start(ctx context.Context) error {
-	for failures := 0; ; {
+	for failures := 0; ctx.Err() == nil; {
 		kicked := k.kicked
 		pause, err := k.resync(ctx)
 		if err == nil {
@@ -47,16 +48,9 @@ func (k *Controller) Start(ctx context.Context) error {
 			}
 			failures++
 		}
-		timer := k.clock.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return nil
-		case <-timer.C():
-		case <-kicked:
-			timer.Stop()
-		}
+		resyncs.Rest(ctx, k.clock, pause, kicked, k.quota.wanted)
 	}
+	return nil
 }
 
 // resync rebuilds what was lost, compares everything with the runs, repairs the differences, and
@@ -128,27 +122,18 @@ func (k *Controller) inspect(ctx context.Context) (holdings, loss, error) {
 	var mu sync.Mutex
 	inUse := slices.DeleteFunc(slices.Collect(maps.Keys(tokens)), lost.pools.skips)
 	err = each(ctx, inUse, func(ctx context.Context, at store.Key) error {
-		var b store.Snapshot
-		var owners map[string]store.Claim
+		var has held
 		err := k.openedIfNew(ctx, at, func() (err error) { // somebody may be about to open it
-			if at.Policy == "" {
-				owners, err = k.quota.Claims(ctx, at.Tenant)
-			} else {
-				b, err = k.quota.Snapshot(ctx, at)
-			}
+			has, err = k.quota.read(ctx, at)
 			return err
 		})
 		mu.Lock()
 		defer mu.Unlock()
-		switch {
-		case isClosed(err):
+		if isClosed(err) {
 			lost.keys = append(lost.keys, at)
 			return nil
-		case at.Policy == "":
-			h.claims[at.Tenant] = owners
-		default:
-			h.snapshots[at] = b
 		}
+		h.add(at, has)
 		return err
 	})
 	return h, lost, err

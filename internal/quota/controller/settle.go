@@ -27,6 +27,9 @@ func (k *Controller) settle(ctx context.Context, h holdings) error {
 		return err
 	}
 	k.prune(v)
+	if err := adopt(ctx, k, v, h); err != nil {
+		return err
+	}
 	all := k.auditAll(v, h)
 	gone, err := k.gone(ctx, v, h, all)
 	if err != nil {

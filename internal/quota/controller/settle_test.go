@@ -222,6 +222,16 @@ func TestASlotThatIsTakenBackCannotBeUsed(t *testing.T) {
 			t.Errorf("the grant was written: %v", err)
 		}
 	})
+	t.Run("its annotations are full", func(t *testing.T) {
+		w, run := moved(t)
+		run = w.annotated(w.get(run.Name))
+		w.boss.looks()
+		w.holds(nil, nil)
+		w.boss.admits(w.run("b"))
+		if _, err := w.tryWrite(run, admittedUnder("batch")); !apierrors.IsConflict(err) {
+			t.Errorf("the grant was written: %v", err)
+		}
+	})
 	t.Run("the paused process went on before", func(t *testing.T) {
 		w, run := moved(t)
 		var once sync.Once

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/quota/resyncs"
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
 
@@ -57,6 +58,7 @@ type Controller struct {
 	store   *store.Store
 	client  client.Client
 	live    client.Reader
+	marker  resyncs.Marker
 	wake    func(types.NamespacedName)
 	clock   clock.Clock
 	newID   func() string
@@ -66,7 +68,7 @@ type Controller struct {
 	kicked chan struct{}
 
 	mu      sync.Mutex
-	changed map[string]bool // semaphores that changed since the last resync
+	changed map[string]bool // semaphores that changed since the last resync; nil: resyncs are made elsewhere
 
 	idle map[string]time.Time // used by resyncs only: since when a ticket has what status does not say
 }
@@ -87,7 +89,8 @@ func New(o Options) *Controller {
 	}
 	return &Controller{
 		store: o.Store, client: o.Client, live: o.Live, wake: o.Wake, clock: o.Clock, newID: o.NewID, log: o.Log, metrics: o.Metrics,
-		kicked: make(chan struct{}, 1), changed: map[string]bool{}, idle: map[string]time.Time{},
+		marker: resyncs.Marker{Client: o.Client, Live: o.Live, Name: annotationRebuilt, Log: o.Log},
+		kicked: make(chan struct{}, 1), idle: map[string]time.Time{},
 	}
 }
 
@@ -351,19 +354,34 @@ func (c *Controller) isGone(ctx context.Context, run *v1alpha1.WorkflowRun) bool
 }
 
 // SemaphoreChanged is called after a semaphore was made, changed or deleted, when the cache has it:
-// a resync wakes all that wait for it. It does not block.
+// a resync wakes all that wait for it. It does not block. Where Start does not run nothing is
+// noted: the first resync of each Start takes all semaphores for changed.
 func (c *Controller) SemaphoreChanged(name string) {
 	c.mu.Lock()
-	c.changed[name] = true
+	if c.changed != nil {
+		c.changed[name] = true
+	}
 	c.mu.Unlock()
 	c.kick()
+}
+
+// everySemaphore stands for all semaphores among those that changed.
+const everySemaphore = ""
+
+// notes begins and ends the time in which changes of semaphores are noted.
+func (c *Controller) notes(changed map[string]bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.changed = changed
 }
 
 func (c *Controller) takeChanged() map[string]bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	changed := c.changed
-	c.changed = map[string]bool{}
+	if changed != nil {
+		c.changed = map[string]bool{}
+	}
 	return changed
 }
 

@@ -41,8 +41,10 @@
 // All locks have one epoch (see store.Store). Without one nobody gets anything; "never used" is the
 // same as "lost". The resync begins a rebuild, lists all runs live, and marks each that has locks
 // and is not over: a change of an annotation moves its resourceVersion, so nothing that was granted
-// before the loss can be written after. The answers say what is held, which is entered, and the
-// locks are open. (The model's mutations noMark and noHolds.)
+// before the loss can be written after (of one that takes no annotation: see
+// internal/quota/resyncs). The answers say what is held, which is entered, and the locks are open.
+// (The model's mutations noMark and noHolds.) The replica that makes resyncs looks every two
+// seconds whether the data is lost, whichever replica has found out.
 //
 // Fences need no memory of locks: a fence is the last one plus one, or the milliseconds of Redis'
 // clock if those are more; and a rebuild goes on above all fences in status. Between two servers

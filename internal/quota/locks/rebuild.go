@@ -4,12 +4,8 @@ package locks
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -19,9 +15,6 @@ import (
 // annotationRebuilt marks runs with locks when the data of locks was rebuilt; its value is that of
 // the last rebuild. All it is for is to change the run's resourceVersion.
 const annotationRebuilt = "syncopate.dev/locks-rebuilt"
-
-// maxMarkTries bounds the tries to mark a run that others write at the same time.
-const maxMarkTries = 3
 
 // fieldOwner names the operator in managedFields.
 const fieldOwner = client.FieldOwner("syncopate")
@@ -88,36 +81,10 @@ func (r *rebuilding) count(ctx context.Context, run *v1alpha1.WorkflowRun) error
 // mark changes the resourceVersion of a run and returns what it is then; nil if it is gone. A write
 // that was prepared before is refused from then on.
 func (c *Controller) mark(ctx context.Context, run fact, id string) (*fact, error) {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": run.uid, "annotations": map[string]string{annotationRebuilt: id},
-	}})
-	if err != nil {
-		return nil, fmt.Errorf("mark run %s: %w", run.name, err)
+	o, err := c.marker.Mark(ctx, run.name, run.uid, id)
+	if err != nil || o == nil {
+		return nil, err
 	}
-	for range maxMarkTries {
-		o := &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{Namespace: run.name.Namespace, Name: run.name.Name}}
-		if err = c.client.Patch(ctx, o, client.RawPatch(types.MergePatchType, patch), fieldOwner); err == nil {
-			now := factOf(o)
-			return &now, nil
-		}
-		// If it is gone, or another run has its name, it cannot be marked. A conflict may also be
-		// that others write it all the time.
-		if there, e := c.exists(ctx, run); e != nil || !there {
-			return nil, e
-		}
-		if !apierrors.IsConflict(err) {
-			break
-		}
-	}
-	return nil, fmt.Errorf("mark run %s: %w", run.name, err)
-}
-
-// exists says whether a run is there, live.
-func (c *Controller) exists(ctx context.Context, run fact) (bool, error) {
-	now := &v1alpha1.WorkflowRun{}
-	err := c.live.Get(ctx, run.name, now)
-	if client.IgnoreNotFound(err) != nil {
-		return false, fmt.Errorf("read run %s: %w", run.name, err)
-	}
-	return err == nil && now.UID == run.uid, nil
+	now := factOf(o)
+	return &now, nil
 }

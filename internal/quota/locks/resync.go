@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/quota/resyncs"
 	"github.com/syncopate-dev/syncopate/internal/quota/store"
 )
 
@@ -34,11 +35,13 @@ const (
 	listPage = 500
 )
 
-// Start makes a resync at once, and then every 30 s, and whenever one is asked for, until ctx ends.
-// It should run in one process: two do no harm, but twice the work. It may be started again after
-// its end.
+// Start makes a resync at once, and then every 30 s, and whenever one is asked for, until ctx ends:
+// by this process at once, and within two seconds of a loss of data by any. It should run in one
+// process: two do no harm, but twice the work. It may be started again after its end.
 func (c *Controller) Start(ctx context.Context) error {
-	for failures := 0; ; {
+	c.notes(map[string]bool{everySemaphore: true})
+	defer c.notes(nil)
+	for failures := 0; ctx.Err() == nil; {
 		kicked, pause := c.kicked, resyncPause
 		err := c.Resync(ctx)
 		if err == nil {
@@ -50,16 +53,16 @@ func (c *Controller) Start(ctx context.Context) error {
 			}
 			failures++
 		}
-		timer := c.clock.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return nil
-		case <-timer.C():
-		case <-kicked:
-			timer.Stop()
-		}
+		resyncs.Rest(ctx, c.clock, pause, kicked, c.lost)
 	}
+	return nil
+}
+
+// lost says whether the data is closed, whichever process has found out.
+func (c *Controller) lost(ctx context.Context) bool {
+	_, err := c.store.DropLocks(ctx) // of nobody
+	_, closed := errors.AsType[*store.RebuildingError](err)
+	return closed
 }
 
 // Resync rebuilds what was lost, compares all locks with the runs, repairs the differences, and
@@ -184,7 +187,7 @@ func (c *Controller) dropAll(ctx context.Context, all []store.Dropping) error {
 func asksAgain(v *view, w store.Waiter, changed map[string]bool) bool {
 	for _, want := range w.Wants {
 		name := semaphoreOf(want.Name)
-		if sem := v.semaphores[name]; changed[name] || (sem != nil && sem.Spec.OnBusy == v1alpha1.OnBusyCancelOldest) {
+		if sem := v.semaphores[name]; changed[name] || sem != nil && (changed[everySemaphore] || sem.Spec.OnBusy == v1alpha1.OnBusyCancelOldest) {
 			return true
 		}
 	}

@@ -84,6 +84,19 @@ func (g *Store) ReleaseKey(ctx context.Context, tenant, key, uid string) error {
 	return err
 }
 
+// ReplaceKey gives an idempotency key from the run of a UID, or from nobody, to another run for
+// good, in one step. It does nothing if somebody else owns it. Idempotent.
+//
+// Errors: as ClaimKey.
+func (g *Store) ReplaceKey(ctx context.Context, tenant, key, uid string, c Claim) error {
+	k := Key{Tenant: tenant}
+	if err := errors.Join(k.check(), checkClaim(key, c)); err != nil {
+		return err
+	}
+	_, err := g.askClaims(ctx, g.scripts.replaceKey, k, field(key), uid, c.value())
+	return err
+}
+
 // Claims are all idempotency keys of a tenant with their owners, to compare with the run objects.
 //
 // Errors: *UnavailableError, *RebuildingError, ErrInvalidRequest.

@@ -42,7 +42,8 @@ func (s *scene) keysAreClosed(why RebuildReason) {
 	s.t.Helper()
 	_, claim := s.quota.ClaimKey(s.t.Context(), "acme", "closed", claimOf("closed"))
 	_, list := s.quota.Claims(s.t.Context(), "acme")
-	for call, err := range map[string]error{"claim": claim, "list": list, "yield": s.quota.ReleaseKey(s.t.Context(), "acme", "closed", "closed")} {
+	replace := s.quota.ReplaceKey(s.t.Context(), "acme", "closed", "", claimOf("closed"))
+	for call, err := range map[string]error{"claim": claim, "list": list, "replace": replace, "yield": s.quota.ReleaseKey(s.t.Context(), "acme", "closed", "closed")} {
 		if e, ok := errors.AsType[*RebuildingError](err); !ok || e.Why != why || e.Key.Tenant != "acme" {
 			s.t.Fatalf("%s: %v; want closed: %s", call, err, why)
 		}
@@ -68,6 +69,21 @@ func TestIdempotencyKeys(t *testing.T) {
 			s.claims("report", "b", "b")
 			s.yields("report", "a")
 			s.claims("report", "a", "b")
+		},
+		// mutation: replace_key.lua without the comparison makes this fail.
+		"a key goes from its owner to another, or from nobody": func(s *scene) {
+			replaces := func(from, to string) {
+				s.t.Helper()
+				must(s.t, s.quota.ReplaceKey(s.t.Context(), "acme", "report", from, claimOf(to)), "replace")
+			}
+			replaces("", "a")
+			s.claims("report", "b", "a")
+			replaces("", "b")
+			replaces("b", "c")
+			s.claims("report", "b", "a")
+			replaces("a", "c")
+			replaces("a", "c")
+			s.claims("report", "a", "c")
 		},
 		"tenants have keys of their own": func(s *scene) {
 			s.claims("report", "a", "a")

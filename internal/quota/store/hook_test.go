@@ -72,7 +72,7 @@ func load(t testing.TB, g *Store) {
 	t.Helper()
 	c, all := g.client, g.scripts
 	for _, script := range []*redis.Script{
-		all.admit, all.reserve, all.free, all.restore, all.begin, all.snapshot, all.unlock, all.claim, all.releaseKey, all.claims, all.reclaim,
+		all.admit, all.reserve, all.free, all.restore, all.begin, all.snapshot, all.unlock, all.claim, all.releaseKey, all.replaceKey, all.claims, all.reclaim,
 	} {
 		must(t, script.Load(t.Context(), c).Err(), "load a script")
 	}

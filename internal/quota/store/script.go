@@ -45,6 +45,9 @@ var claimSource string
 //go:embed scripts/release_key.lua
 var releaseKeySource string
 
+//go:embed scripts/replace_key.lua
+var replaceKeySource string
+
 //go:embed scripts/claims.lua
 var claimsSource string
 
@@ -99,7 +102,7 @@ type scripts struct {
 	pools
 
 	admit, reserve, free, restore, begin, snapshot, unlock *redis.Script
-	claim, releaseKey, claims, reclaim                     *redis.Script
+	claim, releaseKey, replaceKey, claims, reclaim         *redis.Script
 
 	locksTake, locksDrop, locksRestore, locksSnapshot, locksRefuse *redis.Script
 }
@@ -112,7 +115,8 @@ func loadScripts() scripts {
 		pools: poolScripts(func(source string) *redis.Script { return redis.NewScript(epochSource + poolSource + source) }),
 		admit: ofSlots(admitSource), reserve: ofSlots(reserveSource), free: ofSlots(freeSource),
 		restore: ofSlots(restoreSource), snapshot: ofSlots(snapshotSource),
-		claim: ofClaims(claimSource), releaseKey: ofClaims(releaseKeySource), claims: ofClaims(claimsSource), reclaim: ofClaims(reclaimSource),
+		claim: ofClaims(claimSource), releaseKey: ofClaims(releaseKeySource), replaceKey: ofClaims(replaceKeySource),
+		claims: ofClaims(claimsSource), reclaim: ofClaims(reclaimSource),
 		begin: ofClaims(beginSource), unlock: redis.NewScript(unlockSource),
 		locksTake: ofLocks(locksTakeSource), locksDrop: ofLocks(locksDropSource), locksRestore: ofLocks(locksRestoreSource),
 		locksSnapshot: ofLocks(locksSnapshotSource), locksRefuse: ofLocks(locksRefuseSource),

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package locks
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lockmgr/redistest"
+	"github.com/syncopate-dev/syncopate/internal/quota/resyncs"
+	"github.com/syncopate-dev/syncopate/internal/quota/store"
+)
+
+const (
+	// patience ends a hung test; it is no expectation about speed.
+	patience = 60 * time.Second
+	polling  = 2 * time.Millisecond
+)
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// site is a namespace, and a Redis of its own.
+type site struct {
+	t      *testing.T
+	client client.WithWatch
+	ns     string
+	server *redistest.Server
+	clock  *clocktesting.FakeClock
+}
+
+func newSite(t *testing.T) *site {
+	t.Helper()
+	c, ns := apiServer.Namespace(t, "locks-")
+	must(t, c.DeleteAllOf(t.Context(), &v1alpha1.Semaphore{}))
+	return &site{t: t, client: c, ns: ns, server: redistest.Start(t), clock: clocktesting.NewFakeClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))}
+}
+
+// replica is a process. Its cache is the API server itself.
+type replica struct {
+	*Controller
+	s     *site
+	mu    sync.Mutex
+	awake []string // names of runs that were woken
+}
+
+func (s *site) replica() *replica {
+	s.t.Helper()
+	r := &replica{s: s}
+	c := redis.NewClient(&redis.Options{
+		Addr: s.server.Addr(), ContextTimeoutEnabled: true, MaxRetries: -1, DisableIdentity: true,
+		DialTimeout: patience, ReadTimeout: patience, WriteTimeout: patience, PoolTimeout: patience, DialerRetries: 1,
+	})
+	s.t.Cleanup(func() { _ = c.Close() })
+	r.Controller = New(Options{
+		Store: store.New(c, store.Options{Timeout: patience}), Client: client.NewNamespacedClient(s.client, s.ns), Live: client.NewNamespacedClient(s.client, s.ns),
+		Clock: s.clock, Wake: func(run types.NamespacedName) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.awake = append(r.awake, run.Name)
+		},
+	})
+	return r
+}
+
+// wakes says whether a run was woken since this was last asked of any.
+func (r *replica) wakes(run *v1alpha1.WorkflowRun) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	woken := slices.Contains(r.awake, run.Name)
+	r.awake = nil
+	return woken
+}
+
+// start runs a replica's Start until stop is called, and waits for its first resync.
+func (r *replica) start() (stop func()) {
+	r.s.t.Helper()
+	ctx, end := context.WithCancel(r.s.t.Context())
+	done := make(chan error, 1)
+	go func() { done <- r.Start(ctx) }()
+	r.s.until("the next resync is waited for", r.s.clock.HasWaiters)
+	stop = sync.OnceFunc(func() {
+		end()
+		if err := <-done; err != nil {
+			r.s.t.Error(err)
+		}
+	})
+	r.s.t.Cleanup(stop)
+	return stop
+}
+
+func (s *site) until(what string, done func() bool) {
+	s.t.Helper()
+	err := wait.PollUntilContextTimeout(s.t.Context(), polling, patience, true, func(context.Context) (bool, error) { return done(), nil })
+	if err != nil {
+		s.t.Fatalf("%s: %v", what, err)
+	}
+}
+
+// run makes one with a mutex.
+func (s *site) run(name string, annotations map[string]string) *v1alpha1.WorkflowRun {
+	s.t.Helper()
+	run := &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: name, Annotations: annotations}}
+	run.Spec.Steps = []v1alpha1.Step{{Name: "a", Job: &v1alpha1.Job{Topic: "t"}}}
+	run.Spec.Locks = []v1alpha1.LockRequest{{Mutex: "m"}}
+	must(s.t, s.client.Create(s.t.Context(), run))
+	return run
+}
+
+// takes asks for one permit of a lock, and fails the test unless the answer is what is wanted.
+func (r *replica) takes(run *v1alpha1.WorkflowRun, lock, want string) Answer {
+	r.s.t.Helper()
+	a, err := r.Take(r.s.t.Context(), run, "", []Request{{Name: lock, Permits: 1}})
+	if err != nil || a.State != want {
+		r.s.t.Fatalf("%s takes %s: %+v, %v; want %s", run.Name, lock, a, err, want)
+	}
+	return a
+}
+
+// Anybody who may create a run may make one whose annotations have no room.
+//
+// mutation: a mark that only annotates makes this fail: nobody gets a lock any more.
+func TestARunThatCannotBeAnnotatedKeepsNoLocksShut(t *testing.T) {
+	s := newSite(t)
+	r, lock := s.replica(), "mutex:"+s.ns+"/m"
+	must(t, r.Resync(t.Context()))
+	full := s.run("full", map[string]string{"x": strings.Repeat("x", 256<<10-1)})
+	a := r.takes(full, lock, store.LocksHeld)
+	s.server.FlushAll()
+	must(t, r.Resync(t.Context()))
+	r.takes(s.run("next", nil), lock, store.LocksHeld)
+	full.Status = &v1alpha1.WorkflowRunStatus{Locks: []v1alpha1.LockHold{{Name: lock, Permits: 1, Fence: a.Fence}}}
+	if err := s.client.Status().Update(t.Context(), full); !apierrors.IsConflict(err) {
+		t.Errorf("the grant of before the loss was written: %v", err)
+	}
+}
+
+// What a ticket has and status does not say is taken back from such a run, too.
+//
+// mutation: a mark that only annotates makes this fail.
+func TestWhatIsIdleIsTakenBackFromARunThatCannotBeAnnotated(t *testing.T) {
+	s := newSite(t)
+	r, lock := s.replica(), "mutex:"+s.ns+"/m"
+	must(t, r.Resync(t.Context()))
+	r.takes(s.run("full", map[string]string{"x": strings.Repeat("x", 256<<10-1)}), lock, store.LocksHeld)
+	must(t, r.Resync(t.Context()))
+	next := s.run("next", nil)
+	r.takes(next, lock, store.LocksWaiting)
+	s.clock.Step(idleTime)
+	must(t, r.Resync(t.Context()))
+	r.takes(next, lock, store.LocksHeld)
+}
+
+// mutation: a Start that does not look while it rests makes this fail.
+func TestOneReplicaLearnsWithinSecondsThatAnotherFoundLocksLost(t *testing.T) {
+	s := newSite(t)
+	r, other, lock := s.replica(), s.replica(), "mutex:"+s.ns+"/m"
+	r.start()
+	s.server.FlushAll()
+	ask := func() error {
+		_, err := other.Take(t.Context(), s.get("a"), "", []Request{{Name: lock, Permits: 1}})
+		if _, closed := errors.AsType[*store.RebuildingError](err); err != nil && !closed {
+			t.Fatal(err)
+		}
+		return err
+	}
+	s.run("a", nil)
+	if ask() == nil {
+		t.Fatal("locks are given while it is not known who has them")
+	}
+	s.clock.Step(resyncs.LookPause)
+	s.until("the locks are open", func() bool { return ask() == nil })
+}
+
+func (s *site) get(name string) *v1alpha1.WorkflowRun {
+	s.t.Helper()
+	run := &v1alpha1.WorkflowRun{}
+	must(s.t, s.client.Get(s.t.Context(), client.ObjectKey{Namespace: s.ns, Name: name}, run))
+	return run
+}
+
+// Where no resyncs are made nobody takes the names of semaphores out again: each that is ever made
+// would stay. Whoever begins to make resyncs has heard of none, so all of them may have changed.
+//
+// mutations: SemaphoreChanged that notes always makes this fail, as does a Start that begins with
+// nothing, or does not end the notes.
+func TestChangesOfSemaphoresAreNotedWhereResyncsAreMade(t *testing.T) {
+	s := newSite(t)
+	sem := &v1alpha1.Semaphore{ObjectMeta: metav1.ObjectMeta{Name: s.ns}, Spec: v1alpha1.SemaphoreSpec{Permits: 1}}
+	must(t, s.client.Create(t.Context(), sem))
+	r := s.replica()
+	must(t, r.Resync(t.Context()))
+	r.SemaphoreChanged(sem.Name)
+	if len(r.changed) != 0 {
+		t.Errorf("noted: %v", r.changed)
+	}
+	lock := sem.Name + "/"
+	r.takes(s.run("holds", nil), lock, store.LocksHeld)
+	waits := s.run("waits", nil)
+	r.takes(waits, lock, store.LocksWaiting)
+	<-r.kicked
+	must(t, r.Resync(t.Context()))
+	if r.wakes(waits) {
+		t.Fatal("who waits is woken for nothing")
+	}
+	stop := r.start()
+	if !r.wakes(waits) {
+		t.Error("the first resync did not wake who waits")
+	}
+	r.SemaphoreChanged(sem.Name)
+	s.until("who waits is woken", func() bool { return r.wakes(waits) })
+	stop()
+	r.SemaphoreChanged(sem.Name)
+	if len(r.changed) != 0 {
+		t.Errorf("noted after the end: %v", r.changed)
+	}
+}

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resyncs
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// LookPause is the time between two looks whether a resync is wanted before it is due.
+const LookPause = 2 * time.Second
+
+// Rest returns when the next resync is to begin: after pause, when it is kicked, when a look says
+// that it is wanted, or when ctx ends. A kick is of this process; a look finds what others know.
+func Rest(ctx context.Context, c clock.Clock, pause time.Duration, kicked <-chan struct{}, wanted func(context.Context) bool) {
+	for due := c.Now().Add(pause); ; {
+		timer := c.NewTimer(min(LookPause, due.Sub(c.Now())))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-kicked:
+			timer.Stop()
+			return
+		case <-timer.C():
+			if !c.Now().Before(due) || wanted(ctx) {
+				return
+			}
+		}
+	}
+}

@@ -199,6 +199,8 @@ func TestGoldenMessagesKeepTheirSchema(t *testing.T) {
 	}
 }
 
+// mutation: a DecodeResult that reads an int64 refuses "a wait with a fraction of 0", which is an
+// integer for the schema.
 func TestSchemasRefuseWhatTheCodeRefuses(t *testing.T) {
 	good := golden(t)["result-succeeded"]
 	for name, tc := range map[string]struct {
@@ -214,6 +216,8 @@ func TestSchemasRefuseWhatTheCodeRefuses(t *testing.T) {
 		"an error that is text":        {`{"status":"Failed","error":"x"}`, false},
 		"a negative wait":              {`{"status":"Retry","retryAfterMillis":-1}`, false},
 		"a wait that is text":          {`{"status":"Retry","retryAfterMillis":"1s"}`, false},
+		"a wait with a fraction":       {`{"status":"Retry","retryAfterMillis":1500.5}`, false},
+		"a wait with a fraction of 0":  {`{"status":"Retry","retryAfterMillis":1500.0}`, true},
 		"a body that is not an object": {`"Succeeded"`, false},
 		"an output and a reference":    {`{"status":"Succeeded","output":1,"outputRef":` + string(encode(t, reference())) + `}`, false},
 		"a reference that is text":     {`{"status":"Succeeded","outputRef":"` + reference().Name + `"}`, false},

@@ -7,7 +7,7 @@ import { jetstream } from "@nats-io/jetstream";
 const topic = process.argv[2] ?? "demo.node";
 const handle = async (input) => ({ youSaid: input }); // the work; what it throws fails the attempt
 const nc = await connect({ servers: process.env.NATS_URL, maxReconnectAttempts: -1, waitOnFirstConnect: true, ignoreAuthErrorAbort: true, pingInterval: 5_000 });
-const js = jetstream(nc);
+const js = jetstream(nc), failed = (what) => JSON.stringify({ status: "Failed", error: { code: "Error", message: String(what).slice(0, 2_000) } });
 let stopping = false;
 process.once("SIGTERM", () => { stopping = true; });
 
@@ -19,9 +19,9 @@ async function work(m, ackWait) {
   const ping = setInterval(() => m.working(), ackWait / 3), h = headers(); // else another worker gets the job, too
   h.set("Syncopate-Token", token); // proves that we got the job
   try {
-    const result = await Promise.resolve().then(() => handle(m.json())).then((output) => ({ status: "Succeeded", output }))
-      .catch((err) => ({ status: "Failed", error: { code: "Error", message: String(err?.message ?? err).slice(0, 2_000) } }));
-    await js.publish(reply, JSON.stringify(result), { msgID: `${id}/${token}`, headers: h }); // with the server's PubAck
+    const result = await Promise.resolve().then(() => handle(m.json())).then((output) => JSON.stringify({ status: "Succeeded", output }))
+      .catch((err) => failed(err?.message ?? err)).catch(() => failed("what the handler threw cannot be read"));
+    await js.publish(reply, result, { msgID: `${id}/${token}`, headers: h }); // with the server's PubAck
     m.ack(); // only now: a worker that dies before loses nothing
   } finally { clearInterval(ping); }
 }

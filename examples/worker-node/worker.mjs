@@ -12,7 +12,8 @@ const mostInline = 64 << 10, most = 8 << 20, chunk = 128 << 10; // bytes of an o
 const bucket = "syncopate-payloads"; // the object store of large outputs
 const log = (text) => console.error(`${topic}: ${text}`); // never a token, an input or an output
 
-// The work. What a handler throws is a failure, with code and final if it has them; with retryAfterMillis it is "not now".
+// The work. What a handler throws is a failure, with code and final if it has them; with retryAfterMillis it is "not now", rounded up to
+// whole milliseconds.
 // signal is aborted when nobody wants the result any more. fences are those of the locks that protect the job, by lock. traceparent is the parent of a span.
 const echo = async (input) => ({ youSaid: input });
 async function conformance({ do: what, millis = 0, value, bytes = 0, code, message }, signal, fences, traceparent) { // see docs/workers.md
@@ -97,18 +98,27 @@ async function store(job, output) {
 
 const tooLarge = (message) => ({ status: "Failed", error: { code: "TooLarge", message }, final: true });
 
+// failed is the result of a job whose handler threw. To read what it threw may throw, too.
+function failed(err) {
+  try {
+    const millis = err?.retryAfterMillis;
+    if (millis !== undefined) return { status: "Retry", retryAfterMillis: Math.min(Math.max(Math.ceil(Number(millis)) || 0, 0), Number.MAX_SAFE_INTEGER) };
+    const error = { code: String(err?.code ?? "Error").slice(0, 64), message: String(err?.message ?? err).slice(0, 2_000) };
+    return { status: "Failed", error, final: Boolean(err?.final) };
+  } catch { return { status: "Failed", error: { code: "Error", message: "what the handler threw cannot be read" } }; }
+}
+
 async function call(m, job) {
   let input;
   try {
     input = m.json();
     if (input === null || typeof input !== "object" || Array.isArray(input)) throw new Error("not an object");
   } catch (err) { return { status: "Failed", error: { code: "InvalidInput", message: err.message }, final: true }; }
-  return handle(input, job.signal, job.fences, job.traceparent).then((output) => {
+  return Promise.resolve().then(() => handle(input, job.signal, job.fences, job.traceparent)).then((output) => { // the handler need not be async
     const large = Buffer.from(JSON.stringify(output) ?? "");
     if (large.length > most) return tooLarge(`the output has ${large.length} bytes, at most ${most} can be stored`);
     return large.length > mostInline ? { status: "Succeeded", large } : { status: "Succeeded", output };
-  }).catch((err) => err?.retryAfterMillis !== undefined ? { status: "Retry", retryAfterMillis: err.retryAfterMillis }
-      : { status: "Failed", error: { code: String(err?.code ?? "Error").slice(0, 64), message: String(err?.message ?? err).slice(0, 2_000) }, final: err?.final });
+  }).catch(failed);
 }
 
 // work does a job, publishes its result, and gives the word that settles it.

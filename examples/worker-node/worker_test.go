@@ -7,6 +7,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -75,6 +76,99 @@ func TestTheNodeWorkersOutliveSilenceAndRefusedLogins(t *testing.T) {
 			}
 		})
 	}
+}
+
+// oddHandler is not async, and throws what there is.
+const oddHandler = `({ way }) => {
+  const odd = { error: new Error("no"), text: "no", nothing: undefined, mute: Object.create(null), final: { code: 7, message: "no", final: 1n },
+    fraction: { retryAfterMillis: 1499.2 }, negative: { retryAfterMillis: -5 }, nan: { retryAfterMillis: NaN }, ever: { retryAfterMillis: Infinity } };
+  if (way in odd) throw odd[way];
+  return way === "number" ? 1n : way; // which JSON does not have
+}`
+
+// No job is delivered twice.
+//
+// mutations: a handler that is called outside of the promise leaves all jobs of worker.mjs without
+// an answer; failed without its try "mute", and short.mjs without its second catch; a wait without
+// Math.ceil, Math.max, "|| 0" or Math.min makes no result, or another one, of "fraction",
+// "negative", "nan" or "ever"; final without Boolean leaves "final" without an answer.
+func TestTheNodeWorkersAnswerWhateverAHandlerThrows(t *testing.T) {
+	dir := install(t)
+	failed := func(code, message string, final bool) protocol.Result {
+		return protocol.Result{Status: protocol.StatusFailed, Error: &protocol.ResultError{Code: code, Message: message}, Final: final}
+	}
+	retry := func(millis int64) protocol.Result {
+		return protocol.Result{Status: protocol.StatusRetry, RetryAfterMillis: millis}
+	}
+	both := map[string]protocol.Result{
+		"fine":    {Status: protocol.StatusSucceeded, Output: []byte(`"fine"`)},
+		"number":  failed("Error", "Do not know how to serialize a BigInt", false),
+		"error":   failed("Error", "no", false),
+		"text":    failed("Error", "no", false),
+		"nothing": failed("Error", "undefined", false),
+		"mute":    failed("Error", "what the handler threw cannot be read", false),
+	}
+	whole := map[string]protocol.Result{
+		"final": failed("7", "no", true), "fraction": retry(1500), "negative": retry(0), "nan": retry(0), "ever": retry(1<<53 - 1),
+	}
+	maps.Copy(whole, both)
+	for file, want := range map[string]map[string]protocol.Result{"worker.mjs": whole, "short.mjs": both} {
+		t.Run(file, func(t *testing.T) {
+			server := natstest.Start(t)
+			js := streams(t, server.URL())
+			for way := range want {
+				dispatch(t, js, odd(way), `{"way":"`+way+`"}`)
+			}
+			run(t, dir, withHandler(t, dir, file, oddHandler), server.URL())
+			got := map[string]protocol.Result{}
+			for way := range want {
+				got[way] = answer(t, js, odd(way))
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("answers (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func odd(way string) protocol.JobID {
+	return protocol.JobID{RunUID: "8b0e", Step: way, Item: protocol.NoItem, Attempt: 1}
+}
+
+// withHandler writes a worker with another handler than the echo, and gives its file.
+func withHandler(t *testing.T, dir, file, handler string) string {
+	t.Helper()
+	const echo = "async (input) => ({ youSaid: input })"
+	b, err := os.ReadFile(filepath.Join(dir, file))
+	if err != nil || bytes.Count(b, []byte(echo)) != 1 {
+		t.Fatalf("%s has no echo, or several: %v", file, err)
+	}
+	other := "odd-" + file
+	if err := os.WriteFile(filepath.Join(dir, other), bytes.Replace(b, []byte(echo), []byte(handler), 1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return other
+}
+
+// answer waits for the result of a job that is not Started.
+func answer(t *testing.T, js jetstream.JetStream, id protocol.JobID) (r protocol.Result) {
+	t.Helper()
+	eventually(t, "the job "+id.String()+" is answered", func() bool {
+		s, err := js.Stream(t.Context(), names().ResultsStream())
+		if err != nil {
+			return false
+		}
+		m, err := s.GetLastMsgForSubject(t.Context(), names().Result(id))
+		if err != nil {
+			return false
+		}
+		// The operator takes null for a member that is absent; the schema does not.
+		if r, err = protocol.DecodeResult(m.Data); err != nil || bytes.Contains(m.Data, []byte("null")) {
+			t.Fatalf("%s: %v: %s", id, err, m.Data)
+		}
+		return r.Status != protocol.StatusStarted
+	})
+	return r
 }
 
 // ages is what three pings of 5 s and four tries to connect take, many times, but less than pings

@@ -4,7 +4,7 @@
 
     NATS_URL=nats://localhost:4222 python3 worker.py [topic]
 """
-import base64, collections, hashlib, json, os, queue, random, re, signal, socket, sys, threading, time
+import base64, collections, hashlib, json, math, os, queue, random, re, signal, socket, struct, sys, threading, time
 from datetime import datetime
 from urllib.parse import unquote, urlparse
 
@@ -17,6 +17,8 @@ MOST_INLINE, MOST, CHUNK = 64 << 10, 8 << 20, 128 << 10  # bytes of an output in
 CONCURRENCY = 4  # jobs at the same time
 GRACE = 20  # seconds that they have after SIGTERM
 LONGEST_CODE, LONGEST_MESSAGE = 64, 2000  # characters of a failure: its result has to fit, however much a handler says
+LONGEST_WAIT = 2**53 - 1  # milliseconds of a Retry; the operator caps it much lower
+PING_EVERY, SEND_TIMEOUT = 5, 5  # seconds: a connection is dropped after two pings without an answer, and when it takes nothing for that time
 
 
 def log(text):  # never a token, an input or an output
@@ -31,15 +33,15 @@ class Failed(Exception):
     def __init__(self, code, message, final=False):
         super().__init__(message)
         error = {"code": str(code)[:LONGEST_CODE], "message": str(message)[:LONGEST_MESSAGE]}
-        self.result = {"status": "Failed", "error": error, "final": final}
+        self.result = {"status": "Failed", "error": error, "final": bool(final)}
 
 
 class Retry(Exception):
-    """What a handler raises to be called again, without a failure, in that time."""
+    """What a handler raises to be called again, without a failure, in that time; rounded up, as the protocol has whole numbers only."""
 
     def __init__(self, millis):
         super().__init__(millis)
-        self.result = {"status": "Retry", "retryAfterMillis": millis}
+        self.result = {"status": "Retry", "retryAfterMillis": math.ceil(min(max(0, millis), LONGEST_WAIT))}  # in this order NaN is 0
 
 
 def echo(given, stopped, fences, traceparent):
@@ -78,7 +80,9 @@ class NATS:
         self.url, self.sock, self.lock = urlparse(url), None, threading.Lock()
         self.max_payload = 1 << 20
         self.inbox, self.last, self.subs = f"_INBOX.{random.getrandbits(96):x}", 0, {}  # sid: (subject, function)
-        threading.Thread(target=self._run, daemon=True).start()
+        self.unanswered = 0  # pings
+        for run in (self._run, self._ping):
+            threading.Thread(target=run, daemon=True).start()
 
     def subscribe(self, subject, function):
         """function gets every message, and None when the connection was lost; it must not block."""
@@ -121,11 +125,23 @@ class NATS:
             self._drop()
             return False
 
-    def _drop(self):
+    def _drop(self):  # with or without the lock
         try:
             self.sock.shutdown(socket.SHUT_RDWR)  # wakes the reader, which connects again
         except (AttributeError, OSError):
             pass
+
+    def _ping(self):
+        """Drops a connection that went silent: while all slots are at work, nothing else asks for an answer."""
+        while True:
+            time.sleep(PING_EVERY)
+            self.unanswered += 1
+            if self.sock and self.unanswered > 2:
+                log("NATS: two pings were not answered")
+                self._drop()
+            elif self.lock.acquire(timeout=PING_EVERY):  # who has it for longer may be sending, to nobody
+                self._send(b"PING\r\n")
+                self.lock.release()
 
     def _run(self):
         while True:
@@ -152,7 +168,8 @@ class NATS:
             subs = "".join(f"SUB {subject} {sid}\r\n" for sid, (subject, _) in self.subs.items())
             sock.sendall(f"CONNECT {json.dumps(hello)}\r\nPING\r\n{subs}".encode())
             sock.settimeout(None)
-            self.sock = sock
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_TIMEOUT, 0))  # a struct timeval
+            self.unanswered, self.sock = 0, sock  # in this order for _ping
         return stream
 
     def _read(self, stream):
@@ -161,6 +178,8 @@ class NATS:
             if verb == "PING":
                 with self.lock:
                     self._send(b"PONG\r\n")
+            elif verb == "PONG":
+                self.unanswered = 0
             elif verb == "-ERR":
                 raise ConnectionError(" ".join(args))
             elif verb in ("MSG", "HMSG"):  # subject sid [reply] [bytes of headers] bytes
@@ -342,8 +361,8 @@ class Worker:
             return (None, text) if len(text) > MOST_INLINE else ({"status": "Succeeded", "output": output}, None)
         except (Failed, Retry) as err:
             return err.result, None
-        except Exception as err:
-            return Failed("Error", str(err)).result, None
+        except BaseException as err:  # SystemExit, too, which parsers of arguments raise: it would end the slot
+            return Failed("Error", text_of(err)).result, None
 
     def publish(self, job, result, suffix=""):
         """Returns when the server has stored the result. The same Msg-Id makes a second one a duplicate."""
@@ -402,6 +421,14 @@ class Worker:
                         job.stop(ACK)
         except (AttributeError, KeyError, TypeError, ValueError):
             pass  # nothing that we know
+
+
+def text_of(err):
+    """What an exception says; its own code says it, and may raise, too."""
+    try:
+        return str(err) if isinstance(err, Exception) else repr(err)
+    except BaseException:
+        return f"{type(err).__name__}, which does not say more"
 
 
 def encoded(value):

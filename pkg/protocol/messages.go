@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"strconv"
 	"unicode/utf8"
 )
 
@@ -67,23 +69,45 @@ type ResultError struct {
 	Message string `json:"message,omitempty"`
 }
 
-// DecodeResult reads a result's body. Unknown fields are allowed, so that the protocol can grow;
-// its error wraps ErrResult.
+// DecodeResult reads a result's body. Unknown fields are allowed, so that the protocol can grow,
+// and so is 1500.0 for a retryAfterMillis of 1500; its error wraps ErrResult.
 func DecodeResult(body []byte) (Result, error) {
 	// encoding/json would let it pass inside an output, and nobody who gets the output
 	// could store it.
 	if !utf8.Valid(body) {
 		return Result{}, fmt.Errorf("%w: not UTF-8", ErrResult)
 	}
-	var r Result
+	var wire wireResult
 	d := json.NewDecoder(bytes.NewReader(body))
-	if err := d.Decode(&r); err != nil {
+	if err := d.Decode(&wire); err != nil {
 		return Result{}, fmt.Errorf("%w: %w", ErrResult, err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return Result{}, fmt.Errorf("%w: text after the JSON object", ErrResult)
 	}
+	r := wire.Result
+	r.RetryAfterMillis = int64(wire.RetryAfterMillis)
 	return r, r.check()
+}
+
+// wireResult is a Result as it is read.
+type wireResult struct {
+	Result
+	RetryAfterMillis wholeNumber `json:"retryAfterMillis"` // in the place of the one in Result
+}
+
+// wholeNumber is an integer as JSON Schema has it: 1500.0 is one. A worker whose language knows
+// only one kind of number writes it so, and its own look at the schema finds nothing wrong.
+type wholeNumber int64
+
+// UnmarshalJSON leaves what is beyond a float's precision, or no whole number, to the rules for an
+// int64.
+func (n *wholeNumber) UnmarshalJSON(b []byte) error {
+	if f, err := strconv.ParseFloat(string(b), 64); err == nil && f == math.Trunc(f) && math.Abs(f) < 1<<53 {
+		*n = wholeNumber(f)
+		return nil
+	}
+	return json.Unmarshal(b, (*int64)(n))
 }
 
 func (r Result) check() error {

@@ -5,12 +5,15 @@ package protocol
 import (
 	"encoding/json"
 	"errors"
+	"math"
 	"testing"
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 )
 
+// mutation: a wholeNumber without its UnmarshalJSON refuses the delays with a fraction and an
+// exponent, and one without the bound makes another number of the longest delay.
 func TestResultsAreDecoded(t *testing.T) {
 	for name, c := range map[string]struct {
 		body string
@@ -23,6 +26,11 @@ func TestResultsAreDecoded(t *testing.T) {
 		"a failure":                        {`{"status":"Failed","error":{"code":"E","message":"m"}}`, Result{Status: StatusFailed, Error: &ResultError{"E", "m"}}},
 		"a final failure":                  {`{"status":"Failed","error":{},"final":true}`, Result{Status: StatusFailed, Error: &ResultError{}, Final: true}},
 		"not now":                          {`{"status":"Retry","retryAfterMillis":1500}`, Result{Status: StatusRetry, RetryAfterMillis: 1500}},
+		"a delay with a zero fraction":     {`{"status":"Retry","retryAfterMillis":1500.0}`, Result{Status: StatusRetry, RetryAfterMillis: 1500}},
+		"a delay with an exponent":         {`{"status":"Retry","retryAfterMillis":1.5e3}`, Result{Status: StatusRetry, RetryAfterMillis: 1500}},
+		"a delay of less than nothing":     {`{"status":"Retry","retryAfterMillis":-0.0}`, Result{Status: StatusRetry}},
+		"the longest delay":                {`{"status":"Retry","retryAfterMillis":9223372036854775807}`, Result{Status: StatusRetry, RetryAfterMillis: math.MaxInt64}},
+		"no delay":                         {`{"status":"Retry","retryAfterMillis":null}`, Result{Status: StatusRetry}},
 		"fields of a later version":        {`{"status":"Started","host":"a"}`, Result{Status: StatusStarted}},
 		"white space around":               {" {\"status\":\"Started\"}\r\n", Result{Status: StatusStarted}},
 		"a delay that is not wanted today": {`{"status":"Retry"}`, Result{Status: StatusRetry}},
@@ -59,6 +67,10 @@ func TestWhatIsNoResultIsRefused(t *testing.T) {
 		"a reference that is text":    `{"status":"Succeeded","outputRef":"n"}`,
 		"a size with a fraction":      `{"status":"Succeeded","outputRef":{"size":1.5}}`,
 		"a delay with a fraction":     `{"status":"Retry","retryAfterMillis":1.5}`,
+		"a negative delay, .0":        `{"status":"Retry","retryAfterMillis":-1.0}`,
+		"a delay that is text":        `{"status":"Retry","retryAfterMillis":"1500"}`,
+		"a delay that is too long":    `{"status":"Retry","retryAfterMillis":9223372036854775808}`,
+		"a delay that is far too big": `{"status":"Retry","retryAfterMillis":1e300}`,
 		"an output that is not UTF-8": "{\"status\":\"Succeeded\",\"output\":\"\xff\"}",
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -72,6 +84,7 @@ func TestWhatIsNoResultIsRefused(t *testing.T) {
 func FuzzDecodeResult(f *testing.F) {
 	f.Add([]byte(`{"status":"Succeeded","output":{"a":1}}`))
 	f.Add([]byte(`{"status":"Retry","retryAfterMillis":1}`))
+	f.Add([]byte(`{"status":"Retry","retryAfterMillis":1.5e3}`))
 	f.Add([]byte("{\"status\":\"Succeeded\",\"output\":\"\xff\"}"))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		r, err := DecodeResult(body)

@@ -22,17 +22,21 @@ type questions struct {
 }
 
 // timedOut says whether a time-out of attempts in flight is to be decided now. One that is due
-// waits until the stream was asked for what it had stored by then.
+// waits until the stream was asked for what it had stored by then. Once that was given up it is
+// asked once more: the stream may answer again, and nobody have come to ask.
 func (a *questions) timedOut(at time.Time) bool {
 	switch {
 	case at.IsZero() || a.now.Before(at):
 		return false
-	case !at.After(a.known.AsOf) || a.known.GivenUp(a.now):
+	case a.known.Cover(at):
 		return true
-	default:
-		a.needs.Answers, a.deferred = true, true
-		return false
 	}
+	a.needs.Answers = true
+	if a.known.GivenUp(a.now) {
+		return true
+	}
+	a.deferred = true
+	return false
 }
 
 // runTimedOut is timedOut for a deadline of the run, which ends all attempts: anyInFlight says

@@ -110,7 +110,8 @@ func TestNothingBeginsWhileADeadlineWaits(t *testing.T) {
 }
 
 // mutations: no bound; a wake at what waits; words that change from decision to
-// decision, each fail.
+// decision; timedOut that asks nothing once answers were given up; unheardText that does not look
+// at what was heard since, each fail.
 func TestWhenTheStreamCannotBeAskedATimeOutWaitsForAMinute(t *testing.T) {
 	t.Parallel()
 	run := overdueRun(t)
@@ -135,8 +136,13 @@ func TestWhenTheStreamCannotBeAskedATimeOutWaitsForAMinute(t *testing.T) {
 	in.Now = since.Add(time.Minute)
 	out = Decide(in)
 	s := out.Status.Steps[0]
-	if s.Phase != v1alpha1.StepFailed || s.Error.Code != facts.CodeStartTimeout || !strings.Contains(s.Error.Message, "NATS is unreachable") || out.Deferred {
-		t.Errorf("after a minute: %s, %+v", s.Phase, s.Error)
+	if s.Phase != v1alpha1.StepFailed || s.Error.Code != facts.CodeStartTimeout || !strings.Contains(s.Error.Message, "NATS is unreachable") || out.Deferred || !out.Needs.Answers {
+		t.Errorf("after a minute: %s, %+v, deferred %t, asks %t", s.Phase, s.Error, out.Deferred, out.Needs.Answers)
+	}
+	in.Answers.AsOf = in.Now
+	out = Decide(in)
+	if s := out.Status.Steps[0]; s.Phase != v1alpha1.StepFailed || strings.Contains(s.Error.Message, "NATS is unreachable") || out.Needs.Answers {
+		t.Errorf("after a minute, and an answer: %s, %+v, asks %t", s.Phase, s.Error, out.Needs.Answers)
 	}
 }
 

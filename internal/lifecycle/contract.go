@@ -45,6 +45,8 @@ type (
 	Lock = facts.Lock
 	// LockState says whether this process may write the run.
 	LockState = facts.LockState
+	// LostJob is an attempt in flight whose job is nowhere, and cannot be rendered any more.
+	LostJob = facts.LostJob
 	// Origin is what was found of the run that spec.startFrom names.
 	Origin = facts.Origin
 	// Parent is what was seen of the parent that a run claims to have

@@ -23,6 +23,14 @@ func shutDown(d *draft) {
 	}
 }
 
+// endDeleted ends a run that is being deleted, as Terminate does. Its object may stay for a while:
+// for its child runs, or for whoever has a finalizer on it.
+func endDeleted(d *draft) {
+	if d.run.DeletionTimestamp != nil {
+		endRun(d, report.Deleted(d.st.Steps))
+	}
+}
+
 // passDeadlines ends a run that took too long since it was admitted or, where that clock was
 // started, waited too long before; and one whose finally steps took too long.
 func passDeadlines(d *draft) {

@@ -30,6 +30,7 @@ func Decide(in Input) Decision {
 		applyResults,    // what workers said: all of it counts before any of it ends the run
 		noteDeadLetters, // attempts whose answers are about to be put aside
 		applySignals,    // what came from outside for steps that wait: approvals
+		endDeleted,      // a run that is being deleted: that its child runs go first is no failure
 		applyChildren,   // what became of child runs
 		followParent,    // a parent that is terminated, or does not wait for this run any more
 		shutDown,        // spec.shutdown
@@ -38,6 +39,7 @@ func Decide(in Input) Decision {
 		missTemplate,    // a Workflow, or a revision, that does not exist
 		initialize,      // at first sight: what the namespace permits, and whether the spec can be run
 		boundWaits,      // waits that a wrong clock made too long
+		endLost,         // attempts that are nowhere, and cannot be published again
 		timeOut,         // attempts, delays and approvals whose time is over
 		admit,           // the idempotency key, and the tenant's quota or the parent
 		setPhase,        // Queued, Running or Suspended
@@ -60,7 +62,9 @@ func runStages(d *draft, stages ...stage) {
 }
 
 // forced are the stages that end a run also without the lock.
-func forced(d *draft) { runStages(d, followParent, shutDown, passDeadlines, passQueueDeadline) }
+func forced(d *draft) {
+	runStages(d, endDeleted, followParent, shutDown, passDeadlines, passQueueDeadline)
+}
 
 // decideUnlocked ends the run, or announces its end, if it has to end now. Results count in a write
 // that happens anyway, since after it they would have no effect. For them alone nothing is written.

@@ -28,7 +28,7 @@ func decideAt(run *v1alpha1.WorkflowRun, now time.Time, lock Lock, results ...Re
 func letIn(in Input) Input {
 	in.Tenant, in.Permits = Tenant{Name: "team-a", Allowed: true}, Permits{AnyClass: true, AnyTopic: true}
 	in.Gate = Gate{State: GateOpen}
-	in.Answers = Answers{AsOf: in.Now}
+	in.Answers, in.SignalsAsOf = Answers{AsOf: in.Now}, in.Now
 	return in
 }
 
@@ -98,6 +98,48 @@ func TestOrderWithinADecision(t *testing.T) {
 				if v != Applied {
 					t.Errorf("result %d: %s, want Applied", i, v)
 				}
+			}
+		})
+	}
+}
+
+// A run that is being deleted runs nothing, whatever keeps its object: no clean-up, and that its
+// child run goes first is no failure.
+//
+// mutations: no endDeleted in Decide, or none in forced, or one after applyChildren, make
+// this fail.
+func TestARunThatIsBeingDeletedEndsAtOnce(t *testing.T) {
+	there, gone := Child{State: ChildThere, UID: "u-c"}, Child{State: ChildGone}
+	for name, c := range map[string]struct {
+		lock              Lock
+		child             Child
+		finally, cleaning bool
+	}{
+		"without clean-up":       {held(1), there, false, false},
+		"its child run is gone":  {held(1), gone, false, false},
+		"with clean-up":          {held(1), there, true, false},
+		"at its clean-up":        {held(1), there, true, true},
+		"while the lock is busy": {busy(), there, true, false},
+		"while Redis is down":    {unavailable(), there, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run := newRun(newStep("sub", childRun(oneJob, "")), newStep("a"))
+			if c.finally {
+				run.Spec.Finally = []v1alpha1.Step{newStep("f")}
+			}
+			advance(t, run, epoch)
+			run.Status.Steps[0].ChildRun.UID = "u-c"
+			if c.cleaning {
+				run.Spec.Shutdown = v1alpha1.ShutdownCancel
+				advance(t, run, epoch)
+			}
+			run.DeletionTimestamp = &metav1.Time{Time: epoch}
+			out := decideWith(run, c.lock, c.child)
+			if got := outcomeOf(&out.Status); got != "Cancelled/Terminated" || len(out.Dispatch) > 0 || len(out.Withdraw) != 1 {
+				t.Errorf("%s, dispatched %v, withdrawn %v", got, names(out.Dispatch), out.Withdraw)
+			}
+			if got := status.Condition(&out.Status, v1alpha1.ConditionSucceeded).Message; !strings.Contains(got, "is being deleted") {
+				t.Errorf("message %q", got)
 			}
 		})
 	}

@@ -21,8 +21,9 @@
 //     write is refused, no effect of the decision happens; the shell observes and decides again.
 //   - Effects follow the write and are idempotent. Intent (attempt number, job id) is in status
 //     before a job leaves the process, so a crash between write and act is repaired from status:
-//     Unanswered names the attempts, JobOf renders each job again, byte for byte, and the bus looks
-//     for job and result before it publishes.
+//     Unanswered names the attempts, the bus looks for job and result of each, and what is nowhere
+//     is rendered again, byte for byte, and published. What cannot be rendered any more, say
+//     because an output that it reads is not in the object store, ends as failed (Input.Lost).
 //   - Recovery needs a status that this process wrote itself under the lease it holds
 //     (status.lock.leaseID), and stops when that lease is lost. Where a new holder finds attempts
 //     that it knows nothing about, it first persists Decision.Status, even if Changed is not set:
@@ -51,7 +52,8 @@
 // finallyTimeoutSeconds passed. They all are tried, whatever becomes of one; those that depend on
 // one that failed are cancelled in the end. Then the run ends as announced, but a success whose
 // clean-up failed is a failure. Once announced nothing changes the outcome but that and Terminate,
-// which ends the run at once.
+// which ends the run at once. A run that is being deleted ends as by Terminate: its object may stay
+// for a while, and nothing runs meanwhile.
 //
 // Ends are absorbing: Decide never changes a finished run. Pending and Queued also end as Failed
 // (InvalidSpec, TenantNotAllowed, ClassNotAllowed, TopicNotAllowed, DuplicateRun,
@@ -171,8 +173,13 @@
 //
 // An answer at hand whose output waits for the object store keeps its attempt from timing out, too.
 // While a deadline of the run waits, nothing begins. What cannot be had is waited for at most a
-// minute from when the shell first could not have it (Answers.MissingSince); status says why, then
-// time-outs are decided without, and say so. Cancel, Terminate, suspension and delays never wait.
+// minute from when the shell first could not have it (Answers.MissingSince); status says why. Then
+// the shell asks once more, and what it still cannot have time-outs are decided without, and say
+// so. Cancel, Terminate, suspension and delays never wait.
+//
+// A step that waits for a signal, as an approval does, times out once the shell has read where
+// signals are stored what was sent by then (Needs.Signals, Input.SignalsAsOf): Input.Signals are
+// what it heard of, and that may be late. Until it has, that time-out waits, and nothing else does.
 //
 // # Running ahead
 //
@@ -198,8 +205,8 @@
 // # Without the lock
 //
 // When the lock is busy or Redis cannot be used, results wait (verdict Waiting) and steps stay as
-// they are. Only shutdown, the parent's end, activeDeadlineSeconds, finallyTimeoutSeconds and
-// queueTimeoutSeconds still end the run, or announce its end (guarantee G7), with fence =
+// they are. Only shutdown, deletion, the parent's end, activeDeadlineSeconds, finallyTimeoutSeconds
+// and queueTimeoutSeconds still end the run, or announce its end (guarantee G7), with fence =
 // status.fence + 1 and a fresh lease id, which fences out any holder. Results at hand, or found in
 // the stream, count in such a write, and may make it another end: after it they would have no
 // effect. For them alone nothing is written. If Redis cannot be used, a condition says so, written

@@ -4,6 +4,7 @@ package lifecycle
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -187,8 +188,9 @@ func TestAnItemThatCannotBeginTakesOthersAlong(t *testing.T) {
 }
 
 // The list and the inputs have one value each, so they may be made again whenever a process has
-// forgotten them; not so if an output that they read is gone. mutation: errors of the list or of
-// the input that are dropped make a case fail.
+// forgotten them; not so if an output that they read is gone. mutations: errors of the list or of
+// the input that are dropped, a LostError for what is to be loaded, or none for what is gone, make
+// a case fail.
 func TestItemsWhoseListOrInputIsGone(t *testing.T) {
 	o := objects{}
 	begun := func() *v1alpha1.WorkflowRun {
@@ -216,6 +218,10 @@ func TestItemsWhoseListOrInputIsGone(t *testing.T) {
 			got, err := render.New(begun(), tt.payloads, tt.lists).Job(itemJob("all", 0, 1))
 			if text := string(got.Input) + fmt.Sprint(err); !strings.Contains(text, tt.want) {
 				t.Errorf("got %s, want %s", text, tt.want)
+			}
+			_, lost := errors.AsType[*render.LostError](err)
+			if waits := strings.HasSuffix(tt.want, "to be loaded"); lost != (err != nil && !waits) {
+				t.Errorf("lost for good: %t", lost)
 			}
 		})
 	}

@@ -241,6 +241,48 @@ func TestAnApprovalAfterItsTimeDoesNotCount(t *testing.T) {
 	}
 }
 
+// Nobody is said to be silent before it was asked what was said by the end: what the shell has
+// heard may be late.
+//
+// mutations: a timeOutWait that does not ask, or asks for delays, too, or for what was asked for;
+// and a stepEnds that wakes for what lacks an answer make this fail.
+func TestAnApprovalTimesOutOnceItIsKnownThatNobodyDecided(t *testing.T) {
+	said := func(after time.Duration) []Signal {
+		return []Signal{{Name: "x", Step: "a", Decision: v1alpha1.Approve, Approver: "ann", At: epoch.Add(after)}}
+	}
+	ask := newStep("a", approval(func(a *v1alpha1.Approval) { a.TimeoutSeconds = new(int32(60)) }))
+	for name, c := range map[string]struct {
+		step v1alpha1.Step
+		asOf time.Duration // after the beginning
+		said []Signal
+		asks bool
+		want v1alpha1.StepPhase
+	}{
+		"nobody asked":                            {ask, -time.Hour, nil, true, v1alpha1.StepWaiting},
+		"somebody asked before the end":           {ask, time.Minute - 1, nil, true, v1alpha1.StepWaiting},
+		"nobody had decided by the end":           {ask, time.Minute, nil, false, v1alpha1.StepFailed},
+		"somebody had":                            {ask, time.Minute, said(59 * time.Second), false, v1alpha1.StepSucceeded},
+		"somebody had, and nobody needs to ask":   {ask, -time.Hour, said(59 * time.Second), false, v1alpha1.StepSucceeded},
+		"somebody did after it, and nobody asked": {ask, -time.Hour, said(61 * time.Second), true, v1alpha1.StepWaiting},
+		"somebody did after it":                   {ask, time.Hour, said(61 * time.Second), false, v1alpha1.StepFailed},
+		"a delay":                                 {newStep("a", delay(60)), -time.Hour, nil, false, v1alpha1.StepSucceeded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run := newRun(c.step)
+			advance(t, run, epoch)
+			in := letIn(Input{Run: run, Now: epoch.Add(time.Hour), Lock: held(1), Signals: c.said})
+			in.SignalsAsOf = epoch.Add(c.asOf)
+			out := Decide(in)
+			if got := out.Status.Steps[0].Phase; got != c.want || out.Needs.Signals != c.asks || out.Needs.Any() != c.asks {
+				t.Errorf("it is %s, needs %+v; want %s, asks %t", got, out.Needs, c.want, c.asks)
+			}
+			if c.asks && !out.Wake.IsZero() {
+				t.Errorf("it wakes %s after a decision that lacks an answer", out.Wake.Sub(in.Now))
+			}
+		})
+	}
+}
+
 // Who decided in time is not overruled by the time-out while the output is on its way to
 // the object store.
 func TestAnApprovalInTimeCountsThoughItsOutputHasToBeStored(t *testing.T) {

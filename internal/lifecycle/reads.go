@@ -115,8 +115,10 @@ func OutputNames(run *v1alpha1.WorkflowRun) []string {
 
 // Outlines are the jobs of those attempts without their inputs, so that nothing is evaluated or
 // loaded for them.
-func Outlines(run *v1alpha1.WorkflowRun) []Job {
-	ids := InFlight(run)
+func Outlines(run *v1alpha1.WorkflowRun) []Job { return OutlinesOf(run, InFlight(run)) }
+
+// OutlinesOf are those of some of them.
+func OutlinesOf(run *v1alpha1.WorkflowRun, ids []protocol.JobID) []Job {
 	r := render.New(run, nil, nil)
 	all := make([]Job, 0, len(ids))
 	for _, id := range ids {

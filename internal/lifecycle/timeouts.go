@@ -3,6 +3,8 @@
 package lifecycle
 
 import (
+	"time"
+
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/report"
@@ -63,9 +65,7 @@ func timeOut(d *draft) {
 		}
 		switch k := waits.In(s.Phase); {
 		case k != nil:
-			if signalFor(d, i, k) == nil { // else its output waits for the object store
-				endWait(d, i, k.TimeOut(step, s, at))
-			}
+			timeOutWait(d, i, k, at)
 		case d.answers.timedOut(at) && !d.answers.arrived(status.JobID(d.run, s.Name, s.Attempt)):
 			withdraw(d, i)
 			failAttempt(d, i, report.TimedOut(step, s, &d.in.Answers, d.now), false)
@@ -73,4 +73,16 @@ func timeOut(d *draft) {
 	}
 	timeOutItems(d)
 	endIfDone(d)
+}
+
+// timeOutWait ends the wait of a step whose time is over, once it is known that nobody sent a
+// signal in time: what the shell heard by itself may be late.
+func timeOutWait(d *draft, i int, k *waits.Kind, at time.Time) {
+	switch {
+	case signalFor(d, i, k) != nil: // its output waits for the object store
+	case k.Answer != nil && at.After(d.in.SignalsAsOf):
+		d.out.Needs.Signals = true
+	default:
+		endWait(d, i, k.TimeOut(&d.plan.Steps[i], &d.st.Steps[i], at))
+	}
 }

@@ -72,11 +72,14 @@ func askAll(run *v1alpha1.WorkflowRun) {
 		InFlightJobs(run)
 		WaitedFor(run)
 		facts.AsksForApproval(run)
+		var lost []LostJob
 		for _, id := range InFlight(run) {
+			lost = append(lost, LostJob{ID: id, Cause: "no"})
 			Over(run, id)
 			InputOutputs(run, id)
 			_, _ = JobOf(run, id, nil)
 		}
+		Decide(letIn(Input{Run: run, Now: epoch.Add(time.Duration(hour) * time.Hour), Lock: held(int64(hour) + 2), Lost: lost}))
 		for _, s := range Children(run) {
 			render.ChildInputs(run, s.Name)
 			_, _ = render.ChildOf(run, s.Name, nil)

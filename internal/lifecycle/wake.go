@@ -61,12 +61,14 @@ func nextAttempts(d *draft, e *earliest) {
 	}
 }
 
-// stepEnds adds when steps do not wait any longer, and counts the attempts in flight.
+// stepEnds adds when steps do not wait any longer, and counts the attempts in flight. A wait that
+// is over lacks what was sent, or the object store, which is no moment.
 func stepEnds(d *draft, e *earliest) (active int) {
 	for i := range d.st.Steps {
 		s := &d.st.Steps[i]
-		if k := waits.In(s.Phase); k == nil || signalFor(d, i, k) == nil { // else its output waits for the object store
-			e.add(waits.StepEnd(&d.plan.Steps[i], s))
+		k, at := waits.In(s.Phase), waits.StepEnd(&d.plan.Steps[i], s)
+		if k == nil || at.After(d.now) && signalFor(d, i, k) == nil { // else its output waits for the object store
+			e.add(at)
 		}
 		if status.InFlight(s.Phase) {
 			active++

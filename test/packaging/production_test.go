@@ -212,7 +212,7 @@ func TestThePasswordsOfTheProductionPageAreTextsToNATS(t *testing.T) {
 
 // A sentinel keeps on a volume what it knows, and rewrites the file. Where its pod starts again it
 // has the passwords of the Secret all the same, and still knows the master.
-// mutation: init.sh that writes passwords only where there is no file makes this fail, as does one
+// mutation: a script that writes passwords only where there is no file makes this fail, as does one
 // that keeps what is left of requirepass in "user default", or begins with the shipped file again.
 func TestASentinelStartsWithThePasswordsOfItsSecret(t *testing.T) {
 	var c corev1.ConfigMap

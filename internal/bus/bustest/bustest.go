@@ -57,7 +57,9 @@ func Connect(t testing.TB, config bus.Config) *bus.Conn {
 // Dial connects to a server. The connection is closed when the test ends.
 func Dial(t testing.TB, config bus.Config) *bus.Conn {
 	t.Helper()
-	config.Log = Log(t)
+	if config.Log.IsZero() {
+		config.Log = Log(t)
+	}
 	c, err := bus.Connect(t.Context(), config)
 	if err != nil {
 		t.Fatalf("connect: %v", err)

@@ -29,6 +29,9 @@ type Job struct {
 	Source   string          // ce-source
 	// TraceParent is where the job is in a trace, as W3C says it; empty: nowhere.
 	TraceParent string
+	// Render gives the input in place of Input, if Recover finds the job nowhere; nil:
+	// Input has it.
+	Render func(ctx context.Context) (json.RawMessage, error)
 	// Epoch is what the last Fence for the attempt gave; 0: there was none. The stream takes the
 	// job in this epoch only.
 	Epoch uint64

@@ -35,7 +35,7 @@ func (o RecoverOutcome) String() string {
 
 // Recover makes sure that a job whose dispatch is in the run's status is under way,
 // whatever happened since, without giving it to a second worker. It is idempotent. Errors
-// are those of Publish.
+// are those of Publish, and of Job.Render.
 //
 // What was published before, and is still on its way, must not be stored after the looks: they come
 // after a Fence. Where Job.Epoch is of one that was made for this call, it is not made again.
@@ -63,6 +63,12 @@ func (q *Queue) Recover(ctx context.Context, j Job) (RecoverOutcome, error) {
 
 // publishAbsent publishes what was found nowhere.
 func (q *Queue) publishAbsent(ctx context.Context, j Job) (RecoverOutcome, error) {
+	if j.Render != nil {
+		var err error
+		if j.Input, err = j.Render(ctx); err != nil {
+			return 0, err
+		}
+	}
 	s, err := q.publish(ctx, j)
 	if err != nil {
 		return 0, err

@@ -3,6 +3,8 @@
 package jobs
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
@@ -134,6 +136,37 @@ func TestRecoverPublishesOnlyWhatIsNowhere(t *testing.T) {
 				t.Errorf("%d jobs are queued, want %d", n, c.queued)
 			}
 		})
+	}
+}
+
+// Whoever recovers the jobs of a large run would hold the inputs of all of them in memory.
+// mutation: Recover that asks for the input first, or that drops its error, makes this fail.
+func TestRecoverAsksForTheInputOfWhatIsNowhereOnly(t *testing.T) {
+	t.Parallel()
+	b := newQueue(t, natstest.Start(t))
+	asked, refusal := 0, errors.New("not now")
+	absent := testJob(1)
+	absent.Input = nil
+	absent.Render = func(context.Context) (json.RawMessage, error) {
+		asked++
+		return json.RawMessage(`{"n":"rendered"}`), refusal
+	}
+	if got, err := b.Recover(t.Context(), absent); got != 0 || !errors.Is(err, refusal) || asked != 1 || jobsQueued(t, b) != 0 {
+		t.Fatalf("without an input: %s, %v, asked %d times, %d jobs", got, err, asked, jobsQueued(t, b))
+	}
+	refusal = nil
+	for i, want := range []RecoverOutcome{Published, Queued} {
+		if got, err := b.Recover(t.Context(), absent); got != want || err != nil || asked != 2 {
+			t.Errorf("%d: %s, %v, asked %d times in all", i, got, err, asked)
+		}
+	}
+	if m := bustest.Take(t, b.conn, absent.Topic); string(m.Data()) != `{"n":"rendered"}` {
+		t.Errorf("published %s", m.Data())
+	}
+	bustest.Answer(t, b.conn, bustest.JobID(2), bustest.Succeeded)
+	absent.ID = bustest.JobID(2)
+	if got, err := b.Recover(t.Context(), absent); got != Answered || err != nil || asked != 2 {
+		t.Errorf("answered: %s, %v, asked %d times in all", got, err, asked)
 	}
 }
 

@@ -8,11 +8,14 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go/jetstream"
+	"k8s.io/utils/clock"
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/bus/bustest"
@@ -366,6 +369,69 @@ func TestTheLastMessageIsTimedByTheMonotonicClock(t *testing.T) {
 	g.touch()
 	if at := g.lastAt.Load(); !strings.Contains(at.String(), "m=") {
 		t.Errorf("%s has no monotonic reading", at)
+	}
+}
+
+// hurried is a clock on which the waits before a subscription is built anew are short.
+// It counts them.
+type hurried struct {
+	clock.RealClock
+	waits atomic.Int64
+}
+
+func (c *hurried) NewTimer(d time.Duration) clock.Timer {
+	if d > 2*rebuildDelay {
+		return c.RealClock.NewTimer(d)
+	}
+	c.waits.Add(1)
+	return c.RealClock.NewTimer(time.Millisecond)
+}
+
+// An outage of NATS must not fill the log. mutation: a line for each try, or none but the first,
+// makes this fail.
+func TestASubscriptionThatCannotBeBuiltIsToldNowAndThen(t *testing.T) {
+	t.Parallel()
+	fast := &hurried{}
+	var lines atomic.Int64
+	b := offline(t, bus.Config{Clock: fast, Log: funcr.New(func(_, args string) {
+		if strings.Contains(args, "built anew") {
+			lines.Add(1)
+		}
+	}, funcr.Options{})}, Options{})
+	b.Follow(0)
+	stop := consume(t, b, func(context.Context, *Delivery) {})
+	bustest.Eventually(t, "it is tried often", func() bool { return fast.waits.Load() > 2*rebuildsPerLine })
+	stop()
+	if tries := fast.waits.Load(); lines.Load() != (tries+rebuildsPerLine-1)/rebuildsPerLine {
+		t.Errorf("%d lines of %d tries", lines.Load(), tries)
+	}
+}
+
+// mutation: a feed that goes on counting once it has subscribed makes this fail.
+func TestEachEndOfASubscriptionThatWorkedIsTold(t *testing.T) {
+	t.Parallel()
+	id := bustest.JobID(1)
+	var lines atomic.Int64
+	b := newTestConsumer(t, natstest.Start(t), func(c *config) {
+		c.Log = funcr.New(func(_, args string) {
+			if strings.Contains(args, "built anew") && strings.Contains(args, fmt.Sprintf("-p%02d", partitionOf(id))) {
+				lines.Add(1)
+			}
+		}, funcr.Options{})
+	})
+	got, _ := collect(t, b)
+	for n := range 2 {
+		id.Attempt = int32(n + 1)
+		bustest.Answer(t, b.conn, id, bustest.Succeeded)
+		bustest.Eventually(t, "the result comes", func() bool {
+			d := bustest.Receive(t, "result", got, 1)[0] // an old one may come again: the acks went with the consumer
+			settle(t, d, nil)
+			return d.ID == id
+		})
+		if err := b.conn.JetStream.DeleteConsumer(t.Context(), b.conn.Names.ResultsStream(), b.config(partitionOf(id)).Durable); err != nil {
+			t.Fatal(err)
+		}
+		bustest.Eventually(t, "its end is told", func() bool { return lines.Load() > int64(n) })
 	}
 }
 

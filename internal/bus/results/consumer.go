@@ -21,6 +21,7 @@ const (
 	defaultNakDelay = 2 * time.Second        // before jitter
 	retryDelay      = time.Second            // before jitter
 	rebuildDelay    = 250 * time.Millisecond // before jitter
+	rebuildsPerLine = 30                     // one in so many is logged
 	stallAfter      = 10 * time.Second
 	stallCheck      = 3 * time.Second // no multiple of pullExpiry, or check after check could meet the moment between two pulls
 	drainTimeout    = 2 * time.Second

@@ -31,6 +31,7 @@ type feed struct {
 	handle    func(context.Context, *Delivery)
 	ledger    *ledger
 	anew      bool // the consumer on the server is to be made anew first
+	failed    int  // subscriptions that could not be made, since the last one that could
 
 	work   chan *Delivery
 	burial *burial                   // of poison
@@ -54,7 +55,7 @@ func (f *feed) run(ctx context.Context) error {
 	}
 	for ctx.Err() == nil {
 		if err := f.consumeOnce(ctx); err != nil && ctx.Err() == nil {
-			f.consumer.conn.Log.Info("Subscription is to be built anew", "consumer", f.name, "cause", err.Error())
+			f.tell(err)
 			f.consumer.conn.Wait(ctx, f.consumer.conn.Jittered(rebuildDelay))
 		}
 	}
@@ -67,6 +68,15 @@ func (f *feed) run(ctx context.Context) error {
 		return fmt.Errorf("drain %s: %w", f.name, err)
 	}
 	return nil
+}
+
+// tell says why the subscription is to be built anew: at once, and then now and then. While NATS is
+// away each partition comes here four times a second.
+func (f *feed) tell(cause error) {
+	if f.failed%rebuildsPerLine == 0 {
+		f.consumer.conn.Log.Info("Subscription is to be built anew", "consumer", f.name, "failed", f.failed, "cause", cause.Error())
+	}
+	f.failed++
 }
 
 func (f *feed) awaitIdle(idle <-chan struct{}) {
@@ -122,6 +132,7 @@ func (f *feed) consumeOnce(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("subscribe: %w", err)
 	}
+	f.failed = 0
 	err = f.watch(ctx, c, sub)
 	f.unsubscribe(sub)
 	return err

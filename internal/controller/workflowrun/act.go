@@ -42,6 +42,7 @@ func (p *pass) act(ctx context.Context, d lifecycle.Decision) (reconcile.Result,
 	if failed != nil {
 		return p.effectsAgain(ctx, failed), nil
 	}
+	p.mem.failing = ""
 	if ahead {
 		return p.refresh(ctx)
 	}
@@ -63,7 +64,7 @@ func runAhead(ctx context.Context, p *pass, d lifecycle.Decision) (reconcile.Res
 	if p.ahead.Stored.Unwritten() {
 		p.lock.Wrote() // what is kept says that this lease has the run
 	}
-	p.run = p.ahead.Keep(&d.Status, p.batch.Keep(d.Verdicts))
+	p.run = p.ahead.Keep(&d.Status, p.batch.Keep(&d))
 	p.lock.Ahead = true
 	p.r.Metrics.decisionsAhead.Inc()
 	failed := publish(ctx, p, d.Dispatch)
@@ -81,6 +82,7 @@ func runAhead(ctx context.Context, p *pass, d lifecycle.Decision) (reconcile.Res
 	if failed != nil {
 		return p.effectsAgain(ctx, failed), nil
 	}
+	p.mem.failing = ""
 	return p.again(p.nextLook(d.Wake)), nil
 }
 
@@ -92,13 +94,21 @@ func publish(ctx context.Context, p *pass, fresh []lifecycle.Job) error {
 	return p.jobs.Publish(ctx, p.run, p.lock.Held, fresh)
 }
 
-// recoverJobs brings attempts to NATS of which this process does not know whether they got there.
+// recoverJobs brings attempts to NATS of which this process does not know whether they got there:
+// as many as a pass may render, and the others in the next ones.
 func (p *pass) recoverJobs(ctx context.Context) error {
 	if p.lock.Held == nil {
 		return nil // the holder of the lock may be about to publish the same; without it waiting is all that is safe
 	}
-	again, err := p.outputs.Jobs(ctx, p.run, p.r.lists.of(p.run.UID), p.jobs.Lacks(p.run))
-	return errors.Join(err, p.jobs.Recover(ctx, p.run, p.lock.Held, again))
+	lacks := lifecycle.OutlinesOf(p.run, p.jobs.Lacks(p.run))
+	if len(lacks) == 0 {
+		return nil
+	}
+	more, err := p.jobs.Recover(ctx, p.run, p.lock.Held, lacks, p.outputs.Jobs(p.run, p.r.lists.of(p.run.UID)).Input)
+	if more {
+		p.later = pacing.Earliest(p.later, p.r.Clock.Now())
+	}
+	return err
 }
 
 // createChildren creates the child runs that status names.
@@ -166,7 +176,7 @@ func (p *pass) fencedOut(ctx context.Context, cause *jobs.FencedError) (reconcil
 }
 
 // finished settles what still arrives for a run that has ended, takes back its last jobs, and
-// deletes it when its time is over.
+// deletes it when its time is over (expire).
 func (p *pass) finished(ctx context.Context) (reconcile.Result, error) {
 	p.r.Leases.Cache.Drop(ctx, p.run.UID) // if another ended it
 	p.r.Liveness.Forget(p.key)
@@ -175,16 +185,14 @@ func (p *pass) finished(ctx context.Context) (reconcile.Result, error) {
 	d := lifecycle.Decide(p.input(p.lock.Tentative(p.run)))
 	p.batch.Bury(ctx, d)
 	p.batch.Settle(ctx, d, p.overdue)
-	if err := errors.Join(p.withdraw(ctx), p.release(ctx)); err != nil && !d.Delete {
-		return p.effectsAgain(ctx, err), nil
+	failed := errors.Join(p.withdraw(ctx), p.release(ctx))
+	switch deleted, err := expire(ctx, p, d); {
+	case deleted || err != nil:
+		return reconcile.Result{}, err
+	case failed != nil:
+		return p.effectsAgain(ctx, failed), nil
 	}
-	if d.Delete {
-		err := p.r.Client.Delete(ctx, p.run, client.Preconditions{UID: &p.run.UID}, client.PropagationPolicy("Background"))
-		if client.IgnoreNotFound(err) != nil {
-			return reconcile.Result{}, fmt.Errorf("delete run after its TTL: %w", err)
-		}
-		return reconcile.Result{}, nil
-	}
+	p.mem.failing = ""
 	next := pacing.Earliest(pacing.Earliest(d.Wake, p.later), p.batch.NextAt())
 	if p.mem.last == nil {
 		p.r.memories.forget(p.key)
@@ -192,4 +200,26 @@ func (p *pass) finished(ctx context.Context) (reconcile.Result, error) {
 	}
 	// The cache has not caught up; until then this process keeps a copy of its own.
 	return p.again(pacing.Earliest(next, p.r.Clock.Now().Add(forgetDelay))), nil
+}
+
+// expire deletes the run when its time is over, and no run below it is at its clean-up any more:
+// those are deleted with it. The end of a child wakes the run; for that of one further down
+// it looks again.
+func expire(ctx context.Context, p *pass, d lifecycle.Decision) (deleted bool, err error) {
+	if !d.Delete {
+		return false, nil
+	}
+	waits, err := p.r.Children.AnyUnderWay(ctx, p.run)
+	if err != nil {
+		return false, err
+	}
+	if waits {
+		p.later = pacing.Earliest(p.later, p.r.Clock.Now().Add(lookAgain))
+		return false, nil
+	}
+	err = p.r.Client.Delete(ctx, p.run, client.Preconditions{UID: &p.run.UID}, client.PropagationPolicy("Background"))
+	if client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("delete run after its TTL: %w", err)
+	}
+	return true, nil
 }

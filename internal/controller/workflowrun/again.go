@@ -4,6 +4,7 @@ package workflowrun
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -22,8 +23,10 @@ const (
 	forgetDelay = 5 * time.Second
 	// decideTimeout bounds what a decision under the lock asks of the object store.
 	decideTimeout = 8 * time.Second
-	// passTimeout bounds the write and the effects of one pass, from when it was decided on, also
-	// while the operator stops.
+	// fenceTimeout bounds what a pass asks of NATS before it writes a run that another process
+	// wrote last. What is not fenced by then is left to the next pass.
+	fenceTimeout = 8 * time.Second
+	// passTimeout bounds the write and the effects of one pass, also while the operator stops.
 	passTimeout = 8 * time.Second
 	// resultPatience is how long results wait for Redis or the API server before they go back to
 	// NATS. How long they wait for a busy lock is a matter of the policy.
@@ -65,23 +68,46 @@ func restAhead(p *pass, plan lifecycle.Decision) (result reconcile.Result, done 
 	if plan.Changed || !p.ahead.Rests() || p.lock.Wanted(p.run) || p.effectsPending() {
 		return reconcile.Result{}, false
 	}
-	p.ahead.Results = p.batch.Keep(plan.Verdicts)
+	p.ahead.Results = p.batch.Keep(&plan)
 	return p.again(p.nextLook(plan.Wake)), true
 }
 
 // effectsAgain has effects that failed tried again. An error that says when is planned for, so it
-// is logged as news and not as an error with a stack trace: while Redis or NATS is away, each run
-// that ends has one.
+// is logged as news and not as an error with a stack trace, and once for each cause: while Redis or
+// NATS is away, each run that ends has one in each pass.
 func (p *pass) effectsAgain(ctx context.Context, failed error) reconcile.Result {
 	wait := results.RetryDelay(failed, actRetryDelay)
 	switch l := log.FromContext(ctx); {
-	case ctx.Err() != nil: // the lease was lost or the operator stops: both are reported where they happen
+	case ctx.Err() != nil && !errors.Is(context.Cause(ctx), context.DeadlineExceeded): // the lease was lost or the operator stops: both are reported where they happen
 	case results.AsksFor(failed) > 0:
+		if cause := rootOf(failed); cause == p.mem.failing {
+			l = l.V(1)
+		} else {
+			p.mem.failing = cause
+		}
 		l.Info("Effects are tried again", "delay", wait, "cause", failed.Error())
 	default:
 		l.Error(failed, "Effects are tried again", "delay", wait)
 	}
 	return p.again(p.r.Clock.Now().Add(wait))
+}
+
+// rootOf is what an error comes from, or the first of several, without the jobs that are named
+// around it.
+func rootOf(err error) string {
+	for {
+		var inner []error
+		switch is := err.(type) { //nolint:errorlint // the chain is walked
+		case interface{ Unwrap() error }:
+			inner = []error{is.Unwrap()}
+		case interface{ Unwrap() []error }:
+			inner = is.Unwrap()
+		}
+		if len(inner) == 0 || inner[0] == nil {
+			return err.Error()
+		}
+		err = inner[0]
+	}
 }
 
 // lookAgainAfter has another pass made as soon as an error asks for it; nil asks for none.

@@ -4,10 +4,10 @@ package workflowrun
 
 import (
 	"context"
+	"errors"
 	"time"
 
-	"sigs.k8s.io/controller-runtime/pkg/log"
-
+	"github.com/syncopate-dev/syncopate/internal/bus/jobs"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/leases"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/internal/policy"
@@ -76,21 +76,22 @@ func dropAhead(p *pass) {
 	p.run = p.ahead.Stored
 }
 
-// fence ends what others may still be about to publish, before a write.
-func fence(ctx context.Context, p *pass, d *lifecycle.Decision, fence int64) error {
-	if err := p.jobs.Fence(ctx, p.run, p.mem.lock.Writer, fence); err != nil {
+// fence ends what others may still be about to publish, before a write, in a time of its own: what
+// is left of a run with many attempts is for the next pass. An error says that the run is not to be
+// written yet.
+func fence(held context.Context, p *pass, d *lifecycle.Decision, fence int64) error {
+	bounded, stop := context.WithTimeout(held, fenceTimeout)
+	defer stop()
+	err := p.jobs.Fence(bounded, p.run, p.mem.lock.Writer, p.ahead.Left(p.run, d, p.jobs.Lacks(p.run)), fence)
+	if _, fenced := errors.AsType[*jobs.FencedError](err); err == nil || fenced || !p.jobs.GoesOn(held, err) {
 		return err
 	}
-	return p.jobs.FenceAll(ctx, p.ahead.Left(p.run, d, p.jobs.Lacks(p.run)), fence)
+	return nil
 }
 
-// fenceForced is fence for an end without the lock. It does not wait.
+// fenceForced is fence for an end without the lock. It is not put off.
 func fenceForced(ctx context.Context, p *pass, d *lifecycle.Decision) {
-	p.jobs.FenceForced(ctx, p.run, p.mem.lock.Writer, *d)
-	if d.Status.Fence == nil {
-		return
-	}
-	if err := p.jobs.FenceAll(ctx, p.ahead.Left(p.run, d, p.jobs.Lacks(p.run)), *d.Status.Fence); err != nil {
-		log.FromContext(ctx).Info("The end of a run is written though not all that may be ahead of it is fenced", "cause", err.Error())
-	}
+	bounded, stop := context.WithTimeout(ctx, fenceTimeout)
+	defer stop()
+	p.jobs.FenceForced(bounded, p.run, p.mem.lock.Writer, p.ahead.Left(p.run, d, p.jobs.Lacks(p.run)), d)
 }

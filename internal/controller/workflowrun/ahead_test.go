@@ -237,6 +237,31 @@ var _ = Describe("a run that may be ahead of its status", func() {
 		Expect(w.jobsStored(ctx)).To(Equal(2))
 	}, NodeTimeout(patience))
 
+	// mutation: Keep that notes no rejections, or settleKept that does not look at them, makes this
+	// fail: its bytes are gone.
+	It("puts an unusable duplicate aside once the run is written, and does not acknowledge it", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		w.coalesced(ctx)
+		r := w.newReplica(ctx, "r", here)
+		run := w.create(ctx, chainOf(3))
+		r.rush(ctx, run, 1)
+		t := w.takeAll(ctx, 1)[0]
+		t.succeed(ctx)
+		r.pumpAll(ctx, 1)
+		r.mustPass(ctx, run)
+		Expect(r.lags(run)).To(BeTrue())
+		foreign := t.id
+		foreign.Step = "s2"
+		t.say(ctx, referring(protocol.NewOutputRef(foreign, []byte("of another job"))))
+		r.pumpAll(ctx, 1)
+		r.mustPass(ctx, run)
+		Expect(r.lags(run)).To(BeTrue())
+		Expect(w.settledWith(run)).To(BeEmpty())
+		Expect(r.finish(ctx, run).Status.Phase).To(Equal(v1alpha1.RunSucceeded))
+		r.drained(ctx, run)
+		Expect(w.messages(ctx, w.names.DeadLettersStream())).To(Equal(1))
+	}, NodeTimeout(patience))
+
 	points := []struct {
 		place string
 		nth   int

@@ -25,7 +25,11 @@ import (
 // which somebody decided (watchApprovals), so there is nothing to watch for a single run.
 type Approvals struct {
 	Client client.Reader // the cache
+	Live   client.Reader // the API server
 }
+
+// approvalsPage bounds the decisions that are read at a time from the API server.
+const approvalsPage = 500
 
 // Observe reads the decisions about a run.
 func (a *Approvals) Observe(ctx context.Context, run *v1alpha1.WorkflowRun) ([]lifecycle.Signal, error) {
@@ -39,13 +43,32 @@ func (a *Approvals) Observe(ctx context.Context, run *v1alpha1.WorkflowRun) ([]l
 	return facts.Approvals(run, list.Items), nil
 }
 
+// Ask reads the decisions about a run from the API server.
+func (a *Approvals) Ask(ctx context.Context, run *v1alpha1.WorkflowRun) ([]lifecycle.Signal, error) {
+	if !facts.AsksForApproval(run) {
+		return nil, nil
+	}
+	var all []v1alpha1.StepApproval
+	for next := ""; ; {
+		var page v1alpha1.StepApprovalList
+		about := client.MatchingFields{approvalRun: run.Name}
+		if err := a.Live.List(ctx, &page, client.InNamespace(run.Namespace), about, client.Limit(approvalsPage), client.Continue(next)); err != nil {
+			return nil, fmt.Errorf("list step approvals live: %w", err)
+		}
+		all = append(all, page.Items...)
+		if next = page.Continue; next == "" {
+			return facts.Approvals(run, all), nil
+		}
+	}
+}
+
 // Watch implements Signals.
 func (*Approvals) Watch(*v1alpha1.WorkflowRun) {}
 
 // Forget implements Signals.
 func (*Approvals) Forget(types.NamespacedName) {}
 
-// approvalRun is the field by which decisions are found.
+// approvalRun is the field by which decisions are found, in the cache and at the API server.
 const approvalRun = "spec.run"
 
 // watchApprovals wakes the run about which somebody decided. Decisions do not change.

@@ -11,12 +11,14 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/bus/payloads"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/render"
@@ -112,12 +114,15 @@ func messageOf(run *v1alpha1.WorkflowRun, kind string) string {
 //   - create.go NotYetCreated returns nil: a child is never created after a crash.
 //   - create.go checkAdoption without the comparison of owners, or of specs: a foreign run is taken
 //     for the child.
+//   - create.go unrendered that takes no error for the child's end: the run hangs whose child can
+//     never be created.
 //   - create.go create without IsAlreadyExists: the run hangs after a crash between creation and
 //     confirmation.
 //   - children: observe.go Observe without ChildGone: the run hangs when its child is deleted.
 //   - parent.go followParent that does nothing: a child outlives its parent.
 //   - admission.go admitChild without Named: a forged owner reference gets a free pass.
 //   - parent.go asParentWants returns in.Run: a child goes on while its parent is suspended.
+//   - metrics.go ended that counts children under way: there are none then.
 var _ = Describe("a child run", func() {
 	It("runs in the slot of its root, at any depth, with its signature, and passes its outputs up", func(ctx SpecContext) {
 		w := newWorld(ctx)
@@ -264,6 +269,46 @@ var _ = Describe("a child run", func() {
 		Expect(w.all(ctx)).To(HaveLen(1), "it is not made anew")
 	}, NodeTimeout(2*patience))
 
+	// Mutation that makes this fail: lifecycle.Decide with endDeleted after applyChildren,
+	// or without it.
+	It("that is deleted as its parent is, and before it, is no failure: nothing more runs", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		r := w.newReplica(ctx, "r")
+		run := w.create(ctx, []v1alpha1.Step{w.childStep("sub", waits)})
+		w.patch(ctx, run, `{"metadata":{"finalizers":["example.org/keep"]}}`) // kubectl delete --cascade=foreground has one, too
+		child := r.childOf(ctx, run, "sub")
+		Expect(w.client.Delete(ctx, run)).To(Succeed())
+		r.deleteRun(ctx, child)
+		Expect(endOf(r.finishAll(ctx, run))).To(Equal("Cancelled/Terminated"))
+		w.patch(ctx, run, `{"metadata":{"finalizers":null}}`)
+	}, NodeTimeout(2*patience))
+
+	// Mutations that make these fail: expire that does not ask AnyUnderWay; AnyUnderWay that looks
+	// at children only.
+	for whose, spec := range map[string]string{"a child": waits, "a child of a child": nested} {
+		It("keeps the run at the top until its clean-up is over, as "+whose+", whatever ttlSecondsAfterFinished is", func(ctx SpecContext) {
+			w := newWorld(ctx)
+			r := w.newReplica(ctx, "r")
+			run := w.create(ctx, []v1alpha1.Step{w.childStep("sub", spec)}, func(s *v1alpha1.WorkflowRunSpec) {
+				s.TTLSecondsAfterFinished = new(int32(1))
+			})
+			leaf := r.childOf(ctx, run, "sub")
+			if spec == nested {
+				leaf = r.childOf(ctx, leaf, "in")
+			}
+			r.driveAll(ctx, "the leaf waits", func() bool { return inPhase("ask", v1alpha1.StepWaiting)(w.get(ctx, leaf)) })
+			w.patch(ctx, run, `{"spec":{"shutdown":"Cancel"}}`)
+			r.driveAll(ctx, "the leaf cleans up", func() bool { return inPhase("tidy", v1alpha1.StepDispatched)(w.get(ctx, leaf)) })
+			w.clock.Step(time.Minute)
+			Expect(r.mustPass(ctx, run).RequeueAfter).To(And(BeNumerically(">", 0), BeNumerically("<=", lookAgain)))
+			Expect(w.get(ctx, run).Status.Phase).To(Equal(v1alpha1.RunCancelled))
+			r.driveAll(ctx, "the leaf ends", func() bool { return lifecycle.Finished(w.get(ctx, leaf)) })
+			Expect(stepOf(w.get(ctx, leaf), "tidy").Phase).To(Equal(v1alpha1.StepSucceeded))
+			r.mustPass(ctx, run)
+			Expect(w.client.Get(ctx, client.ObjectKeyFromObject(run), &v1alpha1.WorkflowRun{})).To(MatchError(apierrors.IsNotFound, "not found"))
+		}, NodeTimeout(2*patience))
+	}
+
 	It("that fails makes its step fail, and its parent go on where that does not matter", func(ctx SpecContext) {
 		w := newWorld(ctx)
 		r := w.newReplica(ctx, "r")
@@ -274,6 +319,7 @@ var _ = Describe("a child run", func() {
 		Expect(endOf(end)).To(Equal("Succeeded/Succeeded"))
 		Expect(stepOf(end, "sub").Error.Code).To(Equal(facts.CodeChildTimedOut))
 		Expect(stepOf(end, "sub").Error.Message).To(ContainSubstring("DeadlineExceeded"))
+		Expect(r.counter("syncopate_run_writes", "kind", "child")).To(BeEquivalentTo(1), "of both runs that ended")
 	}, NodeTimeout(2*patience))
 
 	It("that the API server refuses makes its step fail, with its words", func(ctx SpecContext) {
@@ -304,6 +350,33 @@ var _ = Describe("a child run", func() {
 		child := r.childOf(ctx, run, "sub")
 		w.decide(ctx, child, "ask", v1alpha1.Approve)
 		Expect(endOf(r.finishAll(ctx, run))).To(Equal("Succeeded/Succeeded"))
+	}, NodeTimeout(2*patience))
+
+	It("whose inputs are lost before it is created makes its step fail", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		r := w.newReplica(ctx, "r")
+		sub := w.childStep("sub", draws, "first")
+		sub.Run.Inputs = &runtime.RawExtension{Raw: []byte(`{"n":"${steps.first.output.n}"}`)}
+		run := w.create(ctx, []v1alpha1.Step{step("first"), sub})
+		r.inFlight(ctx, run, 1)
+		t := w.takeAll(ctx, 1)[0]
+		t.say(ctx, w.upload(ctx, t.id, large(100<<10)))
+		r.refuseCreation = func(client.Object) error { return errQuota }
+		r.drive(ctx, run, func(now *v1alpha1.WorkflowRun) bool {
+			return strings.Contains(messageOf(now, v1alpha1.ConditionSucceeded), "cannot be created now")
+		})
+		r.refuseCreation = nil
+		r.hook = func(_ context.Context, at string) error {
+			if at == "read/before" {
+				return payloads.ErrUnusable
+			}
+			return nil
+		}
+		end := r.drive(ctx, run, lifecycle.Finished)
+		Expect(endOf(end)).To(Equal("Failed/StepFailed"))
+		Expect(stepOf(end, "sub").Error.Code).To(Equal(facts.CodeInvalidSpec))
+		Expect(stepOf(end, "sub").Error.Message).To(ContainSubstring(payloads.ErrUnusable.Error()))
+		Expect(w.all(ctx)).To(HaveLen(1))
 	}, NodeTimeout(2*patience))
 
 	owned := func(run *v1alpha1.WorkflowRun) []metav1.OwnerReference {

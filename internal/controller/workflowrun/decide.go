@@ -16,8 +16,8 @@ import (
 )
 
 // decide decides, finds out what the decision lacks, and decides again until it lacks nothing. If
-// the object store or the stream cannot be asked, what the decision lacks is left undone, to be
-// tried again soon: the rest of it is good, a cancel above all.
+// the object store, the stream or the API server cannot be asked, what the decision lacks is left
+// undone, to be tried again soon: the rest of it is good, a cancel above all.
 func (p *pass) decide(ctx context.Context, lock lifecycle.Lock) lifecycle.Decision {
 	for {
 		d := lifecycle.Decide(p.input(lock))
@@ -27,10 +27,10 @@ func (p *pass) decide(ctx context.Context, lock lifecycle.Lock) lifecycle.Decisi
 		switch {
 		case d.Cut && p.desk.SitDown(ctx):
 			continue // with time for what takes long
-		case !d.Needs.Outputs() && !asked:
-			return d
+		case asked:
+			continue // what was found out does not wait for the object store
 		case !d.Needs.Outputs():
-			continue
+			return d
 		}
 		if err := p.outputs.Supply(ctx, d.Needs); err != nil {
 			p.outputsMissing(ctx, d, err)
@@ -50,9 +50,9 @@ func (p *pass) decideWithin(held context.Context, lock lifecycle.Lock) lifecycle
 func (p *pass) input(lock lifecycle.Lock) lifecycle.Input {
 	in := lifecycle.Input{
 		Run: p.run, Now: p.r.Clock.Now(), Lock: lock, Tenant: p.tenant,
-		Permits: p.permits, Template: p.template, Origin: p.origin, Gate: p.slot.Gate, Claim: p.claim, Locks: p.locks, Signals: p.signals, Workers: p.workers, NATSDown: p.r.NATS.Outage(),
+		Permits: p.permits, Template: p.template, Origin: p.origin, Gate: p.slot.Gate, Claim: p.claim, Locks: p.locks, Signals: p.signals, SignalsAsOf: p.signalsAsOf, Workers: p.workers, NATSDown: p.r.NATS.Outage(),
 		Parent: p.relatives.Parent, Children: p.relatives.Children,
-		Results: p.batch.Facts(), DeadLetters: p.batch.DeadLetters(), Answers: p.questions.Answers(),
+		Lost: p.jobs.Lost(), Results: p.batch.Facts(), DeadLetters: p.batch.DeadLetters(), Answers: p.questions.Answers(),
 		Lists: p.r.lists.of(p.run.UID), Payloads: p.outputs.Payloads(),
 		Checkpoint: p.ahead.Facts(),
 		Evaluated:  p.evaluated, Quick: !p.desk.Has(), Form: p.mem.form(), MaxRetryAfter: p.policy.Delivery.MaxDelay,
@@ -80,7 +80,8 @@ func (p *pass) askAbout(ctx context.Context, n lifecycle.Needs) bool {
 		p.lookAgainAfter(ctx, err, "No answer about locks")
 	}
 	answered := n.Answers && p.questions.Ask(ctx, p.run.UID, p.batch)
-	return n.Claim || n.Admission || len(n.Locks) > 0 || answered
+	signalled := n.Signals && askSignals(ctx, p)
+	return n.Claim || n.Admission || len(n.Locks) > 0 || answered || signalled
 }
 
 // outputsMissing has what a decision lacks of the object store tried again.

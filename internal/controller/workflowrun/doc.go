@@ -75,6 +75,10 @@
 // first that failed the core does without. What is found and refused by the API server is not asked
 // for again before a wait that grows. No request is made while nothing times out.
 //
+// Likewise, where the time of a step is over that a signal may end, such as an approval, the pass
+// asks for all that was sent (Signals.Ask): its watch may be late. While that cannot be read the
+// time-out waits, and nothing else does.
+//
 // # Large outputs
 //
 // A pass stores and reads outputs in the object store as its decisions ask for it, before it takes

@@ -4,6 +4,7 @@ package workflowrun
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -126,6 +127,55 @@ var _ = Describe("runs that change hands", func() {
 		}
 		w.clock.Step(time.Minute)
 		Expect(r.mustPass(ctx, run)).To(BeZero())
+	}, NodeTimeout(2*patience))
+
+	// mutations: checkpointRun with ctx for while (the writes end with their own time-out), or drop
+	// that leaves the leases which ctx has no time for, makes this fail.
+	It("are given up when the time of the hand-over is over, though they are ahead and cannot be written", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		w.coalesced(ctx)
+		a := w.newReplica(ctx, "a", here)
+		var runs []*v1alpha1.WorkflowRun
+		for range checkpointParallel + 4 {
+			run := w.create(ctx, chainOf(2))
+			until(ctx, "the run is ahead", func() bool {
+				a.mustPass(ctx, run)
+				return a.lags(run)
+			})
+			runs = append(runs, run)
+		}
+		for _, t := range w.takeAll(ctx, len(runs)) {
+			t.say(ctx, succeeded(t.id))
+		}
+		a.pumpAll(ctx, len(runs))
+		Expect(a.Batches.Inbox.Backlog().Results).NotTo(BeZero())
+
+		hasty, end := context.WithCancel(ctx)
+		defer end()
+		var writes atomic.Int64
+		causes := make(chan error, len(runs))
+		a.hook = func(ctx context.Context, at string) error {
+			if at != "status/before" {
+				return nil
+			}
+			if writes.Add(1) == checkpointParallel {
+				end()
+			}
+			<-ctx.Done()
+			causes <- context.Cause(ctx)
+			return ctx.Err()
+		}
+		(&Handover{Runs: a.Reconciler, Feeds: a.bus.Results, Router: a.router}).Lose(hasty, protocol.AllPartitions())
+		a.hook = nil
+		close(causes)
+		Expect(writes.Load()).To(BeEquivalentTo(checkpointParallel), "no write is begun after that")
+		for cause := range causes {
+			Expect(cause).To(MatchError(ownership.ErrNotOwned), "no write waits for its own time-out")
+		}
+		Expect(a.Batches.Inbox.Backlog().Results).To(BeZero())
+		until(ctx, "their locks are given back", func() bool {
+			return !slices.ContainsFunc(runs, func(run *v1alpha1.WorkflowRun) bool { return w.locked(ctx, run) })
+		})
 	}, NodeTimeout(2*patience))
 
 	It("are cleaned up by the next owner if they are deleted while nobody drives them", func(ctx SpecContext) {

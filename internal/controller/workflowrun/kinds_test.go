@@ -5,6 +5,7 @@ package workflowrun
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
@@ -113,6 +115,72 @@ var _ = Describe("steps of every kind", func() {
 		Expect(end.Status.Phase).To(Equal(v1alpha1.RunFailed))
 		Expect(stepOf(end, "review").Error.Code).To(Equal(facts.CodeRejected))
 		Expect(stepOf(end, "notify").Phase).To(Equal(v1alpha1.StepSucceeded))
+	}, NodeTimeout(2*patience))
+})
+
+// deaf has a replica hear of no decision, as if its watch were late.
+func (r *replica) deaf() {
+	late := interceptor.NewClient(r.w.client, interceptor.Funcs{
+		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return nil },
+	})
+	r.Signals = Sources{&Approvals{Client: late, Live: r.Live}}
+}
+
+// Mutations that make these fail: lifecycle timeOutWait that does not ask; askSignals that keeps
+// what was heard; Ask that reads the cache; decide that asks the object store before it decides on
+// what was asked.
+var _ = Describe("a decision that was made in time", func() {
+	It("counts though the operator has not heard of it; one that was not made does not", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		r := w.newReplica(ctx, "r")
+		r.deaf()
+		ask := approvalStep("ask")
+		ask.Approval.TimeoutSeconds = new(int32(3600))
+		run, silent := w.create(ctx, []v1alpha1.Step{ask}), w.create(ctx, []v1alpha1.Step{ask})
+		for _, one := range []*v1alpha1.WorkflowRun{run, silent} {
+			r.drive(ctx, one, inPhase("ask", v1alpha1.StepWaiting))
+		}
+		w.decide(ctx, run, "ask", v1alpha1.Approve)
+		asked := r.countPlace("census/before")
+		w.clock.Step(time.Minute)
+		r.mustPass(ctx, run)
+		Expect(asked()).To(BeZero(), "nothing is due")
+
+		w.clock.Step(2 * time.Hour)
+		r.hook = failing("census/before")
+		for range 2 {
+			Expect(r.mustPass(ctx, run).RequeueAfter).To(BeNumerically("~", actRetryDelay, actRetryDelay/2), "it does not ask all the time")
+			Expect(stepOf(w.get(ctx, run), "ask").Phase).To(Equal(v1alpha1.StepWaiting), "nobody knows")
+		}
+		asked = r.countPlace("census/before")
+		for _, one := range []*v1alpha1.WorkflowRun{run, silent} {
+			r.mustPass(ctx, one)
+		}
+		Expect(asked()).To(BeEquivalentTo(2), "once for each run")
+		Expect(w.get(ctx, run).Status.Phase).To(Equal(v1alpha1.RunSucceeded))
+		Expect(stepOf(w.get(ctx, run), "ask").Approval.Approver).To(Equal("ann"))
+		Expect(stepOf(w.get(ctx, silent), "ask").Error.Code).To(Equal(facts.CodeApprovalTimeout))
+	}, NodeTimeout(2*patience))
+
+	It("does not wait for the object store", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		r := w.newReplica(ctx, "r")
+		r.deaf()
+		ask, large := approvalStep("ask"), step("large")
+		ask.Approval.TimeoutSeconds = new(int32(3600))
+		large.TimeoutSeconds, large.StartTimeoutSeconds = 36_000, 36_000
+		run := w.create(ctx, []v1alpha1.Step{ask, large})
+		r.inFlight(ctx, run, 1)
+		w.decide(ctx, run, "ask", v1alpha1.Approve)
+		w.clock.Step(2 * time.Hour)
+		w.takeAll(ctx, 1)[0].say(ctx, fmt.Sprintf(`{"status":"Succeeded","output":%q}`, strings.Repeat("o", 5000)))
+		r.pumpAll(ctx, 1)
+		r.hook = failing("store/before")
+		r.mustPass(ctx, run)
+		Expect(stepOf(w.get(ctx, run), "ask").Phase).To(Equal(v1alpha1.StepSucceeded))
+		Expect(stepOf(w.get(ctx, run), "large").Phase).To(Equal(v1alpha1.StepDispatched))
+		r.hook = nil
+		Expect(r.finish(ctx, run).Status.Phase).To(Equal(v1alpha1.RunSucceeded))
 	}, NodeTimeout(2*patience))
 })
 

@@ -3,17 +3,23 @@
 package workflowrun
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/bus/payloads"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
 )
 
 // Mutations that make specs below fail:
@@ -22,6 +28,10 @@ import (
 //     old stream took is never looked for.
 //   - dispatch.go Recover that publishes without a look-up: the jobs that are still there are
 //     stored twice.
+//   - render Job without LostError, or decide.go input without Lost: the attempt whose input
+//     is lost hangs.
+//   - outputs.go Jobs without a budget: all items are rendered in one pass.
+//   - act.go recoverJobs that does not ask for another pass: the items wait for somebody to look.
 //   - nats.go WatchNATS that wakes nobody, or NotEnded that trusts the cache with "Pending".
 var _ = Describe("when NATS loses its data while the operator runs", func() {
 	var (
@@ -148,6 +158,57 @@ var _ = Describe("when NATS loses its data while the operator runs", func() {
 		Expect(r.bus.Losses()).To(BeZero())
 		Expect(recoveries("Queued") + recoveries("Answered") + recoveries("Published")).To(BeZero())
 	}, NodeTimeout(2*patience))
+
+	It("one attempt whose input is lost, or cannot be read for now, keeps no other from being published again", func(ctx SpecContext) {
+		x, y := step("x", "a"), step("y", "a")
+		x.Job.Input = &runtime.RawExtension{Raw: []byte(`{"n": "${steps.a.output.n}"}`)}
+		x.OnFailure = v1alpha1.FailureContinue
+		run := w.create(ctx, []v1alpha1.Step{step("a"), x, y})
+		r.inFlight(ctx, run, 1)
+		t := w.takeAll(ctx, 1)[0]
+		t.say(ctx, w.upload(ctx, t.id, large(100<<10)))
+		r.inFlight(ctx, run, 2)
+
+		w.loseNATS(ctx, r, w.nats.RestartEmpty)
+		r.hook = failing("read/before")
+		r.drive(ctx, run, func(*v1alpha1.WorkflowRun) bool { return recoveries("Published") == 1 })
+		Expect(stepOf(w.get(ctx, run), "x").Phase).To(Equal(v1alpha1.StepDispatched), "that nobody answers is no fact")
+		r.hook = nil
+		begin := w.clock.Now()
+		end := r.finish(ctx, run)
+		Expect(w.clock.Since(begin).Minutes()).To(BeNumerically("<", 30), "of the hour that an attempt has")
+		Expect(end.Status.Phase).To(Equal(v1alpha1.RunSucceeded))
+		Expect(stepOf(end, "x").Error.Code).To(Equal(facts.CodeExpressionError))
+		Expect(stepOf(end, "x").Error.Message).To(ContainSubstring(payloads.ErrUnusable.Error()))
+		Expect(stepOf(end, "x").Attempt).To(BeEquivalentTo(1))
+		Expect(stepOf(end, "y").Phase).To(Equal(v1alpha1.StepSucceeded))
+		Expect(recoveries("Published")).To(BeEquivalentTo(1))
+	}, NodeTimeout(2*patience))
+
+	It("many large inputs are rendered again in portions, one pass after the other", func(ctx SpecContext) {
+		const items = 60
+		steps, inputs := fanOut(items, items, v1alpha1.FailStep)
+		steps[0].Job.Input = &runtime.RawExtension{Raw: []byte(`{"number":"${item}","x":"${inputs.pad}","y":"${inputs.pad}","z":"${inputs.pad}"}`)}
+		run := w.create(ctx, steps, inputs, func(spec *v1alpha1.WorkflowRunSpec) {
+			spec.Inputs.Raw = bytes.Replace(spec.Inputs.Raw, []byte(`{`), fmt.Appendf(nil, `{"pad":%q,`, strings.Repeat("x", 55<<10)), 1)
+		})
+		r.inFlight(ctx, run, items)
+		w.loseNATS(ctx, r, w.nats.RestartEmpty)
+		passes, most, atOnce := 0, 0.0, false
+		until(ctx, "all are published again", func() bool {
+			passes++
+			before := recoveries("Published")
+			again := r.mustPass(ctx, run).RequeueAfter
+			now := recoveries("Published")
+			most = max(most, now-before)
+			atOnce = atOnce || (now > before && now < items && again < actRetryDelay)
+			return now == items
+		})
+		Expect(passes).To(BeNumerically(">", 2))
+		Expect(most).To(BeNumerically("<", items*2/3), "no pass may render more")
+		Expect(atOnce).To(BeTrue(), "it goes on at once")
+		Expect(r.finish(ctx, run).Status.Phase).To(Equal(v1alpha1.RunSucceeded))
+	}, NodeTimeout(3*patience))
 
 	It("all runs that have not ended are woken", func(ctx SpecContext) {
 		over, fresh, waiting := w.create(ctx, []v1alpha1.Step{step("a")}), w.create(ctx, diamond()), w.create(ctx, diamond())

@@ -42,6 +42,8 @@ type memory struct {
 	fenceRefused bool
 	// withdrawals are jobs still to be taken back from NATS; entries go when that was done.
 	withdrawals []lifecycle.Withdrawal
+	// failing is why effects fail, as it was told; "": they do not.
+	failing string
 	// doubt is a write of which it is not known whether it took effect; nil: none.
 	doubt *doubt
 	// statusWrites and events are what this process wrote of the run, for a metric.

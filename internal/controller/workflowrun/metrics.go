@@ -107,5 +107,11 @@ func (m *Metrics) ended(run *v1alpha1.WorkflowRun, mem *memory) {
 	}
 	m.writes.WithLabelValues("status").Observe(float64(mem.statusWrites))
 	m.writes.WithLabelValues("event").Observe(float64(mem.events))
-	m.writes.WithLabelValues("child").Observe(float64(len(lifecycle.Children(run))))
+	children := 0
+	for i := range run.Status.Steps {
+		if run.Status.Steps[i].ChildRun != nil {
+			children++
+		}
+	}
+	m.writes.WithLabelValues("child").Observe(float64(children))
 }

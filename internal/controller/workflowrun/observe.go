@@ -76,6 +76,8 @@ type found struct {
 	locks     holds.Asked          // what became of questions for locks across runs
 	claim     lifecycle.Claim      // what was found out about the idempotency key
 	evaluated *lifecycle.Evaluated // what expressions gave
+
+	signalsAsOf time.Time // when what was sent for steps was asked for; zero: it was not
 }
 
 // read reads a run from the cache; nil when it does not exist.

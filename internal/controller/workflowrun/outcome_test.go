@@ -184,6 +184,28 @@ var _ = Describe("a run", func() {
 		Entry("as the flag says, where the annotation makes no sense", NodeTimeout(2*patience), true, "perhaps", []string{"Admitted", "StepDispatched", "StepSucceeded", "StepDispatched", "StepSucceeded", "Succeeded"}),
 	)
 
+	// Mutation that makes this fail: lifecycle.Decide without endDeleted.
+	It("that is being deleted, and that somebody keeps, is woken and runs nothing more", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		r := w.newReplica(ctx, "r")
+		run := w.create(ctx, diamond(), func(s *v1alpha1.WorkflowRunSpec) { s.Finally = []v1alpha1.Step{step("tidy")} })
+		w.patch(ctx, run, `{"metadata":{"finalizers":["example.org/keep"]}}`)
+		was := r.inFlight(ctx, run, 2)
+		Expect(w.client.Delete(ctx, run)).To(Succeed())
+		q := newQueue()
+		r.informer().Update(ctx, event.UpdateEvent{ObjectOld: was, ObjectNew: w.get(ctx, run)}, q)
+		Expect(q.Len()).To(Equal(1))
+		w.clock.Step(time.Second)
+		r.mustPass(ctx, run)
+		end := w.get(ctx, run)
+		Expect(endOf(end)).To(Equal("Cancelled/Terminated"))
+		Expect(messageOf(end, v1alpha1.ConditionSucceeded)).To(ContainSubstring("the run is being deleted"))
+		Expect(stepOf(end, "tidy").Phase).To(Equal(v1alpha1.StepCancelled))
+		Expect(w.jobsStored(ctx)).To(Equal(2))
+		Expect(w.jobsQueued(ctx)).To(BeZero())
+		w.patch(ctx, run, `{"metadata":{"finalizers":null}}`)
+	}, NodeTimeout(2*patience))
+
 	It("is woken by a change of its spec, and not by its own status", func(ctx SpecContext) {
 		w := newWorld(ctx)
 		r := w.newReplica(ctx, "r")

@@ -99,7 +99,7 @@ var _ = Describe("outputs in the object store", func() {
 			t.say(ctx, `{"status":"Succeeded","output":`+large(10<<10)+`}`)
 		},
 	}
-	// mutation: Session.Jobs (outputs) without load makes "store/after" and "publish/before" fail;
+	// mutation: Jobs.Input (outputs) without load makes "store/after" and "publish/before" fail;
 	// an object's name that is not made of its bytes, another word in status.
 	for way, answer := range ways {
 		for _, place := range []string{"", "store/before", "store/after", "read/before", "read/after", "status/after", "publish/before", "settle/before"} {

@@ -17,7 +17,6 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/bus"
-	"github.com/syncopate-dev/syncopate/internal/bus/jobs"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/ahead"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/children"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/dispatch"
@@ -251,20 +250,25 @@ func (p *pass) underLock(ctx context.Context) (reconcile.Result, error) {
 	p.ahead.NoteFirst(p.lock.First())
 	p.batch.TakeAll()
 	d := p.decideWithin(held, p.lock.Lock())
-	// The write has its time to itself: what it took to decide must not make it fail.
-	bounded, stop := context.WithTimeout(held, passTimeout)
-	defer stop()
 	p.batch.Carry(d.Verdicts)
-	if mayRunAhead(p, &d) {
-		return runAhead(bounded, p, d)
-	}
-	if d.Changed || p.ahead.Lags() || p.mustClaim() {
+	lags := mayRunAhead(p, &d)
+	writes := !lags && mustWrite(p, &d)
+	if writes {
 		if lease.Err() != nil {
 			return reconcile.Result{RequeueAfter: refreshDelay}, nil // after a pause of the process the lease knows first
 		}
-		if err := fence(bounded, p, &d, lease.Fence()); err != nil && !p.goesOnUnfenced(ctx, err) {
+		if err := fence(held, p, &d, lease.Fence()); err != nil {
 			return p.unfenced(ctx, err)
 		}
+	}
+	// The write has its time to itself: what it took to decide, and to fence, must not
+	// make it fail.
+	bounded, stop := context.WithTimeout(held, passTimeout)
+	defer stop()
+	if lags {
+		return runAhead(bounded, p, d)
+	}
+	if writes {
 		if err := p.persist(bounded, d); err != nil {
 			return p.refused(ctx, err)
 		}
@@ -273,16 +277,16 @@ func (p *pass) underLock(ctx context.Context) (reconcile.Result, error) {
 	return p.act(bounded, d)
 }
 
-// goesOnUnfenced says whether a run is written though its attempts could not be fenced.
-func (p *pass) goesOnUnfenced(ctx context.Context, cause error) bool {
-	_, fenced := errors.AsType[*jobs.FencedError](cause)
-	return !fenced && p.jobs.GoesOn(ctx, cause)
+// mustWrite says whether a decision that is not kept has to be written before it is carried out.
+func mustWrite(p *pass, d *lifecycle.Decision) bool {
+	return d.Changed || p.ahead.Lags() || p.mustClaim()
 }
 
 // withoutLock does what needs no lock (cancel, deadlines, news of the lock) and tries again
 // for the rest.
 func (p *pass) withoutLock(ctx context.Context, cause error) (reconcile.Result, error) {
 	lock, class := p.lock.Without(p.run, cause)
+	p.batch.TakeAll() // it may write an end
 	d := p.decide(ctx, lock)
 	if d.Changed {
 		p.batch.Carry(d.Verdicts)

@@ -131,7 +131,7 @@ func (w *world) newReplica(ctx context.Context, holder string, adjust ...func(*r
 			return r.around(ctx, "census", func() error { return c.List(ctx, l, opts...) })
 		},
 	})
-	r.Signals = append(r.Signals, &Approvals{Client: r.Client})
+	r.Signals = append(r.Signals, &Approvals{Client: r.Client, Live: r.Live})
 	resultMetrics := busresults.NewMetrics(r.registry)
 	r.connect(ctx, lockMetrics, resultMetrics)
 	r.build(lockMetrics, resultMetrics)

@@ -228,6 +228,64 @@ var _ = Describe("two replicas that both own everything", func() {
 		Expect(w.clock.Since(begin)).To(And(BeNumerically(">=", dispatch.FencePatience), BeNumerically("<", 2*dispatch.FencePatience)))
 	}, NodeTimeout(2*patience))
 
+	// mutation: underLock that gives the fences and the write one time-out makes this fail: the
+	// write has no time left, for ever.
+	It("a new holder whose fences take all of their time has some left for the write", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		w.policy(ctx, v1alpha1.RunLockPolicy{LingerMillis: new(int64(0))})
+		a, b := w.newReplica(ctx, "a"), w.newReplica(ctx, "b")
+		run := w.create(ctx, diamond())
+		a.inFlight(ctx, run, 2)
+		w.dropLock(ctx, run)
+		w.patch(ctx, run, `{"spec":{"shutdown":"Cancel"}}`)
+		var hangs atomic.Bool
+		b.hook = func(ctx context.Context, at string) error {
+			if at != "fence/before" {
+				return nil
+			}
+			if hangs.Load() {
+				<-ctx.Done()
+			}
+			return errTest
+		}
+		begin := w.clock.Now()
+		b.mustPass(ctx, run)
+		w.clock.Step(dispatch.FencePatience)
+		hangs.Store(true)
+		end := b.drive(ctx, run, lifecycle.Finished)
+		Expect(end.Status.Phase).To(Equal(v1alpha1.RunCancelled))
+		Expect(w.clock.Since(begin)).To(BeNumerically("<", 2*dispatch.FencePatience))
+	}, NodeTimeout(2*patience))
+
+	// mutation: notFenced that begins anew with each pass makes this fail: what is fenced is fenced
+	// again.
+	It("a new holder that could not fence all attempts goes on where it ended", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		w.policy(ctx, quick()) // each pass has a lease, and a fence, of its own
+		a, b := w.newReplica(ctx, "a"), w.newReplica(ctx, "b")
+		run := w.create(ctx, []v1alpha1.Step{step("a"), step("b"), step("c"), step("d")})
+		before := a.inFlight(ctx, run, 4)
+		w.dropLock(ctx, run)
+		var tried atomic.Int64
+		b.hook = func(_ context.Context, at string) error {
+			if at == "fence/before" && tried.Add(1) > 2 {
+				return errTest // the time of the pass is over
+			}
+			return nil
+		}
+		fences := func() float64 { return b.counter("syncopate_job_fences_total") }
+		Expect(b.mustPass(ctx, run).RequeueAfter).To(Equal(actRetryDelay))
+		Expect(fences()).To(BeEquivalentTo(2))
+		Expect(w.get(ctx, run).ResourceVersion).To(Equal(before.ResourceVersion))
+		b.hook = nil
+		w.clock.Step(OthersPatience)
+		b.inFlight(ctx, run, 4)
+		Expect(*w.get(ctx, run).Status.Fence).To(BeNumerically(">", *before.Status.Fence))
+		Expect(fences()).To(BeEquivalentTo(4), "each attempt has begun one epoch")
+		Expect(w.finishBoth(ctx, run, a, b).Status.Phase).To(Equal(v1alpha1.RunSucceeded))
+		Expect(w.jobsStored(ctx)).To(Equal(4))
+	}, NodeTimeout(2*patience))
+
 	// mutation: unfenced without notYet, or advance that takes LookAgain as it is, makes this fail:
 	// a pass every 10 ms.
 	It("a new holder that waits for NATS does not hurry because status has an old loss to take back", func(ctx SpecContext) {

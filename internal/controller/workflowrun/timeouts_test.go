@@ -9,6 +9,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -51,6 +52,8 @@ func (r *replica) countPlace(place string) func() int64 {
 //   - lifecycle timedOut that is true for whatever is due: all that say that an answer counts.
 //   - questions.go Ask without addFound: the same.
 //   - questions.go Heard that keeps no from: the second half of many items is never read.
+//   - lifecycle timedOut that asks nothing once answers were given up: an answer is lost though the
+//     stream has it, and answers again.
 var _ = Describe("an answer that was stored in time", func() {
 	var w *world
 
@@ -283,6 +286,33 @@ var _ = Describe("an answer that was stored in time", func() {
 		Expect(stepOf(w.get(ctx, run), "a").Phase).To(Equal(v1alpha1.StepRunning))
 		r.hook = nil
 		w.clock.Step(5 * time.Second)
+		r.mustPass(ctx, run)
+		Expect(stepOf(w.get(ctx, run), "a").Phase).To(Equal(v1alpha1.StepSucceeded))
+		ends(ctx, r, run, v1alpha1.RunSucceeded)
+	}, NodeTimeout(2*patience))
+
+	It("counts though the stream could not be asked once, and no pass got to act in the minute after it", func(ctx SpecContext) {
+		w = newWorld(ctx)
+		r := w.newReplica(ctx, "r")
+		run := w.create(ctx, []v1alpha1.Step{thirty("a")})
+		tasks := underWay(ctx, r, run, 1)
+		r.hook = failing("answers/before")
+		tasks[0].succeed(ctx)
+		w.clock.Step(40 * time.Second)
+		r.mustPass(ctx, run)
+		Expect(stepOf(w.get(ctx, run), "a").Phase).To(Equal(v1alpha1.StepRunning))
+
+		By("asking it with success while the API server is away")
+		r.hook = nil
+		r.refuse = func(*v1alpha1.WorkflowRun) error { return apierrors.NewServiceUnavailable("away") }
+		r.pumpAll(ctx, 1)
+		w.clock.Step(resultPatience)
+		_, err := r.pass(ctx, run)
+		Expect(err).To(HaveOccurred())
+		Expect(r.Batches.Inbox.Waiting(run.UID)).To(BeEmpty(), "it is with NATS again, for a while")
+
+		w.clock.Step(61 * time.Second)
+		r.refuse = nil
 		r.mustPass(ctx, run)
 		Expect(stepOf(w.get(ctx, run), "a").Phase).To(Equal(v1alpha1.StepSucceeded))
 		ends(ctx, r, run, v1alpha1.RunSucceeded)

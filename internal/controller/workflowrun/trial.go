@@ -26,19 +26,21 @@ func rolloutChanged(before, after client.Object) bool {
 	if !ok || !ok2 {
 		return false
 	}
-	return tried(old) != tried(now)
+	return inTrial(old) != inTrial(now)
 }
 
-// tried is what says which runs have which revision.
-func tried(p *v1alpha1.LockPolicy) (t struct {
+// tried says which runs have which revision.
+type tried struct {
 	phase               v1alpha1.RolloutPhase
 	baseline, candidate string
-}) {
+}
+
+func inTrial(p *v1alpha1.LockPolicy) tried {
 	if p.Status == nil || p.Status.Rollout == nil {
-		return t
+		return tried{}
 	}
 	r := p.Status.Rollout
-	t.phase, t.baseline = r.Phase, r.Baseline.Name
+	t := tried{phase: r.Phase, baseline: r.Baseline.Name}
 	if r.Candidate != nil {
 		t.candidate = r.Candidate.Name
 	}

@@ -147,3 +147,19 @@ func TestAWriteThatLetsARunInWaitsForNoOther(t *testing.T) {
 		t.Errorf("after a write was done: %v", err)
 	}
 }
+
+// mutation: rootOf that stops at what names a job, or at several errors, makes this fail: while
+// NATS is away each pass would have a cause of its own.
+func TestRootOf_IsTheSameForAllJobs(t *testing.T) {
+	away := errors.New("away")
+	for name, err := range map[string]error{
+		"the cause itself":   away,
+		"of a job":           fmt.Errorf("job 1: %w", away),
+		"of another, joined": errors.Join(nil, fmt.Errorf("job 2: %w", away), errTest),
+		"with what it says":  fmt.Errorf("withdraw: %w", fmt.Errorf("%w: %w", away, errTest)),
+	} {
+		if got := rootOf(err); got != "away" {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}

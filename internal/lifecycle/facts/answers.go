@@ -28,6 +28,9 @@ func (a *Answers) PatienceEnd() time.Time {
 	return a.MissingSince.Add(answerPatience)
 }
 
+// Cover says whether every result that was stored by a moment is known.
+func (a *Answers) Cover(at time.Time) bool { return !at.After(a.AsOf) }
+
 // GivenUp says whether answers could not be had for so long that time-outs do without.
 func (a *Answers) GivenUp(now time.Time) bool {
 	end := a.PatienceEnd()

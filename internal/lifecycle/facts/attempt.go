@@ -18,6 +18,12 @@ type Job struct {
 	Locks    []string  // that protect it, as "<lock>=<fence>"
 }
 
+// LostJob is an attempt in flight whose job is nowhere, and cannot be rendered any more.
+type LostJob struct {
+	ID    protocol.JobID
+	Cause string // why it cannot be rendered, for people
+}
+
 // Withdrawal is an attempt whose job must not start any more, and must stop if it did.
 type Withdrawal struct {
 	ID    protocol.JobID

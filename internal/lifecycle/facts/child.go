@@ -18,7 +18,7 @@ const (
 	ChildThere                // it exists, and is the one that its parent named
 	ChildGone                 // there is no run of that name and uid any more, by a live read
 	ChildTaken                // another run has its name, by a live read
-	ChildRefused              // the API server does not take it as it is
+	ChildRefused              // the API server does not take it as it is, or it cannot be rendered any more
 	ChildPostponed            // it could not be created now; the shell tries again
 )
 

@@ -20,6 +20,6 @@ const (
 	CodeChildTimedOut    = "ChildTimedOut"    // the child run timed out
 	CodeChildDeleted     = "ChildDeleted"     // the child run was deleted before it ended
 	CodeNameTaken        = "NameTaken"        // another run has the name of the child run
-	CodeInvalidSpec      = "InvalidSpec"      // the API server refused the child run, or the step is of no kind that this operator has
+	CodeInvalidSpec      = "InvalidSpec"      // the API server refused the child run, or its inputs cannot be rendered any more, or the step is of no kind that this operator has
 	CodeUnspecified      = "Unspecified"      // the worker failed without a code
 )

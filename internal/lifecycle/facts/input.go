@@ -29,9 +29,13 @@ type Input struct {
 	Workers map[string]Workers // of the topics that WaitedFor names, as far as it is known
 	Signals []Signal           // all that came for steps of the run, as far as it is known; the first for a step counts
 
+	SignalsAsOf time.Time // all that was sent until then is among Signals: asked for where a time-out is due; zero: nobody asked
+
 	NATSDown time.Time // since when NATS does not answer: no job goes out, and no result comes in; zero: it answers, as far as is known
 
 	Checkpoint Checkpoint // how far the run may be ahead of its status
+
+	Lost []LostJob // attempts that were to be published again and cannot be
 
 	Answers Answers // of the stream of results: asked for where a time-out is due
 

@@ -29,8 +29,7 @@ type ChildToCreate struct {
 }
 
 // ChildOf renders the child run of a step again, as when the step began, given the outputs that
-// ChildInputs names. Its error wraps ErrNotInFlight, or is that of an expression (then an output is
-// not in the object store any more).
+// ChildInputs names. Its error wraps ErrNotInFlight, a *LostError, or a *MissingError.
 func ChildOf(run *v1alpha1.WorkflowRun, step string, payloads facts.Payloads) (ChildToCreate, error) {
 	i, p, ok := childAt(run, step)
 	if !ok || !status.InFlight(run.Status.Steps[i].Phase) || run.Status.Steps[i].ChildRun == nil {
@@ -38,7 +37,7 @@ func ChildOf(run *v1alpha1.WorkflowRun, step string, payloads facts.Payloads) (C
 	}
 	inputs, err := NewView(run, run.Status, p, payloads).Render(i)
 	if err != nil {
-		return ChildToCreate{}, fmt.Errorf("child run of step %s: %w", step, err)
+		return ChildToCreate{}, fmt.Errorf("child run of step %s: %w", step, lost(err))
 	}
 	return ToCreate(run, &p.Steps[i], inputs), nil
 }

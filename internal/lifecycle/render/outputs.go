@@ -35,13 +35,14 @@ type StoredOutput struct {
 
 // Needs is what a decision lacks: the shell asks, stores and reads what is named, adds what it
 // found to the input, and decides again. Each round is about outputs that the one before did not
-// know, or about time-outs that were not due then, so it ends. If the object store or the stream
-// cannot be asked, the decision holds as it is: what it lacks is left undone.
+// know, or about time-outs that were not due then, so it ends. If the object store, the stream
+// or the API server cannot be asked, the decision holds as it is: what it lacks is left undone.
 type Needs struct {
 	Admission bool             // the tenant's gate is to be asked: Input.Gate
 	Claim     bool             // the idempotency key is to be claimed: Input.Claim
 	Locks     []facts.LocksAsk // locks across runs are to be taken: Input.Locks
 	Answers   bool             // the stream is to be asked for results of the run, since a time-out is due: Input.Answers and Results
+	Signals   bool             // what was sent for steps of the run is to be asked for, since the time of one is over: Input.Signals and SignalsAsOf
 
 	Store []StoredOutput       // outputs that are too large for status
 	Check []protocol.OutputRef // outputs that a result refers to: whether they are there
@@ -50,7 +51,7 @@ type Needs struct {
 
 // Any says whether anything is lacking.
 func (n *Needs) Any() bool {
-	return n.Admission || n.Claim || len(n.Locks) > 0 || n.Answers || n.Outputs()
+	return n.Admission || n.Claim || len(n.Locks) > 0 || n.Answers || n.Signals || n.Outputs()
 }
 
 // Outputs says whether anything is lacking of the object store.

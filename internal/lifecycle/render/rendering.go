@@ -22,6 +22,26 @@ import (
 // it was answered, withdrawn, or never dispatched. Not worth a retry with the same status.
 var ErrNotInFlight = errors.New("attempt is not in flight")
 
+// LostError says that an attempt, or a child run, that has begun cannot be rendered any
+// more: status was not written by Decide, or an output is not in the object store any more.
+// No retry helps.
+type LostError struct{ Cause error }
+
+// Error implements error.
+func (e *LostError) Error() string { return e.Cause.Error() }
+
+// Unwrap gives the cause.
+func (e *LostError) Unwrap() error { return e.Cause }
+
+// lost makes a LostError of what expressions say, unless it is only that something comes first:
+// outputs are to be loaded, or others had the budget.
+func lost(err error) error {
+	if _, missing := errors.AsType[*MissingError](err); missing || errors.Is(err, ErrEnough) {
+		return err
+	}
+	return &LostError{err}
+}
+
 // itemDispatched finds the item of an attempt in flight, and when it was dispatched.
 func itemDispatched(s *v1alpha1.StepStatus, id protocol.JobID) (item int, dispatchedAt time.Time, ok bool) {
 	groups := fanout.Groups(s.ForEach)
@@ -53,6 +73,7 @@ type Rendering struct {
 	view  *View
 	lists map[string][]any
 	items map[int]*ItemRenderer // by step
+	made  int                   // jobs
 }
 
 // New is that of a run as it is, with outputs in the object store, which may become more while it
@@ -64,6 +85,17 @@ func New(run *v1alpha1.WorkflowRun, payloads facts.Payloads, lists map[string][]
 		r.view = NewView(run, run.Status, &r.plan, payloads)
 	}
 	return r
+}
+
+// Budget bounds all that is rendered by what the decisions of one pass may take, or by what quick
+// ones may: Job says ErrEnough then. If it need not be quick, one job is rendered,
+// whatever it takes.
+func (r *Rendering) Budget(quick bool) {
+	if r.view == nil {
+		return
+	}
+	r.view.Done.Quick, r.view.Done.More = quick, func() bool { return r.made == 0 }
+	clear(r.items) // each expression of theirs has the limit that there was
 }
 
 // Find is the step of an attempt in flight, the item or -1, and when the attempt was dispatched.
@@ -87,8 +119,7 @@ func (r *Rendering) Find(id protocol.JobID) (step, item int, dispatchedAt time.T
 }
 
 // Job is an attempt in flight, given the outputs that Needs names. Its error wraps ErrNotInFlight,
-// or is that of an expression (then status was not written by Decide, or an output is not in the
-// object store any more).
+// a *LostError, a *MissingError, or ErrEnough if there is a budget.
 func (r *Rendering) Job(id protocol.JobID) (facts.Job, error) {
 	i, item, at, ok := r.Find(id)
 	if !ok {
@@ -96,8 +127,9 @@ func (r *Rendering) Job(id protocol.JobID) (facts.Job, error) {
 	}
 	input, err := r.input(i, item)
 	if err != nil {
-		return facts.Job{}, fmt.Errorf("job %s: %w", id, err)
+		return facts.Job{}, fmt.Errorf("job %s: %w", id, lost(err))
 	}
+	r.made++
 	j := r.Outline(id, i, at)
 	j.Input = input
 	return j, nil

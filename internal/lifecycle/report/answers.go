@@ -32,9 +32,10 @@ func (r *Report) deferredText() string {
 	return fmt.Sprintf("time-outs wait until %s at most, because %s; ", r.in.Answers.PatienceEnd().UTC().Format(time.RFC3339), missing)
 }
 
-// unheardText is added to the words about a time-out that was decided without that knowledge.
-func unheardText(a *facts.Answers, now time.Time) string {
-	if missing := missingText(a); missing != "" && a.GivenUp(now) {
+// unheardText is added to the words about a time-out at a moment that was decided without that
+// knowledge.
+func unheardText(a *facts.Answers, at, now time.Time) string {
+	if missing := missingText(a); missing != "" && a.GivenUp(now) && !a.Cover(at) {
 		return "; " + missing
 	}
 	return ""

@@ -40,6 +40,11 @@ func Terminated(steps []v1alpha1.StepStatus) End {
 	return End{v1alpha1.RunCancelled, v1alpha1.ReasonTerminated, "spec.shutdown is Terminate; " + stateText(steps, nothingMore)}
 }
 
+// Deleted is the end of a run that is being deleted.
+func Deleted(steps []v1alpha1.StepStatus) End {
+	return End{v1alpha1.RunCancelled, v1alpha1.ReasonTerminated, "the run is being deleted; " + stateText(steps, nothingMore)}
+}
+
 // Cancelled is the end of a run by spec.shutdown: Cancel.
 func Cancelled(steps []v1alpha1.StepStatus) End {
 	return End{v1alpha1.RunCancelled, v1alpha1.ReasonCancelled, "spec.shutdown is Cancel; " + stateText(steps, nothingMore)}

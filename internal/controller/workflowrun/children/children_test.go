@@ -5,6 +5,7 @@ package children
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -22,6 +23,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/render"
 )
 
 var (
@@ -184,6 +186,29 @@ func TestChildren_WhatTheAPIServerRefusesForGoodIsNotTriedAgain(t *testing.T) {
 	}
 }
 
+// mutation: Create that takes any error of the rendering for one that may pass, or for one that may
+// not, makes this fail.
+func TestChildren_WhatCannotBeRenderedAnyMoreIsRefused(t *testing.T) {
+	s := newSite(t)
+	fails := func(err error) (lifecycle.Child, error) {
+		_, err = s.Create(t.Context(), &s.state, s.parent, s, nil, func(context.Context, string) (lifecycle.ChildToCreate, error) {
+			return lifecycle.ChildToCreate{}, fmt.Errorf("child run of step c: %w", err)
+		})
+		return s.observes().Children["p-c"], err
+	}
+	away := errors.New("the object store is away")
+	if seen, err := fails(away); seen.State != lifecycle.ChildUnknown || !errors.Is(err, away) {
+		t.Errorf("while the store is away: %+v, %v", seen, err)
+	}
+	seen, err := fails(&render.LostError{Cause: errors.New("output a: gone")})
+	if diff := cmp.Diff(lifecycle.Child{State: lifecycle.ChildRefused, Cause: "output a: gone"}, seen); diff != "" || err != nil {
+		t.Errorf("%v, %s", err, diff)
+	}
+	if due := s.state.NotYetCreated(s.parent, start.Add(time.Hour)); len(due) != 0 {
+		t.Errorf("tried again: %v", due)
+	}
+}
+
 // mutation: note that keeps the last cause makes this fail: each would cost a write.
 func TestChildren_WhatIsPutOffIsTriedAgainAndKeepsItsCause(t *testing.T) {
 	s := newSite(t)
@@ -262,11 +287,52 @@ type known []string
 
 func (k known) ChildrenOf(types.UID) []string { return k }
 
+// mutation: AnyUnderWay that looks at children only, or never says that one is under way, or looks
+// at a run again and again makes a row fail.
+func TestChildren_AnyUnderWay(t *testing.T) {
+	ended := func(r *v1alpha1.WorkflowRun) {
+		r.Status = &v1alpha1.WorkflowRunStatus{CompletedAt: &metav1.Time{Time: start}}
+	}
+	naming := func(name, uid string) func(*v1alpha1.WorkflowRun) {
+		return func(r *v1alpha1.WorkflowRun) {
+			ended(r)
+			r.Status.Steps = []v1alpha1.StepStatus{
+				{Name: "a", Phase: v1alpha1.StepSucceeded},
+				{Name: "b", Phase: v1alpha1.StepCancelled, ChildRun: &v1alpha1.ChildRunStatus{Name: name, UID: uid}},
+			}
+		}
+	}
+	below := run(func(r *v1alpha1.WorkflowRun) { r.Name, r.UID = "p-c-d", "u-below" })
+	for name, c := range map[string]struct {
+		uid  string
+		runs []client.Object
+		want bool
+	}{
+		"a child":                          {"u-there", []client.Object{run(func(*v1alpha1.WorkflowRun) {})}, true},
+		"a child that was never let in":    {"", []client.Object{run(func(*v1alpha1.WorkflowRun) {})}, false},
+		"a child that ended":               {"u-there", []client.Object{run(ended)}, false},
+		"a child that is gone":             {"u-there", nil, false},
+		"another run of the name":          {"u-before", []client.Object{run(func(*v1alpha1.WorkflowRun) {})}, false},
+		"a child of a child that ended":    {"u-there", []client.Object{run(naming("p-c-d", "u-below")), below}, true},
+		"a child that names itself":        {"u-there", []client.Object{run(naming("p-c", "u-there"))}, false},
+		"a child of a child that is a lie": {"u-there", []client.Object{run(naming("p-c-d", "u-other")), below}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t, c.runs...)
+			s.parent.Status.Steps[0].Phase, s.parent.Status.Steps[0].ChildRun.UID = v1alpha1.StepCancelled, c.uid
+			if got, err := s.AnyUnderWay(t.Context(), s.parent); got != c.want || err != nil {
+				t.Errorf("%t, %v; want %t", got, err, c.want)
+			}
+		})
+	}
+}
+
 // mutation: concernsParent that is always true, others without the phase, changedChildren without a
-// look at the step before each make a row fail.
+// look at the step before, or that compares where children are in memory, each make a row fail.
 func TestWake_WhomAnEventConcerns(t *testing.T) {
 	parent := func(change func(*v1alpha1.WorkflowRun)) *v1alpha1.WorkflowRun {
 		r := newSite(t).parent
+		r.Status.Steps[0].ChildRun.Below = new(int32(3)) // as every operator writes it, each time at another place
 		change(r)
 		return r
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/render"
 )
 
 // createDelay is the wait before a child run is created again that could not be, if the API server
@@ -64,13 +65,14 @@ func (st State) NotYetCreated(run *v1alpha1.WorkflowRun, now time.Time) []string
 // lease says whether the run's lock is still held; *lockmgr.Lease does.
 type lease interface{ Err() error }
 
-// renderer renders the child run of a step again, with the outputs that its inputs are made of.
+// renderer renders the child run of a step again, with the outputs that its inputs are made of. No
+// retry helps where its error wraps a *render.LostError.
 type renderer func(ctx context.Context, step string) (lifecycle.ChildToCreate, error)
 
 // Create creates the child runs which status names and which are not known to exist: those of the
 // write just made, and those of earlier ones, also of another process. Two who do the same create
 // one. It says whether anything became of it, which the next pass is to write.
-func (c *Children) Create(ctx context.Context, st *State, parent *v1alpha1.WorkflowRun, held lease, fresh []lifecycle.ChildToCreate, render renderer) (news bool, err error) {
+func (c *Children) Create(ctx context.Context, st *State, parent *v1alpha1.WorkflowRun, held lease, fresh []lifecycle.ChildToCreate, again renderer) (news bool, err error) {
 	rendered := make(map[string]lifecycle.ChildToCreate, len(fresh))
 	for _, child := range fresh {
 		rendered[child.Step] = child
@@ -80,13 +82,24 @@ func (c *Children) Create(ctx context.Context, st *State, parent *v1alpha1.Workf
 		mu     sync.Mutex
 		failed error
 	)
+	became := func(step string, b creation, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if err != nil {
+			failed = errors.Join(failed, err)
+			return
+		}
+		st.note(nameOf(parent, step), b)
+		news = true
+	}
 	slots := make(chan struct{}, createParallel)
 	for _, step := range st.NotYetCreated(parent, c.Clock.Now()) {
 		child, ok := rendered[step]
 		if !ok {
 			var err error
-			if child, err = render(ctx, step); err != nil {
-				failed = errors.Join(failed, err)
+			if child, err = again(ctx, step); err != nil {
+				b, err := unrendered(err)
+				became(step, b, err)
 				continue
 			}
 		}
@@ -94,18 +107,30 @@ func (c *Children) Create(ctx context.Context, st *State, parent *v1alpha1.Workf
 		wg.Go(func() {
 			defer func() { <-slots }()
 			b, err := c.create(ctx, parent, held, child)
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				failed = errors.Join(failed, err)
-				return
-			}
-			st.note(child.Name, b)
-			news = true
+			became(step, b, err)
 		})
 	}
 	wg.Wait()
 	return news, failed
+}
+
+// nameOf is the child run of a step, as status names it.
+func nameOf(parent *v1alpha1.WorkflowRun, step string) string {
+	for _, s := range lifecycle.Children(parent) {
+		if s.Name == step {
+			return s.ChildRun.Name
+		}
+	}
+	return ""
+}
+
+// unrendered says what it means that a child run could not be rendered: that it never can be, or
+// that nothing is known.
+func unrendered(err error) (creation, error) {
+	if lost, ok := errors.AsType[*render.LostError](err); ok {
+		return creation{fact: lifecycle.Child{State: lifecycle.ChildRefused, Cause: lost.Error()}}, nil
+	}
+	return creation{}, err
 }
 
 // note remembers what became of a creation, for the next pass, which is to be made at once. The

@@ -10,8 +10,9 @@
 // A child that status names without a uid is created by this process or by whichever finds it so.
 // What became of that is remembered (State), and is in the next write. AlreadyExists is looked
 // into: the run of that name is the child only if it is owned by the parent and has the spec that a
-// dry run gives the child. The API server refuses for good (Invalid, BadRequest): the step fails.
-// Anything else is tried again, after createDelay.
+// dry run gives the child. The API server refuses for good (Invalid, BadRequest), or the inputs of
+// the child read an output that is lost: the step fails. Anything else is tried again, after
+// createDelay.
 //
 // # Observing
 //

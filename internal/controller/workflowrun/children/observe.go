@@ -60,6 +60,42 @@ func (c *Children) Observe(ctx context.Context, st *State, run *v1alpha1.Workflo
 	return rel, nil
 }
 
+// AnyUnderWay says whether a run below a run, at any level, has not ended. One that status names
+// without a uid was never let in, so it has nothing to clean up.
+func (c *Children) AnyUnderWay(ctx context.Context, run *v1alpha1.WorkflowRun) (bool, error) {
+	seen := map[string]bool{} // by uid: what a status says need not be a tree
+	for below := confirmed(run); len(below) > 0; {
+		named := below[0]
+		below = below[1:]
+		if seen[named.UID] {
+			continue
+		}
+		seen[named.UID] = true
+		child, err := c.relative(ctx, run.Namespace, named.Name, named.UID)
+		switch {
+		case err != nil:
+			return false, fmt.Errorf("read child run: %w", err)
+		case child == nil:
+		case !lifecycle.Finished(child):
+			return true, nil
+		default:
+			below = append(below, confirmed(child)...)
+		}
+	}
+	return false, nil
+}
+
+// confirmed are the child runs that status names with their uid, ended ones included.
+func confirmed(run *v1alpha1.WorkflowRun) []v1alpha1.ChildRunStatus {
+	var all []v1alpha1.ChildRunStatus
+	for i := range run.Status.Steps {
+		if child := run.Status.Steps[i].ChildRun; child != nil && child.UID != "" {
+			all = append(all, *child)
+		}
+	}
+	return all
+}
+
 // relative reads another run of the namespace; nil: it does not exist. That is decided on a live
 // read only: what the cache has not seen may be new.
 func (c *Children) relative(ctx context.Context, namespace, name, uid string) (*v1alpha1.WorkflowRun, error) {

@@ -70,13 +70,19 @@ func changedChildren(was, now *v1alpha1.WorkflowRun) []string {
 			continue
 		}
 		if was.Status != nil && i < len(was.Status.Steps) {
-			if old := &was.Status.Steps[i]; old.Phase == s.Phase && old.ChildRun != nil && *old.ChildRun == *s.ChildRun {
+			if old := &was.Status.Steps[i]; old.Phase == s.Phase && old.ChildRun != nil && sameChild(old.ChildRun, s.ChildRun) {
 				continue
 			}
 		}
 		names = append(names, s.ChildRun.Name)
 	}
 	return names
+}
+
+// sameChild says whether a step names the same child as before. The rest of what it says of a child
+// does not change.
+func sameChild(was, now *v1alpha1.ChildRunStatus) bool {
+	return was.Name == now.Name && was.UID == now.UID
 }
 
 func phaseOf(run *v1alpha1.WorkflowRun) v1alpha1.RunPhase {

@@ -4,11 +4,14 @@ package dispatch
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -19,6 +22,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/bus/jobs"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/leases"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/render"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/report"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -52,9 +56,15 @@ type State struct {
 	// untold are attempts whose publish failed, so that their event waits until it is made up for.
 	// Pruned like published.
 	untold map[protocol.JobID]bool
+	// lost are attempts that are nowhere and cannot be rendered any more, and why. Pruned like
+	// published.
+	lost map[protocol.JobID]string
 	// unfencedSince is when the first write as a new holder was first put off because NATS could
 	// not be told; zero: it was not.
 	unfencedSince time.Time
+	// fenced are attempts that have an epoch for the next write. An epoch is good for one dispatch:
+	// what goes out after that may be late as well.
+	fenced fenced
 }
 
 // Unpublished lists the attempts which are in status and not known to be with NATS, which has lost
@@ -69,10 +79,21 @@ func (st *State) Unpublished(run *v1alpha1.WorkflowRun, losses uint64) []protoco
 	return ids
 }
 
+// Lost are the attempts that were to be published again and cannot be: the core is to end them.
+func (st *State) Lost() []lifecycle.LostJob {
+	list := make([]lifecycle.LostJob, 0, len(st.lost))
+	for id, cause := range st.lost {
+		list = append(list, lifecycle.LostJob{ID: id, Cause: cause})
+	}
+	slices.SortFunc(list, func(a, b lifecycle.LostJob) int { return strings.Compare(a.ID.String(), b.ID.String()) })
+	return list
+}
+
 // Prune forgets published attempts that are no longer in flight.
 func (st *State) Prune(run *v1alpha1.WorkflowRun) {
 	inFlight := lifecycle.InFlight(run)
 	maps.DeleteFunc(st.untold, func(id protocol.JobID, _ bool) bool { return !slices.Contains(inFlight, id) })
+	maps.DeleteFunc(st.lost, func(id protocol.JobID, _ string) bool { return !slices.Contains(inFlight, id) })
 	if len(st.published) <= len(inFlight) {
 		return
 	}
@@ -92,14 +113,16 @@ type Session struct {
 	// losses is how often NATS had lost data when the pass began: what it publishes is known to be
 	// there until the next loss.
 	losses uint64
-	epochs map[protocol.JobID]uint64 // of attempts, as far as they were begun in this pass
+	epochs map[protocol.JobID]uint64 // of attempts, as far as the write of this pass needed them
 	events []lifecycle.Event         // of jobs that NATS took in this pass
+
+	lostMore bool // the last Recover found an attempt that is lost, which was not known
 }
 
 // Session begins a pass over a run.
 func (d *Dispatcher) Session(st *State, losses uint64) *Session {
 	if st.published == nil {
-		st.published, st.untold = map[protocol.JobID]uint64{}, map[protocol.JobID]bool{}
+		st.published, st.untold, st.lost = map[protocol.JobID]uint64{}, map[protocol.JobID]bool{}, map[protocol.JobID]string{}
 	}
 	return &Session{State: st, all: d, losses: losses}
 }
@@ -126,16 +149,35 @@ func (s *Session) Publish(ctx context.Context, run *v1alpha1.WorkflowRun, held l
 	})
 }
 
-// Recover brings attempts to NATS of which this process does not know whether they got there.
-func (s *Session) Recover(ctx context.Context, run *v1alpha1.WorkflowRun, held lease, list []lifecycle.Job) error {
-	return s.each(run, held, list, func(j lifecycle.Job) (bool, error) {
-		outcome, err := s.all.Jobs.Recover(ctx, s.job(run, j))
+// renderer gives the input of an attempt. Its error may wrap render.ErrEnough, which leaves the
+// attempt, and those after it, for the next pass, or a *render.LostError.
+type renderer func(ctx context.Context, id protocol.JobID) (json.RawMessage, error)
+
+// Recover brings attempts to NATS of which this process does not know whether they got there. Each
+// is looked for, and only what is nowhere is rendered: the inputs of a large run take much time and
+// memory. It says whether the next pass has more to do at once: attempts are left for it, or one is
+// lost, which the core is to know.
+func (s *Session) Recover(ctx context.Context, run *v1alpha1.WorkflowRun, held lease, list []lifecycle.Job, input renderer) (more bool, err error) {
+	var enough atomic.Bool
+	s.lostMore = false
+	err = s.each(run, held, list, func(j lifecycle.Job) (bool, error) {
+		if enough.Load() || ctx.Err() != nil {
+			enough.Store(true)
+			return false, render.ErrEnough
+		}
+		job := s.job(run, j)
+		job.Render = func(ctx context.Context) (json.RawMessage, error) { return input(ctx, j.ID) }
+		outcome, err := s.all.Jobs.Recover(ctx, job)
+		if errors.Is(err, render.ErrEnough) {
+			enough.Store(true)
+		}
 		if err != nil {
 			return false, fmt.Errorf("recover job %s: %w", j.ID, err)
 		}
 		s.all.Recoveries.WithLabelValues(outcome.String()).Inc()
 		return outcome == jobs.Published, nil
 	})
+	return enough.Load() || s.lostMore, err
 }
 
 // each does something for several jobs at a time, and remembers those for which it worked as
@@ -161,16 +203,33 @@ func (s *Session) each(run *v1alpha1.WorkflowRun, held lease, list []lifecycle.J
 			if first {
 				s.untold[j.ID] = true
 			}
-			if err != nil {
-				failed = errors.Join(failed, err)
-				return nil
-			}
-			s.published[j.ID] = s.losses
-			s.taken(run, j)
+			failed = s.note(failed, run, j, err)
 			return nil
 		})
 	}
 	_ = group.Wait() // failed has all of them
+	for _, j := range list {
+		delete(s.fenced.epochs, j.ID)
+	}
+	return failed
+}
+
+// note notes what became of a job, and adds its error to those before, unless it is none that is
+// tried again.
+func (s *Session) note(failed error, run *v1alpha1.WorkflowRun, j lifecycle.Job, err error) error {
+	lost, isLost := errors.AsType[*render.LostError](err)
+	switch {
+	case isLost:
+		_, known := s.lost[j.ID]
+		s.lost[j.ID], s.lostMore = lost.Error(), s.lostMore || !known
+	case errors.Is(err, render.ErrEnough):
+	case err != nil:
+		return errors.Join(failed, err)
+	default:
+		s.published[j.ID] = s.losses
+		delete(s.lost, j.ID)
+		s.taken(run, j)
+	}
 	return failed
 }
 

@@ -29,25 +29,64 @@ const FencePatience = time.Minute
 // the fence of the write. It comes before the write, since after it an answer may be applied
 // and acknowledged, and then nothing but its epoch tells a late publish from a first one.
 // Nothing is asked where this process wrote last, under the lease that is named: ordinary work
-// has no such requests.
-func (s *Session) Fence(ctx context.Context, run *v1alpha1.WorkflowRun, ours string, fence int64) error {
-	if _, writer := leases.FenceOf(run); writer == ours {
-		return nil
+// has no such requests. Ahead are attempts that another may have dispatched ahead of status: they
+// are fenced in any case.
+//
+// What is fenced is remembered: where the time of one pass is too short for all, the next one goes
+// on where it ended.
+func (s *Session) Fence(ctx context.Context, run *v1alpha1.WorkflowRun, ours string, ahead []lifecycle.Job, fence int64) error {
+	list := ahead
+	if _, writer := leases.FenceOf(run); writer != ours {
+		list = append(lifecycle.Outlines(run), ahead...)
 	}
-	return s.FenceAll(ctx, lifecycle.Outlines(run), fence)
+	err := s.fenceAll(ctx, s.notFenced(run, list), fence)
+	if err == nil {
+		s.unfencedSince = time.Time{}
+	}
+	return err
 }
 
-// FenceAll begins a new epoch of attempts under a fence: of those in flight, and of those that
-// another may have dispatched ahead of status.
-func (s *Session) FenceAll(ctx context.Context, list []lifecycle.Job, fence int64) error {
+// stand is what an epoch is good for: a run that nobody has written since, in a NATS that has lost
+// nothing. Who publishes has written before, so that nobody else can have published meanwhile; who
+// wrote before has a lower fence, and begins no epoch after ours.
+type stand struct {
+	fence  int64
+	writer string
+	losses uint64
+}
+
+// fenced are the epochs that were begun for the write of a run.
+type fenced struct {
+	stand
+	epochs map[protocol.JobID]uint64
+}
+
+// notFenced are those attempts of a run that begin an epoch, each once: the others have one.
+func (s *Session) notFenced(run *v1alpha1.WorkflowRun, list []lifecycle.Job) []lifecycle.Job {
+	is := stand{losses: s.losses}
+	is.fence, is.writer = leases.FenceOf(run)
+	if s.fenced.stand != is || s.fenced.epochs == nil {
+		s.fenced = fenced{is, map[protocol.JobID]uint64{}}
+	}
+	s.epochs = s.fenced.epochs
+	var missing []lifecycle.Job
+	seen := map[protocol.JobID]bool{}
+	for _, j := range list {
+		if _, has := s.epochs[j.ID]; !has && !seen[j.ID] {
+			missing = append(missing, j)
+		}
+		seen[j.ID] = true
+	}
+	return missing
+}
+
+// fenceAll begins a new epoch of attempts under a fence.
+func (s *Session) fenceAll(ctx context.Context, list []lifecycle.Job, fence int64) error {
 	var (
 		mu     sync.Mutex
 		failed atomic.Bool
 		group  errgroup.Group
 	)
-	if s.epochs == nil {
-		s.epochs = map[protocol.JobID]uint64{}
-	}
 	group.SetLimit(publishParallel)
 	for _, j := range list {
 		group.Go(func() error {
@@ -65,11 +104,7 @@ func (s *Session) FenceAll(ctx context.Context, list []lifecycle.Job, fence int6
 			return nil
 		})
 	}
-	err := group.Wait()
-	if err == nil {
-		s.unfencedSince = time.Time{}
-	}
-	return err
+	return group.Wait()
 }
 
 // GoesOn says whether a run is written though its attempts could not be fenced: when NATS did not
@@ -88,11 +123,11 @@ func (s *Session) GoesOn(ctx context.Context, cause error) bool {
 
 // FenceForced is Fence for an end that is written without the lock. It does not wait: what cannot
 // be fenced may be published once more by whoever has the lock, and has no effect.
-func (s *Session) FenceForced(ctx context.Context, run *v1alpha1.WorkflowRun, ours string, d lifecycle.Decision) {
+func (s *Session) FenceForced(ctx context.Context, run *v1alpha1.WorkflowRun, ours string, ahead []lifecycle.Job, d *lifecycle.Decision) {
 	if stored, _ := leases.FenceOf(run); d.Status.Fence == nil || *d.Status.Fence <= stored {
 		return // no attempt ends by it
 	}
-	if err := s.Fence(ctx, run, ours, *d.Status.Fence); err != nil {
+	if err := s.Fence(ctx, run, ours, ahead, *d.Status.Fence); err != nil {
 		log.FromContext(ctx).Info("The end of a run is written though not all of its jobs are fenced", "cause", err.Error())
 	}
 }

@@ -18,8 +18,7 @@ import (
 const (
 	// returnParallel bounds the leases given back at the same time when the operator stops.
 	returnParallel = 64
-	// returnTimeout bounds how long that goes on: with Redis down each takes up to a second, and
-	// what is left ends with its TTL.
+	// returnTimeout bounds how long that is waited for: with Redis down each takes up to a second.
 	returnTimeout = 5 * time.Second
 )
 
@@ -89,7 +88,8 @@ func (c *Cache) Drop(ctx context.Context, uid types.UID) {
 	}
 }
 
-// DropAll gives back the leases of runs that this process drives no more.
+// DropAll gives back the leases of runs that this process drives no more. Those that ctx leaves no
+// time for are given back behind the caller's back: else they would be renewed for ever.
 func (c *Cache) DropAll(ctx context.Context, of func(types.UID) bool) {
 	c.mu.Lock()
 	var gone []*lockmgr.Lease
@@ -124,20 +124,28 @@ func (c *Cache) Stop(ctx context.Context) {
 	drop(ctx, all)
 }
 
-// drop gives back leases, several at the same time.
+// drop gives back leases, several at the same time. It waits for that, but not for too long.
 func drop(ctx context.Context, all []*lockmgr.Lease) {
+	if len(all) == 0 {
+		return
+	}
 	ctx, cancel := context.WithTimeout(ctx, returnTimeout)
 	defer cancel()
-	var calls errgroup.Group
-	calls.SetLimit(returnParallel)
-	for _, l := range all {
-		if ctx.Err() != nil {
-			break
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		var calls errgroup.Group
+		calls.SetLimit(returnParallel)
+		for _, l := range all {
+			calls.Go(func() error {
+				l.Drop(ctx)
+				return nil
+			})
 		}
-		calls.Go(func() error {
-			l.Drop(ctx)
-			return nil
-		})
+		_ = calls.Wait() // none fails
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
 	}
-	_ = calls.Wait() // none fails
 }

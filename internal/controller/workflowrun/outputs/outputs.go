@@ -4,6 +4,7 @@ package outputs
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -38,10 +39,12 @@ type Store interface {
 	Drop(ctx context.Context, names []string) error
 }
 
-// desk says whether outputs of so many bytes may be in memory, and waits for that;
-// *shares.Desk does.
+// desk says whether outputs of so many bytes may be in memory, and waits for that, and whether
+// costly expressions may be evaluated; *shares.Desk does.
 type desk interface {
 	ForOutputs(ctx context.Context, bytes int64) error
+	Has() bool
+	SitDown(ctx context.Context) bool
 }
 
 // Session is what one pass does with the outputs of its run.
@@ -150,21 +153,53 @@ func bytesOf(n lifecycle.Needs) (bytes int64) {
 	return bytes
 }
 
-// Jobs renders the jobs of attempts again, with the outputs that their inputs are made of.
-func (s *Session) Jobs(ctx context.Context, run *v1alpha1.WorkflowRun, lists map[string][]any, ids []protocol.JobID) ([]lifecycle.Job, error) {
-	rendering := render.New(run, s.found.payloads, lists)
-	all := make([]lifecycle.Job, 0, len(ids))
-	for _, id := range ids {
-		if err := s.load(ctx, rendering.Needs(id)); err != nil {
-			return all, err
-		}
-		j, err := rendering.Job(id)
-		if err != nil {
-			return all, fmt.Errorf("render job %s: %w", id, err)
-		}
-		all = append(all, j)
+// Jobs renders jobs of a run again, with the outputs that their inputs are made of: as much as the
+// decisions of a pass may. It may be used concurrently, and renders one after the other.
+type Jobs struct {
+	outputs   *Session
+	mu        sync.Mutex
+	rendering *render.Rendering
+	some      bool  // one was rendered
+	away      error // why outputs cannot be read: the object store is not asked for each job
+}
+
+// Jobs begins to render, with the lists of steps that are known.
+func (s *Session) Jobs(run *v1alpha1.WorkflowRun, lists map[string][]any) *Jobs {
+	j := &Jobs{outputs: s, rendering: render.New(run, s.found.payloads, lists)}
+	j.rendering.Budget(!s.desk.Has())
+	return j
+}
+
+// Input is that of an attempt in flight. Its error wraps render.ErrEnough where the rest is for the
+// next pass, and a *render.LostError where no pass can render it; else it may be tried again.
+func (j *Jobs) Input(ctx context.Context, id protocol.JobID) (json.RawMessage, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if err := j.load(ctx, id); err != nil {
+		return nil, err
 	}
-	return all, nil
+	job, err := j.rendering.Job(id)
+	if errors.Is(err, render.ErrEnough) && j.outputs.desk.SitDown(ctx) {
+		j.rendering.Budget(false)
+		job, err = j.rendering.Job(id)
+	}
+	if _, missing := errors.AsType[*render.MissingError](err); missing && j.some {
+		err = fmt.Errorf("%w: %w", render.ErrEnough, err) // what others read has left no room for it
+	}
+	j.some = j.some || err == nil
+	return job.Input, err
+}
+
+// load reads what the input of an attempt is made of.
+func (j *Jobs) load(ctx context.Context, id protocol.JobID) error {
+	needs := j.rendering.Needs(id)
+	switch {
+	case len(needs) == 0:
+		return ctx.Err()
+	case j.away == nil:
+		j.away = j.outputs.load(ctx, needs)
+	}
+	return j.away
 }
 
 // Child renders the child run of a step again, with the outputs that its inputs are made of.
@@ -175,11 +210,11 @@ func (s *Session) Child(ctx context.Context, run *v1alpha1.WorkflowRun, step str
 	return render.ChildOf(run, step, s.found.payloads)
 }
 
-// load reads outputs that are not in memory.
+// load reads outputs that are not in memory, as far as it is not known that they cannot be used.
 func (s *Session) load(ctx context.Context, refs []protocol.OutputRef) error {
 	var lack lifecycle.Needs
 	for _, ref := range refs {
-		if s.found.payloads[ref.Name].Data == nil {
+		if p := s.found.payloads[ref.Name]; p.Data == nil && p.Problem == "" {
 			lack.Load = append(lack.Load, ref)
 		}
 	}

@@ -3,11 +3,16 @@
 package results
 
 import (
+	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -36,6 +41,49 @@ func TestAdopt_HandsOverRunsThatWereDeletedElsewhere(t *testing.T) {
 	}
 	if keys := x.Adopt(of); len(keys) != 0 {
 		t.Errorf("%v again", keys)
+	}
+}
+
+// mutation: entomb that keeps the whole run, or trackOf without the attempts or the groups of
+// items, makes this fail.
+func TestATombstoneHasOfARunOnlyWhatItsJobsAreFoundBy(t *testing.T) {
+	output := &runtime.RawExtension{Raw: []byte(`"` + strings.Repeat("x", 32<<10) + `"`)}
+	run := runOf("ns", "mine")
+	run.Annotations = map[string]string{"large": strings.Repeat("x", 256<<10)}
+	run.Spec = v1alpha1.WorkflowRunSpec{WorkflowRef: &v1alpha1.WorkflowReference{Name: "report"}, Inputs: output}
+	run.Status = &v1alpha1.WorkflowRunStatus{
+		Workflow: &v1alpha1.WorkflowRevision{Name: "report", Revision: "r1"}, Outputs: output,
+		Steps: []v1alpha1.StepStatus{
+			{Name: "done", Phase: v1alpha1.StepSucceeded, Attempt: 1, Output: output},
+			{Name: "one", Phase: v1alpha1.StepRunning, Attempt: 2, Error: &v1alpha1.StepError{Message: strings.Repeat("x", 1000)}},
+			{Name: "child", Phase: v1alpha1.StepRunning, Attempt: 1, ChildRun: &v1alpha1.ChildRunStatus{Name: "child"}},
+			{Name: "items", Phase: v1alpha1.StepRunning, ForEach: &v1alpha1.ForEachStatus{Total: 9, Begun: 9, Outputs: output, Groups: []v1alpha1.ItemGroup{
+				{Items: "3-4,7", Phase: v1alpha1.StepDispatched, Attempt: 3}, {Items: "8", Phase: v1alpha1.StepBackingOff, Attempt: 1},
+			}}},
+		},
+	}
+	x := NewIndex()
+	x.See(run)
+	x.Remove(run, false)
+	x.Adopt(map[int]bool{protocol.Partition(string(run.UID)): true})
+	left := x.TakeDeleted(types.NamespacedName{Namespace: "ns", Name: "mine"})[0]
+	kept, err := json.Marshal(left.Follows)
+	if err != nil || len(kept) > 1<<10 {
+		t.Errorf("%d bytes of the run are kept (%v)", len(kept), err)
+	}
+	if is := left.Follows; is.Namespace != "ns" || is.Name != "mine" || is.Spec.WorkflowRef.Name != "report" || is.Status.Workflow.Revision != "r1" {
+		t.Errorf("its Workflow is not found: %s", kept)
+	}
+	withdrawn := func(of *v1alpha1.WorkflowRun) []lifecycle.Withdrawal {
+		effective := *of
+		for _, name := range []string{"done", "one", "child", "items"} {
+			effective.Spec.Steps = append(effective.Spec.Steps, v1alpha1.Step{Name: name, Job: &v1alpha1.Job{Topic: "topic-" + name}})
+		}
+		return lifecycle.InFlightJobs(&effective)
+	}
+	want := withdrawn(run)
+	if diff := cmp.Diff(want, withdrawn(left.Follows)); diff != "" || len(want) != 4 {
+		t.Errorf("%d jobs are withdrawn (-want +got):\n%s", len(want), diff)
 	}
 }
 

@@ -3,6 +3,7 @@
 package results
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"time"
@@ -38,16 +39,17 @@ func (x *Batch) awaitCause(p *Pending) *Settlement {
 	return &back
 }
 
-// Keep notes the verdicts of a decision that is not written yet, and says how many wait for its
-// write. Nothing is settled: whoever takes the run over needs these results.
-func (x *Batch) Keep(verdicts []lifecycle.Verdict) int {
+// Keep notes the verdicts of a decision that is not written yet, and which results it takes for
+// unusable, and says how many wait for its write. Nothing is settled: whoever takes the run over
+// needs these results.
+func (x *Batch) Keep(d *lifecycle.Decision) int {
 	n := len(x.kept)
-	for i, v := range verdicts {
+	for i, v := range d.Verdicts {
 		p := x.apply[i]
 		if p.Delivery == nil || v == lifecycle.Ahead || v == lifecycle.Waiting {
 			continue
 		}
-		p.Kept = v
+		p.Kept, p.rejected = v, d.Rejected[i]
 		n++
 	}
 	return n
@@ -72,6 +74,7 @@ func (x *Batch) settleKept() (list []Settlement, applied int) {
 			applied++
 			x.all.Applied.WithLabelValues(x.policy.Name).Observe(x.all.Clock.Since(p.Fact.PublishedAt).Seconds())
 		}
+		p.Fact.Rejected = cmp.Or(p.rejected, p.Fact.Rejected)
 		if s, _ := x.verdict(p, p.Kept, nil); s != nil { // Ahead and Waiting are never kept
 			list = append(list, *s)
 		}

@@ -30,6 +30,8 @@ type Pending struct {
 	// Kept is the verdict of a decision that is not written yet: it is settled once that
 	// is. "": none.
 	Kept lifecycle.Verdict
+	// rejected is why that decision takes the result for unusable; "": it does not.
+	rejected string
 	// Exhausted is the settlement of a result whose deliveries are used up, which waits until
 	// status says so; nil: they are not.
 	Exhausted *busresults.PermanentError

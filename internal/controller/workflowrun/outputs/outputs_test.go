@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package outputs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/bus/payloads"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/render"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+var (
+	begin   = metav1.NewMicroTime(time.Date(2026, 1, 2, 10, 0, 0, 0, time.UTC))
+	errAway = errors.New("nobody answers")
+)
+
+// oneDesk is there for whoever asks, once.
+type oneDesk struct{ sat int }
+
+func (d *oneDesk) ForOutputs(context.Context, int64) error { return nil }
+func (d *oneDesk) Has() bool                               { return d.sat > 0 }
+
+func (d *oneDesk) SitDown(context.Context) bool {
+	d.sat++
+	return d.sat == 1
+}
+
+// failingStore has nothing, for one reason or another.
+type failingStore struct {
+	err   error
+	asked int
+}
+
+func (s *failingStore) Put(context.Context, protocol.OutputRef, []byte) error { return s.err }
+func (s *failingStore) Drop(context.Context, []string) error                  { return s.err }
+
+func (s *failingStore) Get(context.Context, protocol.OutputRef) ([]byte, error) {
+	s.asked++
+	return nil, s.err
+}
+
+func attempt(step, item string) protocol.JobID {
+	return protocol.JobID{RunUID: "uid", Step: step, Item: item, Attempt: 1}
+}
+
+func jobStep(name, input string) v1alpha1.Step {
+	return v1alpha1.Step{Name: name, Job: &v1alpha1.Job{Topic: "t", Input: &runtime.RawExtension{Raw: []byte(input)}}}
+}
+
+// items is a run with a thousand items in flight, whose inputs have 200 KiB each.
+func items() (*v1alpha1.WorkflowRun, map[string][]any) {
+	const n = 1000
+	run := &v1alpha1.WorkflowRun{}
+	run.UID = "uid"
+	run.Spec.Inputs = &runtime.RawExtension{Raw: fmt.Appendf(nil, `{"x":%q}`, strings.Repeat("x", 50<<10))}
+	all := jobStep("all", `{"n":"${item}","w":"${inputs.x + inputs.x}","x":"${inputs.x}","y":"${inputs.x}"}`)
+	all.ForEach = &v1alpha1.ForEach{Items: "${[1]}", MaxParallel: n}
+	run.Spec.Steps = []v1alpha1.Step{all}
+	run.Status = &v1alpha1.WorkflowRunStatus{Steps: []v1alpha1.StepStatus{{
+		Name: "all", Phase: v1alpha1.StepRunning, StartedAt: &begin,
+		ForEach: &v1alpha1.ForEachStatus{Total: n, Begun: n, Groups: []v1alpha1.ItemGroup{{
+			Items: fmt.Sprintf("0-%d", n-1), Phase: v1alpha1.StepDispatched, Attempt: 1, DispatchedAt: &begin,
+		}}},
+	}}}
+	list := make([]any, n)
+	for i := range list {
+		list[i] = int64(i)
+	}
+	return run, map[string][]any{"all": list}
+}
+
+// mutation: Jobs without a budget renders all thousand; Input that asks for no desk stops sooner.
+func TestJobs_OnePassRendersSoMuchAndNoMore(t *testing.T) {
+	run, lists := items()
+	ids, desk := lifecycle.InFlight(run), &oneDesk{}
+	if len(ids) != 1000 {
+		t.Fatalf("%d attempts in flight", len(ids))
+	}
+	jobs := New(nil, desk, nil).Jobs(run, lists)
+	bytes, n := 0, 0
+	for _, id := range ids {
+		input, err := jobs.Input(t.Context(), id)
+		if errors.Is(err, render.ErrEnough) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		bytes, n = bytes+len(input), n+1
+	}
+	if bytes < 1<<20 || bytes > bounds.MaxRenderedTogether+bounds.MaxRenderedBytes {
+		t.Fatalf("%d inputs with %d bytes", n, bytes)
+	}
+	if !desk.Has() {
+		t.Error("it had no desk")
+	}
+	if _, err := New(nil, desk, nil).Jobs(run, lists).Input(t.Context(), ids[n]); err != nil {
+		t.Errorf("the next pass: %v", err)
+	}
+}
+
+// mutation: load that does not look at the context makes this fail.
+func TestJobs_NothingIsRenderedWhenThePassIsOver(t *testing.T) {
+	run, lists := items()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := New(nil, &oneDesk{}, nil).Jobs(run, lists).Input(ctx, attempt("all", "7")); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+}
+
+// mutation: an object store that is away taken for a lost output, or asked for each attempt, makes
+// a case fail.
+func TestJobs_AnOutputThatIsLostIsToldFromAStoreThatIsAway(t *testing.T) {
+	for name, c := range map[string]struct {
+		err  error
+		lost bool
+	}{
+		"lost": {payloads.ErrUnusable, true},
+		"away": {errAway, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ref := protocol.NewOutputRef(attempt("a", "-"), []byte("large"))
+			run := &v1alpha1.WorkflowRun{}
+			run.UID = "uid"
+			run.Status = &v1alpha1.WorkflowRunStatus{Steps: []v1alpha1.StepStatus{{
+				Name: "a", Phase: v1alpha1.StepSucceeded, Attempt: 1, OutputRef: &v1alpha1.OutputReference{Name: ref.Name, Digest: ref.Digest, Size: ref.Size},
+			}}}
+			run.Spec.Steps = []v1alpha1.Step{jobStep("a", `{}`)}
+			for _, s := range []v1alpha1.Step{jobStep("x", `{"v":"${steps.a.output}"}`), jobStep("y", `{"v":"${steps.a.output}"}`), jobStep("z", `{"v":1}`)} {
+				s.DependsOn = []string{"a"}
+				run.Spec.Steps = append(run.Spec.Steps, s)
+				run.Status.Steps = append(run.Status.Steps, v1alpha1.StepStatus{Name: s.Name, Phase: v1alpha1.StepDispatched, Attempt: 1, DispatchedAt: &begin})
+			}
+			store := &failingStore{err: c.err}
+			jobs := New(store, &oneDesk{}, nil).Jobs(run, nil)
+			for _, step := range []string{"x", "y"} {
+				_, err := jobs.Input(t.Context(), attempt(step, "-"))
+				if _, lost := errors.AsType[*render.LostError](err); err == nil || lost != c.lost || !strings.Contains(err.Error(), c.err.Error()) {
+					t.Errorf("%s: lost %t: %v", step, lost, err)
+				}
+			}
+			if input, err := jobs.Input(t.Context(), attempt("z", "-")); err != nil || string(input) != `{"v":1}` {
+				t.Errorf("z: %s, %v", input, err)
+			}
+			if store.asked != 1 {
+				t.Errorf("the store was asked %d times", store.asked)
+			}
+		})
+	}
+}

@@ -98,3 +98,22 @@ func TestARenderingWithABudgetStopsEarly(t *testing.T) {
 		t.Errorf("bytes of portions: a quick one %d, the others %v", quick, all)
 	}
 }
+
+// A run that no operator has looked at has nothing to render, with a budget or without.
+func TestARenderingOfARunWithoutStatus(t *testing.T) {
+	run := newRun(newStep("all"))
+	run.Status = nil
+	r := render.New(run, nil, nil)
+	r.Budget(true)
+	if _, err := r.Job(protocol.JobID{RunUID: string(run.UID), Step: "all", Attempt: 1}); !errors.Is(err, render.ErrNotInFlight) {
+		t.Errorf("%v", err)
+	}
+}
+
+// mutation: a LostError that hides its cause makes this fail.
+func TestALostErrorHasItsCause(t *testing.T) {
+	cause := errors.New("output is gone")
+	if err := error(&render.LostError{Cause: cause}); !errors.Is(err, cause) || err.Error() != cause.Error() {
+		t.Errorf("%v", err)
+	}
+}

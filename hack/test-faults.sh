@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # make test-faults: plays faults for DURATION on each of the parts PART, and prints one table.
 #
-# Most of a round is waiting, so RIGS plays of each part run side by side, each with servers of its own: on two cores 2 of each part keep
-# both busy. With SEEDS there is one play of each part, with these seeds. The output of each play is in OUT (bin/faults). TOTALS is a file
+# RIGS plays of each part run side by side, each with servers of its own, two API servers among them. On two cores 2 of each part are a load of
+# 65 and more, at which stalls of the machine pass for those of the operator. With SEEDS there is one play of each part, with these seeds. The output of each play is in OUT (bin/faults). TOTALS is a file
 # that the rounds are added to, as docs/faults.json: the table is of all that is in it then.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

@@ -148,8 +148,8 @@ type ScheduleSpec struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000
 	SuccessfulRunsHistoryLimit *int32 `json:"successfulRunsHistoryLimit,omitempty"`
-	// failedRunsHistoryLimit is how many other ended runs are kept, at least the last ones that
-	// failed, as many as pauseAfterFailures. Default 3.
+	// failedRunsHistoryLimit is how many other ended runs are kept, at least the failed ones in a
+	// row, up to pauseAfterFailures. Default 3.
 	// +optional
 	// +default=3
 	// +kubebuilder:default=3

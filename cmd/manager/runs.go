@@ -175,8 +175,9 @@ func newRouter(mgr manager.Manager, o options, a adapters, wake func(types.Names
 
 // addSchedules adds the controller of schedules, which works for partitions, too.
 func addSchedules(ctx context.Context, mgr manager.Manager, o options, a adapters, drives *driven.Partitions, handover *workflowrun.Handover) error {
+	below := &children.Children{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: clock.RealClock{}}
 	r := &schedule.Reconciler{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: clock.RealClock{}, Events: a.events, Driven: drives,
+		Below: below.AnyUnderWay, Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: clock.RealClock{}, Events: a.events, Driven: drives,
 		Metrics: schedule.NewMetrics(metrics.Registry), RequireLists: o.requireLists,
 	}
 	handover.Gained = r.Gained

@@ -22,11 +22,14 @@ const clusterNamespace = "kube-system"
 var errOtherCluster = errors.New("NATS is that of another cluster than your kubeconfig's: look at port-forwards and --context")
 
 // ours makes sure that what is to be changed is this cluster's. Streams that name no cluster are
-// anybody's; who they are of is not known while NATS cannot be reached.
+// anybody's.
 func ours(ctx context.Context, c client.Reader, nats *bus.Conn) error {
 	theirs, err := nats.Installation(ctx)
-	if err != nil || theirs == "" {
-		return nil //nolint:nilerr // what cannot be read is told of by who reads it
+	if err != nil {
+		return fmt.Errorf("find out whether NATS is this cluster's: %w", err)
+	}
+	if theirs == "" {
+		return nil
 	}
 	var ns corev1.Namespace
 	if err := c.Get(ctx, client.ObjectKey{Name: clusterNamespace}, &ns); err != nil {

@@ -61,13 +61,18 @@ func (d *draft) tally() {
 
 // failures counts runs that failed after status.failuresSince.
 func (d *draft) failures() (n int32) {
-	since := d.Status.FailuresSince
 	for i := range d.Runs {
-		if r := &d.Runs[i]; r.Phase == Failed && (since == nil || r.Ended.After(since.Time)) {
+		if r := &d.Runs[i]; r.Phase == Failed && d.counts(r) {
 			n++
 		}
 	}
 	return n
+}
+
+// counts says whether a failure is one of those in a row.
+func (d *draft) counts(r *Run) bool {
+	since := d.Status.FailuresSince
+	return since == nil || r.Ended.After(since.Time)
 }
 
 // since says that failures until a time do not count any more.
@@ -79,7 +84,7 @@ func (d *draft) since(t time.Time) {
 }
 
 // prune deletes ended runs beyond the history limits, those first that ended first. The last failed
-// runs that a pause is made of stay, however many were cancelled meanwhile.
+// runs that a pause is made of stay, however many were cancelled meanwhile; and these have a place.
 func (d *draft) prune() {
 	var good, failed, bad []*Run
 	for i := range d.Runs {
@@ -87,20 +92,22 @@ func (d *draft) prune() {
 		case Active:
 		case Succeeded:
 			good = append(good, r)
-		case Failed:
-			failed = append(failed, r)
 		default:
-			bad = append(bad, r)
+			if r.Phase == Failed && d.counts(r) {
+				failed = append(failed, r)
+			} else {
+				bad = append(bad, r)
+			}
 		}
 	}
-	counted := 0
+	counted, most := 0, limit(d.spec.FailedRunsHistoryLimit)
 	if d.spec.PauseAfterFailures != nil {
 		counted = min(int(*d.spec.PauseAfterFailures), len(failed))
 	}
 	byEnd(failed)
 	bad = append(bad, failed[:len(failed)-counted]...)
 	d.delete(good, limit(d.spec.SuccessfulRunsHistoryLimit))
-	d.delete(bad, max(limit(d.spec.FailedRunsHistoryLimit)-counted, 0))
+	d.delete(bad, max(most-counted, min(most, 1)))
 }
 
 const defaultHistory = 3

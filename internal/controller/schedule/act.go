@@ -42,13 +42,36 @@ func (r *Reconciler) act(ctx context.Context, s *v1alpha1.Schedule, in schedule.
 			return 0, err
 		}
 	}
+	wait, err := r.prune(ctx, s, d)
+	if wait > 0 && (retry == 0 || wait < retry) {
+		retry = wait
+	}
+	return retry, err
+}
+
+// prune deletes runs that ended. It returns when to look again at those that have to wait, or 0.
+func (r *Reconciler) prune(ctx context.Context, s *v1alpha1.Schedule, d *schedule.Decision) (time.Duration, error) {
+	waiting := 0
 	for i := range d.Delete {
-		if err := r.delete(ctx, s, &d.Delete[i]); err != nil {
+		waits, err := r.delete(ctx, s, &d.Delete[i])
+		if err != nil {
 			return 0, err
 		}
+		if waits {
+			waiting++
+		}
 	}
-	return retry, nil
+	if waiting == 0 {
+		return 0, nil
+	}
+	if waiting == len(d.Delete) {
+		d.Again = false // the next decision would be the same
+	}
+	return cleanUpPause, nil
 }
+
+// cleanUpPause is the wait before it is looked again whether the clean-up below a run is over.
+const cleanUpPause = 10 * time.Second
 
 // settle creates the run of a slot, unless the schedule is held since the slot got one: then there
 // is one only if it was created before that.
@@ -159,13 +182,24 @@ func (r *Reconciler) cancel(ctx context.Context, s *v1alpha1.Schedule, one *sche
 	return nil
 }
 
-// delete deletes a run that ended, unless another has its name now.
-func (r *Reconciler) delete(ctx context.Context, s *v1alpha1.Schedule, one *schedule.Run) error {
-	err := r.Client.Delete(ctx, object(s, one), client.PropagationPolicy(metav1.DeletePropagationBackground), client.Preconditions{UID: new(types.UID(one.UID))})
-	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
-		return fmt.Errorf("delete run %s: %w", one.Name, err)
+// delete deletes a run that ended, unless another has its name now. It has to wait while a run
+// below it is at its clean-up.
+func (r *Reconciler) delete(ctx context.Context, s *v1alpha1.Schedule, one *schedule.Run) (waits bool, err error) {
+	run := object(s, one)
+	err = r.Client.Get(ctx, client.ObjectKeyFromObject(run), run)
+	if err == nil && string(run.UID) == one.UID {
+		if waits, err = r.Below(ctx, run); waits {
+			return true, err
+		}
 	}
-	return nil
+	if client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("look at run %s before it is deleted: %w", one.Name, err)
+	}
+	err = r.Client.Delete(ctx, object(s, one), client.PropagationPolicy(metav1.DeletePropagationBackground), client.Preconditions{UID: new(types.UID(one.UID))})
+	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
+		return false, fmt.Errorf("delete run %s: %w", one.Name, err)
+	}
+	return false, nil
 }
 
 // object names a run of a schedule.

@@ -126,15 +126,6 @@ func (r *Reconciler) stops(s *v1alpha1.Schedule, runs []v1alpha1.WorkflowRun) bo
 	if last == nil {
 		return false
 	}
-	if ref := last.Status.OutputsRef; ref != nil {
-		r.Events.Eventf(s, nil, corev1.EventTypeWarning, "StopWhenFailed", "Decide",
-			"spec.stopWhen over run %s: its outputs of %d bytes are in the object store, and are not read here", last.Name, ref.Size)
-		return false
-	}
-	outputs := json.RawMessage("{}")
-	if last.Status.Outputs != nil {
-		outputs = last.Status.Outputs.Raw
-	}
 	started := int64(0)
 	if s.Status != nil {
 		started = s.Status.Started
@@ -143,11 +134,19 @@ func (r *Reconciler) stops(s *v1alpha1.Schedule, runs []v1alpha1.WorkflowRun) bo
 	if c := meta.FindStatusCondition(last.Status.Conditions, v1alpha1.ConditionSucceeded); c != nil {
 		reason = c.Reason
 	}
-	stop, err := expr.EvalCondition(s.Spec.StopWhen, expr.Vars{Run: map[string]any{
-		"name": last.Name, "phase": string(last.Status.Phase), "reason": reason, "outputs": outputs, "started": started,
-	}})
+	run := map[string]any{"name": last.Name, "phase": string(last.Status.Phase), "reason": reason, "started": started}
+	stored := ""
+	switch {
+	case last.Status.OutputsRef != nil: // who reads them fails
+		stored = fmt.Sprintf(" (its outputs of %d bytes are in the object store, and are not read here)", last.Status.OutputsRef.Size)
+	case last.Status.Outputs != nil:
+		run["outputs"] = json.RawMessage(last.Status.Outputs.Raw)
+	default:
+		run["outputs"] = json.RawMessage("{}")
+	}
+	stop, err := expr.EvalCondition(s.Spec.StopWhen, expr.Vars{Run: run})
 	if err != nil {
-		r.Events.Eventf(s, nil, corev1.EventTypeWarning, "StopWhenFailed", "Decide", "spec.stopWhen over run %s: %v", last.Name, err)
+		r.Events.Eventf(s, nil, corev1.EventTypeWarning, "StopWhenFailed", "Decide", "spec.stopWhen over run %s%s: %v", last.Name, stored, err)
 	}
 	return err == nil && stop
 }

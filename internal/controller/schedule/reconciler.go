@@ -41,7 +41,10 @@ type Reconciler struct {
 	// Live reads from the API server.
 	Live client.Reader
 	// Runs lists the runs that a schedule owns. They are not changed.
-	Runs    func(ctx context.Context, s *v1alpha1.Schedule) ([]v1alpha1.WorkflowRun, error)
+	Runs func(ctx context.Context, s *v1alpha1.Schedule) ([]v1alpha1.WorkflowRun, error)
+	// Below says whether a run below a run that ended is under way, at its clean-up: it would be
+	// deleted with it.
+	Below   func(ctx context.Context, run *v1alpha1.WorkflowRun) (bool, error)
 	Clock   clock.PassiveClock
 	Events  events.EventRecorder
 	Driven  drives

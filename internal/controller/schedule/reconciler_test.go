@@ -416,37 +416,85 @@ func TestCancelledRunsDoNotHideFailures(t *testing.T) {
 		w.end(schedule.RunName("report", w.slot(hour)), phase)
 		w.settle(r, s)
 	}
-	if st := w.settle(r, s); st.Held != v1alpha1.SlotPaused || st.Failures != 3 || len(w.runs()) != 3 {
+	if st := w.settle(r, s); st.Held != v1alpha1.SlotPaused || st.Failures != 3 || len(w.runs()) != 4 {
 		t.Errorf("%d runs, %+v", len(w.runs()), st)
 	}
 }
 
-// mutation: stops that takes outputs in the object store for none makes this fail.
-func TestStopWhenDoesNotGuessLargeOutputs(t *testing.T) {
+// mutation: prune that keeps failures which do not count any more, or no place for what was
+// cancelled, makes this fail.
+func TestOldFailuresLeaveRoomForWhatWasCancelled(t *testing.T) {
 	w := newWorld(t)
-	s := w.schedule("report", func(s *v1alpha1.Schedule) { s.Spec.StopWhen = "!has(run.outputs.more)" })
+	s := w.schedule("report", func(s *v1alpha1.Schedule) { s.Spec.PauseAfterFailures = new(int32(2)) })
 	r := w.operator()
+	w.settle(r, s)
+	ends := []v1alpha1.RunPhase{
+		v1alpha1.RunFailed, v1alpha1.RunSucceeded, v1alpha1.RunFailed, v1alpha1.RunSucceeded, v1alpha1.RunFailed, v1alpha1.RunSucceeded,
+		v1alpha1.RunCancelled, v1alpha1.RunCancelled,
+	}
+	for i, phase := range ends {
+		hour := i + 1
+		w.at(hour, 1)
+		w.settle(r, s)
+		w.at(hour, 2)
+		w.end(schedule.RunName("report", w.slot(hour)), phase)
+		w.settle(r, s)
+	}
+	if got := w.hours("report", w.settle(r, s)); got != "2 4 5 6 7 8 []" {
+		t.Errorf("kept: %s", got)
+	}
+}
+
+// mutation: delete that does not look below a run makes this fail.
+func TestARunIsKeptUntilTheCleanUpBelowItIsOver(t *testing.T) {
+	w := newWorld(t)
+	s := w.schedule("report", func(s *v1alpha1.Schedule) { s.Spec.FailedRunsHistoryLimit = new(int32(0)) })
+	r := w.operator()
+	cleaning := true
+	r.Below = func(_ context.Context, run *v1alpha1.WorkflowRun) (bool, error) {
+		return cleaning && run.Status.Phase == v1alpha1.RunFailed, nil
+	}
 	w.settle(r, s)
 	w.at(1, 1)
 	w.settle(r, s)
-	run := w.runs()[schedule.RunName("report", w.slot(1))]
-	at := metav1.NewTime(w.clock.Now())
-	run.Status = &v1alpha1.WorkflowRunStatus{Phase: v1alpha1.RunSucceeded, CompletedAt: &at, OutputsRef: &v1alpha1.OutputReference{
-		Name: "a/b", Digest: "sha256:" + strings.Repeat("0", 64), Size: 9000,
-	}}
-	if err := w.client.Status().Update(t.Context(), run); err != nil {
-		t.Fatal(err)
+	w.end(schedule.RunName("report", w.slot(1)), v1alpha1.RunFailed)
+	if result := w.pass(r, s); result.RequeueAfter != cleanUpPause || len(w.runs()) != 1 {
+		t.Fatalf("%d runs, again after %s", len(w.runs()), result.RequeueAfter)
 	}
-	w.at(2, 1)
-	if st := w.settle(r, s); st.Held != "" || st.Started != 2 {
-		t.Errorf("%+v", st)
+	cleaning = false
+	if w.settle(r, s); len(w.runs()) != 0 {
+		t.Errorf("%d runs", len(w.runs()))
 	}
-	told := ""
-	for len(w.events.Events) > 0 {
-		told += <-w.events.Events + "\n"
-	}
-	if !strings.Contains(told, "its outputs of 9000 bytes are in the object store") {
-		t.Errorf("events:\n%s", told)
+}
+
+// mutation: stops that takes outputs in the object store for none, or evaluates nothing where there
+// are some, makes this fail.
+func TestStopWhenDoesNotGuessLargeOutputs(t *testing.T) {
+	for when, stops := range map[string]bool{"!has(run.outputs.more)": false, "run.outputs.left == 0": false, "run.started == 1": true} {
+		t.Run(when, func(t *testing.T) {
+			w := newWorld(t)
+			s := w.schedule("report", func(s *v1alpha1.Schedule) { s.Spec.StopWhen = when })
+			r := w.operator()
+			w.settle(r, s)
+			w.at(1, 1)
+			w.settle(r, s)
+			run := w.runs()[schedule.RunName("report", w.slot(1))]
+			at := metav1.NewTime(w.clock.Now())
+			run.Status = &v1alpha1.WorkflowRunStatus{Phase: v1alpha1.RunSucceeded, CompletedAt: &at, OutputsRef: &v1alpha1.OutputReference{
+				Name: "a/b", Digest: "sha256:" + strings.Repeat("0", 64), Size: 9000,
+			}}
+			if err := w.client.Status().Update(t.Context(), run); err != nil {
+				t.Fatal(err)
+			}
+			st := w.settle(r, s)
+			told := ""
+			for len(w.events.Events) > 0 {
+				told += <-w.events.Events + "\n"
+			}
+			if (st.Held == v1alpha1.SlotStopped) != stops || strings.Contains(told, "its outputs of 9000 bytes are in the object store") == stops {
+				t.Errorf("held %q, events:\n%s", st.Held, told)
+			}
+		})
 	}
 }
 

@@ -56,6 +56,7 @@ func (w *world) operator() *Reconciler {
 	c := interceptor.NewClient(w.client, w.funcs)
 	return &Reconciler{
 		Client: c, Live: w.client, Clock: w.clock, Events: w.events, Driven: always{}, Metrics: NewMetrics(prometheus.NewRegistry()),
+		Below: func(context.Context, *v1alpha1.WorkflowRun) (bool, error) { return false, nil },
 		Runs: func(ctx context.Context, s *v1alpha1.Schedule) ([]v1alpha1.WorkflowRun, error) {
 			var list v1alpha1.WorkflowRunList
 			if err := c.List(ctx, &list, client.InNamespace(s.Namespace)); err != nil {

@@ -95,7 +95,8 @@ func publish(ctx context.Context, p *pass, fresh []lifecycle.Job) error {
 }
 
 // recoverJobs brings attempts to NATS of which this process does not know whether they got there:
-// as many as a pass may render, and the others in the next ones.
+// as many as a pass may render, and the others in the next ones. It may wait for a desk, and leaves
+// the other effects of the pass some of their time.
 func (p *pass) recoverJobs(ctx context.Context) error {
 	if p.lock.Held == nil {
 		return nil // the holder of the lock may be about to publish the same; without it waiting is all that is safe
@@ -104,7 +105,9 @@ func (p *pass) recoverJobs(ctx context.Context) error {
 	if len(lacks) == 0 {
 		return nil
 	}
-	more, err := p.jobs.Recover(ctx, p.run, p.lock.Held, lacks, p.outputs.Jobs(p.run, p.r.lists.of(p.run.UID)).Input)
+	bounded, stop := context.WithTimeout(ctx, recoverTimeout)
+	defer stop()
+	more, err := p.jobs.Recover(bounded, p.run, p.lock.Held, lacks, p.outputs.Jobs(p.run, p.r.lists.of(p.run.UID)).Input)
 	if more {
 		p.later = pacing.Earliest(p.later, p.r.Clock.Now())
 	}

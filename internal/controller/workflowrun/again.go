@@ -28,6 +28,8 @@ const (
 	fenceTimeout = 8 * time.Second
 	// passTimeout bounds the write and the effects of one pass, also while the operator stops.
 	passTimeout = 8 * time.Second
+	// recoverTimeout is how much of that recovery may take.
+	recoverTimeout = passTimeout / 2
 	// resultPatience is how long results wait for Redis or the API server before they go back to
 	// NATS. How long they wait for a busy lock is a matter of the policy.
 	resultPatience = 3 * time.Second

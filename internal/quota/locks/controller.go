@@ -132,9 +132,7 @@ func (c *Controller) Take(ctx context.Context, run *v1alpha1.WorkflowRun, part s
 	}
 	a, err := c.store.TakeLocks(ctx, t, wants)
 	if err != nil {
-		if _, closed := errors.AsType[*store.RebuildingError](err); closed {
-			c.kick()
-		}
+		c.closed(ctx, err)
 		return Answer{}, fmt.Errorf("take locks: %w", err)
 	}
 	c.metrics.answered(a.State)
@@ -260,8 +258,7 @@ func semaphoreOf(lock string) string {
 // done.
 func (c *Controller) Drop(ctx context.Context, all ...store.Dropping) error {
 	dropped, err := c.store.DropLocks(ctx, all...)
-	if _, closed := errors.AsType[*store.RebuildingError](err); closed {
-		c.kick()
+	if c.closed(ctx, err) {
 		return nil
 	}
 	c.metrics.ended(dropped.Ended)
@@ -386,6 +383,20 @@ func (c *Controller) takeChanged() map[string]bool {
 }
 
 // kick has the next resync begin at once.
+// closed has locks rebuilt that are closed, and says whether they are. Data that is older than what
+// this process has seen is open to one that has not seen that: so it is closed for all.
+func (c *Controller) closed(ctx context.Context, err error) bool {
+	why, is := errors.AsType[*store.RebuildingError](err)
+	if !is {
+		return false
+	}
+	if why.Why == store.RebuildOlder {
+		_, _ = c.store.BeginLocks(ctx) // else whoever asks next does
+	}
+	c.kick()
+	return true
+}
+
 func (c *Controller) kick() {
 	select {
 	case c.kicked <- struct{}{}:

@@ -190,6 +190,39 @@ func TestOneReplicaLearnsWithinSecondsThatAnotherFoundLocksLost(t *testing.T) {
 	s.until("the locks are open", func() bool { return ask() == nil })
 }
 
+// A server comes back that was away while locks were counted anew on another: its data is older
+// than what one replica has seen, and open to one that makes resyncs and has not seen that.
+//
+// mutation: a replica that only tells itself makes this fail.
+func TestOlderDataIsClosedForAll(t *testing.T) {
+	s := newSite(t)
+	lock, admin := "mutex:"+s.ns+"/m", s.server.Client()
+	must(t, s.replica().Resync(t.Context()))
+	before := map[string]string{}
+	for _, key := range admin.Keys(t.Context(), "*").Val() {
+		before[key] = admin.Dump(t.Context(), key).Val()
+	}
+	s.server.FlushAll()
+	must(t, s.replica().Resync(t.Context()))
+	seen := s.replica()
+	seen.takes(s.run("a", nil), lock, store.LocksHeld)
+	s.server.FlushAll()
+	for key, data := range before {
+		must(t, admin.Restore(t.Context(), key, 0, data).Err())
+	}
+	s.replica().start()
+	ask := func() error {
+		_, err := seen.Take(t.Context(), s.get("b"), "", []Request{{Name: lock, Permits: 1}})
+		return err
+	}
+	s.run("b", nil)
+	if why, closed := errors.AsType[*store.RebuildingError](ask()); !closed || why.Why != store.RebuildOlder {
+		t.Fatalf("%v", why)
+	}
+	s.clock.Step(resyncs.LookPause)
+	s.until("the locks are open", func() bool { return ask() == nil })
+}
+
 func (s *site) get(name string) *v1alpha1.WorkflowRun {
 	s.t.Helper()
 	run := &v1alpha1.WorkflowRun{}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/go-logr/logr"
@@ -91,7 +92,7 @@ func (m Marker) otherwise(ctx context.Context, run *v1alpha1.WorkflowRun, id str
 	} else {
 		_, err = m.patch(ctx, name, run.UID, inLabels, id)
 	}
-	if tooLarge(err) || written && apierrors.IsInvalid(err) {
+	if tooLarge(err) || written && schemaRefuses(err) {
 		m.Log.Info("A run cannot be marked: nobody can write it, and it is passed over", "run", name.String(), "cause", err.Error())
 		return nil
 	}
@@ -147,6 +148,16 @@ func (m Marker) read(ctx context.Context, name types.NamespacedName, uid types.U
 // it meanwhile.
 func refused(err error) bool {
 	return apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || tooLarge(err)
+}
+
+// schemaRefuses says that an object is none of its kind. What an admission policy finds invalid may
+// be allowed later; it names no field.
+func schemaRefuses(err error) bool {
+	var answer apierrors.APIStatus
+	if !apierrors.IsInvalid(err) || !errors.As(err, &answer) || answer.Status().Details == nil {
+		return false
+	}
+	return slices.ContainsFunc(answer.Status().Details.Causes, func(c metav1.StatusCause) bool { return c.Field != "" })
 }
 
 // tooLarge says that the API server, or etcd behind it, has no room for an object. etcd's answer

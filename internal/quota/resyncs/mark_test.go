@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -199,7 +200,9 @@ func (s *site) orderOf(before, after *v1alpha1.WorkflowRun, turned bool) {
 // is none for a label, or for what is forbidden.
 func TestARunThatTakesNoWriteAtAll(t *testing.T) {
 	kind := v1alpha1.GroupVersion.WithKind("WorkflowRun").GroupKind()
-	invalid := apierrors.NewInvalid(kind, "a", nil)
+	invalid := apierrors.NewInvalid(kind, "a", field.ErrorList{field.Required(field.NewPath("status"), "")})
+	policy := apierrors.NewInvalid(kind, "a", nil)
+	policy.ErrStatus.Details.Causes = []metav1.StatusCause{{Message: "no changes this week"}}
 	forbidden := apierrors.NewForbidden(v1alpha1.GroupVersion.WithResource("workflowruns").GroupResource(), "a", nil)
 	for name, c := range map[string]struct {
 		written bool
@@ -208,6 +211,7 @@ func TestARunThatTakesNoWriteAtAll(t *testing.T) {
 	}{
 		"invalid":              {written: true, refuse: invalid, passes: true},
 		"invalid, no status":   {refuse: invalid},
+		"invalid, by a policy": {written: true, refuse: policy},
 		"forbidden":            {written: true, refuse: forbidden},
 		"forbidden, no status": {refuse: forbidden},
 	} {

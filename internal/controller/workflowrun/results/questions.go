@@ -98,8 +98,8 @@ func (q *Questions) Answers() lifecycle.Answers {
 // this pass like a result that was delivered; its delivery, which comes as well, is a duplicate
 // then. It says whether another decision has more to decide on.
 func (q *Questions) Ask(ctx context.Context, run types.UID, batch *Batch) bool {
-	now := q.stream.Clock.Now()
-	if q.more || now.Before(q.next) {
+	now, known := q.stream.Clock.Now(), q.Answers()
+	if q.more || now.Before(q.next) && !known.GivenUp(now) {
 		q.RetryAt = pacing.Earliest(q.RetryAt, q.next)
 		return false
 	}
@@ -116,6 +116,9 @@ func (q *Questions) Ask(ctx context.Context, run types.UID, batch *Batch) bool {
 	q.from, q.more = page.Next, page.More
 	q.count(page)
 	batch.addFound(page.Answers, now)
+	if len(page.Answers) > 0 && !q.since.IsZero() {
+		q.since = now // NATS answers: what it has more of is not given up
+	}
 	if !page.More {
 		q.until = now
 		return true

@@ -33,9 +33,7 @@ func (r *Reconciler) act(ctx context.Context, s *v1alpha1.Schedule, in schedule.
 		if err != nil {
 			return 0, err
 		}
-		if wait > 0 && (retry == 0 || wait < retry) {
-			retry = wait
-		}
+		retry = sooner(retry, wait)
 	}
 	for i := range d.Cancel {
 		if err := r.cancel(ctx, s, &d.Cancel[i]); err != nil {
@@ -43,10 +41,15 @@ func (r *Reconciler) act(ctx context.Context, s *v1alpha1.Schedule, in schedule.
 		}
 	}
 	wait, err := r.prune(ctx, s, d)
-	if wait > 0 && (retry == 0 || wait < retry) {
-		retry = wait
+	return sooner(retry, wait), err
+}
+
+// sooner is the shorter of two waits; 0: there is none.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b > 0 && b < a {
+		return b
 	}
-	return retry, err
+	return a
 }
 
 // prune deletes runs that ended. It returns when to look again at those that have to wait, or 0.

@@ -98,8 +98,8 @@ func (q *Questions) Answers() lifecycle.Answers {
 // this pass like a result that was delivered; its delivery, which comes as well, is a duplicate
 // then. It says whether another decision has more to decide on.
 func (q *Questions) Ask(ctx context.Context, run types.UID, batch *Batch) bool {
-	now, known := q.stream.Clock.Now(), q.Answers()
-	if q.more || now.Before(q.next) && !known.GivenUp(now) {
+	now := q.stream.Clock.Now()
+	if q.more || q.tooEarly(now) {
 		q.RetryAt = pacing.Earliest(q.RetryAt, q.next)
 		return false
 	}
@@ -116,9 +116,7 @@ func (q *Questions) Ask(ctx context.Context, run types.UID, batch *Batch) bool {
 	q.from, q.more = page.Next, page.More
 	q.count(page)
 	batch.addFound(page.Answers, now)
-	if len(page.Answers) > 0 && !q.since.IsZero() {
-		q.since = now // NATS answers: what it has more of is not given up
-	}
+	q.heardSome(len(page.Answers), now)
 	if !page.More {
 		q.until = now
 		return true
@@ -128,6 +126,19 @@ func (q *Questions) Ask(ctx context.Context, run types.UID, batch *Batch) bool {
 		wait = forgedPause
 	}
 	return q.Missing(wait, "there are more results than are read at a time") || len(page.Answers) > 0
+}
+
+// tooEarly says whether the stream is asked later. Before answers are given up it is asked once more.
+func (q *Questions) tooEarly(now time.Time) bool {
+	known := q.Answers()
+	return now.Before(q.next) && !known.GivenUp(now)
+}
+
+// heardSome begins the patience anew where NATS gives answers: what it has more of is not given up.
+func (q *Questions) heardSome(answers int, now time.Time) {
+	if answers > 0 && !q.since.IsZero() {
+		q.since = now
+	}
 }
 
 func (q *Questions) count(page busresults.AnswerPage) {

@@ -35,7 +35,7 @@ func (s *stored) Answers(context.Context, string, uint64) (busresults.AnswerPage
 func TestAnswersThatComeInPagesAreNotGivenUp(t *testing.T) {
 	clk := clocktesting.NewFakePassiveClock(time.Unix(1000, 0))
 	s := &stored{err: errTest}
-	asked := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "asked"}, []string{"outcome"})
+	asked := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "asked_total", Help: "Asked."}, []string{"outcome"})
 	stream, memory := &Stream{Answers: s, Clock: clk, Asked: asked}, &AskState{}
 	stream.Questions(memory, 0).Ask(t.Context(), "run", newBatch(0, policy.Effective{}))
 	since := memory.since

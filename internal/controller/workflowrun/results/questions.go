@@ -128,7 +128,8 @@ func (q *Questions) Ask(ctx context.Context, run types.UID, batch *Batch) bool {
 	return q.Missing(wait, "there are more results than are read at a time") || len(page.Answers) > 0
 }
 
-// tooEarly says whether the stream is asked later. Before answers are given up it is asked once more.
+// tooEarly says whether the stream is asked later. Before answers are given up it is
+// asked once more.
 func (q *Questions) tooEarly(now time.Time) bool {
 	known := q.Answers()
 	return now.Before(q.next) && !known.GivenUp(now)

@@ -10,12 +10,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/bus/keys"
 )
-
-// clusterNamespace is a namespace that each cluster has from its first day to its last; its UID
-// stands for the cluster.
-const clusterNamespace = "kube-system"
 
 // identity is what all replicas share, and what survives that the operator is installed again: what
 // signs jobs, and whose the streams are.
@@ -36,11 +33,11 @@ func loadIdentity(ctx context.Context, c client.Client, namespace string, replic
 // installationOf names the cluster: one operator serves the whole of it.
 func installationOf(ctx context.Context, c client.Reader) (string, error) {
 	var ns corev1.Namespace
-	if err := c.Get(ctx, client.ObjectKey{Name: clusterNamespace}, &ns); err != nil {
+	if err := c.Get(ctx, client.ObjectKey{Name: bus.ClusterNamespace}, &ns); err != nil {
 		return "", fmt.Errorf("read the UID of the cluster: %w", err)
 	}
 	if ns.UID == "" {
-		return "", errors.New("the namespace " + clusterNamespace + " has no UID")
+		return "", errors.New("the namespace " + bus.ClusterNamespace + " has no UID")
 	}
 	return string(ns.UID), nil
 }

@@ -16,6 +16,11 @@ import (
 // installationKey is where the metadata of a stream names the installation whose it is.
 const installationKey = "syncopate.dev/installation"
 
+// ClusterNamespace is a namespace that each cluster has from its first day to its last. Its UID
+// stands for the cluster, and is the name of the installation there: one operator serves the
+// whole of it.
+const ClusterNamespace = "kube-system"
+
 // ForeignError says that a stream belongs to another installation of operators. Both on one prefix
 // would take each other's results for forged, and each other's jobs for those of deleted runs.
 // Nothing is sent or taken. Retry: an administrator can change whose it is.

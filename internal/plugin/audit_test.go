@@ -81,3 +81,16 @@ func TestAudit_RepairsNothingOfAnotherCluster(t *testing.T) {
 		})
 	}
 }
+
+// Where NATS does not answer it is not known whose Redis stands beside it.
+//
+// mutation: a repair that goes on then makes this fail.
+func TestAudit_RepairsNothingWithoutNATS(t *testing.T) {
+	p, server := newPlugin(t), redistest.Start(t)
+	p.nats = natstest.Start(t)
+	p.nats.Shutdown()
+	_, _, err := p.call("audit", "--repair", "--wait", "1ms", "--redis-addrs", server.Addr())
+	if err == nil || !strings.Contains(err.Error(), "find out whether NATS is this cluster's") {
+		t.Errorf("%v", err)
+	}
+}

@@ -13,10 +13,6 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/bus"
 )
 
-// clusterNamespace is the namespace whose UID stands for a cluster, as the operator names it in its
-// streams.
-const clusterNamespace = "kube-system"
-
 // errOtherCluster is told of a NATS that serves the operators of another cluster than the one of
 // the kubeconfig: all that is in it would be of runs that are gone.
 var errOtherCluster = errors.New("NATS is that of another cluster than your kubeconfig's: look at port-forwards and --context")
@@ -32,11 +28,11 @@ func ours(ctx context.Context, c client.Reader, nats *bus.Conn) error {
 		return nil
 	}
 	var ns corev1.Namespace
-	if err := c.Get(ctx, client.ObjectKey{Name: clusterNamespace}, &ns); err != nil {
+	if err := c.Get(ctx, client.ObjectKey{Name: bus.ClusterNamespace}, &ns); err != nil {
 		return fmt.Errorf("find out whether NATS is this cluster's: %w", err)
 	}
 	if string(ns.UID) != theirs {
-		return fmt.Errorf("%w (its streams say %s, and namespace %s has the UID %s)", errOtherCluster, theirs, clusterNamespace, ns.UID)
+		return fmt.Errorf("%w (its streams say %s, and namespace %s has the UID %s)", errOtherCluster, theirs, bus.ClusterNamespace, ns.UID)
 	}
 	return nil
 }

@@ -84,7 +84,8 @@ func (d *draft) since(t time.Time) {
 }
 
 // prune deletes ended runs beyond the history limits, those first that ended first. The last failed
-// runs that a pause is made of stay, however many were cancelled meanwhile; and these have a place.
+// runs that a pause is made of stay, however many were cancelled meanwhile. Others have one place
+// beside them, if they have any: how a run ended can be seen.
 func (d *draft) prune() {
 	var good, failed, bad []*Run
 	for i := range d.Runs {

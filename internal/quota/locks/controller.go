@@ -383,20 +383,6 @@ func (c *Controller) takeChanged() map[string]bool {
 }
 
 // kick has the next resync begin at once.
-// closed has locks rebuilt that are closed, and says whether they are. Data that is older than what
-// this process has seen is open to one that has not seen that: so it is closed for all.
-func (c *Controller) closed(ctx context.Context, err error) bool {
-	why, is := errors.AsType[*store.RebuildingError](err)
-	if !is {
-		return false
-	}
-	if why.Why == store.RebuildOlder {
-		_, _ = c.store.BeginLocks(ctx) // else whoever asks next does
-	}
-	c.kick()
-	return true
-}
-
 func (c *Controller) kick() {
 	select {
 	case c.kicked <- struct{}{}:

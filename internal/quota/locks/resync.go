@@ -275,3 +275,17 @@ func (c *Controller) takeBack(ctx context.Context, run fact, ticket string) erro
 	c.wake(run.name) // if it waits, it takes a place again
 	return c.dropAll(ctx, []store.Dropping{d})
 }
+
+// closed has locks rebuilt that are closed, and says whether they are. Data that is older than what
+// this process has seen is open to one that has not seen that: so it is closed for all.
+func (c *Controller) closed(ctx context.Context, err error) bool {
+	why, is := errors.AsType[*store.RebuildingError](err)
+	if !is {
+		return false
+	}
+	if why.Why == store.RebuildOlder {
+		_, _ = c.store.BeginLocks(ctx) // else whoever asks next does
+	}
+	c.kick()
+	return true
+}

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package schedule
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/schedule"
+)
+
+// What the API server cannot do now is done later, or is a reason.
+func TestACreationThatFailsIsTriedAgain(t *testing.T) {
+	w := newWorld(t)
+	s := w.schedule("report", func(s *v1alpha1.Schedule) { s.Spec.CatchUp.WindowSeconds = 60 })
+	w.settle(w.operator(), s)
+	away := true
+	w.funcs = interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+		if away {
+			return apierrors.NewTooManyRequests("no room", 7)
+		}
+		return c.Create(ctx, o, opts...)
+	}}
+	r := w.operator()
+	w.at(1, 0)
+	if result := w.pass(r, s); result.RequeueAfter != 7*time.Second {
+		t.Fatalf("tried again after %v", result.RequeueAfter)
+	}
+	away = false
+	if st := w.settle(r, s); st.Started != 1 || len(w.runs()) != 1 {
+		t.Errorf("%+v", st)
+	}
+	w.end(schedule.RunName("report", w.slot(1)), v1alpha1.RunSucceeded)
+	away = true
+	w.at(2, 0)
+	w.pass(r, s)
+	w.at(2, 2)
+	if st := w.settle(r, s); fmt.Sprint(reasons(st)) != "[StartFailed x 1]" || st.Started != 1 || len(st.Starting) != 0 {
+		t.Errorf("%+v", st)
+	}
+}
+
+// mutation: refusedForGood that has IsForbidden makes this fail, and so does create that gives a
+// slot up for Input.Doubt.
+func TestACreationThatIsForbiddenIsTriedAgainUntilTheWindowIsOver(t *testing.T) {
+	w := newWorld(t)
+	s := w.schedule("report", func(s *v1alpha1.Schedule) { s.Spec.CatchUp.WindowSeconds = 60 })
+	w.settle(w.operator(), s)
+	full := true
+	w.answers(func(bool) error {
+		if full {
+			return errFull
+		}
+		return nil
+	})
+	r := w.operator()
+	w.at(1, 0)
+	if result := w.pass(r, s); result.RequeueAfter != createPause {
+		t.Fatalf("tried again after %v", result.RequeueAfter)
+	}
+	full = false
+	if st := w.settle(r, s); st.Started != 1 || len(w.runs()) != 1 {
+		t.Fatalf("%+v", st)
+	}
+	w.end(schedule.RunName("report", w.slot(1)), v1alpha1.RunSucceeded)
+	full = true
+	w.at(2, 0)
+	w.pass(r, s)
+	w.at(2, 2)
+	if st := w.settle(r, s); fmt.Sprint(reasons(st)) != "[StartFailed x 1]" || st.Started != 1 || len(st.Starting) != 0 {
+		t.Errorf("%v %+v", reasons(st), st)
+	}
+}
+
+// mutation: a slot that is created while the schedule is suspended makes this fail.
+func TestASlotWhoseRunCouldNotBeCreatedIsSuspendedToo(t *testing.T) {
+	w := newWorld(t)
+	s := w.schedule("report", nil)
+	w.settle(w.operator(), s)
+	full := true
+	w.answers(func(bool) error {
+		if full {
+			return errFull
+		}
+		return nil
+	})
+	r := w.operator()
+	w.at(1, 0)
+	w.pass(r, s)
+	w.edit(s, func(s *v1alpha1.Schedule) { s.Spec.Suspend = true })
+	full = false
+	if st := w.settle(r, s); fmt.Sprint(reasons(st)) != "[Suspended x 1]" || st.Started != 0 || len(st.Starting) != 0 || len(w.runs()) != 0 {
+		t.Errorf("%v %d runs, %+v", reasons(st), len(w.runs()), st)
+	}
+}
+
+// A run that is there already is its slot's, though the schedule is suspended and nobody was told.
+//
+// mutation: settle that does not look makes this fail.
+func TestARunThatWasCreatedBeforeASuspensionCounts(t *testing.T) {
+	w := newWorld(t)
+	s := w.schedule("report", nil)
+	w.settle(w.operator(), s)
+	unseen := w.operator()
+	unseen.Runs = func(context.Context, *v1alpha1.Schedule) ([]v1alpha1.WorkflowRun, error) { return nil, nil }
+	w.at(1, 0)
+	w.pass(unseen, s)
+	if len(w.runs()) != 1 {
+		t.Fatal("no run")
+	}
+	w.edit(s, func(s *v1alpha1.Schedule) { s.Spec.Suspend = true })
+	next := w.operator() // it has no memory, and an old cache
+	next.Runs = unseen.Runs
+	w.settle(next, s)
+	if st := w.settle(w.operator(), s); st.Started != 1 || st.Active != 1 || len(st.Starting) != 0 || len(st.Skipped) != 0 {
+		t.Errorf("%v %+v", reasons(st), st)
+	}
+}
+
+var (
+	runsResource = v1alpha1.GroupVersion.WithResource("workflowruns").GroupResource()
+	errFull      = apierrors.NewForbidden(runsResource, "", errors.New("exceeded quota"))
+)
+
+// answers has operators that are made from now on get an answer to creations; nil: that of the API
+// server. The returned number is that of dry runs.
+func (w *world) answers(f func(dry bool) error) *int {
+	tries := new(int)
+	w.funcs.Create = func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+		dry := len((&client.CreateOptions{}).ApplyOptions(opts).DryRun) > 0
+		if dry {
+			*tries++
+		}
+		if err := f(dry); err != nil {
+			return err
+		}
+		return c.Create(ctx, o, opts...)
+	}
+	return tries
+}
+
+// A quota that is full while a schedule is applied, or a policy that is changed later, needs no
+// edit of the schedule.
+//
+// mutation: a Forbidden that is learned without a time to ask again makes this fail. So does one
+// that is asked about in each pass, one whose words have the name of the dry run, and a condition
+// Stalled for what is forbidden for now.
+func TestADryRunThatIsForbiddenIsMadeAgainAfterAMinute(t *testing.T) {
+	w := newWorld(t)
+	s := w.schedule("report", func(s *v1alpha1.Schedule) { s.Spec.Cron = []string{"0 0 29 2 *"} })
+	full, names := true, 0
+	tries := w.answers(func(bool) error {
+		if names++; full {
+			return apierrors.NewForbidden(runsResource, fmt.Sprintf("dry-run-x%04d", names), errors.New("exceeded quota"))
+		}
+		return nil
+	})
+	r := w.operator()
+	st := w.settle(r, s)
+	ready, stalled := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionReady), meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionStalled)
+	if ready.Status != metav1.ConditionFalse || ready.Reason != v1alpha1.ReasonTemplateRefused || !strings.Contains(ready.Message, "exceeded quota") || stalled.Status != metav1.ConditionFalse {
+		t.Fatalf("%+v", st.Conditions)
+	}
+	before := w.stored(s).ResourceVersion
+	for minute := 1; minute <= 3; minute++ {
+		for range 5 { // other events
+			if result := w.pass(r, s); result.RequeueAfter != longestWait {
+				t.Fatalf("looked at again after %v", result.RequeueAfter)
+			}
+		}
+		if *tries != minute {
+			t.Fatalf("%d dry runs in minute %d", *tries, minute)
+		}
+		w.clock.SetTime(w.clock.Now().Add(longestWait))
+	}
+	if after := w.stored(s).ResourceVersion; after != before {
+		t.Error("status was written though nothing is new")
+	}
+	full = false
+	if st := w.settle(r, s); !meta.IsStatusConditionTrue(st.Conditions, v1alpha1.ConditionReady) || *tries != 4 {
+		t.Errorf("after %d dry runs: %+v", *tries, st.Conditions)
+	}
+}
+
+// A quota that is full of the schedule's own runs says nothing about its template.
+//
+// mutation: create that does not learn makes this fail.
+func TestARunThatWasCreatedEndsWhatADryRunForbade(t *testing.T) {
+	w := newWorld(t)
+	s := w.schedule("report", nil)
+	w.answers(func(dry bool) error {
+		if dry {
+			return errFull
+		}
+		return nil
+	})
+	r := w.operator()
+	if st := w.settle(r, s); meta.IsStatusConditionTrue(st.Conditions, v1alpha1.ConditionReady) {
+		t.Fatalf("%+v", st.Conditions)
+	}
+	w.at(1, 0)
+	if st := w.settle(r, s); st.Started != 1 || !meta.IsStatusConditionTrue(st.Conditions, v1alpha1.ConditionReady) {
+		t.Errorf("%+v", st)
+	}
+}
+
+// What is invalid stays so until an edit, and is not said of the spec after it.
+//
+// mutation: refusedForGood without IsInvalid, or dryRun that returns what it knows of another
+// generation, makes this fail.
+func TestWhatIsInvalidIsAskedOnceAndEndsWithAnEdit(t *testing.T) {
+	w := newWorld(t)
+	s := w.schedule("report", nil)
+	answer := error(apierrors.NewInvalid(v1alpha1.GroupVersion.WithKind("WorkflowRun").GroupKind(), "", nil))
+	tries := w.answers(func(dry bool) error {
+		if dry {
+			return answer
+		}
+		return nil
+	})
+	r := w.operator()
+	w.settle(r, s)
+	w.at(1, 0)
+	if st := w.settle(r, s); fmt.Sprint(reasons(st)) != "[TemplateRefused x 1]" || *tries != 1 || !meta.IsStatusConditionTrue(st.Conditions, v1alpha1.ConditionStalled) {
+		t.Fatalf("%d dry runs: %+v", *tries, st)
+	}
+	answer = apierrors.NewInternalError(errors.New("not now"))
+	w.edit(s, func(s *v1alpha1.Schedule) { s.Spec.RunTemplate.SlotInput = "slot" })
+	w.settle(r, s)
+	w.at(2, 0)
+	if st := w.settle(r, s); st.Started != 1 || len(w.runs()) != 1 {
+		t.Errorf("%v %+v", reasons(st), st)
+	}
+}
+
+// The webhook's word on a run of a Workflow is about that Workflow, too, which may come or
+// be mended later.
+//
+// mutation: a refusal that is believed until the Schedule is edited makes this fail.
+func TestWhatIsInvalidOfAWorkflowIsAskedAgain(t *testing.T) {
+	w := newWorld(t)
+	s := w.schedule("report", func(s *v1alpha1.Schedule) {
+		s.Spec.RunTemplate.Spec.Raw = []byte(`{"workflowRef":{"name":"report"}}`)
+	})
+	answer := error(apierrors.NewInvalid(v1alpha1.GroupVersion.WithKind("WorkflowRun").GroupKind(), "", nil))
+	w.answers(func(bool) error { return answer })
+	r := w.operator()
+	if st := w.settle(r, s); meta.IsStatusConditionTrue(st.Conditions, v1alpha1.ConditionStalled) || meta.IsStatusConditionTrue(st.Conditions, v1alpha1.ConditionReady) {
+		t.Fatalf("%+v", st.Conditions)
+	}
+	answer = nil
+	w.at(1, 0)
+	if st := w.settle(r, s); st.Started != 1 || len(w.runs()) != 1 || !meta.IsStatusConditionTrue(st.Conditions, v1alpha1.ConditionReady) {
+		t.Errorf("%v %+v", reasons(st), st)
+	}
+}

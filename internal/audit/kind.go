@@ -97,8 +97,8 @@ func abouts() map[Kind]About {
 		},
 		JobMissing: {
 			Arises: "NATS lost data that it had confirmed, and nobody noticed; somebody purged the stream; or a job cannot be published",
-			Heals:  "when a loss of the stream is noticed, else at the time-out of the attempt",
-			Mends:  "the time-out of the attempt begins another one; without a time-out: cancel the run and submit it again",
+			Heals:  "within 15 min, by the run's own look for its jobs: the job is published once more; at once when a loss of the stream is noticed",
+			Mends:  "none is needed; if it stays, a worker acknowledges what it does not answer, or the operator's log says why the job cannot be published",
 		},
 		JobLeft: {
 			Arises: "the operator died between the end of an attempt and taking back its job, or the run was deleted while no operator ran", Heals: byGC,

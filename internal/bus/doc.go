@@ -42,7 +42,7 @@
 //
 // Not seen are messages that an administrator deletes or purges, a lost end of RESULTS of which
 // nothing had come here yet, and a lost end of JOBS that another process has filled before the
-// look. Then time-outs end the attempts. A worker's acknowledgement of a lost job may, by its
+// look. Then runs find out: every five minutes they look for the jobs of their attempts in flight. A worker's acknowledgement of a lost job may, by its
 // sequence, take out one that another worker of the topic has; it is lost if that worker dies, too.
 //
 // # Failure handling

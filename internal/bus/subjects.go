@@ -10,6 +10,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
+var errLeaderless = errors.New("the stream has no leader for now")
+
 // TooManyError says that a stream has more subjects than were wanted.
 type TooManyError struct {
 	Stream string
@@ -19,6 +21,29 @@ type TooManyError struct {
 
 func (e *TooManyError) Error() string {
 	return fmt.Sprintf("stream %s has messages on %d subjects, and at most %d are read", e.Stream, e.Has, e.Most)
+}
+
+// Filled says which subjects of a stream have messages, of those that a filter has: by the leader's
+// word, in two small requests, whatever the messages hold. Errors: *RetryError, also if the stream
+// is not there or has no leader for now.
+func (c *Conn) Filled(ctx context.Context, stream, filter string) (map[string]uint64, error) {
+	if err := c.Usable(ctx); err != nil {
+		return nil, c.Retryable("list subjects", err)
+	}
+	ctx, cancel := c.Bounded(ctx)
+	defer cancel()
+	s, err := c.JetStream.Stream(ctx, stream)
+	if err != nil {
+		return nil, c.Retryable("list subjects", err)
+	}
+	info, err := s.Info(ctx, jetstream.WithSubjectFilter(filter))
+	switch {
+	case err != nil:
+		return nil, c.Retryable("list subjects", err)
+	case leaderless(info):
+		return nil, c.Retryable("list subjects", errLeaderless)
+	}
+	return info.State.Subjects, nil
 }
 
 // Subjects lists the subjects of a stream that have messages, at most so many; none of a stream

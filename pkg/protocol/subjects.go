@@ -78,6 +78,11 @@ func (n Names) ParseJob(subject string) (topic string, id JobID, err error) {
 // and "a.b" apart.
 func (n Names) TopicJobs(topic string) string { return n.Prefix + ".jobs." + topic + ".*.*.*.*" }
 
+// RunJobs is the filter for the jobs of one run that are of a topic.
+func (n Names) RunJobs(topic, runUID string) string {
+	return n.Prefix + ".jobs." + topic + "." + runUID + ".*.*.*"
+}
+
 // Result is the subject on which the result of a job is published.
 func (n Names) Result(id JobID) string {
 	return fmt.Sprintf("%s.results.%02d.%s", n.Prefix, Partition(id.RunUID), strings.Join(id.tokens(), "."))

@@ -7,6 +7,7 @@ import (
 	"errors"
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
 // RecoverOutcome says where Recover found a job.
@@ -106,6 +107,40 @@ func (q *Queue) find(ctx context.Context, j Job) (RecoverOutcome, error) {
 		return Answered, nil
 	}
 	return 0, nil
+}
+
+// mostAsked bounds the answers that Gone looks for. More jobs than these are not in JOBS and still
+// unanswered for a moment only: the next look goes on.
+const mostAsked = 16
+
+// Gone lists those of a run's attempts, all of one topic, that are in neither stream. It costs two
+// small requests, and a read for each job that is not in JOBS, and fences nothing. What is to be
+// done about those is Recover's. Errors are those of Recover.
+func (q *Queue) Gone(ctx context.Context, topic string, ids []protocol.JobID) (gone []protocol.JobID, err error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	queued, err := q.conn.Filled(ctx, q.conn.Names.JobsStream(), q.conn.Names.RunJobs(topic, ids[0].RunUID))
+	if err != nil {
+		return nil, err
+	}
+	asked := 0
+	for _, id := range ids {
+		if queued[q.conn.Names.Job(topic, id)] > 0 {
+			continue
+		}
+		if asked++; asked > mostAsked {
+			break
+		}
+		answered, err := q.answers.Answered(ctx, id)
+		if err != nil {
+			return nil, q.conn.Retryable("look for result", err)
+		}
+		if !answered {
+			gone = append(gone, id)
+		}
+	}
+	return gone, nil
 }
 
 // afterDuplicate tells the two cases apart in which the stream drops a job that find did not see:

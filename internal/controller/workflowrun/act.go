@@ -114,6 +114,24 @@ func (p *pass) recoverJobs(ctx context.Context) error {
 	return err
 }
 
+// lookUpJobs finds out now and then whether NATS has lost jobs of the run, which are recovered then.
+// A result in hand, or the end of the run here, does not wait for it.
+func (p *pass) lookUpJobs(ctx context.Context) {
+	if p.ahead.Closes || !p.batch.Empty() || !p.r.NATS.Connected() {
+		return
+	}
+	bounded, stop := context.WithTimeout(ctx, lookUpTimeout)
+	defer stop()
+	defer context.AfterFunc(p.while, stop)() //nolint:contextcheck // that of the partition
+	gone, err := p.jobs.LookUp(bounded, p.run)
+	if err != nil {
+		log.FromContext(ctx).V(1).Info("Jobs are looked for later", "cause", err.Error())
+	}
+	if len(gone) > 0 {
+		log.FromContext(ctx).Info("Jobs are gone from NATS and have no results; they are looked up and published again", "jobs", len(gone), "first", gone[0].String())
+	}
+}
+
 // createChildren creates the child runs that status names.
 func (p *pass) createChildren(ctx context.Context, fresh []lifecycle.ChildToCreate) error {
 	if p.lock.Held == nil {

@@ -30,6 +30,8 @@ const (
 	passTimeout = 8 * time.Second
 	// recoverTimeout is how much of that recovery may take.
 	recoverTimeout = passTimeout / 2
+	// lookUpTimeout bounds the look for jobs that NATS may have lost.
+	lookUpTimeout = 2 * time.Second
 	// resultPatience is how long results wait for Redis or the API server before they go back to
 	// NATS. How long they wait for a busy lock is a matter of the policy.
 	resultPatience = 3 * time.Second

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	. "github.com/onsi/ginkgo/v2"
@@ -20,6 +21,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/bus/payloads"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
 // Mutations that make specs below fail:
@@ -32,6 +34,7 @@ import (
 //     is lost hangs.
 //   - outputs.go Jobs without a budget: all items are rendered in one pass.
 //   - act.go recoverJobs that does not ask for another pass: the items wait for somebody to look.
+//   - advance without lookUpJobs: the job that is gone is never looked for.
 //   - nats.go WatchNATS that wakes nobody, or NotEnded that trusts the cache with "Pending".
 var _ = Describe("when NATS loses its data while the operator runs", func() {
 	var (
@@ -157,6 +160,50 @@ var _ = Describe("when NATS loses its data while the operator runs", func() {
 		Expect(w.jobsStored(ctx)).To(Equal(6))
 		Expect(r.bus.Losses()).To(BeZero())
 		Expect(recoveries("Queued") + recoveries("Answered") + recoveries("Published")).To(BeZero())
+	}, NodeTimeout(2*patience))
+
+	It("a job that is gone although nobody noticed a loss is published again within minutes, the others are left alone", func(ctx SpecContext) {
+		w = newWorld(ctx, withWindow(tinyWindow))
+		r = w.newReplica(ctx, "r")
+		run, other := w.create(ctx, diamond()), w.create(ctx, diamond())
+		b := stepOf(r.inFlight(ctx, run, 2), "b")
+		r.inFlight(ctx, other, 2)
+		stored := w.jobsStored(ctx)
+		s, err := w.js.Stream(ctx, w.names.JobsStream())
+		Expect(err).NotTo(HaveOccurred())
+		Expect(s.Purge(ctx, jetstream.WithPurgeSubject(w.names.Job(topic, protocol.JobID{RunUID: string(run.UID), Step: "b", Item: protocol.NoItem, Attempt: b.Attempt})))).To(Succeed())
+		w.mu.Lock()
+		clear(w.stored)
+		w.mu.Unlock()
+
+		minutes := func(n int) {
+			for range n {
+				for _, run := range []*v1alpha1.WorkflowRun{run, other} {
+					Expect(r.mustPass(ctx, run).RequeueAfter).To(BeNumerically("<=", lookAgain))
+				}
+				w.clock.Step(time.Minute)
+			}
+		}
+		w.outliveWindow(ctx)
+		minutes(12) // no worker is there
+		Expect(recoveries("Published")).To(BeEquivalentTo(1))
+		Expect(recoveries("Queued")).To(BeZero())
+		Expect(w.jobsStored(ctx)).To(Equal(stored + 1))
+		Expect(stepOf(w.get(ctx, run), "b").Attempt).To(Equal(b.Attempt))
+
+		// A worker that acknowledges and does not answer gets it once more, and not without end.
+		for _, t := range w.takeAll(ctx, 4) {
+			if t.id.RunUID == string(run.UID) && t.id.Step == "b" {
+				Expect(t.msg.DoubleAck(ctx)).To(Succeed())
+			} else {
+				t.succeed(ctx)
+			}
+		}
+		w.outliveWindow(ctx)
+		minutes(20)
+		Expect(recoveries("Published")).To(BeEquivalentTo(1))
+		w.say(ctx, protocol.JobID{RunUID: string(run.UID), Step: "b", Item: protocol.NoItem, Attempt: b.Attempt}, `{"status":"Succeeded"}`)
+		ends(ctx, run, other)
 	}, NodeTimeout(2*patience))
 
 	It("one attempt whose input is lost, or cannot be read for now, keeps no other from being published again", func(ctx SpecContext) {

@@ -178,6 +178,7 @@ func (p *pass) advance(ctx context.Context) (reconcile.Result, error) {
 	if p.notYet = p.tooEarly(); !p.notYet.IsZero() {
 		return p.again(p.notYet), nil
 	}
+	p.lookUpJobs(ctx)
 	plan := p.decide(ctx, p.lock.Tentative(p.run))
 	p.mem.outputs = p.outputs.Facts()
 	if result, done, err := p.withoutNeed(ctx, plan); done {

@@ -343,6 +343,10 @@ func (h hookedJobs) Recover(ctx context.Context, j jobs.Job) (outcome jobs.Recov
 	return outcome, err
 }
 
+func (h hookedJobs) Gone(ctx context.Context, topic string, ids []protocol.JobID) ([]protocol.JobID, error) {
+	return h.r.bus.Jobs.Gone(ctx, topic, ids)
+}
+
 func (h hookedJobs) List(ctx context.Context) ([]jobs.QueuedJob, error) {
 	return h.r.bus.Jobs.List(ctx)
 }

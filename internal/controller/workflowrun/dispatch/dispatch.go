@@ -35,6 +35,7 @@ type queue interface {
 	Publish(ctx context.Context, j jobs.Job) error
 	Fence(ctx context.Context, j jobs.Job) (epoch uint64, err error)
 	Recover(ctx context.Context, j jobs.Job) (jobs.RecoverOutcome, error)
+	Gone(ctx context.Context, topic string, ids []protocol.JobID) ([]protocol.JobID, error)
 }
 
 // Dispatcher publishes jobs.
@@ -45,6 +46,8 @@ type Dispatcher struct {
 	Latency    prometheus.Observer
 	// Traces gives jobs their place in traces; nil, and an empty text: they have none.
 	Traces func(run *v1alpha1.WorkflowRun, id protocol.JobID) string
+
+	noLookUntil atomic.Pointer[time.Time] // see LookUp
 }
 
 // State is what this process remembers of the jobs of one run.
@@ -58,7 +61,8 @@ type State struct {
 	untold map[protocol.JobID]bool
 	// lost are attempts that are nowhere and cannot be rendered any more, and why. Pruned like
 	// published.
-	lost map[protocol.JobID]string
+	lost  map[protocol.JobID]string
+	looks looks
 	// unfencedSince is when the first write as a new holder was first put off because NATS could
 	// not be told; zero: it was not.
 	unfencedSince time.Time
@@ -94,6 +98,7 @@ func (st *State) Prune(run *v1alpha1.WorkflowRun) {
 	inFlight := lifecycle.InFlight(run)
 	maps.DeleteFunc(st.untold, func(id protocol.JobID, _ bool) bool { return !slices.Contains(inFlight, id) })
 	maps.DeleteFunc(st.lost, func(id protocol.JobID, _ string) bool { return !slices.Contains(inFlight, id) })
+	st.looks.prune(inFlight)
 	if len(st.published) <= len(inFlight) {
 		return
 	}
@@ -233,9 +238,12 @@ func (s *Session) note(failed error, run *v1alpha1.WorkflowRun, j lifecycle.Job,
 	return failed
 }
 
-// taken measures the time from the decision to the PubAck, and tells of it.
+// taken measures the time from the decision to the PubAck of a job that went out, and tells of it.
 func (s *Session) taken(run *v1alpha1.WorkflowRun, j lifecycle.Job) {
-	if e, worth := report.Dispatched(j); worth && s.untold[j.ID] {
+	if !s.untold[j.ID] {
+		return
+	}
+	if e, worth := report.Dispatched(j); worth {
 		s.events = append(s.events, e)
 	}
 	delete(s.untold, j.ID)

@@ -18,6 +18,7 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/bus/jobs"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
 var errTest = errors.New("the test wants it")
@@ -51,6 +52,10 @@ func (q *told) Publish(_ context.Context, j jobs.Job) error {
 
 func (q *told) Recover(ctx context.Context, j jobs.Job) (jobs.RecoverOutcome, error) {
 	return jobs.Published, q.Publish(ctx, j)
+}
+
+func (q *told) Gone(context.Context, string, []protocol.JobID) ([]protocol.JobID, error) {
+	return nil, nil
 }
 
 // take gives the steps that were fenced since the last call.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -27,6 +28,7 @@ var errAway = errors.New("nobody answers")
 // emptyQueue has none of the jobs that it is asked for, but those that are said to be there.
 type emptyQueue struct {
 	there map[string]bool // by step
+	away  bool            // Gone has no answer
 
 	mu     sync.Mutex
 	looked int
@@ -46,6 +48,20 @@ func (q *emptyQueue) Recover(ctx context.Context, j jobs.Job) (jobs.RecoverOutco
 		return 0, err
 	}
 	return jobs.Published, nil
+}
+
+// Gone lists those that are not there, of the topic t.
+func (q *emptyQueue) Gone(_ context.Context, topic string, ids []protocol.JobID) (gone []protocol.JobID, err error) {
+	q.looked += len(ids)
+	if q.away {
+		return nil, errAway
+	}
+	for _, id := range ids {
+		if !q.there[id.Step] && topic == "t" {
+			gone = append(gone, id)
+		}
+	}
+	return gone, nil
 }
 
 // Err is that of the lease, which is held.
@@ -154,5 +170,25 @@ func TestSession_RecoverEndsWithItsPass(t *testing.T) {
 	input := func(context.Context, protocol.JobID) (json.RawMessage, error) { return json.RawMessage("{}"), nil }
 	if more, err := s.Recover(ctx, run, q, list(), input); !more || err != nil || q.looked != 0 {
 		t.Errorf("more %t, %d looks, %v", more, q.looked, err)
+	}
+}
+
+// observed counts what a histogram is told.
+type observed int
+
+func (o *observed) Observe(float64) { *o++ }
+
+// mutation: taken that measures what was found in its place makes this fail.
+func TestSession_OnlyJobsThatGoOutAreMeasured(t *testing.T) {
+	q := &emptyQueue{there: map[string]bool{"s1": true, "s2": true}}
+	s, run, list := recovery(q, 3)
+	var told observed
+	s.all.Latency = &told
+	for i := range run.Status.Steps {
+		run.Status.Steps[i].DispatchedAt = &metav1.MicroTime{Time: s.all.Clock.Now()}
+	}
+	input := func(context.Context, protocol.JobID) (json.RawMessage, error) { return json.RawMessage("{}"), nil }
+	if _, err := s.Recover(t.Context(), run, q, list(), input); err != nil || told != 1 {
+		t.Errorf("%d are measured, %v", told, err)
 	}
 }

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dispatch
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+const (
+	// lookUpEvery is how often the jobs of a run's attempts in flight are looked for.
+	lookUpEvery = 5 * time.Minute
+	// lookUpPause is how long no run looks after one that got no answer: each would wait for one.
+	lookUpPause = time.Minute
+)
+
+// looks is what a run remembers of its looks for jobs.
+type looks struct {
+	at time.Time // of the last one, or of the first pass; zero: there was none
+	// known are attempts that were known to be with NATS then. Only these are looked for the next
+	// time: younger ones are still in the window in which NATS refuses to store a job again.
+	known map[protocol.JobID]bool
+	// gone are attempts that were found gone once. They are not looked for any more: a worker that
+	// acknowledges what it does not answer would get them again and again.
+	gone map[protocol.JobID]bool
+}
+
+func (l *looks) prune(inFlight []protocol.JobID) {
+	for _, of := range []map[protocol.JobID]bool{l.known, l.gone} {
+		maps.DeleteFunc(of, func(id protocol.JobID, _ bool) bool { return !slices.Contains(inFlight, id) })
+	}
+}
+
+// LookUp finds out, every five minutes, whether NATS has lost jobs of the run and nobody noticed: a
+// server died without writing what it had confirmed, or somebody purged the stream. It gives the
+// attempts that are in neither stream; of these it is not known any more that they are with NATS,
+// so they are recovered. A look costs two small requests for each topic, and neither the lock nor
+// a write. Errors are those of NATS; then no run looks for a minute.
+func (s *Session) LookUp(ctx context.Context, run *v1alpha1.WorkflowRun) (gone []protocol.JobID, err error) {
+	now := s.all.Clock.Now()
+	if s.looks.at.IsZero() {
+		s.looks.at = now
+	}
+	if now.Sub(s.looks.at) < lookUpEvery || s.all.looksPause(now) {
+		return nil, nil
+	}
+	known, byTopic := s.toLookFor(run)
+	for topic, ids := range byTopic {
+		lost, err := s.all.Jobs.Gone(ctx, topic, ids)
+		if err != nil {
+			until := now.Add(lookUpPause)
+			s.all.noLookUntil.Store(&until)
+			return gone, fmt.Errorf("look for jobs of topic %s: %w", topic, err)
+		}
+		for _, id := range lost {
+			delete(s.published, id)
+			delete(known, id)
+			s.looks.gone[id] = true
+		}
+		gone = append(gone, lost...)
+	}
+	s.looks.at, s.looks.known = now, known
+	return gone, nil
+}
+
+// looksPause says whether a look got no answer a moment ago. A pause that is longer than any was
+// begun by a clock that was ahead.
+func (d *Dispatcher) looksPause(now time.Time) bool {
+	until := d.noLookUntil.Load()
+	return until != nil && now.Before(*until) && until.Sub(now) <= lookUpPause
+}
+
+// toLookFor are the attempts that are known to be with NATS, and those to look for.
+func (s *Session) toLookFor(run *v1alpha1.WorkflowRun) (known map[protocol.JobID]bool, byTopic map[string][]protocol.JobID) {
+	if s.looks.gone == nil {
+		s.looks.gone = map[protocol.JobID]bool{}
+	}
+	known, byTopic = map[protocol.JobID]bool{}, map[string][]protocol.JobID{}
+	var old []protocol.JobID
+	for _, id := range lifecycle.Unanswered(run) {
+		if at, ok := s.published[id]; !ok || at != s.losses || s.looks.gone[id] {
+			continue
+		}
+		known[id] = true
+		if s.looks.known[id] {
+			old = append(old, id)
+		}
+	}
+	for _, j := range lifecycle.OutlinesOf(run, old) {
+		byTopic[j.Topic] = append(byTopic[j.Topic], j.ID)
+	}
+	return known, byTopic
+}

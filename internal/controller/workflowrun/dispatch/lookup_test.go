@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dispatch
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
+)
+
+// lookedUp is a run whose n attempts are known to be with NATS and were so at the last look, which
+// was at the clock's time.
+func lookedUp(t *testing.T, q *emptyQueue, n int) (*Session, *v1alpha1.WorkflowRun, *clocktesting.FakePassiveClock) {
+	t.Helper()
+	s, run, _ := recovery(q, n)
+	c := clocktesting.NewFakePassiveClock(time.Unix(1000, 0))
+	s.all.Clock = c
+	for i := range run.Status.Steps {
+		is := &run.Status.Steps[i]
+		is.DispatchedAt = &metav1.MicroTime{Time: c.Now()}
+		run.Spec.Steps = append(run.Spec.Steps, v1alpha1.Step{Name: is.Name, Job: &v1alpha1.Job{Topic: "t"}})
+		s.published[attempt(is.Name)] = s.losses
+	}
+	for range 2 { // a first pass, and a look that finds out what is known
+		if gone, err := s.LookUp(t.Context(), run); len(gone) > 0 || err != nil || q.looked != 0 {
+			t.Fatalf("at first: gone %v, %d looked for, %v", gone, q.looked, err)
+		}
+		c.SetTime(c.Now().Add(lookUpEvery))
+	}
+	c.SetTime(c.Now().Add(-lookUpEvery))
+	return s, run, c
+}
+
+// mutation: LookUp that does not remember when it looked, or that looks for what is to be recovered
+// anyway, makes this fail.
+func TestSession_LookUpLooksOnceInAWhile(t *testing.T) {
+	q := &emptyQueue{there: map[string]bool{"s1": true, "s2": true, "s3": true}}
+	s, run, c := lookedUp(t, q, 4)
+	delete(s.published, attempt("s4"))
+	for _, next := range []struct {
+		after  time.Duration
+		looked int
+	}{{lookUpEvery - time.Second, 0}, {time.Second, 3}, {lookUpEvery - time.Second, 3}, {time.Second, 6}} {
+		c.SetTime(c.Now().Add(next.after))
+		if gone, err := s.LookUp(t.Context(), run); len(gone) > 0 || err != nil || q.looked != next.looked {
+			t.Errorf("gone %v, %d looked for, want %d, %v", gone, q.looked, next.looked, err)
+		}
+	}
+	if len(s.Lacks(run)) != 1 {
+		t.Errorf("lacks %v", s.Lacks(run))
+	}
+}
+
+// mutation: toLookFor that takes what was published since the last look makes this fail: NATS would
+// not store it again yet, and a worker that broke the protocol would get it twice while it works.
+func TestSession_LookUpLeavesYoungAttemptsAlone(t *testing.T) {
+	q := &emptyQueue{}
+	s, run, c := lookedUp(t, q, 1)
+	delete(s.looks.known, attempt("s1")) // it was published just after the last look
+	c.SetTime(c.Now().Add(lookUpEvery))
+	if gone, err := s.LookUp(t.Context(), run); len(gone) > 0 || err != nil || q.looked != 0 {
+		t.Errorf("gone %v, %d looked for, %v", gone, q.looked, err)
+	}
+	c.SetTime(c.Now().Add(lookUpEvery))
+	if gone, err := s.LookUp(t.Context(), run); len(gone) != 1 || err != nil {
+		t.Errorf("at the next one: gone %v, %v", gone, err)
+	}
+}
+
+// mutation: LookUp that looks again for what was found gone makes this fail: a worker that
+// acknowledges and does not answer gets a job twice, and not without end.
+func TestSession_LookUpFindsAnAttemptGoneOnce(t *testing.T) {
+	q := &emptyQueue{there: map[string]bool{"s1": true}}
+	s, run, c := lookedUp(t, q, 2)
+	for i, want := range []int{1, 0, 0, 0} {
+		c.SetTime(c.Now().Add(lookUpEvery))
+		gone, err := s.LookUp(t.Context(), run)
+		if len(gone) != want || err != nil || len(s.Lacks(run)) != want {
+			t.Errorf("%d: gone %v, lacks %v, %v", i, gone, s.Lacks(run), err)
+		}
+		if slices.Contains(gone, attempt("s1")) {
+			t.Error("what is there is gone")
+		}
+		s.published[attempt("s2")] = s.losses // it is recovered, and acknowledged again
+	}
+	run.Status.Steps[1].Attempt = 2
+	if s.Prune(run); len(s.looks.gone) != 0 || len(s.looks.known) != 1 {
+		t.Errorf("kept: %v, %v", s.looks.gone, s.looks.known)
+	}
+}
+
+// mutation: LookUp that takes an error for an answer, or lets each run find out for itself that
+// nobody answers, makes this fail; so does a pause that ends by a clock that was an hour ahead.
+func TestSession_LookUpThatHasNoAnswerKnowsNothing(t *testing.T) {
+	q := &emptyQueue{away: true}
+	s, run, c := lookedUp(t, q, 2)
+	c.SetTime(c.Now().Add(lookUpEvery))
+	if gone, err := s.LookUp(t.Context(), run); len(gone) > 0 || !errors.Is(err, errAway) || len(s.Lacks(run)) != 0 {
+		t.Errorf("gone %v, %v, lacks %v", gone, err, s.Lacks(run))
+	}
+	looked, at := q.looked, c.Now()
+	for _, another := range []struct {
+		after  time.Duration
+		looked int
+	}{{0, looked}, {lookUpPause - time.Second, looked}, {lookUpPause, looked + 2}, {-time.Hour, 2 * looked}} {
+		c.SetTime(at.Add(another.after))
+		o := s.all.Session(&State{}, s.losses)
+		o.published = s.published
+		o.looks = looks{at: c.Now().Add(-lookUpEvery), known: map[protocol.JobID]bool{attempt("s1"): true, attempt("s2"): true}}
+		q.looked = looked
+		if _, err := o.LookUp(t.Context(), run); (err == nil) != (q.looked == looked) || q.looked != another.looked {
+			t.Errorf("another run, %s later: %d looked for, want %d, %v", another.after, q.looked, another.looked, err)
+		}
+		if another.after == 0 && !o.looks.at.Equal(c.Now().Add(-lookUpEvery)) {
+			t.Error("what was left out is not made up for")
+		}
+	}
+}

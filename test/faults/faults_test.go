@@ -224,7 +224,7 @@ func seeds(t *testing.T) func(yield func(int, uint64) bool) {
 }
 
 // strikes are how many follow each other in a round, if the load lasts.
-const strikes = 4
+const strikes = 8
 
 // draw are the strikes of a seed: a fault or a pair each. wanted are the first faults to draw from,
 // by text that their names have; none: all.

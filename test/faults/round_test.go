@@ -68,7 +68,7 @@ func (g *rig) play(ctx context.Context, seed uint64, plan ...[]fault) outcome {
 	g.tb.Helper()
 	r := rand.New(rand.NewPCG(seed, 1))
 	size := book.Size{
-		Runs: 12, Steps: max(8, 4*len(plan)), Workers: 12, Patience: patience,
+		Runs: 12, Steps: max(8, 2*len(plan)), Workers: 12, Patience: patience,
 		Quick: time.Duration(len(plan)-1) * time.Second, Slow: time.Second, Late: 2 * time.Second, // so slow that there is load for all strikes
 	}
 	l := g.load(ctx, seed, size)

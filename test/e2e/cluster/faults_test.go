@@ -202,6 +202,7 @@ func faultStories() {
 		}()
 		w.stream(ctx, rolled, w.all(jobMillis)...)
 		AddReportEntry("runs created meanwhile", w.created)
+		Expect(w.refused).To(BeEmpty(), "a replica whose webhook does not listen is not asked")
 		w.nothingLostNothingTwice(ctx, jobsOfAll*w.created)
 	}, SpecTimeout(specTimeout))
 

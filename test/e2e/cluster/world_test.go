@@ -31,7 +31,8 @@ var (
 type world struct {
 	namespace string // and tenant, class, policy, ledger
 	created   int
-	crashed   string // the operator's pod that the spec made crash
+	refused   []string // why runs were not created at first
+	crashed   string   // the operator's pod that the spec made crash
 	history   *history
 }
 
@@ -112,8 +113,13 @@ func (w *world) create(ctx context.Context, count int, steps ...v1alpha1.Step) {
 	for range count {
 		run := w.run(fmt.Sprintf("run-%03d", w.created), steps...)
 		w.created++
-		Eventually(func() error { return client.IgnoreAlreadyExists(k8s.Create(ctx, run.DeepCopy())) }).
-			WithContext(ctx).WithPolling(listInterval).Should(Succeed())
+		Eventually(func() error {
+			err := client.IgnoreAlreadyExists(k8s.Create(ctx, run.DeepCopy()))
+			if err != nil {
+				w.refused = append(w.refused, err.Error())
+			}
+			return err
+		}).WithContext(ctx).WithPolling(listInterval).Should(Succeed())
 	}
 }
 

@@ -278,6 +278,8 @@ var _ = Describe("Syncopate as in examples/production", Label(production), Order
 		allReady(ctx)
 	}, SpecTimeout(specTimeout))
 
+	rotations()
+
 	It("all pods of a node are deleted by force", func(ctx context.Context) {
 		whileLongRuns(ctx, func() {
 			for _, pod := range podsOn(ctx, otherNodes(ctx)[0]) {

@@ -4,7 +4,9 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/url"
 	"regexp"
 	"time"
 
@@ -88,10 +90,10 @@ func (t *topic) check() error {
 }
 
 // Connect connects to NATS as a worker should: it goes on trying for ever, also if no server is
-// there yet. opts come last.
-func Connect(url string, opts ...nats.Option) (*nats.Conn, error) {
-	if url == "" {
-		url = nats.DefaultURL
+// there yet. opts come last. An address that cannot be read is ErrConfig.
+func Connect(address string, opts ...nats.Option) (*nats.Conn, error) {
+	if address == "" {
+		address = nats.DefaultURL
 	}
 	all := append([]nats.Option{
 		nats.Name("syncopate-worker"),
@@ -103,7 +105,11 @@ func Connect(url string, opts ...nats.Option) (*nats.Conn, error) {
 		// of this worker are with others for long when it notices, and it does none meanwhile.
 		nats.PingInterval(pingInterval),
 	}, opts...)
-	nc, err := nats.Connect(url, all...)
+	nc, err := nats.Connect(address, all...)
+	if _, unreadable := errors.AsType[*url.Error](err); unreadable {
+		// The library's words quote the address, and so its password.
+		return nil, fmt.Errorf("%w: the address of NATS cannot be read: in a user or password write what URLs use as %%XX", ErrConfig)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
 	}

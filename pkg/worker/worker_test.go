@@ -373,3 +373,13 @@ func TestTheTokenIsNeverLogged(t *testing.T) {
 		}
 	}
 }
+
+// mutation: Connect that hands on what the library says of an address makes this fail.
+func TestConnectQuotesNoAddressThatItCannotRead(t *testing.T) {
+	for _, address := range []string{"nats://worker:SECRET%zz@nats:4222", "nats://worker:SECRET^@nats:4222", "nats://nats:SECRET"} {
+		_, err := Connect(address)
+		if !errors.Is(err, ErrConfig) || strings.Contains(err.Error(), "SECRET") {
+			t.Errorf("%s: %v", address, err)
+		}
+	}
+}

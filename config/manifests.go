@@ -8,5 +8,5 @@ import "embed"
 
 // Manifests are the CRDs, the admission policies and the operator's roles.
 //
-//go:embed crd/bases/*.yaml status/policy.yaml approval/policy.yaml rbac/role.yaml
+//go:embed crd/bases/*.yaml status/policy.yaml approval/policy.yaml schedules/policy.yaml rbac/role.yaml
 var Manifests embed.FS

@@ -5,8 +5,6 @@ package main
 import (
 	"context"
 	"flag"
-	"net/url"
-	"strings"
 
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
@@ -99,15 +97,5 @@ func (n *natsOptions) busConfig(self identity, log logr.Logger, m *bus.Metrics) 
 	}
 }
 
-// redactedURL is the servers' addresses without passwords.
-func (n *natsOptions) redactedURL() string {
-	urls := strings.Split(n.url, ",")
-	for i, u := range urls {
-		if parsed, err := url.Parse(strings.TrimSpace(u)); err == nil {
-			urls[i] = parsed.Redacted()
-		} else {
-			urls[i] = "(unreadable)"
-		}
-	}
-	return strings.Join(urls, ",")
-}
+// redactedURL is the servers' addresses for the log.
+func (n *natsOptions) redactedURL() string { return bus.WithoutUser(n.url) }

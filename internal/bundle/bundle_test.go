@@ -85,6 +85,18 @@ func TestRunOf_ShowsNothingThatUsersOrWorkersWrote(t *testing.T) {
 	}
 }
 
+// mutation: PolicyOf that reads the conditions of no status makes this fail.
+func TestPolicyOf_BeforeAnOperatorHasSeenIt(t *testing.T) {
+	p := &v1alpha1.LockPolicy{}
+	if got := PolicyOf(p); len(got.Conditions) > 0 {
+		t.Errorf("%+v", got)
+	}
+	p.Status = &v1alpha1.LockPolicyStatus{Conditions: []metav1.Condition{{Type: "Ready"}}}
+	if got := PolicyOf(p); len(got.Conditions) != 1 || got.Conditions[0].Type != "Ready" {
+		t.Errorf("%+v", got)
+	}
+}
+
 // mutation: argsOf that shows all values makes this fail.
 func TestDeploymentOf_ShowsNoValueThatMayBeSecret(t *testing.T) {
 	d := &appsv1.Deployment{}

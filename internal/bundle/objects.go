@@ -25,7 +25,11 @@ type Policy struct {
 
 // PolicyOf keeps of a policy what may be shown.
 func PolicyOf(p *v1alpha1.LockPolicy) Policy {
-	return Policy{Name: p.Name, Generation: p.Generation, Spec: p.Spec, Conditions: conditionsOf(p.Status.Conditions)}
+	out := Policy{Name: p.Name, Generation: p.Generation, Spec: p.Spec}
+	if p.Status != nil { // the operator has not seen it yet
+		out.Conditions = conditionsOf(p.Status.Conditions)
+	}
+	return out
 }
 
 func conditionsOf(list []metav1.Condition) (all []Condition) {

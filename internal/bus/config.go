@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -81,6 +82,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if !prefixPattern.MatchString(c.Names.Prefix) {
 		return c, fmt.Errorf("%w: prefix %q", ErrConfig, c.Names.Prefix)
+	}
+	if strings.Contains(WithoutUser(c.URL), unreadable) { // what the library says of it quotes the password
+		return c, fmt.Errorf("%w: an address of NATS cannot be read: is there a sign in user or password that must be written as %%XX?", ErrConfig)
 	}
 	if c.AuthDir != "" {
 		if err := secretdir.Check(c.AuthDir); err != nil {

@@ -13,8 +13,10 @@ func judgeAdmission(f Facts) []Finding {
 	var found []Finding
 	for _, p := range f.Admission.Items {
 		if why := p.powerless(); why != "" {
-			found = append(found, AdmissionPolicies.find(Failed, "apply config/status and config/approval, or the chart with statusPolicy and approverPolicy",
-				"admission policy %s %s", p.Name, why))
+			found = append(found, AdmissionPolicies.find(Failed, "apply config/status, config/approval and config/schedules, or, where the chart installed the operator, "+
+				"helm upgrade with statusPolicy, approverPolicy and schedulesPolicy", "admission policy %s %s", p.Name, why))
+		} else if p.Why != "" {
+			found = append(found, AdmissionPolicies.find(Unknown, p.Hint, "admission policy %s: cannot tell: %s", p.Name, p.Why))
 		}
 	}
 	return AdmissionPolicies.orOK(found, "%d admission policies deny", len(f.Admission.Items))
@@ -43,7 +45,7 @@ func judgeFence(f Facts) []Finding {
 	case f.Fence.Why != "":
 		return LowerFence.unread(f.Fence.Unread)
 	case f.Fence.Taken:
-		return []Finding{LowerFence.find(Failed, "apply config/crd and config/status of the operator's release",
+		return []Finding{LowerFence.find(Failed, "apply config/crd of the operator's release, and config/status, or, where the chart installed the operator, helm upgrade with statusPolicy",
 			"a dry run that lowers the fence of run %s was taken: a stale operator could overwrite a newer one", f.Fence.Run)}
 	}
 	return LowerFence.ok("a dry run that lowers the fence of run %s was refused: %s", f.Fence.Run, f.Fence.Said)

@@ -66,8 +66,9 @@ type Admission struct {
 	Items []AdmissionPolicy
 }
 
-// AdmissionPolicy is a ValidatingAdmissionPolicy.
+// AdmissionPolicy is a ValidatingAdmissionPolicy. Unread is for what it asks only.
 type AdmissionPolicy struct {
+	Unread
 	Name     string
 	Missing  bool
 	Ignores  bool       // failurePolicy is Ignore
@@ -93,6 +94,7 @@ type Operator struct {
 	PodsUnread      Unread
 	Settings        Settings
 	SettingsUnknown bool
+	Account         string // name of its ServiceAccount; empty: not known
 }
 
 // Settings are arguments of the operator.

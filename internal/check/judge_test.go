@@ -92,6 +92,13 @@ var cases = map[string]struct {
 	"a right is missing":      {func(f *Facts) { f.Rights.Missing = []string{"get leases"} }, map[Code]Verdict{OperatorRights: Failed}},
 	"rights unread":           {func(f *Facts) { f.Rights.Unread = lost }, map[Code]Verdict{OperatorRights: Unknown}},
 
+	"what an admission policy asks is not known": {
+		func(f *Facts) { f.Admission.Items[0].Unread = lost }, map[Code]Verdict{AdmissionPolicies: Unknown},
+	},
+	"what it asks is not known, and it has no binding": {func(f *Facts) {
+		f.Admission.Items[0].Unread, f.Admission.Items[0].Bindings = lost, nil
+	}, map[Code]Verdict{AdmissionPolicies: Failed}},
+
 	"webhook unread":          {func(f *Facts) { f.Webhook.Unread = lost }, map[Code]Verdict{WebhookAuthority: Unknown, WebhookReached: Unknown, RejectUnguarded: Unknown}},
 	"a bundle that is no PEM": {func(f *Facts) { f.Webhook.Broken = "x" }, map[Code]Verdict{WebhookAuthority: Failed}},
 	"an expired bundle":       {func(f *Facts) { f.Webhook.Authorities[0].To = now }, map[Code]Verdict{WebhookAuthority: Failed}},

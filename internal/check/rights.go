@@ -3,7 +3,7 @@
 package check
 
 func judgeRights(f Facts) []Finding {
-	return OperatorRights.rights(f.Rights, Failed, "apply config/rbac of the operator's release")
+	return OperatorRights.rights(f.Rights, Failed, "apply config/rbac of the operator's release, or, where the chart installed the operator, helm upgrade")
 }
 
 func judgeInstallRights(f Facts) []Finding {

@@ -65,8 +65,9 @@ func (f *bundleFlags) run(ctx context.Context, a *app) (err error) {
 	if err != nil {
 		return fmt.Errorf("make the file: %w", err)
 	}
+	written := false // a panic has no err
 	defer func() {
-		if err = errors.Join(err, file.Close()); err != nil {
+		if err = errors.Join(err, file.Close()); err != nil || !written {
 			err = errors.Join(err, os.Remove(name))
 		}
 	}()
@@ -75,6 +76,7 @@ func (f *bundleFlags) run(ctx context.Context, a *app) (err error) {
 	if err := w.Write(file, a.Clock.Now()); err != nil {
 		return err
 	}
+	written = true
 	fmt.Fprintln(a.Out, "wrote", name)
 	return w.Table(a.Out)
 }

@@ -16,7 +16,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/bus/bustest"
 	"github.com/syncopate-dev/syncopate/internal/bus/natstest"
@@ -64,13 +66,70 @@ func TestSupportBundle_HasNoSecretsAndNoPayloads(t *testing.T) {
 		!strings.Contains(all["support-bundle/audit.json"], "RunLockLeft") || !strings.Contains(all["support-bundle/nats.json"], "JOBS") {
 		t.Errorf("%s\n%v", out, all)
 	}
-	away := filepath.Join(t.TempDir(), "away.tar.gz")
-	p.must("support-bundle", "-o", away, "--redis-addrs", redis.Addr(), "--nats-url", "nats://user:"+planted+"@127.0.0.1:1")
-	if text := unpackFile(t, away)["support-bundle/check.json"]; strings.Contains(text, planted) || !strings.Contains(text, "NATS at nats://user:xxxxx@127.0.0.1:1") {
-		t.Error(text)
-	}
 	if _, _, err := p.call(line...); !errors.Is(err, os.ErrExist) {
 		t.Errorf("a file that is there: %v", err)
+	}
+}
+
+// A password that the library cannot read, and a token, are in no file and in no note of the contents.
+//
+// mutation: url.URL's Redacted in WithoutUser, or a Config whose address the library may quote, makes
+// this fail.
+func TestSupportBundle_HasNoSecretOfAnAddressThatDoesNotAnswer(t *testing.T) {
+	for name, c := range map[string]struct{ address, want string }{
+		"a password":          {"nats://user:" + planted + "@127.0.0.1:1", "NATS at nats://127.0.0.1:1 does not answer"},
+		"a token":             {"nats://" + planted + "@127.0.0.1:1", "NATS at nats://127.0.0.1:1 does not answer"},
+		"no readable address": {"nats://u:" + planted + "%zz@127.0.0.1:1", "NATS at (unreadable) does not answer"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // an audit waits between its looks
+			out, all := bundleOfNothing(t, c.address)
+			if !strings.Contains(all["support-bundle/check.json"], c.want) || !strings.Contains(all["support-bundle/contents.txt"], "audit.json") {
+				t.Errorf("%s\n%s", out, all["support-bundle/check.json"])
+			}
+			all["what is printed"] = out
+			for name, text := range all {
+				if strings.Contains(text, planted) {
+					t.Errorf("%s:\n%s", name, text)
+				}
+			}
+		})
+	}
+}
+
+// bundleOfNothing is a bundle of objects, where neither check nor audit reaches anything.
+func bundleOfNothing(t *testing.T, nats string, objects ...client.Object) (out string, files map[string]string) {
+	t.Helper()
+	p, file := newPlugin(t, objects...), filepath.Join(t.TempDir(), "bundle.tar.gz")
+	p.config = func() (*rest.Config, string, error) { return &rest.Config{Host: "http://127.0.0.1:1"}, "default", nil }
+	out = p.must("support-bundle", "-o", file, "--redis-addrs", "127.0.0.1:1", "--nats-url", nats)
+	return out, unpackFile(t, file)
+}
+
+// A policy has no status before an operator sees it, which is when a bundle is wanted most.
+//
+// mutation: PolicyOf that reads the conditions of no status makes this fail.
+func TestSupportBundle_HasPoliciesThatNoOperatorHasSeen(t *testing.T) {
+	_, files := bundleOfNothing(t, "nats://%zz", &v1alpha1.LockPolicy{ObjectMeta: metav1.ObjectMeta{Name: "unseen"}})
+	if text := files["support-bundle/policies.json"]; !strings.Contains(text, `"unseen"`) {
+		t.Error(text)
+	}
+}
+
+// mutation: run that removes the file for an error only makes this fail.
+func TestSupportBundle_LeavesNoHalfFile(t *testing.T) {
+	p, file := newPlugin(t), filepath.Join(t.TempDir(), "bundle.tar.gz")
+	p.config = func() (*rest.Config, string, error) { panic("a bug") }
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("no panic")
+			}
+		}()
+		_, _, _ = p.call("support-bundle", "-o", file)
+	}()
+	if _, err := os.Stat(file); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the file: %v", err)
 	}
 }
 

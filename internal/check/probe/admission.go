@@ -3,6 +3,7 @@
 package probe
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -23,19 +24,19 @@ const (
 )
 
 // admission looks at the shipped admission policies and their bindings.
-func (k *kube) admission(ctx context.Context, operator string) check.Admission {
+func (k *kube) admission(ctx context.Context, namespace string, operator check.Operator) check.Admission {
 	var found check.Admission
 	bindings := &admissionv1.ValidatingAdmissionPolicyBindingList{}
 	if err := k.List(ctx, bindings, client.Limit(maxBindings)); err != nil {
 		found.Unread = unread("list bindings of admission policies", err)
 		return found
 	}
-	for _, file := range []string{"status/policy.yaml", "approval/policy.yaml"} {
+	for _, file := range []string{"status/policy.yaml", "approval/policy.yaml", "schedules/policy.yaml"} {
 		want, err := shippedPolicy(file)
 		if err != nil {
 			return check.Admission{Unread: check.Unread{Why: err.Error()}}
 		}
-		p, err := k.policy(ctx, want, operator)
+		p, err := k.policy(ctx, want, namespace, operator)
 		if err != nil {
 			return check.Admission{Unread: unread("read admission policy "+want.Name, err)}
 		}
@@ -50,7 +51,7 @@ func (k *kube) admission(ctx context.Context, operator string) check.Admission {
 	return found
 }
 
-func (k *kube) policy(ctx context.Context, want *admissionv1.ValidatingAdmissionPolicy, operator string) (check.AdmissionPolicy, error) {
+func (k *kube) policy(ctx context.Context, want *admissionv1.ValidatingAdmissionPolicy, namespace string, operator check.Operator) (check.AdmissionPolicy, error) {
 	p := check.AdmissionPolicy{Name: want.Name}
 	got := &admissionv1.ValidatingAdmissionPolicy{}
 	err := k.Get(ctx, client.ObjectKey{Name: want.Name}, got)
@@ -62,7 +63,11 @@ func (k *kube) policy(ctx context.Context, want *admissionv1.ValidatingAdmission
 		return p, err
 	}
 	p.Ignores = got.Spec.FailurePolicy != nil && *got.Spec.FailurePolicy == admissionv1.Ignore
-	p.Narrowed = asks(got) != strings.ReplaceAll(asks(want), ":"+shippedNamespace+":", ":"+operator+":")
+	user, shipped := userOf(namespace, cmp.Or(operator.Account, operatorName)), userOf(shippedNamespace, operatorName)
+	p.Narrowed = asks(got) != strings.ReplaceAll(asks(want), shipped, user)
+	if p.Narrowed && operator.Account == "" && strings.Contains(asks(want), shipped) {
+		p.Narrowed, p.Unread = false, accountUnknown()
+	}
 	return p, nil
 }
 

@@ -67,7 +67,7 @@ func TestMain(m *testing.M) {
 func installed(ctx context.Context) error {
 	for _, file := range []string{
 		"manager/namespace.yaml", "rbac/service_account.yaml", "rbac/role.yaml", "rbac/role_binding.yaml", "manager/deployment.yaml",
-		"status/policy.yaml", "approval/policy.yaml",
+		"status/policy.yaml", "approval/policy.yaml", "schedules/policy.yaml",
 	} {
 		objects, err := documents(testenv.Root("config", file))
 		if err != nil {
@@ -131,7 +131,7 @@ func aRun(ctx context.Context) error {
 	}
 	run.Status = &v1alpha1.WorkflowRunStatus{Fence: new(int64(7))}
 	config := rest.CopyConfig(suite.config)
-	config.Impersonate.UserName = "system:serviceaccount:" + shippedNamespace + ":" + operatorName
+	config.Impersonate.UserName = userOf(shippedNamespace, operatorName)
 	asOperator, err := client.New(config, client.Options{Scheme: suite.client.Scheme()})
 	if err != nil {
 		return err

@@ -30,7 +30,7 @@ func lookNATS(ctx context.Context, o Options, operator check.Operator) check.NAT
 	nc, names, err := bus.Dial(ctx, config)
 	if err != nil {
 		return check.NATS{Unread: check.Unread{
-			Why:  "NATS at " + withoutUser(o.NATS.URL) + " does not answer: " + strings.Join(strings.Fields(err.Error()), " "),
+			Why:  "NATS at " + bus.WithoutUser(o.NATS.URL) + " does not answer: " + strings.Join(strings.Fields(err.Error()), " "),
 			Hint: forward(operator.Settings.NATSURL, "nats.nats.svc:4222", "nats-url"),
 		}}
 	}
@@ -156,6 +156,7 @@ func forward(addrs, fallback, flag string) string {
 	if u, err := url.Parse(first); err == nil && u.Host != "" {
 		first = u.Host
 	}
+	first = first[strings.LastIndex(first, "@")+1:] // one that is not understood may have a token or a password
 	host, port, err := net.SplitHostPort(first)
 	parts := strings.Split(host, ".")
 	if err != nil || len(parts) < 3 || parts[2] != "svc" { // name.namespace.svc
@@ -163,15 +164,4 @@ func forward(addrs, fallback, flag string) string {
 		parts = strings.Split(host, ".")
 	}
 	return fmt.Sprintf("kubectl -n %s port-forward svc/%s %s:%s, or say where it is with --%s", parts[1], parts[0], port, port, flag)
-}
-
-// withoutUser is the URLs without what is secret in them.
-func withoutUser(urls string) string {
-	all := strings.Split(urls, ",")
-	for i := range all {
-		if u, err := url.Parse(all[i]); err == nil {
-			all[i] = u.Redacted()
-		}
-	}
-	return strings.Join(all, ",")
 }

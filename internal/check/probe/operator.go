@@ -3,6 +3,7 @@
 package probe
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strconv"
@@ -17,7 +18,8 @@ import (
 )
 
 const (
-	// operatorName is that of the Deployment, of the operator's account, and of the webhook.
+	// operatorName is that of the Deployment and of the webhook, and in the manifests that of the
+	// operator's account; the chart may give it another one.
 	operatorName = "syncopate"
 	managerName  = "manager"
 	maxPods      = 100
@@ -35,6 +37,7 @@ func (k *kube) operator(ctx context.Context, namespace string) check.Operator {
 	}
 	o := check.Operator{
 		Wanted: 1, Ready: d.Status.ReadyReplicas, Settings: settings(arguments(d)),
+		Account: cmp.Or(d.Spec.Template.Spec.ServiceAccountName, "default"),
 		Rolling: d.Status.ObservedGeneration < d.Generation || d.Status.UpdatedReplicas < d.Status.Replicas,
 	}
 	if d.Spec.Replicas != nil {
@@ -52,6 +55,19 @@ func (k *kube) operator(ctx context.Context, namespace string) check.Operator {
 	}
 	slices.Sort(o.Images)
 	return o
+}
+
+// userOf is what admission and rights call an account.
+func userOf(namespace, account string) string {
+	return "system:serviceaccount:" + namespace + ":" + account
+}
+
+// accountUnknown is why what is about the operator's account cannot be told.
+func accountUnknown() check.Unread {
+	return check.Unread{
+		Why:  "only its Deployment says which account the operator has, and that was not read",
+		Hint: "it takes the right to get the Deployment of the operator; --operator-namespace says where it is",
+	}
 }
 
 // imageOf is the image of a pod that runs.

@@ -63,9 +63,9 @@ func Gather(ctx context.Context, o Options) (check.Facts, error) {
 func (k *kube) installed(look func(func(context.Context)), f *check.Facts, o Options) {
 	leader := f.Operator.Settings.Leader
 	look(func(ctx context.Context) { f.CRDs = k.crds(ctx) })
-	look(func(ctx context.Context) { f.Admission = k.admission(ctx, o.Operator) })
+	look(func(ctx context.Context) { f.Admission = k.admission(ctx, o.Operator, f.Operator) })
 	look(func(ctx context.Context) { f.Fence = k.fence(ctx) })
-	look(func(ctx context.Context) { f.Rights = k.rights(ctx, o.Operator) })
+	look(func(ctx context.Context) { f.Rights = k.rights(ctx, o.Operator, f.Operator) })
 	look(func(ctx context.Context) { f.Webhook = k.webhook(ctx, o.Namespace) })
 	look(func(ctx context.Context) { f.Partitions = k.partitions(ctx, o.Operator, leader) })
 	look(func(ctx context.Context) { f.Policies = k.policies(ctx) })

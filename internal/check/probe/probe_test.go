@@ -15,12 +15,14 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -174,6 +176,20 @@ func TestGather_Broken(t *testing.T) {
 		"a binding is missing": {func(i *installation) {
 			i.without(clusterWide(&admissionv1.ValidatingAdmissionPolicyBinding{}, "syncopate-status"))
 		}, map[check.Code]check.Verdict{check.AdmissionPolicies: failed}},
+		// mutation: admission without schedules/policy.yaml makes this fail.
+		"the binding of schedules is missing": {func(i *installation) {
+			i.without(clusterWide(&admissionv1.ValidatingAdmissionPolicyBinding{}, "syncopate-schedules"))
+		}, map[check.Code]check.Verdict{check.AdmissionPolicies: failed}},
+		// mutation: rights, or policy, with operatorName for the account makes this fail.
+		"an account of another name": {func(i *installation) {
+			i.account("robot")
+			i.eventually("the authorizer sees it", func() error {
+				if bad, _ := i.bad(); bad[check.OperatorRights] != "" {
+					return errors.New("not yet")
+				}
+				return nil
+			})
+		}, map[check.Code]check.Verdict{}},
 		"a binding only warns": {func(i *installation) {
 			changed(i, clusterWide(&admissionv1.ValidatingAdmissionPolicyBinding{}, "syncopate-approver"), func(b *admissionv1.ValidatingAdmissionPolicyBinding) {
 				b.Spec.ValidationActions = []admissionv1.ValidationAction{admissionv1.Warn}
@@ -285,6 +301,62 @@ func TestGather_Broken(t *testing.T) {
 				t.Errorf("written: %v", i.seen.writes)
 			}
 		})
+	}
+}
+
+// account installs the operator with an account of another name, as the chart does.
+func (i *installation) account(name string) {
+	i.t.Helper()
+	i.t.Cleanup(func() { // after the Deployment is as before: its controller has seen that
+		ctx, d := context.WithoutCancel(i.t.Context()), inOperator(&appsv1.Deployment{}, operatorName)
+		if err := suite.client.Get(ctx, client.ObjectKeyFromObject(d), d); err != nil {
+			i.t.Error(err)
+			return
+		}
+		d.Status.ObservedGeneration = d.Generation
+		if err := suite.client.Status().Update(ctx, d); err != nil {
+			i.t.Error(err)
+		}
+	})
+	changed(i, inOperator(&appsv1.Deployment{}, operatorName), func(d *appsv1.Deployment) { d.Spec.Template.Spec.ServiceAccountName = name })
+	changed(i, clusterWide(&rbacv1.ClusterRoleBinding{}, operatorName), func(b *rbacv1.ClusterRoleBinding) { b.Subjects[0].Name = name })
+	changed(i, inOperator(&rbacv1.RoleBinding{}, operatorName), func(b *rbacv1.RoleBinding) { b.Subjects[0].Name = name })
+	i.policyNames(name)
+}
+
+// policyNames has the policy about status name another account.
+func (i *installation) policyNames(name string) {
+	i.t.Helper()
+	changed(i, clusterWide(&admissionv1.ValidatingAdmissionPolicy{}, "syncopate-status"), func(p *admissionv1.ValidatingAdmissionPolicy) {
+		v := &p.Spec.Validations[0]
+		v.Expression = strings.ReplaceAll(v.Expression, userOf(shippedNamespace, operatorName), userOf(shippedNamespace, name))
+	})
+}
+
+// Without its Deployment nobody knows the operator's account, so nothing is wrong with another one.
+//
+// mutation: rights that takes operatorName for an account that is not known, or policy that says of
+// such a one that it asks something else, makes this fail.
+func TestGather_AnAccountThatIsNotKnown(t *testing.T) {
+	i := wellInstalled(t)
+	i.policyNames("robot")
+	o := i.options()
+	o.Operator = "nowhere"
+	facts, err := Gather(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range check.Judge(facts) {
+		if (f.Code == check.AdmissionPolicies || f.Code == check.OperatorRights) && (f.Verdict != unknown || f.Hint == "") {
+			t.Errorf("%+v", f)
+		}
+	}
+	i.without(clusterWide(&admissionv1.ValidatingAdmissionPolicyBinding{}, "syncopate-status"))
+	if facts, err = Gather(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(check.Judge(facts), func(f check.Finding) bool { return f.Code == check.AdmissionPolicies && f.Verdict == failed }) {
+		t.Errorf("no binding, and nothing failed: %+v", facts.Admission)
 	}
 }
 

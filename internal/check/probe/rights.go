@@ -20,8 +20,11 @@ import (
 const reviewsAtOnce = 8
 
 // rights asks whether the operator's account may do what the shipped roles say.
-func (k *kube) rights(ctx context.Context, namespace string) check.Rights {
-	account := "system:serviceaccount:" + namespace + ":" + operatorName
+func (k *kube) rights(ctx context.Context, namespace string, operator check.Operator) check.Rights {
+	if operator.Account == "" {
+		return check.Rights{Unread: accountUnknown()}
+	}
+	account := userOf(namespace, operator.Account)
 	wanted, err := shippedRights(namespace)
 	if err != nil {
 		return check.Rights{Unread: check.Unread{Why: err.Error()}}

@@ -10,7 +10,8 @@
 //	200  yes, also for half a minute after it was asked
 //	401  no token, or the API server does not know it
 //	403  no
-//	429  more tokens than it asks about
+//	429  more tokens than it asks about: of one address, or of all. Tokens that were good within the last hour have a
+//	     limit of their own, so nobody else keeps them out
 //	503  the API server cannot be asked
 //
 // The question is asked with the token itself. So the operator needs no right to review tokens or

@@ -6,13 +6,14 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"maps"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
-	"golang.org/x/time/rate"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,20 +26,20 @@ import (
 const (
 	scheme   = "Bearer "
 	maxToken = 16 << 10
-	// maxKept is how many answers are kept, each for keptFor.
+	// maxKept is how many answers are kept, each for keptFor: of those that were good, and of the
+	// others.
 	maxKept = 100
 	keptFor = 30 * time.Second
-	// The API server is asked so often a second, after some at once: anybody who reaches the port
-	// can send tokens.
-	perSecond, atOnce = 5, 20
-	askTimeout        = 5 * time.Second
+	// goodFor is for how long a token has the limit of those that were good.
+	goodFor    = time.Hour
+	askTimeout = 5 * time.Second
 )
 
 // Filter is what controller-runtime puts in front of the metrics.
 func Filter(config *rest.Config, _ *http.Client) (metricsserver.Filter, error) {
 	return func(log logr.Logger, next http.Handler) (http.Handler, error) {
-		g := &guard{config: rest.AnonymousClientConfig(config), next: next, log: log, clock: clock.RealClock{}, limit: rate.NewLimiter(perSecond, atOnce)}
-		g.kept = map[[sha256.Size]byte]kept{}
+		g := &guard{config: rest.AnonymousClientConfig(config), next: next, log: log, clock: clock.RealClock{}, limits: newLimits()}
+		g.good, g.refused = map[sum]kept{}, map[sum]kept{}
 		return g, nil
 	}, nil
 }
@@ -49,16 +50,20 @@ type guard struct {
 	next   http.Handler
 	log    logr.Logger
 	clock  clock.PassiveClock
-	limit  *rate.Limiter
+	limits *limits
 
-	mu   sync.Mutex
-	kept map[[sha256.Size]byte]kept // by token
+	mu            sync.Mutex
+	good, refused map[sum]kept // apart: refusals, of which anybody can have many, take no place of what is good
 }
+
+// sum stands for a token, and what is asked for with it.
+type sum [sha256.Size]byte
 
 // kept is an answer about a token.
 type kept struct {
-	code  int
-	until time.Time
+	code int
+	// until is when it is asked for again, and ends when it is forgotten.
+	until, ends time.Time
 }
 
 // ServeHTTP implements http.Handler.
@@ -69,7 +74,7 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "a request for metrics needs a token of the cluster", http.StatusUnauthorized)
 		return
 	}
-	switch code := g.ask(r.Context(), token, r.URL.Path); code {
+	switch code := g.ask(r.Context(), token, r.URL.Path, addressOf(r)); code {
 	case http.StatusOK:
 		g.next.ServeHTTP(w, r)
 	case http.StatusForbidden:
@@ -80,15 +85,13 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // ask says with which code to answer. What the API server said is kept for a while.
-func (g *guard) ask(ctx context.Context, token, path string) (code int) {
-	sum, now := sha256.Sum256([]byte(path+" "+token)), g.clock.Now()
-	g.mu.Lock()
-	found, is := g.kept[sum]
-	g.mu.Unlock()
+func (g *guard) ask(ctx context.Context, token, path, address string) (code int) {
+	of, now := sum(sha256.Sum256([]byte(path+" "+token))), g.clock.Now()
+	found := g.known(of, now)
 	switch {
-	case is && now.Before(found.until):
+	case now.Before(found.until):
 		return found.code
-	case !g.limit.AllowN(now, 1):
+	case !g.limits.allow(address, found.code == http.StatusOK, now):
 		return http.StatusTooManyRequests
 	}
 	code, err := g.review(ctx, token, path)
@@ -96,8 +99,29 @@ func (g *guard) ask(ctx context.Context, token, path string) (code int) {
 		g.log.Info("The API server cannot be asked who may get metrics", "cause", err.Error())
 		return http.StatusServiceUnavailable
 	}
-	g.keep(sum, kept{code, now.Add(keptFor)}, now)
+	g.keep(of, code, now)
 	return code
+}
+
+// known is what is known of a token; of one of which nothing is, the zero value.
+func (g *guard) known(of sum, now time.Time) kept {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, all := range []map[sum]kept{g.good, g.refused} {
+		if found := all[of]; now.Before(found.ends) {
+			return found
+		}
+	}
+	return kept{}
+}
+
+// addressOf is where a request comes from, without the port.
+func addressOf(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return host
 }
 
 // review asks the API server, with the token.
@@ -127,17 +151,19 @@ func (g *guard) review(ctx context.Context, token, path string) (code int, err e
 }
 
 // keep remembers an answer, if there is room.
-func (g *guard) keep(sum [sha256.Size]byte, k kept, now time.Time) {
+func (g *guard) keep(of sum, code int, now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(g.kept) >= maxKept {
-		for other, one := range g.kept {
-			if !now.Before(one.until) {
-				delete(g.kept, other)
-			}
-		}
+	delete(g.good, of)
+	delete(g.refused, of)
+	all, ends := g.refused, now.Add(keptFor)
+	if code == http.StatusOK {
+		all, ends = g.good, now.Add(goodFor)
 	}
-	if len(g.kept) < maxKept {
-		g.kept[sum] = k
+	if len(all) >= maxKept {
+		maps.DeleteFunc(all, func(_ sum, k kept) bool { return !now.Before(k.ends) })
+	}
+	if len(all) < maxKept {
+		all[of] = kept{code: code, until: now.Add(keptFor), ends: ends}
 	}
 }

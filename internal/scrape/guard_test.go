@@ -4,9 +4,11 @@ package scrape
 
 import (
 	"context"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -56,8 +58,14 @@ func newGuard(t *testing.T, config *rest.Config) *guard {
 // other than 200.
 func get(t *testing.T, h http.Handler, authorization string) int {
 	t.Helper()
+	return getFrom(t, h, authorization, "192.0.2.1")
+}
+
+func getFrom(t *testing.T, h http.Handler, authorization, address string) int {
+	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody)
 	r.Header.Set("Authorization", authorization)
+	r.RemoteAddr = net.JoinHostPort(address, "12345")
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
 	if shown := strings.Contains(w.Body.String(), "metrics") && w.Body.Len() == len("metrics"); shown != (w.Code == http.StatusOK) {
@@ -152,9 +160,21 @@ func TestNobodyGetsMetricsWhileTheAPIServerIsAway(t *testing.T) {
 // yes is an API server that allows everything, and counts.
 func yes(t *testing.T, asked *int) *rest.Config {
 	t.Helper()
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	return knows(t, asked, "")
+}
+
+// knows is an API server that allows everything to those whose tokens begin so, does not know any
+// others, and counts.
+func knows(t *testing.T, asked *int, prefix string) *rest.Config {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		*asked++
 		w.Header().Set("Content-Type", "application/json")
+		if !strings.HasPrefix(r.Header.Get("Authorization"), scheme+prefix) {
+			w.WriteHeader(http.StatusUnauthorized)
+			_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Unauthorized","code":401}`))
+			return
+		}
 		w.WriteHeader(http.StatusCreated)
 		_, _ = w.Write([]byte(`{"kind":"SelfSubjectAccessReview","apiVersion":"authorization.k8s.io/v1","status":{"allowed":true}}`))
 	}))
@@ -177,20 +197,99 @@ func TestAnAnswerIsKeptForAWhile(t *testing.T) {
 	}
 }
 
-// Whoever sends many tokens costs the API server little, and the operator no memory.
-// mutation: the limit or the bound of kept taken out makes this fail.
+// Whoever sends many tokens, good ones or others, from many addresses or from one, costs the API
+// server little, and the operator no memory.
+// mutation: a limit or the bound of what is kept taken out makes this fail.
 func TestManyTokens(t *testing.T) {
-	var asked int
-	g, clock := newGuard(t, yes(t, &asked)), testingclock.NewFakePassiveClock(time.Unix(1e9, 0))
-	g.clock = clock
-	refused := 0
-	for i := range 3 * maxKept {
-		if get(t, g, scheme+strings.Repeat("x", i+1)) == http.StatusTooManyRequests {
-			refused++
-		}
-		clock.SetTime(clock.Now().Add(time.Second / perSecond / 2))
+	for name, c := range map[string]struct {
+		known, address string
+		most           int // questions
+	}{
+		"all are good":        {"", "192.0.2.%d", allAtOnce + 50*allPerSecond},
+		"none is good":        {"none", "192.0.2.%d", allAtOnce + 50*allPerSecond},
+		"all are of one host": {"none", "192.0.2.1", oneAtOnce + 50*onePerSecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var asked int
+			g, clock := newGuard(t, knows(t, &asked, c.known)), testingclock.NewFakePassiveClock(time.Unix(1e9, 0))
+			g.clock = clock
+			refused := 0
+			for i := range 1000 {
+				if getFrom(t, g, scheme+strings.Repeat("x", i+1), strings.ReplaceAll(c.address, "%d", strconv.Itoa(i%250))) == http.StatusTooManyRequests {
+					refused++
+				}
+				clock.SetTime(clock.Now().Add(50 * time.Millisecond))
+			}
+			if asked > c.most || asked < c.most-1 || refused != 1000-asked || len(g.good) > maxKept || len(g.refused) > maxKept {
+				t.Errorf("%d refused, %d questions, %d good and %d others kept", refused, asked, len(g.good), len(g.refused))
+			}
+		})
 	}
-	if refused < maxKept || asked > 3*maxKept/2+atOnce+1 || len(g.kept) > maxKept {
-		t.Errorf("%d refused, %d questions, %d kept", refused, asked, len(g.kept))
+}
+
+// Nobody who reaches the port keeps out who had the metrics before, and whoever sends many tokens
+// keeps out none of another address.
+// mutations: one limit for all tokens, refusals that take the places of good tokens, and an address
+// without a limit of its own make this fail.
+func TestManyTokensKeepNobodyElseOut(t *testing.T) {
+	var asked, sent int
+	g, clock := newGuard(t, knows(t, &asked, "good")), testingclock.NewFakePassiveClock(time.Unix(1e9, 0))
+	g.clock = clock
+	flood := func(addresses int) { // 20 s of it
+		for range 2000 {
+			sent++
+			clock.SetTime(clock.Now().Add(10 * time.Millisecond))
+			getFrom(t, g, scheme+"bad"+strconv.Itoa(sent), "192.0.2."+strconv.Itoa(sent%addresses))
+		}
+	}
+	gets := func(what, token, address string) {
+		t.Helper()
+		if got := getFrom(t, g, scheme+token, address); got != http.StatusOK {
+			t.Errorf("%s: %d", what, got)
+		}
+	}
+	flood(30)
+	clock.SetTime(clock.Now().Add(time.Second))
+	gets("who comes after many from many addresses", "good", "192.0.2.100")
+	clock.SetTime(clock.Now().Add(keptFor + time.Second))
+	flood(101)
+	gets("who had the metrics before, among many", "good", "192.0.2.100")
+	clock.SetTime(clock.Now().Add(keptFor + time.Second))
+	flood(1)
+	gets("who comes while one address sends many", "good-too", "192.0.2.200")
+}
+
+// mutation: a token that was good once and counts as that for ever, or when it is not any more,
+// makes this fail.
+func TestATokenThatWasGoodIsOneOfManyAfterAWhile(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	g, of := newGuard(t, &rest.Config{Host: "https://127.0.0.1:1"}), sum{1}
+	g.keep(of, http.StatusOK, now)
+	if got := g.known(of, now.Add(goodFor-1)); got.code != http.StatusOK || now.Add(keptFor).Before(got.until) {
+		t.Errorf("within the hour: %+v", got)
+	}
+	if got := g.known(of, now.Add(goodFor)); got != (kept{}) {
+		t.Errorf("after an hour: %+v", got)
+	}
+	g.keep(of, http.StatusForbidden, now)
+	if got := g.known(of, now); got.code != http.StatusForbidden {
+		t.Errorf("after a refusal: %+v", got)
+	}
+	if got := g.known(of, now.Add(keptFor)); got != (kept{}) {
+		t.Errorf("after a refusal, and a while: %+v", got)
+	}
+}
+
+// mutation: addresses that are never forgotten, or without a bound, make this fail.
+func TestAddressesAreBounded(t *testing.T) {
+	l, now := newLimits(), time.Unix(1e9, 0)
+	for i := range 2 * maxAddresses {
+		l.allow(strconv.Itoa(i), false, now)
+	}
+	if len(l.by) != maxAddresses || l.allow("new", false, now) {
+		t.Errorf("%d addresses", len(l.by))
+	}
+	if now = now.Add(time.Minute); !l.allow("new", false, now) || len(l.by) != 1 {
+		t.Errorf("a minute later: %d addresses", len(l.by))
 	}
 }

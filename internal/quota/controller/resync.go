@@ -36,6 +36,7 @@ var errRestless = errors.New("admission data keeps being lost while it is rebuil
 // by this process at once, and within two seconds of a loss of data by any. It should run in one
 // process: two do no harm, but twice the work. It may be started again after its end.
 func (k *Controller) Start(ctx context.Context) error {
+	defer k.quota.Show(nil)
 	for failures := 0; ctx.Err() == nil; {
 		kicked := k.kicked
 		pause, err := k.resync(ctx)

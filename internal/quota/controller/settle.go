@@ -30,6 +30,7 @@ func (k *Controller) settle(ctx context.Context, h holdings) error {
 	if err := adopt(ctx, k, v, h); err != nil {
 		return err
 	}
+	k.quota.Show(h.snapshots)
 	all := k.auditAll(v, h)
 	gone, err := k.gone(ctx, v, h, all)
 	if err != nil {

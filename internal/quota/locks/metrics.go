@@ -46,14 +46,14 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 		}, []string{"outcome"}),
 		leaked: drift.WithLabelValues("leaked"), missing: drift.WithLabelValues("missing"),
 		held: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "syncopate_locks_held", Help: "Runs and steps that hold locks across runs, as of the last resync.",
+			Name: "syncopate_locks_held", Help: "Runs and steps that hold locks across runs, as of the last resync; of the replica that makes resyncs.",
 		}),
 		waiting: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "syncopate_locks_waiting", Help: "Runs and steps that wait for locks across runs, as of the last resync.",
+			Name: "syncopate_locks_waiting", Help: "Runs and steps that wait for locks across runs, as of the last resync; of the replica that makes resyncs.",
 		}),
 		oldest: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "syncopate_locks_oldest_contended_hold_seconds",
-			Help: "Age of the oldest hold of a lock across runs for which somebody waits, as of the last resync, by semaphore (\"mutex\": all mutexes).",
+			Help: "Age of the oldest hold of a lock across runs for which somebody waits, as of the last resync, by semaphore (\"mutex\": all mutexes); of the replica that makes resyncs.",
 		}, []string{"semaphore"}),
 		times: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "syncopate_locks_hold_seconds", Help: "How long locks across runs were held, until the end of their holders, by semaphore (\"mutex\": all mutexes).",
@@ -94,6 +94,13 @@ func (m *Metrics) contended(ages map[string]time.Duration) {
 	for label, age := range oldest {
 		m.oldest.WithLabelValues(label).Set(age.Seconds())
 	}
+}
+
+// forget says that nothing is known here any more: another replica makes the resyncs.
+func (m *Metrics) forget() {
+	m.held.Set(0)
+	m.waiting.Set(0)
+	m.oldest.Reset()
 }
 
 // label is that of a lock: users name mutexes, and there are as many as they like; semaphores

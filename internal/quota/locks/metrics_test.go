@@ -22,7 +22,7 @@ func TestTheOldestHoldOfEachSemaphore(t *testing.T) {
 	m.contended(map[string]time.Duration{"gone/x": time.Hour})
 	m.contended(map[string]time.Duration{"gpus/eu": time.Minute, "gpus/us": time.Second, "mutex:a/x": time.Second, "mutex:b/gpus": 2 * time.Second})
 	want := `
-# HELP syncopate_locks_oldest_contended_hold_seconds Age of the oldest hold of a lock across runs for which somebody waits, as of the last resync, by semaphore ("mutex": all mutexes).
+# HELP syncopate_locks_oldest_contended_hold_seconds Age of the oldest hold of a lock across runs for which somebody waits, as of the last resync, by semaphore ("mutex": all mutexes); of the replica that makes resyncs.
 # TYPE syncopate_locks_oldest_contended_hold_seconds gauge
 syncopate_locks_oldest_contended_hold_seconds{semaphore="gpus"} 60
 syncopate_locks_oldest_contended_hold_seconds{semaphore="mutex"} 2

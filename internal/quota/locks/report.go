@@ -25,6 +25,9 @@ const maxBusiest = 10
 
 // report writes how each semaphore is used into its status, if that changed, and sets the gauges.
 func (c *Controller) report(ctx context.Context, v *view, s store.LocksSnapshot) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("report how semaphores are used: %w", err) // another replica may do by now
+	}
 	keys := map[string]*v1alpha1.KeyStatus{} // by lock
 	of := func(lock string) *v1alpha1.KeyStatus {
 		if keys[lock] == nil {

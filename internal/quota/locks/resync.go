@@ -41,6 +41,7 @@ const (
 func (c *Controller) Start(ctx context.Context) error {
 	c.notes(map[string]bool{everySemaphore: true})
 	defer c.notes(nil)
+	defer c.metrics.forget()
 	for failures := 0; ctx.Err() == nil; {
 		kicked, pause := c.kicked, resyncPause
 		err := c.Resync(ctx)

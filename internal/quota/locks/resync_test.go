@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/redis/go-redis/v9"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -221,6 +223,38 @@ func TestOlderDataIsClosedForAll(t *testing.T) {
 	}
 	s.clock.Step(resyncs.LookPause)
 	s.until("the locks are open", func() bool { return ask() == nil })
+}
+
+// What one replica showed last is nobody's concern when another makes the resyncs: an alert would
+// go on for ever.
+//
+// mutations: Start that does not forget what it showed, and a report that goes on after its end,
+// make this fail.
+func TestWhoMakesNoResyncsShowsNoHolds(t *testing.T) {
+	s := newSite(t)
+	r, lock := s.replica(), "mutex:"+s.ns+"/m"
+	r.metrics = NewMetrics(prometheus.NewPedanticRegistry())
+	shows := func(held, waiting float64, oldest int) {
+		t.Helper()
+		if h, w, n := testutil.ToFloat64(r.metrics.held), testutil.ToFloat64(r.metrics.waiting), testutil.CollectAndCount(r.metrics.oldest); h != held || w != waiting || n != oldest {
+			t.Errorf("%v held, %v waiting, %d series of the oldest", h, w, n)
+		}
+	}
+	must(t, r.Resync(t.Context()))
+	r.takes(s.run("holds", nil), lock, store.LocksHeld)
+	r.takes(s.run("waits", nil), lock, store.LocksWaiting)
+	stop := r.start()
+	shows(1, 1, 1)
+	snapshot, err := r.store.SnapshotLocks(t.Context())
+	must(t, err)
+	stop()
+	shows(0, 0, 0)
+	over, end := context.WithCancel(t.Context())
+	end()
+	if err := r.report(over, &view{}, snapshot); !errors.Is(err, context.Canceled) {
+		t.Errorf("a report after the end: %v", err)
+	}
+	shows(0, 0, 0)
 }
 
 func (s *site) get(name string) *v1alpha1.WorkflowRun {

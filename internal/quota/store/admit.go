@@ -88,12 +88,10 @@ func (g *Store) decideAs(
 	return a, err
 }
 
-// stand reads how an answer about slots begins, and shows it in the gauges.
+// stand reads how an answer about slots begins.
 func (g *Store) stand(k Key, l Limits, got reply) Answer {
 	g.learn(g.keys(k)[0], got)
-	a := Answer{Limit: l.Max, Used: got.number(1), Waiting: got.number(2), Reserved: got.number(3)}
-	g.opts.Metrics.stands(k, a)
-	return a
+	return Answer{Limit: l.Max, Used: got.number(1), Waiting: got.number(2), Reserved: got.number(3)}
 }
 
 // locked makes a decision under the lock of the tenant. The decision is the one of strategy Atomic,

@@ -56,6 +56,6 @@ func (g *Store) free(ctx context.Context, k Key, l Limits, uids ...string) ([]Ne
 	if err != nil {
 		return nil, freed{}, err
 	}
-	g.stand(k, l, got)
+	g.learn(g.keys(k)[0], got)
 	return nextOf(got[min(6, len(got)):]), freed{slots: got.number(4), places: got.number(5)}, nil
 }

@@ -41,7 +41,11 @@ type Metrics struct {
 	most    int
 	mu      sync.Mutex
 	tenants map[string]bool // those with labels of their own
+	shown   map[Key]standing
 }
+
+// standing is how many runs of a tenant have slots, and how many wait.
+type standing struct{ slots, waiting int }
 
 // NewMetrics registers the metrics with reg; nil registers them nowhere. tenants is how many have
 // labels of their own; 0: 50.
@@ -62,8 +66,8 @@ func NewMetrics(reg prometheus.Registerer, tenants int) *Metrics {
 			"How long it took to decide on the admission of a run.", "tenant", "strategy", "surface", "outcome"),
 		lockWait: histogram("admission_lock_wait_seconds",
 			"How long the admission lock of a tenant was waited for; strategy Lock only.", "tenant", "surface", "outcome"),
-		slots:   gauge("admission_slots", "Admitted runs, as of the last answer about the tenant."),
-		waiting: gauge("admission_queue_length", "Runs in line, as of the last answer about the tenant."),
+		slots:   gauge("admission_slots", "Admitted runs of each tenant that has any, or one that waits, as of the last resync; of the replica that makes resyncs."),
+		waiting: gauge("admission_queue_length", "Runs in line of each tenant that has any, or an admitted one, as of the last resync; of the replica that makes resyncs."),
 		drift: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
 			Namespace: "syncopate", Name: "admission_drift_total",
 			Help: "Differences between slots and runs that were repaired: slots of no run (leaked), runs without a slot (missing), places in line of no run (stale_place).",
@@ -80,6 +84,10 @@ func NewMetrics(reg prometheus.Registerer, tenants int) *Metrics {
 func (m *Metrics) label(tenant string) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	return m.labelLocked(tenant)
+}
+
+func (m *Metrics) labelLocked(tenant string) string {
 	if !m.tenants[tenant] {
 		if len(m.tenants) >= m.most {
 			return otherTenants
@@ -97,11 +105,24 @@ func (m *Metrics) lockWaited(tenant, surface, outcome string, took time.Duration
 	m.lockWait.WithLabelValues(m.label(tenant), surface, outcome).Observe(took.Seconds())
 }
 
-func (m *Metrics) stands(k Key, a Answer) {
-	if tenant := m.label(k.Tenant); tenant != otherTenants {
-		m.slots.WithLabelValues(tenant, k.Policy).Set(float64(a.Used))
-		m.waiting.WithLabelValues(tenant, k.Policy).Set(float64(a.Waiting))
+// show sets the gauges, and ends those of tenants that have nothing any more. A scrape finds each
+// of the others at all times: one that is gone for a moment would end an alert.
+func (m *Metrics) show(now map[Key]standing) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for k, s := range now {
+		if tenant := m.labelLocked(k.Tenant); tenant != otherTenants {
+			m.slots.WithLabelValues(tenant, k.Policy).Set(float64(s.slots))
+			m.waiting.WithLabelValues(tenant, k.Policy).Set(float64(s.waiting))
+		}
 	}
+	for k := range m.shown {
+		if _, is := now[k]; !is {
+			m.slots.DeleteLabelValues(k.Tenant, k.Policy)
+			m.waiting.DeleteLabelValues(k.Tenant, k.Policy)
+		}
+	}
+	m.shown = now
 }
 
 func (m *Metrics) drifted(kind string, n int) { m.drift.WithLabelValues(kind).Add(float64(n)) }

@@ -105,7 +105,6 @@ func (g Pools) decideShared(
 		if ahead, err := parseMember(got.text(6)); err == nil {
 			a.Ahead = ahead.Name
 		}
-		g.opts.Metrics.stands(of, a)
 		return a, nil
 	})
 }
@@ -241,11 +240,12 @@ func (g Pools) Snapshot(ctx context.Context, k Key) (Snapshot, error) {
 	}
 	slices.SortFunc(b.Slots, func(x, y Slot) int { return strings.Compare(x.UID, y.UID) })
 	for _, m := range got.list(6).texts(0) {
-		_, m, _ := strings.Cut(m, " ")
+		tenant, m, _ := strings.Cut(m, " ")
 		run, err := parseMember(m)
 		if err != nil {
 			return Snapshot{}, g.unavailable(k, err)
 		}
+		run.Tenant = tenant
 		b.Queue = append(b.Queue, run)
 	}
 	b.Reserved = reservationsOf(got.list(7), now)

@@ -448,7 +448,7 @@ func (p *poolPlayer) snapshot() {
 		got[s.UID] = "slot of " + s.Tenant
 	}
 	for _, r := range b.Queue {
-		got[r.UID] = "waits as " + r.Name
+		got[r.UID] = r.Tenant + " waits as " + r.Name
 	}
 	for _, r := range b.Reserved {
 		got[r.UID] = "reserved"
@@ -459,7 +459,7 @@ func (p *poolPlayer) snapshot() {
 			want[uid] = "reserved"
 		}
 		for uid, w := range p.model.queue {
-			want[uid] = "waits as " + w.Name
+			want[uid] = w.tenant + " waits as " + w.Name
 		}
 		for uid, tenant := range p.model.slots {
 			want[uid] = "slot of " + tenant

@@ -50,7 +50,7 @@ func (g *Store) FinishRebuild(ctx context.Context, k Key, token string, admitted
 	if err != nil {
 		return err
 	}
-	g.stand(k, Limits{}, got)
+	g.learn(g.keys(k)[0], got)
 	return nil
 }
 

@@ -50,7 +50,7 @@ func (g *Store) Snapshot(ctx context.Context, k Key) (Snapshot, error) {
 	if err != nil {
 		return Snapshot{}, err
 	}
-	g.stand(k, Limits{}, got)
+	g.learn(g.keys(k)[0], got)
 	var b Snapshot
 	now := got.number(4)
 	for slots := got.list(5); len(slots) > 1; slots = slots[2:] {
@@ -68,6 +68,29 @@ func (g *Store) Snapshot(ctx context.Context, k Key) (Snapshot, error) {
 	}
 	b.Reserved = reservationsOf(got.list(7), now)
 	return b, nil
+}
+
+// Show exports who has slots and who waits, as snapshots of all keys say. It is for the process
+// that makes resyncs: what others last heard of a tenant would stay. With nil nothing is exported:
+// another process does.
+func (g *Store) Show(all map[Key]Snapshot) {
+	now := map[Key]standing{}
+	add := func(at Key, tenant string, slots, waiting int) {
+		if tenant != "" {
+			at.Tenant = tenant // of a pool
+		}
+		s := now[at]
+		now[at] = standing{s.slots + slots, s.waiting + waiting}
+	}
+	for at, b := range all {
+		for _, s := range b.Slots {
+			add(at, s.Tenant, 1, 0)
+		}
+		for _, r := range b.Queue {
+			add(at, r.Tenant, 0, 1)
+		}
+	}
+	g.opts.Metrics.show(now)
 }
 
 func reservationsOf(r reply, now int) []Reservation {
@@ -90,7 +113,7 @@ func (g *Store) Restore(ctx context.Context, k Key, uids []string) error {
 	if err != nil {
 		return err
 	}
-	g.stand(k, Limits{}, got)
+	g.learn(g.keys(k)[0], got)
 	g.opts.Metrics.drifted(driftMissing, got.number(4))
 	return nil
 }

@@ -78,6 +78,8 @@ type Run struct {
 	Priority int32
 	// Created is the creation time; its seconds count.
 	Created time.Time
+	// Tenant is the run's, in a Snapshot of a pool; else empty.
+	Tenant string
 }
 
 // Answer says what was decided, and how things stand after that.

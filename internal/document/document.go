@@ -108,11 +108,6 @@ func (v Value) Len() int {
 // Index is element i of a list, 0 <= i < Len.
 func (v Value) Index(i int) Value { return Value{v.doc, v.doc.nodes[int(v.node.at)+i]} }
 
-// From is a list without its first i elements, 0 <= i <= Len.
-func (v Value) From(i int) Value {
-	return Value{v.doc, newNode(List, int(v.node.at)+i, v.node.len()-i)}
-}
-
 // Key is key i of an object in the order of their bytes, 0 <= i < Len.
 func (v Value) Key(i int) string { return Value{v.doc, v.doc.nodes[int(v.node.at)+2*i]}.Text() }
 

@@ -11,6 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/traits"
+
 	"github.com/syncopate-dev/syncopate/internal/expr/budget"
 )
 
@@ -131,6 +134,38 @@ func TestUsualSizesAreWithinTheBounds(t *testing.T) {
 				t.Errorf("%v, %v", ok, err)
 			}
 		})
+	}
+}
+
+// An element of a sum of many lists is as near as one of a single list, as it costs the same. In
+// CEL's own sum it is as deep as there are lists: a legal condition took 6 s.
+//
+// mutations: a guardedCall that leaves sums of lists to CEL, and a weighList that charges for none
+// of the elements, make this fail.
+func TestAListOf240PartsLookedAt(t *testing.T) {
+	src := "[inputs.l].map(l, l" + strings.Repeat("+l", 239) + ")"
+	p, err := compile(source{text: src + "[0]"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := p.eval(heavy().activation(MaxCost))
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, _ := out.(traits.Lister)
+	if parts, _ := list.Value().([]traits.Lister); list.Size() != types.Int(240_000) || len(parts) != 240 {
+		t.Errorf("%v elements in %d parts", list.Size(), len(parts))
+	}
+	spent := func(elements int) int {
+		s := Prepare(Vars{Inputs: map[string]any{"l": make([]any, elements)}})
+		if out, err := s.Template(quote("${" + src + ".all(m, m == m)}")); err != nil || string(out) != "true" {
+			t.Errorf("of lists of %d: %s, %v", elements, out, err)
+		}
+		return s.Spent()
+	}
+	const more = 240 * (1000 - 100) * 2 * 16 / budget.UnitsPerCost
+	if few, many := spent(100), spent(1000); many-few < more {
+		t.Errorf("longer lists take %d units more, want %d", many-few, more)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/google/cel-go/common/types/traits"
 
 	"github.com/syncopate-dev/syncopate/internal/document"
+	"github.com/syncopate-dev/syncopate/internal/expr/budget"
 )
 
 // Values of documents are made CEL values one at a time, when an expression comes to them, and are
@@ -45,18 +46,10 @@ var _ traits.Lister = documentList{}
 
 // Add gives a list of both.
 func (l documentList) Add(other ref.Val) ref.Val {
-	after, isList := other.(traits.Lister)
-	switch {
-	case !isList:
-		return types.MaybeNoSuchOverloadErr(other)
-	case l.value.Len() == 0:
-		return other
+	if both, ok := budget.Sum([]ref.Val{l, other}); ok {
+		return both
 	}
-	// CEL makes its list of two only of lists of its own: this one is put behind one of
-	// its first element.
-	first := types.NewRefValList(jsonAdapter{}, []ref.Val{documentValue(l.value.Index(0))})
-	whole, _ := first.Add(documentList{l.value.From(1)}).(traits.Lister)
-	return whole.Add(after)
+	return types.MaybeNoSuchOverloadErr(other)
 }
 
 // Contains says whether an element is equal to a value.

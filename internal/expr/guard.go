@@ -190,6 +190,11 @@ func isNumber(val ref.Val) bool {
 }
 
 func (c *guardedCall) call(args []ref.Val) ref.Val {
+	if c.Function() == operators.Add {
+		if list, ok := budget.Sum(args); ok {
+			return list
+		}
+	}
 	switch {
 	case c.Function() == operators.Equals:
 		return types.Equal(args[0], args[1])

@@ -137,7 +137,7 @@ func TestKeysOfAMapAreTextOrWholeNumbersOrBools(t *testing.T) {
 // A list of just more than 2^63 elements has no size, and CEL panics where it is asked for, which
 // may be beyond its own recover.
 //
-// mutation: chargeText for chargeAdd makes this panic.
+// mutation: chargeText for chargeAdd makes this run out of memory.
 func TestAListWithoutASizeIsAnError(t *testing.T) {
 	for _, n := range []int{63, 64} {
 		src := "[[1]]" + strings.Repeat(".map(x,x+x)", n)

@@ -324,6 +324,24 @@ func TestADelayOfAChildMayBeOver(t *testing.T) {
 	}
 }
 
+// So may what a run waits for that goes on from another one: its steps have to be those of that one.
+//
+// mutation: asCreated without startFrom makes this fail.
+func TestADelayOfARunThatStartsFromAnotherMayBeOver(t *testing.T) {
+	past := epoch.Add(-time.Second)
+	nested := fmt.Sprintf(`{"steps":[{"name":"w","delay":{"until":"%s"}}]}`, past.Format(time.RFC3339))
+	run := newRun(newStep("d", delayUntil(past)), newStep("b", after("d")), newStep("c", after("d"), childRun(nested, "")))
+	if refused := decideAt(run, epoch, held(1)); outcomeOf(&refused.Status) != "Failed/InvalidSpec" {
+		t.Errorf("without startFrom: %s", outcomeOf(&refused.Status))
+	}
+	run.Spec.StartFrom = &v1alpha1.StartFrom{Run: "first", UID: "u-0"}
+	done := v1alpha1.StepStatus{Name: "d", Phase: v1alpha1.StepSucceeded, DelayedUntil: bounds.Micro(past), DoneBy: "first"}
+	out := Decide(letIn(Input{Run: run, Now: epoch, Lock: held(1), Origin: Origin{Steps: []v1alpha1.StepStatus{done}}}))
+	if len(out.Dispatch) != 1 || len(out.Create) != 1 {
+		t.Errorf("%s, dispatches %v, creates %v", outcomeOf(&out.Status), names(out.Dispatch), out.Create)
+	}
+}
+
 // Workflows that name each other would make as many runs as they have steps, on each level more.
 // mutation: nestOf that is always that of the top, or commitChild that does not say how many runs
 // may be below the child, makes this fail.

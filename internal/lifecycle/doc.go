@@ -117,7 +117,7 @@
 //
 // What a decision renders is in its budget, as all expressions are; the rest goes out with the
 // next one, at once. The list has one value, so the shell hands it back (Lists); without it, it
-// is evaluated again.
+// is evaluated again. So have the keys of locks that a step or an item waits for.
 //
 // With FailStep the first item that fails for good ends the step when all results of the
 // decision were applied, and the jobs of the others are withdrawn. With Collect the step

@@ -42,6 +42,8 @@ type state struct {
 	initialized bool         // the persisted status knows the steps: the spec was validated
 	asked       bool         // spec.outputs were evaluated in this decision
 	assembled   map[int]kept // by step: where its output is, once all of its items are over
+	launches    []launch     // what goes out with this decision, until it is committed
+	launched    map[int]bool // by step: its job, or child run, is among them
 	placeFreed  bool         // an item or a step ended in the middle of starts: others may start by that
 }
 

@@ -221,6 +221,9 @@ func (c *chance) pass() Decision {
 	if !out.Changed && (len(out.Dispatch) > 0 || len(out.Withdraw) > 0 || slices.Contains(out.Verdicts, Applied)) {
 		c.fail("effects without a change: %+v", out)
 	}
+	if id := dispatchedAndWithdrawn(&out); id != "" {
+		c.fail("%s is dispatched and withdrawn", id)
+	}
 	if out.Changed && c.odds(7) {
 		c.log = append(c.log, "  the write is refused")
 		if c.odds(3) {

@@ -11,9 +11,10 @@ import (
 )
 
 // asCreated is the run as it is validated. What a child waits for may have come since its root was
-// validated: its own creation is no bound.
+// validated, and what a run with startFrom waits for since that other run was: its own creation is
+// no bound.
 func asCreated(d *draft) *v1alpha1.WorkflowRun {
-	if d.in.Parent == nil {
+	if d.in.Parent == nil && d.run.Spec.StartFrom == nil {
 		return d.run
 	}
 	run := *d.run

@@ -15,6 +15,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/fanout"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/render"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
 
@@ -338,5 +339,35 @@ func TestItemsWithLocksAreBounded(t *testing.T) {
 	out = decideLocked(t, run, epoch, answers)
 	if out = decideLocked(t, run, epoch, nil); len(out.Needs.Locks) > 0 || len(run.Status.Steps[0].ForEach.Locks) != bounds.MaxLockedItems {
 		t.Errorf("asks for %d more, %d have locks", len(out.Needs.Locks), len(run.Status.Steps[0].ForEach.Locks))
+	}
+}
+
+// A job that was not published is rendered again with what Needs names, whatever else the keys of
+// its locks have read.
+//
+// mutation: a Needs that leaves out what the keys read makes this fail where the list is forgotten;
+// an ItemRenderer that wants it, where the list is remembered.
+func TestAnItemWhoseLockKeyReadsAnOutputIsRenderedAgain(t *testing.T) {
+	o := objects{}
+	p := newStep("p", after("a", "b"), forEach("${['x', 'y']}", 2, v1alpha1.FailStep), input(`{"i":"${item}","b":"${size(steps.b.output)}"}`))
+	p.ForEach.Locks = []v1alpha1.LockRequest{mutexOf("${size(steps.a.output)}-${item}")}
+	run := withOutputs(t, o, 5<<10, p)
+	out, _ := decideKnowing(t, o, run, epoch, nil, heldWith(2))
+	ids := InFlight(run)
+	if len(ids) != 2 || run.Status.Steps[0].OutputRef == nil || run.Status.Steps[1].OutputRef == nil {
+		t.Fatalf("%v are in flight", ids)
+	}
+	for name, lists := range map[string]map[string][]any{"remembered": out.Lists, "forgotten": nil} {
+		for k, id := range ids {
+			payloads := Payloads{}
+			r := render.New(run, payloads, lists)
+			for _, ref := range r.Needs(id) {
+				payloads[ref.Name] = Payload{Data: o[ref.Name]}
+			}
+			job, err := r.Job(id)
+			if want := fmt.Sprintf(`{"b":%d,"i":"%c"}`, 5<<10-len(`""`), "xy"[k]); err != nil || string(job.Input) != want {
+				t.Errorf("with its list %s job %s is %s, %v; want %s", name, id, job.Input, err, want)
+			}
+		}
 	}
 }

@@ -3,12 +3,15 @@
 package lifecycle
 
 import (
+	"slices"
+
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/dag"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/fanout"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/report"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/retry"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
 // readItems reads the items of the steps under way.
@@ -48,14 +51,23 @@ func forEachSteps(d *draft) (n int) {
 	return n
 }
 
-// dropItems takes the items of a step that ends back: jobs in flight are withdrawn.
+// dropItems takes the items of a step that ends back: jobs in flight are withdrawn, and what was to
+// go out with this decision does not.
 func dropItems(d *draft, i int) {
 	it := d.items[i]
 	if it == nil {
 		return
 	}
 	d.store.used -= len(it.Held())
-	for _, id := range it.Drop() {
+	unsent := map[protocol.JobID]bool{}
+	d.launches = slices.DeleteFunc(d.launches, func(l launch) bool {
+		if l.step == i {
+			unsent[it.JobID(l.item.Item, l.item.Number)] = true
+		}
+		return l.step == i
+	})
+	inFlight := slices.DeleteFunc(it.Drop(), func(id protocol.JobID) bool { return unsent[id] })
+	for _, id := range inFlight {
 		d.out.Withdraw = append(d.out.Withdraw, Withdrawal{ID: id, Topic: d.plan.Steps[i].Job.Topic})
 	}
 	d.items[i] = nil

@@ -3,6 +3,8 @@
 package lifecycle
 
 import (
+	"slices"
+
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/fanout"
@@ -145,9 +147,11 @@ func launchNew(d *draft, launches []launch, it *fanout.Items, r *render.ItemRend
 // locked are items that have their locks now; as many new ones as are free ask for theirs. One that
 // fails leaves its place to another.
 func locked(d *draft, it *fanout.Items, free int) (all []fanout.Attempt) {
-	r := rendererOf(d, it, d.view.ItemLocks)
-	if r == nil {
-		return nil
+	var r *render.ItemLocks
+	if free > 0 || lacksKeys(d, it) {
+		if r = rendererOf(d, it, d.view.ItemLocks); r == nil {
+			return nil
+		}
 	}
 	it.Await(free)
 	before := it.UnderWay()
@@ -161,6 +165,15 @@ func locked(d *draft, it *fanout.Items, free int) (all []fanout.Attempt) {
 	}
 	d.placeFreed = d.placeFreed || it.UnderWay() < before
 	return all
+}
+
+// lacksKeys says whether an item awaits locks whose keys are not known.
+func lacksKeys(d *draft, it *fanout.Items) bool {
+	return slices.ContainsFunc(it.Awaiting(), func(item int) bool {
+		has := it.LocksOf(item)
+		_, known := knownKeys(d, has.Part(d.st.Steps[it.Step].Name), d.plan.Steps[it.Step].ForEach.Locks)
+		return !known && len(has.Locks) == 0
+	})
 }
 
 // launchItem adds an item to those that go out, unless its input cannot be evaluated, or this

@@ -78,6 +78,82 @@ func TestNothingIsDispatchedByTheDecisionThatEndsTheRun(t *testing.T) {
 	}
 }
 
+// endsAtOnce is x, of which no item can be made: it is over as it begins, and lets others begin.
+func endsAtOnce(onItemFailure v1alpha1.ItemFailureAction) v1alpha1.Step {
+	return newStep("x", forEach("${[1, 2]}", 2, onItemFailure), input(`{"v":"${item.none}"}`), continues)
+}
+
+// An expression may fail only after others were ready to go out: that of y, which reads x. What was
+// ready was not dispatched or created, and its step never began.
+//
+// mutations: startAll that commits after each startSome, dropItems that withdraws what did not go
+// out, and commitAll after a failure, each make a case fail.
+func TestNothingThatWasReadyIsDispatchedIfTheRunEndsAfterAll(t *testing.T) {
+	for _, onItemFailure := range []v1alpha1.ItemFailureAction{v1alpha1.Collect, v1alpha1.FailStep} {
+		for end, finally := range map[string][]v1alpha1.Step{"at once": nil, "after its clean-up": {newStep("f")}} {
+			t.Run(fmt.Sprintf("%s, %s", onItemFailure, end), func(t *testing.T) {
+				run := newRun(endsAtOnce(onItemFailure), newStep("b", withStepLocks(mutexOf("m"))), newStep("c", childRun(oneJob, "")),
+					newStep("i", forEach("${[1, 2]}", 1, "")), newStep("y", after("x"), input(`{"id":"${steps.x.output[0].id}"}`)))
+				run.Spec.Finally = finally
+				out := decideLocked(t, run, epoch, map[string]LocksAnswer{"b": heldWith(7)})
+				if got := names(out.Dispatch); len(got) != len(finally) || len(out.Withdraw)+len(out.Create) > 0 {
+					t.Errorf("dispatched %v, withdrawn %v, created %v", got, out.Withdraw, out.Create)
+				}
+				if run.Status.Steps[4].Phase != v1alpha1.StepFailed {
+					t.Errorf("y is %s", run.Status.Steps[4].Phase)
+				}
+				for _, s := range run.Status.Steps[1:3] {
+					if s.Phase != v1alpha1.StepCancelled || s.Attempt != 0 || s.DispatchedAt != nil || s.ChildRun != nil || s.Locks != nil {
+						t.Errorf("%s has begun: %+v", s.Name, s)
+					}
+				}
+			})
+		}
+	}
+}
+
+// mutations: startSome that does not leave out what is ready, or does not count it, makes this
+// fail.
+func TestWhatIsReadyTakesAPlaceAndIsDispatchedOnce(t *testing.T) {
+	run := newRun(endsAtOnce(v1alpha1.Collect), newStep("b"), newStep("d"), newStep("y", after("x")))
+	run.Spec.MaxParallelSteps = 2
+	out := advance(t, run, epoch)
+	if diff := cmp.Diff([]string{"b", "d"}, names(out.Dispatch)); diff != "" || run.Status.Steps[1].Attempt != 1 {
+		t.Errorf("dispatched (-want +got):\n%s", diff)
+	}
+}
+
+// A step with forEach may fail after some of its items were ready: y has room for the second item
+// only once the locked items of x are over, and the locks of that one cannot be evaluated.
+//
+// mutation: dropItems that withdraws what did not go out, or that leaves it to be dispatched, makes
+// this fail.
+func TestNoItemOfAStepThatFailsIsDispatched(t *testing.T) {
+	others := bounds.MaxLockedItems - 1
+	x := newStep("x", forEach("${inputs.list}", int32(others), v1alpha1.Collect))
+	x.ForEach.Locks = []v1alpha1.LockRequest{mutexOf("m-${item}")}
+	y := newStep("y", forEach("${[{'k': 'a'}, {}]}", 2, v1alpha1.FailStep), initialMillis(1000), continues)
+	y.ForEach.Locks = []v1alpha1.LockRequest{mutexOf("k-${item.k}")}
+	run := newRun(x, y, newStep("b"))
+	run.Spec.Inputs = raw(`{"list":` + numbers(others) + `}`)
+	locks := map[string]LocksAnswer{v1alpha1.ItemLocks{Item: 0}.Part("y"): heldWith(7)}
+	for i := range others {
+		locks[v1alpha1.ItemLocks{Item: int32(i)}.Part("x")] = LocksAnswer{State: LocksWaiting, Lock: "m"}
+	}
+	decideLocked(t, run, epoch, locks)
+	decideLocked(t, run, epoch, locks, ofItem(0, failed("y", 1, "E", "no")))
+	for i := range others {
+		locks[v1alpha1.ItemLocks{Item: int32(i)}.Part("x")] = LocksAnswer{State: LocksRefused, Reason: v1alpha1.ReasonLocksBusy, Lock: "m"}
+	}
+	out := decideLocked(t, run, epoch.Add(time.Minute), locks)
+	if x, y := &run.Status.Steps[0], &run.Status.Steps[1]; x.Phase != v1alpha1.StepSucceeded || y.Phase != v1alpha1.StepFailed {
+		t.Fatalf("x is %s, y %s", x.Phase, y.Phase)
+	}
+	if len(out.Dispatch)+len(out.Withdraw) > 0 {
+		t.Errorf("dispatched %v, withdrawn %v", names(out.Dispatch), out.Withdraw)
+	}
+}
+
 // Approvals and delays take no place of maxParallelSteps, so they need none either.
 func TestApprovalsAndDelaysStartWithoutAPlace(t *testing.T) {
 	run := newRun(

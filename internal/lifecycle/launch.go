@@ -30,12 +30,11 @@ func commitChild(d *draft, l launch) {
 	d.event(report.ChildStarted(s.Name, child.Name))
 }
 
-// commitItem makes an attempt of an item its last one.
+// commitItem dispatches an attempt of an item, which is its last one already.
 func commitItem(d *draft, l launch) {
-	it, s := d.items[l.step], &d.st.Steps[l.step]
-	it.Launch(l.item, d.now)
+	s := &d.st.Steps[l.step]
 	s.DispatchedAt = bounds.Micro(d.now)
-	id := it.JobID(l.item.Item, l.item.Number)
+	id := d.items[l.step].JobID(l.item.Item, l.item.Number)
 	d.out.Dispatch = append(d.out.Dispatch, Job{
 		ID: id, Topic: d.plan.Steps[l.step].Job.Topic, Input: l.input,
 		Deadline: dag.AttemptDeadline(d.run, &d.st, &d.plan, l.step, s.DispatchedAt.Time),
@@ -43,17 +42,17 @@ func commitItem(d *draft, l launch) {
 	})
 }
 
-// launch is a step that begins if the whole stage succeeds.
+// launch is a step, or an item, that goes out if the whole stage succeeds.
 type launch struct {
 	step  int
 	item  fanout.Attempt // of a step with forEach
 	input json.RawMessage
 }
 
-func commitAll(d *draft, launches []launch) {
+func commitAll(d *draft) {
 	// A skipped step may have let in one that stands before it in the spec.
-	slices.SortStableFunc(launches, func(a, b launch) int { return a.step - b.step })
-	for _, l := range launches {
+	slices.SortStableFunc(d.launches, func(a, b launch) int { return a.step - b.step })
+	for _, l := range d.launches {
 		switch step := &d.plan.Steps[l.step]; {
 		case step.Run != nil:
 			commitChild(d, l)
@@ -63,6 +62,7 @@ func commitAll(d *draft, launches []launch) {
 			commitJob(d, l)
 		}
 	}
+	d.launches = nil
 }
 
 // commitJob makes an attempt the step's last one. Its number is new: attempts are never repeated

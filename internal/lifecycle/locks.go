@@ -27,7 +27,7 @@ func lockRun(d *draft) bool {
 	if len(d.run.Spec.Locks) == 0 {
 		return true
 	}
-	wants, err := d.view.Locks(render.OfRun, d.run.Spec.Locks)
+	wants, err := wantsOf(d, "", d.run.Spec.Locks, func() ([]any, error) { return d.view.Keys(render.OfRun, d.run.Spec.Locks) })
 	l := takeLocks(d, asking{wants: wants, err: err}, &d.st.Locks, &d.st.Admission.LockWait)
 	if l.refused != "" {
 		endRun(d, report.LocksRefused(l.refused, l.message))
@@ -41,7 +41,7 @@ func lockStep(d *draft, i int) (is prepared, ok bool) {
 	if len(step.Locks) == 0 || len(s.Locks) > 0 {
 		return prepared{}, true
 	}
-	wants, err := d.view.Locks(i, step.Locks)
+	wants, err := wantsOf(d, s.Name, step.Locks, func() ([]any, error) { return d.view.Keys(i, step.Locks) })
 	l := takeLocks(d, asking{part: s.Name, wants: wants, err: err}, &s.Locks, &s.LockWait)
 	d.locksAway = d.locksAway || d.in.Locks[s.Name].State == facts.LocksUnavailable
 	if l.refused != "" {
@@ -51,18 +51,59 @@ func lockStep(d *draft, i int) (is prepared, ok bool) {
 }
 
 // lockItem says whether an item that is about to go out has its locks. One that is refused fails.
+// There is no r if all keys are known.
 func lockItem(d *draft, it *fanout.Items, r *render.ItemLocks, item int) bool {
 	has := it.LocksOf(item)
 	if len(has.Locks) > 0 {
 		return true // its input was left for this decision
 	}
-	wants, err := r.Of(item)
-	l := takeLocks(d, asking{part: has.Part(d.st.Steps[it.Step].Name), item: true, wants: wants, err: err}, &has.Locks, &has.LockWait)
+	part := has.Part(d.st.Steps[it.Step].Name)
+	wants, err := wantsOf(d, part, d.plan.Steps[it.Step].ForEach.Locks, func() ([]any, error) { return r.Keys(item) })
+	l := takeLocks(d, asking{part: part, item: true, wants: wants, err: err}, &has.Locks, &has.LockWait)
 	if l.refused != "" {
 		d.progressed++
 		itemFailed(d, it, item, v1alpha1.StepError{Code: l.refused, Message: l.message})
 	}
 	return l.held
+}
+
+// wantsOf are the locks that a part of a run needs. Their keys are evaluated when it begins to wait:
+// while it does, it takes nothing of what a decision may read.
+func wantsOf(d *draft, part string, requests []v1alpha1.LockRequest, evaluate func() ([]any, error)) ([]facts.LockWant, error) {
+	keys, known := knownKeys(d, part, requests)
+	if !known {
+		var err error
+		if keys, err = evaluate(); err != nil {
+			return nil, err
+		}
+	}
+	d.store.keys[keysOf(part)] = keys
+	return render.Wants(d.run.Namespace, requests, keys)
+}
+
+// knownKeys are those that an earlier decision evaluated. They have one value, as the list of a step
+// has. A glance leaves what waits to the decision that asks for the locks.
+func knownKeys(d *draft, part string, requests []v1alpha1.LockRequest) (keys []any, known bool) {
+	keys = d.in.Lists[keysOf(part)]
+	return keys, len(keys) == len(requests) && !d.in.Glance
+}
+
+// keysOf is the name of the keys of a part among Lists: no step has it.
+func keysOf(part string) string { return "locks/" + part }
+
+// rememberKeys has the keys kept of the locks that steps and items wait for.
+func rememberKeys(d *draft) {
+	for i := range d.st.Steps {
+		s := &d.st.Steps[i]
+		if s.LockWait != nil {
+			keepList(d, keysOf(s.Name), d.store.keys)
+		}
+		for _, l := range itemLocks(s) {
+			if l.LockWait != nil {
+				keepList(d, keysOf(l.Part(s.Name)), d.store.keys)
+			}
+		}
+	}
 }
 
 // asking is what a part of a run needs: err is why that is not known.

@@ -4,9 +4,12 @@ package lifecycle
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/dag"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/origin"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
 
@@ -32,5 +35,26 @@ func TestOrigin_WhatIsTakenOverIsNotDispatched(t *testing.T) {
 	refused := Decide(letIn(Input{Run: run, Now: epoch, Lock: held(7), Origin: Origin{Problem: "spec.startFrom: no"}}))
 	if reason := status.ReasonOf(&refused.Status, v1alpha1.ConditionSucceeded); reason != v1alpha1.ReasonInvalidSpec || len(refused.Dispatch) > 0 {
 		t.Errorf("%s, dispatches %v", reason, refused.Dispatch)
+	}
+}
+
+// A step that succeeded looks done in every form of an end; its output is there only in the full one.
+//
+// mutations: problemOf without status.CutShort, or report.Short or bare without status.LeftOut in
+// condition Succeeded, makes this fail.
+func TestOrigin_WhatWasNotWrittenInFullIsNotTakenOver(t *testing.T) {
+	for form, wanted := range map[Form]bool{FormFull: true, FormShort: false, FormBare: false} {
+		was := newRun(newStep("a"), newStep("b", after("a"), maxFailures(1), input(`{"a":"${steps.a.output}"}`)))
+		advance(t, was, epoch)
+		advance(t, was, epoch, succeeded("a", 1, "7"))
+		out := Decide(letIn(Input{Run: was, Now: epoch, Lock: held(1), Form: form, Results: []Result{failed("b", 1, "E", "no")}}))
+		was.Status = persisted(t, &out.Status)
+		run := newRun(was.Spec.Steps...)
+		run.Spec.StartFrom = &v1alpha1.StartFrom{Run: was.Name, UID: string(was.UID)}
+		plan := dag.Of(run)
+		o := origin.Of(was, run, &plan, nil, was.Status.Tenant)
+		if (o.Problem == "") != wanted || len(o.Steps) > 0 != wanted || !wanted && !strings.Contains(o.Problem, "had no room") {
+			t.Errorf("form %d: %q, takes over %+v", form, o.Problem, o.Steps)
+		}
 	}
 }

@@ -119,6 +119,81 @@ func TestAStepThatWaitsForALockTakesNothingOfWhatADecisionReads(t *testing.T) {
 	}
 }
 
+// withOutputs is a run whose first steps a and b ended with outputs of so many bytes each, which are
+// in the object store.
+func withOutputs(t *testing.T, o objects, bytes int, more ...v1alpha1.Step) *v1alpha1.WorkflowRun {
+	t.Helper()
+	run := newRun(append([]v1alpha1.Step{newStep("a"), newStep("b")}, more...)...)
+	o.advance(t, run, epoch)
+	in := letIn(Input{Run: run, Now: epoch, Lock: held(1), Results: []Result{o.put("a", 1, text(bytes)), o.put("b", 1, text(bytes))}, Payloads: Payloads{}})
+	for _, ref := range Decide(in).Needs.Check {
+		in.Payloads[ref.Name] = Payload{Problem: o.problem(ref)}
+	}
+	out := Decide(in)
+	run.Status = persisted(t, &out.Status)
+	return run
+}
+
+// What the key of a lock reads is read when the wait begins, and not in each pass: others begin
+// meanwhile, and nobody looks without a pause.
+//
+// mutations: a knownKeys that knows none, a rememberKeys that keeps none of steps, or none of items,
+// and a locked that makes a renderer whatever is known make this fail.
+func TestWhatWaitsForALockWhoseKeyReadsMuchTakesNothingOfWhatADecisionReads(t *testing.T) {
+	key := mutexOf("db-${type(steps.a.output) == string}")
+	items := newStep("p", after("a"), forEach("${[1,2,3]}", 3, v1alpha1.FailStep))
+	items.ForEach.Locks = []v1alpha1.LockRequest{key}
+	for name, p := range map[string]v1alpha1.Step{"step": newStep("p", after("a"), withStepLocks(key)), "items": items} {
+		t.Run(name, func(t *testing.T) {
+			o := objects{}
+			run := withOutputs(t, o, 5<<20, p, newStep("q", after("b"), input(`{"x":"${size(steps.b.output)}"}`)))
+			waiting := LocksAnswer{State: LocksWaiting, Lock: "mutex:team-a/db-true"}
+			var out Decision
+			for range 4 {
+				out, _ = decideKnowing(t, o, run, epoch, out.Lists, waiting)
+			}
+			if got := run.Status.Steps[3].Phase; got != v1alpha1.StepDispatched {
+				t.Errorf("a step without a lock is %s beside what waits", got)
+			}
+			out, loaded := decideKnowing(t, o, run, epoch, out.Lists, waiting)
+			if loaded > 0 || !out.Wake.IsZero() && out.Wake.Sub(epoch) < time.Second {
+				t.Errorf("%d bytes are loaded for what waits, and it is looked at again in %s", loaded, out.Wake.Sub(epoch))
+			}
+			if glance := Decide(letIn(Input{Run: run, Now: epoch, Lock: held(1), Lists: out.Lists, Glance: true})); len(glance.Needs.Locks) > 0 || len(glance.Lists) != len(out.Lists) {
+				t.Errorf("a glance asks for %v, and knows %v", glance.Needs.Locks, glance.Lists)
+			}
+			out, _ = decideKnowing(t, o, run, epoch, out.Lists, heldWith(2))
+			if got := len(InFlight(run)); got < 2 {
+				t.Errorf("%d jobs are in flight with the locks", got)
+			}
+			out, _ = decideKnowing(t, o, run, epoch, out.Lists, waiting)
+			for step := range out.Lists {
+				if step != "p" {
+					t.Errorf("%s is remembered of what waits no more", step)
+				}
+			}
+		})
+	}
+}
+
+// A replica that has forgotten the keys, or has others of a step, evaluates them.
+//
+// mutation: a knownKeys that takes keys of another number makes this fail.
+func TestKeysOfLocksThatWereForgottenAreEvaluatedAgain(t *testing.T) {
+	run := newRun(newStep("p", withStepLocks(mutexOf("db"))))
+	waiting := LocksAnswer{State: LocksWaiting, Lock: "mutex:team-a/db"}
+	out, _ := decideKnowing(t, objects{}, run, epoch, nil, waiting)
+	if keys := out.Lists["locks/p"]; len(keys) != 1 || keys[0] != "db" {
+		t.Fatalf("it remembers %v", out.Lists)
+	}
+	for name, lists := range map[string]map[string][]any{"none": nil, "too many": {"locks/p": {"a", "b"}}, "the same": out.Lists} {
+		asks := Decide(letIn(Input{Run: run, Now: epoch, Lock: held(1), Lists: lists})).Needs.Locks
+		if len(asks) != 1 || asks[0].Wants[0].Name != "mutex:team-a/db" {
+			t.Errorf("with %s remembered it asks for %+v", name, asks)
+		}
+	}
+}
+
 // So do the items of a step.
 //
 // mutation: ItemLocks that loads what job.input reads makes this fail, and so does a launchesOf

@@ -26,26 +26,30 @@ func startSteps(d *draft) {
 	}
 }
 
-// startAll begins steps until none more can begin: one with forEach may end as it begins.
+// startAll begins steps until none more can begin: one with forEach may end as it begins. What goes
+// out is committed at the end: if an expression fails, and the run ends with it, nothing of this
+// was dispatched.
 func startAll(d *draft) {
-	for d.placeFreed = true; d.placeFreed; {
+	d.launches, d.launched = nil, map[int]bool{}
+	for d.placeFreed = true; d.placeFreed && d.failure == nil; {
 		d.placeFreed = false
 		startSome(d)
-		if d.failure != nil {
-			break
-		}
+	}
+	if d.failure == nil {
+		commitAll(d)
 	}
 	endIfDone(d)
 }
 
 // startSome begins steps. The expressions of a step are evaluated only when it has a place, so
-// once. Steps are committed at the end: if an expression fails, and the run ends with it, nothing
-// of this was dispatched.
+// once.
 func startSome(d *draft) {
-	var launches []launch
 	schedule := d.plan.Schedule(d.st.Steps, d.st.Ending != nil, d.now)
-	places := dag.Parallel(d.run) - schedule.Active
+	places := dag.Parallel(d.run) - schedule.Active - len(d.launched)
 	for i, ok := schedule.Next(); ok; i, ok = schedule.Next() {
+		if d.launched[i] {
+			continue
+		}
 		if dag.TakesPlace(&d.plan.Steps[i]) && places <= 0 {
 			d.st.Steps[i].LockWait = nil
 			continue // steps that wait need no place
@@ -54,7 +58,7 @@ func startSome(d *draft) {
 		case is.lacking:
 			continue // what the step reads is not here yet: this decision is made again, or the step is left for the next one
 		case is.input != nil:
-			launches = append(launches, launch{step: i, input: is.input})
+			d.launches, d.launched[i] = append(d.launches, launch{step: i, input: is.input}), true
 			places--
 			d.progressed++
 			continue
@@ -70,9 +74,11 @@ func startSome(d *draft) {
 		}
 		schedule.Release(i)
 	}
-	if launches = append(launches, itemLaunches(d)...); d.failure == nil {
-		commitAll(d, launches)
+	items := itemLaunches(d)
+	for _, l := range items {
+		d.items[l.step].Launch(l.item, d.now)
 	}
+	d.launches = append(d.launches, items...)
 }
 
 // prepareLocked is prepare of a step that needs its locks, too. They are taken last: what is

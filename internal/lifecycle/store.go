@@ -29,6 +29,8 @@ type store struct {
 	partNames  map[string]bool // objects with outputs of items
 	partsAsked int64           // bytes of those that this decision reads
 	postponed  bool            // something waits for the next decision, which can load what it reads
+
+	keys map[string][]any // of locks, by keysOf: what they read is not loaded again
 }
 
 // storeOf is the account of a status with outputs of so many bytes.
@@ -38,7 +40,7 @@ func storeOf(known Payloads, needs *Needs, used int, steps []v1alpha1.Step) stor
 	if slices.ContainsFunc(steps, func(s v1alpha1.Step) bool { return s.ForEach != nil }) {
 		room -= bounds.ItemsBytes
 	}
-	return store{known: known, needs: needs, used: used, room: room}
+	return store{known: known, needs: needs, used: used, room: room, keys: map[string][]any{}}
 }
 
 // noteParts remembers which objects have outputs of items.

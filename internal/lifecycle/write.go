@@ -18,6 +18,7 @@ func complete(d *draft) Decision {
 	forgetDeadLetters(d)
 	storeItems(d)
 	releaseLocks(d)
+	rememberKeys(d)
 	d.st.MinWriterVersion = v1alpha1.OldestVersion
 	noteCheckpoint(d)
 	if d.run.HasLocks() || len(facts.Above(&d.st)) > 0 {

@@ -13,8 +13,8 @@ import (
 // maxListBytes bounds what is remembered of lists of all runs, in bytes, by expr.MemoryOf.
 const maxListBytes = 64 << 20
 
-// lists remembers what lists the steps with forEach of runs go over, so that they are not evaluated
-// again for each decision. All of it follows from the runs: what does not fit is forgotten, and
+// lists remembers what lists the steps with forEach of runs go over, and the keys of locks that are
+// waited for, so that they are not evaluated again for each decision. All of it follows from the runs: what does not fit is forgotten, and
 // costs time only.
 type lists struct {
 	mu    sync.Mutex

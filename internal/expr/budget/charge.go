@@ -10,10 +10,8 @@ import (
 )
 
 const (
-	unitsPerNode = 16    // to look at one element of a list or map
+	unitsPerNode = 16    // to look at one element of a list or map, or at one list of a sum
 	unitsPerZone = 4_000 // to look up a time zone by its name
-
-	maxElements = 10_000_000 // of a list that is added to another; more than an output can have
 )
 
 // Charge takes from b what a call with these operands may do, and says whether there was enough.
@@ -108,15 +106,11 @@ func chargeText(b *Budget, args []ref.Val) bool {
 	return true
 }
 
-// chargeAdd charges for text. Lists are not copied, but one more addition doubles a list, and the
-// elements of 2^63 cannot be counted.
+// chargeAdd charges for text, or for the lists that a sum has as its parts: one more addition doubles
+// them. Their elements are not copied.
 func chargeAdd(b *Budget, args []ref.Val) bool {
-	for _, a := range args {
-		if l, isList := a.(traits.Lister); isList {
-			if size, _ := l.Size().(types.Int); size > maxElements {
-				return b.take(-1)
-			}
-		}
+	if before, after, ok := addends(args); ok {
+		return b.take((len(partsOf(before)) + len(partsOf(after))) * unitsPerNode)
 	}
 	return chargeText(b, args)
 }

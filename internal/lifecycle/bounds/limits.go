@@ -29,7 +29,7 @@ const (
 	MaxCommentChars  = 1024                               // the comment of an approver, also in bytes as stored
 	MaxLocks         = 64                                 // locks of a run and its steps together
 	MaxLockedItems   = 50                                 // items of a run under way that have locks of their own, or wait for them
-	MaxKeysCost      = expr.MaxCost / MaxLockedItems      // the expressions of the keys of an item's locks: they are evaluated in each pass while it waits
+	MaxKeysCost      = expr.MaxCost / MaxLockedItems      // the expressions of the keys of an item's locks: while it waits, a replica that has forgotten them evaluates them again
 	MaxForEachSteps  = 20                                 // steps with forEach in a run
 	MaxItemsParallel = 1000                               // items of a step under way
 	MaxUnderWay      = 2000                               // items of a run that are with workers or wait for another attempt

@@ -39,7 +39,7 @@ type Input struct {
 
 	Answers Answers // of the stream of results: asked for where a time-out is due
 
-	Lists map[string][]any // Lists of an earlier decision about the run, by step; what is not there is evaluated
+	Lists map[string][]any // Lists of an earlier decision about the run; what is not there is evaluated
 
 	Evaluated *Evaluated // Evaluated of an earlier decision of the same pass; nil: there was none
 	Quick     bool       // evaluates only what takes a few milliseconds; what takes longer is Cut, even if nothing begins

@@ -46,6 +46,8 @@ func problemOf(was, run *v1alpha1.WorkflowRun, revision *v1alpha1.WorkflowRevisi
 		return "has not ended"
 	case was.Status.Tenant != tenant:
 		return "is of another tenant"
+	case status.CutShort(was.Status):
+		return "had no room for the outputs of its steps (too many labels, or other metadata): create the run without startFrom"
 	case !sameRevision(was.Status.Workflow, revision):
 		return "had another revision of its Workflow"
 	case work(was) != work(run):

@@ -13,6 +13,7 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/dag"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/origin"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
 
 func raw(text string) *runtime.RawExtension { return &runtime.RawExtension{Raw: []byte(text)} }
@@ -35,7 +36,8 @@ func failed() *v1alpha1.WorkflowRun {
 	run.Name, run.UID, run.Spec.StartFrom, run.Spec.Inputs = "first", "u1", nil, raw(`{"b":2, "a":1}`)
 	now := metav1.Now()
 	micro := metav1.NowMicro()
-	run.Status = &v1alpha1.WorkflowRunStatus{Phase: v1alpha1.RunFailed, CompletedAt: &now, Tenant: "ns", Steps: []v1alpha1.StepStatus{
+	conditions := []metav1.Condition{{Type: v1alpha1.ConditionSucceeded, Status: metav1.ConditionFalse, Message: "step deploy failed"}}
+	run.Status = &v1alpha1.WorkflowRunStatus{Conditions: conditions, Phase: v1alpha1.RunFailed, CompletedAt: &now, Tenant: "ns", Steps: []v1alpha1.StepStatus{
 		{Name: "build", Phase: v1alpha1.StepSucceeded, Attempt: 2, Failures: 1, JobID: "u1/build/-/2", CompletedAt: &micro, Output: raw(`"x"`)},
 		{Name: "deploy", Phase: v1alpha1.StepFailed, Attempt: 1},
 		{Name: "announce", Phase: v1alpha1.StepCancelled},
@@ -69,6 +71,7 @@ func TestOf_RefusesARunThatDidOtherWork(t *testing.T) {
 		"other inputs":           {adjust: func(_, run *v1alpha1.WorkflowRun) { run.Spec.Inputs = raw(`{"a":1,"b":3}`) }, want: "or inputs"},
 		"what is no JSON":        {adjust: func(was, run *v1alpha1.WorkflowRun) { was.Spec.Inputs, run.Spec.Inputs = raw("{"), raw("{") }, want: "or inputs"},
 		"all of it is done":      {adjust: done, want: "nothing is left to do"},
+		"not written in full":    {adjust: cutShort, want: "create the run without startFrom"},
 		"the same":               {},
 		"the same revision, too": {adjust: func(was, _ *v1alpha1.WorkflowRun) { was.Status.Workflow = follows("1") }, revision: follows("1")},
 	} {
@@ -91,6 +94,10 @@ func TestOf_RefusesARunThatDidOtherWork(t *testing.T) {
 			}
 		})
 	}
+}
+
+func cutShort(was, _ *v1alpha1.WorkflowRun) {
+	was.Status.Conditions[0].Message, was.Status.Steps[0].Output = status.LeftOut+"; step deploy failed", nil
 }
 
 func done(was, _ *v1alpha1.WorkflowRun) {

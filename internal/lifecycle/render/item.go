@@ -41,8 +41,7 @@ func (v *View) itemsOf(i int, list []any) (items, error) {
 // need.
 type ItemLocks struct {
 	items
-	locks     []v1alpha1.LockRequest
-	namespace string
+	locks []v1alpha1.LockRequest
 }
 
 // ItemLocks are those of step i.
@@ -59,12 +58,12 @@ func (v *View) ItemLocks(i int, list []any) (*ItemLocks, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &ItemLocks{all, locks, v.run.Namespace}, nil
+	return &ItemLocks{all, locks}, nil
 }
 
-// Of are the locks that an item needs. They are evaluated in each pass while it waits for them, so
-// their keys may not cost much.
-func (r *ItemLocks) Of(item int) ([]facts.LockWant, error) {
+// Keys are those of the locks that an item needs. Who has forgotten them evaluates them again while
+// it waits, so they may not cost much.
+func (r *ItemLocks) Keys(item int) ([]any, error) {
 	if item >= len(r.list) {
 		return nil, fmt.Errorf("locks: there are %d items only", len(r.list))
 	}
@@ -81,9 +80,7 @@ func (r *ItemLocks) Of(item int) ([]facts.LockWant, error) {
 	if err != nil {
 		return nil, fmt.Errorf("locks: %w", err)
 	}
-	var keys []any
-	_ = json.Unmarshal(text, &keys) // a list was rendered, as long as the template
-	return lockWants(r.namespace, r.locks, keys)
+	return listed(text), nil
 }
 
 // ItemRenderer renders the inputs of the jobs of a step's items.
@@ -95,9 +92,9 @@ type ItemRenderer struct {
 // ItemRenderer is that of step i.
 func (v *View) ItemRenderer(i int, list []any) (*ItemRenderer, error) {
 	raw := bounds.Raw(v.plan.Steps[i].Job.Input)
-	_, err := expr.TemplateOutputs(raw, expr.WithItem)
+	reads, err := expr.TemplateOutputs(raw, expr.WithItem)
 	if err == nil {
-		err = v.loaded(v.plan.Sees(i), v.withItems(i, expr.Outputs{}))
+		err = v.loaded(v.plan.Sees(i), reads)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("job.input: %w", err)

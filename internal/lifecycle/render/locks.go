@@ -23,8 +23,8 @@ const MutexPrefix = "mutex:"
 // OfRun stands for the run itself where a step is named by its index.
 const OfRun = -1
 
-// Locks evaluates the keys of the locks of step i, or of the run.
-func (v *View) Locks(i int, requests []v1alpha1.LockRequest) ([]facts.LockWant, error) {
+// Keys evaluates the keys of the locks of step i, or of the run: as many as there are requests.
+func (v *View) Keys(i int, requests []v1alpha1.LockRequest) ([]any, error) {
 	var sees []int
 	finally, vars := false, func() (expr.Vars, error) { return v.vars(nil) }
 	if i != OfRun {
@@ -49,16 +49,17 @@ func (v *View) Locks(i int, requests []v1alpha1.LockRequest) ([]facts.LockWant, 
 		}
 		return keys, cost, nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	var keys []any
-	_ = json.Unmarshal(text, &keys) // a list was rendered, as long as the template
-	return lockWants(v.run.Namespace, requests, keys)
+	return listed(text), err
 }
 
-// lockWants are the locks of requests with the keys that were evaluated.
-func lockWants(namespace string, requests []v1alpha1.LockRequest, keys []any) ([]facts.LockWant, error) {
+// listed are the keys in a rendered template of keys, which is a list as long as the template.
+func listed(text json.RawMessage) (keys []any) {
+	_ = json.Unmarshal(text, &keys) // not so if there is none
+	return keys
+}
+
+// Wants are the locks of requests with the keys that were evaluated.
+func Wants(namespace string, requests []v1alpha1.LockRequest, keys []any) ([]facts.LockWant, error) {
 	all, seen := make([]facts.LockWant, 0, len(keys)), map[string]bool{}
 	for k, r := range requests {
 		key, isText := keys[k].(string)

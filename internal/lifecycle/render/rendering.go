@@ -163,22 +163,22 @@ func (r *Rendering) input(i, item int) (json.RawMessage, error) {
 // Needs names the outputs in the object store that Job needs for an attempt.
 func (r *Rendering) Needs(id protocol.JobID) []protocol.OutputRef {
 	i, item, _, ok := r.Find(id)
-	if !ok {
+	if !ok || item >= 0 && r.items[i] != nil {
 		return nil
 	}
-	if item >= 0 && r.items[i] != nil {
-		return nil
-	}
-	step := &r.plan.Steps[i]
-	reads, err := expr.TemplateOutputs(bounds.Raw(step.Job.Input), dag.WithItem(step)...)
+	reads, err := r.reads(i, item)
 	if err != nil {
 		return nil // Job says so
 	}
-	refs := r.view.offloaded(r.plan.Sees(i), reads)
-	if _, known := r.lists[step.Name]; item >= 0 && !known {
-		if reads, err = expr.ListOutputs(step.ForEach.Items); err == nil {
-			refs = append(refs, r.view.offloaded(r.plan.Sees(i), reads)...)
-		}
+	return r.view.offloaded(r.plan.Sees(i), reads)
+}
+
+// reads are the outputs that input has to find loaded.
+func (r *Rendering) reads(i, item int) (expr.Outputs, error) {
+	step := &r.plan.Steps[i]
+	if _, known := r.lists[step.Name]; known || item < 0 {
+		return expr.TemplateOutputs(bounds.Raw(step.Job.Input), dag.WithItem(step)...)
 	}
-	return refs
+	reads, err := expr.ListOutputs(step.ForEach.Items)
+	return r.view.withItems(i, reads), err
 }

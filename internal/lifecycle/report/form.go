@@ -8,10 +8,8 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle/facts"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/status"
 )
-
-// leftOut begins what is said of an end that is not written in full.
-const leftOut = "The object has no room for the rest of its status"
 
 // maxShortChars is what of a condition's message stays in the short form.
 const maxShortChars = 128
@@ -26,7 +24,7 @@ func (r *Report) cutToForm() {
 	case facts.FormBare:
 		bare(r.st)
 	}
-	r.warn(v1alpha1.ReasonObjectTooLarge, leftOut+" (too many labels, or other metadata): outputs and details of the steps are left out")
+	r.warn(v1alpha1.ReasonObjectTooLarge, status.LeftOut+" (too many labels, or other metadata): outputs and details of the steps are left out")
 }
 
 // Short is a status without what programs need least.
@@ -54,7 +52,7 @@ func Short(st *v1alpha1.WorkflowRunStatus) {
 		c := &st.Conditions[i]
 		c.Message = bounds.Cut(c.Message, maxShortChars)
 		if c.Type == v1alpha1.ConditionSucceeded {
-			c.Message = leftOut + "; " + c.Message
+			c.Message = status.LeftOut + "; " + c.Message
 		}
 	}
 }
@@ -73,7 +71,7 @@ func bare(st *v1alpha1.WorkflowRunStatus) {
 	for _, c := range all {
 		message := ""
 		if c.Type == v1alpha1.ConditionSucceeded || c.Type == v1alpha1.ConditionStalled && c.Status == metav1.ConditionTrue {
-			message = leftOut
+			message = status.LeftOut
 		}
 		st.Conditions = append(st.Conditions, metav1.Condition{
 			Type: c.Type, Status: c.Status, Reason: c.Reason, Message: message, LastTransitionTime: c.LastTransitionTime,

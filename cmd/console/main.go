@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"strings"
 	"syscall"
 	"time"
@@ -85,6 +86,13 @@ func run(ctx context.Context, args []string) error {
 	if o.showVersion {
 		fmt.Println("console", buildinfo.Of(version, commit))
 		return nil
+	}
+	goal, err := memoryGoal(os.Getenv)
+	if err != nil {
+		return err
+	}
+	if goal > 0 {
+		debug.SetMemoryLimit(goal)
 	}
 	return serve(ctx, o)
 }

@@ -35,7 +35,8 @@ func TestWithoutUser(t *testing.T) {
 
 // An address that cannot be read is an error that does not quote it.
 //
-// mutation: withDefaults that leaves such an address to the library, which quotes it, makes this fail.
+// mutation: withDefaults that leaves such an address to the library, which quotes it,
+// makes this fail.
 func TestAnAddressThatCannotBeReadIsNotQuoted(t *testing.T) {
 	for _, address := range []string{"nats://u:PLANTED%zz@127.0.0.1:1", "nats://u:PLANTED/zz@127.0.0.1:1", "nats://PLANTED/zz@127.0.0.1:1"} {
 		_, _, dialled := bus.Dial(t.Context(), bus.Config{URL: address})

@@ -42,8 +42,9 @@
 //
 // Not seen are messages that an administrator deletes or purges, a lost end of RESULTS of which
 // nothing had come here yet, and a lost end of JOBS that another process has filled before the
-// look. Then runs find out: every five minutes they look for the jobs of their attempts in flight. A worker's acknowledgement of a lost job may, by its
-// sequence, take out one that another worker of the topic has; it is lost if that worker dies, too.
+// look. Then runs find out: every five minutes they look for the jobs of their attempts in flight.
+// A worker's acknowledgement of a lost job may, by its sequence, take out one that another worker
+// of the topic has; it is lost if that worker dies, too.
 //
 // # Failure handling
 //

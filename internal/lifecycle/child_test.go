@@ -324,7 +324,8 @@ func TestADelayOfAChildMayBeOver(t *testing.T) {
 	}
 }
 
-// So may what a run waits for that goes on from another one: its steps have to be those of that one.
+// So may what a run waits for that goes on from another one: its steps have to be those
+// of that one.
 //
 // mutation: asCreated without startFrom makes this fail.
 func TestADelayOfARunThatStartsFromAnotherMayBeOver(t *testing.T) {

@@ -67,8 +67,8 @@ func lockItem(d *draft, it *fanout.Items, r *render.ItemLocks, item int) bool {
 	return l.held
 }
 
-// wantsOf are the locks that a part of a run needs. Their keys are evaluated when it begins to wait:
-// while it does, it takes nothing of what a decision may read.
+// wantsOf are the locks that a part of a run needs. Their keys are evaluated when it begins to
+// wait: while it does, it takes nothing of what a decision may read.
 func wantsOf(d *draft, part string, requests []v1alpha1.LockRequest, evaluate func() ([]any, error)) ([]facts.LockWant, error) {
 	keys, known := knownKeys(d, part, requests)
 	if !known {
@@ -81,8 +81,8 @@ func wantsOf(d *draft, part string, requests []v1alpha1.LockRequest, evaluate fu
 	return render.Wants(d.run.Namespace, requests, keys)
 }
 
-// knownKeys are those that an earlier decision evaluated. They have one value, as the list of a step
-// has. A glance leaves what waits to the decision that asks for the locks.
+// knownKeys are those that an earlier decision evaluated. They have one value, as the list of a
+// step has. A glance leaves what waits to the decision that asks for the locks.
 func knownKeys(d *draft, part string, requests []v1alpha1.LockRequest) (keys []any, known bool) {
 	keys = d.in.Lists[keysOf(part)]
 	return keys, len(keys) == len(requests) && !d.in.Glance

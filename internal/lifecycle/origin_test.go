@@ -38,7 +38,8 @@ func TestOrigin_WhatIsTakenOverIsNotDispatched(t *testing.T) {
 	}
 }
 
-// A step that succeeded looks done in every form of an end; its output is there only in the full one.
+// A step that succeeded looks done in every form of an end; its output is there only in
+// the full one.
 //
 // mutations: problemOf without status.CutShort, or report.Short or bare without status.LeftOut in
 // condition Succeeded, makes this fail.

@@ -119,8 +119,8 @@ func TestAStepThatWaitsForALockTakesNothingOfWhatADecisionReads(t *testing.T) {
 	}
 }
 
-// withOutputs is a run whose first steps a and b ended with outputs of so many bytes each, which are
-// in the object store.
+// withOutputs is a run whose first steps a and b ended with outputs of so many bytes each, which
+// are in the object store.
 func withOutputs(t *testing.T, o objects, bytes int, more ...v1alpha1.Step) *v1alpha1.WorkflowRun {
 	t.Helper()
 	run := newRun(append([]v1alpha1.Step{newStep("a"), newStep("b")}, more...)...)
@@ -137,8 +137,8 @@ func withOutputs(t *testing.T, o objects, bytes int, more ...v1alpha1.Step) *v1a
 // What the key of a lock reads is read when the wait begins, and not in each pass: others begin
 // meanwhile, and nobody looks without a pause.
 //
-// mutations: a knownKeys that knows none, a rememberKeys that keeps none of steps, or none of items,
-// and a locked that makes a renderer whatever is known make this fail.
+// mutations: a knownKeys that knows none, a rememberKeys that keeps none of steps, or none of
+// items, and a locked that makes a renderer whatever is known make this fail.
 func TestWhatWaitsForALockWhoseKeyReadsMuchTakesNothingOfWhatADecisionReads(t *testing.T) {
 	key := mutexOf("db-${type(steps.a.output) == string}")
 	items := newStep("p", after("a"), forEach("${[1,2,3]}", 3, v1alpha1.FailStep))

@@ -71,10 +71,11 @@ func TestSupportBundle_HasNoSecretsAndNoPayloads(t *testing.T) {
 	}
 }
 
-// A password that the library cannot read, and a token, are in no file and in no note of the contents.
+// A password that the library cannot read, and a token, are in no file and in no note
+// of the contents.
 //
-// mutation: url.URL's Redacted in WithoutUser, or a Config whose address the library may quote, makes
-// this fail.
+// mutation: url.URL's Redacted in WithoutUser, or a Config whose address the library may quote,
+// makes this fail.
 func TestSupportBundle_HasNoSecretOfAnAddressThatDoesNotAnswer(t *testing.T) {
 	for name, c := range map[string]struct{ address, want string }{
 		"a password":          {"nats://user:" + planted + "@127.0.0.1:1", "NATS at nats://127.0.0.1:1 does not answer"},

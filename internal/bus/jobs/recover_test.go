@@ -121,7 +121,8 @@ func TestRecoverPublishesOnlyWhatIsNowhere(t *testing.T) {
 			s := natstest.Start(t)
 			b := newQueue(t, s, tinyWindow)
 			c.before(t, s, b)
-			// mutation: Gone that looks into one of the streams only, or takes an error for an answer, makes this fail.
+			// mutation: Gone that looks into one of the streams only, or takes an error for an
+			// answer, makes this fail.
 			if gone, err := b.Gone(t.Context(), j.Topic, []protocol.JobID{j.ID}); err == nil && (len(gone) == 1) != (c.want == Published) {
 				t.Errorf("gone: %v", gone)
 			}

@@ -23,14 +23,36 @@ const (
 	eventPage = 500
 )
 
-// Run reads a run. What does not follow from each other is asked for at the same time: a page waits
-// for the slowest answer, and not for the sum of all.
-func (v *View) Run(ctx context.Context, namespace, name, operator string) (*facts.Run, error) {
+// Run reads a run, and shows it. What does not follow from each other is asked for at the same
+// time: a page waits for the slowest answer, and not for the sum of all. A run that waits for
+// others is shown with all runs under way, as UnderWay does.
+func (v *View) Run(ctx context.Context, namespace, name, operator string, show func(*facts.Run)) error {
 	stored, err := v.Stored(ctx, namespace, name)
 	if err != nil {
-		return nil, err
+		return err
+	}
+	if waits(stored) {
+		leave, err := v.shared.turns.enter(ctx, v.Identity)
+		if err != nil {
+			return err
+		}
+		defer leave()
 	}
 	r := &facts.Run{Stored: stored}
+	if err := v.fill(ctx, r, operator); err != nil {
+		return err
+	}
+	show(r)
+	return nil
+}
+
+// waits says whether a run waits in a queue, or for locks.
+func waits(run *v1alpha1.WorkflowRun) bool {
+	return run.Status != nil && run.Status.CompletedAt == nil && (run.Status.Phase == v1alpha1.RunQueued || runview.WaitsForLocks(run))
+}
+
+func (v *View) fill(ctx context.Context, r *facts.Run, operator string) error {
+	stored := r.Stored
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() (err error) {
 		if r.Run, err = reads.WithSteps(ctx, v.Client, stored); err != nil {
@@ -42,7 +64,7 @@ func (v *View) Run(ctx context.Context, namespace, name, operator string) (*fact
 	group.Go(func() (err error) { r.Policies, err = reads.Policies(ctx, v.Client); return err })
 	group.Go(func() (err error) { r.Events, err = v.events(ctx, stored); return err })
 	v.under(ctx, group, r, operator)
-	return r, group.Wait()
+	return group.Wait()
 }
 
 // under adds what there is to know of a run that has not ended: who is in line, and who drives it.
@@ -51,7 +73,7 @@ func (v *View) under(ctx context.Context, group *errgroup.Group, r *facts.Run, o
 	if stored.Status != nil && stored.Status.CompletedAt != nil {
 		return
 	}
-	if queued := stored.Status != nil && stored.Status.Phase == v1alpha1.RunQueued; queued || runview.WaitsForLocks(stored) {
+	if waits(stored) {
 		group.Go(func() (err error) { r.Others, r.All, err = v.others(ctx, stored.Namespace); return err })
 		group.Go(func() (err error) { r.Semaphores, err = v.Semaphores(ctx); return err })
 	}
@@ -64,10 +86,11 @@ func (v *View) under(ctx context.Context, group *errgroup.Group, r *facts.Run, o
 }
 
 // others are the runs under way: of one namespace, and not all, if the user may not see the others.
+// The caller has a turn.
 func (v *View) others(ctx context.Context, namespace string) (runs []v1alpha1.WorkflowRun, all bool, err error) {
-	runs, more, err := v.UnderWay(ctx, "")
+	runs, more, err := v.underWay(ctx, "")
 	if apierrors.IsForbidden(err) {
-		runs, _, err = v.UnderWay(ctx, namespace)
+		runs, _, err = v.underWay(ctx, namespace)
 		return runs, false, err
 	}
 	return runs, !more, err

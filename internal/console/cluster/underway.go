@@ -5,13 +5,13 @@ package cluster
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -23,112 +23,109 @@ import (
 const (
 	underWayPage  = 100
 	underWayPages = 100
+	maxWeight     = 64 << 20 // of what is kept of them
 	maxObjects    = 500
 	// notEnded selects the runs that have not ended, where the API server keeps them.
 	notEnded = "status.phase!=Succeeded,status.phase!=Failed,status.phase!=Cancelled,status.phase!=TimedOut"
 )
 
-// outline is what is kept of a run under way. Inputs and outputs are skipped as they are read, and
-// of steps all but their locks.
-type outline struct {
-	Metadata struct {
-		Namespace string      `json:"namespace"`
-		Name      string      `json:"name"`
-		UID       types.UID   `json:"uid"`
-		Created   metav1.Time `json:"creationTimestamp"`
-	} `json:"metadata"`
-	Spec struct {
-		WorkloadClass string `json:"workloadClass"`
-		Priority      int32  `json:"priority"`
-	} `json:"spec"`
-	Status *struct {
-		Phase       v1alpha1.RunPhase         `json:"phase"`
-		Tenant      string                    `json:"tenant"`
-		Parent      *v1alpha1.ParentStatus    `json:"parent"`
-		Admission   *v1alpha1.AdmissionStatus `json:"admission"`
-		Policy      *v1alpha1.PolicyReference `json:"policy"`
-		CompletedAt *metav1.Time              `json:"completedAt"`
-		Locks       []v1alpha1.LockHold       `json:"locks"`
-		Steps       []stepOutline             `json:"steps"`
-	} `json:"status"`
+// UnderWay shows the runs that have not ended, as outlines: 10,000 at most, and fewer where they
+// have very many locks. more says whether there are others. They are many, so that few pages have
+// them at a time: show makes of them what is small.
+func (v *View) UnderWay(ctx context.Context, namespace string, show func(runs []v1alpha1.WorkflowRun, more bool)) error {
+	leave, err := v.shared.turns.enter(ctx, v.Identity)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	runs, more, err := v.underWay(ctx, namespace)
+	if err == nil {
+		show(runs, more)
+	}
+	return err
 }
 
-// stepOutline is what is kept of a step that holds locks across runs, or waits for one.
-type stepOutline struct {
-	Name     string              `json:"name"`
-	Phase    v1alpha1.StepPhase  `json:"phase"`
-	Locks    []v1alpha1.LockHold `json:"locks"`
-	LockWait *v1alpha1.LocksWait `json:"lockWait"`
-	ForEach  *struct {
-		Locks []v1alpha1.ItemLocks `json:"locks"`
-	} `json:"forEach"`
-}
-
-// UnderWay are the runs that have not ended, with no more of their steps than locks: 10,000 at
-// most. more says whether there are others.
-func (v *View) UnderWay(ctx context.Context, namespace string) (runs []v1alpha1.WorkflowRun, more bool, err error) {
-	next := ""
+// underWay reads them. The caller has a turn.
+func (v *View) underWay(ctx context.Context, namespace string) (runs []v1alpha1.WorkflowRun, more bool, err error) {
+	next, left := "", maxWeight
 	for range underWayPages {
-		answer := v.rows.Get().NamespaceIfScoped(namespace, namespace != "").Resource("workflowruns").Param("fieldSelector", notEnded).
-			Param("limit", strconv.Itoa(underWayPage)).Param("continue", next).Do(ctx)
-		if err := answer.Error(); err != nil && !unreadable(err) {
+		next, err = v.outlines(ctx, namespace, next, func(run v1alpha1.WorkflowRun) bool {
+			runs = append(runs, run)
+			left -= weightOf(&run)
+			return left > 0
+		})
+		switch {
+		case errors.Is(err, errFilled):
+			return runs, true, nil
+		case err != nil:
 			return nil, false, fmt.Errorf("list runs: %w", err)
-		}
-		raw, err := answer.Raw()
-		if err != nil {
-			return nil, false, fmt.Errorf("list runs: %w", err)
-		}
-		var page struct {
-			Metadata metav1.ListMeta `json:"metadata"`
-			Items    []outline       `json:"items"`
-		}
-		if err := json.Unmarshal(raw, &page); err != nil {
-			return nil, false, fmt.Errorf("list runs: %w", err)
-		}
-		for i := range page.Items {
-			runs = append(runs, page.Items[i].run())
-		}
-		if next = page.Metadata.Continue; next == "" {
+		case next == "":
 			return runs, false, nil
 		}
 	}
 	return runs, true, nil
 }
 
-// unreadable says whether an error is only that the client does not decode such objects by itself.
-func unreadable(err error) bool {
-	_, status := err.(apierrors.APIStatus)
-	return !status
+// errFilled says that no more runs were wanted.
+var errFilled = errors.New("no more runs are wanted")
+
+// outlines reads a page of runs, and says where the next one begins. A run may be more than a MiB,
+// so that no more than one is there as a whole at a time. keep says whether more are wanted.
+func (v *View) outlines(ctx context.Context, namespace, from string, keep func(v1alpha1.WorkflowRun) bool) (next string, err error) {
+	stream, err := v.rows.Get().NamespaceIfScoped(namespace, namespace != "").Resource("workflowruns").Param("fieldSelector", notEnded).
+		Param("limit", strconv.Itoa(underWayPage)).Param("continue", from).Stream(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = stream.Close() }()
+	var metadata metav1.ListMeta
+	d := json.NewDecoder(stream)
+	err = eachOf(d, '{', func() error { return field(d, &metadata, keep) })
+	return metadata.Continue, err
 }
 
-func (o *outline) run() v1alpha1.WorkflowRun {
-	run := v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{
-		Namespace: o.Metadata.Namespace, Name: o.Metadata.Name, UID: o.Metadata.UID, CreationTimestamp: o.Metadata.Created,
-	}}
-	run.Spec.WorkloadClass, run.Spec.Priority = o.Spec.WorkloadClass, o.Spec.Priority
-	if s := o.Status; s != nil {
-		run.Status = &v1alpha1.WorkflowRunStatus{
-			Phase: s.Phase, Tenant: s.Tenant, Parent: s.Parent, Admission: s.Admission, Policy: s.Policy, CompletedAt: s.CompletedAt, Locks: s.Locks,
-		}
-		for i := range s.Steps {
-			if step := s.Steps[i].step(); step != nil {
-				run.Status.Steps = append(run.Status.Steps, *step)
-			}
-		}
+// field reads one of a list.
+func field(d *json.Decoder, metadata *metav1.ListMeta, keep func(v1alpha1.WorkflowRun) bool) error {
+	switch name, err := d.Token(); {
+	case err != nil:
+		return err
+	case name == "metadata":
+		return d.Decode(metadata)
+	case name == "items":
+		return eachOf(d, '[', func() error { return keepOne(d, keep) })
+	default:
+		return d.Decode(&json.RawMessage{}) // nothing is kept of it
 	}
-	return run
 }
 
-// step is nil if it has nothing to do with locks.
-func (o *stepOutline) step() *v1alpha1.StepStatus {
-	step := &v1alpha1.StepStatus{Name: o.Name, Phase: o.Phase, Locks: o.Locks, LockWait: o.LockWait}
-	if o.ForEach != nil && len(o.ForEach.Locks) > 0 {
-		step.ForEach = &v1alpha1.ForEachStatus{Locks: o.ForEach.Locks}
+func keepOne(d *json.Decoder, keep func(v1alpha1.WorkflowRun) bool) error {
+	var o outline
+	if err := d.Decode(&o); err != nil {
+		return err
 	}
-	if len(step.Locks) == 0 && step.LockWait == nil && step.ForEach == nil {
+	if !keep(o.run()) {
+		return errFilled
+	}
+	return nil
+}
+
+// eachOf reads an object, or an array, part by part.
+func eachOf(d *json.Decoder, opening json.Delim, part func() error) error {
+	switch token, err := d.Token(); {
+	case err != nil:
+		return err
+	case token == nil: // an array may be null
 		return nil
+	case token != opening:
+		return fmt.Errorf("the answer has %v in the place of %v", token, opening)
 	}
-	return step
+	for d.More() {
+		if err := part(); err != nil {
+			return err
+		}
+	}
+	_, err := d.Token()
+	return err
 }
 
 // Policies are all LockPolicies; nil if they may not be seen.

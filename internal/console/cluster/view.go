@@ -39,6 +39,7 @@ type shared struct {
 	scheme *runtime.Scheme
 	mapper meta.RESTMapper
 	plain  runtime.NegotiatedSerializer // for errors; rows are read as they are
+	turns  *turns
 }
 
 // NewView connects with the rights of a config. base shares connections, if it is not nil.
@@ -49,7 +50,7 @@ func NewView(config *rest.Config, base *http.Client, user string) (*View, error)
 	}
 	errorsOnly := runtime.NewScheme()
 	metav1.AddToGroupVersion(errorsOnly, schema.GroupVersion{Version: "v1"})
-	s := &shared{config: config, http: base, scheme: scheme, mapper: mapper, plain: serializer.NewCodecFactory(errorsOnly).WithoutConversion()}
+	s := &shared{config: config, http: base, scheme: scheme, mapper: mapper, plain: serializer.NewCodecFactory(errorsOnly).WithoutConversion(), turns: newTurns()}
 	return s.view(config, user)
 }
 

@@ -40,7 +40,7 @@ type Run struct {
 	Children   []v1alpha1.WorkflowRun
 	Policies   []v1alpha1.LockPolicy  // nil: they may not be seen
 	Events     []corev1.Event         // the newest first; nil: they may not be seen
-	Others     []v1alpha1.WorkflowRun // those under way, if the run waits in a queue or for locks
+	Others     []v1alpha1.WorkflowRun // outlines of those under way, if the run waits in a queue or for locks
 	All        bool                   // Others are those of all namespaces
 	Semaphores []v1alpha1.Semaphore   // with Others; nil: they may not be seen
 	Claims     []ownership.Claim      // who owns which partition; nil: that may not be seen

@@ -17,7 +17,8 @@
 //     name point to the console (DNS rebinding).
 //   - A POST needs the token of its form, and must come from the console's own origin.
 //   - The Content-Security-Policy allows nothing but the console's own style sheet and script.
-//   - There are at most 64 requests at a time, 100 pages that follow changes (10 of one user), and
-//     64 KiB of a form. A page that follows is told once a second at most, and begins anew after 15
-//     minutes. A page is given 20 s.
+//   - There are at most 64 requests at a time (8 of one user), 100 pages that follow changes (10 of
+//     one user), and 64 KiB of a form. A page that follows is told once a second at most, and
+//     begins anew after 15 minutes. A page is given 20 s, which its form has to come in, and 20
+//     more to be sent.
 package server

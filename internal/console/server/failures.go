@@ -46,6 +46,7 @@ var failures = []struct {
 }{
 	{useless, http.StatusUnprocessableEntity, views.Failure{What: "It could have no effect"}},
 	{oneOf(access.ErrBusy), http.StatusTooManyRequests, views.Failure{What: "Too many attempts", Advice: "Wait a moment, and reload."}},
+	{oneOf(errManyAsked), http.StatusTooManyRequests, views.Failure{What: "You ask too much at a time", Advice: "Close a page or two, and reload."}},
 	{oneOf(access.ErrUnknown), http.StatusUnauthorized, unknown},
 	{apierrors.IsUnauthorized, http.StatusUnauthorized, unknown},
 	{oneOf(access.ErrRefused, errForged), http.StatusForbidden, views.Failure{What: "Refused"}},
@@ -56,6 +57,7 @@ var failures = []struct {
 	{apierrors.IsBadRequest, http.StatusUnprocessableEntity, views.Failure{What: "That cannot be done"}},
 	{oneOf(errSenseless), http.StatusUnprocessableEntity, views.Failure{What: "That cannot be done"}},
 	{oneOf(cluster.ErrFull), http.StatusServiceUnavailable, views.Failure{What: "The console is full", Advice: "Try again when somebody has closed a page."}},
+	{oneOf(errLate), http.StatusRequestTimeout, views.Failure{What: "The form did not arrive in time", Advice: "Go back, and send it again."}},
 	{oneOf(context.DeadlineExceeded), http.StatusGatewayTimeout, slow},
 	{apierrors.IsTimeout, http.StatusGatewayTimeout, slow},
 	{apierrors.IsServerTimeout, http.StatusGatewayTimeout, slow},

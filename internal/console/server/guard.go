@@ -9,15 +9,17 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"time"
 )
 
 const (
-	maxRequests = 64
-	maxForm     = 64 << 10
-	pageTimeout = 20 * time.Second
+	maxRequests     = 64
+	maxUserRequests = 8
+	maxForm         = 64 << 10
+	pageTime        = 20 * time.Second
 	// policy lets a page use what the console serves itself, and nothing else.
 	policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; " +
 		"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -36,6 +38,10 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		h.Set("Cross-Origin-Opener-Policy", "same-origin")
 		h.Set("Cross-Origin-Resource-Policy", "same-origin")
 		h.Set("Cache-Control", "no-store")
+		live := strings.HasPrefix(r.URL.Path, s.Base+"/live/")
+		if !live {
+			s.hurry(w, r)
+		}
 		if !s.known(r.Host) {
 			http.Error(w, fmt.Sprintf("the console is not to be asked as %q", r.Host), http.StatusMisdirectedRequest)
 			return
@@ -44,7 +50,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 			http.Error(w, "this form was not sent by the console", http.StatusForbidden)
 			return
 		}
-		if strings.HasPrefix(r.URL.Path, s.Base+"/live/") {
+		if live {
 			next.ServeHTTP(w, r) // these have bounds of their own
 			return
 		}
@@ -56,10 +62,22 @@ func (s *Server) guard(next http.Handler) http.Handler {
 			http.Error(w, "too many requests at a time", http.StatusServiceUnavailable)
 			return
 		}
-		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-		_ = http.NewResponseController(w).SetWriteDeadline(s.Clock.Now().Add(2 * pageTimeout)) // not every writer has one
 		next.ServeHTTP(w, r)
 	})
+}
+
+// hurry bounds how long a request may come, and its answer go. A body has to be there when the page
+// has to be. What nobody has read of it is not waited for before the answer is written, as the
+// connection is closed after it: else whoever sends half a form has a place for as long.
+func (s *Server) hurry(w http.ResponseWriter, r *http.Request) {
+	c := http.NewResponseController(w)
+	_ = c.SetWriteDeadline(s.Clock.Now().Add(2 * s.PageTime)) // not every writer has one
+	if r.ContentLength == 0 {
+		return // nothing is read but the end of the connection, which a deadline would be taken for
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	_ = c.SetReadDeadline(s.Clock.Now().Add(s.PageTime))
+	w.Header().Set("Connection", "close")
 }
 
 // known says whether the console may be asked under a name.
@@ -67,12 +85,21 @@ func (s *Server) known(host string) bool {
 	return slices.ContainsFunc(s.Hosts, func(h string) bool { return strings.EqualFold(h, host) })
 }
 
+// errManyAsked is returned for a request of a user who has others under way.
+var errManyAsked = errors.New("too many requests of one user at a time")
+
+// errLate is returned for a form of which a part has not come for as long as a page may take.
+var errLate = errors.New("the form has not come as a whole")
+
 // errForged is returned for a form that the console did not make for this user.
 var errForged = errors.New("the form is not of this console, or of one that was started anew since: go back, reload the page, and try again")
 
 // genuine says whether the form of a POST is one that the user was given.
 func (s *Server) genuine(v visit) error {
-	if err := v.ParseForm(); err != nil {
+	switch err := v.ParseForm(); {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return errLate
+	case err != nil:
 		return fmt.Errorf("form: %w", err)
 	}
 	if !hmac.Equal([]byte(v.PostFormValue(fieldCSRF)), []byte(s.csrf(v.view.User))) {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/syncopate-dev/syncopate/internal/console/cluster"
@@ -23,34 +22,6 @@ const (
 	tickPeriod     = 10 * time.Second
 	writeTimeout   = 10 * time.Second
 )
-
-// streams counts the pages that follow changes.
-type streams struct {
-	mu     sync.Mutex
-	all    int
-	byUser map[string]int
-}
-
-// enter says whether there is room for one more of a user. leave must be called if so.
-func (s *streams) enter(user string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.all >= maxStreams || s.byUser[user] >= maxUserStreams {
-		return false
-	}
-	s.all++
-	s.byUser[user]++
-	return true
-}
-
-func (s *streams) leave(user string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.all--
-	if s.byUser[user]--; s.byUser[user] == 0 {
-		delete(s.byUser, user)
-	}
-}
 
 // follower finds what a page follows: changes come out of the channel until ctx ends. It is closed
 // when there is nothing more to follow.

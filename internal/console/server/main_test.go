@@ -170,7 +170,10 @@ func local(t *testing.T, config *rest.Config, ns string) *console {
 
 func serve(t *testing.T, who server.Access, o server.Options) *console {
 	t.Helper()
-	o.Clock, o.Log, o.Operator = clock.RealClock{}, t.Logf, "syncopate-system"
+	o.Log, o.Operator = t.Logf, "syncopate-system"
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	h := httptest.NewUnstartedServer(nil)
 	o.Hosts = append(o.Hosts, h.Listener.Addr().String())

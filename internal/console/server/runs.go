@@ -41,7 +41,7 @@ func (s *Server) rows(ctx context.Context, view *cluster.View, asked string) (ro
 // Warm begins the list that the first page will show, while its user's browser starts. What goes
 // wrong is told by the page.
 func (s *Server) Warm(ctx context.Context, view *cluster.View) {
-	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.PageTime)
 	defer cancel()
 	_, _, _, _ = s.rows(ctx, view, "")
 }
@@ -69,12 +69,10 @@ func (s *Server) runs(ctx context.Context, v visit) (answer, error) {
 // run is the page of one run.
 func (s *Server) run(ctx context.Context, v visit) (answer, error) {
 	namespace, name := v.PathValue("namespace"), v.PathValue("name")
-	r, err := v.view.Run(ctx, namespace, name, s.Operator)
-	if err != nil {
+	page := views.Page{Title: name, Active: "runs", Live: "live/runs/" + namespace + "/" + name, Notice: views.Notice(v.URL.Query().Get("done"))}
+	if err := v.view.Run(ctx, namespace, name, s.Operator, func(r *facts.Run) { page.Body = views.RunOf(r, v.now) }); err != nil {
 		return answer{}, err
 	}
-	page := views.Page{Title: name, Active: "runs", Live: "live/runs/" + namespace + "/" + name, Notice: views.Notice(v.URL.Query().Get("done"))}
-	page.Body = views.RunOf(r, v.now)
 	return answer{name: pages.Run, page: page}, nil
 }
 

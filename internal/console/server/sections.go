@@ -9,6 +9,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/console/pages"
 	"github.com/syncopate-dev/syncopate/internal/console/views"
 )
@@ -39,10 +40,6 @@ func (s *Server) tenants(ctx context.Context, v visit) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	runs, more, err := v.view.UnderWay(ctx, namespace)
-	if err != nil {
-		return answer{}, err
-	}
 	list, err := v.view.Policies(ctx)
 	if err != nil {
 		return answer{}, err
@@ -51,8 +48,14 @@ func (s *Server) tenants(ctx context.Context, v visit) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	body := views.TenantsOf(runs, list, semaphores, v.now)
-	body.More = more
+	var body views.Tenants
+	err = v.view.UnderWay(ctx, namespace, func(runs []v1alpha1.WorkflowRun, more bool) {
+		body = views.TenantsOf(runs, list, semaphores, v.now)
+		body.More = more
+	})
+	if err != nil {
+		return answer{}, err
+	}
 	if only {
 		body.OnlyOne = namespace
 	}
@@ -91,11 +94,11 @@ func (s *Server) replicas(ctx context.Context, v visit) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	runs, _, err := v.view.UnderWay(ctx, namespace)
+	var body views.Replicas
+	err = v.view.UnderWay(ctx, namespace, func(runs []v1alpha1.WorkflowRun, _ bool) { body = views.ReplicasOf(owners, runs, v.now) })
 	if err != nil {
 		return answer{}, err
 	}
-	body := views.ReplicasOf(owners, runs, v.now)
 	if only {
 		body.OnlyOne = namespace
 	}

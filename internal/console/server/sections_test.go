@@ -9,6 +9,10 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/console/access"
 	"github.com/syncopate-dev/syncopate/internal/console/cluster"
 	"github.com/syncopate-dev/syncopate/internal/console/consoletest"
@@ -68,4 +72,59 @@ func TestPagesOfWhatIsShared(t *testing.T) {
 	if status, text, _ := poor.do(http.MethodGet, "/replicas", ""); status != http.StatusForbidden {
 		t.Errorf("%d: %s", status, text)
 	}
+}
+
+// lockRun is a run that asks for permits of a semaphore, and holds as many as held says.
+func lockRun(sem string, permits, held int32, more ...v1alpha1.LockRequest) func(*v1alpha1.WorkflowRun) {
+	return func(r *v1alpha1.WorkflowRun) {
+		r.Spec.Locks = append(more, v1alpha1.LockRequest{Semaphore: sem, Permits: &permits})
+		at := metav1.Now()
+		r.Status.Admission = &v1alpha1.AdmissionStatus{QueuedAt: &at}
+		if held > 0 {
+			in(v1alpha1.RunRunning, "")(r)
+			r.Status.Admission.AdmittedAt = &at
+			r.Status.Locks = []v1alpha1.LockHold{{Name: sem + "/", Permits: held, Fence: 7}}
+			return
+		}
+		in(v1alpha1.RunQueued, "")(r)
+		name := sem + "/"
+		if len(more) > 0 {
+			name = "mutex:" + r.Namespace + "/" + more[0].Mutex
+		}
+		r.Status.Admission.LockWait = &v1alpha1.LocksWait{Lock: name, StartedAt: at}
+	}
+}
+
+// The page of a run that waits for locks says what kubectl syncopate why says of it.
+//
+// mutations: RunOf without Run has less of the locks that expressions name, and UnderWay whose
+// outlines have no locks of spec leaves out who waits for a second lock, too, and takes each
+// for one permit.
+func TestWhyARunWaitsForLocksIsNotGuessed(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t)
+	sem := &v1alpha1.Semaphore{ObjectMeta: metav1.ObjectMeta{Name: "pool-" + ns}, Spec: v1alpha1.SemaphoreSpec{Permits: 4}}
+	must(t, admin.Create(t.Context(), sem))
+	t.Cleanup(func() { must(t, admin.Delete(context.WithoutCancel(t.Context()), sem)) })
+	newRun(t, ns, "holder", lockRun(sem.Name, 2, 2))
+	newRun(t, ns, "first", func(r *v1alpha1.WorkflowRun) {
+		lockRun(sem.Name, 1, 0, v1alpha1.LockRequest{Mutex: "deploy"})(r)
+		r.Spec.Priority = 5
+	})
+	newRun(t, ns, "waiter", lockRun(sem.Name, 3, 0))
+	newRun(t, ns, "named", func(r *v1alpha1.WorkflowRun) {
+		lockRun(sem.Name, 3, 0)(r)
+		r.Spec.Inputs = &runtime.RawExtension{Raw: []byte(`{"key":"eu"}`)}
+		r.Spec.Locks = append(r.Spec.Locks, v1alpha1.LockRequest{Semaphore: sem.Name, Key: "${inputs.key}", Permits: new(int32(5))})
+	})
+	newRun(t, ns, "stepper", func(r *v1alpha1.WorkflowRun) {
+		in(v1alpha1.RunRunning, "")(r)
+		r.Spec.Steps[0].Locks = []v1alpha1.LockRequest{{Semaphore: sem.Name, Permits: new(int32(3))}}
+		r.Status.Steps = []v1alpha1.StepStatus{{Name: "work", Phase: v1alpha1.StepPending, LockWait: &v1alpha1.LocksWait{Lock: sem.Name + "/", StartedAt: metav1.Now()}}}
+	})
+	c := local(t, apiServer.Config, ns)
+	text := c.get("/runs/" + ns + "/waiter")
+	wants(t, text, "no room: 2 of 4 free", " of 4 for it", "held by "+ns+"/holder")
+	wants(t, c.get("/runs/"+ns+"/stepper"), "no room: 2 of 4 free", "held by "+ns+"/holder")
+	wants(t, c.get("/runs/"+ns+"/named"), "lock "+sem.Name+"/eu", "needs 5 permits, and there are 4")
 }

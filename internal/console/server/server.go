@@ -45,11 +45,12 @@ type Letters interface {
 
 // Options are what a console needs.
 type Options struct {
-	Base      string   // what addresses begin with, without a slash at the end
-	Hosts     []string // names, with ports where they have one, under which it may be asked
-	Namespace string   // whose runs are shown to who may not list those of all; "": none
-	Operator  string   // the namespace of the operator
-	Letters   Letters  // nil: the console has no rights in NATS
+	Base      string        // what addresses begin with, without a slash at the end
+	Hosts     []string      // names, with ports where they have one, under which it may be asked
+	Namespace string        // whose runs are shown to who may not list those of all; "": none
+	Operator  string        // the namespace of the operator
+	Letters   Letters       // nil: the console has no rights in NATS
+	PageTime  time.Duration // after which a request is given up; 0: 20 s
 	Clock     clock.WithTicker
 	Log       func(format string, values ...any)
 }
@@ -63,7 +64,8 @@ type Server struct {
 	waves   *waves.Waves
 	secret  []byte
 	places  chan struct{} // of requests
-	streams *streams
+	asked   *users        // by requests whose user is known
+	streams *users
 }
 
 // New makes a console. Close ends what it began.
@@ -72,9 +74,12 @@ func New(ctx context.Context, access Access, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	if o.PageTime == 0 {
+		o.PageTime = pageTime
+	}
 	s := &Server{
 		Options: o, access: access, feeds: cluster.NewFeeds(ctx, o.Clock), pages: p, waves: waves.New(), secret: make([]byte, secretBytes),
-		places: make(chan struct{}, maxRequests), streams: &streams{byUser: map[string]int{}},
+		places: make(chan struct{}, maxRequests), asked: newUsers(maxRequests, maxUserRequests), streams: newUsers(maxStreams, maxUserStreams),
 	}
 	_, _ = rand.Read(s.secret) // it never fails
 	return s, nil
@@ -144,19 +149,25 @@ type answer struct {
 // page asks who is there, and writes what the handler gives.
 func (s *Server) page(h handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), pageTimeout)
+		ctx, cancel := context.WithTimeout(r.Context(), s.PageTime)
 		defer cancel()
 		view, err := s.access.Admit(r.WithContext(ctx))
 		if err != nil {
 			s.refuse(w, r, "", err)
 			return
 		}
+		if !s.asked.enter(view.User) {
+			s.refuse(w, r, view.User, errManyAsked)
+			return
+		}
+		defer s.asked.leave(view.User)
 		v := visit{r, view, s.Clock.Now()}
 		if r.Method == http.MethodPost {
 			if err := s.genuine(v); err != nil {
 				s.refuse(w, r, view.User, err)
 				return
 			}
+			w.Header().Del("Connection") // all of it was read
 		}
 		a, err := h(ctx, v)
 		switch {

@@ -86,7 +86,9 @@ func RunOf(r *facts.Run, now time.Time) Run {
 		answer.Stands(runview.PlaceOf(run, r.Others, r.Policies))
 	}
 	if runview.WaitsForLocks(run) {
-		answer.WaitsFor(runview.Locks(runview.LockSight{Runs: r.Others, Semaphores: r.Semaphores, Whole: r.All, Now: now}))
+		answer.WaitsFor(runview.Locks(runview.LockSight{
+			Runs: r.Others, Semaphores: r.Semaphores, Whole: r.All, Now: now, Outlines: true, Run: run,
+		}))
 	}
 	if r.Claims != nil && !answer.Ended {
 		answer.Owned(r.Claims, string(run.UID))

@@ -114,8 +114,8 @@ func (p *pass) recoverJobs(ctx context.Context) error {
 	return err
 }
 
-// lookUpJobs finds out now and then whether NATS has lost jobs of the run, which are recovered then.
-// A result in hand, or the end of the run here, does not wait for it.
+// lookUpJobs finds out now and then whether NATS has lost jobs of the run, which are recovered
+// then. A result in hand, or the end of the run here, does not wait for it.
 func (p *pass) lookUpJobs(ctx context.Context) {
 	if p.ahead.Closes || !p.batch.Empty() || !p.r.NATS.Connected() {
 		return

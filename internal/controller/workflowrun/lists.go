@@ -14,8 +14,8 @@ import (
 const maxListBytes = 64 << 20
 
 // lists remembers what lists the steps with forEach of runs go over, and the keys of locks that are
-// waited for, so that they are not evaluated again for each decision. All of it follows from the runs: what does not fit is forgotten, and
-// costs time only.
+// waited for, so that they are not evaluated again for each decision. All of it follows from the
+// runs: what does not fit is forgotten, and costs time only.
 type lists struct {
 	mu    sync.Mutex
 	byRun map[types.UID]remembered

@@ -106,8 +106,8 @@ func chargeText(b *Budget, args []ref.Val) bool {
 	return true
 }
 
-// chargeAdd charges for text, or for the lists that a sum has as its parts: one more addition doubles
-// them. Their elements are not copied.
+// chargeAdd charges for text, or for the lists that a sum has as its parts: one more addition
+// doubles them. Their elements are not copied.
 func chargeAdd(b *Budget, args []ref.Val) bool {
 	if before, after, ok := addends(args); ok {
 		return b.take((len(partsOf(before)) + len(partsOf(after))) * unitsPerNode)

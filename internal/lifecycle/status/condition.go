@@ -32,7 +32,8 @@ func ReasonOf(st *v1alpha1.WorkflowRunStatus, kind string) string {
 	return ""
 }
 
-// CutShort says whether the end of a run was not written in full: outputs of its steps are left out.
+// CutShort says whether the end of a run was not written in full: outputs of its steps
+// are left out.
 func CutShort(st *v1alpha1.WorkflowRunStatus) bool {
 	c := Condition(st, v1alpha1.ConditionSucceeded)
 	return c != nil && strings.HasPrefix(c.Message, LeftOut)

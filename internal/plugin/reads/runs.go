@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -52,7 +53,9 @@ func runsIn(ctx context.Context, c client.Reader, namespace string) ([]v1alpha1.
 // maxChildren bounds the child runs that are read for one answer.
 const maxChildren = 50
 
-// Children are the child runs that a run has under way; those that are gone are left out.
+// Children are the child runs that a run has under way, as far as an answer tells of them: who they
+// are, and how far. Those that are gone are left out. Each may be more than a MiB: no more than one
+// is there as a whole at a time.
 func Children(ctx context.Context, c client.Reader, run *v1alpha1.WorkflowRun) ([]v1alpha1.WorkflowRun, error) {
 	names := runview.Children(run)
 	var all []v1alpha1.WorkflowRun
@@ -61,14 +64,19 @@ func Children(ctx context.Context, c client.Reader, run *v1alpha1.WorkflowRun) (
 		err := c.Get(ctx, types.NamespacedName{Namespace: run.Namespace, Name: name}, &child)
 		switch {
 		case err == nil:
-			shown, err := WithSteps(ctx, c, &child)
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, *shown)
+			all = append(all, brief(&child))
 		case client.IgnoreNotFound(err) != nil:
 			return nil, fmt.Errorf("child run %s/%s: %w", run.Namespace, name, err)
 		}
 	}
 	return all, nil
+}
+
+// brief is what a run's parent tells of it.
+func brief(run *v1alpha1.WorkflowRun) v1alpha1.WorkflowRun {
+	b := v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{Namespace: run.Namespace, Name: run.Name, UID: run.UID}}
+	if st := run.Status; st != nil {
+		b.Status = &v1alpha1.WorkflowRunStatus{Phase: st.Phase, Progress: st.Progress}
+	}
+	return b
 }

@@ -4,6 +4,7 @@ package runview
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -83,15 +84,33 @@ type LockSight struct {
 	Semaphores []v1alpha1.Semaphore   // nil: they may not be read
 	Whole      bool                   // Runs are those of all namespaces
 	Now        time.Time
+	// Outlines says that Runs lack what expressions are about, so that none of them is evaluated.
+	Outlines bool
+	// Run is one that is known as a whole, in the place of its own outline; nil: there is none.
+	Run *v1alpha1.WorkflowRun
+}
+
+// runs are those that are looked at.
+func (s *LockSight) runs() iter.Seq[*v1alpha1.WorkflowRun] {
+	return func(yield func(*v1alpha1.WorkflowRun) bool) {
+		for i := range s.Runs {
+			if run := &s.Runs[i]; (s.Run == nil || run.UID != s.Run.UID) && !yield(run) {
+				return
+			}
+		}
+		if s.Run != nil {
+			yield(s.Run)
+		}
+	}
 }
 
 // Locks are the locks across runs that are held or waited for, and the semaphores that nobody uses:
 // those for which the most wait first. Positions are those of the queue: by priority, then age.
 func Locks(s LockSight) []Lock {
 	t := table{LockSight: s, all: map[string]*Lock{}}
-	for i := range s.Runs {
-		t.holds(&s.Runs[i])
-		t.waits(&s.Runs[i])
+	for run := range s.runs() {
+		t.holds(run)
+		t.waits(run)
 	}
 	for i := range s.Semaphores {
 		t.semaphore(&s.Semaphores[i])
@@ -206,7 +225,10 @@ const maxAsked = 1000
 // be told.
 func (t *table) asked(run *v1alpha1.WorkflowRun, part string, requests []v1alpha1.LockRequest) (all []want) {
 	named := func(r v1alpha1.LockRequest) bool { return strings.Contains(r.Mutex+r.Key, "${") }
-	if t.decided++; len(requests) < 2 || !slices.ContainsFunc(requests, named) || t.decided > maxAsked {
+	if len(requests) < 2 || !slices.ContainsFunc(requests, named) || t.Outlines && run != t.Run {
+		return nil
+	}
+	if t.decided++; t.decided > maxAsked {
 		return nil
 	}
 	in := lifecycle.Input{Run: run, Now: t.Now, Lock: lifecycle.Lock{State: lifecycle.LockHeld}}

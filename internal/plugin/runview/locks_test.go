@@ -4,12 +4,14 @@ package runview
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 )
@@ -243,5 +245,26 @@ func TestWhyNamesTheLockItsHoldersAndThePlace(t *testing.T) {
 	}
 	if free := underWay("free", "acme", ""); WaitsForLocks(&free) {
 		t.Error("a run without locks waits for some")
+	}
+}
+
+// mutations: asked that evaluates the expressions of outlines, or not those of Run, and runs that
+// has both, make this fail.
+func TestOfOutlinesNoExpressionIsEvaluated(t *testing.T) {
+	s := lockScene()
+	i := slices.IndexFunc(s.Runs, func(r v1alpha1.WorkflowRun) bool { return r.Name == "two" })
+	whole := s.Runs[i]
+	s.Runs[i].Spec.Inputs = &runtime.RawExtension{Raw: []byte(`{"key":"guessed"}`)}
+	s.Outlines = true
+	if text := lockText(t, Locks(s), 10); strings.Contains(text, "strict/guessed") || !strings.Contains(text, "mutex:team-a/deploy") {
+		t.Errorf("outlines tell\n%s", text)
+	}
+	s.Run = &whole
+	for i := range s.Runs {
+		s.Runs[i].UID = types.UID(s.Runs[i].Name)
+	}
+	whole.UID = "two"
+	if got, want := lockText(t, Locks(s), 10), lockText(t, Locks(lockScene()), 10); got != want {
+		t.Errorf("with the whole run they tell\n%s\nwant\n%s", got, want)
 	}
 }

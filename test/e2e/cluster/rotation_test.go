@@ -95,8 +95,8 @@ func (p passwords) inStep(ctx context.Context) {
 	}
 }
 
-// restartRedis restarts the pods one at a time, in the order of upgrades: the replicas, a fail-over,
-// the old master.
+// restartRedis restarts the pods one at a time, in the order of upgrades: the replicas, a
+// fail-over, the old master.
 func (p passwords) restartRedis(ctx context.Context) {
 	GinkgoHelper()
 	old := p.master(ctx)

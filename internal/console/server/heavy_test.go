@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package server_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"runtime/metrics"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+
+	"github.com/syncopate-dev/syncopate/internal/console/access"
+	"github.com/syncopate-dev/syncopate/internal/console/server"
+)
+
+const (
+	heavyRuns  = 100
+	heavyUsers = 8
+	heavyHeap  = 160 * mib // a read of them as a whole, once, is more
+)
+
+// heavyAPI is an API server whose runs under way have a MiB each.
+type heavyAPI struct {
+	busyAPI
+	output string
+
+	mu      sync.Mutex
+	lists   int // that are being read
+	most    int
+	heap    uint64 // the most, in bytes
+	samples []metrics.Sample
+}
+
+func (a *heavyAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	switch {
+	case strings.HasSuffix(r.URL.Path, "/lockpolicies"):
+		_, _ = io.WriteString(w, `{"kind":"LockPolicyList","apiVersion":"syncopate.dev/v1alpha1","metadata":{},"items":[]}`)
+	case strings.HasSuffix(r.URL.Path, "/semaphores"):
+		_, _ = io.WriteString(w, `{"kind":"SemaphoreList","apiVersion":"syncopate.dev/v1alpha1","metadata":{},"items":[]}`)
+	case r.URL.Query().Get("fieldSelector") != "":
+		a.list(w)
+	default:
+		a.busyAPI.ServeHTTP(w, r)
+	}
+}
+
+func (a *heavyAPI) list(w io.Writer) {
+	a.look(1)
+	_, _ = io.WriteString(w, `{"kind":"WorkflowRunList","apiVersion":"syncopate.dev/v1alpha1","metadata":{"resourceVersion":"1"},"items":[`)
+	for i := range heavyRuns {
+		if i > 0 {
+			_, _ = io.WriteString(w, ",")
+		}
+		_, _ = fmt.Fprintf(w, `{"metadata":{"namespace":"team","name":"run-%d","uid":"uid-%d"},"spec":{"steps":[]},"status":{"phase":"Queued","tenant":"acme","outputs":`, i, i)
+		_, _ = io.WriteString(w, a.output)
+		_, _ = io.WriteString(w, `}}`)
+		a.look(0)
+	}
+	a.look(-1) // its reader has not read the end yet
+	_, _ = io.WriteString(w, "]}")
+}
+
+// look notes how many lists are being read, and how much memory the console takes with
+// this API server.
+func (a *heavyAPI) look(more int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.lists += more
+	a.most = max(a.most, a.lists)
+	metrics.Read(a.samples)
+	a.heap = max(a.heap, a.samples[0].Value.Uint64())
+}
+
+// mutations: a list that is read as a whole before its outlines are made takes 500 MiB, and
+// UnderWay without a turn has eight lists at a time.
+func TestRunsUnderWayAreNeverThereAsAWhole(t *testing.T) {
+	api := &heavyAPI{
+		busyAPI: busyAPI{watchers: map[chan int]bool{}}, output: `{"text":"` + strings.Repeat("x", mib) + `"}`,
+		samples: []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}},
+	}
+	h := httptest.NewServer(api)
+	t.Cleanup(func() { h.CloseClientConnections(); h.Close() })
+	who, err := access.NewInCluster(&rest.Config{Host: h.URL, QPS: -1}, access.Options{Clock: clock.RealClock{}})
+	must(t, err)
+	c := serve(t, who, server.Options{PageTime: 10 * time.Minute})
+	var all sync.WaitGroup
+	for i := range heavyUsers {
+		all.Go(func() {
+			status, text, _ := c.as(fmt.Sprintf("user-%d", i)).do(http.MethodGet, "/tenants", "")
+			if status != http.StatusOK || !strings.Contains(text, "Queue of acme") || !strings.Contains(text, "90 more") {
+				t.Errorf("%d\n%s", status, text)
+			}
+		})
+	}
+	all.Wait()
+	t.Logf("%d MiB of heap at the most, %d lists at a time", api.heap/mib, api.most)
+	if api.heap > heavyHeap || api.most > 2 {
+		t.Errorf("%d MiB of heap, %d lists at a time", api.heap/mib, api.most)
+	}
+}

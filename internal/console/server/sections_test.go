@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -77,7 +78,7 @@ func TestPagesOfWhatIsShared(t *testing.T) {
 // lockRun is a run that asks for permits of a semaphore, and holds as many as held says.
 func lockRun(sem string, permits, held int32, more ...v1alpha1.LockRequest) func(*v1alpha1.WorkflowRun) {
 	return func(r *v1alpha1.WorkflowRun) {
-		r.Spec.Locks = append(more, v1alpha1.LockRequest{Semaphore: sem, Permits: &permits})
+		r.Spec.Locks = append(slices.Clone(more), v1alpha1.LockRequest{Semaphore: sem, Permits: &permits})
 		at := metav1.Now()
 		r.Status.Admission = &v1alpha1.AdmissionStatus{QueuedAt: &at}
 		if held > 0 {

@@ -3,8 +3,10 @@
 # make test-faults: plays faults for DURATION on each of the parts PART, and prints one table.
 #
 # RIGS plays of each part run side by side, each with servers of its own, two API servers among them. On two cores 2 of each part are a load of
-# 65 and more, at which stalls of the machine pass for those of the operator. With SEEDS there is one play of each part, with these seeds. The output of each play is in OUT (bin/faults). TOTALS is a file
-# that the rounds are added to, as docs/faults.json: the table is of all that is in it then.
+# 20 if TMPDIR is in memory, as /dev/shm is, and of 65 and more on a disk, which all of them have write at each step: then stalls of the machine
+# pass for those of the operator. A server that is killed keeps what it wrote either way.
+# With SEEDS there is one play of each part, with these seeds. The output of each play is in OUT (bin/faults). TOTALS is a file that the rounds are
+# added to, as docs/faults.json: the table is of all that is in it then.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 : "${DURATION:=30m}" "${PART:=one,sentinel,cluster}" "${SEEDS:=}" "${FAULT:=}" "${RIGS:=1}" "${OUT:=bin/faults}"

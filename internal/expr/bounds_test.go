@@ -169,6 +169,27 @@ func TestAListOf240PartsLookedAt(t *testing.T) {
 	}
 }
 
+// optMap and optFlatMap give a user the empty list as one that CEL adds to in place: each x+x
+// doubles it. What is added so is paid, and a list that is added to itself is no longer than it is.
+//
+// mutations: a chargeAdd that charges text only, and a guardedCall without Fixed, make this fail.
+func TestAListThatGrowsInPlaceIsPaid(t *testing.T) {
+	s := Prepare(Vars{Inputs: map[string]any{"e": []any{}, "l": make([]any, 1000)}})
+	for name, src := range map[string]string{
+		"itself":       "optional.of(inputs.e).optMap(x, [x+[0]" + strings.Repeat(", x+x", 100) + "]).hasValue()",
+		"flat":         "optional.of(inputs.e).optFlatMap(x, [x+[0]" + strings.Repeat(", x+x", 100) + "].size() > 0 ? optional.of(1) : optional.none()).hasValue()",
+		"a large list": "optional.of(inputs.e).optMap(x, [inputs.l].map(l, l" + strings.Repeat("+l", 60) + ").map(y, [" + strings.Repeat("x+y, ", 40) + "x])).hasValue()",
+	} {
+		if out, err := s.Condition(src); !errors.Is(err, ErrTooCostly) {
+			t.Errorf("%s: %t, %v", name, out, err)
+		}
+	}
+	out, err := s.Template(quote("${optional.of(inputs.e).optMap(x, ((x+[1,2])+x).size()).value()}"))
+	if err != nil || string(out) != "4" {
+		t.Errorf("with itself it is %s, %v", out, err)
+	}
+}
+
 // mutation: renderer.expression that does not count makes this fail.
 func TestExpressionsOfATemplateAreCounted(t *testing.T) {
 	list := strings.Repeat(`"${1}",`, MaxExpressions)

@@ -194,6 +194,7 @@ func (c *guardedCall) call(args []ref.Val) ref.Val {
 		if list, ok := budget.Sum(args); ok {
 			return list
 		}
+		args = []ref.Val{args[0], budget.Fixed(args[1])}
 	}
 	switch {
 	case c.Function() == operators.Equals:

@@ -171,7 +171,7 @@ func locked(d *draft, it *fanout.Items, free int) (all []fanout.Attempt) {
 func lacksKeys(d *draft, it *fanout.Items) bool {
 	return slices.ContainsFunc(it.Awaiting(), func(item int) bool {
 		has := it.LocksOf(item)
-		_, known := knownKeys(d, has.Part(d.st.Steps[it.Step].Name), d.plan.Steps[it.Step].ForEach.Locks)
+		_, known := knownWants(d, has.Part(d.st.Steps[it.Step].Name), d.plan.Steps[it.Step].ForEach.Locks, has.LockWait)
 		return !known && len(has.Locks) == 0
 	})
 }

@@ -3,6 +3,8 @@
 package lifecycle
 
 import (
+	"slices"
+
 	"time"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -27,7 +29,7 @@ func lockRun(d *draft) bool {
 	if len(d.run.Spec.Locks) == 0 {
 		return true
 	}
-	wants, err := wantsOf(d, "", d.run.Spec.Locks, func() ([]any, error) { return d.view.Keys(render.OfRun, d.run.Spec.Locks) })
+	wants, err := wantsOf(d, "", d.run.Spec.Locks, d.st.Admission.LockWait, func() ([]any, error) { return d.view.Keys(render.OfRun, d.run.Spec.Locks) })
 	l := takeLocks(d, asking{wants: wants, err: err}, &d.st.Locks, &d.st.Admission.LockWait)
 	if l.refused != "" {
 		endRun(d, report.LocksRefused(l.refused, l.message))
@@ -41,7 +43,7 @@ func lockStep(d *draft, i int) (is prepared, ok bool) {
 	if len(step.Locks) == 0 || len(s.Locks) > 0 {
 		return prepared{}, true
 	}
-	wants, err := wantsOf(d, s.Name, step.Locks, func() ([]any, error) { return d.view.Keys(i, step.Locks) })
+	wants, err := wantsOf(d, s.Name, step.Locks, s.LockWait, func() ([]any, error) { return d.view.Keys(i, step.Locks) })
 	l := takeLocks(d, asking{part: s.Name, wants: wants, err: err}, &s.Locks, &s.LockWait)
 	d.locksAway = d.locksAway || d.in.Locks[s.Name].State == facts.LocksUnavailable
 	if l.refused != "" {
@@ -58,7 +60,7 @@ func lockItem(d *draft, it *fanout.Items, r *render.ItemLocks, item int) bool {
 		return true // its input was left for this decision
 	}
 	part := has.Part(d.st.Steps[it.Step].Name)
-	wants, err := wantsOf(d, part, d.plan.Steps[it.Step].ForEach.Locks, func() ([]any, error) { return r.Keys(item) })
+	wants, err := wantsOf(d, part, d.plan.Steps[it.Step].ForEach.Locks, has.LockWait, func() ([]any, error) { return r.Keys(item) })
 	l := takeLocks(d, asking{part: part, item: true, wants: wants, err: err}, &has.Locks, &has.LockWait)
 	if l.refused != "" {
 		d.progressed++
@@ -69,23 +71,29 @@ func lockItem(d *draft, it *fanout.Items, r *render.ItemLocks, item int) bool {
 
 // wantsOf are the locks that a part of a run needs. Their keys are evaluated when it begins to
 // wait: while it does, it takes nothing of what a decision may read.
-func wantsOf(d *draft, part string, requests []v1alpha1.LockRequest, evaluate func() ([]any, error)) ([]facts.LockWant, error) {
-	keys, known := knownKeys(d, part, requests)
-	if !known {
-		var err error
-		if keys, err = evaluate(); err != nil {
-			return nil, err
-		}
+func wantsOf(d *draft, part string, requests []v1alpha1.LockRequest, wait *v1alpha1.LocksWait, evaluate func() ([]any, error)) ([]facts.LockWant, error) {
+	if wants, known := knownWants(d, part, requests, wait); known {
+		d.store.keys[keysOf(part)] = d.in.Lists[keysOf(part)]
+		return wants, nil
+	}
+	keys, err := evaluate()
+	if err != nil {
+		return nil, err
 	}
 	d.store.keys[keysOf(part)] = keys
 	return render.Wants(d.run.Namespace, requests, keys)
 }
 
-// knownKeys are those that an earlier decision evaluated. They have one value, as the list of a
-// step has. A glance leaves what waits to the decision that asks for the locks.
-func knownKeys(d *draft, part string, requests []v1alpha1.LockRequest) (keys []any, known bool) {
-	keys = d.in.Lists[keysOf(part)]
-	return keys, len(keys) == len(requests) && !d.in.Glance
+// knownWants are the locks that status has the part wait for, by the keys that an earlier decision
+// evaluated. Keys of a decision that was not written may be others: it knew other results. A glance
+// leaves what waits to the decision that asks for the locks.
+func knownWants(d *draft, part string, requests []v1alpha1.LockRequest, wait *v1alpha1.LocksWait) (wants []facts.LockWant, known bool) {
+	keys := d.in.Lists[keysOf(part)]
+	if wait == nil || len(keys) != len(requests) || d.in.Glance {
+		return nil, false
+	}
+	wants, err := render.Wants(d.run.Namespace, requests, keys)
+	return wants, err == nil && slices.ContainsFunc(wants, func(w facts.LockWant) bool { return w.Name == wait.Lock })
 }
 
 // keysOf is the name of the keys of a part among Lists: no step has it.

@@ -137,7 +137,7 @@ func withOutputs(t *testing.T, o objects, bytes int, more ...v1alpha1.Step) *v1a
 // What the key of a lock reads is read when the wait begins, and not in each pass: others begin
 // meanwhile, and nobody looks without a pause.
 //
-// mutations: a knownKeys that knows none, a rememberKeys that keeps none of steps, or none of
+// mutations: a knownWants that knows none, a rememberKeys that keeps none of steps, or none of
 // items, and a locked that makes a renderer whatever is known make this fail.
 func TestWhatWaitsForALockWhoseKeyReadsMuchTakesNothingOfWhatADecisionReads(t *testing.T) {
 	key := mutexOf("db-${type(steps.a.output) == string}")
@@ -178,7 +178,7 @@ func TestWhatWaitsForALockWhoseKeyReadsMuchTakesNothingOfWhatADecisionReads(t *t
 
 // A replica that has forgotten the keys, or has others of a step, evaluates them.
 //
-// mutation: a knownKeys that takes keys of another number makes this fail.
+// mutation: a knownWants that takes keys of another number makes this fail.
 func TestKeysOfLocksThatWereForgottenAreEvaluatedAgain(t *testing.T) {
 	run := newRun(newStep("p", withStepLocks(mutexOf("db"))))
 	waiting := LocksAnswer{State: LocksWaiting, Lock: "mutex:team-a/db"}
@@ -191,6 +191,26 @@ func TestKeysOfLocksThatWereForgottenAreEvaluatedAgain(t *testing.T) {
 		if len(asks) != 1 || asks[0].Wants[0].Name != "mutex:team-a/db" {
 			t.Errorf("with %s remembered it asks for %+v", name, asks)
 		}
+	}
+}
+
+// A decision that is not written may have evaluated another key: it did not know a result yet.
+//
+// mutations: a knownWants that asks for no wait in status, or not which lock it is for, makes this
+// fail.
+func TestKeysOfADecisionThatWasNotWrittenAreNotBelieved(t *testing.T) {
+	run := newRun(newStep("p", withStepLocks(mutexOf("db"))))
+	waiting := LocksAnswer{State: LocksWaiting, Lock: "mutex:team-a/db"}
+	other := map[string][]any{"locks/p": {"other"}}
+	for range 2 { // before it waits, and while it does
+		asks := Decide(letIn(Input{Run: run, Now: epoch, Lock: held(1), Lists: other})).Needs.Locks
+		if len(asks) != 1 || asks[0].Wants[0].Name != "mutex:team-a/db" {
+			t.Errorf("it asks for %+v", asks)
+		}
+		decideKnowing(t, objects{}, run, epoch, nil, waiting)
+	}
+	if run.Status.Steps[0].LockWait == nil {
+		t.Error("it does not wait")
 	}
 }
 

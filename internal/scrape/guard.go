@@ -100,6 +100,9 @@ func (g *guard) ask(ctx context.Context, token, path, address string) (code int)
 		return http.StatusServiceUnavailable
 	}
 	g.keep(of, code, now)
+	if code == http.StatusOK {
+		g.limits.welcome(address, now)
+	}
 	return code
 }
 

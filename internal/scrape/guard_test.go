@@ -203,11 +203,11 @@ func TestAnAnswerIsKeptForAWhile(t *testing.T) {
 func TestManyTokens(t *testing.T) {
 	for name, c := range map[string]struct {
 		known, address string
-		most           int // questions
+		least, most    int // questions
 	}{
-		"all are good":        {"", "192.0.2.%d", allAtOnce + 50*allPerSecond},
-		"none is good":        {"none", "192.0.2.%d", allAtOnce + 50*allPerSecond},
-		"all are of one host": {"none", "192.0.2.1", oneAtOnce + 50*onePerSecond},
+		"all are good":        {"", "192.0.2.%d", allAtOnce + 50*allPerSecond, allAtOnce + goodAtOnce + 50*(allPerSecond+goodPerSecond)},
+		"none is good":        {"none", "192.0.2.%d", allAtOnce + 50*allPerSecond - 1, allAtOnce + 50*allPerSecond},
+		"all are of one host": {"none", "192.0.2.1", oneAtOnce + 50*onePerSecond - 1, oneAtOnce + 50*onePerSecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var asked int
@@ -220,7 +220,7 @@ func TestManyTokens(t *testing.T) {
 				}
 				clock.SetTime(clock.Now().Add(50 * time.Millisecond))
 			}
-			if asked > c.most || asked < c.most-1 || refused != 1000-asked || len(g.good) > maxKept || len(g.refused) > maxKept {
+			if asked > c.most || asked < c.least || refused != 1000-asked || len(g.good) > maxKept || len(g.refused) > maxKept {
 				t.Errorf("%d refused, %d questions, %d good and %d others kept", refused, asked, len(g.good), len(g.refused))
 			}
 		})
@@ -255,8 +255,25 @@ func TestManyTokensKeepNobodyElseOut(t *testing.T) {
 	flood(101)
 	gets("who had the metrics before, among many", "good", "192.0.2.100")
 	clock.SetTime(clock.Now().Add(keptFor + time.Second))
+	flood(30)
+	gets("whose token was rotated, among many", "good-rotated", "192.0.2.100")
+	clock.SetTime(clock.Now().Add(keptFor + time.Second))
 	flood(1)
 	gets("who comes while one address sends many", "good-too", "192.0.2.200")
+}
+
+// mutation: origins without a bound, or that never end, make this fail.
+func TestAddressesOfGoodTokensAreBounded(t *testing.T) {
+	l, now := newLimits(), time.Unix(1e9, 0)
+	for i := range 2 * maxKept {
+		l.welcome(strconv.Itoa(i), now)
+	}
+	if len(l.origins) != maxKept {
+		t.Errorf("%d addresses", len(l.origins))
+	}
+	if l.welcome("new", now.Add(goodFor)); len(l.origins) != 1 {
+		t.Errorf("an hour later: %d addresses", len(l.origins))
+	}
 }
 
 // mutation: a token that was good once and counts as that for ever, or when it is not any more,

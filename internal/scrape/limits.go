@@ -3,6 +3,7 @@
 package scrape
 
 import (
+	"maps"
 	"sync"
 	"time"
 
@@ -25,13 +26,40 @@ const (
 type limits struct {
 	good *rate.Limiter
 
-	mu  sync.Mutex
-	all *rate.Limiter
-	by  map[string]*rate.Limiter
+	mu      sync.Mutex
+	all     *rate.Limiter
+	by      map[string]*rate.Limiter
+	origins map[string]*origin
+}
+
+// origin is an address that a good token came from. One that is rotated comes from there, too, and
+// does not stand in line with those of all.
+type origin struct {
+	one   *rate.Limiter
+	until time.Time
 }
 
 func newLimits() *limits {
-	return &limits{good: rate.NewLimiter(goodPerSecond, goodAtOnce), all: rate.NewLimiter(allPerSecond, allAtOnce), by: map[string]*rate.Limiter{}}
+	return &limits{
+		good: rate.NewLimiter(goodPerSecond, goodAtOnce), all: rate.NewLimiter(allPerSecond, allAtOnce),
+		by: map[string]*rate.Limiter{}, origins: map[string]*origin{},
+	}
+}
+
+// welcome notes that a good token came from an address.
+func (l *limits) welcome(address string, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.origins[address] == nil {
+		if len(l.origins) >= maxKept {
+			maps.DeleteFunc(l.origins, func(_ string, o *origin) bool { return !now.Before(o.until) })
+		}
+		if len(l.origins) >= maxKept {
+			return
+		}
+		l.origins[address] = &origin{one: rate.NewLimiter(onePerSecond, oneAtOnce)}
+	}
+	l.origins[address].until = now.Add(goodFor)
 }
 
 // allow says whether the API server may be asked now about a token that an address sent. wasGood:
@@ -42,6 +70,9 @@ func (l *limits) allow(address string, wasGood bool, now time.Time) bool {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if o := l.origins[address]; o != nil && now.Before(o.until) {
+		return o.one.AllowN(now, 1) && l.good.AllowN(now, 1)
+	}
 	one := l.by[address]
 	if one == nil {
 		if len(l.by) >= maxAddresses {

@@ -5,6 +5,7 @@ package jobs
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
@@ -109,13 +110,13 @@ func (q *Queue) find(ctx context.Context, j Job) (RecoverOutcome, error) {
 	return 0, nil
 }
 
-// mostAsked bounds the answers that Gone looks for. More jobs than these are not in JOBS and still
-// unanswered for a moment only: the next look goes on.
+// mostAsked bounds the answers that Gone looks for.
 const mostAsked = 16
 
 // Gone lists those of a run's attempts, all of one topic, that are in neither stream. It costs two
-// small requests, and a read for each job that is not in JOBS, and fences nothing. What is to be
-// done about those is Recover's. Errors are those of Recover.
+// small requests, and a read for each job that is not in JOBS: for 16 of them. If one of these is
+// gone, all that it did not ask about are listed, too. It fences nothing. What is to be done about
+// those is Recover's, which looks for each. Errors are those of Recover.
 func (q *Queue) Gone(ctx context.Context, topic string, ids []protocol.JobID) (gone []protocol.JobID, err error) {
 	if len(ids) == 0 {
 		return nil, nil
@@ -124,14 +125,9 @@ func (q *Queue) Gone(ctx context.Context, topic string, ids []protocol.JobID) (g
 	if err != nil {
 		return nil, err
 	}
-	asked := 0
-	for _, id := range ids {
-		if queued[q.conn.Names.Job(topic, id)] > 0 {
-			continue
-		}
-		if asked++; asked > mostAsked {
-			break
-		}
+	ids = slices.DeleteFunc(slices.Clone(ids), func(id protocol.JobID) bool { return queued[q.conn.Names.Job(topic, id)] > 0 })
+	ask := min(len(ids), mostAsked)
+	for _, id := range ids[:ask] {
 		answered, err := q.answers.Answered(ctx, id)
 		if err != nil {
 			return nil, q.conn.Retryable("look for result", err)
@@ -139,6 +135,9 @@ func (q *Queue) Gone(ctx context.Context, topic string, ids []protocol.JobID) (g
 		if !answered {
 			gone = append(gone, id)
 		}
+	}
+	if len(gone) > 0 { // jobs that go out together are lost together
+		gone = append(gone, ids[ask:]...)
 	}
 	return gone, nil
 }

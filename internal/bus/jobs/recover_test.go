@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -348,5 +349,26 @@ func TestWithdrawingAJobDelaysNoOther(t *testing.T) {
 	}
 	if again := take(); again.Subject() != first.Subject() {
 		t.Errorf("got %s, want %s again", again.Subject(), first.Subject())
+	}
+}
+
+// mutation: Gone that leaves what it does not ask about to later looks makes this fail: they are
+// five minutes apart.
+func TestJobsThatAreLostTogetherAreFoundTogether(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t)
+	b := newQueue(t, s, tinyWindow)
+	var ids []protocol.JobID
+	for step := range 3 * mostAsked {
+		j := testJob(1)
+		j.ID.Step = fmt.Sprintf("s%d", step)
+		ids = append(ids, j.ID)
+		if step%2 == 0 {
+			publish(t, b, j)
+		}
+	}
+	gone, err := b.Gone(t.Context(), testJob(1).Topic, ids)
+	if err != nil || len(gone) != len(ids)/2 {
+		t.Errorf("%d are gone, %v", len(gone), err)
 	}
 }

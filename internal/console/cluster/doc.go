@@ -16,5 +16,5 @@
 //   - A feed has at most 20,000 rows, all feeds together 100,000, and there are 32 at most. A feed
 //     that nobody looks at for a minute ends.
 //   - Of the runs under way a page has outlines, of 64 MiB at the most. Two pages have some at a
-//     time, and one of an identity. No more than one run of a list is there as a whole.
+//     time, and one of a user. No more than one run of a list is there as a whole.
 package cluster

@@ -155,6 +155,9 @@ func weightOfItems(f *v1alpha1.ForEachStatus) int {
 		return 0
 	}
 	n := len(f.Groups)
+	for i := range f.Groups {
+		n += len(f.Groups[i].Items) / lockWeight
+	}
 	for i := range f.Locks {
 		n += 1 + len(f.Locks[i].Locks)
 	}

@@ -32,7 +32,7 @@ func (v *View) Run(ctx context.Context, namespace, name, operator string, show f
 		return err
 	}
 	if waits(stored) {
-		leave, err := v.shared.turns.enter(ctx, v.Identity)
+		leave, err := v.shared.turns.enter(ctx, v.User)
 		if err != nil {
 			return err
 		}

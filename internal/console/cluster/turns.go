@@ -11,16 +11,16 @@ import (
 // maxTurns is how many pages may have the runs under way at a time.
 const maxTurns = 2
 
-// turns bound the pages that have all runs under way, which are many. An identity has one of them
-// at a time: who asks often waits for themselves.
+// turns bound the pages that have all runs under way, which are many. A user has one of them at
+// a time, whatever the token: who asks often waits for themselves.
 type turns struct {
 	all chan struct{}
 
 	mu sync.Mutex
-	of map[string]*turn // by identity
+	of map[string]*turn // by user
 }
 
-// turn is that of one identity.
+// turn is that of one user.
 type turn struct {
 	taken chan struct{}
 	users int // who have it, or wait for it
@@ -29,8 +29,8 @@ type turn struct {
 func newTurns() *turns { return &turns{all: make(chan struct{}, maxTurns), of: map[string]*turn{}} }
 
 // enter waits for a turn, until ctx ends. The function gives it back.
-func (t *turns) enter(ctx context.Context, identity string) (leave func(), err error) {
-	mine := t.join(identity)
+func (t *turns) enter(ctx context.Context, user string) (leave func(), err error) {
+	mine := t.join(user)
 	for _, place := range []chan struct{}{mine.taken, t.all} {
 		select {
 		case place <- struct{}{}:
@@ -38,31 +38,31 @@ func (t *turns) enter(ctx context.Context, identity string) (leave func(), err e
 			if place == t.all {
 				<-mine.taken
 			}
-			t.part(identity)
+			t.part(user)
 			return nil, fmt.Errorf("wait until others have read the runs under way: %w", ctx.Err())
 		}
 	}
 	return func() {
 		<-t.all
 		<-mine.taken
-		t.part(identity)
+		t.part(user)
 	}, nil
 }
 
-func (t *turns) join(identity string) *turn {
+func (t *turns) join(user string) *turn {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.of[identity] == nil {
-		t.of[identity] = &turn{taken: make(chan struct{}, 1)}
+	if t.of[user] == nil {
+		t.of[user] = &turn{taken: make(chan struct{}, 1)}
 	}
-	t.of[identity].users++
-	return t.of[identity]
+	t.of[user].users++
+	return t.of[user]
 }
 
-func (t *turns) part(identity string) {
+func (t *turns) part(user string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.of[identity].users--; t.of[identity].users == 0 {
-		delete(t.of, identity)
+	if t.of[user].users--; t.of[user].users == 0 {
+		delete(t.of, user)
 	}
 }

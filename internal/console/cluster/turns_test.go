@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 )
 
-// mutations: enter without the turn of each identity, one that keeps it when ctx ends, and leave
+// mutations: enter without the turn of each user, one that keeps it when ctx ends, and leave
 // without part make this fail.
 func TestWhoAsksOftenWaitsForThemselves(t *testing.T) {
 	t.Parallel()

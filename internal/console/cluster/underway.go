@@ -33,7 +33,7 @@ const (
 // have very many locks. more says whether there are others. They are many, so that few pages have
 // them at a time: show makes of them what is small.
 func (v *View) UnderWay(ctx context.Context, namespace string, show func(runs []v1alpha1.WorkflowRun, more bool)) error {
-	leave, err := v.shared.turns.enter(ctx, v.Identity)
+	leave, err := v.shared.turns.enter(ctx, v.User)
 	if err != nil {
 		return err
 	}

@@ -39,8 +39,13 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		h.Set("Cross-Origin-Resource-Policy", "same-origin")
 		h.Set("Cache-Control", "no-store")
 		live := strings.HasPrefix(r.URL.Path, s.Base+"/live/")
-		if !live {
+		switch {
+		case !live:
 			s.hurry(w, r)
+		case r.ContentLength != 0: // nothing bounds how long it may come
+			h.Set("Connection", "close")
+			http.Error(w, "a stream takes no body", http.StatusBadRequest)
+			return
 		}
 		if !s.known(r.Host) {
 			http.Error(w, fmt.Sprintf("the console is not to be asked as %q", r.Host), http.StatusMisdirectedRequest)

@@ -185,3 +185,24 @@ func TestOnlyFormsHaveToHurry(t *testing.T) {
 		t.Errorf("%d\n%s", status, text)
 	}
 }
+
+// What follows changes takes no body, which might never come to its end, whoever sends it.
+//
+// mutation: guard that lets such a request pass makes this fail: it has no answer.
+func TestAStreamTakesNoBody(t *testing.T) {
+	_, config := busy(t)
+	known, err := access.NewInCluster(config, access.Options{Clock: clock.RealClock{}})
+	must(t, err)
+	c := serve(t, known, server.Options{PageTime: time.Hour})
+	for _, header := range []http.Header{{"Authorization": {"Bearer user-a"}}, {}} {
+		c.header = header
+		conn := c.half("/live/ticks")
+		must(t, conn.SetReadDeadline(time.Now().Add(patience)))
+		answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		must(t, err)
+		if answer.StatusCode != http.StatusBadRequest || !answer.Close {
+			t.Errorf("%s, close %t", answer.Status, answer.Close)
+		}
+		must(t, answer.Body.Close())
+	}
+}

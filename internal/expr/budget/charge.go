@@ -107,10 +107,15 @@ func chargeText(b *Budget, args []ref.Val) bool {
 }
 
 // chargeAdd charges for text, or for the lists that a sum has as its parts: one more addition
-// doubles them. Their elements are not copied.
+// doubles them. Their elements are not copied, but for those that CEL adds in place: a loop adds
+// one in each turn, and optMap has such a list in the hands of a user.
 func chargeAdd(b *Budget, args []ref.Val) bool {
-	if before, after, ok := addends(args); ok {
+	before, after, ok := addends(args)
+	switch {
+	case ok:
 		return b.take((len(partsOf(before)) + len(partsOf(after))) * unitsPerNode)
+	case before != nil && after != nil && !b.take(max(0, sizeOf(after)-1)*unitsPerNode):
+		return false
 	}
 	return chargeText(b, args)
 }

@@ -21,8 +21,8 @@ type sum struct {
 
 var _ traits.Lister = (*sum)(nil)
 
-// Sum is the sum of two lists; not ok: they are none, or the first is one that a loop makes, which
-// CEL adds to in place.
+// Sum is the sum of two lists; not ok: they are none, or the first is one that CEL adds to in
+// place, as loops do.
 func Sum(args []ref.Val) (list ref.Val, ok bool) {
 	a, b, ok := addends(args)
 	switch {
@@ -62,6 +62,15 @@ func partsOf(l traits.Lister) []traits.Lister {
 func sizeOf(l traits.Lister) int {
 	size, _ := l.Size().(types.Int)
 	return int(size)
+}
+
+// Fixed is a value that does not grow while it is read: CEL adds a list to itself in place, and
+// takes it for longer than it is then.
+func Fixed(v ref.Val) ref.Val {
+	if l, grows := v.(traits.MutableLister); grows {
+		return l.ToImmutableList()
+	}
+	return v
 }
 
 // Add gives a list of both.

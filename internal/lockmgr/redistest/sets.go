@@ -25,7 +25,9 @@ const (
 	// MasterName is what sentinels call their master.
 	MasterName = "locks"
 
-	setPatience = time.Minute
+	// setPatience is more than a minute: Sentinel goes by the wall clock, and after one that was a
+	// minute ahead it waits for so much longer until it lets another master be.
+	setPatience = 3 * time.Minute
 	setPoll     = 50 * time.Millisecond
 	// downAfter is after how long without an answer sentinels, and nodes of a cluster, take one
 	// for down, in milliseconds.

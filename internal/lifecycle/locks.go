@@ -4,7 +4,6 @@ package lifecycle
 
 import (
 	"slices"
-
 	"time"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"

@@ -27,6 +27,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/buildinfo"
 	"github.com/syncopate-dev/syncopate/internal/console/access"
 	"github.com/syncopate-dev/syncopate/internal/console/server"
+	"github.com/syncopate-dev/syncopate/internal/memgoal"
 )
 
 // version and commit are stamped by the build.
@@ -36,6 +37,8 @@ const (
 	qps         = 100
 	burst       = 200
 	stopTimeout = 5 * time.Second
+	// memoryPercent is the share of the container's limit that the garbage collector aims at.
+	memoryPercent = 75
 )
 
 func main() {
@@ -87,7 +90,7 @@ func run(ctx context.Context, args []string) error {
 		fmt.Println("console", buildinfo.Of(version, commit))
 		return nil
 	}
-	goal, err := memoryGoal(os.Getenv)
+	goal, err := memgoal.Of(memoryPercent, os.Getenv)
 	if err != nil {
 		return err
 	}

@@ -4,23 +4,14 @@ package main
 
 import (
 	"fmt"
-	"strconv"
+
+	"github.com/syncopate-dev/syncopate/internal/memgoal"
 )
 
-// memoryGoal is how much memory the garbage collector aims at, in bytes: a share of the container's
-// limit, so that it works harder before the kernel ends the process. 0: there is none, or
-// $GOMEMLIMIT says it.
+// memoryGoal is how much memory the garbage collector aims at, in bytes; 0: there is no goal.
 func memoryGoal(percent int, getenv func(string) string) (int64, error) {
 	if percent < 0 || percent > 100 {
 		return 0, fmt.Errorf("--memory-percent %d: need 0 to 100", percent)
 	}
-	text := getenv("MEMORY_LIMIT")
-	if percent == 0 || text == "" || getenv("GOMEMLIMIT") != "" {
-		return 0, nil
-	}
-	limit, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || limit < 0 {
-		return 0, fmt.Errorf("$MEMORY_LIMIT %q: need a number of bytes", text)
-	}
-	return limit / 100 * int64(percent), nil
+	return memgoal.Of(percent, getenv)
 }

@@ -23,6 +23,7 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
+	"github.com/syncopate-dev/syncopate/internal/addresses"
 	"github.com/syncopate-dev/syncopate/internal/testenv"
 )
 
@@ -197,6 +198,9 @@ func TestAnAnswerIsKeptForAWhile(t *testing.T) {
 	}
 }
 
+// in50 is how much a rate allows in 50 s.
+func in50(r addresses.Rate) int { return r.AtOnce + 50*int(r.PerSecond) }
+
 // Whoever sends many tokens, good ones or others, from many addresses or from one, costs the API
 // server little, and the operator no memory.
 // mutation: a limit or the bound of what is kept taken out makes this fail.
@@ -205,9 +209,9 @@ func TestManyTokens(t *testing.T) {
 		known, address string
 		least, most    int // questions
 	}{
-		"all are good":        {"", "192.0.2.%d", allAtOnce + 50*allPerSecond, allAtOnce + goodAtOnce + 50*(allPerSecond+goodPerSecond)},
-		"none is good":        {"none", "192.0.2.%d", allAtOnce + 50*allPerSecond - 1, allAtOnce + 50*allPerSecond},
-		"all are of one host": {"none", "192.0.2.1", oneAtOnce + 50*onePerSecond - 1, oneAtOnce + 50*onePerSecond},
+		"all are good":        {"", "192.0.2.%d", in50(ofAll), in50(ofAll) + in50(ofGood)},
+		"none is good":        {"none", "192.0.2.%d", in50(ofAll) - 1, in50(ofAll)},
+		"all are of one host": {"none", "192.0.2.1", in50(ofOne) - 1, in50(ofOne)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var asked int
@@ -294,19 +298,5 @@ func TestATokenThatWasGoodIsOneOfManyAfterAWhile(t *testing.T) {
 	}
 	if got := g.known(of, now.Add(keptFor)); got != (kept{}) {
 		t.Errorf("after a refusal, and a while: %+v", got)
-	}
-}
-
-// mutation: addresses that are never forgotten, or without a bound, make this fail.
-func TestAddressesAreBounded(t *testing.T) {
-	l, now := newLimits(), time.Unix(1e9, 0)
-	for i := range 2 * maxAddresses {
-		l.allow(strconv.Itoa(i), false, now)
-	}
-	if len(l.by) != maxAddresses || l.allow("new", false, now) {
-		t.Errorf("%d addresses", len(l.by))
-	}
-	if now = now.Add(time.Minute); !l.allow("new", false, now) || len(l.by) != 1 {
-		t.Errorf("a minute later: %d addresses", len(l.by))
 	}
 }

@@ -8,27 +8,25 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/syncopate-dev/syncopate/internal/addresses"
 )
 
-// How often the API server is asked about tokens, after some at once: anybody who reaches the port
-// can send them.
-const (
-	// Of all addresses, and of one.
-	allPerSecond, allAtOnce = 5, 20
-	onePerSecond, oneAtOnce = 1, 5
-	// About tokens that were good not long ago.
-	goodPerSecond, goodAtOnce = 5, 20
-	maxAddresses              = 1024
+// How often the API server is asked about tokens: of all addresses, of one, and about those that
+// were good not long ago.
+var (
+	ofAll  = addresses.Rate{PerSecond: 5, AtOnce: 20}
+	ofOne  = addresses.Rate{PerSecond: 1, AtOnce: 5}
+	ofGood = addresses.Rate{PerSecond: 5, AtOnce: 20}
 )
 
 // limits bound the questions to the API server. Whoever sends many tokens does not use up what is
 // left for others: an address has its share, and tokens that were good have a limit of their own.
 type limits struct {
-	good *rate.Limiter
+	good   *rate.Limiter
+	others *addresses.Limits
 
 	mu      sync.Mutex
-	all     *rate.Limiter
-	by      map[string]*rate.Limiter
 	origins map[string]*origin
 }
 
@@ -40,10 +38,7 @@ type origin struct {
 }
 
 func newLimits() *limits {
-	return &limits{
-		good: rate.NewLimiter(goodPerSecond, goodAtOnce), all: rate.NewLimiter(allPerSecond, allAtOnce),
-		by: map[string]*rate.Limiter{}, origins: map[string]*origin{},
-	}
+	return &limits{good: ofGood.Limiter(), others: addresses.New(ofAll, ofOne), origins: map[string]*origin{}}
 }
 
 // welcome notes that a good token came from an address.
@@ -57,7 +52,7 @@ func (l *limits) welcome(address string, now time.Time) {
 		if len(l.origins) >= maxKept {
 			return
 		}
-		l.origins[address] = &origin{one: rate.NewLimiter(onePerSecond, oneAtOnce)}
+		l.origins[address] = &origin{one: ofOne.Limiter()}
 	}
 	l.origins[address].until = now.Add(goodFor)
 }
@@ -68,31 +63,18 @@ func (l *limits) allow(address string, wasGood bool, now time.Time) bool {
 	if wasGood {
 		return l.good.AllowN(now, 1)
 	}
+	if one := l.ofOrigin(address, now); one != nil {
+		return one.AllowN(now, 1) && l.good.AllowN(now, 1)
+	}
+	return l.others.Allow(address, now)
+}
+
+// ofOrigin is the limit of an address that a good token came from; nil: none came from it.
+func (l *limits) ofOrigin(address string, now time.Time) *rate.Limiter {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if o := l.origins[address]; o != nil && now.Before(o.until) {
-		return o.one.AllowN(now, 1) && l.good.AllowN(now, 1)
+		return o.one
 	}
-	one := l.by[address]
-	if one == nil {
-		if len(l.by) >= maxAddresses {
-			l.forget(now)
-		}
-		if len(l.by) >= maxAddresses {
-			return false
-		}
-		one = rate.NewLimiter(onePerSecond, oneAtOnce)
-		l.by[address] = one
-	}
-	return one.AllowN(now, 1) && l.all.AllowN(now, 1)
-}
-
-// forget lets go of the addresses that have not asked for a while: they would have all that they
-// may ask at once again.
-func (l *limits) forget(now time.Time) {
-	for address, one := range l.by {
-		if one.TokensAt(now) >= oneAtOnce {
-			delete(l.by, address)
-		}
-	}
+	return nil
 }

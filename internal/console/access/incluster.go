@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
+	"github.com/syncopate-dev/syncopate/internal/addresses"
 	"github.com/syncopate-dev/syncopate/internal/console/cluster"
 )
 
@@ -52,7 +53,7 @@ type InCluster struct {
 	reviews   kubernetes.Interface
 	audiences []string
 	proxies   []string
-	limits    *limits
+	limits    *addresses.Limits
 	clock     clock.PassiveClock
 
 	mu    sync.Mutex
@@ -90,7 +91,7 @@ func NewInCluster(config *rest.Config, o Options) (*InCluster, error) {
 		return nil, err
 	}
 	return &InCluster{
-		own: own, reviews: reviews, audiences: o.Audiences, proxies: o.Proxies, clock: o.Clock, limits: newLimits(),
+		own: own, reviews: reviews, audiences: o.Audiences, proxies: o.Proxies, clock: o.Clock, limits: addresses.New(ofAll, ofOne),
 		users: map[[sha256.Size]byte]known{}, views: map[string]*seen{},
 	}, nil
 }
@@ -127,7 +128,7 @@ func (c *InCluster) review(r *http.Request, token string) (authenticationv1.User
 	if err != nil {
 		host = r.RemoteAddr
 	}
-	if !c.limits.allow(host, now) {
+	if !c.limits.Allow(host, now) {
 		return authenticationv1.UserInfo{}, ErrBusy
 	}
 	asked := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: c.audiences}}

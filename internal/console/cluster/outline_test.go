@@ -117,6 +117,19 @@ func TestOutlinesTogetherAreBounded(t *testing.T) {
 	}
 }
 
+// mutation: weightOfItems that does not weigh the ranges makes this fail.
+func TestRangesOfItemsAreWeighed(t *testing.T) {
+	t.Parallel()
+	run := &v1alpha1.WorkflowRun{Status: &v1alpha1.WorkflowRunStatus{Steps: []v1alpha1.StepStatus{{ForEach: &v1alpha1.ForEachStatus{}}}}}
+	for range 7 {
+		f := run.Status.Steps[0].ForEach
+		f.Groups = append(f.Groups, v1alpha1.ItemGroup{Items: strings.Repeat("1,", 4096)})
+	}
+	if got := weightOf(run); got < 7*8192 {
+		t.Errorf("%d bytes", got)
+	}
+}
+
 // mutation: eachOf that takes the end of an answer for that of its list makes this fail.
 func TestAListThatIsCutIsNoList(t *testing.T) {
 	t.Parallel()

@@ -246,3 +246,18 @@ func lacks(t *testing.T, text string, parts ...string) {
 		}
 	}
 }
+
+// eventually looks until something holds.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	tick, over := time.NewTicker(10*time.Millisecond), time.NewTimer(patience)
+	defer tick.Stop()
+	defer over.Stop()
+	for !holds() {
+		select {
+		case <-tick.C:
+		case <-over.C:
+			t.Fatalf("not in time: %s", what)
+		}
+	}
+}

@@ -38,11 +38,7 @@ func (c *counted) Admit(r *http.Request) (*cluster.View, error) {
 // until waits until so many have passed.
 func (c *counted) until(t *testing.T, want int64) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); c.admitted.Load() < want; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d requests have been admitted, want %d", c.admitted.Load(), want)
-		}
-	}
+	eventually(t, fmt.Sprintf("%d requests have passed", want), func() bool { return c.admitted.Load() >= want })
 }
 
 // half sends a form whose end never comes, and gives its connection.
@@ -91,13 +87,10 @@ func TestWhoSendsHalvesKeepsNobodyOut(t *testing.T) {
 				a.half("/runs/x/" + strings.Repeat("y", 4000) + "/cancel") // the answer has it, and is too long to wait in a buffer
 			}
 			who.until(t, 1+places)
-			status := 0
-			for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
-				if status, _, _ = b.do(http.MethodGet, "/runs", ""); status == http.StatusOK {
-					return
-				}
-			}
-			t.Errorf("another user gets %d", status)
+			eventually(t, "another user gets a page", func() bool {
+				status, _, _ := b.do(http.MethodGet, "/runs", "")
+				return status == http.StatusOK
+			})
 		})
 	}
 }

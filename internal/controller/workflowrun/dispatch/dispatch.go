@@ -98,7 +98,6 @@ func (st *State) Prune(run *v1alpha1.WorkflowRun) {
 	inFlight := lifecycle.InFlight(run)
 	maps.DeleteFunc(st.untold, func(id protocol.JobID, _ bool) bool { return !slices.Contains(inFlight, id) })
 	maps.DeleteFunc(st.lost, func(id protocol.JobID, _ string) bool { return !slices.Contains(inFlight, id) })
-	st.looks.prune(inFlight)
 	if len(st.published) <= len(inFlight) {
 		return
 	}

@@ -5,8 +5,6 @@ package dispatch
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -28,21 +26,15 @@ type looks struct {
 	// time: younger ones are still in the window in which NATS refuses to store a job again.
 	known map[protocol.JobID]bool
 	// gone are attempts that were found gone once. They are not looked for any more: a worker that
-	// acknowledges what it does not answer would get them again and again.
+	// acknowledges what it does not answer would get them again and again. Pruned at each look.
 	gone map[protocol.JobID]bool
-}
-
-func (l *looks) prune(inFlight []protocol.JobID) {
-	for _, of := range []map[protocol.JobID]bool{l.known, l.gone} {
-		maps.DeleteFunc(of, func(id protocol.JobID, _ bool) bool { return !slices.Contains(inFlight, id) })
-	}
 }
 
 // LookUp finds out, every five minutes, whether NATS has lost jobs of the run and nobody noticed: a
 // server died without writing what it had confirmed, or somebody purged the stream. It gives the
 // attempts that are in neither stream; of these it is not known any more that they are with NATS,
-// so they are recovered. A look costs two small requests for each topic, and neither the lock nor
-// a write. Errors are those of NATS; then no run looks for a minute.
+// so they are recovered. A look costs two small requests for each topic, a read or some, and
+// neither the lock nor a write. Errors are those of NATS; then no run looks for a minute.
 func (s *Session) LookUp(ctx context.Context, run *v1alpha1.WorkflowRun) (gone []protocol.JobID, err error) {
 	now := s.all.Clock.Now()
 	if s.looks.at.IsZero() {
@@ -79,13 +71,15 @@ func (d *Dispatcher) looksPause(now time.Time) bool {
 
 // toLookFor are the attempts that are known to be with NATS, and those to look for.
 func (s *Session) toLookFor(run *v1alpha1.WorkflowRun) (known map[protocol.JobID]bool, byTopic map[string][]protocol.JobID) {
-	if s.looks.gone == nil {
-		s.looks.gone = map[protocol.JobID]bool{}
-	}
 	known, byTopic = map[protocol.JobID]bool{}, map[string][]protocol.JobID{}
+	gone := map[protocol.JobID]bool{}
 	var old []protocol.JobID
 	for _, id := range lifecycle.Unanswered(run) {
-		if at, ok := s.published[id]; !ok || at != s.losses || s.looks.gone[id] {
+		if s.looks.gone[id] {
+			gone[id] = true
+			continue
+		}
+		if at, ok := s.published[id]; !ok || at != s.losses {
 			continue
 		}
 		known[id] = true
@@ -93,6 +87,7 @@ func (s *Session) toLookFor(run *v1alpha1.WorkflowRun) (known map[protocol.JobID
 			old = append(old, id)
 		}
 	}
+	s.looks.gone = gone
 	for _, j := range lifecycle.OutlinesOf(run, old) {
 		byTopic[j.Topic] = append(byTopic[j.Topic], j.ID)
 	}

@@ -91,8 +91,9 @@ func TestSession_LookUpFindsAnAttemptGoneOnce(t *testing.T) {
 		s.published[attempt("s2")] = s.losses // it is recovered, and acknowledged again
 	}
 	run.Status.Steps[1].Attempt = 2
-	if s.Prune(run); len(s.looks.gone) != 0 || len(s.looks.known) != 1 {
-		t.Errorf("kept: %v, %v", s.looks.gone, s.looks.known)
+	c.SetTime(c.Now().Add(lookUpEvery))
+	if _, err := s.LookUp(t.Context(), run); err != nil || len(s.looks.gone) != 0 || len(s.looks.known) != 1 {
+		t.Errorf("kept: %v, %v, %v", s.looks.gone, s.looks.known, err)
 	}
 }
 

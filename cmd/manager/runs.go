@@ -86,7 +86,7 @@ func addRuns(ctx context.Context, mgr manager.Manager, o options, a adapters) (*
 	}
 	drives := driven.New(clk, owns)
 	waker, index, figures, places := &workflowrun.Waker{}, a.index, a.figures, shares.NewMetrics(registry)
-	router, batches := newRouter(mgr, o, a, waker.Wake)
+	router, batches := newRouter(mgr, o, a, waker)
 	locks := leases.New(leases.Options{
 		Locks: a.locks, Clock: clk, Rand: rand.Float64, Spread: spread, NewID: uuid.NewString, Holder: o.holder, Gone: owns.ProcessGone,
 		Metrics: a.lockMetrics, TakeOver: figures.TakeOver, DrivenSince: drives.Since, Wake: waker.Wake,
@@ -161,12 +161,13 @@ func addAll(mgr manager.Manager, parts ...manager.Runnable) (err error) {
 }
 
 // newRouter makes what hands results to the runs that wait for them, and what settles them.
-func newRouter(mgr manager.Manager, o options, a adapters, wake func(types.NamespacedName)) (*results.Router, *results.Batches) {
+func newRouter(mgr manager.Manager, o options, a adapters, waker *workflowrun.Waker) (*results.Router, *results.Batches) {
 	clk := clock.RealClock{}
 	inbox := results.NewInbox(o.inboxLimit, o.inboxBytes)
 	settler := results.NewSettler(inbox, a.resultMetrics)
 	router := results.NewRouter(results.Options{
-		Index: a.index, Inbox: inbox, Settler: settler, Live: mgr.GetAPIReader(), Clock: clk, Spread: o.spread(), Refusals: a.figures.Refusals, Wake: wake,
+		Index: a.index, Inbox: inbox, Settler: settler, Live: mgr.GetAPIReader(), Clock: clk, Spread: o.spread(), Refusals: a.figures.Refusals,
+		Wake: waker.Wake, WakeAfter: waker.WakeAfter,
 	})
 	return router, &results.Batches{
 		Inbox: inbox, Settler: settler, Clock: clk, Spread: o.spread(), Applied: a.figures.ResultLatency, PerWrite: a.figures.ResultsPerWrite,

@@ -19,8 +19,8 @@ import (
 //   - decide.go input that passes one result at a time: a hundred writes.
 //   - pacing.go BatchReadyAt that is always zero: Started gets a write of its own.
 //   - pacing.go Next that returns the zero time: writes follow each other without a pause.
-//   - decide.go tooEarly that does not ask LastOfMany: the last few wait like the many.
-//   - pacing.go LastOfMany that counts results: one that came again passes for the last one.
+//   - pacing.go pause that does not ask noneToCome: the last few wait like the many.
+//   - pacing.go noneToCome that counts results: one that came again passes for the last one.
 var _ = Describe("batching", func() {
 	const started = `{"status":"Started"}`
 

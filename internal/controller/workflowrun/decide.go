@@ -104,8 +104,7 @@ func (p *pass) tooEarly() time.Time {
 	if p.ahead.Closes {
 		return time.Time{} // there is no next pass
 	}
-	last := p.mem.lastWrite
-	next := last.Next(p.batch.Len(), pacing.LastOfMany(p.batch.Paced(), last.Applied, p.run))
+	next := p.mem.lastWrite.Next(pacing.News{Results: p.batch.Paced(), Ahead: p.ahead.Lags()}, p.run)
 	if !next.After(p.r.Clock.Now()) {
 		return time.Time{}
 	}

@@ -4,6 +4,7 @@ package workflowrun
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -27,20 +28,31 @@ func (p *pass) persist(ctx context.Context, d lifecycle.Decision) error {
 		return &writeError{err: err, ending: lifecycle.Finished(next)}
 	}
 	p.mem.lastWrite.Applied = applied(d.Verdicts)
+	p.r.Metrics.statusWrites.WithLabelValues(outcomeOf(err)).Inc()
 	if err != nil {
-		p.r.Metrics.statusWrites.WithLabelValues("refused").Inc()
 		if !apierrors.IsConflict(err) && !apierrors.IsInvalid(err) && !apierrors.IsNotFound(err) {
 			p.mem.doubtful(p.run.ResourceVersion, d.Withdraw)
 		}
 		return &writeError{err: fmt.Errorf("write status: %w", err), ending: lifecycle.Finished(next)}
 	}
-	p.r.Metrics.statusWrites.WithLabelValues("accepted").Inc()
 	if d.Cut {
 		p.r.Metrics.decisionsCut.Inc()
 	}
 	log.FromContext(ctx).V(1).Info("Status written", "resourceVersion", next.ResourceVersion, "fence", next.Status.Fence, "progress", next.Status.Progress)
 	p.wrote(next, d)
 	return nil
+}
+
+// outcomeOf says for a metric what became of a write. One that the API server did not answer in
+// time may have been stored.
+func outcomeOf(err error) string {
+	if err == nil {
+		return "accepted"
+	}
+	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
+		return "refused"
+	}
+	return "unanswered"
 }
 
 // wrote notes a write that was accepted.

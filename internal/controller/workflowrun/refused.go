@@ -40,7 +40,7 @@ func (p *pass) refused(ctx context.Context, err error) (reconcile.Result, error)
 			log.FromContext(ctx).Info("A checkpoint is not taken: the run is written at every step from now on", "cause", err.Error())
 			p.ahead.Off = true
 			dropAhead(p)
-			return p.again(p.mem.lastWrite.Next(0, false)), nil
+			return p.again(p.mem.lastWrite.Next(pacing.News{}, p.run)), nil
 		}
 		return p.unwritten(ctx, err)
 	}
@@ -85,7 +85,7 @@ func (p *pass) unwritten(ctx context.Context, cause error) (reconcile.Result, er
 		log.FromContext(ctx).Error(cause, "A result is refused", "job", one.Fact.ID.String(), "failures", one.Failures+1, "budget", p.policy.Delivery.MaxDeliveries)
 		p.batch.Refuse(ctx, one, cause)
 	}
-	return p.again(p.mem.lastWrite.Next(0, false)), nil
+	return p.again(p.mem.lastWrite.Next(pacing.News{}, p.run)), nil
 }
 
 // handBack returns results that have waited too long for Redis or the API server to NATS.
@@ -109,7 +109,7 @@ func (p *pass) shrink(ctx context.Context, cause error) reconcile.Result {
 	if m.form < lifecycle.FormBare {
 		m.form++
 		log.FromContext(ctx).Info("The object has no room for the run's status: the run ends", "form", forms[m.form], "cause", cause.Error())
-		return p.again(p.mem.lastWrite.Next(0, false))
+		return p.again(p.mem.lastWrite.Next(pacing.News{}, p.run))
 	}
 	m.until = p.r.Clock.Now().Add(pacing.NoRoom(m.tries, lookAgain))
 	m.tries++

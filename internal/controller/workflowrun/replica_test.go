@@ -177,7 +177,7 @@ func (r *replica) build(lockMetrics *lockmgr.Metrics, resultMetrics *busresults.
 		Inbox: inbox, Settler: settler, Clock: r.Clock, Spread: rand.Float64, Applied: r.Metrics.ResultLatency, PerWrite: r.Metrics.ResultsPerWrite,
 	}
 	r.router = results.NewRouter(results.Options{
-		Index: r.Index, Inbox: inbox, Settler: settler, Live: r.Live, Clock: r.Clock, Spread: rand.Float64, Refusals: r.Metrics.Refusals, Wake: r.Waker.Wake,
+		Index: r.Index, Inbox: inbox, Settler: settler, Live: r.Live, Clock: r.Clock, Spread: rand.Float64, Refusals: r.Metrics.Refusals, Wake: r.Waker.Wake, WakeAfter: r.Waker.WakeAfter,
 	})
 	r.Stream = &results.Stream{Answers: hookedReader{r}, Clock: r.Clock, Asked: r.Metrics.AnswersAsked}
 	r.Dispatch = &dispatch.Dispatcher{Jobs: queue, Clock: r.Clock, Recoveries: r.Metrics.Recoveries, Latency: r.Metrics.DispatchLatency}

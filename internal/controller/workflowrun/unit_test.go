@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -160,6 +162,22 @@ func TestRootOf_IsTheSameForAllJobs(t *testing.T) {
 	} {
 		if got := rootOf(err); got != "away" {
 			t.Errorf("%s: %q", name, got)
+		}
+	}
+}
+
+// mutation: each of the outcomes for all errors.
+func TestOutcomeOf(t *testing.T) {
+	runs := schema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: "workflowruns"}
+	for want, errs := range map[string][]error{
+		"accepted":   {nil},
+		"refused":    {apierrors.NewConflict(runs, "run", errors.New("somebody else was faster")), fmt.Errorf("write: %w", apierrors.NewInternalError(errors.New("full")))},
+		"unanswered": {context.DeadlineExceeded, errors.New("connection reset")},
+	} {
+		for _, err := range errs {
+			if got := outcomeOf(err); got != want {
+				t.Errorf("%v: %s, want %s", err, got, want)
+			}
 		}
 	}
 }

@@ -4,6 +4,7 @@ package workflowrun
 
 import (
 	"sync/atomic"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
@@ -29,6 +30,13 @@ func (w *Waker) start(q queue) { w.queue.Store(&q) }
 func (w *Waker) Wake(key types.NamespacedName) {
 	if q := w.queue.Load(); q != nil {
 		(*q).Add(reconcile.Request{NamespacedName: key})
+	}
+}
+
+// WakeAfter has a pass made over a run then, if none is made before; it does not block.
+func (w *Waker) WakeAfter(key types.NamespacedName, after time.Duration) {
+	if q := w.queue.Load(); q != nil {
+		(*q).AddAfter(reconcile.Request{NamespacedName: key}, after)
 	}
 }
 

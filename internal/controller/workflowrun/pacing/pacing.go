@@ -41,19 +41,37 @@ type LastWrite struct {
 	Applied int // results
 }
 
-// Next is the earliest time for the next status write: the pause lets results pile up, so that
-// under load each write applies many of them. A run with many results at a time leaves more time to
-// others: its writes are large, and they all go through one API server. But no longer than until
-// many wait, which holds memory. And not for the last few of many, see LastOfMany.
-func (w LastWrite) Next(waiting int, lastOfMany bool) time.Time {
+// News is what the next write is for.
+type News struct {
+	Results []Waiting
+	// Ahead says that a decision is kept already: the run goes on without the write.
+	Ahead bool
+}
+
+// Next is the earliest time for the next status write of a run of which there are news: the pause
+// lets others pile up, so that under load each write applies many of them. A run with many results
+// at a time leaves more time to others: its writes are large, and they all go through one API
+// server.
+func (w LastWrite) Next(n News, run *v1alpha1.WorkflowRun) time.Time {
 	if w.End.IsZero() {
 		return time.Time{}
 	}
-	pause := w.Took
-	if waiting < flushThreshold && !lastOfMany {
-		pause += w.Took * time.Duration(w.Applied) / ResultsPerPause
+	return w.End.Add(min(max(MinPause, w.pause(n, run)), MaxPause))
+}
+
+// pause is no longer than the write took if many wait, which holds memory, or the last few of many:
+// what a large write owes to others is owed by the many, not by these. It is none for a chain: no
+// other result can come before the write, and a slow API server would be waited for twice.
+func (w LastWrite) pause(n News, run *v1alpha1.WorkflowRun) time.Duration {
+	inFlight, last := noneToCome(n.Results, run)
+	switch {
+	case last && !n.Ahead && w.Applied < itemShare:
+		return 0
+	case last && inFlight*itemShare <= w.Applied, len(n.Results) >= flushThreshold:
+		return w.Took
+	default:
+		return w.Took + w.Took*time.Duration(w.Applied)/ResultsPerPause
 	}
-	return w.End.Add(min(max(MinPause, pause), MaxPause))
 }
 
 // Waiting is a result that waits for a write.
@@ -105,24 +123,28 @@ func patience(waiting []Waiting, run *v1alpha1.WorkflowRun) time.Duration {
 	}
 }
 
-// LastOfMany says whether results of all jobs that are in flight wait, and these are few beside
-// those of the last write: no other can come, and what a large write owes to others is owed by the
-// many, not by these. Results that came again of jobs that are answered stand for none in flight.
-func LastOfMany(waiting []Waiting, lastApplied int, run *v1alpha1.WorkflowRun) bool {
-	if len(waiting) == 0 || lastApplied < itemShare {
-		return false
+// noneToCome says whether the answers to all jobs that are in flight wait. Results that came again
+// of jobs that are answered stand for none in flight.
+func noneToCome(waiting []Waiting, run *v1alpha1.WorkflowRun) (inFlight int, none bool) {
+	if len(waiting) == 0 {
+		return 0, false
 	}
-	inFlight := lifecycle.Unanswered(run)
-	if len(inFlight)*itemShare > lastApplied {
-		return false
-	}
+	jobs := lifecycle.Unanswered(run)
 	answered := make(map[protocol.JobID]bool, len(waiting))
 	for _, w := range waiting {
 		if !w.Started {
 			answered[w.Job] = true
 		}
 	}
-	return !slices.ContainsFunc(inFlight, func(id protocol.JobID) bool { return !answered[id] })
+	return len(jobs), !slices.ContainsFunc(jobs, func(id protocol.JobID) bool { return !answered[id] })
+}
+
+// NewsPatience is how long news of a started job wait for company.
+func NewsPatience(item bool) time.Duration {
+	if item {
+		return ItemStartedPatience
+	}
+	return StartedPatience
 }
 
 // Earliest is the earlier of two times; a zero time means never.

@@ -15,70 +15,81 @@ import (
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// mutation: Next without max makes "a slow API server sets the pace" fail; without Applied
-// "many results" fails.
+// inFlight is a run with so many jobs in the hands of workers: s0, s1 and so on.
+func inFlight(n int) *v1alpha1.WorkflowRun {
+	run := &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{UID: "uid"}, Status: &v1alpha1.WorkflowRunStatus{}}
+	for i := range n {
+		run.Status.Steps = append(run.Status.Steps, v1alpha1.StepStatus{Name: fmt.Sprint("s", i), Phase: v1alpha1.StepRunning, Attempt: 1})
+	}
+	return run
+}
+
+// of is the answer of a step's job.
+func of(step string) Waiting {
+	return Waiting{Job: protocol.JobID{RunUID: "uid", Step: step, Item: protocol.NoItem, Attempt: 1}}
+}
+
+// mutation: Next without max makes "a slow API server sets the pace" fail; without Applied "many
+// results" fails; pause without its first case makes "a chain" fail, without Ahead "a chain goes on",
+// and without the bound on Applied "the last few" and "all of a wave as large as the last".
 func TestLastWrite_Next(t *testing.T) {
+	const quick = 20 * time.Millisecond
+	first, second, others := of("s0"), of("s1"), make([]Waiting, flushThreshold)
 	for name, c := range map[string]struct {
-		last       LastWrite
-		waiting    int
-		lastOfMany bool
-		want       time.Time
+		last    LastWrite
+		waiting []Waiting
+		run     *v1alpha1.WorkflowRun
+		ahead   bool
+		want    time.Duration // after the last one
 	}{
-		"no write yet: at once":             {LastWrite{}, 0, false, time.Time{}},
-		"a quick write: the least pause":    {LastWrite{epoch, time.Millisecond, 1}, 0, false, epoch.Add(MinPause)},
-		"a slow API server sets the pace":   {LastWrite{epoch, time.Second, 0}, 0, false, epoch.Add(time.Second)},
-		"many results: time for others":     {LastWrite{epoch, 20 * time.Millisecond, 50}, flushThreshold - 1, false, epoch.Add(120 * time.Millisecond)},
-		"many wait: no longer than that":    {LastWrite{epoch, 20 * time.Millisecond, 50}, flushThreshold, false, epoch.Add(20 * time.Millisecond)},
-		"the last few: no longer than that": {LastWrite{epoch, 20 * time.Millisecond, 50}, 3, true, epoch.Add(20 * time.Millisecond)},
-		"however many, it is soon its turn": {LastWrite{epoch, 100 * time.Millisecond, 1000}, 0, false, epoch.Add(MaxPause)},
+		"a quick write: the least pause":     {LastWrite{epoch, time.Millisecond, 1}, nil, inFlight(1), false, MinPause},
+		"a slow API server sets the pace":    {LastWrite{epoch, 500 * time.Millisecond, 0}, nil, inFlight(1), false, 500 * time.Millisecond},
+		"many results: time for others":      {LastWrite{epoch, quick, 50}, others[1:], inFlight(200), false, 6 * quick},
+		"many wait: no longer than that":     {LastWrite{epoch, quick, 50}, others, inFlight(200), false, quick},
+		"the last few: no longer than that":  {LastWrite{epoch, quick, 50}, []Waiting{first, second}, inFlight(2), false, quick},
+		"all of a wave as large as the last": {LastWrite{epoch, quick, 15}, []Waiting{first, second}, inFlight(2), false, quick + 15*quick/ResultsPerPause},
+		"a chain: nothing to wait for":       {LastWrite{epoch, 500 * time.Millisecond, 1}, []Waiting{first}, inFlight(1), false, MinPause},
+		"a chain of two at a time":           {LastWrite{epoch, 500 * time.Millisecond, itemShare - 1}, []Waiting{first, second}, inFlight(2), false, MinPause},
+		"a chain goes on without the write":  {LastWrite{epoch, 500 * time.Millisecond, 0}, []Waiting{first}, inFlight(1), true, 500 * time.Millisecond},
+		"one of two: the other will come":    {LastWrite{epoch, 100 * time.Millisecond, 0}, []Waiting{first}, inFlight(2), false, 100 * time.Millisecond},
+		"however many, it is soon its turn":  {LastWrite{epoch, 100 * time.Millisecond, 1000}, nil, inFlight(1), false, MaxPause},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := c.last.Next(c.waiting, c.lastOfMany); !got.Equal(c.want) {
-				t.Errorf("next write at %s, want %s", got, c.want)
+			if got, want := c.last.Next(News{Results: c.waiting, Ahead: c.ahead}, c.run), epoch.Add(c.want); !got.Equal(want) {
+				t.Errorf("next write at %s, want %s", got, want)
 			}
 		})
+	}
+	if got := (LastWrite{}).Next(News{}, inFlight(0)); !got.IsZero() {
+		t.Errorf("the first write waits until %s", got)
 	}
 }
 
 // mutation: results that are counted and not told apart by their jobs make "one of two, and one
-// that came again" and the case after it fail. With Started counted as an answer, without inFlight
-// or without its share, another of the cases fails.
-func TestLastOfMany(t *testing.T) {
-	inFlight := func(n int) *v1alpha1.WorkflowRun {
-		run := &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{UID: "uid"}, Status: &v1alpha1.WorkflowRunStatus{}}
-		for i := range n {
-			run.Status.Steps = append(run.Status.Steps, v1alpha1.StepStatus{Name: fmt.Sprint("s", i), Phase: v1alpha1.StepRunning, Attempt: 1})
-		}
-		return run
-	}
-	of := func(step string) Waiting {
-		return Waiting{Job: protocol.JobID{RunUID: "uid", Step: step, Item: protocol.NoItem, Attempt: 1}}
-	}
+// that came again" and the case after it fail. With Started counted as an answer another of the
+// cases fails.
+func TestNoneToCome(t *testing.T) {
 	first, second, answered := of("s0"), of("s1"), of("before")
 	started, earlier := second, second
 	started.Started, earlier.Job.Attempt = true, 0
 	for name, c := range map[string]struct {
 		waiting []Waiting
-		applied int
 		run     *v1alpha1.WorkflowRun
 		want    bool
 	}{
-		"nothing came":                             {nil, 100, inFlight(2), false},
-		"the last two of a hundred":                {[]Waiting{first, second}, 98, inFlight(2), true},
-		"with one that came again":                 {[]Waiting{answered, first, second}, 98, inFlight(2), true},
-		"one of two, the other will come":          {[]Waiting{first}, 98, inFlight(2), false},
-		"one of two, the other just began":         {[]Waiting{first, started}, 98, inFlight(2), false},
-		"one of two, and one that came again":      {[]Waiting{first, answered}, 98, inFlight(2), false},
-		"one of two, twice":                        {[]Waiting{first, first}, 98, inFlight(2), false},
-		"one of two, the other's earlier attempt":  {[]Waiting{first, earlier}, 98, inFlight(2), false},
-		"all of a wave as large as the last":       {[]Waiting{first, second}, 2, inFlight(2), false},
-		"two after not so many":                    {[]Waiting{first, second}, 2*itemShare - 1, inFlight(2), false},
-		"nothing in flight, and one of many again": {[]Waiting{answered}, itemShare, inFlight(0), true},
-		"nothing in flight, little before":         {[]Waiting{answered}, itemShare - 1, inFlight(0), false},
+		"nothing came":                             {nil, inFlight(2), false},
+		"both of two":                              {[]Waiting{first, second}, inFlight(2), true},
+		"with one that came again":                 {[]Waiting{answered, first, second}, inFlight(2), true},
+		"one of two, the other will come":          {[]Waiting{first}, inFlight(2), false},
+		"one of two, the other just began":         {[]Waiting{first, started}, inFlight(2), false},
+		"one of two, and one that came again":      {[]Waiting{first, answered}, inFlight(2), false},
+		"one of two, twice":                        {[]Waiting{first, first}, inFlight(2), false},
+		"one of two, the other's earlier attempt":  {[]Waiting{first, earlier}, inFlight(2), false},
+		"nothing in flight, and one of many again": {[]Waiting{answered}, inFlight(0), true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := LastOfMany(c.waiting, c.applied, c.run); got != c.want {
-				t.Errorf("last of many: %t, want %t", got, c.want)
+			if n, got := noneToCome(c.waiting, c.run); got != c.want || (len(c.waiting) > 0 && n != len(c.run.Status.Steps)) {
+				t.Errorf("none to come: %t of %d, want %t", got, n, c.want)
 			}
 		})
 	}

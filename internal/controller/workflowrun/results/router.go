@@ -14,7 +14,9 @@ import (
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
 	busresults "github.com/syncopate-dev/syncopate/internal/bus/results"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
 	"github.com/syncopate-dev/syncopate/internal/policy"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
 const (
@@ -36,8 +38,9 @@ type Options struct {
 	Clock    clock.WithTicker
 	Spread   func() float64 // uniform in [0,1)
 	Refusals prometheus.Counter
-	// Wake has a pass made over a run soon; it does not block.
-	Wake func(types.NamespacedName)
+	// Wake has a pass made over a run soon, WakeAfter then; they do not block.
+	Wake      func(types.NamespacedName)
+	WakeAfter func(types.NamespacedName, time.Duration)
 }
 
 // Router puts results into the inbox of their run and wakes the run.
@@ -89,6 +92,10 @@ func (r *Router) deliver(ctx context.Context, key types.NamespacedName, p *Pendi
 		// look into it again.
 		r.Inbox.Remove(uid, []*Pending{p})
 		r.orphans.park(ctx, p)
+		return
+	}
+	if p.Fact.Result.Status == protocol.StatusStarted { // it waits for company anyway, and its pass would be in the way of the answer's
+		r.WakeAfter(key, pacing.NewsPatience(p.Fact.ID.Item != protocol.NoItem))
 		return
 	}
 	r.Wake(key)

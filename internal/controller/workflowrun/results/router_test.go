@@ -5,6 +5,7 @@ package results
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
@@ -24,6 +26,7 @@ type post struct {
 	*Router
 	refusals prometheus.Counter
 	woken    []types.NamespacedName
+	later    []time.Duration
 }
 
 func newPost(inbox *Inbox) *post {
@@ -31,6 +34,7 @@ func newPost(inbox *Inbox) *post {
 	p.Router = NewRouter(Options{
 		Index: NewIndex(), Inbox: inbox, Settler: NewSettler(inbox, counted{}), Clock: clocktesting.NewFakeClock(epoch),
 		Spread: func() float64 { return 0.5 }, Refusals: p.refusals, Wake: func(key types.NamespacedName) { p.woken = append(p.woken, key) },
+		WakeAfter: func(_ types.NamespacedName, d time.Duration) { p.later = append(p.later, d) },
 	})
 	return p
 }
@@ -62,6 +66,21 @@ func TestRouter_PutsAResultIntoTheInboxOfItsRunAndWakesIt(t *testing.T) {
 	p.route(run.UID)
 	if len(p.Inbox.Waiting(run.UID)) != 1 || len(p.woken) != 1 || p.woken[0].Name != "run" {
 		t.Errorf("%d wait, woken %v", len(p.Inbox.Waiting(run.UID)), p.woken)
+	}
+}
+
+// mutation: a run that is woken at once by news of a started job; an item's news that wait no
+// longer than others.
+func TestRouter_NewsOfAStartedJobWakeItsRunLater(t *testing.T) {
+	p := newPost(NewInbox(10, 1<<20))
+	run := runOf("ns", "run")
+	p.Index.See(run)
+	for _, item := range []string{protocol.NoItem, "7"} {
+		id := protocol.JobID{RunUID: string(run.UID), Item: item}
+		p.Route(t.Context(), &Pending{Fact: lifecycle.Result{ID: id, Result: protocol.Result{Status: protocol.StatusStarted}}, Since: p.Clock.Now(), Delivery: &fakeDelivery{}})
+	}
+	if len(p.woken) > 0 || !slices.Equal(p.later, []time.Duration{pacing.StartedPatience, pacing.ItemStartedPatience}) {
+		t.Errorf("woken at once %v, later after %v", p.woken, p.later)
 	}
 }
 

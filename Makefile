@@ -57,7 +57,7 @@ PART ?=
 RIGS ?= 1
 FAULT ?=
 TOTALS ?=
-test-faults: controlplane redis cc ## Play every fault of NATS, Redis, the API server, operators and clocks against every invariant, by itself and in pairs. DURATION=30m; PART=one,sentinel,cluster, each RIGS times (1) side by side; FAULT='409,etcd' begins with those only; SEEDS=1,2 repeats what a failure printed; TOTALS=docs/faults.json adds the rounds to those of before.
+test-faults: controlplane redis cc ## Play every fault of NATS, Redis, the API server, operators and clocks against every invariant, by itself and in pairs. DURATION=30m; PART=one,sentinel,cluster, each RIGS times (1) side by side; FAULT='409,etcd' draws from those only; SEEDS=1,2 repeats what a failure printed; TOTALS=docs/faults.json adds the rounds to those of before.
 	DURATION='$(DURATION)' PART='$(PART)' RIGS='$(RIGS)' FAULT='$(FAULT)' SEEDS='$(SEEDS)' TOTALS='$(TOTALS)' hack/test-faults.sh
 
 .PHONY: faults-page

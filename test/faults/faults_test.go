@@ -226,8 +226,8 @@ func seeds(t *testing.T) func(yield func(int, uint64) bool) {
 // strikes are how many follow each other in a round, if the load lasts.
 const strikes = 8
 
-// draw are the strikes of a seed: a fault or a pair each. wanted are the first faults to draw from,
-// by text that their names have; none: all.
+// draw are the strikes of a seed: a fault or a pair each. wanted are those to draw from, by text
+// that their names have; none: all. One of another kind is beside them where they have none.
 func draw(t *testing.T, part string, seed uint64, wanted []string) (plan [][]fault) {
 	t.Helper()
 	var all, firsts []fault
@@ -246,18 +246,23 @@ func draw(t *testing.T, part string, seed uint64, wanted []string) (plan [][]fau
 	r := rand.New(rand.NewPCG(seed, 2))
 	for k := range uint64(strikes) {
 		first := firsts[(seed*strikes+k)%uint64(len(firsts))] // seeds in a row have each in turn
-		plan = append(plan, beside(r, first, all))
+		plan = append(plan, beside(r, first, firsts, all))
 	}
 	return plan
 }
 
-// beside is a fault by itself, or with another one.
-func beside(r *rand.Rand, first fault, all []fault) []fault {
+// beside is a fault by itself, or with another one: of those that are wanted, if they can happen
+// at the same time.
+func beside(r *rand.Rand, first fault, wanted, all []fault) []fault {
 	if first.to == toAll || r.IntN(4) == 0 {
 		return []fault{first}
 	}
+	fits := func(second fault) bool { return second.to != first.to && second.to != toAll }
+	if !slices.ContainsFunc(wanted, fits) {
+		wanted = all
+	}
 	for {
-		if second := all[r.IntN(len(all))]; second.to != first.to && second.to != toAll {
+		if second := wanted[r.IntN(len(wanted))]; fits(second) {
 			return []fault{first, second}
 		}
 	}

@@ -27,7 +27,12 @@ func clockFaults() []fault {
 	redis := func(d time.Duration) func(context.Context, *rig, *rand.Rand) func() {
 		return func(_ context.Context, g *rig, _ *rand.Rand) func() {
 			g.redisTime.Set(d)
-			return func() { g.redisTime.Set(0) }
+			return func() {
+				g.redisTime.Set(0)
+				if g.sentinel != nil {
+					g.sentinel.RestartSentinels()
+				}
+			}
 		}
 	}
 	operator := func(d time.Duration) func(context.Context, *rig, *rand.Rand) func() {

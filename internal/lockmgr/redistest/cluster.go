@@ -29,7 +29,11 @@ func StartCluster(t testing.TB, host Host, users ...Login) *Cluster {
 	if host.TLS != nil {
 		args = append(args, "--tls-cluster", "yes")
 	}
-	c.startNodes(2*shards, args...)
+	bus := make([]int, 2*shards) // where no client gets a port of its own, as 10,000 above the other one may be
+	for i := range bus {
+		bus[i] = freePort(t)
+		c.startNodes(1, append(slices.Clone(args), "--cluster-port", strconv.Itoa(bus[i]))...)
+	}
 	ctx := context.WithoutCancel(t.Context())
 	do := func(n *Server, command ...any) {
 		t.Helper()
@@ -42,7 +46,7 @@ func StartCluster(t testing.TB, host Host, users ...Login) *Cluster {
 		do(n, "CLUSTER", "SET-CONFIG-EPOCH", i+1)
 	}
 	for _, n := range c.Nodes[1:] {
-		do(n, "CLUSTER", "MEET", "127.0.0.1", c.Nodes[0].port)
+		do(n, "CLUSTER", "MEET", "127.0.0.1", c.Nodes[0].port, bus[0])
 	}
 	c.await("the nodes know each other", func(ctx context.Context) bool {
 		for _, n := range c.Nodes {

@@ -25,9 +25,7 @@ const (
 	// MasterName is what sentinels call their master.
 	MasterName = "locks"
 
-	// setPatience is more than a minute: Sentinel goes by the wall clock, and after one that was a
-	// minute ahead it waits for so much longer until it lets another master be.
-	setPatience = 3 * time.Minute
+	setPatience = 3 * time.Minute // the machine may be busy
 	setPoll     = 50 * time.Millisecond
 	// downAfter is after how long without an answer sentinels, and nodes of a cluster, take one
 	// for down, in milliseconds.
@@ -201,6 +199,16 @@ sentinel sentinel-pass %[6]s
 	}
 	w.begin()
 	return w
+}
+
+// RestartSentinels is what a clock that was ahead takes. Sentinel goes by the wall clock: until it
+// is as late as it was, a master that ended does not count as down, and then no replica is good
+// enough to be the next one, as all have been without a master for too long.
+func (s *Sentinel) RestartSentinels() {
+	s.t.Helper()
+	for _, w := range s.Sentinels {
+		w.Restart()
+	}
 }
 
 func (s *Sentinel) sentinelClient(w *Server) *redis.SentinelClient {

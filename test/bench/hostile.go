@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -60,10 +61,8 @@ func hostilePlay(ctx context.Context, st *stage, r *report) (err error) {
 		}
 		r.note("%s: %s. It does no harm.", hot.Name, hot.About)
 	}
-	if len(kinds) > 1 || st.options.kinds == "together" {
-		if err := st.beside(ctx, r, y, "all together", all...); err != nil {
-			return fmt.Errorf("all together: %w", err)
-		}
+	if err := st.together(ctx, r, y, kinds); err != nil {
+		return err
 	}
 	r.note("Neighbours: chains of 2 of four tenants in a namespace of their own, one each %s for each kind of harm, for %s without it, then as long beside it; from creation to the end as a watch sees it; for all together %s, at a slower pace. What had not ended %s later counts so.",
 		neighbourPace, st.neighbourTime(1), st.neighbourTime(len(all)), neighbourPatience)
@@ -78,6 +77,23 @@ func hostilePlay(ctx context.Context, st *stage, r *report) (err error) {
 // leastKinds is beside how many kinds of harm neighbours are measured for the time that so many
 // take, though there are fewer: the p99 of 200 runs is two of them, and a matter of luck.
 const leastKinds = 3
+
+// together measures all kinds at once, or those that were asked for.
+func (s *stage) together(ctx context.Context, r *report, y *yard, kinds []hostile.Kind) error {
+	all, name := hostile.Kinds(), "all together"
+	switch {
+	case s.options.kinds == "together":
+		kinds = all
+	case len(kinds) < 2:
+		return nil
+	case len(kinds) < len(all):
+		name = strconv.Itoa(len(kinds)) + " together"
+	}
+	if err := s.beside(ctx, r, y, name, kinds...); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
 
 // neighbourTime is how long neighbours are measured beside so many kinds of harm. Beside several
 // they create runs at a slower pace, so it takes longer to see as many.

@@ -30,12 +30,15 @@ func beginAhead(p *pass, tenant string) {
 	since := p.r.Driven.Since(p.run.UID)
 	born := !since.IsZero() && !p.run.CreationTimestamp.Time.Before(since.Add(p.r.AloneAfter))
 	p.ahead.Under(p.policy.Checkpoint, born, p.policy.Admission.Limit(tenant) == policy.NoLimit)
-	p.ahead.Crowded(p.r.Writes != nil && p.r.Writes.Crowded(p.key.Namespace))
+	p.ahead.Crowded(crowded(p))
 	p.lock.Ahead = keepsLease(p)
 	if p.ahead.MayHaveJournal() {
 		p.batch.Journal()
 	}
 }
+
+// crowded says whether another write of the run's namespace would wait for a place.
+func crowded(p *pass) bool { return p.r.Writes != nil && p.r.Writes.Crowded(p.key.Namespace) }
 
 // keepsLease says whether the lease is kept between passes for what the run is ahead by, or
 // soon may be.

@@ -104,7 +104,8 @@ func (p *pass) tooEarly() time.Time {
 	if p.ahead.Closes {
 		return time.Time{} // there is no next pass
 	}
-	next := p.mem.lastWrite.Next(pacing.News{Results: p.batch.Paced(), Ahead: p.ahead.Lags()}, p.run)
+	news := pacing.News{Results: p.batch.Paced(), Patient: p.ahead.Lags() || crowded(p)}
+	next := p.mem.lastWrite.Next(news, p.run)
 	if !next.After(p.r.Clock.Now()) {
 		return time.Time{}
 	}

@@ -34,7 +34,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	latency := prometheus.ExponentialBuckets(0.001, 2, 16) // 1 ms to 33 s
 	m := &Metrics{
 		statusWrites: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "syncopate_status_writes_total", Help: "Status writes of runs, by outcome: accepted, refused, or unanswered, which may have been stored.",
+			Name: "syncopate_status_writes_total", Help: "Status writes of runs, by outcome: accepted, refused (answered with an error), or unanswered.",
 		}, []string{"outcome"}),
 		fenceRejections: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "syncopate_fence_rejections_total", Help: "What was refused as stale, by what refused it: status writes by resource_version or fence_rule, dispatches by nats_fence.",

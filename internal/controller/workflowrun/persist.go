@@ -43,8 +43,8 @@ func (p *pass) persist(ctx context.Context, d lifecycle.Decision) error {
 	return nil
 }
 
-// outcomeOf says for a metric what became of a write. One that the API server did not answer in
-// time may have been stored.
+// outcomeOf says for a metric what the API server said to a write. One that it did not answer may
+// have been stored, and so may one that it answered with an error of its own.
 func outcomeOf(err error) string {
 	if err == nil {
 		return "accepted"

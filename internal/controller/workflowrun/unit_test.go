@@ -171,7 +171,7 @@ func TestOutcomeOf(t *testing.T) {
 	runs := schema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: "workflowruns"}
 	for want, errs := range map[string][]error{
 		"accepted":   {nil},
-		"refused":    {apierrors.NewConflict(runs, "run", errors.New("somebody else was faster")), fmt.Errorf("write: %w", apierrors.NewInternalError(errors.New("full")))},
+		"refused":    {apierrors.NewConflict(runs, "run", errors.New("somebody else was faster")), fmt.Errorf("write: %w", apierrors.NewInternalError(errors.New("full"))), apierrors.NewTimeoutError("late", 1)},
 		"unanswered": {context.DeadlineExceeded, errors.New("connection reset")},
 	} {
 		for _, err := range errs {

@@ -44,8 +44,9 @@ type LastWrite struct {
 // News is what the next write is for.
 type News struct {
 	Results []Waiting
-	// Ahead says that a decision is kept already: the run goes on without the write.
-	Ahead bool
+	// Patient says that the write has time: the run goes on without it, as a decision is kept, or
+	// its namespace has all places for writes that it may have.
+	Patient bool
 }
 
 // Next is the earliest time for the next status write of a run of which there are news: the pause
@@ -65,7 +66,7 @@ func (w LastWrite) Next(n News, run *v1alpha1.WorkflowRun) time.Time {
 func (w LastWrite) pause(n News, run *v1alpha1.WorkflowRun) time.Duration {
 	inFlight, last := noneToCome(n.Results, run)
 	switch {
-	case last && !n.Ahead && w.Applied < itemShare:
+	case last && inFlight > 0 && !n.Patient && w.Applied < itemShare:
 		return 0
 	case last && inFlight*itemShare <= w.Applied, len(n.Results) >= flushThreshold:
 		return w.Took

@@ -39,7 +39,7 @@ func TestLastWrite_Next(t *testing.T) {
 		last    LastWrite
 		waiting []Waiting
 		run     *v1alpha1.WorkflowRun
-		ahead   bool
+		patient bool
 		want    time.Duration // after the last one
 	}{
 		"a quick write: the least pause":     {LastWrite{epoch, time.Millisecond, 1}, nil, inFlight(1), false, MinPause},
@@ -50,12 +50,13 @@ func TestLastWrite_Next(t *testing.T) {
 		"all of a wave as large as the last": {LastWrite{epoch, quick, 15}, []Waiting{first, second}, inFlight(2), false, quick + 15*quick/ResultsPerPause},
 		"a chain: nothing to wait for":       {LastWrite{epoch, 500 * time.Millisecond, 1}, []Waiting{first}, inFlight(1), false, MinPause},
 		"a chain of two at a time":           {LastWrite{epoch, 500 * time.Millisecond, itemShare - 1}, []Waiting{first, second}, inFlight(2), false, MinPause},
-		"a chain goes on without the write":  {LastWrite{epoch, 500 * time.Millisecond, 0}, []Waiting{first}, inFlight(1), true, 500 * time.Millisecond},
+		"a chain whose write has time":       {LastWrite{epoch, 500 * time.Millisecond, 0}, []Waiting{first}, inFlight(1), true, 500 * time.Millisecond},
+		"only one that came again: no chain": {LastWrite{epoch, 500 * time.Millisecond, 0}, []Waiting{of("before")}, inFlight(0), false, 500 * time.Millisecond},
 		"one of two: the other will come":    {LastWrite{epoch, 100 * time.Millisecond, 0}, []Waiting{first}, inFlight(2), false, 100 * time.Millisecond},
 		"however many, it is soon its turn":  {LastWrite{epoch, 100 * time.Millisecond, 1000}, nil, inFlight(1), false, MaxPause},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got, want := c.last.Next(News{Results: c.waiting, Ahead: c.ahead}, c.run), epoch.Add(c.want); !got.Equal(want) {
+			if got, want := c.last.Next(News{Results: c.waiting, Patient: c.patient}, c.run), epoch.Add(c.want); !got.Equal(want) {
 				t.Errorf("next write at %s, want %s", got, want)
 			}
 		})

@@ -3,8 +3,8 @@
 // Package results brings results of jobs to the runs that they are for, and settles them.
 //
 // For example: a worker answers. The bus hands the result to the Router, which finds the run by its
-// UID in the Index, puts the result into the run's Inbox and wakes the run. The run's next pass
-// takes all that waits there, and settles it once status has it.
+// UID in the Index, puts the result into the run's Inbox and wakes the run (later, if a job only
+// started). The run's next pass takes all that waits there, and settles it once status has it.
 //
 //	bus --> Consumer --> Router --> Inbox --> a pass of the run --> Settler --> bus
 //	                       |   \

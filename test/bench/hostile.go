@@ -74,8 +74,8 @@ func hostilePlay(ctx context.Context, st *stage, r *report) (err error) {
 	return nil
 }
 
-// leastKinds is beside how many kinds of harm neighbours are measured for the time that so many
-// take, though there are fewer: the p99 of 200 runs is two of them, and a matter of luck.
+// leastKinds: beside one kind of harm neighbours are measured for as long as beside three. Else
+// they create 200 runs, whose p99 is two of them and a matter of luck.
 const leastKinds = 3
 
 // together measures all kinds at once, or those that were asked for.

@@ -136,7 +136,8 @@ func (g *rig) accounts(ctx context.Context) accounts {
 // uncounted is what I6 has to say against a round: the operators counted a refusal that there was
 // not, or did not count one that they were told of, or no answer 409, 429 or 500 where some were
 // lies. An operator that was killed takes with it what it counted last, and an answer that was lost
-// on its way was none: after those, only the first is certain.
+// on its way was none: after those, only the first is certain. A write that an operator gave up may
+// have been refused while nobody listened any more.
 func (g *rig) uncounted(ctx context.Context, before accounts, faults []fault) (wrong []string, now accounts) {
 	g.tb.Helper()
 	exact := !slices.ContainsFunc(faults, fault.losesCounts)

@@ -227,7 +227,7 @@ func seeds(t *testing.T) func(yield func(int, uint64) bool) {
 const strikes = 8
 
 // draw are the strikes of a seed: a fault or a pair each. wanted are those to draw from, by text
-// that their names have; none: all. One of another kind is beside them where they have none.
+// that their names have; none: all. Where no two of these go together, the second is any.
 func draw(t *testing.T, part string, seed uint64, wanted []string) (plan [][]fault) {
 	t.Helper()
 	var all, firsts []fault
@@ -251,8 +251,8 @@ func draw(t *testing.T, part string, seed uint64, wanted []string) (plan [][]fau
 	return plan
 }
 
-// beside is a fault by itself, or with another one: of those that are wanted, if they can happen
-// at the same time.
+// beside is a fault by itself, or with another one that can happen at the same time: of those that
+// are wanted, if one of them can.
 func beside(r *rand.Rand, first fault, wanted, all []fault) []fault {
 	if first.to == toAll || r.IntN(4) == 0 {
 		return []fault{first}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/shares"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -20,6 +21,8 @@ import (
 //   - pacing.go BatchReadyAt that is always zero: Started gets a write of its own.
 //   - pacing.go Next that returns the zero time: writes follow each other without a pause.
 //   - pacing.go pause that does not ask noneToCome: the last few wait like the many.
+//   - decide.go tooEarly whose news are never patient: four chains of one namespace
+//     have all places.
 //   - pacing.go noneToCome that counts results: one that came again passes for the last one.
 var _ = Describe("batching", func() {
 	const started = `{"status":"Started"}`
@@ -126,6 +129,31 @@ var _ = Describe("batching", func() {
 		w.clock.Step(took)
 		r.mustPass(ctx, run)
 		Expect(w.get(ctx, run).Status.Phase).To(Equal(v1alpha1.RunSucceeded))
+	}, NodeTimeout(2*patience))
+
+	It("writes a chain soon after a slow write, unless its namespace has all places for writes", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		r := w.newReplica(ctx, "r")
+		const took = 300 * time.Millisecond
+		r.Writes = shares.New(1, false, shares.KindMetrics{})
+		r.hook = func(_ context.Context, at string) error {
+			if at == "status/before" {
+				w.clock.Step(took)
+			}
+			return nil
+		}
+		run := w.create(ctx, chainOf(2))
+		r.inFlight(ctx, run, 1)
+		task := w.takeAll(ctx, 1)[0]
+		task.succeed(ctx)
+		r.pumpOf(ctx, task)
+		Expect(r.mustPass(ctx, run).RequeueAfter).To(Equal(pacing.MinPause))
+		another := r.Writes.Take(w.ns, func() {})
+		Expect(r.mustPass(ctx, run).RequeueAfter).To(Equal(took))
+		r.Writes.Give(another)
+		w.clock.Step(pacing.MinPause)
+		r.mustPass(ctx, run)
+		Expect(w.get(ctx, run).Status.Progress).To(Equal("1/2"))
 	}, NodeTimeout(2*patience))
 
 	It("acknowledges a duplicate and a stale result without the lock and without a write", func(ctx SpecContext) {

@@ -5,12 +5,14 @@ package workflowrun
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -45,6 +47,30 @@ func finishedKid(name string) *v1alpha1.WorkflowRun {
 		Phase: v1alpha1.RunSucceeded, CompletedAt: &metav1.Time{Time: epoch}, Fence: new(int64(1)), Parent: &v1alpha1.ParentStatus{Name: "boss", UID: "u-boss"},
 	}
 	return run
+}
+
+// mutations: WakeAfter that wakes at once, and one by another entry of the queue, make this fail.
+func TestARunThatIsWokenMeanwhileIsNotWokenAgainLater(t *testing.T) {
+	q := priorityqueue.New[reconcile.Request]("test")
+	defer q.ShutDown()
+	var w Waker
+	w.WakeAfter(types.NamespacedName{Name: "early"}, 0) // there is no queue yet
+	w.start(q)
+	key := types.NamespacedName{Namespace: "ns", Name: "run"}
+	w.WakeAfter(key, time.Hour)
+	if n := q.Len(); n != 0 {
+		t.Fatalf("%d runs are woken at once", n)
+	}
+	w.Wake(key)
+	if n := q.Len(); n != 1 {
+		t.Fatalf("%d runs are woken", n)
+	}
+	got, _ := q.Get()
+	q.Done(got)
+	w.WakeAfter(key, time.Millisecond)
+	if again, _ := q.Get(); again != got || again.NamespacedName != key || q.Len() != 0 {
+		t.Errorf("woken: %v, then %v, and %d more", got, again, q.Len())
+	}
 }
 
 // mutation: each call of children.Wake in setup.go, and each of its cases, that is left out makes

@@ -33,7 +33,8 @@ func (w *Waker) Wake(key types.NamespacedName) {
 	}
 }
 
-// WakeAfter has a pass made over a run then, if none is made before; it does not block.
+// WakeAfter has a pass made over a run when that time has passed, if none is made before; it does
+// not block.
 func (w *Waker) WakeAfter(key types.NamespacedName, after time.Duration) {
 	if q := w.queue.Load(); q != nil {
 		(*q).AddAfter(reconcile.Request{NamespacedName: key}, after)

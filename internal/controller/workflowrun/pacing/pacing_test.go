@@ -30,8 +30,9 @@ func of(step string) Waiting {
 }
 
 // mutation: Next without max makes "a slow API server sets the pace" fail; without Applied "many
-// results" fails; pause without its first case makes "a chain" fail, without Ahead "a chain goes
-// on", and without the bound on Applied "the last few" and "all of a wave as large as the last".
+// results" fails; pause without its first case makes "a chain" fail, without Patient "a chain whose
+// write has time", without inFlight "only one that came again", and without the bound on Applied
+// "the last few" and "all of a wave as large as the last".
 func TestLastWrite_Next(t *testing.T) {
 	const quick = 20 * time.Millisecond
 	first, second, others := of("s0"), of("s1"), make([]Waiting, flushThreshold)

@@ -38,12 +38,13 @@ type Options struct {
 	Clock    clock.WithTicker
 	Spread   func() float64 // uniform in [0,1)
 	Refusals prometheus.Counter
-	// Wake has a pass made over a run soon, WakeAfter then; they do not block.
+	// Wake has a pass made over a run soon; WakeAfter when that time has passed, if none is made
+	// before. They do not block.
 	Wake      func(types.NamespacedName)
 	WakeAfter func(types.NamespacedName, time.Duration)
 }
 
-// Router puts results into the inbox of their run and wakes the run.
+// Router puts results into the inbox of their run and wakes the run, later if a job only started.
 type Router struct {
 	Options
 	orphans *Orphans
@@ -80,7 +81,7 @@ func (r *Router) Route(ctx context.Context, p *Pending) {
 	r.orphans.park(ctx, p)
 }
 
-// deliver puts a result into its run's inbox and wakes the run.
+// deliver puts a result into its run's inbox and has the run woken.
 func (r *Router) deliver(ctx context.Context, key types.NamespacedName, p *Pending) {
 	uid := types.UID(p.Fact.ID.RunUID)
 	if !r.Inbox.Put(key.Namespace, uid, p) {
@@ -94,7 +95,8 @@ func (r *Router) deliver(ctx context.Context, key types.NamespacedName, p *Pendi
 		r.orphans.park(ctx, p)
 		return
 	}
-	if p.Fact.Result.Status == protocol.StatusStarted { // it waits for company anyway, and its pass would be in the way of the answer's
+	if p.Fact.Result.Status == protocol.StatusStarted {
+		// It waits for company anyway: a pass now would be in the way of the answer's.
 		r.WakeAfter(key, pacing.NewsPatience(p.Fact.ID.Item != protocol.NoItem))
 		return
 	}

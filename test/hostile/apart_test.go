@@ -55,7 +55,7 @@ func TestAProcessThatEndsTooEarlyIsAnError(t *testing.T) {
 	if a, err := sh(t, "exit 0", nil); a == nil || !errors.Is(err, errHarmGone) {
 		t.Errorf("%v, %v; want it to be gone before it was under way", a, err)
 	}
-	a, err := sh(t, `echo '{"Word":"under way"}'`, nil)
+	a, err := sh(t, `echo '{"Word":"under way"}'; read enough`, nil) // gone before it is heard is the case above
 	if err != nil {
 		t.Fatal(err)
 	}

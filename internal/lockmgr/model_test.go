@@ -46,7 +46,8 @@ type modelStore struct {
 
 	tickets map[string][]modelTicket // the queue, by run
 	ears    map[string]func(n news, runUID string)
-	deaf    *bool // news are lost
+	deaf    *bool         // news are lost
+	slow    time.Duration // until a process listens
 }
 
 type modelLock struct {
@@ -265,9 +266,15 @@ func (s *modelStore) tell(process string, n news, runUID string) {
 
 // Listen implements store.
 func (s *modelStore) Listen(ctx context.Context, process string, hear func(n news, runUID string)) {
+	select {
+	case <-ctx.Done():
+		return
+	case <-time.After(s.slow):
+	}
 	s.mu.Lock()
 	s.ears[process] = hear
 	s.mu.Unlock()
+	hear(newsBegin, "")
 	<-ctx.Done()
 	s.mu.Lock()
 	delete(s.ears, process)

@@ -28,6 +28,12 @@ func (m *Manager) listen(ctx context.Context) {
 func (m *Manager) hear(n news, runUID string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if n == newsBegin {
+		for _, r := range m.runs {
+			m.askNow(r) // what it waits for may have been offered
+		}
+		return
+	}
 	r, ok := m.runs[runUID]
 	if !ok {
 		return

@@ -147,6 +147,25 @@ func TestANewsThatIsLostCostsASecond(t *testing.T) {
 	})
 }
 
+// A process that has just begun waits for a lock before it listens.
+// mutation: hear that does not ask at newsBegin makes this fail.
+func TestNewsFromBeforeAProcessListensCostNoSecond(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		b.store.slow = 100 * time.Millisecond
+		second := b.other(t)
+		defer closeAll(t, second)
+		first := b.acquire(request())
+		l := &contenders{b: b}
+		go l.contend(second, "second", 0)
+		synctest.Wait()
+		first.Drop(t.Context())
+		b.pass(b.store.slow)
+		if l.served() != 1 {
+			t.Error("the lock is free and offered, and who waits for it listens and does not come")
+		}
+	})
+}
+
 // mutation: hear that does not end the linger makes this fail.
 func TestLingerEndsWhenSomebodyWaits(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {

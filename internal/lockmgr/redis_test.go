@@ -300,20 +300,21 @@ func TestRedisNeedsOnlyTheDocumentedRights(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = client.Close() })
 	m := manager(t, client)
-	heard := make(chan struct{}, 1000)
+	heard := make(chan news, 1000)
 	listening, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	go m.store.Listen(listening, "probe", func(news, string) { heard <- struct{}{} })
-	for try := true; try; { // a right to listen that is missing shows in nothing else
-		if err := server.Client().Publish(t.Context(), "syncopate:locks:probe", "x y").Err(); err != nil {
-			t.Fatal(err)
-		}
+	go m.store.Listen(listening, "probe", func(n news, _ string) { heard <- n })
+	for _, want := range []news{newsBegin, "x"} { // a right to listen that is missing shows in nothing else
 		select {
-		case <-heard:
-			try = false
+		case n := <-heard:
+			if n != want {
+				t.Fatalf("heard %q, want %q", n, want)
+			}
 		case <-t.Context().Done():
 			t.Fatal("nothing is heard")
-		default:
+		}
+		if err := server.Client().Publish(t.Context(), "syncopate:locks:probe", "x y").Err(); err != nil {
+			t.Fatal(err)
 		}
 	}
 	if err := m.Ping(t.Context()); err != nil {

@@ -59,6 +59,8 @@ type news string
 const (
 	newsOffered news = "offered" // the lock is kept for this process: claim it
 	newsWanted  news = "wanted"  // another process waits for the lock, which this process has
+	// newsBegin is of no lock: what was told before is lost.
+	newsBegin news = "begin"
 )
 
 // store is the lock in Redis, one verb per script. Each verb is idempotent by token, so that any of
@@ -75,8 +77,8 @@ type store interface {
 	// Release frees the lock, or keeps it for the first in the queue and tells it. owner is false,
 	// and nothing was changed, when token was not the owner.
 	Release(ctx context.Context, runUID, token string) (owner bool, err error)
-	// Listen passes on the news for a process until ctx ends or the connection is lost. News may be
-	// lost or come twice.
+	// Listen passes on the news for a process until ctx ends or the connection is lost. The first
+	// is newsBegin, once it listens. News may be lost or come twice.
 	Listen(ctx context.Context, process string, hear func(n news, runUID string))
 	// Ping says whether Redis answers.
 	Ping(ctx context.Context) error
@@ -181,15 +183,16 @@ func (s *redisStore) Release(ctx context.Context, runUID, token string) (bool, e
 
 // Listen implements store.
 func (s *redisStore) Listen(ctx context.Context, process string, hear func(n news, runUID string)) {
-	Listen(ctx, s.client, "syncopate:locks:"+process, func(text string) {
-		kind, runUID, _ := strings.Cut(text, " ")
-		hear(news(kind), runUID)
+	Listen(ctx, s.client, "syncopate:locks:"+process, func() { hear(newsBegin, "") }, func(text string) {
+		if kind, runUID, ok := strings.Cut(text, " "); ok {
+			hear(news(kind), runUID)
+		}
 	})
 }
 
 // Listen passes on what is published on a channel until ctx ends or the connection is lost. What is
-// published while nobody listens is lost.
-func Listen(ctx context.Context, client redis.UniversalClient, channel string, hear func(text string)) {
+// published while nobody listens is lost, so begun is called when it begins.
+func Listen(ctx context.Context, client redis.UniversalClient, channel string, begun func(), hear func(text string)) {
 	subscription := client.Subscribe(ctx, channel)
 	defer func() { _ = subscription.Close() }()
 	defer context.AfterFunc(ctx, func() { _ = subscription.Close() })() // the end of its context does not end a receive
@@ -204,7 +207,10 @@ func Listen(ctx context.Context, client redis.UniversalClient, channel string, h
 		default:
 			return
 		}
-		if m, ok := got.(*redis.Message); ok {
+		switch m := got.(type) {
+		case *redis.Subscription:
+			begun()
+		case *redis.Message:
 			hear(m.Payload)
 		}
 	}

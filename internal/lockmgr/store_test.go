@@ -43,7 +43,11 @@ func (s underTest) Acquire(ctx context.Context, c locktest.Claim) (locktest.Gran
 
 // Listen implements locktest.Store.
 func (s underTest) Listen(ctx context.Context, process string, hear func(news, runUID string)) {
-	s.store.Listen(ctx, process, func(n news, runUID string) { hear(string(n), runUID) })
+	s.store.Listen(ctx, process, func(n news, runUID string) {
+		if n != newsBegin {
+			hear(string(n), runUID)
+		}
+	})
 }
 
 func TestConformanceOfRedis(t *testing.T) {

@@ -45,14 +45,19 @@ func (a *Alone) Start(ctx context.Context) error {
 	if a.handler != nil {
 		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.patience)
 		defer cancel()
-		a.handler.Lose(ending, all)
+		a.handler.Lose(ending, all, a.end)
 	}
+	a.end(all)
+	return nil
+}
+
+// end ends the contexts of partitions.
+func (a *Alone) end(partitions []int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, p := range all {
+	for _, p := range partitions {
 		a.users.end(p)
 	}
-	return nil
 }
 
 // NeedLeaderElection implements manager.LeaderElectionRunnable.

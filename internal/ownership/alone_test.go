@@ -14,8 +14,8 @@ type record struct{ gained, lost chan []int }
 
 func (r record) TakeOver(_ context.Context, partitions []int) { r.gained <- partitions }
 
-func (r record) Gain(_ context.Context, partitions []int) { r.gained <- partitions }
-func (r record) Lose(_ context.Context, partitions []int) { r.lost <- partitions }
+func (r record) Gain(_ context.Context, partitions []int)                { r.gained <- partitions }
+func (r record) Lose(_ context.Context, partitions []int, _ func([]int)) { r.lost <- partitions }
 
 // Who is alone owns all partitions from its start to its end, and contexts end with them.
 // mutation: Start without the end of users, or Owns that is true before Start, makes this fail.

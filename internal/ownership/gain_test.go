@@ -24,7 +24,7 @@ func (c calls) TakeOver(_ context.Context, partitions []int) {
 	c["take over"] = append(c["take over"], partitions...)
 }
 
-func (calls) Lose(context.Context, []int) {}
+func (calls) Lose(context.Context, []int, func([]int)) {}
 
 // mutation: gain that calls Gain for all, or forgets no sign, makes this fail: results of a dead
 // replica would wait for AckWait.

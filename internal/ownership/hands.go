@@ -4,6 +4,8 @@ package ownership
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/syncopate-dev/syncopate/internal/ownership/rules"
@@ -74,20 +76,43 @@ func (k *Keeper) work(ctx context.Context) {
 	}
 }
 
-// lose ends the work of partitions. Whoever is still at it after that may act no more.
+// lose ends the work of partitions. Whoever is still at it after that may act no more. Each is
+// noted once: after that it may be this member's again.
 func (k *Keeper) lose(ctx context.Context, o order) {
 	bounded, cancel := context.WithTimeout(ctx, k.timing.Drain)
 	defer cancel()
-	k.hands.handler.Lose(bounded, o.partitions)
-	if bounded.Err() != nil && ctx.Err() == nil {
-		k.opts.Log.Info("Work of lost partitions did not end in time", "partitions", o.partitions, "bound", k.timing.Drain)
+	var mu sync.Mutex
+	left := map[int]bool{}
+	for _, p := range o.partitions {
+		left[p] = true
 	}
-	k.apply(func(m *rules.Member, now rules.Time) {
-		for _, p := range o.partitions {
-			k.users.end(p)
-			k.gaps.ended[p] = o.since
+	k.hands.handler.Lose(bounded, o.partitions, func(ended []int) {
+		mu.Lock()
+		for _, p := range ended {
+			delete(left, p)
 		}
-		m.Handled(o.partitions, now)
+		mu.Unlock()
+		k.lost(ended, o.since)
+	})
+	mu.Lock()
+	defer mu.Unlock()
+	if len(left) == 0 {
+		return
+	}
+	if ctx.Err() == nil {
+		k.opts.Log.Info("Work of lost partitions did not end in time", "partitions", len(left), "bound", k.timing.Drain)
+	}
+	k.lost(slices.Sorted(maps.Keys(left)), o.since)
+}
+
+// lost notes that the work of partitions has ended, which began to end at a time.
+func (k *Keeper) lost(partitions []int, since rules.Time) {
+	k.apply(func(m *rules.Member, now rules.Time) {
+		for _, p := range partitions {
+			k.users.end(p)
+			k.gaps.ended[p] = since
+		}
+		m.Handled(partitions, now)
 	})
 	nudge(k.lookNow)
 }

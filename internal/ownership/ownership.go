@@ -33,8 +33,9 @@ type Handler interface {
 	// or was paused.
 	TakeOver(ctx context.Context, partitions []int)
 	// Lose ends the work of partitions: passes in flight end, leases and results are given back. It
-	// returns once all that has ended, or when ctx ends. Before it is called, Owns is false for
-	// them. Contexts of While end when it has returned; where the member may act no more already,
-	// since its own Lease ended, they ended before.
-	Lose(ctx context.Context, partitions []int)
+	// calls ended with those of which all that has ended, also from several goroutines, and
+	// returns when it has ended of all, or when ctx ends. Before it is called, Owns is false for
+	// them. Contexts of While end with ended, or when it has returned; where the member may act no
+	// more already, since its own Lease ended, they ended before.
+	Lose(ctx context.Context, partitions []int, ended func([]int))
 }

@@ -209,8 +209,8 @@ func (f *fellow) Gain(_ context.Context, partitions []int) {
 	}
 }
 
-// Lose implements Handler: the work takes a moment to end.
-func (f *fellow) Lose(ctx context.Context, partitions []int) {
+// Lose implements Handler: the work takes a moment to end, and a moment more for half of it.
+func (f *fellow) Lose(ctx context.Context, partitions []int, ended func([]int)) {
 	f.w.mu.Lock()
 	for _, p := range partitions {
 		f.w.ended[p] = time.Now()
@@ -219,12 +219,16 @@ func (f *fellow) Lose(ctx context.Context, partitions []int) {
 		}
 	}
 	f.w.mu.Unlock()
-	select {
-	case <-ctx.Done():
-	case <-time.After(2 * time.Millisecond):
-	}
-	for _, p := range partitions {
-		f.working.Delete(p)
+	half := len(partitions) / 2
+	for _, part := range [][]int{partitions[:half], partitions[half:]} {
+		select {
+		case <-ctx.Done():
+		case <-time.After(2 * time.Millisecond):
+		}
+		for _, p := range part {
+			f.working.Delete(p)
+		}
+		ended(part)
 	}
 }
 

@@ -91,7 +91,7 @@ func (c *Channel) Start(ctx context.Context) error {
 	both.Go(func() { c.send(ctx) })
 	both.Go(func() {
 		for ctx.Err() == nil {
-			lockmgr.Listen(ctx, c.client, channel, c.read)
+			lockmgr.Listen(ctx, c.client, channel, func() {}, c.read)
 			select {
 			case <-ctx.Done():
 			case <-c.clock.After(pause):

@@ -135,7 +135,7 @@ func heldPerResult(t *testing.T, b *Consumer, n, size int) int {
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
-	l := newLedger()
+	l := newLedger(newReturns())
 	for i := range n {
 		id := bustest.JobID(i)
 		d, err := b.read(l, largeWire{

@@ -17,9 +17,9 @@ import (
 // Settle may come later, from anywhere. Results of one run come from one partition.
 //
 // When ctx has ended, Consume stops pulling, waits for running calls of handle (whose ctx is done),
-// gives back every unsettled delivery at once, waits for settlements under way, and returns. Its
-// error says that something could not be given back; it is delivered again after AckWait.
-// Everything else that fails is tried again for as long as ctx lasts.
+// gives back every unsettled delivery, of a backlog 16 MiB a second, waits for settlements under
+// way, and returns. Its error says that something could not be given back; it is delivered again
+// after AckWait. Everything else that fails is tried again for as long as ctx lasts.
 //
 // While it lasts, it also watches the streams for a loss of data, see Losses, and for another
 // installation that takes them over: then it ends as if ctx had ended, with a *ForeignError.

@@ -70,12 +70,14 @@ type Consumer struct {
 	dead      *deadletters.Writer
 	options   Options
 	following following
+	returns   *returns
 }
 
 // NewConsumer makes a Consumer on a connection. It follows no partition yet.
 func NewConsumer(conn *bus.Conn, keys *keys.Live, dead *deadletters.Writer, o Options) *Consumer {
 	return &Consumer{
 		conn: conn, keys: keys, dead: dead, options: o.withDefaults(), following: following{wanted: map[int]bool{}, anew: map[int]bool{}, feeds: map[int]*running{}},
+		returns: newReturns(),
 	}
 }
 

@@ -106,10 +106,10 @@ func jitterRange(t *testing.T, d time.Duration) string {
 // drained is what the end of Consume sends for a delivery that is open.
 func drained() string {
 	var sent []string
-	l := newLedger()
+	l := newLedger(newReturns())
 	d := &Delivery{ledger: l, receipt: wire{name: "m", sent: &sent}}
 	l.admit(d, time.Time{}, nil)
-	if _, err := l.drain(); err != nil || !cmp.Equal(sent, []string{"m nak"}) {
+	if _, err := l.drain(time.Unix(1000, 0)); err != nil || !cmp.Equal(sent, []string{"m nak"}) {
 		return fmt.Sprintf("%v (%v)", sent, err)
 	}
 	return "NAK"

@@ -41,7 +41,7 @@ type feed struct {
 
 func newFeed(c *Consumer, partition int, handle func(context.Context, *Delivery)) *feed {
 	return &feed{
-		consumer: c, partition: partition, name: c.config(partition).Durable, handle: handle, ledger: newLedger(),
+		consumer: c, partition: partition, name: c.config(partition).Durable, handle: handle, ledger: newLedger(c.returns),
 		work: make(chan *Delivery, workQueue), burial: newBurial(), check: make(chan struct{}, 1),
 	}
 }
@@ -61,7 +61,7 @@ func (f *feed) run(ctx context.Context) error {
 	}
 	// Pulling has stopped, so that what is given back now goes to another replica and not to
 	// this one again.
-	idle, err := f.ledger.drain()
+	idle, err := f.ledger.drain(f.consumer.conn.Clock.Now())
 	workers.Wait()
 	f.awaitIdle(idle)
 	if err != nil {

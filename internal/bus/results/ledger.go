@@ -3,7 +3,10 @@
 package results
 
 import (
+	"cmp"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -37,6 +40,7 @@ type ledger struct {
 	idle     chan struct{} // closed when draining and nothing is settling
 	gaps     map[messageKey]gap
 	failed   *share.Room // of those of gaps that failed, by run
+	returns  *returns    // shared by all partitions
 }
 
 // gap is a delay that was asked for, and what is to be known of the message when it comes again.
@@ -48,8 +52,8 @@ type gap struct {
 	failures int
 }
 
-func newLedger() *ledger {
-	return &ledger{held: map[messageKey]*Delivery{}, gaps: map[messageKey]gap{}, failed: share.NewRoom(maxGaps), idle: make(chan struct{})}
+func newLedger(r *returns) *ledger {
+	return &ledger{held: map[messageKey]*Delivery{}, gaps: map[messageKey]gap{}, failed: share.NewRoom(maxGaps), returns: r, idle: make(chan struct{})}
 }
 
 // admission is the answer of admit.
@@ -72,7 +76,7 @@ func (l *ledger) admit(d *Delivery, now time.Time, measured func(class string, a
 		measured(g.class, g.dueAt.Sub(g.askedAt), now.Sub(g.askedAt))
 	}
 	if l.draining {
-		_ = d.receipt.Nak() // if it is lost, AckWait does the same
+		_ = l.giveAway(d, now) // if it is lost, AckWait does the same
 		return refused
 	}
 	if held := l.held[d.key]; held != nil {
@@ -215,23 +219,31 @@ func (l *ledger) keepAlive(now time.Time) error {
 	return first
 }
 
-// drain gives back all that is open, from now on also what is still to come. The channel closes
-// when the settlements that were under way have ended.
-func (l *ledger) drain() (<-chan struct{}, error) {
+// drain gives back all that is open, the oldest first, and from now on also what is still to come.
+// The channel closes when the settlements that were under way have ended.
+func (l *ledger) drain(now time.Time) (<-chan struct{}, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.draining = true
 	var errs []error
-	for _, d := range l.held {
+	for _, d := range slices.SortedFunc(maps.Values(l.held), func(a, b *Delivery) int { return cmp.Compare(a.key.sequence, b.key.sequence) }) {
 		if d.state != stateOpen {
 			continue
 		}
 		d.state = stateDrained
 		l.drop(d)
-		if err := d.receipt.Nak(); err != nil && !errors.Is(err, bus.ErrStreamLost) {
+		if err := l.giveAway(d, now); err != nil && !errors.Is(err, bus.ErrStreamLost) {
 			errs = append(errs, err)
 		}
 	}
 	l.signalIdle()
 	return l.idle, errors.Join(errs...)
+}
+
+// giveAway sends a NAK for the next owner of the partition. l.mu is held.
+func (l *ledger) giveAway(d *Delivery, now time.Time) error {
+	if wait := l.returns.after(d, now); wait > 0 {
+		return d.receipt.NakWithDelay(wait)
+	}
+	return d.receipt.Nak()
 }

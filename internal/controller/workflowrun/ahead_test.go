@@ -194,7 +194,7 @@ var _ = Describe("a run that may be ahead of its status", func() {
 		w.work(ctx)
 		a.pumpAll(ctx, 1)
 		a.memories.peek(client.ObjectKeyFromObject(run)).lastWrite.End = w.clock.Now() // it was written just now
-		h.Lose(ctx, protocol.AllPartitions())
+		h.Lose(ctx, protocol.AllPartitions(), func([]int) {})
 		Expect(w.get(ctx, run).Status.Steps[1].Phase).To(Equal(v1alpha1.StepSucceeded))
 		Expect(w.locked(ctx, run)).To(BeFalse())
 		b := w.newReplica(ctx, "b")

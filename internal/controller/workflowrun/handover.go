@@ -52,10 +52,11 @@ func (h *Handover) TakeOver(ctx context.Context, partitions []int) {
 }
 
 func (h *Handover) begin(ctx context.Context, partitions []int, follow func(...int)) {
-	runs, of, once := split(partitions)
+	runs, once := split(partitions)
+	of := setOf(runs)
 	h.Runs.Driven.Begin(runs)
 	follow(runs...)
-	for _, key := range h.Runs.Index.In(of) {
+	for _, key := range h.Runs.Index.EndedLast(of) {
 		h.Runs.Waker.Wake(key)
 	}
 	for _, key := range h.Runs.Index.Adopt(of) { // whoever drove them may have ended before it cleaned up
@@ -69,21 +70,38 @@ func (h *Handover) begin(ctx context.Context, partitions []int, follow func(...i
 	}
 }
 
-// Lose ends the work of partitions. When it returns, no pass over their runs is under way, their
-// leases are given back, and NATS has their unsettled results; or ctx has ended, and the rest ends
-// with the time-outs of Redis and NATS.
-func (h *Handover) Lose(ctx context.Context, partitions []int) {
-	runs, of, once := split(partitions)
+// Lose ends the work of partitions, and calls ended with those of which it has: no pass over their
+// runs is under way, their leases are given back, and NATS has their unsettled results. A partition
+// does not wait for the passes of another. When ctx ends, the rest ends with the time-outs of Redis
+// and NATS.
+func (h *Handover) Lose(ctx context.Context, partitions []int, ended func([]int)) {
+	runs, once := split(partitions)
+	var all sync.WaitGroup
+	defer all.Wait()
 	if once {
-		h.once.stop(ctx)
+		all.Go(func() {
+			h.once.stop(ctx)
+			ended([]int{ownership.Singletons})
+		})
 	}
-	if err := h.Runs.Driven.End(ctx, runs); err != nil {
-		log.FromContext(ctx).Error(err, "Runs are handed over in the middle of a pass: their locks keep others out for a while")
-	} else {
-		h.Runs.checkpoint(ctx, of)
+	late := h.Runs.Driven.End(ctx, runs, func(idle []int) {
+		all.Go(func() {
+			h.Runs.checkpoint(ctx, idle)
+			h.leave(ctx, idle)
+			ended(idle)
+		})
+	})
+	if len(late) > 0 {
+		log.FromContext(ctx).Info("Runs are handed over in the middle of a pass: their locks keep others out for a while", "partitions", late)
+		h.leave(ctx, late)
 	}
+}
+
+// leave gives back what this process has of the runs of partitions, and forgets them.
+func (h *Handover) leave(ctx context.Context, partitions []int) {
+	of := setOf(partitions)
 	h.Runs.Leases.Cache.DropAll(ctx, func(uid types.UID) bool { return of[protocol.Partition(string(uid))] })
-	if err := h.Feeds.Leave(ctx, runs...); err != nil {
+	if err := h.Feeds.Leave(ctx, partitions...); err != nil {
 		log.FromContext(ctx).Info("Results of runs that are handed over come again later", "cause", err.Error())
 	}
 	h.Router.Forget(of)
@@ -104,16 +122,23 @@ func (r *Reconciler) forget(uid types.UID, key types.NamespacedName) {
 }
 
 // split tells the partitions of runs from the work that is done once.
-func split(partitions []int) (runs []int, of map[int]bool, once bool) {
-	of = map[int]bool{}
+func split(partitions []int) (runs []int, once bool) {
 	for _, p := range partitions {
 		if p == ownership.Singletons {
 			once = true
 			continue
 		}
-		runs, of[p] = append(runs, p), true
+		runs = append(runs, p)
 	}
-	return runs, of, once
+	return runs, once
+}
+
+func setOf(partitions []int) map[int]bool {
+	of := map[int]bool{}
+	for _, p := range partitions {
+		of[p] = true
+	}
+	return of
 }
 
 // oneTime is the work that is done once in an installation, while this replica does it.

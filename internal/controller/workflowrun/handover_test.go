@@ -28,7 +28,7 @@ import (
 func (r *replica) handover(ctx context.Context, once ...manager.Runnable) *Handover {
 	h := &Handover{Runs: r.Reconciler, Feeds: r.bus.Results, Router: r.router, Once: once}
 	r.handed = true
-	h.Lose(ctx, protocol.AllPartitions())
+	h.Lose(ctx, protocol.AllPartitions(), func([]int) {})
 	return h
 }
 
@@ -58,7 +58,7 @@ var _ = Describe("runs that change hands", func() {
 		w.work(ctx)
 		a.pumpAll(ctx, 1)
 
-		from.Lose(ctx, []int{part})
+		from.Lose(ctx, []int{part}, func([]int) {})
 		Expect(w.locked(ctx, run)).To(BeFalse(), "its lock was given back")
 		Expect(a.Batches.Inbox.Backlog().Results).To(BeZero())
 		before := w.get(ctx, run).ResourceVersion
@@ -94,7 +94,7 @@ var _ = Describe("runs that change hands", func() {
 		a.refuse = func(*v1alpha1.WorkflowRun) error {
 			hasty, end := context.WithCancel(ctx)
 			end()
-			from.Lose(hasty, []int{part})
+			from.Lose(hasty, []int{part}, func([]int) {})
 			a.memories.of(client.ObjectKeyFromObject(run), run.UID) // as any part of a late pass may
 			lost = true
 			return context.Canceled
@@ -107,6 +107,50 @@ var _ = Describe("runs that change hands", func() {
 		Expect(lost).To(BeTrue(), "it wrote")
 		Expect(w.locked(ctx, run)).To(BeFalse(), "nobody here would ever give it back")
 		Expect(a.memories.peek(client.ObjectKeyFromObject(run))).To(BeNil())
+	}, NodeTimeout(2*patience))
+
+	// mutation: Lose that waits for all passes before it gives anything back makes this hang.
+	It("do not wait for a pass over a run of another partition", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		w.policy(ctx, forRun(v1alpha1.RenewalFailureFence))
+		a := w.newReplica(ctx, "a", here)
+		slow, quick := w.create(ctx, twoSteps()), w.create(ctx, twoSteps())
+		for protocol.Partition(string(quick.UID)) == protocol.Partition(string(slow.UID)) {
+			quick = w.create(ctx, twoSteps())
+		}
+		a.inFlight(ctx, slow, 1)
+		a.inFlight(ctx, quick, 1)
+		Expect(w.locked(ctx, quick)).To(BeTrue())
+		w.work(ctx)
+		a.pumpAll(ctx, 2)
+		given, lost := make(chan []int, 3), make(chan struct{})
+		h := &Handover{Runs: a.Reconciler, Feeds: a.bus.Results, Router: a.router}
+		asked := false
+		a.refuse = func(*v1alpha1.WorkflowRun) error {
+			if asked {
+				return nil
+			}
+			asked = true
+			go func() {
+				defer close(lost)
+				h.Lose(ctx, protocol.AllPartitions(), func(ended []int) { given <- ended })
+			}()
+			Eventually(ctx, given).Should(Receive(SatisfyAll(
+				ContainElement(protocol.Partition(string(quick.UID))), Not(ContainElement(protocol.Partition(string(slow.UID)))),
+			)))
+			Expect(w.locked(ctx, quick)).To(BeFalse(), "while the pass is in the middle of its write")
+			Expect(a.Batches.Inbox.Waiting(quick.UID)).To(BeEmpty())
+			Expect(lost).NotTo(BeClosed())
+			return nil
+		}
+		for n := 0; n < 50 && !asked; n++ {
+			w.clock.Step(100 * time.Millisecond)
+			_, _ = a.pass(ctx, slow)
+		}
+		Expect(asked).To(BeTrue(), "it wrote")
+		Eventually(ctx, lost).Should(BeClosed())
+		Expect(given).To(Receive(Equal([]int{protocol.Partition(string(slow.UID))})))
+		Expect(w.locked(ctx, slow)).To(BeFalse())
 	}, NodeTimeout(2*patience))
 
 	// mutation: passOver that returns the error of such a pass makes this fail.
@@ -165,7 +209,7 @@ var _ = Describe("runs that change hands", func() {
 			causes <- context.Cause(ctx)
 			return ctx.Err()
 		}
-		(&Handover{Runs: a.Reconciler, Feeds: a.bus.Results, Router: a.router}).Lose(hasty, protocol.AllPartitions())
+		(&Handover{Runs: a.Reconciler, Feeds: a.bus.Results, Router: a.router}).Lose(hasty, protocol.AllPartitions(), func([]int) {})
 		a.hook = nil
 		close(causes)
 		Expect(writes.Load()).To(BeEquivalentTo(checkpointParallel), "no write is begun after that")
@@ -189,7 +233,7 @@ var _ = Describe("runs that change hands", func() {
 		from.Gain(ctx, []int{part})
 		a.inFlight(ctx, run, 1)
 		Expect(w.jobsQueued(ctx)).To(Equal(1))
-		from.Lose(ctx, []int{part})
+		from.Lose(ctx, []int{part}, func([]int) {})
 
 		run = w.get(ctx, run)
 		Expect(w.client.Delete(ctx, run)).To(Succeed())
@@ -219,7 +263,7 @@ var _ = Describe("runs that change hands", func() {
 		for i := range int64(2) {
 			h.Gain(ctx, []int{ownership.Singletons})
 			until(ctx, "it begins", func() bool { return begun.Load() == i+1 })
-			h.Lose(ctx, []int{ownership.Singletons})
+			h.Lose(ctx, []int{ownership.Singletons}, func([]int) {})
 			Expect(ended.Load()).To(Equal(i+1), "Lose waits for its end")
 		}
 	}, NodeTimeout(patience))
@@ -266,7 +310,7 @@ var _ = Describe("what a process remembers of runs", func() {
 				}
 				return nil
 			}
-			h.Lose(ctx, protocol.AllPartitions())
+			h.Lose(ctx, protocol.AllPartitions(), func([]int) {})
 		},
 		"are deleted": func(ctx context.Context, r *replica, runs ...*v1alpha1.WorkflowRun) {
 			for _, run := range runs {

@@ -5,7 +5,6 @@ package workflowrun
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -89,7 +88,7 @@ type Reconciler struct {
 
 	memories memories
 	lists    lists
-	closing  sync.Mutex // one process-wide checkpoint at a time
+	closing  closing
 }
 
 // retryDelays counts the waits that workers were granted; *busresults.Metrics does.

@@ -14,8 +14,7 @@ package driven
 
 import (
 	"context"
-	"errors"
-	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -24,9 +23,6 @@ import (
 
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
-
-// ErrPassesLast is returned by End when passes did not end in time.
-var ErrPassesLast = errors.New("passes over runs go on")
 
 // owner says what this process owns now; *ownership.Keeper does.
 type owner interface {
@@ -50,8 +46,8 @@ type Partitions struct {
 type part struct {
 	since  time.Time // zero: it is not driven
 	passes int
-	late   bool          // the passes under way outlasted End
-	idle   chan struct{} // closed when the last pass ends; nil: nobody waits for that
+	late   bool         // the passes under way outlasted End
+	idle   []chan<- int // told the partition when its last pass ends; none blocks
 }
 
 // New makes Partitions of which none is driven yet.
@@ -69,42 +65,59 @@ func (p *Partitions) Begin(partitions []int) {
 	}
 }
 
-// End lets no more passes begin over runs of partitions, and waits for those under way. Those that
-// have not ended when ctx does are late: see Enter.
-func (p *Partitions) End(ctx context.Context, partitions []int) error {
-	p.mu.Lock()
-	var waits []chan struct{}
-	for _, n := range partitions {
-		at := &p.parts[n]
-		at.since = time.Time{}
-		if at.passes > 0 {
-			if at.idle == nil {
-				at.idle = make(chan struct{})
-			}
-			waits = append(waits, at.idle)
-		}
+// End lets no more passes begin over runs of partitions, and calls ended with those over whose runs
+// none is under way: with most at once, and with the others as their last passes end, so that a
+// pass which takes long keeps its own partition only. It returns the late ones, whose passes had
+// not ended when ctx did: see Enter.
+func (p *Partitions) End(ctx context.Context, partitions []int, ended func([]int)) (late []int) {
+	idle, busy, told := p.end(partitions)
+	if len(idle) > 0 {
+		ended(idle)
 	}
-	p.mu.Unlock()
-	for _, idle := range waits {
+	for len(busy) > 0 {
 		select {
-		case <-idle:
+		case n := <-told:
+			delete(busy, n)
+			ended([]int{n})
 		case <-ctx.Done():
-			p.outlasted(partitions)
-			return fmt.Errorf("%w: %w", ErrPassesLast, context.Cause(ctx))
+			return p.outlasted(busy)
 		}
 	}
 	return nil
 }
 
-// outlasted notes that the passes which are under way are late, unless their partition was begun
-// again meanwhile.
-func (p *Partitions) outlasted(partitions []int) {
+// end ends partitions, and says over the runs of which no pass is under way. Those that are busy
+// are told when their last pass has ended.
+func (p *Partitions) end(partitions []int) (idle []int, busy map[int]bool, told <-chan int) {
+	tell := make(chan int, len(partitions)) // each is told once
+	busy = map[int]bool{}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, n := range partitions {
 		at := &p.parts[n]
-		at.late = at.passes > 0 && at.since.IsZero()
+		at.since = time.Time{}
+		if at.passes == 0 {
+			idle = append(idle, n)
+			continue
+		}
+		busy[n] = true
+		at.idle = append(at.idle, tell)
 	}
+	return idle, busy, tell
+}
+
+// outlasted notes that the passes which are under way are late, unless their partition was begun
+// again meanwhile.
+func (p *Partitions) outlasted(busy map[int]bool) (late []int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for n := range busy {
+		at := &p.parts[n]
+		at.late = at.passes > 0 && at.since.IsZero()
+		late = append(late, n)
+	}
+	slices.Sort(late)
+	return late
 }
 
 // Enter begins a pass over a run; not ok: this process does not drive it. The context ends when the
@@ -131,8 +144,10 @@ func (p *Partitions) left(n int) (late bool) {
 	defer p.mu.Unlock()
 	at := &p.parts[n]
 	at.passes--
-	if at.passes == 0 && at.idle != nil {
-		close(at.idle)
+	if at.passes == 0 {
+		for _, tell := range at.idle {
+			tell <- n
+		}
 		at.idle = nil
 	}
 	return at.late

@@ -4,8 +4,8 @@ package driven_test
 
 import (
 	"context"
-	"errors"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -29,6 +29,12 @@ func (o *owner) While(ctx context.Context, _ int) (context.Context, context.Canc
 
 func newPartitions(o *owner) (*driven.Partitions, int) {
 	return driven.New(clocktesting.NewFakePassiveClock(time.Unix(100, 0)), o), protocol.Partition(string(run))
+}
+
+// none is told of no partition.
+func none(t *testing.T) func([]int) {
+	t.Helper()
+	return func(ended []int) { t.Errorf("%v ended", ended) }
 }
 
 // mutation: Enter without owns, or without since, makes this fail.
@@ -55,12 +61,15 @@ func TestPartitions_EnterWhatIsDrivenAndOwned(t *testing.T) {
 		t.Error("its partition was not ended")
 	}
 	other := (n + 1) % protocol.Partitions
-	if err := p.End(t.Context(), []int{n, other}); err != nil || p.Drives(run) {
-		t.Errorf("it is driven after its end (%v)", err)
+	var ended []int
+	late := p.End(t.Context(), []int{n, other}, func(idle []int) { ended = append(ended, idle...) })
+	if len(late) > 0 || !slices.Equal(ended, []int{n, other}) || p.Drives(run) {
+		t.Errorf("ended %v, late %v: it is driven after its end", ended, late)
 	}
 }
 
-// mutation: End that does not wait, or an Enter after End, makes this fail.
+// mutation: End that does not wait, that has all partitions wait for one, or an Enter after End,
+// makes this fail.
 func TestPartitions_EndWaitsForPasses(t *testing.T) {
 	p, n := newPartitions(&owner{owns: true})
 	p.Begin([]int{n})
@@ -68,27 +77,34 @@ func TestPartitions_EndWaitsForPasses(t *testing.T) {
 	_, second, _ := p.Enter(t.Context(), run)
 	short, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := p.End(short, []int{n}); !errors.Is(err, driven.ErrPassesLast) {
-		t.Errorf("end with passes under way: %v", err)
+	if late := p.End(short, []int{n}, none(t)); !slices.Equal(late, []int{n}) {
+		t.Errorf("end with passes under way: late %v", late)
 	}
 	if _, _, ok := p.Enter(t.Context(), run); ok {
 		t.Error("a pass began after the end")
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- p.End(t.Context(), []int{n}) }()
+	ended, returned := make(chan []int, 2), make(chan []int)
+	idle := (n + 1) % protocol.Partitions
+	go func() { returned <- p.End(t.Context(), []int{n, idle}, func(of []int) { ended <- of }) }()
+	if of := <-ended; !slices.Equal(of, []int{idle}) {
+		t.Errorf("ended %v at once, want the partition without passes", of)
+	}
 	if !first() {
 		t.Error("a pass that outlasted an end is not late")
 	}
 	select {
-	case err := <-ended:
-		t.Fatalf("it ended with a pass under way: %v", err)
+	case of := <-ended:
+		t.Fatalf("it ended with a pass under way: %v", of)
 	default:
 	}
 	if !second() {
 		t.Error("the other one is not late")
 	}
-	if err := <-ended; err != nil {
-		t.Error(err)
+	if of := <-ended; !slices.Equal(of, []int{n}) {
+		t.Errorf("ended %v", of)
+	}
+	if late := <-returned; len(late) > 0 {
+		t.Errorf("late: %v", late)
 	}
 	p.Begin([]int{n})
 	if _, leave, ok := p.Enter(t.Context(), run); !ok {
@@ -117,15 +133,15 @@ func TestPartitions_APassOfAnOwnerThatCameBackIsNotLate(t *testing.T) {
 			_, leave, _ := p.Enter(t.Context(), run)
 			waiting, giveUp := context.WithCancel(t.Context())
 			defer giveUp()
-			ended := make(chan error, 1)
-			go func() { ended <- p.End(waiting, []int{n}) }()
+			ended := make(chan []int, 1)
+			go func() { ended <- p.End(waiting, []int{n}, none(t)) }()
 			for p.Drives(run) {
 				runtime.Gosched()
 			}
 			back(p, n, func() {
 				giveUp()
-				if err := <-ended; !errors.Is(err, driven.ErrPassesLast) {
-					t.Errorf("end: %v", err)
+				if late := <-ended; !slices.Equal(late, []int{n}) {
+					t.Errorf("late: %v", late)
 				}
 			})
 			if leave() {

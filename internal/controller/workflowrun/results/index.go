@@ -149,11 +149,35 @@ func (x *Index) NotEnded() []types.NamespacedName {
 	defer x.mu.Unlock()
 	var keys []types.NamespacedName
 	for _, e := range x.known {
-		switch v1alpha1.RunPhase(e.phase) {
-		case v1alpha1.RunSucceeded, v1alpha1.RunFailed, v1alpha1.RunCancelled, v1alpha1.RunTimedOut:
-		default:
+		if !e.ended() {
 			keys = append(keys, e.key)
 		}
 	}
 	return keys
+}
+
+// EndedLast are the names of the runs in partitions, those that have ended after the others.
+func (x *Index) EndedLast(partitions map[int]bool) []types.NamespacedName {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	var keys, ended []types.NamespacedName
+	for uid, e := range x.known {
+		switch {
+		case !partitions[protocol.Partition(string(uid))]:
+		case e.ended():
+			ended = append(ended, e.key)
+		default:
+			keys = append(keys, e.key)
+		}
+	}
+	return append(keys, ended...)
+}
+
+func (e entry) ended() bool {
+	switch v1alpha1.RunPhase(e.phase) {
+	case v1alpha1.RunSucceeded, v1alpha1.RunFailed, v1alpha1.RunCancelled, v1alpha1.RunTimedOut:
+		return true
+	default:
+		return false
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -146,6 +147,35 @@ func (d *fakeDelivery) Settle(_ context.Context, err error) error {
 		return fmt.Errorf("settled twice: %w", errors.Join(d.settled...))
 	}
 	return nil
+}
+
+// mutation: one list for all, or one that has those of other partitions, makes this fail.
+func TestRunsThatHaveEndedAreWokenLast(t *testing.T) {
+	x := NewIndex()
+	of := map[int]bool{}
+	for i := range 64 {
+		run := &v1alpha1.WorkflowRun{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint(i), UID: types.UID(fmt.Sprint(i))}, Status: &v1alpha1.WorkflowRunStatus{Phase: v1alpha1.RunRunning}}
+		if i%2 == 0 {
+			run.Status.Phase = v1alpha1.RunSucceeded
+		}
+		x.See(run)
+		of[protocol.Partition(fmt.Sprint(i))] = i < 32
+	}
+	all := x.EndedLast(of)
+	if len(all) != len(x.In(of)) || len(all) == 64 {
+		t.Fatalf("%d runs, want the %d of the partitions", len(all), len(x.In(of)))
+	}
+	last := false
+	for _, key := range all {
+		n, err := strconv.Atoi(key.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if last && n%2 == 1 {
+			t.Fatalf("a run under way comes after one that has ended: %v", all)
+		}
+		last = n%2 == 0
+	}
 }
 
 // A settled result leaves the inbox even when its settlement fails: the message is delivered again

@@ -29,9 +29,7 @@ func (m *Manager) hear(n news, runUID string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if n == newsBegin {
-		for _, r := range m.runs {
-			m.askNow(r) // what it waits for may have been offered
-		}
+		m.askAll()
 		return
 	}
 	r, ok := m.runs[runUID]
@@ -50,5 +48,17 @@ func (m *Manager) hear(n news, runUID string) {
 			h.lingerUntil = m.now() // it lingers for nobody
 			m.reschedule(r)
 		}
+	}
+}
+
+// askAll has the scheduler ask Redis for all who wait: what they wait for may have been offered
+// while nobody listened. Needs mu.
+func (m *Manager) askAll() {
+	for _, r := range m.runs {
+		if r.taking {
+			r.offered = true
+			continue
+		}
+		m.askNow(r)
 	}
 }

@@ -166,6 +166,31 @@ func TestNewsFromBeforeAProcessListensCostNoSecond(t *testing.T) {
 	})
 }
 
+// The same, while the answer to its own question is on its way.
+// mutation: hear that forgets newsBegin for a run that is being taken makes this fail.
+func TestNewsFromBeforeAProcessListensAreNotForgottenDuringATake(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		b.store.slow = 100 * time.Millisecond
+		second := b.other(t)
+		defer closeAll(t, second)
+		first := b.acquire(request())
+		b.store.fate = func(verb, _ string, n int) outcome {
+			if verb == "acquire" && n == 1 {
+				return repliesLate
+			}
+			return works
+		}
+		l := &contenders{b: b}
+		go l.contend(second, "second", 0)
+		synctest.Wait()
+		first.Drop(t.Context())
+		b.pass(request().Policy.Renewal.Timeout)
+		if l.served() != 1 {
+			t.Error("the lock is free and offered, and who waits for it knows and does not come")
+		}
+	})
+}
+
 // mutation: hear that does not end the linger makes this fail.
 func TestLingerEndsWhenSomebodyWaits(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {

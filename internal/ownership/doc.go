@@ -10,8 +10,8 @@
 //
 //	b   creates its Lease, lists the members, reads the object
 //	a   sees two members, the same two for 3 s; b should have 33 partitions
-//	a   ends the work of 8 of them: Handler.Lose returns, passes in flight have ended
-//	a   lists the members once more, and writes "b, term 18" for the 8
+//	a   ends the work of 8 of them: Handler.Lose says of which passes in flight have ended
+//	a   lists the members once more, and writes "b, term 18" for these
 //	b   sees the write by its watch: Handler.Gain
 //	a   goes on with the next 8
 //
@@ -51,7 +51,8 @@
 //     shows a Lease that was seen unchanged for the whole of Lease. A watch that is late, or a list
 //     that fails, proves nothing. A Lease that was deleted counts as one that is not renewed.
 //   - Writes of the object replace the version that they were decided on.
-//   - An entry is given away after Handler.Lose has returned, or Drain is over.
+//   - An entry is given away after Handler.Lose has ended the work of its partition, or Drain is
+//     over. It does not wait for that of others.
 //
 // # Edits by hand
 //
@@ -75,5 +76,6 @@
 // # Cost
 //
 // At rest a member writes once in 2 s, and reads three small answers a second. A move writes once
-// for 8 partitions.
+// for 8 partitions, or for all when a member leaves, and once more for each whose passes take
+// longer than those of the others.
 package ownership

@@ -18,13 +18,15 @@ type order struct {
 	since      rules.Time
 }
 
-// hands call Handler, one call at a time and in the order of events.
+// hands call Handler in the order of events. They do not wait for a Lose: it is about partitions
+// that no other call is about before it has ended their work.
 type hands struct {
 	handler Handler
 	more    chan struct{}
 
 	mu     sync.Mutex
 	orders []order
+	losing int // calls of Lose under way
 	idle   bool
 }
 
@@ -48,24 +50,39 @@ func (h *hands) next() (order, bool) {
 	}
 	first := h.orders[0]
 	h.orders = h.orders[1:]
+	if !first.gain {
+		h.losing++
+	}
 	return first, true
+}
+
+// lost notes that a call of Lose has returned.
+func (h *hands) lost() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.losing--
 }
 
 func (h *hands) isIdle() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.idle && len(h.orders) == 0
+	return h.idle && len(h.orders) == 0 && h.losing == 0
 }
 
 // work carries out orders until ctx ends.
 func (k *Keeper) work(ctx context.Context) {
+	var losing sync.WaitGroup
+	defer losing.Wait()
 	for {
 		o, ok := k.hands.next()
 		switch {
 		case ok && o.gain:
 			k.gain(ctx, o.partitions)
 		case ok:
-			k.lose(ctx, o)
+			losing.Go(func() {
+				defer k.hands.lost()
+				k.lose(ctx, o)
+			})
 		default:
 			select {
 			case <-ctx.Done():

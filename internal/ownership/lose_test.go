@@ -46,3 +46,43 @@ func TestKeeper_APartitionIsHandedOnBeforeTheRestHasEnded(t *testing.T) {
 		t.Error("what began anew ended")
 	}
 }
+
+// waits implements Handler: the work of partition 1 does not end before ctx does.
+type waits struct {
+	calls
+	called chan []int
+}
+
+func (w waits) Lose(ctx context.Context, partitions []int, ended func([]int)) {
+	w.called <- partitions
+	if partitions[0] == 1 {
+		<-ctx.Done()
+		return
+	}
+	ended(partitions)
+}
+
+// mutation: work that waits for a Lose before the next order makes this hang, and one that does not
+// count it as under way makes it fail.
+func TestKeeper_NoOrderWaitsForAnother(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	w := waits{called: make(chan []int)}
+	k := New(Options{Member: "me", Handler: w, Clock: clock.RealClock{}, Log: logr.Discard()})
+	k.hands.add(nil, []int{1}, 0)
+	k.hands.add(nil, []int{3}, 0)
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		k.work(ctx)
+	}()
+	<-w.called
+	<-w.called
+	if k.hands.isIdle() {
+		t.Error("it is idle while the work of a partition ends")
+	}
+	stop()
+	<-over
+	if k.hands.losing > 0 {
+		t.Errorf("%d calls are under way after all have returned", k.hands.losing)
+	}
+}

@@ -24,8 +24,9 @@ var (
 	ErrOtherInstallation = errors.New("the partitions belong to another installation")
 )
 
-// Handler begins and ends the work of partitions. One call is made at a time, in the order of
-// events.
+// Handler begins and ends the work of partitions. Calls that are about one partition are made one
+// after the other, in the order of events: a Lose is over for it once its work has ended. Calls
+// that are about different ones may be made at the same time.
 type Handler interface {
 	// Gain begins the work of partitions that this member owns now. It returns quickly.
 	Gain(ctx context.Context, partitions []int)

@@ -69,7 +69,7 @@ func settlements(t *testing.T) *table {
 		out.add(append([]string{kind.name}, described(t, verdictOf(kind.err, defaultNakDelay), d, own)...)...)
 	}
 	out.add(append([]string{"permanent, but the dead letter cannot be stored"}, described(t, unburied(defaultNakDelay), d, own)...)...)
-	out.add("none: the operator stops first", drained(), "at once", "-", "no")
+	out.add("none: the operator stops first", drained(), "at once; of a backlog 16 MiB a second", "-", "no")
 	return out
 }
 

@@ -26,8 +26,8 @@ func (c *Consumer) Follow(partitions ...int) { c.following.follow(partitions, fa
 func (c *Consumer) TakeOver(partitions ...int) { c.following.follow(partitions, true) }
 
 // Leave ends what Follow began. When it returns nil, the server has every unsettled result of these
-// partitions back and may deliver it to another process at once. Settlements that were under way
-// have ended.
+// partitions back and may deliver it to another process: at once, or, of a backlog, at the pace of
+// returns. Settlements that were under way have ended.
 //
 // An error says what could not be given back, or that ctx ended first: those results are delivered
 // again after AckWait at the latest.

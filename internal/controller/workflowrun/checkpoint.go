@@ -17,8 +17,8 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-// checkpointParallel bounds the runs that are written at the same time when a process
-// gives them up.
+// checkpointParallel bounds the runs that are written at the same time when a process gives them
+// up. Namespaces share it: none has more than half.
 const checkpointParallel = 16
 
 // errNotWritten is why a run stays ahead of which the pass did not write, and went on without an
@@ -27,15 +27,27 @@ var errNotWritten = errors.New("its last pass did not write it")
 
 // closing is what bounds checkpoints. The zero value is ready for use.
 type closing struct {
-	parts  [protocol.Partitions]sync.Mutex // one checkpoint of a partition at a time
 	once   sync.Once
-	places *shares.Shares // of checkpointParallel
+	parts  [protocol.Partitions]chan struct{} // one checkpoint of a partition at a time
+	places *shares.Shares                     // of checkpointParallel
 }
 
-// place waits for a place for a run of a namespace.
-func (c *closing) place(ctx context.Context, namespace string) (done func(), err error) {
-	c.once.Do(func() { c.places = shares.New(checkpointParallel, false, shares.KindMetrics{}) })
-	return c.places.Wait(ctx, namespace) //nolint:wrapcheck // of this package, as it were
+func (c *closing) begin() {
+	c.places = shares.New(checkpointParallel, true, shares.KindMetrics{})
+	for n := range c.parts {
+		c.parts[n] = make(chan struct{}, 1)
+	}
+}
+
+// enter waits until no other checkpoint of a partition is under way.
+func (c *closing) enter(ctx context.Context, n int) (leave func(), err error) {
+	c.once.Do(c.begin)
+	select {
+	case c.parts[n] <- struct{}{}:
+		return func() { <-c.parts[n] }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait for another checkpoint: %w", context.Cause(ctx))
+	}
 }
 
 // Checkpoint writes all runs that are ahead of their status, before this process ends. No pass
@@ -64,18 +76,26 @@ func (r *Reconciler) checkpoint(ctx context.Context, partitions []int) {
 }
 
 func (r *Reconciler) checkpointPartition(ctx context.Context, n int) {
-	r.closing.parts[n].Lock()
-	defer r.closing.parts[n].Unlock()
+	leave, err := r.closing.enter(ctx, n)
+	if err != nil {
+		log.FromContext(ctx).Info("Runs stay ahead of their status: another process decides again", "partition", n, "cause", err.Error())
+		return
+	}
+	defer leave()
 	var all sync.WaitGroup
 	var left atomic.Int64
 	for _, key := range r.Ahead.In(map[int]bool{n: true}) {
 		all.Go(func() {
-			done, err := r.closing.place(ctx, key.Namespace)
+			done, err := r.closing.places.Wait(ctx, key.Namespace)
 			if err != nil {
 				left.Add(1)
 				return
 			}
 			defer done()
+			if ctx.Err() != nil {
+				left.Add(1)
+				return
+			}
 			if err := r.checkpointRun(ctx, key); err != nil {
 				log.FromContext(ctx).Info("A run stays ahead of its status: another process decides again", "run", key, "cause", err.Error())
 			}
@@ -85,6 +105,23 @@ func (r *Reconciler) checkpointPartition(ctx context.Context, n int) {
 	if left.Load() > 0 {
 		log.FromContext(ctx).Info("Runs stay ahead of their status: another process decides again", "runs", left.Load(), "cause", context.Cause(ctx).Error())
 	}
+}
+
+// apart divides partitions into those in which no run is ahead of its status, and each of the
+// others by itself: what there is to write there keeps no other.
+func (r *Reconciler) apart(partitions []int) (groups [][]int) {
+	var written []int
+	for _, n := range partitions {
+		if len(r.Ahead.In(map[int]bool{n: true})) > 0 {
+			groups = append(groups, []int{n})
+			continue
+		}
+		written = append(written, n)
+	}
+	if len(written) > 0 {
+		groups = append(groups, written)
+	}
+	return groups
 }
 
 // checkpointRun writes one run. Its write ends when ctx does: the partition does not wait for it.

@@ -81,15 +81,21 @@ func (h *Handover) Lose(ctx context.Context, partitions []int, ended func([]int)
 	if once {
 		all.Go(func() {
 			h.once.stop(ctx)
-			ended([]int{ownership.Singletons})
+			if ctx.Err() == nil {
+				ended([]int{ownership.Singletons})
+			}
 		})
 	}
 	late := h.Runs.Driven.End(ctx, runs, func(idle []int) {
-		all.Go(func() {
-			h.Runs.checkpoint(ctx, idle)
-			h.leave(ctx, idle)
-			ended(idle)
-		})
+		for _, some := range h.Runs.apart(idle) {
+			all.Go(func() {
+				h.Runs.checkpoint(ctx, some)
+				h.leave(ctx, some)
+				if ctx.Err() == nil {
+					ended(some)
+				}
+			})
+		}
 	})
 	if len(late) > 0 {
 		log.FromContext(ctx).Info("Runs are handed over in the middle of a pass: their locks keep others out for a while", "partitions", late)

@@ -153,6 +153,46 @@ var _ = Describe("runs that change hands", func() {
 		Expect(w.locked(ctx, slow)).To(BeFalse())
 	}, NodeTimeout(2*patience))
 
+	// mutation: apart that makes one group of all makes this fail.
+	It("do not wait for the last write of a run of another partition", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		w.coalesced(ctx)
+		a := w.newReplica(ctx, "a", here)
+		slow, quick := w.create(ctx, chainOf(2)), w.create(ctx, chainOf(2))
+		for protocol.Partition(string(quick.UID)) == protocol.Partition(string(slow.UID)) {
+			quick = w.create(ctx, chainOf(2))
+		}
+		for _, run := range []*v1alpha1.WorkflowRun{slow, quick} {
+			until(ctx, "the run is ahead", func() bool {
+				a.mustPass(ctx, run)
+				return a.lags(run)
+			})
+		}
+		for _, t := range w.takeAll(ctx, 2) {
+			t.say(ctx, succeeded(t.id))
+		}
+		a.pumpAll(ctx, 2)
+		goOn := make(chan struct{})
+		a.refuse = func(run *v1alpha1.WorkflowRun) error {
+			if run.UID == slow.UID {
+				<-goOn
+			}
+			return nil
+		}
+		given, lost := make(chan []int, protocol.Partitions), make(chan struct{})
+		go func() {
+			defer close(lost)
+			(&Handover{Runs: a.Reconciler, Feeds: a.bus.Results, Router: a.router}).Lose(ctx, protocol.AllPartitions(), func(ended []int) { given <- ended })
+		}()
+		Eventually(ctx, given).Should(Receive(Equal([]int{protocol.Partition(string(quick.UID))})))
+		Expect(w.locked(ctx, quick)).To(BeFalse())
+		Expect(w.locked(ctx, slow)).To(BeTrue())
+		Expect(lost).NotTo(BeClosed())
+		close(goOn)
+		Eventually(ctx, lost).Should(BeClosed())
+		Expect(w.locked(ctx, slow)).To(BeFalse())
+	}, NodeTimeout(2*patience))
+
 	// mutation: passOver that returns the error of such a pass makes this fail.
 	It("end a pass that is in the middle of its write, and that is no error", func(ctx SpecContext) {
 		w := newWorld(ctx)
@@ -180,7 +220,8 @@ var _ = Describe("runs that change hands", func() {
 		w.coalesced(ctx)
 		a := w.newReplica(ctx, "a", here)
 		var runs []*v1alpha1.WorkflowRun
-		for range checkpointParallel + 4 {
+		const atOnce = checkpointParallel / 2 // of one namespace
+		for range atOnce + 4 {
 			run := w.create(ctx, chainOf(2))
 			until(ctx, "the run is ahead", func() bool {
 				a.mustPass(ctx, run)
@@ -202,7 +243,7 @@ var _ = Describe("runs that change hands", func() {
 			if at != "status/before" {
 				return nil
 			}
-			if writes.Add(1) == checkpointParallel {
+			if writes.Add(1) == atOnce {
 				end()
 			}
 			<-ctx.Done()
@@ -212,7 +253,7 @@ var _ = Describe("runs that change hands", func() {
 		(&Handover{Runs: a.Reconciler, Feeds: a.bus.Results, Router: a.router}).Lose(hasty, protocol.AllPartitions(), func([]int) {})
 		a.hook = nil
 		close(causes)
-		Expect(writes.Load()).To(BeEquivalentTo(checkpointParallel), "no write is begun after that")
+		Expect(writes.Load()).To(BeEquivalentTo(atOnce), "no write is begun after that")
 		for cause := range causes {
 			Expect(cause).To(MatchError(ownership.ErrNotOwned), "no write waits for its own time-out")
 		}

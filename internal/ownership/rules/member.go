@@ -37,9 +37,9 @@ const (
 	idle stage = iota
 	// acting: its work is done here, as long as the session is valid.
 	acting
-	// draining: it is to be moved. Passes in flight go on until Handler.Lose has returned.
+	// draining: it is to be moved. Passes in flight go on until Handler.Lose has ended them.
 	draining
-	// stopping: this member may act no more. Handler.Lose has not returned yet.
+	// stopping: this member may act no more. Handler.Lose has not ended its work yet.
 	stopping
 )
 

@@ -71,6 +71,11 @@ var memberEvents = []ofMember{
 		p.losing = nil
 		return true
 	}},
+	{"has ended a part of its work", func(_ *world, p *process) bool { return len(p.losing) > 1 }, func(w *world, p *process, _ int) bool {
+		p.m.Handled(p.losing[:1], w.now)
+		p.losing = slices.Clone(p.losing[1:])
+		return true
+	}},
 	{"crashes", func(w *world, _ *process) bool { return w.left.crashes > 0 }, func(w *world, p *process, _ int) bool {
 		w.left.crashes--
 		p.crashed = true

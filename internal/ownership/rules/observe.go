@@ -58,7 +58,7 @@ func (m *Member) Marked(mark Mark, now Time) {
 	m.elect(now)
 }
 
-// Handled notes that Handler.Lose has returned for these partitions.
+// Handled notes that Handler.Lose has ended the work of these partitions.
 func (m *Member) Handled(partitions []int, now Time) {
 	m.lapse(now)
 	for _, p := range partitions {

@@ -29,7 +29,7 @@ func (m *Manager) hear(n news, runUID string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if n == newsBegin {
-		m.askAll()
+		askAll(m)
 		return
 	}
 	r, ok := m.runs[runUID]
@@ -53,7 +53,7 @@ func (m *Manager) hear(n news, runUID string) {
 
 // askAll has the scheduler ask Redis for all who wait: what they wait for may have been offered
 // while nobody listened. Needs mu.
-func (m *Manager) askAll() {
+func askAll(m *Manager) {
 	for _, r := range m.runs {
 		if r.taking {
 			r.offered = true

@@ -144,7 +144,7 @@ func newWrites(most int, places *shares.Metrics) *shares.Shares {
 	if most <= 0 {
 		return nil
 	}
-	return shares.New(most, false, places.Of("write"))
+	return shares.NewWithOneMore(most, places.Of("write"))
 }
 
 // livenessOptions have as many topics watched as have a consumer.

@@ -76,6 +76,5 @@
 // # Cost
 //
 // At rest a member writes once in 2 s, and reads three small answers a second. A move writes once
-// for 8 partitions, or for all when a member leaves, and once more for each whose passes take
-// longer than those of the others.
+// for 8 partitions, and once more for each of which the work ends later than that of the others.
 package ownership

@@ -4,7 +4,9 @@ package ownership
 
 import (
 	"context"
+	"runtime"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
@@ -67,7 +69,7 @@ func (w waits) Lose(ctx context.Context, partitions []int, ended func([]int)) {
 func TestKeeper_NoOrderWaitsForAnother(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	w := waits{called: make(chan []int)}
-	k := New(Options{Member: "me", Handler: w, Clock: clock.RealClock{}, Log: logr.Discard()})
+	k := New(Options{Member: "me", Handler: w, Clock: clock.RealClock{}, Log: logr.Discard(), Timing: Timing{Drain: time.Hour}})
 	k.hands.add(nil, []int{1}, 0)
 	k.hands.add(nil, []int{3}, 0)
 	over := make(chan struct{})
@@ -77,6 +79,12 @@ func TestKeeper_NoOrderWaitsForAnother(t *testing.T) {
 	}()
 	<-w.called
 	<-w.called
+	for waits := false; !waits; { // for another order
+		k.hands.mu.Lock()
+		waits = k.hands.idle
+		k.hands.mu.Unlock()
+		runtime.Gosched()
+	}
 	if k.hands.isIdle() {
 		t.Error("it is idle while the work of a partition ends")
 	}

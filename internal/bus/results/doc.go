@@ -31,7 +31,7 @@
 // The runs' UIDs are hashed to 64 partitions, and the subject of a result names the partition of
 // its run. Follow and Leave say of which partitions a process takes results, while Consume runs: so
 // several processes can each take those of the runs that they drive. What Leave gives back is
-// delivered to the next process at once; beyond 256 KiB of a run it is a backlog, and those come
+// delivered to the next process at once; beyond 16 KiB of a run it is a backlog, and those come
 // again at 16 MiB a second.
 //
 // # Retry contract

@@ -15,8 +15,8 @@ const (
 	// backlogs that this process had taken and not settled. All at once, what nobody can apply
 	// would be in the way of the results of others.
 	returnBytes = 16 << 20
-	// freeReturn is how many bytes of a run are no backlog, beside its first result.
-	freeReturn = 256 << 10
+	// freeReturn is how many bytes of a run are no backlog.
+	freeReturn = 16 << 10
 	// longestReturn bounds the wait of one, and is how long a run is remembered.
 	longestReturn = 30 * time.Second
 )
@@ -51,7 +51,7 @@ func (r *returns) after(d *Delivery, now time.Time) time.Duration {
 	}
 	before := r.runs[d.ID.RunUID].bytes
 	r.runs[d.ID.RunUID] = returned{before + d.Size, now}
-	if before == 0 || before+d.Size <= freeReturn {
+	if before+d.Size <= freeReturn {
 		return 0
 	}
 	return r.pace.Wait(d.ID.RunUID, time.Second*time.Duration(d.Size)/returnBytes, now)

@@ -111,8 +111,9 @@ func (r *Reconciler) checkpointPartition(ctx context.Context, n int) {
 // others by itself: what there is to write there keeps no other.
 func (r *Reconciler) apart(partitions []int) (groups [][]int) {
 	var written []int
+	ahead := r.Ahead.Partitions()
 	for _, n := range partitions {
-		if len(r.Ahead.In(map[int]bool{n: true})) > 0 {
+		if ahead[n] {
 			groups = append(groups, []int{n})
 			continue
 		}

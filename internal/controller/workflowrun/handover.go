@@ -27,7 +27,7 @@ type feeds interface {
 }
 
 // Handover begins and ends the work on the runs of partitions, and the work that is done once in an
-// installation. It is what ownership calls.
+// installation. It is what ownership calls, also for different partitions at the same time.
 type Handover struct {
 	Runs   *Reconciler
 	Feeds  feeds
@@ -72,8 +72,8 @@ func (h *Handover) begin(ctx context.Context, partitions []int, follow func(...i
 
 // Lose ends the work of partitions, and calls ended with those of which it has: no pass over their
 // runs is under way, their leases are given back, and NATS has their unsettled results. A partition
-// does not wait for the passes of another. When ctx ends, the rest ends with the time-outs of Redis
-// and NATS.
+// does not wait for passes, last writes or results of another. When ctx ends, the rest ends with
+// the time-outs of Redis and NATS.
 func (h *Handover) Lose(ctx context.Context, partitions []int, ended func([]int)) {
 	runs, once := split(partitions)
 	var all sync.WaitGroup
@@ -90,29 +90,44 @@ func (h *Handover) Lose(ctx context.Context, partitions []int, ended func([]int)
 		for _, some := range h.Runs.apart(idle) {
 			all.Go(func() {
 				h.Runs.checkpoint(ctx, some)
-				h.leave(ctx, some)
-				if ctx.Err() == nil {
-					ended(some)
-				}
+				h.leave(ctx, some, ended)
 			})
 		}
 	})
 	if len(late) > 0 {
 		log.FromContext(ctx).Info("Runs are handed over in the middle of a pass: their locks keep others out for a while", "partitions", late)
-		h.leave(ctx, late)
+		h.leave(ctx, late, func([]int) {})
 	}
 }
 
-// leave gives back what this process has of the runs of partitions, and forgets them.
-func (h *Handover) leave(ctx context.Context, partitions []int) {
+// leave gives back what this process has of the runs of partitions, and forgets them. Of each it
+// calls ended when that is done, if ctx has not ended.
+func (h *Handover) leave(ctx context.Context, partitions []int, ended func([]int)) {
 	of := setOf(partitions)
 	h.Runs.Leases.Cache.DropAll(ctx, func(uid types.UID) bool { return of[protocol.Partition(string(uid))] })
-	if err := h.Feeds.Leave(ctx, partitions...); err != nil {
-		log.FromContext(ctx).Info("Results of runs that are handed over come again later", "cause", err.Error())
-	}
-	h.Router.Forget(of)
+	known := map[int]map[types.UID]types.NamespacedName{}
 	for uid, key := range h.Runs.Index.In(of) {
-		h.Runs.forget(uid, key)
+		n := protocol.Partition(string(uid))
+		if known[n] == nil {
+			known[n] = map[types.UID]types.NamespacedName{}
+		}
+		known[n][uid] = key
+	}
+	var all sync.WaitGroup
+	defer all.Wait()
+	for _, n := range partitions {
+		all.Go(func() {
+			if err := h.Feeds.Leave(ctx, n); err != nil {
+				log.FromContext(ctx).Info("Results of runs that are handed over come again later", "partition", n, "cause", err.Error())
+			}
+			h.Router.Forget(map[int]bool{n: true})
+			for uid, key := range known[n] {
+				h.Runs.forget(uid, key)
+			}
+			if ctx.Err() == nil {
+				ended([]int{n})
+			}
+		})
 	}
 }
 

@@ -76,6 +76,12 @@ var memberEvents = []ofMember{
 		p.losing = slices.Clone(p.losing[1:])
 		return true
 	}},
+	{"has ended the last part of its work first", func(_ *world, p *process) bool { return len(p.losing) > 1 }, func(w *world, p *process, _ int) bool {
+		last := len(p.losing) - 1
+		p.m.Handled(p.losing[last:], w.now)
+		p.losing = slices.Clone(p.losing[:last])
+		return true
+	}},
 	{"crashes", func(w *world, _ *process) bool { return w.left.crashes > 0 }, func(w *world, p *process, _ int) bool {
 		w.left.crashes--
 		p.crashed = true

@@ -54,6 +54,17 @@ func (r *Runs) In(of map[int]bool) (keys []types.NamespacedName) {
 	return keys
 }
 
+// Partitions are those with runs that are ahead.
+func (r *Runs) Partitions() map[int]bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	of := map[int]bool{}
+	for uid := range r.byRun {
+		of[protocol.Partition(string(uid))] = true
+	}
+	return of
+}
+
 // Lag is how far runs are ahead of their status.
 type Lag struct {
 	Runs, Results int

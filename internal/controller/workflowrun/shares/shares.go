@@ -19,6 +19,7 @@ type Shares struct {
 	// so half of all at most, and each of n tenants gets an n+1st. One that has none gets any place
 	// that is free.
 	sparing bool
+	kept    int // places that are left free for tenants who have none
 	metrics KindMetrics
 
 	mu    sync.Mutex
@@ -45,6 +46,14 @@ func New(places int, sparing bool, m KindMetrics) *Shares {
 	return &Shares{sparing: sparing, metrics: m, free: places, used: map[string]int{}, lines: map[string][]*Ticket{}, last: map[string]uint64{}}
 }
 
+// NewWithOneMore makes places for all tenants, and one more for one that has none: it need not wait
+// for those of others to come free, as long as one such tenant comes at a time.
+func NewWithOneMore(places int, m KindMetrics) *Shares {
+	s := New(places+1, false, m)
+	s.kept = 1
+	return s
+}
+
 // Take gives a tenant a place at once (has), or has it wait for one.
 func (s *Shares) Take(tenant string, granted func()) *Ticket {
 	s.mu.Lock()
@@ -62,8 +71,14 @@ func (s *Shares) Take(tenant string, granted func()) *Ticket {
 
 // may says whether a tenant may have another place.
 func (s *Shares) may(tenant string) bool {
-	n := s.used[tenant]
-	return s.free > 0 && (n == 0 || !s.sparing || n < s.free)
+	switch n := s.used[tenant]; {
+	case n == 0:
+		return s.free > 0
+	case s.sparing:
+		return s.free > n
+	default:
+		return s.free > s.kept
+	}
 }
 
 func (s *Shares) grant(t *Ticket) {

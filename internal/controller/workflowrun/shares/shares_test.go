@@ -71,6 +71,28 @@ func TestATenantWithoutAPlaceIsNotCrowdedByOthers(t *testing.T) {
 	}
 }
 
+// Mutation that this finds: may without kept (the neighbour waits), or New that keeps none back
+// from who has all the others (it has five).
+func TestATenantWithoutAPlaceHasOneMore(t *testing.T) {
+	s := NewWithOneMore(4, KindMetrics{})
+	has := wanting(s, "hostile", 100)
+	if len(has) != 4 || !s.Crowded("hostile") {
+		t.Fatalf("%d places are had by one tenant", len(has))
+	}
+	if len(wanting(s, "neighbour", 2)) != 1 {
+		t.Fatal("there is no place for another tenant, or there are two")
+	}
+	third := s.Take("third", func() {})
+	s.Give(has[0])
+	if !s.Has(third) || s.used["hostile"] != 3 {
+		t.Errorf("the place that is free went to another: %v", s.used)
+	}
+	s.Give(third)
+	if s.used["hostile"] != 3 {
+		t.Errorf("none is left for the next: %v", s.used)
+	}
+}
+
 // Mutation that this finds: first takes whoever waits longest.
 func TestThePlaceThatGetsFreeGoesToTheTenantWithTheFewest(t *testing.T) {
 	s := New(4, false, KindMetrics{})
@@ -187,6 +209,10 @@ func TestSharesOfPlacesHoldWhateverComesAndGoes(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		places := 1 + rng.IntN(8)
 		s := New(places, seed%2 == 0, KindMetrics{})
+		if seed%3 == 0 {
+			s = NewWithOneMore(places, KindMetrics{})
+			places++
+		}
 		var all []*Ticket
 		for range 400 {
 			if len(all) > 0 && rng.IntN(2) == 0 {

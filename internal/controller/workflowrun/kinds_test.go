@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -305,18 +306,27 @@ func reasonOf(run *v1alpha1.WorkflowRun, kind string) string {
 
 // knownWorkers are crews that know what a spec says.
 type knownWorkers struct {
-	state   map[string]liveness.State
+	state map[string]liveness.State
+
+	mu      sync.Mutex
 	watched map[types.NamespacedName][]string
 }
 
 func (k *knownWorkers) Watch(key types.NamespacedName, topics ...string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	if k.watched == nil {
 		k.watched = map[types.NamespacedName][]string{}
 	}
 	k.watched[key] = topics
 }
 
-func (k *knownWorkers) Forget(key types.NamespacedName)   { delete(k.watched, key) }
+func (k *knownWorkers) Forget(key types.NamespacedName) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.watched, key)
+}
+
 func (k *knownWorkers) State(topic string) liveness.State { return k.state[topic] }
 
 // Mutations that make this fail: watchWorkers that is not called; one that does not look at what is

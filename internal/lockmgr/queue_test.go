@@ -148,47 +148,39 @@ func TestANewsThatIsLostCostsASecond(t *testing.T) {
 }
 
 // A process that has just begun waits for a lock before it listens.
-// mutation: hear that does not ask at newsBegin makes this fail.
+// mutation: hear that does not ask at newsBegin, or forgets it for a run that is being taken, makes
+// a case fail.
 func TestNewsFromBeforeAProcessListensCostNoSecond(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bubble) {
-		b.store.slow = 100 * time.Millisecond
-		second := b.other(t)
-		defer closeAll(t, second)
-		first := b.acquire(request())
-		l := &contenders{b: b}
-		go l.contend(second, "second", 0)
-		synctest.Wait()
-		first.Drop(t.Context())
-		b.pass(b.store.slow)
-		if l.served() != 1 {
-			t.Error("the lock is free and offered, and who waits for it listens and does not come")
-		}
-	})
-}
-
-// The same, while the answer to its own question is on its way.
-// mutation: hear that forgets newsBegin for a run that is being taken makes this fail.
-func TestNewsFromBeforeAProcessListensAreNotForgottenDuringATake(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bubble) {
-		b.store.slow = 100 * time.Millisecond
-		second := b.other(t)
-		defer closeAll(t, second)
-		first := b.acquire(request())
-		b.store.fate = func(verb, _ string, n int) outcome {
-			if verb == "acquire" && n == 1 {
-				return repliesLate
-			}
-			return works
-		}
-		l := &contenders{b: b}
-		go l.contend(second, "second", 0)
-		synctest.Wait()
-		first.Drop(t.Context())
-		b.pass(request().Policy.Renewal.Timeout)
-		if l.served() != 1 {
-			t.Error("the lock is free and offered, and who waits for it knows and does not come")
-		}
-	})
+	for name, c := range map[string]struct {
+		answer outcome // of the question that gives it its place
+		within time.Duration
+	}{
+		"it knows its place":             {works, 100 * time.Millisecond},
+		"the answer is still on its way": {repliesLate, request().Policy.Renewal.Timeout},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bubble) {
+				b.store.slow = 100 * time.Millisecond
+				second := b.other(t)
+				defer closeAll(t, second)
+				first := b.acquire(request())
+				b.store.fate = func(verb, _ string, n int) outcome {
+					if verb == "acquire" && n == 1 {
+						return c.answer
+					}
+					return works
+				}
+				l := &contenders{b: b}
+				go l.contend(second, "second", 0)
+				synctest.Wait()
+				first.Drop(t.Context())
+				b.pass(c.within)
+				if l.served() != 1 {
+					t.Error("the lock is free and offered, and who waits for it listens and does not come")
+				}
+			})
+		})
+	}
 }
 
 // mutation: hear that does not end the linger makes this fail.

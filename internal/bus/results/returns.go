@@ -17,7 +17,8 @@ const (
 	returnBytes = 16 << 20
 	// freeReturn is how many bytes of a run are no backlog.
 	freeReturn = 16 << 10
-	// longestReturn bounds the wait of one, and is how long a run is remembered.
+	// longestReturn bounds the wait of one: what is left of a backlog comes then, at once. It is
+	// also how long a run is remembered.
 	longestReturn = 30 * time.Second
 )
 

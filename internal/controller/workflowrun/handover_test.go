@@ -32,6 +32,29 @@ func (r *replica) handover(ctx context.Context, once ...manager.Runnable) *Hando
 	return h
 }
 
+// twoApart creates two runs whose partitions differ.
+func (w *world) twoApart(ctx context.Context, steps []v1alpha1.Step) (one, other *v1alpha1.WorkflowRun) {
+	one, other = w.create(ctx, steps), w.create(ctx, steps)
+	for protocol.Partition(string(other.UID)) == protocol.Partition(string(one.UID)) {
+		other = w.create(ctx, steps)
+	}
+	return one, other
+}
+
+// stuckFeed is a feed of one partition that does not end before it may.
+type stuckFeed struct {
+	feeds
+	of   int
+	goOn chan struct{}
+}
+
+func (f stuckFeed) Leave(ctx context.Context, partitions ...int) error {
+	if slices.Contains(partitions, f.of) {
+		<-f.goOn
+	}
+	return f.feeds.Leave(ctx, partitions...)
+}
+
 // Mutations that make specs below fail:
 //   - handover.go Lose without Leave, or Leave before the passes ended: the result
 //     comes after AckWait.
@@ -114,10 +137,7 @@ var _ = Describe("runs that change hands", func() {
 		w := newWorld(ctx)
 		w.policy(ctx, forRun(v1alpha1.RenewalFailureFence))
 		a := w.newReplica(ctx, "a", here)
-		slow, quick := w.create(ctx, twoSteps()), w.create(ctx, twoSteps())
-		for protocol.Partition(string(quick.UID)) == protocol.Partition(string(slow.UID)) {
-			quick = w.create(ctx, twoSteps())
-		}
+		slow, quick := w.twoApart(ctx, twoSteps())
 		a.inFlight(ctx, slow, 1)
 		a.inFlight(ctx, quick, 1)
 		Expect(w.locked(ctx, quick)).To(BeTrue())
@@ -156,10 +176,7 @@ var _ = Describe("runs that change hands", func() {
 		w := newWorld(ctx)
 		w.coalesced(ctx)
 		a := w.newReplica(ctx, "a", here)
-		slow, quick := w.create(ctx, chainOf(2)), w.create(ctx, chainOf(2))
-		for protocol.Partition(string(quick.UID)) == protocol.Partition(string(slow.UID)) {
-			quick = w.create(ctx, chainOf(2))
-		}
+		slow, quick := w.twoApart(ctx, chainOf(2))
 		for _, run := range []*v1alpha1.WorkflowRun{slow, quick} {
 			until(ctx, "the run is ahead", func() bool {
 				a.mustPass(ctx, run)
@@ -193,6 +210,23 @@ var _ = Describe("runs that change hands", func() {
 		Eventually(ctx, lost).Should(BeClosed())
 		Expect(w.locked(ctx, slow)).To(BeFalse())
 	}, NodeTimeout(2*patience))
+
+	// mutation: leave that has all partitions end together makes this fail.
+	It("do not wait for the results of another partition", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		a := w.newReplica(ctx, "a", here)
+		stuck := stuckFeed{feeds: a.bus.Results, of: 7, goOn: make(chan struct{})}
+		given, lost := make(chan []int, protocol.Partitions), make(chan struct{})
+		go func() {
+			defer close(lost)
+			(&Handover{Runs: a.Reconciler, Feeds: stuck, Router: a.router}).Lose(ctx, protocol.AllPartitions(), func(ended []int) { given <- ended })
+		}()
+		Eventually(ctx, func() int { return len(given) }).Should(Equal(protocol.Partitions - 1))
+		Expect(lost).NotTo(BeClosed())
+		close(stuck.goOn)
+		Eventually(ctx, lost).Should(BeClosed())
+		Expect(given).To(HaveLen(protocol.Partitions))
+	}, NodeTimeout(patience))
 
 	// mutation: passOver that returns the error of such a pass makes this fail.
 	It("end a pass that is in the middle of its write, and that is no error", func(ctx SpecContext) {

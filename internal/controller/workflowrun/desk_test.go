@@ -8,6 +8,7 @@ import (
 	"errors"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
 
@@ -37,15 +38,40 @@ func TestALargeRunIsWrittenFromADesk(t *testing.T) {
 	}
 }
 
-// mutation: encoded without kind and version makes this fail.
-func TestARunIsEncodedAsTheAPIServerWantsIt(t *testing.T) {
+// mutation: encoded without kind and version, with the spec, or without the resourceVersion; beside
+// with the status, or that of another generation, makes this fail.
+func TestOnlyTheStatusOfARunIsSent(t *testing.T) {
 	run := aRun("7", v1alpha1.StepPending)
+	run.Labels, run.Generation = map[string]string{"a": "b"}, 1
 	body, err := encoded(run)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var back v1alpha1.WorkflowRun
-	if err := json.Unmarshal(body, &back); err != nil || back.Kind != "WorkflowRun" || back.APIVersion != v1alpha1.GroupVersion.String() || run.Kind != "" {
-		t.Errorf("%v: %s %s; the run itself: %q", err, back.APIVersion, back.Kind, run.Kind)
+	if err := json.Unmarshal(body, &back); err != nil {
+		t.Fatal(err)
+	}
+	want := v1alpha1.WorkflowRun{Status: run.Status}
+	want.APIVersion, want.Kind = v1alpha1.GroupVersion.String(), "WorkflowRun"
+	want.Name, want.Namespace, want.UID, want.ResourceVersion = run.Name, run.Namespace, run.UID, run.ResourceVersion
+	if !equality.Semantic.DeepEqual(back, want) {
+		t.Errorf("sent: %s", body)
+	}
+	whole, err := json.Marshal(run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b beside
+	rest, err := b.of(run)
+	if err != nil || rest < len(whole)-len(body) || rest >= len(whole) {
+		t.Errorf("%d bytes beside a status of %d, of %d; %v", rest, len(body), len(whole), err)
+	}
+	run.Spec.Steps = append(run.Spec.Steps, run.Spec.Steps...)
+	if again, _ := b.of(run); again != rest {
+		t.Errorf("measured again for the same generation: %d, before %d", again, rest)
+	}
+	run.Generation++
+	if again, _ := b.of(run); again <= rest {
+		t.Errorf("not measured again for another generation: %d, before %d", again, rest)
 	}
 }

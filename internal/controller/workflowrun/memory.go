@@ -52,6 +52,7 @@ type memory struct {
 	lastWrite pacing.LastWrite
 	// lastWriteBytes is the size of the object in the last write that was wanted.
 	lastWriteBytes int
+	beside         beside
 	// outputs is what was found out about outputs in the object store for the results that wait,
 	// without their bytes.
 	outputs lifecycle.Payloads

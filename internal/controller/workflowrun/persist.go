@@ -90,7 +90,11 @@ func (p *pass) put(ctx context.Context, next *v1alpha1.WorkflowRun) (tried bool,
 	if err != nil {
 		return false, err
 	}
-	p.mem.lastWriteBytes = len(body)
+	rest, err := p.mem.beside.of(&sent)
+	if err != nil {
+		return false, err
+	}
+	p.mem.lastWriteBytes = rest + len(body)
 	done, err := p.mayWrite(ctx, next)
 	if err != nil {
 		return false, err

@@ -34,20 +34,57 @@ var errNoVersion = errors.New("the API server's answer to a status write has no 
 // statuses stores the status of runs.
 type statuses interface {
 	// Put replaces the status of a run, if its resourceVersion is that of the stored one, and
-	// gives the run its new resourceVersion. The body is the run, encoded. Errors are those of
+	// gives the run its new resourceVersion. The body is what encoded says. Errors are those of
 	// the API server.
 	Put(ctx context.Context, run *v1alpha1.WorkflowRun, body []byte) error
 }
 
-// encoded is a run as it is sent to the API server.
+// statusOf is what is sent of a run: its status, and which run that is. All else the API server
+// takes from the stored run, also where a request has it; but it would read and check it first.
+type statusOf struct {
+	metav1.TypeMeta `json:",inline"`
+
+	Metadata identity                    `json:"metadata"`
+	Status   *v1alpha1.WorkflowRunStatus `json:"status,omitempty"`
+}
+
+type identity struct {
+	Name            string    `json:"name"`
+	Namespace       string    `json:"namespace"`
+	UID             types.UID `json:"uid"`
+	ResourceVersion string    `json:"resourceVersion"`
+}
+
+// encoded is a run's status as it is sent to the API server.
 func encoded(run *v1alpha1.WorkflowRun) ([]byte, error) {
-	sent := *run
-	sent.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("WorkflowRun"))
-	body, err := json.Marshal(&sent)
+	kind := metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "WorkflowRun"}
+	body, err := json.Marshal(statusOf{kind, identity{run.Name, run.Namespace, run.UID, run.ResourceVersion}, run.Status})
 	if err != nil {
-		return nil, fmt.Errorf("encode run: %w", err)
+		return nil, fmt.Errorf("encode status: %w", err)
 	}
 	return body, nil
+}
+
+// beside is how large the rest of an object is, beside its status, as it was at a generation.
+type beside struct {
+	generation int64
+	bytes      int
+}
+
+// of is that of a run. Labels and annotations may change without another generation; it is about
+// what makes an object large.
+func (b *beside) of(run *v1alpha1.WorkflowRun) (int, error) {
+	if b.bytes > 0 && b.generation == run.Generation {
+		return b.bytes, nil
+	}
+	rest := *run
+	rest.Status = nil
+	text, err := json.Marshal(&rest)
+	if err != nil {
+		return 0, fmt.Errorf("encode run: %w", err)
+	}
+	b.generation, b.bytes = run.Generation, len(text)
+	return b.bytes, nil
 }
 
 // StatusWriter is statuses at the API server. The API server stores what was written, byte for

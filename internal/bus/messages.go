@@ -3,17 +3,25 @@
 package bus
 
 import (
+	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/syncopate-dev/syncopate/internal/bus/losses"
+	"github.com/syncopate-dev/syncopate/internal/document"
 )
+
+// largeAnswer is from how many bytes on an answer is worth to be taken apart.
+const largeAnswer = 16 << 10
 
 // Query picks one message of a stream: that of a sequence, the first from Seq on with a subject, or
 // the last with a subject.
@@ -50,8 +58,8 @@ func (c *Conn) Read(ctx context.Context, stream string, q Query) (*Message, erro
 	if err != nil {
 		return nil, err
 	}
-	var r getResponse
-	if err := json.Unmarshal(reply.Data, &r); err != nil {
+	r, err := decodeAnswer(reply.Data)
+	if err != nil {
 		return nil, fmt.Errorf("decode answer: %w", err)
 	}
 	if r.Error != nil && r.Error.ErrorCode == jetstream.JSErrCodeStreamNotFound {
@@ -64,6 +72,56 @@ func (c *Conn) Read(ctx context.Context, stream string, q Query) (*Message, erro
 	m.stream, m.seen = stream, seen
 	seen.Read(m.Seq)
 	return m, nil
+}
+
+// decodeAnswer reads an answer as encoding/json does. Of a large one the data are taken out before:
+// of a part of an output they are nearly all, and encoding/json reads them four times.
+func decodeAnswer(body []byte) (r getResponse, err error) {
+	outline, data, ok := outlineOf(body)
+	if !ok {
+		err = json.Unmarshal(body, &r)
+		return r, err
+	}
+	if err := json.Unmarshal(outline, &r); err != nil || r.Message == nil {
+		return r, err
+	}
+	r.Message.Data, err = base64.StdEncoding.AppendDecode(nil, data)
+	return r, err
+}
+
+// outlineOf is a large answer without its data, and those, as base64; not ok: it is to be decoded
+// as it is.
+func outlineOf(body []byte) (outline, data []byte, ok bool) {
+	if len(body) < largeAnswer {
+		return nil, nil, false
+	}
+	message, found := theField(body, "message")
+	if !found {
+		return nil, nil, false
+	}
+	text, found := theField(message.Value, "data")
+	if !found || len(text.Value) < largeAnswer/2 || text.Value[0] != '"' || bytes.IndexByte(text.Value, '\\') >= 0 {
+		return nil, nil, false
+	}
+	begin := message.At + text.At + 1
+	end := begin + len(text.Value) - 2
+	return slices.Concat(body[:begin], body[end:]), body[begin:end], true
+}
+
+// theField is the one of an object that encoding/json takes for a name; not found: there is none, or
+// several.
+func theField(object []byte, name string) (field document.Field, found bool) {
+	fields, _ := document.Fields(object)
+	for _, f := range fields {
+		if !strings.EqualFold(f.Key, name) {
+			continue
+		}
+		if found {
+			return field, false
+		}
+		field, found = f, true
+	}
+	return field, found
 }
 
 type getResponse struct {

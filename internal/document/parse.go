@@ -4,6 +4,7 @@ package document
 
 import (
 	"bytes"
+	"slices"
 	"sort"
 	"unicode/utf8"
 )
@@ -18,16 +19,12 @@ type parser struct {
 	top   int // of the stack; nodes from there on are on it
 }
 
-// stringEnd is the index of the quote that ends the string which begins at i.
-func stringEnd(text []byte, i int) int {
-	for i = plainEnd(text, i); text[i] != '"'; i = plainEnd(text, i+2) { // behind what is escaped; the digits of \u are plain
-	}
-	return i
-}
+// ends are the bytes that end a number, or true, false or null.
+var ends = [256]bool{' ': true, '\t': true, '\r': true, '\n': true, ',': true, ':': true, ']': true, '}': true}
 
 // scalarEnd is the index after the number, or true, false or null, that begins at i.
 func scalarEnd(text []byte, i int) int {
-	for i < len(text) && bytes.IndexByte([]byte(" \t\r\n,:]}"), text[i]) < 0 {
+	for i < len(text) && !ends[text[i]] {
 		i++
 	}
 	return i
@@ -49,6 +46,7 @@ func (p *parser) value() {
 	}
 }
 
+// skip is small enough to be part of whoever calls it.
 func (p *parser) skip() {
 	for p.text[p.at] <= ' ' {
 		p.at++
@@ -91,11 +89,16 @@ func (p *parser) list() {
 // is as long as before once they are popped.
 func (p *parser) settle(before int) (first int) {
 	parts := p.nodes[p.top:before]
-	for i, j := 0, len(parts)-1; i < j; i, j = i+1, j-1 {
-		parts[i], parts[j] = parts[j], parts[i]
-	}
 	first = p.front
-	p.front += copy(p.nodes[first:first+len(parts)], parts)
+	p.front += len(parts)
+	if p.front <= p.top {
+		for i, n := range parts {
+			p.nodes[p.front-1-i] = n
+		}
+		return first
+	}
+	slices.Reverse(parts) // the two overlap
+	copy(p.nodes[first:p.front], parts)
 	return first
 }
 
@@ -116,12 +119,14 @@ func (p *parser) object() {
 
 func (p *parser) string() {
 	begin := p.at + 1
-	end := stringEnd(p.text, begin)
-	p.at = end + 1
-	kind := String
-	if raw := p.text[begin:end]; bytes.IndexByte(raw, '\\') >= 0 || !utf8.Valid(raw) {
+	end, kind := plainEnd(p.text, begin), String
+	for p.text[end] != '"' {
+		end, kind = plainEnd(p.text, end+2), escaped // behind what is escaped; the digits of \u are plain
+	}
+	if kind == String && !utf8.Valid(p.text[begin:end]) {
 		kind = escaped
 	}
+	p.at = end + 1
 	p.push(newNode(kind, begin, end-begin))
 }
 

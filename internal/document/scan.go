@@ -4,6 +4,7 @@ package document
 
 import (
 	"encoding/binary"
+	"math/bits"
 	"strconv"
 	"strings"
 )
@@ -74,7 +75,14 @@ func (s *scanner) take(b byte) bool {
 	return true
 }
 
+// skip is small enough to be part of whoever calls it: most texts have no blanks.
 func (s *scanner) skip() {
+	if s.at < len(s.text) && s.text[s.at] <= ' ' {
+		s.blanks()
+	}
+}
+
+func (s *scanner) blanks() {
 	for s.at < len(s.text) && (s.text[s.at] == ' ' || s.text[s.at] == '\n' || s.text[s.at] == '\t' || s.text[s.at] == '\r') {
 		s.at++
 	}
@@ -118,13 +126,17 @@ func (s *scanner) open() bool {
 // closed reads what follows a part: a comma, after which there is another one, or the end.
 func (s *scanner) closed(end byte) (over, ok bool) {
 	s.skip()
-	if s.take(end) {
+	switch s.peek() {
+	case ',':
+		s.at++
+		s.skip()
+		return false, true
+	case end:
+		s.at++
 		s.depth--
 		return true, true
 	}
-	ok = s.take(',')
-	s.skip()
-	return false, ok
+	return false, false
 }
 
 func (s *scanner) elements() bool {
@@ -239,18 +251,22 @@ func (s *scanner) number() bool {
 }
 
 func (s *scanner) digits() bool {
-	begin := s.at
-	for c := s.peek(); c >= '0' && c <= '9'; c = s.peek() {
-		s.at++
+	at := s.at
+	for at < len(s.text) && s.text[at]-'0' <= 9 {
+		at++
 	}
-	return s.at > begin
+	some := at > s.at
+	s.at = at
+	return some
 }
 
 // plainEnd is the index, from i on, of the first byte that is not simply part of a string: a quote,
 // a backslash, or below a blank.
 func plainEnd(text []byte, i int) int {
-	for i+8 <= len(text) && allPlain(binary.LittleEndian.Uint64(text[i:])) {
-		i += 8
+	for ; i+8 <= len(text); i += 8 {
+		if n := plainBytes(binary.LittleEndian.Uint64(text[i:])); n < 8 {
+			return i + n
+		}
 	}
 	for i < len(text) && text[i] >= ' ' && text[i] != '"' && text[i] != '\\' {
 		i++
@@ -258,10 +274,11 @@ func plainEnd(text []byte, i int) int {
 	return i
 }
 
-// allPlain says whether none of eight bytes is a quote, a backslash, or below a blank: a byte minus
-// its bound has borrowed its highest bit if it was below, or was zero.
-func allPlain(b uint64) bool {
+// plainBytes is how many of eight bytes come before the first that is a quote, a backslash, or
+// below a blank: a byte minus its bound has borrowed its highest bit if it was below, or was zero.
+// A byte that borrowed may make those after it look so, too, but none before it.
+func plainBytes(b uint64) int {
 	const each, high = 0x0101010101010101, 0x8080808080808080
 	quote, backslash := b^each*'"', b^each*'\\'
-	return ((b-each*' ')&^b|(quote-each)&^quote|(backslash-each)&^backslash)&high == 0
+	return bits.TrailingZeros64(((b-each*' ')&^b|(quote-each)&^quote|(backslash-each)&^backslash)&high) / 8
 }

@@ -66,7 +66,10 @@ func (o objects) putItem(step string, item int, output string) Result {
 }
 
 // What one decision may load is shared by outputs of results and of earlier items: neither must
-// wait for the other for ever.
+// wait for the other for ever, nor ask for more than the shell has room for.
+//
+// mutation: lackParts that counts only what earlier steps of the same decision asked for makes "three
+// steps" panic: b's parts are in memory already when a's, which come first, are asked for.
 func TestLargeOutputsOfItemsDoNotWaitForEver(t *testing.T) {
 	one := func() *v1alpha1.WorkflowRun { return fanOut(2, 2, "") }
 	two := func() *v1alpha1.WorkflowRun {
@@ -90,6 +93,21 @@ func TestLargeOutputsOfItemsDoNotWaitForEver(t *testing.T) {
 			func(o objects) []Result {
 				return []Result{o.putItem("a", 1, text(3<<20)), o.putItem("b", 1, text(4<<20))}
 			},
+		},
+	}
+	tests["three steps, the first of which lacks an output at first, and another step"] = struct {
+		run           func() *v1alpha1.WorkflowRun
+		first, second func(o objects) []Result
+	}{
+		func() *v1alpha1.WorkflowRun {
+			each := forEach("${[0,1]}", 2, "")
+			return newRun(newStep("a", each), newStep("c", each), newStep("b", each), newStep("d"))
+		},
+		func(o objects) []Result {
+			return []Result{o.putItem("a", 0, text(67<<20/10)), o.putItem("b", 0, text(76<<20/10)), ofItem(0, succeeded("c", 1, "1"))}
+		},
+		func(o objects) []Result {
+			return []Result{o.put("d", 1, text(2<<20)), o.putItem("a", 1, text(1<<20)), o.putItem("c", 1, text(7<<20)), ofItem(1, succeeded("b", 1, "1"))}
 		},
 	}
 	for name, tt := range tests {

@@ -69,6 +69,22 @@ func TestAnOutputOfManySmallValuesIsReadInBoundedMemory(t *testing.T) {
 	}
 }
 
+// Mutation that this finds: view.output that decodes what nobody reads.
+func TestAnOutputThatIsHandedOnIsNotDecoded(t *testing.T) {
+	run := newRun(newStep("first"), newStep("then", after("first"), when("steps.first.outputRef != null"), input(`{"ref":"${steps.first.outputRef}"}`)))
+	store := objects{}
+	store.advance(t, run, epoch)
+	r := store.put("first", 1, smallValues()["objects with a key"])
+	var out Decision
+	n := allocated(func() { out = store.advance(t, run, epoch, r) })
+	if len(out.Dispatch) != 1 || !strings.Contains(string(out.Dispatch[0].Input), `"digest"`) {
+		t.Fatalf("dispatched %v, steps %+v", out.Dispatch, run.Status.Steps)
+	}
+	if n > protocol.MaxPayloadBytes/2 {
+		t.Errorf("%d bytes allocated", n)
+	}
+}
+
 // Mutation that this finds: bounds.Canonical by decodeJSON and json.Marshal.
 func TestAnOutputOfAnItemIsTakenInBoundedMemory(t *testing.T) {
 	all := smallValues()

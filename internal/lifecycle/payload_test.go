@@ -20,10 +20,18 @@ import (
 // objects is an object store: bytes by name.
 type objects map[string][]byte
 
+// Of outputs that are only to be checked the shell keeps so many bytes, and so many of all: one that
+// is to be loaded and finds no room would be asked for again and again.
+const (
+	mostChecked = 8 << 20
+	mostKept    = 24 << 20
+)
+
 // decide decides as the shell does: what the decision lacks is stored and read until
 // it lacks nothing.
 func (o objects) decide(in Input) Decision {
 	in.Payloads = Payloads{}
+	kept := 0
 	for {
 		out := Decide(in)
 		if !out.Needs.Any() {
@@ -34,9 +42,17 @@ func (o objects) decide(in Input) Decision {
 			in.Payloads[s.Ref.Name] = Payload{}
 		}
 		for _, ref := range out.Needs.Check {
-			in.Payloads[ref.Name] = Payload{Problem: o.problem(ref)}
+			p := Payload{Problem: o.problem(ref)}
+			if n := len(o[ref.Name]); p.Problem == "" && kept+n <= mostChecked {
+				p.Data = o[ref.Name]
+				kept += n
+			}
+			in.Payloads[ref.Name] = p
 		}
 		for _, ref := range out.Needs.Load {
+			if kept += len(o[ref.Name]); kept > mostKept {
+				panic(fmt.Sprintf("the shell has no room for output %s: it would have %d bytes in memory", ref.Name, kept))
+			}
 			in.Payloads[ref.Name] = Payload{Data: o[ref.Name], Problem: o.problem(ref)}
 		}
 	}

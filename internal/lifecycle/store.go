@@ -26,9 +26,8 @@ type store struct {
 
 	used, room int // bytes of outputs in status, and what they may take
 
-	partNames  map[string]bool // objects with outputs of items
-	partsAsked int64           // bytes of those that this decision reads
-	postponed  bool            // something waits for the next decision, which can load what it reads
+	partNames map[string]bool // objects with outputs of items
+	postponed bool            // something waits for the next decision, which can load what it reads
 
 	keys map[string][]any // of locks, by keysOf: what they read is not loaded again
 }
@@ -151,12 +150,27 @@ func (o *store) lackParts(refs []protocol.OutputRef) {
 	for _, r := range refs {
 		wanted += r.Size
 	}
-	if o.partsAsked > 0 && o.partsAsked+wanted > bounds.MaxLoadedBytes {
+	if had := o.reads(true); had > 0 && had+wanted > bounds.MaxLoadedBytes {
 		o.postponed = true
 		return
 	}
-	o.partsAsked += wanted
 	o.needs.AddLoad(refs)
+}
+
+// reads is how many bytes of outputs are in memory, or will be for the next decision of the pass:
+// of those that are parts of the outputs of items, or of all others.
+func (o *store) reads(parts bool) (bytes int64) {
+	for name, p := range o.known {
+		if o.partNames[name] == parts {
+			bytes += int64(len(p.Data))
+		}
+	}
+	for _, r := range o.needs.Load {
+		if o.partNames[r.Name] == parts {
+			bytes += r.Size
+		}
+	}
+	return bytes
 }
 
 // lack notes which outputs an expression reads that are not loaded, and says whether that is why it
@@ -166,22 +180,11 @@ func (o *store) lack(err error) bool {
 	if !ok {
 		return false
 	}
-	loaded := int64(0)
-	for name, p := range o.known {
-		if !o.partNames[name] {
-			loaded += int64(len(p.Data))
-		}
-	}
-	for _, r := range o.needs.Load {
-		if !o.partNames[r.Name] {
-			loaded += r.Size
-		}
-	}
 	wanted := int64(0)
 	for _, r := range missing.Refs {
 		wanted += r.Size
 	}
-	if loaded > 0 && loaded+wanted > bounds.MaxLoadedBytes {
+	if had := o.reads(false); had > 0 && had+wanted > bounds.MaxLoadedBytes {
 		o.postponed = true
 		return true
 	}
@@ -202,7 +205,6 @@ func (o *store) parts(refs []v1alpha1.OutputReference) (all [][]byte, problem *v
 			missing = append(missing, protocol.OutputRef{Name: r.Name, Digest: r.Digest, Size: r.Size})
 		default:
 			all = append(all, p.Data)
-			o.partsAsked += int64(len(p.Data))
 		}
 	}
 	if len(missing) > 0 {

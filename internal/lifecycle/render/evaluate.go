@@ -146,8 +146,8 @@ func (v *View) templateBy(raw []byte, vars expr.Vars) (json.RawMessage, int, err
 }
 
 // wantedBy evaluates the when expression of step i.
-func (v *View) wantedBy(i int) (json.RawMessage, int, error) {
-	vars, err := v.varsOf(i)
+func (v *View) wantedBy(i int, reads expr.Outputs) (json.RawMessage, int, error) {
+	vars, err := v.varsOf(i, reads)
 	if err != nil {
 		return nil, 0, err
 	}

@@ -25,8 +25,8 @@ type items struct {
 }
 
 // itemsOf are those of step i. What they read is loaded.
-func (v *View) itemsOf(i int, list []any) (items, error) {
-	vars, err := v.varsBut(v.plan.Sees(i))
+func (v *View) itemsOf(i int, list []any, reads expr.Outputs) (items, error) {
+	vars, err := v.varsBut(v.plan.Sees(i), reads)
 	if err != nil {
 		return items{}, err
 	}
@@ -54,7 +54,7 @@ func (v *View) ItemLocks(i int, list []any) (*ItemLocks, error) {
 	if err != nil {
 		return nil, fmt.Errorf("locks: %w", err)
 	}
-	all, err := v.itemsOf(i, list)
+	all, err := v.itemsOf(i, list, reads)
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +99,7 @@ func (v *View) ItemRenderer(i int, list []any) (*ItemRenderer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("job.input: %w", err)
 	}
-	all, err := v.itemsOf(i, list)
+	all, err := v.itemsOf(i, list, reads)
 	if err != nil {
 		return nil, err
 	}
@@ -153,7 +153,7 @@ func (v *View) List(i int) ([]any, error) {
 	if err != nil {
 		return nil, fmt.Errorf("forEach.items: %w", err)
 	}
-	vars, err := v.varsOf(i)
+	vars, err := v.varsOf(i, reads)
 	if err != nil {
 		return nil, err
 	}

@@ -26,9 +26,9 @@ const OfRun = -1
 // Keys evaluates the keys of the locks of step i, or of the run: as many as there are requests.
 func (v *View) Keys(i int, requests []v1alpha1.LockRequest) ([]any, error) {
 	var sees []int
-	finally, vars := false, func() (expr.Vars, error) { return v.vars(nil) }
+	finally, vars := false, func(reads expr.Outputs) (expr.Vars, error) { return v.vars(nil, reads) }
 	if i != OfRun {
-		sees, finally, vars = v.plan.Sees(i), v.plan.IsFinally(i), func() (expr.Vars, error) { return v.varsOf(i) }
+		sees, finally, vars = v.plan.Sees(i), v.plan.IsFinally(i), func(reads expr.Outputs) (expr.Vars, error) { return v.varsOf(i, reads) }
 	}
 	raw := dag.LockTemplate(requests...)
 	reads, err := expr.TemplateOutputs(raw)
@@ -39,7 +39,7 @@ func (v *View) Keys(i int, requests []v1alpha1.LockRequest) ([]any, error) {
 		return nil, fmt.Errorf("locks: %w", err)
 	}
 	text, err := v.Done.value(v.place(fmt.Sprintf("%d/locks", i), sees, finally), len(raw), func() (json.RawMessage, int, error) {
-		vars, err := vars()
+		vars, err := vars(reads)
 		if err != nil {
 			return nil, 0, err
 		}

@@ -120,7 +120,7 @@ func (v *View) Returned(raw []byte) ([]byte, error) {
 		return nil, fmt.Errorf("outputs: %w", err)
 	}
 	return v.Done.value(v.place("outputs", steps, false), len(raw), func() (json.RawMessage, int, error) {
-		vars, err := v.vars(steps)
+		vars, err := v.vars(steps, reads)
 		if err != nil {
 			return nil, 0, err
 		}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/expr"
@@ -48,9 +49,9 @@ func NewView(run *v1alpha1.WorkflowRun, st *v1alpha1.WorkflowRunStatus, p *dag.P
 	}
 }
 
-// vars are the variables of an expression that may read some steps.
-func (v *View) vars(reads []int) (expr.Vars, error) {
-	vars, err := v.varsBut(reads)
+// vars are the variables of an expression that sees some steps, and reads outputs of them.
+func (v *View) vars(sees []int, reads expr.Outputs) (expr.Vars, error) {
+	vars, err := v.varsBut(sees, reads)
 	if err != nil {
 		return expr.Vars{}, err
 	}
@@ -64,21 +65,22 @@ func (v *View) vars(reads []int) (expr.Vars, error) {
 }
 
 // varsBut are all variables but inputs.
-func (v *View) varsBut(reads []int) (expr.Vars, error) {
+func (v *View) varsBut(sees []int, reads expr.Outputs) (expr.Vars, error) {
 	steps := make(map[string]any)
-	for _, j := range reads {
-		output, err := v.output(j)
+	for _, j := range sees {
+		name := v.steps[j].Name
+		output, err := v.output(j, reads.All || slices.Contains(reads.Names, name))
 		if err != nil {
 			return expr.Vars{}, err
 		}
-		steps[v.steps[j].Name] = output
+		steps[name] = output
 	}
 	return expr.Vars{Steps: steps, Run: v.info}, nil
 }
 
 // varsOf are the variables of step i: of the other steps only those that do not change any more.
-func (v *View) varsOf(i int) (expr.Vars, error) {
-	vars, err := v.vars(v.plan.Sees(i))
+func (v *View) varsOf(i int, reads expr.Outputs) (expr.Vars, error) {
+	vars, err := v.vars(v.plan.Sees(i), reads)
 	vars.Run = v.infoFor(i)
 	return vars, err
 }
@@ -102,8 +104,9 @@ func (v *View) infoOfEnd() map[string]any {
 }
 
 // output is a step as expressions see it: all keys always, null where there is nothing. Nobody
-// reads an output that is in the object store and not loaded: see loaded.
-func (v *View) output(j int) (any, error) {
+// reads an output that is in the object store and not loaded: see loaded. One that is only handed on
+// may be in memory, too, and is large: it is not decoded.
+func (v *View) output(j int, read bool) (any, error) {
 	if known, ok := v.outputs[j]; ok {
 		return known, nil
 	}
@@ -115,7 +118,9 @@ func (v *View) output(j int) (any, error) {
 	}
 	if s.OutputRef != nil {
 		seen["outputRef"] = map[string]any{"name": s.OutputRef.Name, "digest": s.OutputRef.Digest, "size": s.OutputRef.Size}
-		raw = v.payloads[s.OutputRef.Name].Data
+		if read {
+			raw = v.payloads[s.OutputRef.Name].Data
+		}
 	}
 	if len(raw) > 0 {
 		value, err := bounds.ParseJSON(raw)
@@ -158,7 +163,7 @@ func (v *View) Wanted(i int) (bool, error) {
 		return false, fmt.Errorf("when: %w", err)
 	}
 	said, err := v.Done.value(v.place(fmt.Sprintf("%d/when", i), v.plan.Sees(i), v.plan.IsFinally(i)), len(src), func() (json.RawMessage, int, error) {
-		return v.wantedBy(i)
+		return v.wantedBy(i, reads)
 	})
 	return string(said) == "true", err
 }
@@ -174,7 +179,7 @@ func (v *View) Render(i int) (json.RawMessage, error) {
 		return nil, fmt.Errorf("%s: %w", field, err)
 	}
 	return v.Done.value(v.place(fmt.Sprintf("%d/input", i), v.plan.Sees(i), v.plan.IsFinally(i)), len(raw), func() (json.RawMessage, int, error) {
-		vars, err := v.varsOf(i)
+		vars, err := v.varsOf(i, reads)
 		if err != nil {
 			return nil, 0, err
 		}

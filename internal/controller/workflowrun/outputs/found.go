@@ -29,15 +29,20 @@ func (f *found) note(name string, payload lifecycle.Payload) {
 	f.payloads[name] = payload
 }
 
-func (f *found) keep(name string, data []byte, bound int) {
+// keep keeps bytes, if all that are kept stay within a bound, and says whether they are there.
+func (f *found) keep(name string, data []byte, bound int) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.payloads[name].Data != nil { // two results may refer to the same
+		return true
+	}
 	if f.bytes+len(data) > bound {
 		f.payloads[name] = lifecycle.Payload{}
-		return
+		return false
 	}
 	f.bytes += len(data)
 	f.payloads[name] = lifecycle.Payload{Data: data}
+	return true
 }
 
 // facts are the findings without the bytes.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -27,9 +28,9 @@ const (
 	// asks for at once, for expressions and results on the one hand, and for outputs of items that
 	// are made one on the other.
 	loadedBytes = 2 * protocol.MaxPayloadBytes
-	// keptBytes bounds what a pass keeps of the outputs that it only had to check, in case the next
-	// step reads them.
-	keptBytes = 1 << 20
+	// keptBytes bounds what a pass keeps of the outputs that it only had to check: the next step
+	// reads them as a rule, and to read them again takes as long as the first time.
+	keptBytes = protocol.MaxPayloadBytes
 )
 
 // Store is where outputs are that are too large for status; *payloads.Store has them.
@@ -53,6 +54,7 @@ type Session struct {
 	desk   desk
 	found  *found
 	unused []string // names of outputs to which the last write does not refer any more
+	full   atomic.Bool
 	// Lacking is why outputs that are needed could not be stored or read; nil: they could.
 	Lacking error
 }
@@ -95,10 +97,10 @@ func (s *Session) Supply(ctx context.Context, n lifecycle.Needs) error {
 		do(func() error { return s.put(ctx, p.Ref, p.Data) })
 	}
 	for _, ref := range n.Check {
-		do(func() error { return s.read(ctx, ref, keptBytes) })
+		do(func() error { return s.read(ctx, ref, keptBytes, func() {}) })
 	}
 	for _, ref := range n.Load {
-		do(func() error { return s.read(ctx, ref, loadedBytes) })
+		do(func() error { return s.read(ctx, ref, loadedBytes+keptBytes, func() { s.full.Store(true) }) })
 	}
 	_ = group.Wait() // failed has all of them
 	return failed
@@ -112,9 +114,13 @@ func (s *Session) put(ctx context.Context, ref protocol.OutputRef, data []byte) 
 	return nil
 }
 
+// Full says that what a decision wanted to read found no room. Another decision would want it
+// again: the next pass begins with all the room.
+func (s *Session) Full() bool { return s.full.Load() }
+
 // read notes what is to be said of an output, with its bytes if all that is kept stays
-// within a bound.
-func (s *Session) read(ctx context.Context, ref protocol.OutputRef, bound int) error {
+// within a bound, else it calls full.
+func (s *Session) read(ctx context.Context, ref protocol.OutputRef, bound int, full func()) error {
 	data, err := s.store.Get(ctx, ref)
 	switch {
 	case errors.Is(err, payloads.ErrUnusable):
@@ -127,7 +133,9 @@ func (s *Session) read(ctx context.Context, ref protocol.OutputRef, bound int) e
 		s.found.note(ref.Name, lifecycle.Payload{Problem: problem})
 		return nil
 	}
-	s.found.keep(ref.Name, data, bound)
+	if !s.found.keep(ref.Name, data, bound) {
+		full()
+	}
 	return nil
 }
 

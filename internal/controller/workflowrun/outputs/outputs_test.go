@@ -161,3 +161,50 @@ func TestJobs_AnOutputThatIsLostIsToldFromAStoreThatIsAway(t *testing.T) {
 		})
 	}
 }
+
+// storeOf has outputs by name.
+type storeOf map[string][]byte
+
+func (s storeOf) Put(context.Context, protocol.OutputRef, []byte) error { return nil }
+func (s storeOf) Drop(context.Context, []string) error                  { return nil }
+
+func (s storeOf) Get(_ context.Context, ref protocol.OutputRef) ([]byte, error) {
+	return s[ref.Name], nil
+}
+
+// mutation: read that does not tell of what finds no room, or that tells so of what is only checked;
+// keep that counts the same twice, or that keeps no more than before of what is checked.
+func TestWhatFindsNoRoomEndsThePass(t *testing.T) {
+	store := storeOf{}
+	put := func(step string, size int) protocol.OutputRef {
+		data := []byte(`"` + strings.Repeat("x", size-2) + `"`)
+		ref := protocol.NewOutputRef(attempt(step, "-"), data)
+		store[ref.Name] = data
+		return ref
+	}
+	large, other, third := put("a", 8<<20), put("b", 8<<20), put("c", 8<<20)
+	s := New(store, &oneDesk{}, nil)
+	supply := func(n lifecycle.Needs) {
+		t.Helper()
+		if err := s.Supply(t.Context(), n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	supply(lifecycle.Needs{Check: []protocol.OutputRef{large}})
+	supply(lifecycle.Needs{Check: []protocol.OutputRef{large}}) // another result that refers to it
+	if s.Payloads()[large.Name].Data == nil {
+		t.Error("what was checked has to be read again")
+	}
+	supply(lifecycle.Needs{Check: []protocol.OutputRef{other}})
+	if s.Full() || s.Payloads()[other.Name].Data != nil {
+		t.Errorf("more than %d bytes are kept of what was checked; full: %t", keptBytes, s.Full())
+	}
+	supply(lifecycle.Needs{Load: []protocol.OutputRef{other, third}})
+	if s.Full() || s.Payloads()[third.Name].Data == nil {
+		t.Error("no room for what a decision reads")
+	}
+	supply(lifecycle.Needs{Load: []protocol.OutputRef{put("d", 1<<10)}})
+	if !s.Full() {
+		t.Error("nobody is told that there is no room")
+	}
+}

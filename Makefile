@@ -199,7 +199,7 @@ bench-schedules: controlplane ## Measure how long 1,000 (SCHEDULES) schedules of
 
 BENCH_ARGS ?=
 BENCH = cd test/bench && go run . $(BENCH_ARGS)
-SUITES = throughput peer-shape status latency limits scale policy contention hostile failover scale-out admission held-lock tracing
+SUITES = throughput peer-shape status latency limits scale policy contention neighbours hostile failover scale-out admission held-lock tracing
 
 .PHONY: bench
 bench: controlplane redis ## Run every suite of docs/benchmarks. BENCH_ARGS=-short: small sizes; -update: write results and plots.
@@ -219,6 +219,7 @@ bench-contention: ## Measure contenders of one run lock, by strategy, beside oth
 bench-failover: ## Measure for how long runs stand still when a replica is killed or stopped.
 bench-scale-out: ## Measure steps a second by one, three and five replicas, with the API server some way off.
 bench-held-lock: ## Measure runs of one class while a dead process holds the admission lock of another.
+bench-neighbours: ## Measure neighbours while one run of each kind that does harm is under way. BENCH_ARGS='-kinds backlog': one kind.
 bench-hostile: ## Measure neighbours of tenants who do harm, and the operator's memory. BENCH_ARGS='-kinds backlog': one kind.
 bench-tracing: ## Measure what traces cost: the same load without a collector and with one, in turn.
 bench-admission: ## Measure many starts at once for one tenant, what clients make of refusals, and a burst against one hot lock.

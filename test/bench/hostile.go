@@ -22,8 +22,8 @@ import (
 
 const (
 	// neighbourPace is the time between two runs of the neighbours, for each namespace that does
-	// harm beside them: so they ask for a quarter of what two cores can do beside one, and for a
-	// quarter of an equal share beside seven.
+	// harm beside them: so they ask for nearly a half of what two cores can do beside one, and for
+	// nearly a half of an equal share beside seven.
 	neighbourPace = 100 * time.Millisecond
 	// neighbourPatience is how long after the last one was created their runs are waited for.
 	neighbourPatience = 45 * time.Second
@@ -38,12 +38,7 @@ const (
 // hostilePlay measures neighbours with and without each kind of harm beside them, and
 // with all together.
 func hostilePlay(ctx context.Context, st *stage, r *report) (err error) {
-	all := hostile.Kinds()
-	kinds := all
-	if st.options.kinds != "" {
-		wanted := strings.Split(st.options.kinds, ",")
-		kinds = slices.DeleteFunc(slices.Clone(all), func(k hostile.Kind) bool { return !slices.Contains(wanted, k.Name) })
-	}
+	kinds, hot := st.kindsAskedFor()
 	y, err := st.openYard(ctx)
 	defer func() { err = errors.Join(err, y.close()) }()
 	if err != nil {
@@ -55,17 +50,19 @@ func hostilePlay(ctx context.Context, st *stage, r *report) (err error) {
 		}
 		r.note("%s: %s.", k.Name, k.About)
 	}
-	if hot := hostile.HotRun(); st.options.kinds == "" || slices.Contains(strings.Split(st.options.kinds, ","), hot.Name) {
-		if err := st.beside(ctx, r, y, hot.Name, hot); err != nil {
-			return fmt.Errorf("%s: %w", hot.Name, err)
+	for _, k := range hot {
+		if err := st.beside(ctx, r, y, k.Name, k); err != nil {
+			return fmt.Errorf("%s: %w", k.Name, err)
 		}
-		r.note("%s: %s. It does no harm.", hot.Name, hot.About)
+		r.note("%s: %s. It does no harm.", k.Name, k.About)
 	}
-	if err := st.together(ctx, r, y, kinds); err != nil {
-		return err
+	if kinds, name := st.kindsTogether(kinds); len(kinds) > 0 {
+		if err := st.beside(ctx, r, y, name, kinds...); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
 	}
 	r.note("Neighbours: chains of 2 of four tenants in a namespace of their own, one each %s for each kind of harm, for %s without it, then as long beside it; from creation to the end as a watch sees it; for all together %s, at a slower pace. What had not ended %s later counts so.",
-		neighbourPace, st.neighbourTime(1), st.neighbourTime(len(all)), neighbourPatience)
+		neighbourPace, st.neighbourTime(1), st.neighbourTime(len(hostile.Kinds())), neighbourPatience)
 	r.note("The reference is what is without harm. Of kinds that change owners it is about as many changes beside a tenant who does no harm, and of all together as many as refused-results has: neighbours feel a change, whoever is to blame.")
 	r.note("Elsewhere: the same harm in another installation on the same machine, with an API server, NATS, Redis and an operator of its own. What neighbours wait then is the machine's part. Beside kinds that change owners there are the reference's changes here, too. The harm's clients are a process of their own that takes only what others leave (nice 19).")
 	r.note("One operator without leader election, and two for the moment of a change of owner. Beyond %d MiB it is killed and started again.", hostile.MemoryLimit)
@@ -74,25 +71,39 @@ func hostilePlay(ctx context.Context, st *stage, r *report) (err error) {
 	return nil
 }
 
+// allTogether is the case of all kinds at once.
+const allTogether = "all together"
+
 // leastKinds: beside one kind of harm neighbours are measured for as long as beside three. Else
 // they create 200 runs, whose p99 is two of them and a matter of luck.
 const leastKinds = 3
 
-// together measures all kinds at once, or those that were asked for.
-func (s *stage) together(ctx context.Context, r *report, y *yard, kinds []hostile.Kind) error {
-	all, name := hostile.Kinds(), "all together"
+// kindsAskedFor are those that do harm, and the one that does none.
+func (s *stage) kindsAskedFor() (kinds, hot []hostile.Kind) {
+	wanted := strings.Split(s.options.kinds, ",")
+	asked := func(k hostile.Kind) bool { return s.options.kinds == "" || slices.Contains(wanted, k.Name) }
+	for _, k := range hostile.Kinds() {
+		if asked(k) {
+			kinds = append(kinds, k)
+		}
+	}
+	if k := hostile.HotRun(); asked(k) {
+		hot = append(hot, k)
+	}
+	return kinds, hot
+}
+
+// kindsTogether are those that are to be measured all at once, with their name: all, or those that
+// were asked for; none: it was one at most.
+func (s *stage) kindsTogether(asked []hostile.Kind) (kinds []hostile.Kind, name string) {
+	all := hostile.Kinds()
 	switch {
-	case s.options.kinds == "together":
-		kinds = all
-	case len(kinds) < 2:
-		return nil
-	case len(kinds) < len(all):
-		name = strconv.Itoa(len(kinds)) + " together"
+	case s.options.kinds == "together", len(asked) == len(all):
+		return all, allTogether
+	case len(asked) < 2:
+		return nil, ""
 	}
-	if err := s.beside(ctx, r, y, name, kinds...); err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	return nil
+	return asked, strconv.Itoa(len(asked)) + " together"
 }
 
 // neighbourTime is how long neighbours are measured beside so many kinds of harm. Beside several
@@ -143,18 +154,39 @@ type sighting struct {
 	hostile.Latencies
 	cores   map[string]float64
 	changes int // of owner, here
+	times   int // how many measurements these are, where there are several
+}
+
+// phase is a measurement with its name in the tables.
+type phase struct {
+	name string
+	sighting
 }
 
 // beside measures in a scene of its own: without harm, with the same harm in the yard, and beside
 // the kinds.
-func (s *stage) beside(ctx context.Context, r *report, y *yard, name string, kinds ...hostile.Kind) (err error) {
+func (s *stage) beside(ctx context.Context, r *report, y *yard, name string, kinds ...hostile.Kind) error {
+	return s.inScene(ctx, time.Duration(len(kinds))*neighbourPace, kinds, func(b *beside) error {
+		if err := b.measureAll(ctx, y); err != nil {
+			return err
+		}
+		progressLine(name, b.reference.Latencies, b.with.Latencies, b.scene, b.found)
+		b.tellNeighbours(r, name)
+		b.tellOperator(r, name)
+		b.tellCores(r, name)
+		return nil
+	})
+}
+
+// inScene opens a scene with neighbours, who run at a pace, for a measurement beside kinds.
+func (s *stage) inScene(ctx context.Context, pace time.Duration, kinds []hostile.Kind, measure func(*beside) error) (err error) {
 	s.worlds++
 	b := &beside{stage: s, kinds: kinds, scene: &hostile.Scene{Env: s.env, Client: s.k8s, Binary: s.binary, Name: fmt.Sprintf("hostile-%d", s.worlds)}}
 	defer func() { err = errors.Join(err, b.scene.Close(ctx)) }()
 	if err := hostile.Open(ctx, b.scene); err != nil {
 		return err
 	}
-	b.n, err = b.scene.Neighbours(ctx, time.Duration(len(kinds))*neighbourPace)
+	b.n, err = b.scene.Neighbours(ctx, pace)
 	if b.n != nil {
 		defer func() { err = errors.Join(err, b.n.Close(ctx)) }()
 	}
@@ -164,18 +196,11 @@ func (s *stage) beside(ctx context.Context, r *report, y *yard, name string, kin
 	if _, err := b.n.Measure(ctx, 2*time.Second, neighbourPatience); err != nil { // connections, caches
 		return err
 	}
-	if err := b.measureAll(ctx, y); err != nil {
-		return err
-	}
-	progressLine(name, b.reference.Latencies, b.with.Latencies, b.scene, b.found)
-	b.tellNeighbours(r, name)
-	b.tellOperator(r, name)
-	b.tellCores(r, name)
-	return nil
+	return measure(b)
 }
 
 func (b *beside) measureAll(ctx context.Context, y *yard) (err error) {
-	if b.without, err = b.measure(ctx, noProcess); err != nil {
+	if b.without, err = b.measure(ctx, noProcess, b.neighbourTime(len(b.kinds))); err != nil {
 		return err
 	}
 	if b.elsewhere, err = b.inYard(ctx, y); err != nil {
@@ -183,11 +208,11 @@ func (b *beside) measureAll(ctx context.Context, y *yard) (err error) {
 	}
 	b.reference = b.without
 	if calm := b.thatChanges(); len(calm) > 0 {
-		if b.reference, b.changes, err = b.measureBeside(ctx, b.scene, true, calm...); err != nil {
+		if b.reference, b.changes, err = b.measureBeside(ctx, b.neighbourTime(len(b.kinds)), b.calm(), calm...); err != nil {
 			return err
 		}
 	}
-	b.with, b.found, err = b.measureBeside(ctx, b.scene, false, b.kinds...)
+	b.with, b.found, err = b.measureBeside(ctx, b.neighbourTime(len(b.kinds)), b.dose(hostile.Many), b.kinds...)
 	return err
 }
 
@@ -211,7 +236,7 @@ func (b *beside) inYard(ctx context.Context, y *yard) (m sighting, err error) {
 	if err := hostile.Open(ctx, away); err != nil {
 		return m, err
 	}
-	harm, stop, err := b.harm(ctx, away, false, b.kinds...)
+	harm, stop, err := b.harm(ctx, away, b.dose(hostile.Many), b.kinds...)
 	defer func() {
 		var stopErr error
 		b.away, stopErr = stop(ctx)
@@ -221,7 +246,7 @@ func (b *beside) inYard(ctx context.Context, y *yard) (m sighting, err error) {
 		return m, err
 	}
 	if calm := b.thatChanges(); len(calm) > 0 {
-		_, end, calmErr := b.harm(ctx, b.scene, true, calm...)
+		_, end, calmErr := b.harm(ctx, b.scene, b.calm(), calm...)
 		defer func() {
 			_, stopErr := end(ctx)
 			err = errors.Join(err, stopErr)
@@ -230,27 +255,41 @@ func (b *beside) inYard(ctx context.Context, y *yard) (m sighting, err error) {
 			return m, calmErr
 		}
 	}
-	return b.measure(ctx, harm)
+	return b.measure(ctx, harm, b.neighbourTime(len(b.kinds)))
 }
 
-// harm has a process do kinds, or what they are compared with, in a scene. It has to be stopped,
-// also with an error.
-func (b *beside) harm(ctx context.Context, where *hostile.Scene, calm bool, kinds ...hostile.Kind) (pid int, stop func(context.Context) (hostile.Finding, error), err error) {
+// dose is how kinds are to be played.
+func (s *stage) dose(size hostile.Size) hostile.Dose {
+	if s.options.short {
+		size = hostile.Few
+	}
+	return hostile.Dose{Size: size}
+}
+
+// calm is what kinds are compared with.
+func (s *stage) calm() hostile.Dose {
+	d := s.dose(hostile.Many)
+	d.Calm = true
+	return d
+}
+
+// harm has a process do kinds in a scene. It has to be stopped, also with an error.
+func (b *beside) harm(ctx context.Context, where *hostile.Scene, dose hostile.Dose, kinds ...hostile.Kind) (pid int, stop func(context.Context) (hostile.Finding, error), err error) {
 	nothing := func(context.Context) (hostile.Finding, error) { return hostile.Finding{}, nil }
 	self, err := os.Executable()
 	if err != nil {
 		return 0, nothing, fmt.Errorf("find this program: %w", err)
 	}
-	harm, err := where.AttackApart(ctx, exec.CommandContext(ctx, "nice", "-n", "19", self), calm, b.options.short, kinds...)
+	harm, err := where.AttackApart(ctx, exec.CommandContext(ctx, "nice", "-n", "19", self), dose, kinds...)
 	if harm == nil {
 		return 0, nothing, err
 	}
 	return harm.PID(), harm.Stop, err
 }
 
-// measureBeside measures while kinds, or what they are compared with, are under way in a scene.
-func (b *beside) measureBeside(ctx context.Context, where *hostile.Scene, calm bool, kinds ...hostile.Kind) (m sighting, found hostile.Finding, err error) {
-	pid, stop, err := b.harm(ctx, where, calm, kinds...)
+// measureBeside measures for a time while kinds are under way beside the neighbours.
+func (b *beside) measureBeside(ctx context.Context, d time.Duration, dose hostile.Dose, kinds ...hostile.Kind) (m sighting, found hostile.Finding, err error) {
+	pid, stop, err := b.harm(ctx, b.scene, dose, kinds...)
 	defer func() {
 		var stopErr error
 		found, stopErr = stop(ctx)
@@ -259,13 +298,13 @@ func (b *beside) measureBeside(ctx context.Context, where *hostile.Scene, calm b
 	if err != nil {
 		return m, found, err
 	}
-	m, err = b.measure(ctx, pid)
+	m, err = b.measure(ctx, pid, d)
 	return m, found, err
 }
 
-func (b *beside) measure(ctx context.Context, harm int) (m sighting, err error) {
+func (b *beside) measure(ctx context.Context, harm int, d time.Duration) (m sighting, err error) {
 	before, started, begin := cpuUseNow(harm), b.scene.Operators.Started(), time.Now()
-	if m.Latencies, err = b.n.Measure(ctx, b.neighbourTime(len(b.kinds)), neighbourPatience); err != nil {
+	if m.Latencies, err = b.n.Measure(ctx, d, neighbourPatience); err != nil {
 		return m, err
 	}
 	m.cores, m.changes = cpuUseNow(harm).since(before, time.Since(begin)), b.scene.Operators.Started()-started
@@ -319,16 +358,18 @@ func (b *beside) tellOperator(r *report, name string) {
 
 // tellCores says who used the processors beside the harm.
 func (b *beside) tellCores(r *report, name string) {
+	b.tellCoresOf(r, name, phase{"without", b.without}, phase{"elsewhere", b.elsewhere}, phase{"beside", b.with})
+}
+
+func (b *beside) tellCoresOf(r *report, name string, phases ...phase) {
 	s := r.in("cores in use", name)
-	all := func(m sighting) (sum float64) {
-		for _, v := range m.cores {
+	for _, p := range phases {
+		sum := 0.0
+		for _, v := range p.cores {
 			sum += v
 		}
-		return sum
+		s.add(p.name, "", sum)
 	}
-	s.add("without", "", all(b.without))
-	s.add("elsewhere", "", all(b.elsewhere))
-	s.add("beside", "", all(b.with))
 	for _, part := range parts {
 		s.add(part, "", b.with.cores[part])
 	}

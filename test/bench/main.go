@@ -78,7 +78,7 @@ func start(ctx context.Context, args []string) error {
 	f.StringVar(&o.out, "out", "", "Write JSON and plots to this directory.")
 	f.StringVar(&o.profile, "profile", "", "Write profiles of the operator under load to this directory.")
 	f.StringVar(&o.record, "record", "", "Keep what operators export, every two seconds, in this directory: for hack/tools/rules -scrapes.")
-	f.StringVar(&o.kinds, "kinds", "", "Kinds of harm of the suite hostile, separated by commas; together: only all at once. Each by itself, then they together; default: all.")
+	f.StringVar(&o.kinds, "kinds", "", "Kinds of harm of the suites neighbours and hostile, separated by commas; together: only all at once. Each by itself, then they together; default: all.")
 	f.StringVar(&o.modes, "modes", everyStep+","+coalesced, "Modes of checkpoints that the suite peer-shape measures, separated by commas.")
 	f.IntVar(&o.repetitions, "repetitions", 3, "How often the suite peer-shape measures each load; medians are shown.")
 	f.Usage = func() { usage(f) }

@@ -21,6 +21,7 @@ func suites() []suite {
 		{"scale", "what many runs that wait cost: memory, writes, a restart", scale},
 		{"policy", "a LockPolicy changed live from Fixed to Jittered to HandOff", policyChange},
 		{"contention", "many contenders for one run lock, by strategy, beside other libraries", contention},
+		{"neighbours", "neighbours of one run of each kind that does harm, kind by kind and all together", neighboursPlay},
 		{"hostile", "neighbours of tenants who do harm, kind by kind and all together; the operator's memory", hostilePlay},
 		{"failover", "how long runs stand still when a replica is killed or stopped, with shards and with a leader", failover},
 		{"scale-out", "steps a second by one, three and five replicas, with the API server some way off", scaleOut},

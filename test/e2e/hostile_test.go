@@ -47,7 +47,7 @@ var _ = Describe("eight namespaces, seven of them hostile", func() {
 		Expect(err).NotTo(HaveOccurred())
 		AddReportEntry("without harm", quiet.String())
 
-		attacks, err := s.Attacks(ctx, true, hostile.Kinds()...)
+		attacks, err := s.Attacks(ctx, hostile.Few, hostile.Kinds()...)
 		for _, a := range attacks {
 			DeferCleanup(func(ctx context.Context) { _, _ = a.Stop(ctx) }) // after a failure, which is what counts
 		}

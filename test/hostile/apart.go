@@ -27,8 +27,13 @@ var (
 type orders struct {
 	Kubeconfig, NATS, Redis, Scene string
 	Kinds                          []string
-	Calm                           bool // what each kind is compared with, in its place
-	Small                          bool
+	Dose                           Dose
+}
+
+// Dose is how kinds of harm are to be done.
+type Dose struct {
+	Size Size
+	Calm bool // what each kind is compared with, in its place
 }
 
 // line is what the two processes tell each other, one in a line. The one that does harm says that
@@ -67,11 +72,11 @@ type Apart struct {
 }
 
 // AttackApart has a process do harm of some kinds at a time, and returns when each is under way.
-// calm does what they are compared with in their place, small is for tests. The command begins a
+// The command begins a
 // program that calls DoHarm. What is returned has to be stopped, also with an error; nil: it
 // did not begin.
-func (s *Scene) AttackApart(ctx context.Context, cmd *exec.Cmd, calm, small bool, kinds ...Kind) (*Apart, error) {
-	told := orders{Kubeconfig: s.Env.Kubeconfig, NATS: s.nats, Redis: s.redisAddr, Scene: s.Name, Calm: calm, Small: small}
+func (s *Scene) AttackApart(ctx context.Context, cmd *exec.Cmd, dose Dose, kinds ...Kind) (*Apart, error) {
+	told := orders{Kubeconfig: s.Env.Kubeconfig, NATS: s.nats, Redis: s.redisAddr, Scene: s.Name, Dose: dose}
 	for _, k := range kinds {
 		told.Kinds = append(told.Kinds, k.Name)
 	}

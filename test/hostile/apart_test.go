@@ -19,7 +19,7 @@ import (
 func sh(t *testing.T, script string, change func(context.Context) error) (*Apart, error) {
 	t.Helper()
 	s := &Scene{Env: &devenv.Env{}, change: change}
-	return s.AttackApart(t.Context(), exec.CommandContext(t.Context(), "sh", "-c", script), false, true, Kinds()[0])
+	return s.AttackApart(t.Context(), exec.CommandContext(t.Context(), "sh", "-c", script), Dose{Size: Few}, Kinds()[0])
 }
 
 // mutation: listen that does not answer, orders without kinds, or a finding that is dropped, makes
@@ -112,7 +112,7 @@ func TestOrdersNameKinds(t *testing.T) {
 	if _, err := (orders{Kinds: []string{"kindness"}}).kinds(); !errors.Is(err, errNoKind) {
 		t.Errorf("%v; want that there is no such kind", err)
 	}
-	kinds, err := orders{Kinds: []string{"refused-results"}, Calm: true}.kinds()
+	kinds, err := orders{Kinds: []string{"refused-results"}, Dose: Dose{Calm: true}}.kinds()
 	if err != nil || len(kinds) != 1 || kinds[0].Name != "changes" {
 		t.Errorf("%+v, %v; want what it is compared with", kinds, err)
 	}

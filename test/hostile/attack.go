@@ -43,6 +43,18 @@ func Kinds() []Kind {
 	}
 }
 
+// Size is how many runs of a kind are under way at a time.
+type Size string
+
+const (
+	// Many is a tenant who does all that he can.
+	Many Size = "many"
+	// One is one run of the kind after the other, each with all of its harm.
+	One Size = "one"
+	// Few is for tests: some runs, with less in each.
+	Few Size = "few"
+)
+
 // Calm is what a kind is compared with if its play changes owners, which neighbours feel whoever is
 // to blame: about as many changes, beside a tenant who does no harm. false: it changes none.
 func (k Kind) Calm() (calm Kind, changes bool) {
@@ -55,8 +67,8 @@ func (k Kind) Calm() (calm Kind, changes bool) {
 // Attack is a kind at work in its namespace.
 type Attack struct {
 	*tenant
-	kind  Kind
-	small bool
+	kind Kind
+	size Size
 
 	stop     context.CancelFunc
 	ending   chan struct{} // no round begins any more
@@ -85,12 +97,11 @@ func (f Finding) With(other Finding) Finding {
 	return Finding{f.Rounds + other.Rounds, slices.Concat(f.Lost, other.Lost), slices.Concat(f.Twice, other.Twice)}
 }
 
-// Attacks begins kinds, all at a time, and returns when each is under way. small is for tests.
-// Those that are returned have to be stopped, also with an error.
-func (s *Scene) Attacks(ctx context.Context, small bool, kinds ...Kind) ([]*Attack, error) {
+// Attacks begins kinds, all at a time, and returns when each is under way. Those that are returned have to be stopped, also with an error.
+func (s *Scene) Attacks(ctx context.Context, size Size, kinds ...Kind) ([]*Attack, error) {
 	var all []*Attack
 	for _, k := range kinds {
-		a, err := s.attack(ctx, k, small)
+		a, err := s.attack(ctx, k, size)
 		if err != nil {
 			return all, err
 		}
@@ -106,13 +117,13 @@ func (s *Scene) Attacks(ctx context.Context, small bool, kinds ...Kind) ([]*Atta
 	return all, nil
 }
 
-func (s *Scene) attack(ctx context.Context, k Kind, small bool) (*Attack, error) {
+func (s *Scene) attack(ctx context.Context, k Kind, size Size) (*Attack, error) {
 	t, err := s.tenant(ctx, k.Name)
 	if err != nil {
 		return nil, err
 	}
 	playing, stop := context.WithCancel(context.WithoutCancel(ctx))
-	a := &Attack{tenant: t, kind: k, small: small, stop: stop, ready: make(chan struct{}), ending: make(chan struct{}), over: make(chan struct{})}
+	a := &Attack{tenant: t, kind: k, size: size, stop: stop, ready: make(chan struct{}), ending: make(chan struct{}), over: make(chan struct{})}
 	go func() {
 		defer close(a.over)
 		if err := k.play(playing, a); err != nil && playing.Err() == nil {
@@ -173,12 +184,24 @@ func (a *Attack) note(f func(*Finding)) {
 	f(&a.finding)
 }
 
-// size picks the small size in tests.
-func (a *Attack) size(full, small int) int {
-	if a.small {
-		return small
+// runs is how many runs the attack has under way at a time, by its size.
+func (a *Attack) runs(many, few int) int {
+	switch a.size {
+	case One:
+		return 1
+	case Few:
+		return few
+	case Many:
 	}
-	return full
+	return many
+}
+
+// all is how much of something there is in a run, or for it: all of it but in tests.
+func (a *Attack) all(all, few int) int {
+	if a.size == Few {
+		return few
+	}
+	return all
 }
 
 // rounds plays one round after the other, each bounded, until ctx ends. A round that is not over in

@@ -11,6 +11,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -49,7 +50,10 @@ func DoHarm(ctx context.Context, in io.Reader, out io.Writer) error {
 		defer stop() // also while harm is not under way yet
 		d.listen(in)
 	}()
-	found, err := d.play(ctx, s, told.Small, kinds)
+	if !told.Dose.Calm { // which has its own pace
+		d.apart = leastApart(kinds)
+	}
+	found, err := d.play(ctx, s, told.Dose.Size, kinds)
 	return d.say(line{Word: over, Finding: found, Error: textOf(err)})
 }
 
@@ -62,12 +66,22 @@ func (o orders) kinds() ([]Kind, error) {
 			return nil, fmt.Errorf("%w: %q", errNoKind, name)
 		}
 		k := all[i]
-		if o.Calm {
+		if o.Dose.Calm {
 			k, _ = k.Calm()
 		}
 		kinds = append(kinds, k)
 	}
 	return kinds, nil
+}
+
+// leastApart is the time between two changes of owner beside that with which some kinds are compared.
+func leastApart(kinds []Kind) (least time.Duration) {
+	for _, k := range kinds {
+		if every, changes := changesEvery[k.Name]; changes && (least == 0 || every < least) {
+			least = every
+		}
+	}
+	return least
 }
 
 func clientOf(kubeconfig string) (client.WithWatch, error) {
@@ -83,7 +97,9 @@ func clientOf(kubeconfig string) (client.WithWatch, error) {
 type dialogue struct {
 	mu      sync.Mutex // of words
 	words   *json.Encoder
-	asking  sync.Mutex // one change at a time
+	asking  sync.Mutex    // one change at a time
+	apart   time.Duration // between two changes, at least
+	last    time.Time     // when a change was asked for
 	changed chan error
 	enough  chan struct{} // no more harm
 	gone    chan struct{} // nobody answers any more
@@ -117,10 +133,13 @@ func (d *dialogue) listen(in io.Reader) {
 }
 
 // change asks for a change of owner, and returns when the owner has changed, or cannot, which the
-// other process finds out in a bounded time.
-func (d *dialogue) change(context.Context) error {
+// other process finds out in a bounded time. It waits before, so that kinds which have little to do in
+// each round change the owner no more often than what they are compared with.
+func (d *dialogue) change(ctx context.Context) error {
 	d.asking.Lock()
 	defer d.asking.Unlock()
+	linger(ctx, time.Until(d.last.Add(d.apart)))
+	d.last = time.Now()
 	if err := d.say(line{Word: change}); err != nil {
 		return err
 	}
@@ -133,8 +152,8 @@ func (d *dialogue) change(context.Context) error {
 }
 
 // play does harm until it is enough.
-func (d *dialogue) play(ctx context.Context, s *Scene, small bool, kinds []Kind) (found Finding, err error) {
-	attacks, err := s.Attacks(ctx, small, kinds...)
+func (d *dialogue) play(ctx context.Context, s *Scene, size Size, kinds []Kind) (found Finding, err error) {
+	attacks, err := s.Attacks(ctx, size, kinds...)
 	if err == nil {
 		err = d.say(line{Word: underWay})
 	}

@@ -29,7 +29,7 @@ func hotRun(ctx context.Context, a *Attack) error {
 	if err := a.serve(ctx, topic, hotParallel, func(context.Context, worker.Job) (any, error) { return nil, nil }); err != nil {
 		return err
 	}
-	list, err := json.Marshal(map[string]any{"list": make([]int, a.size(hotItems, 100))})
+	list, err := json.Marshal(map[string]any{"list": make([]int, a.all(hotItems, 100))})
 	if err != nil {
 		return fmt.Errorf("encode items: %w", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -136,6 +137,27 @@ type Latencies struct {
 	// Failed runs ended otherwise than as Succeeded.
 	Failed []string
 	Stages Stages
+
+	times []time.Duration // in order
+	spans spans
+}
+
+// With is what is to be said of these runs and of others together.
+func (l Latencies) With(other Latencies) Latencies {
+	return Latencies{
+		Unfinished: slices.Concat(l.Unfinished, other.Unfinished), Failed: slices.Concat(l.Failed, other.Failed),
+		times: slices.Concat(l.times, other.times), spans: l.spans.with(other.spans),
+	}.summed()
+}
+
+// summed fills in what follows from the times of the runs.
+func (l Latencies) summed() Latencies {
+	slices.Sort(l.times)
+	if l.Runs = len(l.times); l.Runs > 0 {
+		l.P50, l.P99, l.Most = l.times[l.Runs/2], p99(l.times), l.times[l.Runs-1]
+	}
+	l.Stages = l.spans.p99s()
+	return l
 }
 
 // String shows milliseconds.
@@ -224,8 +246,7 @@ func (n *Neighbours) over(created map[string]creation) bool {
 func (n *Neighbours) sumUp(created map[string]creation, now time.Time) Latencies {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	l := Latencies{Runs: len(created), Stages: n.stages(created, n.ends)}
-	all := make([]time.Duration, 0, len(created))
+	l := Latencies{spans: n.spans(created, n.ends)}
 	for name, c := range created {
 		end := n.ends[name]
 		if end.IsZero() {
@@ -235,9 +256,7 @@ func (n *Neighbours) sumUp(created map[string]creation, now time.Time) Latencies
 		if how, failed := n.failed[name]; failed {
 			l.Failed = append(l.Failed, name+": "+how)
 		}
-		all = append(all, end.Sub(c.begun))
+		l.times = append(l.times, end.Sub(c.begun))
 	}
-	l.P99 = p99(all)
-	l.P50, l.Most = all[len(all)/2], all[len(all)-1]
-	return l
+	return l.summed()
 }

@@ -43,7 +43,7 @@ func refusedResults(ctx context.Context, a *Attack) error {
 	if err := errors.Join(a.shortenWindow(ctx), a.forbidSuccess(ctx)); err != nil {
 		return err
 	}
-	err := a.serve(ctx, "hostile.refused", a.size(20, 5), func(context.Context, worker.Job) (any, error) { return nil, nil })
+	err := a.serve(ctx, "hostile.refused", a.runs(20, 5), func(context.Context, worker.Job) (any, error) { return nil, nil })
 	if err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func refusedResults(ctx context.Context, a *Attack) error {
 func (a *Attack) createSome(ctx context.Context, name string, steps ...v1alpha1.Step) ([]*v1alpha1.WorkflowRun, error) {
 	spec := v1alpha1.WorkflowRunSpec{Steps: steps}
 	var runs []*v1alpha1.WorkflowRun
-	for i := range a.size(20, 5) {
+	for i := range a.runs(20, 5) {
 		run := &v1alpha1.WorkflowRun{ObjectMeta: named(name, i), Spec: *spec.DeepCopy()}
 		if err := a.create(ctx, run); err != nil {
 			return nil, err
@@ -86,7 +86,7 @@ var changesEvery = map[string]time.Duration{"refused-results": 3 * time.Second, 
 // changesOfOwner has another operator take over, at a pace. The tenant's runs have one
 // step, and end.
 func changesOfOwner(ctx context.Context, a *Attack, every time.Duration) error {
-	err := a.serve(ctx, "hostile.calm", a.size(20, 5), func(context.Context, worker.Job) (any, error) { return nil, nil })
+	err := a.serve(ctx, "hostile.calm", a.runs(20, 5), func(context.Context, worker.Job) (any, error) { return nil, nil })
 	if err != nil {
 		return err
 	}

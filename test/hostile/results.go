@@ -49,14 +49,14 @@ func lateResults(ctx context.Context, a *Attack) error {
 	}}); err != nil {
 		return err
 	}
-	err := a.serve(ctx, "hostile.late", a.size(50, 20), func(ctx context.Context, job worker.Job) (any, error) {
+	err := a.serve(ctx, "hostile.late", a.all(50, 20), func(ctx context.Context, job worker.Job) (any, error) {
 		return nil, a.scene.hold(ctx, job.ID.RunUID, holdLimit)
 	})
 	if err != nil {
 		return err
 	}
 	return a.rounds(ctx, 5*attemptTimeout, func(ctx context.Context, n int) error {
-		return a.each(ctx, a.size(20, 6), func(ctx context.Context, i int) error { return a.oneLateResult(ctx, n, i) })
+		return a.each(ctx, a.runs(20, 6), func(ctx context.Context, i int) error { return a.oneLateResult(ctx, n, i) })
 	})
 }
 
@@ -169,7 +169,7 @@ func backlog(ctx context.Context, a *Attack) error {
 		return err
 	}
 	output := json.RawMessage(`"` + strings.Repeat("x", backlogBytes) + `"`)
-	return a.waitTogether(ctx, "hostile.backlog", backlogGroups, a.size(1000, 250), output)
+	return a.waitTogether(ctx, "hostile.backlog", a.runs(backlogGroups, backlogGroups), a.all(1000, 250), output)
 }
 
 // waitTogether has all jobs of some runs answered at once, while the locks of these runs are held

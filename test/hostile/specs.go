@@ -54,7 +54,7 @@ func largeOutputs(ctx context.Context, a *Attack) error {
 	last.Job.Input = &runtime.RawExtension{Raw: []byte(`{"n":"${size(steps.big.output)}"}`)}
 	spec := v1alpha1.WorkflowRunSpec{Steps: []v1alpha1.Step{step("big", "hostile.large"), last}}
 	return a.rounds(ctx, roundLimit, func(ctx context.Context, n int) error {
-		return a.each(ctx, a.size(4, 2), func(ctx context.Context, i int) error {
+		return a.each(ctx, a.runs(4, 2), func(ctx context.Context, i int) error {
 			run := &v1alpha1.WorkflowRun{ObjectMeta: named("large", n, i), Spec: *spec.DeepCopy()}
 			if err := a.create(ctx, run); err != nil {
 				return err
@@ -96,7 +96,7 @@ func costlySpecs(ctx context.Context, a *Attack) error {
 		spec.Steps = append(spec.Steps, s)
 	}
 	return a.rounds(ctx, 10*roundLimit, func(ctx context.Context, n int) error {
-		return a.each(ctx, a.size(8, 3), func(ctx context.Context, i int) error {
+		return a.each(ctx, a.runs(8, 3), func(ctx context.Context, i int) error {
 			run := &v1alpha1.WorkflowRun{ObjectMeta: named("costly", n, i), Spec: *spec.DeepCopy()}
 			if err := a.create(ctx, run); err != nil {
 				return err

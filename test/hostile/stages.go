@@ -28,20 +28,30 @@ type creation struct {
 	begun, confirmed time.Time
 }
 
-// stages are those of runs of chainLength steps that end at some moments.
-func (n *Neighbours) stages(created map[string]creation, ends map[string]time.Time) Stages {
-	var create, first, next, end []time.Duration
+// spans are the stages of each run.
+type spans struct{ create, first, next, end []time.Duration }
+
+// p99s are those of each stage.
+func (s spans) p99s() Stages { return Stages{p99(s.create), p99(s.first), p99(s.next), p99(s.end)} }
+
+// with adds those of other runs.
+func (s spans) with(o spans) spans {
+	return spans{slices.Concat(s.create, o.create), slices.Concat(s.first, o.first), slices.Concat(s.next, o.next), slices.Concat(s.end, o.end)}
+}
+
+// spans are those of runs of chainLength steps that end at some moments.
+func (n *Neighbours) spans(created map[string]creation, ends map[string]time.Time) (s spans) {
 	for name, c := range created {
-		create = append(create, c.confirmed.Sub(c.begun))
+		s.create = append(s.create, c.confirmed.Sub(c.begun))
 		jobs := make([]jobTimes, chainLength)
 		for k := range jobs {
 			jobs[k] = n.log.times(protocol.JobID{RunUID: c.uid, Step: stepName(k), Item: protocol.NoItem, Attempt: 1})
 		}
-		first = appendSpan(first, c.confirmed, jobs[0].begun)
-		next = appendSpan(next, jobs[0].ended, jobs[1].begun)
-		end = appendSpan(end, jobs[chainLength-1].ended, ends[name])
+		s.first = appendSpan(s.first, c.confirmed, jobs[0].begun)
+		s.next = appendSpan(s.next, jobs[0].ended, jobs[1].begun)
+		s.end = appendSpan(s.end, jobs[chainLength-1].ended, ends[name])
 	}
-	return Stages{p99(create), p99(first), p99(next), p99(end)}
+	return s
 }
 
 // appendSpan adds the time from one moment to another, if both were seen. A worker may have a job

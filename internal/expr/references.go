@@ -4,6 +4,7 @@ package expr
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/google/cel-go/common/ast"
 	"github.com/google/cel-go/common/operators"
@@ -130,4 +131,7 @@ func stepRead(e ast.Expr) (string, bool) {
 	}
 }
 
-func isSteps(e ast.Expr) bool { return e.Kind() == ast.IdentKind && e.AsIdent() == varSteps }
+// isSteps: where a local variable has the same name, the checker leaves the dot before ours.
+func isSteps(e ast.Expr) bool {
+	return e.Kind() == ast.IdentKind && strings.TrimPrefix(e.AsIdent(), ".") == varSteps
+}

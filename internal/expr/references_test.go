@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+// mutation: isSteps without a look at the dot makes the last case fail.
 func TestConditionStepsListsWhatIsReadByName(t *testing.T) {
 	for name, c := range map[string]struct {
 		src  string
@@ -21,6 +22,7 @@ func TestConditionStepsListsWhatIsReadByName(t *testing.T) {
 		"an optional read is a question":  {"steps.?a.output.orValue(1) == 1", nil},
 		"a computed name cannot be known": {"steps[inputs.which].output == 1", nil},
 		"other variables do not count":    {"inputs.steps.a == run.name", nil},
+		"beside a local of that name":     {"[0].all(steps, .steps.big.output == 1)", []string{"big"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := ConditionSteps(c.src)

@@ -97,12 +97,15 @@ func (w *world) oneByOne(ctx context.Context, spec *v1alpha1.WorkflowRunSpec, n 
 	return millis(percentile(took, 50)), nil
 }
 
-// writeStatus puts a whole status, as the operator does, with the next fence.
+// writeStatus puts a whole status and nothing else of the run, as the operator does, with the next
+// fence.
 func (w *world) writeStatus(ctx context.Context, run *v1alpha1.WorkflowRun) error {
-	run.Status = nextStatus(run)
-	if err := w.k8s.Status().Update(ctx, run); err != nil {
+	sent := &v1alpha1.WorkflowRun{Status: nextStatus(run)}
+	sent.Name, sent.Namespace, sent.UID, sent.ResourceVersion = run.Name, run.Namespace, run.UID, run.ResourceVersion
+	if err := w.k8s.Status().Update(ctx, sent); err != nil {
 		return fmt.Errorf("write status: %w", err)
 	}
+	*run = *sent
 	return nil
 }
 

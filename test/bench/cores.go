@@ -21,7 +21,7 @@ const (
 	noProcess = -1
 )
 
-// parts are those who use the processors in the suite hostile. NATS is
+// parts are those who use the processors in the suites neighbours and hostile. NATS is
 // part of this process, and Redis is counted with it.
 var parts = []string{ofOperator, ofServers, ofHarm, ofRest}
 

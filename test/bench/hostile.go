@@ -208,7 +208,7 @@ func (b *beside) measureAll(ctx context.Context, y *yard) (err error) {
 	}
 	b.reference = b.without
 	if calm := b.thatChanges(); len(calm) > 0 {
-		if b.reference, b.changes, err = b.measureBeside(ctx, b.neighbourTime(len(b.kinds)), b.calm(), calm...); err != nil {
+		if b.reference, b.changes, err = b.measureBeside(ctx, b.neighbourTime(len(b.kinds)), b.calm(hostile.Many), calm...); err != nil {
 			return err
 		}
 	}
@@ -246,7 +246,7 @@ func (b *beside) inYard(ctx context.Context, y *yard) (m sighting, err error) {
 		return m, err
 	}
 	if calm := b.thatChanges(); len(calm) > 0 {
-		_, end, calmErr := b.harm(ctx, b.scene, b.calm(), calm...)
+		_, end, calmErr := b.harm(ctx, b.scene, b.calm(hostile.Many), calm...)
 		defer func() {
 			_, stopErr := end(ctx)
 			err = errors.Join(err, stopErr)
@@ -266,9 +266,9 @@ func (s *stage) dose(size hostile.Size) hostile.Dose {
 	return hostile.Dose{Size: size}
 }
 
-// calm is what kinds are compared with.
-func (s *stage) calm() hostile.Dose {
-	d := s.dose(hostile.Many)
+// calm is what kinds are compared with, of a size.
+func (s *stage) calm(size hostile.Size) hostile.Dose {
+	d := s.dose(size)
 	d.Calm = true
 	return d
 }

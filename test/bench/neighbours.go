@@ -17,6 +17,9 @@ const (
 	// quietTurns is how often neighbours are measured without and beside, in turn: what changes on
 	// the machine meanwhile changes both.
 	quietTurns = 2
+	// lull is how long neighbours run after harm before they are measured without it: what the harm
+	// has left is being cleared away, and belongs to neither.
+	lull = 10 * time.Second
 )
 
 // neighboursPlay measures neighbours while one run of each kind is under way, by itself and all
@@ -37,17 +40,17 @@ func neighboursPlay(ctx context.Context, st *stage, r *report) error {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	r.note("One run of the kind is under way at a time, as large as it may be, and then the next; of all together one of each. The sentences above say what many do.")
-	r.note("Neighbours: chains of 2 of four tenants in a namespace of their own, one each %s; from creation to the end as a watch sees it. They are measured for %s without harm, %s beside it, %s without, and all that %d times. What had not ended %s after the last one counts so.",
-		quietPace, st.quietTime()/2, st.quietTime(), st.quietTime()/2, quietTurns, neighbourPatience)
-	r.note("The reference is what is without harm. Of kinds that change owners, and of all together, it is as many changes beside a tenant who does no harm: neighbours feel a change, whoever is to blame.")
+	r.note("One run of the kind is under way at a time, as large as it may be, and when it ends the next; of all together one of each. The sentences above tell what kinds are, also where they name many.")
+	r.note("Neighbours: chains of 2 of four tenants in a namespace of their own, one each %s; from creation to the end as a watch sees it. They are measured for %s without harm, %s beside it, %s without, %s later, and all that %d times. What had not ended %s after the last one counts so.",
+		quietPace, st.quietTime()/2, st.quietTime(), st.quietTime()/2, lull, quietTurns, neighbourPatience)
+	r.note("The reference is what is without harm. Of kinds that change owners, and of all together, it is changes of owner beside a tenant who does no harm, as many or some more, for as long: neighbours feel a change, whoever is to blame.")
 	r.note("The harm's clients are a process of their own that takes only what others leave (nice 19). One operator without leader election, and two for the moment of a change of owner.")
 	r.plot(barPlot{title: "Neighbours' p99 beside one run of a kind, in parts of the reference", y: "ratio", table: "neighbours", names: []string{"p99 ratio"}}.of(r, "ratio"))
 	return nil
 }
 
 // quietTime is how long neighbours are measured in one turn.
-func (s *stage) quietTime() time.Duration { return time.Duration(s.size(60, 4)) * time.Second }
+func (s *stage) quietTime() time.Duration { return time.Duration(s.size(45, 4)) * time.Second }
 
 // besideOne measures in a scene of its own.
 func (s *stage) besideOne(ctx context.Context, r *report, name string, kinds ...hostile.Kind) error {
@@ -77,7 +80,7 @@ func (b *beside) turn(ctx context.Context) error {
 	}
 	b.without = b.without.with(before)
 	if calm := b.thatChanges(); len(calm) > 0 {
-		m, found, err := b.measureBeside(ctx, b.quietTime(), b.calm(), calm...)
+		m, found, err := b.measureBeside(ctx, b.quietTime(), b.calm(hostile.One), calm...)
 		if err != nil {
 			return err
 		}
@@ -88,6 +91,9 @@ func (b *beside) turn(ctx context.Context) error {
 		return err
 	}
 	b.with, b.found = b.with.with(m), b.found.With(found)
+	if _, err := b.n.Measure(ctx, min(lull, b.quietTime()), neighbourPatience); err != nil {
+		return err
+	}
 	after, err := b.measure(ctx, noProcess, half)
 	b.without = b.without.with(after)
 	return err

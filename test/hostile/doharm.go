@@ -139,6 +139,9 @@ func (d *dialogue) change(ctx context.Context) error {
 	d.asking.Lock()
 	defer d.asking.Unlock()
 	linger(ctx, time.Until(d.last.Add(d.apart)))
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("wait for a change of owner: %w", err)
+	}
 	d.last = time.Now()
 	if err := d.say(line{Word: change}); err != nil {
 		return err

@@ -36,10 +36,6 @@ func (p *pass) decide(ctx context.Context, lock lifecycle.Lock) lifecycle.Decisi
 			p.outputsMissing(ctx, d, err)
 			return d
 		}
-		if p.outputs.Full() {
-			p.later = p.r.Clock.Now()
-			return d
-		}
 	}
 }
 

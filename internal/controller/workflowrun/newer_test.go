@@ -40,7 +40,7 @@ var _ = Describe("a run that a newer operator wrote", func() {
 		b.Phase, b.CompletedAt, newer.Status.Progress = v1alpha1.StepSkipped, b.DispatchedAt, "1/2"
 		body, err := encoded(newer)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(suite.statuses.Put(ctx, newer, body)).To(Succeed())
+		Expect(suite.statuses.Put(ctx, newer, body, len(body))).To(Succeed())
 
 		r.request = func(*lockmgr.Request) { w.violation("the lock was asked for") }
 		t.succeed(ctx)

@@ -101,7 +101,7 @@ func (p *pass) put(ctx context.Context, next *v1alpha1.WorkflowRun) (tried bool,
 	}
 	defer done()
 	begin := p.r.Clock.Now()
-	err = p.r.Statuses.Put(ctx, &sent, body)
+	err = p.r.Statuses.Put(ctx, &sent, body, rest+len(body))
 	next.ResourceVersion = sent.ResourceVersion
 	p.mem.lastWrite.End = p.r.Clock.Now()
 	p.mem.lastWrite.Took = p.mem.lastWrite.End.Sub(begin)

@@ -294,14 +294,14 @@ func (r *replica) apiHooks() interceptor.Funcs {
 // hookedStatuses are the real ones, with what the spec does before and after.
 type hookedStatuses struct{ r *replica }
 
-func (h hookedStatuses) Put(ctx context.Context, run *v1alpha1.WorkflowRun, body []byte) error {
+func (h hookedStatuses) Put(ctx context.Context, run *v1alpha1.WorkflowRun, body []byte, size int) error {
 	return h.r.around(ctx, "status", func() error {
 		if h.r.refuse != nil {
 			if err := h.r.refuse(run); err != nil {
 				return err
 			}
 		}
-		if err := suite.statuses.Put(ctx, run, body); err != nil {
+		if err := suite.statuses.Put(ctx, run, body, size); err != nil {
 			return err
 		}
 		suite.history.believe(run)

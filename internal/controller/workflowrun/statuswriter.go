@@ -34,9 +34,9 @@ var errNoVersion = errors.New("the API server's answer to a status write has no 
 // statuses stores the status of runs.
 type statuses interface {
 	// Put replaces the status of a run, if its resourceVersion is that of the stored one, and
-	// gives the run its new resourceVersion. The body is what encoded says. Errors are those of
-	// the API server.
-	Put(ctx context.Context, run *v1alpha1.WorkflowRun, body []byte) error
+	// gives the run its new resourceVersion. The body is what encoded says, and the size that of the
+	// whole run. Errors are those of the API server.
+	Put(ctx context.Context, run *v1alpha1.WorkflowRun, body []byte, size int) error
 }
 
 // statusOf is what is sent of a run: its status, and which run that is. All else the API server
@@ -65,26 +65,37 @@ func encoded(run *v1alpha1.WorkflowRun) ([]byte, error) {
 	return body, nil
 }
 
-// beside is how large the rest of an object is, beside its status, as it was at a generation.
+// beside is how large the rest of an object is, beside its status: its spec, as it was at a
+// generation, and its metadata, which may change without another one.
 type beside struct {
 	generation int64
-	bytes      int
+	spec       int
 }
 
-// of is that of a run. Labels and annotations may change without another generation; it is about
-// what makes an object large.
+// of is that of a run, in bytes, about.
 func (b *beside) of(run *v1alpha1.WorkflowRun) (int, error) {
-	if b.bytes > 0 && b.generation == run.Generation {
-		return b.bytes, nil
+	if b.spec == 0 || b.generation != run.Generation {
+		text, err := json.Marshal(&run.Spec)
+		if err != nil {
+			return 0, fmt.Errorf("encode spec: %w", err)
+		}
+		b.generation, b.spec = run.Generation, len(text)
 	}
-	rest := *run
-	rest.Status = nil
-	text, err := json.Marshal(&rest)
-	if err != nil {
-		return 0, fmt.Errorf("encode run: %w", err)
+	return b.spec + metadataBytes(run), nil
+}
+
+// metadataBytes are about those of a run's metadata: of what people may fill without a bound of ours.
+func metadataBytes(run *v1alpha1.WorkflowRun) (bytes int) {
+	const around = len(`"":"",`)
+	for _, texts := range []map[string]string{run.Labels, run.Annotations} {
+		for k, v := range texts {
+			bytes += len(k) + len(v) + around
+		}
 	}
-	b.generation, b.bytes = run.Generation, len(text)
-	return b.bytes, nil
+	for _, f := range run.Finalizers {
+		bytes += len(f) + around
+	}
+	return bytes
 }
 
 // StatusWriter is statuses at the API server. The API server stores what was written, byte for
@@ -101,7 +112,7 @@ type StatusWriter struct {
 type noted interface {
 	// Begin says that a write is sent; its end is called when Note was, or would have been.
 	Begin(uid types.UID) (end func())
-	// Note has a run as it is stored, with the size of the request.
+	// Note has a run as it is stored, with its size.
 	Note(run *v1alpha1.WorkflowRun, size int)
 }
 
@@ -120,7 +131,7 @@ func NewStatusWriter(config *rest.Config, scheme *runtime.Scheme, c *http.Client
 }
 
 // Put implements statuses.
-func (w *StatusWriter) Put(ctx context.Context, run *v1alpha1.WorkflowRun, body []byte) error {
+func (w *StatusWriter) Put(ctx context.Context, run *v1alpha1.WorkflowRun, body []byte, size int) error {
 	var stored metav1.PartialObjectMetadata
 	if w.Writes != nil {
 		defer w.Writes.Begin(run.UID)()
@@ -136,7 +147,7 @@ func (w *StatusWriter) Put(ctx context.Context, run *v1alpha1.WorkflowRun, body 
 	}
 	run.ResourceVersion = stored.ResourceVersion
 	if w.Writes != nil {
-		w.Writes.Note(run, len(body))
+		w.Writes.Note(run, size)
 	}
 	return nil
 }

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -33,6 +32,8 @@ const (
 	keptBytes = protocol.MaxPayloadBytes
 )
 
+var errNoRoom = errors.New("what the pass keeps in memory leaves no room for it")
+
 // Store is where outputs are that are too large for status; *payloads.Store has them.
 type Store interface {
 	Put(ctx context.Context, ref protocol.OutputRef, data []byte) error
@@ -54,7 +55,6 @@ type Session struct {
 	desk   desk
 	found  *found
 	unused []string // names of outputs to which the last write does not refer any more
-	full   atomic.Bool
 	// Lacking is why outputs that are needed could not be stored or read; nil: they could.
 	Lacking error
 }
@@ -97,10 +97,10 @@ func (s *Session) Supply(ctx context.Context, n lifecycle.Needs) error {
 		do(func() error { return s.put(ctx, p.Ref, p.Data) })
 	}
 	for _, ref := range n.Check {
-		do(func() error { return s.read(ctx, ref, keptBytes, func() {}) })
+		do(func() error { return s.check(ctx, ref) })
 	}
 	for _, ref := range n.Load {
-		do(func() error { return s.read(ctx, ref, loadedBytes+keptBytes, func() { s.full.Store(true) }) })
+		do(func() error { return s.load(ctx, ref) })
 	}
 	_ = group.Wait() // failed has all of them
 	return failed
@@ -114,29 +114,38 @@ func (s *Session) put(ctx context.Context, ref protocol.OutputRef, data []byte) 
 	return nil
 }
 
-// Full says that what a decision wanted to read found no room. Another decision would want it
-// again: the next pass begins with all the room.
-func (s *Session) Full() bool { return s.full.Load() }
+// check notes what is to be said of an output, with its bytes if there is room.
+func (s *Session) check(ctx context.Context, ref protocol.OutputRef) error {
+	_, err := s.read(ctx, ref, keptBytes)
+	return err
+}
+
+// load notes an output with its bytes. Another decision would ask again for one that finds no room:
+// the next pass begins with all the room.
+func (s *Session) load(ctx context.Context, ref protocol.OutputRef) error {
+	there, err := s.read(ctx, ref, loadedBytes+keptBytes)
+	if err == nil && !there {
+		err = fmt.Errorf("output %s: %w", ref.Name, errNoRoom)
+	}
+	return err
+}
 
 // read notes what is to be said of an output, with its bytes if all that is kept stays
-// within a bound, else it calls full.
-func (s *Session) read(ctx context.Context, ref protocol.OutputRef, bound int, full func()) error {
+// within a bound, and says whether it is known now.
+func (s *Session) read(ctx context.Context, ref protocol.OutputRef, bound int) (there bool, err error) {
 	data, err := s.store.Get(ctx, ref)
 	switch {
 	case errors.Is(err, payloads.ErrUnusable):
 		s.found.note(ref.Name, lifecycle.Payload{Problem: err.Error()})
-		return nil
+		return true, nil
 	case err != nil:
-		return fmt.Errorf("output %s: %w", ref.Name, err)
+		return false, fmt.Errorf("output %s: %w", ref.Name, err)
 	}
 	if problem := render.PayloadProblem(ref, data); problem != "" {
 		s.found.note(ref.Name, lifecycle.Payload{Problem: problem})
-		return nil
+		return true, nil
 	}
-	if !s.found.keep(ref.Name, data, bound) {
-		full()
-	}
-	return nil
+	return s.found.keep(ref.Name, data, bound), nil
 }
 
 // suppliedAtOnce is how many outputs of so many bytes together are stored or read at the same time.
@@ -205,21 +214,21 @@ func (j *Jobs) load(ctx context.Context, id protocol.JobID) error {
 	case len(needs) == 0:
 		return ctx.Err()
 	case j.away == nil:
-		j.away = j.outputs.load(ctx, needs)
+		j.away = j.outputs.loadAll(ctx, needs)
 	}
 	return j.away
 }
 
 // Child renders the child run of a step again, with the outputs that its inputs are made of.
 func (s *Session) Child(ctx context.Context, run *v1alpha1.WorkflowRun, step string) (lifecycle.ChildToCreate, error) {
-	if err := s.load(ctx, render.ChildInputs(run, step)); err != nil {
+	if err := s.loadAll(ctx, render.ChildInputs(run, step)); err != nil {
 		return lifecycle.ChildToCreate{}, err
 	}
 	return render.ChildOf(run, step, s.found.payloads)
 }
 
-// load reads outputs that are not in memory, as far as it is not known that they cannot be used.
-func (s *Session) load(ctx context.Context, refs []protocol.OutputRef) error {
+// loadAll reads outputs that are not in memory, as far as it is not known that they cannot be used.
+func (s *Session) loadAll(ctx context.Context, refs []protocol.OutputRef) error {
 	var lack lifecycle.Needs
 	for _, ref := range refs {
 		if p := s.found.payloads[ref.Name]; p.Data == nil && p.Problem == "" {

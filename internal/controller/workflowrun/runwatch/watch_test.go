@@ -130,7 +130,7 @@ func (s *scene) write(run *v1alpha1.WorkflowRun, n int64) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	if err := s.statuses.Put(s.t.Context(), run, body); err != nil {
+	if err := s.statuses.Put(s.t.Context(), run, body, len(body)); err != nil {
 		s.t.Fatal(err)
 	}
 }

@@ -81,7 +81,7 @@ type write struct {
 }
 
 // Note keeps a run as it was written, with the resourceVersion of the answer; it must not be
-// changed any more. Its size is that of the request.
+// changed any more. Its size is that of all of it, which stays in memory.
 func (w *Writes) Note(run *v1alpha1.WorkflowRun, size int) {
 	if size > maxBytes {
 		return

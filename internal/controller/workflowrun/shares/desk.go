@@ -13,7 +13,7 @@ import (
 
 const (
 	// maxDesks bounds the desks of a process, and so what all passes together hold of large
-	// outputs: some 100 MiB each at most.
+	// outputs: some 140 MiB each at most, which is 24 MiB of text, decoded, and what is being read.
 	maxDesks = 2
 	// largeObject is from how many bytes on a run is written from a desk: of 200 steps a status
 	// write takes some six times as long as of five.

@@ -108,8 +108,8 @@ func outlineOf(body []byte) (outline, data []byte, ok bool) {
 	return slices.Concat(body[:begin], body[end:]), body[begin:end], true
 }
 
-// theField is the one of an object that encoding/json takes for a name; not found: there is none, or
-// several.
+// theField is the one of an object that encoding/json takes for a name; not found: there is
+// none, or several.
 func theField(object []byte, name string) (field document.Field, found bool) {
 	fields, _ := document.Fields(object)
 	for _, f := range fields {

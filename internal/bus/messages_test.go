@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// mutation: decodeAnswer that takes the first data, or message, of several, that looks for the names
-// as they are, or that takes data which are no text, makes a case fail.
+// mutation: decodeAnswer that takes the first data, or message, of several, that looks for the
+// names as they are, or that takes data which are no text, makes a case fail.
 func TestALargeAnswerIsReadAsASmallOne(t *testing.T) {
 	data := base64.StdEncoding.EncodeToString([]byte(strings.Repeat("part of an output ", largeAnswer)))
 	one := func(message string) string { return `{"type":"t","message":` + message + `}` }

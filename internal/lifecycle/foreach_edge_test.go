@@ -68,8 +68,8 @@ func (o objects) putItem(step string, item int, output string) Result {
 // What one decision may load is shared by outputs of results and of earlier items: neither must
 // wait for the other for ever, nor ask for more than the shell has room for.
 //
-// mutation: lackParts that counts only what earlier steps of the same decision asked for makes "three
-// steps" panic: b's parts are in memory already when a's, which come first, are asked for.
+// mutation: lackParts that counts only what earlier steps of the same decision asked for makes
+// "three steps" panic: b's parts are in memory already when a's, which come first, are asked for.
 func TestLargeOutputsOfItemsDoNotWaitForEver(t *testing.T) {
 	one := func() *v1alpha1.WorkflowRun { return fanOut(2, 2, "") }
 	two := func() *v1alpha1.WorkflowRun {

@@ -20,8 +20,8 @@ import (
 // objects is an object store: bytes by name.
 type objects map[string][]byte
 
-// Of outputs that are only to be checked the shell keeps so many bytes, and so many of all: one that
-// is to be loaded and finds no room would be asked for again and again.
+// Of outputs that are only to be checked the shell keeps so many bytes, and so many of all: one
+// that is to be loaded and finds no room would be asked for again and again.
 const (
 	mostChecked = 8 << 20
 	mostKept    = 24 << 20

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/syncopate-dev/syncopate/test/hostile"
@@ -29,7 +30,7 @@ func neighboursPlay(ctx context.Context, st *stage, r *report) error {
 		return err
 	}
 	kinds, hot := st.kindsAskedFor()
-	for _, k := range append(kinds[:len(kinds):len(kinds)], hot...) {
+	for _, k := range slices.Concat(kinds, hot) {
 		if err := st.besideOne(ctx, r, k.Name, k); err != nil {
 			return fmt.Errorf("%s: %w", k.Name, err)
 		}

@@ -97,7 +97,8 @@ func (f Finding) With(other Finding) Finding {
 	return Finding{f.Rounds + other.Rounds, slices.Concat(f.Lost, other.Lost), slices.Concat(f.Twice, other.Twice)}
 }
 
-// Attacks begins kinds, all at a time, and returns when each is under way. Those that are returned have to be stopped, also with an error.
+// Attacks begins kinds, all at a time, and returns when each is under way. Those that are returned
+// have to be stopped, also with an error.
 func (s *Scene) Attacks(ctx context.Context, size Size, kinds ...Kind) ([]*Attack, error) {
 	var all []*Attack
 	for _, k := range kinds {

@@ -74,7 +74,8 @@ func (o orders) kinds() ([]Kind, error) {
 	return kinds, nil
 }
 
-// leastApart is the time between two changes of owner beside that with which some kinds are compared.
+// leastApart is the time between two changes of owner beside that with which some
+// kinds are compared.
 func leastApart(kinds []Kind) (least time.Duration) {
 	for _, k := range kinds {
 		if every, changes := changesEvery[k.Name]; changes && (least == 0 || every < least) {
@@ -133,8 +134,8 @@ func (d *dialogue) listen(in io.Reader) {
 }
 
 // change asks for a change of owner, and returns when the owner has changed, or cannot, which the
-// other process finds out in a bounded time. It waits before, so that kinds which have little to do in
-// each round change the owner no more often than what they are compared with.
+// other process finds out in a bounded time. It waits before, so that kinds which have little to do
+// in each round change the owner no more often than what they are compared with.
 func (d *dialogue) change(ctx context.Context) error {
 	d.asking.Lock()
 	defer d.asking.Unlock()

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
 
@@ -40,7 +41,7 @@ func TestALargeRunIsWrittenFromADesk(t *testing.T) {
 }
 
 // mutation: encoded without kind and version, with the spec, or without the resourceVersion; beside
-// of another generation, or without annotations, makes this fail.
+// of another generation, or without one of the four that people may fill, makes this fail.
 func TestOnlyTheStatusOfARunIsSent(t *testing.T) {
 	run := aRun("7", v1alpha1.StepPending)
 	run.Labels, run.Generation = map[string]string{"a": "b"}, 1
@@ -68,13 +69,40 @@ func TestOnlyTheStatusOfARunIsSent(t *testing.T) {
 	if again, _ := b.of(run); again != rest {
 		t.Errorf("measured again for the same generation: %d, before %d", again, rest)
 	}
-	run.Annotations = map[string]string{"large": strings.Repeat("x", 1<<20)}
-	if again, _ := b.of(run); again < 1<<20 {
-		t.Errorf("%d bytes of a run with a large annotation", again)
+	large := strings.Repeat("x", 1<<20)
+	for name, meta := range map[string]metav1.ObjectMeta{
+		"labels": {Labels: map[string]string{"a": large}}, "annotations": {Annotations: map[string]string{large: ""}},
+		"finalizers": {Finalizers: []string{large}}, "owners": {OwnerReferences: []metav1.OwnerReference{{Name: large}}},
+	} {
+		filled := &v1alpha1.WorkflowRun{ObjectMeta: meta, Spec: run.Spec}
+		filled.Generation = run.Generation
+		if again, _ := b.of(filled); again < 1<<20 {
+			t.Errorf("%s of a MiB: %d bytes", name, again)
+		}
 	}
-	run.Annotations = nil
 	run.Generation++
 	if again, _ := b.of(run); again <= rest {
 		t.Errorf("not measured again for another generation: %d, before %d", again, rest)
+	}
+}
+
+// sizes are statuses that note how large runs are said to be.
+type sizes struct{ of []int }
+
+func (s *sizes) Put(_ context.Context, _ *v1alpha1.WorkflowRun, _ []byte, size int) error {
+	s.of = append(s.of, size)
+	return nil
+}
+
+// What was written stays in memory, until the watch tells of it, as large as it is.
+//
+// mutation: put that gives the size of the request makes this fail.
+func TestAWrittenRunIsAsLargeAsAllOfIt(t *testing.T) {
+	var s sizes
+	p := &pass{r: &Reconciler{Clock: clocktesting.NewFakeClock(epoch), Statuses: &s}, run: aRun("1"), mem: &memory{}}
+	next := aRun("1", v1alpha1.StepPending)
+	next.Spec.Steps[0].When = strings.Repeat("x", 1<<10)
+	if _, err := p.put(t.Context(), next); err != nil || len(s.of) != 1 || s.of[0] < 1<<10 {
+		t.Errorf("%v, %v", s.of, err)
 	}
 }

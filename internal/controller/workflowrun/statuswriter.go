@@ -34,8 +34,8 @@ var errNoVersion = errors.New("the API server's answer to a status write has no 
 // statuses stores the status of runs.
 type statuses interface {
 	// Put replaces the status of a run, if its resourceVersion is that of the stored one, and
-	// gives the run its new resourceVersion. The body is what encoded says, and the size that of the
-	// whole run. Errors are those of the API server.
+	// gives the run its new resourceVersion. The body is what encoded says, and the size that of
+	// the whole run. Errors are those of the API server.
 	Put(ctx context.Context, run *v1alpha1.WorkflowRun, body []byte, size int) error
 }
 
@@ -84,7 +84,8 @@ func (b *beside) of(run *v1alpha1.WorkflowRun) (int, error) {
 	return b.spec + metadataBytes(run), nil
 }
 
-// metadataBytes are about those of a run's metadata: of what people may fill without a bound of ours.
+// metadataBytes are about those of a run's metadata: of what people may fill without a
+// bound of ours.
 func metadataBytes(run *v1alpha1.WorkflowRun) (bytes int) {
 	const around = len(`"":"",`)
 	for _, texts := range []map[string]string{run.Labels, run.Annotations} {
@@ -94,6 +95,9 @@ func metadataBytes(run *v1alpha1.WorkflowRun) (bytes int) {
 	}
 	for _, f := range run.Finalizers {
 		bytes += len(f) + around
+	}
+	for _, o := range run.OwnerReferences {
+		bytes += len(o.APIVersion) + len(o.Kind) + len(o.Name) + len(o.UID) + len(`{"apiVersion":"","kind":"","name":"","uid":"","controller":true},`)
 	}
 	return bytes
 }

@@ -43,7 +43,7 @@ var _ = Describe("a status write", func() {
 func fieldsOfOthers(run *v1alpha1.WorkflowRun) (all []string) {
 	for _, m := range run.ManagedFields {
 		if m.Manager != string(FieldOwner) {
-			all = append(all, m.Manager+" "+m.Subresource+" "+string(m.FieldsV1.Raw))
+			all = append(all, m.Manager+" "+m.Subresource+" "+m.FieldsV1.GetRawString())
 		}
 	}
 	return all

@@ -104,8 +104,8 @@ func (v *View) infoOfEnd() map[string]any {
 }
 
 // output is a step as expressions see it: all keys always, null where there is nothing. Nobody
-// reads an output that is in the object store and not loaded: see loaded. One that is only handed on
-// may be in memory, too, and is large: it is not decoded.
+// reads an output that is in the object store and not loaded: see loaded. One that is only handed
+// on may be in memory, too, and is large: it is not decoded.
 func (v *View) output(j int, read bool) (any, error) {
 	if known, ok := v.outputs[j]; ok {
 		return known, nil

@@ -200,9 +200,6 @@ func (j *Jobs) Input(ctx context.Context, id protocol.JobID) (json.RawMessage, e
 		j.rendering.Budget(false)
 		job, err = j.rendering.Job(id)
 	}
-	if _, missing := errors.AsType[*render.MissingError](err); missing && j.some {
-		err = fmt.Errorf("%w: %w", render.ErrEnough, err) // what others read has left no room for it
-	}
 	j.some = j.some || err == nil
 	return job.Input, err
 }
@@ -213,10 +210,15 @@ func (j *Jobs) load(ctx context.Context, id protocol.JobID) error {
 	switch {
 	case len(needs) == 0:
 		return ctx.Err()
-	case j.away == nil:
-		j.away = j.outputs.loadAll(ctx, needs)
+	case j.away != nil:
+		return j.away
 	}
-	return j.away
+	err := j.outputs.loadAll(ctx, needs)
+	if errors.Is(err, errNoRoom) && j.some {
+		return fmt.Errorf("%w: %w", render.ErrEnough, err) // what others read takes it
+	}
+	j.away = err
+	return err
 }
 
 // Child renders the child run of a step again, with the outputs that its inputs are made of.

@@ -172,6 +172,44 @@ func (s storeOf) Get(_ context.Context, ref protocol.OutputRef) ([]byte, error) 
 	return s[ref.Name], nil
 }
 
+// mutation: load that has what finds no room tried again as after a failure, or that takes the
+// store for away then, makes this fail.
+func TestJobs_WhatFindsNoRoomIsForTheNextPass(t *testing.T) {
+	store, run := storeOf{}, &v1alpha1.WorkflowRun{}
+	run.UID, run.Status = "uid", &v1alpha1.WorkflowRunStatus{}
+	for _, name := range []string{"a", "b", "c", "d"} {
+		data := []byte(`["` + strings.Repeat(name, 7<<20) + `"]`)
+		ref := protocol.NewOutputRef(attempt(name, "-"), data)
+		store[ref.Name] = data
+		run.Spec.Steps = append(run.Spec.Steps, jobStep(name, `{}`))
+		run.Status.Steps = append(run.Status.Steps, v1alpha1.StepStatus{
+			Name: name, Phase: v1alpha1.StepSucceeded, Attempt: 1, OutputRef: &v1alpha1.OutputReference{Name: ref.Name, Digest: ref.Digest, Size: ref.Size},
+		})
+	}
+	readers := map[string]string{"v": "a", "w": "a", "x": "b", "y": "c", "z": "d"}
+	for name, reads := range readers {
+		s := jobStep(name, `{"n":"${size(steps.`+reads+`.output)}"}`)
+		s.DependsOn = []string{reads}
+		run.Spec.Steps = append(run.Spec.Steps, s)
+		run.Status.Steps = append(run.Status.Steps, v1alpha1.StepStatus{Name: name, Phase: v1alpha1.StepDispatched, Attempt: 1, DispatchedAt: &begin})
+	}
+	jobs := New(store, &oneDesk{}, nil).Jobs(run, nil)
+	for _, name := range []string{"w", "x", "y"} {
+		if _, err := jobs.Input(t.Context(), attempt(name, "-")); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+	}
+	if _, err := jobs.Input(t.Context(), attempt("z", "-")); !errors.Is(err, render.ErrEnough) {
+		t.Errorf("z: %v", err)
+	}
+	if _, err := jobs.Input(t.Context(), attempt("v", "-")); err != nil {
+		t.Errorf("v, whose output is in memory: %v", err)
+	}
+	if _, err := New(store, &oneDesk{}, nil).Jobs(run, nil).Input(t.Context(), attempt("z", "-")); err != nil {
+		t.Errorf("z in the next pass: %v", err)
+	}
+}
+
 // mutation: load that does not tell of what finds no room, or check that does;
 // keep that counts the same twice, or that keeps no more than before of what is checked.
 func TestWhatFindsNoRoomEndsThePass(t *testing.T) {

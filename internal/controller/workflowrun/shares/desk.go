@@ -13,7 +13,8 @@ import (
 
 const (
 	// maxDesks bounds the desks of a process, and so what all passes together hold of large
-	// outputs: some 140 MiB each at most, which is 24 MiB of text, decoded, and what is being read.
+	// outputs: 24 MiB of text that was read, what is stored, and what is being read; some of it
+	// decoded, which takes five times as much at most.
 	maxDesks = 2
 	// largeObject is from how many bytes on a run is written from a desk: of 200 steps a status
 	// write takes some six times as long as of five.

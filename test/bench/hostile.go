@@ -147,6 +147,7 @@ type beside struct {
 
 	without, elsewhere, reference, with sighting
 	changes, found, away                hostile.Finding
+	notSucceeded                        int // neighbours' runs right after harm
 }
 
 // sighting is one measurement of the neighbours.
@@ -332,15 +333,16 @@ func (b *beside) tellNeighbours(r *report, name string) {
 	s.add("elsewhere", "", float64(b.elsewhere.changes))
 	s.add("reference", "", float64(b.reference.changes))
 	s.add("beside", "", float64(b.with.changes))
-	s = r.in("p99 by stage", name)
-	for _, m := range []struct {
-		when string
-		hostile.Stages
-	}{{"elsewhere", b.elsewhere.Stages}, {"reference", b.reference.Stages}, {"beside", b.with.Stages}} {
-		s.add("create "+m.when, "ms", millis(m.Create))
-		s.add("first "+m.when, "ms", millis(m.First))
-		s.add("next "+m.when, "ms", millis(m.Next))
-		s.add("end "+m.when, "ms", millis(m.End))
+	tellStages(r, name, phase{"elsewhere", b.elsewhere}, phase{"reference", b.reference}, phase{"beside", b.with})
+}
+
+func tellStages(r *report, name string, phases ...phase) {
+	s := r.in("p99 by stage", name)
+	for _, p := range phases {
+		s.add("create "+p.name, "ms", millis(p.Stages.Create))
+		s.add("first "+p.name, "ms", millis(p.Stages.First))
+		s.add("next "+p.name, "ms", millis(p.Stages.Next))
+		s.add("end "+p.name, "ms", millis(p.Stages.End))
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/syncopate-dev/syncopate/internal/devenv"
 )
@@ -115,5 +116,31 @@ func TestOrdersNameKinds(t *testing.T) {
 	kinds, err := orders{Kinds: []string{"refused-results"}, Dose: Dose{Calm: true}}.kinds()
 	if err != nil || len(kinds) != 1 || kinds[0].Name != "changes" {
 		t.Errorf("%+v, %v; want what it is compared with", kinds, err)
+	}
+}
+
+// mutation: the longest time instead of the least, or none for kinds of which only
+// some change owners.
+func TestOwnersChangeNoMoreOftenThanInTheReference(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]time.Duration{"late-publishes": changesEvery["late-publishes"], "backlog": 0} {
+		kinds, err := orders{Kinds: []string{name}}.kinds()
+		if got := leastApart(kinds); err != nil || got != want {
+			t.Errorf("%s: %s apart, want %s; %v", name, got, want, err)
+		}
+	}
+	if got := leastApart(Kinds()); got != changesEvery["refused-results"] {
+		t.Errorf("all kinds: %s apart", got)
+	}
+}
+
+// mutation: With that leaves the times of one out, or counts only one's failures, makes this fail.
+func TestLatenciesOfTwoMeasurementsAreThoseOfAllRuns(t *testing.T) {
+	t.Parallel()
+	one := Latencies{times: []time.Duration{4, 2}, Failed: []string{"a"}, spans: spans{create: []time.Duration{1}}}
+	two := Latencies{times: []time.Duration{9, 1, 3}, Unfinished: []string{"b"}, spans: spans{create: []time.Duration{7}}}
+	got := one.With(two)
+	if got.Runs != 5 || got.P50 != 3 || got.Most != 9 || got.P99 != 9 || got.Stages.Create != 7 || len(got.Failed) != 1 || len(got.Unfinished) != 1 {
+		t.Errorf("%+v", got)
 	}
 }

@@ -12,8 +12,8 @@
 //	  ├────── Attack       namespace <name>-<kind>: runs, workers, locks, until Stop; then what it found
 //	  └────── Apart        attacks that another process does, with DoHarm: its clients can be told from the rest, and held back
 //
-// Users are a spec of test/e2e (small sizes and loose bounds) and the suite hostile
-// of test/bench (figures).
+// Users are a spec of test/e2e (small sizes and loose bounds) and the suites neighbours (one run of
+// a kind at a time) and hostile (many) of test/bench.
 //
 // # What an attack finds
 //

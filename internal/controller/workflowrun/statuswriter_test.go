@@ -10,8 +10,9 @@ import (
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 )
 
-// mutation: encoded with "spec":{"steps":[]}, or with empty managedFields, and a CRD without the
-// subresource status (its spec, or its owners, would be gone).
+// That is what the API server does with a write of status, and what encoded relies on.
+//
+// mutation: Put without the subresource makes this fail: no run gets anywhere.
 var _ = Describe("a status write", func() {
 	It("leaves all but the status as it was: spec, labels, annotations, finalizers, owners, and who set which field", func(ctx SpecContext) {
 		w := newWorld(ctx)

@@ -4,11 +4,13 @@ package workflowrun
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
@@ -24,6 +26,9 @@ import (
 //   - decide.go tooEarly whose news are never patient: four chains of one namespace
 //     have all places.
 //   - pacing.go noneToCome that counts results: one that came again passes for the last one.
+//   - decide.go decideFirst that returns its first decision: each costly step is written by itself;
+//     one that does not look whether more is known goes round in circles where costly steps fail;
+//     mayGoOn without Hopeful evaluates for a lock that is busy.
 var _ = Describe("batching", func() {
 	const started = `{"status":"Started"}`
 
@@ -52,6 +57,59 @@ var _ = Describe("batching", func() {
 		Expect(w.settledWith(run)).To(HaveLen(100))
 		Expect(w.jobsStored(ctx)).To(Equal(100))
 	}, NodeTimeout(2*patience))
+
+	Describe("of a run with costly steps", func() {
+		const n, costly = 6, "inputs.l.all(a, inputs.l.all(b, a + b >= 0))"
+		var (
+			w *world
+			r *replica
+		)
+		create := func(ctx SpecContext, when string) *v1alpha1.WorkflowRun {
+			GinkgoHelper()
+			w = newWorld(ctx)
+			w.policy(ctx, quick())
+			r = w.newReplica(ctx, "r")
+			steps := make([]v1alpha1.Step, n)
+			for i := range steps {
+				steps[i] = step(fmt.Sprintf("s%d", i))
+				steps[i].When, steps[i].OnFailure = when, v1alpha1.FailureContinue
+			}
+			list, err := json.Marshal(map[string]any{"l": make([]int, 120)})
+			Expect(err).NotTo(HaveOccurred())
+			return w.create(ctx, steps, func(s *v1alpha1.WorkflowRunSpec) {
+				s.MaxParallelSteps, s.Inputs = n, &runtime.RawExtension{Raw: list}
+			})
+		}
+
+		It("begins all with one write, though one decision evaluates only some of them", func(ctx SpecContext) {
+			run := create(ctx, costly)
+			r.inFlight(ctx, run, n)
+			Expect(r.counter("syncopate_status_writes_total")).To(BeEquivalentTo(1))
+			Expect(w.jobsStored(ctx)).To(Equal(n))
+		}, NodeTimeout(2*patience))
+
+		It("goes on while they fail", func(ctx SpecContext) {
+			run := create(ctx, costly+" && inputs.l[inputs.l.size()] == 0")
+			end := r.drive(ctx, run, finished)
+			for _, s := range end.Status.Steps {
+				Expect(s.Phase).To(Equal(v1alpha1.StepFailed))
+			}
+		}, NodeTimeout(2*patience))
+
+		It("evaluates less for a lock that is busy", func(ctx SpecContext) {
+			run := create(ctx, costly)
+			w.takeLock(ctx, run)
+			r.mustPass(ctx, run)
+			w.clock.Step(time.Second)
+			p, err := r.observe(ctx, w.get(ctx, run))
+			Expect(err).NotTo(HaveOccurred())
+			decideFirst(ctx, p)
+			p.desk.StandUp()
+			Expect(len(p.evaluated.Values)).To(And(BeNumerically(">", 0), BeNumerically("<", n)))
+			w.dropLock(ctx, run)
+			r.inFlight(ctx, run, n)
+		}, NodeTimeout(2*patience))
+	})
 
 	It("lets news that jobs were started wait for company, but not longer than 100 ms", func(ctx SpecContext) {
 		w := newWorld(ctx)

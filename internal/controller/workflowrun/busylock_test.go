@@ -64,6 +64,36 @@ var _ = Describe("a run lock that stays busy", func() {
 		Expect(second.finish(ctx, run).Status.Phase).To(Equal(v1alpha1.RunSucceeded))
 	}, NodeTimeout(2*patience))
 
+	// mutation: advance.notBefore that does not ask the lock; busywait.go notBefore that does not
+	// look at the version of the run.
+	It("is not tried for each result that comes, but ten times a second at most; a cancel does not wait for that", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		w.policy(ctx, quick())
+		r := w.newReplica(ctx, "r")
+		run := w.create(ctx, []v1alpha1.Step{step("a"), step("b"), step("c")})
+		r.inFlight(ctx, run, 3)
+		w.clock.Step(time.Second)
+		r.mustPass(ctx, run) // the lease lingers no more
+		w.takeLock(ctx, run)
+		busy := func() int { return int(r.counter("syncopate_lock_busy_retries_total", "path", "reconcile")) }
+		var wait time.Duration
+		for _, t := range w.takeAll(ctx, 3) {
+			t.succeed(ctx)
+			r.pumpAll(ctx, 1)
+			wait = r.mustPass(ctx, run).RequeueAfter
+		}
+		Expect(busy()).To(Equal(1))
+		Expect(wait).To(And(BeNumerically(">", 0), BeNumerically("<=", 100*time.Millisecond)))
+		w.clock.Step(wait)
+		r.mustPass(ctx, run)
+		Expect(busy()).To(Equal(2))
+		w.patch(ctx, run, `{"spec":{"shutdown":"Cancel"}}`)
+		r.drive(ctx, run, func(now *v1alpha1.WorkflowRun) bool { return now.Generation > run.Generation })
+		Expect(busy()).To(Equal(3), "the run is another one")
+		w.dropLock(ctx, run)
+		r.finish(ctx, run)
+	}, NodeTimeout(2*patience))
+
 	It("explains a run that was resumed and stays Suspended; a key of nobody's does not end by itself", func(ctx SpecContext) {
 		w := newWorld(ctx)
 		w.policy(ctx, quick())

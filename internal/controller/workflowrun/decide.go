@@ -39,6 +39,27 @@ func (p *pass) decide(ctx context.Context, lock lifecycle.Lock) lifecycle.Decisi
 	}
 }
 
+// decideFirst decides before the lock is taken, and goes on for a while with what a decision would
+// leave to the next pass: one write is for all of it. What fails has no value that could be known,
+// and is evaluated again.
+func decideFirst(ctx context.Context, p *pass) lifecycle.Decision {
+	for known := 0; ; {
+		d := p.decide(ctx, p.lock.Tentative(p.run))
+		if !d.Cut || p.evaluated == nil || len(p.evaluated.Values) <= known || !mayGoOn(ctx, p) {
+			return d
+		}
+		more := *p.evaluated
+		more.Cost, known = 0, len(more.Values)
+		p.evaluated = &more
+	}
+}
+
+// mayGoOn says whether a pass may do more before it takes the lock. It rests first. A run with
+// locks has some of them by now, for which others wait.
+func mayGoOn(ctx context.Context, p *pass) bool {
+	return p.lock.Hopeful() && !p.run.HasLocks() && p.desk.GoOn(ctx) && p.r.Driven.Drives(p.run.UID)
+}
+
 // decideWithin decides under a lease, in a time of its own.
 func (p *pass) decideWithin(held context.Context, lock lifecycle.Lock) lifecycle.Decision {
 	bounded, stop := context.WithTimeout(held, decideTimeout)

@@ -178,7 +178,7 @@ func (p *pass) advance(ctx context.Context) (reconcile.Result, error) {
 		return p.again(p.notYet), nil
 	}
 	p.lookUpJobs(ctx)
-	plan := p.decide(ctx, p.lock.Tentative(p.run))
+	plan := decideFirst(ctx, p)
 	p.mem.outputs = p.outputs.Facts()
 	if result, done, err := p.withoutNeed(ctx, plan); done {
 		return result, err

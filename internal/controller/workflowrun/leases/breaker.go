@@ -57,6 +57,13 @@ func (b *Breaker) Trip(cause error) (first bool) {
 	return first
 }
 
+// failing says whether the store failed when it was last asked.
+func (b *Breaker) failing() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.cause != nil
+}
+
 // pause is the base of the wait of a run that needs the store: the longer it is down, the longer.
 func (b *Breaker) pause() time.Duration {
 	b.mu.Lock()

@@ -17,6 +17,9 @@ const (
 	leastBusyPatience = time.Second
 	// renewedBy is how much later a lock ends when it was renewed, and not only looked at again.
 	renewedBy = time.Second
+	// busyPause is how long a lock that was found busy is not tried again for results that come: of
+	// a thousand, each would make a pass for nothing.
+	busyPause = 100 * time.Millisecond
 )
 
 // busyWait is what a pass learns of a lock that its run waits for. Status says so once it is
@@ -24,6 +27,7 @@ const (
 // it renews its lock or writes the run, is left alone for half a TTL after that.
 type busyWait struct {
 	since      time.Time     // when it was first found busy; zero: it is not waited for
+	last       time.Time     // and when last
 	version    string        // resourceVersion of the run after the last look
 	generation int64         // of the run, likewise
 	owner      lockmgr.Owner // as of the last sign of life
@@ -33,9 +37,10 @@ type busyWait struct {
 // look notes that the lock was found busy.
 func (b *busyWait) look(run *v1alpha1.WorkflowRun, owner lockmgr.Owner, now time.Time) {
 	if b.since.IsZero() {
-		*b = busyWait{since: now, owner: owner}
+		*b = busyWait{since: now, last: now, owner: owner}
 		return
 	}
+	b.last = now
 	wrote := b.version != run.ResourceVersion && b.generation == run.Generation
 	renewed := owner.Token != b.owner.Token || owner.Ends.Sub(b.owner.Ends) > renewedBy
 	if wrote || (renewed && b.owner.Token != "") {
@@ -58,6 +63,15 @@ func (b *busyWait) overdueAt(p policy.RunLock) time.Time {
 		return b.since.Add(patience)
 	}
 	return b.life.Add(max(patience, p.TTL/2))
+}
+
+// notBefore is when the lock is to be tried again, if its run is still what it was after the last
+// look; zero: it was another since, or the lock is not waited for.
+func (b *busyWait) notBefore(run *v1alpha1.WorkflowRun, retry policy.BusyRetry) time.Time {
+	if b.since.IsZero() || b.version != run.ResourceVersion {
+		return time.Time{}
+	}
+	return b.last.Add(min(busyPause, retry.Delay/2))
 }
 
 // text says who holds the lock and who waits for it, and, after the separator, what is

@@ -3,10 +3,12 @@
 package leases
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -120,5 +122,56 @@ func TestOnlyWaitsForBusyLocksAreThePolicys(t *testing.T) {
 	}
 	if got := s.Wait(bus.ClassStoreUnavailable); got != BreakerPause {
 		t.Errorf("Redis: %s, want exactly %s", got, BreakerPause)
+	}
+}
+
+// lineOf has a busy lock, and the last request for it.
+type lineOf struct{ last lockmgr.Request }
+
+func (l *lineOf) Acquire(_ context.Context, r lockmgr.Request) (*lockmgr.Lease, error) {
+	l.last = r
+	return nil, &lockmgr.BusyError{Owner: lockmgr.Owner{Token: "p1.a"}}
+}
+
+// mutation: no pause; one as long as the policy's, or longer; one for a run that is another by now,
+// or that was called; a call that is not noted, or counts for ever; a lock that is hoped for though
+// it was busy, or its store failed.
+func TestABusyLockIsNotTriedForEachResult(t *testing.T) {
+	clk := clocktesting.NewFakeClock(epoch)
+	line := &lineOf{}
+	l := New(Options{Clock: clk, Locks: line, Wake: func(types.NamespacedName) {}, Rand: func() float64 { return 0 }, NewID: func() string { return "" }, Metrics: lockmgr.NewMetrics(prometheus.NewRegistry())})
+	for retry, want := range map[time.Duration]time.Duration{10 * time.Second: busyPause, 20 * time.Millisecond: 10 * time.Millisecond} {
+		run, edited := bare(), bare()
+		run.ResourceVersion, edited.ResourceVersion = "7", "8"
+		s := l.Session(&State{}, types.NamespacedName{}, "uid", policy.Effective{})
+		s.policy.RunLock.BusyRetry.Delay = retry
+		if at := s.NotBefore(run); !at.IsZero() || !s.Hopeful() {
+			t.Errorf("a lock that was not busy: %s, hopeful %t", at, s.Hopeful())
+		}
+		for range 2 { // when it is found busy for the first time, and later
+			clk.Step(time.Second)
+			_, _ = s.Without(run, s.Take(t.Context(), run, "result"))
+			s.RetryAt(t.Context(), run, clk.Now(), retry)
+			if got := s.NotBefore(run).Sub(clk.Now()); got != want {
+				t.Errorf("retries of %s: after %s, want %s", retry, got, want)
+			}
+		}
+		if at := s.NotBefore(edited); !at.IsZero() {
+			t.Errorf("another version: %s", at)
+		}
+		if s.Hopeful() {
+			t.Error("a lock that was busy is hoped for")
+		}
+		line.last.Wake()
+		if at := s.NotBefore(run); !at.IsZero() {
+			t.Errorf("it was called: %s", at)
+		}
+		_ = s.Take(t.Context(), run, "result")
+		if at := s.NotBefore(run); at.IsZero() {
+			t.Error("a call counts for ever")
+		}
+	}
+	if fresh := l.Session(&State{}, types.NamespacedName{}, "uid", policy.Effective{}); !l.Breaker.Trip(errDown) || fresh.Hopeful() {
+		t.Error("a lock whose store failed is hoped for")
 	}
 }

@@ -4,6 +4,7 @@ package leases
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -65,6 +66,9 @@ type State struct {
 	// since it was first found busy.
 	busy        busyWait
 	busyRetries int
+	// called is set by the lock manager when it is the run's turn, until the lock is asked for
+	// again; nil: it was not asked for.
+	called *atomic.Bool
 	// Votes are what these waits say of the policy.
 	Votes Votes
 	// leaselessSince is up to when metrics know how long the run has wanted a lease again after it

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -75,11 +76,15 @@ func (s *Session) Take(ctx context.Context, run *v1alpha1.WorkflowRun, path stri
 	if s.floor > fence {
 		fence, leaseID = s.floor, ""
 	}
-	wake, key := s.all.Wake, s.key // the lease outlives the pass, and must not keep it in memory
+	if s.called == nil {
+		s.called = new(atomic.Bool)
+	}
+	s.called.Store(false)
+	wake, key, called := s.all.Wake, s.key, s.called // the lease outlives the pass, and must not keep it in memory
 	lease, err := s.all.Locks.Acquire(ctx, lockmgr.Request{
 		RunUID: string(s.uid), Floor: fence, FloorLeaseID: leaseID,
 		Policy: s.policy.RunLock, PolicyName: s.policy.Name, Path: path,
-		Waiter: waiter, Wake: func() { wake(key) }, Since: s.busy.since, Retries: s.busyRetries, Gone: s.all.Gone,
+		Waiter: waiter, Wake: func() { called.Store(true); wake(key) }, Since: s.busy.since, Retries: s.busyRetries, Gone: s.all.Gone,
 	})
 	if err == nil {
 		s.Held = lease

@@ -47,6 +47,20 @@ func (s *Session) RetryAt(ctx context.Context, run *v1alpha1.WorkflowRun, now ti
 	return at
 }
 
+// NotBefore is when a lock that was found busy is tried again for results that have come since.
+// Zero: at once, as the run is another one, or was called since it is its turn.
+func (s *Session) NotBefore(run *v1alpha1.WorkflowRun) time.Time {
+	if s.kept != nil || (s.called != nil && s.called.Load()) {
+		return time.Time{}
+	}
+	return s.busy.notBefore(run, s.policy.RunLock.BusyRetry)
+}
+
+// Hopeful says whether the lock is most likely to be had.
+func (s *Session) Hopeful() bool {
+	return s.kept != nil || s.busy.since.IsZero() && !s.all.Breaker.failing()
+}
+
 // WaitedEnough ends the wait for a lock: the run has it, or wants it no more.
 func (s *Session) WaitedEnough(run *v1alpha1.WorkflowRun) {
 	s.CountLeaseless()

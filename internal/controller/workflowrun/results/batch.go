@@ -87,6 +87,9 @@ func (x *Batch) Under(p policy.Effective) { x.policy = p }
 // Empty says whether nothing is to be applied.
 func (x *Batch) Empty() bool { return len(x.apply) == 0 }
 
+// Waits says whether any wait, though it be for company.
+func (x *Batch) Waits() bool { return len(x.apply)+len(x.company) > 0 }
+
 // Len is how many are to be applied.
 func (x *Batch) Len() int { return len(x.apply) }
 

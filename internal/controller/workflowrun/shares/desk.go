@@ -23,6 +23,9 @@ const (
 	smallOutputs = 256 << 10
 	// maxRest bounds how long a desk stays empty after its use.
 	maxRest = time.Second
+	// maxStay is until when a pass may go on at its desk, from when it came, with what could be
+	// left to the next one. The rest and the piece that begin then are beyond it.
+	maxStay = 500 * time.Millisecond
 )
 
 // Desks are places for passes that do what takes long, or much memory. All other passes
@@ -49,7 +52,9 @@ func desksOf(cores int) int { return max(1, min(maxDesks, cores-1)) }
 type Desk struct {
 	desks  *Desks
 	tenant string
-	leave  func() // nil: the pass has no desk
+	leave  func()    // nil: the pass has no desk
+	came   time.Time // when it sat down
+	worked time.Time // since when it works without a rest
 }
 
 // For begins a pass of a tenant, which has no desk yet.
@@ -68,24 +73,36 @@ func (d *Desk) SitDown(ctx context.Context) bool {
 	if err != nil {
 		return false // what the decision began is good; the rest is for the next pass
 	}
-	begin := d.desks.clock.Now()
-	d.leave = func() { d.desks.rest(d.tenant, begin, done) }
+	d.came = d.desks.clock.Now()
+	d.worked, d.leave = d.came, done
 	return true
 }
 
-// rest gives a desk back that was had since then: if others want passes, after as long as it was
-// had. What is done at desks, here and at the API server, takes half of the time at most then, and
-// leaves the other half to them.
-func (d *Desks) rest(tenant string, begin time.Time, done func()) {
-	pause := min(d.clock.Since(begin), maxRest)
-	if !d.turns.Others(tenant, begin.Add(-maxRest)) {
-		pause = 0
+// rest is how long a desk is left empty, or its pass is idle, after work since d.worked: if others
+// want passes, as long as that. What is done at desks, here and at the API server, takes half of
+// the time at most then, and leaves the other half to them.
+func (d *Desk) rest() time.Duration {
+	if !d.desks.turns.Others(d.tenant, d.worked.Add(-maxRest)) {
+		return 0
 	}
-	if pause <= 0 {
-		done()
-		return
+	return min(d.desks.clock.Since(d.worked), maxRest)
+}
+
+// GoOn says whether a pass with a desk may do more of what could be left to the next one. It rests
+// first. A pass that goes on writes once for all that it did; who waits for the desk waits longer.
+func (d *Desk) GoOn(ctx context.Context) bool {
+	if ctx.Err() != nil || d.leave == nil || d.desks.clock.Since(d.came) >= maxStay {
+		return false
 	}
-	d.clock.AfterFunc(pause, done)
+	if pause := d.rest(); pause > 0 {
+		select {
+		case <-d.desks.clock.After(pause):
+		case <-ctx.Done():
+			return false
+		}
+	}
+	d.worked = d.desks.clock.Now()
+	return true
 }
 
 // ForObject gives a desk to a pass that is about to write an object of so many bytes, if that is
@@ -114,8 +131,13 @@ func (d *Desk) need(ctx context.Context) error {
 
 // StandUp gives the desk back, if the pass has one.
 func (d *Desk) StandUp() {
-	if d.leave != nil {
-		d.leave()
-		d.leave = nil
+	if d.leave == nil {
+		return
 	}
+	if pause := d.rest(); pause > 0 {
+		d.desks.clock.AfterFunc(pause, d.leave)
+	} else {
+		d.leave()
+	}
+	d.leave = nil
 }

@@ -5,6 +5,7 @@ package shares
 import (
 	"context"
 	"errors"
+	"runtime"
 	"testing"
 	"time"
 
@@ -58,6 +59,87 @@ func TestADeskStaysEmptyAsLongAsItWasHadIfOthersArePresent(t *testing.T) {
 				t.Error("the desk is not had again")
 			}
 		})
+	}
+}
+
+// mutation: GoOn without a desk, beyond maxStay, without its rest, or with one though nobody else
+// is there; a rest after all of a stay, and not after the work since the last one.
+func TestAPassGoesOnAtItsDeskForAWhile(t *testing.T) {
+	for _, other := range []bool{false, true} {
+		clk := clocktesting.NewFakeClock(time.Unix(1000, 0))
+		desks, turns := newTestDesks(clk)
+		if other {
+			turns.See("b", clk.Now())
+		}
+		turns.See("a", clk.Now())
+		d := desks.For("a")
+		if d.GoOn(t.Context()) {
+			t.Fatal("it goes on without a desk")
+		}
+		if !d.SitDown(t.Context()) {
+			t.Fatal("there is no desk")
+		}
+		worked := 0 * time.Second
+		for ; d.goesOnAfter(t, clk, maxStay/10, other); worked += maxStay / 10 {
+			if worked > maxStay {
+				t.Fatal("it goes on for ever")
+			}
+		}
+		if want := maxStay * 9 / 10; !other && worked != want {
+			t.Errorf("it worked for %s and once more, want %s", worked, want)
+		} else if want := maxStay / 2; other && worked != want {
+			t.Errorf("beside others it worked for %s and once more, want %s", worked, want)
+		}
+		d.StandUp()
+		next := desks.places.Take("a", func() {})
+		if desks.places.Has(next) != !other {
+			t.Errorf("the desk is had again at once: %t", desks.places.Has(next))
+		}
+		if clk.Step(maxStay / 10); !desks.places.Has(next) {
+			t.Error("the desk rests for longer than the last work took")
+		}
+	}
+}
+
+// goesOnAfter works for a while, and says whether the pass goes on, after a rest of the same length
+// if that is wanted.
+func (d *Desk) goesOnAfter(t *testing.T, clk *clocktesting.FakeClock, work time.Duration, rests bool) bool {
+	t.Helper()
+	clk.Step(work)
+	went := make(chan bool)
+	go func() { went <- d.GoOn(t.Context()) }()
+	for {
+		select {
+		case on := <-went:
+			if rests && on {
+				t.Fatal("it goes on without a rest")
+			}
+			return on
+		default:
+		}
+		if clk.HasWaiters() {
+			if !rests {
+				t.Fatal("it rests though nobody else is there")
+			}
+			clk.Step(work)
+			return <-went
+		}
+		runtime.Gosched()
+	}
+}
+
+// mutation: GoOn without its look at ctx.
+func TestAPassThatEndsGoesOnNoMore(t *testing.T) {
+	clk := clocktesting.NewFakeClock(time.Unix(1000, 0))
+	desks, _ := newTestDesks(clk)
+	d := desks.For("a")
+	if !d.SitDown(t.Context()) {
+		t.Fatal("there is no desk")
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errTest)
+	if d.GoOn(ctx) {
+		t.Error("it goes on")
 	}
 }
 

@@ -15,5 +15,6 @@
 // A pass begins with quick decisions. When one is cut, when large outputs are to be read, or when a
 // large object is to be written, it sits down at a desk, of which there are two at most, and keeps
 // it to its end. So what large runs hold in memory is bounded for the process, and one core is left
-// to the others. If another tenant wants passes, a desk stays empty for as long as it was had.
+// to the others. If another tenant wants passes, a desk stays empty for as long as it was had, and
+// a pass that goes on at its desk rests for as long as it has worked.
 package shares

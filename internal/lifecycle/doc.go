@@ -126,7 +126,8 @@
 // # What expressions may take
 //
 // The decisions of one pass share a budget: cost units of expr, and bytes of what is rendered. What
-// is over it is left for the next write (Cut), in order. As long as nothing began with a decision,
+// is over it is left for the next write (Cut), in order. The shell may let a pass evaluate more,
+// on top of what is known (Evaluated.Cost). As long as nothing began with a decision,
 // and nothing is lacking, one more expression is evaluated, so each write gets ahead; what that
 // takes beyond the budget is what one step may take. Input.Evaluated has what the decisions of the
 // pass before gave, with a hash of what each place saw: equal sights give equal values. A Quick

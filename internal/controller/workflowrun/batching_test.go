@@ -28,7 +28,8 @@ import (
 //   - pacing.go noneToCome that counts results: one that came again passes for the last one.
 //   - decide.go decideFirst that returns its first decision: each costly step is written by itself;
 //     one that does not look whether more is known goes round in circles where costly steps fail;
-//     mayGoOn without Hopeful evaluates for a lock that is busy.
+//     mayGoOn without Hopeful evaluates for a lock that is busy, and without another of its
+//     conditions makes an entry of the table fail.
 var _ = Describe("batching", func() {
 	const started = `{"status":"Started"}`
 
@@ -87,6 +88,24 @@ var _ = Describe("batching", func() {
 			Expect(r.counter("syncopate_status_writes_total")).To(BeEquivalentTo(1))
 			Expect(w.jobsStored(ctx)).To(Equal(n))
 		}, NodeTimeout(2*patience))
+
+		DescribeTable("goes on before it takes the lock, unless", func(ctx SpecContext, adjust func(p *pass), want bool) {
+			run := create(ctx, costly)
+			p, err := r.observe(ctx, run)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(p.desk.SitDown(ctx)).To(BeTrue())
+			defer p.desk.StandUp()
+			adjust(p)
+			Expect(mayGoOn(ctx, p)).To(Equal(want))
+		},
+			Entry("nothing is in its way", func(*pass) {}, true, NodeTimeout(patience)),
+			Entry("it has no desk", func(p *pass) { p.desk.StandUp() }, false, NodeTimeout(patience)),
+			Entry("it has locks", func(p *pass) { p.run.Spec.Locks = []v1alpha1.LockRequest{{Mutex: "m"}} }, false, NodeTimeout(patience)),
+			Entry("it is ahead of its status", func(p *pass) { p.ahead.Keep(&v1alpha1.WorkflowRunStatus{}, 0) }, false, NodeTimeout(patience)),
+			Entry("its partition is handed over", func(p *pass) {
+				p.r.Driven.End(context.Background(), protocol.AllPartitions(), func([]int) {})
+			}, false, NodeTimeout(patience)),
+		)
 
 		It("goes on while they fail", func(ctx SpecContext) {
 			run := create(ctx, costly+" && inputs.l[inputs.l.size()] == 0")

@@ -13,6 +13,7 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
 )
 
 // decide decides, finds out what the decision lacks, and decides again until it lacks nothing. If
@@ -39,6 +40,10 @@ func (p *pass) decide(ctx context.Context, lock lifecycle.Lock) lifecycle.Decisi
 	}
 }
 
+// pieceCost is what a pass that goes on evaluates at a time, and one expression more: while it is
+// at it, others wait for their turn on its core.
+const pieceCost = bounds.MaxDecisionCost / 4
+
 // decideFirst decides before the lock is taken, and goes on for a while with what a decision would
 // leave to the next pass: one write is for all of it. What fails has no value that could be known,
 // and is evaluated again.
@@ -49,15 +54,17 @@ func decideFirst(ctx context.Context, p *pass) lifecycle.Decision {
 			return d
 		}
 		more := *p.evaluated
-		more.Cost, known = 0, len(more.Values)
+		more.Cost, known = bounds.MaxDecisionCost-pieceCost, len(more.Values)
 		p.evaluated = &more
 	}
 }
 
 // mayGoOn says whether a pass may do more before it takes the lock. It rests first. A run with
-// locks has some of them by now, for which others wait.
+// locks may have some of them by now, for which others may wait; one that is ahead of its status
+// is to be written soon.
 func mayGoOn(ctx context.Context, p *pass) bool {
-	return p.lock.Hopeful() && !p.run.HasLocks() && p.desk.GoOn(ctx) && p.r.Driven.Drives(p.run.UID)
+	drives := func() bool { return p.r.Driven.Drives(p.run.UID) }
+	return p.lock.Hopeful() && !p.run.HasLocks() && !p.ahead.Lags() && drives() && p.desk.GoOn(ctx) && drives()
 }
 
 // decideWithin decides under a lease, in a time of its own.

@@ -43,7 +43,7 @@ const (
 	ItemsBytes       = 100 << 10                          // what status may need for the items of a run, outputs in it apart
 	MaxInputDepth    = 100                                // nesting of inputs and templates of a spec, also in the webhook: tools that list runs read it
 	MaxDepth         = 4 << 10                            // nesting that JSON readers surely take
-	MaxDecisionCost  = expr.MaxCost                       // what the expressions of the decisions of one pass may take before they wait for the next
+	MaxDecisionCost  = expr.MaxCost                       // what expressions may take in one pass before the others wait for the next one; at a desk, more
 	MaxQuickCost     = expr.MaxCost / 12                  // and those of a quick decision: some 4 ms
 	MaxQuickBytes    = 4 << 10                            // of a template that a quick decision evaluates: it may have to be compiled
 	CostOfPlace      = 20                                 // of each condition and template, beside its expressions

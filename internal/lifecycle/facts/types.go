@@ -58,7 +58,7 @@ type Payloads map[string]Payload
 // evaluated twice in it, and what that took. Decision.Evaluated is a new one; Input.Evaluated
 // is never changed.
 type Evaluated struct {
-	Cost   int                        // of all of them, in cost units of expr; the shell sets it to 0 to give a pass another budget
+	Cost   int                        // of all of them, in cost units of expr; the shell takes some off to let a pass evaluate more
 	Bytes  int                        // of Values
 	Valid  bool                       // the spec was validated, and has no mistakes
 	Values map[string]json.RawMessage // by place, and by what could be seen from there

@@ -8,7 +8,7 @@
 // the object store and was not loaded.
 //
 //	View         what expressions see of a run
-//	Evaluations  the budget of one pass, and what it evaluated so far
+//	Evaluations  a budget, and what the pass evaluated so far
 //	Rendering    jobs in flight again, byte for byte as when they were dispatched
 //	ChildOf      the same for child runs
 //	Needs        what a decision lacks, for the shell to supply

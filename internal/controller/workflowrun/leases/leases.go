@@ -66,8 +66,8 @@ type State struct {
 	// since it was first found busy.
 	busy        busyWait
 	busyRetries int
-	// called is set by the lock manager when it is the run's turn, until the lock is asked for
-	// again; nil: it was not asked for.
+	// called is set by the lock manager when the run is to look again, as a rule as it is its turn,
+	// until the lock is asked for again; nil: it was not asked for.
 	called *atomic.Bool
 	// Votes are what these waits say of the policy.
 	Votes Votes

@@ -128,6 +128,28 @@ func (d *Desk) goesOnAfter(t *testing.T, clk *clocktesting.FakeClock, work time.
 	}
 }
 
+// mutation: a rest that does not end with ctx waits for ever; one after which the pass goes on.
+func TestAPassThatEndsDuringItsRestGoesOnNoMore(t *testing.T) {
+	clk := clocktesting.NewFakeClock(time.Unix(1000, 0))
+	desks, turns := newTestDesks(clk)
+	turns.See("b", clk.Now())
+	d := desks.For("a")
+	if !d.SitDown(t.Context()) {
+		t.Fatal("there is no desk")
+	}
+	clk.Step(maxStay / 10)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	went := make(chan bool)
+	go func() { went <- d.GoOn(ctx) }()
+	for !clk.HasWaiters() {
+		runtime.Gosched()
+	}
+	cancel(errTest)
+	if <-went {
+		t.Error("it goes on")
+	}
+}
+
 // mutation: GoOn without its look at ctx.
 func TestAPassThatEndsGoesOnNoMore(t *testing.T) {
 	clk := clocktesting.NewFakeClock(time.Unix(1000, 0))

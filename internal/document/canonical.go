@@ -10,54 +10,71 @@ import (
 	"unicode/utf8"
 )
 
-// AppendCanonical appends the value in the form in which the API server hands it back: keys in
-// order, 1.0 as 1, no blanks, < > & and what ends a line in JavaScript escaped. Its error is that
-// of a number beyond float64.
-func (v Value) AppendCanonical(to []byte) ([]byte, error) {
+// Canonical is the value in the form in which the API server hands it back: keys in order, 1.0 as
+// 1, no blanks, < > & and what ends a line in JavaScript escaped. Its error is that of a number
+// beyond float64. pause is called now and then if it is not nil.
+func (v Value) Canonical(pause func()) ([]byte, error) {
+	w := writer{to: make([]byte, 0, len(v.doc.text)), rest: pausing(pause)}
+	err := w.value(v)
+	return w.to, err
+}
+
+// writer appends values in their canonical form.
+type writer struct {
+	to   []byte
+	rest pauses
+}
+
+func (w *writer) value(v Value) error {
+	w.rest.at(len(w.to))
 	switch v.Kind() {
 	case List:
-		return v.appendList(to)
+		return w.list(v)
 	case Object:
-		return v.appendObject(to)
+		return w.object(v)
 	case Number:
 		n, err := v.Number()
 		if err != nil {
-			return nil, err
+			return err
 		}
-		return appendNumber(to, n), nil
+		w.to = appendNumber(w.to, n)
 	case String:
-		return v.appendString(to), nil
+		w.string(v)
 	default:
-		return append(to, v.doc.raw(v.node)...), nil
+		w.to = append(w.to, v.doc.raw(v.node)...)
 	}
+	return nil
 }
 
-func (v Value) appendList(to []byte) (_ []byte, err error) {
-	to = append(to, '[')
+func (w *writer) list(v Value) error {
+	w.to = append(w.to, '[')
 	for i := range v.Len() {
 		if i > 0 {
-			to = append(to, ',')
+			w.to = append(w.to, ',')
 		}
-		if to, err = v.Index(i).AppendCanonical(to); err != nil {
-			return nil, fmt.Errorf("element %d: %w", i, err)
+		if err := w.value(v.Index(i)); err != nil {
+			return fmt.Errorf("element %d: %w", i, err)
 		}
 	}
-	return append(to, ']'), nil
+	w.to = append(w.to, ']')
+	return nil
 }
 
-func (v Value) appendObject(to []byte) (_ []byte, err error) {
-	to = append(to, '{')
+func (w *writer) object(v Value) error {
+	w.to = append(w.to, '{')
 	for i := range v.Len() {
 		if i > 0 {
-			to = append(to, ',')
+			w.to = append(w.to, ',')
 		}
 		key := Value{v.doc, v.doc.nodes[int(v.node.at)+2*i]}
-		to = append(key.appendString(to), ':')
-		if to, err = v.At(i).AppendCanonical(to); err != nil {
-			return nil, err
+		w.string(key)
+		w.to = append(w.to, ':')
+		if err := w.value(v.At(i)); err != nil {
+			return err
 		}
 	}
-	return append(to, '}'), nil
+	w.to = append(w.to, '}')
+	return nil
 }
 
 // appendNumber writes a number as encoding/json does, but for -0, which is read as 0 the next time.
@@ -81,18 +98,20 @@ func appendNumber(to []byte, n any) []byte {
 	return to
 }
 
-// appendString writes a string with its quotes.
-func (v Value) appendString(to []byte) []byte {
+// string writes a string with its quotes.
+func (w *writer) string(v Value) {
 	raw := v.doc.raw(v.node)
-	to = append(to, '"')
 	if v.node.kind() != escaped && !toEscape(raw) {
-		return append(append(to, raw...), '"')
+		w.to = append(append(append(w.to, '"'), raw...), '"')
+		return
 	}
+	w.to = append(w.to, '"')
 	c := cursor{text: raw}
 	for r, ok := c.next(); ok; r, ok = c.next() {
-		to = appendRune(to, r)
+		w.to = appendRune(w.to, r)
+		w.rest.at(len(w.to))
 	}
-	return append(to, '"')
+	w.to = append(w.to, '"')
 }
 
 // toEscape says whether a text that is not escaped has something that is to be. One search for each
@@ -117,10 +136,16 @@ func appendRune(to []byte, r rune) []byte {
 	case '\t':
 		return append(to, `\t`...)
 	case '<', '>', '&', '\u2028', '\u2029':
-		return fmt.Appendf(to, `\u%04x`, r)
+		return appendEscaped(to, r)
 	}
 	if r < ' ' {
-		return fmt.Appendf(to, `\u%04x`, r)
+		return appendEscaped(to, r)
 	}
 	return utf8.AppendRune(to, r)
+}
+
+// appendEscaped appends a rune of 16 bits by its number.
+func appendEscaped(to []byte, r rune) []byte {
+	const digits = "0123456789abcdef"
+	return append(to, '\\', 'u', digits[r>>12&15], digits[r>>8&15], digits[r>>4&15], digits[r&15])
 }

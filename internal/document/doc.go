@@ -24,5 +24,6 @@
 // # Bounds
 //
 // Text has at most MaxBytes, nested at most 10,000 deep. Parse takes O(n) time, and O(n log n)
-// where keys are not in order.
+// where keys are not in order: 8 MiB of small objects take some 100 ms. So whoever checks, reads or
+// writes a large text may have a function called every few milliseconds, which may wait.
 package document

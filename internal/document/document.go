@@ -64,23 +64,28 @@ type Value struct {
 }
 
 // Parse reads one JSON document. Its error wraps ErrTooLarge, or is that of encoding/json. The text
-// is kept, and must not change.
-func Parse(text []byte) (*Document, error) {
+// is kept, and must not change. pause is called now and then if it is not nil.
+func Parse(text []byte, pause func()) (*Document, error) {
 	if len(text) > MaxBytes {
 		return nil, fmt.Errorf("%w: %d bytes, more than %d", ErrTooLarge, len(text), MaxBytes)
 	}
-	n, ok := count(text)
-	if !ok {
-		var discarded json.RawMessage
-		if err := json.Unmarshal(text, &discarded); err != nil {
-			return nil, err
-		}
-		return nil, errors.New("not JSON")
+	c, ok := Check(text, pause)
+	if ok {
+		return c.Parse(pause), nil
 	}
-	p := parser{Document: Document{text: text, nodes: make([]node, n)}}
+	var discarded json.RawMessage
+	if err := json.Unmarshal(text, &discarded); err != nil {
+		return nil, err
+	}
+	return nil, errors.New("not JSON")
+}
+
+// Parse reads the document as the function Parse does, but does not check it again.
+func (c Checked) Parse(pause func()) *Document {
+	p := parser{Document: Document{text: c.text, nodes: make([]node, c.n)}, rest: pausing(pause)}
 	p.top = len(p.nodes)
 	p.value()
-	return &p.Document, nil
+	return &p.Document
 }
 
 // Root is the document as a value.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -73,10 +74,11 @@ func check(t *testing.T, text string) {
 	t.Helper()
 	var want any
 	wantErr := utiljson.Unmarshal([]byte(text), &want)
-	if Valid([]byte(text)) != json.Valid([]byte(text)) {
-		t.Fatalf("%.200q: valid %t", text, Valid([]byte(text)))
+	if _, ok := Check([]byte(text), nil); ok != json.Valid([]byte(text)) {
+		t.Fatalf("%.200q: valid %t", text, ok)
 	}
-	d, err := Parse([]byte(text))
+	checkElements(t, text)
+	d, err := Parse([]byte(text), nil)
 	if err != nil {
 		if json.Valid([]byte(text)) {
 			t.Fatalf("%.200q: %v", text, err)
@@ -86,7 +88,7 @@ func check(t *testing.T, text string) {
 	if !json.Valid([]byte(text)) {
 		t.Fatalf("%.200q is no JSON and was taken", text)
 	}
-	out, err := d.Root().AppendCanonical(nil)
+	out, err := d.Root().Canonical(nil)
 	if (err == nil) != (wantErr == nil) {
 		t.Fatalf("%.200q: error %v, want %v", text, err, wantErr)
 	}
@@ -98,6 +100,16 @@ func check(t *testing.T, text string) {
 	}
 	if form, _ := canonical([]byte(text)); form != string(out) {
 		t.Errorf("canonical form of %.200q:\n got %.300q\nwant %.300q", text, out, form)
+	}
+}
+
+func checkElements(t *testing.T, text string) {
+	t.Helper()
+	var want, got []json.RawMessage
+	wanted := json.Unmarshal([]byte(text), &want) == nil && strings.HasPrefix(strings.TrimSpace(text), "[")
+	ok := Elements([]byte(text), func(e []byte) { got = append(got, e) }, nil)
+	if ok != wanted || ok && !slices.EqualFunc(got, want, func(a, b json.RawMessage) bool { return string(a) == string(b) }) {
+		t.Errorf("elements of %.200q: %t\n got %.300q\nwant %.300q", text, ok, got, want)
 	}
 }
 
@@ -159,7 +171,7 @@ func TestADocumentTakesFiveTimesItsTextAtMost(t *testing.T) {
 			text := []byte("[" + strings.Repeat(element+",", n-1) + element + "]")
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			d, err := Parse(text)
+			d, err := Parse(text, nil)
 			runtime.ReadMemStats(&after)
 			if err != nil || d.Root().Len() != n {
 				t.Fatal(err)
@@ -175,7 +187,7 @@ func TestADocumentTakesFiveTimesItsTextAtMost(t *testing.T) {
 }
 
 func TestATextThatIsTooLargeIsRefused(t *testing.T) {
-	if _, err := Parse(make([]byte, MaxBytes+1)); err == nil {
+	if _, err := Parse(make([]byte, MaxBytes+1), nil); err == nil {
 		t.Error("it was taken")
 	}
 }
@@ -187,7 +199,7 @@ func BenchmarkParse(b *testing.B) {
 			b.SetBytes(int64(len(text)))
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := Parse(text); err != nil {
+				if _, err := Parse(text, nil); err != nil {
 					b.Fatal(err)
 				}
 			}

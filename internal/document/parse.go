@@ -17,6 +17,9 @@ type parser struct {
 	at    int // in the text
 	front int // nodes that have their place
 	top   int // of the stack; nodes from there on are on it
+
+	rest     pauses
+	compared int // keys since the last pause, long ones as several
 }
 
 // ends are the bytes that end a number, or true, false or null.
@@ -77,6 +80,7 @@ func (p *parser) list() {
 	p.at++
 	before := p.top
 	for !p.next(']') {
+		p.rest.at(p.at)
 		p.value()
 	}
 	n := before - p.top
@@ -106,6 +110,7 @@ func (p *parser) object() {
 	p.at++
 	before := p.top
 	for !p.next('}') {
+		p.rest.at(p.at)
 		p.string()
 		p.next(':')
 		p.value()
@@ -148,7 +153,7 @@ func (p *parser) scalar() {
 // inOrder sorts keys with their values, keeps the last of those that are the same, and says how
 // many there are.
 func (p *parser) inOrder(nodes []node) int {
-	o := byKey{&p.Document, nodes}
+	o := byKey{p, nodes}
 	if o.ordered() {
 		return o.Len()
 	}
@@ -167,7 +172,7 @@ func (p *parser) inOrder(nodes []node) int {
 // byKey sorts keys with their values by text; those with the same text as they stand
 // in the document.
 type byKey struct {
-	doc   *Document
+	of    *parser
 	nodes []node
 }
 
@@ -185,11 +190,20 @@ func (o byKey) Swap(i, j int) {
 
 func (o byKey) compare(i, j int) int {
 	a, b := o.nodes[2*i], o.nodes[2*j]
+	o.of.compares(1 + min(a.len(), b.len())/comparedBytes)
 	if a.kind() != escaped && b.kind() != escaped {
-		return bytes.Compare(o.doc.raw(a), o.doc.raw(b))
+		return bytes.Compare(o.of.raw(a), o.of.raw(b))
 	}
-	c := cursor{text: o.doc.raw(a)}
-	return c.compare(&cursor{text: o.doc.raw(b)})
+	c := cursor{text: o.of.raw(a)}
+	return c.compare(&cursor{text: o.of.raw(b)})
+}
+
+// compares counts towards the next pause.
+func (p *parser) compares(n int) {
+	if p.compared += n; p.compared >= comparesBetween && p.rest.pause != nil {
+		p.compared = 0
+		p.rest.pause()
+	}
 }
 
 // ordered says whether all keys are in order, and none is there twice.

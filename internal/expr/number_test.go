@@ -42,7 +42,7 @@ func TestArithmeticTakesWholeNumbersAndFractionsTogether(t *testing.T) {
 		for score, value := range want {
 			t.Run(expression+" of "+score, func(t *testing.T) {
 				raw := []byte(`{"score": ` + score + `, "i": 1, "id": 9007199254740993, "big": 18446744073709551615, "list": ["a", "b", "c"]}`)
-				parsed, err := document.Parse(raw)
+				parsed, err := document.Parse(raw, nil)
 				if err != nil {
 					t.Fatal(err)
 				}

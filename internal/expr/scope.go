@@ -28,7 +28,8 @@ type Scope struct {
 	item    any
 	hasItem bool
 	spent   int
-	limit   int // of each evaluation, if above 0 and below that of the package
+	limit   int    // of each evaluation, if above 0 and below that of the package
+	pause   func() // nil: none
 }
 
 // Prepare makes a Scope of v. The values of v must not change while the Scope is in use.
@@ -66,12 +67,18 @@ func (s *Scope) Spent() int { return s.spent }
 // always. One that is stopped by it says ErrTooCostly, and may be good.
 func (s *Scope) Limit(cost int) { s.limit = cost }
 
+// Pause has a function called now and then by evaluations from now on, for what they take may be
+// long; nil: none is.
+func (s *Scope) Pause(pause func()) { s.pause = pause }
+
 // work is that of one evaluation.
 func (s *Scope) work(most int) *budget.Budget {
 	if s.limit > 0 {
 		most = min(most, s.limit)
 	}
-	return budget.New(most)
+	w := budget.New(most)
+	w.Pause = s.pause
+	return w
 }
 
 // render also says what it takes to compile the template's expressions.

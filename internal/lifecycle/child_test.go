@@ -136,23 +136,23 @@ func TestAChildRunIsRenderedTheSameAgain(t *testing.T) {
 	for _, ref := range render.ChildInputs(run, "sub") {
 		payloads[ref.Name] = Payload{Data: store[ref.Name]}
 	}
-	again, err := render.ChildOf(run, "sub", payloads)
+	again, err := render.ChildOf(run, "sub", payloads, nil)
 	if diff := cmp.Diff(out.Create[0], again); err != nil || diff != "" {
 		t.Errorf("%v\n%s", err, diff)
 	}
 	for _, step := range []string{"a", "nowhere"} {
-		if _, err := render.ChildOf(run, step, payloads); !errors.Is(err, render.ErrNotInFlight) {
+		if _, err := render.ChildOf(run, step, payloads, nil); !errors.Is(err, render.ErrNotInFlight) {
 			t.Errorf("child of %s: %v", step, err)
 		}
 		if refs := render.ChildInputs(run, step); len(refs) > 0 {
 			t.Errorf("inputs of the child of %s: %v", step, refs)
 		}
 	}
-	if _, err := render.ChildOf(run, "sub", nil); err == nil || errors.Is(err, render.ErrNotInFlight) || !strings.Contains(err.Error(), "run.inputs: 1 outputs are to be loaded") {
+	if _, err := render.ChildOf(run, "sub", nil, nil); err == nil || errors.Is(err, render.ErrNotInFlight) || !strings.Contains(err.Error(), "run.inputs: 1 outputs are to be loaded") {
 		t.Errorf("without what it reads: %v", err)
 	}
 	run.Spec.Steps[1].Run.Inputs = raw(`{"n":"${"}`)
-	if _, err := render.ChildOf(run, "sub", payloads); err == nil || render.ChildInputs(run, "sub") != nil {
+	if _, err := render.ChildOf(run, "sub", payloads, nil); err == nil || render.ChildInputs(run, "sub") != nil {
 		t.Errorf("inputs that nobody validated: %v", err)
 	}
 }

@@ -107,6 +107,7 @@ func newDraft(in Input) *draft {
 		d.texts.count(s)
 	}
 	d.store = storeOf(in.Payloads, &d.out.Needs, used, d.plan.Steps[:len(d.st.Steps)])
+	d.store.pause = in.Pause
 	d.answers = questions{known: &d.in.Answers, needs: &d.out.Needs, now: d.now}
 	claimParent(d)
 	if d.st.Tenant == "" {
@@ -116,7 +117,7 @@ func newDraft(in Input) *draft {
 		d.st.Workflow = d.in.Template.Revision.DeepCopy()
 	}
 	d.view = render.NewView(in.Run, &d.st, &d.plan, in.Payloads)
-	d.view.Done = &render.Evaluations{Known: in.Evaluated, Glance: in.Glance, Quick: in.Quick, More: func() bool { return mayGoOn(d) }}
+	d.view.Done = &render.Evaluations{Known: in.Evaluated, Glance: in.Glance, Quick: in.Quick, Pause: in.Pause, More: func() bool { return mayGoOn(d) }}
 	d.items = make([]*fanout.Items, len(d.st.Steps))
 	readItems(d)
 	return d

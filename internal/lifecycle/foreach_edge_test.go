@@ -211,6 +211,19 @@ func TestADeepOutputOfAnItem(t *testing.T) {
 	}
 }
 
+// mutation: listsAround of 1, or of 3.
+func TestAnOutputOfAnItemIsAsDeepAsAListOfThemMayBe(t *testing.T) {
+	for depth, want := range map[int]string{9998: "Succeeded/Succeeded", 9999: "Failed/StepFailed"} {
+		run, o := fanOut(1, 1, v1alpha1.FailStep), objects{}
+		maxFailures(1)(&run.Spec.Steps[0])
+		o.advance(t, run, epoch)
+		o.advance(t, run, epoch, ofItem(0, succeeded("all", 1, strings.Repeat("[", depth)+strings.Repeat("]", depth))))
+		if got := outcomeOf(run.Status); got != want {
+			t.Errorf("depth %d: outcome %s, want %s: %s", depth, got, want, report.ErrorText(run.Status.Steps[0].Error))
+		}
+	}
+}
+
 // Groups are made one to bound them: that must not take attempts away which retry allows, as long
 // as they can be told apart.
 func TestMergedItemsKeepTheirAttempts(t *testing.T) {

@@ -287,7 +287,7 @@ func (c *chance) account(results []Result, out *Decision, wasOver bool) {
 				text = c.o[ref.Name]
 			}
 			if len(text) > 0 {
-				canonical, err := bounds.Canonical(text)
+				canonical, err := bounds.Canonical(text, nil)
 				if err != nil {
 					c.fail("%v", err)
 				}

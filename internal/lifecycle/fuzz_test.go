@@ -127,7 +127,7 @@ func promises(t *testing.T, in Input) Decision {
 			t.Fatalf("not settled in one decision:\n%s", cmp.Diff(out.Status, again.Status))
 		}
 		for _, c := range out.Create {
-			if again, err := render.ChildOf(next.Run, c.Step, in.Payloads); err != nil || !cmp.Equal(again, c) {
+			if again, err := render.ChildOf(next.Run, c.Step, in.Payloads, nil); err != nil || !cmp.Equal(again, c) {
 				t.Fatalf("child %v again: %v, %v", c, again, err)
 			}
 		}

@@ -76,7 +76,7 @@ func putTogether(d *draft, it *fanout.Items, text []byte) (ok bool, problem *v1a
 	if parts == nil {
 		return false, problem
 	}
-	list, err := fanout.ListOf(append(parts, text), int(it.St.Total))
+	list, err := fanout.ListOf(append(parts, text), int(it.St.Total), d.in.Pause)
 	if err != nil {
 		return false, report.OutputsLost(err.Error())
 	}

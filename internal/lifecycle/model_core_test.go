@@ -185,7 +185,7 @@ func (at slot) statusOf(steps []v1alpha1.StepStatus) v1alpha1.StepStatus {
 	over.Phase = v1alpha1.StepSucceeded
 	if failed, _ := itemset.Parse(s.ForEach.FailedItems); failed.Contains(at.item) {
 		over.Phase = v1alpha1.StepFailed
-	} else if list, err := fanout.ListOf([][]byte{s.ForEach.Outputs.Raw}, itemsOfModel); err == nil {
+	} else if list, err := fanout.ListOf([][]byte{s.ForEach.Outputs.Raw}, itemsOfModel, nil); err == nil {
 		over.Output = itemOf(list, at.item)
 	}
 	return over

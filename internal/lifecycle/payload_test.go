@@ -42,28 +42,30 @@ func (o objects) decide(in Input) Decision {
 			in.Payloads[s.Ref.Name] = Payload{}
 		}
 		for _, ref := range out.Needs.Check {
-			p := Payload{Problem: o.problem(ref)}
-			if n := len(o[ref.Name]); p.Problem == "" && kept+n <= mostChecked {
-				p.Data = o[ref.Name]
-				kept += n
+			p := o.payload(ref)
+			if kept+len(p.Data) > mostChecked {
+				p = Payload{}
 			}
+			kept += len(p.Data)
 			in.Payloads[ref.Name] = p
 		}
 		for _, ref := range out.Needs.Load {
 			if kept += len(o[ref.Name]); kept > mostKept {
 				panic(fmt.Sprintf("the shell has no room for output %s: it would have %d bytes in memory", ref.Name, kept))
 			}
-			in.Payloads[ref.Name] = Payload{Data: o[ref.Name], Problem: o.problem(ref)}
+			in.Payloads[ref.Name] = o.payload(ref)
 		}
 	}
 }
 
-func (o objects) problem(ref protocol.OutputRef) string {
+func (o objects) problem(ref protocol.OutputRef) string { return o.payload(ref).Problem }
+
+func (o objects) payload(ref protocol.OutputRef) Payload {
 	data, ok := o[ref.Name]
 	if !ok {
-		return "there is no object " + ref.Name
+		return Payload{Problem: "there is no object " + ref.Name}
 	}
-	return render.PayloadProblem(ref, data)
+	return render.PayloadOf(ref, data, nil)
 }
 
 func (o objects) advance(t *testing.T, run *v1alpha1.WorkflowRun, now time.Time, results ...Result) Decision {

@@ -29,6 +29,8 @@ type store struct {
 	partNames map[string]bool // objects with outputs of items
 	postponed bool            // something waits for the next decision, which can load what it reads
 
+	pause func() // called now and then by what takes long; nil: never
+
 	keys map[string][]any // of locks, by keysOf: what they read is not loaded again
 }
 
@@ -73,7 +75,8 @@ func (o *store) keep(r *Result) (kept, *v1alpha1.StepError) {
 	if len(r.Result.Output) == 0 {
 		return kept{}, nil
 	}
-	canonical, err := bounds.Canonical(r.Result.Output)
+	canonical, err := bounds.Canonical(r.Result.Output, o.pause)
+	o.rest()
 	switch {
 	case err != nil:
 		return kept{}, rejected("output: " + err.Error())
@@ -115,6 +118,13 @@ func (o *store) referred(id protocol.JobID, ref protocol.OutputRef) (kept, *v1al
 		return kept{}, rejected("outputRef: " + p.Problem + objectOf(ref))
 	default:
 		return kept{ref: reference(ref)}, nil
+	}
+}
+
+// rest is for outputs that are short: many take long together.
+func (o *store) rest() {
+	if o.pause != nil {
+		o.pause()
 	}
 }
 
@@ -214,10 +224,13 @@ func (o *store) parts(refs []v1alpha1.OutputReference) (all [][]byte, problem *v
 	return all, nil
 }
 
+// listsAround is how many lists are around the output of an item as it is kept: [[item, output]].
+const listsAround = 2
+
 // ofItem is the output of an item as it is kept; one that its worker put into the object store has
 // to be loaded first.
 func (o *store) ofItem(r *Result) (raw json.RawMessage, lacking bool, problem *v1alpha1.StepError) {
-	raw = r.Result.Output
+	found := facts.Payload{Data: r.Result.Output}
 	if ref := r.Result.OutputRef; ref != nil {
 		p := o.known[ref.Name]
 		switch problem = referenceProblem(r.ID, *ref); {
@@ -228,19 +241,23 @@ func (o *store) ofItem(r *Result) (raw json.RawMessage, lacking bool, problem *v
 		case p.Data == nil:
 			return nil, o.lack(&render.MissingError{Refs: []protocol.OutputRef{*ref}}), nil
 		}
-		raw = p.Data
+		found = p
 	}
-	if len(raw) == 0 {
+	if len(found.Data) == 0 {
 		return nil, false, nil
 	}
-	raw, err := bounds.Canonical(raw)
+	value, err := found.Parse(o.pause)
+	if err == nil {
+		raw, err = bounds.CanonicalOf(value, o.pause)
+	}
+	o.rest()
 	if err != nil {
 		return nil, false, rejected("output: " + err.Error())
 	}
 	if string(raw) == "null" {
 		raw = nil
 	}
-	if len(raw) > bounds.MaxDepth && !document.Valid(slices.Concat([]byte("[["), raw, []byte("]]"))) {
+	if document.Deeper(raw, document.MaxNesting-listsAround) {
 		return nil, false, rejected("output: it is nested too deep to be put into a list")
 	}
 	return raw, false, nil

@@ -82,7 +82,7 @@ func askAll(run *v1alpha1.WorkflowRun) {
 		Decide(letIn(Input{Run: run, Now: epoch.Add(time.Duration(hour) * time.Hour), Lock: held(int64(hour) + 2), Lost: lost}))
 		for _, s := range Children(run) {
 			render.ChildInputs(run, s.Name)
-			_, _ = render.ChildOf(run, s.Name, nil)
+			_, _ = render.ChildOf(run, s.Name, nil, nil)
 		}
 	}
 }
@@ -118,7 +118,7 @@ func TestNothingIsKnownOfARunWithoutASuitableStatus(t *testing.T) {
 			if _, err := JobOf(run, job("x", 1), nil); !errors.Is(err, render.ErrNotInFlight) {
 				t.Errorf("a job: %v", err)
 			}
-			if _, err := render.ChildOf(run, "sub", nil); !errors.Is(err, render.ErrNotInFlight) {
+			if _, err := render.ChildOf(run, "sub", nil, nil); !errors.Is(err, render.ErrNotInFlight) {
 				t.Errorf("a child: %v", err)
 			}
 			if refs := append(InputOutputs(run, job("x", 1)), render.ChildInputs(run, "sub")...); len(refs) > 0 {
@@ -293,7 +293,7 @@ func TestItemsThatNobodyWroteLikeThat(t *testing.T) {
 		},
 		"outputs without items are lost": {
 			func(_ *v1alpha1.Step, f *v1alpha1.ForEachStatus) { f.Begun, f.Groups, f.Outputs = 4, nil, raw(`[[]]`) },
-			`Failed [] OutputLost: outputs of items: there is no item ""`,
+			`Failed [] OutputLost: outputs of items: not a list of outputs: "[]" is no pair`,
 		},
 		"outputs of items that are not there are lost": {
 			func(_ *v1alpha1.Step, f *v1alpha1.ForEachStatus) {

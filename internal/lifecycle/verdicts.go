@@ -61,7 +61,7 @@ func unusable(r *Result) string {
 			return problem.Message
 		}
 	case len(r.Result.Output) > 0:
-		if _, err := bounds.Canonical(r.Result.Output); err != nil {
+		if _, err := bounds.Canonical(r.Result.Output, nil); err != nil {
 			return "output: " + err.Error()
 		}
 	}

@@ -39,7 +39,7 @@ func Encode(spec *v1alpha1.WorkflowSpec) (data []byte, revision string, err erro
 	if err != nil {
 		return nil, "", fmt.Errorf("encode: %w", err)
 	}
-	if data, err = bounds.Canonical(raw); err != nil {
+	if data, err = bounds.Canonical(raw, nil); err != nil {
 		return nil, "", err
 	}
 	return data, hash(data), nil
@@ -52,7 +52,7 @@ func hash(data []byte) string {
 
 // Decode reads a version of a Workflow. Its error says that it is not the content of the revision.
 func Decode(workflow, revision string, data []byte) (*Content, error) {
-	canonical, err := bounds.Canonical(data)
+	canonical, err := bounds.Canonical(data, nil)
 	if err != nil {
 		return nil, err
 	}

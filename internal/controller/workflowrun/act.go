@@ -203,7 +203,7 @@ func (p *pass) finished(ctx context.Context) (reconcile.Result, error) {
 	p.r.Liveness.Forget(p.key)
 	p.r.Signals.forget(p.key)
 	p.r.lists.keep(p.run.UID, nil)
-	d := lifecycle.Decide(p.input(p.lock.Tentative(p.run)))
+	d := lifecycle.Decide(p.input(ctx, p.lock.Tentative(p.run)))
 	p.batch.Bury(ctx, d)
 	p.batch.Settle(ctx, d, p.overdue)
 	failed := errors.Join(p.withdraw(ctx), p.release(ctx))

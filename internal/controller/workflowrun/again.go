@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/driven"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
@@ -82,6 +83,7 @@ func restAhead(p *pass, plan lifecycle.Decision) (result reconcile.Result, done 
 func (p *pass) effectsAgain(ctx context.Context, failed error) reconcile.Result {
 	wait := results.RetryDelay(failed, actRetryDelay)
 	switch l := log.FromContext(ctx); {
+	case errors.Is(failed, driven.ErrHandedOver): // the next owner makes them
 	case ctx.Err() != nil && !errors.Is(context.Cause(ctx), context.DeadlineExceeded): // the lease was lost or the operator stops: both are reported where they happen
 	case results.AsksFor(failed) > 0:
 		if cause := rootOf(failed); cause == p.mem.failing {

@@ -6,11 +6,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
@@ -28,6 +30,10 @@ import (
 //   - pacing.go noneToCome that counts results: one that came again passes for the last one.
 //   - decide.go decideFirst that returns its first decision: each costly step is written by itself;
 //     one that does not look whether more is known goes round in circles where costly steps fail;
+//     Early of the pass's own context has a write under the lock end with the operator;
+//     passUnder without Until keeps a hand-over waiting for a desk, and passOver that takes its
+//     end for an error fails;
+//     decide without Pause does not rest while it evaluates;
 //     mayGoOn without Hopeful evaluates for a lock that is busy, and without another of its
 //     conditions makes an entry of the table fail.
 var _ = Describe("batching", func() {
@@ -95,6 +101,9 @@ var _ = Describe("batching", func() {
 			Expect(err).NotTo(HaveOccurred())
 			Expect(p.desk.SitDown(ctx)).To(BeTrue())
 			defer p.desk.StandUp()
+			early, cancel := r.Driven.Early(ctx, run.UID)
+			defer cancel()
+			p.desk.Until(early)
 			adjust(p)
 			Expect(mayGoOn(ctx, p)).To(Equal(want))
 		},
@@ -106,6 +115,79 @@ var _ = Describe("batching", func() {
 				p.r.Driven.End(context.Background(), protocol.AllPartitions(), func([]int) {})
 			}, false, NodeTimeout(patience)),
 		)
+
+		It("rests while it evaluates", func(ctx SpecContext) {
+			run := create(ctx, costly)
+			p, err := r.observe(ctx, run)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(p.desk.SitDown(ctx)).To(BeTrue())
+			defer p.desk.StandUp()
+			r.Turns.See("others", w.clock.Now())
+			w.clock.Step(100 * time.Millisecond)
+			before, decided := w.clock.Waiters(), make(chan struct{})
+			go func() {
+				defer close(decided)
+				p.decide(ctx, p.lock.Tentative(p.run))
+			}()
+			Eventually(w.clock.Waiters).WithContext(ctx).WithTimeout(patience).WithPolling(polling).Should(BeNumerically(">", before))
+			Expect(decided).NotTo(BeClosed())
+			Eventually(func() <-chan struct{} {
+				w.clock.Step(100 * time.Millisecond)
+				return decided
+			}).WithContext(ctx).WithTimeout(patience).WithPolling(polling).Should(BeClosed())
+		}, NodeTimeout(2*patience))
+
+		DescribeTable("does not keep a hand-over waiting while it waits for a desk", func(ctx SpecContext, when string, bytes int) {
+			run := create(ctx, when)
+			r.memories.of(client.ObjectKeyFromObject(run), run.UID).lastWriteBytes = bytes
+			r.Desks = shares.NewDesks(1, r.Turns, r.Clock, shares.NewMetrics(r.registry).Of("desk"))
+			other := r.Desks.For("others")
+			Expect(other.SitDown(ctx)).To(BeTrue())
+			defer other.StandUp()
+			passed := make(chan error, 1)
+			go func() {
+				_, err := r.pass(ctx, run)
+				passed <- err
+			}()
+			Eventually(func() float64 { return r.counter("syncopate_places_waiting", "kind", "desk") }).WithContext(ctx).WithTimeout(patience).WithPolling(polling).Should(BeEquivalentTo(1))
+			Expect(r.Driven.End(ctx, protocol.AllPartitions(), func([]int) {})).To(BeEmpty())
+			Eventually(passed).WithContext(ctx).WithTimeout(patience).WithPolling(polling).Should(Receive(Succeed()))
+		},
+			Entry("to evaluate", costly, 0, NodeTimeout(2*patience)),
+			Entry("to write a large object", "true", 1<<20, NodeTimeout(2*patience)),
+		)
+
+		It("writes a large run under its lock when its operator stops, though it waits for a desk", func(ctx SpecContext) {
+			w = newWorld(ctx)
+			r = w.newReplica(ctx, "r")
+			large := &runtime.RawExtension{Raw: fmt.Appendf(nil, `{"x":%q}`, strings.Repeat("x", 40<<10))}
+			a := step("a")
+			a.Job.Input = large
+			run := w.create(ctx, []v1alpha1.Step{a}, func(s *v1alpha1.WorkflowRunSpec) { s.Inputs = large })
+			// It is admitted, which needs no desk, and the second write is the first large one
+			// that is known.
+			r.Desks = shares.NewDesks(1, r.Turns, r.Clock, shares.NewMetrics(r.registry).Of("desk"))
+			r.Writes = shares.New(1, false, shares.KindMetrics{})
+			r.inFlight(ctx, run, 1)
+			r.memories.of(client.ObjectKeyFromObject(run), run.UID).lastWriteBytes = 0
+			w.takeAll(ctx, 1)[0].succeed(ctx)
+			r.pumpAll(ctx, 1)
+			w.clock.Step(time.Second)
+			other := r.Desks.For("others")
+			Expect(other.SitDown(ctx)).To(BeTrue())
+			stopping, stop := context.WithCancel(ctx)
+			passed := make(chan struct{})
+			go func() {
+				defer close(passed)
+				_, _ = r.pass(stopping, run) // what it says is of no use to anybody
+			}()
+			Eventually(func() float64 { return r.counter("syncopate_places_waiting", "kind", "desk") }).WithContext(ctx).WithTimeout(patience).WithPolling(polling).Should(BeEquivalentTo(1))
+			stop()
+			Consistently(passed).WithTimeout(5 * polling).WithPolling(polling).ShouldNot(BeClosed())
+			other.StandUp()
+			Eventually(passed).WithContext(ctx).WithTimeout(patience).WithPolling(polling).Should(BeClosed())
+			Expect(w.get(ctx, run).Status.Phase).To(Equal(v1alpha1.RunSucceeded))
+		}, NodeTimeout(2*patience))
 
 		It("goes on while they fail", func(ctx SpecContext) {
 			run := create(ctx, costly+" && inputs.l[inputs.l.size()] == 0")

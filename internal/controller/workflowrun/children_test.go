@@ -396,7 +396,7 @@ var _ = Describe("a child run", func() {
 			named.Status = &v1alpha1.WorkflowRunStatus{Steps: []v1alpha1.StepStatus{
 				{Name: "ok", Phase: v1alpha1.StepSucceeded}, {Name: "sub", Phase: v1alpha1.StepRunning, ChildRun: &v1alpha1.ChildRunStatus{Name: "x"}},
 			}}
-			child, err := render.ChildOf(named, "sub", nil)
+			child, err := render.ChildOf(named, "sub", nil, nil)
 			Expect(err).NotTo(HaveOccurred())
 			Expect(w.client.Create(ctx, &v1alpha1.WorkflowRun{
 				ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: child.Name, OwnerReferences: owners(run)},

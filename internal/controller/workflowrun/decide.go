@@ -4,16 +4,17 @@ package workflowrun
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/driven"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/leases"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/pacing"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/results"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
-	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
 )
 
 // decide decides, finds out what the decision lacks, and decides again until it lacks nothing. If
@@ -21,7 +22,7 @@ import (
 // undone, to be tried again soon: the rest of it is good, a cancel above all.
 func (p *pass) decide(ctx context.Context, lock lifecycle.Lock) lifecycle.Decision {
 	for {
-		d := lifecycle.Decide(p.input(lock))
+		d := lifecycle.Decide(p.input(ctx, lock))
 		p.evaluated = d.Evaluated
 		p.r.lists.keep(p.run.UID, d.Lists)
 		asked := p.askAbout(ctx, d.Needs)
@@ -40,10 +41,6 @@ func (p *pass) decide(ctx context.Context, lock lifecycle.Lock) lifecycle.Decisi
 	}
 }
 
-// pieceCost is what a pass that goes on evaluates at a time, and one expression more: while it is
-// at it, others wait for their turn on its core.
-const pieceCost = bounds.MaxDecisionCost / 4
-
 // decideFirst decides before the lock is taken, and goes on for a while with what a decision would
 // leave to the next pass: one write is for all of it. What fails has no value that could be known,
 // and is evaluated again.
@@ -54,7 +51,7 @@ func decideFirst(ctx context.Context, p *pass) lifecycle.Decision {
 			return d
 		}
 		more := *p.evaluated
-		more.Cost, known = bounds.MaxDecisionCost-pieceCost, len(more.Values)
+		more.Cost, known = 0, len(more.Values)
 		p.evaluated = &more
 	}
 }
@@ -63,8 +60,7 @@ func decideFirst(ctx context.Context, p *pass) lifecycle.Decision {
 // locks may have some of them by now, for which others may wait; one that is ahead of its status
 // is to be written soon.
 func mayGoOn(ctx context.Context, p *pass) bool {
-	drives := func() bool { return p.r.Driven.Drives(p.run.UID) }
-	return p.lock.Hopeful() && !p.run.HasLocks() && !p.ahead.Lags() && drives() && p.desk.GoOn(ctx) && drives()
+	return p.lock.Hopeful() && !p.run.HasLocks() && !p.ahead.Lags() && p.desk.GoOn(ctx)
 }
 
 // decideWithin decides under a lease, in a time of its own.
@@ -75,7 +71,7 @@ func (p *pass) decideWithin(held context.Context, lock lifecycle.Lock) lifecycle
 }
 
 // input is what the core decides on, for a given state of the lock.
-func (p *pass) input(lock lifecycle.Lock) lifecycle.Input {
+func (p *pass) input(ctx context.Context, lock lifecycle.Lock) lifecycle.Input {
 	in := lifecycle.Input{
 		Run: p.run, Now: p.r.Clock.Now(), Lock: lock, Tenant: p.tenant,
 		Permits: p.permits, Template: p.template, Origin: p.origin, Gate: p.slot.Gate, Claim: p.claim, Locks: p.locks, Signals: p.signals, SignalsAsOf: p.signalsAsOf, Workers: p.workers, NATSDown: p.r.NATS.Outage(),
@@ -86,6 +82,7 @@ func (p *pass) input(lock lifecycle.Lock) lifecycle.Input {
 		Evaluated:  p.evaluated, Quick: !p.desk.Has(), Form: p.mem.form(), MaxRetryAfter: p.policy.Delivery.MaxDelay,
 	}
 	in.Policy = p.policyReference()
+	in.Pause = func() { p.desk.Rest(ctx) }
 	return in
 }
 
@@ -114,6 +111,9 @@ func (p *pass) askAbout(ctx context.Context, n lifecycle.Needs) bool {
 
 // outputsMissing has what a decision lacks of the object store tried again.
 func (p *pass) outputsMissing(ctx context.Context, d lifecycle.Decision, cause error) {
+	if errors.Is(cause, driven.ErrHandedOver) {
+		return // the next owner has them
+	}
 	wait := results.RetryDelay(cause, actRetryDelay)
 	if ctx.Err() == nil {
 		log.FromContext(ctx).Info("Outputs in the object store wait", "delay", wait, "cause", cause.Error())
@@ -128,7 +128,7 @@ func (p *pass) outputsMissing(ctx context.Context, d lifecycle.Decision, cause e
 // tooEarly is when the run may be written next, if it is to be written and that time has not come;
 // else zero. It is asked before what a decision lacks is found out and stored: the next decision
 // will have more results, and other outputs of items to store.
-func (p *pass) tooEarly() time.Time {
+func (p *pass) tooEarly(ctx context.Context) time.Time {
 	if p.ahead.Closes {
 		return time.Time{} // there is no next pass
 	}
@@ -137,7 +137,7 @@ func (p *pass) tooEarly() time.Time {
 	if !next.After(p.r.Clock.Now()) {
 		return time.Time{}
 	}
-	in := p.input(p.lock.Tentative(p.run))
+	in := p.input(ctx, p.lock.Tentative(p.run))
 	in.Glance = true // what expressions give is a matter of the decision that is written
 	if d := lifecycle.Decide(in); (!d.MayLag || !p.ahead.Likely(wroteLast(p))) && (d.Changed || d.Needs.Any()) {
 		return next

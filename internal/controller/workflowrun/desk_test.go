@@ -15,6 +15,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/driven"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/shares"
 )
 
@@ -37,6 +38,25 @@ func TestALargeRunIsWrittenFromADesk(t *testing.T) {
 		if errors.Is(err, errTest) != want {
 			t.Errorf("a write of %d bytes waits for a desk: %t", bytes, !want)
 		}
+	}
+}
+
+// mutation: mayWrite that gives up with ErrHandedOver, or that waits for a desk longer.
+func TestALargeRunThatIsHandedOverIsWrittenWithoutADesk(t *testing.T) {
+	clk := clocktesting.NewFakeClock(epoch)
+	turns := shares.NewTurns(2, shares.KindMetrics{}, func(types.NamespacedName) {})
+	r := &Reconciler{Clock: clk, Turns: turns, Desks: shares.NewDesks(1, turns, clk, shares.KindMetrics{}), Writes: shares.New(1, false, shares.KindMetrics{})}
+	if !r.Desks.For("a").SitDown(t.Context()) {
+		t.Fatal("there is no desk")
+	}
+	p := &pass{r: r, desk: r.Desks.For("b"), run: aRun("1"), mem: &memory{lastWriteBytes: 1 << 20}}
+	early, cancel := context.WithCancelCause(t.Context())
+	cancel(driven.ErrHandedOver)
+	p.desk.Until(early)
+	if done, err := p.mayWrite(t.Context(), aRun("1")); err != nil {
+		t.Errorf("it is not written: %v", err)
+	} else {
+		done()
 	}
 }
 

@@ -41,6 +41,7 @@ type pass struct {
 	mem    *memory
 	spec   v1alpha1.WorkflowRunSpec // of the run as it is stored: run has the steps of its Workflow
 	losses uint64                   // how often NATS had lost data when the pass began
+	shrunk bool                     // the run is to be written again, in a form that needs less room
 	while  context.Context          //nolint:containedctx // ends when this process may write the run no more
 	later  time.Time                // when another pass is due, as far as this one has found out; zero: none is
 	notYet time.Time                // until when a write has to wait that this pass would have made; zero: none has to

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/driven"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
 )
 
@@ -115,8 +116,8 @@ func (p *pass) mayWrite(ctx context.Context, next *v1alpha1.WorkflowRun) (done f
 	if p.r.Writes == nil || (lifecycle.Admitted(next) && !lifecycle.Admitted(p.ahead.Stored)) {
 		return func() {}, nil
 	}
-	if err := p.desk.ForObject(ctx, p.mem.lastWriteBytes); err != nil {
-		return nil, err
+	if err := p.desk.ForObject(ctx, p.mem.lastWriteBytes); err != nil && !errors.Is(err, driven.ErrHandedOver) {
+		return nil, err // the next owner would wait for the write, or find no results for a while
 	}
 	return p.r.Writes.Wait(ctx, p.key.Namespace)
 }

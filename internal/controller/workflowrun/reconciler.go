@@ -138,7 +138,7 @@ func (r *Reconciler) passOver(ctx context.Context, key types.NamespacedName) (re
 		}
 	}()
 	result, err = r.passUnder(ctx, while, run)
-	if err != nil && errors.Is(context.Cause(while), ownership.ErrNotOwned) {
+	if err != nil && (errors.Is(context.Cause(while), ownership.ErrNotOwned) || errors.Is(err, driven.ErrHandedOver)) {
 		log.FromContext(ctx).V(1).Info("A pass ended as its run is handed over", "cause", err.Error())
 		return reconcile.Result{}, nil // the next owner makes another, and so does this one if that is itself
 	}
@@ -153,6 +153,11 @@ func (r *Reconciler) passUnder(ctx, while context.Context, run *v1alpha1.Workflo
 	}
 	p.while = while
 	defer p.desk.StandUp()
+	// An operator that stops ends what it is in the middle of, and does not wait for its
+	// desk any less.
+	early, cancel := r.Driven.Early(context.WithoutCancel(ctx), run.UID)
+	defer cancel()
+	p.desk.Until(early)
 	switch cause := p.needsNewer(); {
 	case cause != nil:
 		return p.leaveToNewer(ctx, cause), nil
@@ -174,7 +179,7 @@ func (p *pass) advance(ctx context.Context) (reconcile.Result, error) {
 	if err := p.desk.ForOutputs(ctx, p.batch.Bytes()); err != nil {
 		return reconcile.Result{}, err
 	}
-	if p.notYet = p.tooEarly(); !p.notYet.IsZero() {
+	if p.notYet = p.tooEarly(ctx); !p.notYet.IsZero() {
 		return p.again(p.notYet), nil
 	}
 	p.lookUpJobs(ctx)
@@ -192,10 +197,22 @@ func (p *pass) advance(ctx context.Context) (reconcile.Result, error) {
 	defer func() {
 		p.lock.Drop(ctx) // only if a bug made the pass panic: no other must wait for its lock
 	}()
-	result, err := p.underLock(ctx)
+	result, err := underLockAsItFits(ctx, p)
 	p.lock.Return(ctx, p.run)
 	if limit := p.lock.LookAgain(p.run, refreshDelay, actRetryDelay); limit > 0 && (result.RequeueAfter == 0 || result.RequeueAfter > limit) {
 		result.RequeueAfter = max(limit, p.notYet.Sub(p.r.Clock.Now()))
+	}
+	return result, err
+}
+
+// underLockAsItFits works under the lock, and again, at once, if the run is to end in a form that
+// needs less room: a next owner would not know, and begin with the largest form.
+func underLockAsItFits(ctx context.Context, p *pass) (result reconcile.Result, err error) {
+	result, err = p.underLock(ctx)
+	for p.shrunk {
+		p.shrunk = false
+		p.desk.Rest(ctx)
+		result, err = p.underLock(ctx)
 	}
 	return result, err
 }

@@ -95,10 +95,11 @@ func (p *pass) handBack(ctx context.Context, cause error) {
 	})
 }
 
-// shrink ends a pass whose write was refused for its size, and not for one of its results: the next
-// one ends the run, in a form that needs less room. The bare form fits wherever a status was
-// written before. A run that was never written may have no room even for that: it is tried now and
-// then, as somebody may take labels away, and does without its place in the queue meanwhile.
+// shrink is for a write that was refused for its size, and not for one of its results: the next one
+// ends the run, in a form that needs less room, at once if it has the lock. The bare form fits
+// wherever a status was written before. A run that was never written may have no room even for
+// that: it is tried now and then, as somebody may take labels away, and does without its place
+// in the queue meanwhile.
 func (p *pass) shrink(ctx context.Context, cause error) reconcile.Result {
 	p.r.Metrics.tooLarge.WithLabelValues(forms[p.mem.form()]).Inc()
 	m := p.mem.full
@@ -108,6 +109,7 @@ func (p *pass) shrink(ctx context.Context, cause error) reconcile.Result {
 	}
 	if m.form < lifecycle.FormBare {
 		m.form++
+		p.shrunk = true
 		log.FromContext(ctx).Info("The object has no room for the run's status: the run ends", "form", forms[m.form], "cause", cause.Error())
 		return p.again(p.mem.lastWrite.Next(pacing.News{}, p.run))
 	}

@@ -59,6 +59,8 @@ func (w *world) narrow(ctx context.Context, r *replica, adjust ...func(*v1alpha1
 // Mutations that make specs below fail:
 //   - apierrors.go outage without tooLarge: results come again for ever, and no end is written.
 //   - refused.go shrink that stays at the short form: an end does not fit.
+//   - reconciler.go underLockAsItFits that does not look at shrunk: the end takes a pass
+//     for each form.
 //   - form.go bare that keeps the steps: the same.
 //   - reconciler.go advance that does not look at stuck: writes follow each other.
 var _ = Describe("a run whose object is full", func() {
@@ -99,6 +101,15 @@ var _ = Describe("a run whose object is full", func() {
 		Expect(reason(end, v1alpha1.ConditionSucceeded)).To(Equal(v1alpha1.ReasonCancelled))
 		told(end)
 		Expect(w.messages(ctx, w.names.JobsStream())).To(BeZero(), "its job is withdrawn")
+	}, NodeTimeout(5*patience))
+
+	It("ends in the pass that finds no room: a next owner would know nothing of it", func(ctx SpecContext) {
+		run, _ := w.narrow(ctx, r)
+		w.patch(ctx, run, `{"spec":{"shutdown":"Cancel"}}`)
+		w.clock.Step(time.Second)
+		r.mustPass(ctx, run)
+		Expect(w.get(ctx, run).Status.Phase).To(Equal(v1alpha1.RunCancelled))
+		Expect(r.counter("syncopate_status_writes_total", "outcome", "refused")).To(BeEquivalentTo(2), "in full, and short")
 	}, NodeTimeout(5*patience))
 
 	It("is cancelled without the lock, and at once though it has finally steps", func(ctx SpecContext) {

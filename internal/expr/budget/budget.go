@@ -11,6 +11,9 @@ import (
 // ns, so all calls may take about as long as all the rest.
 const UnitsPerCost = 40
 
+// costBetween is the cost between two pauses: some 2 ms.
+const costBetween = 10_000
+
 var (
 	// ErrTooCostly says that an evaluation was stopped because its budget was spent.
 	// No retry helps.
@@ -25,7 +28,11 @@ type Budget struct {
 	Cost  int // what is left for nodes, in cost units
 	Units int // what is left for calls with operands
 
+	// Pause is called each time that so much was taken that it took some milliseconds; nil: never.
+	Pause func()
+
 	most    int
+	since   int // the last pause, in cost units
 	stopped error
 }
 
@@ -40,7 +47,16 @@ func (b *Budget) Step(n int) bool {
 		b.stopped = fmt.Errorf("%w: it needs more than %d units", ErrTooCostly, b.most)
 	}
 	b.Cost = max(0, b.Cost)
+	b.did(n)
 	return b.stopped == nil
+}
+
+// did counts what was taken towards the next pause.
+func (b *Budget) did(n int) {
+	if b.since += n; b.since >= costBetween && b.Pause != nil {
+		b.since = 0
+		b.Pause()
+	}
 }
 
 // take takes n units for a call, and says whether there were as many.
@@ -52,6 +68,7 @@ func (b *Budget) take(n int) bool {
 		}
 	}
 	b.Units -= n
+	b.did(n / UnitsPerCost)
 	return b.stopped == nil
 }
 

@@ -36,6 +36,31 @@ func TestBudget_TakeOverflows(t *testing.T) {
 	}
 }
 
+// mutation: Step or take without did; did that does not begin anew, or asks for more than
+// costBetween.
+func TestBudget_Pauses(t *testing.T) {
+	pauses := 0
+	b := New(10 * costBetween)
+	b.Pause = func() { pauses++ }
+	for n, c := range []struct {
+		take func() bool
+		want int
+	}{
+		{func() bool { return b.Step(costBetween - 1) }, 0},
+		{func() bool { return b.Step(1) }, 1},
+		{func() bool { return b.take(UnitsPerCost * (costBetween - 1)) }, 1},
+		{func() bool { return b.take(UnitsPerCost) }, 2},
+	} {
+		if !c.take() || pauses != c.want {
+			t.Errorf("%d: %d pauses, want %d; %v", n, pauses, c.want, b.Err())
+		}
+	}
+	b.Pause = nil
+	if !b.Step(costBetween) || pauses != 2 {
+		t.Errorf("without: %d pauses, %v", pauses, b.Err())
+	}
+}
+
 // The figures are those of the package documentation.
 //
 // mutation: another figure per byte, node or state makes its row fail.

@@ -11,9 +11,9 @@ import (
 )
 
 // ParseJSON reads JSON as the API server does, into a form that takes five times its text at most:
-// for what others may send.
-func ParseJSON(raw []byte) (document.Value, error) {
-	d, err := document.Parse(raw)
+// for what others may send. pause is called now and then if it is not nil: of large texts.
+func ParseJSON(raw []byte, pause func()) (document.Value, error) {
+	d, err := document.Parse(raw, pause)
 	if err != nil {
 		return document.Value{}, fmt.Errorf("not JSON: %w", err)
 	}
@@ -22,12 +22,17 @@ func ParseJSON(raw []byte) (document.Value, error) {
 
 // Canonical is the form in which the API server hands a value back: sorted keys, 1.0 as 1. Without
 // it an expression over an output could have one value before the write and another one after it.
-func Canonical(raw []byte) ([]byte, error) {
-	v, err := ParseJSON(raw)
+func Canonical(raw []byte, pause func()) ([]byte, error) {
+	v, err := ParseJSON(raw, pause)
 	if err != nil {
 		return nil, err
 	}
-	canonical, err := v.AppendCanonical(make([]byte, 0, len(raw)))
+	return CanonicalOf(v, pause)
+}
+
+// CanonicalOf is Canonical for JSON that was read.
+func CanonicalOf(v document.Value, pause func()) ([]byte, error) {
+	canonical, err := v.Canonical(pause)
 	if err != nil {
 		return nil, fmt.Errorf("not JSON: %w", err)
 	}

@@ -45,6 +45,8 @@ type Input struct {
 	Quick     bool       // evaluates only what takes a few milliseconds; what takes longer is Cut, even if nothing begins
 	Glance    bool       // only says whether the run would change: no expression is evaluated, and a step that could begin counts as a change
 
+	Pause func() // called now and then by what takes long, and may wait; nil: never
+
 	Payloads      Payloads      // outputs in the object store that were looked at for this decision
 	DeadLetters   []DeadLetter  // results that the shell is to put aside: given until a decision has Told, and put aside after that
 	Form          Form          // how much of an end the API server has room for

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/syncopate-dev/syncopate/internal/document"
+	"github.com/syncopate-dev/syncopate/internal/lifecycle/bounds"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
@@ -47,8 +49,17 @@ type Workers struct {
 
 // Payload is what is known of one output in the object store.
 type Payload struct {
-	Data    []byte // its bytes; nil: they are as the reference says, and were not kept
-	Problem string // why it cannot be used; "" if it can. Never of a store that could not be asked: that is no fact
+	Data    []byte           // its bytes; nil: they are as the reference says, and were not kept
+	JSON    document.Checked // Data, if they were checked; else zero
+	Problem string           // why it cannot be used; "" if it can. Never of a store that could not be asked: that is no fact
+}
+
+// Parse reads the bytes. pause is called now and then if it is not nil.
+func (p Payload) Parse(pause func()) (document.Value, error) {
+	if p.JSON.IsZero() {
+		return bounds.ParseJSON(p.Data, pause)
+	}
+	return p.JSON.Parse(pause).Root(), nil
 }
 
 // Payloads are the outputs in the object store that were looked at, by name of the object.

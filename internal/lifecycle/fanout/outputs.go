@@ -5,10 +5,13 @@ package fanout
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
+
+	"github.com/syncopate-dev/syncopate/internal/document"
 )
 
 // The outputs of items are kept in status while they are small, then in the object store, as
@@ -68,8 +71,9 @@ func Joined(parts [][]byte) []byte {
 	return append(text, ']')
 }
 
-// ListOf is the outputs of items as a JSON list, null where there is none.
-func ListOf(parts [][]byte, total int) ([]byte, error) {
+// ListOf is the outputs of items as a JSON list, null where there is none. pause is called now and
+// then if it is not nil.
+func ListOf(parts [][]byte, total int, pause func()) ([]byte, error) {
 	all := make([][]byte, total)
 	for i := range all {
 		all[i] = []byte("null")
@@ -78,17 +82,32 @@ func ListOf(parts [][]byte, total int) ([]byte, error) {
 		if len(p) == 0 {
 			continue
 		}
-		var some [][2]json.RawMessage
-		if err := json.Unmarshal(p, &some); err != nil {
-			return nil, fmt.Errorf("not a list of outputs: %w", err)
-		}
-		for _, pair := range some {
-			item, err := strconv.Atoi(string(pair[0]))
-			if err != nil || item < 0 || item >= total {
-				return nil, fmt.Errorf("there is no item %.20q", pair[0])
+		var wrong error
+		ok := document.Elements(p, func(element []byte) {
+			if err := place(all, element); err != nil && wrong == nil {
+				wrong = err
 			}
-			all[item] = pair[1]
+		}, pause)
+		if !ok && wrong == nil {
+			wrong = errors.New("not a list of outputs: it is no JSON list")
+		}
+		if wrong != nil {
+			return nil, wrong
 		}
 	}
 	return slices.Concat([]byte("["), bytes.Join(all, []byte(",")), []byte("]")), nil
+}
+
+// place puts the output of [item, output] into its place.
+func place(all [][]byte, pair []byte) error {
+	var parts [][]byte
+	if !document.Elements(pair, func(part []byte) { parts = append(parts, part) }, nil) || len(parts) != 2 {
+		return fmt.Errorf("not a list of outputs: %.20q is no pair of item and output", pair)
+	}
+	item, err := strconv.Atoi(string(parts[0]))
+	if err != nil || item < 0 || item >= len(all) {
+		return fmt.Errorf("there is no item %.20q", parts[0])
+	}
+	all[item] = parts[1]
+	return nil
 }

@@ -71,7 +71,7 @@ func work(run *v1alpha1.WorkflowRun) string {
 		Outputs, Inputs *runtime.RawExtension
 	}{s.Steps, s.Finally, s.Outputs, s.Inputs})
 	if err == nil {
-		raw, err = bounds.Canonical(raw)
+		raw, err = bounds.Canonical(raw, nil)
 	}
 	if err != nil {
 		return string(run.UID) // equal to no other

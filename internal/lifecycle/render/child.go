@@ -29,13 +29,16 @@ type ChildToCreate struct {
 }
 
 // ChildOf renders the child run of a step again, as when the step began, given the outputs that
-// ChildInputs names. Its error wraps ErrNotInFlight, a *LostError, or a *MissingError.
-func ChildOf(run *v1alpha1.WorkflowRun, step string, payloads facts.Payloads) (ChildToCreate, error) {
+// ChildInputs names. Its error wraps ErrNotInFlight, a *LostError, or a *MissingError. pause is
+// called now and then by what takes long if it is not nil.
+func ChildOf(run *v1alpha1.WorkflowRun, step string, payloads facts.Payloads, pause func()) (ChildToCreate, error) {
 	i, p, ok := childAt(run, step)
 	if !ok || !status.InFlight(run.Status.Steps[i].Phase) || run.Status.Steps[i].ChildRun == nil {
 		return ChildToCreate{}, fmt.Errorf("child run of step %s: %w", step, ErrNotInFlight)
 	}
-	inputs, err := NewView(run, run.Status, p, payloads).Render(i)
+	view := NewView(run, run.Status, p, payloads)
+	view.Done.Pause = pause
+	inputs, err := view.Render(i)
 	if err != nil {
 		return ChildToCreate{}, fmt.Errorf("child run of step %s: %w", step, lost(err))
 	}

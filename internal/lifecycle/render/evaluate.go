@@ -23,6 +23,7 @@ type Evaluations struct {
 	Fresh  facts.Evaluated
 	Glance bool        // none is to be evaluated
 	Quick  bool        // only so much that nobody notices
+	Pause  func()      // called now and then by what takes long; nil: never
 	More   func() bool // whether another one may be, though those so far took what a decision may; nil: always
 }
 
@@ -41,6 +42,22 @@ func (e *Evaluations) limit() int {
 		return bounds.MaxQuickCost
 	}
 	return 0
+}
+
+// spent counts what an evaluation took. Many that are short take long together.
+func (e *Evaluations) spent(cost int) {
+	e.Fresh.Cost += cost + bounds.CostOfPlace
+	if e.Pause != nil {
+		e.Pause()
+	}
+}
+
+// scope is variables ready for expressions, with the bounds of the decision.
+func (e *Evaluations) scope(vars expr.Vars) *expr.Scope {
+	s := expr.Prepare(vars)
+	s.Limit(e.limit())
+	s.Pause(e.Pause)
+	return s
 }
 
 // find is what is known of a place.
@@ -64,7 +81,7 @@ func (e *Evaluations) value(key string, size int, f func() (json.RawMessage, int
 		return nil, ErrEnough
 	}
 	v, cost, err := f()
-	e.Fresh.Cost += cost + bounds.CostOfPlace
+	e.spent(cost)
 	if e.Quick && errors.Is(err, expr.ErrTooCostly) {
 		return nil, ErrEnough
 	}
@@ -139,8 +156,7 @@ func (v *View) state(j int) uint64 {
 
 // templateBy renders a template, and says what that took.
 func (v *View) templateBy(raw []byte, vars expr.Vars) (json.RawMessage, int, error) {
-	scope := expr.Prepare(vars)
-	scope.Limit(v.Done.limit())
+	scope := v.Done.scope(vars)
 	out, err := scope.Template(raw)
 	return out, scope.Spent(), err
 }
@@ -151,8 +167,7 @@ func (v *View) wantedBy(i int, reads expr.Outputs) (json.RawMessage, int, error)
 	if err != nil {
 		return nil, 0, err
 	}
-	scope := expr.Prepare(vars)
-	scope.Limit(v.Done.limit())
+	scope := v.Done.scope(vars)
 	ok, err := scope.Condition(v.plan.Steps[i].When)
 	if err != nil {
 		return nil, scope.Spent(), fmt.Errorf("when: %w", err)

@@ -32,9 +32,7 @@ func (v *View) itemsOf(i int, list []any, reads expr.Outputs) (items, error) {
 	}
 	// Decoded only if an expression reads them: the list itself is often there, and long.
 	vars.Inputs, vars.Run = json.RawMessage(bounds.Raw(v.run.Spec.Inputs)), v.infoFor(i)
-	scope := expr.Prepare(vars)
-	scope.Limit(v.Done.limit())
-	return items{list, scope, v.Done, v.place(fmt.Sprintf("%d/input", i), v.plan.Sees(i), v.plan.IsFinally(i))}, nil
+	return items{list, v.Done.scope(vars), v.Done, v.place(fmt.Sprintf("%d/input", i), v.plan.Sees(i), v.plan.IsFinally(i))}, nil
 }
 
 // ItemLocks evaluates the locks that the items of a step need. It reads nothing of what their jobs
@@ -157,10 +155,9 @@ func (v *View) List(i int) ([]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	scope := expr.Prepare(vars)
-	scope.Limit(v.Done.limit())
+	scope := v.Done.scope(vars)
 	list, err := scope.List(src)
-	v.Done.Fresh.Cost += scope.Spent() + bounds.CostOfPlace
+	v.Done.spent(scope.Spent())
 	if v.Done.Quick && errors.Is(err, expr.ErrTooCostly) {
 		return nil, ErrEnough
 	}

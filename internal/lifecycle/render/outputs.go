@@ -16,15 +16,17 @@ import (
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
-// PayloadProblem says why bytes are not the output that a reference promises; "" if they are.
-func PayloadProblem(ref protocol.OutputRef, data []byte) string {
+// PayloadOf is what is to be said of the bytes for which a reference stands, with the bytes if they
+// are the output that it promises. pause is called now and then if it is not nil.
+func PayloadOf(ref protocol.OutputRef, data []byte, pause func()) facts.Payload {
 	if err := ref.CheckBytes(data); err != nil {
-		return strings.TrimPrefix(err.Error(), protocol.ErrOutputRef.Error()+": ") // whose job it is was checked before
+		return facts.Payload{Problem: strings.TrimPrefix(err.Error(), protocol.ErrOutputRef.Error()+": ")} // whose job it is was checked before
 	}
-	if !utf8.Valid(data) || !document.Valid(data) {
-		return "the object is not JSON in UTF-8"
+	checked, ok := document.Check(data, pause)
+	if !ok || !utf8.Valid(data) {
+		return facts.Payload{Problem: "the object is not JSON in UTF-8"}
 	}
-	return ""
+	return facts.Payload{Data: data, JSON: checked}
 }
 
 // StoredOutput is an output to put into the object store.

@@ -98,6 +98,13 @@ func (r *Rendering) Budget(quick bool) {
 	clear(r.items) // each expression of theirs has the limit that there was
 }
 
+// Pause has a function called now and then by what takes long; nil: none is.
+func (r *Rendering) Pause(pause func()) {
+	if r.view != nil {
+		r.view.Done.Pause = pause
+	}
+}
+
 // Find is the step of an attempt in flight, the item or -1, and when the attempt was dispatched.
 func (r *Rendering) Find(id protocol.JobID) (step, item int, dispatchedAt time.Time, ok bool) {
 	if r.view == nil {

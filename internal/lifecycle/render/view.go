@@ -56,7 +56,7 @@ func (v *View) vars(sees []int, reads expr.Outputs) (expr.Vars, error) {
 		return expr.Vars{}, err
 	}
 	if v.inputs == nil {
-		if v.inputs, err = bounds.ParseJSON(bounds.Raw(v.run.Spec.Inputs)); err != nil {
+		if v.inputs, err = bounds.ParseJSON(bounds.Raw(v.run.Spec.Inputs), nil); err != nil {
 			return expr.Vars{}, fmt.Errorf("spec.inputs: %w", err)
 		}
 	}
@@ -112,25 +112,25 @@ func (v *View) output(j int, read bool) (any, error) {
 	}
 	s := &v.steps[j]
 	seen := map[string]any{"phase": string(s.Phase), "output": nil, "outputRef": nil, "error": nil, "approval": nil, "items": nil}
-	var raw []byte
+	var found facts.Payload
 	if s.Output != nil {
-		raw = s.Output.Raw
+		found.Data = s.Output.Raw
 	}
 	if s.OutputRef != nil {
 		seen["outputRef"] = map[string]any{"name": s.OutputRef.Name, "digest": s.OutputRef.Digest, "size": s.OutputRef.Size}
 		if read {
-			raw = v.payloads[s.OutputRef.Name].Data
+			found = v.payloads[s.OutputRef.Name]
 		}
 	}
-	if len(raw) > 0 {
-		value, err := bounds.ParseJSON(raw)
+	if len(found.Data) > 0 {
+		value, err := found.Parse(v.Done.Pause)
 		if err != nil {
 			return nil, fmt.Errorf("output of %s: %w", s.Name, err)
 		}
 		seen["output"] = value
 	}
 	seeState(seen, s)
-	if s.OutputRef == nil || len(raw) > 0 { // else it may be loaded later
+	if s.OutputRef == nil || len(found.Data) > 0 { // else it may be loaded later
 		v.outputs[j] = seen
 	}
 	return seen, nil

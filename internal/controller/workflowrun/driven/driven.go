@@ -6,7 +6,7 @@
 // the replica that drives it; the other ignores the event. When partition 7 moves, its runs end
 // their passes here (End waits for that) before they begin anywhere else.
 //
-//	ownership --- Begin, End ---> Partitions <--- Enter, Drives --- passes, events
+//	ownership --- Begin, End ---> Partitions <--- Enter, Early, Drives --- passes, events
 //
 // It says what this process was told, and no more: that no other process drives the same runs is a
 // matter of internal/ownership, and that it would do no harm one of run locks and fences.
@@ -14,6 +14,7 @@ package driven
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -23,6 +24,10 @@ import (
 
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
+
+// ErrHandedOver is the cause with which a context of Early ends. The next owner of the run makes
+// another pass.
+var ErrHandedOver = errors.New("the run is handed over")
 
 // owner says what this process owns now; *ownership.Keeper does.
 type owner interface {
@@ -44,7 +49,8 @@ type Partitions struct {
 
 // part is what is known of one partition.
 type part struct {
-	since  time.Time // zero: it is not driven
+	since  time.Time                         // zero: it is not driven
+	early  map[*context.CancelCauseFunc]bool // ends what passes under way wait for
 	passes int
 	late   bool         // the passes under way outlasted End
 	idle   []chan<- int // told the partition when its last pass ends; none blocks
@@ -96,6 +102,9 @@ func (p *Partitions) end(partitions []int) (idle []int, busy map[int]bool, told 
 	for _, n := range partitions {
 		at := &p.parts[n]
 		at.since = time.Time{}
+		for end := range at.early {
+			(*end)(ErrHandedOver)
+		}
 		if at.passes == 0 {
 			idle = append(idle, n)
 			continue
@@ -137,6 +146,29 @@ func (p *Partitions) Enter(ctx context.Context, run types.UID) (while context.Co
 		cancel()
 		return p.left(n)
 	}, true
+}
+
+// Early is for what a pass waits for though its run may be handed over without it: it ends with
+// ctx, or once the run is to be handed over. The caller calls cancel when the pass has ended.
+func (p *Partitions) Early(ctx context.Context, run types.UID) (early context.Context, cancel func()) {
+	early, end := context.WithCancelCause(ctx)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at := &p.parts[protocol.Partition(string(run))]
+	if at.since.IsZero() {
+		end(ErrHandedOver)
+		return early, func() {}
+	}
+	if at.early == nil {
+		at.early = map[*context.CancelCauseFunc]bool{}
+	}
+	at.early[&end] = true
+	return early, func() {
+		end(nil)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(at.early, &end)
+	}
 }
 
 func (p *Partitions) left(n int) (late bool) {

@@ -4,6 +4,7 @@ package driven_test
 
 import (
 	"context"
+	"errors"
 	"runtime"
 	"slices"
 	"testing"
@@ -111,6 +112,37 @@ func TestPartitions_EndWaitsForPasses(t *testing.T) {
 		t.Error("it does not begin again")
 	} else if leave() {
 		t.Error("a pass of the owner is late")
+	}
+}
+
+// mutation: End that does not end Early, Early that begins after End, or that outlives its cancel,
+// makes this fail.
+func TestPartitions_WhatPassesWaitForEndsAtOnce(t *testing.T) {
+	p, n := newPartitions(&owner{owns: true})
+	p.Begin([]int{n})
+	one, done := p.Early(t.Context(), run)
+	defer done()
+	over, cancel := p.Early(t.Context(), run)
+	if cancel(); one.Err() != nil || over.Err() == nil {
+		t.Errorf("of two, the first: %v, the one that is over: %v", one.Err(), over.Err())
+	}
+	p.End(t.Context(), []int{(n + 1) % protocol.Partitions}, func([]int) {})
+	if one.Err() != nil {
+		t.Error("it ends with another partition")
+	}
+	p.End(t.Context(), []int{n}, func([]int) {})
+	late, cancel := p.Early(t.Context(), run)
+	defer cancel()
+	for name, early := range map[string]context.Context{"one that began before": one, "one that began later": late} {
+		if cause := context.Cause(early); !errors.Is(cause, driven.ErrHandedOver) {
+			t.Errorf("%s ends with %v", name, cause)
+		}
+	}
+	p.Begin([]int{n})
+	again, cancel := p.Early(t.Context(), run)
+	defer cancel()
+	if again.Err() != nil {
+		t.Error("it does not begin again")
 	}
 }
 

@@ -24,6 +24,10 @@ import (
 // roundPause is the time between two rounds.
 const roundPause = 10 * time.Minute
 
+// firstRound is when the first round begins: each may list all runs, and whoever has just taken
+// over is busy enough with those that go on.
+const firstRound = 10 * time.Second
+
 // roundRetry is the time until the next round when one failed.
 const roundRetry = 30 * time.Second
 
@@ -75,18 +79,18 @@ func (c *Collector) Deleted(ctx context.Context, g results.Tombstone) error {
 	return errors.Join(Withdraw(ctx, c.Jobs, string(g.UID), g.Jobs), c.Outputs.Drop(ctx, g.Outputs))
 }
 
-// Start makes a round at once and then every roundPause until ctx ends.
+// Start makes a round after firstRound, and then one every roundPause, until ctx ends.
 func (c *Collector) Start(ctx context.Context) error {
-	for {
-		pause := roundPause
-		if err := c.Round(ctx); err != nil && ctx.Err() == nil {
-			pause = roundRetry
-			log.FromContext(ctx).Info("Left-over jobs or outputs stay until the next round", "delay", pause, "cause", err.Error())
-		}
+	for pause := firstRound; ; {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-c.Clock.After(pause):
+		}
+		pause = roundPause
+		if err := c.Round(ctx); err != nil && ctx.Err() == nil {
+			pause = roundRetry
+			log.FromContext(ctx).Info("Left-over jobs or outputs stay until the next round", "delay", pause, "cause", err.Error())
 		}
 	}
 }

@@ -5,6 +5,7 @@ package gc
 import (
 	"context"
 	"errors"
+	"runtime"
 	"testing"
 	"time"
 
@@ -32,21 +33,23 @@ func (empty) Drop(context.Context, []string) error                        { retu
 func (empty) LooseParts(context.Context, time.Duration) ([]string, error) { return nil, nil }
 func (empty) DropParts(context.Context, []string) error                   { return nil }
 
-func TestCollector_MakesARoundAtOnceAndThenAtItsPaceAndOutlivesErrors(t *testing.T) {
+// mutation: Start without its first wait, or that ends with an error of a round.
+func TestCollector_MakesARoundAfterAWhileAndThenAtItsPaceAndOutlivesErrors(t *testing.T) {
 	b, clk := broken{make(chan struct{}, 10)}, clocktesting.NewFakeClock(time.Unix(1000, 0))
 	c := &Collector{Jobs: b, Outputs: empty{}, Uploads: empty{}, Clock: clk}
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- c.Start(ctx) }()
-	<-b.rounds
-	for !clk.HasWaiters() {
-		time.Sleep(time.Millisecond)
+	for _, pause := range []time.Duration{firstRound, roundRetry, roundRetry} {
+		for !clk.HasWaiters() {
+			runtime.Gosched()
+		}
+		if len(b.rounds) != 0 {
+			t.Error("a round too early")
+		}
+		clk.Step(pause)
+		<-b.rounds
 	}
-	if len(b.rounds) != 0 {
-		t.Error("two rounds at once")
-	}
-	clk.Step(roundRetry)
-	<-b.rounds
 	stop()
 	if err := <-done; err != nil {
 		t.Error(err)

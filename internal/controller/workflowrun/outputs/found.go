@@ -30,18 +30,18 @@ func (f *found) note(name string, payload lifecycle.Payload) {
 }
 
 // keep keeps bytes, if all that are kept stay within a bound, and says whether they are there.
-func (f *found) keep(name string, data []byte, bound int) bool {
+func (f *found) keep(name string, payload lifecycle.Payload, bound int) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.payloads[name].Data != nil { // two results may refer to the same
 		return true
 	}
-	if f.bytes+len(data) > bound {
+	if f.bytes+len(payload.Data) > bound {
 		f.payloads[name] = lifecycle.Payload{}
 		return false
 	}
-	f.bytes += len(data)
-	f.payloads[name] = lifecycle.Payload{Data: data}
+	f.bytes += len(payload.Data)
+	f.payloads[name] = payload
 	return true
 }
 

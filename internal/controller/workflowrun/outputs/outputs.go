@@ -42,8 +42,9 @@ type Store interface {
 }
 
 // desk says whether outputs of so many bytes may be in memory, and waits for that, and whether
-// costly expressions may be evaluated; *shares.Desk does.
+// costly expressions may be evaluated; it has what takes long rest now and then. *shares.Desk does.
 type desk interface {
+	Rest(ctx context.Context)
 	ForOutputs(ctx context.Context, bytes int64) error
 	Has() bool
 	SitDown(ctx context.Context) bool
@@ -141,12 +142,16 @@ func (s *Session) read(ctx context.Context, ref protocol.OutputRef, bound int) (
 	case err != nil:
 		return false, fmt.Errorf("output %s: %w", ref.Name, err)
 	}
-	if problem := render.PayloadProblem(ref, data); problem != "" {
-		s.found.note(ref.Name, lifecycle.Payload{Problem: problem})
+	payload := render.PayloadOf(ref, data, s.resting(ctx))
+	if payload.Problem != "" {
+		s.found.note(ref.Name, payload)
 		return true, nil
 	}
-	return s.found.keep(ref.Name, data, bound), nil
+	return s.found.keep(ref.Name, payload, bound), nil
 }
+
+// resting is what is called now and then by what takes long.
+func (s *Session) resting(ctx context.Context) func() { return func() { s.desk.Rest(ctx) } }
 
 // suppliedAtOnce is how many outputs of so many bytes together are stored or read at the same time.
 func suppliedAtOnce(bytes int64) int {
@@ -195,6 +200,7 @@ func (j *Jobs) Input(ctx context.Context, id protocol.JobID) (json.RawMessage, e
 	if err := j.load(ctx, id); err != nil {
 		return nil, err
 	}
+	j.rendering.Pause(j.outputs.resting(ctx))
 	job, err := j.rendering.Job(id)
 	if errors.Is(err, render.ErrEnough) && j.outputs.desk.SitDown(ctx) {
 		j.rendering.Budget(false)
@@ -226,7 +232,7 @@ func (s *Session) Child(ctx context.Context, run *v1alpha1.WorkflowRun, step str
 	if err := s.loadAll(ctx, render.ChildInputs(run, step)); err != nil {
 		return lifecycle.ChildToCreate{}, err
 	}
-	return render.ChildOf(run, step, s.found.payloads)
+	return render.ChildOf(run, step, s.found.payloads, s.resting(ctx))
 }
 
 // loadAll reads outputs that are not in memory, as far as it is not known that they cannot be used.

@@ -27,9 +27,10 @@ var (
 )
 
 // oneDesk is there for whoever asks, once.
-type oneDesk struct{ sat int }
+type oneDesk struct{ sat, rests int }
 
 func (d *oneDesk) ForOutputs(context.Context, int64) error { return nil }
+func (d *oneDesk) Rest(context.Context)                    { d.rests++ }
 func (d *oneDesk) Has() bool                               { return d.sat > 0 }
 
 func (d *oneDesk) SitDown(context.Context) bool {
@@ -103,8 +104,8 @@ func TestJobs_OnePassRendersSoMuchAndNoMore(t *testing.T) {
 	if bytes < 1<<20 || bytes > bounds.MaxRenderedTogether+bounds.MaxRenderedBytes {
 		t.Fatalf("%d inputs with %d bytes", n, bytes)
 	}
-	if !desk.Has() {
-		t.Error("it had no desk")
+	if !desk.Has() || desk.rests == 0 {
+		t.Errorf("it had a desk: %t, and rested %d times", desk.Has(), desk.rests)
 	}
 	if _, err := New(nil, desk, nil).Jobs(run, lists).Input(t.Context(), ids[n]); err != nil {
 		t.Errorf("the next pass: %v", err)
@@ -207,6 +208,19 @@ func TestJobs_WhatFindsNoRoomIsForTheNextPass(t *testing.T) {
 	}
 	if _, err := New(store, &oneDesk{}, nil).Jobs(run, nil).Input(t.Context(), attempt("z", "-")); err != nil {
 		t.Errorf("z in the next pass: %v", err)
+	}
+}
+
+// mutation: read without resting.
+func TestToCheckALargeOutputRests(t *testing.T) {
+	data := []byte("[" + strings.Repeat("1,", 1<<20) + "1]")
+	ref, desk := protocol.NewOutputRef(attempt("a", "-"), data), &oneDesk{}
+	s := New(storeOf{ref.Name: data}, desk, nil)
+	if err := s.Supply(t.Context(), lifecycle.Needs{Check: []protocol.OutputRef{ref}}); err != nil || desk.rests == 0 {
+		t.Errorf("%d rests, %v", desk.rests, err)
+	}
+	if p := s.Payloads()[ref.Name]; len(p.Data) != len(data) || p.JSON.IsZero() {
+		t.Error("it is checked again where it is read")
 	}
 }
 

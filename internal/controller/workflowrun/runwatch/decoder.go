@@ -14,6 +14,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	kubejson "sigs.k8s.io/json"
+
+	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+)
+
+// What runs are, in their JSON.
+const (
+	runVersion = "syncopate.dev/v1alpha1"
+	runKind    = "WorkflowRun"
 )
 
 const (
@@ -30,7 +39,8 @@ var (
 
 // Heads of events, as the API server writes them.
 var (
-	ownHead   = []byte(`{"type":"MODIFIED","object":{"apiVersion":"syncopate.dev/v1alpha1","kind":"WorkflowRun","metadata":`)
+	ownHead   = []byte(`{"type":"MODIFIED","object":{"apiVersion":"` + runVersion + `","kind":"` + runKind + `","metadata":`)
+	runHead   = []byte(`{"apiVersion":"` + runVersion + `","kind":"` + runKind + `",`)
 	eventHead = []byte(`{"type":"`)
 	eventBody = []byte(`","object":`)
 	eventTail = []byte("}\n")
@@ -72,12 +82,29 @@ func (d *decoder) Decode() (watch.EventType, runtime.Object, error) {
 	default:
 		return "", nil, fmt.Errorf("%w: type %q", errEvent, kind)
 	}
-	o, err := runtime.Decode(d.codec, raw)
+	o, err := d.object(raw)
 	if err != nil {
 		return "", nil, fmt.Errorf("decode an event of the watch of runs: %w", err)
 	}
 	d.count(false)
 	return kind, o, nil
+}
+
+// object decodes the object of an event. What is a run by its first bytes is decoded as the codec
+// does; that reads all of it once more, to find out what it is.
+func (d *decoder) object(raw []byte) (runtime.Object, error) {
+	if !bytes.HasPrefix(raw, runHead) {
+		return runtime.Decode(d.codec, raw)
+	}
+	run := &v1alpha1.WorkflowRun{}
+	if err := kubejson.UnmarshalCaseSensitivePreserveInts(raw, run); err != nil {
+		return nil, err
+	}
+	if run.Kind != runKind || run.APIVersion != runVersion { // of keys that are there twice the last one counts
+		return runtime.Decode(d.codec, raw)
+	}
+	run.TypeMeta = metav1.TypeMeta{}
+	return run, nil
 }
 
 // line reads the next line, with its end. It is valid until the next call.

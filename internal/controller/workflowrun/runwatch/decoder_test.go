@@ -132,6 +132,28 @@ func TestOnlyTheEventOfAnOwnWriteIsNotDecoded(t *testing.T) {
 	}
 }
 
+// Mutations that make this fail: object that does not look at what it has decoded, or that
+// keeps the type.
+func TestARunIsDecodedAsTheCodecDoes(t *testing.T) {
+	codec, _ := codecOfRuns(t)
+	for name, text := range map[string]string{
+		"a run":                  `{"apiVersion":"syncopate.dev/v1alpha1","kind":"WorkflowRun","metadata":{"name":"a","labels":{"A":"1","a":"2"}},"spec":{"steps":[{"name":"s","Name":"t","job":{"topic":"t","input":{"n":1.0}}}]}}`,
+		"another kind in it":     `{"apiVersion":"syncopate.dev/v1alpha1","kind":"WorkflowRun","metadata":{"name":"a"},"kind":"LockPolicy"}`,
+		"a kind that is unknown": `{"apiVersion":"syncopate.dev/v1alpha1","kind":"WorkflowRun","metadata":{"name":"a"},"kind":"X"}`,
+		"keys in another order":  `{"kind":"WorkflowRun","apiVersion":"syncopate.dev/v1alpha1","metadata":{"name":"a"}}`,
+		"no run":                 `{"apiVersion":"syncopate.dev/v1alpha1","kind":"WorkflowRun","metadata":7}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			want, wantErr := runtime.Decode(codec, []byte(text))
+			d, _ := decoderOf(t, NewWrites(clock.RealClock{}), `{"type":"ADDED","object":`+text+"}\n")
+			_, got, err := d.Decode()
+			if (err == nil) != (wantErr == nil) || err == nil && !cmp.Equal(want, got) {
+				t.Errorf("%v, want %v; %v, want %v", got, want, err, wantErr)
+			}
+		})
+	}
+}
+
 // Mutations that make this fail: an event that does not wait for the answer of its write, or waits
 // for ever, or for writes of other runs.
 func TestAnEventThatComesBeforeTheAnswerOfItsWriteWaitsForIt(t *testing.T) {

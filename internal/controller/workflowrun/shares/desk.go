@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"sync"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -23,6 +24,12 @@ const (
 	smallOutputs = 256 << 10
 	// maxRest bounds how long a desk stays empty after its use.
 	maxRest = time.Second
+	// workBetween is how long a pass works at its desk without a rest, where it can rest at all:
+	// about as long as the scheduler lets a thread have a core that others want.
+	workBetween = 4 * time.Millisecond
+	// maxPause bounds a rest during work: what was waited for counts as work, too, and the run may
+	// have its lock.
+	maxPause = 10 * workBetween
 	// maxStay is until when a pass may go on at its desk, from when it came, with what could be
 	// left to the next one. The rest and the piece that begin then are beyond it.
 	maxStay = 500 * time.Millisecond
@@ -52,13 +59,20 @@ func desksOf(cores int) int { return max(1, min(maxDesks, cores-1)) }
 type Desk struct {
 	desks  *Desks
 	tenant string
-	leave  func()    // nil: the pass has no desk
-	came   time.Time // when it sat down
-	worked time.Time // since when it works without a rest
+	until  context.Context //nolint:containedctx // ends what the pass waits for here; nil: nothing does
+	leave  func()          // nil: the pass has no desk
+	came   time.Time       // when it sat down
+
+	mu     sync.Mutex // what a pass does at the same time rests together
+	worked time.Time  // since when it works without a rest
 }
 
 // For begins a pass of a tenant, which has no desk yet.
 func (d *Desks) For(tenant string) *Desk { return &Desk{desks: d, tenant: tenant} }
+
+// Until has the pass wait for a desk, and rest, no longer than until a context ends: as if that
+// were the end of the pass.
+func (d *Desk) Until(until context.Context) { d.until = until }
 
 // Has says whether the pass has a desk.
 func (d *Desk) Has() bool { return d.leave != nil }
@@ -69,13 +83,28 @@ func (d *Desk) SitDown(ctx context.Context) bool {
 	if d.leave != nil {
 		return false
 	}
-	done, err := d.desks.places.Wait(ctx, d.tenant)
+	waiting, cancel := d.bounded(ctx)
+	defer cancel()
+	done, err := d.desks.places.Wait(waiting, d.tenant)
 	if err != nil {
 		return false // what the decision began is good; the rest is for the next pass
 	}
 	d.came = d.desks.clock.Now()
 	d.worked, d.leave = d.came, done
 	return true
+}
+
+// bounded is a context that ends with ctx, or when the pass is to wait no more.
+func (d *Desk) bounded(ctx context.Context) (bounded context.Context, cancel func()) {
+	bounded, end := context.WithCancelCause(ctx)
+	if d.until == nil {
+		return bounded, func() { end(nil) }
+	}
+	stop := context.AfterFunc(d.until, func() { end(context.Cause(d.until)) })
+	return bounded, func() {
+		stop()
+		end(nil)
+	}
 }
 
 // rest is how long a desk is left empty, or its pass is idle, after work since d.worked: if others
@@ -88,21 +117,45 @@ func (d *Desk) rest() time.Duration {
 	return min(d.desks.clock.Since(d.worked), maxRest)
 }
 
-// GoOn says whether a pass with a desk may do more of what could be left to the next one. It rests
-// first. A pass that goes on writes once for all that it did; who waits for the desk waits longer.
-func (d *Desk) GoOn(ctx context.Context) bool {
-	if ctx.Err() != nil || d.leave == nil || d.desks.clock.Since(d.came) >= maxStay {
-		return false
+// Rest is called now and then by what a pass does at its desk, by several at the same time, too.
+// Whatever takes long gives its core to others in between, and not only at its end: they wait for
+// milliseconds then.
+func (d *Desk) Rest(ctx context.Context) {
+	if d.leave == nil {
+		return
 	}
-	if pause := d.rest(); pause > 0 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.desks.clock.Since(d.worked) >= workBetween {
+		d.pause(ctx, maxPause)
+	}
+}
+
+// pause has the pass idle for as long as it worked, at most, if others want passes. The end of ctx
+// ends it.
+func (d *Desk) pause(ctx context.Context, most time.Duration) {
+	bounded, cancel := d.bounded(ctx)
+	defer cancel()
+	if long := min(d.rest(), most); long > 0 {
 		select {
-		case <-d.desks.clock.After(pause):
-		case <-ctx.Done():
-			return false
+		case <-d.desks.clock.After(long):
+		case <-bounded.Done():
+			return
 		}
 	}
 	d.worked = d.desks.clock.Now()
-	return true
+}
+
+// GoOn says whether a pass with a desk may do more of what could be left to the next one. It rests
+// first. A pass that goes on writes once for all that it did; who waits for the desk waits longer.
+func (d *Desk) GoOn(ctx context.Context) bool {
+	if d.leave == nil || d.desks.clock.Since(d.came) >= maxStay {
+		return false
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.pause(ctx, maxRest)
+	return ctx.Err() == nil && (d.until == nil || d.until.Err() == nil)
 }
 
 // ForObject gives a desk to a pass that is about to write an object of so many bytes, if that is
@@ -123,10 +176,13 @@ func (d *Desk) ForOutputs(ctx context.Context, bytes int64) error {
 }
 
 func (d *Desk) need(ctx context.Context) error {
-	if d.leave != nil || d.SitDown(ctx) {
+	bounded, cancel := d.bounded(ctx)
+	defer cancel()
+	if d.leave != nil || d.SitDown(bounded) {
 		return nil
 	}
-	return fmt.Errorf("wait for a desk: %w", context.Cause(ctx))
+	<-bounded.Done() // which is why
+	return fmt.Errorf("wait for a desk: %w", context.Cause(bounded))
 }
 
 // StandUp gives the desk back, if the pass has one.

@@ -128,6 +128,84 @@ func (d *Desk) goesOnAfter(t *testing.T, clk *clocktesting.FakeClock, work time.
 	}
 }
 
+// What a pass does at the same time rests together, and once.
+//
+// mutation: Rest without a desk, before workBetween, or though nobody else is there; one that two
+// take one after the other; work that is not counted anew after a rest.
+func TestWhatTakesLongRestsInBetween(t *testing.T) {
+	clk := clocktesting.NewFakeClock(time.Unix(1000, 0))
+	desks, turns := newTestDesks(clk)
+	d := desks.For("a")
+	d.Rest(t.Context()) // without a desk
+	if !d.SitDown(t.Context()) {
+		t.Fatal("there is no desk")
+	}
+	clk.Step(workBetween)
+	d.Rest(t.Context()) // nobody else is there
+	turns.See("b", clk.Now())
+	clk.Step(workBetween - time.Nanosecond)
+	d.Rest(t.Context()) // too early
+	clk.Step(workBetween)
+	const together = 2
+	rested := make(chan struct{})
+	for range together {
+		go func() {
+			d.Rest(t.Context())
+			rested <- struct{}{}
+		}()
+	}
+	for !clk.HasWaiters() {
+		runtime.Gosched()
+	}
+	select {
+	case <-rested:
+		t.Fatal("one does not rest")
+	default:
+	}
+	clk.Step(2*workBetween - time.Nanosecond)
+	for range together {
+		<-rested
+	}
+	if clk.Step(workBetween - time.Nanosecond); clk.HasWaiters() {
+		t.Error("the other one rests later")
+	}
+	d.Rest(t.Context()) // too early again
+}
+
+// mutation: Rest, SitDown or need that does not end with ctx, or with Until, waits for ever, or
+// says another cause; GoOn after that.
+func TestWhatIsWaitedForEndsWithThePass(t *testing.T) {
+	ended, cancel := context.WithCancelCause(t.Context())
+	cancel(errTest)
+	for name, with := range map[string]func(d *Desk) context.Context{
+		"ctx": func(*Desk) context.Context { return ended },
+		"until": func(d *Desk) context.Context {
+			d.Until(ended)
+			return t.Context()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clk := clocktesting.NewFakeClock(time.Unix(1000, 0))
+			desks, turns := newTestDesks(clk)
+			turns.See("b", clk.Now())
+			d := desks.For("a")
+			if !d.SitDown(t.Context()) {
+				t.Fatal("there is no desk")
+			}
+			clk.Step(workBetween)
+			ctx := with(d)
+			d.Rest(ctx)
+			if d.GoOn(ctx) {
+				t.Error("it goes on")
+			}
+			waits := desks.For("c")
+			if err := waits.ForOutputs(with(waits), smallOutputs+1); !errors.Is(err, errTest) {
+				t.Errorf("it does not wait for a desk: %v", err)
+			}
+		})
+	}
+}
+
 // mutation: a rest that does not end with ctx waits for ever; one after which the pass goes on.
 func TestAPassThatEndsDuringItsRestGoesOnNoMore(t *testing.T) {
 	clk := clocktesting.NewFakeClock(time.Unix(1000, 0))

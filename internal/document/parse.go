@@ -127,6 +127,7 @@ func (p *parser) string() {
 	end, kind := plainEnd(p.text, begin), String
 	for p.text[end] != '"' {
 		end, kind = plainEnd(p.text, end+2), escaped // behind what is escaped; the digits of \u are plain
+		p.rest.at(end)
 	}
 	if kind == String && !utf8.Valid(p.text[begin:end]) {
 		kind = escaped

@@ -38,7 +38,7 @@ func TestLongTextsPause(t *testing.T) {
 		"an object":                 {keys(n, func(i int) int { return i }), 7, 7 + n/comparesBetween - 1, 7},
 		"an object out of order":    {keys(n, func(i int) int { return i * 7919 % n }), 7, 7 + 10*n/comparesBetween, 7},
 		"long keys out of order":    {longKeys(), 7, 15, 7},
-		"a string that is escaped":  {`"` + strings.Repeat(`\u003c`, size/6) + `"`, 0, 0, 7},
+		"a string that is escaped":  {`"` + strings.Repeat(`\u003c`, size/6) + `"`, 7, 7, 7},
 		"lists in lists":            {"[" + strings.Repeat("[1],", size/4) + "[]]", 7, 7, 7},
 		"a short list, an end only": {"[" + strings.Repeat("1,", bytesBetween/2-2) + "1]", 0, 0, 0},
 	} {

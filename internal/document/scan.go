@@ -240,6 +240,7 @@ func (s *scanner) string() bool {
 			if !s.escape() {
 				return false
 			}
+			s.rest.at(s.at)
 		default:
 			return false // a control character, or the end
 		}

@@ -30,8 +30,8 @@ func costlyInputs(t *testing.T) *runtime.RawExtension {
 	return &runtime.RawExtension{Raw: raw}
 }
 
-// Mutations that this finds: Evaluations.scope or spent, View.output, moved outputs or outputs of
-// items without the pause of the decision; an output that was checked and is checked again.
+// Mutations that this finds: Evaluations.scope or spent, View.output, keep, ofItem or putTogether
+// without the pause of the decision; an output that was checked and is checked again.
 func TestWhatTakesLongPauses(t *testing.T) {
 	large := smallValues()["objects with a key"]
 	costly := func(steps ...v1alpha1.Step) *v1alpha1.WorkflowRun {
@@ -59,6 +59,14 @@ func TestWhatTakesLongPauses(t *testing.T) {
 		"a large output that nobody reads": {
 			run:    newRun(newStep("first"), newStep("then", after("first"))),
 			result: func(o objects) Result { return o.put("first", 1, large) }, most: 1,
+		},
+		"a short output in its result": {
+			run:    newRun(newStep("first"), newStep("then", after("first"))),
+			result: func(objects) Result { return succeeded("first", 1, `{"a":1}`) }, least: 2, most: 2,
+		},
+		"the list of the outputs of items": {
+			run:    fanOut(1, 1, v1alpha1.FailStep),
+			result: func(o objects) Result { return o.putItem("all", 0, large) }, least: 400, most: 450,
 		},
 		"a large output of an item": {
 			run:    fanOut(2, 2, v1alpha1.FailStep),

@@ -22,12 +22,14 @@ const (
 	lookAgain = 5 * time.Minute
 	// forgetDelay is when a finished run is looked at again to drop what is remembered of it.
 	forgetDelay = 5 * time.Second
-	// decideTimeout bounds what a decision under the lock asks of the object store.
+	// decideTimeout bounds what a decision under the lock asks of the object store, its rests
+	// included.
 	decideTimeout = 8 * time.Second
 	// fenceTimeout bounds what a pass asks of NATS before it writes a run that another process
 	// wrote last. What is not fenced by then is left to the next pass.
 	fenceTimeout = 8 * time.Second
-	// passTimeout bounds the write and the effects of one pass, also while the operator stops.
+	// passTimeout bounds the write and the effects of one round under the lock, also while the
+	// operator stops.
 	passTimeout = 8 * time.Second
 	// recoverTimeout is how much of that recovery may take.
 	recoverTimeout = passTimeout / 2

@@ -197,7 +197,7 @@ func (p *pass) advance(ctx context.Context) (reconcile.Result, error) {
 	defer func() {
 		p.lock.Drop(ctx) // only if a bug made the pass panic: no other must wait for its lock
 	}()
-	result, err := underLockAsItFits(ctx, p)
+	result, err := underLockUntilItFits(ctx, p)
 	p.lock.Return(ctx, p.run)
 	if limit := p.lock.LookAgain(p.run, refreshDelay, actRetryDelay); limit > 0 && (result.RequeueAfter == 0 || result.RequeueAfter > limit) {
 		result.RequeueAfter = max(limit, p.notYet.Sub(p.r.Clock.Now()))
@@ -205,9 +205,9 @@ func (p *pass) advance(ctx context.Context) (reconcile.Result, error) {
 	return result, err
 }
 
-// underLockAsItFits works under the lock, and again, at once, if the run is to end in a form that
-// needs less room: a next owner would not know, and begin with the largest form.
-func underLockAsItFits(ctx context.Context, p *pass) (result reconcile.Result, err error) {
+// underLockUntilItFits works under the lock, and again, at once, if the run is to end in a form
+// that needs less room: a next owner would not know, and begin with the largest form.
+func underLockUntilItFits(ctx context.Context, p *pass) (result reconcile.Result, err error) {
 	result, err = p.underLock(ctx)
 	for p.shrunk {
 		p.shrunk = false

@@ -59,9 +59,9 @@ func (w *world) narrow(ctx context.Context, r *replica, adjust ...func(*v1alpha1
 // Mutations that make specs below fail:
 //   - apierrors.go outage without tooLarge: results come again for ever, and no end is written.
 //   - refused.go shrink that stays at the short form: an end does not fit.
-//   - reconciler.go underLockAsItFits that does not look at shrunk: the end takes a pass
+//   - reconciler.go underLockUntilItFits that does not look at shrunk: the end takes a pass
 //     for each form.
-//   - form.go bare that keeps the steps: the same.
+//   - form.go bare that keeps the steps: an end does not fit.
 //   - reconciler.go advance that does not look at stuck: writes follow each other.
 var _ = Describe("a run whose object is full", func() {
 	var (

@@ -84,7 +84,7 @@ func ListOf(parts [][]byte, total int, pause func()) ([]byte, error) {
 		}
 		var wrong error
 		ok := document.Elements(p, func(element []byte) {
-			if err := place(all, element); err != nil && wrong == nil {
+			if err := place(all, element, pause); err != nil && wrong == nil {
 				wrong = err
 			}
 		}, pause)
@@ -99,9 +99,9 @@ func ListOf(parts [][]byte, total int, pause func()) ([]byte, error) {
 }
 
 // place puts the output of [item, output] into its place.
-func place(all [][]byte, pair []byte) error {
+func place(all [][]byte, pair []byte, pause func()) error {
 	var parts [][]byte
-	if !document.Elements(pair, func(part []byte) { parts = append(parts, part) }, nil) || len(parts) != 2 {
+	if !document.Elements(pair, func(part []byte) { parts = append(parts, part) }, pause) || len(parts) != 2 {
 		return fmt.Errorf("not a list of outputs: %.20q is no pair of item and output", pair)
 	}
 	item, err := strconv.Atoi(string(parts[0]))

@@ -90,8 +90,8 @@ func (d *decoder) Decode() (watch.EventType, runtime.Object, error) {
 	return kind, o, nil
 }
 
-// object decodes the object of an event. What is a run by its first bytes is decoded as the codec
-// does; that reads all of it once more, to find out what it is.
+// object decodes the object of an event. What is a run by its first bytes is read once; the codec
+// reads it twice, first to find out what it is.
 func (d *decoder) object(raw []byte) (runtime.Object, error) {
 	if !bytes.HasPrefix(raw, runHead) {
 		return runtime.Decode(d.codec, raw)

@@ -31,7 +31,7 @@ const (
 	// have its lock.
 	maxPause = 10 * workBetween
 	// maxStay is until when a pass may go on at its desk, from when it came, with what could be
-	// left to the next one. The rest and the piece that begin then are beyond it.
+	// left to the next one. The rest and the decision that begin then are beyond it.
 	maxStay = 500 * time.Millisecond
 )
 
@@ -107,10 +107,10 @@ func (d *Desk) bounded(ctx context.Context) (bounded context.Context, cancel fun
 	}
 }
 
-// rest is how long a desk is left empty, or its pass is idle, after work since d.worked: if others
-// want passes, as long as that. What is done at desks, here and at the API server, takes half of
-// the time at most then, and leaves the other half to them.
-func (d *Desk) rest() time.Duration {
+// restDue is how long a desk is left empty, or its pass is idle, after work since d.worked: if
+// others want passes, as long as that. What is done at desks, here and at the API server, takes
+// half of the time at most then, and leaves the other half to them.
+func (d *Desk) restDue() time.Duration {
 	if !d.desks.turns.Others(d.tenant, d.worked.Add(-maxRest)) {
 		return 0
 	}
@@ -131,12 +131,12 @@ func (d *Desk) Rest(ctx context.Context) {
 	}
 }
 
-// pause has the pass idle for as long as it worked, at most, if others want passes. The end of ctx
-// ends it.
+// pause has the pass idle for as long as it worked, at most, if others want passes. The end of ctx,
+// or of Until, ends it.
 func (d *Desk) pause(ctx context.Context, most time.Duration) {
 	bounded, cancel := d.bounded(ctx)
 	defer cancel()
-	if long := min(d.rest(), most); long > 0 {
+	if long := min(d.restDue(), most); long > 0 {
 		select {
 		case <-d.desks.clock.After(long):
 		case <-bounded.Done():
@@ -181,7 +181,7 @@ func (d *Desk) need(ctx context.Context) error {
 	if d.leave != nil || d.SitDown(bounded) {
 		return nil
 	}
-	<-bounded.Done() // which is why
+	<-bounded.Done() // its cause is the reason
 	return fmt.Errorf("wait for a desk: %w", context.Cause(bounded))
 }
 
@@ -190,7 +190,7 @@ func (d *Desk) StandUp() {
 	if d.leave == nil {
 		return
 	}
-	if pause := d.rest(); pause > 0 {
+	if pause := d.restDue(); pause > 0 {
 		d.desks.clock.AfterFunc(pause, d.leave)
 	} else {
 		d.leave()

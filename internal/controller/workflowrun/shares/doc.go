@@ -15,6 +15,7 @@
 // A pass begins with quick decisions. When one is cut, when large outputs are to be read, or when a
 // large object is to be written, it sits down at a desk, of which there are two at most, and keeps
 // it to its end. So what large runs hold in memory is bounded for the process, and one core is left
-// to the others. If another tenant wants passes, a desk stays empty for as long as it was had, and
-// a pass that goes on at its desk rests for as long as it has worked.
+// to the others. While other tenants want passes, a pass at its desk rests every few milliseconds
+// for as long as it worked, and the desk stays empty after its use for as long as the pass worked
+// last.
 package shares

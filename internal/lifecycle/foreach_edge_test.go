@@ -218,8 +218,9 @@ func TestAnOutputOfAnItemIsAsDeepAsAListOfThemMayBe(t *testing.T) {
 		maxFailures(1)(&run.Spec.Steps[0])
 		o.advance(t, run, epoch)
 		o.advance(t, run, epoch, ofItem(0, succeeded("all", 1, strings.Repeat("[", depth)+strings.Repeat("]", depth))))
-		if got := outcomeOf(run.Status); got != want {
-			t.Errorf("depth %d: outcome %s, want %s: %s", depth, got, want, report.ErrorText(run.Status.Steps[0].Error))
+		said := report.ErrorText(run.Status.Steps[0].Error)
+		if got := outcomeOf(run.Status); got != want || want != "Succeeded/Succeeded" && !strings.Contains(said, "nested too deep") {
+			t.Errorf("depth %d: outcome %s, want %s: %s", depth, got, want, said)
 		}
 	}
 }

@@ -47,7 +47,11 @@ func TestCollector_MakesARoundAfterAWhileAndThenAtItsPaceAndOutlivesErrors(t *te
 		if len(b.rounds) != 0 {
 			t.Error("a round too early")
 		}
-		clk.Step(pause)
+		clk.Step(pause - time.Nanosecond)
+		if !clk.HasWaiters() || len(b.rounds) != 0 {
+			t.Errorf("a round before %s are over", pause)
+		}
+		clk.Step(time.Nanosecond)
 		<-b.rounds
 	}
 	stop()

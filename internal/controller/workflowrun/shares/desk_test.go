@@ -144,7 +144,8 @@ func TestWhatTakesLongRestsInBetween(t *testing.T) {
 	d.Rest(t.Context()) // nobody else is there
 	turns.See("b", clk.Now())
 	clk.Step(workBetween - time.Nanosecond)
-	d.Rest(t.Context()) // too early
+	d.Rest(t.Context())              // too early
+	desks.For("c").Rest(t.Context()) // without a desk, and somebody is there
 	clk.Step(workBetween)
 	const together = 2
 	rested := make(chan struct{})
@@ -168,6 +169,17 @@ func TestWhatTakesLongRestsInBetween(t *testing.T) {
 	}
 	clk.Step(workBetween - time.Nanosecond)
 	d.Rest(t.Context()) // too early again
+	clk.Step(time.Second)
+	turns.See("b", clk.Now())
+	go func() {
+		d.Rest(t.Context())
+		rested <- struct{}{}
+	}()
+	for !clk.HasWaiters() {
+		runtime.Gosched()
+	}
+	clk.Step(maxPause)
+	<-rested // though it worked for longer
 }
 
 // mutation: Rest, SitDown or need that does not end with ctx, or with Until, waits for ever, or

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/cron"
 )
 
 const (
@@ -94,12 +95,32 @@ func startLastSlot(ctx context.Context, c client.Client, s *v1alpha1.Schedule) e
 	if s.Spec.Backfill != nil {
 		return nil
 	}
-	before, now := s.DeepCopy(), time.Now()
-	s.Spec.Backfill = &v1alpha1.Backfill{From: metav1.NewTime(now.Add(-slotsWithin)), To: metav1.NewTime(now)}
+	slot, err := lastSlot(&s.Spec.ScheduleTiming, time.Now())
+	if err != nil {
+		return fmt.Errorf("find the last slot of schedule %s: %w", s.Name, err)
+	}
+	before := s.DeepCopy()
+	s.Spec.Backfill = &v1alpha1.Backfill{From: metav1.NewTime(slot), To: metav1.NewTime(slot)}
 	if err := c.Patch(ctx, s, client.MergeFrom(before)); err != nil {
 		return fmt.Errorf("start the last slot of schedule %s: %w", s.Name, err)
 	}
 	return nil
+}
+
+// lastSlot is the last slot until now. It is one, also in the hour in which slotsWithin has two of
+// a daily schedule: the demo prints one row for a schedule, whatever the time of the day.
+func lastSlot(timing *v1alpha1.ScheduleTiming, now time.Time) (slot time.Time, err error) {
+	table, err := cron.New(timing.Cron, timing.TimeZone, cron.Rules{Gap: cron.Gap(timing.DST.Gap), Repeat: cron.Repeat(timing.DST.Repeat)})
+	if err != nil {
+		return time.Time{}, err
+	}
+	for next, ok := table.Next(now.Add(-slotsWithin)); ok && !next.After(now); next, ok = table.Next(next) {
+		slot = next
+	}
+	if slot.IsZero() {
+		return time.Time{}, fmt.Errorf("it has none in the last %s", slotsWithin)
+	}
+	return slot, nil
 }
 
 // startedBy are the runs of schedules; their runs are meant to succeed.

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -123,8 +122,8 @@ func (s *stage) openYard(ctx context.Context) (*yard, error) {
 	if err := s.open(ctx); err != nil {
 		return nil, err
 	}
-	dir := filepath.Join(s.dir, "yard")
-	if err := os.Mkdir(dir, 0o700); err != nil {
+	dir, err := os.MkdirTemp(s.dir, "yard-")
+	if err != nil {
 		return nil, fmt.Errorf("make directory: %w", err)
 	}
 	env, k8s, err := startEnv(ctx, s.options.root, dir)
@@ -204,7 +203,7 @@ func (b *beside) measureAll(ctx context.Context, y *yard) (err error) {
 	if b.without, err = b.measure(ctx, noProcess, b.neighbourTime(len(b.kinds))); err != nil {
 		return err
 	}
-	if b.elsewhere, err = b.inYard(ctx, y); err != nil {
+	if b.elsewhere, err = b.inYard(ctx, y, hostile.Many, b.neighbourTime(len(b.kinds))); err != nil {
 		return fmt.Errorf("elsewhere: %w", err)
 	}
 	b.reference = b.without
@@ -229,15 +228,15 @@ func (b *beside) thatChanges() []hostile.Kind {
 	return b.kinds[i : i+1]
 }
 
-// inYard measures while the kinds are under way in the yard. Those that change owners change them
-// there, so beside them there are the reference's changes here.
-func (b *beside) inYard(ctx context.Context, y *yard) (m sighting, err error) {
+// inYard measures for a time while the kinds are under way in the yard. Those that change owners
+// change them there, so beside them there are the reference's changes here.
+func (b *beside) inYard(ctx context.Context, y *yard, size hostile.Size, d time.Duration) (m sighting, err error) {
 	away := &hostile.Scene{Env: y.env, Client: y.k8s, Binary: b.binary, Name: b.scene.Name}
 	defer func() { err = errors.Join(err, away.Close(ctx)) }()
 	if err := hostile.Open(ctx, away); err != nil {
 		return m, err
 	}
-	harm, stop, err := b.harm(ctx, away, b.dose(hostile.Many), b.kinds...)
+	harm, stop, err := b.harm(ctx, away, b.dose(size), b.kinds...)
 	defer func() {
 		var stopErr error
 		b.away, stopErr = stop(ctx)
@@ -247,7 +246,7 @@ func (b *beside) inYard(ctx context.Context, y *yard) (m sighting, err error) {
 		return m, err
 	}
 	if calm := b.thatChanges(); len(calm) > 0 {
-		_, end, calmErr := b.harm(ctx, b.scene, b.calm(hostile.Many), calm...)
+		_, end, calmErr := b.harm(ctx, b.scene, b.calm(size), calm...)
 		defer func() {
 			_, stopErr := end(ctx)
 			err = errors.Join(err, stopErr)
@@ -256,7 +255,7 @@ func (b *beside) inYard(ctx context.Context, y *yard) (m sighting, err error) {
 			return m, calmErr
 		}
 	}
-	return b.measure(ctx, harm, b.neighbourTime(len(b.kinds)))
+	return b.measure(ctx, harm, d)
 }
 
 // dose is how kinds are to be played.

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -45,8 +46,9 @@ func neighboursPlay(ctx context.Context, st *stage, r *report) error {
 	r.note("Neighbours: chains of 2 of four tenants in a namespace of their own, one each %s; from creation to the end as a watch sees it. They are measured for %s without harm, %s beside it, %s without, %s later, and all that %d times. What had not ended %s after the last one counts so.",
 		quietPace, st.quietTime()/2, st.quietTime(), st.quietTime()/2, lull, quietTurns, neighbourPatience)
 	r.note("The reference is what is without harm. Of kinds that change owners, and of all together, it is changes of owner beside a tenant who does no harm, as many or some more, for as long: neighbours feel a change, whoever is to blame.")
+	r.note("Elsewhere: the same harm for %s, in the middle, in another installation on the same machine, with an API server, NATS, Redis and an operator of its own, which are there for that time only. What neighbours wait then is the machine's part.", quietTurns*st.quietTime())
 	r.note("The harm's clients are a process of their own that takes only what others leave (nice 19). One operator without leader election, and two for the moment of a change of owner.")
-	r.plot(barPlot{title: "Neighbours' p99 beside one run of a kind, in parts of the reference", y: "ratio", table: "neighbours", names: []string{"p99 ratio"}}.of(r, "ratio"))
+	r.plot(barPlot{title: "Neighbours' p99 beside one run of a kind, in parts of the reference, and of elsewhere", y: "ratio", table: "neighbours", names: []string{"p99 ratio", "to elsewhere"}}.of(r, "ratio"))
 	return nil
 }
 
@@ -56,7 +58,12 @@ func (s *stage) quietTime() time.Duration { return time.Duration(s.size(45, 4)) 
 // besideOne measures in a scene of its own.
 func (s *stage) besideOne(ctx context.Context, r *report, name string, kinds ...hostile.Kind) error {
 	return s.inScene(ctx, quietPace, kinds, func(b *beside) error {
-		for range quietTurns {
+		for i := range quietTurns {
+			if i == quietTurns/2 {
+				if err := b.awhileElsewhere(ctx); err != nil {
+					return fmt.Errorf("elsewhere: %w", err)
+				}
+			}
 			if err := b.turn(ctx); err != nil {
 				return err
 			}
@@ -67,9 +74,21 @@ func (s *stage) besideOne(ctx context.Context, r *report, name string, kinds ...
 		progressLine(name, b.reference.Latencies, b.with.Latencies, b.scene, b.found)
 		b.tellQuiet(r, name)
 		b.tellOperator(r, name)
-		b.tellCoresOf(r, name, phase{"without", b.without}, phase{"reference", b.reference}, phase{"beside", b.with})
+		b.tellCoresOf(r, name, phase{"without", b.without}, phase{"reference", b.reference}, phase{"elsewhere", b.elsewhere}, phase{"beside", b.with})
 		return nil
 	})
+}
+
+// awhileElsewhere measures in the middle of all turns, as long as them together, while the kinds
+// are under way in a yard. Its servers are there for that time only.
+func (b *beside) awhileElsewhere(ctx context.Context) (err error) {
+	y, err := b.openYard(ctx)
+	defer func() { err = errors.Join(err, y.close()) }()
+	if err != nil {
+		return err
+	}
+	b.elsewhere, err = b.inYard(ctx, y, hostile.One, quietTurns*b.quietTime())
+	return err
 }
 
 // turn measures without harm, beside it, and without it again.
@@ -121,13 +140,16 @@ func (b *beside) tellQuiet(r *report, name string) {
 	s.add("p50 without", "ms", millis(b.without.P50))
 	s.add("p99 without", "ms", millis(b.without.P99))
 	s.add("p99 reference", "ms", millis(b.reference.P99))
+	s.add("p99 elsewhere", "ms", millis(b.elsewhere.P99))
 	s.add("p50 beside", "ms", millis(b.with.P50))
 	s.add("p99 beside", "ms", millis(b.with.P99))
 	s.add("p50 ratio", "", b.with.P50.Seconds()/b.reference.P50.Seconds())
 	s.add("p99 ratio", "", b.with.P99.Seconds()/b.reference.P99.Seconds()).atMost(goal)
+	s.add("to elsewhere", "", b.with.P99.Seconds()/b.elsewhere.P99.Seconds()).atMost(goal)
 	s.add("not succeeded", "", float64(b.notSucceeded+len(b.with.Unfinished)+len(b.with.Failed))).atMost(0)
 	s = r.in("changes of owner", name)
 	s.add("reference", "", float64(b.reference.changes))
+	s.add("elsewhere", "", float64(b.elsewhere.changes))
 	s.add("beside", "", float64(b.with.changes))
-	tellStages(r, name, phase{"reference", b.reference}, phase{"beside", b.with})
+	tellStages(r, name, phase{"reference", b.reference}, phase{"elsewhere", b.elsewhere}, phase{"beside", b.with})
 }

@@ -231,10 +231,20 @@ func watchOf(config *rest.Config, scheme *runtime.Scheme, writes *runwatch.Write
 	})
 }
 
+// warmKinds are the kinds that controllers watch, or read from the cache.
+func warmKinds() []client.Object {
+	return []client.Object{
+		&v1alpha1.WorkflowRun{}, &v1alpha1.LockPolicy{}, &v1alpha1.Semaphore{}, workflowrun.WorkflowKind(), &v1alpha1.StepApproval{}, &v1alpha1.Schedule{},
+		&corev1.Namespace{},
+	}
+}
+
 // warmCaches has replicas that stand by hold what they need when they become the leader, and readyz
-// say whether they do.
+// say whether they do. A kind that is not among them is asked for when the controllers start, and
+// until it is there no worker makes a pass: a replica would call itself ready while runs stand
+// still.
 func warmCaches(ctx context.Context, mgr manager.Manager) error {
-	for _, kind := range []client.Object{&v1alpha1.WorkflowRun{}, &v1alpha1.LockPolicy{}, &v1alpha1.StepApproval{}, &v1alpha1.Schedule{}, &corev1.Namespace{}} {
+	for _, kind := range warmKinds() {
 		if _, err := mgr.GetCache().GetInformer(ctx, kind, cache.BlockUntilSynced(false)); err != nil {
 			return fmt.Errorf("watch %T: %w", kind, err)
 		}

@@ -40,7 +40,9 @@ func (m *Manager) Acquire(ctx context.Context, r Request) (*Lease, error) {
 		return lease, nil
 	}
 	if err != nil {
+		vain := inVain(m, t.run, got.grant)
 		m.mu.Unlock()
+		m.giveUp(ctx, vain)
 		return nil, err
 	}
 	m.giveBack(ctx, t.run, h)

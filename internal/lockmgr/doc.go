@@ -24,6 +24,7 @@
 //	         Else busy: the process gets a place in the queue, and the holder hears that somebody waits
 //	renew    owned by the token: TTL anew. Anything else: not owner
 //	release  owned by the token: deleted, or kept for the first in the queue, who hears of it. Anything else: nothing
+//	leave    the process gives up its place in the queue. A lock that is kept for it: as release
 //
 // floor is the fence in the run's status, as the caller read it. So the fence rises even when Redis
 // lost everything. Fences are exact up to 2^53, where Lua's numbers end.
@@ -111,6 +112,9 @@
 // second or two. The queue has room for 64 processes, and for 1,024 waiters in each; beyond that:
 // busy, without a place. A waiter keeps its place for the policy's wait budget (a second at least)
 // after it last asked. When Redis cannot be used the waiters are woken to learn it from Acquire.
+//
+// A process that drives a run no more leaves its queue (Manager.Leave, Close): nobody waits for
+// what is offered to somebody who does not want it.
 //
 // With each refusal Redis says who owns the lock and when it ends (BusyError.Owner), so that
 // whoever waits can tell people.

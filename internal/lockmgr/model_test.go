@@ -247,6 +247,14 @@ func (s *modelStore) first(runUID string) string {
 	return s.tickets[runUID][0].process
 }
 
+// pass keeps the lock for the first in the queue, or frees it. Needs mu.
+func (s *modelStore) pass(runUID string) {
+	delete(s.locks, runUID)
+	if head := s.first(runUID); head != "" {
+		s.offer(runUID, head)
+	}
+}
+
 func (s *modelStore) offer(runUID, process string) {
 	s.locks[runUID] = modelLock{"~" + process, s.now().Add(offerTime)}
 	for i := range s.tickets[runUID] {
@@ -302,15 +310,22 @@ func (s *modelStore) Release(ctx context.Context, runUID, token string) (bool, e
 		if owner = s.owner(runUID) == token; !owner {
 			return
 		}
-		delete(s.locks, runUID)
-		if head := s.first(runUID); head != "" {
-			s.offer(runUID, head)
-		}
+		s.pass(runUID)
 	})
 	if err != nil {
 		return false, err
 	}
 	return owner, nil
+}
+
+// Leave implements store.
+func (s *modelStore) Leave(ctx context.Context, runUID, process string) error {
+	return s.call(ctx, "leave", runUID, func() {
+		s.leave(runUID, process)
+		if s.owner(runUID) == "~"+process {
+			s.pass(runUID)
+		}
+	})
 }
 
 // Repeats implements store.

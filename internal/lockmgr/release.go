@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 )
 
 // finish ends the use of a lease. If the hold may be used again it goes to the next in this
@@ -112,12 +113,12 @@ func (m *Manager) Close(ctx context.Context) error {
 		m.mu.Unlock()
 		return nil
 	}
-	owned := m.disown()
+	left := disown(m, func(string) bool { return true }, ErrClosed)
 	m.closed = true
 	m.noteDrained()
 	m.mu.Unlock()
 
-	m.releaseAll(ctx, owned)
+	m.giveUp(ctx, left)
 	var err error
 	select {
 	case <-m.drained:
@@ -134,49 +135,84 @@ func (m *Manager) Close(ctx context.Context) error {
 	return err
 }
 
-// ownedToken is a token that may own a lock that nobody uses.
-type ownedToken struct{ runUID, token string }
-
-// disown takes all unused locks out of the books, and tells the users of the others to
-// stop. Needs mu.
-func (m *Manager) disown() []ownedToken {
-	var owned []ownedToken
-	for _, r := range m.runs {
-		r.waiters = nil // they are not told: whoever closes the manager has ended their work
-		switch {
-		case r.hold != nil && r.hold.user != nil:
-			r.hold.user.fail(ErrClosed)
-			continue
-		case r.hold != nil:
-			m.detach(r)
-		case r.taking:
-			continue
-		}
-		for _, token := range []string{r.pending, r.dead} {
-			if token != "" {
-				owned = append(owned, ownedToken{r.uid, token})
-			}
-		}
-	}
-	return owned
+// Leave gives up what this process has of the locks of runs and does not use: lingering locks,
+// places in the queue, and locks that are kept for somebody who waits here. It is for runs that
+// another process drives from now on: else that would wait a second for a lock which is offered to
+// this process, where nobody uses it. Waiters are not told. It returns when that is done, or when
+// ctx ends; what is left then ends by itself within the TTL, or the ticket's time.
+func (m *Manager) Leave(ctx context.Context, of func(runUID string) bool) {
+	m.mu.Lock()
+	left := disown(m, of, nil)
+	m.mu.Unlock()
+	m.giveUp(ctx, left)
 }
 
-// releaseAll frees locks, several at a time, until ctx ends. Errors are left to the TTL.
-func (m *Manager) releaseAll(ctx context.Context, owned []ownedToken) {
+// unused is what a process has of a lock that nobody in it uses: a token that may own it, or, where
+// that is empty, maybe a place in the queue.
+type unused struct{ runUID, token string }
+
+// disown takes what this process has of the locks of runs, and nobody in it uses, out of the books,
+// and those who wait for one. They are not told: whoever calls this has ended their work. The users
+// of locks are told the cause to stop, if there is one. Needs mu.
+func disown(m *Manager, of func(runUID string) bool, cause error) []unused {
+	var left []unused
+	for _, r := range m.runs {
+		if of(r.uid) {
+			left = append(left, disownRun(m, r, cause)...)
+		}
+	}
+	return left
+}
+
+// disownRun does that for one run. Needs mu.
+func disownRun(m *Manager, r *run, cause error) []unused {
+	mayBeInLine := len(r.waiters) > 0 && r.hold == nil // whoever has the lock is not
+	r.waiters, r.askAt = nil, time.Time{}
+	switch {
+	case r.hold != nil && r.hold.user != nil:
+		if cause != nil {
+			r.hold.user.fail(cause)
+		}
+		return nil
+	case r.hold != nil:
+		m.detach(r)
+	case r.taking: // it gives up its place itself
+		return nil
+	}
+	var left []unused
+	for _, token := range []string{r.pending, r.dead} {
+		if token != "" {
+			left = append(left, unused{r.uid, token})
+		}
+	}
+	if mayBeInLine {
+		left = append(left, unused{r.uid, ""})
+	}
+	m.reschedule(r)
+	return left
+}
+
+// giveUp gives up locks and places in queues, several at a time, until ctx ends. Errors are left
+// to the TTL.
+func (m *Manager) giveUp(ctx context.Context, all []unused) {
 	var calls sync.WaitGroup
 	defer calls.Wait()
-	for _, o := range owned {
-		select {
-		case m.slots <- struct{}{}:
-		case <-ctx.Done():
+	for _, u := range all {
+		if !m.slot(ctx) {
 			return
 		}
 		calls.Go(func() {
 			defer func() { <-m.slots }()
-			callCtx, cancel := context.WithTimeout(ctx, callTimeout)
+			callCtx, cancel := m.bounded(ctx, callTimeout)
 			defer cancel()
-			if _, err := m.store.Release(callCtx, o.runUID, o.token); err != nil {
-				m.opts.Log.V(1).Info("Run lock not released, it ends with its TTL", "runUID", o.runUID, "cause", err.Error())
+			var err error
+			if u.token == "" {
+				err = m.store.Leave(callCtx, u.runUID, m.process)
+			} else {
+				_, err = m.store.Release(callCtx, u.runUID, u.token)
+			}
+			if err != nil {
+				m.opts.Log.V(1).Info("Run lock or a place in its queue is not given up, it ends by itself", "runUID", u.runUID, "cause", err.Error())
 			}
 		})
 	}

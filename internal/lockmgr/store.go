@@ -77,6 +77,9 @@ type store interface {
 	// Release frees the lock, or keeps it for the first in the queue and tells it. owner is false,
 	// and nothing was changed, when token was not the owner.
 	Release(ctx context.Context, runUID, token string) (owner bool, err error)
+	// Leave gives up the place of a process in the queue. A lock that is kept for it is kept for
+	// the next, or freed.
+	Leave(ctx context.Context, runUID, process string) error
 	// Listen passes on the news for a process until ctx ends or the connection is lost. The first
 	// is newsBegin, once it listens. News may be lost or come twice.
 	Listen(ctx context.Context, process string, hear func(n news, runUID string))
@@ -98,10 +101,13 @@ var renewSource string
 //go:embed scripts/release.lua
 var releaseSource string
 
+//go:embed scripts/leave.lua
+var leaveSource string
+
 // redisStore is the store. The braces make all keys of a run live in one slot of a Redis Cluster.
 type redisStore struct {
-	client                  redis.UniversalClient
-	acquire, renew, release *redis.Script
+	client                         redis.UniversalClient
+	acquire, renew, release, leave *redis.Script
 }
 
 func newRedisStore(client redis.UniversalClient) *redisStore {
@@ -110,6 +116,7 @@ func newRedisStore(client redis.UniversalClient) *redisStore {
 		acquire: redis.NewScript(queueSource + acquireSource),
 		renew:   redis.NewScript(renewSource),
 		release: redis.NewScript(queueSource + releaseSource),
+		leave:   redis.NewScript(queueSource + leaveSource),
 	}
 }
 
@@ -179,6 +186,15 @@ func (s *redisStore) Release(ctx context.Context, runUID, token string) (bool, e
 		return false, fmt.Errorf("release run lock: %w", err)
 	}
 	return owner, nil
+}
+
+// Leave implements store.
+func (s *redisStore) Leave(ctx context.Context, runUID, process string) error {
+	keys := []string{key(runUID, "lock"), key(runUID, "queue"), key(runUID, "tickets")}
+	if err := s.leave.Run(ctx, s.client, keys, process, runUID, offerTime.Milliseconds()).Err(); err != nil {
+		return fmt.Errorf("leave the queue of a run lock: %w", err)
+	}
+	return nil
 }
 
 // Listen implements store.

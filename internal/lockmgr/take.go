@@ -136,8 +136,19 @@ func (m *Manager) claim(ctx context.Context, t take) {
 		return
 	}
 	if err != nil {
+		vain := inVain(m, t.run, got.grant)
 		m.mu.Unlock()
+		m.giveUp(ctx, vain)
 		return
 	}
 	m.giveBack(ctx, t.run, h)
+}
+
+// inVain is the place in the queue that a take got for those who wait here, when they have left
+// meanwhile; else nothing. Needs mu.
+func inVain(m *Manager, r *run, got grant) []unused {
+	if !got.queued || r.hasWaiters(m.now()) {
+		return nil
+	}
+	return []unused{{r.uid, ""}}
 }

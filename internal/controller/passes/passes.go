@@ -16,10 +16,16 @@ const debug = 1
 // UntilStop makes passes until the operator is asked to stop. What ends a pass then is no error:
 // the next owner of its object makes another. It is told at debug level, as it may be something
 // else.
+//
+// A pass that comes again is as urgent as any other, whatever the last one was made for. The queue
+// would go on with the priority of that: after a start all objects that are there would come behind
+// each new one for as long as they only wait for times, and one that was once let in before others
+// would be so for ever.
 func UntilStop(r reconcile.Reconciler) reconcile.Reconciler {
 	return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 		result, err := r.Reconcile(ctx, req)
 		if ctx.Err() == nil {
+			result.Priority = new(0)
 			return result, err //nolint:wrapcheck // of the controller, for its caller
 		}
 		if err != nil {

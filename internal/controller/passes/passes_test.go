@@ -18,6 +18,20 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
+// mutation: results that keep the priority of the last pass make this fail.
+func TestAPassThatComesAgainIsAsUrgentAsOthers(t *testing.T) {
+	t.Parallel()
+	for name, cause := range map[string]error{"after a time": nil, "after an error": errors.New("no place")} {
+		r := UntilStop(reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
+			return reconcile.Result{RequeueAfter: time.Second}, cause
+		}))
+		result, err := r.Reconcile(t.Context(), reconcile.Request{})
+		if !errors.Is(err, cause) || result.Priority == nil || *result.Priority != 0 {
+			t.Errorf("%s: %+v, %v", name, result, err)
+		}
+	}
+}
+
 // mutation: an error of a pass that ends with its operator, none of one that goes on, or a cause
 // that nobody can find, makes this fail.
 func TestAPassThatEndsWithItsOperatorIsNoError(t *testing.T) {

@@ -4,6 +4,8 @@ package workflowrun
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -93,6 +95,61 @@ var _ = Describe("a run lock that stays busy", func() {
 		w.dropLock(ctx, run)
 		r.finish(ctx, run)
 	}, NodeTimeout(2*patience))
+
+	// mutation: advance without lockFirst; lockFirst that asks whatever others did, or whether it
+	// was busy or not; a TakeEarly that takes for good.
+	DescribeTable("is asked for before what waits is read and stored, if that is much and", func(ctx SpecContext, another bool) {
+		w := newWorld(ctx)
+		w.policy(ctx, quick())
+		r := w.newReplica(ctx, "r")
+		steps, list := fanOut(8, 8, "")
+		run := w.create(ctx, steps[:1], list)
+		r.inFlight(ctx, run, 8)
+		last := r
+		if another {
+			r.kill(ctx)
+			last = w.newReplica(ctx, "last")
+			last.Index.See(run)
+		} else {
+			w.clock.Step(time.Second)
+			r.mustPass(ctx, run) // the lease lingers no more
+		}
+		w.takeLock(ctx, run)
+		stored := 0
+		last.hook = func(_ context.Context, place string) error {
+			if place == "store/before" {
+				stored++
+			}
+			return nil
+		}
+		tasks := w.takeAll(ctx, 8)
+		if !another {
+			tasks[0].succeed(ctx)
+			last.pumpAll(ctx, 1)
+			last.mustPass(ctx, run)
+			tasks = tasks[1:]
+		}
+		for _, t := range tasks {
+			t.say(ctx, fmt.Sprintf(`{"status":"Succeeded","output":%q}`, strings.Repeat("x", 60<<10)))
+			Expect(t.msg.DoubleAck(ctx)).To(Succeed())
+		}
+		last.pumpAll(ctx, len(tasks))
+		w.clock.Step(time.Second)
+		last.mustPass(ctx, run)
+		Expect(last.Batches.Inbox.Backlog().Results).To(BeEquivalentTo(8))
+		Expect(stored).To(BeZero(), "for a lock that is busy")
+		w.dropLock(ctx, run)
+		until(ctx, "it is its turn, while all results wait", func() bool {
+			w.clock.Step(time.Millisecond)
+			last.mustPass(ctx, run)
+			return stored > 0
+		})
+		Expect(last.finish(ctx, run).Status.Phase).To(Equal(v1alpha1.RunSucceeded))
+		Expect(w.locked(ctx, run)).To(BeFalse())
+	},
+		Entry("it was busy", false, NodeTimeout(2*patience)),
+		Entry("another wrote last", true, NodeTimeout(2*patience)),
+	)
 
 	It("explains a run that was resumed and stays Suspended; a key of nobody's does not end by itself", func(ctx SpecContext) {
 		w := newWorld(ctx)

@@ -4,6 +4,7 @@ package workflowrun
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -130,6 +131,28 @@ var _ = Describe("runs that change hands", func() {
 		Expect(lost).To(BeTrue(), "it wrote")
 		Expect(w.locked(ctx, run)).To(BeFalse(), "nobody here would ever give it back")
 		Expect(a.memories.peek(client.ObjectKeyFromObject(run))).To(BeNil())
+	}, NodeTimeout(2*patience))
+
+	// mutation: Leases.Leave without the locks' Leave makes this fail.
+	It("leave no place in the line of a lock to a replica that does not drive them", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		w.policy(ctx, quick())
+		a := w.newReplica(ctx, "a")
+		from := a.handover(ctx)
+		run := w.create(ctx, twoSteps())
+		part := protocol.Partition(string(run.UID))
+		a.Index.See(run)
+		from.Gain(ctx, []int{part})
+		w.takeLock(ctx, run)
+		a.mustPass(ctx, run)
+		line := func() int64 {
+			n, err := w.redis.Client().LLen(ctx, fmt.Sprintf("{run:%s}:queue", run.UID)).Result()
+			Expect(err).NotTo(HaveOccurred())
+			return n
+		}
+		Expect(line()).To(BeEquivalentTo(1))
+		from.Lose(ctx, []int{part}, func([]int) {})
+		Expect(line()).To(BeZero())
 	}, NodeTimeout(2*patience))
 
 	// mutation: Lose that waits for all passes before it gives anything back makes this hang.

@@ -67,7 +67,9 @@ type Reconciler struct {
 	Desks  *shares.Desks  // has a place for each pass that may do what takes long
 	Writes *shares.Shares // has a place for each status write that may be under way at the same time; nil: any number
 
-	Index    *results.Index
+	Index *results.Index
+	// Known has results delivered that came before their run was seen.
+	Known    func(context.Context, types.UID)
 	Batches  *results.Batches
 	Stream   *results.Stream
 	Leases   *leases.Leases
@@ -173,14 +175,8 @@ func (r *Reconciler) passUnder(ctx, while context.Context, run *v1alpha1.Workflo
 func (p *pass) advance(ctx context.Context) (reconcile.Result, error) {
 	p.lock.TakeKept(ctx, p.run)
 	defer p.lock.PutBack(ctx)
-	if until := notBefore(p); !until.IsZero() {
-		return p.again(until), nil
-	}
-	if err := p.desk.ForOutputs(ctx, p.batch.Bytes()); err != nil {
-		return reconcile.Result{}, err
-	}
-	if p.notYet = p.tooEarly(ctx); !p.notYet.IsZero() {
-		return p.again(p.notYet), nil
+	if result, done, err := beforeDeciding(ctx, p); done {
+		return result, err
 	}
 	p.lookUpJobs(ctx)
 	plan := decideFirst(ctx, p)
@@ -203,6 +199,34 @@ func (p *pass) advance(ctx context.Context) (reconcile.Result, error) {
 		result.RequeueAfter = max(limit, p.notYet.Sub(p.r.Clock.Now()))
 	}
 	return result, err
+}
+
+// beforeDeciding ends a pass that is not to decide yet.
+func beforeDeciding(ctx context.Context, p *pass) (result reconcile.Result, done bool, err error) {
+	if until := notBefore(p); !until.IsZero() {
+		return p.again(until), true, nil
+	}
+	if err := lockFirst(ctx, p); err != nil {
+		result, err = p.withoutLock(ctx, err)
+		return result, true, err
+	}
+	if err := p.desk.ForOutputs(ctx, p.batch.Bytes()); err != nil {
+		return reconcile.Result{}, true, err
+	}
+	if p.notYet = p.tooEarly(ctx); !p.notYet.IsZero() {
+		return p.again(p.notYet), true, nil
+	}
+	return reconcile.Result{}, false, nil
+}
+
+// lockFirst takes the lock of a run before it is known what for, if many bytes of results wait and
+// the lock may well be busy: it was, or another process wrote the run last. To find out means to
+// read them all, and to store what is made of them, each time for nothing.
+func lockFirst(ctx context.Context, p *pass) error {
+	if !shares.Large(p.batch.Bytes()) || wroteLast(p) && !p.lock.WasBusy() {
+		return nil
+	}
+	return p.lock.TakeEarly(ctx, p.run, pathOf(p.batch))
 }
 
 // underLockUntilItFits works under the lock, and again, at once, if the run is to end in a form

@@ -179,6 +179,7 @@ func (r *replica) build(lockMetrics *lockmgr.Metrics, resultMetrics *busresults.
 	r.router = results.NewRouter(results.Options{
 		Index: r.Index, Inbox: inbox, Settler: settler, Live: r.Live, Clock: r.Clock, Spread: rand.Float64, Refusals: r.Metrics.Refusals, Wake: r.Waker.Wake, WakeAfter: r.Waker.WakeAfter,
 	})
+	r.Known = r.router.Orphans().Known
 	r.Stream = &results.Stream{Answers: hookedReader{r}, Clock: r.Clock, Asked: r.Metrics.AnswersAsked}
 	r.Dispatch = &dispatch.Dispatcher{Jobs: queue, Clock: r.Clock, Recoveries: r.Metrics.Recoveries, Latency: r.Metrics.DispatchLatency}
 	r.GC = &gc.Collector{Jobs: queue, Outputs: hookedOutputs{r}, Uploads: r.bus.Payloads, Cache: r.Client, Live: r.Live, Clock: r.Clock}
@@ -320,6 +321,8 @@ func (h hookedLocks) Acquire(ctx context.Context, q lockmgr.Request) (*lockmgr.L
 	}
 	return h.r.manager.Acquire(ctx, q)
 }
+
+func (h hookedLocks) Leave(ctx context.Context, of func(string) bool) { h.r.manager.Leave(ctx, of) }
 
 type hookedJobs struct{ r *replica }
 

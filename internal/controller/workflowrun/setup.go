@@ -48,7 +48,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, max
 	if err := c.Watch(source.Kind(mgr.GetCache(), client.Object(&v1alpha1.Semaphore{}), r.semaphoreWatch())); err != nil {
 		return fmt.Errorf("watch semaphores: %w", err)
 	}
-	if err := c.Watch(source.Kind(mgr.GetCache(), client.Object(workflowKind()), r.workflowWatch())); err != nil {
+	if err := c.Watch(source.Kind(mgr.GetCache(), client.Object(WorkflowKind()), r.workflowWatch())); err != nil {
 		return fmt.Errorf("watch workflows: %w", err)
 	}
 	if err := watchApprovals(ctx, mgr, c); err != nil {
@@ -64,8 +64,8 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, max
 	return nil
 }
 
-// workflowKind has Workflows watched by their metadata: their content is read when a run needs it.
-func workflowKind() *metav1.PartialObjectMetadata {
+// WorkflowKind has Workflows watched by their metadata: their content is read when a run needs it.
+func WorkflowKind() *metav1.PartialObjectMetadata {
 	kind := &metav1.PartialObjectMetadata{}
 	kind.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("Workflow"))
 	return kind
@@ -82,17 +82,16 @@ func (r *Reconciler) informer() handler.EventHandler {
 		q.Add(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}})
 	}
 	return handler.Funcs{
-		CreateFunc: func(_ context.Context, e event.CreateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 			if run, ok := e.Object.(*v1alpha1.WorkflowRun); ok {
-				r.Index.See(run)
-				children.Wake(enqueue(q), r.Index, nil, run)
+				r.created(ctx, q, run)
 			}
 			wake(q, e.Object)
 		},
-		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 			was, _ := e.ObjectOld.(*v1alpha1.WorkflowRun)
 			if run, ok := e.ObjectNew.(*v1alpha1.WorkflowRun); ok && was != nil {
-				r.changed(q, was, run)
+				r.changed(ctx, q, was, run)
 			}
 			if e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() || e.ObjectOld.GetUID() != e.ObjectNew.GetUID() || r.byAnother(e.ObjectNew) || r.saidBusy(e.ObjectNew) {
 				wake(q, e.ObjectNew)
@@ -113,13 +112,19 @@ func enqueue(q queue) func(types.NamespacedName) {
 	return func(key types.NamespacedName) { q.Add(reconcile.Request{NamespacedName: key}) }
 }
 
+// created enters a run into the index, and wakes its relatives.
+func (r *Reconciler) created(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request], run *v1alpha1.WorkflowRun) {
+	r.Index.See(run)
+	r.Known(ctx, run.UID)
+	children.Wake(enqueue(q), r.Index, nil, run)
+}
+
 // changed keeps the index, and wakes the relatives of a run.
-func (r *Reconciler) changed(q workqueue.TypedRateLimitingInterface[reconcile.Request], was, now *v1alpha1.WorkflowRun) {
+func (r *Reconciler) changed(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request], was, now *v1alpha1.WorkflowRun) {
 	if was.UID != now.UID { // the watch missed that it was deleted
 		r.Index.Remove(was, r.Driven.Drives(was.UID))
 		children.Wake(enqueue(q), r.Index, was, nil)
-		r.Index.See(now)
-		children.Wake(enqueue(q), r.Index, nil, now)
+		r.created(ctx, q, now)
 		return
 	}
 	r.Index.See(now)

@@ -62,8 +62,6 @@ var _ = Describe("a result of a run that the cache does not know", func() {
 		q := newQueue()
 		r.Waker.queue.Store(&q)
 		r.informer().Create(ctx, event.CreateEvent{Object: run}, newQueue())
-		w.clock.Step(results.OrphanTick)
-		Expect(r.router.Orphans().Sort(ctx)).To(Succeed())
 		Expect(r.router.Orphans().Backlog().Results).To(BeZero())
 		Expect(q.Len()).To(Equal(1))
 		woken, _ := q.Get()

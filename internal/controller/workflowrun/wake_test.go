@@ -3,6 +3,7 @@
 package workflowrun
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"time"
@@ -100,7 +101,7 @@ func TestRelativesWakeEachOther(t *testing.T) {
 		"another run takes its place": {changed(func(p *v1alpha1.WorkflowRun) { p.UID = "u-new" }), []string{"boss", "kid-a", "kid-b", "liar"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := &Reconciler{Index: results.NewIndex(), Holder: "me", Driven: driven.New(clock.RealClock{}, ownsAll{})}
+			r := &Reconciler{Index: results.NewIndex(), Holder: "me", Driven: driven.New(clock.RealClock{}, ownsAll{}), Known: func(context.Context, types.UID) {}}
 			r.Driven.Begin(protocol.AllPartitions())
 			for _, run := range []*v1alpha1.WorkflowRun{boss(), kid("kid-a"), kid("kid-b"), kid("liar"), kid("old"), finishedKid("old"), kid("gone")} {
 				r.Index.See(run)

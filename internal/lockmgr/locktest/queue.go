@@ -115,6 +115,37 @@ func queueSuite() map[string]func(*scene) {
 			s.gets(Claim{Token: "b", Process: "p2", Floor: 1}, Grant{Fence: 2})
 			s.gets(Claim{Token: "a", Process: "p1", Floor: 1}, ticketed())
 		},
+		// mutation: leave.lua that only looks at the lock makes this fail.
+		"who leaves has no place": func(s *scene) {
+			s.takes(owner, 0, 1)
+			s.gets(Claim{Token: "a", Process: "p1"}, ticketed())
+			s.gets(Claim{Token: "b", Process: "p2"}, ticketed())
+			s.leaves("p1")
+			s.releases(owner, true)
+			s.gets(Claim{Token: "b", Process: "p2"}, Grant{Fence: 2})
+			s.leaves("p1")
+			s.renews("b", true)
+		},
+		// mutation: leave.lua that only leaves the line makes this fail.
+		"who leaves passes on what is kept for it": func(s *scene) {
+			heard := s.listens("p2")
+			s.takes(owner, 0, 1)
+			s.gets(Claim{Token: "a", Process: "p1"}, ticketed())
+			s.gets(Claim{Token: "b", Process: "p2"}, ticketed())
+			s.releases(owner, true)
+			s.leaves("p3") // whoever has no place changes nothing
+			s.gets(Claim{Token: "c"}, Grant{Offered: offerTime})
+			s.leaves("p1")
+			s.hears(heard, "offered "+uid)
+			s.gets(Claim{Token: "b", Process: "p2"}, Grant{Fence: 2})
+		},
+		"what is kept for the last who leaves is free": func(s *scene) {
+			s.takes(owner, 0, 1)
+			s.gets(Claim{Token: "a", Process: "p1"}, ticketed())
+			s.releases(owner, true)
+			s.leaves("p1")
+			s.takes("b", 0, 2)
+		},
 		"who owns the lock hears that somebody waits": func(s *scene) {
 			heard := s.listens("p0")
 			s.takes(owner, 0, 1)
@@ -130,6 +161,13 @@ func queueSuite() map[string]func(*scene) {
 			s.releases(owner, true)
 			s.hears(heard, "offered "+uid)
 		},
+	}
+}
+
+func (s *scene) leaves(process string) {
+	s.t.Helper()
+	if err := s.Leave(s.t.Context(), uid, process); err != nil {
+		s.t.Errorf("%s leaves: %v", process, err)
 	}
 }
 

@@ -19,6 +19,7 @@ type Store interface {
 	Acquire(ctx context.Context, c Claim) (Grant, error)
 	Renew(ctx context.Context, runUID, token string, ttl time.Duration) (owner bool, err error)
 	Release(ctx context.Context, runUID, token string) (owner bool, err error)
+	Leave(ctx context.Context, runUID, process string) error
 	// Listen passes on the news for a process until ctx ends.
 	Listen(ctx context.Context, process string, hear func(news, runUID string))
 }

@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: Apache-2.0
--- What acquire and release share: the queue of processes that wait for a run lock. Each has one ticket per run.
+-- What acquire, release and leave share: the queue of processes that wait for a run lock. Each has one ticket per run.
 --
 -- The queue is a list, first come first served. Each ticket has a deadline, which its process moves on by asking again; a
 -- ticket whose deadline is over belongs to a process that is gone, or that was offered the lock and did not take it.
@@ -37,4 +37,14 @@ local function offer(lock, tickets, process, millis, uid)
   redis.call('SET', lock, '~' .. process, 'PX', millis)
   redis.call('ZADD', tickets, now() + millis, process)
   tell(process, 'offered ' .. uid)
+end
+
+-- Ends who has the lock, or for whom it is kept: it is kept for the first in the queue, or free.
+local function pass(lock, queue, tickets, millis, uid)
+  local head = first(queue, tickets)
+  if not head then
+    return redis.call('DEL', lock)
+  end
+  offer(lock, tickets, head, millis, uid)
+  return 1
 end

@@ -8,9 +8,4 @@
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then
   return 0
 end
-local head = first(KEYS[2], KEYS[3])
-if not head then
-  return redis.call('DEL', KEYS[1])
-end
-offer(KEYS[1], KEYS[3], head, ARGV[3], ARGV[2])
-return 1
+return pass(KEYS[1], KEYS[2], KEYS[3], ARGV[3], ARGV[2])

@@ -133,6 +133,8 @@ func (l *lineOf) Acquire(_ context.Context, r lockmgr.Request) (*lockmgr.Lease, 
 	return nil, &lockmgr.BusyError{Owner: lockmgr.Owner{Token: "p1.a"}}
 }
 
+func (*lineOf) Leave(context.Context, func(string) bool) {}
+
 // mutation: no pause; one as long as the policy's, or longer; one for a run that is another by now,
 // or that was called; a call that is not noted, or counts for ever; a lock that is hoped for though
 // it was busy, or its store failed.

@@ -18,6 +18,7 @@ import (
 // locks hands out run locks; *lockmgr.Manager does.
 type locks interface {
 	Acquire(ctx context.Context, r lockmgr.Request) (*lockmgr.Lease, error)
+	Leave(ctx context.Context, of func(runUID string) bool)
 }
 
 // Options are what Leases need.
@@ -81,6 +82,17 @@ type State struct {
 
 // Raise has the next lease taken above a fence of another.
 func (st *State) Raise(fence int64) { st.floor = max(st.floor, fence) }
+
+// Leave gives back what this process has of the locks of runs that it drives no more: the leases
+// that runs keep, and places in the queues of locks. Else the next owner, in those queues behind
+// this process, would wait for a lock that is offered to nobody who wants it. It waits for that,
+// but not for too long.
+func (l *Leases) Leave(ctx context.Context, of func(types.UID) bool) {
+	l.Cache.DropAll(ctx, of)
+	ctx, cancel := context.WithTimeout(ctx, returnTimeout)
+	defer cancel()
+	l.Locks.Leave(ctx, func(runUID string) bool { return of(types.UID(runUID)) })
+}
 
 // Session is what one pass does with the lock of its run.
 type Session struct {

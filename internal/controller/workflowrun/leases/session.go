@@ -94,6 +94,16 @@ func (s *Session) Take(ctx context.Context, run *v1alpha1.WorkflowRun, path stri
 	return s.learn(ctx, lease, err)
 }
 
+// TakeEarly is Take for a pass that has not found out yet what it wants the lock for: the lease
+// counts as kept until it is taken. PutBack gives it back if it is not.
+func (s *Session) TakeEarly(ctx context.Context, run *v1alpha1.WorkflowRun, path string) error {
+	if err := s.Take(ctx, run, path); err != nil {
+		return err
+	}
+	s.kept, s.Held = s.Held, nil
+	return nil
+}
+
 // learn tells the breaker what a take says about the store, and returns its error, without the run
 // that found out.
 func (s *Session) learn(ctx context.Context, lease *lockmgr.Lease, err error) error {

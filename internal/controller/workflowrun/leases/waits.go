@@ -61,6 +61,9 @@ func (s *Session) Hopeful() bool {
 	return s.kept != nil || s.busy.since.IsZero() && !s.all.Breaker.failing()
 }
 
+// WasBusy says whether the run waits for a lock that was busy when it was last asked for.
+func (s *Session) WasBusy() bool { return s.kept == nil && !s.busy.since.IsZero() }
+
 // WaitedEnough ends the wait for a lock: the run has it, or wants it no more.
 func (s *Session) WaitedEnough(run *v1alpha1.WorkflowRun) {
 	s.CountLeaseless()

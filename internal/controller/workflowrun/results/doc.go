@@ -19,6 +19,7 @@
 // # Orphans
 //
 // A result of a run that the cache does not have waits among the orphans, where runs have shares.
+// It is delivered when the watch tells of the run.
 // The cache may lag, so only a live list that began after the result came may say that the run
 // does not exist; then the result is stale and acked. That is the one verdict which a stale cache
 // could make wrong.

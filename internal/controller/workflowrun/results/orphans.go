@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// OrphanTick is how often parked results look for their run in the index.
+	// OrphanTick is how often parked results look for their run, beside when runs are seen.
 	OrphanTick = time.Second
 	// OrphanPatience is how long the cache may lag before the API server is asked.
 	OrphanPatience = 3 * time.Second
@@ -47,8 +47,24 @@ func newOrphans(r *Router) *Orphans {
 func (s *Orphans) Backlog() Backlog { return s.parked.Backlog() }
 
 func (s *Orphans) park(ctx context.Context, l *Pending) {
-	if !s.parked.Put("", types.UID(l.Fact.ID.RunUID), l) {
+	uid := types.UID(l.Fact.ID.RunUID)
+	if !s.parked.Put("", uid, l) {
 		s.router.refuse(ctx, l, max(ListPause, s.parked.ReturnAfter("", l, s.router.Clock.Now())), errUnknownRun)
+		return
+	}
+	s.Known(ctx, uid) // it may have been seen since it was looked for
+}
+
+// Known delivers the results that came before their run was seen, if it was. Whoever saw a new run
+// calls it: a process that begins gets results of runs that its watch tells of a moment later, and
+// until the next look at all of them is long for a run.
+func (s *Orphans) Known(ctx context.Context, uid types.UID) {
+	key, ok := s.router.Index.Find(uid)
+	if !ok {
+		return
+	}
+	for _, l := range s.parked.TakeAll(uid) {
+		s.router.deliver(ctx, key, l)
 	}
 }
 
@@ -102,12 +118,7 @@ func (s *Orphans) drop(ctx context.Context, uid types.UID, began time.Time) {
 // deliverKnown returns how many of the results left have waited long enough to ask the API server.
 func (s *Orphans) deliverKnown(ctx context.Context, now time.Time) (old int) {
 	for _, uid := range s.parked.Runs() {
-		if key, ok := s.router.Index.Find(uid); ok {
-			for _, l := range s.parked.TakeAll(uid) {
-				s.router.deliver(ctx, key, l)
-			}
-			continue
-		}
+		s.Known(ctx, uid)
 		for _, l := range s.parked.Waiting(uid) {
 			if now.Sub(l.Since) >= OrphanPatience {
 				old++

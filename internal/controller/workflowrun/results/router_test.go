@@ -69,6 +69,35 @@ func TestRouter_PutsAResultIntoTheInboxOfItsRunAndWakesIt(t *testing.T) {
 	}
 }
 
+// mutation: Known that does nothing, or that does not ask whether the run was seen; park without
+// another look at the index.
+func TestRouter_AResultThatCameBeforeItsRunWasSeenWaitsNoLonger(t *testing.T) {
+	for name, park := range map[string]func(p *post, run *v1alpha1.WorkflowRun){
+		"before": func(p *post, run *v1alpha1.WorkflowRun) {
+			p.route(run.UID)
+			p.Orphans().Known(t.Context(), run.UID) // of an event that comes before it
+			if n := p.Orphans().Backlog().Results; n != 1 || len(p.woken) > 0 {
+				t.Errorf("%d results wait for the run to be seen, woken %v", n, p.woken)
+			}
+			p.Index.See(run)
+			p.Orphans().Known(t.Context(), run.UID)
+		},
+		"while it was looked for": func(p *post, run *v1alpha1.WorkflowRun) {
+			p.Index.See(run)
+			p.orphans.park(t.Context(), &Pending{Fact: lifecycle.Result{ID: protocol.JobID{RunUID: string(run.UID)}}, Since: p.Clock.Now(), Delivery: &fakeDelivery{}})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPost(NewInbox(10, 1<<20))
+			run := runOf("ns", "run")
+			park(p, run)
+			if left := p.Orphans().Backlog().Results; left != 0 || len(p.Inbox.Waiting(run.UID)) != 1 || len(p.woken) != 1 {
+				t.Errorf("%d are parked, %d wait, woken %v", left, len(p.Inbox.Waiting(run.UID)), p.woken)
+			}
+		})
+	}
+}
+
 // mutation: a run that is woken at once by news of a started job; an item's news that wait no
 // longer than others.
 func TestRouter_NewsOfAStartedJobWakeItsRunLater(t *testing.T) {

@@ -167,9 +167,12 @@ func (d *Desk) ForObject(ctx context.Context, bytes int) error {
 	return d.need(ctx)
 }
 
+// Large says whether outputs of so many bytes need a desk.
+func Large(bytes int64) bool { return bytes > smallOutputs }
+
 // ForOutputs makes sure that outputs of so many bytes may be in memory, or be read.
 func (d *Desk) ForOutputs(ctx context.Context, bytes int64) error {
-	if bytes <= smallOutputs {
+	if !Large(bytes) {
 		return nil
 	}
 	return d.need(ctx)

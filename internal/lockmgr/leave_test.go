@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lockmgr
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func everyRun(string) bool { return true }
+
+// inLine puts a waiter of a process in the queue. It never comes for the lock.
+func inLine(t *testing.T, m *Manager) {
+	t.Helper()
+	r := request()
+	r.Wake = func() {}
+	var busy *BusyError
+	if _, err := m.Acquire(t.Context(), r); !errors.As(err, &busy) || !busy.Queued {
+		t.Errorf("acquire: %v; want a place in line", err)
+	}
+}
+
+// Whoever leaves the queue of a lock is not waited for: the next in line has the lock as soon as
+// its holder gives it back.
+// mutation: disown without places in line; claim that keeps a place for those who have left; a hold
+// that is not given back; each makes a case fail.
+func TestNobodyWaitsForWhoeverLeft(t *testing.T) {
+	leave := func(t *testing.T, m *Manager) { m.Leave(t.Context(), everyRun) }
+	for name, c := range map[string]struct {
+		fates []outcome // of the takes of the one who leaves
+		until time.Duration
+		leave func(*testing.T, *Manager)
+		after bool // it leaves after the holder gave back
+	}{
+		"in line":                         {nil, 0, leave, false},
+		"in line, at its end":             {nil, 0, func(t *testing.T, m *Manager) { closeAll(t, m) }, false},
+		"the lock is kept for it":         {nil, 0, leave, true},
+		"the lock is kept for it, at end": {nil, 0, func(t *testing.T, m *Manager) { closeAll(t, m) }, true},
+		"it is asking again":              {[]outcome{works, happensLate}, askTime - 50*time.Millisecond, leave, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bubble) {
+				leaver, next := b.other(t), b.other(t)
+				peer := b.store.peer()
+				leaver.store = peer
+				defer closeAll(t, leaver, next)
+				lease := b.acquire(request())
+				if c.fates != nil {
+					peer.script(func(verb, _ string, n int) outcome {
+						if verb != "acquire" {
+							return works
+						}
+						return c.fates[min(n, len(c.fates)-1)]
+					})
+				}
+				inLine(t, leaver)
+				b.pass(c.until)
+				l := &contenders{b: b}
+				go l.contend(next, "next", 0)
+				synctest.Wait()
+				if !c.after {
+					c.leave(t, leaver)
+					b.pass(time.Second) // what it was asking comes back
+				}
+				lease.Drop(t.Context())
+				synctest.Wait()
+				if c.after {
+					c.leave(t, leaver)
+					synctest.Wait()
+				}
+				if l.served() != 1 {
+					t.Errorf("the next in line waits for the one who left; the owner is %q", b.store.ownerOf(testRun))
+				}
+				b.pass(2 * time.Second) // in which it has the lock in any case
+			})
+		})
+	}
+}
+
+// mutation: disown that does not ask whose runs they are makes this fail.
+func TestLeaveIsOfSomeRuns(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		second := b.other(t)
+		defer closeAll(t, second)
+		used := b.acquire(request())
+		inLine(t, second)
+		second.Leave(t.Context(), func(runUID string) bool { return runUID != testRun })
+		b.m.Leave(t.Context(), everyRun)
+		b.isValid(used) // whoever uses a lock keeps it
+		used.Drop(t.Context())
+		synctest.Wait()
+		if owner := b.store.ownerOf(testRun); owner == "" {
+			t.Error("a place in line was given up with those of other runs")
+		}
+	})
+}
+
+// Redis that hangs does not keep whoever leaves.
+// mutation: giveUp without the caller's time makes this fail.
+func TestLeaveEndsInTime(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		b.store.steal(testRun, "another.one")
+		inLine(t, b.m)
+		b.fates("leave", timesOut)
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		begin := time.Now()
+		b.m.Leave(ctx, everyRun)
+		if took := time.Since(begin); took > 100*time.Millisecond {
+			t.Errorf("it took %s", took)
+		}
+	})
+}

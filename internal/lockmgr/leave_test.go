@@ -114,3 +114,49 @@ func TestLeaveEndsInTime(t *testing.T) {
 		}
 	})
 }
+
+// A lock that lingers, or is kept for a waiter of this process, is freed though there is no time to
+// wait for it and its first release fails.
+// mutation: Leave that takes it out of the books and has the caller's time makes this fail.
+func TestALockThatNobodyUsesIsFreedByWhoeverLeaves(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		b.acquire(request()).Release(t.Context()) // it lingers
+		b.fates("release", timesOut, works)
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		b.m.Leave(over, everyRun)
+		b.pass(10 * time.Second)
+		if owner := b.store.ownerOf(testRun); owner != "" {
+			t.Errorf("%s still has the lock", owner)
+		}
+	})
+}
+
+// The outcome of a take was unknown, and its lock was given up. What is left of that on its way
+// ends no lock of a later take.
+// mutation: disownRun that keeps the token for the next take makes this fail.
+func TestATokenThatWasGivenUpIsNotTakenAgain(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		b.store.script(func(verb, _ string, n int) outcome {
+			switch {
+			case verb == "acquire" && n == 0:
+				return losesReply
+			case verb == "release" && n == 0:
+				return happensAfter
+			default:
+				return works
+			}
+		})
+		if _, err := b.m.Acquire(t.Context(), request()); err == nil {
+			t.Fatal("the reply was not lost")
+		}
+		b.m.Leave(t.Context(), everyRun)
+		l := b.acquire(request())
+		b.pass(5 * time.Second)
+		b.isValid(l)
+		if owner := b.store.ownerOf(testRun); owner == "" {
+			t.Error("the lock of a valid lease is free")
+		}
+		l.Drop(t.Context())
+	})
+}

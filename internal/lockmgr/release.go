@@ -135,11 +135,12 @@ func (m *Manager) Close(ctx context.Context) error {
 	return err
 }
 
-// Leave gives up what this process has of the locks of runs and does not use: lingering locks,
-// places in the queue, and locks that are kept for somebody who waits here. It is for runs that
-// another process drives from now on: else that would wait a second for a lock which is offered to
-// this process, where nobody uses it. Waiters are not told. It returns when that is done, or when
-// ctx ends; what is left then ends by itself within the TTL, or the ticket's time.
+// Leave gives up what this process has of the locks of runs and does not use: places in the queue,
+// tokens of takes whose outcome is unknown, lingering locks, and those that are kept for somebody
+// who waits here. It is for runs that another process drives from now on: else that would wait a
+// second for a lock which is offered to this process, where nobody uses it. Waiters are not told.
+// Locks are given back behind the caller's back; the rest is done when Leave returns, unless ctx
+// ends before: then it ends by itself within the TTL, or the ticket's time.
 func (m *Manager) Leave(ctx context.Context, of func(runUID string) bool) {
 	m.mu.Lock()
 	left := disown(m, of, nil)
@@ -168,19 +169,15 @@ func disown(m *Manager, of func(runUID string) bool, cause error) []unused {
 func disownRun(m *Manager, r *run, cause error) []unused {
 	mayBeInLine := len(r.waiters) > 0 && r.hold == nil // whoever has the lock is not
 	r.waiters, r.askAt = nil, time.Time{}
-	switch {
-	case r.hold != nil && r.hold.user != nil:
-		if cause != nil {
-			r.hold.user.fail(cause)
-		}
-		return nil
-	case r.hold != nil:
-		m.detach(r)
-	case r.taking: // it gives up its place itself
+	if r.hold != nil && !disownHold(m, r, cause) || r.taking { // a take gives up its place itself
 		return nil
 	}
+	tokens := []string{r.pending}
+	if cause != nil {
+		tokens = append(tokens, r.dead) // whose release was tried; once more, as this process is to end
+	}
 	var left []unused
-	for _, token := range []string{r.pending, r.dead} {
+	for _, token := range tokens {
 		if token != "" {
 			left = append(left, unused{r.uid, token})
 		}
@@ -188,8 +185,29 @@ func disownRun(m *Manager, r *run, cause error) []unused {
 	if mayBeInLine {
 		left = append(left, unused{r.uid, ""})
 	}
+	if r.pending != "" { // its release may come late, and must not be that of the next take
+		r.dead, r.pending = r.pending, ""
+	}
 	m.reschedule(r)
 	return left
+}
+
+// disownHold tells the user of a hold the cause to stop. A hold without one is taken out of the
+// books (true); where there is no cause it only lingers no longer, and the scheduler gives it
+// back. Needs mu.
+func disownHold(m *Manager, r *run, cause error) (out bool) {
+	switch {
+	case r.hold.user != nil && cause != nil:
+		r.hold.user.fail(cause)
+	case r.hold.user != nil:
+	case cause == nil:
+		r.hold.offered, r.hold.lingerUntil = "", m.now()
+		m.reschedule(r)
+	default:
+		m.detach(r)
+		return true
+	}
+	return false
 }
 
 // giveUp gives up locks and places in queues, several at a time, until ctx ends. Errors are left

@@ -46,7 +46,7 @@ func neighboursPlay(ctx context.Context, st *stage, r *report) error {
 	r.note("Neighbours: chains of 2 of four tenants in a namespace of their own, one each %s; from creation to the end as a watch sees it. They are measured for %s without harm, %s beside it, %s without, %s later, and all that %d times. What had not ended %s after the last one counts so.",
 		quietPace, st.quietTime()/2, st.quietTime(), st.quietTime()/2, lull, quietTurns, neighbourPatience)
 	r.note("The reference is what is without harm. Of kinds that change owners, and of all together, it is changes of owner beside a tenant who does no harm, as many or some more, for as long: neighbours feel a change, whoever is to blame.")
-	r.note("Elsewhere: the same harm for %s, in the middle, in another installation on the same machine, with an API server, NATS, Redis and an operator of its own, which are there for that time only. What neighbours wait then is the machine's part.", quietTurns*st.quietTime())
+	r.note("Elsewhere: the same harm for %s, in the middle, in another installation on the same machine, with an API server, NATS, Redis and an operator of its own, which are there for that time only. What neighbours wait then is the machine's part.", st.quietTime())
 	r.note("The harm's clients are a process of their own that takes only what others leave (nice 19). One operator without leader election, and two for the moment of a change of owner.")
 	r.plot(barPlot{title: "Neighbours' p99 beside one run of a kind, in parts of the reference, and of elsewhere", y: "ratio", table: "neighbours", names: []string{"p99 ratio", "to elsewhere"}}.of(r, "ratio"))
 	return nil
@@ -79,7 +79,7 @@ func (s *stage) besideOne(ctx context.Context, r *report, name string, kinds ...
 	})
 }
 
-// awhileElsewhere measures in the middle of all turns, as long as them together, while the kinds
+// awhileElsewhere measures in the middle of all turns, for as long as one of them, while the kinds
 // are under way in a yard. Its servers are there for that time only.
 func (b *beside) awhileElsewhere(ctx context.Context) (err error) {
 	y, err := b.openYard(ctx)
@@ -87,7 +87,7 @@ func (b *beside) awhileElsewhere(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	b.elsewhere, err = b.inYard(ctx, y, hostile.One, quietTurns*b.quietTime())
+	b.elsewhere, err = b.inYard(ctx, y, hostile.One, b.quietTime())
 	return err
 }
 

@@ -5,6 +5,7 @@ package workflowrun
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/internal/lockmgr"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
 )
 
 // longLived keeps the lock of a run from its admission to its end, for so long after a death.
@@ -149,6 +152,60 @@ var _ = Describe("a run lock that stays busy", func() {
 	},
 		Entry("it was busy", false, NodeTimeout(2*patience)),
 		Entry("another wrote last", true, NodeTimeout(2*patience)),
+	)
+
+	// mutation: lockFirst that does not ask whether the run would change makes this fail.
+	It("is not wanted by many bytes of results that are of no use: they are settled without it", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		w.policy(ctx, quick())
+		r, other := w.newReplica(ctx, "r"), w.newReplica(ctx, "other")
+		other.handed = true // results come to the first only
+		steps, list := fanOut(8, 8, "")
+		run := w.create(ctx, append(steps[:1], step("other")), list)
+		r.inFlight(ctx, run, 9)
+		tasks := slices.DeleteFunc(w.takeAll(ctx, 9), func(t *task) bool { return t.id.Item == protocol.NoItem })
+		say := func(output string) {
+			for _, t := range tasks {
+				t.say(ctx, fmt.Sprintf(`{"status":"Succeeded","output":%q}`, output))
+			}
+			r.pumpAll(ctx, 8)
+		}
+		say(strings.Repeat("x", 60<<10))
+		r.drive(ctx, run, func(now *v1alpha1.WorkflowRun) bool { return stepOf(now, "all").Phase == v1alpha1.StepSucceeded })
+		w.clock.Step(time.Second)
+		w.patch(ctx, run, `{"spec":{"suspend":true}}`)
+		other.drive(ctx, run, func(now *v1alpha1.WorkflowRun) bool { return now.Status.Phase == v1alpha1.RunSuspended })
+		w.takeLock(ctx, run)
+		say(strings.Repeat("x", 60<<10+1)) // as their workers did not hear that they were stored
+		Expect(r.Batches.Inbox.Backlog().Results).To(BeEquivalentTo(8))
+		r.passes(ctx, run, 2)
+		Expect(r.Batches.Inbox.Backlog().Results).To(BeZero())
+		Expect(saysBusy(w.get(ctx, run))).To(BeFalse())
+	}, NodeTimeout(2*patience))
+
+	// mutation: deskForAnEnd that takes one for each run that waits, or none, makes this fail.
+	DescribeTable("has a run that is to end read what waits at a desk, and no other", func(ctx SpecContext, after time.Duration, want bool) {
+		w := newWorld(ctx)
+		w.policy(ctx, quick())
+		r := w.newReplica(ctx, "r")
+		steps, list := fanOut(8, 8, "")
+		run := w.create(ctx, steps[:1], list, func(s *v1alpha1.WorkflowRunSpec) { s.ActiveDeadlineSeconds = new(int32(60)) })
+		r.inFlight(ctx, run, 8)
+		for _, t := range w.takeAll(ctx, 8) {
+			t.say(ctx, fmt.Sprintf(`{"status":"Succeeded","output":%q}`, strings.Repeat("x", 60<<10)))
+		}
+		r.pumpAll(ctx, 8)
+		w.clock.Step(after)
+		p, err := r.observe(ctx, w.get(ctx, run))
+		Expect(err).NotTo(HaveOccurred())
+		defer p.desk.StandUp()
+		p.batch.TakeAll()
+		lock, _ := p.lock.Without(p.run, &lockmgr.BusyError{RunUID: string(run.UID)})
+		Expect(deskForAnEnd(ctx, p, lock)).To(Succeed())
+		Expect(p.desk.Has()).To(Equal(want))
+	},
+		Entry("which waits", time.Second, false, NodeTimeout(2*patience)),
+		Entry("whose time is over", 2*time.Minute, true, NodeTimeout(2*patience)),
 	)
 
 	It("explains a run that was resumed and stays Suspended; a key of nobody's does not end by itself", func(ctx SpecContext) {

@@ -104,7 +104,8 @@ func (h *Handover) Lose(ctx context.Context, partitions []int, ended func([]int)
 // calls ended when that is done, if ctx has not ended.
 func (h *Handover) leave(ctx context.Context, partitions []int, ended func([]int)) {
 	of := setOf(partitions)
-	h.Runs.Leases.Leave(ctx, func(uid types.UID) bool { return of[protocol.Partition(string(uid))] })
+	mine := func(uid types.UID) bool { return of[protocol.Partition(string(uid))] }
+	h.Runs.Leases.Cache.DropAll(ctx, mine)
 	known := map[int]map[types.UID]types.NamespacedName{}
 	for uid, key := range h.Runs.Index.In(of) {
 		n := protocol.Partition(string(uid))
@@ -115,6 +116,7 @@ func (h *Handover) leave(ctx context.Context, partitions []int, ended func([]int
 	}
 	var all sync.WaitGroup
 	defer all.Wait()
+	all.Go(func() { h.Runs.Leases.Leave(ctx, mine) })
 	for _, n := range partitions {
 		all.Go(func() {
 			if err := h.Feeds.Leave(ctx, n); err != nil {

@@ -155,6 +155,26 @@ var _ = Describe("runs that change hands", func() {
 		Expect(line()).To(BeZero())
 	}, NodeTimeout(2*patience))
 
+	// mutation: handover.go leave that gives results back after it has left the lines
+	// makes this hang.
+	It("have their results given back though Redis hangs as places in line are given up", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		a := w.newReplica(ctx, "a")
+		from := a.handover(ctx)
+		run := w.create(ctx, twoSteps())
+		part := protocol.Partition(string(run.UID))
+		from.Gain(ctx, []int{part})
+		given := make(chan struct{})
+		a.hook = func(ctx context.Context, place string) error {
+			if place == "leave/before" {
+				Eventually(ctx, given).Should(BeClosed())
+			}
+			return nil
+		}
+		from.Lose(ctx, []int{part}, func([]int) { close(given) })
+		Expect(given).To(BeClosed())
+	}, NodeTimeout(patience))
+
 	// mutation: Lose that waits for all passes before it gives anything back makes this hang.
 	It("do not wait for a pass over a run of another partition", func(ctx SpecContext) {
 		w := newWorld(ctx)

@@ -5,6 +5,7 @@ package workflowrun
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -219,14 +220,42 @@ func beforeDeciding(ctx context.Context, p *pass) (result reconcile.Result, done
 	return reconcile.Result{}, false, nil
 }
 
-// lockFirst takes the lock of a run before it is known what for, if many bytes of results wait and
-// the lock may well be busy: it was, or another process wrote the run last. To find out means to
-// read them all, and to store what is made of them, each time for nothing.
+// lockFirst takes the lock of a run before it is known all what for, if many bytes of results wait
+// and the lock may well be busy: it was, or another process wrote the run last. To find out all
+// means to read them, and to store what is made of them, each time for nothing.
 func lockFirst(ctx context.Context, p *pass) error {
 	if !shares.Large(p.batch.Bytes()) || wroteLast(p) && !p.lock.WasBusy() {
 		return nil
 	}
+	in := outline(ctx, p, p.lock.Tentative(p.run))
+	for i := range in.Results {
+		in.Results[i].Result.Output, in.Results[i].Result.OutputRef = nil, nil
+	}
+	if d := lifecycle.Decide(in); !d.Changed && !d.Needs.Any() {
+		return nil // they are of no use, and need no lock to be settled
+	}
 	return p.lock.TakeEarly(ctx, p.run, pathOf(p.batch))
+}
+
+// outline is what tells at little cost whether a run would change. Its results are copies.
+func outline(ctx context.Context, p *pass, lock lifecycle.Lock) lifecycle.Input {
+	in := p.input(ctx, lock)
+	in.Glance, in.Results = true, slices.Clone(in.Results)
+	return in
+}
+
+// deskForAnEnd makes sure that a run with many bytes of results, which is to end without the lock,
+// may read them: they count in its end.
+func deskForAnEnd(ctx context.Context, p *pass, lock lifecycle.Lock) error {
+	if p.desk.Has() || !shares.Large(p.batch.Bytes()) {
+		return nil
+	}
+	in := outline(ctx, p, lock)
+	in.Results = nil
+	if d := lifecycle.Decide(in); !d.Changed && !d.Needs.Any() {
+		return nil
+	}
+	return p.desk.ForOutputs(ctx, p.batch.Bytes())
 }
 
 // underLockUntilItFits works under the lock, and again, at once, if the run is to end in a form
@@ -328,7 +357,11 @@ func mustWrite(p *pass, d *lifecycle.Decision) bool {
 func (p *pass) withoutLock(ctx context.Context, cause error) (reconcile.Result, error) {
 	lock, class := p.lock.Without(p.run, cause)
 	p.batch.TakeAll() // it may write an end
+	if err := deskForAnEnd(ctx, p, lock); err != nil {
+		return reconcile.Result{}, err
+	}
 	d := p.decide(ctx, lock)
+	p.mem.outputs = p.outputs.Facts() // what an end has found out of outputs counts in the next try
 	if d.Changed {
 		p.batch.Carry(d.Verdicts)
 		fenceForced(ctx, p, &d)

@@ -322,7 +322,11 @@ func (h hookedLocks) Acquire(ctx context.Context, q lockmgr.Request) (*lockmgr.L
 	return h.r.manager.Acquire(ctx, q)
 }
 
-func (h hookedLocks) Leave(ctx context.Context, of func(string) bool) { h.r.manager.Leave(ctx, of) }
+func (h hookedLocks) Leave(ctx context.Context, of func(string) bool) {
+	if h.r.at(ctx, "leave/before") == nil {
+		h.r.manager.Leave(ctx, of)
+	}
+}
 
 type hookedJobs struct{ r *replica }
 

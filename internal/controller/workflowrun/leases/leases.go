@@ -83,13 +83,15 @@ type State struct {
 // Raise has the next lease taken above a fence of another.
 func (st *State) Raise(fence int64) { st.floor = max(st.floor, fence) }
 
-// Leave gives back what this process has of the locks of runs that it drives no more: the leases
-// that runs keep, and places in the queues of locks. Else the next owner, in those queues behind
-// this process, would wait for a lock that is offered to nobody who wants it. It waits for that,
-// but not for too long.
+// leaveTimeout bounds how long Leave takes with a Redis that hangs.
+const leaveTimeout = time.Second
+
+// Leave gives up places in the queues of locks of runs that this process drives no more, and locks
+// that nobody here uses. Else the next owner, in those queues behind this process, would wait for a
+// lock that is offered to nobody who wants it. It has a time of its own, a short one, also where
+// that of ctx is over.
 func (l *Leases) Leave(ctx context.Context, of func(types.UID) bool) {
-	l.Cache.DropAll(ctx, of)
-	ctx, cancel := context.WithTimeout(ctx, returnTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
 	defer cancel()
 	l.Locks.Leave(ctx, func(runUID string) bool { return of(types.UID(runUID)) })
 }

@@ -40,9 +40,8 @@ func (m *Manager) Acquire(ctx context.Context, r Request) (*Lease, error) {
 		return lease, nil
 	}
 	if err != nil {
-		vain := inVain(m, t.run, got.grant)
+		giveUpVain(ctx, m, t.run, got)
 		m.mu.Unlock()
-		m.giveUp(ctx, vain)
 		return nil, err
 	}
 	m.giveBack(ctx, t.run, h)

@@ -160,3 +160,63 @@ func TestATokenThatWasGivenUpIsNotTakenAgain(t *testing.T) {
 		l.Drop(t.Context())
 	})
 }
+
+// mutation: disownRun that gives up the token of a take under way makes this fail: its lock would
+// be free, and its user would not know.
+func TestALockThatIsBeingTakenIsNotFreed(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		b.fates("acquire", losesReply, repliesLate, works)
+		if _, err := b.m.Acquire(t.Context(), request()); err == nil {
+			t.Fatal("the reply was not lost")
+		}
+		taken := make(chan *Lease)
+		go func() {
+			l, err := b.m.Acquire(t.Context(), request())
+			if err != nil {
+				t.Errorf("acquire: %v", err)
+			}
+			taken <- l
+		}()
+		synctest.Wait()
+		b.m.Leave(t.Context(), everyRun)
+		l := <-taken
+		b.isValid(l)
+		if b.store.ownerOf(testRun) == "" {
+			t.Error("the lock of a valid lease is free")
+		}
+		l.Drop(t.Context())
+	})
+}
+
+// What a take with an unknown outcome may have got is given up, whether it has come back when this
+// process leaves or comes back later.
+// mutation: disownRun without tokens, and giveUpVain without those of unknown outcomes, each make a
+// case fail.
+func TestATakeWithAnUnknownOutcomeKeepsNobodyWaiting(t *testing.T) {
+	for name, during := range map[string]bool{"before": false, "during": true} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bubble) {
+				b.fates("acquire", losesReply)
+				answered := make(chan error, 1)
+				go func() {
+					_, err := b.m.Acquire(t.Context(), request())
+					answered <- err
+				}()
+				synctest.Wait()
+				if during {
+					b.m.Leave(t.Context(), everyRun)
+				}
+				if err := <-answered; err == nil {
+					t.Error("the reply was not lost")
+				}
+				if !during {
+					b.m.Leave(t.Context(), everyRun)
+				}
+				synctest.Wait()
+				if owner := b.store.ownerOf(testRun); owner != "" {
+					t.Errorf("%s still has the lock", owner)
+				}
+			})
+		})
+	}
+}

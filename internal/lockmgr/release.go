@@ -169,7 +169,8 @@ func disown(m *Manager, of func(runUID string) bool, cause error) []unused {
 func disownRun(m *Manager, r *run, cause error) []unused {
 	mayBeInLine := len(r.waiters) > 0 && r.hold == nil // whoever has the lock is not
 	r.waiters, r.askAt = nil, time.Time{}
-	if r.hold != nil && !disownHold(m, r, cause) || r.taking { // a take gives up its place itself
+	r.left = r.taking // it gives up itself what it gets
+	if r.hold != nil && !disownHold(m, r, cause) || r.taking {
 		return nil
 	}
 	tokens := []string{r.pending}

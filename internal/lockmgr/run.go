@@ -17,6 +17,7 @@ type run struct {
 	waiters []waiter  // in the queue in this process
 	askAt   time.Time // when Redis is asked for them; zero: their turn comes with the end of a hold or a take
 	offered bool      // while taking: Redis offered the lock
+	left    bool      // while taking: what comes of it is to be given up
 
 	// seen is who had the lock when Redis was last asked for it in vain.
 	seen Owner

@@ -26,7 +26,7 @@ type take struct {
 
 // prepare begins a take. Needs mu.
 func (m *Manager) prepare(r *run, req Request) take {
-	r.taking, r.offered = true, false
+	r.taking, r.offered, r.left = true, false, false
 	m.active++
 	m.reschedule(r)
 	t := take{run: r, request: req, token: r.pending, supersedes: r.dead, repeated: r.pending != "" || m.store.Repeats()}
@@ -136,19 +136,26 @@ func (m *Manager) claim(ctx context.Context, t take) {
 		return
 	}
 	if err != nil {
-		vain := inVain(m, t.run, got.grant)
+		giveUpVain(ctx, m, t.run, got)
 		m.mu.Unlock()
-		m.giveUp(ctx, vain)
 		return
 	}
 	m.giveBack(ctx, t.run, h)
 }
 
-// inVain is the place in the queue that a take got for those who wait here, when they have left
-// meanwhile; else nothing. Needs mu.
-func inVain(m *Manager, r *run, got grant) []unused {
-	if !got.queued || r.hasWaiters(m.now()) {
-		return nil
+// giveUpVain gives up, behind the caller's back, what a take may have got that nobody here wants: a
+// place in the queue where those who waited have left, and all that a take with an unknown outcome
+// may have got, after Leave or Close. Needs mu.
+func giveUpVain(ctx context.Context, m *Manager, r *run, got reply) {
+	var vain []unused
+	switch {
+	case got.err != nil && r.left && r.pending != "":
+		vain = []unused{{r.uid, r.pending}, {r.uid, ""}}
+		r.dead, r.pending = r.pending, ""
+	case got.err == nil && got.grant.queued && !r.hasWaiters(m.now()):
+		vain = []unused{{r.uid, ""}}
 	}
-	return []unused{{r.uid, ""}}
+	if len(vain) > 0 && !m.gone {
+		m.tasks.Go(func() { m.giveUp(context.WithoutCancel(ctx), vain) })
+	}
 }

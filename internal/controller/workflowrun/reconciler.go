@@ -138,6 +138,7 @@ func (r *Reconciler) passOver(ctx context.Context, key types.NamespacedName) (re
 	defer func() {
 		if leave() {
 			r.forget(run.UID, key)
+			r.Leases.Leave(ctx, func(uid types.UID) bool { return uid == run.UID }) // it may have got in line after those who left in time
 		}
 	}()
 	result, err = r.passUnder(ctx, while, run)
@@ -231,11 +232,14 @@ func lockFirst(ctx context.Context, p *pass) error {
 	for i := range in.Results {
 		in.Results[i].Result.Output, in.Results[i].Result.OutputRef = nil, nil
 	}
-	if d := lifecycle.Decide(in); !d.Changed && !d.Needs.Any() {
+	if d := lifecycle.Decide(in); !slices.ContainsFunc(d.Verdicts, counts) {
 		return nil // they are of no use, and need no lock to be settled
 	}
 	return p.lock.TakeEarly(ctx, p.run, pathOf(p.batch))
 }
+
+// counts says whether a result is one that changes its run, or may.
+func counts(v lifecycle.Verdict) bool { return v == lifecycle.Applied || v == lifecycle.Waiting }
 
 // outline is what tells at little cost whether a run would change. Its results are copies.
 func outline(ctx context.Context, p *pass, lock lifecycle.Lock) lifecycle.Input {

@@ -126,14 +126,32 @@ func TestOnlyWaitsForBusyLocksAreThePolicys(t *testing.T) {
 }
 
 // lineOf has a busy lock, and the last request for it.
-type lineOf struct{ last lockmgr.Request }
+type lineOf struct {
+	last lockmgr.Request
+	left time.Duration // that Leave had; 0: none
+}
 
 func (l *lineOf) Acquire(_ context.Context, r lockmgr.Request) (*lockmgr.Lease, error) {
 	l.last = r
 	return nil, &lockmgr.BusyError{Owner: lockmgr.Owner{Token: "p1.a"}}
 }
 
-func (*lineOf) Leave(context.Context, func(string) bool) {}
+func (l *lineOf) Leave(ctx context.Context, of func(string) bool) {
+	if deadline, ok := ctx.Deadline(); ok && ctx.Err() == nil && of("mine") && !of("other") {
+		l.left = time.Until(deadline)
+	}
+}
+
+// mutation: Leave that has the caller's time, or no end, makes this fail.
+func TestPlacesInLineAreGivenUpInAShortTimeOfTheirOwn(t *testing.T) {
+	line := &lineOf{}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	New(Options{Locks: line}).Leave(over, func(uid types.UID) bool { return uid == "mine" })
+	if line.left <= 0 || line.left > leaveTimeout {
+		t.Errorf("it had %s", line.left)
+	}
+}
 
 // mutation: no pause; one as long as the policy's, or longer; one for a run that is another by now,
 // or that was called; a call that is not noted, or counts for ever; a lock that is hoped for though

@@ -244,7 +244,7 @@ func counts(v lifecycle.Verdict) bool { return v == lifecycle.Applied || v == li
 // outline is what tells at little cost whether a run would change. Its results are copies.
 func outline(ctx context.Context, p *pass, lock lifecycle.Lock) lifecycle.Input {
 	in := p.input(ctx, lock)
-	in.Glance, in.Results = true, slices.Clone(in.Results)
+	in.Glance = true
 	return in
 }
 

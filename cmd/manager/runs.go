@@ -107,7 +107,7 @@ func addRuns(ctx context.Context, mgr manager.Manager, o options, a adapters) (*
 		Events:  a.events, StepEvents: o.stepEvents,
 		Clock: clk, Rand: rand.Float64, Waker: waker, Metrics: figures, Delays: a.resultMetrics, Holder: o.holder, RequireLists: o.requireLists,
 		Ballots: a.ballots, RecoverPatience: workflowrun.OthersPatience, AloneAfter: workflowrun.AloneAfter, PolicyChanged: limits.PolicyChanged, SemaphoreChanged: shared.SemaphoreChanged,
-		Driven: drives, Turns: turns, Desks: shares.NewDesks(shares.DesksOfProcess(), turns, clk, places.Of("desk")),
+		Driven: drives, Turns: turns, Desks: shares.NewDesks(shares.RoomOfProcess(), turns, clk, places.Of("desk")),
 		Index: index, Known: router.Orphans().Known, Leases: locks, Outputs: a.payloads, GC: collector,
 		Batches:   batches,
 		Stream:    &results.Stream{Answers: a.reader, Clock: clk, Asked: figures.AnswersAsked},

@@ -48,7 +48,7 @@ func TestStatusSaysThatAnAnswerIsPutAside(t *testing.T) {
 		t.Errorf("timed out: %+v", s)
 	}
 	advance(t, run, epoch.Add(2*time.Hour))
-	if diff := cmp.Diff([]protocol.JobID{job("a", 2)}, Unanswered(run)); diff != "" {
+	if diff := cmp.Diff([]protocol.JobID{job("a", 2)}, Unanswered(run)); diff != "" || CountUnanswered(run) != 1 {
 		t.Errorf("the next attempt (-want +got):\n%s", diff)
 	}
 }
@@ -67,8 +67,8 @@ func TestAnItemWhoseAnswerIsPutAsideIsInAGroupOfItsOwn(t *testing.T) {
 	if diff := cmp.Diff(map[string]v1alpha1.DeadLetterReason{"0,2": "", "1": v1alpha1.DeadLetterExhausted}, groups); diff != "" {
 		t.Errorf("groups (-want +got):\n%s", diff)
 	}
-	if len(InFlight(run)) != 3 || len(Unanswered(run)) != 2 {
-		t.Errorf("in flight %v, unanswered %v", InFlight(run), Unanswered(run))
+	if len(InFlight(run)) != 3 || len(Unanswered(run)) != 2 || CountUnanswered(run) != 2 {
+		t.Errorf("in flight %v, unanswered %v, which are %d", InFlight(run), Unanswered(run), CountUnanswered(run))
 	}
 	advance(t, run, epoch, ofItem(0, succeeded("a", 1, "1")), ofItem(1, succeeded("a", 1, "1")), ofItem(2, succeeded("a", 1, "1")))
 	if run.Status.Steps[0].Phase != v1alpha1.StepSucceeded {

@@ -24,10 +24,11 @@
 //     Unanswered names the attempts, the bus looks for job and result of each, and what is nowhere
 //     is rendered again, byte for byte, and published. What cannot be rendered any more, say
 //     because an output that it reads is not in the object store, ends as failed (Input.Lost).
-//   - Recovery needs a status that this process wrote itself under the lease it holds
-//     (status.lock.leaseID), and stops when that lease is lost. Where a new holder finds attempts
-//     that it knows nothing about, it first persists Decision.Status, even if Changed is not set:
-//     that raises the fence. Otherwise an earlier holder may still end the attempt and withdraw its
+//   - To publish an attempt again needs a status that this process wrote itself under the lease it
+//     holds (status.lock.leaseID), and a look after that; it stops when that lease is lost. A new
+//     holder that knows nothing about attempts may look first. Unless NATS has all of them, or
+//     their answers, it then persists Decision.Status, even if Changed is not set: that raises the
+//     fence. Otherwise an earlier holder may still end the attempt and withdraw its
 //     job; the new holder, on its older view, finds neither job nor result and publishes an attempt
 //     that a worker is busy with. (Found by the model; the mutation noClaim shows it.)
 //   - A process may be paused before any publish, and go on when others have recovered, applied

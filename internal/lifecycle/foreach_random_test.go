@@ -450,7 +450,13 @@ func (c *chance) check() {
 			if int(f.Begun) != n+int(f.Succeeded+f.Failed) {
 				c.fail("step %s: %d begun, %d under way, %d+%d over", s.Name, f.Begun, n, f.Succeeded, f.Failed)
 			}
-			if got := len(itemsInFlight(c.run, s, func(v1alpha1.DeadLetterReason) bool { return true })); got != inFlight {
+			got := 0
+			for _, id := range InFlight(c.run) {
+				if id.Step == s.Name {
+					got++
+				}
+			}
+			if got != inFlight {
 				c.fail("step %s: %d in flight, oracle %d", s.Name, got, inFlight)
 			}
 			if n > int(c.spec(s.Name).ForEach.MaxParallel) {

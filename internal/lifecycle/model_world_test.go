@@ -442,11 +442,12 @@ func (m *model) usable(p *process) bool {
 }
 
 // recoverSteps look for attempts which status says are in flight and this process knows nothing
-// about. First it must have written the run under its lease: only then can no earlier holder
-// withdraw the attempt in between.
+// about. What is found needs no more. Before it publishes what is nowhere it must have written the
+// run under its lease, and have looked after that: only then can no earlier holder withdraw the
+// attempt in between.
 func (m *model) recoverSteps(all []step, w *world, i int) []step {
 	p := &w.process[i]
-	if p.lease.fence == 0 || !m.usable(p) || (m.mustClaim(p) && !m.noClaim) {
+	if p.lease.fence == 0 || !m.usable(p) {
 		return all
 	}
 	unknown := m.unknown(p)
@@ -518,6 +519,11 @@ func (m *model) act(w *world, i int) step {
 	case p.absent != 0:
 		bit := p.absent
 		p.absent = 0
+		if m.mustClaim(p) && !m.noClaim {
+			p.current = false
+			s.name = label{text: "p%d found a job nowhere, and has not claimed it", process: i, bit: -1}
+			break
+		}
 		s.err = m.publish(&next, i, bit, p.current || m.noFence)
 		s.name = label{text: "p%d publishes a recovered job", process: i, bit: -1}
 	case p.create:

@@ -43,23 +43,52 @@ func InFlight(run *v1alpha1.WorkflowRun) []protocol.JobID {
 // were answered, and the answer was put aside: neither is there any more, and the attempt must not
 // be published again.
 func Unanswered(run *v1alpha1.WorkflowRun) []protocol.JobID {
-	return inFlightWhere(run, func(aside v1alpha1.DeadLetterReason) bool { return aside == "" })
+	return inFlightWhere(run, isUnanswered)
 }
 
-func inFlightWhere(run *v1alpha1.WorkflowRun, wanted func(v1alpha1.DeadLetterReason) bool) []protocol.JobID {
+// CountUnanswered is how many those are. It makes no list: a step may have a thousand items in
+// flight, and it is asked with each of their results.
+func CountUnanswered(run *v1alpha1.WorkflowRun) (n int) {
+	eachInFlight(run, isUnanswered, func(*v1alpha1.StepStatus) { n++ }, func(_ *v1alpha1.StepStatus, g *fanout.Group) { n += g.Set.Len() })
+	return n
+}
+
+func isUnanswered(aside v1alpha1.DeadLetterReason) bool { return aside == "" }
+
+func inFlightWhere(run *v1alpha1.WorkflowRun, wanted func(v1alpha1.DeadLetterReason) bool) (ids []protocol.JobID) {
+	eachInFlight(run, wanted, func(s *v1alpha1.StepStatus) {
+		ids = append(ids, status.JobID(run, s.Name, s.Attempt))
+	}, func(s *v1alpha1.StepStatus, g *fanout.Group) {
+		for item := range g.Set.All() {
+			ids = append(ids, status.ItemJobID(run, s.Name, item, g.Attempt))
+		}
+	})
+	return ids
+}
+
+// eachInFlight calls one for each step that has an attempt in flight, and items for each group of
+// items that have, in step order; wanted is told how the answer was put aside, if it was.
+func eachInFlight(run *v1alpha1.WorkflowRun, wanted func(v1alpha1.DeadLetterReason) bool, one func(*v1alpha1.StepStatus), items func(*v1alpha1.StepStatus, *fanout.Group)) {
 	if run == nil || run.Status == nil {
-		return nil
+		return
 	}
-	var ids []protocol.JobID
 	for i := range run.Status.Steps {
 		switch s := &run.Status.Steps[i]; {
 		case status.WithWorker(s) && wanted(s.DeadLetter):
-			ids = append(ids, status.JobID(run, s.Name, s.Attempt))
+			one(s)
 		case status.IsForEach(s) && !status.Ended(s.Phase):
-			ids = append(ids, itemsInFlight(run, s, wanted)...)
+			eachGroupInFlight(s, wanted, items)
 		}
 	}
-	return ids
+}
+
+func eachGroupInFlight(s *v1alpha1.StepStatus, wanted func(v1alpha1.DeadLetterReason) bool, items func(*v1alpha1.StepStatus, *fanout.Group)) {
+	groups := fanout.Groups(s.ForEach)
+	for k := range groups {
+		if status.InFlight(groups[k].Phase) && wanted(groups[k].DeadLetter) {
+			items(s, &groups[k])
+		}
+	}
 }
 
 // Over says whether status knows an attempt as one that is not in flight any more.
@@ -127,20 +156,6 @@ func OutlinesOf(run *v1alpha1.WorkflowRun, ids []protocol.JobID) []Job {
 		}
 	}
 	return all
-}
-
-func itemsInFlight(run *v1alpha1.WorkflowRun, s *v1alpha1.StepStatus, wanted func(v1alpha1.DeadLetterReason) bool) []protocol.JobID {
-	var ids []protocol.JobID
-	groups := fanout.Groups(s.ForEach)
-	for k := range groups {
-		if !status.InFlight(groups[k].Phase) || !wanted(groups[k].DeadLetter) {
-			continue
-		}
-		for item := range groups[k].Set.All() {
-			ids = append(ids, status.ItemJobID(run, s.Name, item, groups[k].Attempt))
-		}
-	}
-	return ids
 }
 
 // RenewalFailing says whether status tells of a lease that cannot be renewed.

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
+	"github.com/syncopate-dev/syncopate/pkg/protocol"
 	"github.com/syncopate-dev/syncopate/pkg/worker"
 )
 
@@ -114,16 +115,22 @@ func changesOfOwner(ctx context.Context, a *Attack, every time.Duration) error {
 func (a *Attack) deadLetter(ctx context.Context, runUID string) error {
 	names := a.scene.names()
 	return until(ctx, func() (bool, error) {
-		s, err := a.scene.js.Stream(ctx, names.DeadLettersStream())
-		if err != nil {
-			return false, fmt.Errorf("look for dead letters: %w", err)
-		}
-		info, err := s.Info(ctx, jetstream.WithSubjectFilter(names.Prefix+".deadletters.*."+runUID))
-		if err != nil {
-			return false, fmt.Errorf("look for dead letters: %w", err)
-		}
-		return len(info.State.Subjects) > 0, nil
+		n, err := a.messages(ctx, names.DeadLettersStream(), names.Prefix+".deadletters.*."+runUID)
+		return n > 0, err
 	})
+}
+
+// messages is of how many subjects a stream has any, of those that a filter lets through.
+func (a *Attack) messages(ctx context.Context, stream, filter string) (int, error) {
+	s, err := a.scene.js.Stream(ctx, stream)
+	if err != nil {
+		return 0, fmt.Errorf("look at stream %s: %w", stream, err)
+	}
+	info, err := s.Info(ctx, jetstream.WithSubjectFilter(filter))
+	if err != nil {
+		return 0, fmt.Errorf("look at stream %s: %w", stream, err)
+	}
+	return len(info.State.Subjects), nil
 }
 
 // forbidSuccess is an admission policy that is wrong, and returns when the API server obeys it.
@@ -247,13 +254,14 @@ func (a *Attack) publishLate(ctx context.Context, runs []*v1alpha1.WorkflowRun, 
 	return nil
 }
 
-// afterTakeOver waits until another owner has written to a run, lets its first step end, and
-// publishes that step's job again.
+// afterTakeOver waits until another owner has fenced the first job of a run, lets that step end,
+// and publishes its job again.
 func (a *Attack) afterTakeOver(ctx context.Context, run *v1alpha1.WorkflowRun, kept *kept, held *held) error {
-	fence, uid := *run.Status.Fence, string(run.UID)
+	uid, names := string(run.UID), a.scene.names()
+	job := protocol.JobID{RunUID: uid, Step: "first", Item: protocol.NoItem, Attempt: 1}
 	if err := within(ctx, takeOver, func() (bool, error) {
-		err := a.read(ctx, run)
-		return run.Status != nil && *run.Status.Fence > fence, err
+		n, err := a.messages(ctx, names.JobsStream(), names.Fence("hostile.first", job))
+		return n > 0, err
 	}); err != nil {
 		return err
 	}

@@ -5,7 +5,6 @@ package jobs
 import (
 	"context"
 	"errors"
-	"slices"
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/pkg/protocol"
@@ -110,7 +109,7 @@ func (q *Queue) find(ctx context.Context, j Job) (RecoverOutcome, error) {
 	return 0, nil
 }
 
-// mostAsked bounds the answers that Gone looks for.
+// mostAsked bounds the answers that Gone and Found look for.
 const mostAsked = 16
 
 // Gone lists those of a run's attempts, all of one topic, that are in neither stream. It costs two
@@ -118,28 +117,58 @@ const mostAsked = 16
 // gone, all that it did not ask about are listed, too. It fences nothing. What is to be done about
 // those is Recover's, which looks for each. Errors are those of Recover.
 func (q *Queue) Gone(ctx context.Context, topic string, ids []protocol.JobID) (gone []protocol.JobID, err error) {
+	_, gone, notAsked, err := q.look(ctx, topic, ids)
+	if len(gone) > 0 { // jobs that go out together are lost together
+		gone = append(gone, notAsked...)
+	}
+	return gone, err
+}
+
+// Found says of those of a run's attempts, all of one topic, that are Queued or Answered which they
+// are. It asks no more than Gone, so not all that are Answered may be among them. It fences
+// nothing, and makes sure that what is queued can be had by workers. Errors are those of Recover.
+func (q *Queue) Found(ctx context.Context, topic string, ids []protocol.JobID) (map[protocol.JobID]RecoverOutcome, error) {
+	if err := q.conn.Usable(ctx); err != nil {
+		return nil, q.conn.Retryable("look for jobs", err)
+	}
+	if err := q.topics.ensure(ctx, topic); err != nil {
+		return nil, err
+	}
+	found, _, _, err := q.look(ctx, topic, ids)
+	return found, err
+}
+
+// look looks for jobs in JOBS, and for the results of the first of those that are not there.
+func (q *Queue) look(ctx context.Context, topic string, ids []protocol.JobID) (found map[protocol.JobID]RecoverOutcome, gone, notAsked []protocol.JobID, err error) {
 	if len(ids) == 0 {
-		return nil, nil
+		return nil, nil, nil, nil
 	}
 	queued, err := q.conn.Filled(ctx, q.conn.Names.JobsStream(), q.conn.Names.RunJobs(topic, ids[0].RunUID))
 	if err != nil {
-		return nil, err
+		return nil, nil, nil, err
 	}
-	ids = slices.DeleteFunc(slices.Clone(ids), func(id protocol.JobID) bool { return queued[q.conn.Names.Job(topic, id)] > 0 })
-	ask := min(len(ids), mostAsked)
-	for _, id := range ids[:ask] {
-		answered, err := q.answers.Answered(ctx, id)
-		if err != nil {
-			return nil, q.conn.Retryable("look for result", err)
+	found = map[protocol.JobID]RecoverOutcome{}
+	asked := 0
+	for _, id := range ids {
+		switch {
+		case queued[q.conn.Names.Job(topic, id)] > 0:
+			found[id] = Queued
+		case asked == mostAsked:
+			notAsked = append(notAsked, id)
+		default:
+			asked++
+			answered, err := q.answers.Answered(ctx, id)
+			if err != nil {
+				return nil, nil, nil, q.conn.Retryable("look for result", err)
+			}
+			if answered {
+				found[id] = Answered
+			} else {
+				gone = append(gone, id)
+			}
 		}
-		if !answered {
-			gone = append(gone, id)
-		}
 	}
-	if len(gone) > 0 { // jobs that go out together are lost together
-		gone = append(gone, ids[ask:]...)
-	}
-	return gone, nil
+	return found, gone, notAsked, nil
 }
 
 // afterDuplicate tells the two cases apart in which the stream drops a job that find did not see:

@@ -138,6 +138,10 @@ func TestRecoverPublishesOnlyWhatIsNowhere(t *testing.T) {
 			if got != c.want {
 				t.Errorf("outcome %s, want %s", got, c.want)
 			}
+			// mutation: Found that looks into one of the streams only makes this fail.
+			if found, err := b.Found(t.Context(), j.Topic, []protocol.JobID{j.ID}); err != nil || found[j.ID] == 0 || found[j.ID] == Published {
+				t.Errorf("found: %v (%v)", found, err)
+			}
 			if n := jobsQueued(t, b); n != c.queued {
 				t.Errorf("%d jobs are queued, want %d", n, c.queued)
 			}
@@ -370,5 +374,8 @@ func TestJobsThatAreLostTogetherAreFoundTogether(t *testing.T) {
 	gone, err := b.Gone(t.Context(), testJob(1).Topic, ids)
 	if err != nil || len(gone) != len(ids)/2 {
 		t.Errorf("%d are gone, %v", len(gone), err)
+	}
+	if found, err := b.Found(t.Context(), testJob(1).Topic, ids); err != nil || len(found) != len(ids)/2 {
+		t.Errorf("%d are found, %v", len(found), err)
 	}
 }

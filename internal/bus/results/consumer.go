@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/syncopate-dev/syncopate/internal/bus"
 	"github.com/syncopate-dev/syncopate/internal/bus/deadletters"
@@ -71,6 +72,7 @@ type Consumer struct {
 	options   Options
 	following following
 	returns   *returns
+	sizes     singleflight.Group // of requests for largestResult
 }
 
 // NewConsumer makes a Consumer on a connection. It follows no partition yet.
@@ -176,18 +178,26 @@ func (c *Consumer) raiseBound(ctx context.Context, want jetstream.ConsumerConfig
 }
 
 // largestResult is how many bytes a message of the stream of results may have: an administrator may
-// have changed the stream.
+// have changed the stream. Feeds that ask at the same time, as all do at the start, ask once.
 func (c *Consumer) largestResult(ctx context.Context) (int, error) {
-	ctx, cancel := c.conn.Bounded(ctx)
-	defer cancel()
-	s, err := c.conn.JetStream.Stream(ctx, c.conn.Names.ResultsStream())
-	if err != nil {
-		return 0, fmt.Errorf("look at the stream of results: %w", err)
+	asked := c.sizes.DoChan("", func() (any, error) {
+		ctx, cancel := c.conn.Bounded(context.WithoutCancel(ctx)) // others wait for it, too
+		defer cancel()
+		s, err := c.conn.JetStream.Stream(ctx, c.conn.Names.ResultsStream())
+		if err != nil {
+			return 0, fmt.Errorf("look at the stream of results: %w", err)
+		}
+		return int(s.CachedInfo().Config.MaxMsgSize), nil
+	})
+	select {
+	case <-ctx.Done():
+		return 0, context.Cause(ctx)
+	case answer := <-asked:
+		if size, _ := answer.Val.(int); size > 0 || answer.Err != nil {
+			return size, answer.Err
+		}
+		return int(c.conn.NATS.MaxPayload()), nil
 	}
-	if n := int(s.CachedInfo().Config.MaxMsgSize); n > 0 {
-		return n, nil
-	}
-	return int(c.conn.NATS.MaxPayload()), nil
 }
 
 // ConsumerName is the name of the consumer of a partition's results.

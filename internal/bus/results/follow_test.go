@@ -4,10 +4,13 @@ package results
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/syncopate-dev/syncopate/internal/bus/bustest"
@@ -64,6 +67,50 @@ func TestConsumer_LeaveGivesBackToWhoFollows(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.Follow(moving)
+	}
+}
+
+// All consumers are there when the next process starts, and the server is to serve others then.
+// mutation: EnsureConsumer that creates before it looks, or largestResult that asks for each feed,
+// makes this fail.
+func TestConsumer_AsksLittleOfTheServerAtItsStart(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t)
+	first, second := newTestConsumer(t, s), newTestConsumer(t, s)
+	_, stop := collect(t, first)
+	follows := func(c *Consumer) {
+		t.Helper()
+		bustest.Eventually(t, "each partition is followed", func() bool {
+			c.following.mu.Lock()
+			defer c.following.mu.Unlock()
+			for _, r := range c.following.feeds {
+				if r.lastAt.Load() == nil {
+					return false
+				}
+			}
+			return len(c.following.feeds) == protocol.Partitions
+		})
+	}
+	follows(first)
+	stop()
+	asked := make(chan string, 1000)
+	sub, err := first.conn.NATS.Subscribe("$JS.API.>", func(m *nats.Msg) { asked <- m.Subject })
+	if err != nil || first.conn.NATS.Flush() != nil {
+		t.Fatal(err)
+	}
+	_, stop = collect(t, second)
+	follows(second)
+	stop()
+	if err := errors.Join(sub.Drain(), first.conn.NATS.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	counts := map[string]int{}
+	for len(asked) > 0 {
+		words := strings.Split(<-asked, ".")
+		counts[words[2]+" "+words[3]]++
+	}
+	if counts["CONSUMER CREATE"] > 0 || counts["CONSUMER INFO"] < protocol.Partitions || counts["STREAM INFO"] > protocol.Partitions/2 {
+		t.Errorf("asked for %v", counts)
 	}
 }
 

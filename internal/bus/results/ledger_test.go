@@ -138,7 +138,7 @@ func TestTheLedger(t *testing.T) {
 				late.Size = returnBytes / 16
 				_ = l.admit(late, now, noGap)
 			},
-			want: []string{"0 nak", "1 nak 62.5ms", "2 nak 187.5ms", "late nak 250ms"},
+			want: []string{"0 nak", "1 nak 1.0625s", "2 nak 1.1875s", "late nak 1.25s"},
 		},
 		"a gap is measured once, with the class that was asked for": {
 			story: func(t *testing.T, l *ledger, deliver func(string) *Delivery) {
@@ -271,6 +271,9 @@ func TestAHandOverSpreadsBacklogsAndNothingElse(t *testing.T) {
 		if wait := after(fmt.Sprint("small-", i), 100, now); wait != 0 {
 			t.Fatalf("a small one waits %s", wait)
 		}
+	}
+	if wait := after("single", freeReturn+1, now); wait >= firstReturn {
+		t.Errorf("a single result waits %s", wait)
 	}
 	due := map[time.Duration]int{} // bytes by second
 	for _, run := range []string{"one", "other"} {

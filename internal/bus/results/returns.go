@@ -17,6 +17,9 @@ const (
 	returnBytes = 16 << 20
 	// freeReturn is how many bytes of a run are no backlog.
 	freeReturn = 16 << 10
+	// firstReturn is the least wait of a backlog, but for its first result: who takes over has all
+	// runs to look at then, and results that single runs wait for.
+	firstReturn = time.Second
 	// longestReturn bounds the wait of one: what is left of a backlog comes then, at once. It is
 	// also how long a run is remembered.
 	longestReturn = 30 * time.Second
@@ -55,5 +58,9 @@ func (r *returns) after(d *Delivery, now time.Time) time.Duration {
 	if before+d.Size <= freeReturn {
 		return 0
 	}
-	return r.pace.Wait(d.ID.RunUID, time.Second*time.Duration(d.Size)/returnBytes, now)
+	wait := r.pace.Wait(d.ID.RunUID, time.Second*time.Duration(d.Size)/returnBytes, now)
+	if before == 0 {
+		return wait
+	}
+	return min(firstReturn+wait, longestReturn)
 }

@@ -85,15 +85,15 @@ func dropAhead(p *pass) {
 
 // fence ends what others may still be about to publish, before a write, in a time of its own: what
 // is left of a run with many attempts is for the next pass. An error says that the run is not to be
-// written yet.
-func fence(held context.Context, p *pass, d *lifecycle.Decision, fence int64) error {
+// written yet; not done, that it is written though NATS could not be told.
+func fence(held context.Context, p *pass, d *lifecycle.Decision, fence int64) (done bool, err error) {
 	bounded, stop := context.WithTimeout(held, fenceTimeout)
 	defer stop()
-	err := p.jobs.Fence(bounded, p.run, p.mem.lock.Writer, p.ahead.Left(p.run, d, p.jobs.Lacks(p.run)), fence)
+	err = p.jobs.Fence(bounded, p.run, p.mem.lock.Writer, p.ahead.Left(p.run, d, p.jobs.Lacks(p.run)), fence)
 	if _, fenced := errors.AsType[*jobs.FencedError](err); err == nil || fenced || !p.jobs.GoesOn(held, err) {
-		return err
+		return err == nil, err
 	}
-	return nil
+	return false, nil
 }
 
 // fenceForced is fence for an end without the lock. It is not put off.

@@ -140,7 +140,7 @@ var _ = Describe("batching", func() {
 		DescribeTable("does not keep a hand-over waiting while it waits for a desk", func(ctx SpecContext, when string, bytes int) {
 			run := create(ctx, when)
 			r.memories.of(client.ObjectKeyFromObject(run), run.UID).lastWriteBytes = bytes
-			r.Desks = shares.NewDesks(1, r.Turns, r.Clock, shares.NewMetrics(r.registry).Of("desk"))
+			r.Desks = shares.NewDesks(shares.Room{Desks: 1, Rest: 1}, r.Turns, r.Clock, shares.NewMetrics(r.registry).Of("desk"))
 			other := r.Desks.For("others")
 			Expect(other.SitDown(ctx)).To(BeTrue())
 			defer other.StandUp()
@@ -166,7 +166,7 @@ var _ = Describe("batching", func() {
 			run := w.create(ctx, []v1alpha1.Step{a}, func(s *v1alpha1.WorkflowRunSpec) { s.Inputs = large })
 			// It is admitted, which needs no desk, and the second write is the first large one
 			// that is known.
-			r.Desks = shares.NewDesks(1, r.Turns, r.Clock, shares.NewMetrics(r.registry).Of("desk"))
+			r.Desks = shares.NewDesks(shares.Room{Desks: 1, Rest: 1}, r.Turns, r.Clock, shares.NewMetrics(r.registry).Of("desk"))
 			r.Writes = shares.New(1, false, shares.KindMetrics{})
 			r.inFlight(ctx, run, 1)
 			r.memories.of(client.ObjectKeyFromObject(run), run.UID).lastWriteBytes = 0

@@ -159,8 +159,8 @@ func (p *pass) childrenPending() bool {
 // executable says whether any effect that is pending can be carried out now.
 func (p *pass) executable() bool { return p.r.NATS.Connected() || p.childrenPending() }
 
-// mustClaim says whether attempts have to be recovered from a status that has to be written
-// first. See leases.
+// mustClaim says whether attempts may have to be published again from a status that has to be
+// written first. See leases.
 func (p *pass) mustClaim() bool {
 	return len(p.jobs.Lacks(p.run)) > 0 && p.lock.MustClaim(p.ahead.Stored)
 }

@@ -23,7 +23,7 @@ import (
 func TestALargeRunIsWrittenFromADesk(t *testing.T) {
 	clk := clocktesting.NewFakeClock(epoch)
 	turns := shares.NewTurns(2, shares.KindMetrics{}, func(types.NamespacedName) {})
-	r := &Reconciler{Clock: clk, Turns: turns, Desks: shares.NewDesks(1, turns, clk, shares.KindMetrics{}), Writes: shares.New(1, false, shares.KindMetrics{})}
+	r := &Reconciler{Clock: clk, Turns: turns, Desks: shares.NewDesks(shares.Room{Desks: 1, Rest: 1}, turns, clk, shares.KindMetrics{}), Writes: shares.New(1, false, shares.KindMetrics{})}
 	if !r.Desks.For("a").SitDown(t.Context()) {
 		t.Fatal("there is no desk")
 	}
@@ -45,7 +45,7 @@ func TestALargeRunIsWrittenFromADesk(t *testing.T) {
 func TestALargeRunThatIsHandedOverIsWrittenWithoutADesk(t *testing.T) {
 	clk := clocktesting.NewFakeClock(epoch)
 	turns := shares.NewTurns(2, shares.KindMetrics{}, func(types.NamespacedName) {})
-	r := &Reconciler{Clock: clk, Turns: turns, Desks: shares.NewDesks(1, turns, clk, shares.KindMetrics{}), Writes: shares.New(1, false, shares.KindMetrics{})}
+	r := &Reconciler{Clock: clk, Turns: turns, Desks: shares.NewDesks(shares.Room{Desks: 1, Rest: 1}, turns, clk, shares.KindMetrics{}), Writes: shares.New(1, false, shares.KindMetrics{})}
 	if !r.Desks.For("a").SitDown(t.Context()) {
 		t.Fatal("there is no desk")
 	}

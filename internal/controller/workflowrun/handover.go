@@ -54,6 +54,9 @@ func (h *Handover) TakeOver(ctx context.Context, partitions []int) {
 func (h *Handover) begin(ctx context.Context, partitions []int, follow func(...int)) {
 	runs, once := split(partitions)
 	of := setOf(runs)
+	if len(runs) > 0 {
+		h.Runs.Desks.TakeOver()
+	}
 	h.Runs.Driven.Begin(runs)
 	follow(runs...)
 	for _, key := range h.Runs.Index.EndedLast(of) {

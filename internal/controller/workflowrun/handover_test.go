@@ -100,6 +100,28 @@ var _ = Describe("runs that change hands", func() {
 		Expect(w.get(ctx, run).Status.Lock.Holder).To(Equal("b"))
 	}, NodeTimeout(2*patience))
 
+	// mutation: handover.go begin without TakeOver makes this fail, and so does one that has it for
+	// the work which is done once.
+	It("leave desks empty for a moment if others want passes", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		a := w.newReplica(ctx, "a")
+		h := a.handover(ctx)
+		sits := func() bool {
+			a.Turns.See("other", w.clock.Now())
+			d := a.Desks.For("tenant")
+			over, end := context.WithCancel(ctx)
+			end() // it waits for nothing
+			defer d.StandUp()
+			return d.SitDown(over)
+		}
+		h.Gain(ctx, []int{ownership.Singletons})
+		Expect(sits()).To(BeTrue())
+		h.Gain(ctx, []int{7})
+		Expect(sits()).To(BeFalse())
+		w.clock.Step(2 * time.Second)
+		Expect(sits()).To(BeTrue())
+	})
+
 	// mutation: driven.go outlasted that notes nothing, or passOver without forget, or without
 	// Leave, makes this fail.
 	It("are not locked for ever, nor remembered, by a pass that outlasts the hand-over", func(ctx SpecContext) {

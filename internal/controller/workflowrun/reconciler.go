@@ -331,9 +331,11 @@ func (p *pass) underLock(ctx context.Context) (reconcile.Result, error) {
 		if lease.Err() != nil {
 			return reconcile.Result{RequeueAfter: refreshDelay}, nil // after a pause of the process the lease knows first
 		}
-		if err := fence(held, p, &d, lease.Fence()); err != nil {
+		fenced, err := fence(held, p, &d, lease.Fence())
+		if err != nil {
 			return p.unfenced(ctx, err)
 		}
+		writes = !fenced || !findsAll(held, p, &d)
 	}
 	// The write has its time to itself: what it took to decide, and to fence, must not
 	// make it fail.
@@ -354,6 +356,22 @@ func (p *pass) underLock(ctx context.Context) (reconcile.Result, error) {
 // mustWrite says whether a decision that is not kept has to be written before it is carried out.
 func mustWrite(p *pass, d *lifecycle.Decision) bool {
 	return d.Changed || p.ahead.Lags() || p.mustClaim()
+}
+
+// findsAll says whether a run that is to be written for the sake of a claim only need not be: NATS
+// has all of its attempts, or their answers, so none is to be published. After a change of owner
+// that is each run that waits for a worker.
+func findsAll(held context.Context, p *pass, d *lifecycle.Decision) bool {
+	if d.Changed || p.ahead.Lags() {
+		return false
+	}
+	bounded, stop := context.WithTimeout(held, lookUpTimeout)
+	defer stop()
+	all, err := p.jobs.Find(bounded, p.run)
+	if err != nil {
+		log.FromContext(held).V(1).Info("A run is claimed: its jobs could not be looked for", "cause", err.Error())
+	}
+	return all
 }
 
 // withoutLock does what needs no lock (cancel, deadlines, news of the lock) and tries again

@@ -167,7 +167,7 @@ func (r *replica) connect(ctx context.Context, lockMetrics *lockmgr.Metrics, res
 func (r *replica) build(lockMetrics *lockmgr.Metrics, resultMetrics *busresults.Metrics) {
 	queue, inbox := hookedJobs{r}, results.NewInbox(10_000, 96<<20)
 	r.NATS, r.Outputs, r.Delays = hookedLink{r}, hookedOutputs{r}, resultMetrics
-	r.Desks = shares.NewDesks(1, r.Turns, r.Clock, shares.KindMetrics{})
+	r.Desks = shares.NewDesks(shares.Room{Desks: 1, Rest: 1}, r.Turns, r.Clock, shares.KindMetrics{})
 	r.Leases = leases.New(leases.Options{
 		Locks: hookedLocks{r}, Clock: r.Clock, Rand: rand.Float64, Spread: rand.Float64, NewID: uuid.NewString, Holder: r.Holder,
 		Metrics: lockMetrics, TakeOver: r.Metrics.TakeOver, DrivenSince: r.Driven.Since, Wake: r.Waker.Wake,
@@ -348,6 +348,14 @@ func (h hookedJobs) Recover(ctx context.Context, j jobs.Job) (outcome jobs.Recov
 		return err
 	})
 	return outcome, err
+}
+
+func (h hookedJobs) Found(ctx context.Context, topic string, ids []protocol.JobID) (found map[protocol.JobID]jobs.RecoverOutcome, err error) {
+	err = h.r.around(ctx, "find", func() error {
+		found, err = h.r.bus.Jobs.Found(ctx, topic, ids)
+		return err
+	})
+	return found, err
 }
 
 func (h hookedJobs) Gone(ctx context.Context, topic string, ids []protocol.JobID) ([]protocol.JobID, error) {

@@ -36,6 +36,7 @@ type queue interface {
 	Fence(ctx context.Context, j jobs.Job) (epoch uint64, err error)
 	Recover(ctx context.Context, j jobs.Job) (jobs.RecoverOutcome, error)
 	Gone(ctx context.Context, topic string, ids []protocol.JobID) ([]protocol.JobID, error)
+	Found(ctx context.Context, topic string, ids []protocol.JobID) (map[protocol.JobID]jobs.RecoverOutcome, error)
 }
 
 // Dispatcher publishes jobs.

@@ -58,6 +58,10 @@ func (q *told) Gone(context.Context, string, []protocol.JobID) ([]protocol.JobID
 	return nil, nil
 }
 
+func (q *told) Found(context.Context, string, []protocol.JobID) (map[protocol.JobID]jobs.RecoverOutcome, error) {
+	return nil, nil
+}
+
 // take gives the steps that were fenced since the last call.
 func (q *told) take() []string {
 	q.mu.Lock()

@@ -4,6 +4,7 @@ package dispatch
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -60,6 +61,51 @@ func (s *Session) LookUp(ctx context.Context, run *v1alpha1.WorkflowRun) (gone [
 	}
 	s.looks.at, s.looks.known = now, known
 	return gone, nil
+}
+
+// Find looks for the attempts that this process does not know to be with NATS, and says whether it
+// found all of them: there, or their answers. Then nothing is to be published, so the run need not
+// be claimed by a write. They are fenced before, but where this process wrote last. What it did not
+// find is Recover's, after a write: until then an earlier holder may still end the attempt and take
+// its job back. It costs as much as a look. Errors are those of NATS; if it does not answer, no run
+// looks for a minute.
+func (s *Session) Find(ctx context.Context, run *v1alpha1.WorkflowRun) (all bool, err error) {
+	now := s.all.Clock.Now()
+	if s.all.looksPause(now) {
+		return false, nil
+	}
+	byTopic := map[string][]lifecycle.Job{}
+	for _, j := range lifecycle.OutlinesOf(run, s.Lacks(run)) {
+		byTopic[j.Topic] = append(byTopic[j.Topic], j)
+	}
+	var errs []error
+	for topic, list := range byTopic {
+		if err := s.findSome(ctx, run, topic, list); err != nil {
+			errs = append(errs, fmt.Errorf("look for jobs of topic %s: %w", topic, err))
+		}
+	}
+	err = errors.Join(errs...)
+	if errors.Is(err, context.DeadlineExceeded) {
+		until := now.Add(lookUpPause)
+		s.all.noLookUntil.Store(&until)
+	}
+	return len(s.Lacks(run)) == 0, err
+}
+
+// findSome looks for those of a topic.
+func (s *Session) findSome(ctx context.Context, run *v1alpha1.WorkflowRun, topic string, list []lifecycle.Job) error {
+	ids := make([]protocol.JobID, len(list))
+	for i, j := range list {
+		ids[i] = j.ID
+	}
+	found, err := s.all.Jobs.Found(ctx, topic, ids)
+	for _, j := range list {
+		if where := found[j.ID]; where != 0 {
+			s.all.Recoveries.WithLabelValues(where.String()).Inc()
+			_ = s.note(nil, run, j, nil)
+		}
+	}
+	return err
 }
 
 // looksPause says whether a look got no answer a moment ago. A pause that is longer than any was

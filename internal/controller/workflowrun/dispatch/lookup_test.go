@@ -124,3 +124,27 @@ func TestSession_LookUpThatHasNoAnswerKnowsNothing(t *testing.T) {
 		}
 	}
 }
+
+// mutation: Find that says all though one is missing, that notes what is missing as known, or that
+// notes nothing, makes this fail.
+func TestSession_FindKnowsWhatIsThere(t *testing.T) {
+	q := &emptyQueue{there: map[string]bool{"s1": true}}
+	s, run, _ := lookedUp(t, q, 2)
+	clear(s.published)
+	s.untold[attempt("s1")] = true // its publish had no answer
+	q.away = true
+	if all, err := s.Find(t.Context(), run); all || !errors.Is(err, errAway) || len(s.Lacks(run)) != 2 {
+		t.Errorf("NATS is away: all %t, %v, lacks %v", all, err, s.Lacks(run))
+	}
+	q.away = false
+	if all, err := s.Find(t.Context(), run); all || err != nil || !slices.Equal(s.Lacks(run), []protocol.JobID{attempt("s2")}) {
+		t.Errorf("one is there: all %t, %v, lacks %v", all, err, s.Lacks(run))
+	}
+	q.there["s2"] = true
+	if all, err := s.Find(t.Context(), run); !all || err != nil || len(s.Lacks(run)) > 0 {
+		t.Errorf("both are there: all %t, %v, lacks %v", all, err, s.Lacks(run))
+	}
+	if len(s.Events()) != 1 {
+		t.Errorf("events %v, want that of the one whose dispatch was not told", s.Events())
+	}
+}

@@ -64,6 +64,20 @@ func (q *emptyQueue) Gone(_ context.Context, topic string, ids []protocol.JobID)
 	return gone, nil
 }
 
+// Found says that those which are there are queued, of the topic t.
+func (q *emptyQueue) Found(_ context.Context, topic string, ids []protocol.JobID) (map[protocol.JobID]jobs.RecoverOutcome, error) {
+	if q.away {
+		return nil, errAway
+	}
+	found := map[protocol.JobID]jobs.RecoverOutcome{}
+	for _, id := range ids {
+		if q.there[id.Step] && topic == "t" {
+			found[id] = jobs.Queued
+		}
+	}
+	return found, nil
+}
+
 // Err is that of the lease, which is held.
 func (q *emptyQueue) Err() error { return nil }
 

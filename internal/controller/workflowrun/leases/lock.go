@@ -62,12 +62,12 @@ func (s *Session) Without(run *v1alpha1.WorkflowRun, cause error) (lock lifecycl
 	return lock, bus.ClassLockBusy
 }
 
-// MustClaim says whether attempts have to be claimed by a write before they are recovered from a
-// status that another lease wrote. Such a status may be about to change: its writer may still end
-// an attempt and take its job back, and what is then published again would run twice. A write under
-// this lease's fence first makes sure that no other can write any more. The same goes for a lease
-// that was without its lock in between (a higher fence) or is now: another may have written
-// meanwhile, and the write finds out.
+// MustClaim says whether attempts have to be claimed by a write before they are published again
+// from a status that another lease wrote. Such a status may be about to change: its writer may
+// still end an attempt and take its job back, and what is then published again would run twice. A
+// write under this lease's fence first makes sure that no other can write any more. The same goes
+// for a lease that was without its lock in between (a higher fence) or is now: another may have
+// written meanwhile, and the write finds out.
 func (s *Session) MustClaim(run *v1alpha1.WorkflowRun) bool {
 	fence, writer := FenceOf(run)
 	return writer != s.Held.ID() || fence != s.Held.Fence() || s.Held.Status().Unlocked

@@ -113,7 +113,7 @@ func patience(waiting []Waiting, run *v1alpha1.WorkflowRun) time.Duration {
 		}
 	}
 	switch {
-	case finals > 0 && finals*itemShare >= len(lifecycle.Unanswered(run)):
+	case finals > 0 && finals*itemShare >= lifecycle.CountUnanswered(run):
 		return 0
 	case finals > 0:
 		return ItemPatience
@@ -130,14 +130,16 @@ func noneToCome(waiting []Waiting, run *v1alpha1.WorkflowRun) (inFlight int, non
 	if len(waiting) == 0 {
 		return 0, false
 	}
-	jobs := lifecycle.Unanswered(run)
+	if inFlight = lifecycle.CountUnanswered(run); inFlight > len(waiting) {
+		return inFlight, false
+	}
 	answered := make(map[protocol.JobID]bool, len(waiting))
 	for _, w := range waiting {
 		if !w.Started {
 			answered[w.Job] = true
 		}
 	}
-	return len(jobs), !slices.ContainsFunc(jobs, func(id protocol.JobID) bool { return !answered[id] })
+	return inFlight, !slices.ContainsFunc(lifecycle.Unanswered(run), func(id protocol.JobID) bool { return !answered[id] })
 }
 
 // NewsPatience is how long news of a started job wait for company.

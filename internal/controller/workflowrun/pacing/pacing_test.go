@@ -162,3 +162,21 @@ func TestEarliest(t *testing.T) {
 		})
 	}
 }
+
+// mutation: patience, or noneToCome, that makes a list of what is in flight makes this fail: they
+// are asked with each result.
+func TestAResultOfManyItemsIsPacedAtLittleCost(t *testing.T) {
+	run := inFlight(1)
+	run.Status.Steps[0].ForEach = &v1alpha1.ForEachStatus{Groups: []v1alpha1.ItemGroup{{Items: "0-9999", Phase: v1alpha1.StepRunning, Attempt: 1}}}
+	one := []Waiting{{Job: protocol.JobID{RunUID: "uid", Step: "s0", Item: "7", Attempt: 1}, Item: true, Since: epoch}}
+	last := LastWrite{epoch, time.Millisecond, 1}
+	n := testing.AllocsPerRun(10, func() {
+		if at := BatchReadyAt(one, run); !at.Equal(epoch.Add(ItemPatience)) {
+			t.Errorf("ready at %s", at)
+		}
+		last.Next(News{Results: one}, run)
+	})
+	if n > 100 {
+		t.Errorf("it takes %.0f allocations", n)
+	}
+}

@@ -200,6 +200,35 @@ func TestAnEventThatComesBeforeTheAnswerOfItsWriteWaitsForIt(t *testing.T) {
 	}
 }
 
+// Mutations that make this fail: await that waits again after one wait in vain, or never again.
+func TestEventsOfOthersDoNotWaitForOneSlowWriteAfterAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		writes := NewWrites(clock.RealClock{})
+		var lines string
+		for i := range 20 {
+			uid := fmt.Sprintf("u-%d", i)
+			defer writes.Begin(types.UID(uid))()
+			lines += event(t, watch.Modified, runOf(uid, "7"))
+		}
+		d, own := decoderOf(t, writes, lines)
+		begin := time.Now()
+		next := func(want time.Duration) {
+			t.Helper()
+			if _, _, err := d.Decode(); err != nil || time.Since(begin) != want {
+				t.Fatalf("read after %s, want %s (%v)", time.Since(begin), want, err)
+			}
+		}
+		for range 18 {
+			next(answerPatience)
+		}
+		time.Sleep(patienceAgain)
+		next(answerPatience + patienceAgain + answerPatience)
+		if *own != 0 {
+			t.Errorf("%d are own", *own)
+		}
+	})
+}
+
 // Mutations that make this fail: a line that is not copied when it is longer than the buffer; an
 // end in the middle of a line that counts as the end; no bound of a line; a cut that does not look
 // at the end of the line.

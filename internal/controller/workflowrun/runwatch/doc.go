@@ -22,7 +22,8 @@
 //
 // What is not known as an own write is decoded as client-go would: writes of others, and those
 // beyond the bounds of Writes. The event of a write often comes before its answer. Then it
-// waits for the answer, and all events behind it; a tenth of a second at most, or it is
-// decoded. An event that is not on one line of its own cannot be decoded; then the watch ends,
-// and the reflector lists.
+// waits for the answer, and the events of all other runs behind it, for some milliseconds, or it is
+// decoded. After one that waited in vain none waits for ten times as long: a slow API server, or
+// large objects of one tenant, must not have the events of all others come late. An event that is
+// not on one line of its own cannot be decoded; then the watch ends, and the reflector lists.
 package runwatch

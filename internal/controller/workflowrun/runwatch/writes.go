@@ -19,8 +19,12 @@ const (
 	maxWrites = 512
 	maxBytes  = 8 << 20
 	// answerPatience bounds how long an event waits for the answer of a write that is sent; those
-	// behind it wait, too. Usually it is a millisecond or two.
-	answerPatience = 100 * time.Millisecond
+	// of all other runs, behind it, wait, too. Usually it is a millisecond or two. To read the
+	// event takes a tenth of a millisecond, or a few if it is large.
+	answerPatience = 5 * time.Millisecond
+	// patienceAgain is for how long none waits after one that waited in vain: the API server is
+	// slow, or busy with a large object, and the next answers will be late, too.
+	patienceAgain = 10 * answerPatience
 )
 
 // Writes are the last status writes of this process that the API server accepted.
@@ -31,6 +35,8 @@ type Writes struct {
 	bytes int
 	// asked are the writes that wait for their answer; one of a run at a time.
 	asked map[types.UID]chan struct{}
+	// vain is when an event last waited for an answer that did not come in time.
+	vain time.Time
 }
 
 // Begin says that a status write of a run is sent; its end is to be called when the answer was
@@ -55,10 +61,13 @@ func (w *Writes) Begin(uid types.UID) (end func()) {
 }
 
 // await waits until the write of a run that is sent has its answer, for a while: the event of a
-// write often comes before its answer. It says whether there was one.
+// write often comes before its answer. It says whether that is there now.
 func (w *Writes) await(uid types.UID) bool {
 	w.mu.Lock()
 	answered := w.asked[uid]
+	if w.clock.Since(w.vain) < patienceAgain {
+		answered = nil
+	}
 	w.mu.Unlock()
 	if answered == nil {
 		return false
@@ -67,9 +76,13 @@ func (w *Writes) await(uid types.UID) bool {
 	defer patience.Stop()
 	select {
 	case <-answered:
+		return true
 	case <-patience.C():
 	}
-	return true
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.vain = w.clock.Now()
+	return false
 }
 
 // NewWrites makes an empty one.

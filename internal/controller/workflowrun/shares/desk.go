@@ -13,6 +13,9 @@ import (
 )
 
 const (
+	// deskShare is the part of all cores, one in so many, that desks take together at most while
+	// others want passes: what a pass does at its desk, the API server and NATS do as much for.
+	deskShare = 8
 	// maxDesks bounds the desks of a process, and so what all passes together hold of large
 	// outputs: 24 MiB of text that was read, what is stored, and what is being read; some of it
 	// decoded, which takes five times as much at most.
@@ -32,28 +35,65 @@ const (
 	maxPause = 10 * workBetween
 	// maxStay is until when a pass may go on at its desk, from when it came, with what could be
 	// left to the next one. The rest and the decision that begin then are beyond it.
-	maxStay = 500 * time.Millisecond
+	maxStay = time.Second
+	// takingOver is how long desks are left empty by who begins to drive runs, if others want
+	// passes: it has all runs to look at, and each is waited for by somebody.
+	takingOver = time.Second
 )
+
+// Room is how many desks there are, and how long a pass is idle for its work at one if others want
+// passes: so many times as long.
+type Room struct {
+	Desks int
+	Rest  float64
+}
+
+// RoomOfProcess is that of this process.
+func RoomOfProcess() Room { return roomOn(runtime.GOMAXPROCS(0)) }
+
+// roomOn leaves one core at least to passes that need no desk, if there are two, and all but an
+// eighth while others want passes. On 16 cores nobody rests.
+func roomOn(cores int) Room {
+	desks := max(1, min(maxDesks, cores-1))
+	return Room{Desks: desks, Rest: max(0, float64(deskShare*desks)/float64(cores)-1)}
+}
 
 // Desks are places for passes that do what takes long, or much memory. All other passes
 // go past them.
 type Desks struct {
 	places *Shares
+	rest   float64
 	turns  *Turns
 	clock  clock.WithDelayedExecution
+
+	mu    sync.Mutex
+	began time.Time // when the process began to drive runs for whose sake desks are left empty
 }
 
-// NewDesks makes a number of desks. Turns says which tenants want passes.
-func NewDesks(places int, turns *Turns, c clock.WithDelayedExecution, m KindMetrics) *Desks {
-	return &Desks{places: New(places, false, m), turns: turns, clock: c}
+// NewDesks makes desks. Turns says which tenants want passes.
+func NewDesks(room Room, turns *Turns, c clock.WithDelayedExecution, m KindMetrics) *Desks {
+	return &Desks{places: New(room.Desks, false, m), rest: room.Rest, turns: turns, clock: c}
 }
 
-// DesksOfProcess is how many desks the process has room for.
-func DesksOfProcess() int { return desksOf(runtime.GOMAXPROCS(0)) }
+// TakeOver says that the process begins to drive runs: desks are left empty for a moment, but not
+// again and again while it takes over one partition after the other.
+func (d *Desks) TakeOver() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if now := d.clock.Now(); now.Sub(d.began) >= 2*takingOver {
+		d.began = now
+	}
+}
 
-// desksOf is how many passes may do what takes long, or much memory, on so many cores at the same
-// time: one core at least is left to the others, if there are two.
-func desksOf(cores int) int { return max(1, min(maxDesks, cores-1)) }
+// yields is how long a pass of a tenant waits before it asks for a desk.
+func (d *Desks) yields(tenant string) time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if left := takingOver - d.clock.Since(d.began); left > 0 && d.turns.Others(tenant, d.began) {
+		return left
+	}
+	return 0
+}
 
 // Desk is what one pass of a tenant has to do with the desks.
 type Desk struct {
@@ -85,6 +125,13 @@ func (d *Desk) SitDown(ctx context.Context) bool {
 	}
 	waiting, cancel := d.bounded(ctx)
 	defer cancel()
+	if wait := d.desks.yields(d.tenant); wait > 0 {
+		select {
+		case <-d.desks.clock.After(wait):
+		case <-waiting.Done():
+			return false
+		}
+	}
 	done, err := d.desks.places.Wait(waiting, d.tenant)
 	if err != nil {
 		return false // what the decision began is good; the rest is for the next pass
@@ -108,13 +155,12 @@ func (d *Desk) bounded(ctx context.Context) (bounded context.Context, cancel fun
 }
 
 // restDue is how long a desk is left empty, or its pass is idle, after work since d.worked: if
-// others want passes, as long as that. What is done at desks, here and at the API server, takes
-// half of the time at most then, and leaves the other half to them.
+// others want passes, so many times as long as Room says.
 func (d *Desk) restDue() time.Duration {
 	if !d.desks.turns.Others(d.tenant, d.worked.Add(-maxRest)) {
 		return 0
 	}
-	return min(d.desks.clock.Since(d.worked), maxRest)
+	return min(time.Duration(d.desks.rest*float64(d.desks.clock.Since(d.worked))), maxRest)
 }
 
 // Rest is called now and then by what a pass does at its desk, by several at the same time, too.
@@ -131,7 +177,7 @@ func (d *Desk) Rest(ctx context.Context) {
 	}
 }
 
-// pause has the pass idle for as long as it worked, at most, if others want passes. The end of ctx,
+// pause has the pass idle as restDue says, at most, if others want passes. The end of ctx,
 // or of Until, ends it.
 func (d *Desk) pause(ctx context.Context, most time.Duration) {
 	bounded, cancel := d.bounded(ctx)

@@ -17,7 +17,7 @@ var errTest = errors.New("the test wants it")
 
 func newTestDesks(clk *clocktesting.FakeClock) (*Desks, *Turns) {
 	turns := NewTurns(2, KindMetrics{}, func(types.NamespacedName) {})
-	return NewDesks(1, turns, clk, KindMetrics{}), turns
+	return NewDesks(Room{1, 1}, turns, clk, KindMetrics{}), turns
 }
 
 // mutation: a rest though nobody else is there; none though another is; one that is as long as the
@@ -276,11 +276,52 @@ func TestWhatIsLargeNeedsADesk(t *testing.T) {
 	}
 }
 
-// Of two cores one is left to passes that need no desk.
-func TestDesksLeaveACore(t *testing.T) {
-	for cores, want := range map[int]int{1: 1, 2: 1, 3: 2, 64: maxDesks} {
-		if got := desksOf(cores); got != want {
-			t.Errorf("%d desks on %d cores, want %d", got, cores, want)
+// mutation: SitDown without yields, yields without Others, or one that is not over when its time
+// is; TakeOver that begins anew each time.
+func TestWhoTakesOverLeavesItsDesksEmptyForAMoment(t *testing.T) {
+	clk := clocktesting.NewFakeClock(time.Unix(1000, 0))
+	desks, turns := newTestDesks(clk)
+	sits := func(want bool) {
+		t.Helper()
+		d, sat := desks.For("a"), make(chan bool, 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go func() { sat <- d.SitDown(ctx) }()
+		for !want && !clk.HasWaiters() {
+			if len(sat) > 0 {
+				t.Fatal("it sits down at once")
+			}
+			runtime.Gosched()
+		}
+		if !want {
+			cancel()
+		}
+		if got := <-sat; got != want {
+			t.Fatalf("it sits down: %t", got)
+		}
+		d.StandUp()
+	}
+	desks.TakeOver()
+	turns.See("a", clk.Now())
+	sits(true) // nobody else wants a pass
+	turns.See("b", clk.Now())
+	sits(false)
+	clk.Step(takingOver - time.Millisecond)
+	desks.TakeOver() // of the next partition
+	sits(false)
+	clk.Step(time.Millisecond)
+	sits(true)
+	clk.Step(takingOver)
+	desks.TakeOver()
+	turns.See("b", clk.Now())
+	sits(false)
+}
+
+// Of two cores one is left to passes that need no desk, and most of it while they want it.
+func TestDesksLeaveMostCores(t *testing.T) {
+	for cores, want := range map[int]Room{1: {1, 7}, 2: {1, 3}, 4: {2, 3}, 8: {2, 1}, 16: {2, 0}, 64: {2, 0}} {
+		if got := roomOn(cores); got != want {
+			t.Errorf("%+v on %d cores, want %+v", got, cores, want)
 		}
 	}
 }

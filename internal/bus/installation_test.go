@@ -58,6 +58,7 @@ func TestAnotherInstallationTakesNothing(t *testing.T) {
 	stop := consumeAnyhow(t, b)
 
 	_, recovered := b.jobs.Recover(ctx, testJob(2))
+	_, found := b.jobs.Found(ctx, "another", []protocol.JobID{job.ID})
 	_, read := b.payloads.Get(ctx, ref)
 	_, queued := b.jobs.List(ctx)
 	_, listed := b.payloads.List(ctx)
@@ -65,7 +66,7 @@ func TestAnotherInstallationTakesNothing(t *testing.T) {
 	_, workers := b.jobs.Workers(ctx, job.Topic)
 	_, answers := b.reader.Answers(ctx, job.ID.RunUID, 1)
 	for what, err := range map[string]error{
-		"ensure": b.EnsureStreams(ctx), "ready": b.Ready(ctx), "publish": b.jobs.Publish(ctx, testJob(2)), "recover": recovered,
+		"ensure": b.EnsureStreams(ctx), "ready": b.Ready(ctx), "publish": b.jobs.Publish(ctx, testJob(2)), "recover": recovered, "found": found,
 		"withdraw": b.jobs.Withdraw(ctx, job.Topic, job.ID), "cancel": b.jobs.Cancel(ctx, job.ID.RunUID, nil), "queue": queued,
 		"store": b.payloads.Put(ctx, ref, []byte("1")), "read": read, "drop": b.payloads.Drop(ctx, []string{ref.Name}),
 		"list": listed, "parts": loose, "drop parts": b.payloads.DropParts(ctx, []string{"x"}), "workers": workers, "answers": answers,

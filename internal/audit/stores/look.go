@@ -19,7 +19,7 @@ import (
 // Bounds of a look.
 const (
 	maxRuns     = 100_000
-	runsPage    = 100 // a run has up to 1 MiB
+	runsPage    = 50 // a run has up to 1.5 MiB
 	maxSubjects = 200_000
 	maxLocks    = 100_000
 	maxQuotas   = 10_000

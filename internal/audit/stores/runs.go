@@ -70,12 +70,7 @@ func runOf(run *v1alpha1.WorkflowRun, seen seenOf, q quotas) audit.Run {
 	if run.Status.Fence != nil {
 		r.Fence = *run.Status.Fence
 	}
-	r.Tickets = map[string]audit.Ticket{}
-	for _, name := range slices.Concat(locks.TicketsOf(run), seen.tickets) {
-		if t, declared := ticketOf(run, name); declared {
-			r.Tickets[name] = t
-		}
-	}
+	r.Tickets = ticketsOf(run, seen.tickets)
 	r.Unanswered, r.Over = jobsOf(run, seen.jobs)
 	return r
 }
@@ -96,11 +91,20 @@ func jobsOf(run *v1alpha1.WorkflowRun, queued []string) (unanswered []string, ov
 	return unanswered, over
 }
 
-func ticketOf(run *v1alpha1.WorkflowRun, name string) (t audit.Ticket, declared bool) {
-	p, declared := locks.PartOfTicket(run, name)
-	t = audit.Ticket{Over: p.Over}
-	for _, l := range p.Holds {
-		t.Fence = max(t.Fence, l.Fence)
+// ticketsOf are the tickets that a run declares, and of those that were seen in Redis the ones that
+// it may still have.
+func ticketsOf(run *v1alpha1.WorkflowRun, seen []string) map[string]audit.Ticket {
+	all, of := map[string]audit.Ticket{}, locks.PartsOfTickets(run)
+	for _, name := range slices.Concat(locks.TicketsOf(run), seen) {
+		p, declared, never := of(name)
+		if !declared && never {
+			continue
+		}
+		t := audit.Ticket{Over: p.Over}
+		for _, l := range p.Holds {
+			t.Fence = max(t.Fence, l.Fence)
+		}
+		all[name] = t
 	}
-	return t, declared || !locks.NeverHas(run, name)
+	return all
 }

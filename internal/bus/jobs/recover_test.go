@@ -356,6 +356,22 @@ func TestWithdrawingAJobDelaysNoOther(t *testing.T) {
 	}
 }
 
+// mutation: Found without ensure makes this fail: the job would wait until the next of its topic.
+func TestWhatIsFoundCanBeHadByWorkers(t *testing.T) {
+	t.Parallel()
+	b := newQueue(t, natstest.Start(t))
+	j := testJob(1)
+	publish(t, b, j)
+	b.topics.recheck = 0 // as if a minute had passed
+	if err := b.conn.JetStream.DeleteConsumer(t.Context(), b.conn.Names.JobsStream(), "web_fetch"); err != nil {
+		t.Fatal(err)
+	}
+	if found, err := b.Found(t.Context(), j.Topic, []protocol.JobID{j.ID}); err != nil || found[j.ID] != Queued {
+		t.Fatalf("found %v, %v", found, err)
+	}
+	bustest.Take(t, b.conn, j.Topic)
+}
+
 // mutation: Gone that leaves what it does not ask about to later looks makes this fail: they are
 // five minutes apart.
 func TestJobsThatAreLostTogetherAreFoundTogether(t *testing.T) {

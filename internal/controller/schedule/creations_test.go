@@ -265,3 +265,19 @@ func TestWhatIsInvalidOfAWorkflowIsAskedAgain(t *testing.T) {
 		t.Errorf("%v %+v", reasons(st), st)
 	}
 }
+
+// mutation: problems that validates again, or not after an edit, makes this fail. The second run
+// stands for what a pass makes of the same generation.
+func TestATemplateIsValidatedOnceForEachGeneration(t *testing.T) {
+	good, bad := &v1alpha1.WorkflowRun{}, &v1alpha1.WorkflowRun{}
+	good.Spec.Steps = []v1alpha1.Step{{Name: "a", Job: &v1alpha1.Job{Topic: "t"}}}
+	bad.Spec.Steps = []v1alpha1.Step{{Name: "A", Job: &v1alpha1.Job{Topic: "t"}}}
+	mem := newMemory("u")
+	first := mem.problems(1, bad)
+	if again := mem.problems(1, good); first == "" || again != first {
+		t.Errorf("first %q, then %q", first, again)
+	}
+	if edited := mem.problems(2, good); edited != "" {
+		t.Errorf("after an edit: %q", edited)
+	}
+}

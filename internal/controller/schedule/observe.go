@@ -179,7 +179,7 @@ func (r *Reconciler) refused(ctx context.Context, s *v1alpha1.Schedule, mem *mem
 	if err := r.Client.Get(ctx, client.ObjectKey{Name: s.Namespace}, &ns); err != nil {
 		return verdict{}, fmt.Errorf("read namespace %s: %w", s.Namespace, err)
 	}
-	if why := cmp.Or(unpermitted(run, ns.Labels, ns.Annotations, r.RequireLists), invalid(run)); why != "" {
+	if why := cmp.Or(unpermitted(run, ns.Labels, ns.Annotations, r.RequireLists), mem.problems(s.Generation, run)); why != "" {
 		return verdict{cut(why), true}, nil
 	}
 	return r.dryRun(ctx, s, run, mem), nil
@@ -237,6 +237,17 @@ type memory struct {
 	tried   int64               // the generation of is
 	is      verdict             // what the API server said
 	again   time.Time           // when it is asked again; zero: after an edit
+	checked int64               // the generation of wrong
+	wrong   string              // what is wrong with its steps
+}
+
+// problems is invalid, asked once for each generation: to compile the expressions of the largest
+// template takes most of a second.
+func (m *memory) problems(generation int64, run *v1alpha1.WorkflowRun) string {
+	if m.checked != generation {
+		m.checked, m.wrong = generation, invalid(run)
+	}
+	return m.wrong
 }
 
 // learn keeps what the API server said of a generation.

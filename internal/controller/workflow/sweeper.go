@@ -28,6 +28,8 @@ const (
 	roundPause = time.Minute
 	// pageSize bounds the objects of one answer of the API server.
 	pageSize = 500
+	// runsPage is a page of whole runs, each of up to 1.5 MiB.
+	runsPage = 50
 	// maxRetiring bounds the revisions of one Workflow that a round deletes.
 	maxRetiring = 100
 	// defaultHistory is that of the schema, for objects that did not pass it.
@@ -123,7 +125,7 @@ func (s *Sweeper) sweep(ctx context.Context, key types.NamespacedName, listed []
 		return err
 	}
 	byName := client.MatchingFields{"spec.workflowRef.name": key.Name}
-	if old, err = s.unused(ctx, s.Live, key, old, byName, client.Limit(pageSize)); err != nil {
+	if old, err = s.unused(ctx, s.Live, key, old, byName, client.Limit(runsPage)); err != nil {
 		return err
 	}
 	for _, r := range old {

@@ -29,7 +29,7 @@ type Approvals struct {
 }
 
 // approvalsPage bounds the decisions that are read at a time from the API server.
-const approvalsPage = 500
+const approvalsPage = 50 // objects of up to 1.5 MiB, though most have some hundred bytes
 
 // Observe reads the decisions about a run.
 func (a *Approvals) Observe(ctx context.Context, run *v1alpha1.WorkflowRun) ([]lifecycle.Signal, error) {

@@ -284,8 +284,8 @@ func TestListsAreForgottenWhenThereAreTooMany(t *testing.T) {
 		t.Errorf("%d runs", n)
 	}
 	l.keep("20", map[string][]any{"all": {strings.Repeat("x", maxListBytes)}})
-	if l.of("20") != nil {
-		t.Error("what is too large was kept")
+	if l.of("20") != nil || len(l.byRun) != 6 {
+		t.Errorf("what is too large was kept, or others were forgotten for it: %d runs", len(l.byRun))
 	}
 	for uid := range l.byRun {
 		l.keep(uid, nil)

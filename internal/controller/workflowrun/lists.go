@@ -10,8 +10,12 @@ import (
 	"github.com/syncopate-dev/syncopate/internal/expr"
 )
 
-// maxListBytes bounds what is remembered of lists of all runs, in bytes, by expr.MemoryOf.
-const maxListBytes = 64 << 20
+const (
+	// maxListBytes bounds what is remembered of lists of all runs, in bytes, by expr.MemoryOf.
+	maxListBytes = 64 << 20
+	// maxRunLists is the part of it that one run may have: two lists of the largest size.
+	maxRunLists = maxListBytes / 2
+)
 
 // lists remembers what lists the steps with forEach of runs go over, and the keys of locks that are
 // waited for, so that they are not evaluated again for each decision. All of it follows from the
@@ -50,6 +54,9 @@ func (l *lists) keep(uid types.UID, bySteps map[string][]any) {
 	for _, list := range bySteps {
 		now.bytes += expr.MemoryOf(list)
 	}
+	if now.bytes > maxRunLists {
+		return // nobody is forgotten for what finds no room
+	}
 	for other, r := range l.byRun {
 		if l.bytes+now.bytes <= maxListBytes {
 			break
@@ -57,13 +64,11 @@ func (l *lists) keep(uid types.UID, bySteps map[string][]any) {
 		l.bytes -= r.bytes
 		delete(l.byRun, other)
 	}
-	if now.bytes <= maxListBytes {
-		if l.byRun == nil {
-			l.byRun = map[types.UID]remembered{}
-		}
-		l.byRun[uid] = now
-		l.bytes += now.bytes
+	if l.byRun == nil {
+		l.byRun = map[types.UID]remembered{}
 	}
+	l.byRun[uid] = now
+	l.bytes += now.bytes
 }
 
 // sameLists says whether both are the same lists, without looking into them: they

@@ -222,6 +222,32 @@ var _ = Describe("two replicas that both own everything", func() {
 		Expect(w.jobsStored(ctx)).To(Equal(3))
 	}, NodeTimeout(2*patience))
 
+	// mutation: findsAll that takes no answer for all, and underLock that looks though it could not
+	// fence, make one of these fail.
+	for place, later := range map[string]time.Duration{"find/before": 0, "fence/before": dispatch.FencePatience} {
+		It("a new holder writes a run whose attempts it cannot look for or fence, at "+place, func(ctx SpecContext) {
+			w := newWorld(ctx)
+			w.policy(ctx, quick())
+			a, b := w.newReplica(ctx, "a"), w.newReplica(ctx, "b")
+			run := w.create(ctx, diamond())
+			before := a.inFlight(ctx, run, 2)
+			w.dropLock(ctx, run)
+			b.hook = func(_ context.Context, at string) error {
+				if at == place {
+					return errTest
+				}
+				return nil
+			}
+			w.clock.Step(OthersPatience)
+			b.mustPass(ctx, run)
+			w.clock.Step(later)
+			b.drive(ctx, run, func(now *v1alpha1.WorkflowRun) bool { return *now.Status.Fence > *before.Status.Fence })
+			b.hook = nil
+			Expect(w.finishBoth(ctx, run, a, b).Status.Phase).To(Equal(v1alpha1.RunSucceeded))
+			Expect(w.jobsStored(ctx)).To(Equal(3))
+		}, NodeTimeout(2*patience))
+	}
+
 	It("who is told of a higher fence by NATS takes the lock above it", func(ctx SpecContext) {
 		w := newWorld(ctx)
 		w.policy(ctx, quick())

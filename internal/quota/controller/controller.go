@@ -201,7 +201,7 @@ func (k *Controller) GiveUp(ctx context.Context, run *v1alpha1.WorkflowRun, tena
 // resync wakes whoever can be admitted now, or is governed by another policy. It does not block.
 func (k *Controller) PolicyChanged() { k.kick() }
 
-// kick has the next resync begin at once.
+// kick has the next resync begin, a second after the last one at the earliest.
 func (k *Controller) kick() {
 	select {
 	case k.kicked <- struct{}{}:

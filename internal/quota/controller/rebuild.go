@@ -182,7 +182,7 @@ func (r *rebuilding) list(ctx context.Context) error {
 	for {
 		next := page.Continue
 		page = &v1alpha1.WorkflowRunList{}
-		if err := r.live.List(ctx, page, client.Limit(listPage), client.Continue(next)); err != nil {
+		if err := r.live.List(ctx, page, client.Limit(runsPage), client.Continue(next)); err != nil {
 			return fmt.Errorf("list runs live: %w", err)
 		}
 		for i := range page.Items {

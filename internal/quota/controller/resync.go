@@ -33,8 +33,8 @@ const (
 var errRestless = errors.New("admission data keeps being lost while it is rebuilt")
 
 // Start makes a resync at once, and then every 30 s, and whenever one is asked for, until ctx ends:
-// by this process at once, and within two seconds of a loss of data by any. It should run in one
-// process: two do no harm, but twice the work. It may be started again after its end.
+// by this process, within a second, and within two seconds of a loss of data by any. It should run
+// in one process: two do no harm, but twice the work. It may be started again after its end.
 func (k *Controller) Start(ctx context.Context) error {
 	defer k.quota.Show(nil)
 	for failures := 0; ctx.Err() == nil; {

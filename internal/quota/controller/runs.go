@@ -19,7 +19,11 @@ import (
 )
 
 // listPage is the number of runs per page of a live list.
-const listPage = 500
+const (
+	listPage = 500
+	// runsPage is a page of whole runs, each of up to 1.5 MiB.
+	runsPage = 50
+)
 
 // fact is what quotas have to know of a run.
 type fact struct {

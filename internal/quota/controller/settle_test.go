@@ -148,15 +148,15 @@ func TestAChangedPolicyWakesWhoCanBeAdmittedNow(t *testing.T) {
 	w.boss.wakes()
 	running := w.start(w.boss)
 	w.policy("batch", 3)
-	running.resyncs(w.boss.PolicyChanged)
+	running.resyncs(func() { w.changesLater(w.boss.PolicyChanged) })
 	w.boss.wakes("a", "b")
 	w.policy("batch", 1)
-	running.resyncs(w.boss.PolicyChanged)
+	running.resyncs(func() { w.changesLater(w.boss.PolicyChanged) })
 	w.boss.wakes()
 	w.holds(runs(in), runs(a, b, c))
 
 	must(t, w.client.Delete(w.ctx(), &v1alpha1.LockPolicy{ObjectMeta: metav1.ObjectMeta{Name: "batch"}}))
-	running.resyncs(w.boss.PolicyChanged)
+	running.resyncs(func() { w.changesLater(w.boss.PolicyChanged) })
 	w.boss.wakes("a", "b", "c")
 }
 
@@ -326,7 +326,7 @@ func TestStart(t *testing.T) {
 	w.boss.wakes("b")
 
 	w.server.Stop()
-	running.resyncs(w.boss.kick)
+	running.resyncs(func() { w.changesLater(w.boss.kick) })
 	running.rests(func() {
 		w.boss.kick() // does not hasten what fails
 		w.clock.Step(resyncRetry - time.Millisecond)
@@ -334,4 +334,10 @@ func TestStart(t *testing.T) {
 	w.server.Restart()
 	running.resyncs(func() { w.clock.Step(time.Millisecond) })
 	w.boss.wakes("b")
+}
+
+// changesLater has something ask for a resync a while after the last one: not before it is done.
+func (w *world) changesLater(kick func()) {
+	w.clock.Step(time.Second)
+	kick()
 }

@@ -382,7 +382,7 @@ func (c *Controller) takeChanged() map[string]bool {
 	return changed
 }
 
-// kick has the next resync begin at once.
+// kick has the next resync begin, a second after the last one at the earliest.
 func (c *Controller) kick() {
 	select {
 	case c.kicked <- struct{}{}:

@@ -5,7 +5,9 @@ package locks
 import (
 	"context"
 	"fmt"
+	"sync"
 
+	"golang.org/x/sync/errgroup"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/syncopate-dev/syncopate/api/v1alpha1"
@@ -31,18 +33,8 @@ func (c *Controller) rebuild(ctx context.Context) (err error) {
 		return fmt.Errorf("begin: %w", err)
 	}
 	r := rebuilding{Controller: c, id: c.newID()}
-	page := &v1alpha1.WorkflowRunList{}
-	for more := true; more; more = page.Continue != "" {
-		next := page.Continue
-		page = &v1alpha1.WorkflowRunList{}
-		if err := c.live.List(ctx, page, client.Limit(listPage), client.Continue(next)); err != nil {
-			return fmt.Errorf("list runs live: %w", err)
-		}
-		for i := range page.Items {
-			if err := r.count(ctx, &page.Items[i]); err != nil {
-				return err
-			}
-		}
+	if err := r.countAll(ctx); err != nil {
+		return err
 	}
 	if _, err := c.store.RestoreLocks(ctx, token, r.fence, r.holds); err != nil {
 		return fmt.Errorf("finish: %w", err)
@@ -51,24 +43,66 @@ func (c *Controller) rebuild(ctx context.Context) (err error) {
 	return nil
 }
 
+// markParallel is how many runs a rebuild marks at a time: nobody has a lock before it ends.
+const markParallel = 16
+
 // rebuilding is one rebuild.
 type rebuilding struct {
 	*Controller
-	id     string
+	id string
+
+	mu     sync.Mutex
 	marked int
 	holds  []store.Holding
 	fence  int64 // the greatest of them
 }
 
-// count marks a run that may still take locks, and adds what it holds.
-func (r *rebuilding) count(ctx context.Context, run *v1alpha1.WorkflowRun) error {
-	if !HasLocks(run) || (run.Status != nil && run.Status.CompletedAt != nil) {
-		return nil
+// countAll counts all runs that may still take locks. They are listed first: a list takes no
+// notice of what is written meanwhile, and ends when the API server has forgotten its time.
+func (r *rebuilding) countAll(ctx context.Context) error {
+	runs, err := r.runs(ctx)
+	if err != nil {
+		return err
 	}
-	now, err := r.mark(ctx, factOf(run), r.id)
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(markParallel)
+	for _, run := range runs {
+		group.Go(func() error {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			return r.count(ctx, run)
+		})
+	}
+	return group.Wait()
+}
+
+// runs names the runs that may still take locks, and nothing else of them.
+func (r *rebuilding) runs(ctx context.Context) (runs []fact, err error) {
+	page := &v1alpha1.WorkflowRunList{}
+	for more := true; more; more = page.Continue != "" {
+		next := page.Continue
+		page = &v1alpha1.WorkflowRunList{}
+		if err := r.live.List(ctx, page, client.Limit(runsPage), client.Continue(next)); err != nil {
+			return nil, fmt.Errorf("list runs live: %w", err)
+		}
+		for i := range page.Items {
+			if run := &page.Items[i]; HasLocks(run) && (run.Status == nil || run.Status.CompletedAt == nil) {
+				runs = append(runs, fact{uid: run.UID, name: client.ObjectKeyFromObject(run)})
+			}
+		}
+	}
+	return runs, nil
+}
+
+// count marks a run, and adds what it holds.
+func (r *rebuilding) count(ctx context.Context, run fact) error {
+	now, err := r.mark(ctx, run, r.id)
 	if err != nil || now == nil {
 		return err
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.marked++
 	for ticket := range now.tickets {
 		if h, ok := now.holding(ticket); ok {

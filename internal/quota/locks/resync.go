@@ -33,11 +33,13 @@ const (
 	maxRebuilds = 3
 	// listPage is the number of runs per page of a live list.
 	listPage = 500
+	// runsPage is a page of whole runs, each of up to 1.5 MiB.
+	runsPage = 50
 )
 
 // Start makes a resync at once, and then every 30 s, and whenever one is asked for, until ctx ends:
-// by this process at once, and within two seconds of a loss of data by any. It should run in one
-// process: two do no harm, but twice the work. It may be started again after its end.
+// by this process, within a second, and within two seconds of a loss of data by any. It should run
+// in one process: two do no harm, but twice the work. It may be started again after its end.
 func (c *Controller) Start(ctx context.Context) error {
 	c.notes(map[string]bool{everySemaphore: true})
 	defer c.notes(nil)

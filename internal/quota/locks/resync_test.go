@@ -5,6 +5,7 @@ package locks
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -155,6 +156,44 @@ func TestARunThatCannotBeAnnotatedKeepsNoLocksShut(t *testing.T) {
 	}
 }
 
+// meeting lets patches go on when so many are under way at the same time.
+type meeting struct {
+	client.Client
+	all sync.WaitGroup
+}
+
+func (m *meeting) Patch(ctx context.Context, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
+	m.all.Done()
+	met := make(chan struct{})
+	go func() {
+		m.all.Wait()
+		close(met)
+	}()
+	select {
+	case <-met:
+		return m.Client.Patch(ctx, o, patch, opts...)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Nobody has a lock before all runs are marked. mutation: a rebuild that marks one run after the
+// other makes this fail.
+func TestARebuildMarksRunsSideBySide(t *testing.T) {
+	s := newSite(t)
+	r, lock := s.replica(), "mutex:"+s.ns+"/m"
+	for i := range 4 {
+		s.run(fmt.Sprint("run-", i), nil)
+	}
+	together := &meeting{Client: r.marker.Client}
+	together.all.Add(4)
+	r.marker.Client = together
+	bounded, stop := context.WithTimeout(t.Context(), patience)
+	defer stop()
+	must(t, r.Resync(bounded))
+	r.takes(s.get("run-0"), lock, store.LocksHeld)
+}
+
 // What a ticket has and status does not say is taken back from such a run, too.
 //
 // mutation: a mark that only annotates makes this fail.
@@ -292,6 +331,7 @@ func TestChangesOfSemaphoresAreNotedWhereResyncsAreMade(t *testing.T) {
 	if !r.wakes(waits) {
 		t.Error("the first resync did not wake who waits")
 	}
+	s.clock.Step(time.Second) // resyncs are so far apart at least
 	r.SemaphoreChanged(sem.Name)
 	s.until("who waits is woken", func() bool { return r.wakes(waits) })
 	stop()

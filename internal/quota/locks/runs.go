@@ -112,9 +112,18 @@ func (f fact) begun() bool { return f.status != nil && len(f.status.Steps) > 0 }
 
 // NeverHas says that a run never has a ticket again: what it says of it does not change back.
 func NeverHas(run *v1alpha1.WorkflowRun, ticket string) bool {
+	_, _, never := PartsOfTickets(run)(ticket)
+	return never
+}
+
+// PartsOfTickets looks at a run once, and gives what it says of any of its tickets, with whether it
+// declares it, and whether it never has it again.
+func PartsOfTickets(run *v1alpha1.WorkflowRun) func(ticket string) (p Part, declared, never bool) {
 	f := factOf(run)
-	p, declared := f.part(ticket)
-	return p.Over || !declared && f.begun()
+	return func(ticket string) (Part, bool, bool) {
+		p, declared := f.part(ticket)
+		return p, declared, p.Over || !declared && f.begun()
+	}
 }
 
 // Part is a part of a run by its status.
@@ -255,8 +264,3 @@ func HeldBy(run *v1alpha1.WorkflowRun) (all []string) {
 
 // OwnerOf is the UID of the run of a ticket.
 func OwnerOf(ticket string) types.UID { return uidOf(ticket) }
-
-// PartOfTicket is what a run says of one of its tickets; not ok: it is none of them.
-func PartOfTicket(run *v1alpha1.WorkflowRun, ticket string) (p Part, ok bool) {
-	return factOf(run).part(ticket)
-}

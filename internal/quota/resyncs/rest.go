@@ -12,10 +12,16 @@ import (
 // LookPause is the time between two looks whether a resync is wanted before it is due.
 const LookPause = 2 * time.Second
 
-// Rest returns when the next resync is to begin: after pause, when it is kicked, when a look says
-// that it is wanted, or when ctx ends. A kick is of this process; a look finds what others know.
+// kickPause is the least time between two resyncs. What a resync finds may kick the next one: a run
+// that cannot be written would have them follow each other without end.
+const kickPause = time.Second
+
+// Rest returns when the next resync is to begin: after pause, when it is kicked, but not at once
+// after the last one, when a look says that it is wanted, or when ctx ends. A kick is of this
+// process; a look finds what others know.
 func Rest(ctx context.Context, c clock.Clock, pause time.Duration, kicked <-chan struct{}, wanted func(context.Context) bool) {
-	for due := c.Now().Add(pause); ; {
+	begun := c.Now()
+	for due := begun.Add(pause); ; {
 		timer := c.NewTimer(min(LookPause, due.Sub(c.Now())))
 		select {
 		case <-ctx.Done():
@@ -23,6 +29,12 @@ func Rest(ctx context.Context, c clock.Clock, pause time.Duration, kicked <-chan
 			return
 		case <-kicked:
 			timer.Stop()
+			if early := min(kickPause-c.Now().Sub(begun), due.Sub(c.Now())); early > 0 {
+				select {
+				case <-ctx.Done():
+				case <-c.After(early):
+				}
+			}
 			return
 		case <-timer.C():
 			if !c.Now().Before(due) || wanted(ctx) {

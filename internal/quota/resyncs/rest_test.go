@@ -12,7 +12,7 @@ import (
 )
 
 // mutations: a rest that does not look, that ends at any look, that is not cut off by its end, or
-// that hears no kick makes this fail.
+// that hears no kick, or one that came just after the last resync at once, makes this fail.
 func TestRest(t *testing.T) {
 	const pause = 30 * time.Second
 	never := func(context.Context) bool { return false }
@@ -27,6 +27,7 @@ func TestRest(t *testing.T) {
 		"nothing happens":         {pause: pause, took: pause, looks: 14},
 		"it is short":             {pause: time.Second, took: time.Second},
 		"it is kicked":            {pause: pause, kickIn: 5 * time.Second, took: 5 * time.Second, looks: 2},
+		"it is kicked at once":    {pause: pause, kickIn: time.Millisecond, took: kickPause},
 		"it ends":                 {pause: pause, endIn: 5 * time.Second, took: 5 * time.Second, looks: 2},
 		"the third look wants it": {pause: pause, wanted: func(looks int) bool { return looks == 3 }, took: 3 * LookPause, looks: 3},
 	} {

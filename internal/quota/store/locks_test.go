@@ -335,6 +335,33 @@ func TestHowLongALockWasHeld(t *testing.T) {
 	})
 }
 
+// All of Redis waits for a script, and so do the locks and slots of all tenants. mutation: heads
+// that looks at each ticket before one, by a pattern that is not anchored, takes it seconds.
+func TestAQueueOfAnOrderedLockDoesNotKeepRedis(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr(), DisableIdentity: true, ReadTimeout: time.Minute})
+	t.Cleanup(func() { _ = client.Close() })
+	s := newLockScene(t, client)
+	ctx := t.Context()
+	if err := errors.Join(client.ConfigSet(ctx, "slowlog-log-slower-than", "500000").Err(), client.Do(ctx, "SLOWLOG", "RESET").Err()); err != nil {
+		t.Fatal(err)
+	}
+	want := store.Want{Name: "team/gpus:" + strings.Repeat("k", 180), Permits: 300, Limit: 300, Ordered: true, Longest: 1000}
+	s.take(ticket("h", 1, 0), want)
+	want.Permits = 1
+	waiting := func(n int) store.Ticket { return ticket(fmt.Sprintf("w%03d", n), n+2, 0) }
+	for n := range 256 {
+		s.state(store.LocksWaiting, s.take(waiting(n), want))
+	}
+	s.drop(store.Dropping{Ticket: "h"})
+	for n := range 3 {
+		s.state(store.LocksHeld, s.take(waiting(n), want))
+	}
+	slow, err := client.SlowLogGet(ctx, 10).Result()
+	if err != nil || len(slow) > 0 {
+		t.Errorf("%d calls took Redis half a second or more: %v", len(slow), err)
+	}
+}
+
 // mutation: heads that is always true makes the second part fail; blocked without
 // runnable the first.
 func TestOrderedBlocksAndFirstRunnableDoesNot(t *testing.T) {

@@ -101,7 +101,7 @@ func confirmed(run *v1alpha1.WorkflowRun) []v1alpha1.ChildRunStatus {
 func (c *Children) relative(ctx context.Context, namespace, name, uid string) (*v1alpha1.WorkflowRun, error) {
 	key := types.NamespacedName{Namespace: namespace, Name: name}
 	run := &v1alpha1.WorkflowRun{}
-	err := c.Client.Get(ctx, key, run)
+	err := c.Client.Get(ctx, key, run, client.UnsafeDisableDeepCopy) // facts are read of it; a parent has up to 200 of them, in each pass
 	if err == nil && string(run.UID) == uid {
 		return run, nil
 	}

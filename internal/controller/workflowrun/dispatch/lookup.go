@@ -45,13 +45,18 @@ func (s *Session) LookUp(ctx context.Context, run *v1alpha1.WorkflowRun) (gone [
 		return nil, nil
 	}
 	known, byTopic := s.toLookFor(run)
+	answered := 0
 	for topic, ids := range byTopic {
 		lost, err := s.all.Jobs.Gone(ctx, topic, ids)
 		if err != nil {
-			until := now.Add(lookUpPause)
-			s.all.noLookUntil.Store(&until)
+			if ctx.Err() == nil || silent(ctx.Err(), answered) {
+				s.all.pauseLooks(now)
+			} else {
+				s.looks.at = now // it has looked for what it had time for
+			}
 			return gone, fmt.Errorf("look for jobs of topic %s: %w", topic, err)
 		}
+		answered++
 		for _, id := range lost {
 			delete(s.published, id)
 			delete(known, id)
@@ -85,11 +90,22 @@ func (s *Session) Find(ctx context.Context, run *v1alpha1.WorkflowRun) (all bool
 		}
 	}
 	err = errors.Join(errs...)
-	if errors.Is(err, context.DeadlineExceeded) {
-		until := now.Add(lookUpPause)
-		s.all.noLookUntil.Store(&until)
+	if silent(err, len(byTopic)-len(errs)) {
+		s.all.pauseLooks(now)
 	}
 	return len(s.Lacks(run)) == 0, err
+}
+
+// silent says whether NATS did not answer. A run that has more topics than time had some answers,
+// and is no reason for others not to look.
+func silent(err error, answered int) bool {
+	return answered == 0 && errors.Is(err, context.DeadlineExceeded)
+}
+
+// pauseLooks has no run look for a while.
+func (d *Dispatcher) pauseLooks(now time.Time) {
+	until := now.Add(lookUpPause)
+	d.noLookUntil.Store(&until)
 }
 
 // findSome looks for those of a topic.

@@ -3,6 +3,7 @@
 package dispatch
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"testing"
@@ -125,18 +126,43 @@ func TestSession_LookUpThatHasNoAnswerKnowsNothing(t *testing.T) {
 	}
 }
 
+// mutation: LookUp that has all pause because one run had no time for its topics, or whose pass was
+// ended, makes this fail.
+func TestSession_OneRunWithManyTopicsKeepsNobodyFromLooking(t *testing.T) {
+	q := &emptyQueue{there: map[string]bool{"s1": true, "s2": true}}
+	s, run, c := lookedUp(t, q, 2)
+	c.SetTime(c.Now().Add(lookUpEvery))
+	over, end := context.WithCancel(t.Context())
+	end() // its run is handed over
+	q.away = true
+	if _, err := s.LookUp(over, run); err == nil || s.all.looksPause(c.Now()) {
+		t.Errorf("%v, all pause: %t", err, s.all.looksPause(c.Now()))
+	}
+	if silent(context.DeadlineExceeded, 1) || !silent(context.DeadlineExceeded, 0) || silent(errAway, 0) {
+		t.Error("who had some answers takes NATS for silent, or one that had none does not")
+	}
+}
+
 // mutation: Find that says all though one is missing, that notes what is missing as known, or that
-// notes nothing, makes this fail.
+// notes nothing, makes this fail; so does one that asks on while NATS does not answer.
 func TestSession_FindKnowsWhatIsThere(t *testing.T) {
 	q := &emptyQueue{there: map[string]bool{"s1": true}}
-	s, run, _ := lookedUp(t, q, 2)
+	s, run, c := lookedUp(t, q, 2)
 	clear(s.published)
 	s.untold[attempt("s1")] = true // its publish had no answer
 	q.away = true
 	if all, err := s.Find(t.Context(), run); all || !errors.Is(err, errAway) || len(s.Lacks(run)) != 2 {
 		t.Errorf("NATS is away: all %t, %v, lacks %v", all, err, s.Lacks(run))
 	}
-	q.away = false
+	q.away, q.silent = false, true
+	if all, err := s.Find(t.Context(), run); all || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("NATS does not answer: all %t, %v", all, err)
+	}
+	q.silent = false
+	if all, err := s.Find(t.Context(), run); all || err != nil || len(s.Lacks(run)) != 2 {
+		t.Errorf("soon after that it is asked: all %t, %v, lacks %v", all, err, s.Lacks(run))
+	}
+	c.SetTime(c.Now().Add(lookUpPause + time.Second))
 	if all, err := s.Find(t.Context(), run); all || err != nil || !slices.Equal(s.Lacks(run), []protocol.JobID{attempt("s2")}) {
 		t.Errorf("one is there: all %t, %v, lacks %v", all, err, s.Lacks(run))
 	}

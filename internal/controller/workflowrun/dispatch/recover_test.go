@@ -28,7 +28,9 @@ var errAway = errors.New("nobody answers")
 // emptyQueue has none of the jobs that it is asked for, but those that are said to be there.
 type emptyQueue struct {
 	there map[string]bool // by step
-	away  bool            // Gone has no answer
+	away  bool            // Gone and Found have no answer
+	// silent says that Found waits for an answer in vain.
+	silent bool
 
 	mu     sync.Mutex
 	looked int
@@ -66,8 +68,11 @@ func (q *emptyQueue) Gone(_ context.Context, topic string, ids []protocol.JobID)
 
 // Found says that those which are there are queued, of the topic t.
 func (q *emptyQueue) Found(_ context.Context, topic string, ids []protocol.JobID) (map[protocol.JobID]jobs.RecoverOutcome, error) {
-	if q.away {
+	switch {
+	case q.away:
 		return nil, errAway
+	case q.silent:
+		return nil, context.DeadlineExceeded
 	}
 	found := map[protocol.JobID]jobs.RecoverOutcome{}
 	for _, id := range ids {

@@ -137,7 +137,7 @@ func (c *Collector) obsolete(ctx context.Context, existing map[types.UID]types.N
 		return true, nil
 	}
 	run := &v1alpha1.WorkflowRun{}
-	if err := c.Cache.Get(ctx, key, run); err != nil {
+	if err := c.Cache.Get(ctx, key, run, client.UnsafeDisableDeepCopy); err != nil { // it is read only, and once for each of its jobs
 		if apierrors.IsNotFound(err) {
 			return false, nil // not in the cache yet
 		}

@@ -16,6 +16,9 @@ const (
 	// deskShare is the part of all cores, one in so many, that desks take together at most while
 	// others want passes: what a pass does at its desk, the API server and NATS do as much for.
 	deskShare = 8
+	// fewWait is how many passes may wait for desks while those there rest longer than they work.
+	// Each has a place for passes meanwhile, for which the passes of others may wait.
+	fewWait = 3
 	// maxDesks bounds the desks of a process, and so what all passes together hold of large
 	// outputs: 24 MiB of text that was read, what is stored, and what is being read; some of it
 	// decoded, which takes five times as much at most.
@@ -160,7 +163,11 @@ func (d *Desk) restDue() time.Duration {
 	if !d.desks.turns.Others(d.tenant, d.worked.Add(-maxRest)) {
 		return 0
 	}
-	return min(time.Duration(d.desks.rest*float64(d.desks.clock.Since(d.worked))), maxRest)
+	rest := d.desks.rest
+	if d.desks.places.Waiting() > fewWait {
+		rest = min(rest, 1)
+	}
+	return min(time.Duration(rest*float64(d.desks.clock.Since(d.worked))), maxRest)
 }
 
 // Rest is called now and then by what a pass does at its desk, by several at the same time, too.

@@ -317,6 +317,30 @@ func TestWhoTakesOverLeavesItsDesksEmptyForAMoment(t *testing.T) {
 	sits(false)
 }
 
+// mutation: restDue that does not look at who waits makes this fail, or that counts wrongly.
+func TestADeskRestsNoLongerThanItWorksWhereManyWaitForIt(t *testing.T) {
+	clk := clocktesting.NewFakeClock(time.Unix(1000, 0))
+	turns := NewTurns(2, KindMetrics{}, func(types.NamespacedName) {})
+	desks := NewDesks(Room{1, 3}, turns, clk, KindMetrics{})
+	d := desks.For("a")
+	if !d.SitDown(t.Context()) {
+		t.Fatal("there is no desk")
+	}
+	turns.See("b", clk.Now())
+	const work = 100 * time.Millisecond
+	clk.Step(work)
+	for n := range fewWait + 2 {
+		want := 3 * work
+		if n > fewWait {
+			want = work
+		}
+		if got := d.restDue(); got != want {
+			t.Errorf("with %d that wait it rests %s, want %s", n, got, want)
+		}
+		desks.places.Take(string(rune('b'+n)), func() {})
+	}
+}
+
 // Of two cores one is left to passes that need no desk, and most of it while they want it.
 func TestDesksLeaveMostCores(t *testing.T) {
 	for cores, want := range map[int]Room{1: {1, 7}, 2: {1, 3}, 4: {2, 3}, 8: {2, 1}, 16: {2, 0}, 64: {2, 0}} {

@@ -93,6 +93,16 @@ func (s *Shares) grant(t *Ticket) {
 	s.metrics.changed(1, 0)
 }
 
+// Waiting is how many requests wait.
+func (s *Shares) Waiting() (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, line := range s.lines {
+		n += len(line)
+	}
+	return n
+}
+
 // Has says whether a request that waited has its place now.
 func (s *Shares) Has(t *Ticket) bool {
 	s.mu.Lock()

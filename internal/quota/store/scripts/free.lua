@@ -27,7 +27,7 @@ if free and free <= 0 then
   return answer
 end
 for _, member in ipairs(redis.call('ZRANGE', queue, 0, free and free - 1 or -1)) do
-  local name, uid = string.match(member, '([^ ]+) ([^ ]+)$')
+  local name, uid = string.match(member, '^.* ([^ ]+) ([^ ]+)$')
   answer[#answer + 1], answer[#answer + 2] = uid, name
 end
 return answer

@@ -231,18 +231,25 @@ local function fits(wants, promised, current)
   return true
 end
 
--- Whether nobody is before it in the queues of ordered locks, but those who get theirs now.
+-- Whether nobody is before it in the queues of ordered locks, but those who get theirs now: got is how many these are, by lock. They
+-- are counted, since to look at each of them would take the square of a queue.
 local function heads(p, ticket, got)
   for _, w in ipairs(p.wants) do
-    if w.ordered then
-      for _, m in ipairs(redis.call('ZRANGEBYLEX', queue, '[' .. w.name .. ' ', '(' .. w.name .. ' ' .. p.order .. ' ' .. ticket, 'LIMIT', 0, window)) do
-        if not got[string.match(m, '%S+$')] then
-          return false
-        end
-      end
+    if w.ordered and redis.call('ZLEXCOUNT', queue, '[' .. w.name .. ' ', '(' .. w.name .. ' ' .. p.order .. ' ' .. ticket) ~= (got[w.name] or 0) then
+      return false
     end
   end
   return true
+end
+
+-- Counts one that gets its locks, once in the queue of each.
+local function counts(p, got)
+  local seen = {}
+  for _, w in ipairs(p.wants) do
+    if not seen[w.name] then
+      seen[w.name], got[w.name] = true, (got[w.name] or 0) + 1
+    end
+  end
 end
 
 -- Those in a line that can have all of their locks now, in order, each beside those before it. It ends when stop(promised) says so,
@@ -262,7 +269,7 @@ local function runnable(all, current, stop, names)
     end
     if ok and heads(p, m.ticket, got) then
       promise(promised, p.wants)
-      got[m.ticket] = true
+      counts(p, got)
       list[#list + 1] = {ticket = m.ticket, run = p.run}
       if stop and stop(promised) then
         break

@@ -32,7 +32,7 @@ local function answer(state, fence, lock, position, ahead)
     inuse = used(lock.name)
     waiting = redis.call('ZLEXCOUNT', queue, '[' .. lock.name .. ' ', '(' .. lock.name .. '!')
     for _, m in ipairs(redis.call('ZRANGEBYLEX', holders, '[' .. lock.name .. ' ', '(' .. lock.name .. '!', 'LIMIT', 0, 3)) do
-      local h = hold(string.match(m, '%S+$'))
+      local h = hold(string.match(m, '^.* (%S+)$'))
       if h then
         of[#of + 1] = h.run
       end
@@ -183,7 +183,7 @@ redis.call('HSET', places, ticket, text)
 local rank, ahead = before(lock.name), ''
 if rank > 0 then
   local m = redis.call('ZREVRANGEBYLEX', queue, '(' .. lock.name .. ' ' .. order .. ' ' .. ticket, '[' .. lock.name .. ' ', 'LIMIT', 0, 1)[1]
-  local p = place(string.match(m, '%S+$'))
+  local p = place(string.match(m, '^.* (%S+)$'))
   ahead = p and p.run or ''
 end
 local a = answer('waiting', nil, lock, rank + 1, ahead)
@@ -194,8 +194,11 @@ for _, w in ipairs(wants) do
   local over = used(w.name) + w.permits - w.limit
   if w.busy == 'CancelOldest' and w.permits <= w.limit and over > 0 then
     for _, m in ipairs(redis.call('ZRANGEBYLEX', holders, '[' .. w.name .. ' ', '(' .. w.name .. '!')) do
-      local other = string.match(m, '%S+$')
-      local h = over > 0 and string.match(other, '^[^/]+') ~= uid and hold(other)
+      if over <= 0 then
+        break
+      end
+      local other = string.match(m, '^.* (%S+)$')
+      local h = string.match(other, '^[^/]+') ~= uid and hold(other)
       if h then
         a[11][#a[11] + 1] = other
         a[11][#a[11] + 1] = h.run

@@ -31,7 +31,7 @@ func StartCluster(t testing.TB, host Host, users ...Login) *Cluster {
 	}
 	bus := make([]int, 2*shards) // where no client gets a port of its own, as 10,000 above the other one may be
 	for i := range bus {
-		bus[i] = freePort(t)
+		bus[i] = FreePort(t)
 		c.startNodes(1, append(slices.Clone(args), "--cluster-port", strconv.Itoa(bus[i]))...)
 	}
 	ctx := context.WithoutCancel(t.Context())

@@ -75,13 +75,14 @@ func newServer(t testing.TB) *Server {
 func (s *Server) begin() {
 	s.t.Helper()
 	s.t.Cleanup(s.Stop)
-	s.port = freePort(s.t)
+	s.port = FreePort(s.t)
 	if err := s.start(); err != nil {
 		s.t.Fatalf("start redis-server: %v", err)
 	}
 }
 
-func freePort(t testing.TB) int {
+// FreePort is a port of this machine that nobody else is given before it is listened on.
+func FreePort(t testing.TB) int {
 	t.Helper()
 	port, err := ports.Free()
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -263,7 +264,7 @@ func awaitReplica(t *testing.T, master *redis.Client) {
 
 // A cluster refuses scripts whose keys are not in one slot; each key of a story is in one.
 func TestAClusterServesTheScripts(t *testing.T) {
-	server := redistest.Start(t, "--cluster-enabled", "yes")
+	server := redistest.Start(t, "--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(redistest.FreePort(t))) // 10,000 above its own one may be taken
 	admin := server.Client()
 	must(t, admin.ClusterAddSlotsRange(t.Context(), 0, 16383).Err(), "add slots")
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

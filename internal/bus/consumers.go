@@ -11,7 +11,7 @@ import (
 
 // EnsureConsumer takes the existing consumer, or creates it. differs says that the existing one has
 // other settings and is taken as it is: see ReportDrift. It looks first: to be asked to create what
-// exists takes the server four times as long.
+// exists costs the server more.
 func (c *Conn) EnsureConsumer(ctx context.Context, stream string, want jetstream.ConsumerConfig) (consumer jetstream.Consumer, differs bool, err error) {
 	ctx, cancel := c.Bounded(ctx)
 	defer cancel()

@@ -241,8 +241,8 @@ type memory struct {
 	wrong   string              // what is wrong with its steps
 }
 
-// problems is invalid, asked once for each generation: to compile the expressions of the largest
-// template takes most of a second.
+// problems is invalid, asked once for each generation: it compiles all expressions of the
+// template, and there is a pass each minute.
 func (m *memory) problems(generation int64, run *v1alpha1.WorkflowRun) string {
 	if m.checked != generation {
 		m.checked, m.wrong = generation, invalid(run)

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"time"
 
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
 	"github.com/syncopate-dev/syncopate/internal/bus/jobs"
 	"github.com/syncopate-dev/syncopate/internal/controller/workflowrun/leases"
 	"github.com/syncopate-dev/syncopate/internal/lifecycle"
@@ -81,6 +83,27 @@ func dropAhead(p *pass) {
 	p.ahead.Drop()
 	p.lock.Ahead = false
 	p.run = p.ahead.Stored
+}
+
+// mustWrite says whether a decision that is not kept has to be written before it is carried out.
+func mustWrite(p *pass, d *lifecycle.Decision) bool {
+	return d.Changed || p.ahead.Lags() || p.mustClaim()
+}
+
+// findsAll says whether a run that is to be written for the sake of a claim only need not be: NATS
+// has all of its attempts, or their answers, so none is to be published. After a change of owner
+// that is each run that waits for a worker.
+func findsAll(held context.Context, p *pass, d *lifecycle.Decision) bool {
+	if d.Changed || p.ahead.Lags() {
+		return false
+	}
+	bounded, stop := context.WithTimeout(held, lookUpTimeout)
+	defer stop()
+	all, err := p.jobs.Find(bounded, p.run)
+	if err != nil {
+		log.FromContext(held).V(1).Info("A run is claimed: its jobs could not be looked for", "cause", err.Error())
+	}
+	return all
 }
 
 // fence ends what others may still be about to publish, before a write, in a time of its own: what

@@ -353,27 +353,6 @@ func (p *pass) underLock(ctx context.Context) (reconcile.Result, error) {
 	return p.act(bounded, d)
 }
 
-// mustWrite says whether a decision that is not kept has to be written before it is carried out.
-func mustWrite(p *pass, d *lifecycle.Decision) bool {
-	return d.Changed || p.ahead.Lags() || p.mustClaim()
-}
-
-// findsAll says whether a run that is to be written for the sake of a claim only need not be: NATS
-// has all of its attempts, or their answers, so none is to be published. After a change of owner
-// that is each run that waits for a worker.
-func findsAll(held context.Context, p *pass, d *lifecycle.Decision) bool {
-	if d.Changed || p.ahead.Lags() {
-		return false
-	}
-	bounded, stop := context.WithTimeout(held, lookUpTimeout)
-	defer stop()
-	all, err := p.jobs.Find(bounded, p.run)
-	if err != nil {
-		log.FromContext(held).V(1).Info("A run is claimed: its jobs could not be looked for", "cause", err.Error())
-	}
-	return all
-}
-
 // withoutLock does what needs no lock (cancel, deadlines, news of the lock) and tries again
 // for the rest.
 func (p *pass) withoutLock(ctx context.Context, cause error) (reconcile.Result, error) {

@@ -138,8 +138,18 @@ func TestSession_OneRunWithManyTopicsKeepsNobodyFromLooking(t *testing.T) {
 	if _, err := s.LookUp(over, run); err == nil || s.all.looksPause(c.Now()) {
 		t.Errorf("%v, all pause: %t", err, s.all.looksPause(c.Now()))
 	}
-	if silent(context.DeadlineExceeded, 1) || !silent(context.DeadlineExceeded, 0) || silent(errAway, 0) {
-		t.Error("who had some answers takes NATS for silent, or one that had none does not")
+	q.away, q.looks, q.silentAfter = false, 0, 1 // the second topic gets no answer
+	run.Spec.Steps[1].Job.Topic = "other"
+	c.SetTime(c.Now().Add(lookUpEvery))
+	late, stop := context.WithDeadline(t.Context(), time.Unix(0, 0))
+	defer stop()
+	if _, err := s.LookUp(late, run); err == nil || s.all.looksPause(c.Now()) {
+		t.Errorf("a run that had no time for its second topic: %v, all pause: %t", err, s.all.looksPause(c.Now()))
+	}
+	clear(s.published)
+	q.looks = 0
+	if _, err := s.Find(late, run); err == nil || s.all.looksPause(c.Now()) {
+		t.Errorf("likewise in a take-over: %v, all pause: %t", err, s.all.looksPause(c.Now()))
 	}
 }
 

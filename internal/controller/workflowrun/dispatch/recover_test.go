@@ -31,6 +31,8 @@ type emptyQueue struct {
 	away  bool            // Gone and Found have no answer
 	// silent says that Found waits for an answer in vain.
 	silent bool
+	// silentAfter is after how many looks Gone and Found get no answer any more; 0: never.
+	silentAfter, looks int
 
 	mu     sync.Mutex
 	looked int
@@ -55,6 +57,9 @@ func (q *emptyQueue) Recover(ctx context.Context, j jobs.Job) (jobs.RecoverOutco
 // Gone lists those that are not there, of the topic t.
 func (q *emptyQueue) Gone(_ context.Context, topic string, ids []protocol.JobID) (gone []protocol.JobID, err error) {
 	q.looked += len(ids)
+	if q.looks++; q.silentAfter > 0 && q.looks > q.silentAfter {
+		return nil, context.DeadlineExceeded
+	}
 	if q.away {
 		return nil, errAway
 	}
@@ -68,7 +73,10 @@ func (q *emptyQueue) Gone(_ context.Context, topic string, ids []protocol.JobID)
 
 // Found says that those which are there are queued, of the topic t.
 func (q *emptyQueue) Found(_ context.Context, topic string, ids []protocol.JobID) (map[protocol.JobID]jobs.RecoverOutcome, error) {
+	q.looks++
 	switch {
+	case q.silentAfter > 0 && q.looks > q.silentAfter:
+		return nil, context.DeadlineExceeded
 	case q.away:
 		return nil, errAway
 	case q.silent:

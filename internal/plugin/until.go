@@ -27,13 +27,15 @@ func until(ctx context.Context, limit time.Duration, done func(ctx context.Conte
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	var last error
+	asked := false
 	err := wait.PollUntilContextCancel(limited, pollEvery, true, func(ctx context.Context) (bool, error) {
 		ok, err := done(ctx)
 		if err != nil && stays(err) {
 			return false, err
 		}
-		if limited.Err() == nil {
-			last = err
+		// The end of the limit cuts a question short. That says nothing, unless it is all there is.
+		if limited.Err() == nil || !asked {
+			last, asked = err, true
 		}
 		return ok && err == nil, nil
 	})

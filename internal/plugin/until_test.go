@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// The limit of a wait may end while the API server owes the answer to a question. If that was the
+// first one, nobody knows how things are; after an answer, that counts.
+//
+// mutation: a wait that forgets each question which its limit cut short makes the first case fail,
+// one that remembers each makes the second one fail.
+func TestUntil_ALimitThatCutsAQuestionShort(t *testing.T) {
+	for name, c := range map[string]struct {
+		answers int // questions that are answered before one hangs
+		want    error
+	}{
+		"the first one": {0, context.DeadlineExceeded},
+		"a later one":   {1, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				asked := 0
+				late, err := until(t.Context(), pollEvery+time.Second, func(ctx context.Context) (bool, error) {
+					if asked++; asked <= c.answers {
+						return false, nil
+					}
+					<-ctx.Done()
+					return false, ctx.Err()
+				})
+				if !late || !errors.Is(err, c.want) || asked != c.answers+1 {
+					t.Errorf("late %t after %d questions: %v", late, asked, err)
+				}
+			})
+		})
+	}
+}
